@@ -17,7 +17,6 @@ import (
 	"github.com/kms-health/kms-health/bindata"
 	"github.com/kms-health/kms-health/manifests"
 	"github.com/kms-health/kms-health/pkg/contract"
-	"github.com/kms-health/kms-health/test/harness/controlplane"
 )
 
 // documents renders a file of bindata as the operator does.
@@ -67,9 +66,9 @@ var paths = map[string]string{
 
 // applyAll is how the operator writes: Server-Side Apply, strict, so that a
 // misspelt field is an error.
-func applyAll(t *testing.T, c *controlplane.ControlPlane, objects ...*unstructured.Unstructured) {
+func applyAll(t *testing.T, objects ...*unstructured.Unstructured) {
 	t.Helper()
-	admin := asAdmin(t, c)
+	admin := asAdmin(t)
 	for _, u := range objects {
 		path := expand(paths[u.GetKind()], u.GetNamespace()) + u.GetName() + "?force=true&fieldManager=kms-health-operator&fieldValidation=Strict"
 		body, err := u.MarshalJSON()

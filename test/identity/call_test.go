@@ -11,8 +11,6 @@ import (
 	"testing"
 
 	"k8s.io/client-go/rest"
-
-	"github.com/kms-health/kms-health/test/harness/controlplane"
 )
 
 // Content types of a PATCH.
@@ -39,19 +37,19 @@ type caller struct {
 	client *http.Client
 }
 
-func newCaller(t *testing.T, c *controlplane.ControlPlane, name string, config *rest.Config) *caller {
+func newCaller(t *testing.T, name string, config *rest.Config) *caller {
 	t.Helper()
 	client, err := rest.HTTPClientFor(config)
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(client.CloseIdleConnections)
-	return &caller{name: name, url: c.URL(), client: client}
+	return &caller{name: name, url: cluster.URL(), client: client}
 }
 
-func asAdmin(t *testing.T, c *controlplane.ControlPlane) *caller {
+func asAdmin(t *testing.T) *caller {
 	t.Helper()
-	return newCaller(t, c, "administrator", c.RESTConfig())
+	return newCaller(t, "administrator", cluster.RESTConfig())
 }
 
 func (who *caller) do(t *testing.T, r request) answer {

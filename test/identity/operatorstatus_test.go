@@ -26,22 +26,19 @@ const (
 // operator resources, and the policy that bounds it active.
 func theOperator(t *testing.T, s operatorResource) *caller {
 	t.Helper()
-	if s != kmsHealth {
-		variant(t, s.variant)
-	}
-	install(t, cluster, s.resource)
-	_, err := clientset(t, cluster).CoreV1().ServiceAccounts(home).Create(soon(t), &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: operatorAccount}}, metav1.CreateOptions{})
+	install(t, s)
+	_, err := clientset(t).CoreV1().ServiceAccounts(home).Create(soon(t), &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: operatorAccount}}, metav1.CreateOptions{})
 	need(t, err)
-	allowAll(t, cluster, controlplane.ServiceAccountUser(home, operatorAccount))
+	allowAll(t, controlplane.ServiceAccountUser(home, operatorAccount))
 	text, err := os.ReadFile("../../manifests/common/0000_50_kms-health-operator_03_operator-status-policy.yaml")
 	if err != nil {
 		t.Fatal(err)
 	}
 	all := decode(t, text)
-	applyAll(t, cluster, all...)
+	applyAll(t, all...)
 	t.Cleanup(func() { remove(t, all) })
-	s.reset(t, asAdmin(t, cluster))
-	who := as(t, cluster, "operator", token(t, cluster, operatorAccount, nil))
+	s.reset(t, asAdmin(t))
+	who := as(t, "operator", token(t, operatorAccount, nil))
 	eventually(t, "the operator's policy is active", func() error {
 		forged := managedBy(operatorManager, s.merge(t, s.status(), fields{"status": fields{"conditions": nil}}))
 		forged.path += "&dryRun=All"
@@ -117,7 +114,7 @@ func (s operatorResource) operatorActions(t *testing.T) []action {
 func TestOperatorMayChangeItsConditionsAndRemoveReportsAndNothingElse(t *testing.T) {
 	for _, s := range operatorResources {
 		t.Run(s.resource+"/"+string(s.variant), func(t *testing.T) {
-			s.tryAll(t, cluster, []*caller{theOperator(t, s)}, s.operatorActions(t))
+			s.tryAll(t, []*caller{theOperator(t, s)}, s.operatorActions(t))
 		})
 	}
 }
@@ -125,7 +122,7 @@ func TestOperatorMayChangeItsConditionsAndRemoveReportsAndNothingElse(t *testing
 // A policy over its budget of cost denies.
 func TestOperatorsPolicyAdmitsRemovalFromLargeObjects(t *testing.T) {
 	s := operatorResources[0]
-	operator, admin := theOperator(t, s), asAdmin(t, cluster)
+	operator, admin := theOperator(t, s), asAdmin(t)
 	t.Cleanup(func() { s.reset(t, admin) })
 	for _, size := range []struct{ operators, nodes, message, reports int }{{100, 100, 300, 200}, {100, 400, 300, 200}} {
 		s.put(t, admin, s.large(size.operators, size.nodes, size.message, size.reports))

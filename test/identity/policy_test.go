@@ -17,7 +17,7 @@ import (
 )
 
 // wideActions need rights that no reporter has: the policy holds by itself, too,
-// should a role ever be widened by mistake.
+// should a role ever be widened by accident.
 func (s operatorResource) wideActions(t *testing.T, outcome string) []action {
 	t.Helper()
 	manager := contract.ConditionManager("node-a")
@@ -43,10 +43,10 @@ func (s operatorResource) wideActions(t *testing.T, outcome string) []action {
 func TestPolicyHoldsWithoutRBAC(t *testing.T) {
 	for _, s := range operatorResources {
 		t.Run(s.resource+"/"+string(s.variant), func(t *testing.T) {
-			who := reporters(t, variant(t, s.variant), s)
-			allowAll(t, cluster, controlplane.ServiceAccountUser(home, account))
-			allowAll(t, cluster, certificateUser)
-			s.tryAll(t, cluster, who, s.wideActions(t, byPolicy))
+			who := reporters(t, s)
+			allowAll(t, controlplane.ServiceAccountUser(home, account))
+			allowAll(t, certificateUser)
+			s.tryAll(t, who, s.wideActions(t, byPolicy))
 		})
 	}
 }
@@ -54,31 +54,31 @@ func TestPolicyHoldsWithoutRBAC(t *testing.T) {
 // others are callers with all rights, whom the policy must not match.
 func others(t *testing.T) []*caller {
 	t.Helper()
-	client := clientset(t, cluster)
-	who := []*caller{asAdmin(t, cluster)}
+	client := clientset(t)
+	who := []*caller{asAdmin(t)}
 	for _, name := range []string{"kms-health-operator", "kms-health-reporter", "another-kms-health-reporter-x"} {
 		_, err := client.CoreV1().ServiceAccounts(home).Create(soon(t), &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{})
 		need(t, err)
-		allowAll(t, cluster, controlplane.ServiceAccountUser(home, name))
-		who = append(who, as(t, cluster, name, token(t, cluster, name, nil)))
+		allowAll(t, controlplane.ServiceAccountUser(home, name))
+		who = append(who, as(t, name, token(t, name, nil)))
 	}
 	const user = "system:kms-health-reporter:x"
-	allowAll(t, cluster, user)
-	return append(who, as(t, cluster, user, certified(t, cluster, user)))
+	allowAll(t, user)
+	return append(who, as(t, user, certified(t, user)))
 }
 
 func TestPolicyIsForNobodyElse(t *testing.T) {
 	s := operatorResources[0]
-	reporters(t, variant(t, s.variant), s) // the policy is active
-	s.tryAll(t, cluster, others(t), s.wideActions(t, ok))
+	reporters(t, s) // the policy is active
+	s.tryAll(t, others(t), s.wideActions(t, ok))
 }
 
 // An entry that is not as the contract has it is no reason to refuse a write that
 // leaves it alone, or puts it right.
 func TestReporterIsNotStoppedByWhatSomebodyLeft(t *testing.T) {
 	s := operatorResources[0]
-	who := reporters(t, variant(t, s.variant), s)
-	admin := asAdmin(t, cluster)
+	who := reporters(t, s)
+	admin := asAdmin(t)
 	t.Cleanup(func() { s.reset(t, admin) })
 	spoilt := s.baseline()
 	for _, i := range []int{ofNodeA, ofNodeB} {
@@ -96,8 +96,7 @@ func TestReporterIsNotStoppedByWhatSomebodyLeft(t *testing.T) {
 // A policy that fails denies those whom it is for, and no one else.
 func TestPolicyThatCannotBeEvaluatedStopsReportersOnly(t *testing.T) {
 	s := operatorResources[0]
-	who := reporters(t, variant(t, s.variant), s)
-	s.reset(t, asAdmin(t, cluster))
+	who := reporters(t, s)
 	broken := policy(t)
 	for _, u := range broken {
 		u.SetName("broken")
@@ -107,7 +106,7 @@ func TestPolicyThatCannotBeEvaluatedStopsReportersOnly(t *testing.T) {
 		}
 		mustSet(t, u, []any{fields{"expression": "dyn(object).status.missing == 1", "message": "never true"}}, "spec", "validations")
 	}
-	applyAll(t, cluster, broken...)
+	applyAll(t, broken...)
 	t.Cleanup(func() { remove(t, broken) })
 	for _, reporter := range who {
 		eventually(t, "the broken policy is active for "+reporter.name, func() error {
@@ -117,7 +116,7 @@ func TestPolicyThatCannotBeEvaluatedStopsReportersOnly(t *testing.T) {
 			return nil
 		})
 	}
-	s.tryAll(t, cluster, others(t), s.wideActions(t, ok))
+	s.tryAll(t, others(t), s.wideActions(t, ok))
 }
 
 func mustSet(t *testing.T, u *unstructured.Unstructured, value any, path ...string) {
@@ -130,7 +129,7 @@ func mustSet(t *testing.T, u *unstructured.Unstructured, value any, path ...stri
 // remove deletes policies. The API server goes by them for up to a second more.
 func remove(t *testing.T, all []*unstructured.Unstructured) {
 	t.Helper()
-	admin := asAdmin(t, cluster)
+	admin := asAdmin(t)
 	for _, u := range all {
 		if got := admin.do(t, request{method: http.MethodDelete, path: paths[u.GetKind()] + u.GetName()}); got.code != http.StatusOK && got.code != http.StatusNotFound {
 			t.Errorf("delete %s %s: %d %s", u.GetKind(), u.GetName(), got.code, got.message)

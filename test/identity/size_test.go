@@ -48,8 +48,8 @@ func (s operatorResource) large(operators, nodes, message, reports int) fields {
 // A policy over its budget of cost denies. None of these is.
 func TestPolicyAdmitsReportersOfLargeObjects(t *testing.T) {
 	s := operatorResource{controlplane.KubeAPIServers, controlplane.TechPreviewNoUpgrade}
-	who := reporters(t, variant(t, s.variant), s)
-	admin := asAdmin(t, cluster)
+	who := reporters(t, s)
+	admin := asAdmin(t)
 	t.Cleanup(func() { s.reset(t, admin) })
 	for _, size := range []struct {
 		what                               string
@@ -80,8 +80,8 @@ func TestPolicyAdmitsReportersOfLargeObjects(t *testing.T) {
 // large for everybody who writes to it.
 func TestReportersCannotFillTheObject(t *testing.T) {
 	s := operatorResources[0]
-	who := reporters(t, variant(t, s.variant), s)[1:]
-	admin := asAdmin(t, cluster)
+	who := reporters(t, s)[1:]
+	admin := asAdmin(t)
 	t.Cleanup(func() { s.reset(t, admin) })
 	for what, c := range map[string]struct {
 		nodes, message int    // of the object
@@ -112,11 +112,9 @@ func TestReportersCannotFillTheObject(t *testing.T) {
 // The API server cuts a field manager at 128 bytes.
 func TestReporterOfANodeWithALongName(t *testing.T) {
 	s := operatorResources[0]
-	variant(t, s.variant)
-	who := reporters(t, cluster, s)
-	s.reset(t, asAdmin(t, cluster))
+	who := reporters(t, s)
 	node := strings.Repeat("long.", 25) + "example.com"
-	bound := as(t, cluster, "bound to it", bound(t, cluster, node))
+	bound := as(t, "bound to it", bound(t, node))
 	for _, reporter := range []*caller{bound, who[1], who[2]} {
 		if got := reporter.do(t, s.condition(t, node)); got.code != http.StatusOK {
 			t.Errorf("%s: condition: %d %.300s", reporter.name, got.code, got.message)

@@ -186,9 +186,9 @@ func (s operatorResource) otherActions(t *testing.T) []action {
 
 // tryAll runs each action as each caller on a fresh baseline, and prints what
 // came of it.
-func (s operatorResource) tryAll(t *testing.T, c *controlplane.ControlPlane, who []*caller, actions []action) {
+func (s operatorResource) tryAll(t *testing.T, who []*caller, actions []action) {
 	t.Helper()
-	admin := asAdmin(t, c)
+	admin := asAdmin(t)
 	s.reset(t, admin)
 	before := s.content(t, admin)
 	dirty := false
@@ -239,16 +239,16 @@ func show(t *testing.T, table string) {
 func TestReportersMayChangeTheirEntriesAndNothingElse(t *testing.T) {
 	for _, s := range operatorResources {
 		t.Run(s.resource+"/"+string(s.variant), func(t *testing.T) {
-			who := reporters(t, variant(t, s.variant), s)
-			s.tryAll(t, cluster, who, s.statusActions(t))
+			who := reporters(t, s)
+			s.tryAll(t, who, s.statusActions(t))
 		})
 	}
 }
 
 func TestReportersMayDoNothingElseInACluster(t *testing.T) {
 	s := operatorResources[0]
-	who := reporters(t, variant(t, s.variant), s)
-	s.tryAll(t, cluster, who, s.otherActions(t))
+	who := reporters(t, s)
+	s.tryAll(t, who, s.otherActions(t))
 }
 
 // operatorResources are the resources, in the order that changes the CRDs least.
@@ -258,13 +258,4 @@ var operatorResources = []operatorResource{
 	{controlplane.Authentications, controlplane.TechPreviewNoUpgrade},
 	{controlplane.KubeAPIServers, controlplane.Default},
 	{controlplane.Authentications, controlplane.Default},
-}
-
-// variant changes the cluster's CRDs to it.
-func variant(t *testing.T, v controlplane.Variant) *controlplane.ControlPlane {
-	t.Helper()
-	if err := cluster.ApplyOperatorCRDs(soon(t), v); err != nil {
-		t.Fatal(err)
-	}
-	return cluster
 }

@@ -24,9 +24,9 @@ import (
 // certificateUser is the user of credentials that the pods' owner brings.
 const certificateUser = "system:kms-health-reporter"
 
-func clientset(t *testing.T, c *controlplane.ControlPlane) *kubernetes.Clientset {
+func clientset(t *testing.T) *kubernetes.Clientset {
 	t.Helper()
-	config := c.RESTConfig()
+	config := cluster.RESTConfig()
 	config.WarningHandlerWithContext = rest.NoWarnings{} // some tests write what deserves them
 	client, err := kubernetes.NewForConfig(config)
 	if err != nil {
@@ -43,21 +43,27 @@ func need(t *testing.T, err error) {
 	}
 }
 
-// install makes the identities of bindata for a resource, and the policy, and
-// waits until both are active: RBAC and admission read from caches.
-func install(t *testing.T, c *controlplane.ControlPlane, resource string) {
+// install makes the object of a resource as its variant has it, the identities of bindata for it,
+// and the policy.
+func install(t *testing.T, s operatorResource) {
 	t.Helper()
-	client := clientset(t, c)
-	_, err := client.CoreV1().Namespaces().Create(soon(t), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: home}}, metav1.CreateOptions{})
+	if s != kmsHealth {
+		if err := cluster.ApplyOperatorCRDs(soon(t), s.variant); err != nil {
+			t.Fatal(err)
+		}
+	} else if got := asAdmin(t).do(t, request{method: http.MethodPost, path: collection(s), body: s.object(t, nil)}); got.code != http.StatusCreated && got.code != http.StatusConflict {
+		t.Fatalf("%d %s", got.code, got.message)
+	}
+	_, err := clientset(t).CoreV1().Namespaces().Create(soon(t), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: home}}, metav1.CreateOptions{})
 	need(t, err)
-	applyAll(t, c, policy(t)...)
-	applyAll(t, c, documents(t, "identity.yaml", identityValues(target, resource))...)
+	applyAll(t, policy(t)...)
+	applyAll(t, documents(t, "identity.yaml", identityValues(target, s.resource))...)
 }
 
 // bound is a token as the kubelet's projected volumes hold it: it names the node.
-func bound(t *testing.T, c *controlplane.ControlPlane, node string) controlplane.Credential {
+func bound(t *testing.T, node string) controlplane.Credential {
 	t.Helper()
-	client := clientset(t, c)
+	client := clientset(t)
 	_, err := client.CoreV1().Nodes().Create(soon(t), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: node}}, metav1.CreateOptions{})
 	need(t, err)
 	pod := &corev1.Pod{
@@ -73,21 +79,21 @@ func bound(t *testing.T, c *controlplane.ControlPlane, node string) controlplane
 	if err != nil {
 		t.Fatal(err)
 	}
-	return token(t, c, account, &authenticationv1.BoundObjectReference{Kind: "Pod", APIVersion: "v1", Name: pod.Name, UID: pod.UID})
+	return token(t, account, &authenticationv1.BoundObjectReference{Kind: "Pod", APIVersion: "v1", Name: pod.Name, UID: pod.UID})
 }
 
-func token(t *testing.T, c *controlplane.ControlPlane, name string, to *authenticationv1.BoundObjectReference) controlplane.Credential {
+func token(t *testing.T, name string, to *authenticationv1.BoundObjectReference) controlplane.Credential {
 	t.Helper()
-	made, err := c.ServiceAccountToken(soon(t), home, name, controlplane.TokenOptions{BoundTo: to})
+	made, err := cluster.ServiceAccountToken(soon(t), home, name, controlplane.TokenOptions{BoundTo: to})
 	if err != nil {
 		t.Fatal(err)
 	}
 	return controlplane.Credential{Token: made}
 }
 
-func certified(t *testing.T, c *controlplane.ControlPlane, name string) controlplane.Credential {
+func certified(t *testing.T, name string) controlplane.Credential {
 	t.Helper()
-	pair, err := c.SignUser(time.Hour, name)
+	pair, err := cluster.SignUser(time.Hour, name)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -95,32 +101,33 @@ func certified(t *testing.T, c *controlplane.ControlPlane, name string) controlp
 }
 
 // as makes a caller of a credential.
-func as(t *testing.T, c *controlplane.ControlPlane, name string, credential controlplane.Credential) *caller {
+func as(t *testing.T, name string, credential controlplane.Credential) *caller {
 	t.Helper()
-	return newCaller(t, c, name, c.RESTConfigAs(credential))
+	return newCaller(t, name, cluster.RESTConfigAs(credential))
 }
 
-// reporters are the three kinds of identity, in the order of the tables' columns.
-// Each is active when it returns: it may, and the policy watches it.
-func reporters(t *testing.T, c *controlplane.ControlPlane, s operatorResource) []*caller {
+// reporters are the three kinds of identity, in the order of the tables' columns. RBAC and
+// admission read from caches, so it waits until both are active.
+func reporters(t *testing.T, s operatorResource) []*caller {
 	t.Helper()
-	install(t, c, s.resource)
+	install(t, s)
 	all := []*caller{
-		as(t, c, "bound to node-a", bound(t, c, "node-a")),
-		as(t, c, "minted", token(t, c, account, nil)),
-		as(t, c, "certificate", certified(t, c, certificateUser)),
+		as(t, "bound to node-a", bound(t, "node-a")),
+		as(t, "minted", token(t, account, nil)),
+		as(t, "certificate", certified(t, certificateUser)),
 	}
+	s.reset(t, asAdmin(t))
 	for _, who := range all {
 		eventually(t, who.name+" may, and is bounded", func() error {
-			// A dry run, so that a policy that is not active yet does no harm.
-			own, otherNode := s.condition(t, "node-a"), s.apply(t, contract.ConditionManager("node-z"), fields{"version": "forged"})
+			own := s.condition(t, "node-a")
+			forged := s.apply(t, contract.ConditionManager("node-z"), fields{"conditions": []any{condition("KMSPluginsDegraded", "")}})
 			own.path += "&dryRun=All"
-			otherNode.path += "&dryRun=All"
+			forged.path += "&dryRun=All"
 			if got := who.do(t, own); got.code != http.StatusOK {
 				return fmt.Errorf("own condition: %d %s", got.code, got.message)
 			}
-			if got := who.do(t, otherNode); got.outcome() != "403 policy" {
-				return fmt.Errorf("another field: %d %s", got.code, got.message)
+			if got := who.do(t, forged); got.outcome() != byPolicy {
+				return fmt.Errorf("another condition: %d %s", got.code, got.message)
 			}
 			return nil
 		})
@@ -129,9 +136,9 @@ func reporters(t *testing.T, c *controlplane.ControlPlane, s operatorResource) [
 }
 
 // allowAll gives a user all rights on the operator resources, until the test ends.
-func allowAll(t *testing.T, c *controlplane.ControlPlane, user string) {
+func allowAll(t *testing.T, user string) {
 	t.Helper()
-	client := clientset(t, c)
+	client := clientset(t)
 	role, err := client.RbacV1().ClusterRoles().Create(soon(t), &rbacv1.ClusterRole{
 		ObjectMeta: metav1.ObjectMeta{GenerateName: "all-"},
 		Rules:      []rbacv1.PolicyRule{{APIGroups: []string{controlplane.OperatorGroup, contract.KMSHealths.Group}, Resources: []string{"*"}, Verbs: []string{"*"}}},
@@ -147,19 +154,19 @@ func allowAll(t *testing.T, c *controlplane.ControlPlane, user string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	awaitAll(t, c, user, true)
+	awaitAll(t, user, true)
 	t.Cleanup(func() {
 		if err := client.RbacV1().ClusterRoleBindings().Delete(soon(t), role.Name, metav1.DeleteOptions{}); err != nil {
 			t.Error(err)
 		}
-		awaitAll(t, c, user, false)
+		awaitAll(t, user, false)
 	})
 }
 
 // awaitAll waits until the authorizer, which reads from a cache, agrees.
-func awaitAll(t *testing.T, c *controlplane.ControlPlane, user string, allowed bool) {
+func awaitAll(t *testing.T, user string, allowed bool) {
 	t.Helper()
-	client := clientset(t, c)
+	client := clientset(t)
 	eventually(t, fmt.Sprintf("%s may do all: %t", user, allowed), func() error {
 		review, err := client.AuthorizationV1().SubjectAccessReviews().Create(soon(t), &authorizationv1.SubjectAccessReview{
 			Spec: authorizationv1.SubjectAccessReviewSpec{User: user, ResourceAttributes: &authorizationv1.ResourceAttributes{
