@@ -25,15 +25,16 @@ import (
 
 // An image policy that is installed later rewrites the image of the injected container at
 // the owner's next change, and at each apply. That is neither a revert by the owner nor a
-// change to apply again.
-func TestAdmissionThatRewritesTheImageIsNoRevertAndNoChange(t *testing.T) {
+// change to apply again. A real revert is noticed once, and left alone.
+func TestRevertIsTheOwnersAndNotOfAdmissionThatRewritesTheImage(t *testing.T) {
 	ns, operatorResource := apiservers.OpenShift.Namespace, apiservers.OpenShift.Resource
 	op := fixture.NewOperator(t)
 	op.Configure(fixture.Targets(fixture.OpenShiftAPIServer()))
 	fixture.SetEncryption(t, apiservers.OpenShift, apiservers.Encryption("1", "identity"), "1")
 	fixture.ApplyDeployment(t, "1")
-	t.Cleanup(func() { fixture.RemoveDeployment(t) })
+	t.Cleanup(func() { fixture.RemoveDeployment(t, apiservers.OpenShift.Namespace) })
 	fixture.AwaitPods(t, ns, "apiserver=true", 3)
+	bare := fixture.DeploymentNow(t).Spec.Template
 	op.Start("")
 	fixture.AwaitDelivered(t, operatorResource)
 	fixture.AwaitPods(t, ns, "apiserver=true", 3)
@@ -51,7 +52,7 @@ func TestAdmissionThatRewritesTheImageIsNoRevertAndNoChange(t *testing.T) {
 	generation := fixture.DeploymentNow(t).Generation
 	steady := func(step string) {
 		t.Helper()
-		fixture.Never(t, 5*time.Second, func() error {
+		fixture.Never(t, 2*time.Second, func() error {
 			if _, reason, message := fixture.Condition(t.Context(), operatorResource); reason == "InjectionReverted" {
 				return fmt.Errorf("%s: %s", step, message)
 			}
@@ -66,8 +67,8 @@ func TestAdmissionThatRewritesTheImageIsNoRevertAndNoChange(t *testing.T) {
 	steady("after another interval")
 	op.Kill(syscall.SIGKILL)
 	op.Start("")
-	steady("after a restart of the operator")
 	fixture.AwaitDelivered(t, operatorResource)
+	steady("after a restart of the operator")
 
 	// What is to be applied is applied, and gets the other image once more.
 	fixture.SetEncryption(t, apiservers.OpenShift, apiservers.Encryption("1", "2", "identity"), "2")
@@ -82,6 +83,31 @@ func TestAdmissionThatRewritesTheImageIsNoRevertAndNoChange(t *testing.T) {
 	})
 	generation = fixture.DeploymentNow(t).Generation
 	steady("with a second key")
+
+	fixture.Eventually(t, "the owner's update is accepted", func() error {
+		d := fixture.DeploymentNow(t)
+		d.Spec.Template = *bare.DeepCopy()
+		_, err := fixture.Kube.AppsV1().Deployments(ns).Update(t.Context(), d, metav1.UpdateOptions{FieldManager: "the-owner"})
+		return err
+	})
+	generation = fixture.DeploymentNow(t).Generation
+	fixture.AwaitCondition(t, operatorResource, "False", "InjectionReverted")
+	if _, _, message := fixture.Condition(t.Context(), operatorResource); !strings.Contains(message, "openshift-apiserver/apiserver") || !strings.Contains(message, "kubectl annotate clusterrole") {
+		t.Errorf("the message does not name the fix: %s", message)
+	}
+	op.Kill(syscall.SIGKILL)
+	op.Configure(fixture.Every("12s", fixture.OpenShiftAPIServer()))
+	op.Start("")
+	fixture.Eventually(t, "the file shows that the operator has synced", func() error {
+		lines, err := fixture.Describe(t.Context())
+		if err == nil && !strings.Contains(strings.Join(lines, "\n"), "every 12s") {
+			err = fmt.Errorf("%v", lines)
+		}
+		return err
+	})
+	if now := fixture.DeploymentNow(t).Generation; now != generation {
+		t.Errorf("the Deployment was patched again: generation %d, was %d", now, generation)
+	}
 	op.Configure("apiServers: []\n")
 	op.AwaitNothingLeft()
 }

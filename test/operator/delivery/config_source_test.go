@@ -78,7 +78,7 @@ func TestConfigSourceIsChangedWithoutAGap(t *testing.T) {
 				lines = append(lines, line)
 			}
 		}
-		awaitObjects(t, step, op.Before, lines...)
+		awaitObjects(t, step, lines...)
 		fixture.Eventually(t, "the conditions have the reason", func() error {
 			for _, server := range []apiservers.Server{apiservers.Kube, apiservers.OAuth} {
 				_, is, message := fixture.Condition(t.Context(), server.Resource)

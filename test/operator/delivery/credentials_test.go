@@ -3,7 +3,10 @@
 package delivery
 
 import (
+	"encoding/base64"
 	"fmt"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -14,18 +17,21 @@ import (
 
 	"github.com/kms-health/kms-health/pkg/contract"
 	"github.com/kms-health/kms-health/test/harness/apiservers"
+	"github.com/kms-health/kms-health/test/harness/controlplane"
 	"github.com/kms-health/kms-health/test/operator/fixture"
 )
 
-// A token of which half its life is over is renewed without a rollout. A renewal that
-// fails is reported while the token still works.
-func TestTokenIsRenewedWithoutARolloutAndAFailureIsReportedInTime(t *testing.T) {
+// credential is the name of the Secret with the token of openshift-apiserver's reporters.
+const credential = "kms-health-reporter-openshift-apiserver-token"
+
+// Unmanaged changes no workload. What expires is renewed all the same: a token of which half its
+// life is over, and the CA. A renewal that fails is reported while the token still works.
+func TestUnmanagedRenewsTokenAndCAAndReportsAFailureInTime(t *testing.T) {
 	target, ns, resource := apiservers.OpenShift, apiservers.OpenShift.Namespace, apiservers.OpenShift.Resource
 	op := fixture.NewOperator(t)
-	metric := op.ServeMetrics()
 	fixture.SetEncryption(t, target, apiservers.Encryption("1", "identity"), "1")
 	fixture.ApplyDeployment(t, "1")
-	t.Cleanup(func() { fixture.RemoveDeployment(t) })
+	t.Cleanup(func() { fixture.RemoveDeployment(t, apiservers.OpenShift.Namespace) })
 	fixture.AwaitPods(t, ns, "apiserver=true", 3)
 	began := time.Now()
 	op.Configure(fixture.Targets(fixture.OpenShiftAPIServer()))
@@ -33,31 +39,49 @@ func TestTokenIsRenewedWithoutARolloutAndAFailureIsReportedInTime(t *testing.T) 
 	fixture.AwaitDelivered(t, resource)
 	fixture.AwaitPods(t, ns, "apiserver=true", 3)
 	generation := fixture.DeploymentNow(t).Generation
+	const unmanaged = "managementState: Unmanaged\n"
+	op.Configure(unmanaged + fixture.Targets(fixture.OpenShiftAPIServer()))
+	op.AwaitLogged("it is configured", `managementState="Unmanaged"`, 1)
 
+	other, err := controlplane.NewCA("another")
+	if err != nil {
+		t.Fatal(err)
+	}
+	bundle := append(fixture.Cluster.ServingCA().PEM(), other.PEM()...)
+	if err := os.WriteFile(filepath.Join(op.Dir, "credentials", controlplane.KubeconfigCAFile), bundle, 0o600); err != nil {
+		t.Fatal(err)
+	}
 	old := age(t, time.Now().Add(10*24*time.Hour))
-	op.Configure(fixture.Every("20s", fixture.OpenShiftAPIServer())) // a sync
-	awaitRenewal(t, old)
+	op.Configure(unmanaged + fixture.Every("20s", fixture.OpenShiftAPIServer())) // a sync
+	fixture.Eventually(t, "the token is renewed", func() error {
+		if now := tokenSecret(t); string(now.Data["token"]) == string(old.Data["token"]) {
+			return fmt.Errorf("the same token, of %s", now.Annotations[contract.IssuedAtAnnotation])
+		}
+		return nil
+	})
+	fixture.Eventually(t, "the CA is renewed", func() error {
+		file, err := fixture.Kube.CoreV1().ConfigMaps(ns).Get(t.Context(), setName(target, "1"), metav1.GetOptions{})
+		if err == nil && !carries(file.Data, other.PEM()) {
+			err = fmt.Errorf("%v", file.Data)
+		}
+		return err
+	})
+	lines, err := fixture.Describe(t.Context())
+	if text := strings.Join(lines, "\n"); err != nil || !strings.Contains(text, "1W every 30s") {
+		t.Errorf("the interval was changed too: %v\n%s", err, text)
+	}
 
+	op.Configure(fixture.Every("20s", fixture.OpenShiftAPIServer()))
 	expires := time.Now().Add(9 * 24 * time.Hour)
 	refuseTokens(t)
 	old = age(t, expires)
 	op.Configure(fixture.Every("25s", fixture.OpenShiftAPIServer()))
-	message := fixture.AwaitReason(t, target, "RenewalFailed")
+	fixture.AwaitCondition(t, resource, "False", "RenewalFailed")
+	_, _, message := fixture.Condition(t.Context(), resource)
 	if text := expires.UTC().Format(time.RFC3339); !strings.Contains(message, refusal) || !strings.Contains(message, text) {
 		t.Errorf("without %q or the expiry: %s", refusal, message)
 	}
 	awaitWarning(t, "RenewalFailed", began, refusal)
-	const metricName = "kms_health_operator_credential_expiry_timestamp_seconds"
-	fixture.Eventually(t, metricName+" is that of the token in use", func() error {
-		for labels, value := range metric(metricName) {
-			var seconds float64
-			if _, err := fmt.Sscan(value, &seconds); err == nil && int64(seconds) == expires.Unix() &&
-				strings.Contains(labels, `secret="`+credential+`"`) && strings.Contains(labels, `api_server="`+target.Name+`"`) {
-				return nil
-			}
-		}
-		return fmt.Errorf("%v", metric(metricName))
-	})
 	if now := tokenSecret(t); string(now.Data["token"]) != string(old.Data["token"]) {
 		t.Error("the token that still works was replaced")
 	}
@@ -119,12 +143,47 @@ func age(t *testing.T, expires time.Time) *corev1.Secret {
 	return s
 }
 
-func awaitRenewal(t *testing.T, old *corev1.Secret) {
-	t.Helper()
-	fixture.Eventually(t, "the token is renewed", func() error {
-		if now := tokenSecret(t); string(now.Data["token"]) == string(old.Data["token"]) {
-			return fmt.Errorf("the same token, of %s", now.Annotations[contract.IssuedAtAnnotation])
+// carries reports whether one of the files contains a CA: directly, or in a kubeconfig.
+func carries(files map[string]string, ca []byte) bool {
+	for _, file := range files {
+		if strings.Contains(file, string(ca)) {
+			return true
 		}
-		return nil
+		for line := range strings.Lines(file) {
+			if _, data, ok := strings.Cut(strings.TrimSpace(line), "certificate-authority-data: "); ok && strings.Contains(decoded(data), string(ca)) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// awaitWarning waits for a Warning event of a reason, after a time, with a text in it.
+func awaitWarning(t *testing.T, reason string, since time.Time, text string) {
+	t.Helper()
+	fixture.Eventually(t, "a Warning event "+reason, func() error {
+		events, err := fixture.Kube.CoreV1().Events(fixture.Namespace).List(t.Context(), metav1.ListOptions{})
+		if err != nil {
+			return err
+		}
+		var others []string
+		for _, e := range events.Items {
+			if e.CreationTimestamp.Time.Before(since.Truncate(time.Second)) {
+				continue
+			}
+			if e.Reason == reason && e.Type == corev1.EventTypeWarning && strings.Contains(e.Message, text) {
+				return nil
+			}
+			others = append(others, e.Type+" "+e.Reason)
+		}
+		return fmt.Errorf("there are %v", others)
 	})
+}
+
+func decoded(data string) string {
+	raw, err := base64.StdEncoding.DecodeString(strings.Trim(data, `"`))
+	if err != nil {
+		return err.Error()
+	}
+	return string(raw)
 }

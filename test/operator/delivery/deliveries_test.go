@@ -7,8 +7,6 @@ import (
 	"syscall"
 	"testing"
 
-	corev1 "k8s.io/api/core/v1"
-
 	"github.com/kms-health/kms-health/test/harness/apiservers"
 	"github.com/kms-health/kms-health/test/operator/fixture"
 )
@@ -27,7 +25,7 @@ func TestDaemonSetServesHostFoldersThroughAMigrationAndAwayAgain(t *testing.T) {
 	const name = "kms-health-reporter-kube-apiserver"
 	expect := func(step, revision, set, interval, tls string) {
 		t.Helper()
-		awaitObjects(t, step, op.Before, base(target, fixture.Namespace, config+" "+config+"-"+revision, append(onNodes("agent on %s, Annotation: "+set+" every "+interval+" to kubeapiservers, "+tls),
+		awaitObjects(t, step, base(target, fixture.Namespace, config+" "+config+"-"+revision, append(onNodes("agent on %s, Annotation: "+set+" every "+interval+" to kubeapiservers, "+tls),
 			"DaemonSet "+fixture.Namespace+"/"+name)...)...)
 	}
 	intermediate, modern := fixture.TLSProfile(""), fixture.TLSProfile("Modern")
@@ -53,10 +51,10 @@ func TestDaemonSetServesHostFoldersThroughAMigrationAndAwayAgain(t *testing.T) {
 	expect("the plugin still reads", "4", "2R", "10s", modern)
 	fixture.SetEncryption(t, target, apiservers.Encryption("aescbc", "identity"), "5")
 	fixture.RunStatic(t, fixture.NodeNames[0], fixture.StaticPod("5", true))
-	awaitObjects(t, "old pods still read", op.Before, base(target, fixture.Namespace, config+" "+config+"-4 "+config+"-5", append(onNodes("agent on %s, Annotation: 2R every 10s to kubeapiservers, "+modern),
+	awaitObjects(t, "old pods still read", base(target, fixture.Namespace, config+" "+config+"-4 "+config+"-5", append(onNodes("agent on %s, Annotation: 2R every 10s to kubeapiservers, "+modern),
 		"DaemonSet "+fixture.Namespace+"/"+name)...)...)
 	fixture.RollStatic(t, "5", true)
-	awaitObjects(t, "off", op.Before, idle(target, config+" "+config+"-5")...)
+	awaitObjects(t, "off", idle(target, config+" "+config+"-5")...)
 
 	// A target that leaves the configuration is cleaned up after.
 	fixture.SetEncryption(t, target, apiservers.Encryption("2", "identity"), "6")
@@ -65,12 +63,4 @@ func TestDaemonSetServesHostFoldersThroughAMigrationAndAwayAgain(t *testing.T) {
 	op.Configure("apiServers: []\n")
 	op.AwaitNothingLeft()
 	op.Kill(syscall.SIGTERM)
-}
-
-// plainPod is kube-apiserver's of a revision without KMS: there is no
-// Secret of its revision, and no volume for sockets.
-func plainPod(revision string) *corev1.Pod {
-	pod := fixture.StaticPod(revision, false)
-	pod.Spec.Volumes, pod.Spec.Containers[0].VolumeMounts = nil, nil
-	return pod
 }

@@ -3,13 +3,10 @@
 package delivery
 
 import (
-	"fmt"
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/yaml"
 
 	"github.com/kms-health/kms-health/pkg/contract"
@@ -25,7 +22,7 @@ func TestDeploymentIsInjectedThroughAMigrationAndRestored(t *testing.T) {
 	op.Configure(file("30s"))
 	fixture.SetEncryption(t, target, apiservers.Encryption("1", "identity"), "1")
 	fixture.ApplyDeployment(t, "1")
-	t.Cleanup(func() { fixture.RemoveDeployment(t); fixture.SetTLSProfile(t, "") })
+	t.Cleanup(func() { fixture.RemoveDeployment(t, apiservers.OpenShift.Namespace); fixture.SetTLSProfile(t, "") })
 	fixture.AwaitPods(t, ns, "apiserver=true", 3)
 	bare := templateOf(t)
 	op.Start("")
@@ -36,7 +33,7 @@ func TestDeploymentIsInjectedThroughAMigrationAndRestored(t *testing.T) {
 		if injected != "" {
 			want = append(want, "Deployment "+ns+"/apiserver: injected reporter:1, "+injected)
 		}
-		awaitObjects(t, step, op.Before, append(want, sets...)...)
+		awaitObjects(t, step, append(want, sets...)...)
 		fixture.AwaitPods(t, ns, "apiserver=true", 3)
 	}
 	set := func(text, interval string, ids ...string) string {
@@ -70,7 +67,7 @@ func TestDeploymentIsInjectedThroughAMigrationAndRestored(t *testing.T) {
 	op.Start("")
 	expect("after restarts", config+"-3", setName(target, "2"), set("2W", "10s", "2"))
 	for range 20 { // noise on the CR
-		fixture.ReportAt(t, apiservers.OpenShift, fixture.NodeNames[0], contract.Healthy, time.Now())
+		fixture.ReportStatus(t, apiservers.OpenShift, fixture.NodeNames[0], contract.Healthy)
 	}
 	if n := rolls() - before; n != 0 {
 		t.Errorf("an interval, a TLS profile, two restarts and reports made %d rollouts", n)
@@ -82,7 +79,7 @@ func TestDeploymentIsInjectedThroughAMigrationAndRestored(t *testing.T) {
 	expect("the plugin still reads", config+"-4", setName(target, "2"), set("2R", "10s", "2"))
 	fixture.SetEncryption(t, target, apiservers.Encryption("aescbc", "identity"), "5")
 	fixture.ApplyDeployment(t, "5")
-	awaitObjects(t, "off", op.Before, idle(target, config+" "+config+"-5")...)
+	awaitObjects(t, "off", idle(target, config+" "+config+"-5")...)
 	fixture.AwaitPods(t, ns, "apiserver=true", 3)
 	op.AwaitNothingLeft("Role openshift-apiserver/kms-health-operator-openshift-apiserver", "ClusterRole /kms-health-reporter-openshift-apiserver")
 	if now := templateOf(t); now != strings.ReplaceAll(bare, config+"-1", config+"-5") {
@@ -100,47 +97,4 @@ func templateOf(t *testing.T) string {
 		t.Fatal(err)
 	}
 	return string(raw)
-}
-
-func TestRevertByTheOwnerIsNoticedOnceAndLeftAlone(t *testing.T) {
-	ns := apiservers.OpenShift.Namespace
-	op := fixture.NewOperator(t)
-	op.Configure(fixture.Targets(fixture.OpenShiftAPIServer()))
-	fixture.SetEncryption(t, apiservers.OpenShift, apiservers.Encryption("1", "identity"), "1")
-	fixture.ApplyDeployment(t, "1")
-	t.Cleanup(func() { fixture.RemoveDeployment(t) })
-	fixture.AwaitPods(t, ns, "apiserver=true", 3)
-	bare := fixture.DeploymentNow(t).Spec.Template
-	op.Start("")
-	fixture.AwaitDelivered(t, "openshiftapiservers")
-
-	// The owner puts back its whole template.
-	fixture.Eventually(t, "the owner's update is taken", func() error {
-		d := fixture.DeploymentNow(t)
-		d.Spec.Template = *bare.DeepCopy()
-		_, err := fixture.Kube.AppsV1().Deployments(ns).Update(t.Context(), d, metav1.UpdateOptions{FieldManager: "the-owner"})
-		return err
-	})
-	generation := fixture.DeploymentNow(t).Generation
-	fixture.AwaitCondition(t, "openshiftapiservers", "False", "InjectionReverted")
-	op.Kill(syscall.SIGKILL)
-	op.Start("")
-	_, _, message := fixture.Condition(t.Context(), "openshiftapiservers")
-	if !strings.Contains(message, "openshift-apiserver/apiserver") || !strings.Contains(message, "kubectl annotate clusterrole") {
-		t.Errorf("the message does not name the way out: %s", message)
-	}
-	// A change that the operator acts on shows that it has synced.
-	op.Configure(fixture.Every("11s", fixture.OpenShiftAPIServer()))
-	fixture.Eventually(t, "the file follows", func() error {
-		lines, err := fixture.Describe(t.Context(), fixture.UsualKind)
-		if err == nil && !strings.Contains(strings.Join(lines, "\n"), "every 11s") {
-			err = fmt.Errorf("%v", lines)
-		}
-		return err
-	})
-	if now := fixture.DeploymentNow(t).Generation; now != generation {
-		t.Errorf("the Deployment was patched again: generation %d, was %d", now, generation)
-	}
-	op.Configure("managementState: Removed\napiServers: []\n")
-	op.AwaitNothingLeft()
 }

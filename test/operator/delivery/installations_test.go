@@ -4,12 +4,10 @@ package delivery
 
 import (
 	"context"
-	"encoding/base64"
 	"fmt"
 	"maps"
 	"net/http"
 	"path/filepath"
-	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -19,17 +17,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/kms-health/kms-health/test/harness/apiservers"
-	"github.com/kms-health/kms-health/test/harness/controlplane"
 	"github.com/kms-health/kms-health/test/operator/fixture"
 )
-
-func decoded(data string) string {
-	raw, err := base64.StdEncoding.DecodeString(strings.Trim(data, `"`))
-	if err != nil {
-		return err.Error()
-	}
-	return string(raw)
-}
 
 // A second installation changes nothing while the first is there, and takes its place
 // once that is gone.
@@ -53,7 +42,7 @@ func TestSecondInstallationRefusesToAct(t *testing.T) {
 	fixture.AwaitDelivered(t, apiservers.Kube.Resource)
 	was, uids := snapshot(t, first), fixture.PodUIDs(t, fixture.Companions)
 
-	admin, err := fixture.Cluster.WriteKubeconfig(filepath.Join(second.Dir, "admin"), controlplane.Kubeconfig{Credential: controlplane.Credential{Token: fixture.Cluster.RESTConfig().BearerToken}})
+	admin, err := fixture.Cluster.WriteKubeconfig(filepath.Join(second.Dir, "admin"), fixture.AdminCredentials())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -67,7 +56,7 @@ func TestSecondInstallationRefusesToAct(t *testing.T) {
 		defer response.Body.Close()
 		return response.StatusCode
 	}
-	fixture.Never(t, 5*time.Second, func() error {
+	fixture.Never(t, 3*time.Second, func() error {
 		if now := snapshot(t, first); now != was {
 			return fmt.Errorf("the second installation made it\n%s\nit was\n%s", now, was)
 		}

@@ -7,11 +7,9 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
-	"github.com/kms-health/kms-health/pkg/contract"
 	"github.com/kms-health/kms-health/test/harness/apiservers"
 	"github.com/kms-health/kms-health/test/manifests/install"
 	"github.com/kms-health/kms-health/test/operator/fixture"
@@ -84,56 +82,6 @@ func awaitCleanResource(t *testing.T, server apiservers.Server) {
 	})
 }
 
-// An API server whose namespace or mode is edited in place leaves nothing where it was.
-func TestTargetEditedInPlaceLeavesNothingBehind(t *testing.T) {
-	const config = apiservers.EncryptionSecret
-	target, old, moved := apiservers.OpenShift, apiservers.OpenShift.Namespace, apiservers.OAuth.Namespace
-	grantMoved(t)
-	op := fixture.NewOperator(t)
-	for _, server := range []apiservers.Server{apiservers.OpenShift, apiservers.OAuth} {
-		fixture.SetEncryption(t, server, apiservers.Encryption("1", "identity"), "1")
-		fixture.ApplyObject(t, apiservers.Deployments, server.Namespace, apiservers.Deployment("1"))
-		fixture.AwaitPods(t, server.Namespace, "apiserver=true", 3)
-	}
-	t.Cleanup(func() { fixture.RemoveDeployment(t); fixture.RemoveDeploymentIn(t, moved) })
-	const deployment, byOwner = "mode: Sidecar, deployment: apiserver", "mode: Sidecar"
-	there := func(namespace string, injected bool) []string {
-		server := target
-		server.Namespace = namespace
-		want := base(server, namespace, config+" "+config+"-1",
-			"ConfigMap "+namespace+"/"+setName(target, "1")+": 1W every 30s to "+target.Resource)
-		if !injected {
-			return withOwnersUser(want)
-		}
-		return append(want, "Secret "+namespace+"/"+credential+": token", "Deployment "+namespace+"/apiserver: injected reporter:1, "+setName(target, "1"))
-	}
-	report := func() {
-		t.Helper()
-		for _, node := range fixture.NodeNames {
-			fixture.ReportStatus(t, target, node, contract.Healthy)
-		}
-	}
-
-	op.Configure(openShiftIn(old, deployment))
-	op.Start("")
-	awaitObjects(t, "delivered", op.Before, there(old, true)...)
-	fixture.AwaitDelivered(t, target.Resource)
-	report()
-
-	op.Configure(openShiftIn(moved, deployment))
-	awaitObjects(t, "in another namespace", op.Before, there(moved, true)...)
-	fixture.AwaitDelivered(t, target.Resource)
-
-	op.Configure(openShiftIn(old, byOwner))
-	awaitObjects(t, "moved back, and another mode", op.Before, there(old, false)...)
-	fixture.AwaitCondition(t, target.Resource, "False", "NoReporters") // its owner adds them
-	report()
-	time.Sleep(time.Second)
-	op.Configure("apiServers: []\n")
-	op.AwaitNothingLeft()
-	awaitCleanResource(t, apiservers.OpenShift)
-}
-
 // An operator that starts after the edit has only the record of what was made before,
 // however little that was.
 func TestTargetEditedWhileNoOperatorRunsLeavesNothingBehind(t *testing.T) {
@@ -146,7 +94,7 @@ func TestTargetEditedWhileNoOperatorRunsLeavesNothingBehind(t *testing.T) {
 		made       func(op *fixture.Operator)
 	}{
 		"KMS is off": {apiservers.Encryption("identity"), func(op *fixture.Operator) {
-			awaitObjects(t, "while KMS is off", op.Before, idle(apiservers.OpenShift, secret)...)
+			awaitObjects(t, "while KMS is off", idle(apiservers.OpenShift, secret)...)
 		}},
 		"nothing is known of its plugins": {"not: an EncryptionConfiguration", func(*fixture.Operator) {
 			fixture.AwaitCondition(t, apiservers.OpenShift.Resource, "False", "EncryptionConfigUnreadable")
@@ -164,7 +112,7 @@ func TestTargetEditedWhileNoOperatorRunsLeavesNothingBehind(t *testing.T) {
 			op.Kill(syscall.SIGKILL)
 			op.Configure(openShiftIn(moved.Namespace, "mode: Sidecar"))
 			op.Start("")
-			awaitObjects(t, "where the target is now", op.Before, idle(moved, secret)...)
+			awaitObjects(t, "where the target is now", idle(moved, secret)...)
 			awaitCleanResource(t, apiservers.OpenShift)
 			op.Configure("apiServers: []\n")
 			op.AwaitNothingLeft()

@@ -41,17 +41,6 @@ func base(server apiservers.Server, namespace string, secrets string, more ...st
 	}, more...)
 }
 
-// withOwnersUser is base where the pods' owner brings the credentials: its user has the right,
-// too.
-func withOwnersUser(lines []string) []string {
-	for i, line := range lines {
-		if strings.HasPrefix(line, "ClusterRoleBinding ") {
-			lines[i] = line + " system:kms-health-reporter"
-		}
-	}
-	return lines
-}
-
 // How a pod's line shows that it has its file.
 const fromAnnotation, fromConfigMap = ", Annotation: ", ", ConfigMap: "
 
@@ -105,25 +94,19 @@ func pluginOf(keyID string) v1alpha1.Plugin {
 }
 
 // awaitObjects waits until what the operator made is exactly this.
-func awaitObjects(t *testing.T, step string, before []string, want ...string) {
+func awaitObjects(t *testing.T, step string, want ...string) {
 	t.Helper()
-	fixture.Eventually(t, step, func() error { return differ(t, before, want...) })
+	fixture.Eventually(t, step, func() error { return differ(t, want...) })
 }
 
 // differ is an error while what the operator made is not exactly this.
-func differ(t *testing.T, before []string, want ...string) error {
+func differ(t *testing.T, want ...string) error {
 	slices.Sort(want)
-	for _, among := range []func(fixture.Kind) bool{fixture.UsualKind, fixture.AnyKind} {
-		got, err := fixture.Describe(t.Context(), among)
-		if err != nil {
-			return err
-		}
-		got = slices.DeleteFunc(got, func(s string) bool { return slices.Contains(before, s) })
-		if !slices.Equal(got, want) {
-			return fmt.Errorf("there are\n  %s\nmust be\n  %s", strings.Join(got, "\n  "), strings.Join(want, "\n  "))
-		}
+	got, err := fixture.Describe(t.Context())
+	if err == nil && !slices.Equal(got, want) {
+		err = fmt.Errorf("there are\n  %s\nmust be\n  %s", strings.Join(got, "\n  "), strings.Join(want, "\n  "))
 	}
-	return nil
+	return err
 }
 
 // gvrOf is an object's place in the API.
@@ -145,7 +128,7 @@ func gvrOf(t *testing.T, o *unstructured.Unstructured) schema.GroupVersionResour
 // snapshot is all that the operator decides of what it made.
 func snapshot(t *testing.T, op *fixture.Operator) string {
 	t.Helper()
-	all, err := fixture.ListMade(t.Context(), fixture.AnyKind)
+	all, err := fixture.ListMade(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -183,7 +183,7 @@ func (m *model) awaitNoAgreement(t *testing.T) {
 		return
 	}
 	m.report(t)
-	time.Sleep(fixture.RollUpWithin)
+	time.Sleep(2 * time.Second) // a roll-up
 	fixture.Eventually(t, "no agreement while a node's encryption config is not known", func() error {
 		if c := fixture.Resource(t, apiservers.Kube).Conditions[contract.WriteKeyAgreed]; c.Status == operatorcr.True {
 			return fmt.Errorf("%+v", c)
@@ -361,7 +361,7 @@ const intruder = "intruder"
 
 // edit changes or deletes an object of the operator's.
 func (m *model) edit(t *testing.T) string {
-	all, err := fixture.ListMade(t.Context(), fixture.AnyKind)
+	all, err := fixture.ListMade(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -434,7 +434,7 @@ func (m *model) create(t *testing.T) {
 	t.Cleanup(func() {
 		fixture.RemoveStatics(t)
 		for _, namespace := range namespacesOfMoves {
-			fixture.RemoveDeploymentIn(t, namespace)
+			fixture.RemoveDeployment(t, namespace)
 		}
 		fixture.SetTLSProfile(t, "")
 	})
@@ -493,7 +493,7 @@ func playSequence(t *testing.T, seed uint64) {
 	want := m.want()
 	fixture.Eventually(t, "the end of the sequence", func() error {
 		m.report(t)
-		return differ(t, op.Before, want...)
+		return differ(t, want...)
 	})
 	once := awaitStill(t, op)
 	if found := seen.With("KMSPluginsDegraded True Plugin"); len(found) > 0 {
@@ -506,7 +506,7 @@ func playSequence(t *testing.T, seed uint64) {
 	op.Configure("managementState: Removed\n" + m.config())
 	op.AwaitNothingLeft()
 	op.Configure(m.config())
-	awaitObjects(t, "the same made anew", op.Before, m.want()...)
+	awaitObjects(t, "the same made anew", m.want()...)
 	fixture.Eventually(t, "what was reached is what is made anew", func() error {
 		if anew := snapshot(t, op); anew != once {
 			return fmt.Errorf("made anew:\n%s\nwas reached:\n%s", anew, once)

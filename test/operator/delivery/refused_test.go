@@ -4,7 +4,6 @@ package delivery
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"strings"
 	"testing"
@@ -22,49 +21,14 @@ import (
 	"github.com/kms-health/kms-health/test/operator/fixture"
 )
 
-// What the API server refuses by an administrator's limits is reported with its message,
-// and done once it is allowed.
-func TestRefusedObjectsAreReported(t *testing.T) {
-	op, began := fixture.NewOperator(t), time.Now()
-	limits := schema.GroupVersionResource{Version: "v1", Resource: "limitranges"}
-	fixture.ApplyObject(t, limits, fixture.Namespace, map[string]any{
-		"apiVersion": "v1", "kind": "LimitRange", "metadata": map[string]any{"name": "little"},
-		"spec": map[string]any{"limits": []any{map[string]any{"type": "Container", "default": map[string]any{"memory": "9Mi"}}}},
-	})
-	allow := func() error {
-		return fixture.Client.Resource(limits).Namespace(fixture.Namespace).Delete(t.Context(), "little", metav1.DeleteOptions{})
-	}
-	t.Cleanup(func() { fixture.RemoveStatics(t) })
-	fixture.SetEncryption(t, apiservers.Kube, apiservers.Encryption("1", "identity"), "1")
-	for _, node := range fixture.NodeNames {
-		fixture.RunStatic(t, node, fixture.StaticPod("1", false))
-	}
-	op.Configure(fixture.Targets(apiservers.Kube.Target()))
-	op.Start("")
-	fixture.AwaitCondition(t, "kubeapiservers", "False", "Refused")
-	awaitWarning(t, "Refused", began, "memory limit")
-	fixture.Eventually(t, "the API server's message", func() error {
-		if m := fixture.Resource(t, apiservers.Kube).Conditions["KMSHealthReporting"].Message; !strings.Contains(m, "must be less than or equal to memory limit") {
-			return errors.New(m)
-		}
-		return nil
-	})
-	if err := allow(); err != nil {
-		t.Fatal(err)
-	}
-	fixture.AwaitDelivered(t, "kubeapiservers")
-	op.Configure("apiServers: []\n")
-	op.AwaitNothingLeft()
-}
-
-// A companion that admission refuses stops neither the companions of other nodes nor the
-// removal of what is no longer needed.
+// A companion that admission refuses is reported with the API server's message. It stops neither
+// the companions of other nodes nor the removal of what is no longer needed.
 func TestCompanionThatIsRefusedStopsNothingElse(t *testing.T) {
 	denyReportersOn(t, fixture.NodeNames[0])
 	awaitAdmission(t, "the policy is in use", func(_ *corev1.Pod, err error) bool {
 		return err != nil && strings.Contains(err.Error(), "no reporter here")
 	})
-	op := fixture.NewOperator(t)
+	op, began := fixture.NewOperator(t), time.Now()
 	t.Cleanup(func() { fixture.RemoveStatics(t) })
 	configMaps := schema.GroupVersionResource{Version: "v1", Resource: "configmaps"}
 	left := objects.ConfigMapName(apiservers.Kube.Name, nil)
@@ -78,6 +42,10 @@ func TestCompanionThatIsRefusedStopsNothingElse(t *testing.T) {
 	op.Configure(fixture.Targets(apiservers.Kube.Target()))
 	op.Start("")
 	fixture.AwaitCondition(t, apiservers.Kube.Resource, "False", "Refused")
+	awaitWarning(t, "Refused", began, "no reporter here")
+	if _, _, message := fixture.Condition(t.Context(), apiservers.Kube.Resource); !strings.Contains(message, "no reporter here") {
+		t.Errorf("without the API server's message: %s", message)
+	}
 	for _, pod := range fixture.AwaitPods(t, fixture.Namespace, fixture.Companions, len(fixture.NodeNames)-1) {
 		if pod.Spec.NodeName == fixture.NodeNames[0] {
 			t.Errorf("pod %s is on the node of which it is refused", pod.Name)

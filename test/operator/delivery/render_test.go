@@ -3,7 +3,6 @@
 package delivery
 
 import (
-	"bytes"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -18,7 +17,6 @@ import (
 
 	"github.com/kms-health/kms-health/pkg/contract"
 	"github.com/kms-health/kms-health/test/harness/apiservers"
-	"github.com/kms-health/kms-health/test/harness/controlplane"
 	"github.com/kms-health/kms-health/test/operator/fixture"
 )
 
@@ -35,24 +33,9 @@ func renderInto(t *testing.T, args ...string) string {
 	return dir
 }
 
-func kubectl(t *testing.T, args ...string) string {
-	t.Helper()
-	kubeconfig, err := fixture.Cluster.WriteKubeconfig(t.TempDir(), controlplane.Kubeconfig{Credential: controlplane.Credential{Token: fixture.Cluster.RESTConfig().BearerToken}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	cmd := exec.Command(filepath.Join(os.Getenv("KUBEBUILDER_ASSETS"), "kubectl"), append([]string{"--kubeconfig", kubeconfig}, args...)...)
-	var stderr bytes.Buffer
-	cmd.Stderr = &stderr
-	out, err := cmd.Output()
-	if err != nil {
-		t.Fatalf("kubectl %v: %v: %s", args, err, stderr.String())
-	}
-	return string(out)
-}
-
 func TestRenderedFilesAreAccepted(t *testing.T) {
 	const data = "../../testdata/"
+	kubectl := fixture.NewKubectl(t)
 	common := []string{"--config", data + "operator.yaml", "--encryption-config", data + "encryption-config.yaml", "--ca-file", data + "ca.crt", "--namespace", fixture.Namespace}
 	for name, args := range map[string][]string{
 		"DaemonSet":  {"--api-server", "kube-apiserver"},
@@ -78,10 +61,8 @@ func TestRenderedFilesAreAccepted(t *testing.T) {
 			if err := os.WriteFile(file, []byte(installed), 0o600); err != nil {
 				t.Fatal(err)
 			}
-			out := kubectl(t, "apply", "--dry-run=server", "-f", file)
-			t.Logf("%s: %s", name, strings.ReplaceAll(strings.TrimSpace(out), "\n", "; "))
-			if !strings.Contains(out, "(server dry run)") {
-				t.Errorf("%s: %s", file, out)
+			if out, code := kubectl("apply", "--dry-run=server", "-f", file); code != 0 || !strings.Contains(out, "(server dry run)") {
+				t.Errorf("%s: %s: %s", name, file, out)
 			}
 		}
 	}

@@ -31,7 +31,7 @@ const byKubectl = "! command -v oc && bash manifests/must-gather/gather"
 func TestAMustGatherHasTheStatusOfItsCluster(t *testing.T) {
 	op := fixture.NewOperator(t, "--degraded-inertia=2s", "--leader-elect=true")
 	kubectl := fixture.NewKubectl(t)
-	reporters := fixture.StartReportingEvery(t, op, nil, "2s")
+	reporters := fixture.StartReporting(t, op, nil, "2s")
 	op.Configure(fixture.Every("2s", apiservers.Kube.Target()))
 	fixture.AwaitClusterOperator(t, "True False False True")
 	if code := expectSameStatus(t, kubectl, documentedCommand(t), "-c"); code != 0 {

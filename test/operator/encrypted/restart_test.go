@@ -26,7 +26,7 @@ import (
 func TestUnhealthyPluginIsReportedAfterEverythingRestarts(t *testing.T) {
 	plugin := fixture.Plugin
 	op := fixture.NewOperator(t)
-	reporters := fixture.StartReporting(t, op, plugin)
+	reporters := fixture.StartReporting(t, op, plugin, "1s")
 	kubeconfig := op.Credentials("")
 	op.Kill(syscall.SIGKILL)
 
@@ -93,7 +93,7 @@ func TestUnhealthyPluginIsReportedAfterEverythingRestarts(t *testing.T) {
 // neither then nor when it is back.
 func TestOutageOfTheAPIServerIsNotReportedAsSilence(t *testing.T) {
 	op := fixture.NewOperator(t)
-	reporters := fixture.StartReporting(t, op, nil)
+	reporters := fixture.StartReporting(t, op, nil, "1s")
 	before := len(fixture.AwaitNoWrites(t))
 	ctx, cancel := context.WithTimeout(t.Context(), 4*time.Minute)
 	defer cancel()

@@ -4,7 +4,6 @@ package process
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -15,7 +14,6 @@ import (
 	"time"
 
 	"github.com/kms-health/kms-health/pkg/contract"
-	"github.com/kms-health/kms-health/pkg/operatorcr"
 	"github.com/kms-health/kms-health/test/harness/apiservers"
 	"github.com/kms-health/kms-health/test/harness/controlplane"
 	"github.com/kms-health/kms-health/test/harness/wait"
@@ -40,41 +38,35 @@ func awaitDegraded(t *testing.T, reasons ...string) {
 	}
 }
 
-// Whatever the operator may not do or see of a target is in the target's condition, the
-// ClusterOperator and the metrics, and is done once it may.
+// Whatever the operator may not do or see of an API server is in its condition and the
+// ClusterOperator, and is done once it may.
 func TestWhatIsForbiddenIsReported(t *testing.T) {
 	target := apiservers.OpenShift
 	for name, c := range map[string]struct {
 		verbs    []string
 		resource string
-		unread   bool // the operator resource itself
+		reason   string // none where the operator resource itself cannot be read
 	}{
-		"to see the Deployment":        {[]string{"list", "watch"}, "deployments", false},
-		"to see the namespace":         {[]string{"list", "watch"}, "namespaces", false},
-		"to see the pods":              {[]string{"list", "watch"}, "pods", false},
-		"to see the nodes":             {[]string{"list", "watch"}, "nodes", false},
-		"to see the operator resource": {[]string{"list", "watch"}, target.Resource, true},
-		"to write a ServiceAccount":    {[]string{"create", "patch"}, "serviceaccounts", false},
-		"to patch the Deployment":      {[]string{"patch"}, "deployments", false},
+		"to see the pods":              {[]string{"list", "watch"}, "pods", contract.SourceUnreadable},
+		"to see the operator resource": {[]string{"list", "watch"}, target.Resource, ""},
+		"to write a ServiceAccount":    {[]string{"create", "patch"}, "serviceaccounts", contract.Forbidden},
+		"to patch the Deployment":      {[]string{"patch"}, "deployments", contract.Forbidden},
 	} {
 		t.Run(name, func(t *testing.T) {
 			op := fixture.NewOperator(t, "--degraded-inertia=1s")
-			metric := op.ServeMetrics()
 			fixture.SetEncryption(t, target, apiservers.Encryption("1", "identity"), "1")
 			fixture.ApplyDeployment(t, "1")
-			t.Cleanup(func() { fixture.RemoveDeployment(t) })
+			t.Cleanup(func() { fixture.RemoveDeployment(t, apiservers.OpenShift.Namespace) })
 			fixture.AwaitPods(t, target.Namespace, "apiserver=true", 3)
 			restore := revoke(t, c.verbs, c.resource)
 			op.Configure(fixture.Targets(fixture.OpenShiftAPIServer()))
 			op.Start("")
-			if !c.unread {
-				fixture.AwaitReason(t, target, "Forbidden", "SourceUnreadable")
+			if c.reason != "" {
+				fixture.AwaitCondition(t, target.Resource, "False", c.reason)
 			}
 			awaitDegraded(t, "Forbidden", "SourceUnreadable")
-			fixture.AwaitSample(t, metric, "kms_health_operator_delivered", "0", `api_server="`+target.Name+`"`, `reason="`)
 			restore()
 			fixture.AwaitDelivered(t, target.Resource)
-			fixture.AwaitSample(t, metric, "kms_health_operator_delivered", "1", `api_server="`+target.Name+`"`, `reason="AsExpected"`)
 			op.Configure("apiServers: []\n")
 			op.AwaitNothingLeft()
 		})
@@ -112,67 +104,6 @@ func restoreCA(t *testing.T, op *fixture.Operator) {
 	}
 }
 
-// awaitRollUpSoon reports an unhealthy plugin, and expects the roll-up within two seconds.
-func awaitRollUpSoon(t *testing.T) {
-	t.Helper()
-	var mu sync.Mutex
-	var reported, verdict time.Time
-	fixture.WatchResource(t, apiservers.Kube, func(at time.Time, r *operatorcr.Status) {
-		mu.Lock()
-		defer mu.Unlock()
-		for _, report := range r.Reports {
-			if reported.IsZero() && len(report.Entries) > 0 && report.Entries[0].Status == contract.Unhealthy {
-				reported = at
-			}
-		}
-		if c := r.Conditions[contract.PluginsDegraded]; verdict.IsZero() && c.Status == "True" && c.Reason == contract.PluginUnhealthy {
-			verdict = at
-		}
-	})
-	fixture.ReportStatus(t, apiservers.Kube, fixture.NodeNames[1], contract.Unhealthy)
-	fixture.Eventually(t, "the roll-up reports an unhealthy plugin", func() error {
-		mu.Lock()
-		defer mu.Unlock()
-		if verdict.IsZero() {
-			return errors.New("not yet")
-		}
-		return nil
-	})
-	if after := verdict.Sub(reported); after > fixture.RollUpWithin {
-		t.Errorf("rolled up %s after the report, must be at most %s", after, fixture.RollUpWithin)
-	} else {
-		t.Logf("rolled up %s after the report", after.Round(time.Millisecond))
-	}
-}
-
-// The roll-up needs the operator resource, and nothing else.
-func TestRollUpNeedsNoOtherSource(t *testing.T) {
-	op := fixture.NewOperator(t)
-	fixture.SetTLSProfile(t, "Custom")
-	t.Cleanup(func() { fixture.RemoveStatics(t); fixture.SetTLSProfile(t, "") })
-	fixture.SetEncryption(t, apiservers.Kube, apiservers.Encryption("1", "identity"), "1")
-	fixture.RollStatic(t, "1", false)
-	fixture.AgePods(t, apiservers.Kube.Namespace)
-	restore := revoke(t, nil, "secrets", "roles", "configmaps", "apiservers", "deployments")
-	for _, node := range fixture.NodeNames {
-		fixture.ReportStatus(t, apiservers.Kube, node, contract.Healthy)
-	}
-	op.Configure(fixture.Targets(apiservers.Kube.Target(), fixture.OpenShiftAPIServer()))
-	startWithoutCA(t, op)
-	fixture.Eventually(t, "there is a roll-up", func() error {
-		if c := fixture.Resource(t, apiservers.Kube).Conditions[contract.PluginsDegraded]; c.Status == "" {
-			return errors.New("no condition " + contract.PluginsDegraded)
-		}
-		return nil
-	})
-	awaitRollUpSoon(t)
-	restore()
-	fixture.SetTLSProfile(t, "")
-	restoreCA(t, op)
-	op.Configure("apiServers: []\n")
-	op.AwaitNothingLeft()
-}
-
 // A TLS profile that is not understood is replaced by the default one, and reported.
 func TestUnusableTLSProfileStopsNothing(t *testing.T) {
 	op := fixture.NewOperator(t, "--degraded-inertia=1s")
@@ -183,39 +114,36 @@ func TestUnusableTLSProfileStopsNothing(t *testing.T) {
 	fixture.AgePods(t, apiservers.Kube.Namespace)
 	op.Configure(fixture.Targets(apiservers.Kube.Target(fixture.Serving)))
 	op.Start("")
-	fixture.AwaitReason(t, apiservers.Kube, "TLSProfileInvalid")
+	fixture.AwaitCondition(t, apiservers.Kube.Resource, "False", "TLSProfileInvalid")
 	awaitDegraded(t, "TLSProfileInvalid")
 	fixture.AwaitPods(t, fixture.Namespace, fixture.Companions, 3)
-	lines, err := fixture.Describe(t.Context(), fixture.UsualKind)
+	lines, err := fixture.Describe(t.Context())
 	if text := strings.Join(lines, "\n"); err != nil || strings.Count(text, fixture.TLSProfile("")) != 4 { // of three pods, and the ConfigMap
 		t.Errorf("not the intermediate profile: %v\n%s", err, text)
 	}
-	for _, node := range fixture.NodeNames {
-		fixture.ReportStatus(t, apiservers.Kube, node, contract.Healthy)
-	}
-	awaitRollUpSoon(t)
 	fixture.SetTLSProfile(t, "")
 	fixture.AwaitDelivered(t, apiservers.Kube.Resource)
 	op.Configure("apiServers: []\n")
 	op.AwaitNothingLeft()
 }
 
-func TestUnreadableCAStopsNothing(t *testing.T) {
+// The roll-up needs the operator resource, and nothing else.
+func TestRollUpNeedsNoOtherSource(t *testing.T) {
 	op := fixture.NewOperator(t, "--degraded-inertia=1s")
 	t.Cleanup(func() { fixture.RemoveStatics(t) })
 	fixture.SetEncryption(t, apiservers.Kube, apiservers.Encryption("1", "identity"), "1")
 	fixture.RollStatic(t, "1", false)
 	fixture.AgePods(t, apiservers.Kube.Namespace)
-	for _, node := range fixture.NodeNames {
-		fixture.ReportStatus(t, apiservers.Kube, node, contract.Healthy)
+	restore := revoke(t, nil, "secrets", "roles", "configmaps", "apiservers", "deployments")
+	for i, node := range fixture.NodeNames {
+		fixture.ReportStatus(t, apiservers.Kube, node, []contract.Status{contract.Healthy, contract.Unhealthy, contract.Healthy}[i])
 	}
-	op.Configure(fixture.Targets(apiservers.Kube.Target()))
+	op.Configure(fixture.Targets(apiservers.Kube.Target(), fixture.OpenShiftAPIServer()))
 	startWithoutCA(t, op)
-	fixture.AwaitReason(t, apiservers.Kube, "CAUnreadable")
-	awaitDegraded(t, "CAUnreadable")
-	awaitRollUpSoon(t)
+	fixture.AwaitRollUp(t, apiservers.Kube, contract.PluginsDegraded, "True", contract.PluginUnhealthy)
+	restore()
+	fixture.AwaitCondition(t, apiservers.Kube.Resource, "False", "CAUnreadable")
 	restoreCA(t, op)
-	fixture.AwaitDelivered(t, apiservers.Kube.Resource)
 	op.Configure("apiServers: []\n")
 	op.AwaitNothingLeft()
 }

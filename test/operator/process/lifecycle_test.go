@@ -3,15 +3,13 @@
 package process
 
 import (
-	"context"
 	"fmt"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	auditv1 "k8s.io/apiserver/pkg/apis/audit/v1"
 
 	"github.com/kms-health/kms-health/pkg/contract"
 	"github.com/kms-health/kms-health/test/harness/apiservers"
@@ -26,7 +24,7 @@ func TestUnmanagedChangesNothing(t *testing.T) {
 	op.Configure(fixture.KubeAPIServer("Auto"))
 	op.Start("")
 	fixture.AwaitDelivered(t, "kubeapiservers")
-	before, err := fixture.Describe(t.Context(), fixture.UsualKind)
+	before, err := fixture.Describe(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -55,7 +53,7 @@ func TestUnmanagedChangesNothing(t *testing.T) {
 		}
 		return nil
 	})
-	after, err := fixture.Describe(t.Context(), fixture.UsualKind)
+	after, err := fixture.Describe(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -66,9 +64,10 @@ func TestUnmanagedChangesNothing(t *testing.T) {
 	op.AwaitNothingLeft()
 }
 
-// An operator that starts before everything else: no file, no API server.
+// An operator that starts before everything else: no file, no API server. It reports that no
+// configuration is active.
 func TestStartsWithoutFileAndAPIServer(t *testing.T) {
-	op := fixture.NewOperator(t)
+	op := fixture.NewOperator(t, "--degraded-inertia=1s")
 	fixture.SetEncryption(t, apiservers.Kube, apiservers.Encryption("1", "identity"), "1")
 	fixture.RollStatic(t, "1", false)
 	t.Cleanup(func() { fixture.RemoveStatics(t) })
@@ -76,21 +75,18 @@ func TestStartsWithoutFileAndAPIServer(t *testing.T) {
 	if err := fixture.Cluster.FreezeAPIServer(); err != nil {
 		t.Fatal(err)
 	}
-	thawed := false
-	thaw := func() {
-		if !thawed {
-			thawed = true
-			if err := fixture.Cluster.ThawAPIServer(); err != nil {
-				t.Fatal(err)
-			}
+	thaw := sync.OnceFunc(func() {
+		if err := fixture.Cluster.ThawAPIServer(); err != nil {
+			t.Fatal(err)
 		}
-	}
+	})
 	t.Cleanup(thaw)
 	op.Run(kubeconfig)
 	op.Configure("this: is no configuration of ours\n")
 	op.AwaitLogged("the bad file is reported", `"Rejected the configuration`, 1)
-	op.Configure(fixture.KubeAPIServer("Auto"))
 	thaw()
+	fixture.AwaitClusterOperator(t, "False False True True")
+	op.Configure(fixture.KubeAPIServer("Auto"))
 	fixture.AwaitDelivered(t, "kubeapiservers")
 	// The last good file stays active.
 	op.ConfigureRaw("garbage")
@@ -98,61 +94,12 @@ func TestStartsWithoutFileAndAPIServer(t *testing.T) {
 	fixture.SetEncryption(t, apiservers.Kube, apiservers.Encryption("2", "identity"), "2")
 	fixture.RollStatic(t, "2", false)
 	fixture.Eventually(t, "it goes on by the last good file", func() error {
-		lines, err := fixture.Describe(t.Context(), fixture.UsualKind)
+		lines, err := fixture.Describe(t.Context())
 		if err == nil && strings.Count(strings.Join(lines, "\n"), "2W every 30s") != 4 { // of three pods, and the ConfigMap
 			err = fmt.Errorf("%v", lines)
 		}
 		return err
 	})
-	op.Configure("apiServers: []\n")
-	op.AwaitNothingLeft()
-}
-
-func TestNamespaceThatIsMissingIsWaitedFor(t *testing.T) {
-	const ns = "openshift-oauth-apiserver"
-	op := fixture.NewOperator(t)
-	fixture.Excuse(func(e *auditv1.Event) bool { return strings.Contains(e.RequestURI, "/namespaces/"+ns+"/") })
-	if err := fixture.Kube.CoreV1().Namespaces().Delete(t.Context(), ns, metav1.DeleteOptions{}); err != nil {
-		t.Fatal(err)
-	}
-	missing := func() error {
-		_, err := fixture.Kube.CoreV1().Namespaces().Get(t.Context(), ns, metav1.GetOptions{})
-		switch {
-		case apierrors.IsNotFound(err):
-			return nil
-		case err == nil:
-			return fmt.Errorf("it is there")
-		default:
-			return err
-		}
-	}
-	fixture.Eventually(t, "the namespace is deleted", missing)
-	restored := false
-	restore := func() {
-		if restored {
-			return
-		}
-		restored = true
-		ctx, cancel := context.WithTimeout(context.Background(), 2*fixture.Timeout)
-		defer cancel()
-		if err := fixture.InstallOperator(ctx); err != nil {
-			t.Fatal(err)
-		}
-	}
-	t.Cleanup(restore)
-	op.Configure(fixture.Targets(apiservers.OAuth.Target("mode: Sidecar", "deployment: apiserver")))
-	op.Start("")
-	fixture.AwaitCondition(t, "authentications", "False", "NamespaceMissing")
-	op.Configure(fixture.Targets(apiservers.OAuth.Target("mode: Sidecar")))
-	fixture.Never(t, 3*time.Second, func() error {
-		if _, reason, message := fixture.Condition(t.Context(), "authentications"); reason != "NamespaceMissing" {
-			return fmt.Errorf("%s: %s", reason, message)
-		}
-		return nil
-	})
-	restore()
-	fixture.SetEncryption(t, apiservers.OAuth, apiservers.Encryption("1", "identity"))
-	fixture.AwaitCondition(t, "authentications", "False", "NoReporters") // it has no pods
 	op.Configure("apiServers: []\n")
 	op.AwaitNothingLeft()
 }

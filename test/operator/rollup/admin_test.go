@@ -31,7 +31,7 @@ func TestAdministratorSeesAFaultAndItsEnd(t *testing.T) {
 		})
 	}
 	status("nothing is reported", 2, "")
-	reporters := fixture.StartReporting(t, op, nil)
+	reporters := fixture.StartReporting(t, op, nil, "1s")
 	fixture.AwaitClusterOperator(t, "True False False True")
 	status("everything is healthy", 0, "(write)  healthy")
 	followRelatedObjects(t)

@@ -92,7 +92,7 @@ func TestOperatorsOwnWrongClockIsNotBlamedOnNodes(t *testing.T) {
 			s.content.Store(int64(by))
 			op := fixture.NewOperator(t)
 			op.CA, op.Server = s.ca, s.URL
-			reporters := fixture.StartReporting(t, op, nil)
+			reporters := fixture.StartReporting(t, op, nil, "1s")
 			seen := fixture.RecordConditions(t, apiservers.Kube)
 			fixture.Never(t, 6*time.Second, func() error {
 				if found := append(seen.With("KMSPluginsDegraded True"), seen.With("KMSPluginsDegraded Unknown")...); len(found) > 0 {

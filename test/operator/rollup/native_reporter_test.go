@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -18,15 +19,7 @@ import (
 	"github.com/kms-health/kms-health/test/operator/fixture"
 )
 
-const (
-	reportInterval = 2 * time.Second
-	// verdictWithin is how soon the verdict follows a fault, and its end: an interval, the
-	// plugin's timeout, and the roll-up.
-	verdictWithin = reportInterval + time.Second + fixture.RollUpWithin
-	// tripRetry is how often a round trip that failed is made again, where the interval is shorter:
-	// only it finds that Decrypt works again.
-	tripRetry = 15 * time.Second
-)
+const reportInterval = 2 * time.Second
 
 // transitions are the statuses that KMSPluginsDegraded has had, one after another.
 type transitions struct {
@@ -56,16 +49,14 @@ func (s *transitions) seen() []string {
 }
 
 // awaitLast waits until the last one is a status.
-func (s *transitions) awaitLast(t *testing.T, status string) time.Duration {
+func (s *transitions) awaitLast(t *testing.T, status string) {
 	t.Helper()
-	began := time.Now()
 	fixture.Eventually(t, "KMSPluginsDegraded is "+status, func() error {
 		if all := s.seen(); len(all) == 0 || all[len(all)-1] != status {
 			return fmt.Errorf("it was %v", all)
 		}
 		return nil
 	})
-	return time.Since(began)
 }
 
 // OpenShift's own reporter writes beside ours. While a plugin is unhealthy its typed reports are
@@ -95,7 +86,6 @@ func TestVerdictIsSteadyBesideOpenShiftsReporter(t *testing.T) {
 		rejected bool // the typed reports are
 	}{
 		{"unhealthy", kmsplugin.Fault{Name: kmsplugin.FaultUnhealthy, Args: []string{"vault is sealed"}}, true},
-		{"error", kmsplugin.Fault{Name: kmsplugin.FaultCrash}, true},
 		{"hanging", kmsplugin.Fault{Name: kmsplugin.FaultHang}, true},
 		{"Decrypt refused while Status is ok", kmsplugin.Fault{Name: kmsplugin.FaultRefuseDecrypt}, false},
 	} {
@@ -103,7 +93,6 @@ func TestVerdictIsSteadyBesideOpenShiftsReporter(t *testing.T) {
 			plugin := reporters[1].Plugin
 			seen := recordTransitions(t)
 			seen.awaitLast(t, operatorcr.False)
-			rejected, accepted := native[1].Rejected.Load(), native[1].Accepted.Load()
 			if err := plugin.SetFault(tt.fault); err != nil {
 				t.Fatal(err)
 			}
@@ -112,30 +101,33 @@ func TestVerdictIsSteadyBesideOpenShiftsReporter(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			found := seen.awaitLast(t, operatorcr.True)
-			time.Sleep(10 * reportInterval)
-			if got := seen.seen(); len(got) != 2 {
-				t.Errorf("over ten intervals it was %v", got)
+			seen.awaitLast(t, operatorcr.True)
+			await := func(what string, n *atomic.Int64, more int64) {
+				t.Helper()
+				from := n.Load()
+				fixture.Eventually(t, fmt.Sprintf("%d more typed reports are %s", more, what), func() error {
+					if now := n.Load(); now < from+more {
+						return fmt.Errorf("%d of them", now-from)
+					}
+					return nil
+				})
 			}
-			if tt.rejected && native[1].Rejected.Load() == rejected || !tt.rejected && native[1].Accepted.Load() < accepted+5 {
-				t.Errorf("typed reports: %d rejected, %d accepted", native[1].Rejected.Load()-rejected, native[1].Accepted.Load()-accepted)
+			if tt.rejected { // for longer than a report is kept
+				await("rejected", &native[1].Rejected, 8)
+			} else {
+				await("accepted", &native[1].Accepted, 8)
+			}
+			if got := seen.seen(); len(got) != 2 {
+				t.Errorf("while it lasts it was %v", got)
 			}
 			if err := plugin.ClearFaults(); err != nil {
 				t.Fatal(err)
 			}
-			recovered := seen.awaitLast(t, operatorcr.False)
-			time.Sleep(2 * reportInterval)
+			seen.awaitLast(t, operatorcr.False)
+			await("accepted", &native[1].Accepted, 4)
 			if got := seen.seen(); len(got) != 3 {
 				t.Errorf("in the end it was %v", got)
 			}
-			end := verdictWithin
-			if !tt.rejected {
-				end += tripRetry
-			}
-			if found > verdictWithin || recovered > end {
-				t.Errorf("True after %s, False after %s, must be at most %s and %s", found, recovered, verdictWithin, end)
-			}
-			t.Logf("True after %s, False after %s, %v", found.Round(time.Millisecond), recovered.Round(time.Millisecond), seen.seen())
 		})
 	}
 	for _, n := range native {

@@ -25,7 +25,7 @@ func TestConnectionThatDiesWithoutAWordIsReplaced(t *testing.T) {
 	t.Cleanup(proxy.Close)
 	op := fixture.NewOperator(t)
 	op.Server = proxy.URL()
-	reporters := fixture.StartReporting(t, op, nil)
+	reporters := fixture.StartReporting(t, op, nil, "1s")
 	fixture.AwaitNoWrites(t)
 	for _, mode := range []controlplane.ProxyMode{controlplane.BlackHole, controlplane.Pass} {
 		if err := proxy.SetMode(mode); err != nil {
