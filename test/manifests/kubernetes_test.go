@@ -3,10 +3,8 @@
 package manifests
 
 import (
-	"errors"
 	"fmt"
 	"net/http"
-	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
@@ -138,37 +136,6 @@ func TestPlainKubernetesShowsAnUnhealthyPluginAndIsRemoved(t *testing.T) {
 	q.shows("False", "AsExpected")
 	q.removed()
 	patchesOneStatus(t, "/apis/kmshealth.openshift.io/v1alpha1/kmshealths/kube-apiserver/status")
-}
-
-// The object is created when it can be, also again, and its absence is reported.
-func TestKMSHealthIsCreatedWhenItsCRDIsInstalledLaterAndWhenItWasDeleted(t *testing.T) {
-	crd := schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"}
-	name := contract.KMSHealths.Plural + "." + contract.KMSHealths.Group
-	if err := plain.client.Resource(crd).Delete(t.Context(), name, metav1.DeleteOptions{}); err != nil {
-		t.Fatal(err)
-	}
-	restore := func() {
-		if err := install.Apply(soon(t), plain.config, plain.overlay); err != nil {
-			t.Error(err)
-		}
-	}
-	t.Cleanup(restore)
-	q := newQuickstart(t)
-	q.start()
-	eventually(t, "the log has the reason", func() error {
-		log, err := os.ReadFile(filepath.Join(q.dir, "log"))
-		if err == nil && !strings.Contains(string(log), "CRD "+name+" is not installed") {
-			err = errors.New("not logged")
-		}
-		return err
-	})
-	restore()
-	q.shows("False", "AsExpected")
-	if err := plain.client.Resource(contract.KMSHealths.GVR()).Delete(t.Context(), "kube-apiserver", metav1.DeleteOptions{}); err != nil {
-		t.Fatal(err)
-	}
-	q.shows("False", "AsExpected")
-	q.removed()
 }
 
 // patchesOneStatus fails unless the reporters sent PATCHes of one status, and nothing else.

@@ -9,10 +9,8 @@ import (
 	"strings"
 	"testing"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/rest"
@@ -20,7 +18,6 @@ import (
 	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
 	"github.com/kms-health/kms-health/pkg/operator/objects"
 	"github.com/kms-health/kms-health/pkg/operator/tlsprofile"
-	"github.com/kms-health/kms-health/test/harness/controlplane"
 	"github.com/kms-health/kms-health/test/manifests/install"
 )
 
@@ -181,55 +178,6 @@ func bindingTo(kind, name string) *unstructured.Unstructured {
 		"roleRef":  map[string]any{"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": reporter},
 		"subjects": []any{subject},
 	})
-}
-
-// test/identity tries the whole policy; here it is active for the operator as deployed.
-func TestOperatorCannotForgeAStatus(t *testing.T) {
-	operator := openshift.as(t)
-	client, err := dynamic.NewForConfig(operator)
-	if err != nil {
-		t.Fatal(err)
-	}
-	preflight := `{"preflight":{"observedConfigHash":"abcdefgh","result":{"status":"Succeeded","configHash":"abcdefgh","remoteKeyID":"k"}}}`
-	for name, c := range map[string]struct{ resource, body, why string }{
-		"a preflight":                {"kubeapiservers", `{"status":{"encryptionStatus":` + preflight + `}}`, "the conditions of the status"},
-		"a preflight, OAuth":         {"authentications", `{"status":{"oauthAPIServer":{"encryptionStatus":` + preflight + `}}}`, "the conditions of the status"},
-		"a version":                  {"openshiftapiservers", `{"status":{"version":"forged"}}`, "the conditions of the status"},
-		"a third-party's conditions": {"kubeapiservers", `{"status":{"conditions":[{"type":"Degraded","status":"False","lastTransitionTime":"2026-01-01T00:00:00Z"}]}}`, "its own conditions"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			eventually(t, "it is refused", func() error {
-				resource := schema.GroupVersionResource{Group: controlplane.OperatorGroup, Version: "v1", Resource: c.resource}
-				_, err := client.Resource(resource).Patch(t.Context(), "cluster", types.MergePatchType, []byte(c.body),
-					metav1.PatchOptions{FieldManager: "kms-health-operator", DryRun: []string{metav1.DryRunAll}}, "status")
-				if err == nil || !strings.Contains(err.Error(), c.why) {
-					return fmt.Errorf("not refused for %q: %w", c.why, err)
-				}
-				return nil
-			})
-		})
-	}
-}
-
-func TestOperatorWritesNoAdmissionPolicy(t *testing.T) {
-	operator := openshift.as(t)
-	client, err := dynamic.NewForConfig(operator)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, o := range openshift.base {
-		if !strings.HasPrefix(o.GetKind(), "ValidatingAdmissionPolicy") {
-			continue
-		}
-		refused(t, operator, o, "cannot patch resource")
-		err := client.Resource(resourceOf(o)).Delete(t.Context(), o.GetName(), metav1.DeleteOptions{DryRun: []string{metav1.DryRunAll}})
-		if !apierrors.IsForbidden(err) {
-			t.Errorf("delete %s: %v", id(o), err)
-		}
-		other := o.DeepCopy()
-		other.SetName("another")
-		refused(t, operator, other, "cannot")
-	}
 }
 
 func TestReportersRoleCannotHoldWhatTheOperatorDoesNot(t *testing.T) {
