@@ -31,8 +31,7 @@ import (
 // settle is how long after an event the file is read: an editor causes several.
 const settle = 25 * time.Millisecond
 
-// maxLookups bounds what is watched when symbolic links form a loop.
-const maxLookups = 256
+const maxLookups = 256 // when symbolic links form a loop
 
 // Watcher follows one file.
 type Watcher struct {
@@ -73,17 +72,16 @@ func (w *Watcher) Run(ctx context.Context, onChange func(Content)) {
 	last := ""
 	read := func() (changed bool) {
 		content := Read(w.path, w.limit)
-		hash := fmt.Sprintf("%v %x", content.Err, sha256.Sum256(content.Data))
-		if changed = hash != last; changed {
-			last = hash
+		if hash := fmt.Sprintf("%v %x", content.Err, sha256.Sum256(content.Data)); hash != last {
+			last, changed = hash, true
 			onChange(content)
 		}
 		return changed
 	}
 	read() // the directories can wait
 	for polled := false; ; {
-		w.watch(polled)       // before the file is read: a change after that causes another read
-		if read() && polled { // without an event, so the watches are not the right ones
+		w.watch(polled)       // first: a change after that causes another read
+		if read() && polled { // without an event: the watches are not the right ones
 			w.watch(false)
 			read()
 		}
@@ -94,17 +92,13 @@ func (w *Watcher) Run(ctx context.Context, onChange func(Content)) {
 			polled = true
 		case <-w.wake:
 			polled = false
-			select {
-			case <-ctx.Done():
-				return
-			case <-time.After(settle):
-			}
+			time.Sleep(settle)
 		}
 	}
 }
 
 // watch receives events from the directories that the path leads through, and from no
-// others. What cannot be watched is left to the poll, which tries again.
+// others. What cannot be watched is left to the poll.
 //
 // After an event the watches are all dropped and made anew. fsnotify keeps them by path, the
 // kernel by inode: when directories are moved, exchanged, or made again, a watch is leaked, lost,
@@ -118,17 +112,21 @@ func (w *Watcher) watch(polled bool) {
 		w.events = events
 		w.pump.Go(func() { w.forward(events) })
 	}
-	names := lookups(w.path)
-	if polled && w.all && slices.Equal(names, *w.names.Load()) {
-		return
+	var was []string
+	if polled && w.all {
+		was = *w.names.Load()
 	}
-	w.names.Store(&names)
-	for _, dir := range w.events.WatchList() {
-		_ = w.events.Remove(dir) // an error means that the kernel has removed it already
-	}
-	w.all = true
-	for _, name := range names { // a directory is watched once, however often it is added
-		w.all = w.events.Add(filepath.Dir(name)) == nil && w.all
+	// Again, until no name was replaced before its directory was watched.
+	for names := lookups(w.path); !slices.Equal(names, was); names = lookups(w.path) {
+		was = names
+		w.names.Store(&names)
+		for _, dir := range w.events.WatchList() {
+			_ = w.events.Remove(dir) // an error means that the kernel has removed it already
+		}
+		w.all = true
+		for _, name := range names { // a directory is watched once, however often it is added
+			w.all = w.events.Add(filepath.Dir(name)) == nil && w.all
+		}
 	}
 }
 

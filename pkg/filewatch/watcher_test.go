@@ -48,6 +48,8 @@ func TestEachKindOfReplacementIsReportedByAnEvent(t *testing.T) {
 			write(t, data, dir, fmt.Sprint(i), "file")
 			link(t, fmt.Sprint("./../", i), dir, "in", "first")
 		}},
+		"link to that link":       {"first/file", relink},
+		"edited behind two links": {"first/file", editBehind},
 		"directories that appear": {"a/b/config.yaml", func(t testing.TB, dir, data string, _ int) {
 			must(t, os.RemoveAll(dir+"/a"))
 			write(t, data, dir, "a/b/config.yaml")
@@ -70,6 +72,23 @@ func TestEachKindOfReplacementIsReportedByAnEvent(t *testing.T) {
 			}
 		})
 	}
+}
+
+// relink changes the link in the middle: first -> mid/second -> ../{number}.
+func relink(t testing.TB, dir, data string, i int) {
+	write(t, data, dir, fmt.Sprint(i), "file")
+	link(t, fmt.Sprint("../", i), dir, "mid", "second")
+	if i == 0 {
+		link(t, "mid/second", dir, "first")
+	}
+}
+
+func editBehind(t testing.TB, dir, data string, i int) {
+	if i == 0 {
+		relink(t, dir, data, i)
+		return
+	}
+	write(t, data, dir, "0", "file")
 }
 
 // Here directories are deleted before fsnotify has read that they were moved. It then
