@@ -17,7 +17,7 @@ import (
 
 // deliver plans a target with reporters. done is its status once all of it is there.
 func (p *planner) deliver(mode v1alpha1.Mode, done Status) {
-	p.Target.Mode = mode
+	p.Target.Mode, p.state.Untouched = mode, false
 	if p.state.Mode == "" {
 		p.state.Mode = mode
 	}

@@ -60,8 +60,9 @@ type execution struct {
 	// unreachable.
 	errs        []error
 	unreachable bool
-	// role and inTarget mean that what State.Role and State.InTarget are about exists.
-	role, inTarget bool
+	// touched means that an object in the target's namespace exists; inTarget, that one of
+	// those that State.InTarget is about does.
+	touched, inTarget bool
 }
 
 // execute executes a plan, in order. An object that fails stops the work on no other.
@@ -145,8 +146,8 @@ func (x *execution) run(ctx context.Context) {
 	x.remove(ctx)
 	if forbidden() {
 		// Objects it was not allowed to create need no removal. What it applied before does.
-		if !x.role {
-			x.state.Role = x.snapshot.State.Role
+		if !x.touched {
+			x.state.Untouched = x.snapshot.State.Untouched
 		}
 		if !x.inTarget {
 			x.state.InTarget, x.state.Token = x.snapshot.State.InTarget, x.snapshot.State.Token
@@ -181,7 +182,7 @@ func (x *execution) applyOne(ctx context.Context, o, live *unstructured.Unstruct
 		return err
 	}
 	if o.GetNamespace() == x.snapshot.Target.Namespace {
-		x.role, x.inTarget = x.role || o.GetKind() == "Role", x.inTarget || o.GetKind() != "Role"
+		x.touched, x.inTarget = true, x.inTarget || o.GetKind() != "Role"
 	}
 	if changed {
 		x.event(event, Key(o))
@@ -225,7 +226,7 @@ func (x *execution) inject(ctx context.Context) error {
 		if changed && result.GetResourceVersion() != d.ResourceVersion {
 			x.event(contract.EventEjected, Key(bare))
 		}
-		x.state.Injected = nil
+		x.state.notInjected()
 	case x.plan.Inject != nil:
 		live := bareDeployment(d)
 		live.SetGeneration(d.Generation)

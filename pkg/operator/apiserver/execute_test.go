@@ -114,8 +114,9 @@ func TestObjectsMadeBesideForbiddenOnesAreRecorded(t *testing.T) {
 	}
 	all := []*unstructured.Unstructured{object("rbac.authorization.k8s.io/v1", "Role", "there"),
 		object("v1", "ServiceAccount", "there"), object("v1", "ConfigMap", "there")}
-	before, role := State{Namespace: "there"}, State{Namespace: "there", Role: true}
-	after := State{Namespace: "there", Role: true, InTarget: true, Token: true}
+	before, after := State{Namespace: "there", Untouched: true}, State{Namespace: "there", InTarget: true, Token: true}
+	role := before
+	role.Untouched = false
 	for forbidden, want := range map[string]State{"roles serviceaccounts configmaps": before,
 		"serviceaccounts configmaps": role, "configmaps": after} {
 		client := dynamicfake.NewSimpleDynamicClient(runtime.NewScheme())

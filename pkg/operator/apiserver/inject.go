@@ -41,7 +41,8 @@ func (p *planner) inject() (plugins []v1alpha1.Plugin) {
 	// Reverted: another client has removed the container, so that our field manager does not own it.
 	was := p.Snapshot.State.Injected
 	seen := was != nil && was.Deployment == d.Name && was.UID == string(d.UID) // what was injected
-	if seen && d.Generation > was.Generation && !p.HasContainer {
+	p.state.Reverted = p.state.Reverted || seen && d.Generation > was.Generation && !p.HasContainer
+	if p.state.Reverted {
 		p.problem(contract.InjectionReverted, "the owner of %s removed the reporter, so it is not added again; use mode "+
 			"CompanionPod, or leave `deployment` out and add the container to the owner's manifest, or, when the owner "+
 			"leaves it in, `kubectl annotate clusterrole %s %s-`",
@@ -102,7 +103,7 @@ func (p *planner) eject() {
 	d, was := p.Deployment, p.Snapshot.State.Injected
 	unseen := d != nil && was != nil && string(d.UID) == was.UID && d.Generation < was.Generation
 	if p.Eject = d != nil && (p.Injected || unseen); !p.Eject {
-		p.state.Injected = nil
+		p.state.notInjected()
 	}
 }
 
@@ -113,11 +114,13 @@ func strategyProblem(d *appsv1.Deployment) string {
 	replicas := int(ptr.Deref(d.Spec.Replicas, 1))
 	const fix = "set strategy.type to RollingUpdate and strategy.rollingUpdate.maxUnavailable below spec.replicas, " +
 		"or use mode CompanionPod"
-	switch unavailable := maxUnavailable(d, replicas); {
+	switch unavailable, err := maxUnavailable(d, replicas); {
 	case replicas == 0:
 		return "" // there is nothing that a rollout could end
 	case d.Spec.Strategy.Type == appsv1.RecreateDeploymentStrategyType:
 		return "strategy.type Recreate ends all pods before a new one is ready: " + fix
+	case err != nil:
+		return fmt.Sprintf("strategy.rollingUpdate: %v", err)
 	case unavailable >= replicas:
 		return fmt.Sprintf("strategy.rollingUpdate lets a rollout end %d of %d replicas before a new one is ready: %s",
 			unavailable, replicas, fix)
@@ -128,17 +131,22 @@ func strategyProblem(d *appsv1.Deployment) string {
 
 // maxUnavailable is how many pods a rolling update may end before new ones are ready, as the
 // Deployment controller computes it: the percentage of maxUnavailable is rounded down, that
-// of maxSurge up, and where both are 0, maxUnavailable is 1. The default of both is 25%. The
-// API server accepts only numbers and percentages.
-func maxUnavailable(d *appsv1.Deployment, replicas int) int {
+// of maxSurge up, and where both are 0, maxUnavailable is 1. The default of both is 25%.
+func maxUnavailable(d *appsv1.Deployment, replicas int) (int, error) {
 	surge, unavailable := intstr.FromString("25%"), intstr.FromString("25%")
 	if r := d.Spec.Strategy.RollingUpdate; r != nil {
 		surge, unavailable = *intstr.ValueOrDefault(r.MaxSurge, surge), *intstr.ValueOrDefault(r.MaxUnavailable, unavailable)
 	}
-	up, _ := intstr.GetScaledValueFromIntOrPercent(&surge, replicas, true)
-	down, _ := intstr.GetScaledValueFromIntOrPercent(&unavailable, replicas, false)
-	if up == 0 && down == 0 {
-		return 1
+	up, err := intstr.GetScaledValueFromIntOrPercent(&surge, replicas, true)
+	if err != nil {
+		return 0, fmt.Errorf("maxSurge: %w", err)
 	}
-	return down
+	down, err := intstr.GetScaledValueFromIntOrPercent(&unavailable, replicas, false)
+	if err != nil {
+		return 0, fmt.Errorf("maxUnavailable: %w", err)
+	}
+	if up == 0 && down == 0 {
+		down = 1
+	}
+	return down, nil
 }

@@ -118,7 +118,7 @@ func (c *Controller) observeNamespace(s *Snapshot, t *source.Target) (known bool
 	read := t.Namespace.Known() // asked first: what is read before is not known to be missing
 	_, exists := t.Namespace.Get("", s.Target.Namespace)
 	s.NamespaceMissing = read && !exists
-	if s.Deleting && s.State.untouched() && !read && apierrors.IsForbidden(t.Namespace.Err()) &&
+	if s.Deleting && s.State.Untouched && !read && apierrors.IsForbidden(t.Namespace.Err()) &&
 		t.Namespace.FailedFor() > Starting {
 		s.NamespaceMissing = true // to the operator: nothing was made in it, and no right to look comes
 		delete(needed, namespace)
@@ -134,7 +134,7 @@ func (c *Controller) follow(s *Snapshot, e *entry) {
 	t, state := s.Target, &s.State
 	recorded := state.Namespace != ""
 	e.sources.Follow(source.Needs{
-		SecretRole: state.Role || t.Plugins == nil && !(s.Deleting && recorded),
+		SecretRole: t.Plugins == nil && !(s.Deleting && state.Static) || recorded && !state.Static,
 		Secret:     t.Plugins == nil && !s.Deleting && e.role.active,
 		OwnObjects: t.Mode.InOwnersPods() || state.Mode.InOwnersPods() || state.InTarget,
 		Deployment: s.deploymentName(),

@@ -203,6 +203,7 @@ func (p *planner) identify() {
 	t := p.Target
 	p.state.Installation, p.state.Namespace, p.state.Resource = p.Snapshot.Namespace, t.Namespace, t.Resource
 	p.state.PodSelector, p.state.Container = t.PodSelector, t.Container
+	p.state.Untouched = p.state.Untouched || p.Unrecorded && p.Snapshot.State.Namespace == ""
 }
 
 // record keeps what was read, and reports its problems.
@@ -211,12 +212,14 @@ func (p *planner) record() {
 	p.identify()
 	p.state.LiveSince = p.liveSince()
 	p.state.Live, p.state.Revisions, p.state.NotProbed = p.live(), p.revisionSets(), p.notProbed()
-	if was.Namespace == "" && p.Deleting { // there may be these: its record was removed
-		p.state.Token = p.state.Token || t.Mode == v1alpha1.ModeSidecar && !t.OwnerInjects()
-		p.state.Role = t.Plugins == nil
+	if was.Namespace == "" && p.Deleting && t.Mode == v1alpha1.ModeSidecar && !t.OwnerInjects() {
+		p.state.Token = true // there may be one: its record was removed
 	}
-	if t.Plugins != nil {
-		p.state.Role = p.state.Role && p.has("Role")
+	switch {
+	case t.Plugins != nil:
+		p.state.Static = was.Static || was.Namespace == "" || !p.has("Role")
+	case !p.Deleting:
+		p.state.Static = false
 	}
 	problems := []Status{{contract.ProviderNotProbed, p.state.NotProbed}, {contract.PolicyMissing, p.PolicyProblem},
 		{contract.TLSProfileInvalid, p.TLSProblem}, {contract.CAUnreadable, p.CAProblem}}
@@ -332,7 +335,7 @@ func (p *planner) cannotPlace(what string, plugin v1alpha1.Plugin, err error) {
 // readSecrets lets the operator read the encryption configs in use.
 func (p *planner) readSecrets() {
 	if p.Target.Plugins == nil && p.Pods != nil && !p.listing() && !p.Deleting && !p.NamespaceMissing && !p.Unmanaged {
-		p.Apply, p.state.Role = append(p.Apply, p.one(p.SecretRole(p.Revisions()))), true
+		p.Apply, p.state.Untouched = append(p.Apply, p.one(p.SecretRole(p.Revisions()))), false
 	}
 }
 

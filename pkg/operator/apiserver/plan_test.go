@@ -191,7 +191,7 @@ func TestInjectionThatItsOwnerRevertedIsNotRepeated(t *testing.T) {
 	// It was not recorded, for example after a kill in between.
 	s.Deployment, s.Injected, s.HasContainer = injected, true, true
 	plan = planOf(t, s)
-	if recorded := plan.State.Injected; plan.Inject != nil || recorded == nil ||
+	if recorded := plan.State.Injected; plan.Inject != nil || plan.State.Reverted || recorded == nil ||
 		*recorded != (Injected{"apiserver", "d", 2}) {
 		t.Fatalf("what is in place: %v, recorded %+v; %+v", plan.Inject, recorded, plan.Status)
 	}
@@ -199,23 +199,23 @@ func TestInjectionThatItsOwnerRevertedIsNotRepeated(t *testing.T) {
 	scaled := injected.DeepCopy()
 	scaled.Generation, scaled.Spec.Paused = 3, true
 	s.Deployment = scaled
-	if plan := planOf(t, s); plan.Inject != nil || plan.Status.Reason == contract.InjectionReverted {
+	if plan := planOf(t, s); plan.Inject != nil || plan.State.Reverted {
 		t.Errorf("another change of the owner counts as one of ours: %+v", plan.Status)
 	}
 	changed := injected.DeepCopy()
 	changed.Generation, changed.Spec.Template.Annotations = 3, map[string]string{contract.PodHashAnnotation: "another"}
 	s.Deployment = changed
-	if plan := planOf(t, s); plan.Inject == nil {
+	if plan := planOf(t, s); plan.Inject == nil || plan.State.Reverted {
 		t.Errorf("another hash is not applied again: %+v", plan.Status)
 	}
 	s.HasContainer = false
 	s.Deployment = deployment(1) // an old view of it
-	if plan := planOf(t, s); plan.Inject == nil {
+	if plan := planOf(t, s); plan.Inject == nil || plan.State.Reverted {
 		t.Errorf("an old view counts as a revert: %+v", plan.Status)
 	}
 	s.Deployment = deployment(3)
 	plan = planOf(t, s)
-	if plan.Inject != nil || plan.Status.Reason != "InjectionReverted" {
+	if plan.Inject != nil || plan.Status.Reason != "InjectionReverted" || !plan.State.Reverted {
 		t.Errorf("a revert: %+v", plan.Status)
 	}
 	s.State = plan.State

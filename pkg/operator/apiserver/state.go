@@ -25,11 +25,16 @@ type State struct {
 	// Mode is that of the reporters that report: those of another are made first.
 	Mode v1alpha1.Mode `json:"mode,omitempty"`
 
-	// What the target's namespace may have: the Role for reading Secrets, ConfigMaps and a
-	// ServiceAccount, and the Secret with the reporters' token.
-	Role     bool `json:"role,omitempty"`
+	// Static means that the configuration has the plugin set, and that there is no Role
+	// for reading Secrets.
+	Static bool `json:"static,omitempty"`
+	// Untouched means that nothing of it was ever made in the target's namespace.
+	Untouched bool `json:"untouched,omitempty"`
+	// InTarget means that the target's namespace may contain objects of the operator.
 	InTarget bool `json:"inTarget,omitempty"`
-	Token    bool `json:"token,omitempty"`
+	// Token means that the target's namespace may have the Secret with the reporters'
+	// token.
+	Token bool `json:"token,omitempty"`
 
 	// Live and Revisions are the plugin sets last read. A Live that is empty is known to have no
 	// plugin; nil: it was never read.
@@ -48,6 +53,8 @@ type State struct {
 	// Injected is the Deployment that has the reporter, recorded before that is injected, without
 	// a UID.
 	Injected *Injected `json:"injected,omitempty"`
+	// Reverted means that its owner removed it again.
+	Reverted bool `json:"reverted,omitempty"`
 }
 
 // Injected is a Deployment with the reporter. Its generation tells an older view of it
@@ -68,20 +75,21 @@ func WriteKey(set []v1alpha1.Plugin) string {
 	return ""
 }
 
+// notInjected records that no Deployment has the reporter.
+func (s *State) notInjected() {
+	s.Injected, s.Reverted = nil, false
+}
+
 // Recorded is a State as it was written to the ClusterRole.
 type Recorded struct {
 	Version string // the ClusterRole's resourceVersion
 	State   State
 }
 
-// untouched reports whether nothing was ever made in the target's namespace.
-func (s State) untouched() bool {
-	return s.Namespace != "" && !s.Role && !s.InTarget && !s.Token && s.Injected == nil
-}
-
 // withoutDelivery is the state of a target that has no reporters.
 func (s State) withoutDelivery() State {
-	s.Mode, s.InTarget, s.Token, s.Folders, s.Injected = "", false, false, nil, nil
+	s.Mode, s.Untouched, s.InTarget, s.Token, s.Folders = "", false, false, false, nil
+	s.notInjected()
 	return s
 }
 
