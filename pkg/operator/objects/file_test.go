@@ -1,0 +1,140 @@
+package objects
+
+import (
+	"cmp"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/yaml"
+
+	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
+)
+
+const (
+	ofNode  = "https://localhost:6443"
+	ofAll   = "https://api-int.example.com:6443"
+	another = "https://10.0.0.7:6443"
+)
+
+func TestFileNamesTheServersAndTheKubeconfig(t *testing.T) {
+	for name, tt := range map[string]struct {
+		server, cluster string
+		fallbacks       []v1alpha1.Server
+		ownerInjects    bool
+		hostFolder      string
+		servers         string // of the file; one alone is in the kubeconfig
+		folder          string // of the kubeconfig, if not the file's
+		onlyNode        bool
+	}{
+		"of the node":                     {server: ofNode, onlyNode: true},
+		"of the node, and the cluster's":  {server: ofNode, cluster: ofAll, servers: ofNode + " " + ofAll},
+		"the cluster's is the node's":     {server: ofNode, cluster: ofNode, onlyNode: true},
+		"fallbacks":                       {server: ofNode, cluster: ofAll, fallbacks: []v1alpha1.Server{{URL: another}}, servers: ofNode + " " + another},
+		"an empty list of fallbacks":      {server: ofNode, cluster: ofAll, fallbacks: []v1alpha1.Server{}, onlyNode: true},
+		"of the cluster":                  {server: ofAll, cluster: another},
+		"the owner brings the kubeconfig": {server: ofAll, ownerInjects: true, folder: CredentialsFolder},
+		"files of a static pod":           {server: ofAll, ownerInjects: true, hostFolder: "/etc/kms"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			in := sidecarInput()
+			in.ClusterServer, in.HostFolder = tt.cluster, tt.hostFolder
+			in.Target.Resource = v1alpha1.ResourceKubeAPIServers
+			in.Target.Connection = v1alpha1.Connection{Server: tt.server, Fallbacks: tt.fallbacks}
+			if tt.ownerInjects {
+				in.Target.Deployment = ""
+			}
+			for _, checks := range []*v1alpha1.Checks{nil, v1alpha1.DefaultChecks()} {
+				in.Config.Probe.Checks = checks
+				raw, err := in.File(sidecarPlugins)
+				if err != nil {
+					t.Fatal(err)
+				}
+				var file v1alpha1.ReporterConfiguration
+				if err := yaml.UnmarshalStrict(raw, &file); err != nil {
+					t.Fatal(err)
+				}
+				var servers []string
+				for _, s := range file.Destination.Servers {
+					servers = append(servers, s.URL)
+				}
+				if got := strings.Join(servers, " "); got != tt.servers {
+					t.Errorf("servers %q", got)
+				}
+				if got := file.Destination.Kubeconfig; got != cmp.Or(tt.folder, ConfigFolder)+"/kubeconfig" {
+					t.Errorf("kubeconfig %s", got)
+				}
+				if file.Probe.Checks != nil {
+					t.Errorf("the default checks are in the file: %+v", file.Probe.Checks)
+				}
+			}
+			if in.OnlyNodeServer() != tt.onlyNode {
+				t.Errorf("only the node's server: %t", !tt.onlyNode)
+			}
+		})
+	}
+}
+
+func TestKubeconfigOfAStaticPodMayNameTheCAOfTheNode(t *testing.T) {
+	for name, tt := range map[string]struct {
+		hostFolder, ca, want, not string
+	}{
+		"CA known":             {"", "CA", "certificate-authority-data: \"Q0E=\"", "certificate-authority:"},
+		"static pod":           {"/etc/kms", "", "certificate-authority: \"" + CredentialsFolder + "/client/ca.crt\"", "-data:"},
+		"static pod, CA known": {"/etc/kms", "CA", "certificate-authority-data: \"Q0E=\"", "certificate-authority:"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			in := sidecarInput()
+			in.HostFolder, in.CA = tt.hostFolder, []byte(tt.ca)
+			raw, err := in.Kubeconfig()
+			if err != nil || !strings.Contains(string(raw), tt.want) || strings.Contains(string(raw), tt.not) {
+				t.Errorf("%v\n%s", err, raw)
+			}
+		})
+	}
+}
+
+func TestAbstractSocketIsReachedInTheNodesNetworkOnly(t *testing.T) {
+	for name, tt := range map[string]struct {
+		endpoint, server string
+		reached          bool
+	}{
+		"abstract, in the node's network": {"unix:///@kms", ofNode, true},
+		"abstract, in the pod's network":  {"unix:///@kms", ofAll, false},
+		"a path, in the pod's network":    {"unix:///run/kms.sock", ofAll, true},
+		"no endpoint":                     {"tcp://x", ofAll, true},
+	} {
+		in := sidecarInput()
+		in.Target.Connection.Server = tt.server
+		if why := in.NotReachable(tt.endpoint); (why == "") != tt.reached {
+			t.Errorf("%s: %q", name, why)
+		}
+	}
+}
+
+func TestSidecarRunsAsTheUserOfTheAPIServer(t *testing.T) {
+	user := func(id int64) *int64 { return &id }
+	yes, no := true, false
+	for name, tt := range map[string]struct {
+		container  *corev1.SecurityContext
+		pod        *corev1.PodSecurityContext
+		hostFolder string
+		want       *int64
+	}{
+		"nothing is configured":       {want: user(0)},
+		"of the container":            {&corev1.SecurityContext{RunAsUser: user(7)}, &corev1.PodSecurityContext{RunAsUser: user(8)}, "", user(7)},
+		"a container without a user":  {&corev1.SecurityContext{}, nil, "", user(0)},
+		"of the pod":                  {nil, &corev1.PodSecurityContext{RunAsUser: user(8)}, "", user(8)},
+		"of the image, not root":      {nil, &corev1.PodSecurityContext{RunAsNonRoot: &yes}, "", nil},
+		"of the image, any":           {nil, &corev1.PodSecurityContext{RunAsNonRoot: &no}, "", user(0)},
+		"an empty context of the pod": {nil, &corev1.PodSecurityContext{}, "", user(0)},
+		"files of a static pod":       {&corev1.SecurityContext{RunAsUser: user(7)}, nil, "/etc/kms", user(0)},
+	} {
+		in, spec := sidecarInput(), apiServerPod()
+		in.HostFolder, spec.SecurityContext, spec.Containers[0].SecurityContext = tt.hostFolder, tt.pod, tt.container
+		got := in.userOf(spec)
+		if (got == nil) != (tt.want == nil) || got != nil && *got != *tt.want {
+			t.Errorf("%s: %v", name, got)
+		}
+	}
+}
