@@ -13,10 +13,10 @@ import (
 
 // The bounds. MB are of 1,000,000 bytes.
 const (
-	maxBinary   = 15_000_000
+	maxBinary   = 14_000_000
 	maxCPU      = 1.25 // times the floor
-	maxResident = 20_000_000
-	maxAnon     = 7_000_000
+	maxResident = 18_000_000
+	maxAnon     = 6_000_000
 	// maxHeapGain is less than 16 bytes, the smallest thing with a pointer and
 	// anything else, for each of 9,000 reloads. Without a leak the least heap of
 	// some seconds was seen to vary by up to 50 KiB.

@@ -15,7 +15,7 @@ var before = flag.String("before", "", "the path of another build of the reporte
 
 const (
 	starts   = 20
-	maxStart = 9 * time.Millisecond
+	maxStart = 15 * time.Millisecond
 	// maxChange is five more than the 25 ms that the reporter waits for an editor's next event.
 	maxChange = 30 * time.Millisecond
 )

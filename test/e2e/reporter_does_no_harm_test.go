@@ -63,7 +63,7 @@ func testReporterDoesNoHarm(t *testing.T) {
 				return err
 			})
 		}
-		limited("5Mi")
+		limited("3584Ki")
 		t.Cleanup(func() { h.restore() })
 		h.deleteReporters()
 		h.awaitReporterNotRunning(apiservers.Kube)
@@ -168,7 +168,7 @@ spec:
   - patchType: JSONPatch
     jsonPatch:
       expression: >-
-        [JSONPatch{op: "add", path: "/spec/containers/0/resources", value: {"limits": {"memory": "5Mi"}, "requests": {"memory": "5Mi"}}}]
+        [JSONPatch{op: "add", path: "/spec/containers/0/resources", value: {"limits": {"memory": "3584Ki"}, "requests": {"memory": "3584Ki"}}}]
 ---
 apiVersion: admissionregistration.k8s.io/v1
 kind: MutatingAdmissionPolicyBinding
