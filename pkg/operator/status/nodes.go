@@ -70,18 +70,23 @@ func (s *syncing) observe(in *rollup.Input, resource *operatorcr.Status, absent 
 		servers, container := s.servers()
 		excuseRestarts(in.Nodes, servers, container)
 	}
-	until := s.replaced.QuietUntil(resource.Nodes, s.now)
-	for i := range in.Nodes {
-		if n := &in.Nodes[i]; until[n.Name].After(n.QuietUntil) {
-			n.QuietUntil = until[n.Name]
-		}
-	}
+	s.quieten(in.Nodes, resource)
 	if s.began.IsZero() {
 		s.began = s.now
 	}
 	in.Began = s.began
 	s.expectations.Observe(in.Nodes, s.now)
 	return created, true
+}
+
+// quieten excuses nodes whose API server is replaced.
+func (s *syncing) quieten(nodes []rollup.Node, resource *operatorcr.Status) {
+	until := s.replaced.QuietUntil(resource.Nodes, s.now)
+	for i := range nodes {
+		if n := &nodes[i]; until[n.Name].After(n.QuietUntil) {
+			n.QuietUntil = until[n.Name]
+		}
+	}
 }
 
 // refused is why the pods of the API server, which were known, can no longer be listed; empty:

@@ -160,9 +160,9 @@ func (p *Publisher) attempt(ctx context.Context, entries []contract.Entry) *fail
 	p.metrics.duration.Observe(time.Since(began).Seconds())
 	if failed != nil {
 		p.credentials.read = time.Time{}
-	}
-	if failed != nil && failed.kind == AtomicList {
-		p.refused = failed
+		if failed.kind == AtomicList {
+			p.refused = failed
+		}
 	}
 	return failed
 }

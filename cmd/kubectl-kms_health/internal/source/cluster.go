@@ -62,11 +62,10 @@ func get(gvr schema.GroupVersionResource, namespace, name, kind string) *request
 
 var (
 	clusterOperators = schema.GroupVersion{Group: "config.openshift.io", Version: "v1"}.WithResource("clusteroperators")
-
-	deployments = schema.GroupVersion{Group: "apps", Version: "v1"}.WithResource("deployments")
-	leases      = schema.GroupVersion{Group: "coordination.k8s.io", Version: "v1"}.WithResource("leases")
-	configMaps  = schema.GroupVersion{Version: "v1"}.WithResource("configmaps")
-	pods        = schema.GroupVersion{Version: "v1"}.WithResource("pods")
+	deployments      = schema.GroupVersion{Group: "apps", Version: "v1"}.WithResource("deployments")
+	leases           = schema.GroupVersion{Group: "coordination.k8s.io", Version: "v1"}.WithResource("leases")
+	configMaps       = schema.GroupVersion{Version: "v1"}.WithResource("configmaps")
+	pods             = schema.GroupVersion{Version: "v1"}.WithResource("pods")
 )
 
 // do makes requests at the same time. What does not exist is no error: all of it is optional.

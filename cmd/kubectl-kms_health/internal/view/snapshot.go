@@ -33,11 +33,10 @@ type Snapshot struct {
 // Kinds of objects besides the resources with reports.
 const (
 	KindClusterOperator = "ClusterOperator"
-
-	KindConfigMap  = "ConfigMap"
-	KindDeployment = "Deployment"
-	KindLease      = "Lease"
-	KindPod        = "Pod"
+	KindConfigMap       = "ConfigMap"
+	KindDeployment      = "Deployment"
+	KindLease           = "Lease"
+	KindPod             = "Pod"
 )
 
 // ResourceOf returns the resource of an object that has reports; false: it is another object.
