@@ -10,7 +10,6 @@ var Events = []Event{
 	{"Deleted", "Normal", "an object was deleted"},
 	{"Injected", "Normal", "the reporter was added to a Deployment, or changed in it"},
 	{"Ejected", "Normal", "the reporter was removed from a Deployment"},
-	{"CARenewed", "Normal", "the CA in a ConfigMap was replaced"},
 	{
 		"ConfigurationInvalid", "Warning",
 		"the operator's file was rejected, and the last valid one stays active. Its message begins with `configuration`",

@@ -346,8 +346,8 @@ var RunbookGroups = []RunbookGroup{
 			Check: "the resources in the encryption config",
 			Fix:   "set `configSource: Annotation` in the operator's file"},
 		{Name: "Unmanaged",
-			Means: "`managementState: Unmanaged` is set, and the nodes in the message have no reporter. Only credentials " +
-				"and the CA are renewed",
+			Means: "`managementState: Unmanaged` is set, and the nodes in the message have no reporter. Only the token of " +
+				"sidecars is renewed",
 			Fix: "add reporters by hand, or set `Managed`"},
 		{Name: "NamespaceMissing",
 			Means: "the API server's namespace does not exist",

@@ -57,7 +57,6 @@ const (
 	EventDeleted              = "Deleted"
 	EventInjected             = "Injected"
 	EventEjected              = "Ejected"
-	EventCARenewed            = "CARenewed"
 	EventConfigurationInvalid = "ConfigurationInvalid"
 	EventReportRemoved        = "ReportRemoved"
 )

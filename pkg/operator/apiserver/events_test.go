@@ -96,8 +96,6 @@ func eventsOf(t *testing.T, plan Plan, secrets []runtime.Object, patch clienttes
 func TestEventIsEmittedOnceForEachChange(t *testing.T) {
 	configMap, pod, role := live("v1", "ConfigMap"), live("v1", "Pod"),
 		live("rbac.authorization.k8s.io/v1", "ClusterRole")
-	configMap.Object["data"] = map[string]any{"kubeconfig": kubeconfig(t, "old", "")}
-	renewed := withCA(configMap, []byte("new"))
 	role.Object["rules"] = []any{"changed"}
 	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: objects.TokenName("api"), Namespace: "ns"}}
 	for name, c := range map[string]struct {
@@ -115,8 +113,6 @@ func TestEventIsEmittedOnceForEachChange(t *testing.T) {
 			patch: func(a clienttesting.Action) (bool, runtime.Object, error) {
 				return true, live("apps/v1", "Deployment"), nil
 			}},
-		"the CA is replaced": {plan: Plan{RenewCA: []*unstructured.Unstructured{renewed}},
-			want: []string{"CARenewed"}},
 		"an object is applied": {plan: Plan{Apply: []*unstructured.Unstructured{desired(configMap)}},
 			want: []string{"Applied"}},
 		"the rules of the ClusterRole changed": {plan: Plan{Anchor: desired(role)}, want: []string{"Applied"}},

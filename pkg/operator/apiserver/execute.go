@@ -142,7 +142,6 @@ func (x *execution) run(ctx context.Context) {
 		x.apply(ctx, x.plan.Workloads, contract.EventApplied)
 		x.try(ctx, x.inject)
 	}
-	x.apply(ctx, x.plan.RenewCA, contract.EventCARenewed)
 	x.remove(ctx)
 	if forbidden() {
 		// Objects it was not allowed to create need no removal. What it applied before does.

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
 	"github.com/kms-health/kms-health/pkg/contract"
@@ -53,7 +54,8 @@ func TestEndpointThatNoPodMountsIsAProblemOfItsPluginAlone(t *testing.T) {
 
 func injectedHash(plan *Plan) (hash string) {
 	if plan.Inject != nil {
-		hash = templateAnnotations(plan.Inject)[contract.PodHashAnnotation]
+		hash, _, _ = unstructured.NestedString(plan.Inject.Object, "spec", "template", "metadata", "annotations",
+			contract.PodHashAnnotation)
 	}
 	return hash
 }

@@ -37,8 +37,6 @@ type Plan struct {
 	// Inject is the part of a Deployment to apply; Eject means to remove it.
 	Inject *unstructured.Unstructured
 	Eject  bool
-	// RenewCA are objects in which only the CA of the API server is replaced.
-	RenewCA []*unstructured.Unstructured
 	// Delete is deleted.
 	Delete []*unstructured.Unstructured
 	// Copied are ConfigMaps that no pod mounts, since pods have their content. They come

@@ -1,14 +1,12 @@
 package apiserver
 
 import (
-	"bytes"
 	"maps"
 	"slices"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
 	"github.com/kms-health/kms-health/pkg/contract"
@@ -64,7 +62,7 @@ func (p *planner) superseded(o *unstructured.Unstructured, switching bool) bool 
 			continue
 		}
 		goes := ended(o) || p.takenOverOn(nodeOf(o))
-		if !goes && p.runs(p.find(w)) {
+		if !goes {
 			p.replacing = append(p.replacing, nodeOf(o))
 		}
 		return goes
@@ -178,68 +176,16 @@ func (p *planner) last(done Status, clean bool) {
 	}
 }
 
-// renew plans what an Unmanaged target still gets: credentials and the CA before they
-// expire, so that pausing management breaks no report.
+// renew plans what an Unmanaged target still gets: its token before it expires, so that pausing
+// management ends no report.
 func (p *planner) renew() {
 	p.Token = p.state.Token
-	p.renewCAs()
 	p.Status = Status{contract.Unmanaged,
-		"managementState is Unmanaged: credentials and the CA are renewed, and nothing else is changed"}
+		"managementState is Unmanaged: only the token of sidecars is renewed"}
 	if p.Deleting {
 		p.Status.Message += "; what is left of this target is removed when it is not"
 	}
 	if len(p.problems) > 0 {
 		p.Status = worst(p.problems)
 	}
-}
-
-// renewCAs plans the CA of objects that stay as they are. A replacement may take long, and
-// what it replaces still reports.
-func (p *planner) renewCAs() {
-	written := p.written()
-	for _, o := range p.Own {
-		if written[Key(o)] || o.GetDeletionTimestamp() != nil {
-			continue
-		}
-		if renewed := withCA(o, p.CA); renewed != nil {
-			p.RenewCA = append(p.RenewCA, renewed)
-		}
-	}
-}
-
-// kubeconfigKey is that of a ConfigMap.
-const kubeconfigKey = "kubeconfig"
-
-// withCA is an object as it was read, a ConfigMap or a pod that has its files in annotations,
-// with another CA in its kubeconfig; nil: it has none, or this one.
-func withCA(o *unstructured.Unstructured, ca []byte) *unstructured.Unstructured {
-	data, _, _ := unstructured.NestedStringMap(o.Object, "data")
-	text := data[kubeconfigKey]
-	if o.GetKind() == "Pod" {
-		text = o.GetAnnotations()[contract.KubeconfigAnnotation]
-	}
-	config, err := clientcmd.Load([]byte(text))
-	if text == "" || len(ca) == 0 || err != nil {
-		return nil
-	}
-	changed := false
-	for cluster := range maps.Values(config.Clusters) {
-		if len(cluster.CertificateAuthorityData) > 0 && !bytes.Equal(cluster.CertificateAuthorityData, ca) {
-			cluster.CertificateAuthorityData, changed = ca, true
-		}
-	}
-	raw, err := clientcmd.Write(*config)
-	if !changed || err != nil {
-		return nil
-	}
-	renewed := part(o)
-	if o.GetKind() == "Pod" {
-		renewed.SetAnnotations(map[string]string{contract.KubeconfigAnnotation: string(raw)})
-		return renewed
-	}
-	renewed.SetResourceVersion(o.GetResourceVersion())
-	renewed.SetLabels(o.GetLabels())
-	data[kubeconfigKey] = string(raw)
-	_ = unstructured.SetNestedStringMap(renewed.Object, data, "data")
-	return renewed
 }

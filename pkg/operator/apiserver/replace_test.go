@@ -92,35 +92,19 @@ func TestConfigMapOfAnotherDeliveryIsRemovedThoughOneOfItsNameIsMounted(t *testi
 }
 
 // A replacement may take long, for example of an image that does not exist.
-func TestReportersToBeReplacedGetANewCA(t *testing.T) {
-	for _, source := range []v1alpha1.ConfigSource{v1alpha1.ConfigSourceConfigMap, v1alpha1.ConfigSourceAnnotation} {
-		two := pods(apiPod("a", "1"), apiPod("b", "2"))
-		before := func(s *Snapshot) { s.CA = []byte("before") }
-		first := planOf(t, fixture(t, v1alpha1.ModeCompanionPod, two, before, configSource(source)))
-		s := fixture(t, v1alpha1.ModeCompanionPod, two, delivered(t, first), before, configSource(source))
-		s.Config.Image, s.Encryption.Live = "reporter:2", set(2)
-		if plan := planOf(t, s); len(plan.RenewCA) > 0 {
-			t.Errorf("%s: renews the CA of %s", source, names(plan.RenewCA))
-		}
-		s.CA = []byte("after")
-		plan := planOf(t, s)
-		if source == v1alpha1.ConfigSourceAnnotation {
-			if is := func(kind string) bool {
-				return slices.ContainsFunc(plan.RenewCA, func(o *unstructured.Unstructured) bool { return o.GetKind() == kind })
-			}; len(plan.RenewCA) < 2 || !is("Pod") {
-				t.Errorf("renews the CA of %s", names(plan.RenewCA))
-			}
-			continue
-		}
-		at := slices.IndexFunc(plan.Apply,
-			func(o *unstructured.Unstructured) bool { return o.GetName() == companionConfigMapOf(1) })
-		if at < 0 {
-			t.Fatalf("applies %s", names(plan.Apply))
-		}
-		data, _, _ := unstructured.NestedStringMap(plan.Apply[at].Object, "data")
-		if after := base64.StdEncoding.EncodeToString(s.CA); !strings.Contains(data["kubeconfig"], after) ||
-			!strings.Contains(data["config.yaml"], "kms-1.sock") {
-			t.Errorf("the file that is still mounted is %v", data)
-		}
+func TestMountedFilesOfEarlierPluginsGetANewCA(t *testing.T) {
+	two, mounts := pods(apiPod("a", "1"), apiPod("b", "2")), configSource(v1alpha1.ConfigSourceConfigMap)
+	first := planOf(t, fixture(t, v1alpha1.ModeCompanionPod, two, mounts))
+	s := fixture(t, v1alpha1.ModeCompanionPod, two, delivered(t, first), mounts)
+	s.Config.Image, s.Encryption.Live, s.CA = "reporter:2", set(2), []byte("after")
+	plan := planOf(t, s)
+	at := slices.IndexFunc(plan.Apply, func(o *unstructured.Unstructured) bool { return o.GetName() == companionConfigMapOf(1) })
+	if at < 0 {
+		t.Fatalf("applies %s", names(plan.Apply))
+	}
+	data, _, _ := unstructured.NestedStringMap(plan.Apply[at].Object, "data")
+	if after := base64.StdEncoding.EncodeToString(s.CA); !strings.Contains(data["kubeconfig"], after) ||
+		!strings.Contains(data["config.yaml"], "kms-1.sock") {
+		t.Errorf("the file that is still mounted is %v", data)
 	}
 }

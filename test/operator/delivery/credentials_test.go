@@ -24,9 +24,9 @@ import (
 // credential is the name of the Secret with the token of openshift-apiserver's reporters.
 const credential = "kms-health-reporter-openshift-apiserver-token"
 
-// Unmanaged changes no workload. What expires is renewed all the same: a token of which half its
-// life is over, and the CA. A renewal that fails is reported while the token still works.
-func TestUnmanagedRenewsTokenAndCAAndReportsAFailureInTime(t *testing.T) {
+// Unmanaged changes nothing but a token of which half its life is over. A renewal that fails is
+// reported while the token still works.
+func TestUnmanagedRenewsTheTokenAndReportsAFailureInTime(t *testing.T) {
 	target, ns, resource := apiservers.OpenShift, apiservers.OpenShift.Namespace, apiservers.OpenShift.Resource
 	op := fixture.NewOperator(t)
 	fixture.SetEncryption(t, target, apiservers.Encryption("1", "identity"), "1")
@@ -59,19 +59,19 @@ func TestUnmanagedRenewsTokenAndCAAndReportsAFailureInTime(t *testing.T) {
 		}
 		return nil
 	})
-	fixture.Eventually(t, "the CA is renewed", func() error {
-		file, err := fixture.Kube.CoreV1().ConfigMaps(ns).Get(t.Context(), setName(target, "1"), metav1.GetOptions{})
-		if err == nil && !carries(file.Data, other.PEM()) {
-			err = fmt.Errorf("%v", file.Data)
-		}
-		return err
-	})
 	lines, err := fixture.Describe(t.Context())
 	if text := strings.Join(lines, "\n"); err != nil || !strings.Contains(text, "1W every 30s") {
 		t.Errorf("the interval was changed too: %v\n%s", err, text)
 	}
 
 	op.Configure(fixture.Every("20s", fixture.OpenShiftAPIServer()))
+	fixture.Eventually(t, "the files have the new CA", func() error {
+		file, err := fixture.Kube.CoreV1().ConfigMaps(ns).Get(t.Context(), setName(target, "1"), metav1.GetOptions{})
+		if err == nil && !carries(file.Data, other.PEM()) {
+			err = fmt.Errorf("%v", file.Data)
+		}
+		return err
+	})
 	expires := time.Now().Add(9 * 24 * time.Hour)
 	refuseTokens(t)
 	old = age(t, expires)
