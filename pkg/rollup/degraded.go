@@ -78,17 +78,29 @@ func (n *Node) faultFindings(rows []Row) (findings []Finding) {
 	complete := len(rows) > 0 && !slices.ContainsFunc(rows, func(r Row) bool {
 		return !r.Unexpected && !r.State.known()
 	})
+	if !complete {
+		findings = n.reporterFaults()
+	}
 	for _, f := range n.Faults {
-		reason := contract.PluginNotRunning
-		if f.Reporter {
-			reason = contract.ReporterNotRunning
-		}
-		if !f.Reporter || !complete {
-			findings = append(findings, Finding{Reason: reason, Node: n.Name, Detail: f.Why, Look: f.Look,
-				Text: "container " + f.Container + " cannot start"})
+		if !f.Reporter {
+			findings = append(findings, f.finding(n.Name, contract.PluginNotRunning))
 		}
 	}
 	return findings
+}
+
+// reporterFaults are those of its reporter.
+func (n *Node) reporterFaults() (findings []Finding) {
+	for _, f := range n.Faults {
+		if f.Reporter {
+			findings = append(findings, f.finding(n.Name, contract.ReporterNotRunning))
+		}
+	}
+	return findings
+}
+
+func (f *Fault) finding(node, reason string) Finding {
+	return Finding{Reason: reason, Node: node, Detail: f.Why, Look: f.Look, Text: "container " + f.Container + " cannot start"}
 }
 
 // pluginFinding is the finding of a row; without a Reason: none. If some row of the node

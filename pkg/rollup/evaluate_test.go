@@ -18,6 +18,7 @@ const (
 	stale           = "Unknown ReporterStale"
 	late            = "False ReporterStale" // Reporting
 	missing         = "False Progressing"   // a first report may still come
+	notRunning      = "False ReporterNotRunning"
 	unmanaged       = "False Unmanaged"
 	others          = "False OtherPlugins"
 	failed          = "True PluginError"
@@ -53,15 +54,15 @@ var verdicts = []struct {
 		[]Node{on("a", "2"), broken(on("b", "2"), "kms-2", "ImagePullBackOff"), on("c", "2")}, ok[:1], stopped, missing,
 		noReport},
 	{"a reporter cannot start", []Node{on("a", "2"), reporterBroken(on("b", "2"))}, ok[:1], "True ReporterNotRunning",
-		missing, noReport},
+		notRunning, noReport},
 	{"a reporter cannot start any more", []Node{on("a", "2"), reporterBroken(on("b", "2"))},
-		but(ok[:2], from("b", healthy("2", 999))), "True ReporterNotRunning", late, "Unknown ReporterStale"},
+		but(ok[:2], from("b", healthy("2", 999))), "True ReporterNotRunning", notRunning, "Unknown ReporterStale"},
 	{"a reporter crashes, and reports all the same", []Node{on("a", "2"), reporterBroken(on("b", "2")), on("c", "2")}, ok,
-		fine, observed, agreed},
+		fine, notRunning, agreed},
 	{"a reporter crashes, and reports an unhealthy plugin", []Node{reporterBroken(on("a", "2"))},
-		list{from("a", inError("2", 5, "refused"))}, failed, observed, keyUnhealthy},
+		list{from("a", inError("2", 5, "refused"))}, failed, notRunning, keyUnhealthy},
 	{"an unhealthy plugin outweighs a reporter that cannot start", []Node{on("a", "2"), reporterBroken(on("b", "2"))},
-		list{from("a", unhealthy("2", 5, "sealed"))}, pluginUnhealthy, missing, keyUnhealthy},
+		list{from("a", unhealthy("2", 5, "sealed"))}, pluginUnhealthy, notRunning, keyUnhealthy},
 	{"a container cannot start: crash loop, others healthy",
 		[]Node{on("a", "2"), broken(on("b", "2"), "kms-2", "CrashLoopBackOff: exit code 1"), on("c", "2")}, ok, stopped,
 		observed, agreed},

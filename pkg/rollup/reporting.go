@@ -21,8 +21,11 @@ type Delivery struct {
 func (e *evaluation) reporting() operatorcr.Condition {
 	c := operatorcr.Condition{Type: contract.HealthReporting}
 	found, mode := e.deliveryFindings()
-	if !e.Alone {
-		for _, n := range e.nodes {
+	for _, n := range e.nodes {
+		for _, f := range n.reporterFaults() {
+			found = add(found, f)
+		}
+		if !e.Alone {
 			found = append(found, e.reportFindings(n)...)
 		}
 	}

@@ -51,6 +51,9 @@ var reportings = []struct {
 		delivered(contract.Progressing, starting, 10), deadline, 20, "False ProgressDeadlineExceeded", starting, 280},
 	{"not longer", abc("2"), ok, delivered(contract.Progressing, starting, 10), deadline, 300, "False Progressing",
 		starting, 290},
+	{"a reporter cannot start, and its report is fresh", []Node{reporterBroken(on("a", "2"))}, ok[:1], mode, nil, long,
+		"False ReporterNotRunning", lines("node a: container kms-health cannot start: CrashLoopBackOff, exit code 2; see "+
+			"oc describe pod -n kms pod-a", "CompanionPod: in pods"), 0},
 	{"nothing is known of the delivery, and an earlier process had found a problem", abc("2"), ok, Delivery{}, forbidden,
 		5, "False Forbidden", "x", 0},
 	{"nothing is known of the delivery", abc("2"), ok, Delivery{}, nil, 5, observed, "all 3 nodes report", 0},

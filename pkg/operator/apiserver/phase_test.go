@@ -48,7 +48,7 @@ func TestPlanFollowsFromWhatIsObserved(t *testing.T) {
 		reason   Reason
 		off      bool
 	}{
-		"reporters are wanted":      {[]change{onePod}, true, contract.Progressing, false},
+		"reporters are wanted":      {[]change{onePod}, true, contract.AsExpected, false},
 		"being removed":             {[]change{onePod, deleting}, false, contract.Removed, true},
 		"being removed, unmanaged":  {[]change{onePod, deleting, unmanaged}, false, contract.Unmanaged, false},
 		"unmanaged":                 {[]change{onePod, unmanaged}, false, contract.Unmanaged, false},

@@ -54,16 +54,11 @@ func sameBeside(a, b *unstructured.Unstructured) bool {
 	return beside != "" && beside == b.GetAnnotations()[contract.BesideAnnotation] && nodeOf(a) == nodeOf(b)
 }
 
-// progress finds what is wrong with the reporters of the wanted delivery, and what is not there
-// yet.
+// progress finds what keeps the wanted reporters from being where the plugins are. Whether each of
+// them runs and reports is judged from the pods and the reports (package status).
 func (p *planner) progress() {
 	switch p.Target.Mode {
 	case v1alpha1.ModeCompanionPod:
-		var pods []*unstructured.Unstructured
-		for _, w := range p.Workloads {
-			pods = append(pods, p.find(w))
-		}
-		p.running(pods)
 		if len(p.replacing) > 0 {
 			p.wait("the earlier reporters of nodes %v stay until the new ones report", p.replacing)
 		}
@@ -71,74 +66,26 @@ func (p *planner) progress() {
 			p.wait("no running pod of the API server has a KMS plugin yet")
 		}
 	case v1alpha1.ModeDaemonSet:
-		p.running(slices.DeleteFunc(p.own("Pod"), func(o *unstructured.Unstructured) bool {
-			return modeOf(o) != v1alpha1.ModeDaemonSet || o.GetDeletionTimestamp() != nil
-		}))
 		p.selectsNodes()
 	case v1alpha1.ModeSidecar:
 		p.inAPIServerPods()
 	}
 }
 
-// running finds reporters that do not run: for a reason that requires action, or not
-// yet. A reporter that has run before restarts, which is no rollout: the reports show it if it
-// lasts.
-func (p *planner) running(pods []*unstructured.Unstructured) {
-	waiting, first := 0, ""
-	ran := func(s corev1.ContainerStatus) bool {
-		return s.RestartCount > 0 || s.State.Terminated != nil || s.LastTerminationState.Terminated != nil
-	}
-	for _, o := range pods {
-		if o == nil {
-			waiting++
-			continue
-		}
-		what := fmt.Sprintf("pod %s/%s on node %s", o.GetNamespace(), o.GetName(), nodeOf(o))
-		switch pod, status := p.statusOf(o); {
-		case status.Phase == podstatus.Running:
-		case status.Phase == podstatus.Failing:
-			p.problem(contract.ReporterNotRunning, "%s: %s", what, status.Why)
-			p.requeue(status.Until)
-		case slices.ContainsFunc(pod.Status.ContainerStatuses, ran):
-		default:
-			if waiting++; first == "" {
-				first = ": " + what
-			}
-		}
-	}
-	if waiting > 0 {
-		p.wait("%d of %d reporters are starting%s", waiting, len(pods), first)
-	}
-}
-
-// statusOf is a pod of ours, and what its status means.
-func (p *planner) statusOf(o *unstructured.Unstructured) (*corev1.Pod, podstatus.Status) {
-	pod := source.As[corev1.Pod](o)
-	if pod == nil {
-		return nil, podstatus.Status{Phase: podstatus.Failing, Why: "its object cannot be read"}
-	}
-	return pod, podstatus.Of(pod, p.Now)
-}
-
-func (p *planner) runs(o *unstructured.Unstructured) bool {
-	if o == nil {
-		return false
-	}
-	_, status := p.statusOf(o)
-	return status.Phase == podstatus.Running
-}
-
-// selectsNodes finds a DaemonSet that runs nowhere, or whose pods are not all created.
+// selectsNodes finds a DaemonSet that runs nowhere, or whose pods are not all created and updated.
 func (p *planner) selectsNodes() {
 	for _, o := range p.own("DaemonSet") {
 		generation, _, _ := unstructured.NestedInt64(o.Object, "status", "observedGeneration")
 		wanted, _, _ := unstructured.NestedInt64(o.Object, "status", "desiredNumberScheduled")
 		exist, _, _ := unstructured.NestedInt64(o.Object, "status", "currentNumberScheduled")
+		updated, _, _ := unstructured.NestedInt64(o.Object, "status", "updatedNumberScheduled")
 		what := fmt.Sprintf("DaemonSet %s/%s", o.GetNamespace(), o.GetName())
 		switch selector := p.Target.NodeSelector; {
 		case o.GetDeletionTimestamp() != nil || generation == 0 || generation != o.GetGeneration():
 		case exist < wanted:
 			p.wait("%s has %d of %d pods; its events show why", what, exist, wanted)
+		case updated < wanted:
+			p.wait("%s is rolled out: %d of %d pods are updated", what, updated, wanted)
 		case wanted > 0:
 		case selector == nil:
 			p.problem(contract.NoReporters, "%s selects no node: no node has the label "+
@@ -149,7 +96,7 @@ func (p *planner) selectsNodes() {
 	}
 }
 
-// inAPIServerPods finds what keeps the API server's own pods from having reporters that run.
+// inAPIServerPods finds what keeps the API server's own pods from having the reporter.
 func (p *planner) inAPIServerPods() {
 	withReporter, alive := 0, 0
 	for _, pod := range p.Pods {
@@ -159,15 +106,6 @@ func (p *planner) inAPIServerPods() {
 		alive++
 		if objects.Injected(&pod.Spec) {
 			withReporter++
-		}
-		for i := range pod.Status.ContainerStatuses {
-			c := &pod.Status.ContainerStatuses[i]
-			if status := podstatus.OfContainer(pod, c, p.Now); c.Name == contract.ReporterContainer &&
-				status.Phase == podstatus.Failing {
-				p.problem(contract.ReporterNotRunning, "pod %s/%s on node %s: %s", pod.Namespace, pod.Name,
-					pod.Spec.NodeName, status.Why)
-				p.requeue(status.Until)
-			}
 		}
 	}
 	d, ownerInjects, namespace := p.Deployment, p.Target.OwnerInjects(), p.Target.Namespace
@@ -233,7 +171,9 @@ func (p *planner) runningReporters() (all []reporter) {
 	for _, o := range p.own("Pod") {
 		superseded := p.Target.Mode == v1alpha1.ModeCompanionPod &&
 			!slices.ContainsFunc(p.Workloads, func(w *unstructured.Unstructured) bool { return Key(w) == Key(o) })
-		if modeOf(o) == p.Target.Mode && !superseded && p.runs(o) {
+		pod := source.As[corev1.Pod](o)
+		runs := pod != nil && podstatus.Of(pod, p.Now).Phase == podstatus.Running
+		if modeOf(o) == p.Target.Mode && !superseded && runs {
 			all = append(all, reporter{nodeOf(o), string(o.GetUID()), o.GetCreationTimestamp().Time})
 		}
 	}

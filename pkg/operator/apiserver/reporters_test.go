@@ -74,13 +74,13 @@ func withReporter(p *corev1.Pod) {
 }
 
 // daemonSet is one that a controller has observed, or not.
-func daemonSet(observed, wanted, exist int64) func(*Snapshot) {
+func daemonSet(observed, wanted, exist, updated int64) func(*Snapshot) {
 	return func(s *Snapshot) {
 		o := ownObject("DaemonSet")
 		o.SetNamespace(s.Namespace)
 		o.SetGeneration(2)
 		o.Object["status"] = map[string]any{"observedGeneration": observed, "desiredNumberScheduled": wanted,
-			"currentNumberScheduled": exist}
+			"currentNumberScheduled": exist, "updatedNumberScheduled": updated}
 		s.Own = append(s.Own, o)
 	}
 }
@@ -99,19 +99,10 @@ func rollout(paused bool, updated, all int32) func(*Snapshot) {
 // (package rollup): a state that does not change is never delivered.
 func TestWhatIsMissingOfADeliveryIsReported(t *testing.T) {
 	type change = func(*Snapshot)
-	companionIs := func(status map[string]any) change {
-		return func(s *Snapshot) {
-			delivered(t, planOf(t, s))(s)
-			s.own("Pod")[0].Object["status"] = status
-		}
-	}
-	container := func(state string, content map[string]any) []any {
-		return []any{map[string]any{"name": contract.ReporterContainer, "state": map[string]any{state: content}}}
-	}
 	onHosts, one := pods(apiPod("a", "1", onHost)), pods(apiPod("a", "1"))
 	with, half := pods(apiPod("a", "1", withReporter)), pods(apiPod("a", "1", withReporter), apiPod("b", "2"))
 	both := pods(apiPod("a", "1", withReporter), apiPod("b", "2", withReporter))
-	const agents, companions, sidecars = v1alpha1.ModeDaemonSet, v1alpha1.ModeCompanionPod, v1alpha1.ModeSidecar
+	const agents, sidecars = v1alpha1.ModeDaemonSet, v1alpha1.ModeSidecar
 	const none, waits, ok = contract.NoReporters, contract.Progressing, contract.AsExpected
 	for name, c := range map[string]struct {
 		mode   v1alpha1.Mode
@@ -119,10 +110,11 @@ func TestWhatIsMissingOfADeliveryIsReported(t *testing.T) {
 		want   Reason
 		part   string
 	}{
-		"a DaemonSet that selects no node":        {agents, []change{onHosts, daemonSet(2, 0, 0)}, none, "selects no node"},
-		"a DaemonSet that was not observed yet":   {agents, []change{onHosts, daemonSet(1, 0, 0)}, ok, ""},
-		"a DaemonSet whose pods admission denies": {agents, []change{onHosts, daemonSet(2, 3, 0)}, waits, "has 0 of 3 pods"},
-		"a DaemonSet with all pods":               {agents, []change{onHosts, daemonSet(2, 3, 3)}, ok, ""},
+		"a DaemonSet that selects no node":        {agents, []change{onHosts, daemonSet(2, 0, 0, 0)}, none, "selects no node"},
+		"a DaemonSet that was not observed yet":   {agents, []change{onHosts, daemonSet(1, 0, 0, 0)}, ok, ""},
+		"a DaemonSet whose pods admission denies": {agents, []change{onHosts, daemonSet(2, 3, 0, 0)}, waits, "has 0 of 3 pods"},
+		"a DaemonSet that is rolled out":          {agents, []change{onHosts, daemonSet(2, 3, 3, 2)}, waits, "2 of 3 pods are updated"},
+		"a DaemonSet with all pods":               {agents, []change{onHosts, daemonSet(2, 3, 3, 3)}, ok, ""},
 		"no pod with the container":               {sidecars, []change{one}, none, contract.ReporterContainer},
 		"a pod with the container":                {sidecars, []change{with}, ok, ""},
 		"the container in 1 of 2 pods":            {sidecars, []change{half}, waits, "1 of 2 pods in namespace ns have"},
@@ -138,13 +130,6 @@ func TestWhatIsMissingOfADeliveryIsReported(t *testing.T) {
 		"a Deployment whose rollout is stuck": {sidecars, []change{both, rollout(false, 1, 3)}, waits,
 			"1 of 3 pods are updated"},
 		"a Deployment that is rolled out": {sidecars, []change{both, rollout(false, 2, 2)}, ok, ""},
-		"a companion in ContainerCreating": {companions, []change{one, companionIs(map[string]any{"phase": "Pending"})},
-			waits, "1 of 1 reporters are starting: pod kms-health/"},
-		"a companion without its image": {companions, []change{one, companionIs(map[string]any{"phase": "Pending",
-			"containerStatuses": container("waiting", map[string]any{"reason": "ImagePullBackOff", "message": "not found"})})},
-			contract.ReporterNotRunning, "on node a: ImagePullBackOff: not found"},
-		"a companion that is started again": {companions, []change{one, companionIs(map[string]any{"phase": "Running",
-			"containerStatuses": container("terminated", map[string]any{"exitCode": int64(137)})})}, ok, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			got := planOf(t, fixture(t, c.mode, c.change...)).Status

@@ -112,29 +112,30 @@ func (b *beside) serves(p v1alpha1.Plugin, names []string) string {
 }
 
 // faults are the plugins' and the reporter's containers that cannot start.
-func (b *beside) faults(now time.Time) []rollup.Fault {
-	var all []rollup.Fault
+func (b *beside) faults(now time.Time) (all []rollup.Fault) {
+	add := func(pod *corev1.Pod, container string, restarted bool, status podstatus.Status) {
+		if status.Phase != podstatus.Failing {
+			return
+		}
+		look := fmt.Sprintf("%s describe -n %s pod %s", b.tool, pod.Namespace, pod.Name)
+		if restarted {
+			look = fmt.Sprintf("%s logs -n %s %s -c %s --previous", b.tool, pod.Namespace, pod.Name, container)
+		}
+		all = append(all, rollup.Fault{Container: container, Why: status.Why, Look: look, Until: status.Until,
+			Reporter: b.reporter == pod || isReporter(container)})
+	}
 	plugins, _ := b.pluginContainers()
-	add := func(pod *corev1.Pod, ours func(name string) bool) {
-		for _, s := range slices.Concat(pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses) {
-			if !ours(s.Name) {
-				continue
-			}
-			status := podstatus.OfContainer(pod, &s, now)
-			if status.Phase != podstatus.Failing {
-				continue
-			}
-			look := fmt.Sprintf("%s describe -n %s pod %s", b.tool, pod.Namespace, pod.Name)
-			if s.RestartCount > 0 || s.LastTerminationState.Terminated != nil {
-				look = fmt.Sprintf("%s logs -n %s %s -c %s --previous", b.tool, pod.Namespace, pod.Name, s.Name)
-			}
-			all = append(all, rollup.Fault{Container: s.Name, Why: status.Why, Look: look, Until: status.Until,
-				Reporter: b.reporter == pod || isReporter(s.Name)})
+	restarted := func(s corev1.ContainerStatus) bool {
+		return s.RestartCount > 0 || s.LastTerminationState.Terminated != nil
+	}
+	for _, s := range slices.Concat(b.pod.Status.InitContainerStatuses, b.pod.Status.ContainerStatuses) {
+		if isReporter(s.Name) || slices.Contains(plugins, s.Name) {
+			add(b.pod, s.Name, restarted(s), podstatus.OfContainer(b.pod, &s, now))
 		}
 	}
-	add(b.pod, func(name string) bool { return isReporter(name) || slices.Contains(plugins, name) })
-	if b.reporter != nil {
-		add(b.reporter, func(string) bool { return true })
+	if b.reporter != nil { // one that a kubelet ended or refused has no container's status
+		add(b.reporter, contract.ReporterContainer, slices.ContainsFunc(b.reporter.Status.ContainerStatuses, restarted),
+			podstatus.Of(b.reporter, now))
 	}
 	return all
 }

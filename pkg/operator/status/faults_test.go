@@ -136,13 +136,15 @@ func companionWith(s corev1.ContainerStatus) *corev1.Pod {
 }
 
 func TestFaults(t *testing.T) {
+	refused := companionWith(corev1.ContainerStatus{})
+	refused.Status = corev1.PodStatus{Phase: corev1.PodFailed, Reason: "Evicted", Message: "no memory"}
 	for _, tt := range []struct {
 		name     string
 		pod      *corev1.Pod
 		reporter *corev1.Pod
 		want     []rollup.Fault
 	}{
-		{"all run", faulty(status(running("kms", time.Hour))), companionWith(running("reporter", time.Hour)), nil},
+		{"all run", faulty(status(running("kms", time.Hour))), companionWith(running("kms-health", time.Hour)), nil},
 		{"a plugin's image", faulty(status(pull("kms"))), nil, []rollup.Fault{
 			{Container: "kms", Why: "ImagePullBackOff", Look: "kubectl describe -n ns pod api-a"}}},
 		{"a plugin crashes", faulty(status(crash("kms"))), nil, []rollup.Fault{
@@ -167,14 +169,17 @@ func TestFaults(t *testing.T) {
 			faulty(inInit(after(ended("setup", 0, time.Hour), 2, 0, ""))), nil, nil},
 		{"a stranger's init container",
 			faulty(func(p *corev1.Pod) { p.Status.InitContainerStatuses = []corev1.ContainerStatus{pull("setup")} }), nil, nil},
-		{"a companion", faulty(), companionWith(pull("reporter")), []rollup.Fault{
-			{Container: "reporter", Reporter: true, Why: "ImagePullBackOff",
+		{"a companion", faulty(), companionWith(pull("kms-health")), []rollup.Fault{
+			{Container: "kms-health", Reporter: true, Why: "ImagePullBackOff",
 				Look: "kubectl describe -n kms-health pod kms-health-api-0a1b"}}},
-		{"a plugin and a companion", faulty(status(pull("kms"))), companionWith(crash("reporter")), []rollup.Fault{
+		{"a companion that a kubelet refused", faulty(), refused, []rollup.Fault{
+			{Container: "kms-health", Reporter: true, Why: "Evicted: no memory",
+				Look: "kubectl describe -n kms-health pod kms-health-api-0a1b"}}},
+		{"a plugin and a companion", faulty(status(pull("kms"))), companionWith(crash("kms-health")), []rollup.Fault{
 			{Container: "kms", Why: "ImagePullBackOff", Look: "kubectl describe -n ns pod api-a"},
-			{Container: "reporter", Reporter: true,
+			{Container: "kms-health", Reporter: true,
 				Why:  "CrashLoopBackOff, exit code 1: no socket",
-				Look: "kubectl logs -n kms-health kms-health-api-0a1b -c reporter --previous"}}},
+				Look: "kubectl logs -n kms-health kms-health-api-0a1b -c kms-health --previous"}}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			b := beside{tool: "kubectl", pod: tt.pod, container: "api", plugins: plugins("2"), reporter: tt.reporter,
