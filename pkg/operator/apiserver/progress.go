@@ -151,10 +151,7 @@ func (p *planner) takenOverOn(node string) bool {
 }
 
 // reporter is one that runs.
-type reporter struct {
-	node, uid string // of its pod, as it is on its node
-	began     time.Time
-}
+type reporter struct{ node, uid string } // of its pod, as it is on its node
 
 // runningReporters are those of the wanted delivery, without those that are to be replaced by
 // others of it.
@@ -162,8 +159,8 @@ func (p *planner) runningReporters() (all []reporter) {
 	if p.Target.Mode.InOwnersPods() {
 		for _, pod := range p.Pods {
 			if Alive(pod) && objects.Injected(&pod.Spec) {
-				uid, _ := objects.PodUID(pod) // without one, its report names none either
-				all = append(all, reporter{pod.Spec.NodeName, uid, pod.CreationTimestamp.Time})
+				uid, _ := objects.PodUID(pod)
+				all = append(all, reporter{pod.Spec.NodeName, uid})
 			}
 		}
 		return all
@@ -174,22 +171,15 @@ func (p *planner) runningReporters() (all []reporter) {
 		pod := source.As[corev1.Pod](o)
 		runs := pod != nil && podstatus.Of(pod, p.Now).Phase == podstatus.Running
 		if modeOf(o) == p.Target.Mode && !superseded && runs {
-			all = append(all, reporter{nodeOf(o), string(o.GetUID()), o.GetCreationTimestamp().Time})
+			all = append(all, reporter{nodeOf(o), string(o.GetUID())})
 		}
 	}
 	return all
 }
 
-// hasWritten reports whether the condition of a reporter's node is its own: it names the
-// reporter, or none, as of one that was set up by hand, and is later than its pod.
+// hasWritten reports whether the condition of a reporter's node is its own: it names the reporter.
 func (p *planner) hasWritten(by reporter) bool {
 	return slices.ContainsFunc(p.Resource.Reports, func(r operatorcr.Report) bool {
-		if r.Node != by.node || r.Form != operatorcr.FormCondition || len(r.Entries) == 0 {
-			return false
-		}
-		if name := r.Reporter(); name != "" {
-			return name == by.uid
-		}
-		return !r.Entries[0].LastChecked.Before(by.began.Truncate(time.Second))
+		return r.Node == by.node && r.Form == operatorcr.FormCondition && by.uid != "" && r.Reporter() == by.uid
 	})
 }
