@@ -1,6 +1,5 @@
 // Package contract is the contract between writers and readers of reports on KMS
-// plugins: how a report is named, how it is encoded, for how long it is valid, and
-// when nodes agree on a key.
+// plugins: how a report is named, how it is encoded, and for how long it is valid.
 //
 // A reporter beside each API server pod writes one condition, named
 // KMSHealthReporter_<node>, to the API server's operator resource. Its status

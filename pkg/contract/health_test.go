@@ -76,67 +76,6 @@ func TestStaleIntervals(t *testing.T) {
 	}
 }
 
-func TestKeyAgreement(t *testing.T) {
-	entry := func(keyID, kekID string, status Status, age time.Duration) Entry {
-		return Entry{KeyID: keyID, KEKID: kekID, Status: status, LastChecked: noon.Add(-age), Interval: time.Second}
-	}
-	ok := entry("2", "k", Healthy, 0)
-	for name, tt := range map[string]struct {
-		entries  map[string][]Entry
-		expected []string
-		want     Agreement
-	}{
-		"agreed": {
-			map[string][]Entry{"a": {ok}, "b": {entry("1", "old", Healthy, 0), ok}},
-			[]string{"b", "a", "b"},
-			Agreement{true, "k", []NodeAnswer{{"a", Agrees, "k"}, {"b", Agrees, "k"}}},
-		},
-		"no node is expected": {map[string][]Entry{"a": {ok}}, nil, Agreement{Nodes: []NodeAnswer{}}},
-		"one is missing": {
-			map[string][]Entry{"a": {ok}}, []string{"a", "b"},
-			Agreement{Nodes: []NodeAnswer{{"a", Agrees, "k"}, {"b", Missing, ""}}},
-		},
-		"one reports another key": {
-			map[string][]Entry{"a": {ok}, "b": {entry("1", "k", Healthy, 0)}}, []string{"a", "b"},
-			Agreement{Nodes: []NodeAnswer{{"a", Agrees, "k"}, {"b", Missing, ""}}},
-		},
-		"one is stale": {
-			map[string][]Entry{"a": {ok}, "b": {entry("2", "k", Healthy, time.Minute)}}, []string{"a", "b"},
-			Agreement{Nodes: []NodeAnswer{{"a", Agrees, "k"}, {"b", OutOfDate, "k"}}},
-		},
-		"one is from the future": {
-			map[string][]Entry{"a": {ok}, "b": {entry("2", "k", Healthy, -time.Minute)}}, []string{"a", "b"},
-			Agreement{Nodes: []NodeAnswer{{"a", Agrees, "k"}, {"b", OutOfDate, "k"}}},
-		},
-		"one is not healthy": {
-			map[string][]Entry{"a": {ok}, "b": {entry("2", "k", Unhealthy, 0)}}, []string{"a", "b"},
-			Agreement{Nodes: []NodeAnswer{{"a", Agrees, "k"}, {"b", NotHealthy, "k"}}},
-		},
-		"one has no KEK ID": {
-			map[string][]Entry{"a": {ok}, "b": {entry("2", "", Healthy, 0)}}, []string{"a", "b"},
-			Agreement{Nodes: []NodeAnswer{{"a", Agrees, "k"}, {"b", NotHealthy, ""}}},
-		},
-		"all report unknown": {
-			map[string][]Entry{"a": {entry("2", UnknownRemoteKeyID, Healthy, 0)}}, []string{"a"},
-			Agreement{Nodes: []NodeAnswer{{"a", NotHealthy, UnknownRemoteKeyID}}},
-		},
-		"they differ": {
-			map[string][]Entry{"a": {ok}, "b": {entry("2", "other", Healthy, 0)}, "c": {ok}}, []string{"a", "b", "c"},
-			Agreement{Nodes: []NodeAnswer{{"a", Differs, "k"}, {"b", Differs, "other"}, {"c", Differs, "k"}}},
-		},
-		"one that is not expected is ignored": {
-			map[string][]Entry{"a": {ok}, "gone": {entry("2", "other", Healthy, 0)}}, []string{"a"},
-			Agreement{true, "k", []NodeAnswer{{"a", Agrees, "k"}}},
-		},
-	} {
-		t.Run(name, func(t *testing.T) {
-			if diff := cmp.Diff(tt.want, KeyAgreement(tt.entries, tt.expected, "2", noon)); diff != "" {
-				t.Error(diff)
-			}
-		})
-	}
-}
-
 func TestTypedForm(t *testing.T) {
 	second := noon.Truncate(time.Second)
 	for name, tt := range map[string]struct {

@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strings"
 
+	"k8s.io/apimachinery/pkg/util/sets"
+
 	"github.com/kms-health/kms-health/pkg/contract"
 	"github.com/kms-health/kms-health/pkg/operatorcr"
 )
@@ -69,9 +71,7 @@ func (e *evaluation) agreedKey(servers []Node) string {
 // disagreements are why nodes do not agree on a key, one of each; without one, the KEK ID on which
 // they do. On a node that has two API servers the one with another key counts.
 func (e *evaluation) disagreements(key string, servers []Node, others []Writer) (found []Finding, kekID string) {
-	byNode := map[string]Finding{}
-	entries := map[string][]contract.Entry{}
-	var writers []string
+	byNode, reported := map[string]Finding{}, map[string]string{}
 	for i := range servers {
 		n := &servers[i]
 		switch {
@@ -84,18 +84,17 @@ func (e *evaluation) disagreements(key string, servers []Node, others []Writer) 
 		case n.WriteKey != key:
 			byNode[n.Name] = notDeployed(n.WriteKey)
 		default:
-			writers = append(writers, n.Name)
-		}
-		for _, row := range e.byNode[n.Name] {
-			if row.KeyID == key && row.State != Missing {
-				entries[n.Name] = []contract.Entry{row.Entry}
+			id, why := e.reportedKEK(n.Name, key)
+			if why.Reason != "" {
+				byNode[n.Name] = why
+				continue
 			}
+			reported[n.Name], kekID = id, id
 		}
 	}
-	among := contract.KeyAgreement(entries, writers, key, e.Now)
-	for _, n := range among.Nodes {
-		if n.Answer != contract.Agrees {
-			byNode[n.Node] = e.answerFinding(n)
+	if sets.New(slices.Collect(maps.Values(reported))...).Len() > 1 {
+		for node, id := range reported {
+			byNode[node] = Finding{Reason: contract.KeysDiffer, Text: "KEK ID " + kekName(id)}
 		}
 	}
 	for _, o := range others {
@@ -112,7 +111,7 @@ func (e *evaluation) disagreements(key string, servers []Node, others []Writer) 
 		f.Node, f.Key = node, key
 		found = append(found, f)
 	}
-	return found, among.KEKID
+	return found, kekID
 }
 
 // notDeployed is an API server that writes with another key, or without KMS.
@@ -124,19 +123,22 @@ func notDeployed(writeKey string) Finding {
 	return f
 }
 
-// answerFinding is why a node that writes with the key does not agree.
-func (e *evaluation) answerFinding(n contract.NodeAnswer) Finding {
+// reportedKEK is the KEK ID that a node reports for a key, freshly and of a healthy plugin, or why there
+// is none.
+func (e *evaluation) reportedKEK(node, key string) (id string, why Finding) {
+	rows := e.byNode[node]
+	at := slices.IndexFunc(rows, func(r Row) bool { return r.KeyID == key })
 	switch {
-	case n.Answer == contract.Differs:
-		return Finding{Reason: contract.KeysDiffer, Text: "KEK ID " + kekName(n.KEKID)}
-	case slices.ContainsFunc(e.byNode[n.Node], func(r Row) bool { return r.State == Unreadable }):
-		return Finding{Reason: contract.ReportUnreadable, Text: notReadable}
-	case n.Answer == contract.NotHealthy:
-		return Finding{Reason: contract.PluginUnhealthy, Text: "the plugin is not healthy, or reports no KEK ID"}
-	case n.Answer == contract.OutOfDate:
-		return Finding{Reason: contract.ReporterStale, Text: noLonger}
+	case slices.ContainsFunc(rows, func(r Row) bool { return r.State == Unreadable }):
+		return "", Finding{Reason: contract.ReportUnreadable, Text: notReadable}
+	case at < 0 || rows[at].State == Missing:
+		return "", Finding{Reason: contract.ReportsMissing, Text: notReported}
+	case rows[at].State == Stale:
+		return "", Finding{Reason: contract.ReporterStale, Text: noLonger}
+	case rows[at].State != Healthy || rows[at].KEKID == "" || rows[at].KEKID == contract.UnknownRemoteKeyID:
+		return "", Finding{Reason: contract.PluginUnhealthy, Text: "the plugin is not healthy, or reports no KEK ID"}
 	}
-	return Finding{Reason: contract.ReportsMissing, Text: notReported}
+	return rows[at].KEKID, Finding{}
 }
 
 // agreedMessage is the message of a WriteKeyAgreed that is True: a JSON object
