@@ -108,9 +108,6 @@ type Published struct {
 	Unmanaged bool
 	// NamespaceMissing means that the target's namespace does not exist.
 	NamespaceMissing bool
-	// OnlyNodeServer means that the reporters write through the kube-apiserver of their own
-	// node, and have no other.
-	OnlyNodeServer bool
 	// Tool is the command line tool in messages: oc or kubectl.
 	Tool string
 }
@@ -128,7 +125,6 @@ func (c *Controller) publish(s *Snapshot, e *entry, plan *Plan) {
 	case decided:
 		p.State, p.SetsKnown, p.LiveKnown = plan.State, plan.State.Live != nil, s.liveKnown()
 		p.Off, p.Clean, p.NamespaceMissing = plan.Off, plan.Clean, s.NamespaceMissing
-		p.OnlyNodeServer = s.OnlyNodeServer()
 	case p.Name == "" && !c.cluster.Roles.Known() && c.cluster.Roles.Err() == nil:
 		return // in a moment
 	case p.Name == "":

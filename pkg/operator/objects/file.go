@@ -123,10 +123,6 @@ func (in *Input) NotReachable(endpoint string) string {
 		"or use mode Sidecar", endpoint, in.Target.Connection.Server)
 }
 
-// OnlyNodeServer reports whether reporters write through the API server of their own node,
-// and have no other.
-func (in *Input) OnlyNodeServer() bool { return in.local() && len(in.servers()) == 0 }
-
 // IsLocal reports whether a URL is of the machine itself.
 func IsLocal(server string) bool {
 	u, err := url.Parse(server)

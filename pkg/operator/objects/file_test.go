@@ -25,13 +25,12 @@ func TestFileNamesTheServersAndTheKubeconfig(t *testing.T) {
 		hostFolder      string
 		servers         string // of the file; one alone is in the kubeconfig
 		folder          string // of the kubeconfig, if not the file's
-		onlyNode        bool
 	}{
-		"of the node":                     {server: ofNode, onlyNode: true},
+		"of the node":                     {server: ofNode},
 		"of the node, and the cluster's":  {server: ofNode, cluster: ofAll, servers: ofNode + " " + ofAll},
-		"the cluster's is the node's":     {server: ofNode, cluster: ofNode, onlyNode: true},
+		"the cluster's is the node's":     {server: ofNode, cluster: ofNode},
 		"fallbacks":                       {server: ofNode, cluster: ofAll, fallbacks: []v1alpha1.Server{{URL: another}}, servers: ofNode + " " + another},
-		"an empty list of fallbacks":      {server: ofNode, cluster: ofAll, fallbacks: []v1alpha1.Server{}, onlyNode: true},
+		"an empty list of fallbacks":      {server: ofNode, cluster: ofAll, fallbacks: []v1alpha1.Server{}},
 		"of the cluster":                  {server: ofAll, cluster: another},
 		"the owner brings the kubeconfig": {server: ofAll, ownerInjects: true, folder: CredentialsFolder},
 		"files of a static pod":           {server: ofAll, ownerInjects: true, hostFolder: "/etc/kms"},
@@ -67,9 +66,6 @@ func TestFileNamesTheServersAndTheKubeconfig(t *testing.T) {
 				if file.Probe.Checks != nil {
 					t.Errorf("the default checks are in the file: %+v", file.Probe.Checks)
 				}
-			}
-			if in.OnlyNodeServer() != tt.onlyNode {
-				t.Errorf("only the node's server: %t", !tt.onlyNode)
 			}
 		})
 	}

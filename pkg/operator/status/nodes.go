@@ -66,10 +66,6 @@ func (s *syncing) observe(in *rollup.Input, resource *operatorcr.Status, absent 
 		in.NotObserved = append(in.NotObserved, rollup.Finding{Reason: contract.SourceUnreadable, Text: why})
 		doubt(in, all)
 	}
-	if t.OnlyNodeServer {
-		servers, container := s.servers()
-		excuseRestarts(in.Nodes, servers, container)
-	}
 	s.quieten(in.Nodes, resource)
 	if s.began.IsZero() {
 		s.began = s.now
@@ -151,35 +147,6 @@ func agents(own map[string]*corev1.Pod) (agents []*corev1.Pod) {
 		}
 	}
 	return agents
-}
-
-// servers are the pods of kube-apiserver and the name of their container, if a target has
-// them.
-func (s *syncing) servers() (pods []*corev1.Pod, container string) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for _, e := range s.targets {
-		if t := &e.target; t.Resource == v1alpha1.ResourceKubeAPIServers && !t.NamespaceMissing && t.Sources != nil &&
-			t.Sources.Pods.Known() {
-			return t.Sources.AllPods(), t.Container
-		}
-	}
-	return nil, ""
-}
-
-// excuseRestarts excuses the silence of nodes whose kube-apiserver started or ended, for
-// reporters that have no other. One that runs, and is not Ready since its plugin is
-// unhealthy, accepts reports, and excuses nothing.
-func excuseRestarts(expected []rollup.Node, servers []*corev1.Pod, container string) {
-	for _, pod := range servers {
-		at := slices.IndexFunc(expected, func(n rollup.Node) bool { return n.Name == pod.Spec.NodeName })
-		if at < 0 {
-			continue
-		}
-		if until, _ := quiet(pod, container, func(string) bool { return false }); until.After(expected[at].QuietUntil) {
-			expected[at].QuietUntil = until
-		}
-	}
 }
 
 // newer reports whether a pod is newer than another, which may be nil.

@@ -9,7 +9,6 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 
@@ -223,25 +222,6 @@ func TestSilenceIsNotExcusedByAnotherContainer(t *testing.T) {
 		n := expected(withKeys("2"), []*corev1.Pod{pod("a", status(running(name, time.Minute)))}, nil, abc)[0]
 		if want := now.Add(rollup.QuietPeriod - since); !n.QuietUntil.Equal(want) {
 			t.Errorf("%s was started again: excused until %s, want %s", name, n.QuietUntil, want)
-		}
-	}
-}
-
-func TestSilenceIsExcusedAfterARestartOfTheOnlyServer(t *testing.T) {
-	started := func(at time.Time) func(*corev1.Pod) {
-		return func(p *corev1.Pod) {
-			p.Status.StartTime = &metav1.Time{Time: now.Add(-time.Hour)}
-			p.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionFalse}}
-			p.Status.ContainerStatuses = []corev1.ContainerStatus{{Name: "api",
-				State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{StartedAt: metav1.Time{Time: at}}}}}
-		}
-	}
-	expected := []rollup.Node{{Name: "a", Ready: true}, {Name: "b", Ready: true}, {Name: "c", Ready: true}}
-	excuseRestarts(expected,
-		[]*corev1.Pod{pod("a", started(now.Add(-time.Minute))), pod("b", started(now.Add(-10*time.Minute))), pod("z")}, "api")
-	for i, excused := range []bool{true, false, false} {
-		if n := expected[i]; n.QuietUntil.After(now) != excused {
-			t.Errorf("node %s is excused until %s", n.Name, n.QuietUntil)
 		}
 	}
 }
