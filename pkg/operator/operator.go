@@ -150,11 +150,7 @@ func (o *operator) observe() (in status.Input, related []any, ready bool) {
 		verdict, judged := o.rollups.Verdict(t.Name)
 		delivered := statuses[t.Name]
 		unknown = unknown || delivered == (apiserver.Status{}) || !judged && !delivered.Reason.NeedsAction()
-		in.Targets = append(in.Targets, status.Target{
-			Name: t.Name, Delivery: delivered, Verdict: verdict,
-			// While a target without reports is Unmanaged, its plugins may never be read.
-			Unevaluated: !judged && delivered.Reason != contract.NamespaceMissing && delivered.Reason != contract.Unmanaged,
-		})
+		in.Targets = append(in.Targets, status.Target{Name: t.Name, Delivery: delivered, Verdict: verdict})
 	}
 	in.Configured = o.config.Load() != nil
 	in.Configuration = o.configurationProblem()

@@ -38,17 +38,9 @@ type Result struct {
 	Deadline time.Time
 }
 
-// All are the conditions; none of a nil result.
-func (r *Result) All() []operatorcr.Condition {
-	if r == nil {
-		return nil
-	}
-	return r.Conditions
-}
-
 // Condition returns one of them; the zero one: there is none.
 func (r *Result) Condition(conditionType string) operatorcr.Condition {
-	for _, c := range r.All() {
+	for _, c := range r.Conditions {
 		if c.Type == conditionType {
 			return c
 		}

@@ -55,7 +55,6 @@ type ClusterOperator struct {
 	source *source.Source[shown]
 	follow func()
 	since  map[string]time.Time
-	began  time.Time
 }
 
 // NewClusterOperator makes a ClusterOperator.
@@ -78,7 +77,6 @@ func (c *ClusterOperator) Wake() { c.queue.AddAfter(object.Name, settleOperator)
 func (c *ClusterOperator) Run(ctx context.Context) {
 	var running sync.WaitGroup
 	defer running.Wait()
-	c.began = c.Now()
 	c.follow = sync.OnceFunc(func() { running.Go(func() { c.source.Run(ctx) }) })
 	c.Wake()
 	c.queue.Work(ctx, 1, func(ctx context.Context, name string) time.Duration {
@@ -117,7 +115,7 @@ func (c *ClusterOperator) sync(ctx context.Context) (again time.Duration, err er
 	if !exists {
 		return resyncOperator, nil
 	}
-	in.Now, in.Inertia, in.Since, in.Previous, in.Began = c.Now(), c.Inertia, c.since, current.conditions, c.began
+	in.Now, in.Inertia, in.Since, in.Previous = c.Now(), c.Inertia, c.since, current.conditions
 	conditions, at := Evaluate(&in)
 	again = resyncOperator
 	if !at.IsZero() {

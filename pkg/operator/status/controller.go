@@ -61,8 +61,9 @@ type Options struct {
 
 // Verdict is the result of a target's last sync.
 type Verdict struct {
-	// Result is nil while too little is known, and if KMS is off.
-	Result *rollup.Result
+	// Degraded is KMSPluginsDegraded: as it was evaluated, else as it stands on the resource. The zero
+	// one: there is none.
+	Degraded operatorcr.Condition
 	// Reporting is KMSHealthReporting, also where Result is nil, and where it cannot be written:
 	// without an operator resource. The zero one is not known, or there is none.
 	Reporting operatorcr.Condition
@@ -200,15 +201,15 @@ func (c *Controller) sync(ctx context.Context, name string) time.Time {
 	s := &syncing{Controller: c, entry: e, target: &t, delivery: d, now: c.Now()}
 	s.again = s.now.Add(resync)
 	verdict, judged := s.judge(ctx)
-	if !judged { // too little is known for a new one
-		verdict.Result, verdict.Done = before.Result, before.Done
+	if judged {
+		c.metrics.set(name, s.result)
+	} else { // too little is known for a new one
+		verdict.Done, verdict.Degraded = before.Done, s.standing
 	}
-	c.metrics.set(name, verdict.Result)
 	c.mu.Lock()
 	e.verdict, e.judged = verdict, judged || judgedBefore
 	c.mu.Unlock()
-	if judged && !judgedBefore || before.Done != verdict.Done || before.Reporting != verdict.Reporting ||
-		!slices.Equal(before.Result.All(), verdict.Result.All()) {
+	if judged && !judgedBefore || before != verdict {
 		c.Changed()
 	}
 	if verdict.Done && !before.Done {
@@ -223,7 +224,9 @@ type syncing struct {
 	target   *apiserver.Published
 	delivery rollup.Delivery
 	now      time.Time
-	again    time.Time // when to sync again at the latest
+	again    time.Time            // when to sync again at the latest
+	standing operatorcr.Condition // KMSPluginsDegraded before
+	result   *rollup.Result       // nil while too little is known, and if KMS is off
 }
 
 func (s *syncing) requeue(at time.Time) {
@@ -251,6 +254,7 @@ func (s *syncing) judge(ctx context.Context) (v Verdict, judged bool) {
 	if !apiserver.Shows(resource.Version, s.written) {
 		in.Previous = s.wrote
 	}
+	s.standing = in.Previous[contract.PluginsDegraded]
 	if t.Off {
 		return s.removeAll(ctx, resource, &in), true
 	}
@@ -258,10 +262,10 @@ func (s *syncing) judge(ctx context.Context) (v Verdict, judged bool) {
 	if !known {
 		return Verdict{Reporting: s.writeDelivery(ctx, &in)}, false
 	}
-	v.Result = rollup.Evaluate(&in)
-	s.requeue(v.Result.Deadline)
-	v.Reporting = v.Result.Condition(contract.HealthReporting)
-	if outage && restsOnSilence(v.Result) {
+	s.result = rollup.Evaluate(&in)
+	s.requeue(s.result.Deadline)
+	v.Degraded, v.Reporting = s.result.Condition(contract.PluginsDegraded), s.result.Condition(contract.HealthReporting)
+	if outage && restsOnSilence(s.result) {
 		return Verdict{Reporting: v.Reporting}, false
 	}
 	for _, n := range in.Nodes { // its report is expected again, and is not one that came back
@@ -274,7 +278,7 @@ func (s *syncing) judge(ctx context.Context) (v Verdict, judged bool) {
 	if !t.Unmanaged {
 		cleaned = s.clean(ctx, resource, &rollup.Cleaning{Nodes: in.Nodes, Made: created})
 	}
-	s.finish(errors.Join(cleaned, s.write(ctx, in.Previous, v.Result)))
+	s.finish(errors.Join(cleaned, s.write(ctx, in.Previous, s.result)))
 	return v, true
 }
 

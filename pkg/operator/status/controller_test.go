@@ -45,7 +45,7 @@ func TestStaleReportsAreReportedAtTheirDeadlineWithoutAnotherWrite(t *testing.T)
 			t.Errorf("at %s: %s", w.at, w.body)
 		}
 		if v, judged := s.Verdict("api"); !judged ||
-			v.Result.Condition(contract.PluginsDegraded).Status != operatorcr.Unknown {
+			v.Degraded.Status != operatorcr.Unknown {
 			t.Errorf("the verdict is %+v", v)
 		}
 		s.showWritten()
@@ -208,9 +208,13 @@ func TestNothingIsWrittenWhileTooLittleIsKnown(t *testing.T) {
 		s.settled()
 		quiet("neither plugins nor reports are known")
 		s.report("a", "b")
+		s.shown = []any{map[string]any{"type": contract.PluginsDegraded, "status": operatorcr.True}}
 		s.show()
 		s.settled()
 		quiet("pods cannot be listed")
+		if v, _ := s.Verdict("api"); v.Degraded.Status != operatorcr.True { // for the ClusterOperator
+			t.Errorf("an earlier process had found an unhealthy plugin, and the verdict is %+v", v)
+		}
 		s.listing(source.Pods, nil)
 		s.until(time.Since(s.start) + 2*time.Second)
 		if w := s.wantWrites(1, "pods are known"); degraded(w.apply) != "False AsExpected" {

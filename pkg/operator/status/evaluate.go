@@ -34,10 +34,8 @@ type Input struct {
 	// CA is why the operator's CA is not current, or that it ends soon; empty: neither.
 	CA      string
 	Targets []Target
-	// Previous are the current conditions, by type. Began is when this process began to
-	// write them.
+	// Previous are the current conditions, by type.
 	Previous map[string]operatorcr.Condition
-	Began    time.Time
 	// Since has the time when each problem was first observed.
 	Since map[string]time.Time
 }
@@ -47,8 +45,6 @@ type Target struct {
 	Name     string
 	Delivery apiserver.Status // zero: not known yet; it counts where Reporting is not known
 	Verdict
-	// Unevaluated means that this process has not evaluated its roll-up yet.
-	Unevaluated bool
 }
 
 type bad struct {
@@ -78,7 +74,7 @@ func Evaluate(in *Input) (conditions []operatorcr.Condition, again time.Time) {
 		}
 	}
 	degraded, again := in.degraded(problems)
-	conditions = []operatorcr.Condition{in.available(), in.progressing(), in.kept(degraded), in.upgradeable(degraded)}
+	conditions = []operatorcr.Condition{in.available(), in.progressing(), degraded, in.upgradeable(degraded)}
 	for i := range conditions {
 		conditions[i].Settle(in.Previous, in.Now)
 	}
@@ -95,7 +91,7 @@ func (in *Input) problems() []bad {
 			all = append(all, bad{t.Name + "/delivery", operatorcr.True, "Delivery_" + reason, prefixed(t.Name, message),
 				time.Time{}})
 		}
-		if c := t.Result.Condition(contract.PluginsDegraded); c.Type != "" && c.Status != operatorcr.False {
+		if c := t.Degraded; c.Type != "" && c.Status != operatorcr.False {
 			all = append(all, bad{t.Name + "/" + c.Type, c.Status, "KMSPlugins_" + c.Reason, prefixed(t.Name, c.Message),
 				c.LastTransitionTime})
 		}
@@ -150,27 +146,6 @@ func (in *Input) degraded(problems []bad) (c operatorcr.Condition, again time.Ti
 	return c, time.Time{}
 }
 
-var severity = map[string]int{operatorcr.Unknown: 1, operatorcr.True: 2}
-
-// kept is Degraded of an earlier process, if it is more severe: what it was about may be a
-// roll-up that this process has not evaluated yet.
-func (in *Input) kept(c operatorcr.Condition) operatorcr.Condition {
-	was := in.Previous[c.Type]
-	if severity[was.Status] > severity[c.Status] && was.LastTransitionTime.Before(in.Began) && len(in.unevaluated()) > 0 {
-		return was
-	}
-	return c
-}
-
-func (in *Input) unevaluated() (names []string) {
-	for _, t := range in.Targets {
-		if t.Unevaluated {
-			names = append(names, t.Name)
-		}
-	}
-	return names
-}
-
 func (in *Input) available() operatorcr.Condition {
 	c := operatorcr.Condition{Type: Available, Status: operatorcr.True, Reason: asExpected}
 	if !in.Configured {
@@ -207,21 +182,15 @@ func (in *Input) progressing() operatorcr.Condition {
 }
 
 // upgradeable is False while an upgrade, which restarts every API server, could leave one
-// of them unable to read its Secrets. Where an earlier process had found that, a target that this
-// one has not evaluated yet may be the one.
+// of them unable to read its Secrets.
 func (in *Input) upgradeable(degraded operatorcr.Condition) operatorcr.Condition {
 	c := operatorcr.Condition{Type: Upgradeable, Status: operatorcr.True, Reason: asExpected}
 	var unhealthy []string
 	for _, t := range in.Targets {
-		c := t.Result.Condition(contract.PluginsDegraded)
+		c := t.Degraded
 		if degraded.Status == operatorcr.True && c.Status == operatorcr.True &&
 			!contract.RollupReasonOf(c.Reason).Upgradeable {
 			unhealthy = append(unhealthy, t.Name)
-		}
-	}
-	if was := in.Previous[Upgradeable]; was.Status == operatorcr.False && was.LastTransitionTime.Before(in.Began) {
-		for _, name := range in.unevaluated() {
-			unhealthy = append(unhealthy, name+" (not known since the operator's restart)")
 		}
 	}
 	if len(unhealthy) > 0 {

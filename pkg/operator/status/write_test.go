@@ -168,7 +168,7 @@ func TestUnmanagedTargetKeepsItsReports(t *testing.T) {
 		s.set(withKeys("2").but(func(t *apiserver.Published) { t.Unmanaged, t.Off, t.Clean = true, true, true }))
 		s.settled()
 		s.wantWrites(2, "off")
-		if v, judged := s.Verdict("api"); !judged || v.Done || v.Result != nil {
+		if v, judged := s.Verdict("api"); !judged || v.Done || v.Degraded.Type != "" {
 			t.Errorf("the verdict is %+v", v)
 		}
 	})
@@ -178,7 +178,7 @@ func TestATargetThatIsOffIsDoneWhenNothingIsLeft(t *testing.T) {
 	withFixture(t, func(s *fixture) {
 		done := func(want bool, when string) {
 			t.Helper()
-			if v, judged := s.Verdict("api"); !judged || v.Done != want || v.Result != nil {
+			if v, judged := s.Verdict("api"); !judged || v.Done != want || v.Degraded.Type != "" {
 				t.Errorf("%s: the verdict is %+v", when, v)
 			}
 		}
