@@ -195,19 +195,19 @@ func (x *execution) token(ctx context.Context) {
 	name := x.snapshot.Target.Name
 	secret := objects.TokenName(name)
 	x.try(ctx, func(ctx context.Context) error {
-		r := x.Credentials.Ensure(ctx, credentials.Request{
+		v, next, err := x.Credentials.Ensure(ctx, credentials.Request{
 			Namespace: x.state.Namespace, Secret: secret, ServiceAccount: contract.ReporterName(name),
 			Labels: map[string]string{contract.ManagedByLabel: contract.OperatorName, contract.APIServerLabel: name,
 				"app.kubernetes.io/name": "kms-health-reporter"},
 		})
-		x.requeue(max(time.Second, r.Next.Sub(x.Now())))
-		x.outcome.Expires, x.outcome.RenewAt = r.NotAfter, r.RenewAt
+		x.requeue(max(time.Second, next))
+		x.outcome.Expires, x.outcome.RenewAt = v.NotAfter, v.RenewAt
 		switch {
-		case r.Problem == nil:
-		case apierrors.IsForbidden(r.Problem):
-			x.problems = append(x.problems, problemOf(r.Problem))
+		case err == nil:
+		case apierrors.IsForbidden(err):
+			x.problems = append(x.problems, problemOf(err))
 		default:
-			x.problems = append(x.problems, Status{Reason(r.Problem.Reason), r.Problem.Message})
+			x.problems = append(x.problems, Status{contract.RenewalFailed, err.Error()})
 		}
 		return nil
 	})

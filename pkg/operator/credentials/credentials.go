@@ -58,30 +58,9 @@ func (r Request) key() types.NamespacedName {
 	return types.NamespacedName{Namespace: r.Namespace, Name: r.Secret}
 }
 
-// Result is the state of a token. Where its Secret cannot be read, it is the state by the
-// dates that were read last.
-type Result struct {
-	// NotAfter is when the token expires, and RenewAt when it is renewed: at half its life.
-	// Zero: there is none, or it was not readable yet.
-	NotAfter, RenewAt time.Time
-	// Next is when to call Ensure again at the latest.
-	Next time.Time
-	// Problem is why there is no token, or why the renewal that is due does not go on. Nil:
-	// there is nothing to report.
-	Problem *Problem
-}
-
-// Problem is why a token is not renewed: contract.RenewalFailed, with a message for people. It is an
-// error as well, so that apierrors.IsForbidden finds what caused it.
-type Problem struct {
-	Reason  string
-	Message string
-
-	cause error
-}
-
-func (p *Problem) Error() string { return p.Message }
-func (p *Problem) Unwrap() error { return p.cause }
+// Validity is what is known of the token in a Secret: when it expires, and when it is renewed, at half of
+// its life. The zero value means that none works.
+type Validity struct{ NotAfter, RenewAt time.Time }
 
 // Manager keeps tokens in Secrets. Ensure and Forget may be called from several
 // goroutines, but not for one Secret at a time.
@@ -90,23 +69,33 @@ type Manager struct {
 	now    func() time.Time
 
 	mu   sync.Mutex
-	last map[types.NamespacedName]validity // as read last
+	last map[types.NamespacedName]Validity // as read last
 }
 
 // New makes a Manager. now is the time by the API server's clock, which dates tokens.
 func New(client kubernetes.Interface, now func() time.Time) *Manager {
-	return &Manager{client: client, now: now, last: map[types.NamespacedName]validity{}}
+	return &Manager{client: client, now: now, last: map[types.NamespacedName]Validity{}}
 }
 
-// Ensure creates the token, or renews it when that is due. It needs nothing but the
-// ServiceAccount and the rights to its objects; whether the target's workloads are
-// managed makes no difference to it.
-func (m *Manager) Ensure(ctx context.Context, want Request) Result {
-	v, err := m.renew(ctx, want)
+// Ensure creates the token, or renews it when that is due, and returns when to be called again at the
+// latest. It needs nothing but the ServiceAccount and the rights to its objects. An error is why there is
+// no token, or why the renewal that is due does not go on; while the Secret cannot be read, the
+// Validity is as it was read last.
+func (m *Manager) Ensure(ctx context.Context, want Request) (v Validity, next time.Duration, err error) {
+	v, err = m.renew(ctx, want)
 	m.mu.Lock()
-	defer m.mu.Unlock()
 	m.last[want.key()] = v
-	return v.result(want, err, m.now())
+	m.mu.Unlock()
+	now, expires := m.now(), v.NotAfter.UTC().Format(time.RFC3339)
+	switch {
+	case err == nil:
+		return v, min(checkInterval, v.RenewAt.Sub(now)), nil
+	case v == Validity{}:
+		return v, soon, err
+	case now.Before(v.NotAfter):
+		return v, later, fmt.Errorf("%w; the token in Secret %s expires at %s", err, want.key(), expires)
+	}
+	return v, soon, fmt.Errorf("%w; the token in Secret %s expired at %s", err, want.key(), expires)
 }
 
 // Forget deletes a Secret, and reports whether it existed. Its token works until it
@@ -125,7 +114,7 @@ func (m *Manager) Forget(ctx context.Context, namespace, secret string) (deleted
 
 // renew reads the token, and renews it if that is due. If it cannot be read, it is as it was
 // read last.
-func (m *Manager) renew(ctx context.Context, want Request) (validity, error) {
+func (m *Manager) renew(ctx context.Context, want Request) (Validity, error) {
 	m.mu.Lock()
 	last := m.last[want.key()]
 	m.mu.Unlock()
@@ -140,12 +129,12 @@ func (m *Manager) renew(ctx context.Context, want Request) (validity, error) {
 	account, err := accounts.Get(ctx, want.ServiceAccount, metav1.GetOptions{})
 	if err != nil {
 		if apierrors.IsNotFound(err) { // and its tokens work no more
-			last = validity{}
+			last = Validity{}
 		}
 		return last, fmt.Errorf("read ServiceAccount %s/%s: %w", want.Namespace, want.ServiceAccount, err)
 	}
 	current, now := tokenValidity(secret, account.UID), m.now()
-	if !current.due(now) {
+	if now.Before(current.RenewAt) {
 		return current, nil
 	}
 	token, err := accounts.CreateToken(ctx, want.ServiceAccount, &authenticationv1.TokenRequest{
@@ -166,7 +155,7 @@ func (m *Manager) renew(ctx context.Context, want Request) (validity, error) {
 // (k8s.io/kubernetes/pkg/registry/core/serviceaccount/storage), whatever this process's clock is.
 func (m *Manager) write(
 	ctx context.Context, want Request, account types.UID, token *authenticationv1.TokenRequest, now time.Time,
-) (validity, error) {
+) (Validity, error) {
 	expires := now.Add(time.Duration(ptr.Deref(token.Spec.ExpirationSeconds, lifetime)) * time.Second)
 	desired := applycorev1.Secret(want.Secret, want.Namespace).WithType(corev1.SecretTypeOpaque).WithLabels(want.Labels).
 		WithData(map[string][]byte{TokenKey: []byte(token.Status.Token)}).
@@ -177,57 +166,26 @@ func (m *Manager) write(
 		})
 	options := metav1.ApplyOptions{FieldManager: contract.OperatorName, Force: true}
 	if _, err := m.client.CoreV1().Secrets(want.Namespace).Apply(ctx, desired, options); err != nil {
-		return validity{}, fmt.Errorf("write Secret %s: %w", want.key(), err)
+		return Validity{}, fmt.Errorf("write Secret %s: %w", want.key(), err)
 	}
 	return lasting(now, expires), nil
 }
 
-// validity is what is known of the token in a Secret. The zero value means that none works.
-type validity struct{ notAfter, renewAt time.Time }
-
-// lasting returns the validity of a token that is renewed at half its life.
-func lasting(notBefore, notAfter time.Time) validity {
-	return validity{notAfter: notAfter, renewAt: notBefore.Add(notAfter.Sub(notBefore) / 2)}
+// lasting returns the Validity of a token that is renewed at half its life.
+func lasting(notBefore, notAfter time.Time) Validity {
+	return Validity{NotAfter: notAfter, RenewAt: notBefore.Add(notAfter.Sub(notBefore) / 2)}
 }
 
-func (v validity) works(now time.Time) bool { return now.Before(v.notAfter) }
-func (v validity) due(now time.Time) bool   { return !now.Before(v.renewAt) }
-
-// tokenValidity returns the validity of the token in a Secret. A token of an earlier
+// tokenValidity returns the Validity of the token in a Secret. A token of an earlier
 // ServiceAccount of the same name does not work, and one without its dates is replaced.
-func tokenValidity(secret *corev1.Secret, account types.UID) validity {
+func tokenValidity(secret *corev1.Secret, account types.UID) Validity {
 	if len(secret.Data[TokenKey]) == 0 || secret.Annotations[contract.ServiceAccountUIDAnnotation] != string(account) {
-		return validity{}
+		return Validity{}
 	}
 	issued, err1 := time.Parse(time.RFC3339, secret.Annotations[contract.IssuedAtAnnotation])
 	expires, err2 := time.Parse(time.RFC3339, secret.Annotations[contract.ExpiresAtAnnotation])
 	if err1 != nil || err2 != nil || !expires.After(issued) {
-		return validity{}
+		return Validity{}
 	}
 	return lasting(issued, expires)
-}
-
-// result is the Result for a validity, and why the token is not renewed; nil: it need not be.
-func (v validity) result(want Request, err error, now time.Time) Result {
-	r := Result{NotAfter: v.notAfter, RenewAt: v.renewAt, Next: now.Add(checkInterval)}
-	if err == nil {
-		if v.renewAt.Before(r.Next) {
-			r.Next = v.renewAt
-		}
-		return r
-	}
-	r.Next = now.Add(soon)
-	r.Problem = &Problem{Reason: contract.RenewalFailed, Message: err.Error(), cause: err}
-	if v == (validity{}) {
-		return r
-	}
-	verb := "expires"
-	if v.works(now) {
-		r.Next = now.Add(later)
-	} else {
-		verb = "expired"
-	}
-	r.Problem.Message += fmt.Sprintf("; the token in Secret %s %s at %s",
-		want.key(), verb, v.notAfter.UTC().Format(time.RFC3339))
-	return r
 }

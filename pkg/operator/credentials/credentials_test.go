@@ -1,0 +1,160 @@
+package credentials
+
+import (
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	authenticationv1 "k8s.io/api/authentication/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes/fake"
+	clienttesting "k8s.io/client-go/testing"
+
+	"github.com/kms-health/kms-health/pkg/contract"
+)
+
+var day0 = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+
+func days(n float64) time.Duration { return time.Duration(n * float64(24*time.Hour)) }
+
+func tokenSecret(change func(*corev1.Secret)) *corev1.Secret {
+	secret := &corev1.Secret{
+		ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{
+			contract.IssuedAtAnnotation:          "2026-01-01T00:00:00Z",
+			contract.ExpiresAtAnnotation:         "2026-01-31T00:00:00Z",
+			contract.ServiceAccountUIDAnnotation: "account",
+		}},
+		Data: map[string][]byte{TokenKey: []byte("secret")},
+	}
+	if change != nil {
+		change(secret)
+	}
+	return secret
+}
+
+func TestTokenIsRenewedAtHalfItsLifeOrWhenItIsInvalid(t *testing.T) {
+	annotate := func(name, value string) *corev1.Secret {
+		return tokenSecret(func(s *corev1.Secret) { s.Annotations[name] = value })
+	}
+	for _, test := range []struct {
+		name       string
+		secret     *corev1.Secret
+		at         time.Duration
+		uid        types.UID
+		due, works bool
+	}{
+		{"new", tokenSecret(nil), 0, "account", false, true},
+		{"before half its life", tokenSecret(nil), days(15) - time.Second, "account", false, true},
+		{"at half its life", tokenSecret(nil), days(15), "account", true, true},
+		{"after its end", tokenSecret(nil), days(30), "account", true, false},
+		{"a clock that went back", tokenSecret(nil), -days(400), "account", false, true},
+		{
+			"of ten minutes", annotate(contract.ExpiresAtAnnotation, "2026-01-01T00:10:00Z"), 5 * time.Minute, "account",
+			true, true,
+		},
+		{"no Secret", &corev1.Secret{}, 0, "account", true, false},
+		{"no token", tokenSecret(func(s *corev1.Secret) { s.Data = nil }), 0, "account", true, false},
+		{"an empty token", tokenSecret(func(s *corev1.Secret) { s.Data[TokenKey] = nil }), 0, "account", true, false},
+		{"another account of that name", tokenSecret(nil), 0, "another", true, false},
+		{"no annotations", tokenSecret(func(s *corev1.Secret) { s.Annotations = nil }), 0, "account", true, false},
+		{"no end", annotate(contract.ExpiresAtAnnotation, ""), 0, "account", true, false},
+		{"no beginning", annotate(contract.IssuedAtAnnotation, "yesterday"), 0, "account", true, false},
+		{
+			"an end before the beginning", annotate(contract.ExpiresAtAnnotation, "2025-01-01T00:00:00Z"), 0, "account",
+			true, false,
+		},
+	} {
+		v, now := tokenValidity(test.secret, test.uid), day0.Add(test.at)
+		if due, works := !now.Before(v.RenewAt), now.Before(v.NotAfter); due != test.due || works != test.works {
+			t.Errorf("%s: due %t, works %t, want %t, %t", test.name, due, works, test.due, test.works)
+		}
+	}
+}
+
+// fixture is a Manager at a time that the test sets, and an API with an account.
+type fixture struct {
+	client  *fake.Clientset
+	now     time.Time
+	manager *Manager
+}
+
+func newFixture(objects ...runtime.Object) *fixture {
+	account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "sa", UID: "account"}}
+	f := &fixture{client: fake.NewClientset(append(objects, account)...)}
+	f.manager = New(f.client, func() time.Time { return f.now })
+	return f
+}
+
+func (f *fixture) at(t *testing.T, after time.Duration) (Validity, error) {
+	t.Helper()
+	f.now = day0.Add(after)
+	v, next, err := f.manager.Ensure(t.Context(), Request{Namespace: "ns", Secret: "s", ServiceAccount: "sa"})
+	if next <= 0 || next > checkInterval {
+		t.Errorf("next after %s", next)
+	}
+	return v, err
+}
+
+// respond makes every request of a verb and a resource have a response.
+func (f *fixture) respond(verb, resource string, o runtime.Object, err error) {
+	f.client.PrependReactor(verb, resource, func(clienttesting.Action) (bool, runtime.Object, error) { return true, o, err })
+}
+
+func TestErrorOfARenewalIsReportedWithItsCause(t *testing.T) {
+	forbidden := apierrors.NewForbidden(schema.GroupResource{Resource: "x"}, "y", errors.New("no rule"))
+	unreadable := apierrors.NewInternalError(errors.New("kms: unable to decrypt"))
+	gone := apierrors.NewNotFound(schema.GroupResource{Resource: "serviceaccounts"}, "sa")
+	all := lasting(day0, day0.Add(days(30)))
+	for _, test := range []struct {
+		name           string
+		verb, resource string
+		err            error
+		readBefore     bool
+		want           Validity // as it was read last
+	}{
+		{"no right to request a token", "create", "serviceaccounts", forbidden, true, all},
+		{"the account cannot be read", "get", "serviceaccounts", forbidden, true, all},
+		{"the account was deleted", "get", "serviceaccounts", gone, true, Validity{}},
+		{"the Secret cannot be decrypted", "get", "secrets", unreadable, true, all},
+		{"the Secret was never readable", "get", "secrets", unreadable, false, Validity{}},
+	} {
+		f := newFixture(tokenSecret(func(s *corev1.Secret) { s.Namespace, s.Name = "ns", "s" }))
+		if test.readBefore {
+			if v, err := f.at(t, days(14.9)); v != all || err != nil {
+				t.Errorf("%s: before %+v, %v", test.name, v, err)
+			}
+		}
+		f.respond(test.verb, test.resource, nil, test.err)
+		for after, word := range map[time.Duration]string{days(15): "expires", days(30): "expired"} {
+			v, err := f.at(t, after)
+			if v != test.want || !errors.Is(err, test.err) {
+				t.Errorf("%s: %+v, %v", test.name, v, err)
+			}
+			dated := strings.Contains(err.Error(), "the token in Secret ns/s "+word+" at 2026-01-31T00:00:00Z")
+			if dated != (test.want == all) {
+				t.Errorf("%s: %v", test.name, err)
+			}
+		}
+	}
+}
+
+// Whatever this process's clock is: the token's own end is another.
+func TestServerDecidesTheLifetimeOfAToken(t *testing.T) {
+	f := newFixture()
+	f.respond("create", "serviceaccounts", &authenticationv1.TokenRequest{
+		Spec: authenticationv1.TokenRequestSpec{ExpirationSeconds: new(int64(600))},
+		Status: authenticationv1.TokenRequestStatus{
+			Token: "secret", ExpirationTimestamp: metav1.NewTime(day0.Add(time.Hour)),
+		},
+	}, nil)
+	v, err := f.at(t, days(100))
+	if want := f.now.Add(10 * time.Minute); err != nil || !v.NotAfter.Equal(want) {
+		t.Errorf("not after %s, want %s; %v", v.NotAfter, want, err)
+	}
+}
