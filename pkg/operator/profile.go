@@ -1,9 +1,10 @@
 package operator
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
-	"sync"
+	"sync/atomic"
 
 	"k8s.io/client-go/dynamic"
 
@@ -20,9 +21,7 @@ import (
 // and before there was one, Intermediate, OpenShift's default.
 type profile struct {
 	source *source.Source[*configv1.APIServer] // nil: this is no OpenShift
-
-	mu   sync.Mutex
-	last *tlsprofile.Settings
+	last   atomic.Pointer[tlsprofile.Settings]
 }
 
 func newProfile(client dynamic.Interface, openShift *bool, wake func()) *profile {
@@ -44,36 +43,31 @@ func (p *profile) run(ctx context.Context) {
 func (p *profile) settings() (s tlsprofile.Settings, problem string, known bool) {
 	var spec *configv1.TLSSecurityProfile
 	if p.source != nil {
+		if a, exists := p.source.Get("", source.ClusterName); exists && a != nil {
+			spec = a.Spec.TLSSecurityProfile
+		}
 		switch err := p.source.Err(); {
 		case p.source.Known():
-			if a, exists := p.source.Get("", source.ClusterName); exists && a != nil {
-				spec = a.Spec.TLSSecurityProfile
-			}
 		case err == nil:
 			return s, "", false
 		default:
 			problem = "the TLS profile cannot be read: " + err.Error()
 		}
 	}
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	read, err := tlsprofile.Of(spec)
+	s, err := tlsprofile.Of(spec) // Intermediate, if the profile is invalid
 	switch {
 	case err != nil:
 		problem = "the TLS profile is not understood: " + err.Error()
 	case problem == "":
-		p.last = &read
+		p.last.Store(&s)
 	}
-	if p.last != nil {
-		return *p.last, problem, true
-	}
-	return read, problem, true // Intermediate, if the profile is invalid
+	return *cmp.Or(p.last.Load(), &s), problem, true
 }
 
 func (p *profile) serving() *tls.Config {
 	s, _, known := p.settings()
 	if !known {
-		return serving.TLSConfig(v1alpha1.TLS12, nil)
+		s.MinVersion = v1alpha1.TLS12
 	}
 	return serving.TLSConfig(s.MinVersion, s.CipherSuites)
 }

@@ -7,14 +7,13 @@ package tlsprofile
 
 import (
 	"cmp"
+	"fmt"
 	"slices"
 	"strings"
 
 	configv1 "github.com/openshift/api/config/v1"
-	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
-	"github.com/kms-health/kms-health/pkg/contract"
 )
 
 // Settings are the part of v1alpha1.ServingTLS that a profile decides.
@@ -27,34 +26,33 @@ type Settings struct {
 	CipherSuites []string
 }
 
-// root is where an APIServer of config.openshift.io has its profile.
-var root = field.NewPath("spec", "tlsSecurityProfile")
-
-// Of returns the settings of a profile. None, and one without a type, is
-// Intermediate, as it is to OpenShift's other operators. What FIPS 140-3 does not approve
-// stays in it: crypto/tls does not use that.
+// Of returns the settings of a profile. None, and one without a type, is Intermediate, as it is to
+// OpenShift's other operators. What FIPS 140-3 does not approve stays in it: crypto/tls does not use
+// that.
 //
-// Where a profile cannot be applied, the error has the path in the APIServer and the
-// value, and the settings are those of Intermediate: a safe default for a caller that
-// has no earlier valid profile, since an invalid profile must not stop the operator.
+// Where a profile cannot be applied, there is an error, and the settings are those of Intermediate: an
+// invalid profile must not stop the operator.
 func Of(p *configv1.TLSSecurityProfile) (Settings, error) {
 	s, err := settingsOf(p)
 	if err != nil {
 		s, _ = settingsOf(nil)
+		err = fmt.Errorf("spec.tlsSecurityProfile: %w", err)
 	}
 	return s, err
 }
 
-func settingsOf(p *configv1.TLSSecurityProfile) (Settings, error) {
-	spec, at, err := specOf(p)
-	if err != nil {
-		return Settings{}, err
+func settingsOf(p *configv1.TLSSecurityProfile) (s Settings, err error) {
+	if p == nil || p.Type == "" {
+		p = &configv1.TLSSecurityProfile{Type: configv1.TLSProfileIntermediateType}
 	}
-	s := Settings{MinVersion: v1alpha1.TLSVersion(spec.MinTLSVersion)} // both use the same names
-	if s.MinVersion.Version() == 0 {
-		return Settings{}, field.NotSupported(at.Child("minTLSVersion"), v1alpha1.TLSVersion(excerpt(string(s.MinVersion))),
-			[]v1alpha1.TLSVersion{v1alpha1.TLS10, v1alpha1.TLS11, v1alpha1.TLS12, v1alpha1.TLS13})
+	spec := configv1.TLSProfiles[p.Type]
+	if p.Type == configv1.TLSProfileCustomType && p.Custom != nil {
+		spec = &p.Custom.TLSProfileSpec
 	}
+	if spec == nil {
+		return s, fmt.Errorf("type %.200q is unknown, or has no settings", p.Type)
+	}
+	s.MinVersion = v1alpha1.TLSVersion(spec.MinTLSVersion) // both use the same names
 	for _, name := range spec.Ciphers {
 		suite := cmp.Or(ianaNames[name], name)
 		_, err := v1alpha1.CipherSuite(suite)
@@ -62,41 +60,15 @@ func settingsOf(p *configv1.TLSSecurityProfile) (Settings, error) {
 			s.CipherSuites = append(s.CipherSuites, suite)
 		}
 	}
-	if len(s.CipherSuites) == 0 && s.MinVersion != v1alpha1.TLS13 {
-		return Settings{}, field.Invalid(at.Child("ciphers"), excerpt(strings.Join(spec.Ciphers, ", ")),
-			"names no cipher suite that Go "+
-				"implements for TLS 1.2 or older: add one, like ECDHE-RSA-AES128-GCM-SHA256, or set minTLSVersion to VersionTLS13")
+	switch {
+	case s.MinVersion.Version() == 0:
+		return s, fmt.Errorf("minTLSVersion %.200q is unknown", spec.MinTLSVersion)
+	case len(s.CipherSuites) == 0 && s.MinVersion != v1alpha1.TLS13:
+		return s, fmt.Errorf("ciphers %.200q name no cipher suite that Go implements for TLS 1.2 or older: add one, like "+
+			"ECDHE-RSA-AES128-GCM-SHA256, or set minTLSVersion to VersionTLS13", strings.Join(spec.Ciphers, ", "))
 	}
 	return s, nil
 }
-
-// specOf returns the settings of a profile, and their path.
-func specOf(p *configv1.TLSSecurityProfile) (configv1.TLSProfileSpec, *field.Path, error) {
-	if p == nil || p.Type == "" {
-		return *configv1.TLSProfiles[configv1.TLSProfileIntermediateType], root, nil
-	}
-	if p.Type == configv1.TLSProfileCustomType {
-		at := root.Child("custom")
-		if p.Custom == nil {
-			return configv1.TLSProfileSpec{}, nil, field.Required(at,
-				"type Custom needs it: give minTLSVersion and ciphers, or choose another type")
-		}
-		return p.Custom.TLSProfileSpec, at, nil
-	}
-	spec := configv1.TLSProfiles[p.Type]
-	if spec == nil {
-		return configv1.TLSProfileSpec{}, nil, field.NotSupported(root.Child("type"),
-			configv1.TLSProfileType(excerpt(string(p.Type))),
-			[]configv1.TLSProfileType{
-				configv1.TLSProfileOldType, configv1.TLSProfileIntermediateType,
-				configv1.TLSProfileModernType, configv1.TLSProfileCustomType,
-			})
-	}
-	return *spec, root, nil
-}
-
-// excerpt bounds what an error or a line quotes.
-func excerpt(s string) string { return contract.Cut(s, 200) }
 
 // ianaNames are the IANA names of the cipher suites that Go implements for TLS
 // 1.0 to 1.2, by the names that OpenSSL and thus OpenShift's profiles give them:
