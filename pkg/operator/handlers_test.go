@@ -5,13 +5,12 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
-	"io"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
-	"sync/atomic"
 	"testing"
 
 	"k8s.io/client-go/util/cert"
@@ -34,36 +33,16 @@ func serveFor(t *testing.T, listener net.Listener, handler http.Handler) {
 }
 
 func TestHealthEndpoints(t *testing.T) {
-	var ready atomic.Pointer[error]
-	listener, err := serving.Listen("127.0.0.1:0", nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	serveFor(t, listener, healthHandler(func() error {
-		if err := ready.Load(); err != nil {
-			return *err
-		}
-		return nil
-	}))
-	check := func(path string, want int) {
-		t.Helper()
-		response, err := http.Get("http://" + listener.Addr().String() + path)
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer response.Body.Close()
-		body, err := io.ReadAll(response.Body)
-		if err != nil || response.StatusCode != want || strings.Contains(string(body), "secret") {
-			t.Errorf("%s: %d %q, %v; want %d", path, response.StatusCode, body, err, want)
+	for err, want := range map[error]int{nil: 200, errors.New("the configuration has a secret"): 500} {
+		handler := healthHandler(func() error { return err })
+		for path, code := range map[string]int{"/healthz": 200, "/readyz": want, "/metrics": 404} {
+			response := httptest.NewRecorder()
+			handler.ServeHTTP(response, httptest.NewRequest(http.MethodGet, path, nil))
+			if response.Code != code || strings.Contains(response.Body.String(), "secret") {
+				t.Errorf("%s with error %v: %d %q, want %d", path, err, response.Code, response.Body, code)
+			}
 		}
 	}
-	check("/healthz", 200)
-	check("/readyz", 200)
-	failed := errors.New("the configuration has a secret")
-	ready.Store(&failed)
-	check("/healthz", 200)
-	check("/readyz", 500)
-	check("/metrics", 404)
 }
 
 // pair writes a certificate for a host into a directory.

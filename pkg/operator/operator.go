@@ -208,21 +208,21 @@ func (o *operator) configure(content filewatch.Content) {
 	o.clusterOperator.Wake()
 }
 
-func (o *operator) decode(content filewatch.Content) (*v1alpha1.OperatorConfiguration, error) {
+func (o *operator) decode(content filewatch.Content) (c *v1alpha1.OperatorConfiguration, err error) {
 	if content.Err != nil {
 		return nil, content.Err
 	}
-	c, err := v1alpha1.DecodeOperator(content.Data)
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", o.flags.ConfigFile, err)
+	if c, err = v1alpha1.DecodeOperator(content.Data); err == nil {
+		err = c.UseImage(o.flags.Image)
 	}
-	if err := c.UseImage(o.flags.Image); err != nil {
+	if err != nil {
 		return nil, fmt.Errorf("%s: %w", o.flags.ConfigFile, err)
 	}
 	return c, nil
 }
 
-// reject reports why the file is rejected, once for each reason.
+// reject reports why the file is rejected, once for each reason. The replica that runs the controllers
+// writes the Event.
 func (o *operator) reject(why string) {
 	if was := o.problem.Swap(&why); was != nil && *was == why {
 		return
@@ -234,7 +234,6 @@ func (o *operator) reject(why string) {
 	o.clusterOperator.Wake()
 }
 
-// announce writes the Event about a rejected file: the replica that runs the controllers does.
 func (o *operator) announce(why string) {
 	o.event("configuration", corev1.EventTypeWarning, contract.EventConfigurationInvalid,
 		"rejected, "+o.active()+": "+why)

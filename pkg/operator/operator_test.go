@@ -25,35 +25,47 @@ import (
 	"github.com/kms-health/kms-health/pkg/operator/source"
 )
 
-// The alert on an absent operator rests on it. A replica that has not been elected exports
-// 0, and none of the series of targets.
-func TestLeaderGaugeIsOneWhileTheControllersRun(t *testing.T) {
+// newTestOperator is an operator without an API server, whose Events are sent to a channel.
+func newTestOperator(t *testing.T, registry prometheus.Registerer) (op *operator, events chan string) {
+	t.Helper()
 	client, err := dynamic.NewForConfig(&rest.Config{Host: "https://127.0.0.1:1"}) // nobody answers
 	if err != nil {
 		t.Fatal(err)
 	}
-	registry, no := prometheus.NewPedanticRegistry(), false
-	op := newOperator(Options{}, apiserver.Options{
+	no, events := false, make(chan string, 10)
+	return newOperator(Options{ConfigFile: "config.yaml"}, apiserver.Options{
 		Client: client, Registry: registry, Clock: clock.RealClock{}, Now: time.Now, OpenShift: &no,
-		Event: func(string, string, string, string) {},
-	})
+		Event: func(about, eventType, reason, message string) {
+			events <- strings.Join([]string{about, eventType, reason, message}, " ")
+		},
+	}), events
+}
+
+// running runs an operator until the test calls the function.
+func running(t *testing.T, op *operator) (end func()) {
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan struct{})
+	go func() { defer close(ended); op.run(ctx) }()
+	return func() { cancel(); <-ended }
+}
+
+// The alert on an absent operator rests on it. A replica that has not been elected exports
+// 0, and none of the series of targets.
+func TestLeaderGaugeIsOneWhileTheControllersRun(t *testing.T) {
+	registry := prometheus.NewPedanticRegistry()
+	op, _ := newTestOperator(t, registry)
 	expect := func(want float64) {
 		t.Helper()
-		for deadline := time.Now().Add(
-			10 * time.Second,
-		); testutil.ToFloat64(op.leading) != want; time.Sleep(time.Millisecond) {
-			if time.Now().After(deadline) {
+		for deadline := time.Now().Add(10 * time.Second); testutil.ToFloat64(op.leading) != want; {
+			if time.Sleep(time.Millisecond); time.Now().After(deadline) {
 				t.Fatalf("the gauge is not %v", want)
 			}
 		}
 	}
 	expect(0)
-	ctx, cancel := context.WithCancel(t.Context())
-	ended := make(chan struct{})
-	go func() { defer close(ended); op.run(ctx) }()
+	end := running(t, op)
 	expect(1)
-	cancel()
-	<-ended
+	end()
 	expect(0)
 	if problems, err := testutil.GatherAndLint(registry); err != nil || len(problems) > 0 {
 		t.Error(problems, err)
@@ -63,17 +75,7 @@ func TestLeaderGaugeIsOneWhileTheControllersRun(t *testing.T) {
 // On a cluster without ClusterOperators nothing else shows it. A replica that waits for the
 // Lease has the same file, and reports nothing until it runs.
 func TestARejectedConfigurationIsAnEventOfTheReplicaThatRuns(t *testing.T) {
-	client, err := dynamic.NewForConfig(&rest.Config{Host: "https://127.0.0.1:1"}) // nobody answers
-	if err != nil {
-		t.Fatal(err)
-	}
-	no, events := false, make(chan string, 10)
-	op := newOperator(Options{ConfigFile: "config.yaml"}, apiserver.Options{
-		Client: client, Registry: prometheus.NewRegistry(), Clock: clock.RealClock{}, Now: time.Now, OpenShift: &no,
-		Event: func(about, eventType, reason, message string) {
-			events <- strings.Join([]string{about, eventType, reason, message}, " ")
-		},
-	})
+	op, events := newTestOperator(t, prometheus.NewRegistry())
 	next := func(want string) {
 		t.Helper()
 		select {
@@ -90,14 +92,11 @@ func TestARejectedConfigurationIsAnEventOfTheReplicaThatRuns(t *testing.T) {
 	if len(events) > 0 {
 		t.Errorf("before it runs: %q", <-events)
 	}
-	ctx, cancel := context.WithCancel(t.Context())
-	ended := make(chan struct{})
-	go func() { defer close(ended); op.run(ctx) }()
+	end := running(t, op)
 	next("intervall")
 	op.configure(filewatch.Content{Data: []byte(valid + "managementstate: Removed")})
 	next("managementstate")
-	cancel()
-	<-ended
+	end()
 	if len(events) > 0 {
 		t.Errorf("and %q", <-events)
 	}
