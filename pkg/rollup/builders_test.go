@@ -177,14 +177,15 @@ func replacing(within int, n Node) Node {
 // broken is a node with a container that cannot start.
 func broken(n Node, container, why string) Node {
 	n.Faults = append(slices.Clone(n.Faults),
-		Fault{Container: container, Why: why, Look: "oc describe pod -n kms pod-" + n.Name})
+		Finding{Reason: contract.PluginNotRunning, Node: n.Name, Text: "container " + container + " cannot start",
+			Detail: why, Look: "oc describe pod -n kms pod-" + n.Name})
 	return n
 }
 
 // reporterBroken is a node whose reporter's container cannot start.
 func reporterBroken(n Node) Node {
 	n = broken(n, "kms-health", "CrashLoopBackOff, exit code 2")
-	n.Faults[len(n.Faults)-1].Reporter = true
+	n.Faults[len(n.Faults)-1].Reason = contract.ReporterNotRunning
 	return n
 }
 

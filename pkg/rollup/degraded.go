@@ -74,33 +74,13 @@ func (e *evaluation) nodeFindings(n *Node) (findings []Finding, excused bool) {
 
 // faultFindings are containers that cannot start. A reporter that crashes but still
 // reports has no finding here: KMSHealthReporting has it.
-func (n *Node) faultFindings(rows []Row) (findings []Finding) {
+func (n *Node) faultFindings(rows []Row) []Finding {
 	complete := len(rows) > 0 && !slices.ContainsFunc(rows, func(r Row) bool {
 		return !r.Unexpected && !r.State.known()
 	})
-	if !complete {
-		findings = n.reporterFaults()
-	}
-	for _, f := range n.Faults {
-		if !f.Reporter {
-			findings = append(findings, f.finding(n.Name, contract.PluginNotRunning))
-		}
-	}
-	return findings
-}
-
-// reporterFaults are those of its reporter.
-func (n *Node) reporterFaults() (findings []Finding) {
-	for _, f := range n.Faults {
-		if f.Reporter {
-			findings = append(findings, f.finding(n.Name, contract.ReporterNotRunning))
-		}
-	}
-	return findings
-}
-
-func (f *Fault) finding(node, reason string) Finding {
-	return Finding{Reason: reason, Node: node, Detail: f.Why, Look: f.Look, Text: "container " + f.Container + " cannot start"}
+	return slices.DeleteFunc(slices.Clone(n.Faults), func(f Finding) bool {
+		return complete && f.Reason == contract.ReporterNotRunning
+	})
 }
 
 // pluginFinding is the finding of a row; without a Reason: none. If some row of the node

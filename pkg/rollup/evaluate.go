@@ -77,9 +77,6 @@ func Evaluate(in *Input) *Result {
 		}
 		e.nodes = append(e.nodes, n)
 		e.lookAgain(n.QuietUntil)
-		for _, f := range n.Faults {
-			e.lookAgain(f.Until)
-		}
 	}
 	slices.SortFunc(e.nodes, func(a, b *Node) int { return strings.Compare(a.Name, b.Name) })
 

@@ -74,8 +74,9 @@ type Node struct {
 	// NotLoaded means that the pod uses a configuration that was written after its API server
 	// was started, and so may write with an earlier one.
 	NotLoaded bool
-	// Faults are containers that cannot start.
-	Faults []Fault
+	// Faults are containers that cannot start, and prevent the node from serving (PluginNotRunning), or
+	// from reporting (ReporterNotRunning).
+	Faults []Finding
 	// Look has, by keyID, the command that shows a plugin's log, and under
 	// the empty keyID the reporter's.
 	Look map[string]string
@@ -86,19 +87,6 @@ type Node struct {
 type Writer struct {
 	Node, WriteKey string
 	NotKnown       bool // which one
-}
-
-// Fault is a container that cannot start, and prevents its node from serving or
-// reporting.
-type Fault struct {
-	Container string
-	// Reporter means that it is the reporter's container, which counts only while its
-	// node does not report.
-	Reporter bool
-	Why      string
-	Look     string // the command that shows more
-	// Until is when to evaluate again even without a change; zero: not by time.
-	Until time.Time
 }
 
 // writesKnown reports whether it is known what the API server writes with.

@@ -107,7 +107,6 @@ func (d dice) node(name string) Node {
 	}
 	if d.chance(10) {
 		n = broken(n, pick(d, "kms-2", "kms-health"), pick(d, "ImagePullBackOff", "exit code 1"))
-		n.Faults[0].Until = now.Add(time.Duration(pick(d, -1, 0, 1, 60)) * time.Second)
 	}
 	return n
 }

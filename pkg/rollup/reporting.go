@@ -22,8 +22,10 @@ func (e *evaluation) reporting() operatorcr.Condition {
 	c := operatorcr.Condition{Type: contract.HealthReporting}
 	found, mode := e.deliveryFindings()
 	for _, n := range e.nodes {
-		for _, f := range n.reporterFaults() {
-			found = add(found, f)
+		for _, f := range n.Faults {
+			if f.Reason == contract.ReporterNotRunning {
+				found = add(found, f)
+			}
 		}
 		if !e.Alone {
 			found = append(found, e.reportFindings(n)...)

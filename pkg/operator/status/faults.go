@@ -111,9 +111,10 @@ func (b *beside) serves(p v1alpha1.Plugin, names []string) string {
 	return ""
 }
 
-// faults are the plugins' and the reporter's containers that cannot start.
-func (b *beside) faults(now time.Time) (all []rollup.Fault) {
-	add := func(pod *corev1.Pod, container string, restarted bool, status podstatus.Status) {
+// faults are the plugins' and the reporter's containers that cannot start, and when that may change by
+// itself; zero: it does not.
+func (b *beside) faults(now time.Time) (all []rollup.Finding, again time.Time) {
+	add := func(pod *corev1.Pod, container, reason string, restarted bool, status podstatus.Status) {
 		if status.Phase != podstatus.Failing {
 			return
 		}
@@ -121,21 +122,28 @@ func (b *beside) faults(now time.Time) (all []rollup.Fault) {
 		if restarted {
 			look = fmt.Sprintf("%s logs -n %s %s -c %s --previous", b.tool, pod.Namespace, pod.Name, container)
 		}
-		all = append(all, rollup.Fault{Container: container, Why: status.Why, Look: look, Until: status.Until,
-			Reporter: b.reporter == pod || isReporter(container)})
+		all = append(all, rollup.Finding{Reason: reason, Node: b.pod.Spec.NodeName, Detail: status.Why, Look: look,
+			Text: "container " + container + " cannot start"})
+		if again.IsZero() || !status.Until.IsZero() && status.Until.Before(again) {
+			again = status.Until
+		}
 	}
 	plugins, _ := b.pluginContainers()
 	restarted := func(s corev1.ContainerStatus) bool {
 		return s.RestartCount > 0 || s.LastTerminationState.Terminated != nil
 	}
 	for _, s := range slices.Concat(b.pod.Status.InitContainerStatuses, b.pod.Status.ContainerStatuses) {
-		if isReporter(s.Name) || slices.Contains(plugins, s.Name) {
-			add(b.pod, s.Name, restarted(s), podstatus.OfContainer(b.pod, &s, now))
+		reason := contract.PluginNotRunning
+		if isReporter(s.Name) {
+			reason = contract.ReporterNotRunning
+		} else if !slices.Contains(plugins, s.Name) {
+			continue
 		}
+		add(b.pod, s.Name, reason, restarted(s), podstatus.OfContainer(b.pod, &s, now))
 	}
 	if b.reporter != nil { // one that a kubelet ended or refused has no container's status
-		add(b.reporter, contract.ReporterContainer, slices.ContainsFunc(b.reporter.Status.ContainerStatuses, restarted),
-			podstatus.Of(b.reporter, now))
+		add(b.reporter, contract.ReporterContainer, contract.ReporterNotRunning,
+			slices.ContainsFunc(b.reporter.Status.ContainerStatuses, restarted), podstatus.Of(b.reporter, now))
 	}
-	return all
+	return all, again
 }

@@ -1,12 +1,14 @@
 package status
 
 import (
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 
+	"github.com/kms-health/kms-health/pkg/contract"
 	"github.com/kms-health/kms-health/pkg/rollup"
 )
 
@@ -135,57 +137,63 @@ func companionWith(s corev1.ContainerStatus) *corev1.Pod {
 	return p
 }
 
+func fault(reason, container, why, look string) rollup.Finding {
+	return rollup.Finding{Reason: reason, Node: "a", Text: "container " + container + " cannot start", Detail: why, Look: look}
+}
+
 func TestFaults(t *testing.T) {
 	refused := companionWith(corev1.ContainerStatus{})
 	refused.Status = corev1.PodStatus{Phase: corev1.PodFailed, Reason: "Evicted", Message: "no memory"}
+	const (
+		plugin, reporter = contract.PluginNotRunning, contract.ReporterNotRunning
+		describe, logs   = "kubectl describe -n ns pod api-a", "kubectl logs -n ns api-a -c kms --previous"
+	)
 	for _, tt := range []struct {
 		name     string
 		pod      *corev1.Pod
 		reporter *corev1.Pod
-		want     []rollup.Fault
+		want     []rollup.Finding
 	}{
 		{"all run", faulty(status(running("kms", time.Hour))), companionWith(running("kms-health", time.Hour)), nil},
-		{"a plugin's image", faulty(status(pull("kms"))), nil, []rollup.Fault{
-			{Container: "kms", Why: "ImagePullBackOff", Look: "kubectl describe -n ns pod api-a"}}},
-		{"a plugin crashes", faulty(status(crash("kms"))), nil, []rollup.Fault{
-			{Container: "kms", Why: "CrashLoopBackOff, exit code 1: no socket",
-				Look: "kubectl logs -n ns api-a -c kms --previous"}}},
+		{"a plugin's image", faulty(status(pull("kms"))), nil, []rollup.Finding{
+			fault(plugin, "kms", "ImagePullBackOff", describe)}},
+		{"a plugin crashes", faulty(status(crash("kms"))), nil, []rollup.Finding{
+			fault(plugin, "kms", "CrashLoopBackOff, exit code 1: no socket", logs)}},
 		{"between crashes it is evaluated again", faulty(status(after(running("kms", time.Second), 3, 1, ""))), nil,
-			[]rollup.Fault{
-				{Container: "kms", Why: "CrashLoopBackOff, exit code 1",
-					Look: "kubectl logs -n ns api-a -c kms --previous", Until: now.Add(29 * time.Second)}}},
+			[]rollup.Finding{
+				fault(plugin, "kms", "CrashLoopBackOff, exit code 1", logs)}},
 		{"restarted, and its image can no longer be pulled", faulty(status(after(pull("kms"), 1, 1, ""))), nil,
-			[]rollup.Fault{
-				{Container: "kms", Why: "ImagePullBackOff", Look: "kubectl logs -n ns api-a -c kms --previous"}}},
-		{"the sidecar", faulty(status(pull("kms-health"))), nil, []rollup.Fault{
-			{Container: "kms-health", Reporter: true, Why: "ImagePullBackOff",
-				Look: "kubectl describe -n ns pod api-a"}}},
+			[]rollup.Finding{
+				fault(plugin, "kms", "ImagePullBackOff", logs)}},
+		{"the sidecar", faulty(status(pull("kms-health"))), nil, []rollup.Finding{
+			fault(reporter, "kms-health", "ImagePullBackOff", describe)}},
 		{"the API server itself, and a stranger", faulty(status(crash("api")), status(pull("other"))), nil, nil},
-		{"init containers first", faulty(status(pull("kms")), inInit(pull("kms-health-reporter"))), nil, []rollup.Fault{
-			{Container: "kms-health-reporter", Reporter: true, Why: "ImagePullBackOff",
-				Look: "kubectl describe -n ns pod api-a"},
-			{Container: "kms", Why: "ImagePullBackOff", Look: "kubectl describe -n ns pod api-a"}}},
+		{"init containers first", faulty(status(pull("kms")), inInit(pull("kms-health-reporter"))), nil, []rollup.Finding{
+			fault(reporter, "kms-health-reporter", "ImagePullBackOff", describe),
+			fault(plugin, "kms", "ImagePullBackOff", describe)}},
 		{"an init container that shares the sockets' volume has completed, also after two reboots",
 			faulty(inInit(after(ended("setup", 0, time.Hour), 2, 0, ""))), nil, nil},
 		{"a stranger's init container",
 			faulty(func(p *corev1.Pod) { p.Status.InitContainerStatuses = []corev1.ContainerStatus{pull("setup")} }), nil, nil},
-		{"a companion", faulty(), companionWith(pull("kms-health")), []rollup.Fault{
-			{Container: "kms-health", Reporter: true, Why: "ImagePullBackOff",
-				Look: "kubectl describe -n kms-health pod kms-health-api-0a1b"}}},
-		{"a companion that a kubelet refused", faulty(), refused, []rollup.Fault{
-			{Container: "kms-health", Reporter: true, Why: "Evicted: no memory",
-				Look: "kubectl describe -n kms-health pod kms-health-api-0a1b"}}},
-		{"a plugin and a companion", faulty(status(pull("kms"))), companionWith(crash("kms-health")), []rollup.Fault{
-			{Container: "kms", Why: "ImagePullBackOff", Look: "kubectl describe -n ns pod api-a"},
-			{Container: "kms-health", Reporter: true,
-				Why:  "CrashLoopBackOff, exit code 1: no socket",
-				Look: "kubectl logs -n kms-health kms-health-api-0a1b -c kms-health --previous"}}},
+		{"a companion", faulty(), companionWith(pull("kms-health")), []rollup.Finding{
+			fault(reporter, "kms-health", "ImagePullBackOff",
+				"kubectl describe -n kms-health pod kms-health-api-0a1b")}},
+		{"a companion that a kubelet refused", faulty(), refused, []rollup.Finding{
+			fault(reporter, "kms-health", "Evicted: no memory", "kubectl describe -n kms-health pod kms-health-api-0a1b")}},
+		{"a plugin and a companion", faulty(status(pull("kms"))), companionWith(crash("kms-health")), []rollup.Finding{
+			fault(plugin, "kms", "ImagePullBackOff", describe),
+			fault(reporter, "kms-health", "CrashLoopBackOff, exit code 1: no socket",
+				"kubectl logs -n kms-health kms-health-api-0a1b -c kms-health --previous")}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			b := beside{tool: "kubectl", pod: tt.pod, container: "api", plugins: plugins("2"), reporter: tt.reporter,
 				namespace: "kms-health"}
-			if d := cmp.Diff(tt.want, b.faults(now)); d != "" {
+			got, again := b.faults(now)
+			if d := cmp.Diff(tt.want, got); d != "" {
 				t.Error(d)
+			}
+			if want := strings.HasPrefix(tt.name, "between crashes"); again.Equal(now.Add(29*time.Second)) != want {
+				t.Errorf("again at %s", again)
 			}
 		})
 	}

@@ -56,7 +56,7 @@ func (s *syncing) observe(in *rollup.Input, resource *operatorcr.Status, absent 
 		pods = agents(own)
 	}
 	current, others := onePerNode(pods)
-	in.Nodes, in.Others = expect(t, s.Namespace, current, own, all, s.now), writers(t, others, all)
+	in.Nodes, in.Others = s.expect(current, own, all), writers(t, others, all)
 	s.attend(in.Nodes, current, others, ours, resource)
 	in.WriteKey, in.NoWriteKey = configuredKey(t)
 	if t.State.NotProbed != "" {
@@ -236,8 +236,8 @@ func loaded(t *apiserver.Published, pod *corev1.Pod) bool {
 
 // expect returns the nodes of the pods, each with its pod's plugins, if any. reporters are
 // the companions and agents, by node.
-func expect(t *apiserver.Published, namespace string, pods, reporters map[string]*corev1.Pod,
-	nodes map[string]source.Node, now time.Time) []rollup.Node {
+func (s *syncing) expect(pods, reporters map[string]*corev1.Pod, nodes map[string]source.Node) []rollup.Node {
+	t := s.target
 	expected := make([]rollup.Node, 0, len(pods))
 	for name, pod := range pods {
 		its, exists := nodes[name]
@@ -254,9 +254,12 @@ func expect(t *apiserver.Published, namespace string, pods, reporters map[string
 			}
 		}
 		v := beside{tool: t.Tool, pod: pod, container: t.Container, plugins: plugins, reporter: reporters[name],
-			namespace: namespace}
+			namespace: s.Namespace}
 		n.QuietUntil, n.Leaving = quiet(pod, t.Container, v.isPlugin())
-		n.Faults, n.Look = v.faults(now), v.look()
+		var again time.Time
+		n.Faults, again = v.faults(s.now)
+		s.requeue(again)
+		n.Look = v.look()
 		expected = append(expected, n)
 	}
 	slices.SortFunc(expected, func(a, b rollup.Node) int { return strings.Compare(a.Name, b.Name) })

@@ -25,7 +25,8 @@ var abc = map[string]source.Node{"a": {Name: "a", Ready: true}, "b": {Name: "b"}
 func expected(target *target, pods []*corev1.Pod, reporters map[string]*corev1.Pod,
 	nodes map[string]source.Node) []rollup.Node {
 	current, _ := onePerNode(pods)
-	return expect(&target.Published, "kms-health", current, reporters, nodes, now)
+	s := &syncing{Controller: &Controller{Options: Options{Namespace: "kms-health"}}, target: &target.Published, now: now}
+	return s.expect(current, reporters, nodes)
 }
 
 func revisions(t *apiserver.Published) {
@@ -112,7 +113,7 @@ func TestExpectedNodesHaveLogCommands(t *testing.T) {
 		if n.Look["2"] != "oc logs -n ns api-a -c kms" || n.Look[""] != "oc logs -n kms-health kms-health-api-1" {
 			t.Errorf("known %v: look at %v", known, n.Look)
 		}
-		if len(n.Faults) != 1 || n.Faults[0].Container != "kms" {
+		if len(n.Faults) != 1 || n.Faults[0].Text != "container kms cannot start" {
 			t.Errorf("known %v: faults %v", known, n.Faults)
 		}
 	}
