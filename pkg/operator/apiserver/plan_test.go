@@ -15,7 +15,6 @@ import (
 
 	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
 	"github.com/kms-health/kms-health/pkg/contract"
-	"github.com/kms-health/kms-health/pkg/operator/encryption"
 	"github.com/kms-health/kms-health/pkg/operator/source"
 	"github.com/kms-health/kms-health/pkg/operatorcr"
 )
@@ -355,9 +354,9 @@ func TestKMSIsOffOnlyWhenNoConfigInUseHasAPlugin(t *testing.T) {
 
 // A KMS v1 provider encrypts, and nothing shows its health.
 func TestProvidersThatCannotBeProbedAreNotOff(t *testing.T) {
-	v1 := encryption.Ignored{Resource: "secrets", Provider: "old", Reason: "its apiVersion is v1"}
+	const v1 = "provider old of secrets is not probed: its apiVersion is v1"
 	s := fixture(t, v1alpha1.ModeCompanionPod, pods(apiPod("a", "1"), apiPod("b", "2")))
-	s.Encryption = &Encryption{Live: set(), Ignored: []encryption.Ignored{v1}}
+	s.Encryption = &Encryption{Live: set(), Ignored: []string{v1}}
 	plan := planOf(t, s)
 	if plan.Off || plan.Status.Reason != contract.ProviderNotProbed ||
 		!strings.Contains(plan.Status.Message, "old of secrets") {

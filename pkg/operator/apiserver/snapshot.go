@@ -86,7 +86,7 @@ type Encryption struct {
 	Live      encryption.Config            // empty where there is no Secret
 	Revisions map[string][]v1alpha1.Plugin // plugin sets of the revisions of running pods, as far as they were read
 	Pending   map[string]bool              // revisions about to be read
-	Ignored   []encryption.Ignored         // of the live configuration and of these revisions
+	Ignored   []string                     // of the live configuration and of these revisions
 	Written   time.Time                    // when the live one was written
 	// Problem is why the live Secret is invalid. The last set stays active.
 	Problem string

@@ -7,7 +7,7 @@
 //
 // Only what is needed is read, and the rest is tolerated: it is kube-apiserver's
 // business to reject a file that it cannot use. A provider that cannot be probed
-// does not hide the others; it is returned as Ignored, with the reason.
+// does not hide the others; it is returned as ignored, with the reason.
 package encryption
 
 import (
@@ -34,8 +34,9 @@ type Config struct {
 	// are valid in a ReporterConfiguration whose interval is no shorter than
 	// their timeouts. Never nil.
 	Plugins []v1alpha1.Plugin
-	// Ignored are the kms providers that cannot be probed.
-	Ignored []Ignored
+	// Ignored are the kms providers that cannot be probed, or the first of several at such an endpoint, each
+	// as a text with its reason: plain and bounded, fit for a log or a condition.
+	Ignored []string
 	// Encrypted are the resources that kube-apiserver needs a KMS plugin for, of either version:
 	// ConfigMaps, as a pod that mounts one does not start while the plugin is unhealthy, and
 	// those that have the reports.
@@ -45,31 +46,13 @@ type Config struct {
 // maxIgnored bounds how many ignored providers a text names.
 const maxIgnored = 5
 
-// IgnoredText lists ignored providers with their reasons; it is empty where there is none.
-func IgnoredText(all []Ignored) string {
-	var texts []string
-	for _, i := range all {
-		text := fmt.Sprintf("provider %s of %s is not probed: %s", i.Provider, i.Resource, i.Reason)
-		if !slices.Contains(texts, text) {
-			texts = append(texts, text)
-		}
-	}
+// IgnoredText lists ignored providers, each once; it is empty where there is none.
+func IgnoredText(all []string) string {
+	texts := slices.Compact(slices.Sorted(slices.Values(all)))
 	if more := len(texts) - maxIgnored; more > 0 {
 		texts = append(texts[:maxIgnored], fmt.Sprintf("and %d more", more))
 	}
 	return strings.Join(texts, "; ")
-}
-
-// Ignored is a kms provider that cannot be probed, or the first of several at an
-// endpoint that cannot. All three are of plain characters and bounded, fit for
-// a log or a condition.
-type Ignored struct {
-	// Resource is the first resource of its entry, as in "secrets".
-	Resource string
-	// Provider is its name.
-	Provider string
-	// Reason consists of fixed text and numbers, without anything from the file.
-	Reason string
 }
 
 // ConfigMaps are those of the core group.
@@ -154,12 +137,13 @@ type use struct {
 	provider  string
 }
 
-func (u use) ignored(reason string) Ignored {
-	i := Ignored{Provider: shown(u.provider), Reason: reason}
+// ignored is a text with fixed parts, and of the file the names of the provider and of its first resource.
+func (u use) ignored(reason string) string {
+	resource := ""
 	if len(u.resources) > 0 {
-		i.Resource = shown(u.resources[0])
+		resource = u.resources[0]
 	}
-	return i
+	return fmt.Sprintf("provider %s of %s is not probed: %s", shown(u.provider), shown(resource), reason)
 }
 
 // presentable is a name of expected form. If a quote is missing in a file, a "name" can
@@ -175,9 +159,7 @@ func shown(name string) string {
 
 // collect gathers the KMS v2 providers by their sockets, in order of appearance,
 // and the others with the reason why not.
-func collect(entries []entry) ([]*socket, []Ignored) {
-	var sockets []*socket
-	var ignored []Ignored
+func collect(entries []entry) (sockets []*socket, ignored []string) {
 	known := map[string]*socket{}
 	for _, e := range entries {
 		for i, p := range e.Providers {

@@ -31,6 +31,10 @@ const (
 	aescbc   = "{aescbc: {keys: [{name: '1', secret: c2VjcmV0IGlzIHNlY3VyZQ==}]}}"
 )
 
+func ignored(resource, provider, reason string) string {
+	return fmt.Sprintf("provider %s of %s is not probed: %s", provider, resource, reason)
+}
+
 func writer(keyID, endpoint string) v1alpha1.Plugin {
 	return v1alpha1.Plugin{
 		KeyID: keyID, Endpoint: endpoint, Role: v1alpha1.RoleWrite,
@@ -87,10 +91,7 @@ var fileCases = map[string]struct {
 		),
 		want: Config{Plugins: []v1alpha1.Plugin{writer("2", sock2)}},
 	},
-	"no KMS": {
-		entries: entryOf("secrets", aescbc, identity),
-		want:    Config{Plugins: []v1alpha1.Plugin{}},
-	},
+	"no KMS": {entries: entryOf("secrets", aescbc, identity), want: Config{Plugins: []v1alpha1.Plugin{}}},
 	"before a migration, the plugin reads": {
 		entries: entryOf("secrets", identity, v2("2_secrets", sock2)),
 		want:    Config{Plugins: []v1alpha1.Plugin{reader("2", sock2)}},
@@ -152,14 +153,14 @@ var fileCases = map[string]struct {
 		),
 		want: Config{
 			Plugins: []v1alpha1.Plugin{reader("new", "unix:///new")},
-			Ignored: []Ignored{{"secrets", "old", reasonV1}, {"secrets", "older", reasonV1}, {"secrets", "", reasonV1}},
+			Ignored: []string{ignored("secrets", "old", reasonV1), ignored("secrets", "older", reasonV1), ignored("secrets", "", reasonV1)},
 		},
 	},
 	"KMS v1 at a v2 plugin's socket does not make it a writer": {
 		entries: entryOf("secrets", "{kms: {name: old, endpoint: 'unix:///both'}}", v2("new", "unix:///both")),
 		want: Config{
 			Plugins: []v1alpha1.Plugin{reader("new", "unix:///both")},
-			Ignored: []Ignored{{"secrets", "old", reasonV1}},
+			Ignored: []string{ignored("secrets", "old", reasonV1)},
 		},
 	},
 	"what cannot be probed": {
@@ -174,29 +175,26 @@ var fileCases = map[string]struct {
 			"{kms: {apiVersion: v2, name: negative, endpoint: 'unix:///negative', timeout: -3s}}",
 			"{kms: {apiVersion: v2, name: zero, endpoint: 'unix:///zero', timeout: 0s}}",
 		),
-		want: Config{Plugins: []v1alpha1.Plugin{}, Ignored: []Ignored{
-			{"*.*", "tcp", "its endpoint must be an absolute path after unix://, as in unix:///run/kms.sock"},
-			{"*.*", "relative", "its endpoint must be an absolute path after unix://, as in unix:///run/kms.sock"},
-			{"*.*", "up", "its endpoint must be written without .., which can lead elsewhere from another container"},
-			{"*.*", "nowhere", "its endpoint must be an absolute path after unix://, as in unix:///run/kms.sock"},
-			{
-				"*.*", "long",
-				"its endpoint is a path of 108 bytes, must be at most 107: a socket's address has no room for more " +
-					"(sun_path, unix(7))",
-			},
-			{"*.*", "future", reasonVersion},
-			{"*.*", "unit", reasonTimeout},
-			{"*.*", "negative", reasonTimeout},
-			{"*.*", "zero", reasonTimeout},
+		want: Config{Plugins: []v1alpha1.Plugin{}, Ignored: []string{
+			ignored("*.*", "tcp", "its endpoint must be an absolute path after unix://, as in unix:///run/kms.sock"),
+			ignored("*.*", "relative", "its endpoint must be an absolute path after unix://, as in unix:///run/kms.sock"),
+			ignored("*.*", "up", "its endpoint must be written without .., which can lead elsewhere from another container"),
+			ignored("*.*", "nowhere", "its endpoint must be an absolute path after unix://, as in unix:///run/kms.sock"),
+			ignored("*.*", "long", "its endpoint is a path of 108 bytes, must be at most 107: a socket's address has no room "+
+				"for more (sun_path, unix(7))"),
+			ignored("*.*", "future", reasonVersion),
+			ignored("*.*", "unit", reasonTimeout),
+			ignored("*.*", "negative", reasonTimeout),
+			ignored("*.*", "zero", reasonTimeout),
 		}},
 	},
 	"names that are not shown": {
 		entries: entryOf("a b", "{kms: {name: \"x\\ny\"}}") + entryOf(
 			strings.Repeat("r", 129), "{kms: {name: "+strings.Repeat("p", 128)+"}}",
 		) + "- {providers: [{kms: {name: lost}}]}\n",
-		want: Config{Plugins: []v1alpha1.Plugin{}, Ignored: []Ignored{
-			{"(not shown)", "(not shown)", reasonV1}, {"(not shown)", strings.Repeat("p", 128), reasonV1},
-			{"", "lost", reasonV1},
+		want: Config{Plugins: []v1alpha1.Plugin{}, Ignored: []string{
+			ignored("(not shown)", "(not shown)", reasonV1), ignored("(not shown)", strings.Repeat("p", 128), reasonV1),
+			ignored("", "lost", reasonV1),
 		}},
 	},
 	"a newer API server's fields, and an entry without providers": {
@@ -343,7 +341,7 @@ func TestMorePluginsThanAReporterProbesAreIgnoredReadersFirst(t *testing.T) {
 		slices.ContainsFunc(c.Plugins, func(p v1alpha1.Plugin) bool { return p.Role != v1alpha1.RoleWrite }) {
 		t.Errorf("%+v", c.Plugins)
 	}
-	if len(c.Ignored) != v1alpha1.MaxPlugins || c.Ignored[3] != (Ignored{"r3", "r3", reasonTooMany}) {
+	if len(c.Ignored) != v1alpha1.MaxPlugins || c.Ignored[3] != ignored("r3", "r3", reasonTooMany) {
 		t.Errorf("%+v", c.Ignored)
 	}
 }
@@ -407,13 +405,13 @@ func TestWhetherReportsNeedAPlugin(t *testing.T) {
 }
 
 func TestIgnoredProvidersAreListedUpToABound(t *testing.T) {
-	var all []Ignored
+	var all []string
 	for i := range maxIgnored + 2 {
 		text := IgnoredText(append(all, all...)) // each once
 		parts := strings.FieldsFunc(text, func(r rune) bool { return r == ';' })
 		if n := min(i, maxIgnored+1); len(parts) != n || strings.HasSuffix(text, "and 1 more") != (i > maxIgnored) {
 			t.Errorf("%d ignored providers: %s", i, text)
 		}
-		all = append(all, Ignored{Resource: "secrets", Provider: fmt.Sprint("p", i), Reason: "why"})
+		all = append(all, fmt.Sprint("p", i))
 	}
 }
