@@ -14,7 +14,6 @@ import (
 	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
 	"github.com/kms-health/kms-health/pkg/contract"
 	"github.com/kms-health/kms-health/pkg/operator/credentials"
-	"github.com/kms-health/kms-health/pkg/operator/objects"
 	"github.com/kms-health/kms-health/pkg/operator/retry"
 	"github.com/kms-health/kms-health/pkg/operator/source"
 	"github.com/kms-health/kms-health/pkg/operator/tlsprofile"
@@ -118,7 +117,7 @@ func (c *Controller) Run(ctx context.Context) {
 	sources, end := context.WithCancel(ctx)
 	defer end()
 	cluster := source.NewCluster(sources, source.ClusterOptions{
-		Client: c.Client, Namespace: c.Namespace, Ours: contract.Managed, Policy: objects.PolicyName,
+		Client: c.Client, Namespace: c.Namespace,
 		CheckPolicy: checkPolicy, OpenShift: c.OpenShift == nil || *c.OpenShift,
 		WakeDelivery: c.WakeAll, WakeRollup: func() {
 			for _, name := range c.names() {

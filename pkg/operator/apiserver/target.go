@@ -11,7 +11,6 @@ import (
 
 	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
 	"github.com/kms-health/kms-health/pkg/contract"
-	"github.com/kms-health/kms-health/pkg/operator/objects"
 	"github.com/kms-health/kms-health/pkg/operator/source"
 )
 
@@ -151,11 +150,8 @@ func (c *Controller) entry(s *Snapshot) *entry {
 			e.status, e.published = was.status, was.published
 			go was.sources.End()
 		}
-		e.sources = source.NewTarget(c.ctx, c.cluster, s.Target, source.TargetOptions{
-			Ours: contract.Managed, Manager: contract.OperatorName, SecretRole: objects.SecretRoleName(name),
-			ServiceAccount: contract.ReporterName(name),
-			WakeDelivery:   func() { c.Wake(name) }, WakeRollup: func() { c.Rollup.Wake(name) },
-		})
+		e.sources = source.NewTarget(c.ctx, c.cluster, s.Target,
+			func() { c.Wake(name) }, func() { c.Rollup.Wake(name) })
 		c.targets[name] = e
 	}
 	e.target = *s.Target

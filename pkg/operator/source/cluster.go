@@ -9,6 +9,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/dynamic"
 
+	"github.com/kms-health/kms-health/pkg/contract"
+	"github.com/kms-health/kms-health/pkg/operator/objects"
 	"github.com/kms-health/kms-health/pkg/operator/retry"
 )
 
@@ -44,9 +46,7 @@ type Cluster struct {
 type ClusterOptions struct {
 	Client    dynamic.Interface
 	Namespace string // the operator's own
-	Ours      string // selects what was made for targets
-	Policy    string // the name of the reporters' policy, and of its binding
-	// CheckPolicy returns why one of them is not as expected, once for each version.
+	// CheckPolicy returns why the reporters' policy, or its binding, is not as expected, once for each version.
 	CheckPolicy func(*unstructured.Unstructured) string
 	// OpenShift means that this is OpenShift, or may be.
 	OpenShift bool
@@ -58,19 +58,19 @@ type ClusterOptions struct {
 // called.
 func NewCluster(ctx context.Context, o ClusterOptions) *Cluster {
 	c := &Cluster{client: o.Client, server: retry.NewOutageLog("lists and watches"), group: newGroup(ctx)}
-	objects := func(resource schema.GroupVersionResource, namespace string, wakes ...func()) objectSource {
-		return New(c.client, c.server, Selection{Resource: resource, Namespace: namespace, Labels: o.Ours},
+	managed := func(resource schema.GroupVersionResource, namespace string, wakes ...func()) objectSource {
+		return New(c.client, c.server, Selection{Resource: resource, Namespace: namespace, Labels: contract.Managed},
 			whole, append(wakes, o.WakeDelivery)...).start(c.group)
 	}
 	policy := func(resource schema.GroupVersionResource) *Source[string] {
-		return New(c.client, c.server, Selection{Resource: resource, Name: o.Policy}, o.CheckPolicy,
+		return New(c.client, c.server, Selection{Resource: resource, Name: objects.PolicyName}, o.CheckPolicy,
 			o.WakeDelivery).start(c.group)
 	}
-	c.Roles, c.Bindings = objects(ClusterRoles, ""), objects(ClusterBindings, "")
+	c.Roles, c.Bindings = managed(ClusterRoles, ""), managed(ClusterBindings, "")
 	c.Policy, c.PolicyBinding = policy(Policies), policy(PolicyBindings)
-	c.DaemonSets, c.ConfigMaps = objects(DaemonSets, o.Namespace), objects(ConfigMaps, o.Namespace)
-	c.ServiceAccount = objects(ServiceAccounts, o.Namespace)
-	c.OwnPods = objects(Pods, o.Namespace, o.WakeRollup)
+	c.DaemonSets, c.ConfigMaps = managed(DaemonSets, o.Namespace), managed(ConfigMaps, o.Namespace)
+	c.ServiceAccount = managed(ServiceAccounts, o.Namespace)
+	c.OwnPods = managed(Pods, o.Namespace, o.WakeRollup)
 	if o.OpenShift {
 		c.Infrastructure = New(c.client, c.server, Selection{Resource: Infrastructures, Name: ClusterName},
 			internalServer, o.WakeDelivery).start(c.group)

@@ -5,6 +5,8 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/kms-health/kms-health/pkg/contract"
 )
 
 func TestInjectedContainerIsTheOneWhoseKeyTheOperatorOwns(t *testing.T) {
@@ -22,19 +24,31 @@ func TestInjectedContainerIsTheOneWhoseKeyTheOperatorOwns(t *testing.T) {
 	}{
 		"nothing":               {nil, false, false},
 		"the owner's container": {[]metav1.ManagedFieldsEntry{entry("owner", container)}, false, false},
-		"the container":         {[]metav1.ManagedFieldsEntry{entry("owner", another), entry("us", container)}, true, true},
+		"the container":         {[]metav1.ManagedFieldsEntry{entry("owner", another), entry(contract.OperatorName, container)}, true, true},
 		"the annotation alone": {
-			[]metav1.ManagedFieldsEntry{entry("us", annotation), entry("owner", container)}, true, false,
+			[]metav1.ManagedFieldsEntry{entry(contract.OperatorName, annotation), entry("owner", container)}, true, false,
 		},
-		"another container": {[]metav1.ManagedFieldsEntry{entry("us", another)}, true, false},
-		"two entries":       {[]metav1.ManagedFieldsEntry{entry("us", container), entry("us", annotation)}, true, true},
-		"no fields":         {[]metav1.ManagedFieldsEntry{{Manager: "us"}}, true, false},
+		"another container": {[]metav1.ManagedFieldsEntry{entry(contract.OperatorName, another)}, true, false},
+		"two entries":       {[]metav1.ManagedFieldsEntry{entry(contract.OperatorName, container), entry(contract.OperatorName, annotation)}, true, true},
+		"no fields":         {[]metav1.ManagedFieldsEntry{{Manager: contract.OperatorName}}, true, false},
 	} {
 		o := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "apps/v1", "kind": "Deployment"}}
 		o.SetManagedFields(c.entries)
-		s := &Target{options: TargetOptions{Manager: "us"}}
-		if d := s.readDeployment(o); d.Injected != c.injected || d.HasContainer != c.hasContainer {
+		if d := readDeployment(o); d.Injected != c.injected || d.HasContainer != c.hasContainer {
 			t.Errorf("%s: injected %t, has the container %t", name, d.Injected, d.HasContainer)
 		}
+	}
+}
+
+// They date the data of the Secret (package encryption).
+func TestSecretHasItsManagedFields(t *testing.T) {
+	o := &unstructured.Unstructured{
+		Object: map[string]any{"kind": "Secret", "apiVersion": "v1", "data": map[string]any{"k": "eA=="}},
+	}
+	o.SetManagedFields(
+		[]metav1.ManagedFieldsEntry{{Manager: "m", FieldsType: "FieldsV1", FieldsV1: metav1.NewFieldsV1(`{"f:data":{}}`)}},
+	)
+	if s := Secret(o); string(s.Data["k"]) != "x" || len(s.ManagedFields) != 1 {
+		t.Errorf("%+v", s)
 	}
 }

@@ -2,6 +2,7 @@ package source
 
 import (
 	"errors"
+	"fmt"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -75,4 +76,27 @@ func TestTheDeliveryIsWokenWhenNodesCannotBeRead(t *testing.T) {
 			t.Errorf("the delivery was woken %d times: %v", deliveries.Load(), c.Nodes.Err())
 		}
 	})
+}
+
+func TestOfANodeIsKeptWhetherItIsReady(t *testing.T) {
+	at := func(conditions any) Node {
+		return readNode(&unstructured.Unstructured{Object: map[string]any{
+			"metadata": map[string]any{"name": "a"}, "status": map[string]any{"conditions": conditions},
+		}})
+	}
+	ready := func(status string, minute int) any {
+		return []any{map[string]any{"type": "MemoryPressure", "status": "True"}, map[string]any{"type": "Ready",
+			"status": status, "lastHeartbeatTime": fmt.Sprintf("2026-05-08T11:%02d:00Z", minute)}}
+	}
+	if n := at(ready("True", 1)); !n.Ready || n != at(ready("True", 2)) {
+		t.Errorf("a heartbeat would wake controllers: %+v", n)
+	}
+	for name, conditions := range map[string]any{
+		"not Ready": ready("False", 1), "the kubelet does not report": ready("Unknown", 1), "no condition yet": nil,
+		"something else": "True", "something else in the list": []any{"Ready", map[string]any{}, nil},
+	} {
+		if at(conditions).Ready {
+			t.Errorf("%s: Ready", name)
+		}
+	}
 }

@@ -18,6 +18,7 @@ import (
 	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
 	"github.com/kms-health/kms-health/pkg/contract"
 	"github.com/kms-health/kms-health/pkg/operator/encryption"
+	"github.com/kms-health/kms-health/pkg/operator/objects"
 	"github.com/kms-health/kms-health/pkg/operatorcr"
 )
 
@@ -35,19 +36,9 @@ type Target struct {
 	// Secret is the live encryption config's. Nothing of it is kept but the plugin set.
 	Secret *Source[encryption.Set]
 
-	target  v1alpha1.APIServer
-	options TargetOptions
-	group   *group
-}
-
-// TargetOptions configure names, and which controllers the sources wake.
-type TargetOptions struct {
-	Ours           string // selects what was made for targets
-	Manager        string // the operator's field manager
-	SecretRole     string // name
-	ServiceAccount string // name
-	// WakeDelivery and WakeRollup wake the controllers, for this target.
-	WakeDelivery, WakeRollup func()
+	target       v1alpha1.APIServer
+	wakeDelivery func()
+	group        *group
 }
 
 // Needs are the sources of a target that it does not always have.
@@ -67,18 +58,18 @@ type Deployment struct {
 	Injected, HasContainer bool
 }
 
-// NewTarget starts the sources of a target.
-func NewTarget(ctx context.Context, c *Cluster, t *v1alpha1.APIServer, o TargetOptions) *Target {
-	s := &Target{target: *t, options: o, Cluster: c, group: newGroup(ctx)}
+// NewTarget starts the sources of a target, which wake the controllers of the delivery and of the roll-up.
+func NewTarget(ctx context.Context, c *Cluster, t *v1alpha1.APIServer, delivery, rollup func()) *Target {
+	s := &Target{target: *t, wakeDelivery: delivery, Cluster: c, group: newGroup(ctx)}
 	destination := contract.ResourceFor(string(t.Resource), t.Name)
 	s.Resource = New(c.client, c.server,
-		Selection{Resource: destination.GVR(), Name: destination.Name}, operatorcr.Read, o.WakeRollup).
-		wakeIf(o.WakeDelivery, concernsDelivery).start(s.group)
+		Selection{Resource: destination.GVR(), Name: destination.Name}, operatorcr.Read, rollup).
+		wakeIf(delivery, concernsDelivery).start(s.group)
 	s.Namespace = New(c.client, c.server, Selection{Resource: Namespaces, Name: t.Namespace}, exists,
-		o.WakeDelivery).start(s.group)
+		delivery).start(s.group)
 	s.Pods = New(c.client, c.server,
 		Selection{Resource: Pods, Namespace: t.Namespace, Labels: labels.SelectorFromSet(t.PodSelector).String()},
-		typed[corev1.Pod], o.WakeDelivery, o.WakeRollup).start(s.group)
+		typed[corev1.Pod], delivery, rollup).start(s.group)
 	return s
 }
 
@@ -119,12 +110,15 @@ func (s *Target) Follow(n Needs) {
 		return Selection{Resource: resource, Namespace: s.target.Namespace, Name: name}
 	}
 	ours := selection(ConfigMaps, "")
-	ours.Labels = s.options.Ours
-	keep(s, &s.SecretRole, n.SecretRole, selection(Roles, s.options.SecretRole), whole)
+	ours.Labels = contract.Managed
+	name, config := s.target.Name, s.target.EncryptionConfig
+	keep(s, &s.SecretRole, n.SecretRole, selection(Roles, objects.SecretRoleName(name)), whole)
 	keep(s, &s.ConfigMaps, n.OwnObjects, ours, whole)
-	keep(s, &s.ServiceAccount, n.OwnObjects, selection(ServiceAccounts, s.options.ServiceAccount), whole)
-	keep(s, &s.Secret, n.Secret, selection(Secrets, s.target.EncryptionConfig.Secret), s.readSecret)
-	keep(s, &s.Deployment, n.Deployment != "", selection(Deployments, n.Deployment), s.readDeployment)
+	keep(s, &s.ServiceAccount, n.OwnObjects, selection(ServiceAccounts, contract.ReporterName(name)), whole)
+	keep(s, &s.Secret, n.Secret, selection(Secrets, config.Secret), func(o *unstructured.Unstructured) encryption.Set {
+		return encryption.Read(Secret(o), config)
+	})
+	keep(s, &s.Deployment, n.Deployment != "", selection(Deployments, n.Deployment), readDeployment)
 }
 
 // keep starts a source that is needed and not there, and ends one of another selection.
@@ -136,7 +130,7 @@ func keep[T any](
 		*place = nil
 	}
 	if needed && *place == nil {
-		*place = New(s.Cluster.client, s.Cluster.server, selection, convert, s.options.WakeDelivery).start(s.group)
+		*place = New(s.Cluster.client, s.Cluster.server, selection, convert, s.wakeDelivery).start(s.group)
 	}
 }
 
@@ -151,14 +145,9 @@ func concernsDelivery(before, after *operatorcr.Status) bool {
 	})
 }
 
-func (s *Target) readSecret(o *unstructured.Unstructured) encryption.Set {
-	return encryption.Read(Secret(o), s.target.EncryptionConfig)
-}
-
-func (s *Target) readDeployment(o *unstructured.Unstructured) Deployment {
-	var d Deployment
+func readDeployment(o *unstructured.Unstructured) (d Deployment) {
 	for _, m := range o.GetManagedFields() {
-		if m.Manager == s.options.Manager {
+		if m.Manager == contract.OperatorName {
 			d.Injected, d.HasContainer = true, d.HasContainer || ownsContainer(m.FieldsV1)
 		}
 	}

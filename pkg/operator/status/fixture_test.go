@@ -28,7 +28,6 @@ import (
 
 	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
 	"github.com/kms-health/kms-health/pkg/contract"
-	"github.com/kms-health/kms-health/pkg/operator/objects"
 	"github.com/kms-health/kms-health/pkg/operator/source"
 )
 
@@ -126,7 +125,7 @@ func withFixture(t *testing.T, test func(s *fixture)) {
 		})
 		s.ctx = ctx
 		s.sources = source.NewCluster(ctx,
-			source.ClusterOptions{Client: s.client, Namespace: "kms-health", Ours: contract.Managed, Policy: objects.PolicyName,
+			source.ClusterOptions{Client: s.client, Namespace: "kms-health",
 				WakeDelivery: func() {}, WakeRollup: func() { s.Wake("api") }})
 		defer func() {
 			s.sources.End()
@@ -146,8 +145,7 @@ func withFixture(t *testing.T, test func(s *fixture)) {
 func (s *fixture) set(t *target) {
 	if s.published == nil {
 		s.published = source.NewTarget(s.ctx, s.sources, &t.APIServer,
-			source.TargetOptions{Ours: contract.Managed, Manager: contract.OperatorName,
-				WakeDelivery: func() {}, WakeRollup: func() { s.Wake(t.Name) }})
+			func() {}, func() { s.Wake(t.Name) })
 	}
 	p := t.Published
 	p.Sources = s.published
