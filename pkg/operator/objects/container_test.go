@@ -96,9 +96,7 @@ func TestDaemonSetSelectsByTheLabelUnlessNodesAreNamed(t *testing.T) {
 	for name, c := range map[string]struct {
 		selector map[string]string
 		exists   bool
-	}{
-		"not set": {nil, true}, "all nodes": {map[string]string{}, false}, "named": {map[string]string{"a": "b"}, false},
-	} {
+	}{"not set": {nil, true}, "all nodes": {map[string]string{}, false}, "named": {map[string]string{"a": "b"}, false}} {
 		config.APIServers[0].NodeSelector = c.selector
 		in := &Input{Config: config, Namespace: "kms-health", Target: &config.APIServers[0], CA: []byte("CA")}
 		o, err := in.DaemonSet([]Folder{{MountPath: "/run/kms", HostPath: "/srv"}}, nil)

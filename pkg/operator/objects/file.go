@@ -111,7 +111,7 @@ func (in *Input) kubeconfigFolder() string {
 // local reports whether the API server is reached on the node itself.
 func (in *Input) local() bool { return IsLocal(in.Target.Connection.Server) }
 
-// NotReachable is why reporters in pods of their own do not reach an abstract socket of the nodes'
+// NotReachable is why reporters in pods of their own do not reach a socket: an abstract one is in the nodes'
 // network, which they share only where they reach the API server on their node. Empty: they do.
 func (in *Input) NotReachable(endpoint string) string {
 	socket, err := v1alpha1.SocketAddress(endpoint)

@@ -22,26 +22,19 @@ const KubeletRoot = "/var/lib/kubelet"
 type Folder struct {
 	MountPath string `json:"mountPath"` // where the API server's container sees it
 	HostPath  string `json:"hostPath"`  // where it is on the node
-	// SubPath is that of the API server's own mount, in a volume of its pod. It is no
-	// part of HostPath: whoever can write to the volume can put a symbolic link there,
-	// which the kubelet follows no further than to the volume's end, and a container
-	// runtime anywhere.
-	SubPath string `json:"subPath,omitempty"`
-	// EmptyDir: the folder is created and removed with the pod; otherwise it is the
-	// node's.
-	EmptyDir bool `json:"emptyDir,omitempty"`
+	// SubPath is that of the API server's own mount, in a volume of its pod. It is no part of HostPath: a
+	// symbolic link there is followed by the kubelet within the volume, by a container runtime anywhere.
+	SubPath  string `json:"subPath,omitempty"`
+	EmptyDir bool   `json:"emptyDir,omitempty"` // created and removed with the pod; otherwise it is the node's
 }
 
-// FindFolders returns the folders that hold the endpoints' sockets, each once, in the
-// endpoints' order. Of an emptyDir that is the volume itself, as the API server's
-// container mounts it; of the node it is the socket's own folder, also where a wider
-// one is mounted. The admission policy kms-health-pods admits both. With container ""
-// the API server's is the pod's first, and with kubeletRoot "" that is KubeletRoot.
+// FindFolders returns the folders that hold the endpoints' sockets, each once, in the endpoints' order. Of
+// an emptyDir that is the volume itself, as the API server's container mounts it; of the node it is the
+// socket's own folder, also where a wider one is mounted. The admission policy kms-health-pods admits
+// both. With container "" the API server's is the pod's first.
 //
-// A folder that no volume is mounted at is an error. Only emptyDir and hostPath volumes can be
-// found on a node: any other is an error, as is an abstract socket in a pod with a network of its
-// own, which no other pod can reach. An abstract socket of a host-network pod needs no folder, but
-// a reporter on the host's network.
+// What is in no volume, or in one that is neither an emptyDir nor a hostPath, is an error, as is an
+// abstract socket in a pod with a network of its own. One of a host-network pod needs no folder.
 func FindFolders(pod *corev1.Pod, container string, endpoints []string, kubeletRoot string) ([]Folder, error) {
 	var folders []Folder
 	for _, endpoint := range endpoints {
@@ -137,37 +130,24 @@ func onNode(pod *corev1.Pod, mount corev1.VolumeMount, folder, kubeletRoot strin
 // (k8s.io/kubernetes, pkg/kubelet/types/pod_update.go).
 const hashAnnotation = "kubernetes.io/config.hash"
 
-// PodUID returns the UID by which the kubelet identifies a pod, and names its folder. It
-// is the pod's own, except for the mirror of a static pod: the static pod's is in
-// the mirror's annotation kubernetes.io/config.hash, and changes with the
-// manifest. It is the one that a report of the pod names as its reporter. It is always
-// contract.ValidPodUID, since it becomes part of a path: whoever may annotate a pod
-// must not choose the path.
+// PodUID returns the UID by which the kubelet identifies a pod, and names its folder: the pod's own, or,
+// for the mirror of a static pod, that in its annotation. A report of the pod names it as its reporter.
+// It is always contract.ValidPodUID: whoever may annotate a pod must not choose a path.
 func PodUID(pod *corev1.Pod) (string, error) {
+	uid, where := string(pod.UID), "metadata.uid"
 	if _, mirror := pod.Annotations[corev1.MirrorPodAnnotationKey]; mirror {
-		uid, there := pod.Annotations[hashAnnotation]
-		if !there {
-			return "", fmt.Errorf("metadata.annotations[%s]: is missing in the mirror of a static pod, whose UID it holds",
-				hashAnnotation)
-		}
-		if !contract.ValidPodUID(uid) {
-			return "", fmt.Errorf("metadata.annotations[%s]: %.70q is not the UID of a static pod", hashAnnotation, uid)
-		}
-		return uid, nil
+		uid, where = pod.Annotations[hashAnnotation], "metadata.annotations["+hashAnnotation+"] of the mirror of a static pod"
 	}
-	if !contract.ValidPodUID(string(pod.UID)) {
-		return "", fmt.Errorf("metadata.uid: %.70q is not the UID of a pod", pod.UID)
+	if !contract.ValidPodUID(uid) {
+		return "", fmt.Errorf("%s: %.70q is not the UID of a pod", where, uid)
 	}
-	return string(pod.UID), nil
+	return uid, nil
 }
 
-// SocketMounts returns the mounts through which the API server's container reaches
-// the folders of the endpoints' sockets, for another container of the pod:
-// read-only, which suffices to connect, each once, in the endpoints' order. With
-// container "" it is the pod's first. An abstract socket needs no mount.
-//
-// Of several mounts above a folder, the one with the longest path holds it. A folder without one
-// is an error, and so is a subPathExpr, which depends on the container's environment.
+// SocketMounts returns the mounts through which the API server's container reaches the folders of the
+// endpoints' sockets, for another container of the pod: read-only, which suffices to connect, each once.
+// With container "" it is the pod's first. An abstract socket needs no mount. A folder without one is an
+// error, and so is a subPathExpr, which depends on the container's environment.
 func SocketMounts(spec *corev1.PodSpec, container string, endpoints []string) ([]corev1.VolumeMount, error) {
 	c, err := apiServer(spec, container)
 	if err != nil {
@@ -226,9 +206,8 @@ func holder(mounts []corev1.VolumeMount, folder string) (best *corev1.VolumeMoun
 	return best
 }
 
-// checkOwn refuses a mount of sockets that overlaps one of the reporter's own: the mount point
-// of the inner one cannot be created in the outer one, which is read-only, so the container
-// would not start.
+// checkOwn refuses a mount of sockets that overlaps one of the reporter's own: the inner one's mount point
+// cannot be created in the outer one, which is read-only.
 func checkOwn(volume, mountPath, own string) error {
 	a := path.Clean(mountPath)
 	if !within(a, own) && !within(own, a) {

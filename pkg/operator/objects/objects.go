@@ -7,8 +7,6 @@
 package objects
 
 import (
-	"crypto/sha256"
-	"encoding/hex"
 	"fmt"
 	"slices"
 	"strings"
@@ -31,16 +29,13 @@ type Input struct {
 	Target    *v1alpha1.APIServer
 	OpenShift bool
 	TLS       tlsprofile.Settings
-	// CA is the API server's, PEM. A static pod may have it as CAFile beside its credentials.
-	CA []byte
+	CA        []byte // the API server's, PEM. A static pod may have it as CAFile beside its credentials
 	// HostFolder is the folder of the node with the files of a static pod, which can refer to
 	// no object of the API. Empty: the API server's pod is no static pod, or gets no sidecar.
 	HostFolder string
-	// ClusterServer is the URL by which the nodes reach the API servers of the cluster,
-	// whichever of them run. Empty: there is none, or it is not known.
+	// ClusterServer is the URL by which the nodes reach any API server of the cluster, if it is known.
 	ClusterServer string
-	// Owner is the target's ClusterRole once it has a UID.
-	Owner *Owner
+	Owner         *Owner // once it has a UID
 }
 
 // Owner is a target's ClusterRole.
@@ -48,13 +43,11 @@ type Owner struct{ Name, UID string }
 
 // APIServerPod is one running API server pod.
 type APIServerPod struct {
-	Node string
-	// UID is the pod's on its node: the folder of its sockets is named after it.
-	UID     string
-	Folders []Folder
+	Node, UID string // the UID is the pod's on its node: see PodUID
+	Folders   []Folder
 }
 
-// PolicyName is the name of the reporters' admission policy, and of its binding.
+// PolicyName is that of the reporters' admission policy, and of its binding.
 const PolicyName = "kms-health-reporter"
 
 // Policies are the names of the admission policies of an installation on OpenShift, and of
@@ -70,8 +63,7 @@ func Policy() ([]*unstructured.Unstructured, error) {
 	return decode("the reporters' policy", install.ReporterPolicy)
 }
 
-// Identity is the target's ServiceAccount, in the namespace where its reporters
-// run, with the one right that it has.
+// Identity is the target's ServiceAccount, where its reporters run, with its one right.
 func (in *Input) Identity() ([]*unstructured.Unstructured, error) {
 	return objects("identity.yaml", map[string]any{
 		"Target":            in.Target.Name,
@@ -92,8 +84,7 @@ func (in *Input) ReportsTo() contract.Resource {
 	return contract.ResourceFor(string(in.Target.Resource), in.Target.Name)
 }
 
-// Destination is the object that gets the target's reports, where the operator creates it;
-// else nil.
+// Destination is the object that gets the reports, where the operator creates it; else nil.
 func (in *Input) Destination() (*unstructured.Unstructured, error) {
 	if !in.ReportsTo().PerAPIServer() {
 		return nil, nil
@@ -143,8 +134,7 @@ func (in *Input) files(plugins []v1alpha1.Plugin) (file, kubeconfig []byte, err 
 	return file, kubeconfig, err
 }
 
-// podValues are the values that both kinds of own pods share: without the content of the
-// files, and with the name of the ConfigMap if they mount it.
+// podValues are the values that both kinds of own pods share, without the content of the files.
 func (in *Input) podValues(folders []Folder, plugins []v1alpha1.Plugin, configMap string) map[string]any {
 	if in.Target.ConfigSource != v1alpha1.ConfigSourceConfigMap {
 		configMap = ""
@@ -187,7 +177,7 @@ func (in *Input) CompanionPod(server APIServerPod, plugins []v1alpha1.Plugin) (*
 		return nil, err
 	}
 	hash := shortHash(string(text))
-	values["Name"] = companionName(in.Target.Name, server.Node, server.UID, hash)
+	values["Name"] = "kms-health-" + in.Target.Name + "-" + shortHash(server.Node, server.UID, hash)
 	values["PodHash"], values["Owner"] = hash, in.Owner
 	values["Config"], values["Kubeconfig"] = string(file), string(kubeconfig)
 	return object("companion.yaml", values)
@@ -233,13 +223,8 @@ func CredentialsName(target string) string { return contract.ReporterName(target
 // encryption config.
 func SecretRoleName(target string) string { return "kms-health-operator-" + target }
 
-func companionName(target string, parts ...string) string {
-	return "kms-health-" + target + "-" + shortHash(parts...)
-}
-
 func shortHash(parts ...string) string {
-	sum := sha256.Sum256([]byte(strings.Join(parts, "\x00")))
-	return hex.EncodeToString(sum[:5])
+	return contract.FileHash([]byte(strings.Join(parts, "\x00")))[:10]
 }
 
 // objects executes one template and decodes its documents.
@@ -252,9 +237,8 @@ func objects(name string, values any) ([]*unstructured.Unstructured, error) {
 }
 
 // decode returns the objects of a YAML stream. name is for errors.
-func decode(name string, raw []byte) ([]*unstructured.Unstructured, error) {
-	var all []*unstructured.Unstructured
-	for _, document := range strings.Split(string(raw), "\n---") {
+func decode(name string, raw []byte) (all []*unstructured.Unstructured, err error) {
+	for document := range strings.SplitSeq(string(raw), "\n---") {
 		var content map[string]any
 		if err := yaml.Unmarshal([]byte(document), &content); err != nil {
 			return nil, fmt.Errorf("render %s: %w", name, err)
@@ -266,13 +250,11 @@ func decode(name string, raw []byte) ([]*unstructured.Unstructured, error) {
 	return all, nil
 }
 
+// object is the first object of a template: those that it is called for have one.
 func object(name string, values any) (*unstructured.Unstructured, error) {
 	all, err := objects(name, values)
 	if err != nil {
 		return nil, err
-	}
-	if len(all) != 1 {
-		return nil, fmt.Errorf("render %s: %d objects, must be one", name, len(all))
 	}
 	return all[0], nil
 }

@@ -88,9 +88,7 @@ func (in *Input) added(spec *corev1.PodSpec, plugins []v1alpha1.Plugin) (added c
 			}
 		}
 	}
-	c := bindata.Container{
-		Image: in.Config.Image, RunAsUser: in.userOf(spec), Mounts: slices.Concat(mounts, own),
-	}
+	c := bindata.Container{Image: in.Config.Image, RunAsUser: in.userOf(spec), Mounts: slices.Concat(mounts, own)}
 	values := map[string]any{
 		"Container": c, "ConfigMap": ConfigMapName(in.Target.Name, plugins), "Secret": TokenName(in.Target.Name),
 		"HostConfig": "", "HostCredentials": "",

@@ -1,11 +1,11 @@
 package podstatus
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
@@ -14,21 +14,21 @@ var now = time.Date(2026, 5, 8, 12, 0, 0, 0, time.UTC)
 
 func ago(d time.Duration) metav1.Time { return metav1.NewTime(now.Add(-d)) }
 
-func containerRuns(since time.Duration) corev1.ContainerStatus {
+func runs(since time.Duration) corev1.ContainerStatus {
 	return corev1.ContainerStatus{
 		Name: "kms", State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{StartedAt: ago(since)}},
 	}
 }
 
-func containerWaits(reason, message string) corev1.ContainerStatus {
+func waits(reason, message string) corev1.ContainerStatus {
 	return corev1.ContainerStatus{
 		Name:  "kms",
 		State: corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: reason, Message: message}},
 	}
 }
 
-// containerEnded ended a second ago; it had run for that long.
-func containerEnded(code int32, ran time.Duration) corev1.ContainerStatus {
+// ended ended a second ago; it had run for that long.
+func ended(code int32, ran time.Duration) corev1.ContainerStatus {
 	return corev1.ContainerStatus{Name: "kms", State: corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{
 		Reason: "Error", ExitCode: code, StartedAt: ago(time.Second + ran), FinishedAt: ago(time.Second)}}}
 }
@@ -61,11 +61,17 @@ func unseen(s corev1.ContainerStatus, reason string) corev1.ContainerStatus {
 	return s
 }
 
-var idle, running = Status{Phase: NotRunning}, Status{Phase: Running}
+const idle, running, loop = "NotRunning", "Running", "CrashLoopBackOff, exit code "
 
-func failing(why string) Status { return Status{Phase: Failing, Why: why} }
-func until(why string, in time.Duration) Status {
-	return Status{Phase: Failing, Why: why, Until: now.Add(in)}
+// text is a status: its phase, or why it is Failing, and for how long.
+func text(s Status) string {
+	switch {
+	case s.Phase != Failing:
+		return string(s.Phase) + s.Why
+	case s.Until.IsZero():
+		return s.Why
+	}
+	return fmt.Sprintf("%s, for %s", s.Why, s.Until.Sub(now))
 }
 
 var always, never = corev1.ContainerRestartPolicyAlways, corev1.ContainerRestartPolicyNever
@@ -85,132 +91,96 @@ var containerCases = []struct {
 	name   string
 	pod    func(*corev1.Pod)
 	status corev1.ContainerStatus
-	want   Status
+	want   string
 }{
 	{"nothing is known", nil, corev1.ContainerStatus{Name: "kms"}, idle},
-	{"it runs", nil, containerRuns(time.Second), running},
+	{"it runs", nil, runs(time.Second), running},
 
-	{"waiting for no reason", nil, containerWaits("", ""), idle},
-	{"being created", nil, containerWaits("ContainerCreating", ""), idle},
-	{"waiting for init containers", nil, containerWaits("PodInitializing", ""), idle},
+	{"waiting for no reason", nil, waits("", ""), idle},
+	{"being created", nil, waits("ContainerCreating", ""), idle},
+	{"waiting for init containers", nil, waits("PodInitializing", ""), idle},
 	{
-		"no image", nil, containerWaits("ImagePullBackOff", `Back-off pulling image "x"`),
-		failing(`ImagePullBackOff: Back-off pulling image "x"`),
+		"no image", nil, waits("ImagePullBackOff", `Back-off pulling image "x"`),
+		`ImagePullBackOff: Back-off pulling image "x"`,
 	},
-	{"no image, no message", nil, containerWaits("ErrImagePull", ""), failing("ImagePullBackOff")},
+	{"no image, no message", nil, waits("ErrImagePull", ""), "ImagePullBackOff"},
 	{
 		"no image, in back-off: the cause alone", nil,
-		containerWaits("ImagePullBackOff", `Back-off pulling image "x": ErrImagePull: not found`),
-		failing("ImagePullBackOff: not found"),
+		waits("ImagePullBackOff", `Back-off pulling image "x": ErrImagePull: not found`),
+		"ImagePullBackOff: not found",
 	},
+	{"no image, at a try: the same text", nil, waits("ErrImagePull", "not found"), "ImagePullBackOff: not found"},
 	{
-		"no image, at a try: the same text", nil, containerWaits("ErrImagePull", "not found"),
-		failing("ImagePullBackOff: not found"),
-	},
-	{
-		"a Secret is missing", nil, containerWaits("CreateContainerConfigError", `secret "x" not found`),
-		failing(`CreateContainerConfigError: secret "x" not found`),
+		"a Secret is missing", nil, waits("CreateContainerConfigError", `secret "x" not found`),
+		`CreateContainerConfigError: secret "x" not found`,
 	},
 	{
 		"waiting after a crash: without the kubelet's seconds", nil,
-		crashed(containerWaits("CrashLoopBackOff", "back-off 10s restarting"), 2, 137, ""),
-		failing("CrashLoopBackOff, exit code 137 (killed)"),
+		crashed(waits("CrashLoopBackOff", "back-off 10s restarting"), 2, 137, ""),
+		loop + "137 (killed)",
 	},
 	{
 		"waiting after a crash of which nothing is known", nil,
-		containerWaits("CrashLoopBackOff", "back-off 10s restarting"), failing("CrashLoopBackOff"),
+		waits("CrashLoopBackOff", "back-off 10s restarting"), "CrashLoopBackOff",
 	},
 	{
 		"the first line of its message", nil,
-		crashed(containerWaits("CrashLoopBackOff", ""), 2, 1, "\nno token\nstack"),
-		failing("CrashLoopBackOff, exit code 1: no token"),
+		crashed(waits("CrashLoopBackOff", ""), 2, 1, "\nno token\nstack"),
+		loop + "1: no token",
 	},
 	{
-		"the last line of the end of its log", nil, crashed(containerWaits("CrashLoopBackOff", ""), 2, 1, long),
-		failing("CrashLoopBackOff, exit code 1: no token"),
+		"the last line of the end of its log", nil, crashed(waits("CrashLoopBackOff", ""), 2, 1, long),
+		loop + "1: no token",
 	},
-	{
-		"it ended again and again without an error", nil, crashed(containerWaits("CrashLoopBackOff", ""), 2, 0, ""),
-		failing("CrashLoopBackOff, exit code 0"),
-	},
+	{"it ended again and again without an error", nil, crashed(waits("CrashLoopBackOff", ""), 2, 0, ""), loop + "0"},
 
-	{"it crashed once, and is started again at once", nil, containerEnded(1, time.Second), idle},
-	{
-		"it crashed again", nil, crashed(containerEnded(2, time.Second), 1, 1, "the one before"),
-		failing("CrashLoopBackOff, exit code 2"),
-	},
-	{"its end was not seen, after a power cut", nil, unseen(containerEnded(255, time.Second), "Unknown"), idle},
-	{
-		"its end was not seen, by the kubelet", nil,
-		unseen(containerEnded(137, time.Second), "ContainerStatusUnknown"), idle,
-	},
-	{"it runs after an end that was not seen", nil, unseen(containerRuns(time.Second), "Unknown"), running},
-	{"it ran for long, and ended with its node", nil, crashed(containerEnded(255, time.Hour), 9, 1, ""), idle},
+	{"it crashed once, and is started again at once", nil, ended(1, time.Second), idle},
+	{"it crashed again", nil, crashed(ended(2, time.Second), 1, 1, "the one before"), loop + "2"},
+	{"its end was not seen, after a power cut", nil, unseen(ended(255, time.Second), "Unknown"), idle},
+	{"its end was not seen, by the kubelet", nil, unseen(ended(137, time.Second), "ContainerStatusUnknown"), idle},
+	{"it runs after an end that was not seen", nil, unseen(runs(time.Second), "Unknown"), running},
+	{"it ran for long, and ended with its node", nil, crashed(ended(255, time.Hour), 9, 1, ""), idle},
 	{"its start is not known, as after the loss of its node", nil, func() corev1.ContainerStatus {
-		s := crashed(containerEnded(137, 0), 9, 1, "")
+		s := crashed(ended(137, 0), 9, 1, "")
 		s.State.Terminated.StartedAt = metav1.Time{}
 		return s
 	}(), idle},
-	{"it ended without an error", nil, crashed(containerEnded(0, time.Second), 1, 0, ""), idle},
-	{
-		"it ended without an error, again", nil, crashed(containerEnded(0, time.Second), 2, 0, ""),
-		failing("CrashLoopBackOff, exit code 0"),
-	},
+	{"it ended without an error", nil, crashed(ended(0, time.Second), 1, 0, ""), idle},
+	{"it ended without an error, again", nil, crashed(ended(0, time.Second), 2, 0, ""), loop + "0"},
 
-	{"it runs after its first crash", nil, crashed(containerRuns(time.Second), 1, 1, ""), running},
-	{
-		"it runs after a second crash", nil, crashed(containerRuns(time.Second), 2, 1, "refused"),
-		until("CrashLoopBackOff, exit code 1: refused", 29*time.Second),
-	},
-	{
-		"it runs for a moment after many", nil, crashed(containerRuns(0), 9, 1, ""),
-		until("CrashLoopBackOff, exit code 1", calm),
-	},
-	{
-		"it runs for a nanosecond too little", nil, crashed(containerRuns(calm-1), 2, 1, ""),
-		until("CrashLoopBackOff, exit code 1", 1),
-	},
-	{"it runs for long enough", nil, crashed(containerRuns(calm), 2, 1, ""), running},
+	{"it runs after its first crash", nil, crashed(runs(time.Second), 1, 1, ""), running},
+	{"it runs after a second crash", nil, crashed(runs(time.Second), 2, 1, "refused"), loop + "1: refused, for 29s"},
+	{"it runs for a moment after many", nil, crashed(runs(0), 9, 1, ""), loop + "1, for 30s"},
+	{"it runs for a nanosecond too little", nil, crashed(runs(calm-1), 2, 1, ""), loop + "1, for 1ns"},
+	{"it runs for long enough", nil, crashed(runs(calm), 2, 1, ""), running},
 	{
 		"it ran for long, ended without an error, and runs", nil,
-		restarted(containerRuns(time.Second), 9, 0, "", time.Hour), running,
+		restarted(runs(time.Second), 9, 0, "", time.Hour), running,
 	},
-	{
-		"it ran for long, ended with its node, and runs", nil,
-		restarted(containerRuns(time.Second), 9, 255, "", time.Hour), running,
-	},
-	{
-		"it ends at once without an error, and runs", nil, crashed(containerRuns(time.Second), 9, 0, ""),
-		until("CrashLoopBackOff, exit code 0", 29*time.Second),
-	},
+	{"it ran for long, ended with its node, and runs", nil, restarted(runs(time.Second), 9, 255, "", time.Hour), running},
+	{"it ends at once without an error, and runs", nil, crashed(runs(time.Second), 9, 0, ""), loop + "0, for 29s"},
 	{
 		"it runs, and nothing is known of its end", nil,
-		func() corev1.ContainerStatus { s := containerRuns(time.Second); s.RestartCount = 9; return s }(), running,
+		func() corev1.ContainerStatus { s := runs(time.Second); s.RestartCount = 9; return s }(), running,
 	},
 
-	{"an init container completed", asInit, containerEnded(0, time.Second), idle},
+	{"an init container completed", asInit, ended(0, time.Second), idle},
 	{
 		"an init container completed, once after each of two reboots", asInit,
-		crashed(containerEnded(0, time.Second), 2, 0, ""), idle,
+		crashed(ended(0, time.Second), 2, 0, ""), idle,
 	},
-	{"an init container runs again after a reboot", asInit, crashed(containerRuns(time.Second), 2, 0, ""), running},
-	{
-		"an init container crashes", asInit, crashed(containerEnded(1, time.Second), 2, 1, ""),
-		failing("CrashLoopBackOff, exit code 1"),
-	},
-	{
-		"an init container runs between crashes", asInit, crashed(containerRuns(time.Second), 2, 1, ""),
-		until("CrashLoopBackOff, exit code 1", 29*time.Second),
-	},
+	{"an init container runs again after a reboot", asInit, crashed(runs(time.Second), 2, 0, ""), running},
+	{"an init container crashes", asInit, crashed(ended(1, time.Second), 2, 1, ""), loop + "1"},
+	{"an init container runs between crashes", asInit, crashed(runs(time.Second), 2, 1, ""), loop + "1, for 29s"},
 	{
 		"an init container that is restarted always ends again and again", asSidecar,
-		crashed(containerEnded(0, time.Second), 2, 0, ""), failing("CrashLoopBackOff, exit code 0"),
+		crashed(ended(0, time.Second), 2, 0, ""), loop + "0",
 	},
 
-	{"it completed in a pod that is not restarted", podNever, containerEnded(0, time.Second), idle},
-	{"it failed in a pod that is not restarted", podNever, containerEnded(3, time.Second), failing("Error, exit code 3")},
-	{"it failed, and is not restarted itself", ownNever, containerEnded(3, time.Second), failing("Error, exit code 3")},
-	{"its pod has failed", podFailed, containerEnded(137, time.Hour), failing("Error, exit code 137 (killed)")},
+	{"it completed in a pod that is not restarted", podNever, ended(0, time.Second), idle},
+	{"it failed in a pod that is not restarted", podNever, ended(3, time.Second), "Error, exit code 3"},
+	{"it failed, and is not restarted itself", ownNever, ended(3, time.Second), "Error, exit code 3"},
+	{"its pod has failed", podFailed, ended(137, time.Hour), "Error, exit code 137 (killed)"},
 }
 
 func TestContainerStatus(t *testing.T) {
@@ -222,8 +192,8 @@ func TestContainerStatus(t *testing.T) {
 			if tt.pod != nil {
 				tt.pod(pod)
 			}
-			if d := cmp.Diff(tt.want, OfContainer(pod, &tt.status, now)); d != "" {
-				t.Error(d)
+			if got := text(OfContainer(pod, &tt.status, now)); got != tt.want {
+				t.Errorf("%q, want %q", got, tt.want)
 			}
 		})
 	}
@@ -234,53 +204,50 @@ func TestPodStatus(t *testing.T) {
 		name     string
 		status   corev1.PodStatus
 		statuses []corev1.ContainerStatus
-		want     Status
+		want     string
 	}{
-		{"nothing is known", corev1.PodStatus{}, nil, Status{Phase: NotRunning}},
+		{"nothing is known", corev1.PodStatus{}, nil, idle},
 		{
 			"its containers run", corev1.PodStatus{Phase: corev1.PodRunning},
-			[]corev1.ContainerStatus{containerRuns(time.Hour)}, Status{Phase: Running},
+			[]corev1.ContainerStatus{runs(time.Hour)}, running,
 		},
 		{
 			"one of its containers does not run yet", corev1.PodStatus{Phase: corev1.PodRunning},
-			[]corev1.ContainerStatus{containerRuns(time.Hour), containerWaits("ContainerCreating", "")},
-			Status{Phase: NotRunning},
+			[]corev1.ContainerStatus{runs(time.Hour), waits("ContainerCreating", "")},
+			idle,
 		},
 		{
 			"one of its containers cannot start", corev1.PodStatus{Phase: corev1.PodPending},
-			[]corev1.ContainerStatus{containerRuns(time.Hour), containerWaits("ErrImagePull", "not found")},
-			Status{Phase: Failing, Why: "ImagePullBackOff: not found"},
+			[]corev1.ContainerStatus{runs(time.Hour), waits("ErrImagePull", "not found")},
+			"ImagePullBackOff: not found",
 		},
 		{
 			"it runs between crashes", corev1.PodStatus{Phase: corev1.PodRunning},
-			[]corev1.ContainerStatus{crashed(containerRuns(time.Second), 2, 1, "")},
-			Status{Phase: Failing, Why: "CrashLoopBackOff, exit code 1", Until: now.Add(29 * time.Second)},
+			[]corev1.ContainerStatus{crashed(runs(time.Second), 2, 1, "")},
+			loop + "1, for 29s",
 		},
-		{
-			"completed", corev1.PodStatus{Phase: corev1.PodSucceeded},
-			[]corev1.ContainerStatus{containerEnded(0, time.Second)}, Status{Phase: NotRunning},
-		},
+		{"completed", corev1.PodStatus{Phase: corev1.PodSucceeded}, []corev1.ContainerStatus{ended(0, time.Second)}, idle},
 		{
 			"refused by the kubelet",
 			corev1.PodStatus{Phase: corev1.PodFailed, Reason: "OutOfcpu", Message: "not enough"}, nil,
-			Status{Phase: Failing, Why: "OutOfcpu: not enough"},
+			"OutOfcpu: not enough",
 		},
 		{"ended by the shutdown of its node",
 			corev1.PodStatus{
 				Phase: corev1.PodFailed, Reason: "Terminated",
 				Message: "Pod was terminated in response to imminent node shutdown.",
-			}, []corev1.ContainerStatus{containerEnded(137, time.Hour)},
-			Status{Phase: Failing, Why: "Terminated: Pod was terminated in response to imminent node shutdown."}},
+			}, []corev1.ContainerStatus{ended(137, time.Hour)},
+			"Terminated: Pod was terminated in response to imminent node shutdown."},
 		{
 			"ended with an error", corev1.PodStatus{Phase: corev1.PodFailed},
-			[]corev1.ContainerStatus{containerEnded(2, time.Second)}, Status{Phase: Failing, Why: "Error, exit code 2"},
+			[]corev1.ContainerStatus{ended(2, time.Second)}, "Error, exit code 2",
 		},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			pod := &corev1.Pod{Status: tt.status}
 			pod.Status.ContainerStatuses = tt.statuses
-			if d := cmp.Diff(tt.want, Of(pod, now)); d != "" {
-				t.Error(d)
+			if got := text(Of(pod, now)); got != tt.want {
+				t.Errorf("%q, want %q", got, tt.want)
 			}
 		})
 	}
