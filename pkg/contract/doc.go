@@ -6,7 +6,6 @@
 // is always "True" and its reason always "AsExpected"; the facts are in its
 // message, a minified JSON array with an Entry per plugin.
 //
-// The package is pure: it reads no clock, no file and no network, and imports
-// nothing of this project. Anyone may import it: a rotation controller, a
-// must-gather script, a third-party operator.
+// The package is pure, and imports nothing of this project. Anyone may import it: a rotation
+// controller, a must-gather script, a third-party operator.
 package contract

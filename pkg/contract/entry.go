@@ -1,17 +1,17 @@
 package contract
 
-import "time"
+import (
+	"cmp"
+	"time"
+)
 
 // Status is the result of checking a plugin.
 type Status string
 
 const (
-	// Healthy: the plugin answered, and reported that it works.
-	Healthy Status = "healthy"
-	// Unhealthy: the plugin answered, and reported that it does not work.
-	Unhealthy Status = "unhealthy"
-	// Error: the check got no answer from the plugin.
-	Error Status = "error"
+	Healthy   Status = "healthy"   // the plugin answered, and reported that it works
+	Unhealthy Status = "unhealthy" // the plugin answered, and reported that it does not work
+	Error     Status = "error"     // the check got no answer from the plugin
 )
 
 // Bounds on how often a plugin is checked, and what a reader assumes of an
@@ -58,14 +58,9 @@ type Entry struct {
 type Freshness string
 
 const (
-	// Fresh: the entry is valid.
-	Fresh Freshness = "fresh"
-	// Stale: the entry is too old. Its plugin's state is unknown, whatever the
-	// entry's status is.
-	Stale Freshness = "stale"
-	// Skewed: the entry is from the future by more than one interval, so the
-	// clocks differ, and its age is unknown.
-	Skewed Freshness = "skewed"
+	Fresh  Freshness = "fresh"  // the entry is valid
+	Stale  Freshness = "stale"  // it is too old: the plugin's state is unknown, whatever its status is
+	Skewed Freshness = "skewed" // it is from the future by more than one interval: its age is unknown
 )
 
 // Freshness returns the freshness of an entry at a time: stale when it is older than StaleIntervals
@@ -91,9 +86,4 @@ func (e Entry) StaleAt() time.Time {
 // FreshFrom returns the first instant at which an entry from the future is fresh.
 func (e Entry) FreshFrom() time.Time { return e.LastChecked.Add(-e.interval()) }
 
-func (e Entry) interval() time.Duration {
-	if e.Interval <= 0 {
-		return DefaultInterval
-	}
-	return e.Interval
-}
+func (e Entry) interval() time.Duration { return cmp.Or(max(0, e.Interval), DefaultInterval) }

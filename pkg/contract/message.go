@@ -16,20 +16,14 @@ import (
 )
 
 const (
-	// MaxMessage bounds an encoded message, in bytes: the API server's own
-	// bound on a condition's message (metav1.Condition).
-	MaxMessage = 32 * 1024
-
-	// MaxDetail bounds an encoded detail, in bytes (the typed form's bound).
-	MaxDetail = 1024
-
-	// maxEncodedKEKID is what remains of a KEKID, in bytes, in a message that
-	// would be too long with all details gone.
+	MaxMessage = 32 * 1024 // bytes of an encoded message: the bound of metav1.Condition
+	MaxDetail  = 1024      // bytes of an encoded detail: the typed form's bound
+	// maxEncodedKEKID is what remains of a KEKID, in bytes, in a message that would be too long with all
+	// details gone.
 	maxEncodedKEKID = len("sha256:") + sha256.Size*2
 )
 
-// ErrTooLong is wrapped by the error of EncodeMessage when the entries do not
-// fit in MaxMessage even without details.
+// ErrTooLong is that entries do not fit in MaxMessage even without details.
 var ErrTooLong = errors.New("the entries do not fit in a message")
 
 // wireEntry fixes the order of fields and the form of times.
@@ -56,13 +50,8 @@ func EncodeMessage(entries []Entry) (string, error) {
 	wire := make([]wireEntry, len(entries))
 	for i, e := range entries {
 		wire[i] = wireEntry{
-			KeyID:           e.KeyID,
-			KEKID:           e.KEKID,
-			Status:          e.Status,
-			LastChecked:     e.LastChecked.UTC().Format(time.RFC3339),
-			Reason:          e.Reason,
-			Detail:          CleanDetail(e.Detail),
-			IntervalSeconds: wholeSeconds(e.Interval),
+			KeyID: e.KeyID, KEKID: e.KEKID, Status: e.Status, LastChecked: e.LastChecked.UTC().Format(time.RFC3339),
+			Reason: e.Reason, Detail: CleanDetail(e.Detail), IntervalSeconds: wholeSeconds(e.Interval),
 		}
 		if ValidPodUID(e.Reporter) {
 			wire[i].Reporter = e.Reporter
@@ -86,9 +75,7 @@ func EncodeMessage(entries []Entry) (string, error) {
 	}
 	message, err := marshal(wire)
 	if err == nil && len(message) > MaxMessage {
-		return "", fmt.Errorf(
-			"%w: %d entries are %d bytes, the bound is %d", ErrTooLong, len(entries), len(message), MaxMessage,
-		)
+		return "", fmt.Errorf("%w: %d entries are %d bytes, the bound is %d", ErrTooLong, len(wire), len(message), MaxMessage)
 	}
 	return message, err
 }
@@ -105,12 +92,7 @@ func marshal(wire []wireEntry) (string, error) {
 
 // wholeSeconds rounds up, so that no reader considers an entry stale earlier than
 // its writer does.
-func wholeSeconds(d time.Duration) int64 {
-	if d <= 0 {
-		return 0
-	}
-	return int64((d + time.Second - 1) / time.Second)
-}
+func wholeSeconds(d time.Duration) int64 { return int64((max(0, d) + time.Second - 1) / time.Second) }
 
 // CleanDetail makes a text fit to be a detail: valid UTF-8, trimmed, at most MaxDetail
 // bytes, with a space in place of each character that is not text: see notText.
@@ -148,10 +130,9 @@ func Cut(s string, limit int) string {
 	return strings.ToValidUTF8(s[:limit-len(mark)], "") + mark
 }
 
-// DecodeMessage decodes a condition's message. Unknown fields are ignored, so that
-// later writers may add some. An error has what is wrong and where, as in
-// "[1].lastChecked: …"; with an error no entry is returned, since half a message
-// leads to the wrong conclusion.
+// DecodeMessage decodes a condition's message. Unknown fields are ignored. An error has what is wrong and
+// where, as in "[1].lastChecked: …"; with an error no entry is returned, since half a message leads to
+// the wrong conclusion.
 func DecodeMessage(message string) ([]Entry, error) {
 	if len(message) > MaxMessage {
 		return nil, fmt.Errorf("message is %d bytes, the bound is %d", len(message), MaxMessage)
@@ -190,9 +171,7 @@ func decodeEntry(raw json.RawMessage) (Entry, error) {
 	if w.KeyID == "" {
 		return Entry{}, errors.New(".keyID: is missing")
 	}
-	switch w.Status {
-	case Healthy, Unhealthy, Error:
-	default:
+	if _, known := typedStatus[w.Status]; !known {
 		return Entry{}, fmt.Errorf(".status: %q is none of %q, %q, %q", w.Status, Healthy, Unhealthy, Error)
 	}
 	checked, err := time.Parse(time.RFC3339, w.LastChecked)
@@ -210,14 +189,8 @@ func decodeEntry(raw json.RawMessage) (Entry, error) {
 		w.Reporter = "" // not a pod's UID: ignored
 	}
 	return Entry{
-		KeyID:       w.KeyID,
-		KEKID:       w.KEKID,
-		Status:      w.Status,
-		LastChecked: checked.UTC(),
-		Reason:      w.Reason,
-		Detail:      w.Detail,
-		Interval:    time.Duration(w.IntervalSeconds) * time.Second,
-		Reporter:    w.Reporter,
+		KeyID: w.KeyID, KEKID: w.KEKID, Status: w.Status, LastChecked: checked.UTC(), Reason: w.Reason, Detail: w.Detail,
+		Interval: time.Duration(w.IntervalSeconds) * time.Second, Reporter: w.Reporter,
 	}, nil
 }
 

@@ -15,16 +15,13 @@ const (
 	// Upgradeable), so a single node's report never moves a cluster operator.
 	ConditionTypePrefix = "KMSHealthReporter_"
 
-	// ConditionStatus is the status of every reporter's condition, whatever the
-	// plugins' state: the state is in the message.
+	// ConditionStatus and ConditionReason are those of every reporter's condition, whatever the
+	// plugins' state: that is in the message.
 	ConditionStatus = "True"
-
-	// ConditionReason is the reason of every reporter's condition.
 	ConditionReason = "AsExpected"
 
 	// fieldManagerPrefix begins the name of a reporter's field manager.
 	fieldManagerPrefix = "kms-health-reporter-"
-
 	// maxFieldManager is the API server's bound on a field manager's name, in
 	// bytes (k8s.io/apimachinery/pkg/apis/meta/v1/validation).
 	maxFieldManager = 128

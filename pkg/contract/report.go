@@ -10,9 +10,7 @@ import (
 const UnknownRemoteKeyID = "unknown"
 
 // Report is an Entry in the typed form that third-party reporters write: an element of healthReports in
-// operator.openshift.io/v1, behind the KMSEncryption feature gate. It is spelled
-// out here rather than imported, since that package brings the whole of the
-// core API with it.
+// operator.openshift.io/v1, whose package brings the whole of the core API with it.
 type Report struct {
 	NodeName        string `json:"nodeName"`
 	KeyID           string `json:"keyID"`

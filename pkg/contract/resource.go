@@ -4,10 +4,8 @@ import "k8s.io/apimachinery/pkg/runtime/schema"
 
 // Resource is a kind of resource that reports are written to, and its object.
 type Resource struct {
-	// Group is empty for the core group.
-	Group, Version string
-	// Plural is its name in URLs, and in the configuration.
-	Plural, Kind string
+	Group, Version string // the group is empty for the core group
+	Plural, Kind   string // the plural is its name in URLs, and in the configuration
 	// Namespace is the object's; empty: it is cluster-scoped. Name is empty for a resource
 	// with an object for each API server: ResourceFor sets it.
 	Namespace, Name string
@@ -26,17 +24,12 @@ type Resource struct {
 type APIServer struct {
 	// Name is the same everywhere: in the configuration, in labels, metrics and Events, and in the
 	// names of objects.
-	Name string
-	// Namespace is that of its pods and of its encryption config.
-	Namespace string
-	// PodSelector are the labels of its pods.
-	PodSelector map[string]string
-	// Container is the one that mounts the plugins' sockets.
-	Container string
-	// Deployment is that of its pods; empty: they are static.
-	Deployment string
-	// ClusterOperator shows the conditions of the resource.
-	ClusterOperator string
+	Name            string
+	Namespace       string            // of its pods and of its encryption config
+	PodSelector     map[string]string // the labels of its pods
+	Container       string            // the one that mounts the plugins' sockets
+	Deployment      string            // of its pods; empty: they are static
+	ClusterOperator string            // which shows the conditions of the resource
 }
 
 // Of OpenShift's operator resources: their group and version, and the name of the one object of each.
@@ -182,9 +175,7 @@ func (r Resource) WithStatus(status map[string]any) map[string]any {
 	if r.Namespace != "" {
 		metadata["namespace"] = r.Namespace
 	}
-	object := map[string]any{
-		"apiVersion": r.GVR().GroupVersion().String(), "kind": r.Kind, "metadata": metadata,
-	}
+	object := map[string]any{"apiVersion": r.GVR().GroupVersion().String(), "kind": r.Kind, "metadata": metadata}
 	if len(status) > 0 {
 		object["status"] = status
 	}

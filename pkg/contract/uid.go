@@ -6,16 +6,11 @@ import "strings"
 // and '-', with a letter or digit at both ends. It is a UUID, or the 32 hexadecimal digits that
 // the kubelet computes for a static pod.
 //
-// The downward API (fieldRef metadata.uid) gives a container the UID that its kubelet
-// knows the pod by. For a static pod that is never the metadata.uid that the API server
-// shows: the kubelet takes the manifest's metadata.uid (the installer of OpenShift's static
-// pods sets one), or else a hash of the manifest, the node's name and the file's path
-// (applyDefaults, pkg/kubelet/config/common.go), and fills the environment from this pod
-// (podFieldSelectorRuntimeValue, pkg/kubelet/kubelet_pods.go). The mirror pod is a copy
-// that the API server gives a UID of its own; the static pod's UID is in the mirror's
-// annotation kubernetes.io/config.hash, which applyDefaults sets. It changes when the
-// manifest does, and stays when a container or the node restarts. Found in
-// k8s.io/kubernetes v1.36.3.
+// The downward API (fieldRef metadata.uid) gives a container the UID that its kubelet knows the pod
+// by. For a static pod that is never the metadata.uid that the API server shows, which is the mirror
+// pod's: it is the manifest's own (OpenShift's installer sets one), or a hash of the manifest, the node's
+// name and the file's path, and the mirror's annotation kubernetes.io/config.hash has it (applyDefaults
+// in k8s.io/kubernetes/pkg/kubelet/config). It changes when the manifest does.
 func ValidPodUID(uid string) bool { return IsWord(uid, "-") }
 
 // IsWord reports whether a text is 1 to 63 letters, digits and the other characters given, with a

@@ -346,9 +346,7 @@ var malformed = map[string]struct {
 	"encryptionStatus is a word": {`{status: {encryptionStatus: x}}`, nil, 0},
 	"oauthAPIServer is a list":   {`{status: {oauthAPIServer: []}}`, nil, 0},
 	"healthReports is a map":     {`{status: {encryptionStatus: {healthReports: {}}}}`, nil, 0},
-	"elements of no node": {
-		`{status: {encryptionStatus: {healthReports: [x, null, {}, {keyID: "1"}]}}}`, nil, 0,
-	},
+	"elements of no node":        {`{status: {encryptionStatus: {healthReports: [x, null, {}, {keyID: "1"}]}}}`, nil, 0},
 	"an element without fields": {
 		`{status: {encryptionStatus: {healthReports: [{nodeName: a}]}}}`,
 		[]string{`a HealthReports lastCheckedTime: "" is not an RFC 3339 time`}, 0,

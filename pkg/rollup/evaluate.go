@@ -1,12 +1,9 @@
 // Package rollup combines the reports of all nodes on their KMS plugins into one verdict.
 //
-// Its input is the content of an operator resource: the reports on it, in either form and
-// of any writer, and its current conditions. Evaluate returns the conditions for the
-// reports and the expected nodes, and when they change without another write. Leftovers
-// returns the reports that will not be written again.
+// Evaluate returns the conditions for the reports on an operator resource and the expected nodes, and
+// when they change without another write. Leftovers returns the reports that will not be written again.
 //
-// The package is pure: it uses no clock and no API server. The caller passes in the state
-// of the nodes' pods.
+// The package is pure: it uses no clock and no API server.
 package rollup
 
 import (
@@ -18,16 +15,13 @@ import (
 	"github.com/kms-health/kms-health/pkg/operatorcr"
 )
 
-// Types are those of a roll-up's conditions. Only the first has a suffix that a StatusSyncer
-// aggregates into a cluster operator's condition.
+// Types are those of the conditions. A StatusSyncer aggregates the first by its suffix.
 var Types = []string{contract.PluginsDegraded, contract.HealthReporting, contract.WriteKeyAgreed}
 
 // Result is the result of Evaluate.
 type Result struct {
-	// Conditions are those to write to the resource, in a fixed order.
-	Conditions []operatorcr.Condition
-	// Rows are the states that they are derived from.
-	Rows []Row
+	Conditions []operatorcr.Condition // in a fixed order
+	Rows       []Row                  // that they are derived from
 	// Findings are why conditions are as they are, by the type of the condition: those of
 	// its status, without a silence that is excused, and what is under way.
 	Findings map[string][]Finding
@@ -48,9 +42,9 @@ func (r *Result) Condition(conditionType string) operatorcr.Condition {
 	return operatorcr.Condition{}
 }
 
-// Same reports whether the roll-up's current conditions are exactly those of the result.
-func (r *Result) Same(standing map[string]operatorcr.Condition) bool {
-	return !slices.ContainsFunc(Types, func(t string) bool { return standing[t] != r.Condition(t) })
+// Same reports whether the current conditions are exactly those of the result.
+func (r *Result) Same(current map[string]operatorcr.Condition) bool {
+	return !slices.ContainsFunc(Types, func(t string) bool { return current[t] != r.Condition(t) })
 }
 
 // evaluation is the state shared by the conditions.

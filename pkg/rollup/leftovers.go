@@ -1,6 +1,7 @@
 package rollup
 
 import (
+	"slices"
 	"time"
 
 	"github.com/kms-health/kms-health/pkg/contract"
@@ -16,12 +17,9 @@ const QuietPeriod = 3 * time.Minute
 type Cleaning struct {
 	Now     time.Time
 	Reports []operatorcr.Report
-	// Off means that no node should report any more.
-	Off bool
-	// Nodes are those that should report.
-	Nodes []Node
-	// Made is when each existing Node was created; nil while it is not known.
-	Made map[string]time.Time
+	Off     bool                 // no node should report any more
+	Nodes   []Node               // that should report
+	Made    map[string]time.Time // when each existing Node was created; nil while it is not known
 	// Removed has when a node's report was removed before. One that is there again was written
 	// by a reporter that was still running.
 	Removed map[string]time.Time
@@ -36,15 +34,11 @@ type Cleaning struct {
 // report that was removed and written again is removed when it is stale, to avoid a conflict
 // with a reporter that still writes.
 func Leftovers(in *Cleaning) (gone []operatorcr.Report, again time.Time) {
-	expected := make(map[string]bool, len(in.Nodes))
-	for i := range in.Nodes {
-		if n := &in.Nodes[i]; !n.withoutPlugins() {
-			expected[n.Name] = true
-		}
-	}
 	for i := range in.Reports {
 		r := &in.Reports[i]
-		due, goes := in.due(r, !expected[r.Node])
+		due, goes := in.due(r, !slices.ContainsFunc(in.Nodes, func(n Node) bool {
+			return n.Name == r.Node && !n.withoutPlugins()
+		}))
 		switch {
 		case !goes:
 		case in.Now.Before(due):
@@ -64,19 +58,14 @@ func (in *Cleaning) due(r *operatorcr.Report, idle bool) (at time.Time, goes boo
 	}
 	newest, stale := last(r)
 	made, exists := in.Made[r.Node]
-	switch {
-	case in.Off, in.Made != nil && !exists, exists && newest.Before(made):
-		if _, before := in.Removed[r.Node]; before {
-			return stale, true
-		}
+	_, before := in.Removed[r.Node]
+	switch gone := in.Off || in.Made != nil && !exists || exists && newest.Before(made); {
+	case gone && before:
+		return stale, true
+	case gone:
 		return in.Now, true
-	case in.Made == nil:
-		return time.Time{}, false
-	case idle:
-		return stale.Add(QuietPeriod), true
-	default:
-		return time.Time{}, false
 	}
+	return stale.Add(QuietPeriod), idle && in.Made != nil
 }
 
 // last is when the newest entry was made, and the last instant at which any entry is not stale.

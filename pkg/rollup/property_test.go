@@ -26,10 +26,7 @@ func pick[T any](d dice, from ...T) T { return from[d.IntN(len(from))] }
 func (d dice) chance(percent int) bool { return d.IntN(100) < percent }
 
 func (d dice) input() *Input {
-	in := &Input{
-		Now:      now.Add(time.Duration(d.IntN(3)) * 500 * time.Millisecond),
-		WriteKey: pick(d, "", "1", "2"),
-	}
+	in := &Input{Now: now.Add(time.Duration(d.IntN(3)) * 500 * time.Millisecond), WriteKey: pick(d, "", "1", "2")}
 	for _, name := range []string{"a", "b", "c", "d", "e", "f", "g"}[:d.IntN(8)] {
 		in.Reports = append(in.Reports, d.reports(name)...)
 		if d.chance(85) {

@@ -1,6 +1,7 @@
 package rollup
 
 import (
+	"maps"
 	"time"
 
 	"github.com/kms-health/kms-health/pkg/operatorcr"
@@ -17,11 +18,8 @@ type Expectations map[string]map[string]time.Time
 // Observe updates the record, and sets ExpectedSince of the nodes. A node that is away is
 // forgotten.
 func (x Expectations) Observe(nodes []Node, now time.Time) {
-	before := make(Expectations, len(x))
-	for name, keys := range x {
-		before[name] = keys
-		delete(x, name)
-	}
+	before := maps.Clone(x)
+	clear(x)
 	for i := range nodes {
 		n := &nodes[i]
 		n.ExpectedSince = make(map[string]time.Time, len(n.Keys))
@@ -30,11 +28,10 @@ func (x Expectations) Observe(nodes []Node, now time.Time) {
 			keys = []string{""}
 		}
 		for _, key := range keys {
-			since, known := before[n.Name][key]
-			if !known {
-				since = now
+			n.ExpectedSince[key] = now
+			if since, known := before[n.Name][key]; known {
+				n.ExpectedSince[key] = since
 			}
-			n.ExpectedSince[key] = since
 		}
 		x[n.Name] = n.ExpectedSince
 	}

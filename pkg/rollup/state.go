@@ -13,17 +13,16 @@ import (
 type State string
 
 const (
-	// Healthy, Unhealthy and Error are the status of a fresh entry.
-	Healthy   = State(contract.Healthy)
-	Unhealthy = State(contract.Unhealthy)
-	Error     = State(contract.Error)
-	// Stale: the last entry is too old to be valid.
-	Stale = State(contract.Stale)
-	// Unreadable: there is a report, but it cannot be decoded.
-	Unreadable State = "unreadable"
-	// Missing: there is no report yet.
-	Missing State = "missing"
+	Healthy          = State(contract.Healthy) // and these two: the status of a fresh entry
+	Unhealthy        = State(contract.Unhealthy)
+	Error            = State(contract.Error)
+	Stale            = State(contract.Stale) // the last entry is too old to be valid
+	Unreadable State = "unreadable"          // there is a report, but it cannot be decoded
+	Missing    State = "missing"             // there is no report yet
 )
+
+// States are all of them.
+var States = []State{Healthy, Unhealthy, Error, Stale, Unreadable, Missing}
 
 // Unhealthy reports whether a plugin is known to be unhealthy.
 func (s State) Unhealthy() bool { return s == Unhealthy || s == Error }
@@ -33,19 +32,13 @@ func (s State) known() bool { return s == Healthy || s.Unhealthy() }
 
 // Row is one plugin on one node.
 type Row struct {
-	Node  string
-	State State
-	// Entry is the last one; for a missing or unreadable report it has at most its
-	// KeyID. Its Detail is the cause, if known.
-	contract.Entry
-	// Unexpected means that the node's pod has no such plugin: its reporter uses another
-	// file.
-	Unexpected bool
-	// beforePod means that it is earlier than the node's pod, by the node's clock.
-	beforePod bool
+	Node           string
+	State          State
+	contract.Entry      // the last one; of a missing or unreadable report the KeyID or the Detail, if known
+	Unexpected     bool // the node's pod has no such plugin: its reporter uses another file
+	beforePod      bool // it is earlier than the node's pod, by the node's clock
 }
 
-// silent reports whether there is no valid report.
 func (r *Row) silent() bool { return r.State == Missing || r.State == Stale }
 
 // state is the State of an entry. again is when it may change. One from the future, whose writer
@@ -65,15 +58,13 @@ func state(e *contract.Entry, now time.Time) (s State, again time.Time) {
 // first on each. again is when they change without another write, zero: never.
 func Rows(reports []operatorcr.Report, nodes []Node, now time.Time) (rows []Row, again time.Time) {
 	reported, expected := map[string][]*operatorcr.Report{}, map[string]*Node{}
-	names := map[string]bool{}
-	for i := range reports {
-		name := reports[i].Node
-		reported[name], names[name] = append(reported[name], &reports[i]), true
-	}
 	for i := range nodes {
-		expected[nodes[i].Name], names[nodes[i].Name] = &nodes[i], true
+		expected[nodes[i].Name], reported[nodes[i].Name] = &nodes[i], nil
 	}
-	for _, name := range slices.Sorted(maps.Keys(names)) {
+	for i := range reports {
+		reported[reports[i].Node] = append(reported[reports[i].Node], &reports[i])
+	}
+	for _, name := range slices.Sorted(maps.Keys(reported)) {
 		more, at := nodeRows(reported[name], expected[name], now)
 		rows, again = append(rows, more...), earliest(again, at)
 	}

@@ -203,9 +203,7 @@ func TestOwnersCredentialsAreAKubeconfigAndACommand(t *testing.T) {
 		}
 		if strings.HasPrefix(f.Name, "30-configmap-") &&
 			(strings.Contains(text, "  kubeconfig: ") && strings.Contains(text, "apiVersion: v1\n    kind: Config") ||
-				!strings.Contains(
-					text, "kubeconfig: /etc/kms-health/credentials/kubeconfig",
-				)) {
+				!strings.Contains(text, "kubeconfig: /etc/kms-health/credentials/kubeconfig")) {
 			t.Errorf("%s:\n%s", f.Name, text)
 		}
 	}

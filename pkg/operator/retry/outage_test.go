@@ -31,10 +31,8 @@ func TestEachChangeIsLoggedOnce(t *testing.T) {
 			[]error{nil, errRefused, errors.New("EOF"), apierrors.NewServiceUnavailable("starting"), errRefused},
 			[]string{"fail"},
 		},
-		"away and back": {[]error{errRefused, errRefused, nil, nil}, []string{"fail", "succeed again"}},
-		"another reason": {
-			[]error{errRefused, errForbidden, errForbidden, nil}, []string{"fail", "fail", "succeed again"},
-		},
+		"away and back":  {[]error{errRefused, errRefused, nil, nil}, []string{"fail", "succeed again"}},
+		"another reason": {[]error{errRefused, errForbidden, errForbidden, nil}, []string{"fail", "fail", "succeed again"}},
 		"an object's answer": {
 			[]error{
 				apierrors.NewNotFound(leases, "x"), apierrors.NewConflict(leases, "x", errors.New("c")),

@@ -29,9 +29,6 @@ var (
 // can choose any text, and each would be a series.
 const otherReason = "Other"
 
-var states = []rollup.State{rollup.Healthy, rollup.Unhealthy, rollup.Error, rollup.Stale, rollup.Unreadable,
-	rollup.Missing}
-
 // metrics has series of every target, node and key, so that one scrape has all.
 type metrics struct {
 	errors *prometheus.CounterVec
@@ -41,10 +38,7 @@ type metrics struct {
 }
 
 func newMetrics(registry prometheus.Registerer) *metrics {
-	m := &metrics{
-		errors:  metric.CounterVec(contract.MetricRollupErrors),
-		results: map[string]*rollup.Result{},
-	}
+	m := &metrics{errors: metric.CounterVec(contract.MetricRollupErrors), results: map[string]*rollup.Result{}}
 	registry.MustRegister(m.errors, m)
 	return m
 }
@@ -79,7 +73,7 @@ func (m *metrics) Collect(ch chan<- prometheus.Metric) {
 	for target, r := range m.results {
 		for i := range r.Rows {
 			row := &r.Rows[i]
-			for _, s := range states {
+			for _, s := range rollup.States {
 				gauge(statusDesc, one(s == row.State), target, row.Node, row.KeyID, string(s))
 			}
 			if reason := reasonOf(row); reason != "" {
@@ -137,7 +131,7 @@ func keyIDHash(kekID string) string {
 // count.
 func reasonOf(row *rollup.Row) string {
 	switch {
-	case row.State != rollup.Unhealthy && row.State != rollup.Error || row.Reason == "":
+	case !row.State.Unhealthy() || row.Reason == "":
 		return ""
 	case slices.Contains(contract.Reasons, row.Reason):
 		return string(row.Reason)
