@@ -169,11 +169,11 @@ SOAK ?= $(if $(SHORT),2m,10m)
 E2E = -tags e2e,$(TAGS) -count 1 -timeout 180m $(if $(SHORT),-short) $(TESTFLAGS) ./test/e2e/... -soak $(SOAK)
 
 .PHONY: test-e2e
-test-e2e: e2e-ready $(GOTESTSUM) cluster $(CLUSTER)/crane ## Run the tests on a real cluster with kubelets, as root (SHORT=1: a quarter of the time)
+test-e2e: e2e-ready $(GOTESTSUM) cluster ## Run the tests on a real cluster with kubelets, as root (SHORT=1: a quarter of the time)
 	@$(RACE); $(GO_TEST) $$race $(E2E)
 
 .PHONY: cluster-up cluster-down
-cluster-up: e2e-ready cluster $(CLUSTER)/crane bin/e2e-cluster ## Start a real cluster with kms-health on it, as root, and leave it running (NODES=3, BARE=1: without kms-health)
+cluster-up: e2e-ready cluster bin/e2e-cluster ## Start a real cluster with kms-health on it, as root, and leave it running (NODES=3, BARE=1: without kms-health)
 	@bin/e2e-cluster up --nodes $(if $(NODES),$(NODES),1) $(if $(BARE),--bare)
 
 cluster-down: bin/e2e-cluster ## End it

@@ -70,9 +70,6 @@ func runTests(m *testing.M) (code int) {
 		code = 1
 	}
 	times.print()
-	if packetTable != "" {
-		fmt.Println(packetTable)
-	}
 	return code
 }
 

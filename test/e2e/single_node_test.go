@@ -27,7 +27,6 @@ func TestSingleNode(t *testing.T) {
 		{name: "credential rotation", test: testCredentialRotation},
 		{name: "operator killed in each step", test: testOperatorKilledInEachStep, long: true},
 		{name: "upgrade and back", test: testUpgradeAndBack, long: true},
-		{name: "disconnected", test: testDisconnected, long: true},
 		{name: "soak", test: testSoak, long: true},
 		{name: "KMS turned off", test: testKMSTurnedOff},
 	} {

@@ -12,8 +12,7 @@
 // mounts and network away, so nothing is left on the host but one folder and empty
 // cgroups of containers, which Stop removes. Every node ends with the process that started it.
 //
-// Images are built here (Image) and imported, or pulled from a registry (Mirror). No node
-// has a route to anything but the other nodes and that registry.
+// Images are built here and imported. No node has a route to anything but the other nodes.
 //
 // The package simulates OpenShift where OpenShift's own programs are not available:
 // Installer writes revisions of the static pod, as its installer and cert-syncer do.

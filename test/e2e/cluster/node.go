@@ -275,8 +275,6 @@ restrict_oom_score_adj = true
 [plugins."io.containerd.grpc.v1.cri".cni]
 bin_dir = "/usr/lib/cni"
 conf_dir = "/etc/cni/net.d"
-[plugins."io.containerd.grpc.v1.cri".registry]
-config_path = "%s"
 `
 
 const cniConfig = `{"cniVersion": "0.4.0", "name": "pods", "plugins": [
@@ -286,7 +284,7 @@ const cniConfig = `{"cniVersion": "0.4.0", "name": "pods", "plugins": [
 `
 
 func (n *Node) startContainerd(ctx context.Context) error {
-	if err := n.WriteFile("/etc/containerd/config.toml", fmt.Appendf(nil, containerdConfig, PauseImage, hostsDir), 0o644); err != nil {
+	if err := n.WriteFile("/etc/containerd/config.toml", fmt.Appendf(nil, containerdConfig, PauseImage), 0o644); err != nil {
 		return err
 	}
 	// There is no upstream server: an unknown name fails at once.
@@ -337,18 +335,6 @@ func (n *Node) importArchive(ctx context.Context, archive string) error {
 
 func (n *Node) ctr(ctx context.Context, args ...string) (string, error) {
 	return n.Run(ctx, "ctr", append([]string{"--namespace=k8s.io"}, args...)...)
-}
-
-// Images are the names of all that the node has.
-func (n *Node) Images(ctx context.Context) ([]string, error) {
-	out, err := n.ctr(ctx, "images", "list", "--quiet")
-	return strings.Fields(out), err
-}
-
-// RemoveImages removes some, and what no other image needs of them.
-func (n *Node) RemoveImages(ctx context.Context, names ...string) error {
-	_, err := n.ctr(ctx, append([]string{"images", "remove", "--sync"}, names...)...)
-	return err
 }
 
 func (n *Node) startKubelet() error {
