@@ -164,9 +164,7 @@ test-unit: $(GOTESTSUM) ## Run the tests that need nothing but Go
 test-integration: $(GOTESTSUM) cluster ## Run the tests with a real kube-apiserver and etcd (SEQUENCES=50 SEED=7: more random sequences)
 	@$(RACE); $(GO_TEST) $(INTEGRATION) $(OTHER_PACKAGES)
 
-# How long a soak takes. SHORT=1 leaves out the end-to-end one, and makes the rest shorter.
-SOAK ?= $(if $(SHORT),2m,10m)
-E2E = -tags e2e,$(TAGS) -count 1 -timeout 180m $(if $(SHORT),-short) $(TESTFLAGS) ./test/e2e/... -soak $(SOAK)
+E2E = -tags e2e,$(TAGS) -count 1 -timeout 180m $(if $(SHORT),-short) $(TESTFLAGS) ./test/e2e/...
 
 .PHONY: test-e2e
 test-e2e: e2e-ready $(GOTESTSUM) cluster ## Run the tests on a real cluster with kubelets, as root (SHORT=1: a quarter of the time)
@@ -201,7 +199,7 @@ parity: cluster $(if $(KUBERNETES),.tools/parity-$(KUBERNETES)/kube-apiserver) #
 
 .PHONY: soak
 soak: cluster ## The reporter under faults, restarts, edits and outages drawn at random, with a real API server (SOAK=60m, SEED=7)
-	$(GO) test -tags integration,$(TAGS) -count 1 -v -timeout 0 ./test/integration -run TestSoak -soak $(SOAK) -soak-seed $(or $(SEED),1)
+	$(GO) test -tags integration,$(TAGS) -count 1 -v -timeout 0 ./test/integration -run TestSoak -soak $(or $(SOAK),10m) -soak-seed $(or $(SEED),1)
 
 .PHONY: bench
 bench: bin/kms-health-reporter bin/kms-health-operator bin/bench-floor cluster ## Run the benchmarks, and measure both programs as processes (TESTFLAGS='-run TestOperator -short')

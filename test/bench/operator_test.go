@@ -158,7 +158,7 @@ func (o *operatorFixture) requests(after time.Time) []auditv1.Event {
 	o.Helper()
 	o.must(o.cluster.AuditFence(running))
 	seen := map[string]bool{}
-	events, err := o.cluster.AuditEventsByUser(
+	events, err := o.cluster.AuditEvents(
 		controlplane.ServiceAccountUser(o.namespace, install.ServiceAccount),
 		func(event *auditv1.Event) bool {
 			id := string(event.AuditID) // a watch's beginning and end have one

@@ -6,7 +6,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -17,7 +16,6 @@ import (
 	"github.com/kms-health/kms-health/test/e2e/cluster"
 	"github.com/kms-health/kms-health/test/e2e/fixture"
 	"github.com/kms-health/kms-health/test/harness/apiservers"
-	"github.com/kms-health/kms-health/test/harness/image"
 )
 
 // Whatever is done to a reporter, the API server that it is beside never notices.
@@ -25,57 +23,40 @@ func testReporterDoesNoHarm(t *testing.T) {
 	all := newScenario(t, true)
 	all.awaitHealthy(apiservers.All...)
 
-	t.Run("image cannot be pulled", func(t *testing.T) {
-		h := all.sub(t)
-		unharmed := h.watchAPIServers(apiservers.All...)
-		t.Cleanup(func() { h.restore() })
-		h.image("registry.invalid/no-such-image:v1")
-		h.awaitReporterNotRunning(apiservers.Kube)
-		h.awaitReporterNotRunning(apiservers.OAuth)
-		// A rolling update stops at the first pod that does not become ready.
-		h.awaitReporterNotRunning(apiservers.OpenShift)
-		// What runs goes on until the next does.
-		since := time.Now()
-		for _, server := range apiservers.All {
-			h.await(10*time.Second, server.Name+" is reported on", func() error {
-				s := h.now(server)
-				return errors.Join(s.Fresh(h.node().Name, since.Add(interval)), s.Is(contract.PluginsDegraded, "False", contract.AsExpected))
-			})
-		}
-		h.image("")
-		h.awaitHealthy(apiservers.All...)
-		unharmed()
-	})
-
-	t.Run("killed by its memory limit", func(t *testing.T) {
-		h := all.sub(t)
-		unharmed := h.watchAPIServers(apiservers.All...)
-		_, err := h.Kubectl(h.ctx, littleMemory, "apply", "-f", "-")
-		h.must(err)
-		limited := func(limit string) {
-			t.Helper()
-			h.await(time.Minute, "new pods have the limit "+limit, func() error {
-				const pod = "apiVersion: v1\nkind: Pod\nmetadata: {name: harm, namespace: default}\nspec: {containers: [{name: kms-health, image: none}]}\n"
-				out, err := h.Kubectl(h.ctx, pod, "create", "--dry-run=server", "-f", "-", "-o", "jsonpath={.spec.containers[0].resources.limits.memory}")
-				if err == nil && out != limit {
-					err = fmt.Errorf("the limit is %q", out)
-				}
-				return err
-			})
-		}
-		limited("3584Ki")
-		t.Cleanup(func() { h.restore() })
-		h.deleteReporters()
-		h.awaitReporterNotRunning(apiservers.Kube)
-		h.awaitReporterNotRunning(apiservers.OAuth)
-		t.Log(h.now(apiservers.Kube).Conditions["KMSHealthReporting"].Message)
-		_, err = h.Kubectl(h.ctx, littleMemory, "delete", "-f", "-")
-		h.must(err)
-		limited("") // else the next ones have it for ever
-		h.deleteReporters()
-		h.awaitHealthy(apiservers.All...)
-		unharmed()
-	})
+	for _, image := range []struct {
+		what, name         string
+		unharmed, reported []apiservers.Server
+	}{
+		// A rolling update stops at the first pod that does not become ready. What runs goes on
+		// until the next does.
+		{"image cannot be pulled", "registry.invalid/no-such-image:v1", apiservers.All, apiservers.All},
+		// A container without a readiness probe is ready for the moment in which it runs, so
+		// the Deployment goes on, and the last pod without the sidecar goes.
+		{"crashes", cluster.PauseImage, []apiservers.Server{apiservers.Kube, apiservers.OAuth}, nil},
+	} {
+		t.Run(image.what, func(t *testing.T) {
+			h := all.sub(t)
+			unharmed := h.watchAPIServers(image.unharmed...)
+			t.Cleanup(func() { h.restore() })
+			h.image(image.name)
+			for _, server := range apiservers.All {
+				h.await(2*time.Minute, "the reporter of "+server.Name+" does not run", func() error {
+					return h.now(server).Is(contract.HealthReporting, "False", "ReporterNotRunning")
+				})
+			}
+			since := time.Now()
+			for _, server := range image.reported {
+				h.await(10*time.Second, server.Name+" is reported on", func() error {
+					s := h.now(server)
+					return errors.Join(s.Fresh(h.node().Name, since.Add(interval)), s.Is(contract.PluginsDegraded, "False", contract.AsExpected))
+				})
+			}
+			h.image("")
+			h.awaitHealthy(apiservers.All...)
+			h.awaitVersion(h.version)
+			unharmed()
+		})
+	}
 
 	t.Run("its files are garbage, then deleted", func(t *testing.T) {
 		h := all.sub(t)
@@ -123,59 +104,6 @@ func testReporterDoesNoHarm(t *testing.T) {
 	})
 }
 
-// A reporter that crashes, though its image starts. As a companion or an agent it costs
-// nothing; what it costs as a sidecar is reported.
-func testCrashingReporter(t *testing.T) {
-	h := newScenario(t, true)
-	h.awaitHealthy(apiservers.All...)
-	stop, failed := h.askAggregated()
-	start := time.Now()
-	unharmed := h.watchAPIServers(apiservers.Kube, apiservers.OAuth)
-	t.Cleanup(func() { h.restore() })
-	h.image(h.crasher())
-	h.awaitReporterNotRunning(apiservers.Kube)
-	h.awaitReporterNotRunning(apiservers.OAuth)
-	h.awaitReporterNotRunning(apiservers.OpenShift)
-	reported := time.Since(start)
-	time.Sleep(10 * interval)
-	h.image("")
-	h.awaitHealthy(apiservers.All...)
-	h.awaitVersion(h.version)
-	unharmed()
-	stop()
-	asked, bad := failed()
-	times.took("harm", fmt.Sprintf("a crashing sidecar, surge 1, unavailable 0: reported; %d of %d requests to its API server failed", bad, asked), reported, noTime, "")
-	// A container without a readiness probe is ready for the moment in which it runs, so
-	// the Deployment goes on, and the last pod without the sidecar goes.
-	t.Logf("%d of %d requests to the API server of the Deployment failed", bad, asked)
-}
-
-// littleMemory is a cluster's policy of limits, of 5 MiB for a reporter, which charges
-// some 8 to its account.
-const littleMemory = `
-apiVersion: admissionregistration.k8s.io/v1
-kind: MutatingAdmissionPolicy
-metadata: {name: harm}
-spec:
-  failurePolicy: Fail
-  reinvocationPolicy: Never
-  matchConstraints:
-    resourceRules: [{apiGroups: [""], apiVersions: [v1], operations: [CREATE], resources: [pods]}]
-  matchConditions:
-  - name: reporters
-    expression: object.spec.containers.exists(c, c.name == "kms-health") && object.metadata.namespace in ["openshift-kms-health", "default"]
-  mutations:
-  - patchType: JSONPatch
-    jsonPatch:
-      expression: >-
-        [JSONPatch{op: "add", path: "/spec/containers/0/resources", value: {"limits": {"memory": "3584Ki"}, "requests": {"memory": "3584Ki"}}}]
----
-apiVersion: admissionregistration.k8s.io/v1
-kind: MutatingAdmissionPolicyBinding
-metadata: {name: harm}
-spec: {policyName: harm}
-`
-
 // image names the reporters' image; empty: the version's own.
 func (h *scenario) image(name string) {
 	h.t.Helper()
@@ -192,38 +120,10 @@ func (h *scenario) restore() {
 		return
 	}
 	ctx := context.WithoutCancel(h.ctx)
-	for _, what := range []string{
-		"delete mutatingadmissionpolicybindings,mutatingadmissionpolicies harm --ignore-not-found",
-		"-n " + fixture.Home + " scale deployment " + fixture.OperatorName + " --replicas=1",
-	} {
-		if _, err := h.Kubectl(ctx, "", strings.Fields(what)...); err != nil {
-			h.t.Log(err)
-		}
-	}
-	if err := errors.Join(h.Configure(ctx, fixture.Configuration), h.AwaitHealthy(ctx, apiservers.All...)); err != nil {
+	_, err := h.Kubectl(ctx, "", "-n", fixture.Home, "scale", "deployment", fixture.OperatorName, "--replicas=1")
+	if err := errors.Join(err, h.Configure(ctx, fixture.Configuration), h.AwaitHealthy(ctx, apiservers.All...)); err != nil {
 		shared.broken = h.t.Name()
 	}
-}
-
-// crasher is the image of a reporter that crashes.
-func (h *scenario) crasher() string {
-	h.t.Helper()
-	const name = "registry.invalid/e2e/crasher:v1"
-	program, err := cluster.BuildProgram(h.ctx, filepath.Join(work, "builds"), "test/e2e/cmd/crasher")
-	h.must(err)
-	crasher, err := image.NewIndex(name, &image.Image{Files: map[string]string{"/crasher": program}, Entrypoint: []string{"/crasher"}, User: "65532:65532"})
-	h.must(err)
-	h.must(h.AddImage(h.ctx, crasher))
-	return name
-}
-
-// awaitReporterNotRunning waits until KMSHealthReporting has that reason.
-func (h *scenario) awaitReporterNotRunning(server apiservers.Server) {
-	const reason = "ReporterNotRunning"
-	h.t.Helper()
-	h.await(2*time.Minute, server.Name+": KMSHealthReporting reports "+reason, func() error {
-		return h.now(server).Is("KMSHealthReporting", "False", reason)
-	})
 }
 
 // watchAPIServers records the pods of API servers; the returned function requires them as
@@ -265,13 +165,6 @@ func (h *scenario) apiServerPods(servers []apiservers.Server) map[string]string 
 		}
 	}
 	return found
-}
-
-// deleteReporters deletes the reporters that are pods of their own.
-func (h *scenario) deleteReporters() {
-	h.t.Helper()
-	_, err := h.Kubectl(h.ctx, "", "-n", fixture.Home, "delete", "pod", "-l", "app.kubernetes.io/managed-by=kms-health-operator", "--wait=false")
-	h.must(err)
 }
 
 func (h *scenario) scaleOperator(replicas int) {

@@ -13,6 +13,8 @@ import (
 	"testing"
 	"time"
 
+	auditv1 "k8s.io/apiserver/pkg/apis/audit/v1"
+
 	"github.com/kms-health/kms-health/pkg/contract"
 	"github.com/kms-health/kms-health/pkg/operatorcr"
 	"github.com/kms-health/kms-health/test/e2e/cluster"
@@ -35,7 +37,6 @@ const missedAtMost = 5 * time.Second
 // another server: the kubernetes service, and after it the internal load balancer.
 func testAPIServerOfOneNodeHeld(h *scenario) {
 	h.must(h.Aggregate(h.ctx))
-	h.must(h.AggregateOnHost(h.ctx))
 	h.must(h.Configure(h.ctx, fixture.Configuration))
 	h.await(3*time.Minute, "all three targets are healthy on three nodes", func() error { return h.allNodesFresh(time.Now().Add(-5 * interval)) })
 	for _, server := range []struct{ name, uri string }{
@@ -116,7 +117,7 @@ func (h *scenario) holdOne(name string, length time.Duration) {
 		if err != nil {
 			return err
 		}
-		if !slices.ContainsFunc(events, func(e cluster.Event) bool { return isReport(e, n, apiservers.Kube) }) {
+		if !slices.ContainsFunc(events, func(e auditv1.Event) bool { return isReport(e, n, apiservers.Kube) }) {
 			return errors.New("it does not")
 		}
 		return nil
@@ -148,7 +149,7 @@ func (h *scenario) writesOf(n *cluster.Node, server apiservers.Server, from, to 
 	return at
 }
 
-func isReport(e cluster.Event, n *cluster.Node, server apiservers.Server) bool {
+func isReport(e auditv1.Event, n *cluster.Node, server apiservers.Server) bool {
 	return e.Verb == "patch" && strings.HasPrefix(e.RequestURI, "/apis/operator.openshift.io/v1/"+server.Resource+"/cluster/status?") &&
 		strings.Contains(e.RequestURI, "fieldManager="+contract.ConditionManager(n.Name)+"&") &&
 		e.ResponseStatus != nil && e.ResponseStatus.Code == http.StatusOK

@@ -7,7 +7,7 @@ import "testing"
 // TestSingleNode runs the scenarios of one shared cluster with a single node, in this
 // order: KMS is turned on by the first and turned off by the last, and each other one
 // leaves the cluster as it found it. One alone turns KMS on itself:
-// -run TestSingleNode/interval. A long one is left to the full run.
+// -run TestSingleNode/plugin. A long one is left to the full run.
 func TestSingleNode(t *testing.T) {
 	for _, s := range []struct {
 		name string
@@ -21,13 +21,10 @@ func TestSingleNode(t *testing.T) {
 		{name: "key migration", test: testKeyMigration},
 		{name: "API server down", test: testAPIServerDown},
 		{name: "reporter cut off", test: testReporterCutOff, long: true},
-		{name: "interval changed", test: testIntervalChange, long: true},
 		{name: "reporter does no harm", test: testReporterDoesNoHarm},
-		{name: "crashing reporter", test: testCrashingReporter},
 		{name: "credential rotation", test: testCredentialRotation},
 		{name: "operator killed in each step", test: testOperatorKilledInEachStep, long: true},
 		{name: "upgrade and back", test: testUpgradeAndBack, long: true},
-		{name: "soak", test: testSoak, long: true},
 		{name: "KMS turned off", test: testKMSTurnedOff},
 	} {
 		t.Run(s.name, func(t *testing.T) {

@@ -71,7 +71,7 @@ func auditOfTheRun() error {
 	if err := cluster.AuditFence(ctx); err != nil {
 		return err
 	}
-	events, err := cluster.AuditEvents(func(e *auditv1.Event) bool {
+	events, err := cluster.AuditEvents("", func(e *auditv1.Event) bool {
 		return strings.HasPrefix(e.UserAgent, "kms-health-reporter/") ||
 			strings.HasPrefix(e.User.Username, "system:serviceaccount:"+namespace+":") || strings.HasPrefix(e.User.Username, certificateUser)
 	})

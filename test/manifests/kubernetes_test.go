@@ -144,7 +144,7 @@ func patchesOneStatus(t *testing.T, path string) {
 	if err := plain.AuditFence(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	events, err := plain.AuditEventsByUser(controlplane.ServiceAccountUser("kms-health", "kms-health-reporter-kube-apiserver"))
+	events, err := plain.AuditEvents(controlplane.ServiceAccountUser("kms-health", "kms-health-reporter-kube-apiserver"))
 	if err != nil {
 		t.Fatal(err)
 	}

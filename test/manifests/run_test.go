@@ -145,7 +145,7 @@ func (h *installation) removesAll() {
 	if err := h.cluster.AuditFence(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	events, err := h.cluster.AuditEventsByUser(controlplane.ServiceAccountUser(install.Namespace(h.cluster.overlay), install.ServiceAccount))
+	events, err := h.cluster.AuditEvents(controlplane.ServiceAccountUser(install.Namespace(h.cluster.overlay), install.ServiceAccount))
 	if err != nil {
 		t.Fatal(err)
 	}

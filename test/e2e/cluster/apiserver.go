@@ -1,22 +1,24 @@
 package cluster
 
 import (
+	"bytes"
 	"context"
-	"encoding/json"
+	"embed"
 	"errors"
 	"fmt"
 	"net/http"
 	"os"
 	"path/filepath"
-	"slices"
 	"strconv"
 	"strings"
+	"text/template"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/util/intstr"
+	"golang.org/x/sys/unix"
+	auditv1 "k8s.io/apiserver/pkg/apis/audit/v1"
+	"sigs.k8s.io/yaml"
 
+	"github.com/kms-health/kms-health/test/harness/controlplane"
 	"github.com/kms-health/kms-health/test/harness/wait"
 )
 
@@ -24,8 +26,6 @@ import (
 const (
 	APIServerNamespace = "openshift-kube-apiserver"
 	APIServerName      = "kube-apiserver"
-	// SocketsFolder is where pods see the plugins' sockets.
-	SocketsFolder = "/var/run/kmsplugin"
 )
 
 const (
@@ -33,6 +33,20 @@ const (
 	manifestFile = manifestsDir + "/kube-apiserver-pod.yaml"
 	holdFile     = StateDir + "/hold-kube-apiserver"
 )
+
+//go:embed files
+var files embed.FS
+
+var templates = template.Must(template.ParseFS(files, "files/*"))
+
+// file is one of files/, with values.
+func file(name string, values any) []byte {
+	var b bytes.Buffer
+	if err := templates.ExecuteTemplate(&b, name, values); err != nil {
+		panic(err) // an error of a file, which any start shows
+	}
+	return b.Bytes()
+}
 
 // Revision is one of kube-apiserver's static pod.
 type Revision struct {
@@ -57,8 +71,15 @@ func PluginControl(keyID string) string { return StateDir + "/kms-" + keyID + ".
 // the revision beside those of others, NODE_NAME and REVISION replaced in all of them,
 // and the manifest last. The kubelet does the rest.
 func (n *Node) Install(r Revision) error {
+	etcd := "127.0.0.1"
+	if n.index != 1 {
+		etcd = nodeIP(1).String()
+	}
 	// JSON, as OpenShift writes it: a number in the place of REVISION stays a string.
-	manifest, err := json.Marshal(n.apiServerPod(r))
+	manifest, err := yaml.YAMLToJSON(file("kube-apiserver.yaml", struct {
+		Etcd, Encryption string
+		Plugins          []string
+	}{etcd, r.Encryption, r.Plugins}))
 	if err != nil {
 		return err
 	}
@@ -96,97 +117,10 @@ func (n *Node) SyncFolder(folder string, files map[string][]byte) error {
 	if _, err := os.Stat(n.Path(folder)); errors.Is(err, os.ErrNotExist) {
 		return os.Rename(n.Path(next), n.Path(folder))
 	}
-	return errors.Join(exchange(n.Path(next), n.Path(folder)), os.RemoveAll(n.Path(next)))
-}
-
-func (n *Node) apiServerArgs(r Revision) []string {
-	etcd := "http://127.0.0.1:2379"
-	if n.index != 1 {
-		etcd = "http://" + nodeIP(1).String() + ":2379"
-	}
-	args := []string{
-		"/hold", holdFile, "--", "/kube-apiserver",
-		"--etcd-servers=" + etcd,
-		"--secure-port=6443", "--bind-address=0.0.0.0",
-		"--client-ca-file=" + pkiDir + "/ca.crt",
-		"--tls-cert-file=" + pkiDir + "/serving.crt", "--tls-private-key-file=" + pkiDir + "/serving.key",
-		"--service-account-key-file=" + pkiDir + "/sa.key", "--service-account-signing-key-file=" + pkiDir + "/sa.key",
-		"--service-account-issuer=https://kubernetes.default.svc",
-		"--kubelet-preferred-address-types=InternalIP",
-		"--kubelet-client-certificate=" + pkiDir + "/kubelet-client.crt", "--kubelet-client-key=" + pkiDir + "/kubelet-client.key",
-		"--requestheader-client-ca-file=" + pkiDir + "/ca.crt", "--requestheader-allowed-names=front-proxy",
-		"--requestheader-username-headers=X-Remote-User", "--requestheader-group-headers=X-Remote-Group", "--requestheader-extra-headers-prefix=X-Remote-Extra-",
-		"--proxy-client-cert-file=" + pkiDir + "/front-proxy.crt", "--proxy-client-key-file=" + pkiDir + "/front-proxy.key",
-		"--authorization-mode=Node,RBAC", "--enable-admission-plugins=NodeRestriction",
-		"--service-cluster-ip-range=" + serviceCIDR, "--allow-privileged=true",
-		"--audit-policy-file=/etc/kubernetes/audit-policy.yaml", "--audit-log-path=/var/log/kube-apiserver/audit.log", "--audit-log-maxsize=500",
-		"--shutdown-delay-duration=0s",
-	}
-	if r.Encryption != "" {
-		args = append(args, "--encryption-provider-config="+resourcesDir+"/secrets/encryption-config/encryption-config")
-	}
-	return args
-}
-
-func (n *Node) apiServerPod(r Revision) *corev1.Pod {
-	folder, orNew := corev1.HostPathDirectory, corev1.HostPathDirectoryOrCreate
-	host := func(name, path string, kind *corev1.HostPathType) corev1.Volume {
-		return corev1.Volume{Name: name, VolumeSource: corev1.VolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: path, Type: kind}}}
-	}
-	probe := func(path string, period, failures int32) *corev1.Probe {
-		return &corev1.Probe{
-			ProbeHandler:  corev1.ProbeHandler{HTTPGet: &corev1.HTTPGetAction{Path: path, Port: intstr.FromInt32(6443), Scheme: corev1.URISchemeHTTPS, Host: "127.0.0.1"}},
-			PeriodSeconds: period, FailureThreshold: failures, TimeoutSeconds: 10,
-		}
-	}
-	grace := int64(5)
-	sockets := corev1.VolumeMount{Name: "kms-sockets", MountPath: SocketsFolder}
-	state := corev1.VolumeMount{Name: "state", MountPath: StateDir}
-	pod := &corev1.Pod{
-		TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Pod"},
-		ObjectMeta: metav1.ObjectMeta{
-			Name: APIServerName, Namespace: APIServerNamespace,
-			Labels: map[string]string{"app": "openshift-kube-apiserver", "apiserver": "true", "revision": "REVISION"},
-		},
-		Spec: corev1.PodSpec{
-			HostNetwork: true, PriorityClassName: "system-node-critical", TerminationGracePeriodSeconds: &grace,
-			Tolerations: []corev1.Toleration{{Operator: corev1.TolerationOpExists}},
-			Containers: []corev1.Container{{
-				Name: APIServerName, Image: apiServerImage, Command: n.apiServerArgs(r), ImagePullPolicy: corev1.PullIfNotPresent,
-				ReadinessProbe: probe("/readyz", 2, 3),
-				// Longer than any test keeps it down: what restarts it is the test.
-				LivenessProbe:            probe("/livez", 10, 30),
-				TerminationMessagePolicy: corev1.TerminationMessageFallbackToLogsOnError,
-				VolumeMounts: []corev1.VolumeMount{
-					{Name: "resource-dir", MountPath: resourcesDir, ReadOnly: true},
-					{Name: "pki", MountPath: pkiDir, ReadOnly: true},
-					{Name: "audit-policy", MountPath: "/etc/kubernetes/audit-policy.yaml", ReadOnly: true},
-					{Name: "log", MountPath: "/var/log/kube-apiserver"},
-					state, sockets,
-				},
-			}},
-			Volumes: []corev1.Volume{
-				host("resource-dir", resourcesDir+"/kube-apiserver-pod-REVISION", &folder),
-				host("pki", pkiDir, &folder),
-				host("audit-policy", "/etc/kubernetes/audit-policy.yaml", nil),
-				host("log", "/var/log/kube-apiserver", &orNew),
-				host("state", StateDir, &folder),
-				host("remote", RemoteDir, &folder),
-				{Name: "kms-sockets", VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}},
-			},
-		},
-	}
-	for _, keyID := range slices.Sorted(slices.Values(r.Plugins)) {
-		pod.Spec.Containers = append(pod.Spec.Containers, corev1.Container{
-			Name: "kms-plugin-" + keyID, Image: PluginImage, ImagePullPolicy: corev1.PullIfNotPresent,
-			Args: []string{
-				"--endpoint=unix://" + SocketsFolder + "/kms-" + keyID + ".sock",
-				"--state-dir=" + RemoteDir + "/" + APIServerName + "-" + keyID, "--control=" + PluginControl(keyID),
-			},
-			VolumeMounts: []corev1.VolumeMount{sockets, state, {Name: "remote", MountPath: RemoteDir}},
-		})
-	}
-	return pod
+	return errors.Join(
+		unix.Renameat2(unix.AT_FDCWD, n.Path(next), unix.AT_FDCWD, n.Path(folder), unix.RENAME_EXCHANGE),
+		os.RemoveAll(n.Path(next)),
+	)
 }
 
 // HoldAPIServer keeps the node's kube-apiserver from starting, from its next start on:
@@ -226,4 +160,11 @@ func (n *Node) AwaitAPIServer(ctx context.Context, check string, limit time.Dura
 		return fmt.Errorf("%s of kube-apiserver on %s: %w", check, n.Name, err)
 	}
 	return nil
+}
+
+// Audit returns the requests that the node's kube-apiserver received since a time.
+func (n *Node) Audit(since time.Time) ([]auditv1.Event, error) {
+	return controlplane.ReadAudit(n.Path("/var/log/kube-apiserver/audit.log"), "", func(e *auditv1.Event) bool {
+		return !e.RequestReceivedTimestamp.Time.Before(since)
+	})
 }

@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -22,21 +23,20 @@ import (
 	"github.com/kms-health/kms-health/test/harness/image"
 )
 
-// Images, all of them made here.
 const (
-	PauseImage     = "registry.invalid/e2e/pause:v1"
-	PluginImage    = "registry.invalid/e2e/kms-plugin:v1"
-	AggregateImage = "registry.invalid/e2e/sample-apiserver:v1"
-	apiServerImage = "registry.invalid/e2e/kube-apiserver:v1"
+	// InternalServer is the URL of the API servers' load balancer, as OpenShift's api-int: the
+	// kubelets and kube-proxies of a cluster with several nodes use it.
+	InternalServer = "https://" + balancerIP + ":6443"
+	balancerIP     = "192.168.126.1" // that of the bridge
+
+	podCIDR   = "10.128.0.0/16"
+	serviceIP = "172.30.0.1"
+	dnsIP     = "172.30.0.10"
+	maxNodes  = 9
 )
 
-const (
-	podCIDR     = "10.128.0.0/16"
-	serviceCIDR = "172.30.0.0/16"
-	serviceIP   = "172.30.0.1"
-	dnsIP       = "172.30.0.10"
-	maxNodes    = 9
-)
+// PauseImage is of a program that waits without arguments, and fails with those of a reporter.
+const PauseImage = "registry.invalid/e2e/pause:v1"
 
 const module = "github.com/kms-health/kms-health"
 
@@ -56,7 +56,7 @@ type Cluster struct {
 	dir        string
 	pki        *pki
 	bridge     *controlplane.Child // holds the network namespace of the bridge
-	balancer   net.Listener
+	balancer   *controlplane.Child
 	generation atomic.Int64
 	start      time.Time
 
@@ -93,14 +93,14 @@ func Start(ctx context.Context, options Options) (_ *Cluster, err error) {
 	if c.pki, err = newPKI(); err != nil {
 		return nil, err
 	}
-	c.say("making images")
+	c.Say("making images")
 	if err := c.makeImages(ctx); err != nil {
 		return nil, err
 	}
 	if err := c.startBridge(ctx); err != nil {
 		return nil, err
 	}
-	if c.balancer, err = c.balance(); err != nil {
+	if err := c.startBalancer(); err != nil {
 		return nil, err
 	}
 	for i := 1; i <= options.Nodes; i++ {
@@ -108,65 +108,51 @@ func Start(ctx context.Context, options Options) (_ *Cluster, err error) {
 			return nil, err
 		}
 	}
-	c.say("all nodes are Ready")
+	c.Say("all nodes are Ready")
 	return c, nil
 }
 
-func (c *Cluster) say(format string, args ...any) {
+// Say logs the progress.
+func (c *Cluster) Say(format string, args ...any) {
 	if c.options.Log != nil {
 		fmt.Fprintf(c.options.Log, "[%5.1f s] %s\n", time.Since(c.start).Seconds(), fmt.Sprintf(format, args...))
 	}
 }
 
-// makeImages makes those that every cluster needs, and the caller's.
+// makeImages makes those that every cluster needs.
 func (c *Cluster) makeImages(ctx context.Context) error {
-	programs := filepath.Join(c.dir, "programs")
-	images := filepath.Join(c.dir, "images")
-	for _, dir := range []string{programs, images, filepath.Join(c.dir, "remote")} {
-		if err := os.Mkdir(dir, 0o755); err != nil {
+	for _, dir := range []string{"images", "remote"} {
+		if err := os.Mkdir(filepath.Join(c.dir, dir), 0o755); err != nil {
 			return err
 		}
 	}
-	hold, err := BuildProgram(ctx, programs, "test/e2e/cmd/hold")
-	if err != nil {
-		return err
-	}
-	plugin, err := BuildProgram(ctx, programs, "test/kmsplugin/cmd/kms-plugin")
-	if err != nil {
-		return err
+	hold, plugin := filepath.Join(c.dir, "hold"), filepath.Join(c.dir, "kms-plugin")
+	cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-buildvcs=false", "-o", c.dir,
+		module+"/test/e2e/cmd/hold", module+"/test/kmsplugin/cmd/kms-plugin")
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("build programs of images: %w\n%s", err, out)
 	}
 	for named, i := range map[string]*image.Image{
-		PauseImage:     {Files: map[string]string{"/hold": hold}, Entrypoint: []string{"/hold"}},
-		PluginImage:    {Files: map[string]string{"/kms-plugin": plugin}, Entrypoint: []string{"/kms-plugin"}},
-		apiServerImage: {Files: map[string]string{"/hold": hold, "/kube-apiserver": c.asset("kube-apiserver")}},
-		AggregateImage: {Files: map[string]string{"/sample-apiserver": c.asset("sample-apiserver")}, Entrypoint: []string{"/sample-apiserver"}},
+		"pause":            {Files: map[string]string{"/hold": hold}, Entrypoint: []string{"/hold"}, User: "65532:65532"},
+		"kms-plugin":       {Files: map[string]string{"/kms-plugin": plugin}, Entrypoint: []string{"/kms-plugin"}},
+		"kube-apiserver":   {Files: map[string]string{"/hold": hold, "/kube-apiserver": c.asset("kube-apiserver")}},
+		"sample-apiserver": {Files: map[string]string{"/sample-apiserver": c.asset("sample-apiserver")}, Entrypoint: []string{"/sample-apiserver"}},
 	} {
-		x, err := image.NewIndex(named, i)
+		x, err := image.NewIndex("registry.invalid/e2e/"+named+":v1", i)
 		if err != nil {
 			return err
 		}
-		if err := x.WriteArchive(filepath.Join(images, fmt.Sprintf("%d.tar", c.generation.Add(1)))); err != nil {
+		if err := c.AddImage(ctx, x); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// BuildProgram builds a program of this module, statically, into dir, and returns its
-// path.
-func BuildProgram(ctx context.Context, dir, folder string) (string, error) {
-	path := filepath.Join(dir, filepath.Base(folder))
-	cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-buildvcs=false", "-o", path, module+"/"+folder)
-	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
-	if out, err := cmd.CombinedOutput(); err != nil {
-		return "", fmt.Errorf("build %s: %w\n%s", folder, err, out)
-	}
-	return path, nil
-}
-
 // AddImage makes an image known to all nodes.
 func (c *Cluster) AddImage(ctx context.Context, x *image.Index) error {
-	archive := filepath.Join(c.dir, "images", fmt.Sprintf("more-%d.tar", c.generation.Add(1)))
+	archive := filepath.Join(c.dir, "images", fmt.Sprintf("%d.tar", c.generation.Add(1)))
 	if err := x.WriteArchive(archive); err != nil {
 		return err
 	}
@@ -200,14 +186,26 @@ func (c *Cluster) startBridge(ctx context.Context) (err error) {
 
 // inSwitch runs ip in the bridge's namespace.
 func (c *Cluster) inSwitch(ctx context.Context, args ...string) error {
-	_, err := run(ctx, namespaces(c.bridge.PID()), []string{"net"}, "ip", args...)
+	_, err := run(ctx, namespaces(c.bridge.PID()), exec.Command("ip", args...), "net")
+	return err
+}
+
+// startBalancer forwards each connection to a kube-apiserver that accepts it, one after the other.
+func (c *Cluster) startBalancer() (err error) {
+	var servers []string
+	for i := 1; i <= c.options.Nodes; i++ {
+		servers = append(servers, nodeIP(i).String()+":6443")
+	}
+	cmd := exec.Command(c.asset("etcd"), "gateway", "start", "--listen-addr="+strings.TrimPrefix(InternalServer, "https://"),
+		"--endpoints="+strings.Join(servers, ","), "--retry-delay=1s")
+	c.balancer, err = namespaces(c.bridge.PID()).start("the load balancer", cmd, "net")
 	return err
 }
 
 // AddNode adds a node, whose number is free, with a kube-apiserver of the first
 // revision, and waits until both are Ready.
 func (c *Cluster) AddNode(ctx context.Context, number int) (*Node, error) {
-	n, err := c.startNode(ctx, number)
+	n, err := c.newNode(number)
 	if err != nil {
 		return nil, err
 	}
@@ -215,35 +213,21 @@ func (c *Cluster) AddNode(ctx context.Context, number int) (*Node, error) {
 	c.nodes = append(c.nodes, n)
 	revision := c.first
 	c.mu.Unlock()
-	c.say("%s has its images", n.Name)
-	if number == 1 {
-		if err := n.startEtcd(ctx); err != nil {
-			return nil, err
-		}
-	}
-	if err := n.WriteFile("/etc/kubernetes/audit-policy.yaml", []byte(auditPolicy), 0o644); err != nil {
-		return nil, err
-	}
-	if err := n.Install(revision); err != nil {
-		return nil, err
-	}
-	if err := n.startKubelet(); err != nil {
-		return nil, err
+	err = n.boot(ctx, func(ctx context.Context) error {
+		return errors.Join(n.importImages(ctx), n.writePKI(), n.Install(revision),
+			n.WriteFile("/etc/kubernetes/audit-policy.yaml", file("audit-policy.yaml", nil), 0o644))
+	})
+	if err != nil {
+		return nil, fmt.Errorf("start %s: %w", n.Name, err)
 	}
 	if err := n.AwaitAPIServer(ctx, "/readyz", 2*time.Minute); err != nil {
 		return nil, err
 	}
-	c.say("kube-apiserver of %s answers", n.Name)
+	c.Say("kube-apiserver of %s answers", n.Name)
 	if number == 1 {
-		if err := n.startControllers(); err != nil {
-			return nil, err
-		}
 		if err := c.prepare(ctx); err != nil {
 			return nil, err
 		}
-	}
-	if err := n.startNetwork(); err != nil {
-		return nil, err
 	}
 	return n, c.awaitNode(ctx, n.Name)
 }
@@ -251,12 +235,7 @@ func (c *Cluster) AddNode(ctx context.Context, number int) (*Node, error) {
 // RemoveNode removes a node without cleanup. Its Node object is left.
 func (c *Cluster) RemoveNode(n *Node) error {
 	c.mu.Lock()
-	for i := range c.nodes {
-		if c.nodes[i] == n {
-			c.nodes = append(c.nodes[:i:i], c.nodes[i+1:]...)
-			break
-		}
-	}
+	c.nodes = slices.DeleteFunc(slices.Clone(c.nodes), func(is *Node) bool { return is == n })
 	c.mu.Unlock()
 	return n.stop()
 }
@@ -272,7 +251,21 @@ func (c *Cluster) SetFirst(r Revision) {
 func (c *Cluster) Nodes() []*Node {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return append([]*Node(nil), c.nodes...)
+	return slices.Clone(c.nodes)
+}
+
+// KeepLogs copies what the programs and containers of all nodes have written into a
+// folder, one folder per node.
+func (c *Cluster) KeepLogs(dir string) error {
+	errs := []error{os.MkdirAll(dir, 0o755)}
+	for _, n := range c.Nodes() {
+		out, err := exec.Command("cp", "-a", filepath.Join(n.dir, "log"), filepath.Join(dir, n.Name)).CombinedOutput()
+		if err != nil {
+			err = fmt.Errorf("%w: %s", err, out)
+		}
+		errs = append(errs, err)
+	}
+	return errors.Join(errs...)
 }
 
 // Stop ends everything, and removes every trace but what KeepLogs has copied.
@@ -281,12 +274,7 @@ func (c *Cluster) Stop() error {
 	for _, n := range c.Nodes() {
 		errs = append(errs, n.stop())
 	}
-	if c.balancer != nil {
-		errs = append(errs, c.balancer.Close())
-	}
-	if c.bridge != nil {
-		errs = append(errs, c.bridge.Kill())
-	}
+	errs = append(errs, c.balancer.Kill(), c.bridge.Kill())
 	return errors.Join(append(errs, os.RemoveAll(c.dir))...)
 }
 
@@ -325,9 +313,4 @@ func (n *Node) RESTConfig() (*rest.Config, error) {
 	config.QPS, config.Burst = -1, 0
 	config.WarningHandlerWithContext = rest.NoWarnings{}
 	return config, nil
-}
-
-// exchange swaps two folders in one step.
-func exchange(a, b string) error {
-	return unix.Renameat2(unix.AT_FDCWD, a, unix.AT_FDCWD, b, unix.RENAME_EXCHANGE)
 }

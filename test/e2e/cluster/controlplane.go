@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/base64"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -19,17 +20,6 @@ import (
 	"github.com/kms-health/kms-health/test/harness/wait"
 )
 
-// Requests of everyone, without what they hold: the log is a proof of who asked for
-// what.
-const auditPolicy = `apiVersion: audit.k8s.io/v1
-kind: Policy
-omitStages: [RequestReceived]
-rules:
-- level: None
-  nonResourceURLs: ["/livez*", "/readyz*", "/healthz*"]
-- level: Metadata
-`
-
 func (n *Node) startEtcd(ctx context.Context) error {
 	etcd, err := n.daemon("etcd", binariesDir+"/etcd", "--name=default", "--data-dir=/var/lib/etcd",
 		"--listen-client-urls=http://0.0.0.0:2379", "--advertise-client-urls=http://"+n.IP.String()+":2379",
@@ -40,33 +30,24 @@ func (n *Node) startEtcd(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	return wait.For(ctx, 30*time.Second, "etcd", func(ctx context.Context) error {
-		if !etcd.Running() {
-			return wait.Final(fmt.Errorf("etcd ended: %w", etcd.Err()))
-		}
+	return n.awaitDaemon(ctx, etcd, func(ctx context.Context) error {
 		_, err := n.etcdRange(ctx, "/registry/health", "")
 		return err
 	})
 }
 
-func (n *Node) startControllers() error {
-	if err := n.startControllerManager(); err != nil {
-		return err
-	}
-	return n.keep("kube-scheduler", binariesDir+"/kube-scheduler",
+func (n *Node) startControllers(context.Context) error {
+	scheduler := n.keep("kube-scheduler", binariesDir+"/kube-scheduler",
 		"--kubeconfig="+pkiDir+"/kube-scheduler.kubeconfig", "--authentication-kubeconfig="+pkiDir+"/kube-scheduler.kubeconfig",
 		"--authorization-kubeconfig="+pkiDir+"/kube-scheduler.kubeconfig", "--leader-elect=false")
-}
-
-func (n *Node) startControllerManager() error {
-	return n.keep("kube-controller-manager", binariesDir+"/kube-controller-manager",
+	return errors.Join(scheduler, n.keep("kube-controller-manager", binariesDir+"/kube-controller-manager",
 		"--kubeconfig="+pkiDir+"/kube-controller-manager.kubeconfig",
 		"--authentication-kubeconfig="+pkiDir+"/kube-controller-manager.kubeconfig", "--authorization-kubeconfig="+pkiDir+"/kube-controller-manager.kubeconfig",
 		"--controllers=*,-node-ipam-controller,-cloud-node-lifecycle-controller,-service-lb-controller",
 		"--use-service-account-credentials=true", "--root-ca-file="+pkiDir+"/root-ca.crt", "--service-account-private-key-file="+pkiDir+"/sa.key",
 		"--cluster-signing-cert-file="+pkiDir+"/ca.crt", "--cluster-signing-key-file="+pkiDir+"/ca.key",
 		// It is alone, and is to be back soon after an API server.
-		"--leader-elect=false")
+		"--leader-elect=false"))
 }
 
 // KV is what etcd holds of one object: bytes, which are encrypted or not.
@@ -114,25 +95,23 @@ func (n *Node) etcdRange(ctx context.Context, from, to string) ([]KV, error) {
 // Kubectl runs kubectl in the first node, as an administrator, and returns its output.
 // stdin may be empty.
 func (c *Cluster) Kubectl(ctx context.Context, stdin string, args ...string) (string, error) {
-	n := c.Nodes()[0]
 	cmd := exec.Command(binariesDir+"/kubectl", append([]string{"--kubeconfig=" + pkiDir + "/admin.kubeconfig"}, args...)...)
-	cmd.Dir, cmd.Env = "/", []string{"HOME=/root"}
-	var stdout, stderr bytes.Buffer
-	cmd.Stdin, cmd.Stdout, cmd.Stderr = strings.NewReader(stdin), &stdout, &stderr
-	child, err := namespaces(n.PID()).start("kubectl", cmd, allNamespaces...)
-	if err != nil {
-		return "", err
+	cmd.Stdin = strings.NewReader(stdin)
+	return run(ctx, namespaces(c.Nodes()[0].PID()), cmd, allNamespaces...)
+}
+
+// ApplyFiles applies files of the host.
+func (c *Cluster) ApplyFiles(ctx context.Context, files ...string) error {
+	var all strings.Builder
+	for _, file := range files {
+		content, err := os.ReadFile(file)
+		if err != nil {
+			return err
+		}
+		all.WriteString("---\n" + string(content) + "\n")
 	}
-	select {
-	case <-child.Done():
-	case <-ctx.Done():
-		_ = child.Kill()
-	}
-	if child.Err() != nil {
-		err := fmt.Errorf("kubectl %s: %w: %s", strings.Join(args, " "), child.Err(), bytes.TrimSpace(stderr.Bytes()))
-		return stdout.String(), err
-	}
-	return stdout.String(), nil
+	_, err := c.Kubectl(ctx, all.String(), "apply", "--server-side", "-f", "-")
+	return err
 }
 
 func (c *Cluster) awaitNode(ctx context.Context, name string) error {
@@ -158,49 +137,23 @@ func (c *Cluster) prepare(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	var crds strings.Builder
-	for _, file := range slices.Concat(operators, configs) {
-		content, err := os.ReadFile(file)
-		if err != nil {
-			return err
-		}
-		crds.WriteString("---\n" + string(content) + "\n")
-	}
-	if _, err := c.Kubectl(ctx, crds.String(), "apply", "--server-side", "-f", "-"); err != nil {
+	if err := c.ApplyFiles(ctx, slices.Concat(operators, configs)...); err != nil {
 		return err
 	}
 	if _, err := c.Kubectl(ctx, "", "wait", "--for=condition=Established", "crd", "--all", "--timeout=30s"); err != nil {
 		return err
 	}
-	var objects strings.Builder
-	for _, r := range contract.Resources {
-		fmt.Fprintf(&objects, "apiVersion: v1\nkind: Namespace\nmetadata: {name: %s}\n---\n", r.APIServer.Namespace)
-		fmt.Fprintf(&objects, "apiVersion: %s/v1\nkind: %s\nmetadata: {name: cluster}\nspec: {managementState: Managed}\n---\n",
-			controlplane.OperatorGroup, r.Kind)
-	}
-	_, err = c.Kubectl(ctx, objects.String()+openShiftConfig, "apply", "--server-side", "-f", "-")
+	_, err = c.Kubectl(ctx, string(file("openshift.yaml", contract.Resources)), "apply", "--server-side", "-f", "-")
 	if err == nil {
 		_, err = c.Kubectl(ctx, "", "patch", "infrastructures.config.openshift.io", "cluster", "--subresource=status", "--type=merge",
 			"-p", infrastructureStatus)
 	}
-	c.say("OpenShift's resources are there")
+	c.Say("OpenShift's resources are there")
 	return err
 }
 
 const infrastructureStatus = `{"status": {"controlPlaneTopology": "HighlyAvailable", "infrastructureTopology": "HighlyAvailable", ` +
 	`"infrastructureName": "e2e", "apiServerURL": "", "apiServerInternalURI": "", "etcdDiscoveryDomain": "", "cpuPartitioning": "None", "platform": "None", "platformStatus": {"type": "None"}}}`
-
-const openShiftConfig = `
-apiVersion: config.openshift.io/v1
-kind: APIServer
-metadata: {name: cluster}
-spec: {}
----
-apiVersion: config.openshift.io/v1
-kind: Infrastructure
-metadata: {name: cluster}
-spec: {}
-`
 
 // EtcdWatch starts a watch of etcd's, and returns its answers, a line of JSON each.
 func (n *Node) EtcdWatch(ctx context.Context, question string) (io.ReadCloser, error) {

@@ -64,26 +64,17 @@ func (n namespaces) enter(kinds ...string) error {
 	return nil
 }
 
-// dial connects to an IP address as a process in the network namespace does.
-func (n namespaces) dial(ctx context.Context, network, address string) (net.Conn, error) {
-	return inNetwork(n, func() (net.Conn, error) { return new(net.Dialer).DialContext(ctx, network, address) })
-}
-
-// listen listens on an IP address as a process in the network namespace does.
-func (n namespaces) listen(address string) (net.Listener, error) {
-	return inNetwork(n, func() (net.Listener, error) { return net.Listen("tcp", address) })
-}
-
-// inNetwork makes a socket, which stays in the network namespace that it is made in.
-func inNetwork[T any](n namespaces, open func() (T, error)) (socket T, err error) {
+// dial connects to an IP address as a process in the network namespace does: a socket stays
+// in the namespace that it is made in.
+func (n namespaces) dial(ctx context.Context, network, address string) (conn net.Conn, err error) {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
 		runtime.LockOSThread() // for good
 		if err = n.enter("net"); err == nil {
-			socket, err = open()
+			conn, err = new(net.Dialer).DialContext(ctx, network, address)
 		}
 	}()
 	<-done
-	return socket, err
+	return conn, err
 }

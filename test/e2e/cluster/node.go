@@ -12,14 +12,12 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strconv"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
-	"sigs.k8s.io/yaml"
 
 	"github.com/kms-health/kms-health/test/harness/controlplane"
 	"github.com/kms-health/kms-health/test/harness/wait"
@@ -55,18 +53,12 @@ type Node struct {
 
 func nodeIP(index int) net.IP { return net.IPv4(192, 168, 126, byte(10+index)) }
 
-// startNode makes the namespaces, the root and the network of a node, and starts its
-// container runtime. What it runs is up to its manifests, and startKubelet.
-func (c *Cluster) startNode(ctx context.Context, index int) (_ *Node, err error) {
+// newNode is a node that is off.
+func (c *Cluster) newNode(index int) (*Node, error) {
 	n := &Node{
 		Name: fmt.Sprintf("node-%d", index), IP: nodeIP(index),
 		cluster: c, index: index, dir: filepath.Join(c.dir, fmt.Sprintf("n%d-%d", index, c.generation.Add(1))),
 	}
-	defer func() {
-		if err != nil {
-			err = fmt.Errorf("start %s: %w", n.Name, errors.Join(err, n.stop()))
-		}
-	}()
 	config, err := json.Marshal(nodeInit{
 		Name: n.Name, Dir: n.dir,
 		Binds: map[string]string{
@@ -79,32 +71,11 @@ func (c *Cluster) startNode(ctx context.Context, index int) (_ *Node, err error)
 		},
 		ReadOnly: map[string]string{binariesDir: c.options.Assets, "/opt/images": filepath.Join(c.dir, "images")},
 	})
-	if err != nil {
-		return nil, err
-	}
-	if err := os.MkdirAll(filepath.Join(n.dir, "log"), 0o755); err != nil {
-		return nil, err
-	}
 	n.config = string(config)
-	if err := n.startFirst(); err != nil {
-		return nil, err
-	}
-	if err := n.connect(ctx); err != nil {
-		return nil, err
-	}
-	if err := n.writePKI(); err != nil {
-		return nil, err
-	}
-	if err := n.startContainerd(ctx); err != nil {
-		return nil, err
-	}
-	if err := n.importImages(ctx); err != nil {
-		return nil, err
-	}
-	return n, nil
+	return n, errors.Join(err, os.MkdirAll(filepath.Join(n.dir, "log"), 0o755))
 }
 
-func (n *Node) startFirst() error {
+func (n *Node) startFirst(context.Context) error {
 	cmd := exec.Command("/proc/self/exe")
 	cmd.Args = []string{nodeInitName, n.config}
 	cmd.SysProcAttr = &syscall.SysProcAttr{
@@ -180,32 +151,30 @@ func (n *Node) RestoreNetwork(ctx context.Context) error {
 
 // Run runs a program in the node, and returns what it writes to its standard output.
 func (n *Node) Run(ctx context.Context, program string, args ...string) (string, error) {
-	return run(ctx, namespaces(n.PID()), allNamespaces, program, args...)
+	return run(ctx, namespaces(n.PID()), exec.Command(program, args...), allNamespaces...)
 }
 
-func run(ctx context.Context, where namespaces, kinds []string, program string, args ...string) (string, error) {
-	path, err := exec.LookPath(program)
-	if err != nil {
-		return "", err
-	}
-	cmd := exec.Command(path, args...)
-	cmd.Dir = "/"
+func run(ctx context.Context, where namespaces, cmd *exec.Cmd, kinds ...string) (string, error) {
+	cmd.Dir, cmd.Env = "/", environment
 	var stdout, stderr bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &stdout, &stderr
-	c, err := where.start(program, cmd, kinds...)
+	c, err := where.start(cmd.Path, cmd, kinds...)
 	if err != nil {
 		return "", err
 	}
 	select {
 	case <-c.Done():
+		err = c.Err()
 	case <-ctx.Done():
-		return "", errors.Join(fmt.Errorf("%s %s: %w", program, strings.Join(args, " "), ctx.Err()), c.Kill())
+		err = errors.Join(ctx.Err(), c.Kill())
 	}
-	if c.Err() != nil {
-		return stdout.String(), fmt.Errorf("%s %s: %w: %s", program, strings.Join(args, " "), c.Err(), bytes.TrimSpace(stderr.Bytes()))
+	if err != nil {
+		err = fmt.Errorf("%s: %w: %s", cmd, err, bytes.TrimSpace(stderr.Bytes()))
 	}
-	return stdout.String(), nil
+	return stdout.String(), err
 }
+
+var environment = []string{"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "HOME=/root"}
 
 // daemon starts a program in the node, for as long as the node runs. Its output is
 // in the node's /var/log/NAME.log.
@@ -216,8 +185,7 @@ func (n *Node) daemon(name, path string, args ...string) (*controlplane.Child, e
 	}
 	defer log.Close()
 	cmd := exec.Command(path, args...)
-	cmd.Dir = "/"
-	cmd.Env = []string{"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "HOME=/root"}
+	cmd.Dir, cmd.Env = "/", environment
 	cmd.Stdout, cmd.Stderr = log, log
 	c, err := namespaces(n.PID()).start(name, cmd, allNamespaces...)
 	if err != nil {
@@ -262,56 +230,33 @@ func (n *Node) writePKI() error {
 	return nil
 }
 
-const containerdConfig = `version = 2
-root = "/var/lib/containerd"
-state = "/run/containerd"
-disabled_plugins = ["io.containerd.snapshotter.v1.aufs", "io.containerd.snapshotter.v1.btrfs", "io.containerd.snapshotter.v1.devmapper", "io.containerd.snapshotter.v1.zfs", "io.containerd.internal.v1.opt"]
-[grpc]
-address = "/run/containerd/containerd.sock"
-[plugins."io.containerd.grpc.v1.cri"]
-sandbox_image = "%s"
-# A host may lack CAP_SYS_RESOURCE, without which a score cannot be lowered.
-restrict_oom_score_adj = true
-[plugins."io.containerd.grpc.v1.cri".cni]
-bin_dir = "/usr/lib/cni"
-conf_dir = "/etc/cni/net.d"
-`
-
-const cniConfig = `{"cniVersion": "0.4.0", "name": "pods", "plugins": [
- {"type": "bridge", "bridge": "cni0", "isGateway": true, "ipMasq": false, "hairpinMode": true,
-  "ipam": {"type": "host-local", "ranges": [[{"subnet": "10.128.%d.0/24"}]], "routes": [{"dst": "0.0.0.0/0"}]}},
- {"type": "portmap", "capabilities": {"portMappings": true}}]}
-`
-
 func (n *Node) startContainerd(ctx context.Context) error {
-	if err := n.WriteFile("/etc/containerd/config.toml", fmt.Appendf(nil, containerdConfig, PauseImage), 0o644); err != nil {
+	if err := errors.Join(
+		n.WriteFile("/etc/containerd/config.toml", file("containerd.toml", nil), 0o644),
+		// There is no upstream server: an unknown name fails at once.
+		n.WriteFile("/etc/resolv.conf", []byte("nameserver 127.0.0.1\n"), 0o644),
+		n.WriteFile("/etc/cni/net.d/10-pods.conflist", file("pods.conflist", n.index), 0o644),
+	); err != nil {
 		return err
 	}
-	// There is no upstream server: an unknown name fails at once.
-	if err := n.WriteFile("/etc/resolv.conf", []byte("nameserver 127.0.0.1\n"), 0o644); err != nil {
-		return err
-	}
-	if err := n.WriteFile("/etc/cni/net.d/10-pods.conflist", fmt.Appendf(nil, cniConfig, n.index), 0o644); err != nil {
-		return err
-	}
-	path, err := exec.LookPath("containerd")
+	daemon, err := n.daemon("containerd", "containerd", "--config=/etc/containerd/config.toml")
 	if err != nil {
 		return err
 	}
-	daemon, err := n.daemon("containerd", path, "--config=/etc/containerd/config.toml")
-	if err != nil {
-		return err
-	}
-	if err := wait.For(ctx, 20*time.Second, "containerd", func(ctx context.Context) error {
-		if !daemon.Running() {
-			return wait.Final(fmt.Errorf("containerd ended: %w", daemon.Err()))
-		}
+	return n.awaitDaemon(ctx, daemon, func(ctx context.Context) error {
 		_, err := n.ctr(ctx, "version")
 		return err
-	}); err != nil {
-		return fmt.Errorf("containerd: %w", err)
-	}
-	return nil
+	})
+}
+
+// awaitDaemon waits until a program that has started answers.
+func (n *Node) awaitDaemon(ctx context.Context, daemon *controlplane.Child, check func(context.Context) error) error {
+	return wait.For(ctx, 30*time.Second, daemon.Name, func(ctx context.Context) error {
+		if !daemon.Running() {
+			return wait.Final(fmt.Errorf("%s ended: %w", daemon.Name, daemon.Err()))
+		}
+		return check(ctx)
+	})
 }
 
 // importImages imports what the cluster has made so far.
@@ -337,41 +282,11 @@ func (n *Node) ctr(ctx context.Context, args ...string) (string, error) {
 	return n.Run(ctx, "ctr", append([]string{"--namespace=k8s.io"}, args...)...)
 }
 
-func (n *Node) startKubelet() error {
-	config, err := yaml.Marshal(map[string]any{
-		"apiVersion": "kubelet.config.k8s.io/v1beta1", "kind": "KubeletConfiguration",
-		"authentication": map[string]any{
-			"anonymous": map[string]any{"enabled": false}, "webhook": map[string]any{"enabled": false},
-			"x509": map[string]any{"clientCAFile": pkiDir + "/ca.crt"},
-		},
-		"authorization": map[string]any{"mode": "AlwaysAllow"},
-		"cgroupDriver":  "cgroupfs",
-		"cgroupsPerQOS": false,
-		"clusterDNS":    []any{dnsIP},
-		"clusterDomain": "cluster.local",
-		"configMapAndSecretChangeDetectionStrategy": "Watch",
-		// Five minutes otherwise, after a few restarts: tests make more than a few.
-		"crashLoopBackOff":              map[string]any{"maxContainerRestartPeriod": "5s"},
-		"containerLogMaxSize":           "50Mi",
-		"containerRuntimeEndpoint":      "unix:///run/containerd/containerd.sock",
-		"enforceNodeAllocatable":        []any{},
-		"failCgroupV1":                  false,
-		"failSwapOn":                    false,
-		"localStorageCapacityIsolation": false,
-		"evictionHard":                  map[string]any{"imagefs.available": "0%", "nodefs.available": "0%", "nodefs.inodesFree": "0%", "memory.available": "0%"},
-		"imageGCHighThresholdPercent":   100,
-		"nodeStatusUpdateFrequency":     "10s",
-		"resolvConf":                    "",
-		"staticPodPath":                 manifestsDir,
-		"syncFrequency":                 "5s",
-	})
-	if err != nil {
+func (n *Node) startKubelet(context.Context) error {
+	if err := n.WriteFile("/etc/kubernetes/kubelet.yaml", file("kubelet.yaml", nil), 0o644); err != nil {
 		return err
 	}
-	if err := n.WriteFile("/etc/kubernetes/kubelet.yaml", config, 0o644); err != nil {
-		return err
-	}
-	_, err = n.daemon("kubelet", binariesDir+"/kubelet", "--config=/etc/kubernetes/kubelet.yaml",
+	_, err := n.daemon("kubelet", binariesDir+"/kubelet", "--config=/etc/kubernetes/kubelet.yaml",
 		"--kubeconfig="+pkiDir+"/kubelet.kubeconfig", "--volume-plugin-dir=/var/lib/kubelet/plugins-exec", "--hostname-override="+n.Name, "--node-ip="+n.IP.String(), "--v=2")
 	return err
 }
@@ -380,7 +295,7 @@ func (n *Node) startKubelet() error {
 const restartGrace = 20 * time.Second
 
 // restart ends a daemon and starts it again.
-func (n *Node) restart(name string, start func() error) error {
+func (n *Node) restart(name string, start func(context.Context) error) error {
 	ctx, cancel := context.WithTimeout(context.Background(), restartGrace)
 	defer cancel()
 	var running *controlplane.Child
@@ -401,27 +316,23 @@ func (n *Node) restart(name string, start func() error) error {
 	if err := running.Stop(ctx, restartGrace); err != nil {
 		return err
 	}
-	return start()
+	return start(ctx)
 }
 
 // RestartKubelet restarts the kubelet, which then asks for new tokens for every pod.
 func (n *Node) RestartKubelet() error { return n.restart("kubelet", n.startKubelet) }
 
 // startNetwork starts kube-proxy, and a server for the one name that pods ask for.
-func (n *Node) startNetwork() error {
-	dnsmasq, err := exec.LookPath("dnsmasq")
-	if err != nil {
-		return err
-	}
-	err = n.keep("kube-proxy", binariesDir+"/kube-proxy", "--kubeconfig="+pkiDir+"/kube-proxy.kubeconfig",
+func (n *Node) startNetwork(ctx context.Context) error {
+	err := n.keep("kube-proxy", binariesDir+"/kube-proxy", "--kubeconfig="+pkiDir+"/kube-proxy.kubeconfig",
 		"--hostname-override="+n.Name, "--cluster-cidr="+podCIDR, "--conntrack-max-per-core=0", "--proxy-mode=iptables")
 	if err != nil {
 		return err
 	}
-	if err := n.ip(context.Background(), "address", "replace", dnsIP+"/32", "dev", "lo"); err != nil {
+	if err := n.ip(ctx, "address", "replace", dnsIP+"/32", "dev", "lo"); err != nil {
 		return err
 	}
-	_, err = n.daemon("dnsmasq", dnsmasq, "--keep-in-foreground", "--no-resolv", "--no-hosts", "--bind-interfaces",
+	_, err = n.daemon("dnsmasq", "dnsmasq", "--keep-in-foreground", "--no-resolv", "--no-hosts", "--bind-interfaces",
 		"--listen-address="+dnsIP, "--address=/kubernetes.default.svc.cluster.local/"+serviceIP, "--user=root", "--pid-file=")
 	return err
 }

@@ -3,14 +3,40 @@ package cluster
 import (
 	"context"
 	"errors"
+	"fmt"
+	"os/exec"
+	"path/filepath"
 	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/kms-health/kms-health/test/harness/wait"
 )
+
+// boot starts what a node runs, and calls before once its container runtime does. It does not
+// wait for static pods: with an unhealthy plugin its kube-apiserver is never ready.
+func (n *Node) boot(ctx context.Context, before func(context.Context) error) error {
+	steps := []func(context.Context) error{n.startFirst, n.connect, n.startContainerd, before, n.startKubelet, n.startNetwork}
+	if n.index == 1 {
+		steps = []func(context.Context) error{n.startFirst, n.connect, n.startContainerd, n.startEtcd, before, n.startKubelet, n.startControllers, n.startNetwork}
+	}
+	for _, step := range steps {
+		if err := step(ctx); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// PowerOn starts a node after a PowerCut, and returns when its programs run.
+func (n *Node) PowerOn(ctx context.Context) error {
+	return n.boot(ctx, func(context.Context) error { return nil })
+}
 
 // PowerCut ends all processes of the node at once, by SIGKILL. Its disk stays as it is at
 // that moment: /etc, /var/log, and the folders of etcd, the kubelet and containerd. Memory
 // is lost: /run, /tmp, the network, and all mounts.
 func (n *Node) PowerCut() error {
-	containers := n.containerIDs()
 	err := n.first.Load().Kill()
 	n.mu.Lock()
 	children := n.children
@@ -19,40 +45,33 @@ func (n *Node) PowerCut() error {
 	for _, c := range children {
 		<-c.Done() // the kernel has killed it
 	}
-	// The cgroups are the host's, and do not end with the node.
 	_ = n.cluster.inSwitch(context.Background(), "link", "delete", n.link())
-	return errors.Join(err, removeCgroups(containers))
+	// A cgroup is busy for a moment after its last process has ended.
+	return errors.Join(err, wait.For(context.Background(), 10*time.Second, "the end of the cgroups", func(context.Context) error {
+		return n.removeCgroups()
+	}))
 }
 
-// PowerOn starts a node after a PowerCut, and returns when its programs run. It does not
-// wait for static pods: with an unhealthy plugin its kube-apiserver is never ready.
-func (n *Node) PowerOn(ctx context.Context) error {
-	if n.PID() != 0 {
-		return errors.New(n.Name + " runs")
-	}
-	if err := n.startFirst(); err != nil {
-		return err
-	}
-	if err := n.connect(ctx); err != nil {
-		return err
-	}
-	if err := n.startContainerd(ctx); err != nil {
-		return err
-	}
-	if n.index == 1 {
-		if err := n.startEtcd(ctx); err != nil {
-			return err
+// removeCgroups removes those of the containers that containerd's disk has: they are the host's,
+// below k8s.io in each hierarchy, and do not end with the node.
+func (n *Node) removeCgroups() error {
+	containers, _ := filepath.Glob(filepath.Join(n.dir, "containerd/io.containerd.grpc.v1.cri/*/*"))
+	for _, root := range []string{"/sys/fs/cgroup/k8s.io", "/sys/fs/cgroup/*/k8s.io"} {
+		for _, container := range containers {
+			left, _ := filepath.Glob(filepath.Join(root, filepath.Base(container)))
+			for _, cgroup := range left {
+				// Folders alone: a cgroup's files cannot be removed.
+				if out, err := exec.Command("find", cgroup, "-depth", "-type", "d", "-delete").CombinedOutput(); err != nil {
+					return fmt.Errorf("%w: %s", err, out)
+				}
+			}
+		}
+		roots, _ := filepath.Glob(root)
+		for _, empty := range roots {
+			_ = unix.Rmdir(empty) // others may use it
 		}
 	}
-	if err := n.startKubelet(); err != nil {
-		return err
-	}
-	if n.index == 1 {
-		if err := n.startControllers(); err != nil {
-			return err
-		}
-	}
-	return n.startNetwork()
+	return nil
 }
 
 // restartDelay is that of a service manager.

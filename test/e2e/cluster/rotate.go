@@ -49,7 +49,7 @@ func (n *Node) trust(bundle []byte) error {
 	if err := n.WriteFile(filepath.Join(pkiDir, "root-ca.crt"), bundle, 0o600); err != nil {
 		return err
 	}
-	return n.restart("kube-controller-manager", func() error { return nil }) // it is kept running
+	return n.restart("kube-controller-manager", func(context.Context) error { return nil }) // it is kept running
 }
 
 // ServedByNext has nothing against a kube-apiserver whose certificate is of the next CA.

@@ -1,39 +1,154 @@
-// cluster keeps a real cluster with kms-health on it, for trying things by hand:
-// `make cluster-up`, `make cluster-down`.
+// cluster keeps a real cluster with kms-health on it until Ctrl-C, for trying things by
+// hand: `make cluster-up`. What it is made of: go doc ./test/e2e/cluster
 package main
 
 import (
+	"context"
 	"errors"
+	"flag"
 	"fmt"
+	"io"
+	"net"
 	"os"
-	"os/exec"
-
-	"github.com/spf13/cobra"
+	"os/signal"
+	"path/filepath"
+	"syscall"
 
 	"github.com/kms-health/kms-health/test/e2e/cluster"
+	"github.com/kms-health/kms-health/test/e2e/fixture"
+	"github.com/kms-health/kms-health/test/harness/controlplane"
 )
 
 func main() {
 	cluster.Main()
-	root := &cobra.Command{
-		Use:   "e2e-cluster",
-		Short: "A real cluster on this host, with kms-health on it",
-		Long: `Runs a real cluster on this host, as root: etcd, kubelets, containerd, and
-kube-apiserver as a static pod that is encrypted by the development KMS plugin, with
-kms-health. Its interval is 1s, and openshift-apiserver is in the mode Sidecar with a
-deployment. What it is made of: go doc ./test/e2e/cluster
-
-Everything is started from the root of the checkout, as make does it.`,
-		SilenceUsage:  true,
-		SilenceErrors: true,
-	}
-	root.AddCommand(newUp(), newHold(), newDown(), newExec(), newPlugin())
-	if err := root.Execute(); err != nil {
-		fmt.Fprintln(os.Stderr, "e2e-cluster:", err)
-		var exit *exec.ExitError
-		if errors.As(err, &exit) {
-			os.Exit(exit.ExitCode())
-		}
+	nodes := flag.Int("nodes", 1, "how many nodes, from 1 to 9")
+	bare := flag.Bool("bare", false, "leave kms-health out, to install it by the documentation")
+	flag.Parse()
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	err := run(ctx, *nodes, *bare)
+	stop()
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "error:", err)
 		os.Exit(1)
+	}
+}
+
+func run(ctx context.Context, nodes int, bare bool) (err error) {
+	dir, err := os.MkdirTemp("", "kms-health-up-")
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
+	s, err := fixture.New(ctx, fixture.Options{Assets: os.Getenv("KUBEBUILDER_ASSETS"), Dir: dir, Nodes: nodes, Log: os.Stdout})
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, s.Stop()) }()
+	if bare {
+		err = prepare(ctx, s)
+	} else {
+		err = install(ctx, s)
+	}
+	if err != nil {
+		return err
+	}
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return err
+	}
+	defer listener.Close()
+	go forward(ctx, listener, s.Nodes()[0])
+	content, err := s.Kubeconfig("https://" + listener.Addr().String())
+	if err != nil {
+		return err
+	}
+	kubeconfig := filepath.Join(dir, "kubeconfig")
+	if err := os.WriteFile(kubeconfig, content, 0o600); err != nil {
+		return err
+	}
+	invite(s, kubeconfig, bare)
+	<-ctx.Done()
+	fmt.Println("\nEnding everything.")
+	return nil
+}
+
+// install puts kms-health on the cluster, and turns KMS on.
+func install(ctx context.Context, s *fixture.Cluster) error {
+	version, err := s.Build(ctx, "dev", ".")
+	if err != nil {
+		return err
+	}
+	if err := s.Install(ctx, version, fixture.Configuration); err != nil {
+		return err
+	}
+	if err := s.AwaitOperator(ctx); err != nil {
+		return err
+	}
+	return s.TurnOn(ctx)
+}
+
+// prepare adds what the manifests need of OpenShift, and turns KMS on.
+func prepare(ctx context.Context, s *fixture.Cluster) error {
+	files, err := controlplane.MonitoringCRDs()
+	if err != nil {
+		return err
+	}
+	if err := s.ApplyFiles(ctx, files...); err != nil {
+		return err
+	}
+	if _, err := s.Kubectl(ctx, "", "create", "namespace", "openshift-config-managed"); err != nil {
+		return err
+	}
+	if err := s.ServingCertificate(ctx); err != nil {
+		return err
+	}
+	return s.Encrypt(ctx)
+}
+
+// invite lists what one can do with the cluster.
+func invite(s *fixture.Cluster, kubeconfig string, bare bool) {
+	fmt.Printf(`
+The cluster is up until Ctrl-C, with KMS on. In another terminal:
+  export KUBECONFIG=%s PATH=%s:$PATH
+  kubectl get nodes,pods -A
+A plugin becomes unhealthy, and recovers by heal; first: make bin/kms-plugin
+  bin/kms-plugin ctl --control %s unhealthy "vault is sealed"
+A shell in a node:
+`, kubeconfig, os.Getenv("KUBEBUILDER_ASSETS"), s.Nodes()[0].Path(cluster.PluginControl("1")))
+	const enter = "nsenter --all --wdns=/ --target"
+	for _, n := range s.Nodes() {
+		fmt.Printf("  %s %d    # %s\n", enter, n.PID(), n.Name)
+	}
+	if !bare {
+		fmt.Println("The state of KMS; first: make build\n  bin/kubectl-kms_health status")
+		return
+	}
+	fmt.Println("No registry is reachable from it. Bring the images to each node, then follow docs/quickstart/single-node.md\n" +
+		"with the registry registry.invalid and the tag v0:\n  make image build ARCHITECTURES=amd64 VERSION=v0")
+	for _, program := range []string{"operator", "reporter"} {
+		fmt.Printf("  %s %d ctr -n k8s.io images import - <bin/images/kms-health-%s.tar\n", enter, s.Nodes()[0].PID(), program)
+	}
+}
+
+// forward takes connections of the host to a node's kube-apiserver.
+func forward(ctx context.Context, listener net.Listener, n *cluster.Node) {
+	for {
+		from, err := listener.Accept()
+		if err != nil {
+			return
+		}
+		go func() {
+			defer from.Close()
+			to, err := n.Dial(ctx, "tcp", "127.0.0.1:6443")
+			if err != nil {
+				return
+			}
+			defer to.Close()
+			go func() {
+				_, _ = io.Copy(to, from)
+				_ = to.Close()
+			}()
+			_, _ = io.Copy(from, to)
+		}()
 	}
 }
