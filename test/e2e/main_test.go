@@ -26,9 +26,7 @@ import (
 )
 
 var (
-	soakFor  = flag.Duration("soak", 10*time.Minute, "how long the soak test takes")
-	soakSeed = flag.Uint64("seed", 1, "what the soak test's faults are drawn with")
-	logsDir  = flag.String("logs", ".logs/e2e", "where a failed test keeps its logs, from the root of the checkout")
+	logsDir = flag.String("logs", ".logs/e2e", "where a failed test keeps its logs, from the root of the checkout")
 )
 
 var (
