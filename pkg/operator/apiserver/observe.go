@@ -80,7 +80,7 @@ func (c *Controller) observe(s *Snapshot, e *entry) {
 		return
 	}
 	_, recorded := c.cluster.Roles.Get("", contract.ReporterName(s.Target.Name))
-	s.Unrecorded = c.cluster.Roles.Known() && !recorded && e.recorded.Version == "" && !s.Deleting && !s.Superseded
+	s.Unrecorded = c.cluster.Roles.Known() && !recorded && e.recorded.Version == "" && !s.Deleting && s.OtherInstallation == ""
 	if !c.observeCluster(s) || !c.observeNamespace(s, t) {
 		return
 	}

@@ -95,7 +95,7 @@ func Make(s *Snapshot) (*Plan, error) {
 	if s.Unrecorded && p.Anchor == nil {
 		p.identity()
 	}
-	if s.Resource == nil && (s.ResourceMissing || s.Problem == nil) && !s.Deleting && !s.Unmanaged && !s.Superseded {
+	if s.Resource == nil && (s.ResourceMissing || s.Problem == nil) && !s.Deleting && !s.Unmanaged && s.OtherInstallation == "" {
 		if destination := p.one(s.Destination()); destination != nil {
 			p.Apply = append(p.Apply, destination)
 		}

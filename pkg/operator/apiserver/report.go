@@ -101,9 +101,8 @@ type Published struct {
 	Status Status
 	// Off means that no reporter should report any more; Clean, that no own reporter can.
 	Off, Clean bool
-	// Superseded means that another target has the resource now, or another installation
-	// the target: nothing of it is read or written.
-	Superseded bool
+	// OtherInstallation means that one owns the target: nothing of it is read or written.
+	OtherInstallation bool
 	// Unmanaged means that no report is to be removed.
 	Unmanaged bool
 	// NamespaceMissing means that the target's namespace does not exist.
@@ -131,7 +130,7 @@ func (c *Controller) publish(s *Snapshot, e *entry, plan *Plan) {
 		p.State, p.SetsKnown = s.State, s.State.Live != nil
 	}
 	p.APIServer, p.Sources = *s.Target, e.sources
-	p.Superseded = s.Superseded
+	p.OtherInstallation = s.OtherInstallation != ""
 	p.Unmanaged = s.Config.ManagementState == v1alpha1.Unmanaged
 	p.Tool = "oc"
 	if decided && !s.OpenShift || c.OpenShift != nil && !*c.OpenShift {
@@ -176,7 +175,7 @@ func (c *Controller) report(e *entry, s *Snapshot, o *Outcome) {
 	if before == o.Status {
 		return
 	}
-	missing := s.Resource == nil || s.Superseded
+	missing := s.Resource == nil || s.OtherInstallation != ""
 	if missing && before.Reason != o.Status.Reason || o.NoCondition && before.Reason != "" &&
 		before.Reason != o.Status.Reason {
 		c.Event(e.target.Name, o.Status.Reason.EventType(), string(o.Status.Reason), o.Status.Message)

@@ -27,9 +27,8 @@ type Snapshot struct {
 	// Configured is when the configuration became active.
 	Configured time.Time
 	// InConfig means that the target is one of the configuration, as that has it; Deleting, that
-	// all its objects are to be removed; Superseded, that another target or installation reports
-	// on its operator resource now.
-	InConfig, Deleting, Superseded bool
+	// all its objects are to be removed.
+	InConfig, Deleting bool
 	// OtherInstallation is the namespace of the operator that owns it; empty: ours.
 	OtherInstallation string
 	// Unmanaged means that only what expires is renewed.

@@ -86,7 +86,7 @@ func resolve(config *v1alpha1.OperatorConfiguration, name string, was *v1alpha1.
 	s := &Snapshot{State: state}
 	s.Config, s.Namespace = config, namespace
 	if state.Installation != namespace {
-		s.OtherInstallation, s.Superseded = state.Installation, state.Installation != ""
+		s.OtherInstallation = state.Installation
 	}
 	at := slices.IndexFunc(config.APIServers, func(t v1alpha1.APIServer) bool { return t.Name == name })
 	switch {
@@ -95,9 +95,6 @@ func resolve(config *v1alpha1.OperatorConfiguration, name string, was *v1alpha1.
 		s.Deleting = config.ManagementState == v1alpha1.Removed
 	case was != nil && s.OtherInstallation == "":
 		s.Target, s.Deleting = was, true
-		s.Superseded = slices.ContainsFunc(config.APIServers, func(t v1alpha1.APIServer) bool {
-			return t.Resource == was.Resource && t.Name != name && !t.Resource.PerAPIServer()
-		})
 	default:
 		return nil
 	}

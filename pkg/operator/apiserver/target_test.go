@@ -11,7 +11,7 @@ func TestLifeOfATargetFollowsItsConfigurationAndItsRecord(t *testing.T) {
 		return v1alpha1.APIServer{Name: name, Namespace: namespace, Resource: resource}
 	}
 	const kube, oauth = v1alpha1.ResourceKubeAPIServers, v1alpha1.Resource("authentications")
-	api, moved, other := target("api", "ns", kube), target("api", "ns2", kube), target("other", "ns", kube)
+	api, moved := target("api", "ns", kube), target("api", "ns2", kube)
 	retyped := target("api", "ns", oauth)
 	health, otherHealth := target("api", "ns", v1alpha1.ResourceKMSHealths),
 		target("other", "ns", v1alpha1.ResourceKMSHealths)
@@ -21,10 +21,10 @@ func TestLifeOfATargetFollowsItsConfigurationAndItsRecord(t *testing.T) {
 		recorded     *v1alpha1.APIServer
 		installation string
 
-		exists               bool
-		namespace            string // of the target to sync
-		deleting, superseded bool
-		other                string
+		exists    bool
+		namespace string // of the target to sync
+		deleting  bool
+		other     string
 	}{
 		"new": {configured: []v1alpha1.APIServer{api}, exists: true, namespace: "ns"},
 		"as recorded": {configured: []v1alpha1.APIServer{api}, recorded: &api,
@@ -35,8 +35,6 @@ func TestLifeOfATargetFollowsItsConfigurationAndItsRecord(t *testing.T) {
 			recorded: &api, exists: true, namespace: "ns"},
 		"no longer configured":            {recorded: &api, exists: true, namespace: "ns", deleting: true},
 		"neither configured nor recorded": {},
-		"its resource has another target": {configured: []v1alpha1.APIServer{other}, recorded: &api, exists: true,
-			namespace: "ns", deleting: true, superseded: true},
 		"another target has a KMSHealth": {configured: []v1alpha1.APIServer{otherHealth}, recorded: &health,
 			exists: true, namespace: "ns", deleting: true},
 		"moved to another namespace": {configured: []v1alpha1.APIServer{moved}, recorded: &api, exists: true,
@@ -44,7 +42,7 @@ func TestLifeOfATargetFollowsItsConfigurationAndItsRecord(t *testing.T) {
 		"moved to another resource": {configured: []v1alpha1.APIServer{retyped}, recorded: &api, exists: true,
 			namespace: "ns", deleting: true},
 		"of another installation": {configured: []v1alpha1.APIServer{api}, recorded: &api,
-			installation: "elsewhere", exists: true, namespace: "ns", superseded: true, other: "elsewhere"},
+			installation: "elsewhere", exists: true, namespace: "ns", other: "elsewhere"},
 		"of another, no longer configured": {recorded: &api, installation: "elsewhere"},
 		"removed, and no longer configured": {management: v1alpha1.Removed, recorded: &api, exists: true, namespace: "ns",
 			deleting: true},
@@ -57,7 +55,7 @@ func TestLifeOfATargetFollowsItsConfigurationAndItsRecord(t *testing.T) {
 				t.Fatalf("%+v", s)
 			}
 			if c.exists && (s.Target.Name != "api" || s.Target.Namespace != c.namespace || s.Deleting != c.deleting ||
-				s.Superseded != c.superseded || s.OtherInstallation != c.other || s.State.Installation != c.installation) {
+				s.OtherInstallation != c.other || s.State.Installation != c.installation) {
 				t.Errorf("%+v", s)
 			}
 		})

@@ -240,7 +240,7 @@ func (s *syncing) judge(ctx context.Context) (v Verdict, judged bool) {
 	t := s.target
 	absent := s.absent
 	s.absent = time.Time{}
-	if t.Superseded {
+	if t.OtherInstallation {
 		return Verdict{Done: true}, true
 	}
 	outage := s.inOutage(t.Sources.Resource.Err())

@@ -225,11 +225,11 @@ func TestATargetThatIsOffIsDoneWhenNothingIsLeft(t *testing.T) {
 	})
 }
 
-func TestSupersededTargetWritesNothing(t *testing.T) {
+func TestTargetOfAnotherInstallationWritesNothing(t *testing.T) {
 	withFixture(t, func(s *fixture) {
 		s.report("a", "b", "z")
 		s.show()
-		s.set(withKeys("2").but(func(t *apiserver.Published) { t.Superseded = true }))
+		s.set(withKeys("2").but(func(t *apiserver.Published) { t.OtherInstallation = true }))
 		s.until(time.Hour)
 		s.wantWrites(0, "another has the resource")
 		if v, judged := s.Verdict("api"); !judged || !v.Done {
