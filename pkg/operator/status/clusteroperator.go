@@ -77,7 +77,7 @@ func (c *ClusterOperator) Wake() { c.queue.AddAfter(object.Name, settleOperator)
 func (c *ClusterOperator) Run(ctx context.Context) {
 	var running sync.WaitGroup
 	defer running.Wait()
-	c.follow = sync.OnceFunc(func() { running.Go(func() { c.source.Run(ctx) }) })
+	c.follow = func() { running.Go(func() { c.source.Run(ctx) }) }
 	c.Wake()
 	c.queue.Work(ctx, 1, func(ctx context.Context, name string) time.Duration {
 		again, err := c.sync(ctx)
@@ -110,7 +110,11 @@ func (c *ClusterOperator) sync(ctx context.Context) (again time.Duration, err er
 	if !ready {
 		return readyCheck, nil
 	}
-	c.follow()
+	if follow := c.follow; follow != nil { // the source wakes once it is known
+		c.follow = nil
+		follow()
+		return resyncOperator, nil
+	}
 	current, exists := c.source.Get("", object.Name)
 	if !exists {
 		return resyncOperator, nil
