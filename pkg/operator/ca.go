@@ -32,6 +32,7 @@ const (
 	// caLeft is how long before its end a CA is reported. The alert has the same time.
 	caLeft     = 30 * 24 * time.Hour
 	caInterval = 10 * time.Second // between two looks, each bounded by the same
+	caRecheck  = time.Hour        // between two connections while nothing changes
 )
 
 // ownCA keeps the CA in the pod template of the operator's own Deployment current, from which
@@ -39,22 +40,47 @@ const (
 // does not verify the API server is never written, since the next pod could not connect.
 type ownCA struct {
 	apiserver.Options
-	changed  func()                  // wakes the ClusterOperator
-	expiry   func() prometheus.Gauge // registered when its value is known
-	reported atomic.Pointer[string]
+	changed            func() // wakes the ClusterOperator
+	cluster, annotated *source.Source[string]
+	expiry             func() prometheus.Gauge // registered when its value is known
+	reported           atomic.Pointer[string]
+
+	// checked are the CAs that were last verified and when, ends is when they end.
+	checked   []*x509.Certificate
+	checkedAt time.Time
+	ends      time.Time
 }
 
 func newOwnCA(o apiserver.Options, changed func()) *ownCA {
+	follow := func(resource schema.GroupVersionResource, name string, fields ...string) *source.Source[string] {
+		return source.New(o.Client, nil, source.Selection{Resource: resource, Namespace: o.Namespace, Name: name},
+			func(u *unstructured.Unstructured) string {
+				value, _, _ := unstructured.NestedString(u.Object, fields...)
+				return value
+			})
+	}
 	return &ownCA{Options: o, changed: changed,
+		cluster: follow(source.ConfigMaps, rootCA, "data", "ca.crt"),
+		annotated: follow(source.Deployments, contract.OperatorName,
+			"spec", "template", "metadata", "annotations", contract.CAAnnotation),
 		expiry: sync.OnceValue(func() prometheus.Gauge { return registered(o.Registry, contract.MetricCAExpiry) })}
 }
 
 // problem is why the CA is not current, or that it ends soon; empty: neither.
 func (c *ownCA) problem() string { return *cmp.Or(c.reported.Load(), new("")) }
 
-func (c *ownCA) run(ctx context.Context) { wait.UntilWithContext(ctx, c.sync, caInterval) }
+func (c *ownCA) run(ctx context.Context) {
+	var running sync.WaitGroup
+	defer running.Wait()
+	running.Go(func() { c.cluster.Run(ctx) })
+	running.Go(func() { c.annotated.Run(ctx) })
+	wait.UntilWithContext(ctx, c.sync, caInterval)
+}
 
 func (c *ownCA) sync(ctx context.Context) {
+	if c.cluster.Err() == nil && !c.cluster.Known() || c.annotated.Err() == nil && !c.annotated.Known() {
+		return // in a moment
+	}
 	limited, cancel := context.WithTimeout(ctx, caInterval)
 	defer cancel()
 	why := ""
@@ -79,11 +105,11 @@ func (c *ownCA) sync(ctx context.Context) {
 
 // keep writes the CA that the Deployment should have, if it is another, and returns when that ends.
 func (c *ownCA) keep(ctx context.Context) (end time.Time, err error) {
-	bundle, err1 := c.read(ctx, source.ConfigMaps, rootCA, "data", "ca.crt")
-	annotation, err2 := c.read(ctx, source.Deployments, contract.OperatorName,
-		"spec", "template", "metadata", "annotations", contract.CAAnnotation)
-	if err := errors.Join(err1, err2); err != nil {
-		return end, err
+	bundle, exists := c.cluster.Get(c.Namespace, rootCA)
+	annotation, installed := c.annotated.Get(c.Namespace, contract.OperatorName)
+	if !exists || !installed {
+		missing := fmt.Errorf("there is no ConfigMap %s or no Deployment %s", rootCA, contract.OperatorName)
+		return end, cmp.Or(c.cluster.Err(), c.annotated.Err(), missing)
 	}
 	current, err := certutil.ParseCertsPEM([]byte(bundle))
 	if err != nil {
@@ -91,7 +117,12 @@ func (c *ownCA) keep(ctx context.Context) (end time.Time, err error) {
 	}
 	before, _ := certutil.ParseCertsPEM([]byte(annotation)) // not set, or invalid: it is replaced
 	wanted := unended(c.Now(), current, before)
-	end, err = c.end(ctx, wanted)
+	same := subset(wanted, c.checked) && subset(c.checked, wanted) && c.Now().Sub(c.checkedAt) < caRecheck
+	if end = c.ends; !same || end.IsZero() {
+		if end, err = c.end(ctx, wanted); err == nil {
+			c.checked, c.checkedAt, c.ends = wanted, c.Now(), end
+		}
+	}
 	if err != nil || subset(wanted, before) && subset(before, wanted) {
 		return end, err
 	}
@@ -112,21 +143,6 @@ func (c *ownCA) keep(ctx context.Context) (end time.Time, err error) {
 	_, err = c.Client.Resource(source.Deployments).Namespace(c.Namespace).Apply(ctx, contract.OperatorName, deployment,
 		metav1.ApplyOptions{FieldManager: contract.CAManager, Force: true})
 	return end, err
-}
-
-// read returns a field of an object, which the operator may list.
-func (c *ownCA) read(ctx context.Context, resource schema.GroupVersionResource, name string, fields ...string) (
-	string, error) {
-	list, err := c.Client.Resource(resource).Namespace(c.Namespace).List(ctx,
-		metav1.ListOptions{FieldSelector: "metadata.name=" + name})
-	if err != nil {
-		return "", err
-	}
-	if len(list.Items) == 0 {
-		return "", fmt.Errorf("%s %s does not exist", resource.Resource, name)
-	}
-	value, _, _ := unstructured.NestedString(list.Items[0].Object, fields...)
-	return value, nil
 }
 
 // unended are the certificates that have not ended, each once.
