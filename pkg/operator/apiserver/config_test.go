@@ -16,8 +16,8 @@ import (
 	"github.com/kms-health/kms-health/pkg/operatorcr"
 )
 
-func configSource(source v1alpha1.ConfigSource) func(*Snapshot) {
-	return func(s *Snapshot) { s.Target.ConfigSource = source }
+func configSource(source v1alpha1.ConfigSource) func(*Observed) {
+	return func(s *Observed) { s.Target.ConfigSource = source }
 }
 
 // A pod that mounts an encrypted ConfigMap does not start in the outage that it is to report.
@@ -39,7 +39,7 @@ func TestMountedConfigMapThatKMSEncryptsIsAProblem(t *testing.T) {
 		if c.delivery == v1alpha1.ModeDaemonSet {
 			pod = apiPod("a", "1", onHost)
 		}
-		plan := planOf(t, fixture(t, c.delivery, pods(pod), configSource(c.source), func(s *Snapshot) {
+		plan := planOf(t, fixture(t, c.delivery, pods(pod), configSource(c.source), func(s *Observed) {
 			if s.Deployment = deployment(1); c.encrypted {
 				s.Encrypted = []schema.GroupResource{encryption.ConfigMaps}
 			}
@@ -53,7 +53,7 @@ func TestMountedConfigMapThatKMSEncryptsIsAProblem(t *testing.T) {
 
 // Everything else goes on: until the plugin fails, reports can be written.
 func TestReportsThatNeedThePluginAreReportedBeforehand(t *testing.T) {
-	plan := planOf(t, fixture(t, v1alpha1.ModeCompanionPod, pods(apiPod("a", "1")), func(s *Snapshot) {
+	plan := planOf(t, fixture(t, v1alpha1.ModeCompanionPod, pods(apiPod("a", "1")), func(s *Observed) {
 		s.Encrypted = []schema.GroupResource{s.ReportsTo().GVR().GroupResource()}
 	}))
 	if plan.Status.Reason != contract.ReportsEncrypted || len(plan.Workloads) != 1 {
@@ -62,7 +62,7 @@ func TestReportsThatNeedThePluginAreReportedBeforehand(t *testing.T) {
 }
 
 func TestEveryPluginSetHasItsConfigMap(t *testing.T) {
-	two := func(s *Snapshot) {
+	two := func(s *Observed) {
 		s.Encryption.Revisions = map[string][]v1alpha1.Plugin{"7": set(2, 1).Plugins}
 		s.Pods = append(s.Pods, apiPod("b", "2", revision("7")))
 	}
@@ -103,7 +103,7 @@ func TestEveryPluginSetHasItsConfigMap(t *testing.T) {
 // Agents that wait for their replacement, and companions that agents replace, get a changed interval.
 func TestEarlierReportersGetChangesLive(t *testing.T) {
 	on := pods(apiPod("a", "1", onHost))
-	agent := func(s *Snapshot) {
+	agent := func(s *Observed) {
 		pod := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "v1", "kind": "Pod", "spec": map[string]any{
 			"nodeName": "a", "volumes": []any{map[string]any{"name": objects.ConfigVolume,
 				"configMap": map[string]any{"name": configMapOf(1)}}},
@@ -115,15 +115,15 @@ func TestEarlierReportersGetChangesLive(t *testing.T) {
 	}
 	for name, c := range map[string]struct {
 		was    v1alpha1.Mode
-		change func(*Snapshot)
+		change func(*Observed)
 		mounts string
 	}{
 		"agents with another socket":      {v1alpha1.ModeDaemonSet, agent, configMapOf(1)},
-		"companions before the DaemonSet": {v1alpha1.ModeCompanionPod, func(*Snapshot) {}, companionConfigMapOf(1)},
+		"companions before the DaemonSet": {v1alpha1.ModeCompanionPod, func(*Observed) {}, companionConfigMapOf(1)},
 	} {
 		first := planOf(t, fixture(t, c.was, on, configSource(v1alpha1.ConfigSourceConfigMap)))
 		files := appliedFiles(planOf(t, fixture(t, v1alpha1.ModeDaemonSet, on, delivered(t, first), c.change,
-			configSource(v1alpha1.ConfigSourceConfigMap), func(s *Snapshot) {
+			configSource(v1alpha1.ConfigSourceConfigMap), func(s *Observed) {
 				s.Encryption.Live = set(2, 1)
 				s.Config.Probe.Interval.Duration = 17 * time.Second
 			})))
@@ -137,7 +137,7 @@ func TestEarlierReportersGetChangesLive(t *testing.T) {
 }
 
 // appliedFiles are the reporters' files that a plan applies, by the name of the ConfigMap.
-func appliedFiles(plan *Plan) map[string]string {
+func appliedFiles(plan *Desired) map[string]string {
 	files := map[string]string{}
 	for _, o := range plan.Apply {
 		if o.GetKind() == "ConfigMap" {
@@ -148,8 +148,8 @@ func appliedFiles(plan *Plan) map[string]string {
 }
 
 // reportedBy gives nodes a report of an earlier reporter at a time.
-func reportedBy(at time.Time, nodes ...string) func(*Snapshot) {
-	return func(s *Snapshot) {
+func reportedBy(at time.Time, nodes ...string) func(*Observed) {
+	return func(s *Observed) {
 		s.Resource = &operatorcr.Status{}
 		for _, node := range nodes {
 			s.Resource.Reports = append(s.Resource.Reports, reportOf(node, "before", at))
@@ -169,7 +169,7 @@ func TestCompanionStaysUntilItsSuccessorReports(t *testing.T) {
 		t.Fatalf("creates %s, deletes %s; %+v", names(created), names(plan.Delete), plan.Status)
 	}
 	s.Now = s.Now.Add(time.Minute)
-	delivered(t, &Plan{Workloads: plan.Workloads, Apply: plan.Apply, State: plan.State})(s)
+	delivered(t, &Desired{Workloads: plan.Workloads, Apply: plan.Apply, State: plan.State})(s)
 	if plan := planOf(t, s); len(plan.Delete) > 0 || plan.Requeue.IsZero() {
 		t.Fatalf("%s is deleted before the new one has reported", names(plan.Delete))
 	}

@@ -157,7 +157,7 @@ func (c *Controller) sync(ctx context.Context, name string) (again time.Duration
 	if s.Problem != nil && leaves && s.State.Namespace == "" && c.cluster.Roles.Known() {
 		return c.forgetUnrecorded(e)
 	}
-	plan, err := Make(s)
+	plan, err := Plan(s)
 	c.publish(s, e, plan)
 	if err != nil {
 		return c.finish(ctx, e, s, &Outcome{Status: Status{contract.RequestFailed, err.Error()}, Err: err})
@@ -165,7 +165,7 @@ func (c *Controller) sync(ctx context.Context, name string) (again time.Duration
 	if left := c.retry.Left(name); left > 0 {
 		return left
 	}
-	outcome := c.execute(ctx, s, plan)
+	outcome := c.reconcile(ctx, s, plan)
 	if !c.cluster.Roles.Known() { // by which nothing is recorded
 		outcome.NoCondition = !apierrors.IsForbidden(c.cluster.Roles.Err())
 	}
@@ -183,7 +183,7 @@ func (c *Controller) sync(ctx context.Context, name string) (again time.Duration
 }
 
 // finish reports an outcome, and decides when to sync again.
-func (c *Controller) finish(ctx context.Context, e *entry, s *Snapshot, o *Outcome) (again time.Duration) {
+func (c *Controller) finish(ctx context.Context, e *entry, s *Observed, o *Outcome) (again time.Duration) {
 	name := e.target.Name
 	away := c.unanswered(ctx, o.Err)
 	if ctx.Err() != nil {

@@ -117,7 +117,7 @@ func (p *planner) keepSubjects(identity []*unstructured.Unstructured) {
 func (p *planner) inTarget() bool {
 	_, unlisted := p.Unlisted["ConfigMap"]
 	_, unlistedAccounts := p.Unlisted["ServiceAccount"]
-	return p.Snapshot.State.InTarget && (unlisted || unlistedAccounts || p.state.Token ||
+	return p.Observed.State.InTarget && (unlisted || unlistedAccounts || p.state.Token ||
 		slices.ContainsFunc(p.Own, func(o *unstructured.Unstructured) bool {
 			return o.GetNamespace() == p.Target.Namespace && (o.GetKind() == "ConfigMap" || o.GetKind() == "ServiceAccount")
 		}))

@@ -65,8 +65,8 @@ func notFound(clienttesting.Action) (bool, runtime.Object, error) {
 	return true, nil, apierrors.NewNotFound(schema.GroupResource{Resource: "deployments"}, "apiserver")
 }
 
-// eventsOf are the reasons of the Events of a plan that is executed three times.
-func eventsOf(t *testing.T, plan Plan, secrets []runtime.Object, patch clienttesting.ReactionFunc,
+// eventsOf are the reasons of the Events of a plan that is reconciled three times.
+func eventsOf(t *testing.T, plan Desired, secrets []runtime.Object, patch clienttesting.ReactionFunc,
 	own ...*unstructured.Unstructured) (events []string) {
 	t.Helper()
 	client := dynamicfake.NewSimpleDynamicClient(runtime.NewScheme(), own[1])
@@ -79,12 +79,12 @@ func eventsOf(t *testing.T, plan Plan, secrets []runtime.Object, patch clienttes
 	e.applier, e.Now = newApplier(client), clock.Now
 	e.Credentials = credentials.New(kubernetesfake.NewClientset(secrets...), clock.Now)
 	e.Event = func(_, _, reason, _ string) { events = append(events, reason) }
-	s := &Snapshot{Own: own, Deployment: deployment(1), Injected: true}
+	s := &Observed{Own: own, Deployment: deployment(1), Injected: true}
 	s.Target, s.Deployment.ResourceVersion = &v1alpha1.APIServer{Name: "api", Namespace: "ns",
 		PodSelector: map[string]string{"app": "api"}}, "1"
 	plan.State.Namespace = "ns"
 	for range 3 {
-		if o := e.execute(context.Background(), s, &plan); o.Err != nil {
+		if o := e.reconcile(context.Background(), s, &plan); o.Err != nil {
 			t.Fatal(o.Err)
 		}
 		clock.Step(2 * time.Second)
@@ -99,23 +99,23 @@ func TestEventIsEmittedOnceForEachChange(t *testing.T) {
 	role.Object["rules"] = []any{"changed"}
 	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: objects.TokenName("api"), Namespace: "ns"}}
 	for name, c := range map[string]struct {
-		plan    Plan
+		plan    Desired
 		secrets []runtime.Object
 		patch   clienttesting.ReactionFunc
 		want    []string
 	}{
-		"a Secret is deleted": {plan: Plan{DeleteToken: true}, secrets: []runtime.Object{secret},
+		"a Secret is deleted": {plan: Desired{DeleteToken: true}, secrets: []runtime.Object{secret},
 			want: []string{"Deleted"}},
-		"a Secret that does not exist":  {plan: Plan{DeleteToken: true}},
-		"the reporter is removed":       {plan: Plan{Eject: true}, want: []string{"Ejected"}},
-		"the Deployment does not exist": {plan: Plan{Eject: true}, patch: notFound},
-		"the reporter was removed before": {plan: Plan{Eject: true},
+		"a Secret that does not exist":  {plan: Desired{DeleteToken: true}},
+		"the reporter is removed":       {plan: Desired{Eject: true}, want: []string{"Ejected"}},
+		"the Deployment does not exist": {plan: Desired{Eject: true}, patch: notFound},
+		"the reporter was removed before": {plan: Desired{Eject: true},
 			patch: func(a clienttesting.Action) (bool, runtime.Object, error) {
 				return true, live("apps/v1", "Deployment"), nil
 			}},
-		"an object is applied": {plan: Plan{Apply: []*unstructured.Unstructured{desired(configMap)}},
+		"an object is applied": {plan: Desired{Apply: []*unstructured.Unstructured{desired(configMap)}},
 			want: []string{"Applied"}},
-		"the rules of the ClusterRole changed": {plan: Plan{Anchor: desired(role)}, want: []string{"Applied"}},
+		"the rules of the ClusterRole changed": {plan: Desired{Anchor: desired(role)}, want: []string{"Applied"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			events := eventsOf(t, c.plan, c.secrets, c.patch, configMap, pod, role)

@@ -20,7 +20,7 @@ import (
 )
 
 // fixture is a snapshot of a target with all sources known and no objects.
-func fixture(t testing.TB, delivery v1alpha1.Mode, more ...func(*Snapshot)) *Snapshot {
+func fixture(t testing.TB, delivery v1alpha1.Mode, more ...func(*Observed)) *Observed {
 	t.Helper()
 	config, err := v1alpha1.DecodeOperator([]byte(`apiVersion: kmshealth.openshift.io/v1alpha1
 kind: OperatorConfiguration
@@ -34,7 +34,7 @@ apiServers:
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := &Snapshot{
+	s := &Observed{
 		Now: time.Unix(1e9, 0), KubeletRoot: objects.KubeletRoot,
 		Pods: []*corev1.Pod{}, Encryption: &Encryption{Live: set(1)},
 	}
@@ -48,7 +48,7 @@ apiServers:
 }
 
 // inDeployment means that the operator adds the reporter's container to a Deployment.
-func inDeployment(s *Snapshot) { s.Target.Deployment = "apiserver" }
+func inDeployment(s *Observed) { s.Target.Deployment = "apiserver" }
 
 // set is a plugin set: the first writes.
 func set(ids ...int) encryption.Config {
@@ -99,12 +99,12 @@ func revision(r string) func(*corev1.Pod) {
 	return func(p *corev1.Pod) { p.Labels["revision"] = r }
 }
 
-func pods(all ...*corev1.Pod) func(*Snapshot) { return func(s *Snapshot) { s.Pods = all } }
+func pods(all ...*corev1.Pod) func(*Observed) { return func(s *Observed) { s.Pods = all } }
 
 // delivered adds the objects of a plan to a snapshot, with running pods.
-func delivered(t *testing.T, plan *Plan) func(*Snapshot) {
+func delivered(t *testing.T, plan *Desired) func(*Observed) {
 	t.Helper()
-	return func(s *Snapshot) {
+	return func(s *Observed) {
 		objects := slices.Concat(plan.Apply, plan.Workloads, plan.Copied)
 		if plan.Anchor != nil {
 			objects = append(objects, plan.Anchor)
@@ -130,9 +130,9 @@ func companionConfigMapOf(ids ...int) string {
 	return objects.CompanionConfigMapName("api", set(ids...).Plugins)
 }
 
-func planOf(t testing.TB, s *Snapshot) *Plan {
+func planOf(t testing.TB, s *Observed) *Desired {
 	t.Helper()
-	p, err := Make(s)
+	p, err := Plan(s)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -10,7 +10,7 @@ import (
 )
 
 // hostFolders are the host folders of the DaemonSet that a plan makes, by mount path.
-func hostFolders(t *testing.T, plan *Plan) map[string]string {
+func hostFolders(t *testing.T, plan *Desired) map[string]string {
 	t.Helper()
 	for _, o := range plan.Workloads {
 		if o.GetKind() != "DaemonSet" {

@@ -36,7 +36,7 @@ type readable interface {
 // reads reports whether a source is known, and adds why it cannot be read, unless that may change
 // in a moment. While a read of what is known fails for another reason than a denial, the last
 // known state is used.
-func (c *Controller) reads(s *Snapshot, what string, from readable) (known bool) {
+func (c *Controller) reads(s *Observed, what string, from readable) (known bool) {
 	err, left := from.Err(), Starting-from.FailedFor()
 	switch denied := Denied(err); {
 	case err == nil, !denied && from.Known():
@@ -49,9 +49,9 @@ func (c *Controller) reads(s *Snapshot, what string, from readable) (known bool)
 	return from.Known()
 }
 
-// needs reports whether all sources are known. Else nothing can be decided: the Snapshot gets
+// needs reports whether all sources are known. Else nothing can be decided: s gets
 // that as its Problem, without a message where it is transient.
-func (c *Controller) needs(s *Snapshot, sources map[string]readable) (known bool) {
+func (c *Controller) needs(s *Observed, sources map[string]readable) (known bool) {
 	known = true
 	for _, what := range slices.Sorted(maps.Keys(sources)) {
 		known = c.reads(s, what, sources[what]) && known
@@ -66,8 +66,8 @@ func (c *Controller) needs(s *Snapshot, sources map[string]readable) (known bool
 	return known
 }
 
-// observe completes the Snapshot of a target.
-func (c *Controller) observe(s *Snapshot, e *entry) {
+// observe completes what is observed of a target.
+func (c *Controller) observe(s *Observed, e *entry) {
 	c.follow(s, e)
 	config, t := c.config.Load(), e.sources
 	s.Now, s.Configured, s.KubeletRoot = c.Now(), config.since, c.KubeletRoot
@@ -112,7 +112,7 @@ func (c *Controller) observe(s *Snapshot, e *entry) {
 
 // observeNamespace adds whether the target's namespace exists, and reports whether that, and what
 // else is always needed, is known.
-func (c *Controller) observeNamespace(s *Snapshot, t *source.Target) (known bool) {
+func (c *Controller) observeNamespace(s *Observed, t *source.Target) (known bool) {
 	namespace := "namespace " + s.Target.Namespace
 	needed := map[string]readable{s.ReportsTo().String(): t.Resource, namespace: t.Namespace}
 	read := t.Namespace.Known() // asked first: what is read before is not known to be missing
@@ -130,7 +130,7 @@ func (c *Controller) observeNamespace(s *Snapshot, t *source.Target) (known bool
 }
 
 // follow starts and ends the sources that a target does not always have.
-func (c *Controller) follow(s *Snapshot, e *entry) {
+func (c *Controller) follow(s *Observed, e *entry) {
 	t, state := s.Target, &s.State
 	recorded := state.Namespace != ""
 	e.sources.Follow(source.Needs{
@@ -142,7 +142,7 @@ func (c *Controller) follow(s *Snapshot, e *entry) {
 }
 
 // deploymentName is that of the Deployment to patch, or patched earlier.
-func (s *Snapshot) deploymentName() string {
+func (s *Observed) deploymentName() string {
 	if s.State.Injected != nil {
 		return s.State.Injected.Deployment
 	}
@@ -150,7 +150,7 @@ func (s *Snapshot) deploymentName() string {
 }
 
 // observeCluster adds what is the same for all targets, and reports whether it is known.
-func (c *Controller) observeCluster(s *Snapshot) (known bool) {
+func (c *Controller) observeCluster(s *Observed) (known bool) {
 	cluster := c.cluster
 	needed := map[string]readable{
 		"clusterroles": cluster.Roles, "clusterrolebindings": cluster.Bindings,
@@ -190,7 +190,7 @@ func (c *Controller) readCA() (ca []byte, problem string) {
 
 // observeOwn adds what exists of ours. A namespace that does not exist has no objects, and no
 // rights to list them.
-func (c *Controller) observeOwn(s *Snapshot, t *source.Target) {
+func (c *Controller) observeOwn(s *Observed, t *source.Target) {
 	s.Unlisted = map[string]string{}
 	add := func(kind string, from *source.Source[*unstructured.Unstructured]) {
 		if from == nil {
@@ -240,8 +240,8 @@ func (c *Controller) clusterServer() string {
 // kubeAPIServer is the name of the API server that stores ConfigMaps and operator resources.
 var kubeAPIServer = contract.ResourceOf(contract.KubeAPIServers).APIServer.Name
 
-// shareEncrypted records what an API server's encryption configs encrypt with KMS, for the
-// Snapshots of all.
+// shareEncrypted records what an API server's encryption configs encrypt with KMS, for all
+// targets.
 func (c *Controller) shareEncrypted(e *entry, encrypted []schema.GroupResource) {
 	c.mu.Lock()
 	changed := !slices.Equal(e.encrypted, encrypted)

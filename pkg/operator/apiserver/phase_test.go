@@ -21,8 +21,8 @@ func ownObject(kind string) *unstructured.Unstructured {
 	return o
 }
 
-func own(kinds ...string) func(*Snapshot) {
-	return func(s *Snapshot) {
+func own(kinds ...string) func(*Observed) {
+	return func(s *Observed) {
 		for _, kind := range kinds {
 			s.Own = append(s.Own, ownObject(kind))
 		}
@@ -30,18 +30,18 @@ func own(kinds ...string) func(*Snapshot) {
 }
 
 // delivers reports whether a plan has reporters.
-func delivers(plan *Plan) bool { return len(plan.Workloads) > 0 || plan.Token || plan.Inject != nil }
+func delivers(plan *Desired) bool { return len(plan.Workloads) > 0 || plan.Token || plan.Inject != nil }
 
 func TestPlanFollowsFromWhatIsObserved(t *testing.T) {
-	type change = func(*Snapshot)
+	type change = func(*Observed)
 	onePod := pods(apiPod("a", "1"))
-	off := func(s *Snapshot) { s.Encryption.Live = set() }
-	deleting := func(s *Snapshot) { s.Deleting = true }
-	unmanaged := func(s *Snapshot) { s.Unmanaged = true }
-	noPolicy := func(s *Snapshot) { s.PolicyProblem = "none" }
-	noCA := func(s *Snapshot) { s.CAProblem = "no such file" }
-	auto := func(s *Snapshot) { s.Target.Mode = v1alpha1.ModeAuto }
-	withCA := func(s *Snapshot) { s.CA = []byte("ca") }
+	off := func(s *Observed) { s.Encryption.Live = set() }
+	deleting := func(s *Observed) { s.Deleting = true }
+	unmanaged := func(s *Observed) { s.Unmanaged = true }
+	noPolicy := func(s *Observed) { s.PolicyProblem = "none" }
+	noCA := func(s *Observed) { s.CAProblem = "no such file" }
+	auto := func(s *Observed) { s.Target.Mode = v1alpha1.ModeAuto }
+	withCA := func(s *Observed) { s.CA = []byte("ca") }
 	for name, c := range map[string]struct {
 		change   []change
 		delivers bool
@@ -53,23 +53,23 @@ func TestPlanFollowsFromWhatIsObserved(t *testing.T) {
 		"being removed, unmanaged":  {[]change{onePod, deleting, unmanaged}, false, contract.Unmanaged, false},
 		"unmanaged":                 {[]change{onePod, unmanaged}, false, contract.Unmanaged, false},
 		"unmanaged, and KMS is off": {[]change{onePod, off, unmanaged}, false, contract.Unmanaged, false},
-		"pods are not known": {[]change{func(s *Snapshot) { s.Pods = nil }}, false,
+		"pods are not known": {[]change{func(s *Observed) { s.Pods = nil }}, false,
 			contract.Progressing, false},
 		"KMS is off":                             {[]change{onePod, off}, false, contract.Off, true},
 		"KMS is off, and no policy is installed": {[]change{onePod, off, noPolicy}, false, contract.Off, true},
 		"no policy":                              {[]change{onePod, noPolicy}, false, contract.PolicyMissing, false},
 		"the CA was never read":                  {[]change{onePod, noCA}, false, contract.CAUnreadable, false},
 		"no pod shows where the sockets are":     {[]change{auto}, false, contract.NoPods, false},
-		"the plugins of all pods are being read": {[]change{pods(apiPod("a", "1", revision("5"))), auto, func(s *Snapshot) {
+		"the plugins of all pods are being read": {[]change{pods(apiPod("a", "1", revision("5"))), auto, func(s *Observed) {
 			s.Encryption.Pending = map[string]bool{"5": true}
 		}}, false, contract.Progressing, false},
 		// A problem of something active changes nothing.
 		"the policy was removed later": {[]change{onePod, own("ClusterRoleBinding"), noPolicy}, true,
 			contract.PolicyMissing, false},
 		"the CA cannot be read any more": {[]change{onePod, withCA, noCA}, true, contract.CAUnreadable, false},
-		"the TLS profile is invalid": {[]change{onePod, func(s *Snapshot) { s.TLSProblem = "no such cipher" }},
+		"the TLS profile is invalid": {[]change{onePod, func(s *Observed) { s.TLSProblem = "no such cipher" }},
 			true, contract.TLSProfileInvalid, false},
-		"a source is refused": {[]change{onePod, func(s *Snapshot) {
+		"a source is refused": {[]change{onePod, func(s *Observed) {
 			s.SourceProblems = []Status{{contract.SourceUnreadable, "pods: forbidden"}}
 		}}, true, contract.SourceUnreadable, false},
 	} {
@@ -82,8 +82,8 @@ func TestPlanFollowsFromWhatIsObserved(t *testing.T) {
 }
 
 // in puts objects of a kind into a namespace.
-func in(namespace string, change func(*Snapshot)) func(*Snapshot) {
-	return func(s *Snapshot) {
+func in(namespace string, change func(*Observed)) func(*Observed) {
+	return func(s *Observed) {
 		before := len(s.Own)
 		change(s)
 		for _, o := range s.Own[before:] {
@@ -93,23 +93,23 @@ func in(namespace string, change func(*Snapshot)) func(*Snapshot) {
 }
 
 // without means that objects of a kind cannot be listed, or (empty) not yet.
-func without(kind, why string) func(*Snapshot) {
-	return func(s *Snapshot) { s.Unlisted = map[string]string{kind: why} }
+func without(kind, why string) func(*Observed) {
+	return func(s *Observed) { s.Unlisted = map[string]string{kind: why} }
 }
 
 // injectedBefore means that the Deployment is seen as it was before its injection.
-func injectedBefore(uid string) func(*Snapshot) {
-	return func(s *Snapshot) {
+func injectedBefore(uid string) func(*Observed) {
+	return func(s *Observed) {
 		s.Deployment, s.State.Injected = deployment(1), &Injected{Deployment: "apiserver", UID: uid, Generation: 2}
 	}
 }
 
 // What is not needed is deleted at once, whatever cannot be deleted, or listed, beside it.
 func TestRemovalDeletesWhatNothingNeeds(t *testing.T) {
-	type change = func(*Snapshot)
-	off := func(s *Snapshot) { s.Encryption.Live, s.Target.Plugins = set(), nil }
-	deleting := func(s *Snapshot) { s.Deleting = true }
-	token := func(s *Snapshot) { s.State.Token = true }
+	type change = func(*Observed)
+	off := func(s *Observed) { s.Encryption.Live, s.Target.Plugins = set(), nil }
+	deleting := func(s *Observed) { s.Deleting = true }
+	token := func(s *Observed) { s.State.Token = true }
 	const removing = contract.Removing
 	for name, c := range map[string]struct {
 		change []change
@@ -120,12 +120,12 @@ func TestRemovalDeletesWhatNothingNeeds(t *testing.T) {
 		"everything": {[]change{own("Pod", "DaemonSet", "ConfigMap", "ServiceAccount", "ClusterRoleBinding", "ClusterRole",
 			"Role"), deleting},
 			removing, "ConfigMap DaemonSet Pod Role ServiceAccount", false},
-		"an injected Deployment": {[]change{func(s *Snapshot) { s.Deployment, s.Injected = deployment(1), true },
+		"an injected Deployment": {[]change{func(s *Observed) { s.Deployment, s.Injected = deployment(1), true },
 			in("ns", own("ConfigMap", "ServiceAccount", "ClusterRoleBinding")), deleting}, removing, "", false},
 		"a Deployment as it was before its injection": {[]change{injectedBefore("d"), deleting}, removing, "", false},
 		"a Deployment of the same name that is another": {[]change{injectedBefore("other"), deleting}, contract.Removed, "",
 			true},
-		"a DaemonSet, by which its pods go": {[]change{own("DaemonSet", "Pod", "ClusterRoleBinding"), func(s *Snapshot) {
+		"a DaemonSet, by which its pods go": {[]change{own("DaemonSet", "Pod", "ClusterRoleBinding"), func(s *Observed) {
 			s.own("Pod")[0].SetLabels(map[string]string{contract.ModeLabel: "DaemonSet"})
 		}, deleting}, removing, "DaemonSet", false},
 		"pods are not known, of which one may mount it": {[]change{without("Pod", ""),
@@ -145,11 +145,11 @@ func TestRemovalDeletesWhatNothingNeeds(t *testing.T) {
 		"the Role of a target that is removed": {[]change{own("Role"), deleting}, removing, "Role", true},
 		"the Role by which the Secret is read": {[]change{own("Role"), off}, contract.Off, "", true},
 		"reports": {[]change{own("ClusterRole"), deleting,
-			func(s *Snapshot) { s.ReportsLeft = true }}, removing, "", true},
+			func(s *Observed) { s.ReportsLeft = true }}, removing, "", true},
 		"the KMSHealth": {[]change{own("ClusterRole"), kmsHealth, deleting}, removing, "KMSHealth",
 			true},
 		"the KMSHealth of an idle target": {[]change{own("ClusterRole"), kmsHealth, off}, contract.Off, "", true},
-		"an operator resource": {[]change{deleting, func(s *Snapshot) { s.Resource = &operatorcr.Status{} }},
+		"an operator resource": {[]change{deleting, func(s *Observed) { s.Resource = &operatorcr.Status{} }},
 			contract.Removed, "", true},
 		"the ClusterRole":                   {[]change{own("ClusterRole"), deleting}, removing, "ClusterRole", true},
 		"nothing":                           {[]change{deleting}, contract.Removed, "", true},
@@ -167,29 +167,29 @@ func TestRemovalDeletesWhatNothingNeeds(t *testing.T) {
 }
 
 // kmsHealth is a target with an object of its own for the reports, which exists.
-func kmsHealth(s *Snapshot) {
+func kmsHealth(s *Observed) {
 	s.Target.Resource, s.Resource = v1alpha1.ResourceKMSHealths, &operatorcr.Status{UID: "health"}
 }
 
 func TestKMSHealthIsCreatedWhereItIsMissingAndDeletedLast(t *testing.T) {
-	missing := func(s *Snapshot) { kmsHealth(s); s.Resource = nil }
+	missing := func(s *Observed) { kmsHealth(s); s.Resource = nil }
 	for name, c := range map[string]struct {
-		change []func(*Snapshot)
+		change []func(*Observed)
 		want   bool
 	}{
-		"missing":                 {[]func(*Snapshot){missing, pods(apiPod("a", "1"))}, true},
-		"missing, and KMS is off": {[]func(*Snapshot){missing, func(s *Snapshot) { s.Encryption.Live = set() }}, true},
-		"there":                   {[]func(*Snapshot){kmsHealth, pods(apiPod("a", "1"))}, false},
-		"unmanaged":               {[]func(*Snapshot){missing, func(s *Snapshot) { s.Unmanaged = true }}, false},
-		"being removed":           {[]func(*Snapshot){missing, func(s *Snapshot) { s.Deleting = true }}, false},
-		"an operator resource":    {[]func(*Snapshot){pods(apiPod("a", "1"))}, false},
+		"missing":                 {[]func(*Observed){missing, pods(apiPod("a", "1"))}, true},
+		"missing, and KMS is off": {[]func(*Observed){missing, func(s *Observed) { s.Encryption.Live = set() }}, true},
+		"there":                   {[]func(*Observed){kmsHealth, pods(apiPod("a", "1"))}, false},
+		"unmanaged":               {[]func(*Observed){missing, func(s *Observed) { s.Unmanaged = true }}, false},
+		"being removed":           {[]func(*Observed){missing, func(s *Observed) { s.Deleting = true }}, false},
+		"an operator resource":    {[]func(*Observed){pods(apiPod("a", "1"))}, false},
 	} {
 		plan := planOf(t, fixture(t, v1alpha1.ModeCompanionPod, c.change...))
 		if strings.Contains(names(plan.Apply), "KMSHealth") != c.want {
 			t.Errorf("%s: %s applied", name, names(plan.Apply))
 		}
 	}
-	s := fixture(t, v1alpha1.ModeCompanionPod, own("ClusterRole"), kmsHealth, func(s *Snapshot) { s.Deleting = true })
+	s := fixture(t, v1alpha1.ModeCompanionPod, own("ClusterRole"), kmsHealth, func(s *Observed) { s.Deleting = true })
 	plan := planOf(t, s)
 	if names(plan.Delete) != "KMSHealth/api" || plan.Delete[0].GetUID() != "health" || !plan.Clean || plan.Gone {
 		t.Errorf("%s deleted: %+v", names(plan.Delete), plan)
@@ -201,7 +201,7 @@ func TestKMSHealthIsCreatedWhereItIsMissingAndDeletedLast(t *testing.T) {
 }
 
 func TestConditionStaysWhileTheNamespaceIsMissing(t *testing.T) {
-	s := fixture(t, v1alpha1.ModeCompanionPod, own("ClusterRole"), func(s *Snapshot) { s.NamespaceMissing = true })
+	s := fixture(t, v1alpha1.ModeCompanionPod, own("ClusterRole"), func(s *Observed) { s.NamespaceMissing = true })
 	for range 2 {
 		plan := planOf(t, s)
 		if plan.Off || plan.Status.Reason != contract.NamespaceMissing || !strings.Contains(plan.Status.Message, "ns") {

@@ -113,7 +113,7 @@ type Published struct {
 
 // publish sends the state of a target to the roll-up; if nothing was decided, the last
 // known state.
-func (c *Controller) publish(s *Snapshot, e *entry, plan *Plan) {
+func (c *Controller) publish(s *Observed, e *entry, plan *Desired) {
 	p := &e.published
 	if left := Starting - c.Clock.Since(c.began); p.Name == "" && left > 0 && s.halfKnown() {
 		c.queue.AddAfter(s.Target.Name, left) // if nothing is read until then
@@ -140,7 +140,7 @@ func (c *Controller) publish(s *Snapshot, e *entry, plan *Plan) {
 }
 
 // halfKnown reports whether something that an earlier process knew is about to be read.
-func (s *Snapshot) halfKnown() bool {
+func (s *Observed) halfKnown() bool {
 	switch {
 	case len(s.SourceProblems) > 0:
 		return false
@@ -155,7 +155,7 @@ func (s *Snapshot) halfKnown() bool {
 //
 // There is an Event only for a status that no condition has: where there is no operator
 // resource, or nothing to report on it, except a first status of the latter kind.
-func (c *Controller) report(e *entry, s *Snapshot, o *Outcome) {
+func (c *Controller) report(e *entry, s *Observed, o *Outcome) {
 	c.metrics.credentials(e.target.Name, o)
 	if o.Status.Message == "" {
 		return

@@ -66,7 +66,7 @@ func TestOnlyAnAPIServerThatDoesNotAnswerIsNotReported(t *testing.T) {
 			e := &entry{target: v1alpha1.APIServer{Name: "api"},
 				published: Published{APIServer: v1alpha1.APIServer{Name: "api"}}}
 			controller.targets["api"] = e
-			s := &Snapshot{Now: time.Now(), Resource: &operatorcr.Status{}}
+			s := &Observed{Now: time.Now(), Resource: &operatorcr.Status{}}
 			s.Target = &v1alpha1.APIServer{Name: "api", Resource: v1alpha1.ResourceKubeAPIServers}
 			controller.finish(t.Context(), e, s, &Outcome{Status: problemOf(c.err), Err: c.err})
 			if got := e.status.Reason == contract.RequestFailed && rollup.last == e.status; got != c.reported {

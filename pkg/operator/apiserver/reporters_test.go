@@ -17,7 +17,7 @@ import (
 )
 
 // setPhase sets the phase of the reporters' pods, and when they were created.
-func setPhase(s *Snapshot, phase corev1.PodPhase, created time.Time) {
+func setPhase(s *Observed, phase corev1.PodPhase, created time.Time) {
 	for _, o := range s.own("Pod") {
 		_ = unstructured.SetNestedField(o.Object, string(phase), "status", "phase")
 		o.SetCreationTimestamp(metav1.NewTime(created))
@@ -25,12 +25,12 @@ func setPhase(s *Snapshot, phase corev1.PodPhase, created time.Time) {
 }
 
 func TestPodThatHasEndedIsReplacedAfterAMoment(t *testing.T) {
-	companion := func(t *testing.T) *Snapshot {
+	companion := func(t *testing.T) *Observed {
 		first := planOf(t, fixture(t, v1alpha1.ModeCompanionPod, pods(apiPod("a", "1"))))
 		return fixture(t, v1alpha1.ModeCompanionPod, pods(apiPod("a", "1")), delivered(t, first))
 	}
 	for name, c := range map[string]struct {
-		snapshot func(*testing.T) *Snapshot
+		snapshot func(*testing.T) *Observed
 		phase    corev1.PodPhase
 		age      time.Duration
 		replaced bool
@@ -74,8 +74,8 @@ func withReporter(p *corev1.Pod) {
 }
 
 // daemonSet is one that a controller has observed, or not.
-func daemonSet(observed, wanted, exist, updated int64) func(*Snapshot) {
-	return func(s *Snapshot) {
+func daemonSet(observed, wanted, exist, updated int64) func(*Observed) {
+	return func(s *Observed) {
 		o := ownObject("DaemonSet")
 		o.SetNamespace(s.Namespace)
 		o.SetGeneration(2)
@@ -86,8 +86,8 @@ func daemonSet(observed, wanted, exist, updated int64) func(*Snapshot) {
 }
 
 // rollout is of the Deployment that gets the reporter's container.
-func rollout(paused bool, updated, all int32) func(*Snapshot) {
-	return func(s *Snapshot) {
+func rollout(paused bool, updated, all int32) func(*Observed) {
+	return func(s *Observed) {
 		inDeployment(s)
 		s.Deployment = deployment(1)
 		s.Deployment.Spec.Paused = paused
@@ -98,7 +98,7 @@ func rollout(paused bool, updated, all int32) func(*Snapshot) {
 // Each that is Progressing ends in ProgressDeadlineExceeded, or in the reports that are missing
 // (package rollup): a state that does not change is never delivered.
 func TestWhatIsMissingOfADeliveryIsReported(t *testing.T) {
-	type change = func(*Snapshot)
+	type change = func(*Observed)
 	onHosts, one := pods(apiPod("a", "1", onHost)), pods(apiPod("a", "1"))
 	with, half := pods(apiPod("a", "1", withReporter)), pods(apiPod("a", "1", withReporter), apiPod("b", "2"))
 	both := pods(apiPod("a", "1", withReporter), apiPod("b", "2", withReporter))
@@ -166,7 +166,7 @@ func TestReporterHasWrittenTheReportThatNamesIt(t *testing.T) {
 		"unreadable":                                   {unreadable, false},
 		"typed reports, which are a third-party one's": {typed, false},
 	} {
-		p := &planner{Snapshot: fixture(t, v1alpha1.ModeCompanionPod)}
+		p := &planner{Observed: fixture(t, v1alpha1.ModeCompanionPod)}
 		p.Resource = &operatorcr.Status{Reports: []operatorcr.Report{c.report}}
 		if got := p.hasWritten(of); got != c.want {
 			t.Errorf("%s: %v", name, got)

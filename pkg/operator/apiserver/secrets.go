@@ -44,7 +44,7 @@ type revisionRead struct {
 
 // observeSecrets adds the encryption configs in use, as far as the Role by which the
 // operator reads them has been active for a moment.
-func (c *Controller) observeSecrets(s *Snapshot, e *entry) {
+func (c *Controller) observeSecrets(s *Observed, e *entry) {
 	t := s.Target
 	role, exists := e.sources.SecretRole.Get(t.Namespace, objects.SecretRoleName(t.Name))
 	if !exists {

@@ -62,10 +62,10 @@ func (c *Controller) Targets() []v1alpha1.APIServer {
 	return all
 }
 
-// resolve begins the Snapshot of a target: what it is by the configuration and by its record.
+// resolve begins what is observed of a target: what it is by the configuration and by its record.
 // Nil: there is nothing of it. One whose namespace or operator resource was edited is two: the
 // recorded one, which is removed first, and then the new one.
-func (c *Controller) resolve(config *configuration, name string) *Snapshot {
+func (c *Controller) resolve(config *configuration, name string) *Observed {
 	state := c.recorded(name)
 	was, known := state.Target(name), state.Namespace != ""
 	c.mu.Lock()
@@ -82,8 +82,8 @@ func (c *Controller) resolve(config *configuration, name string) *Snapshot {
 // resolve decides what to do about the target of a name, which is known from an earlier sync, or
 // not (nil).
 func resolve(config *v1alpha1.OperatorConfiguration, name string, was *v1alpha1.APIServer, state State,
-	namespace string) *Snapshot {
-	s := &Snapshot{State: state}
+	namespace string) *Observed {
+	s := &Observed{State: state}
 	s.Config, s.Namespace = config, namespace
 	if state.Installation != namespace {
 		s.OtherInstallation = state.Installation
@@ -127,7 +127,7 @@ func (c *Controller) recorded(name string) State {
 }
 
 // otherInstallation explains what to do about a target of another installation.
-func (s *Snapshot) otherInstallation() *Status {
+func (s *Observed) otherInstallation() *Status {
 	return &Status{contract.OtherInstallation,
 		fmt.Sprintf("the installation in namespace %s owns this target, so nothing is changed here; remove one of "+
 			"the two, or, when that one no longer exists, run `kubectl annotate clusterrole %s %s-`",
@@ -135,7 +135,7 @@ func (s *Snapshot) otherInstallation() *Status {
 }
 
 // entry returns the state of a target, with sources for its current configuration.
-func (c *Controller) entry(s *Snapshot) *entry {
+func (c *Controller) entry(s *Observed) *entry {
 	name := s.Target.Name
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -21,12 +21,12 @@ import (
 
 func TestAutoChoosesByWhereTheSocketsAre(t *testing.T) {
 	for name, c := range map[string]struct {
-		change   func(*Snapshot)
+		change   func(*Observed)
 		delivery v1alpha1.Mode
 		reason   Reason
 	}{
-		"no pods": {func(*Snapshot) {}, "", contract.NoPods},
-		"no pods now": {func(s *Snapshot) { s.State.Mode = v1alpha1.ModeCompanionPod },
+		"no pods": {func(*Observed) {}, "", contract.NoPods},
+		"no pods now": {func(s *Observed) { s.State.Mode = v1alpha1.ModeCompanionPod },
 			v1alpha1.ModeCompanionPod, contract.NoPods},
 		"in pods": {pods(apiPod("a", "1"), apiPod("b", "2")), v1alpha1.ModeCompanionPod,
 			contract.AsExpected},
@@ -86,18 +86,18 @@ func TestCompanionIsReplacedWithItsPodOrForAChangeOfItsContainer(t *testing.T) {
 	old := first.Workloads[0].GetName()
 
 	live := fixture(t, v1alpha1.ModeCompanionPod, pods(apiPod("a", "1")), delivered(t, first),
-		func(s *Snapshot) { s.Config.Probe.Interval.Duration = time.Minute })
+		func(s *Observed) { s.Config.Probe.Interval.Duration = time.Minute })
 	plan := planOf(t, live)
 	if plan.Workloads[0].GetName() != old || len(plan.Delete) > 0 {
 		t.Error("an interval replaced a companion")
 	}
-	file := func(plan *Plan) string { return plan.Workloads[0].GetAnnotations()[contract.ConfigAnnotation] }
+	file := func(plan *Desired) string { return plan.Workloads[0].GetAnnotations()[contract.ConfigAnnotation] }
 	if file(plan) == file(first) {
 		t.Error("the interval is not in the file")
 	}
 
 	image := fixture(t, v1alpha1.ModeCompanionPod, pods(apiPod("a", "1")), delivered(t, first),
-		func(s *Snapshot) { s.Config.Image = "reporter:2" })
+		func(s *Observed) { s.Config.Image = "reporter:2" })
 	plan = planOf(t, image)
 	if plan.Workloads[0].GetName() == old || len(plan.Delete) > 0 {
 		t.Errorf("a new image: %s made, %s deleted before the new one runs", names(plan.Workloads), names(plan.Delete))
@@ -147,7 +147,7 @@ func mounting(name string) func(*corev1.Pod) {
 func TestConfigMapOfAPluginSetStaysWhileAPodMountsIt(t *testing.T) {
 	first := planOf(t, fixture(t, v1alpha1.ModeSidecar, pods(apiPod("a", "1"))))
 	old := configMapOf(1)
-	s := fixture(t, v1alpha1.ModeSidecar, pods(apiPod("a", "1", mounting(old))), delivered(t, first), func(s *Snapshot) {
+	s := fixture(t, v1alpha1.ModeSidecar, pods(apiPod("a", "1", mounting(old))), delivered(t, first), func(s *Observed) {
 		s.Encryption.Live = set(2, 1)
 		s.Config.Probe.Interval.Duration = time.Minute
 	})
@@ -171,7 +171,7 @@ func TestConfigMapOfAPluginSetStaysWhileAPodMountsIt(t *testing.T) {
 }
 
 func TestInjectionThatItsOwnerRevertedIsNotRepeated(t *testing.T) {
-	s := fixture(t, v1alpha1.ModeSidecar, inDeployment, pods(apiPod("a", "1")), func(s *Snapshot) {
+	s := fixture(t, v1alpha1.ModeSidecar, inDeployment, pods(apiPod("a", "1")), func(s *Observed) {
 		s.Deployment = deployment(1)
 	})
 	plan := planOf(t, s)
@@ -235,7 +235,7 @@ func TestEarlierReportersStayUntilTheNewOnesReport(t *testing.T) {
 	if len(plan.Delete) > 0 || plan.Status.Reason != contract.Progressing || plan.State.Mode != v1alpha1.ModeCompanionPod {
 		t.Fatalf("%s goes at once; %+v", names(plan.Delete), plan.Status)
 	}
-	daemonSetPods := func(s *Snapshot) {
+	daemonSetPods := func(s *Observed) {
 		for _, node := range []string{"a", "b"} {
 			pod := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "v1", "kind": "Pod",
 				"spec": map[string]any{"nodeName": node}, "status": map[string]any{"phase": "Running"}}}
@@ -270,8 +270,8 @@ func TestEarlierReportersStayUntilTheNewOnesReport(t *testing.T) {
 func TestRemovalDeletesWhatReportersNeedAfterThem(t *testing.T) {
 	first := planOf(t, fixture(t, v1alpha1.ModeDaemonSet, pods(apiPod("a", "1", onHost))))
 	s := fixture(t, v1alpha1.ModeDaemonSet, delivered(t, first),
-		func(s *Snapshot) { s.Encryption.Live, s.ReportsLeft = set(), true })
-	step := func(reason Reason, clean bool, want string) *Plan {
+		func(s *Observed) { s.Encryption.Live, s.ReportsLeft = set(), true })
+	step := func(reason Reason, clean bool, want string) *Desired {
 		t.Helper()
 		plan := planOf(t, s)
 		if got := names(plan.Delete); got != want || plan.Status.Reason != reason {
@@ -305,16 +305,16 @@ func TestUnknownSourcesChangeNothing(t *testing.T) {
 	first := planOf(t, fixture(t, v1alpha1.ModeCompanionPod, pods(apiPod("a", "1"))))
 	refused := []Status{{contract.SourceUnreadable, "pods cannot be listed"}}
 	for name, c := range map[string]struct {
-		change func(*Snapshot)
+		change func(*Observed)
 		want   Status
 	}{
-		"pods": {func(s *Snapshot) { s.Pods = nil },
+		"pods": {func(s *Observed) { s.Pods = nil },
 			Status{contract.Progressing, ""}},
-		"pods, which cannot be listed": {func(s *Snapshot) { s.Pods, s.SourceProblems = nil, refused },
+		"pods, which cannot be listed": {func(s *Observed) { s.Pods, s.SourceProblems = nil, refused },
 			Status{contract.SourceUnreadable, "pods cannot be listed"}},
-		"the Secret, and no plugin set recorded": {func(s *Snapshot) { s.Encryption, s.State.Live = nil, nil },
+		"the Secret, and no plugin set recorded": {func(s *Observed) { s.Encryption, s.State.Live = nil, nil },
 			Status{contract.Progressing, ""}},
-		"an invalid Secret, and no plugin set recorded": {func(s *Snapshot) {
+		"an invalid Secret, and no plugin set recorded": {func(s *Observed) {
 			s.Encryption,
 				s.State.Live = &Encryption{Problem: "not YAML"}, nil
 		}, Status{contract.EncryptionConfigUnreadable, "not YAML"}},
@@ -326,9 +326,9 @@ func TestUnknownSourcesChangeNothing(t *testing.T) {
 			t.Errorf("%s: %s applied, %s deleted; %+v", name, names(made), names(plan.Delete), plan.Status)
 		}
 	}
-	for name, change := range map[string]func(*Snapshot){
-		"Secret":           func(s *Snapshot) { s.Encryption = nil },
-		"a garbled Secret": func(s *Snapshot) { s.Encryption = &Encryption{Problem: "not YAML"} },
+	for name, change := range map[string]func(*Observed){
+		"Secret":           func(s *Observed) { s.Encryption = nil },
+		"a garbled Secret": func(s *Observed) { s.Encryption = &Encryption{Problem: "not YAML"} },
 	} {
 		plan := planOf(t, fixture(t, v1alpha1.ModeCompanionPod, pods(apiPod("a", "2")), delivered(t, first), change))
 		if len(plan.Workloads) != 1 || keyIDs(t, plan.Workloads[0]) != "1" {
@@ -423,7 +423,7 @@ func TestRevisionIsANumber(t *testing.T) {
 func TestUnfinishedSwitchIntoTheTargetsNamespaceIsRemoved(t *testing.T) {
 	host := []*corev1.Pod{apiPod("a", "1", onHost)}
 	first := planOf(t, fixture(t, v1alpha1.ModeCompanionPod, pods(host...)))
-	withDeployment := func(s *Snapshot) { s.Deployment = deployment(1) }
+	withDeployment := func(s *Observed) { s.Deployment = deployment(1) }
 	begun := fixture(t, v1alpha1.ModeSidecar, inDeployment, pods(host...), delivered(t, first), withDeployment)
 	plan := planOf(t, begun)
 	if plan.State.Mode != v1alpha1.ModeCompanionPod || !plan.State.InTarget {
@@ -455,24 +455,24 @@ func TestUnfinishedSwitchIntoTheTargetsNamespaceIsRemoved(t *testing.T) {
 // write with another key.
 func TestLiveSetIsAsOldAsItsWriteKey(t *testing.T) {
 	first, written, configured := time.Unix(1e8, 0), time.Unix(2e8, 0), time.Unix(3e8, 0)
-	given := func(s *Snapshot) { s.Target.Plugins = set(1).Plugins }
-	recorded := func(ids ...int) func(*Snapshot) {
-		return func(s *Snapshot) { s.State = State{Live: set(ids...).Plugins, LiveSince: first} }
+	given := func(s *Observed) { s.Target.Plugins = set(1).Plugins }
+	recorded := func(ids ...int) func(*Observed) {
+		return func(s *Observed) { s.State = State{Live: set(ids...).Plugins, LiveSince: first} }
 	}
-	unreadable := func(s *Snapshot) { s.Encryption = nil }
+	unreadable := func(s *Observed) { s.Encryption = nil }
 	for name, c := range map[string]struct {
-		change []func(*Snapshot)
+		change []func(*Observed)
 		want   time.Time
 	}{
 		"a Secret that is seen first":           {nil, written},
-		"a Secret with another key":             {[]func(*Snapshot){recorded(2, 1)}, written},
-		"a Secret with another reader":          {[]func(*Snapshot){recorded(1, 2)}, first},
-		"a Secret that cannot be read any more": {[]func(*Snapshot){recorded(2), unreadable}, first},
-		"plugins that are seen first":           {[]func(*Snapshot){given}, time.Time{}},
-		"plugins with another key":              {[]func(*Snapshot){recorded(2), given}, configured},
-		"plugins with another reader":           {[]func(*Snapshot){recorded(1, 2), given}, first},
+		"a Secret with another key":             {[]func(*Observed){recorded(2, 1)}, written},
+		"a Secret with another reader":          {[]func(*Observed){recorded(1, 2)}, first},
+		"a Secret that cannot be read any more": {[]func(*Observed){recorded(2), unreadable}, first},
+		"plugins that are seen first":           {[]func(*Observed){given}, time.Time{}},
+		"plugins with another key":              {[]func(*Observed){recorded(2), given}, configured},
+		"plugins with another reader":           {[]func(*Observed){recorded(1, 2), given}, first},
 	} {
-		s := fixture(t, v1alpha1.ModeCompanionPod, pods(apiPod("a", "1")), func(s *Snapshot) {
+		s := fixture(t, v1alpha1.ModeCompanionPod, pods(apiPod("a", "1")), func(s *Observed) {
 			s.Configured, s.Encryption.Written = configured, written
 		})
 		for _, change := range c.change {
@@ -492,7 +492,7 @@ func TestLiveSetIsAsOldAsItsWriteKey(t *testing.T) {
 // The Secret of their revision cannot be read, and never was, so its plugins are not known. That
 // the live configuration has none says nothing about them.
 func TestPodsWhosePluginsWereNeverReadAreNotOff(t *testing.T) {
-	unread := func(s *Snapshot) { s.Encryption.Revisions = nil }
+	unread := func(s *Observed) { s.Encryption.Revisions = nil }
 	s := fixture(t, v1alpha1.ModeCompanionPod, pods(apiPod("a", "1", revision("5"))), unread)
 	first := planOf(t, s)
 	if len(first.Workloads) != 1 {

@@ -20,7 +20,7 @@ import (
 	"github.com/kms-health/kms-health/pkg/operator/source"
 )
 
-// executor is a Controller as far as it executes plans.
+// executor is a Controller as far as it reconciles.
 func executor(client *dynamicfake.FakeDynamicClient) *Controller {
 	return &Controller{applier: newApplier(client), Options: Options{
 		Client: client, Now: time.Now, Event: func(_, _, _, _ string) {},
@@ -53,10 +53,10 @@ func TestConfigMapMountedByAPodThatTheWatchHasNotDeliveredStays(t *testing.T) {
 			}}
 			client := dynamicfake.NewSimpleDynamicClient(runtime.NewScheme(), configMap, pod)
 			c := executor(client)
-			s := &Snapshot{Deleting: test.deleting}
+			s := &Observed{Deleting: test.deleting}
 			s.Target = &v1alpha1.APIServer{Name: "target", Namespace: "there",
 				PodSelector: map[string]string{"apiserver": "true"}}
-			outcome := c.execute(t.Context(), s, &Plan{State: State{Namespace: "there"},
+			outcome := c.reconcile(t.Context(), s, &Desired{State: State{Namespace: "there"},
 				Delete: []*unstructured.Unstructured{configMap}})
 			if outcome.Err != nil {
 				t.Fatal(outcome.Err)
@@ -81,7 +81,7 @@ func TestConfigMapThatCannotBeDeletedKeepsNoPod(t *testing.T) {
 		return true, nil, apierrors.NewInternalError(errors.New("the plugin is unhealthy"))
 	})
 	c := executor(client)
-	s := &Snapshot{}
+	s := &Observed{}
 	s.Target = &v1alpha1.APIServer{Name: "target", Namespace: "there"}
 	copied := object("ConfigMap")
 	copied.SetName("copied")
@@ -90,7 +90,7 @@ func TestConfigMapThatCannotBeDeletedKeepsNoPod(t *testing.T) {
 		written = true
 		return true, copied, nil
 	})
-	outcome := c.execute(t.Context(), s, &Plan{
+	outcome := c.reconcile(t.Context(), s, &Desired{
 		State: State{Namespace: "there"}, Delete: []*unstructured.Unstructured{object("ConfigMap"), object("Pod")},
 		Copied: []*unstructured.Unstructured{copied},
 	})
@@ -127,9 +127,9 @@ func TestObjectsMadeBesideForbiddenOnesAreRecorded(t *testing.T) {
 			return true, object("v1", "Any", a.GetNamespace()), nil
 		})
 		c := executor(client)
-		s := &Snapshot{State: before}
+		s := &Observed{State: before}
 		s.Target = &v1alpha1.APIServer{Name: "target", Namespace: "there"}
-		outcome := c.execute(t.Context(), s, &Plan{State: after, Anchor: object("rbac.authorization.k8s.io/v1",
+		outcome := c.reconcile(t.Context(), s, &Desired{State: after, Anchor: object("rbac.authorization.k8s.io/v1",
 			"ClusterRole", ""), Apply: all})
 		if outcome.Status.Reason != contract.Forbidden {
 			t.Errorf("%s: %+v", forbidden, outcome.Status)
@@ -156,9 +156,9 @@ func TestObjectThatFailsStopsNoOther(t *testing.T) {
 		return false, nil, nil
 	})
 	c := executor(client)
-	s := &Snapshot{}
+	s := &Observed{}
 	s.Target = &v1alpha1.APIServer{Name: "target", Namespace: "there"}
-	outcome := c.execute(t.Context(), s, &Plan{
+	outcome := c.reconcile(t.Context(), s, &Desired{
 		Workloads: []*unstructured.Unstructured{object("Pod", "first"), object("Pod", "second")},
 		Delete:    []*unstructured.Unstructured{old},
 	})

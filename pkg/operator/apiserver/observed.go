@@ -19,9 +19,9 @@ import (
 	"github.com/kms-health/kms-health/pkg/operatorcr"
 )
 
-// Snapshot is the observed state of one target, on which decisions are based. It is
+// Observed is the state of one target, on which decisions are based. It is
 // immutable.
-type Snapshot struct {
+type Observed struct {
 	objects.Input
 	Now time.Time
 	// Configured is when the configuration became active.
@@ -123,7 +123,7 @@ func RevisionOf(secret string, spec *corev1.PodSpec, labels map[string]string) s
 var number = regexp.MustCompile(`^[0-9]{1,10}$`)
 
 // Revisions are those that running pods use, sorted.
-func (s *Snapshot) Revisions() []string {
+func (s *Observed) Revisions() []string {
 	var all []string
 	add := func(spec *corev1.PodSpec, labels map[string]string) {
 		if r := RevisionOf(s.Target.EncryptionConfig.Secret, spec, labels); r != "" {
@@ -148,12 +148,12 @@ func Alive(pod *corev1.Pod) bool {
 }
 
 // liveKnown reports whether the live plugin set is known now.
-func (s *Snapshot) liveKnown() bool {
+func (s *Observed) liveKnown() bool {
 	return s.Target.Plugins != nil || s.Encryption != nil && s.Encryption.Problem == ""
 }
 
 // live is the plugin set of the current configuration, or as it was last known.
-func (s *Snapshot) live() []v1alpha1.Plugin {
+func (s *Observed) live() []v1alpha1.Plugin {
 	switch {
 	case s.Target.Plugins != nil:
 		return s.Target.Plugins
@@ -165,12 +165,12 @@ func (s *Snapshot) live() []v1alpha1.Plugin {
 }
 
 // own returns the operator's objects of a kind.
-func (s *Snapshot) own(kind string) []*unstructured.Unstructured {
+func (s *Observed) own(kind string) []*unstructured.Unstructured {
 	return slices.DeleteFunc(slices.Clone(s.Own), func(o *unstructured.Unstructured) bool { return o.GetKind() != kind })
 }
 
 // find returns the existing object for a desired one.
-func (s *Snapshot) find(desired *unstructured.Unstructured) *unstructured.Unstructured {
+func (s *Observed) find(desired *unstructured.Unstructured) *unstructured.Unstructured {
 	if at := slices.IndexFunc(s.Own, func(o *unstructured.Unstructured) bool { return Key(o) == Key(desired) }); at >= 0 {
 		return s.Own[at]
 	}
@@ -178,19 +178,19 @@ func (s *Snapshot) find(desired *unstructured.Unstructured) *unstructured.Unstru
 }
 
 // has reports whether there are, or may be, objects of a kind.
-func (s *Snapshot) has(kind string) bool {
+func (s *Observed) has(kind string) bool {
 	_, unlisted := s.Unlisted[kind]
 	return unlisted || len(s.own(kind)) > 0
 }
 
 // listing reports whether what exists of ours will be known in a moment. What cannot be
 // listed is not waited for.
-func (s *Snapshot) listing() bool {
+func (s *Observed) listing() bool {
 	return slices.Contains(slices.Collect(maps.Values(s.Unlisted)), "")
 }
 
 // revisionSets are the plugin sets of the revisions of running pods that are known.
-func (s *Snapshot) revisionSets() map[string][]v1alpha1.Plugin {
+func (s *Observed) revisionSets() map[string][]v1alpha1.Plugin {
 	if s.Target.Plugins != nil {
 		return nil
 	}
@@ -206,7 +206,7 @@ func (s *Snapshot) revisionSets() map[string][]v1alpha1.Plugin {
 
 // notProbed are the providers that cannot be probed, by the encryption configs in use; empty:
 // there is none.
-func (s *Snapshot) notProbed() string {
+func (s *Observed) notProbed() string {
 	switch {
 	case s.Target.Plugins != nil:
 		return ""

@@ -1,8 +1,8 @@
 // Package apiserver decides what reporters one API server gets, and delivers them.
 //
-// A Snapshot is the observed state, built from the sources. Make, a pure function, makes a
-// Plan of it: the objects that there should be, and those that nothing needs any more. The
-// Controller executes the Plan, for each target whenever its state changes, and reports every
+// Observed is the state of an API server, built from the sources. Plan, a pure function, makes
+// Desired of it: the objects that there should be, and those that nothing needs any more. The
+// Controller reconciles, for each target whenever its state changes, and reports every
 // Outcome in the target's condition, the metrics, the ClusterOperator and an Event.
 package apiserver
 
@@ -21,8 +21,8 @@ import (
 	"github.com/kms-health/kms-health/pkg/operator/objects"
 )
 
-// Plan is the actions for a target, in the order of its fields.
-type Plan struct {
+// Desired is what there should be of a target, and how to get there, in the order of its fields.
+type Desired struct {
 	// Anchor is the target's ClusterRole, which holds the state. Nil: there is
 	// nothing to record.
 	Anchor *unstructured.Unstructured
@@ -57,8 +57,8 @@ type Plan struct {
 
 // planner is the state shared by the steps of a plan.
 type planner struct {
-	*Snapshot // a copy, whose Target gets the chosen mode
-	*Plan
+	*Observed // a copy, whose Target gets the chosen mode
+	*Desired
 	state    *State // to record
 	err      error
 	problems []Status
@@ -74,12 +74,12 @@ type planner struct {
 	unplaced map[string]bool
 }
 
-// Make plans. It is pure, and changes nothing of the Snapshot.
-func Make(s *Snapshot) (*Plan, error) {
+// Plan is pure, and changes nothing of what was observed.
+func Plan(s *Observed) (*Desired, error) {
 	observed, target := *s, *s.Target
 	observed.Target = &target
-	p := &planner{Snapshot: &observed, Plan: &Plan{State: s.State}, unplaced: map[string]bool{}}
-	p.state = &p.Plan.State
+	p := &planner{Observed: &observed, Desired: &Desired{State: s.State}, unplaced: map[string]bool{}}
+	p.state = &p.Desired.State
 	switch {
 	case s.Problem != nil:
 		p.Status = *s.Problem
@@ -104,7 +104,7 @@ func Make(s *Snapshot) (*Plan, error) {
 	if p.err != nil {
 		return nil, p.err
 	}
-	return p.Plan, nil
+	return p.Desired, nil
 }
 
 // one is an object that was made. That it could not be made is an error of the whole plan.
@@ -199,14 +199,14 @@ func (p *planner) requeue(at time.Time) {
 // identify records what identifies the target: enough to remove what is left of it.
 func (p *planner) identify() {
 	t := p.Target
-	p.state.Installation, p.state.Namespace, p.state.Resource = p.Snapshot.Namespace, t.Namespace, t.Resource
+	p.state.Installation, p.state.Namespace, p.state.Resource = p.Observed.Namespace, t.Namespace, t.Resource
 	p.state.PodSelector, p.state.Container = t.PodSelector, t.Container
-	p.state.Untouched = p.state.Untouched || p.Unrecorded && p.Snapshot.State.Namespace == ""
+	p.state.Untouched = p.state.Untouched || p.Unrecorded && p.Observed.State.Namespace == ""
 }
 
 // record keeps what was read, and reports its problems.
 func (p *planner) record() {
-	t, was := p.Target, &p.Snapshot.State
+	t, was := p.Target, &p.Observed.State
 	p.identify()
 	p.state.LiveSince = p.liveSince()
 	p.state.Live, p.state.Revisions, p.state.NotProbed = p.live(), p.revisionSets(), p.notProbed()
@@ -229,7 +229,7 @@ func (p *planner) record() {
 
 // liveSince is since when the live set has had its write key. A change of anything else leaves it.
 func (p *planner) liveSince() time.Time {
-	was := &p.Snapshot.State
+	was := &p.Observed.State
 	switch {
 	case !p.liveKnown() || was.Live != nil && WriteKey(p.live()) == WriteKey(was.Live):
 		return was.LiveSince

@@ -22,7 +22,7 @@ import (
 	"github.com/kms-health/kms-health/pkg/operator/source"
 )
 
-// Outcome is the result of executing a plan. Every outcome is reported.
+// Outcome is the result of a reconciliation. Every outcome is reported.
 type Outcome struct {
 	Status Status
 	// NoCondition means that the target's condition is not to have the status.
@@ -35,7 +35,7 @@ type Outcome struct {
 	Expires, RenewAt time.Time
 	// Requeue is how soon to sync again; zero: when something changes.
 	Requeue time.Duration
-	// Err is why the plan could not be executed to its end.
+	// Err is why it did not come to its end.
 	Err error
 }
 
@@ -47,11 +47,11 @@ const (
 	copiedTimeout = 2 * requestTimeout
 )
 
-// execution is of one plan.
-type execution struct {
+// reconciliation brings one plan about.
+type reconciliation struct {
 	*Controller
-	snapshot *Snapshot
-	plan     *Plan
+	snapshot *Observed
+	plan     *Desired
 	state    State
 	anchor   *unstructured.Unstructured // as it was last applied; nil: not yet
 	problems []Status
@@ -65,10 +65,10 @@ type execution struct {
 	touched, inTarget bool
 }
 
-// execute executes a plan, in order. An object that fails stops the work on no other.
-func (c *Controller) execute(ctx context.Context, s *Snapshot, plan *Plan) *Outcome {
+// reconcile brings a plan about, in order. An object that fails stops the work on no other.
+func (c *Controller) reconcile(ctx context.Context, s *Observed, plan *Desired) *Outcome {
 	o := &Outcome{Status: plan.Status}
-	x := &execution{Controller: c, snapshot: s, plan: plan, state: plan.State, outcome: o}
+	x := &reconciliation{Controller: c, snapshot: s, plan: plan, state: plan.State, outcome: o}
 	if !plan.Requeue.IsZero() {
 		x.requeue(max(time.Second, plan.Requeue.Sub(s.Now)))
 	}
@@ -90,7 +90,7 @@ func (c *Controller) execute(ctx context.Context, s *Snapshot, plan *Plan) *Outc
 }
 
 // try makes the requests for one object. Its error stops the work on no other object.
-func (x *execution) try(ctx context.Context, do func(context.Context) error) (done bool) {
+func (x *reconciliation) try(ctx context.Context, do func(context.Context) error) (done bool) {
 	if x.unreachable {
 		return false
 	}
@@ -117,17 +117,17 @@ func problemOf(err error) Status {
 	}
 }
 
-func (x *execution) requeue(after time.Duration) {
+func (x *reconciliation) requeue(after time.Duration) {
 	if after > 0 && (x.outcome.Requeue == 0 || after < x.outcome.Requeue) {
 		x.outcome.Requeue = after
 	}
 }
 
-func (x *execution) event(reason, message string) {
+func (x *reconciliation) event(reason, message string) {
 	x.Event(x.snapshot.Target.Name, corev1.EventTypeNormal, reason, message)
 }
 
-func (x *execution) run(ctx context.Context) {
+func (x *reconciliation) run(ctx context.Context) {
 	forbidden := func() bool { return slices.ContainsFunc(x.errs, apierrors.IsForbidden) }
 	// What is not recorded is not created: a removal would not find it.
 	recorded := x.record(ctx)
@@ -159,7 +159,7 @@ func (x *execution) run(ctx context.Context) {
 	}
 }
 
-func (x *execution) apply(ctx context.Context, objects []*unstructured.Unstructured, event string) {
+func (x *reconciliation) apply(ctx context.Context, objects []*unstructured.Unstructured, event string) {
 	for _, o := range objects {
 		live := x.snapshot.find(o)
 		if live != nil && slices.Contains(x.plan.Delete, live) {
@@ -169,7 +169,7 @@ func (x *execution) apply(ctx context.Context, objects []*unstructured.Unstructu
 	}
 }
 
-func (x *execution) applyOne(ctx context.Context, o, live *unstructured.Unstructured, event string) error {
+func (x *reconciliation) applyOne(ctx context.Context, o, live *unstructured.Unstructured, event string) error {
 	changed, _, err := x.applier.Apply(ctx, o, live)
 	switch {
 	case apierrors.IsNotFound(err) && o.GetKind() == contract.KMSHealths.Kind:
@@ -191,7 +191,7 @@ func (x *execution) applyOne(ctx context.Context, o, live *unstructured.Unstruct
 
 // token creates or renews the Secret with the reporters' token, and reports its state, also of
 // one that works but whose renewal fails.
-func (x *execution) token(ctx context.Context) {
+func (x *reconciliation) token(ctx context.Context) {
 	name := x.snapshot.Target.Name
 	secret := objects.TokenName(name)
 	x.try(ctx, func(ctx context.Context) error {
@@ -214,7 +214,7 @@ func (x *execution) token(ctx context.Context) {
 }
 
 // inject adds the reporter to a Deployment, or removes it.
-func (x *execution) inject(ctx context.Context) error {
+func (x *reconciliation) inject(ctx context.Context) error {
 	switch d := x.snapshot.Deployment; {
 	case x.plan.Eject:
 		bare := bareDeployment(d)
@@ -248,7 +248,7 @@ func (x *execution) inject(ctx context.Context) error {
 
 // remove deletes what the plan deletes, but for what a pod still mounts. ConfigMaps come
 // last: where they are encrypted, each may take as long as an unhealthy plugin.
-func (x *execution) remove(ctx context.Context) {
+func (x *reconciliation) remove(ctx context.Context) {
 	inUse := x.inUse(ctx)
 	all, rank := slices.Clone(x.plan.Delete), map[string]int{"ConfigMap": 1}
 	slices.SortStableFunc(all, func(a, b *unstructured.Unstructured) int { return rank[a.GetKind()] - rank[b.GetKind()] })
@@ -290,7 +290,7 @@ func (x *execution) remove(ctx context.Context) {
 // create pods at any time, and one whose ConfigMap was deleted never starts: so this lists
 // from the API server, which also has those that the watch has not delivered yet. All are in
 // use while they cannot be listed.
-func (x *execution) inUse(ctx context.Context) func(namespace, name string) bool {
+func (x *reconciliation) inUse(ctx context.Context) func(namespace, name string) bool {
 	t := x.snapshot.Target
 	here := slices.ContainsFunc(x.plan.Delete, func(o *unstructured.Unstructured) bool {
 		return o.GetKind() == "ConfigMap" && o.GetNamespace() == t.Namespace
@@ -321,7 +321,7 @@ func (x *execution) inUse(ctx context.Context) func(namespace, name string) bool
 }
 
 // record keeps the state in the target's ClusterRole, and reports whether it is there.
-func (x *execution) record(ctx context.Context) bool {
+func (x *reconciliation) record(ctx context.Context) bool {
 	if x.plan.Anchor == nil {
 		return true
 	}
