@@ -88,6 +88,36 @@ func TestPrintedDefaultsAreValid(t *testing.T) {
 	}
 }
 
+func TestRenderReadsAndWritesFiles(t *testing.T) {
+	const testdata = "../../test/testdata/"
+	folder := t.TempDir()
+	args := []string{"render", "--config", testdata + "operator.yaml", "--api-server", "kube-apiserver", "--image", "r:1"}
+	files := append(args, "--encryption-config", testdata+"encryption-config.yaml", "--ca-file", testdata+"ca.crt",
+		"--pod", "-", "--output-dir", folder)
+	standardInput(t, testdata+"static-pod.yaml")
+	code, stdout, stderr := call(t, files...)
+	if code != exitOK || !strings.Contains(stdout, "host/static-pod.json: ") {
+		t.Errorf("%d, %q, %q", code, stdout, stderr)
+	}
+	for line := range strings.Lines(stdout) {
+		path, note, _ := strings.Cut(strings.TrimSpace(line), ": ")
+		if data, err := os.ReadFile(path); err != nil || len(data) == 0 || note == "" {
+			t.Errorf("%q: %v", line, err)
+		}
+	}
+	if code, _, stderr := call(t, append(files, "--pod", "missing")...); code != exitUsage ||
+		!strings.Contains(stderr, "missing") {
+		t.Errorf("%d, %q", code, stderr)
+	}
+	code, _, stderr = call(t, args...)
+	lines := strings.Split(strings.TrimSpace(stderr), "\n")
+	for i, want := range []string{"--output-dir: ", "--encryption-config: ", "--ca-file: "} { // all at once
+		if code != exitFailed || len(lines) != 3 || !strings.HasPrefix(lines[i], "error: "+want) {
+			t.Fatalf("%d, %q", code, stderr)
+		}
+	}
+}
+
 // standardInput makes a file the standard input of the test.
 func standardInput(t *testing.T, path string) {
 	t.Helper()

@@ -2,17 +2,24 @@ package main
 
 import (
 	"cmp"
+	"errors"
+	"fmt"
+	"io"
 	"os"
+	"path/filepath"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
+	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
+	"github.com/kms-health/kms-health/pkg/filewatch"
 	"github.com/kms-health/kms-health/pkg/operator"
 	"github.com/kms-health/kms-health/pkg/operator/render"
 )
 
 func newRender() *cobra.Command {
-	var config, image string
-	var o render.Options
+	var config, image, folder string
+	var in render.Input
 	cmd := &cobra.Command{
 		Use:   "render --config FILE --output-dir DIR",
 		Short: "Write the objects that would be applied into files, without an API server",
@@ -44,36 +51,71 @@ What is made depends on the API server's mode and on --pod:
   # A static pod, a Deployment: see docs/operate/by-hand.md.`,
 		Args: cobra.NoArgs,
 		RunE: works(func(cmd *cobra.Command, _ []string) (err error) {
-			o.Stdin = cmd.InOrStdin()
-			if o.Config, err = readConfig(config, o.Stdin); err != nil {
+			if in.Config, err = readConfig(config, cmd.InOrStdin()); err != nil {
 				return err
 			}
 			openShift, err := operator.ParseOpenShift(os.Getenv(operator.OpenShiftVariable))
-			o.OpenShift = openShift != nil && *openShift
-			return o.Run(cmd.OutOrStdout(), err, o.Config.UseImage(image))
+			in.OpenShift = openShift != nil && *openShift
+			problems := []error{err, in.Config.UseImage(image)}
+			if folder == "" {
+				problems = append(problems, errors.New("--output-dir: is empty, must be the folder to write to"))
+			}
+			files, err := render.Render(in, problems...)
+			if err != nil {
+				return err
+			}
+			return write(folder, files, cmd.OutOrStdout())
 		}),
 	}
-	addRenderFlags(cmd, &config, &image, &o)
+	f := cmd.Flags()
+	f.SortFlags = false
+	f.StringVar(&config, "config", defaultConfig, "the configuration `file` of the operator; - is standard input")
+	addInputFlags(f, &in)
+	f.StringVar(&image, "image", os.Getenv(imageVariable), "the reporter's `image`, where the file names none")
+	f.StringVar(&folder, "output-dir", "", "the `folder` to write to; files of the same names are replaced")
+	_ = cmd.MarkFlagDirname("output-dir")
 	return cmd
 }
 
-func addRenderFlags(cmd *cobra.Command, config, image *string, o *render.Options) {
-	f := cmd.Flags()
-	f.SortFlags = false
-	f.StringVar(config, "config", defaultConfig, "the configuration `file` of the operator; - is standard input")
-	f.StringVar(&o.Target, "api-server", "", "the `name` of one of its API servers, where there are several")
-	f.StringVar(&o.EncryptionConfigFile, "encryption-config", "",
+// write writes the files, and prints the path of each with its note.
+func write(folder string, files []render.File, out io.Writer) error {
+	for _, f := range files {
+		path := filepath.Join(folder, f.Name)
+		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+			return err
+		}
+		if err := os.WriteFile(path, f.Data, 0o644); err != nil {
+			return err
+		}
+		if _, err := fmt.Fprintf(out, "%s: %s\n", path, f.Note); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// content is a flag that names a file, of which it has the content.
+type content []byte
+
+func (c *content) Set(path string) error {
+	read := filewatch.ReadOnce(path, os.Stdin, v1alpha1.MaxFileSize)
+	*c = read.Data
+	return read.Err
+}
+func (c *content) String() string { return "" }
+func (c *content) Type() string   { return "file" }
+
+func addInputFlags(f *pflag.FlagSet, in *render.Input) {
+	f.StringVar(&in.Target, "api-server", "", "the `name` of one of its API servers, where there are several")
+	f.Var((*content)(&in.EncryptionConfig), "encryption-config",
 		"the API server's EncryptionConfiguration, a `file`; needed unless the configuration names its plugins")
-	f.StringVar(&o.PodFile, "pod", "",
+	f.Var((*content)(&in.Pod), "pod",
 		"the API server's pod, a `file`: a static pod's manifest, a Deployment, or a running Pod; - is standard input")
-	f.StringVar(&o.APIServerFile, "apiserver", "",
+	f.Var((*content)(&in.APIServer), "apiserver",
 		"the object apiservers.config.openshift.io/cluster, a `file`, for its TLS profile")
-	f.StringVar(&o.CAFile, "ca-file", "", "the API server's CA, a PEM `file`, to go into kubeconfigs")
-	f.StringVar(&o.Namespace, "namespace", cmp.Or(os.Getenv(namespaceVariable), defaultNamespace),
+	f.Var((*content)(&in.CA), "ca-file", "the API server's CA, a PEM `file`, to go into kubeconfigs")
+	f.StringVar(&in.Namespace, "namespace", cmp.Or(os.Getenv(namespaceVariable), defaultNamespace),
 		"the `namespace` of reporters that are pods of their own")
-	f.StringVar(image, "image", os.Getenv(imageVariable), "the reporter's `image`, where the file names none")
-	f.StringVar(&o.HostFolder, "host-folder", "",
+	f.StringVar(&in.HostFolder, "host-folder", "",
 		"the `folder` on the node for a static pod's files; with a manifest by default "+render.DefaultHostFolder)
-	f.StringVar(&o.Folder, "output-dir", "", "the `folder` to write to; files of the same names are replaced")
-	_ = cmd.MarkFlagDirname("output-dir")
 }

@@ -1,12 +1,10 @@
 package render
 
 import (
-	"bufio"
 	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -18,14 +16,11 @@ import (
 	"github.com/kms-health/kms-health/pkg/operator/objects"
 )
 
-// pods are an API server's.
+// pods are an API server's. Each field is nil where it is not given, or there is none.
 type pods struct {
-	// pod is one, or the template of a Deployment; nil: nothing is known of them.
-	pod *corev1.Pod
-	// deployment has the name and namespace of the Deployment that has them; nil: there is none.
-	deployment *metav1.ObjectMeta
-	// manifest is the whole object with every field, known or not; nil: it is not given.
-	manifest map[string]any
+	pod        *corev1.Pod        // one, or the template of a Deployment
+	deployment *metav1.ObjectMeta // the name and namespace of the Deployment that has them
+	manifest   map[string]any     // the whole object with every field, known or not
 }
 
 // static reports whether it is a Pod that no API server has seen.
@@ -67,23 +62,19 @@ func readPods(data []byte) (pods, error) {
 	if err != nil {
 		return pods{}, fmt.Errorf("--pod: %w", err)
 	}
-	raw, err := json.Marshal(object)
-	if err != nil {
-		return pods{}, fmt.Errorf("--pod: %w", err)
-	}
 	p := pods{pod: &corev1.Pod{}, manifest: object}
+	raw, err := json.Marshal(object)
 	apiVersion, _ := object["apiVersion"].(string)
 	kind, _ := object["kind"].(string)
 	switch apiVersion + "/" + kind {
 	case "v1/Pod":
-		err = json.Unmarshal(raw, p.pod)
+		err = errors.Join(err, json.Unmarshal(raw, p.pod))
 	case "apps/v1/Deployment":
 		d := &appsv1.Deployment{}
-		err = json.Unmarshal(raw, d)
-		p.deployment = &d.ObjectMeta
-		p.pod.ObjectMeta, p.pod.Spec = d.Spec.Template.ObjectMeta, d.Spec.Template.Spec
+		err = errors.Join(err, json.Unmarshal(raw, d))
+		p.deployment, p.pod.ObjectMeta, p.pod.Spec = &d.ObjectMeta, d.Spec.Template.ObjectMeta, d.Spec.Template.Spec
 	default:
-		return pods{}, fmt.Errorf("--pod: is a %q of %q, must be a Pod of v1 or a Deployment of apps/v1", kind, apiVersion)
+		err = fmt.Errorf("is a %q of %q, must be a Pod of v1 or a Deployment of apps/v1", kind, apiVersion)
 	}
 	if err != nil {
 		return pods{}, fmt.Errorf("--pod: %w", err)
@@ -92,34 +83,27 @@ func readPods(data []byte) (pods, error) {
 }
 
 // decode reads the one document that is not empty, with all its fields.
-func decode(data []byte) (map[string]any, error) {
-	var object map[string]any
+func decode(data []byte) (object map[string]any, err error) {
 	if yaml.IsJSONBuffer(data) { // the YAML reader refuses tabs, and leaves a second object out
 		if err := utiljson.Unmarshal(data, &object); err != nil {
 			return nil, fmt.Errorf("is not one JSON object: %w", err)
 		}
 		return object, nil
 	}
-	reader := yaml.NewYAMLReader(bufio.NewReader(bytes.NewReader(data)))
-	for {
-		document, err := reader.Read()
-		switch {
-		case errors.Is(err, io.EOF) && object == nil:
-			return nil, errors.New("is empty, must hold a Pod or a Deployment")
-		case errors.Is(err, io.EOF):
-			return object, nil
-		case err != nil:
-			return nil, err
-		}
+	for document := range bytes.SplitSeq(append([]byte("\n"), data...), []byte("\n---")) {
 		var next map[string]any
 		if err := yaml.UnmarshalStrict(document, &next); err != nil {
 			return nil, fmt.Errorf("is not a YAML mapping: %w", err)
 		}
-		switch {
-		case next != nil && object != nil:
+		if next != nil && object != nil {
 			return nil, errors.New("holds more than one object, must be one")
-		case next != nil:
+		}
+		if next != nil {
 			object = next
 		}
 	}
+	if object == nil {
+		return nil, errors.New("is empty, must hold a Pod or a Deployment")
+	}
+	return object, nil
 }

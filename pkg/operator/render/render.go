@@ -8,10 +8,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
-	"io"
-	"os"
 	"path"
-	"path/filepath"
 	"slices"
 	"strings"
 
@@ -20,30 +17,21 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
-	"github.com/kms-health/kms-health/pkg/filewatch"
 	"github.com/kms-health/kms-health/pkg/operator/encryption"
 	"github.com/kms-health/kms-health/pkg/operator/objects"
 	"github.com/kms-health/kms-health/pkg/operator/tlsprofile"
 )
 
-// Input is the content of the files.
+// Input is the content of the files, of which those that are not needed may be empty.
 type Input struct {
-	Config *v1alpha1.OperatorConfiguration // with an image
-	// Target is the name of one; it may be empty where there is only one.
-	Target    string
-	Namespace string
-	OpenShift bool
-	// EncryptionConfig is an EncryptionConfiguration. Empty: the target names its
-	// plugins itself.
-	EncryptionConfig []byte
-	// APIServer is the object apiservers.config.openshift.io/cluster, for its TLS
-	// profile. Empty: Intermediate.
-	APIServer []byte
-	// Pod is the API server's: a static pod's manifest, a Deployment, or a running
-	// Pod as the API shows it. Empty: what the configuration says of it is enough.
-	Pod []byte
-	// CA is the API server's, PEM. Empty: a kubeconfig names CAFile.
-	CA []byte
+	Config           *v1alpha1.OperatorConfiguration // with an image
+	Target           string                          // the name of one; may be empty where there is only one
+	Namespace        string
+	OpenShift        bool
+	EncryptionConfig []byte // an EncryptionConfiguration, where the target does not name its plugins itself
+	APIServer        []byte // the object apiservers.config.openshift.io/cluster, for its TLS profile
+	Pod              []byte // the API server's: a static pod's manifest, a Deployment, or a Pod as the API shows it
+	CA               []byte // the API server's, PEM
 	// HostFolder is where a static pod's files will be on its node. It stands for a static
 	// pod where there is no Pod. Empty: DefaultHostFolder, and there is none.
 	HostFolder string
@@ -52,11 +40,10 @@ type Input struct {
 // DefaultHostFolder is where a static pod's files will be on its node.
 const DefaultHostFolder = "/etc/kubernetes/kms-health"
 
-// File is one that was made.
+// File is one that was made, with a note on what to do with it.
 type File struct {
 	Name string
 	Data []byte
-	// Note is what to do with it.
 	Note string
 }
 
@@ -195,62 +182,4 @@ func (in *Input) tls() (tlsprofile.Settings, error) {
 		return tlsprofile.Settings{}, fmt.Errorf("--apiserver: %w", err)
 	}
 	return tlsprofile.Of(a.Spec.TLSSecurityProfile)
-}
-
-// Options of the `render` command: an Input whose bytes are in files. An empty path is
-// that of no file, and filewatch.Stdin is Stdin, for one of them.
-type Options struct {
-	Input
-	EncryptionConfigFile, PodFile, APIServerFile, CAFile string
-
-	Stdin io.Reader
-	// Folder is where to write the files that are made.
-	Folder string
-}
-
-// Run makes the files, and prints the path of each with its note. problems are those found
-// before: all that is missing is reported at once.
-func (o Options) Run(out io.Writer, problems ...error) error {
-	if o.Folder == "" {
-		problems = append(problems, errors.New("--output-dir: is empty, must be the folder to write to"))
-	}
-	unreadable := len(problems)
-	for _, f := range []struct {
-		flag, path string
-		data       *[]byte
-	}{
-		{"--encryption-config", o.EncryptionConfigFile, &o.EncryptionConfig},
-		{"--pod", o.PodFile, &o.Pod},
-		{"--apiserver", o.APIServerFile, &o.APIServer},
-		{"--ca-file", o.CAFile, &o.CA},
-	} {
-		if f.path == "" {
-			continue
-		}
-		content := filewatch.ReadOnce(f.path, o.Stdin, v1alpha1.MaxFileSize)
-		if content.Err != nil {
-			problems = append(problems, fmt.Errorf("%s: %w", f.flag, content.Err))
-		}
-		*f.data = content.Data
-	}
-	if unreadable < len(problems) {
-		return errors.Join(problems...)
-	}
-	files, err := Render(o.Input, problems...)
-	if err != nil {
-		return err
-	}
-	for _, f := range files {
-		path := filepath.Join(o.Folder, f.Name)
-		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-			return err
-		}
-		if err := os.WriteFile(path, f.Data, 0o644); err != nil {
-			return err
-		}
-		if _, err := fmt.Fprintf(out, "%s: %s\n", path, f.Note); err != nil {
-			return err
-		}
-	}
-	return nil
 }

@@ -2,8 +2,6 @@ package render
 
 import (
 	"bytes"
-	"errors"
-	"io"
 	"os"
 	"path/filepath"
 	"strings"
@@ -209,25 +207,6 @@ func TestOwnersCredentialsAreAKubeconfigAndACommand(t *testing.T) {
 	}
 }
 
-func TestAllThatIsMissingIsReportedAtOnce(t *testing.T) {
-	in := input(t, "openshift-apiserver")
-	in.EncryptionConfig, in.CA = nil, nil
-	want := []string{"image", "--output-dir: ", "--encryption-config: ", "--ca-file: "}
-	err := Options{Input: in}.Run(io.Discard, nil, errors.New("image"))
-	if err == nil {
-		t.Fatal("nothing is missing")
-	}
-	lines := strings.Split(err.Error(), "\n")
-	if len(lines) != len(want) {
-		t.Fatalf("%q", lines)
-	}
-	for i := range want {
-		if !strings.HasPrefix(lines[i], want[i]) {
-			t.Errorf("%q does not begin with %q", lines[i], want[i])
-		}
-	}
-}
-
 // Where the object that gets the reports is not OpenShift's, its CRD comes first.
 func TestKMSHealthIsRenderedWithItsCRD(t *testing.T) {
 	for name, pod := range map[string][]byte{"DaemonSet": nil, "static pod": testdata(t, "static-pod.yaml")} {
@@ -327,29 +306,5 @@ func TestWhatIsMissingOrWrongIsNamed(t *testing.T) {
 		if err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: %v", name, err)
 		}
-	}
-}
-
-func TestFilesAreReadAndWritten(t *testing.T) {
-	o := Options{Input: input(t, "kube-apiserver"), Folder: t.TempDir()}
-	o.EncryptionConfig, o.CA = nil, nil
-	o.EncryptionConfigFile, o.CAFile = "../../../test/testdata/encryption-config.yaml", "../../../test/testdata/ca.crt"
-	o.PodFile = "../../../test/testdata/static-pod.yaml"
-	var out bytes.Buffer
-	if err := o.Run(&out); err != nil {
-		t.Fatal(err)
-	}
-	for line := range strings.Lines(out.String()) {
-		path, note, _ := strings.Cut(strings.TrimSpace(line), ": ")
-		if data, err := os.ReadFile(path); err != nil || len(data) == 0 || note == "" {
-			t.Errorf("%q: %v", line, err)
-		}
-	}
-	if _, err := os.Stat(filepath.Join(o.Folder, "host/config/config.yaml")); err != nil {
-		t.Error(err)
-	}
-	o.PodFile = "missing"
-	if err := o.Run(&out); err == nil || !strings.Contains(err.Error(), "missing") {
-		t.Error(err)
 	}
 }

@@ -1,7 +1,6 @@
 package render
 
 import (
-	"bytes"
 	"encoding/json"
 	"slices"
 	"strings"
@@ -256,16 +255,5 @@ func TestStringsOfAStaticPodStayStringsAfterTheInstallersReplacement(t *testing.
 				t.Errorf("%q, want %q", args[i], replace(text))
 			}
 		}
-	}
-}
-
-func TestManifestMayComeByStandardInput(t *testing.T) {
-	o := Options{
-		Input: ownersOf(t, ""), PodFile: "-", Folder: t.TempDir(),
-		Stdin: bytes.NewReader(testdata(t, "deployment.yaml")),
-	}
-	var out bytes.Buffer
-	if err := o.Run(&out); err != nil || !strings.Contains(out.String(), "50-deployment-apiserver.yaml") {
-		t.Errorf("%v: %s", err, out.String())
 	}
 }
