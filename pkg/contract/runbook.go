@@ -12,7 +12,7 @@ type Runbook struct {
 	// Alerts are those that fire for this reason.
 	Alerts []string
 	// Means is what is so, and its impact. Check is how to find the cause; where it is not set,
-	// Means has it. Fix is what to do. DoNot is what makes it worse; not set where nothing does.
+	// the message has it. Fix is what to do. DoNot is what makes it worse; not set where nothing does.
 	Means, Check, Fix, DoNot string
 }
 
@@ -238,8 +238,7 @@ var RunbookGroups = []RunbookGroup{
 		{Name: "OtherInstallation",
 			Means: "an operator in another namespace owns the API server. Nothing is changed, no condition is written, " +
 				"and `/readyz` fails",
-			Check: "the message names the namespace",
-			Fix:   "remove one of the two"},
+			Fix: "remove one of the two"},
 		{Name: "ResourceMissing",
 			Means: "the operator resource of the API server does not exist, so nothing can be reported. Only the " +
 				"ClusterOperator, the metric and an Event have this",
@@ -247,13 +246,11 @@ var RunbookGroups = []RunbookGroup{
 			Fix:   "create it, or remove the API server from the configuration"},
 		{Name: "Forbidden",
 			Means: "a right is missing, or admission (a policy, a quota, a webhook) denied a request",
-			Check: "the message quotes the answer",
 			Fix: "apply the manifests, with the component of the mode. A policy of this project: allow the folder or name " +
 				"in it",
 			DoNot: "grant `cluster-admin`: the policies would still deny the request"},
 		{Name: "Refused",
 			Means: "the API server rejects an object as invalid, for example with the defaults of a LimitRange",
-			Check: "the message quotes the answer",
 			Fix:   "allow the object in that namespace"},
 		{Name: "RequestFailed",
 			Means: "a request failed for another reason. It is retried with a backoff of up to 10 s",
@@ -267,7 +264,6 @@ var RunbookGroups = []RunbookGroup{
 			DoNot: "delete the policy while reporters run"},
 		{Name: "CAUnreadable",
 			Means: "the API server's CA cannot be read. The last one stays active; without one nothing is delivered",
-			Check: "the file in the message",
 			Fix:   "make it valid PEM",
 			DoNot: "delete the operator's pod during a plugin outage"},
 		{Name: "SourceUnreadable",
@@ -284,11 +280,9 @@ var RunbookGroups = []RunbookGroup{
 		{Name: "ProviderNotProbed",
 			Means: "a `kms` provider in the encryption config cannot be probed, for example since it is KMS v1. Its " +
 				"health is not known, so `KMSPluginsDegraded` is Unknown",
-			Check: "the message has the provider and the reason",
-			Fix:   "use KMS v2; correct the endpoint or the timeout"},
+			Fix: "use KMS v2; correct the endpoint or the timeout"},
 		{Name: "EncryptionConfigUnreadable",
 			Means: "the Secret has no valid EncryptionConfiguration. The last plugin set stays active",
-			Check: "the message has the error",
 			Fix:   "correct the Secret, or `encryptionConfig.key` in the operator's file",
 			DoNot: "delete the Secret: that means that KMS is off"},
 		{Name: "DeploymentMissing",
@@ -297,7 +291,6 @@ var RunbookGroups = []RunbookGroup{
 			Fix:   "create it, or correct `deployment` in the operator's file"},
 		{Name: "SocketVolumeMissing",
 			Means: "no volume of a pod has a plugin's socket",
-			Check: "the message names pod, plugin and folder",
 			Fix:   "mount a volume at that folder, or correct `container` in the operator's file"},
 		{Name: "InjectionReverted", Alerts: []string{"KMSReporterInjectionReverted"},
 			Means: "the owner of the Deployment removed the reporter. It is not added again: each revert is a rollout",
@@ -312,7 +305,6 @@ var RunbookGroups = []RunbookGroup{
 			Fix:   "with one replica `maxUnavailable: 0`, `maxSurge: 1`; or use another mode"},
 		{Name: "DeploymentPaused",
 			Means: "the Deployment is paused, so the reporter's container is not rolled out",
-			Check: "the message has the command",
 			Fix:   "resume the rollout"},
 		{Name: "ReporterNotRunning", Alerts: []string{"KMSReporterNotRunning"},
 			Means: "a reporter cannot start. The state of plugins on that node may be unknown",
@@ -323,8 +315,7 @@ var RunbookGroups = []RunbookGroup{
 		{Name: "NoReporters",
 			Means: "there is no reporter: the DaemonSet selects no node, no pod of the API server runs, or its owner has " +
 				"added none",
-			Check: "the message shows which",
-			Fix:   "correct `nodeSelector`, or add the container"},
+			Fix: "correct `nodeSelector`, or add the container"},
 		{Name: "ProgressDeadlineExceeded",
 			Means: "what the message names was under way for 5 minutes without a change, for example a rollout, or a pod " +
 				"that does not start",
@@ -355,13 +346,11 @@ var RunbookGroups = []RunbookGroup{
 		{Name: "Removing",
 			Means: "the operator removes reporters. After 5 minutes without a change this becomes " +
 				"`ProgressDeadlineExceeded`",
-			Check: "the message has what is left",
-			Fix:   "wait"},
+			Fix: "wait"},
 		{Name: "Progressing",
 			Means: "reporters are delivered, or a node has not reported yet: its plugins are not judged. Without a change " +
 				"for 5 minutes this becomes `ProgressDeadlineExceeded` or `ReportsMissing`",
-			Check: "the message has what the operator waits for, and the nodes",
-			Fix:   "wait, at most 5 minutes"},
+			Fix: "wait, at most 5 minutes"},
 		{Name: "Off",
 			Means: "KMS is off. Only the metric and the Event have this reason",
 			Fix:   "no action needed"},
@@ -379,7 +368,6 @@ var RunbookGroups = []RunbookGroup{
 			DoNot: "delete an operator's pod during a plugin outage"},
 		{Name: "NoConfiguration",
 			Means: "the operator started without a valid file, and does nothing",
-			Check: "the message has every error",
 			Fix:   "correct the ConfigMap `kms-health-operator-config`"},
 		{Name: "Configuration_Invalid", Alerts: []string{"KMSHealthOperatorConfigurationRejected"},
 			Means: "the operator's file has an error. The last valid one stays active until a restart",
