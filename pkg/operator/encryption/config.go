@@ -29,10 +29,8 @@ const defaultTimeout = 3 * time.Second
 
 // Config is what an EncryptionConfiguration contains about KMS plugins.
 type Config struct {
-	// Plugins are the KMS v2 plugins, one per socket: those that encrypt first,
-	// each kind in order of appearance, and at most v1alpha1.MaxPlugins. They
-	// are valid in a ReporterConfiguration whose interval is no shorter than
-	// their timeouts. Never nil.
+	// Plugins are the KMS v2 plugins, one per socket: those that encrypt first, each kind in order of
+	// appearance, and at most v1alpha1.MaxPlugins. Never nil.
 	Plugins []v1alpha1.Plugin
 	// Ignored are the kms providers that cannot be probed, or the first of several at such an endpoint, each
 	// as a text with its reason: plain and bounded, fit for a log or a condition.
@@ -81,24 +79,18 @@ var reasonTooMany = fmt.Sprintf("there are %d plugins before it, and a reporter 
 // Parse reads an EncryptionConfiguration of apiserver.config.k8s.io/v1, YAML or
 // JSON, of at most 1 MiB, which is what a Secret can hold.
 //
-// A plugin's role is Write where it is the first provider of any entry, else
-// Read. Its timeout is the provider's own, the longest of several, brought
-// within v1alpha1.MinTimeout and v1alpha1.MaxInterval.
-//
-// A plugin's keyID is the one given for its endpoint, else that of its socket,
-// kms-{keyID}.sock, else that of its name, {keyID}_{resource} or
-// kms-{keyID}_{resource}, else its name; each only where it is valid and no other
-// plugin's, be it given or not. A plugin for which all of these fail is probed, too: its keyID
-// is a hash of its socket's address.
-//
-// An error contains nothing from the file but the names of fields.
+// A plugin's role is Write where it is the first provider of any entry, else Read. Its timeout is the
+// longest of several, brought within v1alpha1.MinTimeout and v1alpha1.MaxInterval. For its keyID see
+// nameKeys. An error contains nothing from the file but the names of fields.
 func Parse(data []byte, given map[string]string) (Config, error) {
 	f, err := decode(data)
 	if err != nil {
 		return Config{}, fmt.Errorf("the EncryptionConfiguration %w", err)
 	}
 	sockets, ignored := collect(f.Resources)
-	slices.SortStableFunc(sockets, func(a, b *socket) int { return a.rank() - b.rank() })
+	slices.SortStableFunc(sockets, func(a, b *socket) int { // Write comes first
+		return -strings.Compare(string(a.plugin.Role), string(b.plugin.Role))
+	})
 	nameKeys(sockets, given)
 
 	c := Config{Plugins: []v1alpha1.Plugin{}, Ignored: ignored}
@@ -122,13 +114,6 @@ type socket struct {
 	address string // by which two spellings of an endpoint are one
 	plugin  v1alpha1.Plugin
 	uses    []use // at least one
-}
-
-func (s *socket) rank() int {
-	if s.plugin.Role == v1alpha1.RoleWrite {
-		return 0
-	}
-	return 1
 }
 
 // use is one kms provider, with the resources that it is named for.

@@ -80,234 +80,152 @@ const (
 	tp    = "unix:///var/run/kmsplugin/kms.sock"
 )
 
-var fileCases = map[string]struct {
-	entries string
-	given   map[string]string
-	want    Config
+type set = []v1alpha1.Plugin
+
+var fileCases = []struct {
+	name, entries string
+	given         map[string]string
+	plugins       set
+	ignored       []string
 }{
-	"one plugin for several resources, each with its name": {
-		entries: entryOf("secrets", v2("2_secrets", sock2), identity) + entryOf(
-			"configmaps", v2("2_configmaps", sock2), identity,
-		),
-		want: Config{Plugins: []v1alpha1.Plugin{writer("2", sock2)}},
-	},
-	"no KMS": {entries: entryOf("secrets", aescbc, identity), want: Config{Plugins: []v1alpha1.Plugin{}}},
-	"before a migration, the plugin reads": {
-		entries: entryOf("secrets", identity, v2("2_secrets", sock2)),
-		want:    Config{Plugins: []v1alpha1.Plugin{reader("2", sock2)}},
-	},
-	"local keys in any place": {
-		entries: entryOf("secrets", aescbc, v2("2_secrets", sock2), "{secretbox: {keys: []}}", v2("1_secrets", sock1),
+	{"one plugin for several resources, each with its name",
+		entryOf("secrets", v2("2_secrets", sock2), identity) + entryOf("configmaps", v2("2_configmaps", sock2), identity),
+		nil, set{writer("2", sock2)}, nil},
+	{"no KMS", entryOf("secrets", aescbc, identity), nil, set{}, nil},
+	{"before a migration, the plugin reads", entryOf("secrets", identity, v2("2_secrets", sock2)), nil,
+		set{reader("2", sock2)}, nil},
+	{"local keys in any place",
+		entryOf("secrets", aescbc, v2("2_secrets", sock2), "{secretbox: {keys: []}}", v2("1_secrets", sock1),
 			"{aesgcm: {}}", identity),
-		want: Config{Plugins: []v1alpha1.Plugin{reader("2", sock2), reader("1", sock1)}},
-	},
-	"writers first, each kind in order of appearance": {
-		entries: entryOf(
-			"secrets", v2("a", "unix:///a"), v2("r1", "unix:///r1"), v2("r2", "unix:///r2"),
-		) + entryOf("configmaps", v2("b", "unix:///b"), v2("r0", "unix:///r0")),
-		want: Config{Plugins: []v1alpha1.Plugin{
-			writer("a", "unix:///a"), writer("b", "unix:///b"), reader("r1", "unix:///r1"), reader("r2", "unix:///r2"),
-			reader("r0", "unix:///r0"),
-		}},
-	},
-	"first for one resource is a writer, though it reads another": {
-		entries: entryOf(
-			"secrets", v2("2_secrets", sock2), v2("1_secrets", sock1),
-		) + entryOf("routes", v2("1_routes", sock1), v2("2_routes", sock2)),
-		want: Config{Plugins: []v1alpha1.Plugin{writer("2", sock2), writer("1", sock1)}},
-	},
-	"an unknown provider is first": {
-		entries: entryOf("secrets", "{quantum: {level: 9}}", v2("2_secrets", sock2)),
-		want:    Config{Plugins: []v1alpha1.Plugin{reader("2", sock2)}},
-	},
-	"two spellings of one socket": {
-		entries: entryOf("secrets", v2("2_secrets", "unix:///var/run/./kms-2.sock")) + entryOf(
-			"configmaps", identity, v2("2_configmaps", "unix:///var/run/kms-2.sock"),
-		),
-		want: Config{Plugins: []v1alpha1.Plugin{writer("2", "unix:///var/run/./kms-2.sock")}},
-	},
-	"timeouts": {
-		entries: entryOf("secrets",
-			"{kms: {apiVersion: v2, name: own, endpoint: 'unix:///own', timeout: 7s}}",
+		nil, set{reader("2", sock2), reader("1", sock1)}, nil},
+	{"writers first, each kind in order of appearance",
+		entryOf("secrets", v2("a", "unix:///a"), v2("r1", "unix:///r1"), v2("r2", "unix:///r2")) +
+			entryOf("configmaps", v2("b", "unix:///b"), v2("r0", "unix:///r0")),
+		nil,
+		set{writer("a", "unix:///a"), writer("b", "unix:///b"), reader("r1", "unix:///r1"), reader("r2", "unix:///r2"),
+			reader("r0", "unix:///r0")},
+		nil},
+	{"first for one resource is a writer, though it reads another",
+		entryOf("secrets", v2("2_secrets", sock2), v2("1_secrets", sock1)) +
+			entryOf("routes", v2("1_routes", sock1), v2("2_routes", sock2)),
+		nil, set{writer("2", sock2), writer("1", sock1)}, nil},
+	{"an unknown provider is first", entryOf("secrets", "{quantum: {level: 9}}", v2("2_secrets", sock2)), nil,
+		set{reader("2", sock2)}, nil},
+	{"two spellings of one socket",
+		entryOf("secrets", v2("2_secrets", "unix:///var/run/./kms-2.sock")) +
+			entryOf("configmaps", identity, v2("2_configmaps", "unix:///var/run/kms-2.sock")),
+		nil, set{writer("2", "unix:///var/run/./kms-2.sock")}, nil},
+	{"timeouts",
+		entryOf("secrets", "{kms: {apiVersion: v2, name: own, endpoint: 'unix:///own', timeout: 7s}}",
 			"{kms: {apiVersion: v2, name: short, endpoint: 'unix:///short', timeout: 1ms}}",
 			"{kms: {apiVersion: v2, name: long, endpoint: 'unix:///long', timeout: 100h}}",
 			"{kms: {apiVersion: v2, name: empty, endpoint: 'unix:///empty', timeout: }}",
 			"{kms: {apiVersion: v2, name: several, endpoint: 'unix:///several', timeout: 1s}}",
 			"{kms: {apiVersion: v2, name: several-2, endpoint: 'unix:///several', timeout: 2s}}",
-			"{kms: {apiVersion: v2, name: several-3, endpoint: 'unix:///several', timeout: 1s}}",
-		),
-		want: Config{Plugins: []v1alpha1.Plugin{
-			within(writer("own", "unix:///own"), 7*time.Second),
+			"{kms: {apiVersion: v2, name: several-3, endpoint: 'unix:///several', timeout: 1s}}"),
+		nil,
+		set{within(writer("own", "unix:///own"), 7*time.Second),
 			within(reader("short", "unix:///short"), v1alpha1.MinTimeout),
-			within(reader("long", "unix:///long"), v1alpha1.MaxInterval),
-			reader("empty", "unix:///empty"),
-			within(reader("several", "unix:///several"), 2*time.Second),
-		}},
-	},
-	"KMS v1, explicit and by default": {
-		entries: entryOf("secrets",
-			"{kms: {apiVersion: v1, name: old, endpoint: 'unix:///old', cachesize: 10}}",
-			"{kms: {name: older, endpoint: 'unix:///older'}}",
-			"{kms: {}}",
-			v2("new", "unix:///new"),
-		),
-		want: Config{
-			Plugins: []v1alpha1.Plugin{reader("new", "unix:///new")},
-			Ignored: []string{ignored("secrets", "old", reasonV1), ignored("secrets", "older", reasonV1), ignored("secrets", "", reasonV1)},
-		},
-	},
-	"KMS v1 at a v2 plugin's socket does not make it a writer": {
-		entries: entryOf("secrets", "{kms: {name: old, endpoint: 'unix:///both'}}", v2("new", "unix:///both")),
-		want: Config{
-			Plugins: []v1alpha1.Plugin{reader("new", "unix:///both")},
-			Ignored: []string{ignored("secrets", "old", reasonV1)},
-		},
-	},
-	"what cannot be probed": {
-		entries: entryOf("*.*",
-			v2("tcp", "tcp://user:password@1.2.3.4:5"),
-			v2("relative", "unix://kms.sock"),
-			v2("up", "unix:///run/x/../kms.sock"),
-			v2("nowhere", ""),
-			v2("long", "unix:///"+strings.Repeat("x", 107)),
+			within(reader("long", "unix:///long"), v1alpha1.MaxInterval), reader("empty", "unix:///empty"),
+			within(reader("several", "unix:///several"), 2*time.Second)},
+		nil},
+	{"KMS v1, explicit and by default",
+		entryOf("secrets", "{kms: {apiVersion: v1, name: old, endpoint: 'unix:///old', cachesize: 10}}",
+			"{kms: {name: older, endpoint: 'unix:///older'}}", "{kms: {}}", v2("new", "unix:///new")),
+		nil, set{reader("new", "unix:///new")},
+		[]string{ignored("secrets", "old", reasonV1), ignored("secrets", "older", reasonV1),
+			ignored("secrets", "", reasonV1)}},
+	{"KMS v1 at a v2 plugin's socket does not make it a writer",
+		entryOf("secrets", "{kms: {name: old, endpoint: 'unix:///both'}}", v2("new", "unix:///both")), nil,
+		set{reader("new", "unix:///both")}, []string{ignored("secrets", "old", reasonV1)}},
+	{"what cannot be probed",
+		entryOf("*.*", v2("tcp", "tcp://user:password@1.2.3.4:5"), v2("relative", "unix://kms.sock"),
+			v2("up", "unix:///run/x/../kms.sock"), v2("nowhere", ""), v2("long", "unix:///"+strings.Repeat("x", 107)),
 			"{kms: {apiVersion: v3, name: future, endpoint: 'unix:///future'}}",
 			"{kms: {apiVersion: v2, name: unit, endpoint: 'unix:///unit', timeout: '3'}}",
 			"{kms: {apiVersion: v2, name: negative, endpoint: 'unix:///negative', timeout: -3s}}",
-			"{kms: {apiVersion: v2, name: zero, endpoint: 'unix:///zero', timeout: 0s}}",
-		),
-		want: Config{Plugins: []v1alpha1.Plugin{}, Ignored: []string{
-			ignored("*.*", "tcp", "its endpoint must be an absolute path after unix://, as in unix:///run/kms.sock"),
+			"{kms: {apiVersion: v2, name: zero, endpoint: 'unix:///zero', timeout: 0s}}"),
+		nil, set{},
+		[]string{ignored("*.*", "tcp", "its endpoint must be an absolute path after unix://, as in unix:///run/kms.sock"),
 			ignored("*.*", "relative", "its endpoint must be an absolute path after unix://, as in unix:///run/kms.sock"),
 			ignored("*.*", "up", "its endpoint must be written without .., which can lead elsewhere from another container"),
 			ignored("*.*", "nowhere", "its endpoint must be an absolute path after unix://, as in unix:///run/kms.sock"),
-			ignored("*.*", "long", "its endpoint is a path of 108 bytes, must be at most 107: a socket's address has no room "+
-				"for more (sun_path, unix(7))"),
-			ignored("*.*", "future", reasonVersion),
-			ignored("*.*", "unit", reasonTimeout),
-			ignored("*.*", "negative", reasonTimeout),
-			ignored("*.*", "zero", reasonTimeout),
-		}},
-	},
-	"names that are not shown": {
-		entries: entryOf("a b", "{kms: {name: \"x\\ny\"}}") + entryOf(
-			strings.Repeat("r", 129), "{kms: {name: "+strings.Repeat("p", 128)+"}}",
-		) + "- {providers: [{kms: {name: lost}}]}\n",
-		want: Config{Plugins: []v1alpha1.Plugin{}, Ignored: []string{
-			ignored("(not shown)", "(not shown)", reasonV1), ignored("(not shown)", strings.Repeat("p", 128), reasonV1),
-			ignored("", "lost", reasonV1),
-		}},
-	},
-	"a newer API server's fields, and an entry without providers": {
-		entries: "- {resources: [secrets], mode: strict, providers: [{kms: {apiVersion: v2, name: a, endpoint: " +
-			"'unix:///a', retries: [1]}}]}\n- null\n- {resources: [configmaps]}\nseal: {x: 1}\n",
-		want: Config{Plugins: []v1alpha1.Plugin{writer("a", "unix:///a")}},
-	},
-	"names of fields are case-sensitive": {
-		entries: "- {resources: [secrets], providers: [{KMS: {apiVersion: v2, name: a, endpoint: 'unix:///a'}}]}\n",
-		want:    Config{Plugins: []v1alpha1.Plugin{}},
-	},
-
-	"keyID given, for another spelling of the endpoint": {
-		entries: entryOf("secrets", v2("1_secrets", sock2)),
-		given: map[string]string{
-			"unix:///var/run/../run/kmsplugin/kms-2.sock": "given", "unix:///other": "x", "no endpoint": "y",
-		},
-		want: Config{Plugins: []v1alpha1.Plugin{writer("given", sock2)}},
-	},
-	"keyID given is another's by its socket": {
-		entries: entryOf("secrets", v2("one_secrets", sock1), v2("two_secrets", sock2)),
-		given:   map[string]string{sock2: "1"},
-		want:    Config{Plugins: []v1alpha1.Plugin{writer("one", sock1), reader("1", sock2)}},
-	},
-	"keyID given is invalid": {
-		entries: entryOf("secrets", v2("one_secrets", sock1)),
-		given:   map[string]string{sock1: "a b"},
-		want:    Config{Plugins: []v1alpha1.Plugin{writer("1", sock1)}},
-	},
-	"keyID from an abstract socket": {
-		entries: entryOf("secrets", v2("x", "unix:///@kms-7.sock")),
-		want:    Config{Plugins: []v1alpha1.Plugin{writer("7", "unix:///@kms-7.sock")}},
-	},
-	"keyID from a name": {
-		entries: entryOf("secrets", v2("3_secrets", tp)),
-		want:    Config{Plugins: []v1alpha1.Plugin{writer("3", tp)}},
-	},
-	"keyID from a name with kms-": {
-		entries: entryOf("secrets", v2("kms-3_secrets", tp)),
-		want:    Config{Plugins: []v1alpha1.Plugin{writer("3", tp)}},
-	},
-	"keyID from a name that holds an underscore": {
-		entries: entryOf("secrets", v2("key_3_secrets", tp)),
-		want:    Config{Plugins: []v1alpha1.Plugin{writer("key_3", tp)}},
-	},
-	"keyID from names with a group": {
-		entries: entryOf("routes.route.openshift.io", v2("1_routes.route.openshift.io", "unix:///1"),
+			ignored("*.*", "long",
+				"its endpoint is a path of 108 bytes, must be at most 107: a socket's address has no room "+
+					"for more (sun_path, unix(7))"), ignored("*.*", "future", reasonVersion), ignored("*.*", "unit", reasonTimeout),
+			ignored("*.*", "negative", reasonTimeout), ignored("*.*", "zero", reasonTimeout)}},
+	{"names that are not shown",
+		entryOf("a b", "{kms: {name: \"x\\ny\"}}") +
+			entryOf(strings.Repeat("r", 129), "{kms: {name: "+strings.Repeat("p", 128)+"}}") +
+			"- {providers: [{kms: {name: lost}}]}\n",
+		nil, set{},
+		[]string{ignored("(not shown)", "(not shown)", reasonV1),
+			ignored("(not shown)", strings.Repeat("p", 128), reasonV1), ignored("", "lost", reasonV1)}},
+	{"a newer API server's fields, and an entry without providers",
+		"- {resources: [secrets], mode: strict, providers: [{kms: {apiVersion: v2, name: a, endpoint: 'unix:///a', " +
+			"retries: [1]}}]}\n- null\n- {resources: [configmaps]}\nseal: {x: 1}\n",
+		nil, set{writer("a", "unix:///a")}, nil},
+	{"names of fields are case-sensitive",
+		"- {resources: [secrets], providers: [{KMS: {apiVersion: v2, name: a, endpoint: 'unix:///a'}}]}\n", nil, set{},
+		nil},
+	{"keyID given, for another spelling of the endpoint", entryOf("secrets", v2("1_secrets", sock2)),
+		map[string]string{"unix:///var/run/../run/kmsplugin/kms-2.sock": "given", "unix:///other": "x",
+			"no endpoint": "y"},
+		set{writer("given", sock2)}, nil},
+	{"keyID given is another's by its socket", entryOf("secrets", v2("one_secrets", sock1), v2("two_secrets", sock2)),
+		map[string]string{sock2: "1"}, set{writer("one", sock1), reader("1", sock2)}, nil},
+	{"keyID given is invalid", entryOf("secrets", v2("one_secrets", sock1)), map[string]string{sock1: "a b"},
+		set{writer("1", sock1)}, nil},
+	{"keyID from an abstract socket", entryOf("secrets", v2("x", "unix:///@kms-7.sock")), nil,
+		set{writer("7", "unix:///@kms-7.sock")}, nil},
+	{"keyID from a name", entryOf("secrets", v2("3_secrets", tp)), nil, set{writer("3", tp)}, nil},
+	{"keyID from a name with kms-", entryOf("secrets", v2("kms-3_secrets", tp)), nil, set{writer("3", tp)}, nil},
+	{"keyID from a name that holds an underscore", entryOf("secrets", v2("key_3_secrets", tp)), nil,
+		set{writer("key_3", tp)}, nil},
+	{"keyID from names with a group",
+		entryOf("routes.route.openshift.io", v2("1_routes.route.openshift.io", "unix:///1"),
 			v2("2_route.openshift.io-routes", "unix:///2"), v2("3_routes", "unix:///3")),
-		want: Config{
-			Plugins: []v1alpha1.Plugin{writer("1", "unix:///1"), reader("2", "unix:///2"), reader("3", "unix:///3")},
-		},
-	},
-	"keyID is the name, where it names no resource": {
-		entries: entryOf("secrets", v2("my_plugin", "unix:///1"), v2("vault", "unix:///2"), v2("kms-_secrets", "unix:///3"),
+		nil, set{writer("1", "unix:///1"), reader("2", "unix:///2"), reader("3", "unix:///3")}, nil},
+	{"keyID is the name, where it names no resource",
+		entryOf("secrets", v2("my_plugin", "unix:///1"), v2("vault", "unix:///2"), v2("kms-_secrets", "unix:///3"),
 			v2("5_configmaps", "unix:///4")),
-		want: Config{
-			Plugins: []v1alpha1.Plugin{
-				writer("my_plugin", "unix:///1"), reader("vault", "unix:///2"), reader("kms-_secrets", "unix:///3"),
-				reader("5_configmaps", "unix:///4"),
-			},
-		},
-	},
-	"keyID is the first valid name of several": {
-		entries: entryOf("secrets", v2("-", tp)) + entryOf("configmaps", v2("plugin", tp)),
-		want:    Config{Plugins: []v1alpha1.Plugin{writer("plugin", tp)}},
-	},
-	"keyID from a name where the socket's is invalid": {
-		entries: entryOf("secrets", v2("3_secrets", "unix:///kms--.sock")),
-		want:    Config{Plugins: []v1alpha1.Plugin{writer("3", "unix:///kms--.sock")}},
-	},
-	"two sockets of one keyID": {
-		entries: entryOf("secrets", v2("a", "unix:///a/kms-1.sock"), v2("2_secrets", "unix:///b/kms-1.sock"),
+		nil,
+		set{writer("my_plugin", "unix:///1"), reader("vault", "unix:///2"), reader("kms-_secrets", "unix:///3"),
+			reader("5_configmaps", "unix:///4")},
+		nil},
+	{"keyID is the first valid name of several",
+		entryOf("secrets", v2("-", tp)) + entryOf("configmaps", v2("plugin", tp)), nil, set{writer("plugin", tp)}, nil},
+	{"keyID from a name where the socket's is invalid", entryOf("secrets", v2("3_secrets", "unix:///kms--.sock")), nil,
+		set{writer("3", "unix:///kms--.sock")}, nil},
+	{"two sockets of one keyID",
+		entryOf("secrets", v2("a", "unix:///a/kms-1.sock"), v2("2_secrets", "unix:///b/kms-1.sock"),
 			v2("d", "unix:///c/kms-1.sock")),
-		want: Config{
-			Plugins: []v1alpha1.Plugin{
-				writer("1", "unix:///a/kms-1.sock"), reader("2", "unix:///b/kms-1.sock"),
-				reader("d", "unix:///c/kms-1.sock"),
-			},
-		},
-	},
-	"of two sockets of one keyID the writer has it": {
-		entries: entryOf(
-			"secrets", identity, v2("old", "unix:///a/kms-1.sock"),
-		) + entryOf("configmaps", v2("new", "unix:///b/kms-1.sock")),
-		want: Config{
-			Plugins: []v1alpha1.Plugin{writer("1", "unix:///b/kms-1.sock"), reader("old", "unix:///a/kms-1.sock")},
-		},
-	},
-	"a name yields to another's socket": {
-		entries: entryOf("secrets", v2("2_secrets", tp), v2("b", sock2)),
-		want:    Config{Plugins: []v1alpha1.Plugin{writer("2_secrets", tp), reader("2", sock2)}},
-	},
-	"no keyID to be had: a hash of the socket's address": {
-		entries: entryOf("secrets", v2("1", sock2), v2("a b", "unix:///x"), v2("2", "unix:///y"),
+		nil,
+		set{writer("1", "unix:///a/kms-1.sock"), reader("2", "unix:///b/kms-1.sock"), reader("d", "unix:///c/kms-1.sock")},
+		nil},
+	{"of two sockets of one keyID the writer has it",
+		entryOf("secrets", identity, v2("old", "unix:///a/kms-1.sock")) +
+			entryOf("configmaps", v2("new", "unix:///b/kms-1.sock")),
+		nil, set{writer("1", "unix:///b/kms-1.sock"), reader("old", "unix:///a/kms-1.sock")}, nil},
+	{"a name yields to another's socket", entryOf("secrets", v2("2_secrets", tp), v2("b", sock2)), nil,
+		set{writer("2_secrets", tp), reader("2", sock2)}, nil},
+	{"no keyID to be had: a hash of the socket's address",
+		entryOf("secrets", v2("1", sock2), v2("a b", "unix:///x"), v2("2", "unix:///y"),
 			v2(strings.Repeat("a", 64), "unix:///z")),
-		want: Config{
-			Plugins: []v1alpha1.Plugin{
-				writer("2", sock2), reader("socket-b3d1db3186", "unix:///x"), reader("socket-3c46b5381c", "unix:///y"),
-				reader("socket-c2f38b42de", "unix:///z"),
-			},
-		},
-	},
+		nil,
+		set{writer("2", sock2), reader("socket-b3d1db3186", "unix:///x"), reader("socket-3c46b5381c", "unix:///y"),
+			reader("socket-c2f38b42de", "unix:///z")},
+		nil},
 }
 
 func TestPluginsOfAFile(t *testing.T) {
-	for name, tt := range fileCases {
-		t.Run(name, func(t *testing.T) {
+	for _, tt := range fileCases {
+		t.Run(tt.name, func(t *testing.T) {
 			got, err := Parse([]byte(head+tt.entries), tt.given)
 			if err != nil {
 				t.Fatal(err)
 			}
-			tt.want.Encrypted = got.Encrypted // another test's
-			if diff := cmp.Diff(tt.want, got); diff != "" {
+			if diff := cmp.Diff(Config{tt.plugins, tt.ignored, got.Encrypted}, got); diff != "" {
 				t.Fatal(diff)
 			}
 			configured(t, got.Plugins)

@@ -27,12 +27,10 @@ type file struct {
 // entry is a list of resources and how they are encrypted: the first provider
 // encrypts, and all decrypt.
 type entry struct {
-	Resources []string   `json:"resources"`
-	Providers []provider `json:"providers"`
-}
-
-type provider struct {
-	KMS *kms `json:"kms"`
+	Resources []string `json:"resources"`
+	Providers []struct {
+		KMS *kms `json:"kms"`
+	} `json:"providers"`
 }
 
 type kms struct {
@@ -94,7 +92,9 @@ func (f *file) usesKMS(resource schema.GroupResource) bool {
 				continue
 			}
 			named = true
-			uses = uses || slices.ContainsFunc(e.Providers, func(p provider) bool { return p.KMS != nil })
+			for _, p := range e.Providers {
+				uses = uses || p.KMS != nil
+			}
 		}
 		if named {
 			return uses

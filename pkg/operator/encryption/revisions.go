@@ -12,14 +12,9 @@ import (
 
 // Set is the set of plugins of an API server.
 type Set struct {
-	// Known is whether Config is valid. If not, the last known set stays in
-	// force.
-	Known bool
-	// Config has the plugins and those that cannot be probed; without any, KMS is off.
-	Config Config
-	// Problem is why a Secret gives no set, empty where it does. It contains nothing
-	// from the Secret but the names of fields.
-	Problem string
+	Known   bool   // whether Config is valid. If not, the last known set stays active
+	Config  Config // without any plugin, KMS is off
+	Problem string // why a Secret gives no set, without anything from it but the names of fields
 	// Written is when the Secret was last written, by the API server's clock; zero: it does not
 	// exist. A process that was started earlier may have loaded another configuration.
 	Written time.Time
@@ -28,12 +23,8 @@ type Set struct {
 // Read returns the set of the Secret of an encryption config; nil: it does not exist, so
 // there is no plugin.
 //
-// The Secret of a revision is made from the live one when an API server is rolled out, so
-// a revision from before KMS was turned on has none. That it does not exist is a fact
-// only while the live Secret can be read: without the right to read, or in the wrong
-// namespace, it must not be concluded.
-//
-// It is a pure function, so that a changed configuration takes effect by calling it again.
+// A revision from before KMS was turned on has no Secret. That it does not exist is a fact only while the
+// live Secret can be read.
 func Read(secret *corev1.Secret, config v1alpha1.EncryptionConfig) Set {
 	if secret == nil {
 		return Set{Known: true, Config: Config{Plugins: []v1alpha1.Plugin{}}}
