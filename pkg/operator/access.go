@@ -18,13 +18,9 @@ import (
 )
 
 const (
-	// reviewed is how long the review of an allowed client counts. A scrape in that time
-	// sends no request to the API server, and works while it is away.
-	reviewed = time.Minute
-	// rejected is how long another outcome counts.
-	rejected = 10 * time.Second
-	// reviewTimeout bounds both reviews of a request.
-	reviewTimeout = 5 * time.Second
+	reviewed      = time.Minute      // for how long the review of an allowed client counts, also during an outage
+	rejected      = 10 * time.Second // for how long another outcome counts
+	reviewTimeout = 5 * time.Second  // of both reviews of a request
 )
 
 // access lets the API server decide who may send a request, by a TokenReview and a
@@ -40,20 +36,10 @@ type access struct {
 	log      *retry.OutageLog
 }
 
-// question is what is reviewed. No token stays in memory.
-type question struct {
-	token        [sha256.Size]byte
-	method, path string
-}
-
-// newAccess returns an access that sends its reviews through these clients.
-func newAccess(
-	tokens authenticationclient.TokenReviewInterface, accesses authorizationclient.SubjectAccessReviewInterface,
-) *access {
-	return &access{
-		tokens: tokens, accesses: accesses,
-		codes: cache.NewLRUExpireCache(1024), log: retry.NewOutageLog("to review who reads /metrics"),
-	}
+func newAccess(tokens authenticationclient.TokenReviewInterface,
+	accesses authorizationclient.SubjectAccessReviewInterface) *access {
+	return &access{tokens: tokens, accesses: accesses,
+		codes: cache.NewLRUExpireCache(1024), log: retry.NewOutageLog("to review who reads /metrics")}
 }
 
 func (a *access) protect(next http.Handler) http.Handler {
@@ -72,13 +58,13 @@ func (a *access) review(r *http.Request) int {
 	if token = strings.TrimSpace(token); token == "" || !strings.EqualFold(scheme, "Bearer") {
 		return http.StatusUnauthorized
 	}
-	q := question{sha256.Sum256([]byte(token)), r.Method, r.URL.Path}
-	if code, found := a.codes.Get(q); found {
+	question := sha256.Sum256([]byte(token + "\n" + r.Method + "\n" + r.URL.Path)) // no token stays in memory
+	if code, found := a.codes.Get(question); found {
 		return code.(int)
 	}
 	ctx, cancel := context.WithTimeout(r.Context(), reviewTimeout)
 	defer cancel()
-	code, err := a.ask(ctx, token, q)
+	code, err := a.ask(ctx, token, r)
 	a.log.Observe(err)
 	if err != nil {
 		return http.StatusServiceUnavailable
@@ -87,12 +73,12 @@ func (a *access) review(r *http.Request) int {
 	if code == http.StatusOK {
 		lasts = reviewed
 	}
-	a.codes.Add(q, code, lasts)
+	a.codes.Add(question, code, lasts)
 	return code
 }
 
 // ask sends the reviews; an error is that one has no outcome.
-func (a *access) ask(ctx context.Context, token string, q question) (code int, err error) {
+func (a *access) ask(ctx context.Context, token string, r *http.Request) (code int, err error) {
 	whose := &authenticationv1.TokenReview{Spec: authenticationv1.TokenReviewSpec{Token: token}}
 	owner, err := a.tokens.Create(ctx, whose, metav1.CreateOptions{})
 	if err != nil || !owner.Status.Authenticated {
@@ -101,7 +87,7 @@ func (a *access) ask(ctx context.Context, token string, q question) (code int, e
 	who := owner.Status.User
 	spec := authorizationv1.SubjectAccessReviewSpec{
 		User: who.Username, UID: who.UID, Groups: who.Groups, Extra: map[string]authorizationv1.ExtraValue{},
-		NonResourceAttributes: &authorizationv1.NonResourceAttributes{Path: q.path, Verb: strings.ToLower(q.method)},
+		NonResourceAttributes: &authorizationv1.NonResourceAttributes{Path: r.URL.Path, Verb: strings.ToLower(r.Method)},
 	}
 	for name, values := range who.Extra {
 		spec.Extra[name] = authorizationv1.ExtraValue(values)

@@ -18,14 +18,9 @@ import (
 // maxEvent bounds a message, as the API does in its newer version, events.k8s.io/v1.
 const maxEvent = 1024
 
-// newEvents returns a function that records an Event of a target, and one that stops the recording;
-// Events that were not written yet are then lost. eventType is corev1's EventTypeNormal or
-// EventTypeWarning.
-//
-// An Event is written in the background, in order, and tried again for about two minutes while
-// the API server is unreachable. Equal ones within ten minutes are one with a count. All are
-// about the operator's namespace: Events about the operator resources, which have no namespace,
-// would need a right in the namespace default.
+// newEvents returns a function that records an Event of a target, in the background, and one that stops
+// the recording. All are about the operator's namespace: Events about the operator resources, which have
+// no namespace, would need a right in the namespace default.
 func newEvents(config *rest.Config, namespace string) (event eventFunc, shutdown func(), err error) {
 	config = rest.CopyConfig(config)
 	config.Timeout = 10 * time.Second // a request that hangs would hold up all events after it

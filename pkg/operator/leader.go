@@ -34,9 +34,8 @@ var (
 // lost lease the work goes on until the request that releases it has ended.
 const leaseTimeout = 10 * time.Second
 
-// newLock returns a lock that is a Lease. The identity should be the pod's name: the next
-// container of the same pod takes over the lease of one that was killed at once. An empty one
-// is replaced by a new one.
+// newLock returns a lock that is a Lease. The identity should be the pod's name: the next container of the
+// same pod takes over the lease of one that was killed at once. Without one each start has a new one.
 func newLock(config *rest.Config, namespace, identity string) (resourcelock.Interface, error) {
 	if identity == "" {
 		host, err := os.Hostname()

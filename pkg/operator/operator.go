@@ -1,15 +1,10 @@
 // Package operator runs the operator as a process: it keeps a reporter beside every KMS plugin of a
 // cluster's API servers, and rolls up what they report.
 //
-// It wires controllers that share nothing but immutable values: apiserver (reporters) and
-// status (conditions, ClusterOperator). The configuration file and the
-// TLS profile are followed on every replica; the controllers run on one at a time, the holder of a
-// Lease. Nothing but a few facts in an annotation is recorded, so an operator that is killed at
-// any moment goes on from what exists.
-//
-// Metrics are served over HTTPS, with the cluster's TLS profile, to clients that the
-// API server authenticates by their bearer token and allows to get the path (RBAC's
-// nonResourceURLs). Health is served over HTTP to everyone and shows no details.
+// It wires controllers that share nothing but immutable values: apiserver (reporters) and status
+// (conditions, ClusterOperator). The configuration file and the TLS profile are followed on every
+// replica; the controllers run on one at a time, the holder of a Lease. Metrics are served over HTTPS to
+// clients whom the API server allows to get the path, health over HTTP to everyone.
 package operator
 
 import (

@@ -3,8 +3,6 @@ package operator
 import (
 	"errors"
 	"fmt"
-	"net"
-	"os"
 	"path"
 	"strconv"
 	"time"
@@ -41,7 +39,8 @@ type Options struct {
 // none is an address that is not opened.
 const none = "0"
 
-// Validate returns an error with every error, each with the name of its flag.
+// Validate returns an error with every error, each with the name of its flag. Addresses and files show
+// whether they are valid when they are opened, at the start.
 func (o *Options) Validate() error {
 	var all []error
 	wrong := func(flag, format string, args ...any) {
@@ -58,18 +57,6 @@ func (o *Options) Validate() error {
 	}
 	if !path.IsAbs(o.KubeletRoot) {
 		wrong("kubelet-root", "%q must be an absolute path", o.KubeletRoot)
-	}
-	for _, a := range []struct{ flag, address string }{
-		{"metrics-bind-address", o.MetricsAddress}, {"health-bind-address", o.HealthAddress},
-	} {
-		if _, _, err := net.SplitHostPort(a.address); a.address != none && err != nil {
-			wrong(a.flag, "%w; must be a host and a port, such as :8443, or 0", err)
-		}
-	}
-	if o.MetricsCertDir != "" && o.MetricsAddress != none {
-		if _, err := os.Stat(o.MetricsCertDir); err != nil {
-			wrong("metrics-cert-dir", "%w", err)
-		}
 	}
 	if o.DegradedInertia < 0 {
 		wrong("degraded-inertia", "%s must not be negative", o.DegradedInertia)

@@ -33,18 +33,6 @@ func TestEachMistakeIsReportedWithItsFlag(t *testing.T) {
 		"negative inertia": {func(o *Options) { o.DegradedInertia = -time.Second }, []string{"--degraded-inertia: -1s"}},
 		"no inertia":       {func(o *Options) { o.DegradedInertia = 0 }, nil},
 		"namespace":        {func(o *Options) { o.Namespace = "a b" }, []string{`--namespace: "a b"`}},
-		"port alone": {
-			func(o *Options) { o.MetricsAddress = "8443" },
-			[]string{"--metrics-bind-address: address 8443: missing port"},
-		},
-		"two addresses": {
-			func(o *Options) { o.MetricsAddress, o.HealthAddress = "", "" },
-			[]string{"--metrics-bind-address: ", "--health-bind-address: "},
-		},
-		"certificates missing": {
-			func(o *Options) { o.MetricsCertDir = "/no/such/dir" }, []string{"--metrics-cert-dir: stat /no/such/dir"},
-		},
-		"they are not served": {func(o *Options) { o.MetricsCertDir, o.MetricsAddress = "/no/such/dir", none }, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
 			o := valid()
