@@ -22,15 +22,12 @@ type RollupReason struct {
 	// Degraded, Reporting and Agreed are the statuses that it gives KMSPluginsDegraded,
 	// KMSHealthReporting and KMSWriteKeyAgreed where it is the most severe; empty: it gives none.
 	Degraded, Reporting, Agreed string
-	// Alerted: a finding with it is in an alert.
-	Alerted bool
-	// Upgradeable: an upgrade may go on with it, although KMSPluginsDegraded is True.
-	Upgradeable bool
+	Alerted                     bool // a finding with it is in an alert
+	Upgradeable                 bool // an upgrade may go on with it, although KMSPluginsDegraded is True
 	// NeedsAction: an administrator must act on it in KMSHealthReporting. Its Event is a warning,
 	// it is in one alert, and it makes the ClusterOperator Degraded.
 	NeedsAction bool
-	// UnderWay: it ends without intervention, or becomes ProgressDeadlineExceeded.
-	UnderWay bool
+	UnderWay    bool // it ends without intervention, or becomes ProgressDeadlineExceeded
 }
 
 // RollupReasons are all of them, the most severe first. RunbookOf has the meaning of

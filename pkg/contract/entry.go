@@ -28,29 +28,23 @@ const StaleIntervals = 4
 
 // Entry is the last result of one reporter about one plugin.
 type Entry struct {
-	// KeyID is the id of the encryption-key secret that the plugin serves, a
-	// sequence number and not a cryptographic key: "2" for
-	// /var/run/kmsplugin/kms-2.sock.
+	// KeyID is the id of the encryption-key secret that the plugin serves, a sequence number and not a
+	// cryptographic key: "2" for /var/run/kmsplugin/kms-2.sock.
 	KeyID string
-	// KEKID is the plugin's own key_id (KMS v2 StatusResponse), which names the
-	// remote key: 1 to 1,024 bytes. Empty when the plugin returned no valid one.
-	KEKID string
-	// Status is the verdict.
-	Status Status
-	// LastChecked is when this plugin's answer, or the failure to get one,
-	// arrived. Encoded in UTC to the second.
+	// KEKID is the plugin's own key_id (KMS v2 StatusResponse), which names the remote key: 1 to 1,024
+	// bytes. Empty when the plugin returned no valid one.
+	KEKID  string
+	Status Status // the verdict
+	// LastChecked is when this plugin's answer, or the failure to get one, arrived. Encoded in UTC to the
+	// second.
 	LastChecked time.Time
-	// Reason is why the plugin is not healthy, in one word; empty when it is healthy,
-	// and where the writer gives none.
-	Reason Reason
-	// Detail is why it is not healthy, for people; at most MaxDetail bytes are encoded.
-	Detail string
-	// Interval is how often the plugin is checked, encoded in whole seconds,
-	// rounded up. Zero: not reported; readers assume DefaultInterval.
+	Reason      Reason // why it is not healthy, in one word; empty when it is, and where the writer gives none
+	Detail      string // why it is not healthy, for people; at most MaxDetail bytes are encoded
+	// Interval is how often the plugin is checked, encoded in whole seconds, rounded up. Zero: not reported;
+	// readers assume DefaultInterval.
 	Interval time.Duration
-	// Reporter is the UID of the pod whose reporter wrote the entry, as that pod itself
-	// knows it (see ValidPodUID); empty when it is not known, as for a reporter that was
-	// set up by hand. It is encoded only if ValidPodUID.
+	// Reporter is the UID of the pod whose reporter wrote the entry, as that pod itself knows it (see
+	// ValidPodUID); empty when it is not known, as for a reporter that was set up by hand.
 	Reporter string
 }
 

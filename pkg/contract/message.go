@@ -1,7 +1,6 @@
 package contract
 
 import (
-	"bytes"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
@@ -62,8 +61,8 @@ func EncodeMessage(entries []Entry) (string, error) {
 		for i := range wire {
 			wire[i].Detail = Cut(wire[i].Detail, limit)
 		}
-		if message, err := marshal(wire); err != nil || len(message) <= MaxMessage {
-			return message, err
+		if message := Marshal(wire); len(message) <= MaxMessage {
+			return message, nil
 		}
 	}
 	for i := range wire {
@@ -73,21 +72,22 @@ func EncodeMessage(entries []Entry) (string, error) {
 			wire[i].KEKID = "sha256:" + hex.EncodeToString(sum[:])
 		}
 	}
-	message, err := marshal(wire)
-	if err == nil && len(message) > MaxMessage {
+	message := Marshal(wire)
+	if len(message) > MaxMessage {
 		return "", fmt.Errorf("%w: %d entries are %d bytes, the bound is %d", ErrTooLong, len(wire), len(message), MaxMessage)
 	}
-	return message, err
+	return message, nil
 }
 
-func marshal(wire []wireEntry) (string, error) {
-	var b bytes.Buffer
+// Marshal is JSON without HTML escaping and without a final newline, of what always marshals.
+func Marshal(v any) string {
+	var b strings.Builder
 	enc := json.NewEncoder(&b)
 	enc.SetEscapeHTML(false)
-	if err := enc.Encode(wire); err != nil {
-		return "", fmt.Errorf("encode message: %w", err)
+	if err := enc.Encode(v); err != nil {
+		panic(fmt.Sprintf("marshal %T: %v", v, err))
 	}
-	return strings.TrimSuffix(b.String(), "\n"), nil
+	return strings.TrimSuffix(b.String(), "\n")
 }
 
 // wholeSeconds rounds up, so that no reader considers an entry stale earlier than

@@ -1,6 +1,10 @@
 package contract
 
-import "k8s.io/apimachinery/pkg/runtime/schema"
+import (
+	"slices"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+)
 
 // Resource is a kind of resource that reports are written to, and its object.
 type Resource struct {
@@ -88,7 +92,7 @@ func openShift(plural, kind string, encryptionStatus []string, s APIServer) Reso
 
 // ResourceOf returns the resource with a plural name; without a Kind: there is none.
 func ResourceOf(plural string) Resource {
-	for _, r := range append(Resources[:len(Resources):len(Resources)], KMSHealths) {
+	for _, r := range slices.Concat(Resources, []Resource{KMSHealths}) {
 		if r.Plural == plural {
 			return r
 		}
@@ -155,10 +159,9 @@ func ResourceOfKind(kind string) Resource {
 }
 
 // ResourceNames are the names of OpenShift's resources, in order.
-func ResourceNames() []string {
-	names := make([]string, len(Resources))
-	for i, r := range Resources {
-		names[i] = r.Plural
+func ResourceNames() (names []string) {
+	for _, r := range Resources {
+		names = append(names, r.Plural)
 	}
 	return names
 }

@@ -1,14 +1,10 @@
-// Package operatorcr reads and changes the status of the resources of pkg/contract, as far as it
-// belongs to this project.
-//
-// Read decodes a status: the reports of nodes, in either form and by any writer, and
-// this project's conditions. Removal is the patch that removes reports of this project. The
-// package does not evaluate the reports.
+// Package operatorcr reads the status of the resources of pkg/contract, as far as it belongs to this
+// project: the reports of nodes, in either form and by any writer, and conditions. Removal is the patch
+// that removes reports of this project.
 package operatorcr
 
 import (
 	"cmp"
-	"encoding/json"
 	"fmt"
 	"maps"
 	"slices"
@@ -42,9 +38,7 @@ type Report struct {
 	// clock: the newest one at Written. None if they cannot be read; Err is the reason.
 	Entries []contract.Entry
 	Err     error
-	// Written is when the API server last stored a write of it, by its own clock and
-	// to the second; zero if the writer is not known.
-	Written time.Time
+	Written time.Time // the API server last stored a write of it, to the second; zero: the writer is not known
 	// Ahead is how far the API server's clock is ahead of the node's, by the newest entry and
 	// Written; zero where the writer, which may write for other nodes too, is not the node's own.
 	Ahead time.Duration
@@ -58,32 +52,26 @@ type Report struct {
 
 // Status is what belongs to this project in the status of an operator resource.
 type Status struct {
-	Version string // its resourceVersion
-	UID     types.UID
-	// Conditions are those of this project that are no node's report, by type.
-	Conditions map[string]Condition
-	// Reports are sorted by node and form.
-	Reports []Report
-	// Nodes are those that an operator of static pods lists (status.nodeStatuses).
-	Nodes []NodeStatus
+	Version    string // its resourceVersion
+	UID        types.UID
+	Conditions map[string]Condition // of this project, without reports, by type
+	Reports    []Report             // sorted by node and form
+	Nodes      []NodeStatus         // that an operator of static pods lists (status.nodeStatuses)
 }
 
 // encryptionStatuses are the paths at which resources have their typed reports.
 var encryptionStatuses = func() (paths [][]string) {
 	for _, r := range contract.Resources {
-		if !slices.ContainsFunc(paths, func(had []string) bool { return slices.Equal(had, r.EncryptionStatus) }) {
-			paths = append(paths, r.EncryptionStatus)
-		}
+		paths = append(paths, r.EncryptionStatus)
 	}
-	return paths
+	slices.SortFunc(paths, slices.Compare)
+	return slices.CompactFunc(paths, slices.Equal)
 }()
 
 // NodeStatus is the status of a node set by a static pod operator.
 type NodeStatus struct {
-	Name string
-	// Replacing means that the API server on the node is being replaced by one of another
-	// revision.
-	Replacing bool
+	Name      string
+	Replacing bool // the API server on the node is being replaced by one of another revision
 }
 
 // Read decodes an operator resource. Malformed parts of it are skipped, except reports:
@@ -165,20 +153,10 @@ func (r *Status) readNodes(o *unstructured.Unstructured) {
 		if name == "" {
 			continue
 		}
-		target, current := number(fields["targetRevision"]), number(fields["currentRevision"])
-		r.Nodes = append(r.Nodes, NodeStatus{Name: name, Replacing: target != 0 && target != current})
+		revision := func(field string) string { return fmt.Sprint(cmp.Or(fields[field], any(0))) }
+		target := revision("targetRevision")
+		r.Nodes = append(r.Nodes, NodeStatus{Name: name, Replacing: target != "0" && target != revision("currentRevision")})
 	}
-}
-
-// number is an integer as a client or a decoder of a file has it; 0: none.
-func number(v any) int64 {
-	switch n := v.(type) {
-	case int64:
-		return n
-	case float64:
-		return int64(n)
-	}
-	return 0
 }
 
 // Reporter is the UID of the pod that wrote the report; empty: it does not name one.
@@ -197,9 +175,5 @@ func Removal(version string, gone []Report) []byte {
 	for _, report := range slices.SortedFunc(slices.Values(gone), backwards) {
 		patch = append(patch, map[string]any{"op": "remove", "path": fmt.Sprintf("/status/conditions/%d", report.at)})
 	}
-	raw, err := json.Marshal(patch)
-	if err != nil {
-		panic(fmt.Sprintf("marshal a patch of strings: %v", err))
-	}
-	return raw
+	return []byte(contract.Marshal(patch))
 }

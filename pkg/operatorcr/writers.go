@@ -55,13 +55,9 @@ func readWriters(o *unstructured.Unstructured) writers {
 		note := func(form Form, node, own string) {
 			key := writerKey{form, node}
 			w := all[key]
-			switch {
-			case manager == own && (!w.own || at.After(w.written)):
-				w = writer{manager, at, true}
-			case !w.own && (w.manager == "" || at.After(w.written)):
-				w.manager, w.written = manager, at
+			if isOwn := manager == own; isOwn && !w.own || isOwn == w.own && (w.manager == "" || at.After(w.written)) {
+				all[key] = writer{manager, at, isOwn}
 			}
-			all[key] = w
 		}
 		for key := range below(owned, "status", "conditions") {
 			if conditionType, ok := keyField(key, "type"); ok {

@@ -1,11 +1,8 @@
 package rollup
 
 import (
-	"encoding/json"
-	"fmt"
 	"maps"
 	"slices"
-	"strings"
 
 	"k8s.io/apimachinery/pkg/util/sets"
 
@@ -144,14 +141,8 @@ func (e *evaluation) reportedKEK(node, key string) (id string, why Finding) {
 // agreedMessage is the message of a WriteKeyAgreed that is True: a JSON object
 // with keyID, and the kekID that all nodes report.
 func agreedMessage(keyID, kekID string) string {
-	var b strings.Builder
-	encoder := json.NewEncoder(&b)
-	encoder.SetEscapeHTML(false) // as in reports
-	if err := encoder.Encode(struct {
+	return contract.Marshal(struct {
 		KeyID string `json:"keyID"`
 		KEKID string `json:"kekID"`
-	}{keyID, kekID}); err != nil {
-		panic(fmt.Sprintf("marshal two strings: %v", err))
-	}
-	return strings.TrimSuffix(b.String(), "\n")
+	}{keyID, kekID})
 }

@@ -16,9 +16,7 @@ func (e *evaluation) degraded() operatorcr.Condition {
 	found, excused := slices.Clone(e.NotObserved), 0
 	for _, n := range e.nodes {
 		findings, excuse := e.nodeFindings(n)
-		for _, f := range findings {
-			found = add(found, f)
-		}
+		found = append(found, findings...)
 		if excuse {
 			excused++
 		}
@@ -54,7 +52,7 @@ func (e *evaluation) nodeFindings(n *Node) (findings []Finding, excused bool) {
 		return nil, true
 	}
 	rows := e.byNode[n.Name]
-	reports := slices.ContainsFunc(rows, func(r Row) bool { return !r.silent() })
+	reports := slices.ContainsFunc(rows, func(r Row) bool { return !r.Silent() })
 	findings = n.faultFindings(rows)
 	stale := false
 	for i := range rows {
@@ -94,7 +92,7 @@ func (e *evaluation) pluginFinding(n *Node, row *Row, reports bool) (f Finding, 
 	}
 	unhealthy := row.Status == contract.Unhealthy || row.Status == contract.Error // also as last reported
 	switch {
-	case n.Unattended && row.silent():
+	case n.Unattended && row.Silent():
 		return f, true
 	case row.State == Missing:
 		ofNode.Reason, ofNode.Text = contract.Progressing, notReported

@@ -41,14 +41,6 @@ const (
 	keyNotKnown = "the key that its API server writes with is not known: its pod or its encryption config cannot be read"
 )
 
-// add keeps a finding, once.
-func add(findings []Finding, one Finding) []Finding {
-	if n := len(findings); n > 0 && findings[n-1] == one {
-		return findings
-	}
-	return append(findings, one)
-}
-
 // line is a finding that one or more nodes have in common.
 type line struct {
 	Finding
@@ -126,6 +118,7 @@ func (e *evaluation) describe(c *operatorcr.Condition, findings []Finding, nodes
 	slices.SortStableFunc(findings, func(a, b Finding) int {
 		return contract.Severity(a.Reason) - contract.Severity(b.Reason)
 	})
+	findings = slices.Compact(findings) // of two keys of one node, for example
 	e.found[c.Type] = slices.DeleteFunc(slices.Clone(findings), func(f Finding) bool {
 		row := contract.RollupReasonOf(f.Reason)
 		return f.Excused || !row.Alerted && !row.NeedsAction

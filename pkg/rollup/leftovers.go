@@ -17,9 +17,10 @@ const QuietPeriod = 3 * time.Minute
 type Cleaning struct {
 	Now     time.Time
 	Reports []operatorcr.Report
-	Off     bool                 // no node should report any more
-	Nodes   []Node               // that should report
-	Made    map[string]time.Time // when each existing Node was created; nil while it is not known
+	Off     bool   // no node should report any more
+	Nodes   []Node // that should report
+	// Node returns when a Node was created, if it exists; nil while that is not known.
+	Node func(name string) (created time.Time, exists bool)
 	// Removed has when a node's report was removed before. One that is there again was written
 	// by a reporter that was still running.
 	Removed map[string]time.Time
@@ -57,15 +58,18 @@ func (in *Cleaning) due(r *operatorcr.Report, idle bool) (at time.Time, goes boo
 		return time.Time{}, false
 	}
 	newest, stale := last(r)
-	made, exists := in.Made[r.Node]
-	_, before := in.Removed[r.Node]
-	switch gone := in.Off || in.Made != nil && !exists || exists && newest.Before(made); {
+	gone := in.Off
+	if in.Node != nil {
+		created, exists := in.Node(r.Node)
+		gone = gone || !exists || newest.Before(created)
+	}
+	switch _, before := in.Removed[r.Node]; {
 	case gone && before:
 		return stale, true
 	case gone:
 		return in.Now, true
 	}
-	return stale.Add(QuietPeriod), idle && in.Made != nil
+	return stale.Add(QuietPeriod), idle && in.Node != nil
 }
 
 // last is when the newest entry was made, and the last instant at which any entry is not stale.

@@ -47,19 +47,22 @@ const replacePeriod = 5 * time.Minute
 // alone does not show that its plugins have stopped before its API server.
 type Replacements map[string]time.Time // by node
 
-// QuietUntil updates the record from the status of a static pod operator, and returns
-// until when each node that is being replaced is excused.
-func (r Replacements) QuietUntil(nodes []operatorcr.NodeStatus, now time.Time) map[string]time.Time {
-	until := map[string]time.Time{}
-	for _, n := range nodes {
-		if !n.Replacing {
-			delete(r, n.Name)
+// Observe updates the record from the status of a static pod operator, and excuses the nodes that are
+// being replaced.
+func (r Replacements) Observe(nodes []Node, statuses []operatorcr.NodeStatus, now time.Time) {
+	for _, s := range statuses {
+		began, known := r[s.Name]
+		switch {
+		case !s.Replacing:
+			delete(r, s.Name)
 			continue
+		case !known:
+			began, r[s.Name] = now, now
 		}
-		if _, known := r[n.Name]; !known {
-			r[n.Name] = now
+		for i := range nodes {
+			if n := &nodes[i]; n.Name == s.Name {
+				n.QuietUntil = latest(n.QuietUntil, began.Add(replacePeriod))
+			}
 		}
-		until[n.Name] = r[n.Name].Add(replacePeriod)
 	}
-	return until
 }

@@ -115,7 +115,7 @@ func (e *evaluation) reportFindings(n *Node) (found []Finding) {
 		other = other || row.Unexpected
 		f := Finding{Node: n.Name}
 		switch {
-		case n.Unattended && row.silent():
+		case n.Unattended && row.Silent():
 			f.Reason, f.Text = contract.Unmanaged, "has no reporter, and managementState is Unmanaged"
 		case row.State == Missing && !e.overdue(n, row.KeyID):
 			f.Reason, f.Text = contract.Progressing, notReported
@@ -138,11 +138,11 @@ func (e *evaluation) reportFindings(n *Node) (found []Finding) {
 			f.Reason, f.Text, f.Detail, f.Look = contract.ReportUnreadable, notReadable, row.Detail, n.Look[""]
 		}
 		if f.Reason != "" {
-			found = add(found, f)
+			found = append(found, f)
 		}
 	}
 	if other {
-		found = add(found, Finding{Reason: contract.OtherPlugins, Node: n.Name,
+		found = append(found, Finding{Reason: contract.OtherPlugins, Node: n.Name,
 			Text: "reports on " + keys(reported) + ", but its pod has " + keys(n.Keys)})
 	}
 	return found

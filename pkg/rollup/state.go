@@ -39,7 +39,8 @@ type Row struct {
 	beforePod      bool // it is earlier than the node's pod, by the node's clock
 }
 
-func (r *Row) silent() bool { return r.State == Missing || r.State == Stale }
+// Silent reports whether there is no valid report.
+func (r *Row) Silent() bool { return r.State == Missing || r.State == Stale }
 
 // state is the State of an entry. again is when it may change. One from the future, whose writer
 // is not known by the API server's clock, has no age.

@@ -87,13 +87,11 @@ type configuration struct {
 
 // New makes a Controller.
 func New(o Options) *Controller {
-	c := &Controller{
+	return &Controller{
 		Options: o, targets: map[string]*entry{}, metrics: newMetrics(o.Registry), applier: newApplier(o.Client),
 		queue: retry.NewQueue(o.Clock),
-		retry: retry.New(o.Clock, firstRetry, lastRetry),
+		retry: retry.New(o.Clock, firstRetry, lastRetry, "sync", "apiServer"),
 	}
-	c.retry.Failed, c.retry.Recovered, c.retry.KeyName = "Failed to sync, retrying", "Synced again", "apiServer"
-	return c
 }
 
 // Configure applies a configuration.

@@ -122,7 +122,7 @@ type nodeRollup struct {
 }
 
 func (r nodeRollup) Set(p Published) {
-	p.Sources.Nodes(map[string]bool{"a": true})
+	p.Sources.Cluster.Nodes.Get("", "a")
 	r.requests.mu.Lock()
 	defer r.requests.mu.Unlock()
 	r.requests.all = append(r.requests.all, "status "+string(p.Status.Reason)+" "+p.Status.Message)

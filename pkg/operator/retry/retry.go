@@ -19,11 +19,9 @@ import (
 // once, until its text is another, and so is its end. Its methods may be called
 // concurrently.
 type Backoff struct {
-	// Failed and Recovered are log messages; KeyName is the name of the key in them.
-	Failed, Recovered, KeyName string
-
-	clock   clock.PassiveClock
-	limiter workqueue.TypedRateLimiter[string]
+	what, keyName string // in the log
+	clock         clock.PassiveClock
+	limiter       workqueue.TypedRateLimiter[string]
 
 	mu       sync.Mutex
 	failures map[string]failure
@@ -34,13 +32,10 @@ type failure struct {
 	until time.Time // of the next try
 }
 
-// New makes a Backoff whose delays are from first to last.
-func New(clock clock.PassiveClock, first, last time.Duration) *Backoff {
-	return &Backoff{
-		clock:    clock,
-		limiter:  workqueue.NewTypedItemExponentialFailureRateLimiter[string](first, last),
-		failures: map[string]failure{},
-	}
+// New makes a Backoff whose delays are from first to last. what is done, and the keys' name, are in the log.
+func New(clock clock.PassiveClock, first, last time.Duration, what, keyName string) *Backoff {
+	return &Backoff{what: what, keyName: keyName, clock: clock, failures: map[string]failure{},
+		limiter: workqueue.NewTypedItemExponentialFailureRateLimiter[string](first, last)}
 }
 
 // Left is how long a key that failed is not to be tried, whatever else happens to it.
@@ -58,14 +53,14 @@ func (b *Backoff) Observe(key string, err error) time.Duration {
 	before, had := b.failures[key]
 	if err == nil {
 		if had {
-			klog.InfoSDepth(1, b.Recovered, b.KeyName, key)
+			klog.InfoSDepth(1, "Succeeded again to "+b.what, b.keyName, key)
 		}
 		b.forget(key)
 		return 0
 	}
 	text := err.Error()
 	if text != before.text {
-		klog.ErrorSDepth(1, err, b.Failed, b.KeyName, key)
+		klog.ErrorSDepth(1, err, "Failed to "+b.what+", retrying", b.keyName, key)
 	}
 	delay := b.limiter.When(key)
 	b.failures[key] = failure{text, b.clock.Now().Add(delay)}

@@ -10,7 +10,7 @@ import (
 
 func TestDelaysGrowUntilATrySucceeds(t *testing.T) {
 	clock := clocktesting.NewFakePassiveClock(time.Unix(1e9, 0))
-	b := New(clock, time.Second, 3*time.Second)
+	b := New(clock, time.Second, 3*time.Second, "try", "key")
 	failed := errors.New("failed")
 	for i, want := range []time.Duration{time.Second, 2 * time.Second, 3 * time.Second, 3 * time.Second} {
 		if got := b.Observe("a", failed); got != want || b.Left("a") != want {

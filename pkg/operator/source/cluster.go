@@ -23,8 +23,7 @@ type objectSource = *Source[*unstructured.Unstructured]
 
 // Cluster has the sources of the whole cluster.
 type Cluster struct {
-	// Roles and Bindings are the ClusterRoles and ClusterRoleBindings made for targets.
-	Roles, Bindings objectSource
+	Roles, Bindings objectSource // the ClusterRoles and ClusterRoleBindings made for targets
 	// Policy and PolicyBinding bound what reporters may write. Of each, only why it is
 	// not as it should be is kept, empty where it is.
 	Policy, PolicyBinding *Source[string]
@@ -33,9 +32,7 @@ type Cluster struct {
 	// Infrastructure exists on OpenShift, and has the URL of the API servers' internal load
 	// balancer. Nil: this is known not to be OpenShift.
 	Infrastructure *Source[string]
-
-	// Nodes are all of the cluster's: pods of API servers may be on any.
-	Nodes *Source[Node]
+	Nodes          *Source[Node] // all: pods of API servers may be on any
 
 	client dynamic.Interface
 	server *retry.OutageLog
@@ -47,11 +44,9 @@ type ClusterOptions struct {
 	Client    dynamic.Interface
 	Namespace string // the operator's own
 	// CheckPolicy returns why the reporters' policy, or its binding, is not as expected, once for each version.
-	CheckPolicy func(*unstructured.Unstructured) string
-	// OpenShift means that this is OpenShift, or may be.
-	OpenShift bool
-	// WakeDelivery and WakeRollup wake the controllers, for all targets.
-	WakeDelivery, WakeRollup func()
+	CheckPolicy              func(*unstructured.Unstructured) string
+	OpenShift                bool   // this is OpenShift, or may be
+	WakeDelivery, WakeRollup func() // for all targets
 }
 
 // NewCluster starts the sources of a cluster. They run until ctx ends and End is

@@ -15,22 +15,22 @@ func TestInjectedContainerIsTheOneWhoseKeyTheOperatorOwns(t *testing.T) {
 	const another = `{"f:spec":{"f:template":{"f:spec":{"f:containers":{"k:{\"name\":\"apiserver\"}":{"f:image":{}}}}}}}`
 	const annotation = `{"f:spec":{"f:template":{"f:metadata":{"f:annotations":{` +
 		`"f:kmshealth.openshift.io/pod-hash":{}}}}}}`
+	const operator = contract.OperatorName
 	entry := func(manager, fields string) metav1.ManagedFieldsEntry {
 		return metav1.ManagedFieldsEntry{Manager: manager, FieldsV1: metav1.NewFieldsV1(fields)}
 	}
+	type fields = []metav1.ManagedFieldsEntry
 	for name, c := range map[string]struct {
-		entries                []metav1.ManagedFieldsEntry
+		entries                fields
 		injected, hasContainer bool
 	}{
 		"nothing":               {nil, false, false},
-		"the owner's container": {[]metav1.ManagedFieldsEntry{entry("owner", container)}, false, false},
-		"the container":         {[]metav1.ManagedFieldsEntry{entry("owner", another), entry(contract.OperatorName, container)}, true, true},
-		"the annotation alone": {
-			[]metav1.ManagedFieldsEntry{entry(contract.OperatorName, annotation), entry("owner", container)}, true, false,
-		},
-		"another container": {[]metav1.ManagedFieldsEntry{entry(contract.OperatorName, another)}, true, false},
-		"two entries":       {[]metav1.ManagedFieldsEntry{entry(contract.OperatorName, container), entry(contract.OperatorName, annotation)}, true, true},
-		"no fields":         {[]metav1.ManagedFieldsEntry{{Manager: contract.OperatorName}}, true, false},
+		"the owner's container": {fields{entry("owner", container)}, false, false},
+		"the container":         {fields{entry("owner", another), entry(operator, container)}, true, true},
+		"the annotation alone":  {fields{entry(operator, annotation), entry("owner", container)}, true, false},
+		"another container":     {fields{entry(operator, another)}, true, false},
+		"two entries":           {fields{entry(operator, container), entry(operator, annotation)}, true, true},
+		"no fields":             {fields{{Manager: operator}}, true, false},
 	} {
 		o := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "apps/v1", "kind": "Deployment"}}
 		o.SetManagedFields(c.entries)

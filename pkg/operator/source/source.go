@@ -1,13 +1,8 @@
 // Package source keeps copies of what the operator reads of the API server.
 //
-// A Source is a client-go informer for objects that may be absent or unreadable: an
-// API that this cluster does not serve, a namespace or a right that comes later,
-// Secrets and ConfigMaps that cannot be listed while the KMS plugin that encrypts them
-// is unhealthy. None of these delays another source: each is a value, or the reason
-// why there is none.
-//
-// Cluster and Target are the sources of the whole cluster and of one target. Where
-// they are made, each names the controllers that it wakes.
+// A Source is a client-go informer for objects that may be absent or unreadable: an API that this cluster
+// does not serve, a right that comes later, Secrets that cannot be listed while the KMS plugin that encrypts
+// them is unhealthy. None of these delays another source: each is a value, or the reason why there is none.
 package source
 
 import (

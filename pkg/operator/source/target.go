@@ -24,17 +24,14 @@ import (
 
 // Target has the sources of one API server. A nil source is not watched.
 type Target struct {
-	Cluster   *Cluster
-	Resource  *Source[*operatorcr.Status]
-	Namespace *Source[struct{}]
-	Pods      *Source[*corev1.Pod]
-	// SecretRole is the Role by which the operator reads the encryption configs.
-	SecretRole objectSource
-	// What was made in the target's namespace.
-	ConfigMaps, ServiceAccount objectSource
+	Cluster                    *Cluster
+	Resource                   *Source[*operatorcr.Status]
+	Namespace                  *Source[struct{}]
+	Pods                       *Source[*corev1.Pod]
+	SecretRole                 objectSource // by which the operator reads the encryption configs
+	ConfigMaps, ServiceAccount objectSource // made in the target's namespace
 	Deployment                 *Source[Deployment]
-	// Secret is the live encryption config's. Nothing of it is kept but the plugin set.
-	Secret *Source[encryption.Set]
+	Secret                     *Source[encryption.Set] // the live encryption config's
 
 	target       v1alpha1.APIServer
 	wakeDelivery func()
@@ -44,10 +41,8 @@ type Target struct {
 // Needs are the sources of a target that it does not always have.
 type Needs struct {
 	SecretRole bool
-	// Secret is needed once the role is active: before, each read is refused.
-	Secret bool
-	// OwnObjects are ConfigMaps and ServiceAccounts in the target's namespace.
-	OwnObjects bool
+	Secret     bool // once the role is active: before, each read is refused
+	OwnObjects bool // ConfigMaps and ServiceAccounts in the target's namespace
 	Deployment string
 }
 
@@ -77,17 +72,6 @@ func NewTarget(ctx context.Context, c *Cluster, t *v1alpha1.APIServer, delivery,
 func (s *Target) Destination() *operatorcr.Status {
 	status, _ := s.Resource.Get("", contract.ResourceFor(string(s.target.Resource), s.target.Name).Name)
 	return status
-}
-
-// Nodes returns those of the named Nodes that exist, and false while that is not known.
-func (s *Target) Nodes(names map[string]bool) (found map[string]Node, known bool) {
-	found = map[string]Node{}
-	for name := range names {
-		if node, exists := s.Cluster.Nodes.Get("", name); exists {
-			found[name] = node
-		}
-	}
-	return found, s.Cluster.Nodes.Known()
 }
 
 // End ends the sources, and waits for them.

@@ -36,8 +36,7 @@ type ClusterOperatorOptions struct {
 	Clock   clock.WithTicker
 	Now     func() time.Time
 	Version string
-	// Inertia is how long something must be bad before Degraded reports it.
-	Inertia time.Duration
+	Inertia time.Duration // how long something must be bad before Degraded reports it
 	// Observe returns what there is to report, and the related objects, which `oc adm inspect`
 	// collects; false: nothing yet, or this is no OpenShift.
 	Observe func() (in Input, related []any, ready bool)
@@ -60,12 +59,9 @@ type ClusterOperator struct {
 // NewClusterOperator makes a ClusterOperator.
 func NewClusterOperator(o ClusterOperatorOptions) *ClusterOperator {
 	c := &ClusterOperator{
-		ClusterOperatorOptions: o, since: map[string]time.Time{},
-		queue: retry.NewQueue(o.Clock),
-		retry: retry.New(o.Clock, firstOperatorRetry, lastOperatorRetry),
+		ClusterOperatorOptions: o, since: map[string]time.Time{}, queue: retry.NewQueue(o.Clock),
+		retry: retry.New(o.Clock, firstOperatorRetry, lastOperatorRetry, "write the ClusterOperator", "name"),
 	}
-	c.retry.Failed, c.retry.Recovered, c.retry.KeyName = "Failed to write the ClusterOperator, retrying",
-		"Wrote the ClusterOperator again", "name"
 	c.source = source.New(o.Client, nil, source.Selection{Resource: object.GVR(), Name: object.Name}, read, c.Wake)
 	return c
 }

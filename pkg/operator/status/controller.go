@@ -29,30 +29,24 @@ import (
 )
 
 const (
-	// settle is how long a sync waits for related changes: reporters write one after
-	// another.
-	settle                = 20 * time.Millisecond
+	settle                = 20 * time.Millisecond // a sync waits for related changes: reporters write one after another
 	resync                = 5 * time.Minute
 	firstRetry, lastRetry = 250 * time.Millisecond, 5 * time.Second
-	// afterOutage is for how long after an outage of the API server missing reports are
-	// excused: no reporter could write, and kubelets, whose retries back off to every half
-	// minute during the outage, still have the old state of their pods. Until they are
-	// updated, a pod that was replaced looks like one whose reporter stopped reporting.
+	// afterOutage is for how long after an outage of the API server missing reports are excused: no reporter
+	// could write, and until kubelets, which back off to every half minute, have written the state of their
+	// pods, one that was replaced looks like one whose reporter stopped.
 	afterOutage = time.Minute
 	workers     = 4
 )
 
 // Options of a Controller.
 type Options struct {
-	Client dynamic.Interface
-	// Namespace is where reporters run that are pods of their own.
-	Namespace string
+	Client    dynamic.Interface
+	Namespace string // of reporters that are pods of their own
 	Event     func(target, eventType, reason, message string)
 	Registry  prometheus.Registerer
-	// Clock is for timers. Now is the time by the API server's clock, which the age of
-	// reports is computed with.
-	Clock clock.WithTicker
-	Now   func() time.Time
+	Clock     clock.WithTicker // for timers
+	Now       func() time.Time // by the API server's clock
 	// Changed is called when the verdict of a target has changed; Gone, when nothing of
 	// it is left on its resource. They must not block.
 	Changed func()
@@ -89,21 +83,15 @@ type entry struct {
 	removed map[string]time.Time // when a report was removed, by node
 	// wrote are the conditions that were written last, in the resource's version written. They count
 	// until the watch shows that version: reporters write in between.
-	wrote    map[string]operatorcr.Condition
-	written  string
-	replaced rollup.Replacements
-	// outage means that the API server is unreachable; quietUntil is until when missing
-	// reports are excused after it.
-	outage     bool
-	quietUntil time.Time
-	// absent is when no API server had a pod for the first time in a row; zero: the last
-	// sync saw one, or saw nothing.
-	absent time.Time
-	// began is when the target was first seen; expectations and attendance (by node) are what
-	// is remembered since then.
-	began        time.Time
+	wrote        map[string]operatorcr.Condition
+	written      string
+	replaced     rollup.Replacements
+	outage       bool      // the API server is unreachable
+	quietUntil   time.Time // missing reports are excused after that
+	absent       time.Time // since when no API server has a pod; zero: the last sync saw one, or saw nothing
+	began        time.Time // when the target was first seen; since then these two are remembered
 	expectations rollup.Expectations
-	attendance   map[string]attendance
+	attendance   map[string]attendance // by node
 
 	target  apiserver.Published // under mu
 	stands  time.Time           // under mu: since when its Status is as it is
@@ -113,14 +101,10 @@ type entry struct {
 
 // New makes a Controller.
 func New(o Options) *Controller {
-	c := &Controller{
-		Options: o, targets: map[string]*entry{}, metrics: newMetrics(o.Registry),
-		queue: retry.NewQueue(o.Clock),
-		retry: retry.New(o.Clock, firstRetry, lastRetry),
+	return &Controller{
+		Options: o, targets: map[string]*entry{}, metrics: newMetrics(o.Registry), queue: retry.NewQueue(o.Clock),
+		retry: retry.New(o.Clock, firstRetry, lastRetry, "write the roll-up", "apiServer"),
 	}
-	c.retry.Failed, c.retry.Recovered, c.retry.KeyName = "Failed to write the roll-up, retrying", "Rolled up again",
-		"apiServer"
-	return c
 }
 
 // Set sets the published state of a target. Before that, the target is not synced.
@@ -128,8 +112,7 @@ func (c *Controller) Set(t apiserver.Published) {
 	c.mu.Lock()
 	e := c.targets[t.Name]
 	if e == nil {
-		e = &entry{removed: map[string]time.Time{}, replaced: rollup.Replacements{},
-			expectations: rollup.Expectations{}}
+		e = &entry{removed: map[string]time.Time{}, replaced: rollup.Replacements{}, expectations: rollup.Expectations{}}
 		c.targets[t.Name] = e
 	}
 	was, is := e.target, t // their sources are the same, or others: what they hold is no change
@@ -248,7 +231,9 @@ func (s *syncing) judge(ctx context.Context) (v Verdict, judged bool) {
 	resource := t.Sources.Destination()
 	if resource == nil {
 		known := t.Sources.Resource.Known()
-		return Verdict{Reporting: s.ofDelivery(&in).Condition(contract.HealthReporting), Done: known && t.Clean}, known
+		result := rollup.OfDelivery(&in)
+		s.requeue(result.Deadline)
+		return Verdict{Reporting: result.Condition(contract.HealthReporting), Done: known && t.Clean}, known
 	}
 	in.Reports, in.Previous = resource.Reports, resource.Conditions
 	if !apiserver.Shows(resource.Version, s.written) {
@@ -258,8 +243,7 @@ func (s *syncing) judge(ctx context.Context) (v Verdict, judged bool) {
 	if t.Off {
 		return s.removeAll(ctx, resource, &in), true
 	}
-	created, known := s.observe(&in, resource, absent)
-	if !known {
+	if !s.observe(&in, resource, absent) {
 		return Verdict{Reporting: s.writeDelivery(ctx, &in)}, false
 	}
 	s.result = rollup.Evaluate(&in)
@@ -276,22 +260,17 @@ func (s *syncing) judge(ctx context.Context) (v Verdict, judged bool) {
 	// A removal applies to what was read, so it comes before the write.
 	var cleaned error
 	if !t.Unmanaged {
-		cleaned = s.clean(ctx, resource, &rollup.Cleaning{Nodes: in.Nodes, Made: created})
+		cleaned = s.clean(ctx, resource, &rollup.Cleaning{Nodes: in.Nodes, Node: s.created})
 	}
 	s.finish(errors.Join(cleaned, s.write(ctx, in.Previous, s.result)))
 	return v, true
 }
 
-func (s *syncing) ofDelivery(in *rollup.Input) *rollup.Result {
-	result := rollup.OfDelivery(in)
-	s.requeue(result.Deadline)
-	return result
-}
-
 // writeDelivery writes what prevents or delays the delivery while no node can be evaluated. The
 // other conditions stay as they are.
 func (s *syncing) writeDelivery(ctx context.Context, in *rollup.Input) operatorcr.Condition {
-	result := s.ofDelivery(in)
+	result := rollup.OfDelivery(in)
+	s.requeue(result.Deadline)
 	c := result.Condition(contract.HealthReporting)
 	if c.Type == "" {
 		return c
@@ -308,7 +287,8 @@ func (s *syncing) writeDelivery(ctx context.Context, in *rollup.Input) operatorc
 // removeAll removes the roll-up and the reports of a target that is off. Until its reporters are
 // removed, the condition of their delivery stays.
 func (s *syncing) removeAll(ctx context.Context, resource *operatorcr.Status, in *rollup.Input) (v Verdict) {
-	result := s.ofDelivery(in)
+	result := rollup.OfDelivery(in)
+	s.requeue(result.Deadline)
 	v.Reporting = result.Condition(contract.HealthReporting)
 	if s.target.Clean {
 		result = &rollup.Result{}
@@ -346,10 +326,7 @@ func (s *syncing) inOutage(err error) bool {
 // that is known to be unhealthy is still reported.
 func restsOnSilence(r *rollup.Result) bool {
 	return r.Condition(contract.PluginsDegraded).Status != operatorcr.True &&
-		slices.ContainsFunc(r.Rows, func(row rollup.Row) bool {
-			return row.State == rollup.Stale ||
-				row.State == rollup.Missing
-		})
+		slices.ContainsFunc(r.Rows, func(row rollup.Row) bool { return row.Silent() })
 }
 
 // finish keeps the outcome of the writes, and schedules a retry of failed ones.

@@ -3,6 +3,7 @@ package status
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -24,20 +25,14 @@ const asExpected = contract.AsExpected
 
 // Input is the input of Evaluate.
 type Input struct {
-	Now time.Time
-	// Inertia is how long something must be bad before it counts.
-	Inertia time.Duration
-	// Configuration is why the configuration file is rejected, empty where it is active;
-	// Configured means that some version is active.
-	Configuration string
-	Configured    bool
-	// CA is why the operator's CA is not current, or that it ends soon; empty: neither.
-	CA      string
-	Targets []Target
-	// Previous are the current conditions, by type.
-	Previous map[string]operatorcr.Condition
-	// Since has the time when each problem was first observed.
-	Since map[string]time.Time
+	Now           time.Time
+	Inertia       time.Duration // how long something must be bad before it counts
+	Configuration string        // why the configuration file is rejected, empty where it is active
+	Configured    bool          // some version is active
+	CA            string        // why the operator's CA is not current, or that it ends soon; empty: neither
+	Targets       []Target
+	Previous      map[string]operatorcr.Condition // the current conditions, by type
+	Since         map[string]time.Time            // when each problem was first observed
 }
 
 // Target is the state of one target.
@@ -58,21 +53,19 @@ type bad struct {
 // Evaluate returns the four conditions, and when they may change without a change of the
 // input; zero: never. It updates Since.
 func Evaluate(in *Input) (conditions []operatorcr.Condition, again time.Time) {
-	problems := in.problems()
+	problems, since := in.problems(), map[string]time.Time{}
 	for i := range problems {
 		b := &problems[i]
 		if b.since.IsZero() {
-			if _, seen := in.Since[b.id]; !seen {
-				in.Since[b.id] = in.Now
+			b.since = in.Now
+			if first, seen := in.Since[b.id]; seen {
+				b.since = first
 			}
-			b.since = in.Since[b.id]
+			since[b.id] = b.since
 		}
 	}
-	for id := range in.Since {
-		if !slices.ContainsFunc(problems, func(b bad) bool { return b.id == id }) {
-			delete(in.Since, id)
-		}
-	}
+	clear(in.Since)
+	maps.Copy(in.Since, since)
 	degraded, again := in.degraded(problems)
 	conditions = []operatorcr.Condition{in.available(), in.progressing(), degraded, in.upgradeable(degraded)}
 	for i := range conditions {
@@ -83,21 +76,22 @@ func Evaluate(in *Input) (conditions []operatorcr.Condition, again time.Time) {
 
 func (in *Input) problems() []bad {
 	var all []bad
+	add := func(id, status, reason, message string, since time.Time) {
+		all = append(all, bad{id, status, reason, message, since})
+	}
 	if in.Configuration != "" {
-		all = append(all, bad{"configuration", operatorcr.True, contract.ConfigurationInvalid, in.Configuration, time.Time{}})
+		add("configuration", operatorcr.True, contract.ConfigurationInvalid, in.Configuration, time.Time{})
 	}
 	for _, t := range in.Targets {
 		if reason, message := t.reporting(); contract.RollupReasonOf(reason).NeedsAction {
-			all = append(all, bad{t.Name + "/delivery", operatorcr.True, "Delivery_" + reason, prefixed(t.Name, message),
-				time.Time{}})
+			add(t.Name+"/delivery", operatorcr.True, "Delivery_"+reason, prefixed(t.Name, message), time.Time{})
 		}
 		if c := t.Degraded; c.Type != "" && c.Status != operatorcr.False {
-			all = append(all, bad{t.Name + "/" + c.Type, c.Status, "KMSPlugins_" + c.Reason, prefixed(t.Name, c.Message),
-				c.LastTransitionTime})
+			add(t.Name+"/"+c.Type, c.Status, "KMSPlugins_"+c.Reason, prefixed(t.Name, c.Message), c.LastTransitionTime)
 		}
 	}
 	if in.CA != "" {
-		all = append(all, bad{"ca", operatorcr.True, contract.CANotCurrent, in.CA, time.Time{}})
+		add("ca", operatorcr.True, contract.CANotCurrent, in.CA, time.Time{})
 	}
 	return all
 }

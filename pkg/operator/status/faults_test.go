@@ -138,7 +138,8 @@ func companionWith(s corev1.ContainerStatus) *corev1.Pod {
 }
 
 func fault(reason, container, why, look string) rollup.Finding {
-	return rollup.Finding{Reason: reason, Node: "a", Text: "container " + container + " cannot start", Detail: why, Look: look}
+	return rollup.Finding{Reason: reason, Node: "a", Text: "container " + container + " cannot start", Detail: why,
+		Look: look}
 }
 
 func TestFaults(t *testing.T) {

@@ -16,47 +16,30 @@ import (
 	"github.com/kms-health/kms-health/pkg/rollup"
 )
 
-// observe adds what runs to the input, unless a source is not known, and returns when each Node that
-// exists was created. absent is since when no API server has a pod.
-func (s *syncing) observe(in *rollup.Input, resource *operatorcr.Status, absent time.Time) (
-	created map[string]time.Time, known bool) {
+// node looks up a Node that exists.
+func (s *syncing) node(name string) (n source.Node, exists bool) {
+	return s.target.Sources.Cluster.Nodes.Get("", name)
+}
+
+// observe adds what runs to the input, unless a source is not known. absent is since when no API server
+// has a pod.
+func (s *syncing) observe(in *rollup.Input, resource *operatorcr.Status, absent time.Time) (known bool) {
 	t := s.target
 	var pods []*corev1.Pod
-	if !t.SetsKnown && len(resource.Reports) == 0 || !t.Sources.Cluster.OwnPods.Known() {
-		return nil, false
+	if !t.SetsKnown && len(resource.Reports) == 0 || !t.Sources.Cluster.OwnPods.Known() ||
+		!t.Sources.Cluster.Nodes.Known() || !t.NamespaceMissing && !t.Sources.Pods.Known() {
+		return false
 	}
 	if !t.NamespaceMissing {
-		if !t.Sources.Pods.Known() {
-			return nil, false
-		}
 		pods = t.Sources.AllPods()
-	}
-	names := map[string]bool{}
-	for _, pod := range pods {
-		names[pod.Spec.NodeName] = true
-	}
-	for i := range resource.Reports {
-		names[resource.Reports[i].Node] = true
 	}
 	ours := reporterPods(t.Name, t.Sources.Cluster.OwnPods.All())
 	own := newest(ours)
-	for name := range own {
-		names[name] = true
-	}
-	delete(names, "")
-	all, known := t.Sources.Nodes(names)
-	if !known {
-		return nil, false
-	}
-	created = make(map[string]time.Time, len(all))
-	for name, n := range all {
-		created[name] = n.Created.Time
-	}
 	if in.Alone = s.alone(resource, pods, absent); in.Alone {
 		pods = agents(own)
 	}
 	current, others := onePerNode(pods)
-	in.Nodes, in.Others = s.expect(current, own, all), writers(t, others, all)
+	in.Nodes, in.Others = s.expect(current, own, s.node), writers(t, others, s.node)
 	s.attend(in.Nodes, current, others, ours, resource)
 	in.WriteKey, in.NoWriteKey = configuredKey(t)
 	if t.State.NotProbed != "" {
@@ -64,25 +47,15 @@ func (s *syncing) observe(in *rollup.Input, resource *operatorcr.Status, absent 
 	}
 	if why := s.refused(); why != "" {
 		in.NotObserved = append(in.NotObserved, rollup.Finding{Reason: contract.SourceUnreadable, Text: why})
-		doubt(in, all)
+		doubt(in, s.node)
 	}
-	s.quieten(in.Nodes, resource)
+	s.replaced.Observe(in.Nodes, resource.Nodes, s.now)
 	if s.began.IsZero() {
 		s.began = s.now
 	}
 	in.Began = s.began
 	s.expectations.Observe(in.Nodes, s.now)
-	return created, true
-}
-
-// quieten excuses nodes whose API server is replaced.
-func (s *syncing) quieten(nodes []rollup.Node, resource *operatorcr.Status) {
-	until := s.replaced.QuietUntil(resource.Nodes, s.now)
-	for i := range nodes {
-		if n := &nodes[i]; until[n.Name].After(n.QuietUntil) {
-			n.QuietUntil = until[n.Name]
-		}
-	}
+	return true
 }
 
 // refused is why the pods of the API server, which were known, can no longer be listed; empty:
@@ -102,13 +75,13 @@ func (s *syncing) refused() string {
 
 // doubt makes of nodes as they once were what is still known: each of these, and each that
 // reports, may have an API server, which may use another key.
-func doubt(in *rollup.Input, nodes map[string]source.Node) {
+func doubt(in *rollup.Input, node func(name string) (source.Node, bool)) {
 	for i := range in.Nodes {
 		in.Nodes[i].WriteKeyNotKnown = true
 	}
 	for i := range in.Reports {
 		name := in.Reports[i].Node
-		its, exists := nodes[name]
+		its, exists := node(name)
 		if exists && !slices.ContainsFunc(in.Nodes, func(n rollup.Node) bool { return n.Name == name }) {
 			in.Nodes = append(in.Nodes, rollup.Node{Name: name, Ready: its.Ready})
 		}
@@ -178,9 +151,10 @@ func onePerNode(pods []*corev1.Pod) (current map[string]*corev1.Pod, others []*c
 }
 
 // writers are what pods write with, as far as that is known.
-func writers(t *apiserver.Published, pods []*corev1.Pod, nodes map[string]source.Node) (all []rollup.Writer) {
+func writers(t *apiserver.Published, pods []*corev1.Pod, node func(name string) (source.Node, bool)) (
+	all []rollup.Writer) {
 	for _, pod := range pods {
-		if _, exists := nodes[pod.Spec.NodeName]; !exists {
+		if _, exists := node(pod.Spec.NodeName); !exists {
 			continue
 		}
 		w := rollup.Writer{Node: pod.Spec.NodeName, NotKnown: true}
@@ -236,11 +210,11 @@ func loaded(t *apiserver.Published, pod *corev1.Pod) bool {
 
 // expect returns the nodes of the pods, each with its pod's plugins, if any. reporters are
 // the companions and agents, by node.
-func (s *syncing) expect(pods, reporters map[string]*corev1.Pod, nodes map[string]source.Node) []rollup.Node {
+func (s *syncing) expect(pods, reporters map[string]*corev1.Pod, node func(name string) (source.Node, bool)) (
+	expected []rollup.Node) {
 	t := s.target
-	expected := make([]rollup.Node, 0, len(pods))
 	for name, pod := range pods {
-		its, exists := nodes[name]
+		its, exists := node(name)
 		if !exists {
 			continue
 		}

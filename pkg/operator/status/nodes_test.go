@@ -26,7 +26,11 @@ func expected(target *target, pods []*corev1.Pod, reporters map[string]*corev1.P
 	nodes map[string]source.Node) []rollup.Node {
 	current, _ := onePerNode(pods)
 	s := &syncing{Controller: &Controller{Options: Options{Namespace: "kms-health"}}, target: &target.Published, now: now}
-	return s.expect(current, reporters, nodes)
+	return s.expect(current, reporters, lookup(nodes))
+}
+
+func lookup(nodes map[string]source.Node) func(string) (source.Node, bool) {
+	return func(name string) (source.Node, bool) { n, exists := nodes[name]; return n, exists }
 }
 
 func revisions(t *apiserver.Published) {

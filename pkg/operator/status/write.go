@@ -30,14 +30,12 @@ const (
 // before, and is not among them, is removed. It returns the object's version.
 func apply(ctx context.Context, client dynamic.Interface, to contract.Resource, conditions []operatorcr.Condition,
 	fields map[string]any) (version string, err error) {
-	status := maps.Clone(fields)
+	status := map[string]any{}
+	maps.Copy(status, fields)
 	if len(conditions) > 0 {
 		list := make([]any, 0, len(conditions))
 		for _, c := range conditions {
 			list = append(list, c.Fields())
-		}
-		if status == nil {
-			status = map[string]any{}
 		}
 		status["conditions"] = list
 	}
@@ -79,13 +77,18 @@ func (s *syncing) write(ctx context.Context, current map[string]operatorcr.Condi
 	return nil
 }
 
-// eventType is that of an Event about a condition.
 func eventType(c operatorcr.Condition) string {
 	reporting := c.Type == contract.HealthReporting && contract.RollupReasonOf(c.Reason).NeedsAction
 	if reporting || c.Type == contract.PluginsDegraded && c.Status != operatorcr.False {
 		return corev1.EventTypeWarning
 	}
 	return corev1.EventTypeNormal
+}
+
+// created is when a Node was created, if it exists.
+func (s *syncing) created(name string) (at time.Time, exists bool) {
+	n, exists := s.node(name)
+	return n.Created.Time, exists
 }
 
 // clean removes the reports that no reporter will write again. A write since they were read makes it

@@ -126,7 +126,7 @@ func TestTheWriteKeyIsAgreedOnWhenEveryAPIServerWritesWithIt(t *testing.T) {
 			_, others := onePerNode(pods)
 			in := rollup.Input{
 				Now: now, Reports: tt.reports, Nodes: expected(target, pods, nil, nodes),
-				Others: writers(&target.Published, others, nodes),
+				Others: writers(&target.Published, others, lookup(nodes)),
 			}
 			in.WriteKey, in.NoWriteKey = configuredKey(&target.Published)
 			got := rollup.Evaluate(&in)
