@@ -122,7 +122,7 @@ expect 2=healthy,1=healthy
 title 'Plugin 1 crashes: there is no answer to judge. Then it returns.'
 ctl 1 crash
 expect 2=healthy,1=error 'connection refused'
-ctl 1 return
+ctl 1 heal
 expect 2=healthy,1=healthy
 
 title 'The remote key of plugin 2 is rotated: another KEK ID, which a key rotation waits for.'

@@ -67,7 +67,7 @@ func testAPIServerDown(t *testing.T) {
 	h.do(plugin, "reset-counters")
 	var first time.Time
 	h.await(2*time.Minute, "the reporter probes again", func() error {
-		state, err := plugin.State(h.ctx)
+		state, err := plugin.State()
 		if err != nil {
 			return err
 		}
@@ -96,7 +96,7 @@ func testAPIServerDown(t *testing.T) {
 	})
 
 	for time.Since(down) < downFor() {
-		calls, err := plugin.State(h.ctx)
+		calls, err := plugin.State()
 		h.must(err)
 		if idle := time.Since(calls.Calls[kmsplugin.CallStatus].Latest); idle > 3*interval {
 			t.Errorf("the reporter has not probed for %s", idle)

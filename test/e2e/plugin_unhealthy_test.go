@@ -3,7 +3,6 @@
 package e2e
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"net/http"
@@ -68,7 +67,7 @@ func testRestartsWhilePluginUnhealthy(t *testing.T) {
 	plugin := h.pluginOf(apiservers.Kube)
 	start := time.Now()
 	h.do(plugin, "crash")
-	t.Cleanup(func() { _, _ = plugin.Do(context.WithoutCancel(t.Context()), "return") })
+	t.Cleanup(func() { _, _ = plugin.Do("heal") })
 	degraded := func(s fixture.State) error { return s.Is(contract.PluginsDegraded, "True", contract.PluginError) }
 	_, err := h.seen.Await(h.ctx, apiservers.Kube, start, 15*time.Second, "KMSPluginsDegraded is True", degraded)
 	h.must(err)
@@ -120,7 +119,7 @@ func testRestartsWhilePluginUnhealthy(t *testing.T) {
 	}
 
 	healed := time.Now()
-	h.do(plugin, "return")
+	h.do(plugin, "heal")
 	recovered, err := h.seen.Await(h.ctx, apiservers.Kube, healed, 30*time.Second, "KMSPluginsDegraded is False", func(s fixture.State) error {
 		return s.Is(contract.PluginsDegraded, "False", contract.AsExpected)
 	})

@@ -109,17 +109,14 @@ func (h *scenario) must(err error) {
 
 func (h *scenario) node() *cluster.Node { return h.Nodes()[0] }
 
-// plugin is that of a key in the pod of the first node's kube-apiserver.
-func (h *scenario) plugin(keyID string) *kmsplugin.Client {
-	h.t.Helper()
-	p, err := h.Plugin(h.node(), keyID)
-	h.must(err)
-	return p
+// pluginOn is the plugin of a node's kube-apiserver.
+func (h *scenario) pluginOn(n *cluster.Node) kmsplugin.Client {
+	return kmsplugin.Client(n.Path(cluster.PluginControl(h.writeKey())))
 }
 
-func (h *scenario) do(p *kmsplugin.Client, name string, args ...string) {
+func (h *scenario) do(p kmsplugin.Client, name string, args ...string) {
 	h.t.Helper()
-	_, err := p.Do(h.ctx, name, args...)
+	_, err := p.Do(name, args...)
 	h.must(err)
 }
 
@@ -156,10 +153,10 @@ func (h *scenario) writeKey() string {
 }
 
 // pluginOf is the plugin of an API server.
-func (h *scenario) pluginOf(server apiservers.Server) *kmsplugin.Client {
+func (h *scenario) pluginOf(server apiservers.Server) kmsplugin.Client {
 	h.t.Helper()
 	if server == apiservers.Kube {
-		return h.plugin(h.writeKey())
+		return h.pluginOn(h.node())
 	}
 	p, err := h.PluginOf(server, h.node())
 	h.must(err)

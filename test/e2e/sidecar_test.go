@@ -309,7 +309,7 @@ func testSidecarDown(h *owner) {
 	down := time.Now()
 	var first time.Time
 	h.await(2*time.Minute, "the sidecar probes again", func() error {
-		state, err := p.State(h.ctx)
+		state, err := p.State()
 		if err != nil {
 			return err
 		}
@@ -333,7 +333,7 @@ func testSidecarDown(h *owner) {
 
 	// It goes on, for longer than any wait between writes.
 	h.await(time.Minute, "it goes on for 20 s", func() error {
-		state, err := p.State(h.ctx)
+		state, err := p.State()
 		if err != nil {
 			return err
 		}

@@ -468,24 +468,17 @@ func (h *scenario) apiServerSince(n *cluster.Node) time.Time {
 	return since
 }
 
-func (h *scenario) pluginOn(n *cluster.Node) *kmsplugin.Client {
-	h.t.Helper()
-	p, err := h.Plugin(n, "1")
-	h.must(err)
-	return p
-}
-
 // remoteKey is what the plugin of a node calls its key.
 func (h *scenario) remoteKey(n *cluster.Node) string {
 	h.t.Helper()
-	state, err := h.pluginOn(n).State(h.ctx)
+	state, err := h.pluginOn(n).State()
 	h.must(err)
 	return state.KeyID
 }
 
-func (h *scenario) statusCalls(p *kmsplugin.Client) int64 {
+func (h *scenario) statusCalls(p kmsplugin.Client) int64 {
 	h.t.Helper()
-	state, err := p.State(h.ctx)
+	state, err := p.State()
 	h.must(err)
 	return state.Calls[kmsplugin.CallStatus].Count
 }

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"google.golang.org/grpc/codes"
+	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/status"
 )
 
@@ -60,12 +61,11 @@ type FaultKind struct {
 }
 
 func faultKind(name string) (FaultKind, error) {
-	kinds := Faults()
-	i := slices.IndexFunc(kinds, func(k FaultKind) bool { return k.Name == name })
+	i := slices.IndexFunc(Faults, func(k FaultKind) bool { return k.Name == name })
 	if i < 0 {
 		return FaultKind{}, fmt.Errorf("no command or fault is called %q", name)
 	}
-	return kinds[i], nil
+	return Faults[i], nil
 }
 
 // behaviour is what the active faults amount to. It is made anew for each change and
@@ -79,9 +79,11 @@ type behaviour struct {
 	padding, headers          int     // bytes
 	statusKeyID, encryptKeyID *string // nil: the key's own
 
-	changingVersion, laggingStatus, notServing bool
-	wrongDecrypt, shortDecrypt, replacedKey    bool
-	noSocket, crashed                          bool
+	changingVersion, laggingStatus          bool
+	wrongDecrypt, shortDecrypt, replacedKey bool
+	noSocket, crashed                       bool
+
+	serving healthpb.HealthCheckResponse_ServingStatus // of grpc.health.v1
 }
 
 // What kube-apiserver expects of Status.
@@ -115,65 +117,65 @@ func compile(faults []Fault) (*behaviour, error) {
 	return b, nil
 }
 
-// Faults returns the table of faults. Several may be active; where two set
+// Faults is the table of faults. Several may be active; where two set
 // the same thing, the later one wins.
-func Faults() []FaultKind {
-	return []FaultKind{
-		{FaultUnhealthy, "[TEXT]", "unhealthy", `Status answers healthz=TEXT instead of "ok"`,
-			with(func(b *behaviour, text string) { b.healthz = text })},
-		{FaultRPCError, "[CODE [TEXT]]", "Internal injected error",
-			"Status fails with a gRPC code (Internal, Unavailable, PermissionDenied, ...) and TEXT", refuse(CallStatus)},
-		{FaultHang, "[CALLS]", "status",
-			"Status (or CALLS: status encrypt decrypt health, all) gets no answer until healed or the caller gives up", hang},
-		{"slow", "[DURATION [CALLS]]", "300ms",
-			"Status (or CALLS) is answered DURATION (2s, 300ms) after it came in", slow},
-		{"wrong-version", "[TEXT]", "v3", "Status answers version=TEXT",
-			with(func(b *behaviour, text string) { b.version = text })},
-		{"v2beta1", "", "", "Status answers version=v2beta1: valid, but a change for a client that saw v2",
-			with(func(b *behaviour, _ string) { b.version = versionV2beta1 })},
-		{"changing-version", "", "", "Status answers v2beta1 and v2 in turns, each connection by itself",
-			with(func(b *behaviour, _ string) { b.changingVersion = true })},
-		{"empty-key-id", "", "", "Status answers an empty key_id",
-			with(func(b *behaviour, _ string) { b.statusKeyID = new(string) })},
-		{"long-key-id", "[BYTES]", "1025", "Status answers a key_id of BYTES bytes; 1024 are allowed",
-			withSize(func(b *behaviour, n int) { b.statusKeyID = new(strings.Repeat("x", n)) })},
-		{FaultKeyID, "[TEXT]", "some-other-key",
-			"Status and Encrypt answer key_id=TEXT, as if the remote key were called so",
-			with(func(b *behaviour, text string) { b.statusKeyID, b.encryptKeyID = &text, &text })},
-		{"huge-answer", "[BYTES]", "71680", "Status answers a healthz of BYTES bytes (70 KiB by default)",
-			withSize(func(b *behaviour, n int) { b.healthz = strings.Repeat("x", n) })},
-		{"padded-answer", "[BYTES]", "71680",
-			"Status answers as usual, with BYTES more bytes in an unknown field: valid, and huge",
-			withSize(func(b *behaviour, n int) { b.padding = n })},
-		{FaultRefuseEncrypt, "[CODE [TEXT]]", "PermissionDenied encrypt refused",
-			"Encrypt fails with a gRPC code (PermissionDenied by default) and TEXT", refuse(CallEncrypt)},
-		{FaultRefuseDecrypt, "[CODE [TEXT]]", "PermissionDenied decrypt refused",
-			"Decrypt fails with a gRPC code (PermissionDenied by default) and TEXT", refuse(CallDecrypt)},
-		{"wrong-decrypt", "", "", "Decrypt succeeds with other bytes than were encrypted",
-			with(func(b *behaviour, _ string) { b.wrongDecrypt = true })},
-		{"short-decrypt", "", "", "Decrypt succeeds with the last byte missing",
-			with(func(b *behaviour, _ string) { b.shortDecrypt = true })},
-		{FaultReplacedKey, "", "",
-			"the key is another under the same key_id: neither key decrypts what was encrypted with the other",
-			with(func(b *behaviour, _ string) { b.replacedKey = true })},
-		{"lagging-status", "", "",
-			"Status names the key_id that was current at the call to Status before, on each connection",
-			with(func(b *behaviour, _ string) { b.laggingStatus = true })},
-		{"huge-headers", "[BYTES]", "20480",
-			"Status answers as usual, with a header of BYTES bytes (20 KiB by default)",
-			withSize(func(b *behaviour, n int) { b.headers = n })},
-		{"encrypt-key-id", "[TEXT]", "not-the-key-of-status",
-			"Encrypt answers key_id=TEXT, which is not the one Status answers",
-			with(func(b *behaviour, text string) { b.encryptKeyID = &text })},
-		{"not-serving", "", "", "grpc.health.v1 answers NOT_SERVING, also where it was off",
-			with(func(b *behaviour, _ string) { b.notServing = true })},
-		{FaultRemoveSocket, "", "",
-			"the socket is removed, while open connections are still served; undone by restore-socket",
-			with(func(b *behaviour, _ string) { b.noSocket = true })},
-		{FaultCrash, "", "",
-			"all connections break and the plugin stops listening, but keeps the socket's file; undone by return",
-			with(func(b *behaviour, _ string) { b.crashed = true })},
-	}
+var Faults = []FaultKind{
+	{FaultUnhealthy, "[TEXT]", "unhealthy", `Status answers healthz=TEXT instead of "ok"`,
+		with(func(b *behaviour, text string) { b.healthz = text })},
+	{FaultRPCError, "[CODE [TEXT]]", "Internal injected error",
+		"Status fails with a gRPC code (Internal, Unavailable, PermissionDenied, ...) and TEXT", refuse(CallStatus)},
+	{FaultHang, "[CALLS]", "status",
+		"Status (or CALLS: status encrypt decrypt health, all) gets no answer until healed or the caller gives up", hang},
+	{"slow", "[DURATION [CALLS]]", "300ms",
+		"Status (or CALLS) is answered DURATION (2s, 300ms) after it came in", slow},
+	{"wrong-version", "[TEXT]", "v3", "Status answers version=TEXT",
+		with(func(b *behaviour, text string) { b.version = text })},
+	{"v2beta1", "", "", "Status answers version=v2beta1: valid, but a change for a client that saw v2",
+		with(func(b *behaviour, _ string) { b.version = versionV2beta1 })},
+	{"changing-version", "", "", "Status answers v2beta1 and v2 in turns, each connection by itself",
+		with(func(b *behaviour, _ string) { b.changingVersion = true })},
+	{"empty-key-id", "", "", "Status answers an empty key_id",
+		with(func(b *behaviour, _ string) { b.statusKeyID = new(string) })},
+	{"long-key-id", "[BYTES]", "1025", "Status answers a key_id of BYTES bytes; 1024 are allowed",
+		withSize(func(b *behaviour, n int) { b.statusKeyID = new(strings.Repeat("x", n)) })},
+	{FaultKeyID, "[TEXT]", "some-other-key",
+		"Status and Encrypt answer key_id=TEXT, as if the remote key were called so",
+		with(func(b *behaviour, text string) { b.statusKeyID, b.encryptKeyID = &text, &text })},
+	{"huge-answer", "[BYTES]", "71680", "Status answers a healthz of BYTES bytes (70 KiB by default)",
+		withSize(func(b *behaviour, n int) { b.healthz = strings.Repeat("x", n) })},
+	{"padded-answer", "[BYTES]", "71680",
+		"Status answers as usual, with BYTES more bytes in an unknown field: valid, and huge",
+		withSize(func(b *behaviour, n int) { b.padding = n })},
+	{FaultRefuseEncrypt, "[CODE [TEXT]]", "PermissionDenied encrypt refused",
+		"Encrypt fails with a gRPC code (PermissionDenied by default) and TEXT", refuse(CallEncrypt)},
+	{FaultRefuseDecrypt, "[CODE [TEXT]]", "PermissionDenied decrypt refused",
+		"Decrypt fails with a gRPC code (PermissionDenied by default) and TEXT", refuse(CallDecrypt)},
+	{"wrong-decrypt", "", "", "Decrypt succeeds with other bytes than were encrypted",
+		with(func(b *behaviour, _ string) { b.wrongDecrypt = true })},
+	{"short-decrypt", "", "", "Decrypt succeeds with the last byte missing",
+		with(func(b *behaviour, _ string) { b.shortDecrypt = true })},
+	{FaultReplacedKey, "", "",
+		"the key is another under the same key_id: neither key decrypts what was encrypted with the other",
+		with(func(b *behaviour, _ string) { b.replacedKey = true })},
+	{"lagging-status", "", "",
+		"Status names the key_id that was current at the call to Status before, on each connection",
+		with(func(b *behaviour, _ string) { b.laggingStatus = true })},
+	{"huge-headers", "[BYTES]", "20480",
+		"Status answers as usual, with a header of BYTES bytes (20 KiB by default)",
+		withSize(func(b *behaviour, n int) { b.headers = n })},
+	{"encrypt-key-id", "[TEXT]", "not-the-key-of-status",
+		"Encrypt answers key_id=TEXT, which is not the one Status answers",
+		with(func(b *behaviour, text string) { b.encryptKeyID = &text })},
+	{"serving", "", "", "no fault: grpc.health.v1 is there, and answers SERVING",
+		with(func(b *behaviour, _ string) { b.serving = healthpb.HealthCheckResponse_SERVING })},
+	{"not-serving", "", "", "grpc.health.v1 is there, and answers NOT_SERVING",
+		with(func(b *behaviour, _ string) { b.serving = healthpb.HealthCheckResponse_NOT_SERVING })},
+	{FaultRemoveSocket, "", "",
+		"the socket is removed, while open connections are still served; undone by heal",
+		with(func(b *behaviour, _ string) { b.noSocket = true })},
+	{FaultCrash, "", "",
+		"all connections break and the plugin stops listening, but keeps the socket's file; undone by heal",
+		with(func(b *behaviour, _ string) { b.crashed = true })},
 }
 
 func with(set func(*behaviour, string)) func(*behaviour, string) error {
@@ -235,13 +237,13 @@ func parseCalls(text string) ([]Call, error) {
 	var calls []Call
 	for _, word := range strings.FieldsFunc(text, func(r rune) bool { return r == ' ' || r == ',' }) {
 		if strings.EqualFold(word, "all") {
-			return allCalls(), nil
+			return allCalls, nil
 		}
-		i := slices.IndexFunc(allCalls(), func(c Call) bool { return strings.EqualFold(word, string(c)) })
+		i := slices.IndexFunc(allCalls, func(c Call) bool { return strings.EqualFold(word, string(c)) })
 		if i < 0 {
-			return nil, fmt.Errorf("no call %q: want some of %v, or all", word, allCalls())
+			return nil, fmt.Errorf("no call %q: want some of %v, or all", word, allCalls)
 		}
-		calls = append(calls, allCalls()[i])
+		calls = append(calls, allCalls[i])
 	}
 	return calls, nil
 }

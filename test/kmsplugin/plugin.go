@@ -14,11 +14,9 @@ package kmsplugin
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
-	"log/slog"
 	"maps"
 	"net"
 	"os"
@@ -26,10 +24,8 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"time"
 
-	"golang.org/x/sys/unix"
 	"google.golang.org/grpc"
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 	kmsapi "k8s.io/kms/apis/v2"
@@ -37,12 +33,8 @@ import (
 	"k8s.io/kms/pkg/util"
 )
 
-const (
-	// drainTime is what Close grants the calls under way.
-	drainTime = 500 * time.Millisecond
-	// handshakeTime bounds a client that connects and does not begin.
-	handshakeTime = 5 * time.Second
-)
+// handshakeTime bounds a client that connects and does not begin.
+const handshakeTime = 5 * time.Second
 
 // FaultsFile is a file in the state directory, with a fault in each line, as ParseFault
 // reads it. They are active when a plugin starts: so a fault survives the restart of a
@@ -60,19 +52,13 @@ type Options struct {
 	Control string
 	// Faults are active before the first call is answered.
 	Faults []Fault
-	// Log gets the changes. Nil: nothing is logged.
-	Log *slog.Logger
 }
 
 // Plugin is a running KMS v2 plugin. Its methods may be called at any time
 // from any goroutine.
 type Plugin struct {
-	// GRPCHealth turns grpc.health.v1 on, which answers Unimplemented otherwise.
-	GRPCHealth atomic.Bool
-
 	socket  string
 	keys    *keyring
-	log     *slog.Logger
 	control *net.UnixListener
 
 	// change makes changes of faults one after another, and guards what only they touch.
@@ -80,8 +66,6 @@ type Plugin struct {
 	closed   bool
 	listener net.Listener // nil while it does not listen
 	server   *grpc.Server // nil while crashed
-
-	listening atomic.Bool
 
 	// mu guards what follows. changed is closed, and replaced, with each change of the
 	// behaviour and each call.
@@ -107,10 +91,7 @@ func Start(o Options) (*Plugin, error) {
 	if err != nil {
 		return nil, err
 	}
-	p := &Plugin{socket: socket, keys: keys, log: o.Log, changed: make(chan struct{}), calls: map[Call]CallStats{}}
-	if p.log == nil {
-		p.log = slog.New(slog.DiscardHandler)
-	}
+	p := &Plugin{socket: socket, keys: keys, changed: make(chan struct{}), calls: map[Call]CallStats{}}
 	content, err := os.ReadFile(filepath.Join(o.StateDir, FaultsFile))
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, err
@@ -178,11 +159,7 @@ func (p *Plugin) Return() error { return p.ClearFaults(FaultCrash) }
 func (p *Plugin) Rotate() (string, error) {
 	p.change.Lock()
 	defer p.change.Unlock()
-	id, err := p.keys.rotate()
-	if err == nil {
-		p.log.Info("Key rotated", "keyID", id)
-	}
-	return id, err
+	return p.keys.rotate()
 }
 
 // CallStats is how often a call was received. First and Latest are zero, and
@@ -202,22 +179,11 @@ type ConnectionStats struct {
 
 // State is all there is to know of a running plugin.
 type State struct {
-	Endpoint string `json:"endpoint"`
-	// Listening reports that a client can connect.
-	Listening   bool               `json:"listening"`
+	Endpoint    string             `json:"endpoint"`
 	KeyID       string             `json:"keyID"`
 	Faults      []Fault            `json:"faults"`
 	Calls       map[Call]CallStats `json:"calls"`
 	Connections ConnectionStats    `json:"connections"`
-}
-
-// Describe is what a person sees after a command: everything after "status", else one line.
-func (s State) Describe(command string) string {
-	if command == "status" {
-		text, _ := json.MarshalIndent(s, "", "  ") // never fails
-		return string(text)
-	}
-	return fmt.Sprintf("%s: key %s, listening %t, faults %v", s.Endpoint, s.KeyID, s.Listening, s.Faults)
 }
 
 // State returns what the plugin is and what it has received.
@@ -225,7 +191,7 @@ func (p *Plugin) State() State {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return State{
-		Endpoint: p.Endpoint(), Listening: p.listening.Load(), KeyID: p.KeyID(), Faults: append([]Fault{}, p.faults...),
+		Endpoint: p.Endpoint(), KeyID: p.KeyID(), Faults: append([]Fault{}, p.faults...),
 		Calls: maps.Clone(p.calls), Connections: p.connections,
 	}
 }
@@ -276,8 +242,7 @@ func (p *Plugin) wake() {
 	p.changed = make(chan struct{})
 }
 
-// Close stops serving, gives the calls under way half a second, removes the
-// socket and ends every goroutine. To call it again does nothing.
+// Close ends all calls and every goroutine, and removes the socket. To call it again does nothing.
 func (p *Plugin) Close() error {
 	p.change.Lock()
 	defer p.change.Unlock()
@@ -290,9 +255,7 @@ func (p *Plugin) Close() error {
 	}
 	p.stopListening(true)
 	if p.server != nil {
-		late := time.AfterFunc(drainTime, p.server.Stop)
-		defer late.Stop()
-		p.server.GracefulStop()
+		p.server.Stop()
 	}
 	return nil
 }
@@ -314,7 +277,6 @@ func (p *Plugin) become(change func(before []Fault) []Fault) error {
 	p.faults, p.behaviour = faults, b
 	p.wake()
 	p.mu.Unlock()
-	p.log.Info("Faults set", "faults", fmt.Sprint(faults))
 	return p.reconcile(b)
 }
 
@@ -341,7 +303,6 @@ func (p *Plugin) reconcile(b *behaviour) error {
 		return err
 	}
 	p.listener = l
-	p.listening.Store(true)
 	go func(server *grpc.Server) { _ = server.Serve(l) }(p.server) // until the listener is closed
 	return nil
 }
@@ -358,30 +319,21 @@ func (p *Plugin) newServer() *grpc.Server {
 	)
 	// Neither address nor timeout is used: we listen ourselves.
 	kmsapi.RegisterKeyManagementServiceServer(server, service.NewGRPCService("", 0, crypt{p.keys}))
-	healthpb.RegisterHealthServer(server, health{on: &p.GRPCHealth})
+	healthpb.RegisterHealthServer(server, health{})
 	return server
 }
 
-// listen opens a socket, after removing what a crash left in its place. The file stays
+// listen opens a socket, in the place of one that a crash left. The file stays
 // when the listener is closed, like after a crash of the process.
 func listen(socket string) (*net.UnixListener, error) {
-	removeStale(socket)
-	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: socket, Net: "unix"})
-	if err != nil {
-		return nil, err
-	}
-	l.SetUnlinkOnClose(false)
-	return l, nil
-}
-
-// removeStale removes a socket's file without a listener, and not that of a living process.
-func removeStale(socket string) {
-	conn, err := net.DialTimeout("unix", socket, time.Second)
-	if err == nil {
-		_ = conn.Close()
-	} else if errors.Is(err, unix.ECONNREFUSED) {
+	if info, err := os.Lstat(socket); err == nil && info.Mode().Type() == fs.ModeSocket {
 		_ = os.Remove(socket) // listening reports what is in the way
 	}
+	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: socket, Net: "unix"})
+	if err == nil {
+		l.SetUnlinkOnClose(false)
+	}
+	return l, err
 }
 
 // stopListening ends listening. Connections that are open stay so, and the socket's file too, unless it is
@@ -395,5 +347,4 @@ func (p *Plugin) stopListening(remove bool) {
 	}
 	_ = p.listener.Close()
 	p.listener = nil
-	p.listening.Store(false)
 }

@@ -2,7 +2,7 @@ package kmsplugin
 
 import (
 	"context"
-	"encoding/binary"
+	"path"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -13,6 +13,7 @@ import (
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/stats"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/encoding/protowire"
 	kmsapi "k8s.io/kms/apis/v2"
 	"k8s.io/kms/pkg/service"
 )
@@ -29,15 +30,8 @@ const (
 	CallHealth Call = "Health"
 )
 
-// allCalls returns every call, in the order in which they are shown.
-func allCalls() []Call { return []Call{CallStatus, CallEncrypt, CallDecrypt, CallHealth} }
-
-var methods = map[string]Call{
-	kmsapi.KeyManagementService_Status_FullMethodName:  CallStatus,
-	kmsapi.KeyManagementService_Encrypt_FullMethodName: CallEncrypt,
-	kmsapi.KeyManagementService_Decrypt_FullMethodName: CallDecrypt,
-	healthpb.Health_Check_FullMethodName:               CallHealth,
-}
+// allCalls has every call, in the order in which they are shown.
+var allCalls = []Call{CallStatus, CallEncrypt, CallDecrypt, CallHealth}
 
 type (
 	behaviourKey  struct{}
@@ -52,9 +46,9 @@ func behaviourOf(ctx context.Context) *behaviour { return ctx.Value(behaviourKey
 func (p *Plugin) intercept(
 	ctx context.Context, req any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler,
 ) (any, error) {
-	call, ok := methods[info.FullMethod]
-	if !ok {
-		return handler(ctx, req)
+	call := Call(path.Base(info.FullMethod))
+	if info.FullMethod == healthpb.Health_Check_FullMethodName {
+		call = CallHealth
 	}
 	p.record(call)
 	b, err := p.await(ctx, call)
@@ -103,15 +97,10 @@ func (p *Plugin) await(ctx context.Context, call Call) (*behaviour, error) {
 	}
 }
 
-// paddingField is the number of a protobuf field that StatusResponse has not.
-const paddingField = 1000
-
-// pad makes an answer n bytes longer without changing what it reports.
+// pad makes an answer n bytes longer, in a field that it has not, without changing what it reports.
 func pad(answer *kmsapi.StatusResponse, n int) {
-	const lengthDelimited = 2
-	raw := binary.AppendUvarint(nil, paddingField<<3|lengthDelimited)
-	raw = binary.AppendUvarint(raw, uint64(n))
-	answer.ProtoReflect().SetUnknown(append(raw, make([]byte, n)...))
+	field := protowire.AppendTag(nil, 1000, protowire.BytesType)
+	answer.ProtoReflect().SetUnknown(protowire.AppendBytes(field, make([]byte, n)))
 }
 
 // crypt is the key management service proper.
@@ -171,18 +160,14 @@ func otherThan(plaintext []byte) []byte {
 	return other
 }
 
-// health is grpc.health.v1. While it is off it is as if it were not there.
+// health is grpc.health.v1. Without an answer set it is as if it were not there.
 type health struct {
 	healthpb.UnimplementedHealthServer
-	on *atomic.Bool
 }
 
 func (h health) Check(ctx context.Context, req *healthpb.HealthCheckRequest) (*healthpb.HealthCheckResponse, error) {
-	switch {
-	case behaviourOf(ctx).notServing:
-		return &healthpb.HealthCheckResponse{Status: healthpb.HealthCheckResponse_NOT_SERVING}, nil
-	case h.on.Load():
-		return &healthpb.HealthCheckResponse{Status: healthpb.HealthCheckResponse_SERVING}, nil
+	if status := behaviourOf(ctx).serving; status != healthpb.HealthCheckResponse_UNKNOWN {
+		return &healthpb.HealthCheckResponse{Status: status}, nil
 	}
 	return h.UnimplementedHealthServer.Check(ctx, req)
 }

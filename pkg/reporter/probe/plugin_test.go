@@ -173,7 +173,7 @@ func TestEachFaultGetsItsVerdictAndRecoveryIsDetectedByTheNextProbe(t *testing.T
 // The timeout applies to each call, as kube-apiserver's does.
 func TestTimeoutIsForEachCall(t *testing.T) {
 	real := start(t, "slow 600ms all")
-	real.GRPCHealth.Store(true)
+	set(t, real, "serving")
 	began := time.Now()
 	r := check(t, probed(t, real.Endpoint()), Settings{Timeout: time.Second, GRPCHealth: true})
 	if took := time.Since(began); r.Status != contract.Healthy || took < 2*time.Second {

@@ -5,9 +5,9 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
-	"log/slog"
 	"os"
 	"os/signal"
 	"syscall"
@@ -20,78 +20,61 @@ import (
 const usage = `A KMS v2 plugin for development. Its keys lie on disk in the clear.
 
 Usage:
-  kms-plugin --endpoint unix:///PATH --state-dir DIR [--control PATH] [flags]
+  kms-plugin --endpoint unix:///PATH --state-dir DIR [--control PATH]
   kms-plugin ctl --control PATH COMMAND [ARGUMENT...]   give a command to a running one
 
 `
 
 func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, os.Interrupt)
-	run, args := serve, os.Args[1:]
-	if len(args) > 0 && args[0] == "ctl" {
-		run, args = ctl, args[1:]
-	}
-	flags := pflag.NewFlagSet("kms-plugin", pflag.ContinueOnError)
-	flags.Usage = func() { fmt.Print(usage, kmsplugin.Help(), "\nFlags:\n", flags.FlagUsages()) }
-	control := flags.String("control", "", "path of the plugin's control socket; none if empty")
-	err := run(ctx, flags, args, control)
-	stop()
-	if err != nil && !errors.Is(err, pflag.ErrHelp) {
+	if err := run(os.Args[1:]); err != nil && !errors.Is(err, pflag.ErrHelp) {
 		fmt.Fprintln(os.Stderr, "error:", err)
 		os.Exit(1)
 	}
 }
 
-// serve is a plugin until ctx ends.
-func serve(ctx context.Context, flags *pflag.FlagSet, args []string, control *string) (err error) {
-	o := kmsplugin.Options{Log: slog.New(slog.NewTextHandler(os.Stderr, nil))}
-	flags.StringVar(&o.Endpoint, "endpoint", "", "where to serve: unix:///path")
-	flags.StringVar(&o.StateDir, "state-dir", "", "directory for the keys; made if missing")
-	grpcHealth := flags.Bool("grpc-health", false, "answer grpc.health.v1 (most plugins do not)")
-	faults := flags.StringArray("fault", nil,
-		`a fault to start with, such as "unhealthy vault is sealed"; may be given again`)
+func run(args []string) error {
+	ctl := len(args) > 0 && args[0] == "ctl"
+	flags := pflag.NewFlagSet("kms-plugin", pflag.ContinueOnError)
+	flags.Usage = func() { fmt.Print(usage, kmsplugin.Help(), "\nFlags:\n", flags.FlagUsages()) }
+	flags.SetInterspersed(false) // a text of a fault may begin with a dash
+	var o kmsplugin.Options
+	flags.StringVar(&o.Control, "control", "", "path of the plugin's control socket; none if empty")
+	if ctl {
+		args = args[1:]
+	} else {
+		flags.StringVar(&o.Endpoint, "endpoint", "", "where to serve: unix:///path")
+		flags.StringVar(&o.StateDir, "state-dir", "", "directory for the keys; made if missing")
+	}
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
-	if flags.NArg() > 0 {
-		return fmt.Errorf("unexpected argument %q", flags.Arg(0))
+	command := flags.Args()
+	switch {
+	case !ctl && len(command) > 0:
+		return fmt.Errorf("unexpected argument %q", command[0])
+	case !ctl:
+		return serve(o)
+	case o.Control == "" || len(command) == 0:
+		return errors.New("want --control PATH and a command; see kms-plugin ctl --help")
 	}
-	for _, line := range *faults {
-		fault, err := kmsplugin.ParseFault(line)
-		if err != nil {
-			return fmt.Errorf("--fault: %w", err)
-		}
-		o.Faults = append(o.Faults, fault)
+	state, err := kmsplugin.Client(o.Control).Do(command[0], command[1:]...)
+	if err != nil {
+		return err
 	}
-	o.Control = *control
+	out := json.NewEncoder(os.Stdout)
+	out.SetIndent("", "  ")
+	return out.Encode(state)
+}
+
+// serve is a plugin until SIGTERM.
+func serve(o kmsplugin.Options) error {
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, os.Interrupt)
+	defer stop()
 	plugin, err := kmsplugin.Start(o)
 	if err != nil {
 		return err
 	}
-	plugin.GRPCHealth.Store(*grpcHealth)
-	defer func() { err = errors.Join(err, plugin.Close()) }()
-	o.Log.Info("Serving", "endpoint", plugin.Endpoint(), "keyID", plugin.KeyID())
+	fmt.Fprintln(os.Stderr, "serving at", plugin.Endpoint(), "with key", plugin.KeyID())
 	<-ctx.Done()
-	o.Log.Info("Stopping")
-	return nil
-}
-
-// ctl runs one command in a plugin of another process, and prints the state.
-func ctl(ctx context.Context, flags *pflag.FlagSet, args []string, control *string) error {
-	flags.SetInterspersed(false) // a text may begin with a dash
-	if err := flags.Parse(args); err != nil {
-		return err
-	}
-	if *control == "" || flags.NArg() == 0 {
-		return errors.New("want --control PATH and a command; see kms-plugin ctl --help")
-	}
-	client, err := kmsplugin.NewClient(*control)
-	if err != nil {
-		return err
-	}
-	state, err := client.Do(ctx, flags.Arg(0), flags.Args()[1:]...)
-	if err == nil {
-		fmt.Println(state.Describe(flags.Arg(0)))
-	}
-	return err
+	return plugin.Close()
 }
