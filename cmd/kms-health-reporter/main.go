@@ -14,16 +14,14 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
-	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/spf13/pflag"
 	"k8s.io/klog/v2"
 
 	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
 	"github.com/kms-health/kms-health/pkg/contract"
 	"github.com/kms-health/kms-health/pkg/logging"
-	"github.com/kms-health/kms-health/pkg/metric"
 	"github.com/kms-health/kms-health/pkg/reporter"
+	"github.com/kms-health/kms-health/pkg/reporter/metric"
 	"github.com/kms-health/kms-health/pkg/version"
 )
 
@@ -62,9 +60,7 @@ func run(args []string, stdout, stderr io.Writer) int {
 
 // afterStart does what the first probe need not wait for, and makes the process cheaper while it is
 // idle, which it is nearly all of the time. That stops it for a moment.
-func afterStart(registry prometheus.Registerer) {
-	registry.MustRegister(collectors.NewGoCollector(),
-		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+func afterStart() {
 	// With one processor it wakes fewer threads, which saves a quarter of its CPU time.
 	if os.Getenv("GOMAXPROCS") == "" {
 		runtime.GOMAXPROCS(1)
@@ -87,12 +83,7 @@ func report(o *options, stdout, stderr io.Writer) {
 	log := logging.Start(stderr)
 	klog.InfoS("Starting", "version", version.Version, "fips140", version.FIPS(), "config", o.config, "node", o.node,
 		"podUID", os.Getenv(contract.PodUIDVariable), "pid", os.Getpid())
-	registry := prometheus.NewRegistry()
-	time.AfterFunc(time.Second, func() { afterStart(registry) })
-	registry.MustRegister(
-		metric.Info(contract.MetricReporterBuild, version.Labels()),
-		metric.Info(contract.MetricReporter, prometheus.Labels{"node": o.node}),
-	)
+	time.AfterFunc(time.Second, afterStart)
 	output := stdout
 	if !o.output {
 		output = nil
@@ -104,10 +95,29 @@ func report(o *options, stdout, stderr io.Writer) {
 		Output:     output,
 		ConfigHash: os.Getenv(contract.ConfigHashVariable),
 		UserAgent:  "kms-health-reporter/" + version.Version,
-		Registry:   registry,
+		Metrics:    newMetrics(o.node),
 	}).Run(ctx)
 	klog.InfoS("Ended")
 	log.Flush(flushTime)
+}
+
+// newMetrics are those of the process. A container runtime knows its CPU time and memory; what else
+// Go's own collectors have is not worth their time, which is 4% of the reporter's.
+func newMetrics(node string) *metric.Set {
+	set, build := &metric.Set{}, version.Labels()
+	var labels []string
+	for _, name := range contract.BuildLabels {
+		labels = append(labels, build[name])
+	}
+	set.New(contract.MetricReporterBuild).Set(1, labels...)
+	set.New(contract.MetricReporter).Set(1, node)
+	set.Func("go_goroutines", "Number of goroutines that exist.", func() float64 { return float64(runtime.NumGoroutine()) })
+	set.Func("go_memstats_heap_alloc_bytes", "Bytes of the heap that are in use.", func() float64 {
+		var m runtime.MemStats
+		runtime.ReadMemStats(&m)
+		return float64(m.HeapAlloc)
+	})
+	return set
 }
 
 const (

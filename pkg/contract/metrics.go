@@ -14,7 +14,7 @@ var RollupMetrics []Metric
 // OperatorMetrics are those of each replica of the operator, beside Go's and the process's.
 var OperatorMetrics []Metric
 
-// ReporterMetrics are the reporter's, beside Go's and the process's.
+// ReporterMetrics are the reporter's.
 var ReporterMetrics []Metric
 
 const (

@@ -17,24 +17,9 @@ func GaugeVec(m contract.Metric) *prometheus.GaugeVec {
 	return prometheus.NewGaugeVec(prometheus.GaugeOpts(opts(m)), m.Labels)
 }
 
-// Counter is a counter without labels.
-func Counter(m contract.Metric) prometheus.Counter {
-	return prometheus.NewCounter(prometheus.CounterOpts(opts(m)))
-}
-
 // CounterVec is a counter with labels.
 func CounterVec(m contract.Metric) *prometheus.CounterVec {
 	return prometheus.NewCounterVec(prometheus.CounterOpts(opts(m)), m.Labels)
-}
-
-// HistogramVec is a histogram with these upper bounds, in seconds.
-func HistogramVec(m contract.Metric, bounds ...float64) *prometheus.HistogramVec {
-	return prometheus.NewHistogramVec(histogram(m, bounds), m.Labels)
-}
-
-// Histogram is one without labels.
-func Histogram(m contract.Metric, bounds ...float64) prometheus.Histogram {
-	return prometheus.NewHistogram(histogram(m, bounds))
 }
 
 // Desc is for a collector of its own.
@@ -50,7 +35,3 @@ func Info(m contract.Metric, labels prometheus.Labels) prometheus.Collector {
 }
 
 func opts(m contract.Metric) prometheus.Opts { return prometheus.Opts{Name: m.Name, Help: m.Help} }
-
-func histogram(m contract.Metric, bounds []float64) prometheus.HistogramOpts {
-	return prometheus.HistogramOpts{Name: m.Name, Help: m.Help, Buckets: bounds}
-}

@@ -41,16 +41,16 @@ func read(c filewatch.Content) reading {
 
 // reload applies the result of reading the file.
 func (r *Reporter) reload(ctx context.Context, now reading) {
-	r.metrics.reloads.WithLabelValues(now.result).Inc()
+	r.metrics.reloads.Add(1, now.result)
 	if now.err != nil {
 		r.reject(now.err)
 		return
 	}
 	r.configError, r.sum = "", now.sum
 	r.metrics.configGood.Set(1)
-	r.metrics.configSince.SetToCurrentTime()
+	r.metrics.configSince.Set(seconds(time.Now()))
 	r.metrics.configInfo.Reset()
-	r.metrics.configInfo.WithLabelValues(r.sum).Set(1)
+	r.metrics.configInfo.Set(1, r.sum)
 	klog.InfoS("Configuration active", "file", r.options.ConfigFile, "sha256", r.sum, "plugins",
 		len(now.config.Plugins), "interval", now.config.Probe.Interval.Duration)
 	r.compare(now)

@@ -1,31 +1,20 @@
 package reporter
 
 import (
-	"github.com/prometheus/client_golang/prometheus"
+	"time"
 
 	"github.com/kms-health/kms-health/pkg/contract"
-	"github.com/kms-health/kms-health/pkg/metric"
+	"github.com/kms-health/kms-health/pkg/reporter/metric"
 	"github.com/kms-health/kms-health/pkg/reporter/probe"
 )
 
-// metrics are those of the loop; the other packages register their own.
+// metrics are those of the loop; the other packages add their own.
 type metrics struct {
-	reloads        *prometheus.CounterVec
-	configGood     prometheus.Gauge
-	configSince    prometheus.Gauge
-	configInfo     *prometheus.GaugeVec
-	configExpected prometheus.Gauge
-	outputErrors   prometheus.Counter
+	reloads, configGood, configSince, configInfo, configExpected, outputErrors *metric.Metric
 
+	set *metric.Set
 	// The following are by plugin.
-	probes        *prometheus.CounterVec
-	probeDuration *prometheus.HistogramVec
-	lastProbe     *prometheus.GaugeVec
-	pluginStatus  *prometheus.GaugeVec
-	pluginReason  *prometheus.GaugeVec
-	notProbed     *prometheus.CounterVec
-	roundTrips    *prometheus.CounterVec
-	tripDuration  *prometheus.HistogramVec
+	probes, probeDuration, lastProbe, pluginStatus, pluginReason, notProbed, roundTrips, tripDuration *metric.Metric
 }
 
 // The results of reading the configuration file.
@@ -35,46 +24,47 @@ const (
 	reloadUnreadable = "unreadable"
 )
 
-func newMetrics(registry prometheus.Registerer) *metrics {
+func newMetrics(set *metric.Set) *metrics {
 	durations := []float64{.001, .005, .025, .1, .5, 2, 10}
 	m := &metrics{
-		reloads:        metric.CounterVec(contract.MetricReloads),
-		configGood:     metric.Gauge(contract.MetricReloadGood),
-		configSince:    metric.Gauge(contract.MetricConfigApplied),
-		configInfo:     metric.GaugeVec(contract.MetricConfig),
-		configExpected: metric.Gauge(contract.MetricConfigExpected),
-		outputErrors:   metric.Counter(contract.MetricOutputErrors),
-		probes:         metric.CounterVec(contract.MetricProbes),
-		probeDuration:  metric.HistogramVec(contract.MetricProbeDuration, durations...),
-		lastProbe:      metric.GaugeVec(contract.MetricLastProbe),
-		pluginStatus:   metric.GaugeVec(contract.MetricReporterPluginStatus),
-		pluginReason:   metric.GaugeVec(contract.MetricReporterPluginReason),
-		notProbed:      metric.CounterVec(contract.MetricProbeFailures),
-		roundTrips:     metric.CounterVec(contract.MetricRoundTrips),
-		tripDuration:   metric.HistogramVec(contract.MetricRoundTripDuration, durations...),
+		set:            set,
+		reloads:        set.New(contract.MetricReloads),
+		configGood:     set.New(contract.MetricReloadGood),
+		configSince:    set.New(contract.MetricConfigApplied),
+		configInfo:     set.New(contract.MetricConfig),
+		configExpected: set.New(contract.MetricConfigExpected),
+		outputErrors:   set.New(contract.MetricOutputErrors),
+		probes:         set.New(contract.MetricProbes),
+		probeDuration:  set.New(contract.MetricProbeDuration, durations...),
+		lastProbe:      set.New(contract.MetricLastProbe),
+		pluginStatus:   set.New(contract.MetricReporterPluginStatus),
+		pluginReason:   set.New(contract.MetricReporterPluginReason),
+		notProbed:      set.New(contract.MetricProbeFailures),
+		roundTrips:     set.New(contract.MetricRoundTrips),
+		tripDuration:   set.New(contract.MetricRoundTripDuration, durations...),
 	}
-	registry.MustRegister(m.probes, m.probeDuration, m.lastProbe, m.pluginStatus, m.pluginReason, m.notProbed,
-		m.roundTrips, m.tripDuration,
-		m.reloads, m.configGood, m.configSince, m.configInfo, m.configExpected, m.outputErrors)
 	m.configExpected.Set(1)
 	for _, result := range []string{reloadApplied, reloadInvalid, reloadUnreadable} {
-		m.reloads.WithLabelValues(result) // a rate needs the zero before the one
+		m.reloads.Add(0, result) // a rate needs the zero before the one
 	}
 	return m
 }
 
+// seconds is a time as Prometheus has it.
+func seconds(at time.Time) float64 { return float64(at.UnixMilli()) / 1000 }
+
 func (m *metrics) observe(keyID string, r probe.Result) {
 	if r.NotProbed != "" {
-		m.notProbed.WithLabelValues(keyID).Inc()
+		m.notProbed.Add(1, keyID)
 		return
 	}
 	status := string(r.Status)
 	if r.Gone {
 		status = "gone"
 	}
-	m.probes.WithLabelValues(keyID, status).Inc()
-	m.probeDuration.WithLabelValues(keyID).Observe(r.Took.Seconds())
-	m.lastProbe.WithLabelValues(keyID).Set(float64(r.At.UnixMilli()) / 1000)
+	m.probes.Add(1, keyID, status)
+	m.probeDuration.Observe(r.Took.Seconds(), keyID)
+	m.lastProbe.Set(seconds(r.At), keyID)
 }
 
 func (m *metrics) show(e contract.Entry) {
@@ -83,11 +73,11 @@ func (m *metrics) show(e contract.Entry) {
 		if s == e.Status {
 			value = 1
 		}
-		m.pluginStatus.WithLabelValues(e.KeyID, string(s)).Set(value)
+		m.pluginStatus.Set(value, e.KeyID, string(s))
 	}
-	m.pluginReason.DeletePartialMatch(prometheus.Labels{"key_id": e.KeyID})
+	m.pluginReason.Delete("key_id", e.KeyID)
 	if e.Reason != "" {
-		m.pluginReason.WithLabelValues(e.KeyID, string(e.Reason)).Set(1)
+		m.pluginReason.Set(1, e.KeyID, string(e.Reason))
 	}
 }
 
@@ -99,17 +89,11 @@ func (m *metrics) observeTrip(keyID string, t probe.Trip) {
 	case t.Status != contract.Healthy:
 		result = "failed"
 	}
-	m.roundTrips.WithLabelValues(keyID, result).Inc()
+	m.roundTrips.Add(1, keyID, result)
 	if t.Made {
-		m.tripDuration.WithLabelValues(keyID).Observe(t.Took.Seconds())
+		m.tripDuration.Observe(t.Took.Seconds(), keyID)
 	}
 }
 
 // forget deletes the series of a plugin that is no longer configured.
-func (m *metrics) forget(keyID string) {
-	for _, byPlugin := range []interface {
-		DeletePartialMatch(labels prometheus.Labels) int
-	}{m.probes, m.probeDuration, m.lastProbe, m.pluginStatus, m.pluginReason, m.notProbed, m.roundTrips, m.tripDuration} {
-		byPlugin.DeletePartialMatch(prometheus.Labels{"key_id": keyID})
-	}
-}
+func (m *metrics) forget(keyID string) { m.set.Delete("key_id", keyID) }

@@ -17,11 +17,11 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
 	"k8s.io/klog/v2"
 
 	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
 	"github.com/kms-health/kms-health/pkg/filewatch"
+	"github.com/kms-health/kms-health/pkg/reporter/metric"
 	"github.com/kms-health/kms-health/pkg/reporter/publish"
 	"github.com/kms-health/kms-health/pkg/reporter/serve"
 )
@@ -41,9 +41,9 @@ type Options struct {
 	// ConfigHash is what the pod was created for: the contract.FileHash of its file,
 	// or the v1alpha1.PluginSetHash of that file's plugins. Empty: any file.
 	ConfigHash string
-	UserAgent  string               // names the program to the API server
-	Output     io.Writer            // gets a line for each report; nil: none
-	Registry   *prometheus.Registry // of the metrics that /metrics serves
+	UserAgent  string      // names the program to the API server
+	Output     io.Writer   // gets a line for each report; nil: none
+	Metrics    *metric.Set // that /metrics serves; the reporter adds its own
 }
 
 // Reporter runs all parts of the program.
@@ -81,9 +81,9 @@ func New(options Options) *Reporter {
 		configError: "not read yet",
 		since:       sync.OnceValue(time.Now),
 	}
-	r.metrics = newMetrics(options.Registry)
-	r.publishMetrics = publish.NewMetrics(options.Registry)
-	r.server = serve.New(func() serve.View { return *r.shown.Load() }, options.Registry)
+	r.metrics = newMetrics(options.Metrics)
+	r.publishMetrics = publish.NewMetrics(options.Metrics)
+	r.server = serve.New(func() serve.View { return *r.shown.Load() }, options.Metrics)
 	if options.Output != nil {
 		r.output = &output{to: options.Output, lines: make(chan []byte, 1), failures: r.metrics.outputErrors}
 	}

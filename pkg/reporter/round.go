@@ -6,10 +6,10 @@ import (
 	"slices"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
 	"k8s.io/klog/v2"
 
 	"github.com/kms-health/kms-health/pkg/contract"
+	"github.com/kms-health/kms-health/pkg/reporter/metric"
 	"github.com/kms-health/kms-health/pkg/reporter/probe"
 	"github.com/kms-health/kms-health/pkg/reporter/serve"
 	"github.com/kms-health/kms-health/pkg/serving"
@@ -222,7 +222,7 @@ func (r *Reporter) show() {
 type output struct {
 	to       io.Writer
 	lines    chan []byte
-	failures prometheus.Counter
+	failures *metric.Metric
 	problem  serving.Problem
 }
 
@@ -247,7 +247,7 @@ func (o *output) run(ctx context.Context) {
 			_, err := o.to.Write(line)
 			o.problem.Note(err, "Failed to write to --output; continuing without it")
 			if err != nil {
-				o.failures.Inc()
+				o.failures.Add(1)
 			}
 		}
 	}

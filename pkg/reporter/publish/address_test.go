@@ -48,8 +48,7 @@ func TestNoPasswordOfAURLIsShown(t *testing.T) {
 				p.offer("1")
 				showsNoPassword(t, "the error of "+server, p.awaitError(t))
 				showsNoPassword(t, "the log", strings.Join(lines(), "\n"))
-				families, err := p.registry.Gather()
-				showsNoPassword(t, "the metrics", fmt.Sprint(families, err))
+				showsNoPassword(t, "the metrics", string(p.set.Text()))
 			})
 		}
 	}

@@ -15,30 +15,26 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
-
 	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
 	"github.com/kms-health/kms-health/pkg/contract"
-	"github.com/kms-health/kms-health/pkg/metric"
+	"github.com/kms-health/kms-health/pkg/reporter/metric"
 	"github.com/kms-health/kms-health/pkg/serving"
 )
 
 // Metrics counts the results of writes. All publishers of a process share one Metrics; one
 // of them runs at a time.
 type Metrics struct {
-	writes    *prometheus.CounterVec
-	lastWrite *prometheus.GaugeVec
-	duration  prometheus.Histogram
+	writes, lastWrite, duration *metric.Metric
 }
 
-// NewMetrics registers the metrics of this package.
-func NewMetrics(registry prometheus.Registerer) *Metrics {
+// NewMetrics adds the metrics of this package to a set.
+func NewMetrics(set *metric.Set) *Metrics {
 	m := &Metrics{
-		writes:    metric.CounterVec(contract.MetricWrites),
-		lastWrite: metric.GaugeVec(contract.MetricLastWrite),
-		duration:  metric.Histogram(contract.MetricWriteDuration, .005, .025, .1, .5, 2, 10),
+		writes:    set.New(contract.MetricWrites),
+		lastWrite: set.New(contract.MetricLastWrite),
+		duration:  set.New(contract.MetricWriteDuration, .005, .025, .1, .5, 2, 10),
 	}
-	registry.MustRegister(m.writes, m.lastWrite, m.duration)
+	m.lastWrite.Reset() // nothing was written yet
 	return m
 }
 
@@ -133,11 +129,11 @@ func (p *Publisher) write(ctx context.Context, entries []contract.Entry) *failur
 	}
 	kind := Success
 	if failed == nil {
-		p.metrics.lastWrite.WithLabelValues().SetToCurrentTime()
+		p.metrics.lastWrite.Set(float64(time.Now().UnixMilli()) / 1000)
 	} else {
 		kind = failed.kind
 	}
-	p.metrics.writes.WithLabelValues(string(kind)).Inc()
+	p.metrics.writes.Add(1, string(kind))
 	p.log.write(kind, failed, time.Now())
 	return failed
 }

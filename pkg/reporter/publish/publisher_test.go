@@ -18,12 +18,11 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
-	"github.com/prometheus/client_golang/prometheus"
-	"github.com/prometheus/client_golang/prometheus/testutil"
 	"go.uber.org/goleak"
 	"k8s.io/client-go/util/cert"
 
 	"github.com/kms-health/kms-health/pkg/contract"
+	"github.com/kms-health/kms-health/pkg/reporter/metric"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -151,8 +150,8 @@ func replaceIn(t *testing.T, path, old, new string) {
 
 type running struct {
 	*Publisher
-	metrics  *Metrics
-	registry *prometheus.Registry
+	metrics *Metrics
+	set     *metric.Set
 }
 
 func run(t *testing.T, dir string, timeout time.Duration) *running {
@@ -164,15 +163,15 @@ func runAs(t *testing.T, dir string, change func(*Config)) *running {
 	config := Config{To: contract.ResourceOf("kubeapiservers"), Node: "n", UserAgent: "test/1", Since: func() time.Time { return noon }}
 	config.Kubeconfig, config.WriteTimeout.Duration = filepath.Join(dir, "kubeconfig"), waitLimit
 	change(&config)
-	registry := prometheus.NewRegistry()
-	m := NewMetrics(registry)
+	set := &metric.Set{}
+	m := NewMetrics(set)
 	p := New(config, m)
 	p.credentials.age = 0
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan struct{})
 	go func() { defer close(done); p.Run(ctx) }()
 	t.Cleanup(func() { cancel(); <-done })
-	return &running{p, m, registry}
+	return &running{p, m, set}
 }
 
 func (r *running) offer(keyID string) {
@@ -183,7 +182,7 @@ func (r *running) offer(keyID string) {
 func (r *running) waitFor(t *testing.T, kind Kind, n int) {
 	t.Helper()
 	await(t, fmt.Sprintf("%d writes end as %s", n, kind), func() bool {
-		return testutil.ToFloat64(r.metrics.writes.WithLabelValues(string(kind))) >= float64(n)
+		return r.metrics.writes.Value(string(kind)) >= float64(n)
 	})
 }
 
@@ -316,7 +315,7 @@ func TestPagesAndRedirectsAreNoSuccessAndNotFollowed(t *testing.T) {
 		p := run(t, credentialFiles(t, s), waitLimit)
 		p.offer("1")
 		p.waitFor(t, Unexpected, 1)
-		if n := len(other.requests); n != 0 || testutil.ToFloat64(p.metrics.writes.WithLabelValues(string(Success))) != 0 {
+		if n := len(other.requests); n != 0 || p.metrics.writes.Value(string(Success)) != 0 {
 			t.Errorf("%s: %d requests to where it was redirected, or a success", name, n)
 		}
 	}

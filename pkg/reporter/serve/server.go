@@ -14,12 +14,11 @@ import (
 	"reflect"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
-	"github.com/prometheus/client_golang/prometheus/promhttp"
 	"k8s.io/klog/v2"
 
 	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
 	"github.com/kms-health/kms-health/pkg/filewatch"
+	"github.com/kms-health/kms-health/pkg/reporter/metric"
 	"github.com/kms-health/kms-health/pkg/serving"
 )
 
@@ -29,7 +28,7 @@ const retry = 5 * time.Second
 // Server serves by the latest configuration. One goroutine may use it.
 type Server struct {
 	view    func() View
-	metrics prometheus.Gatherer
+	metrics *metric.Set
 
 	config *v1alpha1.Serving // nil: off
 	stop   context.CancelFunc
@@ -37,7 +36,7 @@ type Server struct {
 }
 
 // New returns a Server that serves the View that view returns, and the metrics.
-func New(view func() View, metrics prometheus.Gatherer) *Server {
+func New(view func() View, metrics *metric.Set) *Server {
 	s := &Server{view: view, metrics: metrics, stop: func() {}, ended: make(chan struct{})}
 	close(s.ended)
 	return s
@@ -102,7 +101,7 @@ func (a *address) listen(ctx context.Context, s *Server) error {
 
 // newHandler serves the View that view returns. trusted reports whether a request may
 // read more than the liveness of the process.
-func newHandler(view func() View, metrics prometheus.Gatherer, trusted func(*http.Request) bool,
+func newHandler(view func() View, metrics *metric.Set, trusted func(*http.Request) bool,
 	now func() time.Time) http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, r *http.Request) {
@@ -111,24 +110,23 @@ func newHandler(view func() View, metrics prometheus.Gatherer, trusted func(*htt
 	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, r *http.Request) {
 		write(w, r, "readyz", view().readyChecks(), http.StatusServiceUnavailable, !trusted(r))
 	})
-	private := func(path string, handler http.Handler) {
+	private := func(path string, handler http.HandlerFunc) {
 		mux.HandleFunc(path, func(w http.ResponseWriter, r *http.Request) {
 			if !trusted(r) {
 				http.Error(w, "a client certificate is needed here", http.StatusUnauthorized)
 				return
 			}
-			handler.ServeHTTP(w, r)
+			handler(w, r)
 		})
 	}
-	private("/", http.NotFoundHandler())
-	private("GET /kms-providers", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	private("/", http.NotFound)
+	private("GET /kms-providers", func(w http.ResponseWriter, r *http.Request) {
 		write(w, r, "kms-providers", view().pluginChecks(now()), http.StatusInternalServerError, false)
-	}))
-	private("GET /metrics", promhttp.HandlerFor(metrics, promhttp.HandlerOpts{
-		ErrorHandling:       promhttp.ContinueOnError,
-		MaxRequestsInFlight: 4,
-		DisableCompression:  true, // for a few kilobytes a compressor costs a megabyte
-	}))
+	})
+	private("GET /metrics", func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", metric.ContentType)
+		_, _ = w.Write(metrics.Text()) // the client went away
+	})
 	return mux
 }
 

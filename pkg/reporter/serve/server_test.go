@@ -7,10 +7,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
 	"go.uber.org/goleak"
 
 	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
+	"github.com/kms-health/kms-health/pkg/reporter/metric"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -19,7 +19,7 @@ const waitLimit = 20 * time.Second
 
 func run(t *testing.T, config *v1alpha1.Serving) *Server {
 	t.Helper()
-	s := New(func() View { return View{Configured: true} }, prometheus.NewRegistry())
+	s := New(func() View { return View{Configured: true} }, &metric.Set{})
 	s.Apply(t.Context(), config)
 	t.Cleanup(func() { <-s.Ended() })
 	return s
