@@ -21,7 +21,7 @@ import (
 	"github.com/kms-health/kms-health/pkg/contract"
 	"github.com/kms-health/kms-health/pkg/logging"
 	"github.com/kms-health/kms-health/pkg/reporter"
-	"github.com/kms-health/kms-health/pkg/reporter/metric"
+	"github.com/kms-health/kms-health/pkg/reporter/metrics"
 	"github.com/kms-health/kms-health/pkg/version"
 )
 
@@ -84,6 +84,12 @@ func report(o *options, stdout, stderr io.Writer) {
 	klog.InfoS("Starting", "version", version.Version, "fips140", version.FIPS(), "config", o.config, "node", o.node,
 		"podUID", os.Getenv(contract.PodUIDVariable), "pid", os.Getpid())
 	time.AfterFunc(time.Second, afterStart)
+	registry, build := metrics.New(contract.ReporterMetrics), []string{}
+	for _, label := range contract.BuildLabels {
+		build = append(build, version.Labels()[label])
+	}
+	registry.Set(contract.MetricReporterBuild, 1, build...)
+	registry.Set(contract.MetricReporter, 1, o.node)
 	output := stdout
 	if !o.output {
 		output = nil
@@ -95,29 +101,10 @@ func report(o *options, stdout, stderr io.Writer) {
 		Output:     output,
 		ConfigHash: os.Getenv(contract.ConfigHashVariable),
 		UserAgent:  "kms-health-reporter/" + version.Version,
-		Metrics:    newMetrics(o.node),
+		Metrics:    registry,
 	}).Run(ctx)
 	klog.InfoS("Ended")
 	log.Flush(flushTime)
-}
-
-// newMetrics are those of the process. A container runtime knows its CPU time and memory; what else
-// Go's own collectors have is not worth their time, which is 4% of the reporter's.
-func newMetrics(node string) *metric.Set {
-	set, build := &metric.Set{}, version.Labels()
-	var labels []string
-	for _, name := range contract.BuildLabels {
-		labels = append(labels, build[name])
-	}
-	set.New(contract.MetricReporterBuild).Set(1, labels...)
-	set.New(contract.MetricReporter).Set(1, node)
-	set.Func("go_goroutines", "Number of goroutines that exist.", func() float64 { return float64(runtime.NumGoroutine()) })
-	set.Func("go_memstats_heap_alloc_bytes", "Bytes of the heap that are in use.", func() float64 {
-		var m runtime.MemStats
-		runtime.ReadMemStats(&m)
-		return float64(m.HeapAlloc)
-	})
-	return set
 }
 
 const (

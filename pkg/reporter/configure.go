@@ -41,16 +41,16 @@ func read(c filewatch.Content) reading {
 
 // reload applies the result of reading the file.
 func (r *Reporter) reload(ctx context.Context, now reading) {
-	r.metrics.reloads.Add(1, now.result)
+	r.metrics.Add(contract.MetricReloads, 1, now.result)
 	if now.err != nil {
 		r.reject(now.err)
 		return
 	}
 	r.configError, r.sum = "", now.sum
-	r.metrics.configGood.Set(1)
-	r.metrics.configSince.Set(seconds(time.Now()))
-	r.metrics.configInfo.Reset()
-	r.metrics.configInfo.Set(1, r.sum)
+	r.metrics.Set(contract.MetricReloadGood, 1)
+	r.metrics.SetTime(contract.MetricConfigApplied, time.Now())
+	r.metrics.Reset(contract.MetricConfig)
+	r.metrics.Set(contract.MetricConfig, 1, r.sum)
 	klog.InfoS("Configuration active", "file", r.options.ConfigFile, "sha256", r.sum, "plugins",
 		len(now.config.Plugins), "interval", now.config.Probe.Interval.Duration)
 	r.compare(now)
@@ -62,11 +62,11 @@ func (r *Reporter) reload(ctx context.Context, now reading) {
 func (r *Reporter) compare(now reading) {
 	made, set := r.options.ConfigHash, v1alpha1.PluginSetHash(now.config.Plugins)
 	r.mismatch = ""
-	r.metrics.configExpected.Set(1)
+	r.metrics.Set(contract.MetricConfigExpected, 1)
 	if made != "" && made != now.sum && made != set {
 		r.mismatch = fmt.Sprintf("the pod was created for config-hash %s, but the file has %s, its plugin set %s", made,
 			now.sum, set)
-		r.metrics.configExpected.Set(0)
+		r.metrics.Set(contract.MetricConfigExpected, 0)
 		klog.InfoS("The configuration is not the one that this pod was made for", "file", r.options.ConfigFile,
 			"why", r.mismatch)
 	}
@@ -74,7 +74,7 @@ func (r *Reporter) compare(now reading) {
 
 // reject keeps the configuration in use, and logs why the file was rejected.
 func (r *Reporter) reject(err error) {
-	r.metrics.configGood.Set(0)
+	r.metrics.Set(contract.MetricReloadGood, 0)
 	r.configError = strings.ReplaceAll(err.Error(), "\n", "; ")
 	switch {
 	case r.config != nil:
@@ -101,7 +101,7 @@ func (r *Reporter) apply(ctx context.Context, config *v1alpha1.ReporterConfigura
 	for _, p := range leftOver {
 		p.cancel()
 		r.running.Go(p.conn.Close) // not in the loop
-		r.metrics.forget(p.keyID)
+		r.forget(p.keyID)
 	}
 	if r.tripInterval() == 0 {
 		for _, p := range plugins {
@@ -158,7 +158,7 @@ func (r *Reporter) startPublisher(ctx context.Context, d *v1alpha1.Destination) 
 		UserAgent:   r.options.UserAgent,
 		Since:       r.since,
 		Destination: *d,
-	}, r.publishMetrics)
+	}, r.metrics)
 	r.publisher = p
 	r.running.Go(func() { p.Run(ctx) })
 }

@@ -20,8 +20,9 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
+	"github.com/kms-health/kms-health/pkg/contract"
 	"github.com/kms-health/kms-health/pkg/filewatch"
-	"github.com/kms-health/kms-health/pkg/reporter/metric"
+	"github.com/kms-health/kms-health/pkg/reporter/metrics"
 	"github.com/kms-health/kms-health/pkg/reporter/publish"
 	"github.com/kms-health/kms-health/pkg/reporter/serve"
 )
@@ -41,25 +42,24 @@ type Options struct {
 	// ConfigHash is what the pod was created for: the contract.FileHash of its file,
 	// or the v1alpha1.PluginSetHash of that file's plugins. Empty: any file.
 	ConfigHash string
-	UserAgent  string      // names the program to the API server
-	Output     io.Writer   // gets a line for each report; nil: none
-	Metrics    *metric.Set // that /metrics serves; the reporter adds its own
+	UserAgent  string            // names the program to the API server
+	Output     io.Writer         // gets a line for each report; nil: none
+	Metrics    *metrics.Registry // of contract.ReporterMetrics
 }
 
 // Reporter runs all parts of the program.
 type Reporter struct {
 	options Options
-	metrics *metrics
+	metrics *metrics.Registry
 	watcher *filewatch.Watcher
 	server  *serve.Server
 	output  *output // nil without --output
 	shown   atomic.Pointer[serve.View]
 
-	publishMetrics *publish.Metrics
-	since          func() time.Time   // when the process first wrote
-	publisher      *publish.Publisher // nil: nothing is written
-	stopPublisher  context.CancelFunc
-	running        sync.WaitGroup
+	since         func() time.Time   // when the process first wrote
+	publisher     *publish.Publisher // nil: nothing is written
+	stopPublisher context.CancelFunc
+	running       sync.WaitGroup
 
 	// The fields below are used by the goroutine of Run only.
 	config      *v1alpha1.ReporterConfiguration // active; nil before the first
@@ -76,16 +76,20 @@ type Reporter struct {
 func New(options Options) *Reporter {
 	r := &Reporter{
 		options:     options,
+		metrics:     options.Metrics,
 		watcher:     filewatch.New(options.ConfigFile, v1alpha1.MaxFileSize),
 		events:      make(chan func()),
 		configError: "not read yet",
 		since:       sync.OnceValue(time.Now),
 	}
-	r.metrics = newMetrics(options.Metrics)
-	r.publishMetrics = publish.NewMetrics(options.Metrics)
+	r.metrics.Set(contract.MetricConfigExpected, 1)
+	r.metrics.Reset(contract.MetricLastWrite)
+	for _, result := range []string{reloadApplied, reloadInvalid, reloadUnreadable} {
+		r.metrics.Add(contract.MetricReloads, 0, result) // a rate needs the zero before the one
+	}
 	r.server = serve.New(func() serve.View { return *r.shown.Load() }, options.Metrics)
 	if options.Output != nil {
-		r.output = &output{to: options.Output, lines: make(chan []byte, 1), failures: r.metrics.outputErrors}
+		r.output = &output{to: options.Output, lines: make(chan []byte, 1), metrics: r.metrics}
 	}
 	r.show()
 	return r

@@ -15,7 +15,7 @@ import (
 
 	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
 	"github.com/kms-health/kms-health/pkg/contract"
-	"github.com/kms-health/kms-health/pkg/reporter/metric"
+	"github.com/kms-health/kms-health/pkg/reporter/metrics"
 	"github.com/kms-health/kms-health/pkg/reporter/probe"
 	"github.com/kms-health/kms-health/test/harness/program"
 	"github.com/kms-health/kms-health/test/harness/wait"
@@ -53,7 +53,7 @@ func newFixture(t *testing.T) *fixture {
 	t.Helper()
 	dir := program.SocketDir(t)
 	h := &fixture{t: t, dir: dir, file: filepath.Join(dir, "config.yaml"), reports: make(chan []contract.Entry, 10_000)}
-	h.reporter = New(Options{ConfigFile: h.file, Output: h, Metrics: &metric.Set{}})
+	h.reporter = New(Options{ConfigFile: h.file, Output: h, Metrics: metrics.New(contract.ReporterMetrics)})
 	return h
 }
 
@@ -196,7 +196,7 @@ func TestNewPluginIsProbedAtOnceAndOthersKeepTheirConnection(t *testing.T) {
 	if got := two.State(); got.Connections.Accepted != 1 {
 		t.Errorf("the plugin that stayed: %+v", got)
 	}
-	if n := strings.Count(string(h.reporter.metrics.set.Text()), contract.MetricLastProbe.Name+"{"); n != 1 {
+	if n := strings.Count(string(h.reporter.metrics.Text()), contract.MetricLastProbe.Name+"{"); n != 1 {
 		t.Errorf("%d plugins in the metrics", n)
 	}
 }
@@ -235,7 +235,7 @@ func TestInvalidOrDeletedFileKeepsTheLastValidOneActive(t *testing.T) {
 		if v := h.reporter.shown.Load(); !v.Configured {
 			t.Errorf("%s: no longer configured", what)
 		}
-		if h.reporter.metrics.configGood.Value() != 0 {
+		if h.reporter.metrics.Value(contract.MetricReloadGood) != 0 {
 			t.Errorf("%s: the metric reports it as active", what)
 		}
 		for len(h.reports) > 0 { // those from before
@@ -256,7 +256,7 @@ func TestFileThatThePodWasNotCreatedForIsReportedAndApplied(t *testing.T) {
 	h.plugin("2")
 	h.reporter.options.ConfigHash = v1alpha1.PluginSetHash([]v1alpha1.Plugin{{KeyID: "1", Endpoint: h.endpoint("1")}})
 	expected := func() bool {
-		return h.reporter.shown.Load().ConfigMismatch == "" && h.reporter.metrics.configExpected.Value() == 1
+		return h.reporter.shown.Load().ConfigMismatch == "" && h.reporter.metrics.Value(contract.MetricConfigExpected) == 1
 	}
 	h.write("1s", "1:Write")
 	h.run()
@@ -266,7 +266,7 @@ func TestFileThatThePodWasNotCreatedForIsReportedAndApplied(t *testing.T) {
 	}
 	h.write("1s", "1:Write", "2:Read")
 	h.await("another set is active", hasStatuses("1=healthy", "2=healthy"))
-	if expected() || h.reporter.metrics.configExpected.Value() != 0 {
+	if expected() || h.reporter.metrics.Value(contract.MetricConfigExpected) != 0 {
 		t.Error("a file with another plugin set is not reported")
 	}
 	h.write("2s", "1:Read")
@@ -298,13 +298,13 @@ func TestPluginThatHangsDelaysNoOther(t *testing.T) {
 func TestFailingOutputDoesNotEndTheReporter(t *testing.T) {
 	h := newFixture(t)
 	one := h.plugin("1")
-	h.reporter = New(Options{ConfigFile: h.file, Output: (*os.File)(nil), Metrics: &metric.Set{}})
+	h.reporter = New(Options{ConfigFile: h.file, Output: (*os.File)(nil), Metrics: metrics.New(contract.ReporterMetrics)})
 	h.write("1s", "1:Write")
 	h.run()
 	if err := one.WaitForCalls(t.Context(), kmsplugin.CallStatus, 3); err != nil {
 		t.Error(err)
 	}
-	if h.reporter.metrics.outputErrors.Value() == 0 {
+	if h.reporter.metrics.Value(contract.MetricOutputErrors) == 0 {
 		t.Error("no failure was counted")
 	}
 }
@@ -329,7 +329,7 @@ func TestReporterWithoutResourcesKeepsTheLastResult(t *testing.T) {
 			t.Errorf("%d: %+v", i, list)
 		}
 	}
-	if n := r.metrics.notProbed.Value("1"); n != 2 {
+	if n := r.metrics.Value(contract.MetricProbeFailures, "1"); n != 2 {
 		t.Errorf("counted %v times", n)
 	}
 }

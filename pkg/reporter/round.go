@@ -9,7 +9,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/kms-health/kms-health/pkg/contract"
-	"github.com/kms-health/kms-health/pkg/reporter/metric"
+	"github.com/kms-health/kms-health/pkg/reporter/metrics"
 	"github.com/kms-health/kms-health/pkg/reporter/probe"
 	"github.com/kms-health/kms-health/pkg/reporter/serve"
 	"github.com/kms-health/kms-health/pkg/serving"
@@ -53,7 +53,7 @@ func (r *Reporter) probe(plugins []*plugin) {
 // observe stores the result of a probe, and publishes when it completes a round.
 func (r *Reporter) observe(p *plugin, result probe.Result) {
 	p.busy, p.waiting = false, false
-	r.metrics.observe(p.keyID, result)
+	r.countProbe(p.keyID, result)
 	r.noteNotProbed(p, result.NotProbed)
 	if result.NotProbed == "" { // else the last result is kept, and becomes stale: nothing newer is known
 		p.probed, p.last = true, result
@@ -83,7 +83,7 @@ func (r *Reporter) trip(p *plugin, kekID string) {
 			if r.tripInterval() == 0 { // turned off meanwhile
 				p.trips = trips{}
 			}
-			r.metrics.observeTrip(p.keyID, trip)
+			r.countTrip(p.keyID, trip)
 			r.publishWhenComplete()
 		})
 	})
@@ -184,7 +184,7 @@ func (r *Reporter) publish() {
 	for _, p := range r.plugins {
 		if p.probed {
 			p.logged.change(p)
-			r.metrics.show(p.entry(interval))
+			r.showStatus(p.entry(interval))
 		}
 	}
 	list := observed(r.plugins, interval)
@@ -220,10 +220,10 @@ func (r *Reporter) show() {
 // output writes messages to standard output, by --output. It holds one message, the
 // latest: a slow reader misses some messages, and does not delay the loop.
 type output struct {
-	to       io.Writer
-	lines    chan []byte
-	failures *metric.Metric
-	problem  serving.Problem
+	to      io.Writer
+	lines   chan []byte
+	metrics *metrics.Registry
+	problem serving.Problem
 }
 
 // line returns a message as a line that is safe to print to a terminal.
@@ -247,7 +247,7 @@ func (o *output) run(ctx context.Context) {
 			_, err := o.to.Write(line)
 			o.problem.Note(err, "Failed to write to --output; continuing without it")
 			if err != nil {
-				o.failures.Add(1)
+				o.metrics.Add(contract.MetricOutputErrors, 1)
 			}
 		}
 	}

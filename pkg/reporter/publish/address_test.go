@@ -48,7 +48,7 @@ func TestNoPasswordOfAURLIsShown(t *testing.T) {
 				p.offer("1")
 				showsNoPassword(t, "the error of "+server, p.awaitError(t))
 				showsNoPassword(t, "the log", strings.Join(lines(), "\n"))
-				showsNoPassword(t, "the metrics", string(p.set.Text()))
+				showsNoPassword(t, "the metrics", string(p.metrics.Text()))
 			})
 		}
 	}

@@ -17,26 +17,9 @@ import (
 
 	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
 	"github.com/kms-health/kms-health/pkg/contract"
-	"github.com/kms-health/kms-health/pkg/reporter/metric"
+	"github.com/kms-health/kms-health/pkg/reporter/metrics"
 	"github.com/kms-health/kms-health/pkg/serving"
 )
-
-// Metrics counts the results of writes. All publishers of a process share one Metrics; one
-// of them runs at a time.
-type Metrics struct {
-	writes, lastWrite, duration *metric.Metric
-}
-
-// NewMetrics adds the metrics of this package to a set.
-func NewMetrics(set *metric.Set) *Metrics {
-	m := &Metrics{
-		writes:    set.New(contract.MetricWrites),
-		lastWrite: set.New(contract.MetricLastWrite),
-		duration:  set.New(contract.MetricWriteDuration, .005, .025, .1, .5, 2, 10),
-	}
-	m.lastWrite.Reset() // nothing was written yet
-	return m
-}
 
 // Config is the configuration of a Publisher.
 type Config struct {
@@ -50,7 +33,7 @@ type Config struct {
 // Publisher writes reports to one resource.
 type Publisher struct {
 	config  Config
-	metrics *Metrics
+	metrics *metrics.Registry
 	offers  chan []contract.Entry // holds the latest, until Run takes it
 
 	lastError atomic.Pointer[string] // of the last write, empty if it succeeded; nil before the first
@@ -64,7 +47,7 @@ type Publisher struct {
 }
 
 // New returns a Publisher. Run makes it write.
-func New(config Config, metrics *Metrics) *Publisher {
+func New(config Config, metrics *metrics.Registry) *Publisher {
 	return &Publisher{
 		config:      config,
 		metrics:     metrics,
@@ -89,7 +72,7 @@ func (p *Publisher) Offer(entries []contract.Entry) {
 // Run writes each offer until ctx ends.
 func (p *Publisher) Run(ctx context.Context) {
 	defer p.credentials.close()
-	defer p.metrics.lastWrite.Reset() // nothing more is written there
+	defer p.metrics.Reset(contract.MetricLastWrite) // nothing more is written there
 	// Counted for each kind since the last success: alternating kinds back off too, and
 	// after a new kind (an API server that starts sends 403 and 404 for a short time) the
 	// retry comes soon.
@@ -129,11 +112,11 @@ func (p *Publisher) write(ctx context.Context, entries []contract.Entry) *failur
 	}
 	kind := Success
 	if failed == nil {
-		p.metrics.lastWrite.Set(float64(time.Now().UnixMilli()) / 1000)
+		p.metrics.SetTime(contract.MetricLastWrite, time.Now())
 	} else {
 		kind = failed.kind
 	}
-	p.metrics.writes.Add(1, string(kind))
+	p.metrics.Add(contract.MetricWrites, 1, string(kind))
 	p.log.write(kind, failed, time.Now())
 	return failed
 }
@@ -153,7 +136,7 @@ func (p *Publisher) attempt(ctx context.Context, entries []contract.Entry) *fail
 	}
 	began := time.Now()
 	failed := p.send(ctx, endpoints, payload)
-	p.metrics.duration.Observe(time.Since(began).Seconds())
+	p.metrics.Observe(contract.MetricWriteDuration, time.Since(began))
 	if failed != nil {
 		p.credentials.read = time.Time{}
 		if failed.kind == AtomicList {

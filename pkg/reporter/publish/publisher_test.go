@@ -22,7 +22,7 @@ import (
 	"k8s.io/client-go/util/cert"
 
 	"github.com/kms-health/kms-health/pkg/contract"
-	"github.com/kms-health/kms-health/pkg/reporter/metric"
+	"github.com/kms-health/kms-health/pkg/reporter/metrics"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -150,8 +150,7 @@ func replaceIn(t *testing.T, path, old, new string) {
 
 type running struct {
 	*Publisher
-	metrics *Metrics
-	set     *metric.Set
+	metrics *metrics.Registry
 }
 
 func run(t *testing.T, dir string, timeout time.Duration) *running {
@@ -163,15 +162,14 @@ func runAs(t *testing.T, dir string, change func(*Config)) *running {
 	config := Config{To: contract.ResourceOf("kubeapiservers"), Node: "n", UserAgent: "test/1", Since: func() time.Time { return noon }}
 	config.Kubeconfig, config.WriteTimeout.Duration = filepath.Join(dir, "kubeconfig"), waitLimit
 	change(&config)
-	set := &metric.Set{}
-	m := NewMetrics(set)
+	m := metrics.New(contract.ReporterMetrics)
 	p := New(config, m)
 	p.credentials.age = 0
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan struct{})
 	go func() { defer close(done); p.Run(ctx) }()
 	t.Cleanup(func() { cancel(); <-done })
-	return &running{p, m, set}
+	return &running{p, m}
 }
 
 func (r *running) offer(keyID string) {
@@ -182,7 +180,7 @@ func (r *running) offer(keyID string) {
 func (r *running) waitFor(t *testing.T, kind Kind, n int) {
 	t.Helper()
 	await(t, fmt.Sprintf("%d writes end as %s", n, kind), func() bool {
-		return r.metrics.writes.Value(string(kind)) >= float64(n)
+		return r.metrics.Value(contract.MetricWrites, string(kind)) >= float64(n)
 	})
 }
 
@@ -315,7 +313,7 @@ func TestPagesAndRedirectsAreNoSuccessAndNotFollowed(t *testing.T) {
 		p := run(t, credentialFiles(t, s), waitLimit)
 		p.offer("1")
 		p.waitFor(t, Unexpected, 1)
-		if n := len(other.requests); n != 0 || p.metrics.writes.Value(string(Success)) != 0 {
+		if n := len(other.requests); n != 0 || p.metrics.Value(contract.MetricWrites, string(Success)) != 0 {
 			t.Errorf("%s: %d requests to where it was redirected, or a success", name, n)
 		}
 	}

@@ -75,7 +75,7 @@ func TestServersAreTriedInOrderWithinOneWriteAndTheOneThatWorkedIsKept(t *testin
 			if n := len(a.requests) + len(b.requests); n != asked {
 				t.Errorf("the second write asked the broken servers %d times", n-asked)
 			}
-			if got := strings.Count(string(p.set.Text()), contract.MetricWrites.Name+"{"); got != 1 {
+			if got := strings.Count(string(p.metrics.Text()), contract.MetricWrites.Name+"{"); got != 1 {
 				t.Errorf("%d results, want success alone", got)
 			}
 			text := strings.Join(lines(), "\n")

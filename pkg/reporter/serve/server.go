@@ -18,7 +18,7 @@ import (
 
 	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
 	"github.com/kms-health/kms-health/pkg/filewatch"
-	"github.com/kms-health/kms-health/pkg/reporter/metric"
+	"github.com/kms-health/kms-health/pkg/reporter/metrics"
 	"github.com/kms-health/kms-health/pkg/serving"
 )
 
@@ -28,7 +28,7 @@ const retry = 5 * time.Second
 // Server serves by the latest configuration. One goroutine may use it.
 type Server struct {
 	view    func() View
-	metrics *metric.Set
+	metrics *metrics.Registry
 
 	config *v1alpha1.Serving // nil: off
 	stop   context.CancelFunc
@@ -36,7 +36,7 @@ type Server struct {
 }
 
 // New returns a Server that serves the View that view returns, and the metrics.
-func New(view func() View, metrics *metric.Set) *Server {
+func New(view func() View, metrics *metrics.Registry) *Server {
 	s := &Server{view: view, metrics: metrics, stop: func() {}, ended: make(chan struct{})}
 	close(s.ended)
 	return s
@@ -101,7 +101,7 @@ func (a *address) listen(ctx context.Context, s *Server) error {
 
 // newHandler serves the View that view returns. trusted reports whether a request may
 // read more than the liveness of the process.
-func newHandler(view func() View, metrics *metric.Set, trusted func(*http.Request) bool,
+func newHandler(view func() View, metrics *metrics.Registry, trusted func(*http.Request) bool,
 	now func() time.Time) http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, r *http.Request) {
@@ -124,7 +124,7 @@ func newHandler(view func() View, metrics *metric.Set, trusted func(*http.Reques
 		write(w, r, "kms-providers", view().pluginChecks(now()), http.StatusInternalServerError, false)
 	})
 	private("GET /metrics", func(w http.ResponseWriter, _ *http.Request) {
-		w.Header().Set("Content-Type", metric.ContentType)
+		w.Header().Set("Content-Type", "text/plain; version=0.0.4; charset=utf-8")
 		_, _ = w.Write(metrics.Text()) // the client went away
 	})
 	return mux

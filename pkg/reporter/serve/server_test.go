@@ -10,7 +10,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
-	"github.com/kms-health/kms-health/pkg/reporter/metric"
+	"github.com/kms-health/kms-health/pkg/reporter/metrics"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -19,7 +19,7 @@ const waitLimit = 20 * time.Second
 
 func run(t *testing.T, config *v1alpha1.Serving) *Server {
 	t.Helper()
-	s := New(func() View { return View{Configured: true} }, &metric.Set{})
+	s := New(func() View { return View{Configured: true} }, metrics.New(nil))
 	s.Apply(t.Context(), config)
 	t.Cleanup(func() { <-s.Ended() })
 	return s

@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/kms-health/kms-health/pkg/contract"
-	"github.com/kms-health/kms-health/pkg/reporter/metric"
+	"github.com/kms-health/kms-health/pkg/reporter/metrics"
 )
 
 var noon = time.Date(2026, 5, 8, 12, 0, 0, 0, time.UTC)
@@ -74,7 +74,7 @@ func answers() []answer {
 func TestAnswersHaveKubeAPIServersForm(t *testing.T) {
 	for _, tt := range answers() {
 		t.Run(tt.name, func(t *testing.T) {
-			h := newHandler(func() View { return tt.view }, &metric.Set{}, func(*http.Request) bool { return tt.trusted }, func() time.Time { return tt.now })
+			h := newHandler(func() View { return tt.view }, metrics.New(nil), func(*http.Request) bool { return tt.trusted }, func() time.Time { return tt.now })
 			w := httptest.NewRecorder()
 			h.ServeHTTP(w, httptest.NewRequest(http.MethodGet, tt.path, nil))
 			if w.Code != tt.code || w.Body.String() != tt.body {
