@@ -82,11 +82,7 @@ func parseFlags(args []string, getenv func(string) string) (*options, error) {
 		"check the file, print ok and the configuration with its defaults, or every error, and end")
 	fs.BoolVar(&o.printDefaults, "print-defaults", false, "print a sample file that explains every field, and end")
 	fs.BoolVar(&o.version, "version", false, "print the version, and end")
-	logging := flag.NewFlagSet("klog", flag.ContinueOnError)
-	klog.InitFlags(logging)
-	for _, name := range []string{"v", "vmodule"} {
-		fs.AddGoFlag(logging.Lookup(name))
-	}
+	fs.AddGoFlag(&flag.Flag{Name: "v", Value: new(klog.Level), DefValue: "0", Usage: "the `level` of detail of the log"})
 	o.help = func() string { return about + fs.FlagUsagesWrapped(96) }
 
 	if err := fs.Parse(args); err != nil {
