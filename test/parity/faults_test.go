@@ -1,12 +1,10 @@
+//go:build integration
+
 package parity
 
 import (
 	"fmt"
-	"slices"
 	"strings"
-	"testing"
-
-	"github.com/kms-health/kms-health/test/kmsplugin"
 )
 
 // Roles of a provider. Each fault is compared in all of them.
@@ -168,55 +166,4 @@ var faults = []fault{
 	{name: "key replaced under its name", steps: []string{"replaced-key"}, decrypt: true},
 	{name: "decrypt other bytes, key id changed", steps: []string{"wrong-decrypt", "rotate"}, decrypt: true},
 	{name: "plugins exchange their sockets", steps: []string{"wire exchange"}, decrypt: true},
-}
-
-func TestOnlyListedDifferencesAgree(t *testing.T) {
-	const fails = opinion("failed: x")
-	for _, c := range []struct {
-		name   string
-		fault  fault
-		role   string
-		v      verdicts
-		agrees bool
-	}{
-		{"all healthy", fault{harmless: true}, write, verdicts{asked: 1}, true},
-		{"all unhealthy", fault{}, write, verdicts{running: fails, asked: 1, ours: fails}, true},
-		{"unhealthy, and the plugin cannot be asked", fault{}, write, verdicts{running: fails, ours: fails}, true},
-		{"healthy, by an answer from before the fault", fault{harmless: true}, write, verdicts{}, false},
-		{"only the next kube-apiserver is unhealthy", fault{}, read, verdicts{restarted: fails, asked: 1, ours: fails}, true},
-		{"only it cannot read", fault{}, read, verdicts{reads: fails, asked: 1, ours: fails}, true},
-		{"only it cannot write", fault{}, write, verdicts{writes: fails, asked: 1, ours: fails}, true},
-		{"the reporter alone calls it unhealthy", fault{harmless: true}, write, verdicts{asked: 1, ours: fails}, false},
-		{"the reporter alone calls it healthy", fault{}, write, verdicts{running: fails, asked: 1}, false},
-		{"it cannot be read, and we call it healthy", fault{}, read, verdicts{reads: fails, asked: 1}, false},
-		{"no effect on kube-apiserver any more", fault{}, write, verdicts{asked: 1, ours: fails}, false},
-		{"an effect of what was harmless", fault{harmless: true}, write, verdicts{running: fails, asked: 1, ours: fails}, false},
-
-		{"nothing to decrypt", fault{decrypt: true}, unused, verdicts{asked: 1, ours: fails}, true},
-		{"nothing to decrypt, and healthy", fault{decrypt: true}, unused, verdicts{asked: 1}, false},
-		{"something to decrypt", fault{decrypt: true}, read, verdicts{asked: 1, ours: fails}, false},
-		{"too large for us", fault{harmless: true, differs: tooLarge}, write, verdicts{asked: 1, ours: fails}, true},
-		{"too large for none", fault{harmless: true, differs: tooLarge}, write, verdicts{asked: 1}, false},
-		{"connected", fault{differs: connected}, write, verdicts{restarted: fails, asked: 1}, true},
-		{"connected, and unhealthy", fault{differs: connected}, write, verdicts{restarted: fails, asked: 1, ours: fails}, false},
-	} {
-		if problem := c.fault.compare(c.role, c.v); (problem == "") != c.agrees {
-			t.Errorf("%s: got %q", c.name, problem)
-		}
-	}
-}
-
-// A fault that the development plugin learns must be compared too.
-func TestEveryFaultOfThePluginIsCompared(t *testing.T) {
-	var compared []string
-	for _, f := range faults {
-		for _, line := range slices.Concat(f.start, f.steps) {
-			compared = append(compared, strings.Fields(line)[0])
-		}
-	}
-	for _, kind := range kmsplugin.Faults {
-		if !slices.Contains(compared, kind.Name) {
-			t.Errorf("no row has the plugin's fault %q", kind.Name)
-		}
-	}
 }
