@@ -3,56 +3,23 @@
 package identity
 
 import (
-	"bytes"
-	"encoding/json"
-	"errors"
-	"io"
 	"net/http"
 	"testing"
-	"text/template"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/util/yaml"
 
-	"github.com/kms-health/kms-health/bindata"
-	"github.com/kms-health/kms-health/manifests"
-	"github.com/kms-health/kms-health/pkg/contract"
+	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
+	"github.com/kms-health/kms-health/pkg/operator/objects"
 )
 
-// documents renders a file of bindata as the operator does.
-func documents(t *testing.T, file string, values map[string]any) []*unstructured.Unstructured {
+// policy is the reporters' policy and its binding.
+func policy(t *testing.T) []*unstructured.Unstructured {
 	t.Helper()
-	asJSON := func(v any) (string, error) {
-		raw, err := json.Marshal(v)
-		return string(raw), err
-	}
-	parsed, err := template.New(file).Funcs(template.FuncMap{"json": asJSON}).Option("missingkey=error").ParseFS(bindata.Files, file)
+	all, err := objects.Policy()
 	if err != nil {
 		t.Fatal(err)
 	}
-	var text bytes.Buffer
-	if err := parsed.Execute(&text, values); err != nil {
-		t.Fatal(err)
-	}
-	return decode(t, text.Bytes())
-}
-
-// policy is the reporters' policy and its binding.
-func policy(t *testing.T) []*unstructured.Unstructured { return decode(t, manifests.ReporterPolicy) }
-
-func decode(t *testing.T, text []byte) []*unstructured.Unstructured {
-	t.Helper()
-	decoder := yaml.NewYAMLOrJSONDecoder(bytes.NewReader(text), 4096)
-	var list []*unstructured.Unstructured
-	for {
-		u := &unstructured.Unstructured{}
-		if err := decoder.Decode(u); errors.Is(err, io.EOF) {
-			return list
-		} else if err != nil {
-			t.Fatal(err)
-		}
-		list = append(list, u)
-	}
+	return all
 }
 
 // paths are where the kinds of bindata's files are served.
@@ -81,11 +48,16 @@ func applyAll(t *testing.T, objects ...*unstructured.Unstructured) {
 	}
 }
 
-// identityValues are those of the operator's renderer, where the pods' owner brings the
-// credentials: the identity with the most subjects.
-func identityValues(name, resource string) map[string]any {
-	return map[string]any{
-		"Target": name, "Destination": contract.ResourceFor(resource, name), "Namespace": home, "ServiceAccount": "kms-health-reporter-" + name,
-		"OwnersCredentials": true, "OpenShift": false,
+// identity is that of the reporters of a resource whose pods' owner brings the credentials: the one with the most
+// subjects.
+func identity(t *testing.T, s operatorResource) []*unstructured.Unstructured {
+	t.Helper()
+	in := objects.Input{Namespace: home, Target: &v1alpha1.APIServer{
+		Name: target, Namespace: home, Resource: v1alpha1.Resource(s.resource), Mode: v1alpha1.ModeSidecar,
+	}}
+	all, err := in.Identity()
+	if err != nil {
+		t.Fatal(err)
 	}
+	return all
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/kms-health/kms-health/pkg/contract"
 	"github.com/kms-health/kms-health/pkg/rollup"
 	"github.com/kms-health/kms-health/test/harness/controlplane"
+	manifests "github.com/kms-health/kms-health/test/manifests/install"
 )
 
 const (
@@ -34,7 +35,8 @@ func theOperator(t *testing.T, s operatorResource) *caller {
 	if err != nil {
 		t.Fatal(err)
 	}
-	all := decode(t, text)
+	all, err := manifests.Decode(text)
+	need(t, err)
 	applyAll(t, all...)
 	t.Cleanup(func() { remove(t, all) })
 	s.reset(t, asAdmin(t))

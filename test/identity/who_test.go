@@ -57,7 +57,7 @@ func install(t *testing.T, s operatorResource) {
 	_, err := clientset(t).CoreV1().Namespaces().Create(soon(t), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: home}}, metav1.CreateOptions{})
 	need(t, err)
 	applyAll(t, policy(t)...)
-	applyAll(t, documents(t, "identity.yaml", identityValues(target, s.resource))...)
+	applyAll(t, identity(t, s)...)
 }
 
 // bound is a token as the kubelet's projected volumes hold it: it names the node.
