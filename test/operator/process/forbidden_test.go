@@ -47,18 +47,17 @@ func TestWhatIsForbiddenIsReported(t *testing.T) {
 		resource string
 		reason   string // none where the operator resource itself cannot be read
 	}{
-		"to see the pods":              {[]string{"list", "watch"}, "pods", contract.SourceUnreadable},
-		"to see the operator resource": {[]string{"list", "watch"}, target.Resource, ""},
+		"to see the pods":              {[]string{"list"}, "pods", contract.SourceUnreadable},
+		"to see the operator resource": {[]string{"list"}, target.Resource, ""},
 		"to write a ServiceAccount":    {[]string{"create", "patch"}, "serviceaccounts", contract.Forbidden},
 		"to patch the Deployment":      {[]string{"patch"}, "deployments", contract.Forbidden},
 	} {
 		t.Run(name, func(t *testing.T) {
-			op := fixture.NewOperator(t, "--degraded-inertia=1s")
+			op, restore := forbidden(t, c.verbs, c.resource)
 			fixture.SetEncryption(t, target, apiservers.Encryption("1", "identity"), "1")
 			fixture.ApplyDeployment(t, "1")
 			t.Cleanup(func() { fixture.RemoveDeployment(t, apiservers.OpenShift.Namespace) })
 			fixture.AwaitPods(t, target.Namespace, "apiserver=true", 3)
-			restore := revoke(t, c.verbs, c.resource)
 			op.Configure(fixture.Targets(fixture.OpenShiftAPIServer()))
 			op.Start("")
 			if c.reason != "" {
@@ -77,7 +76,7 @@ func TestWhatIsForbiddenIsReported(t *testing.T) {
 // read a second time.
 func startWithoutCA(t *testing.T, op *fixture.Operator) {
 	t.Helper()
-	kubeconfig := op.Credentials("")
+	kubeconfig := op.Credentials(op.Server)
 	if err := fixture.Cluster.FreezeAPIServer(); err != nil {
 		t.Fatal(err)
 	}
@@ -94,14 +93,6 @@ func startWithoutCA(t *testing.T, op *fixture.Operator) {
 		t.Fatal(err)
 	}
 	thaw()
-}
-
-// restoreCA puts the file back.
-func restoreCA(t *testing.T, op *fixture.Operator) {
-	t.Helper()
-	if err := os.WriteFile(filepath.Join(op.Dir, "credentials", controlplane.KubeconfigCAFile), fixture.Cluster.ServingCA().PEM(), 0o600); err != nil {
-		t.Fatal(err)
-	}
 }
 
 // A TLS profile that is not understood is replaced by the default one, and reported.
@@ -129,12 +120,11 @@ func TestUnusableTLSProfileStopsNothing(t *testing.T) {
 
 // The roll-up needs the operator resource, and nothing else.
 func TestRollUpNeedsNoOtherSource(t *testing.T) {
-	op := fixture.NewOperator(t, "--degraded-inertia=1s")
+	op, restore := forbidden(t, nil, "secrets", "roles", "configmaps", "apiservers", "deployments")
 	t.Cleanup(func() { fixture.RemoveStatics(t) })
 	fixture.SetEncryption(t, apiservers.Kube, apiservers.Encryption("1", "identity"), "1")
 	fixture.RollStatic(t, "1", false)
 	fixture.AgePods(t, apiservers.Kube.Namespace)
-	restore := revoke(t, nil, "secrets", "roles", "configmaps", "apiservers", "deployments")
 	for i, node := range fixture.NodeNames {
 		fixture.ReportStatus(t, apiservers.Kube, node, []contract.Status{contract.Healthy, contract.Unhealthy, contract.Healthy}[i])
 	}
@@ -143,7 +133,9 @@ func TestRollUpNeedsNoOtherSource(t *testing.T) {
 	fixture.AwaitRollUp(t, apiservers.Kube, contract.PluginsDegraded, "True", contract.PluginUnhealthy)
 	restore()
 	fixture.AwaitCondition(t, apiservers.Kube.Resource, "False", "CAUnreadable")
-	restoreCA(t, op)
+	if err := os.WriteFile(filepath.Join(op.Dir, "credentials", controlplane.KubeconfigCAFile), op.CA, 0o600); err != nil {
+		t.Fatal(err)
+	}
 	op.Configure("apiServers: []\n")
 	op.AwaitNothingLeft()
 }
