@@ -24,7 +24,7 @@ func (e *evaluation) reporting() operatorcr.Condition {
 	for _, n := range e.nodes {
 		for _, f := range n.Faults {
 			if f.Reason == contract.ReporterNotRunning {
-				found = add(found, f)
+				found = append(found, f)
 			}
 		}
 		if !e.Alone {

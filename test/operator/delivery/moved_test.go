@@ -64,59 +64,36 @@ func grantMoved(t *testing.T) {
 }
 
 // openShiftIn is a configuration with openshift-apiserver in a namespace.
-func openShiftIn(namespace, mode string) string {
-	return fixture.Targets(fmt.Sprintf("- {resource: %s, namespace: %s, podSelector: {apiserver: \"true\"}, container: %s, %s}\n",
-		apiservers.OpenShift.Resource, namespace, apiservers.OpenShift.Name, mode))
+func openShiftIn(namespace string) string {
+	return fixture.Targets(fmt.Sprintf("- {resource: %s, namespace: %s, podSelector: {apiserver: \"true\"}, container: %s, mode: Sidecar}\n",
+		apiservers.OpenShift.Resource, namespace, apiservers.OpenShift.Name))
 }
 
-// awaitCleanResource waits until no report and no condition is left on an operator
-// resource.
-func awaitCleanResource(t *testing.T, server apiservers.Server) {
-	t.Helper()
-	fixture.Eventually(t, "nothing of ours is left on "+server.Resource, func() error {
-		r := fixture.Resource(t, server)
-		if len(r.Reports)+len(r.Conditions) > 0 {
+// An operator that starts after the edit has only the record of what was made before, though nothing was known of its
+// plugins then.
+func TestTargetEditedWhileNoOperatorRunsLeavesNothingBehind(t *testing.T) {
+	grantMoved(t)
+	moved := apiservers.OpenShift
+	moved.Namespace = apiservers.OAuth.Namespace
+	op := fixture.NewOperator(t)
+	fixture.RemoveEncryption(t, apiservers.OpenShift)
+	fixture.RemoveEncryption(t, apiservers.OAuth)
+	fixture.SetEncryption(t, apiservers.OpenShift, "not: an EncryptionConfiguration")
+	fixture.SetEncryption(t, apiservers.OAuth, apiservers.Encryption("identity"))
+	op.Configure(openShiftIn(apiservers.OpenShift.Namespace))
+	op.Start("")
+	fixture.AwaitCondition(t, apiservers.OpenShift.Resource, "False", "EncryptionConfigUnreadable")
+	op.Kill(syscall.SIGKILL)
+	op.Configure(openShiftIn(moved.Namespace))
+	op.Start("")
+	awaitObjects(t, "where the target is now", idle(moved, apiservers.EncryptionSecret)...)
+	fixture.Eventually(t, "no report and no condition is left on the operator resource", func() error {
+		if r := fixture.Resource(t, apiservers.OpenShift); len(r.Reports)+len(r.Conditions) > 0 {
 			return fmt.Errorf("%+v", r)
 		}
 		return nil
 	})
-}
-
-// An operator that starts after the edit has only the record of what was made before,
-// however little that was.
-func TestTargetEditedWhileNoOperatorRunsLeavesNothingBehind(t *testing.T) {
-	const secret = apiservers.EncryptionSecret
-	grantMoved(t)
-	moved := apiservers.OpenShift
-	moved.Namespace = apiservers.OAuth.Namespace
-	for name, c := range map[string]struct {
-		encryption string
-		made       func(op *fixture.Operator)
-	}{
-		"KMS is off": {apiservers.Encryption("identity"), func(op *fixture.Operator) {
-			awaitObjects(t, "while KMS is off", idle(apiservers.OpenShift, secret)...)
-		}},
-		"nothing is known of its plugins": {"not: an EncryptionConfiguration", func(*fixture.Operator) {
-			fixture.AwaitCondition(t, apiservers.OpenShift.Resource, "False", "EncryptionConfigUnreadable")
-		}},
-	} {
-		t.Run(name, func(t *testing.T) {
-			op := fixture.NewOperator(t)
-			fixture.RemoveEncryption(t, apiservers.OpenShift)
-			fixture.RemoveEncryption(t, apiservers.OAuth)
-			fixture.SetEncryption(t, apiservers.OpenShift, c.encryption)
-			fixture.SetEncryption(t, apiservers.OAuth, apiservers.Encryption("identity"))
-			op.Configure(openShiftIn(apiservers.OpenShift.Namespace, "mode: Sidecar"))
-			op.Start("")
-			c.made(op)
-			op.Kill(syscall.SIGKILL)
-			op.Configure(openShiftIn(moved.Namespace, "mode: Sidecar"))
-			op.Start("")
-			awaitObjects(t, "where the target is now", idle(moved, secret)...)
-			awaitCleanResource(t, apiservers.OpenShift)
-			op.Configure("apiServers: []\n")
-			op.AwaitNothingLeft()
-			fixture.RemoveEncryption(t, apiservers.OpenShift)
-		})
-	}
+	op.Configure("apiServers: []\n")
+	op.AwaitNothingLeft()
+	fixture.RemoveEncryption(t, apiservers.OpenShift)
 }

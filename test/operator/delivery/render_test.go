@@ -7,12 +7,10 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
-	"syscall"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/yaml"
 
 	"github.com/kms-health/kms-health/pkg/contract"
@@ -70,81 +68,54 @@ func TestRenderedFilesAreAccepted(t *testing.T) {
 
 func TestRenderAndTheControllerGiveTheSameBytes(t *testing.T) {
 	op := fixture.NewOperator(t)
-	file := "image: reporter:1\n" + fixture.Targets(apiservers.Kube.Target(`connection: {fallbacks: [{url: "https://api-int.example.com:6443"}]}`))
-	op.Configure(file)
+	op.Configure("image: reporter:1\n" + fixture.Targets(apiservers.Kube.Target(`connection: {fallbacks: [{url: "https://api-int.example.com:6443"}]}`)))
 	text := apiservers.Encryption("2", "1", "identity")
-	encryptionFile, ca := filepath.Join(op.Dir, "encryption.yaml"), filepath.Join(op.Dir, "ca.crt")
-	for path, content := range map[string][]byte{encryptionFile: []byte(text), ca: fixture.Cluster.ServingCA().PEM()} {
-		if err := os.WriteFile(path, content, 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
-	for _, onHost := range []bool{true, false} {
-		fixture.SetEncryption(t, apiservers.Kube, text, "1")
-		fixture.RunStatic(t, fixture.NodeNames[0], fixture.StaticPod("1", onHost))
-		t.Cleanup(func() { fixture.RemoveStatics(t) })
-		op.Start("")
-		fixture.AwaitDelivered(t, "kubeapiservers")
+	fixture.SetEncryption(t, apiservers.Kube, text, "1")
+	fixture.RunStatic(t, fixture.NodeNames[0], fixture.StaticPod("1", false))
+	t.Cleanup(func() { fixture.RemoveStatics(t) })
+	op.Start("")
+	fixture.AwaitDelivered(t, "kubeapiservers")
 
-		pod, err := fixture.Kube.CoreV1().Pods("openshift-kube-apiserver").Get(t.Context(), "kube-apiserver-"+fixture.NodeNames[0], metav1.GetOptions{})
-		if err != nil {
+	pod, err := fixture.Kube.CoreV1().Pods("openshift-kube-apiserver").Get(t.Context(), "kube-apiserver-"+fixture.NodeNames[0], metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	pod.TypeMeta = metav1.TypeMeta{APIVersion: "v1", Kind: "Pod"}
+	podText, err := yaml.Marshal(pod)
+	if err != nil {
+		t.Fatal(err)
+	}
+	args := []string{"--config", op.Config, "--namespace", fixture.Namespace}
+	for flag, content := range map[string][]byte{
+		"--encryption-config": []byte(text), "--ca-file": fixture.Cluster.ServingCA().PEM(), "--pod": podText,
+	} {
+		file := filepath.Join(op.Dir, flag)
+		if err := os.WriteFile(file, content, 0o600); err != nil {
 			t.Fatal(err)
 		}
-		pod.TypeMeta = metav1.TypeMeta{APIVersion: "v1", Kind: "Pod"}
-		podFile := filepath.Join(op.Dir, "pod.yaml")
-		raw, err := yaml.Marshal(pod)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(podFile, raw, 0o600); err != nil {
-			t.Fatal(err)
-		}
-		dir := renderInto(t, "--config", op.Config, "--encryption-config", encryptionFile, "--pod", podFile, "--ca-file", ca, "--namespace", fixture.Namespace)
-		if onHost {
-			var rendered corev1.ConfigMap
-			readYAML(t, filepath.Join(dir, "30-configmap-"+setName(apiservers.Kube, "1", "2")+".yaml"), &rendered)
-			live, err := fixture.Kube.CoreV1().ConfigMaps(fixture.Namespace).Get(t.Context(), setName(apiservers.Kube, "1", "2"), metav1.GetOptions{})
-			if err != nil {
-				t.Fatal(err)
-			}
-			for key, value := range live.Data {
-				if rendered.Data[key] != value {
-					t.Errorf("%s: rendered\n%s\nthe controller's\n%s", key, rendered.Data[key], value)
-				}
-			}
-			op.Configure("apiServers: []\n")
-			op.AwaitNothingLeft()
-			op.Kill(syscall.SIGTERM)
-			op.Configure(file)
-			continue
-		}
-		files, err := filepath.Glob(filepath.Join(dir, "40-pod-*.yaml"))
-		if err != nil || len(files) != 1 {
-			t.Fatalf("%v %v", files, err)
-		}
-		var rendered unstructured.Unstructured
-		readYAML(t, files[0], &rendered.Object)
-		live, err := fixture.Kube.CoreV1().Pods(fixture.Namespace).Get(t.Context(), rendered.GetName(), metav1.GetOptions{})
-		if err != nil {
-			t.Fatalf("the controller's pod has another name: %v", err)
-		}
-		for _, key := range []string{contract.ConfigAnnotation, contract.KubeconfigAnnotation, contract.ConfigHashAnnotation, contract.PodHashAnnotation} {
-			if got := rendered.GetAnnotations()[key]; got != live.Annotations[key] {
-				t.Errorf("%s: rendered\n%s\nthe controller's\n%s", key, got, live.Annotations[key])
-			}
+		args = append(args, flag, file)
+	}
+	files, err := filepath.Glob(filepath.Join(renderInto(t, args...), "40-pod-*.yaml"))
+	if err != nil || len(files) != 1 {
+		t.Fatalf("%v %v", files, err)
+	}
+	raw, err := os.ReadFile(files[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	var rendered corev1.Pod
+	if err := yaml.Unmarshal(raw, &rendered); err != nil {
+		t.Fatal(err)
+	}
+	live, err := fixture.Kube.CoreV1().Pods(fixture.Namespace).Get(t.Context(), rendered.Name, metav1.GetOptions{})
+	if err != nil {
+		t.Fatalf("the controller's pod has another name: %v", err)
+	}
+	for _, key := range []string{contract.ConfigAnnotation, contract.KubeconfigAnnotation, contract.ConfigHashAnnotation, contract.PodHashAnnotation} {
+		if got := rendered.Annotations[key]; got != live.Annotations[key] {
+			t.Errorf("%s: rendered\n%s\nthe controller's\n%s", key, got, live.Annotations[key])
 		}
 	}
 	op.Configure("apiServers: []\n")
 	op.AwaitNothingLeft()
-}
-
-func readYAML(t *testing.T, file string, into any) {
-	t.Helper()
-	raw, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := yaml.Unmarshal(raw, into); err != nil {
-		t.Fatalf("%s: %v", file, err)
-	}
 }
