@@ -5,8 +5,10 @@ package manifests
 import (
 	"fmt"
 	"net/http"
+	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -14,163 +16,183 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/runtime/schema"
+	auditv1 "k8s.io/apiserver/pkg/apis/audit/v1"
 
 	"github.com/kms-health/kms-health/pkg/contract"
-	"github.com/kms-health/kms-health/pkg/operatorcr"
+	"github.com/kms-health/kms-health/test/harness/apiservers"
 	"github.com/kms-health/kms-health/test/harness/controlplane"
+	"github.com/kms-health/kms-health/test/harness/nodes"
 	"github.com/kms-health/kms-health/test/harness/program"
 	"github.com/kms-health/kms-health/test/harness/reporters"
 	"github.com/kms-health/kms-health/test/kmsplugin"
 	"github.com/kms-health/kms-health/test/manifests/install"
 )
 
-// quickstart is docs/quickstart/kubernetes.md, on a cluster that has nothing of OpenShift:
-// manifests/kubernetes as they stand, the operator, a reporter beside a real plugin.
+// quickstart is docs/quickstart/kubernetes.md, on a cluster that has nothing of OpenShift: manifests/kubernetes as
+// they stand, the operator, a reporter beside a real plugin.
 type quickstart struct {
-	*installation
-	plugin     *kmsplugin.Plugin
-	kubeconfig string
+	*testing.T
+	dir, config string // the operator's file
+	shipped     string // its content
+	kubeconfig  string // an administrator's
+	plugin      *kmsplugin.Plugin
+}
+
+func (q *quickstart) must(err error) {
+	q.Helper()
+	if err != nil {
+		q.Fatal(err)
+	}
+}
+
+func (q *quickstart) build(folder string) string {
+	q.Helper()
+	binary, err := program.Build(q.TempDir(), folder)
+	q.must(err)
+	return binary
 }
 
 func newQuickstart(t *testing.T) *quickstart {
 	t.Helper()
-	for _, crd := range crdsOf(t, plain) {
-		if strings.HasSuffix(crd, ".openshift.io") && !strings.HasSuffix(crd, ".kmshealth.openshift.io") {
-			t.Fatalf("CRD %s is installed", crd)
+	q := &quickstart{T: t, dir: t.TempDir(), kubeconfig: adminKubeconfig(t, plain)}
+	q.config = filepath.Join(q.dir, "config.yaml")
+	sockets := program.SocketDir(t)
+	var err error
+	q.plugin, err = kmsplugin.Start(kmsplugin.Options{Endpoint: "unix://" + filepath.Join(sockets, "kms-1.sock"), StateDir: t.TempDir()})
+	q.must(err)
+	t.Cleanup(func() { _ = q.plugin.Close() })
+	workers, err := nodes.Start(t.Context(), plain.config, "master-0")
+	q.must(err)
+	t.Cleanup(workers.Stop)
+	running, err := reporters.Start(reporters.Options{
+		Cluster: plain.ControlPlane, Binary: q.build("cmd/kms-health-reporter"), Dir: t.TempDir(), Sockets: func(string) string { return sockets },
+	})
+	q.must(err)
+	t.Cleanup(running.Stop)
+	pod := apiservers.StaticPod("1")
+	pod.Namespace, pod.Labels = "kube-system", map[string]string{"component": "kube-apiserver"}
+	pod.Spec.Volumes[0].VolumeSource = corev1.VolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: "/var/run/kmsplugin"}}
+	_, err = workers.RunStaticPod(soon(t), "master-0", pod)
+	q.must(err)
+	return q
+}
+
+func (q *quickstart) configure(text string) {
+	q.Helper()
+	q.must(os.WriteFile(q.config+".new", []byte(text), 0o600))
+	q.must(os.Rename(q.config+".new", q.config))
+}
+
+// start runs the operator with the Deployment's arguments and the shipped file, but for what must be otherwise outside
+// of a pod.
+func (q *quickstart) start() {
+	q.Helper()
+	namespace := install.Namespace(install.Kubernetes)
+	token, err := plain.ServiceAccountToken(soon(q.T), namespace, install.ServiceAccount, controlplane.TokenOptions{})
+	q.must(err)
+	kubeconfig, err := plain.WriteKubeconfig(filepath.Join(q.dir, "credentials"), controlplane.Kubeconfig{Credential: controlplane.Credential{Token: token}})
+	q.must(err)
+	var args []string
+	environment := append(os.Environ(), "KUBECONFIG="+kubeconfig)
+	for _, o := range plain.base {
+		switch {
+		case o.GetKind() == "ConfigMap" && o.GetName() == install.ServiceAccount+"-config":
+			file, _, _ := unstructured.NestedString(o.Object, "data", "config.yaml")
+			q.shipped = strings.Replace(file, "interval: 30s", "interval: 1s", 1)
+		case o.GetKind() == "Deployment":
+			c := specOf(o)["containers"].([]any)[0].(map[string]any)
+			for _, e := range c["env"].([]any) {
+				e := e.(map[string]any)
+				value, _ := e["value"].(string)
+				environment = append(environment, fmt.Sprintf("%s=%s", e["name"], value))
+			}
+			for _, a := range c["args"].([]any) {
+				args = append(args, strings.NewReplacer("/etc/kms-health-operator/config.yaml", q.config, "$(METRICS_CERT_DIR)", "").Replace(a.(string)))
+			}
 		}
 	}
-	binary, err := program.Build(t.TempDir(), "cmd/kms-health-operator")
-	if err != nil {
-		t.Fatal(err)
-	}
-	reporter, err := program.Build(t.TempDir(), "cmd/kms-health-reporter")
-	if err != nil {
-		t.Fatal(err)
-	}
-	dir := program.SocketDir(t)
-	plugin, err := kmsplugin.Start(kmsplugin.Options{Endpoint: "unix://" + filepath.Join(dir, "kms-1.sock"), StateDir: t.TempDir()})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = plugin.Close() })
-	h := newInstallation(t, plain, binary)
-	running, err := reporters.Start(reporters.Options{
-		Cluster: plain.ControlPlane, Binary: reporter, Dir: t.TempDir(), Sockets: func(string) string { return dir },
+	q.configure(q.shipped)
+	environment = append(environment, "POD_NAMESPACE="+namespace, "METRICS_CERT_DIR=")
+	log := filepath.Join(q.dir, "log")
+	args = append(args, "--metrics-bind-address", "0", "--health-bind-address", "0")
+	process, err := controlplane.StartChild("the operator", q.build("cmd/kms-health-operator"), environment, args, log)
+	q.must(err)
+	q.Cleanup(func() {
+		if err := process.End(); err != nil {
+			q.Errorf("the operator ended with %v", err)
+		}
+		if text, err := os.ReadFile(log); q.Failed() && err == nil {
+			q.Logf("the operator's log:\n%s", text[max(0, len(text)-8000):])
+		}
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(running.Stop)
-	h.shipped = strings.Replace(h.shipped, "interval: 30s", "interval: 1s", 1)
-	h.configure(h.shipped)
-	h.runStatic("kube-system", map[string]string{"component": "kube-apiserver"}, corev1.VolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: "/var/run/kmsplugin"}})
-	return &quickstart{h, plugin, adminKubeconfig(t, plain)}
 }
 
 // shows waits until kubectl shows one object, with this roll-up, and every node reporting.
 func (q *quickstart) shows(degraded, reason string) {
-	q.t.Helper()
-	eventually(q.t, degraded+" "+reason, func() error {
-		table, err := install.Kubectl(q.t.Context(), nil, "--kubeconfig", q.kubeconfig, "get", "kmshealths")
-		if err != nil {
-			return err
+	q.Helper()
+	eventually(q.T, degraded+" "+reason, func() error {
+		table, err := install.Kubectl(q.Context(), nil, "--kubeconfig", q.kubeconfig, "get", "kmshealths", "--no-headers")
+		got := strings.Fields(string(table))
+		if err == nil && (len(got) < 5 || !slices.Equal(got[:4], []string{"kube-apiserver", degraded, reason, "True"})) {
+			err = fmt.Errorf("%s", table)
 		}
-		lines := strings.Split(strings.TrimSpace(string(table)), "\n")
-		if len(lines) != 2 || !strings.HasPrefix(lines[0], "NAME") {
-			return fmt.Errorf("%s", table)
-		}
-		if got := strings.Fields(lines[1]); got[0] != "kube-apiserver" || len(got) < 5 || got[1] != degraded || got[2] != reason || got[3] != "True" {
-			return fmt.Errorf("%s", table)
-		}
-		return nil
+		return err
 	})
 }
 
-// status runs `kubectl kms-health status`, and wants a line with these words.
-func (q *quickstart) status(words ...string) {
-	q.t.Helper()
-	binary, err := program.Build(q.t.TempDir(), "cmd/kubectl-kms_health")
-	if err != nil {
-		q.t.Fatal(err)
+// audited returns the requests of a ServiceAccount, which must be some.
+func (q *quickstart) audited(account string) []auditv1.Event {
+	q.Helper()
+	q.must(plain.AuditFence(soon(q.T)))
+	events, err := plain.AuditEvents(controlplane.ServiceAccountUser(install.Namespace(install.Kubernetes), account))
+	q.must(err)
+	if len(events) == 0 {
+		q.Errorf("no request of %s is in the audit log", account)
 	}
-	out, err := exec.Command(binary, "status", "--kubeconfig", q.kubeconfig).CombinedOutput()
-	found := slices.ContainsFunc(strings.Split(string(out), "\n"), func(line string) bool {
-		return !slices.ContainsFunc(words, func(word string) bool { return !slices.Contains(strings.Fields(line), word) })
-	})
-	if !found {
-		q.t.Errorf("no line with %q: %v\n%s", words, err, out)
-	}
-}
-
-// removed lets the operator remove everything.
-func (q *quickstart) removed() {
-	q.t.Helper()
-	q.removesAll()
-	list, err := plain.client.Resource(contract.KMSHealths.GVR()).List(q.t.Context(), metav1.ListOptions{})
-	if err != nil || len(list.Items) > 0 {
-		q.t.Errorf("%d objects are left: %v", len(list.Items), err)
-	}
+	return events
 }
 
 func TestPlainKubernetesShowsAnUnhealthyPluginAndIsRemoved(t *testing.T) {
 	q := newQuickstart(t)
 	q.start()
 	q.shows("False", "AsExpected")
-	if err := q.plugin.SetFault(kmsplugin.Fault{Name: kmsplugin.FaultUnhealthy}); err != nil {
-		t.Fatal(err)
-	}
+	q.must(q.plugin.SetFault(kmsplugin.Fault{Name: kmsplugin.FaultUnhealthy}))
 	q.shows("True", "PluginUnhealthy")
-	q.status("kube-apiserver", "master-0", "unhealthy")
-	o, err := plain.client.Resource(contract.KMSHealths.GVR()).Get(t.Context(), "kube-apiserver", metav1.GetOptions{})
-	if err != nil {
-		t.Fatal(err)
+	out, _ := exec.Command(q.build("cmd/kubectl-kms_health"), "status", "--kubeconfig", q.kubeconfig).CombinedOutput()
+	if !regexp.MustCompile(`kube-apiserver.*master-0.*unhealthy`).Match(out) {
+		t.Errorf("%s", out)
 	}
-	status := operatorcr.Read(o)
-	if len(status.Reports) != 1 || status.Reports[0].Node != "master-0" || !status.Reports[0].Ours {
-		t.Errorf("%+v", status.Reports)
-	}
-	if err := q.plugin.ClearFaults(); err != nil {
-		t.Fatal(err)
-	}
+	q.must(q.plugin.ClearFaults())
 	q.shows("False", "AsExpected")
-	q.removed()
-	patchesOneStatus(t, "/apis/kmshealth.openshift.io/v1alpha1/kmshealths/kube-apiserver/status")
-}
 
-// patchesOneStatus fails unless the reporters sent PATCHes of one status, and nothing else.
-func patchesOneStatus(t *testing.T, path string) {
-	t.Helper()
-	if err := plain.AuditFence(t.Context()); err != nil {
-		t.Fatal(err)
+	q.configure(q.shipped + "managementState: Removed\n")
+	eventually(t, "all is removed", func() error {
+		ours := metav1.ListOptions{LabelSelector: "app.kubernetes.io/name=kms-health-reporter"}
+		roles, err := plain.kube.RbacV1().ClusterRoles().List(t.Context(), ours)
+		if err == nil && len(roles.Items) > 0 {
+			err = fmt.Errorf("%d ClusterRoles", len(roles.Items))
+		}
+		return err
+	})
+	if _, err := plain.kube.AdmissionregistrationV1().ValidatingAdmissionPolicies().Get(t.Context(), "kms-health-reporter", metav1.GetOptions{}); err != nil {
+		t.Errorf("the reporters' policy is not the operator's: %v", err)
 	}
-	events, err := plain.AuditEvents(controlplane.ServiceAccountUser("kms-health", "kms-health-reporter-kube-apiserver"))
-	if err != nil {
-		t.Fatal(err)
+	list, err := plain.client.Resource(contract.KMSHealths.GVR()).List(t.Context(), metav1.ListOptions{})
+	if err != nil || len(list.Items) > 0 {
+		t.Errorf("%d objects are left: %v", len(list.Items), err)
 	}
-	for _, e := range events {
-		if e.Verb != "patch" || !strings.HasPrefix(e.RequestURI, path+"?") {
+	for _, e := range q.audited(install.ServiceAccount) {
+		// Another test's requests expect a denial.
+		refused := e.ResponseStatus != nil && (e.ResponseStatus.Code == http.StatusForbidden || e.ResponseStatus.Code == http.StatusUnauthorized)
+		if refused && strings.HasPrefix(e.UserAgent, "kms-health-operator/") {
+			t.Errorf("refused: %s %s: %s", e.Verb, e.RequestURI, e.ResponseStatus.Message)
+		}
+	}
+	for _, e := range q.audited(reporter) {
+		if e.Verb != "patch" || !strings.HasPrefix(e.RequestURI, "/apis/kmshealth.openshift.io/v1alpha1/kmshealths/kube-apiserver/status?") {
 			t.Errorf("%s %s", e.Verb, e.RequestURI)
 		}
-		if e.ResponseStatus != nil && e.ResponseStatus.Code == http.StatusForbidden {
-			t.Logf("refused, as before a right is active: %s", e.ResponseStatus.Message)
-		}
 	}
-	if len(events) == 0 {
-		t.Error("no request of the reporters is in the audit log")
-	}
-}
-
-func crdsOf(t *testing.T, s *cluster) (names []string) {
-	t.Helper()
-	list, err := s.client.Resource(schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"}).List(t.Context(), metav1.ListOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, o := range list.Items {
-		names = append(names, o.GetName())
-	}
-	return names
 }
 
 // The operator may patch and delete the object itself; reporters must not get that from it.

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
@@ -292,6 +293,27 @@ func TestPodsOfTheNamespaceAreReportersAndNothingElse(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
+	// The folders that the operator finds, wherever in an emptyDir the sockets are.
+	for _, mount := range []corev1.VolumeMount{
+		{MountPath: "/var/run/kmsplugin"}, {MountPath: "/var/run/kmsplugin", SubPath: "vault/sockets"},
+		{MountPath: "/var/run"}, {MountPath: "/var/run/", SubPath: "run"},
+	} {
+		mount.Name = "kms-sockets"
+		server := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{UID: "4fd0b0c6-4a8c-4b0e-9a3c-2f2f6a7b8c9d"}}
+		server.Spec.Volumes = []corev1.Volume{{Name: mount.Name, VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}}}
+		server.Spec.Containers = []corev1.Container{{Name: "api", VolumeMounts: []corev1.VolumeMount{mount}}}
+		found, err := objects.FindFolders(server, "api", []string{plugins[0].Endpoint}, "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		pod, err := in.CompanionPod(objects.APIServerPod{Node: "master-0", UID: string(server.UID), Folders: found}, plugins)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := put(t, operator, pod, true); err != nil {
+			t.Errorf("%+v: %v", mount, err)
+		}
+	}
 
 	const folders, context = "that hold the plugins' sockets", "is not privileged"
 	for name, c := range map[string]struct {
@@ -404,8 +426,4 @@ func TestOperatorWritesReportersConfigMapsAndSecretsAndNoOthers(t *testing.T) {
 // specOf is the pod's of a Deployment.
 func specOf(o *unstructured.Unstructured) map[string]any {
 	return o.Object["spec"].(map[string]any)["template"].(map[string]any)["spec"].(map[string]any)
-}
-
-func containerOf(o *unstructured.Unstructured) map[string]any {
-	return specOf(o)["containers"].([]any)[0].(map[string]any)
 }
