@@ -9,7 +9,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/kms-health/kms-health/test/harness/program"
 	"github.com/kms-health/kms-health/test/manifests/install"
 )
 
@@ -22,77 +21,47 @@ func read(t *testing.T, path string) string {
 	return string(raw)
 }
 
-// words are those of a command after its name, up to its end.
-func words(command string) []string {
-	all := strings.Fields(command)
-	if end := slices.IndexFunc(all, func(w string) bool { return strings.ContainsAny(w[:1], "#|&;>(") }); end >= 0 {
-		all = all[:end]
-	}
-	for i := range all {
-		all[i] = strings.Trim(all[i], "`';,()")
-	}
-	return all
-}
-
 var (
-	makeCommand = regexp.MustCompile(`(?:^|[;&(] *|sudo |^\$ )make +(.*)`)
-	makeTarget  = regexp.MustCompile(`(?m)^([a-z][\w./ -]*):`)
-	word        = regexp.MustCompile(`^[a-z][\w./-]*$`)
+	makeTarget    = regexp.MustCompile(`(?:^|[;&(] *|sudo )make ([a-z][a-z0-9-]*)(?:[ ;)]|$)`)
+	kustomization = regexp.MustCompile(` (?:-k|kustomize) +(manifests[\w/-]*)`)
+	ownProgram    = regexp.MustCompile(`(?:^|[\s/])(kms-health-reporter|kms-health-operator|kubectl kms-health|kms-plugin) ([^#|&;>]*)`)
+	flagName      = regexp.MustCompile(`--([a-z][a-z-]+)`)
 )
 
-func TestMakeTargetsOfPagesExist(t *testing.T) {
-	targets := map[string]bool{}
-	for _, m := range makeTarget.FindAllStringSubmatch(read(t, "Makefile"), -1) {
-		for _, name := range strings.Fields(m[1]) {
-			targets[name] = true
-		}
-	}
-	for _, p := range pages(t) {
-		for _, code := range p.code {
-			for _, m := range makeCommand.FindAllStringSubmatch(code, -1) {
-				for _, name := range words(m[1]) {
-					program, isProgram := strings.CutPrefix(name, "bin/")
-					if isProgram {
-						_, err := os.Stat(filepath.Join("../../cmd", program))
-						isProgram = err == nil
-					}
-					if word.MatchString(name) && !targets[name] && !isProgram {
-						t.Errorf("%s: make %s: no such target", p.path, name)
-					}
-				}
+// The commands of the README and of the quickstarts run, too: TestCommandsOfReadmeAndQuickstartsRun.
+func TestWhatCommandsOfPagesNameExists(t *testing.T) {
+	sources := map[string]string{"kubectl kms-health": `"context" "kubeconfig" "namespace"`} // of kubectl
+	tree(t, func(path string, content func() string) {
+		for program, folder := range map[string]string{
+			"kms-health-reporter": "cmd/kms-health-reporter/", "kms-health-operator": "cmd/kms-health-operator/",
+			"kubectl kms-health": "cmd/kubectl-kms_health/", "kms-plugin": "test/kmsplugin/cmd/",
+		} {
+			if strings.HasPrefix(path, folder) && filepath.Ext(path) == ".go" {
+				sources[program] += content()
 			}
 		}
-	}
-}
-
-var kustomization = regexp.MustCompile(` (?:-k|kustomize) +(\S+)`)
-
-// The folder of a kustomization of the reader's own is `.`.
-func TestKustomizationsOfPagesBuild(t *testing.T) {
-	built := map[string]bool{}
+	})
+	makefile := read(t, "Makefile")
 	for _, p := range pages(t) {
 		for _, code := range p.code {
+			for _, m := range makeTarget.FindAllStringSubmatch(code, -1) {
+				if !regexp.MustCompile(`(?m)^([a-z0-9-]+ )*` + m[1] + `( [a-z0-9-]+)*:`).MatchString(makefile) {
+					t.Errorf("%s: make %s: no such target", p.path, m[1])
+				}
+			}
 			for _, m := range kustomization.FindAllStringSubmatch(code, -1) {
-				overlay, err := filepath.Rel("manifests", strings.Trim(m[1], "`)"))
-				if m[1] == "." || err == nil && built[overlay] {
-					continue
-				}
-				built[overlay] = true
-				if _, err := os.Stat(filepath.Join("../../manifests", overlay, "kustomization.yaml")); err != nil {
+				if _, err := os.Stat(filepath.Join("../..", m[1], "kustomization.yaml")); err != nil {
 					t.Errorf("%s: %s: %v", p.path, code, err)
-					continue
 				}
-				if os.Getenv("KUBEBUILDER_ASSETS") == "" {
-					continue
-				}
-				if _, err := install.YAML(t.Context(), overlay); err != nil {
-					t.Errorf("%s: %v", p.path, err)
+			}
+			for _, m := range ownProgram.FindAllStringSubmatch(code, -1) {
+				for _, flag := range flagName.FindAllStringSubmatch(m[2], -1) {
+					if !strings.Contains(sources[m[1]]+`"help" "version"`, `"`+flag[1]+`"`) {
+						t.Errorf("%s: %s has no flag --%s", p.path, m[1], flag[1])
+					}
 				}
 			}
 		}
-	}
-	if len(built) == 0 {
-		t.Error("no page applies a kustomization")
 	}
 }
 
@@ -187,61 +156,5 @@ func TestTheCommandThatNamesTheImagesWorksAgain(t *testing.T) {
 	}
 	if found == 0 {
 		t.Error("no page names the images")
-	}
-}
-
-var (
-	ownProgram = regexp.MustCompile(`(?:^|[\s/])(kms-health-reporter|kms-health-operator|(?:kubectl|oc) kms-health|kms-plugin)((?: .*|$))`)
-	flagName   = regexp.MustCompile(`--[a-z][a-z-]+`)
-)
-
-// helps are the folder and the commands of each program.
-var helps = map[string]struct {
-	folder   string
-	commands []string
-}{
-	"kms-health-reporter": {"cmd/kms-health-reporter", []string{""}},
-	"kms-health-operator": {"cmd/kms-health-operator", []string{"", "run", "render", "validate", "print-defaults"}},
-	"kubectl kms-health":  {"cmd/kubectl-kms_health", []string{"", "status"}},
-	"kms-plugin":          {"test/kmsplugin/cmd/kms-plugin", []string{"", "ctl"}},
-}
-
-// help is what --help of a program's commands prints.
-func help(t *testing.T, name string) string {
-	t.Helper()
-	binary, err := program.Build(t.TempDir(), helps[name].folder)
-	if err != nil {
-		t.Fatal(err)
-	}
-	text := " --help "
-	for _, command := range helps[name].commands {
-		out, err := exec.CommandContext(t.Context(), binary, strings.Fields(command+" --help")...).CombinedOutput()
-		if err != nil {
-			t.Fatalf("%s %s --help: %v: %s", name, command, err, out)
-		}
-		text += string(out)
-	}
-	return text
-}
-
-func TestFlagsNamedAfterAProgramAreItsOwn(t *testing.T) {
-	flags := map[string]string{}
-	for name := range helps {
-		flags[name] = help(t, name)
-	}
-	for _, p := range pages(t) {
-		for _, code := range p.code {
-			m := ownProgram.FindStringSubmatch(code)
-			if m == nil {
-				continue
-			}
-			name := strings.Replace(m[1], "oc ", "kubectl ", 1)
-			for _, w := range words(m[2]) {
-				flag := flagName.FindString(w)
-				if strings.HasPrefix(w, "--") && !regexp.MustCompile(regexp.QuoteMeta(flag)+`\b`).MatchString(flags[name]) {
-					t.Errorf("%s: %s has no flag %s", p.path, name, flag)
-				}
-			}
-		}
 	}
 }

@@ -1,11 +1,16 @@
 package docs
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
+
+	"github.com/kms-health/kms-health/pkg/contract"
+	"github.com/kms-health/kms-health/pkg/reporter/publish"
 )
 
 // maxLines bounds a page without its samples, unless it is generated: nobody reads a longer one in
@@ -33,23 +38,6 @@ func TestLinksLeadToPagesAndHeadingsThatExist(t *testing.T) {
 	}
 }
 
-var namedPage = regexp.MustCompile(`\bdocs/[\w/-]+\.(?:md|yaml)\b`)
-
-func TestPagesNamedInSourcesExist(t *testing.T) {
-	tree(t, func(path string, content func() string) {
-		switch filepath.Ext(path) {
-		case ".go", ".yaml", ".md", ".sh", "":
-		default:
-			return
-		}
-		for _, name := range namedPage.FindAllString(content(), -1) {
-			if _, err := os.Stat(filepath.Join("../..", name)); err != nil {
-				t.Errorf("%s names %s, which does not exist", path, name)
-			}
-		}
-	})
-}
-
 func TestEveryPageIsLinkedAndShort(t *testing.T) {
 	linked := map[string]bool{"README.md": true}
 	for _, p := range pages(t) {
@@ -73,37 +61,60 @@ func TestEveryPageIsLinkedAndShort(t *testing.T) {
 }
 
 var (
-	namedTest = regexp.MustCompile(`\b(?:Test|Benchmark)[A-Z]\w+(?:/\w+)?`)
-	testFunc  = regexp.MustCompile(`(?m)^func ((?:Test|Benchmark)[A-Z]\w*)\(`)
+	namedPage = regexp.MustCompile(`\bdocs/[\w/-]+\.(?:md|yaml)\b`)
+	namedTest = regexp.MustCompile(`\bTest[A-Z]\w+`)
+	testFunc  = regexp.MustCompile(`(?m)^func (Test[A-Z]\w*)\(`)
 )
 
-// A page that names a test as evidence is wrong when the test was renamed. The name of a
-// part of a test may be cut, as a pattern for go test -run.
-func TestTestsNamedInPagesExist(t *testing.T) {
-	functions, sources := map[string]bool{}, ""
+// Comments name pages, and pages name tests as evidence.
+func TestNamedPagesAndTestsExist(t *testing.T) {
+	functions, named := map[string]bool{}, map[string]string{}
 	tree(t, func(path string, content func() string) {
-		if !strings.HasSuffix(path, "_test.go") {
+		if !slices.Contains([]string{".go", ".yaml", ".md", ".sh", ""}, filepath.Ext(path)) {
 			return
 		}
 		text := content()
-		sources += text
+		for _, name := range namedPage.FindAllString(text, -1) {
+			if _, err := os.Stat(filepath.Join("../..", name)); err != nil {
+				t.Errorf("%s names %s, which does not exist", path, name)
+			}
+		}
 		for _, m := range testFunc.FindAllStringSubmatch(text, -1) {
 			functions[m[1]] = true
 		}
-	})
-	for _, p := range pages(t) {
-		raw, err := os.ReadFile(filepath.Join("../..", p.path))
-		if err != nil {
-			t.Fatal(err)
+		if filepath.Ext(path) == ".md" {
+			for _, name := range namedTest.FindAllString(text, -1) {
+				named[name] = path
+			}
 		}
-		for _, name := range namedTest.FindAllString(string(raw), -1) {
-			function, part, _ := strings.Cut(name, "/")
-			if !functions[function] {
-				t.Errorf("%s names %s, which does not exist", p.path, function)
-			}
-			if part != "" && !strings.Contains(sources, `"`+strings.ReplaceAll(part, "_", " ")) {
-				t.Errorf("%s names %s, which has no such part", p.path, name)
-			}
+	})
+	for name, path := range named {
+		if !functions[name] {
+			t.Errorf("%s names %s, which does not exist", path, name)
 		}
 	}
 }
+
+var item = regexp.MustCompile("(?m)^- `([A-Za-z_]+)`")
+
+// The values of these types are closed sets, which alerts and scripts compare.
+func TestReferencesHaveEveryReasonAndResultOfTheReporter(t *testing.T) {
+	want := map[string]string{
+		"docs/reference/contract.md#Reasons":            fmt.Sprint(sorted(contract.Reasons)),
+		"docs/reference/reporter.md#Results of a write": fmt.Sprint(sorted(publish.Kinds)),
+	}
+	for place, want := range want {
+		page, heading, _ := strings.Cut(place, "#")
+		_, section, _ := strings.Cut(read(t, page), "\n### "+heading+"\n")
+		section, _, _ = strings.Cut(section, "\n#")
+		var has []string
+		for _, m := range item.FindAllStringSubmatch(section, -1) {
+			has = append(has, m[1])
+		}
+		if got := fmt.Sprint(sorted(has)); got != want {
+			t.Errorf("%s has %s, want %s", place, got, want)
+		}
+	}
+}
+
+func sorted[T ~string](values []T) []T { return slices.Sorted(slices.Values(values)) }
