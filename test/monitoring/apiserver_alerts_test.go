@@ -58,7 +58,7 @@ func active(at string, alerts ...string) exprTest {
 // The recording's header has what the plugin did, and when.
 func TestAlertsOnTheAPIServersMetrics(t *testing.T) {
 	runRuleTests(t, ruleTest{
-		Name: "recorded", Interval: "30s", InputSeries: append(readRecording(t, recorded), leading),
+		Name: "recorded", Interval: "30s", InputSeries: append(readRecording(t), leading),
 		PromqlExprTest: []exprTest{
 			active("1m30s"),
 			active("3m30s"), // the key was rotated
@@ -74,7 +74,7 @@ func TestAlertsOnTheAPIServersMetrics(t *testing.T) {
 func TestAlertsWhereOneOfTwoAPIServersLacksThePlugin(t *testing.T) {
 	const other = `provider_name="kms-2_secrets",instance="192.0.2.2:6443",job="apiserver",namespace="default"}`
 	runRuleTests(t, ruleTest{
-		Name: "one of two", Interval: "30s", InputSeries: append(readRecording(t, recorded), leading,
+		Name: "one of two", Interval: "30s", InputSeries: append(readRecording(t), leading,
 			inputSeries{`apiserver_envelope_encryption_kms_operations_latency_seconds_count{grpc_status_code="OK",method_name="/v2.KeyManagementService/Status",` + other, "0+1x30"},
 			inputSeries{`apiserver_envelope_encryption_key_id_hash_status_last_timestamp_seconds{apiserver_id_hash="sha256:1",key_id_hash="sha256:2",` + other, "0+30x30"}),
 		PromqlExprTest: []exprTest{active("11m30s", "KMSCallsFail", "KMSAPIServerLacksPlugin")},
@@ -85,7 +85,7 @@ func TestAlertsWhereOneOfTwoAPIServersLacksThePlugin(t *testing.T) {
 // series of one.
 func TestAlertsOfAnAPIServerThatStartsWithoutItsPlugin(t *testing.T) {
 	var without []inputSeries
-	for _, s := range readRecording(t, recorded) {
+	for _, s := range readRecording(t) {
 		if !strings.Contains(s.Series, "_status_last_timestamp_seconds{") {
 			without = append(without, s)
 		}
@@ -116,7 +116,7 @@ func TestReadsWithAnOldKeyAreFoundByOurHash(t *testing.T) {
 		}
 	}
 	panel := "count by (key_id_hash) (" + panelQuery(t, "API servers, by their own metrics: Reads with earlier keys") + ")"
-	series := append(readRecording(t, recorded), leading)
+	series := append(readRecording(t), leading)
 	agreed := func(hash string) inputSeries {
 		return inputSeries{Series: `kms_health_write_key_info{api_server="other",key_id="2",key_id_hash="` + hash + `"}`, Values: "1x60"}
 	}

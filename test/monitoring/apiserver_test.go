@@ -3,15 +3,10 @@
 package monitoring
 
 import (
-	"bufio"
 	"context"
 	"crypto/sha256"
 	"fmt"
-	"io"
-	"maps"
-	"net/http"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -21,7 +16,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
-	"k8s.io/client-go/rest"
 
 	"github.com/kms-health/kms-health/test/harness/controlplane"
 	"github.com/kms-health/kms-health/test/kmsplugin"
@@ -34,8 +28,8 @@ func TestRealAPIServerHasTheSeriesOfTheRecording(t *testing.T) {
 	if _, err := s.plugin.Rotate(); err != nil {
 		t.Fatal(err)
 	}
-	var now map[string]float64
-	want := seriesOf(t, recorded)
+	want := labelsOf(readRecording(t))
+	var now []inputSeries
 	for deadline := time.Now().Add(3 * time.Minute); ; time.Sleep(time.Second) {
 		s.use(t)
 		now = s.scrape(t)
@@ -46,20 +40,18 @@ func TestRealAPIServerHasTheSeriesOfTheRecording(t *testing.T) {
 			t.Fatal("no series has the hash of the plugin's key id as we compute it")
 		}
 	}
-	for _, name := range slices.Sorted(maps.Keys(want)) {
-		labels := labelsIn(now, name)
-		if !slices.Equal(labels, want[name]) {
-			t.Errorf("%s has the labels %v, recorded were %v", name, labels, want[name])
+	labels := labelsOf(now)
+	for name := range want {
+		if !slices.Equal(labels[name], want[name]) {
+			t.Errorf("%s has the labels %v, recorded were %v", name, labels[name], want[name])
 		}
 	}
 }
 
 type encrypted struct {
-	control *controlplane.ControlPlane
-	plugin  *kmsplugin.Plugin
-	kube    kubernetes.Interface
-	http    *http.Client
-	used    int
+	plugin *kmsplugin.Plugin
+	kube   kubernetes.Interface
+	used   int
 }
 
 func startEncrypted(t *testing.T) *encrypted {
@@ -86,11 +78,8 @@ resources:
 			t.Error(err)
 		}
 	})
-	s := &encrypted{control: control, plugin: plugin}
+	s := &encrypted{plugin: plugin}
 	if s.kube, err = kubernetes.NewForConfig(control.RESTConfig()); err != nil {
-		t.Fatal(err)
-	}
-	if s.http, err = rest.HTTPClientFor(control.RESTConfig()); err != nil {
 		t.Fatal(err)
 	}
 	return s
@@ -116,58 +105,19 @@ func (s *encrypted) use(t *testing.T) {
 }
 
 // scrape returns the series of envelope encryption.
-func (s *encrypted) scrape(t *testing.T) map[string]float64 {
+func (s *encrypted) scrape(t *testing.T) (found []inputSeries) {
 	t.Helper()
-	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, s.control.URL()+"/metrics", http.NoBody)
+	text, err := s.kube.CoreV1().RESTClient().Get().AbsPath("/metrics").DoRaw(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
-	response, err := s.http.Do(request)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = response.Body.Close() }()
-	found := map[string]float64{}
-	lines := bufio.NewScanner(io.LimitReader(response.Body, 64<<20))
-	lines.Buffer(nil, 1<<20)
-	for lines.Scan() {
-		line := lines.Text()
+	for line := range strings.Lines(string(text)) {
 		// Those of dek_cache are of KMS v1.
-		if !strings.HasPrefix(line, "apiserver_envelope_encryption_") || strings.Contains(line, "_dek_cache_") {
-			continue
+		if strings.HasPrefix(line, "apiserver_envelope_encryption_") && !strings.Contains(line, "_dek_cache_") {
+			found = append(found, inputSeries{Series: line})
 		}
-		at := strings.LastIndex(line, " ")
-		value, err := strconv.ParseFloat(line[at+1:], 64)
-		if err != nil {
-			t.Fatal(line, err)
-		}
-		found[line[:at]] = value
-	}
-	if err := lines.Err(); err != nil {
-		t.Fatal(err)
 	}
 	return found
-}
-
-var nameAndLabels = regexp.MustCompile(`^([a-z_]+)\{(.*)\}$`)
-
-var labelName = regexp.MustCompile(`([a-z_]+)="`)
-
-// labelsIn are the names of the labels of a metric's series.
-func labelsIn(series map[string]float64, name string) (labels []string) {
-	for s := range series {
-		m := nameAndLabels.FindStringSubmatch(s)
-		if len(m) < 3 || m[1] != name {
-			continue
-		}
-		for _, l := range labelName.FindAllStringSubmatch(m[2], -1) {
-			if !slices.Contains(labels, l[1]) {
-				labels = append(labels, l[1])
-			}
-		}
-	}
-	slices.Sort(labels)
-	return labels
 }
 
 func hashOf(keyID string) string { return fmt.Sprintf("sha256:%x", sha256.Sum256([]byte(keyID))) }

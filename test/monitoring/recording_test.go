@@ -17,9 +17,9 @@ type inputSeries struct {
 	Values string `json:"values"`
 }
 
-func readRecording(t *testing.T, file string) []inputSeries {
+func readRecording(t *testing.T) []inputSeries {
 	t.Helper()
-	raw, err := os.ReadFile(file)
+	raw, err := os.ReadFile(recorded)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -32,15 +32,17 @@ func readRecording(t *testing.T, file string) []inputSeries {
 	return content.InputSeries
 }
 
-// seriesOf are the names of the metrics in a recording, each with the names of its labels
-// but for Prometheus's own.
-func seriesOf(t *testing.T, file string) map[string][]string {
-	t.Helper()
-	name, label := regexp.MustCompile(`^[a-z_]+`), regexp.MustCompile(`([a-z_]+)="`)
+var (
+	metricOf = regexp.MustCompile(`^[a-z_]+`)
+	labelOf  = regexp.MustCompile(`([a-z_]+)="`)
+)
+
+// labelsOf are the names of the metrics of series, each with the names of its labels but for Prometheus's own.
+func labelsOf(series []inputSeries) map[string][]string {
 	metrics := map[string][]string{}
-	for _, s := range readRecording(t, file) {
-		of := name.FindString(s.Series)
-		for _, l := range label.FindAllStringSubmatch(s.Series, -1) {
+	for _, s := range series {
+		of := metricOf.FindString(s.Series)
+		for _, l := range labelOf.FindAllStringSubmatch(s.Series, -1) {
 			if !slices.Contains([]string{"instance", "job", "namespace"}, l[1]) && !slices.Contains(metrics[of], l[1]) {
 				metrics[of] = append(metrics[of], l[1])
 			}

@@ -118,7 +118,7 @@ check_boundaries() {
 	return "$status"
 }
 
-# promtool, on the rules and on the metrics. Like the other steps that run tests, it runs
+# promtool on the rules, and its linter on the operator's metrics. Like the other steps that run tests, it runs
 # those of `make test` that need no cluster. A result in the cache does not know what a
 # program read.
 check_rules() {
