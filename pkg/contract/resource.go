@@ -1,10 +1,6 @@
 package contract
 
-import (
-	"slices"
-
-	"k8s.io/apimachinery/pkg/runtime/schema"
-)
+import "k8s.io/apimachinery/pkg/runtime/schema"
 
 // Resource is a kind of resource that reports are written to, and its object.
 type Resource struct {
@@ -92,7 +88,10 @@ func openShift(plural, kind string, encryptionStatus []string, s APIServer) Reso
 
 // ResourceOf returns the resource with a plural name; without a Kind: there is none.
 func ResourceOf(plural string) Resource {
-	for _, r := range slices.Concat(Resources, []Resource{KMSHealths}) {
+	if plural == KMSHealthsPlural {
+		return KMSHealths
+	}
+	for _, r := range Resources {
 		if r.Plural == plural {
 			return r
 		}
