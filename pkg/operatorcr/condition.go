@@ -40,19 +40,31 @@ const (
 // ReadConditions returns all conditions of a resource, by type.
 func ReadConditions(o *unstructured.Unstructured) map[string]Condition {
 	all := map[string]Condition{}
-	conditions, _, _ := unstructured.NestedFieldNoCopy(o.Object, "status", "conditions")
-	list, _ := conditions.([]any)
-	for _, c := range list {
-		fields, _ := c.(map[string]any)
-		if condition := readCondition(fields); condition.Type != "" {
+	for _, e := range elements(o, "status", "conditions") {
+		if condition := e.condition(); condition.Type != "" {
 			all[condition.Type] = condition
 		}
 	}
 	return all
 }
 
-func readCondition(fields map[string]any) Condition {
-	text := func(name string) string { s, _ := fields[name].(string); return s }
-	at, _ := time.Parse(time.RFC3339, text("lastTransitionTime"))
-	return Condition{text("type"), text("status"), text("reason"), text("message"), at}
+// element is an element of a list, nil where it is no mapping.
+type element map[string]any
+
+// elements are those of a list, each in its place; none if there is no list.
+func elements(o *unstructured.Unstructured, path ...string) []element {
+	value, _, _ := unstructured.NestedFieldNoCopy(o.Object, path...)
+	list, _ := value.([]any)
+	all := make([]element, len(list))
+	for i := range list {
+		all[i], _ = list[i].(map[string]any)
+	}
+	return all
+}
+
+func (e element) text(field string) string { s, _ := e[field].(string); return s }
+
+func (e element) condition() Condition {
+	at, _ := time.Parse(time.RFC3339, e.text("lastTransitionTime"))
+	return Condition{e.text("type"), e.text("status"), e.text("reason"), e.text("message"), at}
 }

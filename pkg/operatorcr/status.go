@@ -79,15 +79,11 @@ type NodeStatus struct {
 func Read(o *unstructured.Unstructured) *Status {
 	r := &Status{Version: o.GetResourceVersion(), UID: o.GetUID(), Conditions: map[string]Condition{}}
 	writers := readWriters(o)
-	conditions, _, _ := unstructured.NestedFieldNoCopy(o.Object, "status", "conditions")
-	list, _ := conditions.([]any)
-	for i, c := range list {
-		fields, _ := c.(map[string]any)
-		name, _ := fields["type"].(string)
-		if !strings.HasPrefix(name, prefix) {
+	for i, e := range elements(o, "status", "conditions") {
+		if !strings.HasPrefix(e.text("type"), prefix) {
 			continue // most conditions have other writers
 		}
-		condition := readCondition(fields)
+		condition := e.condition()
 		node, isReport := contract.NodeOf(condition.Type)
 		if !isReport {
 			r.Conditions[condition.Type] = condition
@@ -108,17 +104,9 @@ func Read(o *unstructured.Unstructured) *Status {
 
 func (r *Status) readTyped(o *unstructured.Unstructured, writers writers) {
 	for _, path := range encryptionStatuses {
-		parent, _, _ := unstructured.NestedFieldNoCopy(o.Object, path...)
-		fields, ok := parent.(map[string]any)
-		if !ok {
-			continue
-		}
-		list, _ := fields[contract.HealthReports].([]any)
 		byNode := map[string]*Report{}
-		for _, element := range list {
-			fields, _ := element.(map[string]any)
-			text := func(name string) string { s, _ := fields[name].(string); return s }
-			node := text("nodeName")
+		for _, e := range elements(o, append(slices.Clone(path), contract.HealthReports)...) {
+			node := e.text("nodeName")
 			if node == "" {
 				continue // a report without a node
 			}
@@ -128,8 +116,8 @@ func (r *Status) readTyped(o *unstructured.Unstructured, writers writers) {
 				byNode[node] = report
 			}
 			entry, err := contract.Report{
-				NodeName: node, KeyID: text("keyID"), Status: text("status"), LastCheckedTime: text("lastCheckedTime"),
-				RemoteKeyID: text("remoteKeyID"), Detail: text("detail"),
+				NodeName: node, KeyID: e.text("keyID"), Status: e.text("status"), LastCheckedTime: e.text("lastCheckedTime"),
+				RemoteKeyID: e.text("remoteKeyID"), Detail: e.text("detail"),
 			}.Entry()
 			if err != nil {
 				report.Err, report.Entries = err, nil
@@ -145,15 +133,12 @@ func (r *Status) readTyped(o *unstructured.Unstructured, writers writers) {
 }
 
 func (r *Status) readNodes(o *unstructured.Unstructured) {
-	statuses, _, _ := unstructured.NestedFieldNoCopy(o.Object, "status", "nodeStatuses")
-	list, _ := statuses.([]any)
-	for _, s := range list {
-		fields, _ := s.(map[string]any)
-		name, _ := fields["nodeName"].(string)
+	for _, e := range elements(o, "status", "nodeStatuses") {
+		name := e.text("nodeName")
 		if name == "" {
 			continue
 		}
-		revision := func(field string) string { return fmt.Sprint(cmp.Or(fields[field], any(0))) }
+		revision := func(field string) string { return fmt.Sprint(cmp.Or(e[field], any(0))) }
 		target := revision("targetRevision")
 		r.Nodes = append(r.Nodes, NodeStatus{Name: name, Replacing: target != "0" && target != revision("currentRevision")})
 	}

@@ -43,14 +43,10 @@ func (w writers) sign(r *Report) {
 // cost more than all other work.
 func readWriters(o *unstructured.Unstructured) writers {
 	all := writers{}
-	managed, _, _ := unstructured.NestedFieldNoCopy(o.Object, "metadata", "managedFields")
-	list, _ := managed.([]any)
-	for _, m := range list {
-		fields, _ := m.(map[string]any)
-		manager, _ := fields["manager"].(string)
-		text, _ := fields["time"].(string)
-		at, _ := time.Parse(time.RFC3339, text)
-		owned, _ := fields["fieldsV1"].(map[string]any)
+	for _, e := range elements(o, "metadata", "managedFields") {
+		manager := e.text("manager")
+		at, _ := time.Parse(time.RFC3339, e.text("time"))
+		owned, _ := e["fieldsV1"].(map[string]any)
 		// own is the manager of a reporter that writes for this node alone.
 		note := func(form Form, node, own string) {
 			key := writerKey{form, node}
