@@ -207,20 +207,8 @@ func TestDecodeIgnoresUnknownFields(t *testing.T) {
 }
 
 func TestDecodedReporterIsThePodsUIDOrEmpty(t *testing.T) {
-	for reporter, want := range map[string]string{
-		"8d1f2a04-4c1e-4a55-9a51-0d2c7f6b9e10": "8d1f2a04-4c1e-4a55-9a51-0d2c7f6b9e10",
-		"0123456789abcdef0123456789abcdef":     "0123456789abcdef0123456789abcdef",
-		strings.Repeat("a", 63):                strings.Repeat("a", 63),
-		strings.Repeat("a", 64):                "",
-		"":                                     "",
-		"-a":                                   "",
-		"a-":                                   "",
-		"a/../b":                               "",
-		"a.b":                                  "",
-		"a b":                                  "",
-		`a\n`:                                  "",
-		`\u00e9`:                               "",
-	} {
+	const uid = "8d1f2a04-4c1e-4a55-9a51-0d2c7f6b9e10"
+	for reporter, want := range map[string]string{uid: uid, "": "", "a/../b": "", `a\n`: "", `\u00e9`: ""} {
 		message := `[{"keyID":"1","status":"healthy","lastChecked":"2026-05-08T12:34:56Z","reporter":"` + reporter + `"}]`
 		if got, err := DecodeMessage(message); err != nil || len(got) != 1 || got[0].Reporter != want {
 			t.Errorf("%q: got %+v, %v, want %q", reporter, got, err, want)

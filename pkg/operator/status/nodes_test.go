@@ -107,22 +107,6 @@ func TestExpectedNodes(t *testing.T) {
 	}
 }
 
-// The commands are also set if it is not known which plugins report.
-func TestExpectedNodesHaveLogCommands(t *testing.T) {
-	pods := []*corev1.Pod{pod("a", status(waiting("kms", "ImagePullBackOff")))}
-	for _, known := range []bool{true, false} {
-		target := withKeys("2").but(func(t *apiserver.Published) { t.SetsKnown = known })
-		reporter := pod("a", named("kms-health-api-1"), func(p *corev1.Pod) { p.Namespace = "kms-health" })
-		n := expected(target, pods, map[string]*corev1.Pod{"a": reporter}, abc)[0]
-		if n.Look["2"] != "oc logs -n ns api-a -c kms" || n.Look[""] != "oc logs -n kms-health kms-health-api-1" {
-			t.Errorf("known %v: look at %v", known, n.Look)
-		}
-		if len(n.Faults) != 1 || n.Faults[0].Text != "container kms cannot start" {
-			t.Errorf("known %v: faults %v", known, n.Faults)
-		}
-	}
-}
-
 // Of two reporters on a node, while one delivery replaces another, it is always the same:
 // otherwise the message would change from sync to sync.
 func TestOfTwoReportersOnANodeTheNewerCounts(t *testing.T) {
