@@ -34,12 +34,11 @@ func (s *syncing) observe(in *rollup.Input, resource *operatorcr.Status, absent 
 		pods = t.Sources.AllPods()
 	}
 	ours := reporterPods(t.Name, t.Sources.Cluster.OwnPods.All())
-	own := newest(ours)
 	if in.Alone = s.alone(resource, pods, absent); in.Alone {
-		pods = agents(own)
+		pods = agents(ours)
 	}
 	current, others := onePerNode(pods)
-	in.Nodes, in.Others = s.expect(current, own, s.node), writers(t, others, s.node)
+	in.Nodes, in.Others = s.expect(current, ours, s.node), writers(t, others, s.node)
 	s.attend(in.Nodes, current, others, ours, resource)
 	in.WriteKey, in.NoWriteKey = configuredKey(t)
 	if t.State.NotProbed != "" {
@@ -113,9 +112,9 @@ func (s *syncing) alone(resource *operatorcr.Status, pods []*corev1.Pod, absent 
 }
 
 // agents are the reporters of a DaemonSet, which probe the sockets of their node.
-func agents(own map[string]*corev1.Pod) (agents []*corev1.Pod) {
-	for _, pod := range own {
-		if pod.Labels[contract.ModeLabel] == string(v1alpha1.ModeDaemonSet) {
+func agents(ours map[string][]*corev1.Pod) (agents []*corev1.Pod) {
+	for _, pods := range ours {
+		if pod := newest(pods); pod != nil && pod.Labels[contract.ModeLabel] == string(v1alpha1.ModeDaemonSet) {
 			agents = append(agents, pod)
 		}
 	}
@@ -208,10 +207,10 @@ func loaded(t *apiserver.Published, pod *corev1.Pod) bool {
 	})
 }
 
-// expect returns the nodes of the pods, each with its pod's plugins, if any. reporters are
+// expect returns the nodes of the pods, each with its pod's plugins, if any. ours are
 // the companions and agents, by node.
-func (s *syncing) expect(pods, reporters map[string]*corev1.Pod, node func(name string) (source.Node, bool)) (
-	expected []rollup.Node) {
+func (s *syncing) expect(pods map[string]*corev1.Pod, ours map[string][]*corev1.Pod,
+	node func(name string) (source.Node, bool)) (expected []rollup.Node) {
 	t := s.target
 	for name, pod := range pods {
 		its, exists := node(name)
@@ -227,7 +226,7 @@ func (s *syncing) expect(pods, reporters map[string]*corev1.Pod, node func(name 
 				n.Keys = append(n.Keys, p.KeyID)
 			}
 		}
-		v := beside{tool: t.Tool, pod: pod, container: t.Container, plugins: plugins, reporter: reporters[name],
+		v := beside{tool: t.Tool, pod: pod, container: t.Container, plugins: plugins, reporter: newest(ours[name]),
 			namespace: s.Namespace}
 		n.QuietUntil, n.Leaving = quiet(pod, t.Container, v.isPlugin())
 		var again time.Time

@@ -22,11 +22,10 @@ import (
 // abc are Nodes that exist; b is not Ready.
 var abc = map[string]source.Node{"a": {Name: "a", Ready: true}, "b": {Name: "b"}, "c": {Name: "c", Ready: true}}
 
-func expected(target *target, pods []*corev1.Pod, reporters map[string]*corev1.Pod,
-	nodes map[string]source.Node) []rollup.Node {
+func expected(target *target, pods []*corev1.Pod, nodes map[string]source.Node) []rollup.Node {
 	current, _ := onePerNode(pods)
 	s := &syncing{Controller: &Controller{Options: Options{Namespace: "kms-health"}}, target: &target.Published, now: now}
-	return s.expect(current, reporters, lookup(nodes))
+	return s.expect(current, nil, lookup(nodes))
 }
 
 func lookup(nodes map[string]source.Node) func(string) (source.Node, bool) {
@@ -90,7 +89,7 @@ func TestExpectedNodes(t *testing.T) {
 	for _, tt := range expectedNodes {
 		t.Run(tt.name, func(t *testing.T) {
 			var got []string
-			for _, n := range expected(tt.target, tt.pods, nil, abc) {
+			for _, n := range expected(tt.target, tt.pods, abc) {
 				keys := strings.Join(n.Keys, ",")
 				if n.Keys == nil {
 					keys = "?"
@@ -133,8 +132,8 @@ func TestOfTwoReportersOnANodeTheNewerCounts(t *testing.T) {
 	for range 20 {
 		rand.Shuffle(len(ours), func(i, j int) { ours[i], ours[j] = ours[j], ours[i] })
 		got := map[string]string{}
-		for node, pod := range newest(reporterPods("api", ours)) {
-			got[node] = pod.Name
+		for node, pods := range reporterPods("api", ours) {
+			got[node] = newest(pods).Name
 		}
 		if d := cmp.Diff(map[string]string{"a": "new", "b": "only", "c": "y"}, got); d != "" {
 			t.Fatal(d)
@@ -208,7 +207,7 @@ func TestQuiet(t *testing.T) {
 // By what the containers mount: the API server and the plugins share the sockets' folder.
 func TestSilenceIsNotExcusedByAnotherContainer(t *testing.T) {
 	for name, since := range map[string]time.Duration{"api": time.Minute, "kms": time.Minute, "other": time.Hour} {
-		n := expected(withKeys("2"), []*corev1.Pod{pod("a", status(running(name, time.Minute)))}, nil, abc)[0]
+		n := expected(withKeys("2"), []*corev1.Pod{pod("a", status(running(name, time.Minute)))}, abc)[0]
 		if want := now.Add(rollup.QuietPeriod - since); !n.QuietUntil.Equal(want) {
 			t.Errorf("%s was started again: excused until %s, want %s", name, n.QuietUntil, want)
 		}

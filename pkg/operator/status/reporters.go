@@ -105,18 +105,15 @@ func reporterPods(target string, own []*unstructured.Unstructured) map[string][]
 	return ours
 }
 
-// newest is, on each node, the newest that is not being deleted. While one delivery replaces another
-// there are two.
-func newest(ours map[string][]*corev1.Pod) map[string]*corev1.Pod {
-	reporters := map[string]*corev1.Pod{}
-	for node, pods := range ours {
-		for _, pod := range pods {
-			if pod.DeletionTimestamp == nil && newer(pod, reporters[node]) {
-				reporters[node] = pod
-			}
+// newest is the newest pod that is not being deleted; nil: there is none. While one delivery replaces
+// another there are two on a node.
+func newest(pods []*corev1.Pod) (best *corev1.Pod) {
+	for _, pod := range pods {
+		if pod.DeletionTimestamp == nil && newer(pod, best) {
+			best = pod
 		}
 	}
-	return reporters
+	return best
 }
 
 // started is when the container of an API server was last started; its pod, where it was not

@@ -125,7 +125,7 @@ func TestTheWriteKeyIsAgreedOnWhenEveryAPIServerWritesWithIt(t *testing.T) {
 			pods = append(pods, tt.others...)
 			_, others := onePerNode(pods)
 			in := rollup.Input{
-				Now: now, Reports: tt.reports, Nodes: expected(target, pods, nil, nodes),
+				Now: now, Reports: tt.reports, Nodes: expected(target, pods, nodes),
 				Others: writers(&target.Published, others, lookup(nodes)),
 			}
 			in.WriteKey, in.NoWriteKey = configuredKey(&target.Published)
