@@ -145,7 +145,7 @@ OPERATOR_PACKAGES = ./test/operator/rollup ./test/operator/...
 OTHER_PACKAGES = ./test/manifests ./test/integration ./test/identity ./test/monitoring ./test/harness/...
 INTEGRATION = $$race -tags integration,$(TAGS) -count 1 -p $(PARALLEL) -timeout $(TEST_TIMEOUT) $(TESTFLAGS) $(OPERATOR_PACKAGES)
 PARALLEL ?= $(shell echo $$(($$(nproc) + 3)))
-test test-integration test-e2e cluster-up cluster-down parity soak bench: export KUBEBUILDER_ASSETS = $(CURDIR)/$(CLUSTER)
+test test-integration test-e2e cluster-up parity soak bench: export KUBEBUILDER_ASSETS = $(CURDIR)/$(CLUSTER)
 
 # Memory for time: 100 otherwise, in Go's own programs and those that the tests start.
 test test-unit test-integration verify: export GOGC ?= 400
@@ -170,15 +170,11 @@ E2E = -tags e2e,$(TAGS) -count 1 -timeout 180m $(if $(SHORT),-short) $(TESTFLAGS
 test-e2e: e2e-ready $(GOTESTSUM) cluster ## Run the tests on a real cluster with kubelets, as root (SHORT=1: a quarter of the time)
 	@$(RACE); $(GO_TEST) $$race $(E2E)
 
-.PHONY: cluster-up cluster-down
-cluster-up: e2e-ready cluster bin/e2e-cluster ## Start a real cluster with kms-health on it, as root, and leave it running (NODES=3, BARE=1: without kms-health)
-	@bin/e2e-cluster up --nodes $(if $(NODES),$(NODES),1) $(if $(BARE),--bare)
-
-cluster-down: bin/e2e-cluster ## End it
-	@bin/e2e-cluster down
-
-bin/e2e-cluster: FORCE
-	$(GO) build -trimpath -buildvcs=false -o $@ ./test/e2e/cmd/cluster
+.PHONY: cluster-up
+cluster-up: e2e-ready cluster ## Run a real cluster with kms-health on it, as root, until Ctrl-C (NODES=3, BARE=1: without kms-health)
+	@mkdir -p bin
+	@$(GO) build -trimpath -buildvcs=false -o bin/e2e-cluster ./test/e2e/cmd/cluster
+	@bin/e2e-cluster --nodes $(or $(NODES),1) $(if $(BARE),--bare)
 
 .PHONY: e2e-ready e2e-packages
 e2e-ready:

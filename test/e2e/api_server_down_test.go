@@ -14,8 +14,14 @@ import (
 	"testing"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/dynamic"
+
+	"github.com/kms-health/kms-health/test/e2e/cluster"
 	"github.com/kms-health/kms-health/test/e2e/fixture"
 	"github.com/kms-health/kms-health/test/harness/apiservers"
+	"github.com/kms-health/kms-health/test/harness/controlplane"
 	"github.com/kms-health/kms-health/test/kmsplugin"
 )
 
@@ -27,112 +33,79 @@ func downFor() time.Duration {
 	return 2 * time.Minute
 }
 
-// The API server is down, and the reporter's container is killed too.
-func testAPIServerDown(t *testing.T) {
-	h := newScenario(t, true)
-	h.awaitHealthy(apiservers.All...)
-	plugin := h.pluginOf(apiservers.Kube)
+func testAPIServerDown(h *scenario) {
 	before := h.allPIDs()
-	h.must(h.node().HoldAPIServer())
-	released := false
-	t.Cleanup(func() {
-		if !released {
-			_ = h.node().ReleaseAPIServer()
-		}
-	})
-	h.must(h.node().SignalContainer(h.ctx, "kube-apiserver-", "kube-apiserver", syscall.SIGKILL))
-	down := time.Now()
-	// A container of it runs again, and waits.
-	h.await(time.Minute, "the kubelet starts kube-apiserver's container again", func() error {
-		found, err := h.node().Processes(h.ctx, "kube-apiserver-", "kube-apiserver")
-		if err == nil && len(found) != 1 {
-			err = errors.New("it does not run")
-		}
-		return err
-	})
-	if _, err := h.node().Get(h.ctx, "/livez"); err == nil {
-		t.Fatal("kube-apiserver answers while it is held")
-	}
-
-	h.must(h.node().SignalContainer(h.ctx, reporterPods[apiservers.Kube], reporterContainer, syscall.SIGKILL))
-	killed := time.Now()
-	h.await(5*time.Second, "the reporter has ended", func() error {
-		found, err := h.node().Processes(h.ctx, reporterPods[apiservers.Kube], reporterContainer)
-		if err == nil && len(found) > 0 && found[0].Started.Before(killed) {
-			err = errors.New("it runs")
-		}
-		return err
-	})
-	// No other client calls this plugin: its API server is down.
-	h.do(plugin, "reset-counters")
-	var first time.Time
-	h.await(2*time.Minute, "the reporter probes again", func() error {
-		state, err := plugin.State()
-		if err != nil {
+	h.apiServerDown(reporterPods[apiservers.Kube], downFor(), func() {
+		// Its local view shows it, too.
+		h.await(10*time.Second, "the reporter's own view is healthy", func() error {
+			view, err := h.served("/kms-providers?verbose")
+			if err == nil && !strings.Contains(view, "[+]kms-provider-"+h.state.writeKey+" ok") {
+				err = errors.New(view)
+			}
 			return err
-		}
-		if first = state.Calls[kmsplugin.CallStatus].First; first.IsZero() {
-			return errors.New("no call of Status")
+		})
+	})
+	h.awaitHealthy()
+	h.untouched(before, "kube-apiserver-/kube-apiserver", reporterPods[apiservers.Kube]+"/"+reporterContainer,
+		"apiserver-/openshift-apiserver", "apiserver-/oauth-apiserver")
+}
+
+// apiServerDown keeps the API server down, and kills the reporter of a pod too. It must start,
+// and go on, and report soon after the API server is back.
+func (h *scenario) apiServerDown(pod string, length time.Duration, meanwhile func()) {
+	h.t.Helper()
+	n, plugin := h.node(), h.pluginOn(h.node())
+	h.must(n.HoldAPIServer())
+	h.t.Cleanup(func() { _ = n.ReleaseAPIServer() })
+	h.must(n.SignalContainer(h.ctx, cluster.APIServerName, cluster.APIServerName, syscall.SIGKILL))
+	h.must(n.SignalContainer(h.ctx, pod, reporterContainer, syscall.SIGKILL))
+	down := time.Now()
+	// No client calls this plugin now, and the next one is the new reporter.
+	h.do(plugin, "reset-counters")
+	calls := func() kmsplugin.CallStats {
+		state, err := plugin.State()
+		h.must(err)
+		return state.Calls[kmsplugin.CallStatus]
+	}
+	h.await(2*time.Minute, "the reporter probes again", func() error {
+		if calls().Count == 0 {
+			return errors.New("it does not")
 		}
 		return nil
 	})
-	reporter := h.process(reporterPods[apiservers.Kube], reporterContainer)
+	reporter := h.process(pod, reporterContainer)
 	// The process begins as the container runtime's, which then becomes the reporter.
-	began, err := h.lastLogged(reporterLogs(apiservers.Kube), `"Starting"`)
+	began, err := h.lastLogged(pod, reporterContainer, `"Starting"`)
 	h.must(err)
-	if began.at.Before(killed) {
-		t.Fatalf("the reporter's log has no start after it was killed: %s", began.text)
+	if began.at.Before(down) {
+		h.t.Fatalf("the reporter's log has no start after it was killed: %s", began.text)
 	}
-	probed := first.Sub(began.at)
-	times.took("API server down", "reporter killed to its next probe", first.Sub(killed), began.at.Sub(killed), "100ms")
-	atMost(h, "the reporter's start to its first probe", probed, atOnce)
-	// Its local view shows it, too.
-	h.await(10*time.Second, "the reporter's own view is healthy", func() error {
-		view, err := h.served("/kms-providers?verbose")
-		if err == nil && !strings.Contains(view, "[+]kms-provider-"+h.writeKey()+" ok") {
-			err = errors.New(view)
-		}
-		return err
-	})
-
-	for time.Since(down) < downFor() {
-		calls, err := plugin.State()
-		h.must(err)
-		if idle := time.Since(calls.Calls[kmsplugin.CallStatus].Latest); idle > 3*interval {
-			t.Errorf("the reporter has not probed for %s", idle)
+	h.took("the reporter's start to its first probe", calls().First.Sub(began.at), atOnce)
+	meanwhile()
+	for time.Since(down) < length {
+		if idle := time.Since(calls().Latest); idle > 3*interval {
+			h.t.Errorf("the reporter has not probed for %s", idle)
 			break
 		}
 		time.Sleep(interval)
 	}
-	if p := h.process(reporterPods[apiservers.Kube], reporterContainer); p.PID != reporter.PID {
-		t.Errorf("the reporter was restarted while the API server was down")
+	if _, err := n.Get(h.ctx, "/livez"); err == nil {
+		h.t.Fatal("kube-apiserver answers while it is held")
 	}
-	if n := len(h.seen.States(apiservers.Kube, down.Add(5*time.Second))); n > 0 {
-		t.Errorf("the operator resource was written %d times while the API server was down", n)
+	if n := len(h.seen.States(apiservers.Kube, down.Add(time.Second))); n > 0 {
+		h.t.Errorf("the operator resource was written %d times while the API server was down", n)
 	}
 
-	h.must(h.node().ReleaseAPIServer())
-	released = true
-	answers := h.awaitAnswers()
-	back, err := h.seen.Await(h.ctx, apiservers.Kube, down.Add(5*time.Second), 30*time.Second, "a fresh report", func(s fixture.State) error {
-		return s.Fresh(h.node().Name, answers.Add(-time.Second))
+	h.must(n.ReleaseAPIServer())
+	answers := h.awaitWrites(n)
+	back := h.awaitSince(down.Add(time.Second), 30*time.Second, "a fresh report", func(s fixture.State) error {
+		return s.Fresh(n.Name, answers.Add(-time.Second))
 	})
-	h.must(err)
-	late := max(0, back.At.Sub(answers))
-	times.took("API server down", "the API server's answers to a fresh report", late, noTime, "3s")
-	if late > 3*time.Second {
-		t.Errorf("the report came %s after the API server answered, must be within 3s", late)
+	h.took("the API server's answers to a fresh report", max(0, back.At.Sub(answers)), 3*time.Second)
+	if now := h.process(pod, reporterContainer); now.PID != reporter.PID {
+		h.t.Error("the reporter was restarted while the API server was down")
 	}
-	h.awaitHealthy(apiservers.All...)
-	after := h.allPIDs()
-	for _, name := range []string{
-		reporterPods[apiservers.OpenShift] + "/" + reporterContainer, reporterPods[apiservers.OAuth] + "/" + reporterContainer,
-		operatorPods + "/" + operatorContainer,
-	} {
-		if len(after[name]) != 1 || after[name][0] != before[name][0] {
-			t.Errorf("%s was restarted: processes %v, before: %v", name, after[name], before[name])
-		}
-	}
+	h.must(n.AwaitAPIServer(h.ctx, "/readyz", 2*time.Minute))
 }
 
 // served is what a reporter serves at a path on the node's loopback.
@@ -161,12 +134,18 @@ func (h *scenario) metric(name string) (float64, error) {
 	return 0, fmt.Errorf("there is no metric %s", name)
 }
 
-// awaitAnswers waits until kube-apiserver serves custom resources, as a report needs.
-func (h *scenario) awaitAnswers() time.Time {
+// awaitWrites waits until a node's API server answers a write of the resource that reports go to, and
+// returns when it did. It has a connection to etcd for each resource.
+func (h *scenario) awaitWrites(n *cluster.Node) (at time.Time) {
 	h.t.Helper()
-	var at time.Time
-	h.await(2*time.Minute, "kube-apiserver answers", func() error {
-		_, err := h.OperatorResource(h.ctx, apiservers.Kube)
+	config, err := n.RESTConfig()
+	h.must(err)
+	config.Timeout = time.Second
+	client, err := dynamic.NewForConfig(config)
+	h.must(err)
+	h.await(3*time.Minute, "the API server of "+n.Name+" answers writes", func() error {
+		_, err := client.Resource(controlplane.OperatorGVR(apiservers.Kube.Resource)).Patch(h.ctx, controlplane.ClusterObject, types.MergePatchType,
+			fmt.Appendf(nil, `{"metadata": {"annotations": {"e2e": "%d"}}}`, time.Now().UnixNano()), metav1.PatchOptions{})
 		at = time.Now()
 		return err
 	})
@@ -174,16 +153,13 @@ func (h *scenario) awaitAnswers() time.Time {
 }
 
 // The node's network is cut; its loopback stays.
-func testReporterCutOff(t *testing.T) {
-	h := newScenario(t, true)
-	h.awaitHealthy(apiservers.All...)
+func testReporterCutOff(h *scenario) {
 	before := h.allPIDs()
 	start := time.Now()
 	h.must(h.node().CutNetwork(h.ctx))
-	t.Cleanup(func() { _ = h.node().RestoreNetwork(context.WithoutCancel(t.Context())) })
-	cut := downFor() / 2
-	time.Sleep(cut)
+	h.t.Cleanup(func() { _ = h.node().RestoreNetwork(context.WithoutCancel(h.ctx)) })
+	time.Sleep(downFor() / 2)
 	h.must(h.node().RestoreNetwork(h.ctx))
-	h.steady("network cut", "cut", start, fixture.State.Healthy, apiservers.All...)
+	h.steady(start, fixture.State.Healthy, apiservers.All...)
 	h.untouched(before)
 }

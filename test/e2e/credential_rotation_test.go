@@ -9,7 +9,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"testing"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -21,55 +20,47 @@ import (
 
 // What rotates does not travel on the path that restarts things: no process ends, and
 // no tick is missed. (Client certificates are the sidecar's: TestSidecar.)
-func testCredentialRotation(t *testing.T) {
-	all := newScenario(t, true)
-	all.awaitVersion(all.version) // and nothing of a rollout before
-	before := all.allPIDs()
+func testCredentialRotation(h *scenario) {
+	h.awaitVersion(h.version) // and nothing of a rollout before
+	before := h.allPIDs()
+	h.parts(false, part{name: "tokens", run: testTokens}, part{name: "CA", run: testCA})
+	h.untouched(before)
+	h.awaitHealthy()
+}
 
-	t.Run("tokens", func(t *testing.T) {
-		h := all.sub(t)
-		start := time.Now()
-		old := h.tokens()
-		if len(old) < 3 {
-			t.Fatalf("%d tokens of reporters, want those of three", len(old))
-		}
-		// The operator mints another; and a kubelet that starts asks for new ones.
-		_, err := h.Kubectl(h.ctx, "", "-n", apiservers.OpenShift.Namespace, "delete", "secret", "kms-health-reporter-openshift-apiserver-token")
-		h.must(err)
-		h.must(h.node().RestartKubelet())
-		h.await(2*time.Minute, "every reporter has a new token", func() error {
-			for path, token := range h.tokens() {
-				if was, known := old[path]; known && bytes.Equal(token, was) {
-					return fmt.Errorf("%s is as it was", path)
-				}
+func testTokens(h *scenario) {
+	start := time.Now()
+	old := h.tokens()
+	if len(old) < 3 {
+		h.t.Fatalf("%d tokens of reporters, want those of three", len(old))
+	}
+	// The operator mints another; and a kubelet that starts asks for new ones.
+	_, err := h.Kubectl(h.ctx, "", "-n", apiservers.OpenShift.Namespace, "delete", "secret", "kms-health-reporter-openshift-apiserver-token")
+	h.must(err)
+	h.must(h.node().RestartKubelet())
+	h.await(2*time.Minute, "every reporter has a new token", func() error {
+		for path, token := range h.tokens() {
+			if was, known := old[path]; known && bytes.Equal(token, was) {
+				return fmt.Errorf("%s is as it was", path)
 			}
-			return nil
-		})
-		times.took("rotation", "tokens: all replaced, by a restart of the kubelet", time.Since(start), time.Since(start), "")
-		h.steady("rotation", "tokens", start, fixture.State.Healthy, apiservers.All...)
+		}
+		return nil
 	})
+	h.steady(start, fixture.State.Healthy, apiservers.All...)
+}
 
-	t.Run("CA", func(t *testing.T) {
-		h := all.sub(t)
-		start := time.Now()
-		first := h.rootCA()
-		h.must(h.RotateCA(cluster.TrustBoth))
-		// The operator copies the CA of its own pod to its reporters.
-		h.awaitKubeconfigs(2, first)
-		reported := time.Now()
-		h.must(h.RotateCA(cluster.ServeByNext))
-		h.await(2*time.Minute, "kube-apiserver serves by the new CA", func() error { return h.ServedByNext(h.ctx, h.node()) })
-		served := time.Now()
-		h.must(h.RotateCA(cluster.TrustNext))
-		h.awaitKubeconfigs(1, first)
-		times.took("rotation", "CA: a bundle of two with every reporter", reported.Sub(start), noTime, "")
-		times.took("rotation", "CA: the new one alone with every reporter", time.Since(served), noTime, "")
-		time.Sleep(5 * interval)
-		h.steady("rotation", "CA", start, fixture.State.Healthy, apiservers.All...)
-	})
-
-	all.untouched(before)
-	all.awaitHealthy(apiservers.All...)
+func testCA(h *scenario) {
+	start := time.Now()
+	first := h.rootCA()
+	h.must(h.RotateCA(cluster.TrustBoth))
+	// The operator copies the CA of its own pod to its reporters.
+	h.awaitKubeconfigs(2, first)
+	h.must(h.RotateCA(cluster.ServeByNext))
+	h.await(2*time.Minute, "kube-apiserver serves by the new CA", func() error { return h.ServedByNext(h.ctx, h.node()) })
+	h.must(h.RotateCA(cluster.TrustNext))
+	h.awaitKubeconfigs(1, first)
+	time.Sleep(5 * interval)
+	h.steady(start, fixture.State.Healthy, apiservers.All...)
 }
 
 // tokens are the reporters' on the node, by path.

@@ -95,9 +95,8 @@ func (f *folders) hang(path string) {
 func (f *folders) end(what string) {
 	f.t.Helper()
 	_, took := f.child.End(f.t, 30*time.Second, syscall.SIGTERM)
-	times.took("folders", "SIGTERM while "+what, took, noTime, "2.2s")
 	if took > 2200*time.Millisecond {
-		f.t.Errorf("it took %s to end", took)
+		f.t.Errorf("it took %s to end while %s", took, what)
 	}
 }
 

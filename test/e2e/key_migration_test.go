@@ -3,24 +3,22 @@
 package e2e
 
 import (
-	"testing"
+	"errors"
+	"fmt"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/kms-health/kms-health/pkg/contract"
-	"github.com/kms-health/kms-health/pkg/operatorcr"
 	"github.com/kms-health/kms-health/test/e2e/fixture"
 	"github.com/kms-health/kms-health/test/harness/apiservers"
 )
 
 // From key 1 to key 2, as OpenShift does it: a second key that reads, then writes,
 // everything written anew, and then without the first.
-func testKeyMigration(t *testing.T) {
-	h := newScenario(t, true)
-	h.awaitHealthy(apiservers.All...)
-	old, next := h.writeKey(), "2"
+func testKeyMigration(h *scenario) {
+	old, next := h.state.writeKey, "2"
 	if old == next {
 		next = "1"
 	}
@@ -28,7 +26,7 @@ func testKeyMigration(t *testing.T) {
 	deployments := h.generation()
 	const pause = 12 * interval
 	roll := func(encryption string, plugins ...string) {
-		t.Helper()
+		h.t.Helper()
 		h.must(h.Roll(h.ctx, fixture.Roll{Encryption: encryption, Plugins: plugins, Pause: pause}))
 	}
 	roll(apiservers.Encryption(old, next, "identity"), old, next)
@@ -39,43 +37,32 @@ func testKeyMigration(t *testing.T) {
 	others, all, err := h.Unencrypted(h.ctx, "k8s:enc:kms:v2:"+next+"_")
 	h.must(err)
 	if len(others) > 0 {
-		t.Errorf("%d of %d Secrets and ConfigMaps are not encrypted with key %s: %q", len(others), all, next, others)
+		h.t.Errorf("%d of %d Secrets and ConfigMaps are not encrypted with key %s: %q", len(others), all, next, others)
 	}
 	roll(apiservers.Encryption(next, "identity"), next)
-	shared.writeKey = next
+	h.state.writeKey = next
 	h.awaitKeys(next)
-	h.awaitHealthy(apiservers.All...)
-	times.took("migration", "three rollouts of kube-apiserver, each after 12 intervals with the new Secret", time.Since(start), noTime, "")
-	h.noLongAlarm("key migration", start)
-
-	states := h.seen.States(apiservers.Kube, start)
-	if len(states) < 30 {
-		t.Fatalf("only %d writes were seen", len(states))
-	}
-	for _, s := range states {
-		if c, found := s.Conditions[contract.PluginsDegraded]; !found || c.Status != operatorcr.False {
-			t.Errorf("KMSPluginsDegraded blinked: %s (%s): %s", c.Status, c.Reason, c.Message)
-			break
-		}
-	}
-	for _, s := range states {
+	h.awaitHealthy()
+	h.noLongAlarm(start)
+	h.always(apiservers.Kube, start, func(s fixture.State) error {
+		errs := []error{asExpected(s)}
 		for node, entries := range s.Reports {
 			for _, e := range entries {
 				// Plugins remove their sockets before their pod has ended. That is reported,
-				// and the roll-up excuses it: the condition above did not change.
+				// and the roll-up excuses it.
 				if e.Status != contract.Healthy && e.Reason != contract.SocketMissing {
-					t.Errorf("%s at %s: key %s is %s: %s", node, s.At.Format(time.TimeOnly), e.KeyID, e.Status, e.Detail)
+					errs = append(errs, fmt.Errorf("%s: key %s is %s: %s", node, e.KeyID, e.Status, e.Detail))
 				}
 			}
 		}
-	}
-	companions := h.created("openshift-kms-health", start)
-	t.Logf("%d companions were made in 3 rollouts of kube-apiserver", companions)
+		return errors.Join(errs...)
+	})
+	companions := h.created(fixture.Home, start)
 	if companions != 3 {
-		t.Errorf("%d companions were made, want one for each rollout of kube-apiserver", companions)
+		h.t.Errorf("%d companions were made, want one for each rollout of kube-apiserver", companions)
 	}
 	if now := h.generation(); now != deployments {
-		t.Errorf("the Deployment of openshift-apiserver is of generation %d, was %d: its plugins did not change", now, deployments)
+		h.t.Errorf("the Deployment of openshift-apiserver is of generation %d, was %d: its plugins did not change", now, deployments)
 	}
 }
 

@@ -8,7 +8,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"testing"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -20,11 +19,9 @@ import (
 
 // KMS is turned off, by way of its migration: nothing of ours is left. It is the last of
 // the shared cluster's tests, in which all other tests need KMS to be on.
-func testKMSTurnedOff(t *testing.T) {
-	h := newScenario(t, true)
-	h.awaitHealthy(apiservers.All...)
+func testKMSTurnedOff(h *scenario) {
 	start := time.Now()
-	key := h.writeKey()
+	key := h.state.writeKey
 	h.must(h.Roll(h.ctx, fixture.Roll{Encryption: apiservers.Encryption("identity", key), Plugins: []string{key}}))
 	// The plugin still reads, so it is still watched.
 	h.await(time.Minute, "no plugin writes", func() error {
@@ -35,18 +32,17 @@ func testKMSTurnedOff(t *testing.T) {
 	plain, all, err := h.Unencrypted(h.ctx, "k8s:enc:")
 	h.must(err)
 	if len(plain) != all {
-		t.Errorf("%d of %d Secrets and ConfigMaps are encrypted still", all-len(plain), all)
+		h.t.Errorf("%d of %d Secrets and ConfigMaps are encrypted still", all-len(plain), all)
 	}
 	h.must(h.Roll(h.ctx, fixture.Roll{}))
-	shared.on = false
+	h.state.on = false
 	h.must(h.AggregateOff(h.ctx))
-	times.took("off", "the migration away from KMS, three API servers", time.Since(start), noTime, "")
 
 	off := time.Now()
 	h.await(3*time.Minute, "nothing of ours is left in the cluster", h.nothingLeft)
 	h.await(2*time.Minute, "nothing of ours is left on the node", h.nothingLeftOnNode)
-	h.noLongAlarm("KMS turned off", start)
-	times.took("off", "after it: nothing of ours is left", time.Since(off), noTime, "")
+	h.noLongAlarm(start)
+	h.took("after it: nothing of ours is left", time.Since(off), 3*time.Minute)
 	h.must(h.Configure(h.ctx, strings.Replace(fixture.Configuration, "probe:", "managementState: Removed\nprobe:", 1)))
 	h.await(2*time.Minute, "with managementState Removed nothing at all is left", func() error {
 		if left := h.belongings(); left != "" {
@@ -55,9 +51,9 @@ func testKMSTurnedOff(t *testing.T) {
 		return nil
 	})
 	if _, err := h.Kube.CoreV1().Secrets("").List(h.ctx, metav1.ListOptions{}); err != nil {
-		t.Errorf("Secrets cannot be read: %v", err)
+		h.t.Errorf("Secrets cannot be read: %v", err)
 	}
-	h.await(time.Minute, "ClusterOperator kms-health is healthy", func() error { return h.clusterOperator("True", "False", "False") })
+	h.await(time.Minute, "ClusterOperator kms-health is healthy", h.clusterOperator)
 }
 
 // nothingLeft has nothing against a cluster without anything of the reporters.

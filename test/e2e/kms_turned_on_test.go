@@ -3,8 +3,8 @@
 package e2e
 
 import (
+	"bytes"
 	"fmt"
-	"testing"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -14,27 +14,23 @@ import (
 )
 
 // KMS is turned on where kms-health is there before it.
-func testKMSTurnedOn(t *testing.T) {
-	h := newScenario(t, false)
-	if shared.on {
-		t.Fatal("KMS is on already: this test is to be the first")
-	}
+func testKMSTurnedOn(h *scenario) {
 	start := time.Now()
-	h.turnOn()
-	shared.on = true
-	times.took("off to on", "three API servers, all delivered and healthy", time.Since(start), noTime, "")
-	h.noLongAlarm("KMS turned on", start)
+	h.must(h.TurnOn(h.ctx))
+	h.state.on = true
+	h.took("three API servers, all delivered and healthy", time.Since(start), 0)
+	h.noLongAlarm(start)
 
-	others, all, err := h.Unencrypted(t.Context(), "k8s:enc:kms:v2:")
+	others, all, err := h.Unencrypted(h.ctx, "k8s:enc:kms:v2:")
 	h.must(err)
 	if len(others) > 0 {
-		t.Errorf("%d of %d Secrets and ConfigMaps are not encrypted: %q", len(others), all, others)
+		h.t.Errorf("%d of %d Secrets and ConfigMaps are not encrypted: %q", len(others), all, others)
 	}
 	if all < 20 {
-		t.Errorf("etcd has %d Secrets and ConfigMaps, must be more", all)
+		h.t.Errorf("etcd has %d Secrets and ConfigMaps, must be more", all)
 	}
 	h.flunder("first")
-	h.await(30*time.Second, "ClusterOperator kms-health is healthy", func() error { return h.clusterOperator("True", "False", "False") })
+	h.await(30*time.Second, "ClusterOperator kms-health is healthy", h.clusterOperator)
 }
 
 // flunder makes an object of the aggregated API server, which must be encrypted.
@@ -44,23 +40,19 @@ func (h *scenario) flunder(name string) {
 	h.must(err)
 	found, err := h.Etcd(h.ctx, "/openshift-apiserver/wardle.example.com/flunders/default/"+name)
 	h.must(err)
-	if len(found) != 1 || !hasPrefix(found[0].Value, "k8s:enc:kms:v2:1_flunders") {
+	if len(found) != 1 || !bytes.HasPrefix(found[0].Value, []byte("k8s:enc:kms:v2:1_flunders")) {
 		h.t.Errorf("flunder %s in etcd: %d values, not encrypted", name, len(found))
 	}
 }
 
-func hasPrefix(value []byte, prefix string) bool {
-	return len(value) >= len(prefix) && string(value[:len(prefix)]) == prefix
-}
-
-// clusterOperator has nothing against these statuses of ClusterOperator/kms-health.
-func (h *scenario) clusterOperator(available, degraded, progressing string) error {
+// clusterOperator has nothing against a healthy ClusterOperator/kms-health.
+func (h *scenario) clusterOperator() error {
 	o, err := h.Dynamic.Resource(controlplane.ConfigGVR(controlplane.ClusterOperators)).Get(h.ctx, "kms-health", metav1.GetOptions{})
 	if err != nil {
 		return err
 	}
 	state := operatorcr.ReadConditions(o)
-	for kind, wanted := range map[string]string{"Available": available, "Degraded": degraded, "Progressing": progressing} {
+	for kind, wanted := range map[string]string{"Available": "True", "Degraded": "False", "Progressing": "False"} {
 		if got := state[kind]; got.Status != wanted {
 			return fmt.Errorf("%s is %s (%s): %s", kind, got.Status, got.Reason, got.Message)
 		}

@@ -1,172 +1,162 @@
 //go:build e2e
 
-// Package e2e runs kms-health on a real cluster: package cluster has the cluster,
-// package fixture what is on it. The tests of a file share one cluster, and each leaves
-// it as it found it: KMS on, every plugin healthy, all delivered.
+// Package e2e runs kms-health on real clusters: package cluster has the cluster, package
+// fixture what is on it. Each Test function has a cluster of its own, and its parts run on it
+// one after another.
 package e2e
 
 import (
-	"bytes"
-	"context"
-	"errors"
-	"flag"
 	"fmt"
 	"os"
 	"os/signal"
 	"path/filepath"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
-	"text/tabwriter"
 	"time"
 
 	"github.com/kms-health/kms-health/test/e2e/cluster"
 	"github.com/kms-health/kms-health/test/e2e/fixture"
 )
 
-var (
-	logsDir = flag.String("logs", ".logs/e2e", "where a failed test keeps its logs, from the root of the checkout")
+const (
+	root    = "../.." // of the checkout
+	logsDir = root + "/.logs/e2e"
 )
 
-var (
-	root string // of the checkout
-	work string // a folder of this run
-)
+// times is how long things took.
+var times []string
 
 func TestMain(m *testing.M) {
 	cluster.Main()
-	flag.Parse()
-	os.Exit(runTests(m))
+	code := m.Run()
+	text := strings.Join(times, "\n") + "\n"
+	fmt.Print(text)
+	if err := os.MkdirAll(logsDir, 0o755); err == nil {
+		_ = os.WriteFile(filepath.Join(logsDir, "times.txt"), []byte(text), 0o644)
+	}
+	os.Exit(code)
 }
 
-func runTests(m *testing.M) (code int) {
-	wd, err := os.Getwd()
+// atOnce bounds what waits for no interval. The benchmark measures how long it takes; on a busy
+// machine that is more.
+const atOnce = interval / 2
+
+// took notes how long something took, and fails the test where that is more than a bound; 0: there is none.
+func (h *scenario) took(what string, took, bound time.Duration) {
+	h.t.Helper()
+	line := fmt.Sprintf("%s: %s: %s", h.t.Name(), what, took.Round(time.Millisecond))
+	if bound > 0 {
+		line += " of at most " + bound.String()
+	}
+	times = append(times, line)
+	if bound > 0 && took > bound {
+		h.t.Error(line)
+	}
+}
+
+// start starts a cluster of this checkout's kms-health with an operator's configuration, KMS off, which
+// ends with the test, and by Ctrl-C.
+func start(t *testing.T, nodes int, config string) *scenario {
+	t.Helper()
+	s, err := fixture.New(t.Context(), fixture.Options{
+		Assets: os.Getenv("KUBEBUILDER_ASSETS"), Dir: t.TempDir(), Nodes: nodes, Log: os.Stderr,
+	})
 	if err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		return 1
+		t.Fatal(err)
 	}
-	root = filepath.Dir(filepath.Dir(wd))
-	if work, err = os.MkdirTemp("", "kms-health-e2e-run-"); err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		return 1
-	}
-	defer func() { _ = os.RemoveAll(work) }()
-	// Ctrl-C ends what was started, too.
 	interrupted := make(chan os.Signal, 1)
 	signal.Notify(interrupted, syscall.SIGTERM, os.Interrupt)
 	go func() {
 		<-interrupted
-		fmt.Fprintln(os.Stderr, "interrupted: taking the clusters down")
-		stopAll()
-		_ = os.RemoveAll(work)
+		fmt.Fprintln(os.Stderr, "interrupted: the cluster ends")
+		_ = s.Stop()
 		os.Exit(130)
 	}()
-	code = m.Run()
-	if errs := stopAll(); len(errs) > 0 {
-		fmt.Fprintln(os.Stderr, "taking the clusters down:", errs)
-		code = 1
-	}
-	times.print()
-	return code
-}
-
-// clusters are those that run.
-var clusters struct {
-	sync.Mutex
-	all []*fixture.Cluster
-}
-
-func stopAll() (errs []error) {
-	clusters.Lock()
-	defer clusters.Unlock()
-	for _, s := range clusters.all {
+	t.Cleanup(func() {
+		signal.Stop(interrupted)
 		if err := s.Stop(); err != nil {
-			errs = append(errs, err)
+			t.Error(err)
 		}
-	}
-	clusters.all = nil
-	return errs
-}
-
-// newCluster starts a cluster, without anything on it.
-func newCluster(ctx context.Context, nodes int) (*fixture.Cluster, error) {
-	s, err := fixture.New(ctx, fixture.Options{
-		Root: root, Assets: os.Getenv("KUBEBUILDER_ASSETS"), Dir: filepath.Join(work, "builds"), Nodes: nodes, Log: os.Stderr,
 	})
-	if err != nil {
-		return nil, err
+	h := &scenario{Cluster: s, t: t, ctx: t.Context(), state: &state{writeKey: "1"}}
+	h.seen, err = s.Observe(t.Context())
+	h.must(err)
+	t.Cleanup(func() {
+		if err := h.seen.Close(); err != nil && !t.Failed() {
+			t.Errorf("the observer missed something: %v", err)
+		}
+	})
+	h.version, err = s.Build(t.Context(), "this", root)
+	h.must(err)
+	if config != "" {
+		h.must(h.Install(h.ctx, h.version, config))
+		h.must(h.AwaitOperator(h.ctx))
 	}
-	clusters.Lock()
-	defer clusters.Unlock()
-	clusters.all = append(clusters.all, s)
-	return s, nil
+	return h
 }
 
-// stopCluster takes one cluster down before the others.
-func stopCluster(s *fixture.Cluster) error {
-	clusters.Lock()
-	for i := range clusters.all {
-		if clusters.all[i] == s {
-			clusters.all = append(clusters.all[:i:i], clusters.all[i+1:]...)
-			break
+// part is one of a test. A long one is left to the full run.
+type part struct {
+	name string
+	run  func(*scenario)
+	long bool
+}
+
+// parts runs parts in their order, and keeps the logs of those that fail. Each of a chain begins with the
+// state in which the previous one ended.
+func (h *scenario) parts(chain bool, all ...part) {
+	for _, p := range all {
+		if p.long && testing.Short() {
+			continue
+		}
+		if good := h.t.Run(p.name, func(t *testing.T) { p.run(h.sub(t)) }); chain && !good {
+			return
 		}
 	}
-	clusters.Unlock()
-	return s.Stop()
 }
 
-// timesTable is what the run prints at its end.
-type timesTable struct {
-	mu   sync.Mutex
-	rows [][5]string
-}
-
-var times timesTable
-
-const noTime = time.Duration(-1)
-
-// took notes how long something took: in all, and how much of it was the kubelet's
-// doing (or the container runtime's), where that can be measured apart. bound may be empty.
-func (t *timesTable) took(scenario, what string, total, kubelet time.Duration, bound string) {
-	show := func(d time.Duration) string {
-		if d == noTime {
-			return "-"
+// TestSingleNode runs what leaves the cluster as it found it, with KMS on: one part alone turns it on
+// itself, -run TestSingleNode/plugin. The first turns it on, and the last off.
+func TestSingleNode(t *testing.T) {
+	h := start(t, 1, fixture.Configuration)
+	on := func(run func(*scenario)) func(*scenario) {
+		return func(h *scenario) {
+			if h.state.broken != "" {
+				h.t.Skipf("%s left the cluster in an unknown state", h.state.broken)
+			}
+			if !h.state.on {
+				h.must(h.TurnOn(h.ctx))
+				h.state.on = true
+			}
+			h.awaitHealthy()
+			run(h)
 		}
-		if d < 10*time.Second {
-			return d.Round(time.Millisecond).String()
-		}
-		return d.Round(100 * time.Millisecond).String()
 	}
-	ours := noTime
-	if total != noTime && kubelet != noTime {
-		ours = total - kubelet
-	} else if total != noTime {
-		ours = total
-	}
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	row := [5]string{scenario, what, show(ours), show(kubelet), bound}
-	t.rows = append(t.rows, row)
+	h.parts(false,
+		part{name: "KMS turned on", run: testKMSTurnedOn},
+		part{name: "plugin unhealthy", run: on(testPluginUnhealthy)},
+		part{name: "restarts while a plugin is unhealthy", run: on(testRestartsWhilePluginUnhealthy)},
+		part{name: "node rebooted while the plugin is unhealthy", run: on(testNodeRebooted)},
+		part{name: "key migration", run: on(testKeyMigration)},
+		part{name: "API server down", run: on(testAPIServerDown)},
+		part{name: "reporter cut off", run: on(testReporterCutOff), long: true},
+		part{name: "reporter does no harm", run: on(testReporterDoesNoHarm)},
+		part{name: "credential rotation", run: on(testCredentialRotation)},
+		part{name: "operator killed in each step", run: on(testOperatorKilledInEachStep), long: true},
+		part{name: "upgrade and back", run: on(testUpgradeAndBack), long: true},
+		part{name: "KMS turned off", run: on(testKMSTurnedOff)},
+	)
 }
 
-// print writes the table into the logs' folder, and to stdout.
-func (t *timesTable) print() {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if len(t.rows) == 0 {
-		return
-	}
-	var out bytes.Buffer
-	w := tabwriter.NewWriter(&out, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(w, "\nSCENARIO\tWHAT\tOURS\tKUBELET'S\tBOUND")
-	for _, r := range t.rows {
-		fmt.Fprintln(w, strings.Join(r[:], "\t"))
-	}
-	_ = w.Flush()
-	fmt.Println(out.String())
-	dir := filepath.Join(root, *logsDir)
-	if err := errors.Join(os.MkdirAll(dir, 0o755), os.WriteFile(filepath.Join(dir, "times.txt"), append(out.Bytes(), '\n'), 0o644)); err != nil {
-		fmt.Fprintln(os.Stderr, err)
-	}
+// TestThreeNodes has three control-plane nodes, with a companion each and an operator of two replicas.
+func TestThreeNodes(t *testing.T) {
+	start(t, 3, kubeOnly).parts(true,
+		part{name: "turned on", run: testThreeOn},
+		part{name: "leader killed", run: testLeaderKilled},
+		part{name: "network cut", run: testNetworkCut, long: true},
+		part{name: "node replaced", run: testNodeReplaced},
+		part{name: "API server of one node held", run: testAPIServerOfOneNodeHeld},
+		part{name: "node drained", run: testNodeDrained},
+	)
 }

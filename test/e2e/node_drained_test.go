@@ -19,7 +19,7 @@ func testNodeDrained(h *scenario) {
 	back := func(what string, since time.Time) {
 		h.t.Helper()
 		h.await(time.Minute, "all nodes report after the "+what, func() error { return h.allNodesFresh(since) })
-		times.took("node drained", what+", to reports from all nodes", time.Since(since), noTime, "1 min")
+		h.took(what+", to reports from all nodes", time.Since(since), time.Minute)
 	}
 	start := time.Now()
 	h.t.Cleanup(func() {
@@ -34,5 +34,5 @@ func testNodeDrained(h *scenario) {
 	back("taint", time.Now())
 	kubectl("taint", "node", n.Name, "e2e-")
 	back("end of the taint", time.Now())
-	h.noLongAlarm("node drained", start)
+	h.noLongAlarm(start)
 }

@@ -27,12 +27,10 @@ var sealed = []string{"unhealthy vault is sealed", "refuse-encrypt", "refuse-dec
 
 // The power of the node is cut, with kube-apiserver's plugin healthy or unhealthy after it,
 // and with the reporter's file in a mounted ConfigMap or in an annotation.
-func testNodeRebooted(t *testing.T) {
-	h := newScenario(t, true)
-	h.awaitHealthy(apiservers.All...)
-	t.Cleanup(func() {
-		ctx := context.WithoutCancel(t.Context())
-		_ = h.FaultsAtStart(h.writeKey())
+func testNodeRebooted(h *scenario) {
+	h.t.Cleanup(func() {
+		ctx := context.WithoutCancel(h.ctx)
+		_ = h.FaultsAtStart(h.state.writeKey)
 		_ = h.Install(ctx, h.version, fixture.Configuration)
 	})
 	for _, boot := range []struct {
@@ -52,7 +50,7 @@ func testNodeRebooted(t *testing.T) {
 	}
 	h.must(h.Install(h.ctx, h.version, fixture.Configuration))
 	h.must(h.AwaitOperator(h.ctx))
-	h.awaitHealthy(apiservers.All...)
+	h.awaitHealthy()
 }
 
 // reboot cuts the power and measures what follows.
@@ -60,47 +58,46 @@ func (h *scenario) reboot(source v1alpha1.ConfigSource, healthy bool) {
 	h.t.Helper()
 	h.deliverBy(source)
 	name := fmt.Sprintf("plugin %s, %s", map[bool]string{true: "healthy", false: "unhealthy"}[healthy], source)
-	took := func(what string, d time.Duration, bound string) {
-		times.took("reboot", name+": "+what, d, noTime, bound)
-		h.t.Logf("%s: %s: %s", name, what, d.Round(10*time.Millisecond))
-	}
+	took := func(what string, d, bound time.Duration) { h.took(name+": "+what, d, bound) }
 	if !healthy {
-		h.must(h.FaultsAtStart(h.writeKey(), sealed...))
+		h.must(h.FaultsAtStart(h.state.writeKey, sealed...))
 	}
 	h.must(h.node().PowerCut())
 	on := time.Now()
 	h.must(h.node().PowerOn(h.ctx))
-	answers := h.awaitAnswers()
-	took("power-on to the API server's first answer", answers.Sub(on), "")
+	answers := h.awaitWrites(h.node())
 	if source == v1alpha1.ConfigSourceConfigMap && !healthy {
 		h.doesNotStart(on, answers)
 	} else {
-		process := h.awaitProcess(reporterPods[apiservers.Kube], time.Minute)
-		took("power-on to the reporter's process", process.Sub(on), "")
-		report, err := h.seen.Await(h.ctx, apiservers.Kube, on, time.Minute, "a report of after the reboot", func(s fixture.State) error {
+		process := h.awaitNext(reporterPods[apiservers.Kube], reporterContainer, 0).Started
+		took("power-on to the reporter's process", process.Sub(on), 0)
+		report := h.awaitSince(on, time.Minute, "a report of after the reboot", func(s fixture.State) error {
 			return s.Fresh(h.node().Name, process)
 		})
-		h.must(err)
-		took("power-on to the first report", report.At.Sub(on), "")
 		// It can precede the answer to our own question.
-		took("the API server's first answer to the first report", max(0, report.At.Sub(answers)), "")
+		took("the API server's first answer to the first report", max(0, report.At.Sub(answers)), 0)
 		if !healthy {
-			h.degradedAfter(answers, took)
+			degraded := h.awaitSince(answers.Add(-time.Second), 2*time.Minute, "KMSPluginsDegraded is True", func(s fixture.State) error {
+				return s.Is(contract.PluginsDegraded, "True", contract.PluginUnhealthy)
+			})
+			took("the API server's first answer to KMSPluginsDegraded=True", max(0, degraded.At.Sub(answers)), rollupBound)
 		}
 	}
-	operator := h.awaitProcess(operatorPods, time.Minute)
-	took("power-on to the operator's process", operator.Sub(on), "")
+	h.awaitNext(operatorPods, operatorContainer, 0)
 	if !healthy {
-		healed := h.heal()
-		process := h.awaitProcess(reporterPods[apiservers.Kube], 4*time.Minute)
-		took("the plugin's recovery to the reporter's process", max(0, process.Sub(healed)), "")
+		h.must(h.FaultsAtStart(h.state.writeKey))
+		h.do(h.pluginOf(apiservers.Kube), "heal")
+		healed := time.Now()
+		process := h.awaitNext(reporterPods[apiservers.Kube], reporterContainer, 0)
+		took("the plugin's recovery to the reporter's process", max(0, process.Started.Sub(healed)), 0)
 		h.truthful(on, healed)
 	}
 	h.must(h.node().AwaitAPIServer(h.ctx, "/readyz", 2*time.Minute))
 	h.await(4*time.Minute, "everything is healthy", func() error { return h.allFresh(time.Now().Add(-5*interval), source) })
 	if healthy {
-		h.noAlarm(on)
-		h.noLongAlarm("node rebooted, "+string(source), on)
+		for _, server := range apiservers.All {
+			h.always(server, on, asExpected)
+		}
 	}
 }
 
@@ -159,39 +156,6 @@ func (h *scenario) companion() (*corev1.Pod, error) {
 	return &pods.Items[0], nil
 }
 
-// awaitProcess returns when the process of our container in such a pod began.
-func (h *scenario) awaitProcess(podPrefix string, limit time.Duration) time.Time {
-	h.t.Helper()
-	container := reporterContainer
-	if podPrefix == operatorPods {
-		container = operatorContainer
-	}
-	var started time.Time
-	h.await(limit, "a process of "+podPrefix, func() error {
-		found, err := h.node().Processes(h.ctx, podPrefix, container)
-		if err == nil && len(found) != 1 {
-			err = fmt.Errorf("%d processes", len(found))
-		}
-		if err == nil {
-			started = found[0].Started
-		}
-		return err
-	})
-	return started
-}
-
-// degradedAfter requires the roll-up to report the plugin soon after the API server answers.
-func (h *scenario) degradedAfter(answers time.Time, took func(string, time.Duration, string)) {
-	h.t.Helper()
-	degraded, err := h.seen.Await(h.ctx, apiservers.Kube, answers.Add(-time.Second), 2*time.Minute, "KMSPluginsDegraded is True", func(s fixture.State) error {
-		return s.Is(contract.PluginsDegraded, "True", contract.PluginUnhealthy)
-	})
-	h.must(err)
-	late := max(0, degraded.At.Sub(answers))
-	took("the API server's first answer to KMSPluginsDegraded=True", late, rollupBound.String())
-	atMost(h, "the API server's first answer to KMSPluginsDegraded=True", late, rollupBound)
-}
-
 // doesNotStart requires a companion that mounts a ConfigMap not to start while ConfigMaps
 // cannot be decrypted.
 func (h *scenario) doesNotStart(on, answers time.Time) {
@@ -213,8 +177,6 @@ func (h *scenario) doesNotStart(on, answers time.Time) {
 		time.Sleep(interval)
 	}
 	h.must(check())
-	c := h.now(apiservers.Kube).Conditions[contract.PluginsDegraded]
-	h.t.Logf("a minute after the API server's first answer the companion with a mounted ConfigMap does not run; KMSPluginsDegraded is %s (%s): %s", c.Status, c.Reason, c.Message)
 }
 
 // cannotMount has nothing against a pod that has not started since a time because of its
@@ -242,19 +204,10 @@ func (h *scenario) cannotMount(pod *corev1.Pod, on time.Time) error {
 	return fmt.Errorf("%s has no event FailedMount of after the reboot", pod.Name)
 }
 
-// heal ends the faults of kube-apiserver's plugin, and those after its next start.
-func (h *scenario) heal() time.Time {
-	h.t.Helper()
-	h.must(h.FaultsAtStart(h.writeKey()))
-	h.do(h.pluginOf(apiservers.Kube), "heal")
-	return time.Now()
-}
-
 // truthful requires that nothing checked while the plugin was unhealthy was reported as
 // healthy. A report shows the time to the second.
 func (h *scenario) truthful(from, to time.Time) {
 	h.t.Helper()
-	others := 0
 	for _, s := range h.seen.States(apiservers.Kube, from) {
 		for _, e := range s.Reports[h.node().Name] {
 			if !e.LastChecked.After(from) || !e.LastChecked.Before(to.Truncate(time.Second)) {
@@ -263,21 +216,6 @@ func (h *scenario) truthful(from, to time.Time) {
 			if e.Status == contract.Healthy {
 				h.t.Errorf("key %s is reported healthy at %s, while its plugin was unhealthy", e.KeyID, e.LastChecked.Format(time.TimeOnly))
 				return
-			}
-			others++
-		}
-	}
-	h.t.Logf("%d entries of reports while the plugin was unhealthy, none of them healthy", others)
-}
-
-// noAlarm requires that no condition became bad since a time, with healthy plugins.
-func (h *scenario) noAlarm(since time.Time) {
-	h.t.Helper()
-	for _, server := range apiservers.All {
-		for _, s := range h.seen.States(server, since) {
-			if err := s.Is(contract.PluginsDegraded, "False", contract.AsExpected); err != nil {
-				h.t.Errorf("%s after power-on: %v", s.At.Sub(since).Round(time.Millisecond), err)
-				break
 			}
 		}
 	}

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"strings"
 	"syscall"
-	"testing"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -18,15 +17,13 @@ import (
 )
 
 // The operator is killed after each thing that it does in a rollout of everything.
-func testOperatorKilledInEachStep(t *testing.T) {
-	h := newScenario(t, true)
-	h.awaitHealthy(apiservers.All...)
+func testOperatorKilledInEachStep(h *scenario) {
 	before := h.belongings()
-	stop, failed := h.askAggregated()
+	served := h.ask("the aggregated API server", h.askAggregated)
 	intervals := []string{"2s", "1s"}
 	sources := []v1alpha1.ConfigSource{v1alpha1.ConfigSourceConfigMap, v1alpha1.ConfigSourceAnnotation}
 	round := func(i int, killAfter int) (steps int) {
-		t.Helper()
+		h.t.Helper()
 		interval, source := intervals[i%2], sources[i%2]
 		start := time.Now()
 		// Another source replaces companions and agents; the sidecar's file is live.
@@ -43,24 +40,21 @@ func testOperatorKilledInEachStep(t *testing.T) {
 			h.must(h.node().SignalContainer(h.ctx, operatorPods, operatorContainer, syscall.SIGKILL))
 		}
 		h.awaitRolled(start, interval, source)
-		times.took("operator killed", fmt.Sprintf("after %d changes of a rollout: to its end", killAfter), time.Since(start), noTime, "")
+		h.took(fmt.Sprintf("after %d changes of a rollout: to its end", killAfter), time.Since(start), 0)
 		return h.changes(start)
 	}
 	start := time.Now()
 	steps := round(0, 0)
 	if steps < 4 {
-		t.Fatalf("a rollout of everything is %d changes, must be more", steps)
+		h.t.Fatalf("a rollout of everything is %d changes, must be more", steps)
 	}
 	for k := 1; k <= steps; k++ {
 		round(k, k)
 	}
 	h.must(h.Configure(h.ctx, fixture.Configuration))
-	h.awaitHealthy(apiservers.All...)
-	h.noLongAlarm("rollouts of ours and restarts of the operator", start)
-	stop()
-	if asked, bad := failed(); bad > 0 {
-		t.Errorf("%d of %d requests to the API server of the Deployment failed", bad, asked)
-	}
+	h.awaitHealthy()
+	h.noLongAlarm(start)
+	served()
 	h.await(time.Minute, "what is there is what was there before", func() error {
 		if after := h.belongings(); after != before {
 			return fmt.Errorf("there is now:\n%s\nthere was:\n%s", after, before)
@@ -72,7 +66,7 @@ func testOperatorKilledInEachStep(t *testing.T) {
 // changes counts what the operator has reported to have changed since a time.
 func (h *scenario) changes(since time.Time) int {
 	h.t.Helper()
-	lines, err := h.logLines(operatorLogs, `"Changed"`)
+	lines, err := h.logLines(operatorPods, operatorContainer, `"Changed"`)
 	h.must(err)
 	n := 0
 	for _, line := range lines {
@@ -91,7 +85,7 @@ func (h *scenario) awaitRolled(since time.Time, interval string, source v1alpha1
 	h.t.Helper()
 	for _, server := range apiservers.All {
 		h.await(4*time.Minute, server.Name+": a reporter uses interval "+interval, func() error {
-			line, err := h.lastLogged(reporterLogs(server), `"Configuration active"`)
+			line, err := h.lastLogged(reporterPods[server], reporterContainer, `"Configuration active"`)
 			if err != nil {
 				return err
 			}

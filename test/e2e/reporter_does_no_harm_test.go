@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"strings"
-	"testing"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -19,10 +18,8 @@ import (
 )
 
 // Whatever is done to a reporter, the API server that it is beside never notices.
-func testReporterDoesNoHarm(t *testing.T) {
-	all := newScenario(t, true)
-	all.awaitHealthy(apiservers.All...)
-
+func testReporterDoesNoHarm(h *scenario) {
+	var parts []part
 	for _, image := range []struct {
 		what, name         string
 		unharmed, reported []apiservers.Server
@@ -34,10 +31,9 @@ func testReporterDoesNoHarm(t *testing.T) {
 		// the Deployment goes on, and the last pod without the sidecar goes.
 		{"crashes", cluster.PauseImage, []apiservers.Server{apiservers.Kube, apiservers.OAuth}, nil},
 	} {
-		t.Run(image.what, func(t *testing.T) {
-			h := all.sub(t)
+		parts = append(parts, part{name: image.what, run: func(h *scenario) {
 			unharmed := h.watchAPIServers(image.unharmed...)
-			t.Cleanup(func() { h.restore() })
+			h.t.Cleanup(h.restore)
 			h.image(image.name)
 			for _, server := range apiservers.All {
 				h.await(2*time.Minute, "the reporter of "+server.Name+" does not run", func() error {
@@ -52,56 +48,54 @@ func testReporterDoesNoHarm(t *testing.T) {
 				})
 			}
 			h.image("")
-			h.awaitHealthy(apiservers.All...)
+			h.awaitHealthy()
 			h.awaitVersion(h.version)
 			unharmed()
-		})
+		}})
+	}
+	h.parts(false, append(parts, part{name: "its files are garbage, then deleted", run: testGarbage})...)
+}
+
+func testGarbage(h *scenario) {
+	unharmed := h.watchAPIServers(apiservers.Kube, apiservers.OAuth)
+	h.t.Cleanup(h.restore)
+	h.scaleOperator(0)
+	start := time.Now()
+	h.spoilFiles()
+	// What was active stays active.
+	h.await(90*time.Second, "the agent rejects the file", func() error {
+		line, err := h.lastLogged(reporterPods[apiservers.OAuth], reporterContainer, "Configuration file cannot be used; the last good one stays active")
+		if err == nil && line.at.Before(start) {
+			err = errors.New("not again")
+		}
+		return err
+	})
+	h.await(20*time.Second, "reports go on", func() error {
+		return errors.Join(h.now(apiservers.OAuth).Fresh("node-1", time.Now().Add(-3*interval)),
+			h.now(apiservers.OpenShift).Fresh("node-1", time.Now().Add(-3*interval)))
+	})
+	// One that starts with it waits, and does not crash.
+	next := h.kill(reporterPods[apiservers.OAuth], reporterContainer)
+	time.Sleep(5 * interval)
+	if now := h.process(reporterPods[apiservers.OAuth], reporterContainer); now.PID != next.PID {
+		h.t.Error("the agent crashes on a file of garbage")
 	}
 
-	t.Run("its files are garbage, then deleted", func(t *testing.T) {
-		h := all.sub(t)
-		unharmed := h.watchAPIServers(apiservers.Kube, apiservers.OAuth)
-		t.Cleanup(func() { h.restore() })
-		h.scaleOperator(0)
-		start := time.Now()
-		h.spoilFiles()
-		// What was active stays active.
-		h.await(90*time.Second, "the agent reports that it does not take the file", func() error {
-			return h.logged("openshift-kms-health_"+reporterPods[apiservers.OAuth], "Configuration file cannot be used; the last good one stays active", start)
-		})
-		h.await(20*time.Second, "reports go on", func() error {
-			return errors.Join(h.now(apiservers.OAuth).Fresh("node-1", time.Now().Add(-3*interval)),
-				h.now(apiservers.OpenShift).Fresh("node-1", time.Now().Add(-3*interval)))
-		})
-		// One that starts with it waits, and does not crash.
-		next, _ := h.kill(reporterPods[apiservers.OAuth], reporterContainer)
-		time.Sleep(5 * interval)
-		if now := h.process(reporterPods[apiservers.OAuth], reporterContainer); now.PID != next.PID {
-			t.Error("the agent crashes on a file of garbage")
-		}
-
-		for _, what := range []string{
-			"-n " + fixture.Home + " delete configmap -l app.kubernetes.io/managed-by=kms-health-operator",
-			"-n " + apiservers.OpenShift.Namespace + " delete configmap,secret -l app.kubernetes.io/managed-by=kms-health-operator",
-			"-n " + fixture.Home + " delete pod -l app.kubernetes.io/managed-by=kms-health-operator --wait=false",
-			// A new pod of the API server starts without them.
-			"-n " + apiservers.OpenShift.Namespace + " rollout restart deployment/apiserver",
-		} {
-			_, err := h.Kubectl(h.ctx, "", strings.Fields(what)...)
-			h.must(err)
-		}
-		h.must(h.AwaitDeployment(h.ctx, apiservers.OpenShift.Namespace, "apiserver"))
-		h.await(2*time.Minute, "the agent runs without its file", func() error {
-			found, err := h.node().Processes(h.ctx, reporterPods[apiservers.OAuth], reporterContainer)
-			if err == nil && (len(found) != 1 || found[0].PID == next.PID) {
-				err = fmt.Errorf("processes: %v", found)
-			}
-			return err
-		})
-		h.scaleOperator(1)
-		h.awaitHealthy(apiservers.All...)
-		unharmed()
-	})
+	for _, what := range []string{
+		"-n " + fixture.Home + " delete configmap -l app.kubernetes.io/managed-by=kms-health-operator",
+		"-n " + apiservers.OpenShift.Namespace + " delete configmap,secret -l app.kubernetes.io/managed-by=kms-health-operator",
+		"-n " + fixture.Home + " delete pod -l app.kubernetes.io/managed-by=kms-health-operator --wait=false",
+		// A new pod of the API server starts without them.
+		"-n " + apiservers.OpenShift.Namespace + " rollout restart deployment/apiserver",
+	} {
+		_, err := h.Kubectl(h.ctx, "", strings.Fields(what)...)
+		h.must(err)
+	}
+	h.must(h.AwaitDeployment(h.ctx, apiservers.OpenShift.Namespace, "apiserver"))
+	h.awaitNext(reporterPods[apiservers.OAuth], reporterContainer, next.PID)
+	h.scaleOperator(1)
+	h.awaitHealthy()
+	unharmed()
 }
 
 // image names the reporters' image; empty: the version's own.
@@ -122,7 +116,7 @@ func (h *scenario) restore() {
 	ctx := context.WithoutCancel(h.ctx)
 	_, err := h.Kubectl(ctx, "", "-n", fixture.Home, "scale", "deployment", fixture.OperatorName, "--replicas=1")
 	if err := errors.Join(err, h.Configure(ctx, fixture.Configuration), h.AwaitHealthy(ctx, apiservers.All...)); err != nil {
-		shared.broken = h.t.Name()
+		h.state.broken = h.t.Name()
 	}
 }
 
@@ -204,35 +198,22 @@ func (h *scenario) spoilFiles() {
 }
 
 // askAggregated lists the aggregated API server's objects.
-func (h *scenario) askAggregated() (stop func(), result func() (asked, bad int)) {
-	return h.ask("the aggregated API server", 100*time.Millisecond, func(ctx context.Context) error {
-		_, err := h.Kube.Discovery().RESTClient().Get().AbsPath("/apis/wardle.example.com/v1alpha1/flunders").Timeout(5 * time.Second).DoRaw(ctx)
-		return err
-	})
+func (h *scenario) askAggregated(ctx context.Context) error {
+	_, err := h.Kube.Discovery().RESTClient().Get().AbsPath("/apis/wardle.example.com/v1alpha1/flunders").Timeout(5 * time.Second).DoRaw(ctx)
+	return err
 }
 
-// ask repeats a request until stopped, and then logs how often, and how often
-// there was no good answer.
-func (h *scenario) ask(whom string, pause time.Duration, question func(context.Context) error) (stop func(), result func() (asked, bad int)) {
+// ask repeats a request until stopped, and each must have a good answer.
+func (h *scenario) ask(whom string, question func(context.Context) error) (stop func()) {
 	ctx, cancel := context.WithCancel(h.ctx)
 	done := make(chan struct{})
-	var asked, bad int
 	go func() {
 		defer close(done)
-		for ctx.Err() == nil {
-			err := question(ctx)
-			if ctx.Err() != nil {
-				return
+		for ; ctx.Err() == nil; time.Sleep(100 * time.Millisecond) {
+			if err := question(ctx); err != nil && ctx.Err() == nil {
+				h.t.Errorf("at %s %s did not answer: %v", time.Now().Format(time.TimeOnly), whom, err)
 			}
-			asked++
-			if err != nil {
-				if bad == 0 {
-					h.t.Logf("at %s %s did not answer: %v", time.Now().Format(time.TimeOnly), whom, err)
-				}
-				bad++
-			}
-			time.Sleep(pause)
 		}
 	}()
-	return func() { cancel(); <-done }, func() (int, int) { return asked, bad }
+	return func() { cancel(); <-done }
 }

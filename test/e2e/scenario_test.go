@@ -15,6 +15,10 @@ import (
 	"testing"
 	"time"
 
+	auditv1 "k8s.io/apiserver/pkg/apis/audit/v1"
+
+	"github.com/kms-health/kms-health/pkg/contract"
+	"github.com/kms-health/kms-health/pkg/operatorcr"
 	"github.com/kms-health/kms-health/test/e2e/cluster"
 	"github.com/kms-health/kms-health/test/e2e/fixture"
 	"github.com/kms-health/kms-health/test/harness/apiservers"
@@ -31,73 +35,27 @@ type scenario struct {
 	ctx     context.Context
 	version *fixture.Version
 	seen    *fixture.Observer
+	state   *state
 }
 
-// shared is the single-node cluster that most tests use.
-var shared struct {
-	cluster *fixture.Cluster
-	version *fixture.Version
-	on      bool // KMS was turned on
-	// writeKey is the key that kube-apiserver writes with; empty: 1.
-	writeKey string
-	broken   string
+// state is the cluster's, which one part leaves to the next.
+type state struct {
+	on       bool   // KMS was turned on
+	writeKey string // that kube-apiserver writes with
+	broken   string // the part that left it in an unknown state
 }
 
-// newScenario returns the shared cluster with kms-health on it, and with KMS on unless
-// a test is to do that.
-func newScenario(t *testing.T, on bool) *scenario {
-	t.Helper()
-	if shared.broken != "" {
-		t.Skipf("%s left the cluster in an unknown state", shared.broken)
-	}
-	first := shared.cluster == nil
-	if first {
-		s, err := newCluster(t.Context(), 1)
-		if err != nil {
-			t.Fatal(err)
-		}
-		shared.cluster = s
-		if shared.version, err = s.Build(t.Context(), "this", root); err != nil {
-			t.Fatal(err)
-		}
-	}
-	h := newScenarioOn(t, shared.cluster, shared.version)
-	if first {
-		h.must(h.Install(h.ctx, h.version, fixture.Configuration))
-		h.must(h.AwaitOperator(h.ctx))
-	}
-	if on && !shared.on {
-		h.turnOn()
-		shared.on = true
-	}
-	return h
-}
-
-// newScenarioOn returns a test on a cluster, of which it keeps the logs when it fails.
-func newScenarioOn(t *testing.T, s *fixture.Cluster, v *fixture.Version) *scenario {
-	t.Helper()
-	h := &scenario{Cluster: s, t: t, ctx: t.Context(), version: v}
-	var err error
-	if h.seen, err = s.Observe(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+// sub is the scenario of a subtest, of which it keeps the logs when it fails.
+func (h *scenario) sub(t *testing.T) *scenario {
+	c := *h
+	c.t, c.ctx = t, t.Context()
 	t.Cleanup(func() {
-		if err := h.seen.Close(); err != nil && !errors.Is(err, context.Canceled) && !t.Failed() {
-			t.Errorf("the observer missed something: %v", err)
-		}
 		if t.Failed() {
-			keepLogs(t, s)
+			dir := filepath.Join(logsDir, strings.ReplaceAll(t.Name(), "/", "_"))
+			t.Logf("the logs of all nodes are in %s: %v", dir, errors.Join(os.RemoveAll(dir), h.KeepLogs(dir)))
 		}
 	})
-	return h
-}
-
-func keepLogs(t *testing.T, s *fixture.Cluster) {
-	dir := filepath.Join(root, *logsDir, strings.ReplaceAll(t.Name(), "/", "_"))
-	if err := errors.Join(os.RemoveAll(dir), s.KeepLogs(dir)); err != nil {
-		t.Logf("keep the logs: %v", err)
-	}
-	t.Logf("the logs of all nodes are in %s", dir)
+	return &c
 }
 
 func (h *scenario) must(err error) {
@@ -111,18 +69,13 @@ func (h *scenario) node() *cluster.Node { return h.Nodes()[0] }
 
 // pluginOn is the plugin of a node's kube-apiserver.
 func (h *scenario) pluginOn(n *cluster.Node) kmsplugin.Client {
-	return kmsplugin.Client(n.Path(cluster.PluginControl(h.writeKey())))
+	return kmsplugin.Client(n.Path(cluster.PluginControl(h.state.writeKey)))
 }
 
 func (h *scenario) do(p kmsplugin.Client, name string, args ...string) {
 	h.t.Helper()
 	_, err := p.Do(name, args...)
 	h.must(err)
-}
-
-func (h *scenario) turnOn() {
-	h.t.Helper()
-	h.must(h.TurnOn(h.ctx))
 }
 
 // now is the state of one resource, from etcd.
@@ -138,18 +91,13 @@ func (h *scenario) await(limit time.Duration, what string, check func() error) {
 	h.must(wait.For(h.ctx, limit, what, func(context.Context) error { return check() }))
 }
 
-// awaitHealthy waits until these API servers are healthy.
+// awaitHealthy waits until these API servers are healthy; none: all.
 func (h *scenario) awaitHealthy(servers ...apiservers.Server) {
 	h.t.Helper()
-	h.must(h.AwaitHealthy(h.ctx, servers...))
-}
-
-// writeKey is the key id that kube-apiserver writes with.
-func (h *scenario) writeKey() string {
-	if shared.writeKey == "" {
-		return "1"
+	if len(servers) == 0 {
+		servers = apiservers.All
 	}
-	return shared.writeKey
+	h.must(h.AwaitHealthy(h.ctx, servers...))
 }
 
 // pluginOf is the plugin of an API server.
@@ -163,13 +111,6 @@ func (h *scenario) pluginOf(server apiservers.Server) kmsplugin.Client {
 	return p
 }
 
-// sub is the scenario of a subtest.
-func (h *scenario) sub(t *testing.T) *scenario {
-	c := *h
-	c.t, c.ctx = t, t.Context()
-	return &c
-}
-
 // process is the one of a container, of a pod whose name begins with a prefix.
 func (h *scenario) process(podPrefix, container string) cluster.Process {
 	h.t.Helper()
@@ -181,28 +122,31 @@ func (h *scenario) process(podPrefix, container string) cluster.Process {
 	return found[0]
 }
 
-// kill ends the process of a container, and waits for the next: when that began, and
-// the kubelet's share.
-func (h *scenario) kill(podPrefix, container string) (next cluster.Process, kubelet time.Duration) {
+// kill ends the process of a container, and waits for the next.
+func (h *scenario) kill(podPrefix, container string) (next cluster.Process) {
 	h.t.Helper()
 	before := h.process(podPrefix, container)
-	killed := time.Now()
 	h.must(h.node().SignalContainer(h.ctx, podPrefix, container, syscall.SIGKILL))
-	h.await(3*time.Minute, "the kubelet starts "+container+" again", func() error {
-		found, err := h.node().Processes(h.ctx, podPrefix, container)
-		if err != nil {
-			return err
-		}
-		if len(found) != 1 || found[0].PID == before.PID {
-			return fmt.Errorf("processes: %v", found)
-		}
-		next = found[0]
-		return nil
-	})
-	return next, next.Started.Sub(killed)
+	return h.awaitNext(podPrefix, container, before.PID)
 }
 
-// reporters are the processes of all reporters on the node, by container's pod prefix.
+// awaitNext waits until the one process of a container is another one; 0: until there is one.
+func (h *scenario) awaitNext(podPrefix, container string, before int) (next cluster.Process) {
+	h.t.Helper()
+	h.await(4*time.Minute, "a new process of "+container+" of "+podPrefix, func() error {
+		found, err := h.node().Processes(h.ctx, podPrefix, container)
+		if err == nil && (len(found) != 1 || found[0].PID == before) {
+			err = fmt.Errorf("processes: %v", found)
+		}
+		if err == nil {
+			next = found[0]
+		}
+		return err
+	})
+	return next
+}
+
+// reporterPods begin the names of the pods with the reporter of an API server.
 var reporterPods = map[apiservers.Server]string{
 	apiservers.Kube:      "kms-health-kube-apiserver-",
 	apiservers.OpenShift: "apiserver-",
@@ -210,7 +154,7 @@ var reporterPods = map[apiservers.Server]string{
 }
 
 const (
-	reporterContainer = "kms-health"
+	reporterContainer = contract.ReporterContainer
 	operatorContainer = "operator"
 	operatorPods      = fixture.OperatorName
 )
@@ -240,55 +184,98 @@ func (h *scenario) allPIDs() map[string][]int {
 	return all
 }
 
-// untouched requires every process to be one of before.
-func (h *scenario) untouched(before map[string][]int) {
+// untouched requires every process to be one of before, but those of some containers.
+func (h *scenario) untouched(before map[string][]int, but ...string) {
 	h.t.Helper()
 	for name, pids := range h.allPIDs() {
-		if !slices.Equal(pids, before[name]) {
+		if !slices.Equal(pids, before[name]) && !slices.Contains(but, name) {
 			h.t.Errorf("%s: processes %v, before: %v", name, pids, before[name])
 		}
 	}
 }
 
-// startResolution is that of a process's start time, and of the clock beside it.
-const startResolution = 20 * time.Millisecond
+// always requires every state of an API server since a time to pass a check.
+func (h *scenario) always(server apiservers.Server, since time.Time, check func(fixture.State) error) {
+	h.t.Helper()
+	for _, s := range h.seen.States(server, since) {
+		if err := check(s); err != nil {
+			h.t.Errorf("%s, %s after it began: %v", server.Name, s.At.Sub(since).Round(time.Millisecond), err)
+			return
+		}
+	}
+}
 
-// steady requires all states of some API servers since a time to be healthy, and no tick of
+// asExpected has nothing against a state in which no plugin is unhealthy or unknown.
+func asExpected(s fixture.State) error {
+	return s.Is(contract.PluginsDegraded, "False", contract.AsExpected)
+}
+
+// notDegraded has nothing against a state in which no plugin is unhealthy.
+func notDegraded(s fixture.State) error {
+	if c := s.Conditions[contract.PluginsDegraded]; c.Status == operatorcr.True {
+		return fmt.Errorf("KMSPluginsDegraded is True: %s", c.Message)
+	}
+	return nil
+}
+
+// inertia is for how long a StatusSyncer waits before a condition counts.
+const inertia = 2 * time.Minute
+
+// noLongAlarm requires that since a time no KMSPluginsDegraded was True or Unknown for as
+// long as it takes to count for `oc get co`. Every plugin was healthy all the while.
+func (h *scenario) noLongAlarm(since time.Time) {
+	h.t.Helper()
+	for _, server := range apiservers.All {
+		var began time.Time
+		longest := time.Duration(0)
+		for _, s := range append(h.seen.States(server, since), h.now(server)) {
+			if !began.IsZero() {
+				longest = max(longest, s.At.Sub(began))
+			}
+			if c := s.Conditions[contract.PluginsDegraded]; c.Status == "False" || c.Status == "" {
+				began = time.Time{}
+			} else if began.IsZero() {
+				began = s.At
+			}
+		}
+		h.took(server.Name+": longest KMSPluginsDegraded True or Unknown", longest, inertia)
+	}
+}
+
+// steady requires all states of some API servers since a time to be good, and no tick of
 // their reporters to be missed.
-func (h *scenario) steady(scenario, what string, since time.Time, good func(fixture.State) error, servers ...apiservers.Server) {
+func (h *scenario) steady(since time.Time, good func(fixture.State) error, servers ...apiservers.Server) {
 	h.t.Helper()
 	end := time.Now() // reading the log takes its time
 	events, err := h.node().Audit(since)
 	h.must(err)
 	for _, server := range servers {
-		for _, s := range h.seen.States(server, since) {
-			if err := good(s); err != nil {
-				h.t.Errorf("%s: %s, at %s: %v", what, server.Name, s.At.Format(time.TimeOnly), err)
-				break
-			}
-		}
+		h.always(server, since, good)
 		// Not by what etcd saw: a report in the same second as the one before it, with
 		// nothing else that is new, changes nothing there.
-		status := "/apis/operator.openshift.io/v1/" + server.Resource + "/cluster/status?fieldManager=kms-health-reporter-"
-		last, longest := since, time.Duration(0)
+		var at []time.Time
 		for _, e := range events {
-			if e.Verb == "patch" && strings.HasPrefix(e.RequestURI, status) && e.ResponseStatus != nil && e.ResponseStatus.Code == http.StatusOK {
-				at := e.RequestReceivedTimestamp.Time
-				last, longest = at, max(longest, at.Sub(last))
+			if isReport(e, h.node(), server) {
+				at = append(at, e.RequestReceivedTimestamp.Time)
 			}
 		}
-		longest = max(longest, end.Sub(last))
-		times.took(scenario, what+": "+server.Name+", longest time between two reports", longest, noTime, "2 intervals")
-		if longest < 2*interval*9/10 { // their jitter less
-			continue
-		}
-		h.t.Errorf("%s: %s: no report for %s: a tick was missed", what, server.Name, longest)
-		lines, err := h.logLines("", " reports")
-		h.must(err)
-		for _, line := range lines {
-			if !line.at.Before(since) {
-				h.t.Log(line.at.Format(time.StampMilli), line.uid, line.text)
-			}
-		}
+		// Their jitter less.
+		h.took(server.Name+": longest time between two reports", longestGap(since, end, at), 2*interval*9/10)
 	}
+}
+
+// longestGap is the longest time without any of some times, from one to another.
+func longestGap(from, to time.Time, at []time.Time) (longest time.Duration) {
+	slices.SortFunc(at, time.Time.Compare)
+	for _, next := range append(at, to) {
+		longest, from = max(longest, next.Sub(from)), next
+	}
+	return longest
+}
+
+// isReport returns whether a request is a report of a node's reporter that was accepted.
+func isReport(e auditv1.Event, n *cluster.Node, server apiservers.Server) bool {
+	return e.Verb == "patch" && e.ResponseStatus != nil && e.ResponseStatus.Code == http.StatusOK &&
+		strings.HasPrefix(e.RequestURI, "/apis/operator.openshift.io/v1/"+server.Resource+"/cluster/status?") &&
+		strings.Contains(e.RequestURI, "fieldManager="+contract.ConditionManager(n.Name)+"&")
 }

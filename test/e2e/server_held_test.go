@@ -6,7 +6,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/http"
 	"slices"
 	"strings"
 	"syscall"
@@ -79,12 +78,7 @@ func (h *scenario) holdOne(name string, length time.Duration) {
 	n := h.nodeBeside(h.leader().Spec.NodeName)
 	h.await(time.Minute, "everything is healthy", func() error { return h.allNodesFresh(time.Now().Add(-5 * interval)) })
 	h.must(n.HoldAPIServer())
-	released := false
-	defer func() {
-		if !released {
-			_ = n.ReleaseAPIServer()
-		}
-	}()
+	h.t.Cleanup(func() { _ = n.ReleaseAPIServer() })
 	down := time.Now()
 	h.must(n.SignalContainer(h.ctx, "kube-apiserver-", "kube-apiserver", syscall.SIGKILL))
 	select {
@@ -94,22 +88,16 @@ func (h *scenario) holdOne(name string, length time.Duration) {
 	}
 	end := time.Now()
 	h.must(h.allNodesFresh(end.Add(-5 * interval)))
-	h.noUnknown(down, end)
+	for _, server := range apiservers.All {
+		h.always(server, down, known)
+	}
 	for _, server := range apiservers.All {
 		writes := h.writesOf(n, server, down.Add(-5*interval), end)
-		last, longest := down.Add(-interval), time.Duration(0)
-		for _, at := range append(writes, end) {
-			if gap := at.Sub(last); gap > longest {
-				longest = gap
-			}
-			last = at
-		}
-		times.took("API server of one node down", fmt.Sprintf("%s: %s, %d reports in %s, longest time between two", name, server.Name, len(writes), length), longest, noTime, missedAtMost.String())
-		atMost(h, name+": "+server.Name+": the longest time between two reports", longest, missedAtMost)
+		h.took(fmt.Sprintf("%s: %s, %d reports in %s, longest time between two", name, server.Name, len(writes), length),
+			longestGap(down.Add(-interval), end, writes), missedAtMost)
 	}
 
 	h.must(n.ReleaseAPIServer())
-	released = true
 	h.must(n.AwaitAPIServer(h.ctx, "/readyz", 2*time.Minute))
 	ready := time.Now()
 	h.await(2*time.Minute, "the companion writes through its own API server again", func() error {
@@ -122,13 +110,12 @@ func (h *scenario) holdOne(name string, length time.Duration) {
 		}
 		return nil
 	})
-	times.took("API server of one node down", name+": Ready again, to a report through localhost", time.Since(ready), noTime, "")
 	h.await(time.Minute, "everything is healthy", func() error { return h.allNodesFresh(time.Now().Add(-5 * interval)) })
 	// A starting kube-apiserver takes the host's cores from the others, so that reports of
 	// every second are late.
-	h.noLongAlarm("API server of one of three nodes down", down)
+	h.noLongAlarm(down)
 	for _, server := range apiservers.All {
-		h.neverDegraded(server, "API server of "+n.Name+" held and released", down)
+		h.always(server, down, notDegraded)
 	}
 }
 
@@ -145,14 +132,7 @@ func (h *scenario) writesOf(n *cluster.Node, server apiservers.Server, from, to 
 			}
 		}
 	}
-	slices.SortFunc(at, time.Time.Compare)
 	return at
-}
-
-func isReport(e auditv1.Event, n *cluster.Node, server apiservers.Server) bool {
-	return e.Verb == "patch" && strings.HasPrefix(e.RequestURI, "/apis/operator.openshift.io/v1/"+server.Resource+"/cluster/status?") &&
-		strings.Contains(e.RequestURI, "fieldManager="+contract.ConditionManager(n.Name)+"&") &&
-		e.ResponseStatus != nil && e.ResponseStatus.Code == http.StatusOK
 }
 
 // allNodesFresh has nothing against healthy API servers that were checked on all nodes after
@@ -172,36 +152,13 @@ func (h *scenario) allNodesFresh(since time.Time) error {
 	return errors.Join(errs...)
 }
 
-// noUnknown requires that no roll-up was Unknown and that no plugin was reported as unhealthy
-// between two times.
-func (h *scenario) noUnknown(since, until time.Time) {
-	h.t.Helper()
-	for _, server := range apiservers.All {
-		for _, s := range h.seen.States(server, since) {
-			if s.At.After(until) {
-				break
-			}
-			var errs []error
-			for kind, c := range s.Conditions {
-				if _, report := contract.NodeOf(kind); !report && strings.HasPrefix(kind, "KMS") && c.Status == operatorcr.Unknown {
-					errs = append(errs, fmt.Errorf("%s is Unknown (%s): %s", kind, c.Reason, c.Message))
-				}
-			}
-			if err := errors.Join(append(errs, s.Is(contract.PluginsDegraded, "False", contract.AsExpected))...); err != nil {
-				h.t.Errorf("%s: %s after the API server ended: %v", server.Name, s.At.Sub(since).Round(time.Millisecond), err)
-				break
-			}
+// known has nothing against a state in which nothing is unknown, and no plugin unhealthy.
+func known(s fixture.State) error {
+	errs := []error{asExpected(s)}
+	for kind, c := range s.Conditions {
+		if _, report := contract.NodeOf(kind); !report && strings.HasPrefix(kind, "KMS") && c.Status == operatorcr.Unknown {
+			errs = append(errs, fmt.Errorf("%s is Unknown (%s): %s", kind, c.Reason, c.Message))
 		}
 	}
-}
-
-// neverDegraded requires that no plugin was reported as unhealthy since a time.
-func (h *scenario) neverDegraded(server apiservers.Server, name string, since time.Time) {
-	h.t.Helper()
-	for _, s := range h.seen.States(server, since) {
-		if c := s.Conditions[contract.PluginsDegraded]; c.Status == operatorcr.True {
-			h.t.Errorf("%s: %s after it began, KMSPluginsDegraded of %s is True: %s", name, s.At.Sub(since).Round(time.Millisecond), server.Name, c.Message)
-			return
-		}
-	}
+	return errors.Join(errs...)
 }
