@@ -110,7 +110,8 @@ func (h *scenario) apiServerDown(pod string, length time.Duration, meanwhile fun
 
 // served is what a reporter serves at a path on the node's loopback.
 func (h *scenario) served(path string) (string, error) {
-	client := &http.Client{Timeout: 3 * time.Second, Transport: &http.Transport{DisableKeepAlives: true, DialContext: h.node().Dial}}
+	client := &http.Client{Timeout: 3 * time.Second, Transport: &http.Transport{DisableKeepAlives: true,
+		DialContext: h.node().Dial}}
 	response, err := client.Get("http://127.0.0.1:9180" + path)
 	if err != nil {
 		return "", err
@@ -144,7 +145,8 @@ func (h *scenario) awaitWrites(n *cluster.Node) (at time.Time) {
 	client, err := dynamic.NewForConfig(config)
 	h.must(err)
 	h.await(3*time.Minute, "the API server of "+n.Name+" answers writes", func() error {
-		_, err := client.Resource(controlplane.OperatorGVR(apiservers.Kube.Resource)).Patch(h.ctx, controlplane.ClusterObject, types.MergePatchType,
+		_, err := client.Resource(controlplane.OperatorGVR(apiservers.Kube.Resource)).Patch(h.ctx,
+			controlplane.ClusterObject, types.MergePatchType,
 			fmt.Appendf(nil, `{"metadata": {"annotations": {"e2e": "%d"}}}`, time.Now().UnixNano()), metav1.PatchOptions{})
 		at = time.Now()
 		return err

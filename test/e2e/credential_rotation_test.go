@@ -35,7 +35,8 @@ func testTokens(h *scenario) {
 		h.t.Fatalf("%d tokens of reporters, want those of three", len(old))
 	}
 	// The operator mints another; and a kubelet that starts asks for new ones.
-	_, err := h.Kubectl(h.ctx, "", "-n", apiservers.OpenShift.Namespace, "delete", "secret", "kms-health-reporter-openshift-apiserver-token")
+	_, err := h.Kubectl(h.ctx, "", "-n", apiservers.OpenShift.Namespace, "delete", "secret",
+		"kms-health-reporter-openshift-apiserver-token")
 	h.must(err)
 	h.must(h.node().RestartKubelet())
 	h.await(2*time.Minute, "every reporter has a new token", func() error {

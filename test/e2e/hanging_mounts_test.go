@@ -88,7 +88,8 @@ func (f *folders) hang(path string) {
 		f.t.Fatal(err)
 	}
 	f.t.Cleanup(func() { _ = unix.Close(fuse) }) // unblocks the waiting processes
-	f.mount("hung", path, "fuse", unix.MS_NOSUID|unix.MS_NODEV, fmt.Sprintf("fd=%d,rootmode=40000,user_id=0,group_id=0", fuse))
+	f.mount("hung", path, "fuse", unix.MS_NOSUID|unix.MS_NODEV,
+		fmt.Sprintf("fd=%d,rootmode=40000,user_id=0,group_id=0", fuse))
 }
 
 // end sends SIGTERM, and requires the reporter to end within two seconds.

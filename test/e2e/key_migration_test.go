@@ -62,7 +62,8 @@ func testKeyMigration(h *scenario) {
 		h.t.Errorf("%d companions were made, want one for each rollout of kube-apiserver", companions)
 	}
 	if now := h.generation(); now != deployments {
-		h.t.Errorf("the Deployment of openshift-apiserver is of generation %d, was %d: its plugins did not change", now, deployments)
+		h.t.Errorf("the Deployment of openshift-apiserver is of generation %d, was %d: its plugins did not change", now,
+			deployments)
 	}
 }
 

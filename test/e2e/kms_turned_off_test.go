@@ -26,7 +26,8 @@ func testKMSTurnedOff(h *scenario) {
 	// The plugin still reads, so it is still watched.
 	h.await(time.Minute, "no plugin writes", func() error {
 		s := h.now(apiservers.Kube)
-		return errors.Join(s.Is(contract.PluginsDegraded, "False", contract.AsExpected), s.Is(contract.WriteKeyAgreed, "Unknown", "NoWriteKey"))
+		return errors.Join(s.Is(contract.PluginsDegraded, "False", contract.AsExpected), s.Is(contract.WriteKeyAgreed,
+			"Unknown", "NoWriteKey"))
 	})
 	h.must(h.WriteAnew(h.ctx))
 	plain, all, err := h.Unencrypted(h.ctx, "k8s:enc:")

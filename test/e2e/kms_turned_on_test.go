@@ -47,7 +47,8 @@ func (h *scenario) flunder(name string) {
 
 // clusterOperator has nothing against a healthy ClusterOperator/kms-health.
 func (h *scenario) clusterOperator() error {
-	o, err := h.Dynamic.Resource(controlplane.ConfigGVR(controlplane.ClusterOperators)).Get(h.ctx, "kms-health", metav1.GetOptions{})
+	o, err := h.Dynamic.Resource(controlplane.ConfigGVR(controlplane.ClusterOperators)).Get(h.ctx, "kms-health",
+		metav1.GetOptions{})
 	if err != nil {
 		return err
 	}

@@ -77,9 +77,10 @@ func (h *scenario) reboot(source v1alpha1.ConfigSource, healthy bool) {
 		// It can precede the answer to our own question.
 		took("the API server's first answer to the first report", max(0, report.At.Sub(answers)), 0)
 		if !healthy {
-			degraded := h.awaitSince(answers.Add(-time.Second), 2*time.Minute, "KMSPluginsDegraded is True", func(s fixture.State) error {
-				return s.Is(contract.PluginsDegraded, "True", contract.PluginUnhealthy)
-			})
+			degraded := h.awaitSince(answers.Add(-time.Second), 2*time.Minute, "KMSPluginsDegraded is True",
+				func(s fixture.State) error {
+					return s.Is(contract.PluginsDegraded, "True", contract.PluginUnhealthy)
+				})
 			took("the API server's first answer to KMSPluginsDegraded=True", max(0, degraded.At.Sub(answers)), rollupBound)
 		}
 	}
@@ -93,7 +94,10 @@ func (h *scenario) reboot(source v1alpha1.ConfigSource, healthy bool) {
 		h.truthful(on, healed)
 	}
 	h.must(h.node().AwaitAPIServer(h.ctx, "/readyz", 2*time.Minute))
-	h.await(4*time.Minute, "everything is healthy", func() error { return h.allFresh(time.Now().Add(-5*interval), source) })
+	h.await(4*time.Minute, "everything is healthy", func() error {
+		return h.allFresh(time.Now().Add(-5*interval),
+			source)
+	})
 	if healthy {
 		for _, server := range apiservers.All {
 			h.always(server, on, asExpected)
@@ -105,7 +109,8 @@ func (h *scenario) reboot(source v1alpha1.ConfigSource, healthy bool) {
 // kube-apiserver's companion, and waits until the companion has it.
 func (h *scenario) deliverBy(source v1alpha1.ConfigSource) {
 	h.t.Helper()
-	config := strings.Replace(fixture.Configuration, "container: kube-apiserver\n", "container: kube-apiserver\n  configSource: "+string(source)+"\n", 1)
+	config := strings.Replace(fixture.Configuration, "container: kube-apiserver\n",
+		"container: kube-apiserver\n  configSource: "+string(source)+"\n", 1)
 	h.must(h.Install(h.ctx, h.version, config, fixture.StartDuringPluginOutage))
 	h.must(h.AwaitOperator(h.ctx))
 	h.await(2*time.Minute, "the companion has its file by "+string(source), func() error {
@@ -146,7 +151,8 @@ func (h *scenario) allFresh(since time.Time, source v1alpha1.ConfigSource) error
 }
 
 func (h *scenario) companion() (*corev1.Pod, error) {
-	pods, err := h.Kube.CoreV1().Pods(fixture.Home).List(h.ctx, metav1.ListOptions{LabelSelector: "kmshealth.openshift.io/api-server=" + apiservers.Kube.Name})
+	pods, err := h.Kube.CoreV1().Pods(fixture.Home).List(h.ctx,
+		metav1.ListOptions{LabelSelector: "kmshealth.openshift.io/api-server=" + apiservers.Kube.Name})
 	if err != nil {
 		return nil, err
 	}
@@ -192,7 +198,8 @@ func (h *scenario) cannotMount(pod *corev1.Pod, on time.Time) error {
 			return fmt.Errorf("%s: %+v", pod.Name, c.State)
 		}
 	}
-	events, err := h.Kube.CoreV1().Events(pod.Namespace).List(h.ctx, metav1.ListOptions{FieldSelector: "reason=FailedMount,involvedObject.uid=" + string(pod.UID)})
+	events, err := h.Kube.CoreV1().Events(pod.Namespace).List(h.ctx,
+		metav1.ListOptions{FieldSelector: "reason=FailedMount,involvedObject.uid=" + string(pod.UID)})
 	if err != nil {
 		return err
 	}
@@ -214,7 +221,8 @@ func (h *scenario) truthful(from, to time.Time) {
 				continue
 			}
 			if e.Status == contract.Healthy {
-				h.t.Errorf("key %s is reported healthy at %s, while its plugin was unhealthy", e.KeyID, e.LastChecked.Format(time.TimeOnly))
+				h.t.Errorf("key %s is reported healthy at %s, while its plugin was unhealthy", e.KeyID,
+					e.LastChecked.Format(time.TimeOnly))
 				return
 			}
 		}

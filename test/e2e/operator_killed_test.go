@@ -27,8 +27,10 @@ func testOperatorKilledInEachStep(h *scenario) {
 		interval, source := intervals[i%2], sources[i%2]
 		start := time.Now()
 		// Another source replaces companions and agents; the sidecar's file is live.
-		config := strings.ReplaceAll(fixture.Configuration, "container: kube-apiserver\n", "container: kube-apiserver\n  configSource: "+string(source)+"\n")
-		config = strings.ReplaceAll(config, "container: oauth-apiserver\n", "container: oauth-apiserver\n  configSource: "+string(source)+"\n")
+		config := strings.ReplaceAll(fixture.Configuration, "container: kube-apiserver\n",
+			"container: kube-apiserver\n  configSource: "+string(source)+"\n")
+		config = strings.ReplaceAll(config, "container: oauth-apiserver\n",
+			"container: oauth-apiserver\n  configSource: "+string(source)+"\n")
 		h.must(h.Configure(h.ctx, strings.Replace(config, "interval: 1s", "interval: "+interval, 1)))
 		if killAfter > 0 {
 			h.await(3*time.Minute, fmt.Sprintf("the operator has made %d changes", killAfter), func() error {
@@ -97,7 +99,8 @@ func (h *scenario) awaitRolled(since time.Time, interval string, source v1alpha1
 	}
 	for _, server := range []apiservers.Server{apiservers.Kube, apiservers.OAuth} {
 		h.await(time.Minute, server.Name+" has one reporter", func() error {
-			pods, err := h.Kube.CoreV1().Pods(fixture.Home).List(h.ctx, metav1.ListOptions{LabelSelector: "kmshealth.openshift.io/api-server=" + server.Name})
+			pods, err := h.Kube.CoreV1().Pods(fixture.Home).List(h.ctx,
+				metav1.ListOptions{LabelSelector: "kmshealth.openshift.io/api-server=" + server.Name})
 			if err == nil && len(pods.Items) != 1 {
 				err = fmt.Errorf("%d", len(pods.Items))
 			}
@@ -111,7 +114,8 @@ func (h *scenario) awaitRolled(since time.Time, interval string, source v1alpha1
 // name.
 func (h *scenario) belongings() string {
 	h.t.Helper()
-	out, err := h.Kubectl(h.ctx, "", "get", "--all-namespaces", "--selector=app.kubernetes.io/managed-by=kms-health-operator",
+	out, err := h.Kubectl(h.ctx, "", "get", "--all-namespaces",
+		"--selector=app.kubernetes.io/managed-by=kms-health-operator",
 		"--output=jsonpath={range .items[*]}{.kind} {.metadata.namespace}/{.metadata.name}{'\\n'}{end}", "--ignore-not-found",
 		"clusterroles,clusterrolebindings,validatingadmissionpolicies,validatingadmissionpolicybindings,roles,rolebindings,configmaps,secrets,serviceaccounts,daemonsets")
 	h.must(err)

@@ -32,9 +32,10 @@ func testPluginUnhealthy(h *scenario) {
 			h.awaitHealthy(server)
 			start := time.Now()
 			h.do(plugin, "unhealthy", "vault is sealed")
-			unhealthy, err := h.seen.Await(h.ctx, server, start, 15*time.Second, "KMSPluginsDegraded is True", func(s fixture.State) error {
-				return s.Is(contract.PluginsDegraded, "True", contract.PluginUnhealthy)
-			})
+			unhealthy, err := h.seen.Await(h.ctx, server, start, 15*time.Second, "KMSPluginsDegraded is True",
+				func(s fixture.State) error {
+					return s.Is(contract.PluginsDegraded, "True", contract.PluginUnhealthy)
+				})
 			h.must(err)
 			h.took("unhealthy to KMSPluginsDegraded", unhealthy.At.Sub(start), 0)
 			message := unhealthy.Conditions[contract.PluginsDegraded].Message
@@ -70,7 +71,8 @@ func testRestartsWhilePluginUnhealthy(h *scenario) {
 	})
 	// The first write can precede the answer to our own question.
 	h.took("kube-apiserver's answers to a fresh report", max(0, written.At.Sub(answers)), 3*time.Second)
-	if _, err := h.Kube.CoreV1().Secrets(apiservers.Kube.Namespace).Get(h.ctx, apiservers.EncryptionSecret, metav1.GetOptions{}); err == nil {
+	if _, err := h.Kube.CoreV1().Secrets(apiservers.Kube.Namespace).Get(h.ctx, apiservers.EncryptionSecret,
+		metav1.GetOptions{}); err == nil {
 		h.t.Error("kube-apiserver reads Secrets without its plugin")
 	}
 	if code, err := h.node().Get(h.ctx, "/readyz"); err == nil && code == http.StatusOK {
@@ -79,7 +81,8 @@ func testRestartsWhilePluginUnhealthy(h *scenario) {
 
 	// A companion needs nothing that is encrypted: a new one starts, and reports.
 	before := h.process(reporterPods[apiservers.Kube], reporterContainer)
-	_, err := h.Kubectl(h.ctx, "", "-n", fixture.Home, "delete", "pod", "-l", "kmshealth.openshift.io/api-server="+apiservers.Kube.Name)
+	_, err := h.Kubectl(h.ctx, "", "-n", fixture.Home, "delete", "pod", "-l",
+		"kmshealth.openshift.io/api-server="+apiservers.Kube.Name)
 	h.must(err)
 	h.awaitNext(reporterPods[apiservers.Kube], reporterContainer, before.PID)
 	companion := time.Now()

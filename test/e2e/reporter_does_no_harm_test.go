@@ -44,7 +44,8 @@ func testReporterDoesNoHarm(h *scenario) {
 			for _, server := range image.reported {
 				h.await(10*time.Second, server.Name+" is reported on", func() error {
 					s := h.now(server)
-					return errors.Join(s.Fresh(h.node().Name, since.Add(interval)), s.Is(contract.PluginsDegraded, "False", contract.AsExpected))
+					return errors.Join(s.Fresh(h.node().Name, since.Add(interval)), s.Is(contract.PluginsDegraded, "False",
+						contract.AsExpected))
 				})
 			}
 			h.image("")
@@ -64,7 +65,8 @@ func testGarbage(h *scenario) {
 	h.spoilFiles()
 	// What was active stays active.
 	h.await(90*time.Second, "the agent rejects the file", func() error {
-		line, err := h.lastLogged(reporterPods[apiservers.OAuth], reporterContainer, "Configuration file cannot be used; the last good one stays active")
+		line, err := h.lastLogged(reporterPods[apiservers.OAuth], reporterContainer,
+			"Configuration file cannot be used; the last good one stays active")
 		if err == nil && line.at.Before(start) {
 			err = errors.New("not again")
 		}
@@ -115,7 +117,8 @@ func (h *scenario) restore() {
 	}
 	ctx := context.WithoutCancel(h.ctx)
 	_, err := h.Kubectl(ctx, "", "-n", fixture.Home, "scale", "deployment", fixture.OperatorName, "--replicas=1")
-	if err := errors.Join(err, h.Configure(ctx, fixture.Configuration), h.AwaitHealthy(ctx, apiservers.All...)); err != nil {
+	if err := errors.Join(err, h.Configure(ctx, fixture.Configuration), h.AwaitHealthy(ctx,
+		apiservers.All...)); err != nil {
 		h.state.broken = h.t.Name()
 	}
 }
@@ -163,10 +166,12 @@ func (h *scenario) apiServerPods(servers []apiservers.Server) map[string]string 
 
 func (h *scenario) scaleOperator(replicas int) {
 	h.t.Helper()
-	_, err := h.Kubectl(h.ctx, "", "-n", fixture.Home, "scale", "deployment", fixture.OperatorName, fmt.Sprintf("--replicas=%d", replicas))
+	_, err := h.Kubectl(h.ctx, "", "-n", fixture.Home, "scale", "deployment", fixture.OperatorName,
+		fmt.Sprintf("--replicas=%d", replicas))
 	h.must(err)
 	h.await(time.Minute, fmt.Sprintf("the operator has %d pods", replicas), func() error {
-		pods, err := h.Kube.CoreV1().Pods(fixture.Home).List(h.ctx, metav1.ListOptions{LabelSelector: "app.kubernetes.io/name=" + fixture.OperatorName})
+		pods, err := h.Kube.CoreV1().Pods(fixture.Home).List(h.ctx,
+			metav1.ListOptions{LabelSelector: "app.kubernetes.io/name=" + fixture.OperatorName})
 		if err == nil && len(pods.Items) != replicas {
 			err = fmt.Errorf("%d pods", len(pods.Items))
 		}
@@ -178,10 +183,12 @@ func (h *scenario) scaleOperator(replicas int) {
 // pods that have a copy of it.
 func (h *scenario) spoilFiles() {
 	h.t.Helper()
-	_, err := h.Kubectl(h.ctx, "", "-n", fixture.Home, "annotate", "--overwrite", "pod", "-l", contract.ModeLabel, contract.ConfigAnnotation+"=garbage: [")
+	_, err := h.Kubectl(h.ctx, "", "-n", fixture.Home, "annotate", "--overwrite", "pod", "-l", contract.ModeLabel,
+		contract.ConfigAnnotation+"=garbage: [")
 	h.must(err)
 	for _, namespace := range []string{fixture.Home, apiservers.OpenShift.Namespace} {
-		maps, err := h.Kube.CoreV1().ConfigMaps(namespace).List(h.ctx, metav1.ListOptions{LabelSelector: "app.kubernetes.io/managed-by=kms-health-operator"})
+		maps, err := h.Kube.CoreV1().ConfigMaps(namespace).List(h.ctx,
+			metav1.ListOptions{LabelSelector: "app.kubernetes.io/managed-by=kms-health-operator"})
 		h.must(err)
 		if len(maps.Items) == 0 {
 			h.t.Fatalf("no ConfigMap of a reporter in %s", namespace)

@@ -37,7 +37,8 @@ const missedAtMost = 5 * time.Second
 func testAPIServerOfOneNodeHeld(h *scenario) {
 	h.must(h.Aggregate(h.ctx))
 	h.must(h.Configure(h.ctx, fixture.Configuration))
-	h.await(3*time.Minute, "all three targets are healthy on three nodes", func() error { return h.allNodesFresh(time.Now().Add(-5 * interval)) })
+	h.await(3*time.Minute, "all three targets are healthy on three nodes",
+		func() error { return h.allNodesFresh(time.Now().Add(-5 * interval)) })
 	for _, server := range []struct{ name, uri string }{
 		{"kubernetes service", ""},
 		{"internal load balancer", cluster.InternalServer},
@@ -51,7 +52,8 @@ func testAPIServerOfOneNodeHeld(h *scenario) {
 // until the reporters have it.
 func (h *scenario) useInternalServer(uri string) {
 	h.t.Helper()
-	_, err := h.Kubectl(h.ctx, "", "patch", "infrastructures.config.openshift.io", "cluster", "--subresource=status", "--type=merge",
+	_, err := h.Kubectl(h.ctx, "", "patch", "infrastructures.config.openshift.io", "cluster", "--subresource=status",
+		"--type=merge",
 		"-p", `{"status": {"apiServerInternalURI": "`+uri+`"}}`)
 	h.must(err)
 	want := uri

@@ -74,7 +74,10 @@ func TestSidecar(t *testing.T) {
 		part{name: "turned on", run: by(testSidecarOn)},
 		part{name: "configuration", run: by(testSidecarConfiguration)},
 		part{name: "client certificate and CA", run: by(testSidecarCredentials)},
-		part{name: "API server down", run: func(h *scenario) { h.apiServerDown(cluster.APIServerName, 20*time.Second, func() {}) }},
+		part{name: "API server down", run: func(h *scenario) {
+			h.apiServerDown(cluster.APIServerName, 20*time.Second,
+				func() {})
+		}},
 		part{name: "with the operator", run: by(testSidecarOperator)},
 		part{name: "taken out", run: by(testSidecarTakenOut)},
 	)
@@ -89,7 +92,10 @@ func testSidecarOn(h *owner) {
 	h.must(err)
 	applied := time.Now()
 	name := h.node().Name
-	first := h.awaitSince(start, time.Minute, "the sidecar reports", func(s fixture.State) error { return reports(s, name, contract.Healthy, "") })
+	first := h.awaitSince(start, time.Minute, "the sidecar reports", func(s fixture.State) error {
+		return reports(s,
+			name, contract.Healthy, "")
+	})
 	h.must(h.WriteAnew(h.ctx))
 	// What must wait for its rights is retried every 10 s.
 	h.took("the reporter's rights to its first report", first.At.Sub(applied), 13*time.Second)
@@ -97,7 +103,8 @@ func testSidecarOn(h *owner) {
 		h.t.Errorf("reports %+v, and the plugin's key is %s", got, h.remoteKey(h.node()))
 	}
 
-	pod, err := h.Kube.CoreV1().Pods(cluster.APIServerNamespace).Get(h.ctx, cluster.APIServerName+"-"+name, metav1.GetOptions{})
+	pod, err := h.Kube.CoreV1().Pods(cluster.APIServerNamespace).Get(h.ctx, cluster.APIServerName+"-"+name,
+		metav1.GetOptions{})
 	h.must(err)
 	last := pod.Spec.Containers[len(pod.Spec.Containers)-1]
 	if last.Name != contract.ReporterContainer {
@@ -143,12 +150,13 @@ func testSidecarConfiguration(h *owner) {
 			return err
 		})
 		h.took(change.what+": active", applied.Sub(changed), 250*time.Millisecond)
-		reported := h.awaitSince(changed, change.interval+5*time.Second, "reports have the new interval", func(s fixture.State) error {
-			if got := s.Reports[name][0].Interval; got != change.interval {
-				return fmt.Errorf("is %v", got)
-			}
-			return nil
-		})
+		reported := h.awaitSince(changed, change.interval+5*time.Second, "reports have the new interval",
+			func(s fixture.State) error {
+				if got := s.Reports[name][0].Interval; got != change.interval {
+					return fmt.Errorf("is %v", got)
+				}
+				return nil
+			})
 		h.took(change.what+": reported in a report", reported.At.Sub(changed), 500*time.Millisecond)
 	}
 	h.same(before)
@@ -169,7 +177,8 @@ func testSidecarCredentials(h *owner) {
 	h.must(h.RotateCA(cluster.TrustNext))
 	time.Sleep(5 * interval)
 	// No operator judges here.
-	h.steady(start, func(s fixture.State) error { return reports(s, h.node().Name, contract.Healthy, "") }, apiservers.Kube)
+	h.steady(start, func(s fixture.State) error { return reports(s, h.node().Name, contract.Healthy, "") },
+		apiservers.Kube)
 	h.same(before)
 }
 
@@ -236,7 +245,8 @@ func testSidecarOperator(h *owner) {
 
 func testSidecarTakenOut(h *owner) {
 	h.must(h.Roll(h.ctx, h.roll(false)))
-	pod, err := h.Kube.CoreV1().Pods(cluster.APIServerNamespace).Get(h.ctx, cluster.APIServerName+"-"+h.node().Name, metav1.GetOptions{})
+	pod, err := h.Kube.CoreV1().Pods(cluster.APIServerNamespace).Get(h.ctx, cluster.APIServerName+"-"+h.node().Name,
+		metav1.GetOptions{})
 	h.must(err)
 	text, err := yaml.Marshal(pod.Spec)
 	h.must(err)
@@ -267,22 +277,26 @@ func (h *owner) roll(with bool) fixture.Roll {
 
 // render has the reporter put into a manifest, and its files onto the node.
 func (h *owner) render(r fixture.Roll, manifest []byte) ([]byte, error) {
-	files := map[string][]byte{"operator.yaml": []byte(sidecarConfig), "encryption.yaml": []byte(r.Encryption), "pod.json": manifest}
+	files := map[string][]byte{"operator.yaml": []byte(sidecarConfig), "encryption.yaml": []byte(r.Encryption),
+		"pod.json": manifest}
 	for name, content := range files {
 		if err := os.WriteFile(filepath.Join(h.dir, name), content, 0o600); err != nil {
 			return nil, err
 		}
 	}
 	out := filepath.Join(h.dir, "out")
-	cmd := exec.CommandContext(h.ctx, filepath.Join(h.dir, "kms-health-operator"), "render", "--config", filepath.Join(h.dir, "operator.yaml"),
-		"--image", h.version.Reporter, "--encryption-config", filepath.Join(h.dir, "encryption.yaml"), "--pod", filepath.Join(h.dir, "pod.json"),
+	cmd := exec.CommandContext(h.ctx, filepath.Join(h.dir, "kms-health-operator"), "render", "--config",
+		filepath.Join(h.dir, "operator.yaml"),
+		"--image", h.version.Reporter, "--encryption-config", filepath.Join(h.dir,
+			"encryption.yaml"), "--pod", filepath.Join(h.dir, "pod.json"),
 		"--host-folder", hostFolder, "--output-dir", out)
 	cmd.Env = append(os.Environ(), "IS_OPENSHIFT=true")
 	if reported, err := cmd.CombinedOutput(); err != nil {
 		return nil, fmt.Errorf("%v: %w: %s", cmd.Args, err, reported)
 	}
 	made := map[string][]byte{}
-	for _, name := range []string{"10-policy.yaml", "20-identity.yaml", "host/config/config.yaml", "host/config/kubeconfig", "host/static-pod.json"} {
+	for _, name := range []string{"10-policy.yaml", "20-identity.yaml", "host/config/config.yaml",
+		"host/config/kubeconfig", "host/static-pod.json"} {
 		content, err := os.ReadFile(filepath.Join(out, name))
 		if err != nil {
 			return nil, err
@@ -322,7 +336,8 @@ func sameBut(without, with []byte) error {
 		return errors.New("no sidecar was put in")
 	}
 	delete(b.Annotations, contract.ConfigHashAnnotation)
-	b.Spec.Containers = slices.DeleteFunc(b.Spec.Containers, func(c corev1.Container) bool { return c.Name == contract.ReporterContainer })
+	b.Spec.Containers = slices.DeleteFunc(b.Spec.Containers,
+		func(c corev1.Container) bool { return c.Name == contract.ReporterContainer })
 	b.Spec.Volumes = slices.DeleteFunc(b.Spec.Volumes, func(v corev1.Volume) bool {
 		return slices.Contains(objects.SidecarVolumes, v.Name)
 	})

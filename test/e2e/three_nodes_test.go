@@ -103,7 +103,8 @@ func testLeaderKilled(h *scenario) {
 
 	now := h.lease()
 	if *now.Spec.HolderIdentity != leader.Name || *now.Spec.LeaseTransitions != *lease.Spec.LeaseTransitions {
-		h.t.Errorf("the lease went from %s to %s in %d transitions", *lease.Spec.HolderIdentity, *now.Spec.HolderIdentity, *now.Spec.LeaseTransitions-*lease.Spec.LeaseTransitions)
+		h.t.Errorf("the lease went from %s to %s in %d transitions", *lease.Spec.HolderIdentity, *now.Spec.HolderIdentity,
+			*now.Spec.LeaseTransitions-*lease.Spec.LeaseTransitions)
 	}
 	if !now.Spec.RenewTime.After(start) {
 		h.t.Errorf("the lease was renewed at %v, and not since %v", now.Spec.RenewTime, start)
@@ -144,20 +145,22 @@ func testNetworkCut(h *scenario) {
 		return nil
 	}
 	settled := 5 * time.Second
-	h.await(30*time.Second, "the node has stopped reporting, or the operator's requests to its API server fail", func() error {
-		err := unknown(h.now(apiservers.Kube))
-		if err == nil {
-			return nil
-		}
-		logged, failed := h.Kubectl(h.ctx, "", "logs", "-n", leader.Namespace, leader.Name, "--since-time="+cut.UTC().Format(time.RFC3339))
-		if failed == nil && strings.Contains(logged, `"Failed to write the roll-up`) {
-			// For the operator this was an outage of the API server, which excuses missing
-			// reports for a minute. Until then the Node is not Ready.
-			settled = time.Minute
-			return nil
-		}
-		return errors.Join(err, failed)
-	})
+	h.await(30*time.Second, "the node has stopped reporting, or the operator's requests to its API server fail",
+		func() error {
+			err := unknown(h.now(apiservers.Kube))
+			if err == nil {
+				return nil
+			}
+			logged, failed := h.Kubectl(h.ctx, "", "logs", "-n", leader.Namespace, leader.Name,
+				"--since-time="+cut.UTC().Format(time.RFC3339))
+			if failed == nil && strings.Contains(logged, `"Failed to write the roll-up`) {
+				// For the operator this was an outage of the API server, which excuses missing
+				// reports for a minute. Until then the Node is not Ready.
+				settled = time.Minute
+				return nil
+			}
+			return errors.Join(err, failed)
+		})
 	if settled < time.Minute {
 		stale := h.awaitSince(cut, time.Minute, "the node has stopped reporting", unknown)
 		last := h.lastReport(n, stale.At)
@@ -338,7 +341,8 @@ func (h *scenario) nodeReady(name string) corev1.ConditionStatus {
 // apiServerSince is when a node's kube-apiserver, or the pod that has it, began.
 func (h *scenario) apiServerSince(n *cluster.Node) time.Time {
 	h.t.Helper()
-	pod, err := h.Kube.CoreV1().Pods(cluster.APIServerNamespace).Get(h.ctx, cluster.APIServerName+"-"+n.Name, metav1.GetOptions{})
+	pod, err := h.Kube.CoreV1().Pods(cluster.APIServerNamespace).Get(h.ctx, cluster.APIServerName+"-"+n.Name,
+		metav1.GetOptions{})
 	h.must(err)
 	if pod.Status.StartTime == nil {
 		h.t.Fatalf("%s has not started", pod.Name)
@@ -368,7 +372,8 @@ func (h *scenario) statusCalls(p kmsplugin.Client) int64 {
 }
 
 // awaitSince waits for a state of kubeapiservers since a time.
-func (h *scenario) awaitSince(since time.Time, limit time.Duration, what string, check func(fixture.State) error) fixture.State {
+func (h *scenario) awaitSince(since time.Time, limit time.Duration, what string,
+	check func(fixture.State) error) fixture.State {
 	h.t.Helper()
 	s, err := h.seen.Await(h.ctx, apiservers.Kube, since, limit, what, check)
 	h.must(err)
@@ -393,7 +398,8 @@ func (h *scenario) lastReport(n *cluster.Node, before time.Time) (last time.Time
 // operators are the operator's pods that run.
 func (h *scenario) operators() []corev1.Pod {
 	h.t.Helper()
-	found, err := h.Kube.CoreV1().Pods(fixture.Home).List(h.ctx, metav1.ListOptions{LabelSelector: "app.kubernetes.io/name=" + fixture.OperatorName})
+	found, err := h.Kube.CoreV1().Pods(fixture.Home).List(h.ctx,
+		metav1.ListOptions{LabelSelector: "app.kubernetes.io/name=" + fixture.OperatorName})
 	h.must(err)
 	return slices.DeleteFunc(found.Items, func(p corev1.Pod) bool { return p.DeletionTimestamp != nil })
 }

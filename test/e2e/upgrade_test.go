@@ -77,7 +77,8 @@ func (h *scenario) awaitVersion(v *fixture.Version) {
 						continue
 					}
 					found++
-					if c.Image != v.Operator && c.Image != v.Reporter || p.DeletionTimestamp != nil || p.Status.Phase != corev1.PodRunning {
+					if c.Image != v.Operator && c.Image != v.Reporter || p.DeletionTimestamp != nil ||
+						p.Status.Phase != corev1.PodRunning {
 						return fmt.Errorf("%s/%s: %s, %s", p.Namespace, p.Name, c.Image, p.Status.Phase)
 					}
 				}

@@ -134,10 +134,11 @@ func (c *Cluster) makeImages(ctx context.Context) error {
 		return fmt.Errorf("build programs of images: %w\n%s", err, out)
 	}
 	for named, i := range map[string]*image.Image{
-		"pause":            {Files: map[string]string{"/hold": hold}, Entrypoint: []string{"/hold"}, User: "65532:65532"},
-		"kms-plugin":       {Files: map[string]string{"/kms-plugin": plugin}, Entrypoint: []string{"/kms-plugin"}},
-		"kube-apiserver":   {Files: map[string]string{"/hold": hold, "/kube-apiserver": c.asset("kube-apiserver")}},
-		"sample-apiserver": {Files: map[string]string{"/sample-apiserver": c.asset("sample-apiserver")}, Entrypoint: []string{"/sample-apiserver"}},
+		"pause":          {Files: map[string]string{"/hold": hold}, Entrypoint: []string{"/hold"}, User: "65532:65532"},
+		"kms-plugin":     {Files: map[string]string{"/kms-plugin": plugin}, Entrypoint: []string{"/kms-plugin"}},
+		"kube-apiserver": {Files: map[string]string{"/hold": hold, "/kube-apiserver": c.asset("kube-apiserver")}},
+		"sample-apiserver": {Files: map[string]string{"/sample-apiserver": c.asset("sample-apiserver")},
+			Entrypoint: []string{"/sample-apiserver"}},
 	} {
 		x, err := image.NewIndex("registry.invalid/e2e/"+named+":v1", i)
 		if err != nil {
@@ -196,7 +197,8 @@ func (c *Cluster) startBalancer() (err error) {
 	for i := 1; i <= c.options.Nodes; i++ {
 		servers = append(servers, nodeIP(i).String()+":6443")
 	}
-	cmd := exec.Command(c.asset("etcd"), "gateway", "start", "--listen-addr="+strings.TrimPrefix(InternalServer, "https://"),
+	cmd := exec.Command(c.asset("etcd"), "gateway", "start",
+		"--listen-addr="+strings.TrimPrefix(InternalServer, "https://"),
 		"--endpoints="+strings.Join(servers, ","), "--retry-delay=1s")
 	c.balancer, err = namespaces(c.bridge.PID()).start("the load balancer", cmd, "net")
 	return err

@@ -26,7 +26,8 @@ type Process struct {
 // server.
 func (n *Node) Processes(ctx context.Context, podPrefix, container string) ([]Process, error) {
 	out, err := n.ctr(ctx, "containers", "list", "--quiet",
-		fmt.Sprintf(`labels."io.kubernetes.container.name"==%q,labels."io.kubernetes.pod.name"~=%q`, container, "^"+podPrefix))
+		fmt.Sprintf(`labels."io.kubernetes.container.name"==%q,labels."io.kubernetes.pod.name"~=%q`, container,
+			"^"+podPrefix))
 	if err != nil {
 		return nil, err
 	}

@@ -71,11 +71,13 @@ func (n *Node) etcdRange(ctx context.Context, from, to string) ([]KV, error) {
 	if err != nil {
 		return nil, err
 	}
-	request, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://127.0.0.1:2379/v3/kv/range", bytes.NewReader(body))
+	request, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://127.0.0.1:2379/v3/kv/range",
+		bytes.NewReader(body))
 	if err != nil {
 		return nil, err
 	}
-	client := &http.Client{Timeout: 10 * time.Second, Transport: &http.Transport{DisableKeepAlives: true, DialContext: n.Dial}}
+	transport := &http.Transport{DisableKeepAlives: true, DialContext: n.Dial}
+	client := &http.Client{Timeout: 10 * time.Second, Transport: transport}
 	response, err := client.Do(request)
 	if err != nil {
 		return nil, err
@@ -95,7 +97,8 @@ func (n *Node) etcdRange(ctx context.Context, from, to string) ([]KV, error) {
 // Kubectl runs kubectl in the first node, as an administrator, and returns its output.
 // stdin may be empty.
 func (c *Cluster) Kubectl(ctx context.Context, stdin string, args ...string) (string, error) {
-	cmd := exec.Command(binariesDir+"/kubectl", append([]string{"--kubeconfig=" + pkiDir + "/admin.kubeconfig"}, args...)...)
+	args = append([]string{"--kubeconfig=" + pkiDir + "/admin.kubeconfig"}, args...)
+	cmd := exec.Command(binariesDir+"/kubectl", args...)
 	cmd.Stdin = strings.NewReader(stdin)
 	return run(ctx, namespaces(c.Nodes()[0].PID()), cmd, allNamespaces...)
 }
@@ -145,7 +148,8 @@ func (c *Cluster) prepare(ctx context.Context) error {
 	}
 	_, err = c.Kubectl(ctx, string(file("openshift.yaml", contract.Resources)), "apply", "--server-side", "-f", "-")
 	if err == nil {
-		_, err = c.Kubectl(ctx, "", "patch", "infrastructures.config.openshift.io", "cluster", "--subresource=status", "--type=merge",
+		_, err = c.Kubectl(ctx, "", "patch", "infrastructures.config.openshift.io", "cluster", "--subresource=status",
+			"--type=merge",
 			"-p", infrastructureStatus)
 	}
 	c.Say("OpenShift's resources are there")
@@ -157,7 +161,8 @@ const infrastructureStatus = `{"status": {"controlPlaneTopology": "HighlyAvailab
 
 // EtcdWatch starts a watch of etcd's, and returns its answers, a line of JSON each.
 func (n *Node) EtcdWatch(ctx context.Context, question string) (io.ReadCloser, error) {
-	request, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://127.0.0.1:2379/v3/watch", strings.NewReader(question))
+	request, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://127.0.0.1:2379/v3/watch",
+		strings.NewReader(question))
 	if err != nil {
 		return nil, err
 	}

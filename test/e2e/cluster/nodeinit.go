@@ -106,7 +106,8 @@ func (n *nodeInit) mountRoot(root string) error {
 			return err
 		}
 	}
-	if err := mount("overlay", filepath.Join(root, "etc"), "overlay", 0, "lowerdir=/etc,upperdir="+upper+",workdir="+work); err != nil {
+	if err := mount("overlay", filepath.Join(root, "etc"), "overlay", 0,
+		"lowerdir=/etc,upperdir="+upper+",workdir="+work); err != nil {
 		return err
 	}
 	for _, dir := range []string{"var/lib", "root", "opt"} {

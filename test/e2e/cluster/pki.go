@@ -57,7 +57,8 @@ func (p *pki) kubeconfig(server, user string, groups ...string) ([]byte, error) 
 	}
 	const name = "e2e"
 	return clientcmd.Write(clientcmdapi.Config{
-		Clusters:       map[string]*clientcmdapi.Cluster{name: {Server: server, CertificateAuthorityData: p.both(), TLSServerName: "localhost"}},
+		Clusters: map[string]*clientcmdapi.Cluster{name: {Server: server, CertificateAuthorityData: p.both(),
+			TLSServerName: "localhost"}},
 		AuthInfos:      map[string]*clientcmdapi.AuthInfo{name: {ClientCertificateData: pair.Cert, ClientKeyData: pair.Key}},
 		Contexts:       map[string]*clientcmdapi.Context{name: {Cluster: name, AuthInfo: name}},
 		CurrentContext: name,

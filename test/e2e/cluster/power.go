@@ -16,9 +16,11 @@ import (
 // boot starts what a node runs, and calls before once its container runtime does. It does not
 // wait for static pods: with an unhealthy plugin its kube-apiserver is never ready.
 func (n *Node) boot(ctx context.Context, before func(context.Context) error) error {
-	steps := []func(context.Context) error{n.startFirst, n.connect, n.startContainerd, before, n.startKubelet, n.startNetwork}
+	steps := []func(context.Context) error{n.startFirst, n.connect, n.startContainerd, before, n.startKubelet,
+		n.startNetwork}
 	if n.index == 1 {
-		steps = []func(context.Context) error{n.startFirst, n.connect, n.startContainerd, n.startEtcd, before, n.startKubelet, n.startControllers, n.startNetwork}
+		steps = []func(context.Context) error{n.startFirst, n.connect, n.startContainerd, n.startEtcd, before,
+			n.startKubelet, n.startControllers, n.startNetwork}
 	}
 	for _, step := range steps {
 		if err := step(ctx); err != nil {
@@ -47,9 +49,10 @@ func (n *Node) PowerCut() error {
 	}
 	_ = n.cluster.inSwitch(context.Background(), "link", "delete", n.link())
 	// A cgroup is busy for a moment after its last process has ended.
-	return errors.Join(err, wait.For(context.Background(), 10*time.Second, "the end of the cgroups", func(context.Context) error {
-		return n.removeCgroups()
-	}))
+	return errors.Join(err, wait.For(context.Background(), 10*time.Second, "the end of the cgroups",
+		func(context.Context) error {
+			return n.removeCgroups()
+		}))
 }
 
 // removeCgroups removes those of the containers that containerd's disk has: they are the host's,

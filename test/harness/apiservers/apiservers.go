@@ -65,14 +65,16 @@ func (s Server) Status(conditions ...any) map[string]any {
 
 // Report writes what a node's reporter would, which first wrote at a time.
 func (s Server) Report(ctx context.Context, client dynamic.Interface, node, message string, since time.Time) error {
-	return Apply(ctx, client, contract.ConditionManager(node), controlplane.OperatorGVR(s.Resource), "", s.Status(map[string]any{
-		"type": contract.ConditionType(node), "status": "True", "reason": "AsExpected", "message": message,
-		"lastTransitionTime": since.UTC().Format(time.RFC3339),
-	}), "status")
+	return Apply(ctx, client, contract.ConditionManager(node), controlplane.OperatorGVR(s.Resource), "",
+		s.Status(map[string]any{
+			"type": contract.ConditionType(node), "status": "True", "reason": "AsExpected", "message": message,
+			"lastTransitionTime": since.UTC().Format(time.RFC3339),
+		}), "status")
 }
 
 // Apply applies an object with force, overriding other managers.
-func Apply(ctx context.Context, client dynamic.Interface, manager string, gvr schema.GroupVersionResource, namespace string, object map[string]any, subresource ...string) error {
+func Apply(ctx context.Context, client dynamic.Interface, manager string, gvr schema.GroupVersionResource,
+	namespace string, object map[string]any, subresource ...string) error {
 	raw, err := json.Marshal(object)
 	if err != nil {
 		return err
@@ -88,7 +90,8 @@ func Apply(ctx context.Context, client dynamic.Interface, manager string, gvr sc
 func CreateNamespaces(ctx context.Context, client kubernetes.Interface) error {
 	for _, r := range contract.Resources {
 		ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: r.APIServer.Namespace}}
-		if _, err := client.CoreV1().Namespaces().Create(ctx, ns, metav1.CreateOptions{}); err != nil && !apierrors.IsAlreadyExists(err) {
+		if _, err := client.CoreV1().Namespaces().Create(ctx, ns, metav1.CreateOptions{}); err != nil &&
+			!apierrors.IsAlreadyExists(err) {
 			return err
 		}
 	}

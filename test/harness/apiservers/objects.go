@@ -64,15 +64,17 @@ func Secret(revision, encryption string) map[string]any {
 // an emptyDir.
 func StaticPod(revision string) *corev1.Pod {
 	return &corev1.Pod{
-		TypeMeta:   metav1.TypeMeta{APIVersion: "v1", Kind: "Pod"},
-		ObjectMeta: metav1.ObjectMeta{Name: Kube.Name, Namespace: Kube.Namespace, Labels: map[string]string{"apiserver": "true", "revision": revision}},
+		TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Pod"},
+		ObjectMeta: metav1.ObjectMeta{Name: Kube.Name, Namespace: Kube.Namespace,
+			Labels: map[string]string{"apiserver": "true", "revision": revision}},
 		Spec: corev1.PodSpec{
 			HostNetwork: true,
 			Containers: []corev1.Container{{
 				Name: Kube.Name, Image: "kube-apiserver:1",
 				VolumeMounts: []corev1.VolumeMount{{Name: "kms-sockets", MountPath: "/var/run/kmsplugin"}},
 			}},
-			Volumes: []corev1.Volume{{Name: "kms-sockets", VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}}},
+			Volumes: []corev1.Volume{{Name: "kms-sockets",
+				VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}}},
 		},
 	}
 }

@@ -18,7 +18,8 @@ var Architectures = []string{"amd64", "arm64", "ppc64le", "s390x"}
 
 // FromCheckout makes the image REGISTRY/kms-health-PROGRAM:VERSION of a checkout for these
 // architectures. Equal commits give equal digests, with one version of Go. dir gets the programs.
-func FromCheckout(ctx context.Context, root, program, registry, version, dir string, architectures ...string) (*Index, error) {
+func FromCheckout(ctx context.Context, root, program, registry, version, dir string,
+	architectures ...string) (*Index, error) {
 	revision, at := Commit(ctx, root)
 	var images []*Image
 	for _, architecture := range architectures {

@@ -37,11 +37,13 @@ type Image struct {
 
 // build makes the image with OCI's media types.
 func (i *Image) build() (v1.Image, error) {
-	layer, err := tarball.LayerFromOpener(i.layer, tarball.WithCompressionLevel(gzip.BestSpeed), tarball.WithMediaType(types.OCILayer))
+	layer, err := tarball.LayerFromOpener(i.layer, tarball.WithCompressionLevel(gzip.BestSpeed),
+		tarball.WithMediaType(types.OCILayer))
 	if err != nil {
 		return nil, err
 	}
-	image, err := mutate.AppendLayers(mutate.ConfigMediaType(mutate.MediaType(empty.Image, types.OCIManifestSchema1), types.OCIConfigJSON), layer)
+	image, err := mutate.AppendLayers(mutate.ConfigMediaType(mutate.MediaType(empty.Image, types.OCIManifestSchema1),
+		types.OCIConfigJSON), layer)
 	if err != nil {
 		return nil, err
 	}

@@ -67,7 +67,8 @@ func For(ctx context.Context, limit time.Duration, what string, check func(conte
 // Eventually fails the test if For does. A cleanup may call it, too.
 func Eventually(t testing.TB, limit time.Duration, what string, check func() error) {
 	t.Helper()
-	if err := For(context.WithoutCancel(t.Context()), limit, what, func(context.Context) error { return check() }); err != nil {
+	if err := For(context.WithoutCancel(t.Context()), limit, what,
+		func(context.Context) error { return check() }); err != nil {
 		t.Fatal(err)
 	}
 }

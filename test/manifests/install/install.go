@@ -89,7 +89,8 @@ func withConsole(objects []*unstructured.Unstructured) []*unstructured.Unstructu
 	if !slices.ContainsFunc(objects, func(o *unstructured.Unstructured) bool { return o.GetNamespace() == consoles }) {
 		return objects
 	}
-	namespace := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "v1", "kind": "Namespace", "metadata": map[string]any{"name": consoles}}}
+	namespace := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "v1", "kind": "Namespace",
+		"metadata": map[string]any{"name": consoles}}}
 	return append([]*unstructured.Unstructured{namespace}, objects...)
 }
 
@@ -119,7 +120,8 @@ func Objects(ctx context.Context, config *rest.Config, objects ...*unstructured.
 			return err
 		}
 		force := true
-		_, err = client.Resource(mapping.Resource).Namespace(o.GetNamespace()).Patch(ctx, o.GetName(), types.ApplyPatchType, raw,
+		_, err = client.Resource(mapping.Resource).Namespace(o.GetNamespace()).Patch(ctx, o.GetName(),
+			types.ApplyPatchType, raw,
 			metav1.PatchOptions{FieldManager: fieldManager, Force: &force})
 		if err != nil {
 			return fmt.Errorf("apply %s %s/%s: %w", gvk.Kind, o.GetNamespace(), o.GetName(), err)
@@ -147,7 +149,8 @@ func YAML(ctx context.Context, overlay string, components ...string) (rendered [
 }
 
 // Render is what `kubectl kustomize` makes of an overlay with components.
-func (m Manifests) Render(ctx context.Context, overlay string, components ...string) ([]*unstructured.Unstructured, error) {
+func (m Manifests) Render(ctx context.Context, overlay string, components ...string) ([]*unstructured.Unstructured,
+	error) {
 	rendered, err := m.YAML(ctx, overlay, components...)
 	if err != nil {
 		return nil, err

@@ -39,7 +39,8 @@ func run(ctx context.Context, nodes int, bare bool) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
-	s, err := fixture.New(ctx, fixture.Options{Assets: os.Getenv("KUBEBUILDER_ASSETS"), Dir: dir, Nodes: nodes, Log: os.Stdout})
+	s, err := fixture.New(ctx, fixture.Options{Assets: os.Getenv("KUBEBUILDER_ASSETS"), Dir: dir, Nodes: nodes,
+		Log: os.Stdout})
 	if err != nil {
 		return err
 	}
@@ -126,7 +127,8 @@ A shell in a node:
 	fmt.Println("No registry is reachable from it. Bring the images to each node, then follow docs/quickstart/single-node.md\n" +
 		"with the registry registry.invalid and the tag v0:\n  make image build ARCHITECTURES=amd64 VERSION=v0")
 	for _, program := range []string{"operator", "reporter"} {
-		fmt.Printf("  %s %d ctr -n k8s.io images import - <bin/images/kms-health-%s.tar\n", enter, s.Nodes()[0].PID(), program)
+		fmt.Printf("  %s %d ctr -n k8s.io images import - <bin/images/kms-health-%s.tar\n", enter, s.Nodes()[0].PID(),
+			program)
 	}
 }
 
