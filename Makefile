@@ -215,9 +215,17 @@ fuzz: ## Run each fuzz target for FUZZTIME (30s)
 generate: ## Write the generated files anew
 	$(GO) generate ./...
 
+.PHONY: facts
+facts: ## Change facts of pkg/contract in a clone of HEAD, and check that everything that follows is generated
+	@TEST_BUILD='$(TEST_BUILD)' TAGS='$(TAGS)' test/tools/facts.sh
+
+GREMLINS := .tools/mutations/gremlins
+$(GREMLINS): test/tools/programs/go.mod
+	@test/tools/build.sh $(@D) $(<D) '' 'a minute' $(@F)=github.com/go-gremlins/gremlins/cmd/gremlins
+
 .PHONY: mutations
-mutations: ## Change facts of pkg/contract in a clone of HEAD, and check that everything that follows is generated
-	@TEST_BUILD='$(TEST_BUILD)' TAGS='$(TAGS)' test/tools/mutations.sh
+mutations: $(GREMLINS) ## Change the code of pure packages in a clone of HEAD, and count what their tests notice (PACKAGES=pkg/rollup: these alone)
+	@TAGS='$(TAGS)' test/tools/mutations.sh $(GREMLINS) $(PACKAGES)
 
 .PHONY: lines
 lines: ## Count lines by folder, and words of pages
