@@ -3,7 +3,6 @@ package main
 import (
 	"encoding/json"
 	"fmt"
-	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -39,19 +38,13 @@ func TestMain(m *testing.M) {
 type child struct {
 	*program.Child
 	config string // its file, which does not exist at first
-	health string // its address
 }
 
 // start runs the operator with an API server. It is cleaned up after the test.
 func start(t *testing.T, server string, stderr *os.File, args ...string) *child {
 	t.Helper()
 	dir := t.TempDir()
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	p := &child{config: filepath.Join(dir, "config.yaml"), health: listener.Addr().String()}
-	_ = listener.Close()
+	p := &child{config: filepath.Join(dir, "config.yaml")}
 	kubeconfig := filepath.Join(dir, "kubeconfig")
 	text := fmt.Sprintf(
 		"apiVersion: v1\nkind: Config\ncurrent-context: c\ncontexts: [{name: c, context: {cluster: c}}]\nclusters: "+
@@ -63,7 +56,7 @@ func start(t *testing.T, server string, stderr *os.File, args ...string) *child 
 	}
 	cmd := exec.Command(os.Args[0], append([]string{"run", "--config", p.config, "--kubeconfig", kubeconfig,
 		"--image", "reporter:1",
-		"--metrics-bind-address", "127.0.0.1:0", "--health-bind-address", p.health}, args...)...)
+		"--metrics-bind-address", "127.0.0.1:0", "--health-bind-address", "127.0.0.1:0"}, args...)...)
 	cmd.Env = append(os.Environ(), asMain+"=1")
 	cmd.Stdout, cmd.Stderr = stderr, stderr
 	p.Child = program.Start(t, cmd)
@@ -77,46 +70,7 @@ func (p *child) configure(t *testing.T, text string) {
 	}
 }
 
-// awaitHealth waits until a path is answered with a code.
-func (p *child) awaitHealth(t *testing.T, path string, code int) {
-	t.Helper()
-	last := ""
-	for deadline := time.Now().Add(waitLimit); time.Now().Before(deadline); time.Sleep(20 * time.Millisecond) {
-		response, err := http.Get("http://" + p.health + path)
-		if err != nil {
-			last = err.Error()
-			continue
-		}
-		_ = response.Body.Close()
-		if response.StatusCode == code {
-			return
-		}
-		last = response.Status
-	}
-	t.Fatalf("%s: %s, want %d", path, last, code)
-}
-
 const emptyConfig = "apiVersion: kmshealth.openshift.io/v1alpha1\nkind: OperatorConfiguration\napiServers: []\n"
-
-// closedPort is the URL of an API server that is down.
-func closedPort(t *testing.T) string {
-	t.Helper()
-	server := httptest.NewServer(http.NotFoundHandler())
-	defer server.Close()
-	return server.URL
-}
-
-func TestFullStandardErrorStopsNeitherTheOperatorNorItsEnd(t *testing.T) {
-	// At 9 client-go measures its connections, with a data race when a request ends first.
-	p := start(t, closedPort(t), program.FullPipe(t), "-v=8")
-	p.awaitHealth(t, "/healthz", http.StatusOK)
-	p.awaitHealth(t, "/readyz", http.StatusInternalServerError)
-	p.configure(t, emptyConfig)
-	p.awaitHealth(t, "/readyz", http.StatusOK)
-	if code, took := p.End(t, waitLimit, syscall.SIGTERM); code != exitOK || took > 5*time.Second {
-		t.Errorf("exit code %d after %s", code, took)
-	}
-}
 
 // Messages of an API server, and keys of the configuration, are untrusted.
 func TestUntrustedTextForgesNoLogLineAndControlsNoTerminal(t *testing.T) {

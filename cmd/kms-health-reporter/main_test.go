@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"os"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"testing"
 
@@ -119,27 +118,6 @@ func TestValidatePrintsTheEffectiveConfigurationOrEveryMistake(t *testing.T) {
 
 	if code, _, stderr := call(t, "--validate", "--config", "/no/such/file"); code != reporter.ExitUsage || !strings.Contains(stderr, "/no/such/file") || !strings.Contains(stderr, "no such file or directory") {
 		t.Errorf("%d, %q", code, stderr)
-	}
-}
-
-func TestValidateAndOncePrintNoControlCharacterOfTheFile(t *testing.T) {
-	for name, text := range map[string]string{
-		"value":           head + "plugins: [{keyID: \"\\e[2J\", role: \"\\u202e\", endpoint: \"unix:///\\x9b2J\"}]\n",
-		"names of fields": head + "plugins: []\n\"\\e]0;title\\a\\n\": 1\nprobe: {\"\\x9b2J\": 1, \u202eraw: 2, \"\\uFFFD\": 3}\n",
-		"YAML":            head + "plugins: *\u009b2J\u2028\n",
-		"path":            head + "plugins: [{role: Read, endpoint: 'unix:///%1b[2J/kms-1.sock'}]\n",
-	} {
-		for _, mode := range []string{"--validate", "--once"} {
-			code, stdout, stderr := call(t, mode, "--config", file(t, text))
-			if code == reporter.ExitOK || stderr == "" || stdout != "" {
-				t.Errorf("%s %s: %d, %q, %q", mode, name, code, stdout, stderr)
-			}
-			for _, r := range stderr {
-				if r != '\n' && !strconv.IsPrint(r) {
-					t.Errorf("%s %s: raw %U in %q", mode, name, r, stderr)
-				}
-			}
-		}
 	}
 }
 

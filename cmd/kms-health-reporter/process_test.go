@@ -1,7 +1,6 @@
 package main
 
 import (
-	"context"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -55,29 +54,6 @@ func start(t *testing.T, stdout, stderr *os.File, args ...string) *process {
 	cmd.Env = append(os.Environ(), asMain+"=1")
 	cmd.Stdout, cmd.Stderr = stdout, stderr
 	return &process{Child: program.Start(t, cmd), plugin: plugin}
-}
-
-func TestFullStandardErrorStopsNeitherProbesNorTheEnd(t *testing.T) {
-	for name, signal := range map[string]os.Signal{"SIGTERM": syscall.SIGTERM, "SIGINT": syscall.SIGINT} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel() // it waits
-			p := start(t, program.FullPipe(t), program.FullPipe(t), "--output=-", "-v=4")
-			ctx, cancel := context.WithTimeout(t.Context(), waitLimit)
-			defer cancel()
-			if err := p.plugin.WaitForCalls(ctx, kmsplugin.CallStatus, 2); err != nil {
-				t.Fatalf("it does not probe: %v", err)
-			}
-			if err := p.plugin.SetFault(kmsplugin.Fault{Name: kmsplugin.FaultUnhealthy}); err != nil { // is logged
-				t.Fatal(err)
-			}
-			if err := p.plugin.WaitForCalls(ctx, kmsplugin.CallStatus, 5); err != nil {
-				t.Fatalf("it stopped probing: %v", err)
-			}
-			if code, took := p.End(t, waitLimit, signal); code != reporter.ExitOK || took > hardEnd+500*time.Millisecond {
-				t.Errorf("exit code %d after %s", code, took)
-			}
-		})
-	}
 }
 
 func TestSignalEndsItWhileSomethingHangs(t *testing.T) {

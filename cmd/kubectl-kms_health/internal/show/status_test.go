@@ -89,14 +89,3 @@ func TestTextOfOthersIsCleaned(t *testing.T) {
 		}
 	}
 }
-
-func TestConditionsOfAnOperatorThatDoesNotRunAreMarked(t *testing.T) {
-	s := status(view.Plugin{Node: "a", State: rollup.Healthy})
-	s.APIServers[0].Conditions = []metav1.Condition{{Type: contract.PluginsDegraded, Status: "True", Reason: "R"}}
-	for state, want := range map[view.OperatorState]bool{view.OperatorWorks: false, view.OperatorNotRunning: true, view.OperatorStandby: true} {
-		s.Operator.State = state
-		if text := Status(s, Options{Width: 80}); strings.Contains(text, "which does not run:\nkube-apiserver: KMSPluginsDegraded=True (R)") != want {
-			t.Errorf("%s: %s", state, text)
-		}
-	}
-}

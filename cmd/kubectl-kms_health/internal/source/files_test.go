@@ -189,27 +189,6 @@ func TestABrokenResourceOfAMustGatherIsAnError(t *testing.T) {
 	}
 }
 
-// What oc adm must-gather leaves, of two operator resources.
-func TestAMustGatherIsFoundInItsFolders(t *testing.T) {
-	for _, root := range []string{"", "inspect.local.1/", "must-gather.local.1/quay-io-release-sha256-0123/"} {
-		scoped := root + "cluster-scoped-resources/operator.openshift.io/"
-		taken, err := read(in(t, map[string]string{
-			root + "timestamp":                                                   "2026-05-08 14:30:00.123456789 +0200 CEST m=+0.101\n2026-05-08 14:50:00.1 +0200 CEST m=+1200.5\n",
-			root + "event-filter.html":                                           "<html>",
-			scoped + "kubeapiservers/cluster.yaml":                               "---\n" + apiServer,
-			scoped + "authentications/cluster.yaml":                              "---\n" + auth,
-			root + "namespaces/openshift-kms-health/core/events.yaml":            "kind: EventList\nitems: []\n",
-			root + "namespaces/openshift-kms-health/pods/a/a/a/logs/current.log": strings.Repeat("log\n", 9999),
-		}))
-		if err != nil || len(taken.Notes) > 0 {
-			t.Fatal(err, taken.Notes)
-		}
-		if diff := cmp.Diff([]string{"authentications a", "kubeapiservers a"}, names(taken)); diff != "" {
-			t.Error(diff)
-		}
-	}
-}
-
 // A must-gather whose reporters had all ended is not evaluated as of their last report.
 func TestAMustGatherIsEvaluatedAsOfItsBeginning(t *testing.T) {
 	for timestamp, want := range map[string]string{
