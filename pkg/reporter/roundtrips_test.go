@@ -1,12 +1,9 @@
 package reporter
 
 import (
-	"context"
 	"fmt"
 	"strings"
-	"sync"
 	"testing"
-	"time"
 
 	"github.com/kms-health/kms-health/pkg/contract"
 	"github.com/kms-health/kms-health/test/kmsplugin"
@@ -58,25 +55,6 @@ func TestReadPluginMustEncryptUnlessRoundTripsAreOff(t *testing.T) {
 	h.await("its verdict goes", finds(contract.Healthy, "", ""))
 }
 
-// What was written can no longer be read, and a plugin that is unhealthy meanwhile has no other
-// cause: the verdict stays after its Status is ok again, until a round trip succeeds.
-func TestVerdictOfARoundTripOutlastsAnUnhealthyStatus(t *testing.T) {
-	t.Parallel() // it waits
-	h, p := reportsOn(t)
-	h.set(p, kmsplugin.FaultReplacedKey)
-	h.set(p, kmsplugin.FaultUnhealthy, "err")
-	lost := finds(contract.Unhealthy, contract.RoundTripMismatch, "under the same key_id can no longer be decrypted")
-	h.await("the cause beside healthz", lost)
-	if err := p.ClearFaults(); err != nil {
-		t.Fatal(err)
-	}
-	h.await("Status is ok", func(entries []contract.Entry) bool {
-		return lost(entries) && !strings.Contains(entries[0].Detail, "healthz")
-	})
-	h.rotate(p)
-	h.await("a round trip succeeds", finds(contract.Healthy, "", ""))
-}
-
 // A plugin whose process ends at each Encrypt answers Status all the time.
 func TestPluginThatEndsAtEachEncryptIsInError(t *testing.T) {
 	t.Parallel() // it waits
@@ -111,20 +89,4 @@ func TestPluginThatIsGoneAfterEncryptIsProbedAgainByOnce(t *testing.T) {
 	if !finds(contract.Error, contract.ConnectFailed, "connection refused")(entries) || len(unobserved) != 0 {
 		t.Errorf("%+v, %v", entries, unobserved)
 	}
-}
-
-// kube-apiserver is not healthy with a plugin whose Encrypt names another key_id than its Status.
-func TestKeyIDThatChangesAtEachProbeIsReported(t *testing.T) {
-	h, p := reportsOn(t)
-	ctx, stop := context.WithCancel(t.Context())
-	var rotations sync.WaitGroup
-	rotations.Go(func() {
-		for ; ctx.Err() == nil; time.Sleep(300 * time.Millisecond) {
-			_, _ = p.Rotate()
-		}
-	})
-	h.await("it alternates", finds(contract.Unhealthy, contract.ProtocolViolation, "key_id changed twice within an interval"))
-	stop()
-	rotations.Wait()
-	h.await("it does no longer", finds(contract.Healthy, "", ""))
 }

@@ -178,32 +178,3 @@ func TestStoppedPluginCostsNoMemoryAndFewConnections(t *testing.T) {
 		t.Errorf("closing took %s", took)
 	}
 }
-
-// kubernetes-csi/livenessprobe issue 45: a client that reconnected to a socket that was
-// removed and created again leaked a connection each time.
-func TestLivenessprobe45FlappingSocketLeaksNothing(t *testing.T) {
-	real := start(t)
-	plugin := probed(t, real.Endpoint())
-	flap := func() {
-		if err := real.Crash(); err != nil {
-			t.Fatal(err)
-		}
-		if r := ask(t, plugin, writer(generous)); r.Status != contract.Error {
-			t.Fatalf("down: %+v", r)
-		}
-		if err := real.Return(); err != nil {
-			t.Fatal(err)
-		}
-		if r := ask(t, plugin, writer(generous)); r.Status != contract.Healthy {
-			t.Fatalf("up: %+v", r)
-		}
-	}
-	for range 50 {
-		flap()
-	}
-	before := held(t)
-	for range 500 {
-		flap()
-	}
-	before.noMore(t)
-}
