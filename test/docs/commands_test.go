@@ -2,7 +2,6 @@ package docs
 
 import (
 	"os"
-	"os/exec"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -117,44 +116,4 @@ func buildsSample(t *testing.T, dir string, p *page, kustomization string) (rend
 		t.Errorf("%s: the sample leaves an image of registry.invalid", p.path)
 	}
 	return string(out)
-}
-
-// The command that names the images is typed again for each upgrade, with another tag.
-func TestTheCommandThatNamesTheImagesWorksAgain(t *testing.T) {
-	const file = "manifests/components/images/kustomization.yaml"
-	found := 0
-	for _, p := range pages(t) {
-		for _, code := range p.code {
-			if !strings.HasPrefix(code, "sed -i ") || !strings.Contains(code, "newName: ") {
-				continue
-			}
-			found++
-			dir := t.TempDir()
-			if err := os.MkdirAll(filepath.Join(dir, filepath.Dir(file)), 0o755); err != nil {
-				t.Fatal(err)
-			}
-			if err := os.WriteFile(filepath.Join(dir, file), []byte(read(t, file)), 0o600); err != nil {
-				t.Fatal(err)
-			}
-			for _, tag := range []string{"v0", "v1"} {
-				command := exec.CommandContext(t.Context(), "bash", "-c", strings.ReplaceAll(code, "v0", tag))
-				command.Dir = dir
-				if out, err := command.CombinedOutput(); err != nil {
-					t.Fatalf("%s: %v: %s", p.path, err, out)
-				}
-				raw, err := os.ReadFile(filepath.Join(dir, file))
-				if err != nil {
-					t.Fatal(err)
-				}
-				for _, name := range []string{"kms-health-operator", "kms-health-reporter"} {
-					if image := "\n  newName: registry.example.com/team/" + name + "\n  newTag: " + tag + "\n"; strings.Count(string(raw), image) != 1 {
-						t.Errorf("%s: not %q after %s: %s", p.path, image, tag, raw)
-					}
-				}
-			}
-		}
-	}
-	if found == 0 {
-		t.Error("no page names the images")
-	}
 }

@@ -8,7 +8,6 @@ import (
 	"testing"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"sigs.k8s.io/yaml"
 
 	"github.com/kms-health/kms-health/test/manifests/install"
 )
@@ -87,56 +86,5 @@ func TestEachObjectOfTheManifestsIsInOnePlace(t *testing.T) {
 	}
 	if len(places) > 0 {
 		t.Errorf("objects that the manifests do not have: %v", places)
-	}
-}
-
-// In each other mode OLM gives the operator's rights in its own namespace in others too.
-func TestTheServiceVersionHasTheRightsOfTheManifests(t *testing.T) {
-	files, objects := made(t)
-	var csv struct {
-		Spec struct {
-			Version      string
-			InstallModes []struct {
-				Type      string
-				Supported bool
-			}
-			Install struct {
-				Spec struct {
-					ClusterPermissions, Permissions []struct {
-						ServiceAccountName string
-						Rules              []any
-					}
-				}
-			}
-		}
-	}
-	raw := files["bundle/manifests/"+install.ServiceAccount+".clusterserviceversion.yaml"]
-	if err := yaml.Unmarshal(raw, &csv); err != nil {
-		t.Fatal(err)
-	}
-	for _, o := range objects {
-		if o.GetName() != install.ServiceAccount || o.GetNamespace() != "" && o.GetNamespace() != install.Namespace(install.OpenShift) {
-			continue
-		}
-		rules := csv.Spec.Install.Spec.Permissions
-		switch o.GetKind() {
-		case "ClusterRole":
-			rules = csv.Spec.Install.Spec.ClusterPermissions
-		case "Role":
-		default:
-			continue
-		}
-		if len(rules) != 1 || rules[0].ServiceAccountName != install.ServiceAccount || fmt.Sprint(rules[0].Rules) != fmt.Sprint(o.Object["rules"]) {
-			t.Errorf("%s: the ClusterServiceVersion has the rights %v", id(o), rules)
-		}
-	}
-	for _, m := range csv.Spec.InstallModes {
-		if m.Supported != (m.Type == "OwnNamespace") {
-			t.Errorf("install mode %s: %t", m.Type, m.Supported)
-		}
-	}
-	text := string(raw)
-	if strings.Contains(text, "registry.invalid") || strings.Count(text, reporter) != 2 || strings.Count(text, operator) != 3 {
-		t.Error("an image is not that of the release")
 	}
 }
