@@ -172,7 +172,7 @@ func TestPanelHasTheFirstChangeOfItsKind(t *testing.T) {
 
 func panelQuery(t *testing.T, name string) string {
 	t.Helper()
-	d, _ := readDashboard(t)
+	d := readDashboard(t)
 	queries := d.queries()[name]
 	if len(queries) != 1 {
 		t.Fatalf("%q has %d queries", name, len(queries))

@@ -11,8 +11,7 @@ import (
 	"github.com/kms-health/kms-health/test/manifests/install"
 )
 
-// The component for a plain control plane has the alerts and the dashboard of OpenShift,
-// in its own namespace.
+// The component for a plain control plane has the alerts of OpenShift, in its own namespace.
 func TestComponentForAPlainControlPlane(t *testing.T) {
 	if os.Getenv("KUBEBUILDER_ASSETS") == "" {
 		t.Skip("KUBEBUILDER_ASSETS is not set, so there is no kubectl")
@@ -43,14 +42,6 @@ func TestComponentForAPlainControlPlane(t *testing.T) {
 	}
 	if rules[install.Kubernetes] != rules[install.OpenShift] {
 		t.Errorf("other alerts: %v", rules)
-	}
-	_, dashboard := readDashboard(t)
-	for overlay, components := range map[string][]string{install.OpenShift: nil, install.Kubernetes: {"monitoring"}} {
-		o := find(overlay, "ConfigMap", "kms-health-dashboard", components...)
-		data, _, _ := unstructured.NestedStringMap(o.Object, "data")
-		if data["kms-health.json"] != string(dashboard) {
-			t.Errorf("%s: another dashboard", overlay)
-		}
 	}
 	monitor, service := find(install.Kubernetes, "ServiceMonitor", "kms-health-operator", "monitoring"), find(install.Kubernetes, "Service", "kms-health-operator")
 	selector, _, _ := unstructured.NestedStringMap(monitor.Object, "spec", "selector", "matchLabels")

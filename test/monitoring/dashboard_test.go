@@ -31,7 +31,7 @@ type dashboard struct {
 	}
 }
 
-func readDashboard(t *testing.T) (d dashboard, raw []byte) {
+func readDashboard(t *testing.T) (d dashboard) {
 	t.Helper()
 	raw, err := os.ReadFile(dashboardFile)
 	if err != nil {
@@ -40,7 +40,7 @@ func readDashboard(t *testing.T) (d dashboard, raw []byte) {
 	if err := json.Unmarshal(raw, &d); err != nil {
 		t.Fatal(err)
 	}
-	return d, raw
+	return d
 }
 
 // queries are all of the dashboard, with its variables replaced, by panel.
@@ -58,7 +58,7 @@ func (d *dashboard) queries() (all map[string][]string) {
 }
 
 func TestQueriesOfTheDashboardAreOnMetricsThatExist(t *testing.T) {
-	d, _ := readDashboard(t)
+	d := readDashboard(t)
 	ours, theirs := ourMetrics(), labelsOf(readRecording(t))
 	for name, queries := range d.queries() {
 		for _, query := range queries {
@@ -81,7 +81,7 @@ func TestQueriesOfTheDashboardAreOnMetricsThatExist(t *testing.T) {
 
 // Prometheus parses each query as the expression of a rule.
 func TestPrometheusParsesTheQueriesOfTheDashboard(t *testing.T) {
-	d, _ := readDashboard(t)
+	d := readDashboard(t)
 	var rules []map[string]string
 	for _, queries := range d.queries() {
 		for _, query := range queries {
@@ -97,7 +97,7 @@ func TestPrometheusParsesTheQueriesOfTheDashboard(t *testing.T) {
 
 // OpenShift's console shows these types of panels, and Grafana too.
 func TestConsoleShowsThePanels(t *testing.T) {
-	d, _ := readDashboard(t)
+	d := readDashboard(t)
 	for _, row := range d.Rows {
 		for _, p := range row.Panels {
 			if p.Type != "graph" && (p.Type != "singlestat" || len(p.Targets) != 1) {
