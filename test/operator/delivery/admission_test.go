@@ -18,7 +18,6 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/kms-health/kms-health/pkg/contract"
-	"github.com/kms-health/kms-health/pkg/operator/objects"
 	"github.com/kms-health/kms-health/test/harness/apiservers"
 	"github.com/kms-health/kms-health/test/operator/fixture"
 )
@@ -69,20 +68,6 @@ func TestRevertIsTheOwnersAndNotOfAdmissionThatRewritesTheImage(t *testing.T) {
 	op.Start("")
 	fixture.AwaitDelivered(t, operatorResource)
 	steady("after a restart of the operator")
-
-	// What is to be applied is applied, and gets the other image once more.
-	fixture.SetEncryption(t, apiservers.OpenShift, apiservers.Encryption("1", "2", "identity"), "2")
-	fixture.ApplyDeployment(t, "2")
-	fixture.Eventually(t, "the second key's file is mounted", func() error {
-		for _, v := range fixture.DeploymentNow(t).Spec.Template.Spec.Volumes {
-			if v.Name == objects.ConfigVolume && v.ConfigMap.Name == setName(apiservers.OpenShift, "1", "2") {
-				return hasImage(t, mirrored)
-			}
-		}
-		return fmt.Errorf("not yet")
-	})
-	generation = fixture.DeploymentNow(t).Generation
-	steady("with a second key")
 
 	fixture.Eventually(t, "the owner's update is accepted", func() error {
 		d := fixture.DeploymentNow(t)

@@ -3,7 +3,6 @@
 package delivery
 
 import (
-	"context"
 	"fmt"
 	"maps"
 	"net/http"
@@ -27,7 +26,6 @@ func TestSecondInstallationRefusesToAct(t *testing.T) {
 	if _, err := fixture.Kube.CoreV1().Namespaces().Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: other}}, metav1.CreateOptions{}); err != nil && !apierrors.IsAlreadyExists(err) {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { removeNamespace(t, other) })
 	first, second := fixture.NewOperator(t), fixture.NewOperator(t, "--namespace", other)
 	health := fixture.FreeAddress(t)
 	second.More = []string{"--health-bind-address", health}
@@ -86,15 +84,4 @@ func TestSecondInstallationRefusesToAct(t *testing.T) {
 	})
 	second.Configure("apiServers: []\n")
 	second.AwaitNothingLeft()
-}
-
-func removeNamespace(t *testing.T, name string) {
-	t.Helper()
-	fixture.Eventually(t, "namespace "+name+" is removed", func() error {
-		err := fixture.Kube.CoreV1().Namespaces().Delete(context.Background(), name, metav1.DeleteOptions{})
-		if apierrors.IsNotFound(err) {
-			return nil
-		}
-		return fmt.Errorf("it is being removed: %w", err)
-	})
 }

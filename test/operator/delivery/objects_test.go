@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
 	"github.com/kms-health/kms-health/pkg/contract"
@@ -107,22 +106,6 @@ func differ(t *testing.T, want ...string) error {
 		err = fmt.Errorf("there are\n  %s\nmust be\n  %s", strings.Join(got, "\n  "), strings.Join(want, "\n  "))
 	}
 	return err
-}
-
-// gvrOf is an object's place in the API.
-func gvrOf(t *testing.T, o *unstructured.Unstructured) schema.GroupVersionResource {
-	t.Helper()
-	list, err := fixture.Kube.Discovery().ServerResourcesForGroupVersion(o.GetAPIVersion())
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, r := range list.APIResources {
-		if r.Kind == o.GetKind() && !strings.Contains(r.Name, "/") {
-			return o.GroupVersionKind().GroupVersion().WithResource(r.Name)
-		}
-	}
-	t.Fatalf("no resource of kind %s", o.GetKind())
-	return schema.GroupVersionResource{}
 }
 
 // snapshot is all that the operator decides of what it made.

@@ -373,9 +373,8 @@ func (m *model) edit(t *testing.T) string {
 		return "nothing to edit"
 	}
 	o := all[m.random.IntN(len(all))]
-	gvr := gvrOf(t, &o)
 	what := o.GetKind() + " " + o.GetName()
-	resource := fixture.Client.Resource(gvr).Namespace(o.GetNamespace())
+	resource := fixture.Client.Resource(fixture.Kinds[o.GetKind()]).Namespace(o.GetNamespace())
 	if o.GetKind() == "Role" {
 		fixture.Excuse(func(e *auditv1.Event) bool {
 			return strings.Contains(e.RequestURI, "/secrets") && strings.Contains(e.RequestURI, "encryption-config")

@@ -3,7 +3,6 @@
 package process
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -15,7 +14,6 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/kms-health/kms-health/pkg/contract"
@@ -108,28 +106,6 @@ func setCAByPage(t *testing.T, kubeconfig string) {
 	}
 }
 
-// reinstallDeployment makes the operator's Deployment anew, as all other tests have it.
-func reinstallDeployment(t *testing.T) {
-	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), 2*fixture.Timeout)
-	defer cancel()
-	foreground := metav1.DeletePropagationForeground // its pods go before it
-	deployments := fixture.Kube.AppsV1().Deployments(fixture.Namespace)
-	if err := deployments.Delete(ctx, contract.OperatorName, metav1.DeleteOptions{PropagationPolicy: &foreground}); err != nil {
-		t.Error(err)
-	}
-	fixture.Eventually(t, "the operator's Deployment is deleted", func() error {
-		_, err := deployments.Get(ctx, contract.OperatorName, metav1.GetOptions{})
-		if apierrors.IsNotFound(err) {
-			return nil
-		}
-		return cmp.Or(err, errors.New("it is there"))
-	})
-	if err := fixture.InstallOperator(ctx); err != nil {
-		t.Error(err)
-	}
-}
-
 func TestOperatorKeepsTheCAInItsDeploymentCurrent(t *testing.T) {
 	withoutPublisher(t)
 	rendered, err := install.YAML(t.Context(), install.OpenShift, append(slices.Clone(fixture.Components), withoutConfigMaps)...)
@@ -150,7 +126,15 @@ func TestOperatorKeepsTheCAInItsDeploymentCurrent(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	t.Cleanup(func() { reinstallDeployment(t) })
+	t.Cleanup(func() { // all other tests have the Deployment without a CA
+		ctx, cancel := context.WithTimeout(context.Background(), 2*fixture.Timeout)
+		defer cancel()
+		_, err := install.Kubectl(ctx, nil, "--kubeconfig", kubeconfig, "delete", "--cascade=foreground",
+			"-n", fixture.Namespace, "deployment", contract.OperatorName)
+		if err := errors.Join(err, fixture.InstallOperator(ctx)); err != nil {
+			t.Error(err)
+		}
+	})
 
 	serving := string(fixture.Cluster.RESTConfig().CAData)
 	lifetime := 25 * time.Second

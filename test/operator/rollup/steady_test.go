@@ -9,12 +9,8 @@ import (
 	"testing"
 	"time"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
-
 	"github.com/kms-health/kms-health/pkg/contract"
 	"github.com/kms-health/kms-health/test/harness/apiservers"
-	"github.com/kms-health/kms-health/test/harness/controlplane"
 	"github.com/kms-health/kms-health/test/operator/fixture"
 )
 
@@ -58,18 +54,6 @@ func TestNothingIsWrittenWhileNothingChanges(t *testing.T) {
 	}
 	t.Logf("%d writes until all was delivered, 0 in %s and %d syncs after, in which the reporters wrote %d times", before, steady, syncs, reported)
 	expectOneWriteEach(t, reporters)
-
-	// A client without a resourceVersion removes our conditions, as by an old read of the status.
-	const other = `{"status":{"conditions":[{"type":"OtherDegraded","status":"False","reason":"AsExpected","message":"","lastTransitionTime":"2026-01-01T00:00:00Z"}]}}`
-	resource := fixture.Client.Resource(controlplane.OperatorGVR(apiservers.Kube.Resource))
-	if _, err := resource.Patch(t.Context(), controlplane.ClusterObject, types.MergePatchType, []byte(other), metav1.PatchOptions{FieldManager: "other"}, "status"); err != nil {
-		t.Fatal(err)
-	}
-	fixture.AwaitHealthy(t)
-	const none = `[{"op":"test","path":"/status/conditions/0/type","value":"OtherDegraded"},{"op":"remove","path":"/status/conditions/0"}]`
-	if _, err := resource.Patch(t.Context(), controlplane.ClusterObject, types.JSONPatchType, []byte(none), metav1.PatchOptions{}, "status"); err != nil {
-		t.Errorf("the condition of the other writer is gone: %v", err)
-	}
 	fixture.RemoveTarget(t, op, reporters)
 }
 
