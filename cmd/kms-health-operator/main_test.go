@@ -119,6 +119,9 @@ func standardInput(t *testing.T, path string) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	before := os.Stdin
+	os.Stdin = f
+	t.Cleanup(func() { os.Stdin = before; _ = f.Close() })
 }
 
 func TestFlagsDefaultToTheEnvironment(t *testing.T) {
