@@ -142,9 +142,9 @@ func (o *operator) observe() (in status.Input, related []any, ready bool) {
 		if statuses[t.Name].Reason == contract.OtherInstallation {
 			return in, nil, false // the ClusterOperator is that one's, too
 		}
-		verdict, judged := o.rollups.Verdict(t.Name)
+		verdict := o.rollups.Verdict(t.Name)
 		delivered := statuses[t.Name]
-		unknown = unknown || delivered == (apiserver.Status{}) || !judged && !delivered.Reason.NeedsAction()
+		unknown = unknown || delivered == (apiserver.Status{}) || !verdict.Judged && !delivered.Reason.NeedsAction()
 		in.Targets = append(in.Targets, status.Target{Name: t.Name, Delivery: delivered, Verdict: verdict})
 	}
 	in.Configured = o.config.Load() != nil

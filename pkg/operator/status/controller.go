@@ -63,7 +63,8 @@ type Verdict struct {
 	Reporting operatorcr.Condition
 	// Done means that nothing of a target is left on its resource, and no own reporter
 	// can write there.
-	Done bool
+	Done   bool
+	Judged bool // at least once
 }
 
 // Controller keeps the roll-ups.
@@ -96,7 +97,6 @@ type entry struct {
 	target  apiserver.Published // under mu
 	stands  time.Time           // under mu: since when its Status is as it is
 	verdict Verdict             // under mu
-	judged  bool                // under mu
 }
 
 // New makes a Controller.
@@ -141,22 +141,18 @@ func (c *Controller) Remove(name string) {
 // Wake syncs a target.
 func (c *Controller) Wake(name string) { c.queue.AddAfter(name, settle) }
 
-// Verdict returns the last verdict of a target, and whether there is one yet.
-func (c *Controller) Verdict(name string) (Verdict, bool) {
+// Verdict returns the last verdict of a target.
+func (c *Controller) Verdict(name string) (v Verdict) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	e := c.targets[name]
-	if e == nil {
-		return Verdict{}, false
+	if e := c.targets[name]; e != nil {
+		v = e.verdict
 	}
-	return e.verdict, e.judged
+	return v
 }
 
 // IsDone reports whether nothing of a target is left on its resource.
-func (c *Controller) IsDone(name string) bool {
-	v, judged := c.Verdict(name)
-	return judged && v.Done
-}
+func (c *Controller) IsDone(name string) bool { return c.Verdict(name).Done }
 
 // Run syncs targets until ctx ends. One replica at a time may run.
 func (c *Controller) Run(ctx context.Context) {
@@ -178,7 +174,7 @@ func (c *Controller) sync(ctx context.Context, name string) time.Time {
 		c.mu.Unlock()
 		return time.Time{}
 	}
-	t, before, judgedBefore := e.target, e.verdict, e.judged
+	t, before := e.target, e.verdict
 	d := rollup.Delivery{Reason: string(t.Status.Reason), Message: t.Status.Message, Since: e.stands}
 	c.mu.Unlock()
 	s := &syncing{Controller: c, entry: e, target: &t, delivery: d, now: c.Now()}
@@ -189,10 +185,11 @@ func (c *Controller) sync(ctx context.Context, name string) time.Time {
 	} else { // too little is known for a new one
 		verdict.Done, verdict.Degraded = before.Done, s.standing
 	}
+	verdict.Judged = judged || before.Judged
 	c.mu.Lock()
-	e.verdict, e.judged = verdict, judged || judgedBefore
+	e.verdict = verdict
 	c.mu.Unlock()
-	if judged && !judgedBefore || before != verdict {
+	if before != verdict {
 		c.Changed()
 	}
 	if verdict.Done && !before.Done {

@@ -44,7 +44,7 @@ func TestStaleReportsAreReportedAtTheirDeadlineWithoutAnotherWrite(t *testing.T)
 		if w.at != stale+1 || degraded(w.apply) != "Unknown ReporterStale" {
 			t.Errorf("at %s: %s", w.at, w.body)
 		}
-		if v, judged := s.Verdict("api"); !judged ||
+		if v := s.Verdict("api"); !v.Judged ||
 			v.Degraded.Status != operatorcr.Unknown {
 			t.Errorf("the verdict is %+v", v)
 		}
@@ -78,7 +78,7 @@ func TestAWriteThatFailsIsTriedAgainLaterEachTime(t *testing.T) {
 		if len(s.events) > 0 {
 			t.Errorf("events of what was not written: %q", s.events)
 		}
-		if _, judged := s.Verdict("api"); !judged {
+		if !s.Verdict("api").Judged {
 			t.Error("no verdict, though only writing fails")
 		}
 
@@ -159,7 +159,7 @@ func TestStateOfARemovedTargetIsDropped(t *testing.T) {
 		}
 		s.remove()
 		s.settled()
-		if v, judged := s.Verdict("api"); judged {
+		if v := s.Verdict("api"); v.Judged {
 			t.Errorf("its verdict is %+v", v)
 		}
 		if s.changes != before+1 {
@@ -187,7 +187,7 @@ func TestNothingIsWrittenWhileTooLittleIsKnown(t *testing.T) {
 		quiet := func(when string) {
 			t.Helper()
 			s.wantWrites(0, when)
-			if v, judged := s.Verdict("api"); judged {
+			if v := s.Verdict("api"); v.Judged {
 				t.Errorf("%s: the verdict is %+v", when, v)
 			}
 		}
@@ -196,8 +196,8 @@ func TestNothingIsWrittenWhileTooLittleIsKnown(t *testing.T) {
 		unknown := withKeys().but(func(t *apiserver.Published) { t.SetsKnown = false })
 		s.set(unknown)
 		s.settled()
-		if v, judged := s.Verdict("api"); !judged || v != (Verdict{}) {
-			t.Errorf("the resource is not there, and the verdict is %+v, %v", v, judged)
+		if v := s.Verdict("api"); v != (Verdict{Judged: true}) {
+			t.Errorf("the resource is not there, and the verdict is %+v", v)
 		}
 		s.listing(source.Pods, errors.New("forbidden"))
 		s.remove()
@@ -212,7 +212,7 @@ func TestNothingIsWrittenWhileTooLittleIsKnown(t *testing.T) {
 		s.show()
 		s.settled()
 		quiet("pods cannot be listed")
-		if v, _ := s.Verdict("api"); v.Degraded.Status != operatorcr.True { // for the ClusterOperator
+		if v := s.Verdict("api"); v.Degraded.Status != operatorcr.True { // for the ClusterOperator
 			t.Errorf("an earlier process had found an unhealthy plugin, and the verdict is %+v", v)
 		}
 		s.listing(source.Pods, nil)

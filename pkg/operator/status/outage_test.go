@@ -67,7 +67,7 @@ func TestAnUnhealthyPluginIsReportedDuringAnOutage(t *testing.T) {
 		if last := all[len(all)-1]; degraded(last.apply) != "True PluginError" || last.at < 20*time.Second {
 			t.Errorf("written: %+v", last)
 		}
-		if v, _ := s.Verdict("api"); v.Degraded.Status != operatorcr.True {
+		if v := s.Verdict("api"); v.Degraded.Status != operatorcr.True {
 			t.Errorf("the verdict is %+v", v)
 		}
 	})

@@ -168,7 +168,7 @@ func TestUnmanagedTargetKeepsItsReports(t *testing.T) {
 		s.set(withKeys("2").but(func(t *apiserver.Published) { t.Unmanaged, t.Off, t.Clean = true, true, true }))
 		s.settled()
 		s.wantWrites(2, "off")
-		if v, judged := s.Verdict("api"); !judged || v.Done || v.Degraded.Type != "" {
+		if v := s.Verdict("api"); !v.Judged || v.Done || v.Degraded.Type != "" {
 			t.Errorf("the verdict is %+v", v)
 		}
 	})
@@ -178,7 +178,7 @@ func TestATargetThatIsOffIsDoneWhenNothingIsLeft(t *testing.T) {
 	withFixture(t, func(s *fixture) {
 		done := func(want bool, when string) {
 			t.Helper()
-			if v, judged := s.Verdict("api"); !judged || v.Done != want || v.Degraded.Type != "" {
+			if v := s.Verdict("api"); !v.Judged || v.Done != want || v.Degraded.Type != "" {
 				t.Errorf("%s: the verdict is %+v", when, v)
 			}
 		}
@@ -232,7 +232,7 @@ func TestTargetOfAnotherInstallationWritesNothing(t *testing.T) {
 		s.set(withKeys("2").but(func(t *apiserver.Published) { t.OtherInstallation = true }))
 		s.until(time.Hour)
 		s.wantWrites(0, "another has the resource")
-		if v, judged := s.Verdict("api"); !judged || !v.Done {
+		if v := s.Verdict("api"); !v.Judged || !v.Done {
 			t.Errorf("the verdict is %+v", v)
 		}
 	})
