@@ -103,7 +103,9 @@ func (f *fixture) at(t *testing.T, after time.Duration) (Validity, error) {
 
 // respond makes every request of a verb and a resource have a response.
 func (f *fixture) respond(verb, resource string, o runtime.Object, err error) {
-	f.client.PrependReactor(verb, resource, func(clienttesting.Action) (bool, runtime.Object, error) { return true, o, err })
+	f.client.PrependReactor(verb, resource, func(clienttesting.Action) (bool, runtime.Object, error) {
+		return true, o, err
+	})
 }
 
 func TestErrorOfARenewalIsReportedWithItsCause(t *testing.T) {

@@ -131,7 +131,8 @@ func TestInvalidProfileFallsBackToIntermediate(t *testing.T) {
 		strings.Repeat("x", 200) + `" name no c`: custom(configv1.VersionTLS12, strings.Repeat("x", 201)),
 	} {
 		got, err := Of(profile)
-		if err == nil || !strings.Contains(err.Error(), want) || !strings.HasPrefix(err.Error(), "spec.tlsSecurityProfile: ") {
+		if err == nil || !strings.HasPrefix(err.Error(), "spec.tlsSecurityProfile: ") ||
+			!strings.Contains(err.Error(), want) {
 			t.Errorf("%v, want %s", err, want)
 		}
 		if diff := cmp.Diff(intermediate, got); diff != "" {
