@@ -3,7 +3,6 @@
 package integration
 
 import (
-	"bufio"
 	"bytes"
 	"context"
 	"errors"
@@ -14,10 +13,8 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
-	"time"
 
 	"github.com/kms-health/kms-health/pkg/contract"
 	"github.com/kms-health/kms-health/test/harness/controlplane"
@@ -35,13 +32,9 @@ type reporter struct {
 	file    string // its configuration
 	serving string
 	podUID  string // what the downward API gives a pod; empty outside of one
-	process *exec.Cmd
-	ended   chan struct{}
-
-	mu   sync.Mutex
-	log  []string
-	seen int // lines of the log that were read
-	news chan struct{}
+	process *program.Child
+	log     program.Output
+	seen    int // bytes of the log that were read
 }
 
 // newReporter prepares a reporter for a node named after the test; it is started
@@ -56,7 +49,6 @@ func newReporter(t *testing.T, resources ...string) *reporter {
 	r := &reporter{
 		t: t, dir: dir, node: node, file: filepath.Join(dir, "config.yaml"),
 		user: controlplane.ServiceAccountUser(namespace, short(node)),
-		news: make(chan struct{}, 1),
 	}
 	r.serving = freeAddress(t)
 	ctx := soon(t)
@@ -171,97 +163,48 @@ func (r *reporter) write(content []byte) {
 func (r *reporter) start() {
 	r.t.Helper()
 	cmd := exec.Command(binary, "--config", r.file, "--node-name", r.node)
-	cmd.Env = append(os.Environ(), "GORACE=atexit_sleep_ms=0") // it has two seconds to end
+	cmd.Env, cmd.Stderr = os.Environ(), &r.log
 	if r.podUID != "" {
 		cmd.Env = append(cmd.Env, contract.PodUIDVariable+"="+r.podUID)
 	}
-	stderr, err := cmd.StderrPipe()
-	if err != nil {
-		r.t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		r.t.Fatal(err)
-	}
-	r.process, r.ended = cmd, make(chan struct{})
-	go func() {
-		defer close(r.ended)
-		lines := bufio.NewScanner(stderr)
-		lines.Buffer(nil, 1<<20)
-		for lines.Scan() {
-			r.mu.Lock()
-			r.log = append(r.log, lines.Text())
-			r.mu.Unlock()
-			select {
-			case r.news <- struct{}{}:
-			default:
-			}
-		}
-		_ = cmd.Wait() // how it ended is in its ProcessState
-	}()
+	r.process = program.Start(r.t, cmd)
 	r.t.Cleanup(r.stop)
 }
 
-// stop ends the process as a kubelet does, and wants exit code 0 and no data race found.
+// stop ends the process as a kubelet does, and wants exit code 0.
 func (r *reporter) stop() {
 	select {
-	case <-r.ended:
+	case <-r.process.Ended:
 		return // stopped before
 	default:
 	}
-	if err := r.process.Process.Signal(syscall.SIGTERM); err != nil {
-		r.t.Errorf("the reporter ended by itself: %v", err)
-	}
-	select {
-	case <-r.ended:
-	case <-time.After(waitLimit):
-		_ = r.process.Process.Kill()
-		<-r.ended
-	}
-	if code := r.process.ProcessState.ExitCode(); code != 0 {
+	if code, _ := r.process.End(r.t, waitLimit, syscall.SIGTERM); code != 0 {
 		r.t.Errorf("the reporter ended with %d", code)
 	}
 	if r.t.Failed() {
-		r.mu.Lock()
-		defer r.mu.Unlock()
-		r.t.Logf("the reporter's log:\n%s", strings.Join(r.log, "\n"))
+		r.t.Logf("the reporter's log:\n%s", r.log.Text())
 	}
 }
 
 // logged waits for a new line that contains all texts.
 func (r *reporter) logged(texts ...string) {
 	r.t.Helper()
-	timeout := time.After(waitLimit)
-	for {
-		r.mu.Lock()
-		for r.seen < len(r.log) {
-			line := r.log[r.seen]
-			r.seen++
+	eventually(r.t, fmt.Sprintf("logged: %q", texts), func() bool {
+		for text := r.log.Text(); ; {
+			line, _, whole := strings.Cut(text[r.seen:], "\n")
+			if !whole {
+				return false
+			}
+			r.seen += len(line) + 1
 			if !slices.ContainsFunc(texts, func(text string) bool { return !strings.Contains(line, text) }) {
-				r.mu.Unlock()
-				return
+				return true
 			}
 		}
-		r.mu.Unlock()
-		select {
-		case <-r.news:
-		case <-timeout:
-			r.t.Fatalf("not logged in time: %q", texts)
-		}
-	}
+	})
 }
 
-// count returns how many lines of the log so far hold a text.
-func (r *reporter) count(text string) int {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	n := 0
-	for _, line := range r.log {
-		if strings.Contains(line, text) {
-			n++
-		}
-	}
-	return n
-}
+// count returns how often the log so far holds a text.
+func (r *reporter) count(text string) int { return strings.Count(r.log.Text(), text) }
 
 func (r *reporter) get(path string) (int, string) {
 	client := http.Client{Timeout: waitLimit, Transport: &http.Transport{DisableKeepAlives: true}}

@@ -70,10 +70,6 @@ func entries(t *testing.T, resource, node string) []contract.Entry {
 	return entriesOf(condition(t, resource, contract.ConditionType(node)))
 }
 
-func entriesIn(u *unstructured.Unstructured, node string) []contract.Entry {
-	return entriesOf(conditionIn(u, contract.ConditionType(node)))
-}
-
 func entriesOf(condition map[string]any) []contract.Entry {
 	if condition == nil {
 		return nil

@@ -176,7 +176,7 @@ func (s *soak) move(restarts bool) {
 			s.stop()
 		} else {
 			s.must(s.process.Process.Signal(syscall.SIGKILL))
-			<-s.ended
+			<-s.process.Ended
 		}
 		s.start()
 		s.disturb(5 * time.Second)
@@ -240,7 +240,7 @@ func (s *soak) follow(ctx context.Context) {
 	for ctx.Err() == nil {
 		if object, err := resource.Get(ctx, controlplane.ClusterObject, metav1.GetOptions{}); err == nil {
 			s.seen.Lock()
-			for _, e := range entriesIn(object, s.node) {
+			for _, e := range entriesOf(conditionIn(object, contract.ConditionType(s.node))) {
 				if e.Status != contract.Healthy && !slices.Contains(s.states, e) {
 					s.states, s.times = append(s.states, e), append(s.times, time.Now())
 				}
