@@ -1,10 +1,13 @@
 package monitoring
 
 import (
+	"os"
 	"regexp"
 	"slices"
 	"strings"
 	"testing"
+
+	"sigs.k8s.io/yaml"
 
 	"github.com/kms-health/kms-health/pkg/contract"
 )
@@ -63,6 +66,79 @@ func TestAlertsAreOnMetricsThatExist(t *testing.T) {
 			for _, problem := range unknown(query, ours, theirs) {
 				t.Errorf("%s: %s", a.Alert, problem)
 			}
+		}
+	}
+}
+
+// recorded are series of a real kube-apiserver, as promtool takes them.
+const recorded = "testdata/kube-apiserver.yaml"
+
+type inputSeries struct {
+	Series string `json:"series"`
+	Values string `json:"values"`
+}
+
+func readRecording(t *testing.T) []inputSeries {
+	t.Helper()
+	raw, err := os.ReadFile(recorded)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var content struct {
+		InputSeries []inputSeries `json:"input_series"`
+	}
+	if err := yaml.UnmarshalStrict(raw, &content); err != nil {
+		t.Fatal(err)
+	}
+	return content.InputSeries
+}
+
+var (
+	metricOf = regexp.MustCompile(`^[a-z_]+`)
+	labelOf  = regexp.MustCompile(`([a-z_]+)="`)
+)
+
+// labelsOf are the names of the metrics of series, each with the names of its labels but for Prometheus's own.
+func labelsOf(series []inputSeries) map[string][]string {
+	metrics := map[string][]string{}
+	for _, s := range series {
+		of := metricOf.FindString(s.Series)
+		for _, l := range labelOf.FindAllStringSubmatch(s.Series, -1) {
+			if !slices.Contains([]string{"instance", "job", "namespace"}, l[1]) && !slices.Contains(metrics[of], l[1]) {
+				metrics[of] = append(metrics[of], l[1])
+			}
+		}
+		slices.Sort(metrics[of])
+	}
+	return metrics
+}
+
+var (
+	deliveredReason = regexp.MustCompile(`(?:kms_health_operator_delivered\{|kms_health_finding\{condition="KMSHealthReporting",)reason=(?:~"([^"]+)"\} == bool|"([^"]+)")`)
+	findingReason   = regexp.MustCompile(`kms_health_finding\{[^}]*reason=~?"([^"]+)"()`)
+)
+
+// A new reason on which an administrator must act is in no alert until somebody puts it there, in one alone; so is one
+// of the roll-up.
+func TestReasonsAreInTheirAlerts(t *testing.T) {
+	alerts := func(selector *regexp.Regexp, reason string) (in []string) {
+		for _, a := range readAlerts(t) {
+			var reasons []string
+			for _, m := range selector.FindAllStringSubmatch(a.Expr, -1) {
+				reasons = append(reasons, m[1]+m[2])
+			}
+			if regexp.MustCompile("^(?:" + strings.Join(reasons, "|") + ")$").MatchString(reason) {
+				in = append(in, a.Alert)
+			}
+		}
+		return in
+	}
+	for _, r := range contract.RollupReasons {
+		if in := alerts(deliveredReason, r.Reason); len(in) > 1 || r.NeedsAction != (len(in) == 1) {
+			t.Errorf("%s: needs action: %v; in the alerts %v", r.Reason, r.NeedsAction, in)
+		}
+		if in := alerts(findingReason, r.Reason); r.Alerted != (len(in) > 0) {
+			t.Errorf("%s: alerted: %v; in the alerts %v", r.Reason, r.Alerted, in)
 		}
 	}
 }
