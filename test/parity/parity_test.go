@@ -3,7 +3,6 @@
 package parity
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"flag"
@@ -387,25 +386,8 @@ func mustCreate(t *testing.T, client dynamic.Interface, all []*subject, role str
 // reporters are processes that follow all subjects.
 type reporters struct {
 	all []*subject
-	// messages are the latest of each, which follows perReporter subjects.
-	messages []*latest
-}
-
-// latest keeps the last whole line that was written.
-type latest struct {
-	mu         sync.Mutex
-	line, rest []byte
-}
-
-func (l *latest) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.rest = append(l.rest, p...)
-	if end := bytes.LastIndexByte(l.rest, '\n'); end >= 0 {
-		whole := l.rest[:end]
-		l.line, l.rest = bytes.Clone(whole[bytes.LastIndexByte(whole, '\n')+1:]), bytes.Clone(l.rest[end+1:])
-	}
-	return len(p), nil
+	// outputs are those of each, which follows perReporter subjects: a line for each report.
+	outputs []*program.Output
 }
 
 func startReporters(t *testing.T, all []*subject) *reporters {
@@ -433,18 +415,17 @@ plugins:
 		if err := os.WriteFile(file, []byte(text.String()), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		message := &latest{}
 		cmd := exec.Command(binary, "--config", file, "--output", "-")
-		var log bytes.Buffer
-		cmd.Stdout, cmd.Stderr = message, &log
+		output, log := &program.Output{}, &program.Output{}
+		cmd.Stdout, cmd.Stderr = output, log
 		child := program.Start(t, cmd)
 		t.Cleanup(func() {
 			child.End(t, time.Minute, os.Interrupt)
 			if t.Failed() {
-				t.Logf("a reporter's log: %s", log.Bytes())
+				t.Logf("a reporter's log: %s", log.Text())
 			}
 		})
-		r.messages = append(r.messages, message)
+		r.outputs = append(r.outputs, output)
 	}
 	return r
 }
@@ -456,12 +437,13 @@ func (r *reporters) opinions(t *testing.T) []opinion {
 	for i := range opinions {
 		opinions[i] = "not reported"
 	}
-	for _, m := range r.messages {
-		m.mu.Lock()
-		line := string(m.line)
-		m.mu.Unlock()
-		entries, err := contract.DecodeMessage(line)
-		if err != nil && line != "" {
+	for _, output := range r.outputs {
+		lines := strings.Split(output.Text(), "\n")
+		if len(lines) < 2 {
+			continue
+		}
+		entries, err := contract.DecodeMessage(lines[len(lines)-2]) // the last whole one
+		if err != nil {
 			t.Fatal(err)
 		}
 		for _, e := range entries {
