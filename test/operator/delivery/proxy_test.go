@@ -3,7 +3,6 @@
 package delivery
 
 import (
-	"bytes"
 	"context"
 	"math/rand/v2"
 	"net/http"
@@ -55,20 +54,10 @@ func newFaultyProxy(t *testing.T, seed uint64) *faultyProxy {
 				w.Header().Set("Retry-After", "1")
 				http.Error(w, "injected", http.StatusServiceUnavailable)
 			case 2: // it is done, and the answer is lost
-				forward.ServeHTTP(&discardedAnswer{header: http.Header{}}, r.WithContext(context.WithoutCancel(r.Context())))
+				forward.ServeHTTP(httptest.NewRecorder(), r.WithContext(context.WithoutCancel(r.Context())))
 				panic(http.ErrAbortHandler)
 			}
 		}
 	})
 	return p
 }
-
-// discardedAnswer is an answer that reaches no client.
-type discardedAnswer struct {
-	header http.Header
-	bytes.Buffer
-}
-
-func (d *discardedAnswer) Header() http.Header { return d.header }
-
-func (d *discardedAnswer) WriteHeader(int) {}
