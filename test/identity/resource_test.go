@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"maps"
 	"net/http"
-	"reflect"
 	"strings"
 	"testing"
 
@@ -136,8 +135,6 @@ func (s operatorResource) content(t *testing.T, admin *caller) fields {
 	}
 	return live.object
 }
-
-func same(a, b fields) bool { return reflect.DeepEqual(a, b) }
 
 func text(t *testing.T, v any) string {
 	t.Helper()

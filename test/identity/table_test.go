@@ -5,9 +5,9 @@ package identity
 import (
 	"fmt"
 	"net/http"
+	"reflect"
 	"strings"
 	"testing"
-	"text/tabwriter"
 
 	"github.com/kms-health/kms-health/pkg/contract"
 	"github.com/kms-health/kms-health/test/harness/controlplane"
@@ -184,22 +184,14 @@ func (s operatorResource) otherActions(t *testing.T) []action {
 	}
 }
 
-// tryAll runs each action as each caller on a fresh baseline, and prints what
-// came of it.
+// tryAll runs each action as each caller on a fresh baseline.
 func (s operatorResource) tryAll(t *testing.T, who []*caller, actions []action) {
 	t.Helper()
 	admin := asAdmin(t)
 	s.reset(t, admin)
 	before := s.content(t, admin)
 	dirty := false
-	var table strings.Builder
-	fmt.Fprintf(&table, "%s, %s", s.resource, s.variant)
-	for _, caller := range who {
-		fmt.Fprintf(&table, "\t%s", caller.name)
-	}
-	fmt.Fprintln(&table)
 	for _, a := range actions {
-		fmt.Fprint(&table, a.what)
 		for i, caller := range who {
 			if dirty {
 				s.reset(t, admin)
@@ -207,33 +199,17 @@ func (s operatorResource) tryAll(t *testing.T, who []*caller, actions []action) 
 			got := caller.do(t, a.try)
 			outcome := got.outcome()
 			after := s.content(t, admin)
-			if dirty = !same(before, after); !dirty && got.code == http.StatusOK {
+			if dirty = !reflect.DeepEqual(before, after); !dirty && got.code == http.StatusOK {
 				outcome, dirty = unchanged, true // its managedFields are not as they were
 			}
 			if dirty && got.code/100 != 2 {
 				t.Errorf("%s, %s: refused with %d, and yet the object changed to %s", a.what, caller.name, got.code, text(t, after))
 			}
-			fmt.Fprintf(&table, "\t%s", outcome)
 			if want := a.want[min(i, len(a.want)-1)]; outcome != want {
-				fmt.Fprint(&table, " !")
 				t.Errorf("%s, %s: %s, want %s: %s", a.what, caller.name, outcome, want, got.message)
 			}
 		}
-		fmt.Fprintln(&table)
 	}
-	show(t, table.String())
-}
-
-// show prints a table whose columns are divided by tabs.
-func show(t *testing.T, table string) {
-	t.Helper()
-	var text strings.Builder
-	w := tabwriter.NewWriter(&text, 0, 0, 2, ' ', 0)
-	fmt.Fprint(w, "\n"+table)
-	if err := w.Flush(); err != nil {
-		t.Error(err)
-	}
-	t.Log(text.String())
 }
 
 func TestReportersMayChangeTheirEntriesAndNothingElse(t *testing.T) {
