@@ -147,49 +147,36 @@ func TestOperatorMayDoThisAndNothingElse(t *testing.T) {
 }
 
 func TestComponentsAddThisAndNothingElse(t *testing.T) {
+	openshift.with(t, "deployment")
 	const secrets = "get create patch delete"
-	for _, c := range []struct {
-		components []string
-		may, not   []question
-	}{
-		{
-			[]string{"deployment"},
-			[]question{
-				{secrets, "secrets", kas, reporter + "-token"},
-				{secrets, "secrets", oauth, "kms-health-reporter-oauth-apiserver-token"},
-				{"create", "serviceaccounts/token", kas, reporter},
-				{"get create patch delete", "serviceaccounts", kas, reporter},
-				{"create patch delete", "configmaps", kas, reporter + "-0123456789"}, // and see the policy
-				{"list watch patch", "deployments.apps", oas, "apiserver"},
-			},
-			[]question{
-				{"list watch", "secrets", kas, ""},
-				{"list watch update", "secrets", kas, reporter + "-token"},
-				{"get patch", "secrets", kas, "encryption-config"},
-				{"create", "serviceaccounts/token", kas, "installer-sa"},
-				{"get patch", "serviceaccounts", kas, "installer-sa"},
-				{"create update delete", "deployments.apps", oas, "apiserver"},
-				{"patch", "deployments.apps", oas, "other"},
-				{"patch list", "deployments.apps", kas, "apiserver"},
-				{"create patch", "pods", kas, "any"},
-				{"create", "certificatesigningrequests.certificates.k8s.io", "", ""},
-			},
-		},
+	for _, q := range []question{
+		{secrets, "secrets", kas, reporter + "-token"},
+		{secrets, "secrets", oauth, "kms-health-reporter-oauth-apiserver-token"},
+		{"create", "serviceaccounts/token", kas, reporter},
+		{"get create patch delete", "serviceaccounts", kas, reporter},
+		{"create patch delete", "configmaps", kas, reporter + "-0123456789"}, // and see the policy
+		{"list watch patch", "deployments.apps", oas, "apiserver"},
 	} {
-		t.Run(strings.Join(c.components, "+"), func(t *testing.T) {
-			openshift.with(t, c.components...)
-			for _, q := range c.may {
-				openshift.expect(t, q, true)
-			}
-			for _, q := range c.not {
-				openshift.expect(t, q, false)
-			}
-			for _, r := range rights {
-				if r.may {
-					openshift.expect(t, r.question, true)
-				}
-			}
-		})
+		openshift.expect(t, q, true)
+	}
+	for _, q := range []question{
+		{"list watch", "secrets", kas, ""},
+		{"list watch update", "secrets", kas, reporter + "-token"},
+		{"get patch", "secrets", kas, "encryption-config"},
+		{"create", "serviceaccounts/token", kas, "installer-sa"},
+		{"get patch", "serviceaccounts", kas, "installer-sa"},
+		{"create update delete", "deployments.apps", oas, "apiserver"},
+		{"patch", "deployments.apps", oas, "other"},
+		{"patch list", "deployments.apps", kas, "apiserver"},
+		{"create patch", "pods", kas, "any"},
+		{"create", "certificatesigningrequests.certificates.k8s.io", "", ""},
+	} {
+		openshift.expect(t, q, false)
+	}
+	for _, r := range rights {
+		if r.may {
+			openshift.expect(t, r.question, true)
+		}
 	}
 }
 
