@@ -36,7 +36,6 @@ type Proxy struct {
 	mode     ProxyMode
 	listener net.Listener // nil while refusing
 	conns    map[*proxyConn]bool
-	accepted int
 }
 
 // proxyConn is one client's connection, and the one to the target, guarded by Proxy.mu.
@@ -60,13 +59,6 @@ func NewProxy(target string) (*Proxy, error) {
 
 // URL is the proxy's address for a client of a TLS server behind it.
 func (p *Proxy) URL() string { return "https://" + p.address }
-
-// Accepted counts the connections that clients have made so far.
-func (p *Proxy) Accepted() int {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.accepted
-}
 
 // SetMode changes what happens from now on.
 func (p *Proxy) SetMode(mode ProxyMode) error {
@@ -123,7 +115,6 @@ func (p *Proxy) accept(listener net.Listener) {
 		if p.listener != listener { // accepted before, and handed to us after, it was closed
 			c.reset()
 		} else {
-			p.accepted++
 			p.conns[c] = true
 			p.wg.Go(func() { p.serve(c) })
 		}
