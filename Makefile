@@ -198,7 +198,7 @@ soak: cluster ## The reporter under faults, restarts, edits and outages drawn at
 	$(GO) test -tags integration,$(TAGS) -count 1 -v -timeout 0 ./test/integration -run TestSoak -soak $(or $(SOAK),10m) -soak-seed $(or $(SEED),1)
 
 .PHONY: bench
-bench: bin/kms-health-reporter bin/kms-health-operator bin/bench-floor cluster ## Run the benchmarks, and measure both programs as processes (TESTFLAGS='-run TestOperator -short')
+bench: bin/kms-health-reporter bin/kms-health-operator bin/bench-floor bin/kms-plugin cluster ## Run the benchmarks, and measure both programs as processes (TESTFLAGS='-run TestOperator -short')
 	$(GO) test -run '^$$' -bench . -benchmem ./pkg/...
 	$(GO) test -v -count 1 -timeout 60m $(TESTFLAGS) ./test/bench -measure
 

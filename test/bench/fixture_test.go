@@ -1,6 +1,7 @@
 package bench
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -34,7 +35,7 @@ type fixture struct {
 	configs string // see newFixture
 	began   time.Time
 	cluster *controlplane.ControlPlane // nil until startCluster
-	token   string                     // the reporters'
+	access  controlplane.Kubeconfig    // the cluster's address, with the reporters' credentials
 }
 
 func newFixture(t *testing.T) *fixture {
@@ -63,11 +64,9 @@ func newFixture(t *testing.T) *fixture {
 // logTails prints what the programs of a failed test logged last.
 func (f *fixture) logTails() {
 	paths, _ := filepath.Glob(filepath.Join(f.dir, "*.log")) // fails for a bad pattern only
-	more, _ := filepath.Glob(filepath.Join(f.dir, "*", "*.log"))
-	for _, path := range append(paths, more...) {
+	for _, path := range paths {
 		if text, _ := os.ReadFile(path); f.Failed() {
-			lines := strings.Split(strings.TrimSpace(string(text)), "\n")
-			f.Logf("%s ends:\n%s", path, strings.Join(lines[max(0, len(lines)-10):], "\n"))
+			f.Logf("%s ends:\n%s", path, text[max(0, len(text)-2000):])
 		}
 	}
 }
@@ -84,8 +83,6 @@ func (f *fixture) progress(format string, args ...any) {
 	fmt.Printf("%6s  %s: %s\n", time.Since(f.began).Round(time.Second), f.Name(), fmt.Sprintf(format, args...))
 }
 
-func (f *fixture) add(r row) { f.Helper(); results.add(f.T, r) }
-
 // pause waits, unless the run is interrupted.
 func (f *fixture) pause(d time.Duration) {
 	f.Helper()
@@ -99,27 +96,30 @@ func (f *fixture) pause(d time.Duration) {
 // bin is where `make bench` builds the programs.
 const bin = "../../bin"
 
-// program returns the path of a copy of a built program: another build may replace it
-// during the run.
+// program returns the path of a copy of a program, one of bin by its name: another build may
+// replace it during the run.
 //
 // It is copied in pieces of 32 KiB, as container runtimes do with images. It matters:
 // by a single large write the kernel's page cache gets large folios, and maps megabytes
 // of the binary that nothing touches.
 func (f *fixture) program(name string) string {
 	f.Helper()
-	source, err := os.Open(filepath.Join(bin, name))
+	if !filepath.IsAbs(name) {
+		name = filepath.Join(bin, name)
+	}
+	source, err := os.Open(name)
 	if err != nil {
 		f.Fatalf("%v: run `make bench`, which builds it", err)
 	}
 	defer source.Close()
-	path := filepath.Join(f.dir, name)
-	target, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o700)
+	target, err := os.CreateTemp(f.dir, filepath.Base(name)+"-")
 	f.must(err)
+	f.must(target.Chmod(0o700))
 	// The wrappers hide that both are files, which the kernel would copy whole.
 	_, err = io.CopyBuffer(struct{ io.Writer }{target}, struct{ io.Reader }{source}, make([]byte, 32<<10))
 	f.must(err)
 	f.must(target.Close())
-	return path
+	return target.Name()
 }
 
 func (f *fixture) size(path string) int64 {
@@ -136,14 +136,9 @@ func (f *fixture) startCluster() {
 	f.cluster = controlplane.StartForTest(f, controlplane.Options{CRDs: controlplane.TechPreviewNoUpgrade})
 	f.must(f.cluster.CreateServiceAccount(running, namespace, account))
 	f.must(f.cluster.AllowStatusPatch(running, controlplane.ServiceAccountUser(namespace, account), apiservers.Kube.Resource))
-	var err error
-	f.token, err = f.cluster.ServiceAccountToken(running, namespace, account, controlplane.TokenOptions{})
+	token, err := f.cluster.ServiceAccountToken(running, namespace, account, controlplane.TokenOptions{})
 	f.must(err)
-}
-
-// access is the cluster's address, with the reporters' credentials.
-func (f *fixture) access() controlplane.Kubeconfig {
-	return controlplane.Kubeconfig{Server: f.cluster.URL(), CA: f.cluster.ServingCA().PEM(), Credential: controlplane.Credential{Token: f.token}}
+	f.access = controlplane.Kubeconfig{Server: f.cluster.URL(), CA: f.cluster.ServingCA().PEM(), Credential: controlplane.Credential{Token: token}}
 }
 
 func (f *fixture) freeAddress() string {
@@ -153,9 +148,10 @@ func (f *fixture) freeAddress() string {
 	return address
 }
 
-// start runs a program until the test ends, or its end is called.
-func (f *fixture) start(log, binary string, args ...string) *process {
+// start runs a program until the test ends, or its end is called. Its log has the name.
+func (f *fixture) start(name, binary string, args ...string) *process {
 	f.Helper()
+	log := filepath.Join(f.dir, name+".log")
 	child, err := controlplane.StartChild(filepath.Base(binary), binary, nil, args, log)
 	f.must(err)
 	p := &process{fixture: f, pid: child.PID(), log: log, began: time.Now()}
@@ -201,13 +197,14 @@ func (n *node) socket(keyID int) string {
 // run starts the reporter.
 func (n *node) run() *process {
 	n.Helper()
-	return n.start(filepath.Join(n.sockets, "reporter.log"), n.binary, "--config", filepath.Join(n.config, "config.yaml"), "--node-name", n.name)
+	return n.start(n.name, n.binary, "--config", filepath.Join(n.config, "config.yaml"), "--node-name", n.name)
 }
 
 // settings are those of a reporter's file. Metrics are always served.
 type settings struct {
 	interval     time.Duration
-	kubeconfig   string // no destination if empty
+	timeout      time.Duration // of every plugin; 0: the default
+	kubeconfig   string        // no destination if empty
 	writeTimeout time.Duration
 	keyIDs       []int // of the plugins, the first is the writer
 }
@@ -225,7 +222,8 @@ func (n *node) render(c settings) string {
 		if i > 0 {
 			role = "Read"
 		}
-		fmt.Fprintf(&b, "- {endpoint: 'unix://%s', role: %s}\n", n.socket(keyID), role)
+		fmt.Fprintf(&b, "- {endpoint: 'unix://%s', role: %s, timeout: %s}\n", n.socket(keyID), role,
+			cmp.Or(c.timeout, min(c.interval, 3*time.Second)))
 	}
 	return b.String()
 }

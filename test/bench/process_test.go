@@ -91,7 +91,6 @@ func (p *process) cpuTime() (sum time.Duration) {
 type memory struct {
 	all  int64 // VmRSS, with the pages of the binary that were touched
 	anon int64 // RssAnon, what is the process's own
-	peak int64 // VmHWM, the most that VmRSS ever was
 }
 
 // memory reads /proc/<pid>/status, proc_pid_status(5), where kB are 1,024 bytes.
@@ -101,7 +100,7 @@ func (p *process) memory() (m memory) {
 	p.must(err)
 	for line := range strings.Lines(string(text)) {
 		name, value, _ := strings.Cut(line, ":")
-		if to := map[string]*int64{"VmRSS": &m.all, "RssAnon": &m.anon, "VmHWM": &m.peak}[name]; to != nil {
+		if to := map[string]*int64{"VmRSS": &m.all, "RssAnon": &m.anon}[name]; to != nil {
 			_, err := fmt.Sscan(value, to)
 			p.must(err)
 			*to <<= 10
@@ -110,7 +109,6 @@ func (p *process) memory() (m memory) {
 	if m.all == 0 || m.anon == 0 {
 		p.Fatalf("process %d has no memory", p.pid)
 	}
-	m.peak = max(m.peak, m.all) // the kernel raises it late
 	return m
 }
 

@@ -22,6 +22,9 @@ func TestReporter(t *testing.T) {
 	f.add(row{what: "binary, stripped", measured: megabytes(size), floor: megabytes(f.size(floor)), bound: megabytes(int64(maxBinary)), verdict: atMost(size, maxBinary)})
 	f.startCluster()
 	f.longRun(reporter, floor)
+	f.manyReloads(reporter)
+	f.manyFlaps(reporter)
+	f.manyFrozen(reporter)
 }
 
 const (
@@ -54,23 +57,21 @@ func (r *runner) sinceWarmUp() (time.Duration, float64) {
 	return time.Duration(float64(cpu-r.cpu) / cycles), cycles
 }
 
-// longRun measures a reporter and the floor side by side: their CPU time in the
-// first half, on a machine as quiet as it gets, and their memory at the end.
-// Another reporter reloads its file beside them in the second half and on.
+// longRun measures a reporter and the floor side by side: their CPU time, on a machine as
+// quiet as it gets, and their memory at the end.
 func (f *fixture) longRun(reporter, floor string) {
 	f.progress("the reporter and the floor side by side, for %s", f.duration)
 	ours, theirs := &runner{node: f.newNode("measured", reporter, 2)}, &runner{node: f.newNode("baseline", reporter, 2)} // names as long
 	request, ca := theirs.node.capture(), filepath.Join(f.dir, "floor-ca.crt")
-	f.must(os.WriteFile(ca, f.access().CA, 0o600))
-	theirs.process = f.start(filepath.Join(f.dir, "floor.log"), floor,
-		"--request", request, "--server", f.cluster.Address(), "--ca", ca, theirs.node.socket(1), theirs.node.socket(2))
-	ours.node.configureAll(f.access())
+	f.must(os.WriteFile(ca, f.access.CA, 0o600))
+	theirs.process = f.start("floor", floor, request, f.cluster.Address(), ca, theirs.node.socket(1), theirs.node.socket(2))
+	ours.node.configureAll(f.access)
 	ours.process = ours.node.run()
 	f.pause(warmUp)
 	for _, r := range []*runner{ours, theirs} {
 		r.cpu, r.cycles = r.reading()
 	}
-	f.observe(ours, theirs, f.duration/2)
+	f.observe(ours, theirs)
 	cpu, cycles := ours.sinceWarmUp()
 	least, _ := theirs.sinceWarmUp()
 	ratio := float64(cpu) / float64(least)
@@ -78,14 +79,6 @@ func (f *fixture) longRun(reporter, floor string) {
 		what: fmt.Sprintf("CPU per cycle, 2 plugins, over %.0f cycles", cycles), measured: perCycle(cpu), floor: perCycle(least),
 		value: fmt.Sprintf("%.2fx", ratio), bound: fmt.Sprintf("%.2fx", maxCPU), verdict: atMost(ratio, maxCPU),
 	})
-	// Reloads go on beside it, and may take longer. Where they fail the channel is closed.
-	gained := make(chan *gain, 1)
-	go func() { defer close(gained); gained <- f.manyReloads(reporter) }()
-	defer func() {
-		for range gained { // it must not outlive the test
-		}
-	}()
-	f.observe(ours, theirs, f.duration)
 	mine, least2 := ours.memory(), theirs.memory()
 	judged := func(value, bound int64) verdict {
 		if f.duration < fullTime {
@@ -101,15 +94,14 @@ func (f *fixture) longRun(reporter, floor string) {
 		what: "  of it not the binary's (RssAnon)", measured: megabytes(mine.anon), floor: megabytes(least2.anon),
 		bound: megabytes(int64(maxAnon)), verdict: judged(mine.anon, maxAnon),
 	})
-	if g := <-gained; g != nil {
-		f.gained(g)
-	}
+	theirs.end()
+	ours.end()
 }
 
-// observe waits until the reporter has lived for a time, and scrapes it meanwhile.
-func (f *fixture) observe(ours, theirs *runner, age time.Duration) {
+// observe waits until the reporter has lived for the time of a long run, and scrapes it meanwhile.
+func (f *fixture) observe(ours, theirs *runner) {
 	f.Helper()
-	end := ours.began.Add(age)
+	end := ours.began.Add(f.duration)
 	for time.Until(end) > 0 {
 		f.pause(min(scrapeEvery, time.Until(end)))
 		m := f.scrape("http://"+ours.node.serving, "")
@@ -147,7 +139,7 @@ func (n *node) capture() string {
 	server.TLS = &tls.Config{Certificates: []tls.Certificate{pair}, MinVersion: tls.VersionTLS12}
 	server.StartTLS()
 	defer server.Close()
-	access := n.access()
+	access := n.access
 	access.Server, access.CA = server.URL, ca.PEM()
 	n.configureAll(access)
 	defer n.run().end()

@@ -11,11 +11,11 @@ import (
 	"github.com/kms-health/kms-health/test/kmsplugin"
 )
 
-var before = flag.String("before", "", "the path of another build of the reporter, which starts in turn with this one")
+var before = flag.String("before", "", "the absolute path of another build of the reporter, which starts in turn with this one")
 
 const (
 	starts   = 20
-	maxStart = 15 * time.Millisecond
+	maxStart = 10 * time.Millisecond
 	// maxChange is five more than the 25 ms that the reporter waits for an editor's next event.
 	maxChange = 30 * time.Millisecond
 )
@@ -26,7 +26,7 @@ func TestStart(t *testing.T) {
 	f := newFixture(t)
 	programs := []string{f.program("kms-health-reporter")}
 	if *before != "" {
-		programs = append(programs, *before)
+		programs = append(programs, f.program(*before))
 	}
 	n := f.newNode("start", "", 2)
 	file := func(keyIDs ...int) string { return n.render(settings{interval: time.Hour, keyIDs: keyIDs}) }

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io"
 	"strings"
-	"testing"
 	"text/tabwriter"
 	"time"
 )
@@ -36,25 +35,25 @@ func atMost[T int | int64 | float64 | time.Duration](value, bound T) verdict {
 	return over
 }
 
-// table collects the results of a run.
-type table struct{ rows []row }
+// results are those of a run.
+var results []row
 
 // add fails the test if the value is over its bound.
-func (t *table) add(tb testing.TB, r row) {
-	tb.Helper()
-	t.rows = append(t.rows, r)
+func (f *fixture) add(r row) {
+	f.Helper()
+	results = append(results, r)
 	if r.verdict == over {
-		tb.Errorf("over the bound: %s: %s, at most %s", strings.TrimSpace(r.what), cmp.Or(r.value, r.measured), r.bound)
+		f.Errorf("over the bound: %s: %s, at most %s", strings.TrimSpace(r.what), cmp.Or(r.value, r.measured), r.bound)
 	}
 }
 
-func (t *table) print(out io.Writer) error {
-	if len(t.rows) == 0 {
+func printResults(out io.Writer) error {
+	if len(results) == 0 {
 		return nil
 	}
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(w, "WHAT\tMEASURED\tFLOOR\tRATIO OR VALUE\tBOUND\t")
-	for _, r := range t.rows {
+	for _, r := range results {
 		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\n", r.what, r.measured, cmp.Or(r.floor, "-"), cmp.Or(r.value, "-"), cmp.Or(r.bound, "-"), r.verdict)
 	}
 	return w.Flush()
