@@ -78,7 +78,8 @@ func (w *Watcher) Run(ctx context.Context, onChange func(Content)) {
 		}
 		return changed
 	}
-	read() // the directories can wait
+	read()
+	time.Sleep(settle) // the caller has use for the CPU now; to watch a directory can take milliseconds
 	for polled := false; ; {
 		w.watch(polled)       // first: a change after that causes another read
 		if read() && polled { // without an event: the watches are not the right ones
