@@ -30,7 +30,8 @@ func testKMSTurnedOn(h *scenario) {
 		h.t.Errorf("etcd has %d Secrets and ConfigMaps, must be more", all)
 	}
 	h.flunder("first")
-	h.await(30*time.Second, "ClusterOperator kms-health is healthy", h.clusterOperator)
+	// An informer reads again at most half a minute after an API server that restarts.
+	h.await(time.Minute, "ClusterOperator kms-health is healthy", h.clusterOperator)
 }
 
 // flunder makes an object of the aggregated API server, which must be encrypted.

@@ -42,6 +42,9 @@ const (
 	clientFolder = hostFolder + "/credentials/client"
 )
 
+// credentialsAge is how old the reporter's copy of its credentials may be at a write.
+const credentialsAge = 10 * time.Second
+
 const reporterUser = "system:kms-health-reporter"
 
 // owner is the owner of kube-apiserver's static pod: what is beside it is made by
@@ -199,7 +202,7 @@ func (h *owner) rotate(what string, cas []byte) {
 	sum := sha256.Sum256(block.Bytes)
 	credential := "X509SHA256=" + hex.EncodeToString(sum[:])
 	var used time.Time
-	h.await(10*time.Second, "the new certificate is used", func() error {
+	h.await(2*credentialsAge, "the new certificate is used", func() error {
 		events, err := h.node().Audit(exchanged)
 		if err != nil {
 			return err
@@ -213,7 +216,7 @@ func (h *owner) rotate(what string, cas []byte) {
 		}
 		return fmt.Errorf("none of %d requests has the credential %s", len(events), credential)
 	})
-	h.took(what+" exchanged: used for a write", used.Sub(exchanged), interval+500*time.Millisecond)
+	h.took(what+" exchanged: used for a write", used.Sub(exchanged), credentialsAge+interval+500*time.Millisecond)
 }
 
 // With an operator beside it, which delivers nothing here, and rolls up.
