@@ -4,13 +4,13 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
 
 	"google.golang.org/grpc/codes"
-	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/status"
 )
 
@@ -56,7 +56,7 @@ type FaultKind struct {
 	// What it does, in one line.
 	What string
 
-	// apply writes the fault, with its arguments as one text, into a behaviour.
+	// apply writes the fault, with its arguments as one text, into a behaviour. Nil: its name there is enough.
 	apply func(b *behaviour, args string) error
 }
 
@@ -71,19 +71,13 @@ func faultKind(name string) (FaultKind, error) {
 // behaviour is what the active faults amount to. It is made anew for each change and
 // never changed afterwards.
 type behaviour struct {
-	hang    map[Call]bool
+	on      map[string]bool // faults by name
 	delay   map[Call]time.Duration
 	refused map[Call]*status.Status
 
 	healthz, version          string
 	padding, headers          int     // bytes
 	statusKeyID, encryptKeyID *string // nil: the key's own
-
-	changingVersion, laggingStatus          bool
-	wrongDecrypt, shortDecrypt, replacedKey bool
-	noSocket, crashed                       bool
-
-	serving healthpb.HealthCheckResponse_ServingStatus // of grpc.health.v1
 }
 
 // What kube-apiserver expects of Status.
@@ -96,7 +90,7 @@ const (
 // compile turns faults into the behaviour they amount to.
 func compile(faults []Fault) (*behaviour, error) {
 	b := &behaviour{
-		hang: map[Call]bool{}, delay: map[Call]time.Duration{}, refused: map[Call]*status.Status{},
+		on: map[string]bool{}, delay: map[Call]time.Duration{}, refused: map[Call]*status.Status{},
 		healthz: healthzOK, version: versionV2,
 	}
 	for _, f := range faults {
@@ -104,10 +98,11 @@ func compile(faults []Fault) (*behaviour, error) {
 		if err != nil {
 			return nil, err
 		}
+		b.on[f.Name] = true
 		args := cmp.Or(strings.Join(f.Args, " "), kind.Default)
 		if args != "" && kind.Usage == "" {
 			err = fmt.Errorf("takes no arguments, got %q", args)
-		} else {
+		} else if kind.apply != nil {
 			err = kind.apply(b, args)
 		}
 		if err != nil {
@@ -132,8 +127,7 @@ var Faults = []FaultKind{
 		with(func(b *behaviour, text string) { b.version = text })},
 	{"v2beta1", "", "", "Status answers version=v2beta1: valid, but a change for a client that saw v2",
 		with(func(b *behaviour, _ string) { b.version = versionV2beta1 })},
-	{"changing-version", "", "", "Status answers v2beta1 and v2 in turns, each connection by itself",
-		with(func(b *behaviour, _ string) { b.changingVersion = true })},
+	{Name: "changing-version", What: "Status answers v2beta1 and v2 in turns, each connection by itself"},
 	{"empty-key-id", "", "", "Status answers an empty key_id",
 		with(func(b *behaviour, _ string) { b.statusKeyID = new(string) })},
 	{"long-key-id", "[BYTES]", "1025", "Status answers a key_id of BYTES bytes; 1024 are allowed",
@@ -150,56 +144,38 @@ var Faults = []FaultKind{
 		"Encrypt fails with a gRPC code (PermissionDenied by default) and TEXT", refuse(CallEncrypt)},
 	{FaultRefuseDecrypt, "[CODE [TEXT]]", "PermissionDenied decrypt refused",
 		"Decrypt fails with a gRPC code (PermissionDenied by default) and TEXT", refuse(CallDecrypt)},
-	{"wrong-decrypt", "", "", "Decrypt succeeds with other bytes than were encrypted",
-		with(func(b *behaviour, _ string) { b.wrongDecrypt = true })},
-	{"short-decrypt", "", "", "Decrypt succeeds with the last byte missing",
-		with(func(b *behaviour, _ string) { b.shortDecrypt = true })},
-	{FaultReplacedKey, "", "",
-		"the key is another under the same key_id: neither key decrypts what was encrypted with the other",
-		with(func(b *behaviour, _ string) { b.replacedKey = true })},
-	{"lagging-status", "", "",
-		"Status names the key_id that was current at the call to Status before, on each connection",
-		with(func(b *behaviour, _ string) { b.laggingStatus = true })},
+	{Name: "wrong-decrypt", What: "Decrypt succeeds with other bytes than were encrypted"},
+	{Name: "short-decrypt", What: "Decrypt succeeds with the last byte missing"},
+	{Name: FaultReplacedKey, What: "another key under the same key_id: neither decrypts what the other encrypted"},
+	{Name: "lagging-status", What: "Status names the key_id of the call to Status before, on each connection"},
 	{"huge-headers", "[BYTES]", "20480",
 		"Status answers as usual, with a header of BYTES bytes (20 KiB by default)",
 		withSize(func(b *behaviour, n int) { b.headers = n })},
 	{"encrypt-key-id", "[TEXT]", "not-the-key-of-status",
 		"Encrypt answers key_id=TEXT, which is not the one Status answers",
 		with(func(b *behaviour, text string) { b.encryptKeyID = &text })},
-	{"serving", "", "", "no fault: grpc.health.v1 is there, and answers SERVING",
-		with(func(b *behaviour, _ string) { b.serving = healthpb.HealthCheckResponse_SERVING })},
-	{"not-serving", "", "", "grpc.health.v1 is there, and answers NOT_SERVING",
-		with(func(b *behaviour, _ string) { b.serving = healthpb.HealthCheckResponse_NOT_SERVING })},
-	{FaultRemoveSocket, "", "",
-		"the socket is removed, while open connections are still served; undone by heal",
-		with(func(b *behaviour, _ string) { b.noSocket = true })},
-	{FaultCrash, "", "",
-		"all connections break and the plugin stops listening, but keeps the socket's file; undone by heal",
-		with(func(b *behaviour, _ string) { b.crashed = true })},
+	{Name: "serving", What: "no fault: grpc.health.v1 is there, and answers SERVING"},
+	{Name: "not-serving", What: "grpc.health.v1 is there, and answers NOT_SERVING"},
+	{Name: FaultRemoveSocket, What: "the socket is removed; open connections are still served"},
+	{Name: FaultCrash, What: "all connections break, and nothing listens at the socket, which stays"},
 }
 
 func with(set func(*behaviour, string)) func(*behaviour, string) error {
 	return func(b *behaviour, args string) error { set(b, args); return nil }
 }
 
-// maxAnswer keeps a typing error from eating the host's memory.
-const maxAnswer = 64 << 20
-
 func withSize(set func(*behaviour, int)) func(*behaviour, string) error {
 	return func(b *behaviour, args string) error {
-		n, err := strconv.Atoi(args)
-		if err != nil || n < 0 || n > maxAnswer {
-			return fmt.Errorf("%q is not a number of bytes from 0 to %d", args, maxAnswer)
-		}
-		set(b, n)
-		return nil
+		n, err := strconv.ParseUint(args, 10, 26) // below 64 MiB
+		set(b, int(n))
+		return err
 	}
 }
 
 func hang(b *behaviour, args string) error {
 	calls, err := parseCalls(args)
 	for _, call := range calls {
-		b.hang[call] = true
+		b.delay[call] = math.MaxInt64
 	}
 	return err
 }

@@ -131,11 +131,6 @@ func (p *Plugin) SetFault(f Fault) error {
 // ClearFaults ends faults, all if none is named: a crashed plugin returns, a removed socket
 // is restored, what hangs is answered. That one was not active is no error.
 func (p *Plugin) ClearFaults(names ...string) error {
-	for _, name := range names {
-		if _, err := faultKind(name); err != nil {
-			return err
-		}
-	}
 	return p.become(func(before []Fault) []Fault {
 		if len(names) == 0 {
 			return nil
@@ -282,10 +277,10 @@ func (p *Plugin) become(change func(before []Fault) []Fault) error {
 
 // reconcile brings the socket and the server into the state of b.
 func (p *Plugin) reconcile(b *behaviour) error {
-	if b.noSocket || b.crashed {
-		p.stopListening(b.noSocket)
+	if b.on[FaultRemoveSocket] || b.on[FaultCrash] {
+		p.stopListening(b.on[FaultRemoveSocket])
 	}
-	if b.crashed {
+	if b.on[FaultCrash] {
 		if p.server != nil {
 			p.server.Stop()
 			p.server = nil
@@ -295,7 +290,7 @@ func (p *Plugin) reconcile(b *behaviour) error {
 	if p.server == nil {
 		p.server = p.newServer()
 	}
-	if b.noSocket || p.listener != nil {
+	if b.on[FaultRemoveSocket] || p.listener != nil {
 		return nil
 	}
 	l, err := listen(p.socket)

@@ -79,16 +79,12 @@ func (p *Plugin) await(ctx context.Context, call Call) (*behaviour, error) {
 		p.mu.Lock()
 		b, changed := p.behaviour, p.changed
 		p.mu.Unlock()
-		var due <-chan time.Time // nil, and so never, for a call that hangs
-		if !b.hang[call] {
-			rest := b.delay[call] - time.Since(arrived)
-			if rest <= 0 {
-				return b, nil
-			}
-			due = time.After(rest)
+		rest := b.delay[call] - time.Since(arrived)
+		if rest <= 0 {
+			return b, nil
 		}
 		select {
-		case <-due:
+		case <-time.After(rest):
 			return b, nil
 		case <-changed:
 		case <-ctx.Done():
@@ -110,13 +106,13 @@ func (c crypt) Status(ctx context.Context) (*service.StatusResponse, error) {
 	b, connection := behaviourOf(ctx), ctx.Value(connectionKey{}).(*connection)
 	answer := &service.StatusResponse{Version: b.version, Healthz: b.healthz, KeyID: c.keys.current()}
 	current := answer.KeyID
-	if former := connection.named.Swap(&current); former != nil && b.laggingStatus {
+	if former := connection.named.Swap(&current); former != nil && b.on["lagging-status"] {
 		answer.KeyID = *former
 	}
 	if b.statusKeyID != nil {
 		answer.KeyID = *b.statusKeyID
 	}
-	if b.changingVersion {
+	if b.on["changing-version"] {
 		answer.Version = versionV2beta1
 		if connection.versions.Add(1)%2 == 0 {
 			answer.Version = versionV2
@@ -128,7 +124,7 @@ func (c crypt) Status(ctx context.Context) (*service.StatusResponse, error) {
 func (c crypt) Encrypt(ctx context.Context, _ string, plaintext []byte) (*service.EncryptResponse, error) {
 	b := behaviourOf(ctx)
 	sealed := c.keys.encrypt(plaintext, b.encryptKeyID)
-	if b.replacedKey {
+	if b.on[FaultReplacedKey] {
 		sealed.Ciphertext = otherThan(sealed.Ciphertext)
 	}
 	return sealed, nil
@@ -136,16 +132,16 @@ func (c crypt) Encrypt(ctx context.Context, _ string, plaintext []byte) (*servic
 
 func (c crypt) Decrypt(ctx context.Context, _ string, req *service.DecryptRequest) ([]byte, error) {
 	b, ciphertext := behaviourOf(ctx), req.Ciphertext
-	if b.replacedKey {
+	if b.on[FaultReplacedKey] {
 		ciphertext = otherThan(ciphertext)
 	}
 	plaintext, err := c.keys.decrypt(ciphertext, req.KeyID, string(req.Annotations[usedKeyAnnotation]))
 	switch {
 	case err != nil:
 		return nil, status.Error(codes.InvalidArgument, err.Error())
-	case b.wrongDecrypt:
+	case b.on["wrong-decrypt"]:
 		return otherThan(plaintext), nil
-	case b.shortDecrypt && len(plaintext) > 0:
+	case b.on["short-decrypt"] && len(plaintext) > 0:
 		return plaintext[:len(plaintext)-1], nil
 	}
 	return plaintext, nil
@@ -166,8 +162,11 @@ type health struct {
 }
 
 func (h health) Check(ctx context.Context, req *healthpb.HealthCheckRequest) (*healthpb.HealthCheckResponse, error) {
-	if status := behaviourOf(ctx).serving; status != healthpb.HealthCheckResponse_UNKNOWN {
-		return &healthpb.HealthCheckResponse{Status: status}, nil
+	switch on := behaviourOf(ctx).on; {
+	case on["not-serving"]:
+		return &healthpb.HealthCheckResponse{Status: healthpb.HealthCheckResponse_NOT_SERVING}, nil
+	case on["serving"]:
+		return &healthpb.HealthCheckResponse{Status: healthpb.HealthCheckResponse_SERVING}, nil
 	}
 	return h.UnimplementedHealthServer.Check(ctx, req)
 }
