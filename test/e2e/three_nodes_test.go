@@ -135,17 +135,65 @@ func testNetworkCut(h *scenario) {
 	h.must(n.CutNetwork(h.ctx))
 	h.t.Cleanup(func() { _ = n.RestoreNetwork(context.WithoutCancel(h.ctx)) })
 
-	// No reports while its Node is still Ready: reported as unknown.
+	settled := h.awaitStopped(n, leader, cut)
+	// Once the Node is not Ready, what was reported last stays: the Node's own condition
+	// shows that story.
+	h.awaitReady(n, corev1.ConditionUnknown)
+	excused := func(s fixture.State) error {
+		return errors.Join(
+			s.Is(contract.PluginsDegraded, "False", contract.AsExpected),
+			s.Is(contract.HealthReporting, "False", contract.ReporterStale),
+			s.Is(contract.WriteKeyAgreed, "Unknown", contract.ReporterStale),
+		)
+	}
+	h.await(settled, "what was reported last stays", func() error { return excused(h.now(apiservers.Kube)) })
+	message, want := h.now(apiservers.Kube).Conditions[contract.HealthReporting].Message, "node "+n.Name+": stopped reporting; the Node is not Ready"
+	if !slices.Contains(strings.Split(message, "\n"), want) {
+		h.t.Errorf("%q, wanted %q", message, want)
+	}
+
+	// For a while. For the reporter, only the API server is unreachable.
+	time.Sleep(time.Until(cut.Add(80 * time.Second)))
+	if err := excused(h.now(apiservers.Kube)); err != nil {
+		h.t.Error(err)
+	}
+	// kube-apiserver calls it about every 20 s.
+	if probed, least := h.statusCalls(p)-calls, int64(time.Since(cut).Seconds())-3; probed < least {
+		h.t.Errorf("the plugin got %d calls without a network, must be at least %d", probed, least)
+	}
+	restore := time.Now()
+	h.must(n.RestoreNetwork(h.ctx))
+	answered := h.awaitWrites(n)
+	fresh := h.awaitSince(restore, 30*time.Second, n.Name+" reports again", func(s fixture.State) error {
+		if len(s.Reports[n.Name]) == 0 || s.Reports[n.Name][0].LastChecked.Before(restore.Add(-interval)) {
+			return errors.New("its report is from before")
+		}
+		return nil
+	})
+	h.took("answering to a fresh condition", fresh.At.Sub(answered), 3*time.Second)
+	h.awaitHealthy(apiservers.Kube)
+	h.always(apiservers.Kube, cut, notDegraded)
+	h.awaitReady(n, corev1.ConditionTrue)
+	if after := h.ours(n); !slices.Equal(before, after) {
+		h.t.Errorf("processes of ours on %s were %v, and are %v", n.Name, before, after)
+	}
+}
+
+// awaitStopped waits until a node without reports is reported as unknown, while its Node is still Ready, and
+// returns how soon after the end of that the state settles.
+func (h *scenario) awaitStopped(n *cluster.Node, leader corev1.Pod, cut time.Time) (settled time.Duration) {
+	h.t.Helper()
 	unknown := func(s fixture.State) error {
 		if err := s.Is(contract.PluginsDegraded, "Unknown", contract.ReporterStale); err != nil {
 			return err
 		}
-		if got, want := s.Conditions[contract.PluginsDegraded].Message, "node "+n.Name+": stopped reporting"; !strings.HasPrefix(got, want) || strings.Contains(got, "\n") {
-			return fmt.Errorf("reports %q, wanted %s and no others", got, want)
+		got := s.Conditions[contract.PluginsDegraded].Message
+		if !strings.HasPrefix(got, "node "+n.Name+": stopped reporting") || strings.Contains(got, "\n") {
+			return fmt.Errorf("reports %q, wanted %s and no others", got, n.Name)
 		}
 		return nil
 	}
-	settled := 5 * time.Second
+	settled = 5 * time.Second
 	h.await(30*time.Second, "the node has stopped reporting, or the operator's requests to its API server fail",
 		func() error {
 			err := unknown(h.now(apiservers.Kube))
@@ -167,64 +215,10 @@ func testNetworkCut(h *scenario) {
 		last := h.lastReport(n, stale.At)
 		h.took("KMSPluginsDegraded=Unknown, from the node's last report", stale.At.Sub(last), 4*interval+2*time.Second)
 	}
-
-	// Once the Node is not Ready, what was reported last stays: the Node's own condition
-	// shows that story.
-	h.await(2*time.Minute, n.Name+" is not Ready", func() error {
-		if ready := h.nodeReady(n.Name); ready != corev1.ConditionUnknown {
-			return fmt.Errorf("%s is Ready=%s", n.Name, ready)
-		}
-		return nil
-	})
-	excused := func(s fixture.State) error {
-		return errors.Join(
-			s.Is(contract.PluginsDegraded, "False", contract.AsExpected),
-			s.Is(contract.HealthReporting, "False", contract.ReporterStale),
-			s.Is(contract.WriteKeyAgreed, "Unknown", contract.ReporterStale),
-		)
-	}
-	h.await(settled, "what was reported last stays", func() error { return excused(h.now(apiservers.Kube)) })
-	if got, want := h.now(apiservers.Kube).Conditions[contract.HealthReporting].Message, "node "+n.Name+": stopped reporting; the Node is not Ready"; !slices.Contains(strings.Split(got, "\n"), want) {
-		h.t.Errorf("%q, wanted %q", got, want)
-	}
-
-	// For a while. For the reporter, only the API server is unreachable.
-	time.Sleep(time.Until(cut.Add(80 * time.Second)))
-	if err := excused(h.now(apiservers.Kube)); err != nil {
-		h.t.Error(err)
-	}
-	away := time.Since(cut)
-	probed := h.statusCalls(p) - calls
-	// kube-apiserver calls it about every 20 s.
-	if least := int64(away.Seconds()) - 3; probed < least {
-		h.t.Errorf("the plugin got %d calls in %v without a network, must be at least %d", probed, away, least)
-	}
-
-	restore := time.Now()
-	h.must(n.RestoreNetwork(h.ctx))
-	answered := h.awaitWrites(n)
-	fresh := h.awaitSince(restore, 30*time.Second, n.Name+" reports again", func(s fixture.State) error {
-		if len(s.Reports[n.Name]) == 0 || s.Reports[n.Name][0].LastChecked.Before(restore.Add(-interval)) {
-			return errors.New("its report is from before")
-		}
-		return nil
-	})
-	h.took("answering to a fresh condition", fresh.At.Sub(answered), 3*time.Second)
-	h.await(time.Minute, "everything is healthy again", func() error { return h.now(apiservers.Kube).Healthy() })
-
-	h.always(apiservers.Kube, cut, notDegraded)
-	h.await(time.Minute, n.Name+" is Ready", func() error {
-		if ready := h.nodeReady(n.Name); ready != corev1.ConditionTrue {
-			return fmt.Errorf("%s is Ready=%s", n.Name, ready)
-		}
-		return nil
-	})
-	if after := h.ours(n); !slices.Equal(before, after) {
-		h.t.Errorf("processes of ours on %s were %v, and are %v", n.Name, before, after)
-	}
+	return settled
 }
 
-// Scenario 11: a node burns down, and another takes its name.
+// A node burns down, and another takes its name.
 func testNodeReplaced(h *scenario) {
 	n := h.nodeBeside(h.leader().Spec.NodeName)
 	number := int(n.Name[len(n.Name)-1] - '0')
@@ -327,16 +321,21 @@ func (h *scenario) nodeBeside(name string) *cluster.Node {
 	return nil
 }
 
-func (h *scenario) nodeReady(name string) corev1.ConditionStatus {
+// awaitReady waits until the Node's condition Ready has a status.
+func (h *scenario) awaitReady(n *cluster.Node, status corev1.ConditionStatus) {
 	h.t.Helper()
-	n, err := h.Kube.CoreV1().Nodes().Get(h.ctx, name, metav1.GetOptions{})
-	h.must(err)
-	for _, c := range n.Status.Conditions {
-		if c.Type == corev1.NodeReady {
-			return c.Status
+	h.await(2*time.Minute, fmt.Sprintf("%s is Ready=%s", n.Name, status), func() error {
+		node, err := h.Kube.CoreV1().Nodes().Get(h.ctx, n.Name, metav1.GetOptions{})
+		if err != nil {
+			return err
 		}
-	}
-	return ""
+		for _, c := range node.Status.Conditions {
+			if c.Type == corev1.NodeReady && c.Status != status {
+				err = fmt.Errorf("it is %s", c.Status)
+			}
+		}
+		return err
+	})
 }
 
 // apiServerSince is when a node's kube-apiserver, or the pod that has it, began.
