@@ -209,9 +209,8 @@ type ServingTLS struct {
 	// Absolute path of its key (PEM).
 	KeyFile string `json:"keyFile"`
 
-	// Absolute path of the CAs (PEM) of client certificates. With it, all but /healthz and
-	// /readyz is denied (401) to clients without such a certificate, and to all clients
-	// while the file is invalid.
+	// Absolute path of the CAs (PEM) of client certificates. With it, no client without such a
+	// certificate is accepted, and none at all while the file is invalid.
 	// +optional
 	ClientCAFile string `json:"clientCAFile,omitempty"`
 

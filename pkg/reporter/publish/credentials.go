@@ -6,10 +6,8 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
-	"net/http"
 	"net/url"
 	"path/filepath"
-	"slices"
 	"strings"
 	"time"
 	"unicode"
@@ -78,8 +76,7 @@ func (c *credentials) close() {
 	}
 }
 
-// load makes an endpoint for each server, all with the credentials, CAs and proxy of the current
-// context.
+// load makes an endpoint for each server, all with the credentials and CAs of the current context.
 func (c *credentials) load() ([]*endpoint, map[string][]byte, error) {
 	content := filewatch.Read(c.from.Kubeconfig, maxFile)
 	if content.Err != nil {
@@ -97,15 +94,6 @@ func (c *credentials) load() ([]*endpoint, map[string][]byte, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	proxy := environmentProxy
-	if cluster.ProxyURL != "" {
-		u, err := url.Parse(cluster.ProxyURL)
-		u, err = checkProxy("proxy-url", u, err)
-		if err != nil {
-			return nil, nil, err
-		}
-		proxy = http.ProxyURL(u)
-	}
 	servers := c.from.Servers
 	if len(servers) == 0 {
 		servers = []v1alpha1.Server{{URL: cluster.Server, TLSServerName: cluster.TLSServerName}}
@@ -119,7 +107,7 @@ func (c *credentials) load() ([]*endpoint, map[string][]byte, error) {
 		own := settings.Clone()
 		own.ServerName = s.TLSServerName
 		least := c.from.WriteTimeout.Duration / time.Duration(len(servers))
-		endpoints = append(endpoints, newEndpoint(u, own, proxy, user.Token, least))
+		endpoints = append(endpoints, newEndpoint(u, own, user.Token, least))
 	}
 	return endpoints, files, nil
 }
@@ -147,7 +135,7 @@ type cluster struct {
 	Insecure      bool   `json:"insecure-skip-tls-verify"`
 	CA            string `json:"certificate-authority"`
 	CAData        []byte `json:"certificate-authority-data"`
-	ProxyURL      string `json:"proxy-url"`
+	ProxyURL      any    `json:"proxy-url"`
 }
 
 type user struct {
@@ -177,6 +165,9 @@ func parseKubeconfig(data []byte) (*cluster, *user, error) {
 				if u.User.Exec != nil || u.User.AuthProvider != nil || u.User.Username != "" || u.User.As != "" {
 					return nil, nil, errors.New("users: exec, auth-provider, username and as are not supported; use a token, a " +
 						"tokenFile or a client certificate")
+				}
+				if c.Cluster.ProxyURL != nil {
+					return nil, nil, errors.New("clusters: proxy-url is not supported: the API server must be reachable from the node")
 				}
 				return &c.Cluster, &u.User, nil
 			}
@@ -236,37 +227,13 @@ func tlsSettings(c *cluster, u *user) (*tls.Config, error) {
 	return settings, nil
 }
 
-// A URL is shown only if it was parsed here. No part of a URL that cannot be parsed is
-// shown: "https://user:1234/word@host" has the port 1234.
-
-func errNotShown(what, example string) error {
-	return fmt.Errorf("%s: must be a URL such as %s; its value is not shown, since it may contain a password", what,
-		example)
-}
-
+// parseServer shows no part of what is no server's URL, which may contain a password:
+// "https://user:1234/word@host" has the port 1234.
 func parseServer(server string) (*url.URL, error) {
 	u, err := url.Parse(server)
 	if err != nil || !v1alpha1.ValidServer(server) {
-		return nil, errNotShown("server", "https://localhost:6443, without user and password")
-	}
-	return u, nil
-}
-
-func environmentProxy(r *http.Request) (*url.URL, error) {
-	u, err := http.ProxyFromEnvironment(r)
-	return checkProxy("proxy of the environment (HTTPS_PROXY, HTTP_PROXY)", u, err)
-}
-
-// checkProxy rejects what is no proxy's URL, which may have a user and a password, although
-// net/http would use it: in "https://user:1234/word@host" the host is "user:1234", and would be
-// shown. No URL at all is none.
-func checkProxy(what string, u *url.URL, err error) (*url.URL, error) {
-	if err == nil && u == nil {
-		return nil, nil
-	}
-	if err != nil || !slices.Contains([]string{"http", "https", "socks5", "socks5h"}, u.Scheme) ||
-		u.Hostname() == "" || u.Path != "" && u.Path != "/" || u.RawQuery != "" || u.Fragment != "" {
-		return nil, errNotShown(what, "http://proxy:3128")
+		return nil, errors.New("server: must be a URL such as https://localhost:6443, without user and password; its value " +
+			"is not shown, since it may contain a password")
 	}
 	return u, nil
 }

@@ -86,6 +86,9 @@ func TestInvalidCredentialsAreNotUsedUntilTheyAreValid(t *testing.T) {
 		"no kubeconfig":                 func(_ *testing.T, dir string) { _ = os.Remove(dir + "/kubeconfig") },
 		"no cluster":                    func(t *testing.T, dir string) { replaceIn(t, dir+"/kubeconfig", "name: c,", "name: d,") },
 		"no server":                     func(t *testing.T, dir string) { replaceIn(t, dir+"/kubeconfig", "server: ", `server: "", another: `) },
+		"a proxy": func(t *testing.T, dir string) {
+			replaceIn(t, dir+"/kubeconfig", "server: ", "proxy-url: 'http://proxy:3128', server: ")
+		},
 		"a FIFO": func(_ *testing.T, dir string) {
 			_, _ = os.Remove(dir+"/token"), syscall.Mkfifo(dir+"/token", 0o600)
 		},

@@ -34,11 +34,9 @@ const connectTimeout = 2 * time.Second
 // newEndpoint opens nothing yet. The least time that an attempt has bounds a connection, too, which
 // net/http continues to make after its request has ended. It uses HTTP/1.1: with one request at a
 // time HTTP/2 has no advantage, and would keep using a broken connection.
-func newEndpoint(server *url.URL, settings *tls.Config, proxy func(*http.Request) (*url.URL, error), token string,
-	least time.Duration) *endpoint {
+func newEndpoint(server *url.URL, settings *tls.Config, token string, least time.Duration) *endpoint {
 	return &endpoint{server: server, token: token, transport: &http.Transport{
 		TLSClientConfig: settings,
-		Proxy:           proxy,
 		DialContext: func(ctx context.Context, network, address string) (net.Conn, error) {
 			return dial(ctx, network, address, least)
 		},

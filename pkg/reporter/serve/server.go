@@ -96,34 +96,22 @@ func (a *address) listen(ctx context.Context, s *Server) error {
 	}
 	a.problem.Note(nil, "")
 	klog.InfoS("Serving", "address", a.config.Address, "tls", a.config.TLS != nil)
-	return serving.Serve(ctx, listener, newHandler(s.view, s.metrics, a.trusted, time.Now))
+	return serving.Serve(ctx, listener, newHandler(s.view, s.metrics, time.Now))
 }
 
-// newHandler serves the View that view returns. trusted reports whether a request may
-// read more than the liveness of the process.
-func newHandler(view func() View, metrics *metrics.Registry, trusted func(*http.Request) bool,
-	now func() time.Time) http.Handler {
+// newHandler serves the View that view returns, and the metrics.
+func newHandler(view func() View, metrics *metrics.Registry, now func() time.Time) http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, r *http.Request) {
-		write(w, r, "healthz", view().healthChecks(), http.StatusOK, !trusted(r))
+		write(w, r, "healthz", view().healthChecks(), http.StatusOK)
 	})
 	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, r *http.Request) {
-		write(w, r, "readyz", view().readyChecks(), http.StatusServiceUnavailable, !trusted(r))
+		write(w, r, "readyz", view().readyChecks(), http.StatusServiceUnavailable)
 	})
-	private := func(path string, handler http.HandlerFunc) {
-		mux.HandleFunc(path, func(w http.ResponseWriter, r *http.Request) {
-			if !trusted(r) {
-				http.Error(w, "a client certificate is needed here", http.StatusUnauthorized)
-				return
-			}
-			handler(w, r)
-		})
-	}
-	private("/", http.NotFound)
-	private("GET /kms-providers", func(w http.ResponseWriter, r *http.Request) {
-		write(w, r, "kms-providers", view().pluginChecks(now()), http.StatusInternalServerError, false)
+	mux.HandleFunc("GET /kms-providers", func(w http.ResponseWriter, r *http.Request) {
+		write(w, r, "kms-providers", view().pluginChecks(now()), http.StatusInternalServerError)
 	})
-	private("GET /metrics", func(w http.ResponseWriter, _ *http.Request) {
+	mux.HandleFunc("GET /metrics", func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "text/plain; version=0.0.4; charset=utf-8")
 		_, _ = w.Write(metrics.Text()) // the client went away
 	})
@@ -142,32 +130,19 @@ func (a *address) handshake(*tls.ClientHelloInfo) (*tls.Config, error) {
 	config.Certificates = []tls.Certificate{*pair}
 	// With a ticket a client could resume a session that an earlier CA trusted.
 	config.SessionTicketsDisabled = true
-	if pool := a.clientCAs(settings.ClientCAFile); pool != nil {
-		config.ClientAuth, config.ClientCAs = tls.VerifyClientCertIfGiven, pool
+	if settings.ClientCAFile != "" {
+		config.ClientAuth, config.ClientCAs = tls.RequireAndVerifyClientCert, a.clientCAs(settings.ClientCAFile)
 	}
 	return config, nil
 }
 
-// trusted reports whether a request may read everything: if client certificates are
-// configured, only a client with a certificate of a trusted CA may.
-func (a *address) trusted(r *http.Request) bool {
-	return a.config.TLS == nil || a.config.TLS.ClientCAFile == "" || len(r.TLS.VerifiedChains) > 0
-}
-
-// clientCAs returns nil if no client is trusted: if no file is configured, or while it
-// cannot be used.
+// clientCAs are those of a file. While it cannot be used there are none, so no client is accepted.
 func (a *address) clientCAs(path string) *x509.CertPool {
-	if path == "" {
-		return nil
-	}
 	content, pool := filewatch.Read(path, serving.MaxFile), x509.NewCertPool()
 	err := content.Err
 	if err == nil && !pool.AppendCertsFromPEM(content.Data) {
 		err = fmt.Errorf("%s holds no PEM certificate", path)
 	}
-	a.caProblem.Note(err, "Cannot use the client CAs; no client is trusted without them")
-	if err != nil {
-		return nil
-	}
+	a.caProblem.Note(err, "Cannot use the client CAs; no client is accepted without them")
 	return pool
 }

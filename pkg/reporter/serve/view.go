@@ -114,25 +114,20 @@ func (p Plugin) problem(now time.Time) string {
 }
 
 // write answers in kube-apiserver's form: "ok", or a line per check when asked
-// by ?verbose or when one failed. withhold hides reasons from clients without a
-// certificate. A reason is one line of at most contract.MaxDetail bytes, whatever a
+// by ?verbose or when one failed. A reason is one line of at most contract.MaxDetail bytes, whatever a
 // plugin or a server put into it.
-func write(w http.ResponseWriter, r *http.Request, endpoint string, checks []check, failCode int, withhold bool) {
+func write(w http.ResponseWriter, r *http.Request, endpoint string, checks []check, failCode int) {
 	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 	w.Header().Set("X-Content-Type-Options", "nosniff")
 	w.Header().Set("Cache-Control", "no-cache, private")
 	var lines strings.Builder
 	failed := false
 	for _, c := range checks {
-		switch {
-		case c.why == "":
+		if c.why == "" {
 			fmt.Fprintf(&lines, "[+]%s ok\n", c.name)
 			continue
-		case withhold:
-			fmt.Fprintf(&lines, "[-]%s failed: reason withheld\n", c.name)
-		default:
-			fmt.Fprintf(&lines, "[-]%s failed: %s\n", c.name, contract.CleanDetail(c.why))
 		}
+		fmt.Fprintf(&lines, "[-]%s failed: %s\n", c.name, contract.CleanDetail(c.why))
 		failed = true
 	}
 	_, verbose := r.URL.Query()["verbose"]
