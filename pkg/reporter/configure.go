@@ -46,10 +46,10 @@ func (r *Reporter) reload(ctx context.Context, now reading) {
 		r.reject(now.err)
 		return
 	}
+	r.metrics.Delete(contract.MetricConfig, "sha256", r.sum)
 	r.configError, r.sum = "", now.sum
 	r.metrics.Set(contract.MetricReloadGood, 1)
 	r.metrics.SetTime(contract.MetricConfigApplied, time.Now())
-	r.metrics.Reset(contract.MetricConfig)
 	r.metrics.Set(contract.MetricConfig, 1, r.sum)
 	klog.InfoS("Configuration active", "file", r.options.ConfigFile, "sha256", r.sum, "plugins",
 		len(now.config.Plugins), "interval", now.config.Probe.Interval.Duration)

@@ -83,7 +83,7 @@ func New(options Options) *Reporter {
 		since:       sync.OnceValue(time.Now),
 	}
 	r.metrics.Set(contract.MetricConfigExpected, 1)
-	r.metrics.Reset(contract.MetricLastWrite)
+	r.metrics.Delete(contract.MetricLastWrite, "", "")
 	for _, result := range []string{reloadApplied, reloadInvalid, reloadUnreadable} {
 		r.metrics.Add(contract.MetricReloads, 0, result) // a rate needs the zero before the one
 	}

@@ -109,22 +109,17 @@ func (r *Reporter) noteNotProbed(p *plugin, why string) {
 // awaitSocket waits until a socket exists, so that the plugin is probed at once and not
 // an interval later. In a new pod the socket is usually missing at first.
 func (r *Reporter) awaitSocket(p *plugin) {
-	look := time.NewTicker(absence)
-	defer look.Stop()
-	for {
+	for exists := false; !exists; exists = probe.SocketExists(p.address) {
 		select {
 		case <-p.ctx.Done():
 			return
-		case <-look.C:
-			if probe.SocketExists(p.address) {
-				r.send(p, func() {
-					p.awaited = false
-					r.probe([]*plugin{p})
-				})
-				return
-			}
+		case <-time.After(absence):
 		}
 	}
+	r.send(p, func() {
+		p.awaited = false
+		r.probe([]*plugin{p})
+	})
 }
 
 // publishWhenComplete publishes when all results of the round have arrived, otherwise

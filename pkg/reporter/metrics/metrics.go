@@ -84,21 +84,14 @@ func (r *Registry) Value(m contract.Metric, labels ...string) (value float64) {
 	return value
 }
 
-// Delete deletes the series of a metric in which a label has a value.
+// Delete deletes the series of a metric in which a label has a value; without a label, all.
 func (r *Registry) Delete(m contract.Metric, label, value string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if at := slices.Index(m.Labels, label); at >= 0 {
-		of := r.metric(m)
-		of.series = slices.DeleteFunc(of.series, func(s *series) bool { return s.labels[at] == value })
-	}
-}
-
-// Reset deletes all series of a metric.
-func (r *Registry) Reset(m contract.Metric) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.metric(m).series = nil
+	at, of := slices.Index(m.Labels, label), r.metric(m)
+	of.series = slices.DeleteFunc(of.series, func(s *series) bool {
+		return label == "" || at >= 0 && s.labels[at] == value
+	})
 }
 
 func (r *Registry) metric(m contract.Metric) *metric {

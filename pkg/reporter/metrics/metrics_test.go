@@ -62,7 +62,7 @@ e 0
 	}
 	r.Delete(counter, "what", "y")
 	r.Delete(counter, "key_id", "1")
-	r.Reset(gauge)
+	r.Delete(gauge, "", "")
 	if text := string(r.Text()); !strings.HasPrefix(text, "# HELP c_seconds ") {
 		t.Errorf("a and b were deleted: %s", text)
 	}

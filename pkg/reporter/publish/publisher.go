@@ -72,7 +72,7 @@ func (p *Publisher) Offer(entries []contract.Entry) {
 // Run writes each offer until ctx ends.
 func (p *Publisher) Run(ctx context.Context) {
 	defer p.credentials.close()
-	defer p.metrics.Reset(contract.MetricLastWrite) // nothing more is written there
+	defer p.metrics.Delete(contract.MetricLastWrite, "", "") // nothing more is written there
 	// Counted for each kind since the last success: alternating kinds back off too, and
 	// after a new kind (an API server that starts sends 403 and 404 for a short time) the
 	// retry comes soon.
