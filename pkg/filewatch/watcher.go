@@ -30,7 +30,6 @@ import (
 
 // settle is how long after an event the file is read: an editor causes several.
 const settle = 25 * time.Millisecond
-
 const maxLookups = 256 // when symbolic links form a loop
 
 // Watcher follows one file.
