@@ -198,6 +198,7 @@ func (p *planner) daemonSet() {
 	p.state.Folders = folders
 	if ds := p.one(p.DaemonSet(folders, plugins)); ds != nil {
 		p.Workloads = append(p.Workloads, ds)
+		p.liveFiles(ds)
 	}
 	p.configMaps(map[string][]v1alpha1.Plugin{objects.ConfigMapName(p.Target.Name, plugins): plugins})
 }
@@ -258,6 +259,54 @@ func (p *planner) configMaps(files map[string][]v1alpha1.Plugin) {
 			p.Apply = append(p.Apply, cm)
 		}
 	}
+}
+
+// liveFiles keeps a change of the files live where a DaemonSet's pods have them in
+// annotations: its template, of which a change would replace the pods, keeps the files of
+// the plugin set's first version, and the pods get the current ones.
+func (p *planner) liveFiles(ds *unstructured.Unstructured) {
+	wanted := templateAnnotations(ds)
+	hash := wanted[contract.ConfigHashAnnotation]
+	hasFiles := func(annotations map[string]string) bool { // others mount the ConfigMap, or are being replaced
+		return annotations[contract.ConfigAnnotation] != "" && annotations[contract.ConfigHashAnnotation] == hash
+	}
+	if !hasFiles(wanted) {
+		return
+	}
+	for _, o := range p.own("Pod") {
+		if !hasFiles(o.GetAnnotations()) || modeOf(o) != v1alpha1.ModeDaemonSet || o.GetDeletionTimestamp() != nil ||
+			ended(o) {
+			continue
+		}
+		pod := part(o)
+		pod.SetAnnotations(map[string]string{contract.ConfigAnnotation: wanted[contract.ConfigAnnotation],
+			contract.KubeconfigAnnotation: wanted[contract.KubeconfigAnnotation]})
+		p.Workloads = append(p.Workloads, pod)
+	}
+	if live := p.find(ds); live != nil && hasFiles(templateAnnotations(live)) {
+		was := templateAnnotations(live)
+		for _, name := range []string{contract.ConfigAnnotation, contract.KubeconfigAnnotation} {
+			_ = unstructured.SetNestedField(ds.Object, was[name], "spec", "template", "metadata", "annotations", name)
+		}
+	}
+}
+
+// part is an object that exists, without its content: to change a part of its metadata.
+func part(o *unstructured.Unstructured) *unstructured.Unstructured {
+	p := &unstructured.Unstructured{Object: map[string]any{"apiVersion": o.GetAPIVersion(), "kind": o.GetKind()}}
+	p.SetName(o.GetName())
+	p.SetNamespace(o.GetNamespace())
+	p.SetUID(o.GetUID())
+	if owners := o.GetOwnerReferences(); len(owners) > 0 {
+		p.SetOwnerReferences(owners)
+	}
+	return p
+}
+
+// templateAnnotations are those of the pods of a DaemonSet.
+func templateAnnotations(ds *unstructured.Unstructured) map[string]string {
+	all, _, _ := unstructured.NestedStringMap(ds.Object, "spec", "template", "metadata", "annotations")
+	return all
 }
 
 // mounted reports whether a pod of the target mounts a ConfigMap or Secret of a name.

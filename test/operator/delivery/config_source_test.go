@@ -97,11 +97,11 @@ func TestConfigSourceIsChangedWithoutAGap(t *testing.T) {
 	expect("configmaps begin to be encrypted", "ConfigMap", "30s", "ConfigMapsEncrypted")
 	op.Configure(config("30s", "Annotation"))
 	expect("copied", "Annotation", "30s", "")
-	uids := fixture.PodUIDs(t, fixture.Companions)
+	uids := fixture.PodUIDs(t, "kmshealth.openshift.io/api-server")
 	op.Configure(config("10s", "Annotation"))
-	expect("another interval", "Annotation", "10s", "")
-	if now := fixture.PodUIDs(t, fixture.Companions); fmt.Sprint(now) != fmt.Sprint(uids) {
-		t.Errorf("companions were replaced for an interval: %v, were %v", now, uids)
+	expect("another interval is live", "Annotation", "10s", "")
+	if now := fixture.PodUIDs(t, "kmshealth.openshift.io/api-server"); fmt.Sprint(now) != fmt.Sprint(uids) {
+		t.Errorf("pods were replaced for an interval: %v, were %v", now, uids)
 	}
 	fixture.SetEncryption(t, apiservers.Kube, secretsOnly)
 	op.Configure(config("10s", "ConfigMap"))
