@@ -34,7 +34,7 @@ func downFor() time.Duration {
 }
 
 func testAPIServerDown(h *scenario) {
-	before := h.allPIDs()
+	before, start := h.allPIDs(), time.Now()
 	h.apiServerDown(reporterPods[apiservers.Kube], downFor(), func() {
 		// Its local view shows it, too.
 		h.await(10*time.Second, "the reporter's own view is healthy", func() error {
@@ -46,6 +46,20 @@ func testAPIServerDown(h *scenario) {
 		})
 	})
 	h.awaitHealthy()
+	// Its kubelet, which backed off meanwhile, may write the pod's status later: the next scenario begins with it.
+	h.await(time.Minute, "the kubelet has written that it was started again", func() error {
+		pod, err := h.Kube.CoreV1().Pods(apiservers.Kube.Namespace).Get(h.ctx, cluster.APIServerName+"-"+h.node().Name,
+			metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		for _, c := range pod.Status.ContainerStatuses {
+			if c.Name == cluster.APIServerName && c.Ready && c.State.Running.StartedAt.After(start) {
+				return nil
+			}
+		}
+		return fmt.Errorf("%+v", pod.Status.ContainerStatuses)
+	})
 	h.untouched(before, "kube-apiserver-/kube-apiserver", reporterPods[apiservers.Kube]+"/"+reporterContainer,
 		"apiserver-/openshift-apiserver", "apiserver-/oauth-apiserver")
 }
