@@ -74,6 +74,9 @@ func (c *ownCA) run(ctx context.Context) {
 	defer running.Wait()
 	running.Go(func() { c.cluster.Run(ctx) })
 	running.Go(func() { c.annotated.Run(ctx) })
+	_ = wait.PollUntilContextTimeout(ctx, caInterval/100, caInterval, true, func(context.Context) (bool, error) {
+		return c.cluster.Known() && c.annotated.Known(), nil
+	})
 	wait.UntilWithContext(ctx, c.sync, caInterval)
 }
 
