@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -86,7 +87,7 @@ func TestRenderReadsAndWritesFiles(t *testing.T) {
 	const testdata = "../../test/testdata/"
 	folder := t.TempDir()
 	args := []string{"render", "--config", testdata + "operator.yaml", "--api-server", "kube-apiserver", "--image", "r:1"}
-	files := append(args, "--encryption-config", testdata+"encryption-config.yaml", "--ca-file", testdata+"ca.crt",
+	files := append(slices.Clone(args), "--encryption-config", testdata+"encryption-config.yaml", "--ca-file", testdata+"ca.crt",
 		"--pod", "-", "--output-dir", folder)
 	standardInput(t, testdata+"static-pod.yaml")
 	code, stdout, stderr := call(t, files...)

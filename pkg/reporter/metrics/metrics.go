@@ -140,7 +140,7 @@ var escape = strings.NewReplacer(`\`, `\\`, `"`, `\"`, "\n", `\n`)
 func (m *metric) write(b *bytes.Buffer, s *series) {
 	var pairs []string
 	for i, value := range s.labels {
-		pairs = append(pairs, fmt.Sprintf(`%s="%s"`, m.Labels[i], escape.Replace(value)))
+		pairs = append(pairs, m.Labels[i]+`="`+escape.Replace(value)+`"`)
 	}
 	line := func(suffix string, value float64, pairs ...string) {
 		b.WriteString(m.Name + suffix)

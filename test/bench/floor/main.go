@@ -94,7 +94,10 @@ func (w *write) send() {
 		now.AppendFormat(s[:0], time.RFC3339)
 	}
 	w.request.Body = io.NopCloser(bytes.NewReader(w.body))
-	answer := must(w.transport.RoundTrip(w.request))
+	answer, err := w.transport.RoundTrip(w.request)
+	if err != nil {
+		log.Fatal(err)
+	}
 	must(io.Copy(io.Discard, answer.Body)) // to the end, so that the connection is kept
 	_ = answer.Body.Close()
 	if answer.StatusCode != http.StatusOK {
