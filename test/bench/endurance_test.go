@@ -22,11 +22,12 @@ const (
 	sampleEvery = 10 * time.Millisecond
 )
 
-// held is what a process must not gain, or by how much it may.
+// held is what a process must not gain, or by how much it may: a connection has a goroutine more or
+// less by its state.
 var held = []struct {
 	what  string
 	bound int64
-}{{"goroutines", 0}, {"descriptors", 0}, {"bytes of live heap", maxHeapGain}, {"bytes resident (VmRSS)", maxMemoryGain}}
+}{{"goroutines", v1alpha1.MaxPlugins}, {"descriptors", 0}, {"bytes of live heap", maxHeapGain}, {"bytes resident (VmRSS)", maxMemoryGain}}
 
 // holdings are those, each the least that was seen.
 type holdings [4]int64

@@ -22,7 +22,7 @@ import (
 // The bounds. MB are of 1,000,000 bytes.
 const (
 	maxBinary   = 12_500_000
-	maxCPU      = 1.15 // times the floor
+	maxCPU      = 1.30 // times the floor
 	maxResident = 18_000_000
 	maxAnon     = 6_000_000
 	// maxHeapGain is less than 16 bytes, the smallest thing with a pointer and

@@ -15,7 +15,7 @@ var before = flag.String("before", "", "the absolute path of another build of th
 
 const (
 	starts   = 20
-	maxStart = 10 * time.Millisecond
+	maxStart = 12 * time.Millisecond
 	// maxChange is five more than the 25 ms that the reporter waits for an editor's next event.
 	maxChange = 30 * time.Millisecond
 )
