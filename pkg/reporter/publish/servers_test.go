@@ -82,6 +82,9 @@ func TestServersAreTriedInOrderWithinOneWriteAndTheOneThatWorkedIsKept(t *testin
 			if n := strings.Count(text, "Writing reports through another API server"); n != 1 || !strings.Contains(text, fmt.Sprintf(`"server"=%q`, c.URL)) {
 				t.Errorf("logged %d changes of server: %s", n, text)
 			}
+			if !strings.Contains(text, `"why"="`+a.URL+": ") {
+				t.Errorf("the line does not say why %s was not used: %s", a.URL, text)
+			}
 		})
 	}
 }

@@ -20,11 +20,11 @@ type writeLog struct {
 }
 
 func (l *writeLog) allow(line string, now time.Time) bool {
-	at, logged := l.last[line]
-	if logged = logged && now.Sub(at) < linePeriod; !logged {
-		l.last[line] = now
+	if at, logged := l.last[line]; logged && now.Sub(at) < linePeriod {
+		return false
 	}
-	return !logged
+	l.last[line] = now
+	return true
 }
 
 // write logs the result of a write, if it differs from the last line.
@@ -48,9 +48,15 @@ func (l *writeLog) write(kind Kind, failed *failure, now time.Time) {
 // server logs which server took a write, where it is another one than before, or not the preferred
 // one at first.
 func (l *writeLog) server(server string, fallback bool, failures []*failure, now time.Time) {
-	if server != l.used && (l.used != "" || fallback) && l.allow("server "+server, now) {
-		klog.InfoS("Writing reports through another API server",
-			append(l.fields, "server", server, "previous", l.used, "failed", failures)...)
-	}
+	previous := l.used
 	l.used = server
+	if server == previous || previous == "" && !fallback || !l.allow("server "+server, now) {
+		return
+	}
+	why := "it works again"
+	if len(failures) > 0 {
+		why = failures[0].Error()
+	}
+	klog.InfoS("Writing reports through another API server",
+		append(l.fields, "server", server, "previous", previous, "why", why)...)
 }
