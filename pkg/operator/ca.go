@@ -74,14 +74,19 @@ func (c *ownCA) run(ctx context.Context) {
 	defer running.Wait()
 	running.Go(func() { c.cluster.Run(ctx) })
 	running.Go(func() { c.annotated.Run(ctx) })
-	_ = wait.PollUntilContextTimeout(ctx, caInterval/100, caInterval, true, func(context.Context) (bool, error) {
-		return c.cluster.Known() && c.annotated.Known(), nil
+	_ = wait.PollUntilContextCancel(ctx, caInterval/100, true, func(context.Context) (bool, error) {
+		return c.answered(), nil
 	})
 	wait.UntilWithContext(ctx, c.sync, caInterval)
 }
 
+// answered reports whether both objects are known, or why one is not.
+func (c *ownCA) answered() bool {
+	return (c.cluster.Known() || c.cluster.Err() != nil) && (c.annotated.Known() || c.annotated.Err() != nil)
+}
+
 func (c *ownCA) sync(ctx context.Context) {
-	if c.cluster.Err() == nil && !c.cluster.Known() || c.annotated.Err() == nil && !c.annotated.Known() {
+	if !c.answered() {
 		return // in a moment
 	}
 	limited, cancel := context.WithTimeout(ctx, caInterval)
@@ -120,13 +125,12 @@ func (c *ownCA) keep(ctx context.Context) (end time.Time, err error) {
 	}
 	before, _ := certutil.ParseCertsPEM([]byte(annotation)) // not set, or invalid: it is replaced
 	wanted := unended(c.Now(), current, before)
-	same := subset(wanted, c.checked) && subset(c.checked, wanted) && c.Now().Sub(c.checkedAt) < caRecheck
-	if end = c.ends; !same || end.IsZero() {
+	if end = c.ends; end.IsZero() || !equal(wanted, c.checked) || c.Now().Sub(c.checkedAt) >= caRecheck {
 		if end, err = c.end(ctx, wanted); err == nil {
 			c.checked, c.checkedAt, c.ends = wanted, c.Now(), end
 		}
 	}
-	if err != nil || subset(wanted, before) && subset(before, wanted) {
+	if err != nil || equal(wanted, before) {
 		return end, err
 	}
 	if end.IsZero() {
@@ -157,6 +161,9 @@ func unended(now time.Time, bundles ...[]*x509.Certificate) (all []*x509.Certifi
 	}
 	return all
 }
+
+// equal reports whether two CAs have the same certificates, in any order.
+func equal(a, b []*x509.Certificate) bool { return subset(a, b) && subset(b, a) }
 
 func subset(of, all []*x509.Certificate) bool {
 	return !slices.ContainsFunc(of, func(c *x509.Certificate) bool { return !slices.ContainsFunc(all, c.Equal) })

@@ -228,9 +228,7 @@ func (s *syncing) judge(ctx context.Context) (v Verdict, judged bool) {
 	resource := t.Sources.Destination()
 	if resource == nil {
 		known := t.Sources.Resource.Known()
-		result := rollup.OfDelivery(&in)
-		s.requeue(result.Deadline)
-		return Verdict{Reporting: result.Condition(contract.HealthReporting), Done: known && t.Clean}, known
+		return Verdict{Reporting: s.ofDelivery(&in).Condition(contract.HealthReporting), Done: known && t.Clean}, known
 	}
 	in.Reports, in.Previous = resource.Reports, resource.Conditions
 	if !apiserver.Shows(resource.Version, s.written) {
@@ -263,11 +261,16 @@ func (s *syncing) judge(ctx context.Context) (v Verdict, judged bool) {
 	return v, true
 }
 
+func (s *syncing) ofDelivery(in *rollup.Input) *rollup.Result {
+	result := rollup.OfDelivery(in)
+	s.requeue(result.Deadline)
+	return result
+}
+
 // writeDelivery writes what prevents or delays the delivery while no node can be evaluated. The
 // other conditions stay as they are.
 func (s *syncing) writeDelivery(ctx context.Context, in *rollup.Input) operatorcr.Condition {
-	result := rollup.OfDelivery(in)
-	s.requeue(result.Deadline)
+	result := s.ofDelivery(in)
 	c := result.Condition(contract.HealthReporting)
 	if c.Type == "" {
 		return c
@@ -284,8 +287,7 @@ func (s *syncing) writeDelivery(ctx context.Context, in *rollup.Input) operatorc
 // removeAll removes the roll-up and the reports of a target that is off. Until its reporters are
 // removed, the condition of their delivery stays.
 func (s *syncing) removeAll(ctx context.Context, resource *operatorcr.Status, in *rollup.Input) (v Verdict) {
-	result := rollup.OfDelivery(in)
-	s.requeue(result.Deadline)
+	result := s.ofDelivery(in)
 	v.Reporting = result.Condition(contract.HealthReporting)
 	if s.target.Clean {
 		result = &rollup.Result{}
