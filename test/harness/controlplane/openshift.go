@@ -84,8 +84,11 @@ func OperatorCRDs(variant Variant) (files []string, err error) {
 		// The name begins with the operator's place in a release.
 		pattern := fmt.Sprintf("%s/operator/v1/zz_generated.crd-manifests/*_%s-%s.crd.yaml", module, r.Plural, variant)
 		found, err := filepath.Glob(pattern)
-		if err != nil || len(found) != 1 {
-			return nil, fmt.Errorf("%d files are %s, must be one (%w)", len(found), pattern, err)
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", pattern, err)
+		}
+		if len(found) != 1 {
+			return nil, fmt.Errorf("%d files are %s, must be one", len(found), pattern)
 		}
 		files = append(files, found[0])
 	}
