@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
+	"github.com/kms-health/kms-health/pkg/contract"
 	"github.com/kms-health/kms-health/pkg/operator/objects"
 )
 
@@ -118,10 +119,4 @@ func ParseState(annotation string) (State, error) {
 }
 
 // String is the annotation.
-func (s State) String() string {
-	raw, err := json.Marshal(s)
-	if err != nil {
-		panic(err) // nothing in it fails to marshal
-	}
-	return string(raw)
-}
+func (s State) String() string { return contract.Marshal(s) }
