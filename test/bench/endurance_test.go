@@ -66,11 +66,8 @@ func (n *node) endure(p *process, what string, rounds, each int, round func(i in
 	}
 	after := n.holdings(p)
 	for i, h := range held {
-		n.add(row{
-			what:     fmt.Sprintf("from %d to %d %s: %s", first*each, rounds*each, what, h.what),
-			measured: fmt.Sprintf("%d to %d", before[i], after[i]), value: fmt.Sprintf("%+d", after[i]-before[i]),
-			bound: fmt.Sprint(h.bound), verdict: atMost(after[i]-before[i], h.bound),
-		})
+		what := fmt.Sprintf("from %d to %d %s: %s, %d to %d", first*each, rounds*each, what, h.what, before[i], after[i])
+		judge(n.fixture, what, after[i]-before[i], h.bound, number)
 	}
 }
 

@@ -122,13 +122,6 @@ func (f *fixture) program(name string) string {
 	return target.Name()
 }
 
-func (f *fixture) size(path string) int64 {
-	f.Helper()
-	info, err := os.Stat(path)
-	f.must(err)
-	return info.Size()
-}
-
 // startCluster starts an API server, with an identity that may write reports.
 func (f *fixture) startCluster() {
 	f.Helper()

@@ -43,9 +43,7 @@ type operatorFixture struct {
 
 func TestOperator(t *testing.T) {
 	f := newFixture(t)
-	binary := f.program("kms-health-operator")
-	f.add(row{what: "operator: binary, stripped", measured: megabytes(f.size(binary))})
-	o := f.startOperator(binary)
+	o := f.startOperator(f.program("kms-health-operator"))
 	o.quietTime()
 	o.reportedTime()
 }
@@ -163,7 +161,7 @@ func (o *operatorFixture) quietTime() {
 	began, before := time.Now(), o.process.cpuTime()
 	o.pause(o.quiet)
 	quiet := fmt.Sprintf("operator, quiet for %s: ", o.quiet)
-	o.add(row{what: quiet + "CPU, user and system", measured: milliseconds(o.process.cpuTime() - before)})
+	judge(o.fixture, quiet+"CPU", o.process.cpuTime()-before, unbounded, milliseconds)
 	lease, written := 0, 0
 	requests := o.requests(began)
 	for _, r := range requests {
@@ -175,10 +173,8 @@ func (o *operatorFixture) quietTime() {
 			lease++
 		}
 	}
-	o.add(row{
-		what: quiet + "requests", measured: fmt.Sprintf("%d, %d for its lease", len(requests), lease),
-		value: fmt.Sprintf("%d writes", written), bound: "0 writes", verdict: atMost(written, 0),
-	})
+	judge(o.fixture, quiet+"requests for its lease", lease, maxLease, number)
+	judge(o.fixture, quiet+"writes", written, 0, number)
 }
 
 // reportedTime measures memory while reporters report: each on its node, once a
@@ -194,23 +190,21 @@ func (o *operatorFixture) reportedTime() {
 			o.Errorf("the operator writes because of reports: %s %s", r.Verb, r.RequestURI)
 		}
 	}
-	judged := atMost(max(before.all, after.all), maxOperatorResident)
+	bound := int64(maxOperatorResident)
 	if o.reports < fullReports {
-		judged = notJudged
+		bound = unbounded
 	}
-	o.add(row{
-		what: fmt.Sprintf("operator, reports for %s: resident memory (VmRSS)", o.reports), measured: megabytes(before.all) + " to " + megabytes(after.all),
-		bound: megabytes(int64(maxOperatorResident)), verdict: judged,
-	})
-	o.add(row{what: "  of it not the binary's (RssAnon)", measured: megabytes(before.anon) + " to " + megabytes(after.anon)})
-	o.add(row{what: "  CPU meanwhile, user and system", measured: milliseconds(cpuAfter - cpuBefore)})
+	reported := fmt.Sprintf("operator, reports for %s: ", o.reports)
+	judge(o.fixture, reported+"resident memory (VmRSS)", max(before.all, after.all), bound, megabytes)
+	judge(o.fixture, reported+"of it not the binary's (RssAnon)", max(before.anon, after.anon), unbounded, megabytes)
+	judge(o.fixture, reported+"CPU", cpuAfter-cpuBefore, unbounded, milliseconds)
 }
 
 // report writes what the reporters would, once a second, and scrapes the operator. It
 // fails if there are fewer reports than there should be.
 func (o *operatorFixture) report(d time.Duration) {
 	o.Helper()
-	began, written, scraped := time.Now(), 0, 0
+	began, written := time.Now(), 0
 	tick := time.NewTicker(time.Second)
 	defer tick.Stop()
 	for time.Since(began) < d {
@@ -226,8 +220,7 @@ func (o *operatorFixture) report(d time.Duration) {
 				written++
 			}
 		}
-		if time.Since(began) >= time.Duration(scraped)*scrapeEvery {
-			scraped++
+		if written%(30*len(measured)*len(nodeNames)) == 0 { // as Prometheus would
 			o.scrape("https://"+o.metrics, o.cluster.RESTConfig().BearerToken)
 		}
 		<-tick.C

@@ -11,6 +11,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"k8s.io/apimachinery/pkg/util/wait"
 )
 
 // The series that are read. They are compared as they are printed, which the text
@@ -99,17 +101,13 @@ func (p *process) memory() (m memory) {
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", p.pid))
 	p.must(err)
 	for line := range strings.Lines(string(text)) {
-		name, value, _ := strings.Cut(line, ":")
-		if to := map[string]*int64{"VmRSS": &m.all, "RssAnon": &m.anon}[name]; to != nil {
-			_, err := fmt.Sscan(value, to)
-			p.must(err)
-			*to <<= 10
-		}
+		_, _ = fmt.Sscanf(line, "VmRSS: %d", &m.all) // the other lines fail
+		_, _ = fmt.Sscanf(line, "RssAnon: %d", &m.anon)
 	}
 	if m.all == 0 || m.anon == 0 {
 		p.Fatalf("process %d has no memory", p.pid)
 	}
-	return m
+	return memory{m.all << 10, m.anon << 10}
 }
 
 // descriptors counts the open file descriptors of the process.
@@ -123,12 +121,9 @@ func (p *process) descriptors() int {
 // until polls until the check succeeds.
 func (f *fixture) until(what string, every time.Duration, check func() bool) {
 	f.Helper()
-	ctx, cancel := context.WithTimeout(running, 2*time.Minute) // a start on a busy machine
-	defer cancel()
-	for !check() {
-		if ctx.Err() != nil {
-			f.Fatalf("wait for %s: %v", what, context.Cause(ctx))
-		}
-		time.Sleep(every)
+	err := wait.PollUntilContextTimeout(running, every, 2*time.Minute, true, // a start on a busy machine
+		func(context.Context) (bool, error) { return check(), nil })
+	if err != nil {
+		f.Fatalf("wait for %s: %v", what, err)
 	}
 }

@@ -49,11 +49,11 @@ func TestStart(t *testing.T) {
 		n.configure(file(1))
 		f.pause(time.Second)
 	}
-	f.add(f.times("start to the first Status", took[0], maxStart))
+	f.median("start to the first Status", took[0], maxStart)
 	if len(took) > 1 {
-		f.add(f.times("  the same of the other build", took[1], 0))
+		f.median("  the same of the other build", took[1], unbounded)
 	}
-	f.add(f.times("change of the file to the first Status", changes, maxChange))
+	f.median("change of the file to the first Status", changes, maxChange)
 }
 
 // untilStatus returns the time until a plugin receives its next Status call.
@@ -69,14 +69,10 @@ func (n *node) untilStatus(keyID int, cause func()) time.Duration {
 	return plugin.Calls(kmsplugin.CallStatus).Latest.Sub(began)
 }
 
-// times is the row of a measurement that was repeated. Without a bound it is not judged.
-func (f *fixture) times(what string, took []time.Duration, bound time.Duration) row {
+// median judges a measurement that was repeated.
+func (f *fixture) median(what string, took []time.Duration, bound time.Duration) {
+	f.Helper()
 	slices.Sort(took)
-	median := took[len(took)/2]
 	f.Logf("%s: %v", what, took)
-	r := row{what: fmt.Sprintf("%s, median of %d", what, len(took)), measured: milliseconds(median), verdict: notJudged}
-	if bound > 0 {
-		r.bound, r.verdict = milliseconds(bound), atMost(median, bound)
-	}
-	return r
+	judge(f, fmt.Sprintf("%s, median of %d", what, len(took)), took[len(took)/2], bound, milliseconds)
 }

@@ -1,72 +1,49 @@
 package bench
 
 import (
-	"cmp"
 	"fmt"
-	"io"
-	"strings"
+	"os"
 	"text/tabwriter"
 	"time"
 )
 
-// row is one line of the result. Only what has a bound is judged.
-type row struct {
-	what     string
-	measured string
-	floor    string // of the same, by the program that does the minimum
-	value    string // what the bound is about, if it is not what was measured
-	bound    string
-	verdict  verdict
-}
+// unbounded is a bound by which nothing is judged.
+const unbounded = -1
 
-type verdict string
+// results are the lines of the table that a run prints at its end.
+var results = []string{"WHAT\tMEASURED\tBOUND\t"}
 
-const (
-	notJudged verdict = "n/a" // the run was too short
-	ok        verdict = "ok"
-	over      verdict = "OVER"
-)
-
-// atMost judges a value by a bound that it may reach.
-func atMost[T int | int64 | float64 | time.Duration](value, bound T) verdict {
-	if value <= bound {
-		return ok
-	}
-	return over
-}
-
-// results are those of a run.
-var results []row
-
-// add fails the test if the value is over its bound.
-func (f *fixture) add(r row) {
+// judge adds a value to the results, and fails the test if it is over its bound.
+func judge[T int | int64 | float64 | time.Duration](f *fixture, what string, value, bound T, show func(T) string) {
 	f.Helper()
-	results = append(results, r)
-	if r.verdict == over {
-		f.Errorf("over the bound: %s: %s, at most %s", strings.TrimSpace(r.what), cmp.Or(r.value, r.measured), r.bound)
+	line := what + "\t" + show(value) + "\t"
+	switch {
+	case bound == unbounded:
+		line += "-\t"
+	case value <= bound:
+		line += show(bound) + "\tok"
+	default:
+		line += show(bound) + "\tOVER"
+		f.Errorf("over the bound: %s: %s, at most %s", what, show(value), show(bound))
 	}
+	results = append(results, line)
 }
 
-func printResults(out io.Writer) error {
-	if len(results) == 0 {
-		return nil
+func printResults() {
+	w := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', 0)
+	for _, line := range results {
+		fmt.Fprintln(w, line)
 	}
-	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(w, "WHAT\tMEASURED\tFLOOR\tRATIO OR VALUE\tBOUND\t")
-	for _, r := range results {
-		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\n", r.what, r.measured, cmp.Or(r.floor, "-"), cmp.Or(r.value, "-"), cmp.Or(r.bound, "-"), r.verdict)
-	}
-	return w.Flush()
+	_ = w.Flush()
 }
 
-// megabytes are of 1,000,000 bytes, as the bounds are.
-func megabytes[T int64 | float64](bytes T) string { return fmt.Sprintf("%.2f MB", float64(bytes)/1e6) }
+// megabytes are of 1,000,000 bytes.
+func megabytes(bytes int64) string { return fmt.Sprintf("%.2f MB", float64(bytes)/1e6) }
 
 func milliseconds(d time.Duration) string {
-	return fmt.Sprintf("%.1f ms", float64(d)/float64(time.Millisecond))
-}
-
-// perCycle is precise enough to compare floors.
-func perCycle(d time.Duration) string {
 	return fmt.Sprintf("%.3f ms", float64(d)/float64(time.Millisecond))
 }
+
+func times(ratio float64) string { return fmt.Sprintf("%.3fx", ratio) }
+
+func number[T int | int64](n T) string { return fmt.Sprint(n) }
