@@ -35,6 +35,10 @@ const (
 	// buffer is the connection's read and write buffer, in bytes: answers are small.
 	buffer = 4 << 10
 
+	// window is that of HTTP/2's flow control, in bytes. gRPC would enlarge it to 16 MiB for a
+	// plugin that sends much, and measures with a ping for each answer whether to.
+	window = 64 << 10
+
 	// maxAnswer and maxHeaders bound one answer, and its headers or trailers with an
 	// error's text, in bytes. kube-apiserver has gRPC's own bounds, 4 and 16 MiB; but what
 	// gRPC decodes of them takes a hundred times as much memory, beside an API server. A
@@ -261,6 +265,8 @@ func (p *Plugin) connect() (*grpc.ClientConn, error) {
 		grpc.WithDisableServiceConfig(),
 		grpc.WithMaxHeaderListSize(maxHeaders),
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxAnswer)),
+		grpc.WithStaticStreamWindowSize(window),
+		grpc.WithStaticConnWindowSize(window),
 		grpc.WithReadBufferSize(buffer),
 		grpc.WithWriteBufferSize(buffer),
 	)
