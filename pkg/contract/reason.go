@@ -9,22 +9,31 @@ type Reason string
 
 const (
 	ConnectFailed     Reason = "ConnectFailed"
-	SocketMissing     Reason = "SocketMissing"
-	Timeout           Reason = "Timeout"           // also gRPC's DeadlineExceeded
-	Unauthenticated   Reason = "Unauthenticated"   // the gRPC code
-	PermissionDenied  Reason = "PermissionDenied"  // the gRPC code
-	Throttled         Reason = "Throttled"         // gRPC's ResourceExhausted
-	Unavailable       Reason = "Unavailable"       // the gRPC code, or the connection broke during the call
-	KeyUnavailable    Reason = "KeyUnavailable"    // gRPC's NotFound and FailedPrecondition
-	ProtocolViolation Reason = "ProtocolViolation" // also gRPC's Unimplemented
-	ReportedUnhealthy Reason = "ReportedUnhealthy" // also an RPC error whose code names no cause
+	KeyUnavailable    Reason = "KeyUnavailable"
+	PermissionDenied  Reason = "PermissionDenied"
+	ProtocolViolation Reason = "ProtocolViolation"
+	ReportedUnhealthy Reason = "ReportedUnhealthy"
 	RoundTripMismatch Reason = "RoundTripMismatch"
+	SocketMissing     Reason = "SocketMissing"
+	Throttled         Reason = "Throttled"
+	Timeout           Reason = "Timeout"
+	Unauthenticated   Reason = "Unauthenticated"
+	Unavailable       Reason = "Unavailable"
 )
 
-// Reasons are all that this version writes.
-var Reasons = []Reason{
-	ConnectFailed, SocketMissing, Timeout, Unauthenticated, PermissionDenied, Throttled, Unavailable,
-	KeyUnavailable, ProtocolViolation, ReportedUnhealthy, RoundTripMismatch,
+// Reasons are all that this version writes, each with what it follows from.
+var Reasons = map[Reason]string{
+	ConnectFailed:     "connect(2)",
+	KeyUnavailable:    "the gRPC codes `NotFound` and `FailedPrecondition`",
+	PermissionDenied:  "the gRPC code",
+	ProtocolViolation: "an answer against the KMS v2 API; the gRPC code `Unimplemented`",
+	ReportedUnhealthy: "a `healthz` other than `ok`; gRPC health; any other code",
+	RoundTripMismatch: "the round trip",
+	SocketMissing:     "connect(2) or lstat(2)",
+	Throttled:         "the gRPC code `ResourceExhausted`",
+	Timeout:           "the gRPC code `DeadlineExceeded`; a plugin that does not read its socket",
+	Unauthenticated:   "the gRPC code",
+	Unavailable:       "the gRPC code; a connection that breaks during the call",
 }
 
 // isReason reports whether a text has the form of a condition's reason (metav1.Condition), bounded:

@@ -292,7 +292,7 @@ var RunbookGroups = []RunbookGroup{
 		{Name: "SocketVolumeMissing",
 			Means: "no volume of a pod has a plugin's socket",
 			Fix:   "mount a volume at that folder, or correct `container` in the operator's file"},
-		{Name: "InjectionReverted", Alerts: []string{"KMSReporterInjectionReverted"},
+		{Name: "InjectionReverted",
 			Means: "the owner of the Deployment removed the reporter. It is not added again: each revert is a rollout",
 			Check: "who: `kubectl get deployment -n NAMESPACE NAME -o yaml --show-managed-fields`",
 			Fix: "use another mode; or, if the owner now keeps it, `kubectl annotate clusterrole " +

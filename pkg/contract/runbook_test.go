@@ -11,7 +11,7 @@ func TestEveryReasonHasOneRunbook(t *testing.T) {
 	for _, r := range RollupReasons {
 		reasons = append(reasons, r.Reason)
 	}
-	for _, r := range Reasons {
+	for r := range Reasons {
 		reasons = append(reasons, string(r))
 	}
 	var names []string

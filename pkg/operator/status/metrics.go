@@ -4,7 +4,6 @@ import (
 	"crypto/sha256"
 	"fmt"
 	"regexp"
-	"slices"
 	"sync"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -130,10 +129,11 @@ func keyIDHash(kekID string) string {
 // reasonOf is a plugin's reason as a label; empty when its report has none, or does not
 // count.
 func reasonOf(row *rollup.Row) string {
+	_, known := contract.Reasons[row.Reason]
 	switch {
 	case !row.State.Unhealthy() || row.Reason == "":
 		return ""
-	case slices.Contains(contract.Reasons, row.Reason):
+	case known:
 		return string(row.Reason)
 	default:
 		return otherReason

@@ -103,7 +103,8 @@ func parse(types string) (*tables, error) {
 		"names":    names,
 		"linked":   linked,
 		"anchor":   strings.ToLower,
-		"action":   action,
+		"actions":  actions,
+		"action":   func(reason string) bool { return slices.Contains(actions(), reason) },
 		"statuses": func() []string { return names("%s/status", contract.ResourceNames()) },
 		"types":    c.types,
 		"render":   t.render,
@@ -164,6 +165,7 @@ var data = struct {
 	Object     string // the name of each resource's one object
 
 	StaleIntervals int
+	PluginReasons  map[contract.Reason]string
 	Reasons        []string
 	Statuses       []status
 	Runbooks       []contract.RunbookGroup
@@ -174,7 +176,7 @@ var data = struct {
 	APIServers: each(func(s contract.APIServer) string { return s.Name }),
 	Namespaces: each(func(s contract.APIServer) string { return s.Namespace }),
 	Group:      contract.OperatorGroup, Object: contract.OperatorObject,
-	StaleIntervals: contract.StaleIntervals, Reasons: reasons(), Statuses: statuses(),
+	StaleIntervals: contract.StaleIntervals, PluginReasons: contract.Reasons, Reasons: reasons(), Statuses: statuses(),
 	Runbooks: contract.RunbookGroups, Events: contract.Events,
 	Metrics: map[string][]contract.Metric{
 		"Rollup": contract.RollupMetrics, "Operator": contract.OperatorMetrics, "Reporter": contract.ReporterMetrics,
@@ -205,10 +207,8 @@ func statuses() (all []status) {
 	return all
 }
 
-// action reports whether a reason requires it.
-func action(reason string) bool {
-	return len(only(func(r contract.RollupReason) bool { return r.Reason == reason && r.NeedsAction })) > 0
-}
+// actions are the reasons that require it.
+func actions() []string { return only(func(r contract.RollupReason) bool { return r.NeedsAction }) }
 
 // only are the reasons for which is returns true, the most severe first.
 func only(is func(contract.RollupReason) bool) (all []string) {
