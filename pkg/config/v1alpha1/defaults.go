@@ -101,11 +101,3 @@ func defaultConfigSource(t *APIServer) ConfigSource {
 	}
 	return ConfigSourceConfigMap
 }
-
-// InOwnersPods reports whether the reporter runs inside the API server's own pods,
-// whose ServiceAccount is not the reporter's.
-func (d Mode) InOwnersPods() bool { return d == ModeSidecar }
-
-// OwnerInjects reports whether the pods' owner adds the reporter's container, and brings
-// its credentials.
-func (t *APIServer) OwnerInjects() bool { return t.Mode == ModeSidecar && t.Deployment == "" }

@@ -119,6 +119,21 @@ const (
 	ModeSidecar Mode = "Sidecar"
 )
 
+// Modes are all of them.
+var Modes = []Mode{ModeAuto, ModeCompanionPod, ModeDaemonSet, ModeSidecar}
+
+// InOwnersPods reports whether the reporter runs inside the API server's own pods,
+// whose ServiceAccount is not the reporter's.
+func (m Mode) InOwnersPods() bool { return m == ModeSidecar }
+
+// ServesNode reports whether a reporter serves whichever pods of the API server run on its node,
+// and not one of them alone.
+func (m Mode) ServesNode() bool { return m == ModeDaemonSet }
+
+// OwnerInjects reports whether the pods' owner adds the reporter's container, and brings
+// its credentials.
+func (t *APIServer) OwnerInjects() bool { return t.Mode.InOwnersPods() && t.Deployment == "" }
+
 // ConfigSource is how a reporter's pod gets its file.
 type ConfigSource string
 

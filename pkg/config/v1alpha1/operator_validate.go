@@ -175,8 +175,8 @@ func validateConnection(at *field.Path, a *Connection) field.ErrorList {
 }
 
 func validateMode(at *field.Path, t *APIServer) field.ErrorList {
-	errs := oneOf(at.Child("mode"), t.Mode, ModeAuto, ModeCompanionPod, ModeDaemonSet, ModeSidecar)
-	if t.Deployment != "" && t.Mode != ModeSidecar {
+	errs := oneOf(at.Child("mode"), t.Mode, Modes...)
+	if t.Deployment != "" && !t.Mode.InOwnersPods() {
 		errs = append(errs, field.Invalid(at.Child("deployment"), short(t.Deployment), "is for mode Sidecar only"))
 	}
 	errs = append(errs, word(at.Child("deployment"), t.Deployment, validation.IsDNS1123Subdomain, "")...)

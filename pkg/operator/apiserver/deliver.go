@@ -15,6 +15,15 @@ import (
 	"github.com/kms-health/kms-health/pkg/operator/objects"
 )
 
+// deliveries are, for each mode, the reporters that it plans, and what keeps them from being where
+// the plugins are. Whether each of them runs and reports is judged from the pods and the reports
+// (package status).
+var deliveries = map[v1alpha1.Mode]struct{ plan, progress func(*planner) }{
+	v1alpha1.ModeCompanionPod: {(*planner).companions, (*planner).besidePods},
+	v1alpha1.ModeDaemonSet:    {(*planner).daemonSet, (*planner).selectsNodes},
+	v1alpha1.ModeSidecar:      {(*planner).inOwnersPods, (*planner).inAPIServerPods},
+}
+
 // deliver plans a target with reporters. done is its status once all of it is there.
 func (p *planner) deliver(mode v1alpha1.Mode, done Status) {
 	p.Target.Mode, p.state.Untouched = mode, false
@@ -32,14 +41,7 @@ func (p *planner) deliver(mode v1alpha1.Mode, done Status) {
 	}
 	// 2. What they read, and what runs.
 	p.state.InTarget = p.state.InTarget || mode.InOwnersPods()
-	switch mode {
-	case v1alpha1.ModeCompanionPod:
-		p.companions()
-	case v1alpha1.ModeDaemonSet:
-		p.daemonSet()
-	default:
-		p.inOwnersPods()
-	}
+	deliveries[mode].plan(p)
 	p.replaceEnded()
 	// 3. What was there before stays until what comes reports.
 	switching := p.state.Mode != mode && (p.pending || !p.takenOver())
@@ -50,7 +52,7 @@ func (p *planner) deliver(mode v1alpha1.Mode, done Status) {
 		p.state.Mode = mode
 	}
 	p.Apply = append(p.Apply, identity...)
-	if !switching && !p.pending && (mode != v1alpha1.ModeSidecar || p.Target.OwnerInjects()) {
+	if !switching && !p.pending && (!mode.InOwnersPods() || p.Target.OwnerInjects()) {
 		p.eject()
 	}
 	if switching || !p.pending {
@@ -59,7 +61,7 @@ func (p *planner) deliver(mode v1alpha1.Mode, done Status) {
 	if !switching && !p.pending {
 		p.state.InTarget = mode.InOwnersPods() || p.inTarget()
 	}
-	p.progress()
+	deliveries[mode].progress(p)
 	p.Status = p.delivered(done)
 }
 

@@ -151,7 +151,7 @@ func (p *planner) choose() {
 	switch auto := mode == v1alpha1.ModeAuto; {
 	case !auto:
 		p.deliver(mode, Status{contract.AsExpected, fmt.Sprintf("%s: as configured", mode)})
-	case len(p.pods) == 0 && p.state.Mode != "":
+	case len(p.pods) == 0 && deliveries[p.state.Mode].plan != nil:
 		p.deliver(p.state.Mode, Status{contract.NoPods,
 			fmt.Sprintf("%s: as before; no running pod shows where the sockets are", p.state.Mode)})
 	case len(p.pods) == 0 && p.pending:
@@ -210,7 +210,7 @@ func (p *planner) record() {
 	p.identify()
 	p.state.LiveSince = p.liveSince()
 	p.state.Live, p.state.Revisions, p.state.NotProbed = p.live(), p.revisionSets(), p.notProbed()
-	if was.Namespace == "" && p.Deleting && t.Mode == v1alpha1.ModeSidecar && !t.OwnerInjects() {
+	if was.Namespace == "" && p.Deleting && t.Mode.InOwnersPods() && !t.OwnerInjects() {
 		p.state.Token = true // there may be one: its record was removed
 	}
 	switch {

@@ -28,6 +28,7 @@ func TestAutoChoosesByWhereTheSocketsAre(t *testing.T) {
 		"no pods": {func(*Observed) {}, "", contract.NoPods},
 		"no pods now": {func(s *Observed) { s.State.Mode = v1alpha1.ModeCompanionPod },
 			v1alpha1.ModeCompanionPod, contract.NoPods},
+		"no pods now, and the mode of another version": {func(s *Observed) { s.State.Mode = "Other" }, "", contract.NoPods},
 		"in pods": {pods(apiPod("a", "1"), apiPod("b", "2")), v1alpha1.ModeCompanionPod,
 			contract.AsExpected},
 		"on the host": {pods(apiPod("a", "1", onHost), apiPod("b", "2", onHost)),
@@ -41,6 +42,15 @@ func TestAutoChoosesByWhereTheSocketsAre(t *testing.T) {
 		plan := planOf(t, s)
 		if plan.State.Mode != c.delivery || plan.Status.Reason != c.reason || plan.Status.Message == "" {
 			t.Errorf("%s: %s, %+v", name, plan.State.Mode, plan.Status)
+		}
+	}
+}
+
+func TestEveryModeIsDelivered(t *testing.T) {
+	for _, mode := range v1alpha1.Modes {
+		row := deliveries[mode]
+		if planned := row.plan != nil && row.progress != nil; planned == (mode == v1alpha1.ModeAuto) {
+			t.Errorf("%s: planned: %v", mode, planned)
 		}
 	}
 }

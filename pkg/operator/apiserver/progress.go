@@ -8,7 +8,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
-	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
 	"github.com/kms-health/kms-health/pkg/contract"
 	"github.com/kms-health/kms-health/pkg/operator/objects"
 	"github.com/kms-health/kms-health/pkg/operator/podstatus"
@@ -54,21 +53,13 @@ func sameBeside(a, b *unstructured.Unstructured) bool {
 	return beside != "" && beside == b.GetAnnotations()[contract.BesideAnnotation] && nodeOf(a) == nodeOf(b)
 }
 
-// progress finds what keeps the wanted reporters from being where the plugins are. Whether each of
-// them runs and reports is judged from the pods and the reports (package status).
-func (p *planner) progress() {
-	switch p.Target.Mode {
-	case v1alpha1.ModeCompanionPod:
-		if len(p.replacing) > 0 {
-			p.wait("the earlier reporters of nodes %v stay until the new ones report", p.replacing)
-		}
-		if p.awaits = len(p.pods) == 0; p.awaits {
-			p.wait("no running pod of the API server has a KMS plugin yet")
-		}
-	case v1alpha1.ModeDaemonSet:
-		p.selectsNodes()
-	case v1alpha1.ModeSidecar:
-		p.inAPIServerPods()
+// besidePods finds API server pods without a companion of their own.
+func (p *planner) besidePods() {
+	if len(p.replacing) > 0 {
+		p.wait("the earlier reporters of nodes %v stay until the new ones report", p.replacing)
+	}
+	if p.awaits = len(p.pods) == 0; p.awaits {
+		p.wait("no running pod of the API server has a KMS plugin yet")
 	}
 }
 
@@ -166,7 +157,7 @@ func (p *planner) runningReporters() (all []reporter) {
 		return all
 	}
 	for _, o := range p.own("Pod") {
-		superseded := p.Target.Mode == v1alpha1.ModeCompanionPod &&
+		superseded := !p.Target.Mode.ServesNode() &&
 			!slices.ContainsFunc(p.Workloads, func(w *unstructured.Unstructured) bool { return Key(w) == Key(o) })
 		pod := source.As[corev1.Pod](o)
 		runs := pod != nil && podstatus.Of(pod, p.Now).Phase == podstatus.Running

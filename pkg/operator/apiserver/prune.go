@@ -47,7 +47,7 @@ func (p *planner) keeps(o *unstructured.Unstructured) bool {
 	case "Role":
 		return !p.Deleting && p.Target.Plugins == nil
 	case "Pod":
-		return p.has("DaemonSet") && modeOf(o) == v1alpha1.ModeDaemonSet
+		return p.has("DaemonSet") && modeOf(o).ServesNode()
 	default:
 		return false
 	}

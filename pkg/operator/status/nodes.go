@@ -114,7 +114,7 @@ func (s *syncing) alone(resource *operatorcr.Status, pods []*corev1.Pod, absent 
 // agents are the reporters of a DaemonSet, which probe the sockets of their node.
 func agents(ours map[string][]*corev1.Pod) (agents []*corev1.Pod) {
 	for _, pods := range ours {
-		if pod := newest(pods); pod != nil && pod.Labels[contract.ModeLabel] == string(v1alpha1.ModeDaemonSet) {
+		if pod := newest(pods); pod != nil && v1alpha1.Mode(pod.Labels[contract.ModeLabel]).ServesNode() {
 			agents = append(agents, pod)
 		}
 	}

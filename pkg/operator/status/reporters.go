@@ -68,7 +68,7 @@ func (a attendance) next(pod *corev1.Pod, start time.Time, replaced []string, ou
 	}
 	next.server, next.writers = server, append([]string{server}, replaced...)
 	for _, o := range ours {
-		agent := o.Labels[contract.ModeLabel] == string(v1alpha1.ModeDaemonSet)
+		agent := v1alpha1.Mode(o.Labels[contract.ModeLabel]).ServesNode()
 		beside := o.Annotations[contract.BesideAnnotation]
 		current := agent || server != "" && beside == server
 		if !current && !slices.Contains(replaced, beside) {
