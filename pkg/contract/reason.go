@@ -1,39 +1,92 @@
 package contract
 
-import "strings"
-
-// Reason is why a plugin is not healthy, in one word for alerts and scripts. Detail is
-// for people, and RunbookOf has the meaning of each. Readers treat a Reason that they do not
-// know as one more cause.
-type Reason string
-
-const (
-	ConnectFailed     Reason = "ConnectFailed"
-	KeyUnavailable    Reason = "KeyUnavailable"
-	PermissionDenied  Reason = "PermissionDenied"
-	ProtocolViolation Reason = "ProtocolViolation"
-	ReportedUnhealthy Reason = "ReportedUnhealthy"
-	RoundTripMismatch Reason = "RoundTripMismatch"
-	SocketMissing     Reason = "SocketMissing"
-	Throttled         Reason = "Throttled"
-	Timeout           Reason = "Timeout"
-	Unauthenticated   Reason = "Unauthenticated"
-	Unavailable       Reason = "Unavailable"
+import (
+	"slices"
+	"strings"
 )
 
-// Reasons are all that this version writes, each with what it follows from.
-var Reasons = map[Reason]string{
-	ConnectFailed:     "connect(2)",
-	KeyUnavailable:    "the gRPC codes `NotFound` and `FailedPrecondition`",
-	PermissionDenied:  "the gRPC code",
-	ProtocolViolation: "an answer against the KMS v2 API; the gRPC code `Unimplemented`",
-	ReportedUnhealthy: "a `healthz` other than `ok`; gRPC health; any other code",
-	RoundTripMismatch: "the round trip",
-	SocketMissing:     "connect(2) or lstat(2)",
-	Throttled:         "the gRPC code `ResourceExhausted`",
-	Timeout:           "the gRPC code `DeadlineExceeded`; a plugin that does not read its socket",
-	Unauthenticated:   "the gRPC code",
-	Unavailable:       "the gRPC code; a connection that breaks during the call",
+// Row is a reason, or an alert for which no reason says the same, with what follows from it and
+// what an administrator needs to know. The texts are plain, with commands and names in backquotes,
+// and end without a full stop, so that programs can print them; docs/operate/runbooks.md is
+// generated from them. Means, Check and Fix have at most 60 words. make generate writes a constant
+// for each reason: zz_generated_reasons.go.
+type Row struct {
+	Name   string   // in lower case it is the anchor in the page
+	Alerts []string // those that fire for this reason
+	// Means is what is so, and its impact. Check is how to find the cause; where it is not set,
+	// the message has it. Fix is what to do. DoNot is what makes it worse; not set where nothing does.
+	Means, Check, Fix, DoNot string
+
+	// From is what a plugin's reason follows from. Other rows have none, nor plugins' the following.
+	From string
+	// Degraded, Reporting and Agreed are the statuses that the reason gives KMSPluginsDegraded,
+	// KMSHealthReporting and KMSWriteKeyAgreed where it is the most severe; empty: it gives none.
+	Degraded, Reporting, Agreed string
+	Alerted                     bool // a finding with it is in an alert
+	Upgradeable                 bool // an upgrade may go on with it, although KMSPluginsDegraded is True
+	// NeedsAction: an administrator must act on it in KMSHealthReporting. Its Event is a warning,
+	// it is in one alert, and it makes the ClusterOperator Degraded.
+	NeedsAction bool
+	UnderWay    bool // it ends without intervention, or becomes ProgressDeadlineExceeded
+}
+
+// Reason is why a plugin is not healthy, in one word for alerts and scripts. Detail is
+// for people. Readers treat a Reason that they do not know as one more cause.
+type Reason string
+
+// PluginReasons are all that this version writes.
+var PluginReasons = []Row{
+	{Name: "ConnectFailed", From: "connect(2)",
+		Means: "no connection to the socket: nothing listens on it, or access is denied",
+		Check: "the plugin's log, and the permissions of the socket and its folder",
+		Fix:   "start the plugin, or correct the permissions"},
+	{Name: "SocketMissing", From: "connect(2) or lstat(2)",
+		Means: "the socket is not in its folder: the plugin has ended without a crash, or has not started yet",
+		Check: "the plugin's log, and the path of its socket",
+		Fix:   "start the plugin. If only the file was removed, restart the plugin before the API server restarts"},
+	{Name: "Timeout", From: "the gRPC code `DeadlineExceeded`; a plugin that does not read its socket",
+		Means: "no answer within the plugin's timeout, or the plugin's own deadline ended first",
+		Check: "one node: its network to the KMS, the plugin's CPU limit. All nodes: the KMS",
+		Fix:   "restore the network to the KMS, or raise the CPU limit"},
+	{Name: "Unauthenticated", From: "the gRPC code",
+		Means: "the KMS does not accept the plugin's credentials",
+		Check: "the plugin's log; when the credentials expire",
+		Fix:   "renew the plugin's credentials"},
+	{Name: "PermissionDenied", From: "the gRPC code",
+		Means: "the KMS accepts the credentials, and denies the call",
+		Check: "the plugin's log; the KMS's policy for this key",
+		Fix:   "allow encrypt and decrypt with the key again"},
+	{Name: "Throttled", From: "the gRPC code `ResourceExhausted`",
+		Means: "the KMS or the plugin received too many calls, or a quota is used up",
+		Check: "the KMS's metrics of calls, and its quotas",
+		Fix:   "raise the quota, or stop the other caller"},
+	{Name: "Unavailable", From: "the gRPC code; a connection that breaks during the call",
+		Means: "the plugin does not reach its KMS, or the connection broke during a call",
+		Check: "the network, DNS and proxy from this node to the KMS; the state of the KMS",
+		Fix:   "start or unseal the KMS, or restore the network"},
+	{Name: "KeyUnavailable", From: "the gRPC codes `NotFound` and `FailedPrecondition`",
+		Means: "the key does not exist in the KMS, or is disabled",
+		Check: "the key's state in the KMS",
+		Fix:   "enable or restore the key. A key that is scheduled for deletion can usually be restored",
+		DoNot: "create another key in its place"},
+	{Name: "ProtocolViolation", From: "an answer against the KMS v2 API; the gRPC code `Unimplemented`",
+		Means: "the answer breaks the KMS v2 API (version, `key_id`, size, annotations), or a call is not implemented",
+		Check: "the detail of the report, the plugin's version",
+		Fix:   "install another version of the plugin"},
+	{Name: "ReportedUnhealthy", From: "a `healthz` other than `ok`; gRPC health; any other code",
+		Means: "the plugin itself reports that it is not healthy, without a more specific cause",
+		Check: "the plugin's text in the report, and its log",
+		Fix:   "correct what the plugin's text describes"},
+	{Name: "RoundTripMismatch", From: "the round trip",
+		Means: "a round trip returned other bytes, or earlier data can no longer be decrypted: data may be lost",
+		Check: "whether the KMS or the key was replaced, by the KMS's own log",
+		Fix:   "restore the earlier key first",
+		DoNot: "rotate, migrate, or restart an API server: only its cache may still have the data"},
+}
+
+// Known reports whether this version has the reason.
+func (r Reason) Known() bool {
+	return slices.ContainsFunc(PluginReasons, func(row Row) bool { return row.Name == string(r) })
 }
 
 // isReason reports whether a text has the form of a condition's reason (metav1.Condition), bounded:

@@ -1,38 +1,21 @@
 package contract
 
 import (
-	"slices"
 	"strings"
 	"testing"
 )
 
-func TestEveryReasonHasOneRunbook(t *testing.T) {
-	reasons := slices.Clone(ClusterOperatorReasons)
-	for _, r := range RollupReasons {
-		reasons = append(reasons, r.Reason)
-	}
-	for r := range Reasons {
-		reasons = append(reasons, string(r))
-	}
-	var names []string
-	for _, g := range RunbookGroups {
-		for _, r := range g.Runbooks {
-			if !strings.HasPrefix(r.Name, "KMS") { // else it is that of an alert: see test/monitoring
-				names = append(names, r.Name)
-			}
-		}
-	}
-	slices.Sort(reasons)
-	slices.Sort(names)
-	if !slices.Equal(names, reasons) {
-		t.Errorf("runbooks of %v\nwant %v", names, reasons)
-	}
-}
-
-func TestRunbooksAreShortTextsOfOneLine(t *testing.T) {
+func TestEveryReasonAndAlertHasOneShortRunbook(t *testing.T) {
 	const most = 60
+	seen := map[string]bool{}
 	for _, g := range RunbookGroups {
-		for _, r := range g.Runbooks {
+		for _, r := range g.Rows {
+			for _, name := range append(r.Alerts, r.Name) {
+				if got, ok := RunbookOf(name); !ok || got.Name != r.Name || seen[name] {
+					t.Errorf("%s: the runbook is %q, or there are two", name, got.Name)
+				}
+				seen[name] = true
+			}
 			words := len(strings.Fields(r.Means + " " + r.Check + " " + r.Fix))
 			if r.Means == "" || r.Fix == "" || words > most {
 				t.Errorf("%s: %d words, want at most %d, of which both Means and Fix have some", r.Name, words, most)
@@ -43,5 +26,8 @@ func TestRunbooksAreShortTextsOfOneLine(t *testing.T) {
 				}
 			}
 		}
+	}
+	if got, ok := RunbookOf("Other"); ok {
+		t.Errorf("a runbook of none: %q", got.Name)
 	}
 }

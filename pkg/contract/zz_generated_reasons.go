@@ -51,6 +51,21 @@ const (
 	WriteKeyUnknown            = "WriteKeyUnknown"
 )
 
+// Reasons of plugins.
+const (
+	ConnectFailed     Reason = "ConnectFailed"
+	SocketMissing     Reason = "SocketMissing"
+	Timeout           Reason = "Timeout"
+	Unauthenticated   Reason = "Unauthenticated"
+	PermissionDenied  Reason = "PermissionDenied"
+	Throttled         Reason = "Throttled"
+	Unavailable       Reason = "Unavailable"
+	KeyUnavailable    Reason = "KeyUnavailable"
+	ProtocolViolation Reason = "ProtocolViolation"
+	ReportedUnhealthy Reason = "ReportedUnhealthy"
+	RoundTripMismatch Reason = "RoundTripMismatch"
+)
+
 // Reasons of Events.
 const (
 	EventApplied              = "Applied"

@@ -114,7 +114,7 @@ func (l line) head(nodes int) string {
 // describe sets a condition's reason and message from findings, the most severe first, and returns
 // the row of that one. mode comes last in the message. nodes are how many there are.
 func (e *evaluation) describe(c *operatorcr.Condition, findings []Finding, nodes int,
-	mode ...Finding) contract.RollupReason {
+	mode ...Finding) contract.Row {
 	slices.SortStableFunc(findings, func(a, b Finding) int {
 		return contract.Severity(a.Reason) - contract.Severity(b.Reason)
 	})
@@ -124,7 +124,7 @@ func (e *evaluation) describe(c *operatorcr.Condition, findings []Finding, nodes
 		return f.Excused || !row.Alerted && !row.NeedsAction
 	})
 	row := contract.RollupReasonOf(findings[0].Reason)
-	c.Reason, c.Message = row.Reason, text(append(findings, mode...), nodes)
+	c.Reason, c.Message = row.Name, text(append(findings, mode...), nodes)
 	return row
 }
 

@@ -116,8 +116,8 @@ func TestDeliveryIsReportedWhereNoNodeCanBeEvaluated(t *testing.T) {
 // Every reason has one row, and the row of a problem says what it does.
 func TestEachReasonHasOneRow(t *testing.T) {
 	for i, r := range contract.RollupReasons {
-		if at := contract.Severity(r.Reason); at != i {
-			t.Errorf("%s is in rows %d and %d", r.Reason, at, i)
+		if at := contract.Severity(r.Name); at != i {
+			t.Errorf("%s is in rows %d and %d", r.Name, at, i)
 		}
 		if r.NeedsAction && (r.UnderWay || r.Reporting != operatorcr.False) || r.UnderWay && r.Reporting != operatorcr.False {
 			t.Errorf("%+v", r)

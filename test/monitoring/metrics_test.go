@@ -120,11 +120,11 @@ func TestReasonsAreInTheirAlerts(t *testing.T) {
 	for _, r := range contract.RollupReasons {
 		alerted := slices.ContainsFunc(readAlerts(t), func(a alert) bool {
 			return slices.ContainsFunc(findingReason.FindAllStringSubmatch(a.Expr, -1), func(m []string) bool {
-				return regexp.MustCompile("^(?:" + m[1] + ")$").MatchString(r.Reason)
+				return regexp.MustCompile("^(?:" + m[1] + ")$").MatchString(r.Name)
 			})
 		})
 		if alerted != r.Alerted {
-			t.Errorf("%s: alerted: %v; in an alert: %v", r.Reason, r.Alerted, alerted)
+			t.Errorf("%s: alerted: %v; in an alert: %v", r.Name, r.Alerted, alerted)
 		}
 	}
 }

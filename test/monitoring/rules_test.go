@@ -160,7 +160,7 @@ func TestReferenceAndRunbooksHaveEveryAlert(t *testing.T) {
 		t.Errorf("docs/reference/alerts.md has\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
 	}
 	for _, g := range contract.RunbookGroups {
-		for _, r := range g.Runbooks {
+		for _, r := range g.Rows {
 			for _, name := range append(r.Alerts, r.Name) {
 				if strings.HasPrefix(name, "KMS") && !alerts[name] {
 					t.Errorf("%s: the runbook of an alert that does not exist", name)

@@ -24,7 +24,7 @@ var (
 	conditionDesc = metric.Desc(contract.MetricCondition)
 )
 
-// otherReason replaces every reason that is not in contract.Reasons: a writer of reports
+// otherReason replaces every reason that is not in contract.PluginReasons: a writer of reports
 // can choose any text, and each would be a series.
 const otherReason = "Other"
 
@@ -129,11 +129,10 @@ func keyIDHash(kekID string) string {
 // reasonOf is a plugin's reason as a label; empty when its report has none, or does not
 // count.
 func reasonOf(row *rollup.Row) string {
-	_, known := contract.Reasons[row.Reason]
 	switch {
 	case !row.State.Unhealthy() || row.Reason == "":
 		return ""
-	case known:
+	case row.Reason.Known():
 		return string(row.Reason)
 	default:
 		return otherReason

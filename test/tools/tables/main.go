@@ -165,10 +165,10 @@ var data = struct {
 	Object     string // the name of each resource's one object
 
 	StaleIntervals int
-	PluginReasons  map[contract.Reason]string
+	PluginReasons  []contract.Row
 	Reasons        []string
 	Statuses       []status
-	Runbooks       []contract.RunbookGroup
+	Runbooks       any
 	Events         []contract.Event
 	Metrics        map[string][]contract.Metric
 }{
@@ -176,7 +176,7 @@ var data = struct {
 	APIServers: each(func(s contract.APIServer) string { return s.Name }),
 	Namespaces: each(func(s contract.APIServer) string { return s.Namespace }),
 	Group:      contract.OperatorGroup, Object: contract.OperatorObject,
-	StaleIntervals: contract.StaleIntervals, PluginReasons: contract.Reasons, Reasons: reasons(), Statuses: statuses(),
+	StaleIntervals: contract.StaleIntervals, PluginReasons: contract.PluginReasons, Reasons: reasons(), Statuses: statuses(),
 	Runbooks: contract.RunbookGroups, Events: contract.Events,
 	Metrics: map[string][]contract.Metric{
 		"Rollup": contract.RollupMetrics, "Operator": contract.OperatorMetrics, "Reporter": contract.ReporterMetrics,
@@ -192,14 +192,14 @@ type status struct {
 func statuses() (all []status) {
 	for _, c := range []struct {
 		condition string
-		of        func(contract.RollupReason) string
+		of        func(contract.Row) string
 	}{
-		{contract.PluginsDegraded, func(r contract.RollupReason) string { return r.Degraded }},
-		{contract.HealthReporting, func(r contract.RollupReason) string { return r.Reporting }},
-		{contract.WriteKeyAgreed, func(r contract.RollupReason) string { return r.Agreed }},
+		{contract.PluginsDegraded, func(r contract.Row) string { return r.Degraded }},
+		{contract.HealthReporting, func(r contract.Row) string { return r.Reporting }},
+		{contract.WriteKeyAgreed, func(r contract.Row) string { return r.Agreed }},
 	} {
 		for _, name := range []string{"True", "False", "Unknown"} {
-			if of := only(func(r contract.RollupReason) bool { return c.of(r) == name }); len(of) > 0 {
+			if of := only(func(r contract.Row) bool { return c.of(r) == name }); len(of) > 0 {
 				all = append(all, status{c.condition, name, of})
 			}
 		}
@@ -208,26 +208,25 @@ func statuses() (all []status) {
 }
 
 // actions are the reasons that require it.
-func actions() []string { return only(func(r contract.RollupReason) bool { return r.NeedsAction }) }
+func actions() []string { return only(func(r contract.Row) bool { return r.NeedsAction }) }
 
 // only are the reasons for which is returns true, the most severe first.
-func only(is func(contract.RollupReason) bool) (all []string) {
+func only(is func(contract.Row) bool) (all []string) {
 	for _, r := range contract.RollupReasons {
 		if is(r) {
-			all = append(all, r.Reason)
+			all = append(all, r.Name)
 		}
 	}
 	return all
 }
 
 // reasons are those of both tables.
-func reasons() []string {
-	all := slices.Clone(contract.ClusterOperatorReasons)
-	for _, r := range contract.RollupReasons {
-		all = append(all, r.Reason)
+func reasons() (all []string) {
+	for _, r := range slices.Concat(contract.RollupReasons, contract.ClusterOperatorReasons) {
+		all = append(all, r.Name)
 	}
 	slices.Sort(all)
-	return slices.Compact(all)
+	return all
 }
 
 var quoted = regexp.MustCompile("`(\\w+)`")

@@ -110,7 +110,8 @@ func (e *evaluation) judgeClusterOperator(c operatorcr.Condition) {
 		return slices.ContainsFunc(e.APIServers, func(a APIServer) bool { return strings.HasPrefix(line, a.Name+": ") })
 	}
 	for reason := range strings.SplitSeq(c.Reason, "::") {
-		if c.Status == operatorcr.True && slices.Contains(contract.ClusterOperatorReasons, reason) {
+		known := slices.ContainsFunc(contract.ClusterOperatorReasons, func(r contract.Row) bool { return r.Name == reason })
+		if c.Status == operatorcr.True && known {
 			e.add(Problem{
 				Verdict: Unhealthy, Reason: reason,
 				Summary: fmt.Sprintf("ClusterOperator/%s is Degraded", contract.ClusterOperator),

@@ -128,13 +128,13 @@ func TestConditionsDecideByTheTableOfReasons(t *testing.T) {
 			switch {
 			case conditionType == contract.PluginsDegraded && status == "True":
 				want = Unhealthy
-			case row.Reason == contract.NamespaceMissing, row.Reason == contract.NoPods:
+			case row.Name == contract.NamespaceMissing, row.Name == contract.NoPods:
 			case status == "Unknown", conditionType == contract.HealthReporting && status == "False":
 				want = NotKnown
 			}
-			c := resource(t, "a healthy", conditionType+" "+status+" "+row.Reason)
+			c := resource(t, "a healthy", conditionType+" "+status+" "+row.Name)
 			if s := evaluate(t, &Snapshot{Objects: []*unstructured.Unstructured{c}}, ""); s.Verdict != want {
-				t.Errorf("%s=%s (%s): %s, want %s", conditionType, status, row.Reason, s.Verdict, want)
+				t.Errorf("%s=%s (%s): %s, want %s", conditionType, status, row.Name, s.Verdict, want)
 			}
 		}
 	}
