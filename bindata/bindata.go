@@ -9,8 +9,6 @@ import (
 	"fmt"
 	"strings"
 	"text/template"
-
-	corev1 "k8s.io/api/core/v1"
 )
 
 // Files are the templates.
@@ -40,15 +38,6 @@ func parse() *template.Template {
 		"trim": strings.TrimSpace,
 	})
 	return template.Must(t.Option("missingkey=error").ParseFS(Files, "*.yaml"))
-}
-
-// Container has the values of the template "container".
-type Container struct {
-	Image      string
-	ConfigHash string
-	RunAsUser  *int64               // nil: the pod's, or the image's
-	OpenShift  bool                 // the container reaches into volumes of other pods, under SELinux
-	Mounts     []corev1.VolumeMount // name, mountPath and subPath count: all are read-only
 }
 
 // Render executes a file, or a template that one defines. A value that the template

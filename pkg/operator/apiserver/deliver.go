@@ -241,7 +241,7 @@ func (p *planner) inOwnersPods() {
 // mount them. Where their content is copied into annotations they are applied after the pods,
 // since they cannot be written while the plugin is unhealthy.
 func (p *planner) configMaps(files map[string][]v1alpha1.Plugin) {
-	namespace := p.ReportersNamespace(p.Target.Mode)
+	namespace := p.ReportersNamespace()
 	for _, cm := range p.own("ConfigMap") {
 		if _, known := files[cm.GetName()]; cm.GetNamespace() == namespace && !known && p.inUse(cm) {
 			file, _, _ := unstructured.NestedString(cm.Object, "data", contract.ConfigFile)
@@ -254,7 +254,7 @@ func (p *planner) configMaps(files map[string][]v1alpha1.Plugin) {
 		if len(files[name]) == 0 {
 			continue
 		}
-		cm := p.one(p.ConfigMap(name, namespace, files[name]))
+		cm := p.one(p.ConfigMap(name, files[name]))
 		if p.Target.ConfigSource == v1alpha1.ConfigSourceAnnotation {
 			p.Copied = append(p.Copied, cm)
 		} else {

@@ -51,7 +51,7 @@ func TestContainerIsTheSameInEveryDelivery(t *testing.T) {
 	sidecar := *in
 	sidecar.Target = &v1alpha1.APIServer{Name: "a", Mode: v1alpha1.ModeSidecar, Container: "api"}
 	spec := &corev1.PodSpec{Containers: []corev1.Container{api}}
-	injected, err := sidecar.added(spec, []v1alpha1.Plugin{{KeyID: "a", Endpoint: "unix:///run/kms/a.sock"}})
+	injected, err := added(&sidecar, spec, []v1alpha1.Plugin{{KeyID: "a", Endpoint: "unix:///run/kms/a.sock"}})
 	if err != nil {
 		t.Fatal(err)
 	}

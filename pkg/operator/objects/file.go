@@ -50,7 +50,7 @@ func (in *Input) File(plugins []v1alpha1.Plugin) ([]byte, error) {
 func (in *Input) servers() []v1alpha1.Server {
 	a := in.Target.Connection
 	fallbacks := a.Fallbacks
-	if fallbacks == nil && in.local() && in.ClusterServer != "" && in.ClusterServer != a.Server {
+	if fallbacks == nil && in.Local() && in.ClusterServer != "" && in.ClusterServer != a.Server {
 		fallbacks = []v1alpha1.Server{{URL: in.ClusterServer}}
 	}
 	if len(fallbacks) == 0 {
@@ -89,14 +89,10 @@ func (in *Input) Kubeconfig() ([]byte, error) {
 			caFile = path.Join(credentials, CAFile)
 		}
 	}
-	return bindata.Render("kubeconfig.yaml", map[string]any{
-		"Server":            in.Target.Connection.Server,
-		"TLSServerName":     in.Target.Connection.TLSServerName,
-		"CAFile":            caFile,
-		"CAData":            in.CA, // []byte: JSON makes it base64
-		"CredentialsFolder": credentials,
-		"OwnersCredentials": in.Target.OwnerInjects(),
-	})
+	return bindata.Render("kubeconfig.yaml", struct {
+		*Input
+		CAFile, CredentialsFolder string
+	}{in, caFile, credentials})
 }
 
 // kubeconfigFolder is where the kubeconfig is in the reporter's container: beside its file,
@@ -108,14 +104,14 @@ func (in *Input) kubeconfigFolder() string {
 	return ConfigFolder
 }
 
-// local reports whether the API server is reached on the node itself.
-func (in *Input) local() bool { return IsLocal(in.Target.Connection.Server) }
+// Local reports whether the API server is reached on the node itself.
+func (in *Input) Local() bool { return IsLocal(in.Target.Connection.Server) }
 
 // NotReachable is why reporters in pods of their own do not reach a socket: an abstract one is in the nodes'
 // network, which they share only where they reach the API server on their node. Empty: they do.
 func (in *Input) NotReachable(endpoint string) string {
 	socket, err := v1alpha1.SocketAddress(endpoint)
-	if err != nil || !strings.HasPrefix(socket, "@") || in.local() {
+	if err != nil || !strings.HasPrefix(socket, "@") || in.Local() {
 		return ""
 	}
 	return fmt.Sprintf("%s is in the network of the nodes, which the reporters do not share, since they reach "+

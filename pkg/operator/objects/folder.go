@@ -94,35 +94,27 @@ func OnHost(folders []Folder) bool {
 
 // onNode follows a mount from the folder that a container sees to the node's.
 func onNode(pod *corev1.Pod, mount corev1.VolumeMount, folder, kubeletRoot string) (Folder, error) {
-	i := slices.IndexFunc(pod.Spec.Volumes, func(v corev1.Volume) bool { return v.Name == mount.Name })
-	if i < 0 {
-		return Folder{}, fmt.Errorf("the pod has no volume %q", mount.Name)
-	}
-	if slices.Contains(strings.Split(mount.SubPath, "/"), "..") {
-		return Folder{}, fmt.Errorf("volume %q: its subPath %q leads out of it", mount.Name, mount.SubPath)
-	}
-	switch v := &pod.Spec.Volumes[i]; {
-	case v.EmptyDir != nil:
-		uid, err := PodUID(pod)
-		if err != nil {
-			return Folder{}, err
+	var source corev1.VolumeSource
+	for _, v := range pod.Spec.Volumes {
+		if v.Name == mount.Name {
+			source = v.VolumeSource
 		}
-		// Where the kubelet makes it, in memory or not
-		// (k8s.io/kubernetes, pkg/volume/emptydir).
+	}
+	switch {
+	case source.EmptyDir != nil: // where the kubelet makes it, in memory or not (k8s.io/kubernetes, pkg/volume/emptydir)
+		uid, err := PodUID(pod)
 		return Folder{
 			MountPath: path.Clean(mount.MountPath),
-			HostPath:  path.Join(kubeletRoot, "pods", uid, "volumes", "kubernetes.io~empty-dir", v.Name),
+			HostPath:  path.Join(kubeletRoot, "pods", uid, "volumes", "kubernetes.io~empty-dir", mount.Name),
 			SubPath:   mount.SubPath,
 			EmptyDir:  true,
-		}, nil
-	case v.HostPath == nil:
-		return Folder{}, fmt.Errorf("volume %q, with the folder %s of sockets, is neither an emptyDir nor a hostPath, "+
-			"which alone can be found on a node: use mode Sidecar", v.Name, folder)
-	case !path.IsAbs(v.HostPath.Path):
-		return Folder{}, fmt.Errorf("volume %q: its hostPath %q is no absolute path", mount.Name, v.HostPath.Path)
-	default:
+		}, err
+	case source.HostPath != nil:
 		below := strings.TrimPrefix(folder, path.Clean(mount.MountPath))
-		return Folder{MountPath: folder, HostPath: path.Join(v.HostPath.Path, mount.SubPath, below)}, nil
+		return Folder{MountPath: folder, HostPath: path.Join(source.HostPath.Path, mount.SubPath, below)}, nil
+	default:
+		return Folder{}, fmt.Errorf("volume %q, with the folder %s of sockets, is neither an emptyDir nor a hostPath, "+
+			"which alone can be found on a node: use mode Sidecar", mount.Name, folder)
 	}
 }
 

@@ -65,14 +65,7 @@ func Policy() ([]*unstructured.Unstructured, error) {
 
 // Identity is the target's ServiceAccount, where its reporters run, with its one right.
 func (in *Input) Identity() ([]*unstructured.Unstructured, error) {
-	return objects("identity.yaml", map[string]any{
-		"Target":            in.Target.Name,
-		"Destination":       in.ReportsTo(),
-		"Namespace":         in.ReportersNamespace(in.Target.Mode),
-		"ServiceAccount":    contract.ReporterName(in.Target.Name),
-		"OwnersCredentials": in.Target.OwnerInjects(),
-		"OpenShift":         in.OpenShift,
-	})
+	return objects("identity.yaml", in)
 }
 
 // ConfigMapsEncrypted is the problem of pods that mount their ConfigMap where that is encrypted.
@@ -89,111 +82,127 @@ func (in *Input) Destination() (*unstructured.Unstructured, error) {
 	if !in.ReportsTo().PerAPIServer() {
 		return nil, nil
 	}
-	return object("kmshealth.yaml", map[string]any{"Target": in.Target.Name})
+	return object("kmshealth.yaml", in)
 }
 
-// ReportersNamespace is where the reporters of a delivery run.
-func (in *Input) ReportersNamespace(d v1alpha1.Mode) string {
-	if d.InOwnersPods() {
+// ReportersNamespace is where the reporters run.
+func (in *Input) ReportersNamespace() string {
+	if in.Target.Mode.InOwnersPods() {
 		return in.Target.Namespace
 	}
 	return in.Namespace
 }
 
+// ReporterName is that of the target's identity and DaemonSet.
+func (in *Input) ReporterName() string { return contract.ReporterName(in.Target.Name) }
+
 // SecretRole lets the operator read the encryption configs of these revisions,
 // and the live one.
 func (in *Input) SecretRole(revisions []string) (*unstructured.Unstructured, error) {
-	secret := in.Target.EncryptionConfig.Secret
 	var names []string
 	for _, revision := range revisions {
-		names = append(names, secret+"-"+revision)
+		names = append(names, in.Target.EncryptionConfig.Secret+"-"+revision)
 	}
-	return object("secret-role.yaml", map[string]any{
-		"Name": SecretRoleName(in.Target.Name), "Namespace": in.Target.Namespace, "Target": in.Target.Name,
-		"Secret": secret, "Revisioned": names,
-	})
+	return object("secret-role.yaml", struct {
+		*Input
+		Name       string
+		Revisioned []string
+	}{in, SecretRoleName(in.Target.Name), names})
+}
+
+// reporter is what the templates see of one reporter: the Input, and what is made of it.
+type reporter struct {
+	*Input
+	APIServerPod
+	Name             string // of the object
+	ConfigHash       string
+	ConfigMap        string // that the pod mounts; empty: it has the files in annotations
+	File, Kubeconfig string // the content of the files
+	PodHash          string
+	RunAsUser        *int64               // nil: the pod's, or the image's
+	Mounts           []corev1.VolumeMount // name, mountPath and subPath count: all are read-only
+}
+
+func (in *Input) reporter(name string, plugins []v1alpha1.Plugin) (*reporter, error) {
+	file, err := in.File(plugins)
+	r := &reporter{Input: in, Name: name, ConfigHash: v1alpha1.PluginSetHash(plugins), File: string(file)}
+	if err == nil && !in.Target.OwnerInjects() {
+		var kubeconfig []byte
+		kubeconfig, err = in.Kubeconfig()
+		r.Kubeconfig = string(kubeconfig)
+	}
+	return r, err
 }
 
 // ConfigMap is the target's file for one plugin set.
-func (in *Input) ConfigMap(name, namespace string, plugins []v1alpha1.Plugin) (*unstructured.Unstructured, error) {
-	file, kubeconfig, err := in.files(plugins)
+func (in *Input) ConfigMap(name string, plugins []v1alpha1.Plugin) (*unstructured.Unstructured, error) {
+	r, err := in.reporter(name, plugins)
 	if err != nil {
 		return nil, err
 	}
-	return object("configmap.yaml", map[string]any{
-		"Name": name, "Namespace": namespace, "Target": in.Target.Name,
-		"Config": string(file), "Kubeconfig": string(kubeconfig),
-	})
+	return object("configmap.yaml", r)
 }
 
-func (in *Input) files(plugins []v1alpha1.Plugin) (file, kubeconfig []byte, err error) {
-	if file, err = in.File(plugins); err != nil || in.Target.OwnerInjects() {
-		return file, nil, err
+// ownPod is the reporter in a pod of its own, with the folders of a server's sockets.
+func (in *Input) ownPod(server APIServerPod, plugins []v1alpha1.Plugin, configMap string) (*reporter, error) {
+	r, err := in.reporter(in.ReporterName(), plugins)
+	r.APIServerPod, r.RunAsUser = server, new(int64(0))
+	if in.Target.ConfigSource == v1alpha1.ConfigSourceConfigMap {
+		r.ConfigMap = configMap
 	}
-	kubeconfig, err = in.Kubeconfig()
-	return file, kubeconfig, err
-}
-
-// podValues are the values that both kinds of own pods share, without the content of the files.
-func (in *Input) podValues(folders []Folder, plugins []v1alpha1.Plugin, configMap string) map[string]any {
-	if in.Target.ConfigSource != v1alpha1.ConfigSourceConfigMap {
-		configMap = ""
+	r.Mounts = []corev1.VolumeMount{
+		{Name: "config", MountPath: ConfigFolder}, {Name: "credentials", MountPath: CredentialsFolder},
 	}
-	c := bindata.Container{
-		Image: in.Config.Image, ConfigHash: v1alpha1.PluginSetHash(plugins), RunAsUser: new(int64(0)),
-		OpenShift: in.OpenShift, Mounts: []corev1.VolumeMount{
-			{Name: "config", MountPath: ConfigFolder}, {Name: "credentials", MountPath: CredentialsFolder},
-		},
-	}
-	servingSecret := ""
 	if s := in.Target.Serving; s != nil && s.Secret != "" {
-		servingSecret = s.Secret
-		c.Mounts = append(c.Mounts, corev1.VolumeMount{Name: "serving", MountPath: servingFolder})
+		r.Mounts = append(r.Mounts, corev1.VolumeMount{Name: "serving", MountPath: servingFolder})
 	}
-	for i, f := range folders {
-		name := fmt.Sprintf("sockets-%d", i)
-		c.Mounts = append(c.Mounts, corev1.VolumeMount{Name: name, MountPath: f.MountPath, SubPath: f.SubPath})
+	for i, f := range server.Folders {
+		r.Mounts = append(r.Mounts, corev1.VolumeMount{
+			Name: fmt.Sprintf("sockets-%d", i), MountPath: f.MountPath, SubPath: f.SubPath,
+		})
 	}
-	return map[string]any{
-		"Namespace": in.Namespace, "Target": in.Target.Name, "Container": c,
-		"ServiceAccount": contract.ReporterName(in.Target.Name), "HostNetwork": in.local(),
-		"Folders": folders, "ServingSecret": servingSecret,
-		"ConfigMap": configMap, "Config": "", "Kubeconfig": "",
+	return r, err
+}
+
+// Workload is what runs the reporters in pods of their own, in the target's mode, and the name of the
+// ConfigMap with their file. Agents need the folders of an API server's pod alone.
+func (in *Input) Workload(server APIServerPod, plugins []v1alpha1.Plugin) (
+	o *unstructured.Unstructured, configMap string, err error) {
+	if in.Target.Mode.ServesNode() {
+		o, err = in.DaemonSet(server.Folders, plugins)
+		return o, ConfigMapName(in.Target.Name, plugins), err
 	}
+	o, err = in.CompanionPod(server, plugins)
+	return o, CompanionConfigMapName(in.Target.Name, plugins), err
 }
 
 // CompanionPod is the reporter's pod for one API server pod.
 func (in *Input) CompanionPod(server APIServerPod, plugins []v1alpha1.Plugin) (*unstructured.Unstructured, error) {
-	file, kubeconfig, err := in.files(plugins)
+	r, err := in.ownPod(server, plugins, CompanionConfigMapName(in.Target.Name, plugins))
 	if err != nil {
 		return nil, err
 	}
-	values := in.podValues(server.Folders, plugins, CompanionConfigMapName(in.Target.Name, plugins))
-	values["Node"], values["Beside"], values["Owner"] = server.Node, server.UID, (*Owner)(nil)
-	values["Name"], values["PodHash"] = "", ""
 	// What a pod is replaced for is all but what reaches it live.
-	text, err := bindata.Render("companion.yaml", values)
+	unowned := *in
+	unowned.Owner = nil
+	fixed := *r
+	fixed.Input, fixed.Name, fixed.File, fixed.Kubeconfig = &unowned, "", "", ""
+	text, err := bindata.Render("companion.yaml", fixed)
 	if err != nil {
 		return nil, err
 	}
-	hash := shortHash(string(text))
-	values["Name"] = "kms-health-" + in.Target.Name + "-" + shortHash(server.Node, server.UID, hash)
-	values["PodHash"], values["Owner"] = hash, in.Owner
-	values["Config"], values["Kubeconfig"] = string(file), string(kubeconfig)
-	return object("companion.yaml", values)
+	r.PodHash = shortHash(string(text))
+	r.Name = "kms-health-" + in.Target.Name + "-" + shortHash(server.Node, server.UID, r.PodHash)
+	return object("companion.yaml", r)
 }
 
 // DaemonSet is the agent on each node whose host folders hold the sockets.
 func (in *Input) DaemonSet(folders []Folder, plugins []v1alpha1.Plugin) (*unstructured.Unstructured, error) {
-	file, kubeconfig, err := in.files(plugins)
+	r, err := in.ownPod(APIServerPod{Folders: folders}, plugins, ConfigMapName(in.Target.Name, plugins))
 	if err != nil {
 		return nil, err
 	}
-	values := in.podValues(folders, plugins, ConfigMapName(in.Target.Name, plugins))
-	values["Config"], values["Kubeconfig"] = string(file), string(kubeconfig)
-	values["Name"] = contract.ReporterName(in.Target.Name)
-	values["NodeSelector"] = in.Target.NodeSelector
-	return object("daemonset.yaml", values)
+	return object("daemonset.yaml", r)
 }
 
 // ConfigMapName is that of an API server's file for one plugin set.

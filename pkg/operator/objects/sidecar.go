@@ -2,15 +2,10 @@ package objects
 
 import (
 	"fmt"
-	"path"
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
-	"sigs.k8s.io/yaml"
 
-	"github.com/kms-health/kms-health/bindata"
 	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
 	"github.com/kms-health/kms-health/pkg/contract"
 )
@@ -19,8 +14,8 @@ const (
 	// ConfigVolume holds the reporter's file. A container named contract.ReporterContainer that
 	// mounts it at ConfigFolder is the reporter, of any version.
 	ConfigVolume = "kms-health-config"
-	// CredentialsVolume holds a token, or a client certificate with its key.
-	CredentialsVolume = "kms-health-credentials"
+	// credentialsVolume holds a token, or a client certificate with its key.
+	credentialsVolume = "kms-health-credentials"
 	// NoTokenVolume is an empty folder over tokenFolder.
 	NoTokenVolume = "kms-health-no-token"
 
@@ -45,69 +40,53 @@ const (
 )
 
 // SidecarVolumes are the names of a sidecar's volumes.
-var SidecarVolumes = []string{ConfigVolume, CredentialsVolume, NoTokenVolume}
+var SidecarVolumes = []string{ConfigVolume, credentialsVolume, NoTokenVolume}
 
 // Sidecar is what pods of an API server get, as a part of their template: the container, its
 // volumes, and the annotation with the hash of its plugin set. A Server-Side Apply owns it, and
 // a strategic-merge patch adds it. spec is the pods'; it may already contain the reporter, and is
-// not changed. A container or volume that is another's and has a name of the reporter's is an
-// error, since both would merge the two.
+// not changed. Another container with the reporter's name is an error, since both would merge the two.
 //
 // A pod with the reporter also starts without its ConfigMap, its Secret and its host files.
 func (in *Input) Sidecar(spec *corev1.PodSpec, plugins []v1alpha1.Plugin) (map[string]any, error) {
-	added, err := in.added(spec, plugins)
-	if err != nil {
-		return nil, err
-	}
-	return runtime.DefaultUnstructuredConverter.ToUnstructured(&corev1.PodTemplateSpec{
-		ObjectMeta: metav1.ObjectMeta{
-			Annotations: map[string]string{contract.ConfigHashAnnotation: v1alpha1.PluginSetHash(plugins)},
-		},
-		Spec: added,
-	})
-}
-
-// added has the container and its volumes.
-func (in *Input) added(spec *corev1.PodSpec, plugins []v1alpha1.Plugin) (added corev1.PodSpec, err error) {
-	if err := conflict(spec); err != nil {
-		return added, err
+	for at, c := range slices.Concat(spec.InitContainers, spec.Containers) {
+		if c.Name == contract.ReporterContainer && (at < len(spec.InitContainers) || !isOurs(&c)) {
+			return nil, fmt.Errorf("container %q has the name of the reporter's, and is another one: it does not mount %s at %s",
+				c.Name, ConfigVolume, ConfigFolder)
+		}
 	}
 	mounts, err := SocketMounts(spec, in.Target.Container, Endpoints(plugins))
 	if err != nil {
-		return added, err
+		return nil, err
 	}
 	own := []corev1.VolumeMount{ // whole folders, since a subPath is never updated
 		{Name: ConfigVolume, MountPath: ConfigFolder},
-		{Name: CredentialsVolume, MountPath: CredentialsFolder},
+		{Name: credentialsVolume, MountPath: CredentialsFolder},
 		{Name: NoTokenVolume, MountPath: tokenFolder},
 	}
 	for _, m := range mounts {
 		for _, o := range own {
 			if err := checkOwn(m.Name, m.MountPath, o.MountPath); err != nil {
-				return added, err
+				return nil, err
 			}
 		}
 	}
-	c := bindata.Container{Image: in.Config.Image, RunAsUser: in.userOf(spec), Mounts: slices.Concat(mounts, own)}
-	values := map[string]any{
-		"Container": c, "ConfigMap": ConfigMapName(in.Target.Name, plugins), "Secret": TokenName(in.Target.Name),
-		"HostConfig": "", "HostCredentials": "",
-	}
-	if in.Target.OwnerInjects() {
-		values["Secret"] = CredentialsName(in.Target.Name)
-	}
-	if in.HostFolder != "" {
-		values["HostConfig"] = path.Join(in.HostFolder, HostConfig)
-		values["HostCredentials"] = path.Join(in.HostFolder, path.Dir(HostClient))
-	}
-	raw, err := bindata.Render("sidecar.yaml", values)
+	o, err := object("sidecar.yaml", reporter{
+		Input: in, ConfigHash: v1alpha1.PluginSetHash(plugins), ConfigMap: ConfigMapName(in.Target.Name, plugins),
+		RunAsUser: in.userOf(spec), Mounts: slices.Concat(mounts, own),
+	})
 	if err != nil {
-		return added, err
+		return nil, err
 	}
-	if err := yaml.UnmarshalStrict(raw, &added); err != nil {
-		return added, fmt.Errorf("the reporter's container: %w", err)
+	return o.Object, nil
+}
+
+// Secret is that of the credentials of a sidecar.
+func (in *Input) Secret() string {
+	if in.Target.OwnerInjects() {
+		return CredentialsName(in.Target.Name)
 	}
-	return added, nil
+	return TokenName(in.Target.Name)
 }
 
 // userOf is the user of the API server's container, whom its sockets belong to: root if nothing
@@ -136,26 +115,4 @@ func isOurs(c *corev1.Container) bool {
 	return c.Name == contract.ReporterContainer && slices.ContainsFunc(c.VolumeMounts, func(m corev1.VolumeMount) bool {
 		return m.Name == ConfigVolume && m.MountPath == ConfigFolder
 	})
-}
-
-// conflict is why the reporter cannot be told from another container: one with its name, or one
-// that mounts a volume with the name of one of the reporter's, though the reporter is not there.
-func conflict(spec *corev1.PodSpec) error {
-	injected := Injected(spec)
-	for at, c := range slices.Concat(spec.InitContainers, spec.Containers) {
-		if at >= len(spec.InitContainers) && isOurs(&c) {
-			continue
-		}
-		if c.Name == contract.ReporterContainer {
-			return fmt.Errorf("container %q has the name of the reporter's, and is another one: it does not mount %s at %s",
-				c.Name, ConfigVolume, ConfigFolder)
-		}
-		for i := range c.VolumeMounts {
-			if name := c.VolumeMounts[i].Name; !injected && slices.Contains(SidecarVolumes, name) {
-				return fmt.Errorf("container %q mounts volume %q, which has the name of a volume of the reporter's: give this "+
-					"volume another name", c.Name, name)
-			}
-		}
-	}
-	return nil
 }

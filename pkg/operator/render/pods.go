@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -23,8 +24,11 @@ type pods struct {
 	manifest   map[string]any     // the whole object with every field, known or not
 }
 
+// running reports whether it is a Pod, and not the template of a Deployment.
+func (p pods) running() bool { return p.pod != nil && p.deployment == nil }
+
 // static reports whether it is a Pod that no API server has seen.
-func (p pods) static() bool { return p.pod != nil && p.deployment == nil && p.pod.Spec.NodeName == "" }
+func (p pods) static() bool { return p.running() && p.pod.Spec.NodeName == "" }
 
 // mirror reports whether it is the mirror of a static pod.
 func (p pods) mirror() bool {
@@ -48,33 +52,32 @@ func assumed(t *v1alpha1.APIServer, plugins []v1alpha1.Plugin) (*corev1.Pod, err
 	for _, f := range folders {
 		c.VolumeMounts = append(c.VolumeMounts, corev1.VolumeMount{Name: socketVolume, MountPath: f.MountPath})
 	}
-	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: t.Name}}
-	pod.Spec.Containers = []corev1.Container{c}
-	return pod, nil
+	return &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Name: t.Name}, Spec: corev1.PodSpec{Containers: []corev1.Container{c}},
+	}, nil
 }
 
 // readPods reads --pod.
-func readPods(data []byte) (pods, error) {
-	if len(bytes.TrimSpace(data)) == 0 {
+func readPods(data []byte) (p pods, err error) {
+	raw, err := one(data)
+	if len(raw) == 0 && err == nil {
 		return pods{}, nil
 	}
-	object, err := decode(data)
-	if err != nil {
-		return pods{}, fmt.Errorf("--pod: %w", err)
+	p.pod = &corev1.Pod{}
+	kind := metav1.TypeMeta{}
+	if err == nil {
+		err = errors.Join(utiljson.Unmarshal(raw, &p.manifest), json.Unmarshal(raw, &kind))
 	}
-	p := pods{pod: &corev1.Pod{}, manifest: object}
-	raw, err := json.Marshal(object)
-	apiVersion, _ := object["apiVersion"].(string)
-	kind, _ := object["kind"].(string)
-	switch apiVersion + "/" + kind {
-	case "v1/Pod":
-		err = errors.Join(err, json.Unmarshal(raw, p.pod))
-	case "apps/v1/Deployment":
+	switch {
+	case err != nil:
+	case kind.APIVersion == "v1" && kind.Kind == "Pod":
+		err = json.Unmarshal(raw, p.pod)
+	case kind.APIVersion == "apps/v1" && kind.Kind == "Deployment":
 		d := &appsv1.Deployment{}
-		err = errors.Join(err, json.Unmarshal(raw, d))
+		err = json.Unmarshal(raw, d)
 		p.deployment, p.pod.ObjectMeta, p.pod.Spec = &d.ObjectMeta, d.Spec.Template.ObjectMeta, d.Spec.Template.Spec
 	default:
-		err = fmt.Errorf("is a %q of %q, must be a Pod of v1 or a Deployment of apps/v1", kind, apiVersion)
+		err = fmt.Errorf("is a %q of %q, must be a Pod of v1 or a Deployment of apps/v1", kind.Kind, kind.APIVersion)
 	}
 	if err != nil {
 		return pods{}, fmt.Errorf("--pod: %w", err)
@@ -82,28 +85,20 @@ func readPods(data []byte) (pods, error) {
 	return p, nil
 }
 
-// decode reads the one document that is not empty, with all its fields.
-func decode(data []byte) (object map[string]any, err error) {
-	if yaml.IsJSONBuffer(data) { // the YAML reader refuses tabs, and leaves a second object out
-		if err := utiljson.Unmarshal(data, &object); err != nil {
-			return nil, fmt.Errorf("is not one JSON object: %w", err)
-		}
-		return object, nil
-	}
-	for document := range bytes.SplitSeq(append([]byte("\n"), data...), []byte("\n---")) {
-		var next map[string]any
-		if err := yaml.UnmarshalStrict(document, &next); err != nil {
-			return nil, fmt.Errorf("is not a YAML mapping: %w", err)
-		}
-		if next != nil && object != nil {
+// one is the one object of a YAML or JSON stream; nil: there is none.
+func one(data []byte) (object json.RawMessage, err error) {
+	for d := yaml.NewYAMLOrJSONDecoder(bytes.NewReader(data), len(data)+1); ; {
+		var next json.RawMessage
+		switch err := d.Decode(&next); {
+		case errors.Is(err, io.EOF):
+			return object, nil
+		case err != nil:
+			return nil, err
+		case len(next) == 0 || string(next) == "null": // comments
+		case object != nil:
 			return nil, errors.New("holds more than one object, must be one")
-		}
-		if next != nil {
+		default:
 			object = next
 		}
 	}
-	if object == nil {
-		return nil, errors.New("is empty, must hold a Pod or a Deployment")
-	}
-	return object, nil
 }

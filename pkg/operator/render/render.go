@@ -13,10 +13,13 @@ import (
 	"strings"
 
 	configv1 "github.com/openshift/api/config/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/client-go/util/cert"
 	"sigs.k8s.io/yaml"
 
+	install "github.com/kms-health/kms-health/manifests"
 	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
+	"github.com/kms-health/kms-health/pkg/contract"
 	"github.com/kms-health/kms-health/pkg/operator/encryption"
 	"github.com/kms-health/kms-health/pkg/operator/objects"
 	"github.com/kms-health/kms-health/pkg/operator/tlsprofile"
@@ -50,103 +53,54 @@ type File struct {
 // rendering is the making of the files.
 type rendering struct {
 	*objects.Input
-	plugins []v1alpha1.Plugin
 	pods
-	files []File
+	plugins   []v1alpha1.Plugin
+	encrypted encryption.Config
+	files     []File
 }
 
 // Render makes the files. problems are those found before: all that is missing is reported at once.
 func Render(in Input, problems ...error) ([]File, error) {
-	t, p, err := in.check()
-	if err := errors.Join(append(problems, err)...); err != nil {
+	t, noTarget := in.target()
+	p, noPod := readPods(in.Pod)
+	problems = append(problems, noTarget, noPod)
+	if t != nil && noPod == nil {
+		problems = append(problems, in.check(t, p))
+	}
+	if noPod == nil {
+		problems = append(problems, in.checkCA(p))
+	}
+	if err := errors.Join(problems...); err != nil {
 		return nil, err
 	}
-	r := &rendering{pods: p, Input: &objects.Input{
+	r := &rendering{pods: p, plugins: t.Plugins, Input: &objects.Input{
 		Config: in.Config, Namespace: in.Namespace, Target: t, OpenShift: in.OpenShift, CA: in.CA,
 	}}
-	if p.static() || p.pod == nil && in.HostFolder != "" {
+	if in.static(p) {
 		r.HostFolder, t.Mode, t.Deployment = cmp.Or(in.HostFolder, DefaultHostFolder), v1alpha1.ModeSidecar, ""
 	}
-	encrypted, err := in.encryption(t)
-	if err != nil {
+	if err := errors.Join(r.readEncryption(in.EncryptionConfig), r.readTLS(in.APIServer)); err != nil {
 		return nil, err
 	}
-	if r.TLS, err = in.tls(); err != nil {
-		return nil, err
+	reporters := r.ownPods
+	if t.Mode.InOwnersPods() {
+		reporters = r.sidecar
 	}
-	if r.plugins = t.Plugins; r.plugins == nil {
-		r.plugins = encrypted.Plugins
-	}
-	if t.Mode == v1alpha1.ModeSidecar {
-		err = r.sidecar()
-	} else {
-		err = r.ownPods(encrypted)
-	}
-	if err := errors.Join(err, r.identity()); err != nil {
+	if err := errors.Join(reporters(), r.identity()); err != nil {
 		return nil, err
 	}
 	slices.SortStableFunc(r.files, func(a, b File) int { return strings.Compare(a.Name, b.Name) })
 	return r.files, nil
 }
 
-// check reports all that is missing at once.
-func (in *Input) check() (*v1alpha1.APIServer, pods, error) {
-	t, noTarget := in.target()
-	p, noPod := readPods(in.Pod)
-	missing := []error{noTarget, noPod}
-	add := func(format string, values ...any) { missing = append(missing, fmt.Errorf(format, values...)) }
-	if t != nil && noPod == nil {
-		switch {
-		case t.Mode == v1alpha1.ModeCompanionPod && (p.pod == nil || p.deployment != nil) && in.HostFolder == "":
-			add("--pod: mode CompanionPod of target %s needs a running pod, as `kubectl get pod -o yaml` shows it", t.Name)
-		case t.Mode == v1alpha1.ModeSidecar && p.mirror():
-			add("--pod: is the mirror of a static pod, must be its manifest, a file of its node")
-		case p.deployment != nil && t.Mode == v1alpha1.ModeSidecar && t.Deployment != "" && p.deployment.Name != t.Deployment:
-			add("--pod: is Deployment %q, must be %q, as the configuration names it", p.deployment.Name, t.Deployment)
-		}
-	}
-	if f := in.HostFolder; f != "" && (!path.IsAbs(f) || f == "/" || path.Clean(f) != f) {
-		add("--host-folder: %q must be the absolute path of a folder, without . or .. or a final /", f)
-	}
-	switch {
-	case t != nil && len(in.EncryptionConfig) > 0 && t.Plugins != nil:
-		add("--encryption-config: target %s names its plugins itself, in `plugins` of the configuration: "+
-			"give one of the two", t.Name)
-	case t != nil && t.Plugins != nil && len(t.Plugins) == 0:
-		add("the configuration names no plugin of target %s in `plugins`, so there is nothing to probe", t.Name)
-	case t != nil && len(in.EncryptionConfig) == 0 && t.Plugins == nil:
-		add("--encryption-config: target %s names no plugins itself: give the API server's EncryptionConfiguration", t.Name)
-	}
-	if noPod == nil {
-		missing = append(missing, in.checkCA(p))
-	}
-	return t, p, errors.Join(missing...)
-}
-
-// checkCA refuses what is no CA: it goes into files that anybody may read.
-func (in *Input) checkCA(p pods) error {
-	if len(in.CA) == 0 {
-		if p.static() || p.pod == nil && in.HostFolder != "" {
-			return nil // it is in the folder of the client certificate
-		}
-		return errors.New("--ca-file: is empty, must be the API server's CA, which goes into the reporters' kubeconfig")
-	}
-	if bytes.Contains(in.CA, []byte("PRIVATE KEY")) {
-		return errors.New("--ca-file: holds a PRIVATE KEY, must hold certificates and nothing else")
-	}
-	if _, err := cert.ParseCertsPEM(in.CA); err != nil {
-		return fmt.Errorf("--ca-file: is not a PEM file of certificates: %w", err)
-	}
-	return nil
-}
+// static reports whether the reporter goes into a static pod, whose files are on its node.
+func (in *Input) static(p pods) bool { return p.static() || p.pod == nil && in.HostFolder != "" }
 
 func (in *Input) target() (*v1alpha1.APIServer, error) {
 	var names []string
-	for i := range in.Config.APIServers {
-		t := &in.Config.APIServers[i]
+	for _, t := range in.Config.APIServers {
 		if t.Name == in.Target || in.Target == "" && len(in.Config.APIServers) == 1 {
-			chosen := *t
-			return &chosen, nil
+			return &t, nil
 		}
 		names = append(names, t.Name)
 	}
@@ -157,29 +111,156 @@ func (in *Input) target() (*v1alpha1.APIServer, error) {
 	return nil, fmt.Errorf("--api-server: the configuration has no %q, only: %s", in.Target, strings.Join(names, ", "))
 }
 
-// encryption is that of the encryption config; empty: there is none.
-func (in *Input) encryption(t *v1alpha1.APIServer) (encryption.Config, error) {
-	if len(in.EncryptionConfig) == 0 {
-		return encryption.Config{}, nil
-	}
-	config, err := encryption.Parse(in.EncryptionConfig, t.EncryptionConfig.KeyIDs)
+// check reports all that does not fit a target and its pods.
+func (in *Input) check(t *v1alpha1.APIServer, p pods) error {
+	var all []error
+	add := func(format string, values ...any) { all = append(all, fmt.Errorf(format, values...)) }
 	switch {
-	case err != nil:
-		return config, fmt.Errorf("--encryption-config: %w", err)
-	case len(config.Plugins) == 0 && len(config.Ignored) == 0:
-		return config, errors.New("--encryption-config: no kms provider is named, so there is nothing to probe")
-	case len(config.Plugins) == 0:
-		return config, fmt.Errorf("--encryption-config: no kms provider can be probed: %s",
-			encryption.IgnoredText(config.Ignored))
+	case t.Mode == v1alpha1.ModeCompanionPod && !p.running() && in.HostFolder == "":
+		add("--pod: mode CompanionPod of target %s needs a running pod, as `kubectl get pod -o yaml` shows it", t.Name)
+	case t.Mode.InOwnersPods() && p.mirror():
+		add("--pod: is the mirror of a static pod, must be its manifest, a file of its node")
+	case p.deployment != nil && t.Deployment != "" && p.deployment.Name != t.Deployment:
+		add("--pod: is Deployment %q, must be %q, as the configuration names it", p.deployment.Name, t.Deployment)
 	}
-	return config, nil
+	if f := in.HostFolder; f != "" && (!path.IsAbs(f) || f == "/" || path.Clean(f) != f) {
+		add("--host-folder: %q must be the absolute path of a folder, without . or .. or a final /", f)
+	}
+	switch named, given := t.Plugins != nil, len(in.EncryptionConfig) > 0; {
+	case named && given:
+		add("--encryption-config: target %s names its plugins itself, in `plugins` of the configuration: "+
+			"give one of the two", t.Name)
+	case named && len(t.Plugins) == 0:
+		add("the configuration names no plugin of target %s in `plugins`, so there is nothing to probe", t.Name)
+	case !named && !given:
+		add("--encryption-config: target %s names no plugins itself: give the API server's EncryptionConfiguration", t.Name)
+	}
+	return errors.Join(all...)
 }
 
-// tls are the settings of the TLS profile.
-func (in *Input) tls() (tlsprofile.Settings, error) {
-	a := &configv1.APIServer{}
-	if err := yaml.Unmarshal(in.APIServer, a); err != nil {
-		return tlsprofile.Settings{}, fmt.Errorf("--apiserver: %w", err)
+// checkCA refuses what is no CA: it goes into files that anybody may read.
+func (in *Input) checkCA(p pods) error {
+	_, err := cert.ParseCertsPEM(in.CA)
+	switch {
+	case len(in.CA) == 0 && in.static(p):
+		return nil // it is in the folder of the client certificate
+	case bytes.Contains(in.CA, []byte("PRIVATE KEY")):
+		return errors.New("--ca-file: holds a PRIVATE KEY, must hold certificates and nothing else")
+	case err != nil:
+		return fmt.Errorf("--ca-file: must be the API server's CA, a PEM file of certificates: %w", err)
 	}
-	return tlsprofile.Of(a.Spec.TLSSecurityProfile)
+	return nil
+}
+
+// readEncryption reads the encryption config, where there is one.
+func (r *rendering) readEncryption(file []byte) (err error) {
+	if len(file) == 0 {
+		return nil
+	}
+	r.encrypted, err = encryption.Parse(file, r.Target.EncryptionConfig.KeyIDs)
+	if r.plugins = r.encrypted.Plugins; err == nil && len(r.plugins) == 0 {
+		err = errors.New("no kms provider is named that can be probed: " + encryption.IgnoredText(r.encrypted.Ignored))
+	}
+	if err != nil {
+		return fmt.Errorf("--encryption-config: %w", err)
+	}
+	return nil
+}
+
+// readTLS reads the TLS profile.
+func (r *rendering) readTLS(file []byte) (err error) {
+	a := &configv1.APIServer{}
+	if err := yaml.Unmarshal(file, a); err != nil {
+		return fmt.Errorf("--apiserver: %w", err)
+	}
+	r.TLS, err = tlsprofile.Of(a.Spec.TLSSecurityProfile)
+	return err
+}
+
+func (r *rendering) add(name string, data []byte, note string) {
+	r.files = append(r.files, File{name, data, note})
+}
+
+// apply adds a file of objects.
+func (r *rendering) apply(name, note string, all ...*unstructured.Unstructured) {
+	var documents [][]byte
+	for _, o := range all {
+		raw, err := yaml.Marshal(o.Object)
+		if err != nil {
+			panic(err) // what came from YAML goes back to it
+		}
+		documents = append(documents, raw)
+	}
+	r.add(name, bytes.Join(documents, []byte("---\n")), note)
+}
+
+// identity adds what the reporters are allowed, and the object that gets their reports.
+func (r *rendering) identity() error {
+	policy, err1 := objects.Policy()
+	identity, err2 := r.Identity()
+	destination, err3 := r.Destination()
+	who := "who the reporters are"
+	if r.Target.Mode.InOwnersPods() && !r.Target.OwnerInjects() {
+		who += fmt.Sprintf("; the operator puts their token into the Secret %s/%s; without an operator, you: "+
+			"see docs/explain/modes.md#credentials-of-the-owner", r.Target.Namespace, r.Secret())
+	}
+	r.apply("10-policy.yaml", "what the reporters' identity may write", policy...)
+	r.apply("20-identity.yaml", who, identity...)
+	if destination != nil {
+		r.add("00-crd.yaml", install.KMSHealthCRD, fmt.Sprintf("apply it first, and wait: "+
+			"kubectl wait --for=condition=Established crd/%s.%s", contract.KMSHealths.Plural, contract.KMSHealths.Group))
+		r.apply(fmt.Sprintf("15-kmshealth-%s.yaml", r.Target.Name), "where the reports are", destination)
+	}
+	return errors.Join(err1, err2, err3)
+}
+
+// configMap adds the reporters' file.
+func (r *rendering) configMap(name string) error {
+	cm, err := r.ConfigMap(name, r.plugins)
+	if err == nil {
+		r.apply("30-configmap-"+name+".yaml", "apply it", cm)
+	}
+	return err
+}
+
+// ownPods adds the reporters that are pods of their own.
+func (r *rendering) ownPods() error {
+	t, server := r.Target, objects.APIServerPod{Folders: objects.AsNamed(r.plugins)}
+	if r.running() {
+		var err1, err2 error
+		server.Node = r.pod.Spec.NodeName
+		server.UID, err1 = objects.PodUID(r.pod)
+		server.Folders, err2 = objects.FindFolders(r.pod, t.Container, objects.Endpoints(r.plugins), objects.KubeletRoot)
+		if err := errors.Join(err1, err2); err != nil {
+			return fmt.Errorf("--pod: %w", err)
+		}
+	}
+	onHost := objects.OnHost(server.Folders)
+	switch auto := t.Mode == v1alpha1.ModeAuto; {
+	case auto && !r.running():
+		return fmt.Errorf("API server %s: mode %s is decided by a pod, which shows where the sockets are: give it by --pod, "+
+			"or set mode in the configuration", t.Name, t.Mode)
+	case auto && onHost:
+		t.Mode = v1alpha1.ModeDaemonSet
+	case auto:
+		t.Mode = v1alpha1.ModeCompanionPod
+	case t.Mode.ServesNode() && !onHost:
+		return errors.New("--pod: the sockets are in a volume of the pod, where no DaemonSet reaches them: " +
+			"use mode CompanionPod")
+	}
+	mounts := t.ConfigSource == v1alpha1.ConfigSourceConfigMap && t.Resource == v1alpha1.ResourceKubeAPIServers
+	if mounts && slices.Contains(r.encrypted.Encrypted, encryption.ConfigMaps) {
+		return errors.New("--encryption-config: " + objects.ConfigMapsEncrypted)
+	}
+	for _, endpoint := range objects.Endpoints(r.plugins) {
+		if why := r.NotReachable(endpoint); why != "" {
+			return errors.New(why)
+		}
+	}
+	workload, configMap, err := r.Workload(server, r.plugins)
+	if err != nil {
+		return err
+	}
+	r.apply(fmt.Sprintf("40-%s-%s.yaml", strings.ToLower(workload.GetKind()), workload.GetName()), "apply it", workload)
+	return r.configMap(configMap)
 }

@@ -276,11 +276,11 @@ var wrongInputs = map[string]struct {
 				"providers: [{identity: {}}]}]}",
 		)
 	}, "no kms provider is named"},
-	"no CA": {func(in *Input) { in.CA = nil }, "--ca-file: is empty"},
+	"no CA": {func(in *Input) { in.CA = nil }, "--ca-file: must be the API server's CA"},
 	"a CA's key": {func(in *Input) {
 		in.CA = append(in.CA, "-----BEGIN PRIVATE KEY-----\nAAAA\n-----END PRIVATE KEY-----\n"...)
 	}, "holds a PRIVATE KEY"},
-	"no PEM": {func(in *Input) { in.CA = []byte("garbage") }, "--ca-file: is not a PEM file"},
+	"no PEM": {func(in *Input) { in.CA = []byte("garbage") }, "--ca-file: must be the API server's CA"},
 	"another kind": {
 		func(in *Input) { in.Pod = []byte("apiVersion: v1\nkind: Service\n") }, `--pod: is a "Service" of "v1"`,
 	},

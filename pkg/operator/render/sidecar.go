@@ -10,6 +10,7 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/strategicpatch"
 	"sigs.k8s.io/yaml"
@@ -31,61 +32,30 @@ func (r *rendering) sidecar() (err error) {
 		}
 	}
 	if r.HostFolder != "" {
-		return errors.Join(r.hostFiles(), r.manifests("host/static-pod.json",
+		return errors.Join(r.hostFiles(), r.change("host/static-pod.json",
 			"takes the place of the API server's manifest, last",
 			"the API server's manifest: give this file to kubectl patch --local -f MANIFEST -o yaml --patch-file"))
 	}
 	if r.deployment == nil {
-		r.pods = pods{pod: r.pod, deployment: &metav1.ObjectMeta{
+		r.manifest, r.deployment = nil, &metav1.ObjectMeta{
 			Name: cmp.Or(r.Target.Deployment, r.Target.Name), Namespace: r.Target.Namespace,
-		}}
+		}
 	}
 	name := r.deployment.Name
 	if r.Target.OwnerInjects() {
 		err = r.ownersKubeconfig()
 	}
 	return errors.Join(err, r.configMap(objects.ConfigMapName(r.Target.Name, r.plugins)),
-		r.manifests("50-deployment-"+name+".yaml", "your Deployment, with the reporter in it",
+		r.change("50-deployment-"+name+".yaml", "your Deployment, with the reporter in it",
 			fmt.Sprintf("your Deployment: give this file to kubectl patch deployment %s -n %s --patch-file",
 				name, r.Target.Namespace)))
-}
-
-// manifests adds the pods' object with the reporter, else the patch. A static pod is JSON, in which
-// every string has quotes: OpenShift's installer of static pods replaces words in it, and a
-// string that becomes a number would be no string.
-func (r *rendering) manifests(file, note, patched string) error {
-	patch, whole, err := r.change()
-	if err != nil {
-		return err
-	}
-	if whole == nil {
-		data, err := yaml.Marshal(patch)
-		r.add(patchFile, data, "adds the reporter to "+patched)
-		return err
-	}
-	if r.deployment != nil {
-		data, err := yaml.Marshal(whole)
-		r.add(file, data, note)
-		return err
-	}
-	raw, err := applybody.Marshal(whole)
-	if err != nil {
-		return fmt.Errorf("--pod: %w", err)
-	}
-	var data bytes.Buffer
-	err = json.Indent(&data, append(raw, '\n'), "", "  ")
-	r.add(file, data.Bytes(), note)
-	return err
 }
 
 // hostFiles adds the files that a static pod's reporter reads on its node. Such a pod can refer
 // to no object of the API.
 func (r *rendering) hostFiles() error {
-	file, err := r.File(r.plugins)
-	if err != nil {
-		return err
-	}
-	kubeconfig, err := r.Kubeconfig()
+	file, err1 := r.File(r.plugins)
+	kubeconfig, err2 := r.Kubeconfig()
 	certificate := "tls.crt and tls.key"
 	if len(r.CA) == 0 {
 		certificate += ", with the API server's CA as " + objects.CAFile
@@ -94,7 +64,7 @@ func (r *rendering) hostFiles() error {
 	r.add("host/config/config.yaml", file, "goes to "+config+"/config.yaml on each node")
 	r.add("host/config/kubeconfig", kubeconfig,
 		"goes to "+config+"/kubeconfig on each node; the client certificate to "+client+"/"+certificate)
-	return err
+	return errors.Join(err1, err2)
 }
 
 // ownersKubeconfig adds the part of the pods' owner's Secret that is no secret. No file has
@@ -103,19 +73,18 @@ func (r *rendering) ownersKubeconfig() error {
 	kubeconfig, err := r.Kubeconfig()
 	r.add("credentials/kubeconfig", kubeconfig, fmt.Sprintf("goes into a Secret with a certificate and key of the user "+
 		"system:kms-health-reporter; in the folder of the three files: kubectl create secret generic %s -n %s "+
-		"--from-file=kubeconfig --from-file=tls.crt --from-file=tls.key",
-		objects.CredentialsName(r.Target.Name), r.Target.Namespace))
+		"--from-file=kubeconfig --from-file=tls.crt --from-file=tls.key", r.Secret(), r.Target.Namespace))
 	return err
 }
 
-// change is the strategic-merge patch that adds the reporter to the pods' object, and that object
-// after it, where there is one. Of the other containers the patch has the names alone, which
-// change nothing, but put the reporter behind them: a kubelet starts containers one after the
-// other, and pulls each image before that.
-func (r *rendering) change() (patch, whole map[string]any, err error) {
+// change adds a strategic-merge patch that adds the reporter to the pods' object; or, where there is
+// one, that object after it. Of the other containers the patch has the names alone, which change
+// nothing, but put the reporter behind them: a kubelet starts containers one after the other, and
+// pulls each image before that.
+func (r *rendering) change(file, note, patched string) error {
 	template, err := r.Sidecar(&r.pod.Spec, r.plugins)
 	if err != nil {
-		return nil, nil, fmt.Errorf("--pod: %w", err)
+		return fmt.Errorf("--pod: %w", err)
 	}
 	var containers []any
 	for i := range r.pod.Spec.Containers {
@@ -125,21 +94,45 @@ func (r *rendering) change() (patch, whole map[string]any, err error) {
 	}
 	added := template["spec"].(map[string]any)
 	added["containers"] = append(containers, added["containers"].([]any)...)
-	patch = r.wrap(template)
+	result := r.patchOf(template)
 	if r.manifest == nil {
-		return patch, nil, nil
+		file, note = patchFile, "adds the reporter to "+patched
+	} else if result, err = r.patched(r.patchOf(withoutEarlier()), result); err != nil {
+		return fmt.Errorf("--pod: %w", err)
 	}
+	data, err := yaml.Marshal(result)
+	if r.manifest != nil && r.deployment == nil {
+		data, err = quoted(result)
+	}
+	r.add(file, data, note)
+	return err
+}
+
+// patched is the pods' object after strategic-merge patches.
+func (r *rendering) patched(patches ...map[string]any) (whole map[string]any, err error) {
 	var schema any = corev1.Pod{}
 	if r.deployment != nil {
 		schema = appsv1.Deployment{}
 	}
 	whole = runtime.DeepCopyJSON(r.manifest)
-	for _, change := range []map[string]any{r.wrap(withoutEarlier()), patch} {
-		if whole, err = strategicpatch.StrategicMergeMapPatch(whole, change, schema); err != nil {
-			return nil, nil, fmt.Errorf("--pod: %w", err)
+	for _, patch := range patches {
+		if whole, err = strategicpatch.StrategicMergeMapPatch(whole, patch, schema); err != nil {
+			return nil, err
 		}
 	}
-	return patch, whole, nil
+	return whole, nil
+}
+
+// quoted is JSON, in which every string has quotes: OpenShift's installer of static pods replaces
+// words in it, and a string that becomes a number would be no string.
+func quoted(object map[string]any) ([]byte, error) {
+	raw, err := applybody.Marshal(object)
+	if err != nil {
+		return nil, err
+	}
+	var data bytes.Buffer
+	err = json.Indent(&data, append(raw, '\n'), "", "  ")
+	return data.Bytes(), err
 }
 
 // withoutEarlier is the patch of a template that removes an earlier reporter: a merge would leave
@@ -156,20 +149,16 @@ func withoutEarlier() map[string]any {
 	}}
 }
 
-// wrap is a patch of the pods as one of their object.
-func (r *rendering) wrap(template map[string]any) map[string]any {
+// patchOf is a patch of the pods' template as one of their object.
+func (r *rendering) patchOf(template map[string]any) map[string]any {
+	o := &unstructured.Unstructured{Object: template}
+	kind, name := corev1.SchemeGroupVersion.WithKind("Pod"), r.pod.Name
 	if r.deployment != nil {
-		metadata := map[string]any{"name": r.deployment.Name}
-		if r.deployment.Namespace != "" { // by which a kustomization finds the Deployment, too
-			metadata["namespace"] = r.deployment.Namespace
-		}
-		return map[string]any{
-			"apiVersion": "apps/v1", "kind": "Deployment", "metadata": metadata, "spec": map[string]any{"template": template},
-		}
+		o.Object = map[string]any{"spec": map[string]any{"template": template}}
+		kind, name = appsv1.SchemeGroupVersion.WithKind("Deployment"), r.deployment.Name
+		o.SetNamespace(r.deployment.Namespace) // by which a kustomization finds the Deployment, too
 	}
-	metadata := map[string]any{"name": r.pod.Name}
-	if had, ok := template["metadata"].(map[string]any); ok {
-		metadata["annotations"] = had["annotations"]
-	}
-	return map[string]any{"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": template["spec"]}
+	o.SetGroupVersionKind(kind)
+	o.SetName(name)
+	return o.Object
 }
