@@ -37,46 +37,32 @@ func run(args []string, stdout, stderr io.Writer) int {
 	root.SetArgs(args)
 	root.SetOut(stdout)
 	root.SetErr(stderr)
+	started := false // else the command line is wrong
+	root.PersistentPreRun = func(*cobra.Command, []string) { started = true }
 	err := root.ExecuteContext(ctx)
-	var failed *failure
 	switch {
 	case err == nil:
 		return exitOK
 	case errors.Is(err, errLogged):
 		return exitFailed
-	case errors.As(err, &failed):
-		for line := range strings.SplitSeq(err.Error(), "\n") {
-			_, _ = fmt.Fprintf(stderr, "error: %s\n", line)
-		}
-		return failed.code
-	default:
+	case !started:
 		_, _ = fmt.Fprintf(stderr, "error: %v\nSee kms-health-operator --help.\n", err)
 		return exitUsage
 	}
+	for line := range strings.SplitSeq(err.Error(), "\n") {
+		_, _ = fmt.Fprintf(stderr, "error: %s\n", line)
+	}
+	if errors.As(err, &unreadable{}) {
+		return exitUsage
+	}
+	return exitFailed
 }
-
-// failure is an error of the work, not of the command line, with its exit code.
-type failure struct {
-	err  error
-	code int
-}
-
-func (f *failure) Error() string { return f.err.Error() }
-func (f *failure) Unwrap() error { return f.err }
 
 // errLogged is returned for a failure that is in the log already.
 var errLogged = errors.New("the reason is in the log")
 
-// works marks what a command returns as a failure of its work.
-func works(do func(*cobra.Command, []string) error) func(*cobra.Command, []string) error {
-	return func(cmd *cobra.Command, args []string) error {
-		err := do(cmd, args)
-		if failed := (*failure)(nil); err == nil || errors.As(err, &failed) {
-			return err
-		}
-		return &failure{err, exitFailed}
-	}
-}
+// unreadable is the error of a file that cannot be read.
+type unreadable struct{ error }
 
 func newRoot() *cobra.Command {
 	root := &cobra.Command{

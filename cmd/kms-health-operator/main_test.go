@@ -40,13 +40,13 @@ func TestExitCodes(t *testing.T) {
 		"argument":        {[]string{"run", "now"}, exitUsage, "now"},
 		"broken file":     {[]string{"validate", "--config", broken}, exitFailed, "apiVersion: Required value"},
 		"every mistake": {
-			[]string{"validate", broken}, exitFailed,
+			[]string{"validate", "--config", broken}, exitFailed,
 			"error: " + broken + ": apiVersion: Required value: must be " +
 				"kmshealth.openshift.io/v1alpha1\nerror: " + broken + ": kind: Required value",
 		},
-		"two files":        {[]string{"validate", "a", "--config", "b"}, exitUsage, "error: validate takes one file"},
-		"empty file":       {[]string{"validate", empty}, exitFailed, "must hold kind OperatorConfiguration"},
-		"a directory":      {[]string{"validate", t.TempDir()}, exitUsage, "is a directory"},
+		"another argument": {[]string{"validate", "a"}, exitUsage, "a"},
+		"empty file":       {[]string{"validate", "--config", empty}, exitFailed, "must hold kind OperatorConfiguration"},
+		"a directory":      {[]string{"validate", "--config", t.TempDir()}, exitUsage, "is a directory"},
 		"missing file":     {[]string{"validate", "--config", "/no/such/file"}, exitUsage, "/no/such/file"},
 		"impossible flags": {[]string{"run", "--namespace", "A b", "--config", ""}, exitFailed, "--config: is empty"},
 	} {
@@ -75,7 +75,7 @@ func TestPrintedDefaultsAreValid(t *testing.T) {
 			t.Fatal(err)
 		}
 		standardInput(t, file)
-		for _, way := range [][]string{{"validate", file}, {"validate", "--config", file}, {"validate", "-"}} {
+		for _, way := range [][]string{{"validate", "--config", file}, {"validate", "--config", "-"}} {
 			if code, stdout, stderr := call(t, way...); code != exitOK || !strings.HasPrefix(stdout, "# ok") {
 				t.Errorf("%v, %v: %d, %q", args, way, code, stderr)
 			}

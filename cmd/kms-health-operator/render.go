@@ -27,30 +27,13 @@ func newRender() *cobra.Command {
 server: for bootstrap, for control planes without the operator, for GitOps, or to
 see what would be done. The files are numbered in the order to apply them in.
 
-What is made depends on the API server's mode and on --pod:
-  DaemonSet     the agents; the sockets' folders are those of the endpoints, or those
-                that the pod mounts
-  CompanionPod  with a running pod, as kubectl get pod -o yaml shows it: the reporter's
-                pod for it
-  Sidecar       without --pod: a strategic-merge patch that adds the container to the
-                API server's Deployment. It assumes the volume kms-plugin-socket for the
-                sockets, and root as the user; with a running pod, it has what that has.
-                With the Deployment's manifest: the manifest with the container in it
-  any           with a static pod's manifest: the manifest with the container in it, as
-                JSON, and the files for its node. With --host-folder and no manifest: a
-                strategic-merge patch for it`,
-		Example: `  # The agents of a plain control plane.
+What is made depends on the API server's mode and on --pod: see docs/operate/by-hand.md.`,
+		Example: `  # What runs the reporters of a plain control plane.
   kms-health-operator print-defaults --kubernetes > operator.yaml
   kms-health-operator render --config operator.yaml --image REGISTRY/kms-health-reporter:v1 \
-    --ca-file /etc/kubernetes/pki/ca.crt --output-dir out
-  kubectl create namespace kms-health
-  kubectl apply -f out/00-crd.yaml
-  kubectl wait --for=condition=Established crd/kmshealths.kmshealth.openshift.io
-  kubectl apply -f out
-
-  # A static pod, a Deployment: see docs/operate/by-hand.md.`,
+    --ca-file /etc/kubernetes/pki/ca.crt --output-dir out`,
 		Args: cobra.NoArgs,
-		RunE: works(func(cmd *cobra.Command, _ []string) (err error) {
+		RunE: func(cmd *cobra.Command, _ []string) (err error) {
 			if in.Config, err = readConfig(config, cmd.InOrStdin()); err != nil {
 				return err
 			}
@@ -65,7 +48,7 @@ What is made depends on the API server's mode and on --pod:
 				return err
 			}
 			return write(folder, files, cmd.OutOrStdout())
-		}),
+		},
 	}
 	f := cmd.Flags()
 	f.SortFlags = false

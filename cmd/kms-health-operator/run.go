@@ -36,15 +36,12 @@ func newRun() *cobra.Command {
 		Use:   "run",
 		Short: "Run the operator of a cluster until SIGTERM or SIGINT",
 		Long: `Keeps the reporters of a cluster as the configuration file describes them, and
-follows every change of the file and of the cluster, until SIGTERM or SIGINT.
-
-It starts without the file and without the API server, and waits for both. While the
-API server is away, it logs one line for each kind of request that fails, and one for each
-try to renew the lease.
+follows every change of the file and of the cluster, until SIGTERM or SIGINT. It
+starts without the file and without the API server, and waits for both.
 
 Every replica serves /healthz, /readyz (200 while a configuration is active) and
-/metrics. One replica at a time works: the holder of the Lease kms-health-operator.
-A replica that loses the lease ends with exit code 1.
+/metrics. One at a time works: the holder of the Lease kms-health-operator. One that
+loses the lease ends with exit code 1.
 
 Environment:
   POD_NAMESPACE   the default of --namespace
@@ -57,15 +54,12 @@ Environment:
   HTTP2_READ_IDLE_TIMEOUT_SECONDS, HTTP2_PING_TIMEOUT_SECONDS
                   a connection to the API server is tried after so many seconds of
                   silence, and replaced so many later: 10 and 5, unless they are set`,
-		Example: `  # In a cluster, as manifests/ runs it.
-  kms-health-operator run
-
-  # From a workstation, as the user of a kubeconfig.
+		Example: `  # From a workstation, as the user of a kubeconfig.
   kms-health-operator run --kubeconfig ~/.kube/config --config operator.yaml \
     --namespace kms-health --image REGISTRY/kms-health-reporter@sha256:… \
     --metrics-bind-address 0 --leader-elect=false`,
 		Args: cobra.NoArgs,
-		RunE: works(func(cmd *cobra.Command, _ []string) (err error) {
+		RunE: func(cmd *cobra.Command, _ []string) (err error) {
 			if o.OpenShift, err = operator.ParseOpenShift(os.Getenv(operator.OpenShiftVariable)); err != nil {
 				return err
 			}
@@ -82,7 +76,7 @@ Environment:
 			}
 			klog.InfoS("Ended")
 			return nil
-		}),
+		},
 	}
 	addRunFlags(cmd.Flags(), &o)
 	return cmd

@@ -19,23 +19,14 @@ const defaultConfig = "/etc/kms-health-operator/config.yaml"
 func newValidate() *cobra.Command {
 	var file string
 	cmd := &cobra.Command{
-		Use:   "validate [FILE | --config FILE]",
+		Use:   "validate --config FILE",
 		Short: "Check a file, print it with its defaults, or every error",
 		Long: `Checks the operator's file, or that in a ConfigMap (data, config.yaml), and prints it
 with its defaults, or every error on a line of its own.`,
 		Example: `  kms-health-operator print-defaults > operator.yaml
-  kms-health-operator validate operator.yaml
-  kms-health-operator print-defaults --kubernetes | kms-health-operator validate -`,
-		Args: func(cmd *cobra.Command, args []string) error {
-			if len(args) > 1 || len(args) == 1 && cmd.Flags().Changed("config") {
-				return fmt.Errorf("validate takes one file, not also %q", args[len(args)-1])
-			}
-			return nil
-		},
-		RunE: works(func(cmd *cobra.Command, args []string) error {
-			if len(args) == 1 {
-				file = args[0]
-			}
+  kms-health-operator validate --config operator.yaml`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
 			c, err := readConfig(file, cmd.InOrStdin())
 			if err != nil {
 				return err
@@ -46,7 +37,7 @@ with its defaults, or every error on a line of its own.`,
 			}
 			_, err = fmt.Fprintf(cmd.OutOrStdout(), "# ok: %s, as it is with its defaults\n%s", filewatch.Shown(file), raw)
 			return err
-		}),
+		},
 	}
 	cmd.Flags().StringVar(&file, "config", defaultConfig, "the configuration `file`; - is standard input")
 	return cmd
@@ -57,7 +48,7 @@ with its defaults, or every error on a line of its own.`,
 func readConfig(file string, stdin io.Reader) (*v1alpha1.OperatorConfiguration, error) {
 	content := filewatch.ReadOnce(file, stdin, v1alpha1.MaxFileSize)
 	if content.Err != nil {
-		return nil, &failure{content.Err, exitUsage}
+		return nil, unreadable{content.Err}
 	}
 	var c *v1alpha1.OperatorConfiguration
 	data, err := v1alpha1.Unwrap(content.Data)
@@ -80,14 +71,14 @@ func newPrintDefaults() *cobra.Command {
 		Use:   "print-defaults [--kubernetes]",
 		Short: "Print a sample file: OpenShift's three API servers, or a plain control plane",
 		Args:  cobra.NoArgs,
-		RunE: works(func(cmd *cobra.Command, _ []string) error {
+		RunE: func(cmd *cobra.Command, _ []string) error {
 			sample := v1alpha1.OperatorOpenShift
 			if kubernetes {
 				sample = v1alpha1.OperatorKubernetes
 			}
 			_, err := cmd.OutOrStdout().Write(sample)
 			return err
-		}),
+		},
 	}
 	cmd.Flags().BoolVar(&kubernetes, "kubernetes", false, "the sample for a plain control plane, such as kubeadm's")
 	return cmd

@@ -87,7 +87,7 @@ func typeError(err error) error {
 // otherFiles are kinds of files that are mistaken for one of this package's.
 var otherFiles = map[string]string{
 	ReporterKind: "; this is kms-health-reporter's file: kms-health-reporter --validate --config FILE",
-	OperatorKind: "; this is kms-health-operator's file: kms-health-operator validate FILE",
+	OperatorKind: "; this is kms-health-operator's file: kms-health-operator validate --config FILE",
 	"EncryptionConfiguration": "; this is kube-apiserver's file, which kms-health-operator render reads by " +
 		"--encryption-config",
 	"Config":    "; this is a kubeconfig: destination.kubeconfig of the reporter's file names it",

@@ -120,7 +120,7 @@ var rejected = map[string]struct {
 
 	"no type":                 {onePlugin, []string{`apiVersion: Required value: must be kmshealth.openshift.io/v1alpha1`, `kind: Required value: must be ReporterConfiguration`}},
 	"wrong version":           {strings.Replace(head, "v1alpha1", "v1", 1), []string{`apiVersion: Invalid value: "kmshealth.openshift.io/v1": must be kmshealth.openshift.io/v1alpha1`}},
-	"the operator's file":     {string(OperatorOpenShift), []string{`kind: Invalid value: "OperatorConfiguration": must be ReporterConfiguration; this is kms-health-operator's file: kms-health-operator validate FILE`}},
+	"the operator's file":     {string(OperatorOpenShift), []string{`kind: Invalid value: "OperatorConfiguration": must be ReporterConfiguration; this is kms-health-operator's file: kms-health-operator validate --config FILE`}},
 	"EncryptionConfiguration": {encryptionConfiguration, []string{`kind: Invalid value: "EncryptionConfiguration": must be ReporterConfiguration; this is kube-apiserver's file, which kms-health-operator render reads by --encryption-config`}},
 	"kubeconfig":              {kubeconfig, []string{`kind: Invalid value: "Config": must be ReporterConfiguration; this is a kubeconfig: destination.kubeconfig of the reporter's file names it`}},
 	"ConfigMap":               {"apiVersion: v1\nkind: ConfigMap\ndata: {config.yaml: 'a: 1'}\n", []string{`kind: Invalid value: "ConfigMap": must be ReporterConfiguration; a program reads the file in its data; validate reads the ConfigMap itself, too`}},
