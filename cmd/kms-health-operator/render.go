@@ -94,8 +94,6 @@ func addInputFlags(f *pflag.FlagSet, in *render.Input) {
 		"the API server's EncryptionConfiguration, a `file`; needed unless the configuration names its plugins")
 	f.Var((*content)(&in.Pod), "pod",
 		"the API server's pod, a `file`: a static pod's manifest, a Deployment, or a running Pod; - is standard input")
-	f.Var((*content)(&in.APIServer), "apiserver",
-		"the object apiservers.config.openshift.io/cluster, a `file`, for its TLS profile")
 	f.Var((*content)(&in.CA), "ca-file", "the API server's CA, a PEM `file`, to go into kubeconfigs")
 	f.StringVar(&in.Namespace, "namespace", cmp.Or(os.Getenv(namespaceVariable), defaultNamespace),
 		"the `namespace` of reporters that are pods of their own")

@@ -30,11 +30,6 @@ func (p pods) running() bool { return p.pod != nil && p.deployment == nil }
 // static reports whether it is a Pod that no API server has seen.
 func (p pods) static() bool { return p.running() && p.pod.Spec.NodeName == "" }
 
-// mirror reports whether it is the mirror of a static pod.
-func (p pods) mirror() bool {
-	return p.pod != nil && metav1.HasAnnotation(p.pod.ObjectMeta, corev1.MirrorPodAnnotationKey)
-}
-
 // socketVolume is the volume with the sockets in the pods of OpenShift's API servers.
 const socketVolume = "kms-plugin-socket"
 
@@ -43,18 +38,13 @@ func assumed(t *v1alpha1.APIServer, plugins []v1alpha1.Plugin) (*corev1.Pod, err
 	if t.Container == "" {
 		return nil, fmt.Errorf("--pod: is needed, since target %s names no `container`", t.Name)
 	}
-	folders := objects.AsNamed(plugins)
-	if len(folders) > 1 {
-		return nil, fmt.Errorf("--pod: is needed, since the sockets are in several folders: %s and %s",
-			folders[0].MountPath, folders[1].MountPath)
-	}
 	c := corev1.Container{Name: t.Container}
-	for _, f := range folders {
+	for _, f := range objects.AsNamed(plugins) {
 		c.VolumeMounts = append(c.VolumeMounts, corev1.VolumeMount{Name: socketVolume, MountPath: f.MountPath})
 	}
-	return &corev1.Pod{
-		ObjectMeta: metav1.ObjectMeta{Name: t.Name}, Spec: corev1.PodSpec{Containers: []corev1.Container{c}},
-	}, nil
+	pod := &corev1.Pod{Spec: corev1.PodSpec{Containers: []corev1.Container{c}}}
+	pod.Name = t.Name
+	return pod, nil
 }
 
 // readPods reads --pod.

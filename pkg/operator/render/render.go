@@ -12,7 +12,8 @@ import (
 	"slices"
 	"strings"
 
-	configv1 "github.com/openshift/api/config/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/client-go/util/cert"
 	"sigs.k8s.io/yaml"
@@ -32,7 +33,6 @@ type Input struct {
 	Namespace        string
 	OpenShift        bool
 	EncryptionConfig []byte // an EncryptionConfiguration, where the target does not name its plugins itself
-	APIServer        []byte // the object apiservers.config.openshift.io/cluster, for its TLS profile
 	Pod              []byte // the API server's: a static pod's manifest, a Deployment, or a Pod as the API shows it
 	CA               []byte // the API server's, PEM
 	// HostFolder is where a static pod's files will be on its node. It stands for a static
@@ -79,7 +79,11 @@ func Render(in Input, problems ...error) ([]File, error) {
 	if in.static(p) {
 		r.HostFolder, t.Mode, t.Deployment = cmp.Or(in.HostFolder, DefaultHostFolder), v1alpha1.ModeSidecar, ""
 	}
-	if err := errors.Join(r.readEncryption(in.EncryptionConfig), r.readTLS(in.APIServer)); err != nil {
+	var err error
+	if r.TLS, err = tlsprofile.Of(nil); err != nil {
+		return nil, err
+	}
+	if err := r.readEncryption(in.EncryptionConfig); err != nil {
 		return nil, err
 	}
 	reporters := r.ownPods
@@ -118,7 +122,7 @@ func (in *Input) check(t *v1alpha1.APIServer, p pods) error {
 	switch {
 	case t.Mode == v1alpha1.ModeCompanionPod && !p.running() && in.HostFolder == "":
 		add("--pod: mode CompanionPod of target %s needs a running pod, as `kubectl get pod -o yaml` shows it", t.Name)
-	case t.Mode.InOwnersPods() && p.mirror():
+	case t.Mode.InOwnersPods() && p.pod != nil && metav1.HasAnnotation(p.pod.ObjectMeta, corev1.MirrorPodAnnotationKey):
 		add("--pod: is the mirror of a static pod, must be its manifest, a file of its node")
 	case p.deployment != nil && t.Deployment != "" && p.deployment.Name != t.Deployment:
 		add("--pod: is Deployment %q, must be %q, as the configuration names it", p.deployment.Name, t.Deployment)
@@ -165,16 +169,6 @@ func (r *rendering) readEncryption(file []byte) (err error) {
 		return fmt.Errorf("--encryption-config: %w", err)
 	}
 	return nil
-}
-
-// readTLS reads the TLS profile.
-func (r *rendering) readTLS(file []byte) (err error) {
-	a := &configv1.APIServer{}
-	if err := yaml.Unmarshal(file, a); err != nil {
-		return fmt.Errorf("--apiserver: %w", err)
-	}
-	r.TLS, err = tlsprofile.Of(a.Spec.TLSSecurityProfile)
-	return err
 }
 
 func (r *rendering) add(name string, data []byte, note string) {

@@ -292,10 +292,6 @@ var wrongInputs = map[string]struct {
 	"Auto, no pod": {
 		func(in *Input) { in.Config.APIServers[0].Mode = v1alpha1.ModeAuto }, "give it by --pod, or set mode",
 	},
-	"a profile's garbage": {
-		func(in *Input) { in.APIServer = []byte("spec: {tlsSecurityProfile: {type: Custom}}") },
-		"tlsSecurityProfile",
-	},
 }
 
 func TestWhatIsMissingOrWrongIsNamed(t *testing.T) {

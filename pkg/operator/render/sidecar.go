@@ -94,38 +94,27 @@ func (r *rendering) change(file, note, patched string) error {
 	}
 	added := template["spec"].(map[string]any)
 	added["containers"] = append(containers, added["containers"].([]any)...)
-	result := r.patchOf(template)
-	if r.manifest == nil {
-		file, note = patchFile, "adds the reporter to "+patched
-	} else if result, err = r.patched(r.patchOf(withoutEarlier()), result); err != nil {
+	patch, schema, marshal := r.patchOf(template), any(appsv1.Deployment{}), yaml.Marshal
+	switch {
+	case r.manifest == nil:
+		data, err := yaml.Marshal(patch)
+		r.add(patchFile, data, "adds the reporter to "+patched)
+		return err
+	case r.deployment == nil:
+		schema, marshal = corev1.Pod{}, quoted
+	}
+	whole, err := strategicpatch.StrategicMergeMapPatch(runtime.DeepCopyJSON(r.manifest), patch, schema)
+	if err != nil {
 		return fmt.Errorf("--pod: %w", err)
 	}
-	data, err := yaml.Marshal(result)
-	if r.manifest != nil && r.deployment == nil {
-		data, err = quoted(result)
-	}
+	data, err := marshal(whole)
 	r.add(file, data, note)
 	return err
 }
 
-// patched is the pods' object after strategic-merge patches.
-func (r *rendering) patched(patches ...map[string]any) (whole map[string]any, err error) {
-	var schema any = corev1.Pod{}
-	if r.deployment != nil {
-		schema = appsv1.Deployment{}
-	}
-	whole = runtime.DeepCopyJSON(r.manifest)
-	for _, patch := range patches {
-		if whole, err = strategicpatch.StrategicMergeMapPatch(whole, patch, schema); err != nil {
-			return nil, err
-		}
-	}
-	return whole, nil
-}
-
 // quoted is JSON, in which every string has quotes: OpenShift's installer of static pods replaces
 // words in it, and a string that becomes a number would be no string.
-func quoted(object map[string]any) ([]byte, error) {
+func quoted(object any) ([]byte, error) {
 	raw, err := applybody.Marshal(object)
 	if err != nil {
 		return nil, err
@@ -133,20 +122,6 @@ func quoted(object map[string]any) ([]byte, error) {
 	var data bytes.Buffer
 	err = json.Indent(&data, append(raw, '\n'), "", "  ")
 	return data.Bytes(), err
-}
-
-// withoutEarlier is the patch of a template that removes an earlier reporter: a merge would leave
-// what that one has besides.
-func withoutEarlier() map[string]any {
-	remove := func(names ...string) (list []any) {
-		for _, name := range names {
-			list = append(list, map[string]any{"name": name, "$patch": "delete"})
-		}
-		return list
-	}
-	return map[string]any{"spec": map[string]any{
-		"containers": remove(contract.ReporterContainer), "volumes": remove(objects.SidecarVolumes...),
-	}}
 }
 
 // patchOf is a patch of the pods' template as one of their object.

@@ -9,7 +9,6 @@ import (
 	"github.com/google/go-cmp/cmp"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
-	apiequality "k8s.io/apimachinery/pkg/api/equality"
 	"sigs.k8s.io/yaml"
 
 	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
@@ -105,37 +104,6 @@ func TestManifestGetsTheReporterAndNothingElse(t *testing.T) {
 	}
 }
 
-// Nothing is left of an earlier version: neither its variables nor its mounts.
-func TestReporterInAManifestIsReplaced(t *testing.T) {
-	in := ownersOf(t, string(testdata(t, "deployment.yaml")))
-	want := find(t, render(t, in), "50-deployment-apiserver.yaml")
-	earlier := decoded[appsv1.Deployment](t, want)
-	spec := &earlier.Spec.Template.Spec
-	at := slices.IndexFunc(spec.Containers, func(c corev1.Container) bool { return c.Name == contract.ReporterContainer })
-	reporter := &spec.Containers[at]
-	reporter.Image, reporter.LivenessProbe = "older", &corev1.Probe{PeriodSeconds: 3}
-	reporter.Env = append(reporter.Env, corev1.EnvVar{Name: "MORE", Value: "x"})
-	reporter.VolumeMounts = append(reporter.VolumeMounts, corev1.VolumeMount{Name: "more", MountPath: "/more"})
-	for i := range spec.Volumes {
-		if spec.Volumes[i].Name == objects.ConfigVolume {
-			spec.Volumes[i].VolumeSource = corev1.VolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: "/older"}}
-		}
-	}
-	slices.Reverse(spec.Containers)
-	slices.Reverse(spec.Volumes)
-	raw, err := yaml.Marshal(earlier)
-	if err != nil {
-		t.Fatal(err)
-	}
-	in.Pod = raw
-	wanted, got := decoded[appsv1.Deployment](t, want), decoded[appsv1.Deployment](
-		t, find(t, render(t, in), "50-deployment-apiserver.yaml"),
-	)
-	if !apiequality.Semantic.DeepEqual(wanted, got) {
-		t.Errorf("(-want +got):\n%s", cmp.Diff(wanted, got))
-	}
-}
-
 func TestPatchHasWhatIsKnownOfThePods(t *testing.T) {
 	const running = `apiVersion: v1
 kind: Pod
@@ -210,9 +178,6 @@ func TestManifestThatCannotGetTheReporterIsRefused(t *testing.T) {
 			"", func(t *v1alpha1.APIServer) { t.Container = "" },
 			"--pod: is needed, since target openshift-apiserver names no `container`",
 		},
-		"several folders": {"", func(t *v1alpha1.APIServer) {
-			t.Plugins = []v1alpha1.Plugin{{KeyID: "1", Endpoint: "unix:///a/1.sock"}, {KeyID: "2", Endpoint: "unix:///b/2.sock"}}
-		}, "--pod: is needed, since the sockets are in several folders: /a and /b"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			in := ownersOf(t, c.pod)
