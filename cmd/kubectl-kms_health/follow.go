@@ -1,11 +1,9 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"regexp"
-	"strings"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -19,59 +17,32 @@ import (
 // that appear later, and continues after an outage, without a state of its own.
 const period = 2 * time.Second
 
-// follower reads and evaluates, once or again and again.
+// follower reads and evaluates again and again.
 type follower struct {
 	*options
-	read func(context.Context) (*view.Snapshot, error)
+	read reader
 
-	last   *view.Snapshot // as last read
-	lastAt time.Time
-	failed string // why it could not be read; empty: it was
-	notes  string // those that were last printed
-	shown  string // what was last printed, without what every report changes
+	wasRead bool
+	failed  string // why it cannot be read now; empty: it can
+	shown   string // what was last printed, without what every report changes
 }
 
-// once reads and evaluates, and prints notes on stderr.
-func (f *follower) once(ctx context.Context) (*view.Status, error) {
-	snapshot, err := f.read(ctx)
-	if err != nil {
-		return nil, err
-	}
-	f.last, f.lastAt = snapshot, f.clock.Now()
-	if notes := strings.Join(snapshot.Notes, "\n"); notes != f.notes && notes != "" {
-		f.notes = notes
-		f.warn(notes)
-	}
-	return view.Evaluate(snapshot, f.name)
-}
-
-func (f *follower) warn(text string) { fmt.Fprintln(f.stderr, "warning: "+show.Lines(text)) }
-
-// try is once, which survives an outage: what was last read is then evaluated at the current time.
-// The status is nil if nothing was read yet. An error is one that a retry cannot fix.
+// try reads and evaluates. The status is nil while that fails. An error is one that a retry cannot
+// fix.
 func (f *follower) try(ctx context.Context) (*view.Status, error) {
-	status, err := f.once(ctx)
-	if err == nil {
-		if f.failed != "" {
-			f.failed = ""
-			f.warn("it can be read again")
-		}
-		return status, nil
-	}
-	retry := f.last != nil || !apierrors.IsForbidden(err) && !apierrors.IsUnauthorized(err)
-	if ctx.Err() != nil || !retry {
-		return nil, cmp.Or(ctx.Err(), err)
-	}
-	if f.failed != err.Error() {
+	status, err := f.evaluate(ctx, f.read)
+	switch {
+	case err == nil && f.failed != "":
+		fmt.Fprintln(f.stderr, "warning: it can be read again")
+		f.failed = ""
+	case err == nil:
+	case !f.wasRead && (apierrors.IsForbidden(err) || apierrors.IsUnauthorized(err)):
+		return nil, err
+	case ctx.Err() == nil && f.failed != err.Error():
 		f.failed = err.Error()
-		f.warn(err.Error() + "\nTrying again")
+		fmt.Fprintf(f.stderr, "warning: %s\nTrying again\n", show.Lines(f.failed))
 	}
-	if f.last == nil {
-		return nil, nil
-	}
-	outdated := *f.last
-	outdated.Now = outdated.Now.Add(f.clock.Since(f.lastAt))
-	status, _ = view.Evaluate(&outdated, f.name) // nil: the name may appear later
+	f.wasRead = f.wasRead || err == nil
 	return status, nil
 }
 
@@ -79,7 +50,7 @@ func (f *follower) try(ctx context.Context) (*view.Status, error) {
 func (f *follower) watch(ctx context.Context) error {
 	err := wait.PollUntilContextCancel(ctx, period, true, func(ctx context.Context) (bool, error) {
 		status, err := f.try(ctx)
-		if err == nil && status != nil {
+		if status != nil {
 			err = f.draw(status)
 		}
 		return false, err
@@ -95,14 +66,16 @@ func (f *follower) wait(ctx context.Context) error {
 	var last *view.Status
 	err := wait.PollUntilContextTimeout(ctx, period, f.timeout, true, func(ctx context.Context) (bool, error) {
 		status, err := f.try(ctx)
-		last = cmp.Or(status, last)
-		return last != nil && last.Verdict == view.Healthy, err
+		if ctx.Err() == nil { // a read that the timeout has cut says nothing
+			last = status
+		}
+		return status != nil && status.Verdict == view.Healthy, err
 	})
 	switch {
 	case err != nil && !wait.Interrupted(err):
 		return err
 	case last == nil:
-		return fmt.Errorf("nothing could be read within %s: %s", f.timeout, f.failed)
+		return fmt.Errorf("the state cannot be read at the timeout of %s", f.timeout)
 	}
 	return f.finish(last)
 }
@@ -115,7 +88,7 @@ func (f *follower) draw(s *view.Status) error {
 		return err
 	}
 	f.shown = now
-	_, err = fmt.Fprintf(f.stdout, "%s %s\n", s.Time.UTC().Format(time.RFC3339), show.Status(s, f.show()))
+	_, err = fmt.Fprintf(f.stdout, "%s %s\n", s.Time.UTC().Format(time.RFC3339), show.Status(s, f.output == "wide"))
 	return err
 }
 

@@ -14,13 +14,11 @@ import (
 	"syscall"
 
 	"github.com/spf13/cobra"
-	"golang.org/x/term"
 	_ "k8s.io/client-go/plugin/pkg/client/auth" // the auth plugins of kubectl
 	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
 
 	"github.com/kms-health/kms-health/cmd/kubectl-kms_health/internal/show"
-	"github.com/kms-health/kms-health/cmd/kubectl-kms_health/internal/view"
 	"github.com/kms-health/kms-health/pkg/version"
 )
 
@@ -30,9 +28,6 @@ const exitFailed = 3
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
 	e := environment{stdin: os.Stdin, stdout: os.Stdout, stderr: os.Stderr, clock: clock.RealClock{}}
-	if fd := int(os.Stdout.Fd()); term.IsTerminal(fd) {
-		e.terminal = func() int { width, _, _ := term.GetSize(fd); return width }
-	}
 	code := run(ctx, os.Args[1:], e)
 	stop()
 	klog.Flush()
@@ -44,10 +39,8 @@ type environment struct {
 	stdin          io.Reader
 	stdout, stderr io.Writer
 	clock          clock.PassiveClock
-	// terminal returns the terminal's width, 0 if that is not known; nil: stdout is not a terminal.
-	terminal func() int
 	// read reads what the flags select; nil: a cluster, or files.
-	read func(context.Context) (*view.Snapshot, error)
+	read reader
 }
 
 func run(ctx context.Context, args []string, e environment) int {

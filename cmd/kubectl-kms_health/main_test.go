@@ -8,18 +8,15 @@ import (
 	"time"
 
 	clocktesting "k8s.io/utils/clock/testing"
-
-	"github.com/kms-health/kms-health/cmd/kubectl-kms_health/internal/view"
 )
 
 // taken is when the files of testdata were taken.
 var taken = time.Date(2026, 5, 8, 12, 34, 56, 0, time.UTC)
 
-// command is the program without a kubeconfig and a terminal, with a clock of the test.
+// command is the program without a kubeconfig, with a clock of the test.
 type command struct {
-	stdin    string
-	terminal func() int
-	read     func(context.Context) (*view.Snapshot, error)
+	stdin string
+	read  reader
 }
 
 func (c command) run(t *testing.T, args ...string) (code int, stdout, stderr string) {
@@ -28,8 +25,7 @@ func (c command) run(t *testing.T, args ...string) (code int, stdout, stderr str
 	var out, errs bytes.Buffer
 	code = run(context.Background(), args, environment{
 		stdin: strings.NewReader(c.stdin), stdout: &out, stderr: &errs,
-		clock:    clocktesting.NewFakeClock(taken),
-		terminal: c.terminal, read: c.read,
+		clock: clocktesting.NewFakeClock(taken), read: c.read,
 	})
 	return code, out.String(), errs.String()
 }
@@ -63,7 +59,6 @@ func TestErrorsInTheCommandLineAreExplained(t *testing.T) {
 		"a watch of a file":  {[]string{"status", "-w", file}, "[from-file watch] were all set"},
 		"a watch as JSON":    {[]string{"status", "-w", "-o=json"}, "--watch: valid only for people"},
 		"timeout alone":      {[]string{"status", "--timeout=1s"}, "--timeout: valid only with --wait"},
-		"no timeout":         {[]string{"status", "--wait", "--timeout=0s"}, "--timeout: 0s must be more than 0"},
 		"no cluster":         {[]string{"status"}, "Get \"http://localhost:8080/"},
 		"no kubeconfig":      {[]string{"status", "--kubeconfig=/nonexistent/file"}, "/nonexistent/file"},
 		"not reachable":      {[]string{"status", "--kubeconfig=testdata/kubeconfig"}, "dial tcp 127.0.0.1:1: connect: connection refused\nCheck that the API server runs"},

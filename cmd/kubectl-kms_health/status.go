@@ -1,11 +1,9 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
-	"math"
 	"slices"
 	"strings"
 	"time"
@@ -107,8 +105,6 @@ func (o *options) validate(cmd *cobra.Command, args []string) error {
 		return fmt.Errorf("--watch: valid only for people, not with --output=%s", o.output)
 	case cmd.Flags().Changed("timeout") && !o.wait:
 		return errors.New("--timeout: valid only with --wait")
-	case o.timeout <= 0:
-		return fmt.Errorf("--timeout: %s must be more than 0", o.timeout)
 	}
 	return nil
 }
@@ -121,22 +117,31 @@ func (o *options) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	follow := &follower{options: o, read: read}
 	switch {
 	case o.watch:
-		return follow.watch(ctx)
+		return (&follower{options: o, read: read}).watch(ctx)
 	case o.wait:
-		return follow.wait(ctx)
+		return (&follower{options: o, read: read}).wait(ctx)
 	}
-	status, err := follow.once(ctx)
+	status, err := o.evaluate(ctx, read)
 	if err != nil {
 		return err
 	}
 	return o.finish(status)
 }
 
-// reader returns what reads the cluster or the files that the flags select.
-func (o *options) reader() (func(context.Context) (*view.Snapshot, error), error) {
+func (o *options) evaluate(ctx context.Context, read reader) (*view.Status, error) {
+	snapshot, err := read(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return view.Evaluate(snapshot, o.name)
+}
+
+// reader reads the cluster or the files that the flags select.
+type reader func(context.Context) (*view.Snapshot, error)
+
+func (o *options) reader() (reader, error) {
 	if o.environment.read != nil {
 		return o.environment.read, nil
 	}
@@ -161,20 +166,6 @@ func (o *options) reader() (func(context.Context) (*view.Snapshot, error), error
 	return cluster.Read, nil
 }
 
-const defaultWidth = 120 // if stdout is not a terminal, or its width is not known
-
-// show returns how to show a status.
-func (o *options) show() show.Options {
-	if o.output == "wide" {
-		return show.Options{Wide: true, Width: math.MaxInt32}
-	}
-	width := 0
-	if o.terminal != nil {
-		width = o.terminal()
-	}
-	return show.Options{Width: cmp.Or(width, defaultWidth)}
-}
-
 // finish prints a status, and returns the verdict as an error, which ends the command with its
 // code.
 func (o *options) finish(s *view.Status) error {
@@ -186,7 +177,7 @@ func (o *options) finish(s *view.Status) error {
 	case "yaml":
 		text, err = show.YAML(s)
 	default:
-		text = []byte(show.Status(s, o.show()))
+		text = []byte(show.Status(s, o.output == "wide"))
 	}
 	if err == nil {
 		_, err = o.stdout.Write(text)

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"strings"
 	"time"
-	"unicode/utf8"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -15,25 +14,15 @@ import (
 	"github.com/kms-health/kms-health/pkg/contract"
 )
 
-// Options of the output.
-type Options struct {
-	// Wide shows everything in full, a line for each row.
-	Wide bool
-	// Width is that of the terminal, in columns.
-	Width int
-}
-
-const (
-	indent = "  "
-	// maxProblems is how many problems are shown, unless everything is.
-	maxProblems = 10
-)
+// maxProblems is how many problems are shown, unless everything is.
+const maxProblems = 10
 
 // Status is the output for people: the verdict; the problems, each with the next command; the
-// table; and the conditions that are not as expected. Of one node it has everything.
-func Status(s *view.Status, o Options) string {
-	full := o.Wide || s.Node != ""
-	parts, fixes := []string{wrap(s.Summary, "", o.Width)}, map[string]bool{"": true}
+// table; and the conditions that are not as expected. Of one node it has everything. If it is wide,
+// all problems are shown, and nothing is shortened.
+func Status(s *view.Status, wide bool) string {
+	full := wide || s.Node != ""
+	parts, fixes := []string{line("", s.Summary)}, map[string]bool{"": true}
 	for i := range s.Problems {
 		if i == maxProblems && !full {
 			more := len(s.Problems) - maxProblems
@@ -41,9 +30,9 @@ func Status(s *view.Status, o Options) string {
 			break
 		}
 		p := &s.Problems[i]
-		text := problem(p, o)
+		text := problem(p)
 		if !fixes[p.Fix] { // several may have one cause
-			text, fixes[p.Fix] = text+wrap("Fix: "+p.Fix, indent, o.Width), true
+			text, fixes[p.Fix] = text+line("  Fix: ", p.Fix), true
 		}
 		parts = append(parts, text)
 	}
@@ -51,7 +40,7 @@ func Status(s *view.Status, o Options) string {
 	for _, a := range s.APIServers {
 		for _, r := range a.Reports {
 			if s.Node != "" {
-				reports += report(a.Name, &r, o)
+				reports += report(a.Name, &r)
 			}
 		}
 		for _, c := range a.Conditions {
@@ -59,18 +48,18 @@ func Status(s *view.Status, o Options) string {
 				c.Message = "" // it repeats the problems
 			}
 			if s.Node != "" || !view.AsExpected(&c) {
-				conditions += condition(a.Name, &c, s.Time.Time, o)
+				conditions += condition(a.Name, &c, s.Time.Time)
 			}
 			if c.Type == contract.WriteKeyAgreed && c.Status == metav1.ConditionFalse { // no problem of health
 				runbook, _ := contract.RunbookOf(c.Reason)
-				conditions += wrap("If it stays: "+runbook.Fix, indent, o.Width)
+				conditions += line("  If it stays: ", runbook.Fix)
 			}
 		}
 	}
 	if conditions != "" && !s.Operator.ConditionsHold() {
 		conditions = "As last written by the operator, which does not run:\n" + conditions
 	}
-	for _, part := range []string{table(s, o), reports, conditions} {
+	for _, part := range []string{table(s, wide), reports, conditions} {
 		if part != "" {
 			parts = append(parts, part)
 		}
@@ -78,8 +67,21 @@ func Status(s *view.Status, o Options) string {
 	return strings.Join(parts, "\n")
 }
 
+// line is a line of external text.
+func line(begin, text string) string { return begin + strings.TrimSpace(clean(text)) + "\n" }
+
+// block is external text of several lines, indented, without empty lines.
+func block(lines string) (text string) {
+	for l := range strings.Lines(lines) {
+		if strings.TrimSpace(clean(l)) != "" {
+			text += line("  ", l)
+		}
+	}
+	return text
+}
+
 // problem is what it is about, the plugin's own words, and the next command.
-func problem(p *view.Problem, o Options) string {
+func problem(p *view.Problem) string {
 	head := p.APIServer
 	if p.Node != "" {
 		head += " on " + p.Node
@@ -90,49 +92,31 @@ func problem(p *view.Problem, o Options) string {
 	if head != "" {
 		head += ": "
 	}
-	text := wrap(head+p.Summary, "", o.Width) + block(p.Detail, o)
-	if p.Next == nil {
+	text := line("", head+p.Summary) + block(p.Detail)
+	switch next := p.Next; {
+	case next == nil:
 		return text
+	case next.Node != "":
+		return text + line("  ", "Next, on the node "+next.Node+": "+next.Command)
+	default:
+		return text + line("  Next: ", next.Command)
 	}
-	where, command := "", clean(p.Next.Command)
-	if p.Next.Node != "" {
-		where = ", on the node " + clean(p.Next.Node)
-	}
-	next := indent + "Next" + where + ": "
-	if utf8.RuneCountInString(next+command) > o.Width { // a command is not wrapped
-		next = strings.TrimRight(next, " ") + "\n" + indent + indent
-	}
-	return text + next + command + "\n"
 }
 
-// block is text of several lines, indented, without empty lines.
-func block(lines string, o Options) (text string) {
-	for line := range strings.Lines(lines) {
-		if strings.TrimSpace(clean(line)) != "" {
-			text += wrap(line, indent, o.Width)
-		}
-	}
-	return text
-}
-
-// condition is since when it is so, with its message, whose further lines are below.
-func condition(apiServer string, c *metav1.Condition, now time.Time, o Options) string {
+// condition is since when it is so, with its message below.
+func condition(apiServer string, c *metav1.Condition, now time.Time) string {
 	head := apiServer + ": " + view.ConditionText(c)
 	if at := c.LastTransitionTime; !at.IsZero() {
 		head += fmt.Sprintf(" since %s, %s ago", at.UTC().Format(time.RFC3339), age(now.Sub(at.Time)))
 	}
-	message := strings.TrimSpace(c.Message)
-	if message != "" && !strings.Contains(message, "\n") {
-		return wrap(head+": "+message, "", o.Width)
-	}
-	return wrap(head, "", o.Width) + block(message, o)
+	return line("", head) + block(c.Message)
 }
 
-func report(apiServer string, r *view.Report, o Options) string {
+func report(apiServer string, r *view.Report) string {
 	written := "at an unknown time"
-	if r.Written != nil {
+	if !r.Written.IsZero() {
 		written = "at " + r.Written.UTC().Format(time.RFC3339)
 	}
 	writer := cmp.Or(strings.TrimSpace(r.Writer), "an unknown writer")
-	return wrap(fmt.Sprintf("%s: report (%s) written by %s, %s", apiServer, r.Form, writer, written), "", o.Width)
+	return line("", fmt.Sprintf("%s: report (%s) written by %s, %s", apiServer, r.Form, writer, written))
 }

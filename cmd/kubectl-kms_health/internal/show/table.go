@@ -1,52 +1,55 @@
 package show
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
 	"text/tabwriter"
 	"time"
-	"unicode/utf8"
+	"unicode"
+
+	"k8s.io/apimachinery/pkg/util/duration"
 
 	"github.com/kms-health/kms-health/cmd/kubectl-kms_health/internal/view"
 )
 
-const (
-	nodeColumn = 1 // it is shortened
-	// maxKey and maxKEK bound identifiers in a table, in runes; nodes' names are shortened to
-	// minNode on a narrow terminal.
-	maxKey, maxKEK, minNode = 20, 16, 12
-)
+// clean removes control characters from external text, which could control the terminal: every
+// writer of a status, and a plugin through its reporter, can choose it.
+func clean(s string) string {
+	return strings.Map(func(r rune) rune {
+		if unicode.IsControl(r) || unicode.Is(unicode.Bidi_Control, r) || r == '\u2028' || r == '\u2029' {
+			return ' '
+		}
+		return r
+	}, strings.ToValidUTF8(s, "\uFFFD"))
+}
+
+// Lines is external text of several lines, without control characters.
+func Lines(s string) string {
+	lines := strings.Split(s, "\n")
+	for i := range lines {
+		lines[i] = clean(lines[i])
+	}
+	return strings.Join(lines, "\n")
+}
+
+// maxKey and maxKEK bound identifiers in a table, in runes, unless it is wide.
+const maxKey, maxKEK = 20, 16
 
 // table has a row for each plugin.
-func table(s *view.Status, o Options) string {
+func table(s *view.Status, wide bool) string {
 	all := [][]string{{"API SERVER", "NODE", "KEY", "STATE", "KEK ID", "AGE"}}
-	if o.Wide {
+	if wide {
 		all[0] = append(all[0], "CHECKED", "INTERVAL", "REPORTER")
 	}
 	for _, a := range s.APIServers {
 		for _, p := range a.Plugins {
-			all = append(all, cells(&a, &p, s.Time.Time, o))
+			all = append(all, cells(&a, &p, s.Time.Time, wide))
 		}
 	}
 	if len(all) == 1 {
 		return ""
 	}
-	over, longest := -o.Width, 0
-	for line := range strings.Lines(align(all)) {
-		over = max(over, utf8.RuneCountInString(line)-1-o.Width)
-	}
-	for _, row := range all {
-		longest = max(longest, utf8.RuneCountInString(row[nodeColumn]))
-	}
-	for _, row := range all {
-		if over > 0 {
-			row[nodeColumn] = middle(row[nodeColumn], max(longest-over, minNode))
-		}
-	}
-	return align(all)
-}
-
-func align(all [][]string) string {
 	var b strings.Builder
 	w := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
 	for _, row := range all {
@@ -56,24 +59,47 @@ func align(all [][]string) string {
 	return b.String()
 }
 
-func cells(a *view.APIServer, p *view.Plugin, now time.Time, o Options) []string {
+func cells(a *view.APIServer, p *view.Plugin, now time.Time, wide bool) []string {
 	key, kek := orDash(p.KeyID), orDash(p.KEKID)
-	if !o.Wide {
+	if !wide {
 		key, kek = middle(key, maxKey), middle(kek, maxKEK)
 	}
 	if p.Write {
 		key += " (write)"
 	}
 	old, checked, interval := "-", "-", "-"
-	if p.LastChecked != nil {
+	if !p.LastChecked.IsZero() {
 		old, checked = age(now.Sub(p.LastChecked.Time)), p.LastChecked.UTC().Format(time.RFC3339)
 	}
 	if p.IntervalSeconds > 0 {
 		interval = fmt.Sprintf("%ds", p.IntervalSeconds)
 	}
 	all := []string{orDash(a.Name), orDash(p.Node), key, clean(view.StateWords(p.State)), kek, old}
-	if o.Wide {
+	if wide {
 		all = append(all, checked, interval, orDash(p.Reporter))
 	}
 	return all
+}
+
+// orDash is the text of a cell, a dash if it is empty.
+func orDash(s string) string {
+	return cmp.Or(strings.TrimSpace(clean(s)), "-")
+}
+
+// middle shortens a text to a number of runes, in its middle: many ids and names have the same
+// beginning, such as ARNs.
+func middle(s string, runes int) string {
+	r := []rune(s)
+	if len(r) <= runes {
+		return s
+	}
+	return string(r[:(runes-1)/2]) + "…" + string(r[len(r)-runes/2:])
+}
+
+// age as text. Reports have whole seconds, so half a second ahead counts as zero.
+func age(d time.Duration) string {
+	if d <= -time.Second {
+		return "-" + duration.HumanDuration(-d)
+	}
+	return duration.HumanDuration(max(d, 0))
 }

@@ -65,7 +65,7 @@ type Plugin struct {
 	// Reason and Detail are the cause: the plugin's own words.
 	Reason          contract.Reason `json:"reason,omitempty"`
 	Detail          string          `json:"detail,omitempty"`
-	LastChecked     *metav1.Time    `json:"lastChecked,omitempty"`
+	LastChecked     metav1.Time     `json:"lastChecked,omitzero"`
 	IntervalSeconds int64           `json:"intervalSeconds,omitempty"` // 0: not reported
 	// Reporter is the UID of the pod that reported it.
 	Reporter string `json:"reporter,omitempty"`
@@ -76,8 +76,8 @@ type Report struct {
 	Node string          `json:"node"`
 	Form operatorcr.Form `json:"form"`
 	// Writer is a field manager, and Written when; not set if not known.
-	Writer  string       `json:"writer,omitempty"`
-	Written *metav1.Time `json:"written,omitempty"`
+	Writer  string      `json:"writer,omitempty"`
+	Written metav1.Time `json:"written,omitzero"`
 }
 
 // shown are the conditions to show, each with its status if all is as expected. The last two are
@@ -170,25 +170,20 @@ func read(r contract.Resource, o *unstructured.Unstructured, now time.Time) APIS
 	for _, row := range rows {
 		p := Plugin{
 			Node: row.Node, KeyID: row.KeyID, KEKID: row.KEKID, State: row.State, Reason: row.Reason, Detail: row.Detail,
-			LastChecked: timeOf(row.LastChecked), IntervalSeconds: int64(row.Interval / time.Second), Reporter: row.Reporter,
+			LastChecked: metav1.NewTime(row.LastChecked), IntervalSeconds: int64(row.Interval / time.Second),
+			Reporter: row.Reporter,
 		}
 		// The contract's order: a node's write key comes first.
-		if p.LastChecked != nil && p.Node != marked {
+		if !p.LastChecked.IsZero() && p.Node != marked {
 			p.Write, marked = true, p.Node
 		}
 		a.Plugins = append(a.Plugins, p)
 	}
 	for _, r := range resource.Reports {
-		a.Reports = append(a.Reports, Report{Node: r.Node, Form: r.Form, Writer: r.Writer, Written: timeOf(r.Written)})
+		written := metav1.NewTime(r.Written)
+		a.Reports = append(a.Reports, Report{Node: r.Node, Form: r.Form, Writer: r.Writer, Written: written})
 	}
 	return a
-}
-
-func timeOf(at time.Time) *metav1.Time {
-	if at.IsZero() {
-		return nil
-	}
-	return &metav1.Time{Time: at}
 }
 
 // expected are the nodes that should report: those that report on no plugin; and, if anything is
