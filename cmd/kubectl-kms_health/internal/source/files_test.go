@@ -61,12 +61,11 @@ func TestWhatAFileMayBe(t *testing.T) {
 		"nothing":              {" \n", nil, "no resource with reports is in it"},
 		"another kind":         {strings.ReplaceAll(apiServer, "KubeAPIServer", "Storage"), nil, "no resource with reports is in it"},
 		"another group's kind": {strings.ReplaceAll(auth, "operator.openshift.io", "config.openshift.io"), nil, "no resource with reports is in it"},
-		"another name":         {strings.Replace(apiServer, `"cluster"`, `"other"`, 1), nil, "no resource with reports is in it: expected kubeapiservers"},
+		"another name":         {strings.Replace(apiServer, `"cluster"`, `"other"`, 1), nil, "no resource with reports is in it: expected, in YAML or JSON, kubeapiservers"},
 		"no object":            {"- a\n- b\n", nil, "cannot unmarshal array"},
 		"no YAML":              {"kind: [", nil, "error converting YAML to JSON"},
 		"broken later":         {block + "---\nkind: [", nil, "error converting YAML to JSON"},
-		"gzip":                 {"\x1f\x8b\x08\x00", nil, "is an archive; unpack it"},
-		"tar":                  {strings.Repeat("x", 257) + "ustar" + strings.Repeat("x", 250), nil, "is an archive; unpack it"},
+		"gzip":                 {"\x1f\x8b\x08\x00", nil, "control characters are not allowed"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			path := filepath.Join(in(t, map[string]string{"f": tt.text}), "f")
@@ -132,8 +131,8 @@ func TestAFolderIsSearched(t *testing.T) {
 	if want := time.Date(2026, 5, 8, 12, 34, 55, 0, time.UTC); !taken.Now.Equal(want) {
 		t.Error(taken.Now)
 	}
-	if len(taken.Notes) != 1 || !strings.Contains(taken.Notes[0], filepath.Join("a", "b", "broken.yaml")+`": skipped`) {
-		t.Errorf("%q", taken.Notes)
+	if len(taken.Problems) != 1 || !strings.Contains(taken.Problems[0].Error(), filepath.Join("a", "b", "broken.yaml")+": error parsing") {
+		t.Errorf("%q", taken.Problems)
 	}
 	link := filepath.Join(t.TempDir(), "link")
 	if err := os.Symlink(dir, link); err != nil {
@@ -150,7 +149,7 @@ func TestAFolderWithoutResourcesIsAnErrorWithTheExpectedContent(t *testing.T) {
 	if !errors.Is(err, ErrNothing) {
 		t.Fatal(err)
 	}
-	for _, want := range []string{dir, "YAML and JSON files", "named cluster", "kubeapiservers"} {
+	for _, want := range []string{dir, "YAML or JSON", "named cluster", "kubeapiservers"} {
 		if !strings.Contains(err.Error(), want) {
 			t.Errorf("no %q in %v", want, err)
 		}
@@ -168,9 +167,8 @@ func TestOfAResourceFoundTwiceTheNewerCounts(t *testing.T) {
 	}
 }
 
-// A broken file with the path of a resource is not skipped, since that would hide a
-// problem.
-func TestABrokenResourceOfAMustGatherIsAnError(t *testing.T) {
+// A broken file with the path of a resource is not ignored, whatever it contains.
+func TestABrokenResourceOfAMustGatherIsAProblem(t *testing.T) {
 	const at = "cluster-scoped-resources/operator.openshift.io/openshiftapiservers/cluster.yaml"
 	for name, tt := range map[string]struct{ text, want string }{
 		"no YAML": {"\"unterminated", at},
@@ -178,14 +176,15 @@ func TestABrokenResourceOfAMustGatherIsAnError(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			dir := in(t, map[string]string{"cluster-scoped-resources/operator.openshift.io/kubeapiservers/cluster.json": apiServer, at: tt.text})
-			if _, err := read(dir); err == nil || !strings.Contains(err.Error(), tt.want) {
-				t.Errorf("%v, want %s", err, tt.want)
+			taken, err := read(dir)
+			if err != nil || len(taken.Objects) != 1 || len(taken.Problems) != 1 || !strings.Contains(taken.Problems[0].Error(), tt.want) {
+				t.Errorf("%+v, %v, want %s", taken, err, tt.want)
 			}
 		})
 	}
 	dir := in(t, map[string]string{"cluster-scoped-resources/operator.openshift.io/kubeapiservers/cluster.json": apiServer, "config.openshift.io/authentications/cluster.yaml": "x: y"})
-	if _, err := read(dir); err != nil {
-		t.Error(err)
+	if taken, err := read(dir); err != nil || len(taken.Problems) != 0 {
+		t.Errorf("%+v, %v", taken, err)
 	}
 }
 
@@ -214,17 +213,7 @@ func TestLinksAreNotFollowed(t *testing.T) {
 		t.Fatal(err)
 	}
 	taken, err := read(dir)
-	if err != nil || taken.Now.Minute() == 44 || len(taken.Notes) != 1 || !strings.Contains(taken.Notes[0], "skipped: is a link") {
-		t.Errorf("%v, %q", err, taken.Notes)
-	}
-	folder := filepath.Join(dir, "cluster-scoped-resources/operator.openshift.io/openshiftapiservers")
-	if err := os.MkdirAll(folder, 0o700); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Symlink("/etc/passwd", filepath.Join(folder, "cluster.yaml")); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := read(dir); err == nil || !strings.Contains(err.Error(), "is a link") {
-		t.Errorf("a link for a resource: %v", err)
+	if err != nil || taken.Now.Minute() == 44 || len(taken.Problems) != 1 || !strings.Contains(taken.Problems[0].Error(), "link.yaml: is a link") {
+		t.Errorf("%v, %q", err, taken.Problems)
 	}
 }

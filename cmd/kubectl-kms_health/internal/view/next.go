@@ -124,7 +124,9 @@ func (c *commands) serverPods(a *APIServer, node string) (pods []*corev1.Pod) {
 // arguments, else the one that is named after the key, else the only one that is named after KMS.
 // The pod is nil if none is known to be it.
 func (c *commands) pluginOf(a *APIServer, p *Plugin) (*corev1.Pod, string) {
-	ofSocket := func(c *corev1.Container) bool { return mentions(c, "kms-"+p.KeyID+".sock") }
+	ofSocket := func(c *corev1.Container) bool {
+		return strings.Contains(strings.Join(slices.Concat(c.Command, c.Args), " "), "kms-"+p.KeyID+".sock")
+	}
 	ofKey := func(c *corev1.Container) bool { return strings.HasSuffix(c.Name, "-"+p.KeyID) }
 	ofKMS := func(c *corev1.Container) bool { return strings.Contains(c.Name, "kms") }
 	for _, pod := range c.serverPods(a, p.Node) {
@@ -142,14 +144,6 @@ func (c *commands) pluginOf(a *APIServer, p *Plugin) (*corev1.Pod, string) {
 
 func containers(pod *corev1.Pod) []corev1.Container {
 	return slices.Concat(pod.Spec.InitContainers, pod.Spec.Containers)
-}
-
-func mentions(container *corev1.Container, text string) bool {
-	words := slices.Concat(container.Command, container.Args)
-	for _, e := range container.Env {
-		words = append(words, e.Value)
-	}
-	return slices.ContainsFunc(words, func(w string) bool { return strings.Contains(w, text) })
 }
 
 // isReporter recognizes the container of a reporter, OpenShift's own included.
@@ -177,12 +171,7 @@ func (c *commands) reporterOf(a *APIServer, p *Plugin) (*corev1.Pod, string) {
 
 const operatorLabel = "app.kubernetes.io/name=" + contract.OperatorName
 
-// operatorLog is the log of the pod that works, which holds the Lease; without one, of all.
+// operatorLog is the log of all its pods. The one that works, which holds the Lease, writes more.
 func (c *commands) operatorLog() *Command {
-	for _, pod := range c.pods {
-		if pod.Namespace == c.operator.Namespace && pod.Name == c.operator.Leader {
-			return command("", "%s logs -n %s %s --tail=20", c.tool, pod.Namespace, pod.Name)
-		}
-	}
 	return command("", "%s logs -n %s -l %s --prefix --tail=20", c.tool, c.operator.Namespace, operatorLabel)
 }

@@ -33,8 +33,7 @@ func TestTheNextCommandWorksAsItIsTyped(t *testing.T) {
 		"a sidecar":                     {"a stale", []string{pod("", ", {name: kms-health}", "kms-health", "running: {}")}, "oc logs -n openshift-kube-apiserver kube-apiserver-a -c kms-health --tail=20"},
 		"no reporter":                   {"a stale", nil, "oc get node a"},
 		"nothing for the delivery":      {"KMSHealthReporting False Forbidden", nil, ""},
-		"the pod with the Lease":        {"KMSHealthReporting False Forbidden", []string{works, leader}, "oc logs -n ns operator-1 --tail=20"},
-		"the leader is no pod":          {"KMSHealthReporting False Forbidden", []string{works}, "oc logs -n ns -l app.kubernetes.io/name=kms-health-operator --prefix --tail=20"},
+		"the operator's pods":           {"KMSHealthReporting False Forbidden", []string{works, leader}, "oc logs -n ns -l app.kubernetes.io/name=kms-health-operator --prefix --tail=20"},
 		"a reporter that does not run":  {"KMSPluginsDegraded True ReporterNotRunning", []string{works, leader}, "oc get pods -A -o wide -l kmshealth.openshift.io/api-server=kube-apiserver"},
 		"a plugin that does not run":    {"KMSPluginsDegraded True PluginNotRunning", []string{works, leader}, "oc get pods -n openshift-kube-apiserver -o wide -l apiserver=true"},
 	} {

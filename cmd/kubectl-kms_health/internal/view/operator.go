@@ -2,15 +2,12 @@ package view
 
 import (
 	"fmt"
-	"slices"
-	"strings"
 	"time"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
 	"github.com/kms-health/kms-health/pkg/contract"
-	"github.com/kms-health/kms-health/pkg/operatorcr"
 )
 
 // Operator is the state of the operator itself. Fields that are not known are not set.
@@ -97,26 +94,6 @@ func (e *evaluation) judgeOperator() {
 				Verdict: Unhealthy, Reason: contract.ConfigurationInvalid, Detail: err.Error(),
 				Summary: "the operator's configuration is rejected; the last valid one stays active",
 				Next:    command("", "%s edit configmap -n %s %s", tool, configMap.GetNamespace(), configMap.GetName()),
-			})
-		}
-	} else if clusterOperator := e.snapshot.find(KindClusterOperator); clusterOperator != nil {
-		e.judgeClusterOperator(operatorcr.ReadConditions(clusterOperator)["Degraded"])
-	}
-}
-
-// judgeClusterOperator adds what only ClusterOperator/kms-health reports, in its condition Degraded.
-func (e *evaluation) judgeClusterOperator(c operatorcr.Condition) {
-	ofServer := func(line string) bool {
-		return slices.ContainsFunc(e.APIServers, func(a APIServer) bool { return strings.HasPrefix(line, a.Name+": ") })
-	}
-	for reason := range strings.SplitSeq(c.Reason, "::") {
-		known := slices.ContainsFunc(contract.ClusterOperatorReasons, func(r contract.Row) bool { return r.Name == reason })
-		if c.Status == operatorcr.True && known {
-			e.add(Problem{
-				Verdict: Unhealthy, Reason: reason,
-				Summary: fmt.Sprintf("ClusterOperator/%s is Degraded", contract.ClusterOperator),
-				Detail:  strings.Join(slices.DeleteFunc(strings.Split(c.Message, "\n"), ofServer), "; "),
-				Next:    command("", "%s describe clusteroperators %s", e.commands.tool, contract.ClusterOperator),
 			})
 		}
 	}

@@ -22,21 +22,18 @@ type Snapshot struct {
 	Objects []*unstructured.Unstructured
 	// Unread are the kinds of which an object that is not in Objects may exist.
 	Unread map[string]bool
-	// Problems are why resources with reports could not be read.
+	// Problems are why resources or files with reports could not be read.
 	Problems  []error
 	FromFiles bool
 	FilesAge  time.Duration // how old the files are
-	// Notes are for people: what of the input was not used, and why.
-	Notes []string
 }
 
 // Kinds of objects besides the resources with reports.
 const (
-	KindClusterOperator = "ClusterOperator"
-	KindConfigMap       = "ConfigMap"
-	KindDeployment      = "Deployment"
-	KindLease           = "Lease"
-	KindPod             = "Pod"
+	KindConfigMap  = "ConfigMap"
+	KindDeployment = "Deployment"
+	KindLease      = "Lease"
+	KindPod        = "Pod"
 )
 
 // ResourceOf returns the resource of an object that has reports; false: it is another object.
@@ -55,8 +52,6 @@ func Wanted(o *unstructured.Unstructured) bool {
 		return true
 	}
 	switch o.GetKind() {
-	case KindClusterOperator:
-		return o.GetName() == contract.ClusterOperator
 	case KindConfigMap:
 		return o.GetName() == contract.OperatorConfigMap
 	case KindDeployment, KindLease:

@@ -145,7 +145,6 @@ func TestTheOperatorItself(t *testing.T) {
 		return fmt.Sprintf("{apiVersion: v1, kind: ConfigMap, metadata: {name: kms-health-operator-config, namespace: ns}, data: {config.yaml: %q}}", text)
 	}
 	works := fmt.Sprintf(lease, "operator-1", fresh)
-	const degraded = "{apiVersion: config.openshift.io/v1, kind: ClusterOperator, metadata: {name: kms-health}, status: {conditions: [{type: Degraded, status: 'True', reason: 'CANotCurrent::KMSPlugins_PluginUnhealthy', message: \"kube-apiserver: sealed\\nthe CA ends\"}]}}"
 	for name, tt := range map[string]struct {
 		objects  []string
 		unread   bool
@@ -163,7 +162,6 @@ func TestTheOperatorItself(t *testing.T) {
 		"standby only":           {[]string{fmt.Sprintf(deployment, 2), fmt.Sprintf(lease, "", fresh)}, false, OperatorStandby, NotKnown, "standby only: of 2 replicas, none holds the Lease", "oc logs -n ns -l app.kubernetes.io/name=kms-health-operator --prefix --tail=20"},
 		"no Lease":               {[]string{fmt.Sprintf(deployment, 1)}, false, OperatorStandby, NotKnown, "standby only: of 1 replica, none", ""},
 		"not ready":              {[]string{fmt.Sprintf(deployment, 0), works}, false, OperatorNotRunning, NotKnown, "the operator is not running: 0 of 2 replicas", ""},
-		"not ready, and why":     {[]string{fmt.Sprintf(deployment, 0), works, degraded}, false, OperatorNotRunning, Unhealthy, "ClusterOperator/kms-health is Degraded", "oc describe clusteroperators kms-health"},
 		"rejected":               {[]string{works, configuration("apiVersion: kmshealth.openshift.io/v1alpha1\nkind: OperatorConfiguration\nnonsense: 1\n")}, false, OperatorWorks, Unhealthy, "configuration is rejected", "oc edit configmap -n ns kms-health-operator-config"},
 	} {
 		t.Run(name, func(t *testing.T) {
