@@ -18,14 +18,15 @@ func call(t *testing.T, args ...string) (code int, stdout, stderr string) {
 }
 
 func TestExitCodes(t *testing.T) {
-	broken := filepath.Join(t.TempDir(), "config.yaml")
-	if err := os.WriteFile(broken, []byte("nonsense: true\n"), 0o600); err != nil {
-		t.Fatal(err)
+	file := func(text string) string {
+		path := filepath.Join(t.TempDir(), "config.yaml")
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return path
 	}
-	empty := filepath.Join(t.TempDir(), "empty.yaml")
-	if err := os.WriteFile(empty, nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	broken, empty := file("nonsense: true\n"), file("")
+	wrong := file("apiVersion: kmshealth.openshift.io/v1alpha1\nkind: OperatorConfiguration\na: 1\n")
 	t.Setenv("KUBERNETES_SERVICE_HOST", "")
 	for name, c := range map[string]struct {
 		args   []string
@@ -38,11 +39,10 @@ func TestExitCodes(t *testing.T) {
 		"unknown command": {[]string{"walk"}, exitUsage, "kms-health-operator --help"},
 		"unknown flag":    {[]string{"run", "--wait"}, exitUsage, "unknown flag: --wait"},
 		"argument":        {[]string{"run", "now"}, exitUsage, "now"},
-		"broken file":     {[]string{"validate", "--config", broken}, exitFailed, "apiVersion: Required value"},
+		"broken file":     {[]string{"validate", "--config", broken}, exitFailed, "apiVersion, kind: must be "},
 		"every mistake": {
-			[]string{"validate", "--config", broken}, exitFailed,
-			"error: " + broken + ": apiVersion: Required value: must be " +
-				"kmshealth.openshift.io/v1alpha1\nerror: " + broken + ": kind: Required value",
+			[]string{"validate", "--config", wrong}, exitFailed,
+			"error: " + wrong + ": unknown field \"a\"\nerror: " + wrong + ": apiServers: Required value",
 		},
 		"another argument": {[]string{"validate", "a"}, exitUsage, "a"},
 		"empty file":       {[]string{"validate", "--config", empty}, exitFailed, "must hold kind OperatorConfiguration"},

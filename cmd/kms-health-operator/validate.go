@@ -50,11 +50,7 @@ func readConfig(file string, stdin io.Reader) (*v1alpha1.OperatorConfiguration, 
 	if content.Err != nil {
 		return nil, unreadable{content.Err}
 	}
-	var c *v1alpha1.OperatorConfiguration
-	data, err := v1alpha1.Unwrap(content.Data)
-	if err == nil {
-		c, err = v1alpha1.DecodeOperator(data)
-	}
+	c, err := v1alpha1.DecodeOperator(v1alpha1.Unwrap(content.Data))
 	if err != nil {
 		var all []error
 		for _, line := range strings.Split(err.Error(), "\n") {

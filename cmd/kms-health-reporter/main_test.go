@@ -106,7 +106,7 @@ func TestValidatePrintsTheEffectiveConfigurationOrEveryMistake(t *testing.T) {
 	if code != reporter.ExitOK || !ok || stderr != "" {
 		t.Errorf("%d, %q, %q", code, stdout, stderr)
 	}
-	if c, err := v1alpha1.DecodeReporter([]byte(effective)); err != nil || c.Probe.Interval.Duration != v1alpha1.DefaultInterval {
+	if c, err := v1alpha1.DecodeReporter([]byte(effective)); err != nil || c.Probe.Interval.Duration != contract.DefaultInterval {
 		t.Errorf("%v in %s", err, effective)
 	}
 

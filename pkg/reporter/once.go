@@ -33,12 +33,9 @@ func readConfig(path string, stdin io.Reader, stderr io.Writer) (config *v1alpha
 	if content.Err != nil {
 		exit = ExitUsage
 	}
-	data, err := content.Data, content.Err
+	err := content.Err
 	if err == nil {
-		data, err = v1alpha1.Unwrap(data)
-	}
-	if err == nil {
-		config, err = v1alpha1.DecodeReporter(data)
+		config, err = v1alpha1.DecodeReporter(v1alpha1.Unwrap(content.Data))
 	}
 	if err != nil {
 		printErrors(stderr, path, strings.Split(err.Error(), "\n")...)

@@ -2,12 +2,15 @@ package v1alpha1
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"reflect"
+	"strconv"
 	"strings"
+	"time"
 	"unicode"
 	"unicode/utf8"
 
@@ -36,8 +39,8 @@ func decode[T any](data []byte, kind string, setDefaults func(*T), validate func
 	if err != nil {
 		return nil, err
 	}
-	if wrong := checkKind(document, kind); len(wrong) > 0 {
-		return nil, errors.Join(wrong...) // in another kind of file the other fields have another meaning
+	if err := checkKind(document, kind); err != nil {
+		return nil, err // in another kind of file the other fields have another meaning
 	}
 	c := new(T)
 	unknown, err := strictjson.UnmarshalStrict(document, c)
@@ -61,15 +64,14 @@ func decode[T any](data []byte, kind string, setDefaults func(*T), validate func
 	return c, nil
 }
 
-// maxErrors bounds how many errors are reported: a file can hold thousands, and an
-// error ends in a log.
+// maxErrors bounds how many errors are logged: a file can hold thousands.
 const maxErrors = 50
 
 // typeRules are what a value must be to be decoded into a type.
 var typeRules = map[reflect.Kind]string{
 	reflect.String: "must be a string: numbers, and words such as y, no and off, need quotes",
-	reflect.Bool:   "must be true or false", reflect.Slice: "must be a list",
-	reflect.Map: "must be a mapping", reflect.Struct: "must be a mapping",
+	reflect.Bool:   "must be true or false",
+	reflect.Slice:  "must be a list",
 }
 
 // typeError explains the first value of a wrong type, by its path without indices.
@@ -81,7 +83,8 @@ func typeError(err error) error {
 	if wrong.Field == "" {
 		return errors.New("the file must be a mapping, with apiVersion and kind")
 	}
-	return field.TypeInvalid(field.NewPath(wrong.Field), wrong.Value, typeRules[wrong.Type.Kind()])
+	rule := cmp.Or(typeRules[wrong.Type.Kind()], "must be a mapping")
+	return field.TypeInvalid(field.NewPath(wrong.Field), wrong.Value, rule)
 }
 
 // otherFiles are kinds of files that are mistaken for one of this package's.
@@ -90,30 +93,18 @@ var otherFiles = map[string]string{
 	OperatorKind: "; this is kms-health-operator's file: kms-health-operator validate --config FILE",
 	"EncryptionConfiguration": "; this is kube-apiserver's file, which kms-health-operator render reads by " +
 		"--encryption-config",
-	"Config":    "; this is a kubeconfig: destination.kubeconfig of the reporter's file names it",
-	"ConfigMap": "; a program reads the file in its data; validate reads the ConfigMap itself, too",
 }
 
-func checkKind(document []byte, kind string) (errs []error) {
+func checkKind(document []byte, kind string) error {
 	var found TypeMeta
 	if err := json.Unmarshal(document, &found); err != nil {
-		return []error{typeError(err)}
+		return typeError(err)
 	}
-	if other := otherFiles[found.Kind]; other != "" && found.Kind != kind {
-		return []error{field.Invalid(field.NewPath("kind"), found.Kind, "must be "+kind+other)}
+	if found == (TypeMeta{APIVersion, kind}) {
+		return nil
 	}
-	for _, f := range []struct{ name, got, want string }{
-		{"apiVersion", found.APIVersion, APIVersion}, {"kind", found.Kind, kind},
-	} {
-		switch f.got {
-		case f.want:
-		case "":
-			errs = append(errs, field.Required(field.NewPath(f.name), "must be "+f.want))
-		default:
-			errs = append(errs, field.Invalid(field.NewPath(f.name), short(f.got), "must be "+f.want))
-		}
-	}
-	return errs
+	return fmt.Errorf("apiVersion, kind: must be %s, %s, and not %q, %q%s", APIVersion, kind,
+		short(found.APIVersion), short(found.Kind), otherFiles[found.Kind])
 }
 
 // short renders a value for an error: enough to find it in the file. A URL may have a user
@@ -127,19 +118,12 @@ func short(text string) string {
 	return contract.Cut(text, 80)
 }
 
-const (
-	// MaxFileSize bounds a configuration file, in bytes. It leaves ample room for
-	// comments in the largest file that is valid.
-	MaxFileSize = 128 << 10
-	// maxIndicators bounds the characters of a file that can begin a key, a value or
-	// an element, and so the memory that its parser takes: a file of nothing else
-	// takes a thousand times its size.
-	maxIndicators = 4096
-)
+// MaxFileSize bounds a configuration file, in bytes. It leaves ample room for comments.
+const MaxFileSize = 128 << 10
 
 // parse reads exactly one YAML (or JSON) document, and returns it as JSON, with an error for each
-// key that it has twice. It first rejects what could make a small file large in memory: many
-// values, and anchors, whose values are repeated.
+// key that it has twice. It first rejects anchors, whose values are repeated: they could make a small
+// file large in memory.
 func parse(data []byte, kind string) (document []byte, twice []error, err error) {
 	if err := checkText(data); err != nil {
 		return nil, nil, err
@@ -178,28 +162,14 @@ func checkText(data []byte) error {
 		character, _ := utf8.DecodeRuneInString(text[at:])
 		return fmt.Errorf("the file is not text: %q in line %d", string(character), 1+strings.Count(text[:at], "\n"))
 	}
-	if n := indicators(text); n > maxIndicators {
-		return fmt.Errorf("the file holds too many values: %d of the characters that separate keys and values, must be "+
-			"at most %d", n, maxIndicators)
-	}
 	return checkAnchors(text)
 }
 
-// isHidden reports whether a character has no place in a file. Those that end a line for the
-// parser and not for an editor, and those that change the order in which text is shown, are
-// among them: they hide configuration in comments.
+// isHidden reports whether a character has no place in a file: one that ends a line for the parser
+// and not for an editor, or changes the order of text, hides configuration in comments.
 func isHidden(r rune) bool {
 	return unicode.IsControl(r) && r != '\t' && r != '\n' || r == '\u2028' || r == '\u2029' ||
 		unicode.Is(unicode.Bidi_Control, r)
-}
-
-// indicators counts the characters that can begin a YAML node, wherever they occur: also
-// in comments and quoted strings. The limit leaves room for those of a valid file.
-func indicators(text string) (n int) {
-	for _, begin := range []string{"[", "{", ",", ":", "- ", "-\t", "-\r", "-\n", "? ", "?\t", "?\r", "?\n"} {
-		n += strings.Count(text, begin)
-	}
-	return n
 }
 
 // checkAnchors rejects what begins like an anchor, in comments and quoted strings too: its value
@@ -216,20 +186,49 @@ func checkAnchors(text string) error {
 }
 
 // Unwrap returns the configuration file in a ConfigMap, and any other file as it is.
-func Unwrap(data []byte) ([]byte, error) {
+func Unwrap(data []byte) []byte {
 	var object struct {
 		Kind string            `json:"kind"`
 		Data map[string]string `json:"data"`
 	}
 	// What decodes the file reports what is wrong with it.
-	isYAML := checkText(data) == nil && yaml.Unmarshal(data, &object) == nil
-	if !isYAML || object.Kind != "ConfigMap" {
-		return data, nil
+	if checkText(data) != nil || yaml.Unmarshal(data, &object) != nil || object.Kind != "ConfigMap" {
+		return data
 	}
-	file := object.Data[contract.ConfigFile]
-	if file == "" {
-		return nil, field.Required(field.NewPath("data").Key(contract.ConfigFile),
-			"the configuration file, where the file is a ConfigMap")
-	}
-	return []byte(file), nil
+	return []byte(object.Data[contract.ConfigFile])
 }
+
+// Duration is a time.Duration, written with its unit: 500ms, 30s, 5m.
+type Duration struct {
+	time.Duration
+	// text is what the file has, where that is zero or no duration. So zero and absent
+	// differ, and what is wrong is reported by validation, with its path.
+	text string
+}
+
+// UnmarshalJSON accepts any value: one that is no duration is found by validation.
+func (d *Duration) UnmarshalJSON(data []byte) error {
+	text := string(data)
+	if s, err := strconv.Unquote(text); err == nil {
+		text = s
+	}
+	switch value, err := time.ParseDuration(text); {
+	case text == "null":
+	case err != nil:
+		d.text = text
+	case value == 0:
+		*d = off
+	default:
+		d.Duration = value
+	}
+	return nil
+}
+
+// off is a duration of 0s in a file.
+var off = Duration{text: "0s"}
+
+// MarshalJSON writes it as it is read.
+func (d Duration) MarshalJSON() ([]byte, error) { return json.Marshal(d.Duration.String()) }
+
+// Equal compares the values.
+func (d Duration) Equal(other Duration) bool { return d.Duration == other.Duration }

@@ -10,7 +10,6 @@ import (
 
 // Defaults of fields that are not set.
 const (
-	DefaultInterval     = 30 * time.Second
 	DefaultTimeout      = 3 * time.Second // kube-apiserver's own, of a kms provider
 	DefaultRoundTrip    = 5 * time.Minute
 	DefaultWriteTimeout = 10 * time.Second
@@ -30,7 +29,7 @@ func setDefaults(c *ReporterConfiguration) {
 	setPluginDefaults(c.Plugins, c.Probe)
 	if d := c.Destination; d != nil {
 		d.Kubeconfig = cmp.Or(d.Kubeconfig, DefaultKubeconfig)
-		d.WriteTimeout.setDefault(DefaultWriteTimeout)
+		d.WriteTimeout = cmp.Or(d.WriteTimeout, Duration{Duration: DefaultWriteTimeout})
 	}
 	if c.Serving != nil && c.Serving.TLS != nil {
 		c.Serving.TLS.MinVersion = cmp.Or(c.Serving.TLS.MinVersion, TLS12)
@@ -38,11 +37,9 @@ func setDefaults(c *ReporterConfiguration) {
 }
 
 func setProbeDefaults(p *Probe) {
-	p.Interval.setDefault(DefaultInterval)
-	if p.Checks == nil {
-		p.Checks = &Checks{}
-	}
-	p.Checks.RoundTrip.Interval.setDefault(DefaultRoundTrip)
+	p.Interval = cmp.Or(p.Interval, Duration{Duration: contract.DefaultInterval})
+	p.Checks = cmp.Or(p.Checks, &Checks{})
+	p.Checks.RoundTrip.Interval = cmp.Or(p.Checks.RoundTrip.Interval, Duration{Duration: DefaultRoundTrip})
 }
 
 // DefaultChecks returns the checks of a file that configures none.
@@ -54,7 +51,8 @@ func setPluginDefaults(plugins []Plugin, probe Probe) {
 	for i := range plugins {
 		p := &plugins[i]
 		p.KeyID = cmp.Or(p.KeyID, contract.KeyIDOfSocket(p.Endpoint))
-		p.Timeout.setDefault(min(DefaultTimeout, max(probe.Interval.Duration, MinInterval)))
+		most := max(probe.Interval.Duration, contract.MinInterval)
+		p.Timeout = cmp.Or(p.Timeout, Duration{Duration: min(DefaultTimeout, most)})
 	}
 }
 
@@ -63,9 +61,15 @@ func setOperatorDefaults(c *OperatorConfiguration) {
 	setProbeDefaults(&c.Probe)
 	for i := range c.APIServers {
 		t := &c.APIServers[i]
-		setRowDefaults(t, contract.ResourceOf(string(t.Resource)).APIServer)
+		row := contract.ResourceOf(string(t.Resource)).APIServer // empty for kmshealths
+		t.Name = cmp.Or(t.Name, row.Name)
+		t.Namespace = cmp.Or(t.Namespace, row.Namespace)
+		if t.PodSelector == nil {
+			t.PodSelector = maps.Clone(row.PodSelector)
+			t.Container = cmp.Or(t.Container, row.Container)
+		}
 		if t.Plugins == nil {
-			if !t.Resource.PerAPIServer() { // a Secret of that name is OpenShift's
+			if t.Resource != ResourceKMSHealths { // a Secret of that name is OpenShift's
 				t.EncryptionConfig.Secret = cmp.Or(t.EncryptionConfig.Secret, DefaultEncryptionConfig)
 			}
 			t.EncryptionConfig.Key = cmp.Or(t.EncryptionConfig.Key, DefaultEncryptionConfig)
@@ -78,17 +82,6 @@ func setOperatorDefaults(c *OperatorConfiguration) {
 		}
 		t.Connection.Server = cmp.Or(t.Connection.Server, server)
 		setPluginDefaults(t.Plugins, c.Probe)
-	}
-}
-
-// setRowDefaults sets what the table of resources knows of an API server of OpenShift. The
-// row of kmshealths is empty.
-func setRowDefaults(t *APIServer, row contract.APIServer) {
-	t.Name = cmp.Or(t.Name, row.Name)
-	t.Namespace = cmp.Or(t.Namespace, row.Namespace)
-	if t.PodSelector == nil {
-		t.PodSelector = maps.Clone(row.PodSelector)
-		t.Container = cmp.Or(t.Container, row.Container)
 	}
 }
 

@@ -17,8 +17,7 @@ type OperatorConfiguration struct {
 	// +optional
 	Probe Probe `json:"probe"`
 
-	// The API servers with plugins, at most 16. One that is removed from the list is
-	// cleaned up.
+	// The API servers with plugins. One that is removed from the list is cleaned up.
 	APIServers []APIServer `json:"apiServers"`
 }
 

@@ -1,12 +1,11 @@
 package v1alpha1
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
-	"strings"
 	"time"
-	"unicode"
 
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
@@ -14,38 +13,23 @@ import (
 	"github.com/kms-health/kms-health/pkg/contract"
 )
 
-const (
-	// MaxAPIServers is far more API servers than a cluster has.
-	MaxAPIServers = 16
-	// maxAPIServerName leaves room in the names of 63 characters made from it.
-	maxAPIServerName = 40
-)
+// maxAPIServerName leaves room in the names of 63 characters made from it.
+const maxAPIServerName = 40
 
 func validateOperator(c *OperatorConfiguration) field.ErrorList {
-	errs := oneOf(field.NewPath("managementState"), c.ManagementState, Managed, Unmanaged, Removed)
-	errs = append(errs, word(field.NewPath("image"), c.Image, imageRules, "")...)
-	errs = append(errs, validateProbe(field.NewPath("probe"), &c.Probe)...)
-	return append(errs, validateAPIServers(field.NewPath("apiServers"), c)...)
+	return slices.Concat(
+		oneOf(field.NewPath("managementState"), c.ManagementState, Managed, Unmanaged, Removed),
+		validateProbe(field.NewPath("probe"), &c.Probe),
+		validateAPIServers(field.NewPath("apiServers"), c))
 }
 
 // UseImage sets the reporter's image where the file has none. It is an error where
-// neither has one, or the one that is set is not a valid image reference.
+// neither has one. The node that pulls it checks it.
 func (c *OperatorConfiguration) UseImage(image string) error {
-	switch {
-	case c.Image != "":
-		return nil
-	case image == "":
+	c.Image = cmp.Or(c.Image, image)
+	if c.Image == "" {
 		return field.Required(field.NewPath("image"),
 			"the reporter's image: in the file, by --image, or by the environment variable REPORTER_IMAGE")
-	}
-	c.Image = image
-	return word(field.NewPath("--image"), image, imageRules, "").ToAggregate()
-}
-
-// imageRules rejects what is no image's reference at sight. The node that pulls it checks the rest.
-func imageRules(image string) []string {
-	if strings.Contains(image, "://") || strings.ContainsFunc(image, unicode.IsSpace) {
-		return []string{"must be the reference of an image, as in registry.example.com/kms-health-reporter:v1"}
 	}
 	return nil
 }
@@ -53,9 +37,6 @@ func imageRules(image string) []string {
 func validateAPIServers(path *field.Path, c *OperatorConfiguration) field.ErrorList {
 	if c.APIServers == nil {
 		return field.ErrorList{field.Required(path, "use an empty list, [], for no API server")}
-	}
-	if len(c.APIServers) > MaxAPIServers {
-		return field.ErrorList{field.TooMany(path, len(c.APIServers), MaxAPIServers)}
 	}
 	var errs field.ErrorList
 	names, resources := map[string]bool{}, map[Resource]bool{}
@@ -66,7 +47,7 @@ func validateAPIServers(path *field.Path, c *OperatorConfiguration) field.ErrorL
 			errs = append(errs, field.Duplicate(at.Child("name"), t.Name))
 		}
 		// Two reporters of a node would overwrite each other's entry.
-		if resources[t.Resource] && t.Resource != "" && !t.Resource.PerAPIServer() {
+		if resources[t.Resource] && t.Resource != "" && t.Resource != ResourceKMSHealths {
 			errs = append(errs, field.Duplicate(at.Child("resource"), t.Resource))
 		}
 		names[t.Name], resources[t.Resource] = true, true
@@ -85,12 +66,14 @@ func validateAPIServer(at *field.Path, t *APIServer, c *OperatorConfiguration) f
 			errs = append(errs, field.Required(at.Child("podSelector"), "the labels of the API server's pods"))
 		}
 	}
-	errs = append(errs, validateLabels(at.Child("podSelector"), t.PodSelector)...)
-	errs = append(errs, validateLabels(at.Child("nodeSelector"), t.NodeSelector)...)
-	errs = append(errs, word(at.Child("container"), t.Container, validation.IsDNS1123Label, "")...)
-	errs = append(errs, validatePluginSource(at, t, c.Probe.Interval.Duration)...)
-	errs = append(errs, validateMode(at, t)...)
-	errs = append(errs, validateConnection(at.Child("connection"), &t.Connection)...)
+	errs = slices.Concat(errs,
+		validateLabels(at.Child("podSelector"), t.PodSelector),
+		validateLabels(at.Child("nodeSelector"), t.NodeSelector),
+		word(at.Child("container"), t.Container, validation.IsDNS1123Label, ""),
+		validatePluginSource(at, t, c.Probe.Interval.Duration),
+		validateMode(at, t),
+		validateServer(at.Child("connection"), "server", t.Connection.Server, t.Connection.TLSServerName),
+		validateServers(at.Child("connection", "fallbacks"), t.Connection.Fallbacks, MaxServers-1))
 	if t.Serving != nil {
 		path := at.Child("serving")
 		errs = append(errs, validateAddress(path.Child("address"), t.Serving.Address, t.Serving.Secret != "", "secret")...)
@@ -104,9 +87,6 @@ func validateAPIServer(at *field.Path, t *APIServer, c *OperatorConfiguration) f
 }
 
 func validateLabels(at *field.Path, labels map[string]string) (errs field.ErrorList) {
-	if len(labels) > maxElements {
-		return field.ErrorList{field.TooMany(at, len(labels), maxElements)}
-	}
 	for _, name := range slices.Sorted(maps.Keys(labels)) {
 		errs = append(errs, word(at.Key(name), name, validation.IsQualifiedName, "the name of a label")...)
 		errs = append(errs, word(at.Key(name), labels[name], validation.IsValidLabelValue, "")...)
@@ -119,16 +99,9 @@ func validatePluginSource(at *field.Path, t *APIServer, interval time.Duration) 
 	if t.Plugins == nil {
 		return validateEncryptionConfig(at.Child("encryptionConfig"), &t.EncryptionConfig)
 	}
-	plugins := at.Child("plugins")
-	errs := validatePlugins(plugins, t.Plugins, interval)
+	errs := validatePlugins(at.Child("plugins"), t.Plugins, interval)
 	if e := t.EncryptionConfig; e.Secret != "" || e.Key != "" || len(e.KeyIDs) > 0 {
-		text := fmt.Sprintf("must not be set together with %s", plugins)
-		errs = append(errs, field.Forbidden(at.Child("encryptionConfig"), text))
-	}
-	for i, p := range t.Plugins {
-		if address, err := SocketAddress(p.Endpoint); err == nil && HasParentFolder(address) {
-			errs = append(errs, field.Invalid(plugins.Index(i).Child("endpoint"), short(p.Endpoint), ParentFolderRule))
-		}
+		errs = append(errs, field.Forbidden(at.Child("encryptionConfig"), "must not be set together with plugins"))
 	}
 	return errs
 }
@@ -153,25 +126,12 @@ func validateEncryptionConfig(at *field.Path, e *EncryptionConfig) field.ErrorLi
 	errs := word(at.Child("secret"), e.Secret, validation.IsDNS1123Subdomain,
 		"the Secret that holds the API server's EncryptionConfiguration; or set plugins, in place of encryptionConfig")
 	errs = append(errs, word(at.Child("key"), e.Key, validation.IsConfigMapKey, "")...)
-	if n := len(e.KeyIDs); n > maxElements {
-		return append(errs, field.TooMany(at.Child("keyIDs"), n, maxElements))
-	}
 	for _, endpoint := range slices.Sorted(maps.Keys(e.KeyIDs)) {
 		at := at.Child("keyIDs").Key(endpoint)
 		errs = append(errs, word(at, endpoint, socketRules, "an endpoint")...)
 		errs = append(errs, word(at, e.KeyIDs[endpoint], keyIDRules, "the key ID of the endpoint")...)
 	}
 	return errs
-}
-
-// validateConnection validates the addresses of the API server. All of them become a
-// reporter's servers.
-func validateConnection(at *field.Path, a *Connection) field.ErrorList {
-	errs := validateServer(at, "server", a.Server, a.TLSServerName)
-	if most := MaxServers - 1; len(a.Fallbacks) > most {
-		errs = append(errs, field.TooMany(at.Child("fallbacks"), len(a.Fallbacks), most))
-	}
-	return append(errs, validateServers(at.Child("fallbacks"), a.Fallbacks, a.Server)...)
 }
 
 func validateMode(at *field.Path, t *APIServer) field.ErrorList {

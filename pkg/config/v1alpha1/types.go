@@ -169,7 +169,7 @@ type ObjectReference struct {
 // Server is one address of the API server.
 type Server struct {
 	// Its URL, such as https://localhost:6443, without user, password, query and
-	// fragment. No two may be the same.
+	// fragment.
 	URL string `json:"url"`
 
 	// The name that its certificate must have.
@@ -185,9 +185,6 @@ const (
 	ResourceKubeAPIServers Resource = contract.KubeAPIServers
 	ResourceKMSHealths     Resource = contract.KMSHealthsPlural
 )
-
-// PerAPIServer reports whether each API server has an object of its own.
-func (r Resource) PerAPIServer() bool { return r == ResourceKMSHealths }
 
 // Serving is where the reporter's state is served over HTTP.
 type Serving struct {

@@ -1,6 +1,7 @@
 package v1alpha1
 
 import (
+	"cmp"
 	"crypto/tls"
 	"errors"
 	"fmt"
@@ -15,26 +16,19 @@ import (
 
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+	"k8s.io/kms/pkg/util"
 
 	"github.com/kms-health/kms-health/pkg/contract"
 )
 
 // Bounds of a valid configuration.
 const (
-	MinInterval     = time.Second
-	MaxInterval     = time.Hour
-	MinTimeout      = 10 * time.Millisecond
-	MinRoundTrip    = time.Minute
-	MaxRoundTrip    = 24 * time.Hour
-	MinWriteTimeout = 100 * time.Millisecond
-	MaxWriteTimeout = time.Minute
+	MinTimeout = 10 * time.Millisecond // of a call
 	// MaxPlugins keeps a message with one entry per plugin within its bound. An
 	// API server has one plugin, and two during a migration.
 	MaxPlugins = 16
 	// MaxServers is enough for the node's own API server and two addresses of the others.
 	MaxServers = 4
-	// maxElements bounds what has no lower bound of its own.
-	maxElements = 64
 	// maxSocketPath is sizeof(sockaddr_un.sun_path) less its final NUL, unix(7).
 	maxSocketPath = 107
 )
@@ -43,10 +37,8 @@ const (
 func ValidKeyID(id string) bool { return contract.IsWord(id, "-_.") }
 
 func keyIDRules(id string) []string {
-	if ValidKeyID(id) {
-		return nil
-	}
-	return []string{"must be 1 to 63 letters, digits, '-', '_' or '.', beginning and ending with a letter or digit"}
+	return unless(ValidKeyID(id),
+		"must be 1 to 63 letters, digits, '-', '_' or '.', beginning and ending with a letter or digit")
 }
 
 func socketRules(endpoint string) []string {
@@ -78,14 +70,10 @@ func validate(c *ReporterConfiguration) field.ErrorList {
 }
 
 func validateProbe(path *field.Path, p *Probe) field.ErrorList {
-	errs := between(path.Child("interval"), p.Interval, MinInterval, MaxInterval)
-	if p.Checks.RoundTrip.Interval == off {
-		return errs
-	}
-	for _, e := range between(path.Child("checks", "roundTrip", "interval"), p.Checks.RoundTrip.Interval, MinRoundTrip,
-		MaxRoundTrip) {
-		e.Detail += "; 0s is off"
-		errs = append(errs, e)
+	errs := between(path.Child("interval"), p.Interval, contract.MinInterval, contract.MaxInterval)
+	if roundTrip := p.Checks.RoundTrip.Interval; roundTrip != off {
+		at := path.Child("checks", "roundTrip", "interval")
+		errs = append(errs, between(at, roundTrip, time.Minute, 24*time.Hour)...)
 	}
 	return errs
 }
@@ -117,42 +105,33 @@ func validatePlugins(path *field.Path, plugins []Plugin, interval time.Duration)
 }
 
 func validatePlugin(at *field.Path, p *Plugin, interval time.Duration) field.ErrorList {
-	errs := word(at.Child("keyID"), p.KeyID, keyIDRules,
-		fmt.Sprintf("cannot be taken from the endpoint %q, which does not end in kms-{keyID}.sock", short(p.Endpoint)))
-	errs = append(errs, word(at.Child("endpoint"), p.Endpoint, socketRules,
-		"the plugin's socket, as unix:///absolute/path or unix:///@name")...)
-	errs = append(errs, oneOf(at.Child("role"), p.Role, RoleWrite, RoleRead)...)
-	if interval >= MinInterval && p.Timeout.Duration > interval {
-		return append(errs, field.Invalid(at.Child("timeout"), p.Timeout.shown(),
-			fmt.Sprintf("must be at most probe.interval, %s", interval)))
+	errs := slices.Concat(
+		word(at.Child("keyID"), p.KeyID, keyIDRules,
+			fmt.Sprintf("cannot be taken from the endpoint %q, which does not end in kms-{keyID}.sock", short(p.Endpoint))),
+		word(at.Child("endpoint"), p.Endpoint, socketRules,
+			"the plugin's socket, as unix:///absolute/path or unix:///@name"),
+		oneOf(at.Child("role"), p.Role, RoleWrite, RoleRead))
+	if interval < contract.MinInterval { // an error of its own
+		interval = contract.MaxInterval
 	}
-	return append(errs, between(at.Child("timeout"), p.Timeout, MinTimeout, MaxInterval)...)
+	return append(errs, between(at.Child("timeout"), p.Timeout, MinTimeout, interval)...)
 }
 
 // SocketAddress returns the address, as the net package takes it, of an endpoint of the
 // form unix:///absolute/path or unix:///@name (an abstract socket). It is byte for byte
-// the one that kube-apiserver dials for that endpoint (ParseEndpoint of
-// k8s.io/kms/pkg/util: the URL's decoded path), since the kernel may resolve a cleaned
-// path to another file. Compare addresses by CleanSocket. An error contains no part
-// of the endpoint.
+// the one that kube-apiserver dials for that endpoint. Compare addresses by CleanSocket. An
+// error contains no part of the endpoint.
 func SocketAddress(endpoint string) (string, error) {
-	if !strings.HasPrefix(endpoint, "unix:///") {
-		return "", fmt.Errorf("must be an absolute path after unix://, as in unix:///run/kms.sock")
-	}
-	u, err := url.Parse(endpoint)
-	if err != nil || u.RawQuery != "" || u.ForceQuery || u.Fragment != "" {
-		return "", fmt.Errorf("must be a path and nothing else, with other characters than letters, digits and -._~/@ " +
-			"percent-encoded")
-	}
-	address := u.Path
-	if strings.HasPrefix(address, "/@") {
-		address = address[1:]
-	}
+	address, err := util.ParseEndpoint(endpoint)
 	switch {
+	case err != nil || !strings.HasPrefix(endpoint, "unix:///") || strings.ContainsAny(endpoint, "?#"):
+		return "", fmt.Errorf("must be an absolute path after unix://, as in unix:///run/kms.sock")
 	case !isPrintable(address): // a NUL would end the path early, unix(7)
 		return "", fmt.Errorf("must hold only characters that can be printed, also where they are percent-encoded")
 	case CleanSocket(address) == "/" || address == "@":
 		return "", fmt.Errorf("must name a socket")
+	case address[0] == '/' && slices.Contains(strings.Split(address, "/"), ".."):
+		return "", fmt.Errorf("must be written without .., which can lead elsewhere from another container")
 	case len(address) > maxSocketPath:
 		return "", fmt.Errorf("is a path of %d bytes, must be at most %d: a socket's address has no room for more "+
 			"(sun_path, unix(7))", len(address), maxSocketPath)
@@ -162,8 +141,7 @@ func SocketAddress(endpoint string) (string, error) {
 
 // CleanSocket returns the form by which addresses of SocketAddress are compared, and in
 // which a folder can be derived from them: without duplicate or trailing slashes and without
-// dots. If a folder before a .. is a symbolic link, the kernel opens another file than
-// the clean form names.
+// dots.
 func CleanSocket(address string) string {
 	if strings.HasPrefix(address, "@") {
 		return address
@@ -171,90 +149,60 @@ func CleanSocket(address string) string {
 	return path.Clean(address)
 }
 
-// ParentFolderRule is the error text for a path that HasParentFolder rejects.
-const ParentFolderRule = "must be written without .., which can lead elsewhere from another container"
-
-// HasParentFolder reports whether an address of SocketAddress is a path with a .. in it.
-func HasParentFolder(address string) bool {
-	return !strings.HasPrefix(address, "@") && slices.Contains(strings.Split(address, "/"), "..")
-}
-
 func validateDestination(path *field.Path, d *Destination) field.ErrorList {
 	var errs field.ErrorList
 	switch {
 	case d.Resource != "" && d.Object != nil:
-		text := "must not be set together with " + path.Child("resource").String()
-		errs = append(errs, field.Forbidden(path.Child("object"), text))
-	case d.Resource == ResourceKMSHealths:
-		errs = append(errs, field.Invalid(path.Child("resource"), d.Resource,
-			fmt.Sprintf("has several objects: name one by %s", path.Child("object"))))
+		errs = append(errs, field.Forbidden(path.Child("object"), "must not be set together with resource"))
 	case d.Object == nil:
 		errs = append(errs, oneOf(path.Child("resource"), string(d.Resource), contract.ResourceNames()...)...)
 	default:
 		errs = append(errs, validateObject(path.Child("object"), d.Object)...)
 	}
 	errs = append(errs, word(path.Child("kubeconfig"), d.Kubeconfig, absolute, "an absolute path")...)
-	if len(d.Servers) > MaxServers {
-		errs = append(errs, field.TooMany(path.Child("servers"), len(d.Servers), MaxServers))
-	}
-	errs = append(errs, validateServers(path.Child("servers"), d.Servers)...)
-	return append(errs, between(path.Child("writeTimeout"), d.WriteTimeout, MinWriteTimeout, MaxWriteTimeout)...)
+	errs = append(errs, validateServers(path.Child("servers"), d.Servers, MaxServers)...)
+	return append(errs, between(path.Child("writeTimeout"), d.WriteTimeout, 100*time.Millisecond, time.Minute)...)
 }
 
-// validateServers checks a list of servers, which must differ from one another and from those
-// before.
-func validateServers(path *field.Path, servers []Server, before ...string) (errs field.ErrorList) {
+func validateServers(path *field.Path, servers []Server, most int) (errs field.ErrorList) {
+	if len(servers) > most {
+		errs = append(errs, field.TooMany(path, len(servers), most))
+	}
 	for i, s := range servers {
-		at := path.Index(i)
-		errs = append(errs, validateServer(at, "url", s.URL, s.TLSServerName)...)
-		if slices.Contains(before, s.URL) {
-			errs = append(errs, field.Duplicate(at.Child("url"), short(s.URL)))
-		}
-		before = append(before, s.URL)
+		errs = append(errs, validateServer(path.Index(i), "url", s.URL, s.TLSServerName)...)
 	}
 	return errs
 }
 
 // validateServer checks the URL of an API server and the name of its certificate.
 func validateServer(at *field.Path, name, server, tlsServerName string) field.ErrorList {
-	errs := word(at.Child(name), server, serverRules, "a URL such as https://localhost:6443")
-	return append(errs, word(at.Child("tlsServerName"), tlsServerName, validation.IsDNS1123Subdomain, "")...)
+	return slices.Concat(
+		word(at.Child(name), server, serverRules, "a URL such as https://localhost:6443"),
+		word(at.Child("tlsServerName"), tlsServerName, validation.IsDNS1123Subdomain, ""))
 }
 
 // ValidServer reports whether a URL can be one of a reporter's servers.
-func ValidServer(server string) bool { return len(serverRules(server)) == 0 }
+func ValidServer(server string) bool {
+	u, err := url.Parse(server)
+	return err == nil && u.Scheme == "https" && u.Hostname() != "" && !strings.ContainsAny(server, "@?#")
+}
 
 func serverRules(server string) []string {
-	u, err := url.Parse(server)
-	switch {
-	case strings.Contains(server, "@"):
-		return []string{"must not hold a user or password: credentials are the kubeconfig's"}
-	case err != nil || u.Scheme != "https" || u.Hostname() == "" || strings.ContainsAny(server, "?#"):
-		return []string{"must be a URL such as https://localhost:6443"}
-	}
-	return nil
+	return unless(ValidServer(server),
+		"must be a URL such as https://localhost:6443, without user, password, query and fragment")
 }
 
 // validateObject checks what ends in a URL and in a body. Whether the API server has such a
 // resource, and in namespaces or not, is not known here.
 func validateObject(path *field.Path, o *ObjectReference) field.ErrorList {
-	errs := word(path.Child("group"), o.Group, validation.IsDNS1123Subdomain, "")
-	if o.Group == "" && o.Version != "" && o.Version != "v1" {
-		errs = append(errs, field.Required(path.Child("group"),
-			fmt.Sprintf("without it the core group is meant, which has no version %s", short(o.Version))))
-	}
-	errs = append(errs, word(path.Child("version"), o.Version, validation.IsDNS1035Label, "such as v1alpha1")...)
-	errs = append(errs, word(path.Child("resource"), o.Resource, validation.IsDNS1035Label, "such as kmshealths")...)
-	errs = append(errs, word(path.Child("kind"), o.Kind, kindRules, "such as KMSHealth")...)
-	errs = append(errs, word(path.Child("namespace"), o.Namespace, validation.IsDNS1123Label, "")...)
-	return append(errs, word(path.Child("name"), o.Name, validation.IsDNS1123Subdomain, "such as kube-apiserver")...)
-}
-
-func kindRules(kind string) []string {
-	if strings.ToLower(kind[:1]) == kind[:1] {
-		return []string{"must begin with a capital letter"}
-	}
-	return validation.IsDNS1035Label(strings.ToLower(kind))
+	kindRules := func(kind string) []string { return validation.IsDNS1035Label(strings.ToLower(kind)) }
+	return slices.Concat(
+		word(path.Child("group"), o.Group, validation.IsDNS1123Subdomain, ""),
+		word(path.Child("version"), o.Version, validation.IsDNS1035Label, "such as v1alpha1"),
+		word(path.Child("resource"), o.Resource, validation.IsDNS1035Label, "such as kmshealths"),
+		word(path.Child("kind"), o.Kind, kindRules, "such as KMSHealth"),
+		word(path.Child("namespace"), o.Namespace, validation.IsDNS1123Label, ""),
+		word(path.Child("name"), o.Name, validation.IsDNS1123Subdomain, "such as kube-apiserver"))
 }
 
 // validateAddress checks where something is served. tls names the field that makes it HTTPS.
@@ -277,13 +225,11 @@ func validateServing(path *field.Path, s *Serving) field.ErrorList {
 		return errs
 	}
 	path = path.Child("tls")
-	errs = append(errs, word(path.Child("certFile"), s.TLS.CertFile, absolute, "an absolute path")...)
-	errs = append(errs, word(path.Child("keyFile"), s.TLS.KeyFile, absolute, "an absolute path")...)
-	errs = append(errs, word(path.Child("clientCAFile"), s.TLS.ClientCAFile, absolute, "")...)
-	errs = append(errs, oneOf(path.Child("minVersion"), s.TLS.MinVersion, TLS10, TLS11, TLS12, TLS13)...)
-	if n := len(s.TLS.CipherSuites); n > maxElements {
-		return append(errs, field.TooMany(path.Child("cipherSuites"), n, maxElements))
-	}
+	errs = slices.Concat(errs,
+		word(path.Child("certFile"), s.TLS.CertFile, absolute, "an absolute path"),
+		word(path.Child("keyFile"), s.TLS.KeyFile, absolute, "an absolute path"),
+		word(path.Child("clientCAFile"), s.TLS.ClientCAFile, absolute, ""),
+		oneOf(path.Child("minVersion"), s.TLS.MinVersion, TLS10, TLS11, TLS12, TLS13))
 	for i, name := range s.TLS.CipherSuites {
 		if _, err := CipherSuite(name); err != nil {
 			errs = append(errs, field.Invalid(path.Child("cipherSuites").Index(i), short(name), err.Error()))
@@ -306,8 +252,7 @@ func CipherSuite(name string) (uint16, error) {
 			return suite.ID, nil
 		}
 	}
-	return 0, errors.New("is not the IANA name of a cipher suite of TLS 1.0 to 1.2 that Go implements; those of 1.3 " +
-		"cannot be chosen")
+	return 0, errors.New("is not the IANA name of a cipher suite of TLS 1.0 to 1.2 that Go implements")
 }
 
 func oneOf[T ~string](path *field.Path, value T, allowed ...T) field.ErrorList {
@@ -315,6 +260,15 @@ func oneOf[T ~string](path *field.Path, value T, allowed ...T) field.ErrorList {
 		return field.ErrorList{field.NotSupported(path, short(string(value)), allowed)}
 	}
 	return nil
+}
+
+// between checks that a duration is one, and within bounds.
+func between(path *field.Path, d Duration, low, high time.Duration) field.ErrorList {
+	if d.text == "" && d.Duration >= low && d.Duration <= high {
+		return nil
+	}
+	return field.ErrorList{field.Invalid(path, cmp.Or(short(d.text), d.String()),
+		fmt.Sprintf("must be a duration with its unit, from %s to %s", low, high))}
 }
 
 // word checks a text by rules that return what is wrong with it. Where it is required, why
@@ -340,9 +294,12 @@ func isPrintable(s string) bool {
 	return !strings.ContainsFunc(s, func(r rune) bool { return !strconv.IsPrint(r) || r == utf8.RuneError })
 }
 
-func absolute(file string) []string {
-	if path.IsAbs(file) {
+func absolute(file string) []string { return unless(path.IsAbs(file), "must be an absolute path") }
+
+// unless is a rule's answer.
+func unless(valid bool, problem string) []string {
+	if valid {
 		return nil
 	}
-	return []string{"must be an absolute path"}
+	return []string{problem}
 }

@@ -71,7 +71,6 @@ const (
 	reasonVersion  = "its apiVersion is neither v1 nor v2"
 	reasonTimeout  = "its timeout is not a duration above zero, like 3s"
 	reasonEndpoint = "its endpoint " // followed by v1alpha1.SocketAddress's error
-	reasonDots     = reasonEndpoint + v1alpha1.ParentFolderRule
 )
 
 var reasonTooMany = fmt.Sprintf("there are %d plugins before it, and a reporter probes no more", v1alpha1.MaxPlugins)
@@ -80,7 +79,7 @@ var reasonTooMany = fmt.Sprintf("there are %d plugins before it, and a reporter 
 // JSON, of at most 1 MiB, which is what a Secret can hold.
 //
 // A plugin's role is Write where it is the first provider of any entry, else Read. Its timeout is the
-// longest of several, brought within v1alpha1.MinTimeout and v1alpha1.MaxInterval. For its keyID see
+// longest of several, brought within v1alpha1.MinTimeout and contract.MaxInterval. For its keyID see
 // nameKeys. An error contains nothing from the file but the names of fields.
 func Parse(data []byte, given map[string]string) (Config, error) {
 	f, err := decode(data)
@@ -187,14 +186,11 @@ func (k *kms) check() (address string, timeout time.Duration, why string) {
 	if err != nil {
 		return "", 0, reasonEndpoint + err.Error()
 	}
-	if v1alpha1.HasParentFolder(address) {
-		return "", 0, reasonDots
-	}
 	timeout = defaultTimeout
 	if k.Timeout != nil {
 		if timeout, err = time.ParseDuration(*k.Timeout); err != nil || timeout <= 0 {
 			return "", 0, reasonTimeout
 		}
 	}
-	return v1alpha1.CleanSocket(address), min(max(timeout, v1alpha1.MinTimeout), v1alpha1.MaxInterval), ""
+	return v1alpha1.CleanSocket(address), min(max(timeout, v1alpha1.MinTimeout), contract.MaxInterval), ""
 }
