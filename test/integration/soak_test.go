@@ -51,7 +51,7 @@ var kinds = []struct {
 	{"hangs", "hang", false, contract.Timeout, ""},
 	{"crashed", "crash", false, contract.ConnectFailed, ""},
 	{"no key_id", "empty-key-id", false, contract.ProtocolViolation, "key_id is empty"},
-	{"wrong version", "wrong-version %s", false, contract.ProtocolViolation, "%s"},
+	{"wrong version", "version %s", false, contract.ProtocolViolation, "%s"},
 	{"Encrypt refused", "refuse-encrypt PermissionDenied %s", true, "PermissionDenied", "%s"},
 	{"Decrypt refused", "refuse-decrypt PermissionDenied %s", true, "PermissionDenied", "%s"},
 	{"Decrypt wrong", "wrong-decrypt", true, contract.RoundTripMismatch, "differ"},

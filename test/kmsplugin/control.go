@@ -21,8 +21,7 @@ const commands = `Commands:
 Faults, active until healed; several may be:
 `
 
-// Do runs a command by its name, as the control socket does: one of those
-// that [Help] lists, or a fault to set.
+// Do runs a command of [Help] by its name, as the control socket does.
 func (p *Plugin) Do(name string, args ...string) (err error) {
 	switch name {
 	case "status":
@@ -83,8 +82,7 @@ type Client string
 // State returns the state of the plugin.
 func (c Client) State() (State, error) { return c.Do("status") }
 
-// Do runs a command, see [Plugin.Do], and returns the state after it. When it
-// returns the command is active.
+// Do runs a command, see [Plugin.Do], and returns the state after it.
 func (c Client) Do(name string, args ...string) (state State, err error) {
 	conn, err := net.DialTimeout("unix", string(c), controlTimeout)
 	if err == nil {

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
-	"math"
 	"slices"
 	"strconv"
 	"strings"
@@ -60,45 +59,30 @@ type FaultKind struct {
 	apply func(b *behaviour, args string) error
 }
 
-func faultKind(name string) (FaultKind, error) {
-	i := slices.IndexFunc(Faults, func(k FaultKind) bool { return k.Name == name })
-	if i < 0 {
-		return FaultKind{}, fmt.Errorf("no command or fault is called %q", name)
-	}
-	return Faults[i], nil
-}
-
-// behaviour is what the active faults amount to. It is made anew for each change and
-// never changed afterwards.
+// behaviour is what the active faults amount to. It is made anew for each change.
 type behaviour struct {
 	on      map[string]bool // faults by name
 	delay   map[Call]time.Duration
 	refused map[Call]*status.Status
 
-	healthz, version          string
+	healthz, version, health  string
 	padding, headers          int     // bytes
 	statusKeyID, encryptKeyID *string // nil: the key's own
 }
-
-// What kube-apiserver expects of Status.
-const (
-	healthzOK      = "ok"
-	versionV2      = "v2"
-	versionV2beta1 = "v2beta1"
-)
 
 // compile turns faults into the behaviour they amount to.
 func compile(faults []Fault) (*behaviour, error) {
 	b := &behaviour{
 		on: map[string]bool{}, delay: map[Call]time.Duration{}, refused: map[Call]*status.Status{},
-		healthz: healthzOK, version: versionV2,
+		healthz: "ok", version: "v2", // as kube-apiserver expects it
 	}
 	for _, f := range faults {
-		kind, err := faultKind(f.Name)
-		if err != nil {
-			return nil, err
+		i := slices.IndexFunc(Faults, func(k FaultKind) bool { return k.Name == f.Name })
+		if i < 0 {
+			return nil, fmt.Errorf("no command or fault is called %q", f.Name)
 		}
 		b.on[f.Name] = true
+		kind, err := Faults[i], error(nil)
 		args := cmp.Or(strings.Join(f.Args, " "), kind.Default)
 		if args != "" && kind.Usage == "" {
 			err = fmt.Errorf("takes no arguments, got %q", args)
@@ -120,23 +104,17 @@ var Faults = []FaultKind{
 	{FaultRPCError, "[CODE [TEXT]]", "Internal injected error",
 		"Status fails with a gRPC code (Internal, Unavailable, PermissionDenied, ...) and TEXT", refuse(CallStatus)},
 	{FaultHang, "[CALLS]", "status",
-		"Status (or CALLS: status encrypt decrypt health, all) gets no answer until healed or the caller gives up", hang},
+		"Status (or CALLS: status encrypt decrypt check, all) gets no answer until healed or the caller gives up",
+		func(b *behaviour, calls string) error { return slow(b, "9999h "+calls) }},
 	{"slow", "[DURATION [CALLS]]", "300ms",
 		"Status (or CALLS) is answered DURATION (2s, 300ms) after it came in", slow},
-	{"wrong-version", "[TEXT]", "v3", "Status answers version=TEXT",
+	{"version", "[TEXT]", "v3", "Status answers version=TEXT",
 		with(func(b *behaviour, text string) { b.version = text })},
-	{"v2beta1", "", "", "Status answers version=v2beta1: valid, but a change for a client that saw v2",
-		with(func(b *behaviour, _ string) { b.version = versionV2beta1 })},
-	{Name: "changing-version", What: "Status answers v2beta1 and v2 in turns, each connection by itself"},
 	{"empty-key-id", "", "", "Status answers an empty key_id",
 		with(func(b *behaviour, _ string) { b.statusKeyID = new(string) })},
-	{"long-key-id", "[BYTES]", "1025", "Status answers a key_id of BYTES bytes; 1024 are allowed",
-		withSize(func(b *behaviour, n int) { b.statusKeyID = new(strings.Repeat("x", n)) })},
 	{FaultKeyID, "[TEXT]", "some-other-key",
 		"Status and Encrypt answer key_id=TEXT, as if the remote key were called so",
 		with(func(b *behaviour, text string) { b.statusKeyID, b.encryptKeyID = &text, &text })},
-	{"huge-answer", "[BYTES]", "71680", "Status answers a healthz of BYTES bytes (70 KiB by default)",
-		withSize(func(b *behaviour, n int) { b.healthz = strings.Repeat("x", n) })},
 	{"padded-answer", "[BYTES]", "71680",
 		"Status answers as usual, with BYTES more bytes in an unknown field: valid, and huge",
 		withSize(func(b *behaviour, n int) { b.padding = n })},
@@ -154,8 +132,8 @@ var Faults = []FaultKind{
 	{"encrypt-key-id", "[TEXT]", "not-the-key-of-status",
 		"Encrypt answers key_id=TEXT, which is not the one Status answers",
 		with(func(b *behaviour, text string) { b.encryptKeyID = &text })},
-	{Name: "serving", What: "no fault: grpc.health.v1 is there, and answers SERVING"},
-	{Name: "not-serving", What: "grpc.health.v1 is there, and answers NOT_SERVING"},
+	{"health", "[STATUS]", "NOT_SERVING", "grpc.health.v1 is there, and answers STATUS (SERVING, NOT_SERVING)",
+		with(func(b *behaviour, text string) { b.health = text })},
 	{Name: FaultRemoveSocket, What: "the socket is removed; open connections are still served"},
 	{Name: FaultCrash, What: "all connections break, and nothing listens at the socket, which stays"},
 }
@@ -170,14 +148,6 @@ func withSize(set func(*behaviour, int)) func(*behaviour, string) error {
 		set(b, int(n))
 		return err
 	}
-}
-
-func hang(b *behaviour, args string) error {
-	calls, err := parseCalls(args)
-	for _, call := range calls {
-		b.delay[call] = math.MaxInt64
-	}
-	return err
 }
 
 func slow(b *behaviour, args string) error {
@@ -207,14 +177,13 @@ func refuse(call Call) func(*behaviour, string) error {
 	}
 }
 
-// parseCalls reads calls as a user writes them: separated by spaces or commas,
-// in any case, "all" for all.
+// parseCalls reads calls as a user writes them: separated by spaces, in any case, "all" for all.
 func parseCalls(text string) ([]Call, error) {
+	if text == "all" {
+		return allCalls, nil
+	}
 	var calls []Call
-	for _, word := range strings.FieldsFunc(text, func(r rune) bool { return r == ' ' || r == ',' }) {
-		if strings.EqualFold(word, "all") {
-			return allCalls, nil
-		}
+	for word := range strings.FieldsSeq(text) {
 		i := slices.IndexFunc(allCalls, func(c Call) bool { return strings.EqualFold(word, string(c)) })
 		if i < 0 {
 			return nil, fmt.Errorf("no call %q: want some of %v, or all", word, allCalls)

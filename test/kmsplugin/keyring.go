@@ -26,7 +26,7 @@ const usedKeyAnnotation = "key.kmsplugin.kms-health.dev"
 // share a remote key; a key that another one added encrypts after a restart.
 type keyring struct {
 	dir    string
-	seed   []byte
+	seed   string
 	newest atomic.Int64
 }
 
@@ -36,14 +36,11 @@ func openKeyring(dir string) (*keyring, error) {
 		return nil, err
 	}
 	k := &keyring{dir: dir}
-	// Of plugins that start at once, one makes the seed.
-	fresh, seed := filepath.Join(dir, "."+rand.Text()), filepath.Join(dir, "seed")
-	err := os.WriteFile(fresh, []byte(rand.Text()), 0o600)
-	if linked := os.Link(fresh, seed); !errors.Is(linked, fs.ErrExist) {
-		err = errors.Join(err, linked)
-	}
-	if err = errors.Join(err, os.Remove(fresh)); err == nil {
-		k.seed, err = os.ReadFile(seed)
+	// The seed is the target of a link, which is made in one step: of plugins that start at once, one does.
+	seed := filepath.Join(dir, "seed")
+	err := os.Symlink(rand.Text(), seed)
+	if err == nil || errors.Is(err, fs.ErrExist) {
+		k.seed, err = os.Readlink(seed)
 	}
 	for number := int64(1); err == nil && (number == 1 || k.exists(number)); number++ {
 		k.newest.Store(number)

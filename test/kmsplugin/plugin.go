@@ -33,9 +33,6 @@ import (
 	"k8s.io/kms/pkg/util"
 )
 
-// handshakeTime bounds a client that connects and does not begin.
-const handshakeTime = 5 * time.Second
-
 // FaultsFile is a file in the state directory, with a fault in each line, as ParseFault
 // reads it. They are active when a plugin starts: so a fault survives the restart of a
 // node.
@@ -84,9 +81,6 @@ func Start(o Options) (*Plugin, error) {
 	if err != nil {
 		return nil, err
 	}
-	if o.StateDir == "" {
-		return nil, errors.New("no state directory given")
-	}
 	keys, err := openKeyring(o.StateDir)
 	if err != nil {
 		return nil, err
@@ -114,16 +108,14 @@ func Start(o Options) (*Plugin, error) {
 	return p, nil
 }
 
-// Endpoint returns where the plugin listens, as an EncryptionConfiguration
-// wants it.
+// Endpoint returns where the plugin listens, as an EncryptionConfiguration has it.
 func (p *Plugin) Endpoint() string { return "unix://" + p.socket }
 
 // KeyID returns the ID of the key that encrypts, whatever faults answer.
 func (p *Plugin) KeyID() string { return p.keys.current() }
 
-// SetFault adds a fault to those active, or sets it anew with other
-// arguments. It fails, and changes nothing, if the fault is not in the table, or
-// its arguments are wrong.
+// SetFault adds a fault to those active, or sets it anew with other arguments. It fails, and changes
+// nothing, if the fault is not in the table, or its arguments are wrong.
 func (p *Plugin) SetFault(f Fault) error {
 	return p.become(func(before []Fault) []Fault { return append(without(before, f.Name), f) })
 }
@@ -157,16 +149,14 @@ func (p *Plugin) Rotate() (string, error) {
 	return p.keys.rotate()
 }
 
-// CallStats is how often a call was received. First and Latest are zero, and
-// omitted from the JSON, until there was one.
+// CallStats is how often a call was received.
 type CallStats struct {
 	Count  int64     `json:"count"`
 	First  time.Time `json:"first,omitzero"`
 	Latest time.Time `json:"latest,omitzero"`
 }
 
-// ConnectionStats is how many connections were accepted, and how many of
-// them are open now.
+// ConnectionStats counts connections.
 type ConnectionStats struct {
 	Accepted int64 `json:"accepted"`
 	Open     int64 `json:"open"`
@@ -194,8 +184,7 @@ func (p *Plugin) State() State {
 // Calls returns how often a call was received.
 func (p *Plugin) Calls(call Call) CallStats { return p.State().Calls[call] }
 
-// WaitForCalls returns when a call was received n times in all, and an error
-// when ctx ends before.
+// WaitForCalls returns when a call was received n times in all, and an error when ctx ends before.
 func (p *Plugin) WaitForCalls(ctx context.Context, call Call, n int64) error {
 	for {
 		p.mu.Lock()
@@ -248,11 +237,7 @@ func (p *Plugin) Close() error {
 	if p.control != nil {
 		_ = p.control.Close()
 	}
-	p.stopListening(true)
-	if p.server != nil {
-		p.server.Stop()
-	}
-	return nil
+	return p.reconcile(&behaviour{on: map[string]bool{FaultCrash: true, FaultRemoveSocket: true}})
 }
 
 // become replaces the active faults. The answers change before the socket opens: who connects to a
@@ -302,15 +287,14 @@ func (p *Plugin) reconcile(b *behaviour) error {
 	return nil
 }
 
-// newServer returns the gRPC server of a plugin from its start, or its return from a
-// crash, to the next crash or the end: gRPC's cannot be used again.
+// newServer returns a gRPC server, which cannot be used again after a crash.
 func (p *Plugin) newServer() *grpc.Server {
 	server := grpc.NewServer(
 		grpc.UnaryInterceptor(p.intercept),
 		grpc.StatsHandler(connections{p}),
 		// A crash and Close leave no handler behind, and wait this long for a handshake.
 		grpc.WaitForHandlers(true),
-		grpc.ConnectionTimeout(handshakeTime),
+		grpc.ConnectionTimeout(5*time.Second),
 	)
 	// Neither address nor timeout is used: we listen ourselves.
 	kmsapi.RegisterKeyManagementServiceServer(server, service.NewGRPCService("", 0, crypt{p.keys}))

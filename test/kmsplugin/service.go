@@ -26,16 +26,14 @@ const (
 	CallStatus  Call = "Status"
 	CallEncrypt Call = "Encrypt"
 	CallDecrypt Call = "Decrypt"
-	// CallHealth is Check of grpc.health.v1.
-	CallHealth Call = "Health"
+	CallHealth  Call = "Check" // of grpc.health.v1
 )
 
-// allCalls has every call, in the order in which they are shown.
 var allCalls = []Call{CallStatus, CallEncrypt, CallDecrypt, CallHealth}
 
 type (
-	behaviourKey  struct{}
-	connectionKey struct{}
+	behaviourKey struct{}
+	formerKey    struct{} // an atomic.Pointer[string]: the key_id at a connection's last call to Status
 )
 
 // behaviourOf returns the behaviour with which intercept let a call through.
@@ -47,9 +45,6 @@ func (p *Plugin) intercept(
 	ctx context.Context, req any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler,
 ) (any, error) {
 	call := Call(path.Base(info.FullMethod))
-	if info.FullMethod == healthpb.Health_Check_FullMethodName {
-		call = CallHealth
-	}
 	p.record(call)
 	b, err := p.await(ctx, call)
 	if err != nil {
@@ -59,9 +54,7 @@ func (p *Plugin) intercept(
 		return nil, refused.Err()
 	}
 	if call == CallStatus && b.headers > 0 {
-		if err := grpc.SetHeader(ctx, metadata.Pairs("padding", strings.Repeat("x", b.headers))); err != nil {
-			return nil, err
-		}
+		_ = grpc.SetHeader(ctx, metadata.Pairs("padding", strings.Repeat("x", b.headers)))
 	}
 	resp, err := handler(context.WithValue(ctx, behaviourKey{}, b), req)
 	if answer, ok := resp.(*kmsapi.StatusResponse); ok && err == nil && b.padding > 0 {
@@ -70,9 +63,8 @@ func (p *Plugin) intercept(
 	return resp, err
 }
 
-// await returns the behaviour to answer a call with, once that call may be
-// answered. A call that hangs or waits is judged anew when the faults change,
-// so that healing releases it.
+// await returns the behaviour to answer a call with, once that call may be answered. A call that
+// waits is judged anew when the faults change, so that healing releases it.
 func (p *Plugin) await(ctx context.Context, call Call) (*behaviour, error) {
 	arrived := time.Now()
 	for {
@@ -103,20 +95,14 @@ func pad(answer *kmsapi.StatusResponse, n int) {
 type crypt struct{ keys *keyring }
 
 func (c crypt) Status(ctx context.Context) (*service.StatusResponse, error) {
-	b, connection := behaviourOf(ctx), ctx.Value(connectionKey{}).(*connection)
-	answer := &service.StatusResponse{Version: b.version, Healthz: b.healthz, KeyID: c.keys.current()}
-	current := answer.KeyID
-	if former := connection.named.Swap(&current); former != nil && b.on["lagging-status"] {
+	b, keyID := behaviourOf(ctx), c.keys.current()
+	former := ctx.Value(formerKey{}).(*atomic.Pointer[string]).Swap(&keyID)
+	answer := &service.StatusResponse{Version: b.version, Healthz: b.healthz, KeyID: keyID}
+	if former != nil && b.on["lagging-status"] {
 		answer.KeyID = *former
 	}
 	if b.statusKeyID != nil {
 		answer.KeyID = *b.statusKeyID
-	}
-	if b.on["changing-version"] {
-		answer.Version = versionV2beta1
-		if connection.versions.Add(1)%2 == 0 {
-			answer.Version = versionV2
-		}
 	}
 	return answer, nil
 }
@@ -162,29 +148,18 @@ type health struct {
 }
 
 func (h health) Check(ctx context.Context, req *healthpb.HealthCheckRequest) (*healthpb.HealthCheckResponse, error) {
-	switch on := behaviourOf(ctx).on; {
-	case on["not-serving"]:
-		return &healthpb.HealthCheckResponse{Status: healthpb.HealthCheckResponse_NOT_SERVING}, nil
-	case on["serving"]:
-		return &healthpb.HealthCheckResponse{Status: healthpb.HealthCheckResponse_SERVING}, nil
+	answer := healthpb.HealthCheckResponse_ServingStatus_value[behaviourOf(ctx).health]
+	if answer == 0 {
+		return h.UnimplementedHealthServer.Check(ctx, req)
 	}
-	return h.UnimplementedHealthServer.Check(ctx, req)
-}
-
-// connection is the plugin's state of one connection: clients that call by turns must each
-// see all of what changes from call to call.
-type connection struct {
-	// versions counts the answers given under changing-version.
-	versions atomic.Int64
-	// named is the key that was current at the last call to Status.
-	named atomic.Pointer[string]
+	return &healthpb.HealthCheckResponse{Status: healthpb.HealthCheckResponse_ServingStatus(answer)}, nil
 }
 
 // connections gives each connection its state, and counts them.
 type connections struct{ plugin *Plugin }
 
 func (connections) TagConn(ctx context.Context, _ *stats.ConnTagInfo) context.Context {
-	return context.WithValue(ctx, connectionKey{}, &connection{})
+	return context.WithValue(ctx, formerKey{}, &atomic.Pointer[string]{})
 }
 
 func (c connections) HandleConn(_ context.Context, event stats.ConnStats) {

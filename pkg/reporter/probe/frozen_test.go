@@ -55,7 +55,7 @@ func TestReporterThatDidNotRunDoesNotBlameThePlugin(t *testing.T) {
 	}{
 		"Encrypt":                {"hang encrypt", "round trip", kmsplugin.CallEncrypt, notMade},
 		"Status after Encrypt":   {"encrypt-key-id other; hang", "round trip", kmsplugin.CallStatus, notMade},
-		"gRPC health":            {"hang health", "probe", kmsplugin.CallHealth, notProbed + "gRPC health"},
+		"gRPC health":            {"hang check", "probe", kmsplugin.CallHealth, notProbed + "gRPC health"},
 		"Status":                 {"hang", "probe", kmsplugin.CallStatus, notProbed + "Status"},
 		"diagnosis of a timeout": {"hang all", "probe", kmsplugin.CallHealth, "Detail:Status: no answer within 1s KEKID:"},
 	} {
