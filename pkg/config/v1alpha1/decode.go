@@ -77,10 +77,7 @@ var typeRules = map[reflect.Kind]string{
 // typeError explains the first value of a wrong type, by its path without indices.
 func typeError(err error) error {
 	var wrong *json.UnmarshalTypeError
-	if !errors.As(err, &wrong) {
-		return err
-	}
-	if wrong.Field == "" {
+	if !errors.As(err, &wrong) || wrong.Field == "" {
 		return errors.New("the file must be a mapping, with apiVersion and kind")
 	}
 	rule := cmp.Or(typeRules[wrong.Type.Kind()], "must be a mapping")

@@ -2,6 +2,7 @@ package v1alpha1
 
 import (
 	"bytes"
+	"crypto/tls"
 	"fmt"
 	"os"
 	"slices"
@@ -320,6 +321,17 @@ func TestFileFullOfMistakesIsReportedBriefly(t *testing.T) {
 		}
 		if n := strings.Count(err.Error(), "\n") + 1; n > maxErrors+1 || len(err.Error()) > 20_000 {
 			t.Errorf("%s: %d lines, %d bytes", name, n, len(err.Error()))
+		}
+	}
+}
+
+// The names are those of crypto/tls's constants.
+func TestTLSVersionsAreGosOwn(t *testing.T) {
+	for version, want := range map[TLSVersion]uint16{
+		TLS10: tls.VersionTLS10, TLS11: tls.VersionTLS11, TLS12: tls.VersionTLS12, TLS13: tls.VersionTLS13, "": 0,
+	} {
+		if got := version.Version(); got != want {
+			t.Errorf("%s: %d", version, got)
 		}
 	}
 }

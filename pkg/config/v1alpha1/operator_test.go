@@ -105,6 +105,7 @@ func TestOperatorMistakesAreReportedWithPathAndValue(t *testing.T) {
 		"resource":                       {strings.Replace(operatorFile(), "kubeapiservers", "pods", 1), `apiServers[0].resource: Unsupported value: "pods"`},
 		"mode":                           {operatorFile("mode: Webhook"), `apiServers[0].mode: Unsupported value: "Webhook"`},
 		"a name without Deployment":      {operatorFile("deployment: x"), `apiServers[0].deployment: Invalid value: "x"`},
+		"source of a sidecar's file":     {operatorFile("mode: Sidecar", "configSource: Annotation"), `apiServers[0].configSource: Invalid value: "Annotation": cannot serve mode Sidecar`},
 		"Deployment's name":              {operatorFile("mode: Sidecar", "deployment: A"), `apiServers[0].deployment: Invalid value: "A"`},
 		"server":                         {operatorFile("connection: {server: 'http://x'}"), `apiServers[0].connection.server: Invalid value: "http://x"`},
 		"fallbacks":                      {operatorFile("connection: {fallbacks: [{url: 'https://a'}, {url: 'https://b'}, {url: 'https://c'}, {url: 'https://d'}]}"), "apiServers[0].connection.fallbacks: Too many: 4: must have at most 3 items"},
@@ -126,6 +127,14 @@ func TestOperatorMistakesAreReportedWithPathAndValue(t *testing.T) {
 		}
 		if !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: %v\nmust hold %s", name, err, c.want)
+		}
+	}
+}
+
+func TestTheOwnerInjectsASidecarWithoutADeployment(t *testing.T) {
+	for _, a := range []APIServer{{Mode: ModeSidecar}, {Mode: ModeSidecar, Deployment: "d"}, {Mode: ModeDaemonSet}} {
+		if want := a.Mode == ModeSidecar && a.Deployment == ""; a.OwnerInjects() != want {
+			t.Errorf("%+v", a)
 		}
 	}
 }
