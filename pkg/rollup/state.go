@@ -36,24 +36,10 @@ type Row struct {
 	State          State
 	contract.Entry      // the last one; of a missing or unreadable report the KeyID or the Detail, if known
 	Unexpected     bool // the node's pod has no such plugin: its reporter uses another file
-	beforePod      bool // it is earlier than the node's pod, by the node's clock
 }
 
 // Silent reports whether there is no valid report.
 func (r *Row) Silent() bool { return r.State == Missing || r.State == Stale }
-
-// state is the State of an entry. again is when it may change. One from the future, whose writer
-// is not known by the API server's clock, has no age.
-func state(e *contract.Entry, now time.Time) (s State, again time.Time) {
-	switch e.Freshness(now) {
-	case contract.Fresh:
-		return State(e.Status), e.StaleAt().Add(1)
-	case contract.Skewed:
-		return Stale, e.FreshFrom()
-	default:
-		return Stale, time.Time{}
-	}
-}
 
 // Rows are the plugins of all nodes that report or should report, by node, the write key
 // first on each. again is when they change without another write, zero: never.
@@ -79,25 +65,34 @@ func Rows(reports []operatorcr.Report, nodes []Node, now time.Time) (rows []Row,
 // observation, and nothing contradicts it.
 func nodeRows(reports []*operatorcr.Report, node *Node, now time.Time) (rows []Row, again time.Time) {
 	var typed []Row
-	var conditionAgain, typedAgain time.Time
 	for _, r := range reports {
-		switch {
-		case r.Form == operatorcr.FormTyped && typed == nil:
-			typed, typedAgain = reportRows(r, node, now)
-		case r.Form != operatorcr.FormTyped && rows == nil:
-			rows, conditionAgain = reportRows(r, node, now)
+		of := &rows
+		if r.Form == operatorcr.FormTyped {
+			of = &typed
+		}
+		if *of == nil {
+			var at time.Time
+			*of, at = reportRows(r, node, now)
+			again = earliest(again, at)
 		}
 	}
-	again = earliest(conditionAgain, typedAgain)
 	if len(rows) == 0 {
-		rows, again = typed, typedAgain
+		rows = typed
 	} else {
 		rows = withUnhealthy(rows, typed)
 	}
 	if node == nil {
 		return rows, again
 	}
-	return node.addMissing(rows), again
+	for _, key := range node.Keys { // that should be reported
+		if !slices.ContainsFunc(rows, func(r Row) bool { return r.KeyID == key || r.State == Unreadable }) {
+			rows = append(rows, Row{Node: node.Name, State: Missing, Entry: contract.Entry{KeyID: key}})
+		}
+	}
+	if len(rows) == 0 && node.Keys == nil {
+		rows = []Row{{Node: node.Name, State: Missing}}
+	}
+	return rows, again
 }
 
 // reportRows are the rows of one report, of the entries that count. again is when one may
@@ -107,17 +102,19 @@ func reportRows(r *operatorcr.Report, node *Node, now time.Time) (rows []Row, ag
 		return []Row{{Node: r.Node, State: Unreadable,
 			Entry: contract.Entry{Detail: contract.CleanDetail(r.Err.Error())}}}, time.Time{}
 	}
-	rows = make([]Row, 0, len(r.Entries)+1)
 	for i := range r.Entries {
 		e := &r.Entries[i]
-		earlier := node != nil && e.LastChecked.Add(-r.Ahead).Before(node.PodSince)
-		if node != nil && !node.counts(e, earlier) {
+		if !node.counts(r, e) {
 			continue
 		}
-		row := Row{Node: r.Node, Entry: *e, Unexpected: node != nil && !node.expects(e.KeyID), beforePod: earlier}
-		var at time.Time
-		row.State, at = state(e, now)
-		again = earliest(again, at)
+		row := Row{Node: r.Node, Entry: *e, State: Stale}
+		row.Unexpected = node != nil && node.Keys != nil && !slices.Contains(node.Keys, e.KeyID)
+		switch e.Freshness(now) {
+		case contract.Fresh:
+			row.State, again = State(e.Status), earliest(again, e.StaleAt().Add(1))
+		case contract.Skewed: // its writer is not known by the API server's clock: it has no age
+			again = earliest(again, e.FreshFrom())
+		}
 		rows = append(rows, row)
 	}
 	return rows, again
@@ -137,19 +134,6 @@ func withUnhealthy(rows, typed []Row) []Row {
 		case at < 0 && !slices.ContainsFunc(rows, func(r Row) bool { return r.State.known() }):
 			rows = append(rows, t)
 		}
-	}
-	return rows
-}
-
-// addMissing adds rows for the keys that should be reported and are not.
-func (n *Node) addMissing(rows []Row) []Row {
-	for _, key := range n.Keys {
-		if !slices.ContainsFunc(rows, func(r Row) bool { return r.KeyID == key || r.State == Unreadable }) {
-			rows = append(rows, Row{Node: n.Name, State: Missing, Entry: contract.Entry{KeyID: key}})
-		}
-	}
-	if len(rows) == 0 && n.Keys == nil {
-		rows = []Row{{Node: n.Name, State: Missing}}
 	}
 	return rows
 }

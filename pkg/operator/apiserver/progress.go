@@ -10,7 +10,6 @@ import (
 
 	"github.com/kms-health/kms-health/pkg/contract"
 	"github.com/kms-health/kms-health/pkg/operator/objects"
-	"github.com/kms-health/kms-health/pkg/operator/podstatus"
 	"github.com/kms-health/kms-health/pkg/operator/source"
 	"github.com/kms-health/kms-health/pkg/operatorcr"
 )
@@ -160,12 +159,17 @@ func (p *planner) runningReporters() (all []reporter) {
 		superseded := !p.Target.Mode.ServesNode() &&
 			!slices.ContainsFunc(p.Workloads, func(w *unstructured.Unstructured) bool { return Key(w) == Key(o) })
 		pod := source.As[corev1.Pod](o)
-		runs := pod != nil && podstatus.Of(pod, p.Now).Phase == podstatus.Running
-		if modeOf(o) == p.Target.Mode && !superseded && runs {
+		if modeOf(o) == p.Target.Mode && !superseded && pod != nil && runs(pod) {
 			all = append(all, reporter{nodeOf(o), string(o.GetUID())})
 		}
 	}
 	return all
+}
+
+// runs reports whether all containers of a pod do.
+func runs(pod *corev1.Pod) bool {
+	return pod.Status.Phase == corev1.PodRunning && !slices.ContainsFunc(pod.Status.ContainerStatuses,
+		func(s corev1.ContainerStatus) bool { return s.State.Running == nil })
 }
 
 // hasWritten reports whether the condition of a reporter's node is its own: it names the reporter.

@@ -1,6 +1,7 @@
 package status
 
 import (
+	"cmp"
 	"fmt"
 	"path"
 	"slices"
@@ -12,7 +13,6 @@ import (
 	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
 	"github.com/kms-health/kms-health/pkg/contract"
 	"github.com/kms-health/kms-health/pkg/operator/objects"
-	"github.com/kms-health/kms-health/pkg/operator/podstatus"
 	"github.com/kms-health/kms-health/pkg/rollup"
 )
 
@@ -67,43 +67,35 @@ func isReporter(container string) bool {
 
 // look has the commands that show the logs, by keyID, and the reporter's under "".
 func (b *beside) look() map[string]string {
+	logs := func(container string) string {
+		return fmt.Sprintf("%s logs -n %s %s -c %s", b.tool, b.pod.Namespace, b.pod.Name, container)
+	}
 	all := map[string]string{}
+	for _, c := range b.containers() {
+		if isReporter(c.Name) {
+			all[""] = logs(c.Name)
+		}
+	}
 	if b.reporter != nil {
 		all[""] = fmt.Sprintf("%s logs -n %s %s", b.tool, b.namespace, b.reporter.Name)
-	}
-	for _, c := range b.containers() {
-		if isReporter(c.Name) && b.reporter == nil {
-			all[""] = b.logs(c.Name)
-		}
 	}
 	names, _ := b.pluginContainers()
 	for _, p := range b.plugins {
 		if name := b.serves(p, names); name != "" {
-			all[p.KeyID] = b.logs(name)
+			all[p.KeyID] = logs(name)
 		}
 	}
 	return all
 }
 
-func (b *beside) logs(container string) string {
-	return fmt.Sprintf("%s logs -n %s %s -c %s", b.tool, b.pod.Namespace, b.pod.Name, container)
-}
-
-// serves is the container of a plugin: the only one, or the one with the socket in its
-// arguments.
+// serves is the container of a plugin: the only one, or the one with the socket in its arguments.
 func (b *beside) serves(p v1alpha1.Plugin, names []string) string {
 	if len(names) == 1 {
 		return names[0]
 	}
-	address, err := v1alpha1.SocketAddress(p.Endpoint)
-	if err != nil {
-		return ""
-	}
-	socket := path.Base(address)
+	socket := path.Base(p.Endpoint)
 	for _, c := range b.containers() {
-		hasSocket := slices.ContainsFunc(slices.Concat(c.Command, c.Args),
-			func(word string) bool { return strings.Contains(word, socket) }) ||
-			slices.ContainsFunc(c.Env, func(e corev1.EnvVar) bool { return strings.Contains(e.Value, socket) })
+		hasSocket := strings.Contains(fmt.Sprint(c.Command, c.Args, c.Env), socket)
 		if hasSocket && slices.Contains(names, c.Name) {
 			return c.Name
 		}
@@ -114,36 +106,110 @@ func (b *beside) serves(p v1alpha1.Plugin, names []string) string {
 // faults are the plugins' and the reporter's containers that cannot start, and when that may change by
 // itself; zero: it does not.
 func (b *beside) faults(now time.Time) (all []rollup.Finding, again time.Time) {
-	add := func(pod *corev1.Pod, container, reason string, restarted bool, status podstatus.Status) {
-		if status.Phase != podstatus.Failing {
+	add := func(pod *corev1.Pod, container, reason, why string, until time.Time) {
+		if why == "" {
 			return
 		}
 		look := fmt.Sprintf("%s describe -n %s pod %s", b.tool, pod.Namespace, pod.Name)
-		if restarted {
+		if strings.HasPrefix(why, crashLoop) {
 			look = fmt.Sprintf("%s logs -n %s %s -c %s --previous", b.tool, pod.Namespace, pod.Name, container)
 		}
-		all = append(all, rollup.Finding{Reason: reason, Node: b.pod.Spec.NodeName, Detail: status.Why, Look: look,
+		all = append(all, rollup.Finding{Reason: reason, Node: b.pod.Spec.NodeName, Detail: why, Look: look,
 			Text: "container " + container + " cannot start"})
-		if again.IsZero() || !status.Until.IsZero() && status.Until.Before(again) {
-			again = status.Until
+		if again.IsZero() || !until.IsZero() && until.Before(again) {
+			again = until
 		}
 	}
 	plugins, _ := b.pluginContainers()
-	restarted := func(s corev1.ContainerStatus) bool {
-		return s.RestartCount > 0 || s.LastTerminationState.Terminated != nil
-	}
-	for _, s := range slices.Concat(b.pod.Status.InitContainerStatuses, b.pod.Status.ContainerStatuses) {
-		reason := contract.PluginNotRunning
-		if isReporter(s.Name) {
-			reason = contract.ReporterNotRunning
-		} else if !slices.Contains(plugins, s.Name) {
-			continue
+	for _, s := range statuses(b.pod) {
+		why, until := cannotStart(&s, now)
+		switch {
+		case isReporter(s.Name):
+			add(b.pod, s.Name, contract.ReporterNotRunning, why, until)
+		case slices.Contains(plugins, s.Name):
+			add(b.pod, s.Name, contract.PluginNotRunning, why, until)
 		}
-		add(b.pod, s.Name, reason, restarted(s), podstatus.OfContainer(b.pod, &s, now))
 	}
-	if b.reporter != nil { // one that a kubelet ended or refused has no container's status
+	if b.reporter == nil {
+		return all, again
+	}
+	if p := b.reporter.Status; p.Phase == corev1.PodFailed { // a kubelet ended or refused it
 		add(b.reporter, contract.ReporterContainer, contract.ReporterNotRunning,
-			slices.ContainsFunc(b.reporter.Status.ContainerStatuses, restarted), podstatus.Of(b.reporter, now))
+			cmp.Or(joined(p.Reason, p.Message), "its pod has failed"), time.Time{})
+		return all, again
+	}
+	for _, s := range statuses(b.reporter) {
+		why, until := cannotStart(&s, now)
+		add(b.reporter, s.Name, contract.ReporterNotRunning, why, until)
 	}
 	return all, again
+}
+
+// statuses are those of a pod's containers, the init containers first.
+func statuses(pod *corev1.Pod) []corev1.ContainerStatus {
+	return slices.Concat(pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses)
+}
+
+const (
+	// calm is how long a container that crashed must run before it counts as started: between two
+	// crashes it runs for a moment, which is no recovery. One that ran for longer did not crash.
+	calm      = 30 * time.Second
+	crashLoop = "CrashLoopBackOff"
+)
+
+// cannotStart is why a container cannot start, or ends soon after each start, without anything that changes
+// by itself, such as the seconds of a back-off; empty: nothing shows that. until is when it ends
+// though nothing changes; zero: it does not.
+func cannotStart(s *corev1.ContainerStatus, now time.Time) (why string, until time.Time) {
+	last, crashes := s.LastTerminationState.Terminated, s.RestartCount
+	if s.State.Terminated != nil {
+		last, crashes = s.State.Terminated, crashes+1
+	}
+	if w := s.State.Waiting; w != nil {
+		switch w.Reason {
+		case "", "ContainerCreating", "PodInitializing":
+			return "", until
+		case "ErrImagePull", "ImagePullBackOff": // in turns; the second quotes the first
+			message := w.Message
+			if _, cause, quoted := strings.Cut(message, "ErrImagePull: "); quoted {
+				message = cause
+			}
+			return joined("ImagePullBackOff", message), until
+		case crashLoop:
+			return crashLoop + exit(last), until
+		}
+		return joined(w.Reason, w.Message), until
+	}
+	// The first crash may be the last one, and an exit without an error is none: an init container completes.
+	if last == nil || last.ExitCode == 0 || crashes < 2 || !brief(last) {
+		return "", until
+	}
+	if running := s.State.Running; running != nil {
+		if until = running.StartedAt.Add(calm); !now.Before(until) {
+			return "", time.Time{}
+		}
+	}
+	return crashLoop + exit(last), until
+}
+
+// brief reports whether a container ended soon after its start. That is not known of one whose start is
+// not, or whose end was not seen: after a power cut the container runtime (reason Unknown) or the
+// kubelet (ContainerStatusUnknown) finds that it does not run.
+func brief(t *corev1.ContainerStateTerminated) bool {
+	return t.Reason != "Unknown" && t.Reason != "ContainerStatusUnknown" &&
+		!t.StartedAt.IsZero() && t.FinishedAt.Sub(t.StartedAt.Time) < calm
+}
+
+// exit describes how a container ended: exit code and the last line of its message, which may be the
+// end of its log.
+func exit(t *corev1.ContainerStateTerminated) string {
+	if t == nil {
+		return ""
+	}
+	lines := strings.Split(strings.TrimSpace(t.Message), "\n")
+	return joined(fmt.Sprintf(", exit code %d", t.ExitCode), lines[len(lines)-1])
+}
+
+func joined(reason, message string) string {
+	return strings.TrimSuffix(strings.TrimPrefix(reason+": "+message, ": "), ": ")
 }

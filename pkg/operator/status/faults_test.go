@@ -165,7 +165,7 @@ func TestFaults(t *testing.T) {
 				fault(plugin, "kms", "CrashLoopBackOff, exit code 1", logs)}},
 		{"restarted, and its image can no longer be pulled", faulty(status(after(pull("kms"), 1, 1, ""))), nil,
 			[]rollup.Finding{
-				fault(plugin, "kms", "ImagePullBackOff", logs)}},
+				fault(plugin, "kms", "ImagePullBackOff", describe)}},
 		{"the sidecar", faulty(status(pull("kms-health"))), nil, []rollup.Finding{
 			fault(reporter, "kms-health", "ImagePullBackOff", describe)}},
 		{"the API server itself, and a stranger", faulty(status(crash("api")), status(pull("other"))), nil, nil},
@@ -197,5 +197,89 @@ func TestFaults(t *testing.T) {
 				t.Errorf("again at %s", again)
 			}
 		})
+	}
+}
+
+// saying is a container that waits for a reason, with a message.
+func saying(reason, message string) corev1.ContainerStatus {
+	s := waiting("kms", reason)
+	s.State.Waiting.Message = message
+	return s
+}
+
+// exited ended a second ago; it had run for that long.
+func exited(code int32, ran time.Duration) corev1.ContainerStatus {
+	s := ended("kms", code, time.Second)
+	s.State.Terminated.StartedAt = ago(time.Second + ran)
+	return s
+}
+
+// ranFor sets for how long a container had run before its last restart.
+func ranFor(d time.Duration, s corev1.ContainerStatus) corev1.ContainerStatus {
+	s.LastTerminationState.Terminated.StartedAt = ago(time.Minute + d)
+	return s
+}
+
+// unseen is a container whose end was not seen.
+func unseen(s corev1.ContainerStatus, reason string) corev1.ContainerStatus {
+	s.RestartCount = 2
+	if s.State.Terminated != nil {
+		s.State.Terminated.Reason = reason
+	} else {
+		s.LastTerminationState.Terminated.Reason = reason
+	}
+	return s
+}
+
+func TestContainerThatCannotStart(t *testing.T) {
+	const loop = "CrashLoopBackOff, exit code "
+	runs := func(since time.Duration) corev1.ContainerStatus { return running("kms", since) }
+	for _, tt := range []struct {
+		name   string
+		status corev1.ContainerStatus
+		want   string
+		until  time.Duration // from now
+	}{
+		{"nothing is known", corev1.ContainerStatus{}, "", 0},
+		{"it runs", runs(time.Second), "", 0},
+		{"waiting for no reason", saying("", ""), "", 0},
+		{"being created", saying("ContainerCreating", ""), "", 0},
+		{"waiting for init containers", saying("PodInitializing", ""), "", 0},
+		{"no image, no message", saying("ErrImagePull", ""), "ImagePullBackOff", 0},
+		{"no image, in back-off: the cause alone", saying("ImagePullBackOff", `Back-off pulling "x": ErrImagePull: not found`),
+			"ImagePullBackOff: not found", 0},
+		{"no image, at a try: the same text", saying("ErrImagePull", "not found"), "ImagePullBackOff: not found", 0},
+		{"a Secret is missing", saying("CreateContainerConfigError", `secret "x" not found`),
+			`CreateContainerConfigError: secret "x" not found`, 0},
+		{"waiting after a crash: without the kubelet's seconds", after(saying("CrashLoopBackOff", "back-off 10s"), 2, 137, ""),
+			loop + "137", 0},
+		{"waiting after a crash of which nothing is known", saying("CrashLoopBackOff", ""), "CrashLoopBackOff", 0},
+		{"the last line of its message", after(saying("CrashLoopBackOff", ""), 2, 1, "stack\nno token\n"),
+			loop + "1: no token", 0},
+		{"it ended again and again without an error", after(saying("CrashLoopBackOff", ""), 2, 0, ""), loop + "0", 0},
+
+		{"it crashed once, and is started again at once", exited(1, time.Second), "", 0},
+		{"it crashed again", after(exited(2, time.Second), 1, 1, ""), loop + "2", 0},
+		{"its end was not seen, after a power cut", unseen(exited(255, time.Second), "Unknown"), "", 0},
+		{"its end was not seen, by the kubelet", unseen(exited(137, time.Second), "ContainerStatusUnknown"), "", 0},
+		{"it runs after an end that was not seen", unseen(after(runs(time.Second), 2, 255, ""), "Unknown"), "", 0},
+		{"it ran for long, and ended with its node", after(exited(255, time.Hour), 9, 1, ""), "", 0},
+		{"its start is not known, as after the loss of its node", after(ended("kms", 137, time.Second), 9, 1, ""), "", 0},
+		{"an init container completed after two reboots", after(exited(0, time.Second), 2, 0, ""), "", 0},
+
+		{"it runs after its first crash", after(runs(time.Second), 1, 1, ""), "", 0},
+		{"it runs after a second crash", after(runs(time.Second), 2, 1, "refused"), loop + "1: refused", 29 * time.Second},
+		{"it runs for a nanosecond too little", after(runs(calm-1), 2, 1, ""), loop + "1", 1},
+		{"it runs for long enough", after(runs(calm), 2, 1, ""), "", 0},
+		{"it ran for long, ended with its node, and runs", ranFor(time.Hour, after(runs(time.Second), 9, 255, "")), "", 0},
+	} {
+		why, until := cannotStart(&tt.status, now)
+		want := time.Time{}
+		if tt.until > 0 {
+			want = now.Add(tt.until)
+		}
+		if why != tt.want || !until.Equal(want) {
+			t.Errorf("%s: %q until %s, want %q until %s", tt.name, why, until, tt.want, want)
+		}
 	}
 }
