@@ -152,6 +152,20 @@ func (r *Report) Reporter() string {
 	return r.Entries[0].Reporter
 }
 
+// StaleFrom is the first instant at which every entry is stale; of an unreadable report, by its write.
+func (r *Report) StaleFrom() (at time.Time) {
+	entries := r.Entries
+	if len(entries) == 0 {
+		entries = []contract.Entry{{LastChecked: r.Written}}
+	}
+	for _, e := range entries {
+		if stale := e.StaleAt().Add(1); stale.After(at) {
+			at = stale
+		}
+	}
+	return at
+}
+
 // Removal is the JSON patch that removes reports of this project, which are conditions, and nothing
 // else. It is a conflict if the resource was written since that version was read.
 func Removal(version string, gone []Report) []byte {

@@ -1,8 +1,10 @@
 package rollup
 
 import (
+	"cmp"
 	"maps"
 	"slices"
+	"strings"
 
 	"k8s.io/apimachinery/pkg/util/sets"
 
@@ -12,11 +14,14 @@ import (
 
 // writeKeyAgreed is the condition WriteKeyAgreed: whether all API servers write with one key, which
 // it sets in the result, and one KEK ID behind it, by healthy plugins, freshly reported.
-func (e *evaluation) writeKeyAgreed(result *Result) operatorcr.Condition {
+func (e *evaluation) writeKeyAgreed() operatorcr.Condition {
 	c := operatorcr.Condition{Type: contract.WriteKeyAgreed, Status: operatorcr.Unknown}
-	servers, others := e.Nodes, e.Others
-	if e.Alone {
-		servers, others = nil, nil
+	var servers []Writer
+	if !e.Alone {
+		for i := range e.Nodes {
+			n := &e.Nodes[i]
+			servers = append(servers, Writer{n.Name, n.WriteKey, n.WriteKeyNotKnown || n.Keys == nil})
+		}
 	}
 	key := e.agreedKey(servers)
 	switch {
@@ -27,122 +32,99 @@ func (e *evaluation) writeKeyAgreed(result *Result) operatorcr.Condition {
 		c.Reason, c.Message = contract.WriteKeyUnknown, "the key that encrypts new data is not known"
 		return c
 	}
-	found, kekID := e.disagreements(key, servers, others)
+	found, kekIDs := e.disagreements(key, servers)
+	nodes := sets.New[string]()
+	for _, w := range servers {
+		nodes.Insert(w.Node)
+	}
+	for _, f := range found {
+		nodes.Insert(f.Node)
+	}
 	switch {
 	case len(found) > 0:
-		nodes := map[string]bool{}
-		for i := range servers {
-			nodes[servers[i].Name] = true
-		}
-		for _, f := range found {
-			nodes[f.Node] = true
-		}
-		c.Status = e.describe(&c, found, len(nodes)).Agreed
+		c.Status = e.describe(&c, found, nodes.Len()).Agreed
 	case len(servers) == 0:
 		c.Reason, c.Message = contract.ReportsMissing, "no report yet"
 	default:
-		result.KeyID, result.KEKID = key, kekID
-		c.Status, c.Reason, c.Message = operatorcr.True, contract.AsExpected, agreedMessage(key, kekID)
+		e.result.KeyID, e.result.KEKID = key, kekIDs.UnsortedList()[0]
+		c.Status, c.Reason = operatorcr.True, contract.AsExpected
+		c.Message = contract.Marshal(struct {
+			KeyID string `json:"keyID"`
+			KEKID string `json:"kekID"`
+		}{key, e.result.KEKID})
 	}
 	return c
 }
 
 // agreedKey is the key to agree on: the configuration's, else the one that every API server
 // writes with, where that is known. Empty: they write with several keys, or none is known.
-func (e *evaluation) agreedKey(servers []Node) string {
+func (e *evaluation) agreedKey(servers []Writer) string {
 	if e.WriteKey != "" {
 		return e.WriteKey
 	}
-	keys := map[string]bool{}
-	for i := range servers {
-		if n := &servers[i]; n.WriteKey != "" && n.writesKnown() {
-			keys[n.WriteKey] = true
+	keys := sets.New[string]()
+	for _, w := range servers {
+		if w.WriteKey != "" && !w.NotKnown {
+			keys.Insert(w.WriteKey)
 		}
 	}
-	if len(keys) != 1 {
+	if keys.Len() != 1 {
 		return ""
 	}
-	return slices.Collect(maps.Keys(keys))[0]
+	return keys.UnsortedList()[0]
 }
 
-// disagreements are why nodes do not agree on a key, one of each; without one, the KEK ID on which
-// they do. On a node that has two API servers the one with another key counts.
-func (e *evaluation) disagreements(key string, servers []Node, others []Writer) (found []Finding, kekID string) {
-	byNode, reported := map[string]Finding{}, map[string]string{}
-	for i := range servers {
-		n := &servers[i]
+// disagreements are why API servers do not agree on a key, by node, and the KEK IDs that they report
+// behind it.
+func (e *evaluation) disagreements(key string, servers []Writer) (found []Finding, kekIDs sets.Set[string]) {
+	add := func(node, reason, text string) {
+		found = append(found, Finding{Reason: reason, Node: node, Key: key, Text: text})
+	}
+	reported := map[string]string{} // by node
+	for i, w := range slices.Concat(servers, e.Others) {
 		switch {
-		case n.NotLoaded:
-			const text = "its encryption config was written after its API server started, which may still write with an " +
-				"earlier key"
-			byNode[n.Name] = Finding{Reason: contract.WriteKeyUnknown, Text: text}
-		case !n.writesKnown():
-			byNode[n.Name] = Finding{Reason: contract.WriteKeyUnknown, Text: keyNotKnown}
-		case n.WriteKey != key:
-			byNode[n.Name] = notDeployed(n.WriteKey)
+		case w.NotKnown:
+			add(w.Node, contract.WriteKeyUnknown, keyNotKnown)
+		case w.WriteKey == "":
+			add(w.Node, contract.WriteKeyNotDeployed, "not in use yet: the API server writes without KMS")
+		case w.WriteKey != key:
+			add(w.Node, contract.WriteKeyNotDeployed, "not in use yet: the API server writes with key "+keyName(w.WriteKey))
+		case i >= len(servers): // it need not report
 		default:
-			id, why := e.reportedKEK(n.Name, key)
-			if why.Reason != "" {
-				byNode[n.Name] = why
-				continue
+			id, reason, text := e.reportedKEK(w.Node, key)
+			if reason != "" {
+				add(w.Node, reason, text)
+			} else {
+				reported[w.Node] = id
 			}
-			reported[n.Name], kekID = id, id
 		}
 	}
-	if sets.New(slices.Collect(maps.Values(reported))...).Len() > 1 {
+	kekIDs = sets.New(slices.Collect(maps.Values(reported))...)
+	if kekIDs.Len() > 1 {
 		for node, id := range reported {
-			byNode[node] = Finding{Reason: contract.KeysDiffer, Text: "KEK ID " + kekName(id)}
+			add(node, contract.KeysDiffer, "KEK ID "+kekName(id))
 		}
 	}
-	for _, o := range others {
-		switch {
-		case o.WriteKey == key, o.NotKnown && byNode[o.Node].Reason == contract.WriteKeyNotDeployed: // which is worse
-		case o.NotKnown:
-			byNode[o.Node] = Finding{Reason: contract.WriteKeyUnknown, Text: keyNotKnown}
-		default:
-			byNode[o.Node] = notDeployed(o.WriteKey)
-		}
-	}
-	for _, node := range slices.Sorted(maps.Keys(byNode)) {
-		f := byNode[node]
-		f.Node, f.Key = node, key
-		found = append(found, f)
-	}
-	return found, kekID
-}
-
-// notDeployed is an API server that writes with another key, or without KMS.
-func notDeployed(writeKey string) Finding {
-	f := Finding{Reason: contract.WriteKeyNotDeployed, Text: "not in use yet: the API server writes without KMS"}
-	if writeKey != "" {
-		f.Text = "not in use yet: the API server writes with key " + keyName(writeKey)
-	}
-	return f
+	slices.SortFunc(found, func(a, b Finding) int {
+		return cmp.Or(strings.Compare(a.Node, b.Node), strings.Compare(a.Text, b.Text))
+	})
+	return found, kekIDs
 }
 
 // reportedKEK is the KEK ID that a node reports for a key, freshly and of a healthy plugin, or why there
 // is none.
-func (e *evaluation) reportedKEK(node, key string) (id string, why Finding) {
+func (e *evaluation) reportedKEK(node, key string) (id, reason, text string) {
 	rows := e.byNode[node]
 	at := slices.IndexFunc(rows, func(r Row) bool { return r.KeyID == key })
 	switch {
 	case slices.ContainsFunc(rows, func(r Row) bool { return r.State == Unreadable }):
-		return "", Finding{Reason: contract.ReportUnreadable, Text: notReadable}
+		return "", contract.ReportUnreadable, notReadable
 	case at < 0 || rows[at].State == Missing:
-		return "", Finding{Reason: contract.ReportsMissing, Text: notReported}
+		return "", contract.ReportsMissing, notReported
 	case rows[at].State == Stale:
-		return "", Finding{Reason: contract.ReporterStale, Text: noLonger}
+		return "", contract.ReporterStale, noLonger
 	case rows[at].State != Healthy || rows[at].KEKID == "" || rows[at].KEKID == contract.UnknownRemoteKeyID:
-		return "", Finding{Reason: contract.PluginUnhealthy, Text: "the plugin is not healthy, or reports no KEK ID"}
+		return "", contract.PluginUnhealthy, "the plugin is not healthy, or reports no KEK ID"
 	}
-	return rows[at].KEKID, Finding{}
-}
-
-// agreedMessage is the message of a WriteKeyAgreed that is True: a JSON object
-// with keyID, and the kekID that all nodes report.
-func agreedMessage(keyID, kekID string) string {
-	return contract.Marshal(struct {
-		KeyID string `json:"keyID"`
-		KEKID string `json:"kekID"`
-	}{keyID, kekID})
+	return rows[at].KEKID, "", ""
 }

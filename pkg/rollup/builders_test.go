@@ -115,9 +115,9 @@ func unattended(n Node) Node {
 // expected; without keys they are not known.
 func on(name string, keys ...string) Node {
 	n := Node{Name: name, Ready: true, PodSince: ago(86400), Keys: keys}
-	n.ExpectedSince = map[string]time.Time{"": now}
+	n.Due = map[string]time.Time{"": now.Add(FirstReport)}
 	for _, key := range keys {
-		n.ExpectedSince[key] = now
+		n.Due[key] = now.Add(FirstReport)
 	}
 	if len(keys) > 0 {
 		n.WriteKey = keys[0]
@@ -127,7 +127,7 @@ func on(name string, keys ...string) Node {
 
 // overdue is a node whose plugins have been expected for longer than a first report may take.
 func overdue(n Node) Node {
-	n.ExpectedSince = nil
+	n.Due = nil
 	return n
 }
 
@@ -146,11 +146,6 @@ func reading(n Node) Node {
 
 func down(n Node) Node {
 	n.Ready = false
-	return n
-}
-
-func leaving(n Node) Node {
-	n.Leaving = true
 	return n
 }
 

@@ -1,12 +1,14 @@
 // Package rollup combines the reports of all nodes on their KMS plugins into one verdict.
 //
 // Evaluate returns the conditions for the reports on an operator resource and the expected nodes, and
-// when they change without another write. Leftovers returns the reports that will not be written again.
+// when they change without another write: reports become rows (state.go), these and what the nodes'
+// containers show become findings, and the most severe finding is the condition's reason.
 //
 // The package is pure: it uses no clock and no API server.
 package rollup
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 	"time"
@@ -50,42 +52,277 @@ func (r *Result) Same(current map[string]operatorcr.Condition) bool {
 // evaluation is the state shared by the conditions.
 type evaluation struct {
 	*Input
-	rows   []Row
-	found  map[string][]Finding // by condition
+	result *Result
 	byNode map[string][]Row
-	nodes  []*Node // those that should report, by name
-	again  time.Time
+	// Of the nodes that should report: how many there are, how many are excused, and what is found about
+	// plugins and about reports.
+	expected, excused  int
+	onPlugins, onNodes []Finding
 }
 
 // Evaluate computes the roll-up. The order of reports and nodes does not matter.
 func Evaluate(in *Input) *Result {
-	e := evaluation{Input: in, found: map[string][]Finding{}, byNode: make(map[string][]Row, len(in.Nodes))}
-	e.rows, e.again = Rows(in.Reports, in.Nodes, in.Now)
-	for _, row := range e.rows {
-		e.byNode[row.Node] = append(e.byNode[row.Node], row)
-	}
-	for i := range in.Nodes {
-		n := &in.Nodes[i]
-		if n.withoutPlugins() {
-			continue
+	result := &Result{Findings: map[string][]Finding{}}
+	e := evaluation{Input: in, result: result, byNode: make(map[string][]Row, len(in.Nodes))}
+	if in.Off || in.Unobserved {
+		result.Conditions = e.ofDelivery()
+	} else {
+		result.Rows, result.Deadline = Rows(in.Reports, in.Nodes, in.Now)
+		for _, row := range result.Rows {
+			e.byNode[row.Node] = append(e.byNode[row.Node], row)
 		}
-		e.nodes = append(e.nodes, n)
-		e.lookAgain(n.QuietUntil)
+		nodes := slices.SortedFunc(slices.Values(in.Nodes), func(a, b Node) int { return strings.Compare(a.Name, b.Name) })
+		for i := range nodes {
+			if n := &nodes[i]; !n.withoutPlugins() {
+				e.expected++
+				e.lookAgain(n.QuietUntil)
+				e.node(n)
+			}
+		}
+		result.Conditions = []operatorcr.Condition{e.degraded(), e.reporting(), e.writeKeyAgreed()}
+		for i := range result.Conditions {
+			result.Conditions[i].Settle(in.Previous, in.Now)
+		}
 	}
-	slices.SortFunc(e.nodes, func(a, b *Node) int { return strings.Compare(a.Name, b.Name) })
-
-	result := &Result{Rows: e.rows, Findings: e.found}
-	agreed := e.writeKeyAgreed(result)
-	result.Conditions = []operatorcr.Condition{e.degraded(), e.reporting(), agreed}
-	for i := range result.Conditions {
-		result.Conditions[i].Settle(in.Previous, in.Now)
-	}
-	result.Deadline = e.again
 	return result
 }
 
 func (e *evaluation) lookAgain(at time.Time) {
 	if at.After(e.Now) {
-		e.again = earliest(e.again, at)
+		e.result.Deadline = earliest(e.result.Deadline, at)
 	}
+}
+
+// node adds the findings of a node that should report.
+func (e *evaluation) node(n *Node) {
+	rows := e.byNode[n.Name]
+	reports := slices.ContainsFunc(rows, func(r Row) bool { return !r.Silent() })
+	excused, others, complete := false, false, len(rows) > 0
+	for i := range rows {
+		row := &rows[i]
+		if row.Unexpected {
+			others = true
+			continue
+		}
+		complete = complete && row.State.known()
+		plugin, report := e.onPlugin(n, row), e.onReport(n, row, reports)
+		if report.Reason != "" {
+			e.onNodes = append(e.onNodes, report)
+		}
+		switch {
+		case plugin.Excused, plugin.Reason == "" && report.Excused:
+			excused = true
+		case plugin.Reason != "":
+			e.onPlugins = append(e.onPlugins, plugin)
+		case report.Reason != "":
+			e.onPlugins = append(e.onPlugins, report)
+		}
+	}
+	if excused {
+		e.excused++
+	}
+	if others {
+		e.onNodes = append(e.onNodes, Finding{Reason: contract.OtherPlugins, Node: n.Name,
+			Text: "reports on " + keys(reportedKeys(rows)) + ", but its pod has " + keys(n.Keys)})
+	}
+	for _, f := range n.Faults {
+		ofReporter := f.Reason == contract.ReporterNotRunning
+		if ofReporter {
+			e.onNodes = append(e.onNodes, f)
+		}
+		if !ofReporter || !complete { // one that crashes, and still reports, prevents no verdict
+			e.onPlugins = append(e.onPlugins, f)
+		}
+	}
+}
+
+// excuse is why missing reports of a node are not its reporter's failure; empty: they are.
+func (e *evaluation) excuse(n *Node) string {
+	switch {
+	case e.Now.Before(n.QuietUntil):
+		return "; its API server is being replaced"
+	case !n.Ready:
+		return "; the Node is not Ready"
+	}
+	return ""
+}
+
+// onPlugin is the finding of a plugin that is unhealthy, or was by the last report of a node that cannot
+// report. Without a Reason: none. It is Excused where the plugin stops before its API server, or
+// starts after it.
+func (e *evaluation) onPlugin(n *Node, row *Row) (f Finding) {
+	excuse := e.excuse(n) != ""
+	last := row.State == Stale && excuse && !n.Unattended && State(row.Status).Unhealthy()
+	if !last && !row.State.Unhealthy() {
+		return f
+	}
+	f = Finding{Node: n.Name, Key: row.KeyID, Detail: row.Detail, Look: n.Look[row.KeyID],
+		Excused: excuse && row.Reason == contract.SocketMissing}
+	f.Reason, f.Text = contract.PluginError, "error"
+	if row.Status == contract.Unhealthy {
+		f.Reason, f.Text = contract.PluginUnhealthy, "unhealthy"
+	}
+	return f
+}
+
+// onReport is the finding of a report that is missing, stale or unreadable. Without a Reason: none. If the
+// node reports on other plugins, it is about one key, otherwise about the whole node.
+func (e *evaluation) onReport(n *Node, row *Row, reports bool) (f Finding) {
+	excuse := e.excuse(n)
+	f.Node, f.Excused = n.Name, excuse != ""
+	if reports {
+		f.Key = row.KeyID
+	}
+	switch {
+	case row.Silent() && n.Unattended:
+		return Finding{Reason: contract.Unmanaged, Node: n.Name, Excused: true,
+			Text: "has no reporter, and managementState is Unmanaged"}
+	case row.State == Missing && e.Now.Before(n.Due[row.KeyID]):
+		e.lookAgain(n.Due[row.KeyID])
+		f.Reason, f.Text, f.Excused = contract.Progressing, notReported, false
+		return f
+	case row.State == Missing:
+		// A start of the API server excuses nothing here: that is in when the report is due, and one that
+		// is restarted again and again would be excused for ever.
+		f.Reason, f.Text, f.Excused = contract.ReportsMissing, notReported, !n.Ready
+	case row.State == Stale && reports:
+		f.Reason, f.Text = contract.ReporterStale, noLonger
+	case row.State == Stale:
+		f.Reason, f.Text = contract.ReporterStale, silent
+	case row.State == Unreadable:
+		f.Reason, f.Text, f.Detail, f.Key = contract.ReportUnreadable, notReadable, row.Detail, ""
+	default:
+		return Finding{}
+	}
+	if f.Excused {
+		f.Text += excuse
+	} else {
+		f.Look = n.Look[""]
+	}
+	return f
+}
+
+// degraded is the condition Degraded: whether a plugin is unhealthy. A plugin known to be
+// unhealthy outweighs one whose state is unknown.
+func (e *evaluation) degraded() operatorcr.Condition {
+	c := operatorcr.Condition{Type: contract.PluginsDegraded, Status: operatorcr.False, Reason: contract.AsExpected}
+	found := slices.Concat(e.NotObserved, e.onPlugins)
+	switch {
+	case len(found) > 0:
+		c.Status = e.describe(&c, found, len(e.Nodes)).Degraded
+	case len(e.Nodes) == 0:
+		c.Reason, c.Message = contract.NoPods, noPods
+	case e.expected == 0:
+		c.Reason, c.Message = contract.NoPlugins, noPlugins
+	case e.excused == e.expected:
+		c.Message = "no node reports: each is being replaced, is not Ready, or has no reporter"
+	case e.excused > 0:
+		c.Message = fmt.Sprintf("every plugin is healthy on %d of %d nodes; the others are being replaced, are not Ready, "+
+			"or have no reporter", e.expected-e.excused, e.expected)
+	default:
+		c.Message = "every plugin is healthy on " + allOf(e.expected)
+	}
+	return c
+}
+
+const (
+	noPods    = "no pod of the API server runs on a node"
+	noPlugins = "no pod of the API server has a KMS plugin"
+)
+
+// reporting is the condition Reporting: whether every node that should report does, on the
+// plugins of its pod, and what prevents it.
+func (e *evaluation) reporting() operatorcr.Condition {
+	c := operatorcr.Condition{Type: contract.HealthReporting}
+	found, mode := e.deliveryFindings()
+	for _, f := range e.onNodes {
+		if !e.Alone || f.Reason == contract.ReporterNotRunning {
+			found = append(found, f)
+		}
+	}
+	if was, stays := e.unconfirmed(found); stays {
+		return was
+	}
+	switch {
+	case len(found) > 0:
+		c.Status = e.describe(&c, found, len(e.Nodes), mode...).Reporting
+		return c
+	case len(e.Nodes) == 0 || e.Alone:
+		c.Reason, c.Message = contract.NoPods, noPods
+	case e.expected == 0:
+		c.Reason, c.Message = contract.NoPlugins, noPlugins
+	case e.expected == 1:
+		c.Reason, c.Message = contract.AsExpected, "the one node reports"
+	default:
+		c.Reason, c.Message = contract.AsExpected, allOf(e.expected)+" report"
+	}
+	c.Status = contract.RollupReasonOf(c.Reason).Reporting
+	for _, f := range mode {
+		c.Message += "; " + f.Text
+	}
+	return c
+}
+
+// ofDelivery are the conditions where no node is evaluated: Reporting by what prevents or delays the
+// delivery, and those that stay.
+func (e *evaluation) ofDelivery() (all []operatorcr.Condition) {
+	found, _ := e.deliveryFindings()
+	for _, kind := range Types {
+		c, stays := e.Previous[kind]
+		if stays = stays && !e.Off; kind == contract.HealthReporting && len(found) > 0 {
+			c, stays = operatorcr.Condition{Type: kind}, true
+			c.Status = e.describe(&c, found, 0).Reporting
+			c.Settle(e.Previous, e.Now)
+		}
+		if stays {
+			all = append(all, c)
+		}
+	}
+	return all
+}
+
+// deliveryFindings are what the delivery is kept from, or does; else mode, how the reporters are
+// deployed. What is under way without a change for a FirstReport is a problem.
+func (e *evaluation) deliveryFindings() (found, mode []Finding) {
+	f := Finding{Reason: e.Delivery.Reason, Text: e.Delivery.Message}
+	switch f.Reason {
+	case "", contract.Off, contract.Removed:
+		return nil, nil
+	case contract.AsExpected, contract.Unmanaged, contract.NoPods:
+		return nil, []Finding{f}
+	}
+	if !contract.RollupReasonOf(f.Reason).UnderWay {
+		return []Finding{f}, nil
+	}
+	due := e.Delivery.Since.Add(FirstReport)
+	// What the process before had found stays until this one knows better.
+	stays := e.Previous[contract.HealthReporting].Reason == contract.ProgressDeadlineExceeded &&
+		e.Now.Before(e.Began.Add(FirstReport))
+	if stays || !e.Now.Before(due) {
+		f.Reason = contract.ProgressDeadlineExceeded
+	}
+	e.lookAgain(due)
+	return []Finding{f}, nil
+}
+
+// unconfirmed is the problem of a delivery that an earlier process had found, while this one
+// does not know it, and has found nothing more severe.
+func (e *evaluation) unconfirmed(found []Finding) (was operatorcr.Condition, stays bool) {
+	was = e.Previous[contract.HealthReporting]
+	if e.Delivery.Reason != "" || was.Reason == "" || !contract.RollupReasonOf(was.Reason).NeedsAction {
+		return was, false
+	}
+	return was, !slices.ContainsFunc(found, func(f Finding) bool {
+		return contract.Severity(f.Reason) < contract.Severity(was.Reason)
+	})
+}
+
+// reportedKeys are those that a node reports on.
+func reportedKeys(rows []Row) (ids []string) {
+	for _, row := range rows {
+		if row.State != Missing && row.KeyID != "" && !slices.Contains(ids, row.KeyID) {
+			ids = append(ids, row.KeyID)
+		}
+	}
+	return ids
 }

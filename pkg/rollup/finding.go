@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"unicode/utf8"
 
 	"github.com/kms-health/kms-health/pkg/contract"
 	"github.com/kms-health/kms-health/pkg/operatorcr"
@@ -17,7 +16,6 @@ const (
 	maxDetail = 256 // bytes of a plugin's own text
 	maxKEKID  = 64  // bytes of a remote key's id, where several are shown
 	maxKeyID  = 64  // bytes of a keyID, which the writer of a report chooses
-	maxKeyIDs = 5   // keyIDs that a node's pod has, or that it reports on
 )
 
 // Finding is one observation about a node, or a key on it.
@@ -38,7 +36,8 @@ const (
 	notReadable = "the report cannot be read"
 	silent      = "stopped reporting"
 	noLonger    = "no longer reported" // one key of several
-	keyNotKnown = "the key that its API server writes with is not known: its pod or its encryption config cannot be read"
+	keyNotKnown = "the key that its API server writes with is not known: its pod or its encryption config cannot be " +
+		"read, or the config was written after its start"
 )
 
 // line is a finding that one or more nodes have in common.
@@ -48,14 +47,12 @@ type line struct {
 }
 
 // inLines joins equal findings of several nodes into one line, in the order of the nodes.
-// Findings that differ only by numbers in external text, such as a counter or the ID of a request, are
-// equal too.
 func inLines(findings []Finding) []line {
 	places := map[Finding]int{}
 	var all []line
 	for _, one := range findings {
 		k := one
-		k.Node, k.Look, k.Detail = "", "", withoutNumbers(one.Detail)
+		k.Node, k.Look = "", ""
 		at, known := places[k]
 		if !known {
 			at = len(all)
@@ -119,24 +116,13 @@ func (e *evaluation) describe(c *operatorcr.Condition, findings []Finding, nodes
 		return contract.Severity(a.Reason) - contract.Severity(b.Reason)
 	})
 	findings = slices.Compact(findings) // of two keys of one node, for example
-	e.found[c.Type] = slices.DeleteFunc(slices.Clone(findings), func(f Finding) bool {
+	e.result.Findings[c.Type] = slices.DeleteFunc(slices.Clone(findings), func(f Finding) bool {
 		row := contract.RollupReasonOf(f.Reason)
 		return f.Excused || !row.Alerted && !row.NeedsAction
 	})
 	row := contract.RollupReasonOf(findings[0].Reason)
 	c.Reason, c.Message = row.Name, text(append(findings, mode...), nodes)
 	return row
-}
-
-// withoutNumbers is a text with each word that contains a digit replaced.
-func withoutNumbers(text string) string {
-	words := strings.Split(text, " ")
-	for i, w := range words {
-		if strings.ContainsAny(w, "0123456789") {
-			words[i] = "0"
-		}
-	}
-	return strings.Join(words, " ")
 }
 
 func allOf(nodes int) string {
@@ -146,22 +132,15 @@ func allOf(nodes int) string {
 	return fmt.Sprintf("all %d nodes", nodes)
 }
 
+// keys names keyIDs, at most maxDetail bytes of them.
 func keys(ids []string) string {
-	if len(ids) == 0 {
+	switch len(ids) {
+	case 0:
 		return "no key"
-	}
-	if len(ids) == 1 {
+	case 1:
 		return "key " + keyName(ids[0])
 	}
-	sorted := slices.Sorted(slices.Values(ids))
-	more := ""
-	if n := len(sorted) - maxKeyIDs; n > 0 {
-		sorted, more = sorted[:maxKeyIDs], fmt.Sprintf(" and %d more", n)
-	}
-	for i := range sorted {
-		sorted[i] = keyName(sorted[i])
-	}
-	return "keys " + strings.Join(sorted, ", ") + more
+	return "keys " + contract.Cut(contract.CleanDetail(strings.Join(slices.Sorted(slices.Values(ids)), ", ")), maxDetail)
 }
 
 // keyName is a keyID, cleaned and shortened for display.
@@ -174,9 +153,5 @@ func kekName(id string) string {
 	if len(id) <= maxKEKID {
 		return id
 	}
-	start := len(id) - maxKEKID/2
-	for start < len(id) && !utf8.RuneStart(id[start]) {
-		start++
-	}
-	return contract.Cut(id, maxKEKID/2) + id[start:]
+	return contract.Cut(id, maxKEKID/2) + strings.ToValidUTF8(id[len(id)-maxKEKID/2:], "")
 }

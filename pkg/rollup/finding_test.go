@@ -32,7 +32,7 @@ func TestFindingsAreThoseOfTheConditions(t *testing.T) {
 			"KMSWriteKeyAgreed PluginUnhealthy b 2"},
 		{"first enablement: one has not reported yet", abc("2"), ok[:2],
 			"KMSWriteKeyAgreed ReportsMissing c 2"},
-		{"one is never reported", []Node{awaited(long, long, long)}, nil,
+		{"one is never reported", []Node{overdue(on("a", "2"))}, nil,
 			"KMSHealthReporting ReportsMissing a , KMSPluginsDegraded ReportsMissing a , KMSWriteKeyAgreed ReportsMissing a 2"},
 		{"keys differ", abc("2"), but(ok, from("b", naming("k-8", healthy("2", 5)))),
 			"KMSWriteKeyAgreed KeysDiffer a 2, KMSWriteKeyAgreed KeysDiffer b 2, KMSWriteKeyAgreed KeysDiffer c 2"},

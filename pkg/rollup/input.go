@@ -8,11 +8,22 @@ import (
 	"github.com/kms-health/kms-health/pkg/operatorcr"
 )
 
+// FirstReport is how long a plugin may be expected without a report, and a delivery be under way without
+// a change, before that is a problem: images are pulled, and credentials made.
+const FirstReport = 5 * time.Minute
+
+// QuietPeriod is for how long missing reports of a node are excused while its API server is replaced: longer
+// than a kube-apiserver takes to shut down and its successor to start.
+const QuietPeriod = 3 * time.Minute
+
 // Input is the input of Evaluate.
 type Input struct {
 	Now     time.Time
 	Reports []operatorcr.Report
 	Began   time.Time // when the evaluating process first saw the target
+	// Off means that no node should report, and Unobserved, that it is not known which should. Then Delivery
+	// alone is evaluated; where Unobserved, the other conditions stay.
+	Off, Unobserved bool
 	// Nodes are those with a pod of the target that is scheduled and not being deleted.
 	// They should report if that pod has plugins.
 	Nodes []Node
@@ -31,6 +42,13 @@ type Input struct {
 	Previous    map[string]operatorcr.Condition // the current conditions, by type
 }
 
+// Delivery is how the delivery of the reporters stands: its most severe reason, and a message
+// with all of them. The zero Delivery is not known yet.
+type Delivery struct {
+	Reason, Message string
+	Since           time.Time // when the evaluating process first saw it so
+}
+
 // Node is one with an API server.
 type Node struct {
 	Name  string
@@ -41,23 +59,16 @@ type Node struct {
 	// Writers are the reporters whose entries are about this pod, by the UIDs of their pods.
 	// Nil: not known, so every entry counts.
 	Writers []string
-	// Started is when the API server's container was last started, and ReporterCreated, when its reporter's
-	// pod was; zero: there is none. ExpectedSince is when each plugin was first seen as expected, under the
-	// empty keyID while they are not known. The latest begins the time that a first report may take.
-	Started, ReporterCreated time.Time
-	ExpectedSince            map[string]time.Time
-	Unattended               bool      // nothing keeps a reporter for the pod, which has none: while Unmanaged
-	QuietUntil               time.Time // missing reports are excused, since the API server is being replaced
-	Leaving                  bool      // its API server has exited normally, so that its plugins may exit, too
+	// Due is when the first report on each plugin is, under the empty keyID while they are not known.
+	Due        map[string]time.Time
+	Unattended bool      // nothing keeps a reporter for the pod, which has none: while Unmanaged
+	QuietUntil time.Time // missing reports are excused, since the API server is being replaced
 	// Keys are the keyIDs of its plugins: empty if the API server on it does not use
 	// KMS; nil while they are not known. WriteKey is the one that it encrypts with; empty:
-	// it writes without KMS. WriteKeyNotKnown means that these are only how they once were.
+	// it writes without KMS. WriteKeyNotKnown means that this is not known.
 	Keys             []string
 	WriteKey         string
 	WriteKeyNotKnown bool
-	// NotLoaded means that the pod uses a configuration that was written after its API server
-	// was started, and so may write with an earlier one.
-	NotLoaded bool
 	// Faults are containers that cannot start, and prevent the node from serving (PluginNotRunning), or
 	// from reporting (ReporterNotRunning).
 	Faults []Finding
@@ -71,27 +82,16 @@ type Writer struct {
 	NotKnown       bool // which one
 }
 
-// writesKnown reports whether it is known what the API server writes with.
-func (n *Node) writesKnown() bool { return n.Keys != nil && !n.WriteKeyNotKnown && !n.NotLoaded }
-
 // withoutPlugins means that the node is known to have nothing to report.
 func (n *Node) withoutPlugins() bool { return n.Keys != nil && len(n.Keys) == 0 }
 
-// expects reports whether a node should report on a key.
-func (n *Node) expects(keyID string) bool {
-	return n.Keys == nil || slices.Contains(n.Keys, keyID)
-}
-
-// counts reports whether an entry is about the node's API server pod; earlier, whether it was made
-// before that pod.
-func (n *Node) counts(e *contract.Entry, earlier bool) bool {
-	if e.Reporter == "" {
-		return !earlier
+// counts reports whether an entry of a report is about the node's API server pod. A nil node's do.
+func (n *Node) counts(r *operatorcr.Report, e *contract.Entry) bool {
+	switch {
+	case n == nil:
+		return true
+	case e.Reporter == "":
+		return !e.LastChecked.Add(-r.Ahead).Before(n.PodSince)
 	}
 	return n.Writers == nil || slices.Contains(n.Writers, e.Reporter)
-}
-
-// excused reports whether missing reports of a node are not its reporter's failure.
-func (n *Node) excused(now time.Time) bool {
-	return !n.Ready || n.Leaving || now.Before(n.QuietUntil)
 }

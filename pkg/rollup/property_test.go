@@ -97,7 +97,7 @@ func (d dice) node(name string) Node {
 	if d.chance(50) {
 		n = withLook(n)
 	}
-	n.Ready, n.Leaving = d.chance(80), d.chance(10)
+	n.Ready = d.chance(80)
 	n.PodSince = ago(pick(d, 1, 5, 60, 179, 180, 3600))
 	if d.chance(50) {
 		n.QuietUntil = n.PodSince.Add(QuietPeriod)

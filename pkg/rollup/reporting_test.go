@@ -65,7 +65,7 @@ var reportings = []struct {
 	{"Unmanaged, and all report", abc("2"), ok, delivered(contract.Unmanaged, "paused", 0), nil, long, observed,
 		"all 3 nodes report; paused", 0},
 	{"its Node is not Ready, and it never reported", []Node{down(overdue(on("a", "2")))}, nil, mode, nil, long,
-		"False ReportsMissing", lines("node a: not reported; the Node is not Ready", "CompanionPod: in pods"), 0},
+		"False ReportsMissing", lines("node a: not reported yet; the Node is not Ready", "CompanionPod: in pods"), 0},
 	{"no pod runs", nil, nil, delivered(contract.NoPods, "none shows a socket", 0), nil, long, "False NoPods",
 		"no pod of the API server runs on a node; none shows a socket", 0},
 	{"no namespace", nil, nil, delivered(contract.NamespaceMissing, "namespace ns does not exist", 0), nil, long,
@@ -104,12 +104,34 @@ func TestDeliveryIsReportedWhereNoNodeCanBeEvaluated(t *testing.T) {
 		{delivered(contract.Removing, "the reporters", 300), "False ProgressDeadlineExceeded: the reporters"},
 	} {
 		got := ""
-		if c := OfDelivery(&Input{Now: now, Delivery: tt.delivery}).Condition(contract.HealthReporting); c.Type != "" {
+		in := Input{Now: now, Unobserved: true, Delivery: tt.delivery}
+		if c := Evaluate(&in).Condition(contract.HealthReporting); c.Type != "" {
 			got = c.Status + " " + c.Reason + ": " + c.Message
 		}
 		if got != tt.want {
 			t.Errorf("%+v: %q, want %q", tt.delivery, got, tt.want)
 		}
+	}
+}
+
+// What an earlier evaluation found about plugins stays until nodes can be evaluated, unless none should report.
+func TestOtherConditionsStayWhereNoNodeCanBeEvaluated(t *testing.T) {
+	before := standing(Evaluate(&Input{Now: ago(60), Nodes: abc("2"), Reports: each(unhealthy("2", 65, "sealed"))}).Conditions)
+	in := Input{Now: now, Previous: before, Unobserved: true, Delivery: delivered(contract.Forbidden, "a right", 0)}
+	got := Evaluate(&in)
+	for _, kind := range []string{contract.PluginsDegraded, contract.WriteKeyAgreed} {
+		if got.Condition(kind) != before[kind] {
+			t.Errorf("%+v, want %+v", got.Condition(kind), before[kind])
+		}
+	}
+	in.Unobserved, in.Off = false, true
+	for _, r := range []*Result{got, Evaluate(&in)} {
+		if c := r.Condition(contract.HealthReporting); c.Reason != contract.Forbidden {
+			t.Errorf("%+v", c)
+		}
+	}
+	if off := Evaluate(&in); len(off.Conditions) != 1 {
+		t.Errorf("off: %+v", off.Conditions)
 	}
 }
 

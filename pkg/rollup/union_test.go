@@ -121,13 +121,15 @@ func rollout(t *testing.T, interval int, ready bool, pod string, silence int) {
 			}
 			if begun >= made {
 				n.PodSince = at.Add(-time.Duration(begun-made) * time.Second)
-				n.Started = n.PodSince
+				n.Due = map[string]time.Time{"2": n.PodSince.Add(FirstReport)}
 				n.QuietUntil = n.PodSince.Add(QuietPeriod)
 			} else if begun >= 0 {
 				if strings.HasPrefix(pod, "away") {
 					continue
 				}
-				n.Leaving = pod == "leaving"
+				if pod == "leaving" { // its container has ended
+					n.QuietUntil = at.Add(QuietPeriod - time.Duration(begun)*time.Second)
+				}
 			}
 			nodes = append(nodes, n)
 		}

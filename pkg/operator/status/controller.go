@@ -10,7 +10,6 @@ package status
 import (
 	"context"
 	"errors"
-	"reflect"
 	"slices"
 	"sync"
 	"time"
@@ -24,6 +23,7 @@ import (
 	"github.com/kms-health/kms-health/pkg/contract"
 	"github.com/kms-health/kms-health/pkg/operator/apiserver"
 	"github.com/kms-health/kms-health/pkg/operator/retry"
+	"github.com/kms-health/kms-health/pkg/operator/source"
 	"github.com/kms-health/kms-health/pkg/operatorcr"
 	"github.com/kms-health/kms-health/pkg/rollup"
 )
@@ -81,18 +81,15 @@ type Controller struct {
 // entry is the state of a target between its syncs. Its fields are used by the one worker
 // that syncs it, except those guarded by the Controller's mu.
 type entry struct {
-	removed map[string]time.Time // when a report was removed, by node
-	// wrote are the conditions that were written last, in the resource's version written. They count
-	// until the watch shows that version: reporters write in between.
-	wrote        map[string]operatorcr.Condition
-	written      string
-	replaced     rollup.Replacements
-	outage       bool      // the API server is unreachable
-	quietUntil   time.Time // missing reports are excused after that
-	absent       time.Time // since when no API server has a pod; zero: the last sync saw one, or saw nothing
-	began        time.Time // when the target was first seen; since then these two are remembered
-	expectations rollup.Expectations
-	attendance   map[string]attendance // by node
+	// written is the version of the resource that the last write made. Until the watch shows it, or a moment
+	// has passed (shownBy), nothing is evaluated: reporters write in between.
+	written    string
+	shownBy    time.Time
+	cleaned    bool                  // the reports were removed since the target is off
+	outage     bool                  // the API server is unreachable
+	quietUntil time.Time             // missing reports are excused, since it was
+	began      time.Time             // when the target was first seen
+	attendance map[string]attendance // by node, since then; nil: none was observed yet
 
 	target  apiserver.Published // under mu
 	stands  time.Time           // under mu: since when its Status is as it is
@@ -112,20 +109,15 @@ func (c *Controller) Set(t apiserver.Published) {
 	c.mu.Lock()
 	e := c.targets[t.Name]
 	if e == nil {
-		e = &entry{removed: map[string]time.Time{}, replaced: rollup.Replacements{}, expectations: rollup.Expectations{}}
+		e = &entry{began: c.Now()}
 		c.targets[t.Name] = e
 	}
-	was, is := e.target, t // their sources are the same, or others: what they hold is no change
-	was.Sources, is.Sources = nil, nil
-	same := e.target.Sources == t.Sources && reflect.DeepEqual(was, is)
 	if e.target.Status != t.Status {
 		e.stands = c.Now()
 	}
 	e.target = t
 	c.mu.Unlock()
-	if !same {
-		c.Wake(t.Name)
-	}
+	c.Wake(t.Name)
 }
 
 // Remove removes a target.
@@ -175,15 +167,14 @@ func (c *Controller) sync(ctx context.Context, name string) time.Time {
 		return time.Time{}
 	}
 	t, before := e.target, e.verdict
-	d := rollup.Delivery{Reason: string(t.Status.Reason), Message: t.Status.Message, Since: e.stands}
+	in := rollup.Input{Began: e.began, Now: c.Now(),
+		Delivery: rollup.Delivery{Reason: string(t.Status.Reason), Message: t.Status.Message, Since: e.stands}}
 	c.mu.Unlock()
-	s := &syncing{Controller: c, entry: e, target: &t, delivery: d, now: c.Now()}
-	s.again = s.now.Add(resync)
-	verdict, judged := s.judge(ctx)
-	if judged {
-		c.metrics.set(name, s.result)
-	} else { // too little is known for a new one
-		verdict.Done, verdict.Degraded = before.Done, s.standing
+	s := &syncing{Controller: c, entry: e, target: &t, now: in.Now, again: in.Now.Add(resync)}
+	s.node = func(name string) (source.Node, bool) { return t.Sources.Cluster.Nodes.Get("", name) }
+	verdict, judged := s.judge(ctx, &in)
+	if !judged { // too little is known for a new one
+		verdict.Done = before.Done
 	}
 	verdict.Judged = judged || before.Judged
 	c.mu.Lock()
@@ -201,12 +192,10 @@ func (c *Controller) sync(ctx context.Context, name string) time.Time {
 type syncing struct {
 	*Controller
 	*entry
-	target   *apiserver.Published
-	delivery rollup.Delivery
-	now      time.Time
-	again    time.Time            // when to sync again at the latest
-	standing operatorcr.Condition // KMSPluginsDegraded before
-	result   *rollup.Result       // nil while too little is known, and if KMS is off
+	target *apiserver.Published
+	node   func(name string) (n source.Node, exists bool)
+	now    time.Time
+	again  time.Time // when to sync again at the latest
 }
 
 func (s *syncing) requeue(at time.Time) {
@@ -215,94 +204,60 @@ func (s *syncing) requeue(at time.Time) {
 	}
 }
 
-// judge evaluates the target. judged is false while a required source is not known.
-func (s *syncing) judge(ctx context.Context) (v Verdict, judged bool) {
+// judge evaluates the target, and writes the result. judged is false while too little is known for that:
+// then only what prevents or delays the delivery is written.
+func (s *syncing) judge(ctx context.Context, in *rollup.Input) (v Verdict, judged bool) {
 	t := s.target
-	absent := s.absent
-	s.absent = time.Time{}
 	if t.OtherInstallation {
+		s.metrics.set(t.Name, nil)
 		return Verdict{Done: true}, true
 	}
-	outage := s.inOutage(t.Sources.Resource.Err())
-	in := rollup.Input{Now: s.now, Began: s.began, Delivery: s.delivery}
-	resource := t.Sources.Destination()
+	resource, outage := t.Sources.Destination(), s.inOutage(t.Sources.Resource.Err())
+	switch {
+	case resource == nil:
+		judged = t.Sources.Resource.Known()
+	case !apiserver.Shows(resource.Version, s.written) && s.now.Before(s.shownBy):
+		s.requeue(s.shownBy)
+		return s.Verdict(t.Name), false
+	default:
+		in.Reports, in.Previous, in.Off = resource.Reports, resource.Conditions, t.Off
+		judged = t.Off || s.observe(in, resource)
+	}
+	in.Unobserved = resource == nil || !judged
+	result := rollup.Evaluate(in)
+	s.requeue(result.Deadline)
+	v.Degraded, v.Reporting = result.Condition(contract.PluginsDegraded), result.Condition(contract.HealthReporting)
+	if judged && outage && restsOnSilence(result) {
+		v.Degraded = in.Previous[contract.PluginsDegraded]
+		return v, false
+	}
+	switch {
+	case !judged:
+	case resource == nil || t.Off:
+		s.metrics.set(t.Name, nil)
+	default:
+		s.metrics.set(t.Name, result)
+		s.cleaned = false
+	}
 	if resource == nil {
-		known := t.Sources.Resource.Known()
-		return Verdict{Reporting: s.ofDelivery(&in).Condition(contract.HealthReporting), Done: known && t.Clean}, known
+		v.Done = judged && t.Clean
+		return v, judged
 	}
-	in.Reports, in.Previous = resource.Reports, resource.Conditions
-	if !apiserver.Shows(resource.Version, s.written) {
-		in.Previous = s.wrote
+	if t.Off && t.Clean {
+		left := slices.ContainsFunc(resource.Reports, func(r operatorcr.Report) bool { return r.Ours })
+		result = &rollup.Result{}
+		v.Done = result.Same(in.Previous) && (s.cleaned || !left)
 	}
-	s.standing = in.Previous[contract.PluginsDegraded]
-	if t.Off {
-		return s.removeAll(ctx, resource, &in), true
-	}
-	if !s.observe(&in, resource, absent) {
-		return Verdict{Reporting: s.writeDelivery(ctx, &in)}, false
-	}
-	s.result = rollup.Evaluate(&in)
-	s.requeue(s.result.Deadline)
-	v.Degraded, v.Reporting = s.result.Condition(contract.PluginsDegraded), s.result.Condition(contract.HealthReporting)
-	if outage && restsOnSilence(s.result) {
-		return Verdict{Reporting: v.Reporting}, false
-	}
-	for _, n := range in.Nodes { // its report is expected again, and is not one that came back
-		if len(n.Keys) > 0 {
-			delete(s.removed, n.Name)
-		}
+	if t.Off && t.Unmanaged {
+		return v, true
 	}
 	// A removal applies to what was read, so it comes before the write.
 	var cleaned error
-	if !t.Unmanaged {
-		cleaned = s.clean(ctx, resource, &rollup.Cleaning{Nodes: in.Nodes, Node: s.created})
-	}
-	s.finish(errors.Join(cleaned, s.write(ctx, in.Previous, s.result)))
-	return v, true
-}
-
-func (s *syncing) ofDelivery(in *rollup.Input) *rollup.Result {
-	result := rollup.OfDelivery(in)
-	s.requeue(result.Deadline)
-	return result
-}
-
-// writeDelivery writes what prevents or delays the delivery while no node can be evaluated. The
-// other conditions stay as they are.
-func (s *syncing) writeDelivery(ctx context.Context, in *rollup.Input) operatorcr.Condition {
-	result := s.ofDelivery(in)
-	c := result.Condition(contract.HealthReporting)
-	if c.Type == "" {
-		return c
-	}
-	for _, t := range rollup.Types {
-		if was, is := in.Previous[t]; is && t != c.Type {
-			result.Conditions = append(result.Conditions, was)
-		}
-	}
-	s.finish(s.write(ctx, in.Previous, result))
-	return c
-}
-
-// removeAll removes the roll-up and the reports of a target that is off. Until its reporters are
-// removed, the condition of their delivery stays.
-func (s *syncing) removeAll(ctx context.Context, resource *operatorcr.Status, in *rollup.Input) (v Verdict) {
-	result := s.ofDelivery(in)
-	v.Reporting = result.Condition(contract.HealthReporting)
-	if s.target.Clean {
-		result = &rollup.Result{}
-	}
-	v.Done = s.target.Clean && result.Same(in.Previous) &&
-		!slices.ContainsFunc(resource.Reports, func(r operatorcr.Report) bool { return r.Ours && s.removed[r.Node].IsZero() })
-	if s.target.Unmanaged {
-		return v
-	}
-	var cleaned error
-	if s.target.Clean {
-		cleaned = s.clean(ctx, resource, &rollup.Cleaning{Off: true})
+	if judged && !t.Unmanaged && (t.Clean || !t.Off) {
+		cleaned = s.clean(ctx, resource, in.Nodes)
 	}
 	s.finish(errors.Join(cleaned, s.write(ctx, in.Previous, result)))
-	return v
+	return v, judged
 }
 
 // inOutage reports whether the API server is unreachable, or was until recently.
@@ -339,15 +294,4 @@ func (s *syncing) finish(err error) {
 	if apierrors.ReasonForError(err) == metav1.StatusReasonUnknown { // no response
 		s.quietUntil = s.now.Add(afterOutage)
 	}
-}
-
-// configuredKey is the write key of the current configuration, and whether it is known to have
-// none. A set that was recorded, and cannot be read any more, may have been replaced, and a
-// provider that cannot be probed may be the one that encrypts.
-func configuredKey(t *apiserver.Published) (key string, none bool) {
-	if !t.LiveKnown {
-		return "", false
-	}
-	key = apiserver.WriteKey(t.State.Live)
-	return key, key == "" && t.State.NotProbed == ""
 }

@@ -11,49 +11,39 @@ import (
 	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
 	"github.com/kms-health/kms-health/pkg/contract"
 	"github.com/kms-health/kms-health/pkg/operator/apiserver"
-	"github.com/kms-health/kms-health/pkg/operator/source"
 	"github.com/kms-health/kms-health/pkg/operatorcr"
 	"github.com/kms-health/kms-health/pkg/rollup"
 )
 
-// node looks up a Node that exists.
-func (s *syncing) node(name string) (n source.Node, exists bool) {
-	return s.target.Sources.Cluster.Nodes.Get("", name)
-}
-
-// observe adds what runs to the input, unless a source is not known. absent is since when no API server
-// has a pod.
-func (s *syncing) observe(in *rollup.Input, resource *operatorcr.Status, absent time.Time) (known bool) {
+// observe adds what runs to the input, unless a source is not known.
+func (s *syncing) observe(in *rollup.Input, resource *operatorcr.Status) (known bool) {
 	t := s.target
-	var pods []*corev1.Pod
 	if !t.SetsKnown && len(resource.Reports) == 0 || !t.Sources.Cluster.OwnPods.Known() ||
 		!t.Sources.Cluster.Nodes.Known() || !t.NamespaceMissing && !t.Sources.Pods.Known() {
 		return false
 	}
+	var pods []*corev1.Pod
 	if !t.NamespaceMissing {
 		pods = t.Sources.AllPods()
 	}
 	ours := reporterPods(t.Name, t.Sources.Cluster.OwnPods.All())
-	if in.Alone = s.alone(resource, pods, absent); in.Alone {
+	// API servers may run outside of pods, or the selector may match none.
+	if in.Alone = !slices.ContainsFunc(pods, apiserver.Alive); in.Alone {
 		pods = agents(ours)
 	}
 	current, others := onePerNode(pods)
-	in.Nodes, in.Others = s.expect(current, ours, s.node), writers(t, others, s.node)
-	s.attend(in.Nodes, current, others, ours, resource)
+	in.Nodes, in.Others = s.expect(current, ours), s.writers(others)
+	s.attend(in, current, others, ours, resource)
 	in.WriteKey, in.NoWriteKey = configuredKey(t)
 	if t.State.NotProbed != "" {
 		in.NotObserved = append(in.NotObserved, rollup.Finding{Reason: contract.ProviderNotProbed, Text: t.State.NotProbed})
 	}
-	if why := s.refused(); why != "" {
+	if why := s.refused(); why != "" { // each API server may have been replaced since, by one with another key
 		in.NotObserved = append(in.NotObserved, rollup.Finding{Reason: contract.SourceUnreadable, Text: why})
-		doubt(in, s.node)
+		for i := range in.Nodes {
+			in.Nodes[i].WriteKeyNotKnown = true
+		}
 	}
-	s.replaced.Observe(in.Nodes, resource.Nodes, s.now)
-	if s.began.IsZero() {
-		s.began = s.now
-	}
-	in.Began = s.began
-	s.expectations.Observe(in.Nodes, s.now)
 	return true
 }
 
@@ -72,45 +62,6 @@ func (s *syncing) refused() string {
 	return fmt.Sprintf("the pods of namespace %s cannot be read: %v", s.target.Namespace, err)
 }
 
-// doubt makes of nodes as they once were what is still known: each of these, and each that
-// reports, may have an API server, which may use another key.
-func doubt(in *rollup.Input, node func(name string) (source.Node, bool)) {
-	for i := range in.Nodes {
-		in.Nodes[i].WriteKeyNotKnown = true
-	}
-	for i := range in.Reports {
-		name := in.Reports[i].Node
-		its, exists := node(name)
-		if exists && !slices.ContainsFunc(in.Nodes, func(n rollup.Node) bool { return n.Name == name }) {
-			in.Nodes = append(in.Nodes, rollup.Node{Name: name, Ready: its.Ready})
-		}
-	}
-}
-
-// alone reports whether no API server has had a pod for a QuietPeriod, since some time that
-// is zero where the last sync saw one: they may run outside of pods, or the selector matches
-// none. While the only one is replaced there is no pod either. After a restart of the operator
-// the last transition of the condition is that time.
-func (s *syncing) alone(resource *operatorcr.Status, pods []*corev1.Pod, absent time.Time) bool {
-	if slices.ContainsFunc(pods, apiserver.Alive) {
-		return false
-	}
-	if absent.IsZero() {
-		absent = s.now
-		if was := resource.Conditions[contract.HealthReporting]; was.Reason == contract.NoPods &&
-			was.LastTransitionTime.Before(absent) {
-			absent = was.LastTransitionTime
-		}
-	}
-	s.absent = absent
-	until := absent.Add(rollup.QuietPeriod)
-	if s.now.Before(until) {
-		s.requeue(until)
-		return false
-	}
-	return true
-}
-
 // agents are the reporters of a DaemonSet, which probe the sockets of their node.
 func agents(ours map[string][]*corev1.Pod) (agents []*corev1.Pod) {
 	for _, pods := range ours {
@@ -127,57 +78,76 @@ func newer(pod, other *corev1.Pod) bool {
 		other.CreationTimestamp.Equal(&pod.CreationTimestamp) && other.Name < pod.Name
 }
 
+// newest is the newest pod that is not being deleted; nil: there is none. While one delivery replaces
+// another there are two on a node.
+func newest(pods []*corev1.Pod) (best *corev1.Pod) {
+	for _, pod := range pods {
+		if pod.DeletionTimestamp == nil && newer(pod, best) {
+			best = pod
+		}
+	}
+	return best
+}
+
 // onePerNode returns the pod that counts on each node, and all others that run: those that
 // are being deleted, and earlier ones.
 func onePerNode(pods []*corev1.Pod) (current map[string]*corev1.Pod, others []*corev1.Pod) {
-	current = map[string]*corev1.Pod{}
+	byNode := map[string][]*corev1.Pod{}
 	for _, pod := range pods {
-		name := pod.Spec.NodeName
-		switch {
-		case !apiserver.Alive(pod):
-		case pod.DeletionTimestamp != nil:
-			others = append(others, pod)
-		case current[name] == nil:
-			current[name] = pod
-		case newer(pod, current[name]):
-			others = append(others, current[name])
-			current[name] = pod
-		default:
-			others = append(others, pod)
+		if apiserver.Alive(pod) {
+			byNode[pod.Spec.NodeName] = append(byNode[pod.Spec.NodeName], pod)
 		}
+	}
+	current = map[string]*corev1.Pod{}
+	for name, on := range byNode {
+		best := newest(on)
+		if best != nil {
+			current[name] = best
+		}
+		others = append(others, slices.DeleteFunc(on, func(p *corev1.Pod) bool { return p == best })...)
 	}
 	return current, others
 }
 
 // writers are what pods write with, as far as that is known.
-func writers(t *apiserver.Published, pods []*corev1.Pod, node func(name string) (source.Node, bool)) (
-	all []rollup.Writer) {
+func (s *syncing) writers(pods []*corev1.Pod) (all []rollup.Writer) {
 	for _, pod := range pods {
-		if _, exists := node(pod.Spec.NodeName); !exists {
-			continue
+		if _, exists := s.node(pod.Spec.NodeName); exists {
+			_, w := uses(s.target, pod)
+			all = append(all, w)
 		}
-		w := rollup.Writer{Node: pod.Spec.NodeName, NotKnown: true}
-		if plugins, known, current := pluginsOf(t, pod); known && current && loaded(t, pod) {
-			w.WriteKey = apiserver.WriteKey(plugins)
-			w.NotKnown = w.WriteKey == "" && t.State.NotProbed != ""
-		}
-		all = append(all, w)
 	}
 	return all
 }
 
-// pluginsOf are the plugins of a pod, whether they are known, and whether that is how they are
-// now: a set that was recorded, and cannot be read any more, may have been replaced. The set of a
-// revision stays as it is.
-func pluginsOf(t *apiserver.Published, pod *corev1.Pod) (plugins []v1alpha1.Plugin, known, current bool) {
-	if t.Plugins != nil {
-		return t.Plugins, true, true
-	}
+// uses are the plugins of an API server's pod, nil while they are not known, and what it writes with. A set
+// that was recorded, and cannot be read any more, may have been replaced; that of a revision stays as
+// it is. A provider that cannot be probed may be the one that encrypts.
+func uses(t *apiserver.Published, pod *corev1.Pod) (plugins []v1alpha1.Plugin, w rollup.Writer) {
+	w = rollup.Writer{Node: pod.Spec.NodeName, NotKnown: true}
 	revision := apiserver.RevisionOf(t.EncryptionConfig.Secret, &pod.Spec, pod.Labels)
-	if plugins, read := t.State.Revisions[revision]; read {
-		return plugins, true, true
+	plugins, current := t.State.Revisions[revision]
+	switch {
+	case t.Plugins != nil:
+		plugins, current = t.Plugins, true
+	case current:
+	case t.SetsKnown && revision == "":
+		plugins, current = t.State.Live, t.LiveKnown
+	default:
+		return nil, w
 	}
-	return t.State.Live, t.SetsKnown && revision == "", t.LiveKnown
+	w.WriteKey = apiserver.WriteKey(plugins)
+	w.NotKnown = !current || !loaded(t, pod) || w.WriteKey == "" && t.State.NotProbed != ""
+	return append([]v1alpha1.Plugin{}, plugins...), w
+}
+
+// configuredKey is the write key of the current configuration, and whether it is known to have none.
+func configuredKey(t *apiserver.Published) (key string, none bool) {
+	if !t.LiveKnown {
+		return "", false
+	}
+	key = apiserver.WriteKey(t.State.Live)
+	return key, key == "" && t.State.NotProbed == ""
 }
 
 // loadDelay is how much later than a write of a mounted Secret a container must have been started
@@ -198,37 +168,32 @@ func loaded(t *apiserver.Published, pod *corev1.Pod) bool {
 	if !mirror && !pod.CreationTimestamp.Time.Before(since) {
 		return true
 	}
-	name := apiServer(pod, t.Container)
 	if t.Plugins == nil {
 		since = since.Add(loadDelay)
 	}
-	return slices.ContainsFunc(pod.Status.ContainerStatuses, func(s corev1.ContainerStatus) bool {
-		return s.Name == name && s.State.Running != nil && s.State.Running.StartedAt.After(since)
-	})
+	return runningSince(pod, t.Container).After(since)
 }
 
 // expect returns the nodes of the pods, each with its pod's plugins, if any. ours are
 // the companions and agents, by node.
-func (s *syncing) expect(pods map[string]*corev1.Pod, ours map[string][]*corev1.Pod,
-	node func(name string) (source.Node, bool)) (expected []rollup.Node) {
+func (s *syncing) expect(pods map[string]*corev1.Pod, ours map[string][]*corev1.Pod) (expected []rollup.Node) {
 	t := s.target
 	for name, pod := range pods {
-		its, exists := node(name)
+		its, exists := s.node(name)
 		if !exists {
 			continue
 		}
-		n := rollup.Node{Name: name, Ready: its.Ready, PodSince: began(pod)}
-		plugins, known, current := pluginsOf(t, pod)
-		if known {
-			n.Keys, n.WriteKey, n.NotLoaded = make([]string, 0, len(plugins)), apiserver.WriteKey(plugins), !loaded(t, pod)
-			n.WriteKeyNotKnown = !current || n.WriteKey == "" && t.State.NotProbed != ""
+		plugins, w := uses(t, pod)
+		n := rollup.Node{Name: name, Ready: its.Ready, PodSince: began(pod), WriteKey: w.WriteKey, WriteKeyNotKnown: w.NotKnown}
+		if plugins != nil {
+			n.Keys = make([]string, 0, len(plugins))
 			for _, p := range plugins {
 				n.Keys = append(n.Keys, p.KeyID)
 			}
 		}
 		v := beside{tool: t.Tool, pod: pod, container: t.Container, plugins: plugins, reporter: newest(ours[name]),
 			namespace: s.Namespace}
-		n.QuietUntil, n.Leaving = quiet(pod, t.Container, v.isPlugin())
+		n.QuietUntil = quiet(pod, t.Container, v.isPlugin())
 		var again time.Time
 		n.Faults, again = v.faults(s.now)
 		s.requeue(again)
@@ -262,28 +227,42 @@ func apiServer(pod *corev1.Pod, configured string) string {
 	return ""
 }
 
+// runningSince is when the container of an API server was last started; zero: it does not run. Whether
+// it is Ready does not matter: an unhealthy plugin keeps it from that.
+func runningSince(pod *corev1.Pod, container string) (at time.Time) {
+	container = apiServer(pod, container)
+	for _, s := range pod.Status.ContainerStatuses {
+		if s.Name == container && s.State.Running != nil {
+			at = s.State.Running.StartedAt.Time
+		}
+	}
+	return at
+}
+
 // quiet is until when missing reports of a pod's node are excused, since its API server or
-// one of its plugins started or ended; and whether the API server exited normally.
-// A restart of another container of the pod excuses nothing.
-func quiet(pod *corev1.Pod, container string, isPlugin func(container string) bool) (until time.Time, leaving bool) {
+// one of its plugins started or ended. A restart of another container of the pod excuses nothing.
+func quiet(pod *corev1.Pod, container string, isPlugin func(container string) bool) (until time.Time) {
 	last := began(pod)
 	container = apiServer(pod, container)
-	for _, s := range slices.Concat(pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses) {
+	for _, s := range statuses(pod) {
 		if s.Name != container && !isPlugin(s.Name) {
 			continue
 		}
-		if e := s.LastTerminationState.Terminated; e != nil && e.FinishedAt.After(last) {
-			last = e.FinishedAt.Time // it is not started again yet
-		}
-		if r := s.State.Running; r != nil && r.StartedAt.After(last) {
-			last = r.StartedAt.Time
-		}
-		if e := s.State.Terminated; e != nil {
-			leaving = leaving || s.Name == container && e.ExitCode == 0
-			if e.FinishedAt.After(last) {
-				last = e.FinishedAt.Time
+		for _, state := range []corev1.ContainerState{s.State, s.LastTerminationState} {
+			if r := state.Running; r != nil {
+				last = latest(last, r.StartedAt.Time)
+			}
+			if e := state.Terminated; e != nil {
+				last = latest(last, e.FinishedAt.Time)
 			}
 		}
 	}
-	return last.Add(rollup.QuietPeriod), leaving
+	return last.Add(rollup.QuietPeriod)
+}
+
+func latest(a, b time.Time) time.Time {
+	if a.After(b) {
+		return a
+	}
+	return b
 }

@@ -24,12 +24,14 @@ var abc = map[string]source.Node{"a": {Name: "a", Ready: true}, "b": {Name: "b"}
 
 func expected(target *target, pods []*corev1.Pod, nodes map[string]source.Node) []rollup.Node {
 	current, _ := onePerNode(pods)
-	s := &syncing{Controller: &Controller{Options: Options{Namespace: "kms-health"}}, target: &target.Published, now: now}
-	return s.expect(current, nil, lookup(nodes))
+	return syncingOf(target, nodes).expect(current, nil)
 }
 
-func lookup(nodes map[string]source.Node) func(string) (source.Node, bool) {
-	return func(name string) (source.Node, bool) { n, exists := nodes[name]; return n, exists }
+// syncingOf is a sync of a target in a cluster with nodes.
+func syncingOf(target *target, nodes map[string]source.Node) *syncing {
+	return &syncing{Controller: &Controller{Options: Options{Namespace: "kms-health"}}, entry: &entry{},
+		target: &target.Published, now: now, again: now.Add(1e17),
+		node: func(name string) (source.Node, bool) { n, exists := nodes[name]; return n, exists }}
 }
 
 func revisions(t *apiserver.Published) {
@@ -160,45 +162,43 @@ func TestQuiet(t *testing.T) {
 		pod       *corev1.Pod
 		container string
 		since     time.Duration
-		leaving   bool
 	}{
-		{"nothing is known of containers", pod("a"), "api", time.Hour, false},
-		{"a new pod", pod("a", aged(time.Second)), "api", time.Second, false},
-		{"it started with its pod", pod("a", status(running("api", time.Hour))), "api", time.Hour, false},
-		{"it was started again", pod("a", status(running("api", time.Minute))), "api", time.Minute, false},
+		{"nothing is known of containers", pod("a"), "api", time.Hour},
+		{"a new pod", pod("a", aged(time.Second)), "api", time.Second},
+		{"it started with its pod", pod("a", status(running("api", time.Hour))), "api", time.Hour},
+		{"it was started again", pod("a", status(running("api", time.Minute))), "api", time.Minute},
 		{"a plugin was started again", pod("a", status(running("kms", time.Minute)), status(running("api", time.Hour))),
-			"api", time.Minute, false},
+			"api", time.Minute},
 		{"the reporter was started again",
-			pod("a", status(running("kms-health", time.Minute)), status(running("api", time.Hour))), "api", time.Hour, false},
+			pod("a", status(running("kms-health", time.Minute)), status(running("api", time.Hour))), "api", time.Hour},
 		{"the first is meant", pod("a", status(running("kms", time.Hour)), status(ended("api", 0, time.Minute))), "",
-			time.Minute, true},
+			time.Minute},
 		{"the first one except the reporter counts",
 			pod("a", status(running("kms-health", time.Second)), status(running("api", time.Minute)), func(p *corev1.Pod) {
 				p.Spec.Containers = slices.Insert(p.Spec.Containers, 0, container("kms-health", "sockets"))
-			}), "", time.Minute, false},
-		{"it ended in order", pod("a", status(ended("api", 0, time.Minute))), "api", time.Minute, true},
+			}), "", time.Minute},
+		{"it ended in order", pod("a", status(ended("api", 0, time.Minute))), "api", time.Minute},
 		{"a plugin ended in order", pod("a", status(ended("kms", 0, time.Minute)), status(running("api", time.Hour))), "api",
-			time.Minute, false},
-		{"it crashed", pod("a", status(ended("api", 1, time.Minute))), "api", time.Minute, false},
+			time.Minute},
+		{"it crashed", pod("a", status(ended("api", 1, time.Minute))), "api", time.Minute},
 		{"it ended before its pod began, as the clocks have it", pod("a", status(ended("api", 1, 2*time.Hour))), "api",
-			time.Hour, false},
+			time.Hour},
 		{"it crashed, and is to be started again", pod("a", status(after(waiting("api", "CrashLoopBackOff"), 3, 1, ""))),
-			"api", time.Minute, false},
-		{"it crashed, and runs", pod("a", status(after(running("api", 50*time.Second), 3, 1, ""))), "api", 50 * time.Second,
-			false},
+			"api", time.Minute},
+		{"it crashed, and runs", pod("a", status(after(running("api", 50*time.Second), 3, 1, ""))), "api", 50 * time.Second},
 		{"another container was started again",
-			pod("a", status(running("certs", time.Minute)), status(running("api", time.Hour))), "api", time.Hour, false},
+			pod("a", status(running("certs", time.Minute)), status(running("api", time.Hour))), "api", time.Hour},
 		{"another container crashed", pod("a", status(ended("certs", 1, time.Minute)), status(running("api", time.Hour))),
-			"api", time.Hour, false},
+			"api", time.Hour},
 		{"a plugin that is a sidecar was started again", pod("a", status(running("api", time.Hour)), func(p *corev1.Pod) {
 			p.Status.InitContainerStatuses = []corev1.ContainerStatus{running("kms", time.Minute)}
-		}), "api", time.Minute, false},
-		{"no containers", pod("a", func(p *corev1.Pod) { p.Spec.Containers = nil }), "", time.Hour, false},
+		}), "api", time.Minute},
+		{"no containers", pod("a", func(p *corev1.Pod) { p.Spec.Containers = nil }), "", time.Hour},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			until, leaving := quiet(tt.pod, tt.container, func(name string) bool { return name == "kms" })
-			if want := now.Add(rollup.QuietPeriod - tt.since); !until.Equal(want) || leaving != tt.leaving {
-				t.Errorf("until %s, leaving %v, want %s, %v", until, leaving, want, tt.leaving)
+			until := quiet(tt.pod, tt.container, func(name string) bool { return name == "kms" })
+			if want := now.Add(rollup.QuietPeriod - tt.since); !until.Equal(want) {
+				t.Errorf("until %s, want %s", until, want)
 			}
 		})
 	}

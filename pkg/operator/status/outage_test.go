@@ -89,13 +89,5 @@ func TestPodsThatCanNoLongerBeListedAreNotHealthy(t *testing.T) {
 			!strings.Contains(last.body, "WriteKeyUnknown") {
 			t.Errorf("written: %s", last.body)
 		}
-		s.report("a", "b", "new")
-		s.reports["new"][0].Status = contract.Error
-		s.show()
-		s.settled()
-		all = s.written()
-		if last := all[len(all)-1]; degraded(last.apply) != "True PluginError" {
-			t.Errorf("written: %s", last.body)
-		}
 	})
 }

@@ -1,6 +1,7 @@
 package status
 
 import (
+	"cmp"
 	"slices"
 	"time"
 
@@ -15,42 +16,80 @@ import (
 	"github.com/kms-health/kms-health/pkg/rollup"
 )
 
-// attendance is what is remembered of the reporters of one API server's pod. The report of a
-// reporter that was deleted counts until it is stale, so its UID is kept as long as the
-// report names it.
+// replacePeriod bounds for how long the replacement of an API server by a static pod operator excuses its
+// node, from its beginning: an installer's start, an API server's graceful shutdown (up to 135
+// seconds on OpenShift) and its successor's start. A kubelet does not update the status of a pod while
+// it terminates, so the pod alone does not show that its plugins have stopped before its API server.
+const replacePeriod = 5 * time.Minute
+
+// attendance is what is remembered of one node: its API server's pod, and who reports on it. The report
+// of a reporter that was deleted counts until it is stale, so its UID is kept as long as the report
+// names it.
 type attendance struct {
-	server  string    // the UID, on its node, of the API server's pod
-	started time.Time // when its container was, as first seen: each start of a crash loop is another
-	since   time.Time // when the first of its reporters was created; zero: there was none
-	writers []string  // the UIDs of their pods, and of the API server's, which may have a sidecar
+	server    string               // the UID, on its node, of the API server's pod
+	started   time.Time            // when its container was, as first seen: each start of a crash loop is another
+	since     time.Time            // when the first of its reporters was created; zero: there was none
+	writers   []string             // the UIDs of their pods, and of the API server's, which may have a sidecar
+	expected  map[string]time.Time // when each plugin was first seen as expected; "": while they are not known
+	replacing time.Time            // when the replacement of the API server was first seen; zero: it is not replaced
 }
 
-// attend completes the nodes by what is known of their reporters. others are API server pods
-// beside those that count, ours are the reporters' pods.
-func (s *syncing) attend(nodes []rollup.Node, pods map[string]*corev1.Pod, others []*corev1.Pod,
+// attend completes the nodes by what is remembered of them. others are API server pods beside those that
+// count, ours are the reporters' pods. A new process leaves a standing Unknown as it is: the plugins
+// that it first sees count as expected for long.
+func (s *syncing) attend(in *rollup.Input, pods map[string]*corev1.Pod, others []*corev1.Pod,
 	ours map[string][]*corev1.Pod, resource *operatorcr.Status) {
-	t := s.target
 	replaced := map[string][]string{} // the UIDs of the others that are not being deleted
 	for _, pod := range others {
 		if uid, _ := objects.PodUID(pod); uid != "" && pod.DeletionTimestamp == nil {
 			replaced[pod.Spec.NodeName] = append(replaced[pod.Spec.NodeName], uid)
 		}
 	}
-	named := map[string]string{} // the reporters that reports name
+	named, replacing := map[string]string{}, map[string]bool{}
 	for i := range resource.Reports {
 		if by := resource.Reports[i].Reporter(); by != "" {
 			named[resource.Reports[i].Node] = by
 		}
 	}
-	before := s.attendance
-	s.attendance = make(map[string]attendance, len(nodes))
-	for i := range nodes {
-		n, pod := &nodes[i], pods[nodes[i].Name]
-		a, attended := before[n.Name].next(pod, started(pod, t.Container), replaced[n.Name], ours[n.Name], named[n.Name])
+	for _, n := range resource.Nodes {
+		replacing[n.Name] = n.Replacing
+	}
+	before, seen := s.attendance, s.now
+	if before == nil && in.Previous[contract.PluginsDegraded].Status == operatorcr.Unknown {
+		seen = time.Time{}
+	}
+	s.attendance = make(map[string]attendance, len(in.Nodes))
+	for i := range in.Nodes {
+		n := &in.Nodes[i]
+		pod, was := pods[n.Name], before[n.Name]
+		start := cmp.Or(runningSince(pod, s.target.Container), began(pod))
+		a, attended := was.next(pod, start, replaced[n.Name], ours[n.Name], named[n.Name])
+		a.expect(n, was.expected, seen)
+		if replacing[n.Name] {
+			a.replacing = cmp.Or(was.replacing, s.now)
+			n.QuietUntil = latest(n.QuietUntil, a.replacing.Add(replacePeriod))
+		}
 		s.attendance[n.Name] = a
-		n.Writers, n.ReporterCreated = a.writers, a.since
-		n.Started = a.started
-		n.Unattended = t.Unmanaged && !attended && !objects.Injected(&pod.Spec)
+		n.Writers = a.writers
+		n.Unattended = s.target.Unmanaged && !attended && !objects.Injected(&pod.Spec)
+	}
+}
+
+// expect sets when the first reports of a node are due. before has since when its plugins were expected,
+// seen is since when others are.
+func (a *attendance) expect(n *rollup.Node, before map[string]time.Time, seen time.Time) {
+	a.expected, n.Due = map[string]time.Time{}, map[string]time.Time{}
+	keys := n.Keys
+	if keys == nil {
+		keys = []string{""}
+	}
+	for _, key := range keys {
+		since, known := before[key]
+		if !known {
+			since = seen
+		}
+		a.expected[key] = since
+		n.Due[key] = latest(since, latest(a.started, a.since)).Add(rollup.FirstReport)
 	}
 }
 
@@ -62,11 +101,11 @@ func (s *syncing) attend(nodes []rollup.Node, pods map[string]*corev1.Pod, other
 func (a attendance) next(pod *corev1.Pod, start time.Time, replaced []string, ours []*corev1.Pod,
 	named string) (next attendance, attended bool) {
 	server, _ := objects.PodUID(pod) // without a UID no companion can be beside it
-	next.started = start
-	if a.server == server {
+	next = attendance{server: server, started: start, writers: append([]string{server}, replaced...)}
+	same := a.server == server
+	if same {
 		next.since, next.started = a.since, a.started
 	}
-	next.server, next.writers = server, append([]string{server}, replaced...)
 	for _, o := range ours {
 		agent := v1alpha1.Mode(o.Labels[contract.ModeLabel]).ServesNode()
 		beside := o.Annotations[contract.BesideAnnotation]
@@ -84,10 +123,11 @@ func (a attendance) next(pod *corev1.Pod, start time.Time, replaced []string, ou
 			next.since = created
 		}
 	}
-	if a.server == server && named != "" && slices.Contains(a.writers, named) && !slices.Contains(next.writers, named) {
+	if same && named != "" && slices.Contains(a.writers, named) {
 		next.writers = append(next.writers, named)
 	}
 	slices.Sort(next.writers)
+	next.writers = slices.Compact(next.writers)
 	return next, attended
 }
 
@@ -103,28 +143,4 @@ func reporterPods(target string, own []*unstructured.Unstructured) map[string][]
 		}
 	}
 	return ours
-}
-
-// newest is the newest pod that is not being deleted; nil: there is none. While one delivery replaces
-// another there are two on a node.
-func newest(pods []*corev1.Pod) (best *corev1.Pod) {
-	for _, pod := range pods {
-		if pod.DeletionTimestamp == nil && newer(pod, best) {
-			best = pod
-		}
-	}
-	return best
-}
-
-// started is when the container of an API server was last started; its pod, where it was not
-// yet. Whether it is Ready does not matter: an unhealthy plugin keeps it from that.
-func started(pod *corev1.Pod, container string) time.Time {
-	container = apiServer(pod, container)
-	for i := range pod.Status.ContainerStatuses {
-		s := &pod.Status.ContainerStatuses[i]
-		if s.Name == container && s.State.Running != nil {
-			return s.State.Running.StartedAt.Time
-		}
-	}
-	return began(pod)
 }

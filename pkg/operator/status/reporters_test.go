@@ -9,6 +9,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/kms-health/kms-health/pkg/contract"
+	"github.com/kms-health/kms-health/pkg/operatorcr"
+	"github.com/kms-health/kms-health/pkg/rollup"
 )
 
 // ofOurs is a reporter's pod on node a, created some time ago.
@@ -59,18 +61,17 @@ var attendances = []struct {
 	{"both, while one delivery replaces another", attendance{}, nil, []*corev1.Pod{companionPod, agentPod}, "",
 		[]string{serverUID, "agent", "companion"}, 3 * time.Hour, true},
 	{"one that was deleted, and whose report stands",
-		attendance{serverUID, firstStart, ago(time.Minute).Time, []string{serverUID, "gone"}}, nil, nil, "gone",
+		attendance{server: serverUID, started: firstStart, since: ago(time.Minute).Time, writers: []string{serverUID, "gone"}}, nil, nil, "gone",
 		[]string{serverUID, "gone"}, time.Minute, false},
 	{"one that was deleted, and whose report was replaced",
-		attendance{serverUID, firstStart, ago(time.Minute).Time, []string{serverUID, "gone"}}, nil, nil, "other",
+		attendance{server: serverUID, started: firstStart, since: ago(time.Minute).Time, writers: []string{serverUID, "gone"}}, nil, nil, "other",
 		[]string{serverUID},
 		time.Minute, false},
 	{"one that was deleted with its API server's pod",
-		attendance{beforeUID, firstStart, ago(time.Hour).Time, []string{beforeUID, "gone"}}, nil, nil, "gone",
+		attendance{server: beforeUID, started: firstStart, since: ago(time.Hour).Time, writers: []string{beforeUID, "gone"}}, nil, nil, "gone",
 		[]string{serverUID}, 0,
 		false},
-	{"created again and again: the first counts", attendance{serverUID, firstStart, ago(2 * time.Hour).Time,
-		[]string{serverUID}},
+	{"created again and again: the first counts", attendance{server: serverUID, started: firstStart, since: ago(2 * time.Hour).Time, writers: []string{serverUID}},
 		nil, []*corev1.Pod{companionPod}, "", []string{serverUID, "companion"}, 2 * time.Hour, true},
 }
 
@@ -112,19 +113,109 @@ func TestSidecarOfAStaticPodIsKnownByTheUIDOnItsNode(t *testing.T) {
 	}
 }
 
-func TestAPIServerStartedWhetherReadyOrNot(t *testing.T) {
+func TestAPIServerRunsWhetherReadyOrNot(t *testing.T) {
 	for name, tt := range map[string]struct {
 		pod  *corev1.Pod
-		want time.Duration // ago
+		want time.Time
 	}{
-		"running":                  {pod("a", status(running("api", time.Minute))), time.Minute},
-		"a plugin, and not it":     {pod("a", status(running("kms", time.Minute))), time.Hour},
-		"not started yet":          {pod("a", status(waiting("api", "PodInitializing"))), time.Hour},
-		"waiting to start again":   {pod("a", status(after(waiting("api", "CrashLoopBackOff"), 3, 1, ""))), time.Hour},
-		"of a mirror created late": {pod("a", aged(time.Second), status(running("api", time.Minute))), time.Minute},
+		"running":                  {pod("a", status(running("api", time.Minute))), ago(time.Minute).Time},
+		"a plugin, and not it":     {pod("a", status(running("kms", time.Minute))), time.Time{}},
+		"not started yet":          {pod("a", status(waiting("api", "PodInitializing"))), time.Time{}},
+		"waiting to start again":   {pod("a", status(after(waiting("api", "CrashLoopBackOff"), 3, 1, ""))), time.Time{}},
+		"of a mirror created late": {pod("a", aged(time.Second), status(running("api", time.Minute))), ago(time.Minute).Time},
 	} {
-		if got := started(tt.pod, "api"); !got.Equal(ago(tt.want).Time) {
-			t.Errorf("%s: %s, want %s", name, got, ago(tt.want))
+		if got := runningSince(tt.pod, "api"); !got.Equal(tt.want) {
+			t.Errorf("%s: %s, want %s", name, got, tt.want)
+		}
+	}
+}
+
+// A first report is due 5 minutes after the latest of the start of the API server, the creation of its
+// reporter, and the first time that its plugin was seen as expected.
+func TestFirstReportIsDue(t *testing.T) {
+	for name, tt := range map[string]struct {
+		started, created, seen time.Duration // ago; zero: not
+		want                   time.Duration // since that time of the latest
+	}{
+		"the API server was just started": {time.Second, time.Hour, time.Hour, time.Second},
+		"its reporter was just created":   {time.Hour, time.Second, time.Hour, time.Second},
+		"just seen as expected":           {time.Hour, time.Hour, time.Second, time.Second},
+		"without a reporter":              {time.Hour, 0, 2 * time.Hour, time.Hour},
+		"by an earlier process":           {time.Hour, 2 * time.Hour, 0, time.Hour},
+	} {
+		at := func(d time.Duration) time.Time {
+			if d == 0 {
+				return time.Time{}
+			}
+			return ago(d).Time
+		}
+		a := attendance{started: at(tt.started), since: at(tt.created)}
+		for _, keys := range [][]string{{"2", "1"}, nil, {}} {
+			n := rollup.Node{Keys: keys}
+			a.expect(&n, nil, at(tt.seen))
+			want := map[string]time.Time{}
+			for _, key := range keys {
+				want[key] = ago(tt.want).Add(rollup.FirstReport)
+			}
+			if keys == nil {
+				want[""] = ago(tt.want).Add(rollup.FirstReport)
+			}
+			if diff := cmp.Diff(want, n.Due); diff != "" {
+				t.Errorf("%s: %s", name, diff)
+			}
+		}
+	}
+	// What was seen before counts from then on.
+	before := map[string]time.Time{"2": ago(time.Minute).Time, "3": ago(time.Minute).Time}
+	n, a := rollup.Node{Keys: []string{"2", "1"}}, attendance{started: ago(time.Hour).Time}
+	a.expect(&n, before, now)
+	want := map[string]time.Time{"2": ago(time.Minute).Time, "1": now}
+	if diff := cmp.Diff(want, a.expected); diff != "" {
+		t.Error(diff)
+	}
+}
+
+// attendedAt is node a after a sync at a time.
+func attendedAt(s *syncing, at time.Duration, previous string, replacing bool) rollup.Node {
+	s.now = now.Add(at)
+	p := pod("a", func(p *corev1.Pod) { p.UID = serverUID })
+	in := rollup.Input{Nodes: []rollup.Node{{Name: "a", Keys: []string{"2"}}},
+		Previous: map[string]operatorcr.Condition{contract.PluginsDegraded: {Status: previous}}}
+	resource := &operatorcr.Status{Nodes: []operatorcr.NodeStatus{{Name: "a", Replacing: replacing}}}
+	s.attend(&in, map[string]*corev1.Pod{"a": p}, nil, nil, resource)
+	return in.Nodes[0]
+}
+
+func TestReplacementExcusesItsNodeForABoundedTime(t *testing.T) {
+	s := syncingOf(withKeys("2"), abc)
+	for i, step := range []struct {
+		at        time.Duration
+		replacing bool
+		want      time.Time
+	}{
+		{0, false, time.Time{}},
+		{time.Minute, true, now.Add(6 * time.Minute)},
+		{time.Hour, true, now.Add(6 * time.Minute)}, // stuck
+		{2 * time.Hour, false, time.Time{}},
+		{3 * time.Hour, true, now.Add(3*time.Hour + 5*time.Minute)},
+	} {
+		if got := attendedAt(s, step.at, operatorcr.False, step.replacing).QuietUntil; !got.Equal(step.want) {
+			t.Errorf("step %d: %s, want %s", i, got, step.want)
+		}
+	}
+}
+
+// What the process before had found stays until this one could find it.
+func TestNewProcessLeavesAStandingUnknown(t *testing.T) {
+	for previous, want := range map[string]time.Time{
+		operatorcr.Unknown: now.Add(-time.Hour), operatorcr.True: now, operatorcr.False: now,
+	} {
+		s := syncingOf(withKeys("2"), abc)
+		for _, at := range []time.Duration{0, time.Minute} {
+			if got := attendedAt(s, at, previous, false).Due["2"]; !got.Equal(want.Add(rollup.FirstReport)) {
+				t.Errorf("%s: due %s, want %s", previous, got, want.Add(rollup.FirstReport))
+			}
+			previous = operatorcr.Unknown // in the same process it does not matter
 		}
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -20,8 +21,6 @@ import (
 
 const (
 	requestTimeout = 10 * time.Second
-	// remembered bounds how long the removal of a report is kept in memory.
-	remembered = time.Hour
 	// cleanupManager owns nothing: it only removes.
 	cleanupManager = "kms-health-operator-cleanup"
 )
@@ -67,9 +66,8 @@ func (s *syncing) write(ctx context.Context, current map[string]operatorcr.Condi
 	if err != nil {
 		return err
 	}
-	s.wrote, s.written = map[string]operatorcr.Condition{}, version
+	s.wrote(version)
 	for _, c := range result.Conditions {
-		s.wrote[c.Type] = c
 		if was := current[c.Type]; was.Status != c.Status || was.Reason != c.Reason {
 			s.Event(s.target.Name, eventType(c), c.Reason, c.Type+" is "+c.Status+": "+c.Message)
 		}
@@ -85,26 +83,45 @@ func eventType(c operatorcr.Condition) string {
 	return corev1.EventTypeNormal
 }
 
-// created is when a Node was created, if it exists.
-func (s *syncing) created(name string) (at time.Time, exists bool) {
-	n, exists := s.node(name)
-	return n.Created.Time, exists
+// leftovers are the own reports that no reporter will write again: all, once the API server is off and
+// its reporters are removed; stale ones of a node that does not exist; and those that have been
+// stale for a QuietPeriod where no reporter should report. After one removal of all, only stale ones
+// are: their writer, which the operator does not know, still runs.
+func (s *syncing) leftovers(reports []operatorcr.Report, nodes []rollup.Node) (gone []operatorcr.Report) {
+	off := s.target.Off
+	for _, r := range reports {
+		expected := slices.ContainsFunc(nodes, func(n rollup.Node) bool {
+			return n.Name == r.Node && (n.Keys == nil || len(n.Keys) > 0)
+		})
+		if !r.Ours || expected && !off {
+			continue
+		}
+		due := r.StaleFrom()
+		if off && !s.cleaned {
+			due = s.now
+		} else if _, exists := s.node(r.Node); exists && !off {
+			due = due.Add(rollup.QuietPeriod)
+		}
+		if s.now.Before(due) {
+			s.requeue(due)
+			continue
+		}
+		gone = append(gone, r)
+	}
+	return gone
 }
 
-// clean removes the reports that no reporter will write again. A write since they were read makes it
-// a conflict: then the watch delivers that write.
-func (s *syncing) clean(ctx context.Context, resource *operatorcr.Status, in *rollup.Cleaning) error {
-	maps.DeleteFunc(s.removed, func(_ string, at time.Time) bool { return s.now.Sub(at) > remembered })
-	in.Now, in.Reports, in.Removed = s.now, resource.Reports, s.removed
-	gone, again := rollup.Leftovers(in)
-	s.requeue(again)
+// clean removes leftovers. A write since they were read makes it a conflict: then the watch delivers
+// that write.
+func (s *syncing) clean(ctx context.Context, resource *operatorcr.Status, nodes []rollup.Node) error {
+	gone := s.leftovers(resource.Reports, nodes)
 	if len(gone) == 0 {
 		return nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
 	to := s.resource()
-	_, err := s.Client.Resource(to.GVR()).Patch(ctx, to.Name, types.JSONPatchType,
+	o, err := s.Client.Resource(to.GVR()).Patch(ctx, to.Name, types.JSONPatchType,
 		operatorcr.Removal(resource.Version, gone), metav1.PatchOptions{FieldManager: cleanupManager}, "status")
 	if apierrors.IsConflict(err) {
 		return nil
@@ -112,10 +129,14 @@ func (s *syncing) clean(ctx context.Context, resource *operatorcr.Status, in *ro
 	if err != nil {
 		return fmt.Errorf("remove reports of %s: %w", to, err)
 	}
+	s.wrote(o.GetResourceVersion())
+	s.cleaned = s.target.Off
 	for i := range gone {
-		s.removed[gone[i].Node] = s.now
 		s.Event(s.target.Name, corev1.EventTypeNormal, contract.EventReportRemoved,
 			fmt.Sprintf("the report of node %s on %s, which no reporter writes any more", gone[i].Node, to))
 	}
 	return nil
 }
+
+// wrote keeps the version of the resource that a write made.
+func (s *syncing) wrote(version string) { s.written, s.shownBy = version, s.now.Add(requestTimeout) }

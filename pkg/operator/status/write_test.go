@@ -11,8 +11,10 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/kms-health/kms-health/pkg/contract"
 	"github.com/kms-health/kms-health/pkg/operator/apiserver"
 	"github.com/kms-health/kms-health/pkg/operator/source"
+	"github.com/kms-health/kms-health/pkg/operatorcr"
 	"github.com/kms-health/kms-health/pkg/rollup"
 )
 
@@ -34,14 +36,24 @@ func (s *fixture) wantsRemoved(n int, when string) request {
 	return all[n-1]
 }
 
+// stale makes a node report once, and waits until that is stale, while a and b report.
+func (s *fixture) stale(node string) {
+	s.Helper()
+	stale := s.report(node)
+	s.show()
+	s.until(stale - interval)
+	s.wantsRemoved(0, "while it may be written")
+	s.report("a", "b")
+	s.show()
+	s.until(stale + 1)
+}
+
 // ghost adds a report of a node that does not exist, and waits for its removal, which the
 // watch does not show yet.
 func (s *fixture) ghost() request {
 	s.Helper()
 	s.begin()
-	s.report("z")
-	s.show()
-	s.settled()
+	s.stale("z")
 	w := s.wantsRemoved(1, "a report of no Node")
 	// The roll-up's three conditions, and those of a and b, come before it.
 	if want := fmt.Sprintf(`"value":"%d"},{"op":"remove","path":"/status/conditions/5"}]`,
@@ -53,6 +65,7 @@ func (s *fixture) ghost() request {
 
 func TestARemovalIsNotRepeatedWhileTheWatchLagsBehind(t *testing.T) {
 	withFixture(t, func(s *fixture) {
+		s.ahead = 1
 		s.ghost()
 		s.addPod("c") // causes a sync; the resource is unchanged
 		s.Wake("api")
@@ -76,9 +89,9 @@ func TestAReportThatIsWrittenAgainIsKeptUntilItIsStale(t *testing.T) {
 			stale = s.report("a", "b", "z")
 			s.show()
 		}
-		s.until(stale - 1)
-		s.wantsRemoved(1, "while its reporter writes, and until its last report is stale")
 		s.until(stale)
+		s.wantsRemoved(1, "while its reporter writes, and until its last report is stale")
+		s.until(stale + 1)
 		s.wantsRemoved(2, "when its reporter has ended")
 		delete(s.reports, "z")
 		s.show()
@@ -104,16 +117,15 @@ func TestRemovalThatIsRefused(t *testing.T) {
 			withFixture(t, func(s *fixture) {
 				s.begin()
 				s.failing(tt.refusal)
-				s.report("z")
-				s.show()
-				s.until(30 * time.Second)
+				s.stale("z")
+				s.until(time.Since(s.start) + interval)
 				tried := len(s.removals())
 				got := testutil.ToFloat64(s.metrics.errors.WithLabelValues("api"))
 				if (tried > 1) != tt.counts || (got == float64(tried)) != tt.counts || slices.Contains(s.events, "ReportRemoved") {
 					t.Errorf("%d removals, %v failures are counted, events %q", tried, got, s.events)
 				}
 				s.failing(nil)
-				s.report("z")
+				s.report("a", "b")
 				s.show()
 				s.settled()
 				s.wantsRemoved(tried+1, "when it has changed")
@@ -122,17 +134,47 @@ func TestRemovalThatIsRefused(t *testing.T) {
 	}
 }
 
-func TestARemovalIsRememberedForAnHour(t *testing.T) {
-	withFixture(t, func(s *fixture) {
-		removed := s.ghost()
-		delete(s.reports, "z")
-		s.show()
-		s.until(removed.at + remembered + time.Second)
-		s.report("z")
-		s.show()
-		s.settled()
-		s.wantsRemoved(2, "later it is another's")
-	})
+func TestLeftovers(t *testing.T) {
+	const valid = contract.StaleIntervals*30*time.Second + 1
+	aged := func(node string, age time.Duration) operatorcr.Report {
+		r := report(node, "2")
+		r.Entries[0].LastChecked = now.Add(-age)
+		return r
+	}
+	thirdParty, unreadable := aged("z", time.Hour), operatorcr.Report{Node: "z", Ours: true, Written: now.Add(-valid)}
+	thirdParty.Ours = false
+	for _, tt := range []struct {
+		name         string
+		report       operatorcr.Report
+		off, cleaned bool
+		due          time.Duration // from now; zero: it is removed
+		stays        bool
+	}{
+		{"a node that should report, stale for long", aged("a", time.Hour), false, false, 0, true},
+		{"its plugins are not known", aged("c", time.Hour), false, false, 0, true},
+		{"there is no Node, fresh", aged("z", 0), false, false, valid, true},
+		{"there is no Node, stale", aged("z", valid), false, false, 0, false},
+		{"there is no Node, unreadable", unreadable, false, false, 0, false},
+		{"there is no Node, third-party", thirdParty, false, false, 0, true},
+		{"no plugin, fresh", aged("b", 0), false, false, valid + rollup.QuietPeriod, true},
+		{"no plugin, just stale", aged("b", valid), false, false, rollup.QuietPeriod, true},
+		{"no plugin, stale for a QuietPeriod", aged("b", valid+rollup.QuietPeriod), false, false, 0, false},
+		{"off", aged("a", 0), true, false, 0, false},
+		{"off, third-party", thirdParty, true, false, 0, true},
+		{"off, and written again", aged("a", 0), true, true, valid, true},
+		{"off, written again, and stale", aged("a", valid), true, true, 0, false},
+	} {
+		s := syncingOf(withKeys("2").but(func(t *apiserver.Published) { t.Off = tt.off }), abc)
+		s.cleaned = tt.cleaned
+		gone := s.leftovers([]operatorcr.Report{tt.report},
+			[]rollup.Node{{Name: "a", Keys: []string{"2"}}, {Name: "b", Keys: []string{}}, {Name: "c"}})
+		if (len(gone) == 0) != tt.stays {
+			t.Errorf("%s: %+v", tt.name, gone)
+		}
+		if tt.due > 0 && !s.again.Equal(now.Add(tt.due)) {
+			t.Errorf("%s: again in %s, want %s", tt.name, s.again.Sub(now), tt.due)
+		}
+	}
 }
 
 // The report of a node that no longer has an API server is removed after a wait.
@@ -142,7 +184,7 @@ func TestAReportOfANodeWithoutPodIsRemovedAfterAQuietPeriod(t *testing.T) {
 		if err := s.client.Tracker().Delete(source.Pods, "ns", "api-b"); err != nil {
 			t.Fatal(err)
 		}
-		due := stale + rollup.QuietPeriod
+		due := stale + 1 + rollup.QuietPeriod
 		s.until(due - 1)
 		s.wantsRemoved(0, "before the quiet period is over")
 		s.until(due)

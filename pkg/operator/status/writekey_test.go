@@ -124,9 +124,10 @@ func TestTheWriteKeyIsAgreedOnWhenEveryAPIServerWritesWithIt(t *testing.T) {
 			}
 			pods = append(pods, tt.others...)
 			_, others := onePerNode(pods)
+			s := syncingOf(target, nodes)
 			in := rollup.Input{
 				Now: now, Reports: tt.reports, Nodes: expected(target, pods, nodes),
-				Others: writers(&target.Published, others, lookup(nodes)),
+				Others: s.writers(others),
 			}
 			in.WriteKey, in.NoWriteKey = configuredKey(&target.Published)
 			got := rollup.Evaluate(&in)
