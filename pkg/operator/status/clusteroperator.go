@@ -23,10 +23,8 @@ var object = contract.Resource{
 }
 
 const (
-	settleOperator = 100 * time.Millisecond
-	resyncOperator = 5 * time.Minute
-	// readyCheck is how often it is looked whether there is something to report.
-	readyCheck                            = 5 * time.Second
+	settleOperator                        = 100 * time.Millisecond
+	readyCheck                            = 5 * time.Second // how often it is looked whether there is something to report
 	firstOperatorRetry, lastOperatorRetry = time.Second, 5 * time.Second
 )
 
@@ -51,9 +49,9 @@ type ClusterOperator struct {
 	retry *retry.Backoff
 	// source is followed from the first time on that there is something to report: where
 	// this is no OpenShift there is no right to read it.
-	source *source.Source[shown]
-	follow func()
-	since  map[string]time.Time
+	source   *source.Source[shown]
+	followed bool
+	since    map[string]time.Time
 }
 
 // NewClusterOperator makes a ClusterOperator.
@@ -73,10 +71,18 @@ func (c *ClusterOperator) Wake() { c.queue.AddAfter(object.Name, settleOperator)
 func (c *ClusterOperator) Run(ctx context.Context) {
 	var running sync.WaitGroup
 	defer running.Wait()
-	c.follow = func() { running.Go(func() { c.source.Run(ctx) }) }
 	c.Wake()
-	c.queue.Work(ctx, 1, func(ctx context.Context, name string) time.Duration {
-		again, err := c.sync(ctx)
+	c.queue.Work(ctx, 1, func(_ context.Context, name string) time.Duration {
+		in, related, ready := c.Observe()
+		switch {
+		case !ready:
+			return readyCheck
+		case !c.followed: // the source wakes once it is known
+			c.followed = true
+			running.Go(func() { c.source.Run(ctx) })
+			return resync
+		}
+		again, err := c.sync(ctx, in, related)
 		if delay := c.retry.Observe(name, err); delay > 0 {
 			again = delay
 		}
@@ -101,23 +107,14 @@ func read(o *unstructured.Unstructured) shown {
 }
 
 // sync brings the ClusterOperator's status about. It returns how soon to sync again.
-func (c *ClusterOperator) sync(ctx context.Context) (again time.Duration, err error) {
-	in, related, ready := c.Observe()
-	if !ready {
-		return readyCheck, nil
-	}
-	if follow := c.follow; follow != nil { // the source wakes once it is known
-		c.follow = nil
-		follow()
-		return resyncOperator, nil
-	}
+func (c *ClusterOperator) sync(ctx context.Context, in Input, related []any) (again time.Duration, err error) {
 	current, exists := c.source.Get("", object.Name)
 	if !exists {
-		return resyncOperator, nil
+		return resync, nil
 	}
 	in.Now, in.Inertia, in.Since, in.Previous = c.Now(), c.Inertia, c.since, current.conditions
 	conditions, at := Evaluate(&in)
-	again = resyncOperator
+	again = resync
 	if !at.IsZero() {
 		again = min(again, max(0, at.Sub(in.Now)))
 	}

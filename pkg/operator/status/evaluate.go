@@ -2,7 +2,6 @@ package status
 
 import (
 	"cmp"
-	"fmt"
 	"maps"
 	"slices"
 	"strings"
@@ -20,8 +19,6 @@ const (
 	Degraded    = "Degraded"
 	Upgradeable = "Upgradeable"
 )
-
-const asExpected = contract.AsExpected
 
 // Input is the input of Evaluate.
 type Input struct {
@@ -42,59 +39,82 @@ type Target struct {
 	Verdict
 }
 
-type bad struct {
-	id      string // the same for as long as it is the same problem
-	status  string // of Degraded if there were nothing else
-	reason  string
-	message string
-	since   time.Time // zero: since it was first observed
+// problem is what makes the operator Degraded.
+type problem struct {
+	status, reason, message string // status: of Degraded if there were nothing else
+	due                     time.Time
 }
 
 // Evaluate returns the four conditions, and when they may change without a change of the
 // input; zero: never. It updates Since.
 func Evaluate(in *Input) (conditions []operatorcr.Condition, again time.Time) {
-	problems, since := in.problems(), map[string]time.Time{}
-	for i := range problems {
-		b := &problems[i]
-		if b.since.IsZero() {
-			b.since = in.Now
-			if first, seen := in.Since[b.id]; seen {
-				b.since = first
-			}
-			since[b.id] = b.since
+	available, progressing := in.available(), normally(Progressing, operatorcr.False)
+	var problems []problem
+	since := map[string]time.Time{}
+	// An id is the same for as long as it is the same problem; without an instant it begins when first observed.
+	add := func(id, status, reason, message string, began time.Time) {
+		if began.IsZero() {
+			began = cmp.Or(in.Since[id], in.Now)
+			since[id] = began
 		}
+		// Later than the inertia, as in library-go (pkg/operator/status).
+		problems = append(problems, problem{status, reason, message, began.Add(in.Inertia + 1)})
+	}
+	if in.Configuration != "" {
+		add("configuration", operatorcr.True, contract.ConfigurationInvalid, in.Configuration, time.Time{})
+	}
+	var unhealthy []string
+	for i := range in.Targets {
+		t := &in.Targets[i]
+		reason, message := t.reporting()
+		row := contract.RollupReasonOf(reason)
+		if in.Configured && t.Delivery.Message != "" {
+			available.Message = line(available.Message, t.Name+": "+t.Delivery.Message)
+		}
+		if row.UnderWay && message != "" {
+			progressing.Status, progressing.Reason = operatorcr.True, reason
+			progressing.Message = line(progressing.Message, t.prefixed(message))
+		}
+		if row.NeedsAction {
+			add(t.Name+"/delivery", operatorcr.True, "Delivery_"+reason, t.prefixed(message), time.Time{})
+		}
+		if c := t.Degraded; c.Type != "" && c.Status != operatorcr.False {
+			add(t.Name+"/"+c.Type, c.Status, "KMSPlugins_"+c.Reason, t.prefixed(c.Message), c.LastTransitionTime)
+			if c.Status == operatorcr.True && !contract.RollupReasonOf(c.Reason).Upgradeable {
+				unhealthy = append(unhealthy, t.Name)
+			}
+		}
+	}
+	if in.CA != "" {
+		add("ca", operatorcr.True, contract.CANotCurrent, in.CA, time.Time{})
 	}
 	clear(in.Since)
 	maps.Copy(in.Since, since)
 	degraded, again := in.degraded(problems)
-	conditions = []operatorcr.Condition{in.available(), in.progressing(), degraded, in.upgradeable(degraded)}
+	conditions = []operatorcr.Condition{available, progressing, degraded, upgradeable(degraded, unhealthy)}
 	for i := range conditions {
 		conditions[i].Settle(in.Previous, in.Now)
 	}
 	return conditions, again
 }
 
-func (in *Input) problems() []bad {
-	var all []bad
-	add := func(id, status, reason, message string, since time.Time) {
-		all = append(all, bad{id, status, reason, message, since})
-	}
-	if in.Configuration != "" {
-		add("configuration", operatorcr.True, contract.ConfigurationInvalid, in.Configuration, time.Time{})
-	}
-	for _, t := range in.Targets {
-		if reason, message := t.reporting(); contract.RollupReasonOf(reason).NeedsAction {
-			add(t.Name+"/delivery", operatorcr.True, "Delivery_"+reason, prefixed(t.Name, message), time.Time{})
-		}
-		if c := t.Degraded; c.Type != "" && c.Status != operatorcr.False {
-			add(t.Name+"/"+c.Type, c.Status, "KMSPlugins_"+c.Reason, prefixed(t.Name, c.Message), c.LastTransitionTime)
-		}
-	}
-	if in.CA != "" {
-		add("ca", operatorcr.True, contract.CANotCurrent, in.CA, time.Time{})
-	}
-	return all
+func normally(kind, status string) operatorcr.Condition {
+	return operatorcr.Condition{Type: kind, Status: status, Reason: contract.AsExpected}
 }
+
+func (in *Input) available() operatorcr.Condition {
+	c := normally(Available, operatorcr.True)
+	switch {
+	case !in.Configured:
+		c.Status, c.Reason = operatorcr.False, contract.NoConfiguration
+		c.Message = strings.TrimSuffix("no configuration is active: "+in.Configuration, ": ")
+	case len(in.Targets) == 0:
+		c.Message = "no target is configured"
+	}
+	return c
+}
+
+func line(text, more string) string { return strings.TrimPrefix(text+"\n"+more, "\n") }
 
 // reporting is the reason and message of KMSHealthReporting, which bounds for how long something
 // may be under way.
@@ -105,92 +125,49 @@ func (t *Target) reporting() (reason, message string) {
 	return string(cmp.Or(t.Delivery.Reason, contract.Off)), t.Delivery.Message
 }
 
-func prefixed(name, message string) string {
-	return name + ": " + strings.ReplaceAll(message, "\n", "\n"+name+": ")
+func (t *Target) prefixed(message string) string {
+	return t.Name + ": " + strings.ReplaceAll(message, "\n", "\n"+t.Name+": ")
 }
 
 // degraded aggregates problems as a StatusSyncer aggregates conditions: none counts until
 // one has lasted for the inertia, then all do. A problem that was already reported
 // continues to count.
-func (in *Input) degraded(problems []bad) (c operatorcr.Condition, again time.Time) {
-	c = operatorcr.Condition{Type: Degraded, Status: operatorcr.False, Reason: asExpected}
-	old := in.Previous[Degraded].Status == operatorcr.True || in.Previous[Degraded].Status == operatorcr.Unknown
-	for _, b := range problems {
-		// Later than the inertia, as in library-go (pkg/operator/status).
-		due := b.since.Add(in.Inertia + 1)
-		if !in.Now.Before(due) {
+func (in *Input) degraded(problems []problem) (c operatorcr.Condition, again time.Time) {
+	c = normally(Degraded, operatorcr.False)
+	was := in.Previous[Degraded].Status
+	old := was == operatorcr.True || was == operatorcr.Unknown
+	for _, p := range problems {
+		if !in.Now.Before(p.due) {
 			old = true
-		} else if again.IsZero() || due.Before(again) {
-			again = due
+		} else if again.IsZero() || p.due.Before(again) {
+			again = p.due
 		}
 	}
 	if !old || len(problems) == 0 {
 		return c, again
 	}
 	c.Status = operatorcr.Unknown
-	var reasons, messages []string
-	for _, b := range problems {
-		if b.status == operatorcr.True {
+	var reasons []string
+	for _, p := range problems {
+		if p.status == operatorcr.True {
 			c.Status = operatorcr.True
 		}
-		reasons, messages = append(reasons, b.reason), append(messages, b.message)
+		reasons = append(reasons, p.reason)
+		c.Message = line(c.Message, p.message)
 	}
 	slices.Sort(reasons)
-	c.Reason, c.Message = strings.Join(slices.Compact(reasons), "::"), strings.Join(messages, "\n")
+	c.Reason = strings.Join(slices.Compact(reasons), "::")
 	return c, time.Time{}
-}
-
-func (in *Input) available() operatorcr.Condition {
-	c := operatorcr.Condition{Type: Available, Status: operatorcr.True, Reason: asExpected}
-	if !in.Configured {
-		c.Status, c.Reason, c.Message = operatorcr.False, contract.NoConfiguration, "no configuration is active"
-		if in.Configuration != "" {
-			c.Message += ": " + in.Configuration
-		}
-		return c
-	}
-	var lines []string
-	for _, t := range in.Targets {
-		if t.Delivery.Message != "" {
-			lines = append(lines, t.Name+": "+t.Delivery.Message)
-		}
-	}
-	c.Message = strings.Join(lines, "\n")
-	if len(in.Targets) == 0 {
-		c.Message = "no target is configured"
-	}
-	return c
-}
-
-func (in *Input) progressing() operatorcr.Condition {
-	c := operatorcr.Condition{Type: Progressing, Status: operatorcr.False, Reason: asExpected}
-	var lines []string
-	for _, t := range in.Targets {
-		if reason, message := t.reporting(); contract.RollupReasonOf(reason).UnderWay && message != "" {
-			c.Status, c.Reason = operatorcr.True, reason
-			lines = append(lines, prefixed(t.Name, message))
-		}
-	}
-	c.Message = strings.Join(lines, "\n")
-	return c
 }
 
 // upgradeable is False while an upgrade, which restarts every API server, could leave one
 // of them unable to read its Secrets.
-func (in *Input) upgradeable(degraded operatorcr.Condition) operatorcr.Condition {
-	c := operatorcr.Condition{Type: Upgradeable, Status: operatorcr.True, Reason: asExpected}
-	var unhealthy []string
-	for _, t := range in.Targets {
-		c := t.Degraded
-		if degraded.Status == operatorcr.True && c.Status == operatorcr.True &&
-			!contract.RollupReasonOf(c.Reason).Upgradeable {
-			unhealthy = append(unhealthy, t.Name)
-		}
-	}
-	if len(unhealthy) > 0 {
+func upgradeable(degraded operatorcr.Condition, unhealthy []string) operatorcr.Condition {
+	c := normally(Upgradeable, operatorcr.True)
+	if degraded.Status == operatorcr.True && len(unhealthy) > 0 {
 		c.Status, c.Reason = operatorcr.False, contract.PluginUnhealthy
-		c.Message = fmt.Sprintf("an upgrade restarts API servers, which cannot read Secrets while their KMS plugin is "+
-			"unhealthy: %s", strings.Join(unhealthy, ", "))
+		c.Message = "an upgrade restarts API servers, which cannot read Secrets while their KMS plugin is unhealthy: " +
+			strings.Join(unhealthy, ", ")
 	}
 	return c
 }
