@@ -75,7 +75,11 @@ func (m *metrics) Collect(ch chan<- prometheus.Metric) {
 			for _, s := range rollup.States {
 				gauge(statusDesc, one(s == row.State), target, row.Node, row.KeyID, string(s))
 			}
-			if reason := reasonOf(row); reason != "" {
+			if row.State.Unhealthy() && row.Reason != "" {
+				reason := string(row.Reason)
+				if !row.Reason.Known() {
+					reason = otherReason
+				}
 				gauge(reasonDesc, 1, target, row.Node, row.KeyID, reason)
 			}
 			if !row.LastChecked.IsZero() {
@@ -88,8 +92,14 @@ func (m *metrics) Collect(ch chan<- prometheus.Metric) {
 		if r.KEKID != "" {
 			gauge(writeKeyDesc, 1, target, r.KeyID, contract.CleanDetail(r.KEKID), keyIDHash(r.KEKID))
 		}
-		for f := range subjects(r.Findings) {
-			gauge(findingDesc, 1, target, f.condition, f.reason, f.node, f.key)
+		seen := map[[4]string]bool{} // two containers of a node, for example: a registry rejects equal series
+		for condition, findings := range r.Findings {
+			for _, f := range findings {
+				if subject := [4]string{condition, f.Reason, f.Node, f.Key}; !seen[subject] {
+					seen[subject] = true
+					gauge(findingDesc, 1, append([]string{target}, subject[:]...)...)
+				}
+			}
 		}
 		for _, c := range r.Conditions {
 			for _, s := range []string{operatorcr.True, operatorcr.False, operatorcr.Unknown} {
@@ -97,20 +107,6 @@ func (m *metrics) Collect(ch chan<- prometheus.Metric) {
 			}
 		}
 	}
-}
-
-// subject is what a finding is about. Several findings may have the same, for example two
-// containers of a node, and a registry rejects equal series.
-type subject struct{ condition, reason, node, key string }
-
-func subjects(findings map[string][]rollup.Finding) map[subject]bool {
-	all := map[subject]bool{}
-	for condition, of := range findings {
-		for _, f := range of {
-			all[subject{condition, f.Reason, f.Node, f.Key}] = true
-		}
-	}
-	return all
 }
 
 // hashed is a key id that a report has as its hash, because it would be too long (see
@@ -124,19 +120,6 @@ func keyIDHash(kekID string) string {
 		return kekID
 	}
 	return fmt.Sprintf("sha256:%x", sha256.Sum256([]byte(kekID)))
-}
-
-// reasonOf is a plugin's reason as a label; empty when its report has none, or does not
-// count.
-func reasonOf(row *rollup.Row) string {
-	switch {
-	case !row.State.Unhealthy() || row.Reason == "":
-		return ""
-	case row.Reason.Known():
-		return string(row.Reason)
-	default:
-		return otherReason
-	}
 }
 
 func one(is bool) float64 {
