@@ -33,16 +33,9 @@ func (e *evaluation) writeKeyAgreed() operatorcr.Condition {
 		return c
 	}
 	found, kekIDs := e.disagreements(key, servers)
-	nodes := sets.New[string]()
-	for _, w := range servers {
-		nodes.Insert(w.Node)
-	}
-	for _, f := range found {
-		nodes.Insert(f.Node)
-	}
 	switch {
 	case len(found) > 0:
-		c.Status = e.describe(&c, found, nodes.Len()).Agreed
+		c.Status = e.describe(&c, found).Agreed
 	case len(servers) == 0:
 		c.Reason, c.Message = contract.ReportsMissing, "no report yet"
 	default:

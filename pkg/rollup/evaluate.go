@@ -209,7 +209,7 @@ func (e *evaluation) degraded() operatorcr.Condition {
 	found := slices.Concat(e.NotObserved, e.onPlugins)
 	switch {
 	case len(found) > 0:
-		c.Status = e.describe(&c, found, len(e.Nodes)).Degraded
+		c.Status = e.describe(&c, found).Degraded
 	case len(e.Nodes) == 0:
 		c.Reason, c.Message = contract.NoPods, noPods
 	case e.expected == 0:
@@ -240,13 +240,9 @@ func (e *evaluation) reporting() operatorcr.Condition {
 			found = append(found, f)
 		}
 	}
-	if was, stays := e.unconfirmed(found); stays {
-		return was
-	}
 	switch {
 	case len(found) > 0:
-		c.Status = e.describe(&c, found, len(e.Nodes), mode...).Reporting
-		return c
+		e.describe(&c, found)
 	case len(e.Nodes) == 0 || e.Alone:
 		c.Reason, c.Message = contract.NoPods, noPods
 	case e.expected == 0:
@@ -257,9 +253,7 @@ func (e *evaluation) reporting() operatorcr.Condition {
 		c.Reason, c.Message = contract.AsExpected, allOf(e.expected)+" report"
 	}
 	c.Status = contract.RollupReasonOf(c.Reason).Reporting
-	for _, f := range mode {
-		c.Message += "; " + f.Text
-	}
+	c.Message += mode
 	return c
 }
 
@@ -271,7 +265,7 @@ func (e *evaluation) ofDelivery() (all []operatorcr.Condition) {
 		c, stays := e.Previous[kind]
 		if stays = stays && !e.Off; kind == contract.HealthReporting && len(found) > 0 {
 			c, stays = operatorcr.Condition{Type: kind}, true
-			c.Status = e.describe(&c, found, 0).Reporting
+			c.Status = e.describe(&c, found).Reporting
 			c.Settle(e.Previous, e.Now)
 		}
 		if stays {
@@ -281,40 +275,33 @@ func (e *evaluation) ofDelivery() (all []operatorcr.Condition) {
 	return all
 }
 
-// deliveryFindings are what the delivery is kept from, or does; else mode, how the reporters are
-// deployed. What is under way without a change for a FirstReport is a problem.
-func (e *evaluation) deliveryFindings() (found, mode []Finding) {
-	f := Finding{Reason: e.Delivery.Reason, Text: e.Delivery.Message}
+// deliveryFindings are what the delivery is kept from, or does; else mode, the line on how the reporters are
+// deployed. What is under way without a change for a FirstReport is a problem. What the process
+// before had found stays until this one knows better.
+func (e *evaluation) deliveryFindings() (found []Finding, mode string) {
+	f, was := Finding{Reason: e.Delivery.Reason, Text: e.Delivery.Message}, e.Previous[contract.HealthReporting]
 	switch f.Reason {
-	case "", contract.Off, contract.Removed:
-		return nil, nil
+	case "":
+		// Containers are seen at once, and the problem of a delivery is one line.
+		if was.Reason == "" || was.Reason == contract.ReporterNotRunning || !contract.RollupReasonOf(was.Reason).NeedsAction {
+			return nil, ""
+		}
+		f.Reason = was.Reason
+		f.Text, _, _ = strings.Cut(was.Message, "\n")
+	case contract.Off, contract.Removed:
+		return nil, ""
 	case contract.AsExpected, contract.Unmanaged, contract.NoPods:
-		return nil, []Finding{f}
+		return nil, "\n" + f.Text
 	}
-	if !contract.RollupReasonOf(f.Reason).UnderWay {
-		return []Finding{f}, nil
+	if contract.RollupReasonOf(f.Reason).UnderWay {
+		due := e.Delivery.Since.Add(FirstReport)
+		early := was.Reason == contract.ProgressDeadlineExceeded && e.Now.Before(e.Began.Add(FirstReport))
+		if early || !e.Now.Before(due) {
+			f.Reason = contract.ProgressDeadlineExceeded
+		}
+		e.lookAgain(due)
 	}
-	due := e.Delivery.Since.Add(FirstReport)
-	// What the process before had found stays until this one knows better.
-	stays := e.Previous[contract.HealthReporting].Reason == contract.ProgressDeadlineExceeded &&
-		e.Now.Before(e.Began.Add(FirstReport))
-	if stays || !e.Now.Before(due) {
-		f.Reason = contract.ProgressDeadlineExceeded
-	}
-	e.lookAgain(due)
-	return []Finding{f}, nil
-}
-
-// unconfirmed is the problem of a delivery that an earlier process had found, while this one
-// does not know it, and has found nothing more severe.
-func (e *evaluation) unconfirmed(found []Finding) (was operatorcr.Condition, stays bool) {
-	was = e.Previous[contract.HealthReporting]
-	if e.Delivery.Reason != "" || was.Reason == "" || !contract.RollupReasonOf(was.Reason).NeedsAction {
-		return was, false
-	}
-	return was, !slices.ContainsFunc(found, func(f Finding) bool {
-		return contract.Severity(f.Reason) < contract.Severity(was.Reason)
-	})
+	return []Finding{f}, ""
 }
 
 // reportedKeys are those that a node reports on.

@@ -12,8 +12,7 @@ import (
 // Bounds on a condition's message; kubectl kms-health shows everything.
 const (
 	maxLines  = 8   // findings
-	maxNames  = 5   // nodes in a finding
-	maxDetail = 256 // bytes of a plugin's own text
+	maxDetail = 256 // bytes of a plugin's own text, of the names of nodes, and of keyIDs
 	maxKEKID  = 64  // bytes of a remote key's id, where several are shown
 	maxKeyID  = 64  // bytes of a keyID, which the writer of a report chooses
 )
@@ -40,45 +39,23 @@ const (
 		"read, or the config was written after its start"
 )
 
-// line is a finding that one or more nodes have in common.
-type line struct {
-	Finding
-	nodes []string
-}
-
-// inLines joins equal findings of several nodes into one line, in the order of the nodes.
-func inLines(findings []Finding) []line {
-	places := map[Finding]int{}
-	var all []line
-	for _, one := range findings {
-		k := one
-		k.Node, k.Look = "", ""
-		at, known := places[k]
-		if !known {
-			at = len(all)
-			places[k] = at
-			all = append(all, line{Finding: one})
+// text is the findings as text for people. Equal ones of several nodes are one line.
+func text(findings []Finding) string {
+	var all []Finding
+	nodes := map[Finding][]string{}
+	kind := func(f Finding) Finding { f.Node, f.Look = "", ""; return f }
+	for _, f := range findings {
+		of := nodes[kind(f)]
+		if len(of) == 0 {
+			all = append(all, f)
 		}
-		if l := &all[at]; !slices.Contains(l.nodes[max(0, len(l.nodes)-1):], one.Node) {
-			l.nodes = append(l.nodes, one.Node)
+		if !slices.Contains(of, f.Node) {
+			nodes[kind(f)] = append(of, f.Node)
 		}
 	}
-	return all
-}
-
-// text is the findings as text for people, one line each.
-func text(findings []Finding, nodes int) string {
-	all := inLines(findings)
 	var lines []string
-	for _, l := range all[:min(len(all), maxLines)] {
-		line := l.head(nodes)
-		if l.Detail != "" {
-			line += ": " + contract.Cut(contract.CleanDetail(l.Detail), maxDetail)
-		}
-		if l.Look != "" {
-			line += "; see " + l.Look
-		}
-		lines = append(lines, line)
+	for _, f := range all[:min(len(all), maxLines)] {
+		lines = append(lines, f.line(nodes[kind(f)]))
 	}
 	if more := len(all) - maxLines; more > 0 {
 		lines = append(lines, fmt.Sprintf("and %d more; see kubectl kms-health status", more))
@@ -86,32 +63,31 @@ func text(findings []Finding, nodes int) string {
 	return strings.Join(lines, "\n")
 }
 
-// head is the line without external text.
-func (l line) head(nodes int) string {
-	if l.Node == "" {
-		return l.Text
+// line is the finding, of all these nodes.
+func (f *Finding) line(nodes []string) string {
+	line := f.Text
+	if f.Node != "" {
+		where := "node " + f.Node
+		if len(nodes) > 1 {
+			where = "nodes " + contract.Cut(strings.Join(nodes, ", "), maxDetail)
+		}
+		if f.Key != "" {
+			where = "key " + keyName(f.Key) + " on " + where
+		}
+		line = where + ": " + line
 	}
-	var where string
-	switch n := len(l.nodes); {
-	case n == nodes && n > 1:
-		where = fmt.Sprintf("all %d nodes", n)
-	case n == 1:
-		where = "node " + l.nodes[0]
-	case n > maxNames:
-		where = fmt.Sprintf("nodes %s and %d more", strings.Join(l.nodes[:maxNames], ", "), n-maxNames)
-	default:
-		where = "nodes " + strings.Join(l.nodes, ", ")
+	if f.Detail != "" {
+		line += ": " + contract.Cut(contract.CleanDetail(f.Detail), maxDetail)
 	}
-	if l.Key != "" {
-		where = "key " + keyName(l.Key) + " on " + where
+	if f.Look != "" {
+		line += "; see " + f.Look
 	}
-	return where + ": " + l.Text
+	return line
 }
 
 // describe sets a condition's reason and message from findings, the most severe first, and returns
-// the row of that one. mode comes last in the message. nodes are how many there are.
-func (e *evaluation) describe(c *operatorcr.Condition, findings []Finding, nodes int,
-	mode ...Finding) contract.Row {
+// the row of that one.
+func (e *evaluation) describe(c *operatorcr.Condition, findings []Finding) contract.Row {
 	slices.SortStableFunc(findings, func(a, b Finding) int {
 		return contract.Severity(a.Reason) - contract.Severity(b.Reason)
 	})
@@ -121,7 +97,7 @@ func (e *evaluation) describe(c *operatorcr.Condition, findings []Finding, nodes
 		return f.Excused || !row.Alerted && !row.NeedsAction
 	})
 	row := contract.RollupReasonOf(findings[0].Reason)
-	c.Reason, c.Message = row.Name, text(append(findings, mode...), nodes)
+	c.Reason, c.Message = row.Name, text(findings)
 	return row
 }
 

@@ -77,10 +77,10 @@ var messages = []struct {
 	{"two with different details", isDegraded, abc("2"),
 		list{from("a", unhealthy("2", 5, "sealed")), from("b", inError("2", 5, "refused")), from("c", okEntry)},
 		lines("key 2 on node b: error: refused", "key 2 on node a: unhealthy: sealed")},
-	{"5 of 5 with the same detail: one line", isDegraded, same, sameReports,
-		"key 2 on all 5 nodes: unhealthy: vault is sealed"},
-	{"more than 5 nodes", isDegraded, six, sixSaid,
-		"key 2 on nodes n00, n01, n02, n03, n04 and 1 more: unhealthy: vault is sealed"},
+	{"several with the same detail: one line", isDegraded, same, sameReports,
+		"key 2 on nodes n00, n01, n02, n03, n04: unhealthy: vault is sealed"},
+	{"six nodes", isDegraded, six, sixSaid,
+		"key 2 on nodes n00, n01, n02, n03, n04, n05: unhealthy: vault is sealed"},
 	{"more than 8 lines", isDegraded, many, manySaid, lines(
 		"key 2 on node n00: error: attempt by a", "key 2 on node n01: error: attempt by b",
 		"key 2 on node n02: error: attempt by c",
@@ -116,7 +116,7 @@ var messages = []struct {
 
 	{"all report", isReporting, abc("2"), each(okEntry), "all 3 nodes report"},
 	{"the one reports", isReporting, abc("2")[:1], each(okEntry)[:1], "the one node reports"},
-	{"nothing yet", isReporting, abc("2"), nil, "all 3 nodes: not reported yet"},
+	{"nothing yet", isReporting, abc("2"), nil, "nodes a, b, c: not reported yet"},
 	{"no pods", isReporting, nil, nil, "no pod of the API server runs on a node"},
 	{"stale, and why", isReporting, []Node{on("a", "2"), down(on("b", "2")), replacing(60, withLook(on("c", "2")))},
 		each(healthy("2", 999)),
@@ -167,7 +167,7 @@ func TestLongKeyIDsThatDifferAreDistinguishable(t *testing.T) {
 		Reports: but(each(naming(version(7), entry)),
 			from("b", naming(version(8), entry)))}).Condition(contract.WriteKeyAgreed)
 	lines := strings.Split(got.Message, "\n")
-	if got.Reason != contract.KeysDiffer || len(lines) != 2 || strings.Contains(got.Message, "all 3 nodes") {
+	if got.Reason != contract.KeysDiffer || len(lines) != 2 {
 		t.Errorf("%s: %s", got.Reason, got.Message)
 	}
 	if a, b := lines[0], lines[len(lines)-1]; !strings.HasSuffix(a, "/7") || !strings.HasSuffix(b, "/8") {

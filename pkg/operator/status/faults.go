@@ -65,42 +65,28 @@ func isReporter(container string) bool {
 	return container == contract.ReporterContainer || container == nativeReporter
 }
 
-// look has the commands that show the logs, by keyID, and the reporter's under "".
+// look has the commands that show the logs, by keyID, and the reporter's under "". The container of a plugin is
+// the only one, or the one with the socket in its arguments.
 func (b *beside) look() map[string]string {
-	logs := func(container string) string {
-		return fmt.Sprintf("%s logs -n %s %s -c %s", b.tool, b.pod.Namespace, b.pod.Name, container)
-	}
 	all := map[string]string{}
+	names, _ := b.pluginContainers()
 	for _, c := range b.containers() {
+		logs := fmt.Sprintf("%s logs -n %s %s -c %s", b.tool, b.pod.Namespace, b.pod.Name, c.Name)
 		if isReporter(c.Name) {
-			all[""] = logs(c.Name)
+			all[""] = logs
+		}
+		arguments := fmt.Sprint(c.Command, c.Args, c.Env)
+		for _, p := range b.plugins {
+			serves := len(names) == 1 || strings.Contains(arguments, path.Base(p.Endpoint))
+			if serves && slices.Contains(names, c.Name) {
+				all[p.KeyID] = logs
+			}
 		}
 	}
 	if b.reporter != nil {
 		all[""] = fmt.Sprintf("%s logs -n %s %s", b.tool, b.namespace, b.reporter.Name)
 	}
-	names, _ := b.pluginContainers()
-	for _, p := range b.plugins {
-		if name := b.serves(p, names); name != "" {
-			all[p.KeyID] = logs(name)
-		}
-	}
 	return all
-}
-
-// serves is the container of a plugin: the only one, or the one with the socket in its arguments.
-func (b *beside) serves(p v1alpha1.Plugin, names []string) string {
-	if len(names) == 1 {
-		return names[0]
-	}
-	socket := path.Base(p.Endpoint)
-	for _, c := range b.containers() {
-		hasSocket := strings.Contains(fmt.Sprint(c.Command, c.Args, c.Env), socket)
-		if hasSocket && slices.Contains(names, c.Name) {
-			return c.Name
-		}
-	}
-	return ""
 }
 
 // faults are the plugins' and the reporter's containers that cannot start, and when that may change by
