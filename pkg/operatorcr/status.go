@@ -6,7 +6,6 @@ package operatorcr
 import (
 	"cmp"
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -47,7 +46,8 @@ type Report struct {
 	Ours   bool
 	Writer string
 
-	at int // the place of a FormCondition among the conditions
+	at  int  // the place of a FormCondition among the conditions
+	own bool // Writer writes for this node alone
 }
 
 // Status is what belongs to this project in the status of an operator resource.
@@ -78,7 +78,6 @@ type NodeStatus struct {
 // those have an error.
 func Read(o *unstructured.Unstructured) *Status {
 	r := &Status{Version: o.GetResourceVersion(), UID: o.GetUID(), Conditions: map[string]Condition{}}
-	writers := readWriters(o)
 	for i, e := range elements(o, "status", "conditions") {
 		if !strings.HasPrefix(e.text("type"), prefix) {
 			continue // most conditions have other writers
@@ -91,10 +90,14 @@ func Read(o *unstructured.Unstructured) *Status {
 		}
 		report := Report{Node: node, Form: FormCondition, at: i}
 		report.Entries, report.Err = contract.DecodeMessage(condition.Message)
-		writers.sign(&report)
 		r.Reports = append(r.Reports, report)
 	}
-	r.readTyped(o, writers)
+	for _, path := range encryptionStatuses {
+		for _, e := range elements(o, append(slices.Clone(path), contract.HealthReports)...) {
+			r.addTyped(e)
+		}
+	}
+	r.sign(o)
 	r.readNodes(o)
 	slices.SortStableFunc(r.Reports, func(a, b Report) int {
 		return cmp.Or(strings.Compare(a.Node, b.Node), strings.Compare(string(a.Form), string(b.Form)))
@@ -102,33 +105,26 @@ func Read(o *unstructured.Unstructured) *Status {
 	return r
 }
 
-func (r *Status) readTyped(o *unstructured.Unstructured, writers writers) {
-	for _, path := range encryptionStatuses {
-		byNode := map[string]*Report{}
-		for _, e := range elements(o, append(slices.Clone(path), contract.HealthReports)...) {
-			node := e.text("nodeName")
-			if node == "" {
-				continue // a report without a node
-			}
-			report, known := byNode[node]
-			if !known {
-				report = &Report{Node: node, Form: FormTyped}
-				byNode[node] = report
-			}
-			entry, err := contract.Report{
-				NodeName: node, KeyID: e.text("keyID"), Status: e.text("status"), LastCheckedTime: e.text("lastCheckedTime"),
-				RemoteKeyID: e.text("remoteKeyID"), Detail: e.text("detail"),
-			}.Entry()
-			if err != nil {
-				report.Err, report.Entries = err, nil
-			} else if report.Err == nil {
-				report.Entries = append(report.Entries, entry)
-			}
-		}
-		for _, node := range slices.Sorted(maps.Keys(byNode)) {
-			writers.sign(byNode[node])
-			r.Reports = append(r.Reports, *byNode[node])
-		}
+// addTyped adds an element of healthReports to the report of its node. One without a node is skipped.
+func (r *Status) addTyped(e element) {
+	node := e.text("nodeName")
+	if node == "" {
+		return
+	}
+	at := slices.IndexFunc(r.Reports, func(had Report) bool { return had.Node == node && had.Form == FormTyped })
+	if at < 0 {
+		at = len(r.Reports)
+		r.Reports = append(r.Reports, Report{Node: node, Form: FormTyped})
+	}
+	report := &r.Reports[at]
+	entry, err := contract.Report{
+		NodeName: node, KeyID: e.text("keyID"), Status: e.text("status"), LastCheckedTime: e.text("lastCheckedTime"),
+		RemoteKeyID: e.text("remoteKeyID"), Detail: e.text("detail"),
+	}.Entry()
+	if err != nil {
+		report.Err, report.Entries = err, nil
+	} else if report.Err == nil {
+		report.Entries = append(report.Entries, entry)
 	}
 }
 

@@ -10,67 +10,57 @@ import (
 	"github.com/kms-health/kms-health/pkg/contract"
 )
 
-// writers are the writers of each report, from the object's managedFields.
-type writers map[writerKey]writer
-
-type writerKey struct {
-	form Form
-	node string
-}
-
-type writer struct {
-	manager string
-	written time.Time
-	own     bool // it writes for this node alone, even if others own a part of the report
-}
-
-// sign sets the writer of a report, and dates its entries by the API server's clock: a node's
-// own clock may be wrong. A reporter writes what it has just checked.
-func (w writers) sign(r *Report) {
-	by := w[writerKey{r.Form, r.Node}]
-	r.Written, r.Writer, r.Ours = by.written, by.manager, by.own && r.Form == FormCondition
-	if !by.own || by.written.IsZero() || len(r.Entries) == 0 {
-		return
-	}
-	newest := slices.MaxFunc(r.Entries, func(a, b contract.Entry) int { return a.LastChecked.Compare(b.LastChecked) })
-	r.Ahead = by.written.Sub(newest.LastChecked)
-	for i := range r.Entries {
-		r.Entries[i].LastChecked = r.Entries[i].LastChecked.Add(r.Ahead)
-	}
-}
-
-// readWriters walks the decoded managedFields: converting them to typed ones first would
-// cost more than all other work.
-func readWriters(o *unstructured.Unstructured) writers {
-	all := writers{}
+// sign sets the writers of the reports, from the object's managedFields, and dates entries by the API
+// server's clock: a node's own clock may be wrong. A reporter writes what it has just checked. The
+// decoded managedFields are walked: converting them to typed ones first would cost more than all
+// other work.
+func (r *Status) sign(o *unstructured.Unstructured) {
 	for _, e := range elements(o, "metadata", "managedFields") {
-		manager := e.text("manager")
 		at, _ := time.Parse(time.RFC3339, e.text("time"))
 		owned, _ := e["fieldsV1"].(map[string]any)
-		// own is the manager of a reporter that writes for this node alone.
-		note := func(form Form, node, own string) {
-			key := writerKey{form, node}
-			w := all[key]
-			if isOwn := manager == own; isOwn && !w.own || isOwn == w.own && (w.manager == "" || at.After(w.written)) {
-				all[key] = writer{manager, at, isOwn}
-			}
-		}
 		for key := range below(owned, "status", "conditions") {
 			if conditionType, ok := keyField(key, "type"); ok {
 				if node, ok := contract.NodeOf(conditionType); ok {
-					note(FormCondition, node, contract.ConditionManager(node))
+					r.note(FormCondition, node, e.text("manager"), contract.ConditionManager(node), at)
 				}
 			}
 		}
 		for _, path := range encryptionStatuses {
 			for key := range below(below(owned, path...), contract.HealthReports) {
 				if node, ok := keyField(key, "nodeName"); ok {
-					note(FormTyped, node, contract.NativeManager(node))
+					r.note(FormTyped, node, e.text("manager"), contract.NativeManager(node), at)
 				}
 			}
 		}
 	}
-	return all
+	for i := range r.Reports {
+		r.Reports[i].date()
+	}
+}
+
+// note sets the writer of a report: its node's own reporter, even if others own a part of it, else the
+// last writer. own is the manager of a reporter that writes for this node alone.
+func (r *Status) note(form Form, node, manager, own string, at time.Time) {
+	i := slices.IndexFunc(r.Reports, func(had Report) bool { return had.Form == form && had.Node == node })
+	if i < 0 {
+		return
+	}
+	report, isOwn := &r.Reports[i], manager == own
+	if isOwn && !report.own || isOwn == report.own && (report.Writer == "" || at.After(report.Written)) {
+		report.Writer, report.Written, report.own = manager, at, isOwn
+		report.Ours = isOwn && form == FormCondition
+	}
+}
+
+func (r *Report) date() {
+	if !r.own || r.Written.IsZero() || len(r.Entries) == 0 {
+		return
+	}
+	newest := slices.MaxFunc(r.Entries, func(a, b contract.Entry) int { return a.LastChecked.Compare(b.LastChecked) })
+	r.Ahead = r.Written.Sub(newest.LastChecked)
+	for i := range r.Entries {
+		r.Entries[i].LastChecked = r.Entries[i].LastChecked.Add(r.Ahead)
+	}
 }
 
 // below follows field names in a FieldsV1.
