@@ -92,17 +92,14 @@ func (c *ClusterOperator) Run(ctx context.Context) {
 
 // shown is what the watch shows of the status: all conditions, and the operator's other fields.
 type shown struct {
-	conditions map[string]operatorcr.Condition
-	fields     map[string]any
+	conditions        map[string]operatorcr.Condition
+	versions, related []any
 }
 
-func read(o *unstructured.Unstructured) shown {
-	s := shown{operatorcr.ReadConditions(o), map[string]any{}}
-	for _, field := range []string{"versions", "relatedObjects"} {
-		if value, found, _ := unstructured.NestedFieldNoCopy(o.Object, "status", field); found {
-			s.fields[field] = value
-		}
-	}
+func read(o *unstructured.Unstructured) (s shown) {
+	s.conditions = operatorcr.ReadConditions(o)
+	s.versions, _, _ = unstructured.NestedSlice(o.Object, "status", "versions")
+	s.related, _, _ = unstructured.NestedSlice(o.Object, "status", "relatedObjects")
 	return s
 }
 
@@ -118,22 +115,18 @@ func (c *ClusterOperator) sync(ctx context.Context, in Input, related []any) (ag
 	if !at.IsZero() {
 		again = min(again, max(0, at.Sub(in.Now)))
 	}
-	fields := map[string]any{
-		"versions":       []any{map[string]any{"name": "operator", "version": c.Version}},
-		"relatedObjects": related,
-	}
+	versions := []any{map[string]any{"name": "operator", "version": c.Version}}
 	same := true
 	for _, condition := range conditions {
 		same = same && current.conditions[condition.Type] == condition
 		// A new version is that of the whole once its reporters are rolled out, too.
-		was := current.fields["versions"]
-		if condition.Type == Progressing && condition.Status == operatorcr.True && was != nil {
-			fields["versions"] = was
+		if condition.Type == Progressing && condition.Status == operatorcr.True && current.versions != nil {
+			versions = current.versions
 		}
 	}
-	if same && reflect.DeepEqual(current.fields, fields) {
+	if same && reflect.DeepEqual(current.versions, versions) && reflect.DeepEqual(current.related, related) {
 		return again, nil
 	}
-	_, err = apply(ctx, c.Client, object, conditions, fields)
+	_, err = apply(ctx, c.Client, object, conditions, map[string]any{"versions": versions, "relatedObjects": related})
 	return again, err
 }
