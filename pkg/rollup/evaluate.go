@@ -214,13 +214,11 @@ func (e *evaluation) degraded() operatorcr.Condition {
 		c.Reason, c.Message = contract.NoPods, noPods
 	case e.expected == 0:
 		c.Reason, c.Message = contract.NoPlugins, noPlugins
-	case e.excused == e.expected:
-		c.Message = "no node reports: each is being replaced, is not Ready, or has no reporter"
-	case e.excused > 0:
-		c.Message = fmt.Sprintf("every plugin is healthy on %d of %d nodes; the others are being replaced, are not Ready, "+
-			"or have no reporter", e.expected-e.excused, e.expected)
 	default:
-		c.Message = "every plugin is healthy on " + allOf(e.expected)
+		c.Message = fmt.Sprintf("every plugin is healthy on %d of %d nodes", e.expected-e.excused, e.expected)
+		if e.excused > 0 {
+			c.Message += "; the others are being replaced, are not Ready, or have no reporter"
+		}
 	}
 	return c
 }
@@ -247,10 +245,8 @@ func (e *evaluation) reporting() operatorcr.Condition {
 		c.Reason, c.Message = contract.NoPods, noPods
 	case e.expected == 0:
 		c.Reason, c.Message = contract.NoPlugins, noPlugins
-	case e.expected == 1:
-		c.Reason, c.Message = contract.AsExpected, "the one node reports"
 	default:
-		c.Reason, c.Message = contract.AsExpected, allOf(e.expected)+" report"
+		c.Reason, c.Message = contract.AsExpected, fmt.Sprintf("%d of %d nodes report", e.expected, e.expected)
 	}
 	c.Status = contract.RollupReasonOf(c.Reason).Reporting
 	c.Message += mode

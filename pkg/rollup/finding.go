@@ -101,13 +101,6 @@ func (e *evaluation) describe(c *operatorcr.Condition, findings []Finding) contr
 	return row
 }
 
-func allOf(nodes int) string {
-	if nodes == 1 {
-		return "the one node"
-	}
-	return fmt.Sprintf("all %d nodes", nodes)
-}
-
 // keys names keyIDs, at most maxDetail bytes of them.
 func keys(ids []string) string {
 	switch len(ids) {

@@ -29,7 +29,8 @@ func fleet(n int, entry func(i int) contract.Entry) (nodes []Node, reports []ope
 const isDegraded, isReporting, isAgreed = contract.PluginsDegraded, contract.HealthReporting, contract.WriteKeyAgreed
 const excused = "every plugin is healthy on 1 of 2 nodes; the others are being replaced, are not Ready, or have " +
 	"no reporter"
-const noneReports = "no node reports: each is being replaced, is not Ready, or has no reporter"
+const noneReports = "every plugin is healthy on 0 of 3 nodes; the others are being replaced, are not Ready, or have " +
+	"no reporter"
 
 var okEntry = healthy("2", 5)
 var same, sameReports = fleet(5, func(int) contract.Entry { return unhealthy("2", 5, "vault is sealed") })
@@ -48,8 +49,8 @@ var messages = []struct {
 	reports []operatorcr.Report
 	want    string
 }{
-	{"healthy", isDegraded, abc("2"), each(okEntry), "every plugin is healthy on all 3 nodes"},
-	{"healthy, one node", isDegraded, abc("2")[:1], each(okEntry)[:1], "every plugin is healthy on the one node"},
+	{"healthy", isDegraded, abc("2"), each(okEntry), "every plugin is healthy on 3 of 3 nodes"},
+	{"healthy, one node", isDegraded, abc("2")[:1], each(okEntry)[:1], "every plugin is healthy on 1 of 1 nodes"},
 	{"healthy, one is stale and excused", isDegraded, []Node{on("a", "2"), down(on("b", "2"))},
 		list{from("a", okEntry), from("b", healthy("2", 999))}, excused},
 	{"healthy, one was unhealthy before it was replaced", isDegraded, []Node{on("a", "2"), renewed(30, on("b", "2"))},
@@ -114,8 +115,8 @@ var messages = []struct {
 		list{from("a", unhealthy("2\n\x1b[2J"+strings.Repeat("9", 5000), 5, "x"))},
 		"key 2  [2J" + strings.Repeat("9", 55) + "… on node a: unhealthy: x"},
 
-	{"all report", isReporting, abc("2"), each(okEntry), "all 3 nodes report"},
-	{"the one reports", isReporting, abc("2")[:1], each(okEntry)[:1], "the one node reports"},
+	{"all report", isReporting, abc("2"), each(okEntry), "3 of 3 nodes report"},
+	{"the one reports", isReporting, abc("2")[:1], each(okEntry)[:1], "1 of 1 nodes report"},
 	{"nothing yet", isReporting, abc("2"), nil, "nodes a, b, c: not reported yet"},
 	{"no pods", isReporting, nil, nil, "no pod of the API server runs on a node"},
 	{"stale, and why", isReporting, []Node{on("a", "2"), down(on("b", "2")), replacing(60, withLook(on("c", "2")))},

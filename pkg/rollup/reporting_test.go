@@ -33,7 +33,7 @@ var reportings = []struct {
 	message  string
 	again    int // in how many seconds, where the delivery decides that; 0: not by it
 }{
-	{"all report, and how", abc("2"), ok, mode, nil, long, observed, "all 3 nodes report\nCompanionPod: in pods", 0},
+	{"all report, and how", abc("2"), ok, mode, nil, long, observed, "3 of 3 nodes report\nCompanionPod: in pods", 0},
 	{"one has not reported yet", abc("2"), ok[:2], mode, nil, long, "False Progressing",
 		"node c: not reported yet\nCompanionPod: in pods", 300},
 	{"the delivery has a problem, and all report", abc("2"), ok,
@@ -56,14 +56,14 @@ var reportings = []struct {
 			"oc describe pod -n kms pod-a", "CompanionPod: in pods"), 0},
 	{"nothing is known of the delivery, and an earlier process had found a problem", abc("2"), ok, Delivery{}, forbidden,
 		5, "False Forbidden", "x", 0},
-	{"nothing is known of the delivery", abc("2"), ok, Delivery{}, nil, 5, observed, "all 3 nodes report", 0},
-	{"the problem is over", abc("2"), ok, mode, forbidden, long, observed, "all 3 nodes report\nCompanionPod: in pods",
+	{"nothing is known of the delivery", abc("2"), ok, Delivery{}, nil, 5, observed, "3 of 3 nodes report", 0},
+	{"the problem is over", abc("2"), ok, mode, forbidden, long, observed, "3 of 3 nodes report\nCompanionPod: in pods",
 		0},
 	{"no reporter while Unmanaged", []Node{on("a", "2"), unattended(on("b", "2"))}, ok[:1],
 		delivered(contract.Unmanaged, "paused", 0), nil, long, "False Unmanaged",
 		lines("node b: has no reporter, and managementState is Unmanaged", "paused"), 0},
 	{"Unmanaged, and all report", abc("2"), ok, delivered(contract.Unmanaged, "paused", 0), nil, long, observed,
-		"all 3 nodes report\npaused", 0},
+		"3 of 3 nodes report\npaused", 0},
 	{"its Node is not Ready, and it never reported", []Node{down(overdue(on("a", "2")))}, nil, mode, nil, long,
 		"False ReportsMissing", lines("node a: not reported yet; the Node is not Ready", "CompanionPod: in pods"), 0},
 	{"no pod runs", nil, nil, delivered(contract.NoPods, "none shows a socket", 0), nil, long, "False NoPods",
