@@ -18,28 +18,26 @@ import (
 
 // beside is an API server's pod with its plugin and reporter containers.
 type beside struct {
-	tool      string
-	pod       *corev1.Pod
-	container string // the API server's
-	plugins   []v1alpha1.Plugin
-	reporter  *corev1.Pod // a pod of its own; nil: none
-	namespace string      // the reporter's
+	tool     string
+	pod      *corev1.Pod
+	plugins  []v1alpha1.Plugin
+	names    []string    // of the plugins' containers
+	reporter *corev1.Pod // a pod of its own; nil: none
 }
 
-// containers are the pod's, the init containers first.
-func (b *beside) containers() []corev1.Container {
-	return slices.Concat(b.pod.Spec.InitContainers, b.pod.Spec.Containers)
+// containers are a pod's, the init containers first.
+func containers(pod *corev1.Pod) []corev1.Container {
+	return slices.Concat(pod.Spec.InitContainers, pod.Spec.Containers)
 }
 
-// pluginContainers are those that share the folder of a plugin's sockets with the
-// API server. known is false if that folder is not.
-func (b *beside) pluginContainers() (names []string, known bool) {
-	mounts, err := objects.SocketMounts(&b.pod.Spec, b.container, objects.Endpoints(b.plugins))
-	if err != nil || len(mounts) == 0 {
-		return nil, false
+// pluginContainers are those that share the folder of a plugin's sockets with the API server.
+func pluginContainers(pod *corev1.Pod, container string, plugins []v1alpha1.Plugin) (names []string) {
+	mounts, err := objects.SocketMounts(&pod.Spec, container, objects.Endpoints(plugins))
+	if err != nil {
+		return nil
 	}
-	served := apiServer(b.pod, b.container)
-	for _, c := range b.containers() {
+	served := apiServer(pod, container)
+	for _, c := range containers(pod) {
 		shares := slices.ContainsFunc(c.VolumeMounts, func(m corev1.VolumeMount) bool {
 			return slices.ContainsFunc(mounts, func(s corev1.VolumeMount) bool { return s.Name == m.Name })
 		})
@@ -47,15 +45,7 @@ func (b *beside) pluginContainers() (names []string, known bool) {
 			names = append(names, c.Name)
 		}
 	}
-	return names, true
-}
-
-// isPlugin recognizes a plugin's container by its name: while that is not known, any may be one.
-func (b *beside) isPlugin() func(container string) bool {
-	names, known := b.pluginContainers()
-	return func(container string) bool {
-		return slices.Contains(names, container) || !known && !isReporter(container)
-	}
+	return names
 }
 
 // nativeReporter is OpenShift's own reporter, an init container of its API servers' pods.
@@ -69,22 +59,21 @@ func isReporter(container string) bool {
 // the only one, or the one with the socket in its arguments.
 func (b *beside) look() map[string]string {
 	all := map[string]string{}
-	names, _ := b.pluginContainers()
-	for _, c := range b.containers() {
+	for _, c := range containers(b.pod) {
 		logs := fmt.Sprintf("%s logs -n %s %s -c %s", b.tool, b.pod.Namespace, b.pod.Name, c.Name)
 		if isReporter(c.Name) {
 			all[""] = logs
 		}
 		arguments := fmt.Sprint(c.Command, c.Args, c.Env)
 		for _, p := range b.plugins {
-			serves := len(names) == 1 || strings.Contains(arguments, path.Base(p.Endpoint))
-			if serves && slices.Contains(names, c.Name) {
+			serves := len(b.names) == 1 || strings.Contains(arguments, path.Base(p.Endpoint))
+			if serves && slices.Contains(b.names, c.Name) {
 				all[p.KeyID] = logs
 			}
 		}
 	}
 	if b.reporter != nil {
-		all[""] = fmt.Sprintf("%s logs -n %s %s", b.tool, b.namespace, b.reporter.Name)
+		all[""] = fmt.Sprintf("%s logs -n %s %s", b.tool, b.reporter.Namespace, b.reporter.Name)
 	}
 	return all
 }
@@ -106,13 +95,12 @@ func (b *beside) faults(now time.Time) (all []rollup.Finding, again time.Time) {
 			again = until
 		}
 	}
-	plugins, _ := b.pluginContainers()
 	for _, s := range statuses(b.pod) {
 		why, until := cannotStart(&s, now)
 		switch {
 		case isReporter(s.Name):
 			add(b.pod, s.Name, contract.ReporterNotRunning, why, until)
-		case slices.Contains(plugins, s.Name):
+		case slices.Contains(b.names, s.Name):
 			add(b.pod, s.Name, contract.PluginNotRunning, why, until)
 		}
 	}

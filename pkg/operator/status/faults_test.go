@@ -37,8 +37,8 @@ type logCommands struct {
 }
 
 func (tt *logCommands) check(t *testing.T) {
-	b := beside{tool: "oc", pod: tt.pod, container: tt.container, plugins: plugins(tt.keys...), reporter: tt.reporter,
-		namespace: "kms-health"}
+	of := plugins(tt.keys...)
+	b := beside{"oc", tt.pod, of, pluginContainers(tt.pod, tt.container, of), tt.reporter}
 	if d := cmp.Diff(tt.want, b.look()); d != "" {
 		t.Error(d)
 	}
@@ -187,8 +187,7 @@ func TestFaults(t *testing.T) {
 				"kubectl logs -n kms-health kms-health-api-0a1b -c kms-health --previous")}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			b := beside{tool: "kubectl", pod: tt.pod, container: "api", plugins: plugins("2"), reporter: tt.reporter,
-				namespace: "kms-health"}
+			b := beside{"kubectl", tt.pod, plugins("2"), pluginContainers(tt.pod, "api", plugins("2")), tt.reporter}
 			got, again := b.faults(now)
 			if d := cmp.Diff(tt.want, got); d != "" {
 				t.Error(d)

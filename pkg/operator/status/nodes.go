@@ -191,9 +191,8 @@ func (s *syncing) expect(pods map[string]*corev1.Pod, ours map[string][]*corev1.
 				n.Keys = append(n.Keys, p.KeyID)
 			}
 		}
-		v := beside{tool: t.Tool, pod: pod, container: t.Container, plugins: plugins, reporter: newest(ours[name]),
-			namespace: s.Namespace}
-		n.QuietUntil = quiet(pod, t.Container, v.isPlugin())
+		v := beside{t.Tool, pod, plugins, pluginContainers(pod, t.Container, plugins), newest(ours[name])}
+		n.QuietUntil = quiet(pod, t.Container, v.names)
 		var again time.Time
 		n.Faults, again = v.faults(s.now)
 		s.requeue(again)
@@ -241,11 +240,11 @@ func runningSince(pod *corev1.Pod, container string) (at time.Time) {
 
 // quiet is until when missing reports of a pod's node are excused, since its API server or
 // one of its plugins started or ended. A restart of another container of the pod excuses nothing.
-func quiet(pod *corev1.Pod, container string, isPlugin func(container string) bool) (until time.Time) {
+func quiet(pod *corev1.Pod, container string, plugins []string) (until time.Time) {
 	last := began(pod)
 	container = apiServer(pod, container)
 	for _, s := range statuses(pod) {
-		if s.Name != container && !isPlugin(s.Name) {
+		if s.Name != container && !slices.Contains(plugins, s.Name) {
 			continue
 		}
 		for _, state := range []corev1.ContainerState{s.State, s.LastTerminationState} {

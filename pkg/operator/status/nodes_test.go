@@ -29,7 +29,7 @@ func expected(target *target, pods []*corev1.Pod, nodes map[string]source.Node) 
 
 // syncingOf is a sync of a target in a cluster with nodes.
 func syncingOf(target *target, nodes map[string]source.Node) *syncing {
-	return &syncing{Controller: &Controller{Options: Options{Namespace: "kms-health"}}, entry: &entry{},
+	return &syncing{Controller: &Controller{}, entry: &entry{},
 		target: &target.Published, now: now, again: now.Add(1e17),
 		node: func(name string) (source.Node, bool) { n, exists := nodes[name]; return n, exists }}
 }
@@ -196,7 +196,7 @@ func TestQuiet(t *testing.T) {
 		{"no containers", pod("a", func(p *corev1.Pod) { p.Spec.Containers = nil }), "", time.Hour},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			until := quiet(tt.pod, tt.container, func(name string) bool { return name == "kms" })
+			until := quiet(tt.pod, tt.container, []string{"kms"})
 			if want := now.Add(rollup.QuietPeriod - tt.since); !until.Equal(want) {
 				t.Errorf("until %s, want %s", until, want)
 			}
