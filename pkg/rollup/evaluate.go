@@ -97,11 +97,12 @@ func (e *evaluation) lookAgain(at time.Time) {
 func (e *evaluation) node(n *Node) {
 	rows := e.byNode[n.Name]
 	reports := slices.ContainsFunc(rows, func(r Row) bool { return !r.Silent() })
-	excused, others, complete := false, false, len(rows) > 0
+	var others []string
+	excused, complete := false, len(rows) > 0
 	for i := range rows {
 		row := &rows[i]
 		if row.Unexpected {
-			others = true
+			others = append(others, keyName(row.KeyID))
 			continue
 		}
 		complete = complete && row.State.known()
@@ -121,9 +122,9 @@ func (e *evaluation) node(n *Node) {
 	if excused {
 		e.excused++
 	}
-	if others {
+	if len(others) > 0 {
 		e.onNodes = append(e.onNodes, Finding{Reason: contract.OtherPlugins, Node: n.Name,
-			Text: "reports on " + keys(reportedKeys(rows)) + ", but its pod has " + keys(n.Keys)})
+			Text: "reports on keys that its pod does not have: " + contract.Cut(strings.Join(others, ", "), maxDetail)})
 	}
 	for _, f := range n.Faults {
 		ofReporter := f.Reason == contract.ReporterNotRunning
@@ -298,14 +299,4 @@ func (e *evaluation) deliveryFindings() (found []Finding, mode string) {
 		e.lookAgain(due)
 	}
 	return []Finding{f}, ""
-}
-
-// reportedKeys are those that a node reports on.
-func reportedKeys(rows []Row) (ids []string) {
-	for _, row := range rows {
-		if row.State != Missing && row.KeyID != "" && !slices.Contains(ids, row.KeyID) {
-			ids = append(ids, row.KeyID)
-		}
-	}
-	return ids
 }

@@ -101,17 +101,6 @@ func (e *evaluation) describe(c *operatorcr.Condition, findings []Finding) contr
 	return row
 }
 
-// keys names keyIDs, at most maxDetail bytes of them.
-func keys(ids []string) string {
-	switch len(ids) {
-	case 0:
-		return "no key"
-	case 1:
-		return "key " + keyName(ids[0])
-	}
-	return "keys " + contract.Cut(contract.CleanDetail(strings.Join(slices.Sorted(slices.Values(ids)), ", ")), maxDetail)
-}
-
 // keyName is a keyID, cleaned and shortened for display.
 func keyName(id string) string { return contract.Cut(contract.CleanDetail(id), maxKeyID) }
 
