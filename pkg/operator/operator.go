@@ -69,7 +69,7 @@ func newOperator(flags Options, o apiserver.Options) *operator {
 	})
 	op.profile = newProfile(o.Client, o.OpenShift, func() { op.deliveries.WakeAll() })
 	op.rollups = status.New(status.Options{
-		Client: o.Client, Namespace: o.Namespace, Event: o.Event, Registry: o.Registry, Clock: o.Clock, Now: o.Now,
+		Client: o.Client, Event: o.Event, Registry: o.Registry, Clock: o.Clock, Now: o.Now,
 		Changed: op.clusterOperator.Wake, Gone: func(target string) { op.deliveries.Wake(target) },
 	})
 	o.TLS, o.Rollup, o.Changed = op.profile.settings, op.rollups, op.clusterOperator.Wake

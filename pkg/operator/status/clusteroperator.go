@@ -22,11 +22,8 @@ var object = contract.Resource{
 	Plural: source.ClusterOperators.Resource, Kind: "ClusterOperator", Name: contract.ClusterOperator,
 }
 
-const (
-	settleOperator                        = 100 * time.Millisecond
-	readyCheck                            = 5 * time.Second // how often it is looked whether there is something to report
-	firstOperatorRetry, lastOperatorRetry = time.Second, 5 * time.Second
-)
+// readyCheck is how often it is looked whether there is something to report.
+const readyCheck = 5 * time.Second
 
 // ClusterOperatorOptions of a ClusterOperator.
 type ClusterOperatorOptions struct {
@@ -58,14 +55,14 @@ type ClusterOperator struct {
 func NewClusterOperator(o ClusterOperatorOptions) *ClusterOperator {
 	c := &ClusterOperator{
 		ClusterOperatorOptions: o, since: map[string]time.Time{}, queue: retry.NewQueue(o.Clock),
-		retry: retry.New(o.Clock, firstOperatorRetry, lastOperatorRetry, "write the ClusterOperator", "name"),
+		retry: retry.New(o.Clock, firstRetry, lastRetry, "write the ClusterOperator", "name"),
 	}
 	c.source = source.New(o.Client, nil, source.Selection{Resource: object.GVR(), Name: object.Name}, read, c.Wake)
 	return c
 }
 
 // Wake enqueues a sync.
-func (c *ClusterOperator) Wake() { c.queue.AddAfter(object.Name, settleOperator) }
+func (c *ClusterOperator) Wake() { c.queue.AddAfter(object.Name, settle) }
 
 // Run keeps it until ctx ends. One replica at a time may run.
 func (c *ClusterOperator) Run(ctx context.Context) {

@@ -195,7 +195,7 @@ func TestDegradedIsWrittenWhenTheInertiaIsOver(t *testing.T) {
 		})
 		s.until(time.Second + inertia)
 		s.wantWrites(1, "before")
-		s.until(time.Second + inertia + 1 + settleOperator)
+		s.until(time.Second + inertia + 1 + settle)
 		s.show(s.wantWrites(2, "when it is over"))
 		s.until(time.Hour)
 		s.wantWrites(2, "and nothing more")

@@ -41,12 +41,11 @@ const (
 
 // Options of a Controller.
 type Options struct {
-	Client    dynamic.Interface
-	Namespace string // of reporters that are pods of their own
-	Event     func(target, eventType, reason, message string)
-	Registry  prometheus.Registerer
-	Clock     clock.WithTicker // for timers
-	Now       func() time.Time // by the API server's clock
+	Client   dynamic.Interface
+	Event    func(target, eventType, reason, message string)
+	Registry prometheus.Registerer
+	Clock    clock.WithTicker // for timers
+	Now      func() time.Time // by the API server's clock
 	// Changed is called when the verdict of a target has changed; Gone, when nothing of
 	// it is left on its resource. They must not block.
 	Changed func()

@@ -109,7 +109,7 @@ func withFixture(t *testing.T, test func(s *fixture)) {
 			s.addPod(name)
 		}
 		s.Controller = New(Options{
-			Client: s.client, Namespace: "kms-health", Registry: prometheus.NewRegistry(), Clock: clock.RealClock{},
+			Client: s.client, Registry: prometheus.NewRegistry(), Clock: clock.RealClock{},
 			Now: time.Now,
 			Event: func(_, _, reason, _ string) {
 				s.mu.Lock()

@@ -1,6 +1,7 @@
 package status
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -72,17 +73,12 @@ func agents(ours map[string][]*corev1.Pod) (agents []*corev1.Pod) {
 	return agents
 }
 
-// newer reports whether a pod is newer than another, which may be nil.
-func newer(pod, other *corev1.Pod) bool {
-	return other == nil || other.CreationTimestamp.Time.Before(pod.CreationTimestamp.Time) ||
-		other.CreationTimestamp.Equal(&pod.CreationTimestamp) && other.Name < pod.Name
-}
-
-// newest is the newest pod that is not being deleted; nil: there is none. While one delivery replaces
-// another there are two on a node.
+// newest is the newest pod that is not being deleted, of equally old ones the last by name; nil: there is
+// none. While one delivery replaces another there are two on a node.
 func newest(pods []*corev1.Pod) (best *corev1.Pod) {
 	for _, pod := range pods {
-		if pod.DeletionTimestamp == nil && newer(pod, best) {
+		if pod.DeletionTimestamp == nil && (best == nil || cmp.Or(
+			pod.CreationTimestamp.Compare(best.CreationTimestamp.Time), strings.Compare(pod.Name, best.Name)) > 0) {
 			best = pod
 		}
 	}
