@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -31,8 +32,7 @@ const (
 	rootCA = "kube-root-ca.crt" // kube-controller-manager keeps it in each namespace
 	// caLeft is how long before its end a CA is reported. The alert has the same time.
 	caLeft     = 30 * 24 * time.Hour
-	caInterval = 10 * time.Second // between two looks, each bounded by the same
-	caRecheck  = time.Hour        // between two connections while nothing changes
+	caInterval = 10 * time.Second // between two checks, each bounded by the same
 )
 
 // ownCA keeps the CA in the pod template of the operator's own Deployment current, from which
@@ -40,60 +40,27 @@ const (
 // does not verify the API server is never written, since the next pod could not connect.
 type ownCA struct {
 	apiserver.Options
-	changed            func() // wakes the ClusterOperator
-	cluster, annotated *source.Source[string]
-	expiry             func() prometheus.Gauge // registered when its value is known
-	reported           atomic.Pointer[string]
-
-	// checked are the CAs that were last verified and when, ends is when they end.
-	checked   []*x509.Certificate
-	checkedAt time.Time
-	ends      time.Time
+	changed  func()                  // wakes the ClusterOperator
+	expiry   func() prometheus.Gauge // registered when its value is known
+	reported atomic.Pointer[string]
 }
 
 func newOwnCA(o apiserver.Options, changed func()) *ownCA {
-	follow := func(resource schema.GroupVersionResource, name string, fields ...string) *source.Source[string] {
-		return source.New(o.Client, nil, source.Selection{Resource: resource, Namespace: o.Namespace, Name: name},
-			func(u *unstructured.Unstructured) string {
-				value, _, _ := unstructured.NestedString(u.Object, fields...)
-				return value
-			})
-	}
 	return &ownCA{Options: o, changed: changed,
-		cluster: follow(source.ConfigMaps, rootCA, "data", "ca.crt"),
-		annotated: follow(source.Deployments, contract.OperatorName,
-			"spec", "template", "metadata", "annotations", contract.CAAnnotation),
 		expiry: sync.OnceValue(func() prometheus.Gauge { return registered(o.Registry, contract.MetricCAExpiry) })}
 }
 
 // problem is why the CA is not current, or that it ends soon; empty: neither.
 func (c *ownCA) problem() string { return *cmp.Or(c.reported.Load(), new("")) }
 
-func (c *ownCA) run(ctx context.Context) {
-	var running sync.WaitGroup
-	defer running.Wait()
-	running.Go(func() { c.cluster.Run(ctx) })
-	running.Go(func() { c.annotated.Run(ctx) })
-	_ = wait.PollUntilContextCancel(ctx, caInterval/100, true, func(context.Context) (bool, error) {
-		return c.answered(), nil
-	})
-	wait.UntilWithContext(ctx, c.sync, caInterval)
-}
-
-// answered reports whether both objects are known, or why one is not.
-func (c *ownCA) answered() bool {
-	return (c.cluster.Known() || c.cluster.Err() != nil) && (c.annotated.Known() || c.annotated.Err() != nil)
-}
+func (c *ownCA) run(ctx context.Context) { wait.UntilWithContext(ctx, c.sync, caInterval) }
 
 func (c *ownCA) sync(ctx context.Context) {
-	if !c.answered() {
-		return // in a moment
-	}
 	limited, cancel := context.WithTimeout(ctx, caInterval)
 	defer cancel()
 	why := ""
 	switch end, err := c.keep(limited); {
-	case ctx.Err() != nil:
+	case ctx.Err() != nil, errors.As(err, new(*url.Error)): // the API server does not answer
 		return
 	case err != nil:
 		why = "the operator's CA cannot be kept current: " + err.Error()
@@ -111,13 +78,32 @@ func (c *ownCA) sync(ctx context.Context) {
 	}
 }
 
+// read returns a field of an object as the API server's cache has it, which needs no KMS plugin.
+func (c *ownCA) read(
+	ctx context.Context, resource schema.GroupVersionResource, name string, field ...string,
+) (value string, err error) {
+	list, err := c.Client.Resource(resource).Namespace(c.Namespace).List(ctx,
+		metav1.ListOptions{FieldSelector: "metadata.name=" + name, ResourceVersion: "0"})
+	if err != nil {
+		return "", err
+	}
+	if len(list.Items) == 0 {
+		return "", apierrors.NewNotFound(resource.GroupResource(), name)
+	}
+	value, _, err = unstructured.NestedString(list.Items[0].Object, field...)
+	return value, err
+}
+
 // keep writes the CA that the Deployment should have, if it is another, and returns when that ends.
 func (c *ownCA) keep(ctx context.Context) (end time.Time, err error) {
-	bundle, exists := c.cluster.Get(c.Namespace, rootCA)
-	annotation, installed := c.annotated.Get(c.Namespace, contract.OperatorName)
-	if !exists || !installed {
-		missing := fmt.Errorf("there is no ConfigMap %s or no Deployment %s", rootCA, contract.OperatorName)
-		return end, cmp.Or(c.cluster.Err(), c.annotated.Err(), missing)
+	bundle, err := c.read(ctx, source.ConfigMaps, rootCA, "data", "ca.crt")
+	if err != nil {
+		return end, err
+	}
+	annotation, err := c.read(ctx, source.Deployments, contract.OperatorName,
+		"spec", "template", "metadata", "annotations", contract.CAAnnotation)
+	if err != nil {
+		return end, err
 	}
 	current, err := certutil.ParseCertsPEM([]byte(bundle))
 	if err != nil {
@@ -125,12 +111,8 @@ func (c *ownCA) keep(ctx context.Context) (end time.Time, err error) {
 	}
 	before, _ := certutil.ParseCertsPEM([]byte(annotation)) // not set, or invalid: it is replaced
 	wanted := unended(c.Now(), current, before)
-	if end = c.ends; end.IsZero() || !equal(wanted, c.checked) || c.Now().Sub(c.checkedAt) >= caRecheck {
-		if end, err = c.end(ctx, wanted); err == nil {
-			c.checked, c.checkedAt, c.ends = wanted, c.Now(), end
-		}
-	}
-	if err != nil || equal(wanted, before) {
+	end, err = c.end(ctx, wanted)
+	if err != nil || len(wanted) == len(before) && len(wanted) == len(unended(c.Now(), wanted, before)) {
 		return end, err
 	}
 	if end.IsZero() {
@@ -160,13 +142,6 @@ func unended(now time.Time, bundles ...[]*x509.Certificate) (all []*x509.Certifi
 		}
 	}
 	return all
-}
-
-// equal reports whether two CAs have the same certificates, in any order.
-func equal(a, b []*x509.Certificate) bool { return subset(a, b) && subset(b, a) }
-
-func subset(of, all []*x509.Certificate) bool {
-	return !slices.ContainsFunc(of, func(c *x509.Certificate) bool { return !slices.ContainsFunc(all, c.Equal) })
 }
 
 // end returns until when the CA is valid that the API server's certificate is verified with, the
