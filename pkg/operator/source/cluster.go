@@ -2,7 +2,6 @@ package source
 
 import (
 	"context"
-	"sync"
 
 	configv1 "github.com/openshift/api/config/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -11,7 +10,6 @@ import (
 
 	"github.com/kms-health/kms-health/pkg/contract"
 	"github.com/kms-health/kms-health/pkg/operator/objects"
-	"github.com/kms-health/kms-health/pkg/operator/retry"
 )
 
 // ClusterName is the name of the one object of each of OpenShift's configuration
@@ -34,9 +32,10 @@ type Cluster struct {
 	Infrastructure *Source[string]
 	Nodes          *Source[Node] // all: pods of API servers may be on any
 
+	// End ends the sources.
+	End context.CancelFunc
+
 	client dynamic.Interface
-	server *retry.OutageLog
-	group  *group
 }
 
 // ClusterOptions configure what a Cluster watches, and which controllers it wakes.
@@ -49,17 +48,17 @@ type ClusterOptions struct {
 	WakeDelivery, WakeRollup func() // for all targets
 }
 
-// NewCluster starts the sources of a cluster. They run until ctx ends and End is
-// called.
+// NewCluster starts the sources of a cluster. They run until ctx ends or End is called.
 func NewCluster(ctx context.Context, o ClusterOptions) *Cluster {
-	c := &Cluster{client: o.Client, server: retry.NewOutageLog("lists and watches"), group: newGroup(ctx)}
+	c := &Cluster{client: o.Client}
+	ctx, c.End = context.WithCancel(ctx)
 	managed := func(resource schema.GroupVersionResource, namespace string, wakes ...func()) objectSource {
-		return New(c.client, c.server, Selection{Resource: resource, Namespace: namespace, Labels: contract.Managed},
-			whole, append(wakes, o.WakeDelivery)...).start(c.group)
+		return New(o.Client, Selection{Resource: resource, Namespace: namespace, Labels: contract.Managed},
+			whole, append(wakes, o.WakeDelivery)...).start(ctx)
 	}
 	policy := func(resource schema.GroupVersionResource) *Source[string] {
-		return New(c.client, c.server, Selection{Resource: resource, Name: objects.PolicyName}, o.CheckPolicy,
-			o.WakeDelivery).start(c.group)
+		return New(o.Client, Selection{Resource: resource, Name: objects.PolicyName}, o.CheckPolicy,
+			o.WakeDelivery).start(ctx)
 	}
 	c.Roles, c.Bindings = managed(ClusterRoles, ""), managed(ClusterBindings, "")
 	c.Policy, c.PolicyBinding = policy(Policies), policy(PolicyBindings)
@@ -67,48 +66,15 @@ func NewCluster(ctx context.Context, o ClusterOptions) *Cluster {
 	c.ServiceAccount = managed(ServiceAccounts, o.Namespace)
 	c.OwnPods = managed(Pods, o.Namespace, o.WakeRollup)
 	if o.OpenShift {
-		c.Infrastructure = New(c.client, c.server, Selection{Resource: Infrastructures, Name: ClusterName},
-			internalServer, o.WakeDelivery).start(c.group)
+		c.Infrastructure = New(o.Client, Selection{Resource: Infrastructures, Name: ClusterName},
+			internalServer, o.WakeDelivery).start(ctx)
 	}
-	// The delivery needs no Node, but whether they can be read.
-	never := func(Node, Node) bool { return false }
-	c.Nodes = New(c.client, c.server, Selection{Resource: Nodes}, readNode, o.WakeRollup).
-		wakeIf(o.WakeDelivery, never).start(c.group)
+	c.Nodes = New(o.Client, Selection{Resource: Nodes}, readNode, o.WakeRollup, o.WakeDelivery).start(ctx)
 	return c
 }
 
 // NewAPIServer makes the source of the cluster's API server configuration, which
 // exists on OpenShift.
 func NewAPIServer(client dynamic.Interface, wake func()) *Source[*configv1.APIServer] {
-	return New(client, nil, Selection{Resource: APIServers, Name: ClusterName}, typed[configv1.APIServer], wake)
-}
-
-// End ends the sources, and waits for them.
-func (c *Cluster) End() { c.group.end() }
-
-// group runs sources, and ends all of them.
-type group struct {
-	ctx     context.Context
-	cancel  context.CancelFunc
-	running sync.WaitGroup
-}
-
-func newGroup(ctx context.Context) *group {
-	g := &group{}
-	g.ctx, g.cancel = context.WithCancel(ctx)
-	return g
-}
-
-// end ends all sources, and waits for them.
-func (g *group) end() {
-	g.cancel()
-	g.running.Wait()
-}
-
-// start runs the source until its group ends, or its own end is called.
-func (s *Source[T]) start(g *group) *Source[T] {
-	var ctx context.Context
-	ctx, s.end = context.WithCancel(g.ctx)
-	g.running.Go(func() { s.Run(ctx) })
-	return s
+	return New(client, Selection{Resource: APIServers, Name: ClusterName}, typed[configv1.APIServer], wake)
 }

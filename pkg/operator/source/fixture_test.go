@@ -158,7 +158,7 @@ func (w *wakes) count() int {
 // run runs a source of the ConfigMaps until the test ends or end is called.
 func (f *fixture) run(more ...wake[string]) (s *Source[string], w *wakes, end context.CancelFunc) {
 	w = &wakes{}
-	s = New(f.client, nil, all, data, w.wake)
+	s = New(f.client, all, data, w.wake)
 	s.wakes = append(s.wakes, more...)
 	ctx, end := context.WithCancel(f.ctx)
 	f.running.Go(func() { s.Run(ctx) })

@@ -9,7 +9,6 @@ import (
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -32,32 +31,6 @@ func withNode() *dynamicfake.FakeDynamicClient {
 		Object: map[string]any{"apiVersion": "v1", "kind": "Node", "metadata": map[string]any{"name": "b"}},
 	}
 	return dynamicfake.NewSimpleDynamicClientWithCustomListKinds(runtime.NewScheme(), kinds, node)
-}
-
-func TestChangesOfNodesWakeTheRollupAndNotTheDelivery(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		client := withNode()
-		var deliveries, rollups atomic.Int64
-		c := NewCluster(t.Context(), ClusterOptions{Client: client, Namespace: "kms-health",
-			WakeDelivery: func() { deliveries.Add(1) }, WakeRollup: func() { rollups.Add(1) }})
-		defer c.End()
-		time.Sleep(time.Second)
-		deliveries.Store(0)
-		rollups.Store(0)
-		ready := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "v1", "kind": "Node",
-			"metadata": map[string]any{"name": "b"},
-			"status":   map[string]any{"conditions": []any{map[string]any{"type": "Ready", "status": "True"}}}}}
-		if _, err := client.Resource(Nodes).Update(t.Context(), ready, metav1.UpdateOptions{}); err != nil {
-			t.Fatal(err)
-		}
-		time.Sleep(time.Second)
-		if deliveries.Load() > 0 || rollups.Load() == 0 {
-			t.Errorf("a change wakes the delivery %d times, the roll-up %d times", deliveries.Load(), rollups.Load())
-		}
-		if node, exists := c.Nodes.Get("", "b"); !exists || !node.Ready || c.Nodes.Err() != nil {
-			t.Errorf("%+v, exists %v: %v", node, exists, c.Nodes.Err())
-		}
-	})
 }
 
 func TestTheDeliveryIsWokenWhenNodesCannotBeRead(t *testing.T) {

@@ -5,11 +5,13 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 )
 
 // within is how much longer than its delay a backoff may wait.
 func within(d time.Duration) time.Duration {
-	return d + time.Duration(float64(d)*jitter) + time.Millisecond
+	return d + time.Duration(float64(d)*backoff.Jitter) + time.Millisecond
 }
 
 func unreachable() error { return errors.New("connection refused") }
@@ -24,61 +26,52 @@ func gaps(at []time.Duration) (all []time.Duration) {
 	return all
 }
 
-func TestUnreachableAPIServerIsListedAgainSoon(t *testing.T) {
-	withFixture(t, func(f *fixture) {
-		f.answers(unreachable)
-		s, _, _ := f.run()
-		f.until(time.Minute)
-		at := f.listed()
-		if len(at) < 40 {
-			t.Errorf("listed %d times in a minute", len(at))
-		}
-		for i, gap := range gaps(at) {
-			if gap > within(lastUnreachable) || gap < firstUnreachable {
-				t.Errorf("list %d is %s after the one before", i+2, gap)
-			}
-		}
-		if s.Known() || s.Err() == nil {
-			t.Errorf("known %v, %v", s.Known(), s.Err())
-		}
-		f.create("a", "1")
-		f.answers(served)
-		f.until(time.Minute + within(lastUnreachable))
-		if x, ok := s.Get("ns", "a"); !ok || x != "1" || !s.Known() || s.Err() != nil {
-			t.Errorf("%q, known %v, %v", x, s.Known(), s.Err())
-		}
-	})
+func TestFailedListsBackOffAndRecover(t *testing.T) {
+	for name, failure := range map[string]func() error{"unreachable": unreachable, "rejected": refused} {
+		t.Run(name, func(t *testing.T) {
+			withFixture(t, func(f *fixture) {
+				f.answers(failure)
+				s, _, _ := f.run()
+				f.until(time.Minute)
+				delay := backoff.Duration
+				for i, gap := range gaps(f.listed()) {
+					if gap < delay || gap > within(delay) {
+						t.Errorf("list %d is %s after the one before, want %s", i+2, gap, delay)
+					}
+					delay = min(backoff.Cap, 2*delay)
+				}
+				if delay != backoff.Cap {
+					t.Errorf("listed %d times in a minute", len(f.listed()))
+				}
+				if s.Known() || s.Err() == nil {
+					t.Errorf("known %v, %v", s.Known(), s.Err())
+				}
+				f.create("a", "1")
+				f.answers(served)
+				f.until(time.Minute + within(backoff.Cap))
+				if x, ok := s.Get("ns", "a"); !ok || x != "1" || !s.Known() || s.Err() != nil {
+					t.Errorf("%q, known %v, %v", x, s.Known(), s.Err())
+				}
+			})
+		})
+	}
 }
 
-func TestRejectedListsBackOff(t *testing.T) {
+// A watch that is answered with 429, as for Secrets that cannot be decrypted, is no reason to wait longer.
+func TestWatchThatIsRejectedIsTriedAgainSoon(t *testing.T) {
 	withFixture(t, func(f *fixture) {
-		f.answers(refused)
-		f.run()
-		f.until(3 * time.Minute)
-		delay := firstRefused
-		for i, gap := range gaps(f.listed()) {
-			if gap < delay || gap > within(delay) {
-				t.Errorf("list %d is %s after the one before, want %s", i+2, gap, delay)
-			}
-			delay = min(lastRefused, 2*delay)
+		s, _, _ := f.run()
+		f.until(10 * time.Second)
+		f.answers(func() error { return apierrors.NewTooManyRequests("undecryptable", 1) })
+		f.until(2 * time.Minute)
+		if s.Err() == nil {
+			t.Error("rejected, and there is no error")
 		}
-		if delay != lastRefused {
-			t.Errorf("listed %d times in 3 minutes", len(f.listed()))
-		}
-
-		// The API server that comes back after an outage may be another one.
-		n := len(f.listed())
-		f.answers(unreachable)
-		f.until(3*time.Minute + within(lastRefused) + 2*within(lastUnreachable))
-		during := len(f.listed())
-		if during < n+2 {
-			t.Fatalf("listed %d times during the outage", during-n)
-		}
-		f.answers(refused)
-		f.until(4 * time.Minute)
-		after := gaps(f.listed()[during:])
-		if after[0] > within(firstRefused) || after[1] > within(2*firstRefused) {
-			t.Errorf("listed again after %v", after)
+		f.answers(served)
+		f.until(2*time.Minute + within(backoff.Cap))
+		f.create("a", "1")
+		if x, _ := s.Get("ns", "a"); x != "1" || s.Err() != nil {
+			t.Errorf("%q, %v", x, s.Err())
 		}
 	})
 }
@@ -113,7 +106,7 @@ func TestObjectsStayKnownWhileListsAreRejected(t *testing.T) {
 			t.Errorf("%d wakes by the rejected lists", n)
 		}
 		f.answers(served)
-		f.until(time.Minute + within(lastRefused) + time.Second)
+		f.until(time.Minute + within(backoff.Cap) + time.Second)
 		if s.Err() != nil || w.count() == 0 {
 			t.Errorf("lists succeed again, and the error is %v", s.Err())
 		}
@@ -134,7 +127,7 @@ func TestKindThatIsNotServedHasNoObjects(t *testing.T) {
 		}
 
 		f.answers(served)
-		f.until(time.Minute + within(lastRefused) + time.Second)
+		f.until(time.Minute + within(backoff.Cap) + time.Second)
 		if x, ok := s.Get("ns", "a"); !ok || x != "1" || !s.Known() || w.count() == 0 {
 			t.Errorf("it is served, and the object is %q", x)
 		}
@@ -217,7 +210,7 @@ func TestChangeOfTheKeptValueWakes(t *testing.T) {
 
 func TestSelectionIsWhatIsListed(t *testing.T) {
 	withFixture(t, func(f *fixture) {
-		s := New(f.client, nil, Selection{Resource: configMaps, Namespace: "ns", Name: "a", Labels: "x=y"}, data)
+		s := New(f.client, Selection{Resource: configMaps, Namespace: "ns", Name: "a", Labels: "x=y"}, data)
 		f.running.Go(func() { s.Run(f.ctx) })
 		synctest.Wait()
 		f.mu.Lock()

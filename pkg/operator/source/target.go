@@ -35,7 +35,9 @@ type Target struct {
 
 	target       v1alpha1.APIServer
 	wakeDelivery func()
-	group        *group
+	ctx          context.Context // of all sources
+	// End ends the sources.
+	End context.CancelFunc
 }
 
 // Needs are the sources of a target that it does not always have.
@@ -55,16 +57,16 @@ type Deployment struct {
 
 // NewTarget starts the sources of a target, which wake the controllers of the delivery and of the roll-up.
 func NewTarget(ctx context.Context, c *Cluster, t *v1alpha1.APIServer, delivery, rollup func()) *Target {
-	s := &Target{target: *t, wakeDelivery: delivery, Cluster: c, group: newGroup(ctx)}
+	s := &Target{target: *t, wakeDelivery: delivery, Cluster: c}
+	s.ctx, s.End = context.WithCancel(ctx)
 	destination := contract.ResourceFor(string(t.Resource), t.Name)
-	s.Resource = New(c.client, c.server,
-		Selection{Resource: destination.GVR(), Name: destination.Name}, operatorcr.Read, rollup).
-		wakeIf(delivery, concernsDelivery).start(s.group)
-	s.Namespace = New(c.client, c.server, Selection{Resource: Namespaces, Name: t.Namespace}, exists,
-		delivery).start(s.group)
-	s.Pods = New(c.client, c.server,
+	s.Resource = New(c.client, Selection{Resource: destination.GVR(), Name: destination.Name}, operatorcr.Read, rollup)
+	s.Resource.wakes = append(s.Resource.wakes, wake[*operatorcr.Status]{delivery, concernsDelivery})
+	s.Resource.start(s.ctx)
+	s.Namespace = New(c.client, Selection{Resource: Namespaces, Name: t.Namespace}, exists, delivery).start(s.ctx)
+	s.Pods = New(c.client,
 		Selection{Resource: Pods, Namespace: t.Namespace, Labels: labels.SelectorFromSet(t.PodSelector).String()},
-		typed[corev1.Pod], delivery, rollup).start(s.group)
+		typed[corev1.Pod], delivery, rollup).start(s.ctx)
 	return s
 }
 
@@ -73,9 +75,6 @@ func (s *Target) Destination() *operatorcr.Status {
 	status, _ := s.Resource.Get("", contract.ResourceFor(string(s.target.Resource), s.target.Name).Name)
 	return status
 }
-
-// End ends the sources, and waits for them.
-func (s *Target) End() { s.group.end() }
 
 // AllPods are the pods of the API server, without those that cannot be read as pods.
 func (s *Target) AllPods() []*corev1.Pod {
@@ -114,7 +113,7 @@ func keep[T any](
 		*place = nil
 	}
 	if needed && *place == nil {
-		*place = New(s.Cluster.client, s.Cluster.server, selection, convert, s.wakeDelivery).start(s.group)
+		*place = New(s.Cluster.client, selection, convert, s.wakeDelivery).start(s.ctx)
 	}
 }
 

@@ -57,7 +57,7 @@ func NewClusterOperator(o ClusterOperatorOptions) *ClusterOperator {
 		ClusterOperatorOptions: o, since: map[string]time.Time{}, queue: retry.NewQueue(o.Clock),
 		retry: retry.New(o.Clock, firstRetry, lastRetry, "write the ClusterOperator", "name"),
 	}
-	c.source = source.New(o.Client, nil, source.Selection{Resource: object.GVR(), Name: object.Name}, read, c.Wake)
+	c.source = source.New(o.Client, source.Selection{Resource: object.GVR(), Name: object.Name}, read, c.Wake)
 	return c
 }
 
