@@ -14,7 +14,7 @@ import (
 	authenticationclient "k8s.io/client-go/kubernetes/typed/authentication/v1"
 	authorizationclient "k8s.io/client-go/kubernetes/typed/authorization/v1"
 
-	"github.com/kms-health/kms-health/pkg/operator/retry"
+	"github.com/kms-health/kms-health/pkg/serving"
 )
 
 const (
@@ -33,13 +33,12 @@ type access struct {
 	tokens   authenticationclient.TokenReviewInterface
 	accesses authorizationclient.SubjectAccessReviewInterface
 	codes    *cache.LRUExpireCache // of reviewed questions
-	log      *retry.OutageLog
+	problem  serving.Problem       // of the reviews
 }
 
 func newAccess(tokens authenticationclient.TokenReviewInterface,
 	accesses authorizationclient.SubjectAccessReviewInterface) *access {
-	return &access{tokens: tokens, accesses: accesses,
-		codes: cache.NewLRUExpireCache(1024), log: retry.NewOutageLog("to review who reads /metrics")}
+	return &access{tokens: tokens, accesses: accesses, codes: cache.NewLRUExpireCache(1024)}
 }
 
 func (a *access) protect(next http.Handler) http.Handler {
@@ -65,7 +64,7 @@ func (a *access) review(r *http.Request) int {
 	ctx, cancel := context.WithTimeout(r.Context(), reviewTimeout)
 	defer cancel()
 	code, err := a.ask(ctx, token, r)
-	a.log.Observe(err)
+	a.problem.Note(err, "Failed to review who reads /metrics")
 	if err != nil {
 		return http.StatusServiceUnavailable
 	}

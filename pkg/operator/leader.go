@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/util/uuid"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/rest"
@@ -15,7 +16,6 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/kms-health/kms-health/pkg/contract"
-	"github.com/kms-health/kms-health/pkg/operator/retry"
 )
 
 // timings of a lease: how long it lasts, for how long its holder tries to renew it, and
@@ -91,11 +91,16 @@ func elect(ctx context.Context, lock resourcelock.Interface, t timings, work fun
 // (singleReplica.retry with its jitter), and the network of a node that just started drops the
 // first requests.
 func awaitServer(ctx context.Context, lock resourcelock.Interface) {
-	log := retry.NewOutageLog("for the lease")
+	logged := false
 	_ = wait.PollUntilContextCancel(ctx, time.Second, true, func(ctx context.Context) (bool, error) {
 		_, _, err := lock.Get(ctx)
-		log.Observe(err)
-		return !retry.Away(err), nil
+		if err == nil || apierrors.IsNotFound(err) || apierrors.IsForbidden(err) || apierrors.IsUnauthorized(err) {
+			return true, nil
+		}
+		if !logged {
+			klog.ErrorS(err, "Failed to read the lease, retrying", "lease", lock.Describe())
+		}
+		logged = true
+		return false, nil
 	}) // its error is that ctx ended
-	klog.V(1).InfoS("The API server answers requests for the lease", "lease", lock.Describe())
 }
