@@ -11,6 +11,7 @@
 package encryption
 
 import (
+	"cmp"
 	"fmt"
 	"regexp"
 	"slices"
@@ -25,7 +26,7 @@ import (
 
 // defaultTimeout is kube-apiserver's for a provider that leaves its own out:
 // defaults.go of k8s.io/apiserver/pkg/apis/apiserver/v1.
-const defaultTimeout = 3 * time.Second
+const defaultTimeout = "3s"
 
 // Config is what an EncryptionConfiguration contains about KMS plugins.
 type Config struct {
@@ -98,12 +99,12 @@ func Parse(data []byte, given map[string]string) (Config, error) {
 			c.Encrypted = append(c.Encrypted, r)
 		}
 	}
-	for _, s := range sockets {
-		if len(c.Plugins) == v1alpha1.MaxPlugins {
-			c.Ignored = append(c.Ignored, s.uses[0].ignored(reasonTooMany))
-			continue
+	for i, s := range sockets {
+		if i < v1alpha1.MaxPlugins {
+			c.Plugins = append(c.Plugins, s.plugin)
+		} else {
+			c.Ignored = append(c.Ignored, ignore(s.uses[0], reasonTooMany))
 		}
-		c.Plugins = append(c.Plugins, s.plugin)
 	}
 	return c, nil
 }
@@ -121,12 +122,9 @@ type use struct {
 	provider  string
 }
 
-// ignored is a text with fixed parts, and of the file the names of the provider and of its first resource.
-func (u use) ignored(reason string) string {
-	resource := ""
-	if len(u.resources) > 0 {
-		resource = u.resources[0]
-	}
+// ignore is a text with fixed parts, and of the file the names of the provider and of its first resource.
+func ignore(u use, reason string) string {
+	resource := strings.Join(u.resources[:min(1, len(u.resources))], "")
 	return fmt.Sprintf("provider %s of %s is not probed: %s", shown(u.provider), shown(resource), reason)
 }
 
@@ -144,7 +142,6 @@ func shown(name string) string {
 // collect gathers the KMS v2 providers by their sockets, in order of appearance,
 // and the others with the reason why not.
 func collect(entries []entry) (sockets []*socket, ignored []string) {
-	known := map[string]*socket{}
 	for _, e := range entries {
 		for i, p := range e.Providers {
 			if p.KMS == nil {
@@ -153,15 +150,16 @@ func collect(entries []entry) (sockets []*socket, ignored []string) {
 			u := use{e.Resources, p.KMS.Name}
 			address, timeout, why := p.KMS.check()
 			if why != "" {
-				ignored = append(ignored, u.ignored(why))
+				ignored = append(ignored, ignore(u, why))
 				continue
 			}
-			s := known[address]
-			if s == nil {
-				s = &socket{address: address, plugin: v1alpha1.Plugin{Endpoint: p.KMS.Endpoint, Role: v1alpha1.RoleRead}}
-				known[address] = s
-				sockets = append(sockets, s)
+			at := slices.IndexFunc(sockets, func(s *socket) bool { return s.address == address })
+			if at < 0 {
+				at = len(sockets)
+				sockets = append(sockets, &socket{address: address,
+					plugin: v1alpha1.Plugin{Endpoint: p.KMS.Endpoint, Role: v1alpha1.RoleRead}})
 			}
+			s := sockets[at]
 			s.uses = append(s.uses, u)
 			s.plugin.Timeout.Duration = max(s.plugin.Timeout.Duration, timeout)
 			if i == 0 {
@@ -175,22 +173,17 @@ func collect(entries []entry) (sockets []*socket, ignored []string) {
 // check returns the socket and the timeout of a provider that can be probed; for
 // any other, why it cannot.
 func (k *kms) check() (address string, timeout time.Duration, why string) {
-	switch k.APIVersion {
-	case "v2":
-	case "v1", "":
-		return "", 0, reasonV1
-	default:
-		return "", 0, reasonVersion
-	}
 	address, err := v1alpha1.SocketAddress(k.Endpoint)
-	if err != nil {
-		return "", 0, reasonEndpoint + err.Error()
+	timeout, wrong := time.ParseDuration(cmp.Or(k.Timeout, defaultTimeout))
+	switch {
+	case k.APIVersion == "v1", k.APIVersion == "":
+		why = reasonV1
+	case k.APIVersion != "v2":
+		why = reasonVersion
+	case err != nil:
+		why = reasonEndpoint + err.Error()
+	case wrong != nil, timeout <= 0:
+		why = reasonTimeout
 	}
-	timeout = defaultTimeout
-	if k.Timeout != nil {
-		if timeout, err = time.ParseDuration(*k.Timeout); err != nil || timeout <= 0 {
-			return "", 0, reasonTimeout
-		}
-	}
-	return v1alpha1.CleanSocket(address), min(max(timeout, v1alpha1.MinTimeout), contract.MaxInterval), ""
+	return v1alpha1.CleanSocket(address), min(max(timeout, v1alpha1.MinTimeout), contract.MaxInterval), why
 }

@@ -30,51 +30,37 @@ func nameKeys(sockets []*socket, given map[string]string) {
 	used := map[string]bool{}
 	for _, source := range []func(*socket) []string{
 		func(s *socket) []string { return []string{byAddress[s.address]} },
-		fromFile,
+		func(s *socket) []string { return []string{contract.KeyIDOfSocket(s.address)} },
 		fromNames,
 		asNamed,
 		hashed,
 	} {
 		for _, s := range sockets {
-			if s.plugin.KeyID != "" {
-				continue
-			}
 			for _, id := range source(s) {
-				if v1alpha1.ValidKeyID(id) && !used[id] {
+				if s.plugin.KeyID == "" && v1alpha1.ValidKeyID(id) && !used[id] {
 					s.plugin.KeyID, used[id] = id, true
-					break
 				}
 			}
 		}
 	}
 }
 
-// fromFile reads kms-{keyID}.sock.
-func fromFile(s *socket) []string { return []string{contract.KeyIDOfSocket(s.address)} }
-
 // fromNames reads {keyID}_{resource} and kms-{keyID}_{resource}: a provider's
 // name must be unique in a file, so one plugin has a name for each resource.
-func fromNames(s *socket) []string {
-	var ids []string
+func fromNames(s *socket) (ids []string) {
 	for _, u := range s.uses {
 		i := strings.LastIndexByte(u.provider, '_') // a resource has none
-		if i >= 0 && slices.ContainsFunc(u.resources, func(r string) bool { return names(u.provider[i+1:], r) }) {
+		if i >= 0 && slices.ContainsFunc(u.resources, func(resource string) bool {
+			plural, _, _ := strings.Cut(resource, ".") // as in routes and route.openshift.io-routes
+			return strings.Contains(u.provider[i:], plural)
+		}) {
 			ids = append(ids, strings.TrimPrefix(u.provider[:i], "kms-"))
 		}
 	}
 	return ids
 }
 
-// names reports whether a string is the name of a resource of the form plural.group: as it is,
-// or by a plural among parts, as in "routes" and "route.openshift.io-routes".
-func names(word, resource string) bool {
-	plural, _, _ := strings.Cut(resource, ".")
-	parts := strings.FieldsFunc(word, func(r rune) bool { return r == '.' || r == '-' })
-	return word == resource || slices.Contains(parts, plural)
-}
-
-func asNamed(s *socket) []string {
-	var ids []string
+func asNamed(s *socket) (ids []string) {
 	for _, u := range s.uses {
 		ids = append(ids, u.provider)
 	}
