@@ -15,7 +15,6 @@ import (
 	"github.com/kms-health/kms-health/pkg/contract"
 	"github.com/kms-health/kms-health/pkg/metric"
 	"github.com/kms-health/kms-health/pkg/operator/apiserver"
-	"github.com/kms-health/kms-health/pkg/operator/credentials"
 	"github.com/kms-health/kms-health/pkg/serverclock"
 	"github.com/kms-health/kms-health/pkg/serving"
 	"github.com/kms-health/kms-health/pkg/version"
@@ -50,7 +49,7 @@ func Run(ctx context.Context, o Options) error {
 	defer endEvents()
 	registry := newRegistry()
 	op := newOperator(o, apiserver.Options{
-		Client: dynamicClient, Credentials: credentials.New(client, now.Now),
+		Client: dynamicClient, Kube: client,
 		CA:        func() ([]byte, error) { return caOf(config) },
 		Namespace: o.Namespace, OpenShift: o.OpenShift, Server: config.Host, KubeletRoot: o.KubeletRoot,
 		Event: event, Registry: registry, Clock: clock.RealClock{}, Now: now.Now,

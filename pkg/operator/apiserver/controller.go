@@ -9,11 +9,11 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/kubernetes"
 	"k8s.io/utils/clock"
 
 	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
 	"github.com/kms-health/kms-health/pkg/contract"
-	"github.com/kms-health/kms-health/pkg/operator/credentials"
 	"github.com/kms-health/kms-health/pkg/operator/retry"
 	"github.com/kms-health/kms-health/pkg/operator/source"
 	"github.com/kms-health/kms-health/pkg/operator/tlsprofile"
@@ -33,8 +33,8 @@ const (
 
 // Options of a Controller.
 type Options struct {
-	Client      dynamic.Interface
-	Credentials *credentials.Manager
+	Client dynamic.Interface
+	Kube   kubernetes.Interface // for the tokens of sidecars, in Secrets
 	// CA returns the certificates, PEM, that API servers are verified with.
 	CA func() ([]byte, error)
 	// TLS returns the cluster's TLS settings, and why its profile is not active;

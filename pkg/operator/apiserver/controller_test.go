@@ -27,7 +27,6 @@ import (
 
 	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
 	"github.com/kms-health/kms-health/pkg/contract"
-	"github.com/kms-health/kms-health/pkg/operator/credentials"
 	"github.com/kms-health/kms-health/pkg/operator/objects"
 	"github.com/kms-health/kms-health/pkg/operator/source"
 	"github.com/kms-health/kms-health/pkg/operator/tlsprofile"
@@ -143,7 +142,7 @@ func (r *requests) run(t *testing.T, client *dynamicfake.FakeDynamicClient, conf
 		openShift := false
 		var mu sync.Mutex
 		c := New(Options{
-			Client: client, Credentials: credentials.New(r.secrets, time.Now),
+			Client: client, Kube: r.secrets,
 			CA:        func() ([]byte, error) { return []byte("CA"), nil },
 			TLS:       func() (tlsprofile.Settings, string, bool) { return tlsprofile.Settings{}, "", true },
 			Namespace: "kms-health", OpenShift: &openShift, Registry: prometheus.NewRegistry(), Clock: clock.RealClock{},

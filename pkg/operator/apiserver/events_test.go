@@ -20,7 +20,6 @@ import (
 	clocktesting "k8s.io/utils/clock/testing"
 
 	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
-	"github.com/kms-health/kms-health/pkg/operator/credentials"
 	"github.com/kms-health/kms-health/pkg/operator/objects"
 )
 
@@ -77,7 +76,7 @@ func eventsOf(t *testing.T, plan Desired, secrets []runtime.Object, patch client
 	clock := clocktesting.NewFakeClock(time.Unix(1e9, 0))
 	e := executor(client)
 	e.applier, e.Now = newApplier(client), clock.Now
-	e.Credentials = credentials.New(kubernetesfake.NewClientset(secrets...), clock.Now)
+	e.Kube = kubernetesfake.NewClientset(secrets...)
 	e.Event = func(_, _, reason, _ string) { events = append(events, reason) }
 	s := &Observed{Own: own, Deployment: deployment(1), Injected: true}
 	s.Target, s.Deployment.ResourceVersion = &v1alpha1.APIServer{Name: "api", Namespace: "ns",

@@ -17,7 +17,6 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 
 	"github.com/kms-health/kms-health/pkg/contract"
-	"github.com/kms-health/kms-health/pkg/operator/credentials"
 	"github.com/kms-health/kms-health/pkg/operator/objects"
 	"github.com/kms-health/kms-health/pkg/operator/source"
 )
@@ -43,6 +42,8 @@ const (
 	// requestTimeout bounds the requests for one object, so that one that hangs, as in an
 	// admission webhook, delays the others for no longer.
 	requestTimeout = 10 * time.Second
+	// tokenRetry is when to try again what a token failed of.
+	tokenRetry = 5 * time.Second
 	// copiedTimeout bounds the writes of what no pod needs.
 	copiedTimeout = 2 * requestTimeout
 )
@@ -189,26 +190,21 @@ func (x *reconciliation) applyOne(ctx context.Context, o, live *unstructured.Uns
 	return nil
 }
 
-// token creates or renews the Secret with the reporters' token, and reports its state, also of
-// one that works but whose renewal fails.
+// token creates or renews the Secret with the reporters' token. A failure is reported while the
+// token still works, too.
 func (x *reconciliation) token(ctx context.Context) {
-	name := x.snapshot.Target.Name
-	secret := objects.TokenName(name)
 	x.try(ctx, func(ctx context.Context) error {
-		v, next, err := x.Credentials.Ensure(ctx, credentials.Request{
-			Namespace: x.state.Namespace, Secret: secret, ServiceAccount: contract.ReporterName(name),
-			Labels: map[string]string{contract.ManagedByLabel: contract.OperatorName, contract.APIServerLabel: name,
-				"app.kubernetes.io/name": "kms-health-reporter"},
-		})
-		x.requeue(max(time.Second, next))
-		x.outcome.Expires, x.outcome.RenewAt = v.NotAfter, v.RenewAt
-		switch {
-		case err == nil:
-		case apierrors.IsForbidden(err):
-			x.problems = append(x.problems, problemOf(err))
-		default:
-			x.problems = append(x.problems, Status{contract.RenewalFailed, err.Error()})
+		v, err := x.ensureToken(ctx, x.state.Namespace, x.snapshot.Target.Name)
+		x.outcome.Expires, x.outcome.RenewAt = v.notAfter, v.renewAt
+		if err == nil {
+			return nil
 		}
+		problem := problemOf(err)
+		if problem.Reason != contract.Forbidden {
+			problem.Reason = contract.RenewalFailed
+		}
+		x.problems = append(x.problems, problem)
+		x.requeue(tokenRetry)
 		return nil
 	})
 }
@@ -274,11 +270,13 @@ func (x *reconciliation) remove(ctx context.Context) {
 		return
 	}
 	x.try(ctx, func(ctx context.Context) error {
-		deleted, err := x.Credentials.Forget(ctx, namespace, name)
-		if assumed := x.snapshot.State.Namespace == ""; err != nil && !(assumed && apierrors.IsForbidden(err)) {
-			return err // of one that is assumed: without the right to delete it, none was created
+		err := x.Kube.CoreV1().Secrets(namespace).Delete(ctx, name, metav1.DeleteOptions{})
+		// Of one that is assumed: without the right to delete it, none was created.
+		assumed := x.snapshot.State.Namespace == "" && apierrors.IsForbidden(err)
+		if err != nil && !apierrors.IsNotFound(err) && !assumed {
+			return fmt.Errorf("delete Secret %s/%s: %w", namespace, name, err)
 		}
-		if deleted {
+		if err == nil {
 			x.event(contract.EventDeleted, "Secret "+namespace+"/"+name)
 		}
 		x.state.Token = false

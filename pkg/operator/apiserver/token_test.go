@@ -1,4 +1,4 @@
-package credentials
+package apiserver
 
 import (
 	"errors"
@@ -17,6 +17,7 @@ import (
 	clienttesting "k8s.io/client-go/testing"
 
 	"github.com/kms-health/kms-health/pkg/contract"
+	"github.com/kms-health/kms-health/pkg/operator/objects"
 )
 
 var day0 = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
@@ -30,7 +31,7 @@ func tokenSecret(change func(*corev1.Secret)) *corev1.Secret {
 			contract.ExpiresAtAnnotation:         "2026-01-31T00:00:00Z",
 			contract.ServiceAccountUIDAnnotation: "account",
 		}},
-		Data: map[string][]byte{TokenKey: []byte("secret")},
+		Data: map[string][]byte{corev1.ServiceAccountTokenKey: []byte("secret")},
 	}
 	if change != nil {
 		change(secret)
@@ -60,7 +61,7 @@ func TestTokenIsRenewedAtHalfItsLifeOrWhenItIsInvalid(t *testing.T) {
 		},
 		{"no Secret", &corev1.Secret{}, 0, "account", true, false},
 		{"no token", tokenSecret(func(s *corev1.Secret) { s.Data = nil }), 0, "account", true, false},
-		{"an empty token", tokenSecret(func(s *corev1.Secret) { s.Data[TokenKey] = nil }), 0, "account", true, false},
+		{"an empty token", tokenSecret(func(s *corev1.Secret) { s.Data[corev1.ServiceAccountTokenKey] = nil }), 0, "account", true, false},
 		{"another account of that name", tokenSecret(nil), 0, "another", true, false},
 		{"no annotations", tokenSecret(func(s *corev1.Secret) { s.Annotations = nil }), 0, "account", true, false},
 		{"no end", annotate(contract.ExpiresAtAnnotation, ""), 0, "account", true, false},
@@ -71,38 +72,35 @@ func TestTokenIsRenewedAtHalfItsLifeOrWhenItIsInvalid(t *testing.T) {
 		},
 	} {
 		v, now := tokenValidity(test.secret, test.uid), day0.Add(test.at)
-		if due, works := !now.Before(v.RenewAt), now.Before(v.NotAfter); due != test.due || works != test.works {
+		if due, works := !now.Before(v.renewAt), now.Before(v.notAfter); due != test.due || works != test.works {
 			t.Errorf("%s: due %t, works %t, want %t, %t", test.name, due, works, test.due, test.works)
 		}
 	}
 }
 
-// fixture is a Manager at a time that the test sets, and an API with an account.
-type fixture struct {
-	client  *fake.Clientset
-	now     time.Time
-	manager *Manager
+// tokenFixture is a Controller at a time that the test sets, and an API with an account.
+type tokenFixture struct {
+	client     *fake.Clientset
+	now        time.Time
+	controller *Controller
 }
 
-func newFixture(objects ...runtime.Object) *fixture {
-	account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "sa", UID: "account"}}
-	f := &fixture{client: fake.NewClientset(append(objects, account)...)}
-	f.manager = New(f.client, func() time.Time { return f.now })
+func newTokenFixture(objects ...runtime.Object) *tokenFixture {
+	account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: contract.ReporterName("api"),
+		UID: "account"}}
+	f := &tokenFixture{client: fake.NewClientset(append(objects, account)...)}
+	f.controller = &Controller{Options: Options{Kube: f.client, Now: func() time.Time { return f.now }}}
 	return f
 }
 
-func (f *fixture) at(t *testing.T, after time.Duration) (Validity, error) {
+func (f *tokenFixture) at(t *testing.T, after time.Duration) (validity, error) {
 	t.Helper()
 	f.now = day0.Add(after)
-	v, next, err := f.manager.Ensure(t.Context(), Request{Namespace: "ns", Secret: "s", ServiceAccount: "sa"})
-	if next <= 0 || next > checkInterval {
-		t.Errorf("next after %s", next)
-	}
-	return v, err
+	return f.controller.ensureToken(t.Context(), "ns", "api")
 }
 
 // respond makes every request of a verb and a resource have a response.
-func (f *fixture) respond(verb, resource string, o runtime.Object, err error) {
+func (f *tokenFixture) respond(verb, resource string, o runtime.Object, err error) {
 	f.client.PrependReactor(verb, resource, func(clienttesting.Action) (bool, runtime.Object, error) {
 		return true, o, err
 	})
@@ -112,43 +110,34 @@ func TestErrorOfARenewalIsReportedWithItsCause(t *testing.T) {
 	forbidden := apierrors.NewForbidden(schema.GroupResource{Resource: "x"}, "y", errors.New("no rule"))
 	unreadable := apierrors.NewInternalError(errors.New("kms: unable to decrypt"))
 	gone := apierrors.NewNotFound(schema.GroupResource{Resource: "serviceaccounts"}, "sa")
-	all := lasting(day0, day0.Add(days(30)))
+	all := halved(day0, day0.Add(days(30)))
 	for _, test := range []struct {
 		name           string
 		verb, resource string
 		err            error
-		readBefore     bool
-		want           Validity // as it was read last
+		want           validity
 	}{
-		{"no right to request a token", "create", "serviceaccounts", forbidden, true, all},
-		{"the account cannot be read", "get", "serviceaccounts", forbidden, true, all},
-		{"the account was deleted", "get", "serviceaccounts", gone, true, Validity{}},
-		{"the Secret cannot be decrypted", "get", "secrets", unreadable, true, all},
-		{"the Secret was never readable", "get", "secrets", unreadable, false, Validity{}},
+		{"no right to request a token", "create", "serviceaccounts", forbidden, all},
+		{"the account cannot be read", "get", "serviceaccounts", forbidden, validity{}},
+		{"the account was deleted", "get", "serviceaccounts", gone, validity{}},
+		{"the Secret cannot be decrypted", "get", "secrets", unreadable, validity{}},
+		{"the Secret cannot be written", "patch", "secrets", unreadable, all},
 	} {
-		f := newFixture(tokenSecret(func(s *corev1.Secret) { s.Namespace, s.Name = "ns", "s" }))
-		if test.readBefore {
-			if v, err := f.at(t, days(14.9)); v != all || err != nil {
-				t.Errorf("%s: before %+v, %v", test.name, v, err)
-			}
-		}
+		f := newTokenFixture(tokenSecret(func(s *corev1.Secret) { s.Namespace, s.Name = "ns", objects.TokenName("api") }))
 		f.respond(test.verb, test.resource, nil, test.err)
-		for after, word := range map[time.Duration]string{days(15): "expires", days(30): "expired"} {
-			v, err := f.at(t, after)
-			if v != test.want || !errors.Is(err, test.err) {
-				t.Errorf("%s: %+v, %v", test.name, v, err)
-			}
-			dated := strings.Contains(err.Error(), "the token in Secret ns/s "+word+" at 2026-01-31T00:00:00Z")
-			if dated != (test.want == all) {
-				t.Errorf("%s: %v", test.name, err)
-			}
+		v, err := f.at(t, days(15))
+		if v != test.want || !errors.Is(err, test.err) {
+			t.Errorf("%s: %+v, %v", test.name, v, err)
+		}
+		if dated := strings.Contains(err.Error(), "expires at 2026-01-31T00:00:00Z"); dated != (test.want == all) {
+			t.Errorf("%s: %v", test.name, err)
 		}
 	}
 }
 
 // Whatever this process's clock is: the token's own end is another.
 func TestServerDecidesTheLifetimeOfAToken(t *testing.T) {
-	f := newFixture()
+	f := newTokenFixture()
 	f.respond("create", "serviceaccounts", &authenticationv1.TokenRequest{
 		Spec: authenticationv1.TokenRequestSpec{ExpirationSeconds: new(int64(600))},
 		Status: authenticationv1.TokenRequestStatus{
@@ -156,7 +145,7 @@ func TestServerDecidesTheLifetimeOfAToken(t *testing.T) {
 		},
 	}, nil)
 	v, err := f.at(t, days(100))
-	if want := f.now.Add(10 * time.Minute); err != nil || !v.NotAfter.Equal(want) {
-		t.Errorf("not after %s, want %s; %v", v.NotAfter, want, err)
+	if want := f.now.Add(10 * time.Minute); err != nil || !v.notAfter.Equal(want) {
+		t.Errorf("not after %s, want %s; %v", v.notAfter, want, err)
 	}
 }
