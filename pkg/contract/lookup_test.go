@@ -48,14 +48,6 @@ func TestRowsAreFoundByName(t *testing.T) {
 			t.Errorf("%s: an object for each API server: %t", r.Plural, r.PerAPIServer())
 		}
 	}
-	for _, r := range Resources {
-		if got := ResourceOfKind(r.Kind); got.Plural != r.Plural {
-			t.Errorf("%s: %+v", r.Kind, got)
-		}
-	}
-	if got := ResourceOfKind("Other"); got.Plural != "" || got.Kind != "Other" {
-		t.Errorf("without a row: %+v", got)
-	}
 	if (Resource{Group: KMSHealths.Group, Plural: "others"}).PerAPIServer() {
 		t.Error("another resource of the group has an object for each API server")
 	}

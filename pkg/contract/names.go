@@ -3,8 +3,10 @@ package contract
 import (
 	"crypto/sha256"
 	"encoding/hex"
+	"encoding/json"
 	"fmt"
 	"path"
+	"slices"
 	"strings"
 )
 
@@ -66,4 +68,57 @@ func ConditionManager(node string) string {
 // NativeManager is the field manager of OpenShift's own reporter on a node.
 func NativeManager(node string) string {
 	return fmt.Sprintf("%s%x", fieldManagerPrefix, sha256.Sum256([]byte(node)))
+}
+
+// Socket is a plugin's socket and the key ID that it serves.
+type Socket struct{ KeyID, Endpoint string }
+
+// ConfigHash identifies a plugin set, as 64 hex digits: its sockets, in any order. Roles and
+// timeouts are no part of it: a reporter follows those without being replaced.
+func ConfigHash(sockets []Socket) string {
+	set := slices.Clone(sockets)
+	slices.SortFunc(set, func(a, b Socket) int {
+		return strings.Compare(a.KeyID+"\x00"+a.Endpoint, b.KeyID+"\x00"+b.Endpoint)
+	})
+	raw, err := json.Marshal(set)
+	if err != nil {
+		panic(err) // strings always marshal
+	}
+	return FileHash(raw)
+}
+
+// FileHash identifies a file by its bytes, as 64 hex digits.
+func FileHash(data []byte) string {
+	sum := sha256.Sum256(data)
+	return hex.EncodeToString(sum[:])
+}
+
+// ConfigMapName is that of the reporter's file for one plugin set. It changes with the set,
+// since a pod's file must name no socket that the pod does not have.
+func ConfigMapName(apiServer, configHash string) string {
+	const digits = 10
+	return ReporterName(apiServer) + "-" + configHash[:digits]
+}
+
+// ValidPodUID reports whether a text has the form of a pod's UID: 1 to 63 letters, digits
+// and '-', with a letter or digit at both ends. It is a UUID, or the 32 hexadecimal digits that
+// the kubelet computes for a static pod.
+//
+// The downward API (fieldRef metadata.uid) gives a container the UID that its kubelet knows the pod
+// by. For a static pod that is never the metadata.uid that the API server shows, which is the mirror
+// pod's: it is the manifest's own (OpenShift's installer sets one), or a hash of the manifest, the node's
+// name and the file's path, and the mirror's annotation kubernetes.io/config.hash has it (applyDefaults
+// in k8s.io/kubernetes/pkg/kubelet/config). It changes when the manifest does.
+func ValidPodUID(uid string) bool { return IsWord(uid, "-") }
+
+// IsWord reports whether a text is 1 to 63 letters, digits and the other characters given, with a
+// letter or digit at both ends. (A regular expression would be compiled at each start.)
+func IsWord(text, other string) bool {
+	const most = 63
+	isOther := func(r rune) bool { return !isLetterOrDigit(r) && !strings.ContainsRune(other, r) }
+	return text != "" && len(text) <= most && strings.Trim(text, other) == text && !strings.ContainsFunc(text, isOther)
+}
+
+func isLetterOrDigit(r rune) bool {
+	return r >= '0' && r <= '9' || r >= 'A' && r <= 'Z' || r >= 'a' && r <= 'z'
 }

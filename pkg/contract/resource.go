@@ -32,11 +32,10 @@ type APIServer struct {
 	ClusterOperator string            // which shows the conditions of the resource
 }
 
-// Of OpenShift's operator resources: their group and version, and the name of the one object of each.
+// Of OpenShift's operator resources: their group, and the name of the one object of each.
 const (
-	OperatorGroup   = "operator.openshift.io"
-	OperatorVersion = "v1"
-	OperatorObject  = "cluster"
+	OperatorGroup  = "operator.openshift.io"
+	OperatorObject = "cluster"
 )
 
 // Plural names of the resources that the code treats differently.
@@ -81,17 +80,14 @@ var inStatus = []string{"status", EncryptionStatus}
 func openShift(plural, kind string, encryptionStatus []string, s APIServer) Resource {
 	s.PodSelector, s.Container = map[string]string{"apiserver": "true"}, s.Name
 	return Resource{
-		Group: OperatorGroup, Version: OperatorVersion, Plural: plural, Kind: kind, Name: OperatorObject,
+		Group: OperatorGroup, Version: "v1", Plural: plural, Kind: kind, Name: OperatorObject,
 		EncryptionStatus: encryptionStatus, ConfigMapsEncrypted: true, APIServer: s,
 	}
 }
 
 // ResourceOf returns the resource with a plural name; without a Kind: there is none.
 func ResourceOf(plural string) Resource {
-	if plural == KMSHealthsPlural {
-		return KMSHealths
-	}
-	for _, r := range Resources {
+	for _, r := range append([]Resource{KMSHealths}, Resources...) {
 		if r.Plural == plural {
 			return r
 		}
@@ -124,11 +120,7 @@ func (r Resource) PerAPIServer() bool {
 
 // String names the object, as kubectl get accepts it.
 func (r Resource) String() string {
-	name := r.Plural
-	if r.Group != "" {
-		name += "." + r.Group
-	}
-	name += "/" + r.Name
+	name := r.GVR().GroupResource().String() + "/" + r.Name
 	if r.Namespace != "" {
 		name += " -n " + r.Namespace
 	}
@@ -145,16 +137,6 @@ func (r Resource) StatusPath() []string {
 		path = append(path, "namespaces", r.Namespace)
 	}
 	return append(path, r.Plural, r.Name, "status")
-}
-
-// ResourceOfKind returns the resource of a kind; without a Plural: there is none.
-func ResourceOfKind(kind string) Resource {
-	for _, r := range Resources {
-		if r.Kind == kind {
-			return r
-		}
-	}
-	return Resource{Kind: kind}
 }
 
 // ResourceNames are the names of OpenShift's resources, in order.

@@ -42,8 +42,12 @@ func ResourceOf(o *unstructured.Unstructured) (contract.Resource, bool) {
 	if o.GetKind() == contract.KMSHealths.Kind && group == contract.KMSHealths.Group {
 		return contract.ResourceFor(contract.KMSHealths.Plural, o.GetName()), true
 	}
-	r := contract.ResourceOfKind(o.GetKind())
-	return r, r.Plural != "" && group == r.Group && o.GetName() == r.Name
+	for _, r := range contract.Resources {
+		if r.Kind == o.GetKind() && r.Group == group && r.Name == o.GetName() {
+			return r, true
+		}
+	}
+	return contract.Resource{}, false
 }
 
 // Wanted reports whether an object is of use.
