@@ -110,16 +110,14 @@ func validatePluginSource(at *field.Path, t *APIServer, interval time.Duration) 
 // the name is in labels, metrics and commands, also of those that do not read the file.
 func validateName(at *field.Path, t *APIServer) field.ErrorList {
 	row := contract.ResourceOf(string(t.Resource)).APIServer
-	switch {
-	case t.Name == "":
-		return field.ErrorList{field.Required(at, "a DNS label")}
-	case row.Name != "" && t.Name != row.Name:
+	if row.Name != "" && t.Name != row.Name {
 		return field.ErrorList{field.Invalid(at, short(t.Name),
 			fmt.Sprintf("must be %s, the API server of %s: remove the field", row.Name, t.Resource))}
-	case len(t.Name) > maxAPIServerName:
+	}
+	if len(t.Name) > maxAPIServerName {
 		return field.ErrorList{field.TooLong(at, "", maxAPIServerName)}
 	}
-	return word(at, t.Name, validation.IsDNS1123Label, "")
+	return word(at, t.Name, validation.IsDNS1123Label, "a DNS label")
 }
 
 func validateEncryptionConfig(at *field.Path, e *EncryptionConfig) field.ErrorList {

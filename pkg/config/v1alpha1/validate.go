@@ -123,16 +123,19 @@ func validatePlugin(at *field.Path, p *Plugin, interval time.Duration) field.Err
 // error contains no part of the endpoint.
 func SocketAddress(endpoint string) (string, error) {
 	address, err := util.ParseEndpoint(endpoint)
-	switch {
-	case err != nil || !strings.HasPrefix(endpoint, "unix:///") || strings.ContainsAny(endpoint, "?#"):
-		return "", fmt.Errorf("must be an absolute path after unix://, as in unix:///run/kms.sock")
-	case !isPrintable(address): // a NUL would end the path early, unix(7)
-		return "", fmt.Errorf("must hold only characters that can be printed, also where they are percent-encoded")
-	case CleanSocket(address) == "/" || address == "@":
-		return "", fmt.Errorf("must name a socket")
-	case address[0] == '/' && slices.Contains(strings.Split(address, "/"), ".."):
-		return "", fmt.Errorf("must be written without .., which can lead elsewhere from another container")
-	case len(address) > maxSocketPath:
+	if err != nil || !strings.HasPrefix(endpoint, "unix:///") || strings.ContainsAny(endpoint, "?#") {
+		return "", errors.New("must be an absolute path after unix://, as in unix:///run/kms.sock")
+	}
+	if !isPrintable(address) { // a NUL would end the path early, unix(7)
+		return "", errors.New("must hold only characters that can be printed, also where they are percent-encoded")
+	}
+	if CleanSocket(address) == "/" || address == "@" {
+		return "", errors.New("must name a socket")
+	}
+	if address[0] == '/' && slices.Contains(strings.Split(address, "/"), "..") {
+		return "", errors.New("must be written without .., which can lead elsewhere from another container")
+	}
+	if len(address) > maxSocketPath {
 		return "", fmt.Errorf("is a path of %d bytes, must be at most %d: a socket's address has no room for more "+
 			"(sun_path, unix(7))", len(address), maxSocketPath)
 	}
@@ -274,10 +277,10 @@ func between(path *field.Path, d Duration, low, high time.Duration) field.ErrorL
 // word checks a text by rules that return what is wrong with it. Where it is required, why
 // says what it is; an optional one may be empty.
 func word(at *field.Path, value string, rules func(string) []string, why string) (errs field.ErrorList) {
-	switch {
-	case value == "" && why == "":
+	if value == "" && why == "" {
 		return nil
-	case value == "":
+	}
+	if value == "" {
 		return field.ErrorList{field.Required(at, why)}
 	}
 	if !isPrintable(value) {
