@@ -125,7 +125,7 @@ var rejected = map[string]struct {
 	"ConfigMap":               {"apiVersion: v1\nkind: ConfigMap\ndata: {config.yaml: 'a: 1'}\n", []string{notReporters + `"v1", "ConfigMap"`}},
 
 	"no plugins":            {head, []string{"plugins: Required value"}},
-	"17 plugins":            {manyPlugins(), []string{"plugins: Too many: 17: must have at most 16 items"}},
+	"17 plugins":            {manyPlugins(MaxPlugins + 1), []string{"plugins: Too many: 17: must have at most 16 items"}},
 	"unknown fields":        {plugins("endpoint: 'unix:///kms-2.sock', role: Write, timeOut: 3s") + "intervall: 5s\n1: 2\n\"a\\nb\": 3\n", []string{`unknown field "plugins[0].timeOut"`, `unknown field "intervall"`, `unknown field "1"`, `unknown field "a\nb"`}},
 	"field of another case": {with("Probe: {interval: 5s}"), []string{`unknown field "Probe"`}},
 	"duplicate, unknown and invalid together": {plugins("endpoint: 'unix:///kms-2.sock', role: Write, role: Read, x: [1, 2], timeout: 1h"), []string{
@@ -150,7 +150,7 @@ var rejected = map[string]struct {
 	"interval 0s":                {with("probe: {interval: 0s}"), []string{`probe.interval: Invalid value: "0s"`}},
 	"interval []":                {with("probe: {interval: []}"), []string{`probe.interval: Invalid value: "[]"`}},
 	"curly quotes":               {with("probe: {interval: “30s”, checks: {roundTrip: {interval: “0s”}}}"), []string{`probe.interval: Invalid value: "“30s”"`, `probe.checks.roundTrip.interval: Invalid value: "“0s”"`}},
-	"timeout above interval":     {head + "probe: {interval: 3s}\nplugins: [{endpoint: 'unix:///kms-1.sock', role: Read, timeout: 4s}]\n", []string{`plugins[0].timeout: Invalid value: "4s": must be a duration with its unit, from 10ms to 3s`}},
+	"timeout above interval":     {head + "probe: {interval: 1s}\nplugins: [{endpoint: 'unix:///kms-1.sock', role: Read, timeout: 2s}]\n", []string{`plugins[0].timeout: Invalid value: "2s": must be a duration with its unit, from 10ms to 1s`}},
 	"timeout 0":                  {plugins("endpoint: 'unix:///kms-2.sock', role: Write, timeout: 0s"), []string{`plugins[0].timeout: Invalid value: "0s": must be a duration with its unit, from 10ms`}},
 	"keyID":                      {plugins("endpoint: 'unix:///a', role: Write, keyID: 'a b'"), []string{`plugins[0].keyID: Invalid value: "a b": must be 1 to 63`}},
 	"keyID not derivable":        {plugins("endpoint: 'unix:///run/kms.sock', role: Read"), []string{`plugins[0].keyID: Required value: cannot be taken from the endpoint "unix:///run/kms.sock"`}},
@@ -197,9 +197,9 @@ func sameSocket() string {
 	return text
 }
 
-func manyPlugins() string {
+func manyPlugins(n int) string {
 	file := head + "plugins:\n"
-	for i := range MaxPlugins + 1 {
+	for i := range n {
 		file += fmt.Sprintf("- {endpoint: 'unix:///kms-%d.sock', role: Read}\n", i)
 	}
 	return file
@@ -242,6 +242,7 @@ func TestAcceptedInputs(t *testing.T) {
 		"largest file":         with("#" + strings.Repeat("x", MaxFileSize-len(head+onePlugin)-2)),
 		"round trip off":       with("probe: {checks: {roundTrip: {interval: 0s}}}"),
 		"no plugins":           head + "plugins: []\n",
+		"16 plugins":           manyPlugins(MaxPlugins),
 		"no Write plugin":      plugins("keyID: a, endpoint: 'unix:///a.sock', role: Read"),
 		"sections without any": with("probe:\ndestination:"),
 		"empty strings":        with("destination: {resource: kubeapiservers, servers: [{url: 'https://a', tlsServerName: ''}]}"),
@@ -310,6 +311,17 @@ func TestNoPasswordOfAServersURLIsShown(t *testing.T) {
 
 // An error about a file must fit in a log.
 func TestFileFullOfMistakesIsReportedBriefly(t *testing.T) {
+	fields := func(n int) (text string) {
+		for i := range n {
+			text += fmt.Sprintf("a%02d: 1\n", i)
+		}
+		return head + "plugins: []\n" + text
+	}
+	for n, want := range map[int]string{maxErrors: `unknown field "a49"`, maxErrors + 1: "and 1 more errors"} {
+		if _, err := DecodeReporter([]byte(fields(n))); err == nil || !strings.HasSuffix(err.Error(), want) {
+			t.Errorf("%d errors: %v", n, err)
+		}
+	}
 	for name, file := range map[string]string{
 		"unknown fields":  head + "plugins: [" + strings.Repeat("{a: 1},", 60) + "]\n",
 		"invalid values":  with(servedByTLS + "cipherSuites: [" + strings.Repeat("x,", 60) + "]}}"),

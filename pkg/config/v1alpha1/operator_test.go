@@ -139,6 +139,14 @@ func TestTheOwnerInjectsASidecarWithoutADeployment(t *testing.T) {
 	}
 }
 
+func TestAnAPIServersNameHasAtMost40Characters(t *testing.T) {
+	for n, valid := range map[int]bool{40: true, 41: false} {
+		if _, err := DecodeOperator([]byte(kmsHealth(strings.Repeat("a", n)))); (err == nil) != valid {
+			t.Errorf("%d: %v", n, err)
+		}
+	}
+}
+
 func TestPluginSetHashIsOfSocketsAlone(t *testing.T) {
 	set := []Plugin{{KeyID: "1", Endpoint: "unix:///1", Role: RoleWrite}, {KeyID: "2", Endpoint: "unix:///2", Role: RoleRead}}
 	same := []Plugin{{KeyID: "2", Endpoint: "unix:///2", Role: RoleWrite}, {KeyID: "1", Endpoint: "unix:///1", Role: RoleRead}}
