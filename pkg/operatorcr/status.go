@@ -111,12 +111,11 @@ func (r *Status) addTyped(e element) {
 	if node == "" {
 		return
 	}
-	at := slices.IndexFunc(r.Reports, func(had Report) bool { return had.Node == node && had.Form == FormTyped })
-	if at < 0 {
-		at = len(r.Reports)
+	report := r.reportOf(FormTyped, node)
+	if report == nil {
 		r.Reports = append(r.Reports, Report{Node: node, Form: FormTyped})
+		report = &r.Reports[len(r.Reports)-1]
 	}
-	report := &r.Reports[at]
 	entry, err := contract.Report{
 		NodeName: node, KeyID: e.text("keyID"), Status: e.text("status"), LastCheckedTime: e.text("lastCheckedTime"),
 		RemoteKeyID: e.text("remoteKeyID"), Detail: e.text("detail"),
@@ -126,6 +125,16 @@ func (r *Status) addTyped(e element) {
 	} else if report.Err == nil {
 		report.Entries = append(report.Entries, entry)
 	}
+}
+
+// reportOf is the report of a node; nil: there is none.
+func (r *Status) reportOf(form Form, node string) *Report {
+	for i := range r.Reports {
+		if r.Reports[i].Form == form && r.Reports[i].Node == node {
+			return &r.Reports[i]
+		}
+	}
+	return nil
 }
 
 func (r *Status) readNodes(o *unstructured.Unstructured) {

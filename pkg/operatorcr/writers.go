@@ -41,11 +41,10 @@ func (r *Status) sign(o *unstructured.Unstructured) {
 // note sets the writer of a report: its node's own reporter, even if others own a part of it, else the
 // last writer. own is the manager of a reporter that writes for this node alone.
 func (r *Status) note(form Form, node, manager, own string, at time.Time) {
-	i := slices.IndexFunc(r.Reports, func(had Report) bool { return had.Form == form && had.Node == node })
-	if i < 0 {
+	report, isOwn := r.reportOf(form, node), manager == own
+	if report == nil {
 		return
 	}
-	report, isOwn := &r.Reports[i], manager == own
 	if isOwn && !report.own || isOwn == report.own && (report.Writer == "" || at.After(report.Written)) {
 		report.Writer, report.Written, report.own = manager, at, isOwn
 		report.Ours = isOwn && form == FormCondition

@@ -73,7 +73,7 @@ func Evaluate(in *Input) *Result {
 		}
 		nodes := slices.SortedFunc(slices.Values(in.Nodes), func(a, b Node) int { return strings.Compare(a.Name, b.Name) })
 		for i := range nodes {
-			if n := &nodes[i]; !n.withoutPlugins() {
+			if n := &nodes[i]; n.Keys == nil || len(n.Keys) > 0 {
 				e.expected++
 				e.lookAgain(n.QuietUntil)
 				e.node(n)
@@ -137,22 +137,14 @@ func (e *evaluation) node(n *Node) {
 	}
 }
 
-// excuse is why missing reports of a node are not its reporter's failure; empty: they are.
-func (e *evaluation) excuse(n *Node) string {
-	switch {
-	case e.Now.Before(n.QuietUntil):
-		return "; its API server is being replaced"
-	case !n.Ready:
-		return "; the Node is not Ready"
-	}
-	return ""
-}
+// excuses reports whether missing reports of a node are not its reporter's failure.
+func (e *evaluation) excuses(n *Node) bool { return !n.Ready || e.Now.Before(n.QuietUntil) }
 
 // onPlugin is the finding of a plugin that is unhealthy, or was by the last report of a node that cannot
 // report. Without a Reason: none. It is Excused where the plugin stops before its API server, or
 // starts after it.
 func (e *evaluation) onPlugin(n *Node, row *Row) (f Finding) {
-	excuse := e.excuse(n) != ""
+	excuse := e.excuses(n)
 	last := row.State == Stale && excuse && !n.Unattended && State(row.Status).Unhealthy()
 	if !last && !row.State.Unhealthy() {
 		return f
@@ -169,8 +161,7 @@ func (e *evaluation) onPlugin(n *Node, row *Row) (f Finding) {
 // onReport is the finding of a report that is missing, stale or unreadable. Without a Reason: none. If the
 // node reports on other plugins, it is about one key, otherwise about the whole node.
 func (e *evaluation) onReport(n *Node, row *Row, reports bool) (f Finding) {
-	excuse := e.excuse(n)
-	f.Node, f.Excused = n.Name, excuse != ""
+	f.Node, f.Excused = n.Name, e.excuses(n)
 	if reports {
 		f.Key = row.KeyID
 	}
@@ -196,7 +187,7 @@ func (e *evaluation) onReport(n *Node, row *Row, reports bool) (f Finding) {
 		return Finding{}
 	}
 	if f.Excused {
-		f.Text += excuse
+		f.Text += "; its API server is being replaced, or its Node is not Ready"
 	} else {
 		f.Look = n.Look[""]
 	}

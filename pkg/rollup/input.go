@@ -82,9 +82,6 @@ type Writer struct {
 	NotKnown       bool // which one
 }
 
-// withoutPlugins means that the node is known to have nothing to report.
-func (n *Node) withoutPlugins() bool { return n.Keys != nil && len(n.Keys) == 0 }
-
 // counts reports whether an entry of a report is about the node's API server pod. A nil node's do.
 func (n *Node) counts(r *operatorcr.Report, e *contract.Entry) bool {
 	switch {

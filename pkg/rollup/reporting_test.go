@@ -65,7 +65,7 @@ var reportings = []struct {
 	{"Unmanaged, and all report", abc("2"), ok, delivered(contract.Unmanaged, "paused", 0), nil, long, observed,
 		"3 of 3 nodes report\npaused", 0},
 	{"its Node is not Ready, and it never reported", []Node{down(overdue(on("a", "2")))}, nil, mode, nil, long,
-		"False ReportsMissing", lines("node a: not reported yet; the Node is not Ready", "CompanionPod: in pods"), 0},
+		"False ReportsMissing", lines("node a: not reported yet; its API server is being replaced, or its Node is not Ready", "CompanionPod: in pods"), 0},
 	{"no pod runs", nil, nil, delivered(contract.NoPods, "none shows a socket", 0), nil, long, "False NoPods",
 		"no pod of the API server runs on a node\nnone shows a socket", 0},
 	{"no namespace", nil, nil, delivered(contract.NamespaceMissing, "namespace ns does not exist", 0), nil, long,

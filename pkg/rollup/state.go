@@ -39,7 +39,7 @@ type Row struct {
 }
 
 // Silent reports whether there is no valid report.
-func (r *Row) Silent() bool { return r.State == Missing || r.State == Stale }
+func (r Row) Silent() bool { return r.State == Missing || r.State == Stale }
 
 // Rows are the plugins of all nodes that report or should report, by node, the write key
 // first on each. again is when they change without another write, zero: never.

@@ -226,7 +226,8 @@ func (s *syncing) judge(ctx context.Context, in *rollup.Input) (v Verdict, judge
 	result := rollup.Evaluate(in)
 	s.requeue(result.Deadline)
 	v.Degraded, v.Reporting = result.Condition(contract.PluginsDegraded), result.Condition(contract.HealthReporting)
-	if judged && outage && restsOnSilence(result) {
+	// A plugin that is known to be unhealthy is reported all the same.
+	if judged && outage && v.Degraded.Status != operatorcr.True && slices.ContainsFunc(result.Rows, rollup.Row.Silent) {
 		v.Degraded = in.Previous[contract.PluginsDegraded]
 		return v, false
 	}
@@ -273,13 +274,6 @@ func (s *syncing) inOutage(err error) bool {
 	}
 	s.requeue(s.quietUntil)
 	return true
-}
-
-// restsOnSilence reports whether reports that are stale or missing change a verdict. A plugin
-// that is known to be unhealthy is still reported.
-func restsOnSilence(r *rollup.Result) bool {
-	return r.Condition(contract.PluginsDegraded).Status != operatorcr.True &&
-		slices.ContainsFunc(r.Rows, func(row rollup.Row) bool { return row.Silent() })
 }
 
 // finish keeps the outcome of the writes, and schedules a retry of failed ones.

@@ -3,6 +3,7 @@ package status
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -28,9 +29,12 @@ func (s *syncing) observe(in *rollup.Input, resource *operatorcr.Status) (known 
 		pods = t.Sources.AllPods()
 	}
 	ours := reporterPods(t.Name, t.Sources.Cluster.OwnPods.All())
-	// API servers may run outside of pods, or the selector may match none.
+	// API servers may run outside of pods, or the selector may match none: then the reporters of a DaemonSet
+	// count, which probe the sockets of their node.
 	if in.Alone = !slices.ContainsFunc(pods, apiserver.Alive); in.Alone {
-		pods = agents(ours)
+		pods = slices.DeleteFunc(slices.Concat(slices.Collect(maps.Values(ours))...), func(p *corev1.Pod) bool {
+			return p.DeletionTimestamp != nil || !v1alpha1.Mode(p.Labels[contract.ModeLabel]).ServesNode()
+		})
 	}
 	current, others := onePerNode(pods)
 	in.Nodes, in.Others = s.expect(current, ours), s.writers(others)
@@ -39,38 +43,27 @@ func (s *syncing) observe(in *rollup.Input, resource *operatorcr.Status) (known 
 	if t.State.NotProbed != "" {
 		in.NotObserved = append(in.NotObserved, rollup.Finding{Reason: contract.ProviderNotProbed, Text: t.State.NotProbed})
 	}
-	if why := s.refused(); why != "" { // each API server may have been replaced since, by one with another key
-		in.NotObserved = append(in.NotObserved, rollup.Finding{Reason: contract.SourceUnreadable, Text: why})
-		for i := range in.Nodes {
-			in.Nodes[i].WriteKeyNotKnown = true
-		}
-	}
+	s.refused(in)
 	return true
 }
 
-// refused is why the pods of the API server, which were known, can no longer be listed; empty:
-// they can, or the API server has just started, whose authorizer may not have read the roles.
-func (s *syncing) refused() string {
-	pods := s.target.Sources.Pods
-	err, failedFor := pods.Err(), pods.FailedFor()
-	switch {
-	case !apiserver.Denied(err):
-		return ""
-	case failedFor <= apiserver.Starting:
+// refused adds to the input that the pods of the API server, which were known, can no longer be listed: each
+// may have been replaced since, by one with another key. An API server that has just started may
+// not have read the roles yet.
+func (s *syncing) refused(in *rollup.Input) {
+	err, failedFor := s.target.Sources.Pods.Err(), s.target.Sources.Pods.FailedFor()
+	if !apiserver.Denied(err) {
+		return
+	}
+	if failedFor <= apiserver.Starting {
 		s.requeue(s.now.Add(apiserver.Starting - failedFor + time.Second))
-		return ""
+		return
 	}
-	return fmt.Sprintf("the pods of namespace %s cannot be read: %v", s.target.Namespace, err)
-}
-
-// agents are the reporters of a DaemonSet, which probe the sockets of their node.
-func agents(ours map[string][]*corev1.Pod) (agents []*corev1.Pod) {
-	for _, pods := range ours {
-		if pod := newest(pods); pod != nil && v1alpha1.Mode(pod.Labels[contract.ModeLabel]).ServesNode() {
-			agents = append(agents, pod)
-		}
+	in.NotObserved = append(in.NotObserved, rollup.Finding{Reason: contract.SourceUnreadable,
+		Text: fmt.Sprintf("the pods of namespace %s cannot be read: %v", s.target.Namespace, err)})
+	for i := range in.Nodes {
+		in.Nodes[i].WriteKeyNotKnown = true
 	}
-	return agents
 }
 
 // newest is the newest pod that is not being deleted, of equally old ones the last by name; nil: there is

@@ -3,7 +3,6 @@ package status
 import (
 	"context"
 	"fmt"
-	"maps"
 	"slices"
 	"time"
 
@@ -29,16 +28,14 @@ const (
 // before, and is not among them, is removed. It returns the object's version.
 func apply(ctx context.Context, client dynamic.Interface, to contract.Resource, conditions []operatorcr.Condition,
 	fields map[string]any) (version string, err error) {
-	status := map[string]any{}
-	maps.Copy(status, fields)
-	if len(conditions) > 0 {
-		list := make([]any, 0, len(conditions))
-		for _, c := range conditions {
-			list = append(list, c.Fields())
-		}
-		status["conditions"] = list
+	var list []any
+	for _, c := range conditions {
+		list = append(list, c.Fields())
 	}
-	body, err := applybody.Marshal(to.WithStatus(status))
+	if list != nil {
+		fields["conditions"] = list
+	}
+	body, err := applybody.Marshal(to.WithStatus(fields))
 	if err != nil {
 		return "", fmt.Errorf("marshal the status of %s: %w", to, err)
 	}
@@ -62,25 +59,21 @@ func (s *syncing) write(ctx context.Context, current map[string]operatorcr.Condi
 	if result.Same(current) {
 		return nil
 	}
-	version, err := apply(ctx, s.Client, s.resource(), result.Conditions, nil)
+	version, err := apply(ctx, s.Client, s.resource(), result.Conditions, map[string]any{})
 	if err != nil {
 		return err
 	}
 	s.wrote(version)
 	for _, c := range result.Conditions {
 		if was := current[c.Type]; was.Status != c.Status || was.Reason != c.Reason {
-			s.Event(s.target.Name, eventType(c), c.Reason, c.Type+" is "+c.Status+": "+c.Message)
+			eventType := corev1.EventTypeNormal
+			if contract.RollupReasonOf(c.Reason).NeedsAction || c.Type == contract.PluginsDegraded && c.Status != operatorcr.False {
+				eventType = corev1.EventTypeWarning
+			}
+			s.Event(s.target.Name, eventType, c.Reason, c.Type+" is "+c.Status+": "+c.Message)
 		}
 	}
 	return nil
-}
-
-func eventType(c operatorcr.Condition) string {
-	reporting := c.Type == contract.HealthReporting && contract.RollupReasonOf(c.Reason).NeedsAction
-	if reporting || c.Type == contract.PluginsDegraded && c.Status != operatorcr.False {
-		return corev1.EventTypeWarning
-	}
-	return corev1.EventTypeNormal
 }
 
 // leftovers are the own reports that no reporter will write again: all, once the API server is off and
