@@ -7,6 +7,7 @@ package tlsprofile
 
 import (
 	"cmp"
+	"crypto/tls"
 	"fmt"
 	"slices"
 	"strings"
@@ -70,31 +71,16 @@ func settingsOf(p *configv1.TLSSecurityProfile) (s Settings, err error) {
 	return s, nil
 }
 
-// ianaNames are the IANA names of the cipher suites that Go implements for TLS
-// 1.0 to 1.2, by the names that OpenSSL and thus OpenShift's profiles give them:
-// "CIPHER SUITE NAMES" of OpenSSL's ciphers(1), and IANA's registry "TLS Cipher
-// Suites" for the numbers that both names stand for.
-var ianaNames = map[string]string{
-	"ECDHE-ECDSA-AES128-GCM-SHA256": "TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256",
-	"ECDHE-RSA-AES128-GCM-SHA256":   "TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256",
-	"ECDHE-ECDSA-AES256-GCM-SHA384": "TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384",
-	"ECDHE-RSA-AES256-GCM-SHA384":   "TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384",
-	"ECDHE-ECDSA-CHACHA20-POLY1305": "TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305_SHA256",
-	"ECDHE-RSA-CHACHA20-POLY1305":   "TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305_SHA256",
-	"ECDHE-ECDSA-AES128-SHA256":     "TLS_ECDHE_ECDSA_WITH_AES_128_CBC_SHA256",
-	"ECDHE-RSA-AES128-SHA256":       "TLS_ECDHE_RSA_WITH_AES_128_CBC_SHA256",
-	"ECDHE-ECDSA-AES128-SHA":        "TLS_ECDHE_ECDSA_WITH_AES_128_CBC_SHA",
-	"ECDHE-RSA-AES128-SHA":          "TLS_ECDHE_RSA_WITH_AES_128_CBC_SHA",
-	"ECDHE-ECDSA-AES256-SHA":        "TLS_ECDHE_ECDSA_WITH_AES_256_CBC_SHA",
-	"ECDHE-RSA-AES256-SHA":          "TLS_ECDHE_RSA_WITH_AES_256_CBC_SHA",
-	"ECDHE-RSA-DES-CBC3-SHA":        "TLS_ECDHE_RSA_WITH_3DES_EDE_CBC_SHA",
-	"ECDHE-ECDSA-RC4-SHA":           "TLS_ECDHE_ECDSA_WITH_RC4_128_SHA",
-	"ECDHE-RSA-RC4-SHA":             "TLS_ECDHE_RSA_WITH_RC4_128_SHA",
-	"AES128-GCM-SHA256":             "TLS_RSA_WITH_AES_128_GCM_SHA256",
-	"AES256-GCM-SHA384":             "TLS_RSA_WITH_AES_256_GCM_SHA384",
-	"AES128-SHA256":                 "TLS_RSA_WITH_AES_128_CBC_SHA256",
-	"AES128-SHA":                    "TLS_RSA_WITH_AES_128_CBC_SHA",
-	"AES256-SHA":                    "TLS_RSA_WITH_AES_256_CBC_SHA",
-	"DES-CBC3-SHA":                  "TLS_RSA_WITH_3DES_EDE_CBC_SHA",
-	"RC4-SHA":                       "TLS_RSA_WITH_RC4_128_SHA",
-}
+// openSSL turns IANA names of cipher suites into those that OpenSSL and thus OpenShift's profiles give
+// them: "CIPHER SUITE NAMES" of OpenSSL's ciphers(1).
+var openSSL = strings.NewReplacer("TLS_RSA_WITH_", "", "TLS_", "", "_WITH_", "-", "AES_", "AES", "_CBC_", "-",
+	"CHACHA20_POLY1305_SHA256", "CHACHA20-POLY1305", "3DES_EDE_CBC", "DES-CBC3", "RC4_128", "RC4", "_", "-")
+
+// ianaNames are the IANA names of Go's cipher suites by their OpenSSL names.
+var ianaNames = func() map[string]string {
+	names := map[string]string{}
+	for _, suite := range slices.Concat(tls.CipherSuites(), tls.InsecureCipherSuites()) {
+		names[openSSL.Replace(suite.Name)] = suite.Name
+	}
+	return names
+}()
