@@ -9,9 +9,7 @@ package operator
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -98,7 +96,9 @@ func recorded(event eventFunc, registry prometheus.Registerer) eventFunc {
 func (o *operator) follow(ctx context.Context) {
 	var running sync.WaitGroup
 	defer running.Wait()
-	running.Go(func() { o.profile.run(ctx) })
+	if o.profile.Source != nil {
+		running.Go(func() { o.profile.Run(ctx) })
+	}
 	filewatch.New(o.flags.ConfigFile, v1alpha1.MaxFileSize).Run(ctx, o.configure)
 }
 
@@ -121,17 +121,14 @@ func (o *operator) run(ctx context.Context) {
 	o.deliveries.Run(ctx)
 }
 
-// ready is why the operator cannot do its work, nil where it can.
-func (o *operator) ready() error {
-	if o.config.Load() == nil {
-		return errors.New(strings.TrimPrefix(o.configurationProblem()+"; no configuration is active", "; "))
-	}
-	for name, status := range o.deliveries.Statuses() {
+// ready reports whether the operator can do its work.
+func (o *operator) ready() bool {
+	for _, status := range o.deliveries.Statuses() {
 		if status.Reason == contract.OtherInstallation {
-			return fmt.Errorf("target %s: %s", name, status.Message)
+			return false
 		}
 	}
-	return nil
+	return o.config.Load() != nil
 }
 
 // observe is what there is to report of the operator itself, on OpenShift.
@@ -147,14 +144,15 @@ func (o *operator) observe() (in status.Input, related []any, ready bool) {
 		unknown = unknown || delivered == (apiserver.Status{}) || !verdict.Judged && !delivered.Reason.NeedsAction()
 		in.Targets = append(in.Targets, status.Target{Name: t.Name, Delivery: delivered, Verdict: verdict})
 	}
-	in.Configured = o.config.Load() != nil
-	in.Configuration = o.configurationProblem()
+	config := o.config.Load() // before one is active, the targets are not known
+	in.Configured = config != nil
+	if p := o.problem.Load(); p != nil {
+		in.Configuration = "configuration: " + *p
+	}
 	if o.ca != nil {
 		in.CA = o.ca.problem()
 	}
-	// Before a configuration is active, the targets are not known.
-	known := in.Configured && len(targets) > 0 || in.Configuration != "" ||
-		in.Configured && len(o.config.Load().APIServers) == 0
+	known := in.Configuration != "" || in.Configured && (len(targets) > 0 || len(config.APIServers) == 0)
 	ready = known && o.deliveries.IsOpenShift() && (!unknown || o.Clock.Since(o.began) > firstLook)
 	return in, o.related(targets), ready
 }
@@ -183,19 +181,25 @@ func (o *operator) related(targets []v1alpha1.APIServer) (all []any) {
 	return all
 }
 
-// configure applies the content of the configuration file, or keeps the previous
-// one.
+// configure applies the content of the configuration file, or keeps the previous one, and reports
+// why the file is rejected, once for each reason.
 func (o *operator) configure(content filewatch.Content) {
 	c, err := o.decode(content)
 	if err != nil {
 		o.valid.Set(0)
-		o.reject(err.Error())
+		why := err.Error()
+		if was := o.problem.Swap(&why); was != nil && *was == why {
+			return
+		}
+		klog.ErrorS(err, "Rejected the configuration, "+o.active(), "file", o.flags.ConfigFile)
+		if o.runs.Load() {
+			o.announce(why)
+		}
+		o.clusterOperator.Wake()
 		return
 	}
 	o.valid.Set(1)
-	if was := o.problem.Swap(nil); was != nil {
-		klog.InfoS("The configuration is valid again", "file", o.flags.ConfigFile)
-	}
+	o.problem.Store(nil)
 	o.config.Store(c)
 	klog.InfoS("Configured", "file", o.flags.ConfigFile,
 		"managementState", c.ManagementState, "apiServers", len(c.APIServers))
@@ -216,19 +220,7 @@ func (o *operator) decode(content filewatch.Content) (c *v1alpha1.OperatorConfig
 	return c, nil
 }
 
-// reject reports why the file is rejected, once for each reason. The replica that runs the controllers
-// writes the Event.
-func (o *operator) reject(why string) {
-	if was := o.problem.Swap(&why); was != nil && *was == why {
-		return
-	}
-	klog.ErrorS(nil, "Rejected the configuration, "+o.active(), "file", o.flags.ConfigFile, "reason", why)
-	if o.runs.Load() {
-		o.announce(why)
-	}
-	o.clusterOperator.Wake()
-}
-
+// announce writes the Event of a rejected file, on the replica that runs the controllers.
 func (o *operator) announce(why string) {
 	o.event("configuration", corev1.EventTypeWarning, contract.EventConfigurationInvalid,
 		"rejected, "+o.active()+": "+why)
@@ -240,13 +232,6 @@ func (o *operator) active() string {
 		return "none is active"
 	}
 	return "the last valid one stays active"
-}
-
-func (o *operator) configurationProblem() string {
-	if p := o.problem.Load(); p != nil {
-		return "configuration: " + *p
-	}
-	return ""
 }
 
 func registered(registry prometheus.Registerer, m contract.Metric) prometheus.Gauge {

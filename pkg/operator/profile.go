@@ -2,10 +2,10 @@ package operator
 
 import (
 	"cmp"
-	"context"
 	"crypto/tls"
 	"sync/atomic"
 
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/client-go/dynamic"
 
 	configv1 "github.com/openshift/api/config/v1"
@@ -20,37 +20,33 @@ import (
 // itself serve. An invalid profile does not stop the operator: the last valid one stays active,
 // and before there was one, Intermediate, OpenShift's default.
 type profile struct {
-	source *source.Source[*configv1.APIServer] // nil: this is no OpenShift
-	last   atomic.Pointer[tlsprofile.Settings]
+	*source.Source[*configv1.TLSSecurityProfile] // nil: this is no OpenShift
+
+	last atomic.Pointer[tlsprofile.Settings]
 }
 
 func newProfile(client dynamic.Interface, openShift *bool, wake func()) *profile {
-	p := &profile{}
-	if openShift == nil || *openShift {
-		p.source = source.NewAPIServer(client, wake)
+	if openShift != nil && !*openShift {
+		return &profile{}
 	}
-	return p
-}
-
-func (p *profile) run(ctx context.Context) {
-	if p.source != nil {
-		p.source.Run(ctx)
-	}
+	selection := source.Selection{Resource: source.APIServers, Name: source.ClusterName}
+	return &profile{Source: source.New(client, selection, func(o *unstructured.Unstructured) *configv1.TLSSecurityProfile {
+		if a := source.As[configv1.APIServer](o); a != nil {
+			return a.Spec.TLSSecurityProfile
+		}
+		return nil
+	}, wake)}
 }
 
 // settings returns what is active, and why the profile is not; false while it is not
 // known yet.
 func (p *profile) settings() (s tlsprofile.Settings, problem string, known bool) {
 	var spec *configv1.TLSSecurityProfile
-	if p.source != nil {
-		if a, exists := p.source.Get("", source.ClusterName); exists && a != nil {
-			spec = a.Spec.TLSSecurityProfile
-		}
-		switch err := p.source.Err(); {
-		case p.source.Known():
-		case err == nil:
+	if p.Source != nil {
+		spec, _ = p.Get("", source.ClusterName)
+		if err := p.Err(); !p.Known() && err == nil {
 			return s, "", false
-		default:
+		} else if !p.Known() {
 			problem = "the TLS profile cannot be read: " + err.Error()
 		}
 	}

@@ -3,7 +3,6 @@ package source
 import (
 	"context"
 
-	configv1 "github.com/openshift/api/config/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/dynamic"
@@ -71,10 +70,4 @@ func NewCluster(ctx context.Context, o ClusterOptions) *Cluster {
 	}
 	c.Nodes = New(o.Client, Selection{Resource: Nodes}, readNode, o.WakeRollup, o.WakeDelivery).start(ctx)
 	return c
-}
-
-// NewAPIServer makes the source of the cluster's API server configuration, which
-// exists on OpenShift.
-func NewAPIServer(client dynamic.Interface, wake func()) *Source[*configv1.APIServer] {
-	return New(client, Selection{Resource: APIServers, Name: ClusterName}, typed[configv1.APIServer], wake)
 }
