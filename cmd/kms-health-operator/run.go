@@ -43,14 +43,11 @@ Every replica serves /healthz, /readyz (200 while a configuration is active) and
 /metrics. One at a time works: the holder of the Lease kms-health-operator. One that
 loses the lease ends with exit code 1.
 
-Environment:
-  POD_NAMESPACE   the default of --namespace
+Environment: POD_NAMESPACE, REPORTER_IMAGE and KUBECONFIG are the defaults of flags, and
   POD_NAME        the holder's name in the lease. Without it each start has a new name,
                   and waits until the lease of a process that was killed expires
-  REPORTER_IMAGE  the default of --image
-  IS_OPENSHIFT    true or false: whether this is OpenShift. Without it, it is OpenShift
-                  if infrastructures.config.openshift.io/cluster exists
-  KUBECONFIG      the default of --kubeconfig
+  IS_OPENSHIFT    true or false. Without it, this is OpenShift if
+                  infrastructures.config.openshift.io/cluster exists
   HTTP2_READ_IDLE_TIMEOUT_SECONDS, HTTP2_PING_TIMEOUT_SECONDS
                   a connection to the API server is tried after so many seconds of
                   silence, and replaced so many later: 10 and 5, unless they are set`,

@@ -2,7 +2,6 @@ package contract
 
 import (
 	"crypto/sha256"
-	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -21,9 +20,6 @@ const (
 	// details gone.
 	maxEncodedKEKID = len("sha256:") + sha256.Size*2
 )
-
-// ErrTooLong is that entries do not fit in MaxMessage even without details.
-var ErrTooLong = errors.New("the entries do not fit in a message")
 
 // wireEntry fixes the order of fields and the form of times.
 type wireEntry struct {
@@ -44,7 +40,7 @@ type wireEntry struct {
 // The result is at most MaxMessage bytes. Control characters in details become
 // spaces, and details over MaxDetail bytes are cut at a rune. When the whole is
 // too long, details are shortened evenly, then KEKIDs are replaced by a hash of
-// theirs; entries are never omitted. What is too long even then is ErrTooLong.
+// theirs; entries are never omitted. What is too long even then is an error.
 func EncodeMessage(entries []Entry) (string, error) {
 	wire := make([]wireEntry, len(entries))
 	for i, e := range entries {
@@ -68,13 +64,13 @@ func EncodeMessage(entries []Entry) (string, error) {
 	for i := range wire {
 		wire[i].Detail = ""
 		if len(wire[i].KEKID) > maxEncodedKEKID {
-			sum := sha256.Sum256([]byte(wire[i].KEKID))
-			wire[i].KEKID = "sha256:" + hex.EncodeToString(sum[:])
+			wire[i].KEKID = "sha256:" + FileHash([]byte(wire[i].KEKID))
 		}
 	}
 	message := Marshal(wire)
 	if len(message) > MaxMessage {
-		return "", fmt.Errorf("%w: %d entries are %d bytes, the bound is %d", ErrTooLong, len(wire), len(message), MaxMessage)
+		return "", fmt.Errorf("%d entries do not fit in a message: %d bytes without details, the bound is %d",
+			len(wire), len(message), MaxMessage)
 	}
 	return message, nil
 }
@@ -171,7 +167,7 @@ func decodeEntry(raw json.RawMessage) (Entry, error) {
 	if w.KeyID == "" {
 		return Entry{}, errors.New(".keyID: is missing")
 	}
-	if _, known := typedStatus[w.Status]; !known {
+	if w.Status != Healthy && w.Status != Unhealthy && w.Status != Error {
 		return Entry{}, fmt.Errorf(".status: %q is none of %q, %q, %q", w.Status, Healthy, Unhealthy, Error)
 	}
 	checked, err := time.Parse(time.RFC3339, w.LastChecked)

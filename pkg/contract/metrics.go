@@ -8,14 +8,11 @@ type Metric struct {
 	Help   string
 }
 
-// RollupMetrics are those of the operator's elected replica alone.
-var RollupMetrics []Metric
-
-// OperatorMetrics are those of each replica of the operator, beside Go's and the process's.
-var OperatorMetrics []Metric
-
-// ReporterMetrics are the reporter's.
-var ReporterMetrics []Metric
+var (
+	RollupMetrics   []Metric // those of the operator's elected replica alone
+	OperatorMetrics []Metric // those of each replica of the operator, beside Go's and the process's
+	ReporterMetrics []Metric // those of the reporter
+)
 
 const (
 	gauge     = "gauge"
@@ -47,8 +44,7 @@ var (
 		"1 for the state of a plugin on a node, 0 for the others: healthy, unhealthy, error, stale, unreadable, missing.",
 		"api_server", "node", "key_id", "status")
 	MetricPluginReason = ofRollup("plugin_reason", gauge,
-		"1; the reason of a plugin that is unhealthy or error: Other if this version does not know it; no series if the "+
-			"report has none.",
+		"1; the reason of a plugin that is unhealthy or error: Other if this version does not know it.",
 		"api_server", "node", "key_id", "reason")
 	MetricPluginLastChecked = ofRollup("plugin_last_checked_timestamp_seconds", gauge,
 		"When a plugin was last checked, by the API server's clock.", "api_server", "node", "key_id")
@@ -56,8 +52,7 @@ var (
 		"1; the KEK ID that a plugin last named, and sha256: with its SHA-256, as in kube-apiserver's metrics.",
 		"api_server", "node", "key_id", "kek_id", "key_id_hash")
 	MetricCondition = ofRollup("condition", gauge,
-		"1 for the status of a roll-up's condition, 0 for the others: True, False, "+
-			"Unknown.", "api_server", "condition", "status")
+		"1 for the status of a condition, 0 for the others: True, False, Unknown.", "api_server", "condition", "status")
 	MetricWriteKey = ofRollup("write_key_info", gauge,
 		"1 while KMSWriteKeyAgreed is True: the key that all API servers write with; otherwise no series.",
 		"api_server", "key_id", "kek_id", "key_id_hash")
@@ -77,8 +72,7 @@ var (
 		"1 if the configuration file, as it is now, is active; 0 if an earlier one is, or none.")
 	MetricCAExpiry = ofOperator("ca_expiry_timestamp_seconds", gauge,
 		"With --keep-ca: when the CA in the operator's Deployment that verifies the API server ends; 0: none in it does.")
-	MetricLeader = ofOperator("leader", gauge,
-		"1 on the replica that runs the controllers, 0 on others.")
+	MetricLeader           = ofOperator("leader", gauge, "1 on the replica that runs the controllers, 0 on others.")
 	MetricCredentialExpiry = ofOperator("credential_expiry_timestamp_seconds", gauge,
 		"When a reporter's credential in a Secret expires.", "api_server", "secret")
 	MetricCredentialRenewal = ofOperator("credential_renewal_timestamp_seconds", gauge,
@@ -110,22 +104,19 @@ var (
 		"Round trips by result: ok, failed, or skipped where nothing could be encrypted or decrypted.", "key_id", "result")
 	MetricRoundTripDuration = ofReporter("round_trip_duration_seconds", histogram,
 		"How long round trips took that were not skipped.", "key_id")
-	MetricProbeDuration = ofReporter("probe_duration_seconds", histogram,
-		"How long probes took, with all checks.", "key_id")
-	MetricLastProbe = ofReporter("last_probe_timestamp_seconds", gauge, "When a plugin was last probed.", "key_id")
+	MetricProbeDuration = ofReporter("probe_duration_seconds", histogram, "How long probes took.", "key_id")
+	MetricLastProbe     = ofReporter("last_probe_timestamp_seconds", gauge, "When a plugin was last probed.", "key_id")
 
 	MetricWrites        = ofReporter("writes_total", counter, "Writes to the operator resource, by result.", "result")
 	MetricWriteDuration = ofReporter("write_duration_seconds", histogram,
 		"How long writes took, all servers that were tried together.")
-	MetricLastWrite = ofReporter("last_successful_write_timestamp_seconds", gauge,
-		"When a write last succeeded.")
+	MetricLastWrite = ofReporter("last_successful_write_timestamp_seconds", gauge, "When a write last succeeded.")
 
 	MetricReloads = ofReporter("config_reloads_total", counter,
 		"Changes of the configuration file by result: applied, invalid, or unreadable.", "result")
 	MetricReloadGood = ofReporter("config_last_reload_successful", gauge,
 		"1 if the configuration file, as it is now, is active.")
-	MetricConfigApplied = ofReporter("config_applied_timestamp_seconds", gauge,
-		"When the active configuration was applied.")
+	MetricConfigApplied  = ofReporter("config_applied_timestamp_seconds", gauge, "When the active configuration was applied.")
 	MetricConfigExpected = ofReporter("config_expected", gauge,
 		"1 if the active configuration is that of KMS_HEALTH_CONFIG_HASH, or this is not set; else 0.")
 	MetricConfig = ofReporter("config_info", gauge, "1, with the SHA-256 of the active configuration file.", "sha256")

@@ -2,8 +2,6 @@ package contract
 
 import (
 	"crypto/sha256"
-	"encoding/hex"
-	"encoding/json"
 	"fmt"
 	"path"
 	"slices"
@@ -61,7 +59,7 @@ func ConditionManager(node string) string {
 		return name
 	}
 	sum := sha256.Sum256([]byte(name))
-	suffix := "-" + hex.EncodeToString(sum[:8])
+	suffix := fmt.Sprintf("-%x", sum[:8])
 	return name[:maxFieldManager-len(suffix)] + suffix
 }
 
@@ -80,25 +78,11 @@ func ConfigHash(sockets []Socket) string {
 	slices.SortFunc(set, func(a, b Socket) int {
 		return strings.Compare(a.KeyID+"\x00"+a.Endpoint, b.KeyID+"\x00"+b.Endpoint)
 	})
-	raw, err := json.Marshal(set)
-	if err != nil {
-		panic(err) // strings always marshal
-	}
-	return FileHash(raw)
+	return FileHash([]byte(Marshal(set)))
 }
 
 // FileHash identifies a file by its bytes, as 64 hex digits.
-func FileHash(data []byte) string {
-	sum := sha256.Sum256(data)
-	return hex.EncodeToString(sum[:])
-}
-
-// ConfigMapName is that of the reporter's file for one plugin set. It changes with the set,
-// since a pod's file must name no socket that the pod does not have.
-func ConfigMapName(apiServer, configHash string) string {
-	const digits = 10
-	return ReporterName(apiServer) + "-" + configHash[:digits]
-}
+func FileHash(data []byte) string { return fmt.Sprintf("%x", sha256.Sum256(data)) }
 
 // ValidPodUID reports whether a text has the form of a pod's UID: 1 to 63 letters, digits
 // and '-', with a letter or digit at both ends. It is a UUID, or the 32 hexadecimal digits that

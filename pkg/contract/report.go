@@ -20,25 +20,22 @@ type Report struct {
 	Detail          string `json:"detail,omitempty"`
 }
 
-var typedStatus = map[Status]string{Healthy: "Healthy", Unhealthy: "Unhealthy", Error: "Error"}
+var typedStatus = map[string]Status{"Healthy": Healthy, "Unhealthy": Unhealthy, "Error": Error}
 
 // Entry returns the report as an entry. The typed form has no interval, so its
 // Interval is zero: readers assume DefaultInterval. A
 // RemoteKeyID of UnknownRemoteKeyID becomes no KEKID.
 func (r Report) Entry() (Entry, error) {
+	status, known := typedStatus[r.Status]
+	if !known {
+		return Entry{}, fmt.Errorf("status: %q is none of Healthy, Unhealthy, Error", r.Status)
+	}
 	checked, err := time.Parse(time.RFC3339, r.LastCheckedTime)
 	if err != nil {
 		return Entry{}, fmt.Errorf("lastCheckedTime: %q is not an RFC 3339 time", r.LastCheckedTime)
 	}
-	for status, typed := range typedStatus {
-		if typed != r.Status {
-			continue
-		}
-		e := Entry{KeyID: r.KeyID, KEKID: r.RemoteKeyID, Status: status, LastChecked: checked.UTC(), Detail: r.Detail}
-		if e.KEKID == UnknownRemoteKeyID {
-			e.KEKID = ""
-		}
-		return e, nil
+	if r.RemoteKeyID == UnknownRemoteKeyID {
+		r.RemoteKeyID = ""
 	}
-	return Entry{}, fmt.Errorf("status: %q is none of Healthy, Unhealthy, Error", r.Status)
+	return Entry{KeyID: r.KeyID, KEKID: r.RemoteKeyID, Status: status, LastChecked: checked.UTC(), Detail: r.Detail}, nil
 }

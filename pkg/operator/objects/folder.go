@@ -39,10 +39,10 @@ func FindFolders(pod *corev1.Pod, container string, endpoints []string, kubeletR
 	var folders []Folder
 	for _, endpoint := range endpoints {
 		folder := folderOf(endpoint)
-		switch {
-		case folder == "" && pod.Spec.HostNetwork:
+		if folder == "" && pod.Spec.HostNetwork {
 			continue
-		case folder == "":
+		}
+		if folder == "" {
 			return nil, fmt.Errorf("%s is an abstract socket, which only containers of the pod reach, since its network "+
 				"is its own: use mode Sidecar", endpoint)
 		}
@@ -151,7 +151,13 @@ func SocketMounts(spec *corev1.PodSpec, container string, endpoints []string) ([
 		if folder == "" {
 			continue
 		}
-		mount := holder(c.VolumeMounts, folder)
+		var mount *corev1.VolumeMount // the innermost that the folder is in
+		for i := range c.VolumeMounts {
+			m, at := &c.VolumeMounts[i], path.Clean(c.VolumeMounts[i].MountPath)
+			if within(folder, at) && (mount == nil || len(at) > len(path.Clean(mount.MountPath))) {
+				mount = m
+			}
+		}
 		switch {
 		case mount == nil:
 			return nil, fmt.Errorf("container %q mounts no volume at %s or above it, where the socket of %s is",
@@ -185,17 +191,6 @@ func apiServer(spec *corev1.PodSpec, name string) (*corev1.Container, error) {
 		}
 	}
 	return nil, fmt.Errorf("the pod has no container %q of the API server", name)
-}
-
-// holder returns the mount that a folder is in; nil: there is none.
-func holder(mounts []corev1.VolumeMount, folder string) (best *corev1.VolumeMount) {
-	longest := 0
-	for i := range mounts {
-		if p := path.Clean(mounts[i].MountPath); within(folder, p) && len(p) > longest {
-			best, longest = &mounts[i], len(p)
-		}
-	}
-	return best
 }
 
 // checkOwn refuses a mount of sockets that overlaps one of the reporter's own: the inner one's mount point

@@ -205,9 +205,11 @@ func (in *Input) DaemonSet(folders []Folder, plugins []v1alpha1.Plugin) (*unstru
 	return object("daemonset.yaml", r)
 }
 
-// ConfigMapName is that of an API server's file for one plugin set.
+// ConfigMapName is that of an API server's file for one plugin set. It changes with the set,
+// since a pod's file must name no socket that the pod does not have.
 func ConfigMapName(apiServer string, plugins []v1alpha1.Plugin) string {
-	return contract.ConfigMapName(apiServer, v1alpha1.PluginSetHash(plugins))
+	const digits = 10
+	return contract.ReporterName(apiServer) + "-" + v1alpha1.PluginSetHash(plugins)[:digits]
 }
 
 // CompanionConfigMapName is that of the file of companions. The name changes also with the
