@@ -29,14 +29,12 @@ func RunbookOf(name string) (Row, bool) {
 var alerts = []Row{
 	{Name: "KMSNoHealthyPlugin",
 		Means: "a key's plugin is healthy on no node. An API server that restarts cannot read what this key encrypted",
-		Check: "`kubectl kms-health status`. The same reason on all nodes is usually the KMS: network, credentials, " +
-			"key",
+		Check: "`kubectl kms-health status`. The same reason on all nodes is usually the KMS",
 		Fix:   "repair the KMS first, then the plugins. No restart is needed",
 		DoNot: "delete or rotate a key, or remove its provider from the encryption config"},
 	{Name: "KMSNoAPIServerReachesPlugin",
 		Means: "no API server has had a valid `Status` of the plugin for 3 minutes: they reject new encrypted objects",
-		Check: "as for `KMSNoHealthyPlugin`. If reports are healthy, reporters and API servers use different " +
-			"sockets, or `apiserver_envelope_encryption_invalid_key_id_from_status_total` counts rejected answers",
+		Check: "as for `KMSNoHealthyPlugin`. If reports are healthy: do reporters and API servers use one socket?",
 		Fix:   "as for `KMSNoHealthyPlugin`",
 		DoNot: "restart an API server to make it connect"},
 	{Name: "KMSAPIServerLacksPlugin",
@@ -45,10 +43,8 @@ var alerts = []Row{
 		Fix:   "as for `PluginUnhealthy`",
 		DoNot: "restart this API server"},
 	{Name: "KMSCallsFail",
-		Means: "calls fail. `Status`: encryption stops after 3 minutes. `Encrypt`: new objects are rejected. " +
-			"`Decrypt`: objects that are not cached cannot be read",
-		Check: "the dashboard's KMS calls. `DeadlineExceeded`: the provider's timeout; `unknown-non-grpc`: no " +
-			"connection",
+		Means: "without `Status` encryption stops in 3 minutes, without `Decrypt` what is not cached is unreadable",
+		Check: "the dashboard. `DeadlineExceeded` is the provider's timeout, `unknown-non-grpc` no connection",
 		Fix:   "as for `PluginUnhealthy`. If only `Decrypt` fails, restore the right to decrypt or the earlier key",
 		DoNot: "rotate the key"},
 	{Name: "KMSCallsSlow",
@@ -59,21 +55,17 @@ var alerts = []Row{
 	{Name: "KMSOldKeyStillRead",
 		Means: "data of an earlier key is still read. After that key is deleted, it is lost",
 		Check: "the query in `docs/reference/alerts.md`. The hash of a key ID: `printf %s KEY_ID | sha256sum`",
-		Fix: "migrate the stored objects; OpenShift does after a rotation. Elsewhere: `kubectl get secrets -A -o " +
-			"json | kubectl replace -f -`",
+		Fix:   "migrate the stored objects: `kubectl get secrets -A -o json | kubectl replace -f -`",
 		DoNot: "delete the old key before the migration has ended, or while a backup of etcd needs it"},
 	{Name: "KMSNothingReported",
 		Means: "nothing valid is reported about any plugin of this API server",
-		Check: "`KMSHealthReporting`, then the reporters' logs (`Failed to write reports`). All reports stale at " +
-			"once: the API server's clock. `kubectl get --raw /metrics | grep ^apiserver_envelope` has the API " +
-			"server's own view",
+		Check: "`KMSHealthReporting`; the reporters' logs; if all became stale at once, the API server's clock",
 		Fix:   "correct what the reason or the log names",
 		DoNot: "delete the conditions `KMSHealthReporter_…`: they show the last state"},
 	{Name: "KMSReporterWritesFail",
 		Means: "all writes of a reporter fail: its node's report becomes stale",
 		Check: "`result` in its log",
-		Fix: "correct rights (`forbidden`), token (`unauthorized`, `bad_credentials`), CA (`tls`), address or " +
-			"network policy (`unreachable`, `timeout`), CRD or object (`no_resource`, `no_object`)",
+		Fix:   "correct what the result names: rights, token, CA (`tls`), address or network policy, CRD or object",
 		DoNot: "bind wider rights: a reporter needs `patch` of one `/status`"},
 	{Name: "KMSReporterConfigurationRejected",
 		Means: "a reporter rejects its file. The last valid one stays active; without one it probes nothing",
@@ -83,12 +75,10 @@ var alerts = []Row{
 	{Name: "KMSReporterDeliveryFails",
 		Means: "reporters are not delivered as configured. Plugins and API servers are not affected",
 		Check: "the reason in the description, which has a block here; the operator's log",
-		Fix:   "as the block of the reason describes. The operator retries at least once a minute",
-		DoNot: "edit objects of the operator"},
+		Fix:   "as the block of the reason describes. The operator retries at least once a minute"},
 	{Name: "KMSHealthOperatorAbsent",
 		Means: "no operator is elected, or none is scraped. Reporters continue; conditions may be out of date",
-		Check: "`kubectl kms-health status`, which needs no operator; then pods, log and Lease " +
-			"`kms-health-operator`. If a pod holds the Lease, Prometheus cannot scrape it",
+		Check: "pods, log and Lease `kms-health-operator`. If a pod holds it, Prometheus cannot scrape that pod",
 		Fix:   "correct what events or log name. A ConfigMap or Secret cannot be read: repair the plugin first",
 		DoNot: "delete an operator's pod during a plugin outage"},
 	{Name: "KMSRollupNotWritten",
