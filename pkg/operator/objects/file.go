@@ -2,7 +2,7 @@ package objects
 
 import (
 	"fmt"
-	"net/netip"
+	"net"
 	"net/url"
 	"path"
 	"slices"
@@ -61,20 +61,16 @@ func (in *Input) servers() []v1alpha1.Server {
 
 func (in *Input) serving() *v1alpha1.Serving {
 	t := in.Target.Serving
-	if t == nil {
+	switch {
+	case t == nil:
 		return nil
+	case t.Secret == "":
+		return &v1alpha1.Serving{Address: t.Address}
 	}
-	s := &v1alpha1.Serving{Address: t.Address}
-	if t.Secret != "" {
-		s.TLS = &v1alpha1.ServingTLS{
-			CertFile:     servingFolder + "/tls.crt",
-			KeyFile:      servingFolder + "/tls.key",
-			ClientCAFile: servingFolder + "/ca.crt",
-			MinVersion:   in.TLS.MinVersion,
-			CipherSuites: in.TLS.CipherSuites,
-		}
-	}
-	return s
+	return &v1alpha1.Serving{Address: t.Address, TLS: &v1alpha1.ServingTLS{
+		CertFile: servingFolder + "/tls.crt", KeyFile: servingFolder + "/tls.key", ClientCAFile: servingFolder + "/ca.crt",
+		MinVersion: in.TLS.MinVersion, CipherSuites: in.TLS.CipherSuites,
+	}}
 }
 
 // CAFile is the name of the API server's CA beside the client certificate of a static pod.
@@ -126,9 +122,5 @@ func IsLocal(server string) bool {
 		return false
 	}
 	host := strings.ToLower(u.Hostname())
-	if host == "localhost" || strings.HasSuffix(host, ".localhost") {
-		return true
-	}
-	address, err := netip.ParseAddr(host)
-	return err == nil && address.IsLoopback()
+	return host == "localhost" || strings.HasSuffix(host, ".localhost") || net.ParseIP(host).IsLoopback()
 }
