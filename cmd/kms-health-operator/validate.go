@@ -52,11 +52,8 @@ func readConfig(file string, stdin io.Reader) (*v1alpha1.OperatorConfiguration, 
 	}
 	c, err := v1alpha1.DecodeOperator(v1alpha1.Unwrap(content.Data))
 	if err != nil {
-		var all []error
-		for _, line := range strings.Split(err.Error(), "\n") {
-			all = append(all, fmt.Errorf("%s: %s", filewatch.Shown(file), line))
-		}
-		return nil, errors.Join(all...)
+		at := filewatch.Shown(file) + ": "
+		return nil, errors.New(at + strings.ReplaceAll(err.Error(), "\n", "\n"+at))
 	}
 	return c, nil
 }

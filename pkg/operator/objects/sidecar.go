@@ -39,9 +39,6 @@ const (
 	HostClient = "credentials/client"
 )
 
-// SidecarVolumes are the names of a sidecar's volumes.
-var SidecarVolumes = []string{ConfigVolume, credentialsVolume, NoTokenVolume}
-
 // Sidecar is what pods of an API server get, as a part of their template: the container, its
 // volumes, and the annotation with the hash of its plugin set. A Server-Side Apply owns it, and
 // a strategic-merge patch adds it. spec is the pods'; it may already contain the reporter, and is

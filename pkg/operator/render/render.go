@@ -130,13 +130,11 @@ func (in *Input) check(t *v1alpha1.APIServer, p pods) error {
 	if f := in.HostFolder; f != "" && (!path.IsAbs(f) || f == "/" || path.Clean(f) != f) {
 		add("--host-folder: %q must be the absolute path of a folder, without . or .. or a final /", f)
 	}
-	switch named, given := t.Plugins != nil, len(in.EncryptionConfig) > 0; {
-	case named && given:
+	switch given := len(in.EncryptionConfig) > 0; {
+	case t.Plugins != nil && given:
 		add("--encryption-config: target %s names its plugins itself, in `plugins` of the configuration: "+
 			"give one of the two", t.Name)
-	case named && len(t.Plugins) == 0:
-		add("the configuration names no plugin of target %s in `plugins`, so there is nothing to probe", t.Name)
-	case !named && !given:
+	case t.Plugins == nil && !given:
 		add("--encryption-config: target %s names no plugins itself: give the API server's EncryptionConfiguration", t.Name)
 	}
 	return errors.Join(all...)

@@ -250,9 +250,6 @@ var wrongInputs = map[string]struct {
 		func(in *Input) { in.Config.APIServers[0].Plugins = []v1alpha1.Plugin{} },
 		"--encryption-config: target kube-apiserver names its plugins itself, in `plugins`",
 	},
-	"no plugin": {func(in *Input) {
-		in.Config.APIServers[0].Plugins, in.EncryptionConfig = []v1alpha1.Plugin{}, nil
-	}, "names no plugin of target kube-apiserver"},
 	"a DaemonSet for a volume of the pod": {func(in *Input) {
 		in.Pod = []byte(
 			`{"apiVersion": "v1", "kind": "Pod", "metadata": {"uid": "u"}, "spec": {"nodeName": "n", "containers": ` +

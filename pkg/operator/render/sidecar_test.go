@@ -13,7 +13,6 @@ import (
 
 	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
 	"github.com/kms-health/kms-health/pkg/contract"
-	"github.com/kms-health/kms-health/pkg/operator/objects"
 )
 
 func render(t *testing.T, in Input) []File {
@@ -84,7 +83,7 @@ func TestManifestGetsTheReporterAndNothingElse(t *testing.T) {
 			for _, key := range []string{"containers", "volumes"} {
 				spec[key] = slices.DeleteFunc(spec[key].([]any), func(e any) bool {
 					name := e.(map[string]any)["name"].(string)
-					return name == contract.ReporterContainer || slices.Contains(objects.SidecarVolumes, name)
+					return name == contract.ReporterContainer || strings.HasPrefix(name, "kms-health-")
 				})
 			}
 			metadata := template["metadata"].(map[string]any)
@@ -137,7 +136,7 @@ spec:
 			if user := reporter.SecurityContext.RunAsUser; user == nil || *user != c.user {
 				t.Errorf("user %v", user)
 			}
-			if len(spec.Volumes) != len(objects.SidecarVolumes) || len(patch.Spec.Template.Annotations) != 1 {
+			if len(spec.Volumes) != 3 || len(patch.Spec.Template.Annotations) != 1 {
 				t.Errorf("volumes %v, annotations %v", spec.Volumes, patch.Spec.Template.Annotations)
 			}
 		})
