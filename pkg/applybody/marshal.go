@@ -12,8 +12,14 @@ package applybody
 import (
 	"encoding/json"
 	"fmt"
+	"regexp"
 	"unicode/utf8"
 )
+
+// differs matches the characters that YAML reads differently from JSON: DEL, C1 controls (among them
+// NEL, a line break), the other line breaks, the byte order mark, and the last two of the basic plane.
+// encoding/json escapes those below U+0020 itself, and outside its strings JSON is ASCII.
+var differs = regexp.MustCompile(`[\x{7F}-\x{9F}\x{2028}\x{2029}\x{FEFF}\x{FFFE}\x{FFFF}]`)
 
 // Marshal returns v as encoding/json does, with every character escaped (\uXXXX) that
 // a YAML parser reads differently from a JSON parser. v must hold no json.RawMessage with
@@ -24,34 +30,8 @@ func Marshal(v any) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	// Outside its strings JSON is ASCII, so what is found below is inside one.
-	var escaped []byte
-	copied := 0
-	for i := 0; i < len(raw); {
-		if raw[i] < 0x7F {
-			i++
-			continue
-		}
-		r, size := utf8.DecodeRune(raw[i:])
-		if differs(r) {
-			escaped = fmt.Appendf(append(escaped, raw[copied:i]...), `\u%04x`, r)
-			copied = i + size
-		}
-		i += size
-	}
-	if copied == 0 {
-		return raw, nil
-	}
-	return append(escaped, raw[copied:]...), nil
-}
-
-// differs reports whether YAML reads a character differently from JSON: DEL, C1 controls
-// (among them NEL, a line break), the other line breaks, the byte order mark, and the
-// last two of the basic plane. encoding/json escapes those below U+0020 itself.
-func differs(r rune) bool {
-	switch {
-	case r >= 0x7F && r <= 0x9F, r == '\u2028', r == '\u2029', r == '\uFEFF', r == '\uFFFE', r == '\uFFFF':
-		return true
-	}
-	return false
+	return differs.ReplaceAllFunc(raw, func(character []byte) []byte {
+		r, _ := utf8.DecodeRune(character)
+		return fmt.Appendf(nil, `\u%04x`, r)
+	}), nil
 }
