@@ -12,7 +12,6 @@ import (
 	"log"
 	"net"
 	"net/http"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -83,23 +82,14 @@ func Serve(ctx context.Context, listener net.Listener, handler http.Handler) err
 
 // Problem is an error that may last. Each change of it is logged, since every client can
 // cause a handshake, but cannot change the files.
-type Problem struct {
-	mu   sync.Mutex
-	text string
-}
+type Problem struct{ last atomic.Value }
 
 // Note takes the current error; nil: none.
 func (p *Problem) Note(err error, message string, fields ...any) {
-	text := ""
-	if err != nil {
-		text = err.Error()
-	}
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.text != text && err != nil {
+	text := fmt.Sprint(err)
+	if p.last.Swap(text) != text && err != nil {
 		klog.ErrorS(err, message, fields...)
 	}
-	p.text = text
 }
 
 // KeyPair is a serving certificate with its key, and the last good one of them.
