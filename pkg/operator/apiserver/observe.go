@@ -98,7 +98,7 @@ func (c *Controller) observe(s *Observed, e *entry) {
 		return
 	}
 	if c.reads(s, "the pods of namespace "+s.Target.Namespace, t.Pods) {
-		s.Pods = t.AllPods()
+		s.Pods = t.Pods.All()
 		slices.SortFunc(s.Pods, func(a, b *corev1.Pod) int { return strings.Compare(a.Name, b.Name) })
 	}
 	if t.Deployment != nil {

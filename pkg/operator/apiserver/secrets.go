@@ -5,6 +5,7 @@ import (
 	"slices"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -155,5 +156,5 @@ func (c *Controller) readRevision(e *entry, name string) (encryption.Set, error)
 	if err != nil {
 		return encryption.Set{}, err
 	}
-	return encryption.Read(source.Secret(o), t.EncryptionConfig), nil
+	return encryption.Read(source.As[corev1.Secret](o), t.EncryptionConfig), nil
 }

@@ -149,7 +149,8 @@ func (s *Source[T]) observe(ctx context.Context, err error) {
 		s.since = time.Now()
 	}
 	s.mu.Unlock()
-	what := []any{"resource", s.selection.Resource.Resource, "namespace", s.selection.Namespace, "name", s.selection.Name}
+	what := []any{"resource", s.selection.Resource.Resource, "namespace", s.selection.Namespace,
+		"name", s.selection.Name}
 	switch {
 	case err != nil && changed && answered(err):
 		klog.ErrorS(err, "Failed to read, retrying", what...)

@@ -2,15 +2,14 @@ package source
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"maps"
 	"reflect"
 	"slices"
+	"strings"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -49,7 +48,7 @@ type Needs struct {
 }
 
 // Deployment is an API server's, and whether fields of it are the operator's: any, or the
-// reporter's container.
+// reporter's container, whoever owns the container's own fields.
 type Deployment struct {
 	*appsv1.Deployment
 	Injected, HasContainer bool
@@ -76,11 +75,6 @@ func (s *Target) Destination() *operatorcr.Status {
 	return status
 }
 
-// AllPods are the pods of the API server, without those that cannot be read as pods.
-func (s *Target) AllPods() []*corev1.Pod {
-	return slices.DeleteFunc(s.Pods.All(), func(p *corev1.Pod) bool { return p == nil })
-}
-
 // Same reports whether the sources of a target serve another configuration of it.
 func (s *Target) Same(t *v1alpha1.APIServer) bool {
 	return s.target.Namespace == t.Namespace && s.target.Resource == t.Resource &&
@@ -99,7 +93,7 @@ func (s *Target) Follow(n Needs) {
 	keep(s, &s.ConfigMaps, n.OwnObjects, ours, whole)
 	keep(s, &s.ServiceAccount, n.OwnObjects, selection(ServiceAccounts, contract.ReporterName(name)), whole)
 	keep(s, &s.Secret, n.Secret, selection(Secrets, config.Secret), func(o *unstructured.Unstructured) encryption.Set {
-		return encryption.Read(Secret(o), config)
+		return encryption.Read(As[corev1.Secret](o), config) // with the managed fields, which date its data
 	})
 	keep(s, &s.Deployment, n.Deployment != "", selection(Deployments, n.Deployment), readDeployment)
 }
@@ -129,34 +123,13 @@ func concernsDelivery(before, after *operatorcr.Status) bool {
 }
 
 func readDeployment(o *unstructured.Unstructured) (d Deployment) {
+	container := fmt.Sprintf("%q:", fmt.Sprintf(`k:{"name":%q}`, contract.ReporterContainer))
 	for _, m := range o.GetManagedFields() {
 		if m.Manager == contract.OperatorName {
-			d.Injected, d.HasContainer = true, d.HasContainer || ownsContainer(m.FieldsV1)
+			d.Injected = true
+			d.HasContainer = d.HasContainer || m.FieldsV1 != nil && strings.Contains(m.FieldsV1.String(), container)
 		}
 	}
 	d.Deployment = typed[appsv1.Deployment](o) // which drops the managed fields
 	return d
-}
-
-// ownsContainer reports whether fields of a Deployment include the reporter's container:
-// its key, whoever owns the container's fields.
-func ownsContainer(owned *metav1.FieldsV1) bool {
-	if owned == nil {
-		return false
-	}
-	var fields map[string]any
-	if err := json.Unmarshal(owned.GetRawBytes(), &fields); err != nil {
-		return false
-	}
-	container := fmt.Sprintf(`k:{"name":%q}`, contract.ReporterContainer)
-	_, owns, _ := unstructured.NestedFieldNoCopy(fields, "f:spec", "f:template", "f:spec", "f:containers", container)
-	return owns
-}
-
-// Secret is an object as a Secret; an empty one where it cannot be one.
-func Secret(o *unstructured.Unstructured) *corev1.Secret {
-	if s := As[corev1.Secret](o); s != nil { // with the managed fields, which date its data
-		return s
-	}
-	return &corev1.Secret{}
 }

@@ -26,7 +26,7 @@ func (s *syncing) observe(in *rollup.Input, resource *operatorcr.Status) (known 
 	}
 	var pods []*corev1.Pod
 	if !t.NamespaceMissing {
-		pods = t.Sources.AllPods()
+		pods = t.Sources.Pods.All()
 	}
 	ours := reporterPods(t.Name, t.Sources.Cluster.OwnPods.All())
 	// API servers may run outside of pods, or the selector may match none: then the reporters of a DaemonSet
