@@ -91,7 +91,7 @@ func certificateOf(dir string) (func() (*tls.Certificate, error), error) {
 type profile struct {
 	*source.Source[*configv1.TLSSecurityProfile] // nil: this is no OpenShift
 
-	last atomic.Pointer[tlsprofile.Settings]
+	last atomic.Pointer[v1alpha1.ServingTLS]
 }
 
 func newProfile(client dynamic.Interface, openShift *bool, wake func()) *profile {
@@ -106,7 +106,7 @@ func newProfile(client dynamic.Interface, openShift *bool, wake func()) *profile
 
 // settings returns what is active, and why the profile is not; false while it is not
 // known yet.
-func (p *profile) settings() (s tlsprofile.Settings, problem string, known bool) {
+func (p *profile) settings() (s v1alpha1.ServingTLS, problem string, known bool) {
 	var spec *configv1.TLSSecurityProfile
 	if p.Source != nil {
 		spec, _ = p.Get("", source.ClusterName)

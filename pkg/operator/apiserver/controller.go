@@ -16,7 +16,6 @@ import (
 	"github.com/kms-health/kms-health/pkg/contract"
 	"github.com/kms-health/kms-health/pkg/operator/retry"
 	"github.com/kms-health/kms-health/pkg/operator/source"
-	"github.com/kms-health/kms-health/pkg/operator/tlsprofile"
 )
 
 const (
@@ -39,7 +38,7 @@ type Options struct {
 	CA func() ([]byte, error)
 	// TLS returns the cluster's TLS settings, and why its profile is not active;
 	// false while they are not known.
-	TLS func() (settings tlsprofile.Settings, problem string, known bool)
+	TLS func() (settings v1alpha1.ServingTLS, problem string, known bool)
 	// Namespace is the operator's own, where its reporters run too.
 	Namespace string
 	// OpenShift is whether this is OpenShift. Nil: it is detected by the existence of its

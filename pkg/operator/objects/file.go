@@ -67,10 +67,10 @@ func (in *Input) serving() *v1alpha1.Serving {
 	case t.Secret == "":
 		return &v1alpha1.Serving{Address: t.Address}
 	}
-	return &v1alpha1.Serving{Address: t.Address, TLS: &v1alpha1.ServingTLS{
-		CertFile: servingFolder + "/tls.crt", KeyFile: servingFolder + "/tls.key", ClientCAFile: servingFolder + "/ca.crt",
-		MinVersion: in.TLS.MinVersion, CipherSuites: in.TLS.CipherSuites,
-	}}
+	tls := in.TLS
+	tls.CertFile, tls.KeyFile = servingFolder+"/tls.crt", servingFolder+"/tls.key"
+	tls.ClientCAFile = servingFolder + "/ca.crt"
+	return &v1alpha1.Serving{Address: t.Address, TLS: &tls}
 }
 
 // CAFile is the name of the API server's CA beside the client certificate of a static pod.

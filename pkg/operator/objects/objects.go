@@ -19,7 +19,6 @@ import (
 	install "github.com/kms-health/kms-health/manifests"
 	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
 	"github.com/kms-health/kms-health/pkg/contract"
-	"github.com/kms-health/kms-health/pkg/operator/tlsprofile"
 )
 
 // Input is what the objects of one target are made of.
@@ -28,8 +27,8 @@ type Input struct {
 	Namespace string                          // of the reporters that are pods of their own
 	Target    *v1alpha1.APIServer
 	OpenShift bool
-	TLS       tlsprofile.Settings
-	CA        []byte // the API server's, PEM. A static pod may have it as CAFile beside its credentials
+	TLS       v1alpha1.ServingTLS // what the cluster's TLS profile decides of it
+	CA        []byte              // the API server's, PEM. A static pod may have it as CAFile beside its credentials
 	// HostFolder is the folder of the node with the files of a static pod, which can refer to
 	// no object of the API. Empty: the API server's pod is no static pod, or gets no sidecar.
 	HostFolder string

@@ -17,23 +17,15 @@ import (
 	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
 )
 
-// Settings are the part of v1alpha1.ServingTLS that a profile decides.
-type Settings struct {
-	// MinVersion is the lowest TLS version to accept.
-	MinVersion v1alpha1.TLSVersion
-	// CipherSuites are those to accept up to TLS 1.2: IANA names that Go
-	// implements, in the profile's order, each once. Empty with VersionTLS13,
-	// and only then.
-	CipherSuites []string
-}
-
-// Of returns the settings of a profile. None, and one without a type, is Intermediate, as it is to
+// Of returns what a profile decides: the lowest version, and the cipher suites to accept up to TLS 1.2, by
+// the IANA names of those that Go implements, in the profile's order, each once; none with VersionTLS13,
+// and only then. No profile, and one without a type, is Intermediate, as it is to
 // OpenShift's other operators. What FIPS 140-3 does not approve stays in it: crypto/tls does not use
 // that.
 //
 // Where a profile cannot be applied, there is an error, and the settings are those of Intermediate: an
 // invalid profile must not stop the operator.
-func Of(p *configv1.TLSSecurityProfile) (Settings, error) {
+func Of(p *configv1.TLSSecurityProfile) (v1alpha1.ServingTLS, error) {
 	s, err := settingsOf(p)
 	if err != nil {
 		s, _ = settingsOf(nil)
@@ -42,7 +34,7 @@ func Of(p *configv1.TLSSecurityProfile) (Settings, error) {
 	return s, err
 }
 
-func settingsOf(p *configv1.TLSSecurityProfile) (s Settings, err error) {
+func settingsOf(p *configv1.TLSSecurityProfile) (s v1alpha1.ServingTLS, err error) {
 	if p == nil || p.Type == "" {
 		p = &configv1.TLSSecurityProfile{Type: configv1.TLSProfileIntermediateType}
 	}

@@ -14,7 +14,7 @@ import (
 )
 
 // accepted checks that the reporter's decoder accepts the settings.
-func accepted(t *testing.T, s Settings) {
+func accepted(t *testing.T, s v1alpha1.ServingTLS) {
 	t.Helper()
 	c := v1alpha1.ReporterConfiguration{
 		TypeMeta: v1alpha1.TypeMeta{APIVersion: v1alpha1.APIVersion, Kind: v1alpha1.ReporterKind},
@@ -49,7 +49,7 @@ func named(name configv1.TLSProfileType) *configv1.TLSSecurityProfile {
 
 const aes128 = "TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256"
 
-var intermediate = Settings{
+var intermediate = v1alpha1.ServingTLS{
 	MinVersion: v1alpha1.TLS12,
 	CipherSuites: []string{
 		"TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256",
@@ -63,13 +63,13 @@ var intermediate = Settings{
 
 var profileCases = map[string]struct {
 	profile *configv1.TLSSecurityProfile
-	want    Settings
+	want    v1alpha1.ServingTLS
 }{
 	"none":         {nil, intermediate},
 	"no type":      {&configv1.TLSSecurityProfile{}, intermediate},
 	"intermediate": {named(configv1.TLSProfileIntermediateType), intermediate},
-	"modern":       {named(configv1.TLSProfileModernType), Settings{MinVersion: v1alpha1.TLS13}},
-	"old": {named(configv1.TLSProfileOldType), Settings{
+	"modern":       {named(configv1.TLSProfileModernType), v1alpha1.ServingTLS{MinVersion: v1alpha1.TLS13}},
+	"old": {named(configv1.TLSProfileOldType), v1alpha1.ServingTLS{
 		MinVersion: v1alpha1.TLS10,
 		CipherSuites: slices.Concat(intermediate.CipherSuites, []string{
 			"TLS_ECDHE_ECDSA_WITH_AES_128_CBC_SHA256",
@@ -88,20 +88,20 @@ var profileCases = map[string]struct {
 	}},
 	"custom, in its own order, by either name, each once": {
 		custom(configv1.VersionTLS11, "AES128-SHA", "ECDHE-RSA-AES128-GCM-SHA256", "TLS_RSA_WITH_AES_128_CBC_SHA", aes128),
-		Settings{MinVersion: v1alpha1.TLS11, CipherSuites: []string{"TLS_RSA_WITH_AES_128_CBC_SHA", aes128}},
+		v1alpha1.ServingTLS{MinVersion: v1alpha1.TLS11, CipherSuites: []string{"TLS_RSA_WITH_AES_128_CBC_SHA", aes128}},
 	},
 	"custom, with names that cannot be applied": {
 		custom(
 			configv1.VersionTLS12, "DHE-RSA-AES128-GCM-SHA256", "ecdhe-rsa-aes128-gcm-sha256", "",
 			"TLS_AES_128_CCM_SHA256", "TLS_AES_256_GCM_SHA384", aes128,
 		),
-		Settings{MinVersion: v1alpha1.TLS12, CipherSuites: []string{aes128}},
+		v1alpha1.ServingTLS{MinVersion: v1alpha1.TLS12, CipherSuites: []string{aes128}},
 	},
 	"custom TLS 1.3, with older suites": {
 		custom(configv1.VersionTLS13, "TLS_AES_128_GCM_SHA256", "ECDHE-RSA-AES128-GCM-SHA256", "AES256-SHA256"),
-		Settings{MinVersion: v1alpha1.TLS13},
+		v1alpha1.ServingTLS{MinVersion: v1alpha1.TLS13},
 	},
-	"custom TLS 1.3, without suites": {custom(configv1.VersionTLS13), Settings{MinVersion: v1alpha1.TLS13}},
+	"custom TLS 1.3, without suites": {custom(configv1.VersionTLS13), v1alpha1.ServingTLS{MinVersion: v1alpha1.TLS13}},
 }
 
 func TestProfileDecidesSettings(t *testing.T) {
