@@ -44,11 +44,18 @@ func healthHandler(ready func() bool) http.Handler {
 	return mux
 }
 
-// listenTLS opens an address for HTTPS. certDir has tls.crt and tls.key, or is empty for a
-// self-signed certificate for the name of the host. profile is called at each handshake.
+// listenTLS opens an address for HTTPS. certDir has tls.crt and tls.key, which must be good at first, or is
+// empty for a self-signed certificate for the name of the host. profile is called at each handshake.
 func listenTLS(address, certDir string, profile func() *tls.Config) (net.Listener, error) {
-	certificate, err := certificateOf(certDir)
-	if err != nil {
+	var files serving.KeyPair
+	certificate := func() (*tls.Certificate, error) {
+		return files.Read(filepath.Join(certDir, "tls.crt"), filepath.Join(certDir, "tls.key"))
+	}
+	if certDir == "" {
+		pair, err := selfSigned()
+		certificate = func() (*tls.Certificate, error) { return &pair, err }
+	}
+	if _, err := certificate(); err != nil {
 		return nil, err
 	}
 	return serving.Listen(address, func(*tls.ClientHelloInfo) (*tls.Config, error) {
@@ -62,27 +69,16 @@ func listenTLS(address, certDir string, profile func() *tls.Config) (net.Listene
 	})
 }
 
-// certificateOf returns a function that returns the certificate of a handshake. The first
-// one must be good.
-func certificateOf(dir string) (func() (*tls.Certificate, error), error) {
-	if dir != "" {
-		var files serving.KeyPair
-		read := func() (*tls.Certificate, error) {
-			return files.Read(filepath.Join(dir, "tls.crt"), filepath.Join(dir, "tls.key"))
-		}
-		_, err := read()
-		return read, err
-	}
+func selfSigned() (pair tls.Certificate, err error) {
 	host, err := os.Hostname()
 	if err != nil {
-		return nil, err
+		return pair, err
 	}
 	certificate, key, err := cert.GenerateSelfSignedCertKey(host, nil, nil)
 	if err != nil {
-		return nil, err
+		return pair, err
 	}
-	pair, err := tls.X509KeyPair(certificate, key)
-	return func() (*tls.Certificate, error) { return &pair, nil }, err
+	return tls.X509KeyPair(certificate, key)
 }
 
 // profile follows the cluster's TLS profile, by which reporters and the operator
