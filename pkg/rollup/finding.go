@@ -107,9 +107,8 @@ func keyName(id string) string { return contract.Cut(contract.CleanDetail(id), m
 // kekName is a remote key's id, cleaned and shortened for display. It is cut in the
 // middle: ids usually differ at their ends, in the version.
 func kekName(id string) string {
-	id = contract.CleanDetail(id)
-	if len(id) <= maxKEKID {
-		return id
+	if id = contract.CleanDetail(id); len(id) > maxKEKID {
+		id = contract.Cut(id, maxKEKID/2) + strings.ToValidUTF8(id[len(id)-maxKEKID/2:], "")
 	}
-	return contract.Cut(id, maxKEKID/2) + strings.ToValidUTF8(id[len(id)-maxKEKID/2:], "")
+	return id
 }

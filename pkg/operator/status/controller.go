@@ -57,8 +57,8 @@ type Verdict struct {
 	// Degraded is KMSPluginsDegraded: as it was evaluated, else as it stands on the resource. The zero
 	// one: there is none.
 	Degraded operatorcr.Condition
-	// Reporting is KMSHealthReporting, also where Result is nil, and where it cannot be written:
-	// without an operator resource. The zero one is not known, or there is none.
+	// Reporting is KMSHealthReporting, also where it cannot be written: without an operator resource. The
+	// zero one is not known, or there is none.
 	Reporting operatorcr.Condition
 	// Done means that nothing of a target is left on its resource, and no own reporter
 	// can write there.
@@ -231,13 +231,11 @@ func (s *syncing) judge(ctx context.Context, in *rollup.Input) (v Verdict, judge
 		v.Degraded = in.Previous[contract.PluginsDegraded]
 		return v, false
 	}
-	switch {
-	case !judged:
-	case resource == nil || t.Off:
-		s.metrics.set(t.Name, nil)
-	default:
+	s.cleaned = s.cleaned && t.Off
+	if judged && !in.Off && !in.Unobserved {
 		s.metrics.set(t.Name, result)
-		s.cleaned = false
+	} else if judged {
+		s.metrics.set(t.Name, nil)
 	}
 	if resource == nil {
 		v.Done = judged && t.Clean

@@ -97,24 +97,22 @@ func (b *beside) faults(now time.Time) (all []rollup.Finding, again time.Time) {
 	}
 	for _, s := range statuses(b.pod) {
 		why, until := cannotStart(&s, now)
-		switch {
-		case isReporter(s.Name):
+		if isReporter(s.Name) {
 			add(b.pod, s.Name, contract.ReporterNotRunning, why, until)
-		case slices.Contains(b.names, s.Name):
+		} else if slices.Contains(b.names, s.Name) {
 			add(b.pod, s.Name, contract.PluginNotRunning, why, until)
 		}
 	}
 	if b.reporter == nil {
 		return all, again
 	}
-	if p := b.reporter.Status; p.Phase == corev1.PodFailed { // a kubelet ended or refused it
-		add(b.reporter, contract.ReporterContainer, contract.ReporterNotRunning,
-			cmp.Or(joined(p.Reason, p.Message), "its pod has failed"), time.Time{})
-		return all, again
-	}
 	for _, s := range statuses(b.reporter) {
 		why, until := cannotStart(&s, now)
 		add(b.reporter, s.Name, contract.ReporterNotRunning, why, until)
+	}
+	if p := b.reporter.Status; p.Phase == corev1.PodFailed { // a kubelet ended or refused it
+		add(b.reporter, contract.ReporterContainer, contract.ReporterNotRunning,
+			cmp.Or(joined(p.Reason, p.Message), "its pod has failed"), time.Time{})
 	}
 	return all, again
 }

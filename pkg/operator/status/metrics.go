@@ -69,11 +69,12 @@ func (m *metrics) Collect(ch chan<- prometheus.Metric) {
 	gauge := func(d *prometheus.Desc, value float64, labels ...string) {
 		ch <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, value, labels...)
 	}
+	one := map[bool]float64{true: 1}
 	for target, r := range m.results {
 		for i := range r.Rows {
 			row := &r.Rows[i]
 			for _, s := range rollup.States {
-				gauge(statusDesc, one(s == row.State), target, row.Node, row.KeyID, string(s))
+				gauge(statusDesc, one[s == row.State], target, row.Node, row.KeyID, string(s))
 			}
 			if row.State.Unhealthy() && row.Reason != "" {
 				reason := string(row.Reason)
@@ -103,7 +104,7 @@ func (m *metrics) Collect(ch chan<- prometheus.Metric) {
 		}
 		for _, c := range r.Conditions {
 			for _, s := range []string{operatorcr.True, operatorcr.False, operatorcr.Unknown} {
-				gauge(conditionDesc, one(s == c.Status), target, c.Type, s)
+				gauge(conditionDesc, one[s == c.Status], target, c.Type, s)
 			}
 		}
 	}
@@ -120,11 +121,4 @@ func keyIDHash(kekID string) string {
 		return kekID
 	}
 	return fmt.Sprintf("sha256:%x", sha256.Sum256([]byte(kekID)))
-}
-
-func one(is bool) float64 {
-	if is {
-		return 1
-	}
-	return 0
 }

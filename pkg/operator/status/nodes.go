@@ -89,11 +89,10 @@ func onePerNode(pods []*corev1.Pod) (current map[string]*corev1.Pod, others []*c
 	}
 	current = map[string]*corev1.Pod{}
 	for name, on := range byNode {
-		best := newest(on)
-		if best != nil {
+		if best := newest(on); best != nil {
 			current[name] = best
 		}
-		others = append(others, slices.DeleteFunc(on, func(p *corev1.Pod) bool { return p == best })...)
+		others = append(others, slices.DeleteFunc(on, func(p *corev1.Pod) bool { return p == current[name] })...)
 	}
 	return current, others
 }
