@@ -186,10 +186,13 @@ func (e *evaluation) onReport(n *Node, row *Row, reports bool) (f Finding) {
 	default:
 		return Finding{}
 	}
-	if f.Excused {
-		f.Text += "; its API server is being replaced, or its Node is not Ready"
-	} else {
+	switch {
+	case !f.Excused:
 		f.Look = n.Look[""]
+	case n.Ready:
+		f.Text += "; its API server is being replaced"
+	default:
+		f.Text += "; the Node is not Ready"
 	}
 	return f
 }
@@ -251,7 +254,7 @@ func (e *evaluation) ofDelivery() (all []operatorcr.Condition) {
 	found, _ := e.deliveryFindings()
 	for _, kind := range Types {
 		c, stays := e.Previous[kind]
-		if stays = stays && !e.Off; kind == contract.HealthReporting && len(found) > 0 {
+		if stays = stays && !e.Off; kind == contract.HealthReporting && e.Delivery.Reason != "" && len(found) > 0 {
 			c, stays = operatorcr.Condition{Type: kind}, true
 			c.Status = e.describe(&c, found).Reporting
 			c.Settle(e.Previous, e.Now)

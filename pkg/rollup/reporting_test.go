@@ -65,7 +65,7 @@ var reportings = []struct {
 	{"Unmanaged, and all report", abc("2"), ok, delivered(contract.Unmanaged, "paused", 0), nil, long, observed,
 		"3 of 3 nodes report\npaused", 0},
 	{"its Node is not Ready, and it never reported", []Node{down(overdue(on("a", "2")))}, nil, mode, nil, long,
-		"False ReportsMissing", lines("node a: not reported yet; its API server is being replaced, or its Node is not Ready", "CompanionPod: in pods"), 0},
+		"False ReportsMissing", lines("node a: not reported yet; the Node is not Ready", "CompanionPod: in pods"), 0},
 	{"no pod runs", nil, nil, delivered(contract.NoPods, "none shows a socket", 0), nil, long, "False NoPods",
 		"no pod of the API server runs on a node\nnone shows a socket", 0},
 	{"no namespace", nil, nil, delivered(contract.NamespaceMissing, "namespace ns does not exist", 0), nil, long,
@@ -116,7 +116,8 @@ func TestDeliveryIsReportedWhereNoNodeCanBeEvaluated(t *testing.T) {
 
 // What an earlier evaluation found about plugins stays until nodes can be evaluated, unless none should report.
 func TestOtherConditionsStayWhereNoNodeCanBeEvaluated(t *testing.T) {
-	before := standing(Evaluate(&Input{Now: ago(60), Nodes: abc("2"), Reports: each(unhealthy("2", 65, "sealed"))}).Conditions)
+	earlier := Evaluate(&Input{Now: ago(60), Nodes: abc("2"), Reports: each(unhealthy("2", 65, "sealed"))})
+	before := standing(earlier.Conditions)
 	in := Input{Now: now, Previous: before, Unobserved: true, Delivery: delivered(contract.Forbidden, "a right", 0)}
 	got := Evaluate(&in)
 	for _, kind := range []string{contract.PluginsDegraded, contract.WriteKeyAgreed} {
@@ -124,6 +125,11 @@ func TestOtherConditionsStayWhereNoNodeCanBeEvaluated(t *testing.T) {
 			t.Errorf("%+v, want %+v", got.Condition(kind), before[kind])
 		}
 	}
+	in.Previous, in.Delivery = standing(got.Conditions), Delivery{}
+	if restarted := Evaluate(&in); !restarted.Same(in.Previous) {
+		t.Errorf("while the delivery is not known: %+v", restarted.Conditions)
+	}
+	in.Previous, in.Delivery = before, delivered(contract.Forbidden, "a right", 0)
 	in.Unobserved, in.Off = false, true
 	for _, r := range []*Result{got, Evaluate(&in)} {
 		if c := r.Condition(contract.HealthReporting); c.Reason != contract.Forbidden {

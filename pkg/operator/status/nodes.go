@@ -172,7 +172,8 @@ func (s *syncing) expect(pods map[string]*corev1.Pod, ours map[string][]*corev1.
 			continue
 		}
 		plugins, w := uses(t, pod)
-		n := rollup.Node{Name: name, Ready: its.Ready, PodSince: began(pod), WriteKey: w.WriteKey, WriteKeyNotKnown: w.NotKnown}
+		n := rollup.Node{Name: name, Ready: its.Ready, PodSince: began(pod),
+			WriteKey: w.WriteKey, WriteKeyNotKnown: w.NotKnown}
 		if plugins != nil {
 			n.Keys = make([]string, 0, len(plugins))
 			for _, p := range plugins {

@@ -32,6 +32,11 @@ var evictedPod = ofOurs("evicted", "CompanionPod", serverUID, time.Hour,
 var lastStart, firstStart = ago(time.Second).Time, ago(time.Minute).Time // of its container; first: as first seen
 var agentPod = ofOurs("agent", "DaemonSet", "", 3*time.Hour)
 
+// remembered is the attendance of a pod, the first of whose reporters was created some time ago.
+func remembered(server string, since time.Duration, writers ...string) attendance {
+	return attendance{server: server, started: firstStart, since: ago(since).Time, writers: writers}
+}
+
 var attendances = []struct {
 	name     string
 	was      attendance
@@ -60,19 +65,14 @@ var attendances = []struct {
 		true},
 	{"both, while one delivery replaces another", attendance{}, nil, []*corev1.Pod{companionPod, agentPod}, "",
 		[]string{serverUID, "agent", "companion"}, 3 * time.Hour, true},
-	{"one that was deleted, and whose report stands",
-		attendance{server: serverUID, started: firstStart, since: ago(time.Minute).Time, writers: []string{serverUID, "gone"}}, nil, nil, "gone",
-		[]string{serverUID, "gone"}, time.Minute, false},
-	{"one that was deleted, and whose report was replaced",
-		attendance{server: serverUID, started: firstStart, since: ago(time.Minute).Time, writers: []string{serverUID, "gone"}}, nil, nil, "other",
-		[]string{serverUID},
-		time.Minute, false},
-	{"one that was deleted with its API server's pod",
-		attendance{server: beforeUID, started: firstStart, since: ago(time.Hour).Time, writers: []string{beforeUID, "gone"}}, nil, nil, "gone",
-		[]string{serverUID}, 0,
-		false},
-	{"created again and again: the first counts", attendance{server: serverUID, started: firstStart, since: ago(2 * time.Hour).Time, writers: []string{serverUID}},
-		nil, []*corev1.Pod{companionPod}, "", []string{serverUID, "companion"}, 2 * time.Hour, true},
+	{"one that was deleted, and whose report stands", remembered(serverUID, time.Minute, serverUID, "gone"), nil, nil,
+		"gone", []string{serverUID, "gone"}, time.Minute, false},
+	{"one that was deleted, and whose report was replaced", remembered(serverUID, time.Minute, serverUID, "gone"), nil,
+		nil, "other", []string{serverUID}, time.Minute, false},
+	{"one that was deleted with its API server's pod", remembered(beforeUID, time.Hour, beforeUID, "gone"), nil, nil,
+		"gone", []string{serverUID}, 0, false},
+	{"created again and again: the first counts", remembered(serverUID, 2*time.Hour, serverUID), nil,
+		[]*corev1.Pod{companionPod}, "", []string{serverUID, "companion"}, 2 * time.Hour, true},
 }
 
 func TestReportersOfAnAPIServersPod(t *testing.T) {

@@ -67,7 +67,8 @@ func (s *syncing) write(ctx context.Context, current map[string]operatorcr.Condi
 	for _, c := range result.Conditions {
 		if was := current[c.Type]; was.Status != c.Status || was.Reason != c.Reason {
 			eventType := corev1.EventTypeNormal
-			if contract.RollupReasonOf(c.Reason).NeedsAction || c.Type == contract.PluginsDegraded && c.Status != operatorcr.False {
+			degraded := c.Type == contract.PluginsDegraded && c.Status != operatorcr.False
+			if degraded || contract.RollupReasonOf(c.Reason).NeedsAction {
 				eventType = corev1.EventTypeWarning
 			}
 			s.Event(s.target.Name, eventType, c.Reason, c.Type+" is "+c.Status+": "+c.Message)

@@ -50,7 +50,7 @@ func (s *fixture) stale(node string) {
 
 // ghost adds a report of a node that does not exist, and waits for its removal, which the
 // watch does not show yet.
-func (s *fixture) ghost() request {
+func (s *fixture) ghost() {
 	s.Helper()
 	s.begin()
 	s.stale("z")
@@ -60,7 +60,6 @@ func (s *fixture) ghost() request {
 		s.version); !strings.HasSuffix(w.body, want) {
 		s.Errorf("removed by %s, want %s", w.body, want)
 	}
-	return w
 }
 
 func TestARemovalIsNotRepeatedWhileTheWatchLagsBehind(t *testing.T) {
