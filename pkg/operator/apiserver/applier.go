@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"maps"
 	"slices"
 	"sync"
 
@@ -48,7 +47,6 @@ func mark(o *unstructured.Unstructured) string {
 	return o.GetResourceVersion()
 }
 
-// newApplier makes an applier.
 func newApplier(client dynamic.Interface) *applier {
 	return &applier{client: client, applied: map[string]record{}}
 }
@@ -66,8 +64,11 @@ func (a *applier) Apply(ctx context.Context, desired, live *unstructured.Unstruc
 		return false, nil, fmt.Errorf("apply %s: %w", key, err)
 	}
 	hash := contract.FileHash(raw)
+	a.mu.Lock()
+	r := a.applied[key]
+	a.mu.Unlock()
 	// A watch that does not show what was written yet will.
-	if r := a.last(key); live != nil && r.desired == hash &&
+	if live != nil && r.desired == hash &&
 		(mark(live) == r.live || !Shows(live.GetResourceVersion(), r.version)) {
 		return false, nil, nil
 	}
@@ -77,14 +78,7 @@ func (a *applier) Apply(ctx context.Context, desired, live *unstructured.Unstruc
 	if err != nil {
 		return false, nil, fmt.Errorf("apply %s: %w", key, err)
 	}
-	changed = a.remember(live, result, record{desired: hash, live: mark(result)})
-	return changed, result, nil
-}
-
-func (a *applier) last(key string) record {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	return a.applied[key]
+	return a.remember(live, result, record{desired: hash, live: mark(result)}), result, nil
 }
 
 // remember keeps what came of a request, and reports whether the request changed anything: one
@@ -132,30 +126,31 @@ func (a *applier) applyPod(ctx context.Context, desired, live *unstructured.Unst
 	return a.remember(live, result, record{}), result, nil
 }
 
-// metadataPatch is what the metadata of a live pod lacks of the desired one's; nil: nothing.
+// metadataPatch is a patch of the metadata of a live pod that differs from the desired one's; nil:
+// it does not.
 func metadataPatch(desired, live *unstructured.Unstructured) map[string]any {
-	part := map[string]any{}
-	if missing := lacking(desired.GetLabels(), live.GetLabels()); len(missing) > 0 {
-		part["labels"] = missing
-	}
-	if missing := lacking(desired.GetAnnotations(), live.GetAnnotations()); len(missing) > 0 {
-		part["annotations"] = missing
-	}
+	owners := desired.GetOwnerReferences()
 	sameOwner := func(a, b metav1.OwnerReference) bool { return a.UID == b.UID }
-	if owners := desired.GetOwnerReferences(); !slices.EqualFunc(owners, live.GetOwnerReferences(), sameOwner) {
-		part["ownerReferences"] = owners
+	if hasAll(live.GetLabels(), desired.GetLabels()) && hasAll(live.GetAnnotations(), desired.GetAnnotations()) &&
+		slices.EqualFunc(owners, live.GetOwnerReferences(), sameOwner) {
+		return nil
 	}
-	if uid := live.GetUID(); len(part) > 0 && uid != "" {
-		part["uid"] = uid // not of another pod that has the name by now
+	patch := map[string]any{"labels": desired.GetLabels(), "annotations": desired.GetAnnotations(),
+		"ownerReferences": owners}
+	if uid := live.GetUID(); uid != "" {
+		patch["uid"] = uid // not of another pod that has the name by now
 	}
-	return part
+	return patch
 }
 
-// lacking are the entries of a map that another one does not have so.
-func lacking(desired, live map[string]string) map[string]string {
-	missing := maps.Clone(desired)
-	maps.DeleteFunc(missing, func(key, value string) bool { is, exists := live[key]; return exists && is == value })
-	return missing
+// hasAll reports whether a map has all entries of another one.
+func hasAll(m, wanted map[string]string) bool {
+	for key, value := range wanted {
+		if is, exists := m[key]; !exists || is != value {
+			return false
+		}
+	}
+	return true
 }
 
 // Delete removes an object that a watch showed, and no other of its name, and reports

@@ -56,8 +56,8 @@ func TestReportsThatNeedThePluginAreReportedBeforehand(t *testing.T) {
 	plan := planOf(t, fixture(t, v1alpha1.ModeCompanionPod, pods(apiPod("a", "1")), func(s *Observed) {
 		s.Encrypted = []schema.GroupResource{s.ReportsTo().GVR().GroupResource()}
 	}))
-	if plan.Status.Reason != contract.ReportsEncrypted || len(plan.Workloads) != 1 {
-		t.Errorf("%+v, %s", plan.Status, names(plan.Workloads))
+	if plan.Status.Reason != contract.ReportsEncrypted || len(workloads(plan)) != 1 {
+		t.Errorf("%+v, %s", plan.Status, names(workloads(plan)))
 	}
 }
 
@@ -77,18 +77,18 @@ func TestEveryPluginSetHasItsConfigMap(t *testing.T) {
 		applied, copied string
 	}{{v1alpha1.ConfigSourceConfigMap, both, ""}, {v1alpha1.ConfigSourceAnnotation, "", both}} {
 		plan := planOf(t, fixture(t, v1alpha1.ModeCompanionPod, pods(apiPod("a", "1")), two, configSource(c.source)))
-		maps := slices.DeleteFunc(slices.Clone(plan.Apply),
-			func(o *unstructured.Unstructured) bool { return o.GetKind() != "ConfigMap" })
-		if names(maps) != c.applied || names(plan.Copied) != c.copied {
-			t.Errorf("%s: %q before the pods, %q after them", c.source, names(maps), names(plan.Copied))
+		pod := slices.IndexFunc(plan.Apply, func(o *unstructured.Unstructured) bool { return o.GetKind() == "Pod" })
+		before, after := ofKind(plan.Apply[:pod], "ConfigMap"), ofKind(plan.Apply[pod:], "ConfigMap")
+		if names(before) != c.applied || names(after) != c.copied {
+			t.Errorf("%s: %q before the pods, %q after them", c.source, names(before), names(after))
 		}
-		for _, o := range plan.Workloads {
+		for _, o := range workloads(plan) {
 			_, copied := o.GetAnnotations()[contract.ConfigAnnotation]
 			hash := o.GetAnnotations()[contract.ConfigHashAnnotation]
 			if copied != (c.source == v1alpha1.ConfigSourceAnnotation) || hash == "" {
 				t.Errorf("%s: %s has its file in an annotation: %v, hash %q", c.source, o.GetName(), copied, hash)
 			}
-			if copied && !slices.ContainsFunc(plan.Copied, func(cm *unstructured.Unstructured) bool {
+			if copied && !slices.ContainsFunc(after, func(cm *unstructured.Unstructured) bool {
 				data, _, _ := unstructured.NestedStringMap(cm.Object, "data")
 				is := o.GetAnnotations()
 				return is[contract.ConfigAnnotation] == data["config.yaml"] &&
@@ -169,8 +169,8 @@ func TestCompanionStaysUntilItsSuccessorReports(t *testing.T) {
 		t.Fatalf("creates %s, deletes %s; %+v", names(created), names(plan.Delete), plan.Status)
 	}
 	s.Now = s.Now.Add(time.Minute)
-	delivered(t, &Desired{Workloads: plan.Workloads, Apply: plan.Apply, State: plan.State})(s)
-	if plan := planOf(t, s); len(plan.Delete) > 0 || plan.Requeue.IsZero() {
+	delivered(t, &Desired{Apply: plan.Apply, State: plan.State})(s)
+	if plan := planOf(t, s); len(plan.Delete) > 0 {
 		t.Fatalf("%s is deleted before the new one has reported", names(plan.Delete))
 	}
 	for i := range s.Resource.Reports {
@@ -185,51 +185,5 @@ func TestCompanionStaysUntilItsSuccessorReports(t *testing.T) {
 	}
 	if plan := planOf(t, s); !plan.Status.Delivered() || len(plan.Delete) > 0 {
 		t.Errorf("%+v, deletes %s", plan.Status, names(plan.Delete))
-	}
-}
-
-// liveFiles are what a plan changes of existing pods of a DaemonSet.
-func liveFiles(plan *Desired) []*unstructured.Unstructured { return plan.Workloads[1:] }
-
-func TestIntervalIsLiveInAnnotationsOfADaemonSet(t *testing.T) {
-	on := pods(apiPod("a", "1", onHost))
-	first := planOf(t, fixture(t, v1alpha1.ModeDaemonSet, on, configSource(v1alpha1.ConfigSourceAnnotation)))
-	template := templateAnnotations(first.Workloads[0])
-	pod := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "v1", "kind": "Pod"}}
-	pod.SetName("agent")
-	pod.SetNamespace("kms-health")
-	pod.SetAnnotations(template)
-	pod.SetLabels(map[string]string{contract.ModeLabel: "DaemonSet", contract.APIServerLabel: "api"})
-	s := fixture(t, v1alpha1.ModeDaemonSet, on, delivered(t, first), configSource(v1alpha1.ConfigSourceAnnotation),
-		func(s *Observed) {
-			s.Own = append(s.Own, pod)
-			s.Config.Probe.Interval.Duration = 90 * time.Second
-		})
-	mounting := pod.DeepCopy()
-	mounting.SetName("mounting")
-	mounting.SetAnnotations(map[string]string{contract.ConfigHashAnnotation: template[contract.ConfigHashAnnotation]})
-	s.Own = append(s.Own, mounting)
-	plan := planOf(t, s)
-	now := templateAnnotations(plan.Workloads[0])
-	if now[contract.ConfigAnnotation] != template[contract.ConfigAnnotation] {
-		t.Error("an interval changes the template, which replaces the pods")
-	}
-	if len(liveFiles(plan)) != 1 || !strings.Contains(liveFiles(plan)[0].GetAnnotations()[contract.ConfigAnnotation],
-		"1m30s") {
-		t.Errorf("the pod gets %v", liveFiles(plan))
-	}
-	pod.SetAnnotations(map[string]string{contract.ConfigHashAnnotation: template[contract.ConfigHashAnnotation],
-		contract.ConfigAnnotation:     liveFiles(plan)[0].GetAnnotations()[contract.ConfigAnnotation],
-		contract.KubeconfigAnnotation: template[contract.KubeconfigAnnotation]})
-	if part := metadataPatch(liveFiles(planOf(t, s))[0], pod); len(part) > 0 {
-		t.Errorf("a pod that has the current files gets %v", part)
-	}
-	s.Encryption.Live = set(2, 1)
-	plan = planOf(t, s)
-	now = templateAnnotations(plan.Workloads[0])
-	if !strings.Contains(now[contract.ConfigAnnotation], "kms-2.sock") ||
-		!strings.Contains(now[contract.ConfigAnnotation], "1m30s") || len(liveFiles(plan)) > 0 {
-		t.Errorf("another plugin set is a new template, with the current files; pods get %v:\n%s", liveFiles(plan),
-			now[contract.ConfigAnnotation])
 	}
 }

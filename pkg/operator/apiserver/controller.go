@@ -13,7 +13,6 @@ import (
 	"k8s.io/utils/clock"
 
 	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
-	"github.com/kms-health/kms-health/pkg/contract"
 	"github.com/kms-health/kms-health/pkg/operator/retry"
 	"github.com/kms-health/kms-health/pkg/operator/source"
 )
@@ -152,12 +151,13 @@ func (c *Controller) sync(ctx context.Context, name string) (again time.Duration
 	c.observe(s, e)
 	leaves := s.Deleting && !s.InConfig
 	if s.Problem != nil && leaves && s.State.Namespace == "" && c.cluster.Roles.Known() {
-		return c.forgetUnrecorded(e)
+		c.forget(name) // nothing was made of it
+		return settle
 	}
 	plan, err := Plan(s)
 	c.publish(s, e, plan)
 	if err != nil {
-		return c.finish(ctx, e, s, &Outcome{Status: Status{contract.RequestFailed, err.Error()}, Err: err})
+		return c.finish(ctx, e, s, &Outcome{Status: problemOf(err), Err: err})
 	}
 	if left := c.retry.Left(name); left > 0 {
 		return left
@@ -169,7 +169,7 @@ func (c *Controller) sync(ctx context.Context, name string) (again time.Duration
 	switch {
 	case outcome.Recorded.Version != "":
 		e.recorded = outcome.Recorded
-	case s.Problem == nil:
+	case s.Problem == nil && !s.Unrecorded:
 		e.recorded.State = outcome.Recorded.State
 	}
 	if plan.Gone && outcome.Err == nil && leaves {
@@ -182,11 +182,10 @@ func (c *Controller) sync(ctx context.Context, name string) (again time.Duration
 // finish reports an outcome, and decides when to sync again.
 func (c *Controller) finish(ctx context.Context, e *entry, s *Observed, o *Outcome) (again time.Duration) {
 	name := e.target.Name
-	away := c.unanswered(ctx, o.Err)
 	if ctx.Err() != nil {
 		return 0 // the operator ends, and so did its requests
 	}
-	if !away {
+	if !unreachable(o.Err) {
 		c.report(e, s, o)
 	}
 	if delay := c.retry.Observe(name, o.Err); delay > 0 {

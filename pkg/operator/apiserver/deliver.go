@@ -26,24 +26,17 @@ var deliveries = map[v1alpha1.Mode]struct{ plan, progress func(*planner) }{
 
 // deliver plans a target with reporters. done is its status once all of it is there.
 func (p *planner) deliver(mode v1alpha1.Mode, done Status) {
-	p.Target.Mode, p.state.Untouched = mode, false
+	p.Target.Mode = mode
 	if p.state.Mode == "" {
 		p.state.Mode = mode
 	}
 	p.checkEncrypted()
-	// 1. Who the reporters are. Pods belong to the target's ClusterRole, so they come in the sync
-	// after it.
+	// 1. Who the reporters are, what they read, and what runs.
 	identity := p.identity()
-	if p.Owner == nil {
-		p.Apply = append(p.Apply, identity...)
-		p.Status = Status{contract.Progressing, ""}
-		return
-	}
-	// 2. What they read, and what runs.
 	p.state.InTarget = p.state.InTarget || mode.InOwnersPods()
 	deliveries[mode].plan(p)
 	p.replaceEnded()
-	// 3. What was there before stays until what comes reports.
+	// 2. What was there before stays until what comes reports.
 	switching := p.state.Mode != mode && (p.pending || !p.takenOver())
 	if switching {
 		p.keepSubjects(identity)
@@ -52,13 +45,14 @@ func (p *planner) deliver(mode v1alpha1.Mode, done Status) {
 		p.state.Mode = mode
 	}
 	p.Apply = append(p.Apply, identity...)
-	if !switching && !p.pending && (!mode.InOwnersPods() || p.Target.OwnerInjects()) {
-		p.eject()
-	}
-	if switching || !p.pending {
-		p.prune(switching)
-	}
-	if !switching && !p.pending {
+	switch {
+	case switching:
+		p.prune(true)
+	case !p.pending:
+		if !mode.InOwnersPods() || p.Target.OwnerInjects() {
+			p.eject()
+		}
+		p.prune(false)
 		p.state.InTarget = mode.InOwnersPods() || p.inTarget()
 	}
 	deliveries[mode].progress(p)
@@ -72,8 +66,6 @@ func (p *planner) delivered(done Status) Status {
 		return worst(p.problems)
 	case p.pending:
 		return Status{contract.Progressing, ""} // known in a moment
-	case p.awaits:
-		return Status{contract.NoPods, join(p.waits)}
 	case len(p.waits) > 0:
 		return Status{contract.Progressing, join(p.waits)}
 	case p.Target.OwnerInjects():
@@ -117,9 +109,7 @@ func (p *planner) keepSubjects(identity []*unstructured.Unstructured) {
 
 // inTarget reports whether the target's namespace has, or may have, objects of the operator.
 func (p *planner) inTarget() bool {
-	_, unlisted := p.Unlisted["ConfigMap"]
-	_, unlistedAccounts := p.Unlisted["ServiceAccount"]
-	return p.Observed.State.InTarget && (unlisted || unlistedAccounts || p.state.Token ||
+	return p.Observed.State.InTarget && (p.state.Token || p.ConfigMapsUnknown ||
 		slices.ContainsFunc(p.Own, func(o *unstructured.Unstructured) bool {
 			return o.GetNamespace() == p.Target.Namespace && (o.GetKind() == "ConfigMap" || o.GetKind() == "ServiceAccount")
 		}))
@@ -159,9 +149,7 @@ func (p *planner) companions() {
 			continue
 		}
 		files[objects.CompanionConfigMapName(p.Target.Name, a.plugins)] = a.plugins
-		if pod := p.one(p.CompanionPod(a.APIServerPod, a.plugins)); pod != nil {
-			p.Workloads = append(p.Workloads, pod)
-		}
+		p.apply(p.CompanionPod(a.APIServerPod, a.plugins))
 	}
 	p.configMaps(files)
 }
@@ -198,10 +186,7 @@ func (p *planner) daemonSet() {
 	}
 	slices.SortFunc(folders, func(a, b objects.Folder) int { return strings.Compare(a.MountPath, b.MountPath) })
 	p.state.Folders = folders
-	if ds := p.one(p.DaemonSet(folders, plugins)); ds != nil {
-		p.Workloads = append(p.Workloads, ds)
-		p.liveFiles(ds)
-	}
+	p.apply(p.DaemonSet(folders, plugins))
 	p.configMaps(map[string][]v1alpha1.Plugin{objects.ConfigMapName(p.Target.Name, plugins): plugins})
 }
 
@@ -217,29 +202,23 @@ func (p *planner) livePlaced() []v1alpha1.Plugin {
 // that one of them has or is about to have, and, unless their owner brings it,
 // a token.
 func (p *planner) inOwnersPods() {
-	files := map[string][]v1alpha1.Plugin{}
-	add := func(set []v1alpha1.Plugin) {
-		if name := objects.ConfigMapName(p.Target.Name, set); files[name] == nil {
-			files[name] = set
-		}
-	}
-	add(p.livePlaced())
+	sets := [][]v1alpha1.Plugin{p.livePlaced()}
 	for _, a := range p.pods {
-		add(a.plugins)
+		sets = append(sets, a.plugins)
 	}
-	if p.Target.OwnerInjects() {
-		p.configMaps(files)
-		return
+	if !p.Target.OwnerInjects() {
+		p.Token, p.state.Token = true, true
+		sets = append(sets, p.inject())
 	}
-	p.Token, p.state.Token = true, true
-	add(p.inject())
+	files := map[string][]v1alpha1.Plugin{}
+	for _, set := range slices.Backward(sets) { // of two with one name, the first
+		files[objects.ConfigMapName(p.Target.Name, set)] = set
+	}
 	p.configMaps(files)
 }
 
 // configMaps plans the ConfigMaps of files, by name, and of the files that earlier pods still
-// mount: those keep their plugins, and get every other change. They are applied before pods that
-// mount them. Where their content is copied into annotations they are applied after the pods,
-// since they cannot be written while the plugin is unhealthy.
+// mount: those keep their plugins, and get every other change.
 func (p *planner) configMaps(files map[string][]v1alpha1.Plugin) {
 	namespace := p.ReportersNamespace()
 	for _, cm := range p.own("ConfigMap") {
@@ -251,64 +230,10 @@ func (p *planner) configMaps(files map[string][]v1alpha1.Plugin) {
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(files)) {
-		if len(files[name]) == 0 {
-			continue
-		}
-		cm := p.one(p.ConfigMap(name, files[name]))
-		if p.Target.ConfigSource == v1alpha1.ConfigSourceAnnotation {
-			p.Copied = append(p.Copied, cm)
-		} else {
-			p.Apply = append(p.Apply, cm)
+		if len(files[name]) > 0 {
+			p.apply(p.ConfigMap(name, files[name]))
 		}
 	}
-}
-
-// liveFiles keeps a change of the files live where a DaemonSet's pods have them in
-// annotations: its template, of which a change would replace the pods, keeps the files of
-// the plugin set's first version, and the pods get the current ones.
-func (p *planner) liveFiles(ds *unstructured.Unstructured) {
-	wanted := templateAnnotations(ds)
-	hash := wanted[contract.ConfigHashAnnotation]
-	hasFiles := func(annotations map[string]string) bool { // others mount the ConfigMap, or are being replaced
-		return annotations[contract.ConfigAnnotation] != "" && annotations[contract.ConfigHashAnnotation] == hash
-	}
-	if !hasFiles(wanted) {
-		return
-	}
-	for _, o := range p.own("Pod") {
-		if !hasFiles(o.GetAnnotations()) || modeOf(o) != v1alpha1.ModeDaemonSet || o.GetDeletionTimestamp() != nil ||
-			ended(o) {
-			continue
-		}
-		pod := part(o)
-		pod.SetAnnotations(map[string]string{contract.ConfigAnnotation: wanted[contract.ConfigAnnotation],
-			contract.KubeconfigAnnotation: wanted[contract.KubeconfigAnnotation]})
-		p.Workloads = append(p.Workloads, pod)
-	}
-	if live := p.find(ds); live != nil && hasFiles(templateAnnotations(live)) {
-		was := templateAnnotations(live)
-		for _, name := range []string{contract.ConfigAnnotation, contract.KubeconfigAnnotation} {
-			_ = unstructured.SetNestedField(ds.Object, was[name], "spec", "template", "metadata", "annotations", name)
-		}
-	}
-}
-
-// part is an object that exists, without its content: to change a part of its metadata.
-func part(o *unstructured.Unstructured) *unstructured.Unstructured {
-	p := &unstructured.Unstructured{Object: map[string]any{"apiVersion": o.GetAPIVersion(), "kind": o.GetKind()}}
-	p.SetName(o.GetName())
-	p.SetNamespace(o.GetNamespace())
-	p.SetUID(o.GetUID())
-	if owners := o.GetOwnerReferences(); len(owners) > 0 {
-		p.SetOwnerReferences(owners)
-	}
-	return p
-}
-
-// templateAnnotations are those of the pods of a DaemonSet.
-func templateAnnotations(ds *unstructured.Unstructured) map[string]string {
-	all, _, _ := unstructured.NestedStringMap(ds.Object, "spec", "template", "metadata", "annotations")
-	return all
 }
 
 // mounted reports whether a pod of the target mounts a ConfigMap or Secret of a name.

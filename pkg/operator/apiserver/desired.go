@@ -26,23 +26,16 @@ type Desired struct {
 	// Anchor is the target's ClusterRole, which holds the state. Nil: there is
 	// nothing to record.
 	Anchor *unstructured.Unstructured
-	// Apply is applied in order.
+	// Apply is applied in order, before anything is deleted. A pod that exists gets the metadata alone.
 	Apply []*unstructured.Unstructured
 	// Token means to create the Secret with the reporters' token, or to renew it;
 	// DeleteToken, that nothing uses it any more.
 	Token, DeleteToken bool
-	// Workloads are applied after the objects that they mount. A pod that exists gets the
-	// metadata alone.
-	Workloads []*unstructured.Unstructured
 	// Inject is the part of a Deployment to apply; Eject means to remove it.
 	Inject *unstructured.Unstructured
 	Eject  bool
 	// Delete is deleted.
 	Delete []*unstructured.Unstructured
-	// Copied are ConfigMaps that no pod mounts, since pods have their content. They come
-	// last: each may take as long as an unhealthy plugin.
-	Copied []*unstructured.Unstructured
-
 	// Off means that no reporter should report any more; Clean, that no own reporter can.
 	Off, Clean bool
 	// Gone means that nothing of the target is left but its ClusterRole, which is deleted.
@@ -63,7 +56,6 @@ type planner struct {
 	err      error
 	problems []Status
 	waits    []string
-	awaits   bool // for pods of the API server
 	// replacing are the nodes whose earlier companions stay until their successors report.
 	replacing []string
 
@@ -81,26 +73,25 @@ func Plan(s *Observed) (*Desired, error) {
 	p := &planner{Observed: &observed, Desired: &Desired{State: s.State}, unplaced: map[string]bool{}}
 	p.state = &p.Desired.State
 	switch {
+	case s.Unrecorded:
+		p.Status = Status{contract.Progressing, ""}
+		p.identify()
+		p.identity()
 	case s.Problem != nil:
 		p.Status = *s.Problem
-		if s.Unrecorded {
-			p.identify()
-		}
 	default:
 		p.record()
 		p.findPods()
 		p.decide()
-		p.addSourceProblems()
-	}
-	if s.Unrecorded && p.Anchor == nil {
-		p.identity()
-	}
-	if s.Resource == nil && (s.ResourceMissing || s.Problem == nil) && !s.Deleting && !s.Unmanaged && s.OtherInstallation == "" {
-		if destination := p.one(s.Destination()); destination != nil {
-			p.Apply = append(p.Apply, destination)
+		if len(s.SourceProblems) > 0 && !p.Off { // whatever is planned, while there is a roll-up
+			p.Status = worst(append(p.Status.ifNeedsAction(), s.SourceProblems...))
 		}
 	}
-	sortByUse(p.Apply)
+	if s.Resource == nil && (s.ResourceMissing || s.Problem == nil) && !s.Unrecorded && !s.Deleting && !s.Unmanaged &&
+		s.OtherInstallation == "" {
+		p.apply(s.Destination())
+	}
+	p.sortByUse()
 	if p.err != nil {
 		return nil, p.err
 	}
@@ -113,10 +104,23 @@ func (p *planner) one(o *unstructured.Unstructured, err error) *unstructured.Uns
 	return o
 }
 
+// apply adds an object to those to apply.
+func (p *planner) apply(o *unstructured.Unstructured, err error) {
+	if o = p.one(o, err); o != nil {
+		p.Apply = append(p.Apply, o)
+	}
+}
+
 // decide plans what there should be of a target of which enough is known, by the observed state
 // alone, not by its history.
 func (p *planner) decide() {
-	switch p.readSecrets(); {
+	if p.Target.Plugins == nil && !p.Deleting && !p.NamespaceMissing && !p.Unmanaged {
+		p.apply(p.SecretRole(p.Revisions())) // by which the encryption configs in use are read
+		if p.state.Role = true; !p.Observed.State.Role {
+			p.identity() // the record comes first
+		}
+	}
+	switch {
 	case p.Unmanaged:
 		p.renew()
 	case p.Deleting:
@@ -124,7 +128,7 @@ func (p *planner) decide() {
 		p.remove(Status{contract.Removed, "everything is removed"}, true)
 	case p.NamespaceMissing:
 		p.remove(Status{contract.NamespaceMissing, fmt.Sprintf("namespace %s does not exist", p.Target.Namespace)}, true)
-	case p.Pods == nil || p.state.Live == nil || p.listing():
+	case p.state.Live == nil:
 		p.Status = Status{contract.Progressing, ""} // in a moment
 		if e := p.Encryption; e != nil && e.Problem != "" {
 			p.Status = Status{contract.EncryptionConfigUnreadable, e.Problem}
@@ -169,18 +173,6 @@ func (p *planner) choose() {
 	}
 }
 
-// addSourceProblems reports them whatever is planned, while there is a roll-up.
-func (p *planner) addSourceProblems() {
-	if len(p.SourceProblems) == 0 || p.Off {
-		return
-	}
-	all := slices.Clone(p.SourceProblems)
-	if p.Status.Reason.NeedsAction() {
-		all = append(all, p.Status)
-	}
-	p.Status = worst(all)
-}
-
 func (p *planner) problem(reason Reason, format string, values ...any) {
 	p.problems = append(p.problems, Status{reason, fmt.Sprintf(format, values...)})
 }
@@ -201,7 +193,6 @@ func (p *planner) identify() {
 	t := p.Target
 	p.state.Installation, p.state.Namespace, p.state.Resource = p.Observed.Namespace, t.Namespace, t.Resource
 	p.state.PodSelector, p.state.Container = t.PodSelector, t.Container
-	p.state.Untouched = p.state.Untouched || p.Unrecorded && p.Observed.State.Namespace == ""
 }
 
 // record keeps what was read, and reports its problems.
@@ -213,11 +204,8 @@ func (p *planner) record() {
 	if was.Namespace == "" && p.Deleting && t.Mode.InOwnersPods() && !t.OwnerInjects() {
 		p.state.Token = true // there may be one: its record was removed
 	}
-	switch {
-	case t.Plugins != nil:
-		p.state.Static = was.Static || was.Namespace == "" || !p.has("Role")
-	case !p.Deleting:
-		p.state.Static = false
+	if t.Plugins != nil {
+		p.state.Role = was.Role && len(p.own("Role")) > 0
 	}
 	problems := []Status{{contract.ProviderNotProbed, p.state.NotProbed}, {contract.PolicyMissing, p.PolicyProblem},
 		{contract.TLSProfileInvalid, p.TLSProblem}, {contract.CAUnreadable, p.CAProblem}}
@@ -330,18 +318,15 @@ func (p *planner) cannotPlace(what string, plugin v1alpha1.Plugin, err error) {
 	p.unplaced[plugin.Endpoint] = true
 }
 
-// readSecrets lets the operator read the encryption configs in use.
-func (p *planner) readSecrets() {
-	if p.Target.Plugins == nil && p.Pods != nil && !p.listing() && !p.Deleting && !p.NamespaceMissing && !p.Unmanaged {
-		p.Apply, p.state.Untouched = append(p.Apply, p.one(p.SecretRole(p.Revisions()))), false
-	}
-}
-
-// sortByUse puts identities before what uses them.
-func sortByUse(objects []*unstructured.Unstructured) {
+// sortByUse puts what is used before what uses it, but ConfigMaps that no pod mounts, since pods
+// have their content, at the end: each may take as long as an unhealthy plugin.
+func (p *planner) sortByUse() {
 	rank := map[string]int{contract.KMSHealths.Kind: -1, "Role": 0, "ServiceAccount": 1, "ClusterRoleBinding": 2,
-		"ConfigMap": 3}
-	slices.SortStableFunc(objects, func(a, b *unstructured.Unstructured) int {
+		"ConfigMap": 3, "DaemonSet": 4, "Pod": 4}
+	if p.Target.ConfigSource == v1alpha1.ConfigSourceAnnotation {
+		rank["ConfigMap"] = 5
+	}
+	slices.SortStableFunc(p.Apply, func(a, b *unstructured.Unstructured) int {
 		return rank[a.GetKind()] - rank[b.GetKind()]
 	})
 }

@@ -60,11 +60,11 @@ func TestEachPodGetsACompanionWithItsPlugins(t *testing.T) {
 	s.Encryption = &Encryption{Live: set(2, 1), Revisions: map[string][]v1alpha1.Plugin{"4": set(1).Plugins,
 		"5": set(2, 1).Plugins}}
 	plan := planOf(t, s)
-	if len(plan.Workloads) != 2 {
-		t.Fatalf("%s", names(plan.Workloads))
+	if len(workloads(plan)) != 2 {
+		t.Fatalf("%s", names(workloads(plan)))
 	}
 	for i, want := range []struct{ node, uid, ids string }{{"a", "1", "1"}, {"b", "2", "2+1"}} {
-		pod := plan.Workloads[i]
+		pod := workloads(plan)[i]
 		if nodeOf(pod) != want.node || pod.GetAnnotations()[contract.BesideAnnotation] != want.uid ||
 			keyIDs(t, pod) != want.ids {
 			t.Errorf("%s on %s beside %s with %s", pod.GetName(), nodeOf(pod), pod.GetAnnotations()[contract.BesideAnnotation],
@@ -93,15 +93,15 @@ func TestEachPodGetsACompanionWithItsPlugins(t *testing.T) {
 
 func TestCompanionIsReplacedWithItsPodOrForAChangeOfItsContainer(t *testing.T) {
 	first := planOf(t, fixture(t, v1alpha1.ModeCompanionPod, pods(apiPod("a", "1"))))
-	old := first.Workloads[0].GetName()
+	old := workloads(first)[0].GetName()
 
 	live := fixture(t, v1alpha1.ModeCompanionPod, pods(apiPod("a", "1")), delivered(t, first),
 		func(s *Observed) { s.Config.Probe.Interval.Duration = time.Minute })
 	plan := planOf(t, live)
-	if plan.Workloads[0].GetName() != old || len(plan.Delete) > 0 {
+	if workloads(plan)[0].GetName() != old || len(plan.Delete) > 0 {
 		t.Error("an interval replaced a companion")
 	}
-	file := func(plan *Desired) string { return plan.Workloads[0].GetAnnotations()[contract.ConfigAnnotation] }
+	file := func(plan *Desired) string { return workloads(plan)[0].GetAnnotations()[contract.ConfigAnnotation] }
 	if file(plan) == file(first) {
 		t.Error("the interval is not in the file")
 	}
@@ -109,8 +109,8 @@ func TestCompanionIsReplacedWithItsPodOrForAChangeOfItsContainer(t *testing.T) {
 	image := fixture(t, v1alpha1.ModeCompanionPod, pods(apiPod("a", "1")), delivered(t, first),
 		func(s *Observed) { s.Config.Image = "reporter:2" })
 	plan = planOf(t, image)
-	if plan.Workloads[0].GetName() == old || len(plan.Delete) > 0 {
-		t.Errorf("a new image: %s made, %s deleted before the new one runs", names(plan.Workloads), names(plan.Delete))
+	if workloads(plan)[0].GetName() == old || len(plan.Delete) > 0 {
+		t.Errorf("a new image: %s made, %s deleted before the new one runs", names(workloads(plan)), names(plan.Delete))
 	}
 	delivered(t, plan)(image)
 	if plan := planOf(t, image); names(plan.Delete) != "Pod/"+old {
@@ -125,14 +125,14 @@ func TestCompanionIsReplacedWithItsPodOrForAChangeOfItsContainer(t *testing.T) {
 
 func TestDaemonSetMountsTheFoldersOfTheNodes(t *testing.T) {
 	plan := planOf(t, fixture(t, v1alpha1.ModeDaemonSet, pods(apiPod("a", "1", onHost), apiPod("b", "2", onHost))))
-	if got, want := names(slices.Concat(plan.Apply, plan.Workloads, plan.Copied)),
+	if got, want := names(slices.Clone(plan.Apply)),
 		"ClusterRoleBinding/kms-health-reporter-api ConfigMap/"+configMapOf(1)+
 			" DaemonSet/kms-health-reporter-api Role/kms-health-operator-api "+
 			"ServiceAccount/kms-health-reporter-api"; got != want {
 		t.Errorf("%s", got)
 	}
 	ds := &appsv1.DaemonSet{}
-	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(plan.Workloads[0].Object, ds); err != nil {
+	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(workloads(plan)[0].Object, ds); err != nil {
 		t.Fatal(err)
 	}
 	if v := ds.Spec.Template.Spec.Volumes; !slices.ContainsFunc(v,
@@ -311,17 +311,20 @@ func TestRemovalDeletesWhatReportersNeedAfterThem(t *testing.T) {
 	}
 }
 
+// A removal finds it, whatever else was known.
+func TestRoleIsRecordedBeforeItIsApplied(t *testing.T) {
+	s := fixture(t, v1alpha1.ModeCompanionPod, func(s *Observed) { s.Encryption = nil })
+	if plan := planOf(t, s); plan.Anchor == nil || !plan.State.Role || names(plan.Apply) != "Role/kms-health-operator-api" {
+		t.Errorf("records %v, %+v, applies %s", plan.Anchor, plan.State, names(plan.Apply))
+	}
+}
+
 func TestUnknownSourcesChangeNothing(t *testing.T) {
 	first := planOf(t, fixture(t, v1alpha1.ModeCompanionPod, pods(apiPod("a", "1"))))
-	refused := []Status{{contract.SourceUnreadable, "pods cannot be listed"}}
 	for name, c := range map[string]struct {
 		change func(*Observed)
 		want   Status
 	}{
-		"pods": {func(s *Observed) { s.Pods = nil },
-			Status{contract.Progressing, ""}},
-		"pods, which cannot be listed": {func(s *Observed) { s.Pods, s.SourceProblems = nil, refused },
-			Status{contract.SourceUnreadable, "pods cannot be listed"}},
 		"the Secret, and no plugin set recorded": {func(s *Observed) { s.Encryption, s.State.Live = nil, nil },
 			Status{contract.Progressing, ""}},
 		"an invalid Secret, and no plugin set recorded": {func(s *Observed) {
@@ -330,7 +333,7 @@ func TestUnknownSourcesChangeNothing(t *testing.T) {
 		}, Status{contract.EncryptionConfigUnreadable, "not YAML"}},
 	} {
 		plan := planOf(t, fixture(t, v1alpha1.ModeCompanionPod, pods(apiPod("a", "1")), delivered(t, first), c.change))
-		made := slices.DeleteFunc(slices.Concat(plan.Apply, plan.Workloads),
+		made := slices.DeleteFunc(slices.Clone(plan.Apply),
 			func(o *unstructured.Unstructured) bool { return o.GetKind() == "Role" }) // by which the Secret is read
 		if len(plan.Delete)+len(made) > 0 || plan.Anchor != nil || plan.Status != c.want || plan.Off {
 			t.Errorf("%s: %s applied, %s deleted; %+v", name, names(made), names(plan.Delete), plan.Status)
@@ -341,8 +344,8 @@ func TestUnknownSourcesChangeNothing(t *testing.T) {
 		"a garbled Secret": func(s *Observed) { s.Encryption = &Encryption{Problem: "not YAML"} },
 	} {
 		plan := planOf(t, fixture(t, v1alpha1.ModeCompanionPod, pods(apiPod("a", "2")), delivered(t, first), change))
-		if len(plan.Workloads) != 1 || keyIDs(t, plan.Workloads[0]) != "1" {
-			t.Errorf("%s: what was known last does not serve a new pod: %s", name, names(plan.Workloads))
+		if len(workloads(plan)) != 1 || keyIDs(t, workloads(plan)[0]) != "1" {
+			t.Errorf("%s: what was known last does not serve a new pod: %s", name, names(workloads(plan)))
 		}
 	}
 }
@@ -352,13 +355,13 @@ func TestKMSIsOffOnlyWhenNoConfigInUseHasAPlugin(t *testing.T) {
 	s.Encryption = &Encryption{Live: set(), Revisions: map[string][]v1alpha1.Plugin{"4": set(1).Plugins,
 		"5": set().Plugins}}
 	plan := planOf(t, s)
-	if len(plan.Workloads) != 1 || nodeOf(plan.Workloads[0]) != "a" {
-		t.Errorf("%s; %+v", names(plan.Workloads), plan.Status)
+	if len(workloads(plan)) != 1 || nodeOf(workloads(plan)[0]) != "a" {
+		t.Errorf("%s; %+v", names(workloads(plan)), plan.Status)
 	}
 	delivered(t, plan)(s)
 	s.Pods = s.Pods[1:]
-	if plan := planOf(t, s); !strings.Contains(names(plan.Delete), "Pod/") || len(plan.Workloads) > 0 {
-		t.Errorf("%s stays, %s goes; %+v", names(plan.Workloads), names(plan.Delete), plan.Status)
+	if plan := planOf(t, s); !strings.Contains(names(plan.Delete), "Pod/") || len(workloads(plan)) > 0 {
+		t.Errorf("%s stays, %s goes; %+v", names(workloads(plan)), names(plan.Delete), plan.Status)
 	}
 }
 
@@ -374,8 +377,8 @@ func TestProvidersThatCannotBeProbedAreNotOff(t *testing.T) {
 	}
 	s.Encryption.Live = set(1)
 	plan = planOf(t, s)
-	if len(plan.Workloads) != 2 || plan.State.NotProbed == "" {
-		t.Errorf("beside a plugin: %s, %+v", names(plan.Workloads), plan.State)
+	if len(workloads(plan)) != 2 || plan.State.NotProbed == "" {
+		t.Errorf("beside a plugin: %s, %+v", names(workloads(plan)), plan.State)
 	}
 	s.State, s.Encryption = plan.State, nil // after a restart, while the plugin is unhealthy
 	if again := planOf(t, s); again.State.NotProbed != plan.State.NotProbed ||
@@ -394,15 +397,15 @@ func TestPodWhosePluginsAreBeingReadGetsNoReporterYet(t *testing.T) {
 	s := fixture(t, v1alpha1.ModeCompanionPod, pods(apiPod("a", "2", revision("5"))), delivered(t, first))
 	s.Encryption = &Encryption{Live: set(), Pending: map[string]bool{"5": true}}
 	plan := planOf(t, s)
-	if len(plan.Workloads) > 0 || plan.Off || plan.Clean || len(plan.Delete) > 1 || plan.Status.Message != "" {
-		t.Errorf("%s made, %s goes; %+v", names(plan.Workloads), names(plan.Delete), plan.Status)
+	if len(workloads(plan)) > 0 || plan.Off || plan.Clean || len(plan.Delete) > 1 || plan.Status.Message != "" {
+		t.Errorf("%s made, %s goes; %+v", names(workloads(plan)), names(plan.Delete), plan.Status)
 	}
 }
 
 func TestTimeoutOfAPluginIsAtMostTheInterval(t *testing.T) {
 	s := fixture(t, v1alpha1.ModeCompanionPod, pods(apiPod("a", "1")))
 	s.Config.Probe.Interval.Duration = time.Second
-	if got := keyIDs(t, planOf(t, s).Workloads[0]); got != "1" { // decoding checks the timeout
+	if got := keyIDs(t, workloads(planOf(t, s))[0]); got != "1" { // decoding checks the timeout
 		t.Error(got)
 	}
 }
@@ -505,8 +508,8 @@ func TestPodsWhosePluginsWereNeverReadAreNotOff(t *testing.T) {
 	unread := func(s *Observed) { s.Encryption.Revisions = nil }
 	s := fixture(t, v1alpha1.ModeCompanionPod, pods(apiPod("a", "1", revision("5"))), unread)
 	first := planOf(t, s)
-	if len(first.Workloads) != 1 {
-		t.Fatalf("%s for the live plugins", names(first.Workloads))
+	if len(workloads(first)) != 1 {
+		t.Fatalf("%s for the live plugins", names(workloads(first)))
 	}
 	s = fixture(t, v1alpha1.ModeCompanionPod, pods(apiPod("a", "1", revision("5"))), unread, delivered(t, first))
 	s.Encryption.Live = set()

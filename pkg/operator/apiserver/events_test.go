@@ -114,7 +114,6 @@ func TestEventIsEmittedOnceForEachChange(t *testing.T) {
 			}},
 		"an object is applied": {plan: Desired{Apply: []*unstructured.Unstructured{desired(configMap)}},
 			want: []string{"Applied"}},
-		"the rules of the ClusterRole changed": {plan: Desired{Anchor: desired(role)}, want: []string{"Applied"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			events := eventsOf(t, c.plan, c.secrets, c.patch, configMap, pod, role)

@@ -105,7 +105,7 @@ func pods(all ...*corev1.Pod) func(*Observed) { return func(s *Observed) { s.Pod
 func delivered(t *testing.T, plan *Desired) func(*Observed) {
 	t.Helper()
 	return func(s *Observed) {
-		objects := slices.Concat(plan.Apply, plan.Workloads, plan.Copied)
+		objects := slices.Clone(plan.Apply)
 		if plan.Anchor != nil {
 			objects = append(objects, plan.Anchor)
 		}
@@ -128,6 +128,11 @@ func configMapOf(ids ...int) string { return objects.ConfigMapName("api", set(id
 // companionConfigMapOf is the name of that of companions.
 func companionConfigMapOf(ids ...int) string {
 	return objects.CompanionConfigMapName("api", set(ids...).Plugins)
+}
+
+// workloads are the pods and DaemonSets of a plan.
+func workloads(plan *Desired) []*unstructured.Unstructured {
+	return slices.Concat(ofKind(plan.Apply, "DaemonSet"), ofKind(plan.Apply, "Pod"))
 }
 
 func planOf(t testing.TB, s *Observed) *Desired {

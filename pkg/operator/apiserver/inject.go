@@ -58,12 +58,12 @@ func (p *planner) inject() (plugins []v1alpha1.Plugin) {
 		p.problem(contract.SocketVolumeMissing, "%s: %v", what, err)
 		return plugins
 	}
-	if p.state.Injected == nil {
-		p.state.Injected = &Injected{Deployment: d.Name}
-	}
 	switch {
 	case !p.HasContainer || template.Annotations[contract.PodHashAnnotation] != hash:
 		p.Inject = injection
+		if p.state.Injected == nil {
+			p.state.Injected = &Injected{Deployment: d.Name}
+		}
 	case !seen: // it was not recorded
 		p.state.Injected = &Injected{Deployment: d.Name, UID: string(d.UID), Generation: d.Generation}
 	}
@@ -114,13 +114,11 @@ func strategyProblem(d *appsv1.Deployment) string {
 	replicas := int(ptr.Deref(d.Spec.Replicas, 1))
 	const fix = "set strategy.type to RollingUpdate and strategy.rollingUpdate.maxUnavailable below spec.replicas, " +
 		"or use mode CompanionPod"
-	switch unavailable, err := maxUnavailable(d, replicas); {
+	switch unavailable := maxUnavailable(d, replicas); {
 	case replicas == 0:
 		return "" // there is nothing that a rollout could end
 	case d.Spec.Strategy.Type == appsv1.RecreateDeploymentStrategyType:
 		return "strategy.type Recreate ends all pods before a new one is ready: " + fix
-	case err != nil:
-		return fmt.Sprintf("strategy.rollingUpdate: %v", err)
 	case unavailable >= replicas:
 		return fmt.Sprintf("strategy.rollingUpdate lets a rollout end %d of %d replicas before a new one is ready: %s",
 			unavailable, replicas, fix)
@@ -131,22 +129,17 @@ func strategyProblem(d *appsv1.Deployment) string {
 
 // maxUnavailable is how many pods a rolling update may end before new ones are ready, as the
 // Deployment controller computes it: the percentage of maxUnavailable is rounded down, that
-// of maxSurge up, and where both are 0, maxUnavailable is 1. The default of both is 25%.
-func maxUnavailable(d *appsv1.Deployment, replicas int) (int, error) {
+// of maxSurge up, and where both are 0, maxUnavailable is 1. The default of both is 25%. The API
+// server validates both.
+func maxUnavailable(d *appsv1.Deployment, replicas int) int {
 	surge, unavailable := intstr.FromString("25%"), intstr.FromString("25%")
 	if r := d.Spec.Strategy.RollingUpdate; r != nil {
 		surge, unavailable = *intstr.ValueOrDefault(r.MaxSurge, surge), *intstr.ValueOrDefault(r.MaxUnavailable, unavailable)
 	}
-	up, err := intstr.GetScaledValueFromIntOrPercent(&surge, replicas, true)
-	if err != nil {
-		return 0, fmt.Errorf("maxSurge: %w", err)
-	}
-	down, err := intstr.GetScaledValueFromIntOrPercent(&unavailable, replicas, false)
-	if err != nil {
-		return 0, fmt.Errorf("maxUnavailable: %w", err)
-	}
+	up, _ := intstr.GetScaledValueFromIntOrPercent(&surge, replicas, true)
+	down, _ := intstr.GetScaledValueFromIntOrPercent(&unavailable, replicas, false)
 	if up == 0 && down == 0 {
-		down = 1
+		return 1
 	}
-	return down, nil
+	return down
 }

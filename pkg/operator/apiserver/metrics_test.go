@@ -33,14 +33,14 @@ func TestMetricsHaveTheTokenInUse(t *testing.T) {
 	} {
 		o := &Outcome{Status: Status{Reason: step.reason}}
 		if step.token {
-			o.Expires, o.RenewAt = time.Unix(2000, 0), time.Unix(1000, 0)
+			o.Token = validity{time.Unix(2000, 0), time.Unix(1000, 0)}
 		}
-		m.credentials("api", o)
+		m.set("api", "", o)
 		if err := testutil.GatherAndCompare(registry, strings.NewReader(step.want), name); err != nil {
 			t.Errorf("%s: %v", step.name, err)
 		}
 	}
-	m.credentials("api", &Outcome{Expires: time.Unix(2000, 0)})
+	m.set("api", "", &Outcome{Token: validity{notAfter: time.Unix(2000, 0)}})
 	m.forget("api")
 	if n, err := testutil.GatherAndCount(registry, "kms_health_operator_credential_expiry_timestamp_seconds"); n != 0 ||
 		err != nil {
@@ -53,7 +53,7 @@ func TestMetricsHaveTheTokenInUse(t *testing.T) {
 func TestErrorsOfATargetAreCountedFromZero(t *testing.T) {
 	registry := prometheus.NewPedanticRegistry()
 	m := newMetrics(registry)
-	m.deliver("api", "CompanionPod", Status{Reason: contract.AsExpected})
+	m.set("api", "CompanionPod", &Outcome{Status: Status{contract.AsExpected, "delivered"}})
 	want := head(contract.MetricErrors) + `kms_health_operator_errors_total{api_server="api"} 0
 `
 	if err := testutil.GatherAndCompare(registry, strings.NewReader(want),

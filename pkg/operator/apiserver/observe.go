@@ -49,96 +49,110 @@ func (c *Controller) reads(s *Observed, what string, from readable) (known bool)
 	return from.Known()
 }
 
-// needs reports whether all sources are known. Else nothing can be decided: s gets
-// that as its Problem, without a message where it is transient.
-func (c *Controller) needs(s *Observed, sources map[string]readable) (known bool) {
-	known = true
-	for _, what := range slices.Sorted(maps.Keys(sources)) {
-		known = c.reads(s, what, sources[what]) && known
-	}
-	switch {
-	case known:
-	case len(s.SourceProblems) > 0:
-		s.Problem = &s.SourceProblems[0]
-	default:
-		s.Problem = &Status{contract.Progressing, ""}
-	}
-	return known
-}
-
 // observe completes what is observed of a target.
 func (c *Controller) observe(s *Observed, e *entry) {
-	c.follow(s, e)
-	config, t := c.config.Load(), e.sources
-	s.Now, s.Configured, s.KubeletRoot = c.Now(), config.since, c.KubeletRoot
+	t, state, name := s.Target, &s.State, s.Target.Name
+	role, hasRole := &unstructured.Unstructured{}, false
+	if e.sources.SecretRole != nil {
+		if live, exists := e.sources.SecretRole.Get(t.Namespace, objects.SecretRoleName(name)); exists {
+			role, hasRole = live, true
+		}
+	}
+	readsSecrets := t.Plugins == nil && !s.Deleting
+	e.sources.Follow(source.Needs{
+		SecretRole: readsSecrets || state.Role || t.Plugins == nil && state.Namespace == "",
+		Secret:     readsSecrets && (hasRole || e.sources.Secret != nil),
+		OwnObjects: t.Mode.InOwnersPods() || state.Mode.InOwnersPods() || state.InTarget,
+		Deployment: s.deploymentName(),
+	})
+	s.Now, s.Configured, s.KubeletRoot = c.Now(), c.config.Load().since, c.KubeletRoot
 	s.Unmanaged = s.Config.ManagementState == v1alpha1.Unmanaged
-	s.ReportsLeft = !c.Rollup.IsDone(s.Target.Name)
-	s.Resource, s.Encrypted, s.OpenShift = t.Destination(), c.encrypted(), c.IsOpenShift()
-	s.ResourceMissing = s.Resource == nil && t.Resource.Known()
+	s.ReportsLeft = !c.Rollup.IsDone(name)
+	s.Encrypted = c.encrypted()
+	s.ResourceMissing = e.sources.Resource.Known() && e.sources.Destination() == nil
 	if s.OtherInstallation != "" {
-		s.Problem = s.otherInstallation()
+		s.Resource, s.Problem = e.sources.Destination(), s.otherInstallation()
 		return
 	}
-	_, recorded := c.cluster.Roles.Get("", contract.ReporterName(s.Target.Name))
-	s.Unrecorded = c.cluster.Roles.Known() && !recorded && e.recorded.Version == "" && !s.Deleting && s.OtherInstallation == ""
-	if !c.observeCluster(s) || !c.observeNamespace(s, t) {
-		return
+	known := c.cluster.Roles.Known()
+	owner, exists := c.cluster.Roles.Get("", contract.ReporterName(name))
+	if exists {
+		s.Owner = &objects.Owner{Name: owner.GetName(), UID: string(owner.GetUID())}
 	}
-	s.Resource = t.Destination() // again: it may be known only now
-	if to := s.ReportsTo(); s.Resource == nil && !to.PerAPIServer() {
+	s.Unrecorded = known && !exists && !s.Deleting
+	known = c.needs(s, e.sources)
+	s.Resource, s.OpenShift, s.ClusterServer = e.sources.Destination(), c.IsOpenShift(), c.clusterServer()
+	if to := s.ReportsTo(); s.ResourceMissing && !to.PerAPIServer() {
 		s.SourceProblems = append(s.SourceProblems, Status{contract.ResourceMissing,
 			fmt.Sprintf("%s does not exist, so nothing can be reported: create it, or remove the API server from the "+
 				"configuration", to)})
 	}
-	c.reads(s, "the pods of namespace "+c.Namespace, c.cluster.OwnPods)
 	c.reads(s, "Nodes", c.cluster.Nodes)
-	c.observeOwn(s, t)
-	if s.NamespaceMissing {
-		s.Pods = []*corev1.Pod{}
+	if s.TLS, s.TLSProblem, exists = c.TLS(); !exists && known {
+		s.Problem = &Status{contract.Progressing, ""}
+	}
+	if s.Problem != nil {
 		return
 	}
-	if c.reads(s, "the pods of namespace "+s.Target.Namespace, t.Pods) {
-		s.Pods = t.Pods.All()
-		slices.SortFunc(s.Pods, func(a, b *corev1.Pod) int { return strings.Compare(a.Name, b.Name) })
-	}
-	if t.Deployment != nil {
-		read, _ := t.Deployment.Get(s.Target.Namespace, s.deploymentName())
-		s.Deployment, s.Injected, s.HasContainer = read.Deployment, read.Injected, read.HasContainer
-	}
-	if s.Target.Plugins == nil && !s.Deleting {
-		c.observeSecrets(s, e)
+	s.CA, s.CAProblem = c.readCA()
+	s.PolicyProblem = cmp.Or(policyProblem("ValidatingAdmissionPolicy", c.cluster.Policy),
+		policyProblem("ValidatingAdmissionPolicyBinding", c.cluster.PolicyBinding))
+	c.observeObjects(s, e.sources)
+	if readsSecrets && !s.NamespaceMissing {
+		c.observeSecrets(s, e, role)
 	}
 }
 
-// observeNamespace adds whether the target's namespace exists, and reports whether that, and what
-// else is always needed, is known.
-func (c *Controller) observeNamespace(s *Observed, t *source.Target) (known bool) {
-	namespace := "namespace " + s.Target.Namespace
-	needed := map[string]readable{s.ReportsTo().String(): t.Resource, namespace: t.Namespace}
+// needs reports whether all is known without which nothing can be decided. Else s gets that as its
+// Problem, without a message where it is transient. ConfigMaps are not needed: while they are
+// encrypted, and the plugin is unhealthy, they cannot be listed.
+func (c *Controller) needs(s *Observed, t *source.Target) (known bool) {
+	namespace, cluster := "namespace "+s.Target.Namespace, c.cluster
+	needed := map[string]readable{
+		"clusterroles": cluster.Roles, "clusterrolebindings": cluster.Bindings,
+		"validatingadmissionpolicies": cluster.Policy, "validatingadmissionpolicybindings": cluster.PolicyBinding,
+		"the pods of namespace " + c.Namespace:            cluster.OwnPods,
+		"the DaemonSets of namespace " + c.Namespace:      cluster.DaemonSets,
+		"the ServiceAccounts of namespace " + c.Namespace: cluster.ServiceAccount,
+		s.ReportsTo().String():                            t.Resource,
+	}
+	if cluster.Infrastructure != nil {
+		needed["infrastructures.config.openshift.io"] = cluster.Infrastructure
+	}
 	read := t.Namespace.Known() // asked first: what is read before is not known to be missing
 	_, exists := t.Namespace.Get("", s.Target.Namespace)
 	s.NamespaceMissing = read && !exists
-	if s.Deleting && s.State.Untouched && !read && apierrors.IsForbidden(t.Namespace.Err()) &&
+	if s.Deleting && s.State.untouched() && !read && apierrors.IsForbidden(t.Namespace.Err()) &&
 		t.Namespace.FailedFor() > Starting {
 		s.NamespaceMissing = true // to the operator: nothing was made in it, and no right to look comes
-		delete(needed, namespace)
 	}
-	if t.Deployment != nil && !s.NamespaceMissing {
-		needed["the Deployment of "+namespace] = t.Deployment
+	if !s.NamespaceMissing {
+		needed[namespace] = t.Namespace
+		if !s.Deleting {
+			needed["the pods of "+namespace] = t.Pods
+		}
+		if t.Deployment != nil {
+			needed["the Deployment of "+namespace] = t.Deployment
+		}
+		if t.ServiceAccount != nil {
+			needed["the ServiceAccount of "+namespace] = t.ServiceAccount
+		}
+		if t.SecretRole != nil {
+			needed["the Role of "+namespace] = t.SecretRole
+		}
 	}
-	return c.needs(s, needed)
-}
-
-// follow starts and ends the sources that a target does not always have.
-func (c *Controller) follow(s *Observed, e *entry) {
-	t, state := s.Target, &s.State
-	recorded := state.Namespace != ""
-	e.sources.Follow(source.Needs{
-		SecretRole: t.Plugins == nil && !(s.Deleting && state.Static) || recorded && !state.Static,
-		Secret:     t.Plugins == nil && !s.Deleting && e.role.active,
-		OwnObjects: t.Mode.InOwnersPods() || state.Mode.InOwnersPods() || state.InTarget,
-		Deployment: s.deploymentName(),
-	})
+	for _, what := range slices.Sorted(maps.Keys(needed)) {
+		before := len(s.SourceProblems)
+		if c.reads(s, what, needed[what]) {
+			continue
+		}
+		if len(s.SourceProblems) > before && (s.Problem == nil || s.Problem.Message == "") {
+			s.Problem = &s.SourceProblems[before]
+		} else if s.Problem == nil {
+			s.Problem = &Status{contract.Progressing, ""}
+		}
+	}
+	return s.Problem == nil
 }
 
 // deploymentName is that of the Deployment to patch, or patched earlier.
@@ -147,33 +161,6 @@ func (s *Observed) deploymentName() string {
 		return s.State.Injected.Deployment
 	}
 	return s.Target.Deployment
-}
-
-// observeCluster adds what is the same for all targets, and reports whether it is known.
-func (c *Controller) observeCluster(s *Observed) (known bool) {
-	cluster := c.cluster
-	needed := map[string]readable{
-		"clusterroles": cluster.Roles, "clusterrolebindings": cluster.Bindings,
-		"validatingadmissionpolicies": cluster.Policy, "validatingadmissionpolicybindings": cluster.PolicyBinding,
-	}
-	if cluster.Infrastructure != nil {
-		needed["infrastructures.config.openshift.io"] = cluster.Infrastructure
-	}
-	if !c.needs(s, needed) {
-		return false
-	}
-	if s.TLS, s.TLSProblem, known = c.TLS(); !known {
-		s.Problem = &Status{contract.Progressing, ""}
-		return false
-	}
-	s.ClusterServer = c.clusterServer()
-	s.CA, s.CAProblem = c.readCA()
-	s.PolicyProblem = cmp.Or(policyProblem("ValidatingAdmissionPolicy", cluster.Policy),
-		policyProblem("ValidatingAdmissionPolicyBinding", cluster.PolicyBinding))
-	if role, exists := cluster.Roles.Get("", contract.ReporterName(s.Target.Name)); exists {
-		s.Owner = &objects.Owner{Name: role.GetName(), UID: string(role.GetUID())}
-	}
-	return true
 }
 
 // readCA reads the CA, or returns the last one that could be read, and the error.
@@ -188,37 +175,33 @@ func (c *Controller) readCA() (ca []byte, problem string) {
 	return read, ""
 }
 
-// observeOwn adds what exists of ours. A namespace that does not exist has no objects, and no
-// rights to list them.
-func (c *Controller) observeOwn(s *Observed, t *source.Target) {
-	s.Unlisted = map[string]string{}
-	add := func(kind string, from *source.Source[*unstructured.Unstructured]) {
+// observeObjects adds the API server's pods and Deployment, and what exists of ours. A namespace
+// that does not exist has no objects, and no rights to list them.
+func (c *Controller) observeObjects(s *Observed, t *source.Target) {
+	own := []*source.Source[*unstructured.Unstructured]{c.cluster.Roles, c.cluster.Bindings, c.cluster.DaemonSets,
+		c.cluster.ConfigMaps, c.cluster.ServiceAccount, c.cluster.OwnPods}
+	if !s.NamespaceMissing {
+		own = append(own, t.ConfigMaps, t.ServiceAccount, t.SecretRole)
+		s.Pods = t.Pods.All()
+		slices.SortFunc(s.Pods, func(a, b *corev1.Pod) int { return strings.Compare(a.Name, b.Name) })
+		if t.Deployment != nil {
+			read, _ := t.Deployment.Get(s.Target.Namespace, s.deploymentName())
+			s.Deployment, s.Injected, s.HasContainer = read.Deployment, read.Injected, read.HasContainer
+		}
+	}
+	for _, from := range own {
 		if from == nil {
-			return
+			continue
 		}
-		why := ""
-		if err := from.Err(); err != nil {
-			why = err.Error()
-		}
-		if !from.Known() {
-			s.Unlisted[kind] = cmp.Or(s.Unlisted[kind], why)
+		s.ConfigMapsUnknown = s.ConfigMapsUnknown || !from.Known()
+		if err := from.Err(); err != nil && !from.Known() {
+			s.ConfigMapsProblem = err.Error()
 		}
 		for _, o := range from.All() {
 			if o.GetLabels()[contract.APIServerLabel] == s.Target.Name {
 				s.Own = append(s.Own, o)
 			}
 		}
-	}
-	add("ClusterRole", c.cluster.Roles)
-	add("ClusterRoleBinding", c.cluster.Bindings)
-	add("DaemonSet", c.cluster.DaemonSets)
-	add("ConfigMap", c.cluster.ConfigMaps)
-	add("ServiceAccount", c.cluster.ServiceAccount)
-	add("Pod", c.cluster.OwnPods)
-	if !s.NamespaceMissing {
-		add("ConfigMap", t.ConfigMaps)
-		add("ServiceAccount", t.ServiceAccount)
-		add("Role", t.SecretRole)
 	}
 	slices.SortFunc(s.Own, func(a, b *unstructured.Unstructured) int { return strings.Compare(Key(a), Key(b)) })
 }

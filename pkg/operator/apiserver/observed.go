@@ -63,8 +63,7 @@ type Observed struct {
 
 	// Encryption is nil while it is not known: the Secret cannot be read.
 	Encryption *Encryption
-	// Pods are the API server's, nil while they are not known.
-	Pods       []*corev1.Pod
+	Pods       []*corev1.Pod      // the API server's
 	Deployment *appsv1.Deployment // the one to patch, or patched earlier; nil: there is none
 	// Injected means that fields of it are the operator's, HasContainer that the
 	// reporter's container is.
@@ -73,8 +72,10 @@ type Observed struct {
 
 	// Own are the operator's existing objects for this target.
 	Own []*unstructured.Unstructured
-	// Unlisted is why Own may lack objects, by kind; empty: they will be known in a moment.
-	Unlisted map[string]string
+	// ConfigMapsUnknown means that Own may lack ConfigMaps; ConfigMapsProblem is why they cannot
+	// be listed, empty while they will be known in a moment.
+	ConfigMapsUnknown bool
+	ConfigMapsProblem string
 
 	// State is what an earlier sync recorded.
 	State State
@@ -165,8 +166,10 @@ func (s *Observed) live() []v1alpha1.Plugin {
 }
 
 // own returns the operator's objects of a kind.
-func (s *Observed) own(kind string) []*unstructured.Unstructured {
-	return slices.DeleteFunc(slices.Clone(s.Own), func(o *unstructured.Unstructured) bool { return o.GetKind() != kind })
+func (s *Observed) own(kind string) []*unstructured.Unstructured { return ofKind(s.Own, kind) }
+
+func ofKind(objects []*unstructured.Unstructured, kind string) []*unstructured.Unstructured {
+	return slices.DeleteFunc(slices.Clone(objects), func(o *unstructured.Unstructured) bool { return o.GetKind() != kind })
 }
 
 // find returns the existing object for a desired one.
@@ -175,18 +178,6 @@ func (s *Observed) find(desired *unstructured.Unstructured) *unstructured.Unstru
 		return s.Own[at]
 	}
 	return nil
-}
-
-// has reports whether there are, or may be, objects of a kind.
-func (s *Observed) has(kind string) bool {
-	_, unlisted := s.Unlisted[kind]
-	return unlisted || len(s.own(kind)) > 0
-}
-
-// listing reports whether what exists of ours will be known in a moment. What cannot be
-// listed is not waited for.
-func (s *Observed) listing() bool {
-	return slices.Contains(slices.Collect(maps.Values(s.Unlisted)), "")
 }
 
 // revisionSets are the plugin sets of the revisions of running pods that are known.

@@ -30,7 +30,9 @@ func own(kinds ...string) func(*Observed) {
 }
 
 // delivers reports whether a plan has reporters.
-func delivers(plan *Desired) bool { return len(plan.Workloads) > 0 || plan.Token || plan.Inject != nil }
+func delivers(plan *Desired) bool {
+	return len(workloads(plan)) > 0 || plan.Token || plan.Inject != nil
+}
 
 func TestPlanFollowsFromWhatIsObserved(t *testing.T) {
 	type change = func(*Observed)
@@ -48,13 +50,11 @@ func TestPlanFollowsFromWhatIsObserved(t *testing.T) {
 		reason   Reason
 		off      bool
 	}{
-		"reporters are wanted":      {[]change{onePod}, true, contract.AsExpected, false},
-		"being removed":             {[]change{onePod, deleting}, false, contract.Removed, true},
-		"being removed, unmanaged":  {[]change{onePod, deleting, unmanaged}, false, contract.Unmanaged, false},
-		"unmanaged":                 {[]change{onePod, unmanaged}, false, contract.Unmanaged, false},
-		"unmanaged, and KMS is off": {[]change{onePod, off, unmanaged}, false, contract.Unmanaged, false},
-		"pods are not known": {[]change{func(s *Observed) { s.Pods = nil }}, false,
-			contract.Progressing, false},
+		"reporters are wanted":                   {[]change{onePod}, true, contract.AsExpected, false},
+		"being removed":                          {[]change{onePod, deleting}, false, contract.Removed, true},
+		"being removed, unmanaged":               {[]change{onePod, deleting, unmanaged}, false, contract.Unmanaged, false},
+		"unmanaged":                              {[]change{onePod, unmanaged}, false, contract.Unmanaged, false},
+		"unmanaged, and KMS is off":              {[]change{onePod, off, unmanaged}, false, contract.Unmanaged, false},
 		"KMS is off":                             {[]change{onePod, off}, false, contract.Off, true},
 		"KMS is off, and no policy is installed": {[]change{onePod, off, noPolicy}, false, contract.Off, true},
 		"no policy":                              {[]change{onePod, noPolicy}, false, contract.PolicyMissing, false},
@@ -75,7 +75,7 @@ func TestPlanFollowsFromWhatIsObserved(t *testing.T) {
 	} {
 		plan := planOf(t, fixture(t, v1alpha1.ModeCompanionPod, c.change...))
 		if delivers(plan) != c.delivers || plan.Status.Reason != c.reason || plan.Off != c.off || len(plan.Delete) > 0 {
-			t.Errorf("%s: delivers %s, deletes %s, off %t, %+v", name, names(plan.Workloads), names(plan.Delete), plan.Off,
+			t.Errorf("%s: delivers %s, deletes %s, off %t, %+v", name, names(workloads(plan)), names(plan.Delete), plan.Off,
 				plan.Status)
 		}
 	}
@@ -92,9 +92,9 @@ func in(namespace string, change func(*Observed)) func(*Observed) {
 	}
 }
 
-// without means that objects of a kind cannot be listed, or (empty) not yet.
-func without(kind, why string) func(*Observed) {
-	return func(s *Observed) { s.Unlisted = map[string]string{kind: why} }
+// noConfigMaps means that they cannot be listed, or (empty) not yet.
+func noConfigMaps(why string) func(*Observed) {
+	return func(s *Observed) { s.ConfigMapsUnknown, s.ConfigMapsProblem = true, why }
 }
 
 // injectedBefore means that the Deployment is seen as it was before its injection.
@@ -128,12 +128,10 @@ func TestRemovalDeletesWhatNothingNeeds(t *testing.T) {
 		"a DaemonSet, by which its pods go": {[]change{own("DaemonSet", "Pod", "ClusterRoleBinding"), func(s *Observed) {
 			s.own("Pod")[0].SetLabels(map[string]string{contract.ModeLabel: "DaemonSet"})
 		}, deleting}, removing, "DaemonSet", false},
-		"pods are not known, of which one may mount it": {[]change{without("Pod", ""),
-			in("kms-health", own("ConfigMap", "ServiceAccount", "DaemonSet")), deleting}, removing, "DaemonSet", false},
-		"ConfigMaps are not known": {[]change{without("ConfigMap", ""),
+		"ConfigMaps are not known": {[]change{noConfigMaps(""),
 			own("ServiceAccount", "ClusterRoleBinding", "ClusterRole"), deleting},
 			removing, "ClusterRoleBinding ServiceAccount", false},
-		"ConfigMaps cannot be listed": {[]change{without("ConfigMap", "forbidden"), own("ServiceAccount", "ClusterRole"),
+		"ConfigMaps cannot be listed": {[]change{noConfigMaps("forbidden"), own("ServiceAccount", "ClusterRole"),
 			deleting},
 			contract.SourceUnreadable, "ServiceAccount", true},
 		"a Secret, whose token is the ServiceAccount's": {[]change{token, in("ns", own("ServiceAccount", "ClusterRole")),
@@ -172,7 +170,7 @@ func kmsHealth(s *Observed) {
 }
 
 func TestKMSHealthIsCreatedWhereItIsMissingAndDeletedLast(t *testing.T) {
-	missing := func(s *Observed) { kmsHealth(s); s.Resource = nil }
+	missing := func(s *Observed) { kmsHealth(s); s.Resource, s.ResourceMissing = nil, true }
 	for name, c := range map[string]struct {
 		change []func(*Observed)
 		want   bool

@@ -1,7 +1,6 @@
 package apiserver
 
 import (
-	"slices"
 	"strings"
 	"testing"
 
@@ -38,10 +37,10 @@ func TestEndpointThatNoPodMountsIsAProblemOfItsPluginAlone(t *testing.T) {
 			"/var/run/kmsplugins") || strings.Contains(plan.Status.Message, "kms-1") {
 			t.Errorf("%s: %+v", name, plan.Status)
 		}
-		if len(plan.Delete) > 0 || names(plan.Workloads) != names(first.Workloads) {
-			t.Errorf("%s: deletes %s, has %s", name, names(plan.Delete), names(plan.Workloads))
+		if len(plan.Delete) > 0 || names(workloads(plan)) != names(workloads(first)) {
+			t.Errorf("%s: deletes %s, has %s", name, names(plan.Delete), names(workloads(plan)))
 		}
-		for _, w := range slices.Concat(plan.Workloads, plan.Copied) {
+		for _, w := range plan.Apply {
 			if _, has := w.GetAnnotations()[contract.ConfigAnnotation]; has && keyIDs(t, w) != "1" {
 				t.Errorf("%s: %s has plugins %s", name, w.GetName(), keyIDs(t, w))
 			}

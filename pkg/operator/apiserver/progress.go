@@ -1,10 +1,10 @@
 package apiserver
 
 import (
-	"fmt"
 	"slices"
 	"time"
 
+	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
@@ -22,7 +22,7 @@ const replaceAfter = 30 * time.Second
 // graceful shutdown of their node, or a kubelet that did not admit them. The sync after
 // it makes them again.
 func (p *planner) replaceEnded() {
-	for _, w := range p.Workloads {
+	for _, w := range p.wantedPods() {
 		o := p.find(w)
 		if o == nil || o.GetDeletionTimestamp() != nil || !ended(o) {
 			continue
@@ -34,6 +34,9 @@ func (p *planner) replaceEnded() {
 		p.Delete = append(p.Delete, o)
 	}
 }
+
+// wantedPods are the companions of the plan.
+func (p *planner) wantedPods() []*unstructured.Unstructured { return ofKind(p.Apply, "Pod") }
 
 // ended reports whether a pod has ended permanently.
 func ended(o *unstructured.Unstructured) bool {
@@ -57,25 +60,24 @@ func (p *planner) besidePods() {
 	if len(p.replacing) > 0 {
 		p.wait("the earlier reporters of nodes %v stay until the new ones report", p.replacing)
 	}
-	if p.awaits = len(p.pods) == 0; p.awaits {
-		p.wait("no running pod of the API server has a KMS plugin yet")
+	if len(p.pods) == 0 && !p.pending {
+		p.problem(contract.NoPods, "no running pod of the API server has a KMS plugin yet")
 	}
 }
 
 // selectsNodes finds a DaemonSet that runs nowhere, or whose pods are not all created and updated.
 func (p *planner) selectsNodes() {
 	for _, o := range p.own("DaemonSet") {
-		generation, _, _ := unstructured.NestedInt64(o.Object, "status", "observedGeneration")
-		wanted, _, _ := unstructured.NestedInt64(o.Object, "status", "desiredNumberScheduled")
-		exist, _, _ := unstructured.NestedInt64(o.Object, "status", "currentNumberScheduled")
-		updated, _, _ := unstructured.NestedInt64(o.Object, "status", "updatedNumberScheduled")
-		what := fmt.Sprintf("DaemonSet %s/%s", o.GetNamespace(), o.GetName())
+		ds := source.As[appsv1.DaemonSet](o)
+		if ds == nil || ds.DeletionTimestamp != nil || ds.Generation == 0 || ds.Status.ObservedGeneration != ds.Generation {
+			continue
+		}
+		what, wanted, exist := Key(o), ds.Status.DesiredNumberScheduled, ds.Status.CurrentNumberScheduled
 		switch selector := p.Target.NodeSelector; {
-		case o.GetDeletionTimestamp() != nil || generation == 0 || generation != o.GetGeneration():
 		case exist < wanted:
 			p.wait("%s has %d of %d pods; its events show why", what, exist, wanted)
-		case updated < wanted:
-			p.wait("%s is rolled out: %d of %d pods are updated", what, updated, wanted)
+		case ds.Status.UpdatedNumberScheduled < wanted:
+			p.wait("%s is rolled out: %d of %d pods are updated", what, ds.Status.UpdatedNumberScheduled, wanted)
 		case wanted > 0:
 		case selector == nil:
 			p.problem(contract.NoReporters, "%s selects no node: no node has the label "+
@@ -126,44 +128,34 @@ func (p *planner) takenOver() bool {
 // takenOverOn reports whether a reporter of the wanted delivery runs on a node, and has reported
 // if the node has a report.
 func (p *planner) takenOverOn(node string) bool {
-	on := slices.DeleteFunc(p.runningReporters(), func(r reporter) bool { return r.node != node })
-	if len(on) == 0 {
-		return false
-	}
+	running := p.running(node)
 	reports := p.Resource != nil && slices.ContainsFunc(p.Resource.Reports, func(r operatorcr.Report) bool {
 		return r.Node == node && r.Form == operatorcr.FormCondition
 	})
-	if !reports || slices.ContainsFunc(on, p.hasWritten) {
-		return true
-	}
-	p.requeue(p.Now.Add(p.Config.Probe.Interval.Duration))
-	return false
+	return len(running) > 0 && (!reports || p.hasWritten(node, running))
 }
 
-// reporter is one that runs.
-type reporter struct{ node, uid string } // of its pod, as it is on its node
-
-// runningReporters are those of the wanted delivery, without those that are to be replaced by
-// others of it.
-func (p *planner) runningReporters() (all []reporter) {
+// running are the UIDs of the pods on a node that have a reporter of the wanted delivery, as they
+// are there, without those that are to be replaced by others of it.
+func (p *planner) running(node string) (uids []string) {
 	if p.Target.Mode.InOwnersPods() {
 		for _, pod := range p.Pods {
-			if Alive(pod) && objects.Injected(&pod.Spec) {
-				uid, _ := objects.PodUID(pod)
-				all = append(all, reporter{pod.Spec.NodeName, uid})
+			if uid, err := objects.PodUID(pod); err == nil && pod.Spec.NodeName == node && Alive(pod) &&
+				objects.Injected(&pod.Spec) {
+				uids = append(uids, uid)
 			}
 		}
-		return all
+		return uids
 	}
 	for _, o := range p.own("Pod") {
-		superseded := !p.Target.Mode.ServesNode() &&
-			!slices.ContainsFunc(p.Workloads, func(w *unstructured.Unstructured) bool { return Key(w) == Key(o) })
+		wanted := p.Target.Mode.ServesNode() ||
+			slices.ContainsFunc(p.Apply, func(w *unstructured.Unstructured) bool { return Key(w) == Key(o) })
 		pod := source.As[corev1.Pod](o)
-		if modeOf(o) == p.Target.Mode && !superseded && pod != nil && runs(pod) {
-			all = append(all, reporter{nodeOf(o), string(o.GetUID())})
+		if pod != nil && pod.Spec.NodeName == node && modeOf(o) == p.Target.Mode && wanted && runs(pod) {
+			uids = append(uids, string(o.GetUID()))
 		}
 	}
-	return all
+	return uids
 }
 
 // runs reports whether all containers of a pod do.
@@ -172,9 +164,9 @@ func runs(pod *corev1.Pod) bool {
 		func(s corev1.ContainerStatus) bool { return s.State.Running == nil })
 }
 
-// hasWritten reports whether the condition of a reporter's node is its own: it names the reporter.
-func (p *planner) hasWritten(by reporter) bool {
+// hasWritten reports whether the condition of a node names one of these reporters as its writer.
+func (p *planner) hasWritten(node string, by []string) bool {
 	return slices.ContainsFunc(p.Resource.Reports, func(r operatorcr.Report) bool {
-		return r.Node == by.node && r.Form == operatorcr.FormCondition && by.uid != "" && r.Reporter() == by.uid
+		return r.Node == node && r.Form == operatorcr.FormCondition && slices.Contains(by, r.Reporter())
 	})
 }

@@ -1,7 +1,6 @@
 package apiserver
 
 import (
-	"maps"
 	"slices"
 	"strings"
 
@@ -18,7 +17,10 @@ import (
 // rules keep an object: a pod needs it (inUse), its successor does not report yet
 // (superseded), or it is the last to go (last). While the mode changes, only companions go.
 func (p *planner) prune(switching bool) {
-	wanted := p.written()
+	wanted := map[string]bool{}
+	for _, o := range slices.Concat(p.Apply, p.Delete) {
+		wanted[Key(o)] = true
+	}
 	for _, o := range p.Own {
 		if !wanted[Key(o)] && o.GetDeletionTimestamp() == nil && !p.keeps(o) && p.superseded(o, switching) && !p.inUse(o) {
 			p.Delete = append(p.Delete, o)
@@ -26,15 +28,6 @@ func (p *planner) prune(switching bool) {
 	}
 	used := switching || p.Token || p.Eject || p.mounted(objects.TokenName(p.Target.Name)) && !p.Deleting
 	p.DeleteToken = p.state.Token && !used
-}
-
-// written are the keys of all objects that the plan writes or deletes.
-func (p *planner) written() map[string]bool {
-	all := map[string]bool{}
-	for _, o := range slices.Concat(p.Apply, p.Workloads, p.Copied, p.Delete) {
-		all[Key(o)] = true
-	}
-	return all
 }
 
 // keeps reports whether an object stays without reporters: the record, and, since KMS may be
@@ -47,7 +40,7 @@ func (p *planner) keeps(o *unstructured.Unstructured) bool {
 	case "Role":
 		return !p.Deleting && p.Target.Plugins == nil
 	case "Pod":
-		return p.has("DaemonSet") && modeOf(o).ServesNode()
+		return len(p.own("DaemonSet")) > 0 && modeOf(o).ServesNode()
 	default:
 		return false
 	}
@@ -57,7 +50,7 @@ func (p *planner) keeps(o *unstructured.Unstructured) bool {
 // companion that is being replaced stays until its successor has taken over; the objects of
 // another mode until all reporters of the new one have.
 func (p *planner) superseded(o *unstructured.Unstructured, switching bool) bool {
-	for _, w := range p.Workloads {
+	for _, w := range p.wantedPods() {
 		if !sameBeside(w, o) {
 			continue
 		}
@@ -71,26 +64,22 @@ func (p *planner) superseded(o *unstructured.Unstructured, switching bool) bool 
 }
 
 // inUse reports whether a reporter needs an object: mounts a ConfigMap, runs as a
-// ServiceAccount, or writes by a ClusterRoleBinding. What cannot be listed is in use.
+// ServiceAccount, or writes by a ClusterRoleBinding.
 func (p *planner) inUse(o *unstructured.Unstructured) bool {
-	inTarget := o.GetNamespace() == p.Target.Namespace
-	usedByOwn := func(needs func(*corev1.PodSpec) bool) bool {
-		_, unlisted := p.Unlisted["Pod"]
-		return o.GetNamespace() == p.Namespace &&
-			(unlisted || slices.ContainsFunc(p.own("Pod"), func(o *unstructured.Unstructured) bool {
-				pod := source.As[corev1.Pod](o)
-				return pod != nil && needs(&pod.Spec)
-			}))
-	}
-	switch name := o.GetName(); o.GetKind() {
+	beside, inTarget := o.GetNamespace() == p.Namespace, o.GetNamespace() == p.Target.Namespace
+	pods, sidecars := p.own("Pod"), p.Eject || p.state.Token
+	reporters := len(pods)+len(p.own("DaemonSet")) > 0
+	switch o.GetKind() {
 	case "ConfigMap":
-		return inTarget && (p.Eject || !p.Deleting && p.mounted(name)) ||
-			usedByOwn(func(spec *corev1.PodSpec) bool { return mounts(spec, name) })
+		return inTarget && (p.Eject || !p.Deleting && p.mounted(o.GetName())) ||
+			beside && slices.ContainsFunc(pods, func(pod *unstructured.Unstructured) bool {
+				typed := source.As[corev1.Pod](pod)
+				return typed != nil && mounts(&typed.Spec, o.GetName())
+			})
 	case "ServiceAccount":
-		return inTarget && (p.Eject || p.state.Token) || o.GetNamespace() == p.Namespace && p.has("DaemonSet") ||
-			usedByOwn(func(spec *corev1.PodSpec) bool { return spec.ServiceAccountName == name })
+		return inTarget && sidecars || beside && reporters
 	case "ClusterRoleBinding":
-		return p.Eject || p.state.Token || p.has("DaemonSet") || p.has("Pod")
+		return sidecars || reporters
 	default:
 		return false
 	}
@@ -106,10 +95,10 @@ func modeOf(pod *unstructured.Unstructured) v1alpha1.Mode {
 func (p *planner) remove(done Status, clean bool) {
 	p.eject()
 	if p.NamespaceMissing { // and all that was in it
-		p.state.Token, p.state.InTarget = false, false
+		p.state.Role, p.state.Token, p.state.InTarget = false, false, false
 	}
 	p.prune(false)
-	p.Clean = !p.Eject && !p.has("DaemonSet") && !p.has("Pod") && !p.has("ClusterRoleBinding")
+	p.Clean = !p.Eject && len(p.own("DaemonSet")) == 0 && len(p.own("Pod")) == 0 && len(p.own("ClusterRoleBinding")) == 0
 	if p.Status = p.left(); p.Status.Reason == "" {
 		p.last(done, clean)
 	}
@@ -122,15 +111,12 @@ func (p *planner) remove(done Status, clean bool) {
 }
 
 // left is the status of a removal of which something is left, zero if nothing is but what
-// goes last. A kind that cannot be listed yet has an empty message.
+// goes last. What will be known in a moment has an empty message.
 func (p *planner) left() Status {
-	for _, kind := range slices.Sorted(maps.Keys(p.Unlisted)) {
-		if why := p.Unlisted[kind]; why != "" {
-			return Status{contract.SourceUnreadable, "what is left of kind " + kind + " cannot be listed: " + why}
-		}
-	}
 	switch {
-	case p.listing():
+	case p.ConfigMapsProblem != "":
+		return Status{contract.SourceUnreadable, "what is left of ConfigMaps cannot be listed: " + p.ConfigMapsProblem}
+	case p.ConfigMapsUnknown:
 		return Status{contract.Removing, ""}
 	case p.Eject:
 		return Status{contract.Removing, "removing the reporter from the Deployment"}

@@ -5,16 +5,15 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"reflect"
 	"slices"
 	"time"
 
-	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/util/sets"
 
 	"github.com/kms-health/kms-health/pkg/contract"
 	"github.com/kms-health/kms-health/pkg/operator/objects"
@@ -26,12 +25,10 @@ type Outcome struct {
 	Status Status
 	// NoCondition means that the target's condition is not to have the status.
 	NoCondition bool
-	// Recorded is what was last recorded of the target; without a version, what is known of
-	// it without a record.
+	// Recorded is the state of the target, with the version of its record if that was written.
 	Recorded Recorded
-	// Expires and RenewAt are when the token in the Secret expires, and is renewed at the latest;
-	// zero: there is none, or it is not known.
-	Expires, RenewAt time.Time
+	// Token is when the token in the Secret expires, as far as it is known.
+	Token validity
 	// Requeue is how soon to sync again; zero: when something changes.
 	Requeue time.Duration
 	// Err is why it did not come to its end.
@@ -42,52 +39,65 @@ const (
 	// requestTimeout bounds the requests for one object, so that one that hangs, as in an
 	// admission webhook, delays the others for no longer.
 	requestTimeout = 10 * time.Second
-	// tokenRetry is when to try again what a token failed of.
+	// tokenRetry is when to try again to renew a token.
 	tokenRetry = 5 * time.Second
-	// copiedTimeout bounds the writes of what no pod needs.
-	copiedTimeout = 2 * requestTimeout
 )
 
 // reconciliation brings one plan about.
 type reconciliation struct {
 	*Controller
+	Outcome
 	snapshot *Observed
 	plan     *Desired
-	state    State
+	state    *State                     // to record
 	anchor   *unstructured.Unstructured // as it was last applied; nil: not yet
 	problems []Status
-	outcome  *Outcome
 	// errs are of single objects. The work on all others is done, unless the API server is
 	// unreachable.
 	errs        []error
 	unreachable bool
-	// touched means that an object in the target's namespace exists; inTarget, that one of
-	// those that State.InTarget is about does.
-	touched, inTarget bool
+	// made are the kinds of objects that exist in the target's namespace.
+	made sets.Set[string]
 }
 
 // reconcile brings a plan about, in order. An object that fails stops the work on no other.
 func (c *Controller) reconcile(ctx context.Context, s *Observed, plan *Desired) *Outcome {
-	o := &Outcome{Status: plan.Status}
-	x := &reconciliation{Controller: c, snapshot: s, plan: plan, state: plan.State, outcome: o}
+	x := &reconciliation{Controller: c, snapshot: s, plan: plan, made: sets.New[string]()}
+	x.Status, x.Recorded.State, x.state = plan.Status, plan.State, &x.Recorded.State
+	x.NoCondition = plan.Off && plan.Status.Delivered() || s.Unrecorded
 	if !plan.Requeue.IsZero() {
 		x.requeue(max(time.Second, plan.Requeue.Sub(s.Now)))
 	}
-	x.run(ctx)
-	if o.Recorded.Version == "" {
-		o.Recorded.State = x.state
+	// What is not recorded is not created: a removal would not find it.
+	recorded := x.record(ctx)
+	if recorded {
+		x.apply(ctx)
 	}
-	o.Err = errors.Join(x.errs...)
+	if plan.Token && (recorded || s.State.Token) {
+		x.token(ctx)
+	}
+	if recorded {
+		x.try(ctx, x.inject)
+	}
+	x.remove(ctx)
+	if slices.ContainsFunc(x.errs, apierrors.IsForbidden) {
+		// Objects it was not allowed to create need no removal. What it applied before does.
+		x.state.Role = s.State.Role || x.state.Role && x.made.Has("Role")
+		if len(x.made.Clone().Delete("Role")) == 0 {
+			x.state.InTarget, x.state.Token = s.State.InTarget, s.State.Token
+		}
+	}
+	if recorded {
+		x.record(ctx)
+	}
 	for _, err := range x.errs {
 		x.problems = append(x.problems, problemOf(err))
 	}
+	x.Err = errors.Join(x.errs...)
 	if len(x.problems) > 0 {
-		if o.Status.Reason.NeedsAction() {
-			x.problems = append(x.problems, o.Status)
-		}
-		o.Status = worst(x.problems)
+		x.Status = worst(append(x.problems, plan.Status.ifNeedsAction()...))
 	}
-	return o
+	return &x.Outcome
 }
 
 // try makes the requests for one object. Its error stops the work on no other object.
@@ -119,8 +129,8 @@ func problemOf(err error) Status {
 }
 
 func (x *reconciliation) requeue(after time.Duration) {
-	if after > 0 && (x.outcome.Requeue == 0 || after < x.outcome.Requeue) {
-		x.outcome.Requeue = after
+	if x.Requeue == 0 || after < x.Requeue {
+		x.Requeue = after
 	}
 }
 
@@ -128,74 +138,53 @@ func (x *reconciliation) event(reason, message string) {
 	x.Event(x.snapshot.Target.Name, corev1.EventTypeNormal, reason, message)
 }
 
-func (x *reconciliation) run(ctx context.Context) {
-	forbidden := func() bool { return slices.ContainsFunc(x.errs, apierrors.IsForbidden) }
-	// What is not recorded is not created: a removal would not find it.
-	recorded := x.record(ctx)
-	x.outcome.NoCondition = x.plan.Off && x.plan.Status.Delivered() || x.snapshot.Unrecorded && !recorded && !forbidden()
-	if recorded {
-		x.apply(ctx, x.plan.Apply, contract.EventApplied)
+// record keeps the state in the target's ClusterRole, and reports whether it is there.
+func (x *reconciliation) record(ctx context.Context) bool {
+	if x.plan.Anchor == nil {
+		return true
 	}
-	if x.plan.Token && (recorded || x.snapshot.State.Token) {
-		x.token(ctx)
-	}
-	if recorded {
-		x.apply(ctx, x.plan.Workloads, contract.EventApplied)
-		x.try(ctx, x.inject)
-	}
-	x.remove(ctx)
-	if forbidden() {
-		// Objects it was not allowed to create need no removal. What it applied before does.
-		if !x.touched {
-			x.state.Untouched = x.snapshot.State.Untouched
+	anchor := x.plan.Anchor.DeepCopy()
+	anchor.SetAnnotations(map[string]string{contract.StateAnnotation: x.state.String()})
+	return x.try(ctx, func(ctx context.Context) error {
+		_, result, err := x.applier.Apply(ctx, anchor, cmp.Or(x.anchor, x.snapshot.find(anchor)))
+		if err == nil && result != nil {
+			x.anchor, x.Recorded.Version = result, result.GetResourceVersion()
 		}
-		if !x.inTarget {
-			x.state.InTarget, x.state.Token = x.snapshot.State.InTarget, x.snapshot.State.Token
-		}
-	}
-	if recorded && x.record(ctx) {
-		ctx, cancel := context.WithTimeout(ctx, copiedTimeout)
-		defer cancel()
-		x.apply(ctx, x.plan.Copied, contract.EventApplied)
-	}
+		return err
+	})
 }
 
-func (x *reconciliation) apply(ctx context.Context, objects []*unstructured.Unstructured, event string) {
-	for _, o := range objects {
+func (x *reconciliation) apply(ctx context.Context) {
+	for _, o := range x.plan.Apply {
 		live := x.snapshot.find(o)
 		if live != nil && slices.Contains(x.plan.Delete, live) {
 			continue // it ended, and is made again once it is gone
 		}
-		x.try(ctx, func(ctx context.Context) error { return x.applyOne(ctx, o, live, event) })
+		x.try(ctx, func(ctx context.Context) error {
+			changed, _, err := x.applier.Apply(ctx, o, live)
+			switch {
+			case apierrors.IsNotFound(err) && o.GetKind() == contract.KMSHealths.Kind:
+				return fmt.Errorf("%w: the CRD %s.%s is not installed; it is in manifests/kubernetes",
+					err, contract.KMSHealths.Plural, contract.KMSHealths.Group)
+			case err != nil:
+				return err
+			}
+			if o.GetNamespace() == x.snapshot.Target.Namespace {
+				x.made.Insert(o.GetKind())
+			}
+			if changed {
+				x.event(contract.EventApplied, Key(o))
+			}
+			return nil
+		})
 	}
-}
-
-func (x *reconciliation) applyOne(ctx context.Context, o, live *unstructured.Unstructured, event string) error {
-	changed, _, err := x.applier.Apply(ctx, o, live)
-	switch {
-	case apierrors.IsNotFound(err) && o.GetKind() == contract.KMSHealths.Kind:
-		return fmt.Errorf("%w: the CRD %s.%s is not installed; it is in manifests/kubernetes",
-			err, contract.KMSHealths.Plural, contract.KMSHealths.Group)
-	case o.GetUID() != "" && (apierrors.IsConflict(err) || apierrors.IsNotFound(err)):
-		return nil // a change of one that is gone, or has changed since: the watch will show it
-	case err != nil:
-		return err
-	}
-	if o.GetNamespace() == x.snapshot.Target.Namespace {
-		x.touched, x.inTarget = true, x.inTarget || o.GetKind() != "Role"
-	}
-	if changed {
-		x.event(event, Key(o))
-	}
-	return nil
 }
 
 // token creates or renews the Secret with the reporters' token. A failure is reported while the
 // token still works, too.
 func (x *reconciliation) token(ctx context.Context) {
-	x.try(ctx, func(ctx context.Context) error {
-		v, err := x.ensureToken(ctx, x.state.Namespace, x.snapshot.Target.Name)
-		x.outcome.Expires, x.outcome.RenewAt = v.notAfter, v.renewAt
+	x.try(ctx, func(ctx context.Context) (err error) {
+		x.Token, err = x.ensureToken(ctx, x.state.Namespace, x.snapshot.Target.Name)
 		if err == nil {
 			return nil
 		}
@@ -230,14 +219,10 @@ func (x *reconciliation) inject(ctx context.Context) error {
 		if err != nil || result == nil {
 			return err
 		}
-		into := source.As[appsv1.Deployment](result)
-		if into == nil {
-			return fmt.Errorf("%s cannot be read", Key(result))
-		}
 		if changed {
 			x.event(contract.EventInjected, Key(result))
 		}
-		x.state.Injected = &Injected{Deployment: into.Name, UID: string(into.UID), Generation: into.Generation}
+		x.state.Injected = &Injected{result.GetName(), string(result.GetUID()), result.GetGeneration()}
 	}
 	return nil
 }
@@ -245,15 +230,15 @@ func (x *reconciliation) inject(ctx context.Context) error {
 // remove deletes what the plan deletes, but for what a pod still mounts. ConfigMaps come
 // last: where they are encrypted, each may take as long as an unhealthy plugin.
 func (x *reconciliation) remove(ctx context.Context) {
-	inUse := x.inUse(ctx)
 	all, rank := slices.Clone(x.plan.Delete), map[string]int{"ConfigMap": 1}
 	slices.SortStableFunc(all, func(a, b *unstructured.Unstructured) int { return rank[a.GetKind()] - rank[b.GetKind()] })
 	for _, o := range all {
-		if o.GetKind() == "ConfigMap" && inUse(o.GetNamespace(), o.GetName()) {
-			x.requeue(time.Second)
-			continue
-		}
 		x.try(ctx, func(ctx context.Context) error {
+			if o.GetKind() == "ConfigMap" {
+				if used, err := x.inUse(ctx, o.GetNamespace(), o.GetName()); used || err != nil {
+					return err
+				}
+			}
 			deleted, err := x.applier.Delete(ctx, o)
 			if deleted {
 				x.event(contract.EventDeleted, Key(o))
@@ -261,80 +246,45 @@ func (x *reconciliation) remove(ctx context.Context) {
 			return err
 		})
 	}
+	if x.plan.DeleteToken {
+		x.try(ctx, x.deleteToken)
+	}
+}
+
+func (x *reconciliation) deleteToken(ctx context.Context) error {
 	namespace, name := x.state.Namespace, objects.TokenName(x.snapshot.Target.Name)
-	if !x.plan.DeleteToken {
-		return
+	if used, err := x.inUse(ctx, namespace, name); used || err != nil {
+		return err
 	}
-	x.requeue(time.Second) // Secrets are not watched
-	if inUse(namespace, name) {
-		return
+	err := x.Kube.CoreV1().Secrets(namespace).Delete(ctx, name, metav1.DeleteOptions{})
+	// Of one that is assumed: without the right to delete it, none was created.
+	assumed := x.snapshot.State.Namespace == "" && apierrors.IsForbidden(err)
+	if err != nil && !apierrors.IsNotFound(err) && !assumed {
+		return fmt.Errorf("delete Secret %s/%s: %w", namespace, name, err)
 	}
-	x.try(ctx, func(ctx context.Context) error {
-		err := x.Kube.CoreV1().Secrets(namespace).Delete(ctx, name, metav1.DeleteOptions{})
-		// Of one that is assumed: without the right to delete it, none was created.
-		assumed := x.snapshot.State.Namespace == "" && apierrors.IsForbidden(err)
-		if err != nil && !apierrors.IsNotFound(err) && !assumed {
-			return fmt.Errorf("delete Secret %s/%s: %w", namespace, name, err)
-		}
-		if err == nil {
-			x.event(contract.EventDeleted, "Secret "+namespace+"/"+name)
-		}
-		x.state.Token = false
-		return nil
-	})
+	if err == nil {
+		x.event(contract.EventDeleted, "Secret "+namespace+"/"+name)
+	}
+	x.state.Token = false
+	return nil
 }
 
-// inUse reports which ConfigMaps and Secrets to delete a pod of the target mounts. The owner may
-// create pods at any time, and one whose ConfigMap was deleted never starts: so this lists
-// from the API server, which also has those that the watch has not delivered yet. All are in
-// use while they cannot be listed.
-func (x *reconciliation) inUse(ctx context.Context) func(namespace, name string) bool {
+// inUse reports whether a pod of the target mounts a ConfigMap or Secret, and then syncs again
+// soon. The owner may create pods at any time, and one whose ConfigMap was deleted never starts: so
+// this lists from the API server, which also has those that the watch has not delivered yet.
+func (x *reconciliation) inUse(ctx context.Context, namespace, name string) (bool, error) {
 	t := x.snapshot.Target
-	here := slices.ContainsFunc(x.plan.Delete, func(o *unstructured.Unstructured) bool {
-		return o.GetKind() == "ConfigMap" && o.GetNamespace() == t.Namespace
-	})
-	if x.snapshot.Deleting || x.snapshot.NamespaceMissing || !here && !x.plan.DeleteToken {
-		return func(string, string) bool { return false }
+	if namespace != t.Namespace || x.snapshot.Deleting || x.snapshot.NamespaceMissing {
+		return false, nil
 	}
-	var specs []*corev1.PodSpec
-	listed := x.try(ctx, func(ctx context.Context) error {
-		selected := metav1.ListOptions{LabelSelector: labels.SelectorFromSet(t.PodSelector).String()}
-		list, err := x.Client.Resource(source.Pods).Namespace(t.Namespace).List(ctx, selected)
-		if err != nil {
-			return fmt.Errorf("list the pods of namespace %s: %w", t.Namespace, err)
-		}
-		for i := range list.Items {
-			pod := source.As[corev1.Pod](&list.Items[i])
-			if pod == nil {
-				return fmt.Errorf("pod %s/%s cannot be read", t.Namespace, list.Items[i].GetName())
-			}
-			specs = append(specs, &pod.Spec)
-		}
-		return nil
-	})
-	return func(namespace, name string) bool {
-		return namespace == t.Namespace &&
-			(!listed || slices.ContainsFunc(specs, func(s *corev1.PodSpec) bool { return mounts(s, name) }))
+	x.requeue(time.Second)
+	list, err := x.Client.Resource(source.Pods).Namespace(namespace).List(ctx,
+		metav1.ListOptions{LabelSelector: labels.SelectorFromSet(t.PodSelector).String()})
+	if err != nil {
+		return true, fmt.Errorf("list the pods of namespace %s: %w", namespace, err)
 	}
-}
-
-// record keeps the state in the target's ClusterRole, and reports whether it is there.
-func (x *reconciliation) record(ctx context.Context) bool {
-	if x.plan.Anchor == nil {
-		return true
-	}
-	anchor := x.plan.Anchor.DeepCopy()
-	anchor.SetAnnotations(map[string]string{contract.StateAnnotation: x.state.String()})
-	live := cmp.Or(x.anchor, x.snapshot.find(anchor))
-	return x.try(ctx, func(ctx context.Context) error {
-		changed, result, err := x.applier.Apply(ctx, anchor, live)
-		if err != nil || result == nil {
-			return err
-		}
-		x.anchor, x.outcome.Recorded = result, Recorded{Version: result.GetResourceVersion(), State: x.state}
-		if changed && live != nil && !reflect.DeepEqual(live.Object["rules"], anchor.Object["rules"]) {
-			x.event(contract.EventApplied, Key(anchor)+": other rules")
-		}
-		return nil
-	})
+	return slices.ContainsFunc(list.Items, func(o unstructured.Unstructured) bool {
+		pod := source.As[corev1.Pod](&o)
+		return pod == nil || mounts(&pod.Spec, name)
+	}), nil
 }

@@ -92,7 +92,7 @@ func TestConfigMapThatCannotBeDeletedKeepsNoPod(t *testing.T) {
 	})
 	outcome := c.reconcile(t.Context(), s, &Desired{
 		State: State{Namespace: "there"}, Delete: []*unstructured.Unstructured{object("ConfigMap"), object("Pod")},
-		Copied: []*unstructured.Unstructured{copied},
+		Apply: []*unstructured.Unstructured{copied},
 	})
 	if !written {
 		t.Error("the ConfigMap of another plugin was not written")
@@ -114,9 +114,9 @@ func TestObjectsMadeBesideForbiddenOnesAreRecorded(t *testing.T) {
 	}
 	all := []*unstructured.Unstructured{object("rbac.authorization.k8s.io/v1", "Role", "there"),
 		object("v1", "ServiceAccount", "there"), object("v1", "ConfigMap", "there")}
-	before, after := State{Namespace: "there", Untouched: true}, State{Namespace: "there", InTarget: true, Token: true}
+	before, after := State{Namespace: "there"}, State{Namespace: "there", Role: true, InTarget: true, Token: true}
 	role := before
-	role.Untouched = false
+	role.Role = true
 	for forbidden, want := range map[string]State{"roles serviceaccounts configmaps": before,
 		"serviceaccounts configmaps": role, "configmaps": after} {
 		client := dynamicfake.NewSimpleDynamicClient(runtime.NewScheme())
@@ -159,8 +159,8 @@ func TestObjectThatFailsStopsNoOther(t *testing.T) {
 	s := &Observed{}
 	s.Target = &v1alpha1.APIServer{Name: "target", Namespace: "there"}
 	outcome := c.reconcile(t.Context(), s, &Desired{
-		Workloads: []*unstructured.Unstructured{object("Pod", "first"), object("Pod", "second")},
-		Delete:    []*unstructured.Unstructured{old},
+		Apply:  []*unstructured.Unstructured{object("Pod", "first"), object("Pod", "second")},
+		Delete: []*unstructured.Unstructured{old},
 	})
 	if outcome.Status.Reason != contract.Refused || outcome.Err == nil ||
 		!strings.Contains(outcome.Status.Message, "first") {

@@ -16,7 +16,7 @@ func TestUnmanagedTargetGetsOnlyWhatExpires(t *testing.T) {
 			s.Encryption.Live = set(2, 1)
 		})
 	plan := planOf(t, s)
-	if plan.Status.Reason != contract.Unmanaged || len(plan.Apply)+len(plan.Workloads)+len(plan.Delete) > 0 ||
+	if plan.Status.Reason != contract.Unmanaged || len(plan.Apply)+len(plan.Delete) > 0 ||
 		plan.DeleteToken || plan.Anchor != nil || plan.Off || plan.Clean {
 		t.Errorf("%+v: %s applied, %s deleted, the token %t", plan.Status, names(plan.Apply), names(plan.Delete),
 			plan.DeleteToken)

@@ -16,7 +16,7 @@ import (
 
 // created are the pods of a plan that do not exist yet.
 func created(s *Observed, plan *Desired) []*unstructured.Unstructured {
-	return slices.DeleteFunc(slices.Clone(plan.Workloads),
+	return slices.DeleteFunc(workloads(plan),
 		func(o *unstructured.Unstructured) bool { return s.find(o) != nil })
 }
 

@@ -9,12 +9,10 @@ import (
 	"net/url"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
 	"github.com/kms-health/kms-health/pkg/contract"
@@ -50,6 +48,14 @@ type Status struct {
 func (s Status) Delivered() bool {
 	return s.Reason == contract.AsExpected || s.Reason == contract.Unmanaged || s.Reason == contract.Off ||
 		s.Reason == contract.Removed
+}
+
+// ifNeedsAction is the status if an administrator must act, else none.
+func (s Status) ifNeedsAction() []Status {
+	if s.Reason.NeedsAction() {
+		return []Status{s}
+	}
+	return nil
 }
 
 // maxMessage bounds the message of a condition, in bytes.
@@ -111,43 +117,32 @@ type Published struct {
 	Tool string
 }
 
-// publish sends the state of a target to the roll-up; if nothing was decided, the last
-// known state.
+// publish sends the state of a target to the roll-up; if nothing was decided, the last known
+// state. A process that has just started first reads what an earlier one knew: what that wrote
+// stays until then.
 func (c *Controller) publish(s *Observed, e *entry, plan *Desired) {
 	p := &e.published
-	if left := Starting - c.Clock.Since(c.began); p.Name == "" && left > 0 && s.halfKnown() {
+	decided := plan != nil && s.Problem == nil
+	settled := decided && (s.Encryption != nil || s.Target.Plugins != nil || s.Deleting || s.NamespaceMissing)
+	switch left := Starting - c.Clock.Since(c.began); {
+	case s.Unrecorded:
+		return // its conditions come after its record
+	case p.Name == "" && !settled && left > 0:
 		c.queue.AddAfter(s.Target.Name, left) // if nothing is read until then
-		return                                // what an earlier process wrote stays until this one knows as much
-	}
-	decided := plan != nil && s.Problem == nil && !s.Unrecorded // its conditions come after its record
-	switch {
+		return
 	case decided:
 		p.State, p.SetsKnown, p.LiveKnown = plan.State, plan.State.Live != nil, s.liveKnown()
 		p.Off, p.Clean, p.NamespaceMissing = plan.Off, plan.Clean, s.NamespaceMissing
-	case p.Name == "" && !c.cluster.Roles.Known() && c.cluster.Roles.Err() == nil:
-		return // in a moment
 	case p.Name == "":
 		p.State, p.SetsKnown = s.State, s.State.Live != nil
 	}
 	p.APIServer, p.Sources = *s.Target, e.sources
-	p.OtherInstallation = s.OtherInstallation != ""
-	p.Unmanaged = s.Config.ManagementState == v1alpha1.Unmanaged
+	p.OtherInstallation, p.Unmanaged = s.OtherInstallation != "", s.Unmanaged
 	p.Tool = "oc"
 	if decided && !s.OpenShift || c.OpenShift != nil && !*c.OpenShift {
 		p.Tool = "kubectl"
 	}
 	c.Rollup.Set(*p)
-}
-
-// halfKnown reports whether something that an earlier process knew is about to be read.
-func (s *Observed) halfKnown() bool {
-	switch {
-	case len(s.SourceProblems) > 0:
-		return false
-	case s.Problem != nil:
-		return s.Problem.Message == ""
-	}
-	return s.State.Live != nil && s.Target.Plugins == nil && !s.Deleting && s.Encryption == nil
 }
 
 // report publishes a status: in metrics, by Statuses, and to the roll-up, which has it in the
@@ -156,7 +151,7 @@ func (s *Observed) halfKnown() bool {
 // There is an Event only for a status that no condition has: where there is no operator
 // resource, or nothing to report on it, except a first status of the latter kind.
 func (c *Controller) report(e *entry, s *Observed, o *Outcome) {
-	c.metrics.credentials(e.target.Name, o)
+	c.metrics.set(e.target.Name, e.published.State.Mode, o)
 	if o.Status.Message == "" {
 		return
 	}
@@ -164,23 +159,19 @@ func (c *Controller) report(e *entry, s *Observed, o *Outcome) {
 	before := e.status
 	e.status = o.Status
 	c.mu.Unlock()
-	c.metrics.deliver(e.target.Name, string(e.published.State.Mode), o.Status)
 	if p := &e.published; p.Name != "" {
-		p.Status = Status{}
-		if !o.NoCondition {
-			p.Status = o.Status
+		if p.Status = o.Status; o.NoCondition {
+			p.Status = Status{}
 		}
 		c.Rollup.Set(*p)
 	}
-	if before == o.Status {
-		return
-	}
-	missing := s.Resource == nil || s.OtherInstallation != ""
-	if missing && before.Reason != o.Status.Reason || o.NoCondition && before.Reason != "" &&
-		before.Reason != o.Status.Reason {
+	if before.Reason != o.Status.Reason &&
+		(s.Resource == nil || s.OtherInstallation != "" || o.NoCondition && before.Reason != "") {
 		c.Event(e.target.Name, o.Status.Reason.EventType(), string(o.Status.Reason), o.Status.Message)
 	}
-	c.Changed()
+	if before != o.Status {
+		c.Changed()
+	}
 }
 
 // Statuses are the states of the deliveries, by target.
@@ -194,39 +185,13 @@ func (c *Controller) Statuses() map[string]Status {
 	return all
 }
 
-// answerTimeout is for how long another request is waited for after one that had no answer in
-// its own time: longer than it takes to notice that a connection is lost.
-const answerTimeout = 20 * time.Second
-
-// unanswered reports whether the API server did not answer: all targets have that
-// problem, which is logged, and none of them can be reported by it. A request that was cut
-// off by its deadline may be slow alone, as by an admission webhook that hangs: then the API
-// server answers another one.
-func (c *Controller) unanswered(ctx context.Context, err error) bool {
-	if !unanswered(err) {
-		return false
-	}
-	if unreachable(err) {
-		return true
-	}
-	ctx, cancel := context.WithTimeout(ctx, answerTimeout)
-	defer cancel()
-	_, err = c.Client.Resource(source.ClusterRoles).List(ctx,
-		metav1.ListOptions{LabelSelector: contract.Managed, Limit: 1})
-	return unanswered(err)
-}
-
-// unanswered reports whether no request had an answer, and one failed.
-func unanswered(err error) bool {
-	failed, answer := (*url.Error)(nil), apierrors.APIStatus(nil)
-	return errors.As(err, &failed) && !errors.As(err, &answer)
-}
-
-// unreachable reports whether the API server did not answer, rather than that a request was cut
-// off by its deadline, which may be slow alone.
+// unreachable reports whether no request had an answer, and one failed: all targets have that
+// problem, which is logged, and none of them can be reported by it. A request that was cut off by
+// its deadline may be slow alone, as by an admission webhook that hangs.
 func unreachable(err error) bool {
-	connecting := (*net.OpError)(nil)
-	return unanswered(err) && (!errors.Is(err, context.DeadlineExceeded) || errors.As(err, &connecting))
+	failed, answer, connecting := (*url.Error)(nil), apierrors.APIStatus(nil), (*net.OpError)(nil)
+	return errors.As(err, &failed) && !errors.As(err, &answer) &&
+		(!errors.Is(err, context.DeadlineExceeded) || errors.As(err, &connecting))
 }
 
 // metrics of the deliveries.
@@ -248,35 +213,31 @@ func newMetrics(registry prometheus.Registerer) *metrics {
 	return m
 }
 
-func (m *metrics) deliver(target, delivery string, s Status) {
+// set shows how a delivery stands, and when its token expires and is due. While a target is
+// delivered, the outcome has the token, unless there is none; otherwise it stays as it was.
+func (m *metrics) set(target string, mode v1alpha1.Mode, o *Outcome) {
+	if o.Status.Delivered() && o.Status.Reason != contract.Unmanaged {
+		m.forget(target)
+	}
+	if secret := objects.TokenName(target); !o.Token.notAfter.IsZero() {
+		m.expiry.WithLabelValues(target, secret).Set(float64(o.Token.notAfter.Unix()))
+		m.renewal.WithLabelValues(target, secret).Set(float64(o.Token.renewAt.Unix()))
+	}
+	if o.Status.Message == "" {
+		return
+	}
 	m.errors.WithLabelValues(target) // 0 until there is one
-	m.delivered.DeletePartialMatch(prometheus.Labels{"api_server": target})
 	value := 0.0
-	if s.Delivered() {
+	if o.Status.Delivered() {
 		value = 1
 	}
-	m.delivered.WithLabelValues(target, delivery, string(s.Reason)).Set(value)
-}
-
-// credentials shows when the token of a target expires and is due. While a target is delivered,
-// the outcome has it, unless there is none; otherwise it stays as it was.
-func (m *metrics) credentials(target string, o *Outcome) {
-	if o.Status.Delivered() && o.Status.Reason != contract.Unmanaged {
-		m.forgetCredentials(target)
-	}
-	if secret := objects.TokenName(target); !o.Expires.IsZero() {
-		m.expiry.WithLabelValues(target, secret).Set(float64(o.Expires.Unix()))
-		m.renewal.WithLabelValues(target, secret).Set(float64(o.RenewAt.Unix()))
-	}
-}
-
-func (m *metrics) forgetCredentials(target string) {
-	m.expiry.DeletePartialMatch(prometheus.Labels{"api_server": target})
-	m.renewal.DeletePartialMatch(prometheus.Labels{"api_server": target})
+	m.delivered.DeletePartialMatch(prometheus.Labels{"api_server": target})
+	m.delivered.WithLabelValues(target, string(mode), string(o.Status.Reason)).Set(value)
 }
 
 // forget removes the series of a target that is gone.
 func (m *metrics) forget(target string) {
-	m.delivered.DeletePartialMatch(prometheus.Labels{"api_server": target})
-	m.forgetCredentials(target)
+	for _, gauge := range []*prometheus.GaugeVec{m.delivered, m.expiry, m.renewal} {
+		gauge.DeletePartialMatch(prometheus.Labels{"api_server": target})
+	}
 }

@@ -48,8 +48,8 @@ func TestPodThatHasEndedIsReplacedAfterAMoment(t *testing.T) {
 			setPhase(s, c.phase, s.Now.Add(-c.age))
 			plan := planOf(t, s)
 			if replaced := len(plan.Delete) == 1 && plan.Delete[0] == s.own("Pod")[0]; replaced != c.replaced ||
-				len(plan.Workloads) != 1 {
-				t.Errorf("%s deleted, %s wanted", names(plan.Delete), names(plan.Workloads))
+				len(workloads(plan)) != 1 {
+				t.Errorf("%s deleted, %s wanted", names(plan.Delete), names(workloads(plan)))
 			}
 			if c.requeue > 0 && !plan.Requeue.Equal(s.Now.Add(c.requeue)) {
 				t.Errorf("requeue at %s, want %s", plan.Requeue, s.Now.Add(c.requeue))
@@ -150,7 +150,6 @@ func reportOf(node, by string, at time.Time) operatorcr.Report {
 
 func TestReporterHasWrittenTheReportThatNamesIt(t *testing.T) {
 	began := time.Unix(1e9, 0)
-	of := reporter{"a", "u1"}
 	unreadable, typed := reportOf("a", "u1", began), reportOf("a", "u1", began)
 	unreadable.Entries, typed.Form = nil, operatorcr.FormTyped
 	for name, c := range map[string]struct {
@@ -168,7 +167,7 @@ func TestReporterHasWrittenTheReportThatNamesIt(t *testing.T) {
 	} {
 		p := &planner{Observed: fixture(t, v1alpha1.ModeCompanionPod)}
 		p.Resource = &operatorcr.Status{Reports: []operatorcr.Report{c.report}}
-		if got := p.hasWritten(of); got != c.want {
+		if got := p.hasWritten("a", []string{"u1"}); got != c.want {
 			t.Errorf("%s: %v", name, got)
 		}
 	}

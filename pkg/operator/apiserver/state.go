@@ -26,12 +26,9 @@ type State struct {
 	// Mode is that of the reporters that report: those of another are made first.
 	Mode v1alpha1.Mode `json:"mode,omitempty"`
 
-	// Static means that the configuration has the plugin set, and that there is no Role
-	// for reading Secrets.
-	Static bool `json:"static,omitempty"`
-	// Untouched means that nothing of it was ever made in the target's namespace.
-	Untouched bool `json:"untouched,omitempty"`
-	// InTarget means that the target's namespace may contain objects of the operator.
+	// Role and InTarget mean that the target's namespace may have the Role by which its Secrets are
+	// read, and other objects of the operator.
+	Role     bool `json:"role,omitempty"`
 	InTarget bool `json:"inTarget,omitempty"`
 	// Token means that the target's namespace may have the Secret with the reporters'
 	// token.
@@ -76,6 +73,9 @@ func WriteKey(set []v1alpha1.Plugin) string {
 	return ""
 }
 
+// untouched reports whether nothing of the target was made in its namespace.
+func (s *State) untouched() bool { return !s.Role && !s.InTarget && !s.Token }
+
 // notInjected records that no Deployment has the reporter.
 func (s *State) notInjected() {
 	s.Injected, s.Reverted = nil, false
@@ -89,7 +89,7 @@ type Recorded struct {
 
 // withoutDelivery is the state of a target that has no reporters.
 func (s State) withoutDelivery() State {
-	s.Mode, s.Untouched, s.InTarget, s.Token, s.Folders = "", false, false, false, nil
+	s.Mode, s.InTarget, s.Token, s.Folders = "", false, false, nil
 	s.notInjected()
 	return s
 }

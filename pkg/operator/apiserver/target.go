@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"time"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/klog/v2"
@@ -20,7 +19,6 @@ type entry struct {
 	target    v1alpha1.APIServer // as it was last synced
 	sources   *source.Target
 	revisions map[string]revisionRead
-	role      roleRead
 	published Published
 	recorded  Recorded // what was last recorded, while the informer may not show it
 
@@ -67,16 +65,16 @@ func (c *Controller) Targets() []v1alpha1.APIServer {
 // recorded one, which is removed first, and then the new one.
 func (c *Controller) resolve(config *configuration, name string) *Observed {
 	state := c.recorded(name)
-	was, known := state.Target(name), state.Namespace != ""
+	var was *v1alpha1.APIServer
+	if state.Namespace != "" {
+		was = new(state.Target(name))
+	}
 	c.mu.Lock()
-	if e := c.targets[name]; e != nil && (!known || samePlace(&e.target, &was)) {
-		was, known = e.target, true
+	if e := c.targets[name]; e != nil && (was == nil || samePlace(&e.target, was)) {
+		was = new(e.target)
 	}
 	c.mu.Unlock()
-	if !known {
-		return resolve(config.OperatorConfiguration, name, nil, state, c.Namespace)
-	}
-	return resolve(config.OperatorConfiguration, name, &was, state, c.Namespace)
+	return resolve(config.OperatorConfiguration, name, was, state, c.Namespace)
 }
 
 // resolve decides what to do about the target of a name, which is known from an earlier sync, or
@@ -140,16 +138,17 @@ func (c *Controller) entry(s *Observed) *entry {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	e := c.targets[name]
-	if e == nil || !e.sources.Same(s.Target) {
-		was := e
-		e = &entry{revisions: map[string]revisionRead{}}
-		if was != nil {
-			e.status, e.published = was.status, was.published
-			go was.sources.End()
+	if e == nil {
+		e = &entry{}
+		c.targets[name] = e
+	}
+	if e.sources == nil || !e.sources.Same(s.Target) {
+		if e.sources != nil {
+			go e.sources.End()
 		}
+		e.revisions = map[string]revisionRead{}
 		e.sources = source.NewTarget(c.ctx, c.cluster, s.Target,
 			func() { c.Wake(name) }, func() { c.Rollup.Wake(name) })
-		c.targets[name] = e
 	}
 	e.target = *s.Target
 	return e
@@ -169,17 +168,4 @@ func (c *Controller) forget(name string) {
 	c.metrics.forget(name)
 	c.retry.Forget(name)
 	c.Changed()
-}
-
-// forgetUnrecorded forgets a target of which nothing but its conditions was created, once they
-// are removed, or can no longer be read.
-func (c *Controller) forgetUnrecorded(e *entry) (again time.Duration) {
-	name, p := e.target.Name, e.published
-	if p.Name == "" || !e.sources.Resource.Known() || c.Rollup.IsDone(name) {
-		c.forget(name)
-		return settle
-	}
-	p.Off, p.Clean, p.Status = true, true, Status{}
-	c.Rollup.Set(p)
-	return time.Second
 }

@@ -124,6 +124,7 @@ func TestErrorOfARenewalIsReportedWithItsCause(t *testing.T) {
 		{"the Secret cannot be written", "patch", "secrets", unreadable, all},
 	} {
 		f := newTokenFixture(tokenSecret(func(s *corev1.Secret) { s.Namespace, s.Name = "ns", objects.TokenName("api") }))
+		f.respond("create", "serviceaccounts", &authenticationv1.TokenRequest{}, nil)
 		f.respond(test.verb, test.resource, nil, test.err)
 		v, err := f.at(t, days(15))
 		if v != test.want || !errors.Is(err, test.err) {
