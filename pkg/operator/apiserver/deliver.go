@@ -109,7 +109,7 @@ func (p *planner) keepSubjects(identity []*unstructured.Unstructured) {
 
 // inTarget reports whether the target's namespace has, or may have, objects of the operator.
 func (p *planner) inTarget() bool {
-	return p.Observed.State.InTarget && (p.state.Token || p.ConfigMapsUnknown ||
+	return p.Observed.State.InTarget && (p.state.Token || p.Unlisted != nil ||
 		slices.ContainsFunc(p.Own, func(o *unstructured.Unstructured) bool {
 			return o.GetNamespace() == p.Target.Namespace && (o.GetKind() == "ConfigMap" || o.GetKind() == "ServiceAccount")
 		}))

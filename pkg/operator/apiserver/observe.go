@@ -193,9 +193,10 @@ func (c *Controller) observeObjects(s *Observed, t *source.Target) {
 		if from == nil {
 			continue
 		}
-		s.ConfigMapsUnknown = s.ConfigMapsUnknown || !from.Known()
 		if err := from.Err(); err != nil && !from.Known() {
-			s.ConfigMapsProblem = err.Error()
+			s.Unlisted = &Status{contract.SourceUnreadable, fmt.Sprintf("what is left of ConfigMaps cannot be listed: %v", err)}
+		} else if !from.Known() && s.Unlisted == nil {
+			s.Unlisted = &Status{contract.Removing, ""} // known in a moment
 		}
 		for _, o := range from.All() {
 			if o.GetLabels()[contract.APIServerLabel] == s.Target.Name {

@@ -72,10 +72,8 @@ type Observed struct {
 
 	// Own are the operator's existing objects for this target.
 	Own []*unstructured.Unstructured
-	// ConfigMapsUnknown means that Own may lack ConfigMaps; ConfigMapsProblem is why they cannot
-	// be listed, empty while they will be known in a moment.
-	ConfigMapsUnknown bool
-	ConfigMapsProblem string
+	// Unlisted is the status of a removal while Own may lack ConfigMaps; nil: it does not.
+	Unlisted *Status
 
 	// State is what an earlier sync recorded.
 	State State

@@ -92,9 +92,9 @@ func in(namespace string, change func(*Observed)) func(*Observed) {
 	}
 }
 
-// noConfigMaps means that they cannot be listed, or (empty) not yet.
-func noConfigMaps(why string) func(*Observed) {
-	return func(s *Observed) { s.ConfigMapsUnknown, s.ConfigMapsProblem = true, why }
+// noConfigMaps means that they cannot be listed.
+func noConfigMaps(reason Reason, why string) func(*Observed) {
+	return func(s *Observed) { s.Unlisted = &Status{reason, why} }
 }
 
 // injectedBefore means that the Deployment is seen as it was before its injection.
@@ -128,10 +128,10 @@ func TestRemovalDeletesWhatNothingNeeds(t *testing.T) {
 		"a DaemonSet, by which its pods go": {[]change{own("DaemonSet", "Pod", "ClusterRoleBinding"), func(s *Observed) {
 			s.own("Pod")[0].SetLabels(map[string]string{contract.ModeLabel: "DaemonSet"})
 		}, deleting}, removing, "DaemonSet", false},
-		"ConfigMaps are not known": {[]change{noConfigMaps(""),
+		"ConfigMaps are not known": {[]change{noConfigMaps(removing, ""),
 			own("ServiceAccount", "ClusterRoleBinding", "ClusterRole"), deleting},
 			removing, "ClusterRoleBinding ServiceAccount", false},
-		"ConfigMaps cannot be listed": {[]change{noConfigMaps("forbidden"), own("ServiceAccount", "ClusterRole"),
+		"ConfigMaps cannot be listed": {[]change{noConfigMaps(contract.SourceUnreadable, "forbidden"), own("ServiceAccount", "ClusterRole"),
 			deleting},
 			contract.SourceUnreadable, "ServiceAccount", true},
 		"a Secret, whose token is the ServiceAccount's": {[]change{token, in("ns", own("ServiceAccount", "ClusterRole")),

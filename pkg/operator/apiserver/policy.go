@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"reflect"
 	"strings"
-	"sync"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
@@ -24,17 +23,6 @@ var defaulted = map[string]any{
 	"matchPolicy": "Equivalent", "namespaceSelector": map[string]any{}, "objectSelector": map[string]any{}, "scope": "*",
 }
 
-// wantedPolicy is the spec of the policy of this version and of its binding, by kind,
-// normalized once. Nothing changes it.
-var wantedPolicy = sync.OnceValues(func() (map[string]any, error) {
-	all, err := objects.Policy()
-	specs := map[string]any{}
-	for _, o := range all {
-		specs[o.GetKind()] = normalized(o.Object["spec"])
-	}
-	return specs, err
-})
-
 // policyProblem is why a part of the reporters' admission policy is not active: it
 // bounds what they may write, so none is given a right before. Empty: it is.
 func policyProblem(kind string, part *source.Source[string]) string {
@@ -48,16 +36,18 @@ func policyProblem(kind string, part *source.Source[string]) string {
 // checkPolicy is why a policy or binding that exists is not the one of this version.
 // Empty: it is.
 func checkPolicy(live *unstructured.Unstructured) string {
-	wanted, err := wantedPolicy()
+	all, err := objects.Policy()
 	if err != nil {
 		return err.Error()
 	}
 	is, _ := normalized(live.Object["spec"]).(map[string]any)
-	should, _ := wanted[live.GetKind()].(map[string]any)
-	for _, field := range policyFields {
-		if !reflect.DeepEqual(is[field], should[field]) {
-			return fmt.Sprintf("%s %s is not the one of this version (%s differs): apply the manifests", live.GetKind(),
-				live.GetName(), field)
+	for _, wanted := range ofKind(all, live.GetKind()) {
+		should, _ := normalized(wanted.Object["spec"]).(map[string]any)
+		for _, field := range policyFields {
+			if !reflect.DeepEqual(is[field], should[field]) {
+				return fmt.Sprintf("%s %s is not the one of this version (%s differs): apply the manifests", live.GetKind(),
+					live.GetName(), field)
+			}
 		}
 	}
 	return ""

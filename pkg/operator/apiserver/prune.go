@@ -113,12 +113,10 @@ func (p *planner) remove(done Status, clean bool) {
 // left is the status of a removal of which something is left, zero if nothing is but what
 // goes last. What will be known in a moment has an empty message.
 func (p *planner) left() Status {
-	switch {
-	case p.ConfigMapsProblem != "":
-		return Status{contract.SourceUnreadable, "what is left of ConfigMaps cannot be listed: " + p.ConfigMapsProblem}
-	case p.ConfigMapsUnknown:
-		return Status{contract.Removing, ""}
-	case p.Eject:
+	if p.Unlisted != nil {
+		return *p.Unlisted
+	}
+	if p.Eject {
 		return Status{contract.Removing, "removing the reporter from the Deployment"}
 	}
 	var kinds []string

@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/klog/v2"
 
 	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
@@ -30,23 +31,21 @@ type entry struct {
 // names are those of the targets of the configuration, of earlier ones, and of those
 // whose ClusterRole shows that something of them is left.
 func (c *Controller) names() []string {
-	all := map[string]bool{}
+	all := sets.New[string]()
 	if config := c.config.Load(); config != nil {
 		for _, t := range config.APIServers {
-			all[t.Name] = true
+			all.Insert(t.Name)
 		}
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	for name := range c.targets {
-		all[name] = true
-	}
+	all.Insert(slices.Collect(maps.Keys(c.targets))...)
 	if c.cluster != nil {
 		for _, role := range c.cluster.Roles.All() {
-			all[role.GetLabels()[contract.APIServerLabel]] = true
+			all.Insert(role.GetLabels()[contract.APIServerLabel])
 		}
 	}
-	return slices.Sorted(maps.Keys(all))
+	return sets.List(all)
 }
 
 // Targets are those that are kept or being removed, by name.
