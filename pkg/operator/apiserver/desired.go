@@ -275,47 +275,46 @@ func (p *planner) findPods() {
 	})
 }
 
-// place finds the folders of the plugins' sockets in a pod. A plugin whose socket no other
-// container reaches is a problem of that plugin alone: all others have reporters.
+// place finds the plugins whose sockets another container reaches in a pod, and, for pods of ours,
+// the sockets' folders.
 func (p *planner) place(a *apiServerPod, plugins []v1alpha1.Plugin) {
-	what := fmt.Sprintf("pod %s/%s", a.pod.Namespace, a.pod.Name)
-	if p.Target.Mode.InOwnersPods() {
-		a.plugins = p.mountable(what, &a.pod.Spec, plugins)
-		return
-	}
-	for _, plugin := range plugins {
-		folders, err := objects.FindFolders(a.pod, p.Target.Container, []string{plugin.Endpoint}, p.KubeletRoot)
-		if err != nil {
-			p.cannotPlace(what, plugin, err)
-			continue
-		}
-		a.plugins = append(a.plugins, plugin)
-		for _, f := range folders {
-			if !slices.Contains(a.Folders, f) {
-				a.Folders = append(a.Folders, f)
+	find := p.mountOf(&a.pod.Spec)
+	if !p.Target.Mode.InOwnersPods() {
+		find = func(endpoint string) error {
+			folders, err := objects.FindFolders(a.pod, p.Target.Container, []string{endpoint}, p.KubeletRoot)
+			for _, f := range folders {
+				if !slices.Contains(a.Folders, f) {
+					a.Folders = append(a.Folders, f)
+				}
 			}
+			return err
 		}
+	}
+	a.plugins = p.reachable(fmt.Sprintf("pod %s/%s", a.pod.Namespace, a.pod.Name), plugins, find)
+}
+
+// mountOf finds sockets in a pod of a spec.
+func (p *planner) mountOf(spec *corev1.PodSpec) func(endpoint string) error {
+	return func(endpoint string) error {
+		_, err := objects.SocketMounts(spec, p.Target.Container, []string{endpoint})
+		return err
 	}
 }
 
-// mountable are the plugins whose sockets a container in a pod of a spec reaches. Where the
-// owner of the pods adds it, that is the owner's to decide.
-func (p *planner) mountable(what string, spec *corev1.PodSpec, plugins []v1alpha1.Plugin) (all []v1alpha1.Plugin) {
+// reachable are the plugins whose sockets can be found. One that cannot is a problem of that plugin
+// alone: all others have reporters. Where the owner of the pods adds these, that decides.
+func (p *planner) reachable(what string, plugins []v1alpha1.Plugin, find func(string) error) (all []v1alpha1.Plugin) {
 	for _, plugin := range plugins {
-		_, err := objects.SocketMounts(spec, p.Target.Container, []string{plugin.Endpoint})
+		err := find(plugin.Endpoint)
 		if err != nil {
-			p.cannotPlace(what, plugin, err)
+			p.problem(contract.SocketVolumeMissing, "%s: %v", what, err)
+			p.unplaced[plugin.Endpoint] = true
 		}
 		if err == nil || p.Target.OwnerInjects() {
 			all = append(all, plugin)
 		}
 	}
 	return all
-}
-
-func (p *planner) cannotPlace(what string, plugin v1alpha1.Plugin, err error) {
-	p.problem(contract.SocketVolumeMissing, "%s: %v", what, err)
-	p.unplaced[plugin.Endpoint] = true
 }
 
 // sortByUse puts what is used before what uses it, but ConfigMaps that no pod mounts, since pods

@@ -25,7 +25,7 @@ func (p *planner) inject() (plugins []v1alpha1.Plugin) {
 	what := fmt.Sprintf("Deployment %s/%s", d.Namespace, d.Name)
 	template := &d.Spec.Template
 	set, _ := p.setOf(&template.Spec, template.Labels)
-	plugins = p.mountable(what, &template.Spec, set)
+	plugins = p.reachable(what, set, p.mountOf(&template.Spec))
 	if d.Name != p.Target.Deployment {
 		p.eject()
 		p.wait("the reporter is removed from Deployment %s first", d.Name)

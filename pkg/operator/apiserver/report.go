@@ -29,14 +29,6 @@ func (r Reason) NeedsAction() bool {
 	return r != "" && contract.RollupReasonOf(string(r)).NeedsAction
 }
 
-// EventType is that of an Event with this reason.
-func (r Reason) EventType() string {
-	if r.NeedsAction() {
-		return corev1.EventTypeWarning
-	}
-	return corev1.EventTypeNormal
-}
-
 // Status of a delivery, or a problem that keeps it from being complete. The zero Status is not
 // known yet.
 type Status struct {
@@ -167,7 +159,11 @@ func (c *Controller) report(e *entry, s *Observed, o *Outcome) {
 	}
 	if before.Reason != o.Status.Reason &&
 		(s.Resource == nil || s.OtherInstallation != "" || o.NoCondition && before.Reason != "") {
-		c.Event(e.target.Name, o.Status.Reason.EventType(), string(o.Status.Reason), o.Status.Message)
+		eventType := corev1.EventTypeNormal
+		if o.Status.Reason.NeedsAction() {
+			eventType = corev1.EventTypeWarning
+		}
+		c.Event(e.target.Name, eventType, string(o.Status.Reason), o.Status.Message)
 	}
 	if before != o.Status {
 		c.Changed()
