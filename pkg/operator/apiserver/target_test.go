@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
+	"github.com/kms-health/kms-health/pkg/contract"
 )
 
 func TestLifeOfATargetFollowsItsConfigurationAndItsRecord(t *testing.T) {
@@ -59,6 +60,20 @@ func TestLifeOfATargetFollowsItsConfigurationAndItsRecord(t *testing.T) {
 				t.Errorf("%+v", s)
 			}
 		})
+	}
+}
+
+// An operator that starts after an edit finds what is left by it, whatever else was known.
+func TestTargetWithoutARecordGetsThatFirst(t *testing.T) {
+	for name, problem := range map[string]*Status{"all is known": nil,
+		"a source is not": {contract.SourceUnreadable, "pods cannot be read"}} {
+		s := fixture(t, v1alpha1.ModeCompanionPod, kmsHealth, pods(apiPod("a", "1")))
+		s.Unrecorded, s.Problem, s.Resource, s.ResourceMissing = true, problem, nil, true
+		plan := planOf(t, s)
+		if plan.Anchor == nil || plan.State.Namespace != "ns" || len(plan.Apply)+len(plan.Delete) > 0 ||
+			plan.Status.Message != "" {
+			t.Errorf("%s: records %v, %+v, applies %s; %+v", name, plan.Anchor, plan.State, names(plan.Apply), plan.Status)
+		}
 	}
 }
 
