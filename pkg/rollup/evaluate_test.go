@@ -94,7 +94,7 @@ var verdicts = []struct {
 		but(each(fresh, healthy("1", 5)), from("b", every(1, healthy("2", contract.StaleIntervals+1)), healthy("1", 5))),
 		stale, late, stale},
 	{"stale and unhealthy is stale", two, b(inError("2", valid+1, "refused")), stale, late, stale},
-	{"an interval of an hour", two, each(every(3600, healthy("2", 4*3600))), fine, observed, agreed},
+	{"an interval of an hour", two, each(every(3600, healthy("2", contract.StaleIntervals*3600))), fine, observed, agreed},
 	{"no interval is 30 seconds", two, each(every(0, healthy("2", valid))), fine, observed, agreed},
 	{"no interval is 30 seconds, and stale", two, each(every(0, healthy("2", valid+1))), stale, late, stale},
 

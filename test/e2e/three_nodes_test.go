@@ -213,7 +213,7 @@ func (h *scenario) awaitStopped(n *cluster.Node, leader corev1.Pod, cut time.Tim
 	if settled < time.Minute {
 		stale := h.awaitSince(cut, time.Minute, "the node has stopped reporting", unknown)
 		last := h.lastReport(n, stale.At)
-		h.took("KMSPluginsDegraded=Unknown, from the node's last report", stale.At.Sub(last), 4*interval+2*time.Second)
+		h.took("KMSPluginsDegraded=Unknown, from the node's last report", stale.At.Sub(last), contract.StaleIntervals*interval+2*time.Second)
 	}
 	return settled
 }

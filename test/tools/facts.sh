@@ -16,7 +16,7 @@ status=0
 
 # stale_factor makes reports valid for longer.
 # shellcheck disable=SC2317  # called by name, as resource is
-stale_factor() { sed -i 's/^const StaleIntervals = 4$/const StaleIntervals = 6/' pkg/contract/entry.go; }
+stale_factor() { sed -i 's/^const StaleIntervals = .*$/const StaleIntervals = 6/' pkg/contract/entry.go; }
 
 # resource adds an operator resource: the last row of the table.
 # shellcheck disable=SC2317
