@@ -66,7 +66,7 @@ func TestUnhealthyPluginIsReportedAfterEverythingRestarts(t *testing.T) {
 	}
 	c := fixture.AwaitRollUp(t, apiservers.Kube, contract.PluginsDegraded, operatorcr.True, contract.PluginError)
 	fixture.Eventually(t, "the message names all three nodes", func() error {
-		if c = fixture.Resource(t, apiservers.Kube).Conditions[contract.PluginsDegraded]; !strings.Contains(c.Message, "key 1 on all 3 nodes: error: ") {
+		if c = fixture.Resource(t, apiservers.Kube).Conditions[contract.PluginsDegraded]; !strings.Contains(c.Message, "key 1 on nodes master-0, master-1, master-2: error: ") {
 			return errors.New(c.Message)
 		}
 		return nil
