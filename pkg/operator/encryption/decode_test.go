@@ -10,13 +10,15 @@ import (
 	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
 )
 
+const anotherKind = "has another apiVersion and kind than apiserver.config.k8s.io/v1, EncryptionConfiguration"
+
 func TestGarbageIsRejectedWithTheReason(t *testing.T) {
 	resources := entryOf("secrets", v2("1_secrets", sock1))
 	for name, tt := range map[string]struct{ file, want string }{
-		"empty":            {"", "has another apiVersion and kind than apiserver.config.k8s.io/v1, EncryptionConfiguration"},
-		"blank":            {" \n\n", "has another apiVersion and kind than apiserver.config.k8s.io/v1, EncryptionConfiguration"},
-		"comments":         {"# nothing\n", "has another apiVersion and kind than apiserver.config.k8s.io/v1, EncryptionConfiguration"},
-		"null":             {"null", "has another apiVersion and kind than apiserver.config.k8s.io/v1, EncryptionConfiguration"},
+		"empty":            {"", anotherKind},
+		"blank":            {" \n\n", anotherKind},
+		"comments":         {"# nothing\n", anotherKind},
+		"null":             {"null", anotherKind},
 		"a scalar":         {"hello", "is not a mapping"},
 		"a list":           {"- 1\n", "is not a mapping"},
 		"binary":           {"\x7fELF\x02\x01", "is neither YAML nor JSON"},
@@ -25,15 +27,15 @@ func TestGarbageIsRejectedWithTheReason(t *testing.T) {
 		"half a JSON file": {`{"kind": "EncryptionConfiguration", "resou`, "is neither YAML nor JSON"},
 		"no kind": {
 			"resources:\n" + resources,
-			"has another apiVersion and kind than apiserver.config.k8s.io/v1, EncryptionConfiguration",
+			anotherKind,
 		},
 		"wrong kind": {
 			strings.Replace(head, "EncryptionC", "AdmissionC", 1) + resources,
-			"has another apiVersion and kind than apiserver.config.k8s.io/v1, EncryptionConfiguration",
+			anotherKind,
 		},
 		"wrong version": {
 			strings.Replace(head, "/v1", "/v2", 1) + resources,
-			"has another apiVersion and kind than apiserver.config.k8s.io/v1, EncryptionConfiguration",
+			anotherKind,
 		},
 		"no resources":      {head, "has no resources"},
 		"empty resources":   {head + "  []\n", "has no resources"},
@@ -73,7 +75,8 @@ func bomb() string {
 func TestJSONIsReadAsJSON(t *testing.T) {
 	c, err := Parse(
 		[]byte(
-			`{"apiVersion": "apiserver.config.k8s.io/v1", "kind": "EncryptionConfiguration", "resources": [{"providers": [{"kms": {}}]}], "note": `+
+			`{"apiVersion": "apiserver.config.k8s.io/v1", "kind": "EncryptionConfiguration", `+
+				`"resources": [{"providers": [{"kms": {}}]}], "note": `+
 				`"\ud83d\ude00"}`,
 		),
 		nil,
@@ -181,7 +184,8 @@ func FuzzParse(f *testing.F) {
 		"unix:///@a", "",
 	)
 	f.Add(
-		[]byte(`{"kind":"EncryptionConfiguration","apiVersion":"apiserver.config.k8s.io/v1","resources":[{"providers":[{"kms":{"name":"a"}}]}]}`),
+		[]byte(`{"kind":"EncryptionConfiguration","apiVersion":"apiserver.config.k8s.io/v1",`+
+			`"resources":[{"providers":[{"kms":{"name":"a"}}]}]}`),
 		"", "a",
 	)
 	f.Fuzz(func(t *testing.T, data []byte, endpoint, keyID string) {
