@@ -64,8 +64,7 @@ type Controller struct {
 	Options
 	metrics *metrics
 	applier *applier
-	queue   retry.Queue // names of targets
-	retry   *retry.Backoff
+	queue   *retry.Queue // names of targets
 	config  atomic.Pointer[configuration]
 
 	began   time.Time       // when Run did
@@ -87,8 +86,7 @@ type configuration struct {
 func New(o Options) *Controller {
 	return &Controller{
 		Options: o, targets: map[string]*entry{}, metrics: newMetrics(o.Registry), applier: newApplier(o.Client),
-		queue: retry.NewQueue(o.Clock),
-		retry: retry.New(o.Clock, firstRetry, lastRetry, "sync", "apiServer"),
+		queue: retry.NewQueue(o.Clock, "deliver reporters", firstRetry, lastRetry),
 	}
 }
 
@@ -159,9 +157,6 @@ func (c *Controller) sync(ctx context.Context, name string) (again time.Duration
 	if err != nil {
 		return c.finish(ctx, e, s, &Outcome{Status: problemOf(err), Err: err})
 	}
-	if left := c.retry.Left(name); left > 0 {
-		return left
-	}
 	outcome := c.reconcile(ctx, s, plan)
 	if !c.cluster.Roles.Known() { // by which nothing is recorded
 		outcome.NoCondition = !apierrors.IsForbidden(c.cluster.Roles.Err())
@@ -188,9 +183,9 @@ func (c *Controller) finish(ctx context.Context, e *entry, s *Observed, o *Outco
 	if !unreachable(o.Err) {
 		c.report(e, s, o)
 	}
-	if delay := c.retry.Observe(name, o.Err); delay > 0 {
+	c.queue.Observe(name, o.Err)
+	if o.Err != nil {
 		c.metrics.errors.WithLabelValues(name).Inc()
-		return delay
 	}
 	if o.Requeue > 0 {
 		return min(resync, o.Requeue)

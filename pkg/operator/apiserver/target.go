@@ -165,6 +165,6 @@ func (c *Controller) forget(name string) {
 	e.sources.End()
 	c.Rollup.Remove(name)
 	c.metrics.forget(name)
-	c.retry.Forget(name)
+	c.queue.Forget(name)
 	c.Changed()
 }

@@ -1,5 +1,5 @@
-// Package retry decides when a controller tries again what failed, and logs failures: a line for
-// each change, not for each try.
+// Package retry is the queue of a controller: client-go's, with a line in the log for each change of a
+// failure, not for each try.
 package retry
 
 import (
@@ -12,79 +12,39 @@ import (
 	"k8s.io/utils/clock"
 )
 
-// Backoff delays retries by key: each delay is twice the one before. A failure is logged
-// once, until its text is another, and so is its end. Its methods may be called
-// concurrently.
-type Backoff struct {
-	what, keyName string // in the log
-	clock         clock.PassiveClock
-	first, last   time.Duration
-
-	mu       sync.Mutex
-	failures map[string]failure
-}
-
-type failure struct {
-	text  string
-	delay time.Duration
-	until time.Time // of the next try
-}
-
-// New makes a Backoff whose delays are from first to last. what is done, and the keys' name, are in the log.
-func New(clock clock.PassiveClock, first, last time.Duration, what, keyName string) *Backoff {
-	return &Backoff{
-		what: what, keyName: keyName, clock: clock, first: first, last: last, failures: map[string]failure{},
-	}
-}
-
-// Left is how long a key that failed is not to be tried, whatever else happens to it.
-func (b *Backoff) Left(key string) time.Duration {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return max(0, b.failures[key].until.Sub(b.clock.Now()))
-}
-
-// Observe takes the outcome of a try. It returns the delay of the next one; zero: it
-// succeeded.
-func (b *Backoff) Observe(key string, err error) time.Duration {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	before, had := b.failures[key]
-	if err == nil {
-		if had {
-			klog.InfoSDepth(1, "Succeeded again to "+b.what, b.keyName, key)
-		}
-		delete(b.failures, key)
-		return 0
-	}
-	if err.Error() != before.text {
-		klog.ErrorSDepth(1, err, "Failed to "+b.what+", retrying", b.keyName, key)
-	}
-	delay := min(b.last, max(b.first, 2*before.delay))
-	b.failures[key] = failure{err.Error(), delay, b.clock.Now().Add(delay)}
-	return delay
-}
-
-// Forget forgets a key that is gone.
-func (b *Backoff) Forget(key string) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	delete(b.failures, key)
-}
-
-// Queue has the names of what is to be synced. The clock is that of its delays.
+// Queue has the names of what is to be synced.
 type Queue struct {
-	workqueue.TypedDelayingInterface[string]
+	workqueue.TypedRateLimitingInterface[string]
+	what   string
+	logged sync.Map // the text of the last failure, by name
 }
 
-// NewQueue makes a Queue.
-func NewQueue(clock clock.WithTicker) Queue {
-	return Queue{workqueue.NewTypedDelayingQueueWithConfig(workqueue.TypedDelayingQueueConfig[string]{Clock: clock})}
+// NewQueue makes a Queue in which a name that failed comes back after first to last, each time after twice
+// as long. what is done to it is in the log. The clock is that of the delays.
+func NewQueue(clock clock.WithTicker, what string, first, last time.Duration) *Queue {
+	return &Queue{what: what, TypedRateLimitingInterface: workqueue.NewTypedRateLimitingQueueWithConfig(
+		workqueue.NewTypedItemExponentialFailureRateLimiter[string](first, last),
+		workqueue.TypedRateLimitingQueueConfig[string]{Clock: clock})}
+}
+
+// Observe takes the outcome of a try.
+func (q *Queue) Observe(name string, err error) {
+	if err == nil {
+		q.Forget(name)
+		if _, failed := q.logged.LoadAndDelete(name); failed {
+			klog.InfoSDepth(1, "Succeeded again to "+q.what, "name", name)
+		}
+		return
+	}
+	if before, _ := q.logged.Swap(name, err.Error()); before != err.Error() {
+		klog.ErrorSDepth(1, err, "Failed to "+q.what+", retrying", "name", name)
+	}
+	q.AddRateLimited(name)
 }
 
 // Work syncs what is in the queue until ctx ends, so many at a time, so that one that is slow
 // delays no other. do returns after how long to do it again at the latest; zero: not.
-func (q Queue) Work(ctx context.Context, workers int, do func(ctx context.Context, name string) (again time.Duration)) {
+func (q *Queue) Work(ctx context.Context, workers int, do func(ctx context.Context, name string) (again time.Duration)) {
 	var running sync.WaitGroup
 	for range workers {
 		running.Go(func() {

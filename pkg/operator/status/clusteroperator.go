@@ -42,8 +42,7 @@ type ClusterOperatorOptions struct {
 // roll-ups, with inertia, so that a problem that ends by itself soon causes no alert.
 type ClusterOperator struct {
 	ClusterOperatorOptions
-	queue retry.Queue // of one item: the name
-	retry *retry.Backoff
+	queue *retry.Queue // of one item: the name
 	// source is followed from the first time on that there is something to report: where
 	// this is no OpenShift there is no right to read it.
 	source   *source.Source[shown]
@@ -54,8 +53,8 @@ type ClusterOperator struct {
 // NewClusterOperator makes a ClusterOperator.
 func NewClusterOperator(o ClusterOperatorOptions) *ClusterOperator {
 	c := &ClusterOperator{
-		ClusterOperatorOptions: o, since: map[string]time.Time{}, queue: retry.NewQueue(o.Clock),
-		retry: retry.New(o.Clock, firstRetry, lastRetry, "write the ClusterOperator", "name"),
+		ClusterOperatorOptions: o, since: map[string]time.Time{},
+		queue: retry.NewQueue(o.Clock, "write the ClusterOperator", firstRetry, lastRetry),
 	}
 	c.source = source.New(o.Client, source.Selection{Resource: object.GVR(), Name: object.Name}, read, c.Wake)
 	return c
@@ -80,9 +79,7 @@ func (c *ClusterOperator) Run(ctx context.Context) {
 			return resync
 		}
 		again, err := c.sync(ctx, in, related)
-		if delay := c.retry.Observe(name, err); delay > 0 {
-			again = delay
-		}
+		c.queue.Observe(name, err)
 		return max(1, again)
 	})
 }

@@ -70,8 +70,7 @@ type Verdict struct {
 type Controller struct {
 	Options
 	metrics *metrics
-	queue   retry.Queue // names of targets
-	retry   *retry.Backoff
+	queue   *retry.Queue // names of targets
 
 	mu      sync.Mutex
 	targets map[string]*entry
@@ -98,8 +97,8 @@ type entry struct {
 // New makes a Controller.
 func New(o Options) *Controller {
 	return &Controller{
-		Options: o, targets: map[string]*entry{}, metrics: newMetrics(o.Registry), queue: retry.NewQueue(o.Clock),
-		retry: retry.New(o.Clock, firstRetry, lastRetry, "write the roll-up", "apiServer"),
+		Options: o, targets: map[string]*entry{}, metrics: newMetrics(o.Registry),
+		queue: retry.NewQueue(o.Clock, "write the roll-up", firstRetry, lastRetry),
 	}
 }
 
@@ -125,7 +124,7 @@ func (c *Controller) Remove(name string) {
 	delete(c.targets, name)
 	c.mu.Unlock()
 	c.metrics.set(name, nil)
-	c.retry.Forget(name)
+	c.queue.Forget(name)
 	c.Changed()
 }
 
@@ -276,11 +275,10 @@ func (s *syncing) inOutage(err error) bool {
 
 // finish keeps the outcome of the writes, and schedules a retry of failed ones.
 func (s *syncing) finish(err error) {
-	delay := s.retry.Observe(s.target.Name, err)
-	if delay == 0 {
+	s.queue.Observe(s.target.Name, err)
+	if err == nil {
 		return
 	}
-	s.requeue(s.now.Add(delay))
 	s.metrics.errors.WithLabelValues(s.target.Name).Inc()
 	if apierrors.ReasonForError(err) == metav1.StatusReasonUnknown { // no response
 		s.quietUntil = s.now.Add(afterOutage)
