@@ -8,6 +8,7 @@ type Metric struct {
 	Help   string
 }
 
+// The tables of the metrics.
 var (
 	RollupMetrics   []Metric // those of the operator's elected replica alone
 	OperatorMetrics []Metric // those of each replica of the operator, beside Go's and the process's
