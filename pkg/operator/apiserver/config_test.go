@@ -187,3 +187,49 @@ func TestCompanionStaysUntilItsSuccessorReports(t *testing.T) {
 		t.Errorf("%+v, deletes %s", plan.Status, names(plan.Delete))
 	}
 }
+
+// liveFiles are what a plan changes of existing pods of a DaemonSet.
+func liveFiles(plan *Desired) []*unstructured.Unstructured { return ofKind(plan.Apply, "Pod") }
+
+func TestIntervalIsLiveInAnnotationsOfADaemonSet(t *testing.T) {
+	on := pods(apiPod("a", "1", onHost))
+	first := planOf(t, fixture(t, v1alpha1.ModeDaemonSet, on, configSource(v1alpha1.ConfigSourceAnnotation)))
+	template := templateAnnotations(ofKind(first.Apply, "DaemonSet")[0])
+	pod := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "v1", "kind": "Pod"}}
+	pod.SetName("agent")
+	pod.SetNamespace("kms-health")
+	pod.SetAnnotations(template)
+	pod.SetLabels(map[string]string{contract.ModeLabel: "DaemonSet", contract.APIServerLabel: "api"})
+	s := fixture(t, v1alpha1.ModeDaemonSet, on, delivered(t, first), configSource(v1alpha1.ConfigSourceAnnotation),
+		func(s *Observed) {
+			s.Own = append(s.Own, pod)
+			s.Config.Probe.Interval.Duration = 90 * time.Second
+		})
+	mounting := pod.DeepCopy()
+	mounting.SetName("mounting")
+	mounting.SetAnnotations(map[string]string{contract.ConfigHashAnnotation: template[contract.ConfigHashAnnotation]})
+	s.Own = append(s.Own, mounting)
+	plan := planOf(t, s)
+	now := templateAnnotations(ofKind(plan.Apply, "DaemonSet")[0])
+	if now[contract.ConfigAnnotation] != template[contract.ConfigAnnotation] {
+		t.Error("an interval changes the template, which replaces the pods")
+	}
+	if len(liveFiles(plan)) != 1 || !strings.Contains(liveFiles(plan)[0].GetAnnotations()[contract.ConfigAnnotation],
+		"1m30s") {
+		t.Errorf("the pod gets %v", liveFiles(plan))
+	}
+	pod.SetAnnotations(map[string]string{contract.ConfigHashAnnotation: template[contract.ConfigHashAnnotation],
+		contract.ConfigAnnotation:     liveFiles(plan)[0].GetAnnotations()[contract.ConfigAnnotation],
+		contract.KubeconfigAnnotation: template[contract.KubeconfigAnnotation]})
+	if part := metadataPatch(liveFiles(planOf(t, s))[0], pod); len(part) > 0 {
+		t.Errorf("a pod that has the current files gets %v", part)
+	}
+	s.Encryption.Live = set(2, 1)
+	plan = planOf(t, s)
+	now = templateAnnotations(ofKind(plan.Apply, "DaemonSet")[0])
+	if !strings.Contains(now[contract.ConfigAnnotation], "kms-2.sock") ||
+		!strings.Contains(now[contract.ConfigAnnotation], "1m30s") || len(liveFiles(plan)) > 0 {
+		t.Errorf("another plugin set is a new template, with the current files; pods get %v:\n%s", liveFiles(plan),
+			now[contract.ConfigAnnotation])
+	}
+}

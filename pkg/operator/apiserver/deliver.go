@@ -186,8 +186,47 @@ func (p *planner) daemonSet() {
 	}
 	slices.SortFunc(folders, func(a, b objects.Folder) int { return strings.Compare(a.MountPath, b.MountPath) })
 	p.state.Folders = folders
-	p.apply(p.DaemonSet(folders, plugins))
+	if ds := p.one(p.DaemonSet(folders, plugins)); ds != nil {
+		p.liveFiles(ds)
+		p.Apply = append(p.Apply, ds)
+	}
 	p.configMaps(map[string][]v1alpha1.Plugin{objects.ConfigMapName(p.Target.Name, plugins): plugins})
+}
+
+// liveFiles keeps a change of the files live where a DaemonSet's pods have them in
+// annotations: its template, of which a change would replace the pods, keeps the files of
+// the plugin set's first version, and the pods get the current ones.
+func (p *planner) liveFiles(ds *unstructured.Unstructured) {
+	wanted := templateAnnotations(ds)
+	hasFiles := func(annotations map[string]string) bool { // others mount the ConfigMap, or are being replaced
+		return annotations[contract.ConfigAnnotation] != "" &&
+			annotations[contract.ConfigHashAnnotation] == wanted[contract.ConfigHashAnnotation]
+	}
+	if !hasFiles(wanted) {
+		return
+	}
+	files := []string{contract.ConfigAnnotation, contract.KubeconfigAnnotation}
+	for _, o := range p.own("Pod") {
+		if hasFiles(o.GetAnnotations()) && modeOf(o).ServesNode() && o.GetDeletionTimestamp() == nil && !ended(o) {
+			pod := o.DeepCopy() // of which only the metadata is written
+			for _, name := range files {
+				_ = unstructured.SetNestedField(pod.Object, wanted[name], "metadata", "annotations", name)
+			}
+			p.Apply = append(p.Apply, pod)
+		}
+	}
+	if live := p.find(ds); live != nil && hasFiles(templateAnnotations(live)) {
+		for _, name := range files {
+			_ = unstructured.SetNestedField(ds.Object, templateAnnotations(live)[name], "spec", "template", "metadata",
+				"annotations", name)
+		}
+	}
+}
+
+// templateAnnotations are those of the pods of a DaemonSet.
+func templateAnnotations(ds *unstructured.Unstructured) map[string]string {
+	all, _, _ := unstructured.NestedStringMap(ds.Object, "spec", "template", "metadata", "annotations")
+	return all
 }
 
 // livePlaced are the plugins of the current configuration but those that no pod can reach,

@@ -97,18 +97,18 @@ func TestConfigSourceIsChangedWithoutAGap(t *testing.T) {
 	expect("configmaps begin to be encrypted", "ConfigMap", "30s", "ConfigMapsEncrypted")
 	op.Configure(config("30s", "Annotation"))
 	expect("copied", "Annotation", "30s", "")
-	uids := fixture.PodUIDs(t, fixture.Companions)
+	uids := fixture.PodUIDs(t, "kmshealth.openshift.io/api-server")
 	op.Configure(config("10s", "Annotation"))
 	expect("another interval is live", "Annotation", "10s", "")
-	if now := fixture.PodUIDs(t, fixture.Companions); fmt.Sprint(now) != fmt.Sprint(uids) {
-		t.Errorf("companions were replaced for an interval: %v, were %v", now, uids)
+	if now := fixture.PodUIDs(t, "kmshealth.openshift.io/api-server"); fmt.Sprint(now) != fmt.Sprint(uids) {
+		t.Errorf("pods were replaced for an interval: %v, were %v", now, uids)
 	}
 	fixture.SetEncryption(t, apiservers.Kube, secretsOnly)
 	op.Configure(config("10s", "ConfigMap"))
 	expect("mounted again", "ConfigMap", "10s", "")
-	uids = fixture.PodUIDs(t, fixture.Companions)
+	uids = fixture.PodUIDs(t, "kmshealth.openshift.io/api-server")
 	fixture.Never(t, 3*time.Second, func() error {
-		if now := fixture.PodUIDs(t, fixture.Companions); fmt.Sprint(now) != fmt.Sprint(uids) {
+		if now := fixture.PodUIDs(t, "kmshealth.openshift.io/api-server"); fmt.Sprint(now) != fmt.Sprint(uids) {
 			return fmt.Errorf("pods are replaced again: %v, were %v", now, uids)
 		}
 		return nil

@@ -3,6 +3,7 @@
 package delivery
 
 import (
+	"maps"
 	"strings"
 	"syscall"
 	"testing"
@@ -40,10 +41,14 @@ func TestDaemonSetServesHostFoldersThroughAMigrationAndAwayAgain(t *testing.T) {
 	fixture.SetEncryption(t, target, apiservers.Encryption("2", "identity"), "3")
 	fixture.RollStatic(t, "3", true)
 	expect("the second key alone", "3", "2W", "30s", intermediate)
+	agents := fixture.PodUIDs(t, "kmshealth.openshift.io/mode=DaemonSet")
 	op.Configure(file("10s"))
 	expect("another interval", "3", "2W", "10s", intermediate)
 	fixture.SetTLSProfile(t, "Modern")
 	expect("another TLS profile", "3", "2W", "10s", modern)
+	if now := fixture.PodUIDs(t, "kmshealth.openshift.io/mode=DaemonSet"); !maps.Equal(agents, now) {
+		t.Errorf("agents were replaced for what is live: %v, now %v", agents, now)
+	}
 
 	fixture.SetEncryption(t, target, apiservers.Encryption("aescbc", "2", "identity"), "4")
 	fixture.RollStatic(t, "4", true)
