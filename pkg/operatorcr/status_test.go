@@ -349,13 +349,13 @@ var malformed = map[string]struct {
 	"elements of no node":        {`{status: {encryptionStatus: {healthReports: [x, null, {}, {keyID: "1"}]}}}`, nil, 0},
 	"an element without fields": {
 		`{status: {encryptionStatus: {healthReports: [{nodeName: a}]}}}`,
-		[]string{`a HealthReports lastCheckedTime: "" is not an RFC 3339 time`}, 0,
+		[]string{`a HealthReports status: "" is none of Healthy, Unhealthy, Error`}, 0,
 	},
 	"one bad element, and good ones": {
 		`{status: {encryptionStatus: {healthReports: [{nodeName: a, status: Healthy, lastCheckedTime: ` +
 			`"2026-05-08T11:59:55Z"}, {nodeName: a}, {nodeName: a, status: Healthy, lastCheckedTime: ` +
 			`"2026-05-08T11:59:55Z"}]}}}`,
-		[]string{`a HealthReports lastCheckedTime: "" is not an RFC 3339 time`}, 0,
+		[]string{`a HealthReports status: "" is none of Healthy, Unhealthy, Error`}, 0,
 	},
 }
 
