@@ -50,7 +50,7 @@ var kinds = []struct {
 	{"Status fails", "rpc-error Internal %s", false, contract.ReportedUnhealthy, "%s"},
 	{"hangs", "hang", false, contract.Timeout, ""},
 	{"crashed", "crash", false, contract.ConnectFailed, ""},
-	{"no key_id", "empty-key-id", false, contract.ProtocolViolation, "key_id is empty"},
+	{"no key_id", "status-key-id", false, contract.ProtocolViolation, "key_id is empty"},
 	{"wrong version", "version %s", false, contract.ProtocolViolation, "%s"},
 	{"Encrypt refused", "refuse-encrypt PermissionDenied %s", true, "PermissionDenied", "%s"},
 	{"Decrypt refused", "refuse-decrypt PermissionDenied %s", true, "PermissionDenied", "%s"},
