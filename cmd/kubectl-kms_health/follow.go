@@ -75,7 +75,7 @@ func (f *follower) wait(ctx context.Context) error {
 	case err != nil && !wait.Interrupted(err):
 		return err
 	case last == nil:
-		return fmt.Errorf("the state cannot be read at the timeout of %s", f.timeout)
+		return fmt.Errorf("the state cannot be read at the timeout of %s: %s", f.timeout, f.failed)
 	}
 	return f.finish(last)
 }

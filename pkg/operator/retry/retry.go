@@ -30,16 +30,22 @@ func NewQueue(clock clock.WithTicker, what string, first, last time.Duration) *Q
 // Observe takes the outcome of a try.
 func (q *Queue) Observe(name string, err error) {
 	if err == nil {
-		q.Forget(name)
-		if _, failed := q.logged.LoadAndDelete(name); failed {
+		if _, failed := q.logged.Load(name); failed {
 			klog.InfoSDepth(1, "Succeeded again to "+q.what, "name", name)
 		}
+		q.Forget(name)
 		return
 	}
 	if before, _ := q.logged.Swap(name, err.Error()); before != err.Error() {
 		klog.ErrorSDepth(1, err, "Failed to "+q.what+", retrying", "name", name)
 	}
 	q.AddRateLimited(name)
+}
+
+// Forget forgets the failures of a name.
+func (q *Queue) Forget(name string) {
+	q.logged.Delete(name)
+	q.TypedRateLimitingInterface.Forget(name)
 }
 
 // Work syncs what is in the queue until ctx ends, so many at a time, so that one that is slow

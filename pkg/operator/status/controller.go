@@ -82,6 +82,7 @@ type entry struct {
 	// written is the version of the resource that the last write made. Until the watch shows it, or a moment
 	// has passed (shownBy), nothing is evaluated: reporters write in between.
 	written    string
+	conditions map[string]operatorcr.Condition // of that, nil before the first write
 	shownBy    time.Time
 	cleaned    bool                  // the reports were removed since the target is off
 	outage     bool                  // the API server is unreachable
@@ -219,6 +220,9 @@ func (s *syncing) judge(ctx context.Context, in *rollup.Input) (v Verdict, judge
 		return s.Verdict(t.Name), false
 	default:
 		in.Reports, in.Previous, in.Off = resource.Reports, resource.Conditions, t.Off
+		if !apiserver.Shows(resource.Version, s.written) && s.conditions != nil {
+			in.Previous = s.conditions // a watch that lags makes no condition begin again
+		}
 		judged = t.Off || s.observe(in, resource)
 	}
 	in.Unobserved = resource == nil || !judged

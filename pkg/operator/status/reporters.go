@@ -2,6 +2,7 @@ package status
 
 import (
 	"cmp"
+	"maps"
 	"slices"
 	"time"
 
@@ -54,8 +55,8 @@ func (s *syncing) attend(in *rollup.Input, pods map[string]*corev1.Pod, others [
 	for _, n := range resource.Nodes {
 		replacing[n.Name] = n.Replacing
 	}
-	before, seen := s.attendance, s.now
-	if before == nil && in.Previous[contract.PluginsDegraded].Status == operatorcr.Unknown {
+	before, seen, stands := s.attendance, s.now, in.Previous[contract.PluginsDegraded].Status == operatorcr.Unknown
+	if before == nil && stands {
 		seen = time.Time{}
 	}
 	s.attendance = make(map[string]attendance, len(in.Nodes))
@@ -64,6 +65,9 @@ func (s *syncing) attend(in *rollup.Input, pods map[string]*corev1.Pod, others [
 		pod, was := pods[n.Name], before[n.Name]
 		start := cmp.Or(runningSince(pod, s.target.Container), began(pod))
 		a, attended := was.next(pod, start, replaced[n.Name], ours[n.Name], named[n.Name])
+		if !stands { // any more
+			maps.DeleteFunc(was.expected, func(_ string, at time.Time) bool { return at.IsZero() })
+		}
 		a.expect(n, was.expected, seen)
 		if replacing[n.Name] {
 			a.replacing = cmp.Or(was.replacing, s.now)

@@ -64,7 +64,9 @@ func (s *syncing) write(ctx context.Context, current map[string]operatorcr.Condi
 		return err
 	}
 	s.wrote(version)
+	s.conditions = map[string]operatorcr.Condition{}
 	for _, c := range result.Conditions {
+		s.conditions[c.Type] = c
 		if was := current[c.Type]; was.Status != c.Status || was.Reason != c.Reason {
 			eventType := corev1.EventTypeNormal
 			degraded := c.Type == contract.PluginsDegraded && c.Status != operatorcr.False

@@ -278,3 +278,24 @@ func TestTargetOfAnotherInstallationWritesNothing(t *testing.T) {
 		}
 	})
 }
+
+func TestAWatchThatLagsMakesNoConditionBeginAgain(t *testing.T) {
+	withFixture(t, func(s *fixture) {
+		s.ahead = 1
+		s.begin()
+		s.report("a", "b")
+		s.show()
+		s.settled()
+		s.until(contract.StaleIntervals*10*time.Second + requestTimeout) // the reports are stale
+		s.settled()
+		first := len(s.written())
+		for range 3 {
+			s.until(time.Since(s.start) + requestTimeout + time.Second)
+			s.Wake("api")
+			s.settled()
+		}
+		if n := len(s.written()); first == 0 || n > first {
+			t.Errorf("%d writes, and %d while the watch shows none of them", first, n-first)
+		}
+	})
+}

@@ -81,7 +81,7 @@ func open(name string, use func(io.Reader) error) error {
 // folder reads the files of a folder. What cannot be read of it is a problem of the snapshot.
 func (r *reading) folder(name string) error {
 	visit := func(at string, entry fs.DirEntry, err error) error {
-		isTimestamp := entry.Name() == "timestamp"
+		isTimestamp := path.Base(at) == "timestamp"
 		extension := path.Ext(at)
 		switch {
 		case err != nil:
@@ -94,7 +94,7 @@ func (r *reading) folder(name string) error {
 		default:
 			err = open(at, func(from io.Reader) error {
 				data, err := content(from)
-				if err != nil || !resourceFile.MatchString(filepath.ToSlash(at)) && !mayBeWanted(data) {
+				if err != nil || !resourceFile.MatchString("/"+filepath.ToSlash(at)) && !mayBeWanted(data) {
 					return err
 				}
 				return r.parse(bytes.NewReader(data))

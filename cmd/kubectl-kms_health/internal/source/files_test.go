@@ -180,6 +180,10 @@ func TestABrokenResourceOfAMustGatherIsAProblem(t *testing.T) {
 			if err != nil || len(taken.Objects) != 1 || len(taken.Problems) != 1 || !strings.Contains(taken.Problems[0].Error(), tt.want) {
 				t.Errorf("%+v, %v, want %s", taken, err, tt.want)
 			}
+			t.Chdir(filepath.Join(dir, "cluster-scoped-resources"))
+			if taken, err := read("."); err != nil || len(taken.Objects) != 1 || len(taken.Problems) != 1 {
+				t.Errorf("by a relative path: %+v, %v", taken, err)
+			}
 		})
 	}
 	dir := in(t, map[string]string{"cluster-scoped-resources/operator.openshift.io/kubeapiservers/cluster.json": apiServer, "config.openshift.io/authentications/cluster.yaml": "x: y"})
