@@ -117,7 +117,8 @@ var (
 		"Changes of the configuration file by result: applied, invalid, or unreadable.", "result")
 	MetricReloadGood = ofReporter("config_last_reload_successful", gauge,
 		"1 if the configuration file, as it is now, is active.")
-	MetricConfigApplied  = ofReporter("config_applied_timestamp_seconds", gauge, "When the active configuration was applied.")
+	MetricConfigApplied = ofReporter("config_applied_timestamp_seconds", gauge,
+		"When the active configuration was applied.")
 	MetricConfigExpected = ofReporter("config_expected", gauge,
 		"1 if the active configuration is that of KMS_HEALTH_CONFIG_HASH, or this is not set; else 0.")
 	MetricConfig = ofReporter("config_info", gauge, "1, with the SHA-256 of the active configuration file.", "sha256")

@@ -14,7 +14,8 @@ type Row struct {
 	Name   string   // in lower case it is the anchor in the page
 	Alerts []string // those that fire for this reason
 	// Means is what is so, and its impact. Check is how to find the cause; where it is not set,
-	// the message has it. Fix is what to do, where action is needed. DoNot is what makes it worse; not set where nothing does.
+	// the message has it. Fix is what to do, where action is needed. DoNot is what makes it worse; not set where
+	// nothing does.
 	Means, Check, Fix, DoNot string
 
 	// From is what a plugin's reason follows from. Other rows have none, nor plugins' the following.

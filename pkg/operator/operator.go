@@ -235,7 +235,7 @@ func (o *operator) active() string {
 }
 
 func registered(registry prometheus.Registerer, m contract.Metric) prometheus.Gauge {
-	g := metric.Gauge(m)
+	g := metric.GaugeVec(m)
 	registry.MustRegister(g)
-	return g
+	return g.WithLabelValues()
 }

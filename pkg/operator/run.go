@@ -66,11 +66,10 @@ func Run(ctx context.Context, o Options) error {
 
 func newRegistry() *prometheus.Registry {
 	registry := prometheus.NewRegistry()
-	registry.MustRegister(
-		collectors.NewGoCollector(),
-		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
-		metric.Info(contract.MetricOperatorBuild, version.Labels()),
-	)
+	build := metric.GaugeVec(contract.MetricOperatorBuild)
+	build.With(version.Labels()).Set(1)
+	registry.MustRegister(build, collectors.NewGoCollector(),
+		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	return registry
 }
 

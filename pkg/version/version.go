@@ -12,7 +12,8 @@ var Version = "unknown"
 
 // Line is what a program prints for --version.
 func Line(program string) string {
-	return fmt.Sprintf("%s %s (%s, %s/%s, FIPS 140-3: %s)", program, Version, runtime.Version(), runtime.GOOS, runtime.GOARCH, FIPS())
+	return fmt.Sprintf("%s %s (%s, %s/%s, FIPS 140-3: %s)", program, Version, runtime.Version(), runtime.GOOS,
+		runtime.GOARCH, FIPS())
 }
 
 // FIPS is the mode of Go's cryptographic module: "off"; "on", where the module's approved
@@ -32,5 +33,6 @@ func FIPS() string {
 // Labels are those of a program's metric …_build_info. The cryptographic module with the version
 // "v1.0.0" is the one with a certificate; "latest" is that of the Go release, which has none.
 func Labels() map[string]string {
-	return map[string]string{"version": Version, "goversion": runtime.Version(), "fips140": FIPS(), "fips140_module": fips140.Version()}
+	return map[string]string{"version": Version, "goversion": runtime.Version(), "fips140": FIPS(),
+		"fips140_module": fips140.Version()}
 }

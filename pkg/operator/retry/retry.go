@@ -50,7 +50,8 @@ func (q *Queue) Forget(name string) {
 
 // Work syncs what is in the queue until ctx ends, so many at a time, so that one that is slow
 // delays no other. do returns after how long to do it again at the latest; zero: not.
-func (q *Queue) Work(ctx context.Context, workers int, do func(ctx context.Context, name string) (again time.Duration)) {
+func (q *Queue) Work(ctx context.Context, workers int,
+	do func(ctx context.Context, name string) (again time.Duration)) {
 	var running sync.WaitGroup
 	for range workers {
 		running.Go(func() {
