@@ -7,7 +7,9 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
+	"io"
 	"net"
+	"net/http"
 	"net/url"
 	"slices"
 	"sync"
@@ -60,7 +62,7 @@ func (c *ownCA) sync(ctx context.Context) {
 	defer cancel()
 	why := ""
 	switch end, err := c.keep(limited); {
-	case ctx.Err() != nil, errors.As(err, new(*url.Error)): // the API server does not answer
+	case ctx.Err() != nil, unanswered(err):
 		return
 	case err != nil:
 		why = "the operator's CA cannot be kept current: " + err.Error()
@@ -76,6 +78,16 @@ func (c *ownCA) sync(ctx context.Context) {
 		c.reported.Store(&why)
 		c.changed()
 	}
+}
+
+// unanswered reports whether an error says nothing about the CA: the API server does not answer, or cannot
+// now, as while it starts or ends.
+func unanswered(err error) bool {
+	failed, noAnswer := apierrors.APIStatus(nil), net.Error(nil)
+	if errors.As(err, &failed) {
+		return failed.Status().Code == http.StatusTooManyRequests || failed.Status().Code >= http.StatusInternalServerError
+	}
+	return errors.As(err, &noAnswer) || errors.Is(err, io.EOF) || errors.Is(err, context.DeadlineExceeded)
 }
 
 // read returns a field of an object as the API server's cache has it, which needs no KMS plugin.

@@ -157,6 +157,9 @@ func (c *Controller) sync(ctx context.Context, name string) (again time.Duration
 	if err != nil {
 		return c.finish(ctx, e, s, &Outcome{Status: problemOf(err), Err: err})
 	}
+	if left := c.queue.Left(name); left > 0 {
+		return left
+	}
 	outcome := c.reconcile(ctx, s, plan)
 	if !c.cluster.Roles.Known() { // by which nothing is recorded
 		outcome.NoCondition = !apierrors.IsForbidden(c.cluster.Roles.Err())

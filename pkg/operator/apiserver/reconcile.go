@@ -64,7 +64,6 @@ type reconciliation struct {
 func (c *Controller) reconcile(ctx context.Context, s *Observed, plan *Desired) *Outcome {
 	x := &reconciliation{Controller: c, snapshot: s, plan: plan, made: sets.New[string]()}
 	x.Status, x.Recorded.State, x.state = plan.Status, plan.State, &x.Recorded.State
-	x.NoCondition = plan.Off && plan.Status.Delivered() || s.Unrecorded
 	if !plan.Requeue.IsZero() {
 		x.requeue(max(time.Second, plan.Requeue.Sub(s.Now)))
 	}
@@ -94,6 +93,7 @@ func (c *Controller) reconcile(ctx context.Context, s *Observed, plan *Desired) 
 		x.problems = append(x.problems, problemOf(err))
 	}
 	x.Err = errors.Join(x.errs...)
+	x.NoCondition = plan.Off && plan.Status.Delivered() || s.Unrecorded && x.Err == nil
 	if len(x.problems) > 0 {
 		x.Status = worst(append(x.problems, plan.Status.ifNeedsAction()...))
 	}
@@ -163,6 +163,8 @@ func (x *reconciliation) apply(ctx context.Context) {
 		x.try(ctx, func(ctx context.Context) error {
 			changed, _, err := x.applier.Apply(ctx, o, live)
 			switch {
+			case o.GetUID() != "" && (apierrors.IsNotFound(err) || apierrors.IsConflict(err)):
+				return nil // a pod that has gone since
 			case apierrors.IsNotFound(err) && o.GetKind() == contract.KMSHealths.Kind:
 				return fmt.Errorf("%w: the CRD %s.%s is not installed; it is in manifests/kubernetes",
 					err, contract.KMSHealths.Plural, contract.KMSHealths.Group)
@@ -185,8 +187,8 @@ func (x *reconciliation) apply(ctx context.Context) {
 func (x *reconciliation) token(ctx context.Context) {
 	x.try(ctx, func(ctx context.Context) (err error) {
 		x.Token, err = x.ensureToken(ctx, x.state.Namespace, x.snapshot.Target.Name)
-		if err == nil {
-			return nil
+		if err == nil || unreachable(err) {
+			return err
 		}
 		problem := problemOf(err)
 		if problem.Reason != contract.Forbidden {

@@ -114,11 +114,11 @@ type Published struct {
 // stays until then.
 func (c *Controller) publish(s *Observed, e *entry, plan *Desired) {
 	p := &e.published
-	decided := plan != nil && s.Problem == nil
+	decided := plan != nil && s.Problem == nil && !s.Unrecorded
 	settled := decided && (s.Encryption != nil || s.Target.Plugins != nil || s.Deleting || s.NamespaceMissing)
 	switch left := Starting - c.Clock.Since(c.began); {
-	case s.Unrecorded:
-		return // its conditions come after its record
+	case s.Unrecorded && e.status == (Status{}):
+		return // its conditions come after its record, unless that cannot be written
 	case p.Name == "" && !settled && left > 0:
 		c.queue.AddAfter(s.Target.Name, left) // if nothing is read until then
 		return

@@ -14,38 +14,65 @@ import (
 
 // Queue has the names of what is to be synced.
 type Queue struct {
-	workqueue.TypedRateLimitingInterface[string]
-	what   string
-	logged sync.Map // the text of the last failure, by name
+	workqueue.TypedDelayingInterface[string]
+	what    string
+	limiter workqueue.TypedRateLimiter[string]
+	clock   clock.PassiveClock
+
+	mu       sync.Mutex
+	failures map[string]failure
+}
+
+type failure struct {
+	text  string
+	until time.Time // of the next try
 }
 
 // NewQueue makes a Queue in which a name that failed comes back after first to last, each time after twice
 // as long. what is done to it is in the log. The clock is that of the delays.
 func NewQueue(clock clock.WithTicker, what string, first, last time.Duration) *Queue {
-	return &Queue{what: what, TypedRateLimitingInterface: workqueue.NewTypedRateLimitingQueueWithConfig(
-		workqueue.NewTypedItemExponentialFailureRateLimiter[string](first, last),
-		workqueue.TypedRateLimitingQueueConfig[string]{Clock: clock})}
+	return &Queue{what: what, clock: clock, failures: map[string]failure{},
+		limiter: workqueue.NewTypedItemExponentialFailureRateLimiter[string](first, last),
+		TypedDelayingInterface: workqueue.NewTypedDelayingQueueWithConfig(
+			workqueue.TypedDelayingQueueConfig[string]{Clock: clock})}
+}
+
+// Left is how long a name that failed is not to be tried, whatever else wakes it: a write before the one
+// that failed may wake it itself.
+func (q *Queue) Left(name string) time.Duration {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return max(0, q.failures[name].until.Sub(q.clock.Now()))
 }
 
 // Observe takes the outcome of a try.
 func (q *Queue) Observe(name string, err error) {
+	q.mu.Lock()
+	before, failed := q.failures[name]
+	q.mu.Unlock()
 	if err == nil {
-		if _, failed := q.logged.Load(name); failed {
+		if failed {
 			klog.InfoSDepth(1, "Succeeded again to "+q.what, "name", name)
 		}
 		q.Forget(name)
 		return
 	}
-	if before, _ := q.logged.Swap(name, err.Error()); before != err.Error() {
+	if before.text != err.Error() {
 		klog.ErrorSDepth(1, err, "Failed to "+q.what+", retrying", "name", name)
 	}
-	q.AddRateLimited(name)
+	delay := q.limiter.When(name)
+	q.mu.Lock()
+	q.failures[name] = failure{err.Error(), q.clock.Now().Add(delay)}
+	q.mu.Unlock()
+	q.AddAfter(name, delay)
 }
 
 // Forget forgets the failures of a name.
 func (q *Queue) Forget(name string) {
-	q.logged.Delete(name)
-	q.TypedRateLimitingInterface.Forget(name)
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	delete(q.failures, name)
+	q.limiter.Forget(name)
 }
 
 // Work syncs what is in the queue until ctx ends, so many at a time, so that one that is slow

@@ -13,13 +13,16 @@ func TestWhatFailedComesBackUntilItSucceeds(t *testing.T) {
 	defer q.ShutDown()
 	for range 5 {
 		q.Observe("a", errors.New("failed"))
+		if left := q.Left("a"); left > 4*time.Millisecond {
+			t.Fatal(left)
+		}
 		if name, _ := q.Get(); name != "a" {
 			t.Fatal(name)
 		}
 		q.Done("a")
 	}
 	q.Observe("a", nil)
-	if n := q.NumRequeues("a"); n != 0 || q.Len() != 0 {
-		t.Errorf("after a success: %d retries, %d in the queue", n, q.Len())
+	if left := q.Left("a"); left != 0 || q.Len() != 0 {
+		t.Errorf("after a success: %s left, %d in the queue", left, q.Len())
 	}
 }
