@@ -200,7 +200,7 @@ soak: cluster ## The reporter under faults, restarts, edits and outages drawn at
 .PHONY: bench
 bench: bin/kms-health-reporter bin/kms-health-operator bin/bench-floor bin/kms-plugin cluster ## Run the benchmarks, and measure both programs as processes (TESTFLAGS='-run TestOperator -short')
 	$(GO) test -run '^$$' -bench . -benchmem ./pkg/...
-	$(GO) test -v -count 1 -timeout 60m $(TESTFLAGS) ./test/bench -measure
+	$(GO) test -v -count 1 -timeout 60m ./test/bench -measure $(TESTFLAGS)
 
 bin/bench-floor: FORCE
 	$(GO_BUILD) -o $@ ./test/bench/floor
