@@ -78,3 +78,8 @@ var Events = []Event{
 	},
 	{"ReportRemoved", "Normal", "a report that no reporter writes any more was removed"},
 }
+
+// IsReporter reports whether a container of an API server's pod is a reporter, OpenShift's own included.
+func IsReporter(container string) bool {
+	return container == ReporterContainer || container == "kms-health-reporter"
+}

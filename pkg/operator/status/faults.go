@@ -41,18 +41,11 @@ func pluginContainers(pod *corev1.Pod, container string, plugins []v1alpha1.Plug
 		shares := slices.ContainsFunc(c.VolumeMounts, func(m corev1.VolumeMount) bool {
 			return slices.ContainsFunc(mounts, func(s corev1.VolumeMount) bool { return s.Name == m.Name })
 		})
-		if shares && c.Name != served && !isReporter(c.Name) {
+		if shares && c.Name != served && !contract.IsReporter(c.Name) {
 			names = append(names, c.Name)
 		}
 	}
 	return names
-}
-
-// nativeReporter is OpenShift's own reporter, an init container of its API servers' pods.
-const nativeReporter = "kms-health-reporter"
-
-func isReporter(container string) bool {
-	return container == contract.ReporterContainer || container == nativeReporter
 }
 
 // look has the commands that show the logs, by keyID, and the reporter's under "". The container of a plugin is
@@ -61,7 +54,7 @@ func (b *beside) look() map[string]string {
 	all := map[string]string{}
 	for _, c := range containers(b.pod) {
 		logs := fmt.Sprintf("%s logs -n %s %s -c %s", b.tool, b.pod.Namespace, b.pod.Name, c.Name)
-		if isReporter(c.Name) {
+		if contract.IsReporter(c.Name) {
 			all[""] = logs
 		}
 		arguments := fmt.Sprint(c.Command, c.Args, c.Env)
@@ -97,7 +90,7 @@ func (b *beside) faults(now time.Time) (all []rollup.Finding, again time.Time) {
 	}
 	for _, s := range statuses(b.pod) {
 		why, until := cannotStart(&s, now)
-		if isReporter(s.Name) {
+		if contract.IsReporter(s.Name) {
 			add(b.pod, s.Name, contract.ReporterNotRunning, why, until)
 		} else if slices.Contains(b.names, s.Name) {
 			add(b.pod, s.Name, contract.PluginNotRunning, why, until)

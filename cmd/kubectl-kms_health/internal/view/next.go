@@ -132,7 +132,7 @@ func (c *commands) pluginOf(a *APIServer, p *Plugin) (*corev1.Pod, string) {
 	for _, pod := range c.serverPods(a, p.Node) {
 		for _, is := range []func(*corev1.Container) bool{ofSocket, ofKey, ofKMS} {
 			found := slices.DeleteFunc(containers(pod), func(o corev1.Container) bool {
-				return o.Name == c.servers[a.Name].Container || isReporter(o.Name) || !is(&o)
+				return o.Name == c.servers[a.Name].Container || contract.IsReporter(o.Name) || !is(&o)
 			})
 			if len(found) == 1 {
 				return pod, found[0].Name
@@ -146,11 +146,6 @@ func containers(pod *corev1.Pod) []corev1.Container {
 	return slices.Concat(pod.Spec.InitContainers, pod.Spec.Containers)
 }
 
-// isReporter recognizes the container of a reporter, OpenShift's own included.
-func isReporter(container string) bool {
-	return container == contract.ReporterContainer || container == "kms-health-reporter"
-}
-
 // reporterOf finds the reporter of a plugin: in a pod of its own, else in the API server's.
 func (c *commands) reporterOf(a *APIServer, p *Plugin) (*corev1.Pod, string) {
 	pods := c.serverPods(a, p.Node)
@@ -161,7 +156,7 @@ func (c *commands) reporterOf(a *APIServer, p *Plugin) (*corev1.Pod, string) {
 	}
 	for _, pod := range pods {
 		for _, container := range containers(pod) {
-			if isReporter(container.Name) {
+			if contract.IsReporter(container.Name) {
 				return pod, container.Name
 			}
 		}
