@@ -215,10 +215,13 @@ func (p *planner) liveFiles(ds *unstructured.Unstructured) {
 			p.Apply = append(p.Apply, pod)
 		}
 	}
-	if live := p.find(ds); live != nil && hasFiles(templateAnnotations(live)) {
+	live := p.find(ds)
+	if live == nil {
+		return
+	}
+	if first := templateAnnotations(live); hasFiles(first) {
 		for _, name := range files {
-			_ = unstructured.SetNestedField(ds.Object, templateAnnotations(live)[name], "spec", "template", "metadata",
-				"annotations", name)
+			_ = unstructured.SetNestedField(ds.Object, first[name], "spec", "template", "metadata", "annotations", name)
 		}
 	}
 }

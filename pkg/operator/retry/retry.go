@@ -48,22 +48,20 @@ func (q *Queue) Left(name string) time.Duration {
 // Observe takes the outcome of a try.
 func (q *Queue) Observe(name string, err error) {
 	q.mu.Lock()
+	defer q.mu.Unlock()
 	before, failed := q.failures[name]
-	q.mu.Unlock()
-	if err == nil {
-		if failed {
-			klog.InfoSDepth(1, "Succeeded again to "+q.what, "name", name)
-		}
-		q.Forget(name)
+	switch {
+	case err == nil && failed:
+		klog.InfoSDepth(1, "Succeeded again to "+q.what, "name", name)
+		q.forget(name)
 		return
-	}
-	if before.text != err.Error() {
+	case err == nil:
+		return
+	case before.text != err.Error():
 		klog.ErrorSDepth(1, err, "Failed to "+q.what+", retrying", "name", name)
 	}
 	delay := q.limiter.When(name)
-	q.mu.Lock()
 	q.failures[name] = failure{err.Error(), q.clock.Now().Add(delay)}
-	q.mu.Unlock()
 	q.AddAfter(name, delay)
 }
 
@@ -71,6 +69,10 @@ func (q *Queue) Observe(name string, err error) {
 func (q *Queue) Forget(name string) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
+	q.forget(name)
+}
+
+func (q *Queue) forget(name string) {
 	delete(q.failures, name)
 	q.limiter.Forget(name)
 }

@@ -212,15 +212,16 @@ func (s *syncing) judge(ctx context.Context, in *rollup.Input) (v Verdict, judge
 		return Verdict{Done: true}, true
 	}
 	resource, outage := t.Sources.Destination(), s.inOutage(t.Sources.Resource.Err())
+	shown := resource == nil || apiserver.Shows(resource.Version, s.written)
 	switch {
 	case resource == nil:
 		judged = t.Sources.Resource.Known()
-	case !apiserver.Shows(resource.Version, s.written) && s.now.Before(s.shownBy):
+	case !shown && s.now.Before(s.shownBy):
 		s.requeue(s.shownBy)
 		return s.Verdict(t.Name), false
 	default:
 		in.Reports, in.Previous, in.Off = resource.Reports, resource.Conditions, t.Off
-		if !apiserver.Shows(resource.Version, s.written) && s.conditions != nil {
+		if !shown && s.conditions != nil {
 			in.Previous = s.conditions // a watch that lags makes no condition begin again
 		}
 		judged = t.Off || s.observe(in, resource)
