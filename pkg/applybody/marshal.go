@@ -10,16 +10,22 @@
 package applybody
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
-	"regexp"
-	"unicode/utf8"
 )
 
-// differs matches the characters that YAML reads differently from JSON: DEL, C1 controls (among them
+// differs says whether YAML reads a character differently from JSON: DEL, C1 controls (among them
 // NEL, a line break), the other line breaks, the byte order mark, and the last two of the basic plane.
 // encoding/json escapes those below U+0020 itself, and outside its strings JSON is ASCII.
-var differs = regexp.MustCompile(`[\x{7F}-\x{9F}\x{2028}\x{2029}\x{FEFF}\x{FFFE}\x{FFFF}]`)
+func differs(r rune) bool {
+	switch r {
+	case '\u2028', '\u2029', '\uFEFF', '\uFFFE', '\uFFFF':
+		return true
+	default:
+		return '\u007F' <= r && r <= '\u009F'
+	}
+}
 
 // Marshal returns v as encoding/json does, with every character escaped (\uXXXX) that
 // a YAML parser reads differently from a JSON parser. v must hold no json.RawMessage with
@@ -27,11 +33,16 @@ var differs = regexp.MustCompile(`[\x{7F}-\x{9F}\x{2028}\x{2029}\x{FEFF}\x{FFFE}
 // writes none.
 func Marshal(v any) ([]byte, error) {
 	raw, err := json.Marshal(v)
-	if err != nil {
-		return nil, err
+	if err != nil || !bytes.ContainsFunc(raw, differs) {
+		return raw, err
 	}
-	return differs.ReplaceAllFunc(raw, func(character []byte) []byte {
-		r, _ := utf8.DecodeRune(character)
-		return fmt.Appendf(nil, `\u%04x`, r)
-	}), nil
+	var escaped bytes.Buffer
+	for _, r := range string(raw) {
+		if differs(r) {
+			_, _ = fmt.Fprintf(&escaped, `\u%04x`, r)
+		} else {
+			_, _ = escaped.WriteRune(r)
+		}
+	}
+	return escaped.Bytes(), nil
 }
