@@ -21,7 +21,7 @@ import (
 // The bounds. MB are of 1,000,000 bytes.
 const (
 	maxBinary   = 12_500_000
-	maxCPU      = 1.20 // times the floor; the aim is 1.10
+	maxCPU      = 1.10 // times the floor
 	maxResident = 18_000_000
 	maxAnon     = 5_000_000
 	// maxHeapGain is less than 16 bytes, the smallest thing with a pointer and
