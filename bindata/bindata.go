@@ -5,10 +5,10 @@ package bindata
 import (
 	"bytes"
 	"embed"
-	"encoding/json"
-	"fmt"
 	"strings"
 	"text/template"
+
+	"github.com/kms-health/kms-health/pkg/applybody"
 )
 
 // Files are the templates.
@@ -23,7 +23,7 @@ func parse() *template.Template {
 	t.Funcs(template.FuncMap{
 		// A JSON value is a YAML value on one line, whatever is in it.
 		"json": func(v any) (string, error) {
-			raw, err := json.Marshal(v)
+			raw, err := applybody.Marshal(v)
 			return string(raw), err
 		},
 		"include": func(name string, data any) (string, error) {
@@ -40,12 +40,12 @@ func parse() *template.Template {
 	return template.Must(t.Option("missingkey=error").ParseFS(Files, "*.yaml"))
 }
 
-// Render executes a file, or a template that one defines. A value that the template
-// names and values lacks is an error.
-func Render(name string, values any) ([]byte, error) {
+// Render executes a file, or a template that one defines. It panics if values lacks one that the
+// template names: both are in the program.
+func Render(name string, values any) []byte {
 	var b bytes.Buffer
 	if err := templates.ExecuteTemplate(&b, name, values); err != nil {
-		return nil, fmt.Errorf("render %s: %w", name, err)
+		panic(err)
 	}
-	return b.Bytes(), nil
+	return b.Bytes()
 }

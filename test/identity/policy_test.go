@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/kms-health/kms-health/pkg/contract"
+	"github.com/kms-health/kms-health/pkg/operator/objects"
 	"github.com/kms-health/kms-health/test/harness/controlplane"
 )
 
@@ -97,7 +98,7 @@ func TestReporterIsNotStoppedByWhatSomebodyLeft(t *testing.T) {
 func TestPolicyThatCannotBeEvaluatedStopsReportersOnly(t *testing.T) {
 	s := operatorResources[0]
 	who := reporters(t, s)
-	broken := policy(t)
+	broken := objects.Policy()
 	for _, u := range broken {
 		u.SetName("broken")
 		if u.GetKind() == "ValidatingAdmissionPolicyBinding" {

@@ -18,6 +18,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/kms-health/kms-health/pkg/contract"
+	"github.com/kms-health/kms-health/pkg/operator/objects"
 	"github.com/kms-health/kms-health/test/harness/controlplane"
 )
 
@@ -56,8 +57,8 @@ func install(t *testing.T, s operatorResource) {
 	}
 	_, err := clientset(t).CoreV1().Namespaces().Create(soon(t), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: home}}, metav1.CreateOptions{})
 	need(t, err)
-	applyAll(t, policy(t)...)
-	applyAll(t, identity(t, s)...)
+	applyAll(t, objects.Policy()...)
+	applyAll(t, identity(s)...)
 }
 
 // bound is a token as the kubelet's projected volumes hold it: it names the node.

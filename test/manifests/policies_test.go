@@ -103,11 +103,7 @@ func TestOperatorsOwnRoleHoldsNamedEncryptionConfigsAndNothingElse(t *testing.T)
 		Name: "kube-apiserver", Namespace: kas, EncryptionConfig: v1alpha1.EncryptionConfig{Secret: "encryption-config"},
 	}}
 	for _, revisions := range [][]string{nil, {"7"}, {"7", "8", "123"}} {
-		role, err := in.SecretRole(revisions)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := put(t, operator, role, false); err != nil {
+		if err := put(t, operator, in.SecretRole(revisions), false); err != nil {
 			t.Errorf("revisions %v: %v", revisions, err)
 		}
 	}
@@ -201,11 +197,7 @@ func TestReportersRoleCannotHoldWhatTheOperatorDoesNot(t *testing.T) {
 	refused(t, operator, binding, "attempting to grant RBAC permissions not currently held")
 	// What it is for.
 	in := reportersInput(v1alpha1.ModeCompanionPod)
-	identity, err := in.Identity()
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, o := range identity {
+	for _, o := range in.Identity() {
 		if err := put(t, operator, o, false); err != nil {
 			t.Error(err)
 		}
@@ -260,17 +252,10 @@ func TestPodsOfTheNamespaceAreReportersAndNothingElse(t *testing.T) {
 	})
 	plugins := []v1alpha1.Plugin{{KeyID: "1", Endpoint: "unix:///var/run/kmsplugin/kms-1.sock", Role: "Write"}}
 	companion := func(host string) *unstructured.Unstructured {
-		pod, err := in.CompanionPod(objects.APIServerPod{Node: "master-0", UID: "0a1b2c3d", Folders: []objects.Folder{{MountPath: "/var/run/kmsplugin", HostPath: host}}}, plugins)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return pod
+		return in.CompanionPod(objects.APIServerPod{Node: "master-0", UID: "0a1b2c3d", Folders: []objects.Folder{{MountPath: "/var/run/kmsplugin", HostPath: host}}}, plugins)
 	}
 	const pods = "/var/lib/kubelet/pods/"
-	daemonSet, err := reportersInput(v1alpha1.ModeDaemonSet).DaemonSet([]objects.Folder{{MountPath: "/var/run/kmsplugin", HostPath: "/var/run/kmsplugin"}}, plugins)
-	if err != nil {
-		t.Fatal(err)
-	}
+	daemonSet := reportersInput(v1alpha1.ModeDaemonSet).DaemonSet([]objects.Folder{{MountPath: "/var/run/kmsplugin", HostPath: "/var/run/kmsplugin"}}, plugins)
 	ofDaemonSet, _, err := unstructured.NestedMap(daemonSet.Object, "spec", "template", "spec")
 	if err != nil {
 		t.Fatal(err)
@@ -306,10 +291,7 @@ func TestPodsOfTheNamespaceAreReportersAndNothingElse(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		pod, err := in.CompanionPod(objects.APIServerPod{Node: "master-0", UID: string(server.UID), Folders: found}, plugins)
-		if err != nil {
-			t.Fatal(err)
-		}
+		pod := in.CompanionPod(objects.APIServerPod{Node: "master-0", UID: string(server.UID), Folders: found}, plugins)
 		if err := put(t, operator, pod, true); err != nil {
 			t.Errorf("%+v: %v", mount, err)
 		}

@@ -152,11 +152,8 @@ func (c *Controller) sync(ctx context.Context, name string) (again time.Duration
 		c.forget(name) // nothing was made of it
 		return settle
 	}
-	plan, err := Plan(s)
+	plan := Plan(s)
 	c.publish(s, e, plan)
-	if err != nil {
-		return c.finish(ctx, e, s, &Outcome{Status: problemOf(err), Err: err})
-	}
 	if left := c.queue.Left(name); left > 0 {
 		return left
 	}

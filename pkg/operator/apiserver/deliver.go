@@ -79,9 +79,7 @@ func (p *planner) delivered(done Status) Status {
 
 // identity is the ServiceAccount and its binding; the ClusterRole becomes the anchor.
 func (p *planner) identity() []*unstructured.Unstructured {
-	all, err := p.Identity()
-	p.one(nil, err)
-	return slices.DeleteFunc(all, func(o *unstructured.Unstructured) bool {
+	return slices.DeleteFunc(p.Identity(), func(o *unstructured.Unstructured) bool {
 		if o.GetKind() == "ClusterRole" {
 			p.Anchor = o
 		}
@@ -186,10 +184,9 @@ func (p *planner) daemonSet() {
 	}
 	slices.SortFunc(folders, func(a, b objects.Folder) int { return strings.Compare(a.MountPath, b.MountPath) })
 	p.state.Folders = folders
-	if ds := p.one(p.DaemonSet(folders, plugins)); ds != nil {
-		p.liveFiles(ds)
-		p.Apply = append(p.Apply, ds)
-	}
+	ds := p.DaemonSet(folders, plugins)
+	p.liveFiles(ds)
+	p.apply(ds)
 	p.configMaps(map[string][]v1alpha1.Plugin{objects.ConfigMapName(p.Target.Name, plugins): plugins})
 }
 

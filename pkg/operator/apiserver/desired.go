@@ -7,7 +7,6 @@
 package apiserver
 
 import (
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -53,7 +52,6 @@ type planner struct {
 	*Observed // a copy, whose Target gets the chosen mode
 	*Desired
 	state    *State // to record
-	err      error
 	problems []Status
 	waits    []string
 	// replacing are the nodes whose earlier companions stay until their successors report.
@@ -67,7 +65,7 @@ type planner struct {
 }
 
 // Plan is pure, and changes nothing of what was observed.
-func Plan(s *Observed) (*Desired, error) {
+func Plan(s *Observed) *Desired {
 	observed, target := *s, *s.Target
 	observed.Target = &target
 	p := &planner{Observed: &observed, Desired: &Desired{State: s.State}, unplaced: map[string]bool{}}
@@ -92,21 +90,12 @@ func Plan(s *Observed) (*Desired, error) {
 		p.apply(s.Destination())
 	}
 	p.sortByUse()
-	if p.err != nil {
-		return nil, p.err
-	}
-	return p.Desired, nil
+	return p.Desired
 }
 
-// one is an object that was made. That it could not be made is an error of the whole plan.
-func (p *planner) one(o *unstructured.Unstructured, err error) *unstructured.Unstructured {
-	p.err = errors.Join(p.err, err)
-	return o
-}
-
-// apply adds an object to those to apply.
-func (p *planner) apply(o *unstructured.Unstructured, err error) {
-	if o = p.one(o, err); o != nil {
+// apply adds an object, if there is one, to those to apply.
+func (p *planner) apply(o *unstructured.Unstructured) {
+	if o != nil {
 		p.Apply = append(p.Apply, o)
 	}
 }

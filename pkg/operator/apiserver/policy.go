@@ -36,12 +36,8 @@ func policyProblem(kind string, part *source.Source[string]) string {
 // checkPolicy is why a policy or binding that exists is not the one of this version.
 // Empty: it is.
 func checkPolicy(live *unstructured.Unstructured) string {
-	all, err := objects.Policy()
-	if err != nil {
-		return err.Error()
-	}
 	is, _ := normalized(live.Object["spec"]).(map[string]any)
-	for _, wanted := range ofKind(all, live.GetKind()) {
+	for _, wanted := range ofKind(objects.Policy(), live.GetKind()) {
 		should, _ := normalized(wanted.Object["spec"]).(map[string]any)
 		for _, field := range policyFields {
 			if !reflect.DeepEqual(is[field], should[field]) {

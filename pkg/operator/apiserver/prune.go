@@ -145,10 +145,9 @@ func (p *planner) last(done Status, clean bool) {
 		}
 	case p.Deleting && p.Resource != nil && p.ReportsTo().PerAPIServer():
 		p.Status = Status{contract.Removing, ""} // with the object goes the condition
-		if destination := p.one(p.Destination()); destination != nil {
-			destination.SetUID(p.Resource.UID)
-			p.Delete = append(p.Delete, destination)
-		}
+		destination := p.Destination()
+		destination.SetUID(p.Resource.UID)
+		p.Delete = append(p.Delete, destination)
 	case p.Deleting:
 		p.Gone, p.Delete, p.Status = true, p.own("ClusterRole"), done
 		if len(p.Delete) > 0 {

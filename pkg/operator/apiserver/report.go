@@ -114,7 +114,7 @@ type Published struct {
 // stays until then.
 func (c *Controller) publish(s *Observed, e *entry, plan *Desired) {
 	p := &e.published
-	decided := plan != nil && s.Problem == nil && !s.Unrecorded
+	decided := s.Problem == nil && !s.Unrecorded
 	settled := decided && (s.Encryption != nil || s.Target.Plugins != nil || s.Deleting || s.NamespaceMissing)
 	switch left := Starting - c.Clock.Since(c.began); {
 	case s.Unrecorded && e.status == (Status{}):

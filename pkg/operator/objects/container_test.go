@@ -39,14 +39,8 @@ func TestContainerIsTheSameInEveryDelivery(t *testing.T) {
 		CA: []byte("CA"),
 	}
 	folders := []Folder{{MountPath: "/run/kms", HostPath: "/srv"}}
-	companion, err := in.CompanionPod(APIServerPod{Node: "n", UID: "u", Folders: folders}, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	daemonSet, err := in.DaemonSet(folders, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	companion := in.CompanionPod(APIServerPod{Node: "n", UID: "u", Folders: folders}, nil)
+	daemonSet := in.DaemonSet(folders, nil)
 	api := corev1.Container{Name: "api", VolumeMounts: []corev1.VolumeMount{{Name: "s", MountPath: "/run/kms"}}}
 	sidecar := *in
 	sidecar.Target = &v1alpha1.APIServer{Name: "a", Mode: v1alpha1.ModeSidecar, Container: "api"}
@@ -99,10 +93,7 @@ func TestDaemonSetSelectsByTheLabelUnlessNodesAreNamed(t *testing.T) {
 	}{"not set": {nil, true}, "all nodes": {map[string]string{}, false}, "named": {map[string]string{"a": "b"}, false}} {
 		config.APIServers[0].NodeSelector = c.selector
 		in := &Input{Config: config, Namespace: "kms-health", Target: &config.APIServers[0], CA: []byte("CA")}
-		o, err := in.DaemonSet([]Folder{{MountPath: "/run/kms", HostPath: "/srv"}}, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		o := in.DaemonSet([]Folder{{MountPath: "/run/kms", HostPath: "/srv"}}, nil)
 		spec := typed[appsv1.DaemonSet](t, o).Spec.Template.Spec
 		if d := cmp.Diff(c.selector, spec.NodeSelector); d != "" && len(c.selector) > 0 {
 			t.Errorf("%s: %s", name, d)

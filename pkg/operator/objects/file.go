@@ -15,7 +15,7 @@ import (
 )
 
 // File is the reporter's file for one plugin set.
-func (in *Input) File(plugins []v1alpha1.Plugin) ([]byte, error) {
+func (in *Input) File(plugins []v1alpha1.Plugin) []byte {
 	c := v1alpha1.ReporterConfiguration{
 		TypeMeta: v1alpha1.TypeMeta{APIVersion: v1alpha1.APIVersion, Kind: v1alpha1.ReporterKind},
 		Probe:    in.Config.Probe,
@@ -42,7 +42,11 @@ func (in *Input) File(plugins []v1alpha1.Plugin) ([]byte, error) {
 		p.Timeout.Duration = min(p.Timeout.Duration, c.Probe.Interval.Duration)
 		c.Plugins = append(c.Plugins, p)
 	}
-	return yaml.Marshal(c)
+	raw, err := yaml.Marshal(c)
+	if err != nil {
+		panic(err) // it has been read from YAML
+	}
+	return raw
 }
 
 // servers are the addresses to write to, where there is more than one: the kubeconfig's
@@ -77,7 +81,7 @@ func (in *Input) serving() *v1alpha1.Serving {
 const CAFile = "ca.crt"
 
 // Kubeconfig is how the target's reporters reach the API server.
-func (in *Input) Kubeconfig() ([]byte, error) {
+func (in *Input) Kubeconfig() []byte {
 	credentials, caFile := CredentialsFolder, ""
 	if in.HostFolder != "" {
 		credentials = path.Join(CredentialsFolder, path.Base(HostClient))

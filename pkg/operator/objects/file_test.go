@@ -45,12 +45,8 @@ func TestFileNamesTheServersAndTheKubeconfig(t *testing.T) {
 			}
 			for _, checks := range []*v1alpha1.Checks{nil, v1alpha1.DefaultChecks()} {
 				in.Config.Probe.Checks = checks
-				raw, err := in.File(sidecarPlugins)
-				if err != nil {
-					t.Fatal(err)
-				}
 				var file v1alpha1.ReporterConfiguration
-				if err := yaml.UnmarshalStrict(raw, &file); err != nil {
+				if err := yaml.UnmarshalStrict(in.File(sidecarPlugins), &file); err != nil {
 					t.Fatal(err)
 				}
 				var servers []string
@@ -82,9 +78,9 @@ func TestKubeconfigOfAStaticPodMayNameTheCAOfTheNode(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			in := sidecarInput()
 			in.HostFolder, in.CA = tt.hostFolder, []byte(tt.ca)
-			raw, err := in.Kubeconfig()
-			if err != nil || !strings.Contains(string(raw), tt.want) || strings.Contains(string(raw), tt.not) {
-				t.Errorf("%v\n%s", err, raw)
+			raw := string(in.Kubeconfig())
+			if !strings.Contains(raw, tt.want) || strings.Contains(raw, tt.not) {
+				t.Error(raw)
 			}
 		})
 	}

@@ -58,13 +58,11 @@ var Policies = []string{
 
 // Policy bounds what the reporters' identities may write. It is the same for all
 // targets, and is installed with the operator.
-func Policy() ([]*unstructured.Unstructured, error) {
-	return decode("the reporters' policy", install.ReporterPolicy)
-}
+func Policy() []*unstructured.Unstructured { return decode(install.ReporterPolicy) }
 
 // Identity is the target's ServiceAccount, where its reporters run, with its one right.
-func (in *Input) Identity() ([]*unstructured.Unstructured, error) {
-	return objects("identity.yaml", in)
+func (in *Input) Identity() []*unstructured.Unstructured {
+	return decode(bindata.Render("identity.yaml", in))
 }
 
 // ConfigMapsEncrypted is the problem of pods that mount their ConfigMap where that is encrypted.
@@ -77,9 +75,9 @@ func (in *Input) ReportsTo() contract.Resource {
 }
 
 // Destination is the object that gets the reports, where the operator creates it; else nil.
-func (in *Input) Destination() (*unstructured.Unstructured, error) {
+func (in *Input) Destination() *unstructured.Unstructured {
 	if !in.ReportsTo().PerAPIServer() {
-		return nil, nil
+		return nil
 	}
 	return object("kmshealth.yaml", in)
 }
@@ -97,7 +95,7 @@ func (in *Input) ReporterName() string { return contract.ReporterName(in.Target.
 
 // SecretRole lets the operator read the encryption configs of these revisions,
 // and the live one.
-func (in *Input) SecretRole(revisions []string) (*unstructured.Unstructured, error) {
+func (in *Input) SecretRole(revisions []string) *unstructured.Unstructured {
 	var names []string
 	for _, revision := range revisions {
 		names = append(names, in.Target.EncryptionConfig.Secret+"-"+revision)
@@ -122,29 +120,22 @@ type reporter struct {
 	Mounts           []corev1.VolumeMount // name, mountPath and subPath count: all are read-only
 }
 
-func (in *Input) reporter(name string, plugins []v1alpha1.Plugin) (*reporter, error) {
-	file, err := in.File(plugins)
-	r := &reporter{Input: in, Name: name, ConfigHash: v1alpha1.PluginSetHash(plugins), File: string(file)}
-	if err == nil && !in.Target.OwnerInjects() {
-		var kubeconfig []byte
-		kubeconfig, err = in.Kubeconfig()
-		r.Kubeconfig = string(kubeconfig)
+func (in *Input) reporter(name string, plugins []v1alpha1.Plugin) *reporter {
+	r := &reporter{Input: in, Name: name, ConfigHash: v1alpha1.PluginSetHash(plugins), File: string(in.File(plugins))}
+	if !in.Target.OwnerInjects() {
+		r.Kubeconfig = string(in.Kubeconfig())
 	}
-	return r, err
+	return r
 }
 
 // ConfigMap is the target's file for one plugin set.
-func (in *Input) ConfigMap(name string, plugins []v1alpha1.Plugin) (*unstructured.Unstructured, error) {
-	r, err := in.reporter(name, plugins)
-	if err != nil {
-		return nil, err
-	}
-	return object("configmap.yaml", r)
+func (in *Input) ConfigMap(name string, plugins []v1alpha1.Plugin) *unstructured.Unstructured {
+	return object("configmap.yaml", in.reporter(name, plugins))
 }
 
 // ownPod is the reporter in a pod of its own, with the folders of a server's sockets.
-func (in *Input) ownPod(server APIServerPod, plugins []v1alpha1.Plugin, configMap string) (*reporter, error) {
-	r, err := in.reporter(in.ReporterName(), plugins)
+func (in *Input) ownPod(server APIServerPod, plugins []v1alpha1.Plugin, configMap string) *reporter {
+	r := in.reporter(in.ReporterName(), plugins)
 	r.APIServerPod, r.RunAsUser = server, new(int64(0))
 	if in.Target.ConfigSource == v1alpha1.ConfigSourceConfigMap {
 		r.ConfigMap = configMap
@@ -160,48 +151,26 @@ func (in *Input) ownPod(server APIServerPod, plugins []v1alpha1.Plugin, configMa
 			Name: fmt.Sprintf("sockets-%d", i), MountPath: f.MountPath, SubPath: f.SubPath,
 		})
 	}
-	return r, err
-}
-
-// Workload is what runs the reporters in pods of their own, in the target's mode, and the name of the
-// ConfigMap with their file. Agents need the folders of an API server's pod alone.
-func (in *Input) Workload(server APIServerPod, plugins []v1alpha1.Plugin) (
-	o *unstructured.Unstructured, configMap string, err error) {
-	if in.Target.Mode.ServesNode() {
-		o, err = in.DaemonSet(server.Folders, plugins)
-		return o, ConfigMapName(in.Target.Name, plugins), err
-	}
-	o, err = in.CompanionPod(server, plugins)
-	return o, CompanionConfigMapName(in.Target.Name, plugins), err
+	return r
 }
 
 // CompanionPod is the reporter's pod for one API server pod.
-func (in *Input) CompanionPod(server APIServerPod, plugins []v1alpha1.Plugin) (*unstructured.Unstructured, error) {
-	r, err := in.ownPod(server, plugins, CompanionConfigMapName(in.Target.Name, plugins))
-	if err != nil {
-		return nil, err
-	}
+func (in *Input) CompanionPod(server APIServerPod, plugins []v1alpha1.Plugin) *unstructured.Unstructured {
+	r := in.ownPod(server, plugins, CompanionConfigMapName(in.Target.Name, plugins))
 	// What a pod is replaced for is all but what reaches it live.
 	unowned := *in
 	unowned.Owner = nil
 	fixed := *r
 	fixed.Input, fixed.Name, fixed.File, fixed.Kubeconfig = &unowned, "", "", ""
-	text, err := bindata.Render("companion.yaml", fixed)
-	if err != nil {
-		return nil, err
-	}
-	r.PodHash = shortHash(string(text))
+	r.PodHash = shortHash(string(bindata.Render("companion.yaml", fixed)))
 	r.Name = "kms-health-" + in.Target.Name + "-" + shortHash(server.Node, server.UID, r.PodHash)
 	return object("companion.yaml", r)
 }
 
 // DaemonSet is the agent on each node whose host folders hold the sockets.
-func (in *Input) DaemonSet(folders []Folder, plugins []v1alpha1.Plugin) (*unstructured.Unstructured, error) {
-	r, err := in.ownPod(APIServerPod{Folders: folders}, plugins, ConfigMapName(in.Target.Name, plugins))
-	if err != nil {
-		return nil, err
-	}
-	return object("daemonset.yaml", r)
+func (in *Input) DaemonSet(folders []Folder, plugins []v1alpha1.Plugin) *unstructured.Unstructured {
+	server, configMap := APIServerPod{Folders: folders}, ConfigMapName(in.Target.Name, plugins)
+	return object("daemonset.yaml", in.ownPod(server, plugins, configMap))
 }
 
 // ConfigMapName is that of an API server's file for one plugin set. It changes with the set,
@@ -237,34 +206,21 @@ func shortHash(parts ...string) string {
 	return contract.FileHash([]byte(strings.Join(parts, "\x00")))[:10]
 }
 
-// objects executes one template and decodes its documents.
-func objects(name string, values any) ([]*unstructured.Unstructured, error) {
-	raw, err := bindata.Render(name, values)
-	if err != nil {
-		return nil, err
-	}
-	return decode(name, raw)
+// object is the one object of a template.
+func object(name string, values any) *unstructured.Unstructured {
+	return decode(bindata.Render(name, values))[0]
 }
 
-// decode returns the objects of a YAML stream. name is for errors.
-func decode(name string, raw []byte) (all []*unstructured.Unstructured, err error) {
+// decode returns the objects of a YAML stream that is in the program, or made by a template.
+func decode(raw []byte) (all []*unstructured.Unstructured) {
 	for document := range strings.SplitSeq(string(raw), "\n---") {
 		var content map[string]any
 		if err := yaml.Unmarshal([]byte(document), &content); err != nil {
-			return nil, fmt.Errorf("render %s: %w", name, err)
+			panic(err)
 		}
 		if len(content) > 0 {
 			all = append(all, &unstructured.Unstructured{Object: content})
 		}
 	}
-	return all, nil
-}
-
-// object is the first object of a template: those that it is called for have one.
-func object(name string, values any) (*unstructured.Unstructured, error) {
-	all, err := objects(name, values)
-	if err != nil {
-		return nil, err
-	}
-	return all[0], nil
+	return all
 }

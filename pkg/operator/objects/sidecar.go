@@ -68,14 +68,10 @@ func (in *Input) Sidecar(spec *corev1.PodSpec, plugins []v1alpha1.Plugin) (map[s
 			}
 		}
 	}
-	o, err := object("sidecar.yaml", reporter{
+	return object("sidecar.yaml", reporter{
 		Input: in, ConfigHash: v1alpha1.PluginSetHash(plugins), ConfigMap: ConfigMapName(in.Target.Name, plugins),
 		RunAsUser: in.userOf(spec), Mounts: slices.Concat(mounts, own),
-	})
-	if err != nil {
-		return nil, err
-	}
-	return o.Object, nil
+	}).Object, nil
 }
 
 // Secret is that of the credentials of a sidecar.

@@ -90,9 +90,10 @@ func Render(in Input, problems ...error) ([]File, error) {
 	if t.Mode.InOwnersPods() {
 		reporters = r.sidecar
 	}
-	if err := errors.Join(reporters(), r.identity()); err != nil {
+	if err := reporters(); err != nil {
 		return nil, err
 	}
+	r.identity()
 	slices.SortStableFunc(r.files, func(a, b File) int { return strings.Compare(a.Name, b.Name) })
 	return r.files, nil
 }
@@ -177,42 +178,38 @@ func (r *rendering) add(name string, data []byte, note string) {
 func (r *rendering) apply(name, note string, all ...*unstructured.Unstructured) {
 	var documents [][]byte
 	for _, o := range all {
-		raw, err := yaml.Marshal(o.Object)
-		if err != nil {
-			panic(err) // what came from YAML goes back to it
-		}
-		documents = append(documents, raw)
+		documents = append(documents, asYAML(o.Object))
 	}
 	r.add(name, bytes.Join(documents, []byte("---\n")), note)
 }
 
+func asYAML(object map[string]any) []byte {
+	raw, err := yaml.Marshal(object)
+	if err != nil {
+		panic(err) // what came from YAML goes back to it
+	}
+	return raw
+}
+
 // identity adds what the reporters are allowed, and the object that gets their reports.
-func (r *rendering) identity() error {
-	policy, err1 := objects.Policy()
-	identity, err2 := r.Identity()
-	destination, err3 := r.Destination()
+func (r *rendering) identity() {
 	who := "who the reporters are"
 	if r.Target.Mode.InOwnersPods() && !r.Target.OwnerInjects() {
 		who += fmt.Sprintf("; the operator puts their token into the Secret %s/%s; without an operator, you: "+
 			"see docs/explain/modes.md#credentials-of-the-owner", r.Target.Namespace, r.Secret())
 	}
-	r.apply("10-policy.yaml", "what the reporters' identity may write", policy...)
-	r.apply("20-identity.yaml", who, identity...)
-	if destination != nil {
+	r.apply("10-policy.yaml", "what the reporters' identity may write", objects.Policy()...)
+	r.apply("20-identity.yaml", who, r.Identity()...)
+	if destination := r.Destination(); destination != nil {
 		r.add("00-crd.yaml", install.KMSHealthCRD, fmt.Sprintf("apply it first, and wait: "+
 			"kubectl wait --for=condition=Established crd/%s.%s", contract.KMSHealths.Plural, contract.KMSHealths.Group))
 		r.apply(fmt.Sprintf("15-kmshealth-%s.yaml", r.Target.Name), "where the reports are", destination)
 	}
-	return errors.Join(err1, err2, err3)
 }
 
 // configMap adds the reporters' file.
-func (r *rendering) configMap(name string) error {
-	cm, err := r.ConfigMap(name, r.plugins)
-	if err == nil {
-		r.apply("30-configmap-"+name+".yaml", "apply it", cm)
-	}
-	return err
+func (r *rendering) configMap(name string) {
+	r.apply("30-configmap-"+name+".yaml", "apply it", r.ConfigMap(name, r.plugins))
 }
 
 // ownPods adds the reporters that are pods of their own.
@@ -249,10 +246,13 @@ func (r *rendering) ownPods() error {
 			return errors.New(why)
 		}
 	}
-	workload, configMap, err := r.Workload(server, r.plugins)
-	if err != nil {
-		return err
+	if t.Mode.ServesNode() {
+		r.apply("40-daemonset-"+r.ReporterName()+".yaml", "apply it", r.DaemonSet(server.Folders, r.plugins))
+		r.configMap(objects.ConfigMapName(t.Name, r.plugins))
+		return nil
 	}
-	r.apply(fmt.Sprintf("40-%s-%s.yaml", strings.ToLower(workload.GetKind()), workload.GetName()), "apply it", workload)
-	return r.configMap(configMap)
+	pod := r.CompanionPod(server, r.plugins)
+	r.apply("40-pod-"+pod.GetName()+".yaml", "apply it", pod)
+	r.configMap(objects.CompanionConfigMapName(t.Name, r.plugins))
+	return nil
 }

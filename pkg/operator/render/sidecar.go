@@ -13,7 +13,6 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/strategicpatch"
-	"sigs.k8s.io/yaml"
 
 	"github.com/kms-health/kms-health/pkg/applybody"
 	"github.com/kms-health/kms-health/pkg/contract"
@@ -32,9 +31,9 @@ func (r *rendering) sidecar() (err error) {
 		}
 	}
 	if r.HostFolder != "" {
-		return errors.Join(r.hostFiles(), r.change("host/static-pod.json",
-			"takes the place of the API server's manifest, last",
-			"the API server's manifest: give this file to kubectl patch --local -f MANIFEST -o yaml --patch-file"))
+		r.hostFiles()
+		return r.change("host/static-pod.json", "takes the place of the API server's manifest, last",
+			"the API server's manifest: give this file to kubectl patch --local -f MANIFEST -o yaml --patch-file")
 	}
 	if r.deployment == nil {
 		r.manifest, r.deployment = nil, &metav1.ObjectMeta{
@@ -43,38 +42,33 @@ func (r *rendering) sidecar() (err error) {
 	}
 	name := r.deployment.Name
 	if r.Target.OwnerInjects() {
-		err = r.ownersKubeconfig()
+		r.ownersKubeconfig()
 	}
-	return errors.Join(err, r.configMap(objects.ConfigMapName(r.Target.Name, r.plugins)),
-		r.change("50-deployment-"+name+".yaml", "your Deployment, with the reporter in it",
-			fmt.Sprintf("your Deployment: give this file to kubectl patch deployment %s -n %s --patch-file",
-				name, r.Target.Namespace)))
+	r.configMap(objects.ConfigMapName(r.Target.Name, r.plugins))
+	return r.change("50-deployment-"+name+".yaml", "your Deployment, with the reporter in it",
+		fmt.Sprintf("your Deployment: give this file to kubectl patch deployment %s -n %s --patch-file",
+			name, r.Target.Namespace))
 }
 
 // hostFiles adds the files that a static pod's reporter reads on its node. Such a pod can refer
 // to no object of the API.
-func (r *rendering) hostFiles() error {
-	file, err1 := r.File(r.plugins)
-	kubeconfig, err2 := r.Kubeconfig()
+func (r *rendering) hostFiles() {
 	certificate := "tls.crt and tls.key"
 	if len(r.CA) == 0 {
 		certificate += ", with the API server's CA as " + objects.CAFile
 	}
 	config, client := r.HostFolder+"/"+objects.HostConfig, r.HostFolder+"/"+objects.HostClient
-	r.add("host/config/config.yaml", file, "goes to "+config+"/config.yaml on each node")
-	r.add("host/config/kubeconfig", kubeconfig,
+	r.add("host/config/config.yaml", r.File(r.plugins), "goes to "+config+"/config.yaml on each node")
+	r.add("host/config/kubeconfig", r.Kubeconfig(),
 		"goes to "+config+"/kubeconfig on each node; the client certificate to "+client+"/"+certificate)
-	return errors.Join(err1, err2)
 }
 
 // ownersKubeconfig adds the part of the pods' owner's Secret that is no secret. No file has
 // the Secret itself: applying it again would replace the credentials.
-func (r *rendering) ownersKubeconfig() error {
-	kubeconfig, err := r.Kubeconfig()
-	r.add("credentials/kubeconfig", kubeconfig, fmt.Sprintf("goes into a Secret with a certificate and key of the user "+
-		"system:kms-health-reporter; in the folder of the three files: kubectl create secret generic %s -n %s "+
+func (r *rendering) ownersKubeconfig() {
+	r.add("credentials/kubeconfig", r.Kubeconfig(), fmt.Sprintf("goes into a Secret with a certificate and key of the "+
+		"user system:kms-health-reporter; in the folder of the three files: kubectl create secret generic %s -n %s "+
 		"--from-file=kubeconfig --from-file=tls.crt --from-file=tls.key", r.Secret(), r.Target.Namespace))
-	return err
 }
 
 // change adds a strategic-merge patch that adds the reporter to the pods' object; or, where there is
@@ -94,12 +88,11 @@ func (r *rendering) change(file, note, patched string) error {
 	}
 	added := template["spec"].(map[string]any)
 	added["containers"] = append(containers, added["containers"].([]any)...)
-	patch, schema, marshal := r.patchOf(template), any(appsv1.Deployment{}), yaml.Marshal
+	patch, schema, marshal := r.patchOf(template), any(appsv1.Deployment{}), asYAML
 	switch {
 	case r.manifest == nil:
-		data, err := yaml.Marshal(patch)
-		r.add(patchFile, data, "adds the reporter to "+patched)
-		return err
+		r.add(patchFile, asYAML(patch), "adds the reporter to "+patched)
+		return nil
 	case r.deployment == nil:
 		schema, marshal = corev1.Pod{}, quoted
 	}
@@ -107,21 +100,19 @@ func (r *rendering) change(file, note, patched string) error {
 	if err != nil {
 		return fmt.Errorf("--pod: %w", err)
 	}
-	data, err := marshal(whole)
-	r.add(file, data, note)
-	return err
+	r.add(file, marshal(whole), note)
+	return nil
 }
 
 // quoted is JSON, in which every string has quotes: OpenShift's installer of static pods replaces
 // words in it, and a string that becomes a number would be no string.
-func quoted(object any) ([]byte, error) {
+func quoted(object map[string]any) []byte {
 	raw, err := applybody.Marshal(object)
-	if err != nil {
-		return nil, err
-	}
 	var data bytes.Buffer
-	err = json.Indent(&data, append(raw, '\n'), "", "  ")
-	return data.Bytes(), err
+	if err = errors.Join(err, json.Indent(&data, append(raw, '\n'), "", "  ")); err != nil {
+		panic(err) // it came from JSON
+	}
+	return data.Bytes()
 }
 
 // patchOf is a patch of the pods' template as one of their object.
