@@ -287,7 +287,7 @@ func TestPodsOfTheNamespaceAreReportersAndNothingElse(t *testing.T) {
 		server := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{UID: "4fd0b0c6-4a8c-4b0e-9a3c-2f2f6a7b8c9d"}}
 		server.Spec.Volumes = []corev1.Volume{{Name: mount.Name, VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}}}
 		server.Spec.Containers = []corev1.Container{{Name: "api", VolumeMounts: []corev1.VolumeMount{mount}}}
-		found, err := objects.FindFolders(server, "api", []string{plugins[0].Endpoint}, "")
+		found, err := objects.FindFolders(server, "api", "", plugins[0])
 		if err != nil {
 			t.Fatal(err)
 		}

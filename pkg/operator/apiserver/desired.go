@@ -269,8 +269,8 @@ func (p *planner) findPods() {
 func (p *planner) place(a *apiServerPod, plugins []v1alpha1.Plugin) {
 	find := p.mountOf(&a.pod.Spec)
 	if !p.Target.Mode.InOwnersPods() {
-		find = func(endpoint string) error {
-			folders, err := objects.FindFolders(a.pod, p.Target.Container, []string{endpoint}, p.KubeletRoot)
+		find = func(plugin v1alpha1.Plugin) error {
+			folders, err := objects.FindFolders(a.pod, p.Target.Container, p.KubeletRoot, plugin)
 			for _, f := range folders {
 				if !slices.Contains(a.Folders, f) {
 					a.Folders = append(a.Folders, f)
@@ -283,18 +283,20 @@ func (p *planner) place(a *apiServerPod, plugins []v1alpha1.Plugin) {
 }
 
 // mountOf finds sockets in a pod of a spec.
-func (p *planner) mountOf(spec *corev1.PodSpec) func(endpoint string) error {
-	return func(endpoint string) error {
-		_, err := objects.SocketMounts(spec, p.Target.Container, []string{endpoint})
+func (p *planner) mountOf(spec *corev1.PodSpec) func(v1alpha1.Plugin) error {
+	return func(plugin v1alpha1.Plugin) error {
+		_, err := objects.SocketMounts(spec, p.Target.Container, plugin)
 		return err
 	}
 }
 
 // reachable are the plugins whose sockets can be found. One that cannot is a problem of that plugin
 // alone: all others have reporters. Where the owner of the pods adds these, that decides.
-func (p *planner) reachable(what string, plugins []v1alpha1.Plugin, find func(string) error) (all []v1alpha1.Plugin) {
+func (p *planner) reachable(
+	what string, plugins []v1alpha1.Plugin, find func(v1alpha1.Plugin) error,
+) (all []v1alpha1.Plugin) {
 	for _, plugin := range plugins {
-		err := find(plugin.Endpoint)
+		err := find(plugin)
 		if err != nil {
 			p.problem(contract.SocketVolumeMissing, "%s: %v", what, err)
 			p.unplaced[plugin.Endpoint] = true

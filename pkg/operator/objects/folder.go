@@ -28,25 +28,25 @@ type Folder struct {
 	EmptyDir bool   `json:"emptyDir,omitempty"` // created and removed with the pod; otherwise it is the node's
 }
 
-// FindFolders returns the folders that hold the endpoints' sockets, each once, in the endpoints' order. Of
+// FindFolders returns the folders that hold the plugins' sockets, each once, in the plugins' order. Of
 // an emptyDir that is the volume itself, as the API server's container mounts it; of the node it is the
 // socket's own folder, also where a wider one is mounted. The admission policy kms-health-pods admits
 // both. With container "" the API server's is the pod's first.
 //
 // What is in no volume, or in one that is neither an emptyDir nor a hostPath, is an error, as is an
 // abstract socket in a pod with a network of its own. One of a host-network pod needs no folder.
-func FindFolders(pod *corev1.Pod, container string, endpoints []string, kubeletRoot string) ([]Folder, error) {
+func FindFolders(pod *corev1.Pod, container, kubeletRoot string, plugins ...v1alpha1.Plugin) ([]Folder, error) {
 	var folders []Folder
-	for _, endpoint := range endpoints {
-		folder := folderOf(endpoint)
+	for _, p := range plugins {
+		folder := folderOf(p.Endpoint)
 		if folder == "" && pod.Spec.HostNetwork {
 			continue
 		}
 		if folder == "" {
 			return nil, fmt.Errorf("%s is an abstract socket, which only containers of the pod reach, since its network "+
-				"is its own: use mode Sidecar", endpoint)
+				"is its own: use mode Sidecar", p.Endpoint)
 		}
-		mounts, err := SocketMounts(&pod.Spec, container, []string{endpoint})
+		mounts, err := SocketMounts(&pod.Spec, container, p)
 		if err != nil {
 			return nil, err
 		}
@@ -75,15 +75,6 @@ func AsNamed(plugins []v1alpha1.Plugin) []Folder {
 		}
 	}
 	return folders
-}
-
-// Endpoints are those of plugins.
-func Endpoints(plugins []v1alpha1.Plugin) []string {
-	var all []string
-	for _, p := range plugins {
-		all = append(all, p.Endpoint)
-	}
-	return all
 }
 
 // OnHost reports whether every folder is the node's own, so that one reporter per
@@ -137,17 +128,17 @@ func PodUID(pod *corev1.Pod) (string, error) {
 }
 
 // SocketMounts returns the mounts through which the API server's container reaches the folders of the
-// endpoints' sockets, for another container of the pod: read-only, which suffices to connect, each once.
+// plugins' sockets, for another container of the pod: read-only, which suffices to connect, each once.
 // With container "" it is the pod's first. An abstract socket needs no mount. A folder without one is an
 // error, and so is a subPathExpr, which depends on the container's environment.
-func SocketMounts(spec *corev1.PodSpec, container string, endpoints []string) ([]corev1.VolumeMount, error) {
+func SocketMounts(spec *corev1.PodSpec, container string, plugins ...v1alpha1.Plugin) ([]corev1.VolumeMount, error) {
 	c, err := apiServer(spec, container)
 	if err != nil {
 		return nil, err
 	}
 	var mounts []corev1.VolumeMount
-	for _, endpoint := range endpoints {
-		folder := folderOf(endpoint)
+	for _, p := range plugins {
+		folder := folderOf(p.Endpoint)
 		if folder == "" {
 			continue
 		}
@@ -161,7 +152,7 @@ func SocketMounts(spec *corev1.PodSpec, container string, endpoints []string) ([
 		switch {
 		case mount == nil:
 			return nil, fmt.Errorf("container %q mounts no volume at %s or above it, where the socket of %s is",
-				c.Name, folder, endpoint)
+				c.Name, folder, p.Endpoint)
 		case mount.SubPathExpr != "":
 			return nil, fmt.Errorf("container %q mounts volume %q by a subPathExpr, which cannot be followed from another "+
 				"container: mount the sockets' folder by subPath, or whole", c.Name, mount.Name)

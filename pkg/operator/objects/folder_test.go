@@ -30,10 +30,10 @@ func hostPathOf(p string) corev1.VolumeSource {
 	return corev1.VolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: p}}
 }
 
-// endpoints of sockets at paths.
-func endpointsAt(paths string) (all []string) {
+// pluginsAt are plugins with sockets at paths.
+func pluginsAt(paths string) (all []v1alpha1.Plugin) {
 	for _, p := range strings.Fields(paths) {
-		all = append(all, "unix://"+p)
+		all = append(all, v1alpha1.Plugin{Endpoint: "unix://" + p})
 	}
 	return all
 }
@@ -88,13 +88,13 @@ func TestFind(t *testing.T) {
 			pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{UID: "u-1"}}
 			pod.Spec.Volumes = []corev1.Volume{{Name: "s", VolumeSource: tt.source}}
 			pod.Spec.Containers = []corev1.Container{{Name: "api", VolumeMounts: mountsOf(tt.mount)}}
-			got, err := FindFolders(pod, "api", endpointsAt(tt.endpoints), "")
+			got, err := FindFolders(pod, "api", "", pluginsAt(tt.endpoints)...)
 			wantError(t, err, tt.err)
 			if d := cmp.Diff(tt.want, got); d != "" {
 				t.Errorf("folders (-want +got):\n%s", d)
 			}
 			pod.Spec.HostNetwork = true
-			if got, err := FindFolders(pod, "api", endpointsAt("/@kms"), ""); got != nil || err != nil {
+			if got, err := FindFolders(pod, "api", "", pluginsAt("/@kms")...); got != nil || err != nil {
 				t.Errorf("an abstract socket on the host's network: %v, %v", got, err)
 			}
 		})
@@ -128,7 +128,7 @@ func TestUID(t *testing.T) {
 	pod.Spec.Volumes = []corev1.Volume{{Name: "s", VolumeSource: emptyDir}}
 	pod.Spec.Containers = []corev1.Container{{Name: "api", VolumeMounts: mountsOf("s:/run/kms")}}
 	want := []Folder{{"/run/kms", "/data/kubelet/pods/h-0/volumes/kubernetes.io~empty-dir/s", "", true}}
-	got, err := FindFolders(pod, "", endpointsAt("/run/kms/a.sock"), "/data/kubelet/")
+	got, err := FindFolders(pod, "", "/data/kubelet/", pluginsAt("/run/kms/a.sock")...)
 	if d := cmp.Diff(want, got); d != "" || err != nil {
 		t.Errorf("of a static pod, with another kubelet root: %v, %s", err, d)
 	}
@@ -159,7 +159,7 @@ var mountCases = []struct {
 func TestSocketMounts(t *testing.T) {
 	for _, tt := range mountCases {
 		spec := &corev1.PodSpec{Containers: []corev1.Container{{Name: "api", VolumeMounts: mountsOf(tt.mounts)}}}
-		got, err := SocketMounts(spec, "", endpointsAt(tt.endpoints))
+		got, err := SocketMounts(spec, "", pluginsAt(tt.endpoints)...)
 		wantError(t, err, tt.err)
 		want := mountsOf(tt.want)
 		for i := range want {
@@ -171,7 +171,7 @@ func TestSocketMounts(t *testing.T) {
 	}
 	expr := corev1.VolumeMount{Name: "s", MountPath: "/run/kms", SubPathExpr: "$(POD)"}
 	spec := &corev1.PodSpec{Containers: []corev1.Container{{Name: "api", VolumeMounts: append(mountsOf("t:/tmp"), expr)}}}
-	_, err := SocketMounts(spec, "", endpointsAt("/run/kms/a.sock"))
+	_, err := SocketMounts(spec, "", pluginsAt("/run/kms/a.sock")...)
 	wantError(t, err, `container "api" mounts volume "s" by a subPathExpr, which cannot be followed from another `+
 		`container: mount the sockets' folder by subPath, or whole`)
 }
@@ -182,14 +182,14 @@ func TestSocketMountsOfANamedContainer(t *testing.T) {
 		{Name: "proxy"},
 		{Name: "api", VolumeMounts: []corev1.VolumeMount{{Name: "s", MountPath: "/run"}}},
 	}}
-	endpoints := endpointsAt("/run/a.sock")
-	got, err := SocketMounts(spec, "api", endpoints)
+	plugins := pluginsAt("/run/a.sock")
+	got, err := SocketMounts(spec, "api", plugins...)
 	if err != nil || len(got) != 1 || got[0].Name != "s" {
 		t.Errorf("got %v, %v", got, err)
 	}
-	_, err = SocketMounts(spec, "", endpoints) // the first container that is not ours
+	_, err = SocketMounts(spec, "", plugins...) // the first container that is not ours
 	wantError(t, err, `container "proxy" mounts no volume at /run or above it, where the socket of unix:///run/a.sock is`)
-	_, err = SocketMounts(spec, contract.ReporterContainer, endpoints)
+	_, err = SocketMounts(spec, contract.ReporterContainer, plugins...)
 	wantError(t, err, `the pod has no container "kms-health" of the API server`)
 }
 

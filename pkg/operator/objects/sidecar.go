@@ -52,7 +52,7 @@ func (in *Input) Sidecar(spec *corev1.PodSpec, plugins []v1alpha1.Plugin) (map[s
 				c.Name, ConfigVolume, ConfigFolder)
 		}
 	}
-	mounts, err := SocketMounts(spec, in.Target.Container, Endpoints(plugins))
+	mounts, err := SocketMounts(spec, in.Target.Container, plugins...)
 	if err != nil {
 		return nil, err
 	}

@@ -219,7 +219,7 @@ func (r *rendering) ownPods() error {
 		var err1, err2 error
 		server.Node = r.pod.Spec.NodeName
 		server.UID, err1 = objects.PodUID(r.pod)
-		server.Folders, err2 = objects.FindFolders(r.pod, t.Container, objects.Endpoints(r.plugins), objects.KubeletRoot)
+		server.Folders, err2 = objects.FindFolders(r.pod, t.Container, objects.KubeletRoot, r.plugins...)
 		if err := errors.Join(err1, err2); err != nil {
 			return fmt.Errorf("--pod: %w", err)
 		}
@@ -241,8 +241,8 @@ func (r *rendering) ownPods() error {
 	if mounts && slices.Contains(r.encrypted.Encrypted, encryption.ConfigMaps) {
 		return errors.New("--encryption-config: " + objects.ConfigMapsEncrypted)
 	}
-	for _, endpoint := range objects.Endpoints(r.plugins) {
-		if why := r.NotReachable(endpoint); why != "" {
+	for _, p := range r.plugins {
+		if why := r.NotReachable(p.Endpoint); why != "" {
 			return errors.New(why)
 		}
 	}

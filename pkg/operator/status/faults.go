@@ -32,7 +32,7 @@ func containers(pod *corev1.Pod) []corev1.Container {
 
 // pluginContainers are those that share the folder of a plugin's sockets with the API server.
 func pluginContainers(pod *corev1.Pod, container string, plugins []v1alpha1.Plugin) (names []string) {
-	mounts, err := objects.SocketMounts(&pod.Spec, container, objects.Endpoints(plugins))
+	mounts, err := objects.SocketMounts(&pod.Spec, container, plugins...)
 	if err != nil {
 		return nil
 	}
