@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"os"
 	"reflect"
 	"slices"
 	"strconv"
@@ -20,6 +21,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 	dynamicfake "k8s.io/client-go/dynamic/fake"
 	kubernetesfake "k8s.io/client-go/kubernetes/fake"
 	clienttesting "k8s.io/client-go/testing"
@@ -30,6 +32,13 @@ import (
 	"github.com/kms-health/kms-health/pkg/operator/objects"
 	"github.com/kms-health/kms-health/pkg/operator/source"
 )
+
+// TestMain removes the bound on how often errors are logged: it keeps the time of the
+// last one, and synctest's clock starts long before the real one.
+func TestMain(m *testing.M) {
+	utilruntime.ErrorHandlers = utilruntime.ErrorHandlers[:1]
+	os.Exit(m.Run())
+}
 
 // noRollup is a roll-up with nothing left to remove.
 type noRollup struct{}

@@ -13,6 +13,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/go-logr/logr"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -23,15 +24,11 @@ import (
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
-	"k8s.io/utils/clock"
 )
 
 // backoff delays lists and watches that fail. client-go's own, of up to half a minute, would
 // hide an API server, or a plugin, that is back.
 var backoff = wait.Backoff{Duration: 250 * time.Millisecond, Cap: 4 * time.Second, Factor: 2, Jitter: 0.2, Steps: 10}
-
-// backoffReset is how long nothing must fail before delays are short again.
-const backoffReset = time.Minute
 
 // Selection is what a source follows.
 type Selection struct {
@@ -86,16 +83,10 @@ func (s *Source[T]) start(ctx context.Context) *Source[T] {
 
 // Run follows the selection until ctx ends.
 func (s *Source[T]) Run(ctx context.Context) {
-	quiet := klog.Background().V(3) // client-go logs each watch that the end of an API server breaks
-	reflector := cache.NewReflectorWithOptions(
+	cache.NewReflectorWithOptions(
 		listsFirst{&cache.ListWatch{ListWithContextFunc: s.list, WatchFuncWithContext: s.watch}},
-		&unstructured.Unstructured{}, store[T]{s},
-		cache.ReflectorOptions{Logger: &quiet, Name: s.selection.Resource.Resource, Backoff: &backoff})
-	_ = backoff.DelayWithReset(clock.RealClock{}, backoffReset).Until(klog.NewContext(ctx, quiet), true, true,
-		func(ctx context.Context) (bool, error) {
-			_ = reflector.ListAndWatchWithContext(ctx) // list and watch keep the error
-			return false, nil
-		})
+		&unstructured.Unstructured{}, store[T]{s}, cache.ReflectorOptions{Backoff: &backoff},
+	).RunWithContext(klog.NewContext(ctx, logr.Discard())) // it would log each error, which list and watch keep
 }
 
 // listsFirst makes the reflector list, and not stream, what there is: the answer to a
