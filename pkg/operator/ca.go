@@ -19,15 +19,14 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/wait"
+	applyappsv1 "k8s.io/client-go/applyconfigurations/apps/v1"
+	applycorev1 "k8s.io/client-go/applyconfigurations/core/v1"
 	certutil "k8s.io/client-go/util/cert"
 	"k8s.io/klog/v2"
 
 	"github.com/kms-health/kms-health/pkg/contract"
 	"github.com/kms-health/kms-health/pkg/operator/apiserver"
-	"github.com/kms-health/kms-health/pkg/operator/source"
 )
 
 const (
@@ -87,35 +86,25 @@ func unanswered(err error) bool {
 	if errors.As(err, &failed) {
 		return failed.Status().Code == http.StatusTooManyRequests || failed.Status().Code >= http.StatusInternalServerError
 	}
-	return errors.As(err, &noAnswer) || errors.Is(err, io.EOF) || errors.Is(err, context.DeadlineExceeded)
-}
-
-// read returns a field of an object as the API server's cache has it, which needs no KMS plugin.
-func (c *ownCA) read(
-	ctx context.Context, resource schema.GroupVersionResource, name string, field ...string,
-) (value string, err error) {
-	list, err := c.Client.Resource(resource).Namespace(c.Namespace).List(ctx,
-		metav1.ListOptions{FieldSelector: "metadata.name=" + name, ResourceVersion: "0"})
-	if err != nil {
-		return "", err
-	}
-	if len(list.Items) == 0 {
-		return "", apierrors.NewNotFound(resource.GroupResource(), name)
-	}
-	value, _, err = unstructured.NestedString(list.Items[0].Object, field...)
-	return value, err
+	return errors.As(err, &noAnswer) || errors.Is(err, io.EOF) // a deadline is a net.Error
 }
 
 // keep writes the CA that the Deployment should have, if it is another, and returns when that ends.
 func (c *ownCA) keep(ctx context.Context) (end time.Time, err error) {
-	bundle, err := c.read(ctx, source.ConfigMaps, rootCA, "data", "ca.crt")
-	if err != nil {
+	cached := func(name string) metav1.ListOptions { // what the API server's cache has needs no KMS plugin
+		return metav1.ListOptions{FieldSelector: "metadata.name=" + name, ResourceVersion: "0"}
+	}
+	configMaps, err1 := c.Kube.CoreV1().ConfigMaps(c.Namespace).List(ctx, cached(rootCA))
+	deployments, err2 := c.Kube.AppsV1().Deployments(c.Namespace).List(ctx, cached(contract.OperatorName))
+	if err := cmp.Or(err1, err2); err != nil {
 		return end, err
 	}
-	annotation, err := c.read(ctx, source.Deployments, contract.OperatorName,
-		"spec", "template", "metadata", "annotations", contract.CAAnnotation)
-	if err != nil {
-		return end, err
+	bundle, annotation := "", ""
+	for _, o := range configMaps.Items {
+		bundle = o.Data["ca.crt"]
+	}
+	for _, o := range deployments.Items {
+		annotation = o.Spec.Template.Annotations[contract.CAAnnotation]
 	}
 	current, err := certutil.ParseCertsPEM([]byte(bundle))
 	if err != nil {
@@ -135,13 +124,10 @@ func (c *ownCA) keep(ctx context.Context) (end time.Time, err error) {
 		return end, err
 	}
 	klog.InfoS("Writing the CA into the operator's Deployment, which replaces its pods", "certificates", len(wanted))
-	deployment := &unstructured.Unstructured{Object: map[string]any{
-		"apiVersion": "apps/v1", "kind": "Deployment", "metadata": map[string]any{"name": contract.OperatorName},
-		"spec": map[string]any{"template": map[string]any{"metadata": map[string]any{
-			"annotations": map[string]any{contract.CAAnnotation: string(encoded)},
-		}}},
-	}}
-	_, err = c.Client.Resource(source.Deployments).Namespace(c.Namespace).Apply(ctx, contract.OperatorName, deployment,
+	template := applycorev1.PodTemplateSpec().WithAnnotations(map[string]string{contract.CAAnnotation: string(encoded)})
+	deployment := applyappsv1.Deployment(contract.OperatorName, c.Namespace).
+		WithSpec(applyappsv1.DeploymentSpec().WithTemplate(template))
+	_, err = c.Kube.AppsV1().Deployments(c.Namespace).Apply(ctx, deployment,
 		metav1.ApplyOptions{FieldManager: contract.CAManager, Force: true})
 	return end, err
 }
