@@ -6,7 +6,6 @@ import (
 	"io"
 	"net"
 	"net/http"
-	"os"
 	"path/filepath"
 	"sync/atomic"
 
@@ -18,6 +17,7 @@ import (
 	"k8s.io/client-go/util/cert"
 
 	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
+	"github.com/kms-health/kms-health/pkg/contract"
 	"github.com/kms-health/kms-health/pkg/operator/source"
 	"github.com/kms-health/kms-health/pkg/operator/tlsprofile"
 	"github.com/kms-health/kms-health/pkg/serving"
@@ -45,14 +45,18 @@ func healthHandler(ready func() bool) http.Handler {
 }
 
 // listenTLS opens an address for HTTPS. certDir has tls.crt and tls.key, which must be good at first, or is
-// empty for a self-signed certificate for the name of the host. profile is called at each handshake.
+// empty for a self-signed certificate. profile is called at each handshake.
 func listenTLS(address, certDir string, profile func() *tls.Config) (net.Listener, error) {
 	var files serving.KeyPair
 	certificate := func() (*tls.Certificate, error) {
 		return files.Read(filepath.Join(certDir, "tls.crt"), filepath.Join(certDir, "tls.key"))
 	}
 	if certDir == "" {
-		pair, err := selfSigned()
+		public, key, err := cert.GenerateSelfSignedCertKey(contract.OperatorName, nil, nil)
+		if err != nil {
+			return nil, err
+		}
+		pair, err := tls.X509KeyPair(public, key)
 		certificate = func() (*tls.Certificate, error) { return &pair, err }
 	}
 	if _, err := certificate(); err != nil {
@@ -67,18 +71,6 @@ func listenTLS(address, certDir string, profile func() *tls.Config) (net.Listene
 		c.Certificates = []tls.Certificate{*pair}
 		return c, nil
 	})
-}
-
-func selfSigned() (pair tls.Certificate, err error) {
-	host, err := os.Hostname()
-	if err != nil {
-		return pair, err
-	}
-	certificate, key, err := cert.GenerateSelfSignedCertKey(host, nil, nil)
-	if err != nil {
-		return pair, err
-	}
-	return tls.X509KeyPair(certificate, key)
 }
 
 // profile follows the cluster's TLS profile, by which reporters and the operator
@@ -104,11 +96,11 @@ func newProfile(client dynamic.Interface, openShift *bool, wake func()) *profile
 // known yet.
 func (p *profile) settings() (s v1alpha1.ServingTLS, problem string, known bool) {
 	var spec *configv1.TLSSecurityProfile
+	known = true
 	if p.Source != nil {
 		spec, _ = p.Get("", source.ClusterName)
-		if err := p.Err(); !p.Known() && err == nil {
-			return s, "", false
-		} else if !p.Known() {
+		err, read := p.Err(), p.Known()
+		if known = read || err != nil; !read && err != nil {
 			problem = "the TLS profile cannot be read: " + err.Error()
 		}
 	}
@@ -116,16 +108,13 @@ func (p *profile) settings() (s v1alpha1.ServingTLS, problem string, known bool)
 	switch {
 	case err != nil:
 		problem = "the TLS profile is not understood: " + err.Error()
-	case problem == "":
+	case known && problem == "":
 		p.last.Store(&s)
 	}
-	return *cmp.Or(p.last.Load(), &s), problem, true
+	return *cmp.Or(p.last.Load(), &s), problem, known
 }
 
 func (p *profile) serving() *tls.Config {
-	s, _, known := p.settings()
-	if !known {
-		s.MinVersion = v1alpha1.TLS12
-	}
+	s, _, _ := p.settings()
 	return serving.TLSConfig(s.MinVersion, s.CipherSuites)
 }
