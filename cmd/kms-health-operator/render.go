@@ -37,7 +37,7 @@ What is made depends on the API server's mode and on --pod: see docs/operate/by-
 			if in.Config, err = readConfig(config, cmd.InOrStdin()); err != nil {
 				return err
 			}
-			openShift, err := operator.ParseOpenShift(os.Getenv(operator.OpenShiftVariable))
+			openShift, err := operator.IsOpenShift()
 			in.OpenShift = openShift != nil && *openShift
 			problems := []error{err, in.Config.UseImage(image)}
 			if folder == "" {

@@ -57,7 +57,7 @@ Environment: POD_NAMESPACE, REPORTER_IMAGE and KUBECONFIG are the defaults of fl
     --metrics-bind-address 0 --leader-elect=false`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) (err error) {
-			if o.OpenShift, err = operator.ParseOpenShift(os.Getenv(operator.OpenShiftVariable)); err != nil {
+			if o.OpenShift, err = operator.IsOpenShift(); err != nil {
 				return err
 			}
 			if err := o.Validate(); err != nil {

@@ -3,6 +3,7 @@ package operator
 import (
 	"errors"
 	"fmt"
+	"os"
 	"path"
 	"strconv"
 	"time"
@@ -46,11 +47,8 @@ func (o *Options) Validate() error {
 	wrong := func(flag, format string, args ...any) {
 		all = append(all, fmt.Errorf("--"+flag+": "+format, args...))
 	}
-	if o.ConfigFile == "" {
-		wrong("config", "is empty, must be a path")
-	}
-	if o.ConfigFile == filewatch.Stdin {
-		wrong("config", "is standard input, which validate and render read: a running operator follows a file")
+	if o.ConfigFile == "" || o.ConfigFile == filewatch.Stdin {
+		wrong("config", "%q must be the path of a file, which the operator follows", o.ConfigFile)
 	}
 	for _, why := range validation.IsDNS1123Label(o.Namespace) {
 		wrong("namespace", "%q: %s", o.Namespace, why)
@@ -64,17 +62,15 @@ func (o *Options) Validate() error {
 	return errors.Join(all...)
 }
 
-// OpenShiftVariable is the environment variable that ParseOpenShift reads the value of.
-const OpenShiftVariable = "IS_OPENSHIFT"
-
-// ParseOpenShift returns whether this is OpenShift, nil for an empty value.
-func ParseOpenShift(value string) (*bool, error) {
+// IsOpenShift returns what the environment variable IS_OPENSHIFT has; nil: it is not set.
+func IsOpenShift() (*bool, error) {
+	value := os.Getenv("IS_OPENSHIFT")
 	if value == "" {
 		return nil, nil
 	}
 	is, err := strconv.ParseBool(value)
 	if err != nil {
-		return nil, fmt.Errorf("%s: %q must be true or false", OpenShiftVariable, value)
+		return nil, fmt.Errorf("IS_OPENSHIFT: %q must be true or false", value)
 	}
 	return &is, nil
 }

@@ -24,8 +24,8 @@ func TestEachMistakeIsReportedWithItsFlag(t *testing.T) {
 		want   []string // empty: valid
 	}{
 		"defaults":       {func(*Options) {}, nil},
-		"standard input": {func(o *Options) { o.ConfigFile = "-" }, []string{"--config: is standard input"}},
-		"no config":      {func(o *Options) { o.ConfigFile = "" }, []string{"--config: is empty"}},
+		"standard input": {func(o *Options) { o.ConfigFile = "-" }, []string{`--config: "-"`}},
+		"no config":      {func(o *Options) { o.ConfigFile = "" }, []string{`--config: ""`}},
 		"relative root": {
 			func(o *Options) { o.KubeletRoot = "kubelet" },
 			[]string{`--kubelet-root: "kubelet" must be an absolute path`},

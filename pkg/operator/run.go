@@ -20,12 +20,9 @@ import (
 	"github.com/kms-health/kms-health/pkg/version"
 )
 
-// Run runs the operator until ctx ends, which is no error. Neither the configuration
-// file nor the API server need be there at its start.
+// Run runs the operator with valid options until ctx ends, which is no error. Neither the
+// configuration file nor the API server need be there at its start.
 func Run(ctx context.Context, o Options) error {
-	if err := o.Validate(); err != nil {
-		return err
-	}
 	config, err := restConfig(o.Kubeconfig, o.Version)
 	if err != nil {
 		return err
