@@ -7,8 +7,6 @@ import (
 	"net/http/httptest"
 	"slices"
 	"testing"
-	"testing/synctest"
-	"time"
 
 	authenticationv1 "k8s.io/api/authentication/v1"
 	authorizationv1 "k8s.io/api/authorization/v1"
@@ -19,10 +17,7 @@ import (
 
 // reviews is an API server that accepts the tokens "scraper" and "stranger", and allows the
 // first get /metrics.
-type reviews struct {
-	err   error
-	calls int
-}
+type reviews struct{ err error }
 
 type tokenReviews struct {
 	authenticationclient.TokenReviewInterface
@@ -35,13 +30,12 @@ type accessReviews struct {
 }
 
 func (r *reviews) access() *access {
-	return newAccess(tokenReviews{reviews: r}, accessReviews{reviews: r})
+	return &access{tokens: tokenReviews{reviews: r}, accesses: accessReviews{reviews: r}}
 }
 
 func (r tokenReviews) Create(
 	_ context.Context, review *authenticationv1.TokenReview, _ metav1.CreateOptions,
 ) (*authenticationv1.TokenReview, error) {
-	r.calls++
 	review.Status.Authenticated = slices.Contains([]string{"scraper", "stranger"}, review.Spec.Token)
 	review.Status.User = authenticationv1.UserInfo{
 		Username: review.Spec.Token, UID: "uid", Groups: []string{"group"},
@@ -53,7 +47,6 @@ func (r tokenReviews) Create(
 func (r accessReviews) Create(
 	_ context.Context, review *authorizationv1.SubjectAccessReview, _ metav1.CreateOptions,
 ) (*authorizationv1.SubjectAccessReview, error) {
-	r.calls++
 	s := review.Spec
 	review.Status.Allowed = s.User == "scraper" && s.UID == "uid" && slices.Equal(s.Groups, []string{"group"}) &&
 		slices.Equal(s.Extra["key"], []string{"value"}) &&
@@ -97,43 +90,4 @@ func TestAPIServerDecidesWhoMayRead(t *testing.T) {
 			}
 		})
 	}
-}
-
-func TestReviewCountsForAMinute(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		api := &reviews{}
-		access := api.access()
-		for range 3 {
-			if code := get(access, "GET", "/metrics", "Bearer scraper"); code != 200 {
-				t.Error(code)
-			}
-		}
-		if api.calls != 2 {
-			t.Errorf("%d reviews, want one of each kind", api.calls)
-		}
-		api.err = errors.New("connection refused")
-		time.Sleep(reviewed - time.Second)
-		if code := get(access, "GET", "/metrics", "Bearer scraper"); code != 200 {
-			t.Errorf("%d within the minute, without the API server", code)
-		}
-		time.Sleep(2 * time.Second)
-		if code := get(access, "GET", "/metrics", "Bearer scraper"); code != 503 {
-			t.Errorf("%d after the minute, without the API server", code)
-		}
-		// A review without an outcome is repeated at once, one of an invalid token soon.
-		api.err = nil
-		if code := get(access, "GET", "/metrics", "Bearer scraper"); code != 200 {
-			t.Error(code)
-		}
-		for _, c := range []struct {
-			after time.Duration
-			calls int
-		}{{0, 1}, {rejected - time.Second, 0}, {2 * time.Second, 1}} {
-			time.Sleep(c.after)
-			before := api.calls
-			if code := get(access, "GET", "/metrics", "Bearer x"); code != 401 || api.calls != before+c.calls {
-				t.Errorf("%s later: %d, %d reviews, want %d", c.after, code, api.calls-before, c.calls)
-			}
-		}
-	})
 }

@@ -1,6 +1,7 @@
 package operator
 
 import (
+	"cmp"
 	"errors"
 	"net"
 	"net/http"
@@ -11,23 +12,22 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 )
 
-const connectTimeout = 2 * time.Second
-
-// A connection is tried after so many seconds in which the API server sent nothing, and given
-// up so many later. client-go reads both from the environment, and has 30 and 15 otherwise:
-// without its node an API server ends no connection, and reports would go unread that long.
-var healthCheck = map[string]string{"HTTP2_READ_IDLE_TIMEOUT_SECONDS": "10", "HTTP2_PING_TIMEOUT_SECONDS": "5"}
-
-func setHealthCheck() {
-	for name, seconds := range healthCheck {
-		if os.Getenv(name) == "" {
-			_ = os.Setenv(name, seconds) // fails for a bad name only
-		}
-	}
-}
+const (
+	connectTimeout = 2 * time.Second
+	// requestTimeout bounds an Event, a review and a request for a token: one that hangs would hold
+	// up all Events after it.
+	requestTimeout = 10 * time.Second
+)
 
 func restConfig(kubeconfig, version string) (*rest.Config, error) {
-	setHealthCheck()
+	// A connection is tried after so many seconds in which the API server sent nothing, and given
+	// up so many later. client-go reads both from the environment, and has 30 and 15 otherwise:
+	// without its node an API server ends no connection, and reports would go unread that long.
+	for name, seconds := range map[string]string{
+		"HTTP2_READ_IDLE_TIMEOUT_SECONDS": "10", "HTTP2_PING_TIMEOUT_SECONDS": "5",
+	} {
+		_ = os.Setenv(name, cmp.Or(os.Getenv(name), seconds)) // fails for a bad name only
+	}
 	var config *rest.Config
 	var err error
 	if kubeconfig != "" {

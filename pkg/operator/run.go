@@ -35,7 +35,9 @@ func Run(ctx context.Context, o Options) error {
 	if err != nil {
 		return err
 	}
-	client, err := kubernetes.NewForConfig(config)
+	limited := rest.CopyConfig(config)
+	limited.Timeout = requestTimeout
+	client, err := kubernetes.NewForConfig(limited)
 	if err != nil {
 		return err
 	}
@@ -80,7 +82,8 @@ func serve(
 		if err != nil {
 			return err
 		}
-		clients := newAccess(client.AuthenticationV1().TokenReviews(), client.AuthorizationV1().SubjectAccessReviews())
+		clients := &access{tokens: client.AuthenticationV1().TokenReviews(),
+			accesses: client.AuthorizationV1().SubjectAccessReviews()}
 		all.Go(func() error { return serving.Serve(ctx, listener, metricsHandler(registry, clients)) })
 	}
 	if o.HealthAddress != none {
