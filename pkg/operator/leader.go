@@ -1,9 +1,9 @@
 package operator
 
 import (
+	"cmp"
 	"context"
 	"fmt"
-	"os"
 	"sync/atomic"
 	"time"
 
@@ -34,19 +34,23 @@ var (
 // lost lease the work goes on until the request that releases it has ended.
 const leaseTimeout = 10 * time.Second
 
-// newLock returns a lock that is a Lease. The identity should be the pod's name: the next container of the
-// same pod takes over the lease of one that was killed at once. Without one each start has a new one.
-func newLock(config *rest.Config, namespace, identity string) (resourcelock.Interface, error) {
-	if identity == "" {
-		host, err := os.Hostname()
-		if err != nil {
-			return nil, err
-		}
-		identity = host + "_" + string(uuid.NewUUID())
+// lead runs work on one replica at a time, the holder of a Lease.
+func lead(ctx context.Context, o Options, config *rest.Config, work func(context.Context)) error {
+	if !o.LeaderElect {
+		work(ctx)
+		return nil
 	}
-	// It sets the timeout of requests to half of its last argument.
-	return resourcelock.NewFromKubeconfig(resourcelock.LeasesResourceLock, namespace, contract.OperatorName,
-		resourcelock.ResourceLockConfig{Identity: identity}, config, 2*leaseTimeout)
+	// The next container of the same pod takes over the lease of one that was killed at once. Without
+	// the pod's name each start has a new one. It sets the timeout of requests to half of its last argument.
+	lock, err := resourcelock.NewFromKubeconfig(resourcelock.LeasesResourceLock, o.Namespace, contract.OperatorName,
+		resourcelock.ResourceLockConfig{Identity: cmp.Or(o.Pod, string(uuid.NewUUID()))}, config, 2*leaseTimeout)
+	if err != nil {
+		return err
+	}
+	if o.SingleReplica {
+		return elect(ctx, lock, singleReplica, work)
+	}
+	return elect(ctx, lock, replicated, work)
 }
 
 // elect waits for the lease and runs work until ctx ends, which is no error. The lease is

@@ -95,19 +95,3 @@ func serve(
 	}
 	return nil
 }
-
-// lead runs work on one replica at a time.
-func lead(ctx context.Context, o Options, config *rest.Config, work func(context.Context)) error {
-	if !o.LeaderElect {
-		work(ctx)
-		return nil
-	}
-	lock, err := newLock(config, o.Namespace, o.Pod)
-	if err != nil {
-		return err
-	}
-	if o.SingleReplica {
-		return elect(ctx, lock, singleReplica, work)
-	}
-	return elect(ctx, lock, replicated, work)
-}
