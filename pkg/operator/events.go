@@ -2,13 +2,10 @@ package operator
 
 import (
 	"context"
-	"time"
 
 	"github.com/go-logr/logr"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime"
-	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
-	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/record"
 	"k8s.io/klog/v2"
 
@@ -21,18 +18,7 @@ const maxEvent = 1024
 // newEvents returns a function that records an Event of a target, in the background, and one that stops
 // the recording. All are about the operator's namespace: Events about the operator resources, which have
 // no namespace, would need a right in the namespace default.
-func newEvents(config *rest.Config, namespace string) (event eventFunc, shutdown func(), err error) {
-	config = rest.CopyConfig(config)
-	config.Timeout = 10 * time.Second // a request that hangs would hold up all events after it
-	client, err := typedcorev1.NewForConfig(config)
-	if err != nil {
-		return nil, nil, err
-	}
-	event, shutdown = recordTo(&typedcorev1.EventSinkImpl{Interface: client.Events(namespace)}, namespace)
-	return event, shutdown, nil
-}
-
-func recordTo(sink record.EventSink, namespace string) (event eventFunc, shutdown func()) {
+func newEvents(sink record.EventSink, namespace string) (event eventFunc, shutdown func()) {
 	// It would log every try. What is in the Events is in the operator's own log.
 	ctx := klog.NewContext(context.Background(), logr.Discard())
 	broadcaster := record.NewBroadcaster(record.WithContext(ctx), record.WithCorrelatorOptions(record.CorrelatorOptions{

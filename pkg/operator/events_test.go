@@ -45,7 +45,7 @@ func (s *store) Update(*corev1.Event) (*corev1.Event, error) { return nil, error
 func TestEventsAreWritten(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &store{events: map[string]*corev1.Event{}}
-		event, shutdown := recordTo(s, "home")
+		event, shutdown := newEvents(s, "home")
 		// As the first delivery to many nodes does.
 		for i := range 60 {
 			event("kube", corev1.EventTypeNormal, "Created", fmt.Sprintf("Pod %d", i))

@@ -8,6 +8,7 @@ import (
 	"golang.org/x/sync/errgroup"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
+	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/rest"
 	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
@@ -41,10 +42,7 @@ func Run(ctx context.Context, o Options) error {
 	if err != nil {
 		return err
 	}
-	event, endEvents, err := newEvents(config, o.Namespace)
-	if err != nil {
-		return err
-	}
+	event, endEvents := newEvents(&typedcorev1.EventSinkImpl{Interface: client.CoreV1().Events(o.Namespace)}, o.Namespace)
 	defer endEvents()
 	registry := newRegistry()
 	op := newOperator(o, apiserver.Options{
