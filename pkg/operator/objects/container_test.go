@@ -108,3 +108,16 @@ func TestDaemonSetSelectsByTheLabelUnlessNodesAreNamed(t *testing.T) {
 		}
 	}
 }
+
+// A pod of the API may have paths with characters that YAML refuses in JSON.
+func TestAnyTextOfAPodCanBeRendered(t *testing.T) {
+	path := "/run/\x00\x7f\u0085\u2028\ufeff\uffff'\"{{ }}: #\n---\n\U0001f511"
+	in, folder := sidecarInput(), Folder{MountPath: path, HostPath: path, SubPath: path}
+	in.Target.Mode = v1alpha1.ModeCompanionPod
+	o := in.CompanionPod(APIServerPod{Node: path, Folders: []Folder{folder}}, nil)
+	spec := typed[corev1.Pod](t, o).Spec
+	mounts := spec.Containers[0].VolumeMounts
+	if last := mounts[len(mounts)-1]; spec.NodeName != path || last.MountPath != path || last.SubPath != path {
+		t.Errorf("%q, %+q", spec.NodeName, last)
+	}
+}
