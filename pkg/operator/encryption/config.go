@@ -58,15 +58,6 @@ func IgnoredText(all []string) string {
 // ConfigMaps are those of the core group.
 var ConfigMaps = schema.GroupResource{Resource: "configmaps"}
 
-// neededFor are the resources that the reporters need.
-func neededFor() []schema.GroupResource {
-	all := []schema.GroupResource{ConfigMaps, contract.KMSHealths.GVR().GroupResource()}
-	for _, r := range contract.Resources {
-		all = append(all, r.GVR().GroupResource())
-	}
-	return all
-}
-
 // Why a provider is ignored.
 const (
 	reasonV1       = "its apiVersion is v1, which is the default: only a KMS v2 plugin has a Status call"
@@ -95,7 +86,11 @@ func Parse(data []byte, given map[string]string) (Config, error) {
 	nameKeys(sockets, given)
 
 	c := Config{Plugins: []v1alpha1.Plugin{}, Ignored: ignored}
-	for _, r := range neededFor() {
+	needed := []schema.GroupResource{ConfigMaps, contract.KMSHealths.GVR().GroupResource()}
+	for _, r := range contract.Resources {
+		needed = append(needed, r.GVR().GroupResource())
+	}
+	for _, r := range needed {
 		if f.usesKMS(r) {
 			c.Encrypted = append(c.Encrypted, r)
 		}
@@ -195,7 +190,7 @@ func (k *kms) check() (address string, timeout time.Duration, why string) {
 //  2. its file's name, kms-{keyID}.sock
 //  3. a provider's name, {keyID}_{resource} or kms-{keyID}_{resource}
 //  4. a provider's name as it is
-//  5. a hash of its address
+//  5. a hash of its address: a plugin that is not probed would look healthy
 //
 // Each source is applied to all sockets before the next one is, and of several sockets
 // the earlier one gets the keyID. A keyID that is invalid, or already another socket's,
@@ -213,7 +208,7 @@ func nameKeys(sockets []*socket, given map[string]string) {
 		func(s *socket) []string { return []string{contract.KeyIDOfSocket(s.address)} },
 		fromNames,
 		asNamed,
-		hashed,
+		func(s *socket) []string { return []string{"socket-" + contract.FileHash([]byte(s.address))[:10]} },
 	} {
 		for _, s := range sockets {
 			for _, id := range source(s) {
@@ -245,10 +240,4 @@ func asNamed(s *socket) (ids []string) {
 		ids = append(ids, u.provider)
 	}
 	return ids
-}
-
-// hashed is for a plugin without a name: one that is not probed would look healthy.
-func hashed(s *socket) []string {
-	const digits = 10
-	return []string{"socket-" + contract.FileHash([]byte(s.address))[:digits]}
 }

@@ -79,10 +79,7 @@ func Render(in Input, problems ...error) ([]File, error) {
 	if in.static(p) {
 		r.HostFolder, t.Mode, t.Deployment = cmp.Or(in.HostFolder, DefaultHostFolder), v1alpha1.ModeSidecar, ""
 	}
-	var err error
-	if r.TLS, err = tlsprofile.Of(nil); err != nil {
-		return nil, err
-	}
+	r.TLS, _ = tlsprofile.Of(nil) // Intermediate
 	if err := r.readEncryption(in.EncryptionConfig); err != nil {
 		return nil, err
 	}
