@@ -2,7 +2,6 @@ package apiserver
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"slices"
 	"sync"
@@ -27,14 +26,7 @@ type applier struct {
 	client dynamic.Interface
 
 	mu      sync.Mutex
-	applied map[string]record
-}
-
-// record is what is known of an object that was applied.
-type record struct {
-	desired string // hash of what was sent
-	live    string // mark of what came of it
-	version string // resourceVersion of that
+	applied map[string]string // by object, what was sent and what came of it
 }
 
 // mark changes with every change of an object that matters: the generation of one whose status or
@@ -48,7 +40,7 @@ func mark(o *unstructured.Unstructured) string {
 }
 
 func newApplier(client dynamic.Interface) *applier {
-	return &applier{client: client, applied: map[string]record{}}
+	return &applier{client: client, applied: map[string]string{}}
 }
 
 // Apply makes an object what it should be, and reports whether that changed it. live is what the
@@ -65,32 +57,21 @@ func (a *applier) Apply(ctx context.Context, desired, live *unstructured.Unstruc
 	}
 	hash := contract.FileHash(raw)
 	a.mu.Lock()
-	r := a.applied[key]
+	before := a.applied[key]
 	a.mu.Unlock()
-	// A watch that does not show what was written yet will.
-	if live != nil && r.desired == hash &&
-		(mark(live) == r.live || !Shows(live.GetResourceVersion(), r.version)) {
+	if live != nil && before == hash+mark(live) {
 		return false, nil, nil
 	}
-	force := true
-	result, err = a.resource(desired).Patch(ctx, desired.GetName(), types.ApplyPatchType, raw,
-		metav1.PatchOptions{FieldManager: contract.OperatorName, Force: &force})
+	result, err = a.patch(ctx, desired, types.ApplyPatchType, raw, new(true))
 	if err != nil {
-		return false, nil, fmt.Errorf("apply %s: %w", key, err)
+		return false, nil, err
 	}
-	return a.remember(live, result, record{desired: hash, live: mark(result)}), result, nil
-}
-
-// remember keeps what came of a request, and reports whether the request changed anything: one
-// that does not makes no new version, of what the watch shows or of what the last one made.
-func (a *applier) remember(live, result *unstructured.Unstructured, r record) (changed bool) {
-	r.version = result.GetResourceVersion()
+	after := hash + mark(result)
 	a.mu.Lock()
-	defer a.mu.Unlock()
-	same := live != nil && live.GetUID() == result.GetUID() && live.GetResourceVersion() == r.version ||
-		a.applied[Key(result)].version == r.version
-	a.applied[Key(result)] = r
-	return !same
+	a.applied[key] = after
+	a.mu.Unlock()
+	// A request that changes nothing makes no new version, of what the watch shows or of what the last one made.
+	return after != before && (live == nil || live.GetResourceVersion() != result.GetResourceVersion()), result, nil
 }
 
 // applyPod creates a pod, or patches the metadata of one that exists. A spec is written once:
@@ -98,14 +79,13 @@ func (a *applier) remember(live, result *unstructured.Unstructured, r record) (c
 // the pod lives. A pod that should have another spec has another name.
 func (a *applier) applyPod(ctx context.Context, desired, live *unstructured.Unstructured) (changed bool,
 	result *unstructured.Unstructured, err error) {
-	key := Key(desired)
 	if live == nil {
 		result, err = a.resource(desired).Create(ctx, desired, metav1.CreateOptions{FieldManager: contract.OperatorName})
 		if err == nil {
-			return a.remember(nil, result, record{}), result, nil
+			return true, result, nil
 		}
 		if !apierrors.IsAlreadyExists(err) {
-			return false, nil, fmt.Errorf("create %s: %w", key, err)
+			return false, nil, fmt.Errorf("create %s: %w", Key(desired), err)
 		}
 		// No watch shows it yet, or, since a label that selects it was removed, ever.
 		live = &unstructured.Unstructured{Object: map[string]any{}}
@@ -114,16 +94,19 @@ func (a *applier) applyPod(ctx context.Context, desired, live *unstructured.Unst
 	if len(part) == 0 {
 		return false, nil, nil
 	}
-	raw, err := json.Marshal(map[string]any{"metadata": part})
+	body := contract.Marshal(map[string]any{"metadata": part})
+	result, err = a.patch(ctx, desired, types.MergePatchType, []byte(body), nil)
+	return err == nil && live.GetUID() != "" && live.GetResourceVersion() != result.GetResourceVersion(), result, err
+}
+
+func (a *applier) patch(ctx context.Context, o *unstructured.Unstructured, kind types.PatchType, body []byte,
+	force *bool) (*unstructured.Unstructured, error) {
+	result, err := a.resource(o).Patch(ctx, o.GetName(), kind, body,
+		metav1.PatchOptions{FieldManager: contract.OperatorName, Force: force})
 	if err != nil {
-		return false, nil, fmt.Errorf("patch %s: %w", key, err)
+		return nil, fmt.Errorf("apply %s: %w", Key(o), err)
 	}
-	options := metav1.PatchOptions{FieldManager: contract.OperatorName}
-	result, err = a.resource(desired).Patch(ctx, desired.GetName(), types.MergePatchType, raw, options)
-	if err != nil {
-		return false, nil, fmt.Errorf("patch %s: %w", key, err)
-	}
-	return a.remember(live, result, record{}), result, nil
+	return result, nil
 }
 
 // metadataPatch is a patch of the metadata of a live pod that differs from the desired one's; nil:
