@@ -11,13 +11,6 @@ import (
 	"github.com/kms-health/kms-health/pkg/operator/source"
 )
 
-// policyFields are those of an admission policy and of its binding that decide whom
-// and what it denies.
-var policyFields = []string{
-	"failurePolicy", "matchConditions", "matchConstraints", "variables", "validations",
-	"policyName", "validationActions", "matchResources", "paramKind", "paramRef",
-}
-
 // defaulted are fields of a match that the API server adds.
 var defaulted = map[string]any{
 	"matchPolicy": "Equivalent", "namespaceSelector": map[string]any{}, "objectSelector": map[string]any{}, "scope": "*",
@@ -36,14 +29,9 @@ func policyProblem(kind string, part *source.Source[string]) string {
 // checkPolicy is why a policy or binding that exists is not the one of this version.
 // Empty: it is.
 func checkPolicy(live *unstructured.Unstructured) string {
-	is, _ := normalized(live.Object["spec"]).(map[string]any)
 	for _, wanted := range ofKind(objects.Policy(), live.GetKind()) {
-		should, _ := normalized(wanted.Object["spec"]).(map[string]any)
-		for _, field := range policyFields {
-			if !reflect.DeepEqual(is[field], should[field]) {
-				return fmt.Sprintf("%s %s is not the one of this version (%s differs): apply the manifests", live.GetKind(),
-					live.GetName(), field)
-			}
+		if !reflect.DeepEqual(normalized(live.Object["spec"]), normalized(wanted.Object["spec"])) {
+			return fmt.Sprintf("%s %s is not the one of this version: apply the manifests", live.GetKind(), live.GetName())
 		}
 	}
 	return ""
