@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	appsv1 "k8s.io/api/apps/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
@@ -13,6 +14,7 @@ import (
 	"github.com/kms-health/kms-health/pkg/contract"
 	"github.com/kms-health/kms-health/pkg/operator/encryption"
 	"github.com/kms-health/kms-health/pkg/operator/objects"
+	"github.com/kms-health/kms-health/pkg/operator/source"
 	"github.com/kms-health/kms-health/pkg/operatorcr"
 )
 
@@ -194,7 +196,10 @@ func liveFiles(plan *Desired) []*unstructured.Unstructured { return ofKind(plan.
 func TestIntervalIsLiveInAnnotationsOfADaemonSet(t *testing.T) {
 	on := pods(apiPod("a", "1", onHost))
 	first := planOf(t, fixture(t, v1alpha1.ModeDaemonSet, on, configSource(v1alpha1.ConfigSourceAnnotation)))
-	template := templateAnnotations(ofKind(first.Apply, "DaemonSet")[0])
+	templateAnnotations := func(plan *Desired) map[string]string {
+		return source.As[appsv1.DaemonSet](ofKind(plan.Apply, "DaemonSet")[0]).Spec.Template.Annotations
+	}
+	template := templateAnnotations(first)
 	pod := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "v1", "kind": "Pod"}}
 	pod.SetName("agent")
 	pod.SetNamespace("kms-health")
@@ -210,7 +215,7 @@ func TestIntervalIsLiveInAnnotationsOfADaemonSet(t *testing.T) {
 	mounting.SetAnnotations(map[string]string{contract.ConfigHashAnnotation: template[contract.ConfigHashAnnotation]})
 	s.Own = append(s.Own, mounting)
 	plan := planOf(t, s)
-	now := templateAnnotations(ofKind(plan.Apply, "DaemonSet")[0])
+	now := templateAnnotations(plan)
 	if now[contract.ConfigAnnotation] != template[contract.ConfigAnnotation] {
 		t.Error("an interval changes the template, which replaces the pods")
 	}
@@ -226,7 +231,7 @@ func TestIntervalIsLiveInAnnotationsOfADaemonSet(t *testing.T) {
 	}
 	s.Encryption.Live = set(2, 1)
 	plan = planOf(t, s)
-	now = templateAnnotations(ofKind(plan.Apply, "DaemonSet")[0])
+	now = templateAnnotations(plan)
 	if !strings.Contains(now[contract.ConfigAnnotation], "kms-2.sock") ||
 		!strings.Contains(now[contract.ConfigAnnotation], "1m30s") || len(liveFiles(plan)) > 0 {
 		t.Errorf("another plugin set is a new template, with the current files; pods get %v:\n%s", liveFiles(plan),

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
@@ -13,15 +14,16 @@ import (
 	"github.com/kms-health/kms-health/pkg/contract"
 	"github.com/kms-health/kms-health/pkg/operator/encryption"
 	"github.com/kms-health/kms-health/pkg/operator/objects"
+	"github.com/kms-health/kms-health/pkg/operator/source"
 )
 
-// deliveries are, for each mode, the reporters that it plans, and what keeps them from being where
-// the plugins are. Whether each of them runs and reports is judged from the pods and the reports
+// deliveries plan, for each mode, its reporters, and find what keeps them from being where the
+// plugins are. Whether each of them runs and reports is judged from the pods and the reports
 // (package status).
-var deliveries = map[v1alpha1.Mode]struct{ plan, progress func(*planner) }{
-	v1alpha1.ModeCompanionPod: {(*planner).companions, (*planner).besidePods},
-	v1alpha1.ModeDaemonSet:    {(*planner).daemonSet, (*planner).selectsNodes},
-	v1alpha1.ModeSidecar:      {(*planner).inOwnersPods, (*planner).inAPIServerPods},
+var deliveries = map[v1alpha1.Mode]func(*planner){
+	v1alpha1.ModeCompanionPod: (*planner).companions,
+	v1alpha1.ModeDaemonSet:    (*planner).daemonSet,
+	v1alpha1.ModeSidecar:      (*planner).inOwnersPods,
 }
 
 // deliver plans a target with reporters. done is its status once all of it is there.
@@ -34,8 +36,7 @@ func (p *planner) deliver(mode v1alpha1.Mode, done Status) {
 	// 1. Who the reporters are, what they read, and what runs.
 	identity := p.identity()
 	p.state.InTarget = p.state.InTarget || mode.InOwnersPods()
-	deliveries[mode].plan(p)
-	p.replaceEnded()
+	deliveries[mode](p)
 	// 2. What was there before stays until what comes reports.
 	switching := p.state.Mode != mode && (p.pending || !p.takenOver())
 	if switching {
@@ -55,7 +56,6 @@ func (p *planner) deliver(mode v1alpha1.Mode, done Status) {
 		p.prune(false)
 		p.state.InTarget = mode.InOwnersPods() || p.inTarget()
 	}
-	deliveries[mode].progress(p)
 	p.Status = p.delivered(done)
 }
 
@@ -139,6 +139,9 @@ func (p *planner) checkEncrypted() {
 // companions plans a pod beside each API server pod. Where a newer one runs on the node of a
 // terminating one, the companion of the newer one writes the node's report alone.
 func (p *planner) companions() {
+	if len(p.pods) == 0 && !p.pending {
+		p.problem(contract.NoPods, "no running pod of the API server has a KMS plugin yet")
+	}
 	files := map[string][]v1alpha1.Plugin{}
 	for _, a := range p.pods {
 		if a.pod.DeletionTimestamp != nil && slices.ContainsFunc(p.pods, func(newer apiServerPod) bool {
@@ -188,13 +191,14 @@ func (p *planner) daemonSet() {
 	p.liveFiles(ds)
 	p.apply(ds)
 	p.configMaps(map[string][]v1alpha1.Plugin{objects.ConfigMapName(p.Target.Name, plugins): plugins})
+	p.selectsNodes()
 }
 
 // liveFiles keeps a change of the files live where a DaemonSet's pods have them in
 // annotations: its template, of which a change would replace the pods, keeps the files of
 // the plugin set's first version, and the pods get the current ones.
 func (p *planner) liveFiles(ds *unstructured.Unstructured) {
-	wanted := templateAnnotations(ds)
+	wanted := source.As[appsv1.DaemonSet](ds).Spec.Template.Annotations
 	hasFiles := func(annotations map[string]string) bool { // others mount the ConfigMap, or are being replaced
 		return annotations[contract.ConfigAnnotation] != "" &&
 			annotations[contract.ConfigHashAnnotation] == wanted[contract.ConfigHashAnnotation]
@@ -216,17 +220,11 @@ func (p *planner) liveFiles(ds *unstructured.Unstructured) {
 	if live == nil {
 		return
 	}
-	if first := templateAnnotations(live); hasFiles(first) {
+	if first := source.As[appsv1.DaemonSet](live).Spec.Template.Annotations; hasFiles(first) {
 		for _, name := range files {
 			_ = unstructured.SetNestedField(ds.Object, first[name], "spec", "template", "metadata", "annotations", name)
 		}
 	}
-}
-
-// templateAnnotations are those of the pods of a DaemonSet.
-func templateAnnotations(ds *unstructured.Unstructured) map[string]string {
-	all, _, _ := unstructured.NestedStringMap(ds.Object, "spec", "template", "metadata", "annotations")
-	return all
 }
 
 // livePlaced are the plugins of the current configuration but those that no pod can reach,
@@ -254,6 +252,7 @@ func (p *planner) inOwnersPods() {
 		files[objects.ConfigMapName(p.Target.Name, set)] = set
 	}
 	p.configMaps(files)
+	p.inAPIServerPods()
 }
 
 // configMaps plans the ConfigMaps of files, by name, and of the files that earlier pods still

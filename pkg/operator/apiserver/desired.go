@@ -43,8 +43,6 @@ type Desired struct {
 	// State is what to record.
 	State  State
 	Status Status
-	// Requeue is when to plan again even without a change; zero: never.
-	Requeue time.Time
 }
 
 // planner is the state shared by the steps of a plan.
@@ -54,8 +52,6 @@ type planner struct {
 	state    *State // to record
 	problems []Status
 	waits    []string
-	// replacing are the nodes whose earlier companions stay until their successors report.
-	replacing []string
 
 	pods    []apiServerPod
 	pending bool // there are pods whose plugin set is not known
@@ -144,7 +140,7 @@ func (p *planner) choose() {
 	switch auto := mode == v1alpha1.ModeAuto; {
 	case !auto:
 		p.deliver(mode, Status{contract.AsExpected, fmt.Sprintf("%s: as configured", mode)})
-	case len(p.pods) == 0 && deliveries[p.state.Mode].plan != nil:
+	case len(p.pods) == 0 && deliveries[p.state.Mode] != nil:
 		p.deliver(p.state.Mode, Status{contract.NoPods,
 			fmt.Sprintf("%s: as before; no running pod shows where the sockets are", p.state.Mode)})
 	case len(p.pods) == 0 && p.pending:
@@ -170,21 +166,14 @@ func (p *planner) wait(format string, values ...any) {
 	p.waits = append(p.waits, fmt.Sprintf(format, values...))
 }
 
-// requeue asks for another plan at a time.
-func (p *planner) requeue(at time.Time) {
-	if at.After(p.Now) && (p.Requeue.IsZero() || at.Before(p.Requeue)) {
-		p.Requeue = at
-	}
-}
-
 // identify records what identifies the target: enough to remove what is left of it.
 func (p *planner) identify() {
 	t := p.Target
 	p.state.Installation, p.state.Namespace, p.state.Resource = p.Observed.Namespace, t.Namespace, t.Resource
-	p.state.PodSelector, p.state.Container = t.PodSelector, t.Container
+	p.state.PodSelector = t.PodSelector
 }
 
-// record keeps what was read, and reports its problems.
+// record keeps what was read.
 func (p *planner) record() {
 	t, was := p.Target, &p.Observed.State
 	p.identify()

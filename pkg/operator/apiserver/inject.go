@@ -1,7 +1,6 @@
 package apiserver
 
 import (
-	"encoding/json"
 	"fmt"
 
 	appsv1 "k8s.io/api/apps/v1"
@@ -79,11 +78,7 @@ func (p *planner) injection(d *appsv1.Deployment, plugins []v1alpha1.Plugin) (
 	if err != nil {
 		return nil, "", err
 	}
-	raw, err := json.Marshal(template)
-	if err != nil {
-		return nil, "", err
-	}
-	hash = contract.FileHash(raw)
+	hash = contract.FileHash([]byte(contract.Marshal(template)))
 	o = bareDeployment(d)
 	o.Object["spec"] = map[string]any{"template": template}
 	return o, hash, unstructured.SetNestedField(template, hash, "metadata", "annotations", contract.PodHashAnnotation)

@@ -18,26 +18,6 @@ import (
 // does not admit ends at once, and so would the next.
 const replaceAfter = 30 * time.Second
 
-// replaceEnded deletes wanted pods that have ended permanently: by an eviction, a
-// graceful shutdown of their node, or a kubelet that did not admit them. The sync after
-// it makes them again.
-func (p *planner) replaceEnded() {
-	for _, w := range p.wantedPods() {
-		o := p.find(w)
-		if o == nil || o.GetDeletionTimestamp() != nil || !ended(o) {
-			continue
-		}
-		if at := o.GetCreationTimestamp().Add(replaceAfter); p.Now.Before(at) {
-			p.requeue(at)
-			continue
-		}
-		p.Delete = append(p.Delete, o)
-	}
-}
-
-// wantedPods are the companions of the plan.
-func (p *planner) wantedPods() []*unstructured.Unstructured { return ofKind(p.Apply, "Pod") }
-
 // ended reports whether a pod has ended permanently.
 func ended(o *unstructured.Unstructured) bool {
 	phase, _, _ := unstructured.NestedString(o.Object, "status", "phase")
@@ -55,29 +35,17 @@ func sameBeside(a, b *unstructured.Unstructured) bool {
 	return beside != "" && beside == b.GetAnnotations()[contract.BesideAnnotation] && nodeOf(a) == nodeOf(b)
 }
 
-// besidePods finds API server pods without a companion of their own.
-func (p *planner) besidePods() {
-	if len(p.replacing) > 0 {
-		p.wait("the earlier reporters of nodes %v stay until the new ones report", p.replacing)
-	}
-	if len(p.pods) == 0 && !p.pending {
-		p.problem(contract.NoPods, "no running pod of the API server has a KMS plugin yet")
-	}
-}
-
-// selectsNodes finds a DaemonSet that runs nowhere, or whose pods are not all created and updated.
+// selectsNodes finds a DaemonSet that runs nowhere, or whose pods are not all created.
 func (p *planner) selectsNodes() {
 	for _, o := range p.own("DaemonSet") {
 		ds := source.As[appsv1.DaemonSet](o)
-		if ds == nil || ds.DeletionTimestamp != nil || ds.Generation == 0 || ds.Status.ObservedGeneration != ds.Generation {
+		if ds.DeletionTimestamp != nil || ds.Generation == 0 || ds.Status.ObservedGeneration != ds.Generation {
 			continue
 		}
 		what, wanted, exist := Key(o), ds.Status.DesiredNumberScheduled, ds.Status.CurrentNumberScheduled
 		switch selector := p.Target.NodeSelector; {
 		case exist < wanted:
 			p.wait("%s has %d of %d pods; its events show why", what, exist, wanted)
-		case ds.Status.UpdatedNumberScheduled < wanted:
-			p.wait("%s is rolled out: %d of %d pods are updated", what, ds.Status.UpdatedNumberScheduled, wanted)
 		case wanted > 0:
 		case selector == nil:
 			p.problem(contract.NoReporters, "%s selects no node: no node has the label "+
@@ -108,11 +76,6 @@ func (p *planner) inAPIServerPods() {
 			"`kubectl rollout resume -n %s deployment %s`", namespace, d.Name, withReporter, alive, namespace, d.Name)
 	case alive == 0:
 		p.problem(contract.NoReporters, "no pod of the API server runs in namespace %s", namespace)
-	case withReporter < alive && (withReporter > 0 || !ownerInjects):
-		p.wait("%d of %d pods in namespace %s have the reporter", withReporter, alive, namespace)
-	case !ownerInjects && d.Status.ObservedGeneration == d.Generation && d.Status.UpdatedReplicas < d.Status.Replicas:
-		p.wait("Deployment %s/%s is rolled out: %d of %d pods are updated", namespace, d.Name, d.Status.UpdatedReplicas,
-			d.Status.Replicas)
 	case ownerInjects && withReporter == 0 && len(p.pods) > 0:
 		p.problem(contract.NoReporters, "no pod in namespace %s has a container %s: its owner adds it", namespace,
 			contract.ReporterContainer)
@@ -125,14 +88,18 @@ func (p *planner) takenOver() bool {
 	return !slices.ContainsFunc(p.pods, func(a apiServerPod) bool { return !p.takenOverOn(a.Node) })
 }
 
-// takenOverOn reports whether a reporter of the wanted delivery runs on a node, and has reported
-// if the node has a report.
+// takenOverOn reports whether a reporter of the wanted delivery runs on a node, and is the one that the
+// node's condition names, if there is one.
 func (p *planner) takenOverOn(node string) bool {
 	running := p.running(node)
-	reports := p.Resource != nil && slices.ContainsFunc(p.Resource.Reports, func(r operatorcr.Report) bool {
-		return r.Node == node && r.Form == operatorcr.FormCondition
-	})
-	return len(running) > 0 && (!reports || p.hasWritten(node, running))
+	if p.Resource != nil {
+		for _, r := range p.Resource.Reports {
+			if r.Node == node && r.Form == operatorcr.FormCondition {
+				return slices.Contains(running, r.Reporter())
+			}
+		}
+	}
+	return len(running) > 0
 }
 
 // running are the UIDs of the pods on a node that have a reporter of the wanted delivery, as they
@@ -151,7 +118,7 @@ func (p *planner) running(node string) (uids []string) {
 		wanted := p.Target.Mode.ServesNode() ||
 			slices.ContainsFunc(p.Apply, func(w *unstructured.Unstructured) bool { return Key(w) == Key(o) })
 		pod := source.As[corev1.Pod](o)
-		if pod != nil && pod.Spec.NodeName == node && modeOf(o) == p.Target.Mode && wanted && runs(pod) {
+		if pod.Spec.NodeName == node && modeOf(o) == p.Target.Mode && wanted && runs(pod) {
 			uids = append(uids, string(o.GetUID()))
 		}
 	}
@@ -162,11 +129,4 @@ func (p *planner) running(node string) (uids []string) {
 func runs(pod *corev1.Pod) bool {
 	return pod.Status.Phase == corev1.PodRunning && !slices.ContainsFunc(pod.Status.ContainerStatuses,
 		func(s corev1.ContainerStatus) bool { return s.State.Running == nil })
-}
-
-// hasWritten reports whether the condition of a node names one of these reporters as its writer.
-func (p *planner) hasWritten(node string, by []string) bool {
-	return slices.ContainsFunc(p.Resource.Reports, func(r operatorcr.Report) bool {
-		return r.Node == node && r.Form == operatorcr.FormCondition && slices.Contains(by, r.Reporter())
-	})
 }

@@ -16,13 +16,23 @@ import (
 // prune finds what exists of ours and is not wanted, and that nothing needs any more. Three
 // rules keep an object: a pod needs it (inUse), its successor does not report yet
 // (superseded), or it is the last to go (last). While the mode changes, only companions go.
+//
+// A wanted pod that has ended permanently, by an eviction, a graceful shutdown of its node, or a kubelet
+// that did not admit it, goes too: the sync after it makes it again.
 func (p *planner) prune(switching bool) {
 	wanted := map[string]bool{}
-	for _, o := range slices.Concat(p.Apply, p.Delete) {
+	for _, o := range p.Apply {
 		wanted[Key(o)] = true
 	}
 	for _, o := range p.Own {
-		if !wanted[Key(o)] && o.GetDeletionTimestamp() == nil && !p.keeps(o) && p.superseded(o, switching) && !p.inUse(o) {
+		if o.GetDeletionTimestamp() != nil {
+			continue
+		}
+		goes := ended(o) && p.Now.Sub(o.GetCreationTimestamp().Time) >= replaceAfter
+		if !wanted[Key(o)] {
+			goes = !p.keeps(o) && p.superseded(o, switching) && !p.inUse(o)
+		}
+		if goes {
 			p.Delete = append(p.Delete, o)
 		}
 	}
@@ -50,17 +60,14 @@ func (p *planner) keeps(o *unstructured.Unstructured) bool {
 // companion that is being replaced stays until its successor has taken over; the objects of
 // another mode until all reporters of the new one have.
 func (p *planner) superseded(o *unstructured.Unstructured, switching bool) bool {
-	for _, w := range p.wantedPods() {
-		if !sameBeside(w, o) {
-			continue
-		}
-		goes := ended(o) || p.takenOverOn(nodeOf(o))
-		if !goes {
-			p.replacing = append(p.replacing, nodeOf(o))
-		}
-		return goes
+	if !slices.ContainsFunc(p.Apply, func(w *unstructured.Unstructured) bool { return sameBeside(w, o) }) {
+		return !switching
 	}
-	return !switching
+	goes := ended(o) || p.takenOverOn(nodeOf(o))
+	if !goes {
+		p.wait("the earlier reporter of node %s stays until the new one reports", nodeOf(o))
+	}
+	return goes
 }
 
 // inUse reports whether a reporter needs an object: mounts a ConfigMap, runs as a
@@ -73,8 +80,7 @@ func (p *planner) inUse(o *unstructured.Unstructured) bool {
 	case "ConfigMap":
 		return inTarget && (p.Eject || !p.Deleting && p.mounted(o.GetName())) ||
 			beside && slices.ContainsFunc(pods, func(pod *unstructured.Unstructured) bool {
-				typed := source.As[corev1.Pod](pod)
-				return typed != nil && mounts(&typed.Spec, o.GetName())
+				return mounts(&source.As[corev1.Pod](pod).Spec, o.GetName())
 			})
 	case "ServiceAccount":
 		return inTarget && sidecars || beside && reporters

@@ -29,19 +29,13 @@ type Outcome struct {
 	Recorded Recorded
 	// Token is when the token in the Secret expires, as far as it is known.
 	Token validity
-	// Requeue is how soon to sync again; zero: when something changes.
-	Requeue time.Duration
 	// Err is why it did not come to its end.
 	Err error
 }
 
-const (
-	// requestTimeout bounds the requests for one object, so that one that hangs, as in an
-	// admission webhook, delays the others for no longer.
-	requestTimeout = 10 * time.Second
-	// tokenRetry is when to try again to renew a token.
-	tokenRetry = 5 * time.Second
-)
+// requestTimeout bounds the requests for one object, so that one that hangs, as in an
+// admission webhook, delays the others for no longer.
+const requestTimeout = 10 * time.Second
 
 // reconciliation brings one plan about.
 type reconciliation struct {
@@ -51,7 +45,6 @@ type reconciliation struct {
 	plan     *Desired
 	state    *State                     // to record
 	anchor   *unstructured.Unstructured // as it was last applied; nil: not yet
-	problems []Status
 	// errs are of single objects. The work on all others is done, unless the API server is
 	// unreachable.
 	errs        []error
@@ -64,16 +57,18 @@ type reconciliation struct {
 func (c *Controller) reconcile(ctx context.Context, s *Observed, plan *Desired) *Outcome {
 	x := &reconciliation{Controller: c, snapshot: s, plan: plan, made: sets.New[string]()}
 	x.Status, x.Recorded.State, x.state = plan.Status, plan.State, &x.Recorded.State
-	if !plan.Requeue.IsZero() {
-		x.requeue(max(time.Second, plan.Requeue.Sub(s.Now)))
-	}
 	// What is not recorded is not created: a removal would not find it.
 	recorded := x.record(ctx)
 	if recorded {
 		x.apply(ctx)
 	}
 	if plan.Token && (recorded || s.State.Token) {
-		x.token(ctx)
+		x.try(ctx, func(ctx context.Context) (err error) {
+			if x.Token, err = x.ensureToken(ctx, x.state.Namespace, s.Target.Name); err != nil {
+				return renewalError{err}
+			}
+			return nil
+		})
 	}
 	if recorded {
 		x.try(ctx, x.inject)
@@ -89,13 +84,14 @@ func (c *Controller) reconcile(ctx context.Context, s *Observed, plan *Desired) 
 	if recorded {
 		x.record(ctx)
 	}
-	for _, err := range x.errs {
-		x.problems = append(x.problems, problemOf(err))
-	}
 	x.Err = errors.Join(x.errs...)
 	x.NoCondition = plan.Off && plan.Status.Delivered() || s.Unrecorded && x.Err == nil
-	if len(x.problems) > 0 {
-		x.Status = worst(append(x.problems, plan.Status.ifNeedsAction()...))
+	if len(x.errs) > 0 {
+		problems := plan.Status.ifNeedsAction()
+		for _, err := range x.errs {
+			problems = append(problems, problemOf(err))
+		}
+		x.Status = worst(problems)
 	}
 	return &x.Outcome
 }
@@ -117,20 +113,16 @@ func (x *reconciliation) try(ctx context.Context, do func(context.Context) error
 
 // problemOf is the problem that an error is.
 func problemOf(err error) Status {
-	switch {
+	switch renewal := (renewalError{}); {
 	case apierrors.IsForbidden(err):
 		return Status{contract.Forbidden,
 			err.Error() + "; apply the manifests with the components that the mode needs, see docs/operate/install.md"}
+	case errors.As(err, &renewal):
+		return Status{contract.RenewalFailed, err.Error()}
 	case apierrors.IsInvalid(err): // for example by a LimitRange or an admission webhook
 		return Status{contract.Refused, err.Error()}
 	default:
 		return Status{contract.RequestFailed, err.Error()}
-	}
-}
-
-func (x *reconciliation) requeue(after time.Duration) {
-	if x.Requeue == 0 || after < x.Requeue {
-		x.Requeue = after
 	}
 }
 
@@ -180,24 +172,6 @@ func (x *reconciliation) apply(ctx context.Context) {
 			return nil
 		})
 	}
-}
-
-// token creates or renews the Secret with the reporters' token. A failure is reported while the
-// token still works, too.
-func (x *reconciliation) token(ctx context.Context) {
-	x.try(ctx, func(ctx context.Context) (err error) {
-		x.Token, err = x.ensureToken(ctx, x.state.Namespace, x.snapshot.Target.Name)
-		if err == nil || unreachable(err) {
-			return err
-		}
-		problem := problemOf(err)
-		if problem.Reason != contract.Forbidden {
-			problem.Reason = contract.RenewalFailed
-		}
-		x.problems = append(x.problems, problem)
-		x.requeue(tokenRetry)
-		return nil
-	})
 }
 
 // inject adds the reporter to a Deployment, or removes it.
@@ -271,22 +245,20 @@ func (x *reconciliation) deleteToken(ctx context.Context) error {
 	return nil
 }
 
-// inUse reports whether a pod of the target mounts a ConfigMap or Secret, and then syncs again
-// soon. The owner may create pods at any time, and one whose ConfigMap was deleted never starts: so
-// this lists from the API server, which also has those that the watch has not delivered yet.
+// inUse reports whether a pod of the target mounts a ConfigMap or Secret. The owner may create pods
+// at any time, and one whose ConfigMap was deleted never starts: so this lists from the API server,
+// which also has those that the watch has not delivered yet.
 func (x *reconciliation) inUse(ctx context.Context, namespace, name string) (bool, error) {
 	t := x.snapshot.Target
 	if namespace != t.Namespace || x.snapshot.Deleting || x.snapshot.NamespaceMissing {
 		return false, nil
 	}
-	x.requeue(time.Second)
 	list, err := x.Client.Resource(source.Pods).Namespace(namespace).List(ctx,
 		metav1.ListOptions{LabelSelector: labels.SelectorFromSet(t.PodSelector).String()})
 	if err != nil {
 		return true, fmt.Errorf("list the pods of namespace %s: %w", namespace, err)
 	}
 	return slices.ContainsFunc(list.Items, func(o unstructured.Unstructured) bool {
-		pod := source.As[corev1.Pod](&o)
-		return pod == nil || mounts(&pod.Spec, name)
+		return mounts(&source.As[corev1.Pod](&o).Spec, name)
 	}), nil
 }

@@ -5,7 +5,6 @@ import (
 	"testing"
 	"time"
 
-	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -34,14 +33,13 @@ func TestPodThatHasEndedIsReplacedAfterAMoment(t *testing.T) {
 		phase    corev1.PodPhase
 		age      time.Duration
 		replaced bool
-		requeue  time.Duration // zero: not for this
 	}{
-		"a companion that runs":       {companion, corev1.PodRunning, time.Hour, false, 0},
-		"one that failed, younger":    {companion, corev1.PodFailed, 29 * time.Second, false, time.Second},
-		"one that failed, 30 s old":   {companion, corev1.PodFailed, 30 * time.Second, true, 0},
-		"one that failed, older":      {companion, corev1.PodFailed, time.Hour, true, 0},
-		"one that succeeded, older":   {companion, corev1.PodSucceeded, time.Hour, true, 0},
-		"one that succeeded, younger": {companion, corev1.PodSucceeded, time.Second, false, 29 * time.Second},
+		"a companion that runs":       {companion, corev1.PodRunning, time.Hour, false},
+		"one that failed, younger":    {companion, corev1.PodFailed, 29 * time.Second, false},
+		"one that failed, 30 s old":   {companion, corev1.PodFailed, 30 * time.Second, true},
+		"one that failed, older":      {companion, corev1.PodFailed, time.Hour, true},
+		"one that succeeded, older":   {companion, corev1.PodSucceeded, time.Hour, true},
+		"one that succeeded, younger": {companion, corev1.PodSucceeded, time.Second, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := c.snapshot(t)
@@ -50,9 +48,6 @@ func TestPodThatHasEndedIsReplacedAfterAMoment(t *testing.T) {
 			if replaced := len(plan.Delete) == 1 && plan.Delete[0] == s.own("Pod")[0]; replaced != c.replaced ||
 				len(workloads(plan)) != 1 {
 				t.Errorf("%s deleted, %s wanted", names(plan.Delete), names(workloads(plan)))
-			}
-			if c.requeue > 0 && !plan.Requeue.Equal(s.Now.Add(c.requeue)) {
-				t.Errorf("requeue at %s, want %s", plan.Requeue, s.Now.Add(c.requeue))
 			}
 		})
 	}
@@ -74,24 +69,23 @@ func withReporter(p *corev1.Pod) {
 }
 
 // daemonSet is one that a controller has observed, or not.
-func daemonSet(observed, wanted, exist, updated int64) func(*Observed) {
+func daemonSet(observed, wanted, exist int64) func(*Observed) {
 	return func(s *Observed) {
 		o := ownObject("DaemonSet")
 		o.SetNamespace(s.Namespace)
 		o.SetGeneration(2)
 		o.Object["status"] = map[string]any{"observedGeneration": observed, "desiredNumberScheduled": wanted,
-			"currentNumberScheduled": exist, "updatedNumberScheduled": updated}
+			"currentNumberScheduled": exist}
 		s.Own = append(s.Own, o)
 	}
 }
 
 // rollout is of the Deployment that gets the reporter's container.
-func rollout(paused bool, updated, all int32) func(*Observed) {
+func rollout(paused bool) func(*Observed) {
 	return func(s *Observed) {
 		inDeployment(s)
 		s.Deployment = deployment(1)
 		s.Deployment.Spec.Paused = paused
-		s.Deployment.Status = appsv1.DeploymentStatus{ObservedGeneration: 1, UpdatedReplicas: updated, Replicas: all}
 	}
 }
 
@@ -101,7 +95,6 @@ func TestWhatIsMissingOfADeliveryIsReported(t *testing.T) {
 	type change = func(*Observed)
 	onHosts, one := pods(apiPod("a", "1", onHost)), pods(apiPod("a", "1"))
 	with, half := pods(apiPod("a", "1", withReporter)), pods(apiPod("a", "1", withReporter), apiPod("b", "2"))
-	both := pods(apiPod("a", "1", withReporter), apiPod("b", "2", withReporter))
 	const agents, sidecars = v1alpha1.ModeDaemonSet, v1alpha1.ModeSidecar
 	const none, waits, ok = contract.NoReporters, contract.Progressing, contract.AsExpected
 	for name, c := range map[string]struct {
@@ -110,26 +103,20 @@ func TestWhatIsMissingOfADeliveryIsReported(t *testing.T) {
 		want   Reason
 		part   string
 	}{
-		"a DaemonSet that selects no node":        {agents, []change{onHosts, daemonSet(2, 0, 0, 0)}, none, "selects no node"},
-		"a DaemonSet that was not observed yet":   {agents, []change{onHosts, daemonSet(1, 0, 0, 0)}, ok, ""},
-		"a DaemonSet whose pods admission denies": {agents, []change{onHosts, daemonSet(2, 3, 0, 0)}, waits, "has 0 of 3 pods"},
-		"a DaemonSet that is rolled out":          {agents, []change{onHosts, daemonSet(2, 3, 3, 2)}, waits, "2 of 3 pods are updated"},
-		"a DaemonSet with all pods":               {agents, []change{onHosts, daemonSet(2, 3, 3, 3)}, ok, ""},
+		"a DaemonSet that selects no node":        {agents, []change{onHosts, daemonSet(2, 0, 0)}, none, "selects no node"},
+		"a DaemonSet that was not observed yet":   {agents, []change{onHosts, daemonSet(1, 0, 0)}, ok, ""},
+		"a DaemonSet whose pods admission denies": {agents, []change{onHosts, daemonSet(2, 3, 0)}, waits, "has 0 of 3 pods"},
+		"a DaemonSet with all pods":               {agents, []change{onHosts, daemonSet(2, 3, 3)}, ok, ""},
 		"no pod with the container":               {sidecars, []change{one}, none, contract.ReporterContainer},
 		"a pod with the container":                {sidecars, []change{with}, ok, ""},
-		"the container in 1 of 2 pods":            {sidecars, []change{half}, waits, "1 of 2 pods in namespace ns have"},
+		"the container in 1 of 2 pods":            {sidecars, []change{half}, ok, ""}, // by the reports
 		"no pod at all":                           {sidecars, nil, none, "namespace ns"},
-		"a paused Deployment without it": {sidecars, []change{one, rollout(true, 0, 1)},
+		"a paused Deployment without it": {sidecars, []change{one, rollout(true)},
 			contract.DeploymentPaused, "0 of its 1 pods"},
-		"a paused Deployment with it in some pods": {sidecars, []change{half, rollout(true, 1, 2)},
+		"a paused Deployment with it in some pods": {sidecars, []change{half, rollout(true)},
 			contract.DeploymentPaused, "1 of its 2 pods"},
-		"a paused Deployment with it in all pods": {sidecars, []change{with, rollout(true, 1, 1)}, ok, ""},
-		"a Deployment that is scaled to zero":     {sidecars, []change{rollout(false, 0, 0)}, none, "namespace ns"},
-		"a Deployment before its rollout": {sidecars, []change{one, rollout(false, 0, 1)}, waits,
-			"0 of 1 pods in namespace ns"},
-		"a Deployment whose rollout is stuck": {sidecars, []change{both, rollout(false, 1, 3)}, waits,
-			"1 of 3 pods are updated"},
-		"a Deployment that is rolled out": {sidecars, []change{both, rollout(false, 2, 2)}, ok, ""},
+		"a paused Deployment with it in all pods": {sidecars, []change{with, rollout(true)}, ok, ""},
+		"a Deployment that is scaled to zero":     {sidecars, []change{rollout(false)}, none, "namespace ns"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			got := planOf(t, fixture(t, c.mode, c.change...)).Status
@@ -148,7 +135,7 @@ func reportOf(node, by string, at time.Time) operatorcr.Report {
 	}
 }
 
-func TestReporterHasWrittenTheReportThatNamesIt(t *testing.T) {
+func TestReporterHasTakenOverWhenTheReportNamesIt(t *testing.T) {
 	began := time.Unix(1e9, 0)
 	unreadable, typed := reportOf("a", "u1", began), reportOf("a", "u1", began)
 	unreadable.Entries, typed.Form = nil, operatorcr.FormTyped
@@ -160,15 +147,18 @@ func TestReporterHasWrittenTheReportThatNamesIt(t *testing.T) {
 		"its node's clock is 4 seconds behind":         {reportOf("a", "u1", began.Add(-4*time.Second)), true},
 		"its node's clock is an hour behind":           {reportOf("a", "u1", began.Add(-time.Hour)), true},
 		"the one before goes on":                       {reportOf("a", "u0", began.Add(time.Minute)), false},
-		"another node's":                               {reportOf("b", "u1", began), false},
+		"another node's, and its own has none":         {reportOf("b", "u0", began), true},
 		"set up by hand":                               {reportOf("a", "", began), false},
 		"unreadable":                                   {unreadable, false},
-		"typed reports, which are a third-party one's": {typed, false},
+		"typed reports, which are a third-party one's": {typed, true},
 	} {
-		p := &planner{Observed: fixture(t, v1alpha1.ModeCompanionPod)}
+		p := &planner{Observed: fixture(t, v1alpha1.ModeSidecar, pods(apiPod("a", "u1", withReporter)))}
 		p.Resource = &operatorcr.Status{Reports: []operatorcr.Report{c.report}}
-		if got := p.hasWritten("a", []string{"u1"}); got != c.want {
+		if got := p.takenOverOn("a"); got != c.want {
 			t.Errorf("%s: %v", name, got)
+		}
+		if p.Pods = nil; p.takenOverOn("a") {
+			t.Errorf("%s: no reporter runs", name)
 		}
 	}
 }

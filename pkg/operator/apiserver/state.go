@@ -21,7 +21,6 @@ type State struct {
 	Namespace   string            `json:"namespace"`
 	Resource    v1alpha1.Resource `json:"resource"`
 	PodSelector map[string]string `json:"podSelector,omitempty"`
-	Container   string            `json:"container,omitempty"`
 
 	// Mode is that of the reporters that report: those of another are made first.
 	Mode v1alpha1.Mode `json:"mode,omitempty"`
@@ -97,8 +96,7 @@ func (s State) withoutDelivery() State {
 // Target is the target as it was recorded, for its removal.
 func (s State) Target(name string) v1alpha1.APIServer {
 	t := v1alpha1.APIServer{
-		Name: name, Namespace: s.Namespace, Resource: s.Resource, PodSelector: s.PodSelector,
-		Container: s.Container, Mode: s.Mode,
+		Name: name, Namespace: s.Namespace, Resource: s.Resource, PodSelector: s.PodSelector, Mode: s.Mode,
 	}
 	if s.Injected != nil {
 		t.Deployment = s.Injected.Deployment

@@ -76,6 +76,11 @@ func (c *Controller) ensureToken(ctx context.Context, namespace, target string) 
 		current.notAfter.UTC().Format(time.RFC3339), err)
 }
 
+// renewalError is reported while the token still works, too.
+type renewalError struct{ error }
+
+func (e renewalError) Unwrap() error { return e.error }
+
 // halved is the validity of a token that is renewed at half its life.
 func halved(notBefore, notAfter time.Time) validity {
 	return validity{notAfter, notBefore.Add(notAfter.Sub(notBefore) / 2)}
