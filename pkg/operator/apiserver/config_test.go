@@ -65,7 +65,7 @@ func TestReportsThatNeedThePluginAreReportedBeforehand(t *testing.T) {
 
 func TestEveryPluginSetHasItsConfigMap(t *testing.T) {
 	two := func(s *Observed) {
-		s.Encryption.Revisions = map[string][]v1alpha1.Plugin{"7": set(2, 1).Plugins}
+		s.Sets = map[string]encryption.Set{"7": *set(2, 1)}
 		s.Pods = append(s.Pods, apiPod("b", "2", revision("7")))
 	}
 	sorted := []string{"ConfigMap/" + companionConfigMapOf(1), "ConfigMap/" + companionConfigMapOf(2, 1)}
@@ -126,7 +126,7 @@ func TestEarlierReportersGetChangesLive(t *testing.T) {
 		first := planOf(t, fixture(t, c.was, on, configSource(v1alpha1.ConfigSourceConfigMap)))
 		files := appliedFiles(planOf(t, fixture(t, v1alpha1.ModeDaemonSet, on, delivered(t, first), c.change,
 			configSource(v1alpha1.ConfigSourceConfigMap), func(s *Observed) {
-				s.Encryption.Live = set(2, 1)
+				s.Live = set(2, 1)
 				s.Config.Probe.Interval.Duration = 17 * time.Second
 			})))
 		if file := files[c.mounts]; !strings.Contains(file, "17s") || strings.Contains(file, "kms-2.sock") {
@@ -229,7 +229,7 @@ func TestIntervalIsLiveInAnnotationsOfADaemonSet(t *testing.T) {
 	if part := metadataPatch(liveFiles(planOf(t, s))[0], pod); len(part) > 0 {
 		t.Errorf("a pod that has the current files gets %v", part)
 	}
-	s.Encryption.Live = set(2, 1)
+	s.Live = set(2, 1)
 	plan = planOf(t, s)
 	now = templateAnnotations(plan)
 	if !strings.Contains(now[contract.ConfigAnnotation], "kms-2.sock") ||

@@ -115,16 +115,11 @@ func (p *planner) decide() {
 		p.remove(Status{contract.NamespaceMissing, fmt.Sprintf("namespace %s does not exist", p.Target.Namespace)}, true)
 	case p.state.Live == nil:
 		p.Status = Status{contract.Progressing, ""} // in a moment
-		if e := p.Encryption; e != nil && e.Problem != "" {
-			p.Status = Status{contract.EncryptionConfigUnreadable, e.Problem}
-		}
 	case len(p.state.Live) == 0 && p.state.NotProbed == "" && !p.pending && !p.plugins:
 		p.Off = true
 		p.remove(Status{contract.Off, "no KMS plugin is configured, so nothing is delivered"}, true)
-	case p.PolicyProblem != "" && len(p.own("ClusterRoleBinding")) == 0: // reporters could write more than they may
-		p.Status = Status{contract.PolicyMissing, p.PolicyProblem}
-	case len(p.CA) == 0 && p.CAProblem != "":
-		p.Status = Status{contract.CAUnreadable, p.CAProblem}
+	case p.has(contract.PolicyMissing) && len(p.own("ClusterRoleBinding")) == 0, // they could write more than they may
+		p.has(contract.CAUnreadable) && len(p.CA) == 0:
 	case len(p.state.Live) == 0 && len(p.pods) == 0 && !p.pending && p.state.NotProbed != "":
 		p.remove(worst(p.problems), false)
 	default:
@@ -185,12 +180,9 @@ func (p *planner) record() {
 	if t.Plugins != nil {
 		p.state.Role = was.Role && len(p.own("Role")) > 0
 	}
-	problems := []Status{{contract.ProviderNotProbed, p.state.NotProbed}, {contract.PolicyMissing, p.PolicyProblem},
-		{contract.TLSProfileInvalid, p.TLSProblem}, {contract.CAUnreadable, p.CAProblem}}
-	if p.Encryption != nil {
-		problems = append(problems, Status{contract.EncryptionConfigUnreadable, p.Encryption.Problem})
+	if p.state.NotProbed != "" {
+		p.problem(contract.ProviderNotProbed, "%s", p.state.NotProbed)
 	}
-	p.problems = slices.DeleteFunc(problems, func(s Status) bool { return s.Message == "" })
 }
 
 // liveSince is since when the live set has had its write key. A change of anything else leaves it.
@@ -199,8 +191,8 @@ func (p *planner) liveSince() time.Time {
 	switch {
 	case !p.liveKnown() || was.Live != nil && WriteKey(p.live()) == WriteKey(was.Live):
 		return was.LiveSince
-	case p.Target.Plugins == nil && !p.Encryption.Written.IsZero():
-		return p.Encryption.Written
+	case p.Target.Plugins == nil && !p.Live.Written.IsZero():
+		return p.Live.Written
 	case was.Live == nil:
 		return time.Time{}
 	default:
@@ -216,8 +208,8 @@ func (p *planner) setOf(spec *corev1.PodSpec, labels map[string]string) (set []v
 	if set, read := p.state.Revisions[revision]; read {
 		return set, true
 	}
-	pending := p.Encryption != nil && p.Encryption.Pending[revision]
-	return p.state.Live, p.Target.Plugins != nil || revision == "" || len(p.state.Live) > 0 && !pending
+	_, asked := p.Sets[revision]
+	return p.state.Live, p.Target.Plugins != nil || revision == "" || len(p.state.Live) > 0 && (asked || p.Live == nil)
 }
 
 // findPods finds the running pods that have plugins, and their sockets.

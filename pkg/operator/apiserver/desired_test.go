@@ -15,6 +15,7 @@ import (
 
 	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
 	"github.com/kms-health/kms-health/pkg/contract"
+	"github.com/kms-health/kms-health/pkg/operator/encryption"
 	"github.com/kms-health/kms-health/pkg/operator/source"
 	"github.com/kms-health/kms-health/pkg/operatorcr"
 )
@@ -56,8 +57,7 @@ func TestEveryModeIsDelivered(t *testing.T) {
 
 func TestEachPodGetsACompanionWithItsPlugins(t *testing.T) {
 	s := fixture(t, v1alpha1.ModeCompanionPod, pods(apiPod("a", "1", revision("4")), apiPod("b", "2", revision("5"))))
-	s.Encryption = &Encryption{Live: set(2, 1), Revisions: map[string][]v1alpha1.Plugin{"4": set(1).Plugins,
-		"5": set(2, 1).Plugins}}
+	s.Live, s.Sets = set(2, 1), map[string]encryption.Set{"4": *set(1), "5": *set(2, 1)}
 	plan := planOf(t, s)
 	if len(workloads(plan)) != 2 {
 		t.Fatalf("%s", names(workloads(plan)))
@@ -157,7 +157,7 @@ func TestConfigMapOfAPluginSetStaysWhileAPodMountsIt(t *testing.T) {
 	first := planOf(t, fixture(t, v1alpha1.ModeSidecar, pods(apiPod("a", "1"))))
 	old := configMapOf(1)
 	s := fixture(t, v1alpha1.ModeSidecar, pods(apiPod("a", "1", mounting(old))), delivered(t, first), func(s *Observed) {
-		s.Encryption.Live = set(2, 1)
+		s.Live = set(2, 1)
 		s.Config.Probe.Interval.Duration = time.Minute
 	})
 	plan := planOf(t, s)
@@ -264,7 +264,6 @@ func TestEarlierReportersStayUntilTheNewOnesReport(t *testing.T) {
 		t.Errorf("%s goes before all of the new report", names(plan.Delete))
 	}
 	s.Resource.Reports[1] = reportOf("b", "new-b", s.Now)
-	s.Encryption.Pending = map[string]bool{"9": true}
 	s.Pods = append(s.Pods, apiPod("c", "3", onHost, revision("9")))
 	if plan := planOf(t, s); len(plan.Delete) > 0 {
 		t.Errorf("%s goes before all is known", names(plan.Delete))
@@ -279,7 +278,7 @@ func TestEarlierReportersStayUntilTheNewOnesReport(t *testing.T) {
 func TestRemovalDeletesWhatReportersNeedAfterThem(t *testing.T) {
 	first := planOf(t, fixture(t, v1alpha1.ModeDaemonSet, pods(apiPod("a", "1", onHost))))
 	s := fixture(t, v1alpha1.ModeDaemonSet, delivered(t, first),
-		func(s *Observed) { s.Encryption.Live, s.ReportsLeft = set(), true })
+		func(s *Observed) { s.Live, s.ReportsLeft = set(), true })
 	step := func(reason Reason, clean bool, want string) *Desired {
 		t.Helper()
 		plan := planOf(t, s)
@@ -312,7 +311,7 @@ func TestRemovalDeletesWhatReportersNeedAfterThem(t *testing.T) {
 
 // A removal finds it, whatever else was known.
 func TestRoleIsRecordedBeforeItIsApplied(t *testing.T) {
-	s := fixture(t, v1alpha1.ModeCompanionPod, func(s *Observed) { s.Encryption = nil })
+	s := fixture(t, v1alpha1.ModeCompanionPod, func(s *Observed) { s.Live = nil })
 	if plan := planOf(t, s); plan.Anchor == nil || !plan.State.Role || names(plan.Apply) != "Role/kms-health-operator-api" {
 		t.Errorf("records %v, %+v, applies %s", plan.Anchor, plan.State, names(plan.Apply))
 	}
@@ -324,11 +323,11 @@ func TestUnknownSourcesChangeNothing(t *testing.T) {
 		change func(*Observed)
 		want   Status
 	}{
-		"the Secret, and no plugin set recorded": {func(s *Observed) { s.Encryption, s.State.Live = nil, nil },
+		"the Secret, and no plugin set recorded": {func(s *Observed) { s.Live, s.State.Live = nil, nil },
 			Status{contract.Progressing, ""}},
 		"an invalid Secret, and no plugin set recorded": {func(s *Observed) {
-			s.Encryption,
-				s.State.Live = &Encryption{Problem: "not YAML"}, nil
+			s.Live, s.State.Live = &encryption.Set{}, nil
+			s.add(contract.EncryptionConfigUnreadable, "not YAML")
 		}, Status{contract.EncryptionConfigUnreadable, "not YAML"}},
 	} {
 		plan := planOf(t, fixture(t, v1alpha1.ModeCompanionPod, pods(apiPod("a", "1")), delivered(t, first), c.change))
@@ -339,8 +338,8 @@ func TestUnknownSourcesChangeNothing(t *testing.T) {
 		}
 	}
 	for name, change := range map[string]func(*Observed){
-		"Secret":           func(s *Observed) { s.Encryption = nil },
-		"a garbled Secret": func(s *Observed) { s.Encryption = &Encryption{Problem: "not YAML"} },
+		"Secret":           func(s *Observed) { s.Live = nil },
+		"a garbled Secret": func(s *Observed) { s.Live = &encryption.Set{} },
 	} {
 		plan := planOf(t, fixture(t, v1alpha1.ModeCompanionPod, pods(apiPod("a", "2")), delivered(t, first), change))
 		if len(workloads(plan)) != 1 || keyIDs(t, workloads(plan)[0]) != "1" {
@@ -351,8 +350,7 @@ func TestUnknownSourcesChangeNothing(t *testing.T) {
 
 func TestKMSIsOffOnlyWhenNoConfigInUseHasAPlugin(t *testing.T) {
 	s := fixture(t, v1alpha1.ModeCompanionPod, pods(apiPod("a", "1", revision("4")), apiPod("b", "2", revision("5"))))
-	s.Encryption = &Encryption{Live: set(), Revisions: map[string][]v1alpha1.Plugin{"4": set(1).Plugins,
-		"5": set().Plugins}}
+	s.Live, s.Sets = set(), map[string]encryption.Set{"4": *set(1), "5": *set()}
 	plan := planOf(t, s)
 	if len(workloads(plan)) != 1 || nodeOf(workloads(plan)[0]) != "a" {
 		t.Errorf("%s; %+v", names(workloads(plan)), plan.Status)
@@ -368,23 +366,24 @@ func TestKMSIsOffOnlyWhenNoConfigInUseHasAPlugin(t *testing.T) {
 func TestProvidersThatCannotBeProbedAreNotOff(t *testing.T) {
 	const v1 = "provider old of secrets is not probed: its apiVersion is v1"
 	s := fixture(t, v1alpha1.ModeCompanionPod, pods(apiPod("a", "1"), apiPod("b", "2")))
-	s.Encryption = &Encryption{Live: set(), Ignored: []string{v1}}
+	s.Live = set()
+	s.Live.Config.Ignored = []string{v1}
 	plan := planOf(t, s)
 	if plan.Off || plan.Status.Reason != contract.ProviderNotProbed ||
 		!strings.Contains(plan.Status.Message, "old of secrets") {
 		t.Errorf("alone: off %t, %+v", plan.Off, plan.Status)
 	}
-	s.Encryption.Live = set(1)
+	s.Live.Config.Plugins = set(1).Config.Plugins
 	plan = planOf(t, s)
 	if len(workloads(plan)) != 2 || plan.State.NotProbed == "" {
 		t.Errorf("beside a plugin: %s, %+v", names(workloads(plan)), plan.State)
 	}
-	s.State, s.Encryption = plan.State, nil // after a restart, while the plugin is unhealthy
+	s.State, s.Live = plan.State, nil // after a restart, while the plugin is unhealthy
 	if again := planOf(t, s); again.State.NotProbed != plan.State.NotProbed ||
 		again.Status.Reason != contract.ProviderNotProbed {
 		t.Errorf("not read any more: %+v, %+v", again.State, again.Status)
 	}
-	s.Encryption = &Encryption{Live: set(1)} // read again, but for the revision of a pod
+	s.Live, s.Sets = set(1), map[string]encryption.Set{"7": {}} // read again, but for the revision of a pod
 	s.Pods[0].Labels = map[string]string{"revision": "7"}
 	if again := planOf(t, s); again.State.NotProbed != plan.State.NotProbed {
 		t.Errorf("a revision cannot be read: %+v", again.State)
@@ -392,9 +391,10 @@ func TestProvidersThatCannotBeProbedAreNotOff(t *testing.T) {
 }
 
 func TestPodWhosePluginsAreBeingReadGetsNoReporterYet(t *testing.T) {
-	first := planOf(t, fixture(t, v1alpha1.ModeCompanionPod, pods(apiPod("a", "1", revision("4")))))
+	first := planOf(t, fixture(t, v1alpha1.ModeCompanionPod, pods(apiPod("a", "1", revision("4"))),
+		func(s *Observed) { s.Sets = map[string]encryption.Set{"4": *set(1)} }))
 	s := fixture(t, v1alpha1.ModeCompanionPod, pods(apiPod("a", "2", revision("5"))), delivered(t, first))
-	s.Encryption = &Encryption{Live: set(), Pending: map[string]bool{"5": true}}
+	s.Live = set()
 	plan := planOf(t, s)
 	if len(workloads(plan)) > 0 || plan.Off || plan.Clean || len(plan.Delete) > 1 || plan.Status.Message != "" {
 		t.Errorf("%s made, %s goes; %+v", names(workloads(plan)), names(plan.Delete), plan.Status)
@@ -467,11 +467,11 @@ func TestUnfinishedSwitchIntoTheTargetsNamespaceIsRemoved(t *testing.T) {
 // write with another key.
 func TestLiveSetIsAsOldAsItsWriteKey(t *testing.T) {
 	first, written, configured := time.Unix(1e8, 0), time.Unix(2e8, 0), time.Unix(3e8, 0)
-	given := func(s *Observed) { s.Target.Plugins = set(1).Plugins }
+	given := func(s *Observed) { s.Target.Plugins = set(1).Config.Plugins }
 	recorded := func(ids ...int) func(*Observed) {
-		return func(s *Observed) { s.State = State{Live: set(ids...).Plugins, LiveSince: first} }
+		return func(s *Observed) { s.State = State{Live: set(ids...).Config.Plugins, LiveSince: first} }
 	}
-	unreadable := func(s *Observed) { s.Encryption = nil }
+	unreadable := func(s *Observed) { s.Live = nil }
 	for name, c := range map[string]struct {
 		change []func(*Observed)
 		want   time.Time
@@ -485,7 +485,7 @@ func TestLiveSetIsAsOldAsItsWriteKey(t *testing.T) {
 		"plugins with another reader":           {[]func(*Observed){recorded(1, 2), given}, first},
 	} {
 		s := fixture(t, v1alpha1.ModeCompanionPod, pods(apiPod("a", "1")), func(s *Observed) {
-			s.Configured, s.Encryption.Written = configured, written
+			s.Configured, s.Live.Written = configured, written
 		})
 		for _, change := range c.change {
 			change(s)
@@ -504,18 +504,18 @@ func TestLiveSetIsAsOldAsItsWriteKey(t *testing.T) {
 // The Secret of their revision cannot be read, and never was, so its plugins are not known. That
 // the live configuration has none says nothing about them.
 func TestPodsWhosePluginsWereNeverReadAreNotOff(t *testing.T) {
-	unread := func(s *Observed) { s.Encryption.Revisions = nil }
+	unread := func(s *Observed) { s.Sets = map[string]encryption.Set{"5": {}} }
 	s := fixture(t, v1alpha1.ModeCompanionPod, pods(apiPod("a", "1", revision("5"))), unread)
 	first := planOf(t, s)
 	if len(workloads(first)) != 1 {
 		t.Fatalf("%s for the live plugins", names(workloads(first)))
 	}
 	s = fixture(t, v1alpha1.ModeCompanionPod, pods(apiPod("a", "1", revision("5"))), unread, delivered(t, first))
-	s.Encryption.Live = set()
+	s.Live = set()
 	if plan := planOf(t, s); plan.Off || plan.Clean || len(plan.Delete) > 0 {
 		t.Errorf("off %t, %s goes; %+v", plan.Off, names(plan.Delete), plan.Status)
 	}
-	s.Encryption.Revisions = map[string][]v1alpha1.Plugin{"5": {}}
+	s.Sets["5"] = *set()
 	if plan := planOf(t, s); !plan.Off {
 		t.Errorf("known to have none: %+v", plan.Status)
 	}

@@ -36,7 +36,7 @@ apiServers:
 	}
 	s := &Observed{
 		Now: time.Unix(1e9, 0), KubeletRoot: objects.KubeletRoot,
-		Pods: []*corev1.Pod{}, Encryption: &Encryption{Live: set(1)},
+		Pods: []*corev1.Pod{}, Live: set(1),
 	}
 	s.Config, s.Target, s.Namespace = config, &config.APIServers[0], "kms-health"
 	s.Target.Name = "api" // short in the names of objects
@@ -51,7 +51,7 @@ apiServers:
 func inDeployment(s *Observed) { s.Target.Deployment = "apiserver" }
 
 // set is a plugin set: the first writes.
-func set(ids ...int) encryption.Config {
+func set(ids ...int) *encryption.Set {
 	c := encryption.Config{Plugins: []v1alpha1.Plugin{}}
 	for i, id := range ids {
 		role := v1alpha1.RoleRead
@@ -63,7 +63,7 @@ func set(ids ...int) encryption.Config {
 			Timeout: v1alpha1.Duration{Duration: 3 * time.Second},
 		})
 	}
-	return c
+	return &encryption.Set{Known: true, Config: c}
 }
 
 // apiPod is an API server's pod. Its sockets are in an emptyDir, or on the host.
@@ -123,11 +123,11 @@ func delivered(t *testing.T, plan *Desired) func(*Observed) {
 }
 
 // configMapOf is the name of the ConfigMap of a plugin set.
-func configMapOf(ids ...int) string { return objects.ConfigMapName("api", set(ids...).Plugins) }
+func configMapOf(ids ...int) string { return objects.ConfigMapName("api", set(ids...).Config.Plugins) }
 
 // companionConfigMapOf is the name of that of companions.
 func companionConfigMapOf(ids ...int) string {
-	return objects.CompanionConfigMapName("api", set(ids...).Plugins)
+	return objects.CompanionConfigMapName("api", set(ids...).Config.Plugins)
 }
 
 // workloads are the pods and DaemonSets of a plan.

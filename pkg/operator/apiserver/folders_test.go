@@ -46,7 +46,7 @@ func TestDaemonSetKeepsItsFoldersWhileNoPodShowsThem(t *testing.T) {
 	}
 	// A folder that no pod has shown yet is assumed to be a folder of the node.
 	s := fixture(t, v1alpha1.ModeDaemonSet, delivered(t, before))
-	s.Encryption.Live.Plugins[0].Endpoint = "unix:///run/other/kms-1.sock"
+	s.Live.Config.Plugins[0].Endpoint = "unix:///run/other/kms-1.sock"
 	folders := hostFolders(t, planOf(t, s))
 	if len(folders) != 1 || folders["/run/other"] != "/run/other" {
 		t.Errorf("another endpoint without a pod: %v", folders)

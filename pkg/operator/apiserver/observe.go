@@ -43,8 +43,7 @@ func (c *Controller) reads(s *Observed, what string, from readable) (known bool)
 	case denied && left >= 0:
 		c.queue.AddAfter(s.Target.Name, left+time.Second)
 	default:
-		s.SourceProblems = append(s.SourceProblems,
-			Status{contract.SourceUnreadable, fmt.Sprintf("%s cannot be read: %v", what, err)})
+		s.add(contract.SourceUnreadable, fmt.Sprintf("%s cannot be read: %v", what, err))
 	}
 	return from.Known()
 }
@@ -83,20 +82,22 @@ func (c *Controller) observe(s *Observed, e *entry) {
 	known = c.needs(s, e.sources)
 	s.Resource, s.OpenShift, s.ClusterServer = e.sources.Destination(), c.IsOpenShift(), c.clusterServer()
 	if to := s.ReportsTo(); s.ResourceMissing && !to.PerAPIServer() {
-		s.SourceProblems = append(s.SourceProblems, Status{contract.ResourceMissing,
-			fmt.Sprintf("%s does not exist, so nothing can be reported: create it, or remove the API server from the "+
-				"configuration", to)})
+		s.add(contract.ResourceMissing, fmt.Sprintf("%s does not exist, so nothing can be reported: create it, or "+
+			"remove the API server from the configuration", to))
 	}
 	c.reads(s, "Nodes", c.cluster.Nodes)
-	if s.TLS, s.TLSProblem, exists = c.TLS(); !exists && known {
+	tls, why, exists := c.TLS()
+	if !exists && known {
 		s.Problem = &Status{contract.Progressing, ""}
 	}
 	if s.Problem != nil {
 		return
 	}
-	s.CA, s.CAProblem = c.readCA()
-	s.PolicyProblem = cmp.Or(policyProblem("ValidatingAdmissionPolicy", c.cluster.Policy),
-		policyProblem("ValidatingAdmissionPolicyBinding", c.cluster.PolicyBinding))
+	s.TLS = tls
+	s.add(contract.TLSProfileInvalid, why)
+	c.readCA(s)
+	s.add(contract.PolicyMissing, cmp.Or(policyProblem("ValidatingAdmissionPolicy", c.cluster.Policy),
+		policyProblem("ValidatingAdmissionPolicyBinding", c.cluster.PolicyBinding)))
 	c.observeObjects(s, e.sources)
 	if readsSecrets && !s.NamespaceMissing {
 		c.observeSecrets(s, e, role)
@@ -163,16 +164,17 @@ func (s *Observed) deploymentName() string {
 	return s.Target.Deployment
 }
 
-// readCA reads the CA, or returns the last one that could be read, and the error.
-func (c *Controller) readCA() (ca []byte, problem string) {
+// readCA adds the CA, or the last one that could be read, and why.
+func (c *Controller) readCA(s *Observed) {
 	read, err := c.CA()
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if err != nil {
-		return c.ca, fmt.Sprintf("the CA of the API server cannot be read: %v", err)
+		s.add(contract.CAUnreadable, fmt.Sprintf("the CA of the API server cannot be read: %v", err))
+	} else {
+		c.ca = read
 	}
-	c.ca = read
-	return read, ""
+	s.CA = c.ca
 }
 
 // observeObjects adds the API server's pods and Deployment, and what exists of ours. A namespace
@@ -224,19 +226,7 @@ func (c *Controller) clusterServer() string {
 // kubeAPIServer is the name of the API server that stores ConfigMaps and operator resources.
 var kubeAPIServer = contract.ResourceOf(contract.KubeAPIServers).APIServer.Name
 
-// shareEncrypted records what an API server's encryption configs encrypt with KMS, for all
-// targets.
-func (c *Controller) shareEncrypted(e *entry, encrypted []schema.GroupResource) {
-	c.mu.Lock()
-	changed := !slices.Equal(e.encrypted, encrypted)
-	e.encrypted = encrypted
-	c.mu.Unlock()
-	if changed && e.target.Name == kubeAPIServer {
-		c.WakeAll()
-	}
-}
-
-// encrypted is what kube-apiserver is known to encrypt with KMS.
+// encrypted is what kube-apiserver is known to encrypt with KMS, for all targets.
 func (c *Controller) encrypted() []schema.GroupResource {
 	c.mu.Lock()
 	defer c.mu.Unlock()

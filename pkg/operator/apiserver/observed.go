@@ -2,7 +2,6 @@ package apiserver
 
 import (
 	"cmp"
-	"maps"
 	"regexp"
 	"slices"
 	"strings"
@@ -43,13 +42,8 @@ type Observed struct {
 	// KubeletRoot is the kubelets' folder on the nodes.
 	KubeletRoot string
 
-	// PolicyProblem is why the reporters' admission policy is not active.
-	PolicyProblem string
-	// TLSProblem and CAProblem are why a TLS profile or CA is not active. What was
-	// active before stays active.
-	TLSProblem, CAProblem string
-	// SourceProblems are why sources of the target, or of its roll-up, cannot be read, or that
-	// there is no operator resource.
+	// SourceProblems are why sources of the target, or of its roll-up, are missing, invalid or cannot be
+	// read. What was active before stays active.
 	SourceProblems []Status
 
 	// ReportsLeft means that reports and roll-ups of the target are still to be removed
@@ -61,8 +55,10 @@ type Observed struct {
 	// Encrypted are the resources that kube-apiserver is known to need a KMS plugin for.
 	Encrypted []schema.GroupResource
 
-	// Encryption is nil while it is not known: the Secret cannot be read.
-	Encryption *Encryption
+	// Live is what the Secret of the live encryption config contains, nil while it cannot be read, and Sets
+	// those of the revisions of running pods. Of one that is about to be read there is none.
+	Live       *encryption.Set
+	Sets       map[string]encryption.Set
 	Pods       []*corev1.Pod      // the API server's
 	Deployment *appsv1.Deployment // the one to patch, or patched earlier; nil: there is none
 	// Injected means that fields of it are the operator's, HasContainer that the
@@ -77,17 +73,6 @@ type Observed struct {
 
 	// State is what an earlier sync recorded.
 	State State
-}
-
-// Encryption is what the target's Secrets contain.
-type Encryption struct {
-	Live      encryption.Config            // empty where there is no Secret
-	Revisions map[string][]v1alpha1.Plugin // plugin sets of the revisions of running pods, as far as they were read
-	Pending   map[string]bool              // revisions about to be read
-	Ignored   []string                     // of the live configuration and of these revisions
-	Written   time.Time                    // when the live one was written
-	// Problem is why the live Secret is invalid. The last set stays active.
-	Problem string
 }
 
 // apiServerPod is a running API server pod with the plugins that it uses.
@@ -146,9 +131,21 @@ func Alive(pod *corev1.Pod) bool {
 	return pod.Spec.NodeName != "" && pod.Status.Phase != corev1.PodSucceeded && pod.Status.Phase != corev1.PodFailed
 }
 
+// add adds a problem of a source, unless its message is empty.
+func (s *Observed) add(reason Reason, message string) {
+	if message != "" {
+		s.SourceProblems = append(s.SourceProblems, Status{reason, message})
+	}
+}
+
+// has reports whether a source has a problem.
+func (s *Observed) has(reason Reason) bool {
+	return slices.ContainsFunc(s.SourceProblems, func(p Status) bool { return p.Reason == reason })
+}
+
 // liveKnown reports whether the live plugin set is known now.
 func (s *Observed) liveKnown() bool {
-	return s.Target.Plugins != nil || s.Encryption != nil && s.Encryption.Problem == ""
+	return s.Target.Plugins != nil || s.Live != nil && s.Live.Known
 }
 
 // live is the plugin set of the current configuration, or as it was last known.
@@ -157,7 +154,7 @@ func (s *Observed) live() []v1alpha1.Plugin {
 	case s.Target.Plugins != nil:
 		return s.Target.Plugins
 	case s.liveKnown():
-		return s.Encryption.Live.Plugins
+		return s.Live.Config.Plugins
 	default:
 		return s.State.Live
 	}
@@ -184,12 +181,13 @@ func (s *Observed) revisionSets() map[string][]v1alpha1.Plugin {
 		return nil
 	}
 	sets := map[string][]v1alpha1.Plugin{}
-	maps.Copy(sets, s.State.Revisions)
-	if s.Encryption != nil {
-		maps.Copy(sets, s.Encryption.Revisions)
+	for _, r := range s.Revisions() {
+		if read := s.Sets[r]; read.Known {
+			sets[r] = read.Config.Plugins
+		} else if was, known := s.State.Revisions[r]; known {
+			sets[r] = was
+		}
 	}
-	used := s.Revisions()
-	maps.DeleteFunc(sets, func(r string, _ []v1alpha1.Plugin) bool { return !slices.Contains(used, r) })
 	return sets
 }
 
@@ -202,11 +200,11 @@ func (s *Observed) notProbed() string {
 	case !s.liveKnown():
 		return s.State.NotProbed
 	}
-	text := encryption.IgnoredText(s.Encryption.Ignored)
+	ignored, before := slices.Clone(s.Live.Config.Ignored), ""
 	for _, r := range s.Revisions() {
-		if _, read := s.Encryption.Revisions[r]; !read {
-			return cmp.Or(text, s.State.NotProbed)
+		if ignored = append(ignored, s.Sets[r].Config.Ignored...); !s.Sets[r].Known {
+			before = s.State.NotProbed
 		}
 	}
-	return text
+	return cmp.Or(encryption.IgnoredText(ignored), before)
 }

@@ -37,11 +37,11 @@ func delivers(plan *Desired) bool {
 func TestPlanFollowsFromWhatIsObserved(t *testing.T) {
 	type change = func(*Observed)
 	onePod := pods(apiPod("a", "1"))
-	off := func(s *Observed) { s.Encryption.Live = set() }
+	off := func(s *Observed) { s.Live = set() }
 	deleting := func(s *Observed) { s.Deleting = true }
 	unmanaged := func(s *Observed) { s.Unmanaged = true }
-	noPolicy := func(s *Observed) { s.PolicyProblem = "none" }
-	noCA := func(s *Observed) { s.CAProblem = "no such file" }
+	noPolicy := func(s *Observed) { s.add(contract.PolicyMissing, "none") }
+	noCA := func(s *Observed) { s.add(contract.CAUnreadable, "no such file") }
 	auto := func(s *Observed) { s.Target.Mode = v1alpha1.ModeAuto }
 	withCA := func(s *Observed) { s.CA = []byte("ca") }
 	for name, c := range map[string]struct {
@@ -60,14 +60,13 @@ func TestPlanFollowsFromWhatIsObserved(t *testing.T) {
 		"no policy":                              {[]change{onePod, noPolicy}, false, contract.PolicyMissing, false},
 		"the CA was never read":                  {[]change{onePod, noCA}, false, contract.CAUnreadable, false},
 		"no pod shows where the sockets are":     {[]change{auto}, false, contract.NoPods, false},
-		"the plugins of all pods are being read": {[]change{pods(apiPod("a", "1", revision("5"))), auto, func(s *Observed) {
-			s.Encryption.Pending = map[string]bool{"5": true}
-		}}, false, contract.Progressing, false},
+		"the plugins of all pods are being read": {[]change{pods(apiPod("a", "1", revision("5"))), auto}, false,
+			contract.Progressing, false},
 		// A problem of something active changes nothing.
 		"the policy was removed later": {[]change{onePod, own("ClusterRoleBinding"), noPolicy}, true,
 			contract.PolicyMissing, false},
 		"the CA cannot be read any more": {[]change{onePod, withCA, noCA}, true, contract.CAUnreadable, false},
-		"the TLS profile is invalid": {[]change{onePod, func(s *Observed) { s.TLSProblem = "no such cipher" }},
+		"the TLS profile is invalid": {[]change{onePod, func(s *Observed) { s.add(contract.TLSProfileInvalid, "no such cipher") }},
 			true, contract.TLSProfileInvalid, false},
 		"a source is refused": {[]change{onePod, func(s *Observed) {
 			s.SourceProblems = []Status{{contract.SourceUnreadable, "pods: forbidden"}}
@@ -107,7 +106,7 @@ func injectedBefore(uid string) func(*Observed) {
 // What is not needed is deleted at once, whatever cannot be deleted, or listed, beside it.
 func TestRemovalDeletesWhatNothingNeeds(t *testing.T) {
 	type change = func(*Observed)
-	off := func(s *Observed) { s.Encryption.Live, s.Target.Plugins = set(), nil }
+	off := func(s *Observed) { s.Live, s.Target.Plugins = set(), nil }
 	deleting := func(s *Observed) { s.Deleting = true }
 	token := func(s *Observed) { s.State.Token = true }
 	const removing = contract.Removing
@@ -176,7 +175,7 @@ func TestKMSHealthIsCreatedWhereItIsMissingAndDeletedLast(t *testing.T) {
 		want   bool
 	}{
 		"missing":                 {[]func(*Observed){missing, pods(apiPod("a", "1"))}, true},
-		"missing, and KMS is off": {[]func(*Observed){missing, func(s *Observed) { s.Encryption.Live = set() }}, true},
+		"missing, and KMS is off": {[]func(*Observed){missing, func(s *Observed) { s.Live = set() }}, true},
 		"there":                   {[]func(*Observed){kmsHealth, pods(apiPod("a", "1"))}, false},
 		"unmanaged":               {[]func(*Observed){missing, func(s *Observed) { s.Unmanaged = true }}, false},
 		"being removed":           {[]func(*Observed){missing, func(s *Observed) { s.Deleting = true }}, false},

@@ -30,8 +30,8 @@ func TestEndpointThatNoPodMountsIsAProblemOfItsPluginAlone(t *testing.T) {
 	} {
 		first := planOf(t, fixture(t, c.mode, pods(c.pod), c.more))
 		s := fixture(t, c.mode, pods(c.pod), delivered(t, first), c.more)
-		s.Encryption.Live = set(1, 2)
-		s.Encryption.Live.Plugins[1].Endpoint = "unix:///var/run/kmsplugins/kms-2.sock"
+		s.Live = set(1, 2)
+		s.Live.Config.Plugins[1].Endpoint = "unix:///var/run/kmsplugins/kms-2.sock"
 		plan := planOf(t, s)
 		if plan.Status.Reason != contract.SocketVolumeMissing || !strings.Contains(plan.Status.Message,
 			"/var/run/kmsplugins") || strings.Contains(plan.Status.Message, "kms-1") {
@@ -78,7 +78,7 @@ func TestAbstractSocketsHaveAModeOrAFix(t *testing.T) {
 	} {
 		s := fixture(t, v1alpha1.ModeAuto, pods(c.pod))
 		s.Target.Connection.Server = c.server
-		s.Encryption.Live.Plugins[0].Endpoint = "unix:///@kms"
+		s.Live.Config.Plugins[0].Endpoint = "unix:///@kms"
 		plan := planOf(t, s)
 		if plan.State.Mode != c.mode || plan.Status.Reason != c.reason || !strings.Contains(plan.Status.Message, c.part) {
 			t.Errorf("%s: mode %s, %+v", name, plan.State.Mode, plan.Status)

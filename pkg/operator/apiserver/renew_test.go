@@ -13,7 +13,7 @@ func TestUnmanagedTargetGetsOnlyWhatExpires(t *testing.T) {
 	s := fixture(t, v1alpha1.ModeSidecar, inDeployment, pods(apiPod("a", "1")), injects, delivered(t, first),
 		func(s *Observed) {
 			s.CA, s.Unmanaged, s.Config.Image = []byte("new"), true, "reporter:2"
-			s.Encryption.Live = set(2, 1)
+			s.Live = set(2, 1)
 		})
 	plan := planOf(t, s)
 	if plan.Status.Reason != contract.Unmanaged || len(plan.Apply)+len(plan.Delete) > 0 ||

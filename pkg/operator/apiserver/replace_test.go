@@ -83,7 +83,7 @@ func TestConfigMapOfAnotherDeliveryIsRemovedThoughOneOfItsNameIsMounted(t *testi
 	}
 	s = fixture(t, v1alpha1.ModeSidecar, pods(apiPod("a", "1", mountsIt)), func(s *Observed) {
 		s.Own = append(s.Own, left)
-		s.Encryption.Live = set()
+		s.Live = set()
 		s.State.Live = nil
 	})
 	if plan := planOf(t, s); !slices.Contains(plan.Delete, left) {
@@ -96,7 +96,7 @@ func TestMountedFilesOfEarlierPluginsGetANewCA(t *testing.T) {
 	two, mounts := pods(apiPod("a", "1"), apiPod("b", "2")), configSource(v1alpha1.ConfigSourceConfigMap)
 	first := planOf(t, fixture(t, v1alpha1.ModeCompanionPod, two, mounts))
 	s := fixture(t, v1alpha1.ModeCompanionPod, two, delivered(t, first), mounts)
-	s.Config.Image, s.Encryption.Live, s.CA = "reporter:2", set(2), []byte("after")
+	s.Config.Image, s.Live, s.CA = "reporter:2", set(2), []byte("after")
 	plan := planOf(t, s)
 	at := slices.IndexFunc(plan.Apply, func(o *unstructured.Unstructured) bool { return o.GetName() == companionConfigMapOf(1) })
 	if at < 0 {

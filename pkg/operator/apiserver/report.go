@@ -115,7 +115,7 @@ type Published struct {
 func (c *Controller) publish(s *Observed, e *entry, plan *Desired) {
 	p := &e.published
 	decided := s.Problem == nil && !s.Unrecorded
-	settled := decided && (s.Encryption != nil || s.Target.Plugins != nil || s.Deleting || s.NamespaceMissing)
+	settled := decided && (s.Live != nil || s.Target.Plugins != nil || s.Deleting || s.NamespaceMissing)
 	switch left := Starting - c.Clock.Since(c.began); {
 	case s.Unrecorded && e.status == (Status{}):
 		return // its conditions come after its record, unless that cannot be written

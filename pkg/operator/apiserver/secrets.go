@@ -6,32 +6,24 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/klog/v2"
 
-	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
+	"github.com/kms-health/kms-health/pkg/contract"
 	"github.com/kms-health/kms-health/pkg/operator/encryption"
 	"github.com/kms-health/kms-health/pkg/operator/source"
 )
 
-const (
-	// When to read a revision's Secret again that could not be read, at first and later.
-	firstRevisionRetry, revisionRetry = time.Second, 10 * time.Second
-	// revisionSettled is when to read one again that had no plugin.
-	revisionSettled = 30 * time.Second
-)
+// When to read the Secret of a revision again that gave no plugin, at first and later.
+const firstRevisionRetry, revisionRetry = time.Second, 10 * time.Second
 
-// revisionRead is the plugin set of a revision, from its Secret.
+// revisionRead is what a revision's Secret contains.
 type revisionRead struct {
-	set   encryption.Set
-	first time.Time // when it was first read
-	// pending means that it could not be read, since the API server's authorizer may not have
-	// read the Role yet.
-	pending bool
-	// until is when to read it again; zero: never, since its Secret does not change.
-	until time.Time
+	encryption.Set
+	first, until time.Time // when it was first read, and when to read it again
 }
 
 // observeSecrets adds the encryption configs in use, once there is the Role by which the operator
@@ -47,85 +39,64 @@ func (c *Controller) observeSecrets(s *Observed, e *entry, role *unstructured.Un
 		live = encryption.Read(nil, t.EncryptionConfig)
 	}
 	encrypted := slices.Clone(live.Config.Encrypted)
-	config := &Encryption{
-		Live: live.Config, Revisions: map[string][]v1alpha1.Plugin{}, Pending: map[string]bool{},
-		Ignored: live.Config.Ignored, Written: live.Written,
-	}
 	if live.Problem != "" {
-		config.Problem = secret + ": " + live.Problem
+		s.add(contract.EncryptionConfigUnreadable, secret+": "+live.Problem)
 	}
-	allowed := allowedNames(role)
+	s.Live, s.Sets = &live, map[string]encryption.Set{}
+	var allowed []string
+	for _, rule := range source.As[rbacv1.Role](role).Rules {
+		allowed = append(allowed, rule.ResourceNames...)
+	}
 	for _, revision := range s.Revisions() {
 		name := t.EncryptionConfig.Secret + "-" + revision
 		if _, asked := e.revisions[name]; !asked && !slices.Contains(allowed, name) {
-			config.Pending[revision] = true
 			continue
 		}
+		// The API server's authorizer may not have read the Role yet.
 		r := c.revision(e, name)
-		if r.set.Known {
-			config.Revisions[revision] = r.set.Config.Plugins
-			config.Ignored = slices.Concat(config.Ignored, r.set.Config.Ignored)
+		if r.Known || r.Problem != "" || c.Clock.Since(r.first) >= Starting {
+			s.Sets[revision] = r.Set
 		}
-		config.Pending[revision] = r.pending
-		encrypted = append(encrypted, r.set.Config.Encrypted...)
+		encrypted = append(encrypted, r.Config.Encrypted...)
 	}
-	s.Encryption = config
-	if live.Problem == "" {
-		c.shareEncrypted(e, encrypted)
+	if live.Known {
+		c.mu.Lock()
+		e.encrypted = encrypted
+		c.mu.Unlock()
 	}
-}
-
-// allowedNames are those that a Role names.
-func allowedNames(role *unstructured.Unstructured) (all []string) {
-	rules, _, _ := unstructured.NestedSlice(role.Object, "rules")
-	for _, rule := range rules {
-		rule, _ := rule.(map[string]any)
-		names, _, _ := unstructured.NestedStringSlice(rule, "resourceNames")
-		all = append(all, names...)
-	}
-	return all
 }
 
 // revision is the plugin set of a revision, while the live Secret can be read. What may not
-// exist yet, or be repaired, is read again.
+// exist yet, or be repaired, is read again; a Secret with plugins does not change.
 func (c *Controller) revision(e *entry, name string) revisionRead {
 	r, was := e.revisions[name]
 	now := c.Clock.Now()
 	if !was {
 		r.first = now
-	} else if r.until.IsZero() || now.Before(r.until) {
+	}
+	if len(r.Config.Plugins) > 0 || now.Before(r.until) {
 		return r
 	}
-	after, secret := revisionSettled, e.target.Namespace+"/"+name
-	set, err := c.readRevision(e, name)
-	if r.pending = err != nil && now.Sub(r.first) < Starting; r.pending {
-		after = firstRevisionRetry
-	} else if err != nil {
-		after = revisionRetry
-		klog.V(2).InfoS("Failed to read the encryption config of a revision, retrying", "secret", secret, "err", err)
-	} else if r.set = set; !set.Known {
-		klog.InfoS("Rejected the encryption config of a revision, its plugins are not known", "secret", secret,
-			"reason", set.Problem)
-	}
-	if r.until = now.Add(after); len(r.set.Config.Plugins) > 0 {
-		r.until = time.Time{}
-	} else {
-		c.queue.AddAfter(e.target.Name, after)
-	}
-	e.revisions[name] = r
-	return r
-}
-
-func (c *Controller) readRevision(e *entry, name string) (encryption.Set, error) {
 	ctx, cancel := context.WithTimeout(c.ctx, requestTimeout)
 	defer cancel()
-	t := &e.target
+	t, after := &e.target, revisionRetry
 	o, err := c.Client.Resource(source.Secrets).Namespace(t.Namespace).Get(ctx, name, metav1.GetOptions{})
 	switch {
 	case apierrors.IsNotFound(err):
-		return encryption.Read(nil, t.EncryptionConfig), nil
-	case err != nil:
-		return encryption.Set{}, err
+		r.Set = encryption.Read(nil, t.EncryptionConfig)
+	case err == nil:
+		r.Set = encryption.Read(source.As[corev1.Secret](o), t.EncryptionConfig)
+	case now.Sub(r.first) < Starting:
+		after = firstRevisionRetry
 	}
-	return encryption.Read(source.As[corev1.Secret](o), t.EncryptionConfig), nil
+	if !r.Known {
+		klog.InfoS("Failed to read the encryption config of a revision, retrying", "secret", t.Namespace+"/"+name,
+			"reason", r.Problem, "err", err)
+	}
+	r.until = now.Add(after)
+	if len(r.Config.Plugins) == 0 {
+		c.queue.AddAfter(t.Name, after)
+	}
+	e.revisions[name] = r
+	return r
 }
