@@ -2,6 +2,7 @@ package apiserver
 
 import (
 	"context"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -21,7 +22,7 @@ const (
 	// settle is how long a sync waits for related changes.
 	settle = 20 * time.Millisecond
 	// resync is how often a target is synced without a change: Secrets with credentials
-	// are not watched, and pods that have ended are replaced after a while.
+	// are not watched.
 	resync = time.Minute
 	// A target whose sync failed is synced again after these.
 	firstRetry, lastRetry = 500 * time.Millisecond, 10 * time.Second
@@ -186,6 +187,9 @@ func (c *Controller) finish(ctx context.Context, e *entry, s *Observed, o *Outco
 	c.queue.Observe(name, o.Err)
 	if o.Err != nil {
 		c.metrics.errors.WithLabelValues(name).Inc()
+	}
+	if slices.ContainsFunc(s.own("Pod"), ended) {
+		return replaceAfter
 	}
 	return resync
 }

@@ -9,7 +9,6 @@ package apiserver
 import (
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -240,9 +239,6 @@ func (p *planner) findPods() {
 			delete(p.unplaced, plugin.Endpoint)
 		}
 	}
-	slices.SortFunc(p.pods, func(a, b apiServerPod) int {
-		return strings.Compare(a.Node+"/"+a.UID, b.Node+"/"+b.UID)
-	})
 }
 
 // place finds the plugins whose sockets another container reaches in a pod, and, for pods of ours,

@@ -17,8 +17,8 @@ import (
 	"github.com/kms-health/kms-health/pkg/operator/source"
 )
 
-// When to read the Secret of a revision again that gave no plugin, at first and later.
-const firstRevisionRetry, revisionRetry = time.Second, 10 * time.Second
+// revisionRetry is when to read the Secret of a revision again that gave no plugin.
+const revisionRetry = 5 * time.Second
 
 // revisionRead is what a revision's Secret contains.
 type revisionRead struct {
@@ -61,8 +61,12 @@ func (c *Controller) observeSecrets(s *Observed, e *entry, role *unstructured.Un
 	}
 	if live.Known {
 		c.mu.Lock()
+		changed := !slices.Equal(e.encrypted, encrypted)
 		e.encrypted = encrypted
 		c.mu.Unlock()
+		if changed && t.Name == kubeAPIServer {
+			c.WakeAll()
+		}
 	}
 }
 
@@ -79,23 +83,21 @@ func (c *Controller) revision(e *entry, name string) revisionRead {
 	}
 	ctx, cancel := context.WithTimeout(c.ctx, requestTimeout)
 	defer cancel()
-	t, after := &e.target, revisionRetry
+	t := &e.target
 	o, err := c.Client.Resource(source.Secrets).Namespace(t.Namespace).Get(ctx, name, metav1.GetOptions{})
 	switch {
 	case apierrors.IsNotFound(err):
 		r.Set = encryption.Read(nil, t.EncryptionConfig)
 	case err == nil:
 		r.Set = encryption.Read(source.As[corev1.Secret](o), t.EncryptionConfig)
-	case now.Sub(r.first) < Starting:
-		after = firstRevisionRetry
 	}
 	if !r.Known {
 		klog.InfoS("Failed to read the encryption config of a revision, retrying", "secret", t.Namespace+"/"+name,
 			"reason", r.Problem, "err", err)
 	}
-	r.until = now.Add(after)
+	r.until = now.Add(revisionRetry)
 	if len(r.Config.Plugins) == 0 {
-		c.queue.AddAfter(t.Name, after)
+		c.queue.AddAfter(t.Name, revisionRetry)
 	}
 	e.revisions[name] = r
 	return r
