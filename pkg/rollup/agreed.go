@@ -16,12 +16,9 @@ import (
 // it sets in the result, and one KEK ID behind it, by healthy plugins, freshly reported.
 func (e *evaluation) writeKeyAgreed() operatorcr.Condition {
 	c := operatorcr.Condition{Type: contract.WriteKeyAgreed, Status: operatorcr.Unknown}
-	var servers []Writer
-	if !e.Alone {
-		for i := range e.Nodes {
-			n := &e.Nodes[i]
-			servers = append(servers, Writer{n.Name, n.WriteKey, n.WriteKeyNotKnown || n.Keys == nil})
-		}
+	servers := e.Nodes
+	if e.Alone {
+		servers = nil
 	}
 	key := e.agreedKey(servers)
 	switch {
@@ -51,14 +48,14 @@ func (e *evaluation) writeKeyAgreed() operatorcr.Condition {
 
 // agreedKey is the key to agree on: the configuration's, else the one that every API server
 // writes with, where that is known. Empty: they write with several keys, or none is known.
-func (e *evaluation) agreedKey(servers []Writer) string {
+func (e *evaluation) agreedKey(servers []Node) string {
 	if e.WriteKey != "" {
 		return e.WriteKey
 	}
 	keys := sets.New[string]()
-	for _, w := range servers {
-		if w.WriteKey != "" && !w.NotKnown {
-			keys.Insert(w.WriteKey)
+	for _, n := range servers {
+		if n.WriteKey != "" && !n.WriteKeyNotKnown {
+			keys.Insert(n.WriteKey)
 		}
 	}
 	if keys.Len() != 1 {
@@ -69,26 +66,26 @@ func (e *evaluation) agreedKey(servers []Writer) string {
 
 // disagreements are why API servers do not agree on a key, by node, and the KEK IDs that they report
 // behind it.
-func (e *evaluation) disagreements(key string, servers []Writer) (found []Finding, kekIDs sets.Set[string]) {
+func (e *evaluation) disagreements(key string, servers []Node) (found []Finding, kekIDs sets.Set[string]) {
 	add := func(node, reason, text string) {
 		found = append(found, Finding{Reason: reason, Node: node, Key: key, Text: text})
 	}
 	reported := map[string]string{} // by node
-	for i, w := range slices.Concat(servers, e.Others) {
+	for i, n := range slices.Concat(servers, e.Others) {
 		switch {
-		case w.NotKnown:
-			add(w.Node, contract.WriteKeyUnknown, keyNotKnown)
-		case w.WriteKey == "":
-			add(w.Node, contract.WriteKeyNotDeployed, "not in use yet: the API server writes without KMS")
-		case w.WriteKey != key:
-			add(w.Node, contract.WriteKeyNotDeployed, "not in use yet: the API server writes with key "+keyName(w.WriteKey))
+		case n.WriteKeyNotKnown || n.Keys == nil:
+			add(n.Name, contract.WriteKeyUnknown, keyNotKnown)
+		case n.WriteKey == "":
+			add(n.Name, contract.WriteKeyNotDeployed, "not in use yet: the API server writes without KMS")
+		case n.WriteKey != key:
+			add(n.Name, contract.WriteKeyNotDeployed, "not in use yet: the API server writes with key "+keyName(n.WriteKey))
 		case i >= len(servers): // it need not report
 		default:
-			id, reason, text := e.reportedKEK(w.Node, key)
+			id, reason, text := e.reportedKEK(n.Name, key)
 			if reason != "" {
-				add(w.Node, reason, text)
+				add(n.Name, reason, text)
 			} else {
-				reported[w.Node] = id
+				reported[n.Name] = id
 			}
 		}
 	}

@@ -27,9 +27,9 @@ type Input struct {
 	// Nodes are those with a pod of the target that is scheduled and not being deleted.
 	// They should report if that pod has plugins.
 	Nodes []Node
-	// Others are what the target's other running pods write with: those that are being deleted, and an
-	// earlier one of a node. They need not report, but a key that one writes with is in use.
-	Others []Writer
+	// Others are those of the target's other running pods: those that are being deleted, and an earlier one of a
+	// node. They need not report, but a key that one writes with is in use: that alone is known of them.
+	Others []Node
 	// Alone means that no API server has a pod: Nodes are those with a reporter. A plugin
 	// that they report to be unhealthy is; what API servers use, and write with, is not known.
 	Alone bool
@@ -73,13 +73,6 @@ type Node struct {
 	// from reporting (ReporterNotRunning).
 	Faults []Finding
 	Look   map[string]string // the command that shows a plugin's log, by keyID, and the reporter's, under ""
-}
-
-// Writer is an API server that runs on a node, and the key that it encrypts with; empty: it
-// writes without KMS.
-type Writer struct {
-	Node, WriteKey string
-	NotKnown       bool // which one
 }
 
 // counts reports whether an entry of a report is about the node's API server pod. A nil node's do.

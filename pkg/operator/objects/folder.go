@@ -132,7 +132,7 @@ func PodUID(pod *corev1.Pod) (string, error) {
 // With container "" it is the pod's first. An abstract socket needs no mount. A folder without one is an
 // error, and so is a subPathExpr, which depends on the container's environment.
 func SocketMounts(spec *corev1.PodSpec, container string, plugins ...v1alpha1.Plugin) ([]corev1.VolumeMount, error) {
-	c, err := apiServer(spec, container)
+	c, err := APIServerContainer(spec, container)
 	if err != nil {
 		return nil, err
 	}
@@ -174,8 +174,8 @@ func folderOf(endpoint string) string {
 	return path.Dir(v1alpha1.CleanSocket(socket))
 }
 
-// apiServer returns the container whose mounts hold the sockets: by its name, or the first.
-func apiServer(spec *corev1.PodSpec, name string) (*corev1.Container, error) {
+// APIServerContainer returns the container whose mounts hold the sockets: by its name, or the first.
+func APIServerContainer(spec *corev1.PodSpec, name string) (*corev1.Container, error) {
 	for i := range spec.Containers {
 		if c := &spec.Containers[i]; c.Name != contract.ReporterContainer && (name == "" || c.Name == name) {
 			return c, nil

@@ -87,7 +87,7 @@ func (in *Input) Secret() string {
 // image's.
 func (in *Input) userOf(spec *corev1.PodSpec) *int64 {
 	if in.HostFolder == "" {
-		if c, err := apiServer(spec, in.Target.Container); err == nil && c.SecurityContext != nil &&
+		if c, err := APIServerContainer(spec, in.Target.Container); err == nil && c.SecurityContext != nil &&
 			c.SecurityContext.RunAsUser != nil {
 			return c.SecurityContext.RunAsUser
 		}

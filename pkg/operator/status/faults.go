@@ -12,6 +12,7 @@ import (
 
 	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
 	"github.com/kms-health/kms-health/pkg/contract"
+	"github.com/kms-health/kms-health/pkg/operator/apiserver"
 	"github.com/kms-health/kms-health/pkg/operator/objects"
 	"github.com/kms-health/kms-health/pkg/rollup"
 )
@@ -21,8 +22,29 @@ type beside struct {
 	tool     string
 	pod      *corev1.Pod
 	plugins  []v1alpha1.Plugin
+	served   string      // the API server's container; empty: there is none
 	names    []string    // of the plugins' containers
 	reporter *corev1.Pod // a pod of its own; nil: none
+}
+
+// newBeside finds the containers of plugins: those that share the folder of their sockets with the API server.
+func newBeside(t *apiserver.Published, pod *corev1.Pod, plugins []v1alpha1.Plugin, reporter *corev1.Pod) *beside {
+	b := &beside{tool: t.Tool, pod: pod, plugins: plugins, reporter: reporter}
+	served, err := objects.APIServerContainer(&pod.Spec, t.Container)
+	if err != nil {
+		return b
+	}
+	b.served = served.Name
+	mounts, _ := objects.SocketMounts(&pod.Spec, t.Container, plugins...)
+	for _, c := range containers(pod) {
+		shares := slices.ContainsFunc(c.VolumeMounts, func(m corev1.VolumeMount) bool {
+			return slices.ContainsFunc(mounts, func(s corev1.VolumeMount) bool { return s.Name == m.Name })
+		})
+		if shares && c.Name != b.served && !contract.IsReporter(c.Name) {
+			b.names = append(b.names, c.Name)
+		}
+	}
+	return b
 }
 
 // containers are a pod's, the init containers first.
@@ -30,22 +52,24 @@ func containers(pod *corev1.Pod) []corev1.Container {
 	return slices.Concat(pod.Spec.InitContainers, pod.Spec.Containers)
 }
 
-// pluginContainers are those that share the folder of a plugin's sockets with the API server.
-func pluginContainers(pod *corev1.Pod, container string, plugins []v1alpha1.Plugin) (names []string) {
-	mounts, err := objects.SocketMounts(&pod.Spec, container, plugins...)
-	if err != nil {
-		return nil
-	}
-	served := apiServer(pod, container)
-	for _, c := range containers(pod) {
-		shares := slices.ContainsFunc(c.VolumeMounts, func(m corev1.VolumeMount) bool {
-			return slices.ContainsFunc(mounts, func(s corev1.VolumeMount) bool { return s.Name == m.Name })
-		})
-		if shares && c.Name != served && !contract.IsReporter(c.Name) {
-			names = append(names, c.Name)
+// quiet is until when missing reports of a pod's node are excused, since its API server or
+// one of its plugins started or ended. A restart of another container of the pod excuses nothing.
+func (b *beside) quiet() (until time.Time) {
+	last := began(b.pod)
+	for _, s := range statuses(b.pod) {
+		if s.Name != b.served && !slices.Contains(b.names, s.Name) {
+			continue
+		}
+		for _, state := range []corev1.ContainerState{s.State, s.LastTerminationState} {
+			if r := state.Running; r != nil {
+				last = latest(last, r.StartedAt.Time)
+			}
+			if e := state.Terminated; e != nil {
+				last = latest(last, e.FinishedAt.Time)
+			}
 		}
 	}
-	return names
+	return last.Add(rollup.QuietPeriod)
 }
 
 // look has the commands that show the logs, by keyID, and the reporter's under "". The container of a plugin is
@@ -71,10 +95,10 @@ func (b *beside) look() map[string]string {
 	return all
 }
 
-// faults are the plugins' and the reporter's containers that cannot start, and when that may change by
-// itself; zero: it does not.
-func (b *beside) faults(now time.Time) (all []rollup.Finding, again time.Time) {
-	add := func(pod *corev1.Pod, container, reason, why string, until time.Time) {
+// faults are the plugins' and the reporter's containers that cannot start. again is called with when that may
+// change by itself.
+func (b *beside) faults(now time.Time, again func(time.Time)) (all []rollup.Finding) {
+	add := func(pod *corev1.Pod, container, reason, why string) {
 		if why == "" {
 			return
 		}
@@ -84,30 +108,28 @@ func (b *beside) faults(now time.Time) (all []rollup.Finding, again time.Time) {
 		}
 		all = append(all, rollup.Finding{Reason: reason, Node: b.pod.Spec.NodeName, Detail: why, Look: look,
 			Text: "container " + container + " cannot start"})
-		if again.IsZero() || !until.IsZero() && until.Before(again) {
-			again = until
+	}
+	of := func(pod *corev1.Pod) {
+		for _, s := range statuses(pod) {
+			why, until := cannotStart(&s, now)
+			again(until)
+			if pod == b.reporter || contract.IsReporter(s.Name) {
+				add(pod, s.Name, contract.ReporterNotRunning, why)
+			} else if slices.Contains(b.names, s.Name) {
+				add(pod, s.Name, contract.PluginNotRunning, why)
+			}
 		}
 	}
-	for _, s := range statuses(b.pod) {
-		why, until := cannotStart(&s, now)
-		if contract.IsReporter(s.Name) {
-			add(b.pod, s.Name, contract.ReporterNotRunning, why, until)
-		} else if slices.Contains(b.names, s.Name) {
-			add(b.pod, s.Name, contract.PluginNotRunning, why, until)
-		}
-	}
+	of(b.pod)
 	if b.reporter == nil {
-		return all, again
+		return all
 	}
-	for _, s := range statuses(b.reporter) {
-		why, until := cannotStart(&s, now)
-		add(b.reporter, s.Name, contract.ReporterNotRunning, why, until)
-	}
+	of(b.reporter)
 	if p := b.reporter.Status; p.Phase == corev1.PodFailed { // a kubelet ended or refused it
 		add(b.reporter, contract.ReporterContainer, contract.ReporterNotRunning,
-			cmp.Or(joined(p.Reason, p.Message), "its pod has failed"), time.Time{})
+			cmp.Or(joined(p.Reason, p.Message), "its pod has failed"))
 	}
-	return all, again
+	return all
 }
 
 // statuses are those of a pod's containers, the init containers first.

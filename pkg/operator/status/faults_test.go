@@ -9,6 +9,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/kms-health/kms-health/pkg/contract"
+	"github.com/kms-health/kms-health/pkg/operator/apiserver"
 	"github.com/kms-health/kms-health/pkg/rollup"
 )
 
@@ -37,9 +38,8 @@ type logCommands struct {
 }
 
 func (tt *logCommands) check(t *testing.T) {
-	of := plugins(tt.keys...)
-	b := beside{"oc", tt.pod, of, pluginContainers(tt.pod, tt.container, of), tt.reporter}
-	if d := cmp.Diff(tt.want, b.look()); d != "" {
+	of := withKeys(tt.keys...).but(func(t *apiserver.Published) { t.Container = tt.container })
+	if d := cmp.Diff(tt.want, newBeside(&of.Published, tt.pod, of.State.Live, tt.reporter).look()); d != "" {
 		t.Error(d)
 	}
 }
@@ -187,8 +187,12 @@ func TestFaults(t *testing.T) {
 				"kubectl logs -n kms-health kms-health-api-0a1b -c kms-health --previous")}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			b := beside{"kubectl", tt.pod, plugins("2"), pluginContainers(tt.pod, "api", plugins("2")), tt.reporter}
-			got, again := b.faults(now)
+			of, again := withKeys("2").but(func(t *apiserver.Published) { t.Tool = "kubectl" }), time.Time{}
+			got := newBeside(&of.Published, tt.pod, of.State.Live, tt.reporter).faults(now, func(at time.Time) {
+				if !at.IsZero() {
+					again = at
+				}
+			})
 			if d := cmp.Diff(tt.want, got); d != "" {
 				t.Error(d)
 			}

@@ -13,6 +13,7 @@ import (
 	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
 	"github.com/kms-health/kms-health/pkg/contract"
 	"github.com/kms-health/kms-health/pkg/operator/apiserver"
+	"github.com/kms-health/kms-health/pkg/operator/objects"
 	"github.com/kms-health/kms-health/pkg/operatorcr"
 	"github.com/kms-health/kms-health/pkg/rollup"
 )
@@ -28,23 +29,68 @@ func (s *syncing) observe(in *rollup.Input, resource *operatorcr.Status) (known 
 	if !t.NamespaceMissing {
 		pods = t.Sources.Pods.All()
 	}
-	ours := reporterPods(t.Name, t.Sources.Cluster.OwnPods.All())
+	pods, ours := alive(pods), reporterPods(t.Name, t.Sources.Cluster.OwnPods.All())
 	// API servers may run outside of pods, or the selector may match none: then the reporters of a DaemonSet
 	// count, which probe the sockets of their node.
-	if in.Alone = !slices.ContainsFunc(pods, apiserver.Alive); in.Alone {
-		pods = slices.DeleteFunc(slices.Concat(slices.Collect(maps.Values(ours))...), func(p *corev1.Pod) bool {
+	if in.Alone = len(pods) == 0; in.Alone {
+		pods = slices.DeleteFunc(alive(ours), func(p *corev1.Pod) bool {
 			return p.DeletionTimestamp != nil || !v1alpha1.Mode(p.Labels[contract.ModeLabel]).ServesNode()
 		})
 	}
-	current, others := onePerNode(pods)
-	in.Nodes, in.Others = s.expect(current, ours), s.writers(others)
-	s.attend(in, current, others, ours, resource)
+	s.expect(in, byNode(pods), byNode(ours), resource)
 	in.WriteKey, in.NoWriteKey = configuredKey(t)
 	if t.State.NotProbed != "" {
 		in.NotObserved = append(in.NotObserved, rollup.Finding{Reason: contract.ProviderNotProbed, Text: t.State.NotProbed})
 	}
 	s.refused(in)
 	return true
+}
+
+// alive are the pods that are on a node and have not ended permanently.
+func alive(pods []*corev1.Pod) []*corev1.Pod {
+	return slices.DeleteFunc(slices.Clone(pods), func(p *corev1.Pod) bool { return !apiserver.Alive(p) })
+}
+
+func byNode(pods []*corev1.Pod) map[string][]*corev1.Pod {
+	all := map[string][]*corev1.Pod{}
+	for _, pod := range pods {
+		all[pod.Spec.NodeName] = append(all[pod.Spec.NodeName], pod)
+	}
+	return all
+}
+
+// expect adds the nodes that API servers run on to the input, each with the plugins of the pod that counts, and what
+// the other pods write with. ours are the reporters' pods.
+func (s *syncing) expect(in *rollup.Input, pods, ours map[string][]*corev1.Pod, resource *operatorcr.Status) {
+	before := s.attendance
+	s.attendance = make(map[string]attendance, len(pods))
+	for _, name := range slices.Sorted(maps.Keys(pods)) {
+		its, exists := s.node(name)
+		if !exists {
+			continue
+		}
+		pod := newest(pods[name])
+		var replaced []string // the UIDs of others that are not being deleted
+		for _, other := range pods[name] {
+			if other == pod {
+				continue
+			}
+			n, _ := uses(s.target, other)
+			in.Others = append(in.Others, n)
+			if uid, _ := objects.PodUID(other); uid != "" && other.DeletionTimestamp == nil {
+				replaced = append(replaced, uid)
+			}
+		}
+		if pod == nil {
+			continue
+		}
+		n, plugins := uses(s.target, pod)
+		b := newBeside(s.target, pod, plugins, newest(ours[name]))
+		n.Ready, n.PodSince, n.QuietUntil, n.Look = its.Ready, began(pod), b.quiet(), b.look()
+		n.Faults = b.faults(s.now, s.requeue)
+		s.attend(in, before, &n, pod, replaced, ours[name], resource)
+		in.Nodes = append(in.Nodes, n)
+	}
 }
 
 // refused adds to the input that the pods of the API server, which were known, can no longer be listed: each
@@ -78,41 +124,11 @@ func newest(pods []*corev1.Pod) (best *corev1.Pod) {
 	return best
 }
 
-// onePerNode returns the pod that counts on each node, and all others that run: those that
-// are being deleted, and earlier ones.
-func onePerNode(pods []*corev1.Pod) (current map[string]*corev1.Pod, others []*corev1.Pod) {
-	byNode := map[string][]*corev1.Pod{}
-	for _, pod := range pods {
-		if apiserver.Alive(pod) {
-			byNode[pod.Spec.NodeName] = append(byNode[pod.Spec.NodeName], pod)
-		}
-	}
-	current = map[string]*corev1.Pod{}
-	for name, on := range byNode {
-		if best := newest(on); best != nil {
-			current[name] = best
-		}
-		others = append(others, slices.DeleteFunc(on, func(p *corev1.Pod) bool { return p == current[name] })...)
-	}
-	return current, others
-}
-
-// writers are what pods write with, as far as that is known.
-func (s *syncing) writers(pods []*corev1.Pod) (all []rollup.Writer) {
-	for _, pod := range pods {
-		if _, exists := s.node(pod.Spec.NodeName); exists {
-			_, w := uses(s.target, pod)
-			all = append(all, w)
-		}
-	}
-	return all
-}
-
 // uses are the plugins of an API server's pod, nil while they are not known, and what it writes with. A set
 // that was recorded, and cannot be read any more, may have been replaced; that of a revision stays as
 // it is. A provider that cannot be probed may be the one that encrypts.
-func uses(t *apiserver.Published, pod *corev1.Pod) (plugins []v1alpha1.Plugin, w rollup.Writer) {
-	w = rollup.Writer{Node: pod.Spec.NodeName, NotKnown: true}
+func uses(t *apiserver.Published, pod *corev1.Pod) (n rollup.Node, plugins []v1alpha1.Plugin) {
+	n = rollup.Node{Name: pod.Spec.NodeName, WriteKeyNotKnown: true}
 	revision := apiserver.RevisionOf(t.EncryptionConfig.Secret, &pod.Spec, pod.Labels)
 	plugins, current := t.State.Revisions[revision]
 	switch {
@@ -122,11 +138,15 @@ func uses(t *apiserver.Published, pod *corev1.Pod) (plugins []v1alpha1.Plugin, w
 	case t.SetsKnown && revision == "":
 		plugins, current = t.State.Live, t.LiveKnown
 	default:
-		return nil, w
+		return n, nil
 	}
-	w.WriteKey = apiserver.WriteKey(plugins)
-	w.NotKnown = !current || !loaded(t, pod) || w.WriteKey == "" && t.State.NotProbed != ""
-	return append([]v1alpha1.Plugin{}, plugins...), w
+	n.Keys = make([]string, 0, len(plugins))
+	for _, p := range plugins {
+		n.Keys = append(n.Keys, p.KeyID)
+	}
+	n.WriteKey = apiserver.WriteKey(plugins)
+	n.WriteKeyNotKnown = !current || !loaded(t, pod) || n.WriteKey == "" && t.State.NotProbed != ""
+	return n, plugins
 }
 
 // configuredKey is the write key of the current configuration, and whether it is known to have none.
@@ -162,36 +182,6 @@ func loaded(t *apiserver.Published, pod *corev1.Pod) bool {
 	return runningSince(pod, t.Container).After(since)
 }
 
-// expect returns the nodes of the pods, each with its pod's plugins, if any. ours are
-// the companions and agents, by node.
-func (s *syncing) expect(pods map[string]*corev1.Pod, ours map[string][]*corev1.Pod) (expected []rollup.Node) {
-	t := s.target
-	for name, pod := range pods {
-		its, exists := s.node(name)
-		if !exists {
-			continue
-		}
-		plugins, w := uses(t, pod)
-		n := rollup.Node{Name: name, Ready: its.Ready, PodSince: began(pod),
-			WriteKey: w.WriteKey, WriteKeyNotKnown: w.NotKnown}
-		if plugins != nil {
-			n.Keys = make([]string, 0, len(plugins))
-			for _, p := range plugins {
-				n.Keys = append(n.Keys, p.KeyID)
-			}
-		}
-		v := beside{t.Tool, pod, plugins, pluginContainers(pod, t.Container, plugins), newest(ours[name])}
-		n.QuietUntil = quiet(pod, t.Container, v.names)
-		var again time.Time
-		n.Faults, again = v.faults(s.now)
-		s.requeue(again)
-		n.Look = v.look()
-		expected = append(expected, n)
-	}
-	slices.SortFunc(expected, func(a, b rollup.Node) int { return strings.Compare(a.Name, b.Name) })
-	return expected
-}
-
 // began is when a pod was started on its node. The mirror of a static pod may be created
 // again long after.
 func began(pod *corev1.Pod) time.Time {
@@ -201,51 +191,16 @@ func began(pod *corev1.Pod) time.Time {
 	return pod.CreationTimestamp.Time
 }
 
-// apiServer is the name of the API server's container: the one that is configured,
-// else the pod's first one except the reporter, as for the sidecar.
-func apiServer(pod *corev1.Pod, configured string) string {
-	if configured != "" {
-		return configured
-	}
-	for i := range pod.Spec.Containers {
-		if name := pod.Spec.Containers[i].Name; name != contract.ReporterContainer {
-			return name
-		}
-	}
-	return ""
-}
-
 // runningSince is when the container of an API server was last started; zero: it does not run. Whether
 // it is Ready does not matter: an unhealthy plugin keeps it from that.
 func runningSince(pod *corev1.Pod, container string) (at time.Time) {
-	container = apiServer(pod, container)
+	served, err := objects.APIServerContainer(&pod.Spec, container)
 	for _, s := range pod.Status.ContainerStatuses {
-		if s.Name == container && s.State.Running != nil {
+		if err == nil && s.Name == served.Name && s.State.Running != nil {
 			at = s.State.Running.StartedAt.Time
 		}
 	}
 	return at
-}
-
-// quiet is until when missing reports of a pod's node are excused, since its API server or
-// one of its plugins started or ended. A restart of another container of the pod excuses nothing.
-func quiet(pod *corev1.Pod, container string, plugins []string) (until time.Time) {
-	last := began(pod)
-	container = apiServer(pod, container)
-	for _, s := range statuses(pod) {
-		if s.Name != container && !slices.Contains(plugins, s.Name) {
-			continue
-		}
-		for _, state := range []corev1.ContainerState{s.State, s.LastTerminationState} {
-			if r := state.Running; r != nil {
-				last = latest(last, r.StartedAt.Time)
-			}
-			if e := state.Terminated; e != nil {
-				last = latest(last, e.FinishedAt.Time)
-			}
-		}
-	}
-	return last.Add(rollup.QuietPeriod)
 }
 
 func latest(a, b time.Time) time.Time {

@@ -16,15 +16,17 @@ import (
 	"github.com/kms-health/kms-health/pkg/contract"
 	"github.com/kms-health/kms-health/pkg/operator/apiserver"
 	"github.com/kms-health/kms-health/pkg/operator/source"
+	"github.com/kms-health/kms-health/pkg/operatorcr"
 	"github.com/kms-health/kms-health/pkg/rollup"
 )
 
 // abc are Nodes that exist; b is not Ready.
 var abc = map[string]source.Node{"a": {Name: "a", Ready: true}, "b": {Name: "b"}, "c": {Name: "c", Ready: true}}
 
-func expected(target *target, pods []*corev1.Pod, nodes map[string]source.Node) []rollup.Node {
-	current, _ := onePerNode(pods)
-	return syncingOf(target, nodes).expect(current, nil)
+// observed is the input of a roll-up by pods alone.
+func observed(target *target, pods []*corev1.Pod, nodes map[string]source.Node) (in rollup.Input) {
+	syncingOf(target, nodes).expect(&in, byNode(alive(pods)), nil, &operatorcr.Status{})
+	return in
 }
 
 // syncingOf is a sync of a target in a cluster with nodes.
@@ -91,7 +93,7 @@ func TestExpectedNodes(t *testing.T) {
 	for _, tt := range expectedNodes {
 		t.Run(tt.name, func(t *testing.T) {
 			var got []string
-			for _, n := range expected(tt.target, tt.pods, abc) {
+			for _, n := range observed(tt.target, tt.pods, abc).Nodes {
 				keys := strings.Join(n.Keys, ",")
 				if n.Keys == nil {
 					keys = "?"
@@ -134,7 +136,7 @@ func TestOfTwoReportersOnANodeTheNewerCounts(t *testing.T) {
 	for range 20 {
 		rand.Shuffle(len(ours), func(i, j int) { ours[i], ours[j] = ours[j], ours[i] })
 		got := map[string]string{}
-		for node, pods := range reporterPods("api", ours) {
+		for node, pods := range byNode(reporterPods("api", ours)) {
 			got[node] = newest(pods).Name
 		}
 		if d := cmp.Diff(map[string]string{"a": "new", "b": "only", "c": "y"}, got); d != "" {
@@ -196,7 +198,8 @@ func TestQuiet(t *testing.T) {
 		{"no containers", pod("a", func(p *corev1.Pod) { p.Spec.Containers = nil }), "", time.Hour},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			until := quiet(tt.pod, tt.container, []string{"kms"})
+			target := withKeys("2").but(func(t *apiserver.Published) { t.Container = tt.container })
+			until := newBeside(&target.Published, tt.pod, target.State.Live, nil).quiet()
 			if want := now.Add(rollup.QuietPeriod - tt.since); !until.Equal(want) {
 				t.Errorf("until %s, want %s", until, want)
 			}
@@ -207,7 +210,7 @@ func TestQuiet(t *testing.T) {
 // By what the containers mount: the API server and the plugins share the sockets' folder.
 func TestSilenceIsNotExcusedByAnotherContainer(t *testing.T) {
 	for name, since := range map[string]time.Duration{"api": time.Minute, "kms": time.Minute, "other": time.Hour} {
-		n := expected(withKeys("2"), []*corev1.Pod{pod("a", status(running(name, time.Minute)))}, abc)[0]
+		n := observed(withKeys("2"), []*corev1.Pod{pod("a", status(running(name, time.Minute)))}, abc).Nodes[0]
 		if want := now.Add(rollup.QuietPeriod - since); !n.QuietUntil.Equal(want) {
 			t.Errorf("%s was started again: excused until %s, want %s", name, n.QuietUntil, want)
 		}

@@ -35,48 +35,33 @@ type attendance struct {
 	replacing time.Time            // when the replacement of the API server was first seen; zero: it is not replaced
 }
 
-// attend completes the nodes by what is remembered of them. others are API server pods beside those that
-// count, ours are the reporters' pods. A new process leaves a standing Unknown as it is: the plugins
-// that it first sees count as expected for long.
-func (s *syncing) attend(in *rollup.Input, pods map[string]*corev1.Pod, others []*corev1.Pod,
-	ours map[string][]*corev1.Pod, resource *operatorcr.Status) {
-	replaced := map[string][]string{} // the UIDs of the others that are not being deleted
-	for _, pod := range others {
-		if uid, _ := objects.PodUID(pod); uid != "" && pod.DeletionTimestamp == nil {
-			replaced[pod.Spec.NodeName] = append(replaced[pod.Spec.NodeName], uid)
-		}
-	}
-	named, replacing := map[string]string{}, map[string]bool{}
-	for i := range resource.Reports {
-		if by := resource.Reports[i].Reporter(); by != "" {
-			named[resource.Reports[i].Node] = by
-		}
-	}
-	for _, n := range resource.Nodes {
-		replacing[n.Name] = n.Replacing
-	}
-	before, seen, stands := s.attendance, s.now, in.Previous[contract.PluginsDegraded].Status == operatorcr.Unknown
-	if before == nil && stands {
+// attend completes a node by what is remembered of it, before, and keeps that. replaced are the UIDs of API server
+// pods beside the one that counts, ours are the reporters' pods. A new process leaves a standing Unknown as it is: the
+// plugins that it first sees count as expected for long.
+func (s *syncing) attend(in *rollup.Input, before map[string]attendance, n *rollup.Node, pod *corev1.Pod,
+	replaced []string, ours []*corev1.Pod, resource *operatorcr.Status) {
+	was, seen := before[n.Name], s.now
+	switch stands := in.Previous[contract.PluginsDegraded].Status == operatorcr.Unknown; {
+	case !stands: // any more
+		maps.DeleteFunc(was.expected, func(_ string, at time.Time) bool { return at.IsZero() })
+	case before == nil:
 		seen = time.Time{}
 	}
-	s.attendance = make(map[string]attendance, len(in.Nodes))
-	for i := range in.Nodes {
-		n := &in.Nodes[i]
-		pod, was := pods[n.Name], before[n.Name]
-		start := cmp.Or(runningSince(pod, s.target.Container), began(pod))
-		a, attended := was.next(pod, start, replaced[n.Name], ours[n.Name], named[n.Name])
-		if !stands { // any more
-			maps.DeleteFunc(was.expected, func(_ string, at time.Time) bool { return at.IsZero() })
+	named := ""
+	for i := range resource.Reports {
+		if r := &resource.Reports[i]; r.Node == n.Name {
+			named = cmp.Or(r.Reporter(), named)
 		}
-		a.expect(n, was.expected, seen)
-		if replacing[n.Name] {
-			a.replacing = cmp.Or(was.replacing, s.now)
-			n.QuietUntil = latest(n.QuietUntil, a.replacing.Add(replacePeriod))
-		}
-		s.attendance[n.Name] = a
-		n.Writers = a.writers
-		n.Unattended = s.target.Unmanaged && !attended && !objects.Injected(&pod.Spec)
 	}
+	start := cmp.Or(runningSince(pod, s.target.Container), began(pod))
+	a, attended := was.next(pod, start, replaced, ours, named)
+	a.expect(n, was.expected, seen)
+	if slices.Contains(resource.Nodes, operatorcr.NodeStatus{Name: n.Name, Replacing: true}) {
+		a.replacing = cmp.Or(was.replacing, s.now)
+		n.QuietUntil = latest(n.QuietUntil, a.replacing.Add(replacePeriod))
+	}
+	s.attendance[n.Name] = a
+	n.Writers, n.Unattended = a.writers, s.target.Unmanaged && !attended && !objects.Injected(&pod.Spec)
 }
 
 // expect sets when the first reports of a node are due. before has since when its plugins were expected,
@@ -135,15 +120,11 @@ func (a attendance) next(pod *corev1.Pod, start time.Time, replaced []string, ou
 	return next, attended
 }
 
-// reporterPods are a target's reporters that are pods of their own, by node.
-func reporterPods(target string, own []*unstructured.Unstructured) map[string][]*corev1.Pod {
-	ours := map[string][]*corev1.Pod{}
+// reporterPods are a target's reporters that are pods of their own.
+func reporterPods(target string, own []*unstructured.Unstructured) (ours []*corev1.Pod) {
 	for _, o := range own {
-		if labels := o.GetLabels(); labels[contract.APIServerLabel] != target || labels[contract.ModeLabel] == "" {
-			continue
-		}
-		if pod := source.As[corev1.Pod](o); pod != nil {
-			ours[pod.Spec.NodeName] = append(ours[pod.Spec.NodeName], pod)
+		if labels := o.GetLabels(); labels[contract.APIServerLabel] == target && labels[contract.ModeLabel] != "" {
+			ours = append(ours, source.As[corev1.Pod](o))
 		}
 	}
 	return ours

@@ -179,24 +179,23 @@ func TestFirstReportIsDue(t *testing.T) {
 func attendedAt(s *syncing, at time.Duration, previous string, replacing bool) rollup.Node {
 	s.now = now.Add(at)
 	p := pod("a", func(p *corev1.Pod) { p.UID = serverUID })
-	in := rollup.Input{Nodes: []rollup.Node{{Name: "a", Keys: []string{"2"}}},
-		Previous: map[string]operatorcr.Condition{contract.PluginsDegraded: {Status: previous}}}
+	in := rollup.Input{Previous: map[string]operatorcr.Condition{contract.PluginsDegraded: {Status: previous}}}
 	resource := &operatorcr.Status{Nodes: []operatorcr.NodeStatus{{Name: "a", Replacing: replacing}}}
-	s.attend(&in, map[string]*corev1.Pod{"a": p}, nil, nil, resource)
+	s.expect(&in, byNode([]*corev1.Pod{p}), nil, resource)
 	return in.Nodes[0]
 }
 
 func TestReplacementExcusesItsNodeForABoundedTime(t *testing.T) {
-	s := syncingOf(withKeys("2"), abc)
+	s, started := syncingOf(withKeys("2"), abc), ago(time.Hour).Add(rollup.QuietPeriod)
 	for i, step := range []struct {
 		at        time.Duration
 		replacing bool
 		want      time.Time
 	}{
-		{0, false, time.Time{}},
+		{0, false, started},
 		{time.Minute, true, now.Add(6 * time.Minute)},
 		{time.Hour, true, now.Add(6 * time.Minute)}, // stuck
-		{2 * time.Hour, false, time.Time{}},
+		{2 * time.Hour, false, started},
 		{3 * time.Hour, true, now.Add(3*time.Hour + 5*time.Minute)},
 	} {
 		if got := attendedAt(s, step.at, operatorcr.False, step.replacing).QuietUntil; !got.Equal(step.want) {

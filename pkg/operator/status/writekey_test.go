@@ -123,12 +123,8 @@ func TestTheWriteKeyIsAgreedOnWhenEveryAPIServerWritesWithIt(t *testing.T) {
 				}
 			}
 			pods = append(pods, tt.others...)
-			_, others := onePerNode(pods)
-			s := syncingOf(target, nodes)
-			in := rollup.Input{
-				Now: now, Reports: tt.reports, Nodes: expected(target, pods, nodes),
-				Others: s.writers(others),
-			}
+			in := observed(target, pods, nodes)
+			in.Now, in.Reports = now, tt.reports
 			in.WriteKey, in.NoWriteKey = configuredKey(&target.Published)
 			got := rollup.Evaluate(&in)
 			if c := got.Condition(contract.WriteKeyAgreed); c.Status+" "+c.Reason != tt.want {
