@@ -8,17 +8,12 @@ import (
 
 // Condition is a condition of an operator resource.
 type Condition struct {
-	Type, Status, Reason, Message string
-	// LastTransitionTime is when Status last changed, to the second.
-	LastTransitionTime time.Time
-}
-
-// Fields are the condition as it is applied.
-func (c Condition) Fields() map[string]any {
-	return map[string]any{
-		"type": c.Type, "status": c.Status, "reason": c.Reason, "message": c.Message,
-		"lastTransitionTime": c.LastTransitionTime.UTC().Format(time.RFC3339),
-	}
+	Type    string `json:"type"`
+	Status  string `json:"status"`
+	Reason  string `json:"reason"`
+	Message string `json:"message"`
+	// LastTransitionTime is when Status last changed, in UTC, to the second.
+	LastTransitionTime time.Time `json:"lastTransitionTime"`
 }
 
 // Settle sets the condition's transition time: that of the previous condition if the
@@ -66,5 +61,5 @@ func (e element) text(field string) string { s, _ := e[field].(string); return s
 
 func (e element) condition() Condition {
 	at, _ := time.Parse(time.RFC3339, e.text("lastTransitionTime"))
-	return Condition{e.text("type"), e.text("status"), e.text("reason"), e.text("message"), at}
+	return Condition{e.text("type"), e.text("status"), e.text("reason"), e.text("message"), at.UTC()}
 }

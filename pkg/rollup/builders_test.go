@@ -219,11 +219,3 @@ func but(all []operatorcr.Report, others ...operatorcr.Report) []operatorcr.Repo
 	}
 	return all
 }
-
-func standing(conditions []operatorcr.Condition) map[string]operatorcr.Condition {
-	all := map[string]operatorcr.Condition{}
-	for _, c := range conditions {
-		all[c.Type] = c
-	}
-	return all
-}

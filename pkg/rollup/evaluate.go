@@ -22,8 +22,8 @@ var Types = []string{contract.PluginsDegraded, contract.HealthReporting, contrac
 
 // Result is the result of Evaluate.
 type Result struct {
-	Conditions []operatorcr.Condition // in a fixed order
-	Rows       []Row                  // that they are derived from
+	Conditions map[string]operatorcr.Condition // by type
+	Rows       []Row                           // that they are derived from
 	// Findings are why conditions are as they are, by the type of the condition: those of
 	// its status, without a silence that is excused, and what is under way.
 	Findings map[string][]Finding
@@ -34,19 +34,9 @@ type Result struct {
 	Deadline time.Time
 }
 
-// Condition returns one of them; the zero one: there is none.
-func (r *Result) Condition(conditionType string) operatorcr.Condition {
-	for _, c := range r.Conditions {
-		if c.Type == conditionType {
-			return c
-		}
-	}
-	return operatorcr.Condition{}
-}
-
 // Same reports whether the current conditions are exactly those of the result.
 func (r *Result) Same(current map[string]operatorcr.Condition) bool {
-	return !slices.ContainsFunc(Types, func(t string) bool { return current[t] != r.Condition(t) })
+	return !slices.ContainsFunc(Types, func(t string) bool { return current[t] != r.Conditions[t] })
 }
 
 // evaluation is the state shared by the conditions.
@@ -62,29 +52,33 @@ type evaluation struct {
 
 // Evaluate computes the roll-up. The order of reports and nodes does not matter.
 func Evaluate(in *Input) *Result {
-	result := &Result{Findings: map[string][]Finding{}}
+	result := &Result{Conditions: map[string]operatorcr.Condition{}, Findings: map[string][]Finding{}}
 	e := evaluation{Input: in, result: result, byNode: make(map[string][]Row, len(in.Nodes))}
 	if in.Off || in.Unobserved {
-		result.Conditions = e.ofDelivery()
-	} else {
-		result.Rows, result.Deadline = Rows(in.Reports, in.Nodes, in.Now)
-		for _, row := range result.Rows {
-			e.byNode[row.Node] = append(e.byNode[row.Node], row)
-		}
-		nodes := slices.SortedFunc(slices.Values(in.Nodes), func(a, b Node) int { return strings.Compare(a.Name, b.Name) })
-		for i := range nodes {
-			if n := &nodes[i]; n.Keys == nil || len(n.Keys) > 0 {
-				e.expected++
-				e.lookAgain(n.QuietUntil)
-				e.node(n)
-			}
-		}
-		result.Conditions = []operatorcr.Condition{e.degraded(), e.reporting(), e.writeKeyAgreed()}
-		for i := range result.Conditions {
-			result.Conditions[i].Settle(in.Previous, in.Now)
+		e.ofDelivery()
+		return result
+	}
+	result.Rows, result.Deadline = Rows(in.Reports, in.Nodes, in.Now)
+	for _, row := range result.Rows {
+		e.byNode[row.Node] = append(e.byNode[row.Node], row)
+	}
+	nodes := slices.SortedFunc(slices.Values(in.Nodes), func(a, b Node) int { return strings.Compare(a.Name, b.Name) })
+	for i := range nodes {
+		if n := &nodes[i]; n.Keys == nil || len(n.Keys) > 0 {
+			e.expected++
+			e.lookAgain(n.QuietUntil)
+			e.node(n)
 		}
 	}
+	e.set(e.degraded())
+	e.set(e.reporting())
+	e.set(e.writeKeyAgreed())
 	return result
+}
+
+func (e *evaluation) set(c operatorcr.Condition) {
+	c.Settle(e.Previous, e.Now)
+	e.result.Conditions[c.Type] = c
 }
 
 func (e *evaluation) lookAgain(at time.Time) {
@@ -248,22 +242,19 @@ func (e *evaluation) reporting() operatorcr.Condition {
 	return c
 }
 
-// ofDelivery are the conditions where no node is evaluated: Reporting by what prevents or delays the
+// ofDelivery sets the conditions where no node is evaluated: Reporting by what prevents or delays the
 // delivery, and those that stay.
-func (e *evaluation) ofDelivery() (all []operatorcr.Condition) {
-	found, _ := e.deliveryFindings()
+func (e *evaluation) ofDelivery() {
 	for _, kind := range Types {
-		c, stays := e.Previous[kind]
-		if stays = stays && !e.Off; kind == contract.HealthReporting && e.Delivery.Reason != "" && len(found) > 0 {
-			c, stays = operatorcr.Condition{Type: kind}, true
-			c.Status = e.describe(&c, found).Reporting
-			c.Settle(e.Previous, e.Now)
-		}
-		if stays {
-			all = append(all, c)
+		if c, stays := e.Previous[kind]; stays && !e.Off {
+			e.result.Conditions[kind] = c
 		}
 	}
-	return all
+	if found, _ := e.deliveryFindings(); e.Delivery.Reason != "" && len(found) > 0 {
+		c := operatorcr.Condition{Type: contract.HealthReporting}
+		c.Status = e.describe(&c, found).Reporting
+		e.set(c)
+	}
 }
 
 // deliveryFindings are what the delivery is kept from, or does; else mode, the line on how the reporters are

@@ -287,7 +287,7 @@ func TestVerdicts(t *testing.T) {
 			got := Evaluate(&Input{Now: now, Nodes: tt.nodes, Reports: tt.reports})
 			for _, one := range []struct{ kind, want string }{{contract.PluginsDegraded, tt.degraded},
 				{contract.HealthReporting, tt.observed}, {contract.WriteKeyAgreed, tt.agreed}} {
-				c := got.Condition(one.kind)
+				c := got.Conditions[one.kind]
 				if have := c.Status + " " + c.Reason; have != one.want {
 					t.Errorf("%s is %s, want %s: %s", one.kind, have, one.want, c.Message)
 				}
@@ -310,7 +310,7 @@ func TestWriteKeyDuringAMigration(t *testing.T) {
 		"2": notYet + ": key 2 on node b: " + other + "1\nkey 2 on node c: " + none,
 	} {
 		c := Evaluate(&Input{Now: now, Nodes: nodes, Reports: reports, WriteKey: key})
-		got := c.Condition(contract.WriteKeyAgreed)
+		got := c.Conditions[contract.WriteKeyAgreed]
 		if have := got.Status + " " + got.Reason + ": " + got.Message; have != want {
 			t.Errorf("key %q: %s, want %s", key, have, want)
 		}
@@ -322,10 +322,10 @@ func TestWithoutAWriteKeyNothingIsAgreed(t *testing.T) {
 	for name, reports := range map[string]list{"healthy": each(healthy("2", 5)),
 		"unhealthy": each(inError("2", 5, "refused")), "missing": nil} {
 		got := Evaluate(&Input{Now: now, Nodes: abc("2"), Reports: reports, NoWriteKey: true})
-		if c := got.Condition(contract.WriteKeyAgreed); c.Status+" "+c.Reason != "Unknown NoWriteKey" || c.Message == "" {
+		if c := got.Conditions[contract.WriteKeyAgreed]; c.Status+" "+c.Reason != "Unknown NoWriteKey" || c.Message == "" {
 			t.Errorf("%s: %+v", name, c)
 		}
-		if c := got.Condition(contract.PluginsDegraded); (c.Status == operatorcr.True) != (name == "unhealthy") {
+		if c := got.Conditions[contract.PluginsDegraded]; (c.Status == operatorcr.True) != (name == "unhealthy") {
 			t.Errorf("%s: %+v", name, c)
 		}
 	}
@@ -333,8 +333,8 @@ func TestWithoutAWriteKeyNothingIsAgreed(t *testing.T) {
 
 func TestAgreementIsJSONInTheMessage(t *testing.T) {
 	got := Evaluate(&Input{Now: now, Nodes: abc("2"), Reports: each(naming(`k"7`, healthy("2", 5)))})
-	if want := `{"keyID":"2","kekID":"k\"7"}`; got.Condition(contract.WriteKeyAgreed).Message != want {
-		t.Errorf("got %s, want %s", got.Condition(contract.WriteKeyAgreed).Message, want)
+	if want := `{"keyID":"2","kekID":"k\"7"}`; got.Conditions[contract.WriteKeyAgreed].Message != want {
+		t.Errorf("got %s, want %s", got.Conditions[contract.WriteKeyAgreed].Message, want)
 	}
 }
 
@@ -355,7 +355,7 @@ func TestAProviderThatCannotBeProbedIsNotHealthy(t *testing.T) {
 		{"without a pod", nil, nil, "Unknown ProviderNotProbed"},
 	} {
 		got := Evaluate(&Input{Now: now, Nodes: tt.nodes, Reports: tt.reports, NotObserved: notProbed})
-		if c := got.Condition(contract.PluginsDegraded); c.Status+" "+c.Reason != tt.want ||
+		if c := got.Conditions[contract.PluginsDegraded]; c.Status+" "+c.Reason != tt.want ||
 			!strings.Contains(c.Message, "provider old") {
 			t.Errorf("%s: %+v, want %s", tt.name, c, tt.want)
 		}

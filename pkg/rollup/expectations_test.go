@@ -42,7 +42,7 @@ func TestPluginThatIsNotReportedIsUnknownWhenItsReportIsDue(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			got := Evaluate(&Input{Now: now, Nodes: []Node{tt.node}})
-			c := got.Condition(contract.PluginsDegraded)
+			c := got.Conditions[contract.PluginsDegraded]
 			if have := c.Status + " " + c.Reason; have != tt.want {
 				t.Errorf("%s, want %s", have, tt.want)
 			}
@@ -53,7 +53,7 @@ func TestPluginThatIsNotReportedIsUnknownWhenItsReportIsDue(t *testing.T) {
 			if tt.want == lost || strings.HasPrefix(tt.name, "excused") {
 				reporting = contract.ReportsMissing // nothing excuses that a node does not report
 			}
-			if c := got.Condition(contract.HealthReporting); c.Status != operatorcr.False || c.Reason != reporting {
+			if c := got.Conditions[contract.HealthReporting]; c.Status != operatorcr.False || c.Reason != reporting {
 				t.Errorf("%+v", c)
 			}
 		})
@@ -66,11 +66,11 @@ func TestPluginThatIsMissingInAReportIsUnknownWhenItIsDue(t *testing.T) {
 	n.Due["1"] = in(1)
 	in := Input{Now: now, Nodes: []Node{n}, Reports: list{from("a", every(3600, healthy("2", 5)))}}
 	got := Evaluate(&in)
-	if c := got.Condition(contract.PluginsDegraded); c.Status+" "+c.Reason != awaiting || !got.Deadline.Equal(ago(-1)) {
+	if c := got.Conditions[contract.PluginsDegraded]; c.Status+" "+c.Reason != awaiting || !got.Deadline.Equal(ago(-1)) {
 		t.Errorf("%+v until %s", c, got.Deadline)
 	}
 	in.Now = got.Deadline
-	if c := Evaluate(&in).Condition(contract.PluginsDegraded); c.Status+" "+c.Reason != lost ||
+	if c := Evaluate(&in).Conditions[contract.PluginsDegraded]; c.Status+" "+c.Reason != lost ||
 		c.Message != "key 1 on node a: not reported yet" {
 		t.Errorf("%+v", c)
 	}

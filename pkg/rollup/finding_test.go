@@ -49,7 +49,7 @@ func TestFindingsAreThoseOfTheConditions(t *testing.T) {
 		if strings.Join(got, ", ") != tt.want {
 			t.Errorf("%s:\n%s, want\n%s", tt.name, strings.Join(got, ", "), tt.want)
 		}
-		wantAgreed := r.Condition(contract.WriteKeyAgreed).Status == operatorcr.True
+		wantAgreed := r.Conditions[contract.WriteKeyAgreed].Status == operatorcr.True
 		if wantAgreed != (r.KEKID != "") || wantAgreed != (r.KeyID != "") {
 			t.Errorf("%s: key %q, %q", tt.name, r.KeyID, r.KEKID)
 		}

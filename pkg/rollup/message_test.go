@@ -152,7 +152,7 @@ func TestMessages(t *testing.T) {
 	for _, tt := range messages {
 		t.Run(tt.name, func(t *testing.T) {
 			in := Input{Now: now, Nodes: tt.nodes, Reports: tt.reports}
-			if diff := cmp.Diff(tt.want, Evaluate(&in).Condition(tt.kind).Message); diff != "" {
+			if diff := cmp.Diff(tt.want, Evaluate(&in).Conditions[tt.kind].Message); diff != "" {
 				t.Error(diff)
 			}
 		})
@@ -167,7 +167,7 @@ func TestLongKeyIDsThatDifferAreDistinguishable(t *testing.T) {
 	entry := healthy("2", 5)
 	got := Evaluate(&Input{Now: now, Nodes: abc("2"),
 		Reports: but(each(naming(version(7), entry)),
-			from("b", naming(version(8), entry)))}).Condition(contract.WriteKeyAgreed)
+			from("b", naming(version(8), entry)))}).Conditions[contract.WriteKeyAgreed]
 	lines := strings.Split(got.Message, "\n")
 	if got.Reason != contract.KeysDiffer || len(lines) != 2 {
 		t.Errorf("%s: %s", got.Reason, got.Message)

@@ -54,7 +54,7 @@ func (d dice) input() *Input {
 				e.Detail = strings.ReplaceAll(e.Detail, "1", "0")
 			}
 		}
-		in.Previous = standing(Evaluate(&before).Conditions)
+		in.Previous = Evaluate(&before).Conditions
 	}
 	return in
 }
@@ -148,7 +148,7 @@ func TestAnyInput(t *testing.T) {
 
 		// When nothing has changed, nothing is written.
 		again := *in
-		again.Previous = standing(first.Conditions)
+		again.Previous = first.Conditions
 		second := Evaluate(&again)
 		if diff := diff(first.Conditions, second.Conditions); diff != "" || !second.Same(again.Previous) {
 			fail("its own conditions change it", diff)

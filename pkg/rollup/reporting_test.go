@@ -80,7 +80,7 @@ func TestReportingHasTheMostSevereReasonOfReportsAndDelivery(t *testing.T) {
 			in := Input{Now: now, Began: ago(tt.began), Nodes: tt.nodes, Reports: tt.reports, Delivery: tt.delivery,
 				Previous: tt.previous}
 			got := Evaluate(&in)
-			c := got.Condition(contract.HealthReporting)
+			c := got.Conditions[contract.HealthReporting]
 			if have := c.Status + " " + c.Reason; have != tt.want || c.Message != tt.message {
 				t.Errorf("%s: %q, want %s: %q", have, c.Message, tt.want, tt.message)
 			}
@@ -105,7 +105,7 @@ func TestDeliveryIsReportedWhereNoNodeCanBeEvaluated(t *testing.T) {
 	} {
 		got := ""
 		in := Input{Now: now, Unobserved: true, Delivery: tt.delivery}
-		if c := Evaluate(&in).Condition(contract.HealthReporting); c.Type != "" {
+		if c := Evaluate(&in).Conditions[contract.HealthReporting]; c.Type != "" {
 			got = c.Status + " " + c.Reason + ": " + c.Message
 		}
 		if got != tt.want {
@@ -117,22 +117,22 @@ func TestDeliveryIsReportedWhereNoNodeCanBeEvaluated(t *testing.T) {
 // What an earlier evaluation found about plugins stays until nodes can be evaluated, unless none should report.
 func TestOtherConditionsStayWhereNoNodeCanBeEvaluated(t *testing.T) {
 	earlier := Evaluate(&Input{Now: ago(60), Nodes: abc("2"), Reports: each(unhealthy("2", 65, "sealed"))})
-	before := standing(earlier.Conditions)
+	before := earlier.Conditions
 	in := Input{Now: now, Previous: before, Unobserved: true, Delivery: delivered(contract.Forbidden, "a right", 0)}
 	got := Evaluate(&in)
 	for _, kind := range []string{contract.PluginsDegraded, contract.WriteKeyAgreed} {
-		if got.Condition(kind) != before[kind] {
-			t.Errorf("%+v, want %+v", got.Condition(kind), before[kind])
+		if got.Conditions[kind] != before[kind] {
+			t.Errorf("%+v, want %+v", got.Conditions[kind], before[kind])
 		}
 	}
-	in.Previous, in.Delivery = standing(got.Conditions), Delivery{}
+	in.Previous, in.Delivery = got.Conditions, Delivery{}
 	if restarted := Evaluate(&in); !restarted.Same(in.Previous) {
 		t.Errorf("while the delivery is not known: %+v", restarted.Conditions)
 	}
 	in.Previous, in.Delivery = before, delivered(contract.Forbidden, "a right", 0)
 	in.Unobserved, in.Off = false, true
 	for _, r := range []*Result{got, Evaluate(&in)} {
-		if c := r.Condition(contract.HealthReporting); c.Reason != contract.Forbidden {
+		if c := r.Conditions[contract.HealthReporting]; c.Reason != contract.Forbidden {
 			t.Errorf("%+v", c)
 		}
 	}

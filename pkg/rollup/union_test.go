@@ -2,6 +2,7 @@ package rollup
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"testing"
@@ -67,9 +68,9 @@ func (c *cluster) second(at time.Time, nodes []Node, stopped func(node string) b
 	result := Evaluate(&Input{Now: at.Add(500 * time.Millisecond), Nodes: nodes, Reports: reports, Previous: c.conditions})
 	if !result.Same(c.conditions) {
 		c.writes++
-		c.conditions = standing(result.Conditions)
+		c.conditions = result.Conditions
 	}
-	u := union(at.Add(500*time.Millisecond), append(slices.Clone(result.Conditions), other)...)
+	u := union(at.Add(500*time.Millisecond), append(slices.Collect(maps.Values(result.Conditions)), other)...)
 	if n := len(c.seen); n == 0 || c.seen[n-1] != u.Status {
 		c.seen = append(c.seen, u.Status)
 	}

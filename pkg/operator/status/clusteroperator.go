@@ -110,15 +110,15 @@ func (c *ClusterOperator) sync(ctx context.Context, in Input, related []any) (ag
 		again = min(again, max(0, at.Sub(in.Now)))
 	}
 	versions := []any{map[string]any{"name": "operator", "version": c.Version}}
-	same := true
-	for _, condition := range conditions {
-		same = same && current.conditions[condition.Type] == condition
-		// A new version is that of the whole once its reporters are rolled out, too.
-		if condition.Type == Progressing && condition.Status == operatorcr.True && current.versions != nil {
-			versions = current.versions
-		}
+	// A new version is that of the whole once its reporters are rolled out, too.
+	if conditions[Progressing].Status == operatorcr.True && current.versions != nil {
+		versions = current.versions
 	}
-	if same && reflect.DeepEqual(current.versions, versions) && reflect.DeepEqual(current.related, related) {
+	same := reflect.DeepEqual(current.versions, versions) && reflect.DeepEqual(current.related, related)
+	for kind, condition := range conditions {
+		same = same && current.conditions[kind] == condition
+	}
+	if same {
 		return again, nil
 	}
 	_, err = apply(ctx, c.Client, object, conditions, map[string]any{"versions": versions, "relatedObjects": related})

@@ -229,7 +229,7 @@ func (s *syncing) judge(ctx context.Context, in *rollup.Input) (v Verdict, judge
 	in.Unobserved = resource == nil || !judged
 	result := rollup.Evaluate(in)
 	s.requeue(result.Deadline)
-	v.Degraded, v.Reporting = result.Condition(contract.PluginsDegraded), result.Condition(contract.HealthReporting)
+	v.Degraded, v.Reporting = result.Conditions[contract.PluginsDegraded], result.Conditions[contract.HealthReporting]
 	// A plugin that is known to be unhealthy is reported all the same.
 	if judged && outage && v.Degraded.Status != operatorcr.True && slices.ContainsFunc(result.Rows, rollup.Row.Silent) {
 		v.Degraded = in.Previous[contract.PluginsDegraded]

@@ -47,7 +47,7 @@ type problem struct {
 
 // Evaluate returns the four conditions, and when they may change without a change of the
 // input; zero: never. It updates Since.
-func Evaluate(in *Input) (conditions []operatorcr.Condition, again time.Time) {
+func Evaluate(in *Input) (conditions map[string]operatorcr.Condition, again time.Time) {
 	available, progressing := in.available(), normally(Progressing, operatorcr.False)
 	var problems []problem
 	since := map[string]time.Time{}
@@ -91,9 +91,10 @@ func Evaluate(in *Input) (conditions []operatorcr.Condition, again time.Time) {
 	clear(in.Since)
 	maps.Copy(in.Since, since)
 	degraded, again := in.degraded(problems)
-	conditions = []operatorcr.Condition{available, progressing, degraded, upgradeable(degraded, unhealthy)}
-	for i := range conditions {
-		conditions[i].Settle(in.Previous, in.Now)
+	conditions = map[string]operatorcr.Condition{}
+	for _, c := range []operatorcr.Condition{available, progressing, degraded, upgradeable(degraded, unhealthy)} {
+		c.Settle(in.Previous, in.Now)
+		conditions[c.Type] = c
 	}
 	return conditions, again
 }

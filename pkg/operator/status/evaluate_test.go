@@ -68,11 +68,8 @@ func (s *history) at(after time.Duration, invalid string, targets ...Target) (ma
 func (s *history) judge(in *Input) (map[string]operatorcr.Condition, time.Time) {
 	in.Inertia, in.Since, in.Previous = inertia, s.since, s.standing
 	conditions, again := Evaluate(in)
-	s.standing = map[string]operatorcr.Condition{}
-	for _, c := range conditions {
-		s.standing[c.Type] = c
-	}
-	return s.standing, again
+	s.standing = conditions
+	return conditions, again
 }
 
 const stopsUpgrades = "False PluginUnhealthy " + upgradeRestarts

@@ -65,8 +65,9 @@ var everything = &rollup.Result{
 		{Node: "f", State: rollup.Healthy,
 			Entry: contract.Entry{KeyID: "2", Status: contract.Healthy, Reason: contract.Timeout}},
 	},
-	Conditions: []operatorcr.Condition{{Type: contract.PluginsDegraded, Status: operatorcr.Unknown},
-		{Type: contract.HealthReporting, Status: operatorcr.False}},
+	Conditions: map[string]operatorcr.Condition{
+		contract.PluginsDegraded: {Type: contract.PluginsDegraded, Status: operatorcr.Unknown},
+		contract.HealthReporting: {Type: contract.HealthReporting, Status: operatorcr.False}},
 	KeyID: "2", KEKID: "k-7",
 	Findings: map[string][]rollup.Finding{
 		contract.PluginsDegraded: {
@@ -83,7 +84,7 @@ func TestMetricsHaveEveryTargetNodeAndKey(t *testing.T) {
 	m := newMetrics(registry)
 	m.set("api", everything)
 	m.set("off",
-		&rollup.Result{Conditions: []operatorcr.Condition{{Type: contract.PluginsDegraded, Status: operatorcr.True}}})
+		&rollup.Result{Conditions: map[string]operatorcr.Condition{"x": {Type: "x", Status: operatorcr.True}}})
 	m.set("off", nil)
 	m.set("never", nil)
 

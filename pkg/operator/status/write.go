@@ -3,7 +3,9 @@ package status
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -26,14 +28,11 @@ const (
 
 // apply makes conditions and other fields the operator's part of an object's status. What it applied
 // before, and is not among them, is removed. It returns the object's version.
-func apply(ctx context.Context, client dynamic.Interface, to contract.Resource, conditions []operatorcr.Condition,
-	fields map[string]any) (version string, err error) {
-	var list []any
-	for _, c := range conditions {
-		list = append(list, c.Fields())
-	}
-	if list != nil {
-		fields["conditions"] = list
+func apply(ctx context.Context, client dynamic.Interface, to contract.Resource,
+	conditions map[string]operatorcr.Condition, fields map[string]any) (version string, err error) {
+	if len(conditions) > 0 {
+		byType := func(a, b operatorcr.Condition) int { return strings.Compare(a.Type, b.Type) }
+		fields["conditions"] = slices.SortedFunc(maps.Values(conditions), byType)
 	}
 	body, err := applybody.Marshal(to.WithStatus(fields))
 	if err != nil {
@@ -64,9 +63,8 @@ func (s *syncing) write(ctx context.Context, current map[string]operatorcr.Condi
 		return err
 	}
 	s.wrote(version)
-	s.conditions = map[string]operatorcr.Condition{}
+	s.conditions = result.Conditions
 	for _, c := range result.Conditions {
-		s.conditions[c.Type] = c
 		if was := current[c.Type]; was.Status != c.Status || was.Reason != c.Reason {
 			eventType := corev1.EventTypeNormal
 			degraded := c.Type == contract.PluginsDegraded && c.Status != operatorcr.False

@@ -127,11 +127,11 @@ func TestTheWriteKeyIsAgreedOnWhenEveryAPIServerWritesWithIt(t *testing.T) {
 			in.Now, in.Reports = now, tt.reports
 			in.WriteKey, in.NoWriteKey = configuredKey(&target.Published)
 			got := rollup.Evaluate(&in)
-			if c := got.Condition(contract.WriteKeyAgreed); c.Status+" "+c.Reason != tt.want {
+			if c := got.Conditions[contract.WriteKeyAgreed]; c.Status+" "+c.Reason != tt.want {
 				t.Errorf("%+v, want %s", c, tt.want)
 			}
 			for _, kind := range []string{contract.PluginsDegraded, contract.HealthReporting} {
-				if c := got.Condition(kind); c.Reason != contract.AsExpected {
+				if c := got.Conditions[kind]; c.Reason != contract.AsExpected {
 					t.Errorf("%+v", c)
 				}
 			}
