@@ -32,10 +32,11 @@ const (
 	settle                = 20 * time.Millisecond // a sync waits for related changes: reporters write one after another
 	resync                = 5 * time.Minute
 	firstRetry, lastRetry = 250 * time.Millisecond, 5 * time.Second
-	// afterOutage is for how long after an outage of the API server missing reports are excused: no reporter
-	// could write, and until kubelets, which back off to every half minute, have written the state of their
-	// pods, one that was replaced looks like one whose reporter stopped.
-	afterOutage = time.Minute
+	// afterOutage is for how long after an API server was last found unreachable missing reports are excused: for
+	// a minute after its return, since no reporter could write, and until kubelets, which back off to every half
+	// minute, have written the state of their pods, one that was replaced looks like one whose reporter stopped.
+	afterOutage = time.Minute + outageSync
+	outageSync  = 10 * time.Second // how often it is found
 	workers     = 4
 )
 
@@ -79,14 +80,12 @@ type Controller struct {
 // entry is the state of a target between its syncs. Its fields are used by the one worker
 // that syncs it, except those guarded by the Controller's mu.
 type entry struct {
-	// written is the version of the resource that the last write made. Until the watch shows it, or a moment
-	// has passed (shownBy), nothing is evaluated: reporters write in between.
+	// conditions are those that were applied last, and written is the version of the resource with them. They are
+	// the current ones until the watch shows that version: reporters write in between.
+	conditions map[string]operatorcr.Condition
 	written    string
-	conditions map[string]operatorcr.Condition // of that, nil before the first write
-	shownBy    time.Time
 	cleaned    bool                  // the reports were removed since the target is off
-	outage     bool                  // the API server is unreachable
-	quietUntil time.Time             // missing reports are excused, since it was
+	quietUntil time.Time             // missing reports are excused, since the API server was unreachable
 	began      time.Time             // when the target was first seen
 	attendance map[string]attendance // by node, since then; nil: none was observed yet
 
@@ -211,18 +210,17 @@ func (s *syncing) judge(ctx context.Context, in *rollup.Input) (v Verdict, judge
 		s.metrics.set(t.Name, nil)
 		return Verdict{Done: true}, true
 	}
-	resource, outage := t.Sources.Destination(), s.inOutage(t.Sources.Resource.Err())
-	shown := resource == nil || apiserver.Shows(resource.Version, s.written)
-	switch {
-	case resource == nil:
+	if t.Sources.Resource.Err() != nil {
+		s.quietUntil = s.now.Add(afterOutage)
+		s.requeue(s.now.Add(outageSync))
+	}
+	resource := t.Sources.Destination()
+	if resource == nil {
 		judged = t.Sources.Resource.Known()
-	case !shown && s.now.Before(s.shownBy):
-		s.requeue(s.shownBy)
-		return s.Verdict(t.Name), false
-	default:
+	} else {
 		in.Reports, in.Previous, in.Off = resource.Reports, resource.Conditions, t.Off
-		if !shown && s.conditions != nil {
-			in.Previous = s.conditions // a watch that lags makes no condition begin again
+		if !apiserver.Shows(resource.Version, s.written) {
+			in.Previous = s.conditions
 		}
 		judged = t.Off || s.observe(in, resource)
 	}
@@ -230,8 +228,10 @@ func (s *syncing) judge(ctx context.Context, in *rollup.Input) (v Verdict, judge
 	result := rollup.Evaluate(in)
 	s.requeue(result.Deadline)
 	v.Degraded, v.Reporting = result.Conditions[contract.PluginsDegraded], result.Conditions[contract.HealthReporting]
+	excused := s.now.Before(s.quietUntil) && slices.ContainsFunc(result.Rows, rollup.Row.Silent)
 	// A plugin that is known to be unhealthy is reported all the same.
-	if judged && outage && v.Degraded.Status != operatorcr.True && slices.ContainsFunc(result.Rows, rollup.Row.Silent) {
+	if judged && excused && v.Degraded.Status != operatorcr.True {
+		s.requeue(s.quietUntil)
 		v.Degraded = in.Previous[contract.PluginsDegraded]
 		return v, false
 	}
@@ -260,22 +260,6 @@ func (s *syncing) judge(ctx context.Context, in *rollup.Input) (v Verdict, judge
 	}
 	s.finish(errors.Join(cleaned, s.write(ctx, in.Previous, result)))
 	return v, judged
-}
-
-// inOutage reports whether the API server is unreachable, or was until recently.
-func (s *syncing) inOutage(err error) bool {
-	switch {
-	case err != nil:
-		s.outage = true // its end wakes the controller
-		return true
-	case s.outage:
-		s.outage, s.quietUntil = false, s.now.Add(afterOutage)
-	}
-	if !s.now.Before(s.quietUntil) {
-		return false
-	}
-	s.requeue(s.quietUntil)
-	return true
 }
 
 // finish keeps the outcome of the writes, and schedules a retry of failed ones.

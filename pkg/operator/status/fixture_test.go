@@ -15,6 +15,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -52,6 +53,7 @@ type fixture struct {
 	*Controller
 	version   int
 	ahead     int // of the version that the watch shows, is that of a write
+	newest    int // the version of the last write
 	ctx       context.Context
 	sources   *source.Cluster
 	published *source.Target              // nil: none
@@ -172,12 +174,16 @@ func (s *fixture) write(action clienttesting.Action) (bool, runtime.Object, erro
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if w.kind == types.JSONPatchType && s.version < s.newest { // of an older version than the newest
+		return true, nil, apierrors.NewConflict(cluster.GroupResource(), "cluster", nil)
+	}
 	s.writes = append(s.writes, w)
 	if s.fails != nil {
 		return true, nil, s.fails
 	}
+	s.newest = s.version + s.ahead
 	o := &unstructured.Unstructured{Object: map[string]any{}}
-	o.SetResourceVersion(fmt.Sprint(s.version + s.ahead))
+	o.SetResourceVersion(fmt.Sprint(s.newest))
 	return true, o, nil
 }
 

@@ -38,9 +38,9 @@ func TestMissingReportsDuringAnOutageAreExcused(t *testing.T) {
 						s.wantWrites(1, "when they report again")
 						return
 					}
-					s.until(back + afterOutage - 1)
+					s.until(back + afterOutage - outageSync - 1)
 					s.wantWrites(1, "before they could report again")
-					s.until(back + afterOutage + 5*time.Second) // the watch takes some time to be re-established
+					s.until(back + afterOutage + 10*time.Second) // the watch takes some time to be re-established
 					if w := s.wantWrites(2, "when they could have"); degraded(w.apply) != "Unknown ReporterStale" {
 						t.Errorf("written: %s", w.body)
 					}

@@ -62,8 +62,7 @@ func (s *syncing) write(ctx context.Context, current map[string]operatorcr.Condi
 	if err != nil {
 		return err
 	}
-	s.wrote(version)
-	s.conditions = result.Conditions
+	s.conditions, s.written = result.Conditions, version
 	for _, c := range result.Conditions {
 		if was := current[c.Type]; was.Status != c.Status || was.Reason != c.Reason {
 			eventType := corev1.EventTypeNormal
@@ -115,7 +114,7 @@ func (s *syncing) clean(ctx context.Context, resource *operatorcr.Status, nodes 
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
 	to := s.resource()
-	o, err := s.Client.Resource(to.GVR()).Patch(ctx, to.Name, types.JSONPatchType,
+	_, err := s.Client.Resource(to.GVR()).Patch(ctx, to.Name, types.JSONPatchType,
 		operatorcr.Removal(resource.Version, gone), metav1.PatchOptions{FieldManager: cleanupManager}, "status")
 	if apierrors.IsConflict(err) {
 		return nil
@@ -123,7 +122,6 @@ func (s *syncing) clean(ctx context.Context, resource *operatorcr.Status, nodes 
 	if err != nil {
 		return fmt.Errorf("remove reports of %s: %w", to, err)
 	}
-	s.wrote(o.GetResourceVersion())
 	s.cleaned = s.target.Off
 	for i := range gone {
 		s.Event(s.target.Name, corev1.EventTypeNormal, contract.EventReportRemoved,
@@ -131,6 +129,3 @@ func (s *syncing) clean(ctx context.Context, resource *operatorcr.Status, nodes 
 	}
 	return nil
 }
-
-// wrote keeps the version of the resource that a write made.
-func (s *syncing) wrote(version string) { s.written, s.shownBy = version, s.now.Add(requestTimeout) }
