@@ -4,8 +4,6 @@ import (
 	"strings"
 	"testing"
 	"time"
-
-	"github.com/google/go-cmp/cmp"
 )
 
 func TestFieldManagersAreBoundedAndDiffer(t *testing.T) {
@@ -73,43 +71,5 @@ func TestStaleIntervals(t *testing.T) {
 		LastChecked: noon, Interval: 10 * time.Second,
 	}).StaleAt(), noon.Add(40*time.Second); !got.Equal(want) {
 		t.Errorf("got %s, want %s", got, want)
-	}
-}
-
-func TestTypedForm(t *testing.T) {
-	second := noon.Truncate(time.Second)
-	for name, tt := range map[string]struct {
-		report Report
-		want   Entry
-	}{
-		"healthy": {
-			Report{"n", "2", "Healthy", "2026-05-08T12:34:56Z", "k", ""},
-			Entry{KeyID: "2", KEKID: "k", Status: Healthy, LastChecked: second},
-		},
-		"error with the last known key": {
-			Report{"n", "2", "Error", "2026-05-08T14:34:56+02:00", "k", "a b"},
-			Entry{KeyID: "2", KEKID: "k", Status: Error, LastChecked: second, Detail: "a b"},
-		},
-		"no key id was ever known": {
-			Report{"n", "2", "Unhealthy", "2026-05-08T12:34:56Z", UnknownRemoteKeyID, ""},
-			Entry{KeyID: "2", Status: Unhealthy, LastChecked: second},
-		},
-	} {
-		t.Run(name, func(t *testing.T) {
-			got, err := tt.report.Entry()
-			if err != nil {
-				t.Fatal(err)
-			}
-			if diff := cmp.Diff(tt.want, got); diff != "" {
-				t.Error(diff)
-			}
-		})
-	}
-	for _, bad := range []Report{
-		{Status: "Healthy", LastCheckedTime: "x"}, {Status: "healthy", LastCheckedTime: "2026-05-08T12:34:56Z"},
-	} {
-		if _, err := bad.Entry(); err == nil {
-			t.Errorf("%v was accepted", bad)
-		}
 	}
 }

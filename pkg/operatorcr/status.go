@@ -116,15 +116,35 @@ func (r *Status) addTyped(e element) {
 		r.Reports = append(r.Reports, Report{Node: node, Form: FormTyped})
 		report = &r.Reports[len(r.Reports)-1]
 	}
-	entry, err := contract.Report{
-		NodeName: node, KeyID: e.text("keyID"), Status: e.text("status"), LastCheckedTime: e.text("lastCheckedTime"),
-		RemoteKeyID: e.text("remoteKeyID"), Detail: e.text("detail"),
-	}.Entry()
+	entry, err := e.entry()
 	if err != nil {
 		report.Err, report.Entries = err, nil
 	} else if report.Err == nil {
 		report.Entries = append(report.Entries, entry)
 	}
+}
+
+var typedStatus = map[string]contract.Status{
+	"Healthy": contract.Healthy, "Unhealthy": contract.Unhealthy, "Error": contract.Error,
+}
+
+// entry is an element of healthReports (operator.openshift.io/v1) as an entry. It has no interval: readers assume
+// contract.DefaultInterval.
+func (e element) entry() (contract.Entry, error) {
+	status, known := typedStatus[e.text("status")]
+	if !known {
+		return contract.Entry{}, fmt.Errorf("status: %q is none of Healthy, Unhealthy, Error", e.text("status"))
+	}
+	checked, err := time.Parse(time.RFC3339, e.text("lastCheckedTime"))
+	if err != nil {
+		return contract.Entry{}, fmt.Errorf("lastCheckedTime: %q is not an RFC 3339 time", e.text("lastCheckedTime"))
+	}
+	kekID := e.text("remoteKeyID")
+	if kekID == "unknown" { // some writers put it where the schema requires one and none is known
+		kekID = ""
+	}
+	return contract.Entry{KeyID: e.text("keyID"), KEKID: kekID, Status: status, LastChecked: checked.UTC(),
+		Detail: e.text("detail")}, nil
 }
 
 // reportOf is the report of a node; nil: there is none.

@@ -102,7 +102,7 @@ status:
       detail: sealed}
     - {nodeName: a, keyID: "2", status: Healthy, lastCheckedTime: "2026-05-08T11:59:55Z", remoteKeyID: k-7}
     - {nodeName: c, keyID: "2", status: Healthy, lastCheckedTime: "2026-05-08T11:59:55Z", remoteKeyID: k-7}
-    - {nodeName: a, keyID: "1", status: Error, lastCheckedTime: "2026-05-08T11:59:54Z", remoteKeyID: unknown,
+    - {nodeName: a, keyID: "1", status: Error, lastCheckedTime: "2026-05-08T13:59:54+02:00", remoteKeyID: unknown,
       detail: refused}
     - {nodeName: c, keyID: "1", status: Odd, lastCheckedTime: "2026-05-08T11:59:55Z", remoteKeyID: k-7}
 `
@@ -350,6 +350,10 @@ var malformed = map[string]struct {
 	"an element without fields": {
 		`{status: {encryptionStatus: {healthReports: [{nodeName: a}]}}}`,
 		[]string{`a HealthReports status: "" is none of Healthy, Unhealthy, Error`}, 0,
+	},
+	"an element without a time": {
+		`{status: {encryptionStatus: {healthReports: [{nodeName: a, status: Healthy, lastCheckedTime: x}]}}}`,
+		[]string{`a HealthReports lastCheckedTime: "x" is not an RFC 3339 time`}, 0,
 	},
 	"one bad element, and good ones": {
 		`{status: {encryptionStatus: {healthReports: [{nodeName: a, status: Healthy, lastCheckedTime: ` +

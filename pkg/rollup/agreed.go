@@ -113,7 +113,7 @@ func (e *evaluation) reportedKEK(node, key string) (id, reason, text string) {
 		return "", contract.ReportsMissing, notReported
 	case rows[at].State == Stale:
 		return "", contract.ReporterStale, noLonger
-	case rows[at].State != Healthy || rows[at].KEKID == "" || rows[at].KEKID == contract.UnknownRemoteKeyID:
+	case rows[at].State != Healthy || rows[at].KEKID == "":
 		return "", contract.PluginUnhealthy, "the plugin is not healthy, or reports no KEK ID"
 	}
 	return rows[at].KEKID, "", ""

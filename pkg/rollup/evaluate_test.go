@@ -264,7 +264,6 @@ var verdicts = []struct {
 	// The write key, if it is not known from the configuration.
 	{"the pods' own plugin sets outweigh the order of a report", two[:2],
 		list{from("a", fresh, healthy("1", 5)), from("b", healthy("1", 5), fresh)}, fine, others, agreed},
-	{"unknown is no key id", two[:1], list{from("a", naming("unknown", fresh))}, fine, observed, keyUnhealthy},
 	{"no key id", two[:1], list{from("a", naming("", fresh))}, fine, observed, keyUnhealthy},
 	{"first enablement: 1 of 3 has a plugin", []Node{on("a", "2"), noKMS("b"), noKMS("c")}, ok[:1], fine, observed,
 		notYet},
