@@ -58,36 +58,18 @@ type Entry struct {
 	Reporter string
 }
 
-// Freshness is whether an entry is still valid.
-type Freshness string
+// Stale reports whether an entry is older than StaleIntervals of its intervals: the plugin's state is unknown,
+// whatever its status is. Times are of the wall clock here and in Skewed: the monotonic clock stands still while a
+// machine is suspended.
+func (e Entry) Stale(now time.Time) bool { return now.Round(0).After(e.StaleAt()) }
 
-const (
-	Fresh  Freshness = "fresh"  // the entry is valid
-	Stale  Freshness = "stale"  // it is too old: the plugin's state is unknown, whatever its status is
-	Skewed Freshness = "skewed" // it is from the future by more than one interval: its age is unknown
-)
-
-// Freshness returns the freshness of an entry at a time: stale when it is older than StaleIntervals
-// of its intervals, skewed when it is ahead by more than one. Both times are of the wall
-// clock: the monotonic clock stands still while a machine is suspended.
-func (e Entry) Freshness(now time.Time) Freshness {
-	now = now.Round(0) // without a monotonic reading, no comparison below has one
-	switch {
-	case now.After(e.StaleAt()):
-		return Stale
-	case now.Before(e.FreshFrom()):
-		return Skewed
-	default:
-		return Fresh
-	}
-}
+// Skewed reports whether an entry is from the future by more than one interval: its age is unknown.
+func (e Entry) Skewed(now time.Time) bool { return now.Round(0).Before(e.FreshFrom()) }
 
 // StaleAt returns the last instant at which the entry is not yet stale.
-func (e Entry) StaleAt() time.Time {
-	return e.LastChecked.Add(StaleIntervals * e.interval())
-}
+func (e Entry) StaleAt() time.Time { return e.LastChecked.Add(StaleIntervals * e.interval()) }
 
-// FreshFrom returns the first instant at which an entry from the future is fresh.
+// FreshFrom returns the first instant at which an entry from the future is not skewed.
 func (e Entry) FreshFrom() time.Time { return e.LastChecked.Add(-e.interval()) }
 
 func (e Entry) interval() time.Duration { return cmp.Or(max(0, e.Interval), DefaultInterval) }

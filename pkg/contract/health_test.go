@@ -41,24 +41,39 @@ func TestNodeOfConditionType(t *testing.T) {
 	}
 }
 
+// freshness is whether an entry is valid.
+type freshness string
+
+const fresh, stale, skewed freshness = "fresh", "stale", "skewed"
+
+func (e Entry) freshness(now time.Time) freshness {
+	switch {
+	case e.Stale(now):
+		return stale
+	case e.Skewed(now):
+		return skewed
+	}
+	return fresh
+}
+
 func TestFreshness(t *testing.T) {
 	at := noon.Add
 	for name, tt := range map[string]struct {
 		interval time.Duration
 		now      time.Time
-		want     Freshness
+		want     freshness
 	}{
-		"just now":                        {time.Second, noon, Fresh},
-		"the last instant":                {time.Second, at(StaleIntervals * time.Second), Fresh},
-		"after it":                        {time.Second, at(StaleIntervals*time.Second + 1), Stale},
-		"default interval":                {0, at(StaleIntervals * DefaultInterval), Fresh},
-		"after it, default interval":      {0, at(StaleIntervals*DefaultInterval + 1), Stale},
-		"an interval ahead":               {time.Minute, at(-time.Minute), Fresh},
-		"over an interval ahead":          {time.Minute, at(-time.Minute - 1), Skewed},
-		"far ahead is not fresh for ever": {time.Second, at(-time.Hour), Skewed},
+		"just now":                        {time.Second, noon, fresh},
+		"the last instant":                {time.Second, at(StaleIntervals * time.Second), fresh},
+		"after it":                        {time.Second, at(StaleIntervals*time.Second + 1), stale},
+		"default interval":                {0, at(StaleIntervals * DefaultInterval), fresh},
+		"after it, default interval":      {0, at(StaleIntervals*DefaultInterval + 1), stale},
+		"an interval ahead":               {time.Minute, at(-time.Minute), fresh},
+		"over an interval ahead":          {time.Minute, at(-time.Minute - 1), skewed},
+		"far ahead is not fresh for ever": {time.Second, at(-time.Hour), skewed},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if got := (Entry{LastChecked: noon, Interval: tt.interval}).Freshness(tt.now); got != tt.want {
+			if got := (Entry{LastChecked: noon, Interval: tt.interval}).freshness(tt.now); got != tt.want {
 				t.Errorf("got %s, want %s", got, tt.want)
 			}
 		})

@@ -25,20 +25,20 @@ func TestFreshnessIsByTheWallClockAfterASuspend(t *testing.T) {
 	checked := time.Now()
 	for name, tt := range map[string]struct {
 		checked, now time.Time
-		want         Freshness
+		want         freshness
 	}{
-		"not suspended":                       {checked, checked.Add(StaleIntervals * time.Second), Fresh},
-		"suspended until the last instant":    {checked, afterSuspend(checked, StaleIntervals*time.Second), Fresh},
-		"suspended for longer":                {checked, afterSuspend(checked, StaleIntervals*time.Second+1), Stale},
-		"suspended for an hour":               {checked, afterSuspend(checked, time.Hour), Stale},
-		"suspended, the entry from a message": {checked.Round(0), afterSuspend(checked, time.Hour), Stale},
-		"the wall clock was set back":         {checked, afterSuspend(checked, -time.Hour), Skewed},
+		"not suspended":                       {checked, checked.Add(StaleIntervals * time.Second), fresh},
+		"suspended until the last instant":    {checked, afterSuspend(checked, StaleIntervals*time.Second), fresh},
+		"suspended for longer":                {checked, afterSuspend(checked, StaleIntervals*time.Second+1), stale},
+		"suspended for an hour":               {checked, afterSuspend(checked, time.Hour), stale},
+		"suspended, the entry from a message": {checked.Round(0), afterSuspend(checked, time.Hour), stale},
+		"the wall clock was set back":         {checked, afterSuspend(checked, -time.Hour), skewed},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if got := tt.now.Sub(checked); tt.want != Fresh && got != 0 {
+			if got := tt.now.Sub(checked); tt.want != fresh && got != 0 {
 				t.Fatalf("the monotonic clock advanced by %s", got)
 			}
-			if got := (Entry{LastChecked: tt.checked, Interval: time.Second}).Freshness(tt.now); got != tt.want {
+			if got := (Entry{LastChecked: tt.checked, Interval: time.Second}).freshness(tt.now); got != tt.want {
 				t.Errorf("got %s, want %s", got, tt.want)
 			}
 		})

@@ -210,7 +210,7 @@ func TestNewSettingsCauseAProbeAtOnce(t *testing.T) {
 	for i, interval := range []time.Duration{time.Hour, 30 * time.Minute, 2 * time.Second} {
 		h.write(interval.String(), "1:Write")
 		h.await("a fresh entry under "+interval.String(), func(e []contract.Entry) bool {
-			return len(e) == 1 && e[0].Interval == interval && e[0].Freshness(time.Now()) == contract.Fresh &&
+			return len(e) == 1 && e[0].Interval == interval && !e[0].Stale(time.Now()) &&
 				one.Calls(kmsplugin.CallStatus).Count > int64(i)
 		})
 	}

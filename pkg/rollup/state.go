@@ -16,9 +16,9 @@ const (
 	Healthy          = State(contract.Healthy) // and these two: the status of a fresh entry
 	Unhealthy        = State(contract.Unhealthy)
 	Error            = State(contract.Error)
-	Stale            = State(contract.Stale) // the last entry is too old to be valid
-	Unreadable State = "unreadable"          // there is a report, but it cannot be decoded
-	Missing    State = "missing"             // there is no report yet
+	Stale      State = "stale"      // the last entry is too old to be valid
+	Unreadable State = "unreadable" // there is a report, but it cannot be decoded
+	Missing    State = "missing"    // there is no report yet
 )
 
 // States are all of them.
@@ -109,11 +109,11 @@ func reportRows(r *operatorcr.Report, node *Node, now time.Time) (rows []Row, ag
 		}
 		row := Row{Node: r.Node, Entry: *e, State: Stale}
 		row.Unexpected = node != nil && node.Keys != nil && !slices.Contains(node.Keys, e.KeyID)
-		switch e.Freshness(now) {
-		case contract.Fresh:
-			row.State, again = State(e.Status), earliest(again, e.StaleAt().Add(1))
-		case contract.Skewed: // its writer is not known by the API server's clock: it has no age
+		switch {
+		case e.Skewed(now): // its writer is not known by the API server's clock: it has no age
 			again = earliest(again, e.FreshFrom())
+		case !e.Stale(now):
+			row.State, again = State(e.Status), earliest(again, e.StaleAt().Add(1))
 		}
 		rows = append(rows, row)
 	}

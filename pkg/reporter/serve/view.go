@@ -103,9 +103,9 @@ func (p Plugin) problem(now time.Time) string {
 		return "not yet observed"
 	case p.Gone:
 		return "nothing to observe: the folder of its socket was deleted"
-	case p.Freshness(now) == contract.Skewed:
+	case p.Skewed(now):
 		return checked + ", which is ahead of this node's clock"
-	case p.Freshness(now) != contract.Fresh:
+	case p.Stale(now):
 		return checked + ", too long ago: the state is not known"
 	case p.Status != contract.Healthy:
 		return fmt.Sprintf("%s: %s", p.Status, p.Detail)

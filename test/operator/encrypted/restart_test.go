@@ -106,7 +106,7 @@ func TestOutageOfTheAPIServerIsNotReportedAsSilence(t *testing.T) {
 	}
 	fixture.Eventually(t, "all report again", func() error {
 		for _, node := range fixture.NodeNames {
-			if e := fixture.LastChecked(t, apiservers.Kube, node); e.Freshness(time.Now()) != contract.Fresh {
+			if e := fixture.LastChecked(t, apiservers.Kube, node); e.Stale(time.Now()) {
 				return fmt.Errorf("%s has not", node)
 			}
 		}
