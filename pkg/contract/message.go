@@ -1,6 +1,7 @@
 package contract
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"encoding/json"
 	"errors"
@@ -133,16 +134,13 @@ func DecodeMessage(message string) ([]Entry, error) {
 	if len(message) > MaxMessage {
 		return nil, fmt.Errorf("message is %d bytes, the bound is %d", len(message), MaxMessage)
 	}
-	var raw []json.RawMessage
-	if err := json.Unmarshal([]byte(message), &raw); err != nil {
-		return nil, fmt.Errorf("message is not a JSON array: %w", err)
+	var wire []wireEntry
+	if err := json.Unmarshal([]byte(message), &wire); err != nil || wire == nil {
+		return nil, fmt.Errorf("message is not a JSON array of entries: %w", cmp.Or(err, errors.New("it is null")))
 	}
-	if raw == nil {
-		return nil, errors.New("message is not a JSON array: it is null")
-	}
-	entries := make([]Entry, 0, len(raw))
-	for i, r := range raw {
-		e, err := decodeEntry(r)
+	entries := make([]Entry, 0, len(wire))
+	for i := range wire {
+		e, err := wire[i].decode()
 		if err != nil {
 			return nil, fmt.Errorf("[%d]%w", i, err)
 		}
@@ -154,16 +152,8 @@ func DecodeMessage(message string) ([]Entry, error) {
 	return entries, nil
 }
 
-// decodeEntry's errors begin with the path inside the entry.
-func decodeEntry(raw json.RawMessage) (Entry, error) {
-	var w wireEntry
-	if err := json.Unmarshal(raw, &w); err != nil {
-		var mismatch *json.UnmarshalTypeError
-		if errors.As(err, &mismatch) && mismatch.Field != "" {
-			return Entry{}, fmt.Errorf(".%s: is a %s", mismatch.Field, mismatch.Value)
-		}
-		return Entry{}, fmt.Errorf(": is not an object: %w", err)
-	}
+// decode's errors begin with the path inside the entry.
+func (w wireEntry) decode() (Entry, error) {
 	if w.KeyID == "" {
 		return Entry{}, errors.New(".keyID: is missing")
 	}
@@ -178,8 +168,8 @@ func decodeEntry(raw json.RawMessage) (Entry, error) {
 		(w.IntervalSeconds < int64(MinInterval/time.Second) || w.IntervalSeconds > int64(MaxInterval/time.Second)) {
 		return Entry{}, fmt.Errorf(".intervalSeconds: %d is not from 1 to 3600", w.IntervalSeconds)
 	}
-	if !isReason(string(w.Reason)) {
-		w.Reason = "" // not a valid reason: ignored
+	if !IsWord(string(w.Reason), "_") || w.Reason < "A" {
+		w.Reason = "" // it does not have the form of a condition's reason (metav1.Condition): ignored
 	}
 	if !ValidPodUID(w.Reporter) {
 		w.Reporter = "" // not a pod's UID: ignored

@@ -152,13 +152,14 @@ func TestDecodeNamesWhatIsWrongAndWhere(t *testing.T) {
 	const good = `{"keyID":"1","status":"healthy","lastChecked":"2026-05-08T12:34:56Z"}`
 	for name, tt := range map[string]struct{ message, want string }{
 		"empty":             {``, "not a JSON array"},
-		"null":              {`null`, "not a JSON array: it is null"},
+		"null":              {`null`, "not a JSON array of entries: it is null"},
 		"object":            {`{}`, "not a JSON array"},
 		"half":              {`[` + good, "not a JSON array"},
 		"trailing":          {`[` + good + `] x`, "not a JSON array"},
-		"element no object": {`[` + good + `,7]`, "[1]: is not an object"},
+		"element no object": {`[` + good + `,7]`, "cannot unmarshal number"},
 		"no keyID":          {`[{"status":"healthy","lastChecked":"2026-05-08T12:34:56Z"}]`, "[0].keyID: is missing"},
-		"keyID no string":   {`[{"keyID":7}]`, "[0].keyID: is a number"},
+		"keyID no string":   {`[{"keyID":7}]`, "cannot unmarshal number into Go struct field wireEntry.keyID"},
+		"element null":      {`[` + good + `,null]`, "[1].keyID: is missing"},
 		"status": {
 			`[` + good + `,{"keyID":"2","status":"Healthy","lastChecked":"2026-05-08T12:34:56Z"}]`,
 			`[1].status: "Healthy" is none of`,
@@ -213,9 +214,16 @@ func TestDecodedReporterIsThePodsUIDOrEmpty(t *testing.T) {
 			t.Errorf("%q: got %+v, %v, want %q", reporter, got, err, want)
 		}
 	}
-	const number = `[{"keyID":"1","status":"healthy","lastChecked":"2026-05-08T12:34:56Z","reporter":7}]`
-	if _, err := DecodeMessage(number); err == nil || err.Error() != "[0].reporter: is a number" {
-		t.Errorf("a number: %v", err)
+}
+
+func TestDecodedReasonHasTheFormOfOneOrIsEmpty(t *testing.T) {
+	for reason, valid := range map[string]bool{
+		"Timeout": true, "A": true, "z": true, "Zz_09": true, "_a": false, "0a": false, "a b": false, "a-b": false,
+	} {
+		message := `[{"keyID":"1","status":"error","lastChecked":"2026-05-08T12:34:56Z","reason":"` + reason + `"}]`
+		if got, err := DecodeMessage(message); err != nil || len(got) != 1 || (got[0].Reason == Reason(reason)) != valid {
+			t.Errorf("%q: got %+v, %v", reason, got, err)
+		}
 	}
 }
 

@@ -99,10 +99,8 @@ func ValidPodUID(uid string) bool { return IsWord(uid, "-") }
 // letter or digit at both ends. (A regular expression would be compiled at each start.)
 func IsWord(text, other string) bool {
 	const most = 63
-	isOther := func(r rune) bool { return !isLetterOrDigit(r) && !strings.ContainsRune(other, r) }
-	return text != "" && len(text) <= most && strings.Trim(text, other) == text && !strings.ContainsFunc(text, isOther)
-}
-
-func isLetterOrDigit(r rune) bool {
-	return r >= '0' && r <= '9' || r >= 'A' && r <= 'Z' || r >= 'a' && r <= 'z'
+	return text != "" && len(text) <= most && strings.Trim(text, other) == text &&
+		!strings.ContainsFunc(text, func(r rune) bool {
+			return (r < '0' || r > '9') && (r < 'A' || r > 'Z') && (r < 'a' || r > 'z') && !strings.ContainsRune(other, r)
+		})
 }

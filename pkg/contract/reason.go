@@ -1,9 +1,6 @@
 package contract
 
-import (
-	"slices"
-	"strings"
-)
+import "slices"
 
 // Row is a reason, or an alert for which no reason says the same, with what follows from it and
 // what an administrator needs to know. The texts are plain, with commands and names in backquotes,
@@ -88,12 +85,4 @@ var PluginReasons = []Row{
 // Known reports whether this version has the reason.
 func (r Reason) Known() bool {
 	return slices.ContainsFunc(PluginReasons, func(row Row) bool { return row.Name == string(r) })
-}
-
-// isReason reports whether a text has the form of a condition's reason (metav1.Condition), bounded:
-// 1 to 64 letters, digits and '_', beginning with a letter.
-func isReason(text string) bool {
-	const most = 64
-	isOther := func(r rune) bool { return !isLetterOrDigit(r) && r != '_' }
-	return text != "" && len(text) <= most && text[0] >= 'A' && text[0] != '_' && !strings.ContainsFunc(text, isOther)
 }

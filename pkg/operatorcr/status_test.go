@@ -137,7 +137,7 @@ func TestReadDecodesAResource(t *testing.T) {
 		{Node: "c", Form: FormCondition, Entries: []contract.Entry{}},
 		{Node: "c", Form: FormTyped},
 	}
-	errs := map[int]string{2: "message is not a JSON array: ", 5: `status: "Odd" is none of Healthy, Unhealthy, Error`}
+	errs := map[int]string{2: "message is not a JSON array of entries: ", 5: `status: "Odd" is none of Healthy, Unhealthy, Error`}
 	for i := range got.Reports {
 		r := &got.Reports[i]
 		if (r.Err != nil) != (errs[i] != "") || r.Err != nil && !strings.Contains(r.Err.Error(), errs[i]) {
@@ -336,7 +336,7 @@ var malformed = map[string]struct {
 	},
 	"a message that is none": {
 		`{status: {conditions: [{type: KMSHealthReporter_a, message: 7}]}}`,
-		[]string{"a Condition message is not a JSON array: unexpected end of JSON input"}, 0,
+		[]string{"a Condition message is not a JSON array of entries: unexpected end of JSON input"}, 0,
 	},
 	"a time that is none": {
 		`{status: {conditions: [{type: KMSHealthReporter_a, message: "[]", lastTransitionTime: noon}]}}`,
