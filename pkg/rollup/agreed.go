@@ -104,10 +104,10 @@ func (e *evaluation) disagreements(key string, servers []Node) (found []Finding,
 // reportedKEK is the KEK ID that a node reports for a key, freshly and of a healthy plugin, or why there
 // is none.
 func (e *evaluation) reportedKEK(node, key string) (id, reason, text string) {
-	rows := e.byNode[node]
-	at := slices.IndexFunc(rows, func(r Row) bool { return r.KeyID == key })
+	rows := e.result.Rows
+	at := slices.IndexFunc(rows, func(r Row) bool { return r.Node == node && r.KeyID == key })
 	switch {
-	case slices.ContainsFunc(rows, func(r Row) bool { return r.State == Unreadable }):
+	case slices.ContainsFunc(rows, func(r Row) bool { return r.Node == node && r.State == Unreadable }):
 		return "", contract.ReportUnreadable, notReadable
 	case at < 0 || rows[at].State == Missing:
 		return "", contract.ReportsMissing, notReported

@@ -9,6 +9,7 @@ package rollup
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -23,7 +24,8 @@ var Types = []string{contract.PluginsDegraded, contract.HealthReporting, contrac
 // Result is the result of Evaluate.
 type Result struct {
 	Conditions map[string]operatorcr.Condition // by type
-	Rows       []Row                           // that they are derived from
+	// Rows are the plugins of all nodes that report or should report, by node, the write key first on each.
+	Rows []Row
 	// Findings are why conditions are as they are, by the type of the condition: those of
 	// its status, without a silence that is excused, and what is under way.
 	Findings map[string][]Finding
@@ -43,7 +45,6 @@ func (r *Result) Same(current map[string]operatorcr.Condition) bool {
 type evaluation struct {
 	*Input
 	result *Result
-	byNode map[string][]Row
 	// Of the nodes that should report: how many there are, how many are excused, and what is found about
 	// plugins and about reports.
 	expected, excused  int
@@ -53,21 +54,26 @@ type evaluation struct {
 // Evaluate computes the roll-up. The order of reports and nodes does not matter.
 func Evaluate(in *Input) *Result {
 	result := &Result{Conditions: map[string]operatorcr.Condition{}, Findings: map[string][]Finding{}}
-	e := evaluation{Input: in, result: result, byNode: make(map[string][]Row, len(in.Nodes))}
+	e := evaluation{Input: in, result: result}
 	if in.Off || in.Unobserved {
 		e.ofDelivery()
 		return result
 	}
-	result.Rows, result.Deadline = Rows(in.Reports, in.Nodes, in.Now)
-	for _, row := range result.Rows {
-		e.byNode[row.Node] = append(e.byNode[row.Node], row)
+	reported, nodes := map[string][]*operatorcr.Report{}, map[string]*Node{}
+	for i := range in.Nodes {
+		nodes[in.Nodes[i].Name], reported[in.Nodes[i].Name] = &in.Nodes[i], nil
 	}
-	nodes := slices.SortedFunc(slices.Values(in.Nodes), func(a, b Node) int { return strings.Compare(a.Name, b.Name) })
-	for i := range nodes {
-		if n := &nodes[i]; n.Keys == nil || len(n.Keys) > 0 {
+	for i := range in.Reports {
+		reported[in.Reports[i].Node] = append(reported[in.Reports[i].Node], &in.Reports[i])
+	}
+	for _, name := range slices.Sorted(maps.Keys(reported)) {
+		n := nodes[name]
+		rows := e.rows(reported[name], n)
+		result.Rows = append(result.Rows, rows...)
+		if n != nil && (n.Keys == nil || len(n.Keys) > 0) {
 			e.expected++
 			e.lookAgain(n.QuietUntil)
-			e.node(n)
+			e.node(n, rows)
 		}
 	}
 	e.set(e.degraded())
@@ -82,14 +88,13 @@ func (e *evaluation) set(c operatorcr.Condition) {
 }
 
 func (e *evaluation) lookAgain(at time.Time) {
-	if at.After(e.Now) {
-		e.result.Deadline = earliest(e.result.Deadline, at)
+	if at.After(e.Now) && (e.result.Deadline.IsZero() || at.Before(e.result.Deadline)) {
+		e.result.Deadline = at
 	}
 }
 
 // node adds the findings of a node that should report.
-func (e *evaluation) node(n *Node) {
-	rows := e.byNode[n.Name]
+func (e *evaluation) node(n *Node, rows []Row) {
 	reports := slices.ContainsFunc(rows, func(r Row) bool { return !r.Silent() })
 	var others []string
 	excused, complete := false, len(rows) > 0

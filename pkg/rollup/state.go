@@ -1,9 +1,7 @@
 package rollup
 
 import (
-	"maps"
 	"slices"
-	"time"
 
 	"github.com/kms-health/kms-health/pkg/contract"
 	"github.com/kms-health/kms-health/pkg/operatorcr"
@@ -41,29 +39,12 @@ type Row struct {
 // Silent reports whether there is no valid report.
 func (r Row) Silent() bool { return r.State == Missing || r.State == Stale }
 
-// Rows are the plugins of all nodes that report or should report, by node, the write key
-// first on each. again is when they change without another write, zero: never.
-func Rows(reports []operatorcr.Report, nodes []Node, now time.Time) (rows []Row, again time.Time) {
-	reported, expected := map[string][]*operatorcr.Report{}, map[string]*Node{}
-	for i := range nodes {
-		expected[nodes[i].Name], reported[nodes[i].Name] = &nodes[i], nil
-	}
-	for i := range reports {
-		reported[reports[i].Node] = append(reported[reports[i].Node], &reports[i])
-	}
-	for _, name := range slices.Sorted(maps.Keys(reported)) {
-		more, at := nodeRows(reported[name], expected[name], now)
-		rows, again = append(rows, more...), earliest(again, at)
-	}
-	return rows, again
-}
-
-// nodeRows are the rows of one node. A condition that was written for the API server's pod
+// rows are the plugins of one node. A condition that was written for the API server's pod
 // counts alone, so that two reporters never change a verdict in turns. Typed reports count
 // on a node without one. Where what it reports on a plugin is not known, since it is stale
 // or cannot be read, a fresh typed report that the plugin is unhealthy counts: that is an
 // observation, and nothing contradicts it.
-func nodeRows(reports []*operatorcr.Report, node *Node, now time.Time) (rows []Row, again time.Time) {
+func (e *evaluation) rows(reports []*operatorcr.Report, node *Node) (rows []Row) {
 	var typed []Row
 	for _, r := range reports {
 		of := &rows
@@ -71,9 +52,7 @@ func nodeRows(reports []*operatorcr.Report, node *Node, now time.Time) (rows []R
 			of = &typed
 		}
 		if *of == nil {
-			var at time.Time
-			*of, at = reportRows(r, node, now)
-			again = earliest(again, at)
+			*of = e.reportRows(r, node)
 		}
 	}
 	if len(rows) == 0 {
@@ -82,7 +61,7 @@ func nodeRows(reports []*operatorcr.Report, node *Node, now time.Time) (rows []R
 		rows = withUnhealthy(rows, typed)
 	}
 	if node == nil {
-		return rows, again
+		return rows
 	}
 	for _, key := range node.Keys { // that should be reported
 		if !slices.ContainsFunc(rows, func(r Row) bool { return r.KeyID == key || r.State == Unreadable }) {
@@ -92,32 +71,30 @@ func nodeRows(reports []*operatorcr.Report, node *Node, now time.Time) (rows []R
 	if len(rows) == 0 && node.Keys == nil {
 		rows = []Row{{Node: node.Name, State: Missing}}
 	}
-	return rows, again
+	return rows
 }
 
-// reportRows are the rows of one report, of the entries that count. again is when one may
-// change without another write; zero: never.
-func reportRows(r *operatorcr.Report, node *Node, now time.Time) (rows []Row, again time.Time) {
+// reportRows are the rows of one report, of the entries that count.
+func (e *evaluation) reportRows(r *operatorcr.Report, node *Node) (rows []Row) {
 	if r.Err != nil {
-		return []Row{{Node: r.Node, State: Unreadable,
-			Entry: contract.Entry{Detail: contract.CleanDetail(r.Err.Error())}}}, time.Time{}
+		return []Row{{Node: r.Node, State: Unreadable, Entry: contract.Entry{Detail: contract.CleanDetail(r.Err.Error())}}}
 	}
-	for i := range r.Entries {
-		e := &r.Entries[i]
-		if !node.counts(r, e) {
+	for _, entry := range r.Entries {
+		if !node.counts(r, &entry) {
 			continue
 		}
-		row := Row{Node: r.Node, Entry: *e, State: Stale}
-		row.Unexpected = node != nil && node.Keys != nil && !slices.Contains(node.Keys, e.KeyID)
+		row := Row{Node: r.Node, Entry: entry, State: Stale}
+		row.Unexpected = node != nil && node.Keys != nil && !slices.Contains(node.Keys, entry.KeyID)
 		switch {
-		case e.Skewed(now): // its writer is not known by the API server's clock: it has no age
-			again = earliest(again, e.FreshFrom())
-		case !e.Stale(now):
-			row.State, again = State(e.Status), earliest(again, e.StaleAt().Add(1))
+		case entry.Skewed(e.Now): // its writer is not known by the API server's clock: it has no age
+			e.lookAgain(entry.FreshFrom())
+		case !entry.Stale(e.Now):
+			row.State = State(entry.Status)
+			e.lookAgain(entry.StaleAt().Add(1))
 		}
 		rows = append(rows, row)
 	}
-	return rows, again
+	return rows
 }
 
 // withUnhealthy replaces rows whose plugin's state is not known by fresh ones of typed
@@ -136,12 +113,4 @@ func withUnhealthy(rows, typed []Row) []Row {
 		}
 	}
 	return rows
-}
-
-// earliest is the earlier of two instants, where zero means never.
-func earliest(a, b time.Time) time.Time {
-	if a.IsZero() || !b.IsZero() && b.Before(a) {
-		return b
-	}
-	return a
 }

@@ -165,9 +165,9 @@ func read(r contract.Resource, o *unstructured.Unstructured, now time.Time) APIS
 			})
 		}
 	}
-	rows, _ := rollup.Rows(resource.Reports, expected(resource), now)
+	result := rollup.Evaluate(&rollup.Input{Now: now, Reports: resource.Reports, Nodes: expected(resource)})
 	marked := ""
-	for _, row := range rows {
+	for _, row := range result.Rows {
 		p := Plugin{
 			Node: row.Node, KeyID: row.KeyID, KEKID: row.KEKID, State: row.State, Reason: row.Reason, Detail: row.Detail,
 			LastChecked: metav1.NewTime(row.LastChecked), IntervalSeconds: int64(row.Interval / time.Second),
