@@ -45,16 +45,16 @@ type ClusterOperator struct {
 	queue *retry.Queue // of one item: the name
 	// source is followed from the first time on that there is something to report: where
 	// this is no OpenShift there is no right to read it.
-	source   *source.Source[shown]
-	followed bool
-	since    map[string]time.Time
+	source *source.Source[shown]
+	follow sync.Once
+	since  map[string]time.Time
 }
 
 // NewClusterOperator makes a ClusterOperator.
 func NewClusterOperator(o ClusterOperatorOptions) *ClusterOperator {
 	c := &ClusterOperator{
-		ClusterOperatorOptions: o, since: map[string]time.Time{},
-		queue: retry.NewQueue(o.Clock, "write the ClusterOperator", firstRetry, lastRetry),
+		ClusterOperatorOptions: o,
+		queue:                  retry.NewQueue(o.Clock, "write the ClusterOperator", firstRetry, lastRetry),
 	}
 	c.source = source.New(o.Client, source.Selection{Resource: object.GVR(), Name: object.Name}, read, c.Wake)
 	return c
@@ -70,14 +70,10 @@ func (c *ClusterOperator) Run(ctx context.Context) {
 	c.Wake()
 	c.queue.Work(ctx, 1, func(_ context.Context, name string) time.Duration {
 		in, related, ready := c.Observe()
-		switch {
-		case !ready:
+		if !ready {
 			return readyCheck
-		case !c.followed: // the source wakes once it is known
-			c.followed = true
-			running.Go(func() { c.source.Run(ctx) })
-			return resync
 		}
+		c.follow.Do(func() { running.Go(func() { c.source.Run(ctx) }) })
 		again, err := c.sync(ctx, in, related)
 		c.queue.Observe(name, err)
 		return max(1, again)
@@ -104,8 +100,8 @@ func (c *ClusterOperator) sync(ctx context.Context, in Input, related []any) (ag
 		return resync, nil
 	}
 	in.Now, in.Inertia, in.Since, in.Previous = c.Now(), c.Inertia, c.since, current.conditions
-	conditions, at := Evaluate(&in)
-	again = resync
+	conditions, at, since := Evaluate(&in)
+	again, c.since = resync, since
 	if !at.IsZero() {
 		again = min(again, max(0, at.Sub(in.Now)))
 	}

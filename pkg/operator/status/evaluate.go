@@ -2,7 +2,6 @@ package status
 
 import (
 	"cmp"
-	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -29,7 +28,7 @@ type Input struct {
 	CA            string        // why the operator's CA is not current, or that it ends soon; empty: neither
 	Targets       []Target
 	Previous      map[string]operatorcr.Condition // the current conditions, by type
-	Since         map[string]time.Time            // when each problem was first observed
+	Since         map[string]time.Time            // when each problem was first observed, as Evaluate returned it
 }
 
 // Target is the state of one target.
@@ -39,26 +38,20 @@ type Target struct {
 	Verdict
 }
 
-// problem is what makes the operator Degraded.
-type problem struct {
-	status, reason, message string // status: of Degraded if there were nothing else
-	due                     time.Time
-}
-
-// Evaluate returns the four conditions, and when they may change without a change of the
-// input; zero: never. It updates Since.
-func Evaluate(in *Input) (conditions map[string]operatorcr.Condition, again time.Time) {
+// Evaluate returns the four conditions, when they may change without a change of the
+// input (zero: never), and the next Since.
+func Evaluate(in *Input) (conditions map[string]operatorcr.Condition, again time.Time, since map[string]time.Time) {
 	available, progressing := in.available(), normally(Progressing, operatorcr.False)
-	var problems []problem
-	since := map[string]time.Time{}
+	var problems []operatorcr.Condition // with the status of Degraded if there were nothing else
+	since = map[string]time.Time{}
 	// An id is the same for as long as it is the same problem; without an instant it begins when first observed.
 	add := func(id, status, reason, message string, began time.Time) {
 		if began.IsZero() {
 			began = cmp.Or(in.Since[id], in.Now)
 			since[id] = began
 		}
-		// Later than the inertia, as in library-go (pkg/operator/status).
-		problems = append(problems, problem{status, reason, message, began.Add(in.Inertia + 1)})
+		problems = append(problems, operatorcr.Condition{Status: status, Reason: reason, Message: message,
+			LastTransitionTime: began})
 	}
 	if in.Configuration != "" {
 		add("configuration", operatorcr.True, contract.ConfigurationInvalid, in.Configuration, time.Time{})
@@ -88,15 +81,13 @@ func Evaluate(in *Input) (conditions map[string]operatorcr.Condition, again time
 	if in.CA != "" {
 		add("ca", operatorcr.True, contract.CANotCurrent, in.CA, time.Time{})
 	}
-	clear(in.Since)
-	maps.Copy(in.Since, since)
 	degraded, again := in.degraded(problems)
 	conditions = map[string]operatorcr.Condition{}
 	for _, c := range []operatorcr.Condition{available, progressing, degraded, upgradeable(degraded, unhealthy)} {
 		c.Settle(in.Previous, in.Now)
 		conditions[c.Type] = c
 	}
-	return conditions, again
+	return conditions, again, since
 }
 
 func normally(kind, status string) operatorcr.Condition {
@@ -133,15 +124,16 @@ func (t *Target) prefixed(message string) string {
 // degraded aggregates problems as a StatusSyncer aggregates conditions: none counts until
 // one has lasted for the inertia, then all do. A problem that was already reported
 // continues to count.
-func (in *Input) degraded(problems []problem) (c operatorcr.Condition, again time.Time) {
+func (in *Input) degraded(problems []operatorcr.Condition) (c operatorcr.Condition, again time.Time) {
 	c = normally(Degraded, operatorcr.False)
 	was := in.Previous[Degraded].Status
 	old := was == operatorcr.True || was == operatorcr.Unknown
 	for _, p := range problems {
-		if !in.Now.Before(p.due) {
+		due := p.LastTransitionTime.Add(in.Inertia + 1) // later than the inertia, as in library-go (pkg/operator/status)
+		if !in.Now.Before(due) {
 			old = true
-		} else if again.IsZero() || p.due.Before(again) {
-			again = p.due
+		} else if again.IsZero() || due.Before(again) {
+			again = due
 		}
 	}
 	if !old || len(problems) == 0 {
@@ -150,11 +142,11 @@ func (in *Input) degraded(problems []problem) (c operatorcr.Condition, again tim
 	c.Status = operatorcr.Unknown
 	var reasons []string
 	for _, p := range problems {
-		if p.status == operatorcr.True {
+		if p.Status == operatorcr.True {
 			c.Status = operatorcr.True
 		}
-		reasons = append(reasons, p.reason)
-		c.Message = line(c.Message, p.message)
+		reasons = append(reasons, p.Reason)
+		c.Message = line(c.Message, p.Message)
 	}
 	slices.Sort(reasons)
 	c.Reason = strings.Join(slices.Compact(reasons), "::")

@@ -57,7 +57,7 @@ type history struct {
 	standing map[string]operatorcr.Condition
 }
 
-func begin() *history { return &history{since: map[string]time.Time{}} }
+func begin() *history { return &history{} }
 
 // at evaluates targets, with a configuration active.
 func (s *history) at(after time.Duration, invalid string, targets ...Target) (map[string]operatorcr.Condition,
@@ -67,9 +67,9 @@ func (s *history) at(after time.Duration, invalid string, targets ...Target) (ma
 
 func (s *history) judge(in *Input) (map[string]operatorcr.Condition, time.Time) {
 	in.Inertia, in.Since, in.Previous = inertia, s.since, s.standing
-	conditions, again := Evaluate(in)
-	s.standing = conditions
-	return conditions, again
+	var again time.Time
+	s.standing, again, s.since = Evaluate(in)
+	return s.standing, again
 }
 
 const stopsUpgrades = "False PluginUnhealthy " + upgradeRestarts

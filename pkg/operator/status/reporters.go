@@ -35,9 +35,9 @@ type attendance struct {
 	replacing time.Time            // when the replacement of the API server was first seen; zero: it is not replaced
 }
 
-// attend completes a node by what is remembered of it, before, and keeps that. replaced are the UIDs of API server
-// pods beside the one that counts, ours are the reporters' pods. A new process leaves a standing Unknown as it is: the
-// plugins that it first sees count as expected for long.
+// attend completes a node by what is remembered of it, before, and keeps that. replaced are the UIDs of API
+// server pods beside the one that counts, ours are the reporters' pods. A new process leaves a standing
+// Unknown as it is: the plugins that it first sees count as expected for long.
 func (s *syncing) attend(in *rollup.Input, before map[string]attendance, n *rollup.Node, pod *corev1.Pod,
 	replaced []string, ours []*corev1.Pod, resource *operatorcr.Status) {
 	was, seen := before[n.Name], s.now
@@ -115,8 +115,6 @@ func (a attendance) next(pod *corev1.Pod, start time.Time, replaced []string, ou
 	if same && named != "" && slices.Contains(a.writers, named) {
 		next.writers = append(next.writers, named)
 	}
-	slices.Sort(next.writers)
-	next.writers = slices.Compact(next.writers)
 	return next, attended
 }
 
