@@ -3,7 +3,6 @@ package status
 import (
 	"crypto/sha256"
 	"fmt"
-	"regexp"
 	"sync"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -23,10 +22,6 @@ var (
 	findingDesc   = metric.Desc(contract.MetricFinding)
 	conditionDesc = metric.Desc(contract.MetricCondition)
 )
-
-// otherReason replaces every reason that is not in contract.PluginReasons: a writer of reports
-// can choose any text, and each would be a series.
-const otherReason = "Other"
 
 // metrics has series of every target, node and key, so that one scrape has all.
 type metrics struct {
@@ -73,8 +68,8 @@ func (m *metrics) Collect(ch chan<- prometheus.Metric) {
 			}
 			if row.State.Unhealthy() && row.Reason != "" {
 				reason := string(row.Reason)
-				if !row.Reason.Known() {
-					reason = otherReason
+				if !row.Reason.Known() { // a writer of reports can choose any text, and each would be a series
+					reason = "Other"
 				}
 				gauge(reasonDesc, 1, target, row.Node, row.KeyID, reason)
 			}
@@ -105,15 +100,6 @@ func (m *metrics) Collect(ch chan<- prometheus.Metric) {
 	}
 }
 
-// hashed is a key id that a report has as its hash, because it would be too long (see
-// docs/reference/contract.md).
-var hashed = regexp.MustCompile(`^sha256:[0-9a-f]{64}$`)
-
 // keyIDHash is the label key_id_hash of kube-apiserver's metrics of envelope encryption
 // (k8s.io/apiserver/pkg/storage/value/encrypt/envelope/metrics, getHash).
-func keyIDHash(kekID string) string {
-	if hashed.MatchString(kekID) {
-		return kekID
-	}
-	return fmt.Sprintf("sha256:%x", sha256.Sum256([]byte(kekID)))
-}
+func keyIDHash(kekID string) string { return fmt.Sprintf("sha256:%x", sha256.Sum256([]byte(kekID))) }

@@ -1,7 +1,6 @@
 package status
 
 import (
-	"crypto/sha256"
 	"fmt"
 	"strings"
 	"testing"
@@ -128,22 +127,6 @@ func TestMetricsHaveEveryTargetNodeAndKey(t *testing.T) {
 	want = errors + "kms_health_operator_rollup_errors_total{api_server=\"api\"} 1\n"
 	if err := testutil.GatherAndCompare(registry, strings.NewReader(want)); err != nil {
 		t.Error(err)
-	}
-}
-
-// kube-apiserver's metrics have the hash of the whole key id, also of one that a report has
-// as its hash already.
-func TestKeyIDHash(t *testing.T) {
-	const long = "sha256:fb5d5a5bd3cd3f3a3b7f8a2bd4bfb1d8a3d7b0f4e2b9c5a6f7e8d9c0b1a2f3e4"
-	for kekID, want := range map[string]string{
-		"k-7":         hash7,
-		long:          long,
-		long + "5":    fmt.Sprintf("sha256:%x", sha256.Sum256([]byte(long+"5"))),
-		"sha256:1234": fmt.Sprintf("sha256:%x", sha256.Sum256([]byte("sha256:1234"))),
-	} {
-		if got := keyIDHash(kekID); got != want {
-			t.Errorf("%q: %s, want %s", kekID, got, want)
-		}
 	}
 }
 
