@@ -118,6 +118,6 @@ func TestAnyTextOfAPodCanBeRendered(t *testing.T) {
 	spec := typed[corev1.Pod](t, o).Spec
 	mounts := spec.Containers[0].VolumeMounts
 	if last := mounts[len(mounts)-1]; spec.NodeName != path || last.MountPath != path || last.SubPath != path {
-		t.Errorf("%q, %+q", spec.NodeName, last)
+		t.Errorf("%q, %+q, %+q", spec.NodeName, last.MountPath, last.SubPath)
 	}
 }
