@@ -75,11 +75,11 @@ boundaries() {
 		./pkg/reporter/...                 pkg/operator
 		./pkg/contract                     pkg cmd bindata
 		./pkg/config/...                   pkg cmd bindata
-		./bindata                          pkg cmd
+		./bindata                          pkg cmd but pkg/applybody
 		./pkg/applybody                    pkg cmd bindata
 		./pkg/serverclock                  pkg cmd bindata
-		./pkg/operatorcr                   pkg cmd bindata but pkg/applybody
-		./pkg/rollup                       pkg cmd bindata but pkg/applybody pkg/operatorcr
+		./pkg/operatorcr                   pkg cmd bindata
+		./pkg/rollup                       pkg cmd bindata but pkg/operatorcr
 		./pkg/operator/objects             pkg/operator but pkg/operator/tlsprofile
 		./pkg/operator/render              pkg/operator/apiserver pkg/operator/status pkg/operator/source
 		./cmd/kubectl-kms_health           pkg/operator pkg/reporter
