@@ -35,7 +35,7 @@ func sameBeside(a, b *unstructured.Unstructured) bool {
 	return beside != "" && beside == b.GetAnnotations()[contract.BesideAnnotation] && nodeOf(a) == nodeOf(b)
 }
 
-// selectsNodes finds a DaemonSet that runs nowhere, or whose pods are not all created.
+// selectsNodes finds a DaemonSet that runs nowhere, or whose pods are not all created and updated.
 func (p *planner) selectsNodes() {
 	for _, o := range p.own("DaemonSet") {
 		ds := source.As[appsv1.DaemonSet](o)
@@ -46,6 +46,8 @@ func (p *planner) selectsNodes() {
 		switch selector := p.Target.NodeSelector; {
 		case exist < wanted:
 			p.wait("%s has %d of %d pods; its events show why", what, exist, wanted)
+		case ds.Status.UpdatedNumberScheduled < wanted:
+			p.wait("%s is rolled out: %d of %d pods are updated", what, ds.Status.UpdatedNumberScheduled, wanted)
 		case wanted > 0:
 		case selector == nil:
 			p.problem(contract.NoReporters, "%s selects no node: no node has the label "+
@@ -76,6 +78,11 @@ func (p *planner) inAPIServerPods() {
 			"`kubectl rollout resume -n %s deployment %s`", namespace, d.Name, withReporter, alive, namespace, d.Name)
 	case alive == 0:
 		p.problem(contract.NoReporters, "no pod of the API server runs in namespace %s", namespace)
+	case withReporter < alive && (withReporter > 0 || !ownerInjects):
+		p.wait("%d of %d pods in namespace %s have the reporter", withReporter, alive, namespace)
+	case !ownerInjects && d.Status.ObservedGeneration == d.Generation && d.Status.UpdatedReplicas < d.Status.Replicas:
+		p.wait("Deployment %s/%s is rolled out: %d of %d pods are updated", namespace, d.Name, d.Status.UpdatedReplicas,
+			d.Status.Replicas)
 	case ownerInjects && withReporter == 0 && len(p.pods) > 0:
 		p.problem(contract.NoReporters, "no pod in namespace %s has a container %s: its owner adds it", namespace,
 			contract.ReporterContainer)

@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -69,23 +70,24 @@ func withReporter(p *corev1.Pod) {
 }
 
 // daemonSet is one that a controller has observed, or not.
-func daemonSet(observed, wanted, exist int64) func(*Observed) {
+func daemonSet(observed, wanted, exist, updated int64) func(*Observed) {
 	return func(s *Observed) {
 		o := ownObject("DaemonSet")
 		o.SetNamespace(s.Namespace)
 		o.SetGeneration(2)
 		o.Object["status"] = map[string]any{"observedGeneration": observed, "desiredNumberScheduled": wanted,
-			"currentNumberScheduled": exist}
+			"currentNumberScheduled": exist, "updatedNumberScheduled": updated}
 		s.Own = append(s.Own, o)
 	}
 }
 
 // rollout is of the Deployment that gets the reporter's container.
-func rollout(paused bool) func(*Observed) {
+func rollout(paused bool, updated, all int32) func(*Observed) {
 	return func(s *Observed) {
 		inDeployment(s)
 		s.Deployment = deployment(1)
 		s.Deployment.Spec.Paused = paused
+		s.Deployment.Status = appsv1.DeploymentStatus{ObservedGeneration: 1, UpdatedReplicas: updated, Replicas: all}
 	}
 }
 
@@ -95,6 +97,7 @@ func TestWhatIsMissingOfADeliveryIsReported(t *testing.T) {
 	type change = func(*Observed)
 	onHosts, one := pods(apiPod("a", "1", onHost)), pods(apiPod("a", "1"))
 	with, half := pods(apiPod("a", "1", withReporter)), pods(apiPod("a", "1", withReporter), apiPod("b", "2"))
+	both := pods(apiPod("a", "1", withReporter), apiPod("b", "2", withReporter))
 	const agents, sidecars = v1alpha1.ModeDaemonSet, v1alpha1.ModeSidecar
 	const none, waits, ok = contract.NoReporters, contract.Progressing, contract.AsExpected
 	for name, c := range map[string]struct {
@@ -103,20 +106,26 @@ func TestWhatIsMissingOfADeliveryIsReported(t *testing.T) {
 		want   Reason
 		part   string
 	}{
-		"a DaemonSet that selects no node":        {agents, []change{onHosts, daemonSet(2, 0, 0)}, none, "selects no node"},
-		"a DaemonSet that was not observed yet":   {agents, []change{onHosts, daemonSet(1, 0, 0)}, ok, ""},
-		"a DaemonSet whose pods admission denies": {agents, []change{onHosts, daemonSet(2, 3, 0)}, waits, "has 0 of 3 pods"},
-		"a DaemonSet with all pods":               {agents, []change{onHosts, daemonSet(2, 3, 3)}, ok, ""},
+		"a DaemonSet that selects no node":        {agents, []change{onHosts, daemonSet(2, 0, 0, 0)}, none, "selects no node"},
+		"a DaemonSet that was not observed yet":   {agents, []change{onHosts, daemonSet(1, 0, 0, 0)}, ok, ""},
+		"a DaemonSet whose pods admission denies": {agents, []change{onHosts, daemonSet(2, 3, 0, 0)}, waits, "has 0 of 3 pods"},
+		"a DaemonSet that is rolled out":          {agents, []change{onHosts, daemonSet(2, 3, 3, 2)}, waits, "2 of 3 pods are updated"},
+		"a DaemonSet with all pods":               {agents, []change{onHosts, daemonSet(2, 3, 3, 3)}, ok, ""},
 		"no pod with the container":               {sidecars, []change{one}, none, contract.ReporterContainer},
 		"a pod with the container":                {sidecars, []change{with}, ok, ""},
-		"the container in 1 of 2 pods":            {sidecars, []change{half}, ok, ""}, // by the reports
+		"the container in 1 of 2 pods":            {sidecars, []change{half}, waits, "1 of 2 pods in namespace ns have"},
 		"no pod at all":                           {sidecars, nil, none, "namespace ns"},
-		"a paused Deployment without it": {sidecars, []change{one, rollout(true)},
+		"a paused Deployment without it": {sidecars, []change{one, rollout(true, 0, 1)},
 			contract.DeploymentPaused, "0 of its 1 pods"},
-		"a paused Deployment with it in some pods": {sidecars, []change{half, rollout(true)},
+		"a paused Deployment with it in some pods": {sidecars, []change{half, rollout(true, 1, 2)},
 			contract.DeploymentPaused, "1 of its 2 pods"},
-		"a paused Deployment with it in all pods": {sidecars, []change{with, rollout(true)}, ok, ""},
-		"a Deployment that is scaled to zero":     {sidecars, []change{rollout(false)}, none, "namespace ns"},
+		"a paused Deployment with it in all pods": {sidecars, []change{with, rollout(true, 1, 1)}, ok, ""},
+		"a Deployment that is scaled to zero":     {sidecars, []change{rollout(false, 0, 0)}, none, "namespace ns"},
+		"a Deployment before its rollout": {sidecars, []change{one, rollout(false, 0, 1)}, waits,
+			"0 of 1 pods in namespace ns"},
+		"a Deployment whose rollout is stuck": {sidecars, []change{both, rollout(false, 1, 3)}, waits,
+			"1 of 3 pods are updated"},
+		"a Deployment that is rolled out": {sidecars, []change{both, rollout(false, 2, 2)}, ok, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			got := planOf(t, fixture(t, c.mode, c.change...)).Status
