@@ -19,8 +19,9 @@ var (
 	Deployments = schema.GroupVersionResource{Group: "apps", Version: "v1", Resource: "deployments"}
 )
 
-// Unmounted is the provider whose socket is in a folder that no pod mounts.
-const Unmounted = "9"
+// Unmounted is the provider whose socket is in a folder that no pod mounts, Unprobed one of KMS v1, which has no
+// Status call.
+const Unmounted, Unprobed = "9", "8"
 
 // Encryption is an EncryptionConfiguration of Secrets and ConfigMaps. Each word is
 // a provider: identity, aescbc, or the key id of a plugin.
@@ -36,11 +37,15 @@ func Encryption(providers ...string) string {
 			case "aescbc":
 				b.WriteString("  - aescbc: {keys: [{name: '9', secret: c2VjcmV0IGlzIHNlY3VyZSwgMzIgYnl0ZXMgbG9uZyE=}]}\n")
 			default:
-				folder := "kmsplugin"
-				if p == Unmounted {
+				folder, version := "kmsplugin", "v2"
+				switch p {
+				case Unmounted:
 					folder = "elsewhere"
+				case Unprobed:
+					version = "v1"
 				}
-				fmt.Fprintf(&b, "  - kms: {apiVersion: v2, name: %s_%s, endpoint: 'unix:///var/run/%s/kms-%s.sock', timeout: 10s}\n", p, resource, folder, p)
+				fmt.Fprintf(&b, "  - kms: {apiVersion: %s, name: %s_%s, endpoint: 'unix:///var/run/%s/kms-%s.sock', timeout: 10s}\n",
+					version, p, resource, folder, p)
 			}
 		}
 	}

@@ -4,6 +4,7 @@ package delivery
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 	"math/rand/v2"
@@ -24,9 +25,11 @@ import (
 
 	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
 	"github.com/kms-health/kms-health/pkg/contract"
+	"github.com/kms-health/kms-health/pkg/operator/objects"
 	"github.com/kms-health/kms-health/pkg/operatorcr"
 	"github.com/kms-health/kms-health/test/harness/apiservers"
 	"github.com/kms-health/kms-health/test/kmsplugin"
+	"github.com/kms-health/kms-health/test/manifests/install"
 	"github.com/kms-health/kms-health/test/operator/fixture"
 )
 
@@ -65,38 +68,52 @@ type model struct {
 	partitioned bool
 	// behind is how far each node's clock is behind.
 	behind map[string]time.Duration
-	// broken are the Secrets of revisions that are no encryption config yet, with what they will be.
+	// broken are the revisions whose Secret is no encryption config yet, or may not be read, with what it will be.
 	broken map[string]string
 	// stopNative ends OpenShift's own reporters; nil: there is none.
 	stopNative func()
+	unmanaged  bool
+	// silent are the nodes whose reporters of kube-apiserver write nothing.
+	silent map[string]bool
+	// servers are the UIDs of kube-apiserver's pods at the last reports, by node, and reported are
+	// those beside which a reporter has written.
+	servers  map[string]string
+	reported map[string]bool
 }
 
 var providerSets = [][]string{
 	{"aescbc", "identity"}, {"1", "identity"}, {"1", "2", "identity"}, {"2", "1", "aescbc"}, {"2", "identity"}, {"aescbc", "2"}, {"identity"},
 	{"1", apiservers.Unmounted, "identity"}, {apiservers.Unmounted, "2", "1", "identity"},
+	{apiservers.Unprobed, "identity"}, {"1", apiservers.Unprobed, "identity"},
 }
+
+// probed reports whether a provider is a plugin that can be reached.
+func probed(provider string) bool { return provider == "1" || provider == "2" }
 
 // keys are the plugins of providers that can be reached: a letter is the role.
 func keys(providers []string) (text string, ids []string) {
 	var write, read []string
 	for i, p := range providers {
 		switch {
-		case p == "aescbc" || p == "identity" || p == apiservers.Unmounted:
+		case !probed(p):
+			continue
 		case i == 0:
 			write = append(write, p+"W")
 		default:
 			read = append(read, p+"R")
 		}
-		if p != "aescbc" && p != "identity" && p != apiservers.Unmounted {
-			ids = append(ids, p)
-		}
+		ids = append(ids, p)
 	}
 	return strings.Join(append(write, read...), "+"), ids
 }
 
 func (m *model) config() string {
 	at := m.at.Target("mode: Sidecar", "deployment: apiserver")
-	return fixture.Every(m.interval, apiservers.Kube.Target("mode: CompanionPod", "configSource: "+string(m.source), fixture.Serving),
+	state := ""
+	if m.unmanaged {
+		state = "managementState: Unmanaged\n"
+	}
+	return state + fixture.Every(m.interval, apiservers.Kube.Target("mode: CompanionPod", "configSource: "+string(m.source), fixture.Serving),
 		strings.Replace(at, "container: "+m.at.Name, "container: "+apiservers.OpenShift.Name, 1))
 }
 
@@ -131,7 +148,9 @@ func (m *model) want() []string {
 		lines = append(lines, idle(apiservers.Kube, secrets)...)
 	}
 	secrets = fmt.Sprintf("encryption-config encryption-config-%s", m.revs["other"])
-	if text, ids := keys(m.other); len(ids) > 0 {
+	if text, ids := keys(m.other); m.at.Namespace == absent {
+		lines = append(lines, "ClusterRole kms-health-reporter-"+m.at.Name)
+	} else if len(ids) > 0 {
 		target, ns := m.at, m.at.Namespace
 		lines = append(lines, base(target, ns, secrets,
 			"Secret "+ns+"/kms-health-reporter-"+target.Name+"-token: token",
@@ -144,8 +163,79 @@ func (m *model) want() []string {
 	return slices.Compact(lines)
 }
 
-// namespacesOfMoves are where openshift-apiserver may be.
+// rollUp is the reason of KMSHealthReporting, what status and reason KMSPluginsDegraded may have, and whether
+// KMSWriteKeyAgreed is True, of an API server whose pods have these encryption configs, the first one being the
+// live one, while every plugin that is probed is reported to be healthy.
+func rollUp(used ...[]string) (reporting string, degraded []string, agreed bool) {
+	has := func(is func(string) bool) bool {
+		return slices.ContainsFunc(used, func(set []string) bool { return slices.ContainsFunc(set, is) })
+	}
+	agreed = probed(used[0][0]) &&
+		!slices.ContainsFunc(used, func(set []string) bool { return set[0] != used[0][0] })
+	switch {
+	case has(func(p string) bool { return p == apiservers.Unprobed }):
+		return contract.ProviderNotProbed, []string{"Unknown " + contract.ProviderNotProbed}, agreed
+	case has(func(p string) bool { return p == apiservers.Unmounted }): // whose report may not be due yet
+		return contract.SocketVolumeMissing,
+			[]string{"False " + contract.Progressing, "Unknown " + contract.ReportsMissing}, agreed
+	case has(probed):
+		return contract.AsExpected, []string{"False " + contract.AsExpected}, agreed
+	default:
+		return "", []string{" "}, false
+	}
+}
+
+// differs is an error while the conditions are not what they should be.
+func (m *model) differs(t *testing.T) error {
+	used := [][]string{m.live}
+	for _, node := range fixture.NodeNames {
+		used = append(used, m.static[node])
+	}
+	var found error
+	for server, used := range map[apiservers.Server][][]string{apiservers.Kube: used, m.at: {m.other}} {
+		is := fixture.Resource(t, server).Conditions
+		reporting, degraded, agreed := rollUp(used...)
+		c := is[contract.PluginsDegraded]
+		now := c.Status + " " + c.Reason
+		switch {
+		case server.Namespace == absent:
+			reporting, degraded, agreed = contract.NamespaceMissing, []string{now}, false
+		case server == apiservers.Kube && reporting == contract.AsExpected && m.source == v1alpha1.ConfigSourceConfigMap:
+			reporting = contract.ConfigMapsEncrypted // as they are by every plugin here
+		}
+		if is[contract.HealthReporting].Reason != reporting || !slices.Contains(degraded, now) ||
+			(is[contract.WriteKeyAgreed].Status == operatorcr.True) != agreed {
+			found = fmt.Errorf("%s must be %q, %q, agreed %t, and is %+v", server.Name, reporting, degraded, agreed, is)
+		}
+	}
+	if c := fixture.ClusterOperator(t)["Progressing"]; c.Status != operatorcr.False {
+		found = errors.Join(found, fmt.Errorf("ClusterOperator: %+v", c))
+	}
+	return found
+}
+
+// namespacesOfMoves are where openshift-apiserver may be. In absent there is none.
 var namespacesOfMoves = []string{apiservers.OpenShift.Namespace, apiservers.OAuth.Namespace}
+
+const absent = "absent"
+
+// grantAbsent lets the operator see that absent does not exist, as that of an API server that is not installed.
+func grantAbsent(t *testing.T) {
+	t.Helper()
+	const group, name = "rbac.authorization.k8s.io", "sees-absent"
+	fixture.ApplyObject(t, fixture.Kinds["ClusterRole"], "", map[string]any{
+		"apiVersion": group + "/v1", "kind": "ClusterRole", "metadata": map[string]any{"name": name},
+		"rules": []any{map[string]any{"apiGroups": []any{""}, "resources": []any{"namespaces"},
+			"resourceNames": []any{absent}, "verbs": []any{"list", "watch"}}},
+	})
+	fixture.ApplyObject(t, fixture.Kinds["ClusterRoleBinding"], "", map[string]any{
+		"apiVersion": group + "/v1", "kind": "ClusterRoleBinding", "metadata": map[string]any{"name": name},
+		"roleRef": map[string]any{"apiGroup": group, "kind": "ClusterRole", "name": name},
+		"subjects": []any{map[string]any{"kind": "ServiceAccount", "name": install.ServiceAccount,
+			"namespace": fixture.Namespace}},
+	})
+	fixture.Excuse(func(e *auditv1.Event) bool { return strings.Contains(e.RequestURI, "/namespaces/"+absent+"/") })
+}
 
 // pod is kube-apiserver's, as OpenShift makes it with or without its own reporter.
 func (m *model) pod(revision string) *corev1.Pod {
@@ -165,30 +255,101 @@ func companions(t *testing.T) []corev1.Pod {
 	return pods.Items
 }
 
-// report writes what the reporter of each companion would, by the clock of its node.
+// report writes what each reporter would, by the clock of its node. That of a companion whose API server
+// has ended, with its plugins, finds no socket.
 func (m *model) report(t *testing.T) {
 	t.Helper()
+	before := m.servers
+	m.servers = fixture.UIDsByNode(apiServerPods(t, apiservers.Kube.Namespace))
 	for _, p := range companions(t) {
-		if p.Status.Phase == corev1.PodRunning && p.DeletionTimestamp == nil {
-			at := time.Now().Add(-m.behind[p.Spec.NodeName])
-			fixture.ReportBy(t, apiservers.Kube, p.Spec.NodeName, string(p.UID), contract.Healthy, at)
+		node, beside := p.Spec.NodeName, p.Annotations[contract.BesideAnnotation]
+		if p.Status.Phase != corev1.PodRunning || p.DeletionTimestamp != nil || m.silent[node] {
+			continue
+		}
+		e := contract.Entry{Status: contract.Healthy, KEKID: "k", Reporter: string(p.UID)}
+		if before[node] != beside && m.servers[node] != beside {
+			e.Status, e.KEKID, e.Reason = contract.Error, "", contract.SocketMissing
+		}
+		m.write(t, apiservers.Kube, node, m.static[node], e)
+		m.reported[beside] = true
+	}
+	for _, p := range apiServerPods(t, m.at.Namespace) {
+		if p.Status.Phase == corev1.PodRunning && p.DeletionTimestamp == nil && objects.Injected(&p.Spec) {
+			e := contract.Entry{Status: contract.Healthy, KEKID: "k", Reporter: string(p.UID)}
+			m.write(t, m.at, p.Spec.NodeName, m.other, e)
 		}
 	}
 }
 
-// awaitNoAgreement waits until no agreement is claimed while it is not known what a node has.
-func (m *model) awaitNoAgreement(t *testing.T) {
+// write writes an entry for each of the plugins of providers that can be reached.
+func (m *model) write(t *testing.T, server apiservers.Server, node string, providers []string, e contract.Entry) {
 	t.Helper()
-	if !slices.ContainsFunc(fixture.NodeNames, func(node string) bool { return m.broken[m.revs[node]] != "" }) {
+	var all []contract.Entry
+	at := time.Now().Add(-m.behind[node])
+	_, ids := keys(providers)
+	if len(ids) == 0 {
 		return
 	}
+	for _, id := range ids {
+		e.KeyID, e.LastChecked, e.Interval = id, at, 30*time.Second
+		all = append(all, e)
+	}
+	message, err := contract.EncodeMessage(all)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := server.Report(t.Context(), fixture.Client, node, message, at); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// apiServerPods are those of a namespace, a static one with the UID on its node.
+func apiServerPods(t *testing.T, namespace string) []corev1.Pod {
+	t.Helper()
+	selector := metav1.ListOptions{LabelSelector: "apiserver=true"}
+	list, err := fixture.Kube.CoreV1().Pods(namespace).List(t.Context(), selector)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range list.Items {
+		if uid, err := objects.PodUID(&list.Items[i]); err == nil {
+			list.Items[i].UID = types.UID(uid)
+		}
+	}
+	return list.Items
+}
+
+// claims is an error while agreement is claimed though it is not known what a node has, or health though
+// no reporter of a node has written since its API server was started. Of OpenShift's own reporters the typed
+// reports count.
+func (m *model) claims(t *testing.T) error {
+	t.Helper()
+	is := fixture.Resource(t, apiservers.Kube).Conditions
+	agreed, reporting := is[contract.WriteKeyAgreed].Status, is[contract.HealthReporting].Status
+	for _, node := range fixture.NodeNames {
+		_, ids := keys(m.static[node])
+		silent := len(ids) > 0 && !m.reported[m.servers[node]] && m.stopNative == nil
+		if m.broken[m.revs[node]] != "" && agreed == operatorcr.True || silent && reporting == operatorcr.True {
+			return fmt.Errorf("%s: %+v", node, is)
+		}
+	}
+	return nil
+}
+
+// awaitNoClaim waits until nothing is claimed that is not known, and, where a node's encryption config cannot be
+// read, goes on until its reporter has written.
+func (m *model) awaitNoClaim(t *testing.T) {
+	t.Helper()
 	m.report(t)
 	time.Sleep(2 * time.Second) // a roll-up
-	fixture.Eventually(t, "no agreement while a node's encryption config is not known", func() error {
-		if c := fixture.Resource(t, apiservers.Kube).Conditions[contract.WriteKeyAgreed]; c.Status == operatorcr.True {
-			return fmt.Errorf("%+v", c)
-		}
-		return nil
+	fixture.Eventually(t, "what is not known of a node is not claimed", func() error { return m.claims(t) })
+	if len(m.broken) == 0 || !probed(m.live[0]) {
+		return
+	}
+	fixture.Never(t, 13*time.Second, func() error {
+		m.report(t)
+		time.Sleep(time.Second)
+		return m.claims(t)
 	})
 }
 
@@ -214,6 +375,7 @@ func (m *model) native(t *testing.T) string {
 	for _, node := range fixture.NodeNames {
 		fixture.RunStatic(t, node, m.pod(m.revs[node]))
 	}
+	fixture.AgePods(t, apiservers.Kube.Namespace)
 	return fmt.Sprintf("OpenShift's own reporters run: %t", m.stopNative != nil)
 }
 
@@ -264,22 +426,26 @@ func (m *model) roll(t *testing.T, p *faultyProxy) string {
 	case "refused":
 		p.refused.Store(true)
 	case "broken":
-		m.broken[revision] = text
 		secret := apiservers.Secret(revision, "no encryption config")
 		fixture.ApplyObject(t, apiservers.Secrets, apiservers.Kube.Namespace, secret)
+	}
+	if how == "broken" || p.refused.Load() {
+		m.broken[revision] = text
 	}
 	nodes := m.random.Perm(len(fixture.NodeNames))[:1+m.random.IntN(len(fixture.NodeNames))]
 	for _, i := range nodes {
 		fixture.RunStatic(t, fixture.NodeNames[i], m.pod(revision))
 		m.static[fixture.NodeNames[i]], m.revs[fixture.NodeNames[i]] = m.live, revision
 	}
+	fixture.AgePods(t, apiservers.Kube.Namespace) // a start excuses what is missing
 	return fmt.Sprintf("kube-apiserver has %v, revision %s (%s), on nodes %v", m.live, revision, how, nodes)
 }
 
 // actions are what can happen. Each returns what it did.
 func (m *model) actions(t *testing.T, op *fixture.Operator, p *faultyProxy) []func() string {
+	roll := func() string { return m.roll(t, p) }
 	return []func() string{
-		func() string { return m.roll(t, p) },
+		roll, roll, roll, // the other moves matter most beside one
 		func() string {
 			m.other = m.pick()
 			m.revs["other"] = m.next()
@@ -320,7 +486,7 @@ func (m *model) actions(t *testing.T, op *fixture.Operator, p *faultyProxy) []fu
 		func() string {
 			m.at = []apiservers.Server{apiservers.OpenShift, apiservers.OAuth}[m.random.IntN(2)]
 			if m.at.Resource == apiservers.OpenShift.Resource {
-				m.at.Namespace = namespacesOfMoves[m.random.IntN(2)]
+				m.at.Namespace = append(namespacesOfMoves, absent)[m.random.IntN(3)]
 			}
 			op.Configure(m.config())
 			return m.at.Name + " is in " + m.at.Namespace
@@ -333,6 +499,16 @@ func (m *model) actions(t *testing.T, op *fixture.Operator, p *faultyProxy) []fu
 		func() string { m.repair(t, p); return "all encryption configs can be read" },
 		func() string { return m.native(t) },
 		func() string { return m.failCompanion(t) },
+		func() string {
+			node := fixture.NodeNames[m.random.IntN(len(fixture.NodeNames))]
+			m.silent[node] = !m.silent[node]
+			return fmt.Sprintf("the reporter of %s is silent: %t", node, m.silent[node])
+		},
+		func() string {
+			m.unmanaged = !m.unmanaged
+			op.Configure(m.config())
+			return fmt.Sprintf("unmanaged: %t", m.unmanaged)
+		},
 	}
 }
 
@@ -424,6 +600,7 @@ func newModel(seed uint64) *model {
 		static: map[string][]string{}, live: []string{"1", "identity"}, other: []string{"1", "identity"},
 		revs: map[string]string{"other": "100"}, source: v1alpha1.ConfigSourceAnnotation,
 		behind: map[string]time.Duration{}, broken: map[string]string{},
+		silent: map[string]bool{}, reported: map[string]bool{},
 	}
 }
 
@@ -442,6 +619,7 @@ func (m *model) create(t *testing.T) {
 		fixture.RunStatic(t, node, fixture.StaticPod("100", false))
 		m.static[node], m.revs[node] = m.live, "100"
 	}
+	fixture.AgePods(t, apiservers.Kube.Namespace)
 	m.deploy(t)
 }
 
@@ -466,6 +644,7 @@ func awaitStill(t *testing.T, op *fixture.Operator) (once string) {
 
 func playSequence(t *testing.T, seed uint64) {
 	grantMoved(t)
+	grantAbsent(t)
 	mutate(t, "partition", isReporter, partitionedPods(), withoutCPU)
 	partition(t, false)
 	m, p := newModel(seed), newFaultyProxy(t, seed)
@@ -481,22 +660,29 @@ func playSequence(t *testing.T, seed uint64) {
 	})
 	seen := fixture.RecordConditions(t, apiservers.Kube)
 	actions := m.actions(t, op, p)
-	for range 6 + m.random.IntN(6) {
+	for range 8 + m.random.IntN(6) {
 		actionsDone = append(actionsDone, actions[m.random.IntN(len(actions))]())
 		m.report(t)
 		time.Sleep(time.Duration(m.random.IntN(700)) * time.Millisecond) // any moment
 	}
 	p.errors.Store(0)
-	m.awaitNoAgreement(t)
+	m.awaitNoClaim(t)
 	m.repair(t, p)
+	m.unmanaged = false
+	clear(m.silent)
+	op.Configure(m.config())
 	want := m.want()
 	fixture.Eventually(t, "the end of the sequence", func() error {
 		m.report(t)
 		return differ(t, want...)
 	})
 	once := awaitStill(t, op)
+	fixture.Eventually(t, "the conditions of the end", func() error {
+		m.report(t)
+		return m.differs(t)
+	})
 	if found := seen.With("KMSPluginsDegraded True Plugin"); len(found) > 0 {
-		t.Errorf("every report is healthy, but there was %v", found)
+		t.Errorf("every plugin of an API server that runs is healthy, but there was %v", found)
 	}
 	if m.stopNative != nil {
 		m.stopNative()
