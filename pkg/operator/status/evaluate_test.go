@@ -272,3 +272,18 @@ func TestInertia(t *testing.T) {
 		})
 	}
 }
+
+// An operator that starts keeps no API server's plugins as unhealthy until another's are judged.
+func TestUpgradeableIsOfThePluginsThatAreJudged(t *testing.T) {
+	s := begin()
+	s.standing = map[string]operatorcr.Condition{
+		Degraded:    {Type: Degraded, Status: operatorcr.True, Reason: "KMSPlugins_PluginError", Message: "a: x"},
+		Upgradeable: {Type: Upgradeable, Status: operatorcr.False, Reason: contract.PluginUnhealthy, Message: upgradeRestarts + "a"},
+	}
+	got, _ := s.at(0, "", ok("a"), Target{Name: "b"})
+	for kind, want := range map[string]string{Degraded: operatorcr.False, Upgradeable: operatorcr.True} {
+		if got[kind].Status != want {
+			t.Errorf("%+v, want %s", got[kind], want)
+		}
+	}
+}
