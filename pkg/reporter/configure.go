@@ -93,8 +93,9 @@ func (r *Reporter) apply(ctx context.Context, config *v1alpha1.ReporterConfigura
 	before := r.config
 	r.config = config
 	plugins, changed, leftOver := arrange(r.plugins, want(config), func(w wanted) *plugin {
-		p := &plugin{wanted: w, conn: probe.NewPlugin(w.address)}
+		p := &plugin{wanted: w, conn: probe.NewPlugin(w.address), probes: make(chan probe.Settings, 1)}
 		p.ctx, p.cancel = context.WithCancel(ctx)
+		r.running.Go(func() { r.prober(p) })
 		return p
 	})
 	r.plugins = plugins

@@ -27,9 +27,10 @@ type plugin struct {
 	ctx    context.Context // of its probes; ends when the plugin is dropped
 	cancel context.CancelFunc
 
-	busy      bool // a probe is under way
-	waiting   bool // the round waits for it
-	probed    bool // at least once
+	probes    chan probe.Settings // a probe that is to be made
+	busy      bool                // a probe is under way
+	waiting   bool                // the round waits for it
+	probed    bool                // at least once
 	last      probe.Result
 	notProbed string // why the reporter could not probe it; empty when it could
 	awaited   bool   // awaitSocket runs for it

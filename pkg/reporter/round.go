@@ -42,11 +42,21 @@ func (r *Reporter) probe(plugins []*plugin) {
 			continue
 		}
 		p.busy, p.waiting = true, true
-		settings := p.settings
-		r.running.Go(func() {
+		p.probes <- p.settings // has room: no probe is under way
+	}
+}
+
+// prober makes a plugin's probes until it is dropped. It is one goroutine for all of them, since the
+// stack of each new one would have to grow again.
+func (r *Reporter) prober(p *plugin) {
+	for {
+		select {
+		case <-p.ctx.Done():
+			return
+		case settings := <-p.probes:
 			result := p.conn.Probe(p.ctx, settings)
 			r.send(p, func() { r.observe(p, result) })
-		})
+		}
 	}
 }
 
