@@ -76,7 +76,8 @@ func (f *follower) wait(ctx context.Context) error {
 	case err != nil && !wait.Interrupted(err):
 		return err
 	case last == nil:
-		return fmt.Errorf("the state cannot be read at the timeout of %s: %s", f.timeout, cmp.Or(f.failed, "there was no answer"))
+		return fmt.Errorf("the state cannot be read at the timeout of %s: %s", f.timeout,
+			cmp.Or(f.failed, "there was no answer"))
 	}
 	return f.finish(last)
 }
