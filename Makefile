@@ -164,6 +164,18 @@ test-unit: $(GOTESTSUM) ## Run the tests that need nothing but Go
 test-integration: $(GOTESTSUM) cluster ## Run the tests with a real kube-apiserver and etcd (SEQUENCES=50 SEED=7: more random sequences)
 	@$(RACE); $(GO_TEST) $(INTEGRATION) $(OTHER_PACKAGES)
 
+# A process plays ten, on an API server of its own, and waits for longer than it computes.
+.PHONY: sequences
+sequences: export KUBEBUILDER_ASSETS = $(CURDIR)/$(CLUSTER)
+sequences: export GORACE ?= atexit_sleep_ms=100
+sequences: export GOGC ?= 400
+sequences: cluster ## Random sequences of changes around the operator, in five processes at once (SEED=1 LAST=200)
+	@mkdir -p bin
+	@$(RACE); $(GO) test $$race -tags integration,$(TAGS) $(TEST_BUILD) -ldflags=-s -c -o bin/sequences.test ./test/operator/delivery
+	@cd test/operator/delivery && seq $(or $(SEED),1) 10 $(or $(LAST),200) | xargs -P 5 -I FIRST sh -c 'log=$(CURDIR)/bin/sequences-FIRST.log; \
+		SEED=FIRST SEQUENCES=10 $(CURDIR)/bin/sequences.test -test.run Random -test.timeout 0 >$$log 2>&1 && \
+		echo "ten from seed FIRST: ok" || { cat $$log; false; }'
+
 E2E = -tags e2e,$(TAGS) -count 1 -timeout 180m $(if $(SHORT),-short) $(TESTFLAGS) ./test/e2e/...
 
 .PHONY: test-e2e
