@@ -145,12 +145,12 @@ OPERATOR_PACKAGES = ./test/operator/rollup ./test/operator/...
 OTHER_PACKAGES = ./test/manifests ./test/integration ./test/identity ./test/monitoring ./test/harness/...
 INTEGRATION = $$race -tags integration,$(TAGS) -count 1 -p $(PARALLEL) -timeout $(TEST_TIMEOUT) $(TESTFLAGS) $(OPERATOR_PACKAGES)
 PARALLEL ?= $(shell echo $$(($$(nproc) + 3)))
-test test-integration test-e2e cluster-up parity soak bench: export KUBEBUILDER_ASSETS = $(CURDIR)/$(CLUSTER)
+test test-integration sequences test-e2e cluster-up parity soak bench: export KUBEBUILDER_ASSETS = $(CURDIR)/$(CLUSTER)
 
 # Memory for time: 100 otherwise, in Go's own programs and those that the tests start.
-test test-unit test-integration verify: export GOGC ?= 400
+test test-unit test-integration sequences verify: export GOGC ?= 400
 # So long a program with the race detector sleeps before it ends; a second otherwise.
-test test-unit test-integration: export GORACE ?= atexit_sleep_ms=100
+test test-unit test-integration sequences: export GORACE ?= atexit_sleep_ms=100
 
 .PHONY: test
 test: $(GOTESTSUM) cluster promtool ## Run all tests: those with a real API server, and the units' with them
@@ -166,13 +166,10 @@ test-integration: $(GOTESTSUM) cluster ## Run the tests with a real kube-apiserv
 
 # A process plays ten, on an API server of its own, and waits for longer than it computes.
 .PHONY: sequences
-sequences: export KUBEBUILDER_ASSETS = $(CURDIR)/$(CLUSTER)
-sequences: export GORACE ?= atexit_sleep_ms=100
-sequences: export GOGC ?= 400
 sequences: cluster ## Random sequences of changes around the operator, in five processes at once (SEED=1 LAST=200)
 	@mkdir -p bin
-	@$(RACE); $(GO) test $$race -tags integration,$(TAGS) $(TEST_BUILD) -ldflags=-s -c -o bin/sequences.test ./test/operator/delivery
-	@cd test/operator/delivery && seq $(or $(SEED),1) 10 $(or $(LAST),200) | xargs -P 5 -I FIRST sh -c 'log=$(CURDIR)/bin/sequences-FIRST.log; \
+	@$(RACE); $(GO) test $$race -tags integration,$(TAGS) $(TEST_BUILD) -ldflags=-s -c -o bin/sequences.test ./test/operator/delivery && \
+		cd test/operator/delivery && seq $(or $(SEED),1) 10 $(or $(LAST),200) | xargs -P 5 -I FIRST sh -c 'log=$(CURDIR)/bin/sequences-FIRST.log; \
 		SEED=FIRST SEQUENCES=10 $(CURDIR)/bin/sequences.test -test.run Random -test.timeout 0 >$$log 2>&1 && \
 		echo "ten from seed FIRST: ok" || { cat $$log; false; }'
 
