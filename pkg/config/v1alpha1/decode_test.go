@@ -29,7 +29,7 @@ func TestUnsetFieldsGetTheirDefaults(t *testing.T) {
 	}
 	want := &ReporterConfiguration{
 		TypeMeta: TypeMeta{APIVersion: APIVersion, Kind: ReporterKind},
-		Probe:    Probe{Interval: seconds(30), Checks: DefaultChecks()},
+		Probe:    DefaultProbe(), // the sample states it
 		Plugins: []Plugin{
 			{KeyID: "2", Endpoint: "unix:///run/kms-2.sock", Role: RoleWrite, Timeout: seconds(3)},
 			{KeyID: "a.b", Endpoint: "unix:///@kms-a.b.sock", Role: RoleRead, Timeout: seconds(3)},

@@ -42,9 +42,10 @@ func setProbeDefaults(p *Probe) {
 	p.Checks.RoundTrip.Interval = cmp.Or(p.Checks.RoundTrip.Interval, Duration{Duration: DefaultRoundTrip})
 }
 
-// DefaultChecks returns the checks of a file that configures none.
-func DefaultChecks() *Checks {
-	return &Checks{RoundTrip: RoundTrip{Interval: Duration{Duration: DefaultRoundTrip}}}
+// DefaultProbe returns how plugins are probed where a file does not say it.
+func DefaultProbe() (p Probe) {
+	setProbeDefaults(&p)
+	return p
 }
 
 func setPluginDefaults(plugins []Plugin, probe Probe) {

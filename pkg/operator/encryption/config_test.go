@@ -58,7 +58,7 @@ func configured(t *testing.T, plugins []v1alpha1.Plugin) *v1alpha1.ReporterConfi
 	t.Helper()
 	printed, err := yaml.Marshal(v1alpha1.ReporterConfiguration{
 		TypeMeta: v1alpha1.TypeMeta{APIVersion: v1alpha1.APIVersion, Kind: v1alpha1.ReporterKind},
-		Probe:    v1alpha1.Probe{Interval: v1alpha1.Duration{Duration: time.Hour}, Checks: v1alpha1.DefaultChecks()},
+		Probe:    v1alpha1.Probe{Interval: v1alpha1.Duration{Duration: time.Hour}},
 		Plugins:  plugins,
 	})
 	if err != nil {

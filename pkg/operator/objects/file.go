@@ -35,7 +35,7 @@ func (in *Input) File(plugins []v1alpha1.Plugin) []byte {
 		}
 	}
 	// A default is omitted, so that a reporter of another version can read the file.
-	if checks := c.Probe.Checks; checks != nil && *checks == *v1alpha1.DefaultChecks() {
+	if checks := c.Probe.Checks; checks != nil && *checks == *v1alpha1.DefaultProbe().Checks {
 		c.Probe.Checks = nil
 	}
 	for _, p := range plugins {

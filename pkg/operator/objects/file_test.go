@@ -43,7 +43,7 @@ func TestFileNamesTheServersAndTheKubeconfig(t *testing.T) {
 			if tt.ownerInjects {
 				in.Target.Deployment = ""
 			}
-			for _, checks := range []*v1alpha1.Checks{nil, v1alpha1.DefaultChecks()} {
+			for _, checks := range []*v1alpha1.Checks{nil, v1alpha1.DefaultProbe().Checks} {
 				in.Config.Probe.Checks = checks
 				var file v1alpha1.ReporterConfiguration
 				if err := yaml.UnmarshalStrict(in.File(sidecarPlugins), &file); err != nil {

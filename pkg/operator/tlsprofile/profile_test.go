@@ -10,7 +10,6 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
-	"github.com/kms-health/kms-health/pkg/contract"
 )
 
 // accepted checks that the reporter's decoder accepts the settings.
@@ -18,7 +17,7 @@ func accepted(t *testing.T, s v1alpha1.ServingTLS) {
 	t.Helper()
 	c := v1alpha1.ReporterConfiguration{
 		TypeMeta: v1alpha1.TypeMeta{APIVersion: v1alpha1.APIVersion, Kind: v1alpha1.ReporterKind},
-		Probe:    v1alpha1.Probe{Interval: v1alpha1.Duration{Duration: contract.DefaultInterval}, Checks: v1alpha1.DefaultChecks()},
+		Probe:    v1alpha1.DefaultProbe(),
 		Plugins:  []v1alpha1.Plugin{},
 		Serving: &v1alpha1.Serving{Address: "127.0.0.1:9180", TLS: &v1alpha1.ServingTLS{
 			CertFile: "/c", KeyFile: "/k", MinVersion: s.MinVersion, CipherSuites: s.CipherSuites,
