@@ -21,8 +21,14 @@ func TestFieldManagersAreBoundedAndDiffer(t *testing.T) {
 		}
 		seen[manager] = node
 	}
-	if got := ConditionManager("master-0"); got != "kms-health-reporter-master-0" {
-		t.Error(got)
+	for node, want := range map[string]string{ // they own what they wrote, so they do not change
+		"master-0":               "kms-health-reporter-master-0",
+		strings.Repeat("a", 108): "kms-health-reporter-" + strings.Repeat("a", 108),
+		strings.Repeat("a", 109): "kms-health-reporter-" + strings.Repeat("a", 91) + "-8a36de3051bf9a09",
+	} {
+		if got := ConditionManager(node); got != want {
+			t.Errorf("%s, want %s", got, want)
+		}
 	}
 }
 

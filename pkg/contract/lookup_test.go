@@ -22,7 +22,7 @@ func TestWordsHaveLettersAndDigitsAtBothEnds(t *testing.T) {
 
 func TestRowsAreFoundByName(t *testing.T) {
 	for i, row := range RollupReasons {
-		if got := RollupReasonOf(row.Name); got.Name != row.Name || Severity(row.Name) != i {
+		if got := RollupReasonOf(row.Name); got.Name != row.Name || got.Means != row.Means || Severity(row.Name) != i {
 			t.Errorf("%s: %+v", row.Name, got)
 		}
 	}
@@ -37,11 +37,49 @@ func TestRowsAreFoundByName(t *testing.T) {
 			t.Errorf("%s: an object for each API server: %t", r.Plural, r.PerAPIServer())
 		}
 	}
+	if s := ResourceOf(KubeAPIServers).APIServer; s.Container != "kube-apiserver" || s.PodSelector["apiserver"] != "true" {
+		t.Errorf("the pods of kube-apiserver: %+v", s)
+	}
+	for _, r := range []Resource{ResourceFor(KubeAPIServers, "api"), ResourceFor(KMSHealthsPlural, "api")} {
+		if want := map[bool]string{false: "kubeapiservers", true: "kmshealths/api"}[r.PerAPIServer()]; r.TargetName() != want {
+			t.Errorf("%s: the target is %s", want, r.TargetName())
+		}
+	}
 	if (Resource{Group: KMSHealths.Group, Plural: "others"}).PerAPIServer() {
 		t.Error("another resource of the group has an object for each API server")
 	}
 	if !Timeout.Known() || Reason("Other").Known() {
 		t.Error("the reasons of plugins")
+	}
+}
+
+func TestKeyIDIsThatOfTheSocketsName(t *testing.T) {
+	for socket, want := range map[string]string{
+		"/var/run/kmsplugin/kms-2.sock": "2", "unix:///@kms-a.b.sock": "a.b", "kms-.sock": "",
+		"/run/kms-2": "", "/run/2.sock": "", "/kms-2.sock/plugin": "",
+	} {
+		if got := KeyIDOfSocket(socket); got != want {
+			t.Errorf("%s: %q, want %q", socket, got, want)
+		}
+	}
+}
+
+func TestReportersContainersAreOursAndOpenShifts(t *testing.T) {
+	for name, want := range map[string]bool{ReporterContainer: true, "kms-health-reporter": true, "kms-plugin": false} {
+		if IsReporter(name) != want {
+			t.Errorf("%s is a reporter: %t", name, !want)
+		}
+	}
+}
+
+func TestHashOfAPluginSetIsOfTheSocketsInAnyOrder(t *testing.T) {
+	a, b := Socket{"1", "unix:///a"}, Socket{"2", "unix:///b"}
+	sockets := []Socket{b, a}
+	if ConfigHash(sockets) != ConfigHash([]Socket{a, b}) || sockets[0] != b {
+		t.Error("the order is part of the hash, or the caller's was changed")
+	}
+	if ConfigHash(sockets) == ConfigHash([]Socket{a, {"2", "unix:///c"}}) || ConfigHash(sockets) == ConfigHash([]Socket{a}) {
+		t.Error("another set has the same hash")
 	}
 }
 

@@ -118,8 +118,8 @@ func TestLongMessageLosesDetailsFirstAndNeverEntries(t *testing.T) {
 			entries(16, strings.Repeat("k", 62), strings.Repeat("\x01", 1024), strings.Repeat("d", 1024)),
 			func(t *testing.T, decoded []Entry) {
 				for _, e := range decoded {
-					if !strings.HasPrefix(e.KEKID, "sha256:") || len(e.KEKID) != maxEncodedKEKID {
-						t.Errorf("kekID %q", e.KEKID)
+					if !strings.HasPrefix(e.KEKID, "sha256:") || len(e.KEKID) != maxEncodedKEKID || e.Detail != "" {
+						t.Errorf("kekID %q, detail %q", e.KEKID, e.Detail)
 					}
 				}
 			},
@@ -188,6 +188,12 @@ func TestDecodeNamesWhatIsWrongAndWhere(t *testing.T) {
 				t.Errorf("an error, and yet entries: %v", entries)
 			}
 		})
+	}
+}
+
+func TestMessageOfTheBoundIsDecoded(t *testing.T) {
+	if _, err := DecodeMessage(`[` + strings.Repeat(" ", 32*1024-2) + `]`); err != nil {
+		t.Error(err)
 	}
 }
 
@@ -274,7 +280,12 @@ func TestACutIsBetweenCharacters(t *testing.T) {
 			t.Errorf("%q became %q", short, got)
 		}
 	}
-	if got := Cut("é…", len("…")-1); got != "" {
-		t.Errorf("no room for the mark: %q", got)
+	for limit, want := range map[int]string{2: "", 3: "…"} {
+		if got := Cut("é…", limit); got != want {
+			t.Errorf("in %d bytes, of which the mark has 3: %q", limit, got)
+		}
+	}
+	if got := CleanDetail(strings.Repeat("a", 2000)); len(got) != 1024 {
+		t.Errorf("a detail of %d bytes", len(got))
 	}
 }
