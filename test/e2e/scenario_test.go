@@ -242,8 +242,8 @@ func (h *scenario) noLongAlarm(since time.Time) {
 	}
 }
 
-// steady requires all states of some API servers since a time to be good, and no tick of
-// their reporters to be missed.
+// steady requires all states of some API servers since a time to be good, no write of a reporter to have
+// failed, which each of them logs, and no report to have become stale.
 func (h *scenario) steady(since time.Time, good func(fixture.State) error, servers ...apiservers.Server) {
 	h.t.Helper()
 	end := time.Now() // reading the log takes its time
@@ -259,8 +259,14 @@ func (h *scenario) steady(since time.Time, good func(fixture.State) error, serve
 				at = append(at, e.RequestReceivedTimestamp.Time)
 			}
 		}
-		// Their jitter less.
-		h.took(server.Name+": longest time between two reports", longestGap(since, end, at), 2*interval*9/10)
+		h.took(server.Name+": longest time between two reports", longestGap(since, end, at), contract.StaleIntervals*interval)
+	}
+	failures, err := h.logLines("", reporterContainer, `"Failed to write reports`)
+	h.must(err)
+	for _, line := range failures {
+		if line.at.After(since) {
+			h.t.Errorf("%s after it began: %s", line.at.Sub(since).Round(time.Millisecond), line.text)
+		}
 	}
 }
 
