@@ -115,7 +115,7 @@ func (h *scenario) apiServerDown(pod string, length time.Duration, meanwhile fun
 	back := h.awaitSince(down.Add(time.Second), 30*time.Second, "a fresh report", func(s fixture.State) error {
 		return s.Fresh(n.Name, answers.Add(-time.Second))
 	})
-	h.took("the API server's answers to a fresh report", max(0, back.At.Sub(answers)), 3*time.Second)
+	h.took("the API server's answers to a fresh report", max(0, back.At.Sub(answers)), retryBound)
 	if now := h.process(pod, reporterContainer); now.PID != reporter.PID {
 		h.t.Error("the reporter was restarted while the API server was down")
 	}

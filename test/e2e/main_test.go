@@ -42,6 +42,10 @@ func TestMain(m *testing.M) {
 // machine that is more.
 const atOnce = interval / 2
 
+// retryBound is less than the 10 s after which a write that cannot succeed soon is tried again: what took no longer
+// was tried again after 2 s, or at once, and the rest was a busy machine.
+const retryBound = 8 * time.Second
+
 // took notes how long something took, and fails the test where that is more than a bound; 0: there is none.
 func (h *scenario) took(what string, took, bound time.Duration) {
 	h.t.Helper()

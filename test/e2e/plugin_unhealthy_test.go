@@ -70,7 +70,7 @@ func testRestartsWhilePluginUnhealthy(h *scenario) {
 		return errors.Join(degraded(s), s.Fresh(h.node().Name, killed))
 	})
 	// The first write can precede the answer to our own question.
-	h.took("kube-apiserver's answers to a fresh report", max(0, written.At.Sub(answers)), 3*time.Second)
+	h.took("kube-apiserver's answers to a fresh report", max(0, written.At.Sub(answers)), retryBound)
 	if _, err := h.Kube.CoreV1().Secrets(apiservers.Kube.Namespace).Get(h.ctx, apiservers.EncryptionSecret,
 		metav1.GetOptions{}); err == nil {
 		h.t.Error("kube-apiserver reads Secrets without its plugin")

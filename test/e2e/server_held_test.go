@@ -30,7 +30,7 @@ func heldFor() time.Duration {
 }
 
 // missedAtMost bounds the time between two reports while a server that was in use ends.
-const missedAtMost = 5 * time.Second
+const missedAtMost = retryBound
 
 // One of three kube-apiservers is kept down. The reporters of its node continue through
 // another server: the kubernetes service, and after it the internal load balancer.

@@ -105,7 +105,7 @@ func testSidecarOn(h *owner) {
 	})
 	h.must(h.WriteAnew(h.ctx))
 	// What must wait for its rights is retried every 10 s.
-	h.took("the reporter's rights to its first report", first.At.Sub(applied), 13*time.Second)
+	h.took("the reporter's rights to its first report", first.At.Sub(applied), 10*time.Second+retryBound)
 	if got := first.Reports[name][0]; got.KEKID != h.remoteKey(h.node()) {
 		h.t.Errorf("reports %+v, and the plugin's key is %s", got, h.remoteKey(h.node()))
 	}

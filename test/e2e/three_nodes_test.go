@@ -170,7 +170,7 @@ func testNetworkCut(h *scenario) {
 		}
 		return nil
 	})
-	h.took("answering to a fresh condition", fresh.At.Sub(answered), 3*time.Second)
+	h.took("answering to a fresh condition", fresh.At.Sub(answered), retryBound)
 	h.awaitHealthy(apiservers.Kube)
 	h.always(apiservers.Kube, cut, notDegraded)
 	h.awaitReady(n, corev1.ConditionTrue)
@@ -213,7 +213,7 @@ func (h *scenario) awaitStopped(n *cluster.Node, leader corev1.Pod, cut time.Tim
 	if settled < time.Minute {
 		stale := h.awaitSince(cut, time.Minute, "the node has stopped reporting", unknown)
 		last := h.lastReport(n, stale.At)
-		h.took("KMSPluginsDegraded=Unknown, from the node's last report", stale.At.Sub(last), contract.StaleIntervals*interval+2*time.Second)
+		h.took("KMSPluginsDegraded=Unknown, from the node's last report", stale.At.Sub(last), contract.StaleIntervals*interval+5*time.Second)
 	}
 	return settled
 }
@@ -270,7 +270,7 @@ func testNodeReplaced(h *scenario) {
 	}
 	// The API server answers 503 for a moment, and the Service, which is tried next, may have
 	// no route yet: 2 s until the next try.
-	h.took("its companion's start to its entry", first.At.Sub(found[0].Started), 5*time.Second)
+	h.took("its companion's start to its entry", first.At.Sub(found[0].Started), retryBound)
 
 	h.noLongAlarm(fire)
 	h.always(apiservers.Kube, fire, notDegraded)
