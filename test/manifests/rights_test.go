@@ -104,7 +104,7 @@ var rights = []struct {
 	{question{"patch", "openshiftapiservers.operator.openshift.io/status", "", "cluster"}, true},
 	{question{"patch update", "kubeapiservers.operator.openshift.io", "", "cluster"}, false},
 	{question{"update", "kubeapiservers.operator.openshift.io/status", "", "cluster"}, false},
-	{question{"patch", "etcds.operator.openshift.io/status", "", "cluster"}, false},
+	{question{"patch", "consoles.operator.openshift.io/status", "", "cluster"}, false},
 	{question{"list watch", "apiservers.config.openshift.io", "", "cluster"}, true},
 	{question{"list watch", "infrastructures.config.openshift.io", "", "cluster"}, true},
 	{question{"patch update", "apiservers.config.openshift.io", "", "cluster"}, false},

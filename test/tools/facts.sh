@@ -21,7 +21,7 @@ stale_factor() { sed -i 's/^const StaleIntervals = .*$/const StaleIntervals = 6/
 # resource adds an operator resource: the last row of the table.
 # shellcheck disable=SC2317
 resource() {
-	sed -i '/^var Resources = /,/^}$/s/^}$/\topenShift("etcds", "Etcd", inStatus, APIServer{Name: "etcd", Namespace: "openshift-etcd", ClusterOperator: "etcd"}),\n}/' \
+	sed -i '/^var Resources = /,/^}$/s/^}$/\topenShift("etcds", "Etcd", nil, APIServer{Name: "etcd", Namespace: "openshift-etcd", ClusterOperator: "etcd"}),\n}/' \
 		pkg/contract/resource.go
 }
 

@@ -2,6 +2,8 @@ package objects
 
 import (
 	"cmp"
+	"maps"
+	"slices"
 	"strings"
 	"testing"
 
@@ -43,27 +45,42 @@ func TestFileNamesTheServersAndTheKubeconfig(t *testing.T) {
 			if tt.ownerInjects {
 				in.Target.Deployment = ""
 			}
-			for _, checks := range []*v1alpha1.Checks{nil, v1alpha1.DefaultProbe().Checks} {
-				in.Config.Probe.Checks = checks
-				var file v1alpha1.ReporterConfiguration
-				if err := yaml.UnmarshalStrict(in.File(sidecarPlugins), &file); err != nil {
-					t.Fatal(err)
-				}
-				var servers []string
-				for _, s := range file.Destination.Servers {
-					servers = append(servers, s.URL)
-				}
-				if got := strings.Join(servers, " "); got != tt.servers {
-					t.Errorf("servers %q", got)
-				}
-				if got := file.Destination.Kubeconfig; got != cmp.Or(tt.folder, ConfigFolder)+"/kubeconfig" {
-					t.Errorf("kubeconfig %s", got)
-				}
-				if file.Probe.Checks != nil {
-					t.Errorf("the default checks are in the file: %+v", file.Probe.Checks)
-				}
+			var file v1alpha1.ReporterConfiguration
+			if err := yaml.UnmarshalStrict(in.File(sidecarPlugins), &file); err != nil {
+				t.Fatal(err)
+			}
+			var servers []string
+			for _, s := range file.Destination.Servers {
+				servers = append(servers, s.URL)
+			}
+			if got := strings.Join(servers, " "); got != tt.servers {
+				t.Errorf("servers %q", got)
+			}
+			if got := file.Destination.Kubeconfig; got != cmp.Or(tt.folder, ConfigFolder)+"/kubeconfig" {
+				t.Errorf("kubeconfig %s", got)
 			}
 		})
+	}
+}
+
+// A reporter of another version rejects a field that it does not know.
+func TestFileHasNoFieldForADefault(t *testing.T) {
+	in := sidecarInput()
+	in.Config.Probe = v1alpha1.DefaultProbe()
+	var file struct {
+		Probe   map[string]any
+		Plugins []map[string]any
+	}
+	if err := yaml.Unmarshal(in.File(sidecarPlugins), &file); err != nil {
+		t.Fatal(err)
+	}
+	for what, fields := range map[string][2][]string{
+		"probe":   {slices.Sorted(maps.Keys(file.Probe)), {"interval"}},
+		"plugins": {slices.Sorted(maps.Keys(file.Plugins[0])), {"endpoint", "keyID", "role", "timeout"}},
+	} {
+		if !slices.Equal(fields[0], fields[1]) {
+			t.Errorf("%s has %v, want %v", what, fields[0], fields[1])
+		}
 	}
 }
 

@@ -145,6 +145,9 @@ func (c *ControlPlane) ApplyOperatorCRDs(ctx context.Context, variant Variant) e
 		if err != nil {
 			return err
 		}
+		if len(r.EncryptionStatus) == 0 {
+			continue
+		}
 		if err := awaitEncryptionStatus(ctx, objects, r.EncryptionStatus, variant == TechPreviewNoUpgrade); err != nil {
 			return fmt.Errorf("wait until %s are served as %s: %w", r.Plural, variant, err)
 		}
