@@ -34,13 +34,15 @@ var (
 func main() {
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	defer stop()
+	status := 0
 	for _, folder := range flag.Args() {
 		if err := judge(ctx, folder); err != nil {
 			fmt.Fprintf(os.Stderr, "error: %s: %v\n", folder, err)
-			os.Exit(1)
+			status = 1
 		}
 	}
+	stop()
+	os.Exit(status)
 }
 
 // mutant is a text in place of the bytes from start to end of a file.
@@ -199,7 +201,7 @@ func (m mutant) outcome(ctx context.Context, folder string) (compiles, survives 
 	if err != nil {
 		return false, false, err
 	}
-	defer os.RemoveAll(dir)
+	defer func() { _ = os.RemoveAll(dir) }()
 	original, err := filepath.Abs(m.path)
 	if err != nil {
 		return false, false, err
