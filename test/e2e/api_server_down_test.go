@@ -34,7 +34,7 @@ func downFor() time.Duration {
 }
 
 func testAPIServerDown(h *scenario) {
-	before, start := h.allPIDs(), time.Now()
+	before, start := h.allPIDs(), time.Now().Truncate(time.Second) // as the times of containers are
 	h.apiServerDown(reporterPods[apiservers.Kube], downFor(), func() {
 		// Its local view shows it, too.
 		h.await(10*time.Second, "the reporter's own view is healthy", func() error {
@@ -54,7 +54,7 @@ func testAPIServerDown(h *scenario) {
 			return err
 		}
 		for _, c := range pod.Status.ContainerStatuses {
-			if c.Name == cluster.APIServerName && c.Ready && c.State.Running.StartedAt.After(start) {
+			if c.Name == cluster.APIServerName && c.Ready && !c.State.Running.StartedAt.Time.Before(start) {
 				return nil
 			}
 		}
