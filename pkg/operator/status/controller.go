@@ -114,9 +114,14 @@ func (c *Controller) Set(t apiserver.Published) {
 		e.stands = c.Now()
 	}
 	e.target = t
+	e.verdict.Done = e.verdict.Done && over(&t)
 	c.mu.Unlock()
 	c.Wake(t.Name)
 }
+
+// over reports whether nothing more is written for a target: one that is on again is not Done by what was
+// removed before.
+func over(t *apiserver.Published) bool { return t.Off || t.OtherInstallation }
 
 // Remove removes a target.
 func (c *Controller) Remove(name string) {
@@ -176,6 +181,7 @@ func (c *Controller) sync(ctx context.Context, name string) time.Time {
 	}
 	verdict.Judged = judged || before.Judged
 	c.mu.Lock()
+	verdict.Done = verdict.Done && over(&e.target)
 	e.verdict = verdict
 	c.mu.Unlock()
 	if before != verdict {

@@ -263,6 +263,19 @@ func TestATargetThatIsOffIsDoneWhenNothingIsLeft(t *testing.T) {
 			t.Errorf("metrics of it: %v", s.metrics.results)
 		}
 		s.wantWrites(3, "and nothing more")
+
+		// On again, and too little is known to judge it: why is written, so it must be removed another time.
+		s.set(withKeys("2").but(func(t *apiserver.Published) {
+			t.SetsKnown, t.Status = false, apiserver.Status{Reason: contract.NamespaceMissing, Message: "it is missing"}
+		}))
+		if s.IsDone("api") {
+			t.Error("done as soon as it is on again")
+		}
+		s.settled()
+		s.wantWrites(4, "on again")
+		if s.IsDone("api") {
+			t.Error("done, and there are conditions")
+		}
 	})
 }
 
