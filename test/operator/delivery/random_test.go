@@ -79,6 +79,7 @@ type model struct {
 	// those beside which a reporter has written.
 	servers  map[string]string
 	reported map[string]bool
+	turn     bool // changes with each round of reports
 }
 
 var providerSets = [][]string{
@@ -261,7 +262,11 @@ func (m *model) report(t *testing.T) {
 	t.Helper()
 	before := m.servers
 	m.servers = fixture.UIDsByNode(apiServerPods(t, apiservers.Kube.Namespace))
-	for _, p := range companions(t) {
+	pods := companions(t)
+	if m.turn = !m.turn; m.turn { // of two on a node, each writes last now and then
+		slices.Reverse(pods)
+	}
+	for _, p := range pods {
 		node, beside := p.Spec.NodeName, p.Annotations[contract.BesideAnnotation]
 		if p.Status.Phase != corev1.PodRunning || p.DeletionTimestamp != nil || m.silent[node] {
 			continue
