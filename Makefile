@@ -150,7 +150,7 @@ test test-integration sequences test-e2e cluster-up parity soak bench: export KU
 # Memory for time: 100 otherwise, in Go's own programs and those that the tests start.
 test test-unit test-integration sequences verify: export GOGC ?= 400
 # So long a program with the race detector sleeps before it ends; a second otherwise.
-test test-unit test-integration sequences: export GORACE ?= atexit_sleep_ms=100
+test test-unit test-integration: export GORACE ?= atexit_sleep_ms=100
 
 .PHONY: test
 test: $(GOTESTSUM) cluster promtool ## Run all tests: those with a real API server, and the units' with them
