@@ -29,9 +29,6 @@ func heldFor() time.Duration {
 	return 10 * time.Minute
 }
 
-// missedAtMost bounds the time between two reports while a server that was in use ends.
-const missedAtMost = retryBound
-
 // One of three kube-apiservers is kept down. The reporters of its node continue through
 // another server: the kubernetes service, and after it the internal load balancer.
 func testAPIServerOfOneNodeHeld(h *scenario) {
@@ -96,7 +93,7 @@ func (h *scenario) holdOne(name string, length time.Duration) {
 	for _, server := range apiservers.All {
 		writes := h.writesOf(n, server, down.Add(-5*interval), end)
 		h.took(fmt.Sprintf("%s: %s, %d reports in %s, longest time between two", name, server.Name, len(writes), length),
-			longestGap(down.Add(-interval), end, writes), missedAtMost)
+			longestGap(down.Add(-interval), end, writes), retryBound)
 	}
 
 	h.must(n.ReleaseAPIServer())
