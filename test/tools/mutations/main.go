@@ -83,7 +83,7 @@ func mutantsOf(path string) (found []mutant, err error) {
 			}
 		case *ast.UnaryExpr:
 			if n.Op == token.NOT {
-				add(n.OpPos, n.OpPos+1, "", "! is left out")
+				add(n.OpPos, n.OpPos+1, "", "! is removed")
 			}
 		case *ast.IfStmt:
 			switch n.Cond.(type) {
@@ -112,7 +112,7 @@ func dropped(list []ast.Stmt, add func(from, to token.Pos, with, what string)) {
 		}
 		switch s.(type) {
 		case *ast.ExprStmt, *ast.AssignStmt, *ast.IncDecStmt, *ast.DeferStmt, *ast.BranchStmt:
-			add(s.Pos(), s.End(), "", "the statement is left out")
+			add(s.Pos(), s.End(), "", "the statement is removed")
 		}
 	}
 }
