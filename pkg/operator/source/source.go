@@ -30,6 +30,9 @@ import (
 // hide an API server, or a plugin, that is back.
 var backoff = wait.Backoff{Duration: 250 * time.Millisecond, Cap: 4 * time.Second, Factor: 2, Jitter: 0.2, Steps: 10}
 
+// unserved is how much longer it waits for a kind that is not served: its CRD may be made one day.
+const unserved = 30 * time.Second
+
 // Selection is what a source follows.
 type Selection struct {
 	Resource  schema.GroupVersionResource
@@ -100,6 +103,12 @@ func (s *Source[T]) list(ctx context.Context, o metav1.ListOptions) (runtime.Obj
 	s.choose(&o)
 	list, err := s.resource.List(ctx, o)
 	s.observe(ctx, err)
+	if apierrors.IsNotFound(err) {
+		select {
+		case <-ctx.Done():
+		case <-time.After(unserved):
+		}
+	}
 	return list, err
 }
 

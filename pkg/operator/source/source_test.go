@@ -125,17 +125,20 @@ func TestKindThatIsNotServedHasNoObjects(t *testing.T) {
 		if n := w.count(); n > 0 {
 			t.Errorf("%d wakes though nothing changed", n)
 		}
+		if lists := f.listed(); len(lists) != 2 {
+			t.Errorf("a kind that is not served is listed at %v", lists)
+		}
 
 		f.answers(served)
-		f.until(time.Minute + within(backoff.Cap) + time.Second)
+		f.until(time.Minute + unserved + within(backoff.Cap))
 		if x, ok := s.Get("ns", "a"); !ok || x != "1" || !s.Known() || w.count() == 0 {
 			t.Errorf("it is served, and the object is %q", x)
 		}
 
 		// A CRD that is removed removes its objects.
-		f.until(2 * time.Minute)
-		f.answers(notServed)
 		f.until(3 * time.Minute)
+		f.answers(notServed)
+		f.until(4 * time.Minute)
 		_, exists := s.Get("ns", "a")
 		if exists || len(s.All()) > 0 || !s.Known() || s.Err() != nil || w.count() == 0 {
 			t.Errorf("removed, and known %v, %v, %q", s.Known(), s.Err(), s.All())
