@@ -144,6 +144,7 @@ func TestSingleNode(t *testing.T) {
 		part{name: "node rebooted while the plugin is unhealthy", run: on(testNodeRebooted)},
 		part{name: "key migration", run: on(testKeyMigration)},
 		part{name: "API server down", run: on(testAPIServerDown)},
+		part{name: "manifest moved away and back", run: on(testManifestMovedAwayAndBack)},
 		part{name: "reporter cut off", run: on(testReporterCutOff), long: true},
 		part{name: "reporter does no harm", run: on(testReporterDoesNoHarm)},
 		part{name: "credential rotation", run: on(testCredentialRotation)},

@@ -188,7 +188,7 @@ func (c *Controller) finish(ctx context.Context, e *entry, s *Observed, o *Outco
 	if o.Err != nil {
 		c.metrics.errors.WithLabelValues(name).Inc()
 	}
-	if slices.ContainsFunc(s.own("Pod"), ended) {
+	if pods := s.own("Pod"); slices.ContainsFunc(pods, ended) || slices.ContainsFunc(pods, s.madeAgain) {
 		return replaceAfter
 	}
 	return resync

@@ -24,6 +24,35 @@ func ended(o *unstructured.Unstructured) bool {
 	return phase == string(corev1.PodFailed) || phase == string(corev1.PodSucceeded)
 }
 
+// madeAgain reports whether the API server's pod of a companion was made again under its UID: a static
+// pod of which the manifest was moved away and back. The companion mounts the volumes of before. All containers
+// of that pod then began after the companion's, by the clock of their node.
+func (s *Observed) madeAgain(companion *unstructured.Unstructured) bool {
+	beside := companion.GetAnnotations()[contract.BesideAnnotation]
+	began := firstStart(source.As[corev1.Pod](companion))
+	return beside != "" && !began.IsZero() && slices.ContainsFunc(s.Pods, func(pod *corev1.Pod) bool {
+		uid, err := objects.PodUID(pod)
+		return err == nil && uid == beside && pod.Spec.NodeName == nodeOf(companion) && firstStart(pod).After(began)
+	})
+}
+
+// firstStart is when the first of a pod's containers that run was started; zero: none runs.
+func firstStart(pod *corev1.Pod) (first time.Time) {
+	for _, c := range slices.Concat(pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses) {
+		if running := c.State.Running; running != nil && (first.IsZero() || running.StartedAt.Time.Before(first)) {
+			first = running.StartedAt.Time
+		}
+	}
+	return first
+}
+
+// reports reports whether the node's report is a companion's, and still counts.
+func (p *planner) reports(companion *unstructured.Unstructured) bool {
+	return p.Resource != nil && slices.ContainsFunc(p.Resource.Reports, func(r operatorcr.Report) bool {
+		return r.Node == nodeOf(companion) && r.Reporter() == string(companion.GetUID()) && p.Now.Before(r.StaleFrom())
+	})
+}
+
 func nodeOf(o *unstructured.Unstructured) string {
 	node, _, _ := unstructured.NestedString(o.Object, "spec", "nodeName")
 	return node

@@ -9,10 +9,12 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
 
 	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
 	"github.com/kms-health/kms-health/pkg/contract"
 	"github.com/kms-health/kms-health/pkg/operator/objects"
+	"github.com/kms-health/kms-health/pkg/operator/source"
 	"github.com/kms-health/kms-health/pkg/operatorcr"
 )
 
@@ -58,6 +60,56 @@ func TestPodThatHasEndedIsReplacedAfterAMoment(t *testing.T) {
 	s.own("Pod")[0].SetDeletionTimestamp(&now)
 	if plan := planOf(t, s); len(plan.Delete) > 0 {
 		t.Errorf("%s, which is being deleted, is deleted again", names(plan.Delete))
+	}
+}
+
+// A static pod whose manifest was moved away and back has its UID again, and other volumes.
+func TestSilentCompanionOfAPodThatWasMadeAgainIsReplaced(t *testing.T) {
+	began := time.Unix(1e9, 0).Add(-time.Hour)
+	running := func(ats ...int) (all []corev1.ContainerStatus) {
+		for _, at := range ats {
+			s := corev1.ContainerStatus{}
+			if at != 0 {
+				s.State.Running = &corev1.ContainerStateRunning{StartedAt: metav1.NewTime(began.Add(time.Duration(at) * time.Second))}
+			}
+			all = append(all, s)
+		}
+		return all
+	}
+	for name, c := range map[string]struct {
+		companion, init, servers []int         // when containers began; 0: one does not run
+		reported                 time.Duration // when the companion last did, before now
+		replaced                 bool
+	}{
+		"made again":                            {[]int{1}, nil, []int{2, 3}, time.Hour, true},
+		"made again, and its plugin":            {[]int{1}, []int{2}, []int{3}, time.Hour, true},
+		"made again, and the companion reports": {[]int{1}, nil, []int{2, 3}, time.Minute, false},
+		"the companion was started again":       {[]int{4}, nil, []int{2, 3}, time.Hour, false},
+		"within the same second":                {[]int{2}, nil, []int{2, 3}, time.Hour, false},
+		"one container was started again":       {[]int{2}, nil, []int{1, 3}, time.Hour, false},
+		"the plugin was not":                    {[]int{2}, []int{1}, []int{3}, time.Hour, false},
+		"the companion does not run":            {[]int{0}, nil, []int{2, 3}, time.Hour, false},
+		"the API server does not run":           {[]int{1}, nil, []int{0}, time.Hour, false},
+	} {
+		server := apiPod("a", "1", func(p *corev1.Pod) {
+			p.Status.InitContainerStatuses, p.Status.ContainerStatuses = running(c.init...), running(c.servers...)
+		})
+		first := planOf(t, fixture(t, v1alpha1.ModeCompanionPod, pods(server)))
+		s := fixture(t, v1alpha1.ModeCompanionPod, pods(server), delivered(t, first))
+		setPhase(s, corev1.PodRunning, began)
+		pod := source.As[corev1.Pod](s.own("Pod")[0]).DeepCopy()
+		pod.Status.ContainerStatuses = running(c.companion...)
+		object, err := runtime.DefaultUnstructuredConverter.ToUnstructured(pod)
+		if err != nil {
+			t.Fatal(err)
+		}
+		s.own("Pod")[0].Object["status"] = object["status"]
+		s.Resource = &operatorcr.Status{Reports: []operatorcr.Report{
+			reportOf("b", "another", s.Now), reportOf("a", string(pod.UID), s.Now.Add(-c.reported))}}
+		plan := planOf(t, s)
+		if replaced := names(plan.Delete) == "Pod/"+pod.Name; replaced != c.replaced || len(workloads(plan)) != 1 {
+			t.Errorf("%s: %q deleted, %s wanted", name, names(plan.Delete), names(workloads(plan)))
+		}
 	}
 }
 

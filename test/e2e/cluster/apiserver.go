@@ -130,6 +130,15 @@ func (n *Node) HoldAPIServer() error { return n.WriteFile(holdFile, nil, 0o600) 
 // ReleaseAPIServer lets it start.
 func (n *Node) ReleaseAPIServer() error { return os.Remove(n.Path(holdFile)) }
 
+// MoveManifest moves kube-apiserver's manifest out of the kubelet's sight, or back.
+func (n *Node) MoveManifest(back bool) error {
+	from, to := n.Path(manifestFile), n.Path(StateDir+"/"+filepath.Base(manifestFile))
+	if back {
+		from, to = to, from
+	}
+	return os.Rename(from, to)
+}
+
 // Get asks the node's kube-apiserver as its loopback does, without credentials, and
 // returns the status code.
 func (n *Node) Get(ctx context.Context, path string) (int, error) {

@@ -1,0 +1,47 @@
+//go:build e2e
+
+package e2e
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/kms-health/kms-health/pkg/operator/objects"
+	"github.com/kms-health/kms-health/test/e2e/cluster"
+	"github.com/kms-health/kms-health/test/harness/apiservers"
+)
+
+// The manifest is moved away and back, as administrators restart a static pod. Its UID is the same after it, and its
+// volumes are others, while the companion, which the kubelet kept, mounts the former ones.
+func testManifestMovedAwayAndBack(h *scenario) {
+	n := h.node()
+	pod, err := h.Kube.CoreV1().Pods(apiservers.Kube.Namespace).Get(h.ctx, cluster.APIServerName+"-"+n.Name, metav1.GetOptions{})
+	h.must(err)
+	uid, err := objects.PodUID(pod)
+	h.must(err)
+	moved := time.Now()
+	h.must(n.MoveManifest(false))
+	h.t.Cleanup(func() { _ = n.MoveManifest(true) })
+	h.await(3*time.Minute, "the pod's volumes are removed", func() error {
+		_, err := os.Stat(n.Path("/var/lib/kubelet/pods/" + uid))
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil
+		}
+		return errors.Join(err, errors.New("they are not"))
+	})
+	h.must(n.MoveManifest(true))
+	h.must(n.AwaitAPIServer(h.ctx, "/readyz", 2*time.Minute))
+	ready := time.Now()
+	h.awaitHealthy()
+	h.took("/readyz to healthy", time.Since(ready), time.Minute)
+	h.noLongAlarm(moved)
+	after, err := h.Kube.CoreV1().Pods(pod.Namespace).Get(h.ctx, pod.Name, metav1.GetOptions{})
+	h.must(err)
+	if again, err := objects.PodUID(after); err != nil || again != uid {
+		h.t.Errorf("the pod's UID was %s, and is %s: %v", uid, again, err)
+	}
+}
