@@ -21,6 +21,8 @@ import (
 	"github.com/kms-health/kms-health/pkg/contract"
 )
 
+//go:generate go test . -run TestObjectsOfEachMode -update
+
 // Input is what the objects of one target are made of.
 type Input struct {
 	Config    *v1alpha1.OperatorConfiguration // with an image
