@@ -113,7 +113,7 @@ func (f *fixture) fill(admin dynamic.Interface, s apiservers.Server) {
 }
 
 // delivered is in the message of KMSHealthReporting while nothing is left to be done for reporters.
-var delivered = regexp.MustCompile(`(CompanionPod|DaemonSet|Sidecar): (as configured|the sockets are in )`)
+var delivered = regexp.MustCompile(`\w+: (as configured|the sockets are in )`)
 
 // awaitDelivered waits until every target's reporters are delivered, and the operator has
 // written nothing for a while.

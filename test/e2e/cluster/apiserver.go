@@ -132,7 +132,7 @@ func (n *Node) ReleaseAPIServer() error { return os.Remove(n.Path(holdFile)) }
 
 // MoveManifest moves kube-apiserver's manifest out of the kubelet's sight, or back.
 func (n *Node) MoveManifest(back bool) error {
-	from, to := n.Path(manifestFile), n.Path(StateDir+"/"+filepath.Base(manifestFile))
+	from, to := n.Path(manifestFile), n.Path(filepath.Dir(manifestsDir)+"/moved.yaml")
 	if back {
 		from, to = to, from
 	}
