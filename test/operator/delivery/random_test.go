@@ -80,6 +80,7 @@ type model struct {
 	servers  map[string]string
 	reported map[string]bool
 	turn     bool // changes with each round of reports
+	made     int  // static pods
 }
 
 var providerSets = [][]string{
@@ -238,12 +239,16 @@ func grantAbsent(t *testing.T) {
 	fixture.Excuse(func(e *auditv1.Event) bool { return strings.Contains(e.RequestURI, "/namespaces/"+absent+"/") })
 }
 
-// pod is kube-apiserver's, as OpenShift makes it with or without its own reporter.
+// pod is kube-apiserver's, as OpenShift makes it with or without its own reporter. No two are the same, so no UID
+// comes back: for that see the end-to-end test that moves a manifest away and back.
 func (m *model) pod(revision string) *corev1.Pod {
+	pod := fixture.StaticPod(revision, false)
 	if m.stopNative != nil {
-		return fixture.NativeStaticPod(revision)
+		pod = fixture.NativeStaticPod(revision)
 	}
-	return fixture.StaticPod(revision, false)
+	m.made++
+	pod.Annotations = map[string]string{"made": strconv.Itoa(m.made)}
+	return pod
 }
 
 func companions(t *testing.T) []corev1.Pod {
