@@ -36,8 +36,12 @@ func testManifestMovedAwayAndBack(h *scenario) {
 	h.must(n.MoveManifest(true))
 	h.must(n.AwaitAPIServer(h.ctx, "/readyz", 2*time.Minute))
 	ready := time.Now()
+	h.await(3*time.Minute, "a companion reports again", func() error {
+		s, err := h.Now(h.ctx, apiservers.Kube)
+		return errors.Join(err, s.Fresh(n.Name, ready.Add(interval)))
+	})
+	h.took("/readyz to a report of a companion", time.Since(ready), 90*time.Second)
 	h.awaitHealthy()
-	h.took("/readyz to healthy", time.Since(ready), time.Minute)
 	h.noLongAlarm(moved)
 	after, err := h.Kube.CoreV1().Pods(pod.Namespace).Get(h.ctx, pod.Name, metav1.GetOptions{})
 	h.must(err)
