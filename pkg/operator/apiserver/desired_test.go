@@ -221,6 +221,10 @@ func TestInjectionThatItsOwnerRevertedIsNotRepeated(t *testing.T) {
 	if plan := planOf(t, s); plan.Inject == nil || plan.State.Reverted {
 		t.Errorf("an old view counts as a revert: %+v", plan.Status)
 	}
+	s.Deployment = deployment(2) // its managed fields are as old
+	if plan := planOf(t, s); plan.Inject == nil || plan.State.Reverted {
+		t.Errorf("the generation that was injected counts as a revert: %+v", plan.Status)
+	}
 	s.Deployment = deployment(3)
 	plan = planOf(t, s)
 	if plan.Inject != nil || plan.Status.Reason != "InjectionReverted" || !plan.State.Reverted {

@@ -179,6 +179,11 @@ func TestKMSHealthIsCreatedWhereItIsMissingAndDeletedLast(t *testing.T) {
 		"there":                   {[]func(*Observed){kmsHealth, pods(apiPod("a", "1"))}, false},
 		"unmanaged":               {[]func(*Observed){missing, func(s *Observed) { s.Unmanaged = true }}, false},
 		"being removed":           {[]func(*Observed){missing, func(s *Observed) { s.Deleting = true }}, false},
+		"missing, and a problem":  {[]func(*Observed){missing, func(s *Observed) { s.Problem = &Status{contract.NoPods, "x"} }}, true},
+		"not known, and a problem": {[]func(*Observed){missing, func(s *Observed) {
+			s.ResourceMissing, s.Problem = false, &Status{contract.NoPods, "x"}
+		}}, false},
+		"of another installation": {[]func(*Observed){missing, func(s *Observed) { s.OtherInstallation = "x" }}, false},
 		"an operator resource":    {[]func(*Observed){pods(apiPod("a", "1"))}, false},
 	} {
 		plan := planOf(t, fixture(t, v1alpha1.ModeCompanionPod, c.change...))

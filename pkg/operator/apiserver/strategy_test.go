@@ -39,6 +39,7 @@ func TestStrategyThatWouldEndAllPodsIsAProblem(t *testing.T) {
 		"defaults, no replicas in the spec": {noReplicas, false, nil, 0, ""},
 		"defaults, eight replicas":          {8, false, nil, 2, ""},
 		"only maxUnavailable":               {4, false, rolling("", "4"), 4, "end 4 of 4 replicas"},
+		"one of the default number":         {noReplicas, false, rolling("0", "1"), 1, "end 1 of 1 replicas"},
 		"one of one":                        {1, false, rolling("0", "1"), 1, "end 1 of 1 replicas"},
 		"none of one":                       {1, false, rolling("1", "0"), 0, ""},
 		"both zero, one replica":            {1, false, rolling("0", "0"), 1, "end 1 of 1 replicas"},
