@@ -265,6 +265,39 @@ func TestSourcesOfTheRollupThatAreForbiddenAreReported(t *testing.T) {
 	}
 }
 
+func TestEachSourceThatADeliveryNeedsIsReportedWhereItIsForbidden(t *testing.T) {
+	sidecar := strings.Replace(withPlugin, "podSelector", "mode: Sidecar, deployment: apiserver, podSelector", 1)
+	for what, c := range map[string]struct {
+		kind                     schema.GroupVersionResource
+		namespace, configuration string
+	}{
+		"clusterroles":                                 {source.ClusterRoles, "", withPlugin},
+		"clusterrolebindings":                          {source.ClusterBindings, "", withPlugin},
+		"validatingadmissionpolicies":                  {source.Policies, "", withPlugin},
+		"validatingadmissionpolicybindings":            {source.PolicyBindings, "", withPlugin},
+		"kubeapiservers.operator.openshift.io/cluster": {contract.ResourceOf("kubeapiservers").GVR(), "", withPlugin},
+		"the DaemonSets of namespace kms-health":       {source.DaemonSets, "kms-health", withPlugin},
+		"the ServiceAccounts of namespace kms-health":  {source.ServiceAccounts, "kms-health", withPlugin},
+		"namespace ns":                                 {source.Namespaces, "", withPlugin},
+		"the pods of namespace ns":                     {source.Pods, "ns", withPlugin},
+		"the Role of namespace ns":                     {source.Roles, "ns", oneTarget},
+		"the Deployment of namespace ns":               {source.Deployments, "ns", sidecar},
+		"the ServiceAccount of namespace ns":           {source.ServiceAccounts, "ns", sidecar},
+	} {
+		r := &requests{}
+		client := r.client(nil)
+		client.PrependReactor("list", c.kind.Resource, func(a clienttesting.Action) (bool, runtime.Object, error) {
+			forbidden := a.GetResource() == c.kind && a.GetNamespace() == c.namespace
+			return forbidden, nil, apierrors.NewForbidden(c.kind.GroupResource(), "", errors.New("no right"))
+		})
+		if r.run(t, client, c.configuration); !slices.ContainsFunc(r.all, func(request string) bool {
+			return strings.Contains(request, "SourceUnreadable") && strings.Contains(request, what+" cannot be read")
+		}) {
+			t.Errorf("%s: requests %q", what, r.all)
+		}
+	}
+}
+
 func TestRestartRepeatsNoEvent(t *testing.T) {
 	r := &requests{}
 	client := r.client(nil)
