@@ -1,0 +1,103 @@
+package apiserver
+
+import (
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	clocktesting "k8s.io/utils/clock/testing"
+
+	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
+	"github.com/kms-health/kms-health/pkg/contract"
+)
+
+// publishing is a roll-up that keeps what it gets.
+type publishing struct {
+	noRollup
+	got []Published
+}
+
+func (r *publishing) Set(p Published) { r.got = append(r.got, p) }
+
+func publisher(openShift *bool, age time.Duration) (*Controller, *publishing) {
+	clock, rollup := clocktesting.NewFakeClock(time.Unix(1e9, 0)), &publishing{}
+	c := New(Options{Clock: clock, Rollup: rollup, Registry: prometheus.NewRegistry(), OpenShift: openShift})
+	c.began = clock.Now().Add(-age)
+	return c, rollup
+}
+
+// What an earlier process wrote stays until this one has read something, or 10 s are over.
+func TestNothingIsPublishedBeforeItIsRead(t *testing.T) {
+	problem := func(s *Observed) { s.Problem = &Status{contract.Progressing, ""} }
+	unread := func(s *Observed) { s.Live = nil }
+	for name, c := range map[string]struct {
+		change    []func(*Observed)
+		age       time.Duration
+		published bool
+	}{
+		"decided":                          {nil, 0, true},
+		"not read yet":                     {[]func(*Observed){problem}, Starting - 1, false},
+		"not read for 10 s":                {[]func(*Observed){problem}, Starting, true},
+		"without its plugins":              {[]func(*Observed){unread}, Starting - 1, false},
+		"without its plugins for 10 s":     {[]func(*Observed){unread}, Starting, true},
+		"without them, and removed":        {[]func(*Observed){unread, func(s *Observed) { s.Deleting = true }}, 0, true},
+		"without them, and its namespace":  {[]func(*Observed){unread, func(s *Observed) { s.NamespaceMissing = true }}, 0, true},
+		"with those of the configuration":  {[]func(*Observed){unread, func(s *Observed) { s.Target.Plugins = set(1).Config.Plugins }}, 0, true},
+		"removed, and nothing is read yet": {[]func(*Observed){problem, func(s *Observed) { s.Deleting = true }}, 0, false},
+		"before it is recorded":            {[]func(*Observed){func(s *Observed) { s.Unrecorded = true }}, Starting, false},
+	} {
+		controller, rollup := publisher(nil, c.age)
+		s := fixture(t, v1alpha1.ModeCompanionPod, c.change...)
+		controller.publish(s, &entry{}, planOf(t, s))
+		if published := len(rollup.got) == 1; published != c.published {
+			t.Errorf("%s: published %t", name, published)
+		}
+	}
+}
+
+func TestTheLastDecisionIsPublishedWhileThereIsNone(t *testing.T) {
+	controller, rollup := publisher(nil, 0)
+	s, e := fixture(t, v1alpha1.ModeCompanionPod, pods(apiPod("a", "1"))), &entry{}
+	controller.publish(s, e, planOf(t, s))
+	s.Problem, s.Unmanaged, s.OtherInstallation = &Status{contract.Progressing, ""}, true, "another"
+	controller.publish(s, e, &Desired{Off: true, Clean: true})
+	first, second := rollup.got[0], rollup.got[1]
+	if !first.SetsKnown || !second.SetsKnown || second.State.Namespace != first.State.Namespace || second.Off || second.Clean {
+		t.Errorf("%+v\n%+v", first, second)
+	}
+	if first.Unmanaged || first.OtherInstallation || !second.Unmanaged || !second.OtherInstallation {
+		t.Error("whose it is, and whether it is managed, is that of now")
+	}
+	unread, recorded := &entry{}, State{Live: set(1).Config.Plugins}
+	controller, rollup = publisher(nil, Starting)
+	s.State = recorded
+	controller.publish(s, unread, &Desired{})
+	if got := rollup.got[0]; !got.SetsKnown || len(got.State.Live) != 1 || got.LiveKnown {
+		t.Errorf("of a process that has read nothing: %+v", got)
+	}
+}
+
+func TestCommandsAreForTheToolOfTheCluster(t *testing.T) {
+	for name, c := range map[string]struct {
+		given             *bool
+		detected, decided bool
+		want              string
+	}{
+		"OpenShift":                 {nil, true, true, "oc"},
+		"Kubernetes":                {nil, false, true, "kubectl"},
+		"not known yet":             {nil, false, false, "oc"},
+		"given: Kubernetes":         {new(false), false, false, "kubectl"},
+		"given: OpenShift":          {new(true), true, true, "oc"},
+		"given: OpenShift, unknown": {new(true), false, false, "oc"},
+	} {
+		controller, rollup := publisher(c.given, Starting)
+		s := fixture(t, v1alpha1.ModeCompanionPod, func(s *Observed) { s.OpenShift = c.detected })
+		if !c.decided {
+			s.Problem = &Status{contract.Progressing, ""}
+		}
+		controller.publish(s, &entry{}, planOf(t, s))
+		if got := rollup.got[0].Tool; got != c.want {
+			t.Errorf("%s: %s", name, got)
+		}
+	}
+}
