@@ -210,3 +210,14 @@ func TestSocketsThatConflictWithTheReportersFolders(t *testing.T) {
 		})
 	}
 }
+
+func TestFoldersAsThePluginsNameThem(t *testing.T) {
+	got := AsNamed(pluginsAt("/a/1.sock /a/2.sock /b/3.sock"))
+	want := []Folder{{MountPath: "/a", HostPath: "/a"}, {MountPath: "/b", HostPath: "/b"}}
+	if d := cmp.Diff(want, got); d != "" || !OnHost(got) || !OnHost(nil) || OnHost([]Folder{got[0], {EmptyDir: true}}) {
+		t.Errorf("%s", d)
+	}
+	if got := AsNamed([]v1alpha1.Plugin{{Endpoint: "unix:///@kms"}}); len(got) > 0 {
+		t.Errorf("an abstract socket has the folder %v", got)
+	}
+}

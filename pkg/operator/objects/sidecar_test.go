@@ -166,3 +166,21 @@ func TestOtherContainersAreNotMergedWithTheReporters(t *testing.T) {
 		})
 	}
 }
+
+func TestReporterIsKnownByItsNameAndItsVolume(t *testing.T) {
+	mount := corev1.VolumeMount{Name: ConfigVolume, MountPath: ConfigFolder}
+	for name, c := range map[string]struct {
+		container corev1.Container
+		want      bool
+	}{
+		"ours":            {corev1.Container{Name: "kms-health", VolumeMounts: []corev1.VolumeMount{{Name: "x"}, mount}}, true},
+		"another name":    {corev1.Container{Name: "x", VolumeMounts: []corev1.VolumeMount{mount}}, false},
+		"another volume":  {corev1.Container{Name: "kms-health", VolumeMounts: []corev1.VolumeMount{{Name: "x", MountPath: ConfigFolder}}}, false},
+		"at another path": {corev1.Container{Name: "kms-health", VolumeMounts: []corev1.VolumeMount{{Name: ConfigVolume, MountPath: "/x"}}}, false},
+		"no volume":       {corev1.Container{Name: "kms-health"}, false},
+	} {
+		if got := Injected(&corev1.PodSpec{Containers: []corev1.Container{c.container}}); got != c.want {
+			t.Errorf("%s: %t", name, got)
+		}
+	}
+}
