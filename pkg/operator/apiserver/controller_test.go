@@ -237,6 +237,20 @@ func TestMissingOperatorResourceIsReported(t *testing.T) {
 }
 
 // Without them no roll-up is evaluated, and nothing else reports that.
+func forbidLists(client *dynamicfake.FakeDynamicClient, kind schema.GroupVersionResource, namespace string) {
+	client.PrependReactor("list", kind.Resource, func(a clienttesting.Action) (bool, runtime.Object, error) {
+		forbidden := a.GetResource() == kind && a.GetNamespace() == namespace
+		return forbidden, nil, apierrors.NewForbidden(kind.GroupResource(), "", errors.New("no right"))
+	})
+}
+
+// unreadable reports whether a source was reported as one that cannot be read.
+func (r *requests) unreadable(what string) bool {
+	return slices.ContainsFunc(r.all, func(request string) bool {
+		return strings.Contains(request, "SourceUnreadable") && strings.Contains(request, what+" cannot be read")
+	})
+}
+
 func TestSourcesOfTheRollupThatAreForbiddenAreReported(t *testing.T) {
 	for what, forbidden := range map[string]clienttesting.Action{
 		"Nodes": clienttesting.NewListAction(source.Nodes, schema.GroupVersionKind{}, "",
@@ -249,16 +263,8 @@ func TestSourcesOfTheRollupThatAreForbiddenAreReported(t *testing.T) {
 			"the namespace does not exist": strings.Replace(withPlugin, "namespace: ns", "namespace: other", 1)} {
 			r := &requests{}
 			client := r.client(nil)
-			client.PrependReactor("list", "*", func(a clienttesting.Action) (bool, runtime.Object, error) {
-				if a.GetResource() == forbidden.GetResource() && a.GetNamespace() == forbidden.GetNamespace() {
-					return true, nil, apierrors.NewForbidden(a.GetResource().GroupResource(), "", errors.New("no right"))
-				}
-				return false, nil, nil
-			})
-			events := r.run(t, client, configuration)
-			if !slices.ContainsFunc(r.all, func(request string) bool {
-				return strings.Contains(request, "SourceUnreadable") && strings.Contains(request, what+" cannot be read")
-			}) {
+			forbidLists(client, forbidden.GetResource(), forbidden.GetNamespace())
+			if events := r.run(t, client, configuration); !r.unreadable(what) {
 				t.Errorf("%s, %s: Events %q, requests %q", what, name, events, r.all)
 			}
 		}
@@ -286,13 +292,8 @@ func TestEachSourceThatADeliveryNeedsIsReportedWhereItIsForbidden(t *testing.T) 
 	} {
 		r := &requests{}
 		client := r.client(nil)
-		client.PrependReactor("list", c.kind.Resource, func(a clienttesting.Action) (bool, runtime.Object, error) {
-			forbidden := a.GetResource() == c.kind && a.GetNamespace() == c.namespace
-			return forbidden, nil, apierrors.NewForbidden(c.kind.GroupResource(), "", errors.New("no right"))
-		})
-		if r.run(t, client, c.configuration); !slices.ContainsFunc(r.all, func(request string) bool {
-			return strings.Contains(request, "SourceUnreadable") && strings.Contains(request, what+" cannot be read")
-		}) {
+		forbidLists(client, c.kind, c.namespace)
+		if r.run(t, client, c.configuration); !r.unreadable(what) {
 			t.Errorf("%s: requests %q", what, r.all)
 		}
 	}

@@ -29,8 +29,11 @@ func ended(o *unstructured.Unstructured) bool {
 // of that pod then began after the companion's, by the clock of their node.
 func (s *Observed) madeAgain(companion *unstructured.Unstructured) bool {
 	beside := companion.GetAnnotations()[contract.BesideAnnotation]
+	if beside == "" { // an agent, of which there may be many
+		return false
+	}
 	began := firstStart(source.As[corev1.Pod](companion))
-	return beside != "" && !began.IsZero() && slices.ContainsFunc(s.Pods, func(pod *corev1.Pod) bool {
+	return !began.IsZero() && slices.ContainsFunc(s.Pods, func(pod *corev1.Pod) bool {
 		uid, err := objects.PodUID(pod)
 		return err == nil && uid == beside && pod.Spec.NodeName == nodeOf(companion) && firstStart(pod).After(began)
 	})
