@@ -3,7 +3,6 @@ package bench
 import (
 	"fmt"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -112,9 +111,6 @@ func (f *fixture) fill(admin dynamic.Interface, s apiservers.Server) {
 	f.must(apiservers.Apply(running, admin, owner, controlplane.OperatorGVR(s.Resource), "", s.Status(conditions...), "status"))
 }
 
-// delivered is in the message of KMSHealthReporting while nothing is left to be done for reporters.
-var delivered = regexp.MustCompile(`\w+: (as configured|the sockets are in )`)
-
 // awaitDelivered waits until every target's reporters are delivered, and the operator has
 // written nothing for a while.
 func (o *operatorFixture) awaitDelivered() {
@@ -122,7 +118,7 @@ func (o *operatorFixture) awaitDelivered() {
 	for _, s := range measured {
 		o.until("delivery to "+s.Name, freshPoll, func() bool {
 			resource, err := o.admin.Resource(controlplane.OperatorGVR(s.Resource)).Get(running, controlplane.ClusterObject, metav1.GetOptions{})
-			return err == nil && delivered.MatchString(operatorcr.Read(resource).Conditions[contract.HealthReporting].Message)
+			return err == nil && apiservers.Delivered.MatchString(operatorcr.Read(resource).Conditions[contract.HealthReporting].Message)
 		})
 	}
 	o.until("the operator's last write", settled, func() bool {

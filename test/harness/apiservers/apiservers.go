@@ -6,6 +6,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"regexp"
 	"strings"
 	"time"
 
@@ -17,6 +18,7 @@ import (
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
 
+	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
 	"github.com/kms-health/kms-health/pkg/contract"
 	"github.com/kms-health/kms-health/test/harness/controlplane"
 )
@@ -43,6 +45,10 @@ func of(resource string) Server {
 	r := contract.ResourceOf(resource)
 	return Server{r.APIServer.Name, resource, r.Kind, r.APIServer.Namespace}
 }
+
+// Delivered is in the message of KMSHealthReporting while nothing is left to be done for reporters.
+var Delivered = regexp.MustCompile("(" + strings.ReplaceAll(strings.Trim(fmt.Sprint(v1alpha1.Modes), "[]"), " ", "|") +
+	"): (as configured|the sockets are in )")
 
 // Target is the server's entry in the operator's configuration, with more lines.
 func (s Server) Target(more ...string) string {
