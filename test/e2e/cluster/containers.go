@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -21,20 +23,24 @@ type Process struct {
 	Started time.Time
 }
 
-// Processes returns those of the containers of a name, in pods whose name begins with
-// a prefix, as the node's container runtime knows them: it works without any API
-// server.
+// Processes returns those of the running containers of a name, in pods whose name begins
+// with a prefix, as the node's container runtime knows them: it works without any API
+// server. Before a container runs, its control group has one process after the other of the
+// runtime (runc:[0:PARENT]), each with a process id that the container never has.
 func (n *Node) Processes(ctx context.Context, podPrefix, container string) ([]Process, error) {
 	out, err := n.ctr(ctx, "containers", "list", "--quiet",
 		fmt.Sprintf(`labels."io.kubernetes.container.name"==%q,labels."io.kubernetes.pod.name"~=%q`, container,
 			"^"+podPrefix))
+	if err != nil || out == "" {
+		return nil, err
+	}
+	tasks, err := n.ctr(ctx, "tasks", "list")
 	if err != nil {
 		return nil, err
 	}
-	ids := strings.Fields(out)
-	if len(ids) == 0 {
-		return nil, nil
-	}
+	ids := slices.DeleteFunc(strings.Fields(out), func(id string) bool {
+		return !regexp.MustCompile(`(?m)^` + id + `\s+\d+\s+RUNNING`).MatchString(tasks)
+	})
 	entries, err := os.ReadDir("/proc")
 	if err != nil {
 		return nil, err
