@@ -102,7 +102,7 @@ var faults = map[string]struct {
 	"rpc-error Internal no luck":    {status: contract.Error, reason: contract.ReportedUnhealthy, detail: "Status: Internal: no luck", noKey: true},
 	"rpc-error Unavailable not now": {status: contract.Error, reason: contract.Unavailable, detail: "Status: Unavailable: not now", noKey: true},
 	"rpc-error DeadlineExceeded x":  {status: contract.Error, reason: contract.Timeout, detail: "Status: DeadlineExceeded: x", noKey: true},
-	"hang":                          {timeout: short, status: contract.Error, reason: contract.Timeout, detail: "Status: no answer within 300ms; gRPC health is answered, so the process works: it probably waits for its KMS. For the cause see the plugin's log, or run kms-health-reporter --once in the reporter's pod with a longer timeout", noKey: true},
+	"hang":                          {timeout: 2 * time.Second, status: contract.Error, reason: contract.Timeout, detail: "Status: no answer within 2s; gRPC health is answered, so the process works: it probably waits for its KMS. For the cause see the plugin's log, or run kms-health-reporter --once in the reporter's pod with a longer timeout", noKey: true},
 	"hang all":                      {timeout: short, status: contract.Error, reason: contract.Timeout, detail: "Status: no answer within 300ms; gRPC health gets no answer either: the process hangs", noKey: true},
 	"slow 30s":                      {timeout: short, status: contract.Error, reason: contract.Timeout, detail: "Status: no answer within 300ms", noKey: true},
 	"slow 50ms":                     {status: contract.Healthy},
@@ -121,7 +121,7 @@ var faults = map[string]struct {
 	"wrong-decrypt":                {trip: true, status: contract.Unhealthy, reason: contract.RoundTripMismatch, detail: "the answer to Decrypt is 32 bytes that differ from the 32 that were encrypted"},
 	"short-decrypt":                {trip: true, status: contract.Unhealthy, reason: contract.RoundTripMismatch, detail: "the answer to Decrypt is 31 bytes that differ from the 32 that were encrypted"},
 	"replaced-key":                 {trip: true, status: contract.Unhealthy, reason: contract.RoundTripMismatch, detail: "under the same key_id can no longer be decrypted: Decrypt: InvalidArgument: "},
-	"hang encrypt":                 {trip: true, timeout: short, status: contract.Unhealthy, reason: contract.Timeout, detail: "Encrypt: no answer within 300ms"},
+	"hang encrypt":                 {trip: true, timeout: 2 * time.Second, status: contract.Unhealthy, reason: contract.Timeout, detail: "Encrypt: no answer within 2s"},
 	"encrypt-key-id other":         {trip: true, status: contract.Unhealthy, reason: contract.RoundTripMismatch, detail: `the answer to Encrypt names key_id "other", that to Status "`},
 	"health NOT_SERVING":           {trip: true, status: contract.Unhealthy, reason: contract.ReportedUnhealthy, detail: "gRPC health is NOT_SERVING, not SERVING"},
 	// The same project's issues 74 and 26: after a restart the socket's file was left behind.
@@ -172,11 +172,11 @@ func TestEachFaultGetsItsVerdictAndRecoveryIsDetectedByTheNextProbe(t *testing.T
 
 // The timeout applies to each call, as kube-apiserver's does.
 func TestTimeoutIsForEachCall(t *testing.T) {
-	real := start(t, "slow 600ms all")
+	real := start(t, "slow 1200ms all")
 	set(t, real, "health SERVING")
 	began := time.Now()
-	r := check(t, probed(t, real.Endpoint()), Settings{Timeout: time.Second, GRPCHealth: true})
-	if took := time.Since(began); r.Status != contract.Healthy || took < 2*time.Second {
+	r := check(t, probed(t, real.Endpoint()), Settings{Timeout: 3 * time.Second, GRPCHealth: true})
+	if took := time.Since(began); r.Status != contract.Healthy || took < 3*time.Second {
 		t.Errorf("%+v after %s", r, took)
 	}
 }

@@ -27,7 +27,7 @@ rules:
 - level: Metadata
 `
 
-const auditFenceTimeout = 15 * time.Second
+const auditFenceTimeout = time.Minute
 
 // AuditFilter picks events.
 type AuditFilter func(*auditv1.Event) bool
