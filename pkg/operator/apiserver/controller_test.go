@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"os"
 	"reflect"
 	"slices"
@@ -128,11 +129,18 @@ type nodeRollup struct {
 	requests *requests
 }
 
+func (r nodeRollup) Remove(name string) {
+	r.requests.mu.Lock()
+	defer r.requests.mu.Unlock()
+	r.requests.all = append(r.requests.all, "removed "+name)
+}
+
 func (r nodeRollup) Set(p Published) {
 	p.Sources.Cluster.Nodes.Get("", "a")
 	r.requests.mu.Lock()
 	defer r.requests.mu.Unlock()
-	r.requests.all = append(r.requests.all, "status "+string(p.Status.Reason)+" "+p.Status.Message)
+	r.requests.all = append(r.requests.all, "status "+string(p.Status.Reason)+" "+p.Status.Message,
+		fmt.Sprintf("published off %t, read %t", p.Off, p.LiveKnown))
 }
 
 // run runs a controller for ten minutes, and returns the Events it recorded.
@@ -180,12 +188,18 @@ const oneTarget = `apiServers:
 `
 
 func TestTargetWithNothingToDoIsLeftAlone(t *testing.T) {
-	for name, configuration := range map[string]string{
-		"KMS is off":      oneTarget,
-		"it is removed":   oneTarget + "managementState: Removed\n",
-		"it is unmanaged": oneTarget + "managementState: Unmanaged\n",
+	for name, c := range map[string]struct {
+		configuration string
+		want          string
+	}{
+		"KMS is off":      {oneTarget, "off true, read true"},
+		"it is removed":   {oneTarget + "managementState: Removed\n", "off true, read false"},
+		"it is unmanaged": {oneTarget + "managementState: Unmanaged\n", "off false, read false"},
 	} {
-		all, events := runController(t, configuration, nil)
+		all, events := runController(t, c.configuration, nil)
+		if !slices.Contains(all, "published "+c.want) {
+			t.Errorf("%s: not %s: %q", name, c.want, all)
+		}
 		count := func(prefix string) (n int) {
 			for _, request := range all {
 				if strings.HasPrefix(request, prefix) {
@@ -324,5 +338,27 @@ func TestSecretIsDeletedThoughItsRecordWasRemoved(t *testing.T) {
 		func(a clienttesting.Action) bool { return a.GetVerb() != "delete" })
 	if len(deletions) != 1 {
 		t.Errorf("%d requests to delete it", len(deletions))
+	}
+}
+
+// A target that left the configuration is known until nothing is left of it.
+func TestTargetIsForgottenOnceNothingIsLeftOfIt(t *testing.T) {
+	for name, c := range map[string]struct {
+		recorded  State
+		forbidden bool
+		want      bool
+	}{
+		"nothing is left":                     {State{Namespace: "ns", Resource: v1alpha1.ResourceKubeAPIServers}, false, true},
+		"something was made, nothing is read": {State{Namespace: "ns", Resource: v1alpha1.ResourceKubeAPIServers}, true, false},
+	} {
+		r := &requests{}
+		client := r.client(&c.recorded)
+		if c.forbidden {
+			forbidLists(client, source.Pods, "kms-health")
+		}
+		r.run(t, client, "apiServers: []\n")
+		if is := slices.Contains(r.all, "removed "+kube); is != c.want {
+			t.Errorf("%s: forgotten %t: %q", name, is, r.all)
+		}
 	}
 }

@@ -377,6 +377,11 @@ func TestProvidersThatCannotBeProbedAreNotOff(t *testing.T) {
 		!strings.Contains(plan.Status.Message, "old of secrets") {
 		t.Errorf("alone: off %t, %+v", plan.Off, plan.Status)
 	}
+	s.Pods, s.Own = nil, []*unstructured.Unstructured{ownObject("ConfigMap")}
+	if plan = planOf(t, s); names(plan.Delete) == "" || plan.Status.Reason != contract.Removing {
+		t.Errorf("without a pod: deletes %q, %+v", names(plan.Delete), plan.Status)
+	}
+	s.Pods, s.Own = []*corev1.Pod{apiPod("a", "1"), apiPod("b", "2")}, nil
 	s.Live.Config.Plugins = set(1).Config.Plugins
 	plan = planOf(t, s)
 	if len(workloads(plan)) != 2 || plan.State.NotProbed == "" {

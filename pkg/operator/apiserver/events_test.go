@@ -105,8 +105,10 @@ func TestEventIsEmittedOnceForEachChange(t *testing.T) {
 	}{
 		"a Secret is deleted": {plan: Desired{DeleteToken: true}, secrets: []runtime.Object{secret},
 			want: []string{"Deleted"}},
-		"a Secret that does not exist":  {plan: Desired{DeleteToken: true}},
-		"the reporter is removed":       {plan: Desired{Eject: true}, want: []string{"Ejected"}},
+		"a Secret that does not exist": {plan: Desired{DeleteToken: true}},
+		"the reporter is removed":      {plan: Desired{Eject: true}, want: []string{"Ejected"}},
+		"the reporter is added": {plan: Desired{Inject: desired(live("apps/v1", "Deployment"))},
+			want: []string{"Injected"}},
 		"the Deployment does not exist": {plan: Desired{Eject: true}, patch: notFound},
 		"the reporter was removed before": {plan: Desired{Eject: true},
 			patch: func(a clienttesting.Action) (bool, runtime.Object, error) {

@@ -203,7 +203,7 @@ func TestKMSHealthIsCreatedWhereItIsMissingAndDeletedLast(t *testing.T) {
 }
 
 func TestConditionStaysWhileTheNamespaceIsMissing(t *testing.T) {
-	s := fixture(t, v1alpha1.ModeCompanionPod, own("ClusterRole"), func(s *Observed) { s.NamespaceMissing = true })
+	s := fixture(t, v1alpha1.ModeCompanionPod, own("ClusterRole", "Pod"), func(s *Observed) { s.NamespaceMissing = true })
 	for range 2 {
 		plan := planOf(t, s)
 		if plan.Off || plan.Status.Reason != contract.NamespaceMissing || !strings.Contains(plan.Status.Message, "ns") {

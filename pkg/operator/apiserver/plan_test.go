@@ -25,6 +25,12 @@ func TestRecordHasWhatARemovalNeeds(t *testing.T) {
 	if plan := planOf(t, s); plan.Status.Reason != contract.Removing || !strings.HasSuffix(plan.Status.Message, "Secret") {
 		t.Errorf("the token's Secret is left: %+v", plan.Status)
 	}
+	for _, kind := range []string{"ConfigMap", "ServiceAccount", "Role"} {
+		s := fixture(t, v1alpha1.ModeCompanionPod, in("ns", own(kind)), func(s *Observed) { s.State.InTarget = true })
+		if got := planOf(t, s).State.InTarget; got != (kind != "Role") {
+			t.Errorf("a %s is left in the target's namespace: recorded %t", kind, got)
+		}
+	}
 }
 
 func TestBothReportersMayWriteWhileTheModeChanges(t *testing.T) {

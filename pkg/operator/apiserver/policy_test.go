@@ -27,6 +27,7 @@ func TestPolicyIsActiveOnlyAsThisVersionHasIt(t *testing.T) {
 				set(int64(1), "metadata", "generation")(o)
 			},
 		},
+		"a policy with another default":      {policy: set("Exact", "spec", "matchConstraints", "matchPolicy"), want: differs},
 		"a policy that ignores its failures": {policy: set("Ignore", "spec", "failurePolicy"), want: differs},
 		"a policy without validations": {
 			policy: func(o *unstructured.Unstructured) { unstructured.RemoveNestedField(o.Object, "spec", "validations") },

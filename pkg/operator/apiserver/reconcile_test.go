@@ -2,6 +2,7 @@ package apiserver
 
 import (
 	"errors"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -48,8 +49,10 @@ func TestConfigMapMountedByAPodThatTheWatchHasNotDeliveredStays(t *testing.T) {
 			pod := &unstructured.Unstructured{Object: map[string]any{
 				"apiVersion": "v1", "kind": "Pod", "metadata": map[string]any{"name": "pod", "namespace": "there",
 					"labels": test.labels},
-				"spec": map[string]any{"volumes": []any{map[string]any{"name": "config",
-					"configMap": map[string]any{"name": test.mounted}}}},
+				"spec": map[string]any{"volumes": []any{
+					map[string]any{"name": "token", "secret": map[string]any{"secretName": "token"}},
+					map[string]any{"name": "config", "configMap": map[string]any{"name": test.mounted}},
+				}},
 			}}
 			client := dynamicfake.NewSimpleDynamicClient(runtime.NewScheme(), configMap, pod)
 			c := executor(client)
@@ -169,5 +172,25 @@ func TestObjectThatFailsStopsNoOther(t *testing.T) {
 	list, err := client.Resource(source.Pods).Namespace("own").List(t.Context(), metav1.ListOptions{})
 	if err != nil || len(list.Items) != 1 || list.Items[0].GetName() != "second" {
 		t.Errorf("left: %v, %v", list, err)
+	}
+}
+
+// A pod is made again once the one of its name is gone, and not before.
+func TestPodThatIsDeletedIsNotWrittenBeforeItIsGone(t *testing.T) {
+	pod := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "v1", "kind": "Pod",
+		"metadata": map[string]any{"name": "companion", "namespace": "own", "uid": "ended"}}}
+	next := pod.DeepCopy()
+	next.SetUID("")
+	client := dynamicfake.NewSimpleDynamicClient(runtime.NewScheme(), pod)
+	s := &Observed{Own: []*unstructured.Unstructured{pod}}
+	s.Target = &v1alpha1.APIServer{Name: "target", Namespace: "there"}
+	outcome := executor(client).reconcile(t.Context(), s, &Desired{Apply: []*unstructured.Unstructured{next},
+		Delete: []*unstructured.Unstructured{pod}})
+	var verbs []string
+	for _, a := range client.Actions() {
+		verbs = append(verbs, a.GetVerb())
+	}
+	if outcome.Err != nil || !slices.Equal(verbs, []string{"delete"}) {
+		t.Errorf("%v, %v", verbs, outcome.Err)
 	}
 }

@@ -158,8 +158,12 @@ func TestWhatIsMissingOfADeliveryIsReported(t *testing.T) {
 		want   Reason
 		part   string
 	}{
-		"a DaemonSet that selects no node":        {agents, []change{onHosts, daemonSet(2, 0, 0, 0)}, none, "selects no node"},
-		"a DaemonSet that was not observed yet":   {agents, []change{onHosts, daemonSet(1, 0, 0, 0)}, ok, ""},
+		"a DaemonSet that selects no node":      {agents, []change{onHosts, daemonSet(2, 0, 0, 0)}, none, "selects no node"},
+		"a DaemonSet that was not observed yet": {agents, []change{onHosts, daemonSet(1, 0, 0, 0)}, ok, ""},
+		"a DaemonSet that is being deleted": {agents, []change{onHosts, daemonSet(2, 0, 0, 0),
+			func(s *Observed) { s.own("DaemonSet")[0].SetDeletionTimestamp(&metav1.Time{Time: s.Now}) }}, ok, ""},
+		"a DaemonSet that nothing has observed": {agents, []change{onHosts, daemonSet(0, 0, 0, 0),
+			func(s *Observed) { s.own("DaemonSet")[0].SetGeneration(0) }}, ok, ""},
 		"a DaemonSet whose pods admission denies": {agents, []change{onHosts, daemonSet(2, 3, 0, 0)}, waits, "has 0 of 3 pods"},
 		"a DaemonSet that is rolled out":          {agents, []change{onHosts, daemonSet(2, 3, 3, 2)}, waits, "2 of 3 pods are updated"},
 		"a DaemonSet with all pods":               {agents, []change{onHosts, daemonSet(2, 3, 3, 3)}, ok, ""},

@@ -146,6 +146,13 @@ func TestServerDecidesTheLifetimeOfAToken(t *testing.T) {
 		},
 	}, nil)
 	v, err := f.at(t, days(100))
+	for _, a := range f.client.Actions() {
+		if create, is := a.(clienttesting.CreateAction); is && a.GetSubresource() == "token" {
+			if asked := create.GetObject().(*authenticationv1.TokenRequest).Spec.ExpirationSeconds; *asked != 30*24*60*60 {
+				t.Errorf("a token of %d s was requested", *asked)
+			}
+		}
+	}
 	if want := f.now.Add(10 * time.Minute); err != nil || !v.notAfter.Equal(want) {
 		t.Errorf("not after %s, want %s; %v", v.notAfter, want, err)
 	}

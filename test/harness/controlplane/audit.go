@@ -131,10 +131,14 @@ func (c *ControlPlane) AuditFence(ctx context.Context) error {
 		return err
 	}
 	id := string(uuid.NewUUID())
-	if err := get(ctx, c.adminTLS(), c.URL()+"/version?"+id, c.adminToken); err != nil {
-		return fmt.Errorf("make a request to find in the audit log: %w", err)
-	}
-	return wait.Until(ctx, func(context.Context) error {
+	made := false
+	return wait.Until(ctx, func(ctx context.Context) error {
+		if !made { // a busy API server may not answer the first in time
+			if err := get(ctx, c.adminTLS(), c.URL()+"/version?"+id, c.adminToken); err != nil {
+				return fmt.Errorf("make a request to find in the audit log: %w", err)
+			}
+			made = true
+		}
 		log, err := readFrom(c.auditLog(), before.Size())
 		if err == nil && !bytes.Contains(log, []byte(id)) {
 			err = fmt.Errorf("request %s is not in the audit log", id)
