@@ -24,7 +24,7 @@ func testKMSTurnedOff(h *scenario) {
 	key := h.state.writeKey
 	h.must(h.Roll(h.ctx, fixture.Roll{Encryption: apiservers.Encryption("identity", key), Plugins: []string{key}}))
 	// The plugin still reads, so it is still watched.
-	h.await(time.Minute, "no plugin writes", func() error {
+	h.await(kubeletSees, "no plugin writes", func() error {
 		s := h.now(apiservers.Kube)
 		return errors.Join(s.Is(contract.PluginsDegraded, "False", contract.AsExpected), s.Is(contract.WriteKeyAgreed,
 			"Unknown", "NoWriteKey"))
