@@ -362,3 +362,16 @@ func TestTargetIsForgottenOnceNothingIsLeftOfIt(t *testing.T) {
 		}
 	}
 }
+
+// A removal is not done while it is not known what is left.
+func TestConfigMapsThatCannotBeListedAreReported(t *testing.T) {
+	r := &requests{}
+	client := r.client(&State{Namespace: "ns", Resource: v1alpha1.ResourceKubeAPIServers})
+	forbidLists(client, source.ConfigMaps, "kms-health")
+	r.run(t, client, oneTarget+"managementState: Removed\n")
+	if !slices.ContainsFunc(r.all, func(request string) bool {
+		return strings.HasPrefix(request, "status SourceUnreadable") && strings.Contains(request, "what is left of ConfigMaps cannot be listed")
+	}) {
+		t.Errorf("%q", r.all)
+	}
+}

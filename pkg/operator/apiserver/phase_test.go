@@ -60,6 +60,7 @@ func TestPlanFollowsFromWhatIsObserved(t *testing.T) {
 		"no policy":                              {[]change{onePod, noPolicy}, false, contract.PolicyMissing, false},
 		"the CA was never read":                  {[]change{onePod, noCA}, false, contract.CAUnreadable, false},
 		"no pod shows where the sockets are":     {[]change{auto}, false, contract.NoPods, false},
+		"no pod runs, and the mode is given":     {nil, false, contract.NoPods, false},
 		"the plugins of all pods are being read": {[]change{pods(apiPod("a", "1", revision("5"))), auto}, false,
 			contract.Progressing, false},
 		// A problem of something active changes nothing.

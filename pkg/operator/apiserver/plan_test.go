@@ -25,10 +25,19 @@ func TestRecordHasWhatARemovalNeeds(t *testing.T) {
 	if plan := planOf(t, s); plan.Status.Reason != contract.Removing || !strings.HasSuffix(plan.Status.Message, "Secret") {
 		t.Errorf("the token's Secret is left: %+v", plan.Status)
 	}
-	for _, kind := range []string{"ConfigMap", "ServiceAccount", "Role"} {
-		s := fixture(t, v1alpha1.ModeCompanionPod, in("ns", own(kind)), func(s *Observed) { s.State.InTarget = true })
-		if got := planOf(t, s).State.InTarget; got != (kind != "Role") {
-			t.Errorf("a %s is left in the target's namespace: recorded %t", kind, got)
+	for what, c := range map[string]struct {
+		change func(*Observed)
+		want   bool
+	}{
+		"a ConfigMap":      {in("ns", own("ConfigMap")), true},
+		"a ServiceAccount": {in("ns", own("ServiceAccount")), true},
+		"a token":          {func(s *Observed) { s.State.Token = true }, true},
+		"what is unknown":  {noConfigMaps(contract.SourceUnreadable, "forbidden"), true},
+		"a Role":           {in("ns", own("Role")), false},
+	} {
+		s := fixture(t, v1alpha1.ModeCompanionPod, c.change, func(s *Observed) { s.State.InTarget = true })
+		if got := planOf(t, s).State.InTarget; got != c.want {
+			t.Errorf("%s is left in the target's namespace: recorded %t", what, got)
 		}
 	}
 }
@@ -102,6 +111,11 @@ func TestMetadataOfALivePodIsPatchedWhereItDiffers(t *testing.T) {
 		if patch := metadataPatch(pod("1", "1", "o"), c.live); (patch != nil) != c.differs {
 			t.Errorf("%s: %v", name, patch)
 		}
+	}
+	live := pod("2", "1", "o")
+	live.SetUID("read")
+	if patch := metadataPatch(pod("1", "1", "o"), live); patch["uid"] != types.UID("read") {
+		t.Errorf("another pod of the name would be patched: %v", patch)
 	}
 }
 

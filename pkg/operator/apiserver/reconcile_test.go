@@ -181,6 +181,7 @@ func TestPodThatIsDeletedIsNotWrittenBeforeItIsGone(t *testing.T) {
 		"metadata": map[string]any{"name": "companion", "namespace": "own", "uid": "ended"}}}
 	next := pod.DeepCopy()
 	next.SetUID("")
+	next.SetLabels(map[string]string{"changed": "true"})
 	client := dynamicfake.NewSimpleDynamicClient(runtime.NewScheme(), pod)
 	s := &Observed{Own: []*unstructured.Unstructured{pod}}
 	s.Target = &v1alpha1.APIServer{Name: "target", Namespace: "there"}

@@ -2,6 +2,7 @@ package apiserver
 
 import (
 	"errors"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -10,12 +11,15 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
+	dynamicfake "k8s.io/client-go/dynamic/fake"
 	"k8s.io/client-go/kubernetes/fake"
 	clienttesting "k8s.io/client-go/testing"
 
+	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
 	"github.com/kms-health/kms-health/pkg/contract"
 	"github.com/kms-health/kms-health/pkg/operator/objects"
 )
@@ -155,5 +159,37 @@ func TestServerDecidesTheLifetimeOfAToken(t *testing.T) {
 	}
 	if want := f.now.Add(10 * time.Minute); err != nil || !v.notAfter.Equal(want) {
 		t.Errorf("not after %s, want %s; %v", v.notAfter, want, err)
+	}
+}
+
+func TestTokenIsMadeOnceItIsRecorded(t *testing.T) {
+	for name, c := range map[string]struct {
+		forbidden, before bool // to record, and what is recorded
+		want              bool
+	}{
+		"recorded":                     {false, false, true},
+		"it cannot be recorded":        {true, false, false},
+		"one is recorded from earlier": {true, true, true},
+	} {
+		f := newTokenFixture()
+		f.respond("create", "serviceaccounts", &authenticationv1.TokenRequest{}, nil)
+		client := dynamicfake.NewSimpleDynamicClient(runtime.NewScheme())
+		role := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "rbac.authorization.k8s.io/v1",
+			"kind": "ClusterRole", "metadata": map[string]any{"name": "api"}}}
+		client.PrependReactor("patch", "clusterroles", func(clienttesting.Action) (bool, runtime.Object, error) {
+			if c.forbidden {
+				return true, nil, apierrors.NewForbidden(schema.GroupResource{Resource: "clusterroles"}, "api", errors.New("no rule"))
+			}
+			return true, role, nil
+		})
+		e := executor(client)
+		e.Kube = f.client
+		s := &Observed{State: State{Token: c.before}}
+		s.Target = &v1alpha1.APIServer{Name: "api", Namespace: "ns"}
+		_ = e.reconcile(t.Context(), s, &Desired{Anchor: role, Token: true, State: State{Namespace: "ns", Token: true}})
+		asked := slices.ContainsFunc(f.client.Actions(), func(a clienttesting.Action) bool { return a.GetSubresource() == "token" })
+		if asked != c.want {
+			t.Errorf("%s: requested %t", name, asked)
+		}
 	}
 }

@@ -279,7 +279,8 @@ func TestPathWithoutAPluginIsReportedAtOnceWithTheReason(t *testing.T) {
 	}
 }
 
-// gRPC connects again without a backoff while a call waits, some thousand times, but not for ever.
+// gRPC connects again without a backoff while a call waits: some thousand times, or, with one processor, until the
+// timeout.
 func TestPluginThatEndsEachConnectionIsAnError(t *testing.T) {
 	socket := program.SocketDir(t) + "/kms.sock"
 	listener, err := net.Listen("unix", socket)
@@ -302,8 +303,8 @@ func TestPluginThatEndsEachConnectionIsAnError(t *testing.T) {
 		}
 	}()
 	plugin := probed(t, "unix://"+socket)
-	r := ask(t, plugin, Settings{Timeout: generous}) // a busy machine needs seconds for them
-	if r.Status != contract.Error || r.Reason != contract.Unavailable {
+	r := ask(t, plugin, Settings{Timeout: 5 * time.Second})
+	if r.Status != contract.Error || r.Reason != contract.Unavailable && r.Reason != contract.Timeout {
 		t.Errorf("%+v", r)
 	}
 }
