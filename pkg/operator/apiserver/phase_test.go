@@ -81,13 +81,13 @@ func TestPlanFollowsFromWhatIsObserved(t *testing.T) {
 	}
 }
 
-// in puts objects of a kind into a namespace.
-func in(namespace string, change func(*Observed)) func(*Observed) {
+// inTarget puts objects into the target's namespace.
+func inTarget(change func(*Observed)) func(*Observed) {
 	return func(s *Observed) {
 		before := len(s.Own)
 		change(s)
 		for _, o := range s.Own[before:] {
-			o.SetNamespace(namespace)
+			o.SetNamespace(s.Target.Namespace)
 		}
 	}
 }
@@ -121,7 +121,7 @@ func TestRemovalDeletesWhatNothingNeeds(t *testing.T) {
 			"Role"), deleting},
 			removing, "ConfigMap DaemonSet Pod Role ServiceAccount", false},
 		"an injected Deployment": {[]change{func(s *Observed) { s.Deployment, s.Injected = deployment(1), true },
-			in("ns", own("ConfigMap", "ServiceAccount", "ClusterRoleBinding")), deleting}, removing, "", false},
+			inTarget(own("ConfigMap", "ServiceAccount", "ClusterRoleBinding")), deleting}, removing, "", false},
 		"a Deployment as it was before its injection": {[]change{injectedBefore("d"), deleting}, removing, "", false},
 		"a Deployment of the same name that is another": {[]change{injectedBefore("other"), deleting}, contract.Removed, "",
 			true},
@@ -134,7 +134,7 @@ func TestRemovalDeletesWhatNothingNeeds(t *testing.T) {
 		"ConfigMaps cannot be listed": {[]change{noConfigMaps(contract.SourceUnreadable, "forbidden"), own("ServiceAccount", "ClusterRole"),
 			deleting},
 			contract.SourceUnreadable, "ServiceAccount", true},
-		"a Secret, whose token is the ServiceAccount's": {[]change{token, in("ns", own("ServiceAccount", "ClusterRole")),
+		"a Secret, whose token is the ServiceAccount's": {[]change{token, inTarget(own("ServiceAccount", "ClusterRole")),
 			deleting}, removing, "", true},
 		"a ServiceAccount": {[]change{own("ServiceAccount", "ClusterRole"), deleting}, removing,
 			"ServiceAccount", true},

@@ -29,11 +29,11 @@ func TestRecordHasWhatARemovalNeeds(t *testing.T) {
 		change func(*Observed)
 		want   bool
 	}{
-		"a ConfigMap":      {in("ns", own("ConfigMap")), true},
-		"a ServiceAccount": {in("ns", own("ServiceAccount")), true},
+		"a ConfigMap":      {inTarget(own("ConfigMap")), true},
+		"a ServiceAccount": {inTarget(own("ServiceAccount")), true},
 		"a token":          {func(s *Observed) { s.State.Token = true }, true},
 		"what is unknown":  {noConfigMaps(contract.SourceUnreadable, "forbidden"), true},
-		"a Role":           {in("ns", own("Role")), false},
+		"a Role":           {inTarget(own("Role")), false},
 	} {
 		s := fixture(t, v1alpha1.ModeCompanionPod, c.change, func(s *Observed) { s.State.InTarget = true })
 		if got := planOf(t, s).State.InTarget; got != c.want {
