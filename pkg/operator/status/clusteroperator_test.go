@@ -77,7 +77,8 @@ func (s *operatorFixture) write(action clienttesting.Action) (bool, runtime.Obje
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.writes, s.at = append(s.writes, body), append(s.at, time.Since(s.start))
-	return true, s.versioned(clusterOperator(nil)), nil
+	o := s.versioned(clusterOperator(body["status"]))
+	return true, o, s.client.Tracker().Update(source.ClusterOperators, o, "") // which the watch shows
 }
 
 // versioned is an object in a new version.
