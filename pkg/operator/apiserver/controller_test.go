@@ -250,7 +250,7 @@ func TestMissingOperatorResourceIsReported(t *testing.T) {
 	}
 }
 
-// Without them no roll-up is evaluated, and nothing else reports that.
+// forbidLists makes an API server refuse the lists of a kind in a namespace.
 func forbidLists(client *dynamicfake.FakeDynamicClient, kind schema.GroupVersionResource, namespace string) {
 	client.PrependReactor("list", kind.Resource, func(a clienttesting.Action) (bool, runtime.Object, error) {
 		forbidden := a.GetResource() == kind && a.GetNamespace() == namespace
@@ -265,6 +265,7 @@ func (r *requests) unreadable(what string) bool {
 	})
 }
 
+// Without them no roll-up is evaluated, and nothing else reports that.
 func TestSourcesOfTheRollupThatAreForbiddenAreReported(t *testing.T) {
 	for what, forbidden := range map[string]clienttesting.Action{
 		"Nodes": clienttesting.NewListAction(source.Nodes, schema.GroupVersionKind{}, "",
