@@ -200,7 +200,7 @@ func awaitAdmission(t *testing.T, what string, is func(pod *corev1.Pod, err erro
 		cpu := corev1.ResourceRequirements{Requests: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("5m")}}
 		pod.Spec.Containers = []corev1.Container{{Name: contract.ReporterContainer, Image: "reporter:1", SecurityContext: &limited, Resources: cpu}}
 		pod.Spec.AutomountServiceAccountToken = new(false)
-		created, err := fixture.Kube.CoreV1().Pods(fixture.Namespace).Create(t.Context(), pod, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
+		created, err := fixture.Kube.CoreV1().Pods(fixture.Namespace).Create(context.WithoutCancel(t.Context()), pod, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
 		if !is(created, err) {
 			return fmt.Errorf("not yet: %w", err)
 		}
@@ -211,13 +211,17 @@ func awaitAdmission(t *testing.T, what string, is func(pod *corev1.Pod, err erro
 // What admission changes of a pod at its creation stays changed, as by OpenShift's workload
 // partitioning, which removes CPU requests. Afterwards only annotations are written.
 func TestPodsThatAdmissionChangedAtCreationAreKept(t *testing.T) {
-	mutate(t, "change-reporters", isReporter, rule(fixture.Namespace, "", "pods", admissionv1.Create),
-		withoutCPU, applyConfiguration(fmt.Sprintf("Object{spec: Object.spec{containers: [Object.spec.containers{name: '%s', image: '%s'}]}}", contract.ReporterContainer, mirrored)))
 	changed := func(pod *corev1.Pod) bool {
 		c := &pod.Spec.Containers[0]
 		_, has := c.Resources.Requests[corev1.ResourceCPU]
 		return c.Image == mirrored && !has
 	}
+	// Once it is deleted it is in use for a moment more, and would change the pods of the next test.
+	t.Cleanup(func() {
+		awaitAdmission(t, "the policy is in use no more", func(pod *corev1.Pod, err error) bool { return err == nil && !changed(pod) })
+	})
+	mutate(t, "change-reporters", isReporter, rule(fixture.Namespace, "", "pods", admissionv1.Create),
+		withoutCPU, applyConfiguration(fmt.Sprintf("Object{spec: Object.spec{containers: [Object.spec.containers{name: '%s', image: '%s'}]}}", contract.ReporterContainer, mirrored)))
 	awaitAdmission(t, "the policy is in use", func(pod *corev1.Pod, err error) bool { return err == nil && changed(pod) })
 	op := fixture.NewOperator(t)
 	t.Cleanup(func() { fixture.RemoveStatics(t) })

@@ -55,9 +55,6 @@ func watchCompanions(t *testing.T) (wrong func() []string) {
 }
 
 func TestConfigSourceIsChangedWithoutAGap(t *testing.T) {
-	awaitAdmission(t, "the policies of the tests before have ended", func(pod *corev1.Pod, err error) bool {
-		return err == nil && pod.Spec.Containers[0].Image != mirrored
-	})
 	const plugins = `plugins: [{endpoint: "unix:///var/run/kmsplugin/kms-1.sock", role: Write}]`
 	op := fixture.NewOperator(t)
 	config := func(interval, source string) string {
