@@ -216,8 +216,14 @@ func (s *syncing) judge(ctx context.Context, in *rollup.Input) (v Verdict, judge
 		s.metrics.set(t.Name, nil)
 		return Verdict{Done: true}, true
 	}
-	if t.Sources.Resource.Err() != nil {
-		s.quietUntil = s.now.Add(afterOutage)
+	if err := t.Sources.Resource.Err(); err != nil {
+		quiet := afterOutage
+		if apierrors.IsForbidden(err) { // reporters could write; the copy is old until the next list
+			quiet = outageSync
+		}
+		if until := s.now.Add(quiet); until.After(s.quietUntil) {
+			s.quietUntil = until
+		}
 		s.requeue(s.now.Add(outageSync))
 	}
 	resource := t.Sources.Destination()

@@ -50,6 +50,39 @@ func TestMissingReportsDuringAnOutageAreExcused(t *testing.T) {
 	}
 }
 
+// Without the right to read the resource its copy is old, and reporters write on. With the right the copy is new.
+func TestReportsAreJudgedSoonAfterTheResourceCanBeReadAgain(t *testing.T) {
+	withFixture(t, func(s *fixture) {
+		stale := s.begin()
+		s.until(stale - 3*time.Second)
+		s.refuse(cluster, apierrors.NewForbidden(cluster.GroupResource(), "", nil))
+		back := stale + time.Minute
+		s.until(back)
+		s.wantWrites(1, "while it may not be read")
+		s.listing(cluster, nil)
+		s.until(back + outageSync + 10*time.Second) // it lists again after at most 5 s
+		if w := s.wantWrites(2, "when it was read"); degraded(w.apply) != "Unknown ReporterStale" {
+			t.Errorf("written: %s", w.body)
+		}
+	})
+}
+
+// An API server that has just started may refuse what it allows a moment later. Its reporters need the time all the same.
+func TestRefusalAfterAnOutageDoesNotShortenTheTimeToRecover(t *testing.T) {
+	withFixture(t, func(s *fixture) {
+		back := s.begin() + time.Minute
+		s.away()
+		s.until(back)
+		s.listing(cluster, apierrors.NewForbidden(cluster.GroupResource(), "", nil))
+		s.until(back + 2*outageSync)
+		s.listing(cluster, nil)
+		s.until(back + afterOutage - outageSync - 1)
+		s.wantWrites(1, "before they could report again")
+		s.until(back + afterOutage + 10*time.Second)
+		s.wantWrites(2, "when they could have")
+	})
+}
+
 // An unhealthy plugin is reported, although other reports are missing.
 func TestAnUnhealthyPluginIsReportedDuringAnOutage(t *testing.T) {
 	withFixture(t, func(s *fixture) {
