@@ -1,3 +1,3 @@
 // Package process tests kms-health-operator in its surroundings: what starts late, is
-// missing, forbidden or unreadable, outages of the API server, and its metrics.
+// missing, forbidden or unreadable, restarts, and a wrong clock.
 package process

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -120,4 +121,23 @@ func TestProvidersThatAreNotProbedAreReported(t *testing.T) {
 	}
 	op.Configure("apiServers: []\n")
 	op.AwaitNothingLeft()
+}
+
+// For a moment a new process knows less than the one before: that shows nowhere.
+func TestRestartOfTheOperatorChangesNoCondition(t *testing.T) {
+	op := fixture.NewOperator(t)
+	reporters := fixture.StartReporting(t, op, nil, "1s")
+	seen := fixture.RecordConditions(t, apiservers.Kube)
+	for _, signal := range []syscall.Signal{syscall.SIGTERM, syscall.SIGKILL, syscall.SIGTERM} {
+		op.Kill(signal)
+		op.Start("")
+		fixture.Never(t, 5*time.Second, func() error {
+			if found := seen.With(" Unknown "); len(found) > 0 {
+				return fmt.Errorf("%q", found)
+			}
+			return nil
+		})
+	}
+	fixture.AwaitHealthy(t)
+	fixture.RemoveTarget(t, op, reporters)
 }

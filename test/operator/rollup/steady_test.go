@@ -3,9 +3,7 @@
 package rollup
 
 import (
-	"fmt"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
@@ -55,24 +53,5 @@ func TestNothingIsWrittenWhileNothingChanges(t *testing.T) {
 	}
 	t.Logf("%d writes until all was delivered, 0 in %s and %d syncs after, in which the reporters wrote %d times", before, steady, syncs, reported)
 	expectOneWriteEach(t, reporters)
-	fixture.RemoveTarget(t, op, reporters)
-}
-
-// For a moment a new process knows less than the one before: that shows nowhere.
-func TestRestartOfTheOperatorChangesNoCondition(t *testing.T) {
-	op := fixture.NewOperator(t)
-	reporters := fixture.StartReporting(t, op, nil, "1s")
-	seen := fixture.RecordConditions(t, apiservers.Kube)
-	for _, signal := range []syscall.Signal{syscall.SIGTERM, syscall.SIGKILL, syscall.SIGTERM} {
-		op.Kill(signal)
-		op.Start("")
-		fixture.Never(t, 5*time.Second, func() error {
-			if found := seen.With(" Unknown "); len(found) > 0 {
-				return fmt.Errorf("%q", found)
-			}
-			return nil
-		})
-	}
-	fixture.AwaitHealthy(t)
 	fixture.RemoveTarget(t, op, reporters)
 }
