@@ -139,12 +139,12 @@ $(GOTESTSUM): test/tools/programs/go.mod
 	@test/tools/build.sh $(@D) $(<D) '' 'some seconds' $(@F)=gotest.tools/gotestsum
 
 # Those with an API server, the longest first. They wait as much as they compute, so there
-# are three packages more at a time than there are cores; the reporter's units wait most, and run
+# are four packages more at a time than there are cores; the reporter's units wait most, and run
 # beside those that compute.
 OPERATOR_PACKAGES = ./test/operator/rollup ./test/operator/...
 OTHER_PACKAGES = ./test/manifests ./test/integration ./test/identity ./test/monitoring ./test/harness/...
 INTEGRATION = $$race -tags integration,$(TAGS) -count 1 -p $(PARALLEL) -timeout $(TEST_TIMEOUT) $(TESTFLAGS) $(OPERATOR_PACKAGES)
-PARALLEL ?= $(shell echo $$(($$(nproc) + 3)))
+PARALLEL ?= $(shell echo $$(($$(nproc) + 4)))
 test test-integration sequences test-e2e cluster-up parity soak bench: export KUBEBUILDER_ASSETS = $(CURDIR)/$(CLUSTER)
 
 # Memory for time: 100 otherwise, in Go's own programs and those that the tests start.
