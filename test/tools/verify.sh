@@ -161,16 +161,7 @@ check_mod-tidy() {
 	return "$status"
 }
 
-check_mod-verify() {
-	local module status=0
-	for module in $(modules); do
-		if ! go -C "$module" mod verify; then
-			echo "$module: its modules could not be verified"
-			status=1
-		fi
-	done
-	return "$status"
-}
+check_mod-verify() { modules | xargs -P "$(nproc)" -I MODULE go -C MODULE mod verify; }
 
 check_vet() { go vet ./...; }
 check_vet-integration() { go vet -tags integration,e2e ./...; }
