@@ -168,7 +168,8 @@ func (c *Controller) sync(ctx context.Context, name string) (again time.Duration
 	case s.Problem == nil && !s.Unrecorded:
 		e.recorded.State = outcome.Recorded.State
 	}
-	if plan.Gone && outcome.Err == nil && leaves {
+	// Until the watch shows that its ClusterRole is gone, what began anew would not know that it is off.
+	if plan.Gone && len(plan.Delete) == 0 && leaves {
 		c.forget(name)
 		return settle // a target of this name in the configuration is another one
 	}

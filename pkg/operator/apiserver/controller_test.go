@@ -23,6 +23,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
+	"k8s.io/apimachinery/pkg/watch"
 	dynamicfake "k8s.io/client-go/dynamic/fake"
 	kubernetesfake "k8s.io/client-go/kubernetes/fake"
 	clienttesting "k8s.io/client-go/testing"
@@ -322,6 +323,39 @@ func TestRestartRepeatsNoEvent(t *testing.T) {
 		if events := r.run(t, client, configuration); len(events) > 0 {
 			t.Errorf("%s: after a restart: %v", configuration, events)
 		}
+	}
+}
+
+// A watch shows what was deleted later. Until then the target is the same one, which is off: what began anew would
+// be published as one that is on, and its conditions would stay.
+func TestRemovedTargetIsForgottenWhenTheWatchShowsIt(t *testing.T) {
+	r := &requests{}
+	client := r.client(&State{Installation: "kms-health", Namespace: "ns", Resource: contract.KubeAPIServers})
+	began := sync.OnceValue(time.Now)
+	client.PrependReactor("delete", "clusterroles", func(clienttesting.Action) (bool, runtime.Object, error) {
+		return time.Since(began()) < 2*Starting, nil, apierrors.NewInternalError(errors.New("later"))
+	})
+	client.PrependWatchReactor("clusterroles", func(a clienttesting.Action) (bool, watch.Interface, error) {
+		shown, err := client.Tracker().Watch(a.GetResource(), a.GetNamespace())
+		return true, watch.Filter(shown, func(e watch.Event) (watch.Event, bool) {
+			if e.Type == watch.Deleted {
+				time.Sleep(2 * time.Second)
+			}
+			return e, true
+		}), err
+	})
+	r.run(t, client, "apiServers: []\n")
+	var removed, on int
+	for _, request := range r.all {
+		if request == "removed "+kube {
+			removed++
+		}
+		if strings.HasPrefix(request, "published off false") {
+			on++
+		}
+	}
+	if removed != 1 || on != 0 {
+		t.Errorf("removed %d times, published as one that is on %d times: %q", removed, on, r.all)
 	}
 }
 

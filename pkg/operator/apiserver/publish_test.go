@@ -72,8 +72,13 @@ func TestTheLastDecisionIsPublishedWhileThereIsNone(t *testing.T) {
 	controller, rollup = publisher(nil, Starting)
 	s.State = recorded
 	controller.publish(s, unread, &Desired{})
-	if got := rollup.got[0]; !got.SetsKnown || len(got.State.Live) != 1 || got.LiveKnown {
+	if got := rollup.got[0]; !got.SetsKnown || len(got.State.Live) != 1 || got.LiveKnown || got.Off {
 		t.Errorf("of a process that has read nothing: %+v", got)
+	}
+	s.Deleting = true
+	controller.publish(s, &entry{}, &Desired{})
+	if got := rollup.got[1]; !got.Off || got.Clean {
+		t.Errorf("of one that is removed: %+v", got)
 	}
 }
 

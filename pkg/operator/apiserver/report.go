@@ -126,7 +126,7 @@ func (c *Controller) publish(s *Observed, e *entry, plan *Desired) {
 		p.State, p.SetsKnown, p.LiveKnown = plan.State, plan.State.Live != nil, s.liveKnown()
 		p.Off, p.Clean, p.NamespaceMissing = plan.Off, plan.Clean, s.NamespaceMissing
 	case p.Name == "":
-		p.State, p.SetsKnown = s.State, s.State.Live != nil
+		p.State, p.SetsKnown, p.Off = s.State, s.State.Live != nil, s.Deleting
 	}
 	p.APIServer, p.Sources = *s.Target, e.sources
 	p.OtherInstallation, p.Unmanaged = s.OtherInstallation != "", s.Unmanaged
