@@ -58,3 +58,18 @@ func TestAnnotationsFollowKubeAPIServersRules(t *testing.T) {
 		}
 	}
 }
+
+// kube-apiserver takes 1 to 1024 bytes, and a key_id of 1 to 1024.
+func TestSizesOfAnAnswerToEncrypt(t *testing.T) {
+	for size, want := range map[int]bool{0: false, 1: true, 1024: true, 1025: false} {
+		text := strings.Repeat("c", size)
+		for what, answer := range map[string]*kmsapi.EncryptResponse{
+			"ciphertext": {Ciphertext: []byte(text), KeyId: "k"},
+			"key_id":     {Ciphertext: []byte("c"), KeyId: text},
+		} {
+			if broken := checkSealed(answer); (broken == "") != want {
+				t.Errorf("a %s of %d bytes: %q", what, size, broken)
+			}
+		}
+	}
+}
