@@ -149,7 +149,7 @@ func (c *Controller) sync(ctx context.Context, name string) (again time.Duration
 	e := c.entry(s)
 	c.observe(s, e)
 	leaves := s.Deleting && !s.InConfig
-	if s.Problem != nil && leaves && s.State.Namespace == "" && c.cluster.Roles.Known() {
+	if s.Problem != nil && leaves && s.State.Namespace == "" && c.cluster.Roles.Known() && e.published.Name == "" {
 		c.forget(name) // nothing was made of it
 		return settle
 	}

@@ -144,14 +144,9 @@ func (r nodeRollup) Set(p Published) {
 		fmt.Sprintf("published off %t, read %t", p.Off, p.LiveKnown))
 }
 
-// run runs a controller for ten minutes, and returns the Events it recorded.
-func (r *requests) run(t *testing.T, client *dynamicfake.FakeDynamicClient, configuration string) (events []string) {
+// run runs a controller, for ten minutes with each configuration, and returns the Events it recorded.
+func (r *requests) run(t *testing.T, client *dynamicfake.FakeDynamicClient, configurations ...string) (events []string) {
 	t.Helper()
-	config, err := v1alpha1.DecodeOperator([]byte("apiVersion: kmshealth.openshift.io/v1alpha1\n" +
-		"kind: OperatorConfiguration\nimage: reporter:1\n" + configuration))
-	if err != nil {
-		t.Fatal(err)
-	}
 	if r.secrets == nil {
 		r.secrets = kubernetesfake.NewClientset()
 	}
@@ -170,11 +165,19 @@ func (r *requests) run(t *testing.T, client *dynamicfake.FakeDynamicClient, conf
 				events = append(events, reason)
 			},
 		})
-		c.Configure(config)
 		ctx, cancel := context.WithCancel(t.Context())
 		var running sync.WaitGroup
-		running.Go(func() { c.Run(ctx) })
-		time.Sleep(10 * time.Minute)
+		for i, configuration := range configurations {
+			config, err := v1alpha1.DecodeOperator([]byte("apiVersion: kmshealth.openshift.io/v1alpha1\n" +
+				"kind: OperatorConfiguration\nimage: reporter:1\n" + configuration))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if c.Configure(config); i == 0 {
+				running.Go(func() { c.Run(ctx) })
+			}
+			time.Sleep(10 * time.Minute)
+		}
 		cancel()
 		running.Wait()
 	})
@@ -356,6 +359,47 @@ func TestRemovedTargetIsForgottenWhenTheWatchShowsIt(t *testing.T) {
 	}
 	if removed != 1 || on != 0 {
 		t.Errorf("removed %d times, published as one that is on %d times: %q", removed, on, r.all)
+	}
+}
+
+// refuseRecords makes an API server refuse the ClusterRoles with the records, from a time on.
+func refuseRecords(client *dynamicfake.FakeDynamicClient, after time.Duration) {
+	began := sync.OnceValue(time.Now)
+	client.PrependReactor("patch", "clusterroles", func(clienttesting.Action) (bool, runtime.Object, error) {
+		return time.Since(began()) >= after, nil, apierrors.NewForbidden(source.ClusterRoles.GroupResource(), "", errors.New("no right"))
+	})
+}
+
+// last is the last of what was asked or published that has a prefix.
+func (r *requests) last(prefix string) (found string) {
+	for _, request := range r.all {
+		if strings.HasPrefix(request, prefix) {
+			found = request
+		}
+	}
+	return found
+}
+
+// The reason why nothing can be recorded is in a condition: that one is removed, too.
+func TestConditionsOfATargetThatWasNeverRecordedAreNotForgotten(t *testing.T) {
+	r := &requests{}
+	client := r.client(nil)
+	refuseRecords(client, 0)
+	forbidLists(client, source.DaemonSets, "kms-health")
+	r.run(t, client, withPlugin, "apiServers: []\n")
+	if removed, off := r.last("removed"), r.last("published"); removed != "" || !strings.HasPrefix(off, "published off true") {
+		t.Errorf("%q, %q", removed, off)
+	}
+}
+
+// A target that is kept again is on, whatever keeps it from being delivered: that is in its condition.
+func TestTargetThatIsManagedAgainIsOn(t *testing.T) {
+	r := &requests{}
+	client := r.client(nil)
+	refuseRecords(client, 15*time.Minute)
+	r.run(t, client, withPlugin, "managementState: Removed\n"+withPlugin, withPlugin)
+	if on, status := r.last("published"), r.last("status"); !strings.HasPrefix(on, "published off false") || !strings.Contains(status, "Forbidden") {
+		t.Errorf("%q, %q", on, status)
 	}
 }
 

@@ -55,6 +55,18 @@ func TestNothingIsPublishedBeforeItIsRead(t *testing.T) {
 	}
 }
 
+// Conditions come after the record by which they are found again, unless that cannot be written.
+func TestConditionsComeAfterTheRecord(t *testing.T) {
+	for reason, published := range map[Reason]bool{"": false, contract.Removed: false, contract.Forbidden: true} {
+		controller, rollup := publisher(nil, Starting)
+		s, e := fixture(t, v1alpha1.ModeCompanionPod, func(s *Observed) { s.Unrecorded = true }), &entry{status: Status{Reason: reason}}
+		controller.publish(s, e, planOf(t, s))
+		if got := len(rollup.got) == 1; got != published {
+			t.Errorf("after %q: published %t", reason, got)
+		}
+	}
+}
+
 func TestTheLastDecisionIsPublishedWhileThereIsNone(t *testing.T) {
 	controller, rollup := publisher(nil, 0)
 	s, e := fixture(t, v1alpha1.ModeCompanionPod, pods(apiPod("a", "1"))), &entry{}
@@ -75,10 +87,21 @@ func TestTheLastDecisionIsPublishedWhileThereIsNone(t *testing.T) {
 	if got := rollup.got[0]; !got.SetsKnown || len(got.State.Live) != 1 || got.LiveKnown || got.Off {
 		t.Errorf("of a process that has read nothing: %+v", got)
 	}
-	s.Deleting = true
-	controller.publish(s, &entry{}, &Desired{})
-	if got := rollup.got[1]; !got.Off || got.Clean {
-		t.Errorf("of one that is removed: %+v", got)
+}
+
+// Of a target of which nothing can be decided it is known whether it is removed. Unmanaged, its reporters stay.
+func TestUndecidedTargetIsOffWhileItIsRemoved(t *testing.T) {
+	for _, unmanaged := range []bool{false, true} {
+		controller, rollup := publisher(nil, Starting)
+		s, e := fixture(t, v1alpha1.ModeCompanionPod), &entry{}
+		s.Problem, s.Unmanaged = &Status{contract.SourceUnreadable, "no right"}, unmanaged
+		for i, deleting := range []bool{true, false, true} {
+			s.Deleting = deleting
+			controller.publish(s, e, planOf(t, s))
+			if got, want := rollup.got[i], deleting && !unmanaged; got.Off != want || got.Clean {
+				t.Errorf("unmanaged %t, removed %t: off %t, clean %t", unmanaged, deleting, got.Off, got.Clean)
+			}
+		}
 	}
 }
 

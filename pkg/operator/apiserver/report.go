@@ -117,7 +117,7 @@ func (c *Controller) publish(s *Observed, e *entry, plan *Desired) {
 	decided := s.Problem == nil && !s.Unrecorded
 	settled := decided && (s.Live != nil || s.Target.Plugins != nil || s.Deleting || s.NamespaceMissing)
 	switch left := Starting - c.Clock.Since(c.began); {
-	case s.Unrecorded && e.status == (Status{}):
+	case s.Unrecorded && !e.status.Reason.NeedsAction():
 		return // its conditions come after its record, unless that cannot be written
 	case p.Name == "" && !settled && left > 0:
 		c.queue.AddAfter(s.Target.Name, left) // if nothing is read until then
@@ -125,9 +125,11 @@ func (c *Controller) publish(s *Observed, e *entry, plan *Desired) {
 	case decided:
 		p.State, p.SetsKnown, p.LiveKnown = plan.State, plan.State.Live != nil, s.liveKnown()
 		p.Off, p.Clean, p.NamespaceMissing = plan.Off, plan.Clean, s.NamespaceMissing
-	case p.Name == "":
-		p.State, p.SetsKnown, p.Off = s.State, s.State.Live != nil, s.Deleting
+	case p.Name == "" || e.deleting != s.Deleting:
+		p.State, p.SetsKnown, p.LiveKnown = s.State, s.State.Live != nil, false
+		p.Off, p.Clean = s.Deleting && !s.Unmanaged, false
 	}
+	e.deleting = s.Deleting
 	p.APIServer, p.Sources = *s.Target, e.sources
 	p.OtherInstallation, p.Unmanaged = s.OtherInstallation != "", s.Unmanaged
 	p.Tool = "oc"

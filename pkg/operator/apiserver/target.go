@@ -21,6 +21,7 @@ type entry struct {
 	sources   *source.Target
 	revisions map[string]revisionRead
 	published Published
+	deleting  bool     // when it was published
 	recorded  Recorded // what was last recorded, while the informer may not show it
 
 	// Under mu.

@@ -218,8 +218,8 @@ func (s *syncing) judge(ctx context.Context, in *rollup.Input) (v Verdict, judge
 	}
 	if err := t.Sources.Resource.Err(); err != nil {
 		quiet := afterOutage
-		if apierrors.IsForbidden(err) { // reporters could write; the copy is old until the next list
-			quiet = outageSync
+		if apierrors.IsForbidden(err) { // reporters could write; the copy is old until the next list has come
+			quiet = outageSync + lastRetry
 		}
 		if until := s.now.Add(quiet); until.After(s.quietUntil) {
 			s.quietUntil = until
@@ -248,6 +248,9 @@ func (s *syncing) judge(ctx context.Context, in *rollup.Input) (v Verdict, judge
 		return v, false
 	}
 	s.cleaned = s.cleaned && t.Off
+	if t.Off { // when it is on again, all nodes have time for their first report
+		s.attendance = nil
+	}
 	if judged && !in.Off && !in.Unobserved {
 		s.metrics.set(t.Name, result)
 	} else if judged {

@@ -255,3 +255,26 @@ func TestAgentsCountWhereNoAPIServerHasAPod(t *testing.T) {
 		}
 	})
 }
+
+// What was on, off, and is on again has the time of a new one for its first reports.
+func TestReportsAreNotMissedWhenATargetIsOnAgain(t *testing.T) {
+	withFixture(t, func(s *fixture) {
+		s.begin()
+		for range 40 {
+			s.until(time.Since(s.start) + 10*time.Second)
+			s.report("a", "b")
+			s.show()
+		}
+		s.set(withKeys("2").but(func(t *apiserver.Published) { t.Off, t.Clean = true, true }))
+		s.settled()
+		clear(s.reports)
+		s.shown = nil
+		s.show()
+		s.settled()
+		s.set(withKeys("2"))
+		s.settled()
+		if c := s.Verdict("api").Degraded; c.Status != operatorcr.False || c.Reason != contract.Progressing {
+			t.Errorf("%+v", c)
+		}
+	})
+}

@@ -60,7 +60,7 @@ func TestReportsAreJudgedSoonAfterTheResourceCanBeReadAgain(t *testing.T) {
 		s.until(back)
 		s.wantWrites(1, "while it may not be read")
 		s.listing(cluster, nil)
-		s.until(back + outageSync + 10*time.Second) // it lists again after at most 5 s
+		s.until(back + outageSync + lastRetry + 10*time.Second) // it lists again after at most 5 s
 		if w := s.wantWrites(2, "when it was read"); degraded(w.apply) != "Unknown ReporterStale" {
 			t.Errorf("written: %s", w.body)
 		}
