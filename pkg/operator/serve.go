@@ -94,7 +94,7 @@ func newProfile(client dynamic.Interface, openShift *bool, wake func()) *profile
 
 // settings returns what is active, and why the profile is not; false while it is not
 // known yet.
-func (p *profile) settings() (s v1alpha1.ServingTLS, problem string, known bool) {
+func (p *profile) settings() (active v1alpha1.ServingTLS, problem string, known bool) {
 	var spec *configv1.TLSSecurityProfile
 	known = true
 	if p.Source != nil {
@@ -104,7 +104,7 @@ func (p *profile) settings() (s v1alpha1.ServingTLS, problem string, known bool)
 			problem = "the TLS profile cannot be read: " + err.Error()
 		}
 	}
-	s, err := tlsprofile.Of(spec) // Intermediate, if the profile is invalid
+	s, err := tlsprofile.Of(spec) // Intermediate, if the profile is invalid; once kept, s is not written again
 	switch {
 	case err != nil:
 		problem = "the TLS profile is not understood: " + err.Error()
