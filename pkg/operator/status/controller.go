@@ -84,10 +84,13 @@ type entry struct {
 	// the current ones until the watch shows that version: reporters write in between.
 	conditions map[string]operatorcr.Condition
 	written    string
-	cleaned    bool                  // the reports were removed since the target is off
-	quietUntil time.Time             // missing reports are excused, since the API server was unreachable
-	began      time.Time             // when the target was first seen
-	attendance map[string]attendance // by node, since then; nil: none was observed yet
+	cleaned    bool      // the reports were removed since the target is off
+	quietUntil time.Time // missing reports are excused, since the API server was unreachable
+	// startedUntil is the same where nothing but a short denial showed that: an API server that has just started denies
+	// requests that it will allow, and client-go's watches take a server that drops packets for one that is silent.
+	startedUntil time.Time
+	began        time.Time             // when the target was first seen
+	attendance   map[string]attendance // by node, since then; nil: none was observed yet
 
 	target  apiserver.Published // under mu
 	stands  time.Time           // under mu: since when its Status is as it is
@@ -217,8 +220,12 @@ func (s *syncing) judge(ctx context.Context, in *rollup.Input) (v Verdict, judge
 		return Verdict{Done: true}, true
 	}
 	if err := t.Sources.Resource.Err(); err != nil {
-		quiet := afterOutage
-		if apierrors.IsForbidden(err) { // reporters could write; the copy is old until the next list has come
+		quiet, denied := afterOutage, apierrors.IsForbidden(err)
+		s.startedUntil = time.Time{}
+		if denied && t.Sources.Resource.FailedFor() <= apiserver.Starting {
+			s.startedUntil = s.now.Add(afterOutage) // unless it goes on
+		}
+		if denied { // reporters could write; the copy is old until the next list has come
 			quiet = outageSync + lastRetry
 		}
 		if until := s.now.Add(quiet); until.After(s.quietUntil) {
@@ -240,10 +247,10 @@ func (s *syncing) judge(ctx context.Context, in *rollup.Input) (v Verdict, judge
 	result := rollup.Evaluate(in)
 	s.requeue(result.Deadline)
 	v.Degraded, v.Reporting = result.Conditions[contract.PluginsDegraded], result.Conditions[contract.HealthReporting]
-	excused := s.now.Before(s.quietUntil) && slices.ContainsFunc(result.Rows, rollup.Row.Silent)
+	excused := s.now.Before(latest(s.quietUntil, s.startedUntil)) && slices.ContainsFunc(result.Rows, rollup.Row.Silent)
 	// A plugin that is known to be unhealthy is reported all the same.
 	if judged && excused && v.Degraded.Status != operatorcr.True {
-		s.requeue(s.quietUntil)
+		s.requeue(latest(s.quietUntil, s.startedUntil))
 		v.Degraded = in.Previous[contract.PluginsDegraded]
 		return v, false
 	}

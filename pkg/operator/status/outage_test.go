@@ -67,7 +67,23 @@ func TestReportsAreJudgedSoonAfterTheResourceCanBeReadAgain(t *testing.T) {
 	})
 }
 
-// An API server that has just started may refuse what it allows a moment later. Its reporters need the time all the same.
+// Of a restart that no request noticed there may be nothing but a short denial.
+func TestAShortDenialIsARestart(t *testing.T) {
+	withFixture(t, func(s *fixture) {
+		stale := s.begin()
+		s.until(stale - 3*time.Second)
+		s.refuse(cluster, apierrors.NewForbidden(cluster.GroupResource(), "", nil))
+		s.until(stale)
+		s.listing(cluster, nil)
+		s.until(stale + afterOutage - outageSync)
+		s.wantWrites(1, "before they could report again")
+		s.until(stale + afterOutage + 10*time.Second)
+		s.wantWrites(2, "when they could have")
+	})
+}
+
+// An API server that has just started may refuse what it allows a moment later. Its reporters need the time
+// all the same.
 func TestRefusalAfterAnOutageDoesNotShortenTheTimeToRecover(t *testing.T) {
 	withFixture(t, func(s *fixture) {
 		back := s.begin() + time.Minute
