@@ -37,6 +37,8 @@ const (
 	// minute, have written the state of their pods, one that was replaced looks like one whose reporter stopped.
 	afterOutage = time.Minute + outageSync
 	outageSync  = 10 * time.Second // how often it is found
+	// afterDenial is the same after a right was missing: reporters could write, and the next list comes within 5 s.
+	afterDenial = outageSync + 5*time.Second
 	workers     = 4
 )
 
@@ -86,11 +88,11 @@ type entry struct {
 	written    string
 	cleaned    bool      // the reports were removed since the target is off
 	quietUntil time.Time // missing reports are excused, since the API server was unreachable
-	// startedUntil is the same where nothing but a short denial showed that: an API server that has just started denies
-	// requests that it will allow, and client-go's watches take a server that drops packets for one that is silent.
-	startedUntil time.Time
-	began        time.Time             // when the target was first seen
-	attendance   map[string]attendance // by node, since then; nil: none was observed yet
+	// deniedUntil is the same since its reads were denied: for want of a right, or by an API server that has just started.
+	// That may be all that a restart shows: client-go's watches take one that drops packets for a silent one.
+	deniedUntil time.Time
+	began       time.Time             // when the target was first seen
+	attendance  map[string]attendance // by node, since then; nil: none was observed yet
 
 	target  apiserver.Published // under mu
 	stands  time.Time           // under mu: since when its Status is as it is
@@ -219,20 +221,7 @@ func (s *syncing) judge(ctx context.Context, in *rollup.Input) (v Verdict, judge
 		s.metrics.set(t.Name, nil)
 		return Verdict{Done: true}, true
 	}
-	if err := t.Sources.Resource.Err(); err != nil {
-		quiet, denied := afterOutage, apierrors.IsForbidden(err)
-		s.startedUntil = time.Time{}
-		if denied && t.Sources.Resource.FailedFor() <= apiserver.Starting {
-			s.startedUntil = s.now.Add(afterOutage) // unless it goes on
-		}
-		if denied { // reporters could write; the copy is old until the next list has come
-			quiet = outageSync + lastRetry
-		}
-		if until := s.now.Add(quiet); until.After(s.quietUntil) {
-			s.quietUntil = until
-		}
-		s.requeue(s.now.Add(outageSync))
-	}
+	quietUntil := s.excusedUntil()
 	resource := t.Sources.Destination()
 	if resource == nil {
 		judged = t.Sources.Resource.Known()
@@ -247,10 +236,10 @@ func (s *syncing) judge(ctx context.Context, in *rollup.Input) (v Verdict, judge
 	result := rollup.Evaluate(in)
 	s.requeue(result.Deadline)
 	v.Degraded, v.Reporting = result.Conditions[contract.PluginsDegraded], result.Conditions[contract.HealthReporting]
-	excused := s.now.Before(latest(s.quietUntil, s.startedUntil)) && slices.ContainsFunc(result.Rows, rollup.Row.Silent)
+	excused := s.now.Before(quietUntil) && slices.ContainsFunc(result.Rows, rollup.Row.Silent)
 	// A plugin that is known to be unhealthy is reported all the same.
 	if judged && excused && v.Degraded.Status != operatorcr.True {
-		s.requeue(latest(s.quietUntil, s.startedUntil))
+		s.requeue(quietUntil)
 		v.Degraded = in.Previous[contract.PluginsDegraded]
 		return v, false
 	}
@@ -282,6 +271,23 @@ func (s *syncing) judge(ctx context.Context, in *rollup.Input) (v Verdict, judge
 	}
 	s.finish(errors.Join(cleaned, s.write(ctx, in.Previous, result)))
 	return v, judged
+}
+
+// excusedUntil is until when missing reports are excused, since the operator resource cannot be read, or
+// could not be a moment ago.
+func (s *syncing) excusedUntil() time.Time {
+	if err := s.target.Sources.Resource.Err(); err != nil {
+		switch denied := apierrors.IsForbidden(err); {
+		case !denied:
+			s.quietUntil = s.now.Add(afterOutage)
+		case s.target.Sources.Resource.FailedFor() <= apiserver.Starting: // unless it goes on, it was a restart
+			s.deniedUntil = s.now.Add(afterOutage)
+		default:
+			s.deniedUntil = s.now.Add(afterDenial)
+		}
+		s.requeue(s.now.Add(outageSync))
+	}
+	return latest(s.quietUntil, s.deniedUntil)
 }
 
 // finish keeps the outcome of the writes, and schedules a retry of failed ones.

@@ -38,48 +38,43 @@ func TestMissingReportsDuringAnOutageAreExcused(t *testing.T) {
 						s.wantWrites(1, "when they report again")
 						return
 					}
-					s.until(back + afterOutage - outageSync - 1)
-					s.wantWrites(1, "before they could report again")
-					s.until(back + afterOutage + 10*time.Second) // the watch takes some time to be re-established
-					if w := s.wantWrites(2, "when they could have"); degraded(w.apply) != "Unknown ReporterStale" {
-						t.Errorf("written: %s", w.body)
-					}
+					s.wantExcused(back, afterOutage)
 				})
 			})
 		}
 	}
 }
 
-// Without the right to read the resource its copy is old, and reporters write on. With the right the copy is new.
-func TestReportsAreJudgedSoonAfterTheResourceCanBeReadAgain(t *testing.T) {
-	withFixture(t, func(s *fixture) {
-		stale := s.begin()
-		s.until(stale - 3*time.Second)
-		s.refuse(cluster, apierrors.NewForbidden(cluster.GroupResource(), "", nil))
-		back := stale + time.Minute
-		s.until(back)
-		s.wantWrites(1, "while it may not be read")
-		s.listing(cluster, nil)
-		s.until(back + outageSync + lastRetry + 10*time.Second) // it lists again after at most 5 s
-		if w := s.wantWrites(2, "when it was read"); degraded(w.apply) != "Unknown ReporterStale" {
-			t.Errorf("written: %s", w.body)
-		}
-	})
+// wantExcused requires that missing reports are excused for a time, and then reported.
+func (s *fixture) wantExcused(back, excused time.Duration) {
+	s.Helper()
+	s.until(back + excused - outageSync)
+	s.wantWrites(1, "before they could report again")
+	s.until(back + excused + 10*time.Second) // the watch takes some time to be re-established
+	if w := s.wantWrites(2, "when they could have"); degraded(w.apply) != "Unknown ReporterStale" {
+		s.Errorf("written: %s", w.body)
+	}
 }
 
-// Of a restart that no request noticed there may be nothing but a short denial.
-func TestAShortDenialIsARestart(t *testing.T) {
-	withFixture(t, func(s *fixture) {
-		stale := s.begin()
-		s.until(stale - 3*time.Second)
-		s.refuse(cluster, apierrors.NewForbidden(cluster.GroupResource(), "", nil))
-		s.until(stale)
-		s.listing(cluster, nil)
-		s.until(stale + afterOutage - outageSync)
-		s.wantWrites(1, "before they could report again")
-		s.until(stale + afterOutage + 10*time.Second)
-		s.wantWrites(2, "when they could have")
-	})
+// Without the right to read the resource its copy is old, and reporters write on. With the right the copy is new. Of
+// a restart that no request noticed there may be nothing but a short denial.
+func TestADenialExcusesReports(t *testing.T) {
+	for lasts, excused := range map[time.Duration]time.Duration{
+		3 * time.Second: afterOutage, 63 * time.Second: afterDenial,
+	} {
+		t.Run(lasts.String(), func(t *testing.T) {
+			withFixture(t, func(s *fixture) {
+				stale := s.begin()
+				s.until(stale - 3*time.Second)
+				s.refuse(cluster, apierrors.NewForbidden(cluster.GroupResource(), "", nil))
+				back := stale - 3*time.Second + lasts
+				s.until(back)
+				s.wantWrites(1, "while it may not be read")
+				s.listing(cluster, nil)
+				s.wantExcused(back, excused)
+			})
+		})
+	}
 }
 
 // An API server that has just started may refuse what it allows a moment later. Its reporters need the time
@@ -92,10 +87,7 @@ func TestRefusalAfterAnOutageDoesNotShortenTheTimeToRecover(t *testing.T) {
 		s.listing(cluster, apierrors.NewForbidden(cluster.GroupResource(), "", nil))
 		s.until(back + 2*outageSync)
 		s.listing(cluster, nil)
-		s.until(back + afterOutage - outageSync - 1)
-		s.wantWrites(1, "before they could report again")
-		s.until(back + afterOutage + 10*time.Second)
-		s.wantWrites(2, "when they could have")
+		s.wantExcused(back, afterOutage)
 	})
 }
 
