@@ -184,6 +184,16 @@ func (r *requests) run(t *testing.T, client *dynamicfake.FakeDynamicClient, conf
 	return events
 }
 
+// count is how many of what was asked or published have a prefix.
+func count(all []string, prefix string) (n int) {
+	for _, request := range all {
+		if strings.HasPrefix(request, prefix) {
+			n++
+		}
+	}
+	return n
+}
+
 // kube is the name of the API server in oneTarget.
 var kube = contract.ResourceOf(contract.KubeAPIServers).APIServer.Name
 
@@ -204,18 +214,10 @@ func TestTargetWithNothingToDoIsLeftAlone(t *testing.T) {
 		if !slices.Contains(all, "published "+c.want) {
 			t.Errorf("%s: not %s: %q", name, c.want, all)
 		}
-		count := func(prefix string) (n int) {
-			for _, request := range all {
-				if strings.HasPrefix(request, prefix) {
-					n++
-				}
-			}
-			return n
-		}
-		if n := count("apply kubeapiservers"); n > 0 {
+		if n := count(all, "apply kubeapiservers"); n > 0 {
 			t.Errorf("%s: the delivery wrote the operator resource %d times", name, n)
 		}
-		if n := count("list kubeapiservers"); n > 2 {
+		if n := count(all, "list kubeapiservers"); n > 2 {
 			t.Errorf("%s: the operator resource was listed %d times", name, n)
 		}
 		if len(events) > 3 {
@@ -348,15 +350,7 @@ func TestRemovedTargetIsForgottenWhenTheWatchShowsIt(t *testing.T) {
 		}), err
 	})
 	r.run(t, client, "apiServers: []\n")
-	var removed, on int
-	for _, request := range r.all {
-		if request == "removed "+kube {
-			removed++
-		}
-		if strings.HasPrefix(request, "published off false") {
-			on++
-		}
-	}
+	removed, on := count(r.all, "removed "+kube), count(r.all, "published off false")
 	if removed != 1 || on != 0 {
 		t.Errorf("removed %d times, published as one that is on %d times: %q", removed, on, r.all)
 	}
