@@ -53,7 +53,7 @@ type operator struct {
 }
 
 // newOperator makes an operator. Of the deliveries' options it sets TLS, Rollup and Changed itself.
-func newOperator(flags Options, o apiserver.Options) *operator {
+func newOperator(flags Options, o apiserver.Options, unanswered func() time.Time) *operator {
 	event := o.Event
 	o.Event = recorded(o.Event, o.Registry)
 	op := &operator{
@@ -67,7 +67,7 @@ func newOperator(flags Options, o apiserver.Options) *operator {
 	})
 	op.profile = newProfile(o.Client, o.OpenShift, func() { op.deliveries.WakeAll() })
 	op.rollups = status.New(status.Options{
-		Client: o.Client, Event: o.Event, Registry: o.Registry, Clock: o.Clock, Now: o.Now,
+		Client: o.Client, Event: o.Event, Registry: o.Registry, Clock: o.Clock, Now: o.Now, Unanswered: unanswered,
 		Changed: op.clusterOperator.Wake, Gone: func(target string) { op.deliveries.Wake(target) },
 	})
 	o.TLS, o.Rollup, o.Changed = op.profile.settings, op.rollups, op.clusterOperator.Wake

@@ -38,7 +38,7 @@ func newTestOperator(t *testing.T, registry prometheus.Registerer) (op *operator
 		Event: func(about, eventType, reason, message string) {
 			events <- strings.Join([]string{about, eventType, reason, message}, " ")
 		},
-	}), events
+	}, func() (never time.Time) { return never }), events
 }
 
 // running runs an operator until the test calls the function.

@@ -1,14 +1,25 @@
 package operator
 
 import (
+	"context"
+	"errors"
+	"net"
 	"net/http"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/rest"
+	"k8s.io/utils/clock"
+
+	"github.com/kms-health/kms-health/pkg/operator/source"
+	"github.com/kms-health/kms-health/pkg/serverclock"
 )
 
 func valid() Options {
@@ -101,13 +112,19 @@ func TestCAIsReadAgainFromItsFile(t *testing.T) {
 	}
 }
 
-func TestRestConfigOfAKubeconfig(t *testing.T) {
-	file := filepath.Join(t.TempDir(), "kubeconfig")
+func kubeconfigOf(t *testing.T, server string) (file string) {
+	t.Helper()
+	file = filepath.Join(t.TempDir(), "kubeconfig")
 	text := "apiVersion: v1\nkind: Config\ncurrent-context: c\ncontexts: [{name: c, context: {cluster: " +
-		"c}}]\nclusters: [{name: c, cluster: {server: 'https://a.test:6443'}}]\n"
+		"c}}]\nclusters: [{name: c, cluster: {server: '" + server + "'}}]\n"
 	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
+	return file
+}
+
+func TestRestConfigOfAKubeconfig(t *testing.T) {
+	file := kubeconfigOf(t, "https://a.test:6443")
 	if c, err := restConfig(file, "v1"); err != nil || c.Host != "https://a.test:6443" ||
 		c.UserAgent != "kms-health-operator/v1" {
 		t.Errorf("%+v, %v", c, err)
@@ -115,5 +132,58 @@ func TestRestConfigOfAKubeconfig(t *testing.T) {
 	t.Setenv("KUBERNETES_SERVICE_HOST", "")
 	if _, err := restConfig("", "v1"); err == nil || !strings.Contains(err.Error(), "--kubeconfig") {
 		t.Error(err)
+	}
+}
+
+// A node that starts drops packets. client-go then tries again for half a minute, and returns a watch without
+// events, and no error.
+func TestWatchOfAServerThatDropsPacketsIsUnanswered(t *testing.T) {
+	listener, err := syscall.Socket(syscall.AF_INET, syscall.SOCK_STREAM, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = syscall.Close(listener) }()
+	if err := errors.Join(syscall.Bind(listener, &syscall.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}}),
+		syscall.Listen(listener, 0)); err != nil {
+		t.Fatal(err)
+	}
+	bound, err := syscall.Getsockname(listener)
+	if err != nil {
+		t.Fatal(err)
+	}
+	address := net.JoinHostPort("127.0.0.1", strconv.Itoa(bound.(*syscall.SockaddrInet4).Port))
+	for range 10 { // until the backlog is full
+		conn, err := net.DialTimeout("tcp", address, 200*time.Millisecond)
+		if err != nil {
+			break
+		}
+		t.Cleanup(func() { _ = conn.Close() })
+	}
+	config, err := restConfig(kubeconfigOf(t, "https://"+address), "v1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	now := serverclock.New(clock.RealClock{})
+	config.Wrap(now.Wrap)
+	client, err := dynamic.NewForConfig(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	returned := make(chan error)
+	go func() {
+		_, err := client.Resource(source.Nodes).Watch(ctx, metav1.ListOptions{})
+		returned <- err
+	}()
+	for now.Unanswered().IsZero() {
+		select {
+		case err := <-returned:
+			t.Fatalf("the watch returned before: %v", err)
+		case <-time.After(10 * time.Millisecond):
+		}
+	}
+	cancel()
+	if err := <-returned; err == nil {
+		t.Error("the watch that was given up returned no error")
 	}
 }

@@ -50,7 +50,7 @@ func Run(ctx context.Context, o Options) error {
 		CA:        func() ([]byte, error) { return caOf(config) },
 		Namespace: o.Namespace, OpenShift: o.OpenShift, Server: config.Host, KubeletRoot: o.KubeletRoot,
 		Event: event, Registry: registry, Clock: clock.RealClock{}, Now: now.Now,
-	})
+	}, now.Unanswered)
 
 	all, ctx := errgroup.WithContext(ctx)
 	if err := serve(ctx, all, o, client, registry, op); err != nil {

@@ -1,9 +1,11 @@
 // Package serverclock is the API server's clock, taken from the Date header of its
 // responses. The age of reports is computed by that clock, so a wrong clock on the
 // operator's node, or on an administrator's workstation, does not make reports stale.
+// It also keeps when there was no response, since reporters cannot write then.
 package serverclock
 
 import (
+	"context"
 	"net/http"
 	"sync/atomic"
 	"time"
@@ -17,8 +19,9 @@ const minOffset = 5 * time.Second
 
 // Clock is safe for several goroutines.
 type Clock struct {
-	local  clock.PassiveClock
-	offset atomic.Int64 // of the API server's clock from the local one
+	local      clock.PassiveClock
+	offset     atomic.Int64 // of the API server's clock from the local one
+	unanswered atomic.Pointer[time.Time]
 }
 
 // New makes a Clock that equals the local one until a response shows another time.
@@ -30,6 +33,16 @@ func (c *Clock) Now() time.Time { return c.local.Now().Add(c.Offset()) }
 // Offset is how far the API server's clock is ahead of the local one, zero for less than
 // 5 seconds.
 func (c *Clock) Offset() time.Duration { return time.Duration(c.offset.Load()) }
+
+// Unanswered is when a request last had no response, by Now; zero: each had one. It counts when the API server
+// cannot be reached, or the connection ends. It does not when the request's own time is over: a webhook that is
+// slow for one resource is no outage.
+func (c *Clock) Unanswered() (at time.Time) {
+	if last := c.unanswered.Load(); last != nil {
+		at = *last
+	}
+	return at
+}
 
 // Wrap returns a transport that reads the Date of each response.
 func (c *Clock) Wrap(next http.RoundTripper) http.RoundTripper { return &transport{next, c} }
@@ -43,6 +56,10 @@ type transport struct {
 func (t *transport) RoundTrip(r *http.Request) (*http.Response, error) {
 	sent := t.clock.local.Now()
 	response, err := t.next.RoundTrip(r)
+	if err != nil && !over(r.Context()) {
+		now := t.clock.Now()
+		t.clock.unanswered.Store(&now)
+	}
 	// The Date of a slow response is the time at an unknown moment during the request.
 	if err == nil && t.clock.local.Since(sent) < minOffset {
 		if offset, ok := offsetOf(response.Header.Get("Date"), t.clock.local.Now()); ok {
@@ -50,6 +67,12 @@ func (t *transport) RoundTrip(r *http.Request) (*http.Response, error) {
 		}
 	}
 	return response, err
+}
+
+// over reports whether a request was given up. An http.Client may end one just before its context ends.
+func over(ctx context.Context) bool {
+	deadline, bounded := ctx.Deadline()
+	return ctx.Err() != nil || bounded && !time.Now().Before(deadline)
 }
 
 // WrappedRoundTripper lets client-go find the transport below.

@@ -1,10 +1,13 @@
 package serverclock
 
 import (
+	"net"
 	"net/http"
+	"net/http/httptest"
 	"testing"
 	"time"
 
+	"k8s.io/utils/clock"
 	clocktesting "k8s.io/utils/clock/testing"
 )
 
@@ -53,6 +56,45 @@ func TestTheServersClockIsNotTakenFromALateResponse(t *testing.T) {
 		}
 		if got := c.Offset(); got != tt.want {
 			t.Errorf("%+v: %s", tt, got)
+		}
+	}
+}
+
+// A request whose own time is over says nothing about the API server: a webhook may be slow.
+func TestUnansweredRequestsAreThoseThatTheServerDoesNotAnswer(t *testing.T) {
+	free, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = free.Close()
+	end := make(chan struct{})
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		switch r.URL.Path {
+		case "/ends":
+			panic(http.ErrAbortHandler)
+		case "/hangs":
+			<-end
+		case "/refuses":
+			w.WriteHeader(http.StatusServiceUnavailable)
+		}
+	}))
+	defer server.Close()
+	defer close(end)
+	for url, want := range map[string]bool{
+		"http://" + free.Addr().String(): true,
+		server.URL + "/ends":             true,
+		server.URL + "/hangs":            false,
+		server.URL + "/refuses":          false,
+	} {
+		c := New(clock.RealClock{})
+		before := c.Now()
+		client := http.Client{Transport: c.Wrap(http.DefaultTransport), Timeout: time.Second}
+		response, err := client.Get(url)
+		if err == nil {
+			_ = response.Body.Close()
+		}
+		if at := c.Unanswered(); at.IsZero() == want || want && at.Before(before) {
+			t.Errorf("%s: %v, and unanswered at %v", url, err, at)
 		}
 	}
 }

@@ -32,11 +32,11 @@ const (
 	settle                = 20 * time.Millisecond // a sync waits for related changes: reporters write one after another
 	resync                = 5 * time.Minute
 	firstRetry, lastRetry = 250 * time.Millisecond, 5 * time.Second
-	// afterOutage is for how long after an API server was last found unreachable missing reports are excused: for
+	// afterOutage is for how long after an API server last did not answer missing reports are excused: for
 	// a minute after its return, since no reporter could write, and until kubelets, which back off to every half
 	// minute, have written the state of their pods, one that was replaced looks like one whose reporter stopped.
 	afterOutage = time.Minute + outageSync
-	outageSync  = 10 * time.Second // how often it is found
+	outageSync  = 10 * time.Second // how often that is observed, at least
 	// afterDenial is the same after a right was missing: reporters could write, and the next list comes within 5 s.
 	afterDenial = outageSync + 5*time.Second
 	workers     = 4
@@ -49,6 +49,8 @@ type Options struct {
 	Registry prometheus.Registerer
 	Clock    clock.WithTicker // for timers
 	Now      func() time.Time // by the API server's clock
+	// Unanswered is when the API server last did not answer a request, by its clock; zero: it always did.
+	Unanswered func() time.Time
 	// Changed is called when the verdict of a target has changed; Gone, when nothing of
 	// it is left on its resource. They must not block.
 	Changed func()
@@ -86,13 +88,10 @@ type entry struct {
 	// the current ones until the watch shows that version: reporters write in between.
 	conditions map[string]operatorcr.Condition
 	written    string
-	cleaned    bool      // the reports were removed since the target is off
-	quietUntil time.Time // missing reports are excused, since the API server was unreachable
-	// deniedUntil is the same since its reads were denied: for want of a right, or by an API server that has just started.
-	// That may be all that a restart shows: client-go's watches take one that drops packets for a silent one.
-	deniedUntil time.Time
-	began       time.Time             // when the target was first seen
-	attendance  map[string]attendance // by node, since then; nil: none was observed yet
+	cleaned    bool                  // the reports were removed since the target is off
+	quietUntil time.Time             // missing reports are excused, since the API server was away, or denied reads
+	began      time.Time             // when the target was first seen
+	attendance map[string]attendance // by node, since then; nil: none was observed yet
 
 	target  apiserver.Published // under mu
 	stands  time.Time           // under mu: since when its Status is as it is
@@ -221,7 +220,7 @@ func (s *syncing) judge(ctx context.Context, in *rollup.Input) (v Verdict, judge
 		s.metrics.set(t.Name, nil)
 		return Verdict{Done: true}, true
 	}
-	quietUntil := s.excusedUntil()
+	s.excuse()
 	resource := t.Sources.Destination()
 	if resource == nil {
 		judged = t.Sources.Resource.Known()
@@ -236,10 +235,10 @@ func (s *syncing) judge(ctx context.Context, in *rollup.Input) (v Verdict, judge
 	result := rollup.Evaluate(in)
 	s.requeue(result.Deadline)
 	v.Degraded, v.Reporting = result.Conditions[contract.PluginsDegraded], result.Conditions[contract.HealthReporting]
-	excused := s.now.Before(quietUntil) && slices.ContainsFunc(result.Rows, rollup.Row.Silent)
+	excused := s.now.Before(s.quietUntil) && slices.ContainsFunc(result.Rows, rollup.Row.Silent)
 	// A plugin that is known to be unhealthy is reported all the same.
 	if judged && excused && v.Degraded.Status != operatorcr.True {
-		s.requeue(quietUntil)
+		s.requeue(s.quietUntil)
 		v.Degraded = in.Previous[contract.PluginsDegraded]
 		return v, false
 	}
@@ -273,21 +272,18 @@ func (s *syncing) judge(ctx context.Context, in *rollup.Input) (v Verdict, judge
 	return v, judged
 }
 
-// excusedUntil is until when missing reports are excused, since the operator resource cannot be read, or
-// could not be a moment ago.
-func (s *syncing) excusedUntil() time.Time {
+// excuse excuses missing reports, since the API server did not answer a moment ago, or the operator resource
+// cannot be read. The watch alone does not show it: client-go takes an API server that drops packets for a silent one.
+func (s *syncing) excuse() {
+	s.quietUntil = latest(s.quietUntil, s.Unanswered().Add(afterOutage))
 	if err := s.target.Sources.Resource.Err(); err != nil {
-		switch denied := apierrors.IsForbidden(err); {
-		case !denied:
-			s.quietUntil = s.now.Add(afterOutage)
-		case s.target.Sources.Resource.FailedFor() <= apiserver.Starting: // unless it goes on, it was a restart
-			s.deniedUntil = s.now.Add(afterOutage)
-		default:
-			s.deniedUntil = s.now.Add(afterDenial)
+		after := afterOutage
+		if apierrors.IsForbidden(err) {
+			after = afterDenial
 		}
+		s.quietUntil = latest(s.quietUntil, s.now.Add(after))
 		s.requeue(s.now.Add(outageSync))
 	}
-	return latest(s.quietUntil, s.deniedUntil)
 }
 
 // finish keeps the outcome of the writes, and schedules a retry of failed ones.
@@ -297,7 +293,7 @@ func (s *syncing) finish(err error) {
 		return
 	}
 	s.metrics.errors.WithLabelValues(s.target.Name).Inc()
-	if apierrors.ReasonForError(err) == metav1.StatusReasonUnknown { // no response
-		s.quietUntil = s.now.Add(afterOutage)
+	if apierrors.ReasonForError(err) == metav1.StatusReasonUnknown { // no response in time
+		s.quietUntil = latest(s.quietUntil, s.now.Add(afterOutage))
 	}
 }

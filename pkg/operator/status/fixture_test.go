@@ -65,6 +65,7 @@ type fixture struct {
 	events  []string
 	changes int
 	fails   error                                 // the response to writes
+	silence time.Time                             // when a request last had no response
 	lists   map[schema.GroupVersionResource]error // the response to lists and watches
 	watched map[schema.GroupVersionResource][]apiwatch.Interface
 }
@@ -113,6 +114,11 @@ func withFixture(t *testing.T, test func(s *fixture)) {
 		s.Controller = New(Options{
 			Client: s.client, Registry: prometheus.NewRegistry(), Clock: clock.RealClock{},
 			Now: time.Now,
+			Unanswered: func() time.Time {
+				s.mu.Lock()
+				defer s.mu.Unlock()
+				return s.silence
+			},
 			Event: func(_, _, reason, _ string) {
 				s.mu.Lock()
 				defer s.mu.Unlock()
