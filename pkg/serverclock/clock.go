@@ -34,9 +34,9 @@ func (c *Clock) Now() time.Time { return c.local.Now().Add(c.Offset()) }
 // 5 seconds.
 func (c *Clock) Offset() time.Duration { return time.Duration(c.offset.Load()) }
 
-// Unanswered is when a request last had no response, by Now; zero: each had one. It counts when the API server
-// cannot be reached, or the connection ends. It does not when the request's own time is over: a webhook that is
-// slow for one resource is no outage.
+// Unanswered is when a request last had no response, by the local clock, since the API server's may not be known
+// then; zero: each had one. It counts when the API server cannot be reached, or the connection ends. It does not
+// when the request's own time is over: a webhook that is slow for one resource is no outage.
 func (c *Clock) Unanswered() (at time.Time) {
 	if last := c.unanswered.Load(); last != nil {
 		at = *last
@@ -57,7 +57,7 @@ func (t *transport) RoundTrip(r *http.Request) (*http.Response, error) {
 	sent := t.clock.local.Now()
 	response, err := t.next.RoundTrip(r)
 	if err != nil && !over(r.Context()) {
-		now := t.clock.Now()
+		now := t.clock.local.Now()
 		t.clock.unanswered.Store(&now)
 	}
 	// The Date of a slow response is the time at an unknown moment during the request.

@@ -47,9 +47,9 @@ type Options struct {
 	Client   dynamic.Interface
 	Event    func(target, eventType, reason, message string)
 	Registry prometheus.Registerer
-	Clock    clock.WithTicker // for timers
+	Clock    clock.WithTicker // the local one, for timers
 	Now      func() time.Time // by the API server's clock
-	// Unanswered is when the API server last did not answer a request, by its clock; zero: it always did.
+	// Unanswered is when the API server last did not answer a request, by the local clock; zero: it always did.
 	Unanswered func() time.Time
 	// Changed is called when the verdict of a target has changed; Gone, when nothing of
 	// it is left on its resource. They must not block.
@@ -89,7 +89,7 @@ type entry struct {
 	conditions map[string]operatorcr.Condition
 	written    string
 	cleaned    bool                  // the reports were removed since the target is off
-	quietUntil time.Time             // missing reports are excused, since the API server was away, or denied reads
+	quietUntil time.Time             // reports are excused until then, by the local clock
 	began      time.Time             // when the target was first seen
 	attendance map[string]attendance // by node, since then; nil: none was observed yet
 
@@ -235,10 +235,11 @@ func (s *syncing) judge(ctx context.Context, in *rollup.Input) (v Verdict, judge
 	result := rollup.Evaluate(in)
 	s.requeue(result.Deadline)
 	v.Degraded, v.Reporting = result.Conditions[contract.PluginsDegraded], result.Conditions[contract.HealthReporting]
-	excused := s.now.Before(s.quietUntil) && slices.ContainsFunc(result.Rows, rollup.Row.Silent)
+	left := s.quietUntil.Sub(s.Clock.Now())
+	excused := left > 0 && slices.ContainsFunc(result.Rows, rollup.Row.Silent)
 	// A plugin that is known to be unhealthy is reported all the same.
 	if judged && excused && v.Degraded.Status != operatorcr.True {
-		s.requeue(s.quietUntil)
+		s.requeue(s.now.Add(left))
 		v.Degraded = in.Previous[contract.PluginsDegraded]
 		return v, false
 	}
@@ -281,9 +282,13 @@ func (s *syncing) excuse() {
 		if apierrors.IsForbidden(err) {
 			after = afterDenial
 		}
-		s.quietUntil = latest(s.quietUntil, s.now.Add(after))
+		s.excuseFor(after)
 		s.requeue(s.now.Add(outageSync))
 	}
+}
+
+func (s *syncing) excuseFor(lasts time.Duration) {
+	s.quietUntil = latest(s.quietUntil, s.Clock.Now().Add(lasts))
 }
 
 // finish keeps the outcome of the writes, and schedules a retry of failed ones.
@@ -294,6 +299,6 @@ func (s *syncing) finish(err error) {
 	}
 	s.metrics.errors.WithLabelValues(s.target.Name).Inc()
 	if apierrors.ReasonForError(err) == metav1.StatusReasonUnknown { // no response in time
-		s.quietUntil = latest(s.quietUntil, s.now.Add(afterOutage))
+		s.excuseFor(afterOutage)
 	}
 }

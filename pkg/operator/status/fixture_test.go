@@ -66,6 +66,7 @@ type fixture struct {
 	changes int
 	fails   error                                 // the response to writes
 	silence time.Time                             // when a request last had no response
+	offset  time.Duration                         // of the API server's clock from the local one
 	lists   map[schema.GroupVersionResource]error // the response to lists and watches
 	watched map[schema.GroupVersionResource][]apiwatch.Interface
 }
@@ -113,7 +114,11 @@ func withFixture(t *testing.T, test func(s *fixture)) {
 		}
 		s.Controller = New(Options{
 			Client: s.client, Registry: prometheus.NewRegistry(), Clock: clock.RealClock{},
-			Now: time.Now,
+			Now: func() time.Time {
+				s.mu.Lock()
+				defer s.mu.Unlock()
+				return time.Now().Add(s.offset)
+			},
 			Unanswered: func() time.Time {
 				s.mu.Lock()
 				defer s.mu.Unlock()
@@ -232,12 +237,12 @@ const interval = 10 * time.Second
 // report makes nodes report, now, that key 2 is healthy, checked every 10 seconds; it
 // is shown with the next show. It returns the last instant at which that is fresh.
 func (s *fixture) report(nodes ...string) time.Duration {
-	checked := time.Now().Truncate(time.Second) // as entries have it
+	checked := s.Now().Truncate(time.Second) // as entries have it
 	for _, node := range nodes {
 		s.reports[node] = []contract.Entry{{KeyID: "2", KEKID: "k-7", Status: contract.Healthy, LastChecked: checked,
 			Interval: interval}}
 	}
-	return checked.Sub(s.start) + contract.StaleIntervals*interval
+	return checked.Sub(s.start) - s.offset + contract.StaleIntervals*interval
 }
 
 // show makes the watch deliver the resource with the reports and the roll-up of the
