@@ -235,12 +235,13 @@ func (s *syncing) judge(ctx context.Context, in *rollup.Input) (v Verdict, judge
 	result := rollup.Evaluate(in)
 	s.requeue(result.Deadline)
 	v.Degraded, v.Reporting = result.Conditions[contract.PluginsDegraded], result.Conditions[contract.HealthReporting]
-	left := s.quietUntil.Sub(s.Clock.Now())
+	left, standing := s.quietUntil.Sub(s.Clock.Now()), in.Previous[contract.PluginsDegraded]
 	excused := left > 0 && slices.ContainsFunc(result.Rows, rollup.Row.Silent)
-	// A plugin that is known to be unhealthy is reported all the same.
-	if judged && excused && v.Degraded.Status != operatorcr.True {
+	// A plugin that is known to be unhealthy is reported all the same, and so is the end of what was reported before.
+	ended := v.Degraded.Status == operatorcr.False && standing.Status != operatorcr.False && standing.Type != ""
+	if judged && excused && v.Degraded.Status != operatorcr.True && !ended {
 		s.requeue(s.now.Add(left))
-		v.Degraded = in.Previous[contract.PluginsDegraded]
+		v.Degraded = standing
 		return v, false
 	}
 	s.cleaned = s.cleaned && t.Off

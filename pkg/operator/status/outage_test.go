@@ -6,6 +6,7 @@ import (
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/kms-health/kms-health/pkg/contract"
 	"github.com/kms-health/kms-health/pkg/operator/source"
@@ -69,6 +70,34 @@ func TestMissingReportsAreExcusedAfterAnyRequestWithoutAResponse(t *testing.T) {
 		s.silence = time.Now()
 		s.mu.Unlock()
 		s.wantExcused(back, afterOutage)
+	})
+}
+
+// The operator may lose one of its connections to the API server of a node whose network is cut, after it has
+// reported that node's silence.
+func TestAnExcuseKeepsNoVerdictThatIsOver(t *testing.T) {
+	withFixture(t, func(s *fixture) {
+		cut := s.begin() + 5*time.Second
+		s.until(cut)
+		if w := s.wantWrites(2, "when they are silent"); degraded(w.apply) != "Unknown ReporterStale" {
+			s.Fatalf("written: %s", w.body)
+		}
+		s.showWritten()
+		s.mu.Lock()
+		s.silence = time.Now()
+		s.mu.Unlock()
+		for _, name := range []string{"a", "b"} {
+			conditions := []any{map[string]any{"type": "Ready", "status": "Unknown"}}
+			if err := s.client.Tracker().Update(source.Nodes, &unstructured.Unstructured{Object: map[string]any{
+				"kind": "Node", "apiVersion": "v1", "metadata": map[string]any{"name": name},
+				"status": map[string]any{"conditions": conditions}}}, ""); err != nil {
+				s.Fatal(err)
+			}
+		}
+		s.settled()
+		if w := s.wantWrites(3, "when the Nodes are not Ready"); degraded(w.apply) != "False AsExpected" {
+			s.Errorf("written: %s", w.body)
+		}
 	})
 }
 
