@@ -237,8 +237,8 @@ func (s *syncing) judge(ctx context.Context, in *rollup.Input) (v Verdict, judge
 	v.Degraded, v.Reporting = result.Conditions[contract.PluginsDegraded], result.Conditions[contract.HealthReporting]
 	left, standing := s.quietUntil.Sub(s.Clock.Now()), in.Previous[contract.PluginsDegraded]
 	excused := left > 0 && slices.ContainsFunc(result.Rows, rollup.Row.Silent)
-	// A plugin that is known to be unhealthy is reported all the same, and so is the end of what was reported before.
-	ended := v.Degraded.Status == operatorcr.False && standing.Status != operatorcr.False && standing.Type != ""
+	// A plugin that is known to be unhealthy is reported all the same, and so is that a silence has ended.
+	ended := v.Degraded.Status == operatorcr.False && standing.Status == operatorcr.Unknown
 	if judged && excused && v.Degraded.Status != operatorcr.True && !ended {
 		s.requeue(s.now.Add(left))
 		v.Degraded = standing

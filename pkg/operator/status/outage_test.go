@@ -101,6 +101,27 @@ func TestAnExcuseKeepsNoVerdictThatIsOver(t *testing.T) {
 	})
 }
 
+// The API server restarts while a plugin is unhealthy, and its new pod has no report yet.
+func TestAnExcuseKeepsThatAPluginIsUnhealthy(t *testing.T) {
+	withFixture(t, func(s *fixture) {
+		s.begin()
+		s.reports["a"][0].Status = contract.Error
+		s.show()
+		s.settled()
+		if w := s.wantWrites(2, "when it is unhealthy"); degraded(w.apply) != "True PluginError" {
+			s.Fatalf("written: %s", w.body)
+		}
+		s.showWritten()
+		s.mu.Lock()
+		s.silence = time.Now()
+		s.mu.Unlock()
+		delete(s.reports, "a")
+		s.show()
+		s.until(time.Since(s.start) + 20*time.Second)
+		s.wantWrites(2, "while its report is missing")
+	})
+}
+
 // Without the right to read the resource its copy is old, and reporters write on. With the right the copy is new.
 func TestADenialExcusesReports(t *testing.T) {
 	withFixture(t, func(s *fixture) {
