@@ -89,7 +89,7 @@ type entry struct {
 	conditions map[string]operatorcr.Condition
 	written    string
 	cleaned    bool                  // the reports were removed since the target is off
-	quietUntil time.Time             // reports are excused until then, by the local clock
+	quietUntil time.Time             // missing reports are excused until then, by the local clock
 	began      time.Time             // when the target was first seen
 	attendance map[string]attendance // by node, since then; nil: none was observed yet
 

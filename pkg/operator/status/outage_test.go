@@ -46,6 +46,13 @@ func TestMissingReportsDuringAnOutageAreExcused(t *testing.T) {
 	}
 }
 
+// unanswered makes now the time of a request without a response.
+func (s *fixture) unanswered() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.silence = time.Now()
+}
+
 // wantExcused requires that missing reports are excused for a time, and then reported.
 func (s *fixture) wantExcused(back, excused time.Duration) {
 	s.Helper()
@@ -66,9 +73,7 @@ func TestMissingReportsAreExcusedAfterAnyRequestWithoutAResponse(t *testing.T) {
 		s.mu.Unlock()
 		back := s.begin() - 3*time.Second
 		s.until(back)
-		s.mu.Lock()
-		s.silence = time.Now()
-		s.mu.Unlock()
+		s.unanswered()
 		s.wantExcused(back, afterOutage)
 	})
 }
@@ -83,9 +88,7 @@ func TestAnExcuseKeepsNoVerdictThatIsOver(t *testing.T) {
 			s.Fatalf("written: %s", w.body)
 		}
 		s.showWritten()
-		s.mu.Lock()
-		s.silence = time.Now()
-		s.mu.Unlock()
+		s.unanswered()
 		for _, name := range []string{"a", "b"} {
 			conditions := []any{map[string]any{"type": "Ready", "status": "Unknown"}}
 			if err := s.client.Tracker().Update(source.Nodes, &unstructured.Unstructured{Object: map[string]any{
@@ -112,9 +115,7 @@ func TestAnExcuseKeepsThatAPluginIsUnhealthy(t *testing.T) {
 			s.Fatalf("written: %s", w.body)
 		}
 		s.showWritten()
-		s.mu.Lock()
-		s.silence = time.Now()
-		s.mu.Unlock()
+		s.unanswered()
 		delete(s.reports, "a")
 		s.show()
 		s.until(time.Since(s.start) + 20*time.Second)
