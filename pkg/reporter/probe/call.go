@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"slices"
 	"strings"
 	"syscall"
@@ -81,6 +82,11 @@ func call[Q, A any](ctx context.Context, timeout time.Duration, name string,
 	answer, err := method(ctx, request)
 	if err == nil {
 		return answer, nil
+	}
+	// gRPC makes a call again when its connection ends. If the next connection ends before the request is
+	// written, its error is a bare io.EOF; an answer's has a status code.
+	if errors.Is(err, io.EOF) {
+		err = status.Error(codes.Unavailable, "the connection ended before the request was sent")
 	}
 	failed := &callError{call: name, err: err}
 	// A plugin may answer DeadlineExceeded, for a deadline of its own; or it applies

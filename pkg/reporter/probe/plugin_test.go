@@ -13,8 +13,10 @@ import (
 	"testing"
 	"time"
 
+	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+	kmsapi "k8s.io/kms/apis/v2"
 
 	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
 	"github.com/kms-health/kms-health/pkg/contract"
@@ -311,6 +313,18 @@ func TestPluginThatEndsEachConnectionIsAnError(t *testing.T) {
 	r := ask(t, plugin, Settings{Timeout: timeout})
 	if r.Status != contract.Error || r.Reason != want {
 		t.Errorf("%+v", r)
+	}
+}
+
+// It is what gRPC returns in one of some hundred runs of the test above.
+func TestRequestThatWasNotSentHasNoAnswer(t *testing.T) {
+	method := func(context.Context, *kmsapi.StatusRequest, ...grpc.CallOption) (*kmsapi.StatusResponse, error) {
+		return nil, io.EOF
+	}
+	_, err := call(t.Context(), generous, "Status", method, &kmsapi.StatusRequest{})
+	if v := refusal(err); answered(err) || !v.lost || v.status != contract.Error || v.reason != contract.Unavailable ||
+		v.detail != "Status: Unavailable: the connection ended before the request was sent" {
+		t.Errorf("answered %t, %+v", answered(err), v)
 	}
 }
 
