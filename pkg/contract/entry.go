@@ -56,7 +56,27 @@ type Entry struct {
 	// Reporter is the UID of the pod whose reporter wrote the entry, as that pod itself knows it (see
 	// ValidPodUID); empty when it is not known, as for a reporter that was set up by hand.
 	Reporter string
+
+	// The fields below are for people, and optional. Times are by the node's clock.
+
+	// Socket is the path that the endpoint leads to, at most MaxSocket bytes; abstract with "@".
+	Socket string
+	// Since is when Status and Reason became what they are.
+	Since time.Time
+	// RoundTrip is when the last successful round trip ended.
+	RoundTrip time.Time
+	// Requested is the last request for a round trip that was fulfilled, see ValidRequest.
+	Requested string
+	// Lost are former KEK IDs, at most MaxLost, under which something was encrypted that the plugin no
+	// longer decrypts. Whether anything stored still needs them, is not known to the reporter.
+	Lost []string
 }
+
+// Bounds of optional fields.
+const (
+	MaxSocket = 107 // bytes: sizeof(sockaddr_un.sun_path) less its final NUL, unix(7)
+	MaxLost   = 8
+)
 
 // Stale reports whether an entry is older than StaleIntervals of its intervals: the plugin's state is unknown,
 // whatever its status is. Times are of the wall clock here and in Skewed: the monotonic clock stands still while a

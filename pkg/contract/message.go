@@ -19,7 +19,8 @@ const (
 	MaxDetail  = 1024      // bytes of an encoded detail: the typed form's bound
 	// maxEncodedKEKID is what remains of a KEKID, in bytes, in a message that would be too long with all
 	// details gone.
-	maxEncodedKEKID = len("sha256:") + sha256.Size*2
+	maxEncodedKEKID = len(hashed) + sha256.Size*2
+	hashed          = "sha256:"
 )
 
 // wireEntry fixes the order of fields and the form of times.
@@ -32,6 +33,12 @@ type wireEntry struct {
 	Detail          string `json:"detail,omitempty"`
 	IntervalSeconds int64  `json:"intervalSeconds,omitempty"`
 	Reporter        string `json:"reporter,omitempty"`
+
+	Socket    string   `json:"socket,omitempty"`
+	Since     string   `json:"since,omitempty"`
+	RoundTrip string   `json:"roundTrip,omitempty"`
+	Requested string   `json:"requested,omitempty"`
+	Lost      []string `json:"lost,omitempty"`
 }
 
 // EncodeMessage encodes entries, in their order, as a condition's message: a
@@ -40,14 +47,16 @@ type wireEntry struct {
 //
 // The result is at most MaxMessage bytes. Control characters in details become
 // spaces, and details over MaxDetail bytes are cut at a rune. When the whole is
-// too long, details are shortened evenly, then KEKIDs are replaced by a hash of
-// theirs; entries are never omitted. What is too long even then is an error.
+// too long, details are shortened evenly, then each KEKID, also of Lost, that is longer than
+// its hash is replaced by it (see SameKEK); entries are never omitted. What is too long even then is an error.
 func EncodeMessage(entries []Entry) (string, error) {
 	wire := make([]wireEntry, len(entries))
 	for i, e := range entries {
 		wire[i] = wireEntry{
 			KeyID: e.KeyID, KEKID: e.KEKID, Status: e.Status, LastChecked: e.LastChecked.UTC().Format(time.RFC3339),
 			Reason: e.Reason, Detail: CleanDetail(e.Detail), IntervalSeconds: wholeSeconds(e.Interval),
+			Socket: e.Socket, Since: optionalTime(e.Since), RoundTrip: optionalTime(e.RoundTrip), Requested: e.Requested,
+			Lost: slices.Clone(e.Lost),
 		}
 		if ValidPodUID(e.Reporter) {
 			wire[i].Reporter = e.Reporter
@@ -64,8 +73,9 @@ func EncodeMessage(entries []Entry) (string, error) {
 	}
 	for i := range wire {
 		wire[i].Detail = ""
-		if len(wire[i].KEKID) > maxEncodedKEKID {
-			wire[i].KEKID = "sha256:" + FileHash([]byte(wire[i].KEKID))
+		wire[i].KEKID = shortKEKID(wire[i].KEKID)
+		for n, lost := range wire[i].Lost {
+			wire[i].Lost[n] = shortKEKID(lost)
 		}
 	}
 	message := Marshal(wire)
@@ -74,6 +84,33 @@ func EncodeMessage(entries []Entry) (string, error) {
 			len(wire), len(message), MaxMessage)
 	}
 	return message, nil
+}
+
+func shortKEKID(id string) string {
+	if len(id) > maxEncodedKEKID {
+		return hashed + FileHash([]byte(id))
+	}
+	return id
+}
+
+// SameKEK reports whether two KEK IDs, each as it is or as the hash that a long message has in its
+// place, are the same.
+func SameKEK(a, b string) bool {
+	full := func(id string) string {
+		if strings.HasPrefix(id, hashed) && len(id) == maxEncodedKEKID {
+			return id
+		}
+		return hashed + FileHash([]byte(id))
+	}
+	return a == b || full(a) == full(b)
+}
+
+// optionalTime is empty for the zero time, which a field leaves out.
+func optionalTime(t time.Time) string {
+	if t.IsZero() {
+		return ""
+	}
+	return t.UTC().Format(time.RFC3339)
 }
 
 // Marshal is JSON without HTML escaping and without a final newline, of what always marshals.
@@ -174,10 +211,30 @@ func (w wireEntry) decode() (Entry, error) {
 	if !ValidPodUID(w.Reporter) {
 		w.Reporter = "" // not a pod's UID: ignored
 	}
-	return Entry{
+	e := Entry{
 		KeyID: w.KeyID, KEKID: w.KEKID, Status: w.Status, LastChecked: checked.UTC(), Reason: w.Reason, Detail: w.Detail,
 		Interval: time.Duration(w.IntervalSeconds) * time.Second, Reporter: w.Reporter,
-	}, nil
+		Since: decodeOptionalTime(w.Since), RoundTrip: decodeOptionalTime(w.RoundTrip), Lost: w.Lost,
+	}
+	// What has not the form of an optional field is ignored, as if it were not set.
+	if len(w.Socket) <= MaxSocket {
+		e.Socket = w.Socket
+	}
+	if ValidRequest(w.Requested) {
+		e.Requested = w.Requested
+	}
+	if len(w.Lost) > MaxLost {
+		e.Lost = w.Lost[:MaxLost]
+	}
+	return e, nil
+}
+
+func decodeOptionalTime(text string) time.Time {
+	t, err := time.Parse(time.RFC3339, text)
+	if err != nil {
+		return time.Time{}
+	}
+	return t.UTC()
 }
 
 // Printable returns JSON, such as a message, in a form that is safe to print to a terminal: the

@@ -38,6 +38,9 @@ const (
 	PodHashAnnotation = "kmshealth.openshift.io/pod-hash"
 	// StateAnnotation is on an API server's ClusterRole, which no KMS plugin encrypts.
 	StateAnnotation = "kmshealth.openshift.io/state"
+	// ProbeRequestedAnnotation is on an operator resource or a KMSHealth: a new value requests a round
+	// trip of each plugin. ValidRequest has its form. The operator only reads it.
+	ProbeRequestedAnnotation = "kmshealth.openshift.io/probe-requested"
 	// CAAnnotation has the API server's CA for the operator's own pod, where that mounts no ConfigMap.
 	CAAnnotation = "kmshealth.openshift.io/ca"
 )
@@ -57,7 +60,21 @@ const (
 	PodUIDVariable = "KMS_HEALTH_POD_UID"
 	// ConfigHashVariable has the value of ConfigHashAnnotation.
 	ConfigHashVariable = "KMS_HEALTH_CONFIG_HASH"
+	// APIServerUserVariable has the user, group, supplementary groups and capabilities of the API
+	// server's container, as in "0:0 groups 0 DAC_OVERRIDE": the reporter's own.
+	APIServerUserVariable = "KMS_HEALTH_API_SERVER_USER"
 )
+
+// The reporter's emptyDir, of disk, with the samples of round trips that outlive the container.
+const (
+	StateVolume = "kms-health-state"
+	StateFolder = "/var/lib/kms-health"
+	StateFile   = StateFolder + "/samples"
+)
+
+// ValidRequest reports whether a text can request a round trip: 1 to 63 letters, digits, '-', '_'
+// and '.', with a letter or digit at both ends.
+func ValidRequest(text string) bool { return IsWord(text, "-_.") }
 
 // ReporterName is that of the identity, role and DaemonSet of an API server's reporters.
 func ReporterName(apiServer string) string { return "kms-health-reporter-" + apiServer }

@@ -17,6 +17,11 @@ type OperatorConfiguration struct {
 	// +optional
 	Probe Probe `json:"probe"`
 
+	// How often reporters write a report that differs from the last written one in times alone, from
+	// 1s to 10m. A change is live. Not set: after each round of probes.
+	// +optional
+	UnchangedEvery Duration `json:"unchangedEvery,omitzero"`
+
 	// The API servers with plugins. One that is removed from the list is cleaned up.
 	APIServers []APIServer `json:"apiServers"`
 }

@@ -81,6 +81,12 @@ type RoundTrip struct {
 	// another key, turned unhealthy, or failed the last one.
 	// +default=5m
 	Interval Duration `json:"interval"`
+
+	// A new value makes one round trip with each plugin at once, at most every 15s, and the entries
+	// of the report have it: 1 to 63 letters, digits, '-', '_' or '.'. The operator sets it from the
+	// annotation kmshealth.openshift.io/probe-requested.
+	// +optional
+	Requested string `json:"requested,omitempty"`
 }
 
 // Plugin is a KMS v2 plugin behind a unix socket.
@@ -140,6 +146,11 @@ type Destination struct {
 	// How long one write may take, all servers together, from 100ms to 1m.
 	// +default=10s
 	WriteTimeout Duration `json:"writeTimeout"`
+
+	// How often a report is written that differs from the last written one in times alone, from 1s
+	// to 10m. A change is written at once. Not set: after each round of probes.
+	// +optional
+	UnchangedEvery Duration `json:"unchangedEvery,omitzero"`
 }
 
 // ObjectReference names an object, such as the KMSHealth of an API server. Its status has
