@@ -16,7 +16,7 @@ import (
 const defaultConfig = "/etc/kms-health/config/config.yaml"
 
 type options struct {
-	config, node                           string
+	config, node, state                    string
 	output                                 bool // to standard output
 	validate, printDefaults, once, version bool
 	help                                   func() string
@@ -76,6 +76,9 @@ func parseFlags(args []string, getenv func(string) string) (*options, error) {
 	fs.StringVar(&o.node, "node-name", getenv(contract.NodeVariable),
 		"the `name` of the node that is reported on, needed to write to an operator resource; by default $"+
 			contract.NodeVariable)
+	fs.StringVar(&o.state, "state", "",
+		"a `file` that keeps samples of round trips, so that a key that is replaced while the reporter restarts is "+
+			"detected; its folder must be writable; by default they end with the process")
 	output := fs.String("output", "", "`-` writes a JSON array to standard output, a line after every round of probes")
 	fs.BoolVar(&o.once, "once", false, "probe every plugin of the file once, print the JSON array, and end")
 	fs.BoolVar(&o.validate, "validate", false,

@@ -96,6 +96,7 @@ func report(o *options, stdout, stderr io.Writer) {
 	}
 	reporter.New(reporter.Options{
 		ConfigFile: o.config,
+		StateFile:  o.state,
 		Node:       o.node,
 		PodUID:     os.Getenv(contract.PodUIDVariable),
 		Output:     output,

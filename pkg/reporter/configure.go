@@ -94,6 +94,7 @@ func (r *Reporter) apply(ctx context.Context, config *v1alpha1.ReporterConfigura
 	r.config = config
 	plugins, changed, leftOver := arrange(r.plugins, want(config), func(w wanted) *plugin {
 		p := &plugin{wanted: w, conn: probe.NewPlugin(w.address), probes: make(chan probe.Settings, 1)}
+		p.trips.samples = r.state.of(p.identity)
 		p.ctx, p.cancel = context.WithCancel(ctx)
 		r.running.Go(func() { r.prober(p) })
 		return p
@@ -104,11 +105,14 @@ func (r *Reporter) apply(ctx context.Context, config *v1alpha1.ReporterConfigura
 		r.running.Go(p.conn.Close) // not in the loop
 		r.forget(p.keyID)
 	}
-	if r.tripInterval() == 0 {
-		for _, p := range plugins {
+	request := config.Probe.Checks.RoundTrip.Requested
+	for _, p := range plugins {
+		if r.tripInterval() == 0 {
 			p.trips = trips{busy: p.trips.busy} // nothing would replace its verdict
 		}
+		p.trips.request = request
 	}
+	r.save(time.Now(), true)
 	r.server.Apply(ctx, config.Serving)
 	if to := destination(config); !reflect.DeepEqual(destination(before), to) {
 		r.startPublisher(ctx, to)
@@ -120,6 +124,8 @@ func (r *Reporter) apply(ctx context.Context, config *v1alpha1.ReporterConfigura
 		// With a shorter interval, an entry that was fresh before may be stale.
 		changed = plugins
 		r.tick = time.After(jitter(config.Probe.Interval.Duration))
+	case before.Probe.Checks.RoundTrip != config.Probe.Checks.RoundTrip:
+		changed = plugins
 	}
 	r.probe(changed)
 	if r.complete() {

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"time"
 
 	"sigs.k8s.io/yaml"
 
@@ -110,31 +111,34 @@ func once(ctx context.Context, config *v1alpha1.ReporterConfiguration) (entries 
 		return nil, []string{"no plugin was observed: the list of plugins is empty"}
 	}
 	for _, p := range plugins {
-		if !p.observed() {
+		if !p.observed {
 			unobserved = append(unobserved, fmt.Sprintf("plugin %q was not observed: %s: %s", p.keyID, p.address,
 				p.last.NotProbed+p.last.Detail))
 		}
 	}
-	return observed(plugins, config.Probe.Interval.Duration), unobserved
+	return entriesOf(plugins), unobserved
 }
 
 // once probes a plugin and makes a round trip. If that cannot be made, it does both again, until
 // that is an error of the plugin, or Status is not answered.
 func (p *plugin) once(ctx context.Context, c v1alpha1.Probe) {
-	for {
+	for !p.observed {
 		p.last = p.conn.Probe(ctx, p.settings)
-		p.probed = p.last.NotProbed == ""
-		p.trips.observe(p.last.At, c.Interval.Duration, p.last)
-		if !p.last.Answered || c.Checks.RoundTrip.Interval.Duration == 0 {
+		if p.last.NotProbed != "" {
 			return
 		}
-		trip := p.conn.RoundTrip(ctx, p.settings, p.last.KEKID)
-		p.trips.end(trip)
-		if trip.Stalled {
-			p.probed = false
-			p.last = probe.Result{NotProbed: "the reporter itself did not run for a time, so the round trip has no result"}
+		p.trips.observe(time.Now(), c.Interval.Duration, p.last)
+		if p.last.Answered && c.Checks.RoundTrip.Interval.Duration != 0 {
+			p.trips.begin(time.Now(), p.last)
+			trip := p.conn.RoundTrip(ctx, p.settings, p.last.KEKID, nil)
+			if trip.Stalled {
+				p.last = probe.Result{NotProbed: "the reporter itself did not run for a time, so the round trip has no result"}
+				return
+			}
+			p.trips.end(time.Now(), c.Interval.Duration, trip)
 		}
-		if trip.Stalled || p.trips.last.Made {
+		p.judge(time.Now(), c)
+		if p.last.Gone {
 			return
 		}
 	}

@@ -30,10 +30,12 @@ type plugin struct {
 	probes    chan probe.Settings // a probe that is to be made
 	busy      bool                // a probe is under way
 	waiting   bool                // the round waits for it
-	probed    bool                // at least once
 	last      probe.Result
-	notProbed string // why the reporter could not probe it; empty when it could
-	awaited   bool   // awaitSocket runs for it
+	entry     contract.Entry // what is reported
+	observed  bool           // there is an entry: not before the first verdict, and not after the plugin's pod was deleted
+	notProbed string         // why the reporter could not probe it; empty when it could
+	awaited   bool           // awaitSocket runs for it
+	waking    bool           // wake runs for it
 	trips     trips
 	logged    logged
 }
@@ -49,7 +51,7 @@ func want(c *v1alpha1.ReporterConfiguration) []wanted {
 			panic("a valid configuration has valid endpoints: " + err.Error())
 		}
 		list = append(list, wanted{identity{p.KeyID, address}, probe.Settings{Timeout: p.Timeout.Duration,
-			GRPCHealth: c.Probe.Checks.GRPCHealth}})
+			GRPCHealth: c.Probe.Checks.GRPCHealth, Bound: tripIntervals * c.Probe.Interval.Duration}})
 	}
 	return list
 }
@@ -74,29 +76,39 @@ func arrange(have []*plugin, list []wanted, make func(wanted) *plugin) (plugins,
 	return plugins, changed, leftOver
 }
 
-// observed reports whether there is something to report: not before the first probe, and not
-// after the plugin's pod was deleted.
-func (p *plugin) observed() bool { return p.probed && !p.last.Gone }
-
-func observed(plugins []*plugin, interval time.Duration) []contract.Entry {
-	var list []contract.Entry
+// entriesOf are the entries of the plugins that have one.
+func entriesOf(plugins []*plugin) (list []contract.Entry) {
 	for _, p := range plugins {
-		if p.observed() {
-			list = append(list, p.entry(interval))
+		if p.observed {
+			list = append(list, p.entry)
 		}
 	}
 	return list
 }
 
-// entry is the plugin's state as an entry of the contract; its LastChecked is zero
-// where nothing was observed.
-func (p *plugin) entry(interval time.Duration) contract.Entry {
-	e := contract.Entry{KeyID: p.keyID, Interval: interval}
-	if p.observed() {
-		e.KEKID, e.LastChecked = p.last.KEKID, p.last.At
-		e.Status, e.Reason, e.Detail = verdict(p.last, p.trips.standing())
+// judge makes the entry anew, after a probe or a round trip. While round trips are made, a good Status
+// is not enough: until one shows whether the plugin works, a first entry is withheld, and an earlier
+// one stays as it is, so that it ages.
+func (p *plugin) judge(now time.Time, c v1alpha1.Probe) {
+	trip := probe.Trip{}
+	if c.Checks.RoundTrip.Interval.Duration != 0 && !p.last.Gone {
+		if trip = p.trips.verdict(now, p.last); !trip.Made && p.last.Status == contract.Healthy {
+			return
+		}
 	}
-	return e
+	before := p.entry
+	p.observed = !p.last.Gone
+	p.entry = contract.Entry{KeyID: p.keyID, Interval: c.Interval.Duration, Socket: v1alpha1.CleanSocket(p.address)}
+	if p.last.Gone {
+		return
+	}
+	e := &p.entry
+	e.Status, e.Reason, e.Detail = verdict(p.last, trip)
+	e.KEKID, e.LastChecked, e.Since = p.last.KEKID, p.last.At, p.last.At
+	if e.Status == before.Status && e.Reason == before.Reason {
+		e.Since = before.Since
+	}
+	e.RoundTrip, e.Requested, e.Lost = p.trips.good, p.trips.answered, p.trips.samples.lost(now)
 }
 
 // verdict combines the result of a probe with that of the last round trip. A failed round

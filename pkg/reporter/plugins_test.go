@@ -2,11 +2,10 @@ package reporter
 
 import (
 	"context"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
-
-	"github.com/google/go-cmp/cmp"
 
 	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
 	"github.com/kms-health/kms-health/pkg/contract"
@@ -74,16 +73,76 @@ func TestReloadKeepsUnchangedPlugins(t *testing.T) {
 	}
 }
 
-func TestOnlyObservedPluginsAreReported(t *testing.T) {
-	result := probe.Result{Status: contract.Error, Detail: "why", At: noon}
-	list := observed([]*plugin{
-		{wanted: wanted{identity: identity{keyID: "new"}}},
-		{wanted: wanted{identity: identity{keyID: "seen"}}, probed: true, last: result},
-		{wanted: wanted{identity: identity{keyID: "gone"}}, probed: true, last: probe.Result{Gone: true, At: noon}},
-	}, time.Minute)
-	want := []contract.Entry{{KeyID: "seen", Status: contract.Error, Detail: "why", LastChecked: noon, Interval: time.Minute}}
-	if diff := cmp.Diff(want, list); diff != "" {
-		t.Error(diff)
+// An entry is made by a verdict. Until the round trip has one on what Status answered, a first entry
+// is withheld, and an earlier one stays as it was, with its time.
+func TestEntryIsMadeByAVerdict(t *testing.T) {
+	const on, off = "1m", "0s"
+	at := func(minute int) time.Time { return noon.Add(time.Duration(minute) * time.Minute) }
+	probed := func(minute int, status contract.Status, kekID string) probe.Result {
+		return probe.Result{Answered: status != contract.Error, Status: status, KEKID: kekID, At: at(minute)}
+	}
+	ended := func(status contract.Status, kekID string) *probe.Trip {
+		return &probe.Trip{Made: true, Status: status, KEKID: kekID, Reason: contract.Reason(map[contract.Status]string{contract.Unhealthy: "Timeout"}[status])}
+	}
+	type step struct {
+		result probe.Result
+		trip   *probe.Trip // the one that follows; nil: it is still under way, or none is due
+	}
+	healthy := step{probed(0, contract.Healthy, "a"), ended(contract.Healthy, "a")}
+	for name, tt := range map[string]struct {
+		trips string
+		steps []step
+		want  string
+	}{
+		"no round trip has ended":               {on, []step{{probed(0, contract.Healthy, "a"), nil}}, "none"},
+		"round trips are off":                   {off, []step{{probed(0, contract.Healthy, "a"), nil}}, "healthy a 0m since 0m"},
+		"one succeeded":                         {on, []step{healthy}, "healthy a 0m since 0m"},
+		"probed again":                          {on, []step{healthy, {probed(1, contract.Healthy, "a"), nil}}, "healthy a 1m since 0m"},
+		"one failed":                            {on, []step{{probed(0, contract.Healthy, "a"), ended(contract.Unhealthy, "a")}}, "unhealthy a 0m since 0m Timeout"},
+		"another key, not tried yet":            {on, []step{healthy, {probed(1, contract.Healthy, "b"), nil}}, "healthy a 0m since 0m"},
+		"another key, tried":                    {on, []step{healthy, {probed(1, contract.Healthy, "b"), ended(contract.Healthy, "b")}}, "healthy b 1m since 0m"},
+		"another key, which failed":             {on, []step{healthy, {probed(1, contract.Healthy, "b"), ended(contract.Unhealthy, "b")}}, "unhealthy b 1m since 1m Timeout"},
+		"a fault of the former key":             {on, []step{{probed(0, contract.Healthy, "a"), ended(contract.Unhealthy, "a")}, {probed(1, contract.Healthy, "b"), nil}}, "unhealthy a 0m since 0m Timeout"},
+		"a key that was named during the trip":  {on, []step{{probed(0, contract.Healthy, "a"), ended(contract.Healthy, "b")}}, "none"},
+		"no answer":                             {on, []step{{probed(0, contract.Error, ""), nil}}, "error  0m since 0m"},
+		"back after an error":                   {on, []step{healthy, {probed(1, contract.Error, ""), nil}, {probed(2, contract.Healthy, "a"), nil}}, "error  1m since 1m"},
+		"back, and tried":                       {on, []step{healthy, {probed(1, contract.Error, ""), nil}, {probed(2, contract.Healthy, "a"), ended(contract.Healthy, "a")}}, "healthy a 2m since 2m"},
+		"back with a key, another is named":     {on, []step{healthy, {probed(1, contract.Error, ""), nil}, {probed(2, contract.Healthy, "b"), ended(contract.Healthy, "a")}}, "unhealthy b 2m since 2m ProtocolViolation"},
+		"unhealthy needs no round trip":         {on, []step{{probed(0, contract.Unhealthy, "a"), nil}}, "unhealthy a 0m since 0m"},
+		"no longer unhealthy, with a good trip": {on, []step{healthy, {probed(1, contract.Unhealthy, "a"), nil}, {probed(2, contract.Healthy, "a"), nil}}, "healthy a 2m since 2m"},
+		"its pod was deleted":                   {on, []step{healthy, {probe.Result{Gone: true, At: at(1)}, nil}}, "none"},
+		"back after its pod was deleted":        {on, []step{healthy, {probe.Result{Gone: true, At: at(1)}, nil}, {probed(2, contract.Healthy, "a"), nil}}, "none"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := v1alpha1.DefaultProbe()
+			if c.Checks.RoundTrip.Interval.Duration = 0; tt.trips == on {
+				c.Checks.RoundTrip.Interval.Duration = time.Minute
+			}
+			p := &plugin{wanted: wanted{identity: identity{keyID: "1", address: "/run/kms.sock"}}}
+			for _, s := range tt.steps {
+				p.last = s.result
+				p.trips.busy = false
+				p.trips.observe(s.result.At, time.Second, s.result)
+				if p.trips.due(s.result.At, c.Checks.RoundTrip.Interval.Duration, s.result) {
+					p.trips.begin(s.result.At, s.result)
+					p.judge(s.result.At, c)
+					if s.trip != nil {
+						p.trips.end(s.result.At, time.Second, *s.trip)
+					}
+				}
+				p.judge(s.result.At, c)
+			}
+			got := "none"
+			if e := p.entry; p.observed {
+				got = strings.TrimSpace(fmt.Sprintf("%s %s %gm since %gm %s", e.Status, e.KEKID, e.LastChecked.Sub(noon).Minutes(), e.Since.Sub(noon).Minutes(), e.Reason))
+			}
+			if got != tt.want {
+				t.Errorf("got %q, want %q", got, tt.want)
+			}
+			if list := entriesOf([]*plugin{p}); (len(list) == 1) != (tt.want != "none") {
+				t.Errorf("reported: %+v", list)
+			}
+		})
 	}
 }
 

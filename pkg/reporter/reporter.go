@@ -39,6 +39,8 @@ type Options struct {
 	// PodUID is the UID of the pod that the reporter runs in, which its reports name as
 	// their writer. Empty: they name none.
 	PodUID string
+	// StateFile keeps samples of round trips. Empty: they end with the process.
+	StateFile string
 	// ConfigHash is what the pod was created for: the contract.FileHash of its file,
 	// or the v1alpha1.PluginSetHash of that file's plugins. Empty: any file.
 	ConfigHash string
@@ -54,6 +56,7 @@ type Reporter struct {
 	watcher *filewatch.Watcher
 	server  *serve.Server
 	output  *output // nil without --output
+	saver   *saver  // nil without --state
 	shown   atomic.Pointer[serve.View]
 
 	since         func() time.Time   // when the process first wrote
@@ -67,6 +70,7 @@ type Reporter struct {
 	mismatch    string                          // why it is not the one that the pod was created for
 	configError string                          // why the current file is not active
 	plugins     []*plugin
+	state       *state           // as last read or saved
 	events      chan func()      // of other goroutines, to be called by that of Run
 	tick        <-chan time.Time // of the next round; nil: no plugins
 	grace       <-chan time.Time // when a round no longer waits for its last answers; nil: it does not wait
@@ -91,6 +95,9 @@ func New(options Options) *Reporter {
 	if options.Output != nil {
 		r.output = &output{to: options.Output, lines: make(chan []byte, 1), metrics: r.metrics}
 	}
+	if options.StateFile != "" {
+		r.saver = &saver{path: options.StateFile, data: make(chan []byte, 1)}
+	}
 	r.show()
 	return r
 }
@@ -100,6 +107,7 @@ func New(options Options) *Reporter {
 func (r *Reporter) Run(ctx context.Context) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
+	r.state = loadState(r.options.StateFile)
 	readings := make(chan reading)
 	r.running.Go(func() {
 		r.watcher.Run(ctx, func(c filewatch.Content) {
@@ -111,6 +119,9 @@ func (r *Reporter) Run(ctx context.Context) {
 	})
 	if r.output != nil {
 		go r.output.run(ctx) // not waited for: stdout may never be read
+	}
+	if r.saver != nil {
+		go r.saver.run(ctx) // not waited for: its file system may hang
 	}
 	for {
 		select {

@@ -62,39 +62,73 @@ func (r *Reporter) prober(p *plugin) {
 
 // observe stores the result of a probe, and publishes when it completes a round.
 func (r *Reporter) observe(p *plugin, result probe.Result) {
+	klog.V(2).InfoS("Probed", "keyID", p.keyID, "status", result.Status, "reason", result.Reason, "took", result.Took)
 	p.busy, p.waiting = false, false
 	r.countProbe(p.keyID, result)
 	r.noteNotProbed(p, result.NotProbed)
 	if result.NotProbed == "" { // else the last result is kept, and becomes stale: nothing newer is known
-		p.probed, p.last = true, result
+		p.last = result
 		if result.Reason == contract.SocketMissing && !p.awaited {
 			p.awaited = true
 			r.running.Go(func() { r.awaitSocket(p) })
 		}
-		now, every := time.Now(), r.tripInterval()
-		p.trips.observe(now, r.config.Probe.Interval.Duration, result)
-		if p.trips.due(now, every, result) {
-			p.trips.begin(now, result)
+		now, probes := time.Now(), r.config.Probe
+		p.trips.observe(now, probes.Interval.Duration, result)
+		if p.trips.due(now, r.tripInterval(), result) {
 			p.waiting = true
-			r.trip(p, result.KEKID)
+			r.trip(p, result.KEKID, p.trips.begin(now, result))
 		}
+		p.judge(now, probes)
+		r.wake(p)
+		r.save(now, false)
 	}
 	r.publishWhenComplete()
 }
 
-func (r *Reporter) trip(p *plugin, kekID string) {
+func (r *Reporter) trip(p *plugin, kekID string, kept *probe.Sample) {
 	settings := p.settings
 	r.running.Go(func() {
-		trip := p.conn.RoundTrip(p.ctx, settings, kekID)
+		trip := p.conn.RoundTrip(p.ctx, settings, kekID, kept)
+		r.send(p, func() { r.observeTrip(p, trip) })
+	})
+}
+
+// observeTrip stores the outcome of a round trip.
+func (r *Reporter) observeTrip(p *plugin, trip probe.Trip) {
+	klog.V(2).InfoS("Round trip ended", "keyID", p.keyID, "made", trip.Made, "status", trip.Status, "took", trip.Took)
+	p.waiting = false
+	now, again := time.Now(), false
+	if r.tripInterval() == 0 { // turned off meanwhile
+		p.trips = trips{}
+	} else {
+		again = p.trips.end(now, r.config.Probe.Interval.Duration, trip)
+		p.judge(now, r.config.Probe)
+	}
+	r.countTrip(p.keyID, trip)
+	r.save(now, true)
+	if again {
+		r.probe([]*plugin{p})
+	}
+	r.wake(p)
+	r.publishWhenComplete()
+}
+
+// wake probes a plugin again when a requested round trip may be made.
+func (r *Reporter) wake(p *plugin) {
+	if p.waking || !p.trips.pending() || r.tripInterval() == 0 {
+		return
+	}
+	p.waking = true
+	left := tripRetry - time.Since(p.trips.at)
+	r.running.Go(func() {
+		select {
+		case <-p.ctx.Done():
+			return
+		case <-time.After(left):
+		}
 		r.send(p, func() {
-			p.waiting = false
-			p.trips.keys.see(time.Now(), r.config.Probe.Interval.Duration, trip.KEKID)
-			p.trips.end(trip)
-			if r.tripInterval() == 0 { // turned off meanwhile
-				p.trips = trips{}
-			}
-			r.countTrip(p.keyID, trip)
-			r.publishWhenComplete()
+			p.waking = false
+			r.probe([]*plugin{p})
 		})
 	})
 }
@@ -149,8 +183,9 @@ func (r *Reporter) complete() bool {
 
 // logged is what was last logged of a plugin.
 type logged struct {
-	result probe.Result // its verdict includes the round trip's
-	text   time.Time    // when another detail or key_id of it was last logged
+	entry contract.Entry
+	gone  bool
+	text  time.Time // when another detail or key_id of it was last logged
 }
 
 // textGap is the shortest time between two log lines that differ in the detail or the key_id
@@ -159,21 +194,20 @@ const textGap = time.Minute
 
 // change logs the first verdict on a plugin, and each that differs from the one before.
 func (l *logged) change(p *plugin) {
-	now, before := p.last, l.result
-	now.Status, now.Reason, now.Detail = verdict(p.last, p.trips.standing())
-	sameKind := before.Status == now.Status && before.Gone == now.Gone && before.Reason == now.Reason
+	now, before := p.entry, l.entry
+	sameKind := before.Status == now.Status && l.gone == p.last.Gone && before.Reason == now.Reason
 	sameText := before.Detail == now.Detail && before.KEKID == now.KEKID
 	if sameKind && (sameText || time.Since(l.text) < textGap) {
 		return
 	}
-	l.result, l.text = now, time.Time{}
+	l.entry, l.gone, l.text = now, p.last.Gone, time.Time{}
 	if sameKind {
 		l.text = time.Now()
 	}
 	kekID := contract.CleanDetail(now.KEKID)
 	switch {
-	case now.Gone:
-		klog.InfoS("Nothing to observe", "keyID", p.keyID, "socket", p.address, "why", now.Detail)
+	case l.gone:
+		klog.InfoS("Nothing to observe", "keyID", p.keyID, "socket", p.address, "why", p.last.Detail)
 	case now.Status == contract.Healthy:
 		klog.InfoS("Plugin is healthy", "keyID", p.keyID, "socket", p.address, "kekID", kekID)
 	default:
@@ -185,14 +219,13 @@ func (l *logged) change(p *plugin) {
 func (r *Reporter) publish() {
 	r.grace = nil
 	r.show()
-	interval := r.config.Probe.Interval.Duration
 	for _, p := range r.plugins {
-		if p.probed {
+		if p.observed || p.last.Gone {
 			p.logged.change(p)
-			r.showStatus(p.entry(interval))
+			r.showStatus(p.entry)
 		}
 	}
-	list := observed(r.plugins, interval)
+	list := entriesOf(r.plugins)
 	for i := range list {
 		list[i].Reporter = r.options.PodUID
 	}
@@ -216,8 +249,10 @@ func (r *Reporter) show() {
 		now.WriteError = r.publisher.LastError
 	}
 	for _, p := range r.plugins {
-		now.Plugins = append(now.Plugins, serve.Plugin{Entry: p.entry(r.config.Probe.Interval.Duration), Probed: p.probed,
-			Gone: p.last.Gone, NotProbed: p.notProbed})
+		e := p.entry
+		e.KeyID = p.keyID
+		now.Plugins = append(now.Plugins, serve.Plugin{Entry: e, Probed: p.observed || p.last.Gone, Gone: p.last.Gone,
+			NotProbed: p.notProbed})
 	}
 	r.shown.Store(now)
 }

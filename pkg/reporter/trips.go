@@ -9,42 +9,59 @@ import (
 )
 
 const (
-	// tripRetry is the shortest time between two round trips while the last one failed or could
-	// not be made, so that a recovery is reported as fast as the fault was.
+	// tripRetry is the shortest time between two round trips while the last one failed, or after a
+	// request, so that a recovery is reported as fast as the fault was.
 	tripRetry = 15 * time.Second
 	// tripGap is that of a plugin whose key_id alternates.
 	tripGap = time.Minute
-	// notMadeBound is how many round trips in a row that could not be made are the plugin's error.
-	notMadeBound = 3
+	// mostTripRetry bounds the time after round trips that could not be made. The plugin may end at
+	// each of them, so it doubles from tripRetry on.
+	mostTripRetry = 5 * time.Minute
+	// notMadeBound is how many round trips in a row that could not be made are the plugin's error: the
+	// connection may have been lost by chance during one.
+	notMadeBound = 2
+	// tripIntervals bounds a round trip: the entry that waits for it must not become stale.
+	tripIntervals = contract.StaleIntervals - 1
 )
 
 // trips is the schedule and the verdict of one plugin's round trips. Its transitions are
 // observe, due, begin and end.
 type trips struct {
-	last probe.Trip // the verdict that stands; none is not Made
+	last probe.Trip // the last one that was made since the plugin was in error
 	busy bool
 
 	at        time.Time // when the last began; zero before the first
+	good      time.Time // when the last successful one ended, by the wall clock
 	unhealthy bool      // Status was not ok at the last one
-	failed    bool      // the last one failed, or could not be made
-	notMade   int       // how many in a row could not be made while Status was answered and the reporter ran
+	notMade   int       // how many in a row could not be made while the reporter ran
+	why       string    // the error of the last of these
 
-	keys keyIDs
+	request  string // that the file has
+	asked    string // that the round trip under way was begun for
+	answered string // the last one that was fulfilled
+
+	keys    keyIDs
+	samples samples
 }
 
-// observe records a probe's result. A plugin that does not answer Status has that error: round
-// trips that could not be made before are no other one.
+// observe records a probe's result. What was known of a plugin that is in error does not count for
+// what returns, but for the round trips that could not be made: they may be its cause.
 func (t *trips) observe(now time.Time, interval time.Duration, r probe.Result) {
 	t.keys.see(now, interval, r.KEKID)
-	if !r.Answered {
-		t.notMade = 0
+	t.samples.named(r.KEKID, now)
+	if r.Gone || r.Status == contract.Error {
+		t.last = probe.Trip{}
+		t.samples.afterError()
+	}
+	if !r.Answered && !t.busy {
+		t.answered = t.request // no round trip can be made
 	}
 }
 
-// due reports whether to make a round trip after a probe's result: the first one, one each
-// interval, one when the plugin named another key_id since or turned unhealthy, to report the cause
-// with it, and, while the last one failed or could not be made, one at each probe, but at most
-// each tripRetry, or each tripGap while its key_id alternates. The plugin must have answered. A new
+// due reports whether to make a round trip after a probe's result: one at once for each key_id
+// and after each error, one each interval, one on request, one when the plugin turned unhealthy, to
+// report the cause with it, and, while the last one failed, one at each probe, but at most each
+// tripRetry, or each tripGap while its key_id alternates. The plugin must have answered. A new
 // connection makes none due: it is not a new process.
 func (t *trips) due(now time.Time, every time.Duration, r probe.Result) bool {
 	since := now.Sub(t.at)
@@ -53,42 +70,84 @@ func (t *trips) due(now time.Time, every time.Duration, r probe.Result) bool {
 		return false
 	case t.at.IsZero() || since >= every:
 		return true
+	case t.keys.alternates:
+		return since >= tripGap && (t.keys.changed.After(t.at) || t.retry(r))
+	case t.request != t.answered && since >= tripRetry:
+		return true
+	case t.notMade >= notMadeBound:
+		return since >= backoff(tripRetry, t.notMade-notMadeBound, mostTripRetry)
+	case r.Status == contract.Healthy && !t.seen(r) || t.samples.retry(now):
+		return true
 	}
-	changed := t.keys.changed.After(t.at)
-	retry := t.failed || r.Status != contract.Healthy && !t.unhealthy
-	if t.keys.alternates {
-		return (changed || retry) && since >= tripGap
-	}
-	return changed || retry && since >= tripRetry
+	return t.retry(r) && since >= tripRetry
 }
 
-func (t *trips) begin(now time.Time, r probe.Result) {
-	t.busy, t.at, t.unhealthy = true, now, r.Status != contract.Healthy
+// seen reports whether a round trip was made under the key_id of a result, since the last error.
+func (t *trips) seen(r probe.Result) bool {
+	return t.last.Made && (r.KEKID == "" || r.KEKID == t.last.KEKID)
 }
 
-// end stores the outcome. Only one that was made replaces a verdict; several in a row that could
-// not be made are one.
-func (t *trips) end(now probe.Trip) {
+func (t *trips) retry(r probe.Result) bool {
+	return t.last.Status != contract.Healthy || r.Status != contract.Healthy && !t.unhealthy
+}
+
+// backoff doubles a time, n times.
+func backoff(first time.Duration, n int, most time.Duration) time.Duration {
+	return min(first<<min(n, 20), most)
+}
+
+// begin returns the kept sample that the round trip is to decrypt, if any.
+func (t *trips) begin(now time.Time, r probe.Result) *probe.Sample {
+	t.busy, t.at, t.unhealthy, t.asked = true, now, r.Status != contract.Healthy, t.request
+	return t.samples.next(now, t.request != t.answered)
+}
+
+// end stores the outcome, and reports whether to probe at once: one that could not be made shows
+// nothing about the plugin, and one under another key_id nothing about the key_id that Status named.
+func (t *trips) end(now time.Time, interval time.Duration, trip probe.Trip) (again bool) {
 	t.busy = false
-	t.failed = !now.Made || now.Status != contract.Healthy
 	switch {
-	case now.Made:
-		t.last, t.notMade = now, 0
-		return
-	case now.Stalled:
-		return
-	}
-	if t.notMade++; t.notMade >= notMadeBound {
-		t.last = probe.Trip{
-			Made: true, Status: contract.Error, Reason: contract.Unavailable,
-			Detail: contract.CleanDetail(fmt.Sprintf("the connection broke during each of the last %d round trips, while "+
-				"Status was answered: %s", t.notMade, now.Detail)),
+	case trip.Made:
+		again = t.keys.last != "" && trip.KEKID != t.keys.last
+		t.keys.see(now, interval, trip.KEKID)
+		t.samples.named(trip.KEKID, now)
+		t.samples.end(now, trip)
+		t.last, t.notMade, t.answered = trip, 0, t.asked
+		t.last.Sealed, t.last.Kept = nil, probe.Opened{}
+		if trip.Status == contract.Healthy {
+			t.good = now.Round(0)
+		}
+	case !trip.Stalled:
+		t.notMade++
+		t.why, again = trip.Detail, true
+		if t.notMade >= notMadeBound {
+			t.answered = t.asked
 		}
 	}
+	return again || trip.Kept.Ended
 }
 
-func (t *trips) standing() probe.Trip {
+// pending reports whether no round trip was begun for the request.
+func (t *trips) pending() bool {
+	return t.request != t.answered && !(t.busy && t.asked == t.request)
+}
+
+// verdict is that of the round trips on a plugin with this result; not Made: there is none yet.
+func (t *trips) verdict(now time.Time, r probe.Result) probe.Trip {
 	if v := t.keys.verdict(); v.Made {
+		return v
+	}
+	if t.notMade >= notMadeBound {
+		return probe.Trip{
+			Made: true, Status: contract.Error, Reason: contract.Unavailable,
+			Detail: contract.CleanDetail(fmt.Sprintf("the connection broke during each of the last %d round trips, "+
+				"so the plugin may end at this call: %s", t.notMade, t.why)),
+		}
+	}
+	if !t.seen(r) {
+		return probe.Trip{}
+	}
+	if v := t.samples.verdict(now); t.last.Status == contract.Healthy && v.Made {
 		return v
 	}
 	return t.last

@@ -1,6 +1,7 @@
 package reporter
 
 import (
+	"slices"
 	"testing"
 	"time"
 
@@ -15,9 +16,9 @@ func answeredAs(status contract.Status, kekID string) probe.Result {
 }
 
 var (
-	madeOK     = probe.Trip{Made: true, Status: contract.Healthy}
-	madeFailed = probe.Trip{Made: true, Status: contract.Unhealthy, Reason: contract.PermissionDenied, Detail: "Encrypt: no"}
-	madeOther  = probe.Trip{Made: true, Status: contract.Error, Reason: contract.Unavailable, Detail: "Encrypt: down"}
+	madeOK     = probe.Trip{Made: true, KEKID: "k", Status: contract.Healthy}
+	madeFailed = probe.Trip{Made: true, KEKID: "k", Status: contract.Unhealthy, Reason: contract.PermissionDenied, Detail: "Encrypt: no"}
+	madeOther  = probe.Trip{Made: true, KEKID: "k", Status: contract.Error, Reason: contract.Unavailable, Detail: "Encrypt: down"}
 	notMade    = probe.Trip{Detail: "Encrypt: EOF"}
 	stalled    = probe.Trip{Stalled: true}
 )
@@ -36,7 +37,7 @@ func (t *trips) after(since time.Duration, result probe.Result, outcome probe.Tr
 	now := noon.Add(since)
 	t.observe(now, time.Minute, result)
 	t.begin(now, result)
-	t.end(outcome)
+	t.end(now, time.Minute, outcome)
 }
 
 func TestRoundTripsAreDue(t *testing.T) {
@@ -47,9 +48,13 @@ func TestRoundTripsAreDue(t *testing.T) {
 	alternatingFailed.keys = alternating.keys
 	whileUnhealthy := after(madeOK)
 	whileUnhealthy.unhealthy = true
-	unnamed, unnamedSince := after(), after(madeOK)
-	unnamed.after(0, answeredAs(contract.Unhealthy, ""), madeOK)
-	unnamedSince.after(0, answeredAs(contract.Unhealthy, ""), madeOK)
+	unnamed := after()
+	unnamed.after(0, answeredAs(contract.Unhealthy, ""), probe.Trip{Made: true, Status: contract.Healthy})
+	requested := func(history *trips) *trips { history.request = "new"; return history }
+	inError := after(madeOK)
+	inError.observe(noon, time.Minute, probe.Result{Status: contract.Error})
+	failedSample := after(madeOK)
+	failedSample.samples = samples{Current: "k", Kept: []*kept{{Sample: probe.Sample{KeyID: "k"}, Failed: 1, Next: noon.Add(time.Minute)}}}
 	for name, tt := range map[string]struct {
 		history *trips
 		after   time.Duration
@@ -68,10 +73,16 @@ func TestRoundTripsAreDue(t *testing.T) {
 		"a longer interval since":       {after(madeOK), time.Hour, 24 * time.Hour, healthy, false},
 		"another key":                   {after(madeOK), time.Second, every, answeredAs(contract.Healthy, "l"), true},
 		"another key after a failure":   {after(madeFailed), time.Second, every, answeredAs(contract.Healthy, "l"), true},
+		"another key, unhealthy":        {after(madeOK), time.Second, every, answeredAs(contract.Unhealthy, "l"), false},
 		"no key named":                  {after(madeOK), time.Second, every, answeredAs(contract.Healthy, ""), false},
-		"the first key named":           {unnamed, time.Second, every, healthy, false},
-		"no key named at the last":      {unnamedSince, time.Second, every, healthy, false},
-		"another key since":             {unnamedSince, time.Second, every, answeredAs(contract.Healthy, "l"), true},
+		"the first key named":           {unnamed, time.Second, every, healthy, true},
+		"back after an error":           {inError, time.Second, every, healthy, true},
+		"back, but unhealthy":           {inError, tripRetry - 1, every, unhealthy, false},
+		"requested":                     {requested(after(madeOK)), tripRetry, every, healthy, true},
+		"requested, just made":          {requested(after(madeOK)), tripRetry - 1, every, healthy, false},
+		"requested, round trips off":    {requested(after(madeOK)), time.Hour, 0, healthy, false},
+		"a sample failed":               {failedSample, time.Minute, every, healthy, true},
+		"a sample failed, just before":  {failedSample, time.Minute - 1, every, healthy, false},
 		"keys alternate":                {alternating, 59 * time.Second, every, answeredAs(contract.Healthy, "l"), false},
 		"keys alternate, a minute":      {alternating, time.Minute, every, answeredAs(contract.Healthy, "l"), true},
 		"keys alternate, failed":        {alternatingFailed, 59 * time.Second, every, healthy, false},
@@ -83,9 +94,14 @@ func TestRoundTripsAreDue(t *testing.T) {
 		"an error of the process":       {after(madeOK), tripRetry, every, answeredAs(contract.Error, ""), true},
 		"failed":                        {after(madeFailed), tripRetry, every, healthy, true},
 		"failed, just before":           {after(madeFailed), tripRetry - 1, every, healthy, false},
-		"not made":                      {after(notMade), tripRetry, every, healthy, true},
-		"not made, just before":         {after(notMade), tripRetry - 1, every, healthy, false},
-		"the reporter did not run":      {after(stalled), tripRetry, every, healthy, true},
+		"not made once":                 {after(notMade), 0, every, healthy, true},
+		"not made twice":                {after(notMade, notMade), tripRetry, every, healthy, true},
+		"not made twice, just before":   {after(notMade, notMade), tripRetry - 1, every, healthy, false},
+		"not made again":                {after(notMade, notMade, notMade), 2 * tripRetry, every, healthy, true},
+		"not made again, just before":   {after(notMade, notMade, notMade), 2*tripRetry - 1, every, healthy, false},
+		"not made for long":             {after(slices.Repeat([]probe.Trip{notMade}, 30)...), mostTripRetry - 1, 24 * time.Hour, healthy, false},
+		"not made for long, at last":    {after(slices.Repeat([]probe.Trip{notMade}, 30)...), mostTripRetry, 24 * time.Hour, healthy, true},
+		"the reporter did not run":      {after(stalled), 0, every, healthy, true},
 		"gone":                          {after(madeOK), time.Hour, every, probe.Result{Gone: true}, false},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -98,39 +114,43 @@ func TestRoundTripsAreDue(t *testing.T) {
 	}
 }
 
-// Only a round trip that was made replaces a verdict.
+// Only a round trip that was made replaces a verdict, and what a plugin in error did before counts no more.
 func TestVerdictAfterRoundTrips(t *testing.T) {
-	const breaks = "Unavailable: the connection broke during each of the last 3 round trips, while Status was answered: Encrypt: EOF"
-	twiceNotMade := func(between probe.Result) *trips {
-		t := after(madeOK, notMade, notMade)
-		t.observe(noon, time.Minute, between)
-		t.end(notMade)
+	breaks := func(times string) string {
+		return "Unavailable: the connection broke during each of the last " + times + " round trips, so the plugin may end at this call: Encrypt: EOF"
+	}
+	const denied = "PermissionDenied: Encrypt: no"
+	inError := func(outcomes ...probe.Trip) *trips {
+		t := after(outcomes...)
+		t.observe(noon, time.Minute, probe.Result{Status: contract.Error})
 		return t
 	}
 	for name, tt := range map[string]struct {
 		history *trips
 		want    string
 	}{
-		"none":                         {after(), ""},
-		"healthy":                      {after(madeOK), "healthy"},
-		"failed":                       {after(madeOK, madeFailed), "PermissionDenied: Encrypt: no"},
-		"failed for another cause":     {after(madeFailed, madeOther), "Unavailable: Encrypt: down"},
-		"failed and recovered":         {after(madeFailed, madeOK), "healthy"},
-		"failed and not made since":    {after(madeFailed, notMade, notMade), "PermissionDenied: Encrypt: no"},
-		"failed and stalled since":     {after(madeFailed, stalled, stalled, stalled, stalled), "PermissionDenied: Encrypt: no"},
-		"not made once":                {after(madeOK, notMade), "healthy"},
-		"not made at first":            {after(notMade, notMade), ""},
-		"not made three times":         {after(madeOK, notMade, notMade, notMade), breaks},
-		"the reporter's own among it":  {after(notMade, stalled, notMade, stalled, notMade), breaks},
-		"Status answered meanwhile":    {twiceNotMade(answeredAs(contract.Unhealthy, "k")), breaks},
-		"Status unanswered meanwhile":  {twiceNotMade(probe.Result{Status: contract.Error}), "healthy"},
-		"not made, with one made":      {after(notMade, notMade, madeOK, notMade, notMade), "healthy"},
-		"not made, and made at last":   {after(notMade, notMade, notMade, madeOK), "healthy"},
-		"not made, and failed at last": {after(notMade, notMade, notMade, madeFailed), "PermissionDenied: Encrypt: no"},
+		"none":                           {after(), ""},
+		"healthy":                        {after(madeOK), "healthy"},
+		"failed":                         {after(madeOK, madeFailed), denied},
+		"failed for another cause":       {after(madeFailed, madeOther), "Unavailable: Encrypt: down"},
+		"failed and recovered":           {after(madeFailed, madeOK), "healthy"},
+		"failed and not made since":      {after(madeFailed, notMade), denied},
+		"failed and stalled since":       {after(madeFailed, stalled, stalled, stalled, stalled), denied},
+		"not made once":                  {after(madeOK, notMade), "healthy"},
+		"not made at first":              {after(notMade), ""},
+		"not made twice":                 {after(madeOK, notMade, notMade), breaks("2")},
+		"the reporter's own among it":    {after(notMade, stalled, stalled, notMade), breaks("2")},
+		"no answer meanwhile":            {inError(notMade, notMade), breaks("2")},
+		"not made, with one made":        {after(notMade, madeOK, notMade), "healthy"},
+		"not made, and made at last":     {after(notMade, notMade, notMade, madeOK), "healthy"},
+		"not made, and failed at last":   {after(notMade, notMade, notMade, madeFailed), denied},
+		"healthy, and an error since":    {inError(madeOK), ""},
+		"failed, and an error since":     {inError(madeFailed), ""},
+		"under another key than Status'": {after(probe.Trip{Made: true, KEKID: "l", Status: contract.Healthy}), ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			got := ""
-			switch v := tt.history.standing(); {
+			switch v := tt.history.verdict(noon, answeredAs(contract.Healthy, "k")); {
 			case !v.Made:
 			case v.Status == contract.Healthy:
 				got = string(v.Status)
@@ -139,6 +159,39 @@ func TestVerdictAfterRoundTrips(t *testing.T) {
 			}
 			if got != tt.want {
 				t.Errorf("%q, want %q", got, tt.want)
+			}
+		})
+	}
+}
+
+// A request is fulfilled by a round trip that began after it, or by an answer that shows that none can be made.
+func TestRequestIsFulfilled(t *testing.T) {
+	healthy := answeredAs(contract.Healthy, "k")
+	for name, tt := range map[string]struct {
+		do   func(*trips)
+		want bool
+	}{
+		"nothing was done":        {func(*trips) {}, false},
+		"Status was answered":     {func(t *trips) { t.observe(noon, time.Minute, healthy) }, false},
+		"a round trip was made":   {func(t *trips) { t.after(0, healthy, madeOK) }, true},
+		"one failed":              {func(t *trips) { t.after(0, healthy, madeFailed) }, true},
+		"one stalled":             {func(t *trips) { t.after(0, healthy, stalled) }, false},
+		"one could not be made":   {func(t *trips) { t.after(0, healthy, notMade) }, false},
+		"two could not be made":   {func(t *trips) { t.after(0, healthy, notMade); t.after(0, healthy, notMade) }, true},
+		"Status was not answered": {func(t *trips) { t.observe(noon, time.Minute, probe.Result{Status: contract.Error}) }, true},
+		"one that began before it": {func(t *trips) {
+			t.request = "old"
+			t.begin(noon, healthy)
+			t.request = "new"
+			t.end(noon, time.Minute, madeOK)
+		}, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			history := after(madeOK)
+			history.request = "new"
+			tt.do(history)
+			if got := history.answered == "new"; got != tt.want || history.pending() == tt.want {
+				t.Errorf("fulfilled: %t, pending: %t", got, history.pending())
 			}
 		})
 	}

@@ -241,7 +241,7 @@ func (s *soak) follow(ctx context.Context) {
 		if object, err := resource.Get(ctx, controlplane.ClusterObject, metav1.GetOptions{}); err == nil {
 			s.seen.Lock()
 			for _, e := range entriesOf(conditionIn(object, contract.ConditionType(s.node))) {
-				if e.Status != contract.Healthy && !slices.Contains(s.states, e) {
+				if e.Status != contract.Healthy && !slices.ContainsFunc(s.states, func(seen contract.Entry) bool { return reflect.DeepEqual(seen, e) }) {
 					s.states, s.times = append(s.states, e), append(s.times, time.Now())
 				}
 			}

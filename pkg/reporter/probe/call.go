@@ -8,6 +8,7 @@ import (
 	"io"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -69,17 +70,41 @@ var reasons = map[codes.Code]contract.Reason{
 	codes.Unimplemented:      contract.ProtocolViolation,
 }
 
-// stall is by how much a timeout may be noticed late.
-const stall = time.Second
+const (
+	// frozen is by how much a timeout is noticed late if this process did not run: its answer may have
+	// arrived in time, and gets answerGrace to be read.
+	frozen      = 50 * time.Millisecond
+	answerGrace = 250 * time.Millisecond
+	// stall is by how much it is late if there is no verdict without an answer.
+	stall = time.Second
+)
+
+// bounded is a context that announces a deadline, and is ended by call.
+type bounded struct {
+	context.Context
+	deadline time.Time
+}
+
+func (b bounded) Deadline() (time.Time, bool) { return b.deadline, true }
 
 // call makes a call within a timeout, as kube-apiserver bounds each of its own, and adds the call's
 // name to its error.
 func call[Q, A any](ctx context.Context, timeout time.Duration, name string,
 	method func(context.Context, Q, ...grpc.CallOption) (A, error), request Q) (A, error) {
-	ctx, cancel := context.WithTimeout(ctx, timeout)
-	defer cancel()
 	began := time.Now()
-	answer, err := method(ctx, request)
+	running, end := context.WithCancel(ctx)
+	defer end()
+	var late atomic.Pointer[time.Duration] // by how much the timeout was noticed late; nil: it has not ended
+	timer := time.AfterFunc(timeout, func() {
+		by := time.Since(began) - timeout
+		late.Store(&by)
+		if by > frozen {
+			time.Sleep(answerGrace)
+		}
+		end()
+	})
+	defer timer.Stop()
+	answer, err := method(bounded{running, began.Add(timeout)}, request)
 	if err == nil {
 		return answer, nil
 	}
@@ -89,9 +114,13 @@ func call[Q, A any](ctx context.Context, timeout time.Duration, name string,
 		err = status.Error(codes.Unavailable, "the connection ended before the request was sent")
 	}
 	failed := &callError{call: name, err: err}
+	switch by, took := late.Load(), time.Since(began); {
+	case by != nil && ctx.Err() == nil && status.Code(err) == codes.Canceled:
+		failed.err = status.Error(codes.DeadlineExceeded, "the timeout ended")
+		failed.timedOutAfter, failed.stalled = timeout, *by > stall
 	// A plugin may answer DeadlineExceeded, for a deadline of its own; or it applies
 	// this call's deadline, and its answer arrives just before the deadline here.
-	if took := time.Since(began); status.Code(err) == codes.DeadlineExceeded && took > timeout*9/10 {
+	case status.Code(err) == codes.DeadlineExceeded && took > timeout*9/10:
 		failed.timedOutAfter, failed.stalled = timeout, took > timeout+stall
 	}
 	return answer, failed
@@ -158,7 +187,8 @@ func checkHealth(ctx context.Context, conn grpc.ClientConnInterface, timeout tim
 func checkHealthService(ctx context.Context, conn grpc.ClientConnInterface, timeout time.Duration) (*verdict, error) {
 	answer, err := checkHealth(ctx, conn, timeout)
 	switch {
-	case status.Code(err) == codes.Unimplemented:
+	// NOT_FOUND: the server knows its services by name alone, and has no state of the whole.
+	case status.Code(err) == codes.Unimplemented || status.Code(err) == codes.NotFound:
 		return nil, nil
 	case status.Code(err) == codes.Unavailable || failureOf(err).stalled:
 		return nil, err

@@ -58,6 +58,8 @@ type Settings struct {
 	Timeout time.Duration
 	// GRPCHealth also calls the standard gRPC health service.
 	GRPCHealth bool
+	// Bound is how long a round trip may take, with all its calls.
+	Bound time.Duration
 }
 
 // Result is the result of one probe.
@@ -106,7 +108,6 @@ type Plugin struct {
 
 	connections atomic.Int64 // how many there were
 	version     string       // of the first valid answer; of Probe
-	first       *ciphertext  // of RoundTrip: the first that could be decrypted under its key id; in memory only
 }
 
 // NewPlugin returns the plugin behind a unix socket, given by its path or, for

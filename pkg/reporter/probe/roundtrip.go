@@ -2,6 +2,7 @@ package probe
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/rand"
 	"fmt"
@@ -32,33 +33,43 @@ type Trip struct {
 	// meanwhile, of which Detail is the error; or when the reporter itself did not run (Stalled).
 	Made    bool
 	Stalled bool
-	Status  contract.Status // the verdict, as in the contract
+	Status  contract.Status // the verdict on the new sample, as in the contract
 	Reason  contract.Reason
 	Detail  string
-	KEKID   string        // the key id of Status during it, where it was asked again; else empty
+	KEKID   string  // the key ID of Status, as named last during it
+	Sealed  *Sample // the new sample; nil if it could not be decrypted
+	Kept    Opened
 	Took    time.Duration // all its calls
 }
 
-// ciphertext is a sample that a plugin encrypted, with the data needed to check its
-// decryption.
-type ciphertext struct {
-	plain   []byte
-	at      time.Time
-	request *kmsapi.DecryptRequest
+// Sample is what a plugin encrypted and could decrypt, with what its decryption needs. It is not
+// changed after it was made.
+type Sample struct {
+	KeyID       string            `json:"keyID"`
+	Plain       []byte            `json:"plain"`
+	Ciphertext  []byte            `json:"ciphertext"`
+	Annotations map[string][]byte `json:"annotations,omitempty"`
+	At          time.Time         `json:"at"`
 }
 
-// RoundTrip lets a plugin encrypt a new sample, decrypt it, and decrypt the first sample that could
-// be decrypted under the same key id, or the former one: that detects a key that was replaced under
-// the same key id, and a plugin that no longer has the key of what is stored. A rotation must keep
-// the former key until everything is encrypted again, which nothing can be when the key id
-// changes. RoundTrip is the same for every role: kube-apiserver has each KMS v2 provider of its list
-// encrypt, too, and otherwise neither becomes ready nor decrypts with it
+// Opened is the result of decrypting a kept sample.
+type Opened struct {
+	Sample *Sample // nil: none was tried, or the reporter itself did not run
+	Ended  bool    // the connection broke, as when the plugin ends at this call
+	Reason contract.Reason
+	Detail string // why it was not decrypted; empty if it was
+}
+
+// RoundTrip lets a plugin encrypt a new sample and decrypt it, and then decrypt a kept one, if any:
+// that detects a key that was replaced under the same key ID, and a plugin that no longer has a
+// former key. RoundTrip is the same for every role: kube-apiserver has each KMS v2 provider of its
+// list encrypt, too, and otherwise neither becomes ready nor decrypts with it
 // (rotateDEKOnKeyIDChange, k8s.io/apiserver/pkg/server/options/encryptionconfig).
 //
 // kube-apiserver's rules for an Encrypt answer apply: 1 to 1,024 bytes, under the key that Status
 // returned (keyID, empty if none), and its rules for annotations. RoundTrip makes at most four
-// calls, each bounded by the Timeout.
-func (p *Plugin) RoundTrip(ctx context.Context, s Settings, keyID string) Trip {
+// calls, each bounded by the Timeout, and all together by the Bound.
+func (p *Plugin) RoundTrip(ctx context.Context, s Settings, keyID string, kept *Sample) Trip {
 	p.mu.Lock()
 	conn, dialer := p.conn, p.dialer
 	p.mu.Unlock()
@@ -66,63 +77,57 @@ func (p *Plugin) RoundTrip(ctx context.Context, s Settings, keyID string) Trip {
 		return Trip{Detail: "there is no connection"}
 	}
 	before, began := p.connections.Load(), time.Now()
-	kms := kmsapi.NewKeyManagementServiceClient(conn)
-	named, v := p.roundTrip(ctx, s.Timeout, kms, keyID)
-	if v != nil && v.stalled {
+	calls := tripCalls{ctx, kmsapi.NewKeyManagementServiceClient(conn), s.Timeout, began.Add(s.Bound)}
+	broke := func(v *verdict) bool {
+		after := dialer.state()
+		return v.lost && (before != p.connections.Load() || !after.connected || after.failed != nil)
+	}
+	sealed, named, v := calls.seal(keyID)
+	if v == nil {
+		v = calls.open(sealed)
+	}
+	t := Trip{Made: true, Status: contract.Healthy, KEKID: cmp.Or(named, keyID)}
+	switch {
+	case v == nil:
+		t.Sealed = sealed
+	case v.stalled:
 		return Trip{Stalled: true}
-	}
-	after := dialer.state()
-	if v != nil && v.lost && (before != p.connections.Load() || !after.connected || after.failed != nil) {
-		return Trip{Detail: contract.CleanDetail(v.detail)} // the next probe reports what became of it
-	}
-	t := Trip{Made: true, Status: contract.Healthy, KEKID: named, Took: time.Since(began)}
-	if v != nil {
+	case broke(v): // the next probe reports what became of it
+		return Trip{Detail: contract.CleanDetail(v.detail)}
+	default:
 		t.Status, t.Reason, t.Detail = v.status, v.reason, contract.CleanDetail(v.detail)
 	}
+	if v == nil && kept != nil && calls.left() >= s.Timeout {
+		switch v := calls.open(kept); {
+		case v == nil:
+			t.Kept = Opened{Sample: kept}
+		case !v.stalled:
+			t.Kept = Opened{Sample: kept, Ended: broke(v), Reason: v.reason, Detail: contract.CleanDetail(v.detail)}
+		}
+	}
+	t.Took = time.Since(began)
 	return t
 }
 
-func (p *Plugin) roundTrip(ctx context.Context, timeout time.Duration, kms kmsapi.KeyManagementServiceClient,
-	keyID string) (named string, v *verdict) {
-	sealed, named, v := seal(ctx, timeout, kms, keyID)
-	if v != nil {
-		return named, v
-	}
-	if v := open(ctx, timeout, kms, sealed); v != nil {
-		return named, v
-	}
-	first := p.first
-	if first == nil {
-		p.first = sealed
-		return named, nil
-	}
-	v = open(ctx, timeout, kms, first)
-	former := first.request.KeyId != sealed.request.KeyId
-	if v == nil && former {
-		p.first = sealed
-	}
-	if v == nil || v.status != contract.Unhealthy {
-		return named, v
-	}
-	if v.reason == contract.ReportedUnhealthy { // no other cause, since new data can be decrypted
-		v.reason = contract.RoundTripMismatch
-	}
-	under := "the same key_id"
-	if former {
-		under = fmt.Sprintf("the former key_id %q", excerpt(first.request.KeyId))
-	}
-	v.detail = fmt.Sprintf("what was encrypted at %s under %s can no longer be decrypted: %s",
-		first.at.UTC().Format(time.RFC3339), under, v.detail)
-	return named, v
+// tripCalls makes the calls of one round trip, until a time.
+type tripCalls struct {
+	ctx     context.Context
+	kms     kmsapi.KeyManagementServiceClient
+	timeout time.Duration
+	until   time.Time
 }
 
-// seal lets the plugin encrypt a new sample. named is the key id of Status, where it was asked
+func (c tripCalls) left() time.Duration { return time.Until(c.until) }
+
+// within is how long the next call may take.
+func (c tripCalls) within() time.Duration { return min(c.timeout, c.left()) }
+
+// seal lets the plugin encrypt a new sample. named is the key ID of Status, where it was asked
 // again.
-func seal(ctx context.Context, timeout time.Duration, kms kmsapi.KeyManagementServiceClient, keyID string) (
-	sealed *ciphertext, named string, v *verdict) {
+func (c tripCalls) seal(keyID string) (sealed *Sample, named string, v *verdict) {
 	plain := make([]byte, sampleSize)
 	_, _ = rand.Read(plain) // never fails, according to its documentation
-	answer, err := call(ctx, timeout, "Encrypt", kms.Encrypt, &kmsapi.EncryptRequest{Plaintext: plain, Uid: newUID()})
+	answer, err := call(c.ctx, c.within(), "Encrypt", c.kms.Encrypt, &kmsapi.EncryptRequest{Plaintext: plain, Uid: newUID()})
 	if err != nil {
 		return nil, "", refusal(err)
 	}
@@ -132,7 +137,7 @@ func seal(ctx context.Context, timeout time.Duration, kms kmsapi.KeyManagementSe
 	if keyID != "" && answer.KeyId != keyID {
 		// The key may have been rotated since; and some plugins' Status returns the former
 		// key once more.
-		again, err := call(ctx, timeout, "Status", kms.Status, &kmsapi.StatusRequest{})
+		again, err := call(c.ctx, c.within(), "Status", c.kms.Status, &kmsapi.StatusRequest{})
 		if err != nil {
 			return nil, "", refusal(err)
 		}
@@ -140,29 +145,25 @@ func seal(ctx context.Context, timeout time.Duration, kms kmsapi.KeyManagementSe
 			named = again.KeyId
 		}
 		if answer.KeyId != named {
-			return nil, named, unhealthy(contract.RoundTripMismatch,
+			return nil, named, unhealthy(contract.ProtocolViolation,
 				fmt.Sprintf("the answer to Encrypt names key_id %q, that to Status %q", excerpt(answer.KeyId), excerpt(named)))
 		}
 	}
-	return &ciphertext{
-		plain:   plain,
-		at:      time.Now(),
-		request: &kmsapi.DecryptRequest{Ciphertext: answer.Ciphertext, KeyId: answer.KeyId, Annotations: answer.Annotations},
-	}, named, nil
+	return &Sample{KeyID: answer.KeyId, Plain: plain, Ciphertext: answer.Ciphertext, Annotations: answer.Annotations,
+		At: time.Now()}, named, nil
 }
 
 // open lets the plugin decrypt a sample, and compares the result.
-func open(ctx context.Context, timeout time.Duration, kms kmsapi.KeyManagementServiceClient,
-	sealed *ciphertext) *verdict {
-	sealed.request.Uid = newUID()
-	answer, err := call(ctx, timeout, "Decrypt", kms.Decrypt, sealed.request)
+func (c tripCalls) open(sealed *Sample) *verdict {
+	answer, err := call(c.ctx, c.within(), "Decrypt", c.kms.Decrypt, &kmsapi.DecryptRequest{Uid: newUID(),
+		Ciphertext: sealed.Ciphertext, KeyId: sealed.KeyID, Annotations: sealed.Annotations})
 	if err != nil {
 		return refusal(err)
 	}
-	if !bytes.Equal(answer.Plaintext, sealed.plain) {
+	if !bytes.Equal(answer.Plaintext, sealed.Plain) {
 		return unhealthy(contract.RoundTripMismatch,
 			fmt.Sprintf("the answer to Decrypt is %d bytes that differ from the %d that were encrypted",
-				len(answer.Plaintext), len(sealed.plain)))
+				len(answer.Plaintext), len(sealed.Plain)))
 	}
 	return nil
 }

@@ -4,67 +4,76 @@ import (
 	"context"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/kms-health/kms-health/pkg/contract"
 	"github.com/kms-health/kms-health/test/kmsplugin"
 )
 
 // trip makes a round trip after a probe that must find the plugin healthy.
-func trip(t *testing.T, p *Plugin, s Settings) Trip {
+func trip(t *testing.T, p *Plugin, s Settings, kept *Sample) Trip {
 	t.Helper()
 	r := ask(t, p, s)
 	if r.Status != contract.Healthy {
 		t.Fatalf("Status: %+v", r)
 	}
-	return p.RoundTrip(t.Context(), s, r.KEKID)
+	return p.RoundTrip(t.Context(), s, r.KEKID, kept)
 }
 
-func healthyTrip(made Trip) bool { return made.Made && made.Status == contract.Healthy }
+func healthyTrip(made Trip) bool {
+	return made.Made && made.Status == contract.Healthy && made.Sealed != nil
+}
 
 func TestStatusThatLagsBehindARotationIsHealthy(t *testing.T) {
 	real := start(t, "lagging-status")
 	plugin := probed(t, real.Endpoint())
-	if made := trip(t, plugin, writer(generous)); !healthyTrip(made) {
+	if made := trip(t, plugin, writer(generous), nil); !healthyTrip(made) {
 		t.Fatalf("%+v", made)
 	}
 	if _, err := real.Rotate(); err != nil {
 		t.Fatal(err)
 	}
-	if made := trip(t, plugin, writer(generous)); !healthyTrip(made) {
+	if made := trip(t, plugin, writer(generous), nil); !healthyTrip(made) {
 		t.Errorf("Status names the former key, Encrypt the new one: %+v", made)
 	}
 }
 
-func TestKeyReplacedUnderItsKeyIDIsDetectedByEveryLaterTrip(t *testing.T) {
-	real := start(t)
-	plugin := probed(t, real.Endpoint())
-	for range 2 {
-		if made := trip(t, plugin, writer(generous)); !healthyTrip(made) {
-			t.Fatalf("%+v", made)
-		}
-	}
-	set(t, real, "replaced-key")
-	for range 2 {
-		made := trip(t, plugin, writer(generous))
-		if made.Reason != contract.RoundTripMismatch || !strings.HasPrefix(made.Detail, "what was encrypted at 2") {
-			t.Errorf("%+v", made)
-		}
-	}
-	// Nothing can have been encrypted again by the time at which the key id changes.
-	if _, err := real.Rotate(); err != nil {
-		t.Fatal(err)
-	}
-	for range 2 {
-		made := trip(t, plugin, writer(generous))
-		if made.Reason != contract.RoundTripMismatch || !strings.Contains(made.Detail, "under the former key_id ") {
-			t.Errorf("%+v", made)
-		}
-	}
-	if err := real.ClearFaults(); err != nil {
-		t.Fatal(err)
-	}
-	if made := trip(t, plugin, writer(generous)); !healthyTrip(made) {
-		t.Errorf("%+v", made)
+// Whether new data can be encrypted and decrypted is one verdict, and whether the kept sample can is another.
+func TestKeptSampleIsDecrypted(t *testing.T) {
+	for name, tt := range map[string]struct {
+		fault  string // after the sample was made
+		rotate bool
+		reason contract.Reason
+		detail string
+	}{
+		"the same key": {"", false, "", ""},
+		"a former key": {"", true, "", ""},
+		"a key that was replaced under its key ID": {"replaced-key", false, contract.ReportedUnhealthy, "Decrypt: "},
+		"a former key that was replaced":           {"replaced-key", true, contract.ReportedUnhealthy, "Decrypt: "},
+	} {
+		t.Run(name, func(t *testing.T) {
+			real := start(t)
+			plugin := probed(t, real.Endpoint())
+			first := trip(t, plugin, writer(generous), nil)
+			if !healthyTrip(first) || first.Kept.Sample != nil {
+				t.Fatalf("%+v", first)
+			}
+			if tt.fault != "" {
+				set(t, real, tt.fault)
+			}
+			if tt.rotate {
+				if _, err := real.Rotate(); err != nil {
+					t.Fatal(err)
+				}
+			}
+			for range 2 {
+				made := trip(t, plugin, writer(generous), first.Sealed)
+				if got := made.Kept; !healthyTrip(made) || got.Sample != first.Sealed || got.Ended || got.Reason != tt.reason ||
+					!strings.HasPrefix(got.Detail, tt.detail) || (got.Detail == "") != (tt.detail == "") {
+					t.Errorf("%+v", made)
+				}
+			}
+		})
 	}
 }
 
@@ -72,14 +81,27 @@ func TestKeyReplacedUnderItsKeyIDIsDetectedByEveryLaterTrip(t *testing.T) {
 func TestSampleThatNeverCouldBeDecryptedIsNotKept(t *testing.T) {
 	real := start(t, "refuse-decrypt")
 	plugin := probed(t, real.Endpoint())
-	if made := trip(t, plugin, writer(generous)); made.Reason != contract.PermissionDenied {
+	if made := trip(t, plugin, writer(generous), nil); made.Reason != contract.PermissionDenied || made.Sealed != nil {
 		t.Fatalf("%+v", made)
 	}
-	if err := real.ClearFaults(); err != nil {
-		t.Fatal(err)
+}
+
+// The calls of a round trip may take its bound in all, which is less than four timeouts.
+func TestRoundTripIsBounded(t *testing.T) {
+	t.Parallel() // it waits
+	real := start(t)
+	plugin := probed(t, real.Endpoint())
+	ask(t, plugin, writer(generous))
+	set(t, real, "slow 700ms encrypt decrypt")
+	made := plugin.RoundTrip(t.Context(), Settings{Timeout: time.Second, Bound: time.Second}, real.KeyID(), nil)
+	if !made.Made || made.Status != contract.Unhealthy || made.Reason != contract.Timeout ||
+		!strings.HasPrefix(made.Detail, "Decrypt: no answer within ") {
+		t.Errorf("%+v", made)
 	}
-	set(t, real, "replaced-key")
-	if made := trip(t, plugin, writer(generous)); !healthyTrip(made) {
+	// Time for the kept sample is not left: it shows nothing.
+	kept := &Sample{KeyID: "k"}
+	made = plugin.RoundTrip(t.Context(), Settings{Timeout: 5 * time.Second, Bound: 6 * time.Second}, real.KeyID(), kept)
+	if !healthyTrip(made) || made.Kept.Sample != nil {
 		t.Errorf("%+v", made)
 	}
 }
@@ -92,10 +114,10 @@ func TestTripNamesTheKeyIDThatStatusHasDuringIt(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if made := plugin.RoundTrip(t.Context(), writer(generous), before); !healthyTrip(made) || made.KEKID != after {
+	if made := plugin.RoundTrip(t.Context(), writer(generous), before, nil); !healthyTrip(made) || made.KEKID != after {
 		t.Errorf("%+v", made)
 	}
-	if made := plugin.RoundTrip(t.Context(), writer(generous), after); !healthyTrip(made) || made.KEKID != "" {
+	if made := plugin.RoundTrip(t.Context(), writer(generous), after, nil); !healthyTrip(made) || made.KEKID != after {
 		t.Errorf("%+v", made)
 	}
 }
@@ -103,11 +125,11 @@ func TestTripNamesTheKeyIDThatStatusHasDuringIt(t *testing.T) {
 func TestRoundTripIsNotMadeWithoutAConnection(t *testing.T) {
 	real := start(t, "crash")
 	plugin := probed(t, real.Endpoint())
-	if made := plugin.RoundTrip(t.Context(), writer(generous), ""); made.Made {
+	if made := plugin.RoundTrip(t.Context(), writer(generous), "", nil); made.Made {
 		t.Errorf("before the first probe: %+v", made)
 	}
 	ask(t, plugin, writer(generous))
-	if made := plugin.RoundTrip(t.Context(), writer(generous), ""); made.Made {
+	if made := plugin.RoundTrip(t.Context(), writer(generous), "", nil); made.Made {
 		t.Errorf("to a plugin that is not there: %+v", made)
 	}
 }
@@ -121,7 +143,7 @@ func TestConnectionLostDuringARoundTripIsNoVerdict(t *testing.T) {
 		t.Fatalf("%+v", r)
 	}
 	trips := make(chan Trip, 1)
-	go func() { trips <- plugin.RoundTrip(context.Background(), writer(generous), real.KeyID()) }()
+	go func() { trips <- plugin.RoundTrip(context.Background(), writer(generous), real.KeyID(), nil) }()
 	if err := real.WaitForCalls(t.Context(), kmsplugin.CallEncrypt, 1); err != nil {
 		t.Fatal(err)
 	}

@@ -22,7 +22,7 @@ func TestVerdictFollowsKubeAPIServersRules(t *testing.T) {
 		"healthz empty":                         {"", "v2", "k", "", "k", "v2", `healthz is "", not "ok"`},
 		"version":                               {"ok", "v1", "k", "", "k", "", `version is "v1", not "v2" or "v2beta1"`},
 		"version empty":                         {"ok", "", "k", "v2", "k", "v2", `version is "", not "v2" or "v2beta1"`},
-		"version changed":                       {"ok", "v2beta1", "k", "v2", "k", "v2", `version changed from "v2" to "v2beta1"`},
+		"version changed":                       {"ok", "v2beta1", "k", "v2", "k", "v2", `version changed from "v2" to "v2beta1", and kube-apiserver keeps the first one until it is restarted: restart it when the plugin works, and then this reporter`},
 		"version of an unhealthy answer counts": {"no", "v2beta1", "k", "", "k", "v2beta1", `healthz is "no", not "ok"`},
 		"key empty":                             {"ok", "v2", "", "", "", "v2", "key_id is empty"},
 		"key too long":                          {"ok", "v2", longest + "k", "", "", "v2", "key_id is 1025 bytes, the bound is 1024"},

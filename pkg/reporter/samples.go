@@ -1,0 +1,211 @@
+package reporter
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/kms-health/kms-health/pkg/contract"
+	"github.com/kms-health/kms-health/pkg/reporter/probe"
+)
+
+const (
+	// mostFormer is how many former keys have a kept sample: an entry reports as many.
+	mostFormer = contract.MaxLost
+	// mostKeptAnnotations bounds the annotations of a sample that is kept, in bytes, and with them
+	// the file.
+	mostKeptAnnotations = 4 << 10
+	// A sample that was not decrypted is tried again after sampleRetry, doubled each time: the plugin
+	// may end at it.
+	sampleRetry     = time.Minute
+	mostSampleRetry = time.Hour
+	// owedFor is for how long after a key was last named its sample must be decrypted, or the plugin
+	// is unhealthy. Later everything may have been encrypted again.
+	owedFor = 24 * time.Hour
+	// keptFor is for how long after it was last named a former key has a sample.
+	keptFor = 7 * 24 * time.Hour
+	// absentFor is for how long no reporter has run, by the file, if a change of the key meanwhile
+	// may have been followed by a migration.
+	absentFor = time.Hour
+)
+
+// samples are the kept samples of one plugin: the first one of each key.
+type samples struct {
+	Current string  `json:"current"` // the key ID that Status named last
+	Kept    []*kept `json:"kept"`    // at most one of the current key and mostFormer others
+
+	turn     int  // counts round trips, for whose turn it is
+	recheck  bool // the plugin was in error: the first sample of its key is next
+	isAbsent bool // no reporter ran for so long before these were read that a change is no fault
+}
+
+// kept is a sample, and what became of it.
+type kept struct {
+	probe.Sample
+	Named time.Time `json:"named"` // when its key was last named
+	// Owed: the key was replaced, and the sample was not decrypted since.
+	Owed   bool            `json:"owed,omitempty"`
+	Tried  time.Time       `json:"tried"`            // when it was last tried
+	Failed int             `json:"failed,omitempty"` // tries in a row
+	Ended  bool            `json:"ended,omitempty"`  // the plugin may have ended at the last one
+	Next   time.Time       `json:"next"`             // when it is tried again, after a failure
+	Reason contract.Reason `json:"reason,omitempty"` // of the last failure
+	Detail string          `json:"detail,omitempty"`
+}
+
+// loaded reports whether samples that were read from a file can be used, and prepares them. The clock
+// may have been set back since it was saved.
+func (s *samples) loaded(now, saved time.Time) bool {
+	s.isAbsent = now.Sub(saved) > absentFor
+	for _, k := range s.Kept {
+		if k == nil || k.KeyID == "" || len(k.Plain) == 0 {
+			return false
+		}
+		if k.Named.After(now) {
+			k.Named = now
+		}
+		if most := now.Add(mostSampleRetry); k.Next.After(most) {
+			k.Next = most
+		}
+	}
+	return len(s.Kept) <= mostFormer+1
+}
+
+// named records which key a plugin names; empty: none.
+func (s *samples) named(keyID string, now time.Time) {
+	s.Kept = slices.DeleteFunc(s.Kept, func(k *kept) bool { return k.KeyID != s.Current && now.Sub(k.Named) > keptFor })
+	if keyID == "" {
+		return
+	}
+	if keyID != s.Current {
+		if k := s.of(s.Current); k != nil {
+			k.Owed = !s.isAbsent
+		}
+		s.Current, s.turn = keyID, 0
+	}
+	s.isAbsent = false
+	if k := s.of(keyID); k != nil {
+		k.Named, k.Owed = now, false
+	}
+}
+
+func (s *samples) of(keyID string) *kept {
+	if i := slices.IndexFunc(s.Kept, func(k *kept) bool { return k.KeyID == keyID }); i >= 0 {
+		return s.Kept[i]
+	}
+	return nil
+}
+
+func (s *samples) former() []*kept {
+	return slices.DeleteFunc(slices.Clone(s.Kept), func(k *kept) bool { return k.KeyID == s.Current })
+}
+
+// afterError makes the next round trip decrypt the first sample of the current key: the plugin may
+// have returned with another key.
+func (s *samples) afterError() { s.recheck = true }
+
+// next is the sample that is to be decrypted: by turns the first of the current key and that of the
+// former one that was tried longest ago; before these one that was not decrypted since its key was
+// replaced. One that failed waits; not if a request asks for it, unless the plugin may have ended at it.
+func (s *samples) next(now time.Time, requested bool) *probe.Sample {
+	ready := func(k *kept) bool {
+		return k != nil && (k.Failed == 0 || !now.Before(k.Next) || requested && !k.Ended)
+	}
+	var former *kept
+	for _, k := range s.former() {
+		sooner := former == nil || k.Owed && !former.Owed || k.Owed == former.Owed && k.Tried.Before(former.Tried)
+		if ready(k) && sooner {
+			former = k
+		}
+	}
+	current, mine := s.of(s.Current), s.recheck || s.turn%2 == 0
+	s.turn++
+	pick := former
+	if ready(current) && (former == nil || mine && !former.Owed) {
+		pick, s.recheck = current, false
+	}
+	if pick == nil {
+		return nil
+	}
+	pick.Tried = now
+	return &pick.Sample
+}
+
+// end records the outcome of a round trip.
+func (s *samples) end(now time.Time, trip probe.Trip) {
+	if o := trip.Kept; o.Sample != nil {
+		if k := s.of(o.Sample.KeyID); k != nil && k.At.Equal(o.Sample.At) {
+			k.record(now, o)
+		}
+	}
+	size := 0
+	if trip.Sealed == nil || s.of(trip.Sealed.KeyID) != nil {
+		return
+	}
+	for name, value := range trip.Sealed.Annotations {
+		size += len(name) + len(value)
+	}
+	if size > mostKeptAnnotations {
+		return
+	}
+	if former := s.former(); len(former) > mostFormer {
+		oldest := slices.MinFunc(former, func(a, b *kept) int { return a.Named.Compare(b.Named) })
+		s.Kept = slices.DeleteFunc(s.Kept, func(k *kept) bool { return k == oldest })
+	}
+	s.Kept = append(s.Kept, &kept{Sample: *trip.Sealed, Named: now})
+}
+
+func (k *kept) record(now time.Time, o probe.Opened) {
+	if o.Detail == "" {
+		k.Owed, k.Failed, k.Ended, k.Reason, k.Detail, k.Next = false, 0, false, "", "", time.Time{}
+		return
+	}
+	k.Next = now.Add(backoff(sampleRetry, k.Failed, mostSampleRetry))
+	k.Failed++
+	k.Ended, k.Reason, k.Detail = o.Ended, o.Reason, o.Detail
+}
+
+// must reports whether a sample that failed makes the plugin unhealthy.
+func (s *samples) must(k *kept, now time.Time) bool {
+	return k.Failed > 0 && (k.KeyID == s.Current || k.Owed && now.Sub(k.Named) <= owedFor)
+}
+
+// retry reports whether a sample that makes the plugin unhealthy is to be tried again.
+func (s *samples) retry(now time.Time) bool {
+	return slices.ContainsFunc(s.Kept, func(k *kept) bool { return s.must(k, now) && !now.Before(k.Next) })
+}
+
+// verdict is that on a plugin that does not decrypt what it encrypted before; not Made: it does, as
+// far as is known.
+func (s *samples) verdict(now time.Time) probe.Trip {
+	i := slices.IndexFunc(s.Kept, func(k *kept) bool { return s.must(k, now) })
+	if i < 0 {
+		return probe.Trip{}
+	}
+	k := s.Kept[i]
+	under := "the same key_id"
+	if k.KeyID != s.Current {
+		under = fmt.Sprintf("the former key_id %q", contract.Cut(k.KeyID, 512))
+	}
+	reason, detail := k.Reason, k.Detail
+	// No other cause, since new data can be decrypted.
+	if k.Ended || reason == contract.ReportedUnhealthy {
+		reason = contract.RoundTripMismatch
+	}
+	if k.Ended {
+		detail = "the connection broke at this call, so the plugin may have ended at it: " + detail
+	}
+	return probe.Trip{Made: true, Status: contract.Unhealthy, Reason: reason, Detail: contract.CleanDetail(fmt.Sprintf(
+		"what was encrypted at %s under %s can no longer be decrypted: %s; tried %d times, again at %s",
+		k.At.UTC().Format(time.RFC3339), under, detail, k.Failed, k.Next.UTC().Format(time.RFC3339)))}
+}
+
+// lost are the former keys whose sample is not decrypted any more, without a verdict on the plugin.
+func (s *samples) lost(now time.Time) (keyIDs []string) {
+	for _, k := range s.former() {
+		if k.Failed > 0 && !s.must(k, now) && now.Sub(k.Named) <= keptFor {
+			keyIDs = append(keyIDs, k.KeyID)
+		}
+	}
+	return keyIDs
+}

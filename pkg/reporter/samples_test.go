@@ -1,0 +1,348 @@
+package reporter
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
+	"github.com/kms-health/kms-health/pkg/contract"
+	"github.com/kms-health/kms-health/pkg/reporter/probe"
+)
+
+// simulation is one plugin and its reporter by a clock of its own, at the default intervals.
+type simulation struct {
+	*testing.T
+	now     time.Time
+	plugin  *plugin
+	probes  v1alpha1.Probe
+	keyID   string
+	lost    map[string]bool // keys that the plugin no longer has
+	endsAt  bool            // it ends at a sample of these, and returns 10 s later
+	away    time.Time       // until when
+	ends    int             // how often it ended
+	calls   map[string]int
+	reports []string // each change of the entry
+}
+
+func newSimulation(t *testing.T) *simulation {
+	return &simulation{T: t, now: noon, probes: v1alpha1.DefaultProbe(), keyID: "k0", lost: map[string]bool{}, calls: map[string]int{},
+		plugin: &plugin{wanted: wanted{identity: identity{keyID: "1", address: "/run/kms.sock"}}}}
+}
+
+// pass probes each interval, for so long.
+func (s *simulation) pass(d time.Duration) {
+	for end := s.now.Add(d); s.now.Before(end); s.now = s.now.Add(s.probes.Interval.Duration) {
+		for again := true; again; {
+			again = s.probe()
+		}
+	}
+}
+
+func (s *simulation) probe() (again bool) {
+	p, interval := s.plugin, s.probes.Interval.Duration
+	p.last = probe.Result{Answered: true, Status: contract.Healthy, KEKID: s.keyID, At: s.now}
+	if s.now.Before(s.away) {
+		p.last = probe.Result{Status: contract.Error, Reason: contract.ConnectFailed, At: s.now}
+	}
+	p.trips.observe(s.now, interval, p.last)
+	if p.trips.due(s.now, s.probes.Checks.RoundTrip.Interval.Duration, p.last) {
+		again = p.trips.end(s.now, interval, s.trip(p.trips.begin(s.now, p.last)))
+	}
+	p.judge(s.now, s.probes)
+	if got := describe(p.entry); p.observed && (len(s.reports) == 0 || s.reports[len(s.reports)-1] != got) {
+		s.reports = append(s.reports, got)
+	}
+	return again
+}
+
+// describe leaves out times, and texts that have them.
+func describe(e contract.Entry) string {
+	text := fmt.Sprintf("%s %s %s", e.Status, e.KEKID, e.Reason)
+	if len(e.Lost) > 0 {
+		text += " lost " + strings.Join(e.Lost, ",")
+	}
+	return strings.Join(strings.Fields(text), " ")
+}
+
+func (s *simulation) trip(kept *probe.Sample) probe.Trip {
+	s.calls["Encrypt"]++
+	s.calls["Decrypt"]++
+	trip := probe.Trip{Made: true, Status: contract.Healthy, KEKID: s.keyID, Sealed: &probe.Sample{KeyID: s.keyID, Plain: []byte("p"), At: s.now}}
+	if kept == nil {
+		return trip
+	}
+	s.calls["Decrypt"]++
+	s.calls["kept "+kept.KeyID]++
+	trip.Kept = probe.Opened{Sample: kept}
+	if s.lost[kept.KeyID] {
+		trip.Kept.Reason, trip.Kept.Detail = contract.ReportedUnhealthy, "Decrypt: no such key"
+		if trip.Kept.Ended = s.endsAt; s.endsAt {
+			s.ends++
+			s.away = s.now.Add(10 * time.Second)
+		}
+	}
+	return trip
+}
+
+func (s *simulation) rotate(to string) { s.keyID = to }
+
+func (s *simulation) expect(want ...string) {
+	s.Helper()
+	if !slices.Equal(s.reports, want) {
+		s.Errorf("reported:\n%s\nwant:\n%s", strings.Join(s.reports, "\n"), strings.Join(want, "\n"))
+	}
+}
+
+// A real plugin panicked when it was asked to decrypt what another key had encrypted.
+func TestPluginThatEndsAtAFormerKeyIsAskedMoreAndMoreRarely(t *testing.T) {
+	s := newSimulation(t)
+	s.pass(time.Minute)
+	s.rotate("k1")
+	s.lost["k0"], s.endsAt = true, true
+	s.pass(time.Hour)
+	if s.ends < 4 || s.ends > 8 {
+		t.Errorf("it ended %d times in an hour", s.ends)
+	}
+	if e := s.plugin.entry; e.Status != contract.Unhealthy || e.Reason != contract.RoundTripMismatch ||
+		!strings.Contains(e.Detail, `under the former key_id "k0" can no longer be decrypted: the connection broke at this call, so the plugin may have ended at it`) {
+		t.Errorf("%+v", e)
+	}
+	s.pass(24 * time.Hour)
+	if e := s.plugin.entry; e.Status != contract.Healthy || !slices.Equal(e.Lost, []string{"k0"}) {
+		t.Errorf("a day later: %+v", e)
+	}
+}
+
+func TestFormerKeys(t *testing.T) {
+	for name, tt := range map[string]struct {
+		do   func(*simulation)
+		want []string
+	}{
+		"kept by the KMS": {func(s *simulation) { s.rotate("k1"); s.pass(25 * time.Hour) }, []string{"healthy k0", "healthy k1"}},
+		"gone at the change, for a day": {
+			func(s *simulation) { s.lost["k0"] = true; s.rotate("k1"); s.pass(25 * time.Hour) },
+			[]string{"healthy k0", "unhealthy k1 RoundTripMismatch", "healthy k1 lost k0"},
+		},
+		"gone at the change, and restored": {
+			func(s *simulation) {
+				s.lost["k0"] = true
+				s.rotate("k1")
+				s.pass(time.Hour)
+				s.lost["k0"] = false
+				s.pass(time.Hour)
+			},
+			[]string{"healthy k0", "unhealthy k1 RoundTripMismatch", "healthy k1"},
+		},
+		"gone later": {
+			func(s *simulation) { s.rotate("k1"); s.pass(time.Hour); s.lost["k0"] = true; s.pass(time.Hour) },
+			[]string{"healthy k0", "healthy k1", "healthy k1 lost k0"},
+		},
+		"gone later, and restored": {
+			func(s *simulation) {
+				s.rotate("k1")
+				s.pass(time.Hour)
+				s.lost["k0"] = true
+				s.pass(time.Hour)
+				s.lost["k0"] = false
+				s.pass(2 * time.Hour)
+			},
+			[]string{"healthy k0", "healthy k1", "healthy k1 lost k0", "healthy k1"},
+		},
+		"gone later, for a week": {
+			func(s *simulation) {
+				s.rotate("k1")
+				s.pass(time.Hour)
+				s.lost["k0"] = true
+				s.pass(8 * 24 * time.Hour)
+			},
+			[]string{"healthy k0", "healthy k1", "healthy k1 lost k0", "healthy k1"},
+		},
+		"the current one, replaced": {
+			func(s *simulation) { s.lost["k0"] = true; s.pass(time.Hour) },
+			[]string{"healthy k0", "unhealthy k0 RoundTripMismatch"},
+		},
+		"the current one, replaced, then rotated": {
+			func(s *simulation) { s.lost["k0"] = true; s.pass(time.Hour); s.rotate("k1"); s.pass(time.Hour) },
+			[]string{"healthy k0", "unhealthy k0 RoundTripMismatch", "unhealthy k1 RoundTripMismatch"},
+		},
+		"rotated twice, two versions kept": {
+			func(s *simulation) {
+				s.rotate("k1")
+				s.pass(time.Hour)
+				s.lost["k0"] = true
+				s.rotate("k2")
+				s.pass(time.Hour)
+			},
+			[]string{"healthy k0", "healthy k1", "healthy k2", "healthy k2 lost k0"},
+		},
+		"turned off and on": {
+			func(s *simulation) {
+				s.lost["k0"] = true
+				s.rotate("k1")
+				s.pass(time.Hour)
+				s.plugin.trips = trips{} // as apply does
+				s.pass(time.Hour)
+			},
+			[]string{"healthy k0", "unhealthy k1 RoundTripMismatch", "healthy k1"},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newSimulation(t)
+			s.pass(time.Hour)
+			tt.do(s)
+			s.expect(tt.want...)
+		})
+	}
+}
+
+// With a KMS that keeps two versions of its key, each earlier one is lost at the next rotation but one.
+func TestEightRotations(t *testing.T) {
+	s := newSimulation(t)
+	s.pass(time.Hour)
+	for i := 1; i <= 8; i++ {
+		if i >= 2 {
+			s.lost[fmt.Sprintf("k%d", i-2)] = true
+		}
+		s.rotate(fmt.Sprintf("k%d", i))
+		s.pass(3 * time.Hour)
+	}
+	if e := s.plugin.entry; e.Status != contract.Healthy || !slices.Equal(e.Lost, []string{"k0", "k1", "k2", "k3", "k4", "k5", "k6"}) {
+		t.Errorf("%+v", e)
+	}
+	if n := len(s.plugin.trips.samples.Kept); n != 9 {
+		t.Errorf("%d samples are kept", n)
+	}
+	s.rotate("k9")
+	s.lost["k7"] = true
+	s.pass(3 * time.Hour)
+	if e := s.plugin.entry; !slices.Equal(e.Lost, []string{"k1", "k2", "k3", "k4", "k5", "k6", "k7"}) {
+		t.Errorf("%+v", e)
+	}
+	t.Log(strings.Join(s.reports, "\n"))
+}
+
+// A day has 288 round trips of one Encrypt and two Decrypt calls, with former keys or without.
+func TestCallsOfADay(t *testing.T) {
+	for _, rotations := range []int{0, 1, 5} {
+		s := newSimulation(t)
+		s.pass(time.Hour)
+		for i := range rotations {
+			s.rotate(fmt.Sprintf("k%d", i+1))
+			s.pass(time.Hour)
+		}
+		clear(s.calls)
+		s.pass(24 * time.Hour)
+		if s.calls["Encrypt"] != 288 || s.calls["Decrypt"] != 2*288 {
+			t.Errorf("after %d rotations: %v", rotations, s.calls)
+		}
+		want := 288
+		if rotations > 0 {
+			want /= 2 // by turns
+		}
+		if n := s.calls["kept "+s.keyID]; n != want {
+			t.Errorf("after %d rotations the first sample of the key was decrypted %d times, want %d", rotations, n, want)
+		}
+	}
+}
+
+// What a former process kept shows what changed while none ran.
+func TestSamplesOutliveTheProcess(t *testing.T) {
+	for name, tt := range map[string]struct {
+		away  time.Duration
+		lost  string
+		keyID string
+		want  []string
+	}{
+		"nothing changed":                    {time.Minute, "", "k0", []string{"healthy k0"}},
+		"the key was replaced":               {time.Minute, "k0", "k0", []string{"unhealthy k0 RoundTripMismatch"}},
+		"the key was replaced, days ago":     {50 * time.Hour, "k0", "k0", []string{"unhealthy k0 RoundTripMismatch"}},
+		"rotated":                            {time.Minute, "", "k1", []string{"healthy k1"}},
+		"rotated, and the former key lost":   {time.Minute, "k0", "k1", []string{"unhealthy k1 RoundTripMismatch"}},
+		"so, while no reporter ran for long": {2 * time.Hour, "k0", "k1", []string{"healthy k1 lost k0"}},
+		"so, for more than a week":           {8 * 24 * time.Hour, "k0", "k1", []string{"healthy k1"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			before := newSimulation(t)
+			before.pass(time.Hour)
+			file := t.TempDir() + "/samples"
+			r := &Reporter{saver: &saver{path: file, data: make(chan []byte, 1)}, state: &state{}, plugins: []*plugin{before.plugin}}
+			r.save(before.now, true)
+			if err := r.saver.write(<-r.saver.data); err != nil {
+				t.Fatal(err)
+			}
+			after := newSimulation(t)
+			after.now = before.now.Add(tt.away)
+			kept, err := readState(file, after.now)
+			if err != nil {
+				t.Fatal(err)
+			}
+			after.plugin.trips.samples = kept.of(after.plugin.identity)
+			after.rotate(tt.keyID)
+			after.lost[tt.lost] = true
+			after.pass(time.Hour)
+			after.expect(tt.want...)
+		})
+	}
+}
+
+func TestFileOfSamplesThatCannotBeUsedMeansNone(t *testing.T) {
+	tooMany := &state{Plugins: []pluginState{{KeyID: "1", Samples: samples{}}}}
+	for i := range mostFormer + 2 {
+		tooMany.Plugins[0].Samples.Kept = append(tooMany.Plugins[0].Samples.Kept, &kept{Sample: probe.Sample{KeyID: fmt.Sprint(i), Plain: []byte("p")}})
+	}
+	for name, content := range map[string]string{
+		"empty":            "",
+		"no JSON":          "{",
+		"null":             "null",
+		"another type":     `{"plugins": 7}`,
+		"a null sample":    `{"plugins": [{"keyID": "1", "samples": {"kept": [null]}}]}`,
+		"no key":           `{"plugins": [{"keyID": "1", "samples": {"kept": [{"plain": "cA=="}]}}]}`,
+		"too many samples": contract.Marshal(tooMany),
+	} {
+		t.Run(name, func(t *testing.T) {
+			file := t.TempDir() + "/samples"
+			if err := (&saver{path: file}).write([]byte(content)); err != nil {
+				t.Fatal(err)
+			}
+			if s, err := readState(file, noon); len(s.Plugins) != 0 || err == nil && name != "null" {
+				t.Errorf("%+v, %v", s, err)
+			}
+		})
+	}
+}
+
+func TestSampleWithLargeAnnotationsIsNotKept(t *testing.T) {
+	for size, want := range map[int]int{mostKeptAnnotations: 1, mostKeptAnnotations + 1: 0} {
+		var s samples
+		s.end(noon, probe.Trip{Sealed: &probe.Sample{KeyID: "k", Annotations: map[string][]byte{"a": make([]byte, size-1)}}})
+		if len(s.Kept) != want {
+			t.Errorf("%d bytes: %d kept", size, len(s.Kept))
+		}
+	}
+}
+
+// A request retries a sample that failed at once, but not one at which the plugin may have ended.
+func TestSampleThatARequestRetries(t *testing.T) {
+	for name, tt := range map[string]struct {
+		kept            kept
+		requested, want bool
+	}{
+		"never tried":            {kept{}, false, true},
+		"failed":                 {kept{Failed: 1, Next: noon.Add(1)}, false, false},
+		"failed, and it is time": {kept{Failed: 1, Next: noon}, false, true},
+		"failed, requested":      {kept{Failed: 1, Next: noon.Add(1)}, true, true},
+		"ended, requested":       {kept{Failed: 1, Next: noon.Add(1), Ended: true}, true, false},
+		"ended, and it is time":  {kept{Failed: 1, Next: noon, Ended: true}, true, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			tt.kept.KeyID = "k"
+			s := samples{Current: "k", Kept: []*kept{&tt.kept}}
+			if got := s.next(noon, tt.requested) != nil; got != tt.want {
+				t.Errorf("tried: %t", got)
+			}
+		})
+	}
+}

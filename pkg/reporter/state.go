@@ -1,0 +1,152 @@
+package reporter
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"time"
+
+	"k8s.io/klog/v2"
+
+	"github.com/kms-health/kms-health/pkg/filewatch"
+	"github.com/kms-health/kms-health/pkg/serving"
+)
+
+const (
+	// maxState bounds the file with the kept samples, in bytes: 16 plugins with nine samples each of at
+	// most 6 KiB, in base64.
+	maxState = 8 << 20
+	// stateTimeout bounds the wait for the file at the start: its file system may hang.
+	stateTimeout = 2 * time.Second
+	// statePeriod is how old the file may become while nothing changes. Its age shows for how long no
+	// reporter has run.
+	statePeriod = 10 * time.Minute
+)
+
+// state is the file with the kept samples, which outlives the process. It has the samples of each
+// configured plugin; the current ones are in the plugins.
+type state struct {
+	Saved   time.Time     `json:"saved"`
+	Plugins []pluginState `json:"plugins"`
+}
+
+type pluginState struct {
+	KeyID   string  `json:"keyID"`
+	Address string  `json:"address"`
+	Samples samples `json:"samples"`
+}
+
+// loadState reads the file. What cannot be read counts as none: its samples only show more.
+func loadState(path string) *state {
+	if path == "" {
+		return &state{}
+	}
+	read := make(chan *state, 1)
+	go func() {
+		s, err := readState(path, time.Now())
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			klog.ErrorS(err, "Kept samples cannot be read; beginning without them", "file", path)
+		}
+		read <- s
+	}()
+	select {
+	case s := <-read:
+		return s
+	case <-time.After(stateTimeout):
+		klog.ErrorS(nil, "Kept samples cannot be read in time; beginning without them", "file", path)
+		return &state{}
+	}
+}
+
+func readState(path string, now time.Time) (*state, error) {
+	content := filewatch.Read(path, maxState)
+	if content.Err != nil {
+		return &state{}, content.Err
+	}
+	s := &state{}
+	if err := json.Unmarshal(content.Data, s); err != nil {
+		return &state{}, err
+	}
+	for i := range s.Plugins {
+		if !s.Plugins[i].Samples.loaded(now, s.Saved) {
+			return &state{}, fmt.Errorf("the samples of plugin %q are not valid", s.Plugins[i].KeyID)
+		}
+	}
+	return s, nil
+}
+
+// of returns the samples of a plugin.
+func (s *state) of(id identity) samples {
+	for _, p := range s.Plugins {
+		if p.KeyID == id.keyID && p.Address == id.address {
+			return p.Samples
+		}
+	}
+	return samples{}
+}
+
+// save has the samples of all plugins written, at once or when the file becomes old.
+func (r *Reporter) save(now time.Time, changed bool) {
+	if r.saver == nil || !changed && now.Sub(r.state.Saved) < statePeriod {
+		return
+	}
+	r.state = &state{Saved: now}
+	for _, p := range r.plugins {
+		r.state.Plugins = append(r.state.Plugins, pluginState{p.keyID, p.address, p.trips.samples})
+	}
+	data, err := json.Marshal(r.state)
+	if err != nil {
+		klog.ErrorS(err, "Failed to encode the kept samples")
+		return
+	}
+	r.saver.offer(data)
+}
+
+// saver writes the file, in a goroutine of its own. It holds one content, the latest.
+type saver struct {
+	path    string
+	data    chan []byte
+	problem serving.Problem
+}
+
+// offer replaces what was not written yet. Only the loop calls it.
+func (s *saver) offer(data []byte) {
+	select {
+	case <-s.data:
+	default:
+	}
+	s.data <- data // has room: only the loop sends
+}
+
+func (s *saver) run(ctx context.Context) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case data := <-s.data:
+			s.problem.Note(s.write(data), "Failed to save the kept samples; a restart begins without them", "file", s.path)
+		}
+	}
+}
+
+// write replaces the file by a rename, so that it is never seen in part.
+func (s *saver) write(data []byte) error {
+	f, err := os.OpenFile(s.path+".new", os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(data)
+	if err == nil {
+		err = f.Sync() // after a power failure the rename alone may be on the disk
+	}
+	if closed := f.Close(); err == nil {
+		err = closed
+	}
+	if err != nil {
+		return err
+	}
+	return os.Rename(f.Name(), s.path)
+}
