@@ -27,8 +27,9 @@ const (
 // trips is the schedule and the verdict of one plugin's round trips. Its transitions are
 // observe, due, begin and end.
 type trips struct {
-	last probe.Trip // the last one that was made since the plugin was in error
+	last probe.Trip // the last one that was begun since the plugin was in error, and made
 	busy bool
+	void bool // the plugin was in error since the one under way began
 
 	at        time.Time // when the last began; zero before the first
 	good      time.Time // when the last successful one ended, by the wall clock
@@ -50,7 +51,7 @@ func (t *trips) observe(now time.Time, interval time.Duration, r probe.Result) {
 	t.keys.see(now, interval, r.KEKID)
 	t.samples.named(r.KEKID, now)
 	if r.Gone || r.Status == contract.Error {
-		t.last = probe.Trip{}
+		t.last, t.void = probe.Trip{}, true
 		t.samples.afterError()
 	}
 	if !r.Answered && !t.busy {
@@ -98,7 +99,7 @@ func backoff(first time.Duration, n int, most time.Duration) time.Duration {
 
 // begin returns the kept sample that the round trip is to decrypt, if any.
 func (t *trips) begin(now time.Time, r probe.Result) *probe.Sample {
-	t.busy, t.at, t.unhealthy, t.asked = true, now, r.Status != contract.Healthy, t.request
+	t.busy, t.void, t.at, t.unhealthy, t.asked = true, false, now, r.Status != contract.Healthy, t.request
 	return t.samples.next(now, t.request != t.answered)
 }
 
@@ -112,8 +113,10 @@ func (t *trips) end(now time.Time, interval time.Duration, trip probe.Trip) (aga
 		t.keys.see(now, interval, trip.KEKID)
 		t.samples.named(trip.KEKID, now)
 		t.samples.end(now, trip)
-		t.last, t.notMade, t.answered = trip, 0, t.asked
-		t.last.Sealed, t.last.Kept = nil, probe.Opened{}
+		t.notMade, t.answered = 0, t.asked
+		if trip.Sealed, trip.Kept = nil, (probe.Opened{Ended: trip.Kept.Ended}); !t.void {
+			t.last = trip
+		}
 		if trip.Status == contract.Healthy {
 			t.good = now.Round(0)
 		}

@@ -125,11 +125,16 @@ func TestVerdictAfterRoundTrips(t *testing.T) {
 		t.observe(noon, time.Minute, probe.Result{Status: contract.Error})
 		return t
 	}
+	overtaken := after()
+	overtaken.begin(noon, answeredAs(contract.Healthy, "k"))
+	overtaken.observe(noon, time.Minute, probe.Result{Status: contract.Error})
+	overtaken.end(noon, time.Minute, madeOK)
 	for name, tt := range map[string]struct {
 		history *trips
 		want    string
 	}{
 		"none":                           {after(), ""},
+		"healthy, begun before an error": {overtaken, ""},
 		"healthy":                        {after(madeOK), "healthy"},
 		"failed":                         {after(madeOK, madeFailed), denied},
 		"failed for another cause":       {after(madeFailed, madeOther), "Unavailable: Encrypt: down"},
