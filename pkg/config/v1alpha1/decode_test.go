@@ -80,7 +80,8 @@ func TestSampleCommentedInIsValid(t *testing.T) {
 	if err != nil {
 		t.Fatalf("%v in\n%s", err, strings.Join(lines, "\n"))
 	}
-	if c.Probe.Checks == nil || len(c.Destination.Servers) != 2 || len(c.Plugins) != 2 || c.Destination == nil || c.Serving == nil || len(c.Serving.TLS.CipherSuites) != 1 {
+	if c.Probe.Checks == nil || len(c.Destination.Servers) != 2 || len(c.Plugins) != 2 || c.Destination == nil || c.Serving == nil || len(c.Serving.TLS.CipherSuites) != 1 ||
+		c.Destination.UnchangedEvery.Duration == 0 || c.Probe.Checks.RoundTrip.Requested == "" {
 		t.Errorf("not all of it was commented in: %+v", c)
 	}
 }
@@ -146,15 +147,18 @@ var rejected = map[string]struct {
 	"intervals": {with("probe: {interval: 30, checks: {roundTrip: {interval: 59s}}}"), []string{
 		`probe.interval: Invalid value: "30": must be a duration with its unit, from 1s to 1h0m0s`, `probe.checks.roundTrip.interval: Invalid value: "59s": must be a duration with its unit, from 1m0s to 24h0m0s`,
 	}},
-	"interval 100h":              {with("probe: {interval: 100h}"), []string{`probe.interval: Invalid value: "100h0m0s"`}},
-	"interval 0s":                {with("probe: {interval: 0s}"), []string{`probe.interval: Invalid value: "0s"`}},
-	"interval []":                {with("probe: {interval: []}"), []string{`probe.interval: Invalid value: "[]"`}},
-	"curly quotes":               {with("probe: {interval: “30s”, checks: {roundTrip: {interval: “0s”}}}"), []string{`probe.interval: Invalid value: "“30s”"`, `probe.checks.roundTrip.interval: Invalid value: "“0s”"`}},
-	"timeout above interval":     {head + "probe: {interval: 1s}\nplugins: [{endpoint: 'unix:///kms-1.sock', role: Read, timeout: 2s}]\n", []string{`plugins[0].timeout: Invalid value: "2s": must be a duration with its unit, from 10ms to 1s`}},
-	"timeout 0":                  {plugins("endpoint: 'unix:///kms-2.sock', role: Write, timeout: 0s"), []string{`plugins[0].timeout: Invalid value: "0s": must be a duration with its unit, from 10ms`}},
-	"keyID":                      {plugins("endpoint: 'unix:///a', role: Write, keyID: 'a b'"), []string{`plugins[0].keyID: Invalid value: "a b": must be 1 to 63`}},
-	"keyID not derivable":        {plugins("endpoint: 'unix:///run/kms.sock', role: Read"), []string{`plugins[0].keyID: Required value: cannot be taken from the endpoint "unix:///run/kms.sock"`}},
-	"two plugins with one keyID": {head + "plugins:\n- {keyID: a, endpoint: 'unix:///1', role: Write}\n- {keyID: a, endpoint: 'unix:///2', role: Read}\n", []string{`plugins[1].keyID: Duplicate value: "a"`}},
+	"a request with a space":             {with("probe: {checks: {roundTrip: {requested: 'a b'}}}"), []string{`probe.checks.roundTrip.requested: Invalid value: "a b": must be 1 to 63 letters, digits, '-', '_' or '.', beginning and ending with a letter or digit`}},
+	"unchanged reports written each 0s":  {with("destination: {resource: kubeapiservers, unchangedEvery: 0s}"), []string{`destination.unchangedEvery: Invalid value: "0s": must be a duration with its unit, from 1s to 10m0s`}},
+	"unchanged reports written each 11m": {with("destination: {resource: kubeapiservers, unchangedEvery: 11m}"), []string{`destination.unchangedEvery: Invalid value: "11m0s": must be a duration with its unit, from 1s to 10m0s`}},
+	"interval 100h":                      {with("probe: {interval: 100h}"), []string{`probe.interval: Invalid value: "100h0m0s"`}},
+	"interval 0s":                        {with("probe: {interval: 0s}"), []string{`probe.interval: Invalid value: "0s"`}},
+	"interval []":                        {with("probe: {interval: []}"), []string{`probe.interval: Invalid value: "[]"`}},
+	"curly quotes":                       {with("probe: {interval: “30s”, checks: {roundTrip: {interval: “0s”}}}"), []string{`probe.interval: Invalid value: "“30s”"`, `probe.checks.roundTrip.interval: Invalid value: "“0s”"`}},
+	"timeout above interval":             {head + "probe: {interval: 1s}\nplugins: [{endpoint: 'unix:///kms-1.sock', role: Read, timeout: 2s}]\n", []string{`plugins[0].timeout: Invalid value: "2s": must be a duration with its unit, from 10ms to 1s`}},
+	"timeout 0":                          {plugins("endpoint: 'unix:///kms-2.sock', role: Write, timeout: 0s"), []string{`plugins[0].timeout: Invalid value: "0s": must be a duration with its unit, from 10ms`}},
+	"keyID":                              {plugins("endpoint: 'unix:///a', role: Write, keyID: 'a b'"), []string{`plugins[0].keyID: Invalid value: "a b": must be 1 to 63`}},
+	"keyID not derivable":                {plugins("endpoint: 'unix:///run/kms.sock', role: Read"), []string{`plugins[0].keyID: Required value: cannot be taken from the endpoint "unix:///run/kms.sock"`}},
+	"two plugins with one keyID":         {head + "plugins:\n- {keyID: a, endpoint: 'unix:///1', role: Write}\n- {keyID: a, endpoint: 'unix:///2', role: Read}\n", []string{`plugins[1].keyID: Duplicate value: "a"`}},
 	"one socket in five spellings": {head + "plugins: [" + sameSocket() + "]\n", []string{
 		"plugins[1].endpoint: Duplicate value", "plugins[2].endpoint: Duplicate value", "plugins[3].endpoint: Duplicate value", "plugins[4].endpoint: Duplicate value",
 	}},
@@ -273,6 +277,31 @@ func TestFileOfAConfigMap(t *testing.T) {
 		if got := Unwrap([]byte(file)); string(got) != want {
 			t.Errorf("%q: %q", file, got)
 		}
+	}
+}
+
+// A reporter of another version rejects a field that it does not know, and keeps its last file.
+func TestOptionalFieldsAreWrittenWhereTheyAreSetOnly(t *testing.T) {
+	for name, tt := range map[string]struct{ fields, printed string }{
+		"not set":         {"destination: {resource: kubeapiservers, unchangedEvery: }", ""},
+		"a request":       {"probe: {checks: {roundTrip: {requested: 2026-05-08_a.1}}}", "      requested: 2026-05-08_a.1\n"},
+		"unchanged, low":  {"destination: {resource: kubeapiservers, unchangedEvery: 1s}", "  unchangedEvery: 1s\n"},
+		"unchanged, high": {"destination: {resource: kubeapiservers, unchangedEvery: 10m}", "  unchangedEvery: 10m0s\n"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c, err := DecodeReporter([]byte(with(tt.fields)))
+			if err != nil {
+				t.Fatal(err)
+			}
+			raw, err := yaml.Marshal(c)
+			if err != nil {
+				t.Fatal(err)
+			}
+			set := strings.Contains(string(raw), "requested") || strings.Contains(string(raw), "unchangedEvery")
+			if set != (tt.printed != "") || !strings.Contains(string(raw), tt.printed) {
+				t.Errorf("got\n%s\nwant %q", raw, tt.printed)
+			}
+		})
 	}
 }
 

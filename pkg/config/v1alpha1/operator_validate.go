@@ -17,9 +17,16 @@ import (
 const maxAPIServerName = 40
 
 func validateOperator(c *OperatorConfiguration) field.ErrorList {
-	return slices.Concat(
+	var errs field.ErrorList
+	probe := field.NewPath("probe")
+	if c.Probe.Checks.RoundTrip.Requested != "" {
+		errs = append(errs, field.Forbidden(probe.Child("checks", "roundTrip", "requested"), "the operator sets it, "+
+			"from the annotation "+contract.ProbeRequestedAnnotation+" of the operator resource or KMSHealth"))
+	}
+	return slices.Concat(errs,
 		oneOf(field.NewPath("managementState"), c.ManagementState, Managed, Unmanaged, Removed),
-		validateProbe(field.NewPath("probe"), &c.Probe),
+		validateProbe(probe, &c.Probe),
+		validateUnchangedEvery(field.NewPath("unchangedEvery"), c.UnchangedEvery),
 		validateAPIServers(field.NewPath("apiServers"), c))
 }
 

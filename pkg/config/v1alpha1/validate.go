@@ -36,10 +36,10 @@ const (
 // ValidKeyID reports whether a string can be a plugin's keyID.
 func ValidKeyID(id string) bool { return contract.IsWord(id, "-_.") }
 
-func keyIDRules(id string) []string {
-	return unless(ValidKeyID(id),
-		"must be 1 to 63 letters, digits, '-', '_' or '.', beginning and ending with a letter or digit")
-}
+const wordRule = "must be 1 to 63 letters, digits, '-', '_' or '.', beginning and ending with a letter or digit"
+
+func keyIDRules(id string) []string        { return unless(ValidKeyID(id), wordRule) }
+func requestRules(request string) []string { return unless(contract.ValidRequest(request), wordRule) }
 
 func socketRules(endpoint string) []string {
 	if _, err := SocketAddress(endpoint); err != nil {
@@ -71,11 +71,19 @@ func validate(c *ReporterConfiguration) field.ErrorList {
 
 func validateProbe(path *field.Path, p *Probe) field.ErrorList {
 	errs := between(path.Child("interval"), p.Interval, contract.MinInterval, contract.MaxInterval)
-	if roundTrip := p.Checks.RoundTrip.Interval; roundTrip != off {
-		at := path.Child("checks", "roundTrip", "interval")
-		errs = append(errs, between(at, roundTrip, time.Minute, 24*time.Hour)...)
+	trip, at := p.Checks.RoundTrip, path.Child("checks", "roundTrip")
+	if trip.Interval != off {
+		errs = append(errs, between(at.Child("interval"), trip.Interval, time.Minute, 24*time.Hour)...)
 	}
-	return errs
+	return append(errs, word(at.Child("requested"), trip.Requested, requestRules, "")...)
+}
+
+// validateUnchangedEvery checks what may be not set, which 0s is not.
+func validateUnchangedEvery(path *field.Path, d Duration) field.ErrorList {
+	if d == (Duration{}) {
+		return nil
+	}
+	return between(path, d, time.Second, 10*time.Minute)
 }
 
 func validatePlugins(path *field.Path, plugins []Plugin, interval time.Duration) field.ErrorList {
@@ -164,6 +172,7 @@ func validateDestination(path *field.Path, d *Destination) field.ErrorList {
 	}
 	errs = append(errs, word(path.Child("kubeconfig"), d.Kubeconfig, absolute, "an absolute path")...)
 	errs = append(errs, validateServers(path.Child("servers"), d.Servers, MaxServers)...)
+	errs = append(errs, validateUnchangedEvery(path.Child("unchangedEvery"), d.UnchangedEvery)...)
 	return append(errs, between(path.Child("writeTimeout"), d.WriteTimeout, 100*time.Millisecond, time.Minute)...)
 }
 

@@ -25,6 +25,8 @@ func (in *Input) File(plugins []v1alpha1.Plugin) []byte {
 			Kubeconfig:   in.kubeconfigFolder() + "/kubeconfig",
 			Servers:      in.servers(),
 			WriteTimeout: v1alpha1.Duration{Duration: v1alpha1.DefaultWriteTimeout},
+
+			UnchangedEvery: in.Config.UnchangedEvery,
 		},
 		Serving: in.serving(),
 	}

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/yaml"
@@ -80,6 +81,17 @@ func TestFileHasNoFieldForADefault(t *testing.T) {
 	} {
 		if !slices.Equal(fields[0], fields[1]) {
 			t.Errorf("%s has %v, want %v", what, fields[0], fields[1])
+		}
+	}
+}
+
+// It is no part of the plugin set: a change of it replaces no pod.
+func TestFileHasTheOperatorsUnchangedEvery(t *testing.T) {
+	in := sidecarInput()
+	for every, want := range map[time.Duration]bool{0: false, time.Minute: true} {
+		in.Config.UnchangedEvery = v1alpha1.Duration{Duration: every}
+		if got := strings.Contains(string(in.File(sidecarPlugins)), "  unchangedEvery: 1m0s\n"); got != want {
+			t.Errorf("%s: %s", every, in.File(sidecarPlugins))
 		}
 	}
 }
