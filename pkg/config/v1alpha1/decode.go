@@ -86,11 +86,13 @@ func typeError(err error) error {
 
 // otherFiles are kinds of files that are mistaken for one of this package's.
 var otherFiles = map[string]string{
-	ReporterKind: "; this is kms-health-reporter's file: kms-health-reporter --validate --config FILE",
-	OperatorKind: "; this is kms-health-operator's file: kms-health-operator validate --config FILE",
-	"EncryptionConfiguration": "; this is kube-apiserver's file, which kms-health-operator render reads by " +
-		"--encryption-config",
+	ReporterKind:              "; this is kms-health-reporter's file: kms-health-reporter --validate --config FILE",
+	OperatorKind:              "; this is kms-health-operator's file: kms-health-operator validate --config FILE",
+	"EncryptionConfiguration": apiServersFile,
+	"EncryptionConfig":        apiServersFile,
 }
+
+const apiServersFile = "; this is kube-apiserver's file, which kms-health-operator render reads by --encryption-config"
 
 func checkKind(document []byte, kind string) error {
 	var found TypeMeta
@@ -109,7 +111,7 @@ func checkKind(document []byte, kind string) error {
 // and an encoded one may hide them.
 func short(text string) string {
 	secret := strings.Contains(text, "@") || strings.Contains(text, "://") && strings.ContainsAny(text, "%?#")
-	if secret && !strings.HasPrefix(text, "unix://") {
+	if secret && !strings.HasPrefix(text, "unix:///") {
 		return "(not shown)"
 	}
 	return contract.Cut(text, 80)

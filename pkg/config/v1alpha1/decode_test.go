@@ -159,12 +159,13 @@ var rejected = map[string]struct {
 	"keyID":                              {plugins("endpoint: 'unix:///a', role: Write, keyID: 'a b'"), []string{`plugins[0].keyID: Invalid value: "a b": must be 1 to 63`}},
 	"keyID not derivable":                {plugins("endpoint: 'unix:///run/kms.sock', role: Read"), []string{`plugins[0].keyID: Required value: cannot be taken from the endpoint "unix:///run/kms.sock"`}},
 	"two plugins with one keyID":         {head + "plugins:\n- {keyID: a, endpoint: 'unix:///1', role: Write}\n- {keyID: a, endpoint: 'unix:///2', role: Read}\n", []string{`plugins[1].keyID: Duplicate value: "a"`}},
-	"one socket in five spellings": {head + "plugins: [" + sameSocket() + "]\n", []string{
+	"one socket in nine spellings": {head + "plugins: [" + sameSocket() + "]\n", []string{
 		"plugins[1].endpoint: Duplicate value", "plugins[2].endpoint: Duplicate value", "plugins[3].endpoint: Duplicate value", "plugins[4].endpoint: Duplicate value",
+		"plugins[5].endpoint: Duplicate value", "plugins[6].endpoint: Duplicate value", "plugins[7].endpoint: Duplicate value", "plugins[8].endpoint: Duplicate value",
 	}},
 	".. in a path":  {plugins("keyID: a, endpoint: 'unix:///run/../a.sock', role: Write"), []string{`plugins[0].endpoint: Invalid value: "unix:///run/../a.sock": must be written without ..`}},
 	"no endpoint":   {plugins("keyID: a, role: Read"), []string{"plugins[0].endpoint: Required value"}},
-	"relative path": {plugins("keyID: a, endpoint: 'unix://run/kms.sock', role: Write"), []string{`plugins[0].endpoint: Invalid value: "unix://run/kms.sock": must be an absolute path after unix://, as in unix:///run/kms.sock`}},
+	"relative path": {plugins("keyID: a, endpoint: 'unix:run/kms.sock', role: Write"), []string{`plugins[0].endpoint: Invalid value: "unix:run/kms.sock": must be an absolute path after unix://, as in unix:///run/kms.sock`}},
 	"long path":     {plugins("keyID: a, role: Read, endpoint: 'unix:///" + strings.Repeat("x", 107) + "'"), []string{`plugins[0].endpoint: Invalid value: "unix:///xxx`}},
 
 	"servers": {with("destination: {resource: kubeapiservers, servers: [{url: 'http://a'}, {url: 'https://u:secret@b'}, {}, {url: 'https://c', tlsServerName: 'x y'}, {url: 'https://c'}]}"), []string{
@@ -195,8 +196,9 @@ var rejected = map[string]struct {
 
 func sameSocket() string {
 	text := ""
-	for i, path := range []string{"/run/kms.sock", "//run/kms.sock", "/run/./kms.sock", "/run/kms.sock/", "/run/%6bms.sock"} {
-		text += fmt.Sprintf("{keyID: k%d, role: Read, endpoint: 'unix://%s'}, ", i, path)
+	for i, endpoint := range []string{"unix:///run/kms.sock", "unix:////run/kms.sock", "unix:///run/./kms.sock", "unix:///run/kms.sock/", "unix:///run/%6bms.sock",
+		"unix:/run/kms.sock", "UNIX:///run/kms.sock", "unix://localhost/run/kms.sock", "unix:///run/kms.sock?a=b"} {
+		text += fmt.Sprintf("{keyID: k%d, role: Read, endpoint: '%s'}, ", i, endpoint)
 	}
 	return text
 }
@@ -377,26 +379,81 @@ func TestTLSVersionsAreGosOwn(t *testing.T) {
 	}
 }
 
+// spellings are endpoints that kube-apiserver's validation accepts, with the address that it dials
+// (validateKMSEndpoint of k8s.io/apiserver/pkg/apis/apiserver/validation: a URL with the scheme unix).
+var spellings = map[string]string{
+	"unix:///var/run/kms.sock": "/var/run/kms.sock", "unix:/run/kms.sock": "/run/kms.sock", "UNIX:///run/kms.sock": "/run/kms.sock",
+	"Unix:/run/kms.sock": "/run/kms.sock", "unix://localhost/run/kms.sock": "/run/kms.sock", "unix://run/kms.sock": "/kms.sock",
+	"unix://u:p@h:80/a": "/a", "unix:///a?b=c": "/a", "unix:///a?": "/a", "unix:///a#b": "/a", "unix:/@kms": "@kms", "unix://h/@kms": "@kms",
+	"unix:///var//run/./kms.sock": "/var//run/./kms.sock", "unix:///run/kms.sock/": "/run/kms.sock/", "unix:////run/kms.sock": "//run/kms.sock",
+	"unix:///@kms": "@kms", "unix:////@kms": "//@kms", "unix:///@a/../b": "@a/../b", "unix:///r%20un/k%C3%A9.sock": "/r un/ké.sock",
+	"unix:///%2e/a": "/./a", "unix:///" + strings.Repeat("x", 106): "/" + strings.Repeat("x", 106),
+}
+
 // What is dialled is what kube-apiserver dials.
 func TestSocketAddressesAreKubeAPIServersOwn(t *testing.T) {
-	for _, endpoint := range []string{
-		"unix:///var/run/kms.sock", "unix:///var//run/./kms.sock", "unix:///run/kms.sock/", "unix:////run/kms.sock", "unix:///@kms", "unix:////@kms",
-		"unix:///@a/../b", "unix:///r%20un/k%C3%A9.sock", "unix:///%2e/a", "unix:///" + strings.Repeat("x", 106),
-	} {
-		want, err := util.ParseEndpoint(endpoint)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if got, err := SocketAddress(endpoint); got != want || err != nil {
-			t.Errorf("%s: %q, %v, want %q", endpoint, got, err, want)
-		}
+	for endpoint, want := range spellings {
+		t.Run(endpoint, func(t *testing.T) {
+			if theirs, err := util.ParseEndpoint(endpoint); theirs != want || err != nil {
+				t.Fatalf("kube-apiserver dials %q, %v, want %q", theirs, err, want)
+			}
+			if got, err := SocketAddress(endpoint); got != want || err != nil {
+				t.Errorf("%q, %v, want %q", got, err, want)
+			}
+		})
 	}
+}
+
+// A file that is delivered has the plain spelling, which a reporter of before reads, and without what a
+// URL may have besides the path.
+func TestConfigurationHasThePlainSpellingOfAnEndpoint(t *testing.T) {
+	for endpoint, want := range map[string]string{
+		"unix:/run/kms-1.sock": "unix:///run/kms-1.sock", "UNIX://user:s3cret@host/run/kms-1.sock?s3cret#s3cret": "unix:///run/kms-1.sock",
+		"unix:/@kms-1.sock": "unix:///@kms-1.sock", "unix:/r un/kms-1.sock": "unix:///r%20un/kms-1.sock", "unix:////@/kms-1.sock": "unix:////@/kms-1.sock",
+	} {
+		t.Run(endpoint, func(t *testing.T) {
+			c, err := DecodeReporter([]byte(plugins("role: Read, endpoint: '" + endpoint + "'")))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got := c.Plugins[0]; got.Endpoint != want || got.KeyID != "1" {
+				t.Errorf("%+v, want keyID 1 and %s", got, want)
+			}
+		})
+	}
+}
+
+// FuzzSocketAddress compares with kube-apiserver: what it rejects is rejected, and what it accepts is
+// dialled as it is, or rejected with one of four reasons.
+func FuzzSocketAddress(f *testing.F) {
+	for endpoint := range spellings {
+		f.Add(endpoint)
+	}
+	f.Fuzz(func(t *testing.T, endpoint string) {
+		theirs, refused := util.ParseEndpoint(endpoint)
+		got, err := SocketAddress(endpoint)
+		unfit := theirs == "" || theirs == "@" || CleanSocket(theirs) == "/" || len(theirs) > maxSocketPath || !isPrintable(theirs) ||
+			theirs[0] == '/' && slices.Contains(strings.Split(theirs, "/"), "..")
+		if (err != nil) != (refused != nil || unfit) {
+			t.Fatalf("%q: %v, kube-apiserver: %q, %v", endpoint, err, theirs, refused)
+		}
+		if err != nil {
+			return
+		}
+		if again, err := SocketAddress(Endpoint(got)); got != theirs || again != got || err != nil {
+			t.Fatalf("%q: %q, kube-apiserver: %q; %q: %q, %v", endpoint, got, theirs, Endpoint(got), again, err)
+		}
+		set := func(endpoint string) string { return PluginSetHash([]Plugin{{KeyID: "1", Endpoint: endpoint}}) }
+		if set(endpoint) != set(Endpoint(CleanSocket(got))) {
+			t.Fatalf("%q and %q are two plugin sets", endpoint, Endpoint(CleanSocket(got)))
+		}
+	})
 }
 
 func TestEndpointsThatAreRefused(t *testing.T) {
 	for endpoint, want := range map[string]string{
-		"unix:/run/kms.sock": "must be an absolute path after unix://", "unix:run": "must be an absolute path", "unix://host/run": "must be an absolute path",
-		"unix:///a?": "must be an absolute path", "unix:///a#b": "must be an absolute path", "unix:///%zz": "must be an absolute path",
+		"": "must be an absolute path after unix://", "unix:run": "must be an absolute path", "unix://host": "must be an absolute path", "unix:?/a": "must be an absolute path",
+		"/run/kms.sock": "must be an absolute path", "tcp://host/run": "must be an absolute path", " unix:///a": "must be an absolute path", "unix:///%zz": "must be an absolute path",
 		"unix:///a/../b": "must be written without ..", "unix:///%2e%2e/a": "must be written without ..",
 		"unix:///run/kms.sock%00a": "characters that can be printed", "unix:///%0A": "characters that can be printed", "unix:///%1b[2J": "characters that can be printed",
 		"unix:///%ff": "characters that can be printed", "unix:///%7F": "characters that can be printed", "unix:///%E2%80%AE": "characters that can be printed", "unix:///@%00": "characters that can be printed",

@@ -48,9 +48,13 @@ func DefaultProbe() (p Probe) {
 	return p
 }
 
+// setPluginDefaults also spells the endpoints as a reporter of any version reads them.
 func setPluginDefaults(plugins []Plugin, probe Probe) {
 	for i := range plugins {
 		p := &plugins[i]
+		if address, err := SocketAddress(p.Endpoint); err == nil {
+			p.Endpoint = Endpoint(address)
+		}
 		p.KeyID = cmp.Or(p.KeyID, contract.KeyIDOfSocket(p.Endpoint))
 		most := max(probe.Interval.Duration, contract.MinInterval)
 		p.Timeout = cmp.Or(p.Timeout, Duration{Duration: min(DefaultTimeout, most)})

@@ -119,6 +119,7 @@ func TestOperatorMistakesAreReportedWithPathAndValue(t *testing.T) {
 		"plugin":                         {operatorFile("plugins: [{endpoint: 'unix:///a.sock', role: Write}]"), "apiServers[0].plugins[0].keyID: Required value"},
 		"keyID":                          {operatorFile("encryptionConfig: {keyIDs: {'unix:///a.sock': '!'}}"), `apiServers[0].encryptionConfig.keyIDs[unix:///a.sock]: Invalid value: "!"`},
 		"endpoint of a keyID":            {operatorFile("encryptionConfig: {keyIDs: {'/a.sock': '1'}}"), `apiServers[0].encryptionConfig.keyIDs[/a.sock]: Invalid value: "/a.sock"`},
+		"two keyIDs of one socket":       {operatorFile("encryptionConfig: {keyIDs: {'unix:///a.sock': '1', 'unix:/a.sock': '2'}}"), `apiServers[0].encryptionConfig.keyIDs[unix:/a.sock]: Duplicate value: "unix:/a.sock"`},
 		"one resource twice":             {operatorFile() + strings.TrimPrefix(operatorFile(), head+"apiServers:\n"), `apiServers[1].resource: Duplicate value: "kubeapiservers"`},
 		"one name twice":                 {kmsHealth("a") + strings.TrimPrefix(kmsHealth("a"), head+"apiServers:\n"), `apiServers[1].name: Duplicate value: "a"`},
 		"another name":                   {operatorFile("name: api"), `apiServers[0].name: Invalid value: "api": must be kube-apiserver, the API server of kubeapiservers: remove the field`},
@@ -155,6 +156,15 @@ func TestPluginSetHashIsOfSocketsAlone(t *testing.T) {
 	same := []Plugin{{KeyID: "2", Endpoint: "unix:///2", Role: RoleWrite}, {KeyID: "1", Endpoint: "unix:///1", Role: RoleRead}}
 	if PluginSetHash(set) != PluginSetHash(same) {
 		t.Error("order or role made another set")
+	}
+	for _, endpoint := range []string{"unix:/1", "UNIX:///1", "unix://localhost/1", "unix:///1?a", "unix:///./1"} {
+		if PluginSetHash([]Plugin{{KeyID: "1", Endpoint: endpoint}, set[1]}) != PluginSetHash(set) {
+			t.Errorf("%s is another socket than unix:///1", endpoint)
+		}
+	}
+	// A reporter that was delivered by a version of before has this hash.
+	if got, want := PluginSetHash(set), contract.ConfigHash([]contract.Socket{{KeyID: "1", Endpoint: "unix:///1"}, {KeyID: "2", Endpoint: "unix:///2"}}); got != want {
+		t.Errorf("%s, want %s", got, want)
 	}
 	for name, other := range map[string][]Plugin{
 		"empty":            nil,

@@ -131,8 +131,15 @@ func validateEncryptionConfig(at *field.Path, e *EncryptionConfig) field.ErrorLi
 	errs := word(at.Child("secret"), e.Secret, validation.IsDNS1123Subdomain,
 		"the Secret that holds the API server's EncryptionConfiguration; or set plugins, in place of encryptionConfig")
 	errs = append(errs, word(at.Child("key"), e.Key, validation.IsConfigMapKey, "")...)
+	sockets := map[string]bool{}
 	for _, endpoint := range slices.Sorted(maps.Keys(e.KeyIDs)) {
 		at := at.Child("keyIDs").Key(endpoint)
+		if address, err := SocketAddress(endpoint); err == nil {
+			if sockets[CleanSocket(address)] {
+				errs = append(errs, field.Duplicate(at, short(endpoint)))
+			}
+			sockets[CleanSocket(address)] = true
+		}
 		errs = append(errs, word(at, endpoint, socketRules, "an endpoint")...)
 		errs = append(errs, word(at, e.KeyIDs[endpoint], keyIDRules, "the key ID of the endpoint")...)
 	}

@@ -97,7 +97,8 @@ type Plugin struct {
 	KeyID string `json:"keyID"`
 
 	// The plugin's socket: unix:///absolute/path, or unix:///@name for an
-	// abstract socket. At most 107 bytes after unix://.
+	// abstract socket. At most 107 bytes after unix://. Every spelling that kube-apiserver accepts is
+	// valid; a path must not have "..".
 	Endpoint string `json:"endpoint"`
 
 	// What the API server uses it for.

@@ -48,11 +48,14 @@ func socketRules(endpoint string) []string {
 	return nil
 }
 
-// PluginSetHash is the contract.ConfigHash of a plugin set.
+// PluginSetHash is the contract.ConfigHash of a plugin set, with the plain spellings of its endpoints.
 func PluginSetHash(plugins []Plugin) string {
 	sockets := make([]contract.Socket, len(plugins))
 	for i, p := range plugins {
 		sockets[i] = contract.Socket{KeyID: p.KeyID, Endpoint: p.Endpoint}
+		if address, err := SocketAddress(p.Endpoint); err == nil {
+			sockets[i].Endpoint = Endpoint(CleanSocket(address))
+		}
 	}
 	return contract.ConfigHash(sockets)
 }
@@ -125,13 +128,13 @@ func validatePlugin(at *field.Path, p *Plugin, interval time.Duration) field.Err
 	return append(errs, between(at.Child("timeout"), p.Timeout, MinTimeout, interval)...)
 }
 
-// SocketAddress returns the address, as the net package takes it, of an endpoint of the
-// form unix:///absolute/path or unix:///@name (an abstract socket). It is byte for byte
-// the one that kube-apiserver dials for that endpoint. Compare addresses by CleanSocket. An
-// error contains no part of the endpoint.
+// SocketAddress returns the address, as the net package takes it, of an endpoint that kube-apiserver
+// accepts: its path, which is absolute, or @name (an abstract socket). It is byte for byte the one that
+// kube-apiserver dials for that endpoint. What cannot be dialled, or not from another container, is an
+// error. Compare addresses by CleanSocket. An error contains no part of the endpoint.
 func SocketAddress(endpoint string) (string, error) {
 	address, err := util.ParseEndpoint(endpoint)
-	if err != nil || !strings.HasPrefix(endpoint, "unix:///") || strings.ContainsAny(endpoint, "?#") {
+	if err != nil || address == "" {
 		return "", errors.New("must be an absolute path after unix://, as in unix:///run/kms.sock")
 	}
 	if !isPrintable(address) { // a NUL would end the path early, unix(7)
@@ -158,6 +161,14 @@ func CleanSocket(address string) string {
 		return address
 	}
 	return path.Clean(address)
+}
+
+// Endpoint returns the plain spelling of the endpoint of an address: unix:// and a path.
+func Endpoint(address string) string {
+	if strings.HasPrefix(address, "@") || strings.HasPrefix(address, "/@") { // /@ would be abstract, //@ is a file
+		address = "/" + address
+	}
+	return (&url.URL{Scheme: "unix", Path: address}).String()
 }
 
 func validateDestination(path *field.Path, d *Destination) field.ErrorList {

@@ -68,12 +68,12 @@ const (
 
 var reasonTooMany = fmt.Sprintf("there are %d plugins before it, and a reporter probes no more", v1alpha1.MaxPlugins)
 
-// Parse reads an EncryptionConfiguration of apiserver.config.k8s.io/v1, YAML or
-// JSON, of at most 1 MiB, which is what a Secret can hold.
+// Parse reads an EncryptionConfiguration of apiserver.config.k8s.io/v1 (or an EncryptionConfig of v1, which is
+// the same), YAML or JSON, of at most 1 MiB, which is what a Secret can hold.
 //
 // A plugin's role is Write where it is the first provider of any entry, else Read. Its timeout is the
-// longest of several, brought within v1alpha1.MinTimeout and contract.MaxInterval. For its keyID see
-// nameKeys. An error contains nothing from the file but the names of fields.
+// longest of several, brought within v1alpha1.MinTimeout and contract.MaxInterval. Its endpoint has the plain
+// spelling, so nothing else that a URL may have is copied. For its keyID see nameKeys. An error contains nothing from the file but the names of fields.
 func Parse(data []byte, given map[string]string) (Config, error) {
 	f, err := decode(data)
 	if err != nil {
@@ -149,11 +149,11 @@ func collect(entries []entry) (sockets []*socket, ignored []string) {
 				ignored = append(ignored, ignore(u, why))
 				continue
 			}
-			at := slices.IndexFunc(sockets, func(s *socket) bool { return s.address == address })
+			at := slices.IndexFunc(sockets, func(s *socket) bool { return s.address == v1alpha1.CleanSocket(address) })
 			if at < 0 {
 				at = len(sockets)
-				sockets = append(sockets, &socket{address: address,
-					plugin: v1alpha1.Plugin{Endpoint: p.KMS.Endpoint, Role: v1alpha1.RoleRead}})
+				sockets = append(sockets, &socket{address: v1alpha1.CleanSocket(address),
+					plugin: v1alpha1.Plugin{Endpoint: v1alpha1.Endpoint(address), Role: v1alpha1.RoleRead}})
 			}
 			s := sockets[at]
 			s.uses = append(s.uses, u)
@@ -166,7 +166,7 @@ func collect(entries []entry) (sockets []*socket, ignored []string) {
 	return sockets, ignored
 }
 
-// check returns the socket and the timeout of a provider that can be probed; for
+// check returns the socket's address and the timeout of a provider that can be probed; for
 // any other, why it cannot.
 func (k *kms) check() (address string, timeout time.Duration, why string) {
 	address, err := v1alpha1.SocketAddress(k.Endpoint)
@@ -181,7 +181,7 @@ func (k *kms) check() (address string, timeout time.Duration, why string) {
 	case wrong != nil, timeout <= 0:
 		why = reasonTimeout
 	}
-	return v1alpha1.CleanSocket(address), min(max(timeout, v1alpha1.MinTimeout), contract.MaxInterval), why
+	return address, min(max(timeout, v1alpha1.MinTimeout), contract.MaxInterval), why
 }
 
 // nameKeys gives each socket the keyID of its strongest source:

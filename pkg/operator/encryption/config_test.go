@@ -115,6 +115,11 @@ var fileCases = []struct {
 		entryOf("secrets", v2("2_secrets", "unix:///var/run/./kms-2.sock")) +
 			entryOf("configmaps", identity, v2("2_configmaps", "unix:///var/run/kms-2.sock")),
 		nil, set{writer("2", "unix:///var/run/./kms-2.sock")}, nil},
+	{"spellings of one socket that kube-apiserver accepts",
+		entryOf("secrets", v2("2_secrets", "unix:/var/run/kms-2.sock")) +
+			entryOf("configmaps", identity, v2("2_configmaps", "UNIX://user:s3cret@localhost/var/run/kms-2.sock?a=b")),
+		nil, set{writer("2", "unix:///var/run/kms-2.sock")}, nil},
+	{"a host, which is no part of the path", entryOf("secrets", v2("1", "unix://kms.sock/a")), nil, set{writer("1", "unix:///a")}, nil},
 	{"timeouts",
 		entryOf("secrets", "{kms: {apiVersion: v2, name: own, endpoint: 'unix:///own', timeout: 7s}}",
 			"{kms: {apiVersion: v2, name: short, endpoint: 'unix:///short', timeout: 1ms}}",

@@ -25,6 +25,13 @@ type file struct {
 	Resources  []entry `json:"resources"`
 }
 
+// kinds are those that kube-apiserver decodes as an EncryptionConfiguration
+// (addKnownTypes in k8s.io/apiserver/pkg/apis/apiserver/v1).
+var kinds = []v1alpha1.TypeMeta{
+	{APIVersion: "apiserver.config.k8s.io/v1", Kind: "EncryptionConfiguration"},
+	{APIVersion: "v1", Kind: "EncryptionConfig"},
+}
+
 // entry is a list of resources and how they are encrypted: the first provider
 // encrypts, and all decrypt.
 type entry struct {
@@ -62,7 +69,7 @@ func decode(data []byte) (*file, error) {
 		return nil, fmt.Errorf("has a value of the wrong type in %s", wrong.Field)
 	case err != nil:
 		return nil, errors.New("is not a mapping")
-	case f.APIVersion != "apiserver.config.k8s.io/v1" || f.Kind != "EncryptionConfiguration":
+	case !slices.Contains(kinds, v1alpha1.TypeMeta{APIVersion: f.APIVersion, Kind: f.Kind}):
 		return nil, errors.New("has another apiVersion and kind than apiserver.config.k8s.io/v1, EncryptionConfiguration")
 	case len(f.Resources) == 0:
 		return nil, errors.New("has no resources")

@@ -7,6 +7,8 @@ import (
 	"testing"
 	"unicode"
 
+	"github.com/google/go-cmp/cmp"
+
 	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
 )
 
@@ -37,12 +39,24 @@ func TestGarbageIsRejectedWithTheReason(t *testing.T) {
 			strings.Replace(head, "/v1", "/v2", 1) + resources,
 			anotherKind,
 		},
+		"legacy kind in the group": {
+			strings.Replace(head, "EncryptionConfiguration", "EncryptionConfig", 1) + resources,
+			anotherKind,
+		},
+		"kind in the legacy version": {
+			strings.Replace(head, "apiserver.config.k8s.io/v1", "v1", 1) + resources,
+			anotherKind,
+		},
 		"no resources":      {head, "has no resources"},
 		"empty resources":   {head + "  []\n", "has no resources"},
 		"resources no list": {head + "  secrets: 1\n", "has a value of the wrong type in resources"},
 		"name a number": {
 			head + entryOf("secrets", "{kms: {name: 12345}}"),
 			"has a value of the wrong type in resources.providers.kms.name",
+		},
+		"version a number": {
+			strings.Replace(head, "apiserver.config.k8s.io/v1", "1", 1) + resources,
+			"has a value of the wrong type in apiVersion",
 		},
 		"timeout a number": {
 			head + entryOf("secrets", "{kms: {timeout: 12345}}"),
@@ -69,6 +83,18 @@ func bomb() string {
 		b += fmt.Sprintf("a%d: &a%[1]d [%s]\n", i+1, strings.TrimSuffix(strings.Repeat(fmt.Sprintf("*a%d, ", i), 10), ", "))
 	}
 	return b
+}
+
+// kube-apiserver registers it, "due to a docs bug" (k8s.io/apiserver/pkg/apis/apiserver/v1).
+func TestLegacyKindIsRead(t *testing.T) {
+	const legacy = "apiVersion: v1\nkind: EncryptionConfig\nresources:\n"
+	got, err := Parse([]byte(legacy+entryOf("secrets", v2("2_secrets", sock2))), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff([]v1alpha1.Plugin{writer("2", sock2)}, got.Plugins); diff != "" {
+		t.Error(diff)
+	}
 }
 
 // A surrogate pair is an escape that JSON has and YAML has not.
