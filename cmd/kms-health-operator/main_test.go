@@ -113,6 +113,31 @@ func TestRenderReadsAndWritesFiles(t *testing.T) {
 	}
 }
 
+// The health of such a plugin is not known: what has no reporter must not be left out silently.
+func TestRenderWarnsOfProvidersThatAreNotProbed(t *testing.T) {
+	const testdata = "../../test/testdata/"
+	for name, tt := range map[string]struct{ head, second, warning string }{
+		"KMS v1 beside v2": {
+			"apiVersion: apiserver.config.k8s.io/v1\nkind: EncryptionConfiguration\n", `{name: old, endpoint: "unix:///var/run/kmsplugin/a.sock", cachesize: 1000}`,
+			"warning: --encryption-config: provider old of secrets is not probed: its apiVersion is v1, which is the default: only a KMS v2 plugin has a Status call\n",
+		},
+		"all are probed, of the legacy kind": {"apiVersion: v1\nkind: EncryptionConfig\n", `{apiVersion: v2, name: old, endpoint: "unix:/var/run/kmsplugin/a.sock"}`, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			file := filepath.Join(t.TempDir(), "encryption-config.yaml")
+			if err := os.WriteFile(file, []byte(tt.head+"resources:\n- resources: [secrets]\n  providers:\n"+
+				"  - kms: {apiVersion: v2, name: new, endpoint: \"unix:///var/run/kmsplugin/b.sock\"}\n  - kms: "+tt.second+"\n"), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			code, _, stderr := call(t, "render", "--config", testdata+"operator.yaml", "--api-server", "kube-apiserver", "--image", "r:1",
+				"--ca-file", testdata+"ca.crt", "--pod", testdata+"static-pod.yaml", "--output-dir", t.TempDir(), "--encryption-config", file)
+			if code != exitOK || stderr != tt.warning {
+				t.Errorf("%d, %q, want %q", code, stderr, tt.warning)
+			}
+		})
+	}
+}
+
 // standardInput makes a file the standard input of the test.
 func standardInput(t *testing.T, path string) {
 	t.Helper()
