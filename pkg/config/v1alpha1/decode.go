@@ -2,12 +2,13 @@ package v1alpha1
 
 import (
 	"bytes"
-	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"reflect"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -16,7 +17,6 @@ import (
 
 	yamlv2 "go.yaml.in/yaml/v2" // the parser of sigs.k8s.io/yaml, which reads one document of several
 	"k8s.io/apimachinery/pkg/util/validation/field"
-	strictjson "sigs.k8s.io/json"
 	"sigs.k8s.io/yaml"
 
 	"github.com/kms-health/kms-health/pkg/contract"
@@ -43,15 +43,14 @@ func decode[T any](data []byte, kind string, setDefaults func(*T), validate func
 		return nil, err // in another kind of file the other fields have another meaning
 	}
 	c := new(T)
-	unknown, err := strictjson.UnmarshalStrict(document, c)
-	if err != nil {
-		errs = append(errs, typeError(err))
+	f := fitting{errs: errs, mistyped: map[string]bool{}}
+	if err := json.Unmarshal([]byte(contract.Marshal(f.fit(nil, document, reflect.TypeFor[T]()))), c); err != nil {
+		return nil, err
 	}
-	errs = append(errs, unknown...)
+	errs = f.errs
 	setDefaults(c)
 	for _, invalid := range validate(c) {
-		// What is missing may be the value of the wrong type.
-		if err == nil || invalid.Type != field.ErrorTypeRequired {
+		if !f.within(invalid.Field) {
 			errs = append(errs, invalid)
 		}
 	}
@@ -67,23 +66,6 @@ func decode[T any](data []byte, kind string, setDefaults func(*T), validate func
 // maxErrors bounds how many errors are logged: a file can hold thousands.
 const maxErrors = 50
 
-// typeRules are what a value must be to be decoded into a type.
-var typeRules = map[reflect.Kind]string{
-	reflect.String: "must be a string: numbers, and words such as y, no and off, need quotes",
-	reflect.Bool:   "must be true or false",
-	reflect.Slice:  "must be a list",
-}
-
-// typeError explains the first value of a wrong type, by its path without indices.
-func typeError(err error) error {
-	var wrong *json.UnmarshalTypeError
-	if !errors.As(err, &wrong) || wrong.Field == "" {
-		return errors.New("the file must be a mapping, with apiVersion and kind")
-	}
-	rule := cmp.Or(typeRules[wrong.Type.Kind()], "must be a mapping")
-	return field.TypeInvalid(field.NewPath(wrong.Field), wrong.Value, rule)
-}
-
 // otherFiles are kinds of files that are mistaken for one of this package's.
 var otherFiles = map[string]string{
 	ReporterKind:              "; this is kms-health-reporter's file: kms-health-reporter --validate --config FILE",
@@ -94,16 +76,26 @@ var otherFiles = map[string]string{
 
 const apiServersFile = "; this is kube-apiserver's file, which kms-health-operator render reads by --encryption-config"
 
-func checkKind(document []byte, kind string) error {
-	var found TypeMeta
-	if err := json.Unmarshal(document, &found); err != nil {
-		return typeError(err)
+func checkKind(document map[string]any, kind string) error {
+	text := func(field string) string {
+		if document[field] == nil {
+			return ""
+		}
+		return short(fmt.Sprint(document[field]))
 	}
+	found := TypeMeta{text("apiVersion"), text("kind")}
 	if found == (TypeMeta{APIVersion, kind}) {
 		return nil
 	}
-	return fmt.Errorf("apiVersion, kind: must be %s, %s, and not %q, %q%s", APIVersion, kind,
-		short(found.APIVersion), short(found.Kind), otherFiles[found.Kind])
+	other := otherFiles[found.Kind]
+	if found.Kind == "ConfigMap" {
+		data, _ := document["data"].(map[string]any)
+		keys := contract.Cut(fmt.Sprintf("%q", slices.Sorted(maps.Keys(data))), 200)
+		other = fmt.Sprintf("; of a ConfigMap data[%q] is read, as text: this one's data has the keys %s",
+			contract.ConfigFile, keys)
+	}
+	return fmt.Errorf("apiVersion, kind: must be %s, %s, and not %q, %q%s", APIVersion, kind, found.APIVersion, found.Kind,
+		other)
 }
 
 // short renders a value for an error: enough to find it in the file. A URL may have a user
@@ -120,10 +112,10 @@ func short(text string) string {
 // MaxFileSize bounds a configuration file, in bytes. It leaves ample room for comments.
 const MaxFileSize = 128 << 10
 
-// parse reads exactly one YAML (or JSON) document, and returns it as JSON, with an error for each
+// parse reads exactly one YAML (or JSON) document, a mapping, and returns it with an error for each
 // key that it has twice. It first rejects anchors, whose values are repeated: they could make a small
 // file large in memory.
-func parse(data []byte, kind string) (document []byte, twice []error, err error) {
+func parse(data []byte, kind string) (document map[string]any, twice []error, err error) {
 	if err := checkText(data); err != nil {
 		return nil, nil, err
 	}
@@ -145,8 +137,11 @@ func parse(data []byte, kind string) (document []byte, twice []error, err error)
 	if err := decoder.Decode(&second); !errors.Is(err, io.EOF) {
 		return nil, nil, errors.New("the file must hold one YAML document: remove what follows ---")
 	}
-	document, err = yaml.YAMLToJSON(data)
-	return document, twice, err
+	numbers := func(d *json.Decoder) *json.Decoder { d.UseNumber(); return d } // as they are written
+	if yaml.Unmarshal(data, &document, numbers) != nil {
+		return nil, nil, errors.New("the file must be a mapping, with apiVersion and kind")
+	}
+	return document, twice, nil
 }
 
 func checkText(data []byte) error {
@@ -194,7 +189,10 @@ func Unwrap(data []byte) []byte {
 	if checkText(data) != nil || yaml.Unmarshal(data, &object) != nil || object.Kind != "ConfigMap" {
 		return data
 	}
-	return []byte(object.Data[contract.ConfigFile])
+	if file, ok := object.Data[contract.ConfigFile]; ok {
+		return []byte(file)
+	}
+	return data
 }
 
 // Duration is a time.Duration, written with its unit: 500ms, 30s, 5m.

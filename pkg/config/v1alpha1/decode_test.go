@@ -12,6 +12,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"k8s.io/kms/pkg/util"
+	strictjson "sigs.k8s.io/json"
 	"sigs.k8s.io/yaml"
 )
 
@@ -123,7 +124,7 @@ var rejected = map[string]struct {
 	"wrong version":           {strings.Replace(head, "v1alpha1", "v1", 1), []string{`apiVersion, kind: must be kmshealth.openshift.io/v1alpha1, ReporterConfiguration, and not "kmshealth.openshift.io/v1", "ReporterConfiguration"`}},
 	"the operator's file":     {string(OperatorOpenShift), []string{notReporters + `"kmshealth.openshift.io/v1alpha1", "OperatorConfiguration"; this is kms-health-operator's file: kms-health-operator validate --config FILE`}},
 	"EncryptionConfiguration": {encryptionConfiguration, []string{notReporters + `"apiserver.config.k8s.io/v1", "EncryptionConfiguration"; this is kube-apiserver's file, which kms-health-operator render reads by --encryption-config`}},
-	"ConfigMap":               {"apiVersion: v1\nkind: ConfigMap\ndata: {config.yaml: 'a: 1'}\n", []string{notReporters + `"v1", "ConfigMap"`}},
+	"ConfigMap":               {"apiVersion: v1\nkind: ConfigMap\ndata: {config.yaml: 'a: 1'}\n", []string{notReporters + `"v1", "ConfigMap"; of a ConfigMap data["config.yaml"] is read, as text: this one's data has the keys ["config.yaml"]`}},
 
 	"no plugins":            {head, []string{"plugins: Required value"}},
 	"17 plugins":            {manyPlugins(MaxPlugins + 1), []string{"plugins: Too many: 17: must have at most 16 items"}},
@@ -134,12 +135,28 @@ var rejected = map[string]struct {
 	}},
 	"null element": {head + "plugins: [null]\n", []string{"plugins[0].keyID: Required value", "plugins[0].endpoint: Required value", `plugins[0].role: Unsupported value: ""`}},
 	"number for a keyID": {plugins("keyID: 1, endpoint: 'unix:///a', role: write"), []string{
-		`plugins.keyID: Invalid value: "number": must be a string: numbers, and words such as y, no and off, need quotes`, `plugins[0].role: Unsupported value: "write": supported values: "Write", "Read"`,
+		`plugins[0].keyID: Invalid value: 1: must be a string: numbers, and words such as y, no and off, need quotes`, `plugins[0].role: Unsupported value: "write": supported values: "Write", "Read"`,
 	}},
-	"y without quotes":     {plugins("keyID: y, endpoint: 'unix:///a', role: Write"), []string{`plugins.keyID: Invalid value: "bool": must be a string`}},
-	"string for a boolean": {with("probe: {checks: {grpcHealth: 'yes'}}"), []string{`probe.checks.grpcHealth: Invalid value: "string": must be true or false`}},
-	"mapping for a list":   {head + "plugins: {}\n", []string{`plugins: Invalid value: "object": must be a list`}},
-	"list for a mapping":   {with("probe: []"), []string{`probe: Invalid value: "array": must be a mapping`}},
+	"y without quotes":     {plugins("keyID: y, endpoint: 'unix:///a', role: Write"), []string{`plugins[0].keyID: Invalid value: true: must be a string`}},
+	"string for a boolean": {with("probe: {checks: {grpcHealth: 'yes'}}"), []string{`probe.checks.grpcHealth: Invalid value: "yes": must be true or false`}},
+	"mapping for a list":   {head + "plugins: {}\n", []string{`plugins: Invalid value: {}: must be a list`}},
+	"list for a mapping":   {with("probe: []"), []string{`probe: Invalid value: []: must be a mapping`}},
+	"wrong types, an unknown field and a wrong value together": {
+		head + "probe: {interval: 1h, grpcHealth: true}\nplugins:\n- {endpoint: 'unix:///kms-1.sock', role: Read}\n- {endpoint: 'unix:///kms-2.sock', role: 7, x: 1}\n- [1]\n" +
+			"- {keyID: no, endpoint: {a: b}, role: Read, timeout: 2h}\ndestination: {object: 5, servers: [{url: 'http://a'}]}\n", []string{
+			`unknown field "probe.grpcHealth"`, `plugins[1].role: Invalid value: 7: must be a string`, `unknown field "plugins[1].x"`, `plugins[2]: Invalid value: [1]: must be a mapping`,
+			`plugins[3].keyID: Invalid value: false: must be a string`, `plugins[3].endpoint: Invalid value: {"a":"b"}: must be a string`,
+			`plugins[3].timeout: Invalid value: "2h0m0s": must be a duration`, "destination.object: Invalid value: 5: must be a mapping",
+			`destination.servers[0].url: Invalid value: "http://a": must be a URL`,
+		},
+	},
+	"wrong types, and what is missing": {head + "plugins: [{role: 1}]\ndestination: {servers: [{url: 1}, {}]}\n", []string{
+		"plugins[0].role: Invalid value: 1", "plugins[0].endpoint: Required value", "plugins[0].keyID: Required value", "destination.servers[0].url: Invalid value: 1",
+		"destination.servers[1].url: Required value", `destination.resource: Unsupported value: ""`,
+	}},
+	"a large number":                   {plugins("keyID: 12345678901234567890, endpoint: 'unix:///a', role: Read"), []string{`plugins[0].keyID: Invalid value: 12345678901234567890: must be a string`}},
+	"a value that controls a terminal": {with("destination: [\"\\e[2J\\u202e\\u009b\\nerror: x\"]"), []string{`destination: Invalid value: ["\u001b[2J\u202e\u009b\nerror: x"]: must be a mapping`}},
+	"a kind that is a number":          {"apiVersion: 1\nkind: 2\n", []string{notReporters + `"1", "2"`}},
 	"control characters": {plugins("keyID: \"\\e[2J\", role: \"\\u202e\", endpoint: \"unix:///\\x9b\""), []string{
 		`plugins[0].keyID: Invalid value: "\x1b[2J": must hold only characters that can be printed`, `plugins[0].endpoint: Invalid value: "unix:///\u009b": must hold only`, `plugins[0].role: Unsupported value: "\u202e"`,
 	}},
@@ -275,7 +292,19 @@ func TestFileOfAConfigMap(t *testing.T) {
 	if _, err := DecodeReporter(file); err != nil {
 		t.Error(err)
 	}
-	for file, want := range map[string]string{"kind: ConfigMap\ndata: {other: a}\n": "", head: head, "\x00": "\x00", "a: b: c": "a: b: c"} {
+	for keys, want := range map[string]string{
+		"":                                    `data["config.yaml"] is read, as text: this one's data has the keys []`,
+		"data: {other.yaml: a, b: c}":         `this one's data has the keys ["b" "other.yaml"]`,
+		"data: {config.yaml: {a: b}}":         `this one's data has the keys ["config.yaml"]`,
+		"binaryData: {config.yaml: YTogYg==}": `data["config.yaml"] is read, as text: this one's data has the keys []`,
+		"data: [a]":                           `data["config.yaml"] is read, as text: this one's data has the keys []`,
+	} {
+		_, err := DecodeReporter(Unwrap([]byte("apiVersion: v1\nkind: ConfigMap\n" + keys + "\n")))
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%q: %v, want %s", keys, err, want)
+		}
+	}
+	for file, want := range map[string]string{head: head, "\x00": "\x00", "a: b: c": "a: b: c"} {
 		if got := Unwrap([]byte(file)); string(got) != want {
 			t.Errorf("%q: %q", file, got)
 		}
@@ -473,6 +502,7 @@ func FuzzDecodeReporter(f *testing.F) {
 	}
 	f.Add(sample)
 	f.Add([]byte(with("destination: {resource: kubeapiservers}")))
+	f.Add([]byte(with("destination: {resource: kubeapiservers, servers: [{url: 1}], Servers: 2}\nkind: a")))
 	f.Add([]byte(head + "probe: {<<: &a {interval: 1s}, checks: *a}\nplugins: !!binary aa\n"))
 	f.Fuzz(func(t *testing.T, data []byte) {
 		c, err := DecodeReporter(data)
@@ -481,6 +511,13 @@ func FuzzDecodeReporter(f *testing.F) {
 				t.Fatalf("configuration %v with error %q", c, err)
 			}
 			return
+		}
+		document, err := yaml.YAMLToJSON(data)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if unknown, err := strictjson.UnmarshalStrict(document, new(ReporterConfiguration)); err != nil || len(unknown) > 0 {
+			t.Fatalf("accepted, with %v, %v", unknown, err)
 		}
 		printed, err := yaml.Marshal(c)
 		if err != nil {

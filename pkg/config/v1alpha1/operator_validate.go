@@ -95,8 +95,8 @@ func validateAPIServer(at *field.Path, t *APIServer, c *OperatorConfiguration) f
 
 func validateLabels(at *field.Path, labels map[string]string) (errs field.ErrorList) {
 	for _, name := range slices.Sorted(maps.Keys(labels)) {
-		errs = append(errs, word(at.Key(name), name, validation.IsQualifiedName, "the name of a label")...)
-		errs = append(errs, word(at.Key(name), labels[name], validation.IsValidLabelValue, "")...)
+		errs = append(errs, word(at.Key(shownKey(name)), name, validation.IsQualifiedName, "the name of a label")...)
+		errs = append(errs, word(at.Key(shownKey(name)), labels[name], validation.IsValidLabelValue, "")...)
 	}
 	return errs
 }
@@ -133,7 +133,7 @@ func validateEncryptionConfig(at *field.Path, e *EncryptionConfig) field.ErrorLi
 	errs = append(errs, word(at.Child("key"), e.Key, validation.IsConfigMapKey, "")...)
 	sockets := map[string]bool{}
 	for _, endpoint := range slices.Sorted(maps.Keys(e.KeyIDs)) {
-		at := at.Child("keyIDs").Key(endpoint)
+		at := at.Child("keyIDs").Key(shownKey(endpoint))
 		if address, err := SocketAddress(endpoint); err == nil {
 			if sockets[CleanSocket(address)] {
 				errs = append(errs, field.Duplicate(at, short(endpoint)))

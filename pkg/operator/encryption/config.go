@@ -73,7 +73,8 @@ var reasonTooMany = fmt.Sprintf("there are %d plugins before it, and a reporter 
 //
 // A plugin's role is Write where it is the first provider of any entry, else Read. Its timeout is the
 // longest of several, brought within v1alpha1.MinTimeout and contract.MaxInterval. Its endpoint has the plain
-// spelling, so nothing else that a URL may have is copied. For its keyID see nameKeys. An error contains nothing from the file but the names of fields.
+// spelling, so nothing else that a URL may have is copied. For its keyID see nameKeys.
+// An error contains nothing from the file but the names of fields.
 func Parse(data []byte, given map[string]string) (Config, error) {
 	f, err := decode(data)
 	if err != nil {

@@ -1,0 +1,93 @@
+package v1alpha1
+
+import (
+	"fmt"
+	"maps"
+	"reflect"
+	"slices"
+	"strconv"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"github.com/kms-health/kms-health/pkg/contract"
+)
+
+// fitting makes a document one that can be decoded into a type, and collects what it had to change.
+// (encoding/json and sigs.k8s.io/json report one value of a wrong type, and then no unknown field.)
+type fitting struct {
+	errs     []error
+	mistyped map[string]bool // the paths of values of a wrong type
+}
+
+// forms are the values that are decoded into a kind of type: those of the type of empty.
+var forms = map[reflect.Kind]struct {
+	empty any
+	rule  string
+}{
+	reflect.String: {"", "must be a string: numbers, and words such as y, no and off, need quotes"},
+	reflect.Bool:   {false, "must be true or false"},
+	reflect.Slice:  {[]any{}, "must be a list"},
+	reflect.Struct: {map[string]any{}, "must be a mapping"},
+	reflect.Map:    {map[string]any{}, "must be a mapping"},
+}
+
+// fit returns a value without the fields that a type does not have, and with an empty value in the place
+// of each one of a wrong type.
+func (f *fitting) fit(at *field.Path, value any, t reflect.Type) any {
+	if t.Kind() == reflect.Pointer {
+		t = t.Elem()
+	}
+	if value == nil || t == reflect.TypeFor[Duration]() { // a Duration has any value, which validation judges
+		return value
+	}
+	form := forms[t.Kind()]
+	if reflect.TypeOf(value) != reflect.TypeOf(form.empty) {
+		f.mistyped[at.String()] = true
+		shown := contract.Printable(short(contract.Marshal(value)))
+		f.errs = append(f.errs, fmt.Errorf("%s: Invalid value: %s: %s", at, shown, form.rule))
+		return form.empty
+	}
+	switch value := value.(type) {
+	case []any:
+		for i := range value {
+			value[i] = f.fit(at.Index(i), value[i], t.Elem())
+		}
+	case map[string]any:
+		for _, name := range slices.Sorted(maps.Keys(value)) {
+			if t.Kind() == reflect.Map {
+				value[name] = f.fit(at.Key(shownKey(name)), value[name], t.Elem())
+			} else if of := fieldOf(t, name); of != nil {
+				value[name] = f.fit(at.Child(name), value[name], of)
+			} else {
+				f.errs = append(f.errs, fmt.Errorf("unknown field %q", at.Child(short(name))))
+				delete(value, name)
+			}
+		}
+	}
+	return value
+}
+
+// fieldOf is the type of a struct's field by its name in a file, which is case-sensitive; nil: it has none.
+func fieldOf(t reflect.Type, name string) reflect.Type {
+	for _, f := range reflect.VisibleFields(t) {
+		if tag, _, _ := strings.Cut(f.Tag.Get("json"), ","); tag == name && !f.Anonymous {
+			return f.Type
+		}
+	}
+	return nil
+}
+
+// within reports whether a path is one of a value of a wrong type, or below it. What validation finds
+// there is of the empty value in its place.
+func (f *fitting) within(path string) bool {
+	for i, c := range path {
+		if (c == '.' || c == '[') && f.mistyped[path[:i]] {
+			return true
+		}
+	}
+	return f.mistyped[path]
+}
+
+// shownKey is a key of a mapping as a path of an error has it.
+func shownKey(key string) string { return strings.Trim(strconv.Quote(short(key)), `"`) }
