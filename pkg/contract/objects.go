@@ -94,6 +94,10 @@ var Events = []Event{
 		"the operator's file was rejected, and the last valid one stays active. Its message begins with `configuration`",
 	},
 	{"ReportRemoved", "Normal", "a report that no reporter writes any more was removed"},
+	{
+		"RequestInvalid", "Warning",
+		"the annotation `kmshealth.openshift.io/probe-requested` has a text that is no request, and is ignored",
+	},
 }
 
 // IsReporter reports whether a container of an API server's pod is a reporter, OpenShift's own included.

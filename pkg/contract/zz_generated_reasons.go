@@ -74,4 +74,5 @@ const (
 	EventEjected              = "Ejected"
 	EventConfigurationInvalid = "ConfigurationInvalid"
 	EventReportRemoved        = "ReportRemoved"
+	EventRequestInvalid       = "RequestInvalid"
 )

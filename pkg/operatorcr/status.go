@@ -54,6 +54,7 @@ type Report struct {
 type Status struct {
 	Version    string // its resourceVersion
 	UID        types.UID
+	Requested  string               // by contract.ProbeRequestedAnnotation, valid or not; empty: nothing
 	Conditions map[string]Condition // of this project, without reports, by type
 	Reports    []Report             // sorted by node and form
 	Nodes      []NodeStatus         // that an operator of static pods lists (status.nodeStatuses)
@@ -77,7 +78,8 @@ type NodeStatus struct {
 // Read decodes an operator resource. Malformed parts of it are skipped, except reports:
 // those have an error.
 func Read(o *unstructured.Unstructured) *Status {
-	r := &Status{Version: o.GetResourceVersion(), UID: o.GetUID(), Conditions: map[string]Condition{}}
+	r := &Status{Version: o.GetResourceVersion(), UID: o.GetUID(), Conditions: map[string]Condition{},
+		Requested: o.GetAnnotations()[contract.ProbeRequestedAnnotation]}
 	for i, e := range elements(o, "status", "conditions") {
 		if !strings.HasPrefix(e.text("type"), prefix) {
 			continue // most conditions have other writers

@@ -1,6 +1,7 @@
 package apiserver
 
 import (
+	"maps"
 	"slices"
 	"strings"
 	"testing"
@@ -193,22 +194,67 @@ func TestCompanionStaysUntilItsSuccessorReports(t *testing.T) {
 // liveFiles are what a plan changes of existing pods of a DaemonSet.
 func liveFiles(plan *Desired) []*unstructured.Unstructured { return ofKind(plan.Apply, "Pod") }
 
-func TestIntervalIsLiveInAnnotationsOfADaemonSet(t *testing.T) {
-	on := pods(apiPod("a", "1", onHost))
-	first := planOf(t, fixture(t, v1alpha1.ModeDaemonSet, on, configSource(v1alpha1.ConfigSourceAnnotation)))
-	templateAnnotations := func(plan *Desired) map[string]string {
-		return source.As[appsv1.DaemonSet](ofKind(plan.Apply, "DaemonSet")[0]).Spec.Template.Annotations
-	}
-	template := templateAnnotations(first)
+func templateAnnotations(plan *Desired) map[string]string {
+	return source.As[appsv1.DaemonSet](ofKind(plan.Apply, "DaemonSet")[0]).Spec.Template.Annotations
+}
+
+// agent is the pod of a DaemonSet's template.
+func agent(template map[string]string) *unstructured.Unstructured {
 	pod := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "v1", "kind": "Pod"}}
 	pod.SetName("agent")
 	pod.SetNamespace("kms-health")
 	pod.SetAnnotations(template)
 	pod.SetLabels(map[string]string{contract.ModeLabel: "DaemonSet", contract.APIServerLabel: "api"})
+	return pod
+}
+
+func TestARequestIsLiveInAnnotationsOfADaemonSet(t *testing.T) {
+	on, copied := pods(apiPod("a", "1", onHost)), configSource(v1alpha1.ConfigSourceAnnotation)
+	requested := func(s *Observed) { s.Requested = "r1" }
+	first := planOf(t, fixture(t, v1alpha1.ModeDaemonSet, on, copied))
+	template := templateAnnotations(first)
+	pod := agent(template)
+	existing := func(s *Observed) { s.Own = append(s.Own, pod) }
+	for name, tt := range map[string]struct {
+		more []func(*Observed)
+		want bool
+	}{
+		"a new DaemonSet":                {[]func(*Observed){requested, existing}, true},
+		"an existing one":                {[]func(*Observed){delivered(t, first), requested, existing}, true},
+		"an annotation that was deleted": {[]func(*Observed){delivered(t, first), existing}, false},
+		"and another interval":           {[]func(*Observed){delivered(t, first), requested, existing, slower}, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			plan := planOf(t, fixture(t, v1alpha1.ModeDaemonSet, append([]func(*Observed){on, copied}, tt.more...)...))
+			if now := templateAnnotations(plan); !maps.Equal(now, template) {
+				t.Errorf("the template has %v, want %v", now, template)
+			}
+			files := liveFiles(plan)
+			if len(files) != 1 {
+				t.Fatalf("%d pods get files", len(files))
+			}
+			file := files[0].GetAnnotations()[contract.ConfigAnnotation]
+			if got := strings.Contains(file, "requested: r1"); got != tt.want {
+				t.Errorf("the request is in the pod's file: %v\n%s", got, file)
+			}
+			if hash := files[0].GetAnnotations()[contract.ConfigHashAnnotation]; hash != template[contract.ConfigHashAnnotation] {
+				t.Errorf("the hash of the plugin set is %s", hash)
+			}
+		})
+	}
+}
+
+func slower(s *Observed) { s.Config.Probe.Interval.Duration = 90 * time.Second }
+
+func TestIntervalIsLiveInAnnotationsOfADaemonSet(t *testing.T) {
+	on := pods(apiPod("a", "1", onHost))
+	first := planOf(t, fixture(t, v1alpha1.ModeDaemonSet, on, configSource(v1alpha1.ConfigSourceAnnotation)))
+	template := templateAnnotations(first)
+	pod := agent(template)
 	s := fixture(t, v1alpha1.ModeDaemonSet, on, delivered(t, first), configSource(v1alpha1.ConfigSourceAnnotation),
 		func(s *Observed) {
 			s.Own = append(s.Own, pod)
-			s.Config.Probe.Interval.Duration = 90 * time.Second
+			slower(s)
 		})
 	mounting := pod.DeepCopy()
 	mounting.SetName("mounting")

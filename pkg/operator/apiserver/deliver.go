@@ -188,7 +188,7 @@ func (p *planner) daemonSet() {
 	slices.SortFunc(folders, func(a, b objects.Folder) int { return strings.Compare(a.MountPath, b.MountPath) })
 	p.state.Folders = folders
 	ds := p.DaemonSet(folders, plugins)
-	p.liveFiles(ds)
+	p.liveFiles(ds, p.File(plugins))
 	p.apply(ds)
 	p.configMaps(map[string][]v1alpha1.Plugin{objects.ConfigMapName(p.Target.Name, plugins): plugins})
 	p.selectsNodes()
@@ -197,7 +197,7 @@ func (p *planner) daemonSet() {
 // liveFiles keeps a change of the files live where a DaemonSet's pods have them in
 // annotations: its template, of which a change would replace the pods, keeps the files of
 // the plugin set's first version, and the pods get the current ones.
-func (p *planner) liveFiles(ds *unstructured.Unstructured) {
+func (p *planner) liveFiles(ds *unstructured.Unstructured, file []byte) {
 	wanted := source.As[appsv1.DaemonSet](ds).Spec.Template.Annotations
 	hasFiles := func(annotations map[string]string) bool { // others mount the ConfigMap, or are being replaced
 		return annotations[contract.ConfigAnnotation] != "" &&
@@ -206,6 +206,7 @@ func (p *planner) liveFiles(ds *unstructured.Unstructured) {
 	if !hasFiles(wanted) {
 		return
 	}
+	wanted[contract.ConfigAnnotation] = string(file) // with a request, which the template does not have
 	files := []string{contract.ConfigAnnotation, contract.KubeconfigAnnotation}
 	for _, o := range p.own("Pod") {
 		if hasFiles(o.GetAnnotations()) && modeOf(o).ServesNode() && o.GetDeletionTimestamp() == nil && !ended(o) {

@@ -23,6 +23,9 @@ import (
 // will allow: its authorizer has not read the roles yet.
 const Starting = 10 * time.Second
 
+// maxRequestShown bounds an invalid request in an Event, in bytes.
+const maxRequestShown = 63
+
 // Denied reports whether a request was denied, which lasts until a right is given.
 func Denied(err error) bool { return apierrors.IsForbidden(err) || apierrors.IsUnauthorized(err) }
 
@@ -81,6 +84,7 @@ func (c *Controller) observe(s *Observed, e *entry) {
 	s.Unrecorded = known && !exists && !s.Deleting
 	known = c.needs(s, e.sources)
 	s.Resource, s.OpenShift, s.ClusterServer = e.sources.Destination(), c.IsOpenShift(), c.clusterServer()
+	c.readRequest(s, e)
 	if to := s.ReportsTo(); s.ResourceMissing && !to.PerAPIServer() {
 		s.add(contract.ResourceMissing, fmt.Sprintf("%s does not exist, so nothing can be reported: create it, or "+
 			"remove the API server from the configuration", to))
@@ -101,6 +105,24 @@ func (c *Controller) observe(s *Observed, e *entry) {
 	c.observeObjects(s, e.sources)
 	if readsSecrets && !s.NamespaceMissing {
 		c.observeSecrets(s, e, role)
+	}
+}
+
+// readRequest adds the round trip that the operator resource requests. There is an Event for each other
+// text, which is ignored.
+func (c *Controller) readRequest(s *Observed, e *entry) {
+	text := ""
+	if s.Resource != nil {
+		text = s.Resource.Requested
+	}
+	before := e.requested
+	switch e.requested = text; {
+	case contract.ValidRequest(text):
+		s.Requested = text
+	case text != "" && text != before:
+		c.Event(s.Target.Name, corev1.EventTypeWarning, contract.EventRequestInvalid, fmt.Sprintf("the annotation %s "+
+			"of %s is %q, not 1 to 63 letters, digits, '-', '_' or '.', with a letter or digit at both ends: ignored",
+			contract.ProbeRequestedAnnotation, s.ReportsTo(), contract.Cut(text, maxRequestShown)))
 	}
 }
 

@@ -23,6 +23,7 @@ type entry struct {
 	published Published
 	deleting  bool     // when it was published
 	recorded  Recorded // what was last recorded, while the informer may not show it
+	requested string   // what was last requested, valid or not
 
 	// Under mu.
 	status    Status

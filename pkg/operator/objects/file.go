@@ -1,6 +1,7 @@
 package objects
 
 import (
+	"cmp"
 	"fmt"
 	"net"
 	"net/url"
@@ -36,8 +37,11 @@ func (in *Input) File(plugins []v1alpha1.Plugin) []byte {
 			Kind: destination.Kind, Name: destination.Name,
 		}
 	}
-	// A default is omitted, so that a reporter of another version can read the file.
-	if checks := c.Probe.Checks; checks != nil && *checks == *v1alpha1.DefaultProbe().Checks {
+	defaults := v1alpha1.DefaultProbe().Checks
+	checks := *cmp.Or(c.Probe.Checks, defaults)
+	checks.RoundTrip.Requested = in.Requested
+	c.Probe.Checks = &checks
+	if checks == *defaults { // omitted, so that a reporter of another version can read the file
 		c.Probe.Checks = nil
 	}
 	for _, p := range plugins {

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/yaml"
 
 	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
@@ -94,6 +95,93 @@ func TestFileHasTheOperatorsUnchangedEvery(t *testing.T) {
 			t.Errorf("%s: %s", every, in.File(sidecarPlugins))
 		}
 	}
+}
+
+// What pods are replaced for, as the template and a companion's hash, never has the request.
+func TestARequestIsInTheFilesOfRunningPodsAlone(t *testing.T) {
+	const annotation, mounted = v1alpha1.ConfigSourceAnnotation, v1alpha1.ConfigSourceConfigMap
+	for name, tt := range map[string]struct {
+		mode                 v1alpha1.Mode
+		source               v1alpha1.ConfigSource
+		companion, configMap bool
+	}{
+		"companions with annotations":                          {v1alpha1.ModeCompanionPod, annotation, true, false},
+		"companions that mount a ConfigMap":                    {v1alpha1.ModeCompanionPod, mounted, false, true},
+		"agents with annotations: the controller patches them": {v1alpha1.ModeDaemonSet, annotation, true, false},
+		"agents that mount a ConfigMap":                        {v1alpha1.ModeDaemonSet, mounted, false, true},
+		"sidecars":                                             {v1alpha1.ModeSidecar, annotation, true, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			in := sidecarInput()
+			in.Target.Mode, in.Target.ConfigSource = tt.mode, tt.source
+			before := *in
+			in.Requested = "before-restart_1.2"
+			has := func(o *unstructured.Unstructured) bool { return strings.Contains(marshal(t, o.Object), in.Requested) }
+			server := APIServerPod{Node: "a", UID: "1"}
+			was, is := before.CompanionPod(server, sidecarPlugins), in.CompanionPod(server, sidecarPlugins)
+			if has(is) != tt.companion || is.GetName() != was.GetName() {
+				t.Errorf("the companion %s, before %s, has the request: %v", is.GetName(), was.GetName(), has(is))
+			}
+			if has(in.DaemonSet(nil, sidecarPlugins)) {
+				t.Error("the DaemonSet's template has the request")
+			}
+			if has(in.ConfigMap("x", sidecarPlugins)) != tt.configMap {
+				t.Errorf("the ConfigMap has the request: %v", !tt.configMap)
+			}
+			sidecar, err := in.Sidecar(apiServerPod(), sidecarPlugins)
+			if err != nil || strings.Contains(marshal(t, sidecar), in.Requested) {
+				t.Errorf("the sidecar has the request, or %v", err)
+			}
+			if in.Config.Probe.Checks != before.Config.Probe.Checks || in.Requested == "" {
+				t.Error("the input was changed")
+			}
+		})
+	}
+}
+
+func TestARequestChangesNothingElseOfTheFile(t *testing.T) {
+	for name, probe := range map[string]string{
+		"by default":              `{"interval":"30s"}`,
+		"without round trips":     `{"interval":"30s","checks":{"roundTrip":{"interval":"0s"}}}`,
+		"with gRPC health":        `{"interval":"10s","checks":{"grpcHealth":true}}`,
+		"of an own request: none": `{"interval":"30s","checks":{"roundTrip":{"interval":"5m","requested":"of-the-file"}}}`,
+	} {
+		t.Run(name, func(t *testing.T) {
+			in := sidecarInput()
+			in.Config.Probe = v1alpha1.Probe{}
+			if err := yaml.UnmarshalStrict([]byte(probe), &in.Config.Probe); err != nil {
+				t.Fatal(err)
+			}
+			decode := func() (c v1alpha1.ReporterConfiguration, requested string) {
+				if err := yaml.UnmarshalStrict(in.File(sidecarPlugins), &c); err != nil {
+					t.Fatal(err)
+				}
+				if c.Probe.Checks == nil {
+					c.Probe.Checks = v1alpha1.DefaultProbe().Checks
+				}
+				requested, c.Probe.Checks.RoundTrip.Requested = c.Probe.Checks.RoundTrip.Requested, ""
+				return c, requested
+			}
+			before, none := decode()
+			in.Requested = "r1"
+			after, requested := decode()
+			if requested != "r1" || none != "" {
+				t.Errorf("requested is %q, before it was %q", requested, none)
+			}
+			if got, want := marshal(t, after), marshal(t, before); got != want {
+				t.Errorf("without the request it is\n%s\nwant\n%s", got, want)
+			}
+		})
+	}
+}
+
+func marshal(t *testing.T, v any) string {
+	t.Helper()
+	raw, err := yaml.Marshal(v)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(raw)
 }
 
 func TestKubeconfigOfAStaticPodMayNameTheCAOfTheNode(t *testing.T) {

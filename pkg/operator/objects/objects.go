@@ -36,7 +36,10 @@ type Input struct {
 	HostFolder string
 	// ClusterServer is the URL by which the nodes reach any API server of the cluster, if it is known.
 	ClusterServer string
-	Owner         *Owner // once it has a UID
+	// Requested is the round trip that is requested of the target's reporters; empty: none. It reaches
+	// running pods, and is in nothing that a change would replace them for.
+	Requested string
+	Owner     *Owner // once it has a UID
 }
 
 // Owner is a target's ClusterRole.
@@ -130,9 +133,19 @@ func (in *Input) reporter(name string, plugins []v1alpha1.Plugin) *reporter {
 	return r
 }
 
-// ConfigMap is the target's file for one plugin set.
+// ConfigMap is the target's file for one plugin set. Where pods have it in annotations, it has no request: a
+// ConfigMap that KMS encrypts cannot be written while the plugin is unhealthy.
 func (in *Input) ConfigMap(name string, plugins []v1alpha1.Plugin) *unstructured.Unstructured {
+	if in.Target.ConfigSource == v1alpha1.ConfigSourceAnnotation && !in.Target.Mode.InOwnersPods() {
+		in = in.withoutRequest()
+	}
 	return object("configmap.yaml", in.reporter(name, plugins))
+}
+
+func (in *Input) withoutRequest() *Input {
+	without := *in
+	without.Requested = ""
+	return &without
 }
 
 // ownPod is the reporter in a pod of its own, with the folders of a server's sockets.
@@ -169,10 +182,10 @@ func (in *Input) CompanionPod(server APIServerPod, plugins []v1alpha1.Plugin) *u
 	return object("companion.yaml", r)
 }
 
-// DaemonSet is the agent on each node whose host folders hold the sockets.
+// DaemonSet is the agent on each node whose host folders hold the sockets. Its template has no request.
 func (in *Input) DaemonSet(folders []Folder, plugins []v1alpha1.Plugin) *unstructured.Unstructured {
 	server, configMap := APIServerPod{Folders: folders}, ConfigMapName(in.Target.Name, plugins)
-	return object("daemonset.yaml", in.ownPod(server, plugins, configMap))
+	return object("daemonset.yaml", in.withoutRequest().ownPod(server, plugins, configMap))
 }
 
 // ConfigMapName is that of an API server's file for one plugin set. It changes with the set,

@@ -112,9 +112,10 @@ func keep[T any](
 }
 
 // concernsDelivery reports whether a change of an operator resource is more than new
-// reports: a condition, or the first report of a reporter.
+// reports: a request, a condition, or the first report of a reporter.
 func concernsDelivery(before, after *operatorcr.Status) bool {
-	if !maps.Equal(before.Conditions, after.Conditions) || len(before.Reports) != len(after.Reports) {
+	if before.Requested != after.Requested || !maps.Equal(before.Conditions, after.Conditions) ||
+		len(before.Reports) != len(after.Reports) {
 		return true
 	}
 	return !slices.EqualFunc(before.Reports, after.Reports, func(a, b operatorcr.Report) bool {
