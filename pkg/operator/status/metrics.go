@@ -6,6 +6,7 @@ import (
 	"sync"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"k8s.io/apimachinery/pkg/util/sets"
 
 	"github.com/kms-health/kms-health/pkg/contract"
 	"github.com/kms-health/kms-health/pkg/metric"
@@ -18,6 +19,7 @@ var (
 	checkedDesc   = metric.Desc(contract.MetricPluginLastChecked)
 	reasonDesc    = metric.Desc(contract.MetricPluginReason)
 	keyDesc       = metric.Desc(contract.MetricPluginKey)
+	lostDesc      = metric.Desc(contract.MetricFormerKeyLost)
 	writeKeyDesc  = metric.Desc(contract.MetricWriteKey)
 	findingDesc   = metric.Desc(contract.MetricFinding)
 	conditionDesc = metric.Desc(contract.MetricCondition)
@@ -78,6 +80,13 @@ func (m *metrics) Collect(ch chan<- prometheus.Metric) {
 			}
 			if row.KEKID != "" {
 				gauge(keyDesc, 1, target, row.Node, row.KeyID, contract.CleanDetail(row.KEKID), keyIDHash(row.KEKID))
+			}
+			lost := sets.New[string]() // two of one text would be equal series, which a registry rejects
+			for _, kekID := range row.Lost {
+				lost.Insert(contract.CleanDetail(kekID))
+			}
+			for kekID := range lost {
+				gauge(lostDesc, 1, target, row.Node, row.KeyID, kekID)
 			}
 		}
 		if r.KEKID != "" {

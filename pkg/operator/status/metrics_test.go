@@ -39,6 +39,10 @@ func pluginKey(kek, key, hash string) string {
 		"kms_health_plugin_key_info{api_server=\"api\",kek_id=%q,key_id=%q,key_id_hash=%q,node=\"a\"} 1\n", kek, key, hash)
 }
 
+func lost(key, kek string) string {
+	return fmt.Sprintf("kms_health_plugin_former_key_lost{api_server=\"api\",kek_id=%q,key_id=%q,node=\"a\"} 1\n", kek, key)
+}
+
 func lastChecked(key, at string) string {
 	return fmt.Sprintf("kms_health_plugin_last_checked_timestamp_seconds{api_server=\"api\",key_id=%q,node=\"a\"} %s\n",
 		key, at)
@@ -49,9 +53,11 @@ var checked = time.Unix(1778241600, 0)
 var everything = &rollup.Result{
 	Rows: []rollup.Row{
 		{Node: "a", State: rollup.Healthy,
-			Entry: contract.Entry{KeyID: "2", KEKID: "k-7", Status: contract.Healthy, LastChecked: checked}},
+			Entry: contract.Entry{KeyID: "2", KEKID: "k-7", Status: contract.Healthy, LastChecked: checked,
+				Lost: []string{"k-5", "k\x1b4", "k 4", "k-5"}}},
 		{Node: "a", State: rollup.Stale,
-			Entry: contract.Entry{KeyID: "1", KEKID: "k\x1b6", Status: contract.Error, LastChecked: checked.Add(-time.Hour)}},
+			Entry: contract.Entry{KeyID: "1", KEKID: "k\x1b6", Status: contract.Error, LastChecked: checked.Add(-time.Hour),
+				Lost: []string{hash7}}},
 		{Node: "a", State: rollup.Stale,
 			Entry: contract.Entry{KeyID: "0", Status: contract.Unhealthy, Reason: contract.Timeout}},
 		{Node: "b", State: rollup.Missing, Entry: contract.Entry{KeyID: "2"}},
@@ -102,6 +108,7 @@ func TestMetricsHaveEveryTargetNodeAndKey(t *testing.T) {
 		head(contract.MetricFinding) + finding("KMSPluginsDegraded", "", "a", "PluginNotRunning") +
 		finding("KMSPluginsDegraded", "2", "c", "PluginUnhealthy") + finding("KMSWriteKeyAgreed", "2", "c",
 		"PluginUnhealthy") +
+		head(contract.MetricFormerKeyLost) + lost("1", hash7) + lost("2", "k 4") + lost("2", "k-5") +
 		head(contract.MetricPluginKey) + pluginKey("k 6", "1", hash6) + pluginKey("k-7", "2", hash7) +
 		head(contract.MetricPluginLastChecked) + lastChecked("1", "1.778238e+09") + lastChecked("2", "1.7782416e+09") +
 		head(contract.MetricPluginReason) + reason("c", "Throttled") + reason("d", "Other") +
