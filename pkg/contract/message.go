@@ -3,6 +3,7 @@ package contract
 import (
 	"cmp"
 	"crypto/sha256"
+	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -47,7 +48,7 @@ type wireEntry struct {
 //
 // The result is at most MaxMessage bytes. Control characters in details become
 // spaces, and details over MaxDetail bytes are cut at a rune. When the whole is
-// too long, details are shortened evenly, then each KEKID, also of Lost, that is longer than
+// too long, details are shortened evenly, then each KEKID, also of Lost, that is longer in JSON than
 // its hash is replaced by it (see SameKEK); entries are never omitted. What is too long even then is an error.
 func EncodeMessage(entries []Entry) (string, error) {
 	wire := make([]wireEntry, len(entries))
@@ -56,7 +57,7 @@ func EncodeMessage(entries []Entry) (string, error) {
 			KeyID: e.KeyID, KEKID: e.KEKID, Status: e.Status, LastChecked: e.LastChecked.UTC().Format(time.RFC3339),
 			Reason: e.Reason, Detail: CleanDetail(e.Detail), IntervalSeconds: wholeSeconds(e.Interval),
 			Socket: e.Socket, Since: optionalTime(e.Since), RoundTrip: optionalTime(e.RoundTrip), Requested: e.Requested,
-			Lost: slices.Clone(e.Lost),
+			Lost: slices.Clone(e.Lost[:min(len(e.Lost), MaxLost)]),
 		}
 		if ValidPodUID(e.Reporter) {
 			wire[i].Reporter = e.Reporter
@@ -87,23 +88,24 @@ func EncodeMessage(entries []Entry) (string, error) {
 }
 
 func shortKEKID(id string) string {
-	if len(id) > maxEncodedKEKID {
-		return hashed + FileHash([]byte(id))
+	if len(Marshal(id)) > maxEncodedKEKID+len(`""`) { // a plugin may name one of which each byte is six in JSON
+		return hashOf(id)
 	}
 	return id
 }
 
+// hashOf is what a long message has in place of a KEK ID. That of a hash is the hash itself.
+func hashOf(id string) string {
+	digits, isHash := strings.CutPrefix(id, hashed)
+	if raw, err := hex.DecodeString(digits); isHash && err == nil && len(raw) == sha256.Size {
+		return id
+	}
+	return hashed + FileHash([]byte(id))
+}
+
 // SameKEK reports whether two KEK IDs, each as it is or as the hash that a long message has in its
 // place, are the same.
-func SameKEK(a, b string) bool {
-	full := func(id string) string {
-		if strings.HasPrefix(id, hashed) && len(id) == maxEncodedKEKID {
-			return id
-		}
-		return hashed + FileHash([]byte(id))
-	}
-	return a == b || full(a) == full(b)
-}
+func SameKEK(a, b string) bool { return hashOf(a) == hashOf(b) }
 
 // optionalTime is empty for the zero time, which a field leaves out.
 func optionalTime(t time.Time) string {
@@ -197,8 +199,8 @@ func (w wireEntry) decode() (Entry, error) {
 	if w.Status != Healthy && w.Status != Unhealthy && w.Status != Error {
 		return Entry{}, fmt.Errorf(".status: %q is none of %q, %q, %q", w.Status, Healthy, Unhealthy, Error)
 	}
-	checked, err := time.Parse(time.RFC3339, w.LastChecked)
-	if err != nil {
+	checked, valid := parseTime(w.LastChecked)
+	if !valid {
 		return Entry{}, fmt.Errorf(".lastChecked: %q is not an RFC 3339 time", w.LastChecked)
 	}
 	if w.IntervalSeconds != 0 &&
@@ -212,29 +214,29 @@ func (w wireEntry) decode() (Entry, error) {
 		w.Reporter = "" // not a pod's UID: ignored
 	}
 	e := Entry{
-		KeyID: w.KeyID, KEKID: w.KEKID, Status: w.Status, LastChecked: checked.UTC(), Reason: w.Reason, Detail: w.Detail,
+		KeyID: w.KeyID, KEKID: w.KEKID, Status: w.Status, LastChecked: checked, Reason: w.Reason, Detail: w.Detail,
 		Interval: time.Duration(w.IntervalSeconds) * time.Second, Reporter: w.Reporter,
-		Since: decodeOptionalTime(w.Since), RoundTrip: decodeOptionalTime(w.RoundTrip), Lost: w.Lost,
+		Lost: w.Lost[:min(len(w.Lost), MaxLost)],
 	}
-	// What has not the form of an optional field is ignored, as if it were not set.
+	// An optional field of another format is ignored, as if it were not set.
+	e.Since, _ = parseTime(w.Since)
+	e.RoundTrip, _ = parseTime(w.RoundTrip)
 	if len(w.Socket) <= MaxSocket {
 		e.Socket = w.Socket
 	}
 	if ValidRequest(w.Requested) {
 		e.Requested = w.Requested
 	}
-	if len(w.Lost) > MaxLost {
-		e.Lost = w.Lost[:MaxLost]
-	}
 	return e, nil
 }
 
-func decodeOptionalTime(text string) time.Time {
-	t, err := time.Parse(time.RFC3339, text)
-	if err != nil {
-		return time.Time{}
+// parseTime is a time in UTC, where RFC 3339 has no year of more than four digits; else the zero time.
+func parseTime(text string) (at time.Time, valid bool) {
+	at, err := time.Parse(time.RFC3339, text)
+	if at = at.UTC(); err != nil || at.Year() < 0 || at.Year() > 9999 {
+		return time.Time{}, false
 	}
-	return t.UTC()
+	return at, true
 }
 
 // Printable returns JSON, such as a message, in a form that is safe to print to a terminal: the

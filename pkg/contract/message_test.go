@@ -1,6 +1,8 @@
 package contract
 
 import (
+	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -168,6 +170,10 @@ func TestDecodeNamesWhatIsWrongAndWhere(t *testing.T) {
 			`[{"keyID":"2","status":"error","lastChecked":"yesterday"}]`,
 			`[0].lastChecked: "yesterday" is not an RFC 3339 time`,
 		},
+		"time that UTC cannot have": {
+			`[{"keyID":"2","status":"error","lastChecked":"9999-12-31T23:59:59-01:00"}]`,
+			`[0].lastChecked: "9999-12-31T23:59:59-01:00" is not an RFC 3339 time`,
+		},
 		"interval": {
 			`[{"keyID":"2","status":"error","lastChecked":"2026-05-08T12:34:56Z","intervalSeconds":3601}]`,
 			`[0].intervalSeconds: 3601 is not from 1 to 3600`,
@@ -233,12 +239,187 @@ func TestDecodedReasonHasTheFormOfOneOrIsEmpty(t *testing.T) {
 	}
 }
 
+// The largest entries are those of 16 plugins, of untrusted bytes: each of a key ID can take six in JSON.
+func TestSixteenLargestEntriesFitInAMessage(t *testing.T) {
+	const most = 16 // as v1alpha1.MaxPlugins
+	for name, fill := range map[string]string{
+		"letters":            "k",
+		"quotes":             `"`,
+		"control characters": "\x01",
+		"line separators":    "\u2028",
+		"other scripts":      "鍵",
+	} {
+		for _, size := range []int{maxEncodedKEKID, 1024} {
+			t.Run(fmt.Sprintf("key IDs of %d bytes of %s", size, name), func(t *testing.T) {
+				id := func(n int) string { return strings.Repeat(fill, size/len(fill)-1) + string(rune('a'+n)) }
+				entries := make([]Entry, most)
+				for i := range entries {
+					entries[i] = Entry{
+						KeyID: strings.Repeat("k", 62) + string(rune('a'+i)), KEKID: id(i), Status: Unhealthy, LastChecked: noon,
+						Reason: RoundTripMismatch, Detail: strings.Repeat(`"`, MaxDetail), Interval: MaxInterval,
+						Reporter: "8d1f2a04-4c1e-4a55-9a51-0d2c7f6b9e10",
+						Socket:   "/" + strings.Repeat("\x01", MaxSocket-1), Since: noon, RoundTrip: noon,
+						Requested: strings.Repeat("r", 63),
+					}
+					for n := range MaxLost {
+						entries[i].Lost = append(entries[i].Lost, id(n))
+					}
+				}
+				message, err := EncodeMessage(entries)
+				if err != nil {
+					t.Fatal(err)
+				}
+				decoded, err := DecodeMessage(message)
+				if err != nil || len(decoded) != most {
+					t.Fatalf("%d entries, %v", len(decoded), err)
+				}
+				for i, e := range decoded {
+					if !SameKEK(e.KEKID, entries[i].KEKID) || !slices.EqualFunc(e.Lost, entries[i].Lost, SameKEK) {
+						t.Errorf("kekID %q, lost %q", e.KEKID, e.Lost)
+					}
+					e.KEKID, e.Lost, e.Detail, e.LastChecked, e.Since, e.RoundTrip = entries[i].KEKID, entries[i].Lost,
+						entries[i].Detail, noon, noon, noon
+					if diff := cmp.Diff(entries[i], e); diff != "" {
+						t.Error(diff)
+					}
+				}
+			})
+		}
+	}
+}
+
+// As long as shorter details make it fit, key IDs stay as the plugin named them.
+func TestLongMessageKeepsKeyIDsWhereShorterDetailsSuffice(t *testing.T) {
+	lost := []string{strings.Repeat("a", 1024), strings.Repeat("b", 1024)}
+	entries := make([]Entry, 8)
+	for i := range entries {
+		entries[i] = Entry{
+			KeyID: string(rune('a' + i)), KEKID: strings.Repeat("c", 1024), Status: Unhealthy, LastChecked: noon,
+			Detail: strings.Repeat("d", MaxDetail), Lost: lost,
+		}
+	}
+	message, err := EncodeMessage(entries)
+	if err != nil || len(message) > MaxMessage {
+		t.Fatalf("%d bytes, %v", len(message), err)
+	}
+	decoded, err := DecodeMessage(message)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, e := range decoded {
+		if e.KEKID != entries[0].KEKID || !slices.Equal(e.Lost, lost) || len(e.Detail) == MaxDetail || len(e.Detail) < MaxDetail/2 {
+			t.Errorf("kekID of %d bytes, detail of %d, lost %d", len(e.KEKID), len(e.Detail), len(e.Lost))
+		}
+	}
+}
+
+func TestEncodeMessageDoesNotWriteIntoItsArguments(t *testing.T) {
+	make16 := func() []Entry {
+		entries := make([]Entry, 16)
+		for i := range entries {
+			entries[i] = Entry{
+				KeyID: string(rune('a' + i)), KEKID: strings.Repeat("k", 1024), Status: Unhealthy, LastChecked: noon,
+				Detail: strings.Repeat("d", MaxDetail), Lost: []string{strings.Repeat("l", 1024), strings.Repeat("m", 1024)},
+			}
+		}
+		return entries
+	}
+	entries := make16()
+	message, err := EncodeMessage(entries)
+	if err != nil || !strings.Contains(message, `"lost":["sha256:`) {
+		t.Fatalf("the message has no hashes, %v", err)
+	}
+	if diff := cmp.Diff(make16(), entries); diff != "" {
+		t.Error(diff)
+	}
+}
+
+func TestSameKEKComparesKeyIDsInEitherForm(t *testing.T) {
+	hash := func(id string) string { return hashed + FileHash([]byte(id)) }
+	long := strings.Repeat("k", 1024)
+	misleading := hashed + strings.Repeat("\x01", maxEncodedKEKID-len(hashed))
+	for name, tt := range map[string]struct {
+		a, b string
+		same bool
+	}{
+		"equal":                              {"k-7", "k-7", true},
+		"different":                          {"k-7", "k-6", false},
+		"a long one and its hash":            {long, hash(long), true},
+		"two hashes of one":                  {hash(long), hash(long), true},
+		"a long one and another one's hash":  {long, hash(long + "k"), false},
+		"two hashes":                         {hash("a"), hash("b"), false},
+		"a short one and its hash":           {"k-7", hash("k-7"), true},
+		"one that begins as a hash":          {hashed + "x", hash(hashed + "x"), true},
+		"one as long as a hash that is none": {misleading, hash(misleading), true},
+		"a hash and the hash of its text":    {hash("a"), hash(hash("a")), false},
+		"none and one":                       {"", "k-7", false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if SameKEK(tt.a, tt.b) != tt.same || SameKEK(tt.b, tt.a) != tt.same {
+				t.Errorf("SameKEK(%q, %q) is not %v both ways", tt.a, tt.b, tt.same)
+			}
+		})
+	}
+}
+
+func TestDecodeIgnoresOptionalFieldsOfAWrongFormat(t *testing.T) {
+	at := time.Date(2026, 5, 8, 12, 34, 56, 0, time.UTC)
+	nine, eight := `["1","2","3","4","5","6","7","8","9"]`, []string{"1", "2", "3", "4", "5", "6", "7", "8"}
+	for name, tt := range map[string]struct {
+		fields string
+		want   Entry
+	}{
+		"all of them": {
+			`"socket":"/run/kms.sock","since":"2026-05-08T12:34:56Z","roundTrip":"2026-05-08T14:34:56+02:00",` +
+				`"requested":"r-1","lost":["k-6","k-5"]`,
+			Entry{Socket: "/run/kms.sock", Since: at, RoundTrip: at, Requested: "r-1", Lost: []string{"k-6", "k-5"}},
+		},
+		"empty or null":                    {`"socket":"","since":null,"roundTrip":"","requested":"","lost":null`, Entry{}},
+		"a socket of the bound":            {`"socket":"` + strings.Repeat("s", 107) + `"`, Entry{Socket: strings.Repeat("s", 107)}},
+		"a longer socket":                  {`"socket":"` + strings.Repeat("s", 108) + `"`, Entry{}},
+		"times that are none":              {`"since":"yesterday","roundTrip":"2026-05-08"`, Entry{}},
+		"times that UTC cannot have":       {`"since":"9999-12-31T23:59:59-23:00","roundTrip":"0000-01-01T00:00:00+23:00"`, Entry{}},
+		"the zero time is not set":         {`"since":"0001-01-01T00:00:00Z"`, Entry{}},
+		"a request of a wrong format":      {`"requested":"two words"`, Entry{}},
+		"a request that is too long":       {`"requested":"` + strings.Repeat("r", 64) + `"`, Entry{}},
+		"more lost keys than the bound":    {`"lost":` + nine, Entry{Lost: eight}},
+		"none of these spoils another one": {`"socket":"/s","requested":"?","since":"?"`, Entry{Socket: "/s"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			message := `[{"keyID":"1","status":"healthy","lastChecked":"2026-05-08T12:34:56Z",` + tt.fields + `}]`
+			got, err := DecodeMessage(message)
+			if err != nil {
+				t.Fatal(err)
+			}
+			tt.want.KeyID, tt.want.Status, tt.want.LastChecked = "1", Healthy, at
+			if diff := cmp.Diff([]Entry{tt.want}, got); diff != "" {
+				t.Error(diff)
+			}
+		})
+	}
+}
+
+func TestEncodedEntryHasAtMostTheBoundOfLostKeys(t *testing.T) {
+	entry := Entry{KeyID: "1", Status: Healthy, LastChecked: noon}
+	for n := range MaxLost + 1 {
+		entry.Lost = append(entry.Lost, fmt.Sprint(n))
+	}
+	message, err := EncodeMessage([]Entry{entry})
+	if err != nil || !strings.Contains(message, `"lost":["0","1","2","3","4","5","6","7"]`) {
+		t.Errorf("%s, %v", message, err)
+	}
+}
+
 func FuzzDecodeMessage(f *testing.F) {
 	f.Add(
 		`[{"keyID":"2","kekID":"k","status":"healthy","lastChecked":"2026-05-08T12:34:56Z","intervalSeconds":30,` +
 			`"reporter":"0123-a"}]`,
 	)
 	f.Add(`[{"keyID":"2","status":"error","lastChecked":"2026-05-08T12:34:56+25:00","detail":"\u0000"}]`)
+	f.Add(
+		`[{"keyID":"2","status":"healthy","lastChecked":"2026-05-08T12:34:56Z","socket":"@kms",` +
+			`"since":"9999-12-31T23:59:59-23:00","roundTrip":"2026-05-08T12:34:56Z","requested":"r","lost":["k","sha256:"]}]`,
+	)
 	f.Add(`[null]`)
 	f.Fuzz(func(t *testing.T, message string) {
 		entries, err := DecodeMessage(message)

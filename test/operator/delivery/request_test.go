@@ -1,0 +1,179 @@
+//go:build integration
+
+package delivery
+
+import (
+	"fmt"
+	"maps"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
+	"github.com/kms-health/kms-health/pkg/contract"
+	"github.com/kms-health/kms-health/test/harness/apiservers"
+	"github.com/kms-health/kms-health/test/harness/wait"
+	"github.com/kms-health/kms-health/test/operator/fixture"
+)
+
+// seconds is shorter than the operator's resync, which would hide that an annotation wakes nothing.
+const seconds = 30 * time.Second
+
+// requestsInFiles are the requests in the files of the operator's ConfigMaps and pods, by kind and
+// namespace; of several files, each value once.
+func requestsInFiles(t *testing.T) (map[string]string, error) {
+	all, err := fixture.ListMade(t.Context())
+	if err != nil {
+		return nil, err
+	}
+	found := map[string]map[string]bool{}
+	for i := range all {
+		o := &all[i]
+		file, has := o.GetAnnotations()[contract.ConfigAnnotation]
+		where := o.GetKind() + " " + o.GetLabels()[contract.APIServerLabel]
+		if o.GetKind() == "ConfigMap" {
+			file, has, _ = unstructured.NestedString(o.Object, "data", contract.ConfigFile)
+		}
+		if !has {
+			continue
+		}
+		c, err := v1alpha1.DecodeReporter([]byte(file))
+		if err != nil {
+			return nil, fmt.Errorf("%s %s: %w", where, o.GetName(), err)
+		}
+		if found[where] == nil {
+			found[where] = map[string]bool{}
+		}
+		found[where][c.Probe.Checks.RoundTrip.Requested] = true
+	}
+	requests := map[string]string{}
+	for where, values := range found {
+		requests[where] = strings.Trim(fmt.Sprint(values), "map[]")
+	}
+	return requests, nil
+}
+
+// whatPodsAreReplacedFor are the pods of the operator, and what makes new ones.
+func whatPodsAreReplacedFor(t *testing.T) string {
+	t.Helper()
+	sets, err := fixture.Kube.AppsV1().DaemonSets(fixture.Namespace).List(t.Context(), metav1.ListOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	text := fmt.Sprintln(fixture.PodUIDs(t, contract.APIServerLabel), fixture.DeploymentNow(t).Spec.Template)
+	for _, ds := range sets.Items {
+		text += fmt.Sprintln(ds.Name, ds.Generation, ds.Spec.Template)
+	}
+	return text
+}
+
+// In all three modes, from a file in an annotation and in a ConfigMap.
+func TestARequestReachesRunningReportersInSeconds(t *testing.T) {
+	const plugins = `plugins: [{endpoint: "unix:///var/run/kmsplugin/kms-1.sock", role: Write}]`
+	servers := []apiservers.Server{apiservers.Kube, apiservers.OAuth, apiservers.OpenShift}
+	op := fixture.NewOperator(t)
+	config := func(source string) string {
+		return fixture.Every("30s", apiservers.Kube.Target("configSource: "+source), fixture.OpenShiftAPIServer(),
+			apiservers.OAuth.Target("mode: DaemonSet", "configSource: "+source, plugins, "nodeSelector: {kubernetes.io/os: linux}"))
+	}
+	fixture.SetEncryption(t, apiservers.Kube, apiservers.Encryption("1", "identity"), "1")
+	fixture.SetEncryption(t, apiservers.OpenShift, apiservers.Encryption("1", "identity"), "1")
+	fixture.ApplyDeployment(t, "1")
+	fixture.RollStatic(t, "1", false)
+	t.Cleanup(func() { fixture.RemoveDeployment(t, apiservers.OpenShift.Namespace); fixture.RemoveStatics(t) })
+	t.Cleanup(func() {
+		for _, server := range servers {
+			fixture.RequestRoundTrip(t, server, "")
+		}
+	})
+	await := func(what string, want map[string]string) {
+		t.Helper()
+		wait.Eventually(t, seconds, what, func() error {
+			got, err := requestsInFiles(t)
+			if err == nil && !maps.Equal(got, want) {
+				err = fmt.Errorf("the files request %q, want %q", got, want)
+			}
+			return err
+		})
+	}
+	for _, source := range []string{"Annotation", "ConfigMap"} {
+		requested := func(text string) map[string]string {
+			is, none := text+":true", ":true"
+			all := map[string]string{"ConfigMap kube-apiserver": none, "ConfigMap oauth-apiserver": none,
+				"ConfigMap openshift-apiserver": is}
+			for _, server := range []string{"kube-apiserver", "oauth-apiserver"} {
+				if source == "Annotation" {
+					all["Pod "+server] = is
+				} else {
+					all["ConfigMap "+server] = is
+				}
+			}
+			return all
+		}
+		everywhere := func(text string) {
+			for _, server := range servers {
+				fixture.RequestRoundTrip(t, server, text)
+			}
+		}
+		op.Configure(config(source))
+		if source == "Annotation" {
+			op.Start("")
+		}
+		fixture.Eventually(t, "delivered by "+source, func() error {
+			for _, server := range servers {
+				if _, reason, message := fixture.Condition(t.Context(), server.Resource); !apiservers.Delivered.MatchString(message) {
+					return fmt.Errorf("%s: %s %s", server.Resource, reason, message)
+				}
+			}
+			got, err := requestsInFiles(t)
+			if err == nil && !maps.Equal(got, requested("")) {
+				err = fmt.Errorf("the files request %q", got)
+			}
+			return err
+		})
+		before := whatPodsAreReplacedFor(t)
+		everywhere("before-restart.1")
+		await("the files have the request", requested("before-restart.1"))
+		everywhere("2_b")
+		await("the files have another request", requested("2_b"))
+
+		op.Kill(syscall.SIGKILL)
+		op.Start("")
+		fixture.RequestRoundTrip(t, apiservers.OpenShift, "after-restart")
+		restarted := requested("2_b")
+		restarted["ConfigMap "+apiservers.OpenShift.Name] = "after-restart:true"
+		await("after a restart of the operator only another request changes a file", restarted)
+		fixture.Never(t, 2*time.Second, func() error {
+			got, err := requestsInFiles(t)
+			if err == nil && !maps.Equal(got, restarted) {
+				err = fmt.Errorf("after a restart of the operator the files request %q", got)
+			}
+			return err
+		})
+		everywhere("")
+		await("the files have no request", requested(""))
+
+		since := time.Now()
+		everywhere("two words " + source)
+		for _, server := range servers {
+			awaitWarning(t, contract.EventRequestInvalid, since, server.Name+": the annotation ")
+		}
+		fixture.Never(t, 2*time.Second, func() error {
+			got, err := requestsInFiles(t)
+			if err == nil && !maps.Equal(got, requested("")) {
+				err = fmt.Errorf("by a text that is no request the files request %q", got)
+			}
+			return err
+		})
+		if after := whatPodsAreReplacedFor(t); after != before {
+			t.Errorf("requests changed pods or templates to\n%s\nwas\n%s", after, before)
+		}
+		everywhere("")
+	}
+	op.Configure("apiServers: []\n")
+	op.AwaitNothingLeft()
+}
