@@ -37,6 +37,7 @@ kind: KubeAPIServer
 metadata:
   name: cluster
   resourceVersion: "42"
+  annotations: {kmshealth.openshift.io/probe-requested: two words}
   managedFields:
   - manager: kms-health-reporter-a
     operation: Apply
@@ -84,7 +85,8 @@ status:
     status: "True"
     message: >-
       [{"keyID":"2","kekID":"k-7","status":"healthy","lastChecked":"2026-05-08T11:59:55Z",
-      "intervalSeconds":10,"reporter":"8d1f2a04-4c1e-4a55-9a51-0d2c7f6b9e10"},
+      "intervalSeconds":10,"reporter":"8d1f2a04-4c1e-4a55-9a51-0d2c7f6b9e10","socket":"@kms",
+      "since":"2026-05-08T10:00:00Z","roundTrip":"2026-05-08T11:55:00Z","requested":"r-1","lost":["k-6","k-5"]},
       {"keyID":"1","status":"error","lastChecked":"2026-05-08T11:59:54Z","detail":"refused"}]
     lastTransitionTime: "2026-05-08T10:00:02Z"
   - {type: KMSHealthReporter_c, status: "True", message: "[]"}
@@ -119,6 +121,8 @@ func TestReadDecodesAResource(t *testing.T) {
 	k1 := contract.Entry{KeyID: "1", Status: contract.Error, LastChecked: clock(11, 59, 54), Detail: "refused"}
 	every10 := k2
 	every10.Interval, every10.Reporter = 10*time.Second, "8d1f2a04-4c1e-4a55-9a51-0d2c7f6b9e10"
+	every10.Socket, every10.Requested, every10.Lost = "@kms", "r-1", []string{"k-6", "k-5"}
+	every10.Since, every10.RoundTrip = clock(10, 0, 0), clock(11, 55, 0) // by the node's clock
 	dated := func(e contract.Entry) contract.Entry { e.LastChecked = e.LastChecked.Add(time.Second); return e }
 	want := []Report{
 		{
@@ -155,8 +159,8 @@ func TestReadDecodesAResource(t *testing.T) {
 		got.Reports[2].Reporter() != "" {
 		t.Errorf("reporters of %+v", got.Reports)
 	}
-	if got.Version != "42" {
-		t.Errorf("version %q", got.Version)
+	if got.Version != "42" || got.Requested != "two words" {
+		t.Errorf("version %q, requested %q", got.Version, got.Requested)
 	}
 }
 

@@ -152,6 +152,30 @@ func (q *quickstart) audited(account string) []auditv1.Event {
 	return events
 }
 
+// requests requests a round trip of the KMSHealth's reporters, which are agents.
+func (q *quickstart) requests() {
+	q.Helper()
+	_, err := install.Kubectl(q.Context(), nil, "--kubeconfig", q.kubeconfig, "annotate", "kmshealths", "kube-apiserver",
+		contract.ProbeRequestedAnnotation+"=r-1")
+	q.must(err)
+	eventually(q.T, "the agents' files have the request", func() error {
+		list, err := plain.kube.CoreV1().Pods(install.Namespace(install.Kubernetes)).List(q.Context(),
+			metav1.ListOptions{LabelSelector: contract.ModeLabel + "=DaemonSet"})
+		if err != nil {
+			return err
+		}
+		for _, p := range list.Items {
+			if file := p.Annotations[contract.ConfigAnnotation]; !strings.Contains(file, "requested: r-1\n") {
+				return fmt.Errorf("%s has\n%s", p.Name, file)
+			}
+		}
+		if len(list.Items) != 1 {
+			return fmt.Errorf("there are %d agents", len(list.Items))
+		}
+		return nil
+	})
+}
+
 func TestPlainKubernetesShowsAnUnhealthyPluginAndIsRemoved(t *testing.T) {
 	q := newQuickstart(t)
 	q.start()
@@ -164,6 +188,7 @@ func TestPlainKubernetesShowsAnUnhealthyPluginAndIsRemoved(t *testing.T) {
 	}
 	q.must(q.plugin.ClearFaults())
 	q.shows("False", "AsExpected")
+	q.requests()
 
 	q.configure(q.shipped + "managementState: Removed\n")
 	eventually(t, "all is removed", func() error {

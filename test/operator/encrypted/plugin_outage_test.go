@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -14,6 +15,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
 	"github.com/kms-health/kms-health/pkg/contract"
 	"github.com/kms-health/kms-health/test/harness/apiservers"
 	"github.com/kms-health/kms-health/test/operator/fixture"
@@ -92,6 +94,58 @@ func TestUnhealthyPluginRemovesNothing(t *testing.T) {
 	if n := fixture.DeploymentNow(t).Generation; n != generation {
 		t.Errorf("the Deployment was touched: generation %d, was %d", n, generation)
 	}
+	fixture.RemoveTarget(t, op, nil)
+}
+
+// An outage is when a round trip is requested. It reaches the reporters while no ConfigMap can be written, and
+// that nothing of it is written to one is no problem of the delivery.
+func TestRequestArrivesWhileThePluginIsUnhealthy(t *testing.T) {
+	op := fixture.NewOperator(t)
+	fixture.DeliverAll(t, op)
+	t.Cleanup(func() { fixture.RequestRoundTrip(t, apiservers.Kube, "") })
+	companions := fixture.PodUIDs(t, fixture.Companions)
+	if err := fixture.Plugin.Crash(); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 4*time.Minute)
+	defer cancel()
+	if err := fixture.Cluster.StopAPIServer(ctx); err != nil {
+		t.Fatal(err)
+	}
+	if err := fixture.Cluster.StartAPIServer(ctx); err != nil {
+		t.Fatal(err)
+	}
+	await := func(request string) {
+		t.Helper()
+		fixture.Eventually(t, fmt.Sprintf("the companions have the request %q", request), func() error {
+			list, err := fixture.Kube.CoreV1().Pods(fixture.Namespace).List(t.Context(), metav1.ListOptions{LabelSelector: fixture.Companions})
+			if err != nil {
+				return err
+			}
+			for _, p := range list.Items {
+				c, err := v1alpha1.DecodeReporter([]byte(p.Annotations[contract.ConfigAnnotation]))
+				if err != nil || c.Probe.Checks.RoundTrip.Requested != request || companions[p.Name] != string(p.UID) {
+					return fmt.Errorf("%s: %v\n%s", p.Name, err, p.Annotations[contract.ConfigAnnotation])
+				}
+			}
+			return nil
+		})
+	}
+	fixture.RequestRoundTrip(t, apiservers.Kube, "in-the-outage")
+	await("in-the-outage")
+	fixture.Never(t, 5*time.Second, func() error {
+		if _, reason, message := fixture.Condition(ctx, apiservers.Kube.Resource); reason == contract.RequestFailed ||
+			strings.Contains(message, "ConfigMap") {
+			return fmt.Errorf("%s: %s", reason, message)
+		}
+		return nil
+	})
+	fixture.RequestRoundTrip(t, apiservers.Kube, "")
+	await("")
+	if err := fixture.Plugin.Return(); err != nil {
+		t.Fatal(err)
+	}
+	fixture.AwaitAllDelivered(t)
 	fixture.RemoveTarget(t, op, nil)
 }
 
