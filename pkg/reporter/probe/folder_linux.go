@@ -60,8 +60,8 @@ func explained(failed error) string {
 		return "nothing listens on it (a plugin that was killed leaves its socket's file behind)"
 	case errors.Is(failed, syscall.EAGAIN):
 		return "its queue of connections is full: the plugin does not accept any"
-	case errors.Is(failed, syscall.EACCES):
-		return fmt.Sprintf("this process has uid %d", os.Geteuid())
+	case denied(failed):
+		return fmt.Sprintf("this process runs as %s, as the API server does", processUser())
 	}
 	return ""
 }

@@ -76,7 +76,8 @@ type Result struct {
 	// with its pod. Only Detail and the times are set then.
 	Gone bool
 	// NotProbed is why the reporter itself could not probe the plugin: it has no descriptors or
-	// memory left, or did not run. The plugin's state is unknown: only the times are set then.
+	// memory left, did not run, or was denied to connect as another user than the API server's. The
+	// plugin's state is unknown: only the times are set then.
 	NotProbed string
 }
 
@@ -224,6 +225,10 @@ func (p *Plugin) unreachable(failed error) Result {
 		return Result{Gone: true, Detail: absence.why}
 	case absence.missing:
 		reason = contract.SocketMissing
+	case denied(failed):
+		if why := notAsAPIServer(); why != "" {
+			return Result{NotProbed: fmt.Sprintf("cannot be probed as the API server: connect: %v: %s", failed, why)}
+		}
 	}
 	detail := fmt.Sprintf("cannot connect to %s: %v", p.address, failed)
 	if absence.why != "" {

@@ -36,6 +36,10 @@ func TestMain(m *testing.M) {
 		probeByCommand(address)
 		os.Exit(0)
 	}
+	if os.Getenv(childCapabilities) != "" {
+		connectAsAnother()
+		os.Exit(0)
+	}
 	goleak.VerifyTestMain(m)
 }
 

@@ -1,0 +1,196 @@
+package probe
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"runtime"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/kms-health/kms-health/pkg/contract"
+	"github.com/kms-health/kms-health/test/harness/program"
+	"github.com/kms-health/kms-health/test/kmsplugin"
+)
+
+// childCapabilities makes the test binary another user's process, with no capability but these, that
+// connects to the socket of childOf.
+const (
+	childCapabilities = "PROBE_TEST_CAPABILITIES"
+	childOf           = "PROBE_TEST_CONNECT_TO"
+	noCapabilities    = "[]"
+)
+
+// attempt is what a process sees of a socket: by a plain connect, and by a probe.
+type attempt struct {
+	User    string
+	Connect string // the error, empty if it was connected
+	Probe   Result
+}
+
+// connectAsAnother first gives up capabilities: only a new program of root loses those that the
+// bounding set, which each thread has of its own, does not have.
+func connectAsAnother() {
+	fail := func(err error) {
+		if err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+	}
+	var kept []int
+	fail(json.Unmarshal([]byte(os.Getenv(childCapabilities)), &kept))
+	runtime.LockOSThread()
+	dropped := false
+	for c := uintptr(0); os.Geteuid() == 0 && c <= unix.CAP_LAST_CAP; c++ {
+		has, _ := unix.PrctlRetInt(unix.PR_CAPBSET_READ, c, 0, 0, 0) // an error: this kernel does not know it
+		if has == 1 && !slices.Contains(kept, int(c)) {
+			fail(unix.Prctl(unix.PR_CAPBSET_DROP, c, 0, 0, 0))
+			dropped = true
+		}
+	}
+	if dropped {
+		fail(syscall.Exec("/proc/self/exe", os.Args, os.Environ()))
+	}
+	socket, a := os.Getenv(childOf), attempt{User: processUser().String()}
+	conn, err := net.Dial("unix", socket)
+	if err != nil {
+		a.Connect = err.Error()
+	} else {
+		_ = conn.Close()
+	}
+	plugin := NewPlugin(socket)
+	defer plugin.Close()
+	a.Probe = plugin.Probe(context.Background(), writer(generous))
+	fail(json.NewEncoder(os.Stdout).Encode(a))
+}
+
+// as connects to a socket as another user, whose groups and capabilities are those given. The API server's
+// user is what the environment has; empty: nothing.
+func as(t *testing.T, user syscall.Credential, capabilities, apiServer, socket string) (a attempt) {
+	t.Helper()
+	cmd := exec.Command("/proc/self/exe") // its folder is not every user's
+	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &user}
+	cmd.Env = []string{childCapabilities + "=" + capabilities, childOf + "=" + socket}
+	if apiServer != "" {
+		cmd.Env = append(cmd.Env, contract.APIServerUserVariable+"="+apiServer)
+	}
+	cmd.Stderr = os.Stderr
+	out, err := cmd.Output()
+	if err == nil {
+		err = json.Unmarshal(out, &a)
+	}
+	if err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	return a
+}
+
+// needsRoot skips a test of several users.
+func needsRoot(t *testing.T) {
+	t.Helper()
+	if os.Geteuid() != 0 {
+		t.Skip("only root can start processes of several users")
+	}
+}
+
+// socketOf is that of a plugin, with an owner, a group and a mode.
+func socketOf(t *testing.T, uid, gid int, mode os.FileMode) string {
+	t.Helper()
+	dir := program.SocketDir(t)
+	plugin, err := kmsplugin.Start(kmsplugin.Options{Endpoint: "unix://" + dir + "/kms.sock", StateDir: dir + "/state"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = plugin.Close() })
+	socket := strings.TrimPrefix(plugin.Endpoint(), "unix://")
+	for _, err := range []error{os.Chmod(dir, 0o755), os.Chown(socket, uid, gid), os.Chmod(socket, mode)} {
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	return socket
+}
+
+// users that API servers run as, with the capabilities that a container runtime gives them, and those that
+// the reporter beside them has.
+var users = []struct {
+	name                string
+	credential          syscall.Credential
+	apiServer, reporter string // capabilities, by linux/capability.h
+	text                string
+}{
+	{"root", syscall.Credential{}, "[0, 1, 3, 4, 5, 6, 7, 8, 10, 13, 18, 27, 29, 31]", "[1]", "0:0 groups 0 DAC_OVERRIDE"},
+	{"root without DAC_OVERRIDE", syscall.Credential{}, noCapabilities, noCapabilities, "0:0 groups 0"},
+	{"65534 with group 1000", syscall.Credential{Uid: 65534, Gid: 65534, Groups: []uint32{1000}},
+		noCapabilities, noCapabilities, "65534:65534 groups 65534 1000"},
+}
+
+// docs/operate/socket-permissions.md has this table.
+func TestVerdictIsWhatTheAPIServersOwnConnectGets(t *testing.T) {
+	needsRoot(t)
+	for _, s := range []struct {
+		name     string
+		uid, gid int
+		mode     os.FileMode
+		denied   [3]bool // to each of the users
+	}{
+		{"0755 of another user", 65532, 65532, 0o755, [3]bool{false, true, true}},
+		{"0660 with group 1000", 65532, 1000, 0o660, [3]bool{false, true, false}},
+		{"0600 of root", 0, 0, 0o600, [3]bool{false, false, true}},
+	} {
+		socket := socketOf(t, s.uid, s.gid, s.mode)
+		for i, user := range users {
+			t.Run(s.name+", "+user.name, func(t *testing.T) {
+				apiServer := as(t, user.credential, user.apiServer, "", socket)
+				if denied := apiServer.Connect != ""; denied != s.denied[i] {
+					t.Fatalf("the API server's connect: %q, as %s", apiServer.Connect, apiServer.User)
+				}
+				reporter := as(t, user.credential, user.reporter, user.text, socket)
+				r := reporter.Probe
+				want := Result{Status: contract.Healthy}
+				if s.denied[i] {
+					want.Status, want.Reason = contract.Error, contract.ConnectFailed
+					want.Detail = "cannot connect to " + socket + ": permission denied: this process runs as " + user.text +
+						", as the API server does"
+				}
+				if reporter.User != user.text || r.Status != want.Status || r.Reason != want.Reason || r.Detail != want.Detail ||
+					r.NotProbed != "" || (reporter.Connect != "") != s.denied[i] {
+					t.Errorf("the reporter, as %s: connect %q, probe %+v", reporter.User, reporter.Connect, r)
+				}
+			})
+		}
+	}
+}
+
+// The reporter's own user is no fault of a plugin.
+func TestUserThatIsNotTheAPIServersBlamesNoPlugin(t *testing.T) {
+	needsRoot(t)
+	const is = "cannot be probed as the API server: connect: permission denied: this process runs as 0:0 groups 0, and the API server"
+	socket := socketOf(t, 65532, 65532, 0o755)
+	for name, c := range map[string]struct{ apiServer, want string }{
+		"by hand":                {"", is + "'s user is not known: KMS_HEALTH_API_SERVER_USER is not set"},
+		"another capability":     {"0:0 groups 0 DAC_OVERRIDE", is + " as 0:0 groups 0 DAC_OVERRIDE"},
+		"another group":          {"0:0 groups 0 65532", is + " as 0:0 groups 0 65532"},
+		"another user":           {"65532:65532 groups 65532", is + " as 65532:65532 groups 65532"},
+		"a text that is no user": {"root", is + " as root"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			got := as(t, syscall.Credential{}, noCapabilities, c.apiServer, socket).Probe
+			if got.NotProbed != c.want || got.Status != "" || got.Reason != "" || got.Detail != "" {
+				t.Errorf("got %+v", got)
+			}
+		})
+	}
+	t.Run("and may connect", func(t *testing.T) {
+		if got := as(t, syscall.Credential{Uid: 65532}, noCapabilities, "0:0 groups 0", socket).Probe; got.Status != contract.Healthy {
+			t.Errorf("got %+v", got)
+		}
+	})
+}
