@@ -150,6 +150,11 @@ func (p *planner) companions() {
 			continue
 		}
 		files[objects.CompanionConfigMapName(p.Target.Name, a.plugins)] = a.plugins
+		if made, exists := p.companionUser(a); exists {
+			a.User = made
+		} else if p.starting(a) {
+			continue
+		}
 		p.apply(p.CompanionPod(a.APIServerPod, a.plugins))
 	}
 	p.configMaps(files)
@@ -187,7 +192,7 @@ func (p *planner) daemonSet() {
 	}
 	slices.SortFunc(folders, func(a, b objects.Folder) int { return strings.Compare(a.MountPath, b.MountPath) })
 	p.state.Folders = folders
-	ds := p.DaemonSet(folders, plugins)
+	ds := p.DaemonSet(folders, p.agentUser(), plugins)
 	p.liveFiles(ds, p.File(plugins))
 	p.apply(ds)
 	p.configMaps(map[string][]v1alpha1.Plugin{objects.ConfigMapName(p.Target.Name, plugins): plugins})

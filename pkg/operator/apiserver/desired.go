@@ -225,6 +225,7 @@ func (p *planner) findPods() {
 		p.plugins = true
 		a := apiServerPod{pod: pod}
 		a.Node = pod.Spec.NodeName
+		a.User, a.userKnown = objects.UserOf(pod, p.Target.Container)
 		var err error
 		if a.UID, err = objects.PodUID(pod); err != nil {
 			p.problem(contract.SocketVolumeMissing, "pod %s/%s: %v", pod.Namespace, pod.Name, err)

@@ -78,7 +78,9 @@ func apiPod(node, uid string, change ...func(*corev1.Pod)) *corev1.Pod {
 			Volumes: []corev1.Volume{{Name: "sockets",
 				VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}}},
 		},
-		Status: corev1.PodStatus{Phase: corev1.PodRunning},
+		Status: corev1.PodStatus{Phase: corev1.PodRunning, ContainerStatuses: []corev1.ContainerStatus{
+			{Name: "api", ContainerID: "containerd://" + uid},
+		}},
 	}
 	for _, c := range change {
 		c(p)

@@ -103,6 +103,7 @@ func (c *Controller) observe(s *Observed, e *entry) {
 	s.add(contract.PolicyMissing, cmp.Or(policyProblem("ValidatingAdmissionPolicy", c.cluster.Policy),
 		policyProblem("ValidatingAdmissionPolicyBinding", c.cluster.PolicyBinding)))
 	c.observeObjects(s, e.sources)
+	c.observeAges(s, e)
 	if readsSecrets && !s.NamespaceMissing {
 		c.observeSecrets(s, e, role)
 	}

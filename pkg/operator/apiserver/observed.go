@@ -11,6 +11,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
 	"github.com/kms-health/kms-health/pkg/operator/encryption"
@@ -57,9 +58,11 @@ type Observed struct {
 
 	// Live is what the Secret of the live encryption config contains, nil while it cannot be read, and Sets
 	// those of the revisions of running pods. Of one that is about to be read there is none.
-	Live       *encryption.Set
-	Sets       map[string]encryption.Set
-	Pods       []*corev1.Pod      // the API server's
+	Live *encryption.Set
+	Sets map[string]encryption.Set
+	Pods []*corev1.Pod // the API server's
+	// Seen is for how long this process has seen each of Pods.
+	Seen       map[types.UID]time.Duration
 	Deployment *appsv1.Deployment // the one to patch, or patched earlier; nil: there is none
 	// Injected means that fields of it are the operator's, HasContainer that the
 	// reporter's container is.
@@ -80,6 +83,8 @@ type apiServerPod struct {
 	objects.APIServerPod
 	pod     *corev1.Pod
 	plugins []v1alpha1.Plugin
+	// userKnown means that the user is that of the container that was created.
+	userKnown bool
 }
 
 // RevisionOf is the revision of the encryption config that pods of a spec use,

@@ -68,7 +68,7 @@ func TestSilentCompanionOfAPodThatWasMadeAgainIsReplaced(t *testing.T) {
 	began := time.Unix(1e9, 0).Add(-time.Hour)
 	running := func(ats ...int) (all []corev1.ContainerStatus) {
 		for _, at := range ats {
-			s := corev1.ContainerStatus{}
+			s := corev1.ContainerStatus{Name: "api", ContainerID: "containerd://1"}
 			if at != 0 {
 				s.State.Running = &corev1.ContainerStateRunning{StartedAt: metav1.NewTime(began.Add(time.Duration(at) * time.Second))}
 			}

@@ -4,8 +4,10 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"time"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/klog/v2"
 
@@ -21,9 +23,10 @@ type entry struct {
 	sources   *source.Target
 	revisions map[string]revisionRead
 	published Published
-	deleting  bool     // when it was published
-	recorded  Recorded // what was last recorded, while the informer may not show it
-	requested string   // what was last requested, valid or not
+	deleting  bool                    // when it was published
+	recorded  Recorded                // what was last recorded, while the informer may not show it
+	requested string                  // what was last requested, valid or not
+	seen      map[types.UID]time.Time // when each pod was first seen
 
 	// Under mu.
 	status    Status

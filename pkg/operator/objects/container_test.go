@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 
 	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
+	"github.com/kms-health/kms-health/pkg/contract"
 	"github.com/kms-health/kms-health/pkg/operator/tlsprofile"
 )
 
@@ -39,8 +40,8 @@ func TestContainerIsTheSameInEveryDelivery(t *testing.T) {
 		CA: []byte("CA"),
 	}
 	folders := []Folder{{MountPath: "/run/kms", HostPath: "/srv"}}
-	companion := in.CompanionPod(APIServerPod{Node: "n", UID: "u", Folders: folders}, nil)
-	daemonSet := in.DaemonSet(folders, nil)
+	companion := in.CompanionPod(APIServerPod{Node: "n", UID: "u", Folders: folders, User: contract.Root}, nil)
+	daemonSet := in.DaemonSet(folders, contract.Root, nil)
 	api := corev1.Container{Name: "api", VolumeMounts: []corev1.VolumeMount{{Name: "s", MountPath: "/run/kms"}}}
 	sidecar := *in
 	sidecar.Target = &v1alpha1.APIServer{Name: "a", Mode: v1alpha1.ModeSidecar, Container: "api"}
@@ -93,7 +94,7 @@ func TestDaemonSetSelectsByTheLabelUnlessNodesAreNamed(t *testing.T) {
 	}{"not set": {nil, true}, "all nodes": {map[string]string{}, false}, "named": {map[string]string{"a": "b"}, false}} {
 		config.APIServers[0].NodeSelector = c.selector
 		in := &Input{Config: config, Namespace: "kms-health", Target: &config.APIServers[0], CA: []byte("CA")}
-		o := in.DaemonSet([]Folder{{MountPath: "/run/kms", HostPath: "/srv"}}, nil)
+		o := in.DaemonSet([]Folder{{MountPath: "/run/kms", HostPath: "/srv"}}, contract.Root, nil)
 		spec := typed[appsv1.DaemonSet](t, o).Spec.Template.Spec
 		if d := cmp.Diff(c.selector, spec.NodeSelector); d != "" && len(c.selector) > 0 {
 			t.Errorf("%s: %s", name, d)
@@ -116,8 +117,8 @@ func TestAnyTextOfAPodCanBeRendered(t *testing.T) {
 	in.Target.Mode = v1alpha1.ModeCompanionPod
 	o := in.CompanionPod(APIServerPod{Node: path, Folders: []Folder{folder}}, nil)
 	spec := typed[corev1.Pod](t, o).Spec
-	mounts := spec.Containers[0].VolumeMounts
-	if last := mounts[len(mounts)-1]; spec.NodeName != path || last.MountPath != path || last.SubPath != path {
+	mounts := spec.Containers[0].VolumeMounts // the last is that of the state
+	if last := mounts[len(mounts)-2]; spec.NodeName != path || last.MountPath != path || last.SubPath != path {
 		t.Errorf("%q, %+q, %+q", spec.NodeName, last.MountPath, last.SubPath)
 	}
 }

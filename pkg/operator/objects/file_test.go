@@ -8,11 +8,11 @@ import (
 	"testing"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/yaml"
 
 	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
+	"github.com/kms-health/kms-health/pkg/contract"
 )
 
 const (
@@ -122,7 +122,7 @@ func TestARequestIsInTheFilesOfRunningPodsAlone(t *testing.T) {
 			if has(is) != tt.companion || is.GetName() != was.GetName() {
 				t.Errorf("the companion %s, before %s, has the request: %v", is.GetName(), was.GetName(), has(is))
 			}
-			if has(in.DaemonSet(nil, sidecarPlugins)) {
+			if has(in.DaemonSet(nil, contract.User{}, sidecarPlugins)) {
 				t.Error("the DaemonSet's template has the request")
 			}
 			if has(in.ConfigMap("x", sidecarPlugins)) != tt.configMap {
@@ -217,33 +217,6 @@ func TestAbstractSocketIsReachedInTheNodesNetworkOnly(t *testing.T) {
 		in.Target.Connection.Server = tt.server
 		if why := in.NotReachable(tt.endpoint); (why == "") != tt.reached {
 			t.Errorf("%s: %q", name, why)
-		}
-	}
-}
-
-func TestSidecarRunsAsTheUserOfTheAPIServer(t *testing.T) {
-	user := func(id int64) *int64 { return &id }
-	yes, no := true, false
-	for name, tt := range map[string]struct {
-		container  *corev1.SecurityContext
-		pod        *corev1.PodSecurityContext
-		hostFolder string
-		want       *int64
-	}{
-		"nothing is configured":       {want: user(0)},
-		"of the container":            {&corev1.SecurityContext{RunAsUser: user(7)}, &corev1.PodSecurityContext{RunAsUser: user(8)}, "", user(7)},
-		"a container without a user":  {&corev1.SecurityContext{}, nil, "", user(0)},
-		"of the pod":                  {nil, &corev1.PodSecurityContext{RunAsUser: user(8)}, "", user(8)},
-		"of the image, not root":      {nil, &corev1.PodSecurityContext{RunAsNonRoot: &yes}, "", nil},
-		"of the image, any":           {nil, &corev1.PodSecurityContext{RunAsNonRoot: &no}, "", user(0)},
-		"an empty context of the pod": {nil, &corev1.PodSecurityContext{}, "", user(0)},
-		"files of a static pod":       {&corev1.SecurityContext{RunAsUser: user(7)}, nil, "/etc/kms", user(0)},
-	} {
-		in, spec := sidecarInput(), apiServerPod()
-		in.HostFolder, spec.SecurityContext, spec.Containers[0].SecurityContext = tt.hostFolder, tt.pod, tt.container
-		got := in.userOf(spec)
-		if (got == nil) != (tt.want == nil) || got != nil && *got != *tt.want {
-			t.Errorf("%s: %v", name, got)
 		}
 	}
 }

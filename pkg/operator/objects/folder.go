@@ -51,8 +51,10 @@ func FindFolders(pod *corev1.Pod, container, kubeletRoot string, plugins ...v1al
 			return nil, err
 		}
 		f, err := onNode(pod, mounts[0], folder, cmp.Or(kubeletRoot, KubeletRoot))
-		if err == nil {
-			err = checkOwn(mounts[0].Name, f.MountPath, ownFolder)
+		for _, own := range []string{ownFolder, contract.StateFolder} {
+			if err == nil {
+				err = checkOwn(mounts[0].Name, f.MountPath, own)
+			}
 		}
 		if err != nil {
 			return nil, err

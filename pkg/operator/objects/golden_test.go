@@ -14,6 +14,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
+	"github.com/kms-health/kms-health/pkg/contract"
 	"github.com/kms-health/kms-health/pkg/operator/tlsprofile"
 )
 
@@ -28,6 +29,7 @@ func TestObjectsOfEachMode(t *testing.T) {
 	plugins[0].Timeout.Duration, plugins[1].Timeout.Duration = 3*time.Second, time.Minute // more than the interval
 	onHost := []Folder{{MountPath: "/var/run/kmsplugin", HostPath: "/var/run/kmsplugin"}}
 	ofPod := []Folder{{MountPath: "/var/run/kmsplugin", HostPath: "/var/lib/kubelet/pods/u/volumes/x", SubPath: "s", EmptyDir: true}}
+	user := contract.User{UID: 1001, GID: 1002, Groups: []int64{1003, 1002}}
 	settings, err := tlsprofile.Of(nil)
 	if err != nil {
 		t.Fatal(err)
@@ -43,13 +45,13 @@ func TestObjectsOfEachMode(t *testing.T) {
 		}, func(in *Input) []*unstructured.Unstructured {
 			return []*unstructured.Unstructured{in.SecretRole([]string{"3", "4"}),
 				in.ConfigMap(CompanionConfigMapName(in.Target.Name, plugins), plugins),
-				in.CompanionPod(APIServerPod{Node: "master-0", UID: "u", Folders: ofPod}, plugins)}
+				in.CompanionPod(APIServerPod{Node: "master-0", UID: "u", Folders: ofPod, User: user}, plugins)}
 		}},
 		"daemonset": {v1alpha1.OperatorKubernetes, func(in *Input) {
 			in.Target.Serving = &v1alpha1.APIServerServing{Address: "127.0.0.1:9180"}
 		}, func(in *Input) []*unstructured.Unstructured {
 			return []*unstructured.Unstructured{in.Destination(), in.ConfigMap(ConfigMapName(in.Target.Name, plugins), plugins),
-				in.DaemonSet(onHost, plugins)}
+				in.DaemonSet(onHost, contract.Root, plugins)}
 		}},
 		"sidecar": {v1alpha1.OperatorOpenShift, func(in *Input) {
 			in.Target.Mode, in.Target.Deployment = v1alpha1.ModeSidecar, "apiserver"

@@ -49,6 +49,7 @@ type Owner struct{ Name, UID string }
 type APIServerPod struct {
 	Node, UID string // the UID is the pod's on its node: see PodUID
 	Folders   []Folder
+	User      contract.User // of its API server's container
 }
 
 // PolicyName is that of the reporters' admission policy, and of its binding.
@@ -121,8 +122,9 @@ type reporter struct {
 	ConfigMap        string // that the pod mounts; empty: it has the files in annotations
 	File, Kubeconfig string // the content of the files
 	PodHash          string
-	RunAsUser        *int64               // nil: the pod's, or the image's
-	Mounts           []corev1.VolumeMount // name, mountPath and subPath count: all are read-only
+	APIServerUser    *contract.User       // nil: not known
+	RunAs            *contract.User       // the reporter's own user; nil: the pod's, or the image's
+	Mounts           []corev1.VolumeMount // read-only: name, mountPath and subPath count
 }
 
 func (in *Input) reporter(name string, plugins []v1alpha1.Plugin) *reporter {
@@ -151,7 +153,7 @@ func (in *Input) withoutRequest() *Input {
 // ownPod is the reporter in a pod of its own, with the folders of a server's sockets.
 func (in *Input) ownPod(server APIServerPod, plugins []v1alpha1.Plugin, configMap string) *reporter {
 	r := in.reporter(in.ReporterName(), plugins)
-	r.APIServerPod, r.RunAsUser = server, new(int64(0))
+	r.APIServerPod, r.APIServerUser, r.RunAs = server, &server.User, &server.User
 	if in.Target.ConfigSource == v1alpha1.ConfigSourceConfigMap {
 		r.ConfigMap = configMap
 	}
@@ -183,8 +185,8 @@ func (in *Input) CompanionPod(server APIServerPod, plugins []v1alpha1.Plugin) *u
 }
 
 // DaemonSet is the agent on each node whose host folders hold the sockets. Its template has no request.
-func (in *Input) DaemonSet(folders []Folder, plugins []v1alpha1.Plugin) *unstructured.Unstructured {
-	server, configMap := APIServerPod{Folders: folders}, ConfigMapName(in.Target.Name, plugins)
+func (in *Input) DaemonSet(folders []Folder, user contract.User, plugins []v1alpha1.Plugin) *unstructured.Unstructured {
+	server, configMap := APIServerPod{Folders: folders, User: user}, ConfigMapName(in.Target.Name, plugins)
 	return object("daemonset.yaml", in.withoutRequest().ownPod(server, plugins, configMap))
 }
 

@@ -62,16 +62,21 @@ func (in *Input) Sidecar(spec *corev1.PodSpec, plugins []v1alpha1.Plugin) (map[s
 		{Name: NoTokenVolume, MountPath: tokenFolder},
 	}
 	for _, m := range mounts {
-		for _, o := range own {
-			if err := checkOwn(m.Name, m.MountPath, o.MountPath); err != nil {
+		for _, folder := range []string{ConfigFolder, CredentialsFolder, tokenFolder, contract.StateFolder} {
+			if err := checkOwn(m.Name, m.MountPath, folder); err != nil {
 				return nil, err
 			}
 		}
 	}
-	return object("sidecar.yaml", reporter{
+	r := reporter{
 		Input: in, ConfigHash: v1alpha1.PluginSetHash(plugins), ConfigMap: ConfigMapName(in.Target.Name, plugins),
-		RunAsUser: in.userOf(spec), Mounts: slices.Concat(mounts, own),
-	}).Object, nil
+		APIServerUser: in.sidecarUser(spec), Mounts: slices.Concat(mounts, own),
+	}
+	r.RunAs = r.APIServerUser
+	if in.HostFolder != "" { // its files are root's
+		r.RunAs = &contract.User{DACOverride: r.RunAs != nil && r.RunAs.DACOverride}
+	}
+	return object("sidecar.yaml", r).Object, nil
 }
 
 // Secret is that of the credentials of a sidecar.
@@ -80,22 +85,6 @@ func (in *Input) Secret() string {
 		return CredentialsName(in.Target.Name)
 	}
 	return TokenName(in.Target.Name)
-}
-
-// userOf is the user of the API server's container, whom its sockets belong to: root if nothing
-// else is configured, and for the files of a static pod, which are root's. Nil: the pod's, or the
-// image's.
-func (in *Input) userOf(spec *corev1.PodSpec) *int64 {
-	if in.HostFolder == "" {
-		if c, err := APIServerContainer(spec, in.Target.Container); err == nil && c.SecurityContext != nil &&
-			c.SecurityContext.RunAsUser != nil {
-			return c.SecurityContext.RunAsUser
-		}
-		if s := spec.SecurityContext; s != nil && (s.RunAsUser != nil || s.RunAsNonRoot != nil && *s.RunAsNonRoot) {
-			return s.RunAsUser
-		}
-	}
-	return new(int64(0))
 }
 
 // Injected reports whether a PodSpec holds the reporter.

@@ -68,7 +68,7 @@ func TestSidecar(t *testing.T) {
 name: kms-health
 image: example.com/reporter@sha256:0123
 imagePullPolicy: IfNotPresent
-args: [--config=/etc/kms-health/config/config.yaml]
+args: [--config=/etc/kms-health/config/config.yaml, --state=/var/lib/kms-health/samples]
 env:
 - name: KMS_HEALTH_NODE
   valueFrom: {fieldRef: {apiVersion: v1, fieldPath: spec.nodeName}}
@@ -76,20 +76,23 @@ env:
   valueFrom: {fieldRef: {apiVersion: v1, fieldPath: metadata.uid}}
 - name: KMS_HEALTH_CONFIG_HASH
   valueFrom: {fieldRef: {apiVersion: v1, fieldPath: "metadata.annotations['kmshealth.openshift.io/config-hash']"}}
+- {name: KMS_HEALTH_API_SERVER_USER, value: "0:0 groups 0 DAC_OVERRIDE"}
 resources: {requests: {cpu: 5m, memory: 24Mi}}
 volumeMounts:
 - {name: kms-sockets, readOnly: true, mountPath: /var/run/kmsplugin}
 - {name: kms-health-config, readOnly: true, mountPath: /etc/kms-health/config}
 - {name: kms-health-credentials, readOnly: true, mountPath: /etc/kms-health/credentials}
 - {name: kms-health-no-token, readOnly: true, mountPath: /var/run/secrets/kubernetes.io/serviceaccount}
+- {name: kms-health-state, mountPath: /var/lib/kms-health}
 terminationMessagePath: /dev/termination-log
 terminationMessagePolicy: FallbackToLogsOnError
 securityContext:
   runAsUser: 0
+  runAsGroup: 0
   runAsNonRoot: false
   allowPrivilegeEscalation: false
   readOnlyRootFilesystem: true
-  capabilities: {drop: [ALL]}
+  capabilities: {drop: [ALL], add: [DAC_OVERRIDE]}
   seccompProfile: {type: RuntimeDefault}
 `)
 	if d := cmp.Diff([]corev1.Container{want}, got.Containers); d != "" {
@@ -99,6 +102,7 @@ securityContext:
 - {name: kms-health-config, configMap: {name: set below, defaultMode: 0644, optional: true}}
 - {name: kms-health-credentials, secret: {secretName: kms-health-reporter-oas-token, defaultMode: 0644, optional: true}}
 - {name: kms-health-no-token, emptyDir: {}}
+- {name: kms-health-state, emptyDir: {sizeLimit: 8Mi}}
 `)
 	wantVolumes[0].ConfigMap.Name = ConfigMapName("oas", sidecarPlugins)
 	if d := cmp.Diff(wantVolumes, got.Volumes); d != "" {
@@ -122,6 +126,7 @@ func TestVolumesOfAStaticPodAreFoldersOfTheNode(t *testing.T) {
 - {name: kms-health-config, hostPath: {path: /etc/kubernetes/kms-health/config, type: DirectoryOrCreate}}
 - {name: kms-health-credentials, hostPath: {path: /etc/kubernetes/kms-health/credentials, type: DirectoryOrCreate}}
 - {name: kms-health-no-token, emptyDir: {}}
+- {name: kms-health-state, emptyDir: {sizeLimit: 8Mi}}
 `)
 	if d := cmp.Diff(want, got.Volumes); d != "" {
 		t.Errorf("volumes (-want +got):\n%s", d)

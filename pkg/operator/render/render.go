@@ -211,10 +211,11 @@ func (r *rendering) configMap(name string) {
 
 // ownPods adds the reporters that are pods of their own.
 func (r *rendering) ownPods() error {
-	t, server := r.Target, objects.APIServerPod{Folders: objects.AsNamed(r.plugins)}
+	t, server := r.Target, objects.APIServerPod{Folders: objects.AsNamed(r.plugins), User: contract.Root}
 	if r.running() {
 		var err1, err2 error
 		server.Node = r.pod.Spec.NodeName
+		server.User, _ = objects.UserOf(r.pod, t.Container)
 		server.UID, err1 = objects.PodUID(r.pod)
 		server.Folders, err2 = objects.FindFolders(r.pod, t.Container, objects.KubeletRoot, r.plugins...)
 		if err := errors.Join(err1, err2); err != nil {
@@ -244,7 +245,7 @@ func (r *rendering) ownPods() error {
 		}
 	}
 	if t.Mode.ServesNode() {
-		r.apply("40-daemonset-"+r.ReporterName()+".yaml", "apply it", r.DaemonSet(server.Folders, r.plugins))
+		r.apply("40-daemonset-"+r.ReporterName()+".yaml", "apply it", r.DaemonSet(server.Folders, server.User, r.plugins))
 		r.configMap(objects.ConfigMapName(t.Name, r.plugins))
 		return nil
 	}

@@ -136,7 +136,7 @@ spec:
 			if user := reporter.SecurityContext.RunAsUser; user == nil || *user != c.user {
 				t.Errorf("user %v", user)
 			}
-			if len(spec.Volumes) != 3 || len(patch.Spec.Template.Annotations) != 1 {
+			if len(spec.Volumes) != 4 || len(patch.Spec.Template.Annotations) != 1 {
 				t.Errorf("volumes %v, annotations %v", spec.Volumes, patch.Spec.Template.Annotations)
 			}
 		})

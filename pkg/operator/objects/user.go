@@ -1,0 +1,84 @@
+package objects
+
+import (
+	"cmp"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/utils/ptr"
+
+	"github.com/kms-health/kms-health/pkg/contract"
+)
+
+// UserOf is the user of an API server's container: as the node reports it, else as the pod has it, else
+// root. known means that the container was created, so that a node that reports users has done so.
+func UserOf(pod *corev1.Pod, container string) (user contract.User, known bool) {
+	c, err := APIServerContainer(&pod.Spec, container)
+	if err != nil {
+		return contract.Root, false
+	}
+	user, _ = configuredUser(&pod.Spec, c)
+	for _, s := range pod.Status.ContainerStatuses {
+		if s.Name != c.Name {
+			continue
+		}
+		known = s.ContainerID != ""
+		if s.User != nil && s.User.Linux != nil {
+			user.UID, user.GID, user.Groups = s.User.Linux.UID, s.User.Linux.GID, s.User.Linux.SupplementalGroups
+			known = true
+		}
+	}
+	user.DACOverride = overridesDAC(user.UID, c)
+	return user, known
+}
+
+// sidecarUser is the user of the API server's container in pods of a spec. Nil: the image's, which is not root.
+func (in *Input) sidecarUser(spec *corev1.PodSpec) *contract.User {
+	c, err := APIServerContainer(spec, in.Target.Container)
+	if err != nil {
+		return nil
+	}
+	user, known := configuredUser(spec, c)
+	if !known {
+		return nil
+	}
+	user.DACOverride = overridesDAC(user.UID, c)
+	return &user
+}
+
+// configuredUser is the user that a PodSpec has for a container, root if it has none. known is false where it
+// must be another one, which the image decides. The pod's fsGroup is one of the supplementary groups of each
+// of its containers.
+func configuredUser(spec *corev1.PodSpec, c *corev1.Container) (user contract.User, known bool) {
+	own, pods := cmp.Or(c.SecurityContext, &corev1.SecurityContext{}), cmp.Or(spec.SecurityContext, &corev1.PodSecurityContext{})
+	uid, gid := cmp.Or(own.RunAsUser, pods.RunAsUser), cmp.Or(own.RunAsGroup, pods.RunAsGroup)
+	user = contract.User{UID: ptr.Deref(uid, 0), GID: ptr.Deref(gid, 0), Groups: slices.Clone(pods.SupplementalGroups)}
+	if pods.FSGroup != nil {
+		user.Groups = append(user.Groups, *pods.FSGroup)
+	}
+	return user, uid != nil || !ptr.Deref(cmp.Or(own.RunAsNonRoot, pods.RunAsNonRoot), false)
+}
+
+// overridesDAC reports whether a container of a user has the capability DAC_OVERRIDE, as container runtimes
+// decide it: they give it to root by default, and of one that is added and dropped, drop wins, but not that
+// of ALL.
+func overridesDAC(uid int64, c *corev1.Container) bool {
+	own := cmp.Or(c.SecurityContext, &corev1.SecurityContext{})
+	capabilities := cmp.Or(own.Capabilities, &corev1.Capabilities{})
+	names := func(list []corev1.Capability, name string) bool {
+		return slices.ContainsFunc(list, func(c corev1.Capability) bool {
+			return strings.TrimPrefix(strings.ToUpper(string(c)), "CAP_") == name
+		})
+	}
+	switch {
+	case uid != 0:
+		return false
+	case ptr.Deref(own.Privileged, false):
+		return true
+	case names(capabilities.Drop, contract.DACOverride):
+		return false
+	default:
+		return names(capabilities.Add, contract.DACOverride) || !names(capabilities.Drop, "ALL")
+	}
+}
