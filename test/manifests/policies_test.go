@@ -17,6 +17,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
+	"github.com/kms-health/kms-health/pkg/contract"
 	"github.com/kms-health/kms-health/pkg/operator/objects"
 	"github.com/kms-health/kms-health/pkg/operator/tlsprofile"
 	"github.com/kms-health/kms-health/test/manifests/install"
@@ -255,7 +256,7 @@ func TestPodsOfTheNamespaceAreReportersAndNothingElse(t *testing.T) {
 		return in.CompanionPod(objects.APIServerPod{Node: "master-0", UID: "0a1b2c3d", Folders: []objects.Folder{{MountPath: "/var/run/kmsplugin", HostPath: host}}}, plugins)
 	}
 	const pods = "/var/lib/kubelet/pods/"
-	daemonSet := reportersInput(v1alpha1.ModeDaemonSet).DaemonSet([]objects.Folder{{MountPath: "/var/run/kmsplugin", HostPath: "/var/run/kmsplugin"}}, plugins)
+	daemonSet := reportersInput(v1alpha1.ModeDaemonSet).DaemonSet([]objects.Folder{{MountPath: "/var/run/kmsplugin", HostPath: "/var/run/kmsplugin"}}, contract.Root, plugins)
 	ofDaemonSet, _, err := unstructured.NestedMap(daemonSet.Object, "spec", "template", "spec")
 	if err != nil {
 		t.Fatal(err)

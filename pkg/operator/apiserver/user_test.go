@@ -3,13 +3,16 @@ package apiserver
 import (
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/clock"
 
 	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
 	"github.com/kms-health/kms-health/pkg/contract"
@@ -147,4 +150,33 @@ func TestAgentsHaveTheUserOfThePodThatWasSeenLast(t *testing.T) {
 			}
 		})
 	}
+}
+
+// The time that a Pod has of its creation is by another clock.
+func TestPodIsAsOldAsThisProcessHasSeenIt(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := New(Options{Clock: clock.RealClock{}, Registry: prometheus.NewRegistry()})
+		defer c.queue.ShutDown()
+		s, e := fixture(t, v1alpha1.ModeCompanionPod), &entry{}
+		a, b := apiPod("a", "1", notStarted), apiPod("b", "2", notStarted)
+		sees := func(after, ofA, ofB time.Duration, pods ...*corev1.Pod) {
+			t.Helper()
+			time.Sleep(after)
+			s.Pods = pods
+			if c.observeAges(s, e); s.Seen["1"] != ofA || s.Seen["2"] != ofB || len(s.Seen) != len(pods) {
+				t.Errorf("%v, want %s and %s", s.Seen, ofA, ofB)
+			}
+		}
+		sees(0, 0, 0, a)
+		sees(10*time.Second, 10*time.Second, 0, a, b)
+		if synctest.Wait(); c.queue.Len() != 0 {
+			t.Error("synced again at once")
+		}
+		sees(startsWithin-10*time.Second, startsWithin, startsWithin-10*time.Second, a, b)
+		if synctest.Wait(); c.queue.Len() != 1 {
+			t.Error("not synced when the first has had its minute")
+		}
+		sees(time.Second, 0, startsWithin-9*time.Second, b)
+		sees(time.Second, 0, startsWithin-8*time.Second, a, b)
+	})
 }
