@@ -301,3 +301,45 @@ func TestWhatIsMissingOrWrongIsNamed(t *testing.T) {
 		}
 	}
 }
+
+func TestReportersHaveTheUserOfTheGivenPod(t *testing.T) {
+	const status = `, "status": {"containerStatuses": [{"name": "kube-apiserver", "user": {"linux": {"uid": 7, "gid": 8}}}]}}`
+	for name, c := range map[string]struct {
+		mode v1alpha1.Mode
+		pod  bool
+		want string
+	}{
+		"a companion":           {v1alpha1.ModeCompanionPod, true, "7:8 groups 8"},
+		"agents, with a pod":    {v1alpha1.ModeDaemonSet, true, "7:8 groups 8"},
+		"agents, without a pod": {v1alpha1.ModeDaemonSet, false, "0:0 groups 0 DAC_OVERRIDE"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			in := inputs(t)["Companion"]
+			in.Config.APIServers[0].Mode = c.mode
+			in.Pod = bytes.TrimSuffix(in.Pod, []byte("}"))
+			in.Pod = append(in.Pod, status...)
+			if c.mode == v1alpha1.ModeDaemonSet {
+				in.Pod = bytes.ReplaceAll(in.Pod, []byte(`"emptyDir": {}`), []byte(`"hostPath": {"path": "/var/run/kmsplugin"}`))
+			}
+			if !c.pod {
+				in.Pod = nil
+			}
+			for _, f := range render(t, in) {
+				if strings.HasPrefix(f.Name, "40-") && (!strings.Contains(string(f.Data), contract.APIServerUserVariable+"\n") ||
+					!strings.Contains(string(f.Data), "value: "+c.want+"\n")) {
+					t.Errorf("%s: not %s:\n%s", f.Name, c.want, f.Data)
+				}
+			}
+		})
+	}
+}
+
+func TestNoteOfAStaticPodNamesRoot(t *testing.T) {
+	for input, file := range map[string]string{"static pod": "host/static-pod.json", "a node's": "sidecar/patch.yaml"} {
+		for _, f := range render(t, inputs(t)[input]) {
+			if root := strings.Contains(f.Note, "it runs as root"); root != (f.Name == file) {
+				t.Errorf("%s: %s: %s", input, f.Name, f.Note)
+			}
+		}
+	}
+}

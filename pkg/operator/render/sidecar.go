@@ -32,8 +32,9 @@ func (r *rendering) sidecar() (err error) {
 	}
 	if r.HostFolder != "" {
 		r.hostFiles()
-		return r.change("host/static-pod.json", "takes the place of the API server's manifest, last",
-			"the API server's manifest: give this file to kubectl patch --local -f MANIFEST -o yaml --patch-file")
+		const asRoot = " (it runs as root, as its files on the node are root's)"
+		return r.change("host/static-pod.json", "takes the place of the API server's manifest, last; has the reporter"+asRoot,
+			"the API server's manifest"+asRoot+": give this file to kubectl patch --local -f MANIFEST -o yaml --patch-file")
 	}
 	if r.deployment == nil {
 		r.manifest, r.deployment = nil, &metav1.ObjectMeta{
