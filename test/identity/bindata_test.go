@@ -19,6 +19,11 @@ var paths = map[string]string{
 	"ClusterRoleBinding":               "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings/",
 	"ValidatingAdmissionPolicy":        "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies/",
 	"ValidatingAdmissionPolicyBinding": "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicybindings/",
+	"Pod":                              "/api/v1/namespaces/%s/pods/",
+	"ConfigMap":                        "/api/v1/namespaces/%s/configmaps/",
+	"Secret":                           "/api/v1/namespaces/%s/secrets/",
+	"Deployment":                       "/apis/apps/v1/namespaces/%s/deployments/",
+	"KMSHealth":                        "/apis/kmshealth.openshift.io/v1alpha1/kmshealths/",
 }
 
 // applyAll is how the operator writes: Server-Side Apply, strict, so that a

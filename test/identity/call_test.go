@@ -44,7 +44,7 @@ func newCaller(t *testing.T, name string, config *rest.Config) *caller {
 		t.Fatal(err)
 	}
 	t.Cleanup(client.CloseIdleConnections)
-	return &caller{name: name, url: cluster.URL(), client: client}
+	return &caller{name: name, url: config.Host, client: client}
 }
 
 func asAdmin(t *testing.T) *caller {
