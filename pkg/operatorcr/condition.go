@@ -61,5 +61,5 @@ func (e element) text(field string) string { s, _ := e[field].(string); return s
 
 func (e element) condition() Condition {
 	at, _ := time.Parse(time.RFC3339, e.text("lastTransitionTime"))
-	return Condition{e.text("type"), e.text("status"), e.text("reason"), e.text("message"), at.UTC()}
+	return Condition{e.text("type"), e.text("status"), e.text("reason"), e.text("message"), at.UTC().Truncate(time.Second)}
 }

@@ -50,6 +50,7 @@ func TestStolenTokensMayWriteNoMoreThanTheThreatModelNames(t *testing.T) {
 				name     string
 				attempts func(*testing.T) []attempt
 			}{
+				{"a and b: times and lengths of conditions", c.conditions},
 			} {
 				t.Run(group.name, func(t *testing.T) {
 					for _, a := range group.attempts(t) {
