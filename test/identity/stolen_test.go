@@ -51,6 +51,7 @@ func TestStolenTokensMayWriteNoMoreThanTheThreatModelNames(t *testing.T) {
 				attempts func(*testing.T) []attempt
 			}{
 				{"a and b: times and lengths of conditions", c.conditions},
+				{"c: labels", c.labels},
 			} {
 				t.Run(group.name, func(t *testing.T) {
 					for _, a := range group.attempts(t) {
