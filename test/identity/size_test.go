@@ -109,6 +109,43 @@ func TestReportersCannotFillTheObject(t *testing.T) {
 	}
 }
 
+// A manager stays in managedFields for as long as it owns something.
+func TestReportersCannotAddFieldManagersWithoutBound(t *testing.T) {
+	s := operatorResources[0]
+	who := reporters(t, s)[1:]
+	admin := asAdmin(t)
+	t.Cleanup(func() { s.reset(t, admin) })
+	managers := func() int {
+		metadata := admin.do(t, request{method: http.MethodGet, path: s.path()}).object["metadata"].(fields)
+		all, _ := metadata["managedFields"].([]any)
+		return len(all)
+	}
+	for _, reporter := range who {
+		s.reset(t, admin)
+		before := managers()
+		for i := range 10 {
+			for _, nothing := range []fields{{}, {"conditions": []any{}}} {
+				reporter.do(t, s.apply(t, contract.ConditionManager(fmt.Sprintf("node-%d", i)), nothing))
+			}
+		}
+		if after := managers(); after != before {
+			t.Errorf("%s: %d managers after applies that own nothing, %d before", reporter.name, after, before)
+		}
+		for number, want := range map[int]string{255: ok, 256: byPolicy} {
+			object := s.large(10, number, 10, 1)
+			object["status"].(fields)["conditions"] = object["status"].(fields)["conditions"].([]any)[:20] // of ten nodes
+			s.put(t, admin, object)
+			added := s.apply(t, contract.ConditionManager("new"), fields{"conditions": []any{condition(contract.ConditionType("new"), "[]")}})
+			if got := reporter.do(t, added); got.outcome() != want {
+				t.Errorf("%s: one more than %d managers: %s, want %s: %.300s", reporter.name, number, got.outcome(), want, got.message)
+			}
+			if got := reporter.do(t, s.condition(t, "node-a")); got.code != http.StatusOK {
+				t.Errorf("%s: a manager of %d that was there: %d %.300s", reporter.name, number, got.code, got.message)
+			}
+		}
+	}
+}
+
 // The API server cuts a field manager at 128 bytes.
 func TestReporterOfANodeWithALongName(t *testing.T) {
 	s := operatorResources[0]
