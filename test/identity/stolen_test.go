@@ -53,6 +53,7 @@ func TestStolenTokensMayWriteNoMoreThanTheThreatModelNames(t *testing.T) {
 				{"a and b: times and lengths of conditions", c.conditions},
 				{"c: labels", c.labels},
 				{"d: field managers", c.managers},
+				{"e: subjects of bindings", c.subjects},
 			} {
 				t.Run(group.name, func(t *testing.T) {
 					for _, a := range group.attempts(t) {
