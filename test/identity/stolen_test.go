@@ -54,6 +54,8 @@ func TestStolenTokensMayWriteNoMoreThanTheThreatModelNames(t *testing.T) {
 				{"c: labels", c.labels},
 				{"d: field managers", c.managers},
 				{"e: subjects of bindings", c.subjects},
+				{"f and others: pods", c.pods},
+				{"profiles of pods", c.profiles},
 			} {
 				t.Run(group.name, func(t *testing.T) {
 					for _, a := range group.attempts(t) {

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -409,4 +410,32 @@ func TestOperatorWritesReportersConfigMapsAndSecretsAndNoOthers(t *testing.T) {
 // specOf is the pod's of a Deployment.
 func specOf(o *unstructured.Unstructured) map[string]any {
 	return o.Object["spec"].(map[string]any)["template"].(map[string]any)["spec"].(map[string]any)
+}
+
+// Admission of OpenShift by this is not in kube-apiserver. A field that is not here is a default of the CRD's.
+func TestTheSCCAllowsWhatReportersNeedAndNothingElse(t *testing.T) {
+	for _, o := range openshift.base {
+		if o.GetKind() != "SecurityContextConstraints" {
+			continue
+		}
+		got, anybody := map[string]any{}, map[string]any{"type": "RunAsAny"}
+		for key, value := range o.Object {
+			if key != "metadata" && key != "kind" && key != "apiVersion" {
+				got[key] = value
+			}
+		}
+		if diff := cmp.Diff(got, map[string]any{
+			"allowHostDirVolumePlugin": true, "allowHostNetwork": true, "allowHostPorts": false, "allowHostPID": false,
+			"allowHostIPC": false, "allowPrivilegedContainer": false, "allowPrivilegeEscalation": false,
+			"defaultAllowPrivilegeEscalation": false, "allowedCapabilities": list("DAC_OVERRIDE"),
+			"defaultAddCapabilities": []any{}, "requiredDropCapabilities": list("ALL"), "readOnlyRootFilesystem": true,
+			"runAsUser": anybody, "seLinuxContext": anybody, "fsGroup": anybody, "supplementalGroups": anybody,
+			"seccompProfiles": list("runtime/default"), "priority": float64(0), "users": []any{}, "groups": []any{},
+			"volumes": list("configMap", "downwardAPI", "emptyDir", "hostPath", "projected", "secret"),
+		}); diff != "" {
+			t.Error(diff)
+		}
+		return
+	}
+	t.Error("there is no SCC")
 }
