@@ -50,7 +50,11 @@ func TestIdentitiesMayChangeTheirConditionsOfKMSHealthAndNothingElse(t *testing.
 	})
 	allowAll(t, controlplane.ServiceAccountUser(home, account))
 	allowAll(t, certificateUser)
-	s.tryAll(t, who, []action{{"a label, without RBAC", merge(manager, s.path(), label), all(byPolicy)}})
+	cleared := fields{"metadata": fields{"managedFields": []any{fields{}}}}
+	s.tryAll(t, who, []action{
+		{"a label, without RBAC", merge(manager, s.path(), label), all(byPolicy)},
+		{"managedFields cleared, without RBAC", merge(manager, s.path(), cleared), all(byPolicy)},
+	})
 
 	s.tryAll(t, []*caller{theOperator(t, s)}, []action{
 		{"own conditions", under(operatorManager, condition("KMSPluginsDegraded", "x"), condition("KMSHealthReporting", "x"), condition("KMSWriteKeyAgreed", "x")), all(ok)},
@@ -58,5 +62,6 @@ func TestIdentitiesMayChangeTheirConditionsOfKMSHealthAndNothingElse(t *testing.
 		{"a reporter's condition changed", under(operatorManager, condition(contract.ConditionType("node-a"), "forged")), all(byPolicy)},
 		{"another writer's condition removed", removal(cleanupManager, theirs), all(byPolicy)},
 		{"a label", merge(operatorManager, s.path(), label), all(byPolicy)},
+		{"managedFields cleared", merge(operatorManager, s.path(), cleared), all(byPolicy)},
 	})
 }

@@ -56,6 +56,7 @@ func TestStolenTokensMayWriteNoMoreThanTheThreatModelNames(t *testing.T) {
 				{"e: subjects of bindings", c.subjects},
 				{"f and others: pods", c.pods},
 				{"profiles of pods", c.profiles},
+				{"g: KMSHealth", c.kmsHealths}, // and deletes it
 			} {
 				t.Run(group.name, func(t *testing.T) {
 					for _, a := range group.attempts(t) {
