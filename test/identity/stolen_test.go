@@ -56,6 +56,9 @@ func TestStolenTokensMayWriteNoMoreThanTheThreatModelNames(t *testing.T) {
 				{"e: subjects of bindings", c.subjects},
 				{"f and others: pods", c.pods},
 				{"profiles of pods", c.profiles},
+				{"capabilities", c.capabilities},
+				{"writable mounts", c.mounts},
+				{"h: a Deployment", c.deployments},
 				{"g: KMSHealth", c.kmsHealths}, // and deletes it
 			} {
 				t.Run(group.name, func(t *testing.T) {
