@@ -59,6 +59,7 @@ func TestStolenTokensMayWriteNoMoreThanTheThreatModelNames(t *testing.T) {
 				{"capabilities", c.capabilities},
 				{"writable mounts", c.mounts},
 				{"h: a Deployment", c.deployments},
+				{"once more, past the policies' premises", c.others},
 				{"g: KMSHealth", c.kmsHealths}, // and deletes it
 			} {
 				t.Run(group.name, func(t *testing.T) {
