@@ -431,3 +431,19 @@ func TestSettle(t *testing.T) {
 		}
 	}
 }
+
+// The policy kms-health-operator-status denies another form, and kube-apiserver admits it to other writers.
+func TestTimeThatIsKeptIsWrittenInTheFormThatThePolicyAdmits(t *testing.T) {
+	for was, want := range map[string]string{
+		"2026-05-08T10:00:00.5Z": "2026-05-08T10:00:00Z", "2026-05-08T12:00:00.123+02:00": "2026-05-08T10:00:00Z",
+		"2026-05-08t10:00:00Z": "2026-05-09T00:00:00Z", "0001-01-01T00:00:00Z": "2026-05-09T00:00:00Z",
+	} {
+		previous := ReadConditions(object(t, `{status: {conditions: [{type: KMSPluginsDegraded, status: "True", lastTransitionTime: "`+was+`"}]}}`))
+		c := Condition{Type: "KMSPluginsDegraded", Status: True}
+		c.Settle(previous, time.Date(2026, 5, 9, 0, 0, 0, 7, time.UTC))
+		raw, err := json.Marshal(c.LastTransitionTime)
+		if err != nil || string(raw) != `"`+want+`"` {
+			t.Errorf("%s: %s, want %s (%v)", was, raw, want, err)
+		}
+	}
+}
