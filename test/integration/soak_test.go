@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"os"
+	"reflect"
 	"slices"
 	"strconv"
 	"strings"
@@ -241,7 +242,8 @@ func (s *soak) follow(ctx context.Context) {
 		if object, err := resource.Get(ctx, controlplane.ClusterObject, metav1.GetOptions{}); err == nil {
 			s.seen.Lock()
 			for _, e := range entriesOf(conditionIn(object, contract.ConditionType(s.node))) {
-				if e.Status != contract.Healthy && !slices.ContainsFunc(s.states, func(seen contract.Entry) bool { return reflect.DeepEqual(seen, e) }) {
+				known := slices.ContainsFunc(s.states, func(state contract.Entry) bool { return reflect.DeepEqual(state, e) })
+				if e.Status != contract.Healthy && !known {
 					s.states, s.times = append(s.states, e), append(s.times, time.Now())
 				}
 			}
