@@ -11,6 +11,7 @@ import (
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+	kmsapi "k8s.io/kms/apis/v2"
 )
 
 // The names of the faults that programs set. What each does is in the table, see [Faults].
@@ -24,6 +25,8 @@ const (
 	FaultReplacedKey   = "replaced-key"
 	FaultRemoveSocket  = "remove-socket"
 	FaultCrash         = "crash"
+	FaultEndsAt        = "ends-at"
+	FaultKeepVersions  = "keep-versions"
 )
 
 // Fault is one way to be unhealthy, as a user names it: the name of a [FaultKind]
@@ -66,7 +69,10 @@ type behaviour struct {
 	refused map[Call]*status.Status
 
 	healthz, version, health  string
-	padding, headers          int     // bytes
+	padding, headers          int    // bytes
+	endsAt                    string // the call, or formerDecrypt
+	restart                   time.Duration
+	versions                  int     // of the key that the KMS keeps; 0: all
 	statusKeyID, encryptKeyID *string // nil: the key's own
 }
 
@@ -124,6 +130,10 @@ var Faults = []FaultKind{
 		"Decrypt fails with a gRPC code (PermissionDenied by default) and TEXT", refuse(CallDecrypt)},
 	{Name: "wrong-decrypt", What: "Decrypt succeeds with other bytes than were encrypted"},
 	{Name: "short-decrypt", What: "Decrypt succeeds with the last byte missing"},
+	{FaultEndsAt, "[CALL [AFTER]]", "encrypt 2s", "the process ends at CALL (status, encrypt, decrypt, or " + formerDecrypt +
+		": of what another key encrypted), and is restarted AFTER later", endsAt},
+	{FaultKeepVersions, "[N]", "2", "the KMS keeps the N newest keys: what an older one encrypted, is not decrypted",
+		withSize(func(b *behaviour, n int) { b.versions = n })},
 	{Name: FaultReplacedKey, What: "another key under the same key_id: neither decrypts what the other encrypted"},
 	{Name: "lagging-status", What: "Status names the key_id of the call to Status before, on each connection"},
 	{"huge-headers", "[BYTES]", "20480",
@@ -161,6 +171,27 @@ func slow(b *behaviour, args string) error {
 		b.delay[call] = delay
 	}
 	return err
+}
+
+// formerDecrypt is a call to Decrypt for another key_id than the current one.
+const formerDecrypt = "former-decrypt"
+
+func endsAt(b *behaviour, args string) (err error) {
+	call, after, _ := strings.Cut(args, " ")
+	if b.endsAt = strings.ToLower(call); b.endsAt != formerDecrypt {
+		if calls, err := parseCalls(call); err != nil || len(calls) != 1 {
+			return fmt.Errorf("want one call, or %s, got %q", formerDecrypt, call)
+		}
+	}
+	b.restart, err = time.ParseDuration(cmp.Or(after, "2s"))
+	return err
+}
+
+// ends reports whether the process ends at a call.
+func (b *behaviour) ends(call Call, request any, current string) bool {
+	decrypt, _ := request.(*kmsapi.DecryptRequest)
+	return strings.EqualFold(b.endsAt, string(call)) ||
+		b.endsAt == formerDecrypt && decrypt != nil && decrypt.KeyId != current
 }
 
 // refuse makes a call fail with the code, as Go spells it, and the text of the arguments.

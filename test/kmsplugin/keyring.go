@@ -105,11 +105,14 @@ func (k *keyring) encrypt(plaintext []byte, alias *string) *service.EncryptRespo
 	}
 }
 
-// decrypt opens what encrypt sealed.
-func (k *keyring) decrypt(ciphertext []byte, keyID, usedKey string) ([]byte, error) {
+// decrypt opens what encrypt sealed, with one of the newest keys if versions is not 0.
+func (k *keyring) decrypt(ciphertext []byte, keyID, usedKey string, versions int) ([]byte, error) {
 	number, err := strconv.ParseInt(usedKey, 10, 64)
 	if err != nil {
 		return nil, fmt.Errorf("no key %q", usedKey)
+	}
+	if versions > 0 && number <= k.newest.Load()-int64(versions) {
+		return nil, fmt.Errorf("the KMS no longer has key %q: it keeps %d", keyID, versions)
 	}
 	_, aead := k.key(number)
 	plaintext, err := aead.Open(nil, nil, ciphertext, []byte(keyID))

@@ -22,6 +22,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -49,14 +50,18 @@ type Options struct {
 	Control string
 	// Faults are active before the first call is answered.
 	Faults []Fault
+	// SocketOwner, as UID:GID, and SocketMode, in octal, are the socket's. Empty: by the process and its umask.
+	SocketOwner, SocketMode string
 }
 
 // Plugin is a running KMS v2 plugin. Its methods may be called at any time
 // from any goroutine.
 type Plugin struct {
+	options Options
 	socket  string
 	keys    *keyring
 	control *net.UnixListener
+	ended   chan struct{} // closed by Close
 
 	// change makes changes of faults one after another, and guards what only they touch.
 	change   sync.Mutex
@@ -72,6 +77,8 @@ type Plugin struct {
 	behaviour   *behaviour
 	calls       map[Call]CallStats
 	connections ConnectionStats
+	ends        int64
+	ending      bool
 }
 
 // Start reads or makes the keys, listens, and serves. When it returns a
@@ -85,7 +92,8 @@ func Start(o Options) (*Plugin, error) {
 	if err != nil {
 		return nil, err
 	}
-	p := &Plugin{socket: socket, keys: keys, changed: make(chan struct{}), calls: map[Call]CallStats{}}
+	p := &Plugin{options: o, socket: socket, keys: keys, ended: make(chan struct{}), changed: make(chan struct{}),
+		calls: map[Call]CallStats{}}
 	content, err := os.ReadFile(filepath.Join(o.StateDir, FaultsFile))
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, err
@@ -142,6 +150,29 @@ func (p *Plugin) Crash() error { return p.SetFault(Fault{Name: FaultCrash}) }
 // Return ends a crash: the plugin listens again. Its counters go on.
 func (p *Plugin) Return() error { return p.ClearFaults(FaultCrash) }
 
+// end is the end of the process at a call, and its restart: a crash for some time.
+func (p *Plugin) end(after time.Duration) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.ending {
+		return
+	}
+	p.ending = true
+	p.ends++
+	go func() {
+		_ = p.Crash()
+		select {
+		case <-p.ended:
+			return
+		case <-time.After(after):
+		}
+		p.mu.Lock()
+		p.ending = false
+		p.mu.Unlock()
+		_ = p.Return()
+	}()
+}
+
 // Rotate makes a new key, which encrypts from now on, and returns its ID.
 func (p *Plugin) Rotate() (string, error) {
 	p.change.Lock()
@@ -169,6 +200,7 @@ type State struct {
 	Faults      []Fault            `json:"faults"`
 	Calls       map[Call]CallStats `json:"calls"`
 	Connections ConnectionStats    `json:"connections"`
+	Ends        int64              `json:"ends"` // of the process, by its fault
 }
 
 // State returns what the plugin is and what it has received.
@@ -177,7 +209,7 @@ func (p *Plugin) State() State {
 	defer p.mu.Unlock()
 	return State{
 		Endpoint: p.Endpoint(), KeyID: p.KeyID(), Faults: append([]Fault{}, p.faults...),
-		Calls: maps.Clone(p.calls), Connections: p.connections,
+		Calls: maps.Clone(p.calls), Connections: p.connections, Ends: p.ends,
 	}
 }
 
@@ -205,7 +237,7 @@ func (p *Plugin) WaitForCalls(ctx context.Context, call Call, n int64) error {
 func (p *Plugin) ResetCounters() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.calls, p.connections.Accepted = map[Call]CallStats{}, 0
+	p.calls, p.connections.Accepted, p.ends = map[Call]CallStats{}, 0, 0
 }
 
 // record counts a call.
@@ -234,6 +266,7 @@ func (p *Plugin) Close() error {
 		return nil
 	}
 	p.closed = true
+	close(p.ended)
 	if p.control != nil {
 		_ = p.control.Close()
 	}
@@ -283,6 +316,9 @@ func (p *Plugin) reconcile(b *behaviour) error {
 		return err
 	}
 	p.listener = l
+	if err := p.ownSocket(); err != nil {
+		return err
+	}
 	go func(server *grpc.Server) { _ = server.Serve(l) }(p.server) // until the listener is closed
 	return nil
 }
@@ -313,6 +349,27 @@ func listen(socket string) (*net.UnixListener, error) {
 		l.SetUnlinkOnClose(false)
 	}
 	return l, err
+}
+
+// ownSocket gives the socket the owner and the mode of the options.
+func (p *Plugin) ownSocket() error {
+	if owner := p.options.SocketOwner; owner != "" {
+		var uid, gid int
+		if _, err := fmt.Sscanf(owner, "%d:%d", &uid, &gid); err != nil {
+			return fmt.Errorf("owner %q is not UID:GID", owner)
+		}
+		if err := os.Chown(p.socket, uid, gid); err != nil {
+			return err
+		}
+	}
+	if p.options.SocketMode == "" {
+		return nil
+	}
+	mode, err := strconv.ParseUint(p.options.SocketMode, 8, 9)
+	if err != nil {
+		return fmt.Errorf("mode: %w", err)
+	}
+	return os.Chmod(p.socket, fs.FileMode(mode))
 }
 
 // stopListening ends listening. Connections that are open stay so, and the socket's file too, unless it is

@@ -50,6 +50,11 @@ func (p *Plugin) intercept(
 	if err != nil {
 		return nil, err
 	}
+	if b.ends(call, req, p.KeyID()) {
+		p.end(b.restart)
+		<-ctx.Done()
+		return nil, status.FromContextError(ctx.Err()).Err()
+	}
 	if refused := b.refused[call]; refused != nil {
 		return nil, refused.Err()
 	}
@@ -121,7 +126,7 @@ func (c crypt) Decrypt(ctx context.Context, _ string, req *service.DecryptReques
 	if b.on[FaultReplacedKey] {
 		ciphertext = otherThan(ciphertext)
 	}
-	plaintext, err := c.keys.decrypt(ciphertext, req.KeyID, string(req.Annotations[usedKeyAnnotation]))
+	plaintext, err := c.keys.decrypt(ciphertext, req.KeyID, string(req.Annotations[usedKeyAnnotation]), b.versions)
 	switch {
 	case err != nil:
 		return nil, status.Error(codes.InvalidArgument, err.Error())
