@@ -1,0 +1,356 @@
+//go:build integration
+
+package integration
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/kms-health/kms-health/pkg/contract"
+	"github.com/kms-health/kms-health/test/harness/program"
+	"github.com/kms-health/kms-health/test/harness/wait"
+	"github.com/kms-health/kms-health/test/kmsplugin"
+)
+
+// verdicts is a reporter's process with one plugin, and every report that it printed. Nothing is
+// written to the API server.
+type verdicts struct {
+	*reporter
+	plugin  *kmsplugin.Plugin
+	printed *program.Output
+	read    int // reports that were judged
+}
+
+// tripsEachMinute makes round trips as often as a configuration can.
+const tripsEachMinute = "{roundTrip: {interval: 1m}}"
+
+// printing starts a plugin with faults, and the reporter beside it.
+func printing(t *testing.T, faults ...string) *verdicts {
+	t.Helper()
+	t.Parallel() // it waits
+	v := &verdicts{reporter: newReporter(t)}
+	v.plugin = v.reporter.plugin("1")
+	v.do(faults...)
+	v.checks(tripsEachMinute)
+	v.start()
+	return v
+}
+
+func (v *verdicts) start() {
+	v.t.Helper()
+	v.printed, v.read = &program.Output{}, 0
+	cmd := exec.Command(binary, "--config", v.file, "--output", "-", "--state", filepath.Join(v.dir, "samples"))
+	cmd.Env, cmd.Stdout, cmd.Stderr = os.Environ(), v.printed, &v.log
+	v.process = program.Start(v.t, cmd)
+	v.t.Cleanup(v.stop)
+}
+
+// checks writes the file, with these checks beside Status.
+func (v *verdicts) checks(checks string) {
+	v.t.Helper()
+	v.write(fmt.Appendf(nil, `apiVersion: kmshealth.openshift.io/v1alpha1
+kind: ReporterConfiguration
+probe: {interval: 1s, checks: %s}
+plugins: [{endpoint: '%s', role: Write, timeout: 1s}]
+`, checks, v.endpoint("1")))
+}
+
+// do gives commands to the plugin, as one would type them.
+func (v *verdicts) do(commands ...string) {
+	v.t.Helper()
+	for _, line := range commands {
+		words := strings.Fields(line)
+		if err := v.plugin.Do(words[0], words[1:]...); err != nil {
+			v.t.Fatal(err)
+		}
+	}
+}
+
+// rotate returns the plugin's new key_id.
+func (v *verdicts) rotate() string {
+	v.t.Helper()
+	v.do("rotate")
+	return v.plugin.KeyID()
+}
+
+// next returns the reports that were not judged yet.
+func (v *verdicts) next() (entries []contract.Entry) {
+	v.t.Helper()
+	lines := strings.Split(v.printed.Text(), "\n")
+	for ; v.read < len(lines)-1; v.read++ { // the last one is not whole
+		report, err := contract.DecodeMessage(lines[v.read])
+		if err != nil {
+			v.t.Fatal(err)
+		}
+		entries = append(entries, report...)
+	}
+	return entries
+}
+
+// await waits for a report for which ok is true. None before it, and not that one, may be one for which
+// never is true.
+func (v *verdicts) await(limit time.Duration, what string, never, ok func(contract.Entry) bool) {
+	v.t.Helper()
+	last := "none"
+	wait.Eventually(v.t, limit, what, func() error {
+		entries := v.next()
+		for i, e := range entries {
+			last = show(e)
+			if never(e) {
+				v.t.Fatalf("until this: %s: printed %s", what, last)
+			}
+			if ok(e) {
+				v.read -= len(entries) - 1 - i
+				return nil
+			}
+		}
+		select {
+		case <-v.process.Ended:
+			return wait.Final(fmt.Errorf("the reporter ended: %s", v.log.Text()))
+		default:
+		}
+		return errors.New("the last report: " + last)
+	})
+}
+
+// awaitCalls waits for more calls of a kind, and judges what is reported meanwhile.
+func (v *verdicts) awaitCalls(call kmsplugin.Call, more int64, never func(contract.Entry) bool) {
+	v.t.Helper()
+	want := v.plugin.Calls(call).Count + more
+	wait.Eventually(v.t, waitLimit, fmt.Sprintf("%d calls to %s", want, call), func() error {
+		for _, e := range v.next() {
+			if never(e) {
+				v.t.Fatalf("with %d calls to %s, of %d to wait for: printed %s", v.plugin.Calls(call).Count, call, want, show(e))
+			}
+		}
+		if n := v.plugin.Calls(call).Count; n < want {
+			return fmt.Errorf("%d calls", n)
+		}
+		return nil
+	})
+}
+
+func show(e contract.Entry) string {
+	return fmt.Sprintf("%s %s of %s, checked at %s, round trip %s, lost %q: %s", e.Status, e.Reason, e.KEKID,
+		e.LastChecked.Format(time.TimeOnly), e.RoundTrip.Format(time.TimeOnly), e.Lost, e.Detail)
+}
+
+func isHealthy(e contract.Entry) bool  { return e.Status == contract.Healthy }
+func notHealthy(e contract.Entry) bool { return !isHealthy(e) }
+func anything(contract.Entry) bool     { return false } // is allowed
+
+// is matches a status, a reason and texts of the detail.
+func is(status contract.Status, reason contract.Reason, texts ...string) func(contract.Entry) bool {
+	return func(e contract.Entry) bool {
+		return e.Status == status && e.Reason == reason &&
+			!slices.ContainsFunc(texts, func(text string) bool { return !strings.Contains(e.Detail, text) })
+	}
+}
+
+// healthyUnder matches a key that is healthy, and one that was healthy before it and checked since now. What
+// was answered in this second is old.
+func healthyUnder(kekID string) func(contract.Entry) bool {
+	since := time.Now().Add(time.Second)
+	return func(e contract.Entry) bool { return isHealthy(e) && (e.KEKID == kekID || e.LastChecked.After(since)) }
+}
+
+func TestPluginIsNotHealthyBeforeItsFirstRoundTrip(t *testing.T) {
+	for name, fault := range map[string]string{
+		"Encrypt hangs": "hang encrypt", "Decrypt hangs": "hang decrypt", "both are slow": "slow 500ms encrypt decrypt",
+	} {
+		t.Run(name, func(t *testing.T) {
+			v := printing(t, fault)
+			if strings.HasPrefix(fault, "hang") {
+				v.await(waitLimit, "a time-out", isHealthy, is(contract.Unhealthy, contract.Timeout))
+				v.do("heal")
+			} else {
+				v.awaitCalls(kmsplugin.CallDecrypt, 1, isHealthy)
+			}
+			v.await(waitLimit, "it is healthy", anything, func(e contract.Entry) bool {
+				return isHealthy(e) && !e.RoundTrip.IsZero()
+			})
+		})
+	}
+}
+
+func TestNewKeyIsNotHealthyBeforeARoundTripUnderIt(t *testing.T) {
+	for _, call := range []string{"encrypt", "decrypt"} {
+		t.Run(call+" hangs", func(t *testing.T) {
+			v := printing(t)
+			v.await(waitLimit, "healthy", anything, isHealthy)
+			v.do("hang " + call)
+			key := v.rotate()
+			v.await(waitLimit, "a time-out", healthyUnder(key), is(contract.Unhealthy, contract.Timeout))
+			v.do("heal")
+			v.await(waitLimit, "it is healthy", anything, healthyUnder(key))
+		})
+	}
+}
+
+func TestPluginThatReturnsIsNotHealthyBeforeARoundTrip(t *testing.T) {
+	for name, tt := range map[string]struct {
+		fault, heal string
+		reason      contract.Reason
+	}{
+		"a crash":             {"crash", "heal crash", contract.ConnectFailed},
+		"a missing socket":    {"crash; remove-socket", "heal crash remove-socket", contract.SocketMissing},
+		"Status hung":         {"slow 1h", "heal slow", contract.Timeout},
+		"Status was an error": {"rpc-error Unavailable no remote", "heal rpc-error", contract.Unavailable},
+	} {
+		t.Run(name, func(t *testing.T) {
+			v := printing(t)
+			v.await(waitLimit, "healthy", anything, isHealthy)
+			v.do(strings.Split(tt.fault, "; ")...)
+			v.await(waitLimit, "the fault", anything, is(contract.Error, tt.reason))
+			v.do("hang encrypt", tt.heal)
+			v.await(waitLimit, "a time-out of Encrypt", isHealthy, is(contract.Unhealthy, contract.Timeout))
+			v.do("heal")
+			v.await(waitLimit, "it is healthy", anything, isHealthy)
+		})
+	}
+}
+
+// Neither the plugin's own restart nor the reporter's hides a key that was replaced in it.
+func TestKeyReplacedInARestartIsNeverHealthy(t *testing.T) {
+	lost := is(contract.Unhealthy, contract.RoundTripMismatch, "under the same key_id can no longer be decrypted")
+	t.Run("the plugin's", func(t *testing.T) {
+		v := printing(t)
+		v.await(waitLimit, "healthy", anything, isHealthy)
+		v.do("crash")
+		v.await(waitLimit, "the crash", anything, is(contract.Error, contract.ConnectFailed))
+		v.do("replaced-key", "heal crash")
+		v.await(waitLimit, "the replaced key", isHealthy, lost)
+	})
+	t.Run("the reporter's", func(t *testing.T) {
+		v := printing(t)
+		v.await(waitLimit, "healthy", anything, isHealthy)
+		v.stop()
+		v.do("replaced-key")
+		v.start()
+		v.await(waitLimit, "the replaced key", isHealthy, lost)
+	})
+}
+
+// The process returns after two probes, so that nothing listens when the next one is made.
+func TestPluginThatEndsAtEachEncryptAndReturnsLateIsNeverHealthy(t *testing.T) {
+	v := printing(t)
+	v.await(waitLimit, "healthy", anything, isHealthy)
+	v.do("ends-at encrypt 2500ms")
+	key := v.rotate()
+	v.awaitCalls(kmsplugin.CallEncrypt, 4, healthyUnder(key))
+	v.await(waitLimit, "its error", healthyUnder(key), func(e contract.Entry) bool { return e.Status == contract.Error })
+	v.do("heal")
+	v.await(waitLimit, "it is healthy", anything, healthyUnder(key))
+}
+
+// Plugins are seen that panic at what another key encrypted. The next retries are after 2, 4 … minutes.
+func TestPluginThatEndsAtAFormerKeyIsAskedAgainAfterAMinute(t *testing.T) {
+	v := printing(t)
+	v.await(waitLimit, "healthy", anything, isHealthy)
+	former := v.plugin.KeyID()
+	v.do("ends-at former-decrypt 2s")
+	key := v.rotate()
+	ends := func(n int64) (at time.Time) {
+		wait.Eventually(t, 2*waitLimit, fmt.Sprintf("the process ends %d times", n), func() error {
+			if got := v.plugin.State().Ends; got < n {
+				return fmt.Errorf("%d times", got)
+			}
+			return nil
+		})
+		return time.Now()
+	}
+	first := ends(1)
+	v.await(waitLimit, "its cause", healthyUnder(key), func(e contract.Entry) bool {
+		return notHealthy(e) && strings.Contains(e.Detail, former) && strings.Contains(e.Detail, "end")
+	})
+	if took := ends(2).Sub(first).Round(time.Second); took < 55*time.Second {
+		t.Errorf("asked again for what ends it after %s", took)
+	}
+	v.await(waitLimit, "its cause, again", healthyUnder(key), func(e contract.Entry) bool {
+		return notHealthy(e) && strings.Contains(e.Detail, former)
+	})
+}
+
+func TestFormerKeyThatTheKMSDroppedIsLost(t *testing.T) {
+	v := printing(t, "keep-versions 2")
+	v.await(waitLimit, "healthy", anything, isHealthy)
+	first := v.plugin.KeyID()
+	for range 2 {
+		key := v.rotate()
+		v.await(waitLimit, "healthy under the next key", notHealthy, func(e contract.Entry) bool {
+			return isHealthy(e) && e.KEKID == key && len(e.Lost) == 0
+		})
+		time.Sleep(3 * time.Second) // a key_id that changes twice in an interval is another fault
+	}
+	for n := range 8 { // kept samples take turns
+		v.checks(fmt.Sprintf("{roundTrip: {interval: 1m, requested: r%d}}", n))
+		time.Sleep(16 * time.Second)
+		for _, e := range v.next() {
+			if notHealthy(e) {
+				t.Fatalf("printed %s", show(e))
+			}
+			if len(e.Lost) > 0 {
+				if !slices.Equal(e.Lost, []string{first}) {
+					t.Fatalf("lost is %q, not %s", e.Lost, first)
+				}
+				v.do("heal")
+				return
+			}
+		}
+	}
+	t.Errorf("%s no longer decrypts, and nothing reports it", first)
+}
+
+// kube-apiserver, too, takes the first valid version for the only one until it is restarted.
+func TestUpgradedPluginIsHealthyAfterARestartOfTheReporter(t *testing.T) {
+	v := printing(t, "version v2beta1")
+	v.await(waitLimit, "healthy", anything, isHealthy)
+	v.do("crash")
+	v.await(waitLimit, "the upgrade", anything, is(contract.Error, contract.ConnectFailed))
+	v.do("heal")
+	v.await(waitLimit, "the version and what to do", isHealthy,
+		is(contract.Unhealthy, contract.ProtocolViolation, "v2beta1", "restart", "kube-apiserver", "reporter"))
+	v.stop()
+	v.start()
+	v.await(waitLimit, "healthy", notHealthy, isHealthy)
+}
+
+// The former key was no longer needed when round trips were turned on again: what is stored was migrated.
+func TestRoundTripsThatAreTurnedOnAgainKnowNoFormerKey(t *testing.T) {
+	v := printing(t)
+	v.await(waitLimit, "healthy", anything, isHealthy)
+	v.awaitCalls(kmsplugin.CallStatus, 1, notHealthy) // its round trip has ended
+	v.checks("{roundTrip: {interval: 0s}}")
+	v.awaitCalls(kmsplugin.CallStatus, 3, notHealthy)
+	v.do("keep-versions 1")
+	key := v.rotate()
+	v.await(waitLimit, "the new key", notHealthy, func(e contract.Entry) bool { return e.KEKID == key })
+	before := v.plugin.Calls(kmsplugin.CallDecrypt).Count
+	v.checks(tripsEachMinute)
+	v.awaitCalls(kmsplugin.CallDecrypt, before+1-v.plugin.Calls(kmsplugin.CallDecrypt).Count, notHealthy)
+	v.awaitCalls(kmsplugin.CallStatus, 3, notHealthy)
+	v.await(waitLimit, "healthy", notHealthy, func(e contract.Entry) bool { return isHealthy(e) && !e.RoundTrip.IsZero() })
+}
+
+func TestEncryptThatNamesAnotherKeyBreaksTheAPI(t *testing.T) {
+	v := printing(t, "encrypt-key-id another-key")
+	v.await(waitLimit, "the two key_ids", func(e contract.Entry) bool { return e.Reason == contract.RoundTripMismatch },
+		is(contract.Unhealthy, contract.ProtocolViolation, "another-key", v.plugin.KeyID()))
+}
+
+func TestVerdictOnAFormerKeyIsNotThatOfTheNextOne(t *testing.T) {
+	v := printing(t, "refuse-encrypt PermissionDenied cause-of-the-former")
+	v.await(waitLimit, "the cause", anything, is(contract.Unhealthy, "PermissionDenied", "cause-of-the-former"))
+	v.do("ends-at encrypt 2500ms")
+	key := v.rotate()
+	v.awaitCalls(kmsplugin.CallStatus, 4, func(e contract.Entry) bool {
+		return e.KEKID == key && (isHealthy(e) || strings.Contains(e.Detail, "cause-of-the-former"))
+	})
+}
