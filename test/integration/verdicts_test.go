@@ -200,7 +200,7 @@ func TestPluginThatReturnsIsNotHealthyBeforeARoundTrip(t *testing.T) {
 		reason      contract.Reason
 	}{
 		"a crash":             {"crash", "heal crash", contract.ConnectFailed},
-		"a missing socket":    {"crash; remove-socket", "heal crash remove-socket", contract.SocketMissing},
+		"a missing socket":    {"remove-socket; crash", "heal crash remove-socket", contract.SocketMissing},
 		"Status hung":         {"slow 1h", "heal slow", contract.Timeout},
 		"Status was an error": {"rpc-error Unavailable no remote", "heal rpc-error", contract.Unavailable},
 	} {
@@ -220,7 +220,7 @@ func TestPluginThatReturnsIsNotHealthyBeforeARoundTrip(t *testing.T) {
 // Neither the plugin's own restart nor the reporter's hides a key that was replaced in it.
 func TestKeyReplacedInARestartIsNeverHealthy(t *testing.T) {
 	lost := is(contract.Unhealthy, contract.RoundTripMismatch, "under the same key_id can no longer be decrypted")
-	t.Run("the plugin's", func(t *testing.T) {
+	t.Run("of the plugin", func(t *testing.T) {
 		v := printing(t)
 		v.await(waitLimit, "healthy", anything, isHealthy)
 		v.do("crash")
@@ -228,7 +228,7 @@ func TestKeyReplacedInARestartIsNeverHealthy(t *testing.T) {
 		v.do("replaced-key", "heal crash")
 		v.await(waitLimit, "the replaced key", isHealthy, lost)
 	})
-	t.Run("the reporter's", func(t *testing.T) {
+	t.Run("of the reporter", func(t *testing.T) {
 		v := printing(t)
 		v.await(waitLimit, "healthy", anything, isHealthy)
 		v.stop()
