@@ -130,8 +130,8 @@ var Faults = []FaultKind{
 		"Decrypt fails with a gRPC code (PermissionDenied by default) and TEXT", refuse(CallDecrypt)},
 	{Name: "wrong-decrypt", What: "Decrypt succeeds with other bytes than were encrypted"},
 	{Name: "short-decrypt", What: "Decrypt succeeds with the last byte missing"},
-	{FaultEndsAt, "[CALL [AFTER]]", "encrypt 2s", "the process ends at CALL (status, encrypt, decrypt, or " + formerDecrypt +
-		": of what another key encrypted), and is restarted AFTER later", endsAt},
+	{FaultEndsAt, "[CALL [AFTER]]", "encrypt 2s", "the process ends at CALL (status, encrypt, decrypt, or " +
+		formerDecrypt + ": of what another key encrypted), and is restarted AFTER later", endsAt},
 	{FaultKeepVersions, "[N]", "2", "the KMS keeps the N newest keys: what an older one encrypted, is not decrypted",
 		withSize(func(b *behaviour, n int) { b.versions = n })},
 	{Name: FaultReplacedKey, What: "another key under the same key_id: neither decrypts what the other encrypted"},

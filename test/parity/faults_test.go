@@ -4,6 +4,7 @@ package parity
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 )
 
@@ -27,12 +28,18 @@ type verdicts struct {
 	running, restarted, reads, writes opinion
 	// asked is how often kube-apiserver asked the plugin since its fault.
 	asked int64
-	// ours is the running reporter's.
-	ours opinion
+	// ours is the running reporter's, and next that of the next process, which starts with the next
+	// kube-apiserver.
+	ours, next opinion
+	// early is a report that it is healthy which each process made after it could have known better.
+	early opinion
 }
 
 // harmful reports whether kube-apiserver was affected in any way.
-func (v verdicts) harmful() bool { return v.running+v.restarted+v.reads+v.writes != "" }
+func (v verdicts) harmful() bool { return v.running != "" || v.cannot() != "" }
+
+// cannot is what the next kube-apiserver is affected by.
+func (v verdicts) cannot() opinion { return v.restarted + v.reads + v.writes }
 
 // difference is a way in which the reporter may differ from kube-apiserver. The list is closed.
 type difference string
@@ -55,8 +62,10 @@ type fault struct {
 	// start holds from before kube-apiserver's first call.
 	start []string
 	// steps make the plugin unhealthy, in order. They are commands and faults of package kmsplugin,
-	// as one would type them, or a wire with one of its modes.
+	// as one would type them, a wire with one of its modes, or pause: until the reporter has seen those before.
 	steps []string
+	// later are steps between two processes of the reporter, and of kube-apiserver.
+	later []string
 	// harmless is what kube-apiserver makes of it. The comparison does not need it; it keeps a
 	// fault that has lost its effect from agreeing by accident.
 	harmless bool
@@ -67,6 +76,31 @@ type fault struct {
 	// turns marks a plugin whose answers differ from call to call. It counts as
 	// unhealthy if one of maxTurns answers made it so.
 	turns bool
+	// loses marks a former key that the KMS dropped. Whether stored data needs it, only kube-apiserver
+	// knows: the plugin is healthy, and its entry names the key as lost.
+	loses bool
+}
+
+// pause is the step that separates those before it.
+const pause = "pause"
+
+// parts are the steps before a pause, and those after it: all, if there is none.
+func (f fault) parts() (before, after []string) {
+	if i := slices.Index(f.steps, pause); i >= 0 {
+		return f.steps[:i], f.steps[i+1:]
+	}
+	return nil, f.steps
+}
+
+// tripsAtOnce reports whether the last step makes a round trip due. Others make none: a fault of Encrypt
+// or Decrypt is found by the next regular one.
+func (f fault) tripsAtOnce() bool {
+	return len(f.steps) > 0 && slices.Contains([]string{"rotate", "heal crash"}, f.steps[len(f.steps)-1])
+}
+
+// changesVersion marks a plugin whose version a process remembers.
+func (f fault) changesVersion() bool {
+	return strings.Contains(strings.Join(slices.Concat(f.start, f.steps), " "), "version ")
 }
 
 // expected returns what is known of the outcome in a role.
@@ -82,7 +116,14 @@ func (f fault) expected(role string) (harmless bool, differs difference) {
 func (f fault) compare(role string, v verdicts) string {
 	harmless, differs := f.expected(role)
 	agrees := v.harmful() == (v.ours != "")
+	if f.later != nil { // what the running ones found is of before
+		agrees = v.harmful() == (v.next != "")
+	}
 	switch {
+	case v.cannot() != "" && v.early != "" && !f.turns && !f.loses:
+		return fmt.Sprintf("the reporter reported %s, but kube-apiserver cannot use it: %s", v.early, v.cannot())
+	case (v.cannot() != "") != (v.next != "") && !f.turns && differs != noData && differs != tooLarge:
+		return fmt.Sprintf("the reporter's next process reports %q, the next kube-apiserver %q", v.next, v.cannot())
 	// A failure is new since the plugin was healthy; "ok" may be an old answer.
 	case v.running == "" && v.asked == 0:
 		return "kube-apiserver has not asked the plugin since the fault, so its answer is an old one"
@@ -136,7 +177,7 @@ var faults = []fault{
 	{name: "each call after 400ms, timeout 1s", steps: []string{"slow 400ms all"}, harmless: true},
 	{name: "Status after 2s, timeout 1s", steps: []string{"slow 2s"}},
 	{name: "socket removed, connection open", steps: []string{"remove-socket"}, differs: connected},
-	{name: "socket removed, connection lost", steps: []string{"crash", "remove-socket"}},
+	{name: "socket removed, connection lost", steps: []string{"remove-socket", "crash"}},
 	{name: "crash", steps: []string{"crash"}},
 	{name: "crash and return", steps: []string{"crash", "heal"}, harmless: true},
 
@@ -163,6 +204,14 @@ var faults = []fault{
 	{name: "decrypt answers other bytes", steps: []string{"wrong-decrypt"}, decrypt: true},
 	{name: "decrypt answers a byte less", steps: []string{"short-decrypt"}, decrypt: true},
 	{name: "key replaced under its name", steps: []string{"replaced-key"}, decrypt: true},
+	{name: "key replaced in the plugin's restart", decrypt: true,
+		steps: []string{"crash", pause, "replaced-key", "heal crash"}},
+	{name: "key replaced in the reporter's restart", later: []string{"replaced-key"}, decrypt: true},
+	{name: "key rotated twice, the KMS keeps two", decrypt: true, loses: true,
+		steps: []string{"keep-versions 2", "rotate", pause, "rotate"}},
+	{name: "the process ends at each Encrypt, key id changed", steps: []string{"ends-at encrypt 3s", "rotate"}},
+	{name: "the process ends at a former key, key id changed", steps: []string{"ends-at former-decrypt 500ms", "rotate"},
+		decrypt: true},
 	{name: "decrypt other bytes, key id changed", steps: []string{"wrong-decrypt", "rotate"}, decrypt: true},
 	{name: "plugins exchange their sockets", steps: []string{"wire exchange"}, decrypt: true},
 }

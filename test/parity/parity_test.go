@@ -48,9 +48,13 @@ const (
 	// tripped is when the reporter has made a round trip since a fault: a minute, a tenth more, and
 	// the time of its calls.
 	tripped = 90 * time.Second
-	// healed bounds how long it may take to see that all are healed: a round trip each 15 s, a
-	// minute where the key_id alternated.
-	healed = 2 * time.Minute
+	// healed bounds how long it may take to see that all are healed: what an earlier key encrypted is
+	// tried again after 1, 2, 4 and 8 minutes, since the plugin might not survive it.
+	healed = 10 * time.Minute
+	// paused is when each reporter has seen the steps before a pause, and has made a round trip.
+	paused = 10 * time.Second
+	// gap is between two requests for a round trip, and maxRequests is when each kept sample had its turn.
+	gap, maxRequests = 16 * time.Second, 8
 	// maxTurns is how often kube-apiserver is asked about a plugin that answers by turns.
 	maxTurns = 3
 	// perReporter is how many plugins one reporter takes.
@@ -70,6 +74,7 @@ type subject struct {
 	endpoint string
 	next     *subject // another plugin of its row
 	found    verdicts
+	since    time.Time // a report that was checked later is of the fault
 }
 
 func (s *subject) String() string { return s.name + ", " + s.role }
@@ -96,7 +101,8 @@ func TestVerdictsAreThoseOfKubeAPIServer(t *testing.T) {
 	restart(t, server, encryptionConfig(all, write, read, unused))
 	mustCreate(t, client, all, write)
 
-	reporters := startReporters(t, all)
+	reporters := newReporters(t, all)
+	reporters.start(t)
 	// Before its fault both sides find each plugin healthy: what they report afterwards is the fault's doing.
 	for i, o := range ask(t, server, len(all)) {
 		if o != "" {
@@ -104,21 +110,22 @@ func TestVerdictsAreThoseOfKubeAPIServer(t *testing.T) {
 		}
 	}
 	reporters.awaitHealthy(t, "before the fault", healed)
-	for _, s := range all {
-		s.do(t, s.steps)
-		s.plugin.ResetCounters()
-	}
-	began := time.Now()
-	judge(t, server, client, all)
+	began := begin(t, all)
+	judge(t, server, all)
 	time.Sleep(time.Until(began.Add(tripped)))
-	for range 10 { // those that answer by turns have turns
-		for i, o := range reporters.opinions(t) {
-			if s := all[i]; !s.turns || s.found.ours == "" {
-				s.found.ours = o
-			}
-		}
-		time.Sleep(time.Second)
+	reporters.judge(t, func(s *subject) *opinion { return &s.found.ours })
+
+	reporters.stop(t)
+	for _, s := range all {
+		s.do(t, s.later)
+		s.since = time.Time{} // the next process has no verdict of before
 	}
+	restart(t, server, nil)
+	reporters.start(t)
+	began = time.Now()
+	judgeNext(t, client, server, all)
+	time.Sleep(time.Until(began.Add(tripped)))
+	reporters.judge(t, func(s *subject) *opinion { return &s.found.next })
 	report(t, all)
 	for _, s := range all {
 		if problem := s.compare(s.role, s.found); problem != "" {
@@ -135,31 +142,55 @@ func TestVerdictsAreThoseOfKubeAPIServer(t *testing.T) {
 	reporters.awaitHealthy(t, "healed", healed)
 }
 
-// judge asks kube-apiserver about the active faults, and what it can do with them once it has restarted.
-func judge(t *testing.T, server *controlplane.ControlPlane, client dynamic.Interface, all []*subject) {
+// begin makes all plugins unhealthy.
+func begin(t *testing.T, all []*subject) time.Time {
 	t.Helper()
-	turns := func(found func(*subject) *opinion) {
-		for again, turn := true, 0; again && turn < maxTurns; turn++ {
-			again = false
-			time.Sleep(settle)
-			for i, o := range ask(t, server, len(all)) {
-				s := all[i]
-				if *found(s) == "" { // else it was so in an earlier turn, which stays
-					*found(s) = o
-				}
-				again = again || s.turns && *found(s) == ""
+	for _, s := range all {
+		before, _ := s.parts()
+		s.do(t, before)
+	}
+	time.Sleep(paused)
+	for _, s := range all {
+		_, after := s.parts()
+		s.do(t, after)
+		s.plugin.ResetCounters()
+		s.since = time.Now().Add(timeout) // what was answered before may be reported with a later second
+	}
+	return time.Now()
+}
+
+// askInTurns asks kube-apiserver, and again while a plugin that answers by turns has not failed.
+func askInTurns(t *testing.T, server *controlplane.ControlPlane, all []*subject, found func(*subject) *opinion) {
+	t.Helper()
+	for again, turn := true, 0; again && turn < maxTurns; turn++ {
+		again = false
+		time.Sleep(settle)
+		for i, o := range ask(t, server, len(all)) {
+			s := all[i]
+			if *found(s) == "" { // else it was so in an earlier turn, which stays
+				*found(s) = o
 			}
+			again = again || s.turns && *found(s) == ""
 		}
 	}
-	turns(func(s *subject) *opinion { return &s.found.running })
+}
+
+// judge asks the running kube-apiserver about the active faults.
+func judge(t *testing.T, server *controlplane.ControlPlane, all []*subject) {
+	t.Helper()
+	askInTurns(t, server, all, func(s *subject) *opinion { return &s.found.running })
 	for _, s := range all {
 		s.found.asked = s.plugin.Calls(kmsplugin.CallStatus).Count
 		if s.wire != nil {
 			s.found.asked++ // its plugin may not be asked
 		}
 	}
-	restart(t, server, nil)
-	turns(func(s *subject) *opinion { return &s.found.restarted })
+}
+
+// judgeNext asks the next kube-apiserver, and for what it can do with each plugin.
+func judgeNext(t *testing.T, client dynamic.Interface, server *controlplane.ControlPlane, all []*subject) {
+	t.Helper()
+	askInTurns(t, server, all, func(s *subject) *opinion { return &s.found.restarted })
 	each(all, func(s *subject) {
 		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 		defer cancel()
@@ -195,7 +226,7 @@ func report(t *testing.T, all []*subject) {
 	}
 	var text strings.Builder
 	table := tabwriter.NewWriter(&text, 0, 0, 2, ' ', 0)
-	_, _ = fmt.Fprintln(table, "FAULT\tROLE\tHEALTHZ\tRESTARTED\tREADS\tWRITES\tREPORTER\tDIFFERENCE")
+	_, _ = fmt.Fprintln(table, "FAULT\tROLE\tHEALTHZ\tRESTARTED\tREADS\tWRITES\tREPORTER\tNEXT\tDIFFERENCE")
 	for _, s := range all {
 		reads, writes := short(s.found.reads), short(s.found.writes)
 		if s.role == unused {
@@ -205,8 +236,8 @@ func report(t *testing.T, all []*subject) {
 			writes = "-"
 		}
 		_, differs := s.expected(s.role)
-		_, _ = fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", s.name, s.role, short(s.found.running),
-			short(s.found.restarted), reads, writes, short(s.found.ours), differs)
+		_, _ = fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", s.name, s.role, short(s.found.running),
+			short(s.found.restarted), reads, writes, short(s.found.ours), short(s.found.next), differs)
 	}
 	_ = table.Flush()
 	t.Logf("%s\n%s", server(t), text.String())
@@ -383,87 +414,175 @@ func mustCreate(t *testing.T, client dynamic.Interface, all []*subject, role str
 	}
 }
 
-// reporters are processes that follow all subjects.
+// reporters are processes that follow all subjects, perReporter each.
 type reporters struct {
-	all []*subject
-	// outputs are those of each, which follows perReporter subjects: a line for each report.
-	outputs []*program.Output
+	all     []*subject
+	binary  string
+	running []*running
 }
 
-func startReporters(t *testing.T, all []*subject) *reporters {
+// running is one of them.
+type running struct {
+	subjects []*subject
+	file     string // its configuration
+	samples  string // its state
+	child    *program.Child
+	output   *program.Output // a line for each report
+}
+
+func newReporters(t *testing.T, all []*subject) *reporters {
 	t.Helper()
 	binary, err := program.Build(t.TempDir(), "cmd/kms-health-reporter")
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := &reporters{all: all}
+	r := &reporters{all: all, binary: binary}
 	for some := range slices.Chunk(all, perReporter) {
+		dir := t.TempDir()
+		r.running = append(r.running, &running{
+			subjects: some, file: filepath.Join(dir, "config.yaml"), samples: filepath.Join(dir, "samples"),
+		})
+	}
+	return r
+}
+
+// request writes the files, with a request for a round trip.
+func (r *reporters) request(t *testing.T, request string) {
+	t.Helper()
+	for _, one := range r.running {
 		var text strings.Builder
 		_, _ = fmt.Fprintf(&text, `apiVersion: kmshealth.openshift.io/v1alpha1
 kind: ReporterConfiguration
-probe: {interval: %s, checks: {roundTrip: {interval: 1m}}}
+probe: {interval: %s, checks: {roundTrip: {interval: 1m, requested: %s}}}
 plugins:
-`, timeout)
-		for _, s := range some {
+`, timeout, request)
+		for _, s := range one.subjects {
 			role := configv1alpha1.RoleRead
 			if s.role == write {
 				role = configv1alpha1.RoleWrite
 			}
 			_, _ = fmt.Fprintf(&text, "- {keyID: %q, endpoint: %q, role: %s}\n", strconv.Itoa(s.number), s.endpoint, role)
 		}
-		file := filepath.Join(t.TempDir(), "config.yaml")
-		if err := os.WriteFile(file, []byte(text.String()), 0o600); err != nil {
+		if err := os.WriteFile(one.file+".new", []byte(text.String()), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		cmd := exec.Command(binary, "--config", file, "--output", "-")
+		if err := os.Rename(one.file+".new", one.file); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// start starts a process of each, which has the samples of the one before it.
+func (r *reporters) start(t *testing.T) {
+	t.Helper()
+	r.request(t, "start")
+	for _, one := range r.running {
+		cmd := exec.Command(r.binary, "--config", one.file, "--output", "-", "--state", one.samples)
 		output, log := &program.Output{}, &program.Output{}
 		cmd.Stdout, cmd.Stderr = output, log
-		child := program.Start(t, cmd)
+		one.child, one.output = program.Start(t, cmd), output
 		t.Cleanup(func() {
-			child.End(t, time.Minute, os.Interrupt)
 			if t.Failed() {
 				t.Logf("a reporter's log: %s", log.Text())
 			}
 		})
-		r.outputs = append(r.outputs, output)
 	}
-	return r
 }
+
+func (r *reporters) stop(t *testing.T) {
+	t.Helper()
+	for _, one := range r.running {
+		one.child.End(t, time.Minute, os.Interrupt)
+	}
+}
+
+// judge records the verdicts of these processes, the first ones that came too early, and of those that answer
+// by turns one that is not healthy. It requests round trips until a key that was lost is named.
+func (r *reporters) judge(t *testing.T, found func(*subject) *opinion) {
+	t.Helper()
+	unseen := func(s *subject) bool { return (s.loses || s.turns) && *found(s) == "" }
+	for n := range maxRequests {
+		r.request(t, fmt.Sprintf("request-%d", n))
+		time.Sleep(gap)
+		for i, o := range r.opinions(t) {
+			if s := r.all[i]; !s.turns || *found(s) == "" {
+				*found(s) = o
+			}
+		}
+		if n > 0 && !slices.ContainsFunc(r.all, unseen) {
+			break
+		}
+	}
+	for _, one := range r.running {
+		for line := range strings.Lines(one.output.Text()) {
+			for number, e := range entriesOf(t, line) {
+				s := r.all[number]
+				late := e.LastChecked.After(s.since) && (s.since.IsZero() || s.tripsAtOnce())
+				if e.Status == contract.Healthy && late && s.found.early == "" {
+					s.found.early = opinion(fmt.Sprintf("healthy under %q, checked at %s", e.KEKID, e.LastChecked))
+				}
+			}
+		}
+	}
+}
+
+// entriesOf are the entries of a line of output, by their subject's number. A line that is not whole has none.
+func entriesOf(t *testing.T, line string) map[int]contract.Entry {
+	t.Helper()
+	message, whole := strings.CutSuffix(line, "\n")
+	if !whole {
+		return nil
+	}
+	entries, err := contract.DecodeMessage(message)
+	if err != nil {
+		t.Fatal(err)
+	}
+	byNumber := map[int]contract.Entry{}
+	for _, e := range entries {
+		number, err := strconv.Atoi(e.KeyID)
+		if err != nil {
+			t.Fatal(err)
+		}
+		byNumber[number] = e
+	}
+	return byNumber
+}
+
+// notReported is of a plugin that no entry is about.
+const notReported opinion = "not reported"
 
 // opinions returns the latest verdicts, as many as there are subjects.
 func (r *reporters) opinions(t *testing.T) []opinion {
 	t.Helper()
 	opinions := make([]opinion, len(r.all))
 	for i := range opinions {
-		opinions[i] = "not reported"
+		opinions[i] = notReported
 	}
-	for _, output := range r.outputs {
-		lines := strings.Split(output.Text(), "\n")
+	for _, one := range r.running {
+		lines := strings.SplitAfter(one.output.Text(), "\n")
 		if len(lines) < 2 {
 			continue
 		}
-		entries, err := contract.DecodeMessage(lines[len(lines)-2]) // the last whole one
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, e := range entries {
-			number, err := strconv.Atoi(e.KeyID)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if opinions[number] = ""; e.Status != contract.Healthy {
+		for number, e := range entriesOf(t, lines[len(lines)-2]) { // the last whole one
+			switch {
+			case e.Status != contract.Healthy:
 				opinions[number] = opinion(string(e.Status) + ": " + e.Detail)
+			case len(e.Lost) > 0:
+				opinions[number] = opinion("lost: " + strings.Join(e.Lost, ", "))
+			default:
+				opinions[number] = ""
 			}
 		}
 	}
 	return opinions
 }
 
+// awaitHealthy waits until all are healthy, but for those whose version the reporters remember.
 func (r *reporters) awaitHealthy(t *testing.T, when string, limit time.Duration) {
 	t.Helper()
 	err := wait.For(t.Context(), limit, "the reporters find all plugins healthy", func(context.Context) error {
 		for i, o := range r.opinions(t) {
-			if o != "" {
+			if o != "" && !(when == "healed" && r.all[i].changesVersion()) {
 				return fmt.Errorf("%s: %s: %s", when, r.all[i], o)
 			}
 		}

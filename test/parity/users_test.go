@@ -1,0 +1,163 @@
+//go:build integration
+
+package parity
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/kms-health/kms-health/pkg/contract"
+	"github.com/kms-health/kms-health/test/harness/controlplane"
+	"github.com/kms-health/kms-health/test/harness/program"
+	"github.com/kms-health/kms-health/test/kmsplugin"
+)
+
+// runtimeCapabilities are root's in a container, by default.
+const runtimeCapabilities = "-all,+chown,+dac_override,+fowner,+kill,+setgid,+setuid,+net_bind_service"
+
+// users run kube-apiserver, and a reporter that was given the same user.
+var users = []struct {
+	name, owner string
+	flags       string // of setpriv(1)
+	environment string // the value of contract.APIServerUserVariable
+	connects    []bool // to each of the sockets
+}{
+	{"root", "0:0", "--reuid 0 --regid 0 --clear-groups --bounding-set=" + runtimeCapabilities,
+		"0:0 groups 0 DAC_OVERRIDE", []bool{true, true, true}},
+	{"root without DAC_OVERRIDE", "0:0", "--reuid 0 --regid 0 --clear-groups --bounding-set=-all",
+		"0:0 groups 0", []bool{false, false, true}},
+	{"nobody, in the group", "65534:65534", "--reuid 65534 --regid 65534 --groups 65531 --bounding-set=-all",
+		"65534:65534 groups 65534 65531", []bool{false, true, false}},
+}
+
+var sockets = []struct{ name, owner, mode string }{
+	{"0755 of another user", "65532:65532", "0755"},
+	{"0660 with a group", "65532:65531", "0660"},
+	{"0600 of root", "0:0", "0600"},
+}
+
+// asUser is a program that starts kube-apiserver as the user of the file beside it. Its files become that
+// user's. Their folders, and that of the program, may be closed to the user.
+const asUser = `#!/bin/sh
+exec 9<"%[2]s"
+chown -R "$(cat "%[1]s/owner")" "%[1]s/server" || exit
+exec setpriv --inh-caps=-all $(cat "%[1]s/flags") /proc/self/fd/9 "$@"
+`
+
+// TestUsersReachTheSocketsThatKubeAPIServerReaches has kube-apiserver run as each user, and a reporter as
+// the same one, beside a plugin at each socket. It must be run as root.
+func TestUsersReachTheSocketsThatKubeAPIServerReaches(t *testing.T) {
+	if !*compared {
+		t.Skip("not compared without -compare: see make parity")
+	}
+	dir := program.SocketDir(t)
+	if err := os.Chmod(dir, 0o755); err != nil { // every user reads what is in it
+		t.Fatal(err)
+	}
+	reporter, err := program.Build(dir, "cmd/kms-health-reporter")
+	if err != nil {
+		t.Fatal(err)
+	}
+	encryption, config := startSockets(t, dir)
+	assets := os.Getenv("KUBEBUILDER_ASSETS")
+	if err := errors.Join(
+		os.Symlink(filepath.Join(assets, "etcd"), filepath.Join(dir, "etcd")),
+		os.WriteFile(filepath.Join(dir, "kube-apiserver"),
+			fmt.Appendf(nil, asUser, dir, filepath.Join(assets, "kube-apiserver")), 0o755),
+		os.WriteFile(filepath.Join(dir, "owner"), []byte(users[0].owner), 0o644),
+		os.WriteFile(filepath.Join(dir, "flags"), []byte(users[0].flags), 0o644),
+	); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("KUBEBUILDER_ASSETS", dir)
+	server := controlplane.StartForTest(t, controlplane.Options{Dir: filepath.Join(dir, "server")})
+	for _, user := range users {
+		t.Run(user.name, func(t *testing.T) {
+			if err := errors.Join(
+				os.WriteFile(filepath.Join(dir, "owner"), []byte(user.owner), 0o644),
+				os.WriteFile(filepath.Join(dir, "flags"), []byte(user.flags), 0o644),
+			); err != nil {
+				t.Fatal(err)
+			}
+			restart(t, server, encryption)
+			theirs := ask(t, server, len(sockets))
+			ours := onceAs(t, user.flags, user.environment, reporter, config)
+			unknown := onceAs(t, user.flags, "", reporter, config)
+			for i, s := range sockets {
+				t.Logf("%s: kube-apiserver %q, the reporter %q, without its user %q", s.name, theirs[i], ours[i], unknown[i])
+				if (theirs[i] == "") != user.connects[i] {
+					t.Errorf("%s: kube-apiserver: %q", s.name, theirs[i])
+				}
+				if (ours[i] == "") != (theirs[i] == "") || ours[i] == notReported {
+					t.Errorf("%s: the reporter: %q, kube-apiserver: %q", s.name, ours[i], theirs[i])
+				}
+				if want := map[bool]opinion{false: notReported}[user.connects[i]]; unknown[i] != want {
+					t.Errorf("%s: without the API server's user: %q, want %q", s.name, unknown[i], want)
+				}
+			}
+		})
+	}
+}
+
+// startSockets starts a plugin at each socket, and returns kube-apiserver's configuration and the path of the
+// reporter's.
+func startSockets(t *testing.T, dir string) (encryption []byte, config string) {
+	t.Helper()
+	var file strings.Builder
+	file.WriteString("apiVersion: kmshealth.openshift.io/v1alpha1\nkind: ReporterConfiguration\nplugins:\n")
+	encryption = []byte("apiVersion: apiserver.config.k8s.io/v1\nkind: EncryptionConfiguration\nresources:\n")
+	for i, s := range sockets {
+		socket := filepath.Join(dir, strconv.Itoa(i)+".sock")
+		plugin, err := kmsplugin.Start(kmsplugin.Options{Endpoint: "unix://" + socket, StateDir: socket + ".keys",
+			SocketOwner: s.owner, SocketMode: s.mode})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = plugin.Close() })
+		fmt.Fprintf(&file, "- {keyID: %q, endpoint: %q, role: Write}\n", strconv.Itoa(i), plugin.Endpoint())
+		encryption = fmt.Appendf(encryption, `- resources: [users%d.parity.example.com]
+  providers: [{kms: {apiVersion: v2, name: parity-%[1]d, endpoint: %q, timeout: %s}}]
+`, i, plugin.Endpoint(), timeout)
+	}
+	config = filepath.Join(dir, "config.yaml")
+	if err := os.WriteFile(config, []byte(file.String()), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	return encryption, config
+}
+
+// onceAs returns the verdicts of a reporter that runs as a user, and was given one, or none, as that of the
+// API server.
+func onceAs(t *testing.T, flags, apiServer, reporter, config string) []opinion {
+	t.Helper()
+	args := append([]string{"--inh-caps=-all"}, strings.Fields(flags)...)
+	cmd := exec.Command("setpriv", append(args, reporter, "--once", "--config", config)...)
+	cmd.Env = []string{"PATH=" + os.Getenv("PATH")}
+	if apiServer != "" {
+		cmd.Env = append(cmd.Env, contract.APIServerUserVariable+"="+apiServer)
+	}
+	var stdout, stderr bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &stdout, &stderr
+	err := cmd.Run()
+	if _, ended := errors.AsType[*exec.ExitError](err); err != nil && !ended {
+		t.Fatal(err)
+	}
+	opinions := make([]opinion, len(sockets))
+	for i := range opinions {
+		opinions[i] = notReported
+	}
+	for number, e := range entriesOf(t, stdout.String()) {
+		if opinions[number] = ""; e.Status != contract.Healthy {
+			opinions[number] = opinion(fmt.Sprintf("%s %s: %s", e.Status, e.Reason, e.Detail))
+		}
+	}
+	t.Logf("stderr: %s", stderr.String())
+	return opinions
+}
