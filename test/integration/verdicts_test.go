@@ -46,11 +46,13 @@ func printing(t *testing.T, faults ...string) *verdicts {
 func (v *verdicts) start() {
 	v.t.Helper()
 	v.printed, v.read = &program.Output{}, 0
-	cmd := exec.Command(binary, "--config", v.file, "--output", "-", "--state", filepath.Join(v.dir, "samples"))
+	cmd := exec.Command(binary, "--config", v.file, "--output", "-", "--state", v.samples())
 	cmd.Env, cmd.Stdout, cmd.Stderr = os.Environ(), v.printed, &v.log
 	v.process = program.Start(v.t, cmd)
 	v.t.Cleanup(v.stop)
 }
+
+func (v *verdicts) samples() string { return filepath.Join(v.dir, "samples") }
 
 // checks writes the file, with these checks beside Status.
 func (v *verdicts) checks(checks string) {
@@ -231,6 +233,10 @@ func TestKeyReplacedInARestartIsNeverHealthy(t *testing.T) {
 	t.Run("of the reporter", func(t *testing.T) {
 		v := printing(t)
 		v.await(waitLimit, "healthy", anything, isHealthy)
+		eventually(t, "the sample is kept", func() bool {
+			kept, err := os.ReadFile(v.samples())
+			return err == nil && strings.Contains(string(kept), v.plugin.KeyID())
+		})
 		v.stop()
 		v.do("replaced-key")
 		v.start()
@@ -244,10 +250,10 @@ func TestPluginThatEndsAtEachEncryptAndReturnsLateIsNeverHealthy(t *testing.T) {
 	v.await(waitLimit, "healthy", anything, isHealthy)
 	v.do("ends-at encrypt 2500ms")
 	key := v.rotate()
-	v.awaitCalls(kmsplugin.CallEncrypt, 4, healthyUnder(key))
+	v.awaitCalls(kmsplugin.CallEncrypt, 3, healthyUnder(key))
 	v.await(waitLimit, "its error", healthyUnder(key), func(e contract.Entry) bool { return e.Status == contract.Error })
 	v.do("heal")
-	v.await(waitLimit, "it is healthy", anything, healthyUnder(key))
+	v.await(2*waitLimit, "it is healthy", anything, healthyUnder(key))
 }
 
 // Plugins are seen that panic at what another key encrypted. The next retries are after 2, 4 … minutes.
