@@ -56,6 +56,8 @@ const (
 	// gap is between two requests for a round trip, of which minRequests are made, and maxRequests give each
 	// kept sample its turn.
 	gap, minRequests, maxRequests = 16 * time.Second, 3, 8
+	// stagger is between the starts of two reporters: all round trips at the same time would be late.
+	stagger = time.Second
 	// maxTurns is how often kube-apiserver is asked about a plugin that answers by turns.
 	maxTurns = 3
 	// perReporter is how many plugins one reporter takes.
@@ -487,6 +489,7 @@ func (r *reporters) start(t *testing.T) {
 		output, log := &program.Output{}, &program.Output{}
 		cmd.Stdout, cmd.Stderr = output, log
 		one.child, one.output = program.Start(t, cmd), output
+		time.Sleep(stagger)
 		t.Cleanup(func() {
 			if t.Failed() {
 				t.Logf("a reporter's log: %s", log.Text())
