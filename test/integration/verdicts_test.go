@@ -244,6 +244,23 @@ func TestKeyReplacedInARestartIsNeverHealthy(t *testing.T) {
 	})
 }
 
+// The first round trip after an error fails before it decrypts what was kept. The next one does, also when it would be
+// a former key's turn.
+func TestKeyReplacedInARestartIsFoundAfterAFailedRoundTrip(t *testing.T) {
+	v := printing(t)
+	v.await(waitLimit, "healthy", anything, isHealthy)
+	key := v.rotate()
+	v.await(waitLimit, "healthy under the next key", notHealthy, func(e contract.Entry) bool { return e.KEKID == key })
+	v.checks("{roundTrip: {interval: 1m, requested: once-more}}")
+	v.await(waitLimit, "a round trip on request", notHealthy, func(e contract.Entry) bool { return e.Requested == "once-more" })
+	v.do("crash")
+	v.await(waitLimit, "the crash", anything, is(contract.Error, contract.ConnectFailed))
+	v.do("replaced-key", "hang encrypt", "heal crash")
+	v.await(waitLimit, "a time-out of Encrypt", isHealthy, is(contract.Unhealthy, contract.Timeout))
+	v.do("heal hang")
+	v.await(waitLimit, "the replaced key", isHealthy, is(contract.Unhealthy, contract.RoundTripMismatch, "the same key_id"))
+}
+
 // The process returns after two probes, so that nothing listens when the next one is made.
 func TestPluginThatEndsAtEachEncryptAndReturnsLateIsNeverHealthy(t *testing.T) {
 	v := printing(t)
