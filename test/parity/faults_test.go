@@ -98,9 +98,11 @@ func (f fault) tripsAtOnce() bool {
 	return len(f.steps) > 0 && slices.Contains([]string{"rotate", "heal crash"}, f.steps[len(f.steps)-1])
 }
 
-// changesVersion marks a plugin whose version a process remembers.
-func (f fault) changesVersion() bool {
-	return strings.Contains(strings.Join(slices.Concat(f.start, f.steps), " "), "version ")
+// healsLate marks a plugin whose version a process remembers, and one that is asked more and more rarely for
+// what ended it.
+func (f fault) healsLate() bool {
+	commands := strings.Join(slices.Concat(f.start, f.steps), " ")
+	return strings.Contains(commands, "version ") || strings.Contains(commands, "former-decrypt")
 }
 
 // expected returns what is known of the outcome in a role.

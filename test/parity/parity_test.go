@@ -48,9 +48,9 @@ const (
 	// tripped is when the reporter has made a round trip since a fault: a minute, a tenth more, and
 	// the time of its calls.
 	tripped = 90 * time.Second
-	// healed bounds how long it may take to see that all are healed: what an earlier key encrypted is
-	// tried again after 1, 2, 4 and 8 minutes, since the plugin might not survive it.
-	healed = 10 * time.Minute
+	// healed bounds how long it may take to see that all are healed, with a request for a round trip: one each
+	// 15 s, a minute where the key_id alternated.
+	healed = 5 * time.Minute
 	// paused is when each reporter has seen the steps before a pause, and has made a round trip.
 	paused = 10 * time.Second
 	// gap is between two requests for a round trip, of which minRequests are made, and maxRequests give each
@@ -449,13 +449,20 @@ func newReporters(t *testing.T, all []*subject) *reporters {
 	return r
 }
 
-// request writes the files. Those with a key that the KMS dropped request a round trip: of all plugins at the
-// same time it would take more than the timeout.
-func (r *reporters) request(t *testing.T, request string) {
+// losesAny selects the reporters with a key that the KMS dropped: a round trip of all plugins at the same time
+// would take more than the timeout.
+func losesAny(one *running) bool {
+	return slices.ContainsFunc(one.subjects, func(s *subject) bool { return s.loses })
+}
+
+func every(*running) bool { return true }
+
+// request writes the files, some with a request for a round trip.
+func (r *reporters) request(t *testing.T, request string, some func(*running) bool) {
 	t.Helper()
 	for _, one := range r.running {
 		its := "none"
-		if slices.ContainsFunc(one.subjects, func(s *subject) bool { return s.loses }) {
+		if some(one) {
 			its = request
 		}
 		var text strings.Builder
@@ -483,7 +490,7 @@ plugins:
 // start starts a process of each, which has the samples of the one before it.
 func (r *reporters) start(t *testing.T) {
 	t.Helper()
-	r.request(t, "start")
+	r.request(t, "start", losesAny)
 	for _, one := range r.running {
 		cmd := exec.Command(r.binary, "--config", one.file, "--output", "-", "--state", one.samples)
 		output, log := &program.Output{}, &program.Output{}
@@ -513,7 +520,7 @@ func (r *reporters) judge(t *testing.T, found func(*subject) *opinion) {
 	unseen := func(s *subject) bool { return (s.loses || s.turns) && *found(s) == "" }
 	before := make([]opinion, len(r.all))
 	for n := 0; n < minRequests || n < maxRequests && slices.ContainsFunc(r.all, unseen); n++ {
-		r.request(t, fmt.Sprintf("request-%d", n))
+		r.request(t, fmt.Sprintf("request-%d", n), losesAny)
 		time.Sleep(gap)
 		now := r.opinions(t)
 		for i, s := range r.all {
@@ -594,12 +601,13 @@ func (r *reporters) opinions(t *testing.T) []opinion {
 	return opinions
 }
 
-// awaitHealthy waits until all are healthy, but for those whose version the reporters remember.
+// awaitHealthy waits until all are healthy, but for those that become so much later.
 func (r *reporters) awaitHealthy(t *testing.T, when string, limit time.Duration) {
 	t.Helper()
+	r.request(t, strings.ReplaceAll(when, " ", "-"), every)
 	err := wait.For(t.Context(), limit, "the reporters find all plugins healthy", func(context.Context) error {
 		for i, o := range r.opinions(t) {
-			if o != "" && !(when == "healed" && r.all[i].changesVersion()) {
+			if o != "" && !(when == "healed" && r.all[i].healsLate()) {
 				return fmt.Errorf("%s: %s: %s", when, r.all[i], o)
 			}
 		}
