@@ -80,7 +80,7 @@ var PluginReasons = []Row{
 	{Name: "RoundTripMismatch", From: "the round trip",
 		Means: "a round trip returned other bytes, or earlier data can no longer be decrypted: data may be lost",
 		Check: "whether the KMS or the key was replaced, by the KMS's own log",
-		Fix:   "restore the earlier key first",
+		Fix:   "restore the earlier key first; a request for a round trip then shows it at once",
 		DoNot: "rotate, migrate, or restart an API server: only its cache may still have the data"},
 }
 

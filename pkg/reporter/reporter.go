@@ -121,7 +121,7 @@ func (r *Reporter) Run(ctx context.Context) {
 		go r.output.run(ctx) // not waited for: stdout may never be read
 	}
 	if r.saver != nil {
-		go r.saver.run(ctx) // not waited for: its file system may hang
+		r.running.Go(func() { r.saver.run(ctx) })
 	}
 	for {
 		select {

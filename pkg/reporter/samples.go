@@ -19,6 +19,8 @@ const (
 	// may end at it.
 	sampleRetry     = time.Minute
 	mostSampleRetry = time.Hour
+	// transientTries is how many tries in a row without an answer of the KMS are the loss of a key.
+	transientTries = 3
 	// owedFor is for how long after a key was last named its sample must be decrypted, or the plugin
 	// is unhealthy. Later everything may have been encrypted again.
 	owedFor = 24 * time.Hour
@@ -56,7 +58,7 @@ type kept struct {
 // loaded reports whether samples that were read from a file can be used, and prepares them. The clock
 // may have been set back since it was saved.
 func (s *samples) loaded(now, saved time.Time) bool {
-	s.isAbsent = now.Sub(saved) > absentFor
+	s.isAbsent, s.recheck = now.Sub(saved) > absentFor, true
 	for _, k := range s.Kept {
 		if k == nil || k.KeyID == "" || len(k.Plain) == 0 {
 			return false
@@ -122,7 +124,7 @@ func (s *samples) next(now time.Time, requested bool) *probe.Sample {
 	s.turn++
 	pick := former
 	if ready(current) && (former == nil || mine && !former.Owed) {
-		pick, s.recheck = current, false
+		pick = current
 	}
 	if pick == nil {
 		return nil
@@ -134,6 +136,7 @@ func (s *samples) next(now time.Time, requested bool) *probe.Sample {
 // end records the outcome of a round trip.
 func (s *samples) end(now time.Time, trip probe.Trip) {
 	if o := trip.Kept; o.Sample != nil {
+		s.recheck = s.recheck && o.Sample.KeyID != s.Current
 		if k := s.of(o.Sample.KeyID); k != nil && k.At.Equal(o.Sample.At) {
 			k.record(now, o)
 		}
@@ -160,9 +163,18 @@ func (k *kept) record(now time.Time, o probe.Opened) {
 		k.Owed, k.Failed, k.Ended, k.Reason, k.Detail, k.Next = false, 0, false, "", "", time.Time{}
 		return
 	}
-	k.Next = now.Add(backoff(sampleRetry, k.Failed, mostSampleRetry))
-	k.Failed++
 	k.Ended, k.Reason, k.Detail = o.Ended, o.Reason, o.Detail
+	first := sampleRetry
+	if k.transient() {
+		first = tripRetry
+	}
+	k.Next = now.Add(backoff(first, k.Failed, mostSampleRetry))
+	k.Failed++
+}
+
+// transient reports whether a failure shows nothing about the key: the KMS was not reached in time.
+func (k *kept) transient() bool {
+	return !k.Ended && slices.Contains([]contract.Reason{contract.Timeout, contract.Unavailable, contract.Throttled}, k.Reason)
 }
 
 // must reports whether a sample that failed makes the plugin unhealthy.
@@ -187,7 +199,7 @@ func (s *samples) verdict(now time.Time) probe.Trip {
 	if k.KeyID != s.Current {
 		under = fmt.Sprintf("the former key_id %q", contract.Cut(k.KeyID, 512))
 	}
-	reason, detail := k.Reason, k.Detail
+	reason, detail, what := k.Reason, k.Detail, "can no longer be decrypted"
 	// No other cause, since new data can be decrypted.
 	if k.Ended || reason == contract.ReportedUnhealthy {
 		reason = contract.RoundTripMismatch
@@ -195,15 +207,22 @@ func (s *samples) verdict(now time.Time) probe.Trip {
 	if k.Ended {
 		detail = "the connection broke at this call, so the plugin may have ended at it: " + detail
 	}
+	if k.transient() {
+		what = "was not decrypted"
+	}
 	return probe.Trip{Made: true, Status: contract.Unhealthy, Reason: reason, Detail: contract.CleanDetail(fmt.Sprintf(
-		"what was encrypted at %s under %s can no longer be decrypted: %s; tried %d times, again at %s",
-		k.At.UTC().Format(time.RFC3339), under, detail, k.Failed, k.Next.UTC().Format(time.RFC3339)))}
+		"what was encrypted at %s under %s %s: %s; tried %d times, again at %s",
+		k.At.UTC().Format(time.RFC3339), under, what, detail, k.Failed, k.Next.UTC().Format(time.RFC3339)))}
 }
 
 // lost are the former keys whose sample is not decrypted any more, without a verdict on the plugin.
 func (s *samples) lost(now time.Time) (keyIDs []string) {
 	for _, k := range s.former() {
-		if k.Failed > 0 && !s.must(k, now) && now.Sub(k.Named) <= keptFor {
+		tries := 1
+		if k.transient() {
+			tries = transientTries
+		}
+		if k.Failed >= tries && !s.must(k, now) && now.Sub(k.Named) <= keptFor {
 			keyIDs = append(keyIDs, k.KeyID)
 		}
 	}

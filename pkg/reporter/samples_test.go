@@ -314,6 +314,39 @@ func TestFileOfSamplesThatCannotBeUsedMeansNone(t *testing.T) {
 	}
 }
 
+// A time-out shows nothing about a key. It is tried again soon, and counts as a loss when it lasts.
+func TestSampleThatTheKMSDidNotDecryptInTime(t *testing.T) {
+	for name, tt := range map[string]struct {
+		keyID   string
+		outcome probe.Opened
+		tries   int
+		status  contract.Status
+		text    string
+		lost    bool
+		next    time.Duration
+	}{
+		"the current key, once": {"k", probe.Opened{Reason: contract.Timeout, Detail: "d"}, 1, contract.Unhealthy, "was not decrypted: d", false, tripRetry},
+		"so, twice":             {"k", probe.Opened{Reason: contract.Unavailable, Detail: "d"}, 2, contract.Unhealthy, "was not decrypted: d", false, 2 * tripRetry},
+		"a former key, once":    {"j", probe.Opened{Reason: contract.Timeout, Detail: "d"}, 1, "", "", false, tripRetry},
+		"so, three times":       {"j", probe.Opened{Reason: contract.Timeout, Detail: "d"}, 3, "", "", true, 4 * tripRetry},
+		"refused":               {"j", probe.Opened{Reason: contract.KeyUnavailable, Detail: "d"}, 1, "", "", true, sampleRetry},
+		"the connection broke":  {"j", probe.Opened{Reason: contract.Unavailable, Detail: "d", Ended: true}, 1, "", "", true, sampleRetry},
+	} {
+		t.Run(name, func(t *testing.T) {
+			k := &kept{Sample: probe.Sample{KeyID: tt.keyID}, Named: noon}
+			s := samples{Current: "k", Kept: []*kept{k}}
+			tt.outcome.Sample = &k.Sample
+			for range tt.tries {
+				s.end(noon, probe.Trip{Made: true, Status: contract.Healthy, Kept: tt.outcome})
+			}
+			v := s.verdict(noon)
+			if v.Status != tt.status || !strings.Contains(v.Detail, tt.text) || (len(s.lost(noon)) == 1) != tt.lost || !k.Next.Equal(noon.Add(tt.next)) {
+				t.Errorf("%+v, lost %v, next after %s", v, s.lost(noon), k.Next.Sub(noon))
+			}
+		})
+	}
+}
+
 func TestSampleWithLargeAnnotationsIsNotKept(t *testing.T) {
 	for size, want := range map[int]int{mostKeptAnnotations: 1, mostKeptAnnotations + 1: 0} {
 		var s samples

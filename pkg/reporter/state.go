@@ -125,11 +125,20 @@ func (s *saver) run(ctx context.Context) {
 	for {
 		select {
 		case <-ctx.Done():
+			select {
+			case data := <-s.data:
+				s.save(data)
+			default:
+			}
 			return
 		case data := <-s.data:
-			s.problem.Note(s.write(data), "Failed to save the kept samples; a restart begins without them", "file", s.path)
+			s.save(data)
 		}
 	}
+}
+
+func (s *saver) save(data []byte) {
+	s.problem.Note(s.write(data), "Failed to save the kept samples; a restart begins without them", "file", s.path)
 }
 
 // write replaces the file by a rename, so that it is never seen in part.

@@ -101,7 +101,9 @@ func (p *Plugin) RoundTrip(ctx context.Context, s Settings, keyID string, kept *
 		switch v := calls.open(kept); {
 		case v == nil:
 			t.Kept = Opened{Sample: kept}
-		case !v.stalled:
+		case v.stalled:
+			return Trip{Stalled: true}
+		default:
 			t.Kept = Opened{Sample: kept, Ended: broke(v), Reason: v.reason, Detail: contract.CleanDetail(v.detail)}
 		}
 	}
