@@ -196,7 +196,8 @@ func awaitAdmission(t *testing.T, what string, is func(pod *corev1.Pod, err erro
 	fixture.Eventually(t, what, func() error {
 		pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "tried", Labels: map[string]string{"app.kubernetes.io/name": "kms-health-reporter"}}}
 		pod.Spec.NodeName = fixture.NodeNames[0]
-		limited := corev1.SecurityContext{AllowPrivilegeEscalation: new(false), ReadOnlyRootFilesystem: new(true), Capabilities: &corev1.Capabilities{Drop: []corev1.Capability{"ALL"}}}
+		limited := corev1.SecurityContext{AllowPrivilegeEscalation: new(false), ReadOnlyRootFilesystem: new(true), Capabilities: &corev1.Capabilities{Drop: []corev1.Capability{"ALL"}},
+			SeccompProfile: &corev1.SeccompProfile{Type: corev1.SeccompProfileTypeRuntimeDefault}}
 		cpu := corev1.ResourceRequirements{Requests: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("5m")}}
 		pod.Spec.Containers = []corev1.Container{{Name: contract.ReporterContainer, Image: "reporter:1", SecurityContext: &limited, Resources: cpu}}
 		pod.Spec.AutomountServiceAccountToken = new(false)
