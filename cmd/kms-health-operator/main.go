@@ -16,6 +16,7 @@ import (
 	"github.com/spf13/cobra"
 	"k8s.io/klog/v2"
 
+	"github.com/kms-health/kms-health/pkg/output"
 	"github.com/kms-health/kms-health/pkg/version"
 )
 
@@ -30,7 +31,8 @@ func main() {
 	os.Exit(run(os.Args[1:], os.Stdout, os.Stderr))
 }
 
-func run(args []string, stdout, stderr io.Writer) int {
+func run(args []string, out, stderr io.Writer) int {
+	stdout := &output.Checked{Writer: out}
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
 	defer stop()
 	root := newRoot()
@@ -41,6 +43,8 @@ func run(args []string, stdout, stderr io.Writer) int {
 	root.PersistentPreRun = func(*cobra.Command, []string) { started = true }
 	err := root.ExecuteContext(ctx)
 	switch {
+	case stdout.Err != nil:
+		err = fmt.Errorf("standard output: %w", stdout.Err)
 	case err == nil:
 		return exitOK
 	case errors.Is(err, errLogged):

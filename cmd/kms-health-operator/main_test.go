@@ -138,6 +138,34 @@ func TestRenderWarnsOfProvidersThatAreNotProbed(t *testing.T) {
 	}
 }
 
+// Else a script goes on with an empty file.
+func TestOutputThatCannotBeWrittenFails(t *testing.T) {
+	full, err := os.OpenFile("/dev/full", os.O_WRONLY, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer full.Close()
+	const testdata = "../../test/testdata/"
+	for name, args := range map[string][]string{
+		"help":           {"--help"},
+		"help of render": {"render", "--help"},
+		"no command":     nil,
+		"version":        {"--version"},
+		"completion":     {"completion", "bash"},
+		"sample":         {"print-defaults"},
+		"validate":       {"validate", "--config", testdata + "operator.yaml"},
+		"render": {"render", "--config", testdata + "operator.yaml", "--api-server", "kube-apiserver", "--image", "r:1", "--ca-file", testdata + "ca.crt",
+			"--pod", testdata + "static-pod.yaml", "--output-dir", t.TempDir(), "--encryption-config", testdata + "encryption-config.yaml"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var stderr bytes.Buffer
+			if code := run(args, full, &stderr); code != exitFailed || strings.Count(stderr.String(), "no space left on device") != 1 {
+				t.Errorf("%d, %q", code, stderr.String())
+			}
+		})
+	}
+}
+
 // standardInput makes a file the standard input of the test.
 func standardInput(t *testing.T, path string) {
 	t.Helper()

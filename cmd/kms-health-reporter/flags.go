@@ -54,7 +54,8 @@ Exit codes:
   1  --validate: the file has errors; --once: a plugin is not healthy
   2  --once: not known: a plugin was not observed and none is unhealthy, or the
      file has no plugin
-  3  the flags are wrong, the file cannot be read; --once: the file has errors
+  3  the flags are wrong, the file cannot be read, the output cannot be written;
+     --once: the file has errors
 
 Environment:
   KMS_HEALTH_NODE         the default of --node-name

@@ -20,6 +20,7 @@ import (
 	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
 	"github.com/kms-health/kms-health/pkg/contract"
 	"github.com/kms-health/kms-health/pkg/logging"
+	"github.com/kms-health/kms-health/pkg/output"
 	"github.com/kms-health/kms-health/pkg/reporter"
 	"github.com/kms-health/kms-health/pkg/reporter/metrics"
 	"github.com/kms-health/kms-health/pkg/version"
@@ -35,12 +36,12 @@ func main() {
 	os.Exit(<-code)
 }
 
-func run(args []string, stdout, stderr io.Writer) int {
+func run(args []string, out, stderr io.Writer) (code int) {
+	stdout := &output.Checked{Writer: out}
 	o, err := parseFlags(args, os.Getenv)
 	switch {
 	case errors.Is(err, pflag.ErrHelp):
 		_, _ = fmt.Fprint(stdout, o.help())
-		return reporter.ExitOK
 	case err != nil:
 		_, _ = fmt.Fprintf(stderr, "error: %v\nSee kms-health-reporter --help.\n", err)
 		return reporter.ExitUsage
@@ -49,13 +50,17 @@ func run(args []string, stdout, stderr io.Writer) int {
 	case o.printDefaults:
 		_, _ = stdout.Write(v1alpha1.ReporterSample)
 	case o.validate:
-		return reporter.Validate(o.config, os.Stdin, stdout, stderr)
+		code = reporter.Validate(o.config, os.Stdin, stdout, stderr)
 	case o.once:
-		return reporter.Once(context.Background(), o.config, os.Stdin, stdout, stderr)
+		code = reporter.Once(context.Background(), o.config, os.Stdin, stdout, stderr)
 	default:
-		report(o, stdout, stderr)
+		report(o, out, stderr) // which goes on without its output
 	}
-	return reporter.ExitOK
+	if code == reporter.ExitOK && stdout.Err != nil {
+		_, _ = fmt.Fprintf(stderr, "error: standard output: %v\n", stdout.Err)
+		return reporter.ExitUsage
+	}
+	return code
 }
 
 // afterStart does what the first probe need not wait for, and makes the process cheaper while it is
@@ -90,16 +95,15 @@ func report(o *options, stdout, stderr io.Writer) {
 	}
 	registry.Set(contract.MetricReporterBuild, 1, build...)
 	registry.Set(contract.MetricReporter, 1, o.node)
-	output := stdout
 	if !o.output {
-		output = nil
+		stdout = nil
 	}
 	reporter.New(reporter.Options{
 		ConfigFile: o.config,
 		StateFile:  o.state,
 		Node:       o.node,
 		PodUID:     os.Getenv(contract.PodUIDVariable),
-		Output:     output,
+		Output:     stdout,
 		ConfigHash: os.Getenv(contract.ConfigHashVariable),
 		UserAgent:  "kms-health-reporter/" + version.Version,
 		Metrics:    registry,

@@ -7,6 +7,8 @@ import (
 	"strings"
 	"testing"
 
+	"k8s.io/klog/v2"
+
 	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
 	"github.com/kms-health/kms-health/pkg/contract"
 	"github.com/kms-health/kms-health/pkg/reporter"
@@ -54,6 +56,48 @@ func TestFlagsThatCannotBeParsedEndIt(t *testing.T) {
 				t.Errorf("%d, %q, %q", code, stdout, stderr)
 			}
 		})
+	}
+}
+
+// Else a script goes on with an empty file.
+func TestOutputThatCannotBeWrittenFails(t *testing.T) {
+	full, err := os.OpenFile("/dev/full", os.O_WRONLY, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer full.Close()
+	dir := program.SocketDir(t)
+	plugin, err := kmsplugin.Start(kmsplugin.Options{Endpoint: "unix://" + dir + "/kms-1.sock", StateDir: dir + "/state"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer plugin.Close()
+	config := file(t, head+"plugins: [{endpoint: 'unix://"+dir+"/kms-1.sock', role: Write}]\n")
+	for name, tt := range map[string]struct {
+		args []string
+		code int
+	}{
+		"help":     {[]string{"--help"}, reporter.ExitUsage},
+		"version":  {[]string{"--version"}, reporter.ExitUsage},
+		"sample":   {[]string{"--print-defaults"}, reporter.ExitUsage},
+		"validate": {[]string{"--validate", "--config", config}, reporter.ExitUsage},
+		"once":     {[]string{"--once", "--config", config}, reporter.ExitNoAnswer},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var stderr bytes.Buffer
+			if code := run(tt.args, full, &stderr); code != tt.code || strings.Count(stderr.String(), "no space left on device") != 1 {
+				t.Errorf("%d, want %d: %q", code, tt.code, stderr.String())
+			}
+		})
+	}
+}
+
+func TestVerbosityOfTheLog(t *testing.T) {
+	defer func() { _, _ = parseFlags([]string{"-v=0"}, os.Getenv) }()
+	for level, want := range map[string]bool{"1": false, "2": true} {
+		if _, err := parseFlags([]string{"-v", level}, os.Getenv); err != nil || klog.V(2).Enabled() != want {
+			t.Errorf("-v %s: level 2 is logged: %v, %v", level, !want, err)
+		}
 	}
 }
 

@@ -19,10 +19,11 @@ import (
 	"k8s.io/utils/clock"
 
 	"github.com/kms-health/kms-health/cmd/kubectl-kms_health/internal/show"
+	"github.com/kms-health/kms-health/pkg/output"
 	"github.com/kms-health/kms-health/pkg/version"
 )
 
-// exitFailed is for a wrong command line, and where nothing could be read. Others: view.Verdict.
+// exitFailed is for a wrong command line, and where nothing could be read or written. Others: view.Verdict.
 const exitFailed = 3
 
 func main() {
@@ -44,6 +45,8 @@ type environment struct {
 }
 
 func run(ctx context.Context, args []string, e environment) int {
+	stdout := &output.Checked{Writer: e.stdout}
+	e.stdout = stdout
 	root := newRoot(e)
 	root.SetArgs(append([]string{}, args...)) // for nil it would use the process's arguments
 	root.SetOut(e.stdout)
@@ -51,6 +54,8 @@ func run(ctx context.Context, args []string, e environment) int {
 	err := root.ExecuteContext(ctx)
 	var code verdict
 	switch {
+	case stdout.Err != nil:
+		err = fmt.Errorf("standard output: %w", stdout.Err)
 	case err == nil:
 		return 0
 	case errors.As(err, &code):

@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"context"
+	"os"
 	"strings"
 	"testing"
 	"time"
@@ -70,6 +71,28 @@ func TestErrorsInTheCommandLineAreExplained(t *testing.T) {
 			code, stdout, stderr := command{}.run(t, tt.args...)
 			if code != exitFailed || stdout != "" || !strings.HasPrefix(stderr, "error: ") || !strings.Contains(stderr, tt.want) || strings.Contains(stderr, "\x1b") {
 				t.Errorf("%d, %q, %q", code, stdout, stderr)
+			}
+		})
+	}
+}
+
+// Else a script goes on with an empty file.
+func TestOutputThatCannotBeWrittenFails(t *testing.T) {
+	full, err := os.OpenFile("/dev/full", os.O_WRONLY, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer full.Close()
+	const healthy, unhealthy = "--from-file=testdata/healthy.yaml", "--from-file=testdata/unhealthy.yaml"
+	for name, args := range map[string][]string{
+		"help": {"--help"}, "no command": {}, "help of a command": {"status", "--help"}, "version": {"--version"},
+		"completion": {"completion", "bash"}, "status": {"status", healthy}, "status of what is unhealthy": {"status", unhealthy}, "status as JSON": {"status", "-o=json", healthy},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var stderr bytes.Buffer
+			code := run(context.Background(), args, environment{stdout: full, stderr: &stderr, clock: clocktesting.NewFakeClock(taken)})
+			if code != exitFailed || strings.Count(stderr.String(), "no space left on device") != 1 {
+				t.Errorf("%d, %q", code, stderr.String())
 			}
 		})
 	}

@@ -34,7 +34,7 @@ Exit codes:
   1  a plugin is unhealthy or in error, or the operator's configuration is rejected
   2  not known: a report is stale, unreadable or missing, nothing is reported, the
      operator is not running, or a part could not be read
-  3  nothing could be read, or the command line is wrong
+  3  nothing could be read, the output could not be written, or the command line is wrong
 
 Rights: get ` + strings.Join(contract.ResourceNames(), ", ") + `
 (` + contract.OperatorGroup + `) named ` + contract.OperatorObject + `, or list kmshealths
