@@ -158,21 +158,13 @@ func (q *quickstart) requests() {
 	_, err := install.Kubectl(q.Context(), nil, "--kubeconfig", q.kubeconfig, "annotate", "kmshealths", "kube-apiserver",
 		contract.ProbeRequestedAnnotation+"=r-1")
 	q.must(err)
-	eventually(q.T, "the agents' files have the request", func() error {
-		list, err := plain.kube.CoreV1().Pods(install.Namespace(install.Kubernetes)).List(q.Context(),
-			metav1.ListOptions{LabelSelector: contract.ModeLabel + "=DaemonSet"})
-		if err != nil {
-			return err
+	eventually(q.T, "the agents' file has the request", func() error {
+		list, err := plain.kube.CoreV1().ConfigMaps(install.Namespace(install.Kubernetes)).List(q.Context(),
+			metav1.ListOptions{LabelSelector: contract.APIServerLabel})
+		if err == nil && (len(list.Items) != 1 || !strings.Contains(list.Items[0].Data[contract.ConfigFile], "requested: r-1\n")) {
+			err = fmt.Errorf("there are %d files: %v", len(list.Items), list.Items)
 		}
-		for _, p := range list.Items {
-			if file := p.Annotations[contract.ConfigAnnotation]; !strings.Contains(file, "requested: r-1\n") {
-				return fmt.Errorf("%s has\n%s", p.Name, file)
-			}
-		}
-		if len(list.Items) != 1 {
-			return fmt.Errorf("there are %d agents", len(list.Items))
-		}
-		return nil
+		return err
 	})
 }
 

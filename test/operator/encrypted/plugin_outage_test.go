@@ -133,7 +133,7 @@ func TestRequestArrivesWhileThePluginIsUnhealthy(t *testing.T) {
 	}
 	fixture.RequestRoundTrip(t, apiservers.Kube, "in-the-outage")
 	await("in-the-outage")
-	fixture.Never(t, 5*time.Second, func() error {
+	fixture.Never(t, 15*time.Second, func() error { // longer than the operator's time-out of a request
 		if _, reason, message := fixture.Condition(ctx, apiservers.Kube.Resource); reason == contract.RequestFailed ||
 			strings.Contains(message, "ConfigMap") {
 			return fmt.Errorf("%s: %s", reason, message)
