@@ -16,10 +16,11 @@ import (
 func certificateServer(t *testing.T) (s *server, dir string) {
 	s = newServer(t)
 	s.answers(func(w http.ResponseWriter, r *http.Request) {
-		w.Header().Set("Content-Type", "application/json")
 		if len(r.TLS.PeerCertificates) == 0 || r.Header.Get("Authorization") != "Bearer first" {
 			w.WriteHeader(http.StatusUnauthorized)
+			return
 		}
+		accepts(w, r)
 	})
 	dir = credentialFiles(t, s)
 	own := s.TLS.Certificates[0]
@@ -134,10 +135,11 @@ func TestRefusedWriteReadsTheCredentialsAgain(t *testing.T) {
 	p.offer("1")
 	p.waitFor(t, Success, 1)
 	s.answers(func(w http.ResponseWriter, r *http.Request) {
-		w.Header().Set("Content-Type", "application/json")
 		if r.Header.Get("Authorization") != "Bearer second" {
 			w.WriteHeader(http.StatusUnauthorized)
+			return
 		}
+		accepts(w, r)
 	})
 	write(t, dir+"/token", "second")
 	p.offer("2")

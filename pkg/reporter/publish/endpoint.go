@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"crypto/tls"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -80,24 +79,15 @@ func dialFirst(ctx context.Context, network string, addresses []string, port str
 // disconnect closes the connection, or the one that is being made once it is.
 func (e *endpoint) disconnect() { e.transport.CloseIdleConnections() }
 
-const (
-	// acceptMetadata requests the object's metadata only: the whole object is large, and
-	// not needed.
-	acceptMetadata = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
-	// maxAnswer bounds how much of a response is read, in bytes: enough for metadata with
-	// the managed fields of some hundred reporters.
-	maxAnswer = 4 << 20
-	// maxErrorText bounds how much of an error response is read, in bytes.
-	maxErrorText = 64 << 10
-)
+// acceptMetadata requests the object's metadata only: the whole object is large, and not needed.
+const acceptMetadata = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
 
 // apply sends one request: a Server-Side Apply of the resource's status.
 func (e *endpoint) apply(ctx context.Context, c *Config, payload []byte, timeout time.Duration) *failure {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
-	manager := contract.ConditionManager(c.Node)
 	target := e.server.JoinPath(c.To.StatusPath()...)
-	target.RawQuery = url.Values{"fieldManager": {manager}, "force": {"true"}}.Encode()
+	target.RawQuery = url.Values{"fieldManager": {contract.ConditionManager(c.Node)}, "force": {"true"}}.Encode()
 	request, err := http.NewRequestWithContext(ctx, http.MethodPatch, target.String(), bytes.NewReader(payload))
 	if err != nil {
 		return &failure{kind: BadCredentials, err: err}
@@ -108,7 +98,7 @@ func (e *endpoint) apply(ctx context.Context, c *Config, payload []byte, timeout
 	if e.token != "" {
 		request.Header.Set("Authorization", "Bearer "+e.token)
 	}
-	failed, err := e.exchange(request, manager)
+	failed, err := e.exchange(request, c.Node)
 	switch {
 	case err == nil:
 		return failed
@@ -121,11 +111,11 @@ func (e *endpoint) apply(ctx context.Context, c *Config, payload []byte, timeout
 	return transportFailure(err)
 }
 
-// exchange sends a request and returns the result according to the response, or an error
-// without a complete response. It uses the transport directly, without net/http's client,
+// exchange sends a request and returns the result according to the response, or an error without
+// a status, or without the whole answer to a write that was accepted. It uses the transport directly, without net/http's client,
 // which would follow redirects (an API server does not redirect a PATCH, and another
 // server must get neither the token nor a GET) and writes URLs into its errors.
-func (e *endpoint) exchange(request *http.Request, manager string) (*failure, error) {
+func (e *endpoint) exchange(request *http.Request, node string) (*failure, error) {
 	answer, err := e.transport.RoundTrip(request)
 	if err != nil {
 		return nil, err
@@ -139,15 +129,23 @@ func (e *endpoint) exchange(request *http.Request, manager string) (*failure, er
 			return &failure{kind: Unexpected, err: fmt.Errorf("it answered %d with %q: this is no API server",
 				answer.StatusCode, kind)}, nil
 		}
+		defer e.clear()
 		// Read to the end, so that the connection can be used again.
-		e.answer.Reset()
 		if _, err := e.answer.ReadFrom(io.LimitReader(answer.Body, maxAnswer)); err != nil {
 			return nil, err
 		}
-		return listFailure(e.answer.Bytes(), manager), nil
+		return answerShows(e.answer.Bytes(), node), nil
 	default:
-		text, err := io.ReadAll(io.LimitReader(answer.Body, maxErrorText))
-		return answerFailure(answer.StatusCode, answer.Header, text), err
+		text, _ := io.ReadAll(io.LimitReader(answer.Body, maxErrorText)) // the status counts, whatever arrives after it
+		return answerFailure(answer.StatusCode, answer.Header, text), nil
+	}
+}
+
+// clear empties the buffer, and keeps it unless it is large.
+func (e *endpoint) clear() {
+	e.answer.Reset()
+	if e.answer.Cap() > keptAnswer {
+		e.answer = bytes.Buffer{}
 	}
 }
 
@@ -164,36 +162,4 @@ func body(to contract.Resource, node string, since time.Time, entries []contract
 		"reason":             contract.ConditionReason,
 		"message":            message,
 	}}}))
-}
-
-var errAtomicList = errors.New("the list status.conditions of this resource is atomic, so each write removes " +
-	"all other conditions: nothing more is written. Set x-kubernetes-list-type: map and " +
-	"x-kubernetes-list-map-keys: [type] in its CRD, and restart the reporter")
-
-// listFailure returns the failure of a write that was accepted, but replaced the whole list of
-// conditions: by the answer's managed fields, the manager then owns the list and no item of it. An
-// API server writes fieldsV1 without white space.
-func listFailure(answer []byte, manager string) *failure {
-	if !bytes.Contains(answer, []byte(`"f:conditions":{}`)) {
-		return nil // nearly always; decoding costs more than all else here
-	}
-	var object struct {
-		Metadata struct {
-			ManagedFields []struct {
-				Manager  string `json:"manager"`
-				FieldsV1 struct {
-					Status struct {
-						Conditions map[string]struct{} `json:"f:conditions"`
-					} `json:"f:status"`
-				} `json:"fieldsV1"`
-			} `json:"managedFields"`
-		} `json:"metadata"`
-	}
-	_ = json.Unmarshal(answer, &object) // what is no object shows nothing
-	for _, owned := range object.Metadata.ManagedFields {
-		if items := owned.FieldsV1.Status.Conditions; owned.Manager == manager && items != nil && len(items) == 0 {
-			return &failure{kind: AtomicList, err: errAtomicList}
-		}
-	}
-	return nil
 }

@@ -20,7 +20,7 @@ import (
 type Kind string
 
 const (
-	Success        Kind = "success"         // the API server accepted the write
+	Success        Kind = "success"         // the API server's answer shows that the write took effect
 	BadCredentials Kind = "bad_credentials" // the credential files are invalid
 	Unreachable    Kind = "unreachable"     // no connection, or it broke
 	TLSFailed      Kind = "tls"             // the TLS handshake failed: a wrong CA, name or certificate

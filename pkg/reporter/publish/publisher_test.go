@@ -75,16 +75,21 @@ func newServer(t *testing.T) *server {
 		answer := s.answer
 		s.mu.Unlock()
 		s.requests <- got
-		w.Header().Set("Content-Type", "application/json")
-		if answer != nil {
-			w.Header().Del("Content-Type")
-			answer(w, r)
+		if answer == nil {
+			answer = accepts
 		}
+		answer(w, r)
 	}))
 	s.TLS = &tls.Config{ClientAuth: tls.RequestClientCert}
 	s.StartTLS()
 	t.Cleanup(s.Close)
 	return s
+}
+
+// accepts answers as an API server that has written the condition.
+func accepts(w http.ResponseWriter, r *http.Request) {
+	manager := r.URL.Query().Get("fieldManager")
+	says(metadataWith(nil, owned(manager, ownsCondition("n"))))(w, r)
 }
 
 func (s *server) answers(answer http.HandlerFunc) {
