@@ -1,6 +1,7 @@
 package publish
 
 import (
+	"errors"
 	"fmt"
 	"net/http"
 	"slices"
@@ -51,33 +52,41 @@ func logLines(t *testing.T) func() []string {
 	}
 }
 
-func TestEachKindOfFailureIsLoggedOnceAMinute(t *testing.T) {
+func TestEachCauseOfAFailureIsLoggedOnceAndEveryTenMinutes(t *testing.T) {
 	lines := logLines(t)
-	log := writeLog{last: map[string]time.Time{}}
+	log := newWriteLog()
 	now, seen := noon, 0
-	alternating := slices.Repeat([]Kind{ServerError, Throttled}, 10)
+	// result of a write: a kind and a text; a pause; or "" for a success.
+	role, policy := "forbidden: no RBAC policy matched", "forbidden: ValidatingAdmissionPolicy 'x' denied request"
+	varying := func(n int) string {
+		return fmt.Sprintf("unreachable: read tcp 10.0.0.1:%d->10.0.0.2:6443 at %s, ID %x", 40_000+n, noon.Add(time.Duration(n)*time.Hour), n*n+1<<40)
+	}
 	for _, step := range []struct {
-		when   string
-		writes []Kind
-		want   []string // lines
+		when    string
+		results []string
+		want    []string // lines
 	}{
-		{"success is logged once", []Kind{Success, Success}, []string{"Writing reports works"}},
-		{"a failure, and its end", []Kind{Unreachable, Unreachable, Success, Success}, []string{"a unreachable", "works"}},
-		{"the same within a minute", []Kind{Unreachable, Success, Unreachable, Success}, nil},
-		{"kinds that alternate", alternating, []string{"a server_error", "a throttled"}},
-		{"a minute later", append([]Kind{""}, alternating...), []string{"a server_error", "a throttled"}},
-		{"the end of that", []Kind{Success}, []string{"works"}},
-		{"a failure that is not logged yet", []Kind{Throttled}, nil},
-		{"but when it lasts", []Kind{"", Throttled, Throttled}, []string{"a throttled"}},
+		{"success is logged once", []string{"", ""}, []string{"Writing reports works"}},
+		{"a failure, and its end", []string{role, role, "", ""}, []string{role, "works"}},
+		{"the same within a minute", []string{role, "", role, ""}, nil},
+		{"later", []string{"1m", role, role}, []string{role}},
+		{"another cause of this kind, within a minute", []string{policy}, nil},
+		{"but when it lasts", []string{"1m", policy, role, policy}, []string{policy}},
+		{"each of them in the next nine minutes", []string{"8m", role, policy, role, policy}, nil},
+		{"after ten minutes", []string{"1m", role, policy, "1m", role, policy}, []string{role, policy}},
+		{"the end of that", []string{""}, []string{"works"}},
+		{"kinds that alternate", slices.Repeat([]string{"server_error: a", "throttled: a"}, 10), []string{"server_error: a", "throttled: a"}},
+		{"a minute later", slices.Repeat([]string{"1m", "server_error: a", "throttled: a"}, 3), nil},
+		{"ports, times and IDs are no causes", []string{varying(1), "1m", varying(2), "1m", varying(3)}, []string{varying(1)}},
 	} {
-		for _, kind := range step.writes {
-			switch kind {
-			case "":
-				now = now.Add(linePeriod)
-			case Success:
-				log.write(kind, nil, now)
-			default:
-				log.write(kind, &failure{kind: kind, err: fmt.Errorf("a %s", kind)}, now)
+		for _, result := range step.results {
+			kind, _, _ := strings.Cut(result, ":")
+			if pause, err := time.ParseDuration(result); err == nil {
+				now = now.Add(pause)
+			} else if result == "" {
+				log.write(nil, false, now)
+			} else {
+				log.write(&failure{kind: Kind(kind), err: errors.New(result)}, false, now)
 			}
 			now = now.Add(time.Second)
 		}
@@ -86,5 +95,18 @@ func TestEachKindOfFailureIsLoggedOnceAMinute(t *testing.T) {
 		if !slices.EqualFunc(got, step.want, strings.Contains) {
 			t.Errorf("%s: %q, want %q", step.when, got, step.want)
 		}
+	}
+}
+
+// A proxy might put a text of its own into each answer.
+func TestCausesWithoutEndAreALineAMinuteAndBoundedMemory(t *testing.T) {
+	lines := logLines(t)
+	log := newWriteLog()
+	for i := range 3600 {
+		words := strings.Map(func(r rune) rune { return r + 'a' - '0' }, fmt.Sprint(i))
+		log.write(&failure{kind: ServerError, err: errors.New(words)}, false, noon.Add(time.Duration(i)*time.Second))
+	}
+	if n := len(lines()); n != 60 || len(log.causes) > maxCauses {
+		t.Errorf("%d lines in an hour, want 60; %d causes are remembered", n, len(log.causes))
 	}
 }

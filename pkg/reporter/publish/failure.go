@@ -11,6 +11,7 @@ import (
 	"strconv"
 	"strings"
 	"time"
+	"unicode"
 
 	"github.com/kms-health/kms-health/pkg/contract"
 )
@@ -64,6 +65,14 @@ func (f *failure) Error() string {
 		return f.text
 	}
 	return contract.CleanDetail(f.err.Error())
+}
+
+// cause is what two failures have in common that differ in numbers, ports, times or IDs alone: the
+// kind, and the words without a digit.
+func (f *failure) cause() string {
+	words := strings.FieldsFunc(f.Error(), func(r rune) bool { return !unicode.IsLetter(r) && !unicode.IsDigit(r) })
+	words = slices.DeleteFunc(words, func(word string) bool { return strings.ContainsFunc(word, unicode.IsDigit) })
+	return string(f.kind) + " " + strings.Join(words, " ")
 }
 
 // transient reports whether a failure of this kind is expected to end soon without

@@ -53,8 +53,7 @@ func New(config Config, metrics *metrics.Registry) *Publisher {
 		metrics:     metrics,
 		offers:      make(chan []contract.Entry, 1),
 		credentials: credentials{from: config.Destination, age: credentialsAge},
-		log: writeLog{fields: []any{"resource", config.To.String(), "node", config.Node},
-			last: map[string]time.Time{}},
+		log:         newWriteLog("resource", config.To.String(), "node", config.Node),
 	}
 }
 
@@ -117,7 +116,7 @@ func (p *Publisher) write(ctx context.Context, entries []contract.Entry) *failur
 		kind = failed.kind
 	}
 	p.metrics.Add(contract.MetricWrites, 1, string(kind))
-	p.log.write(kind, failed, time.Now())
+	p.log.write(failed, p.refused != nil, time.Now())
 	return failed
 }
 

@@ -6,17 +6,28 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// linePeriod is the shortest time between two log lines of the same kind.
-const linePeriod = time.Minute
+const (
+	// linePeriod is the shortest time between two log lines on the same kind of failure.
+	linePeriod = time.Minute
+	// causePeriod is how often a cause is logged that lasts.
+	causePeriod = 10 * time.Minute
+	// maxCauses bounds how many causes are remembered.
+	maxCauses = 16
+)
 
-// writeLog logs changes in the results of writes: each kind of failure at most once a
-// minute, and a success only after a failure that was logged.
+// writeLog logs changes in the results of writes: each cause of a failure once and then every
+// causePeriod, one of each kind in a linePeriod, and a success only after a failure that was logged.
 type writeLog struct {
 	fields []any // of every line, with no room for more
 
-	last  map[string]time.Time // when each line was logged
-	shown Kind                 // the result in the last line
-	used  string               // the server of the last write that succeeded
+	last   map[string]time.Time // when each line was logged, by kind or server
+	causes map[string]time.Time // when each cause since the last success was logged
+	works  bool                 // the last line was a success
+	used   string               // the server of the last write that succeeded
+}
+
+func newWriteLog(fields ...any) writeLog {
+	return writeLog{fields: fields, last: map[string]time.Time{}, causes: map[string]time.Time{}}
 }
 
 func (l *writeLog) allow(line string, now time.Time) bool {
@@ -27,22 +38,29 @@ func (l *writeLog) allow(line string, now time.Time) bool {
 	return true
 }
 
-// write logs the result of a write, if it differs from the last line.
-func (l *writeLog) write(kind Kind, failed *failure, now time.Time) {
-	switch {
-	case kind == l.shown:
-		return
-	case kind == Success:
-		klog.InfoS("Writing reports works", l.fields...)
-	case kind == AtomicList:
-		klog.ErrorS(failed, "Failed to write reports; nothing more is written to this resource",
-			append(l.fields, "result", kind)...)
-	case l.allow(string(kind), now):
-		klog.ErrorS(failed, "Failed to write reports; retrying with the latest", append(l.fields, "result", kind)...)
-	default:
+// write logs the result of a write, unless that was logged.
+func (l *writeLog) write(failed *failure, final bool, now time.Time) {
+	if failed == nil {
+		if !l.works {
+			klog.InfoS("Writing reports works", l.fields...)
+		}
+		l.works = true
+		clear(l.causes)
 		return
 	}
-	l.shown = kind
+	cause := failed.cause()
+	if at, logged := l.causes[cause]; logged && now.Sub(at) < causePeriod || !l.allow(string(failed.kind), now) {
+		return
+	}
+	if len(l.causes) >= maxCauses {
+		clear(l.causes)
+	}
+	l.causes[cause], l.works = now, false
+	next := "retrying with the latest"
+	if final {
+		next = "nothing more is written to this resource"
+	}
+	klog.ErrorS(failed, "Failed to write reports; "+next, append(l.fields, "result", failed.kind)...)
 }
 
 // server logs which server took a write, where it is another one than before, or not the preferred
