@@ -153,11 +153,6 @@ func (r *Reporter) startPublisher(ctx context.Context, d *v1alpha1.Destination) 
 	if d == nil {
 		return
 	}
-	if r.options.Node == "" {
-		klog.ErrorS(nil, "A destination is configured, but the node has no name: nothing is written. Set --node-name or "+
-			"KMS_HEALTH_NODE", "resource", resourceOf(d).String())
-		return
-	}
 	ctx, r.stopPublisher = context.WithCancel(ctx)
 	p := publish.New(publish.Config{
 		To:          resourceOf(d),

@@ -37,6 +37,7 @@ const (
 	Conflict    Kind = "conflict"     // 409 of an API server
 	Invalid     Kind = "invalid"      // 400 or 422 of an API server: it rejects the content
 	AtomicList  Kind = "atomic_list"  // each apply replaces all conditions: nothing more is written
+	NoNodeName  Kind = "no_node_name" // the condition has no name: nothing is written
 	Throttled   Kind = "throttled"    // 429
 	ServerError Kind = "server_error" // 5xx
 	Unexpected  Kind = "unexpected"   // any other response
@@ -45,7 +46,7 @@ const (
 // Kinds are all of them.
 var Kinds = []Kind{
 	Success, BadCredentials, Unreachable, TLSFailed, TimedOut, Unauthorized, Forbidden, NoResource, NoObject, Conflict,
-	Invalid, AtomicList, Throttled, ServerError, Unexpected,
+	Invalid, AtomicList, NoNodeName, Throttled, ServerError, Unexpected,
 }
 
 // failure is the error of a write.

@@ -12,6 +12,7 @@ package publish
 
 import (
 	"context"
+	"errors"
 	"sync/atomic"
 	"time"
 
@@ -46,15 +47,22 @@ type Publisher struct {
 	refused     *failure // why nothing more is written; nil: it is
 }
 
+var errNoNodeName = errors.New("the node has no name, so nothing is written: set --node-name or KMS_HEALTH_NODE")
+
 // New returns a Publisher. Run makes it write.
 func New(config Config, metrics *metrics.Registry) *Publisher {
-	return &Publisher{
+	metrics.Add(contract.MetricWrites, 0, string(Success)) // a rate needs the zero before the one
+	p := &Publisher{
 		config:      config,
 		metrics:     metrics,
 		offers:      make(chan []contract.Entry, 1),
 		credentials: credentials{from: config.Destination, age: credentialsAge},
 		log:         newWriteLog("resource", config.To.String(), "node", config.Node),
 	}
+	if config.Node == "" {
+		p.refused = &failure{kind: NoNodeName, err: errNoNodeName}
+	}
+	return p
 }
 
 // Offer sets the latest entries to write, instead of earlier ones that are not yet written; an
