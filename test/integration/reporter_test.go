@@ -223,14 +223,16 @@ func (r *reporter) get(path string) (int, string) {
 // writes waits until more writes ended with a result than now.
 func (r *reporter) writes(result string) {
 	r.t.Helper()
-	ended := func() string {
-		_, text := r.get("/metrics")
-		_, rest, _ := strings.Cut(text, `kms_health_reporter_writes_total{result="`+result+`"} `)
-		number, _, _ := strings.Cut(rest, "\n")
-		return number
-	}
-	before := ended()
-	eventually(r.t, "another write ends as "+result, func() bool { now := ended(); return now != "" && now != before })
+	before := r.written(result)
+	eventually(r.t, "another write ends as "+result, func() bool { now := r.written(result); return now != "" && now != before })
+}
+
+// written is how many writes ended with a result so far; empty: none is counted.
+func (r *reporter) written(result string) string {
+	_, text := r.get("/metrics")
+	_, rest, _ := strings.Cut(text, `kms_health_reporter_writes_total{result="`+result+`"} `)
+	number, _, _ := strings.Cut(rest, "\n")
+	return number
 }
 
 func eventually(t *testing.T, what string, ok func() bool) {

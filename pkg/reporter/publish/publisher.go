@@ -13,6 +13,8 @@ package publish
 import (
 	"context"
 	"errors"
+	"reflect"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -44,7 +46,9 @@ type Publisher struct {
 	problem     serving.Problem // of the credentials
 	log         writeLog
 	rests       rests
-	refused     *failure // why nothing more is written; nil: it is
+	refused     *failure         // why nothing more is written; nil: it is
+	written     []contract.Entry // by the last write; nil: it failed
+	writtenAt   time.Time        // when that write began
 }
 
 var errNoNodeName = errors.New("the node has no name, so nothing is written: set --node-name or KMS_HEALTH_NODE")
@@ -66,9 +70,13 @@ func New(config Config, metrics *metrics.Registry) *Publisher {
 }
 
 // Offer sets the latest entries to write, instead of earlier ones that are not yet written; an
-// empty list withdraws those. It never blocks. One goroutine may call it, and must not change the
-// slice afterwards.
+// empty list withdraws those. Each is valid for the longer of its interval and UnchangedEvery. It never
+// blocks. One goroutine may call it.
 func (p *Publisher) Offer(entries []contract.Entry) {
+	entries = slices.Clone(entries)
+	for i := range entries {
+		entries[i].Interval = max(entries[i].Interval, p.config.UnchangedEvery.Duration)
+	}
 	select {
 	case <-p.offers:
 	default:
@@ -76,7 +84,7 @@ func (p *Publisher) Offer(entries []contract.Entry) {
 	p.offers <- entries // has room
 }
 
-// Run writes each offer until ctx ends.
+// Run writes offers until ctx ends: each, or with UnchangedEvery those that it does not leave out.
 func (p *Publisher) Run(ctx context.Context) {
 	defer p.credentials.close()
 	defer p.metrics.Delete(contract.MetricLastWrite, "", "") // nothing more is written there
@@ -90,6 +98,9 @@ func (p *Publisher) Run(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case latest = <-p.offers:
+		}
+		if p.unchanged(latest) {
+			continue
 		}
 		for failed := p.write(ctx, latest); failed != nil; failed = p.write(ctx, latest) {
 			failures[failed.kind]++
@@ -107,11 +118,27 @@ func (p *Publisher) Run(ctx context.Context) {
 	}
 }
 
+// unchanged reports whether a report differs from the last written one in times alone, and that one
+// is younger than UnchangedEvery. While a machine is suspended the monotonic clock stands still.
+func (p *Publisher) unchanged(entries []contract.Entry) bool {
+	now := time.Now()
+	age := max(now.Sub(p.writtenAt), now.Round(0).Sub(p.writtenAt.Round(0)))
+	return age < p.config.UnchangedEvery.Duration && len(entries) > 0 && slices.EqualFunc(entries, p.written, sameButTimes)
+}
+
+func sameButTimes(a, b contract.Entry) bool {
+	a.LastChecked, a.RoundTrip = b.LastChecked, b.RoundTrip
+	return reflect.DeepEqual(a, b)
+}
+
 // write makes one attempt to write an offer, and counts and logs it, unless ctx ends.
 func (p *Publisher) write(ctx context.Context, entries []contract.Entry) *failure {
-	failed, text := p.attempt(ctx, entries), ""
-	if failed != nil {
-		text = failed.Error()
+	began, text := time.Now(), ""
+	failed := p.attempt(ctx, entries)
+	if failed == nil {
+		p.written, p.writtenAt = entries, began
+	} else {
+		p.written, text = nil, failed.Error()
 	}
 	p.lastError.Store(&text)
 	if ctx.Err() != nil || len(entries) == 0 {

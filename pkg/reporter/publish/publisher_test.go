@@ -41,6 +41,7 @@ type server struct {
 
 type seen struct {
 	text       string // method, URI, some headers, and the body
+	entries    []contract.Entry
 	keyIDs     []string
 	connection string // the client's address
 }
@@ -67,6 +68,7 @@ func newServer(t *testing.T) *server {
 			if err != nil {
 				t.Error(err)
 			}
+			got.entries = entries
 			for _, e := range entries {
 				got.keyIDs = append(got.keyIDs, e.KeyID)
 			}
