@@ -28,7 +28,7 @@ import (
 type credentials struct {
 	from      v1alpha1.Destination
 	age       time.Duration     // how old they may be
-	files     map[string][]byte // what the endpoints in use were made from, by path
+	files     map[string][]byte // what the endpoints in use were made from, by path; empty: not readable
 	endpoints []*endpoint
 	read      time.Time // when the files were last read; zero: the next write reads them
 }
@@ -63,7 +63,7 @@ func (c *credentials) current() ([]*endpoint, error) {
 
 func (c *credentials) unchanged() bool {
 	for path, data := range c.files {
-		if now := filewatch.Read(path, maxFile); now.Err != nil || !bytes.Equal(now.Data, data) {
+		if !bytes.Equal(readFilled(path).Data, data) {
 			return false
 		}
 	}
@@ -87,7 +87,7 @@ func (c *credentials) load() ([]*endpoint, map[string][]byte, error) {
 		return nil, nil, err
 	}
 	files := map[string][]byte{c.from.Kubeconfig: content.Data}
-	if err := inline(cluster, user, filepath.Dir(c.from.Kubeconfig), files); err != nil {
+	if err := c.inline(cluster, user, files); err != nil {
 		return nil, nil, err
 	}
 	settings, err := tlsSettings(cluster, user)
@@ -177,35 +177,47 @@ func parseKubeconfig(data []byte) (*cluster, *user, error) {
 		k.CurrentContext)
 }
 
-// inline reads the files that the kubeconfig names, and adds them to the others. None may be empty:
-// without a CA the system's would be trusted, and their servers would get the token.
-func inline(c *cluster, u *user, dir string, files map[string][]byte) error {
+// inline reads the files that are used of those that a kubeconfig names, and adds them to the others. As
+// in client-go, data wins over the file of a CA, certificate or key, and a tokenFile over a token, which
+// is used until the file first has one.
+func (c *credentials) inline(of *cluster, u *user, files map[string][]byte) error {
 	token := []byte(u.Token)
 	for _, named := range []struct {
 		path string
 		data *[]byte
-	}{{c.CA, &c.CAData}, {u.Certificate, &u.CertificateData}, {u.Key, &u.KeyData}, {u.TokenFile, &token}} {
-		if named.path == "" {
+	}{{of.CA, &of.CAData}, {u.Certificate, &u.CertificateData}, {u.Key, &u.KeyData}, {u.TokenFile, &token}} {
+		isToken := named.data == &token
+		if named.path == "" || len(*named.data) > 0 && !isToken {
 			continue
 		}
 		at := named.path
 		if !filepath.IsAbs(at) {
-			at = filepath.Join(dir, at)
+			at = filepath.Join(filepath.Dir(c.from.Kubeconfig), at)
 		}
-		content := filewatch.Read(at, maxFile)
-		if content.Err != nil {
+		content := readFilled(at)
+		files[at] = content.Data
+		switch {
+		case content.Err == nil:
+			*named.data = content.Data
+		case !isToken || len(token) == 0 || len(c.files[at]) > 0:
 			return content.Err
 		}
-		if len(bytes.TrimSpace(content.Data)) == 0 {
-			return fmt.Errorf("%s: is empty", at)
-		}
-		*named.data, files[at] = content.Data, content.Data
 	}
 	u.Token = strings.TrimSpace(string(token))
 	if len(token) > 0 && u.Token == "" || strings.ContainsFunc(u.Token, unicode.IsControl) {
 		return errors.New("users: the token holds control characters, or nothing but white space")
 	}
 	return nil
+}
+
+// readFilled reads a file that must not be empty: without a CA the system's would be trusted, and their
+// servers would get the token.
+func readFilled(path string) filewatch.Content {
+	content := filewatch.Read(path, maxFile)
+	if content.Err == nil && len(bytes.TrimSpace(content.Data)) == 0 {
+		return filewatch.Content{Err: fmt.Errorf("%s: is empty", path)}
+	}
+	return content
 }
 
 func tlsSettings(c *cluster, u *user) (*tls.Config, error) {
