@@ -51,7 +51,8 @@ func (in *Input) sidecarUser(spec *corev1.PodSpec) *contract.User {
 // must be another one, which the image decides. The pod's fsGroup is one of the supplementary groups of each
 // of its containers.
 func configuredUser(spec *corev1.PodSpec, c *corev1.Container) (user contract.User, known bool) {
-	own, pods := cmp.Or(c.SecurityContext, &corev1.SecurityContext{}), cmp.Or(spec.SecurityContext, &corev1.PodSecurityContext{})
+	own := cmp.Or(c.SecurityContext, &corev1.SecurityContext{})
+	pods := cmp.Or(spec.SecurityContext, &corev1.PodSecurityContext{})
 	uid, gid := cmp.Or(own.RunAsUser, pods.RunAsUser), cmp.Or(own.RunAsGroup, pods.RunAsGroup)
 	user = contract.User{UID: ptr.Deref(uid, 0), GID: ptr.Deref(gid, 0), Groups: slices.Clone(pods.SupplementalGroups)}
 	if pods.FSGroup != nil {
