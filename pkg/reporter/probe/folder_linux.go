@@ -26,7 +26,7 @@ type absence struct {
 // that crashes does not.
 func (p *Plugin) absence(failed error) absence {
 	if strings.HasPrefix(p.address, "@") {
-		return absence{why: explained(failed)}
+		return absence{why: strings.TrimSuffix(explained(failed), leftFile)}
 	}
 	folder := p.address[:strings.LastIndexByte(p.address, '/')+1] // as the kernel resolves it
 	pods, err := p.inPodVolume(folder)
@@ -44,6 +44,8 @@ func (p *Plugin) absence(failed error) absence {
 	case errors.Is(noFolder, os.ErrNotExist):
 		return absence{missing: true,
 			why: "its folder does not exist: check the endpoint, and the volume that has the socket"}
+	case !SocketExists(p.address) && isLink(p.address):
+		return absence{missing: true, why: "it is a link to a file that does not exist"}
 	case !SocketExists(p.address):
 		return absence{missing: true}
 	case noSocket == nil && info.IsDir():
@@ -54,10 +56,14 @@ func (p *Plugin) absence(failed error) absence {
 	return absence{why: explained(failed)}
 }
 
+// leftFile is why a socket may be there without a plugin.
+const leftFile = " (a plugin that was killed leaves its socket's file behind: remove it if the plugin's log has " +
+	"\"address already in use\")"
+
 func explained(failed error) string {
 	switch {
 	case errors.Is(failed, syscall.ECONNREFUSED):
-		return "nothing listens on it (a plugin that was killed leaves its socket's file behind)"
+		return "nothing listens on it" + leftFile
 	case errors.Is(failed, syscall.EAGAIN):
 		return "its queue of connections is full: the plugin does not accept any"
 	case denied(failed):
@@ -66,12 +72,18 @@ func explained(failed error) string {
 	return ""
 }
 
-// SocketExists reports whether the file of a socket exists. Abstract sockets always do.
+func isLink(path string) bool {
+	_, err := os.Readlink(path)
+	return err == nil
+}
+
+// SocketExists reports whether there is a file where the path of a socket leads to. Abstract sockets
+// always exist.
 func SocketExists(address string) bool {
 	if strings.HasPrefix(address, "@") {
 		return true
 	}
-	_, err := os.Lstat(address)
+	_, err := os.Stat(address)
 	return !errors.Is(err, os.ErrNotExist)
 }
 

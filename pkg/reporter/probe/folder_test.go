@@ -2,6 +2,7 @@ package probe
 
 import (
 	"fmt"
+	"net"
 	"os"
 	"path/filepath"
 	"strings"
@@ -53,6 +54,45 @@ func TestDeletedFolder(t *testing.T) {
 		if want != "" && (r.Gone || r.Reason != contract.ConnectFailed || !strings.Contains(r.Detail, want)) {
 			t.Errorf("a deleted folder of the host: %+v", r)
 		}
+	}
+}
+
+// A link to a socket that does not exist yet is awaited as the socket is.
+func TestSocketThatCannotBeConnectedTo(t *testing.T) {
+	link := filepath.Join(program.SocketDir(t), "kms.sock")
+	if err := os.Symlink(link+".target", link); err != nil {
+		t.Fatal(err)
+	}
+	stale := filepath.Join(program.SocketDir(t), "kms.sock")
+	listener, err := net.ListenUnix("unix", &net.UnixAddr{Name: stale})
+	if err != nil {
+		t.Fatal(err)
+	}
+	listener.SetUnlinkOnClose(false)
+	if err := listener.Close(); err != nil {
+		t.Fatal(err)
+	}
+	for name, tt := range map[string]struct {
+		endpoint, detail string
+		reason           contract.Reason
+		exists           bool
+	}{
+		"a dangling link":    {"unix://" + link, ": it is a link to a file that does not exist", contract.SocketMissing, false},
+		"an abstract socket": {"unix:///@kms-health-test-nothing-listens", ": nothing listens on it", contract.ConnectFailed, true},
+		"a file that was left behind": {
+			"unix://" + stale, `remove it if the plugin's log has "address already in use")`, contract.ConnectFailed, true,
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			plugin := probed(t, tt.endpoint)
+			r := ask(t, plugin, writer(generous))
+			if r.Status != contract.Error || r.Reason != tt.reason || !strings.HasSuffix(r.Detail, tt.detail) {
+				t.Errorf("%+v", r)
+			}
+			if got := SocketExists(plugin.address); got != tt.exists {
+				t.Errorf("it exists: %t", got)
+			}
+		})
 	}
 }
 

@@ -15,6 +15,7 @@ import (
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/status"
 	kmsapi "k8s.io/kms/apis/v2"
 
@@ -170,6 +171,37 @@ func TestEachFaultGetsItsVerdictAndRecoveryIsDetectedByTheNextProbe(t *testing.T
 				t.Errorf("after the fault: %+v", r)
 			}
 		})
+	}
+}
+
+// namedHealth is a health server that knows its services by name alone, as the protocol allows.
+type namedHealth struct {
+	grpc_health_v1.UnimplementedHealthServer
+	kmsapi.UnimplementedKeyManagementServiceServer
+}
+
+func (namedHealth) Status(context.Context, *kmsapi.StatusRequest) (*kmsapi.StatusResponse, error) {
+	return &kmsapi.StatusResponse{Version: "v2", Healthz: "ok", KeyId: "k"}, nil
+}
+
+func (namedHealth) Check(context.Context, *grpc_health_v1.HealthCheckRequest) (*grpc_health_v1.HealthCheckResponse, error) {
+	return nil, status.Error(codes.NotFound, "unknown service")
+}
+
+func TestHealthServerWithoutAStateOfTheWholeHasNoFinding(t *testing.T) {
+	socket := filepath.Join(program.SocketDir(t), "kms.sock")
+	listener, err := net.Listen("unix", socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := grpc.NewServer()
+	t.Cleanup(server.Stop)
+	kmsapi.RegisterKeyManagementServiceServer(server, namedHealth{})
+	grpc_health_v1.RegisterHealthServer(server, namedHealth{})
+	go func() { _ = server.Serve(listener) }()
+	r := ask(t, probed(t, "unix://"+socket), Settings{Timeout: generous, GRPCHealth: true})
+	if r.Status != contract.Healthy || r.KEKID != "k" {
+		t.Errorf("%+v", r)
 	}
 }
 
