@@ -20,6 +20,8 @@ type wanted struct {
 
 type identity struct{ keyID, address string }
 
+func (i identity) String() string { return i.keyID + " " + i.address }
+
 // plugin is one plugin that is probed.
 type plugin struct {
 	wanted

@@ -240,7 +240,7 @@ func (r *Reporter) publish() {
 		klog.ErrorS(err, "Failed to encode the report")
 		return
 	}
-	r.output.offer(message)
+	replace(r.output.lines, line(message))
 }
 
 func (r *Reporter) show() {
@@ -269,13 +269,14 @@ type output struct {
 // line returns a message as a line that is safe to print to a terminal.
 func line(message string) []byte { return append(contract.Printable(message), '\n') }
 
-// offer replaces what was not written yet. Only the loop calls it.
-func (o *output) offer(message string) {
+// replace puts a value into a channel with room for one, instead of the one that was not received yet.
+// Only the loop sends.
+func replace(to chan []byte, value []byte) {
 	select {
-	case <-o.lines:
+	case <-to:
 	default:
 	}
-	o.lines <- line(message) // has room: only the loop sends
+	to <- value
 }
 
 func (o *output) run(ctx context.Context) {

@@ -279,7 +279,7 @@ func TestSamplesOutliveTheProcess(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			after.plugin.trips.samples = kept.of(after.plugin.identity)
+			after.plugin.trips.samples = kept.Plugins[after.plugin.identity.String()]
 			after.rotate(tt.keyID)
 			after.lost[tt.lost] = true
 			after.pass(time.Hour)
@@ -289,18 +289,18 @@ func TestSamplesOutliveTheProcess(t *testing.T) {
 }
 
 func TestFileOfSamplesThatCannotBeUsedMeansNone(t *testing.T) {
-	tooMany := &state{Plugins: []pluginState{{KeyID: "1", Samples: samples{}}}}
+	var tooMany samples
 	for i := range mostFormer + 2 {
-		tooMany.Plugins[0].Samples.Kept = append(tooMany.Plugins[0].Samples.Kept, &kept{Sample: probe.Sample{KeyID: fmt.Sprint(i), Plain: []byte("p")}})
+		tooMany.Kept = append(tooMany.Kept, &kept{Sample: probe.Sample{KeyID: fmt.Sprint(i), Plain: []byte("p")}})
 	}
 	for name, content := range map[string]string{
 		"empty":            "",
 		"no JSON":          "{",
 		"null":             "null",
 		"another type":     `{"plugins": 7}`,
-		"a null sample":    `{"plugins": [{"keyID": "1", "samples": {"kept": [null]}}]}`,
-		"no key":           `{"plugins": [{"keyID": "1", "samples": {"kept": [{"plain": "cA=="}]}}]}`,
-		"too many samples": contract.Marshal(tooMany),
+		"a null sample":    `{"plugins": {"1 /run/kms.sock": {"kept": [null]}}}`,
+		"no key":           `{"plugins": {"1 /run/kms.sock": {"kept": [{"plain": "cA=="}]}}}`,
+		"too many samples": contract.Marshal(state{Plugins: map[string]samples{"1 /run/kms.sock": tooMany}}),
 	} {
 		t.Run(name, func(t *testing.T) {
 			file := t.TempDir() + "/samples"

@@ -29,14 +29,8 @@ const (
 // state is the file with the kept samples, which outlives the process. It has the samples of each
 // configured plugin; the current ones are in the plugins.
 type state struct {
-	Saved   time.Time     `json:"saved"`
-	Plugins []pluginState `json:"plugins"`
-}
-
-type pluginState struct {
-	KeyID   string  `json:"keyID"`
-	Address string  `json:"address"`
-	Samples samples `json:"samples"`
+	Saved   time.Time          `json:"saved"`
+	Plugins map[string]samples `json:"plugins"` // by identity
 }
 
 // loadState reads the file. What cannot be read counts as none: its samples only show more.
@@ -70,22 +64,13 @@ func readState(path string, now time.Time) (*state, error) {
 	if err := json.Unmarshal(content.Data, s); err != nil {
 		return &state{}, err
 	}
-	for i := range s.Plugins {
-		if !s.Plugins[i].Samples.loaded(now, s.Saved) {
-			return &state{}, fmt.Errorf("the samples of plugin %q are not valid", s.Plugins[i].KeyID)
+	for id, kept := range s.Plugins {
+		if !kept.loaded(now, s.Saved) {
+			return &state{}, fmt.Errorf("the samples of the plugin %q are not valid", id)
 		}
+		s.Plugins[id] = kept
 	}
 	return s, nil
-}
-
-// of returns the samples of a plugin.
-func (s *state) of(id identity) samples {
-	for _, p := range s.Plugins {
-		if p.KeyID == id.keyID && p.Address == id.address {
-			return p.Samples
-		}
-	}
-	return samples{}
 }
 
 // save has the samples of all plugins written, at once or when the file becomes old.
@@ -93,16 +78,16 @@ func (r *Reporter) save(now time.Time, changed bool) {
 	if r.saver == nil || !changed && now.Sub(r.state.Saved) < statePeriod {
 		return
 	}
-	r.state = &state{Saved: now}
+	r.state = &state{Saved: now, Plugins: map[string]samples{}}
 	for _, p := range r.plugins {
-		r.state.Plugins = append(r.state.Plugins, pluginState{p.keyID, p.address, p.trips.samples})
+		r.state.Plugins[p.identity.String()] = p.trips.samples
 	}
 	data, err := json.Marshal(r.state)
 	if err != nil {
 		klog.ErrorS(err, "Failed to encode the kept samples")
 		return
 	}
-	r.saver.offer(data)
+	replace(r.saver.data, data)
 }
 
 // saver writes the file, in a goroutine of its own. It holds one content, the latest.
@@ -110,15 +95,6 @@ type saver struct {
 	path    string
 	data    chan []byte
 	problem serving.Problem
-}
-
-// offer replaces what was not written yet. Only the loop calls it.
-func (s *saver) offer(data []byte) {
-	select {
-	case <-s.data:
-	default:
-	}
-	s.data <- data // has room: only the loop sends
 }
 
 func (s *saver) run(ctx context.Context) {
