@@ -112,9 +112,9 @@ func (e *endpoint) apply(ctx context.Context, c *Config, payload []byte, timeout
 }
 
 // exchange sends a request and returns the result according to the response, or an error without
-// a status, or without the whole answer to a write that was accepted. It uses the transport directly, without net/http's client,
-// which would follow redirects (an API server does not redirect a PATCH, and another
-// server must get neither the token nor a GET) and writes URLs into its errors.
+// a status, or without the whole answer to a write that was accepted. It uses the transport directly,
+// without net/http's client, which would follow redirects (an API server does not redirect a PATCH,
+// and another server must get neither the token nor a GET) and writes URLs into its errors.
 func (e *endpoint) exchange(request *http.Request, node string) (*failure, error) {
 	answer, err := e.transport.RoundTrip(request)
 	if err != nil {
@@ -136,7 +136,7 @@ func (e *endpoint) exchange(request *http.Request, node string) (*failure, error
 		}
 		return answerShows(e.answer.Bytes(), node), nil
 	default:
-		text, _ := io.ReadAll(io.LimitReader(answer.Body, maxErrorText)) // the status counts, whatever arrives after it
+		text, _ := io.ReadAll(io.LimitReader(answer.Body, maxErrorText)) // the status counts, whatever follows
 		return answerFailure(answer.StatusCode, answer.Header, text), nil
 	}
 }
