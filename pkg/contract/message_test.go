@@ -307,7 +307,7 @@ func TestLongMessageKeepsKeyIDsWhereShorterDetailsSuffice(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, e := range decoded {
-		if e.KEKID != entries[0].KEKID || !slices.Equal(e.Lost, lost) || len(e.Detail) == MaxDetail || len(e.Detail) < MaxDetail/2 {
+		if n := len(e.Detail); e.KEKID != entries[0].KEKID || !slices.Equal(e.Lost, lost) || n == MaxDetail || n < MaxDetail/2 {
 			t.Errorf("kekID of %d bytes, detail of %d, lost %d", len(e.KEKID), len(e.Detail), len(e.Lost))
 		}
 	}
@@ -364,6 +364,7 @@ func TestSameKEKComparesKeyIDsInEitherForm(t *testing.T) {
 
 func TestDecodeIgnoresOptionalFieldsOfAWrongFormat(t *testing.T) {
 	at := time.Date(2026, 5, 8, 12, 34, 56, 0, time.UTC)
+	longest := strings.Repeat("s", 107)
 	nine, eight := `["1","2","3","4","5","6","7","8","9"]`, []string{"1", "2", "3", "4", "5", "6", "7", "8"}
 	for name, tt := range map[string]struct {
 		fields string
@@ -374,16 +375,17 @@ func TestDecodeIgnoresOptionalFieldsOfAWrongFormat(t *testing.T) {
 				`"requested":"r-1","lost":["k-6","k-5"]`,
 			Entry{Socket: "/run/kms.sock", Since: at, RoundTrip: at, Requested: "r-1", Lost: []string{"k-6", "k-5"}},
 		},
-		"empty or null":                    {`"socket":"","since":null,"roundTrip":"","requested":"","lost":null`, Entry{}},
-		"a socket of the bound":            {`"socket":"` + strings.Repeat("s", 107) + `"`, Entry{Socket: strings.Repeat("s", 107)}},
-		"a longer socket":                  {`"socket":"` + strings.Repeat("s", 108) + `"`, Entry{}},
-		"times that are none":              {`"since":"yesterday","roundTrip":"2026-05-08"`, Entry{}},
-		"times that UTC cannot have":       {`"since":"9999-12-31T23:59:59-23:00","roundTrip":"0000-01-01T00:00:00+23:00"`, Entry{}},
-		"the zero time is not set":         {`"since":"0001-01-01T00:00:00Z"`, Entry{}},
-		"a request of a wrong format":      {`"requested":"two words"`, Entry{}},
-		"a request that is too long":       {`"requested":"` + strings.Repeat("r", 64) + `"`, Entry{}},
-		"more lost keys than the bound":    {`"lost":` + nine, Entry{Lost: eight}},
-		"none of these spoils another one": {`"socket":"/s","requested":"?","since":"?"`, Entry{Socket: "/s"}},
+		"empty or null":                     {`"socket":"","since":null,"roundTrip":"","requested":"","lost":null`, Entry{}},
+		"a socket of the bound":             {`"socket":"` + longest + `"`, Entry{Socket: longest}},
+		"a longer socket":                   {`"socket":"` + strings.Repeat("s", 108) + `"`, Entry{}},
+		"times that are none":               {`"since":"yesterday","roundTrip":"2026-05-08"`, Entry{}},
+		"a time after the year 9999 in UTC": {`"since":"9999-12-31T23:59:59-23:00"`, Entry{}},
+		"a time before the year 0 in UTC":   {`"roundTrip":"0000-01-01T00:00:00+23:00"`, Entry{}},
+		"the zero time is not set":          {`"since":"0001-01-01T00:00:00Z"`, Entry{}},
+		"a request of a wrong format":       {`"requested":"two words"`, Entry{}},
+		"a request that is too long":        {`"requested":"` + strings.Repeat("r", 64) + `"`, Entry{}},
+		"more lost keys than the bound":     {`"lost":` + nine, Entry{Lost: eight}},
+		"none of these spoils another one":  {`"socket":"/s","requested":"?","since":"?"`, Entry{Socket: "/s"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			message := `[{"keyID":"1","status":"healthy","lastChecked":"2026-05-08T12:34:56Z",` + tt.fields + `}]`

@@ -53,7 +53,8 @@ var (
 		"1; the KEK ID that a plugin last named, and sha256: with its SHA-256, as in kube-apiserver's metrics.",
 		"api_server", "node", "key_id", "kek_id", "key_id_hash")
 	MetricFormerKeyLost = ofRollup("plugin_former_key_lost", gauge,
-		"1; a former KEK ID under which a plugin encrypted, and no longer decrypts.", "api_server", "node", "key_id", "kek_id")
+		"1; a former KEK ID under which a plugin encrypted, and no longer decrypts.",
+		"api_server", "node", "key_id", "kek_id")
 	MetricCondition = ofRollup("condition", gauge,
 		"1 for the status of a condition, 0 for the others: True, False, Unknown.", "api_server", "condition", "status")
 	MetricWriteKey = ofRollup("write_key_info", gauge,

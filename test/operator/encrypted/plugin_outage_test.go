@@ -4,6 +4,7 @@ package encrypted
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -134,9 +135,8 @@ func TestRequestArrivesWhileThePluginIsUnhealthy(t *testing.T) {
 	fixture.RequestRoundTrip(t, apiservers.Kube, "in-the-outage")
 	await("in-the-outage")
 	fixture.Never(t, 15*time.Second, func() error { // longer than the operator's time-out of a request
-		if _, reason, message := fixture.Condition(ctx, apiservers.Kube.Resource); reason == contract.RequestFailed ||
-			strings.Contains(message, "ConfigMap") {
-			return fmt.Errorf("%s: %s", reason, message)
+		if text := op.Logged(); strings.Contains(text, "apply ConfigMap "+fixture.Namespace+"/") {
+			return errors.New(fixture.Tail(text))
 		}
 		return nil
 	})
