@@ -28,6 +28,9 @@ type Options struct {
 	CRDs Variant
 	// Audit records every request, at level Metadata, for AuditEvents.
 	Audit bool
+	// SyncEtcd has etcd sync its data to disk, as in production. Without it pages that are written
+	// again and again reach the disk once.
+	SyncEtcd bool
 	// ExtraArgs are appended to kube-apiserver's flags, so a flag of ours that
 	// is given again here is overridden.
 	ExtraArgs []string

@@ -94,17 +94,19 @@ func (c *ControlPlane) startEtcd(ctx context.Context) error {
 		return err
 	}
 	c.etcdURL = "http://" + loopback(port)
-	return c.startServer(ctx, &c.etcd, "etcd", []string{
+	args := []string{
 		"--name=default",
 		"--data-dir=" + filepath.Join(c.dir, "etcd"),
 		"--listen-client-urls=" + c.etcdURL,
 		"--advertise-client-urls=" + c.etcdURL,
 		// A single member has no peers; port 0 keeps the fixed default free.
 		"--listen-peer-urls=http://127.0.0.1:0",
-		// Data must survive a killed API server, not a power cut.
-		"--unsafe-no-fsync",
 		"--log-level=warn",
-	}, func(ctx context.Context) error { return get(ctx, nil, c.etcdURL+"/health", "") })
+	}
+	if !c.options.SyncEtcd { // data must survive a killed API server, not a power cut
+		args = append(args, "--unsafe-no-fsync")
+	}
+	return c.startServer(ctx, &c.etcd, "etcd", args, func(ctx context.Context) error { return get(ctx, nil, c.etcdURL+"/health", "") })
 }
 
 // StartAPIServer starts kube-apiserver, for the first time or again with the
@@ -151,6 +153,9 @@ func (c *ControlPlane) APIServerPID() int {
 	}
 	return 0
 }
+
+// EtcdPID is the process id of etcd.
+func (c *ControlPlane) EtcdPID() int { return c.child(&c.etcd).PID() }
 
 func (c *ControlPlane) child(server **Child) *Child {
 	c.mu.Lock()
