@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -34,6 +35,7 @@ type fixture struct {
 	dir     string // short, as sockets' paths must be
 	configs string // see newFixture
 	began   time.Time
+	builds  []string                   // copies of the reporter's: this one, and the one of -base
 	cluster *controlplane.ControlPlane // nil until startCluster
 	access  controlplane.Kubeconfig    // the cluster's address, with the reporters' credentials
 }
@@ -122,11 +124,21 @@ func (f *fixture) program(name string) string {
 	return target.Name()
 }
 
+// reporters returns the paths of copies of this build of the reporter, and of that of -base.
+func (f *fixture) reporters() []string {
+	f.Helper()
+	f.builds = []string{f.program("kms-health-reporter")}
+	if *base != "" {
+		f.builds = append(f.builds, f.program(*base))
+	}
+	return f.builds
+}
+
 // startCluster starts an API server, with an identity that may write reports.
-func (f *fixture) startCluster() {
+func (f *fixture) startCluster(syncEtcd bool) {
 	f.Helper()
 	f.progress("starting etcd and kube-apiserver")
-	f.cluster = controlplane.StartForTest(f, controlplane.Options{CRDs: controlplane.TechPreviewNoUpgrade})
+	f.cluster = controlplane.StartForTest(f, controlplane.Options{CRDs: controlplane.TechPreviewNoUpgrade, SyncEtcd: syncEtcd})
 	f.must(f.cluster.CreateServiceAccount(running, namespace, account))
 	f.must(f.cluster.AllowStatusPatch(running, controlplane.ServiceAccountUser(namespace, account), apiservers.Kube.Resource))
 	token, err := f.cluster.ServiceAccountToken(running, namespace, account, controlplane.TokenOptions{})
@@ -187,10 +199,15 @@ func (n *node) socket(keyID int) string {
 	return filepath.Join(n.sockets, fmt.Sprintf("kms-%d.sock", keyID))
 }
 
-// run starts the reporter.
+// run starts the reporter. It keeps its samples in a file, as in a pod, unless it is the build of -base,
+// which may not know the flag.
 func (n *node) run() *process {
 	n.Helper()
-	return n.start(n.name, n.binary, "--config", filepath.Join(n.config, "config.yaml"), "--node-name", n.name)
+	args := []string{"--config", filepath.Join(n.config, "config.yaml"), "--node-name", n.name}
+	if slices.Index(n.builds, n.binary) <= 0 {
+		args = append(args, "--state", filepath.Join(n.sockets, "samples"))
+	}
+	return n.start(n.name, n.binary, args...)
 }
 
 // settings are those of a reporter's file. Metrics are always served.
@@ -199,15 +216,20 @@ type settings struct {
 	timeout      time.Duration // of every plugin; 0: the default
 	kubeconfig   string        // no destination if empty
 	writeTimeout time.Duration
-	keyIDs       []int // of the plugins, the first is the writer
+	unchanged    time.Duration // unchangedEvery; 0: not set
+	keyIDs       []int         // of the plugins, the first is the writer
 }
 
 func (n *node) render(c settings) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "apiVersion: kmshealth.openshift.io/v1alpha1\nkind: ReporterConfiguration\nprobe: {interval: %s}\nserving: {address: '%s'}\n", c.interval, n.serving)
 	if c.kubeconfig != "" {
-		fmt.Fprintf(&b, "destination: {resource: %s, kubeconfig: '%s', writeTimeout: %s}\n",
-			apiservers.Kube.Resource, c.kubeconfig, max(c.writeTimeout, time.Second))
+		unchanged := ""
+		if c.unchanged > 0 {
+			unchanged = fmt.Sprintf(", unchangedEvery: %s", c.unchanged)
+		}
+		fmt.Fprintf(&b, "destination: {resource: %s, kubeconfig: '%s', writeTimeout: %s%s}\n",
+			apiservers.Kube.Resource, c.kubeconfig, max(c.writeTimeout, time.Second), unchanged)
 	}
 	b.WriteString("plugins:\n")
 	for i, keyID := range c.keyIDs {

@@ -5,7 +5,8 @@
 // fails the test. The results of a run are printed as one table at its end.
 //
 // Where a value of the reporter depends on the machine, it is compared with a program
-// that does the minimum of a reporter's work (./floor) in the same run.
+// that does the minimum of a reporter's work (./floor), and by -base with another build of
+// the reporter, in the same run.
 package bench
 
 import (
@@ -20,10 +21,11 @@ import (
 
 // The bounds. MB are of 1,000,000 bytes.
 const (
-	maxBinary   = 12_500_000
+	maxBinary   = 12_000_000
 	maxCPU      = 1.10 // times the floor
 	maxResident = 18_000_000
 	maxAnon     = 5_000_000
+	maxWorse    = 1.03 // times the other build's figure in the same run
 	// maxHeapGain is less than 16 bytes, the smallest thing with a pointer and
 	// anything else, for each of 9,000 reloads. Without a leak the least heap of
 	// some seconds was seen to vary by up to 50 KiB.
@@ -39,7 +41,10 @@ const (
 	fullReports = 2 * time.Minute // the same for the operator, with reports around it
 )
 
-var measure = flag.Bool("measure", false, "measure; otherwise everything is skipped")
+var (
+	measure = flag.Bool("measure", false, "measure; otherwise everything is skipped")
+	base    = flag.String("base", "", "the absolute path of another build of the reporter, which is measured in the same run")
+)
 
 // plan is how much is measured. -short takes about two minutes.
 type plan struct {

@@ -110,6 +110,19 @@ func (p *process) memory() (m memory) {
 	return memory{m.all << 10, m.anon << 10}
 }
 
+// diskWrites is what a process caused to be written to disk, in bytes: write_bytes of
+// /proc/<pid>/io, proc_pid_io(5).
+func diskWrites(pid int) (bytes int64, err error) {
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/io", pid))
+	for line := range strings.Lines(string(text)) {
+		_, _ = fmt.Sscanf(line, "write_bytes: %d", &bytes) // the other lines fail
+	}
+	if err == nil && bytes == 0 {
+		err = fmt.Errorf("process %d has written nothing to disk: TMPDIR may be in memory (tmpfs)", pid)
+	}
+	return bytes, err
+}
+
 // descriptors counts the open file descriptors of the process.
 func (p *process) descriptors() int {
 	p.Helper()

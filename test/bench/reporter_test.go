@@ -8,7 +8,6 @@ import (
 	"net/http/httputil"
 	"os"
 	"path/filepath"
-	"slices"
 	"testing"
 	"time"
 
@@ -17,21 +16,26 @@ import (
 
 func TestReporter(t *testing.T) {
 	f := newFixture(t)
-	reporter, floor := f.program("kms-health-reporter"), f.program("bench-floor")
-	binary, err := os.Stat(reporter)
-	f.must(err)
-	judge(f, "binary, stripped", binary.Size(), maxBinary, megabytes)
-	f.startCluster()
-	f.longRun(reporter, floor)
-	f.manyReloads(reporter)
-	f.manyFlaps(reporter)
-	f.manyFrozen(reporter)
+	builds, floor := f.reporters(), f.program("bench-floor")
+	var sizes []int64
+	for _, build := range builds {
+		binary, err := os.Stat(build)
+		f.must(err)
+		sizes = append(sizes, binary.Size())
+	}
+	judge(f, "binary, stripped", sizes[0], maxBinary, megabytes)
+	f.startCluster(false)
+	f.longRun(floor)
+	f.manyReloads(builds[0])
+	f.manyFlaps(builds[0])
+	f.manyFrozen(builds[0])
 }
 
 const (
 	scrapeEvery = 30 * time.Second // as Prometheus would
 	warmUp      = 5 * time.Second  // not part of the CPU time: the start, connecting, the handshake
 	parts       = 9                // of a long run
+	copies      = 5                // of each build: what a process has resident is in part chance
 )
 
 // runner is a process whose cycles are counted by the calls that its plugins receive.
@@ -57,42 +61,99 @@ func (r *runner) perCycle() time.Duration {
 	return time.Duration(float64(since) / n)
 }
 
-// longRun measures a reporter and the floor side by side: their CPU time, of which other
+// build is what runs of one build of the reporter.
+type build struct {
+	runners []*runner
+	ratios  []float64 // of its CPU time and the floor's, by part
+}
+
+// longRun measures reporters and the floor side by side: their CPU time, of which other
 // programs on the machine disturb one part or another, and their memory at the end.
-func (f *fixture) longRun(reporter, floor string) {
-	f.progress("the reporter and the floor side by side, for %s", f.duration)
-	ours, theirs := &runner{node: f.newNode("measured", reporter, 2)}, &runner{node: f.newNode("baseline", reporter, 2)} // names as long
+func (f *fixture) longRun(floor string) {
+	f.progress("reporters and the floor side by side, for %s", f.duration)
+	theirs := &runner{node: f.newNode("baseline-0", f.builds[0], 2)} // the names are as long
 	request, ca := theirs.node.capture(), filepath.Join(f.dir, "floor-ca.crt")
 	f.must(os.WriteFile(ca, f.access.CA, 0o600))
 	theirs.process = f.start("floor", floor, request, f.cluster.Address(), ca, theirs.node.socket(1), theirs.node.socket(2))
-	ours.node.configureAll(f.access)
-	ours.process = ours.node.run()
+	builds := make([]build, len(f.builds))
+	for n := range copies {
+		for i, program := range f.builds {
+			r := &runner{node: f.newNode(fmt.Sprintf("measure%d-%d", i, n), program, 2)}
+			r.node.configureAll(f.access)
+			r.process = r.node.run()
+			defer r.end()
+			builds[i].runners = append(builds[i].runners, r)
+		}
+	}
 	f.pause(warmUp)
-	ours.perCycle()
 	theirs.perCycle()
-	var ratios []float64
+	for _, b := range builds {
+		b.perCycle()
+	}
+	var worse []float64 // this build's and the other's CPU time
 	for range parts {
-		for end := time.Now().Add(f.duration / parts); time.Now().Before(end); {
-			f.pause(min(scrapeEvery, time.Until(end)))
-			m := f.scrape("http://"+ours.node.serving, "")
-			if probed := m[healthyProbes]; m[writes] < probed*9/10 {
-				f.Fatalf("of %.0f rounds of probes only %.0f were written: this would not measure the work", probed, m[writes])
+		f.scrapeFor(f.duration/parts, builds)
+		least := theirs.perCycle()
+		for i := range builds {
+			cpu := builds[i].perCycle()
+			builds[i].ratios = append(builds[i].ratios, float64(cpu)/float64(least))
+			f.progress("CPU per cycle: %s, floor %s", milliseconds(cpu), milliseconds(least))
+		}
+		last := len(builds[0].ratios) - 1
+		worse = append(worse, builds[0].ratios[last]/builds[len(builds)-1].ratios[last])
+	}
+	theirs.end()
+	judge(f, fmt.Sprintf("CPU per cycle, 2 plugins, times the floor, median of %d", parts), median(builds[0].ratios), maxCPU, times)
+	if len(builds) > 1 {
+		judge(f, "  CPU per cycle, times the base's", median(worse), maxWorse, times)
+	}
+	f.judgeMemory(builds)
+}
+
+// scrapeFor scrapes reporters for a time, and fails if they did not write.
+func (f *fixture) scrapeFor(d time.Duration, builds []build) {
+	f.Helper()
+	for end := time.Now().Add(d); time.Now().Before(end); {
+		f.pause(min(scrapeEvery, time.Until(end)))
+		for _, b := range builds {
+			for _, r := range b.runners {
+				m := f.scrape("http://"+r.node.serving, "")
+				if probed := m[healthyProbes]; m[writes] < probed*9/10 {
+					f.Fatalf("of %.0f rounds of probes only %.0f were written: this would not measure the work", probed, m[writes])
+				}
 			}
 		}
-		cpu, least := ours.perCycle(), theirs.perCycle()
-		ratios = append(ratios, float64(cpu)/float64(least))
-		f.progress("CPU per cycle: %s, floor %s", milliseconds(cpu), milliseconds(least))
 	}
-	slices.Sort(ratios)
-	judge(f, fmt.Sprintf("CPU per cycle, 2 plugins, times the floor, median of %d", parts), ratios[parts/2], maxCPU, times)
-	m, resident, anon := ours.memory(), int64(maxResident), int64(maxAnon)
+}
+
+// perCycle is the runners' mean.
+func (b build) perCycle() (sum time.Duration) {
+	for _, r := range b.runners {
+		sum += r.perCycle()
+	}
+	return sum / time.Duration(len(b.runners))
+}
+
+func (f *fixture) judgeMemory(builds []build) {
+	f.Helper()
+	var all, anon []int64 // by build
+	for _, b := range builds {
+		var ofAll, ofAnon []int64
+		for _, r := range b.runners {
+			m := r.memory()
+			ofAll, ofAnon = append(ofAll, m.all), append(ofAnon, m.anon)
+		}
+		f.Logf("VmRSS: %v, RssAnon: %v", ofAll, ofAnon)
+		all, anon = append(all, median(ofAll)), append(anon, median(ofAnon))
+	}
+	maxAll, maxOwn := int64(maxResident), int64(maxAnon)
 	if f.duration < fullTime {
-		resident, anon = unbounded, unbounded
+		maxAll, maxOwn = unbounded, unbounded
 	}
-	judge(f, fmt.Sprintf("resident memory (VmRSS) after %s", f.duration), m.all, resident, megabytes)
-	judge(f, "  of it not the binary's (RssAnon)", m.anon, anon, megabytes)
-	theirs.end()
-	ours.end()
+	judge(f, fmt.Sprintf("resident memory (VmRSS) after %s, median of %d", f.duration, copies), all[0], maxAll, megabytes)
+	compare(f, "resident memory", all)
+	judge(f, "  of it not the binary's (RssAnon)", anon[0], maxOwn, megabytes)
+	compare(f, "RssAnon", anon)
 }
 
 // capture returns the path of a file with the write that a reporter sends here, as it

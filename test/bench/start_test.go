@@ -1,8 +1,8 @@
 package bench
 
 import (
+	"cmp"
 	"context"
-	"flag"
 	"fmt"
 	"slices"
 	"testing"
@@ -11,49 +11,50 @@ import (
 	"github.com/kms-health/kms-health/test/kmsplugin"
 )
 
-var before = flag.String("before", "", "the absolute path of another build of the reporter, which starts in turn with this one")
-
 const (
-	starts   = 20
+	starts   = 100
+	changes  = 30
 	maxStart = 12 * time.Millisecond
 	// maxChange is five more than the 25 ms that the reporter waits for an editor's next event.
 	maxChange = 30 * time.Millisecond
 )
 
 // TestStart measures how long it takes from the start of a reporter, and from a change of its
-// file, to the first Status call that a plugin receives. No API server runs.
+// file, to the first Status call that a plugin receives. No API server runs. Builds take turns.
 func TestStart(t *testing.T) {
 	f := newFixture(t)
-	programs := []string{f.program("kms-health-reporter")}
-	if *before != "" {
-		programs = append(programs, f.program(*before))
+	var nodes []*node
+	file := func(n *node, keyIDs ...int) string { return n.render(settings{interval: time.Hour, keyIDs: keyIDs}) }
+	for i, build := range f.reporters() {
+		n := f.newNode(fmt.Sprintf("start-%d", i), build, 2)
+		n.configure(file(n, 1))
+		nodes = append(nodes, n)
 	}
-	n := f.newNode("start", "", 2)
-	file := func(keyIDs ...int) string { return n.render(settings{interval: time.Hour, keyIDs: keyIDs}) }
-	n.configure(file(1))
-	took := make([][]time.Duration, len(programs))
-	for range starts {
-		for i, program := range programs {
-			n.binary = program
+	started, changed := make([][]time.Duration, len(nodes)), make([][]time.Duration, len(nodes))
+	for round := range starts {
+		for i := range nodes {
+			i = (i + round) % len(nodes) // each build is the first as often
+			n := nodes[i]
 			var p *process
-			took[i] = append(took[i], n.untilStatus(1, func() { p = n.run() }))
+			started[i] = append(started[i], n.untilStatus(1, func() { p = n.run() }))
 			p.end()
 		}
 	}
-	n.binary = programs[0]
-	n.untilStatus(1, func() { n.run() })
+	for _, n := range nodes {
+		n.untilStatus(1, func() { n.run() })
+	}
 	f.pause(warmUp)
-	var changes []time.Duration
-	for range starts {
-		changes = append(changes, n.untilStatus(2, func() { n.configure(file(1, 2)) }))
-		n.configure(file(1))
+	for range changes {
+		for i, n := range nodes {
+			changed[i] = append(changed[i], n.untilStatus(2, func() { n.configure(file(n, 1, 2)) }))
+		}
+		for _, n := range nodes {
+			n.configure(file(n, 1))
+		}
 		f.pause(time.Second)
 	}
-	f.median("start to the first Status", took[0], maxStart)
-	if len(took) > 1 {
-		f.median("  the same of the other build", took[1], unbounded)
-	}
-	f.median("change of the file to the first Status", changes, maxChange)
+	f.medians("start to the first Status", started, maxStart)
+	f.medians("change of the file to the first Status", changed, maxChange)
 }
 
 // untilStatus returns the time until a plugin receives its next Status call.
@@ -69,10 +70,17 @@ func (n *node) untilStatus(keyID int, cause func()) time.Duration {
 	return plugin.Calls(kmsplugin.CallStatus).Latest.Sub(began)
 }
 
-// median judges a measurement that was repeated.
-func (f *fixture) median(what string, took []time.Duration, bound time.Duration) {
+// medians judges a measurement that was repeated, by builds.
+func (f *fixture) medians(what string, took [][]time.Duration, bound time.Duration) {
 	f.Helper()
-	slices.Sort(took)
-	f.Logf("%s: %v", what, took)
-	judge(f, fmt.Sprintf("%s, median of %d", what, len(took)), took[len(took)/2], bound, milliseconds)
+	var figures []time.Duration
+	for _, all := range took {
+		f.Logf("%s: %v", what, all)
+		figures = append(figures, median(all))
+	}
+	judge(f, fmt.Sprintf("%s, median of %d", what, len(took[0])), figures[0], bound, milliseconds)
+	compare(f, what, figures)
 }
+
+// median is the upper one of two.
+func median[T cmp.Ordered](values []T) T { return slices.Sorted(slices.Values(values))[len(values)/2] }

@@ -16,23 +16,41 @@ var results []string
 // judge adds a value to the results, and fails the test if it is over its bound.
 func judge[T int | int64 | float64 | time.Duration](f *fixture, what string, value, bound T, show func(T) string) {
 	f.Helper()
-	line := what + "\t" + show(value) + "\t"
-	switch {
-	case bound == unbounded:
-		line += "-\t"
-	case value <= bound:
-		line += show(bound) + "\tok"
-	default:
-		line += show(bound) + "\tOVER"
-		f.Errorf("over the bound: %s: %s, at most %s", what, show(value), show(bound))
+	if bound == unbounded {
+		results = append(results, what+"\t"+show(value)+"\t-\t")
+		return
 	}
-	results = append(results, line)
+	f.row(what, show(value), "at most "+show(bound), value <= bound)
+}
+
+// judgeEqual is judge for a ratio that must be 1, give or take what is tolerated.
+func judgeEqual(f *fixture, what string, ratio, tolerance float64) {
+	f.Helper()
+	f.row(what, times(ratio), times(1-tolerance)+" to "+times(1+tolerance), ratio >= 1-tolerance && ratio <= 1+tolerance)
+}
+
+func (f *fixture) row(what, value, bound string, pass bool) {
+	f.Helper()
+	outcome := "PASS"
+	if !pass {
+		outcome = "FAIL"
+		f.Errorf("out of its bound: %s: %s, must be %s", what, value, bound)
+	}
+	results = append(results, what+"\t"+value+"\t"+bound+"\t"+outcome)
+}
+
+// compare judges a figure of this build by that of the other one. A figure that is greater is worse.
+func compare[T int64 | time.Duration](f *fixture, what string, figures []T) {
+	f.Helper()
+	if len(figures) > 1 {
+		judge(f, "  "+what+", times the base's", float64(figures[0])/float64(figures[1]), maxWorse, times)
+	}
 }
 
 func printResults() {
 	w := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', 0)
 	if len(results) > 0 {
-		fmt.Fprintln(w, "WHAT\tMEASURED\tBOUND\t")
+		fmt.Fprintln(w, "WHAT\tMEASURED\tMUST BE\t")
 	}
 	for _, line := range results {
 		fmt.Fprintln(w, line)
@@ -46,6 +64,8 @@ func megabytes(bytes int64) string { return fmt.Sprintf("%.2f MB", float64(bytes
 func milliseconds(d time.Duration) string {
 	return fmt.Sprintf("%.3f ms", float64(d)/float64(time.Millisecond))
 }
+
+func seconds(d time.Duration) string { return fmt.Sprintf("%.2f s", d.Seconds()) }
 
 func times(ratio float64) string { return fmt.Sprintf("%.3fx", ratio) }
 
