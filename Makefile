@@ -145,7 +145,7 @@ OPERATOR_PACKAGES = ./test/operator/rollup ./test/operator/...
 OTHER_PACKAGES = ./test/manifests ./test/integration ./test/identity ./test/monitoring ./test/harness/...
 INTEGRATION = $$race -tags integration,$(TAGS) -count 1 -p $(PARALLEL) -timeout $(TEST_TIMEOUT) $(TESTFLAGS) $(OPERATOR_PACKAGES)
 PARALLEL ?= $(shell echo $$(($$(nproc) + 4)))
-test test-integration sequences test-e2e cluster-up parity soak bench: export KUBEBUILDER_ASSETS = $(CURDIR)/$(CLUSTER)
+test test-integration sequences test-e2e cluster-up parity soak bench bench-writes: export KUBEBUILDER_ASSETS = $(CURDIR)/$(CLUSTER)
 
 # Memory for time: 100 otherwise, in Go's own programs and those that the tests start.
 test test-unit test-integration sequences verify: export GOGC ?= 400
@@ -207,10 +207,18 @@ parity: cluster $(if $(KUBERNETES),.tools/parity-$(KUBERNETES)/kube-apiserver) #
 soak: cluster ## The reporter under faults, restarts, edits and outages drawn at random, with a real API server (SOAK=60m, SEED=7)
 	$(GO) test -tags integration,$(TAGS) -count 1 -v -timeout 0 ./test/integration -run TestSoak -soak $(or $(SOAK),10m) -soak-seed $(or $(SEED),1)
 
+# BASE is the path of another build of the reporter.
+BENCH = $(GO) test -v -count 1 -timeout $(1) ./test/bench -measure $(if $(BASE),-base $(abspath $(BASE)))
+
 .PHONY: bench
-bench: bin/kms-health-reporter bin/kms-health-operator bin/bench-floor bin/kms-plugin cluster ## Run the benchmarks, and measure both programs as processes (TESTFLAGS='-run TestOperator -short')
+bench: bin/kms-health-reporter bin/kms-health-operator bin/bench-floor bin/kms-plugin cluster ## Run the benchmarks, and measure both programs as processes (BASE=/old/kms-health-reporter TESTFLAGS='-run TestOperator -short')
 	$(GO) test -run '^$$' -bench . -benchmem ./pkg/...
-	$(GO) test -v -count 1 -timeout 60m ./test/bench -measure $(TESTFLAGS)
+	$(call BENCH,60m) $(TESTFLAGS)
+
+.PHONY: bench-writes
+bench-writes: bin/kms-health-reporter cluster ## Compare when faults are reported, and etcd's disk, with another build (BASE=/old/kms-health-reporter FAULTS=20 HEALTH=5m NODES=4)
+	@if [ ! -x "$(BASE)" ]; then echo "error: make bench-writes: set BASE, for example BASE=/old/bin/kms-health-reporter" >&2; exit 2; fi
+	$(call BENCH,0) -writes -run '^TestWrites$$' -faults $(or $(FAULTS),60) -health $(or $(HEALTH),15m) -nodes $(or $(NODES),16)
 
 bin/bench-floor: FORCE
 	$(GO_BUILD) -o $@ ./test/bench/floor

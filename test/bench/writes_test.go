@@ -1,0 +1,292 @@
+package bench
+
+import (
+	"cmp"
+	"context"
+	"flag"
+	"fmt"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+	"k8s.io/client-go/dynamic"
+
+	"github.com/kms-health/kms-health/pkg/contract"
+	"github.com/kms-health/kms-health/pkg/operator/source"
+	"github.com/kms-health/kms-health/test/harness/apiservers"
+	"github.com/kms-health/kms-health/test/harness/controlplane"
+	"github.com/kms-health/kms-health/test/kmsplugin"
+)
+
+var (
+	ofWrites    = flag.Bool("writes", false, "measure writes and faults, see make bench-writes; with -base")
+	ofHealth    = flag.Duration("health", 15*time.Minute, "for how long writes are measured")
+	faults      = flag.Int("faults", 60, "how many faults each plugin has")
+	faultyNodes = flag.Int("nodes", 16, "how many nodes have faults, of each API server")
+)
+
+// The bounds.
+const (
+	maxFewerDelay = 0.22 // with unchangedEvery, times the other build's default
+	maxFewerBytes = 0.55 // the same
+	sameDefault   = 0.05 // the tolerance for this build's default and the other's
+)
+
+const (
+	// steady is how old an API server is when the measurement of writes begins: half of the time between
+	// two compactions (kube-apiserver's --etcd-compaction-interval). So the same number of them is in each.
+	steady = 150 * time.Second
+	// committed is longer than etcd takes to commit a write to its database (--backend-batch-interval).
+	committed = time.Second
+)
+
+// variant is what reports to an API server.
+type variant struct {
+	name                string
+	build               string        // the path of the reporter; empty: upstream's shape
+	interval, unchanged time.Duration // no reporter without an interval
+}
+
+// The places of the variants.
+const (
+	thisDefault = iota
+	baseDefault
+	fewerWrites
+	upstream
+	idle
+)
+
+func variants(this, base string) []variant {
+	return []variant{
+		thisDefault: {"this build, default", this, contract.DefaultInterval, 0},
+		baseDefault: {"the base, default", base, contract.DefaultInterval, 0},
+		fewerWrites: {"this build, interval 5s, unchangedEvery 1m", this, 5 * time.Second, time.Minute},
+		upstream:    {"upstream's shape", "", contract.DefaultInterval, 0},
+		idle:        {"no reporter", "", 0, 0},
+	}
+}
+
+// pair is an etcd and a kube-apiserver, with an operator resource of 43 kB, and what reports to it.
+type pair struct {
+	*fixture
+	variant
+	number  int
+	admin   dynamic.Interface
+	object  *observer
+	began   time.Time
+	plugins []*kmsplugin.Plugin // of the nodes
+
+	writes int     // while all plugins were healthy
+	bytes  float64 // to etcd's disk, in the same time
+	delays [][]time.Duration
+}
+
+// TestWrites measures how soon a fault is reported, and what the reports of healthy plugins cost etcd's
+// disk, of several reporters side by side. It takes 80 minutes.
+func TestWrites(t *testing.T) {
+	if !*ofWrites || *base == "" {
+		t.Skip("not measured without -writes and -base: see make bench-writes")
+	}
+	f := newFixture(t)
+	builds := f.reporters()
+	var pairs []*pair
+	for i, v := range variants(builds[0], builds[1]) {
+		pairs = append(pairs, f.newPair(i, v))
+	}
+	f.progress("writes of healthy plugins, for %s", *ofHealth)
+	f.sideBySide(pairs, (*pair).measureWrites)
+	f.progress("%d faults on each of %d nodes", *faults, *faultyNodes)
+	for _, p := range pairs[:idle] {
+		for len(p.plugins) < *faultyNodes {
+			p.addNode()
+		}
+		p.delays = make([][]time.Duration, *faultyNodes)
+	}
+	moments := drawMoments(*faultyNodes, *faults)
+	f.sideBySide(pairs[:idle], func(p *pair, ctx context.Context) error { return p.measureFaults(ctx, moments) })
+	judgePairs(f, pairs)
+}
+
+// sideBySide does something with all pairs at once.
+func (f *fixture) sideBySide(pairs []*pair, do func(*pair, context.Context) error) {
+	f.Helper()
+	group, ctx := errgroup.WithContext(running)
+	for _, p := range pairs {
+		group.Go(func() error {
+			if err := do(p, ctx); err != nil {
+				return fmt.Errorf("%s: %w", p.name, err)
+			}
+			f.progress("%s: done", p.name)
+			return nil
+		})
+	}
+	f.must(group.Wait())
+}
+
+// newPair starts it, with a reporter on one node.
+func (f *fixture) newPair(number int, v variant) *pair {
+	f.Helper()
+	own := *f
+	p := &pair{fixture: &own, variant: v, number: number, object: newObserver(), began: time.Now()}
+	p.startCluster(true)
+	var err error
+	p.admin, err = dynamic.NewForConfig(p.cluster.RESTConfig())
+	p.must(err)
+	p.fill(p.admin, apiservers.Kube)
+	ctx, stop := context.WithCancel(running)
+	p.Cleanup(stop)
+	go source.New(p.admin, source.Selection{
+		Resource: controlplane.OperatorGVR(apiservers.Kube.Resource), Name: controlplane.ClusterObject,
+	}, p.object.observe).Run(ctx)
+	p.must(p.object.await(ctx, waitLimit, "the operator resource", func() bool { return p.object.versions > 0 }))
+	if p.interval > 0 {
+		p.addNode()
+	}
+	return p
+}
+
+// addNode adds a node with a plugin and its reporter.
+func (p *pair) addNode() {
+	p.Helper()
+	n := p.newNode(p.nodeName(len(p.plugins)), p.build, 1)
+	if p.build == "" {
+		n.reportTyped(p.admin, p.interval)
+	} else {
+		n.configure(n.render(settings{
+			interval: p.interval, unchanged: p.unchanged, kubeconfig: n.kubeconfig(p.access), keyIDs: []int{1},
+		}))
+		n.run()
+	}
+	p.plugins = append(p.plugins, n.plugins[0])
+}
+
+func (p *pair) nodeName(i int) string { return fmt.Sprintf("pair%d-%d", p.number, i) }
+
+// reported waits for a status of a node.
+func (p *pair) reported(ctx context.Context, node int, status contract.Status) error {
+	name := p.nodeName(node)
+	return p.object.await(ctx, 4*p.interval+waitLimit, fmt.Sprintf("%s reports %s", name, status),
+		func() bool { return p.object.status[name] == status })
+}
+
+// mark is a moment of the measurement of writes.
+type mark struct {
+	at              time.Time
+	versions, bytes int64
+}
+
+// mark waits for a write, where there are any. Between two marks is a whole number of writes.
+func (p *pair) mark(ctx context.Context) (m mark, err error) {
+	if p.interval > 0 {
+		before := p.object.count()
+		err := p.object.await(ctx, 4*max(p.interval, p.unchanged), "a write", func() bool { return p.object.versions > before })
+		if err != nil {
+			return m, err
+		}
+	}
+	m.at, m.versions = time.Now(), p.object.count()
+	if err := sleep(ctx, committed); err != nil {
+		return m, err
+	}
+	m.bytes, err = diskWrites(p.cluster.EtcdPID())
+	return m, err
+}
+
+func (p *pair) measureWrites(ctx context.Context) error {
+	if p.interval > 0 {
+		if err := p.reported(ctx, 0, contract.Healthy); err != nil {
+			return err
+		}
+	}
+	if err := sleep(ctx, time.Until(p.began.Add(min(steady, *ofHealth)))); err != nil {
+		return err
+	}
+	first, err := p.mark(ctx)
+	if err != nil {
+		return err
+	}
+	if err := sleep(ctx, time.Until(first.at.Add(*ofHealth))); err != nil {
+		return err
+	}
+	last, err := p.mark(ctx)
+	p.writes = int(last.versions - first.versions)
+	p.bytes = float64(last.bytes-first.bytes) * ofHealth.Seconds() / last.at.Sub(first.at).Seconds()
+	return err
+}
+
+// drawMoments draws when each fault of each node begins, as parts of an interval. They are random, and
+// evenly distributed over all: the median of a few that are not would be random, too.
+func drawMoments(nodes, faults int) [][]float64 {
+	moments := make([][]float64, nodes)
+	for i, place := range rand.Perm(nodes * faults) {
+		moments[i%nodes] = append(moments[i%nodes], (float64(place)+rand.Float64())/float64(nodes*faults))
+	}
+	return moments
+}
+
+func (p *pair) measureFaults(ctx context.Context, moments [][]float64) error {
+	group, ctx := errgroup.WithContext(ctx)
+	for node := range moments {
+		group.Go(func() (err error) {
+			p.delays[node], err = p.measureNode(ctx, node, moments[node])
+			return err
+		})
+	}
+	return group.Wait()
+}
+
+// measureNode returns how long each fault took from its beginning to the report in the API server. Each
+// begins when the plugin was reported healthy again, and a part of an interval is over.
+func (p *pair) measureNode(ctx context.Context, node int, moments []float64) (delays []time.Duration, err error) {
+	plugin := p.plugins[node]
+	for i, moment := range moments {
+		if node == 0 && i%10 == 0 {
+			p.progress("%s: %d of %d faults", p.name, i, len(moments))
+		}
+		if err := p.reported(ctx, node, contract.Healthy); err != nil {
+			return nil, err
+		}
+		if err := sleep(ctx, time.Duration(moment*float64(p.interval))); err != nil {
+			return nil, err
+		}
+		began := time.Now()
+		if err := plugin.SetFault(kmsplugin.Fault{Name: kmsplugin.FaultUnhealthy, Args: []string{"sealed"}}); err != nil {
+			return nil, err
+		}
+		if err := p.reported(ctx, node, contract.Unhealthy); err != nil {
+			return nil, err
+		}
+		delays = append(delays, time.Since(began))
+		if err := plugin.ClearFaults(); err != nil {
+			return nil, err
+		}
+	}
+	return delays, nil
+}
+
+// judgePairs adds the results.
+func judgePairs(f *fixture, pairs []*pair) {
+	f.Helper()
+	medians, bytes := make([]time.Duration, len(pairs)), make([]float64, len(pairs))
+	for i, p := range pairs {
+		if i == idle {
+			judge(f, fmt.Sprintf("%s: to etcd's disk in %s", p.name, *ofHealth), int64(p.bytes), unbounded, megabytes)
+			continue
+		}
+		var all []time.Duration
+		for _, delays := range p.delays {
+			all = append(all, delays...)
+		}
+		medians[i], bytes[i] = median(all), p.bytes-pairs[idle].bytes
+		judge(f, fmt.Sprintf("%s: fault to report, median of %d", p.name, len(all)), medians[i], unbounded, seconds)
+		judge(f, fmt.Sprintf("  to etcd's disk in %s, less without a reporter (%d writes)", *ofHealth, p.writes),
+			int64(bytes[i]), unbounded, megabytes)
+	}
+	delay := func(i int) float64 { return float64(medians[i]) / float64(medians[baseDefault]) }
+	disk := func(i int) float64 { return bytes[i] / cmp.Or(bytes[baseDefault], 1) }
+	judge(f, "unchangedEvery: fault to report, times the base's", delay(fewerWrites), maxFewerDelay, times)
+	judge(f, "unchangedEvery: to etcd's disk, times the base's", disk(fewerWrites), maxFewerBytes, times)
+	judgeEqual(f, "default: fault to report, times the base's", delay(thisDefault), sameDefault)
+	judgeEqual(f, "default: to etcd's disk, times the base's", disk(thisDefault), sameDefault)
+}
