@@ -20,10 +20,10 @@ import (
 )
 
 var (
-	ofWrites    = flag.Bool("writes", false, "measure writes and faults, see make bench-writes; with -base")
-	ofHealth    = flag.Duration("health", 15*time.Minute, "for how long writes are measured")
-	faults      = flag.Int("faults", 60, "how many faults each plugin has")
-	faultyNodes = flag.Int("nodes", 16, "how many nodes have faults, of each API server")
+	ofWrites  = flag.Bool("writes", false, "measure writes and faults, see make bench-writes; with -base")
+	ofHealth  = flag.Duration("health", 15*time.Minute, "for how long writes are measured")
+	faults    = flag.Int("faults", 60, "how many faults each plugin has")
+	nodeCount = flag.Int("nodes", 16, "how many nodes report to each API server, with a plugin each")
 )
 
 // The bounds.
@@ -37,6 +37,8 @@ const (
 	// steady is how old an API server is when the measurement of writes begins: half of the time between
 	// two compactions (kube-apiserver's --etcd-compaction-interval). So the same number of them is in each.
 	steady = 150 * time.Second
+	// spread is the time in which the nodes' reporters start: they would else write all at once.
+	spread = time.Minute
 	// committed is longer than etcd takes to commit a write to its database (--backend-batch-interval).
 	committed = time.Second
 )
@@ -94,16 +96,16 @@ func TestWrites(t *testing.T) {
 	for i, v := range variants(builds[0], builds[1]) {
 		pairs = append(pairs, f.newPair(i, v))
 	}
-	f.progress("writes of healthy plugins, for %s", *ofHealth)
-	f.sideBySide(pairs, (*pair).measureWrites)
-	f.progress("%d faults on each of %d nodes", *faults, *faultyNodes)
-	for _, p := range pairs[:idle] {
-		for len(p.plugins) < *faultyNodes {
+	for range *nodeCount {
+		for _, p := range pairs[:idle] {
 			p.addNode()
 		}
-		p.delays = make([][]time.Duration, *faultyNodes)
+		f.pause(spread / time.Duration(*nodeCount))
 	}
-	moments := drawMoments(*faultyNodes, *faults)
+	f.progress("writes of healthy plugins, for %s", *ofHealth)
+	f.sideBySide(pairs, (*pair).measureWrites)
+	f.progress("%d faults on each of %d nodes", *faults, *nodeCount)
+	moments := drawMoments(*nodeCount, *faults)
 	f.sideBySide(pairs[:idle], func(p *pair, ctx context.Context) error { return p.measureFaults(ctx, moments) })
 	judgePairs(f, pairs)
 }
@@ -124,11 +126,14 @@ func (f *fixture) sideBySide(pairs []*pair, do func(*pair, context.Context) erro
 	f.must(group.Wait())
 }
 
-// newPair starts it, with a reporter on one node.
+// newPair starts it.
 func (f *fixture) newPair(number int, v variant) *pair {
 	f.Helper()
 	own := *f
-	p := &pair{fixture: &own, variant: v, number: number, object: newObserver(), began: time.Now()}
+	p := &pair{
+		fixture: &own, variant: v, number: number, object: newObserver(), began: time.Now(),
+		delays: make([][]time.Duration, *nodeCount),
+	}
 	p.startCluster(true)
 	var err error
 	p.admin, err = dynamic.NewForConfig(p.cluster.RESTConfig())
@@ -140,9 +145,6 @@ func (f *fixture) newPair(number int, v variant) *pair {
 		Resource: controlplane.OperatorGVR(apiservers.Kube.Resource), Name: controlplane.ClusterObject,
 	}, p.object.observe).Run(ctx)
 	p.must(p.object.await(ctx, waitLimit, "the operator resource", func() bool { return p.object.versions > 0 }))
-	if p.interval > 0 {
-		p.addNode()
-	}
 	return p
 }
 
@@ -180,7 +182,8 @@ type mark struct {
 func (p *pair) mark(ctx context.Context) (m mark, err error) {
 	if p.interval > 0 {
 		before := p.object.count()
-		err := p.object.await(ctx, 4*max(p.interval, p.unchanged), "a write", func() bool { return p.object.versions > before })
+		err := p.object.await(ctx, 4*max(p.interval, p.unchanged), "a write",
+			func() bool { return p.object.versions > before })
 		if err != nil {
 			return m, err
 		}
@@ -194,8 +197,8 @@ func (p *pair) mark(ctx context.Context) (m mark, err error) {
 }
 
 func (p *pair) measureWrites(ctx context.Context) error {
-	if p.interval > 0 {
-		if err := p.reported(ctx, 0, contract.Healthy); err != nil {
+	for node := range p.plugins {
+		if err := p.reported(ctx, node, contract.Healthy); err != nil {
 			return err
 		}
 	}
