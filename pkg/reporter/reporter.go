@@ -107,7 +107,7 @@ func New(options Options) *Reporter {
 func (r *Reporter) Run(ctx context.Context) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	r.state = loadState(r.options.StateFile)
+	r.state = loadState(ctx, r.options.StateFile)
 	readings := make(chan reading)
 	r.running.Go(func() {
 		r.watcher.Run(ctx, func(c filewatch.Content) {

@@ -41,7 +41,7 @@ func (r *Reporter) probe(plugins []*plugin) {
 		if p.busy {
 			continue
 		}
-		p.busy, p.waiting = true, true
+		p.busy, p.waiting, p.trips.probing = true, true, p.trips.request
 		p.probes <- p.settings // has room: no probe is under way
 	}
 }
@@ -62,7 +62,9 @@ func (r *Reporter) prober(p *plugin) {
 
 // observe stores the result of a probe, and publishes when it completes a round.
 func (r *Reporter) observe(p *plugin, result probe.Result) {
-	klog.V(2).InfoS("Probed", "keyID", p.keyID, "status", result.Status, "reason", result.Reason, "took", result.Took)
+	if log := klog.V(2); log.Enabled() {
+		log.InfoS("Probed", "keyID", p.keyID, "status", result.Status, "reason", result.Reason, "took", result.Took)
+	}
 	p.busy, p.waiting = false, false
 	r.countProbe(p.keyID, result)
 	r.noteNotProbed(p, result.NotProbed)
@@ -115,11 +117,11 @@ func (r *Reporter) observeTrip(p *plugin, trip probe.Trip) {
 
 // wake probes a plugin again when a requested round trip may be made.
 func (r *Reporter) wake(p *plugin) {
-	if p.waking || !p.trips.pending() || r.tripInterval() == 0 {
+	if p.waking || p.trips.busy || !p.trips.pending() || r.tripInterval() == 0 {
 		return
 	}
 	p.waking = true
-	left := tripRetry - time.Since(p.trips.at)
+	left := max(p.trips.gap()-time.Since(p.trips.at), time.Second)
 	r.running.Go(func() {
 		select {
 		case <-p.ctx.Done():

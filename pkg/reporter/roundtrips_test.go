@@ -75,6 +75,21 @@ func TestPluginThatEndsAtEachEncryptIsInError(t *testing.T) {
 	}
 }
 
+// A restart that no probe meets is no error of Status, and may have another key.
+func TestPluginThatRestartsBetweenProbesIsChecked(t *testing.T) {
+	t.Parallel() // it waits
+	h, p := reportsOn(t)
+	h.write("3s", "1:Write")
+	h.set(p, kmsplugin.FaultRefuseDecrypt)
+	if err := p.Crash(); err != nil {
+		t.Fatal(err)
+	}
+	if err := p.Return(); err != nil {
+		t.Fatal(err)
+	}
+	h.await("its Decrypt is refused, minutes before a round trip is due", finds(contract.Unhealthy, contract.PermissionDenied, "Decrypt: "))
+}
+
 // A plugin whose process ends at the first Encrypt, and does not return, no longer answers Status.
 func TestPluginThatIsGoneAfterEncryptIsProbedAgainByOnce(t *testing.T) {
 	h := newFixture(t)

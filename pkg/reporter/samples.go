@@ -36,9 +36,11 @@ type samples struct {
 	Current string  `json:"current"` // the key ID that Status named last
 	Kept    []*kept `json:"kept"`    // at most one of the current key and mostFormer others
 
-	turn     int  // counts round trips, for whose turn it is
-	recheck  bool // the plugin was in error: the first sample of its key is next
-	isAbsent bool // no reporter ran for so long before these were read that a change is no fault
+	// Absent: no reporter ran for so long before the key was named again that a change is no fault.
+	Absent bool `json:"absent,omitempty"`
+
+	turn    int  // counts round trips, for whose turn it is
+	recheck bool // the plugin was in error: the first sample of its key is next
 }
 
 // kept is a sample, and what became of it.
@@ -55,20 +57,17 @@ type kept struct {
 	Detail string          `json:"detail,omitempty"`
 }
 
-// loaded reports whether samples that were read from a file can be used, and prepares them. The clock
-// may have been set back since it was saved.
+// loaded reports whether samples that were read from a file can be used, and makes their times ages by
+// this process' clock. The wall clock may have been set since they were saved, and may be again.
 func (s *samples) loaded(now, saved time.Time) bool {
-	s.isAbsent, s.recheck = now.Sub(saved) > absentFor, true
+	s.Absent, s.recheck = s.Absent || now.Sub(saved) > absentFor, true
+	ago := func(t time.Time) time.Time { return now.Add(-max(0, now.Sub(t))) }
 	for _, k := range s.Kept {
 		if k == nil || k.KeyID == "" || len(k.Plain) == 0 {
 			return false
 		}
-		if k.Named.After(now) {
-			k.Named = now
-		}
-		if most := now.Add(mostSampleRetry); k.Next.After(most) {
-			k.Next = most
-		}
+		k.Named, k.Tried = ago(k.Named), ago(k.Tried)
+		k.Next = now.Add(min(max(0, k.Next.Sub(now)), mostSampleRetry))
 	}
 	return len(s.Kept) <= mostFormer+1
 }
@@ -81,11 +80,12 @@ func (s *samples) named(keyID string, now time.Time) {
 	}
 	if keyID != s.Current {
 		if k := s.of(s.Current); k != nil {
-			k.Owed = !s.isAbsent
+			k.Owed = !s.Absent
 		}
 		s.Current, s.turn = keyID, 0
+		s.retryCurrent()
 	}
-	s.isAbsent = false
+	s.Absent = false
 	if k := s.of(keyID); k != nil {
 		k.Named, k.Owed = now, false
 	}
@@ -104,7 +104,17 @@ func (s *samples) former() []*kept {
 
 // afterError makes the next round trip decrypt the first sample of the current key: the plugin may
 // have returned with another key.
-func (s *samples) afterError() { s.recheck = true }
+func (s *samples) afterError() {
+	s.recheck = true
+	s.retryCurrent()
+}
+
+// retryCurrent ends the wait of the current key's sample, unless the plugin may have ended at it.
+func (s *samples) retryCurrent() {
+	if k := s.of(s.Current); k != nil && !k.Ended {
+		k.Next = time.Time{}
+	}
+}
 
 // next is the sample that is to be decrypted: by turns the first of the current key and that of the
 // former one that was tried longest ago; before these one that was not decrypted since its key was

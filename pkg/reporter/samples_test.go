@@ -1,6 +1,7 @@
 package reporter
 
 import (
+	"encoding/json"
 	"fmt"
 	"slices"
 	"strings"
@@ -178,6 +179,30 @@ func TestFormerKeys(t *testing.T) {
 			},
 			[]string{"healthy k0", "healthy k1", "healthy k2", "healthy k2 lost k0"},
 		},
+		"gone at the change, restored, and named again": {
+			func(s *simulation) {
+				s.lost["k0"] = true
+				s.rotate("k1")
+				s.pass(5 * time.Hour)
+				s.lost["k0"] = false
+				s.rotate("k0")
+				s.pass(2 * time.Minute)
+				if e := s.plugin.entry; e.Status != contract.Healthy {
+					s.Errorf("two minutes later: %+v", e)
+				}
+			},
+			[]string{"healthy k0", "unhealthy k1 RoundTripMismatch", "unhealthy k0 RoundTripMismatch", "healthy k0"},
+		},
+		"the current one, restored with a restart": {
+			func(s *simulation) {
+				s.lost["k0"] = true
+				s.pass(5 * time.Hour)
+				s.lost["k0"] = false
+				s.away = s.now.Add(time.Minute)
+				s.pass(3 * time.Minute)
+			},
+			[]string{"healthy k0", "unhealthy k0 RoundTripMismatch", "error ConnectFailed", "healthy k0"},
+		},
 		"turned off and on": {
 			func(s *simulation) {
 				s.lost["k0"] = true
@@ -284,6 +309,42 @@ func TestSamplesOutliveTheProcess(t *testing.T) {
 			after.lost[tt.lost] = true
 			after.pass(time.Hour)
 			after.expect(tt.want...)
+		})
+	}
+}
+
+// A reporter that ends before the plugin has named a key leaves to the next one that none ran for long.
+func TestLongAbsenceIsKnownAfterASecondStart(t *testing.T) {
+	var s samples
+	s.loaded(noon, noon.Add(-3*time.Hour))
+	var next samples
+	if err := json.Unmarshal([]byte(contract.Marshal(s)), &next); err != nil || !next.loaded(noon, noon) || !next.Absent {
+		t.Errorf("%+v, %v", next, err)
+	}
+	next.named("k", noon)
+	if next.Absent {
+		t.Error("still absent after a key was named")
+	}
+}
+
+// Times of the file become ages at the start, so that no later step of the clock moves them.
+func TestTimesOfTheFileAreAges(t *testing.T) {
+	now := time.Now()
+	for name, tt := range map[string]struct{ named, tried, next, wantNamed, wantTried, wantNext time.Duration }{
+		"as they were":    {-time.Hour, -time.Minute, time.Minute, -time.Hour, -time.Minute, time.Minute},
+		"of the future":   {time.Hour, 2 * time.Hour, 3 * time.Hour, 0, 0, mostSampleRetry},
+		"it was due long": {-time.Hour, -time.Hour, -time.Minute, -time.Hour, -time.Hour, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			at := func(d time.Duration) time.Time { return now.Round(0).Add(d) }
+			k := &kept{Sample: probe.Sample{KeyID: "k", Plain: []byte("p")}, Named: at(tt.named), Tried: at(tt.tried), Next: at(tt.next)}
+			s := samples{Kept: []*kept{k}}
+			s.loaded(now, now)
+			for what, pair := range map[string][2]time.Time{"named": {k.Named, now.Add(tt.wantNamed)}, "tried": {k.Tried, now.Add(tt.wantTried)}, "next": {k.Next, now.Add(tt.wantNext)}} {
+				if got, want := pair[0], pair[1]; got.Sub(want).Abs() > time.Second || got.String() == got.Round(0).String() {
+					t.Errorf("%s: got %s, want %s with a monotonic reading", what, got, want)
+				}
+			}
 		})
 	}
 }

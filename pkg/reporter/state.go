@@ -34,7 +34,7 @@ type state struct {
 }
 
 // loadState reads the file. What cannot be read counts as none: its samples only show more.
-func loadState(path string) *state {
+func loadState(ctx context.Context, path string) *state {
 	if path == "" {
 		return &state{}
 	}
@@ -49,6 +49,8 @@ func loadState(path string) *state {
 	select {
 	case s := <-read:
 		return s
+	case <-ctx.Done():
+		return &state{}
 	case <-time.After(stateTimeout):
 		klog.ErrorS(nil, "Kept samples cannot be read in time; beginning without them", "file", path)
 		return &state{}

@@ -37,7 +37,8 @@ type trips struct {
 	notMade   int       // how many in a row could not be made while the reporter ran
 	why       string    // the error of the last of these
 
-	request  string // that the file has
+	request  string // that the file has; empty: none
+	probing  string // that the probe under way was begun for
 	asked    string // that the round trip under way was begun for
 	answered string // the last one that was fulfilled
 
@@ -50,12 +51,12 @@ type trips struct {
 func (t *trips) observe(now time.Time, interval time.Duration, r probe.Result) {
 	t.keys.see(now, interval, r.KEKID)
 	t.samples.named(r.KEKID, now)
-	if r.Gone || r.Status == contract.Error {
+	if r.Gone || r.Status == contract.Error || r.Restarted {
 		t.last, t.void = probe.Trip{}, true
 		t.samples.afterError()
 	}
 	if !r.Answered && !t.busy {
-		t.answered = t.request // no round trip can be made
+		t.answered = t.probing // no round trip can be made
 	}
 }
 
@@ -69,18 +70,22 @@ func (t *trips) due(now time.Time, every time.Duration, r probe.Result) bool {
 	switch {
 	case every == 0 || t.busy || !r.Answered:
 		return false
-	case t.at.IsZero() || since >= every:
-		return true
-	case t.keys.alternates:
-		return since >= tripGap && (t.keys.changed.After(t.at) || t.retry(r))
-	case t.request != t.answered && since >= tripRetry:
+	case t.at.IsZero() || t.pending() && since >= t.gap():
 		return true
 	case t.notMade >= notMadeBound:
 		return since >= backoff(tripRetry, t.notMade-notMadeBound, mostTripRetry)
-	case r.Status == contract.Healthy && !t.seen(r) || t.samples.retry(now):
+	case since >= every || r.Status == contract.Healthy && !t.seen(r) && !t.keys.alternates:
 		return true
 	}
-	return t.retry(r) && since >= tripRetry
+	return since >= t.gap() && (t.keys.changed.After(t.at) || t.retry(r) || t.samples.retry(now))
+}
+
+// gap is the shortest time between two round trips, but for those that are made at once.
+func (t *trips) gap() time.Duration {
+	if t.keys.alternates {
+		return tripGap
+	}
+	return tripRetry
 }
 
 // seen reports whether a round trip was made under the key_id of a result, since the last error.
@@ -100,7 +105,7 @@ func backoff(first time.Duration, n int, most time.Duration) time.Duration {
 // begin returns the kept sample that the round trip is to decrypt, if any.
 func (t *trips) begin(now time.Time, r probe.Result) *probe.Sample {
 	t.busy, t.void, t.at, t.unhealthy, t.asked = true, false, now, r.Status != contract.Healthy, t.request
-	return t.samples.next(now, t.request != t.answered)
+	return t.samples.next(now, t.asked != t.answered)
 }
 
 // end stores the outcome, and reports whether to probe at once: one that could not be made shows
@@ -110,8 +115,10 @@ func (t *trips) end(now time.Time, interval time.Duration, trip probe.Trip) (aga
 	switch {
 	case trip.Made:
 		again = t.keys.last != "" && trip.KEKID != t.keys.last
-		t.keys.see(now, interval, trip.KEKID)
-		t.samples.named(trip.KEKID, now)
+		if trip.Named { // else a probe may have seen another one since
+			t.keys.see(now, interval, trip.KEKID)
+			t.samples.named(trip.KEKID, now)
+		}
 		t.samples.end(now, trip)
 		t.notMade, t.answered = 0, t.asked
 		if trip.Sealed, trip.Kept = nil, (probe.Opened{Ended: trip.Kept.Ended}); !t.void {
@@ -132,7 +139,7 @@ func (t *trips) end(now time.Time, interval time.Duration, trip probe.Trip) (aga
 
 // pending reports whether no round trip was begun for the request.
 func (t *trips) pending() bool {
-	return t.request != t.answered && !(t.busy && t.asked == t.request)
+	return t.request != "" && t.request != t.answered && !(t.busy && t.asked == t.request)
 }
 
 // verdict is that of the round trips on a plugin with this result; not Made: there is none yet.

@@ -1,8 +1,10 @@
 package reporter
 
 import (
+	"context"
 	"slices"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/kms-health/kms-health/pkg/contract"
@@ -53,6 +55,11 @@ func TestRoundTripsAreDue(t *testing.T) {
 	requested := func(history *trips) *trips { history.request = "new"; return history }
 	inError := after(madeOK)
 	inError.observe(noon, time.Minute, probe.Result{Status: contract.Error})
+	requestedAlternating, withdrawn, restarted := after(madeOK), after(madeOK), healthy
+	requestedAlternating.keys, requestedAlternating.request = keyIDs{last: "k", before: "l", changed: noon, alternates: true}, "new"
+	withdrawn.answered, restarted.Restarted = "old", true
+	failedBoth := after(madeFailed)
+	failedBoth.samples = samples{Current: "k", Kept: []*kept{{Sample: probe.Sample{KeyID: "k"}, Failed: 1, Next: noon.Add(-time.Minute)}}}
 	failedSample := after(madeOK)
 	failedSample.samples = samples{Current: "k", Kept: []*kept{{Sample: probe.Sample{KeyID: "k"}, Failed: 1, Next: noon.Add(time.Minute)}}}
 	for name, tt := range map[string]struct {
@@ -81,6 +88,12 @@ func TestRoundTripsAreDue(t *testing.T) {
 		"requested":                     {requested(after(madeOK)), tripRetry, every, healthy, true},
 		"requested, just made":          {requested(after(madeOK)), tripRetry - 1, every, healthy, false},
 		"requested, round trips off":    {requested(after(madeOK)), time.Hour, 0, healthy, false},
+		"keys alternate, requested":     {requestedAlternating, time.Minute, every, healthy, true},
+		"so, just before":               {requestedAlternating, time.Minute - 1, every, healthy, false},
+		"the request was withdrawn":     {withdrawn, time.Minute, every, healthy, false},
+		"restarted without an error":    {after(madeOK), time.Second, every, restarted, true},
+		"not made, by the interval":     {after(notMade, notMade, notMade, notMade, notMade, notMade), time.Minute, time.Minute, healthy, false},
+		"a sample failed, Encrypt too":  {failedBoth, tripRetry - 1, every, healthy, false},
 		"a sample failed":               {failedSample, time.Minute, every, healthy, true},
 		"a sample failed, just before":  {failedSample, time.Minute - 1, every, healthy, false},
 		"keys alternate":                {alternating, 59 * time.Second, every, answeredAs(contract.Healthy, "l"), false},
@@ -176,14 +189,18 @@ func TestRequestIsFulfilled(t *testing.T) {
 		do   func(*trips)
 		want bool
 	}{
-		"nothing was done":        {func(*trips) {}, false},
-		"Status was answered":     {func(t *trips) { t.observe(noon, time.Minute, healthy) }, false},
-		"a round trip was made":   {func(t *trips) { t.after(0, healthy, madeOK) }, true},
-		"one failed":              {func(t *trips) { t.after(0, healthy, madeFailed) }, true},
-		"one stalled":             {func(t *trips) { t.after(0, healthy, stalled) }, false},
-		"one could not be made":   {func(t *trips) { t.after(0, healthy, notMade) }, false},
-		"two could not be made":   {func(t *trips) { t.after(0, healthy, notMade); t.after(0, healthy, notMade) }, true},
-		"Status was not answered": {func(t *trips) { t.observe(noon, time.Minute, probe.Result{Status: contract.Error}) }, true},
+		"nothing was done":      {func(*trips) {}, false},
+		"Status was answered":   {func(t *trips) { t.observe(noon, time.Minute, healthy) }, false},
+		"a round trip was made": {func(t *trips) { t.after(0, healthy, madeOK) }, true},
+		"one failed":            {func(t *trips) { t.after(0, healthy, madeFailed) }, true},
+		"one stalled":           {func(t *trips) { t.after(0, healthy, stalled) }, false},
+		"one could not be made": {func(t *trips) { t.after(0, healthy, notMade) }, false},
+		"two could not be made": {func(t *trips) { t.after(0, healthy, notMade); t.after(0, healthy, notMade) }, true},
+		"Status was not answered": {func(t *trips) {
+			t.probing = t.request
+			t.observe(noon, time.Minute, probe.Result{Status: contract.Error})
+		}, true},
+		"so, by a probe that began before it": {func(t *trips) { t.observe(noon, time.Minute, probe.Result{Status: contract.Error}) }, false},
 		"one that began before it": {func(t *trips) {
 			t.request = "old"
 			t.begin(noon, healthy)
@@ -198,6 +215,43 @@ func TestRequestIsFulfilled(t *testing.T) {
 			if got := history.answered == "new"; got != tt.want || history.pending() == tt.want {
 				t.Errorf("fulfilled: %t, pending: %t", got, history.pending())
 			}
+		})
+	}
+}
+
+// A request that cannot be fulfilled yet is tried again when it may be: not at once, and so without end.
+func TestRequestThatMustWaitIsTriedAgainLater(t *testing.T) {
+	for name, tt := range map[string]struct {
+		trips trips
+		since time.Duration // the last round trip began
+		want  time.Duration // until the probe; zero: none
+	}{
+		"a round trip was just made":      {trips{request: "r"}, time.Second, tripRetry - time.Second},
+		"it is long ago":                  {trips{request: "r"}, time.Hour, time.Second},
+		"the key_id alternates":           {trips{request: "r", keys: keyIDs{alternates: true}}, tripRetry, tripGap - tripRetry},
+		"one is under way for an old one": {trips{request: "r", busy: true, asked: "old"}, time.Minute, 0},
+		"it is fulfilled":                 {trips{request: "r", answered: "r"}, time.Minute, 0},
+		"there is none":                   {trips{answered: "old"}, time.Minute, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				ctx, cancel := context.WithCancel(t.Context())
+				defer cancel()
+				r := &Reporter{config: decode(t, writeOne), events: make(chan func())}
+				p := &plugin{ctx: ctx, probes: make(chan probe.Settings, 1), trips: tt.trips}
+				began := time.Now()
+				p.trips.at = began.Add(-tt.since)
+				r.wake(p)
+				if p.waking != (tt.want != 0) {
+					t.Fatalf("waking: %t", p.waking)
+				}
+				if p.waking {
+					(<-r.events)()
+					if got := time.Since(began); got != tt.want || len(p.probes) != 1 {
+						t.Errorf("%d probes after %s, want one after %s", len(p.probes), got, tt.want)
+					}
+				}
+			})
 		})
 	}
 }

@@ -20,6 +20,7 @@ const writeTimeout = 5 * time.Second
 type dialer struct {
 	address     string
 	connections *atomic.Int64 // counts those that were made
+	sockets     *sockets
 
 	mu     sync.Mutex
 	busy   bool // the kernel is connecting
@@ -33,6 +34,9 @@ func (d *dialer) dial(ctx context.Context, _ string) (net.Conn, error) {
 	d.busy = true
 	d.mu.Unlock()
 	conn, err := (&net.Dialer{}).DialContext(ctx, "unix", d.address)
+	if err == nil {
+		d.sockets.connected(d.address)
+	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.busy, d.err = false, err
@@ -46,6 +50,29 @@ func (d *dialer) dial(ctx context.Context, _ string) (net.Conn, error) {
 	d.connections.Add(1)
 	d.conn = &boundedConn{Conn: conn}
 	return d.conn, nil
+}
+
+// sockets notices when a socket's file is another one than at the connection before: a process that
+// listens anew makes a new file. A server that only closes connections keeps it. An abstract socket
+// has none, so its replacement is not noticed.
+type sockets struct {
+	replaced atomic.Int64 // how often
+
+	mu   sync.Mutex
+	last syscall.Stat_t
+}
+
+func (s *sockets) connected(address string) {
+	var now syscall.Stat_t
+	if syscall.Stat(address, &now) != nil {
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.last.Ino != 0 && (now.Dev != s.last.Dev || now.Ino != s.last.Ino || now.Ctim != s.last.Ctim) {
+		s.replaced.Add(1)
+	}
+	s.last = now
 }
 
 // connection is the state of a connection, or of the last attempt to make one.

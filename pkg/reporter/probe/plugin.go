@@ -67,10 +67,12 @@ type Result struct {
 	Status   contract.Status // the verdict, as in the contract
 	Reason   contract.Reason
 	Detail   string
-	KEKID    string    // the plugin's key id, if it returned a valid one
-	Answered bool      // the plugin's process answered Status, healthy or not
-	At       time.Time // when the answer, or the failure to get one, arrived, by the wall clock
-	Took     time.Duration
+	KEKID    string // the plugin's key id, if it returned a valid one
+	Answered bool   // the plugin's process answered Status, healthy or not
+	// Restarted: the socket's file was replaced since the probe before, which met no error.
+	Restarted bool
+	At        time.Time // when the answer, or the failure to get one, arrived, by the wall clock
+	Took      time.Duration
 
 	// Gone is set when there is nothing to observe: the socket's folder was deleted,
 	// with its pod. Only Detail and the times are set then.
@@ -108,7 +110,9 @@ type Plugin struct {
 	closed bool
 
 	connections atomic.Int64 // how many there were
-	version     string       // of the first valid answer; of Probe
+	sockets     sockets
+	known       int64  // sockets.replaced at the last probe; of Probe
+	version     string // of the first valid answer; of Probe
 }
 
 // NewPlugin returns the plugin behind a unix socket, given by its path or, for
@@ -145,6 +149,8 @@ func (p *Plugin) Probe(ctx context.Context, s Settings) Result {
 		r := p.result(keyID, v, err)
 		r.At = time.Now().Round(0) // by the wall clock: the monotonic clock stops during a suspend
 		r.Took = time.Since(began)
+		replaced := p.sockets.replaced.Load()
+		r.Restarted, p.known = replaced != p.known, replaced
 		return r
 	}
 	for attempt := 0; ; attempt++ {
@@ -261,7 +267,7 @@ func (p *Plugin) connect() (*grpc.ClientConn, error) {
 		closeConnection(p.conn, p.dialer)
 		p.conn = nil
 	}
-	dialer := &dialer{address: p.address, connections: &p.connections}
+	dialer := &dialer{address: p.address, connections: &p.connections, sockets: &p.sockets}
 	conn, err := grpc.NewClient("passthrough:///localhost",
 		grpc.WithContextDialer(dialer.dial),
 		grpc.WithAuthority("localhost"), // as kube-apiserver sends it

@@ -36,7 +36,8 @@ type Trip struct {
 	Status  contract.Status // the verdict on the new sample, as in the contract
 	Reason  contract.Reason
 	Detail  string
-	KEKID   string  // the key ID of Status, as named last during it
+	KEKID   string  // the key ID of Status, as named last
+	Named   bool    // during it, and not before
 	Sealed  *Sample // the new sample; nil if it could not be decrypted
 	Kept    Opened
 	Took    time.Duration // all its calls
@@ -86,7 +87,7 @@ func (p *Plugin) RoundTrip(ctx context.Context, s Settings, keyID string, kept *
 	if v == nil {
 		v = calls.open(sealed)
 	}
-	t := Trip{Made: true, Status: contract.Healthy, KEKID: cmp.Or(named, keyID)}
+	t := Trip{Made: true, Status: contract.Healthy, KEKID: cmp.Or(named, keyID), Named: named != ""}
 	switch {
 	case v == nil:
 		t.Sealed = sealed
