@@ -81,7 +81,7 @@ func (f *fixture) longRun(floor string) {
 			r := &runner{node: f.newNode(fmt.Sprintf("measure%d-%d", i, n), program, 2)}
 			r.node.configureAll(f.access)
 			r.process = r.node.run()
-			defer r.end()
+			f.Cleanup(r.end)
 			builds[i].runners = append(builds[i].runners, r)
 		}
 	}

@@ -264,7 +264,7 @@ func with(o fields, value any, path ...any) fields {
 	case string:
 		if list, is := at.(fields)[last].([]any); is && value != nil {
 			if _, whole := value.([]any); !whole {
-				value = append(list, value) // one more
+				value = slices.Concat(list, []any{value}) // one more
 			}
 		}
 		at.(fields)[last] = value

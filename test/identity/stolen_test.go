@@ -388,16 +388,16 @@ func (c *installed) kmsHealths(t *testing.T) (all []attempt) {
 		return []any{fields{"manager": manager, "operation": "Apply", "subresource": "status", "apiVersion": "kmshealth.openshift.io/v1alpha1",
 			"time": "2020-01-01T00:00:00Z", "fieldsType": "FieldsV1", "fieldsV1": fields{"f:status": fields{"f:conditions": fields{`k:{"type":"KMSHealthReporter_node-a"}`: fields{".": fields{}}}}}}}
 	}
-	main := func(what string, metadata fields, want string) {
-		all = append(all, attempt{what, c.operator, dry(managedBy(operatorManager, s.merge(t, s.path(), fields{"metadata": metadata}))), want})
+	main := func(what string, metadata fields) {
+		all = append(all, attempt{what, c.operator, dry(managedBy(operatorManager, s.merge(t, s.path(), fields{"metadata": metadata}))), statusPolicy})
 	}
 	all = append(all, attempt{"as it is", c.operator, c.write(t, o, operatorManager, true), allowed})
-	main("managedFields cleared", fields{"managedFields": []any{fields{}}}, statusPolicy)
+	main("managedFields cleared", fields{"managedFields": []any{fields{}}})
 	for _, manager := range []string{"third-party", contract.ConditionManager("node-b"), operatorManager} {
-		main("managedFields forged, of "+manager, fields{"managedFields": forged(manager)}, statusPolicy)
+		main("managedFields forged, of "+manager, fields{"managedFields": forged(manager)})
 	}
-	main("a label", fields{"labels": fields{"a": "b"}}, statusPolicy)
-	main("a finalizer", fields{"finalizers": []any{"example.com/x"}}, statusPolicy)
+	main("a label", fields{"labels": fields{"a": "b"}})
+	main("a finalizer", fields{"finalizers": []any{"example.com/x"}})
 	create := func(what string, o fields, want string) {
 		r := c.write(t, o, operatorManager, true)
 		if o["metadata"].(fields)["managedFields"] != nil { // which an apply may not have

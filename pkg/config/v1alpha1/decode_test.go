@@ -482,7 +482,7 @@ func FuzzSocketAddress(f *testing.F) {
 func TestEndpointsThatAreRefused(t *testing.T) {
 	for endpoint, want := range map[string]string{
 		"": "must be an absolute path after unix://", "unix:run": "must be an absolute path", "unix://host": "must be an absolute path", "unix:?/a": "must be an absolute path",
-		"/run/kms.sock": "must be an absolute path", "tcp://host/run": "must be an absolute path", " unix:///a": "must be an absolute path", "unix:///%zz": "must be an absolute path",
+		"/run/kms.sock": "must be an absolute path", "tcp://host/run": "must be an absolute path", "\tunix:///a": "must be an absolute path", "unix:///%zz": "must be an absolute path",
 		"unix:///a/../b": "must be written without ..", "unix:///%2e%2e/a": "must be written without ..",
 		"unix:///run/kms.sock%00a": "characters that can be printed", "unix:///%0A": "characters that can be printed", "unix:///%1b[2J": "characters that can be printed",
 		"unix:///%ff": "characters that can be printed", "unix:///%7F": "characters that can be printed", "unix:///%E2%80%AE": "characters that can be printed", "unix:///@%00": "characters that can be printed",

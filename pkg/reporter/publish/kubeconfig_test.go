@@ -94,9 +94,9 @@ clusters: [{name: c, cluster: {server: %q, %s}}], users: [{name: u, user: {%s}}]
 			}
 			p := run(t, dir, waitLimit)
 			p.offer("1")
-			got := ""
 			await(t, "a write ends", func() bool { return p.lastError.Load() != nil })
-			if got = "refused"; p.LastError() == "" {
+			got := "refused"
+			if p.LastError() == "" {
 				got = <-seen
 			}
 			if got != want {

@@ -125,8 +125,11 @@ func TestRequestArrivesWhileThePluginIsUnhealthy(t *testing.T) {
 			}
 			for _, p := range list.Items {
 				c, err := v1alpha1.DecodeReporter([]byte(p.Annotations[contract.ConfigAnnotation]))
-				if err != nil || c.Probe.Checks.RoundTrip.Requested != request || companions[p.Name] != string(p.UID) {
-					return fmt.Errorf("%s: %v\n%s", p.Name, err, p.Annotations[contract.ConfigAnnotation])
+				if err != nil {
+					return fmt.Errorf("%s: %w", p.Name, err)
+				}
+				if c.Probe.Checks.RoundTrip.Requested != request || companions[p.Name] != string(p.UID) {
+					return fmt.Errorf("%s, which was %s:\n%s", p.UID, companions[p.Name], p.Annotations[contract.ConfigAnnotation])
 				}
 			}
 			return nil
