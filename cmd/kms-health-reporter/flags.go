@@ -63,6 +63,8 @@ Environment:
   KMS_HEALTH_CONFIG_HASH  what the pod was created for: the SHA-256 of its file, or of
                           the file's plugin set. When the file is another, that is
                           logged, shown by /healthz?verbose, and counted.
+  KMS_HEALTH_API_SERVER_USER  the API server's user, such as "0:0 groups 0 DAC_OVERRIDE":
+                          a socket that is denied to another user is no verdict
 
 Flags:
 `
@@ -79,9 +81,10 @@ func parseFlags(args []string, getenv func(string) string) (*options, error) {
 			contract.NodeVariable)
 	fs.StringVar(&o.state, "state", "",
 		"a `file` that keeps samples of round trips, so that a key that is replaced while the reporter restarts is "+
-			"detected; its folder must be writable; by default they end with the process")
+			"detected; its folder must be writable; by default they end with the process; not with --once")
 	output := fs.String("output", "", "`-` writes a JSON array to standard output, a line after every round of probes")
-	fs.BoolVar(&o.once, "once", false, "probe every plugin of the file once, print the JSON array, and end")
+	fs.BoolVar(&o.once, "once", false, "probe every plugin of the file once, print the JSON array, and end; without earlier samples, so it cannot "+
+		"see that a key was replaced or lost")
 	fs.BoolVar(&o.validate, "validate", false,
 		"check the file, print ok and the configuration with its defaults, or every error, and end")
 	fs.BoolVar(&o.printDefaults, "print-defaults", false, "print a sample file that explains every field, and end")
@@ -104,8 +107,8 @@ func parseFlags(args []string, getenv func(string) string) (*options, error) {
 			modes++
 		}
 	}
-	if modes > 1 || modes == 1 && o.output {
-		return o, fmt.Errorf("--once, --validate, --print-defaults, --version and --output exclude each other")
+	if modes > 1 || modes == 1 && (o.output || o.state != "") {
+		return o, fmt.Errorf("--once, --validate, --print-defaults and --version exclude each other, --output and --state")
 	}
 	if o.node != "" && modes == 0 {
 		if why := validation.IsDNS1123Subdomain(o.node); len(why) > 0 {

@@ -45,6 +45,7 @@ func TestFlagsThatCannotBeParsedEndIt(t *testing.T) {
 		"node":          {[]string{"--node-name=NODE_NAME"}, `--node-name (or $KMS_HEALTH_NODE): "NODE_NAME" is not the name of a node`},
 		"two modes":     {[]string{"--once", "--validate"}, "exclude each other"},
 		"lost output":   {[]string{"--once", "--output=-"}, "exclude each other"},
+		"lost samples":  {[]string{"--once", "--state=x"}, "exclude each other"},
 		"output file":   {[]string{"--output=a"}, `--output: "a" must be -, which is standard output`},
 		"stdin":         {[]string{"--config=-"}, "error: --config: standard input is read by --validate and --once only"},
 		"empty config":  {[]string{"--config="}, "--config: is empty"},

@@ -61,7 +61,7 @@ var PluginReasons = []Row{
 		Fix:   "raise the quota, or stop the other caller"},
 	{Name: "Unavailable", From: "the gRPC code; a connection that breaks during the call",
 		Means: "the plugin does not reach its KMS, or the connection broke during a call",
-		Check: "the network, DNS and proxy from this node to the KMS; the state of the KMS",
+		Check: "the network, DNS and proxy to the KMS; its state. If the connection broke at a call: the plugin's restarts",
 		Fix:   "start or unseal the KMS, or restore the network"},
 	{Name: "KeyUnavailable", From: "the gRPC codes `NotFound` and `FailedPrecondition`",
 		Means: "the key does not exist in the KMS, or is disabled",
@@ -79,7 +79,7 @@ var PluginReasons = []Row{
 		Fix:   "correct what the plugin's text describes"},
 	{Name: "RoundTripMismatch", From: "the round trip",
 		Means: "a round trip returned other bytes, or earlier data can no longer be decrypted: data may be lost",
-		Check: "whether the KMS or the key was replaced, by the KMS's own log",
+		Check: "whether the KMS or the key was replaced, by its log. If the connection broke: the plugin's log and restarts",
 		Fix:   "restore the earlier key first; a request for a round trip then shows it at once",
 		DoNot: "rotate, migrate, or restart an API server: only its cache may still have the data"},
 }

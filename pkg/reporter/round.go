@@ -4,6 +4,7 @@ import (
 	"context"
 	"io"
 	"slices"
+	"strings"
 	"time"
 
 	"k8s.io/klog/v2"
@@ -198,7 +199,7 @@ const textGap = time.Minute
 func (l *logged) change(p *plugin) {
 	now, before := p.entry, l.entry
 	sameKind := before.Status == now.Status && l.gone == p.last.Gone && before.Reason == now.Reason
-	sameText := before.Detail == now.Detail && before.KEKID == now.KEKID
+	sameText := before.Detail == now.Detail && before.KEKID == now.KEKID && slices.Equal(before.Lost, now.Lost)
 	if sameKind && (sameText || time.Since(l.text) < textGap) {
 		return
 	}
@@ -206,15 +207,15 @@ func (l *logged) change(p *plugin) {
 	if sameKind {
 		l.text = time.Now()
 	}
-	kekID := contract.CleanDetail(now.KEKID)
+	kekID, lost := contract.CleanDetail(now.KEKID), contract.CleanDetail(strings.Join(now.Lost, " "))
 	switch {
 	case l.gone:
 		klog.InfoS("Nothing to observe", "keyID", p.keyID, "socket", p.address, "why", p.last.Detail)
 	case now.Status == contract.Healthy:
-		klog.InfoS("Plugin is healthy", "keyID", p.keyID, "socket", p.address, "kekID", kekID)
+		klog.InfoS("Plugin is healthy", "keyID", p.keyID, "socket", p.address, "kekID", kekID, "lost", lost)
 	default:
 		klog.ErrorS(nil, "Plugin is not healthy", "keyID", p.keyID, "socket", p.address, "status", now.Status, "reason",
-			now.Reason, "kekID", kekID, "detail", now.Detail)
+			now.Reason, "kekID", kekID, "lost", lost, "detail", now.Detail)
 	}
 }
 

@@ -215,6 +215,7 @@ func (s *samples) verdict(now time.Time) probe.Trip {
 		reason = contract.RoundTripMismatch
 	}
 	if k.Ended {
+		what = "was not decrypted"
 		detail = "the connection broke at this call, so the plugin may have ended at it: " + detail
 	}
 	if k.transient() {

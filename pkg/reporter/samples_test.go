@@ -108,7 +108,7 @@ func TestPluginThatEndsAtAFormerKeyIsAskedMoreAndMoreRarely(t *testing.T) {
 		t.Errorf("it ended %d times in an hour", s.ends)
 	}
 	if e := s.plugin.entry; e.Status != contract.Unhealthy || e.Reason != contract.RoundTripMismatch ||
-		!strings.Contains(e.Detail, `under the former key_id "k0" can no longer be decrypted: the connection broke at this call, so the plugin may have ended at it`) {
+		!strings.Contains(e.Detail, `under the former key_id "k0" was not decrypted: the connection broke at this call, so the plugin may have ended at it`) {
 		t.Errorf("%+v", e)
 	}
 	s.pass(24 * time.Hour)

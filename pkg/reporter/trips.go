@@ -120,11 +120,12 @@ func (t *trips) end(now time.Time, interval time.Duration, trip probe.Trip) (aga
 			t.samples.named(trip.KEKID, now)
 		}
 		t.samples.end(now, trip)
+		failed := trip.Kept.Detail
 		t.notMade, t.answered = 0, t.asked
 		if trip.Sealed, trip.Kept = nil, (probe.Opened{Ended: trip.Kept.Ended}); !t.void {
 			t.last = trip
 		}
-		if trip.Status == contract.Healthy {
+		if trip.Status == contract.Healthy && failed == "" {
 			t.good = now.Round(0)
 		}
 	case !trip.Stalled:
