@@ -113,7 +113,7 @@ func TestRenderReadsAndWritesFiles(t *testing.T) {
 	}
 }
 
-// The health of such a plugin is not known: what has no reporter must not be left out silently.
+// The health of such a plugin is not known: what has no reporter must not be omitted silently.
 func TestRenderWarnsOfProvidersThatAreNotProbed(t *testing.T) {
 	const testdata = "../../test/testdata/"
 	for name, tt := range map[string]struct{ head, second, warning string }{

@@ -83,8 +83,8 @@ func parseFlags(args []string, getenv func(string) string) (*options, error) {
 		"a `file` that keeps samples of round trips, so that a key that is replaced while the reporter restarts is "+
 			"detected; its folder must be writable; by default they end with the process; not with --once")
 	output := fs.String("output", "", "`-` writes a JSON array to standard output, a line after every round of probes")
-	fs.BoolVar(&o.once, "once", false, "probe every plugin of the file once, print the JSON array, and end; without earlier samples, so it cannot "+
-		"see that a key was replaced or lost")
+	fs.BoolVar(&o.once, "once", false, "probe every plugin of the file once, print the JSON array, and end; without "+
+		"earlier samples, so it cannot see that a key was replaced or lost")
 	fs.BoolVar(&o.validate, "validate", false,
 		"check the file, print ok and the configuration with its defaults, or every error, and end")
 	fs.BoolVar(&o.printDefaults, "print-defaults", false, "print a sample file that explains every field, and end")

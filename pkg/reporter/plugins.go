@@ -107,8 +107,8 @@ func (p *plugin) judge(now time.Time, c v1alpha1.Probe) {
 	e := &p.entry
 	e.Status, e.Reason, e.Detail = verdict(p.last, trip)
 	if !p.last.Answered && p.trips.notMade > 0 {
-		e.Detail = contract.CleanDetail(e.Detail + "; before, the connection broke during a round trip, so the plugin may end " +
-			"at this call: " + p.trips.why)
+		e.Detail = contract.CleanDetail(e.Detail + "; before, the connection broke during a round trip, so the plugin " +
+			"may end at this call: " + p.trips.why)
 	}
 	e.KEKID, e.LastChecked, e.Since = p.last.KEKID, p.last.At, p.last.At
 	if e.Status == before.Status && e.Reason == before.Reason {

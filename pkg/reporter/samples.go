@@ -184,7 +184,8 @@ func (k *kept) record(now time.Time, o probe.Opened) {
 
 // transient reports whether a failure shows nothing about the key: the KMS was not reached in time.
 func (k *kept) transient() bool {
-	return !k.Ended && slices.Contains([]contract.Reason{contract.Timeout, contract.Unavailable, contract.Throttled}, k.Reason)
+	notReached := []contract.Reason{contract.Timeout, contract.Unavailable, contract.Throttled}
+	return !k.Ended && slices.Contains(notReached, k.Reason)
 }
 
 // must reports whether a sample that failed makes the plugin unhealthy.

@@ -130,7 +130,8 @@ func (c tripCalls) within() time.Duration { return min(c.timeout, c.left()) }
 func (c tripCalls) seal(keyID string) (sealed *Sample, named string, v *verdict) {
 	plain := make([]byte, sampleSize)
 	_, _ = rand.Read(plain) // never fails, according to its documentation
-	answer, err := call(c.ctx, c.within(), "Encrypt", c.kms.Encrypt, &kmsapi.EncryptRequest{Plaintext: plain, Uid: newUID()})
+	request := &kmsapi.EncryptRequest{Plaintext: plain, Uid: newUID()}
+	answer, err := call(c.ctx, c.within(), "Encrypt", c.kms.Encrypt, request)
 	if err != nil {
 		return nil, "", refusal(err)
 	}

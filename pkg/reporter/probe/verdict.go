@@ -39,8 +39,8 @@ func judge(answer *kmsapi.StatusResponse, seen string) (keyID, version string, v
 	case seen == "":
 		version = answer.Version
 	case answer.Version != seen:
-		broken = append(broken, fmt.Sprintf("version changed from %q to %q, and kube-apiserver keeps the first one until it is "+
-			"restarted: restart it when the plugin works, and then this reporter", seen, answer.Version))
+		broken = append(broken, fmt.Sprintf("version changed from %q to %q, and kube-apiserver keeps the first one "+
+			"until it is restarted: restart it when the plugin works, and then this reporter", seen, answer.Version))
 	}
 	switch {
 	case answer.KeyId == "":
