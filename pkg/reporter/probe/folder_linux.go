@@ -44,10 +44,12 @@ func (p *Plugin) absence(failed error) absence {
 	case errors.Is(noFolder, os.ErrNotExist):
 		return absence{missing: true,
 			why: "its folder does not exist: check the endpoint, and the volume that has the socket"}
-	case !SocketExists(p.address) && isLink(p.address):
-		return absence{missing: true, why: "it is a link to a file that does not exist"}
-	case !SocketExists(p.address):
-		return absence{missing: true}
+	case errors.Is(noSocket, os.ErrNotExist):
+		missing := absence{missing: true}
+		if isLink(p.address) {
+			missing.why = "it is a link to a file that does not exist"
+		}
+		return missing
 	case noSocket == nil && info.IsDir():
 		return absence{why: "it is a directory, not a socket"}
 	case noSocket == nil && info.Mode().Type() != os.ModeSocket:
