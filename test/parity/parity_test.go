@@ -48,8 +48,7 @@ const (
 	// tripped is when the reporter has made a round trip since a fault: a minute, a tenth more, and
 	// the time of its calls.
 	tripped = 90 * time.Second
-	// healed bounds how long it may take to see that all are healed, with a request for a round trip: one each
-	// 15 s, a minute where the key_id alternated.
+	// healed bounds how long it may take to see that all are healed, with requests for round trips.
 	healed = 5 * time.Minute
 	// paused is when each reporter has seen the steps before a pause, and has made a round trip.
 	paused = 10 * time.Second
@@ -601,11 +600,16 @@ func (r *reporters) opinions(t *testing.T) []opinion {
 	return opinions
 }
 
-// awaitHealthy waits until all are healthy, but for those that become so much later.
+// awaitHealthy waits until all are healthy, but for those that become so much later. One round trip tries one kept
+// sample, so it requests them again and again: a lost key's turn may come last.
 func (r *reporters) awaitHealthy(t *testing.T, when string, limit time.Duration) {
 	t.Helper()
-	r.request(t, strings.ReplaceAll(when, " ", "-"), every)
+	requests, next := 0, time.Now()
 	err := wait.For(t.Context(), limit, "the reporters find all plugins healthy", func(context.Context) error {
+		if now := time.Now(); !now.Before(next) {
+			r.request(t, fmt.Sprintf("%s-%d", strings.ReplaceAll(when, " ", "-"), requests), every)
+			requests, next = requests+1, now.Add(gap)
+		}
 		for i, o := range r.opinions(t) {
 			if o != "" && !(when == "healed" && r.all[i].healsLate()) {
 				return fmt.Errorf("%s: %s: %s", when, r.all[i], o)
