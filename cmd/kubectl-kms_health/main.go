@@ -84,6 +84,6 @@ func newRoot(e environment) *cobra.Command {
 	logging := flag.NewFlagSet("klog", flag.ContinueOnError)
 	klog.InitFlags(logging)
 	root.PersistentFlags().AddGoFlag(logging.Lookup("v"))
-	root.AddCommand(newStatus(e))
+	root.AddCommand(newStatus(e), newExplain(e))
 	return root
 }

@@ -52,10 +52,13 @@ func TestErrorsInTheCommandLineAreExplained(t *testing.T) {
 		args []string
 		want string
 	}{
-		"unknown command":    {[]string{"explain"}, `unknown command "explain"`},
+		"unknown command":    {[]string{"preflights"}, `unknown command "preflights"`},
 		"unknown flag":       {[]string{"status", "--nod=a"}, "unknown flag: --nod"},
 		"two names":          {[]string{"status", "a", "b"}, "accepts at most 1 arg(s), received 2"},
 		"unknown format":     {[]string{"status", "-o=table"}, `--output: "table" is none of wide, json, yaml`},
+		"unknown reason":     {[]string{"explain", "Healthy"}, `"Healthy" is no reason, alert or condition of this version`},
+		"part of a name":     {[]string{"explain", "writekeysd"}, "names with this text: KMSWriteKeysDiffer"},
+		"unknown encoding":   {[]string{"explain", "-o=wide"}, `--output: "wide" is none of json, yaml`},
 		"both":               {[]string{"status", "-w", "--wait"}, "[wait watch] were all set"},
 		"a watch of a file":  {[]string{"status", "-w", file}, "[from-file watch] were all set"},
 		"a watch as JSON":    {[]string{"status", "-w", "-o=json"}, "--watch: valid only for people"},

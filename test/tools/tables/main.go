@@ -168,6 +168,7 @@ var data = struct {
 	PluginReasons  []contract.Row
 	Reasons        []string
 	Statuses       []status
+	Conditions     []contract.ConditionInfo
 	Runbooks       any
 	Events         []contract.Event
 	Metrics        map[string][]contract.Metric
@@ -177,7 +178,8 @@ var data = struct {
 	Namespaces: each(func(s contract.APIServer) string { return s.Namespace }),
 	Group:      contract.OperatorGroup, Object: contract.OperatorObject,
 	StaleIntervals: contract.StaleIntervals, PluginReasons: contract.PluginReasons, Reasons: reasons(), Statuses: statuses(),
-	Runbooks: contract.RunbookGroups, Events: contract.Events,
+	Conditions: contract.Conditions,
+	Runbooks:   contract.RunbookGroups, Events: contract.Events,
 	Metrics: map[string][]contract.Metric{
 		"Rollup": contract.RollupMetrics, "Operator": contract.OperatorMetrics, "Reporter": contract.ReporterMetrics,
 	},

@@ -1,0 +1,69 @@
+package main
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+
+	"github.com/kms-health/kms-health/cmd/kubectl-kms_health/internal/show"
+	"github.com/kms-health/kms-health/pkg/contract"
+)
+
+func TestEachNameIsExplained(t *testing.T) {
+	for _, name := range contract.Explainable() {
+		t.Run(name, func(t *testing.T) {
+			code, stdout, stderr := command{}.run(t, "explain", strings.ToLower(name))
+			if code != 0 || stderr != "" || !strings.Contains(stdout, "  Means ") || !strings.Contains(stdout, name) {
+				t.Errorf("got %d, %q, %q, want the block with %s", code, stdout, stderr, name)
+			}
+		})
+	}
+}
+
+func TestExplanationOf(t *testing.T) {
+	for name, tt := range map[string]struct{ arg, want string }{
+		"a reason of a ClusterOperator": {"KMSPlugins_PluginError", "PluginError\n  Sets      KMSPluginsDegraded=True\n"},
+		"a reason with an underscore":   {"Configuration_Invalid", "Configuration_Invalid\n"},
+		"one node's condition":          {"KMSHealthReporter_master-0", "KMSHealthReporter_<node>\n"},
+		"an alert of a reason":          {"KMSWriteKeysDiffer", "KeysDiffer\n  Alert     KMSWriteKeysDiffer\n"},
+		"a text with other blocks":      {"PluginError", "\n  See also  SocketMissing, Timeout\n"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if code, stdout, _ := (command{}).run(t, "explain", tt.arg); code != 0 || !strings.Contains(stdout, tt.want) {
+				t.Errorf("got %d, %q, want %q", code, stdout, tt.want)
+			}
+		})
+	}
+}
+
+func TestExplanationsFitATerminal(t *testing.T) {
+	_, stdout, _ := command{}.run(t, "explain")
+	for line := range strings.Lines(stdout) {
+		names := strings.HasPrefix(line, "  ") && !strings.HasPrefix(line, "   ")
+		if len(strings.TrimSpace(line)) > 80 && !names {
+			t.Errorf("a line of %d characters: %s", len(line), line)
+		}
+	}
+}
+
+func TestExplanationForScripts(t *testing.T) {
+	_, stdout, _ := command{}.run(t, "explain", "KMSWriteKeysDiffer", "-o=json")
+	var x show.Explanation
+	if err := json.Unmarshal([]byte(stdout), &x); err != nil || x.Name != contract.KeysDiffer || x.DoNot == "" {
+		t.Errorf("got %+v, %v, want the block of %s", x, err, contract.KeysDiffer)
+	}
+	_, stdout, _ = command{}.run(t, "explain", "-o=json")
+	var all []show.Explanation
+	if err := json.Unmarshal([]byte(stdout), &all); err != nil || len(all) < len(contract.RollupReasons) {
+		t.Errorf("got %d, %v, want all", len(all), err)
+	}
+}
+
+func TestNamesAreCompleted(t *testing.T) {
+	_, stdout, _ := command{}.run(t, "__complete", "explain", "")
+	for _, want := range []string{"KMSPluginsDegraded\n", "KMSOldKeyStillRead\n", "SocketMissing\n"} {
+		if !strings.Contains(stdout, want) {
+			t.Errorf("got %q, want %q in it", stdout, want)
+		}
+	}
+}

@@ -1,0 +1,50 @@
+package contract
+
+import "slices"
+
+// ConditionInfo is a condition on an operator resource, for people. The texts are as in a Row.
+// docs/reference/conditions.md is generated from them.
+type ConditionInfo struct {
+	Name, Means string
+	// True, False and Unknown are what these statuses mean; empty: the condition never has that status.
+	True, False, Unknown string
+}
+
+// Conditions are all that this project writes to an operator resource.
+var Conditions = []ConditionInfo{
+	{Name: ConditionTypePrefix + "<node>",
+		Means: "the report of this node, in the message, written by its reporter",
+		True:  "always, whatever the report is: tools that combine conditions would take one node for the cluster"},
+	{Name: PluginsDegraded,
+		Means: "whether a KMS plugin is unhealthy. A StatusSyncer makes `Degraded` of it after 2 minutes",
+		True: "a fresh report has the status `unhealthy` or `error`; or a plugin's container cannot start; or a " +
+			"reporter's cannot and its node does not report",
+		False: "all expected plugins are freshly reported as healthy; or nothing was reported yet; or no pod has a plugin",
+		Unknown: "a node stopped reporting, or its report cannot be read; a provider cannot be probed; or the API " +
+			"server's pods cannot be listed"},
+	{Name: HealthReporting,
+		Means: "whether reporters are delivered and report",
+		True: "every expected node reports on the plugins of its pod, and nothing is wrong or under way with the " +
+			"reporters; or no pod has a plugin",
+		False: "anything else. The message has the mode, and why"},
+	{Name: WriteKeyAgreed,
+		Means: "whether all API servers write with one key, for the one who rotates it",
+		True: "every API server writes with the write key, and all its plugins, healthy and freshly reported, have one " +
+			"KEK ID",
+		False:   "not every API server writes with it yet, or the KEK IDs differ",
+		Unknown: "a node is missing, silent or unhealthy, what one writes with is not known, or no plugin writes"},
+}
+
+// Explainable are the names of all conditions, reasons and alerts, in alphabetical order.
+func Explainable() (names []string) {
+	for _, c := range Conditions {
+		names = append(names, c.Name)
+	}
+	for _, g := range RunbookGroups {
+		for _, r := range g.Rows {
+			names = append(append(names, r.Name), r.Alerts...)
+		}
+	}
+	slices.Sort(names)
+	return slices.Compact(names)
+}
