@@ -25,6 +25,7 @@ import (
 	"github.com/kms-health/kms-health/pkg/filewatch"
 	"github.com/kms-health/kms-health/pkg/metric"
 	"github.com/kms-health/kms-health/pkg/operator/apiserver"
+	"github.com/kms-health/kms-health/pkg/operator/delivery"
 	"github.com/kms-health/kms-health/pkg/operator/objects"
 	"github.com/kms-health/kms-health/pkg/operator/source"
 	"github.com/kms-health/kms-health/pkg/operator/status"
@@ -141,7 +142,7 @@ func (o *operator) observe() (in status.Input, related []any, ready bool) {
 		}
 		verdict := o.rollups.Verdict(t.Name)
 		delivered := statuses[t.Name]
-		unknown = unknown || delivered == (apiserver.Status{}) || !verdict.Judged && !delivered.Reason.NeedsAction()
+		unknown = unknown || delivered == (delivery.Status{}) || !verdict.Judged && !delivered.Reason.NeedsAction()
 		in.Targets = append(in.Targets, status.Target{Name: t.Name, Delivery: delivered, Verdict: verdict})
 	}
 	config := o.config.Load() // before one is active, the targets are not known

@@ -82,6 +82,9 @@ boundaries() {
 		./pkg/rollup                       pkg cmd bindata but pkg/operatorcr
 		./pkg/operator/objects             pkg/operator but pkg/operator/tlsprofile
 		./pkg/operator/render              pkg/operator/apiserver pkg/operator/status pkg/operator/source
+		./pkg/operator/delivery            pkg/operator/apiserver pkg/operator/status
+		./pkg/operator/apiserver           pkg/operator/status
+		./pkg/operator/status              pkg/operator/apiserver
 		./cmd/kubectl-kms_health           pkg/operator pkg/reporter
 		./cmd/kms-health-reporter          pkg/operator github.com/openshift/client-go k8s.io/api k8s.io/apiserver
 		./cmd/kms-health-reporter          k8s.io/apimachinery/pkg/apis/meta/v1 k8s.io/client-go

@@ -12,7 +12,6 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/util/resourceversion"
 	"k8s.io/client-go/dynamic"
 
 	"github.com/kms-health/kms-health/pkg/applybody"
@@ -174,10 +173,4 @@ func Key(o *unstructured.Unstructured) string {
 		return o.GetKind() + " " + o.GetName()
 	}
 	return o.GetKind() + " " + o.GetNamespace() + "/" + o.GetName()
-}
-
-// Shows reports whether a version of an object is at least as new as one that was written.
-func Shows(version, written string) bool {
-	order, err := resourceversion.CompareResourceVersion(version, written)
-	return err != nil || order >= 0
 }

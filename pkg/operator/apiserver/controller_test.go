@@ -31,6 +31,7 @@ import (
 
 	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
 	"github.com/kms-health/kms-health/pkg/contract"
+	"github.com/kms-health/kms-health/pkg/operator/delivery"
 	"github.com/kms-health/kms-health/pkg/operator/objects"
 	"github.com/kms-health/kms-health/pkg/operator/source"
 )
@@ -45,10 +46,10 @@ func TestMain(m *testing.M) {
 // noRollup is a roll-up with nothing left to remove.
 type noRollup struct{}
 
-func (noRollup) Set(Published)      {}
-func (noRollup) Remove(string)      {}
-func (noRollup) IsDone(string) bool { return true }
-func (noRollup) Wake(string)        {}
+func (noRollup) Set(delivery.Snapshot) {}
+func (noRollup) Remove(string)         {}
+func (noRollup) IsDone(string) bool    { return true }
+func (noRollup) Wake(string)           {}
 
 // requests records what a controller asks of an API server with one operator resource,
 // a namespace and, perhaps, a ClusterRole with a recorded state.
@@ -59,7 +60,7 @@ type requests struct {
 	secrets *kubernetesfake.Clientset // nil: none exist
 }
 
-func (r *requests) client(recorded *State) *dynamicfake.FakeDynamicClient {
+func (r *requests) client(recorded *delivery.State) *dynamicfake.FakeDynamicClient {
 	resource := contract.ResourceOf("kubeapiservers")
 	kinds := map[schema.GroupVersionResource]string{
 		resource.GVR(): "KubeAPIServerList", source.Pods: "PodList", source.Secrets: "SecretList",
@@ -117,7 +118,7 @@ func (r *requests) client(recorded *State) *dynamicfake.FakeDynamicClient {
 
 // runController runs a controller for ten minutes, and returns what it asked of the API
 // server and the Events it recorded.
-func runController(t *testing.T, configuration string, recorded *State) (all, events []string) {
+func runController(t *testing.T, configuration string, recorded *delivery.State) (all, events []string) {
 	t.Helper()
 	r := &requests{}
 	events = r.run(t, r.client(recorded), configuration)
@@ -136,7 +137,7 @@ func (r nodeRollup) Remove(name string) {
 	r.requests.all = append(r.requests.all, "removed "+name)
 }
 
-func (r nodeRollup) Set(p Published) {
+func (r nodeRollup) Set(p delivery.Snapshot) {
 	p.Sources.Cluster.Nodes.Get("", "a")
 	r.requests.mu.Lock()
 	defer r.requests.mu.Unlock()
@@ -335,10 +336,10 @@ func TestRestartRepeatsNoEvent(t *testing.T) {
 // be published as one that is on, and its conditions would stay.
 func TestRemovedTargetIsForgottenWhenTheWatchShowsIt(t *testing.T) {
 	r := &requests{}
-	client := r.client(&State{Installation: "kms-health", Namespace: "ns", Resource: contract.KubeAPIServers})
+	client := r.client(&delivery.State{Installation: "kms-health", Namespace: "ns", Resource: contract.KubeAPIServers})
 	began := sync.OnceValue(time.Now)
 	client.PrependReactor("delete", "clusterroles", func(clienttesting.Action) (bool, runtime.Object, error) {
-		return time.Since(began()) < 2*Starting, nil, apierrors.NewInternalError(errors.New("later"))
+		return time.Since(began()) < 2*source.AuthorizerWarmup, nil, apierrors.NewInternalError(errors.New("later"))
 	})
 	client.PrependWatchReactor("clusterroles", func(a clienttesting.Action) (bool, watch.Interface, error) {
 		shown, err := client.Tracker().Watch(a.GetResource(), a.GetNamespace())
@@ -417,12 +418,12 @@ func TestSecretIsDeletedThoughItsRecordWasRemoved(t *testing.T) {
 // A target that left the configuration is known until nothing is left of it.
 func TestTargetIsForgottenOnceNothingIsLeftOfIt(t *testing.T) {
 	for name, c := range map[string]struct {
-		recorded  State
+		recorded  delivery.State
 		forbidden bool
 		want      bool
 	}{
-		"nothing is left":                     {State{Namespace: "ns", Resource: v1alpha1.ResourceKubeAPIServers}, false, true},
-		"something was made, nothing is read": {State{Namespace: "ns", Resource: v1alpha1.ResourceKubeAPIServers}, true, false},
+		"nothing is left":                     {delivery.State{Namespace: "ns", Resource: v1alpha1.ResourceKubeAPIServers}, false, true},
+		"something was made, nothing is read": {delivery.State{Namespace: "ns", Resource: v1alpha1.ResourceKubeAPIServers}, true, false},
 	} {
 		r := &requests{}
 		client := r.client(&c.recorded)
@@ -439,7 +440,7 @@ func TestTargetIsForgottenOnceNothingIsLeftOfIt(t *testing.T) {
 // A removal is not done while it is not known what is left.
 func TestConfigMapsThatCannotBeListedAreReported(t *testing.T) {
 	r := &requests{}
-	client := r.client(&State{Namespace: "ns", Resource: v1alpha1.ResourceKubeAPIServers})
+	client := r.client(&delivery.State{Namespace: "ns", Resource: v1alpha1.ResourceKubeAPIServers})
 	forbidLists(client, source.ConfigMaps, "kms-health")
 	r.run(t, client, oneTarget+"managementState: Removed\n")
 	if !slices.ContainsFunc(r.all, func(request string) bool {

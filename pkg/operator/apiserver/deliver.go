@@ -12,6 +12,7 @@ import (
 
 	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
 	"github.com/kms-health/kms-health/pkg/contract"
+	"github.com/kms-health/kms-health/pkg/operator/delivery"
 	"github.com/kms-health/kms-health/pkg/operator/encryption"
 	"github.com/kms-health/kms-health/pkg/operator/objects"
 	"github.com/kms-health/kms-health/pkg/operator/source"
@@ -27,7 +28,7 @@ var deliveries = map[v1alpha1.Mode]func(*planner){
 }
 
 // deliver plans a target with reporters. done is its status once all of it is there.
-func (p *planner) deliver(mode v1alpha1.Mode, done Status) {
+func (p *planner) deliver(mode v1alpha1.Mode, done delivery.Status) {
 	p.Target.Mode = mode
 	if p.state.Mode == "" {
 		p.state.Mode = mode
@@ -60,14 +61,14 @@ func (p *planner) deliver(mode v1alpha1.Mode, done Status) {
 }
 
 // delivered is how a delivery stands. Problems come before what is waited for.
-func (p *planner) delivered(done Status) Status {
+func (p *planner) delivered(done delivery.Status) delivery.Status {
 	switch {
 	case len(p.problems) > 0:
-		return worst(p.problems)
+		return delivery.Worst(p.problems)
 	case p.pending:
-		return Status{contract.Progressing, ""} // known in a moment
+		return delivery.Status{Reason: contract.Progressing, Message: ""} // known in a moment
 	case len(p.waits) > 0:
-		return Status{contract.Progressing, join(p.waits)}
+		return delivery.Status{Reason: contract.Progressing, Message: delivery.Join(p.waits)}
 	case p.Target.OwnerInjects():
 		done.Message += "; its owner brings the credentials in Secret " + p.Target.Namespace + "/" +
 			objects.CredentialsName(p.Target.Name)

@@ -16,6 +16,7 @@ import (
 
 	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
 	"github.com/kms-health/kms-health/pkg/contract"
+	"github.com/kms-health/kms-health/pkg/operator/delivery"
 	"github.com/kms-health/kms-health/pkg/operator/objects"
 )
 
@@ -40,16 +41,16 @@ type Desired struct {
 	Gone bool
 
 	// State is what to record.
-	State  State
-	Status Status
+	State  delivery.State
+	Status delivery.Status
 }
 
 // planner is the state shared by the steps of a plan.
 type planner struct {
 	*Observed // a copy, whose Target gets the chosen mode
 	*Desired
-	state    *State // to record
-	problems []Status
+	state    *delivery.State // to record
+	problems []delivery.Status
 	waits    []string
 
 	pods    []apiServerPod
@@ -67,7 +68,7 @@ func Plan(s *Observed) *Desired {
 	p.state = &p.Desired.State
 	switch {
 	case s.Unrecorded:
-		p.Status = Status{contract.Progressing, ""}
+		p.Status = delivery.Status{Reason: contract.Progressing, Message: ""}
 		p.identify()
 		p.identity()
 	case s.Problem != nil:
@@ -77,7 +78,7 @@ func Plan(s *Observed) *Desired {
 		p.findPods()
 		p.decide()
 		if len(s.SourceProblems) > 0 && !p.Off { // whatever is planned, while there is a roll-up
-			p.Status = worst(append(p.Status.ifNeedsAction(), s.SourceProblems...))
+			p.Status = delivery.Worst(append(p.Status.IfNeedsAction(), s.SourceProblems...))
 		}
 	}
 	if s.Resource == nil && (s.ResourceMissing || s.Problem == nil) && !s.Unrecorded && !s.Deleting && !s.Unmanaged &&
@@ -109,18 +110,18 @@ func (p *planner) decide() {
 		p.renew()
 	case p.Deleting:
 		p.Off = true
-		p.remove(Status{contract.Removed, "everything is removed"}, true)
+		p.remove(delivery.Status{Reason: contract.Removed, Message: "everything is removed"}, true)
 	case p.NamespaceMissing:
-		p.remove(Status{contract.NamespaceMissing, fmt.Sprintf("namespace %s does not exist", p.Target.Namespace)}, true)
+		p.remove(delivery.Status{Reason: contract.NamespaceMissing, Message: fmt.Sprintf("namespace %s does not exist", p.Target.Namespace)}, true)
 	case p.state.Live == nil:
-		p.Status = Status{contract.Progressing, ""} // in a moment
+		p.Status = delivery.Status{Reason: contract.Progressing, Message: ""} // in a moment
 	case len(p.state.Live) == 0 && p.state.NotProbed == "" && !p.pending && !p.plugins:
 		p.Off = true
-		p.remove(Status{contract.Off, "no KMS plugin is configured, so nothing is delivered"}, true)
+		p.remove(delivery.Status{Reason: contract.Off, Message: "no KMS plugin is configured, so nothing is delivered"}, true)
 	case p.has(contract.PolicyMissing) && len(p.own("ClusterRoleBinding")) == 0, // they could write more than they may
 		p.has(contract.CAUnreadable) && len(p.CA) == 0:
 	case len(p.state.Live) == 0 && len(p.pods) == 0 && !p.pending && p.state.NotProbed != "":
-		p.remove(worst(p.problems), false)
+		p.remove(delivery.Worst(p.problems), false)
 	default:
 		p.choose()
 	}
@@ -133,27 +134,27 @@ func (p *planner) choose() {
 	onHost := !slices.ContainsFunc(p.pods, func(a apiServerPod) bool { return !objects.OnHost(a.Folders) })
 	switch auto := mode == v1alpha1.ModeAuto; {
 	case !auto:
-		p.deliver(mode, Status{contract.AsExpected, fmt.Sprintf("%s: as configured", mode)})
+		p.deliver(mode, delivery.Status{Reason: contract.AsExpected, Message: fmt.Sprintf("%s: as configured", mode)})
 	case len(p.pods) == 0 && deliveries[p.state.Mode] != nil:
-		p.deliver(p.state.Mode, Status{contract.NoPods,
-			fmt.Sprintf("%s: as before; no running pod shows where the sockets are", p.state.Mode)})
+		p.deliver(p.state.Mode, delivery.Status{Reason: contract.NoPods,
+			Message: fmt.Sprintf("%s: as before; no running pod shows where the sockets are", p.state.Mode)})
 	case len(p.pods) == 0 && p.pending:
-		p.Status = Status{contract.Progressing, ""}
+		p.Status = delivery.Status{Reason: contract.Progressing, Message: ""}
 	case len(p.pods) == 0 && len(p.unplaced) > 0:
-		p.remove(worst(p.problems), false)
+		p.remove(delivery.Worst(p.problems), false)
 	case len(p.pods) == 0:
-		p.remove(Status{contract.NoPods, "no running pod shows where the sockets are yet"}, false)
+		p.remove(delivery.Status{Reason: contract.NoPods, Message: "no running pod shows where the sockets are yet"}, false)
 	case onHost: // also an abstract socket, which has no folder
-		p.deliver(v1alpha1.ModeDaemonSet, Status{contract.AsExpected,
-			"DaemonSet: the sockets are in folders of the nodes, or in their network"})
+		p.deliver(v1alpha1.ModeDaemonSet, delivery.Status{Reason: contract.AsExpected,
+			Message: "DaemonSet: the sockets are in folders of the nodes, or in their network"})
 	default:
-		p.deliver(v1alpha1.ModeCompanionPod, Status{contract.AsExpected,
-			"CompanionPod: the sockets are in volumes of the API server's pods"})
+		p.deliver(v1alpha1.ModeCompanionPod, delivery.Status{Reason: contract.AsExpected,
+			Message: "CompanionPod: the sockets are in volumes of the API server's pods"})
 	}
 }
 
-func (p *planner) problem(reason Reason, format string, values ...any) {
-	p.problems = append(p.problems, Status{reason, fmt.Sprintf(format, values...)})
+func (p *planner) problem(reason delivery.Reason, format string, values ...any) {
+	p.problems = append(p.problems, delivery.Status{Reason: reason, Message: fmt.Sprintf(format, values...)})
 }
 
 func (p *planner) wait(format string, values ...any) {
@@ -188,7 +189,7 @@ func (p *planner) record() {
 func (p *planner) liveSince() time.Time {
 	was := &p.Observed.State
 	switch {
-	case !p.liveKnown() || was.Live != nil && WriteKey(p.live()) == WriteKey(was.Live):
+	case !p.liveKnown() || was.Live != nil && delivery.WriteKey(p.live()) == delivery.WriteKey(was.Live):
 		return was.LiveSince
 	case p.Target.Plugins == nil && !p.Live.Written.IsZero():
 		return p.Live.Written
@@ -203,7 +204,7 @@ func (p *planner) liveSince() time.Time {
 // It is not known while the Secret of their revision will be read in a moment, or was never read
 // while the live configuration has no plugin.
 func (p *planner) setOf(spec *corev1.PodSpec, labels map[string]string) (set []v1alpha1.Plugin, known bool) {
-	revision := RevisionOf(p.Target.EncryptionConfig.Secret, spec, labels)
+	revision := delivery.RevisionOf(p.Target.EncryptionConfig.Secret, spec, labels)
 	if set, read := p.state.Revisions[revision]; read {
 		return set, true
 	}
@@ -214,7 +215,7 @@ func (p *planner) setOf(spec *corev1.PodSpec, labels map[string]string) (set []v
 // findPods finds the running pods that have plugins, and their sockets.
 func (p *planner) findPods() {
 	for _, pod := range p.Pods {
-		if !Alive(pod) {
+		if !delivery.Alive(pod) {
 			continue
 		}
 		plugins, known := p.setOf(&pod.Spec, pod.Labels)

@@ -15,6 +15,7 @@ import (
 
 	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
 	"github.com/kms-health/kms-health/pkg/contract"
+	"github.com/kms-health/kms-health/pkg/operator/delivery"
 	"github.com/kms-health/kms-health/pkg/operator/encryption"
 	"github.com/kms-health/kms-health/pkg/operator/source"
 	"github.com/kms-health/kms-health/pkg/operatorcr"
@@ -24,7 +25,7 @@ func TestAutoChoosesByWhereTheSocketsAre(t *testing.T) {
 	for name, c := range map[string]struct {
 		change   func(*Observed)
 		delivery v1alpha1.Mode
-		reason   Reason
+		reason   delivery.Reason
 	}{
 		"no pods": {func(*Observed) {}, "", contract.NoPods},
 		"no pods now": {func(s *Observed) { s.State.Mode = v1alpha1.ModeCompanionPod },
@@ -200,7 +201,7 @@ func TestInjectionThatItsOwnerRevertedIsNotRepeated(t *testing.T) {
 	s.Deployment, s.Injected, s.HasContainer = injected, true, true
 	plan = planOf(t, s)
 	if recorded := plan.State.Injected; plan.Inject != nil || plan.State.Reverted || recorded == nil ||
-		*recorded != (Injected{"apiserver", "d", 2}) {
+		*recorded != (delivery.Injected{Deployment: "apiserver", UID: "d", Generation: 2}) {
 		t.Fatalf("what is in place: %v, recorded %+v; %+v", plan.Inject, recorded, plan.Status)
 	}
 	s.State = plan.State
@@ -283,7 +284,7 @@ func TestRemovalDeletesWhatReportersNeedAfterThem(t *testing.T) {
 	first := planOf(t, fixture(t, v1alpha1.ModeDaemonSet, pods(apiPod("a", "1", onHost))))
 	s := fixture(t, v1alpha1.ModeDaemonSet, delivered(t, first),
 		func(s *Observed) { s.Live, s.ReportsLeft = set(), true })
-	step := func(reason Reason, clean bool, want string) *Desired {
+	step := func(reason delivery.Reason, clean bool, want string) *Desired {
 		t.Helper()
 		plan := planOf(t, s)
 		if got := names(plan.Delete); got != want || plan.Status.Reason != reason {
@@ -325,14 +326,14 @@ func TestUnknownSourcesChangeNothing(t *testing.T) {
 	first := planOf(t, fixture(t, v1alpha1.ModeCompanionPod, pods(apiPod("a", "1"))))
 	for name, c := range map[string]struct {
 		change func(*Observed)
-		want   Status
+		want   delivery.Status
 	}{
 		"the Secret, and no plugin set recorded": {func(s *Observed) { s.Live, s.State.Live = nil, nil },
-			Status{contract.Progressing, ""}},
+			delivery.Status{Reason: contract.Progressing, Message: ""}},
 		"an invalid Secret, and no plugin set recorded": {func(s *Observed) {
 			s.Live, s.State.Live = &encryption.Set{}, nil
 			s.add(contract.EncryptionConfigUnreadable, "not YAML")
-		}, Status{contract.EncryptionConfigUnreadable, "not YAML"}},
+		}, delivery.Status{Reason: contract.EncryptionConfigUnreadable, Message: "not YAML"}},
 	} {
 		plan := planOf(t, fixture(t, v1alpha1.ModeCompanionPod, pods(apiPod("a", "1")), delivered(t, first), c.change))
 		made := slices.DeleteFunc(slices.Clone(plan.Apply),
@@ -435,7 +436,7 @@ func TestRevisionIsANumber(t *testing.T) {
 					corev1.Volume{VolumeSource: corev1.VolumeSource{Secret: &corev1.SecretVolumeSource{SecretName: c.secret}}})
 			}
 		})
-		if got := RevisionOf("encryption-config", &pod.Spec, pod.Labels); got != c.want {
+		if got := delivery.RevisionOf("encryption-config", &pod.Spec, pod.Labels); got != c.want {
 			t.Errorf("%s: %q", name, got)
 		}
 	}
@@ -478,7 +479,7 @@ func TestLiveSetIsAsOldAsItsWriteKey(t *testing.T) {
 	first, written, configured := time.Unix(1e8, 0), time.Unix(2e8, 0), time.Unix(3e8, 0)
 	given := func(s *Observed) { s.Target.Plugins = set(1).Config.Plugins }
 	recorded := func(ids ...int) func(*Observed) {
-		return func(s *Observed) { s.State = State{Live: set(ids...).Config.Plugins, LiveSince: first} }
+		return func(s *Observed) { s.State = delivery.State{Live: set(ids...).Config.Plugins, LiveSince: first} }
 	}
 	unreadable := func(s *Observed) { s.Live = nil }
 	for name, c := range map[string]struct {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
 	"github.com/kms-health/kms-health/pkg/contract"
+	"github.com/kms-health/kms-health/pkg/operator/delivery"
 )
 
 // inject plans the reporter's container in a Deployment. It returns the plugins that the reporter
@@ -61,10 +62,10 @@ func (p *planner) inject() (plugins []v1alpha1.Plugin) {
 	case !p.HasContainer || template.Annotations[contract.PodHashAnnotation] != hash:
 		p.Inject = injection
 		if p.state.Injected == nil {
-			p.state.Injected = &Injected{Deployment: d.Name}
+			p.state.Injected = &delivery.Injected{Deployment: d.Name}
 		}
 	case !seen: // it was not recorded
-		p.state.Injected = &Injected{Deployment: d.Name, UID: string(d.UID), Generation: d.Generation}
+		p.state.Injected = &delivery.Injected{Deployment: d.Name, UID: string(d.UID), Generation: d.Generation}
 	}
 	return plugins
 }
@@ -98,7 +99,7 @@ func (p *planner) eject() {
 	d, was := p.Deployment, p.Observed.State.Injected
 	unseen := d != nil && was != nil && string(d.UID) == was.UID && d.Generation < was.Generation
 	if p.Eject = d != nil && (p.Injected || unseen); !p.Eject {
-		p.state.notInjected()
+		p.state.NotInjected()
 	}
 }
 

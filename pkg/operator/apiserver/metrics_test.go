@@ -9,6 +9,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
 	"github.com/kms-health/kms-health/pkg/contract"
+	"github.com/kms-health/kms-health/pkg/operator/delivery"
 )
 
 // The alert on a renewal that is overdue must not go on about a Secret that is not used
@@ -21,7 +22,7 @@ func TestMetricsHaveTheTokenInUse(t *testing.T) {
 		"{api_server=\"api\",secret=\"kms-health-reporter-api-token\"} 1000\n"
 	for _, step := range []struct {
 		name   string
-		reason Reason
+		reason delivery.Reason
 		token  bool
 		want   string
 	}{
@@ -31,7 +32,7 @@ func TestMetricsHaveTheTokenInUse(t *testing.T) {
 		{"unmanaged, and nothing to renew now", contract.Unmanaged, false, series},
 		{"bound tokens", contract.AsExpected, false, ""},
 	} {
-		o := &Outcome{Status: Status{Reason: step.reason}}
+		o := &Outcome{Status: delivery.Status{Reason: step.reason}}
 		if step.token {
 			o.Token = validity{time.Unix(2000, 0), time.Unix(1000, 0)}
 		}
@@ -53,7 +54,7 @@ func TestMetricsHaveTheTokenInUse(t *testing.T) {
 func TestErrorsOfATargetAreCountedFromZero(t *testing.T) {
 	registry := prometheus.NewPedanticRegistry()
 	m := newMetrics(registry)
-	m.set("api", "CompanionPod", &Outcome{Status: Status{contract.AsExpected, "delivered"}})
+	m.set("api", "CompanionPod", &Outcome{Status: delivery.Status{Reason: contract.AsExpected, Message: "delivered"}})
 	want := head(contract.MetricErrors) + `kms_health_operator_errors_total{api_server="api"} 0
 `
 	if err := testutil.GatherAndCompare(registry, strings.NewReader(want),

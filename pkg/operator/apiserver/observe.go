@@ -15,19 +15,13 @@ import (
 
 	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
 	"github.com/kms-health/kms-health/pkg/contract"
+	"github.com/kms-health/kms-health/pkg/operator/delivery"
 	"github.com/kms-health/kms-health/pkg/operator/objects"
 	"github.com/kms-health/kms-health/pkg/operator/source"
 )
 
-// Starting is for how long an API server that has just started may deny requests that it
-// will allow: its authorizer has not read the roles yet.
-const Starting = 10 * time.Second
-
 // maxRequestShown bounds an invalid request in an Event, in bytes.
 const maxRequestShown = 63
-
-// Denied reports whether a request was denied, which lasts until a right is given.
-func Denied(err error) bool { return apierrors.IsForbidden(err) || apierrors.IsUnauthorized(err) }
 
 // readable is a source of any type.
 type readable interface {
@@ -40,8 +34,8 @@ type readable interface {
 // in a moment. While a read of what is known fails for another reason than a denial, the last
 // known state is used.
 func (c *Controller) reads(s *Observed, what string, from readable) (known bool) {
-	err, left := from.Err(), Starting-from.FailedFor()
-	switch denied := Denied(err); {
+	err, left := from.Err(), source.AuthorizerWarmup-from.FailedFor()
+	switch denied := source.Denied(err); {
 	case err == nil, !denied && from.Known():
 	case denied && left >= 0:
 		c.queue.AddAfter(s.Target.Name, left+time.Second)
@@ -92,7 +86,7 @@ func (c *Controller) observe(s *Observed, e *entry) {
 	c.reads(s, "Nodes", c.cluster.Nodes)
 	tls, why, exists := c.TLS()
 	if !exists && known {
-		s.Problem = &Status{contract.Progressing, ""}
+		s.Problem = &delivery.Status{Reason: contract.Progressing, Message: ""}
 	}
 	if s.Problem != nil {
 		return
@@ -146,8 +140,8 @@ func (c *Controller) needs(s *Observed, t *source.Target) (known bool) {
 	read := t.Namespace.Known() // asked first: what is read before is not known to be missing
 	_, exists := t.Namespace.Get("", s.Target.Namespace)
 	s.NamespaceMissing = read && !exists
-	if s.Deleting && s.State.untouched() && !read && apierrors.IsForbidden(t.Namespace.Err()) &&
-		t.Namespace.FailedFor() > Starting {
+	if s.Deleting && s.State.Untouched() && !read && apierrors.IsForbidden(t.Namespace.Err()) &&
+		t.Namespace.FailedFor() > source.AuthorizerWarmup {
 		s.NamespaceMissing = true // to the operator: nothing was made in it, and no right to look comes
 	}
 	if !s.NamespaceMissing {
@@ -173,7 +167,7 @@ func (c *Controller) needs(s *Observed, t *source.Target) (known bool) {
 		if len(s.SourceProblems) > before && (s.Problem == nil || s.Problem.Message == "") {
 			s.Problem = &s.SourceProblems[before]
 		} else if s.Problem == nil {
-			s.Problem = &Status{contract.Progressing, ""}
+			s.Problem = &delivery.Status{Reason: contract.Progressing, Message: ""}
 		}
 	}
 	return s.Problem == nil
@@ -219,9 +213,9 @@ func (c *Controller) observeObjects(s *Observed, t *source.Target) {
 			continue
 		}
 		if err := from.Err(); err != nil && !from.Known() {
-			s.Unlisted = &Status{contract.SourceUnreadable, fmt.Sprintf("what is left of ConfigMaps cannot be listed: %v", err)}
+			s.Unlisted = &delivery.Status{Reason: contract.SourceUnreadable, Message: fmt.Sprintf("what is left of ConfigMaps cannot be listed: %v", err)}
 		} else if !from.Known() && s.Unlisted == nil {
-			s.Unlisted = &Status{contract.Removing, ""} // known in a moment
+			s.Unlisted = &delivery.Status{Reason: contract.Removing, Message: ""} // known in a moment
 		}
 		for _, o := range from.All() {
 			if o.GetLabels()[contract.APIServerLabel] == s.Target.Name {

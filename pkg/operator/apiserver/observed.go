@@ -2,9 +2,7 @@ package apiserver
 
 import (
 	"cmp"
-	"regexp"
 	"slices"
-	"strings"
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
@@ -14,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
+	"github.com/kms-health/kms-health/pkg/operator/delivery"
 	"github.com/kms-health/kms-health/pkg/operator/encryption"
 	"github.com/kms-health/kms-health/pkg/operator/objects"
 	"github.com/kms-health/kms-health/pkg/operatorcr"
@@ -34,7 +33,7 @@ type Observed struct {
 	// Unmanaged means that only what expires is renewed.
 	Unmanaged bool
 	// Problem is that of a source without which nothing can be decided; nil: all are known.
-	Problem *Status
+	Problem *delivery.Status
 	// Unrecorded means that the target has no record yet, which comes before anything else of
 	// it, so that an operator that starts after it was edited or removed finds what is left.
 	Unrecorded bool
@@ -45,7 +44,7 @@ type Observed struct {
 
 	// SourceProblems are why sources of the target, or of its roll-up, are missing, invalid or cannot be
 	// read. What was active before stays active.
-	SourceProblems []Status
+	SourceProblems []delivery.Status
 
 	// ReportsLeft means that reports and roll-ups of the target are still to be removed
 	// from its operator resource.
@@ -72,10 +71,16 @@ type Observed struct {
 	// Own are the operator's existing objects for this target.
 	Own []*unstructured.Unstructured
 	// Unlisted is the status of a removal while Own may lack ConfigMaps; nil: it does not.
-	Unlisted *Status
+	Unlisted *delivery.Status
 
 	// State is what an earlier sync recorded.
-	State State
+	State delivery.State
+}
+
+// Recorded is a State as it was written to the ClusterRole.
+type Recorded struct {
+	Version string // the ClusterRole's resourceVersion
+	State   delivery.State
 }
 
 // apiServerPod is a running API server pod with the plugins that it uses.
@@ -87,40 +92,16 @@ type apiServerPod struct {
 	userKnown bool
 }
 
-// RevisionOf is the revision of the encryption config that pods of a spec use,
-// empty for the live one: from the Secret that they mount, else from the label
-// that static pods have.
-func RevisionOf(secret string, spec *corev1.PodSpec, labels map[string]string) string {
-	for _, v := range spec.Volumes {
-		if v.Secret == nil {
-			continue
-		}
-		if v.Secret.SecretName == secret {
-			return ""
-		}
-		if revision, ok := strings.CutPrefix(v.Secret.SecretName, secret+"-"); ok && number.MatchString(revision) {
-			return revision
-		}
-	}
-	if revision := labels["revision"]; number.MatchString(revision) {
-		return revision
-	}
-	return ""
-}
-
-// number matches a revision.
-var number = regexp.MustCompile(`^[0-9]{1,10}$`)
-
 // Revisions are those that running pods use, sorted.
 func (s *Observed) Revisions() []string {
 	var all []string
 	add := func(spec *corev1.PodSpec, labels map[string]string) {
-		if r := RevisionOf(s.Target.EncryptionConfig.Secret, spec, labels); r != "" {
+		if r := delivery.RevisionOf(s.Target.EncryptionConfig.Secret, spec, labels); r != "" {
 			all = append(all, r)
 		}
 	}
 	for _, pod := range s.Pods {
-		if Alive(pod) {
+		if delivery.Alive(pod) {
 			add(&pod.Spec, pod.Labels)
 		}
 	}
@@ -131,21 +112,16 @@ func (s *Observed) Revisions() []string {
 	return slices.Compact(all)
 }
 
-// Alive reports whether a pod is on a node and has not ended permanently.
-func Alive(pod *corev1.Pod) bool {
-	return pod.Spec.NodeName != "" && pod.Status.Phase != corev1.PodSucceeded && pod.Status.Phase != corev1.PodFailed
-}
-
 // add adds a problem of a source, unless its message is empty.
-func (s *Observed) add(reason Reason, message string) {
+func (s *Observed) add(reason delivery.Reason, message string) {
 	if message != "" {
-		s.SourceProblems = append(s.SourceProblems, Status{reason, message})
+		s.SourceProblems = append(s.SourceProblems, delivery.Status{Reason: reason, Message: message})
 	}
 }
 
 // has reports whether a source has a problem.
-func (s *Observed) has(reason Reason) bool {
-	return slices.ContainsFunc(s.SourceProblems, func(p Status) bool { return p.Reason == reason })
+func (s *Observed) has(reason delivery.Reason) bool {
+	return slices.ContainsFunc(s.SourceProblems, func(p delivery.Status) bool { return p.Reason == reason })
 }
 
 // liveKnown reports whether the live plugin set is known now.

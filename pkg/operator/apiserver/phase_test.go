@@ -10,6 +10,7 @@ import (
 
 	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
 	"github.com/kms-health/kms-health/pkg/contract"
+	"github.com/kms-health/kms-health/pkg/operator/delivery"
 	"github.com/kms-health/kms-health/pkg/operatorcr"
 )
 
@@ -47,7 +48,7 @@ func TestPlanFollowsFromWhatIsObserved(t *testing.T) {
 	for name, c := range map[string]struct {
 		change   []change
 		delivers bool
-		reason   Reason
+		reason   delivery.Reason
 		off      bool
 	}{
 		"reporters are wanted":                   {[]change{onePod}, true, contract.AsExpected, false},
@@ -70,7 +71,7 @@ func TestPlanFollowsFromWhatIsObserved(t *testing.T) {
 		"the TLS profile is invalid": {[]change{onePod, func(s *Observed) { s.add(contract.TLSProfileInvalid, "no such cipher") }},
 			true, contract.TLSProfileInvalid, false},
 		"a source is refused": {[]change{onePod, func(s *Observed) {
-			s.SourceProblems = []Status{{contract.SourceUnreadable, "pods: forbidden"}}
+			s.SourceProblems = []delivery.Status{{Reason: contract.SourceUnreadable, Message: "pods: forbidden"}}
 		}}, true, contract.SourceUnreadable, false},
 	} {
 		plan := planOf(t, fixture(t, v1alpha1.ModeCompanionPod, c.change...))
@@ -93,14 +94,14 @@ func inTarget(change func(*Observed)) func(*Observed) {
 }
 
 // noConfigMaps means that they cannot be listed.
-func noConfigMaps(reason Reason, why string) func(*Observed) {
-	return func(s *Observed) { s.Unlisted = &Status{reason, why} }
+func noConfigMaps(reason delivery.Reason, why string) func(*Observed) {
+	return func(s *Observed) { s.Unlisted = &delivery.Status{Reason: reason, Message: why} }
 }
 
 // injectedBefore means that the Deployment is seen as it was before its injection.
 func injectedBefore(uid string) func(*Observed) {
 	return func(s *Observed) {
-		s.Deployment, s.State.Injected = deployment(1), &Injected{Deployment: "apiserver", UID: uid, Generation: 2}
+		s.Deployment, s.State.Injected = deployment(1), &delivery.Injected{Deployment: "apiserver", UID: uid, Generation: 2}
 	}
 }
 
@@ -113,7 +114,7 @@ func TestRemovalDeletesWhatNothingNeeds(t *testing.T) {
 	const removing = contract.Removing
 	for name, c := range map[string]struct {
 		change []change
-		reason Reason
+		reason delivery.Reason
 		want   string // kinds
 		clean  bool
 	}{
@@ -180,9 +181,9 @@ func TestKMSHealthIsCreatedWhereItIsMissingAndDeletedLast(t *testing.T) {
 		"there":                   {[]func(*Observed){kmsHealth, pods(apiPod("a", "1"))}, false},
 		"unmanaged":               {[]func(*Observed){missing, func(s *Observed) { s.Unmanaged = true }}, false},
 		"being removed":           {[]func(*Observed){missing, func(s *Observed) { s.Deleting = true }}, false},
-		"missing, and a problem":  {[]func(*Observed){missing, func(s *Observed) { s.Problem = &Status{contract.NoPods, "x"} }}, true},
+		"missing, and a problem":  {[]func(*Observed){missing, func(s *Observed) { s.Problem = &delivery.Status{Reason: contract.NoPods, Message: "x"} }}, true},
 		"not known, and a problem": {[]func(*Observed){missing, func(s *Observed) {
-			s.ResourceMissing, s.Problem = false, &Status{contract.NoPods, "x"}
+			s.ResourceMissing, s.Problem = false, &delivery.Status{Reason: contract.NoPods, Message: "x"}
 		}}, false},
 		"of another installation": {[]func(*Observed){missing, func(s *Observed) { s.OtherInstallation = "x" }}, false},
 		"an operator resource":    {[]func(*Observed){pods(apiPod("a", "1"))}, false},

@@ -9,6 +9,7 @@ import (
 
 	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
 	"github.com/kms-health/kms-health/pkg/contract"
+	"github.com/kms-health/kms-health/pkg/operator/delivery"
 )
 
 // A plugin is added in a folder that the pods do not mount yet, or its endpoint is mistyped:
@@ -66,7 +67,7 @@ func TestAbstractSocketsHaveAModeOrAFix(t *testing.T) {
 		pod    *corev1.Pod
 		server string
 		mode   v1alpha1.Mode
-		reason Reason
+		reason delivery.Reason
 		part   string
 	}{
 		"on the nodes' network": {apiPod("a", "1", onHostsNetwork), "https://localhost:6443",

@@ -12,6 +12,8 @@ import (
 
 	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
 	"github.com/kms-health/kms-health/pkg/contract"
+	"github.com/kms-health/kms-health/pkg/operator/delivery"
+	"github.com/kms-health/kms-health/pkg/operator/ssa"
 	"github.com/kms-health/kms-health/pkg/operatorcr"
 )
 
@@ -60,7 +62,7 @@ func TestBothReportersMayWriteWhileTheModeChanges(t *testing.T) {
 	if got := subjects(planOf(t, s)); !slices.Equal(got, []string{"ClusterRoleBinding of kms-health", "ClusterRoleBinding of ns"}) {
 		t.Errorf("while it changes: %q", got)
 	}
-	s.Own, s.State = nil, State{}
+	s.Own, s.State = nil, delivery.State{}
 	if got := subjects(planOf(t, s)); !slices.Equal(got, []string{"ClusterRoleBinding of ns"}) {
 		t.Errorf("without a reporter of before: %q", got)
 	}
@@ -120,17 +122,17 @@ func TestMetadataOfALivePodIsPatchedWhereItDiffers(t *testing.T) {
 }
 
 func TestVersionsAndPodsAtTheirBounds(t *testing.T) {
-	if !Shows("5", "5") || !Shows("6", "5") || Shows("4", "5") {
+	if !ssa.AtLeast("5", "5") || !ssa.AtLeast("6", "5") || ssa.AtLeast("4", "5") {
 		t.Error("an object shows a write from its version on")
 	}
 	for phase, alive := range map[corev1.PodPhase]bool{
 		corev1.PodRunning: true, corev1.PodPending: true, corev1.PodSucceeded: false, corev1.PodFailed: false,
 	} {
 		pod := apiPod("a", "1", func(p *corev1.Pod) { p.Status.Phase = phase })
-		if Alive(pod) != alive {
+		if delivery.Alive(pod) != alive {
 			t.Errorf("%s: alive %t", phase, !alive)
 		}
-		if pod.Spec.NodeName = ""; Alive(pod) {
+		if pod.Spec.NodeName = ""; delivery.Alive(pod) {
 			t.Errorf("%s: alive without a node", phase)
 		}
 	}

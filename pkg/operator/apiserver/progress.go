@@ -9,6 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/kms-health/kms-health/pkg/contract"
+	"github.com/kms-health/kms-health/pkg/operator/delivery"
 	"github.com/kms-health/kms-health/pkg/operator/objects"
 	"github.com/kms-health/kms-health/pkg/operator/source"
 	"github.com/kms-health/kms-health/pkg/operatorcr"
@@ -94,7 +95,7 @@ func (p *planner) selectsNodes() {
 func (p *planner) inAPIServerPods() {
 	withReporter, alive := 0, 0
 	for _, pod := range p.Pods {
-		if !Alive(pod) {
+		if !delivery.Alive(pod) {
 			continue
 		}
 		alive++
@@ -146,7 +147,7 @@ func (p *planner) takenOverOn(node string) bool {
 func (p *planner) running(node string) (uids []string) {
 	if p.Target.Mode.InOwnersPods() {
 		for _, pod := range p.Pods {
-			if uid, err := objects.PodUID(pod); err == nil && pod.Spec.NodeName == node && Alive(pod) &&
+			if uid, err := objects.PodUID(pod); err == nil && pod.Spec.NodeName == node && delivery.Alive(pod) &&
 				objects.Injected(&pod.Spec) {
 				uids = append(uids, uid)
 			}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
 	"github.com/kms-health/kms-health/pkg/contract"
+	"github.com/kms-health/kms-health/pkg/operator/delivery"
 	"github.com/kms-health/kms-health/pkg/operator/objects"
 	"github.com/kms-health/kms-health/pkg/operator/source"
 )
@@ -99,7 +100,7 @@ func modeOf(pod *unstructured.Unstructured) v1alpha1.Mode {
 
 // remove plans a target without reporters. done is its status once nothing is left of them; its
 // reports are removed, too, where clean.
-func (p *planner) remove(done Status, clean bool) {
+func (p *planner) remove(done delivery.Status, clean bool) {
 	p.eject()
 	if p.NamespaceMissing { // and all that was in it
 		p.state.Role, p.state.Token, p.state.InTarget = false, false, false
@@ -119,12 +120,12 @@ func (p *planner) remove(done Status, clean bool) {
 
 // left is the status of a removal of which something is left, zero if nothing is but what
 // goes last. What will be known in a moment has an empty message.
-func (p *planner) left() Status {
+func (p *planner) left() delivery.Status {
 	if p.Unlisted != nil {
 		return *p.Unlisted
 	}
 	if p.Eject {
-		return Status{contract.Removing, "removing the reporter from the Deployment"}
+		return delivery.Status{Reason: contract.Removing, Message: "removing the reporter from the Deployment"}
 	}
 	var kinds []string
 	for _, o := range p.Own {
@@ -136,33 +137,33 @@ func (p *planner) left() Status {
 		kinds = append(kinds, "Secret")
 	}
 	if slices.Sort(kinds); len(kinds) > 0 {
-		return Status{contract.Removing, "removing what is left: " + strings.Join(slices.Compact(kinds), ", ")}
+		return delivery.Status{Reason: contract.Removing, Message: "removing what is left: " + strings.Join(slices.Compact(kinds), ", ")}
 	}
-	return Status{}
+	return delivery.Status{}
 }
 
 // last plans what goes last: the reports, after their writers; the object that has them;
 // and the ClusterRole with the record.
-func (p *planner) last(done Status, clean bool) {
+func (p *planner) last(done delivery.Status, clean bool) {
 	switch {
 	case clean && p.ReportsLeft:
-		p.Status = Status{contract.Removing, "removing the reports from the operator resource"}
+		p.Status = delivery.Status{Reason: contract.Removing, Message: "removing the reports from the operator resource"}
 		if p.state.Mode == "" { // there were no own reporters
 			p.Status.Message = ""
 		}
 	case p.Deleting && p.Resource != nil && p.ReportsTo().PerAPIServer():
-		p.Status = Status{contract.Removing, ""} // with the object goes the condition
+		p.Status = delivery.Status{Reason: contract.Removing, Message: ""} // with the object goes the condition
 		destination := p.Destination()
 		destination.SetUID(p.Resource.UID)
 		p.Delete = append(p.Delete, destination)
 	case p.Deleting:
 		p.Gone, p.Delete, p.Status = true, p.own("ClusterRole"), done
 		if len(p.Delete) > 0 {
-			p.Status = Status{contract.Removing, "removing the last objects"}
+			p.Status = delivery.Status{Reason: contract.Removing, Message: "removing the last objects"}
 		}
 	default:
 		p.Status = done
-		*p.state = p.state.withoutDelivery()
+		*p.state = p.state.WithoutDelivery()
 	}
 }
 
@@ -170,12 +171,12 @@ func (p *planner) last(done Status, clean bool) {
 // management ends no report.
 func (p *planner) renew() {
 	p.Token = p.state.Token
-	p.Status = Status{contract.Unmanaged,
-		"managementState is Unmanaged: only the token of sidecars is renewed"}
+	p.Status = delivery.Status{Reason: contract.Unmanaged,
+		Message: "managementState is Unmanaged: only the token of sidecars is renewed"}
 	if p.Deleting {
 		p.Status.Message += "; what is left of this target is removed when it is not"
 	}
 	if len(p.problems) > 0 {
-		p.Status = worst(p.problems)
+		p.Status = delivery.Worst(p.problems)
 	}
 }

@@ -9,15 +9,17 @@ import (
 
 	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
 	"github.com/kms-health/kms-health/pkg/contract"
+	"github.com/kms-health/kms-health/pkg/operator/delivery"
+	"github.com/kms-health/kms-health/pkg/operator/source"
 )
 
 // publishing is a roll-up that keeps what it gets.
 type publishing struct {
 	noRollup
-	got []Published
+	got []delivery.Snapshot
 }
 
-func (r *publishing) Set(p Published) { r.got = append(r.got, p) }
+func (r *publishing) Set(p delivery.Snapshot) { r.got = append(r.got, p) }
 
 func publisher(openShift *bool, age time.Duration) (*Controller, *publishing) {
 	clock, rollup := clocktesting.NewFakeClock(time.Unix(1e9, 0)), &publishing{}
@@ -28,7 +30,7 @@ func publisher(openShift *bool, age time.Duration) (*Controller, *publishing) {
 
 // What an earlier process wrote stays until this one has read something, or 10 s are over.
 func TestNothingIsPublishedBeforeItIsRead(t *testing.T) {
-	problem := func(s *Observed) { s.Problem = &Status{contract.Progressing, ""} }
+	problem := func(s *Observed) { s.Problem = &delivery.Status{Reason: contract.Progressing, Message: ""} }
 	unread := func(s *Observed) { s.Live = nil }
 	for name, c := range map[string]struct {
 		change    []func(*Observed)
@@ -36,15 +38,15 @@ func TestNothingIsPublishedBeforeItIsRead(t *testing.T) {
 		published bool
 	}{
 		"decided":                          {nil, 0, true},
-		"not read yet":                     {[]func(*Observed){problem}, Starting - 1, false},
-		"not read for 10 s":                {[]func(*Observed){problem}, Starting, true},
-		"without its plugins":              {[]func(*Observed){unread}, Starting - 1, false},
-		"without its plugins for 10 s":     {[]func(*Observed){unread}, Starting, true},
+		"not read yet":                     {[]func(*Observed){problem}, source.AuthorizerWarmup - 1, false},
+		"not read for 10 s":                {[]func(*Observed){problem}, source.AuthorizerWarmup, true},
+		"without its plugins":              {[]func(*Observed){unread}, source.AuthorizerWarmup - 1, false},
+		"without its plugins for 10 s":     {[]func(*Observed){unread}, source.AuthorizerWarmup, true},
 		"without them, and removed":        {[]func(*Observed){unread, func(s *Observed) { s.Deleting = true }}, 0, true},
 		"without them, and its namespace":  {[]func(*Observed){unread, func(s *Observed) { s.NamespaceMissing = true }}, 0, true},
 		"with those of the configuration":  {[]func(*Observed){unread, func(s *Observed) { s.Target.Plugins = set(1).Config.Plugins }}, 0, true},
 		"removed, and nothing is read yet": {[]func(*Observed){problem, func(s *Observed) { s.Deleting = true }}, 0, false},
-		"before it is recorded":            {[]func(*Observed){func(s *Observed) { s.Unrecorded = true }}, Starting, false},
+		"before it is recorded":            {[]func(*Observed){func(s *Observed) { s.Unrecorded = true }}, source.AuthorizerWarmup, false},
 	} {
 		controller, rollup := publisher(nil, c.age)
 		s := fixture(t, v1alpha1.ModeCompanionPod, c.change...)
@@ -57,9 +59,9 @@ func TestNothingIsPublishedBeforeItIsRead(t *testing.T) {
 
 // Conditions come after the record by which they are found again, unless that cannot be written.
 func TestConditionsComeAfterTheRecord(t *testing.T) {
-	for reason, published := range map[Reason]bool{"": false, contract.Removed: false, contract.Forbidden: true} {
-		controller, rollup := publisher(nil, Starting)
-		s, e := fixture(t, v1alpha1.ModeCompanionPod, func(s *Observed) { s.Unrecorded = true }), &entry{status: Status{Reason: reason}}
+	for reason, published := range map[delivery.Reason]bool{"": false, contract.Removed: false, contract.Forbidden: true} {
+		controller, rollup := publisher(nil, source.AuthorizerWarmup)
+		s, e := fixture(t, v1alpha1.ModeCompanionPod, func(s *Observed) { s.Unrecorded = true }), &entry{status: delivery.Status{Reason: reason}}
 		controller.publish(s, e, planOf(t, s))
 		if got := len(rollup.got) == 1; got != published {
 			t.Errorf("after %q: published %t", reason, got)
@@ -71,7 +73,7 @@ func TestTheLastDecisionIsPublishedWhileThereIsNone(t *testing.T) {
 	controller, rollup := publisher(nil, 0)
 	s, e := fixture(t, v1alpha1.ModeCompanionPod, pods(apiPod("a", "1"))), &entry{}
 	controller.publish(s, e, planOf(t, s))
-	s.Problem, s.Unmanaged, s.OtherInstallation = &Status{contract.Progressing, ""}, true, "another"
+	s.Problem, s.Unmanaged, s.OtherInstallation = &delivery.Status{Reason: contract.Progressing, Message: ""}, true, "another"
 	controller.publish(s, e, &Desired{Off: true, Clean: true})
 	first, second := rollup.got[0], rollup.got[1]
 	if !first.SetsKnown || !second.SetsKnown || second.State.Namespace != first.State.Namespace || second.Off || second.Clean {
@@ -80,8 +82,8 @@ func TestTheLastDecisionIsPublishedWhileThereIsNone(t *testing.T) {
 	if first.Unmanaged || first.OtherInstallation || !second.Unmanaged || !second.OtherInstallation {
 		t.Error("whose it is, and whether it is managed, is that of now")
 	}
-	unread, recorded := &entry{}, State{Live: set(1).Config.Plugins}
-	controller, rollup = publisher(nil, Starting)
+	unread, recorded := &entry{}, delivery.State{Live: set(1).Config.Plugins}
+	controller, rollup = publisher(nil, source.AuthorizerWarmup)
 	s.State = recorded
 	controller.publish(s, unread, &Desired{})
 	if got := rollup.got[0]; !got.SetsKnown || len(got.State.Live) != 1 || got.LiveKnown || got.Off {
@@ -92,9 +94,9 @@ func TestTheLastDecisionIsPublishedWhileThereIsNone(t *testing.T) {
 // Of a target of which nothing can be decided it is known whether it is removed. Unmanaged, its reporters stay.
 func TestUndecidedTargetIsOffWhileItIsRemoved(t *testing.T) {
 	for _, unmanaged := range []bool{false, true} {
-		controller, rollup := publisher(nil, Starting)
+		controller, rollup := publisher(nil, source.AuthorizerWarmup)
 		s, e := fixture(t, v1alpha1.ModeCompanionPod), &entry{}
-		s.Problem, s.Unmanaged = &Status{contract.SourceUnreadable, "no right"}, unmanaged
+		s.Problem, s.Unmanaged = &delivery.Status{Reason: contract.SourceUnreadable, Message: "no right"}, unmanaged
 		for i, deleting := range []bool{true, false, true} {
 			s.Deleting = deleting
 			controller.publish(s, e, planOf(t, s))
@@ -118,10 +120,10 @@ func TestCommandsAreForTheToolOfTheCluster(t *testing.T) {
 		"given: OpenShift":          {new(true), true, true, "oc"},
 		"given: OpenShift, unknown": {new(true), false, false, "oc"},
 	} {
-		controller, rollup := publisher(c.given, Starting)
+		controller, rollup := publisher(c.given, source.AuthorizerWarmup)
 		s := fixture(t, v1alpha1.ModeCompanionPod, func(s *Observed) { s.OpenShift = c.detected })
 		if !c.decided {
-			s.Problem = &Status{contract.Progressing, ""}
+			s.Problem = &delivery.Status{Reason: contract.Progressing, Message: ""}
 		}
 		controller.publish(s, &entry{}, planOf(t, s))
 		if got := rollup.got[0].Tool; got != c.want {

@@ -16,13 +16,14 @@ import (
 	"k8s.io/apimachinery/pkg/util/sets"
 
 	"github.com/kms-health/kms-health/pkg/contract"
+	"github.com/kms-health/kms-health/pkg/operator/delivery"
 	"github.com/kms-health/kms-health/pkg/operator/objects"
 	"github.com/kms-health/kms-health/pkg/operator/source"
 )
 
 // Outcome is the result of a reconciliation. Every outcome is reported.
 type Outcome struct {
-	Status Status
+	Status delivery.Status
 	// NoCondition means that the target's condition is not to have the status.
 	NoCondition bool
 	// Recorded is the state of the target, with the version of its record if that was written.
@@ -43,7 +44,7 @@ type reconciliation struct {
 	Outcome
 	snapshot *Observed
 	plan     *Desired
-	state    *State                     // to record
+	state    *delivery.State            // to record
 	anchor   *unstructured.Unstructured // as it was last applied; nil: not yet
 	// errs are of single objects. The work on all others is done, unless the API server is
 	// unreachable.
@@ -87,11 +88,11 @@ func (c *Controller) reconcile(ctx context.Context, s *Observed, plan *Desired) 
 	x.Err = errors.Join(x.errs...)
 	x.NoCondition = plan.Off && plan.Status.Delivered() || s.Unrecorded && x.Err == nil
 	if len(x.errs) > 0 {
-		problems := plan.Status.ifNeedsAction()
+		problems := plan.Status.IfNeedsAction()
 		for _, err := range x.errs {
 			problems = append(problems, problemOf(err))
 		}
-		x.Status = worst(problems)
+		x.Status = delivery.Worst(problems)
 	}
 	return &x.Outcome
 }
@@ -112,17 +113,17 @@ func (x *reconciliation) try(ctx context.Context, do func(context.Context) error
 }
 
 // problemOf is the problem that an error is.
-func problemOf(err error) Status {
+func problemOf(err error) delivery.Status {
 	switch renewal := (renewalError{}); {
 	case apierrors.IsForbidden(err):
-		return Status{contract.Forbidden,
-			err.Error() + "; apply the manifests with the components that the mode needs, see docs/operate/install.md"}
+		return delivery.Status{Reason: contract.Forbidden,
+			Message: err.Error() + "; apply the manifests with the components that the mode needs, see docs/operate/install.md"}
 	case errors.As(err, &renewal):
-		return Status{contract.RenewalFailed, err.Error()}
+		return delivery.Status{Reason: contract.RenewalFailed, Message: err.Error()}
 	case apierrors.IsInvalid(err): // for example by a LimitRange or an admission webhook
-		return Status{contract.Refused, err.Error()}
+		return delivery.Status{Reason: contract.Refused, Message: err.Error()}
 	default:
-		return Status{contract.RequestFailed, err.Error()}
+		return delivery.Status{Reason: contract.RequestFailed, Message: err.Error()}
 	}
 }
 
@@ -186,7 +187,7 @@ func (x *reconciliation) inject(ctx context.Context) error {
 		if changed && result.GetResourceVersion() != d.ResourceVersion {
 			x.event(contract.EventEjected, Key(bare))
 		}
-		x.state.notInjected()
+		x.state.NotInjected()
 	case x.plan.Inject != nil:
 		live := bareDeployment(d)
 		live.SetGeneration(d.Generation)
@@ -198,7 +199,7 @@ func (x *reconciliation) inject(ctx context.Context) error {
 		if changed {
 			x.event(contract.EventInjected, Key(result))
 		}
-		x.state.Injected = &Injected{result.GetName(), string(result.GetUID()), result.GetGeneration()}
+		x.state.Injected = &delivery.Injected{Deployment: result.GetName(), UID: string(result.GetUID()), Generation: result.GetGeneration()}
 	}
 	return nil
 }

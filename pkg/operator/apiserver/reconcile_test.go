@@ -18,6 +18,7 @@ import (
 
 	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
 	"github.com/kms-health/kms-health/pkg/contract"
+	"github.com/kms-health/kms-health/pkg/operator/delivery"
 	"github.com/kms-health/kms-health/pkg/operator/source"
 )
 
@@ -59,7 +60,7 @@ func TestConfigMapMountedByAPodThatTheWatchHasNotDeliveredStays(t *testing.T) {
 			s := &Observed{Deleting: test.deleting}
 			s.Target = &v1alpha1.APIServer{Name: "target", Namespace: "there",
 				PodSelector: map[string]string{"apiserver": "true"}}
-			outcome := c.reconcile(t.Context(), s, &Desired{State: State{Namespace: "there"},
+			outcome := c.reconcile(t.Context(), s, &Desired{State: delivery.State{Namespace: "there"},
 				Delete: []*unstructured.Unstructured{configMap}})
 			if outcome.Err != nil {
 				t.Fatal(outcome.Err)
@@ -94,7 +95,7 @@ func TestConfigMapThatCannotBeDeletedKeepsNoPod(t *testing.T) {
 		return true, copied, nil
 	})
 	outcome := c.reconcile(t.Context(), s, &Desired{
-		State: State{Namespace: "there"}, Delete: []*unstructured.Unstructured{object("ConfigMap"), object("Pod")},
+		State: delivery.State{Namespace: "there"}, Delete: []*unstructured.Unstructured{object("ConfigMap"), object("Pod")},
 		Apply: []*unstructured.Unstructured{copied},
 	})
 	if !written {
@@ -117,10 +118,10 @@ func TestObjectsMadeBesideForbiddenOnesAreRecorded(t *testing.T) {
 	}
 	all := []*unstructured.Unstructured{object("rbac.authorization.k8s.io/v1", "Role", "there"),
 		object("v1", "ServiceAccount", "there"), object("v1", "ConfigMap", "there")}
-	before, after := State{Namespace: "there"}, State{Namespace: "there", Role: true, InTarget: true, Token: true}
+	before, after := delivery.State{Namespace: "there"}, delivery.State{Namespace: "there", Role: true, InTarget: true, Token: true}
 	role := before
 	role.Role = true
-	for forbidden, want := range map[string]State{"roles serviceaccounts configmaps": before,
+	for forbidden, want := range map[string]delivery.State{"roles serviceaccounts configmaps": before,
 		"serviceaccounts configmaps": role, "configmaps": after} {
 		client := dynamicfake.NewSimpleDynamicClient(runtime.NewScheme())
 		client.PrependReactor("patch", "*", func(a clienttesting.Action) (bool, runtime.Object, error) {

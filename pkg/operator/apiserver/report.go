@@ -1,14 +1,10 @@
 package apiserver
 
 import (
-	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"net"
 	"net/url"
-	"slices"
-	"strings"
 
 	"github.com/prometheus/client_golang/prometheus"
 	corev1 "k8s.io/api/core/v1"
@@ -17,96 +13,20 @@ import (
 	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
 	"github.com/kms-health/kms-health/pkg/contract"
 	"github.com/kms-health/kms-health/pkg/metric"
+	"github.com/kms-health/kms-health/pkg/operator/delivery"
 	"github.com/kms-health/kms-health/pkg/operator/objects"
 	"github.com/kms-health/kms-health/pkg/operator/source"
 )
 
-// Reason of a delivery's status: one of contract.RollupReasons.
-type Reason string
-
-// NeedsAction reports whether an administrator must act.
-func (r Reason) NeedsAction() bool {
-	return r != "" && contract.RollupReasonOf(string(r)).NeedsAction
-}
-
-// Status of a delivery, or a problem that keeps it from being complete. The zero Status is not
-// known yet.
-type Status struct {
-	Reason  Reason
-	Message string
-}
-
-// Delivered reports whether nothing is left to be done.
-func (s Status) Delivered() bool {
-	return s.Reason == contract.AsExpected || s.Reason == contract.Unmanaged || s.Reason == contract.Off ||
-		s.Reason == contract.Removed
-}
-
-// ifNeedsAction is the status if an administrator must act, else none.
-func (s Status) ifNeedsAction() []Status {
-	if s.Reason.NeedsAction() {
-		return []Status{s}
-	}
-	return nil
-}
-
-// maxMessage bounds the message of a condition, in bytes.
-const maxMessage = 2048
-
-// worst is the status of several problems: the most severe reason, and all messages,
-// its own first.
-func worst(problems []Status) Status {
-	sorted := slices.Clone(problems)
-	rank := func(s Status) int { return contract.Severity(string(s.Reason)) }
-	slices.SortStableFunc(sorted, func(a, b Status) int {
-		return cmp.Or(rank(a)-rank(b), strings.Compare(a.Message, b.Message))
-	})
-	sorted = slices.Compact(sorted)
-	var messages []string
-	for _, p := range sorted {
-		text := p.Message
-		if p.Reason != sorted[0].Reason { // the first one is the condition's reason
-			text = fmt.Sprintf("%s: %s", p.Reason, p.Message)
-		}
-		messages = append(messages, text)
-	}
-	return Status{sorted[0].Reason, join(messages)}
-}
-
-func join(lines []string) string { return contract.Cut(strings.Join(lines, "; "), maxMessage) }
-
 // Rollup is the controller of the roll-ups, as far as deliveries need it.
 type Rollup interface {
 	// Set sets the published state of a target; Remove removes the target.
-	Set(t Published)
+	Set(t delivery.Snapshot)
 	Remove(name string)
 	// IsDone reports whether nothing of a target is left on its operator resource.
 	IsDone(name string) bool
 	// Wake wakes the roll-up of a target.
 	Wake(name string)
-}
-
-// Published is what the roll-up of a target needs of its delivery.
-type Published struct {
-	v1alpha1.APIServer
-	Sources *source.Target
-	// State has the last known plugin sets; SetsKnown means that they are known.
-	State     State
-	SetsKnown bool
-	// LiveKnown means that the live set is as it was read, not as it was recorded.
-	LiveKnown bool
-	// Status is how the delivery stands. Zero: not known yet, or there is nothing to report.
-	Status Status
-	// Off means that no reporter should report any more; Clean, that no own reporter can.
-	Off, Clean bool
-	// OtherInstallation means that one owns the target: nothing of it is read or written.
-	OtherInstallation bool
-	// Unmanaged means that no report is to be removed.
-	Unmanaged bool
-	// NamespaceMissing means that the target's namespace does not exist.
-	NamespaceMissing bool
-	// Tool is the command line tool in messages: oc or kubectl.
-	Tool string
 }
 
 // publish sends the state of a target to the roll-up; if nothing was decided, the last known
@@ -116,7 +36,7 @@ func (c *Controller) publish(s *Observed, e *entry, plan *Desired) {
 	p := &e.published
 	decided := s.Problem == nil && !s.Unrecorded
 	settled := decided && (s.Live != nil || s.Target.Plugins != nil || s.Deleting || s.NamespaceMissing)
-	switch left := Starting - c.Clock.Since(c.began); {
+	switch left := source.AuthorizerWarmup - c.Clock.Since(c.began); {
 	case s.Unrecorded && !e.status.Reason.NeedsAction():
 		return // its conditions come after its record, unless that cannot be written
 	case p.Name == "" && !settled && left > 0:
@@ -155,7 +75,7 @@ func (c *Controller) report(e *entry, s *Observed, o *Outcome) {
 	c.mu.Unlock()
 	if p := &e.published; p.Name != "" {
 		if p.Status = o.Status; o.NoCondition {
-			p.Status = Status{}
+			p.Status = delivery.Status{}
 		}
 		c.Rollup.Set(*p)
 	}
@@ -173,10 +93,10 @@ func (c *Controller) report(e *entry, s *Observed, o *Outcome) {
 }
 
 // Statuses are the states of the deliveries, by target.
-func (c *Controller) Statuses() map[string]Status {
+func (c *Controller) Statuses() map[string]delivery.Status {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	all := make(map[string]Status, len(c.targets))
+	all := make(map[string]delivery.Status, len(c.targets))
 	for name, e := range c.targets {
 		all[name] = e.status
 	}

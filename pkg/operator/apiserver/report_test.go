@@ -15,16 +15,17 @@ import (
 
 	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
 	"github.com/kms-health/kms-health/pkg/contract"
+	"github.com/kms-health/kms-health/pkg/operator/delivery"
 	"github.com/kms-health/kms-health/pkg/operatorcr"
 )
 
 // lastStatus is a roll-up that keeps what the delivery last reported.
 type lastStatus struct {
 	noRollup
-	last Status
+	last delivery.Status
 }
 
-func (r *lastStatus) Set(p Published) { r.last = p.Status }
+func (r *lastStatus) Set(p delivery.Snapshot) { r.last = p.Status }
 
 func TestOnlyAnAPIServerThatDoesNotAnswerIsNotReported(t *testing.T) {
 	cut := fmt.Errorf("delete ConfigMap ns/b: %w", &url.Error{Op: "Delete", URL: "https://api",
@@ -54,7 +55,7 @@ func TestOnlyAnAPIServerThatDoesNotAnswerIsNotReported(t *testing.T) {
 			controller := New(o)
 			defer controller.queue.ShutDown()
 			e := &entry{target: v1alpha1.APIServer{Name: "api"},
-				published: Published{APIServer: v1alpha1.APIServer{Name: "api"}}}
+				published: delivery.Snapshot{APIServer: v1alpha1.APIServer{Name: "api"}}}
 			controller.targets["api"] = e
 			s := &Observed{Now: time.Now(), Resource: &operatorcr.Status{}}
 			s.Target = &v1alpha1.APIServer{Name: "api", Resource: v1alpha1.ResourceKubeAPIServers}

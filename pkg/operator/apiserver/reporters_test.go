@@ -13,6 +13,7 @@ import (
 
 	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
 	"github.com/kms-health/kms-health/pkg/contract"
+	"github.com/kms-health/kms-health/pkg/operator/delivery"
 	"github.com/kms-health/kms-health/pkg/operator/objects"
 	"github.com/kms-health/kms-health/pkg/operator/source"
 	"github.com/kms-health/kms-health/pkg/operatorcr"
@@ -155,7 +156,7 @@ func TestWhatIsMissingOfADeliveryIsReported(t *testing.T) {
 	for name, c := range map[string]struct {
 		mode   v1alpha1.Mode
 		change []change
-		want   Reason
+		want   delivery.Reason
 		part   string
 	}{
 		"a DaemonSet that selects no node":      {agents, []change{onHosts, daemonSet(2, 0, 0, 0)}, none, "selects no node"},

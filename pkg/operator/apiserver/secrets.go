@@ -54,7 +54,7 @@ func (c *Controller) observeSecrets(s *Observed, e *entry, role *unstructured.Un
 		}
 		// The API server's authorizer may not have read the Role yet.
 		r := c.revision(e, name)
-		if r.Known || r.Problem != "" || c.Clock.Since(r.first) >= Starting {
+		if r.Known || r.Problem != "" || c.Clock.Since(r.first) >= source.AuthorizerWarmup {
 			s.Sets[revision] = r.Set
 		}
 		encrypted = append(encrypted, r.Config.Encrypted...)

@@ -13,7 +13,9 @@ import (
 
 	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
 	"github.com/kms-health/kms-health/pkg/contract"
+	"github.com/kms-health/kms-health/pkg/operator/delivery"
 	"github.com/kms-health/kms-health/pkg/operator/source"
+	"github.com/kms-health/kms-health/pkg/operator/ssa"
 )
 
 // entry is the state of a target between its syncs. Its fields are used by the one worker
@@ -22,14 +24,14 @@ type entry struct {
 	target    v1alpha1.APIServer // as it was last synced
 	sources   *source.Target
 	revisions map[string]revisionRead
-	published Published
+	published delivery.Snapshot
 	deleting  bool                    // when it was published
 	recorded  Recorded                // what was last recorded, while the informer may not show it
 	requested string                  // what was last requested, valid or not
 	seen      map[types.UID]time.Time // when each pod was first seen
 
 	// Under mu.
-	status    Status
+	status    delivery.Status
 	encrypted []schema.GroupResource
 }
 
@@ -83,7 +85,7 @@ func (c *Controller) resolve(config *configuration, name string) *Observed {
 
 // resolve decides what to do about the target of a name, which is known from an earlier sync, or
 // not (nil).
-func resolve(config *v1alpha1.OperatorConfiguration, name string, was *v1alpha1.APIServer, state State,
+func resolve(config *v1alpha1.OperatorConfiguration, name string, was *v1alpha1.APIServer, state delivery.State,
 	namespace string) *Observed {
 	s := &Observed{State: state}
 	s.Config, s.Namespace = config, namespace
@@ -110,18 +112,18 @@ func samePlace(a, b *v1alpha1.APIServer) bool {
 
 // recorded is the state that the target's ClusterRole has; while there is none, that of the
 // last sync.
-func (c *Controller) recorded(name string) State {
+func (c *Controller) recorded(name string) delivery.State {
 	role, exists := c.cluster.Roles.Get("", contract.ReporterName(name))
 	c.mu.Lock()
 	e := c.targets[name]
 	c.mu.Unlock()
-	if e != nil && (!exists || !Shows(role.GetResourceVersion(), e.recorded.Version)) {
+	if e != nil && (!exists || !ssa.AtLeast(role.GetResourceVersion(), e.recorded.Version)) {
 		return e.recorded.State
 	}
 	if !exists {
-		return State{}
+		return delivery.State{}
 	}
-	state, err := ParseState(role.GetAnnotations()[contract.StateAnnotation])
+	state, err := delivery.ParseState(role.GetAnnotations()[contract.StateAnnotation])
 	if err != nil {
 		klog.ErrorS(err, "Failed to read the recorded state, starting without it", "clusterRole", role.GetName())
 	}
@@ -129,9 +131,9 @@ func (c *Controller) recorded(name string) State {
 }
 
 // otherInstallation explains what to do about a target of another installation.
-func (s *Observed) otherInstallation() *Status {
-	return &Status{contract.OtherInstallation,
-		fmt.Sprintf("the installation in namespace %s owns this target, so nothing is changed here; remove one of "+
+func (s *Observed) otherInstallation() *delivery.Status {
+	return &delivery.Status{Reason: contract.OtherInstallation,
+		Message: fmt.Sprintf("the installation in namespace %s owns this target, so nothing is changed here; remove one of "+
 			"the two, or, when that one no longer exists, run `kubectl annotate clusterrole %s %s-`",
 			s.OtherInstallation, contract.ReporterName(s.Target.Name), contract.StateAnnotation)}
 }

@@ -5,6 +5,7 @@ import (
 
 	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
 	"github.com/kms-health/kms-health/pkg/contract"
+	"github.com/kms-health/kms-health/pkg/operator/delivery"
 )
 
 func TestLifeOfATargetFollowsItsConfigurationAndItsRecord(t *testing.T) {
@@ -49,7 +50,7 @@ func TestLifeOfATargetFollowsItsConfigurationAndItsRecord(t *testing.T) {
 			deleting: true},
 	} {
 		t.Run(name, func(t *testing.T) {
-			state := State{Installation: c.installation}
+			state := delivery.State{Installation: c.installation}
 			config := &v1alpha1.OperatorConfiguration{ManagementState: c.management, APIServers: c.configured}
 			s := resolve(config, "api", c.recorded, state, "kms-health")
 			if (s != nil) != c.exists {
@@ -65,8 +66,8 @@ func TestLifeOfATargetFollowsItsConfigurationAndItsRecord(t *testing.T) {
 
 // An operator that starts after an edit finds what is left by it, whatever else was known.
 func TestTargetWithoutARecordGetsThatFirst(t *testing.T) {
-	for name, problem := range map[string]*Status{"all is known": nil,
-		"a source is not": {contract.SourceUnreadable, "pods cannot be read"}} {
+	for name, problem := range map[string]*delivery.Status{"all is known": nil,
+		"a source is not": {Reason: contract.SourceUnreadable, Message: "pods cannot be read"}} {
 		s := fixture(t, v1alpha1.ModeCompanionPod, kmsHealth, pods(apiPod("a", "1")))
 		s.Unrecorded, s.Problem, s.Resource, s.ResourceMissing = true, problem, nil, true
 		plan := planOf(t, s)
@@ -80,7 +81,7 @@ func TestTargetWithoutARecordGetsThatFirst(t *testing.T) {
 // That there was no plugin is known after a restart, too; that nothing was read yet, as well.
 func TestARecordedSetWithoutPluginsIsKnown(t *testing.T) {
 	for name, live := range map[string][]v1alpha1.Plugin{"no plugin": {}, "never read": nil} {
-		got, err := ParseState(State{Live: live}.String())
+		got, err := delivery.ParseState(delivery.State{Live: live}.String())
 		if err != nil || (got.Live == nil) != (live == nil) {
 			t.Errorf("%s: %v, %v", name, got.Live, err)
 		}

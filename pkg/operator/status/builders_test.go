@@ -8,7 +8,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
-	"github.com/kms-health/kms-health/pkg/operator/apiserver"
+	"github.com/kms-health/kms-health/pkg/operator/delivery"
 )
 
 // now is the time of the evaluation.
@@ -30,11 +30,11 @@ func plugins(keys ...string) []v1alpha1.Plugin {
 }
 
 // target is a target as its delivery publishes it.
-type target struct{ apiserver.Published }
+type target struct{ delivery.Snapshot }
 
 // withKeys is a target whose live plugins are those of keys.
 func withKeys(keys ...string) *target {
-	t := &target{apiserver.Published{SetsKnown: true, LiveKnown: true, State: apiserver.State{Live: plugins(keys...)},
+	t := &target{delivery.Snapshot{SetsKnown: true, LiveKnown: true, State: delivery.State{Live: plugins(keys...)},
 		Tool: "oc"}}
 	t.Name, t.Resource, t.Namespace = "api", v1alpha1.ResourceKubeAPIServers, "ns"
 	t.PodSelector, t.Container = map[string]string{"app": "api"}, "api"
@@ -42,8 +42,8 @@ func withKeys(keys ...string) *target {
 	return t
 }
 
-func (t *target) but(change func(*apiserver.Published)) *target {
-	change(&t.Published)
+func (t *target) but(change func(*delivery.Snapshot)) *target {
+	change(&t.Snapshot)
 	return t
 }
 

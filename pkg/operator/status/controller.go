@@ -21,9 +21,10 @@ import (
 	"k8s.io/utils/clock"
 
 	"github.com/kms-health/kms-health/pkg/contract"
-	"github.com/kms-health/kms-health/pkg/operator/apiserver"
+	"github.com/kms-health/kms-health/pkg/operator/delivery"
 	"github.com/kms-health/kms-health/pkg/operator/retry"
 	"github.com/kms-health/kms-health/pkg/operator/source"
+	"github.com/kms-health/kms-health/pkg/operator/ssa"
 	"github.com/kms-health/kms-health/pkg/operatorcr"
 	"github.com/kms-health/kms-health/pkg/rollup"
 )
@@ -93,9 +94,9 @@ type entry struct {
 	began      time.Time             // when the target was first seen
 	attendance map[string]attendance // by node, since then; nil: none was observed yet
 
-	target  apiserver.Published // under mu
-	stands  time.Time           // under mu: since when its Status is as it is
-	verdict Verdict             // under mu
+	target  delivery.Snapshot // under mu
+	stands  time.Time         // under mu: since when its Status is as it is
+	verdict Verdict           // under mu
 }
 
 // New makes a Controller.
@@ -107,7 +108,7 @@ func New(o Options) *Controller {
 }
 
 // Set sets the published state of a target. Before that, the target is not synced.
-func (c *Controller) Set(t apiserver.Published) {
+func (c *Controller) Set(t delivery.Snapshot) {
 	c.mu.Lock()
 	e := c.targets[t.Name]
 	if e == nil {
@@ -125,7 +126,7 @@ func (c *Controller) Set(t apiserver.Published) {
 
 // over reports whether nothing more is written for a target: one that is on again is not Done by what was
 // removed before.
-func over(t *apiserver.Published) bool { return t.Off || t.OtherInstallation }
+func over(t *delivery.Snapshot) bool { return t.Off || t.OtherInstallation }
 
 // Remove removes a target.
 func (c *Controller) Remove(name string) {
@@ -200,7 +201,7 @@ func (c *Controller) sync(ctx context.Context, name string) time.Time {
 type syncing struct {
 	*Controller
 	*entry
-	target *apiserver.Published
+	target *delivery.Snapshot
 	node   func(name string) (n source.Node, exists bool)
 	now    time.Time
 	again  time.Time // when to sync again at the latest
@@ -226,7 +227,7 @@ func (s *syncing) judge(ctx context.Context, in *rollup.Input) (v Verdict, judge
 		judged = t.Sources.Resource.Known()
 	} else {
 		in.Reports, in.Previous, in.Off = resource.Reports, resource.Conditions, t.Off
-		if !apiserver.Shows(resource.Version, s.written) {
+		if !ssa.AtLeast(resource.Version, s.written) {
 			in.Previous = s.conditions
 		}
 		judged = t.Off || s.observe(in, resource)

@@ -11,7 +11,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"github.com/kms-health/kms-health/pkg/contract"
-	"github.com/kms-health/kms-health/pkg/operator/apiserver"
+	"github.com/kms-health/kms-health/pkg/operator/delivery"
 	"github.com/kms-health/kms-health/pkg/operator/source"
 	"github.com/kms-health/kms-health/pkg/operatorcr"
 )
@@ -192,7 +192,7 @@ func TestNothingIsWrittenWhileTooLittleIsKnown(t *testing.T) {
 		}
 		s.settled()
 		quiet("before any target was set")
-		unknown := withKeys().but(func(t *apiserver.Published) { t.SetsKnown = false })
+		unknown := withKeys().but(func(t *delivery.Snapshot) { t.SetsKnown = false })
 		s.set(unknown)
 		s.settled()
 		if v := s.Verdict("api"); v != (Verdict{Judged: true}) {
@@ -265,7 +265,7 @@ func TestReportsAreNotMissedWhenATargetIsOnAgain(t *testing.T) {
 			s.report("a", "b")
 			s.show()
 		}
-		s.set(withKeys("2").but(func(t *apiserver.Published) { t.Off, t.Clean = true, true }))
+		s.set(withKeys("2").but(func(t *delivery.Snapshot) { t.Off, t.Clean = true, true }))
 		s.settled()
 		clear(s.reports)
 		s.shown = nil

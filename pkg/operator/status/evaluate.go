@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/kms-health/kms-health/pkg/contract"
-	"github.com/kms-health/kms-health/pkg/operator/apiserver"
+	"github.com/kms-health/kms-health/pkg/operator/delivery"
 	"github.com/kms-health/kms-health/pkg/operatorcr"
 )
 
@@ -34,7 +34,7 @@ type Input struct {
 // Target is the state of one target.
 type Target struct {
 	Name     string
-	Delivery apiserver.Status // zero: not known yet; it counts where Reporting is not known
+	Delivery delivery.Status // zero: not known yet; it counts where Reporting is not known
 	Verdict
 }
 

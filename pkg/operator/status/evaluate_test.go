@@ -8,7 +8,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/kms-health/kms-health/pkg/contract"
-	"github.com/kms-health/kms-health/pkg/operator/apiserver"
+	"github.com/kms-health/kms-health/pkg/operator/delivery"
 	"github.com/kms-health/kms-health/pkg/operatorcr"
 )
 
@@ -23,7 +23,7 @@ const upgradeRestarts = "an upgrade restarts API servers, which cannot read Secr
 // ok is a target without a problem.
 func ok(name string) Target {
 	return Target{
-		Name: name, Delivery: apiserver.Status{Reason: contract.AsExpected, Message: "one beside each"},
+		Name: name, Delivery: delivery.Status{Reason: contract.AsExpected, Message: "one beside each"},
 		Verdict: Verdict{Degraded: operatorcr.Condition{Type: contract.PluginsDegraded, Status: operatorcr.False,
 			Reason: contract.AsExpected}},
 	}
@@ -38,9 +38,9 @@ func pluginsAre(name, status, reason, message string, since time.Time) Target {
 }
 
 // delivers is a target whose delivery has a status.
-func delivers(name string, reason apiserver.Reason, message string) Target {
+func delivers(name string, reason delivery.Reason, message string) Target {
 	t := ok(name)
-	t.Delivery = apiserver.Status{Reason: reason, Message: message}
+	t.Delivery = delivery.Status{Reason: reason, Message: message}
 	return t
 }
 

@@ -12,7 +12,7 @@ import (
 
 	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
 	"github.com/kms-health/kms-health/pkg/contract"
-	"github.com/kms-health/kms-health/pkg/operator/apiserver"
+	"github.com/kms-health/kms-health/pkg/operator/delivery"
 	"github.com/kms-health/kms-health/pkg/operator/objects"
 	"github.com/kms-health/kms-health/pkg/rollup"
 )
@@ -28,7 +28,7 @@ type beside struct {
 }
 
 // newBeside finds the containers of plugins: those that share the folder of their sockets with the API server.
-func newBeside(t *apiserver.Published, pod *corev1.Pod, plugins []v1alpha1.Plugin, reporter *corev1.Pod) *beside {
+func newBeside(t *delivery.Snapshot, pod *corev1.Pod, plugins []v1alpha1.Plugin, reporter *corev1.Pod) *beside {
 	b := &beside{tool: t.Tool, pod: pod, plugins: plugins, reporter: reporter}
 	served, err := objects.APIServerContainer(&pod.Spec, t.Container)
 	if err != nil {

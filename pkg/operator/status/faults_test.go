@@ -9,7 +9,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/kms-health/kms-health/pkg/contract"
-	"github.com/kms-health/kms-health/pkg/operator/apiserver"
+	"github.com/kms-health/kms-health/pkg/operator/delivery"
 	"github.com/kms-health/kms-health/pkg/rollup"
 )
 
@@ -38,8 +38,8 @@ type logCommands struct {
 }
 
 func (tt *logCommands) check(t *testing.T) {
-	of := withKeys(tt.keys...).but(func(t *apiserver.Published) { t.Container = tt.container })
-	if d := cmp.Diff(tt.want, newBeside(&of.Published, tt.pod, of.State.Live, tt.reporter).look()); d != "" {
+	of := withKeys(tt.keys...).but(func(t *delivery.Snapshot) { t.Container = tt.container })
+	if d := cmp.Diff(tt.want, newBeside(&of.Snapshot, tt.pod, of.State.Live, tt.reporter).look()); d != "" {
 		t.Error(d)
 	}
 }
@@ -187,8 +187,8 @@ func TestFaults(t *testing.T) {
 				"kubectl logs -n kms-health kms-health-api-0a1b -c kms-health --previous")}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			of, again := withKeys("2").but(func(t *apiserver.Published) { t.Tool = "kubectl" }), time.Time{}
-			got := newBeside(&of.Published, tt.pod, of.State.Live, tt.reporter).faults(now, func(at time.Time) {
+			of, again := withKeys("2").but(func(t *delivery.Snapshot) { t.Tool = "kubectl" }), time.Time{}
+			got := newBeside(&of.Snapshot, tt.pod, of.State.Live, tt.reporter).faults(now, func(at time.Time) {
 				if !at.IsZero() {
 					again = at
 				}

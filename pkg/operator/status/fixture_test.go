@@ -160,7 +160,7 @@ func (s *fixture) set(t *target) {
 		s.published = source.NewTarget(s.ctx, s.sources, &t.APIServer,
 			func() {}, func() { s.Wake(t.Name) })
 	}
-	p := t.Published
+	p := t.Snapshot
 	p.Sources = s.published
 	s.Controller.Set(p)
 }

@@ -12,8 +12,9 @@ import (
 
 	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
 	"github.com/kms-health/kms-health/pkg/contract"
-	"github.com/kms-health/kms-health/pkg/operator/apiserver"
+	"github.com/kms-health/kms-health/pkg/operator/delivery"
 	"github.com/kms-health/kms-health/pkg/operator/objects"
+	"github.com/kms-health/kms-health/pkg/operator/source"
 	"github.com/kms-health/kms-health/pkg/operatorcr"
 	"github.com/kms-health/kms-health/pkg/rollup"
 )
@@ -48,7 +49,7 @@ func (s *syncing) observe(in *rollup.Input, resource *operatorcr.Status) (known 
 
 // alive are the pods that are on a node and have not ended permanently.
 func alive(pods []*corev1.Pod) []*corev1.Pod {
-	return slices.DeleteFunc(slices.Clone(pods), func(p *corev1.Pod) bool { return !apiserver.Alive(p) })
+	return slices.DeleteFunc(slices.Clone(pods), func(p *corev1.Pod) bool { return !delivery.Alive(p) })
 }
 
 func byNode(pods []*corev1.Pod) map[string][]*corev1.Pod {
@@ -98,11 +99,11 @@ func (s *syncing) expect(in *rollup.Input, pods, ours map[string][]*corev1.Pod, 
 // not have read the roles yet.
 func (s *syncing) refused(in *rollup.Input) {
 	err, failedFor := s.target.Sources.Pods.Err(), s.target.Sources.Pods.FailedFor()
-	if !apiserver.Denied(err) {
+	if !source.Denied(err) {
 		return
 	}
-	if failedFor <= apiserver.Starting {
-		s.requeue(s.now.Add(apiserver.Starting - failedFor + time.Second))
+	if failedFor <= source.AuthorizerWarmup {
+		s.requeue(s.now.Add(source.AuthorizerWarmup - failedFor + time.Second))
 		return
 	}
 	in.NotObserved = append(in.NotObserved, rollup.Finding{Reason: contract.SourceUnreadable,
@@ -127,9 +128,9 @@ func newest(pods []*corev1.Pod) (best *corev1.Pod) {
 // uses are the plugins of an API server's pod, nil while they are not known, and what it writes with. A set
 // that was recorded, and cannot be read any more, may have been replaced; that of a revision stays as
 // it is. A provider that cannot be probed may be the one that encrypts.
-func uses(t *apiserver.Published, pod *corev1.Pod) (n rollup.Node, plugins []v1alpha1.Plugin) {
+func uses(t *delivery.Snapshot, pod *corev1.Pod) (n rollup.Node, plugins []v1alpha1.Plugin) {
 	n = rollup.Node{Name: pod.Spec.NodeName, WriteKeyNotKnown: true}
-	revision := apiserver.RevisionOf(t.EncryptionConfig.Secret, &pod.Spec, pod.Labels)
+	revision := delivery.RevisionOf(t.EncryptionConfig.Secret, &pod.Spec, pod.Labels)
 	plugins, current := t.State.Revisions[revision]
 	switch {
 	case t.Plugins != nil:
@@ -144,17 +145,17 @@ func uses(t *apiserver.Published, pod *corev1.Pod) (n rollup.Node, plugins []v1a
 	for _, p := range plugins {
 		n.Keys = append(n.Keys, p.KeyID)
 	}
-	n.WriteKey = apiserver.WriteKey(plugins)
+	n.WriteKey = delivery.WriteKey(plugins)
 	n.WriteKeyNotKnown = !current || !loaded(t, pod) || n.WriteKey == "" && t.State.NotProbed != ""
 	return n, plugins
 }
 
 // configuredKey is the write key of the current configuration, and whether it is known to have none.
-func configuredKey(t *apiserver.Published) (key string, none bool) {
+func configuredKey(t *delivery.Snapshot) (key string, none bool) {
 	if !t.LiveKnown {
 		return "", false
 	}
-	key = apiserver.WriteKey(t.State.Live)
+	key = delivery.WriteKey(t.State.Live)
 	return key, key == "" && t.State.NotProbed == ""
 }
 
@@ -167,9 +168,9 @@ const loadDelay = 5 * time.Minute
 // pod uses. The Secret of a revision does not change. Another one does, as the plugins of the
 // operator's configuration: the process may still use what it has read at its start. That
 // kube-apiserver reloads its configuration is seen in its metrics alone.
-func loaded(t *apiserver.Published, pod *corev1.Pod) bool {
+func loaded(t *delivery.Snapshot, pod *corev1.Pod) bool {
 	since := t.State.LiveSince
-	if t.Plugins == nil && apiserver.RevisionOf(t.EncryptionConfig.Secret, &pod.Spec, pod.Labels) != "" || since.IsZero() {
+	if t.Plugins == nil && delivery.RevisionOf(t.EncryptionConfig.Secret, &pod.Spec, pod.Labels) != "" || since.IsZero() {
 		return true
 	}
 	_, mirror := pod.Annotations[corev1.MirrorPodAnnotationKey] // which may be younger than its process

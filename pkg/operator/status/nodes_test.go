@@ -14,7 +14,7 @@ import (
 
 	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
 	"github.com/kms-health/kms-health/pkg/contract"
-	"github.com/kms-health/kms-health/pkg/operator/apiserver"
+	"github.com/kms-health/kms-health/pkg/operator/delivery"
 	"github.com/kms-health/kms-health/pkg/operator/source"
 	"github.com/kms-health/kms-health/pkg/operatorcr"
 	"github.com/kms-health/kms-health/pkg/rollup"
@@ -32,14 +32,14 @@ func observed(target *target, pods []*corev1.Pod, nodes map[string]source.Node) 
 // syncingOf is a sync of a target in a cluster with nodes.
 func syncingOf(target *target, nodes map[string]source.Node) *syncing {
 	return &syncing{Controller: &Controller{}, entry: &entry{},
-		target: &target.Published, now: now, again: now.Add(1e17),
+		target: &target.Snapshot, now: now, again: now.Add(1e17),
 		node: func(name string) (source.Node, bool) { n, exists := nodes[name]; return n, exists }}
 }
 
-func revisions(t *apiserver.Published) {
+func revisions(t *delivery.Snapshot) {
 	t.State.Revisions = map[string][]v1alpha1.Plugin{"7": plugins("1"), "8": plugins("2", "1"), "9": {}}
 }
-func unknown(t *apiserver.Published) { t.SetsKnown, t.LiveKnown, t.State.Live = false, false, nil }
+func unknown(t *delivery.Snapshot) { t.SetsKnown, t.LiveKnown, t.State.Live = false, false, nil }
 
 var expectedNodes = []struct {
 	name   string
@@ -198,8 +198,8 @@ func TestQuiet(t *testing.T) {
 		{"no containers", pod("a", func(p *corev1.Pod) { p.Spec.Containers = nil }), "", time.Hour},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			target := withKeys("2").but(func(t *apiserver.Published) { t.Container = tt.container })
-			until := newBeside(&target.Published, tt.pod, target.State.Live, nil).quiet()
+			target := withKeys("2").but(func(t *delivery.Snapshot) { t.Container = tt.container })
+			until := newBeside(&target.Snapshot, tt.pod, target.State.Live, nil).quiet()
 			if want := now.Add(rollup.QuietPeriod - tt.since); !until.Equal(want) {
 				t.Errorf("until %s, want %s", until, want)
 			}

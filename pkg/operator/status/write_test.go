@@ -12,7 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/kms-health/kms-health/pkg/contract"
-	"github.com/kms-health/kms-health/pkg/operator/apiserver"
+	"github.com/kms-health/kms-health/pkg/operator/delivery"
 	"github.com/kms-health/kms-health/pkg/operator/source"
 	"github.com/kms-health/kms-health/pkg/operatorcr"
 	"github.com/kms-health/kms-health/pkg/rollup"
@@ -163,7 +163,7 @@ func TestLeftovers(t *testing.T) {
 		{"off, and written again", aged("a", 0), true, true, valid, true},
 		{"off, written again, and stale", aged("a", valid), true, true, 0, false},
 	} {
-		s := syncingOf(withKeys("2").but(func(t *apiserver.Published) { t.Off = tt.off }), abc)
+		s := syncingOf(withKeys("2").but(func(t *delivery.Snapshot) { t.Off = tt.off }), abc)
 		s.cleaned = tt.cleaned
 		gone := s.leftovers([]operatorcr.Report{tt.report},
 			[]rollup.Node{{Name: "a", Keys: []string{"2"}}, {Name: "b", Keys: []string{}}, {Name: "c"}})
@@ -197,7 +197,7 @@ func TestAReportOfANodeWithoutPodIsRemovedAfterAQuietPeriod(t *testing.T) {
 func TestUnmanagedTargetKeepsItsReports(t *testing.T) {
 	withFixture(t, func(s *fixture) {
 		s.addAgent("a") // a node without a reporter is not expected to report
-		stale := s.begin(withKeys("2").but(func(t *apiserver.Published) { t.Unmanaged = true }))
+		stale := s.begin(withKeys("2").but(func(t *delivery.Snapshot) { t.Unmanaged = true }))
 		s.report("z")
 		s.show()
 		s.until(stale + 1)
@@ -206,7 +206,7 @@ func TestUnmanagedTargetKeepsItsReports(t *testing.T) {
 			!strings.Contains(w.body, `"message":"node a: `) {
 			t.Errorf("written: %s", w.body)
 		}
-		s.set(withKeys("2").but(func(t *apiserver.Published) { t.Unmanaged, t.Off, t.Clean = true, true, true }))
+		s.set(withKeys("2").but(func(t *delivery.Snapshot) { t.Unmanaged, t.Off, t.Clean = true, true, true }))
 		s.settled()
 		s.wantWrites(2, "off")
 		if v := s.Verdict("api"); !v.Judged || v.Done || v.Degraded.Type != "" {
@@ -224,7 +224,7 @@ func TestATargetThatIsOffIsDoneWhenNothingIsLeft(t *testing.T) {
 			}
 		}
 		s.begin()
-		off := withKeys("2").but(func(t *apiserver.Published) { t.Off = true })
+		off := withKeys("2").but(func(t *delivery.Snapshot) { t.Off = true })
 		s.set(off)
 		s.settled()
 		if w := s.wantWrites(2, "the roll-up is removed first"); w.apply != nil || w.kind != types.ApplyPatchType {
@@ -265,8 +265,8 @@ func TestATargetThatIsOffIsDoneWhenNothingIsLeft(t *testing.T) {
 		s.wantWrites(3, "and nothing more")
 
 		// On again, and too little is known to judge it: why is written, so it must be removed another time.
-		s.set(withKeys("2").but(func(t *apiserver.Published) {
-			t.SetsKnown, t.Status = false, apiserver.Status{Reason: contract.NamespaceMissing, Message: "it is missing"}
+		s.set(withKeys("2").but(func(t *delivery.Snapshot) {
+			t.SetsKnown, t.Status = false, delivery.Status{Reason: contract.NamespaceMissing, Message: "it is missing"}
 		}))
 		if s.IsDone("api") {
 			t.Error("done as soon as it is on again")
@@ -283,7 +283,7 @@ func TestTargetOfAnotherInstallationWritesNothing(t *testing.T) {
 	withFixture(t, func(s *fixture) {
 		s.report("a", "b", "z")
 		s.show()
-		s.set(withKeys("2").but(func(t *apiserver.Published) { t.OtherInstallation = true }))
+		s.set(withKeys("2").but(func(t *delivery.Snapshot) { t.OtherInstallation = true }))
 		s.until(time.Hour)
 		s.wantWrites(0, "another has the resource")
 		if v := s.Verdict("api"); !v.Judged || !v.Done {

@@ -9,7 +9,7 @@ import (
 
 	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
 	"github.com/kms-health/kms-health/pkg/contract"
-	"github.com/kms-health/kms-health/pkg/operator/apiserver"
+	"github.com/kms-health/kms-health/pkg/operator/delivery"
 	"github.com/kms-health/kms-health/pkg/operator/source"
 	"github.com/kms-health/kms-health/pkg/operatorcr"
 	"github.com/kms-health/kms-health/pkg/rollup"
@@ -35,10 +35,10 @@ var only2 = []operatorcr.Report{report("a", "2"), report("b", "2"), report("c", 
 var and4 = append(slices.Clone(only2), report("d", "2"))
 
 func written() *target {
-	return withKeys("2").but(func(t *apiserver.Published) { t.State.LiveSince = now.Add(-10 * time.Minute) })
+	return withKeys("2").but(func(t *delivery.Snapshot) { t.State.LiveSince = now.Add(-10 * time.Minute) })
 }
-func mirror(p *corev1.Pod)           { p.Annotations = map[string]string{corev1.MirrorPodAnnotationKey: "x"} }
-func notLive(t *apiserver.Published) { t.LiveKnown = false }
+func mirror(p *corev1.Pod)         { p.Annotations = map[string]string{corev1.MirrorPodAnnotationKey: "x"} }
+func notLive(t *delivery.Snapshot) { t.LiveKnown = false }
 
 var bothKeys = []operatorcr.Report{report("a", "2", "1"), report("b", "2", "1"), report("c", "2", "1")}
 
@@ -72,7 +72,7 @@ var writeKeys = []struct {
 		"True AsExpected", []*corev1.Pod{pod("z", revision(7), terminating)}},
 	{"a new key, all; one with it is being deleted", withKeys("2", "1"), set7, set8, 3, bothKeys,
 		"True AsExpected", []*corev1.Pod{pod("c", named("before"), revision(8), terminating)}},
-	{"KMS being turned off, 1 of 3", withKeys("2").but(func(t *apiserver.Published) { t.State.Live = reading }),
+	{"KMS being turned off, 1 of 3", withKeys("2").but(func(t *delivery.Snapshot) { t.State.Live = reading }),
 		plugins("2"), reading, 1,
 		only2, "Unknown NoWriteKey", nil},
 	{"a revision that cannot be read, beside one that can", withKeys("2"), plugins("2"), plugins("2"), 2, and4,
@@ -96,10 +96,10 @@ var writeKeys = []struct {
 		"True AsExpected", []*corev1.Pod{pod("d", aged(9*time.Minute))}},
 	{"the live Secret was written before a mirror pod was made again", written(), plugins("2"), plugins("2"), 3, and4,
 		"Unknown WriteKeyUnknown", []*corev1.Pod{pod("d", aged(9*time.Minute), mirror)}},
-	{"plugins of the configuration were changed", written().but(func(t *apiserver.Published) { t.Plugins = plugins("2") }),
+	{"plugins of the configuration were changed", written().but(func(t *delivery.Snapshot) { t.Plugins = plugins("2") }),
 		plugins("2"), plugins("2"), 3, only2, "Unknown WriteKeyUnknown", nil},
 	{"a provider that cannot be probed may encrypt",
-		withKeys().but(func(t *apiserver.Published) { t.State.NotProbed = "one" }),
+		withKeys().but(func(t *delivery.Snapshot) { t.State.NotProbed = "one" }),
 		reading, reading, 3, only2, "Unknown WriteKeyUnknown", nil},
 }
 
@@ -112,7 +112,7 @@ func TestTheWriteKeyIsAgreedOnWhenEveryAPIServerWritesWithIt(t *testing.T) {
 	}
 	for _, tt := range writeKeys {
 		t.Run(tt.name, func(t *testing.T) {
-			target := tt.target.but(func(t *apiserver.Published) {
+			target := tt.target.but(func(t *delivery.Snapshot) {
 				t.State.Revisions = map[string][]v1alpha1.Plugin{"7": tt.before, "8": tt.after}
 			})
 			var pods []*corev1.Pod
@@ -125,7 +125,7 @@ func TestTheWriteKeyIsAgreedOnWhenEveryAPIServerWritesWithIt(t *testing.T) {
 			pods = append(pods, tt.others...)
 			in := observed(target, pods, nodes)
 			in.Now, in.Reports = now, tt.reports
-			in.WriteKey, in.NoWriteKey = configuredKey(&target.Published)
+			in.WriteKey, in.NoWriteKey = configuredKey(&target.Snapshot)
 			got := rollup.Evaluate(&in)
 			if c := got.Conditions[contract.WriteKeyAgreed]; c.Status+" "+c.Reason != tt.want {
 				t.Errorf("%+v, want %s", c, tt.want)

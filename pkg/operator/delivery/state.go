@@ -1,4 +1,4 @@
-package apiserver
+package delivery
 
 import (
 	"encoding/json"
@@ -72,24 +72,18 @@ func WriteKey(set []v1alpha1.Plugin) string {
 	return ""
 }
 
-// untouched reports whether nothing of the target was made in its namespace.
-func (s *State) untouched() bool { return !s.Role && !s.InTarget && !s.Token }
+// Untouched reports whether nothing of the target was made in its namespace.
+func (s *State) Untouched() bool { return !s.Role && !s.InTarget && !s.Token }
 
-// notInjected records that no Deployment has the reporter.
-func (s *State) notInjected() {
+// NotInjected records that no Deployment has the reporter.
+func (s *State) NotInjected() {
 	s.Injected, s.Reverted = nil, false
 }
 
-// Recorded is a State as it was written to the ClusterRole.
-type Recorded struct {
-	Version string // the ClusterRole's resourceVersion
-	State   State
-}
-
-// withoutDelivery is the state of a target that has no reporters.
-func (s State) withoutDelivery() State {
+// WithoutDelivery is the state of a target that has no reporters.
+func (s State) WithoutDelivery() State {
 	s.Mode, s.InTarget, s.Token, s.Folders = "", false, false, nil
-	s.notInjected()
+	s.NotInjected()
 	return s
 }
 
