@@ -16,6 +16,7 @@ import (
 	"github.com/kms-health/kms-health/pkg/operator/encryption"
 	"github.com/kms-health/kms-health/pkg/operator/objects"
 	"github.com/kms-health/kms-health/pkg/operator/source"
+	"github.com/kms-health/kms-health/pkg/operator/ssa"
 	"github.com/kms-health/kms-health/pkg/operatorcr"
 )
 
@@ -272,7 +273,7 @@ func TestIntervalIsLiveInAnnotationsOfADaemonSet(t *testing.T) {
 	pod.SetAnnotations(map[string]string{contract.ConfigHashAnnotation: template[contract.ConfigHashAnnotation],
 		contract.ConfigAnnotation:     liveFiles(plan)[0].GetAnnotations()[contract.ConfigAnnotation],
 		contract.KubeconfigAnnotation: template[contract.KubeconfigAnnotation]})
-	if part := metadataPatch(liveFiles(planOf(t, s))[0], pod); len(part) > 0 {
+	if part := ssa.MetadataPatch(liveFiles(planOf(t, s))[0], pod); len(part) > 0 {
 		t.Errorf("a pod that has the current files gets %v", part)
 	}
 	s.Live = set(2, 1)

@@ -16,6 +16,7 @@ import (
 	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
 	"github.com/kms-health/kms-health/pkg/operator/retry"
 	"github.com/kms-health/kms-health/pkg/operator/source"
+	"github.com/kms-health/kms-health/pkg/operator/ssa"
 )
 
 const (
@@ -64,7 +65,7 @@ type Options struct {
 type Controller struct {
 	Options
 	metrics *metrics
-	applier *applier
+	applier *ssa.Applier
 	queue   *retry.Queue // names of targets
 	config  atomic.Pointer[configuration]
 
@@ -86,7 +87,7 @@ type configuration struct {
 // New makes a Controller.
 func New(o Options) *Controller {
 	return &Controller{
-		Options: o, targets: map[string]*entry{}, metrics: newMetrics(o.Registry), applier: newApplier(o.Client),
+		Options: o, targets: map[string]*entry{}, metrics: newMetrics(o.Registry), applier: ssa.New(o.Client),
 		queue: retry.NewQueue(o.Clock, "deliver reporters", firstRetry, lastRetry),
 	}
 }

@@ -18,6 +18,7 @@ import (
 	"github.com/kms-health/kms-health/pkg/operator/delivery"
 	"github.com/kms-health/kms-health/pkg/operator/encryption"
 	"github.com/kms-health/kms-health/pkg/operator/source"
+	"github.com/kms-health/kms-health/pkg/operator/ssa"
 	"github.com/kms-health/kms-health/pkg/operatorcr"
 )
 
@@ -294,7 +295,7 @@ func TestRemovalDeletesWhatReportersNeedAfterThem(t *testing.T) {
 			t.Errorf("%s: clean %v, off %v", reason, plan.Clean, plan.Off)
 		}
 		s.Own = slices.DeleteFunc(s.Own, func(o *unstructured.Unstructured) bool {
-			return slices.ContainsFunc(plan.Delete, func(d *unstructured.Unstructured) bool { return Key(d) == Key(o) })
+			return slices.ContainsFunc(plan.Delete, func(d *unstructured.Unstructured) bool { return ssa.Describe(d) == ssa.Describe(o) })
 		})
 		s.State = plan.State
 		return plan

@@ -21,6 +21,7 @@ import (
 
 	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
 	"github.com/kms-health/kms-health/pkg/operator/objects"
+	"github.com/kms-health/kms-health/pkg/operator/ssa"
 )
 
 // patched plays an API server with one object: a patch that changes nothing makes no new
@@ -75,7 +76,7 @@ func eventsOf(t *testing.T, plan Desired, secrets []runtime.Object, patch client
 	client.PrependReactor("patch", "*", patch)
 	clock := clocktesting.NewFakeClock(time.Unix(1e9, 0))
 	e := executor(client)
-	e.applier, e.Now = newApplier(client), clock.Now
+	e.applier, e.Now = ssa.New(client), clock.Now
 	e.Kube = kubernetesfake.NewClientset(secrets...)
 	e.Event = func(_, _, reason, _ string) { events = append(events, reason) }
 	s := &Observed{Own: own, Deployment: deployment(1), Injected: true}

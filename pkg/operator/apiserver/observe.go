@@ -18,6 +18,7 @@ import (
 	"github.com/kms-health/kms-health/pkg/operator/delivery"
 	"github.com/kms-health/kms-health/pkg/operator/objects"
 	"github.com/kms-health/kms-health/pkg/operator/source"
+	"github.com/kms-health/kms-health/pkg/operator/ssa"
 )
 
 // maxRequestShown bounds an invalid request in an Event, in bytes.
@@ -223,7 +224,7 @@ func (c *Controller) observeObjects(s *Observed, t *source.Target) {
 			}
 		}
 	}
-	slices.SortFunc(s.Own, func(a, b *unstructured.Unstructured) int { return strings.Compare(Key(a), Key(b)) })
+	slices.SortFunc(s.Own, func(a, b *unstructured.Unstructured) int { return strings.Compare(ssa.Describe(a), ssa.Describe(b)) })
 }
 
 // clusterServer is the URL by which nodes reach the API servers: of OpenShift's internal

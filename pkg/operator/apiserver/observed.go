@@ -15,6 +15,7 @@ import (
 	"github.com/kms-health/kms-health/pkg/operator/delivery"
 	"github.com/kms-health/kms-health/pkg/operator/encryption"
 	"github.com/kms-health/kms-health/pkg/operator/objects"
+	"github.com/kms-health/kms-health/pkg/operator/ssa"
 	"github.com/kms-health/kms-health/pkg/operatorcr"
 )
 
@@ -150,7 +151,7 @@ func ofKind(objects []*unstructured.Unstructured, kind string) []*unstructured.U
 
 // find returns the existing object for a desired one.
 func (s *Observed) find(desired *unstructured.Unstructured) *unstructured.Unstructured {
-	if at := slices.IndexFunc(s.Own, func(o *unstructured.Unstructured) bool { return Key(o) == Key(desired) }); at >= 0 {
+	if at := slices.IndexFunc(s.Own, func(o *unstructured.Unstructured) bool { return ssa.Describe(o) == ssa.Describe(desired) }); at >= 0 {
 		return s.Own[at]
 	}
 	return nil

@@ -110,13 +110,13 @@ func TestMetadataOfALivePodIsPatchedWhereItDiffers(t *testing.T) {
 		"another owner":      {pod("1", "1", "p"), true},
 		"no owner":           {pod("1", "1"), true},
 	} {
-		if patch := metadataPatch(pod("1", "1", "o"), c.live); (patch != nil) != c.differs {
+		if patch := ssa.MetadataPatch(pod("1", "1", "o"), c.live); (patch != nil) != c.differs {
 			t.Errorf("%s: %v", name, patch)
 		}
 	}
 	live := pod("2", "1", "o")
 	live.SetUID("read")
-	if patch := metadataPatch(pod("1", "1", "o"), live); patch["uid"] != types.UID("read") {
+	if patch := ssa.MetadataPatch(pod("1", "1", "o"), live); patch["uid"] != types.UID("read") {
 		t.Errorf("another pod of the name would be patched: %v", patch)
 	}
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/kms-health/kms-health/pkg/operator/delivery"
 	"github.com/kms-health/kms-health/pkg/operator/objects"
 	"github.com/kms-health/kms-health/pkg/operator/source"
+	"github.com/kms-health/kms-health/pkg/operator/ssa"
 	"github.com/kms-health/kms-health/pkg/operatorcr"
 )
 
@@ -75,7 +76,7 @@ func (p *planner) selectsNodes() {
 		if ds.DeletionTimestamp != nil || ds.Generation == 0 || ds.Status.ObservedGeneration != ds.Generation {
 			continue
 		}
-		what, wanted, exist := Key(o), ds.Status.DesiredNumberScheduled, ds.Status.CurrentNumberScheduled
+		what, wanted, exist := ssa.Describe(o), ds.Status.DesiredNumberScheduled, ds.Status.CurrentNumberScheduled
 		switch selector := p.Target.NodeSelector; {
 		case exist < wanted:
 			p.wait("%s has %d of %d pods; its events show why", what, exist, wanted)
@@ -156,7 +157,7 @@ func (p *planner) running(node string) (uids []string) {
 	}
 	for _, o := range p.own("Pod") {
 		wanted := p.Target.Mode.ServesNode() ||
-			slices.ContainsFunc(p.Apply, func(w *unstructured.Unstructured) bool { return Key(w) == Key(o) })
+			slices.ContainsFunc(p.Apply, func(w *unstructured.Unstructured) bool { return ssa.Describe(w) == ssa.Describe(o) })
 		pod := source.As[corev1.Pod](o)
 		if pod.Spec.NodeName == node && modeOf(o) == p.Target.Mode && wanted && runs(pod) {
 			uids = append(uids, string(o.GetUID()))

@@ -12,6 +12,7 @@ import (
 	"github.com/kms-health/kms-health/pkg/operator/delivery"
 	"github.com/kms-health/kms-health/pkg/operator/objects"
 	"github.com/kms-health/kms-health/pkg/operator/source"
+	"github.com/kms-health/kms-health/pkg/operator/ssa"
 )
 
 // prune finds what exists of ours and is not wanted, and that nothing needs any more. Three
@@ -24,14 +25,14 @@ import (
 func (p *planner) prune(switching bool) {
 	wanted := map[string]bool{}
 	for _, o := range p.Apply {
-		wanted[Key(o)] = true
+		wanted[ssa.Describe(o)] = true
 	}
 	for _, o := range p.Own {
 		if o.GetDeletionTimestamp() != nil {
 			continue
 		}
 		goes := (ended(o) || p.madeAgain(o) && !p.reports(o)) && p.Now.Sub(o.GetCreationTimestamp().Time) >= replaceAfter
-		if !wanted[Key(o)] {
+		if !wanted[ssa.Describe(o)] {
 			goes = !p.keeps(o) && p.superseded(o, switching) && !p.inUse(o)
 		}
 		if goes {

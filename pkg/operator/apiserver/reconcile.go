@@ -19,6 +19,7 @@ import (
 	"github.com/kms-health/kms-health/pkg/operator/delivery"
 	"github.com/kms-health/kms-health/pkg/operator/objects"
 	"github.com/kms-health/kms-health/pkg/operator/source"
+	"github.com/kms-health/kms-health/pkg/operator/ssa"
 )
 
 // Outcome is the result of a reconciliation. Every outcome is reported.
@@ -168,7 +169,7 @@ func (x *reconciliation) apply(ctx context.Context) {
 				x.made.Insert(o.GetKind())
 			}
 			if changed {
-				x.event(contract.EventApplied, Key(o))
+				x.event(contract.EventApplied, ssa.Describe(o))
 			}
 			return nil
 		})
@@ -185,7 +186,7 @@ func (x *reconciliation) inject(ctx context.Context) error {
 			return err
 		}
 		if changed && result.GetResourceVersion() != d.ResourceVersion {
-			x.event(contract.EventEjected, Key(bare))
+			x.event(contract.EventEjected, ssa.Describe(bare))
 		}
 		x.state.NotInjected()
 	case x.plan.Inject != nil:
@@ -197,7 +198,7 @@ func (x *reconciliation) inject(ctx context.Context) error {
 			return err
 		}
 		if changed {
-			x.event(contract.EventInjected, Key(result))
+			x.event(contract.EventInjected, ssa.Describe(result))
 		}
 		x.state.Injected = &delivery.Injected{Deployment: result.GetName(), UID: string(result.GetUID()), Generation: result.GetGeneration()}
 	}
@@ -218,7 +219,7 @@ func (x *reconciliation) remove(ctx context.Context) {
 			}
 			deleted, err := x.applier.Delete(ctx, o)
 			if deleted {
-				x.event(contract.EventDeleted, Key(o))
+				x.event(contract.EventDeleted, ssa.Describe(o))
 			}
 			return err
 		})

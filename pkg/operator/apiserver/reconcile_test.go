@@ -20,11 +20,12 @@ import (
 	"github.com/kms-health/kms-health/pkg/contract"
 	"github.com/kms-health/kms-health/pkg/operator/delivery"
 	"github.com/kms-health/kms-health/pkg/operator/source"
+	"github.com/kms-health/kms-health/pkg/operator/ssa"
 )
 
 // executor is a Controller as far as it reconciles.
 func executor(client *dynamicfake.FakeDynamicClient) *Controller {
-	return &Controller{applier: newApplier(client), Options: Options{
+	return &Controller{applier: ssa.New(client), Options: Options{
 		Client: client, Now: time.Now, Event: func(_, _, _, _ string) {},
 	}}
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/kms-health/kms-health/pkg/contract"
 	"github.com/kms-health/kms-health/pkg/operator/retry"
 	"github.com/kms-health/kms-health/pkg/operator/source"
+	"github.com/kms-health/kms-health/pkg/operator/ssa"
 	"github.com/kms-health/kms-health/pkg/operatorcr"
 )
 
@@ -117,6 +118,6 @@ func (c *ClusterOperator) sync(ctx context.Context, in Input, related []any) (ag
 	if same {
 		return again, nil
 	}
-	_, err = apply(ctx, c.Client, object, conditions, map[string]any{"versions": versions, "relatedObjects": related})
+	_, err = ssa.ApplyStatus(ctx, c.Client, object, conditions, map[string]any{"versions": versions, "relatedObjects": related})
 	return again, err
 }

@@ -3,51 +3,21 @@ package status
 import (
 	"context"
 	"fmt"
-	"maps"
 	"slices"
-	"strings"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/dynamic"
 
-	"github.com/kms-health/kms-health/pkg/applybody"
 	"github.com/kms-health/kms-health/pkg/contract"
+	"github.com/kms-health/kms-health/pkg/operator/ssa"
 	"github.com/kms-health/kms-health/pkg/operatorcr"
 	"github.com/kms-health/kms-health/pkg/rollup"
 )
 
-const (
-	requestTimeout = 10 * time.Second
-	// cleanupManager owns nothing: it only removes.
-	cleanupManager = "kms-health-operator-cleanup"
-)
-
-// apply makes conditions and other fields the operator's part of an object's status. What it applied
-// before, and is not among them, is removed. It returns the object's version.
-func apply(ctx context.Context, client dynamic.Interface, to contract.Resource,
-	conditions map[string]operatorcr.Condition, fields map[string]any) (version string, err error) {
-	if len(conditions) > 0 {
-		byType := func(a, b operatorcr.Condition) int { return strings.Compare(a.Type, b.Type) }
-		fields["conditions"] = slices.SortedFunc(maps.Values(conditions), byType)
-	}
-	body, err := applybody.Marshal(to.WithStatus(fields))
-	if err != nil {
-		return "", fmt.Errorf("marshal the status of %s: %w", to, err)
-	}
-	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
-	defer cancel()
-	force := true
-	o, err := client.Resource(to.GVR()).Patch(ctx, to.Name, types.ApplyPatchType, body,
-		metav1.PatchOptions{FieldManager: contract.OperatorName, Force: &force}, "status")
-	if err != nil {
-		return "", fmt.Errorf("apply the status of %s: %w", to, err)
-	}
-	return o.GetResourceVersion(), nil
-}
+// cleanupManager owns nothing: it only removes.
+const cleanupManager = "kms-health-operator-cleanup"
 
 func (s *syncing) resource() contract.Resource {
 	return contract.ResourceFor(string(s.target.Resource), s.target.Name)
@@ -58,7 +28,7 @@ func (s *syncing) write(ctx context.Context, current map[string]operatorcr.Condi
 	if result.Same(current) {
 		return nil
 	}
-	version, err := apply(ctx, s.Client, s.resource(), result.Conditions, map[string]any{})
+	version, err := ssa.ApplyStatus(ctx, s.Client, s.resource(), result.Conditions, map[string]any{})
 	if err != nil {
 		return err
 	}
@@ -111,7 +81,7 @@ func (s *syncing) clean(ctx context.Context, resource *operatorcr.Status, nodes 
 	if len(gone) == 0 {
 		return nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	ctx, cancel := context.WithTimeout(ctx, ssa.RequestTimeout)
 	defer cancel()
 	to := s.resource()
 	_, err := s.Client.Resource(to.GVR()).Patch(ctx, to.Name, types.JSONPatchType,

@@ -14,6 +14,7 @@ import (
 	"github.com/kms-health/kms-health/pkg/contract"
 	"github.com/kms-health/kms-health/pkg/operator/delivery"
 	"github.com/kms-health/kms-health/pkg/operator/source"
+	"github.com/kms-health/kms-health/pkg/operator/ssa"
 	"github.com/kms-health/kms-health/pkg/operatorcr"
 	"github.com/kms-health/kms-health/pkg/rollup"
 )
@@ -299,11 +300,11 @@ func TestAWatchThatLagsMakesNoConditionBeginAgain(t *testing.T) {
 		s.report("a", "b")
 		s.show()
 		s.settled()
-		s.until(contract.StaleIntervals*10*time.Second + requestTimeout) // the reports are stale
+		s.until(contract.StaleIntervals*10*time.Second + ssa.RequestTimeout) // the reports are stale
 		s.settled()
 		first := len(s.written())
 		for range 3 {
-			s.until(time.Since(s.start) + requestTimeout + time.Second)
+			s.until(time.Since(s.start) + ssa.RequestTimeout + time.Second)
 			s.Wake("api")
 			s.settled()
 		}

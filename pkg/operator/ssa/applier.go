@@ -1,4 +1,5 @@
-package apiserver
+// Package ssa writes the operator's objects, and parts of the status of others, by Server-Side Apply.
+package ssa
 
 import (
 	"context"
@@ -12,44 +13,45 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/resourceversion"
 	"k8s.io/client-go/dynamic"
 
 	"github.com/kms-health/kms-health/pkg/applybody"
 	"github.com/kms-health/kms-health/pkg/contract"
 )
 
-// applier writes the operator's objects by Server-Side Apply under the field manager contract.OperatorName, and only
+// Applier writes the operator's objects by Server-Side Apply under the field manager contract.OperatorName, and only
 // when there is something to write: an object that was applied, and has not changed since, is left alone. Pods are
 // created, and only their metadata is written again. Several goroutines may use it, each for objects of its own.
-type applier struct {
+type Applier struct {
 	client dynamic.Interface
 
 	mu      sync.Mutex
 	applied map[string]string // by object, what was sent and what came of it
 }
 
-// mark changes with every change of an object that matters: the generation of one whose status or
+// changeToken changes with every change of an object that matters: the generation of one whose status or
 // metadata others write, by right; else the version, so that a user who adds a subject to a
 // binding of ours has changed it.
-func mark(o *unstructured.Unstructured) string {
+func changeToken(o *unstructured.Unstructured) string {
 	if generation := o.GetGeneration(); generation > 0 {
 		return fmt.Sprintf("%s generation %d", o.GetUID(), generation)
 	}
 	return o.GetResourceVersion()
 }
 
-func newApplier(client dynamic.Interface) *applier {
-	return &applier{client: client, applied: map[string]string{}}
+func New(client dynamic.Interface) *Applier {
+	return &Applier{client: client, applied: map[string]string{}}
 }
 
 // Apply makes an object what it should be, and reports whether that changed it. live is what the
 // watch last showed of it, nil where it showed none. The result is nil where nothing was sent.
-func (a *applier) Apply(ctx context.Context, desired, live *unstructured.Unstructured) (changed bool,
+func (a *Applier) Apply(ctx context.Context, desired, live *unstructured.Unstructured) (changed bool,
 	result *unstructured.Unstructured, err error) {
 	if desired.GetKind() == "Pod" {
 		return a.applyPod(ctx, desired, live)
 	}
-	key := Key(desired)
+	key := Describe(desired)
 	raw, err := applybody.Marshal(desired.Object)
 	if err != nil {
 		return false, nil, fmt.Errorf("apply %s: %w", key, err)
@@ -58,14 +60,14 @@ func (a *applier) Apply(ctx context.Context, desired, live *unstructured.Unstruc
 	a.mu.Lock()
 	before := a.applied[key]
 	a.mu.Unlock()
-	if live != nil && before == hash+mark(live) {
+	if live != nil && before == hash+changeToken(live) {
 		return false, nil, nil
 	}
 	result, err = a.patch(ctx, desired, types.ApplyPatchType, raw, new(true))
 	if err != nil {
 		return false, nil, err
 	}
-	after := hash + mark(result)
+	after := hash + changeToken(result)
 	a.mu.Lock()
 	a.applied[key] = after
 	a.mu.Unlock()
@@ -76,7 +78,7 @@ func (a *applier) Apply(ctx context.Context, desired, live *unstructured.Unstruc
 // applyPod creates a pod, or patches the metadata of one that exists. A spec is written once:
 // admission may change it at creation, and writing it again is then refused for as long as
 // the pod lives. A pod that should have another spec has another name.
-func (a *applier) applyPod(ctx context.Context, desired, live *unstructured.Unstructured) (changed bool,
+func (a *Applier) applyPod(ctx context.Context, desired, live *unstructured.Unstructured) (changed bool,
 	result *unstructured.Unstructured, err error) {
 	if live == nil {
 		result, err = a.resource(desired).Create(ctx, desired, metav1.CreateOptions{FieldManager: contract.OperatorName})
@@ -84,12 +86,12 @@ func (a *applier) applyPod(ctx context.Context, desired, live *unstructured.Unst
 			return true, result, nil
 		}
 		if !apierrors.IsAlreadyExists(err) {
-			return false, nil, fmt.Errorf("create %s: %w", Key(desired), err)
+			return false, nil, fmt.Errorf("create %s: %w", Describe(desired), err)
 		}
 		// No watch shows it yet, or, since a label that selects it was removed, ever.
 		live = &unstructured.Unstructured{Object: map[string]any{}}
 	}
-	part := metadataPatch(desired, live)
+	part := MetadataPatch(desired, live)
 	if len(part) == 0 {
 		return false, nil, nil
 	}
@@ -98,22 +100,22 @@ func (a *applier) applyPod(ctx context.Context, desired, live *unstructured.Unst
 	return err == nil && live.GetUID() != "" && live.GetResourceVersion() != result.GetResourceVersion(), result, err
 }
 
-func (a *applier) patch(ctx context.Context, o *unstructured.Unstructured, kind types.PatchType, body []byte,
+func (a *Applier) patch(ctx context.Context, o *unstructured.Unstructured, kind types.PatchType, body []byte,
 	force *bool) (*unstructured.Unstructured, error) {
 	result, err := a.resource(o).Patch(ctx, o.GetName(), kind, body,
 		metav1.PatchOptions{FieldManager: contract.OperatorName, Force: force})
 	if err != nil {
-		return nil, fmt.Errorf("apply %s: %w", Key(o), err)
+		return nil, fmt.Errorf("apply %s: %w", Describe(o), err)
 	}
 	return result, nil
 }
 
-// metadataPatch is a patch of the metadata of a live pod that differs from the desired one's; nil:
+// MetadataPatch is a patch of the metadata of a live pod that differs from the desired one's; nil:
 // it does not.
-func metadataPatch(desired, live *unstructured.Unstructured) map[string]any {
+func MetadataPatch(desired, live *unstructured.Unstructured) map[string]any {
 	owners := desired.GetOwnerReferences()
 	sameOwner := func(a, b metav1.OwnerReference) bool { return a.UID == b.UID }
-	if hasAll(live.GetLabels(), desired.GetLabels()) && hasAll(live.GetAnnotations(), desired.GetAnnotations()) &&
+	if containsAll(live.GetLabels(), desired.GetLabels()) && containsAll(live.GetAnnotations(), desired.GetAnnotations()) &&
 		slices.EqualFunc(owners, live.GetOwnerReferences(), sameOwner) {
 		return nil
 	}
@@ -125,8 +127,8 @@ func metadataPatch(desired, live *unstructured.Unstructured) map[string]any {
 	return patch
 }
 
-// hasAll reports whether a map has all entries of another one.
-func hasAll(m, wanted map[string]string) bool {
+// containsAll reports whether a map has all entries of another one.
+func containsAll(m, wanted map[string]string) bool {
 	for key, value := range wanted {
 		if is, exists := m[key]; !exists || is != value {
 			return false
@@ -137,8 +139,8 @@ func hasAll(m, wanted map[string]string) bool {
 
 // Delete removes an object that a watch showed, and no other of its name, and reports
 // whether it did. One that is deleted, or being deleted, is not changed.
-func (a *applier) Delete(ctx context.Context, live *unstructured.Unstructured) (deleted bool, err error) {
-	key := Key(live)
+func (a *Applier) Delete(ctx context.Context, live *unstructured.Unstructured) (deleted bool, err error) {
+	key := Describe(live)
 	a.mu.Lock()
 	delete(a.applied, key)
 	a.mu.Unlock()
@@ -157,20 +159,26 @@ func (a *applier) Delete(ctx context.Context, live *unstructured.Unstructured) (
 	return true, nil
 }
 
-func (a *applier) resource(o *unstructured.Unstructured) dynamic.ResourceInterface {
-	return a.client.Resource(ResourceOf(o)).Namespace(o.GetNamespace())
+func (a *Applier) resource(o *unstructured.Unstructured) dynamic.ResourceInterface {
+	return a.client.Resource(GVROf(o)).Namespace(o.GetNamespace())
 }
 
-// ResourceOf is the resource of an object that the operator writes.
-func ResourceOf(o *unstructured.Unstructured) schema.GroupVersionResource {
+// GVROf is the resource of an object that the operator writes.
+func GVROf(o *unstructured.Unstructured) schema.GroupVersionResource {
 	plural, _ := meta.UnsafeGuessKindToResource(o.GroupVersionKind())
 	return plural
 }
 
-// Key names an object, for people too.
-func Key(o *unstructured.Unstructured) string {
+// Describe names an object, for people too.
+func Describe(o *unstructured.Unstructured) string {
 	if o.GetNamespace() == "" {
 		return o.GetKind() + " " + o.GetName()
 	}
 	return o.GetKind() + " " + o.GetNamespace() + "/" + o.GetName()
+}
+
+// AtLeast reports whether a version of an object is at least as new as one that was written.
+func AtLeast(version, written string) bool {
+	order, err := resourceversion.CompareResourceVersion(version, written)
+	return err != nil || order >= 0
 }
