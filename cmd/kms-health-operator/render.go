@@ -14,7 +14,7 @@ import (
 	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
 	"github.com/kms-health/kms-health/pkg/filewatch"
 	"github.com/kms-health/kms-health/pkg/operator"
-	"github.com/kms-health/kms-health/pkg/operator/encryption"
+	"github.com/kms-health/kms-health/pkg/operator/encryptionconfig"
 	"github.com/kms-health/kms-health/pkg/operator/render"
 )
 
@@ -48,7 +48,7 @@ What is made depends on the API server's mode and on --pod: see docs/operate/by-
 			if err != nil {
 				return err
 			}
-			encrypted, _ := encryption.Parse(in.EncryptionConfig, nil) // which Render did, if there is one
+			encrypted, _ := encryptionconfig.Parse(in.EncryptionConfig, nil) // which Render did, if there is one
 			for _, ignored := range encrypted.Ignored {
 				cmd.PrintErrln("warning: --encryption-config: " + ignored)
 			}

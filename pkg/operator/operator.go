@@ -26,8 +26,8 @@ import (
 	"github.com/kms-health/kms-health/pkg/metric"
 	"github.com/kms-health/kms-health/pkg/operator/apiserver"
 	"github.com/kms-health/kms-health/pkg/operator/delivery"
+	"github.com/kms-health/kms-health/pkg/operator/informers"
 	"github.com/kms-health/kms-health/pkg/operator/objects"
-	"github.com/kms-health/kms-health/pkg/operator/source"
 	"github.com/kms-health/kms-health/pkg/operator/status"
 )
 
@@ -66,15 +66,15 @@ func newOperator(flags Options, o apiserver.Options, unanswered func() time.Time
 		Client: o.Client, Clock: o.Clock, Now: o.Now, Version: flags.Version, Inertia: flags.DegradedInertia,
 		Observe: op.observe,
 	})
-	op.profile = newProfile(o.Client, o.OpenShift, func() { op.deliveries.WakeAll() })
+	op.profile = newProfile(o.Client, o.OpenShift, func() { op.deliveries.EnqueueAll() })
 	op.rollups = status.New(status.Options{
 		Client: o.Client, Event: o.Event, Registry: o.Registry, Clock: o.Clock, Now: o.Now, Unanswered: unanswered,
-		Changed: op.clusterOperator.Wake, Gone: func(target string) { op.deliveries.Wake(target) },
+		Changed: op.clusterOperator.Enqueue, Gone: func(target string) { op.deliveries.Enqueue(target) },
 	})
-	o.TLS, o.Rollup, o.Changed = op.profile.settings, op.rollups, op.clusterOperator.Wake
+	o.TLS, o.Rollup, o.Changed = op.profile.settings, op.rollups, op.clusterOperator.Enqueue
 	op.deliveries = apiserver.New(o)
 	if flags.KeepCA {
-		op.ca = newOwnCA(o, op.clusterOperator.Wake)
+		op.ca = newOwnCA(o, op.clusterOperator.Enqueue)
 	}
 	return op
 }
@@ -97,7 +97,7 @@ func recorded(event eventFunc, registry prometheus.Registerer) eventFunc {
 func (o *operator) follow(ctx context.Context) {
 	var running sync.WaitGroup
 	defer running.Wait()
-	if o.profile.Source != nil {
+	if o.profile.Informer != nil {
 		running.Go(func() { o.profile.Run(ctx) })
 	}
 	filewatch.New(o.flags.ConfigFile, v1alpha1.MaxFileSize).Run(ctx, o.configure)
@@ -164,20 +164,20 @@ func (o *operator) related(targets []v1alpha1.APIServer) (all []any) {
 	add := func(kind schema.GroupVersionResource, name string) {
 		all = append(all, map[string]any{"group": kind.Group, "resource": kind.Resource, "name": name})
 	}
-	add(source.Namespaces, o.Namespace)
+	add(informers.Namespaces, o.Namespace)
 	all = append(all, map[string]any{
 		"group": coordinationv1.GroupName, "resource": "leases", "namespace": o.Namespace, "name": contract.OperatorName,
 	})
 	for _, name := range objects.Policies {
-		add(source.Policies, name)
-		add(source.PolicyBindings, name)
+		add(informers.Policies, name)
+		add(informers.PolicyBindings, name)
 	}
 	for _, t := range targets {
 		destination := contract.ResourceFor(string(t.Resource), t.Name)
 		add(destination.GVR(), destination.Name)
-		add(source.Namespaces, t.Namespace)
-		add(source.ClusterRoles, contract.ReporterName(t.Name))
-		add(source.ClusterBindings, contract.ReporterName(t.Name))
+		add(informers.Namespaces, t.Namespace)
+		add(informers.ClusterRoles, contract.ReporterName(t.Name))
+		add(informers.ClusterBindings, contract.ReporterName(t.Name))
 	}
 	return all
 }
@@ -196,7 +196,7 @@ func (o *operator) configure(content filewatch.Content) {
 		if o.runs.Load() {
 			o.announce(why)
 		}
-		o.clusterOperator.Wake()
+		o.clusterOperator.Enqueue()
 		return
 	}
 	o.valid.Set(1)
@@ -205,7 +205,7 @@ func (o *operator) configure(content filewatch.Content) {
 	klog.InfoS("Configured", "file", o.flags.ConfigFile,
 		"managementState", c.ManagementState, "apiServers", len(c.APIServers))
 	o.deliveries.Configure(c)
-	o.clusterOperator.Wake()
+	o.clusterOperator.Enqueue()
 }
 
 func (o *operator) decode(content filewatch.Content) (c *v1alpha1.OperatorConfiguration, err error) {

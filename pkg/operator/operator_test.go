@@ -21,8 +21,8 @@ import (
 	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
 	"github.com/kms-health/kms-health/pkg/filewatch"
 	"github.com/kms-health/kms-health/pkg/operator/apiserver"
+	"github.com/kms-health/kms-health/pkg/operator/informers"
 	"github.com/kms-health/kms-health/pkg/operator/objects"
-	"github.com/kms-health/kms-health/pkg/operator/source"
 )
 
 // newTestOperator is an operator without an API server, whose Events are sent to a channel.
@@ -121,7 +121,7 @@ func TestTheManifestsRelatedObjectsAreThoseOfTheOperator(t *testing.T) {
 	}
 	o := &operator{Options: apiserver.Options{Namespace: "openshift-kms-health"}}
 	related := slices.DeleteFunc(o.related(c.APIServers), func(o any) bool {
-		return o.(map[string]any)["group"] == source.ClusterRoles.Group
+		return o.(map[string]any)["group"] == informers.ClusterRoles.Group
 	})
 	if diff := cmp.Diff(related, shipped.Status.RelatedObjects); diff != "" {
 		t.Error(diff)

@@ -18,7 +18,7 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/utils/clock"
 
-	"github.com/kms-health/kms-health/pkg/operator/source"
+	"github.com/kms-health/kms-health/pkg/operator/informers"
 	"github.com/kms-health/kms-health/pkg/serverclock"
 )
 
@@ -172,7 +172,7 @@ func TestWatchOfAServerThatDropsPacketsIsUnanswered(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	returned := make(chan error)
 	go func() {
-		_, err := client.Resource(source.Nodes).Watch(ctx, metav1.ListOptions{})
+		_, err := client.Resource(informers.Nodes).Watch(ctx, metav1.ListOptions{})
 		returned <- err
 	}()
 	for now.Unanswered().IsZero() {

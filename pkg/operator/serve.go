@@ -18,7 +18,7 @@ import (
 
 	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
 	"github.com/kms-health/kms-health/pkg/contract"
-	"github.com/kms-health/kms-health/pkg/operator/source"
+	"github.com/kms-health/kms-health/pkg/operator/informers"
 	"github.com/kms-health/kms-health/pkg/operator/tlsprofile"
 	"github.com/kms-health/kms-health/pkg/serving"
 )
@@ -77,7 +77,7 @@ func listenTLS(address, certDir string, profile func() *tls.Config) (net.Listene
 // itself serve. An invalid profile does not stop the operator: the last valid one stays active,
 // and before there was one, Intermediate, OpenShift's default.
 type profile struct {
-	*source.Source[*configv1.TLSSecurityProfile] // nil: this is no OpenShift
+	*informers.Informer[*configv1.TLSSecurityProfile] // nil: this is no OpenShift
 
 	last atomic.Pointer[v1alpha1.ServingTLS]
 }
@@ -86,9 +86,9 @@ func newProfile(client dynamic.Interface, openShift *bool, wake func()) *profile
 	if openShift != nil && !*openShift {
 		return &profile{}
 	}
-	selection := source.Selection{Resource: source.APIServers, Name: source.ClusterName}
-	return &profile{Source: source.New(client, selection, func(o *unstructured.Unstructured) *configv1.TLSSecurityProfile {
-		return source.As[configv1.APIServer](o).Spec.TLSSecurityProfile
+	selection := informers.Selection{Resource: informers.APIServers, Name: informers.ClusterName}
+	return &profile{Informer: informers.New(client, selection, func(o *unstructured.Unstructured) *configv1.TLSSecurityProfile {
+		return informers.As[configv1.APIServer](o).Spec.TLSSecurityProfile
 	}, wake)}
 }
 
@@ -97,9 +97,9 @@ func newProfile(client dynamic.Interface, openShift *bool, wake func()) *profile
 func (p *profile) settings() (active v1alpha1.ServingTLS, problem string, known bool) {
 	var spec *configv1.TLSSecurityProfile
 	known = true
-	if p.Source != nil {
-		spec, _ = p.Get("", source.ClusterName)
-		err, read := p.Err(), p.Known()
+	if p.Informer != nil {
+		spec, _ = p.Get("", informers.ClusterName)
+		err, read := p.Err(), p.HasSynced()
 		if known = read || err != nil; !read && err != nil {
 			problem = "the TLS profile cannot be read: " + err.Error()
 		}

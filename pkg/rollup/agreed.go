@@ -9,13 +9,13 @@ import (
 	"k8s.io/apimachinery/pkg/util/sets"
 
 	"github.com/kms-health/kms-health/pkg/contract"
-	"github.com/kms-health/kms-health/pkg/operatorcr"
+	"github.com/kms-health/kms-health/pkg/operatorstatus"
 )
 
 // writeKeyAgreed is the condition WriteKeyAgreed: whether all API servers write with one key, which
 // it sets in the result, and one KEK ID behind it, by healthy plugins, freshly reported.
-func (e *evaluation) writeKeyAgreed() operatorcr.Condition {
-	c := operatorcr.Condition{Type: contract.WriteKeyAgreed, Status: operatorcr.Unknown}
+func (e *evaluation) writeKeyAgreed() operatorstatus.Condition {
+	c := operatorstatus.Condition{Type: contract.WriteKeyAgreed, Status: operatorstatus.Unknown}
 	servers := e.Nodes
 	if e.Alone {
 		servers = nil
@@ -37,7 +37,7 @@ func (e *evaluation) writeKeyAgreed() operatorcr.Condition {
 		c.Reason, c.Message = contract.ReportsMissing, "no report yet"
 	default:
 		e.result.KeyID, e.result.KEKID = key, kekIDs.UnsortedList()[0]
-		c.Status, c.Reason = operatorcr.True, contract.AsExpected
+		c.Status, c.Reason = operatorstatus.True, contract.AsExpected
 		c.Message = contract.Marshal(struct {
 			KeyID string `json:"keyID"`
 			KEKID string `json:"kekID"`

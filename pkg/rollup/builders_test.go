@@ -6,10 +6,10 @@ import (
 	"time"
 
 	"github.com/kms-health/kms-health/pkg/contract"
-	"github.com/kms-health/kms-health/pkg/operatorcr"
+	"github.com/kms-health/kms-health/pkg/operatorstatus"
 )
 
-type list = []operatorcr.Report
+type list = []operatorstatus.Report
 
 // now is the time of the evaluation.
 var now = time.Date(2026, 5, 8, 12, 0, 0, 0, time.UTC)
@@ -57,8 +57,8 @@ func naming(kekID string, e contract.Entry) contract.Entry {
 }
 
 // from is a condition of ours, written as soon as its newest entry was made.
-func from(node string, entries ...contract.Entry) operatorcr.Report {
-	r := operatorcr.Report{Node: node, Form: operatorcr.FormCondition, Entries: entries, Ours: true,
+func from(node string, entries ...contract.Entry) operatorstatus.Report {
+	r := operatorstatus.Report{Node: node, Form: operatorstatus.FormCondition, Entries: entries, Ours: true,
 		Writer: contract.ConditionManager(node)}
 	for _, e := range entries {
 		if e.LastChecked.After(r.Written) {
@@ -69,9 +69,9 @@ func from(node string, entries ...contract.Entry) operatorcr.Report {
 }
 
 // thirdParty is the report of another reporter, in the typed form, which has no interval.
-func thirdParty(node string, entries ...contract.Entry) operatorcr.Report {
+func thirdParty(node string, entries ...contract.Entry) operatorstatus.Report {
 	r := from(node, entries...)
-	r.Form, r.Ours, r.Writer = operatorcr.FormTyped, false, "kms-plugin-monitor"
+	r.Form, r.Ours, r.Writer = operatorstatus.FormTyped, false, "kms-plugin-monitor"
 	r.Entries = slices.Clone(entries)
 	for i := range r.Entries {
 		r.Entries[i].Interval = 0
@@ -79,19 +79,19 @@ func thirdParty(node string, entries ...contract.Entry) operatorcr.Report {
 	return r
 }
 
-func unreadable(node string) operatorcr.Report {
-	return operatorcr.Report{Node: node, Form: operatorcr.FormCondition, Err: errors.New("message is not a JSON array"),
+func unreadable(node string) operatorstatus.Report {
+	return operatorstatus.Report{Node: node, Form: operatorstatus.FormCondition, Err: errors.New("message is not a JSON array"),
 		Ours: true, Written: ago(5)}
 }
 
 // written sets when the API server stored a report.
-func written(age int, r operatorcr.Report) operatorcr.Report {
+func written(age int, r operatorstatus.Report) operatorstatus.Report {
 	r.Written = ago(age)
 	return r
 }
 
 // by names the reporter of a report's entries.
-func by(reporter string, r operatorcr.Report) operatorcr.Report {
+func by(reporter string, r operatorstatus.Report) operatorstatus.Report {
 	r.Entries = slices.Clone(r.Entries)
 	for i := range r.Entries {
 		r.Entries[i].Reporter = reporter
@@ -202,15 +202,15 @@ func bIs(change func(Node) Node) []Node {
 func bRenewed(age int) []Node { return bIs(func(n Node) Node { return renewed(age, n) }) }
 
 // each returns the same report of a, b and c.
-func each(entries ...contract.Entry) []operatorcr.Report {
+func each(entries ...contract.Entry) []operatorstatus.Report {
 	return list{from("a", entries...), from("b", entries...), from("c", entries...)}
 }
 
 // but puts reports in the place of those of the same node and form.
-func but(all []operatorcr.Report, others ...operatorcr.Report) []operatorcr.Report {
+func but(all []operatorstatus.Report, others ...operatorstatus.Report) []operatorstatus.Report {
 	all = slices.Clone(all)
 	for _, r := range others {
-		at := slices.IndexFunc(all, func(had operatorcr.Report) bool { return had.Node == r.Node && had.Form == r.Form })
+		at := slices.IndexFunc(all, func(had operatorstatus.Report) bool { return had.Node == r.Node && had.Form == r.Form })
 		if at < 0 {
 			all = append(all, r)
 		} else {

@@ -15,7 +15,7 @@ import (
 	"time"
 
 	"github.com/kms-health/kms-health/pkg/contract"
-	"github.com/kms-health/kms-health/pkg/operatorcr"
+	"github.com/kms-health/kms-health/pkg/operatorstatus"
 )
 
 // Types are those of the conditions. A StatusSyncer aggregates the first by its suffix.
@@ -23,7 +23,7 @@ var Types = []string{contract.PluginsDegraded, contract.HealthReporting, contrac
 
 // Result is the result of Evaluate.
 type Result struct {
-	Conditions map[string]operatorcr.Condition // by type
+	Conditions map[string]operatorstatus.Condition // by type
 	// Rows are the plugins of all nodes that report or should report, by node, the write key first on each.
 	Rows []Row
 	// Findings are why conditions are as they are, by the type of the condition: those of
@@ -37,7 +37,7 @@ type Result struct {
 }
 
 // Same reports whether the current conditions are exactly those of the result.
-func (r *Result) Same(current map[string]operatorcr.Condition) bool {
+func (r *Result) Same(current map[string]operatorstatus.Condition) bool {
 	return !slices.ContainsFunc(Types, func(t string) bool { return current[t] != r.Conditions[t] })
 }
 
@@ -53,13 +53,13 @@ type evaluation struct {
 
 // Evaluate computes the roll-up. The order of reports and nodes does not matter.
 func Evaluate(in *Input) *Result {
-	result := &Result{Conditions: map[string]operatorcr.Condition{}, Findings: map[string][]Finding{}}
+	result := &Result{Conditions: map[string]operatorstatus.Condition{}, Findings: map[string][]Finding{}}
 	e := evaluation{Input: in, result: result}
 	if in.Off || in.Unobserved {
 		e.ofDelivery()
 		return result
 	}
-	reported, nodes := map[string][]*operatorcr.Report{}, map[string]*Node{}
+	reported, nodes := map[string][]*operatorstatus.Report{}, map[string]*Node{}
 	for i := range in.Nodes {
 		nodes[in.Nodes[i].Name], reported[in.Nodes[i].Name] = &in.Nodes[i], nil
 	}
@@ -82,7 +82,7 @@ func Evaluate(in *Input) *Result {
 	return result
 }
 
-func (e *evaluation) set(c operatorcr.Condition) {
+func (e *evaluation) set(c operatorstatus.Condition) {
 	c.Settle(e.Previous, e.Now)
 	e.result.Conditions[c.Type] = c
 }
@@ -198,8 +198,8 @@ func (e *evaluation) onReport(n *Node, row *Row, reports bool) (f Finding) {
 
 // degraded is the condition Degraded: whether a plugin is unhealthy. A plugin known to be
 // unhealthy outweighs one whose state is unknown.
-func (e *evaluation) degraded() operatorcr.Condition {
-	c := operatorcr.Condition{Type: contract.PluginsDegraded, Status: operatorcr.False, Reason: contract.AsExpected}
+func (e *evaluation) degraded() operatorstatus.Condition {
+	c := operatorstatus.Condition{Type: contract.PluginsDegraded, Status: operatorstatus.False, Reason: contract.AsExpected}
 	found := slices.Concat(e.NotObserved, e.onPlugins)
 	switch {
 	case len(found) > 0:
@@ -224,8 +224,8 @@ const (
 
 // reporting is the condition Reporting: whether every node that should report does, on the
 // plugins of its pod, and what prevents it.
-func (e *evaluation) reporting() operatorcr.Condition {
-	c := operatorcr.Condition{Type: contract.HealthReporting}
+func (e *evaluation) reporting() operatorstatus.Condition {
+	c := operatorstatus.Condition{Type: contract.HealthReporting}
 	found, mode := e.deliveryFindings()
 	for _, f := range e.onNodes {
 		if !e.Alone || f.Reason == contract.ReporterNotRunning {
@@ -256,7 +256,7 @@ func (e *evaluation) ofDelivery() {
 		}
 	}
 	if found, _ := e.deliveryFindings(); e.Delivery.Reason != "" && len(found) > 0 {
-		c := operatorcr.Condition{Type: contract.HealthReporting}
+		c := operatorstatus.Condition{Type: contract.HealthReporting}
 		c.Status = e.describe(&c, found).Reporting
 		e.set(c)
 	}

@@ -5,7 +5,7 @@ import (
 	"testing"
 
 	"github.com/kms-health/kms-health/pkg/contract"
-	"github.com/kms-health/kms-health/pkg/operatorcr"
+	"github.com/kms-health/kms-health/pkg/operatorstatus"
 )
 
 // Common results.
@@ -40,7 +40,7 @@ func b(entries ...contract.Entry) list { return but(ok, from("b", entries...)) }
 var verdicts = []struct {
 	name     string
 	nodes    []Node
-	reports  []operatorcr.Report
+	reports  []operatorstatus.Report
 	degraded string
 	observed string
 	agreed   string
@@ -324,7 +324,7 @@ func TestWithoutAWriteKeyNothingIsAgreed(t *testing.T) {
 		if c := got.Conditions[contract.WriteKeyAgreed]; c.Status+" "+c.Reason != "Unknown NoWriteKey" || c.Message == "" {
 			t.Errorf("%s: %+v", name, c)
 		}
-		if c := got.Conditions[contract.PluginsDegraded]; (c.Status == operatorcr.True) != (name == "unhealthy") {
+		if c := got.Conditions[contract.PluginsDegraded]; (c.Status == operatorstatus.True) != (name == "unhealthy") {
 			t.Errorf("%s: %+v", name, c)
 		}
 	}
@@ -344,7 +344,7 @@ func TestAProviderThatCannotBeProbedIsNotHealthy(t *testing.T) {
 	for _, tt := range []struct {
 		name    string
 		nodes   []Node
-		reports []operatorcr.Report
+		reports []operatorstatus.Report
 		want    string
 	}{
 		{"beside healthy plugins", abc("2"), each(healthy("2", 5)), "Unknown ProviderNotProbed"},

@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/kms-health/kms-health/pkg/contract"
-	"github.com/kms-health/kms-health/pkg/operatorcr"
+	"github.com/kms-health/kms-health/pkg/operatorstatus"
 )
 
 const (
@@ -53,7 +53,7 @@ func TestPluginThatIsNotReportedIsUnknownWhenItsReportIsDue(t *testing.T) {
 			if tt.want == lost || strings.HasPrefix(tt.name, "excused") {
 				reporting = contract.ReportsMissing // nothing excuses that a node does not report
 			}
-			if c := got.Conditions[contract.HealthReporting]; c.Status != operatorcr.False || c.Reason != reporting {
+			if c := got.Conditions[contract.HealthReporting]; c.Status != operatorstatus.False || c.Reason != reporting {
 				t.Errorf("%+v", c)
 			}
 		})

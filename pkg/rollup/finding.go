@@ -6,7 +6,7 @@ import (
 	"strings"
 
 	"github.com/kms-health/kms-health/pkg/contract"
-	"github.com/kms-health/kms-health/pkg/operatorcr"
+	"github.com/kms-health/kms-health/pkg/operatorstatus"
 )
 
 // Bounds on a condition's message; kubectl kms-health shows everything.
@@ -87,7 +87,7 @@ func (f *Finding) line(nodes []string) string {
 
 // describe sets a condition's reason and message from findings, the most severe first, and returns
 // the row of that one.
-func (e *evaluation) describe(c *operatorcr.Condition, findings []Finding) contract.Row {
+func (e *evaluation) describe(c *operatorstatus.Condition, findings []Finding) contract.Row {
 	slices.SortStableFunc(findings, func(a, b Finding) int {
 		return contract.Severity(a.Reason) - contract.Severity(b.Reason)
 	})

@@ -7,7 +7,7 @@ import (
 	"testing"
 
 	"github.com/kms-health/kms-health/pkg/contract"
-	"github.com/kms-health/kms-health/pkg/operatorcr"
+	"github.com/kms-health/kms-health/pkg/operatorstatus"
 )
 
 // Alerts are made of findings: whatever is excused must not be one.
@@ -16,7 +16,7 @@ func TestFindingsAreThoseOfTheConditions(t *testing.T) {
 	for _, tt := range []struct {
 		name    string
 		nodes   []Node
-		reports []operatorcr.Report
+		reports []operatorstatus.Report
 		want    string // condition, reason, node, key
 	}{
 		{"all healthy", abc("2"), ok, ""},
@@ -49,7 +49,7 @@ func TestFindingsAreThoseOfTheConditions(t *testing.T) {
 		if strings.Join(got, ", ") != tt.want {
 			t.Errorf("%s:\n%s, want\n%s", tt.name, strings.Join(got, ", "), tt.want)
 		}
-		wantAgreed := r.Conditions[contract.WriteKeyAgreed].Status == operatorcr.True
+		wantAgreed := r.Conditions[contract.WriteKeyAgreed].Status == operatorstatus.True
 		if wantAgreed != (r.KEKID != "") || wantAgreed != (r.KeyID != "") {
 			t.Errorf("%s: key %q, %q", tt.name, r.KeyID, r.KEKID)
 		}

@@ -5,7 +5,7 @@ import (
 	"time"
 
 	"github.com/kms-health/kms-health/pkg/contract"
-	"github.com/kms-health/kms-health/pkg/operatorcr"
+	"github.com/kms-health/kms-health/pkg/operatorstatus"
 )
 
 // FirstReport is how long a plugin may be expected without a report, and a delivery be under way without
@@ -19,7 +19,7 @@ const QuietPeriod = 3 * time.Minute
 // Input is the input of Evaluate.
 type Input struct {
 	Now     time.Time
-	Reports []operatorcr.Report
+	Reports []operatorstatus.Report
 	Began   time.Time // when the evaluating process first saw the target
 	// Off means that no node should report, and Unobserved, that it is not known which should. Then Delivery
 	// alone is evaluated; where Unobserved, the other conditions stay.
@@ -36,10 +36,10 @@ type Input struct {
 	// WriteKey is the keyID of the plugin that encrypts new data by the configuration; empty while
 	// that is not known, and then the one that all nodes write with.
 	WriteKey    string
-	NoWriteKey  bool                            // there is none: KMS is being turned off
-	NotObserved []Finding                       // without a Node, about what no report shows: its health is not known
-	Delivery    Delivery                        // of the reporters
-	Previous    map[string]operatorcr.Condition // the current conditions, by type
+	NoWriteKey  bool                                // there is none: KMS is being turned off
+	NotObserved []Finding                           // without a Node, about what no report shows: its health is not known
+	Delivery    Delivery                            // of the reporters
+	Previous    map[string]operatorstatus.Condition // the current conditions, by type
 }
 
 // Delivery is how the delivery of the reporters stands: its most severe reason, and a message
@@ -76,7 +76,7 @@ type Node struct {
 }
 
 // counts reports whether an entry of a report is about the node's API server pod. A nil node's do.
-func (n *Node) counts(r *operatorcr.Report, e *contract.Entry) bool {
+func (n *Node) counts(r *operatorstatus.Report, e *contract.Entry) bool {
 	switch {
 	case n == nil:
 		return true

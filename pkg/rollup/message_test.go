@@ -10,14 +10,14 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/kms-health/kms-health/pkg/contract"
-	"github.com/kms-health/kms-health/pkg/operatorcr"
+	"github.com/kms-health/kms-health/pkg/operatorstatus"
 )
 
 // lines makes a message of them.
 func lines(all ...string) string { return strings.Join(all, "\n") }
 
 // fleet are n nodes named n00, n01, …, and their reports.
-func fleet(n int, entry func(i int) contract.Entry) (nodes []Node, reports []operatorcr.Report) {
+func fleet(n int, entry func(i int) contract.Entry) (nodes []Node, reports []operatorstatus.Report) {
 	for i := range n {
 		name := fmt.Sprintf("n%02d", i)
 		nodes = append(nodes, on(name, "2"))
@@ -46,7 +46,7 @@ var messages = []struct {
 	name    string
 	kind    string
 	nodes   []Node
-	reports []operatorcr.Report
+	reports []operatorstatus.Report
 	want    string
 }{
 	{"healthy", isDegraded, abc("2"), each(okEntry), "every plugin is healthy on 3 of 3 nodes"},
@@ -185,7 +185,7 @@ const maxMessage = 24 * 1024
 func TestMessagesAreBounded(t *testing.T) {
 	long := strings.Repeat("n", 250)
 	var nodes []Node
-	var reports []operatorcr.Report
+	var reports []operatorstatus.Report
 	for i := range 60 {
 		name := fmt.Sprintf("%s%03d", long, i)
 		n := withLook(on(name, strings.Repeat("1", 250)))

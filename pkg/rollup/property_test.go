@@ -14,7 +14,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/kms-health/kms-health/pkg/contract"
-	"github.com/kms-health/kms-health/pkg/operatorcr"
+	"github.com/kms-health/kms-health/pkg/operatorstatus"
 )
 
 // dice makes random inputs: few values for everything, and those near bounds, so
@@ -36,10 +36,10 @@ func (d dice) input() *Input {
 	// The current conditions are none, random ones, or those of a similar input.
 	switch d.IntN(3) {
 	case 0:
-		in.Previous = map[string]operatorcr.Condition{}
+		in.Previous = map[string]operatorstatus.Condition{}
 		for _, kind := range Types {
-			in.Previous[kind] = operatorcr.Condition{Type: kind,
-				Status:             pick(d, operatorcr.True, operatorcr.False, operatorcr.Unknown),
+			in.Previous[kind] = operatorstatus.Condition{Type: kind,
+				Status:             pick(d, operatorstatus.True, operatorstatus.False, operatorstatus.Unknown),
 				Reason:             pick(d, contract.PluginError, contract.AsExpected, contract.ReporterStale),
 				Message:            pick(d, "", "x", "key 2 on node a: error: attempt 1"),
 				LastTransitionTime: pick(d, ago(500), time.Time{})}
@@ -59,9 +59,9 @@ func (d dice) input() *Input {
 	return in
 }
 
-func (d dice) reports(node string) []operatorcr.Report {
-	var all []operatorcr.Report
-	for _, make := range []func(string, ...contract.Entry) operatorcr.Report{from, thirdParty} {
+func (d dice) reports(node string) []operatorstatus.Report {
+	var all []operatorstatus.Report
+	for _, make := range []func(string, ...contract.Entry) operatorstatus.Report{from, thirdParty} {
 		if d.chance(40) {
 			continue
 		}

@@ -5,7 +5,7 @@ import (
 	"time"
 
 	"github.com/kms-health/kms-health/pkg/contract"
-	"github.com/kms-health/kms-health/pkg/operatorcr"
+	"github.com/kms-health/kms-health/pkg/operatorstatus"
 )
 
 // delivered is a delivery that has stood for some seconds.
@@ -15,19 +15,19 @@ func delivered(reason, message string, seconds int) Delivery {
 
 var mode = delivered(contract.AsExpected, "CompanionPod: in pods", long)
 var starting = "1 of 3 reporters are starting"
-var deadline = map[string]operatorcr.Condition{contract.HealthReporting: {
-	Type: contract.HealthReporting, Status: operatorcr.False, Reason: contract.ProgressDeadlineExceeded, Message: "x",
+var deadline = map[string]operatorstatus.Condition{contract.HealthReporting: {
+	Type: contract.HealthReporting, Status: operatorstatus.False, Reason: contract.ProgressDeadlineExceeded, Message: "x",
 	LastTransitionTime: ago(long)}}
-var forbidden = map[string]operatorcr.Condition{contract.HealthReporting: {
-	Type: contract.HealthReporting, Status: operatorcr.False, Reason: contract.Forbidden, Message: "x",
+var forbidden = map[string]operatorstatus.Condition{contract.HealthReporting: {
+	Type: contract.HealthReporting, Status: operatorstatus.False, Reason: contract.Forbidden, Message: "x",
 	LastTransitionTime: ago(long)}}
 
 var reportings = []struct {
 	name     string
 	nodes    []Node
-	reports  []operatorcr.Report
+	reports  []operatorstatus.Report
 	delivery Delivery
-	previous map[string]operatorcr.Condition
+	previous map[string]operatorstatus.Condition
 	began    int // seconds ago
 	want     string
 	message  string
@@ -147,7 +147,7 @@ func TestEachReasonHasOneRow(t *testing.T) {
 		if at := contract.Severity(r.Name); at != i {
 			t.Errorf("%s is in rows %d and %d", r.Name, at, i)
 		}
-		if r.NeedsAction && (r.UnderWay || r.Reporting != operatorcr.False) || r.UnderWay && r.Reporting != operatorcr.False {
+		if r.NeedsAction && (r.UnderWay || r.Reporting != operatorstatus.False) || r.UnderWay && r.Reporting != operatorstatus.False {
 			t.Errorf("%+v", r)
 		}
 	}

@@ -4,7 +4,7 @@ import (
 	"slices"
 
 	"github.com/kms-health/kms-health/pkg/contract"
-	"github.com/kms-health/kms-health/pkg/operatorcr"
+	"github.com/kms-health/kms-health/pkg/operatorstatus"
 )
 
 // State is the known state of one plugin on one node.
@@ -44,11 +44,11 @@ func (r Row) Silent() bool { return r.State == Missing || r.State == Stale }
 // on a node without one. Where what it reports on a plugin is not known, since it is stale
 // or cannot be read, a fresh typed report that the plugin is unhealthy counts: that is an
 // observation, and nothing contradicts it.
-func (e *evaluation) rows(reports []*operatorcr.Report, node *Node) (rows []Row) {
+func (e *evaluation) rows(reports []*operatorstatus.Report, node *Node) (rows []Row) {
 	var typed []Row
 	for _, r := range reports {
 		of := &rows
-		if r.Form == operatorcr.FormTyped {
+		if r.Form == operatorstatus.FormTyped {
 			of = &typed
 		}
 		if *of == nil {
@@ -75,7 +75,7 @@ func (e *evaluation) rows(reports []*operatorcr.Report, node *Node) (rows []Row)
 }
 
 // reportRows are the rows of one report, of the entries that count.
-func (e *evaluation) reportRows(r *operatorcr.Report, node *Node) (rows []Row) {
+func (e *evaluation) reportRows(r *operatorstatus.Report, node *Node) (rows []Row) {
 	if r.Err != nil {
 		return []Row{{Node: r.Node, State: Unreadable, Entry: contract.Entry{Detail: contract.CleanDetail(r.Err.Error())}}}
 	}

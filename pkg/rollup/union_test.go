@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/kms-health/kms-health/pkg/contract"
-	"github.com/kms-health/kms-health/pkg/operatorcr"
+	"github.com/kms-health/kms-health/pkg/operatorstatus"
 )
 
 // inertia is a StatusSyncer's for Degraded.
@@ -19,17 +19,17 @@ const inertia = 2 * time.Minute
 // operator resource's conditions (library-go, operator/status, UnionCondition): the
 // default until one of those that are bad is older than the inertia, and then what
 // all the bad ones come to.
-func union(now time.Time, conditions ...operatorcr.Condition) operatorcr.Condition {
-	u := operatorcr.Condition{Type: "Degraded", Status: operatorcr.False, Reason: "AsExpected"}
+func union(now time.Time, conditions ...operatorstatus.Condition) operatorstatus.Condition {
+	u := operatorstatus.Condition{Type: "Degraded", Status: operatorstatus.False, Reason: "AsExpected"}
 	var reasons []string
-	worst, old := operatorcr.Unknown, false
+	worst, old := operatorstatus.Unknown, false
 	for _, c := range conditions {
-		if !strings.HasSuffix(c.Type, "Degraded") || c.Status == operatorcr.False {
+		if !strings.HasSuffix(c.Type, "Degraded") || c.Status == operatorstatus.False {
 			continue
 		}
 		old = old || c.LastTransitionTime.Before(now.Add(-inertia))
-		if c.Status == operatorcr.True {
-			worst = operatorcr.True
+		if c.Status == operatorstatus.True {
+			worst = operatorstatus.True
 		}
 		reasons = append(reasons, strings.TrimSuffix(c.Type, "Degraded")+"_"+c.Reason)
 	}
@@ -41,13 +41,13 @@ func union(now time.Time, conditions ...operatorcr.Condition) operatorcr.Conditi
 }
 
 // other is the condition of another controller of the same operator.
-var other = operatorcr.Condition{Type: "NodeControllerDegraded", Status: operatorcr.False, Reason: contract.AsExpected,
+var other = operatorstatus.Condition{Type: "NodeControllerDegraded", Status: operatorstatus.False, Reason: contract.AsExpected,
 	Message: "All master nodes are ready", LastTransitionTime: ago(86400)}
 
 // cluster is simulated second by second; the operator's conditions are written back.
 type cluster struct {
 	interval   time.Duration
-	conditions map[string]operatorcr.Condition
+	conditions map[string]operatorstatus.Condition
 	checked    map[string]time.Time // by node, the last healthy check
 	writes     int
 	// seen is each status of the union that lasted, in order.
@@ -55,8 +55,8 @@ type cluster struct {
 }
 
 // second goes by: those that speak report when their interval has passed.
-func (c *cluster) second(at time.Time, nodes []Node, stopped func(node string) bool) operatorcr.Condition {
-	var reports []operatorcr.Report
+func (c *cluster) second(at time.Time, nodes []Node, stopped func(node string) bool) operatorstatus.Condition {
+	var reports []operatorstatus.Report
 	for _, name := range []string{"a", "b", "c"} {
 		if !stopped(name) && at.Sub(c.checked[name]) >= c.interval {
 			c.checked[name] = at
@@ -135,18 +135,18 @@ func rollout(t *testing.T, interval int, ready bool, pod string, silence int) {
 			nodes = append(nodes, n)
 		}
 		u := c.second(at, nodes, func(node string) bool { return stopped[node] })
-		if u.Status == operatorcr.True {
+		if u.Status == operatorstatus.True {
 			t.Fatalf("after %ds it is %s: %+v", s, u.Reason, c.conditions[contract.PluginsDegraded])
 		}
 		// What cannot be distinguished from a reporter that hangs, for three minutes less four
 		// intervals, is all that may be Unknown.
-		if u.Status != operatorcr.False && (interval >= 30 || pod != "replaced last" || !ready) {
+		if u.Status != operatorstatus.False && (interval >= 30 || pod != "replaced last" || !ready) {
 			t.Fatalf("after %ds it is %s, %s: %+v", s, u.Status, u.Reason, c.conditions[contract.PluginsDegraded])
 		}
 	}
-	if got := c.seen[len(c.seen)-1]; got != operatorcr.False ||
+	if got := c.seen[len(c.seen)-1]; got != operatorstatus.False ||
 		c.conditions[contract.PluginsDegraded].Reason != contract.AsExpected ||
-		c.conditions[contract.HealthReporting].Status != operatorcr.True {
+		c.conditions[contract.HealthReporting].Status != operatorstatus.True {
 		t.Errorf("it ends with %v and %v", got, c.conditions)
 	}
 	// At most: away and back, or stopped, unknown and back; once per node.
@@ -161,7 +161,7 @@ func TestAReporterThatHangsIsNotAnUnhealthyPlugin(t *testing.T) {
 	for s := range 600 {
 		c.second(now.Add(time.Duration(s)*time.Second), abc("2"), func(node string) bool { return node == "b" && s >= 60 })
 	}
-	if !slices.Equal(c.seen, []string{operatorcr.False, operatorcr.Unknown}) || c.writes != 2 {
+	if !slices.Equal(c.seen, []string{operatorstatus.False, operatorstatus.Unknown}) || c.writes != 2 {
 		t.Errorf("the union was %v, in %d writes", c.seen, c.writes)
 	}
 }

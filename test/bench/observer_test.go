@@ -9,7 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/kms-health/kms-health/pkg/contract"
-	"github.com/kms-health/kms-health/pkg/operatorcr"
+	"github.com/kms-health/kms-health/pkg/operatorstatus"
 )
 
 // observer keeps what the watch of an operator resource shows.
@@ -26,8 +26,8 @@ func newObserver() *observer {
 }
 
 // observe takes a version of the object.
-func (o *observer) observe(object *unstructured.Unstructured) *operatorcr.Status {
-	read := operatorcr.Read(object)
+func (o *observer) observe(object *unstructured.Unstructured) *operatorstatus.Status {
+	read := operatorstatus.Read(object)
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if read.Version == o.version {

@@ -14,7 +14,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/kms-health/kms-health/pkg/contract"
-	"github.com/kms-health/kms-health/pkg/operatorcr"
+	"github.com/kms-health/kms-health/pkg/operatorstatus"
 	"github.com/kms-health/kms-health/test/harness/apiservers"
 	"github.com/kms-health/kms-health/test/harness/controlplane"
 	"github.com/kms-health/kms-health/test/harness/nodes"
@@ -118,7 +118,7 @@ func (o *operatorFixture) awaitDelivered() {
 	for _, s := range measured {
 		o.until("delivery to "+s.Name, freshPoll, func() bool {
 			resource, err := o.admin.Resource(controlplane.OperatorGVR(s.Resource)).Get(running, controlplane.ClusterObject, metav1.GetOptions{})
-			return err == nil && apiservers.Delivered.MatchString(operatorcr.Read(resource).Conditions[contract.HealthReporting].Message)
+			return err == nil && apiservers.Delivered.MatchString(operatorstatus.Read(resource).Conditions[contract.HealthReporting].Message)
 		})
 	}
 	o.until("the operator's last write", settled, func() bool {

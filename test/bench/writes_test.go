@@ -13,7 +13,7 @@ import (
 	"k8s.io/client-go/dynamic"
 
 	"github.com/kms-health/kms-health/pkg/contract"
-	"github.com/kms-health/kms-health/pkg/operator/source"
+	"github.com/kms-health/kms-health/pkg/operator/informers"
 	"github.com/kms-health/kms-health/test/harness/apiservers"
 	"github.com/kms-health/kms-health/test/harness/controlplane"
 	"github.com/kms-health/kms-health/test/kmsplugin"
@@ -141,7 +141,7 @@ func (f *fixture) newPair(number int, v variant) *pair {
 	p.fill(p.admin, apiservers.Kube)
 	ctx, stop := context.WithCancel(running)
 	p.Cleanup(stop)
-	go source.New(p.admin, source.Selection{
+	go informers.New(p.admin, informers.Selection{
 		Resource: controlplane.OperatorGVR(apiservers.Kube.Resource), Name: controlplane.ClusterObject,
 	}, p.object.observe).Run(ctx)
 	p.must(p.object.await(ctx, waitLimit, "the operator resource", func() bool { return p.object.versions > 0 }))

@@ -9,7 +9,7 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/kms-health/kms-health/pkg/operatorcr"
+	"github.com/kms-health/kms-health/pkg/operatorstatus"
 	"github.com/kms-health/kms-health/test/harness/controlplane"
 )
 
@@ -53,7 +53,7 @@ func (h *scenario) clusterOperator() error {
 	if err != nil {
 		return err
 	}
-	state := operatorcr.ReadConditions(o)
+	state := operatorstatus.ReadConditions(o)
 	for kind, wanted := range map[string]string{"Available": "True", "Degraded": "False", "Progressing": "False"} {
 		if got := state[kind]; got.Status != wanted {
 			return fmt.Errorf("%s is %s (%s): %s", kind, got.Status, got.Reason, got.Message)

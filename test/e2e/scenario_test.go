@@ -18,7 +18,7 @@ import (
 	auditv1 "k8s.io/apiserver/pkg/apis/audit/v1"
 
 	"github.com/kms-health/kms-health/pkg/contract"
-	"github.com/kms-health/kms-health/pkg/operatorcr"
+	"github.com/kms-health/kms-health/pkg/operatorstatus"
 	"github.com/kms-health/kms-health/test/e2e/cluster"
 	"github.com/kms-health/kms-health/test/e2e/fixture"
 	"github.com/kms-health/kms-health/test/harness/apiservers"
@@ -212,7 +212,7 @@ func asExpected(s fixture.State) error {
 
 // notDegraded has nothing against a state in which no plugin is unhealthy.
 func notDegraded(s fixture.State) error {
-	if c := s.Conditions[contract.PluginsDegraded]; c.Status == operatorcr.True {
+	if c := s.Conditions[contract.PluginsDegraded]; c.Status == operatorstatus.True {
 		return fmt.Errorf("KMSPluginsDegraded is True: %s", c.Message)
 	}
 	return nil

@@ -15,7 +15,7 @@ import (
 	auditv1 "k8s.io/apiserver/pkg/apis/audit/v1"
 
 	"github.com/kms-health/kms-health/pkg/contract"
-	"github.com/kms-health/kms-health/pkg/operatorcr"
+	"github.com/kms-health/kms-health/pkg/operatorstatus"
 	"github.com/kms-health/kms-health/test/e2e/cluster"
 	"github.com/kms-health/kms-health/test/e2e/fixture"
 	"github.com/kms-health/kms-health/test/harness/apiservers"
@@ -155,7 +155,7 @@ func (h *scenario) allNodesFresh(since time.Time) error {
 func known(s fixture.State) error {
 	errs := []error{asExpected(s)}
 	for kind, c := range s.Conditions {
-		if _, report := contract.NodeOf(kind); !report && strings.HasPrefix(kind, "KMS") && c.Status == operatorcr.Unknown {
+		if _, report := contract.NodeOf(kind); !report && strings.HasPrefix(kind, "KMS") && c.Status == operatorstatus.Unknown {
 			errs = append(errs, fmt.Errorf("%s is Unknown (%s): %s", kind, c.Reason, c.Message))
 		}
 	}

@@ -17,7 +17,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
-	"github.com/kms-health/kms-health/pkg/operator/encryption"
+	"github.com/kms-health/kms-health/pkg/operator/encryptionconfig"
 	"github.com/kms-health/kms-health/test/harness/controlplane"
 	"github.com/kms-health/kms-health/test/harness/program"
 	"github.com/kms-health/kms-health/test/kmsplugin"
@@ -72,7 +72,7 @@ func TestEndpointsThatKubeAPIServerAcceptsAreProbed(t *testing.T) {
 		plugins[i].ResetCounters()
 	}
 
-	read, err := encryption.Parse([]byte(config), nil)
+	read, err := encryptionconfig.Parse([]byte(config), nil)
 	if err != nil || len(read.Plugins) != len(spellings) {
 		t.Fatalf("%+v, %v, want %d plugins", read, err, len(spellings))
 	}

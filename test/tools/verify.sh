@@ -78,10 +78,10 @@ boundaries() {
 		./bindata                          pkg cmd but pkg/applybody
 		./pkg/applybody                    pkg cmd bindata
 		./pkg/serverclock                  pkg cmd bindata
-		./pkg/operatorcr                   pkg cmd bindata
-		./pkg/rollup                       pkg cmd bindata but pkg/operatorcr
+		./pkg/operatorstatus                   pkg cmd bindata
+		./pkg/rollup                       pkg cmd bindata but pkg/operatorstatus
 		./pkg/operator/objects             pkg/operator but pkg/operator/tlsprofile
-		./pkg/operator/render              pkg/operator/apiserver pkg/operator/status pkg/operator/source
+		./pkg/operator/render              pkg/operator/apiserver pkg/operator/status pkg/operator/informers
 		./pkg/operator/delivery            pkg/operator/apiserver pkg/operator/status
 		./pkg/operator/apiserver           pkg/operator/status
 		./pkg/operator/status              pkg/operator/apiserver

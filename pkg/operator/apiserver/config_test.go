@@ -13,15 +13,15 @@ import (
 
 	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
 	"github.com/kms-health/kms-health/pkg/contract"
-	"github.com/kms-health/kms-health/pkg/operator/encryption"
+	"github.com/kms-health/kms-health/pkg/operator/encryptionconfig"
+	"github.com/kms-health/kms-health/pkg/operator/informers"
 	"github.com/kms-health/kms-health/pkg/operator/objects"
-	"github.com/kms-health/kms-health/pkg/operator/source"
 	"github.com/kms-health/kms-health/pkg/operator/ssa"
-	"github.com/kms-health/kms-health/pkg/operatorcr"
+	"github.com/kms-health/kms-health/pkg/operatorstatus"
 )
 
-func configSource(source v1alpha1.ConfigSource) func(*Observed) {
-	return func(s *Observed) { s.Target.ConfigSource = source }
+func configSource(source v1alpha1.ConfigSource) func(*Snapshot) {
+	return func(s *Snapshot) { s.Target.ConfigSource = source }
 }
 
 // A pod that mounts an encrypted ConfigMap does not start in the outage that it is to report.
@@ -43,9 +43,9 @@ func TestMountedConfigMapThatKMSEncryptsIsAProblem(t *testing.T) {
 		if c.delivery == v1alpha1.ModeDaemonSet {
 			pod = apiPod("a", "1", onHost)
 		}
-		plan := planOf(t, fixture(t, c.delivery, pods(pod), configSource(c.source), func(s *Observed) {
+		plan := planOf(t, fixture(t, c.delivery, pods(pod), configSource(c.source), func(s *Snapshot) {
 			if s.Deployment = deployment(1); c.encrypted {
-				s.Encrypted = []schema.GroupResource{encryption.ConfigMaps}
+				s.Encrypted = []schema.GroupResource{encryptionconfig.ConfigMaps}
 			}
 		}))
 		if got := plan.Status.Reason == contract.ConfigMapsEncrypted; got != c.problem || got &&
@@ -57,7 +57,7 @@ func TestMountedConfigMapThatKMSEncryptsIsAProblem(t *testing.T) {
 
 // Everything else goes on: until the plugin fails, reports can be written.
 func TestReportsThatNeedThePluginAreReportedBeforehand(t *testing.T) {
-	plan := planOf(t, fixture(t, v1alpha1.ModeCompanionPod, pods(apiPod("a", "1")), func(s *Observed) {
+	plan := planOf(t, fixture(t, v1alpha1.ModeCompanionPod, pods(apiPod("a", "1")), func(s *Snapshot) {
 		s.Encrypted = []schema.GroupResource{s.ReportsTo().GVR().GroupResource()}
 	}))
 	if plan.Status.Reason != contract.ReportsEncrypted || len(workloads(plan)) != 1 {
@@ -66,8 +66,8 @@ func TestReportsThatNeedThePluginAreReportedBeforehand(t *testing.T) {
 }
 
 func TestEveryPluginSetHasItsConfigMap(t *testing.T) {
-	two := func(s *Observed) {
-		s.Sets = map[string]encryption.Set{"7": *set(2, 1)}
+	two := func(s *Snapshot) {
+		s.Sets = map[string]encryptionconfig.Set{"7": *set(2, 1)}
 		s.Pods = append(s.Pods, apiPod("b", "2", revision("7")))
 	}
 	sorted := []string{"ConfigMap/" + companionConfigMapOf(1), "ConfigMap/" + companionConfigMapOf(2, 1)}
@@ -107,7 +107,7 @@ func TestEveryPluginSetHasItsConfigMap(t *testing.T) {
 // Agents that wait for their replacement, and companions that agents replace, get a changed interval.
 func TestEarlierReportersGetChangesLive(t *testing.T) {
 	on := pods(apiPod("a", "1", onHost))
-	agent := func(s *Observed) {
+	agent := func(s *Snapshot) {
 		pod := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "v1", "kind": "Pod", "spec": map[string]any{
 			"nodeName": "a", "volumes": []any{map[string]any{"name": objects.ConfigVolume,
 				"configMap": map[string]any{"name": configMapOf(1)}}},
@@ -119,15 +119,15 @@ func TestEarlierReportersGetChangesLive(t *testing.T) {
 	}
 	for name, c := range map[string]struct {
 		was    v1alpha1.Mode
-		change func(*Observed)
+		change func(*Snapshot)
 		mounts string
 	}{
 		"agents with another socket":      {v1alpha1.ModeDaemonSet, agent, configMapOf(1)},
-		"companions before the DaemonSet": {v1alpha1.ModeCompanionPod, func(*Observed) {}, companionConfigMapOf(1)},
+		"companions before the DaemonSet": {v1alpha1.ModeCompanionPod, func(*Snapshot) {}, companionConfigMapOf(1)},
 	} {
 		first := planOf(t, fixture(t, c.was, on, configSource(v1alpha1.ConfigSourceConfigMap)))
 		files := appliedFiles(planOf(t, fixture(t, v1alpha1.ModeDaemonSet, on, delivered(t, first), c.change,
-			configSource(v1alpha1.ConfigSourceConfigMap), func(s *Observed) {
+			configSource(v1alpha1.ConfigSourceConfigMap), func(s *Snapshot) {
 				s.Live = set(2, 1)
 				s.Config.Probe.Interval.Duration = 17 * time.Second
 			})))
@@ -141,7 +141,7 @@ func TestEarlierReportersGetChangesLive(t *testing.T) {
 }
 
 // appliedFiles are the reporters' files that a plan applies, by the name of the ConfigMap.
-func appliedFiles(plan *Desired) map[string]string {
+func appliedFiles(plan *Plan) map[string]string {
 	files := map[string]string{}
 	for _, o := range plan.Apply {
 		if o.GetKind() == "ConfigMap" {
@@ -152,9 +152,9 @@ func appliedFiles(plan *Desired) map[string]string {
 }
 
 // reportedBy gives nodes a report of an earlier reporter at a time.
-func reportedBy(at time.Time, nodes ...string) func(*Observed) {
-	return func(s *Observed) {
-		s.Resource = &operatorcr.Status{}
+func reportedBy(at time.Time, nodes ...string) func(*Snapshot) {
+	return func(s *Snapshot) {
+		s.Resource = &operatorstatus.Status{}
 		for _, node := range nodes {
 			s.Resource.Reports = append(s.Resource.Reports, reportOf(node, "before", at))
 		}
@@ -173,7 +173,7 @@ func TestCompanionStaysUntilItsSuccessorReports(t *testing.T) {
 		t.Fatalf("creates %s, deletes %s; %+v", names(created), names(plan.Delete), plan.Status)
 	}
 	s.Now = s.Now.Add(time.Minute)
-	delivered(t, &Desired{Apply: plan.Apply, State: plan.State})(s)
+	delivered(t, &Plan{Apply: plan.Apply, State: plan.State})(s)
 	if plan := planOf(t, s); len(plan.Delete) > 0 {
 		t.Fatalf("%s is deleted before the new one has reported", names(plan.Delete))
 	}
@@ -193,10 +193,10 @@ func TestCompanionStaysUntilItsSuccessorReports(t *testing.T) {
 }
 
 // liveFiles are what a plan changes of existing pods of a DaemonSet.
-func liveFiles(plan *Desired) []*unstructured.Unstructured { return ofKind(plan.Apply, "Pod") }
+func liveFiles(plan *Plan) []*unstructured.Unstructured { return ofKind(plan.Apply, "Pod") }
 
-func templateAnnotations(plan *Desired) map[string]string {
-	return source.As[appsv1.DaemonSet](ofKind(plan.Apply, "DaemonSet")[0]).Spec.Template.Annotations
+func templateAnnotations(plan *Plan) map[string]string {
+	return informers.As[appsv1.DaemonSet](ofKind(plan.Apply, "DaemonSet")[0]).Spec.Template.Annotations
 }
 
 // agent is the pod of a DaemonSet's template.
@@ -211,22 +211,22 @@ func agent(template map[string]string) *unstructured.Unstructured {
 
 func TestARequestIsLiveInAnnotationsOfADaemonSet(t *testing.T) {
 	on, copied := pods(apiPod("a", "1", onHost)), configSource(v1alpha1.ConfigSourceAnnotation)
-	requested := func(s *Observed) { s.Requested = "r1" }
+	requested := func(s *Snapshot) { s.Requested = "r1" }
 	first := planOf(t, fixture(t, v1alpha1.ModeDaemonSet, on, copied))
 	template := templateAnnotations(first)
 	pod := agent(template)
-	existing := func(s *Observed) { s.Own = append(s.Own, pod) }
+	existing := func(s *Snapshot) { s.Own = append(s.Own, pod) }
 	for name, tt := range map[string]struct {
-		more []func(*Observed)
+		more []func(*Snapshot)
 		want bool
 	}{
-		"a new DaemonSet":                {[]func(*Observed){requested, existing}, true},
-		"an existing one":                {[]func(*Observed){delivered(t, first), requested, existing}, true},
-		"an annotation that was deleted": {[]func(*Observed){delivered(t, first), existing}, false},
-		"and another interval":           {[]func(*Observed){delivered(t, first), requested, existing, slower}, true},
+		"a new DaemonSet":                {[]func(*Snapshot){requested, existing}, true},
+		"an existing one":                {[]func(*Snapshot){delivered(t, first), requested, existing}, true},
+		"an annotation that was deleted": {[]func(*Snapshot){delivered(t, first), existing}, false},
+		"and another interval":           {[]func(*Snapshot){delivered(t, first), requested, existing, slower}, true},
 	} {
 		t.Run(name, func(t *testing.T) {
-			plan := planOf(t, fixture(t, v1alpha1.ModeDaemonSet, append([]func(*Observed){on, copied}, tt.more...)...))
+			plan := planOf(t, fixture(t, v1alpha1.ModeDaemonSet, append([]func(*Snapshot){on, copied}, tt.more...)...))
 			if now := templateAnnotations(plan); !maps.Equal(now, template) {
 				t.Errorf("the template has %v, want %v", now, template)
 			}
@@ -245,7 +245,7 @@ func TestARequestIsLiveInAnnotationsOfADaemonSet(t *testing.T) {
 	}
 }
 
-func slower(s *Observed) { s.Config.Probe.Interval.Duration = 90 * time.Second }
+func slower(s *Snapshot) { s.Config.Probe.Interval.Duration = 90 * time.Second }
 
 func TestIntervalIsLiveInAnnotationsOfADaemonSet(t *testing.T) {
 	on := pods(apiPod("a", "1", onHost))
@@ -253,7 +253,7 @@ func TestIntervalIsLiveInAnnotationsOfADaemonSet(t *testing.T) {
 	template := templateAnnotations(first)
 	pod := agent(template)
 	s := fixture(t, v1alpha1.ModeDaemonSet, on, delivered(t, first), configSource(v1alpha1.ConfigSourceAnnotation),
-		func(s *Observed) {
+		func(s *Snapshot) {
 			s.Own = append(s.Own, pod)
 			slower(s)
 		})

@@ -14,14 +14,14 @@ import (
 	"k8s.io/utils/clock"
 
 	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
-	"github.com/kms-health/kms-health/pkg/operator/retry"
-	"github.com/kms-health/kms-health/pkg/operator/source"
+	"github.com/kms-health/kms-health/pkg/operator/informers"
 	"github.com/kms-health/kms-health/pkg/operator/ssa"
+	"github.com/kms-health/kms-health/pkg/operator/syncqueue"
 )
 
 const (
-	// settle is how long a sync waits for related changes.
-	settle = 20 * time.Millisecond
+	// coalescePeriod is how long a sync waits for related changes.
+	coalescePeriod = 20 * time.Millisecond
 	// resync is how often a target is synced without a change: Secrets with credentials
 	// are not watched.
 	resync = time.Minute
@@ -66,15 +66,15 @@ type Controller struct {
 	Options
 	metrics *metrics
 	applier *ssa.Applier
-	queue   *retry.Queue // names of targets
+	queue   *syncqueue.Queue // names of targets
 	config  atomic.Pointer[configuration]
 
-	began   time.Time       // when Run did
-	cluster *source.Cluster // from Run on
-	ctx     context.Context // of the sources
+	began   time.Time          // when Run did
+	cluster *informers.Cluster // from Run on
+	ctx     context.Context    // of the sources
 
 	mu      sync.Mutex
-	targets map[string]*entry
+	targets map[string]*serverState
 	ca      []byte // the last that could be read
 }
 
@@ -87,51 +87,51 @@ type configuration struct {
 // New makes a Controller.
 func New(o Options) *Controller {
 	return &Controller{
-		Options: o, targets: map[string]*entry{}, metrics: newMetrics(o.Registry), applier: ssa.New(o.Client),
-		queue: retry.NewQueue(o.Clock, "deliver reporters", firstRetry, lastRetry),
+		Options: o, targets: map[string]*serverState{}, metrics: newMetrics(o.Registry), applier: ssa.New(o.Client),
+		queue: syncqueue.NewQueue(o.Clock, "deliver reporters", firstRetry, lastRetry),
 	}
 }
 
 // Configure applies a configuration.
 func (c *Controller) Configure(config *v1alpha1.OperatorConfiguration) {
 	c.config.Store(&configuration{config, c.Now()})
-	c.WakeAll()
+	c.EnqueueAll()
 }
 
-// WakeAll syncs all targets.
-func (c *Controller) WakeAll() {
+// EnqueueAll syncs all targets.
+func (c *Controller) EnqueueAll() {
 	for _, name := range c.names() {
-		c.Wake(name)
+		c.Enqueue(name)
 	}
 }
 
-// Wake syncs a target.
-func (c *Controller) Wake(name string) { c.queue.AddAfter(name, settle) }
+// Enqueue syncs a target.
+func (c *Controller) Enqueue(name string) { c.queue.AddAfter(name, coalescePeriod) }
 
 // Run syncs targets until ctx ends. One replica at a time may run.
 func (c *Controller) Run(ctx context.Context) {
 	sources, end := context.WithCancel(ctx)
 	defer end()
-	cluster := source.NewCluster(sources, source.ClusterOptions{
+	cluster := informers.NewCluster(sources, informers.ClusterOptions{
 		Client: c.Client, Namespace: c.Namespace,
 		CheckPolicy: checkPolicy, OpenShift: c.OpenShift == nil || *c.OpenShift,
-		WakeDelivery: c.WakeAll, WakeRollup: func() {
+		WakeDelivery: c.EnqueueAll, WakeRollup: func() {
 			for _, name := range c.names() {
-				c.Rollup.Wake(name)
+				c.Rollup.Enqueue(name)
 			}
 		},
 	})
-	defer cluster.End()
+	defer cluster.Stop()
 	c.mu.Lock()
 	c.began, c.cluster, c.ctx = c.Clock.Now(), cluster, sources
 	c.mu.Unlock()
-	c.WakeAll()
+	c.EnqueueAll()
 
 	c.queue.Work(ctx, workers, c.sync)
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for _, e := range c.targets {
-		e.sources.End()
+		e.sources.Stop()
 	}
 }
 
@@ -150,17 +150,17 @@ func (c *Controller) sync(ctx context.Context, name string) (again time.Duration
 	e := c.entry(s)
 	c.observe(s, e)
 	leaves := s.Deleting && !s.InConfig
-	if s.Problem != nil && leaves && s.State.Namespace == "" && c.cluster.Roles.Known() && e.published.Name == "" {
+	if s.Problem != nil && leaves && s.State.Namespace == "" && c.cluster.Roles.HasSynced() && e.published.Name == "" {
 		c.forget(name) // nothing was made of it
-		return settle
+		return coalescePeriod
 	}
-	plan := Plan(s)
+	plan := ComputePlan(s)
 	c.publish(s, e, plan)
 	if left := c.queue.Left(name); left > 0 {
 		return left
 	}
 	outcome := c.reconcile(ctx, s, plan)
-	if !c.cluster.Roles.Known() { // by which nothing is recorded
+	if !c.cluster.Roles.HasSynced() { // by which nothing is recorded
 		outcome.NoCondition = !apierrors.IsForbidden(c.cluster.Roles.Err())
 	}
 	switch {
@@ -172,13 +172,13 @@ func (c *Controller) sync(ctx context.Context, name string) (again time.Duration
 	// Until the watch shows that its ClusterRole is gone, what began anew would not know that it is off.
 	if plan.Gone && len(plan.Delete) == 0 && leaves {
 		c.forget(name)
-		return settle // a target of this name in the configuration is another one
+		return coalescePeriod // a target of this name in the configuration is another one
 	}
 	return c.finish(ctx, e, s, outcome)
 }
 
 // finish reports an outcome, and decides when to sync again.
-func (c *Controller) finish(ctx context.Context, e *entry, s *Observed, o *Outcome) (again time.Duration) {
+func (c *Controller) finish(ctx context.Context, e *serverState, s *Snapshot, o *Result) (again time.Duration) {
 	name := e.target.Name
 	if ctx.Err() != nil {
 		return 0 // the operator ends, and so did its requests

@@ -32,8 +32,8 @@ import (
 	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
 	"github.com/kms-health/kms-health/pkg/contract"
 	"github.com/kms-health/kms-health/pkg/operator/delivery"
+	"github.com/kms-health/kms-health/pkg/operator/informers"
 	"github.com/kms-health/kms-health/pkg/operator/objects"
-	"github.com/kms-health/kms-health/pkg/operator/source"
 )
 
 // TestMain removes the bound on how often errors are logged: it keeps the time of the
@@ -49,7 +49,7 @@ type noRollup struct{}
 func (noRollup) Set(delivery.Snapshot) {}
 func (noRollup) Remove(string)         {}
 func (noRollup) IsDone(string) bool    { return true }
-func (noRollup) Wake(string)           {}
+func (noRollup) Enqueue(string)           {}
 
 // requests records what a controller asks of an API server with one operator resource,
 // a namespace and, perhaps, a ClusterRole with a recorded state.
@@ -63,13 +63,13 @@ type requests struct {
 func (r *requests) client(recorded *delivery.State) *dynamicfake.FakeDynamicClient {
 	resource := contract.ResourceOf("kubeapiservers")
 	kinds := map[schema.GroupVersionResource]string{
-		resource.GVR(): "KubeAPIServerList", source.Pods: "PodList", source.Secrets: "SecretList",
-		source.ConfigMaps:      "ConfigMapList",
-		source.ServiceAccounts: "ServiceAccountList", source.Namespaces: "NamespaceList",
-		source.DaemonSets: "DaemonSetList", source.Deployments: "DeploymentList",
-		source.Roles: "RoleList", source.ClusterRoles: "ClusterRoleList", source.ClusterBindings: "ClusterRoleBindingList",
-		source.Nodes: "NodeList", source.Policies: "ValidatingAdmissionPolicyList",
-		source.PolicyBindings: "ValidatingAdmissionPolicyBindingList",
+		resource.GVR(): "KubeAPIServerList", informers.Pods: "PodList", informers.Secrets: "SecretList",
+		informers.ConfigMaps:      "ConfigMapList",
+		informers.ServiceAccounts: "ServiceAccountList", informers.Namespaces: "NamespaceList",
+		informers.DaemonSets: "DaemonSetList", informers.Deployments: "DeploymentList",
+		informers.Roles: "RoleList", informers.ClusterRoles: "ClusterRoleList", informers.ClusterBindings: "ClusterRoleBindingList",
+		informers.Nodes: "NodeList", informers.Policies: "ValidatingAdmissionPolicyList",
+		informers.PolicyBindings: "ValidatingAdmissionPolicyBindingList",
 	}
 	object := func(apiVersion, kind, name string) *unstructured.Unstructured {
 		return &unstructured.Unstructured{Object: map[string]any{"apiVersion": apiVersion, "kind": kind,
@@ -275,9 +275,9 @@ func (r *requests) unreadable(what string) bool {
 // Without them no roll-up is evaluated, and nothing else reports that.
 func TestSourcesOfTheRollupThatAreForbiddenAreReported(t *testing.T) {
 	for what, forbidden := range map[string]clienttesting.Action{
-		"Nodes": clienttesting.NewListAction(source.Nodes, schema.GroupVersionKind{}, "",
+		"Nodes": clienttesting.NewListAction(informers.Nodes, schema.GroupVersionKind{}, "",
 			metav1.ListOptions{}),
-		"the pods of namespace kms-health": clienttesting.NewListAction(source.Pods, schema.GroupVersionKind{},
+		"the pods of namespace kms-health": clienttesting.NewListAction(informers.Pods, schema.GroupVersionKind{},
 			"kms-health", metav1.ListOptions{}),
 	} {
 		for name, configuration := range map[string]string{"it delivers": withPlugin,
@@ -299,18 +299,18 @@ func TestEachSourceThatADeliveryNeedsIsReportedWhereItIsForbidden(t *testing.T) 
 		kind                     schema.GroupVersionResource
 		namespace, configuration string
 	}{
-		"clusterroles":                                 {source.ClusterRoles, "", withPlugin},
-		"clusterrolebindings":                          {source.ClusterBindings, "", withPlugin},
-		"validatingadmissionpolicies":                  {source.Policies, "", withPlugin},
-		"validatingadmissionpolicybindings":            {source.PolicyBindings, "", withPlugin},
+		"clusterroles":                                 {informers.ClusterRoles, "", withPlugin},
+		"clusterrolebindings":                          {informers.ClusterBindings, "", withPlugin},
+		"validatingadmissionpolicies":                  {informers.Policies, "", withPlugin},
+		"validatingadmissionpolicybindings":            {informers.PolicyBindings, "", withPlugin},
 		"kubeapiservers.operator.openshift.io/cluster": {contract.ResourceOf("kubeapiservers").GVR(), "", withPlugin},
-		"the DaemonSets of namespace kms-health":       {source.DaemonSets, "kms-health", withPlugin},
-		"the ServiceAccounts of namespace kms-health":  {source.ServiceAccounts, "kms-health", withPlugin},
-		"namespace ns":                                 {source.Namespaces, "", withPlugin},
-		"the pods of namespace ns":                     {source.Pods, "ns", withPlugin},
-		"the Role of namespace ns":                     {source.Roles, "ns", oneTarget},
-		"the Deployment of namespace ns":               {source.Deployments, "ns", sidecar},
-		"the ServiceAccount of namespace ns":           {source.ServiceAccounts, "ns", sidecar},
+		"the DaemonSets of namespace kms-health":       {informers.DaemonSets, "kms-health", withPlugin},
+		"the ServiceAccounts of namespace kms-health":  {informers.ServiceAccounts, "kms-health", withPlugin},
+		"namespace ns":                                 {informers.Namespaces, "", withPlugin},
+		"the pods of namespace ns":                     {informers.Pods, "ns", withPlugin},
+		"the Role of namespace ns":                     {informers.Roles, "ns", oneTarget},
+		"the Deployment of namespace ns":               {informers.Deployments, "ns", sidecar},
+		"the ServiceAccount of namespace ns":           {informers.ServiceAccounts, "ns", sidecar},
 	} {
 		r := &requests{}
 		client := r.client(nil)
@@ -339,7 +339,7 @@ func TestRemovedTargetIsForgottenWhenTheWatchShowsIt(t *testing.T) {
 	client := r.client(&delivery.State{Installation: "kms-health", Namespace: "ns", Resource: contract.KubeAPIServers})
 	began := sync.OnceValue(time.Now)
 	client.PrependReactor("delete", "clusterroles", func(clienttesting.Action) (bool, runtime.Object, error) {
-		return time.Since(began()) < 2*source.AuthorizerWarmup, nil, apierrors.NewInternalError(errors.New("later"))
+		return time.Since(began()) < 2*informers.AuthorizerWarmup, nil, apierrors.NewInternalError(errors.New("later"))
 	})
 	client.PrependWatchReactor("clusterroles", func(a clienttesting.Action) (bool, watch.Interface, error) {
 		shown, err := client.Tracker().Watch(a.GetResource(), a.GetNamespace())
@@ -361,7 +361,7 @@ func TestRemovedTargetIsForgottenWhenTheWatchShowsIt(t *testing.T) {
 func refuseRecords(client *dynamicfake.FakeDynamicClient, after time.Duration) {
 	began := sync.OnceValue(time.Now)
 	client.PrependReactor("patch", "clusterroles", func(clienttesting.Action) (bool, runtime.Object, error) {
-		return time.Since(began()) >= after, nil, apierrors.NewForbidden(source.ClusterRoles.GroupResource(), "", errors.New("no right"))
+		return time.Since(began()) >= after, nil, apierrors.NewForbidden(informers.ClusterRoles.GroupResource(), "", errors.New("no right"))
 	})
 }
 
@@ -380,7 +380,7 @@ func TestConditionsOfATargetThatWasNeverRecordedAreNotForgotten(t *testing.T) {
 	r := &requests{}
 	client := r.client(nil)
 	refuseRecords(client, 0)
-	forbidLists(client, source.DaemonSets, "kms-health")
+	forbidLists(client, informers.DaemonSets, "kms-health")
 	r.run(t, client, withPlugin, "apiServers: []\n")
 	if removed, off := r.last("removed"), r.last("published"); removed != "" || !strings.HasPrefix(off, "published off true") {
 		t.Errorf("%q, %q", removed, off)
@@ -428,7 +428,7 @@ func TestTargetIsForgottenOnceNothingIsLeftOfIt(t *testing.T) {
 		r := &requests{}
 		client := r.client(&c.recorded)
 		if c.forbidden {
-			forbidLists(client, source.Pods, "kms-health")
+			forbidLists(client, informers.Pods, "kms-health")
 		}
 		r.run(t, client, "apiServers: []\n")
 		if is := slices.Contains(r.all, "removed "+kube); is != c.want {
@@ -441,7 +441,7 @@ func TestTargetIsForgottenOnceNothingIsLeftOfIt(t *testing.T) {
 func TestConfigMapsThatCannotBeListedAreReported(t *testing.T) {
 	r := &requests{}
 	client := r.client(&delivery.State{Namespace: "ns", Resource: v1alpha1.ResourceKubeAPIServers})
-	forbidLists(client, source.ConfigMaps, "kms-health")
+	forbidLists(client, informers.ConfigMaps, "kms-health")
 	r.run(t, client, oneTarget+"managementState: Removed\n")
 	if !slices.ContainsFunc(r.all, func(request string) bool {
 		return strings.HasPrefix(request, "status SourceUnreadable") && strings.Contains(request, "what is left of ConfigMaps cannot be listed")

@@ -13,9 +13,9 @@ import (
 	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
 	"github.com/kms-health/kms-health/pkg/contract"
 	"github.com/kms-health/kms-health/pkg/operator/delivery"
-	"github.com/kms-health/kms-health/pkg/operator/encryption"
+	"github.com/kms-health/kms-health/pkg/operator/encryptionconfig"
+	"github.com/kms-health/kms-health/pkg/operator/informers"
 	"github.com/kms-health/kms-health/pkg/operator/objects"
-	"github.com/kms-health/kms-health/pkg/operator/source"
 )
 
 // deliveries plan, for each mode, its reporters, and find what keeps them from being where the
@@ -108,7 +108,7 @@ func (p *planner) keepSubjects(identity []*unstructured.Unstructured) {
 
 // inTarget reports whether the target's namespace has, or may have, objects of the operator.
 func (p *planner) inTarget() bool {
-	return p.Observed.State.InTarget && (p.state.Token || p.Unlisted != nil ||
+	return p.Snapshot.State.InTarget && (p.state.Token || p.Unlisted != nil ||
 		slices.ContainsFunc(p.Own, func(o *unstructured.Unstructured) bool {
 			return o.GetNamespace() == p.Target.Namespace && (o.GetKind() == "ConfigMap" || o.GetKind() == "ServiceAccount")
 		}))
@@ -125,7 +125,7 @@ func (p *planner) checkEncrypted() {
 	if p.Target.Mode.InOwnersPods() {
 		return
 	}
-	if slices.Contains(p.Encrypted, encryption.ConfigMaps) && p.Target.ConfigSource == v1alpha1.ConfigSourceConfigMap {
+	if slices.Contains(p.Encrypted, encryptionconfig.ConfigMaps) && p.Target.ConfigSource == v1alpha1.ConfigSourceConfigMap {
 		p.problem(contract.ConfigMapsEncrypted, objects.ConfigMapsEncrypted)
 	}
 	for _, a := range p.pods {
@@ -204,7 +204,7 @@ func (p *planner) daemonSet() {
 // annotations: its template, of which a change would replace the pods, keeps the files of
 // the plugin set's first version, and the pods get the current ones.
 func (p *planner) liveFiles(ds *unstructured.Unstructured, file []byte) {
-	wanted := source.As[appsv1.DaemonSet](ds).Spec.Template.Annotations
+	wanted := informers.As[appsv1.DaemonSet](ds).Spec.Template.Annotations
 	hasFiles := func(annotations map[string]string) bool { // others mount the ConfigMap, or are being replaced
 		return annotations[contract.ConfigAnnotation] != "" &&
 			annotations[contract.ConfigHashAnnotation] == wanted[contract.ConfigHashAnnotation]
@@ -227,7 +227,7 @@ func (p *planner) liveFiles(ds *unstructured.Unstructured, file []byte) {
 	if live == nil {
 		return
 	}
-	if first := source.As[appsv1.DaemonSet](live).Spec.Template.Annotations; hasFiles(first) {
+	if first := informers.As[appsv1.DaemonSet](live).Spec.Template.Annotations; hasFiles(first) {
 		for _, name := range files {
 			_ = unstructured.SetNestedField(ds.Object, first[name], "spec", "template", "metadata", "annotations", name)
 		}

@@ -20,8 +20,8 @@ import (
 	"github.com/kms-health/kms-health/pkg/operator/objects"
 )
 
-// Desired is what there should be of a target, and how to get there, in the order of its fields.
-type Desired struct {
+// Plan is what there should be of a target, and how to get there, in the order of its fields.
+type Plan struct {
 	// Anchor is the target's ClusterRole, which holds the state. Nil: there is
 	// nothing to record.
 	Anchor *unstructured.Unstructured
@@ -47,8 +47,8 @@ type Desired struct {
 
 // planner is the state shared by the steps of a plan.
 type planner struct {
-	*Observed // a copy, whose Target gets the chosen mode
-	*Desired
+	*Snapshot // a copy, whose Target gets the chosen mode
+	*Plan
 	state    *delivery.State // to record
 	problems []delivery.Status
 	waits    []string
@@ -60,12 +60,12 @@ type planner struct {
 	unplaced map[string]bool
 }
 
-// Plan is pure, and changes nothing of what was observed.
-func Plan(s *Observed) *Desired {
+// ComputePlan is pure, and changes nothing of what was observed.
+func ComputePlan(s *Snapshot) *Plan {
 	observed, target := *s, *s.Target
 	observed.Target = &target
-	p := &planner{Observed: &observed, Desired: &Desired{State: s.State}, unplaced: map[string]bool{}}
-	p.state = &p.Desired.State
+	p := &planner{Snapshot: &observed, Plan: &Plan{State: s.State}, unplaced: map[string]bool{}}
+	p.state = &p.Plan.State
 	switch {
 	case s.Unrecorded:
 		p.Status = delivery.Status{Reason: contract.Progressing, Message: ""}
@@ -86,7 +86,7 @@ func Plan(s *Observed) *Desired {
 		p.apply(s.Destination())
 	}
 	p.sortByUse()
-	return p.Desired
+	return p.Plan
 }
 
 // apply adds an object, if there is one, to those to apply.
@@ -101,7 +101,7 @@ func (p *planner) apply(o *unstructured.Unstructured) {
 func (p *planner) decide() {
 	if p.Target.Plugins == nil && !p.Deleting && !p.NamespaceMissing && !p.Unmanaged {
 		p.apply(p.SecretRole(p.Revisions())) // by which the encryption configs in use are read
-		if p.state.Role = true; !p.Observed.State.Role {
+		if p.state.Role = true; !p.Snapshot.State.Role {
 			p.identity() // the record comes first
 		}
 	}
@@ -164,13 +164,13 @@ func (p *planner) wait(format string, values ...any) {
 // identify records what identifies the target: enough to remove what is left of it.
 func (p *planner) identify() {
 	t := p.Target
-	p.state.Installation, p.state.Namespace, p.state.Resource = p.Observed.Namespace, t.Namespace, t.Resource
+	p.state.Installation, p.state.Namespace, p.state.Resource = p.Snapshot.Namespace, t.Namespace, t.Resource
 	p.state.PodSelector = t.PodSelector
 }
 
 // record keeps what was read.
 func (p *planner) record() {
-	t, was := p.Target, &p.Observed.State
+	t, was := p.Target, &p.Snapshot.State
 	p.identify()
 	p.state.LiveSince = p.liveSince()
 	p.state.Live, p.state.Revisions, p.state.NotProbed = p.live(), p.revisionSets(), p.notProbed()
@@ -187,7 +187,7 @@ func (p *planner) record() {
 
 // liveSince is since when the live set has had its write key. A change of anything else leaves it.
 func (p *planner) liveSince() time.Time {
-	was := &p.Observed.State
+	was := &p.Snapshot.State
 	switch {
 	case !p.liveKnown() || was.Live != nil && delivery.WriteKey(p.live()) == delivery.WriteKey(was.Live):
 		return was.LiveSince

@@ -16,22 +16,22 @@ import (
 	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
 	"github.com/kms-health/kms-health/pkg/contract"
 	"github.com/kms-health/kms-health/pkg/operator/delivery"
-	"github.com/kms-health/kms-health/pkg/operator/encryption"
-	"github.com/kms-health/kms-health/pkg/operator/source"
+	"github.com/kms-health/kms-health/pkg/operator/encryptionconfig"
+	"github.com/kms-health/kms-health/pkg/operator/informers"
 	"github.com/kms-health/kms-health/pkg/operator/ssa"
-	"github.com/kms-health/kms-health/pkg/operatorcr"
+	"github.com/kms-health/kms-health/pkg/operatorstatus"
 )
 
 func TestAutoChoosesByWhereTheSocketsAre(t *testing.T) {
 	for name, c := range map[string]struct {
-		change   func(*Observed)
+		change   func(*Snapshot)
 		delivery v1alpha1.Mode
 		reason   delivery.Reason
 	}{
-		"no pods": {func(*Observed) {}, "", contract.NoPods},
-		"no pods now": {func(s *Observed) { s.State.Mode = v1alpha1.ModeCompanionPod },
+		"no pods": {func(*Snapshot) {}, "", contract.NoPods},
+		"no pods now": {func(s *Snapshot) { s.State.Mode = v1alpha1.ModeCompanionPod },
 			v1alpha1.ModeCompanionPod, contract.NoPods},
-		"no pods now, and the mode of another version": {func(s *Observed) { s.State.Mode = "Other" }, "", contract.NoPods},
+		"no pods now, and the mode of another version": {func(s *Snapshot) { s.State.Mode = "Other" }, "", contract.NoPods},
 		"in pods": {pods(apiPod("a", "1"), apiPod("b", "2")), v1alpha1.ModeCompanionPod,
 			contract.AsExpected},
 		"on the host": {pods(apiPod("a", "1", onHost), apiPod("b", "2", onHost)),
@@ -59,7 +59,7 @@ func TestEveryModeIsDelivered(t *testing.T) {
 
 func TestEachPodGetsACompanionWithItsPlugins(t *testing.T) {
 	s := fixture(t, v1alpha1.ModeCompanionPod, pods(apiPod("a", "1", revision("4")), apiPod("b", "2", revision("5"))))
-	s.Live, s.Sets = set(2, 1), map[string]encryption.Set{"4": *set(1), "5": *set(2, 1)}
+	s.Live, s.Sets = set(2, 1), map[string]encryptionconfig.Set{"4": *set(1), "5": *set(2, 1)}
 	plan := planOf(t, s)
 	if len(workloads(plan)) != 2 {
 		t.Fatalf("%s", names(workloads(plan)))
@@ -71,7 +71,7 @@ func TestEachPodGetsACompanionWithItsPlugins(t *testing.T) {
 			t.Errorf("%s on %s beside %s with %s", pod.GetName(), nodeOf(pod), pod.GetAnnotations()[contract.BesideAnnotation],
 				keyIDs(t, pod))
 		}
-		typed := source.As[corev1.Pod](pod)
+		typed := informers.As[corev1.Pod](pod)
 		if typed == nil {
 			t.Fatalf("%s is no pod", pod.GetName())
 		}
@@ -97,18 +97,18 @@ func TestCompanionIsReplacedWithItsPodOrForAChangeOfItsContainer(t *testing.T) {
 	old := workloads(first)[0].GetName()
 
 	live := fixture(t, v1alpha1.ModeCompanionPod, pods(apiPod("a", "1")), delivered(t, first),
-		func(s *Observed) { s.Config.Probe.Interval.Duration = time.Minute })
+		func(s *Snapshot) { s.Config.Probe.Interval.Duration = time.Minute })
 	plan := planOf(t, live)
 	if workloads(plan)[0].GetName() != old || len(plan.Delete) > 0 {
 		t.Error("an interval replaced a companion")
 	}
-	file := func(plan *Desired) string { return workloads(plan)[0].GetAnnotations()[contract.ConfigAnnotation] }
+	file := func(plan *Plan) string { return workloads(plan)[0].GetAnnotations()[contract.ConfigAnnotation] }
 	if file(plan) == file(first) {
 		t.Error("the interval is not in the file")
 	}
 
 	image := fixture(t, v1alpha1.ModeCompanionPod, pods(apiPod("a", "1")), delivered(t, first),
-		func(s *Observed) { s.Config.Image = "reporter:2" })
+		func(s *Snapshot) { s.Config.Image = "reporter:2" })
 	plan = planOf(t, image)
 	if workloads(plan)[0].GetName() == old || len(plan.Delete) > 0 {
 		t.Errorf("a new image: %s made, %s deleted before the new one runs", names(workloads(plan)), names(plan.Delete))
@@ -158,7 +158,7 @@ func mounting(name string) func(*corev1.Pod) {
 func TestConfigMapOfAPluginSetStaysWhileAPodMountsIt(t *testing.T) {
 	first := planOf(t, fixture(t, v1alpha1.ModeSidecar, pods(apiPod("a", "1"))))
 	old := configMapOf(1)
-	s := fixture(t, v1alpha1.ModeSidecar, pods(apiPod("a", "1", mounting(old))), delivered(t, first), func(s *Observed) {
+	s := fixture(t, v1alpha1.ModeSidecar, pods(apiPod("a", "1", mounting(old))), delivered(t, first), func(s *Snapshot) {
 		s.Live = set(2, 1)
 		s.Config.Probe.Interval.Duration = time.Minute
 	})
@@ -182,7 +182,7 @@ func TestConfigMapOfAPluginSetStaysWhileAPodMountsIt(t *testing.T) {
 }
 
 func TestInjectionThatItsOwnerRevertedIsNotRepeated(t *testing.T) {
-	s := fixture(t, v1alpha1.ModeSidecar, inDeployment, pods(apiPod("a", "1")), func(s *Observed) {
+	s := fixture(t, v1alpha1.ModeSidecar, inDeployment, pods(apiPod("a", "1")), func(s *Snapshot) {
 		s.Deployment = deployment(1)
 	})
 	plan := planOf(t, s)
@@ -191,7 +191,7 @@ func TestInjectionThatItsOwnerRevertedIsNotRepeated(t *testing.T) {
 	}
 	// The result, as the API server shows it, where an admission policy rewrites the image.
 	injected := deployment(2)
-	applied, template := source.As[appsv1.Deployment](plan.Inject).Spec.Template, &injected.Spec.Template
+	applied, template := informers.As[appsv1.Deployment](plan.Inject).Spec.Template, &injected.Spec.Template
 	template.Annotations = applied.Annotations
 	template.Spec.Containers = append(template.Spec.Containers, applied.Spec.Containers...)
 	template.Spec.Containers[len(template.Spec.Containers)-1].Image = "mirror/reporter:1"
@@ -243,14 +243,14 @@ func TestEarlierReportersStayUntilTheNewOnesReport(t *testing.T) {
 	host := []*corev1.Pod{apiPod("a", "1", onHost), apiPod("b", "2", onHost)}
 	first := planOf(t, fixture(t, v1alpha1.ModeCompanionPod, pods(host...)))
 	s := fixture(t, v1alpha1.ModeDaemonSet, pods(host...), delivered(t, first))
-	s.Resource = &operatorcr.Status{Reports: []operatorcr.Report{
+	s.Resource = &operatorstatus.Status{Reports: []operatorstatus.Report{
 		reportOf("a", "before", s.Now), reportOf("b", "before", s.Now),
 	}}
 	plan := planOf(t, s)
 	if len(plan.Delete) > 0 || plan.Status.Reason != contract.Progressing || plan.State.Mode != v1alpha1.ModeCompanionPod {
 		t.Fatalf("%s goes at once; %+v", names(plan.Delete), plan.Status)
 	}
-	daemonSetPods := func(s *Observed) {
+	daemonSetPods := func(s *Snapshot) {
 		for _, node := range []string{"a", "b"} {
 			pod := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "v1", "kind": "Pod",
 				"spec": map[string]any{"nodeName": node}, "status": map[string]any{"phase": "Running"}}}
@@ -284,8 +284,8 @@ func TestEarlierReportersStayUntilTheNewOnesReport(t *testing.T) {
 func TestRemovalDeletesWhatReportersNeedAfterThem(t *testing.T) {
 	first := planOf(t, fixture(t, v1alpha1.ModeDaemonSet, pods(apiPod("a", "1", onHost))))
 	s := fixture(t, v1alpha1.ModeDaemonSet, delivered(t, first),
-		func(s *Observed) { s.Live, s.ReportsLeft = set(), true })
-	step := func(reason delivery.Reason, clean bool, want string) *Desired {
+		func(s *Snapshot) { s.Live, s.ReportsLeft = set(), true })
+	step := func(reason delivery.Reason, clean bool, want string) *Plan {
 		t.Helper()
 		plan := planOf(t, s)
 		if got := names(plan.Delete); got != want || plan.Status.Reason != reason {
@@ -317,7 +317,7 @@ func TestRemovalDeletesWhatReportersNeedAfterThem(t *testing.T) {
 
 // A removal finds it, whatever else was known.
 func TestRoleIsRecordedBeforeItIsApplied(t *testing.T) {
-	s := fixture(t, v1alpha1.ModeCompanionPod, func(s *Observed) { s.Live = nil })
+	s := fixture(t, v1alpha1.ModeCompanionPod, func(s *Snapshot) { s.Live = nil })
 	if plan := planOf(t, s); plan.Anchor == nil || !plan.State.Role || names(plan.Apply) != "Role/kms-health-operator-api" {
 		t.Errorf("records %v, %+v, applies %s", plan.Anchor, plan.State, names(plan.Apply))
 	}
@@ -326,13 +326,13 @@ func TestRoleIsRecordedBeforeItIsApplied(t *testing.T) {
 func TestUnknownSourcesChangeNothing(t *testing.T) {
 	first := planOf(t, fixture(t, v1alpha1.ModeCompanionPod, pods(apiPod("a", "1"))))
 	for name, c := range map[string]struct {
-		change func(*Observed)
+		change func(*Snapshot)
 		want   delivery.Status
 	}{
-		"the Secret, and no plugin set recorded": {func(s *Observed) { s.Live, s.State.Live = nil, nil },
+		"the Secret, and no plugin set recorded": {func(s *Snapshot) { s.Live, s.State.Live = nil, nil },
 			delivery.Status{Reason: contract.Progressing, Message: ""}},
-		"an invalid Secret, and no plugin set recorded": {func(s *Observed) {
-			s.Live, s.State.Live = &encryption.Set{}, nil
+		"an invalid Secret, and no plugin set recorded": {func(s *Snapshot) {
+			s.Live, s.State.Live = &encryptionconfig.Set{}, nil
 			s.add(contract.EncryptionConfigUnreadable, "not YAML")
 		}, delivery.Status{Reason: contract.EncryptionConfigUnreadable, Message: "not YAML"}},
 	} {
@@ -343,9 +343,9 @@ func TestUnknownSourcesChangeNothing(t *testing.T) {
 			t.Errorf("%s: %s applied, %s deleted; %+v", name, names(made), names(plan.Delete), plan.Status)
 		}
 	}
-	for name, change := range map[string]func(*Observed){
-		"Secret":           func(s *Observed) { s.Live = nil },
-		"a garbled Secret": func(s *Observed) { s.Live = &encryption.Set{} },
+	for name, change := range map[string]func(*Snapshot){
+		"Secret":           func(s *Snapshot) { s.Live = nil },
+		"a garbled Secret": func(s *Snapshot) { s.Live = &encryptionconfig.Set{} },
 	} {
 		plan := planOf(t, fixture(t, v1alpha1.ModeCompanionPod, pods(apiPod("a", "2")), delivered(t, first), change))
 		if len(workloads(plan)) != 1 || keyIDs(t, workloads(plan)[0]) != "1" {
@@ -356,7 +356,7 @@ func TestUnknownSourcesChangeNothing(t *testing.T) {
 
 func TestKMSIsOffOnlyWhenNoConfigInUseHasAPlugin(t *testing.T) {
 	s := fixture(t, v1alpha1.ModeCompanionPod, pods(apiPod("a", "1", revision("4")), apiPod("b", "2", revision("5"))))
-	s.Live, s.Sets = set(), map[string]encryption.Set{"4": *set(1), "5": *set()}
+	s.Live, s.Sets = set(), map[string]encryptionconfig.Set{"4": *set(1), "5": *set()}
 	plan := planOf(t, s)
 	if len(workloads(plan)) != 1 || nodeOf(workloads(plan)[0]) != "a" {
 		t.Errorf("%s; %+v", names(workloads(plan)), plan.Status)
@@ -394,7 +394,7 @@ func TestProvidersThatCannotBeProbedAreNotOff(t *testing.T) {
 		again.Status.Reason != contract.ProviderNotProbed {
 		t.Errorf("not read any more: %+v, %+v", again.State, again.Status)
 	}
-	s.Live, s.Sets = set(1), map[string]encryption.Set{"7": {}} // read again, but for the revision of a pod
+	s.Live, s.Sets = set(1), map[string]encryptionconfig.Set{"7": {}} // read again, but for the revision of a pod
 	s.Pods[0].Labels = map[string]string{"revision": "7"}
 	if again := planOf(t, s); again.State.NotProbed != plan.State.NotProbed {
 		t.Errorf("a revision cannot be read: %+v", again.State)
@@ -403,7 +403,7 @@ func TestProvidersThatCannotBeProbedAreNotOff(t *testing.T) {
 
 func TestPodWhosePluginsAreBeingReadGetsNoReporterYet(t *testing.T) {
 	first := planOf(t, fixture(t, v1alpha1.ModeCompanionPod, pods(apiPod("a", "1", revision("4"))),
-		func(s *Observed) { s.Sets = map[string]encryption.Set{"4": *set(1)} }))
+		func(s *Snapshot) { s.Sets = map[string]encryptionconfig.Set{"4": *set(1)} }))
 	s := fixture(t, v1alpha1.ModeCompanionPod, pods(apiPod("a", "2", revision("5"))), delivered(t, first))
 	s.Live = set()
 	plan := planOf(t, s)
@@ -446,7 +446,7 @@ func TestRevisionIsANumber(t *testing.T) {
 func TestUnfinishedSwitchIntoTheTargetsNamespaceIsRemoved(t *testing.T) {
 	host := []*corev1.Pod{apiPod("a", "1", onHost)}
 	first := planOf(t, fixture(t, v1alpha1.ModeCompanionPod, pods(host...)))
-	withDeployment := func(s *Observed) { s.Deployment = deployment(1) }
+	withDeployment := func(s *Snapshot) { s.Deployment = deployment(1) }
 	begun := fixture(t, v1alpha1.ModeSidecar, inDeployment, pods(host...), delivered(t, first), withDeployment)
 	plan := planOf(t, begun)
 	if plan.State.Mode != v1alpha1.ModeCompanionPod || !plan.State.InTarget {
@@ -478,24 +478,24 @@ func TestUnfinishedSwitchIntoTheTargetsNamespaceIsRemoved(t *testing.T) {
 // write with another key.
 func TestLiveSetIsAsOldAsItsWriteKey(t *testing.T) {
 	first, written, configured := time.Unix(1e8, 0), time.Unix(2e8, 0), time.Unix(3e8, 0)
-	given := func(s *Observed) { s.Target.Plugins = set(1).Config.Plugins }
-	recorded := func(ids ...int) func(*Observed) {
-		return func(s *Observed) { s.State = delivery.State{Live: set(ids...).Config.Plugins, LiveSince: first} }
+	given := func(s *Snapshot) { s.Target.Plugins = set(1).Config.Plugins }
+	recorded := func(ids ...int) func(*Snapshot) {
+		return func(s *Snapshot) { s.State = delivery.State{Live: set(ids...).Config.Plugins, LiveSince: first} }
 	}
-	unreadable := func(s *Observed) { s.Live = nil }
+	unreadable := func(s *Snapshot) { s.Live = nil }
 	for name, c := range map[string]struct {
-		change []func(*Observed)
+		change []func(*Snapshot)
 		want   time.Time
 	}{
 		"a Secret that is seen first":           {nil, written},
-		"a Secret with another key":             {[]func(*Observed){recorded(2, 1)}, written},
-		"a Secret with another reader":          {[]func(*Observed){recorded(1, 2)}, first},
-		"a Secret that cannot be read any more": {[]func(*Observed){recorded(2), unreadable}, first},
-		"plugins that are seen first":           {[]func(*Observed){given}, time.Time{}},
-		"plugins with another key":              {[]func(*Observed){recorded(2), given}, configured},
-		"plugins with another reader":           {[]func(*Observed){recorded(1, 2), given}, first},
+		"a Secret with another key":             {[]func(*Snapshot){recorded(2, 1)}, written},
+		"a Secret with another reader":          {[]func(*Snapshot){recorded(1, 2)}, first},
+		"a Secret that cannot be read any more": {[]func(*Snapshot){recorded(2), unreadable}, first},
+		"plugins that are seen first":           {[]func(*Snapshot){given}, time.Time{}},
+		"plugins with another key":              {[]func(*Snapshot){recorded(2), given}, configured},
+		"plugins with another reader":           {[]func(*Snapshot){recorded(1, 2), given}, first},
 	} {
-		s := fixture(t, v1alpha1.ModeCompanionPod, pods(apiPod("a", "1")), func(s *Observed) {
+		s := fixture(t, v1alpha1.ModeCompanionPod, pods(apiPod("a", "1")), func(s *Snapshot) {
 			s.Configured, s.Live.Written = configured, written
 		})
 		for _, change := range c.change {
@@ -515,7 +515,7 @@ func TestLiveSetIsAsOldAsItsWriteKey(t *testing.T) {
 // The Secret of their revision cannot be read, and never was, so its plugins are not known. That
 // the live configuration has none says nothing about them.
 func TestPodsWhosePluginsWereNeverReadAreNotOff(t *testing.T) {
-	unread := func(s *Observed) { s.Sets = map[string]encryption.Set{"5": {}} }
+	unread := func(s *Snapshot) { s.Sets = map[string]encryptionconfig.Set{"5": {}} }
 	s := fixture(t, v1alpha1.ModeCompanionPod, pods(apiPod("a", "1", revision("5"))), unread)
 	first := planOf(t, s)
 	if len(workloads(first)) != 1 {

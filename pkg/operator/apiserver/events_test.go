@@ -66,7 +66,7 @@ func notFound(clienttesting.Action) (bool, runtime.Object, error) {
 }
 
 // eventsOf are the reasons of the Events of a plan that is reconciled three times.
-func eventsOf(t *testing.T, plan Desired, secrets []runtime.Object, patch clienttesting.ReactionFunc,
+func eventsOf(t *testing.T, plan Plan, secrets []runtime.Object, patch clienttesting.ReactionFunc,
 	own ...*unstructured.Unstructured) (events []string) {
 	t.Helper()
 	client := dynamicfake.NewSimpleDynamicClient(runtime.NewScheme(), own[1])
@@ -79,7 +79,7 @@ func eventsOf(t *testing.T, plan Desired, secrets []runtime.Object, patch client
 	e.applier, e.Now = ssa.New(client), clock.Now
 	e.Kube = kubernetesfake.NewClientset(secrets...)
 	e.Event = func(_, _, reason, _ string) { events = append(events, reason) }
-	s := &Observed{Own: own, Deployment: deployment(1), Injected: true}
+	s := &Snapshot{Own: own, Deployment: deployment(1), Injected: true}
 	s.Target, s.Deployment.ResourceVersion = &v1alpha1.APIServer{Name: "api", Namespace: "ns",
 		PodSelector: map[string]string{"app": "api"}}, "1"
 	plan.State.Namespace = "ns"
@@ -99,23 +99,23 @@ func TestEventIsEmittedOnceForEachChange(t *testing.T) {
 	role.Object["rules"] = []any{"changed"}
 	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: objects.TokenName("api"), Namespace: "ns"}}
 	for name, c := range map[string]struct {
-		plan    Desired
+		plan    Plan
 		secrets []runtime.Object
 		patch   clienttesting.ReactionFunc
 		want    []string
 	}{
-		"a Secret is deleted": {plan: Desired{DeleteToken: true}, secrets: []runtime.Object{secret},
+		"a Secret is deleted": {plan: Plan{DeleteToken: true}, secrets: []runtime.Object{secret},
 			want: []string{"Deleted"}},
-		"a Secret that does not exist": {plan: Desired{DeleteToken: true}},
-		"the reporter is removed":      {plan: Desired{Eject: true}, want: []string{"Ejected"}},
-		"the reporter is added": {plan: Desired{Inject: desired(live("apps/v1", "Deployment"))},
+		"a Secret that does not exist": {plan: Plan{DeleteToken: true}},
+		"the reporter is removed":      {plan: Plan{Eject: true}, want: []string{"Ejected"}},
+		"the reporter is added": {plan: Plan{Inject: desired(live("apps/v1", "Deployment"))},
 			want: []string{"Injected"}},
-		"the Deployment does not exist": {plan: Desired{Eject: true}, patch: notFound},
-		"the reporter was removed before": {plan: Desired{Eject: true},
+		"the Deployment does not exist": {plan: Plan{Eject: true}, patch: notFound},
+		"the reporter was removed before": {plan: Plan{Eject: true},
 			patch: func(a clienttesting.Action) (bool, runtime.Object, error) {
 				return true, live("apps/v1", "Deployment"), nil
 			}},
-		"an object is applied": {plan: Desired{Apply: []*unstructured.Unstructured{desired(configMap)}},
+		"an object is applied": {plan: Plan{Apply: []*unstructured.Unstructured{desired(configMap)}},
 			want: []string{"Applied"}},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -15,12 +15,12 @@ import (
 
 	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
 	"github.com/kms-health/kms-health/pkg/contract"
-	"github.com/kms-health/kms-health/pkg/operator/encryption"
+	"github.com/kms-health/kms-health/pkg/operator/encryptionconfig"
 	"github.com/kms-health/kms-health/pkg/operator/objects"
 )
 
 // fixture is a snapshot of a target with all sources known and no objects.
-func fixture(t testing.TB, delivery v1alpha1.Mode, more ...func(*Observed)) *Observed {
+func fixture(t testing.TB, delivery v1alpha1.Mode, more ...func(*Snapshot)) *Snapshot {
 	t.Helper()
 	config, err := v1alpha1.DecodeOperator([]byte(`apiVersion: kmshealth.openshift.io/v1alpha1
 kind: OperatorConfiguration
@@ -34,7 +34,7 @@ apiServers:
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := &Observed{
+	s := &Snapshot{
 		Now: time.Unix(1e9, 0), KubeletRoot: objects.KubeletRoot,
 		Pods: []*corev1.Pod{}, Live: set(1),
 	}
@@ -48,11 +48,11 @@ apiServers:
 }
 
 // inDeployment means that the operator adds the reporter's container to a Deployment.
-func inDeployment(s *Observed) { s.Target.Deployment = "apiserver" }
+func inDeployment(s *Snapshot) { s.Target.Deployment = "apiserver" }
 
 // set is a plugin set: the first writes.
-func set(ids ...int) *encryption.Set {
-	c := encryption.Config{Plugins: []v1alpha1.Plugin{}}
+func set(ids ...int) *encryptionconfig.Set {
+	c := encryptionconfig.Config{Plugins: []v1alpha1.Plugin{}}
 	for i, id := range ids {
 		role := v1alpha1.RoleRead
 		if i == 0 {
@@ -63,7 +63,7 @@ func set(ids ...int) *encryption.Set {
 			Timeout: v1alpha1.Duration{Duration: 3 * time.Second},
 		})
 	}
-	return &encryption.Set{Known: true, Config: c}
+	return &encryptionconfig.Set{Known: true, Config: c}
 }
 
 // apiPod is an API server's pod. Its sockets are in an emptyDir, or on the host.
@@ -101,12 +101,12 @@ func revision(r string) func(*corev1.Pod) {
 	return func(p *corev1.Pod) { p.Labels["revision"] = r }
 }
 
-func pods(all ...*corev1.Pod) func(*Observed) { return func(s *Observed) { s.Pods = all } }
+func pods(all ...*corev1.Pod) func(*Snapshot) { return func(s *Snapshot) { s.Pods = all } }
 
 // delivered adds the objects of a plan to a snapshot, with running pods.
-func delivered(t *testing.T, plan *Desired) func(*Observed) {
+func delivered(t *testing.T, plan *Plan) func(*Snapshot) {
 	t.Helper()
-	return func(s *Observed) {
+	return func(s *Snapshot) {
 		objects := slices.Clone(plan.Apply)
 		if plan.Anchor != nil {
 			objects = append(objects, plan.Anchor)
@@ -133,11 +133,11 @@ func companionConfigMapOf(ids ...int) string {
 }
 
 // workloads are the pods and DaemonSets of a plan.
-func workloads(plan *Desired) []*unstructured.Unstructured {
+func workloads(plan *Plan) []*unstructured.Unstructured {
 	return slices.Concat(ofKind(plan.Apply, "DaemonSet"), ofKind(plan.Apply, "Pod"))
 }
 
-func planOf(_ testing.TB, s *Observed) *Desired { return Plan(s) }
+func planOf(_ testing.TB, s *Snapshot) *Plan { return ComputePlan(s) }
 
 // names are an object's kind and name each, sorted.
 func names(objects []*unstructured.Unstructured) string {

@@ -10,7 +10,7 @@ import (
 )
 
 // hostFolders are the host folders of the DaemonSet that a plan makes, by mount path.
-func hostFolders(t *testing.T, plan *Desired) map[string]string {
+func hostFolders(t *testing.T, plan *Plan) map[string]string {
 	t.Helper()
 	for _, o := range workloads(plan) {
 		if o.GetKind() != "DaemonSet" {

@@ -39,7 +39,7 @@ func (p *planner) inject() (plugins []v1alpha1.Plugin) {
 		return nil // what it has stays; the problems say why
 	}
 	// Reverted: another client has removed the container, so that our field manager does not own it.
-	was := p.Observed.State.Injected
+	was := p.Snapshot.State.Injected
 	seen := was != nil && was.Deployment == d.Name && was.UID == string(d.UID) // what was injected
 	p.state.Reverted = p.state.Reverted || seen && d.Generation > was.Generation && !p.HasContainer
 	if p.state.Reverted {
@@ -96,7 +96,7 @@ func bareDeployment(d *appsv1.Deployment) *unstructured.Unstructured {
 // eject plans to remove the reporter from a Deployment, where it is still in one: as it shows,
 // unless that is a view from before the injection.
 func (p *planner) eject() {
-	d, was := p.Deployment, p.Observed.State.Injected
+	d, was := p.Deployment, p.Snapshot.State.Injected
 	unseen := d != nil && was != nil && string(d.UID) == was.UID && d.Generation < was.Generation
 	if p.Eject = d != nil && (p.Injected || unseen); !p.Eject {
 		p.state.NotInjected()

@@ -16,8 +16,8 @@ import (
 	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
 	"github.com/kms-health/kms-health/pkg/contract"
 	"github.com/kms-health/kms-health/pkg/operator/delivery"
+	"github.com/kms-health/kms-health/pkg/operator/informers"
 	"github.com/kms-health/kms-health/pkg/operator/objects"
-	"github.com/kms-health/kms-health/pkg/operator/source"
 	"github.com/kms-health/kms-health/pkg/operator/ssa"
 )
 
@@ -26,7 +26,7 @@ const maxRequestShown = 63
 
 // readable is a source of any type.
 type readable interface {
-	Known() bool
+	HasSynced() bool
 	Err() error
 	FailedFor() time.Duration
 }
@@ -34,20 +34,20 @@ type readable interface {
 // reads reports whether a source is known, and adds why it cannot be read, unless that may change
 // in a moment. While a read of what is known fails for another reason than a denial, the last
 // known state is used.
-func (c *Controller) reads(s *Observed, what string, from readable) (known bool) {
-	err, left := from.Err(), source.AuthorizerWarmup-from.FailedFor()
-	switch denied := source.Denied(err); {
-	case err == nil, !denied && from.Known():
+func (c *Controller) reads(s *Snapshot, what string, from readable) (known bool) {
+	err, left := from.Err(), informers.AuthorizerWarmup-from.FailedFor()
+	switch denied := informers.Denied(err); {
+	case err == nil, !denied && from.HasSynced():
 	case denied && left >= 0:
 		c.queue.AddAfter(s.Target.Name, left+time.Second)
 	default:
 		s.add(contract.SourceUnreadable, fmt.Sprintf("%s cannot be read: %v", what, err))
 	}
-	return from.Known()
+	return from.HasSynced()
 }
 
 // observe completes what is observed of a target.
-func (c *Controller) observe(s *Observed, e *entry) {
+func (c *Controller) observe(s *Snapshot, e *serverState) {
 	t, state, name := s.Target, &s.State, s.Target.Name
 	role, hasRole := &unstructured.Unstructured{}, false
 	if e.sources.SecretRole != nil {
@@ -56,7 +56,7 @@ func (c *Controller) observe(s *Observed, e *entry) {
 		}
 	}
 	readsSecrets := t.Plugins == nil && !s.Deleting
-	e.sources.Follow(source.Needs{
+	e.sources.Follow(informers.Needs{
 		SecretRole: readsSecrets || state.Role || t.Plugins == nil && state.Namespace == "",
 		Secret:     readsSecrets && (hasRole || e.sources.Secret != nil),
 		OwnObjects: t.Mode.InOwnersPods() || state.Mode.InOwnersPods() || state.InTarget,
@@ -66,12 +66,12 @@ func (c *Controller) observe(s *Observed, e *entry) {
 	s.Unmanaged = s.Config.ManagementState == v1alpha1.Unmanaged
 	s.ReportsLeft = !c.Rollup.IsDone(name)
 	s.Encrypted = c.encrypted()
-	s.ResourceMissing = e.sources.Resource.Known() && e.sources.Destination() == nil
+	s.ResourceMissing = e.sources.Resource.HasSynced() && e.sources.Destination() == nil
 	if s.OtherInstallation != "" {
 		s.Resource, s.Problem = e.sources.Destination(), s.otherInstallation()
 		return
 	}
-	known := c.cluster.Roles.Known()
+	known := c.cluster.Roles.HasSynced()
 	owner, exists := c.cluster.Roles.Get("", contract.ReporterName(name))
 	if exists {
 		s.Owner = &objects.Owner{Name: owner.GetName(), UID: string(owner.GetUID())}
@@ -106,7 +106,7 @@ func (c *Controller) observe(s *Observed, e *entry) {
 
 // readRequest adds the round trip that the operator resource requests. There is an Event for each other
 // text, which is ignored.
-func (c *Controller) readRequest(s *Observed, e *entry) {
+func (c *Controller) readRequest(s *Snapshot, e *serverState) {
 	text := ""
 	if s.Resource != nil {
 		text = s.Resource.Requested
@@ -125,7 +125,7 @@ func (c *Controller) readRequest(s *Observed, e *entry) {
 // needs reports whether all is known without which nothing can be decided. Else s gets that as its
 // Problem, without a message where it is transient. ConfigMaps are not needed: while they are
 // encrypted, and the plugin is unhealthy, they cannot be listed.
-func (c *Controller) needs(s *Observed, t *source.Target) (known bool) {
+func (c *Controller) needs(s *Snapshot, t *informers.Target) (known bool) {
 	namespace, cluster := "namespace "+s.Target.Namespace, c.cluster
 	needed := map[string]readable{
 		"clusterroles": cluster.Roles, "clusterrolebindings": cluster.Bindings,
@@ -138,11 +138,11 @@ func (c *Controller) needs(s *Observed, t *source.Target) (known bool) {
 	if cluster.Infrastructure != nil {
 		needed["infrastructures.config.openshift.io"] = cluster.Infrastructure
 	}
-	read := t.Namespace.Known() // asked first: what is read before is not known to be missing
+	read := t.Namespace.HasSynced() // asked first: what is read before is not known to be missing
 	_, exists := t.Namespace.Get("", s.Target.Namespace)
 	s.NamespaceMissing = read && !exists
 	if s.Deleting && s.State.Untouched() && !read && apierrors.IsForbidden(t.Namespace.Err()) &&
-		t.Namespace.FailedFor() > source.AuthorizerWarmup {
+		t.Namespace.FailedFor() > informers.AuthorizerWarmup {
 		s.NamespaceMissing = true // to the operator: nothing was made in it, and no right to look comes
 	}
 	if !s.NamespaceMissing {
@@ -175,7 +175,7 @@ func (c *Controller) needs(s *Observed, t *source.Target) (known bool) {
 }
 
 // deploymentName is that of the Deployment to patch, or patched earlier.
-func (s *Observed) deploymentName() string {
+func (s *Snapshot) deploymentName() string {
 	if s.State.Injected != nil {
 		return s.State.Injected.Deployment
 	}
@@ -183,7 +183,7 @@ func (s *Observed) deploymentName() string {
 }
 
 // readCA adds the CA, or the last one that could be read, and why.
-func (c *Controller) readCA(s *Observed) {
+func (c *Controller) readCA(s *Snapshot) {
 	read, err := c.CA()
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -197,12 +197,12 @@ func (c *Controller) readCA(s *Observed) {
 
 // observeObjects adds the API server's pods and Deployment, and what exists of ours. A namespace
 // that does not exist has no objects, and no rights to list them.
-func (c *Controller) observeObjects(s *Observed, t *source.Target) {
-	own := []*source.Source[*unstructured.Unstructured]{c.cluster.Roles, c.cluster.Bindings, c.cluster.DaemonSets,
+func (c *Controller) observeObjects(s *Snapshot, t *informers.Target) {
+	own := []*informers.Informer[*unstructured.Unstructured]{c.cluster.Roles, c.cluster.Bindings, c.cluster.DaemonSets,
 		c.cluster.ConfigMaps, c.cluster.ServiceAccount, c.cluster.OwnPods}
 	if !s.NamespaceMissing {
 		own = append(own, t.ConfigMaps, t.ServiceAccount, t.SecretRole)
-		s.Pods = t.Pods.All()
+		s.Pods = t.Pods.List()
 		slices.SortFunc(s.Pods, func(a, b *corev1.Pod) int { return strings.Compare(a.Name, b.Name) })
 		if t.Deployment != nil {
 			read, _ := t.Deployment.Get(s.Target.Namespace, s.deploymentName())
@@ -213,12 +213,12 @@ func (c *Controller) observeObjects(s *Observed, t *source.Target) {
 		if from == nil {
 			continue
 		}
-		if err := from.Err(); err != nil && !from.Known() {
+		if err := from.Err(); err != nil && !from.HasSynced() {
 			s.Unlisted = &delivery.Status{Reason: contract.SourceUnreadable, Message: fmt.Sprintf("what is left of ConfigMaps cannot be listed: %v", err)}
-		} else if !from.Known() && s.Unlisted == nil {
+		} else if !from.HasSynced() && s.Unlisted == nil {
 			s.Unlisted = &delivery.Status{Reason: contract.Removing, Message: ""} // known in a moment
 		}
-		for _, o := range from.All() {
+		for _, o := range from.List() {
 			if o.GetLabels()[contract.APIServerLabel] == s.Target.Name {
 				s.Own = append(s.Own, o)
 			}
@@ -231,7 +231,7 @@ func (c *Controller) observeObjects(s *Observed, t *source.Target) {
 // load balancer, else that of the operator itself, which is a Service.
 func (c *Controller) clusterServer() string {
 	if c.IsOpenShift() {
-		if server, _ := c.cluster.Infrastructure.Get("", source.ClusterName); v1alpha1.ValidServer(server) {
+		if server, _ := c.cluster.Infrastructure.Get("", informers.ClusterName); v1alpha1.ValidServer(server) {
 			return server
 		}
 	}
@@ -262,9 +262,9 @@ func (c *Controller) IsOpenShift() bool {
 	c.mu.Lock()
 	cluster := c.cluster
 	c.mu.Unlock()
-	if cluster == nil || !cluster.Infrastructure.Known() {
+	if cluster == nil || !cluster.Infrastructure.HasSynced() {
 		return false
 	}
-	_, is := cluster.Infrastructure.Get("", source.ClusterName)
+	_, is := cluster.Infrastructure.Get("", informers.ClusterName)
 	return is
 }

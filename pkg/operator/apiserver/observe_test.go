@@ -6,7 +6,7 @@ import (
 
 	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
 	"github.com/kms-health/kms-health/pkg/contract"
-	"github.com/kms-health/kms-health/pkg/operatorcr"
+	"github.com/kms-health/kms-health/pkg/operatorstatus"
 )
 
 // Each text is what the annotation has at a sync; empty: it is not there.
@@ -32,11 +32,11 @@ func TestAnInvalidRequestIsIgnoredWithOneEvent(t *testing.T) {
 			c := &Controller{Options: Options{Event: func(target, eventType, reason, message string) {
 				events = append(events, strings.Join([]string{target, eventType, reason, message}, " "))
 			}}}
-			var s *Observed
-			e := &entry{}
+			var s *Snapshot
+			e := &serverState{}
 			for _, text := range tt.texts {
 				s = fixture(t, v1alpha1.ModeCompanionPod)
-				s.Resource = &operatorcr.Status{Requested: text}
+				s.Resource = &operatorstatus.Status{Requested: text}
 				c.readRequest(s, e)
 			}
 			if s.Requested != tt.want || len(events) != tt.events {
@@ -54,7 +54,7 @@ func TestAnInvalidRequestIsIgnoredWithOneEvent(t *testing.T) {
 
 func TestNoOperatorResourceIsNoRequest(t *testing.T) {
 	s := fixture(t, v1alpha1.ModeCompanionPod)
-	(&Controller{}).readRequest(s, &entry{requested: "r1"})
+	(&Controller{}).readRequest(s, &serverState{requested: "r1"})
 	if s.Requested != "" {
 		t.Errorf("requested %q", s.Requested)
 	}

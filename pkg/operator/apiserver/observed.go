@@ -13,15 +13,15 @@ import (
 
 	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
 	"github.com/kms-health/kms-health/pkg/operator/delivery"
-	"github.com/kms-health/kms-health/pkg/operator/encryption"
+	"github.com/kms-health/kms-health/pkg/operator/encryptionconfig"
 	"github.com/kms-health/kms-health/pkg/operator/objects"
 	"github.com/kms-health/kms-health/pkg/operator/ssa"
-	"github.com/kms-health/kms-health/pkg/operatorcr"
+	"github.com/kms-health/kms-health/pkg/operatorstatus"
 )
 
-// Observed is the state of one target, on which decisions are based. It is
+// Snapshot is the state of one target, on which decisions are based. It is
 // immutable.
-type Observed struct {
+type Snapshot struct {
 	objects.Input
 	Now time.Time
 	// Configured is when the configuration became active.
@@ -58,8 +58,8 @@ type Observed struct {
 
 	// Live is what the Secret of the live encryption config contains, nil while it cannot be read, and Sets
 	// those of the revisions of running pods. Of one that is about to be read there is none.
-	Live *encryption.Set
-	Sets map[string]encryption.Set
+	Live *encryptionconfig.Set
+	Sets map[string]encryptionconfig.Set
 	Pods []*corev1.Pod // the API server's
 	// Seen is for how long this process has seen each of Pods.
 	Seen       map[types.UID]time.Duration
@@ -67,7 +67,7 @@ type Observed struct {
 	// Injected means that fields of it are the operator's, HasContainer that the
 	// reporter's container is.
 	Injected, HasContainer bool
-	Resource               *operatorcr.Status // nil: there is none
+	Resource               *operatorstatus.Status // nil: there is none
 
 	// Own are the operator's existing objects for this target.
 	Own []*unstructured.Unstructured
@@ -94,7 +94,7 @@ type apiServerPod struct {
 }
 
 // Revisions are those that running pods use, sorted.
-func (s *Observed) Revisions() []string {
+func (s *Snapshot) Revisions() []string {
 	var all []string
 	add := func(spec *corev1.PodSpec, labels map[string]string) {
 		if r := delivery.RevisionOf(s.Target.EncryptionConfig.Secret, spec, labels); r != "" {
@@ -114,24 +114,24 @@ func (s *Observed) Revisions() []string {
 }
 
 // add adds a problem of a source, unless its message is empty.
-func (s *Observed) add(reason delivery.Reason, message string) {
+func (s *Snapshot) add(reason delivery.Reason, message string) {
 	if message != "" {
 		s.SourceProblems = append(s.SourceProblems, delivery.Status{Reason: reason, Message: message})
 	}
 }
 
 // has reports whether a source has a problem.
-func (s *Observed) has(reason delivery.Reason) bool {
+func (s *Snapshot) has(reason delivery.Reason) bool {
 	return slices.ContainsFunc(s.SourceProblems, func(p delivery.Status) bool { return p.Reason == reason })
 }
 
 // liveKnown reports whether the live plugin set is known now.
-func (s *Observed) liveKnown() bool {
+func (s *Snapshot) liveKnown() bool {
 	return s.Target.Plugins != nil || s.Live != nil && s.Live.Known
 }
 
 // live is the plugin set of the current configuration, or as it was last known.
-func (s *Observed) live() []v1alpha1.Plugin {
+func (s *Snapshot) live() []v1alpha1.Plugin {
 	switch {
 	case s.Target.Plugins != nil:
 		return s.Target.Plugins
@@ -143,14 +143,14 @@ func (s *Observed) live() []v1alpha1.Plugin {
 }
 
 // own returns the operator's objects of a kind.
-func (s *Observed) own(kind string) []*unstructured.Unstructured { return ofKind(s.Own, kind) }
+func (s *Snapshot) own(kind string) []*unstructured.Unstructured { return ofKind(s.Own, kind) }
 
 func ofKind(objects []*unstructured.Unstructured, kind string) []*unstructured.Unstructured {
 	return slices.DeleteFunc(slices.Clone(objects), func(o *unstructured.Unstructured) bool { return o.GetKind() != kind })
 }
 
 // find returns the existing object for a desired one.
-func (s *Observed) find(desired *unstructured.Unstructured) *unstructured.Unstructured {
+func (s *Snapshot) find(desired *unstructured.Unstructured) *unstructured.Unstructured {
 	if at := slices.IndexFunc(s.Own, func(o *unstructured.Unstructured) bool { return ssa.Describe(o) == ssa.Describe(desired) }); at >= 0 {
 		return s.Own[at]
 	}
@@ -158,7 +158,7 @@ func (s *Observed) find(desired *unstructured.Unstructured) *unstructured.Unstru
 }
 
 // revisionSets are the plugin sets of the revisions of running pods that are known.
-func (s *Observed) revisionSets() map[string][]v1alpha1.Plugin {
+func (s *Snapshot) revisionSets() map[string][]v1alpha1.Plugin {
 	if s.Target.Plugins != nil {
 		return nil
 	}
@@ -175,7 +175,7 @@ func (s *Observed) revisionSets() map[string][]v1alpha1.Plugin {
 
 // notProbed are the providers that cannot be probed, by the encryption configs in use; empty:
 // there is none.
-func (s *Observed) notProbed() string {
+func (s *Snapshot) notProbed() string {
 	switch {
 	case s.Target.Plugins != nil:
 		return ""
@@ -188,5 +188,5 @@ func (s *Observed) notProbed() string {
 			before = s.State.NotProbed
 		}
 	}
-	return cmp.Or(encryption.IgnoredText(ignored), before)
+	return cmp.Or(encryptionconfig.IgnoredText(ignored), before)
 }

@@ -11,7 +11,7 @@ import (
 	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
 	"github.com/kms-health/kms-health/pkg/contract"
 	"github.com/kms-health/kms-health/pkg/operator/delivery"
-	"github.com/kms-health/kms-health/pkg/operatorcr"
+	"github.com/kms-health/kms-health/pkg/operatorstatus"
 )
 
 // ownObject is an object that was made for the target.
@@ -22,8 +22,8 @@ func ownObject(kind string) *unstructured.Unstructured {
 	return o
 }
 
-func own(kinds ...string) func(*Observed) {
-	return func(s *Observed) {
+func own(kinds ...string) func(*Snapshot) {
+	return func(s *Snapshot) {
 		for _, kind := range kinds {
 			s.Own = append(s.Own, ownObject(kind))
 		}
@@ -31,20 +31,20 @@ func own(kinds ...string) func(*Observed) {
 }
 
 // delivers reports whether a plan has reporters.
-func delivers(plan *Desired) bool {
+func delivers(plan *Plan) bool {
 	return len(workloads(plan)) > 0 || plan.Token || plan.Inject != nil
 }
 
 func TestPlanFollowsFromWhatIsObserved(t *testing.T) {
-	type change = func(*Observed)
+	type change = func(*Snapshot)
 	onePod := pods(apiPod("a", "1"))
-	off := func(s *Observed) { s.Live = set() }
-	deleting := func(s *Observed) { s.Deleting = true }
-	unmanaged := func(s *Observed) { s.Unmanaged = true }
-	noPolicy := func(s *Observed) { s.add(contract.PolicyMissing, "none") }
-	noCA := func(s *Observed) { s.add(contract.CAUnreadable, "no such file") }
-	auto := func(s *Observed) { s.Target.Mode = v1alpha1.ModeAuto }
-	withCA := func(s *Observed) { s.CA = []byte("ca") }
+	off := func(s *Snapshot) { s.Live = set() }
+	deleting := func(s *Snapshot) { s.Deleting = true }
+	unmanaged := func(s *Snapshot) { s.Unmanaged = true }
+	noPolicy := func(s *Snapshot) { s.add(contract.PolicyMissing, "none") }
+	noCA := func(s *Snapshot) { s.add(contract.CAUnreadable, "no such file") }
+	auto := func(s *Snapshot) { s.Target.Mode = v1alpha1.ModeAuto }
+	withCA := func(s *Snapshot) { s.CA = []byte("ca") }
 	for name, c := range map[string]struct {
 		change   []change
 		delivers bool
@@ -68,9 +68,9 @@ func TestPlanFollowsFromWhatIsObserved(t *testing.T) {
 		"the policy was removed later": {[]change{onePod, own("ClusterRoleBinding"), noPolicy}, true,
 			contract.PolicyMissing, false},
 		"the CA cannot be read any more": {[]change{onePod, withCA, noCA}, true, contract.CAUnreadable, false},
-		"the TLS profile is invalid": {[]change{onePod, func(s *Observed) { s.add(contract.TLSProfileInvalid, "no such cipher") }},
+		"the TLS profile is invalid": {[]change{onePod, func(s *Snapshot) { s.add(contract.TLSProfileInvalid, "no such cipher") }},
 			true, contract.TLSProfileInvalid, false},
-		"a source is refused": {[]change{onePod, func(s *Observed) {
+		"a source is refused": {[]change{onePod, func(s *Snapshot) {
 			s.SourceProblems = []delivery.Status{{Reason: contract.SourceUnreadable, Message: "pods: forbidden"}}
 		}}, true, contract.SourceUnreadable, false},
 	} {
@@ -83,8 +83,8 @@ func TestPlanFollowsFromWhatIsObserved(t *testing.T) {
 }
 
 // inTarget puts objects into the target's namespace.
-func inTarget(change func(*Observed)) func(*Observed) {
-	return func(s *Observed) {
+func inTarget(change func(*Snapshot)) func(*Snapshot) {
+	return func(s *Snapshot) {
 		before := len(s.Own)
 		change(s)
 		for _, o := range s.Own[before:] {
@@ -94,23 +94,23 @@ func inTarget(change func(*Observed)) func(*Observed) {
 }
 
 // noConfigMaps means that they cannot be listed.
-func noConfigMaps(reason delivery.Reason, why string) func(*Observed) {
-	return func(s *Observed) { s.Unlisted = &delivery.Status{Reason: reason, Message: why} }
+func noConfigMaps(reason delivery.Reason, why string) func(*Snapshot) {
+	return func(s *Snapshot) { s.Unlisted = &delivery.Status{Reason: reason, Message: why} }
 }
 
 // injectedBefore means that the Deployment is seen as it was before its injection.
-func injectedBefore(uid string) func(*Observed) {
-	return func(s *Observed) {
+func injectedBefore(uid string) func(*Snapshot) {
+	return func(s *Snapshot) {
 		s.Deployment, s.State.Injected = deployment(1), &delivery.Injected{Deployment: "apiserver", UID: uid, Generation: 2}
 	}
 }
 
 // What is not needed is deleted at once, whatever cannot be deleted, or listed, beside it.
 func TestRemovalDeletesWhatNothingNeeds(t *testing.T) {
-	type change = func(*Observed)
-	off := func(s *Observed) { s.Live, s.Target.Plugins = set(), nil }
-	deleting := func(s *Observed) { s.Deleting = true }
-	token := func(s *Observed) { s.State.Token = true }
+	type change = func(*Snapshot)
+	off := func(s *Snapshot) { s.Live, s.Target.Plugins = set(), nil }
+	deleting := func(s *Snapshot) { s.Deleting = true }
+	token := func(s *Snapshot) { s.State.Token = true }
 	const removing = contract.Removing
 	for name, c := range map[string]struct {
 		change []change
@@ -121,12 +121,12 @@ func TestRemovalDeletesWhatNothingNeeds(t *testing.T) {
 		"everything": {[]change{own("Pod", "DaemonSet", "ConfigMap", "ServiceAccount", "ClusterRoleBinding", "ClusterRole",
 			"Role"), deleting},
 			removing, "ConfigMap DaemonSet Pod Role ServiceAccount", false},
-		"an injected Deployment": {[]change{func(s *Observed) { s.Deployment, s.Injected = deployment(1), true },
+		"an injected Deployment": {[]change{func(s *Snapshot) { s.Deployment, s.Injected = deployment(1), true },
 			inTarget(own("ConfigMap", "ServiceAccount", "ClusterRoleBinding")), deleting}, removing, "", false},
 		"a Deployment as it was before its injection": {[]change{injectedBefore("d"), deleting}, removing, "", false},
 		"a Deployment of the same name that is another": {[]change{injectedBefore("other"), deleting}, contract.Removed, "",
 			true},
-		"a DaemonSet, by which its pods go": {[]change{own("DaemonSet", "Pod", "ClusterRoleBinding"), func(s *Observed) {
+		"a DaemonSet, by which its pods go": {[]change{own("DaemonSet", "Pod", "ClusterRoleBinding"), func(s *Snapshot) {
 			s.own("Pod")[0].SetLabels(map[string]string{contract.ModeLabel: "DaemonSet"})
 		}, deleting}, removing, "DaemonSet", false},
 		"ConfigMaps are not known": {[]change{noConfigMaps(removing, ""),
@@ -144,11 +144,11 @@ func TestRemovalDeletesWhatNothingNeeds(t *testing.T) {
 		"the Role of a target that is removed": {[]change{own("Role"), deleting}, removing, "Role", true},
 		"the Role by which the Secret is read": {[]change{own("Role"), off}, contract.Off, "", true},
 		"reports": {[]change{own("ClusterRole"), deleting,
-			func(s *Observed) { s.ReportsLeft = true }}, removing, "", true},
+			func(s *Snapshot) { s.ReportsLeft = true }}, removing, "", true},
 		"the KMSHealth": {[]change{own("ClusterRole"), kmsHealth, deleting}, removing, "KMSHealth",
 			true},
 		"the KMSHealth of an idle target": {[]change{own("ClusterRole"), kmsHealth, off}, contract.Off, "", true},
-		"an operator resource": {[]change{deleting, func(s *Observed) { s.Resource = &operatorcr.Status{} }},
+		"an operator resource": {[]change{deleting, func(s *Snapshot) { s.Resource = &operatorstatus.Status{} }},
 			contract.Removed, "", true},
 		"the ClusterRole":                   {[]change{own("ClusterRole"), deleting}, removing, "ClusterRole", true},
 		"nothing":                           {[]change{deleting}, contract.Removed, "", true},
@@ -166,34 +166,34 @@ func TestRemovalDeletesWhatNothingNeeds(t *testing.T) {
 }
 
 // kmsHealth is a target with an object of its own for the reports, which exists.
-func kmsHealth(s *Observed) {
-	s.Target.Resource, s.Resource = v1alpha1.ResourceKMSHealths, &operatorcr.Status{UID: "health"}
+func kmsHealth(s *Snapshot) {
+	s.Target.Resource, s.Resource = v1alpha1.ResourceKMSHealths, &operatorstatus.Status{UID: "health"}
 }
 
 func TestKMSHealthIsCreatedWhereItIsMissingAndDeletedLast(t *testing.T) {
-	missing := func(s *Observed) { kmsHealth(s); s.Resource, s.ResourceMissing = nil, true }
+	missing := func(s *Snapshot) { kmsHealth(s); s.Resource, s.ResourceMissing = nil, true }
 	for name, c := range map[string]struct {
-		change []func(*Observed)
+		change []func(*Snapshot)
 		want   bool
 	}{
-		"missing":                 {[]func(*Observed){missing, pods(apiPod("a", "1"))}, true},
-		"missing, and KMS is off": {[]func(*Observed){missing, func(s *Observed) { s.Live = set() }}, true},
-		"there":                   {[]func(*Observed){kmsHealth, pods(apiPod("a", "1"))}, false},
-		"unmanaged":               {[]func(*Observed){missing, func(s *Observed) { s.Unmanaged = true }}, false},
-		"being removed":           {[]func(*Observed){missing, func(s *Observed) { s.Deleting = true }}, false},
-		"missing, and a problem":  {[]func(*Observed){missing, func(s *Observed) { s.Problem = &delivery.Status{Reason: contract.NoPods, Message: "x"} }}, true},
-		"not known, and a problem": {[]func(*Observed){missing, func(s *Observed) {
+		"missing":                 {[]func(*Snapshot){missing, pods(apiPod("a", "1"))}, true},
+		"missing, and KMS is off": {[]func(*Snapshot){missing, func(s *Snapshot) { s.Live = set() }}, true},
+		"there":                   {[]func(*Snapshot){kmsHealth, pods(apiPod("a", "1"))}, false},
+		"unmanaged":               {[]func(*Snapshot){missing, func(s *Snapshot) { s.Unmanaged = true }}, false},
+		"being removed":           {[]func(*Snapshot){missing, func(s *Snapshot) { s.Deleting = true }}, false},
+		"missing, and a problem":  {[]func(*Snapshot){missing, func(s *Snapshot) { s.Problem = &delivery.Status{Reason: contract.NoPods, Message: "x"} }}, true},
+		"not known, and a problem": {[]func(*Snapshot){missing, func(s *Snapshot) {
 			s.ResourceMissing, s.Problem = false, &delivery.Status{Reason: contract.NoPods, Message: "x"}
 		}}, false},
-		"of another installation": {[]func(*Observed){missing, func(s *Observed) { s.OtherInstallation = "x" }}, false},
-		"an operator resource":    {[]func(*Observed){pods(apiPod("a", "1"))}, false},
+		"of another installation": {[]func(*Snapshot){missing, func(s *Snapshot) { s.OtherInstallation = "x" }}, false},
+		"an operator resource":    {[]func(*Snapshot){pods(apiPod("a", "1"))}, false},
 	} {
 		plan := planOf(t, fixture(t, v1alpha1.ModeCompanionPod, c.change...))
 		if strings.Contains(names(plan.Apply), "KMSHealth") != c.want {
 			t.Errorf("%s: %s applied", name, names(plan.Apply))
 		}
 	}
-	s := fixture(t, v1alpha1.ModeCompanionPod, own("ClusterRole"), kmsHealth, func(s *Observed) { s.Deleting = true })
+	s := fixture(t, v1alpha1.ModeCompanionPod, own("ClusterRole"), kmsHealth, func(s *Snapshot) { s.Deleting = true })
 	plan := planOf(t, s)
 	if names(plan.Delete) != "KMSHealth/api" || plan.Delete[0].GetUID() != "health" || !plan.Clean || plan.Gone {
 		t.Errorf("%s deleted: %+v", names(plan.Delete), plan)
@@ -205,7 +205,7 @@ func TestKMSHealthIsCreatedWhereItIsMissingAndDeletedLast(t *testing.T) {
 }
 
 func TestConditionStaysWhileTheNamespaceIsMissing(t *testing.T) {
-	s := fixture(t, v1alpha1.ModeCompanionPod, own("ClusterRole", "Pod"), func(s *Observed) { s.NamespaceMissing = true })
+	s := fixture(t, v1alpha1.ModeCompanionPod, own("ClusterRole", "Pod"), func(s *Snapshot) { s.NamespaceMissing = true })
 	for range 2 {
 		plan := planOf(t, s)
 		if plan.Off || plan.Status.Reason != contract.NamespaceMissing || !strings.Contains(plan.Status.Message, "ns") {

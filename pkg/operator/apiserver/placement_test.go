@@ -22,12 +22,12 @@ func TestEndpointThatNoPodMountsIsAProblemOfItsPluginAlone(t *testing.T) {
 	for name, c := range map[string]struct {
 		mode v1alpha1.Mode
 		pod  *corev1.Pod
-		more func(*Observed)
+		more func(*Snapshot)
 	}{
-		"companions":  {v1alpha1.ModeCompanionPod, apiPod("a", "1"), func(*Observed) {}},
-		"a DaemonSet": {v1alpha1.ModeDaemonSet, apiPod("a", "1", onHost), func(*Observed) {}},
+		"companions":  {v1alpha1.ModeCompanionPod, apiPod("a", "1"), func(*Snapshot) {}},
+		"a DaemonSet": {v1alpha1.ModeDaemonSet, apiPod("a", "1", onHost), func(*Snapshot) {}},
 		"a sidecar of Deployment": {v1alpha1.ModeSidecar, apiPod("a", "1", asInjected),
-			func(s *Observed) { inDeployment(s); s.Deployment = deployment(1) }},
+			func(s *Snapshot) { inDeployment(s); s.Deployment = deployment(1) }},
 	} {
 		first := planOf(t, fixture(t, c.mode, pods(c.pod), c.more))
 		s := fixture(t, c.mode, pods(c.pod), delivered(t, first), c.more)
@@ -52,7 +52,7 @@ func TestEndpointThatNoPodMountsIsAProblemOfItsPluginAlone(t *testing.T) {
 	}
 }
 
-func injectedHash(plan *Desired) (hash string) {
+func injectedHash(plan *Plan) (hash string) {
 	if plan.Inject != nil {
 		hash, _, _ = unstructured.NestedString(plan.Inject.Object, "spec", "template", "metadata", "annotations",
 			contract.PodHashAnnotation)

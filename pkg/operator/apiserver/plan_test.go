@@ -14,7 +14,7 @@ import (
 	"github.com/kms-health/kms-health/pkg/contract"
 	"github.com/kms-health/kms-health/pkg/operator/delivery"
 	"github.com/kms-health/kms-health/pkg/operator/ssa"
-	"github.com/kms-health/kms-health/pkg/operatorcr"
+	"github.com/kms-health/kms-health/pkg/operatorstatus"
 )
 
 func TestRecordHasWhatARemovalNeeds(t *testing.T) {
@@ -23,21 +23,21 @@ func TestRecordHasWhatARemovalNeeds(t *testing.T) {
 		got.PodSelector["app"] != "api" || got.Mode != v1alpha1.ModeCompanionPod {
 		t.Errorf("%+v", got)
 	}
-	s := fixture(t, v1alpha1.ModeCompanionPod, func(s *Observed) { s.Deleting, s.State.Token, s.State.Namespace = true, true, "ns" })
+	s := fixture(t, v1alpha1.ModeCompanionPod, func(s *Snapshot) { s.Deleting, s.State.Token, s.State.Namespace = true, true, "ns" })
 	if plan := planOf(t, s); plan.Status.Reason != contract.Removing || !strings.HasSuffix(plan.Status.Message, "Secret") {
 		t.Errorf("the token's Secret is left: %+v", plan.Status)
 	}
 	for what, c := range map[string]struct {
-		change func(*Observed)
+		change func(*Snapshot)
 		want   bool
 	}{
 		"a ConfigMap":      {inTarget(own("ConfigMap")), true},
 		"a ServiceAccount": {inTarget(own("ServiceAccount")), true},
-		"a token":          {func(s *Observed) { s.State.Token = true }, true},
+		"a token":          {func(s *Snapshot) { s.State.Token = true }, true},
 		"what is unknown":  {noConfigMaps(contract.SourceUnreadable, "forbidden"), true},
 		"a Role":           {inTarget(own("Role")), false},
 	} {
-		s := fixture(t, v1alpha1.ModeCompanionPod, c.change, func(s *Observed) { s.State.InTarget = true })
+		s := fixture(t, v1alpha1.ModeCompanionPod, c.change, func(s *Snapshot) { s.State.InTarget = true })
 		if got := planOf(t, s).State.InTarget; got != c.want {
 			t.Errorf("%s is left in the target's namespace: recorded %t", what, got)
 		}
@@ -45,7 +45,7 @@ func TestRecordHasWhatARemovalNeeds(t *testing.T) {
 }
 
 func TestBothReportersMayWriteWhileTheModeChanges(t *testing.T) {
-	subjects := func(plan *Desired) (all []string) {
+	subjects := func(plan *Plan) (all []string) {
 		for _, o := range plan.Apply {
 			list, _, _ := unstructured.NestedSlice(o.Object, "subjects")
 			for _, subject := range list {
@@ -58,7 +58,7 @@ func TestBothReportersMayWriteWhileTheModeChanges(t *testing.T) {
 	}
 	first := planOf(t, fixture(t, v1alpha1.ModeCompanionPod, pods(apiPod("a", "1"))))
 	s := fixture(t, v1alpha1.ModeSidecar, inDeployment, pods(apiPod("a", "1")), delivered(t, first))
-	s.Deployment, s.Resource = deployment(1), &operatorcr.Status{Reports: []operatorcr.Report{reportOf("a", "companion-a", s.Now)}}
+	s.Deployment, s.Resource = deployment(1), &operatorstatus.Status{Reports: []operatorstatus.Report{reportOf("a", "companion-a", s.Now)}}
 	if got := subjects(planOf(t, s)); !slices.Equal(got, []string{"ClusterRoleBinding of kms-health", "ClusterRoleBinding of ns"}) {
 		t.Errorf("while it changes: %q", got)
 	}

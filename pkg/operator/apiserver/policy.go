@@ -7,8 +7,8 @@ import (
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
+	"github.com/kms-health/kms-health/pkg/operator/informers"
 	"github.com/kms-health/kms-health/pkg/operator/objects"
-	"github.com/kms-health/kms-health/pkg/operator/source"
 )
 
 // defaulted are fields of a match that the API server adds.
@@ -18,7 +18,7 @@ var defaulted = map[string]any{
 
 // policyProblem is why a part of the reporters' admission policy is not active: it
 // bounds what they may write, so none is given a right before. Empty: it is.
-func policyProblem(kind string, part *source.Source[string]) string {
+func policyProblem(kind string, part *informers.Informer[string]) string {
 	problem, exists := part.Get("", objects.PolicyName)
 	if !exists {
 		return fmt.Sprintf("%s %s does not exist: apply the manifests", kind, objects.PolicyName)

@@ -10,10 +10,10 @@ import (
 
 	"github.com/kms-health/kms-health/pkg/contract"
 	"github.com/kms-health/kms-health/pkg/operator/delivery"
+	"github.com/kms-health/kms-health/pkg/operator/informers"
 	"github.com/kms-health/kms-health/pkg/operator/objects"
-	"github.com/kms-health/kms-health/pkg/operator/source"
 	"github.com/kms-health/kms-health/pkg/operator/ssa"
-	"github.com/kms-health/kms-health/pkg/operatorcr"
+	"github.com/kms-health/kms-health/pkg/operatorstatus"
 )
 
 // replaceAfter is for how long an own pod that has ended permanently is left: one that a kubelet
@@ -29,12 +29,12 @@ func ended(o *unstructured.Unstructured) bool {
 // madeAgain reports whether the API server's pod of a companion was made again under its UID: a static
 // pod of which the manifest was moved away and back. The companion mounts the volumes of before. All containers
 // of that pod then began after the companion's, by the clock of their node.
-func (s *Observed) madeAgain(companion *unstructured.Unstructured) bool {
+func (s *Snapshot) madeAgain(companion *unstructured.Unstructured) bool {
 	beside := companion.GetAnnotations()[contract.BesideAnnotation]
 	if beside == "" { // an agent, of which there may be many
 		return false
 	}
-	began := firstStart(source.As[corev1.Pod](companion))
+	began := firstStart(informers.As[corev1.Pod](companion))
 	return !began.IsZero() && slices.ContainsFunc(s.Pods, func(pod *corev1.Pod) bool {
 		uid, err := objects.PodUID(pod)
 		return err == nil && uid == beside && pod.Spec.NodeName == nodeOf(companion) && firstStart(pod).After(began)
@@ -53,7 +53,7 @@ func firstStart(pod *corev1.Pod) (first time.Time) {
 
 // reports reports whether the node's report is a companion's, and still counts.
 func (p *planner) reports(companion *unstructured.Unstructured) bool {
-	return p.Resource != nil && slices.ContainsFunc(p.Resource.Reports, func(r operatorcr.Report) bool {
+	return p.Resource != nil && slices.ContainsFunc(p.Resource.Reports, func(r operatorstatus.Report) bool {
 		return r.Node == nodeOf(companion) && r.Reporter() == string(companion.GetUID()) && p.Now.Before(r.StaleFrom())
 	})
 }
@@ -72,7 +72,7 @@ func sameBeside(a, b *unstructured.Unstructured) bool {
 // selectsNodes finds a DaemonSet that runs nowhere, or whose pods are not all created and updated.
 func (p *planner) selectsNodes() {
 	for _, o := range p.own("DaemonSet") {
-		ds := source.As[appsv1.DaemonSet](o)
+		ds := informers.As[appsv1.DaemonSet](o)
 		if ds.DeletionTimestamp != nil || ds.Generation == 0 || ds.Status.ObservedGeneration != ds.Generation {
 			continue
 		}
@@ -135,7 +135,7 @@ func (p *planner) takenOverOn(node string) bool {
 	running := p.running(node)
 	if p.Resource != nil {
 		for _, r := range p.Resource.Reports {
-			if r.Node == node && r.Form == operatorcr.FormCondition {
+			if r.Node == node && r.Form == operatorstatus.FormCondition {
 				return slices.Contains(running, r.Reporter())
 			}
 		}
@@ -158,7 +158,7 @@ func (p *planner) running(node string) (uids []string) {
 	for _, o := range p.own("Pod") {
 		wanted := p.Target.Mode.ServesNode() ||
 			slices.ContainsFunc(p.Apply, func(w *unstructured.Unstructured) bool { return ssa.Describe(w) == ssa.Describe(o) })
-		pod := source.As[corev1.Pod](o)
+		pod := informers.As[corev1.Pod](o)
 		if pod.Spec.NodeName == node && modeOf(o) == p.Target.Mode && wanted && runs(pod) {
 			uids = append(uids, string(o.GetUID()))
 		}

@@ -10,8 +10,8 @@ import (
 	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
 	"github.com/kms-health/kms-health/pkg/contract"
 	"github.com/kms-health/kms-health/pkg/operator/delivery"
+	"github.com/kms-health/kms-health/pkg/operator/informers"
 	"github.com/kms-health/kms-health/pkg/operator/objects"
-	"github.com/kms-health/kms-health/pkg/operator/source"
 	"github.com/kms-health/kms-health/pkg/operator/ssa"
 )
 
@@ -83,7 +83,7 @@ func (p *planner) inUse(o *unstructured.Unstructured) bool {
 	case "ConfigMap":
 		return inTarget && (p.Eject || !p.Deleting && p.mounted(o.GetName())) ||
 			beside && slices.ContainsFunc(pods, func(pod *unstructured.Unstructured) bool {
-				return mounts(&source.As[corev1.Pod](pod).Spec, o.GetName())
+				return mounts(&informers.As[corev1.Pod](pod).Spec, o.GetName())
 			})
 	case "ServiceAccount":
 		return inTarget && sidecars || beside && reporters

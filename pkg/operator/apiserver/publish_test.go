@@ -10,7 +10,7 @@ import (
 	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
 	"github.com/kms-health/kms-health/pkg/contract"
 	"github.com/kms-health/kms-health/pkg/operator/delivery"
-	"github.com/kms-health/kms-health/pkg/operator/source"
+	"github.com/kms-health/kms-health/pkg/operator/informers"
 )
 
 // publishing is a roll-up that keeps what it gets.
@@ -30,27 +30,27 @@ func publisher(openShift *bool, age time.Duration) (*Controller, *publishing) {
 
 // What an earlier process wrote stays until this one has read something, or 10 s are over.
 func TestNothingIsPublishedBeforeItIsRead(t *testing.T) {
-	problem := func(s *Observed) { s.Problem = &delivery.Status{Reason: contract.Progressing, Message: ""} }
-	unread := func(s *Observed) { s.Live = nil }
+	problem := func(s *Snapshot) { s.Problem = &delivery.Status{Reason: contract.Progressing, Message: ""} }
+	unread := func(s *Snapshot) { s.Live = nil }
 	for name, c := range map[string]struct {
-		change    []func(*Observed)
+		change    []func(*Snapshot)
 		age       time.Duration
 		published bool
 	}{
 		"decided":                          {nil, 0, true},
-		"not read yet":                     {[]func(*Observed){problem}, source.AuthorizerWarmup - 1, false},
-		"not read for 10 s":                {[]func(*Observed){problem}, source.AuthorizerWarmup, true},
-		"without its plugins":              {[]func(*Observed){unread}, source.AuthorizerWarmup - 1, false},
-		"without its plugins for 10 s":     {[]func(*Observed){unread}, source.AuthorizerWarmup, true},
-		"without them, and removed":        {[]func(*Observed){unread, func(s *Observed) { s.Deleting = true }}, 0, true},
-		"without them, and its namespace":  {[]func(*Observed){unread, func(s *Observed) { s.NamespaceMissing = true }}, 0, true},
-		"with those of the configuration":  {[]func(*Observed){unread, func(s *Observed) { s.Target.Plugins = set(1).Config.Plugins }}, 0, true},
-		"removed, and nothing is read yet": {[]func(*Observed){problem, func(s *Observed) { s.Deleting = true }}, 0, false},
-		"before it is recorded":            {[]func(*Observed){func(s *Observed) { s.Unrecorded = true }}, source.AuthorizerWarmup, false},
+		"not read yet":                     {[]func(*Snapshot){problem}, informers.AuthorizerWarmup - 1, false},
+		"not read for 10 s":                {[]func(*Snapshot){problem}, informers.AuthorizerWarmup, true},
+		"without its plugins":              {[]func(*Snapshot){unread}, informers.AuthorizerWarmup - 1, false},
+		"without its plugins for 10 s":     {[]func(*Snapshot){unread}, informers.AuthorizerWarmup, true},
+		"without them, and removed":        {[]func(*Snapshot){unread, func(s *Snapshot) { s.Deleting = true }}, 0, true},
+		"without them, and its namespace":  {[]func(*Snapshot){unread, func(s *Snapshot) { s.NamespaceMissing = true }}, 0, true},
+		"with those of the configuration":  {[]func(*Snapshot){unread, func(s *Snapshot) { s.Target.Plugins = set(1).Config.Plugins }}, 0, true},
+		"removed, and nothing is read yet": {[]func(*Snapshot){problem, func(s *Snapshot) { s.Deleting = true }}, 0, false},
+		"before it is recorded":            {[]func(*Snapshot){func(s *Snapshot) { s.Unrecorded = true }}, informers.AuthorizerWarmup, false},
 	} {
 		controller, rollup := publisher(nil, c.age)
 		s := fixture(t, v1alpha1.ModeCompanionPod, c.change...)
-		controller.publish(s, &entry{}, planOf(t, s))
+		controller.publish(s, &serverState{}, planOf(t, s))
 		if published := len(rollup.got) == 1; published != c.published {
 			t.Errorf("%s: published %t", name, published)
 		}
@@ -60,8 +60,8 @@ func TestNothingIsPublishedBeforeItIsRead(t *testing.T) {
 // Conditions come after the record by which they are found again, unless that cannot be written.
 func TestConditionsComeAfterTheRecord(t *testing.T) {
 	for reason, published := range map[delivery.Reason]bool{"": false, contract.Removed: false, contract.Forbidden: true} {
-		controller, rollup := publisher(nil, source.AuthorizerWarmup)
-		s, e := fixture(t, v1alpha1.ModeCompanionPod, func(s *Observed) { s.Unrecorded = true }), &entry{status: delivery.Status{Reason: reason}}
+		controller, rollup := publisher(nil, informers.AuthorizerWarmup)
+		s, e := fixture(t, v1alpha1.ModeCompanionPod, func(s *Snapshot) { s.Unrecorded = true }), &serverState{status: delivery.Status{Reason: reason}}
 		controller.publish(s, e, planOf(t, s))
 		if got := len(rollup.got) == 1; got != published {
 			t.Errorf("after %q: published %t", reason, got)
@@ -71,10 +71,10 @@ func TestConditionsComeAfterTheRecord(t *testing.T) {
 
 func TestTheLastDecisionIsPublishedWhileThereIsNone(t *testing.T) {
 	controller, rollup := publisher(nil, 0)
-	s, e := fixture(t, v1alpha1.ModeCompanionPod, pods(apiPod("a", "1"))), &entry{}
+	s, e := fixture(t, v1alpha1.ModeCompanionPod, pods(apiPod("a", "1"))), &serverState{}
 	controller.publish(s, e, planOf(t, s))
 	s.Problem, s.Unmanaged, s.OtherInstallation = &delivery.Status{Reason: contract.Progressing, Message: ""}, true, "another"
-	controller.publish(s, e, &Desired{Off: true, Clean: true})
+	controller.publish(s, e, &Plan{Off: true, Clean: true})
 	first, second := rollup.got[0], rollup.got[1]
 	if !first.SetsKnown || !second.SetsKnown || second.State.Namespace != first.State.Namespace || second.Off || second.Clean {
 		t.Errorf("%+v\n%+v", first, second)
@@ -82,10 +82,10 @@ func TestTheLastDecisionIsPublishedWhileThereIsNone(t *testing.T) {
 	if first.Unmanaged || first.OtherInstallation || !second.Unmanaged || !second.OtherInstallation {
 		t.Error("whose it is, and whether it is managed, is that of now")
 	}
-	unread, recorded := &entry{}, delivery.State{Live: set(1).Config.Plugins}
-	controller, rollup = publisher(nil, source.AuthorizerWarmup)
+	unread, recorded := &serverState{}, delivery.State{Live: set(1).Config.Plugins}
+	controller, rollup = publisher(nil, informers.AuthorizerWarmup)
 	s.State = recorded
-	controller.publish(s, unread, &Desired{})
+	controller.publish(s, unread, &Plan{})
 	if got := rollup.got[0]; !got.SetsKnown || len(got.State.Live) != 1 || got.LiveKnown || got.Off {
 		t.Errorf("of a process that has read nothing: %+v", got)
 	}
@@ -94,8 +94,8 @@ func TestTheLastDecisionIsPublishedWhileThereIsNone(t *testing.T) {
 // Of a target of which nothing can be decided it is known whether it is removed. Unmanaged, its reporters stay.
 func TestUndecidedTargetIsOffWhileItIsRemoved(t *testing.T) {
 	for _, unmanaged := range []bool{false, true} {
-		controller, rollup := publisher(nil, source.AuthorizerWarmup)
-		s, e := fixture(t, v1alpha1.ModeCompanionPod), &entry{}
+		controller, rollup := publisher(nil, informers.AuthorizerWarmup)
+		s, e := fixture(t, v1alpha1.ModeCompanionPod), &serverState{}
 		s.Problem, s.Unmanaged = &delivery.Status{Reason: contract.SourceUnreadable, Message: "no right"}, unmanaged
 		for i, deleting := range []bool{true, false, true} {
 			s.Deleting = deleting
@@ -120,12 +120,12 @@ func TestCommandsAreForTheToolOfTheCluster(t *testing.T) {
 		"given: OpenShift":          {new(true), true, true, "oc"},
 		"given: OpenShift, unknown": {new(true), false, false, "oc"},
 	} {
-		controller, rollup := publisher(c.given, source.AuthorizerWarmup)
-		s := fixture(t, v1alpha1.ModeCompanionPod, func(s *Observed) { s.OpenShift = c.detected })
+		controller, rollup := publisher(c.given, informers.AuthorizerWarmup)
+		s := fixture(t, v1alpha1.ModeCompanionPod, func(s *Snapshot) { s.OpenShift = c.detected })
 		if !c.decided {
 			s.Problem = &delivery.Status{Reason: contract.Progressing, Message: ""}
 		}
-		controller.publish(s, &entry{}, planOf(t, s))
+		controller.publish(s, &serverState{}, planOf(t, s))
 		if got := rollup.got[0].Tool; got != c.want {
 			t.Errorf("%s: %s", name, got)
 		}

@@ -17,13 +17,13 @@ import (
 
 	"github.com/kms-health/kms-health/pkg/contract"
 	"github.com/kms-health/kms-health/pkg/operator/delivery"
+	"github.com/kms-health/kms-health/pkg/operator/informers"
 	"github.com/kms-health/kms-health/pkg/operator/objects"
-	"github.com/kms-health/kms-health/pkg/operator/source"
 	"github.com/kms-health/kms-health/pkg/operator/ssa"
 )
 
-// Outcome is the result of a reconciliation. Every outcome is reported.
-type Outcome struct {
+// Result is the result of a reconciliation. Every outcome is reported.
+type Result struct {
 	Status delivery.Status
 	// NoCondition means that the target's condition is not to have the status.
 	NoCondition bool
@@ -42,9 +42,9 @@ const requestTimeout = 10 * time.Second
 // reconciliation brings one plan about.
 type reconciliation struct {
 	*Controller
-	Outcome
-	snapshot *Observed
-	plan     *Desired
+	Result
+	snapshot *Snapshot
+	plan     *Plan
 	state    *delivery.State            // to record
 	anchor   *unstructured.Unstructured // as it was last applied; nil: not yet
 	// errs are of single objects. The work on all others is done, unless the API server is
@@ -56,7 +56,7 @@ type reconciliation struct {
 }
 
 // reconcile brings a plan about, in order. An object that fails stops the work on no other.
-func (c *Controller) reconcile(ctx context.Context, s *Observed, plan *Desired) *Outcome {
+func (c *Controller) reconcile(ctx context.Context, s *Snapshot, plan *Plan) *Result {
 	x := &reconciliation{Controller: c, snapshot: s, plan: plan, made: sets.New[string]()}
 	x.Status, x.Recorded.State, x.state = plan.Status, plan.State, &x.Recorded.State
 	// What is not recorded is not created: a removal would not find it.
@@ -95,7 +95,7 @@ func (c *Controller) reconcile(ctx context.Context, s *Observed, plan *Desired) 
 		}
 		x.Status = delivery.Worst(problems)
 	}
-	return &x.Outcome
+	return &x.Result
 }
 
 // try makes the requests for one object. Its error stops the work on no other object.
@@ -255,12 +255,12 @@ func (x *reconciliation) inUse(ctx context.Context, namespace, name string) (boo
 	if namespace != t.Namespace || x.snapshot.Deleting || x.snapshot.NamespaceMissing {
 		return false, nil
 	}
-	list, err := x.Client.Resource(source.Pods).Namespace(namespace).List(ctx,
+	list, err := x.Client.Resource(informers.Pods).Namespace(namespace).List(ctx,
 		metav1.ListOptions{LabelSelector: labels.SelectorFromSet(t.PodSelector).String()})
 	if err != nil {
 		return true, fmt.Errorf("list the pods of namespace %s: %w", namespace, err)
 	}
 	return slices.ContainsFunc(list.Items, func(o unstructured.Unstructured) bool {
-		return mounts(&source.As[corev1.Pod](&o).Spec, name)
+		return mounts(&informers.As[corev1.Pod](&o).Spec, name)
 	}), nil
 }

@@ -19,7 +19,7 @@ import (
 	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
 	"github.com/kms-health/kms-health/pkg/contract"
 	"github.com/kms-health/kms-health/pkg/operator/delivery"
-	"github.com/kms-health/kms-health/pkg/operator/source"
+	"github.com/kms-health/kms-health/pkg/operator/informers"
 	"github.com/kms-health/kms-health/pkg/operator/ssa"
 )
 
@@ -58,10 +58,10 @@ func TestConfigMapMountedByAPodThatTheWatchHasNotDeliveredStays(t *testing.T) {
 			}}
 			client := dynamicfake.NewSimpleDynamicClient(runtime.NewScheme(), configMap, pod)
 			c := executor(client)
-			s := &Observed{Deleting: test.deleting}
+			s := &Snapshot{Deleting: test.deleting}
 			s.Target = &v1alpha1.APIServer{Name: "target", Namespace: "there",
 				PodSelector: map[string]string{"apiserver": "true"}}
-			outcome := c.reconcile(t.Context(), s, &Desired{State: delivery.State{Namespace: "there"},
+			outcome := c.reconcile(t.Context(), s, &Plan{State: delivery.State{Namespace: "there"},
 				Delete: []*unstructured.Unstructured{configMap}})
 			if outcome.Err != nil {
 				t.Fatal(outcome.Err)
@@ -86,7 +86,7 @@ func TestConfigMapThatCannotBeDeletedKeepsNoPod(t *testing.T) {
 		return true, nil, apierrors.NewInternalError(errors.New("the plugin is unhealthy"))
 	})
 	c := executor(client)
-	s := &Observed{}
+	s := &Snapshot{}
 	s.Target = &v1alpha1.APIServer{Name: "target", Namespace: "there"}
 	copied := object("ConfigMap")
 	copied.SetName("copied")
@@ -95,7 +95,7 @@ func TestConfigMapThatCannotBeDeletedKeepsNoPod(t *testing.T) {
 		written = true
 		return true, copied, nil
 	})
-	outcome := c.reconcile(t.Context(), s, &Desired{
+	outcome := c.reconcile(t.Context(), s, &Plan{
 		State: delivery.State{Namespace: "there"}, Delete: []*unstructured.Unstructured{object("ConfigMap"), object("Pod")},
 		Apply: []*unstructured.Unstructured{copied},
 	})
@@ -105,7 +105,7 @@ func TestConfigMapThatCannotBeDeletedKeepsNoPod(t *testing.T) {
 	if outcome.Status.Reason != contract.RequestFailed {
 		t.Errorf("%+v", outcome.Status)
 	}
-	if _, err := client.Resource(source.Pods).Namespace("own").Get(t.Context(), "earlier",
+	if _, err := client.Resource(informers.Pods).Namespace("own").Get(t.Context(), "earlier",
 		metav1.GetOptions{}); !apierrors.IsNotFound(err) {
 		t.Errorf("the pod: %v", err)
 	}
@@ -132,9 +132,9 @@ func TestObjectsMadeBesideForbiddenOnesAreRecorded(t *testing.T) {
 			return true, object("v1", "Any", a.GetNamespace()), nil
 		})
 		c := executor(client)
-		s := &Observed{State: before}
+		s := &Snapshot{State: before}
 		s.Target = &v1alpha1.APIServer{Name: "target", Namespace: "there"}
-		outcome := c.reconcile(t.Context(), s, &Desired{State: after, Anchor: object("rbac.authorization.k8s.io/v1",
+		outcome := c.reconcile(t.Context(), s, &Plan{State: after, Anchor: object("rbac.authorization.k8s.io/v1",
 			"ClusterRole", ""), Apply: all})
 		if outcome.Status.Reason != contract.Forbidden {
 			t.Errorf("%s: %+v", forbidden, outcome.Status)
@@ -161,9 +161,9 @@ func TestObjectThatFailsStopsNoOther(t *testing.T) {
 		return false, nil, nil
 	})
 	c := executor(client)
-	s := &Observed{}
+	s := &Snapshot{}
 	s.Target = &v1alpha1.APIServer{Name: "target", Namespace: "there"}
-	outcome := c.reconcile(t.Context(), s, &Desired{
+	outcome := c.reconcile(t.Context(), s, &Plan{
 		Apply:  []*unstructured.Unstructured{object("Pod", "first"), object("Pod", "second")},
 		Delete: []*unstructured.Unstructured{old},
 	})
@@ -171,7 +171,7 @@ func TestObjectThatFailsStopsNoOther(t *testing.T) {
 		!strings.Contains(outcome.Status.Message, "first") {
 		t.Errorf("%+v", outcome.Status)
 	}
-	list, err := client.Resource(source.Pods).Namespace("own").List(t.Context(), metav1.ListOptions{})
+	list, err := client.Resource(informers.Pods).Namespace("own").List(t.Context(), metav1.ListOptions{})
 	if err != nil || len(list.Items) != 1 || list.Items[0].GetName() != "second" {
 		t.Errorf("left: %v, %v", list, err)
 	}
@@ -185,9 +185,9 @@ func TestPodThatIsDeletedIsNotWrittenBeforeItIsGone(t *testing.T) {
 	next.SetUID("")
 	next.SetLabels(map[string]string{"changed": "true"})
 	client := dynamicfake.NewSimpleDynamicClient(runtime.NewScheme(), pod)
-	s := &Observed{Own: []*unstructured.Unstructured{pod}}
+	s := &Snapshot{Own: []*unstructured.Unstructured{pod}}
 	s.Target = &v1alpha1.APIServer{Name: "target", Namespace: "there"}
-	outcome := executor(client).reconcile(t.Context(), s, &Desired{Apply: []*unstructured.Unstructured{next},
+	outcome := executor(client).reconcile(t.Context(), s, &Plan{Apply: []*unstructured.Unstructured{next},
 		Delete: []*unstructured.Unstructured{pod}})
 	var verbs []string
 	for _, a := range client.Actions() {

@@ -8,10 +8,10 @@ import (
 )
 
 func TestUnmanagedTargetGetsOnlyWhatExpires(t *testing.T) {
-	injects := func(s *Observed) { s.CA, s.Deployment = []byte("old"), deployment(1) }
+	injects := func(s *Snapshot) { s.CA, s.Deployment = []byte("old"), deployment(1) }
 	first := planOf(t, fixture(t, v1alpha1.ModeSidecar, inDeployment, pods(apiPod("a", "1")), injects))
 	s := fixture(t, v1alpha1.ModeSidecar, inDeployment, pods(apiPod("a", "1")), injects, delivered(t, first),
-		func(s *Observed) {
+		func(s *Snapshot) {
 			s.CA, s.Unmanaged, s.Config.Image = []byte("new"), true, "reporter:2"
 			s.Live = set(2, 1)
 		})

@@ -15,13 +15,13 @@ import (
 )
 
 // created are the pods of a plan that do not exist yet.
-func created(s *Observed, plan *Desired) []*unstructured.Unstructured {
+func created(s *Snapshot, plan *Plan) []*unstructured.Unstructured {
 	return slices.DeleteFunc(workloads(plan),
 		func(o *unstructured.Unstructured) bool { return s.find(o) != nil })
 }
 
 // replacing is a target whose companions are replaced, since their image has changed.
-func replacing(t *testing.T, change ...func(*Observed)) *Observed {
+func replacing(t *testing.T, change ...func(*Snapshot)) *Snapshot {
 	t.Helper()
 	three := pods(apiPod("a", "1"), apiPod("b", "2"), apiPod("c", "3"))
 	first := planOf(t, fixture(t, v1alpha1.ModeCompanionPod, three, configSource(v1alpha1.ConfigSourceConfigMap)))
@@ -36,7 +36,7 @@ func replacing(t *testing.T, change ...func(*Observed)) *Observed {
 // Nothing is gained by keeping reporters that never ran until the new ones of all nodes
 // report.
 func TestReportersThatNeverRanAreReplacedWhileTheDeliveryChanges(t *testing.T) {
-	s := replacing(t, func(s *Observed) {
+	s := replacing(t, func(s *Snapshot) {
 		setPhase(s, corev1.PodPending, s.Now)
 		s.State.Mode = v1alpha1.ModeDaemonSet
 	})
@@ -71,17 +71,17 @@ func TestConfigMapOfAnotherDeliveryIsRemovedThoughOneOfItsNameIsMounted(t *testi
 	first := planOf(t, fixture(t, v1alpha1.ModeCompanionPod, on, configSource(v1alpha1.ConfigSourceConfigMap)))
 	left := configMap("ns")
 	s := fixture(t, v1alpha1.ModeCompanionPod, on, delivered(t, first), configSource(v1alpha1.ConfigSourceConfigMap),
-		func(s *Observed) { s.Own = append(s.Own, left) })
+		func(s *Snapshot) { s.Own = append(s.Own, left) })
 	if plan := planOf(t, s); !slices.Contains(plan.Delete, left) {
 		t.Errorf("Companion: deletes %s", names(plan.Delete))
 	}
 	left = configMap("kms-health")
 	s = fixture(t, v1alpha1.ModeSidecar, pods(apiPod("a", "1", mountsIt, withReporter)),
-		func(s *Observed) { s.Own = append(s.Own, left) })
+		func(s *Snapshot) { s.Own = append(s.Own, left) })
 	if plan := planOf(t, s); !slices.Contains(plan.Delete, left) {
 		t.Errorf("Sidecar: deletes %s", names(plan.Delete))
 	}
-	s = fixture(t, v1alpha1.ModeSidecar, pods(apiPod("a", "1", mountsIt)), func(s *Observed) {
+	s = fixture(t, v1alpha1.ModeSidecar, pods(apiPod("a", "1", mountsIt)), func(s *Snapshot) {
 		s.Own = append(s.Own, left)
 		s.Live = set()
 		s.State.Live = nil

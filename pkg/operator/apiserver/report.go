@@ -14,8 +14,8 @@ import (
 	"github.com/kms-health/kms-health/pkg/contract"
 	"github.com/kms-health/kms-health/pkg/metric"
 	"github.com/kms-health/kms-health/pkg/operator/delivery"
+	"github.com/kms-health/kms-health/pkg/operator/informers"
 	"github.com/kms-health/kms-health/pkg/operator/objects"
-	"github.com/kms-health/kms-health/pkg/operator/source"
 )
 
 // Rollup is the controller of the roll-ups, as far as deliveries need it.
@@ -25,18 +25,18 @@ type Rollup interface {
 	Remove(name string)
 	// IsDone reports whether nothing of a target is left on its operator resource.
 	IsDone(name string) bool
-	// Wake wakes the roll-up of a target.
-	Wake(name string)
+	// Enqueue wakes the roll-up of a target.
+	Enqueue(name string)
 }
 
 // publish sends the state of a target to the roll-up; if nothing was decided, the last known
 // state. A process that has just started first reads what an earlier one knew: what that wrote
 // stays until then.
-func (c *Controller) publish(s *Observed, e *entry, plan *Desired) {
+func (c *Controller) publish(s *Snapshot, e *serverState, plan *Plan) {
 	p := &e.published
 	decided := s.Problem == nil && !s.Unrecorded
 	settled := decided && (s.Live != nil || s.Target.Plugins != nil || s.Deleting || s.NamespaceMissing)
-	switch left := source.AuthorizerWarmup - c.Clock.Since(c.began); {
+	switch left := informers.AuthorizerWarmup - c.Clock.Since(c.began); {
 	case s.Unrecorded && !e.status.Reason.NeedsAction():
 		return // its conditions come after its record, unless that cannot be written
 	case p.Name == "" && !settled && left > 0:
@@ -64,7 +64,7 @@ func (c *Controller) publish(s *Observed, e *entry, plan *Desired) {
 //
 // There is an Event only for a status that no condition has: where there is no operator
 // resource, or nothing to report on it, except a first status of the latter kind.
-func (c *Controller) report(e *entry, s *Observed, o *Outcome) {
+func (c *Controller) report(e *serverState, s *Snapshot, o *Result) {
 	c.metrics.set(e.target.Name, e.published.State.Mode, o)
 	if o.Status.Message == "" {
 		return
@@ -133,7 +133,7 @@ func newMetrics(registry prometheus.Registerer) *metrics {
 
 // set shows how a delivery stands, and when its token expires and is due. While a target is
 // delivered, the outcome has the token, unless there is none; otherwise it stays as it was.
-func (m *metrics) set(target string, mode v1alpha1.Mode, o *Outcome) {
+func (m *metrics) set(target string, mode v1alpha1.Mode, o *Result) {
 	if o.Status.Delivered() && o.Status.Reason != contract.Unmanaged {
 		m.forget(target)
 	}

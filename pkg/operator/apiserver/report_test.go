@@ -16,7 +16,7 @@ import (
 	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
 	"github.com/kms-health/kms-health/pkg/contract"
 	"github.com/kms-health/kms-health/pkg/operator/delivery"
-	"github.com/kms-health/kms-health/pkg/operatorcr"
+	"github.com/kms-health/kms-health/pkg/operatorstatus"
 )
 
 // lastStatus is a roll-up that keeps what the delivery last reported.
@@ -54,12 +54,12 @@ func TestOnlyAnAPIServerThatDoesNotAnswerIsNotReported(t *testing.T) {
 			}
 			controller := New(o)
 			defer controller.queue.ShutDown()
-			e := &entry{target: v1alpha1.APIServer{Name: "api"},
+			e := &serverState{target: v1alpha1.APIServer{Name: "api"},
 				published: delivery.Snapshot{APIServer: v1alpha1.APIServer{Name: "api"}}}
 			controller.targets["api"] = e
-			s := &Observed{Now: time.Now(), Resource: &operatorcr.Status{}}
+			s := &Snapshot{Now: time.Now(), Resource: &operatorstatus.Status{}}
 			s.Target = &v1alpha1.APIServer{Name: "api", Resource: v1alpha1.ResourceKubeAPIServers}
-			controller.finish(t.Context(), e, s, &Outcome{Status: problemOf(c.err), Err: c.err})
+			controller.finish(t.Context(), e, s, &Result{Status: problemOf(c.err), Err: c.err})
 			if got := e.status.Reason == contract.RequestFailed && rollup.last == e.status; got != c.reported {
 				t.Errorf("reported: %v; status %+v, to the roll-up %+v", got, e.status, rollup.last)
 			}

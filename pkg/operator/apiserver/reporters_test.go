@@ -14,13 +14,13 @@ import (
 	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
 	"github.com/kms-health/kms-health/pkg/contract"
 	"github.com/kms-health/kms-health/pkg/operator/delivery"
+	"github.com/kms-health/kms-health/pkg/operator/informers"
 	"github.com/kms-health/kms-health/pkg/operator/objects"
-	"github.com/kms-health/kms-health/pkg/operator/source"
-	"github.com/kms-health/kms-health/pkg/operatorcr"
+	"github.com/kms-health/kms-health/pkg/operatorstatus"
 )
 
 // setPhase sets the phase of the reporters' pods, and when they were created.
-func setPhase(s *Observed, phase corev1.PodPhase, created time.Time) {
+func setPhase(s *Snapshot, phase corev1.PodPhase, created time.Time) {
 	for _, o := range s.own("Pod") {
 		_ = unstructured.SetNestedField(o.Object, string(phase), "status", "phase")
 		o.SetCreationTimestamp(metav1.NewTime(created))
@@ -28,12 +28,12 @@ func setPhase(s *Observed, phase corev1.PodPhase, created time.Time) {
 }
 
 func TestPodThatHasEndedIsReplacedAfterAMoment(t *testing.T) {
-	companion := func(t *testing.T) *Observed {
+	companion := func(t *testing.T) *Snapshot {
 		first := planOf(t, fixture(t, v1alpha1.ModeCompanionPod, pods(apiPod("a", "1"))))
 		return fixture(t, v1alpha1.ModeCompanionPod, pods(apiPod("a", "1")), delivered(t, first))
 	}
 	for name, c := range map[string]struct {
-		snapshot func(*testing.T) *Observed
+		snapshot func(*testing.T) *Snapshot
 		phase    corev1.PodPhase
 		age      time.Duration
 		replaced bool
@@ -98,14 +98,14 @@ func TestSilentCompanionOfAPodThatWasMadeAgainIsReplaced(t *testing.T) {
 		first := planOf(t, fixture(t, v1alpha1.ModeCompanionPod, pods(server)))
 		s := fixture(t, v1alpha1.ModeCompanionPod, pods(server), delivered(t, first))
 		setPhase(s, corev1.PodRunning, began)
-		pod := source.As[corev1.Pod](s.own("Pod")[0]).DeepCopy()
+		pod := informers.As[corev1.Pod](s.own("Pod")[0]).DeepCopy()
 		pod.Status.ContainerStatuses = running(c.companion...)
 		object, err := runtime.DefaultUnstructuredConverter.ToUnstructured(pod)
 		if err != nil {
 			t.Fatal(err)
 		}
 		s.own("Pod")[0].Object["status"] = object["status"]
-		s.Resource = &operatorcr.Status{Reports: []operatorcr.Report{
+		s.Resource = &operatorstatus.Status{Reports: []operatorstatus.Report{
 			reportOf("b", "another", s.Now), reportOf("a", string(pod.UID), s.Now.Add(-c.reported))}}
 		plan := planOf(t, s)
 		if replaced := names(plan.Delete) == "Pod/"+pod.Name; replaced != c.replaced || len(workloads(plan)) != 1 {
@@ -123,8 +123,8 @@ func withReporter(p *corev1.Pod) {
 }
 
 // daemonSet is one that a controller has observed, or not.
-func daemonSet(observed, wanted, exist, updated int64) func(*Observed) {
-	return func(s *Observed) {
+func daemonSet(observed, wanted, exist, updated int64) func(*Snapshot) {
+	return func(s *Snapshot) {
 		o := ownObject("DaemonSet")
 		o.SetNamespace(s.Namespace)
 		o.SetGeneration(2)
@@ -135,8 +135,8 @@ func daemonSet(observed, wanted, exist, updated int64) func(*Observed) {
 }
 
 // rollout is of the Deployment that gets the reporter's container.
-func rollout(paused bool, updated, all int32) func(*Observed) {
-	return func(s *Observed) {
+func rollout(paused bool, updated, all int32) func(*Snapshot) {
+	return func(s *Snapshot) {
 		inDeployment(s)
 		s.Deployment = deployment(1)
 		s.Deployment.Spec.Paused = paused
@@ -147,7 +147,7 @@ func rollout(paused bool, updated, all int32) func(*Observed) {
 // Each that is Progressing ends in ProgressDeadlineExceeded, or in the reports that are missing
 // (package rollup): a state that does not change is never delivered.
 func TestWhatIsMissingOfADeliveryIsReported(t *testing.T) {
-	type change = func(*Observed)
+	type change = func(*Snapshot)
 	onHosts, one := pods(apiPod("a", "1", onHost)), pods(apiPod("a", "1"))
 	with, half := pods(apiPod("a", "1", withReporter)), pods(apiPod("a", "1", withReporter), apiPod("b", "2"))
 	both := pods(apiPod("a", "1", withReporter), apiPod("b", "2", withReporter))
@@ -162,9 +162,9 @@ func TestWhatIsMissingOfADeliveryIsReported(t *testing.T) {
 		"a DaemonSet that selects no node":      {agents, []change{onHosts, daemonSet(2, 0, 0, 0)}, none, "selects no node"},
 		"a DaemonSet that was not observed yet": {agents, []change{onHosts, daemonSet(1, 0, 0, 0)}, ok, ""},
 		"a DaemonSet that is being deleted": {agents, []change{onHosts, daemonSet(2, 0, 0, 0),
-			func(s *Observed) { s.own("DaemonSet")[0].SetDeletionTimestamp(&metav1.Time{Time: s.Now}) }}, ok, ""},
+			func(s *Snapshot) { s.own("DaemonSet")[0].SetDeletionTimestamp(&metav1.Time{Time: s.Now}) }}, ok, ""},
 		"a DaemonSet that nothing has observed": {agents, []change{onHosts, daemonSet(0, 0, 0, 0),
-			func(s *Observed) { s.own("DaemonSet")[0].SetGeneration(0) }}, ok, ""},
+			func(s *Snapshot) { s.own("DaemonSet")[0].SetGeneration(0) }}, ok, ""},
 		"a DaemonSet whose pods admission denies": {agents, []change{onHosts, daemonSet(2, 3, 0, 0)}, waits, "has 0 of 3 pods"},
 		"a DaemonSet that is rolled out":          {agents, []change{onHosts, daemonSet(2, 3, 3, 2)}, waits, "2 of 3 pods are updated"},
 		"a DaemonSet with all pods":               {agents, []change{onHosts, daemonSet(2, 3, 3, 3)}, ok, ""},
@@ -196,9 +196,9 @@ func TestWhatIsMissingOfADeliveryIsReported(t *testing.T) {
 }
 
 // reportOf is a node's condition, of a check at a time by a reporter; empty: it names none.
-func reportOf(node, by string, at time.Time) operatorcr.Report {
-	return operatorcr.Report{
-		Node: node, Form: operatorcr.FormCondition, Ours: true, Written: at,
+func reportOf(node, by string, at time.Time) operatorstatus.Report {
+	return operatorstatus.Report{
+		Node: node, Form: operatorstatus.FormCondition, Ours: true, Written: at,
 		Entries: []contract.Entry{{KeyID: "1", Status: contract.Healthy, LastChecked: at, Reporter: by}},
 	}
 }
@@ -206,9 +206,9 @@ func reportOf(node, by string, at time.Time) operatorcr.Report {
 func TestReporterHasTakenOverWhenTheReportNamesIt(t *testing.T) {
 	began := time.Unix(1e9, 0)
 	unreadable, typed := reportOf("a", "u1", began), reportOf("a", "u1", began)
-	unreadable.Entries, typed.Form = nil, operatorcr.FormTyped
+	unreadable.Entries, typed.Form = nil, operatorstatus.FormTyped
 	for name, c := range map[string]struct {
-		report operatorcr.Report
+		report operatorstatus.Report
 		want   bool
 	}{
 		"it names it":                                  {reportOf("a", "u1", began), true},
@@ -220,8 +220,8 @@ func TestReporterHasTakenOverWhenTheReportNamesIt(t *testing.T) {
 		"unreadable":                                   {unreadable, false},
 		"typed reports, which are a third-party one's": {typed, true},
 	} {
-		p := &planner{Observed: fixture(t, v1alpha1.ModeSidecar, pods(apiPod("a", "u1", withReporter)))}
-		p.Resource = &operatorcr.Status{Reports: []operatorcr.Report{c.report}}
+		p := &planner{Snapshot: fixture(t, v1alpha1.ModeSidecar, pods(apiPod("a", "u1", withReporter)))}
+		p.Resource = &operatorstatus.Status{Reports: []operatorstatus.Report{c.report}}
 		if got := p.takenOverOn("a"); got != c.want {
 			t.Errorf("%s: %v", name, got)
 		}

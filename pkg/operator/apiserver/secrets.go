@@ -13,8 +13,8 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/kms-health/kms-health/pkg/contract"
-	"github.com/kms-health/kms-health/pkg/operator/encryption"
-	"github.com/kms-health/kms-health/pkg/operator/source"
+	"github.com/kms-health/kms-health/pkg/operator/encryptionconfig"
+	"github.com/kms-health/kms-health/pkg/operator/informers"
 )
 
 // revisionRetry is when to read the Secret of a revision again that gave no plugin.
@@ -22,13 +22,13 @@ const revisionRetry = 5 * time.Second
 
 // revisionRead is what a revision's Secret contains.
 type revisionRead struct {
-	encryption.Set
+	encryptionconfig.Set
 	first, until time.Time // when it was first read, and when to read it again
 }
 
 // observeSecrets adds the encryption configs in use, once there is the Role by which the operator
 // reads them.
-func (c *Controller) observeSecrets(s *Observed, e *entry, role *unstructured.Unstructured) {
+func (c *Controller) observeSecrets(s *Snapshot, e *serverState, role *unstructured.Unstructured) {
 	t := s.Target
 	secret := "Secret " + t.Namespace + "/" + t.EncryptionConfig.Secret
 	if e.sources.Secret == nil || !c.reads(s, secret, e.sources.Secret) {
@@ -36,15 +36,15 @@ func (c *Controller) observeSecrets(s *Observed, e *entry, role *unstructured.Un
 	}
 	live, exists := e.sources.Secret.Get(t.Namespace, t.EncryptionConfig.Secret)
 	if !exists {
-		live = encryption.Read(nil, t.EncryptionConfig)
+		live = encryptionconfig.Read(nil, t.EncryptionConfig)
 	}
 	encrypted := slices.Clone(live.Config.Encrypted)
 	if live.Problem != "" {
 		s.add(contract.EncryptionConfigUnreadable, secret+": "+live.Problem)
 	}
-	s.Live, s.Sets = &live, map[string]encryption.Set{}
+	s.Live, s.Sets = &live, map[string]encryptionconfig.Set{}
 	var allowed []string
-	for _, rule := range source.As[rbacv1.Role](role).Rules {
+	for _, rule := range informers.As[rbacv1.Role](role).Rules {
 		allowed = append(allowed, rule.ResourceNames...)
 	}
 	for _, revision := range s.Revisions() {
@@ -54,7 +54,7 @@ func (c *Controller) observeSecrets(s *Observed, e *entry, role *unstructured.Un
 		}
 		// The API server's authorizer may not have read the Role yet.
 		r := c.revision(e, name)
-		if r.Known || r.Problem != "" || c.Clock.Since(r.first) >= source.AuthorizerWarmup {
+		if r.Known || r.Problem != "" || c.Clock.Since(r.first) >= informers.AuthorizerWarmup {
 			s.Sets[revision] = r.Set
 		}
 		encrypted = append(encrypted, r.Config.Encrypted...)
@@ -65,14 +65,14 @@ func (c *Controller) observeSecrets(s *Observed, e *entry, role *unstructured.Un
 		e.encrypted = encrypted
 		c.mu.Unlock()
 		if changed && t.Name == kubeAPIServer {
-			c.WakeAll()
+			c.EnqueueAll()
 		}
 	}
 }
 
 // revision is the plugin set of a revision, while the live Secret can be read. What may not
 // exist yet, or be repaired, is read again; a Secret with plugins does not change.
-func (c *Controller) revision(e *entry, name string) revisionRead {
+func (c *Controller) revision(e *serverState, name string) revisionRead {
 	r, was := e.revisions[name]
 	now := c.Clock.Now()
 	if !was {
@@ -84,12 +84,12 @@ func (c *Controller) revision(e *entry, name string) revisionRead {
 	ctx, cancel := context.WithTimeout(c.ctx, requestTimeout)
 	defer cancel()
 	t := &e.target
-	o, err := c.Client.Resource(source.Secrets).Namespace(t.Namespace).Get(ctx, name, metav1.GetOptions{})
+	o, err := c.Client.Resource(informers.Secrets).Namespace(t.Namespace).Get(ctx, name, metav1.GetOptions{})
 	switch {
 	case apierrors.IsNotFound(err):
-		r.Set = encryption.Read(nil, t.EncryptionConfig)
+		r.Set = encryptionconfig.Read(nil, t.EncryptionConfig)
 	case err == nil:
-		r.Set = encryption.Read(source.As[corev1.Secret](o), t.EncryptionConfig)
+		r.Set = encryptionconfig.Read(informers.As[corev1.Secret](o), t.EncryptionConfig)
 	}
 	if !r.Known {
 		klog.InfoS("Failed to read the encryption config of a revision, retrying", "secret", t.Namespace+"/"+name,

@@ -69,7 +69,7 @@ func TestStrategyThatWouldEndAllPodsIsAProblem(t *testing.T) {
 
 func TestDeploymentThatCouldLoseAllPodsIsNotInjected(t *testing.T) {
 	s := fixture(t, v1alpha1.ModeSidecar, inDeployment, pods(apiPod("a", "1")),
-		func(s *Observed) { s.Deployment = deployment(1) })
+		func(s *Snapshot) { s.Deployment = deployment(1) })
 	if plan := planOf(t, s); plan.Inject == nil {
 		t.Fatalf("a Deployment with the default strategy is not injected: %+v", plan.Status)
 	}

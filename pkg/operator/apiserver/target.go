@@ -14,15 +14,15 @@ import (
 	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
 	"github.com/kms-health/kms-health/pkg/contract"
 	"github.com/kms-health/kms-health/pkg/operator/delivery"
-	"github.com/kms-health/kms-health/pkg/operator/source"
+	"github.com/kms-health/kms-health/pkg/operator/informers"
 	"github.com/kms-health/kms-health/pkg/operator/ssa"
 )
 
-// entry is the state of a target between its syncs. Its fields are used by the one worker
+// serverState is the state of a target between its syncs. Its fields are used by the one worker
 // that syncs it, except those guarded by the Controller's mu.
-type entry struct {
+type serverState struct {
 	target    v1alpha1.APIServer // as it was last synced
-	sources   *source.Target
+	sources   *informers.Target
 	revisions map[string]revisionRead
 	published delivery.Snapshot
 	deleting  bool                    // when it was published
@@ -48,7 +48,7 @@ func (c *Controller) names() []string {
 	defer c.mu.Unlock()
 	all.Insert(slices.Collect(maps.Keys(c.targets))...)
 	if c.cluster != nil {
-		for _, role := range c.cluster.Roles.All() {
+		for _, role := range c.cluster.Roles.List() {
 			all.Insert(role.GetLabels()[contract.APIServerLabel])
 		}
 	}
@@ -69,7 +69,7 @@ func (c *Controller) Targets() []v1alpha1.APIServer {
 // resolve begins what is observed of a target: what it is by the configuration and by its record.
 // Nil: there is nothing of it. One whose namespace or operator resource was edited is two: the
 // recorded one, which is removed first, and then the new one.
-func (c *Controller) resolve(config *configuration, name string) *Observed {
+func (c *Controller) resolve(config *configuration, name string) *Snapshot {
 	state := c.recorded(name)
 	var was *v1alpha1.APIServer
 	if state.Namespace != "" {
@@ -86,8 +86,8 @@ func (c *Controller) resolve(config *configuration, name string) *Observed {
 // resolve decides what to do about the target of a name, which is known from an earlier sync, or
 // not (nil).
 func resolve(config *v1alpha1.OperatorConfiguration, name string, was *v1alpha1.APIServer, state delivery.State,
-	namespace string) *Observed {
-	s := &Observed{State: state}
+	namespace string) *Snapshot {
+	s := &Snapshot{State: state}
 	s.Config, s.Namespace = config, namespace
 	if state.Installation != namespace {
 		s.OtherInstallation = state.Installation
@@ -131,7 +131,7 @@ func (c *Controller) recorded(name string) delivery.State {
 }
 
 // otherInstallation explains what to do about a target of another installation.
-func (s *Observed) otherInstallation() *delivery.Status {
+func (s *Snapshot) otherInstallation() *delivery.Status {
 	return &delivery.Status{Reason: contract.OtherInstallation,
 		Message: fmt.Sprintf("the installation in namespace %s owns this target, so nothing is changed here; remove one of "+
 			"the two, or, when that one no longer exists, run `kubectl annotate clusterrole %s %s-`",
@@ -139,22 +139,22 @@ func (s *Observed) otherInstallation() *delivery.Status {
 }
 
 // entry returns the state of a target, with sources for its current configuration.
-func (c *Controller) entry(s *Observed) *entry {
+func (c *Controller) entry(s *Snapshot) *serverState {
 	name := s.Target.Name
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	e := c.targets[name]
 	if e == nil {
-		e = &entry{}
+		e = &serverState{}
 		c.targets[name] = e
 	}
 	if e.sources == nil || !e.sources.Same(s.Target) {
 		if e.sources != nil {
-			go e.sources.End()
+			go e.sources.Stop()
 		}
 		e.revisions = map[string]revisionRead{}
-		e.sources = source.NewTarget(c.ctx, c.cluster, s.Target,
-			func() { c.Wake(name) }, func() { c.Rollup.Wake(name) })
+		e.sources = informers.NewTarget(c.ctx, c.cluster, s.Target,
+			func() { c.Enqueue(name) }, func() { c.Rollup.Enqueue(name) })
 	}
 	e.target = *s.Target
 	return e
@@ -169,7 +169,7 @@ func (c *Controller) forget(name string) {
 	if e == nil {
 		return
 	}
-	e.sources.End()
+	e.sources.Stop()
 	c.Rollup.Remove(name)
 	c.metrics.forget(name)
 	c.queue.Forget(name)

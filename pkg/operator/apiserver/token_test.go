@@ -185,9 +185,9 @@ func TestTokenIsMadeOnceItIsRecorded(t *testing.T) {
 		})
 		e := executor(client)
 		e.Kube = f.client
-		s := &Observed{State: delivery.State{Token: c.before}}
+		s := &Snapshot{State: delivery.State{Token: c.before}}
 		s.Target = &v1alpha1.APIServer{Name: "api", Namespace: "ns"}
-		_ = e.reconcile(t.Context(), s, &Desired{Anchor: role, Token: true, State: delivery.State{Namespace: "ns", Token: true}})
+		_ = e.reconcile(t.Context(), s, &Plan{Anchor: role, Token: true, State: delivery.State{Namespace: "ns", Token: true}})
 		asked := slices.ContainsFunc(f.client.Actions(), func(a clienttesting.Action) bool { return a.GetSubresource() == "token" })
 		if asked != c.want {
 			t.Errorf("%s: requested %t", name, asked)

@@ -10,7 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/kms-health/kms-health/pkg/contract"
-	"github.com/kms-health/kms-health/pkg/operator/source"
+	"github.com/kms-health/kms-health/pkg/operator/informers"
 )
 
 // startsWithin is for how long a pod that was just seen may have no container yet, of which the node reports
@@ -18,7 +18,7 @@ import (
 const startsWithin = time.Minute
 
 // observeAges adds for how long each pod has been seen. It syncs again when one has had its time to start.
-func (c *Controller) observeAges(s *Observed, e *entry) {
+func (c *Controller) observeAges(s *Snapshot, e *serverState) {
 	now, before := c.Clock.Now(), e.seen
 	e.seen, s.Seen = map[types.UID]time.Time{}, map[types.UID]time.Duration{}
 	for _, pod := range s.Pods {
@@ -42,7 +42,7 @@ func (p *planner) starting(a apiServerPod) bool {
 func (p *planner) companionUser(a apiServerPod) (contract.User, bool) {
 	for _, o := range p.own("Pod") {
 		if o.GetAnnotations()[contract.BesideAnnotation] == a.UID && nodeOf(o) == a.Node {
-			if user, has := reporterUser(&source.As[corev1.Pod](o).Spec); has {
+			if user, has := reporterUser(&informers.As[corev1.Pod](o).Spec); has {
 				return user, true
 			}
 		}
@@ -56,7 +56,7 @@ func (p *planner) companionUser(a apiServerPod) (contract.User, bool) {
 func (p *planner) agentUser() contract.User {
 	user, made := contract.Root, false
 	for _, o := range p.own("DaemonSet") {
-		if was, has := reporterUser(&source.As[appsv1.DaemonSet](o).Spec.Template.Spec); has {
+		if was, has := reporterUser(&informers.As[appsv1.DaemonSet](o).Spec.Template.Spec); has {
 			user, made = was, true
 		}
 	}

@@ -16,7 +16,7 @@ import (
 
 	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
 	"github.com/kms-health/kms-health/pkg/contract"
-	"github.com/kms-health/kms-health/pkg/operator/source"
+	"github.com/kms-health/kms-health/pkg/operator/informers"
 )
 
 // runsAs is a pod whose node reports that its container runs as a user.
@@ -32,9 +32,9 @@ func notStarted(p *corev1.Pod) { p.Status = corev1.PodStatus{Phase: corev1.PodPe
 // userOf is whom the reporters of a plan were made for, by the object.
 func userOf(t *testing.T, o *unstructured.Unstructured) string {
 	t.Helper()
-	spec := source.As[corev1.Pod](o).Spec
+	spec := informers.As[corev1.Pod](o).Spec
 	if o.GetKind() == "DaemonSet" {
-		spec = source.As[appsv1.DaemonSet](o).Spec.Template.Spec
+		spec = informers.As[appsv1.DaemonSet](o).Spec.Template.Spec
 	}
 	user, has := reporterUser(&spec)
 	if is := *spec.Containers[0].SecurityContext; !has || *is.RunAsUser != user.UID || *is.RunAsGroup != user.GID {
@@ -43,8 +43,8 @@ func userOf(t *testing.T, o *unstructured.Unstructured) string {
 	return user.String()
 }
 
-func seen(ages map[types.UID]time.Duration) func(*Observed) {
-	return func(s *Observed) { s.Seen = ages }
+func seen(ages map[types.UID]time.Duration) func(*Snapshot) {
+	return func(s *Snapshot) { s.Seen = ages }
 }
 
 func TestCompanionIsMadeOnceTheUserIsKnown(t *testing.T) {
@@ -157,7 +157,7 @@ func TestPodIsAsOldAsThisProcessHasSeenIt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := New(Options{Clock: clock.RealClock{}, Registry: prometheus.NewRegistry()})
 		defer c.queue.ShutDown()
-		s, e := fixture(t, v1alpha1.ModeCompanionPod), &entry{}
+		s, e := fixture(t, v1alpha1.ModeCompanionPod), &serverState{}
 		a, b := apiPod("a", "1", notStarted), apiPod("b", "2", notStarted)
 		sees := func(after, ofA, ofB time.Duration, pods ...*corev1.Pod) {
 			t.Helper()

@@ -4,13 +4,13 @@ package delivery
 
 import (
 	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
-	"github.com/kms-health/kms-health/pkg/operator/source"
+	"github.com/kms-health/kms-health/pkg/operator/informers"
 )
 
 // Snapshot is what the roll-up of a target needs of its delivery.
 type Snapshot struct {
 	v1alpha1.APIServer
-	Sources *source.Target
+	Sources *informers.Target
 	// State has the last known plugin sets; SetsKnown means that they are known.
 	State     State
 	SetsKnown bool

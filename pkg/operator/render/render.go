@@ -21,7 +21,7 @@ import (
 	install "github.com/kms-health/kms-health/manifests"
 	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
 	"github.com/kms-health/kms-health/pkg/contract"
-	"github.com/kms-health/kms-health/pkg/operator/encryption"
+	"github.com/kms-health/kms-health/pkg/operator/encryptionconfig"
 	"github.com/kms-health/kms-health/pkg/operator/objects"
 	"github.com/kms-health/kms-health/pkg/operator/tlsprofile"
 )
@@ -55,7 +55,7 @@ type rendering struct {
 	*objects.Input
 	pods
 	plugins   []v1alpha1.Plugin
-	encrypted encryption.Config
+	encrypted encryptionconfig.Config
 	files     []File
 }
 
@@ -157,9 +157,9 @@ func (r *rendering) readEncryption(file []byte) (err error) {
 	if len(file) == 0 {
 		return nil
 	}
-	r.encrypted, err = encryption.Parse(file, r.Target.EncryptionConfig.KeyIDs)
+	r.encrypted, err = encryptionconfig.Parse(file, r.Target.EncryptionConfig.KeyIDs)
 	if r.plugins = r.encrypted.Plugins; err == nil && len(r.plugins) == 0 {
-		err = errors.New("no kms provider is named that can be probed: " + encryption.IgnoredText(r.encrypted.Ignored))
+		err = errors.New("no kms provider is named that can be probed: " + encryptionconfig.IgnoredText(r.encrypted.Ignored))
 	}
 	if err != nil {
 		return fmt.Errorf("--encryption-config: %w", err)
@@ -236,7 +236,7 @@ func (r *rendering) ownPods() error {
 			"use mode CompanionPod")
 	}
 	mounts := t.ConfigSource == v1alpha1.ConfigSourceConfigMap && t.Resource == v1alpha1.ResourceKubeAPIServers
-	if mounts && slices.Contains(r.encrypted.Encrypted, encryption.ConfigMaps) {
+	if mounts && slices.Contains(r.encrypted.Encrypted, encryptionconfig.ConfigMaps) {
 		return errors.New("--encryption-config: " + objects.ConfigMapsEncrypted)
 	}
 	for _, p := range r.plugins {

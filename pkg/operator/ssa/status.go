@@ -14,7 +14,7 @@ import (
 
 	"github.com/kms-health/kms-health/pkg/applybody"
 	"github.com/kms-health/kms-health/pkg/contract"
-	"github.com/kms-health/kms-health/pkg/operatorcr"
+	"github.com/kms-health/kms-health/pkg/operatorstatus"
 )
 
 // RequestTimeout bounds a write of a status.
@@ -23,9 +23,9 @@ const RequestTimeout = 10 * time.Second
 // ApplyStatus makes conditions and other fields the operator's part of an object's status. What it applied
 // before, and is not among them, is removed. It returns the object's version.
 func ApplyStatus(ctx context.Context, client dynamic.Interface, to contract.Resource,
-	conditions map[string]operatorcr.Condition, fields map[string]any) (version string, err error) {
+	conditions map[string]operatorstatus.Condition, fields map[string]any) (version string, err error) {
 	if len(conditions) > 0 {
-		byType := func(a, b operatorcr.Condition) int { return strings.Compare(a.Type, b.Type) }
+		byType := func(a, b operatorstatus.Condition) int { return strings.Compare(a.Type, b.Type) }
 		fields["conditions"] = slices.SortedFunc(maps.Values(conditions), byType)
 	}
 	body, err := applybody.Marshal(to.WithStatus(fields))

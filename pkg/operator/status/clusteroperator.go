@@ -11,16 +11,16 @@ import (
 	"k8s.io/utils/clock"
 
 	"github.com/kms-health/kms-health/pkg/contract"
-	"github.com/kms-health/kms-health/pkg/operator/retry"
-	"github.com/kms-health/kms-health/pkg/operator/source"
+	"github.com/kms-health/kms-health/pkg/operator/informers"
 	"github.com/kms-health/kms-health/pkg/operator/ssa"
-	"github.com/kms-health/kms-health/pkg/operatorcr"
+	"github.com/kms-health/kms-health/pkg/operator/syncqueue"
+	"github.com/kms-health/kms-health/pkg/operatorstatus"
 )
 
 // object is created by the manifests, not by the operator.
 var object = contract.Resource{
-	Group: source.ClusterOperators.Group, Version: source.ClusterOperators.Version,
-	Plural: source.ClusterOperators.Resource, Kind: "ClusterOperator", Name: contract.ClusterOperator,
+	Group: informers.ClusterOperators.Group, Version: informers.ClusterOperators.Version,
+	Plural: informers.ClusterOperators.Resource, Kind: "ClusterOperator", Name: contract.ClusterOperator,
 }
 
 // readyCheck is how often it is looked whether there is something to report.
@@ -43,10 +43,10 @@ type ClusterOperatorOptions struct {
 // roll-ups, with inertia, so that a problem that ends by itself soon causes no alert.
 type ClusterOperator struct {
 	ClusterOperatorOptions
-	queue *retry.Queue // of one item: the name
+	queue *syncqueue.Queue // of one item: the name
 	// source is followed from the first time on that there is something to report: where
 	// this is no OpenShift there is no right to read it.
-	source *source.Source[shown]
+	source *informers.Informer[shown]
 	follow sync.Once
 	since  map[string]time.Time
 }
@@ -55,20 +55,20 @@ type ClusterOperator struct {
 func NewClusterOperator(o ClusterOperatorOptions) *ClusterOperator {
 	c := &ClusterOperator{
 		ClusterOperatorOptions: o,
-		queue:                  retry.NewQueue(o.Clock, "write the ClusterOperator", firstRetry, lastRetry),
+		queue:                  syncqueue.NewQueue(o.Clock, "write the ClusterOperator", firstRetry, lastRetry),
 	}
-	c.source = source.New(o.Client, source.Selection{Resource: object.GVR(), Name: object.Name}, read, c.Wake)
+	c.source = informers.New(o.Client, informers.Selection{Resource: object.GVR(), Name: object.Name}, read, c.Enqueue)
 	return c
 }
 
-// Wake enqueues a sync.
-func (c *ClusterOperator) Wake() { c.queue.AddAfter(object.Name, settle) }
+// Enqueue enqueues a sync.
+func (c *ClusterOperator) Enqueue() { c.queue.AddAfter(object.Name, coalescePeriod) }
 
 // Run keeps it until ctx ends. One replica at a time may run.
 func (c *ClusterOperator) Run(ctx context.Context) {
 	var running sync.WaitGroup
 	defer running.Wait()
-	c.Wake()
+	c.Enqueue()
 	c.queue.Work(ctx, 1, func(_ context.Context, name string) time.Duration {
 		in, related, ready := c.Observe()
 		if !ready {
@@ -83,12 +83,12 @@ func (c *ClusterOperator) Run(ctx context.Context) {
 
 // shown is what the watch shows of the status: all conditions, and the operator's other fields.
 type shown struct {
-	conditions        map[string]operatorcr.Condition
+	conditions        map[string]operatorstatus.Condition
 	versions, related []any
 }
 
 func read(o *unstructured.Unstructured) (s shown) {
-	s.conditions = operatorcr.ReadConditions(o)
+	s.conditions = operatorstatus.ReadConditions(o)
 	s.versions, _, _ = unstructured.NestedSlice(o.Object, "status", "versions")
 	s.related, _, _ = unstructured.NestedSlice(o.Object, "status", "relatedObjects")
 	return s
@@ -108,7 +108,7 @@ func (c *ClusterOperator) sync(ctx context.Context, in Input, related []any) (ag
 	}
 	versions := []any{map[string]any{"name": "operator", "version": c.Version}}
 	// A new version is that of the whole once its reporters are rolled out, too.
-	if conditions[Progressing].Status == operatorcr.True && current.versions != nil {
+	if conditions[Progressing].Status == operatorstatus.True && current.versions != nil {
 		versions = current.versions
 	}
 	same := reflect.DeepEqual(current.versions, versions) && reflect.DeepEqual(current.related, related)

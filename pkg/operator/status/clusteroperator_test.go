@@ -19,8 +19,8 @@ import (
 	"k8s.io/utils/clock"
 
 	"github.com/kms-health/kms-health/pkg/contract"
-	"github.com/kms-health/kms-health/pkg/operator/source"
-	"github.com/kms-health/kms-health/pkg/operatorcr"
+	"github.com/kms-health/kms-health/pkg/operator/informers"
+	"github.com/kms-health/kms-health/pkg/operatorstatus"
 )
 
 // operatorFixture is an API with the ClusterOperator, and a controller. It keeps what is
@@ -45,9 +45,9 @@ func withOperatorFixture(t *testing.T, test func(s *operatorFixture)) {
 		ctx, cancel := context.WithCancel(t.Context())
 		s := &operatorFixture{T: t, start: time.Now(), input: Input{Configured: true, Targets: []Target{ok("a")}}}
 		s.client = dynamicfake.NewSimpleDynamicClientWithCustomListKinds(runtime.NewScheme(),
-			map[schema.GroupVersionResource]string{source.ClusterOperators: "ClusterOperatorList"})
+			map[schema.GroupVersionResource]string{informers.ClusterOperators: "ClusterOperatorList"})
 		s.client.PrependReactor("patch", "*", s.write)
-		if err := s.client.Tracker().Create(source.ClusterOperators, s.versioned(clusterOperator(nil)), ""); err != nil {
+		if err := s.client.Tracker().Create(informers.ClusterOperators, s.versioned(clusterOperator(nil)), ""); err != nil {
 			t.Fatal(err)
 		}
 		s.ClusterOperator = NewClusterOperator(ClusterOperatorOptions{Client: s.client, Clock: clock.RealClock{},
@@ -78,7 +78,7 @@ func (s *operatorFixture) write(action clienttesting.Action) (bool, runtime.Obje
 	defer s.mu.Unlock()
 	s.writes, s.at = append(s.writes, body), append(s.at, time.Since(s.start))
 	o := s.versioned(clusterOperator(body["status"]))
-	return true, o, s.client.Tracker().Update(source.ClusterOperators, o, "") // which the watch shows
+	return true, o, s.client.Tracker().Update(informers.ClusterOperators, o, "") // which the watch shows
 }
 
 // versioned is an object in a new version.
@@ -94,7 +94,7 @@ func (s *operatorFixture) show(status any) {
 	s.mu.Lock()
 	o := s.versioned(clusterOperator(status))
 	s.mu.Unlock()
-	if err := s.client.Tracker().Update(source.ClusterOperators, o, ""); err != nil {
+	if err := s.client.Tracker().Update(informers.ClusterOperators, o, ""); err != nil {
 		s.Fatal(err)
 	}
 	synctest.Wait()
@@ -105,7 +105,7 @@ func (s *operatorFixture) set(change func()) {
 	s.mu.Lock()
 	change()
 	s.mu.Unlock()
-	s.Wake()
+	s.Enqueue()
 }
 
 // until advances the clock to a time since the start.
@@ -136,7 +136,7 @@ func TestStatusIsWrittenOnce(t *testing.T) {
 		s.show(status)
 		for i := range 10 {
 			s.until(time.Duration(i+2) * time.Second)
-			s.Wake()
+			s.Enqueue()
 		}
 		s.until(time.Hour)
 		s.wantWrites(1, "and never again")
@@ -159,7 +159,7 @@ func TestVersionIsThatOfReportersThatAreRolledOut(t *testing.T) {
 		s.mu.Lock()
 		s.input.Targets = []Target{ok("a")}
 		s.mu.Unlock()
-		s.Wake()
+		s.Enqueue()
 		s.until(2 * time.Second)
 		if status = s.wantWrites(2, "when they are"); reflect.DeepEqual(status["versions"], before) {
 			t.Errorf("versions %v", status["versions"])
@@ -192,11 +192,11 @@ func TestDegradedIsWrittenWhenTheInertiaIsOver(t *testing.T) {
 		s.until(time.Second)
 		s.show(s.wantWrites(1, "first"))
 		s.set(func() {
-			s.input.Targets = []Target{pluginsAre("a", operatorcr.True, contract.PluginError, "x", s.start.Add(time.Second))}
+			s.input.Targets = []Target{pluginsAre("a", operatorstatus.True, contract.PluginError, "x", s.start.Add(time.Second))}
 		})
 		s.until(time.Second + inertia)
 		s.wantWrites(1, "before")
-		s.until(time.Second + inertia + 1 + settle)
+		s.until(time.Second + inertia + 1 + coalescePeriod)
 		s.show(s.wantWrites(2, "when it is over"))
 		s.until(time.Hour)
 		s.wantWrites(2, "and nothing more")
@@ -205,7 +205,7 @@ func TestDegradedIsWrittenWhenTheInertiaIsOver(t *testing.T) {
 
 func TestNothingIsWrittenWhereThereIsNoClusterOperator(t *testing.T) {
 	withOperatorFixture(t, func(s *operatorFixture) {
-		if err := s.client.Tracker().Delete(source.ClusterOperators, "", object.Name); err != nil {
+		if err := s.client.Tracker().Delete(informers.ClusterOperators, "", object.Name); err != nil {
 			t.Fatal(err)
 		}
 		s.begin()
@@ -215,7 +215,7 @@ func TestNothingIsWrittenWhereThereIsNoClusterOperator(t *testing.T) {
 			t.Errorf("written: %v", s.writes)
 		}
 		s.mu.Unlock()
-		if err := s.client.Tracker().Create(source.ClusterOperators, s.versioned(clusterOperator(nil)), ""); err != nil {
+		if err := s.client.Tracker().Create(informers.ClusterOperators, s.versioned(clusterOperator(nil)), ""); err != nil {
 			t.Fatal(err)
 		}
 		s.until(time.Hour + time.Second)

@@ -22,15 +22,15 @@ import (
 
 	"github.com/kms-health/kms-health/pkg/contract"
 	"github.com/kms-health/kms-health/pkg/operator/delivery"
-	"github.com/kms-health/kms-health/pkg/operator/retry"
-	"github.com/kms-health/kms-health/pkg/operator/source"
+	"github.com/kms-health/kms-health/pkg/operator/informers"
 	"github.com/kms-health/kms-health/pkg/operator/ssa"
-	"github.com/kms-health/kms-health/pkg/operatorcr"
+	"github.com/kms-health/kms-health/pkg/operator/syncqueue"
+	"github.com/kms-health/kms-health/pkg/operatorstatus"
 	"github.com/kms-health/kms-health/pkg/rollup"
 )
 
 const (
-	settle                = 20 * time.Millisecond // a sync waits for related changes: reporters write one after another
+	coalescePeriod        = 20 * time.Millisecond // a sync waits for related changes: reporters write one after another
 	resync                = 5 * time.Minute
 	firstRetry, lastRetry = 250 * time.Millisecond, 5 * time.Second
 	// afterOutage is for how long after an API server last did not answer missing reports are excused: for
@@ -62,10 +62,10 @@ type Options struct {
 type Verdict struct {
 	// Degraded is KMSPluginsDegraded: as it was evaluated, else as it stands on the resource. The zero
 	// one: there is none.
-	Degraded operatorcr.Condition
+	Degraded operatorstatus.Condition
 	// Reporting is KMSHealthReporting, also where it cannot be written: without an operator resource. The
 	// zero one is not known, or there is none.
-	Reporting operatorcr.Condition
+	Reporting operatorstatus.Condition
 	// Done means that nothing of a target is left on its resource, and no own reporter
 	// can write there.
 	Done   bool
@@ -76,23 +76,23 @@ type Verdict struct {
 type Controller struct {
 	Options
 	metrics *metrics
-	queue   *retry.Queue // names of targets
+	queue   *syncqueue.Queue // names of targets
 
 	mu      sync.Mutex
-	targets map[string]*entry
+	targets map[string]*healthState
 }
 
-// entry is the state of a target between its syncs. Its fields are used by the one worker
+// healthState is the state of a target between its syncs. Its fields are used by the one worker
 // that syncs it, except those guarded by the Controller's mu.
-type entry struct {
+type healthState struct {
 	// conditions are those that were applied last, and written is the version of the resource with them. They are
 	// the current ones until the watch shows that version: reporters write in between.
-	conditions map[string]operatorcr.Condition
+	conditions map[string]operatorstatus.Condition
 	written    string
-	cleaned    bool                  // the reports were removed since the target is off
-	quietUntil time.Time             // missing reports are excused until then, by the local clock
-	began      time.Time             // when the target was first seen
-	attendance map[string]attendance // by node, since then; nil: none was observed yet
+	cleaned    bool                   // the reports were removed since the target is off
+	quietUntil time.Time              // missing reports are excused until then, by the local clock
+	began      time.Time              // when the target was first seen
+	attendance map[string]nodeHistory // by node, since then; nil: none was observed yet
 
 	target  delivery.Snapshot // under mu
 	stands  time.Time         // under mu: since when its Status is as it is
@@ -102,8 +102,8 @@ type entry struct {
 // New makes a Controller.
 func New(o Options) *Controller {
 	return &Controller{
-		Options: o, targets: map[string]*entry{}, metrics: newMetrics(o.Registry),
-		queue: retry.NewQueue(o.Clock, "write the roll-up", firstRetry, lastRetry),
+		Options: o, targets: map[string]*healthState{}, metrics: newMetrics(o.Registry),
+		queue: syncqueue.NewQueue(o.Clock, "write the roll-up", firstRetry, lastRetry),
 	}
 }
 
@@ -112,7 +112,7 @@ func (c *Controller) Set(t delivery.Snapshot) {
 	c.mu.Lock()
 	e := c.targets[t.Name]
 	if e == nil {
-		e = &entry{began: c.Now()}
+		e = &healthState{began: c.Now()}
 		c.targets[t.Name] = e
 	}
 	if e.target.Status != t.Status {
@@ -121,7 +121,7 @@ func (c *Controller) Set(t delivery.Snapshot) {
 	e.target = t
 	e.verdict.Done = e.verdict.Done && over(&t)
 	c.mu.Unlock()
-	c.Wake(t.Name)
+	c.Enqueue(t.Name)
 }
 
 // over reports whether nothing more is written for a target: one that is on again is not Done by what was
@@ -138,8 +138,8 @@ func (c *Controller) Remove(name string) {
 	c.Changed()
 }
 
-// Wake syncs a target.
-func (c *Controller) Wake(name string) { c.queue.AddAfter(name, settle) }
+// Enqueue syncs a target.
+func (c *Controller) Enqueue(name string) { c.queue.AddAfter(name, coalescePeriod) }
 
 // Verdict returns the last verdict of a target.
 func (c *Controller) Verdict(name string) (v Verdict) {
@@ -178,8 +178,8 @@ func (c *Controller) sync(ctx context.Context, name string) time.Time {
 	in := rollup.Input{Began: e.began, Now: c.Now(),
 		Delivery: rollup.Delivery{Reason: string(t.Status.Reason), Message: t.Status.Message, Since: e.stands}}
 	c.mu.Unlock()
-	s := &syncing{Controller: c, entry: e, target: &t, now: in.Now, again: in.Now.Add(resync)}
-	s.node = func(name string) (source.Node, bool) { return t.Sources.Cluster.Nodes.Get("", name) }
+	s := &healthSync{Controller: c, healthState: e, target: &t, now: in.Now, again: in.Now.Add(resync)}
+	s.node = func(name string) (informers.Node, bool) { return t.Sources.Cluster.Nodes.Get("", name) }
 	verdict, judged := s.judge(ctx, &in)
 	if !judged { // too little is known for a new one
 		verdict.Done = before.Done
@@ -198,16 +198,16 @@ func (c *Controller) sync(ctx context.Context, name string) time.Time {
 	return s.again
 }
 
-type syncing struct {
+type healthSync struct {
 	*Controller
-	*entry
+	*healthState
 	target *delivery.Snapshot
-	node   func(name string) (n source.Node, exists bool)
+	node   func(name string) (n informers.Node, exists bool)
 	now    time.Time
 	again  time.Time // when to sync again at the latest
 }
 
-func (s *syncing) requeue(at time.Time) {
+func (s *healthSync) requeue(at time.Time) {
 	if !at.IsZero() && at.Before(s.again) {
 		s.again = at
 	}
@@ -215,7 +215,7 @@ func (s *syncing) requeue(at time.Time) {
 
 // judge evaluates the target, and writes the result. judged is false while too little is known for that:
 // then only what prevents or delays the delivery is written.
-func (s *syncing) judge(ctx context.Context, in *rollup.Input) (v Verdict, judged bool) {
+func (s *healthSync) judge(ctx context.Context, in *rollup.Input) (v Verdict, judged bool) {
 	t := s.target
 	if t.OtherInstallation {
 		s.metrics.set(t.Name, nil)
@@ -224,7 +224,7 @@ func (s *syncing) judge(ctx context.Context, in *rollup.Input) (v Verdict, judge
 	s.excuse()
 	resource := t.Sources.Destination()
 	if resource == nil {
-		judged = t.Sources.Resource.Known()
+		judged = t.Sources.Resource.HasSynced()
 	} else {
 		in.Reports, in.Previous, in.Off = resource.Reports, resource.Conditions, t.Off
 		if !ssa.AtLeast(resource.Version, s.written) {
@@ -239,8 +239,8 @@ func (s *syncing) judge(ctx context.Context, in *rollup.Input) (v Verdict, judge
 	left, standing := s.quietUntil.Sub(s.Clock.Now()), in.Previous[contract.PluginsDegraded]
 	excused := left > 0 && slices.ContainsFunc(result.Rows, rollup.Row.Silent)
 	// A plugin that is known to be unhealthy is reported all the same, and so is that a silence has ended.
-	ended := v.Degraded.Status == operatorcr.False && standing.Status == operatorcr.Unknown
-	if judged && excused && v.Degraded.Status != operatorcr.True && !ended {
+	ended := v.Degraded.Status == operatorstatus.False && standing.Status == operatorstatus.Unknown
+	if judged && excused && v.Degraded.Status != operatorstatus.True && !ended {
 		s.requeue(s.now.Add(left))
 		v.Degraded = standing
 		return v, false
@@ -259,7 +259,7 @@ func (s *syncing) judge(ctx context.Context, in *rollup.Input) (v Verdict, judge
 		return v, judged
 	}
 	if t.Off && t.Clean {
-		left := slices.ContainsFunc(resource.Reports, func(r operatorcr.Report) bool { return r.Ours })
+		left := slices.ContainsFunc(resource.Reports, func(r operatorstatus.Report) bool { return r.Ours })
 		result = &rollup.Result{}
 		v.Done = result.Same(in.Previous) && (s.cleaned || !left)
 	}
@@ -277,7 +277,7 @@ func (s *syncing) judge(ctx context.Context, in *rollup.Input) (v Verdict, judge
 
 // excuse excuses missing reports, since the API server did not answer a moment ago, or the operator resource
 // cannot be read. The watch alone does not show it: client-go takes an API server that drops packets for a silent one.
-func (s *syncing) excuse() {
+func (s *healthSync) excuse() {
 	s.quietUntil = latest(s.quietUntil, s.Unanswered().Add(afterOutage))
 	if err := s.target.Sources.Resource.Err(); err != nil {
 		after := afterOutage
@@ -289,12 +289,12 @@ func (s *syncing) excuse() {
 	}
 }
 
-func (s *syncing) excuseFor(lasts time.Duration) {
+func (s *healthSync) excuseFor(lasts time.Duration) {
 	s.quietUntil = latest(s.quietUntil, s.Clock.Now().Add(lasts))
 }
 
 // finish keeps the outcome of the writes, and schedules a retry of failed ones.
-func (s *syncing) finish(err error) {
+func (s *healthSync) finish(err error) {
 	s.queue.Observe(s.target.Name, err)
 	if err == nil {
 		return

@@ -12,8 +12,8 @@ import (
 
 	"github.com/kms-health/kms-health/pkg/contract"
 	"github.com/kms-health/kms-health/pkg/operator/delivery"
-	"github.com/kms-health/kms-health/pkg/operator/source"
-	"github.com/kms-health/kms-health/pkg/operatorcr"
+	"github.com/kms-health/kms-health/pkg/operator/informers"
+	"github.com/kms-health/kms-health/pkg/operatorstatus"
 )
 
 // begin makes both nodes report, and waits until the roll-up is written and shown: one write.
@@ -44,7 +44,7 @@ func TestStaleReportsAreReportedAtTheirDeadlineWithoutAnotherWrite(t *testing.T)
 			t.Errorf("at %s: %s", w.at, w.body)
 		}
 		if v := s.Verdict("api"); !v.Judged ||
-			v.Degraded.Status != operatorcr.Unknown {
+			v.Degraded.Status != operatorstatus.Unknown {
 			t.Errorf("the verdict is %+v", v)
 		}
 		s.showWritten()
@@ -127,10 +127,10 @@ func TestReportsThatComeOneByOneAreRolledUpTogether(t *testing.T) {
 		for _, node := range []string{"a", "b"} {
 			s.reports[node][0].Status = contract.Error
 			s.show()
-			s.until(time.Since(s.start) + settle/4)
+			s.until(time.Since(s.start) + coalescePeriod/4)
 		}
 		s.settled()
-		if w := s.wantWrites(2, "both unhealthy"); w.at != 10*time.Second+settle {
+		if w := s.wantWrites(2, "both unhealthy"); w.at != 10*time.Second+coalescePeriod {
 			t.Errorf("written at %s", w.at)
 		}
 	})
@@ -198,7 +198,7 @@ func TestNothingIsWrittenWhileTooLittleIsKnown(t *testing.T) {
 		if v := s.Verdict("api"); v != (Verdict{Judged: true}) {
 			t.Errorf("the resource is not there, and the verdict is %+v", v)
 		}
-		s.listing(source.Pods, errors.New("forbidden"))
+		s.listing(informers.Pods, errors.New("forbidden"))
 		s.remove()
 		s.settled()
 
@@ -207,14 +207,14 @@ func TestNothingIsWrittenWhileTooLittleIsKnown(t *testing.T) {
 		s.settled()
 		quiet("neither plugins nor reports are known")
 		s.report("a", "b")
-		s.shown = []any{map[string]any{"type": contract.PluginsDegraded, "status": operatorcr.True}}
+		s.shown = []any{map[string]any{"type": contract.PluginsDegraded, "status": operatorstatus.True}}
 		s.show()
 		s.settled()
 		quiet("pods cannot be listed")
-		if v := s.Verdict("api"); v.Degraded.Status != operatorcr.True { // for the ClusterOperator
+		if v := s.Verdict("api"); v.Degraded.Status != operatorstatus.True { // for the ClusterOperator
 			t.Errorf("an earlier process had found an unhealthy plugin, and the verdict is %+v", v)
 		}
-		s.listing(source.Pods, nil)
+		s.listing(informers.Pods, nil)
 		s.until(time.Since(s.start) + 2*time.Second)
 		if w := s.wantWrites(1, "pods are known"); degraded(w.apply) != "False AsExpected" {
 			t.Errorf("written: %s", w.body)
@@ -231,7 +231,7 @@ func TestAgentsCountWhereNoAPIServerHasAPod(t *testing.T) {
 			s.show()
 		}
 		for _, name := range []string{"a", "b"} {
-			if err := s.client.Tracker().Delete(source.Pods, "ns", "api-"+name); err != nil {
+			if err := s.client.Tracker().Delete(informers.Pods, "ns", "api-"+name); err != nil {
 				t.Fatal(err)
 			}
 			s.addAgent(name)
@@ -273,7 +273,7 @@ func TestReportsAreNotMissedWhenATargetIsOnAgain(t *testing.T) {
 		s.settled()
 		s.set(withKeys("2"))
 		s.settled()
-		if c := s.Verdict("api").Degraded; c.Status != operatorcr.False || c.Reason != contract.Progressing {
+		if c := s.Verdict("api").Degraded; c.Status != operatorstatus.False || c.Reason != contract.Progressing {
 			t.Errorf("%+v", c)
 		}
 	})

@@ -8,7 +8,7 @@ import (
 
 	"github.com/kms-health/kms-health/pkg/contract"
 	"github.com/kms-health/kms-health/pkg/operator/delivery"
-	"github.com/kms-health/kms-health/pkg/operatorcr"
+	"github.com/kms-health/kms-health/pkg/operatorstatus"
 )
 
 // The conditions of a ClusterOperator (config.openshift.io/v1).
@@ -27,8 +27,8 @@ type Input struct {
 	Configured    bool          // some version is active
 	CA            string        // why the operator's CA is not current, or that it ends soon; empty: neither
 	Targets       []Target
-	Previous      map[string]operatorcr.Condition // the current conditions, by type
-	Since         map[string]time.Time            // when each problem was first observed, as Evaluate returned it
+	Previous      map[string]operatorstatus.Condition // the current conditions, by type
+	Since         map[string]time.Time                // when each problem was first observed, as Evaluate returned it
 }
 
 // Target is the state of one target.
@@ -40,9 +40,9 @@ type Target struct {
 
 // Evaluate returns the four conditions, when they may change without a change of the
 // input (zero: never), and the next Since.
-func Evaluate(in *Input) (conditions map[string]operatorcr.Condition, again time.Time, since map[string]time.Time) {
-	available, progressing := in.available(), normally(Progressing, operatorcr.False)
-	var problems []operatorcr.Condition // with the status of Degraded if there were nothing else
+func Evaluate(in *Input) (conditions map[string]operatorstatus.Condition, again time.Time, since map[string]time.Time) {
+	available, progressing := in.available(), normally(Progressing, operatorstatus.False)
+	var problems []operatorstatus.Condition // with the status of Degraded if there were nothing else
 	since = map[string]time.Time{}
 	// An id is the same for as long as it is the same problem; without an instant it begins when first observed.
 	add := func(id, status, reason, message string, began time.Time) {
@@ -50,11 +50,11 @@ func Evaluate(in *Input) (conditions map[string]operatorcr.Condition, again time
 			began = cmp.Or(in.Since[id], in.Now)
 			since[id] = began
 		}
-		problems = append(problems, operatorcr.Condition{Status: status, Reason: reason, Message: message,
+		problems = append(problems, operatorstatus.Condition{Status: status, Reason: reason, Message: message,
 			LastTransitionTime: began})
 	}
 	if in.Configuration != "" {
-		add("configuration", operatorcr.True, contract.ConfigurationInvalid, in.Configuration, time.Time{})
+		add("configuration", operatorstatus.True, contract.ConfigurationInvalid, in.Configuration, time.Time{})
 	}
 	var unhealthy []string
 	for i := range in.Targets {
@@ -65,40 +65,40 @@ func Evaluate(in *Input) (conditions map[string]operatorcr.Condition, again time
 			available.Message = line(available.Message, t.Name+": "+t.Delivery.Message)
 		}
 		if row.UnderWay && message != "" {
-			progressing.Status, progressing.Reason = operatorcr.True, reason
+			progressing.Status, progressing.Reason = operatorstatus.True, reason
 			progressing.Message = line(progressing.Message, t.prefixed(message))
 		}
 		if row.NeedsAction {
-			add(t.Name+"/delivery", operatorcr.True, "Delivery_"+reason, t.prefixed(message), time.Time{})
+			add(t.Name+"/delivery", operatorstatus.True, "Delivery_"+reason, t.prefixed(message), time.Time{})
 		}
-		if c := t.Degraded; c.Type != "" && c.Status != operatorcr.False {
+		if c := t.Degraded; c.Type != "" && c.Status != operatorstatus.False {
 			add(t.Name+"/"+c.Type, c.Status, "KMSPlugins_"+c.Reason, t.prefixed(c.Message), c.LastTransitionTime)
-			if c.Status == operatorcr.True && !contract.RollupReasonOf(c.Reason).Upgradeable {
+			if c.Status == operatorstatus.True && !contract.RollupReasonOf(c.Reason).Upgradeable {
 				unhealthy = append(unhealthy, t.Name)
 			}
 		}
 	}
 	if in.CA != "" {
-		add("ca", operatorcr.True, contract.CANotCurrent, in.CA, time.Time{})
+		add("ca", operatorstatus.True, contract.CANotCurrent, in.CA, time.Time{})
 	}
 	degraded, again := in.degraded(problems)
-	conditions = map[string]operatorcr.Condition{}
-	for _, c := range []operatorcr.Condition{available, progressing, degraded, upgradeable(degraded, unhealthy)} {
+	conditions = map[string]operatorstatus.Condition{}
+	for _, c := range []operatorstatus.Condition{available, progressing, degraded, upgradeable(degraded, unhealthy)} {
 		c.Settle(in.Previous, in.Now)
 		conditions[c.Type] = c
 	}
 	return conditions, again, since
 }
 
-func normally(kind, status string) operatorcr.Condition {
-	return operatorcr.Condition{Type: kind, Status: status, Reason: contract.AsExpected}
+func normally(kind, status string) operatorstatus.Condition {
+	return operatorstatus.Condition{Type: kind, Status: status, Reason: contract.AsExpected}
 }
 
-func (in *Input) available() operatorcr.Condition {
-	c := normally(Available, operatorcr.True)
+func (in *Input) available() operatorstatus.Condition {
+	c := normally(Available, operatorstatus.True)
 	switch {
 	case !in.Configured:
-		c.Status, c.Reason = operatorcr.False, contract.NoConfiguration
+		c.Status, c.Reason = operatorstatus.False, contract.NoConfiguration
 		c.Message = strings.TrimSuffix("no configuration is active: "+in.Configuration, ": ")
 	case len(in.Targets) == 0:
 		c.Message = "no target is configured"
@@ -124,10 +124,10 @@ func (t *Target) prefixed(message string) string {
 // degraded aggregates problems as a StatusSyncer aggregates conditions: none counts until
 // one has lasted for the inertia, then all do. A problem that was already reported
 // continues to count.
-func (in *Input) degraded(problems []operatorcr.Condition) (c operatorcr.Condition, again time.Time) {
-	c = normally(Degraded, operatorcr.False)
+func (in *Input) degraded(problems []operatorstatus.Condition) (c operatorstatus.Condition, again time.Time) {
+	c = normally(Degraded, operatorstatus.False)
 	was := in.Previous[Degraded].Status
-	old := was == operatorcr.True || was == operatorcr.Unknown
+	old := was == operatorstatus.True || was == operatorstatus.Unknown
 	for _, p := range problems {
 		due := p.LastTransitionTime.Add(in.Inertia + 1) // later than the inertia, as in library-go (pkg/operator/status)
 		if !in.Now.Before(due) {
@@ -139,11 +139,11 @@ func (in *Input) degraded(problems []operatorcr.Condition) (c operatorcr.Conditi
 	if !old || len(problems) == 0 {
 		return c, again
 	}
-	c.Status = operatorcr.Unknown
+	c.Status = operatorstatus.Unknown
 	var reasons []string
 	for _, p := range problems {
-		if p.Status == operatorcr.True {
-			c.Status = operatorcr.True
+		if p.Status == operatorstatus.True {
+			c.Status = operatorstatus.True
 		}
 		reasons = append(reasons, p.Reason)
 		c.Message = line(c.Message, p.Message)
@@ -155,10 +155,10 @@ func (in *Input) degraded(problems []operatorcr.Condition) (c operatorcr.Conditi
 
 // upgradeable is False while an upgrade, which restarts every API server, could leave one
 // of them unable to read its Secrets.
-func upgradeable(degraded operatorcr.Condition, unhealthy []string) operatorcr.Condition {
-	c := normally(Upgradeable, operatorcr.True)
-	if degraded.Status == operatorcr.True && len(unhealthy) > 0 {
-		c.Status, c.Reason = operatorcr.False, contract.PluginUnhealthy
+func upgradeable(degraded operatorstatus.Condition, unhealthy []string) operatorstatus.Condition {
+	c := normally(Upgradeable, operatorstatus.True)
+	if degraded.Status == operatorstatus.True && len(unhealthy) > 0 {
+		c.Status, c.Reason = operatorstatus.False, contract.PluginUnhealthy
 		c.Message = "an upgrade restarts API servers, which cannot read Secrets while their KMS plugin is unhealthy: " +
 			strings.Join(unhealthy, ", ")
 	}

@@ -9,7 +9,7 @@ import (
 
 	"github.com/kms-health/kms-health/pkg/contract"
 	"github.com/kms-health/kms-health/pkg/operator/delivery"
-	"github.com/kms-health/kms-health/pkg/operatorcr"
+	"github.com/kms-health/kms-health/pkg/operatorstatus"
 )
 
 // start is the time at which the tests begin.
@@ -24,7 +24,7 @@ const upgradeRestarts = "an upgrade restarts API servers, which cannot read Secr
 func ok(name string) Target {
 	return Target{
 		Name: name, Delivery: delivery.Status{Reason: contract.AsExpected, Message: "one beside each"},
-		Verdict: Verdict{Degraded: operatorcr.Condition{Type: contract.PluginsDegraded, Status: operatorcr.False,
+		Verdict: Verdict{Degraded: operatorstatus.Condition{Type: contract.PluginsDegraded, Status: operatorstatus.False,
 			Reason: contract.AsExpected}},
 	}
 }
@@ -32,7 +32,7 @@ func ok(name string) Target {
 // pluginsAre is a target whose roll-up has a condition since a time.
 func pluginsAre(name, status, reason, message string, since time.Time) Target {
 	t := ok(name)
-	t.Degraded = operatorcr.Condition{Type: contract.PluginsDegraded, Status: status, Reason: reason, Message: message,
+	t.Degraded = operatorstatus.Condition{Type: contract.PluginsDegraded, Status: status, Reason: reason, Message: message,
 		LastTransitionTime: since}
 	return t
 }
@@ -46,7 +46,7 @@ func delivers(name string, reason delivery.Reason, message string) Target {
 
 // exceeded is a target whose delivery is under way for too long.
 func exceeded(t Target) Target {
-	t.Reporting = operatorcr.Condition{Type: contract.HealthReporting, Status: operatorcr.False,
+	t.Reporting = operatorstatus.Condition{Type: contract.HealthReporting, Status: operatorstatus.False,
 		Reason: contract.ProgressDeadlineExceeded, Message: t.Delivery.Message}
 	return t
 }
@@ -54,18 +54,18 @@ func exceeded(t Target) Target {
 // history is a ClusterOperator over time, with what is written read back.
 type history struct {
 	since    map[string]time.Time
-	standing map[string]operatorcr.Condition
+	standing map[string]operatorstatus.Condition
 }
 
 func begin() *history { return &history{} }
 
 // at evaluates targets, with a configuration active.
-func (s *history) at(after time.Duration, invalid string, targets ...Target) (map[string]operatorcr.Condition,
+func (s *history) at(after time.Duration, invalid string, targets ...Target) (map[string]operatorstatus.Condition,
 	time.Time) {
 	return s.judge(&Input{Now: start.Add(after), Configuration: invalid, Configured: true, Targets: targets})
 }
 
-func (s *history) judge(in *Input) (map[string]operatorcr.Condition, time.Time) {
+func (s *history) judge(in *Input) (map[string]operatorstatus.Condition, time.Time) {
 	in.Inertia, in.Since, in.Previous = inertia, s.since, s.standing
 	var again time.Time
 	s.standing, again, s.since = Evaluate(in)
@@ -120,37 +120,37 @@ var clusterOperators = []struct {
 		Degraded:  "True Delivery_SocketVolumeMissing b: no volume"}, true},
 
 	{"an unhealthy plugin, for long",
-		configured(pluginsAre("a", operatorcr.True, contract.PluginError, "x\ny", longAgo), ok("b")),
+		configured(pluginsAre("a", operatorstatus.True, contract.PluginError, "x\ny", longAgo), ok("b")),
 		texts{
 			Available:   "True AsExpected a: one beside each\nb: one beside each",
 			Degraded:    "True KMSPlugins_PluginError a: x\na: y",
 			Upgradeable: stopsUpgrades + "a"}, false},
 	{"a reporter that cannot start is no unhealthy plugin",
-		configured(pluginsAre("a", operatorcr.True, contract.ReporterNotRunning, "x", longAgo)),
+		configured(pluginsAre("a", operatorstatus.True, contract.ReporterNotRunning, "x", longAgo)),
 		texts{Available: "True AsExpected a: one beside each", Degraded: "True KMSPlugins_ReporterNotRunning a: x"}, false},
 	{"two with unhealthy plugins",
-		configured(pluginsAre("a", operatorcr.True, contract.PluginError, "x", longAgo),
-			pluginsAre("b", operatorcr.True, contract.PluginError, "x", longAgo)), texts{
+		configured(pluginsAre("a", operatorstatus.True, contract.PluginError, "x", longAgo),
+			pluginsAre("b", operatorstatus.True, contract.PluginError, "x", longAgo)), texts{
 			Degraded:    "True KMSPlugins_PluginError a: x\nb: x",
 			Upgradeable: stopsUpgrades + "a, b"}, false},
-	{"an unhealthy plugin, for a moment", configured(pluginsAre("a", operatorcr.True, contract.PluginError, "x", start)),
+	{"an unhealthy plugin, for a moment", configured(pluginsAre("a", operatorstatus.True, contract.PluginError, "x", start)),
 		nil, false},
 	{"a report that is stale, for long",
-		configured(pluginsAre("a", operatorcr.Unknown, contract.ReporterStale, "x", longAgo)),
+		configured(pluginsAre("a", operatorstatus.Unknown, contract.ReporterStale, "x", longAgo)),
 		texts{Degraded: "Unknown KMSPlugins_ReporterStale a: x"}, false},
 
 	// Several: once one has lasted, all count.
 	{"True outweighs Unknown; reasons sorted, each once", Input{Configured: true, Configuration: "c", Targets: []Target{
-		pluginsAre("a", operatorcr.Unknown, contract.ReporterStale, "x", longAgo),
-		pluginsAre("b", operatorcr.True, contract.PluginError, "y", start),
-		pluginsAre("c", operatorcr.Unknown, contract.ReporterStale, "z", start), delivers("d", contract.Refused, "w")}},
+		pluginsAre("a", operatorstatus.Unknown, contract.ReporterStale, "x", longAgo),
+		pluginsAre("b", operatorstatus.True, contract.PluginError, "y", start),
+		pluginsAre("c", operatorstatus.Unknown, contract.ReporterStale, "z", start), delivers("d", contract.Refused, "w")}},
 		texts{
 			Degraded: "True Configuration_Invalid::Delivery_Refused::KMSPlugins_PluginError::KMSPlugins_ReporterStale " +
 				"c\na: x\nb: y\nc: z\nd: w",
 			Upgradeable: stopsUpgrades + "b"}, false},
 	{"Degraded for another reason, and a stale report",
 		Input{Configured: true, Configuration: "c",
-			Targets: []Target{pluginsAre("a", operatorcr.Unknown, contract.ReporterStale, "x", start)}},
+			Targets: []Target{pluginsAre("a", operatorstatus.Unknown, contract.ReporterStale, "x", start)}},
 		texts{Degraded: "True Configuration_Invalid::KMSPlugins_ReporterStale c\na: x"}, true},
 }
 
@@ -161,7 +161,7 @@ func TestConditions(t *testing.T) {
 			tt.in.Now = start
 			got, _ := s.judge(&tt.in)
 			if tt.settled {
-				if c := got[Degraded]; c.Status != operatorcr.False {
+				if c := got[Degraded]; c.Status != operatorstatus.False {
 					t.Errorf("%s: %+v", tooEarly, c)
 				}
 				tt.in.Now = start.Add(inertia + 1)
@@ -185,7 +185,7 @@ func TestConditions(t *testing.T) {
 var refused = delivers("a", contract.Refused, "x")
 
 func unhealthySince(since time.Duration) Target {
-	return pluginsAre("b", operatorcr.True, contract.PluginError, "y", start.Add(since))
+	return pluginsAre("b", operatorstatus.True, contract.PluginError, "y", start.Add(since))
 }
 
 type moment struct {
@@ -244,7 +244,7 @@ var stories = []struct {
 		{3 * time.Minute, "c", failing, "True Configuration_Invalid::Delivery_Refused", 0},
 		{4 * time.Minute, "c", recovered, "True Configuration_Invalid", 0},
 		{4*time.Minute + 1, "",
-			[]Target{pluginsAre("b", operatorcr.Unknown, contract.ReporterStale, "y", start.Add(4*time.Minute))},
+			[]Target{pluginsAre("b", operatorstatus.Unknown, contract.ReporterStale, "y", start.Add(4*time.Minute))},
 			"Unknown KMSPlugins_ReporterStale", 0},
 		{4*time.Minute + 2, "", failing, isDegraded, 0},
 		{5 * time.Minute, "", recovered, notDegraded, 0},
@@ -276,12 +276,12 @@ func TestInertia(t *testing.T) {
 // An operator that starts keeps no API server's plugins as unhealthy until another's are judged.
 func TestUpgradeableIsOfThePluginsThatAreJudged(t *testing.T) {
 	s := begin()
-	s.standing = map[string]operatorcr.Condition{
-		Degraded:    {Type: Degraded, Status: operatorcr.True, Reason: "KMSPlugins_PluginError", Message: "a: x"},
-		Upgradeable: {Type: Upgradeable, Status: operatorcr.False, Reason: contract.PluginUnhealthy, Message: upgradeRestarts + "a"},
+	s.standing = map[string]operatorstatus.Condition{
+		Degraded:    {Type: Degraded, Status: operatorstatus.True, Reason: "KMSPlugins_PluginError", Message: "a: x"},
+		Upgradeable: {Type: Upgradeable, Status: operatorstatus.False, Reason: contract.PluginUnhealthy, Message: upgradeRestarts + "a"},
 	}
 	got, _ := s.at(0, "", ok("a"), Target{Name: "b"})
-	for kind, want := range map[string]string{Degraded: operatorcr.False, Upgradeable: operatorcr.True} {
+	for kind, want := range map[string]string{Degraded: operatorstatus.False, Upgradeable: operatorstatus.True} {
 		if got[kind].Status != want {
 			t.Errorf("%+v, want %s", got[kind], want)
 		}

@@ -29,7 +29,7 @@ import (
 
 	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
 	"github.com/kms-health/kms-health/pkg/contract"
-	"github.com/kms-health/kms-health/pkg/operator/source"
+	"github.com/kms-health/kms-health/pkg/operator/informers"
 )
 
 // TestMain removes the bound on how often errors are logged: it keeps the time of the
@@ -55,8 +55,8 @@ type fixture struct {
 	ahead     int // of the version that the watch shows, is that of a write
 	newest    int // the version of the last write
 	ctx       context.Context
-	sources   *source.Cluster
-	published *source.Target              // nil: none
+	sources   *informers.Cluster
+	published *informers.Target           // nil: none
 	reports   map[string][]contract.Entry // of own reporters, by node
 	shown     []any                       // what the watch shows of the roll-up
 
@@ -80,12 +80,12 @@ type request struct {
 }
 
 var listKinds = map[schema.GroupVersionResource]string{
-	cluster: "KubeAPIServerList", source.Pods: "PodList", source.Nodes: "NodeList", source.Namespaces: "NamespaceList",
-	source.ClusterRoles: "ClusterRoleList", source.ClusterBindings: "ClusterRoleBindingList",
-	source.Policies:       "ValidatingAdmissionPolicyList",
-	source.PolicyBindings: "ValidatingAdmissionPolicyBindingList",
-	source.DaemonSets:     "DaemonSetList", source.ConfigMaps: "ConfigMapList",
-	source.ServiceAccounts: "ServiceAccountList",
+	cluster: "KubeAPIServerList", informers.Pods: "PodList", informers.Nodes: "NodeList", informers.Namespaces: "NamespaceList",
+	informers.ClusterRoles: "ClusterRoleList", informers.ClusterBindings: "ClusterRoleBindingList",
+	informers.Policies:       "ValidatingAdmissionPolicyList",
+	informers.PolicyBindings: "ValidatingAdmissionPolicyBindingList",
+	informers.DaemonSets:     "DaemonSetList", informers.ConfigMaps: "ConfigMapList",
+	informers.ServiceAccounts: "ServiceAccountList",
 }
 
 // withFixture runs a test with a controller of one target.
@@ -106,7 +106,7 @@ func withFixture(t *testing.T, test func(s *fixture)) {
 		})
 		s.client.PrependWatchReactor("*", s.watch)
 		for _, name := range []string{"a", "b"} {
-			s.add(source.Nodes, "",
+			s.add(informers.Nodes, "",
 				map[string]any{"kind": "Node", "apiVersion": "v1",
 					"metadata": map[string]any{"name": name, "creationTimestamp": s.start.Add(-time.Hour).Format(time.RFC3339)},
 					"status":   map[string]any{"conditions": []any{map[string]any{"type": "Ready", "status": "True"}}}})
@@ -137,13 +137,13 @@ func withFixture(t *testing.T, test func(s *fixture)) {
 			Gone: func(string) {},
 		})
 		s.ctx = ctx
-		s.sources = source.NewCluster(ctx,
-			source.ClusterOptions{Client: s.client, Namespace: "kms-health",
-				WakeDelivery: func() {}, WakeRollup: func() { s.Wake("api") }})
+		s.sources = informers.NewCluster(ctx,
+			informers.ClusterOptions{Client: s.client, Namespace: "kms-health",
+				WakeDelivery: func() {}, WakeRollup: func() { s.Enqueue("api") }})
 		defer func() {
-			s.sources.End()
+			s.sources.Stop()
 			if s.published != nil {
-				s.published.End()
+				s.published.Stop()
 			}
 		}()
 		var running sync.WaitGroup
@@ -157,8 +157,8 @@ func withFixture(t *testing.T, test func(s *fixture)) {
 // set publishes a target, with sources of its own.
 func (s *fixture) set(t *target) {
 	if s.published == nil {
-		s.published = source.NewTarget(s.ctx, s.sources, &t.APIServer,
-			func() {}, func() { s.Wake(t.Name) })
+		s.published = informers.NewTarget(s.ctx, s.sources, &t.APIServer,
+			func() {}, func() { s.Enqueue(t.Name) })
 	}
 	p := t.Snapshot
 	p.Sources = s.published
@@ -167,7 +167,7 @@ func (s *fixture) set(t *target) {
 
 // remove removes the target and its sources.
 func (s *fixture) remove() {
-	s.published.End()
+	s.published.Stop()
 	s.published = nil
 	s.Controller.Remove("api")
 }
@@ -228,7 +228,7 @@ func (s *fixture) addPodIn(namespace string, p *corev1.Pod) {
 	if err != nil {
 		s.Fatal(err)
 	}
-	s.add(source.Pods, namespace, o)
+	s.add(informers.Pods, namespace, o)
 }
 
 // interval is that of the reports.

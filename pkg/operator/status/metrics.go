@@ -10,7 +10,7 @@ import (
 
 	"github.com/kms-health/kms-health/pkg/contract"
 	"github.com/kms-health/kms-health/pkg/metric"
-	"github.com/kms-health/kms-health/pkg/operatorcr"
+	"github.com/kms-health/kms-health/pkg/operatorstatus"
 	"github.com/kms-health/kms-health/pkg/rollup"
 )
 
@@ -102,7 +102,7 @@ func (m *metrics) Collect(ch chan<- prometheus.Metric) {
 			}
 		}
 		for _, c := range r.Conditions {
-			for _, s := range []string{operatorcr.True, operatorcr.False, operatorcr.Unknown} {
+			for _, s := range []string{operatorstatus.True, operatorstatus.False, operatorstatus.Unknown} {
 				gauge(conditionDesc, one[s == c.Status], target, c.Type, s)
 			}
 		}

@@ -10,7 +10,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
 	"github.com/kms-health/kms-health/pkg/contract"
-	"github.com/kms-health/kms-health/pkg/operatorcr"
+	"github.com/kms-health/kms-health/pkg/operatorstatus"
 	"github.com/kms-health/kms-health/pkg/rollup"
 )
 
@@ -70,9 +70,9 @@ var everything = &rollup.Result{
 		{Node: "f", State: rollup.Healthy,
 			Entry: contract.Entry{KeyID: "2", Status: contract.Healthy, Reason: contract.Timeout}},
 	},
-	Conditions: map[string]operatorcr.Condition{
-		contract.PluginsDegraded: {Type: contract.PluginsDegraded, Status: operatorcr.Unknown},
-		contract.HealthReporting: {Type: contract.HealthReporting, Status: operatorcr.False}},
+	Conditions: map[string]operatorstatus.Condition{
+		contract.PluginsDegraded: {Type: contract.PluginsDegraded, Status: operatorstatus.Unknown},
+		contract.HealthReporting: {Type: contract.HealthReporting, Status: operatorstatus.False}},
 	KeyID: "2", KEKID: "k-7",
 	Findings: map[string][]rollup.Finding{
 		contract.PluginsDegraded: {
@@ -89,7 +89,7 @@ func TestMetricsHaveEveryTargetNodeAndKey(t *testing.T) {
 	m := newMetrics(registry)
 	m.set("api", everything)
 	m.set("off",
-		&rollup.Result{Conditions: map[string]operatorcr.Condition{"x": {Type: "x", Status: operatorcr.True}}})
+		&rollup.Result{Conditions: map[string]operatorstatus.Condition{"x": {Type: "x", Status: operatorstatus.True}}})
 	m.set("off", nil)
 	m.set("never", nil)
 

@@ -13,24 +13,24 @@ import (
 	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
 	"github.com/kms-health/kms-health/pkg/contract"
 	"github.com/kms-health/kms-health/pkg/operator/delivery"
+	"github.com/kms-health/kms-health/pkg/operator/informers"
 	"github.com/kms-health/kms-health/pkg/operator/objects"
-	"github.com/kms-health/kms-health/pkg/operator/source"
-	"github.com/kms-health/kms-health/pkg/operatorcr"
+	"github.com/kms-health/kms-health/pkg/operatorstatus"
 	"github.com/kms-health/kms-health/pkg/rollup"
 )
 
 // observe adds what runs to the input, unless a source is not known.
-func (s *syncing) observe(in *rollup.Input, resource *operatorcr.Status) (known bool) {
+func (s *healthSync) observe(in *rollup.Input, resource *operatorstatus.Status) (known bool) {
 	t := s.target
-	if !t.SetsKnown && len(resource.Reports) == 0 || !t.Sources.Cluster.OwnPods.Known() ||
-		!t.Sources.Cluster.Nodes.Known() || !t.NamespaceMissing && !t.Sources.Pods.Known() {
+	if !t.SetsKnown && len(resource.Reports) == 0 || !t.Sources.Cluster.OwnPods.HasSynced() ||
+		!t.Sources.Cluster.Nodes.HasSynced() || !t.NamespaceMissing && !t.Sources.Pods.HasSynced() {
 		return false
 	}
 	var pods []*corev1.Pod
 	if !t.NamespaceMissing {
-		pods = t.Sources.Pods.All()
+		pods = t.Sources.Pods.List()
 	}
-	pods, ours := alive(pods), reporterPods(t.Name, t.Sources.Cluster.OwnPods.All())
+	pods, ours := alive(pods), reporterPods(t.Name, t.Sources.Cluster.OwnPods.List())
 	// API servers may run outside of pods, or the selector may match none: then the reporters of a DaemonSet
 	// count, which probe the sockets of their node.
 	if in.Alone = len(pods) == 0; in.Alone {
@@ -62,9 +62,9 @@ func byNode(pods []*corev1.Pod) map[string][]*corev1.Pod {
 
 // expect adds the nodes that API servers run on to the input, each with the plugins of the pod that counts, and what
 // the other pods write with. ours are the reporters' pods.
-func (s *syncing) expect(in *rollup.Input, pods, ours map[string][]*corev1.Pod, resource *operatorcr.Status) {
+func (s *healthSync) expect(in *rollup.Input, pods, ours map[string][]*corev1.Pod, resource *operatorstatus.Status) {
 	before := s.attendance
-	s.attendance = make(map[string]attendance, len(pods))
+	s.attendance = make(map[string]nodeHistory, len(pods))
 	for _, name := range slices.Sorted(maps.Keys(pods)) {
 		its, exists := s.node(name)
 		if !exists {
@@ -97,13 +97,13 @@ func (s *syncing) expect(in *rollup.Input, pods, ours map[string][]*corev1.Pod, 
 // refused adds to the input that the pods of the API server, which were known, can no longer be listed: each
 // may have been replaced since, by one with another key. An API server that has just started may
 // not have read the roles yet.
-func (s *syncing) refused(in *rollup.Input) {
+func (s *healthSync) refused(in *rollup.Input) {
 	err, failedFor := s.target.Sources.Pods.Err(), s.target.Sources.Pods.FailedFor()
-	if !source.Denied(err) {
+	if !informers.Denied(err) {
 		return
 	}
-	if failedFor <= source.AuthorizerWarmup {
-		s.requeue(s.now.Add(source.AuthorizerWarmup - failedFor + time.Second))
+	if failedFor <= informers.AuthorizerWarmup {
+		s.requeue(s.now.Add(informers.AuthorizerWarmup - failedFor + time.Second))
 		return
 	}
 	in.NotObserved = append(in.NotObserved, rollup.Finding{Reason: contract.SourceUnreadable,

@@ -15,25 +15,25 @@ import (
 	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
 	"github.com/kms-health/kms-health/pkg/contract"
 	"github.com/kms-health/kms-health/pkg/operator/delivery"
-	"github.com/kms-health/kms-health/pkg/operator/source"
-	"github.com/kms-health/kms-health/pkg/operatorcr"
+	"github.com/kms-health/kms-health/pkg/operator/informers"
+	"github.com/kms-health/kms-health/pkg/operatorstatus"
 	"github.com/kms-health/kms-health/pkg/rollup"
 )
 
 // abc are Nodes that exist; b is not Ready.
-var abc = map[string]source.Node{"a": {Name: "a", Ready: true}, "b": {Name: "b"}, "c": {Name: "c", Ready: true}}
+var abc = map[string]informers.Node{"a": {Name: "a", Ready: true}, "b": {Name: "b"}, "c": {Name: "c", Ready: true}}
 
 // observed is the input of a roll-up by pods alone.
-func observed(target *target, pods []*corev1.Pod, nodes map[string]source.Node) (in rollup.Input) {
-	syncingOf(target, nodes).expect(&in, byNode(alive(pods)), nil, &operatorcr.Status{})
+func observed(target *target, pods []*corev1.Pod, nodes map[string]informers.Node) (in rollup.Input) {
+	syncingOf(target, nodes).expect(&in, byNode(alive(pods)), nil, &operatorstatus.Status{})
 	return in
 }
 
 // syncingOf is a sync of a target in a cluster with nodes.
-func syncingOf(target *target, nodes map[string]source.Node) *syncing {
-	return &syncing{Controller: &Controller{}, entry: &entry{},
+func syncingOf(target *target, nodes map[string]informers.Node) *healthSync {
+	return &healthSync{Controller: &Controller{}, healthState: &healthState{},
 		target: &target.Snapshot, now: now, again: now.Add(1e17),
-		node: func(name string) (source.Node, bool) { n, exists := nodes[name]; return n, exists }}
+		node: func(name string) (informers.Node, bool) { n, exists := nodes[name]; return n, exists }}
 }
 
 func revisions(t *delivery.Snapshot) {

@@ -9,8 +9,8 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/kms-health/kms-health/pkg/contract"
-	"github.com/kms-health/kms-health/pkg/operator/source"
-	"github.com/kms-health/kms-health/pkg/operatorcr"
+	"github.com/kms-health/kms-health/pkg/operator/informers"
+	"github.com/kms-health/kms-health/pkg/operatorstatus"
 )
 
 // After an outage of any length reporters have time to recover.
@@ -91,7 +91,7 @@ func TestAnExcuseKeepsNoVerdictThatIsOver(t *testing.T) {
 		s.unanswered()
 		for _, name := range []string{"a", "b"} {
 			conditions := []any{map[string]any{"type": "Ready", "status": "Unknown"}}
-			if err := s.client.Tracker().Update(source.Nodes, &unstructured.Unstructured{Object: map[string]any{
+			if err := s.client.Tracker().Update(informers.Nodes, &unstructured.Unstructured{Object: map[string]any{
 				"kind": "Node", "apiVersion": "v1", "metadata": map[string]any{"name": name},
 				"status": map[string]any{"conditions": conditions}}}, ""); err != nil {
 				s.Fatal(err)
@@ -168,7 +168,7 @@ func TestAnUnhealthyPluginIsReportedDuringAnOutage(t *testing.T) {
 		if last := all[len(all)-1]; degraded(last.apply) != "True PluginError" || last.at < 20*time.Second {
 			t.Errorf("written: %+v", last)
 		}
-		if v := s.Verdict("api"); v.Degraded.Status != operatorcr.True {
+		if v := s.Verdict("api"); v.Degraded.Status != operatorstatus.True {
 			t.Errorf("the verdict is %+v", v)
 		}
 	})
@@ -178,10 +178,10 @@ func TestAnUnhealthyPluginIsReportedDuringAnOutage(t *testing.T) {
 func TestPodsThatCanNoLongerBeListedAreNotHealthy(t *testing.T) {
 	withFixture(t, func(s *fixture) {
 		s.begin()
-		s.add(source.Nodes, "", map[string]any{"kind": "Node", "apiVersion": "v1", "metadata": map[string]any{"name": "new"},
+		s.add(informers.Nodes, "", map[string]any{"kind": "Node", "apiVersion": "v1", "metadata": map[string]any{"name": "new"},
 			"status": map[string]any{"conditions": []any{map[string]any{"type": "Ready", "status": "True"}}}})
 		s.until(5 * time.Second)
-		s.refuse(source.Pods, apierrors.NewForbidden(source.Pods.GroupResource(), "", nil))
+		s.refuse(informers.Pods, apierrors.NewForbidden(informers.Pods.GroupResource(), "", nil))
 		s.until(15 * time.Second)
 		s.wantWrites(1, "while the API server may just have started")
 		s.until(25 * time.Second)

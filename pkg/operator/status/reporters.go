@@ -11,9 +11,9 @@ import (
 
 	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
 	"github.com/kms-health/kms-health/pkg/contract"
+	"github.com/kms-health/kms-health/pkg/operator/informers"
 	"github.com/kms-health/kms-health/pkg/operator/objects"
-	"github.com/kms-health/kms-health/pkg/operator/source"
-	"github.com/kms-health/kms-health/pkg/operatorcr"
+	"github.com/kms-health/kms-health/pkg/operatorstatus"
 	"github.com/kms-health/kms-health/pkg/rollup"
 )
 
@@ -23,10 +23,10 @@ import (
 // it terminates, so the pod alone does not show that its plugins have stopped before its API server.
 const replacePeriod = 5 * time.Minute
 
-// attendance is what is remembered of one node: its API server's pod, and who reports on it. The report
+// nodeHistory is what is remembered of one node: its API server's pod, and who reports on it. The report
 // of a reporter that was deleted counts until it is stale, so its UID is kept as long as the report
 // names it.
-type attendance struct {
+type nodeHistory struct {
 	server    string               // the UID, on its node, of the API server's pod
 	started   time.Time            // when its container was, as first seen: each start of a crash loop is another
 	since     time.Time            // when the first of its reporters was created; zero: there was none
@@ -38,10 +38,10 @@ type attendance struct {
 // attend completes a node by what is remembered of it, before, and keeps that. replaced are the UIDs of API
 // server pods beside the one that counts, ours are the reporters' pods. A new process leaves a standing
 // Unknown as it is: the plugins that it first sees count as expected for long.
-func (s *syncing) attend(in *rollup.Input, before map[string]attendance, n *rollup.Node, pod *corev1.Pod,
-	replaced []string, ours []*corev1.Pod, resource *operatorcr.Status) {
+func (s *healthSync) attend(in *rollup.Input, before map[string]nodeHistory, n *rollup.Node, pod *corev1.Pod,
+	replaced []string, ours []*corev1.Pod, resource *operatorstatus.Status) {
 	was, seen := before[n.Name], s.now
-	switch stands := in.Previous[contract.PluginsDegraded].Status == operatorcr.Unknown; {
+	switch stands := in.Previous[contract.PluginsDegraded].Status == operatorstatus.Unknown; {
 	case !stands: // any more
 		maps.DeleteFunc(was.expected, func(_ string, at time.Time) bool { return at.IsZero() })
 	case before == nil:
@@ -56,7 +56,7 @@ func (s *syncing) attend(in *rollup.Input, before map[string]attendance, n *roll
 	start := cmp.Or(runningSince(pod, s.target.Container), began(pod))
 	a, attended := was.next(pod, start, replaced, ours, named)
 	a.expect(n, was.expected, seen)
-	if slices.Contains(resource.Nodes, operatorcr.NodeStatus{Name: n.Name, Replacing: true}) {
+	if slices.Contains(resource.Nodes, operatorstatus.NodeStatus{Name: n.Name, Replacing: true}) {
 		a.replacing = cmp.Or(was.replacing, s.now)
 		n.QuietUntil = latest(n.QuietUntil, a.replacing.Add(replacePeriod))
 	}
@@ -66,7 +66,7 @@ func (s *syncing) attend(in *rollup.Input, before map[string]attendance, n *roll
 
 // expect sets when the first reports of a node are due. before has since when its plugins were expected,
 // seen is since when others are.
-func (a *attendance) expect(n *rollup.Node, before map[string]time.Time, seen time.Time) {
+func (a *nodeHistory) expect(n *rollup.Node, before map[string]time.Time, seen time.Time) {
 	a.expected, n.Due = map[string]time.Time{}, map[string]time.Time{}
 	keys := n.Keys
 	if keys == nil {
@@ -87,10 +87,10 @@ func (a *attendance) expect(n *rollup.Node, before map[string]time.Time, seen ti
 // they are the ones that serve, so their reporters count too. ours are the reporters' pods on its
 // node, named is the reporter that its report names. attended means that one of ours stands beside
 // the pod.
-func (a attendance) next(pod *corev1.Pod, start time.Time, replaced []string, ours []*corev1.Pod,
-	named string) (next attendance, attended bool) {
+func (a nodeHistory) next(pod *corev1.Pod, start time.Time, replaced []string, ours []*corev1.Pod,
+	named string) (next nodeHistory, attended bool) {
 	server, _ := objects.PodUID(pod) // without a UID no companion can be beside it
-	next = attendance{server: server, started: start, writers: append([]string{server}, replaced...)}
+	next = nodeHistory{server: server, started: start, writers: append([]string{server}, replaced...)}
 	same := a.server == server
 	if same {
 		next.since, next.started = a.since, a.started
@@ -122,7 +122,7 @@ func (a attendance) next(pod *corev1.Pod, start time.Time, replaced []string, ou
 func reporterPods(target string, own []*unstructured.Unstructured) (ours []*corev1.Pod) {
 	for _, o := range own {
 		if labels := o.GetLabels(); labels[contract.APIServerLabel] == target && labels[contract.ModeLabel] != "" {
-			ours = append(ours, source.As[corev1.Pod](o))
+			ours = append(ours, informers.As[corev1.Pod](o))
 		}
 	}
 	return ours

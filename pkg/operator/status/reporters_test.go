@@ -10,7 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/kms-health/kms-health/pkg/contract"
-	"github.com/kms-health/kms-health/pkg/operatorcr"
+	"github.com/kms-health/kms-health/pkg/operatorstatus"
 	"github.com/kms-health/kms-health/pkg/rollup"
 )
 
@@ -34,13 +34,13 @@ var lastStart, firstStart = ago(time.Second).Time, ago(time.Minute).Time // of i
 var agentPod = ofOurs("agent", "DaemonSet", "", 3*time.Hour)
 
 // remembered is the attendance of a pod, the first of whose reporters was created some time ago.
-func remembered(server string, since time.Duration, writers ...string) attendance {
-	return attendance{server: server, started: firstStart, since: ago(since).Time, writers: writers}
+func remembered(server string, since time.Duration, writers ...string) nodeHistory {
+	return nodeHistory{server: server, started: firstStart, since: ago(since).Time, writers: writers}
 }
 
 var attendances = []struct {
 	name     string
-	was      attendance
+	was      nodeHistory
 	replaced []string
 	ours     []*corev1.Pod
 	named    string // by the report
@@ -48,23 +48,23 @@ var attendances = []struct {
 	since    time.Duration // ago; zero: never
 	attended bool
 }{
-	{"none", attendance{}, nil, nil, "", []string{serverUID}, 0, false},
-	{"a companion beside it", attendance{}, nil, []*corev1.Pod{companionPod}, "",
+	{"none", nodeHistory{}, nil, nil, "", []string{serverUID}, 0, false},
+	{"a companion beside it", nodeHistory{}, nil, []*corev1.Pod{companionPod}, "",
 		[]string{serverUID, "companion"}, time.Hour, true},
-	{"a companion beside the pod before", attendance{}, nil, []*corev1.Pod{earlierPod}, "", []string{serverUID},
+	{"a companion beside the pod before", nodeHistory{}, nil, []*corev1.Pod{earlierPod}, "", []string{serverUID},
 		0, false},
-	{"a companion beside the pod that it replaces", attendance{}, []string{beforeUID}, []*corev1.Pod{earlierPod},
+	{"a companion beside the pod that it replaces", nodeHistory{}, []string{beforeUID}, []*corev1.Pod{earlierPod},
 		"", []string{beforeUID, serverUID, "earlier"}, 0, false},
-	{"a sidecar of the pod that it replaces", attendance{}, []string{beforeUID}, nil, "", []string{beforeUID, serverUID},
+	{"a sidecar of the pod that it replaces", nodeHistory{}, []string{beforeUID}, nil, "", []string{beforeUID, serverUID},
 		0,
 		false},
-	{"a companion that is being deleted", attendance{}, nil, []*corev1.Pod{deletedPod}, "",
+	{"a companion that is being deleted", nodeHistory{}, nil, []*corev1.Pod{deletedPod}, "",
 		[]string{serverUID, "deleted"}, 2 * time.Hour, false},
-	{"a companion that was evicted", attendance{}, nil, []*corev1.Pod{evictedPod}, "",
+	{"a companion that was evicted", nodeHistory{}, nil, []*corev1.Pod{evictedPod}, "",
 		[]string{serverUID, "evicted"}, time.Hour, false},
-	{"an agent", attendance{}, nil, []*corev1.Pod{agentPod}, "", []string{serverUID, "agent"}, 3 * time.Hour,
+	{"an agent", nodeHistory{}, nil, []*corev1.Pod{agentPod}, "", []string{serverUID, "agent"}, 3 * time.Hour,
 		true},
-	{"both, while one delivery replaces another", attendance{}, nil, []*corev1.Pod{companionPod, agentPod}, "",
+	{"both, while one delivery replaces another", nodeHistory{}, nil, []*corev1.Pod{companionPod, agentPod}, "",
 		[]string{serverUID, "agent", "companion"}, 3 * time.Hour, true},
 	{"one that was deleted, and whose report stands", remembered(serverUID, time.Minute, serverUID, "gone"), nil, nil,
 		"gone", []string{serverUID, "gone"}, time.Minute, false},
@@ -105,7 +105,7 @@ func TestReportersOfAnAPIServersPod(t *testing.T) {
 // A static pod's UID on its node is in an annotation of its mirror.
 func TestSidecarOfAStaticPodIsKnownByTheUIDOnItsNode(t *testing.T) {
 	const hash = "0123456789abcdef0123456789abcdef"
-	got, _ := attendance{}.next(pod("a", func(p *corev1.Pod) {
+	got, _ := nodeHistory{}.next(pod("a", func(p *corev1.Pod) {
 		p.UID = "11111111-1111-1111-1111-111111111111"
 		p.Annotations = map[string]string{corev1.MirrorPodAnnotationKey: hash, "kubernetes.io/config.hash": hash}
 	}), time.Time{}, nil, nil, "")
@@ -150,7 +150,7 @@ func TestFirstReportIsDue(t *testing.T) {
 			}
 			return ago(d).Time
 		}
-		a := attendance{started: at(tt.started), since: at(tt.created)}
+		a := nodeHistory{started: at(tt.started), since: at(tt.created)}
 		for _, keys := range [][]string{{"2", "1"}, nil, {}} {
 			n := rollup.Node{Keys: keys}
 			a.expect(&n, nil, at(tt.seen))
@@ -168,7 +168,7 @@ func TestFirstReportIsDue(t *testing.T) {
 	}
 	// What was seen before counts from then on.
 	before := map[string]time.Time{"2": ago(time.Minute).Time, "3": ago(time.Minute).Time}
-	n, a := rollup.Node{Keys: []string{"2", "1"}}, attendance{started: ago(time.Hour).Time}
+	n, a := rollup.Node{Keys: []string{"2", "1"}}, nodeHistory{started: ago(time.Hour).Time}
 	a.expect(&n, before, now)
 	want := map[string]time.Time{"2": ago(time.Minute).Time, "1": now}
 	if diff := cmp.Diff(want, a.expected); diff != "" {
@@ -177,11 +177,11 @@ func TestFirstReportIsDue(t *testing.T) {
 }
 
 // attendedAt is node a after a sync at a time.
-func attendedAt(s *syncing, at time.Duration, previous string, replacing bool) rollup.Node {
+func attendedAt(s *healthSync, at time.Duration, previous string, replacing bool) rollup.Node {
 	s.now = now.Add(at)
 	p := pod("a", func(p *corev1.Pod) { p.UID = serverUID })
-	in := rollup.Input{Previous: map[string]operatorcr.Condition{contract.PluginsDegraded: {Status: previous}}}
-	resource := &operatorcr.Status{Nodes: []operatorcr.NodeStatus{{Name: "a", Replacing: replacing}}}
+	in := rollup.Input{Previous: map[string]operatorstatus.Condition{contract.PluginsDegraded: {Status: previous}}}
+	resource := &operatorstatus.Status{Nodes: []operatorstatus.NodeStatus{{Name: "a", Replacing: replacing}}}
 	s.expect(&in, byNode([]*corev1.Pod{p}), nil, resource)
 	return in.Nodes[0]
 }
@@ -199,7 +199,7 @@ func TestReplacementExcusesItsNodeForABoundedTime(t *testing.T) {
 		{2 * time.Hour, false, started},
 		{3 * time.Hour, true, now.Add(3*time.Hour + 5*time.Minute)},
 	} {
-		if got := attendedAt(s, step.at, operatorcr.False, step.replacing).QuietUntil; !got.Equal(step.want) {
+		if got := attendedAt(s, step.at, operatorstatus.False, step.replacing).QuietUntil; !got.Equal(step.want) {
 			t.Errorf("step %d: %s, want %s", i, got, step.want)
 		}
 	}
@@ -208,14 +208,14 @@ func TestReplacementExcusesItsNodeForABoundedTime(t *testing.T) {
 // What the process before had found stays until this one could find it.
 func TestNewProcessLeavesAStandingUnknown(t *testing.T) {
 	for previous, want := range map[string]time.Time{
-		operatorcr.Unknown: now.Add(-time.Hour), operatorcr.True: now, operatorcr.False: now,
+		operatorstatus.Unknown: now.Add(-time.Hour), operatorstatus.True: now, operatorstatus.False: now,
 	} {
 		s := syncingOf(withKeys("2"), abc)
 		for _, at := range []time.Duration{0, time.Minute} {
 			if got := attendedAt(s, at, previous, false).Due["2"]; !got.Equal(want.Add(rollup.FirstReport)) {
 				t.Errorf("%s: due %s, want %s", previous, got, want.Add(rollup.FirstReport))
 			}
-			previous = operatorcr.Unknown // in the same process it does not matter
+			previous = operatorstatus.Unknown // in the same process it does not matter
 		}
 	}
 }

@@ -12,19 +12,19 @@ import (
 
 	"github.com/kms-health/kms-health/pkg/contract"
 	"github.com/kms-health/kms-health/pkg/operator/ssa"
-	"github.com/kms-health/kms-health/pkg/operatorcr"
+	"github.com/kms-health/kms-health/pkg/operatorstatus"
 	"github.com/kms-health/kms-health/pkg/rollup"
 )
 
 // cleanupManager owns nothing: it only removes.
 const cleanupManager = "kms-health-operator-cleanup"
 
-func (s *syncing) resource() contract.Resource {
+func (s *healthSync) resource() contract.Resource {
 	return contract.ResourceFor(string(s.target.Resource), s.target.Name)
 }
 
 // write applies a result, unless the current conditions are as it wants them.
-func (s *syncing) write(ctx context.Context, current map[string]operatorcr.Condition, result *rollup.Result) error {
+func (s *healthSync) write(ctx context.Context, current map[string]operatorstatus.Condition, result *rollup.Result) error {
 	if result.Same(current) {
 		return nil
 	}
@@ -36,7 +36,7 @@ func (s *syncing) write(ctx context.Context, current map[string]operatorcr.Condi
 	for _, c := range result.Conditions {
 		if was := current[c.Type]; was.Status != c.Status || was.Reason != c.Reason {
 			eventType := corev1.EventTypeNormal
-			degraded := c.Type == contract.PluginsDegraded && c.Status != operatorcr.False
+			degraded := c.Type == contract.PluginsDegraded && c.Status != operatorstatus.False
 			if degraded || contract.RollupReasonOf(c.Reason).NeedsAction {
 				eventType = corev1.EventTypeWarning
 			}
@@ -50,7 +50,7 @@ func (s *syncing) write(ctx context.Context, current map[string]operatorcr.Condi
 // its reporters are removed; stale ones of a node that does not exist; and those that have been
 // stale for a QuietPeriod where no reporter should report. After one removal of all, only stale ones
 // are: their writer, which the operator does not know, still runs.
-func (s *syncing) leftovers(reports []operatorcr.Report, nodes []rollup.Node) (gone []operatorcr.Report) {
+func (s *healthSync) leftovers(reports []operatorstatus.Report, nodes []rollup.Node) (gone []operatorstatus.Report) {
 	off := s.target.Off
 	for _, r := range reports {
 		expected := slices.ContainsFunc(nodes, func(n rollup.Node) bool {
@@ -76,7 +76,7 @@ func (s *syncing) leftovers(reports []operatorcr.Report, nodes []rollup.Node) (g
 
 // clean removes leftovers. A write since they were read makes it a conflict: then the watch delivers
 // that write.
-func (s *syncing) clean(ctx context.Context, resource *operatorcr.Status, nodes []rollup.Node) error {
+func (s *healthSync) clean(ctx context.Context, resource *operatorstatus.Status, nodes []rollup.Node) error {
 	gone := s.leftovers(resource.Reports, nodes)
 	if len(gone) == 0 {
 		return nil
@@ -85,7 +85,7 @@ func (s *syncing) clean(ctx context.Context, resource *operatorcr.Status, nodes 
 	defer cancel()
 	to := s.resource()
 	_, err := s.Client.Resource(to.GVR()).Patch(ctx, to.Name, types.JSONPatchType,
-		operatorcr.Removal(resource.Version, gone), metav1.PatchOptions{FieldManager: cleanupManager}, "status")
+		operatorstatus.Removal(resource.Version, gone), metav1.PatchOptions{FieldManager: cleanupManager}, "status")
 	if apierrors.IsConflict(err) {
 		return nil
 	}

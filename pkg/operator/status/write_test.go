@@ -13,9 +13,9 @@ import (
 
 	"github.com/kms-health/kms-health/pkg/contract"
 	"github.com/kms-health/kms-health/pkg/operator/delivery"
-	"github.com/kms-health/kms-health/pkg/operator/source"
+	"github.com/kms-health/kms-health/pkg/operator/informers"
 	"github.com/kms-health/kms-health/pkg/operator/ssa"
-	"github.com/kms-health/kms-health/pkg/operatorcr"
+	"github.com/kms-health/kms-health/pkg/operatorstatus"
 	"github.com/kms-health/kms-health/pkg/rollup"
 )
 
@@ -68,7 +68,7 @@ func TestARemovalIsNotRepeatedWhileTheWatchLagsBehind(t *testing.T) {
 		s.ahead = 1
 		s.ghost()
 		s.addPod("c") // causes a sync; the resource is unchanged
-		s.Wake("api")
+		s.Enqueue("api")
 		s.settled()
 		s.wantsRemoved(1, "while the watch does not show it")
 		delete(s.reports, "z")
@@ -136,16 +136,16 @@ func TestRemovalThatIsRefused(t *testing.T) {
 
 func TestLeftovers(t *testing.T) {
 	const valid = contract.StaleIntervals*30*time.Second + 1
-	aged := func(node string, age time.Duration) operatorcr.Report {
+	aged := func(node string, age time.Duration) operatorstatus.Report {
 		r := report(node, "2")
 		r.Entries[0].LastChecked = now.Add(-age)
 		return r
 	}
-	thirdParty, unreadable := aged("z", time.Hour), operatorcr.Report{Node: "z", Ours: true, Written: now.Add(-valid)}
+	thirdParty, unreadable := aged("z", time.Hour), operatorstatus.Report{Node: "z", Ours: true, Written: now.Add(-valid)}
 	thirdParty.Ours = false
 	for _, tt := range []struct {
 		name         string
-		report       operatorcr.Report
+		report       operatorstatus.Report
 		off, cleaned bool
 		due          time.Duration // from now; zero: it is removed
 		stays        bool
@@ -166,7 +166,7 @@ func TestLeftovers(t *testing.T) {
 	} {
 		s := syncingOf(withKeys("2").but(func(t *delivery.Snapshot) { t.Off = tt.off }), abc)
 		s.cleaned = tt.cleaned
-		gone := s.leftovers([]operatorcr.Report{tt.report},
+		gone := s.leftovers([]operatorstatus.Report{tt.report},
 			[]rollup.Node{{Name: "a", Keys: []string{"2"}}, {Name: "b", Keys: []string{}}, {Name: "c"}})
 		if (len(gone) == 0) != tt.stays {
 			t.Errorf("%s: %+v", tt.name, gone)
@@ -181,7 +181,7 @@ func TestLeftovers(t *testing.T) {
 func TestAReportOfANodeWithoutPodIsRemovedAfterAQuietPeriod(t *testing.T) {
 	withFixture(t, func(s *fixture) {
 		stale := s.begin()
-		if err := s.client.Tracker().Delete(source.Pods, "ns", "api-b"); err != nil {
+		if err := s.client.Tracker().Delete(informers.Pods, "ns", "api-b"); err != nil {
 			t.Fatal(err)
 		}
 		due := stale + 1 + rollup.QuietPeriod
@@ -241,7 +241,7 @@ func TestATargetThatIsOffIsDoneWhenNothingIsLeft(t *testing.T) {
 		s.settled()
 		s.wantsRemoved(1, "none writes")
 		for range 3 {
-			s.Wake("api")
+			s.Enqueue("api")
 			s.settled()
 		}
 		s.wantsRemoved(1, "once")
@@ -305,7 +305,7 @@ func TestAWatchThatLagsMakesNoConditionBeginAgain(t *testing.T) {
 		first := len(s.written())
 		for range 3 {
 			s.until(time.Since(s.start) + ssa.RequestTimeout + time.Second)
-			s.Wake("api")
+			s.Enqueue("api")
 			s.settled()
 		}
 		if n := len(s.written()); first == 0 || n > first {

@@ -10,13 +10,13 @@ import (
 	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
 	"github.com/kms-health/kms-health/pkg/contract"
 	"github.com/kms-health/kms-health/pkg/operator/delivery"
-	"github.com/kms-health/kms-health/pkg/operator/source"
-	"github.com/kms-health/kms-health/pkg/operatorcr"
+	"github.com/kms-health/kms-health/pkg/operator/informers"
+	"github.com/kms-health/kms-health/pkg/operatorstatus"
 	"github.com/kms-health/kms-health/pkg/rollup"
 )
 
-func report(node string, keys ...string) operatorcr.Report {
-	r := operatorcr.Report{Node: node, Form: operatorcr.FormCondition, Ours: true, Written: now}
+func report(node string, keys ...string) operatorstatus.Report {
+	r := operatorstatus.Report{Node: node, Form: operatorstatus.FormCondition, Ours: true, Written: now}
 	for _, key := range keys {
 		r.Entries = append(r.Entries,
 			contract.Entry{KeyID: key, KEKID: "kek-" + key, Status: contract.Healthy, LastChecked: now,
@@ -31,7 +31,7 @@ var reading = func() []v1alpha1.Plugin {
 	return p
 }()
 var set7, set8 = plugins("1", "2"), plugins("2", "1")
-var only2 = []operatorcr.Report{report("a", "2"), report("b", "2"), report("c", "2")}
+var only2 = []operatorstatus.Report{report("a", "2"), report("b", "2"), report("c", "2")}
 var and4 = append(slices.Clone(only2), report("d", "2"))
 
 func written() *target {
@@ -40,24 +40,24 @@ func written() *target {
 func mirror(p *corev1.Pod)         { p.Annotations = map[string]string{corev1.MirrorPodAnnotationKey: "x"} }
 func notLive(t *delivery.Snapshot) { t.LiveKnown = false }
 
-var bothKeys = []operatorcr.Report{report("a", "2", "1"), report("b", "2", "1"), report("c", "2", "1")}
+var bothKeys = []operatorstatus.Report{report("a", "2", "1"), report("b", "2", "1"), report("c", "2", "1")}
 
 var writeKeys = []struct {
 	name          string
 	target        *target
 	before, after []v1alpha1.Plugin
 	rolled        int
-	reports       []operatorcr.Report
+	reports       []operatorstatus.Report
 	want          string
 	others        []*corev1.Pod // besides one pod of each node
 }{
-	{"aescbc to KMS, 1 of 3", withKeys("2"), nil, plugins("2"), 1, []operatorcr.Report{report("a", "2")},
+	{"aescbc to KMS, 1 of 3", withKeys("2"), nil, plugins("2"), 1, []operatorstatus.Report{report("a", "2")},
 		"False WriteKeyNotDeployed", nil},
-	{"aescbc to KMS, 2 of 3", withKeys("2"), nil, plugins("2"), 2, []operatorcr.Report{report("a", "2"), report("b", "2")},
+	{"aescbc to KMS, 2 of 3", withKeys("2"), nil, plugins("2"), 2, []operatorstatus.Report{report("a", "2"), report("b", "2")},
 		"False WriteKeyNotDeployed", nil},
 	{"aescbc to KMS, all", withKeys("2"), nil, plugins("2"), 3, only2, "True AsExpected", nil},
 	{"a new key, 1 of 3: the others read it", withKeys("2", "1"), set7, set8, 1,
-		[]operatorcr.Report{report("a", "2", "1"), report("b", "1", "2"), report("c", "1", "2")}, "False WriteKeyNotDeployed",
+		[]operatorstatus.Report{report("a", "2", "1"), report("b", "1", "2"), report("c", "1", "2")}, "False WriteKeyNotDeployed",
 		nil},
 	{"a new key, all", withKeys("2", "1"), set7, set8, 3, bothKeys, "True AsExpected", nil},
 	{"a new key, all; one of before is being deleted", withKeys("2", "1"), set7, set8, 3, bothKeys,
@@ -106,9 +106,9 @@ var writeKeys = []struct {
 // A key is agreed on when every API server writes with it, not only those that already
 // have it. Revision 7 is before a change, 8 after it.
 func TestTheWriteKeyIsAgreedOnWhenEveryAPIServerWritesWithIt(t *testing.T) {
-	nodes := map[string]source.Node{}
+	nodes := map[string]informers.Node{}
 	for _, name := range []string{"a", "b", "c", "d"} {
-		nodes[name] = source.Node{Name: name, Ready: true}
+		nodes[name] = informers.Node{Name: name, Ready: true}
 	}
 	for _, tt := range writeKeys {
 		t.Run(tt.name, func(t *testing.T) {

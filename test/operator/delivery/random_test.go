@@ -26,7 +26,7 @@ import (
 	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
 	"github.com/kms-health/kms-health/pkg/contract"
 	"github.com/kms-health/kms-health/pkg/operator/objects"
-	"github.com/kms-health/kms-health/pkg/operatorcr"
+	"github.com/kms-health/kms-health/pkg/operatorstatus"
 	"github.com/kms-health/kms-health/test/harness/apiservers"
 	"github.com/kms-health/kms-health/test/kmsplugin"
 	"github.com/kms-health/kms-health/test/manifests/install"
@@ -206,11 +206,11 @@ func (m *model) differs(t *testing.T) error {
 			reporting = contract.ConfigMapsEncrypted // as they are by every plugin here
 		}
 		if is[contract.HealthReporting].Reason != reporting || !slices.Contains(degraded, now) ||
-			(is[contract.WriteKeyAgreed].Status == operatorcr.True) != agreed {
+			(is[contract.WriteKeyAgreed].Status == operatorstatus.True) != agreed {
 			found = fmt.Errorf("%s must be %q, %q, agreed %t, and is %+v", server.Name, reporting, degraded, agreed, is)
 		}
 	}
-	if c := fixture.ClusterOperator(t)["Progressing"]; c.Status != operatorcr.False {
+	if c := fixture.ClusterOperator(t)["Progressing"]; c.Status != operatorstatus.False {
 		found = errors.Join(found, fmt.Errorf("ClusterOperator: %+v", c))
 	}
 	return found
@@ -339,7 +339,7 @@ func (m *model) claims(t *testing.T) error {
 	for _, node := range fixture.NodeNames {
 		_, ids := keys(m.static[node])
 		silent := len(ids) > 0 && !m.reported[m.servers[node]] && m.stopNative == nil
-		if m.broken[m.revs[node]] != "" && agreed == operatorcr.True || silent && reporting == operatorcr.True {
+		if m.broken[m.revs[node]] != "" && agreed == operatorstatus.True || silent && reporting == operatorstatus.True {
 			return fmt.Errorf("%s: %+v", node, is)
 		}
 	}

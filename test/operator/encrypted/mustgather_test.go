@@ -15,7 +15,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/kms-health/kms-health/pkg/contract"
-	"github.com/kms-health/kms-health/pkg/operatorcr"
+	"github.com/kms-health/kms-health/pkg/operatorstatus"
 	"github.com/kms-health/kms-health/test/harness/apiservers"
 	"github.com/kms-health/kms-health/test/kmsplugin"
 	"github.com/kms-health/kms-health/test/operator/fixture"
@@ -44,7 +44,7 @@ func TestAMustGatherHasTheStatusOfItsCluster(t *testing.T) {
 	reporters[2].Kill(t)
 	op.Configure(fixture.Every("4s", apiservers.Kube.Target()))
 	fixture.AwaitClusterOperator(t, "True False True False")
-	fixture.AwaitRollUp(t, apiservers.Kube, contract.HealthReporting, operatorcr.False, contract.ReporterStale)
+	fixture.AwaitRollUp(t, apiservers.Kube, contract.HealthReporting, operatorstatus.False, contract.ReporterStale)
 	scale := func(replicas int) {
 		if out, code := kubectl("scale", "-n", fixture.Namespace, "deployment/kms-health-operator", fmt.Sprintf("--replicas=%d", replicas)); code != 0 {
 			t.Fatal(out)

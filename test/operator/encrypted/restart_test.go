@@ -15,7 +15,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/kms-health/kms-health/pkg/contract"
-	"github.com/kms-health/kms-health/pkg/operatorcr"
+	"github.com/kms-health/kms-health/pkg/operatorstatus"
 	"github.com/kms-health/kms-health/test/harness/apiservers"
 	"github.com/kms-health/kms-health/test/operator/fixture"
 )
@@ -43,7 +43,7 @@ func TestUnhealthyPluginIsReportedAfterEverythingRestarts(t *testing.T) {
 	if err := fixture.Cluster.StartAPIServer(ctx); err != nil {
 		t.Fatal(err)
 	}
-	fixture.AwaitRollUp(t, apiservers.Kube, contract.PluginsDegraded, operatorcr.True, contract.PluginError)
+	fixture.AwaitRollUp(t, apiservers.Kube, contract.PluginsDegraded, operatorstatus.True, contract.PluginError)
 	if _, err := fixture.Kube.CoreV1().Secrets(apiservers.Kube.Namespace).Get(ctx, apiservers.EncryptionSecret, metav1.GetOptions{}); err == nil {
 		t.Error("the API server reads Secrets without its plugin")
 	}
@@ -64,7 +64,7 @@ func TestUnhealthyPluginIsReportedAfterEverythingRestarts(t *testing.T) {
 	} else {
 		t.Logf("rolled up %s after the API server took the first report", after.Round(time.Millisecond))
 	}
-	c := fixture.AwaitRollUp(t, apiservers.Kube, contract.PluginsDegraded, operatorcr.True, contract.PluginError)
+	c := fixture.AwaitRollUp(t, apiservers.Kube, contract.PluginsDegraded, operatorstatus.True, contract.PluginError)
 	fixture.Eventually(t, "the message names all three nodes", func() error {
 		if c = fixture.Resource(t, apiservers.Kube).Conditions[contract.PluginsDegraded]; !strings.Contains(c.Message, "key 1 on nodes master-0, master-1, master-2: error: ") {
 			return errors.New(c.Message)
@@ -75,12 +75,12 @@ func TestUnhealthyPluginIsReportedAfterEverythingRestarts(t *testing.T) {
 	// be applied.
 	fixture.Eventually(t, "KMSHealthReporting is about what cannot be read or applied alone", func() error {
 		c := fixture.Resource(t, apiservers.Kube).Conditions[contract.HealthReporting]
-		if c.Status != operatorcr.False || c.Reason != contract.RequestFailed && c.Reason != contract.SourceUnreadable {
+		if c.Status != operatorstatus.False || c.Reason != contract.RequestFailed && c.Reason != contract.SourceUnreadable {
 			return fmt.Errorf("%+v", c)
 		}
 		return nil
 	})
-	fixture.AwaitRollUp(t, apiservers.Kube, contract.WriteKeyAgreed, operatorcr.Unknown, contract.PluginUnhealthy)
+	fixture.AwaitRollUp(t, apiservers.Kube, contract.WriteKeyAgreed, operatorstatus.Unknown, contract.PluginUnhealthy)
 
 	if err := plugin.Return(); err != nil {
 		t.Fatal(err)

@@ -10,7 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/kms-health/kms-health/pkg/contract"
-	"github.com/kms-health/kms-health/pkg/operatorcr"
+	"github.com/kms-health/kms-health/pkg/operatorstatus"
 	"github.com/kms-health/kms-health/test/harness/apiservers"
 	"github.com/kms-health/kms-health/test/harness/controlplane"
 	"github.com/kms-health/kms-health/test/operator/fixture"
@@ -39,7 +39,7 @@ func TestReportsAreRemovedWithKMS(t *testing.T) {
 	}
 	fixture.SetEncryption(t, server, apiservers.Encryption("identity"))
 	fixture.Eventually(t, "our reports are deleted, and no others", func() error {
-		if left := fixture.Resource(t, server).Reports; len(left) != 1 || left[0].Form != operatorcr.FormTyped {
+		if left := fixture.Resource(t, server).Reports; len(left) != 1 || left[0].Form != operatorstatus.FormTyped {
 			return fmt.Errorf("left: %+v", left)
 		}
 		return nil

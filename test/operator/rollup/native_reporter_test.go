@@ -13,7 +13,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/kms-health/kms-health/pkg/contract"
-	"github.com/kms-health/kms-health/pkg/operatorcr"
+	"github.com/kms-health/kms-health/pkg/operatorstatus"
 	"github.com/kms-health/kms-health/test/harness/apiservers"
 	"github.com/kms-health/kms-health/test/kmsplugin"
 	"github.com/kms-health/kms-health/test/operator/fixture"
@@ -30,7 +30,7 @@ type transitions struct {
 func recordTransitions(t *testing.T) *transitions {
 	t.Helper()
 	s := &transitions{}
-	fixture.WatchResource(t, apiservers.Kube, func(_ time.Time, r *operatorcr.Status) {
+	fixture.WatchResource(t, apiservers.Kube, func(_ time.Time, r *operatorstatus.Status) {
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		status := r.Conditions[contract.PluginsDegraded].Status
@@ -92,7 +92,7 @@ func TestVerdictIsSteadyBesideOpenShiftsReporter(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			plugin := reporters[1].Plugin
 			seen := recordTransitions(t)
-			seen.awaitLast(t, operatorcr.False)
+			seen.awaitLast(t, operatorstatus.False)
 			if err := plugin.SetFault(tt.fault); err != nil {
 				t.Fatal(err)
 			}
@@ -101,7 +101,7 @@ func TestVerdictIsSteadyBesideOpenShiftsReporter(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			seen.awaitLast(t, operatorcr.True)
+			seen.awaitLast(t, operatorstatus.True)
 			await := func(what string, n *atomic.Int64, more int64) {
 				t.Helper()
 				from := n.Load()
@@ -123,7 +123,7 @@ func TestVerdictIsSteadyBesideOpenShiftsReporter(t *testing.T) {
 			if err := plugin.ClearFaults(); err != nil {
 				t.Fatal(err)
 			}
-			seen.awaitLast(t, operatorcr.False)
+			seen.awaitLast(t, operatorstatus.False)
 			await("accepted", &native[1].Accepted, 4)
 			if got := seen.seen(); len(got) != 3 {
 				t.Errorf("in the end it was %v", got)
@@ -153,7 +153,7 @@ func TestUpgradeToPodsWithOpenShiftsReporterAndBackIsQuiet(t *testing.T) {
 	reporters := fixture.StartReporters(t, apiservers.Kube, fixture.Namespace, reportInterval.String(), nil, companions)
 	fixture.AwaitHealthy(t)
 	seen := recordTransitions(t)
-	seen.awaitLast(t, operatorcr.False)
+	seen.awaitLast(t, operatorstatus.False)
 	fixture.StartNativePruning(t, apiservers.Kube)
 	replace := func(i int, pod *corev1.Pod) {
 		t.Helper()

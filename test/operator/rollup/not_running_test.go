@@ -10,7 +10,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/kms-health/kms-health/pkg/contract"
-	"github.com/kms-health/kms-health/pkg/operatorcr"
+	"github.com/kms-health/kms-health/pkg/operatorstatus"
 	"github.com/kms-health/kms-health/test/harness/apiservers"
 	"github.com/kms-health/kms-health/test/operator/fixture"
 )
@@ -60,9 +60,9 @@ func TestContainersThatNeverStartAreReported(t *testing.T) {
 	expectNotRunning(t, "container kms-plugin cannot start",
 		"node master-2: container kms-health cannot start: CrashLoopBackOff, exit code 2", "oc logs -n "+fixture.Namespace)
 	fixture.Workers.PodBehaviour(reporter)
-	fixture.AwaitRollUp(t, apiservers.Kube, contract.PluginsDegraded, operatorcr.True, contract.ReporterNotRunning)
+	fixture.AwaitRollUp(t, apiservers.Kube, contract.PluginsDegraded, operatorstatus.True, contract.ReporterNotRunning)
 	fixture.Workers.PodBehaviour(nil)
-	fixture.AwaitRollUp(t, apiservers.Kube, contract.PluginsDegraded, operatorcr.False, contract.Progressing)
+	fixture.AwaitRollUp(t, apiservers.Kube, contract.PluginsDegraded, operatorstatus.False, contract.Progressing)
 	op.Configure("apiServers: []\n")
 	op.AwaitNothingLeft()
 }
@@ -70,7 +70,7 @@ func TestContainersThatNeverStartAreReported(t *testing.T) {
 // expectNotRunning waits until a message has all words.
 func expectNotRunning(t *testing.T, words ...string) {
 	t.Helper()
-	fixture.AwaitRollUp(t, apiservers.Kube, contract.PluginsDegraded, operatorcr.True, contract.PluginNotRunning)
+	fixture.AwaitRollUp(t, apiservers.Kube, contract.PluginsDegraded, operatorstatus.True, contract.PluginNotRunning)
 	fixture.Eventually(t, strings.Join(words, ", "), func() error {
 		message := fixture.Resource(t, apiservers.Kube).Conditions[contract.PluginsDegraded].Message
 		for _, word := range words {

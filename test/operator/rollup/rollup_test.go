@@ -17,7 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/kms-health/kms-health/pkg/contract"
-	"github.com/kms-health/kms-health/pkg/operatorcr"
+	"github.com/kms-health/kms-health/pkg/operatorstatus"
 	"github.com/kms-health/kms-health/test/harness/apiservers"
 	"github.com/kms-health/kms-health/test/harness/controlplane"
 	"github.com/kms-health/kms-health/test/kmsplugin"
@@ -28,11 +28,11 @@ import (
 // up by one write of the operator.
 func expectOneWriteEach(t *testing.T, reporters []*fixture.Reporter) {
 	t.Helper()
-	expect := func(status, reason string) (c operatorcr.Condition) {
+	expect := func(status, reason string) (c operatorstatus.Condition) {
 		t.Helper()
 		was := len(fixture.OperatorWrites(t))
 		var err error
-		if status == operatorcr.True {
+		if status == operatorstatus.True {
 			err = reporters[1].Plugin.SetFault(kmsplugin.Fault{Name: kmsplugin.FaultUnhealthy, Args: []string{"vault is sealed"}})
 		} else {
 			err = reporters[1].Plugin.ClearFaults()
@@ -47,11 +47,11 @@ func expectOneWriteEach(t *testing.T, reporters []*fixture.Reporter) {
 		return c
 	}
 	for range 2 {
-		c := expect(operatorcr.True, contract.PluginUnhealthy)
+		c := expect(operatorstatus.True, contract.PluginUnhealthy)
 		if !strings.Contains(c.Message, "key 1 on node master-1: unhealthy") || !strings.Contains(c.Message, "vault is sealed") {
 			t.Errorf("%+v", c)
 		}
-		expect(operatorcr.False, contract.AsExpected)
+		expect(operatorstatus.False, contract.AsExpected)
 	}
 }
 
@@ -64,7 +64,7 @@ func TestSilenceIsReportedWhenItIsCertain(t *testing.T) {
 	last := map[string]time.Time{} // by node, when its entry becomes stale
 	var early []string
 	silent := ""
-	fixture.WatchResource(t, apiservers.Kube, func(at time.Time, r *operatorcr.Status) {
+	fixture.WatchResource(t, apiservers.Kube, func(at time.Time, r *operatorstatus.Status) {
 		mu.Lock()
 		defer mu.Unlock()
 		for i := range r.Reports {
@@ -72,7 +72,7 @@ func TestSilenceIsReportedWhenItIsCertain(t *testing.T) {
 				last[r.Reports[i].Node] = e.StaleAt()
 			}
 		}
-		if c := r.Conditions[contract.PluginsDegraded]; c.Status == operatorcr.Unknown && silent != "" && !at.After(last[silent]) {
+		if c := r.Conditions[contract.PluginsDegraded]; c.Status == operatorstatus.Unknown && silent != "" && !at.After(last[silent]) {
 			early = append(early, fmt.Sprintf("at %s, stale at %s: %+v", at, last[silent], c))
 		}
 	})
@@ -81,7 +81,7 @@ func TestSilenceIsReportedWhenItIsCertain(t *testing.T) {
 		mu.Lock()
 		silent = r.Node
 		mu.Unlock()
-		c := fixture.AwaitRollUp(t, apiservers.Kube, contract.PluginsDegraded, operatorcr.Unknown, contract.ReporterStale)
+		c := fixture.AwaitRollUp(t, apiservers.Kube, contract.PluginsDegraded, operatorstatus.Unknown, contract.ReporterStale)
 		if !strings.Contains(c.Message, "node "+r.Node) || strings.Contains(c.Message, "key") {
 			t.Errorf("%s: %q", how, c.Message)
 		}
@@ -123,12 +123,12 @@ func TestWriteKeyIsNotAgreedOnWhileADeletedPodStillWritesWithAnother(t *testing.
 		}
 	})
 	t.Cleanup(end)
-	c := fixture.AwaitRollUp(t, apiservers.Kube, contract.WriteKeyAgreed, operatorcr.False, contract.WriteKeyNotDeployed)
+	c := fixture.AwaitRollUp(t, apiservers.Kube, contract.WriteKeyAgreed, operatorstatus.False, contract.WriteKeyNotDeployed)
 	if !strings.Contains(c.Message, "node master-1: not in use yet: the API server writes without KMS") {
 		t.Errorf("%q", c.Message)
 	}
-	fixture.AwaitRollUp(t, apiservers.Kube, contract.HealthReporting, operatorcr.True, contract.AsExpected)
-	fixture.AwaitRollUp(t, apiservers.Kube, contract.PluginsDegraded, operatorcr.False, contract.AsExpected)
+	fixture.AwaitRollUp(t, apiservers.Kube, contract.HealthReporting, operatorstatus.True, contract.AsExpected)
+	fixture.AwaitRollUp(t, apiservers.Kube, contract.PluginsDegraded, operatorstatus.False, contract.AsExpected)
 	end()
 	fixture.AwaitHealthy(t)
 	fixture.RemoveTarget(t, op, reporters)
@@ -199,7 +199,7 @@ func TestConnectionThatDiesWithoutAWordIsReplaced(t *testing.T) {
 	if err := reporters[1].Plugin.SetFault(kmsplugin.Fault{Name: kmsplugin.FaultUnhealthy, Args: []string{"vault is sealed"}}); err != nil {
 		t.Fatal(err)
 	}
-	fixture.AwaitRollUp(t, apiservers.Kube, contract.PluginsDegraded, operatorcr.True, contract.PluginUnhealthy)
+	fixture.AwaitRollUp(t, apiservers.Kube, contract.PluginsDegraded, operatorstatus.True, contract.PluginUnhealthy)
 	// 15 s, and a backoff.
 	if took := time.Since(died); took > 30*time.Second {
 		t.Errorf("reported %s after the connection died", took)

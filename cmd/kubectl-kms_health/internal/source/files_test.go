@@ -12,7 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/kms-health/kms-health/cmd/kubectl-kms_health/internal/view"
-	"github.com/kms-health/kms-health/pkg/operatorcr"
+	"github.com/kms-health/kms-health/pkg/operatorstatus"
 )
 
 const (
@@ -100,7 +100,7 @@ func names(taken *view.Snapshot) (all []string) {
 	for _, o := range taken.Objects {
 		r, is := view.ResourceOf(o)
 		name := r.TargetName()
-		for _, report := range operatorcr.Read(o).Reports {
+		for _, report := range operatorstatus.Read(o).Reports {
 			name += " " + report.Node
 		}
 		if is {

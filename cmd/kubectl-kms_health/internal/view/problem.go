@@ -10,7 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/duration"
 
 	"github.com/kms-health/kms-health/pkg/contract"
-	"github.com/kms-health/kms-health/pkg/operatorcr"
+	"github.com/kms-health/kms-health/pkg/operatorstatus"
 	"github.com/kms-health/kms-health/pkg/rollup"
 )
 
@@ -188,11 +188,11 @@ func ConditionText(c *metav1.Condition) string {
 // are not expected, and the agreement on a key is no matter of health.
 func conditionVerdict(c *metav1.Condition) Verdict {
 	switch {
-	case c.Type == contract.PluginsDegraded && c.Status == operatorcr.True:
+	case c.Type == contract.PluginsDegraded && c.Status == operatorstatus.True:
 		return Unhealthy
 	case AsExpected(c), c.Reason == contract.NamespaceMissing, c.Reason == contract.NoPods:
 		return Healthy
-	case c.Type == contract.PluginsDegraded && c.Status == operatorcr.Unknown, c.Type == contract.HealthReporting:
+	case c.Type == contract.PluginsDegraded && c.Status == operatorstatus.Unknown, c.Type == contract.HealthReporting:
 		return NotKnown
 	}
 	return Healthy

@@ -11,7 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 
 	"github.com/kms-health/kms-health/pkg/contract"
-	"github.com/kms-health/kms-health/pkg/operatorcr"
+	"github.com/kms-health/kms-health/pkg/operatorstatus"
 )
 
 // Snapshot is what was read of a cluster, or of files of it. All of it is untrusted.
@@ -70,7 +70,7 @@ func Newest(o *unstructured.Unstructured) (newest time.Time) {
 	if _, is := ResourceOf(o); !is {
 		return newest
 	}
-	for _, r := range operatorcr.Read(o).Reports {
+	for _, r := range operatorstatus.Read(o).Reports {
 		at := r.Written
 		for _, e := range r.Entries {
 			if r.Written.IsZero() && e.LastChecked.After(at) {

@@ -16,7 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/kms-health/kms-health/pkg/contract"
-	"github.com/kms-health/kms-health/pkg/operatorcr"
+	"github.com/kms-health/kms-health/pkg/operatorstatus"
 	"github.com/kms-health/kms-health/pkg/rollup"
 )
 
@@ -73,8 +73,8 @@ type Plugin struct {
 
 // Report is where a node's report is.
 type Report struct {
-	Node string          `json:"node"`
-	Form operatorcr.Form `json:"form"`
+	Node string              `json:"node"`
+	Form operatorstatus.Form `json:"form"`
 	// Writer is a field manager, and Written when; not set if not known.
 	Writer  string      `json:"writer,omitempty"`
 	Written metav1.Time `json:"written,omitzero"`
@@ -83,11 +83,11 @@ type Report struct {
 // shown are the conditions to show, each with its status if all is as expected. The last two are
 // of OpenShift's own controllers of key rotation.
 var shown = []metav1.Condition{
-	{Type: contract.PluginsDegraded, Status: operatorcr.False},
-	{Type: contract.HealthReporting, Status: operatorcr.True},
-	{Type: contract.WriteKeyAgreed, Status: operatorcr.True},
-	{Type: "KmsHealthReportsProgressing", Status: operatorcr.False},
-	{Type: "KmsHealthReportsDegraded", Status: operatorcr.False},
+	{Type: contract.PluginsDegraded, Status: operatorstatus.False},
+	{Type: contract.HealthReporting, Status: operatorstatus.True},
+	{Type: contract.WriteKeyAgreed, Status: operatorstatus.True},
+	{Type: "KmsHealthReportsProgressing", Status: operatorstatus.False},
+	{Type: "KmsHealthReportsDegraded", Status: operatorstatus.False},
 }
 
 // AsExpected reports whether a condition has the status that it has while all is well.
@@ -153,10 +153,10 @@ func (s *Status) narrow(selected string, unread []error) error {
 
 // read decodes a resource, and evaluates its reports.
 func read(r contract.Resource, o *unstructured.Unstructured, now time.Time) APIServer {
-	resource := operatorcr.Read(o)
+	resource := operatorstatus.Read(o)
 	a := APIServer{Name: cmp.Or(r.APIServer.Name, r.Name), Resource: r.TargetName()}
 	a.Conditions, a.Plugins, a.Reports = []metav1.Condition{}, []Plugin{}, []Report{}
-	all := operatorcr.ReadConditions(o)
+	all := operatorstatus.ReadConditions(o)
 	for _, s := range shown {
 		if c, is := all[s.Type]; is {
 			a.Conditions = append(a.Conditions, metav1.Condition{
@@ -188,7 +188,7 @@ func read(r contract.Resource, o *unstructured.Unstructured, now time.Time) APIS
 
 // expected are the nodes that should report: those that report on no plugin; and, if anything is
 // reported or the operator expects it, those that the API server runs on.
-func expected(resource *operatorcr.Status) (nodes []rollup.Node) {
+func expected(resource *operatorstatus.Status) (nodes []rollup.Node) {
 	var names []string
 	for _, r := range resource.Reports {
 		if r.Err == nil && len(r.Entries) == 0 {

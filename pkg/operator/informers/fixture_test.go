@@ -1,4 +1,4 @@
-package source
+package informers
 
 import (
 	"context"
@@ -156,10 +156,10 @@ func (w *wakes) count() int {
 }
 
 // run runs a source of the ConfigMaps until the test ends or end is called.
-func (f *fixture) run(more ...wake[string]) (s *Source[string], w *wakes, end context.CancelFunc) {
+func (f *fixture) run(more ...handler[string]) (s *Informer[string], w *wakes, end context.CancelFunc) {
 	w = &wakes{}
 	s = New(f.client, all, data, w.wake)
-	s.wakes = append(s.wakes, more...)
+	s.handlers = append(s.handlers, more...)
 	ctx, end := context.WithCancel(f.ctx)
 	f.running.Go(func() { s.Run(ctx) })
 	synctest.Wait()

@@ -1,4 +1,4 @@
-package encryption
+package encryptionconfig
 
 import (
 	"fmt"

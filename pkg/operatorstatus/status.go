@@ -1,7 +1,7 @@
-// Package operatorcr reads the status of the resources of pkg/contract, as far as it belongs to this
+// Package operatorstatus reads the status of the resources of pkg/contract, as far as it belongs to this
 // project: the reports of nodes, in either form and by any writer, and conditions. Removal is the patch
 // that removes reports of this project.
-package operatorcr
+package operatorstatus
 
 import (
 	"cmp"

@@ -1,4 +1,4 @@
-package operatorcr
+package operatorstatus
 
 import (
 	"slices"

@@ -1,4 +1,4 @@
-package source
+package informers
 
 import (
 	"errors"
@@ -43,14 +43,14 @@ func TestFailedListsBackOffAndRecover(t *testing.T) {
 				if delay != backoff.Cap {
 					t.Errorf("listed %d times in a minute", len(f.listed()))
 				}
-				if s.Known() || s.Err() == nil {
-					t.Errorf("known %v, %v", s.Known(), s.Err())
+				if s.HasSynced() || s.Err() == nil {
+					t.Errorf("known %v, %v", s.HasSynced(), s.Err())
 				}
 				f.create("a", "1")
 				f.answers(served)
 				f.until(time.Minute + within(backoff.Cap))
-				if x, ok := s.Get("ns", "a"); !ok || x != "1" || !s.Known() || s.Err() != nil {
-					t.Errorf("%q, known %v, %v", x, s.Known(), s.Err())
+				if x, ok := s.Get("ns", "a"); !ok || x != "1" || !s.HasSynced() || s.Err() != nil {
+					t.Errorf("%q, known %v, %v", x, s.HasSynced(), s.Err())
 				}
 			})
 		})
@@ -99,8 +99,8 @@ func TestObjectsStayKnownWhileListsAreRejected(t *testing.T) {
 		f.until(10 * time.Second) // client-go takes a shorter watch for a failure
 		f.answers(refused)
 		f.until(time.Minute)
-		if x, ok := s.Get("ns", "a"); !ok || x != "1" || !s.Known() || s.Err() == nil {
-			t.Errorf("%q, known %v, %v", x, s.Known(), s.Err())
+		if x, ok := s.Get("ns", "a"); !ok || x != "1" || !s.HasSynced() || s.Err() == nil {
+			t.Errorf("%q, known %v, %v", x, s.HasSynced(), s.Err())
 		}
 		if n := w.count(); n != 1 {
 			t.Errorf("%d wakes by the rejected lists", n)
@@ -118,8 +118,8 @@ func TestKindThatIsNotServedHasNoObjects(t *testing.T) {
 		f.create("a", "1")
 		f.answers(notServed)
 		s, w, _ := f.run()
-		if n := w.count(); n != 1 || !s.Known() || s.Err() != nil || len(s.All()) > 0 {
-			t.Errorf("%d wakes, known %v, %v, %q", n, s.Known(), s.Err(), s.All())
+		if n := w.count(); n != 1 || !s.HasSynced() || s.Err() != nil || len(s.List()) > 0 {
+			t.Errorf("%d wakes, known %v, %v, %q", n, s.HasSynced(), s.Err(), s.List())
 		}
 		f.until(time.Minute)
 		if n := w.count(); n > 0 {
@@ -131,7 +131,7 @@ func TestKindThatIsNotServedHasNoObjects(t *testing.T) {
 
 		f.answers(served)
 		f.until(time.Minute + unserved + within(backoff.Cap))
-		if x, ok := s.Get("ns", "a"); !ok || x != "1" || !s.Known() || w.count() == 0 {
+		if x, ok := s.Get("ns", "a"); !ok || x != "1" || !s.HasSynced() || w.count() == 0 {
 			t.Errorf("it is served, and the object is %q", x)
 		}
 
@@ -140,8 +140,8 @@ func TestKindThatIsNotServedHasNoObjects(t *testing.T) {
 		f.answers(notServed)
 		f.until(4 * time.Minute)
 		_, exists := s.Get("ns", "a")
-		if exists || len(s.All()) > 0 || !s.Known() || s.Err() != nil || w.count() == 0 {
-			t.Errorf("removed, and known %v, %v, %q", s.Known(), s.Err(), s.All())
+		if exists || len(s.List()) > 0 || !s.HasSynced() || s.Err() != nil || w.count() == 0 {
+			t.Errorf("removed, and known %v, %v, %q", s.HasSynced(), s.Err(), s.List())
 		}
 	})
 }
@@ -167,7 +167,7 @@ func TestObjectDeletedBetweenTwoWatchesIsRemoved(t *testing.T) {
 			return nil
 		})
 		f.until(30 * time.Second)
-		if got := s.All(); len(got) != 1 || got[0] != "2" {
+		if got := s.List(); len(got) != 1 || got[0] != "2" {
 			t.Errorf("%q", got)
 		}
 		if s.Err() != nil {
@@ -179,11 +179,11 @@ func TestObjectDeletedBetweenTwoWatchesIsRemoved(t *testing.T) {
 func TestChangeOfTheKeptValueWakes(t *testing.T) {
 	withFixture(t, func(f *fixture) {
 		filtered := &wakes{}
-		s, w, _ := f.run(wake[string]{
+		s, w, _ := f.run(handler[string]{
 			do: filtered.wake, matters: func(before, after string) bool { return after == "3" && before == "2" },
 		})
-		if n := w.count(); n == 0 || !s.Known() {
-			t.Errorf("%d wakes by an empty list, known %v", n, s.Known())
+		if n := w.count(); n == 0 || !s.HasSynced() {
+			t.Errorf("%d wakes by an empty list, known %v", n, s.HasSynced())
 		}
 		filtered.count()
 		f.create("a", "1")
@@ -205,8 +205,8 @@ func TestChangeOfTheKeptValueWakes(t *testing.T) {
 		if err := f.client.Tracker().Delete(configMaps, "ns", "a"); err != nil {
 			t.Fatal(err)
 		}
-		if n, m := w.count(), filtered.count(); n != 1 || m != 1 || len(s.All()) > 0 {
-			t.Errorf("%d and %d wakes by a deletion, %q", n, m, s.All())
+		if n, m := w.count(), filtered.count(); n != 1 || m != 1 || len(s.List()) > 0 {
+			t.Errorf("%d and %d wakes by a deletion, %q", n, m, s.List())
 		}
 	})
 }

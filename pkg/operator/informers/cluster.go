@@ -1,4 +1,4 @@
-package source
+package informers
 
 import (
 	"context"
@@ -16,31 +16,31 @@ import (
 
 	"github.com/kms-health/kms-health/pkg/contract"
 	"github.com/kms-health/kms-health/pkg/operator/objects"
-	"github.com/kms-health/kms-health/pkg/operatorcr"
+	"github.com/kms-health/kms-health/pkg/operatorstatus"
 )
 
 // ClusterName is the name of the one object of each of OpenShift's configuration
 // resources.
 const ClusterName = "cluster"
 
-// objectSource keeps whole objects.
-type objectSource = *Source[*unstructured.Unstructured]
+// objectInformer keeps whole objects.
+type objectInformer = *Informer[*unstructured.Unstructured]
 
 // Cluster has the sources of the whole cluster.
 type Cluster struct {
-	Roles, Bindings objectSource // the ClusterRoles and ClusterRoleBindings made for targets
+	Roles, Bindings objectInformer // the ClusterRoles and ClusterRoleBindings made for targets
 	// Policy and PolicyBinding bound what reporters may write. Of each, only why it is
 	// not as it should be is kept, empty where it is.
-	Policy, PolicyBinding *Source[string]
+	Policy, PolicyBinding *Informer[string]
 	// What was made for targets in the operator's own namespace.
-	OwnPods, DaemonSets, ConfigMaps, ServiceAccount objectSource
+	OwnPods, DaemonSets, ConfigMaps, ServiceAccount objectInformer
 	// Infrastructure exists on OpenShift, and has the URL of the API servers' internal load
 	// balancer. Nil: this is known not to be OpenShift.
-	Infrastructure *Source[string]
-	Nodes          *Source[Node] // all: pods of API servers may be on any
+	Infrastructure *Informer[string]
+	Nodes          *Informer[Node] // all: pods of API servers may be on any
 
-	// End ends the sources.
-	End context.CancelFunc
+	// Stop ends the sources.
+	Stop context.CancelFunc
 
 	client dynamic.Interface
 }
@@ -58,12 +58,12 @@ type ClusterOptions struct {
 // NewCluster starts the sources of a cluster. They run until ctx ends or End is called.
 func NewCluster(ctx context.Context, o ClusterOptions) *Cluster {
 	c := &Cluster{client: o.Client}
-	ctx, c.End = context.WithCancel(ctx)
-	managed := func(resource schema.GroupVersionResource, namespace string, wakes ...func()) objectSource {
+	ctx, c.Stop = context.WithCancel(ctx)
+	managed := func(resource schema.GroupVersionResource, namespace string, wakes ...func()) objectInformer {
 		return New(o.Client, Selection{Resource: resource, Namespace: namespace, Labels: contract.Managed},
 			whole, append(wakes, o.WakeDelivery)...).start(ctx)
 	}
-	policy := func(resource schema.GroupVersionResource) *Source[string] {
+	policy := func(resource schema.GroupVersionResource) *Informer[string] {
 		return New(o.Client, Selection{Resource: resource, Name: objects.PolicyName}, o.CheckPolicy,
 			o.WakeDelivery).start(ctx)
 	}
@@ -133,6 +133,6 @@ type Node struct {
 }
 
 func readNode(o *unstructured.Unstructured) Node {
-	ready := operatorcr.ReadConditions(o)[string(corev1.NodeReady)]
-	return Node{Name: o.GetName(), Created: o.GetCreationTimestamp(), Ready: ready.Status == operatorcr.True}
+	ready := operatorstatus.ReadConditions(o)[string(corev1.NodeReady)]
+	return Node{Name: o.GetName(), Created: o.GetCreationTimestamp(), Ready: ready.Status == operatorstatus.True}
 }

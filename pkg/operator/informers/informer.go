@@ -1,9 +1,9 @@
-// Package source keeps copies of what the operator reads of the API server.
+// Package informers keeps copies of what the operator reads of the API server.
 //
 // A Source follows objects that may be absent or unreadable: an API that this cluster does not serve, a
 // right that comes later, Secrets that cannot be listed while the KMS plugin that encrypts them is unhealthy.
 // None of these delays another source: each is a value, or the reason why there is none.
-package source
+package informers
 
 import (
 	"context"
@@ -41,13 +41,13 @@ type Selection struct {
 	Labels    string // a label selector
 }
 
-// Source follows a selection, and keeps a T of each object: what is needed of it,
+// Informer follows a selection, and keeps a T of each object: what is needed of it,
 // and no more.
-type Source[T any] struct {
+type Informer[T any] struct {
 	selection Selection
 	resource  dynamic.ResourceInterface
 	convert   func(*unstructured.Unstructured) T
-	wakes     []wake[T]
+	handlers  []handler[T]
 	end       context.CancelFunc // set by start
 
 	mu      sync.Mutex
@@ -58,8 +58,8 @@ type Source[T any] struct {
 
 type values[T any] map[cache.ObjectName]T
 
-// wake is called after changes: of those from one T to another, where matters is nil or returns true.
-type wake[T any] struct {
+// handler is called after changes: of those from one T to another, where matters is nil or returns true.
+type handler[T any] struct {
 	do      func()
 	matters func(before, after T) bool
 }
@@ -68,24 +68,24 @@ type wake[T any] struct {
 // must not block. It follows nothing before Run.
 func New[T any](
 	client dynamic.Interface, selection Selection, convert func(*unstructured.Unstructured) T, wakes ...func(),
-) *Source[T] {
-	s := &Source[T]{selection: selection, convert: convert,
+) *Informer[T] {
+	s := &Informer[T]{selection: selection, convert: convert,
 		resource: client.Resource(selection.Resource).Namespace(selection.Namespace)}
 	for _, do := range wakes {
-		s.wakes = append(s.wakes, wake[T]{do: do})
+		s.handlers = append(s.handlers, handler[T]{do: do})
 	}
 	return s
 }
 
 // start runs the source until ctx ends, or its own end is called.
-func (s *Source[T]) start(ctx context.Context) *Source[T] {
+func (s *Informer[T]) start(ctx context.Context) *Informer[T] {
 	ctx, s.end = context.WithCancel(ctx)
 	go s.Run(ctx)
 	return s
 }
 
 // Run follows the selection until ctx ends.
-func (s *Source[T]) Run(ctx context.Context) {
+func (s *Informer[T]) Run(ctx context.Context) {
 	cache.NewReflectorWithOptions(
 		listsFirst{&cache.ListWatch{ListWithContextFunc: s.list, WatchFuncWithContext: s.watch}},
 		&unstructured.Unstructured{}, store[T]{s}, cache.ReflectorOptions{Backoff: &backoff},
@@ -99,7 +99,7 @@ type listsFirst struct{ *cache.ListWatch }
 // IsWatchListSemanticsUnSupported is called by client-go.
 func (listsFirst) IsWatchListSemanticsUnSupported() bool { return true }
 
-func (s *Source[T]) list(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
+func (s *Informer[T]) list(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
 	s.choose(&o)
 	list, err := s.resource.List(ctx, o)
 	s.observe(ctx, err)
@@ -112,14 +112,14 @@ func (s *Source[T]) list(ctx context.Context, o metav1.ListOptions) (runtime.Obj
 	return list, err
 }
 
-func (s *Source[T]) watch(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
+func (s *Informer[T]) watch(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
 	s.choose(&o)
 	w, err := s.resource.Watch(ctx, o)
 	s.observe(ctx, err)
 	return w, err
 }
 
-func (s *Source[T]) choose(o *metav1.ListOptions) {
+func (s *Informer[T]) choose(o *metav1.ListOptions) {
 	o.LabelSelector = s.selection.Labels
 	if s.selection.Name != "" {
 		o.FieldSelector = "metadata.name=" + s.selection.Name
@@ -129,7 +129,7 @@ func (s *Source[T]) choose(o *metav1.ListOptions) {
 // observe keeps the outcome of a list or watch, and logs when an API server's answer changes. A kind
 // that is not served has no objects. An error about the version that the reflector asked for is none:
 // it lists anew.
-func (s *Source[T]) observe(ctx context.Context, err error) {
+func (s *Informer[T]) observe(ctx context.Context, err error) {
 	switch {
 	case ctx.Err() != nil, apierrors.IsResourceExpired(err), apierrors.IsGone(err),
 		apierrors.HasStatusCause(err, metav1.CauseTypeResourceVersionTooLarge):
@@ -158,7 +158,7 @@ func (s *Source[T]) observe(ctx context.Context, err error) {
 		klog.InfoS("Reading again", what...)
 	}
 	if (before == nil) != (err == nil) {
-		for _, w := range s.wakes {
+		for _, w := range s.handlers {
 			w.do()
 		}
 	}
@@ -167,8 +167,8 @@ func (s *Source[T]) observe(ctx context.Context, err error) {
 // answered reports whether an error is an API server's answer.
 func answered(err error) bool { return apierrors.ReasonForError(err) != metav1.StatusReasonUnknown }
 
-// Known reports whether all objects were read at least once, or the kind is not served.
-func (s *Source[T]) Known() bool {
+// HasSynced reports whether all objects were read at least once, or the kind is not served.
+func (s *Informer[T]) HasSynced() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.objects != nil
@@ -176,14 +176,14 @@ func (s *Source[T]) Known() bool {
 
 // Err is why the last list or watch failed, nil when it did not, or when the kind is
 // not served.
-func (s *Source[T]) Err() error {
+func (s *Informer[T]) Err() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.err
 }
 
 // FailedFor is for how long lists or watches have failed with the reason of Err.
-func (s *Source[T]) FailedFor() time.Duration {
+func (s *Informer[T]) FailedFor() time.Duration {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.since.IsZero() {
@@ -193,22 +193,22 @@ func (s *Source[T]) FailedFor() time.Duration {
 }
 
 // Get returns one object, by namespace (empty for a cluster-scoped one) and name.
-func (s *Source[T]) Get(namespace, name string) (value T, exists bool) {
+func (s *Informer[T]) Get(namespace, name string) (value T, exists bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	value, exists = s.objects[cache.NewObjectName(namespace, name)]
 	return value, exists
 }
 
-// All returns all objects, in no order; never nil.
-func (s *Source[T]) All() []T {
+// List returns all objects, in no order; never nil.
+func (s *Informer[T]) List() []T {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return slices.AppendSeq(make([]T, 0, len(s.objects)), maps.Values(s.objects))
 }
 
 // store is a Source as its reflector writes it.
-type store[T any] struct{ *Source[T] }
+type store[T any] struct{ *Informer[T] }
 
 // Add is cache.ReflectorStore's, as are the other methods.
 func (s store[T]) Add(obj any) error { return s.Update(obj) }
@@ -224,7 +224,7 @@ func (s store[T]) Update(obj any) error {
 		s.objects[key] = value
 	}
 	s.mu.Unlock()
-	s.wake(before, after)
+	s.enqueue(before, after)
 	return nil
 }
 
@@ -236,7 +236,7 @@ func (s store[T]) Delete(obj any) error {
 		delete(s.objects, key)
 	}
 	s.mu.Unlock()
-	s.wake(before, nil)
+	s.enqueue(before, nil)
 	return nil
 }
 
@@ -247,7 +247,7 @@ func (s store[T]) Replace(all []any, _ string) error {
 	before := s.objects
 	s.objects = after
 	s.mu.Unlock()
-	s.wake(before, after)
+	s.enqueue(before, after)
 	return nil
 }
 
@@ -263,8 +263,8 @@ func (s store[T]) read(all ...any) values[T] {
 	return read
 }
 
-func (s store[T]) wake(before, after values[T]) {
-	for _, w := range s.wakes {
+func (s store[T]) enqueue(before, after values[T]) {
+	for _, w := range s.handlers {
 		if before == nil || w.concerns(before, after) {
 			w.do()
 		}
@@ -272,7 +272,7 @@ func (s store[T]) wake(before, after values[T]) {
 }
 
 // concerns reports whether an object was added, deleted, or changed in what matters.
-func (w wake[T]) concerns(before, after values[T]) bool {
+func (w handler[T]) concerns(before, after values[T]) bool {
 	if len(before) != len(after) {
 		return true
 	}

@@ -1,6 +1,6 @@
-// Package retry is the queue of a controller: client-go's, with a line in the log for each change of a
+// Package syncqueue is the queue of a controller: client-go's, with a line in the log for each change of a
 // failure, not for each try.
-package retry
+package syncqueue
 
 import (
 	"context"

@@ -1,4 +1,4 @@
-// Package encryption reads which KMS plugins an API server's EncryptionConfiguration
+// Package encryptionconfig reads which KMS plugins an API server's EncryptionConfiguration
 // names, so that a reporter can probe them. It is pure.
 //
 // The file also holds local encryption keys. They are never decoded into a
@@ -8,7 +8,7 @@
 // Only what is needed is read, and the rest is tolerated: it is kube-apiserver's
 // business to reject a file that it cannot use. A provider that cannot be probed
 // does not hide the others; it is returned as ignored, with the reason.
-package encryption
+package encryptionconfig
 
 import (
 	"cmp"

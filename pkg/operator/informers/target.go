@@ -1,4 +1,4 @@
-package source
+package informers
 
 import (
 	"context"
@@ -16,27 +16,27 @@ import (
 
 	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
 	"github.com/kms-health/kms-health/pkg/contract"
-	"github.com/kms-health/kms-health/pkg/operator/encryption"
+	"github.com/kms-health/kms-health/pkg/operator/encryptionconfig"
 	"github.com/kms-health/kms-health/pkg/operator/objects"
-	"github.com/kms-health/kms-health/pkg/operatorcr"
+	"github.com/kms-health/kms-health/pkg/operatorstatus"
 )
 
 // Target has the sources of one API server. A nil source is not watched.
 type Target struct {
 	Cluster                    *Cluster
-	Resource                   *Source[*operatorcr.Status]
-	Namespace                  *Source[struct{}]
-	Pods                       *Source[*corev1.Pod]
-	SecretRole                 objectSource // by which the operator reads the encryption configs
-	ConfigMaps, ServiceAccount objectSource // made in the target's namespace
-	Deployment                 *Source[Deployment]
-	Secret                     *Source[encryption.Set] // the live encryption config's
+	Resource                   *Informer[*operatorstatus.Status]
+	Namespace                  *Informer[struct{}]
+	Pods                       *Informer[*corev1.Pod]
+	SecretRole                 objectInformer // by which the operator reads the encryption configs
+	ConfigMaps, ServiceAccount objectInformer // made in the target's namespace
+	Deployment                 *Informer[Deployment]
+	Secret                     *Informer[encryptionconfig.Set] // the live encryption config's
 
 	target       v1alpha1.APIServer
 	wakeDelivery func()
 	ctx          context.Context // of all sources
-	// End ends the sources.
-	End context.CancelFunc
+	// Stop ends the sources.
+	Stop context.CancelFunc
 }
 
 // Needs are the sources of a target that it does not always have.
@@ -57,10 +57,10 @@ type Deployment struct {
 // NewTarget starts the sources of a target, which wake the controllers of the delivery and of the roll-up.
 func NewTarget(ctx context.Context, c *Cluster, t *v1alpha1.APIServer, delivery, rollup func()) *Target {
 	s := &Target{target: *t, wakeDelivery: delivery, Cluster: c}
-	s.ctx, s.End = context.WithCancel(ctx)
+	s.ctx, s.Stop = context.WithCancel(ctx)
 	destination := contract.ResourceFor(string(t.Resource), t.Name)
-	s.Resource = New(c.client, Selection{Resource: destination.GVR(), Name: destination.Name}, operatorcr.Read, rollup)
-	s.Resource.wakes = append(s.Resource.wakes, wake[*operatorcr.Status]{delivery, concernsDelivery})
+	s.Resource = New(c.client, Selection{Resource: destination.GVR(), Name: destination.Name}, operatorstatus.Read, rollup)
+	s.Resource.handlers = append(s.Resource.handlers, handler[*operatorstatus.Status]{delivery, concernsDelivery})
 	s.Resource.start(s.ctx)
 	s.Namespace = New(c.client, Selection{Resource: Namespaces, Name: t.Namespace}, exists, delivery).start(s.ctx)
 	s.Pods = New(c.client,
@@ -70,7 +70,7 @@ func NewTarget(ctx context.Context, c *Cluster, t *v1alpha1.APIServer, delivery,
 }
 
 // Destination is what is known of the object that has the reports; nil: there is none.
-func (s *Target) Destination() *operatorcr.Status {
+func (s *Target) Destination() *operatorstatus.Status {
 	status, _ := s.Resource.Get("", contract.ResourceFor(string(s.target.Resource), s.target.Name).Name)
 	return status
 }
@@ -92,15 +92,15 @@ func (s *Target) Follow(n Needs) {
 	keep(s, &s.SecretRole, n.SecretRole, selection(Roles, objects.SecretRoleName(name)), whole)
 	keep(s, &s.ConfigMaps, n.OwnObjects, ours, whole)
 	keep(s, &s.ServiceAccount, n.OwnObjects, selection(ServiceAccounts, contract.ReporterName(name)), whole)
-	keep(s, &s.Secret, n.Secret, selection(Secrets, config.Secret), func(o *unstructured.Unstructured) encryption.Set {
-		return encryption.Read(As[corev1.Secret](o), config) // with the managed fields, which date its data
+	keep(s, &s.Secret, n.Secret, selection(Secrets, config.Secret), func(o *unstructured.Unstructured) encryptionconfig.Set {
+		return encryptionconfig.Read(As[corev1.Secret](o), config) // with the managed fields, which date its data
 	})
 	keep(s, &s.Deployment, n.Deployment != "", selection(Deployments, n.Deployment), readDeployment)
 }
 
 // keep starts a source that is needed and not there, and ends one of another selection.
 func keep[T any](
-	s *Target, place **Source[T], needed bool, selection Selection, convert func(*unstructured.Unstructured) T,
+	s *Target, place **Informer[T], needed bool, selection Selection, convert func(*unstructured.Unstructured) T,
 ) {
 	if *place != nil && (!needed || (*place).selection != selection) {
 		(*place).end()
@@ -113,12 +113,12 @@ func keep[T any](
 
 // concernsDelivery reports whether a change of an operator resource is more than new
 // reports: a request, a condition, or the first report of a reporter.
-func concernsDelivery(before, after *operatorcr.Status) bool {
+func concernsDelivery(before, after *operatorstatus.Status) bool {
 	if before.Requested != after.Requested || !maps.Equal(before.Conditions, after.Conditions) ||
 		len(before.Reports) != len(after.Reports) {
 		return true
 	}
-	return !slices.EqualFunc(before.Reports, after.Reports, func(a, b operatorcr.Report) bool {
+	return !slices.EqualFunc(before.Reports, after.Reports, func(a, b operatorstatus.Report) bool {
 		return a.Node == b.Node && a.Form == b.Form && a.Reporter() == b.Reporter()
 	})
 }

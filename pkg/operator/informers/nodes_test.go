@@ -1,4 +1,4 @@
-package source
+package informers
 
 import (
 	"errors"
@@ -43,7 +43,7 @@ func TestTheDeliveryIsWokenWhenNodesCannotBeRead(t *testing.T) {
 		c := NewCluster(t.Context(), ClusterOptions{
 			Client: client, Namespace: "kms-health", WakeDelivery: func() { deliveries.Add(1) }, WakeRollup: func() {},
 		})
-		defer c.End()
+		defer c.Stop()
 		time.Sleep(time.Second)
 		if deliveries.Load() == 0 || !apierrors.IsForbidden(c.Nodes.Err()) {
 			t.Errorf("the delivery was woken %d times: %v", deliveries.Load(), c.Nodes.Err())
