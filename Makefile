@@ -239,7 +239,7 @@ facts: ## Change facts of pkg/contract in a clone of HEAD, and check that everyt
 
 # A mutant may ask for memory without end: each program gets 16 GB of addresses.
 .PHONY: mutations
-mutations: PACKAGES ?= $(addprefix pkg/,contract rollup operator/apiserver operator/objects operator/encryptionconfig reporter/probe config/v1alpha1)
+mutations: PACKAGES ?= $(addprefix pkg/,contract rollup operator/reportercontroller operator/objects operator/encryptionconfig reporter/probe config/v1alpha1)
 mutations: ## Change the code of pure packages, and count what their tests notice (PACKAGES=pkg/rollup SEED=7 MOST=0: all mutants)
 	@ulimit -v 16000000; $(GO) run ./test/tools/mutations -tags $(TAGS) -seed $(or $(SEED),1) -most $(or $(MOST),150) $(PACKAGES)
 

@@ -26,7 +26,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/kms-health/kms-health/pkg/contract"
-	"github.com/kms-health/kms-health/pkg/operator/apiserver"
+	"github.com/kms-health/kms-health/pkg/operator/reportercontroller"
 )
 
 const (
@@ -40,13 +40,13 @@ const (
 // its pods read it by the downward API. An old CA stays beside the new one until it ends. What
 // does not verify the API server is never written, since the next pod could not connect.
 type ownCA struct {
-	apiserver.Options
+	reportercontroller.Options
 	changed  func()                  // wakes the ClusterOperator
 	expiry   func() prometheus.Gauge // registered when its value is known
 	reported atomic.Pointer[string]
 }
 
-func newOwnCA(o apiserver.Options, changed func()) *ownCA {
+func newOwnCA(o reportercontroller.Options, changed func()) *ownCA {
 	return &ownCA{Options: o, changed: changed,
 		expiry: sync.OnceValue(func() prometheus.Gauge { return registered(o.Registry, contract.MetricCAExpiry) })}
 }

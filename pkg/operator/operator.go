@@ -24,11 +24,12 @@ import (
 	"github.com/kms-health/kms-health/pkg/contract"
 	"github.com/kms-health/kms-health/pkg/filewatch"
 	"github.com/kms-health/kms-health/pkg/metric"
-	"github.com/kms-health/kms-health/pkg/operator/apiserver"
+	"github.com/kms-health/kms-health/pkg/operator/clusteroperatorcontroller"
 	"github.com/kms-health/kms-health/pkg/operator/delivery"
 	"github.com/kms-health/kms-health/pkg/operator/informers"
 	"github.com/kms-health/kms-health/pkg/operator/objects"
-	"github.com/kms-health/kms-health/pkg/operator/status"
+	"github.com/kms-health/kms-health/pkg/operator/pluginhealthcontroller"
+	"github.com/kms-health/kms-health/pkg/operator/reportercontroller"
 )
 
 // firstLook is how long an operator that has just started waits for what it reports of
@@ -36,7 +37,7 @@ import (
 const firstLook = 30 * time.Second
 
 type operator struct {
-	apiserver.Options
+	reportercontroller.Options
 	flags   Options
 	event   eventFunc        // only the Event
 	runs    atomic.Bool      // the controllers
@@ -48,13 +49,13 @@ type operator struct {
 	ca      *ownCA    // nil: not KeepCA
 	began   time.Time // the work
 
-	deliveries      *apiserver.Controller
-	rollups         *status.Controller
-	clusterOperator *status.ClusterOperator
+	deliveries      *reportercontroller.Controller
+	rollups         *pluginhealthcontroller.Controller
+	clusterOperator *clusteroperatorcontroller.Controller
 }
 
 // newOperator makes an operator. Of the deliveries' options it sets TLS, Rollup and Changed itself.
-func newOperator(flags Options, o apiserver.Options, unanswered func() time.Time) *operator {
+func newOperator(flags Options, o reportercontroller.Options, unanswered func() time.Time) *operator {
 	event := o.Event
 	o.Event = recorded(o.Event, o.Registry)
 	op := &operator{
@@ -62,17 +63,17 @@ func newOperator(flags Options, o apiserver.Options, unanswered func() time.Time
 		valid:   registered(o.Registry, contract.MetricConfigurationValid),
 		leading: registered(o.Registry, contract.MetricLeader),
 	}
-	op.clusterOperator = status.NewClusterOperator(status.ClusterOperatorOptions{
+	op.clusterOperator = clusteroperatorcontroller.New(clusteroperatorcontroller.Options{
 		Client: o.Client, Clock: o.Clock, Now: o.Now, Version: flags.Version, Inertia: flags.DegradedInertia,
 		Observe: op.observe,
 	})
 	op.profile = newProfile(o.Client, o.OpenShift, func() { op.deliveries.EnqueueAll() })
-	op.rollups = status.New(status.Options{
+	op.rollups = pluginhealthcontroller.New(pluginhealthcontroller.Options{
 		Client: o.Client, Event: o.Event, Registry: o.Registry, Clock: o.Clock, Now: o.Now, Unanswered: unanswered,
 		Changed: op.clusterOperator.Enqueue, Gone: func(target string) { op.deliveries.Enqueue(target) },
 	})
 	o.TLS, o.Rollup, o.Changed = op.profile.settings, op.rollups, op.clusterOperator.Enqueue
-	op.deliveries = apiserver.New(o)
+	op.deliveries = reportercontroller.New(o)
 	if flags.KeepCA {
 		op.ca = newOwnCA(o, op.clusterOperator.Enqueue)
 	}
@@ -133,7 +134,7 @@ func (o *operator) ready() bool {
 }
 
 // observe is what there is to report of the operator itself, on OpenShift.
-func (o *operator) observe() (in status.Input, related []any, ready bool) {
+func (o *operator) observe() (in clusteroperatorcontroller.Input, related []any, ready bool) {
 	statuses, targets := o.deliveries.Statuses(), o.deliveries.Targets()
 	unknown := false
 	for _, t := range targets {
@@ -143,7 +144,7 @@ func (o *operator) observe() (in status.Input, related []any, ready bool) {
 		verdict := o.rollups.Verdict(t.Name)
 		delivered := statuses[t.Name]
 		unknown = unknown || delivered == (delivery.Status{}) || !verdict.Judged && !delivered.Reason.NeedsAction()
-		in.Targets = append(in.Targets, status.Target{Name: t.Name, Delivery: delivered, Verdict: verdict})
+		in.Targets = append(in.Targets, clusteroperatorcontroller.Target{Name: t.Name, Delivery: delivered, Verdict: verdict})
 	}
 	config := o.config.Load() // before one is active, the targets are not known
 	in.Configured = config != nil

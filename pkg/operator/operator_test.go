@@ -20,9 +20,9 @@ import (
 
 	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
 	"github.com/kms-health/kms-health/pkg/filewatch"
-	"github.com/kms-health/kms-health/pkg/operator/apiserver"
 	"github.com/kms-health/kms-health/pkg/operator/informers"
 	"github.com/kms-health/kms-health/pkg/operator/objects"
+	"github.com/kms-health/kms-health/pkg/operator/reportercontroller"
 )
 
 // newTestOperator is an operator without an API server, whose Events are sent to a channel.
@@ -33,7 +33,7 @@ func newTestOperator(t *testing.T, registry prometheus.Registerer) (op *operator
 		t.Fatal(err)
 	}
 	no, events := false, make(chan string, 10)
-	return newOperator(Options{ConfigFile: "config.yaml"}, apiserver.Options{
+	return newOperator(Options{ConfigFile: "config.yaml"}, reportercontroller.Options{
 		Client: client, Registry: registry, Clock: clock.RealClock{}, Now: time.Now, OpenShift: &no,
 		Event: func(about, eventType, reason, message string) {
 			events <- strings.Join([]string{about, eventType, reason, message}, " ")
@@ -119,7 +119,7 @@ func TestTheManifestsRelatedObjectsAreThoseOfTheOperator(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	o := &operator{Options: apiserver.Options{Namespace: "openshift-kms-health"}}
+	o := &operator{Options: reportercontroller.Options{Namespace: "openshift-kms-health"}}
 	related := slices.DeleteFunc(o.related(c.APIServers), func(o any) bool {
 		return o.(map[string]any)["group"] == informers.ClusterRoles.Group
 	})

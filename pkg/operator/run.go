@@ -15,7 +15,7 @@ import (
 
 	"github.com/kms-health/kms-health/pkg/contract"
 	"github.com/kms-health/kms-health/pkg/metric"
-	"github.com/kms-health/kms-health/pkg/operator/apiserver"
+	"github.com/kms-health/kms-health/pkg/operator/reportercontroller"
 	"github.com/kms-health/kms-health/pkg/serverclock"
 	"github.com/kms-health/kms-health/pkg/serving"
 	"github.com/kms-health/kms-health/pkg/version"
@@ -45,7 +45,7 @@ func Run(ctx context.Context, o Options) error {
 	event, endEvents := newEvents(&typedcorev1.EventSinkImpl{Interface: client.CoreV1().Events(o.Namespace)}, o.Namespace)
 	defer endEvents()
 	registry := newRegistry()
-	op := newOperator(o, apiserver.Options{
+	op := newOperator(o, reportercontroller.Options{
 		Client: dynamicClient, Kube: client,
 		CA:        func() ([]byte, error) { return caOf(config) },
 		Namespace: o.Namespace, OpenShift: o.OpenShift, Server: config.Host, KubeletRoot: o.KubeletRoot,

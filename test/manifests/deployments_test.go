@@ -56,7 +56,7 @@ func TestOperatorAddsItsContainerToADeploymentAndNothingElse(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	// As pkg/operator/apiserver makes it.
+	// As pkg/operator/reportercontroller makes it.
 	injection := func(hash string) *unstructured.Unstructured {
 		in := objects.Input{
 			Config: &v1alpha1.OperatorConfiguration{Image: "reporter:1"},

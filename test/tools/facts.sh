@@ -8,8 +8,8 @@ cd "$(dirname "$0")/../.."
 race=$(test/tools/race.sh)
 if [[ -n $race ]]; then export CGO_ENABLED=1; fi
 export GOFLAGS="$TEST_BUILD -tags=$TAGS $race"
-readonly packages=(./pkg/contract ./pkg/rollup ./pkg/operatorstatus ./pkg/config/... ./pkg/operator/apiserver
-	./pkg/operator/status ./cmd/... ./test/docs)
+readonly packages=(./pkg/contract ./pkg/rollup ./pkg/operatorstatus ./pkg/config/... ./pkg/operator/reportercontroller
+	./pkg/operator/pluginhealthcontroller ./cmd/... ./test/docs)
 tmp=$(mktemp -d)
 trap 'rm -rf "$tmp"' EXIT
 status=0

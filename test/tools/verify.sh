@@ -81,10 +81,11 @@ boundaries() {
 		./pkg/operatorstatus                   pkg cmd bindata
 		./pkg/rollup                       pkg cmd bindata but pkg/operatorstatus
 		./pkg/operator/objects             pkg/operator but pkg/operator/tlsprofile
-		./pkg/operator/render              pkg/operator/apiserver pkg/operator/status pkg/operator/informers
-		./pkg/operator/delivery            pkg/operator/apiserver pkg/operator/status
-		./pkg/operator/apiserver           pkg/operator/status
-		./pkg/operator/status              pkg/operator/apiserver
+		./pkg/operator/render              pkg/operator/reportercontroller pkg/operator/pluginhealthcontroller pkg/operator/informers
+		./pkg/operator/delivery ./pkg/operator/ssa ./pkg/operator/informers pkg/operator/reportercontroller pkg/operator/pluginhealthcontroller pkg/operator/clusteroperatorcontroller
+		./pkg/operator/reportercontroller  pkg/operator/pluginhealthcontroller pkg/operator/clusteroperatorcontroller
+		./pkg/operator/pluginhealthcontroller pkg/operator/reportercontroller pkg/operator/clusteroperatorcontroller
+		./pkg/operator/clusteroperatorcontroller pkg/operator/reportercontroller pkg/operator/pluginhealthcontroller
 		./cmd/kubectl-kms_health           pkg/operator pkg/reporter
 		./cmd/kms-health-reporter          pkg/operator github.com/openshift/client-go k8s.io/api k8s.io/apiserver
 		./cmd/kms-health-reporter          k8s.io/apimachinery/pkg/apis/meta/v1 k8s.io/client-go
@@ -129,7 +130,7 @@ check_rules() {
 		echo "there is no promtool: make promtool"
 		return "$cannot"
 	fi
-	go test -count 1 ./test/monitoring ./pkg/operator ./pkg/operator/status
+	go test -count 1 ./test/monitoring ./pkg/operator ./pkg/operator/pluginhealthcontroller
 }
 
 # Links, commands, flags and names of the pages, and the references against the code.

@@ -1,0 +1,233 @@
+package clusteroperatorcontroller
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"os"
+	"reflect"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
+	dynamicfake "k8s.io/client-go/dynamic/fake"
+	clienttesting "k8s.io/client-go/testing"
+	"k8s.io/utils/clock"
+
+	"github.com/kms-health/kms-health/pkg/contract"
+	"github.com/kms-health/kms-health/pkg/operator/informers"
+	"github.com/kms-health/kms-health/pkg/operatorstatus"
+)
+
+// operatorFixture is an API with the ClusterOperator, and a controller. It keeps what is
+// written; a test decides when the watch shows it. The clock is synctest's.
+type operatorFixture struct {
+	*testing.T
+	*Controller
+	start  time.Time
+	client *dynamicfake.FakeDynamicClient
+	begin  func() // starts the controller
+
+	mu      sync.Mutex
+	version int
+	writes  []map[string]any
+	at      []time.Duration
+	input   Input
+}
+
+func withOperatorFixture(t *testing.T, test func(s *operatorFixture)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithCancel(t.Context())
+		s := &operatorFixture{T: t, start: time.Now(), input: Input{Configured: true, Targets: []Target{ok("a")}}}
+		s.client = dynamicfake.NewSimpleDynamicClientWithCustomListKinds(runtime.NewScheme(),
+			map[schema.GroupVersionResource]string{informers.ClusterOperators: "ClusterOperatorList"})
+		s.client.PrependReactor("patch", "*", s.write)
+		if err := s.client.Tracker().Create(informers.ClusterOperators, s.versioned(clusterOperator(nil)), ""); err != nil {
+			t.Fatal(err)
+		}
+		s.Controller = New(Options{Client: s.client, Clock: clock.RealClock{},
+			Now: time.Now, Version: "1.2.3", Inertia: inertia, Observe: func() (Input, []any, bool) {
+				s.mu.Lock()
+				defer s.mu.Unlock()
+				return s.input, []any{map[string]any{"resource": "namespaces", "name": "kms-health"}}, true
+			}})
+		var running sync.WaitGroup
+		defer running.Wait()
+		defer cancel()
+		s.begin = func() { running.Go(func() { s.Controller.Run(ctx) }) }
+		test(s)
+	})
+}
+
+func clusterOperator(status any) *unstructured.Unstructured {
+	return &unstructured.Unstructured{Object: map[string]any{"apiVersion": "config.openshift.io/v1",
+		"kind": "ClusterOperator", "metadata": map[string]any{"name": object.Name}, "status": status}}
+}
+
+func (s *operatorFixture) write(action clienttesting.Action) (bool, runtime.Object, error) {
+	var body map[string]any
+	if err := json.Unmarshal(action.(clienttesting.PatchAction).GetPatch(), &body); err != nil {
+		s.Error(err)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.writes, s.at = append(s.writes, body), append(s.at, time.Since(s.start))
+	o := s.versioned(clusterOperator(body["status"]))
+	return true, o, s.client.Tracker().Update(informers.ClusterOperators, o, "") // which the watch shows
+}
+
+// versioned is an object in a new version.
+func (s *operatorFixture) versioned(o *unstructured.Unstructured) *unstructured.Unstructured {
+	s.version++
+	o.SetResourceVersion(fmt.Sprint(s.version))
+	return o
+}
+
+// show makes the watch show a status.
+func (s *operatorFixture) show(status any) {
+	s.Helper()
+	s.mu.Lock()
+	o := s.versioned(clusterOperator(status))
+	s.mu.Unlock()
+	if err := s.client.Tracker().Update(informers.ClusterOperators, o, ""); err != nil {
+		s.Fatal(err)
+	}
+	synctest.Wait()
+}
+
+// set changes what there is to report.
+func (s *operatorFixture) set(change func()) {
+	s.mu.Lock()
+	change()
+	s.mu.Unlock()
+	s.Enqueue()
+}
+
+// until advances the clock to a time since the start.
+func (s *operatorFixture) until(at time.Duration) {
+	time.Sleep(time.Until(s.start.Add(at)))
+	synctest.Wait()
+}
+
+// wantWrites requires a number of writes since the start, and returns the last status.
+func (s *operatorFixture) wantWrites(n int, when string) map[string]any {
+	s.Helper()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.writes) != n {
+		s.Fatalf("%s: %d writes, want %d, at %v: %v", when, len(s.writes), n, s.at, s.writes)
+	}
+	return s.writes[n-1]["status"].(map[string]any)
+}
+
+func TestStatusIsWrittenOnce(t *testing.T) {
+	withOperatorFixture(t, func(s *operatorFixture) {
+		s.begin()
+		s.until(time.Second)
+		status := s.wantWrites(1, "first")
+		if !reflect.DeepEqual(status["versions"], []any{map[string]any{"name": "operator", "version": "1.2.3"}}) {
+			t.Errorf("versions %v", status["versions"])
+		}
+		s.show(status)
+		for i := range 10 {
+			s.until(time.Duration(i+2) * time.Second)
+			s.Enqueue()
+		}
+		s.until(time.Hour)
+		s.wantWrites(1, "and never again")
+	})
+}
+
+// The cluster-version-operator waits for it: reporters of the version before are rolled out first.
+func TestVersionIsThatOfReportersThatAreRolledOut(t *testing.T) {
+	withOperatorFixture(t, func(s *operatorFixture) {
+		before := []any{map[string]any{"name": "operator", "version": "1.2.2"}}
+		s.show(map[string]any{"versions": before})
+		s.input.Targets = []Target{delivers("a", contract.Progressing, "1 of 3")}
+		s.begin()
+		s.until(time.Second)
+		status := s.wantWrites(1, "while reporters are rolled out")
+		if !reflect.DeepEqual(status["versions"], before) {
+			t.Errorf("versions %v", status["versions"])
+		}
+		s.show(status)
+		s.mu.Lock()
+		s.input.Targets = []Target{ok("a")}
+		s.mu.Unlock()
+		s.Enqueue()
+		s.until(2 * time.Second)
+		if status = s.wantWrites(2, "when they are"); reflect.DeepEqual(status["versions"], before) {
+			t.Errorf("versions %v", status["versions"])
+		}
+	})
+}
+
+func TestChangesOfOthersAreReverted(t *testing.T) {
+	for _, field := range []string{"conditions", "versions", "relatedObjects"} {
+		t.Run(field, func(t *testing.T) {
+			withOperatorFixture(t, func(s *operatorFixture) {
+				s.begin()
+				s.until(time.Second)
+				status := s.wantWrites(1, "first")
+				s.show(status)
+				s.until(10 * time.Second)
+				other := maps.Clone(status)
+				delete(other, field)
+				s.show(other)
+				s.until(11 * time.Second)
+				s.wantWrites(2, "when it is deleted")
+			})
+		})
+	}
+}
+
+func TestDegradedIsWrittenWhenTheInertiaIsOver(t *testing.T) {
+	withOperatorFixture(t, func(s *operatorFixture) {
+		s.begin()
+		s.until(time.Second)
+		s.show(s.wantWrites(1, "first"))
+		s.set(func() {
+			s.input.Targets = []Target{pluginsAre("a", operatorstatus.True, contract.PluginError, "x", s.start.Add(time.Second))}
+		})
+		s.until(time.Second + inertia)
+		s.wantWrites(1, "before")
+		s.until(time.Second + inertia + 1 + coalescePeriod)
+		s.show(s.wantWrites(2, "when it is over"))
+		s.until(time.Hour)
+		s.wantWrites(2, "and nothing more")
+	})
+}
+
+func TestNothingIsWrittenWhereThereIsNoClusterOperator(t *testing.T) {
+	withOperatorFixture(t, func(s *operatorFixture) {
+		if err := s.client.Tracker().Delete(informers.ClusterOperators, "", object.Name); err != nil {
+			t.Fatal(err)
+		}
+		s.begin()
+		s.until(time.Hour)
+		s.mu.Lock()
+		if len(s.writes) > 0 {
+			t.Errorf("written: %v", s.writes)
+		}
+		s.mu.Unlock()
+		if err := s.client.Tracker().Create(informers.ClusterOperators, s.versioned(clusterOperator(nil)), ""); err != nil {
+			t.Fatal(err)
+		}
+		s.until(time.Hour + time.Second)
+		s.wantWrites(1, "when it is made")
+	})
+}
+
+// TestMain removes the bound on how often errors are logged: it keeps the time of the
+// last one, and synctest's clock starts long before the real one.
+func TestMain(m *testing.M) {
+	utilruntime.ErrorHandlers = utilruntime.ErrorHandlers[:1]
+	os.Exit(m.Run())
+}

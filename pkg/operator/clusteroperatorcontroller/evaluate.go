@@ -1,0 +1,166 @@
+package clusteroperatorcontroller
+
+import (
+	"cmp"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/kms-health/kms-health/pkg/contract"
+	"github.com/kms-health/kms-health/pkg/operator/delivery"
+	"github.com/kms-health/kms-health/pkg/operatorstatus"
+)
+
+// The conditions of a ClusterOperator (config.openshift.io/v1).
+const (
+	Available   = "Available"
+	Progressing = "Progressing"
+	Degraded    = "Degraded"
+	Upgradeable = "Upgradeable"
+)
+
+// Input is the input of Evaluate.
+type Input struct {
+	Now           time.Time
+	Inertia       time.Duration // how long something must be bad before it counts
+	Configuration string        // why the configuration file is rejected, empty where it is active
+	Configured    bool          // some version is active
+	CA            string        // why the operator's CA is not current, or that it ends soon; empty: neither
+	Targets       []Target
+	Previous      map[string]operatorstatus.Condition // the current conditions, by type
+	Since         map[string]time.Time                // when each problem was first observed, as Evaluate returned it
+}
+
+// Target is the state of one target.
+type Target struct {
+	Name     string
+	Delivery delivery.Status // zero: not known yet; it counts where Reporting is not known
+	delivery.Verdict
+}
+
+// Evaluate returns the four conditions, when they may change without a change of the
+// input (zero: never), and the next Since.
+func Evaluate(in *Input) (conditions map[string]operatorstatus.Condition, again time.Time, since map[string]time.Time) {
+	available, progressing := in.available(), normally(Progressing, operatorstatus.False)
+	var problems []operatorstatus.Condition // with the status of Degraded if there were nothing else
+	since = map[string]time.Time{}
+	// An id is the same for as long as it is the same problem; without an instant it begins when first observed.
+	add := func(id, status, reason, message string, began time.Time) {
+		if began.IsZero() {
+			began = cmp.Or(in.Since[id], in.Now)
+			since[id] = began
+		}
+		problems = append(problems, operatorstatus.Condition{Status: status, Reason: reason, Message: message,
+			LastTransitionTime: began})
+	}
+	if in.Configuration != "" {
+		add("configuration", operatorstatus.True, contract.ConfigurationInvalid, in.Configuration, time.Time{})
+	}
+	var unhealthy []string
+	for i := range in.Targets {
+		t := &in.Targets[i]
+		reason, message := t.reporting()
+		row := contract.RollupReasonOf(reason)
+		if in.Configured && t.Delivery.Message != "" {
+			available.Message = line(available.Message, t.Name+": "+t.Delivery.Message)
+		}
+		if row.UnderWay && message != "" {
+			progressing.Status, progressing.Reason = operatorstatus.True, reason
+			progressing.Message = line(progressing.Message, t.prefixed(message))
+		}
+		if row.NeedsAction {
+			add(t.Name+"/delivery", operatorstatus.True, "Delivery_"+reason, t.prefixed(message), time.Time{})
+		}
+		if c := t.Degraded; c.Type != "" && c.Status != operatorstatus.False {
+			add(t.Name+"/"+c.Type, c.Status, "KMSPlugins_"+c.Reason, t.prefixed(c.Message), c.LastTransitionTime)
+			if c.Status == operatorstatus.True && !contract.RollupReasonOf(c.Reason).Upgradeable {
+				unhealthy = append(unhealthy, t.Name)
+			}
+		}
+	}
+	if in.CA != "" {
+		add("ca", operatorstatus.True, contract.CANotCurrent, in.CA, time.Time{})
+	}
+	degraded, again := in.degraded(problems)
+	conditions = map[string]operatorstatus.Condition{}
+	for _, c := range []operatorstatus.Condition{available, progressing, degraded, upgradeable(degraded, unhealthy)} {
+		c.Settle(in.Previous, in.Now)
+		conditions[c.Type] = c
+	}
+	return conditions, again, since
+}
+
+func normally(kind, status string) operatorstatus.Condition {
+	return operatorstatus.Condition{Type: kind, Status: status, Reason: contract.AsExpected}
+}
+
+func (in *Input) available() operatorstatus.Condition {
+	c := normally(Available, operatorstatus.True)
+	switch {
+	case !in.Configured:
+		c.Status, c.Reason = operatorstatus.False, contract.NoConfiguration
+		c.Message = strings.TrimSuffix("no configuration is active: "+in.Configuration, ": ")
+	case len(in.Targets) == 0:
+		c.Message = "no target is configured"
+	}
+	return c
+}
+
+func line(text, more string) string { return strings.TrimPrefix(text+"\n"+more, "\n") }
+
+// reporting is the reason and message of KMSHealthReporting, which bounds for how long something
+// may be under way.
+func (t *Target) reporting() (reason, message string) {
+	if t.Reporting.Reason != "" {
+		return t.Reporting.Reason, t.Reporting.Message
+	}
+	return string(cmp.Or(t.Delivery.Reason, contract.Off)), t.Delivery.Message
+}
+
+func (t *Target) prefixed(message string) string {
+	return t.Name + ": " + strings.ReplaceAll(message, "\n", "\n"+t.Name+": ")
+}
+
+// degraded aggregates problems as a StatusSyncer aggregates conditions: none counts until
+// one has lasted for the inertia, then all do. A problem that was already reported
+// continues to count.
+func (in *Input) degraded(problems []operatorstatus.Condition) (c operatorstatus.Condition, again time.Time) {
+	c = normally(Degraded, operatorstatus.False)
+	was := in.Previous[Degraded].Status
+	old := was == operatorstatus.True || was == operatorstatus.Unknown
+	for _, p := range problems {
+		due := p.LastTransitionTime.Add(in.Inertia + 1) // later than the inertia, as in library-go (pkg/operator/status)
+		if !in.Now.Before(due) {
+			old = true
+		} else if again.IsZero() || due.Before(again) {
+			again = due
+		}
+	}
+	if !old || len(problems) == 0 {
+		return c, again
+	}
+	c.Status = operatorstatus.Unknown
+	var reasons []string
+	for _, p := range problems {
+		if p.Status == operatorstatus.True {
+			c.Status = operatorstatus.True
+		}
+		reasons = append(reasons, p.Reason)
+		c.Message = line(c.Message, p.Message)
+	}
+	slices.Sort(reasons)
+	c.Reason = strings.Join(slices.Compact(reasons), "::")
+	return c, time.Time{}
+}
+
+// upgradeable is False while an upgrade, which restarts every API server, could leave one
+// of them unable to read its Secrets.
+func upgradeable(degraded operatorstatus.Condition, unhealthy []string) operatorstatus.Condition {
+	c := normally(Upgradeable, operatorstatus.True)
+	if degraded.Status == operatorstatus.True && len(unhealthy) > 0 {
+		c.Status, c.Reason = operatorstatus.False, contract.PluginUnhealthy
+		c.Message = "an upgrade restarts API servers, which cannot read Secrets while their KMS plugin is unhealthy: " +
+			strings.Join(unhealthy, ", ")
+	}
+	return c
+}

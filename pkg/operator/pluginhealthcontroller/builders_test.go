@@ -1,0 +1,123 @@
+package pluginhealthcontroller
+
+import (
+	"fmt"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
+	"github.com/kms-health/kms-health/pkg/operator/delivery"
+)
+
+// now is the time of the evaluation.
+var now = time.Date(2026, 5, 8, 12, 0, 0, 0, time.UTC)
+
+func ago(d time.Duration) metav1.Time { return metav1.NewTime(now.Add(-d)) }
+
+// plugins have sockets in one folder; the first writes.
+func plugins(keys ...string) []v1alpha1.Plugin {
+	all := []v1alpha1.Plugin{}
+	for i, key := range keys {
+		role := v1alpha1.RoleRead
+		if i == 0 {
+			role = v1alpha1.RoleWrite
+		}
+		all = append(all, v1alpha1.Plugin{KeyID: key, Endpoint: "unix:///var/run/kmsplugin/kms-" + key + ".sock", Role: role})
+	}
+	return all
+}
+
+// target is a target as its delivery publishes it.
+type target struct{ delivery.Snapshot }
+
+// withKeys is a target whose live plugins are those of keys.
+func withKeys(keys ...string) *target {
+	t := &target{delivery.Snapshot{SetsKnown: true, LiveKnown: true, State: delivery.State{Live: plugins(keys...)},
+		Tool: "oc"}}
+	t.Name, t.Resource, t.Namespace = "api", v1alpha1.ResourceKubeAPIServers, "ns"
+	t.PodSelector, t.Container = map[string]string{"app": "api"}, "api"
+	t.EncryptionConfig.Secret = "encryption-config"
+	return t
+}
+
+func (t *target) but(change func(*delivery.Snapshot)) *target {
+	change(&t.Snapshot)
+	return t
+}
+
+// container mounts volumes at the sockets' folder.
+func container(name string, volumes ...string) corev1.Container {
+	c := corev1.Container{Name: name}
+	for _, volume := range volumes {
+		c.VolumeMounts = append(c.VolumeMounts, corev1.VolumeMount{Name: volume, MountPath: "/var/run/kmsplugin"})
+	}
+	return c
+}
+
+// pod is an API server's on a node, an hour old, with a plugin beside it.
+func pod(node string, change ...func(*corev1.Pod)) *corev1.Pod {
+	p := &corev1.Pod{}
+	p.Name, p.Namespace, p.CreationTimestamp = "api-"+node, "ns", ago(time.Hour)
+	p.Labels = map[string]string{"app": "api"}
+	p.Spec.NodeName = node
+	p.Spec.Containers = []corev1.Container{container("api", "sockets"), container("kms", "sockets"), container("other")}
+	p.Status.Phase = corev1.PodRunning
+	for _, c := range change {
+		c(p)
+	}
+	return p
+}
+
+func named(name string) func(*corev1.Pod) { return func(p *corev1.Pod) { p.Name = name } }
+
+func aged(d time.Duration) func(*corev1.Pod) {
+	return func(p *corev1.Pod) { p.CreationTimestamp = ago(d) }
+}
+
+func phase(as corev1.PodPhase) func(*corev1.Pod) { return func(p *corev1.Pod) { p.Status.Phase = as } }
+
+func terminating(p *corev1.Pod) { at := ago(time.Second); p.DeletionTimestamp = &at }
+
+// mounting is a pod that reads a revision of the encryption config.
+func mounting(secret string) func(*corev1.Pod) {
+	return func(p *corev1.Pod) {
+		p.Spec.Volumes = append(p.Spec.Volumes,
+			corev1.Volume{Name: "config",
+				VolumeSource: corev1.VolumeSource{Secret: &corev1.SecretVolumeSource{SecretName: secret}}})
+	}
+}
+
+func revision(n int) func(*corev1.Pod) {
+	return func(p *corev1.Pod) { p.Labels["revision"] = fmt.Sprint(n) }
+}
+
+// status adds a container's.
+func status(s corev1.ContainerStatus) func(*corev1.Pod) {
+	return func(p *corev1.Pod) { p.Status.ContainerStatuses = append(p.Status.ContainerStatuses, s) }
+}
+
+func running(name string, since time.Duration) corev1.ContainerStatus {
+	return corev1.ContainerStatus{Name: name,
+		State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{StartedAt: ago(since)}}}
+}
+
+func waiting(name, reason string) corev1.ContainerStatus {
+	return corev1.ContainerStatus{Name: name,
+		State: corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: reason}}}
+}
+
+func ended(name string, code int32, since time.Duration) corev1.ContainerStatus {
+	return corev1.ContainerStatus{Name: name,
+		State: corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{ExitCode: code, FinishedAt: ago(since)}}}
+}
+
+// after is a container that was restarted some times, the last time because of an
+// exit code.
+func after(s corev1.ContainerStatus, restarts, code int32, message string) corev1.ContainerStatus {
+	s.RestartCount = restarts
+	s.LastTerminationState.Terminated = &corev1.ContainerStateTerminated{ExitCode: code, Message: message,
+		StartedAt: ago(time.Minute + time.Second), FinishedAt: ago(time.Minute)}
+	return s
+}

@@ -1,0 +1,381 @@
+package pluginhealthcontroller
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
+	apiwatch "k8s.io/apimachinery/pkg/watch"
+	dynamicfake "k8s.io/client-go/dynamic/fake"
+	clienttesting "k8s.io/client-go/testing"
+	"k8s.io/utils/clock"
+
+	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
+	"github.com/kms-health/kms-health/pkg/contract"
+	"github.com/kms-health/kms-health/pkg/operator/informers"
+)
+
+// TestMain removes the bound on how often errors are logged: it keeps the time of the
+// last one, and synctest's clock starts long before the real one.
+func TestMain(m *testing.M) {
+	utilruntime.ErrorHandlers = utilruntime.ErrorHandlers[:1]
+	os.Exit(m.Run())
+}
+
+var errAway = errors.New("connection refused")
+
+var cluster = contract.ResourceOf(string(v1alpha1.ResourceKubeAPIServers)).GVR()
+
+// fixture is an API with nodes a and b, each with an API server, where a controller
+// runs. It records the controller's writes without applying them: a test decides what
+// the watch shows, and when. The clock is synctest's, and starts with the test.
+type fixture struct {
+	*testing.T
+	start  time.Time
+	client *dynamicfake.FakeDynamicClient
+	*Controller
+	version   int
+	ahead     int // of the version that the watch shows, is that of a write
+	newest    int // the version of the last write
+	ctx       context.Context
+	sources   *informers.Cluster
+	published *informers.Target           // nil: none
+	reports   map[string][]contract.Entry // of own reporters, by node
+	shown     []any                       // what the watch shows of the roll-up
+
+	mu      sync.Mutex
+	writes  []request
+	events  []string
+	changes int
+	fails   error                                 // the response to writes
+	silence time.Time                             // when a request last had no response
+	offset  time.Duration                         // of the API server's clock from the local one
+	lists   map[schema.GroupVersionResource]error // the response to lists and watches
+	watched map[schema.GroupVersionResource][]apiwatch.Interface
+}
+
+// request is one request to write.
+type request struct {
+	at    time.Duration // since the start
+	kind  types.PatchType
+	body  string
+	apply []any // the conditions, where it is an apply
+}
+
+var listKinds = map[schema.GroupVersionResource]string{
+	cluster: "KubeAPIServerList", informers.Pods: "PodList", informers.Nodes: "NodeList", informers.Namespaces: "NamespaceList",
+	informers.ClusterRoles: "ClusterRoleList", informers.ClusterBindings: "ClusterRoleBindingList",
+	informers.Policies:       "ValidatingAdmissionPolicyList",
+	informers.PolicyBindings: "ValidatingAdmissionPolicyBindingList",
+	informers.DaemonSets:     "DaemonSetList", informers.ConfigMaps: "ConfigMapList",
+	informers.ServiceAccounts: "ServiceAccountList",
+}
+
+// withFixture runs a test with a controller of one target.
+func withFixture(t *testing.T, test func(s *fixture)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithCancel(t.Context())
+		s := &fixture{T: t, start: time.Now(), version: 100, reports: map[string][]contract.Entry{},
+			lists:   map[schema.GroupVersionResource]error{},
+			watched: map[schema.GroupVersionResource][]apiwatch.Interface{}}
+		s.client = dynamicfake.NewSimpleDynamicClientWithCustomListKinds(runtime.NewScheme(), listKinds)
+		s.client.PrependReactor("patch", "*", s.write)
+		s.client.PrependReactor("list", "*", func(a clienttesting.Action) (bool, runtime.Object, error) {
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			err := s.lists[a.GetResource()]
+			return err != nil, nil, err
+		})
+		s.client.PrependWatchReactor("*", s.watch)
+		for _, name := range []string{"a", "b"} {
+			s.add(informers.Nodes, "",
+				map[string]any{"kind": "Node", "apiVersion": "v1",
+					"metadata": map[string]any{"name": name, "creationTimestamp": s.start.Add(-time.Hour).Format(time.RFC3339)},
+					"status":   map[string]any{"conditions": []any{map[string]any{"type": "Ready", "status": "True"}}}})
+			s.addPod(name)
+		}
+		s.Controller = New(Options{
+			Client: s.client, Registry: prometheus.NewRegistry(), Clock: clock.RealClock{},
+			Now: func() time.Time {
+				s.mu.Lock()
+				defer s.mu.Unlock()
+				return time.Now().Add(s.offset)
+			},
+			Unanswered: func() time.Time {
+				s.mu.Lock()
+				defer s.mu.Unlock()
+				return s.silence
+			},
+			Event: func(_, _, reason, _ string) {
+				s.mu.Lock()
+				defer s.mu.Unlock()
+				s.events = append(s.events, reason)
+			},
+			Changed: func() {
+				s.mu.Lock()
+				defer s.mu.Unlock()
+				s.changes++
+			},
+			Gone: func(string) {},
+		})
+		s.ctx = ctx
+		s.sources = informers.NewCluster(ctx,
+			informers.ClusterOptions{Client: s.client, Namespace: "kms-health",
+				WakeDelivery: func() {}, WakeRollup: func() { s.Enqueue("api") }})
+		defer func() {
+			s.sources.Stop()
+			if s.published != nil {
+				s.published.Stop()
+			}
+		}()
+		var running sync.WaitGroup
+		defer running.Wait()
+		defer cancel()
+		running.Go(func() { s.Controller.Run(ctx) })
+		test(s)
+	})
+}
+
+// set publishes a target, with sources of its own.
+func (s *fixture) set(t *target) {
+	if s.published == nil {
+		s.published = informers.NewTarget(s.ctx, s.sources, &t.APIServer,
+			func() {}, func() { s.Enqueue(t.Name) })
+	}
+	p := t.Snapshot
+	p.Sources = s.published
+	s.Controller.Set(p)
+}
+
+// remove removes the target and its sources.
+func (s *fixture) remove() {
+	s.published.Stop()
+	s.published = nil
+	s.Controller.Remove("api")
+}
+
+// write keeps a request to write.
+func (s *fixture) write(action clienttesting.Action) (bool, runtime.Object, error) {
+	patch := action.(clienttesting.PatchAction)
+	w := request{at: time.Since(s.start), kind: patch.GetPatchType(), body: string(patch.GetPatch())}
+	if w.kind == types.ApplyPatchType {
+		var body unstructured.Unstructured
+		if err := json.Unmarshal(patch.GetPatch(), &body.Object); err != nil {
+			s.Error(err)
+		}
+		w.apply, _, _ = unstructured.NestedSlice(body.Object, "status", "conditions")
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if w.kind == types.JSONPatchType && s.version < s.newest { // of an older version than the newest
+		return true, nil, apierrors.NewConflict(cluster.GroupResource(), "cluster", nil)
+	}
+	s.writes = append(s.writes, w)
+	if s.fails != nil {
+		return true, nil, s.fails
+	}
+	s.newest = s.version + s.ahead
+	o := &unstructured.Unstructured{Object: map[string]any{}}
+	o.SetResourceVersion(fmt.Sprint(s.newest))
+	return true, o, nil
+}
+
+func (s *fixture) add(resource schema.GroupVersionResource, namespace string, o map[string]any) {
+	s.Helper()
+	if err := s.client.Tracker().Create(resource, &unstructured.Unstructured{Object: o}, namespace); err != nil {
+		s.Fatal(err)
+	}
+}
+
+// addPod adds an API server on a node, an hour old.
+func (s *fixture) addPod(node string) {
+	s.Helper()
+	s.addPodIn("ns", pod(node))
+}
+
+// addAgent adds an agent on a node, an hour old.
+func (s *fixture) addAgent(node string) {
+	s.Helper()
+	s.addPodIn("kms-health", pod(node, named("kms-health-api-"+node), func(p *corev1.Pod) {
+		p.Namespace = "kms-health"
+		p.Labels = map[string]string{contract.ManagedByLabel: contract.OperatorName, contract.APIServerLabel: "api",
+			contract.ModeLabel: string(v1alpha1.ModeDaemonSet)}
+	}))
+}
+
+func (s *fixture) addPodIn(namespace string, p *corev1.Pod) {
+	s.Helper()
+	p.CreationTimestamp = metav1.NewTime(s.start.Add(-time.Hour))
+	o, err := runtime.DefaultUnstructuredConverter.ToUnstructured(p)
+	if err != nil {
+		s.Fatal(err)
+	}
+	s.add(informers.Pods, namespace, o)
+}
+
+// interval is that of the reports.
+const interval = 10 * time.Second
+
+// report makes nodes report, now, that key 2 is healthy, checked every 10 seconds; it
+// is shown with the next show. It returns the last instant at which that is fresh.
+func (s *fixture) report(nodes ...string) time.Duration {
+	checked := s.Now().Truncate(time.Second) // as entries have it
+	for _, node := range nodes {
+		s.reports[node] = []contract.Entry{{KeyID: "2", KEKID: "k-7", Status: contract.Healthy, LastChecked: checked,
+			Interval: interval}}
+	}
+	return checked.Sub(s.start) - s.offset + contract.StaleIntervals*interval
+}
+
+// show makes the watch deliver the resource with the reports and the roll-up of the
+// fixture.
+func (s *fixture) show() {
+	s.Helper()
+	s.version++
+	conditions := slices.Clone(s.shown)
+	managed := []any{}
+	for _, node := range slices.Sorted(maps.Keys(s.reports)) {
+		message, err := contract.EncodeMessage(s.reports[node])
+		if err != nil {
+			s.Fatal(err)
+		}
+		at := s.reports[node][0].LastChecked.UTC().Format(time.RFC3339)
+		conditions = append(conditions,
+			map[string]any{"type": contract.ConditionType(node), "status": "True", "message": message, "lastTransitionTime": at})
+		managed = append(managed,
+			map[string]any{"manager": contract.ConditionManager(node), "time": at, "fieldsV1": map[string]any{
+				"f:status": map[string]any{"f:conditions": map[string]any{fmt.Sprintf(`k:{"type":%q}`,
+					contract.ConditionType(node)): map[string]any{}}},
+			}})
+	}
+	o := map[string]any{
+		"kind": "KubeAPIServer", "apiVersion": "operator.openshift.io/v1",
+		"metadata": map[string]any{"name": "cluster", "resourceVersion": fmt.Sprint(s.version), "managedFields": managed},
+		"status":   map[string]any{"conditions": conditions},
+	}
+	if s.version == 101 {
+		s.add(cluster, "", o)
+	} else if err := s.client.Tracker().Update(cluster, &unstructured.Unstructured{Object: o}, ""); err != nil {
+		s.Error(err)
+	}
+	synctest.Wait()
+}
+
+// showWritten makes the watch deliver what was applied last.
+func (s *fixture) showWritten() {
+	s.Helper()
+	all := s.written()
+	at := len(all) - 1
+	for at >= 0 && all[at].kind != types.ApplyPatchType {
+		at--
+	}
+	if at < 0 {
+		s.Fatal("nothing was applied")
+	}
+	s.shown = all[at].apply
+	s.show()
+}
+
+// until advances the clock to a time since the start.
+func (s *fixture) until(at time.Duration) {
+	time.Sleep(time.Until(s.start.Add(at)))
+	synctest.Wait()
+}
+
+// settled waits until what was shown is handled.
+func (s *fixture) settled() { s.until(time.Since(s.start) + 500*time.Millisecond) }
+
+func (s *fixture) written() []request {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Clone(s.writes)
+}
+
+func (s *fixture) failing(err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.fails = err
+}
+
+// listing sets the response to lists of a resource.
+func (s *fixture) listing(resource schema.GroupVersionResource, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.lists[resource] = err
+}
+
+// watch keeps each watch, so that it can be ended. What was added since the list would be the
+// tracker's own object, which sources change.
+func (s *fixture) watch(a clienttesting.Action) (bool, apiwatch.Interface, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err := s.lists[a.GetResource()]; err != nil {
+		return true, nil, err
+	}
+	w, err := s.client.Tracker().Watch(a.GetResource(), a.GetNamespace(), a.(clienttesting.WatchActionImpl).ListOptions)
+	if err != nil {
+		return true, nil, err
+	}
+	s.watched[a.GetResource()] = append(s.watched[a.GetResource()], w)
+	return true, apiwatch.Filter(w, func(e apiwatch.Event) (apiwatch.Event, bool) {
+		e.Object = e.Object.DeepCopyObject()
+		return e, true
+	}), nil
+}
+
+// away ends the watches of the operator resource: the API server is away. In the listing alone it
+// is back.
+func (s *fixture) away() { s.refuse(cluster, errAway) }
+
+// refuse ends the watches of a resource, and answers its lists and watches with an error.
+func (s *fixture) refuse(resource schema.GroupVersionResource, err error) {
+	s.listing(resource, err)
+	s.mu.Lock()
+	all := s.watched[resource]
+	s.mu.Unlock()
+	for _, w := range all {
+		w.Stop()
+	}
+	synctest.Wait()
+}
+
+// wantWrites requires a number of writes since the start, and returns the last.
+func (s *fixture) wantWrites(n int, when string) request {
+	s.Helper()
+	all := s.written()
+	if len(all) != n {
+		s.Fatalf("%s: %d writes, want %d: %+v", when, len(all), n, all)
+	}
+	if n == 0 {
+		return request{}
+	}
+	return all[n-1]
+}
+
+// degraded is the condition Degraded in a write or in the watch.
+func degraded(conditions []any) string {
+	for _, c := range conditions {
+		if fields := c.(map[string]any); fields["type"] == "KMSPluginsDegraded" {
+			return fmt.Sprint(fields["status"], " ", fields["reason"])
+		}
+	}
+	return ""
+}

@@ -1,0 +1,114 @@
+package pluginhealthcontroller
+
+import (
+	"crypto/sha256"
+	"fmt"
+	"sync"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"k8s.io/apimachinery/pkg/util/sets"
+
+	"github.com/kms-health/kms-health/pkg/contract"
+	"github.com/kms-health/kms-health/pkg/metric"
+	"github.com/kms-health/kms-health/pkg/operatorstatus"
+	"github.com/kms-health/kms-health/pkg/rollup"
+)
+
+var (
+	statusDesc    = metric.Desc(contract.MetricPluginStatus)
+	checkedDesc   = metric.Desc(contract.MetricPluginLastChecked)
+	reasonDesc    = metric.Desc(contract.MetricPluginReason)
+	keyDesc       = metric.Desc(contract.MetricPluginKey)
+	lostDesc      = metric.Desc(contract.MetricFormerKeyLost)
+	writeKeyDesc  = metric.Desc(contract.MetricWriteKey)
+	findingDesc   = metric.Desc(contract.MetricFinding)
+	conditionDesc = metric.Desc(contract.MetricCondition)
+)
+
+// metrics has series of every target, node and key, so that one scrape has all.
+type metrics struct {
+	errors *prometheus.CounterVec
+
+	mu      sync.Mutex
+	results map[string]*rollup.Result
+}
+
+func newMetrics(registry prometheus.Registerer) *metrics {
+	m := &metrics{errors: metric.CounterVec(contract.MetricRollupErrors), results: map[string]*rollup.Result{}}
+	registry.MustRegister(m.errors, m)
+	return m
+}
+
+// set keeps a target's last result; nil: it has none.
+func (m *metrics) set(target string, r *rollup.Result) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if r == nil {
+		delete(m.results, target)
+		return
+	}
+	m.results[target] = r
+	m.errors.WithLabelValues(target) // 0 until there is one
+}
+
+// Describe describes nothing: the registry checks what Collect sends.
+func (m *metrics) Describe(chan<- *prometheus.Desc) {}
+
+// Collect is the registry's.
+func (m *metrics) Collect(ch chan<- prometheus.Metric) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	gauge := func(d *prometheus.Desc, value float64, labels ...string) {
+		ch <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, value, labels...)
+	}
+	one := map[bool]float64{true: 1}
+	for target, r := range m.results {
+		for i := range r.Rows {
+			row := &r.Rows[i]
+			for _, s := range rollup.States {
+				gauge(statusDesc, one[s == row.State], target, row.Node, row.KeyID, string(s))
+			}
+			if row.State.Unhealthy() && row.Reason != "" {
+				reason := string(row.Reason)
+				if !row.Reason.Known() { // a writer of reports can choose any text, and each would be a series
+					reason = "Other"
+				}
+				gauge(reasonDesc, 1, target, row.Node, row.KeyID, reason)
+			}
+			if !row.LastChecked.IsZero() {
+				gauge(checkedDesc, float64(row.LastChecked.Unix()), target, row.Node, row.KeyID)
+			}
+			if row.KEKID != "" {
+				gauge(keyDesc, 1, target, row.Node, row.KeyID, contract.CleanDetail(row.KEKID), keyIDHash(row.KEKID))
+			}
+			lost := sets.New[string]() // two of one text would be equal series, which a registry rejects
+			for _, kekID := range row.Lost {
+				lost.Insert(contract.CleanDetail(kekID))
+			}
+			for kekID := range lost {
+				gauge(lostDesc, 1, target, row.Node, row.KeyID, kekID)
+			}
+		}
+		if r.KEKID != "" {
+			gauge(writeKeyDesc, 1, target, r.KeyID, contract.CleanDetail(r.KEKID), keyIDHash(r.KEKID))
+		}
+		seen := map[[4]string]bool{} // two containers of a node, for example: a registry rejects equal series
+		for condition, findings := range r.Findings {
+			for _, f := range findings {
+				if subject := [4]string{condition, f.Reason, f.Node, f.Key}; !seen[subject] {
+					seen[subject] = true
+					gauge(findingDesc, 1, append([]string{target}, subject[:]...)...)
+				}
+			}
+		}
+		for _, c := range r.Conditions {
+			for _, s := range []string{operatorstatus.True, operatorstatus.False, operatorstatus.Unknown} {
+				gauge(conditionDesc, one[s == c.Status], target, c.Type, s)
+			}
+		}
+	}
+}
+
+// keyIDHash is the label key_id_hash of kube-apiserver's metrics of envelope encryption
+// (k8s.io/apiserver/pkg/storage/value/encrypt/envelope/metrics, getHash).
+func keyIDHash(kekID string) string { return fmt.Sprintf("sha256:%x", sha256.Sum256([]byte(kekID))) }

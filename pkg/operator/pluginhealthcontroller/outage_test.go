@@ -1,0 +1,194 @@
+package pluginhealthcontroller
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/kms-health/kms-health/pkg/contract"
+	"github.com/kms-health/kms-health/pkg/operator/informers"
+	"github.com/kms-health/kms-health/pkg/operatorstatus"
+)
+
+// After an outage of any length reporters have time to recover.
+func TestMissingReportsDuringAnOutageAreExcused(t *testing.T) {
+	for _, lasts := range []time.Duration{5 * time.Second, 19 * time.Second, 25 * time.Second, 29900 * time.Millisecond,
+		time.Minute, time.Hour} {
+		for _, speaks := range []bool{true, false} {
+			name := lasts.String() + ", and they report again"
+			if !speaks {
+				name = lasts.String() + ", and they do not report again"
+			}
+			t.Run(name, func(t *testing.T) {
+				withFixture(t, func(s *fixture) {
+					stale := s.begin()
+					s.until(stale - 3*time.Second)
+					s.away()
+					back := time.Since(s.start) + lasts
+					s.until(back)
+					s.wantWrites(1, "while the API server is away")
+					s.listing(cluster, nil)
+					if speaks {
+						s.until(back + 5*time.Second)
+						s.report("a", "b")
+						s.show()
+						s.until(back + 30*time.Second)
+						s.wantWrites(1, "when they report again")
+						return
+					}
+					s.wantExcused(back, afterOutage)
+				})
+			})
+		}
+	}
+}
+
+// unanswered makes now the time of a request without a response.
+func (s *fixture) unanswered() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.silence = time.Now()
+}
+
+// wantExcused requires that missing reports are excused for a time, and then reported.
+func (s *fixture) wantExcused(back, excused time.Duration) {
+	s.Helper()
+	s.until(back + excused - outageSync)
+	s.wantWrites(1, "before they could report again")
+	s.until(back + excused + 10*time.Second) // the watch takes some time to be re-established
+	if w := s.wantWrites(2, "when they could have"); degraded(w.apply) != "Unknown ReporterStale" {
+		s.Errorf("written: %s", w.body)
+	}
+}
+
+// The watch of the operator resource may show nothing of it, and no write may be due. The API server's clock may
+// not have been known then.
+func TestMissingReportsAreExcusedAfterAnyRequestWithoutAResponse(t *testing.T) {
+	withFixture(t, func(s *fixture) {
+		s.mu.Lock()
+		s.offset = time.Hour
+		s.mu.Unlock()
+		back := s.begin() - 3*time.Second
+		s.until(back)
+		s.unanswered()
+		s.wantExcused(back, afterOutage)
+	})
+}
+
+// The operator may lose one of its connections to the API server of a node whose network is cut, after it has
+// reported that node's silence.
+func TestAnExcuseKeepsNoVerdictThatIsOver(t *testing.T) {
+	withFixture(t, func(s *fixture) {
+		cut := s.begin() + 5*time.Second
+		s.until(cut)
+		if w := s.wantWrites(2, "when they are silent"); degraded(w.apply) != "Unknown ReporterStale" {
+			s.Fatalf("written: %s", w.body)
+		}
+		s.showWritten()
+		s.unanswered()
+		for _, name := range []string{"a", "b"} {
+			conditions := []any{map[string]any{"type": "Ready", "status": "Unknown"}}
+			if err := s.client.Tracker().Update(informers.Nodes, &unstructured.Unstructured{Object: map[string]any{
+				"kind": "Node", "apiVersion": "v1", "metadata": map[string]any{"name": name},
+				"status": map[string]any{"conditions": conditions}}}, ""); err != nil {
+				s.Fatal(err)
+			}
+		}
+		s.settled()
+		if w := s.wantWrites(3, "when the Nodes are not Ready"); degraded(w.apply) != "False AsExpected" {
+			s.Errorf("written: %s", w.body)
+		}
+	})
+}
+
+// The API server restarts while a plugin is unhealthy, and its new pod has no report yet.
+func TestAnExcuseKeepsThatAPluginIsUnhealthy(t *testing.T) {
+	withFixture(t, func(s *fixture) {
+		s.begin()
+		s.reports["a"][0].Status = contract.Error
+		s.show()
+		s.settled()
+		if w := s.wantWrites(2, "when it is unhealthy"); degraded(w.apply) != "True PluginError" {
+			s.Fatalf("written: %s", w.body)
+		}
+		s.showWritten()
+		s.unanswered()
+		delete(s.reports, "a")
+		s.show()
+		s.until(time.Since(s.start) + 20*time.Second)
+		s.wantWrites(2, "while its report is missing")
+	})
+}
+
+// Without the right to read the resource its copy is old, and reporters write on. With the right the copy is new.
+func TestADenialExcusesReports(t *testing.T) {
+	withFixture(t, func(s *fixture) {
+		denied := s.begin() - 3*time.Second
+		s.until(denied)
+		s.refuse(cluster, apierrors.NewForbidden(cluster.GroupResource(), "", nil))
+		back := denied + 63*time.Second
+		s.until(back)
+		s.wantWrites(1, "while it may not be read")
+		s.listing(cluster, nil)
+		s.wantExcused(back, afterDenial)
+	})
+}
+
+// An API server that has just started may refuse what it allows a moment later. Its reporters need the time
+// all the same.
+func TestRefusalAfterAnOutageDoesNotShortenTheTimeToRecover(t *testing.T) {
+	withFixture(t, func(s *fixture) {
+		back := s.begin() + time.Minute
+		s.away()
+		s.until(back)
+		s.listing(cluster, apierrors.NewForbidden(cluster.GroupResource(), "", nil))
+		s.until(back + 2*outageSync)
+		s.listing(cluster, nil)
+		s.wantExcused(back, afterOutage)
+	})
+}
+
+// An unhealthy plugin is reported, although other reports are missing.
+func TestAnUnhealthyPluginIsReportedDuringAnOutage(t *testing.T) {
+	withFixture(t, func(s *fixture) {
+		s.begin()
+		s.until(10 * time.Second)
+		s.reports["a"][0].Status = contract.Error
+		s.failing(errAway)
+		s.show()
+		s.settled()
+		s.away()
+		s.until(20 * time.Second)
+		s.failing(nil)
+		s.until(26 * time.Second)
+		all := s.written()
+		if last := all[len(all)-1]; degraded(last.apply) != "True PluginError" || last.at < 20*time.Second {
+			t.Errorf("written: %+v", last)
+		}
+		if v := s.Verdict("api"); v.Degraded.Status != operatorstatus.True {
+			t.Errorf("the verdict is %+v", v)
+		}
+	})
+}
+
+// Pods as they once were say nothing of a node that has an API server since then.
+func TestPodsThatCanNoLongerBeListedAreNotHealthy(t *testing.T) {
+	withFixture(t, func(s *fixture) {
+		s.begin()
+		s.add(informers.Nodes, "", map[string]any{"kind": "Node", "apiVersion": "v1", "metadata": map[string]any{"name": "new"},
+			"status": map[string]any{"conditions": []any{map[string]any{"type": "Ready", "status": "True"}}}})
+		s.until(5 * time.Second)
+		s.refuse(informers.Pods, apierrors.NewForbidden(informers.Pods.GroupResource(), "", nil))
+		s.until(15 * time.Second)
+		s.wantWrites(1, "while the API server may just have started")
+		s.until(25 * time.Second)
+		all := s.written()
+		if last := all[len(all)-1]; degraded(last.apply) != "Unknown SourceUnreadable" ||
+			!strings.Contains(last.body, "WriteKeyUnknown") {
+			t.Errorf("written: %s", last.body)
+		}
+	})
+}

@@ -1,0 +1,315 @@
+package pluginhealthcontroller
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus/testutil"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/kms-health/kms-health/pkg/contract"
+	"github.com/kms-health/kms-health/pkg/operator/delivery"
+	"github.com/kms-health/kms-health/pkg/operator/informers"
+	"github.com/kms-health/kms-health/pkg/operator/ssa"
+	"github.com/kms-health/kms-health/pkg/operatorstatus"
+	"github.com/kms-health/kms-health/pkg/rollup"
+)
+
+// removals are the writes that remove reports.
+func (s *fixture) removals() []request {
+	return slices.DeleteFunc(s.written(), func(w request) bool { return w.kind != types.JSONPatchType })
+}
+
+// wantsRemoved requires a number of removals since the start, and returns the last.
+func (s *fixture) wantsRemoved(n int, when string) request {
+	s.Helper()
+	all := s.removals()
+	if len(all) != n {
+		s.Fatalf("%s: %d removals, want %d: %+v", when, len(all), n, all)
+	}
+	if n == 0 {
+		return request{}
+	}
+	return all[n-1]
+}
+
+// stale makes a node report once, and waits until that is stale, while a and b report.
+func (s *fixture) stale(node string) {
+	s.Helper()
+	stale := s.report(node)
+	s.show()
+	s.until(stale - interval)
+	s.wantsRemoved(0, "while it may be written")
+	s.report("a", "b")
+	s.show()
+	s.until(stale + 1)
+}
+
+// ghost adds a report of a node that does not exist, and waits for its removal, which the
+// watch does not show yet.
+func (s *fixture) ghost() {
+	s.Helper()
+	s.begin()
+	s.stale("z")
+	w := s.wantsRemoved(1, "a report of no Node")
+	// The roll-up's three conditions, and those of a and b, come before it.
+	if want := fmt.Sprintf(`"value":"%d"},{"op":"remove","path":"/status/conditions/5"}]`,
+		s.version); !strings.HasSuffix(w.body, want) {
+		s.Errorf("removed by %s, want %s", w.body, want)
+	}
+}
+
+func TestARemovalIsNotRepeatedWhileTheWatchLagsBehind(t *testing.T) {
+	withFixture(t, func(s *fixture) {
+		s.ahead = 1
+		s.ghost()
+		s.addPod("c") // causes a sync; the resource is unchanged
+		s.Enqueue("api")
+		s.settled()
+		s.wantsRemoved(1, "while the watch does not show it")
+		delete(s.reports, "z")
+		s.show()
+		s.until(2 * time.Hour)
+		s.wantsRemoved(1, "when it is gone")
+	})
+}
+
+func TestAReportThatIsWrittenAgainIsKeptUntilItIsStale(t *testing.T) {
+	withFixture(t, func(s *fixture) {
+		s.ghost()
+		delete(s.reports, "z")
+		s.show()
+		var stale time.Duration
+		for i := range 20 {
+			s.until(time.Duration(i+1) * 10 * time.Second)
+			stale = s.report("a", "b", "z")
+			s.show()
+		}
+		s.until(stale)
+		s.wantsRemoved(1, "while its reporter writes, and until its last report is stale")
+		s.until(stale + 1)
+		s.wantsRemoved(2, "when its reporter has ended")
+		delete(s.reports, "z")
+		s.show()
+		s.until(stale + time.Hour)
+		s.wantsRemoved(2, "when it is gone")
+		if n := strings.Count(strings.Join(s.events, " "), "ReportRemoved"); n != 2 {
+			t.Errorf("%d events for it", n)
+		}
+	})
+}
+
+// A write since the read is a conflict, and is waited for; what admission denies is tried again.
+func TestRemovalThatIsRefused(t *testing.T) {
+	kind := cluster.GroupVersion().WithKind("KubeAPIServer").GroupKind()
+	for name, tt := range map[string]struct {
+		refusal error
+		counts  bool
+	}{
+		"a conflict": {apierrors.NewConflict(cluster.GroupResource(), "cluster", nil), false},
+		"denied":     {apierrors.NewInvalid(kind, "cluster", nil), true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			withFixture(t, func(s *fixture) {
+				s.begin()
+				s.failing(tt.refusal)
+				s.stale("z")
+				s.until(time.Since(s.start) + interval)
+				tried := len(s.removals())
+				got := testutil.ToFloat64(s.metrics.errors.WithLabelValues("api"))
+				if (tried > 1) != tt.counts || (got == float64(tried)) != tt.counts || slices.Contains(s.events, "ReportRemoved") {
+					t.Errorf("%d removals, %v failures are counted, events %q", tried, got, s.events)
+				}
+				s.failing(nil)
+				s.report("a", "b")
+				s.show()
+				s.settled()
+				s.wantsRemoved(tried+1, "when it has changed")
+			})
+		})
+	}
+}
+
+func TestLeftovers(t *testing.T) {
+	const valid = contract.StaleIntervals*30*time.Second + 1
+	aged := func(node string, age time.Duration) operatorstatus.Report {
+		r := report(node, "2")
+		r.Entries[0].LastChecked = now.Add(-age)
+		return r
+	}
+	thirdParty, unreadable := aged("z", time.Hour), operatorstatus.Report{Node: "z", Ours: true, Written: now.Add(-valid)}
+	thirdParty.Ours = false
+	for _, tt := range []struct {
+		name         string
+		report       operatorstatus.Report
+		off, cleaned bool
+		due          time.Duration // from now; zero: it is removed
+		stays        bool
+	}{
+		{"a node that should report, stale for long", aged("a", time.Hour), false, false, 0, true},
+		{"its plugins are not known", aged("c", time.Hour), false, false, 0, true},
+		{"there is no Node, fresh", aged("z", 0), false, false, valid, true},
+		{"there is no Node, stale", aged("z", valid), false, false, 0, false},
+		{"there is no Node, unreadable", unreadable, false, false, 0, false},
+		{"there is no Node, third-party", thirdParty, false, false, 0, true},
+		{"no plugin, fresh", aged("b", 0), false, false, valid + rollup.QuietPeriod, true},
+		{"no plugin, just stale", aged("b", valid), false, false, rollup.QuietPeriod, true},
+		{"no plugin, stale for a QuietPeriod", aged("b", valid+rollup.QuietPeriod), false, false, 0, false},
+		{"off", aged("a", 0), true, false, 0, false},
+		{"off, third-party", thirdParty, true, false, 0, true},
+		{"off, and written again", aged("a", 0), true, true, valid, true},
+		{"off, written again, and stale", aged("a", valid), true, true, 0, false},
+	} {
+		s := syncingOf(withKeys("2").but(func(t *delivery.Snapshot) { t.Off = tt.off }), abc)
+		s.cleaned = tt.cleaned
+		gone := s.leftovers([]operatorstatus.Report{tt.report},
+			[]rollup.Node{{Name: "a", Keys: []string{"2"}}, {Name: "b", Keys: []string{}}, {Name: "c"}})
+		if (len(gone) == 0) != tt.stays {
+			t.Errorf("%s: %+v", tt.name, gone)
+		}
+		if tt.due > 0 && !s.again.Equal(now.Add(tt.due)) {
+			t.Errorf("%s: again in %s, want %s", tt.name, s.again.Sub(now), tt.due)
+		}
+	}
+}
+
+// The report of a node that no longer has an API server is removed after a wait.
+func TestAReportOfANodeWithoutPodIsRemovedAfterAQuietPeriod(t *testing.T) {
+	withFixture(t, func(s *fixture) {
+		stale := s.begin()
+		if err := s.client.Tracker().Delete(informers.Pods, "ns", "api-b"); err != nil {
+			t.Fatal(err)
+		}
+		due := stale + 1 + rollup.QuietPeriod
+		s.until(due - 1)
+		s.wantsRemoved(0, "before the quiet period is over")
+		s.until(due)
+		if w := s.wantsRemoved(1, "when it is over"); !strings.Contains(w.body, "/status/conditions/4") {
+			t.Errorf("removed by %s", w.body)
+		}
+	})
+}
+
+// Reports of an Unmanaged target are not removed; its state is still reported.
+func TestUnmanagedTargetKeepsItsReports(t *testing.T) {
+	withFixture(t, func(s *fixture) {
+		s.addAgent("a") // a node without a reporter is not expected to report
+		stale := s.begin(withKeys("2").but(func(t *delivery.Snapshot) { t.Unmanaged = true }))
+		s.report("z")
+		s.show()
+		s.until(stale + 1)
+		s.wantsRemoved(0, "unmanaged")
+		if w := s.wantWrites(2, "all have stopped reporting"); degraded(w.apply) != "Unknown ReporterStale" ||
+			!strings.Contains(w.body, `"message":"node a: `) {
+			t.Errorf("written: %s", w.body)
+		}
+		s.set(withKeys("2").but(func(t *delivery.Snapshot) { t.Unmanaged, t.Off, t.Clean = true, true, true }))
+		s.settled()
+		s.wantWrites(2, "off")
+		if v := s.Verdict("api"); !v.Judged || v.Done || v.Degraded.Type != "" {
+			t.Errorf("the verdict is %+v", v)
+		}
+	})
+}
+
+func TestATargetThatIsOffIsDoneWhenNothingIsLeft(t *testing.T) {
+	withFixture(t, func(s *fixture) {
+		done := func(want bool, when string) {
+			t.Helper()
+			if v := s.Verdict("api"); !v.Judged || v.Done != want || v.Degraded.Type != "" {
+				t.Errorf("%s: the verdict is %+v", when, v)
+			}
+		}
+		s.begin()
+		off := withKeys("2").but(func(t *delivery.Snapshot) { t.Off = true })
+		s.set(off)
+		s.settled()
+		if w := s.wantWrites(2, "the roll-up is removed first"); w.apply != nil || w.kind != types.ApplyPatchType {
+			t.Errorf("written: %s", w.body)
+		}
+		s.wantsRemoved(0, "reporters may still write")
+		s.showWritten()
+		s.settled()
+		done(false, "reporters may still write")
+
+		off.Clean = true
+		s.set(off)
+		s.settled()
+		s.wantsRemoved(1, "none writes")
+		for range 3 {
+			s.Enqueue("api")
+			s.settled()
+		}
+		s.wantsRemoved(1, "once")
+
+		// One of them was written again, which does not delay the removal.
+		delete(s.reports, "b")
+		for range 2 {
+			s.until(time.Since(s.start) + time.Second)
+			s.report("a")
+			s.show()
+			s.settled()
+		}
+		s.wantsRemoved(1, "it was written again")
+		done(true, "a report was written again")
+		s.reports = nil
+		s.show()
+		s.settled()
+		done(true, "all are gone")
+		if len(s.metrics.results) > 0 {
+			t.Errorf("metrics of it: %v", s.metrics.results)
+		}
+		s.wantWrites(3, "and nothing more")
+
+		// On again, and too little is known to judge it: why is written, so it must be removed another time.
+		s.set(withKeys("2").but(func(t *delivery.Snapshot) {
+			t.SetsKnown, t.Status = false, delivery.Status{Reason: contract.NamespaceMissing, Message: "it is missing"}
+		}))
+		if s.IsDone("api") {
+			t.Error("done as soon as it is on again")
+		}
+		s.settled()
+		s.wantWrites(4, "on again")
+		if s.IsDone("api") {
+			t.Error("done, and there are conditions")
+		}
+	})
+}
+
+func TestTargetOfAnotherInstallationWritesNothing(t *testing.T) {
+	withFixture(t, func(s *fixture) {
+		s.report("a", "b", "z")
+		s.show()
+		s.set(withKeys("2").but(func(t *delivery.Snapshot) { t.OtherInstallation = true }))
+		s.until(time.Hour)
+		s.wantWrites(0, "another has the resource")
+		if v := s.Verdict("api"); !v.Judged || !v.Done {
+			t.Errorf("the verdict is %+v", v)
+		}
+	})
+}
+
+func TestAWatchThatLagsMakesNoConditionBeginAgain(t *testing.T) {
+	withFixture(t, func(s *fixture) {
+		s.ahead = 1
+		s.begin()
+		s.report("a", "b")
+		s.show()
+		s.settled()
+		s.until(contract.StaleIntervals*10*time.Second + ssa.RequestTimeout) // the reports are stale
+		s.settled()
+		first := len(s.written())
+		for range 3 {
+			s.until(time.Since(s.start) + ssa.RequestTimeout + time.Second)
+			s.Enqueue("api")
+			s.settled()
+		}
+		if n := len(s.written()); first == 0 || n > first {
+			t.Errorf("%d writes, and %d while the watch shows none of them", first, n-first)
+		}
+	})
+}

@@ -1,0 +1,145 @@
+package pluginhealthcontroller
+
+import (
+	"slices"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
+	"github.com/kms-health/kms-health/pkg/contract"
+	"github.com/kms-health/kms-health/pkg/operator/delivery"
+	"github.com/kms-health/kms-health/pkg/operator/informers"
+	"github.com/kms-health/kms-health/pkg/operatorstatus"
+	"github.com/kms-health/kms-health/pkg/rollup"
+)
+
+func report(node string, keys ...string) operatorstatus.Report {
+	r := operatorstatus.Report{Node: node, Form: operatorstatus.FormCondition, Ours: true, Written: now}
+	for _, key := range keys {
+		r.Entries = append(r.Entries,
+			contract.Entry{KeyID: key, KEKID: "kek-" + key, Status: contract.Healthy, LastChecked: now,
+				Interval: 30 * time.Second})
+	}
+	return r
+}
+
+var reading = func() []v1alpha1.Plugin {
+	p := plugins("2")
+	p[0].Role = v1alpha1.RoleRead
+	return p
+}()
+var set7, set8 = plugins("1", "2"), plugins("2", "1")
+var only2 = []operatorstatus.Report{report("a", "2"), report("b", "2"), report("c", "2")}
+var and4 = append(slices.Clone(only2), report("d", "2"))
+
+func written() *target {
+	return withKeys("2").but(func(t *delivery.Snapshot) { t.State.LiveSince = now.Add(-10 * time.Minute) })
+}
+func mirror(p *corev1.Pod)         { p.Annotations = map[string]string{corev1.MirrorPodAnnotationKey: "x"} }
+func notLive(t *delivery.Snapshot) { t.LiveKnown = false }
+
+var bothKeys = []operatorstatus.Report{report("a", "2", "1"), report("b", "2", "1"), report("c", "2", "1")}
+
+var writeKeys = []struct {
+	name          string
+	target        *target
+	before, after []v1alpha1.Plugin
+	rolled        int
+	reports       []operatorstatus.Report
+	want          string
+	others        []*corev1.Pod // besides one pod of each node
+}{
+	{"aescbc to KMS, 1 of 3", withKeys("2"), nil, plugins("2"), 1, []operatorstatus.Report{report("a", "2")},
+		"False WriteKeyNotDeployed", nil},
+	{"aescbc to KMS, 2 of 3", withKeys("2"), nil, plugins("2"), 2, []operatorstatus.Report{report("a", "2"), report("b", "2")},
+		"False WriteKeyNotDeployed", nil},
+	{"aescbc to KMS, all", withKeys("2"), nil, plugins("2"), 3, only2, "True AsExpected", nil},
+	{"a new key, 1 of 3: the others read it", withKeys("2", "1"), set7, set8, 1,
+		[]operatorstatus.Report{report("a", "2", "1"), report("b", "1", "2"), report("c", "1", "2")}, "False WriteKeyNotDeployed",
+		nil},
+	{"a new key, all", withKeys("2", "1"), set7, set8, 3, bothKeys, "True AsExpected", nil},
+	{"a new key, all; one of before is being deleted", withKeys("2", "1"), set7, set8, 3, bothKeys,
+		"False WriteKeyNotDeployed", []*corev1.Pod{pod("c", named("before"), revision(7), terminating)}},
+	{"a new key, all; one of before still runs", withKeys("2", "1"), set7, set8, 3, bothKeys,
+		"False WriteKeyNotDeployed", []*corev1.Pod{pod("c", named("before"), revision(7), aged(7*24*time.Hour))}},
+	{"a new key, all; on another node one of before is being deleted", withKeys("2", "1"), set7, set8, 3, bothKeys,
+		"False WriteKeyNotDeployed", []*corev1.Pod{pod("d", revision(7), terminating)}},
+	{"a new key, all; one of before has ended", withKeys("2", "1"), set7, set8, 3, bothKeys,
+		"True AsExpected", []*corev1.Pod{pod("c", named("before"), revision(7), terminating, phase(corev1.PodSucceeded))}},
+	{"a new key, all; the Node of one of before is gone", withKeys("2", "1"), set7, set8, 3, bothKeys,
+		"True AsExpected", []*corev1.Pod{pod("z", revision(7), terminating)}},
+	{"a new key, all; one with it is being deleted", withKeys("2", "1"), set7, set8, 3, bothKeys,
+		"True AsExpected", []*corev1.Pod{pod("c", named("before"), revision(8), terminating)}},
+	{"KMS being turned off, 1 of 3", withKeys("2").but(func(t *delivery.Snapshot) { t.State.Live = reading }),
+		plugins("2"), reading, 1,
+		only2, "Unknown NoWriteKey", nil},
+	{"a revision that cannot be read, beside one that can", withKeys("2"), plugins("2"), plugins("2"), 2, and4,
+		"Unknown WriteKeyUnknown", []*corev1.Pod{pod("d", revision(6))}},
+	{"a revision that cannot be read is being deleted", withKeys("2"), plugins("2"), plugins("2"), 3, only2,
+		"Unknown WriteKeyUnknown", []*corev1.Pod{pod("c", named("before"), revision(6), terminating)}},
+	{"the live Secret cannot be read any more, the revisions were", withKeys("1").but(notLive), plugins("2"), plugins("2"),
+		2, only2, "True AsExpected", nil},
+	{"the live Secret cannot be read any more, in which KMS was off", withKeys().but(notLive), plugins("2"), plugins("2"),
+		2, only2, "True AsExpected", nil},
+	{"the live Secret cannot be read any more, and a pod mounts it", withKeys("2").but(notLive), plugins("2"),
+		plugins("2"), 3, and4,
+		"Unknown WriteKeyUnknown", []*corev1.Pod{pod("d")}},
+	{"the live Secret was written after a process had started", written(), plugins("2"), plugins("2"), 3, and4,
+		"Unknown WriteKeyUnknown", []*corev1.Pod{pod("d", status(running("api", time.Hour)))}},
+	{"the live Secret was written shortly before a container started", written(), plugins("2"), plugins("2"), 3, and4,
+		"Unknown WriteKeyUnknown", []*corev1.Pod{pod("d", status(running("api", 9*time.Minute)))}},
+	{"the live Secret was written long before a container started", written(), plugins("2"), plugins("2"), 3, and4,
+		"True AsExpected", []*corev1.Pod{pod("d", status(running("api", time.Minute)))}},
+	{"the live Secret was written before a pod was made", written(), plugins("2"), plugins("2"), 3, and4,
+		"True AsExpected", []*corev1.Pod{pod("d", aged(9*time.Minute))}},
+	{"the live Secret was written before a mirror pod was made again", written(), plugins("2"), plugins("2"), 3, and4,
+		"Unknown WriteKeyUnknown", []*corev1.Pod{pod("d", aged(9*time.Minute), mirror)}},
+	{"plugins of the configuration were changed", written().but(func(t *delivery.Snapshot) { t.Plugins = plugins("2") }),
+		plugins("2"), plugins("2"), 3, only2, "Unknown WriteKeyUnknown", nil},
+	{"a provider that cannot be probed may encrypt",
+		withKeys().but(func(t *delivery.Snapshot) { t.State.NotProbed = "one" }),
+		reading, reading, 3, only2, "Unknown WriteKeyUnknown", nil},
+}
+
+// A key is agreed on when every API server writes with it, not only those that already
+// have it. Revision 7 is before a change, 8 after it.
+func TestTheWriteKeyIsAgreedOnWhenEveryAPIServerWritesWithIt(t *testing.T) {
+	nodes := map[string]informers.Node{}
+	for _, name := range []string{"a", "b", "c", "d"} {
+		nodes[name] = informers.Node{Name: name, Ready: true}
+	}
+	for _, tt := range writeKeys {
+		t.Run(tt.name, func(t *testing.T) {
+			target := tt.target.but(func(t *delivery.Snapshot) {
+				t.State.Revisions = map[string][]v1alpha1.Plugin{"7": tt.before, "8": tt.after}
+			})
+			var pods []*corev1.Pod
+			for i, name := range []string{"a", "b", "c"} {
+				pods = append(pods, pod(name, revision(7)))
+				if i < tt.rolled {
+					pods[i] = pod(name, revision(8))
+				}
+			}
+			pods = append(pods, tt.others...)
+			in := observed(target, pods, nodes)
+			in.Now, in.Reports = now, tt.reports
+			in.WriteKey, in.NoWriteKey = configuredKey(&target.Snapshot)
+			got := rollup.Evaluate(&in)
+			if c := got.Conditions[contract.WriteKeyAgreed]; c.Status+" "+c.Reason != tt.want {
+				t.Errorf("%+v, want %s", c, tt.want)
+			}
+			for _, kind := range []string{contract.PluginsDegraded, contract.HealthReporting} {
+				if c := got.Conditions[kind]; c.Reason != contract.AsExpected {
+					t.Errorf("%+v", c)
+				}
+			}
+			for _, row := range got.Rows {
+				if row.State == rollup.Missing {
+					t.Errorf("missing: %+v", row)
+				}
+			}
+		})
+	}
+}

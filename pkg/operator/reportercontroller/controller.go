@@ -1,0 +1,197 @@
+package reportercontroller
+
+import (
+	"context"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/utils/clock"
+
+	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
+	"github.com/kms-health/kms-health/pkg/operator/informers"
+	"github.com/kms-health/kms-health/pkg/operator/ssa"
+	"github.com/kms-health/kms-health/pkg/operator/syncqueue"
+)
+
+const (
+	// coalescePeriod is how long a sync waits for related changes.
+	coalescePeriod = 20 * time.Millisecond
+	// resync is how often a target is synced without a change: Secrets with credentials
+	// are not watched.
+	resync = time.Minute
+	// A target whose sync failed is synced again after these.
+	firstRetry, lastRetry = 500 * time.Millisecond, 10 * time.Second
+	// workers is how many targets are synced at a time.
+	workers = 4
+)
+
+// Options of a Controller.
+type Options struct {
+	Client dynamic.Interface
+	Kube   kubernetes.Interface // for the tokens of sidecars, in Secrets
+	// CA returns the certificates, PEM, that API servers are verified with.
+	CA func() ([]byte, error)
+	// TLS returns the cluster's TLS settings, and why its profile is not active;
+	// false while they are not known.
+	TLS func() (settings v1alpha1.ServingTLS, problem string, known bool)
+	// Namespace is the operator's own, where its reporters run too.
+	Namespace string
+	// OpenShift is whether this is OpenShift. Nil: it is detected by the existence of its
+	// Infrastructure.
+	OpenShift *bool
+	// Server is the URL by which the operator reaches the API server.
+	Server string
+	// KubeletRoot is the kubelets' folder on the nodes.
+	KubeletRoot string
+	// Event records an Event of a target.
+	Event    func(target, eventType, reason, message string)
+	Registry prometheus.Registerer
+	// Clock is for timers. Now is the time by the API server's clock.
+	Clock clock.WithTicker
+	Now   func() time.Time
+	// Rollup is the roll-up of the targets' reports.
+	Rollup Rollup
+	// Changed is called when a status has changed. It must not block.
+	Changed func()
+}
+
+// Controller keeps the reporters of all targets.
+type Controller struct {
+	Options
+	metrics *metrics
+	applier *ssa.Applier
+	queue   *syncqueue.Queue // names of targets
+	config  atomic.Pointer[configuration]
+
+	began   time.Time          // when Run did
+	cluster *informers.Cluster // from Run on
+	ctx     context.Context    // of the sources
+
+	mu      sync.Mutex
+	targets map[string]*serverState
+	ca      []byte // the last that could be read
+}
+
+// configuration is one that is active, and since when.
+type configuration struct {
+	*v1alpha1.OperatorConfiguration
+	since time.Time
+}
+
+// New makes a Controller.
+func New(o Options) *Controller {
+	return &Controller{
+		Options: o, targets: map[string]*serverState{}, metrics: newMetrics(o.Registry), applier: ssa.New(o.Client),
+		queue: syncqueue.NewQueue(o.Clock, "deliver reporters", firstRetry, lastRetry),
+	}
+}
+
+// Configure applies a configuration.
+func (c *Controller) Configure(config *v1alpha1.OperatorConfiguration) {
+	c.config.Store(&configuration{config, c.Now()})
+	c.EnqueueAll()
+}
+
+// EnqueueAll syncs all targets.
+func (c *Controller) EnqueueAll() {
+	for _, name := range c.names() {
+		c.Enqueue(name)
+	}
+}
+
+// Enqueue syncs a target.
+func (c *Controller) Enqueue(name string) { c.queue.AddAfter(name, coalescePeriod) }
+
+// Run syncs targets until ctx ends. One replica at a time may run.
+func (c *Controller) Run(ctx context.Context) {
+	sources, end := context.WithCancel(ctx)
+	defer end()
+	cluster := informers.NewCluster(sources, informers.ClusterOptions{
+		Client: c.Client, Namespace: c.Namespace,
+		CheckPolicy: checkPolicy, OpenShift: c.OpenShift == nil || *c.OpenShift,
+		WakeDelivery: c.EnqueueAll, WakeRollup: func() {
+			for _, name := range c.names() {
+				c.Rollup.Enqueue(name)
+			}
+		},
+	})
+	defer cluster.Stop()
+	c.mu.Lock()
+	c.began, c.cluster, c.ctx = c.Clock.Now(), cluster, sources
+	c.mu.Unlock()
+	c.EnqueueAll()
+
+	c.queue.Work(ctx, workers, c.sync)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, e := range c.targets {
+		e.sources.Stop()
+	}
+}
+
+// sync brings one target to its desired state. It returns when to sync it again at the
+// latest; zero: it was removed.
+func (c *Controller) sync(ctx context.Context, name string) (again time.Duration) {
+	config := c.config.Load()
+	if config == nil {
+		return resync
+	}
+	s := c.resolve(config, name)
+	if s == nil {
+		c.forget(name)
+		return 0
+	}
+	e := c.entry(s)
+	c.observe(s, e)
+	leaves := s.Deleting && !s.InConfig
+	if s.Problem != nil && leaves && s.State.Namespace == "" && c.cluster.Roles.HasSynced() && e.published.Name == "" {
+		c.forget(name) // nothing was made of it
+		return coalescePeriod
+	}
+	plan := ComputePlan(s)
+	c.publish(s, e, plan)
+	if left := c.queue.Left(name); left > 0 {
+		return left
+	}
+	outcome := c.reconcile(ctx, s, plan)
+	if !c.cluster.Roles.HasSynced() { // by which nothing is recorded
+		outcome.NoCondition = !apierrors.IsForbidden(c.cluster.Roles.Err())
+	}
+	switch {
+	case outcome.Recorded.Version != "":
+		e.recorded = outcome.Recorded
+	case s.Problem == nil && !s.Unrecorded:
+		e.recorded.State = outcome.Recorded.State
+	}
+	// Until the watch shows that its ClusterRole is gone, what began anew would not know that it is off.
+	if plan.Gone && len(plan.Delete) == 0 && leaves {
+		c.forget(name)
+		return coalescePeriod // a target of this name in the configuration is another one
+	}
+	return c.finish(ctx, e, s, outcome)
+}
+
+// finish reports an outcome, and decides when to sync again.
+func (c *Controller) finish(ctx context.Context, e *serverState, s *Snapshot, o *Result) (again time.Duration) {
+	name := e.target.Name
+	if ctx.Err() != nil {
+		return 0 // the operator ends, and so did its requests
+	}
+	if !unreachable(o.Err) {
+		c.report(e, s, o)
+	}
+	c.queue.Observe(name, o.Err)
+	if o.Err != nil {
+		c.metrics.errors.WithLabelValues(name).Inc()
+	}
+	if pods := s.own("Pod"); slices.ContainsFunc(pods, ended) || slices.ContainsFunc(pods, s.madeAgain) {
+		return replaceAfter
+	}
+	return resync
+}

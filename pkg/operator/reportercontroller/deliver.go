@@ -1,0 +1,293 @@
+package reportercontroller
+
+import (
+	"maps"
+	"reflect"
+	"slices"
+	"strings"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
+	"github.com/kms-health/kms-health/pkg/contract"
+	"github.com/kms-health/kms-health/pkg/operator/delivery"
+	"github.com/kms-health/kms-health/pkg/operator/encryptionconfig"
+	"github.com/kms-health/kms-health/pkg/operator/informers"
+	"github.com/kms-health/kms-health/pkg/operator/objects"
+)
+
+// deliveries plan, for each mode, its reporters, and find what keeps them from being where the
+// plugins are. Whether each of them runs and reports is judged from the pods and the reports
+// (package status).
+var deliveries = map[v1alpha1.Mode]func(*planner){
+	v1alpha1.ModeCompanionPod: (*planner).companions,
+	v1alpha1.ModeDaemonSet:    (*planner).daemonSet,
+	v1alpha1.ModeSidecar:      (*planner).inOwnersPods,
+}
+
+// deliver plans a target with reporters. done is its status once all of it is there.
+func (p *planner) deliver(mode v1alpha1.Mode, done delivery.Status) {
+	p.Target.Mode = mode
+	if p.state.Mode == "" {
+		p.state.Mode = mode
+	}
+	p.checkEncrypted()
+	// 1. Who the reporters are, what they read, and what runs.
+	identity := p.identity()
+	p.state.InTarget = p.state.InTarget || mode.InOwnersPods()
+	deliveries[mode](p)
+	// 2. What was there before stays until what comes reports.
+	switching := p.state.Mode != mode && (p.pending || !p.takenOver())
+	if switching {
+		p.keepSubjects(identity)
+		p.wait("the earlier reporters (%s) stay until those of %s report", p.state.Mode, mode)
+	} else {
+		p.state.Mode = mode
+	}
+	p.Apply = append(p.Apply, identity...)
+	switch {
+	case switching:
+		p.prune(true)
+	case !p.pending:
+		if !mode.InOwnersPods() || p.Target.OwnerInjects() {
+			p.eject()
+		}
+		p.prune(false)
+		p.state.InTarget = mode.InOwnersPods() || p.inTarget()
+	}
+	p.Status = p.delivered(done)
+}
+
+// delivered is how a delivery stands. Problems come before what is waited for.
+func (p *planner) delivered(done delivery.Status) delivery.Status {
+	switch {
+	case len(p.problems) > 0:
+		return delivery.Worst(p.problems)
+	case p.pending:
+		return delivery.Status{Reason: contract.Progressing, Message: ""} // known in a moment
+	case len(p.waits) > 0:
+		return delivery.Status{Reason: contract.Progressing, Message: delivery.Join(p.waits)}
+	case p.Target.OwnerInjects():
+		done.Message += "; its owner brings the credentials in Secret " + p.Target.Namespace + "/" +
+			objects.CredentialsName(p.Target.Name)
+	case p.Token:
+		done.Message += "; credentials in Secret " + p.Target.Namespace + "/" + objects.TokenName(p.Target.Name)
+	}
+	return done
+}
+
+// identity is the ServiceAccount and its binding; the ClusterRole becomes the anchor.
+func (p *planner) identity() []*unstructured.Unstructured {
+	return slices.DeleteFunc(p.Identity(), func(o *unstructured.Unstructured) bool {
+		if o.GetKind() == "ClusterRole" {
+			p.Anchor = o
+		}
+		return o.GetKind() == "ClusterRole"
+	})
+}
+
+// keepSubjects leaves the right with those that have it.
+func (p *planner) keepSubjects(identity []*unstructured.Unstructured) {
+	for _, binding := range identity {
+		live := p.find(binding)
+		if live == nil || binding.GetKind() != "ClusterRoleBinding" {
+			continue
+		}
+		subjects, _, _ := unstructured.NestedSlice(binding.Object, "subjects")
+		had, _, _ := unstructured.NestedSlice(live.Object, "subjects")
+		for _, subject := range had {
+			if !slices.ContainsFunc(subjects, func(s any) bool { return reflect.DeepEqual(s, subject) }) {
+				subjects = append(subjects, subject)
+			}
+		}
+		_ = unstructured.SetNestedSlice(binding.Object, subjects, "subjects")
+	}
+}
+
+// inTarget reports whether the target's namespace has, or may have, objects of the operator.
+func (p *planner) inTarget() bool {
+	return p.Snapshot.State.InTarget && (p.state.Token || p.Unlisted != nil ||
+		slices.ContainsFunc(p.Own, func(o *unstructured.Unstructured) bool {
+			return o.GetNamespace() == p.Target.Namespace && (o.GetKind() == "ConfigMap" || o.GetKind() == "ServiceAccount")
+		}))
+}
+
+// checkEncrypted finds what reporters need that kube-apiserver encrypts with KMS, and abstract
+// sockets that pods of ours do not reach.
+func (p *planner) checkEncrypted() {
+	if to := p.ReportsTo(); slices.Contains(p.Encrypted, to.GVR().GroupResource()) {
+		p.problem(contract.ReportsEncrypted, "kube-apiserver encrypts %s with KMS, as with the resource *.*, so reports "+
+			"and conditions cannot be written from 3 minutes after its plugin becomes unhealthy: give it an entry of its "+
+			"own, without KMS, before that one", to.Plural)
+	}
+	if p.Target.Mode.InOwnersPods() {
+		return
+	}
+	if slices.Contains(p.Encrypted, encryptionconfig.ConfigMaps) && p.Target.ConfigSource == v1alpha1.ConfigSourceConfigMap {
+		p.problem(contract.ConfigMapsEncrypted, objects.ConfigMapsEncrypted)
+	}
+	for _, a := range p.pods {
+		for _, plugin := range a.plugins {
+			if why := p.NotReachable(plugin.Endpoint); why != "" {
+				p.problem(contract.SocketVolumeMissing, "%s", why)
+			}
+		}
+	}
+}
+
+// companions plans a pod beside each API server pod. Where a newer one runs on the node of a
+// terminating one, the companion of the newer one writes the node's report alone.
+func (p *planner) companions() {
+	if len(p.pods) == 0 && !p.pending {
+		p.problem(contract.NoPods, "no running pod of the API server has a KMS plugin yet")
+	}
+	files := map[string][]v1alpha1.Plugin{}
+	for _, a := range p.pods {
+		if a.pod.DeletionTimestamp != nil && slices.ContainsFunc(p.pods, func(newer apiServerPod) bool {
+			return newer.Node == a.Node && newer.UID != a.UID && newer.pod.DeletionTimestamp == nil
+		}) {
+			continue
+		}
+		files[objects.CompanionConfigMapName(p.Target.Name, a.plugins)] = a.plugins
+		if made, exists := p.companionUser(a); exists {
+			a.User = made
+		} else if p.starting(a) {
+			continue
+		}
+		p.apply(p.CompanionPod(a.APIServerPod, a.plugins))
+	}
+	p.configMaps(files)
+}
+
+func (p *planner) daemonSet() {
+	plugins := p.livePlaced()
+	var folders []objects.Folder
+	for _, a := range p.pods {
+		if len(plugins) == 0 {
+			plugins = a.plugins // it is being turned off, and still read
+		}
+		for _, f := range a.Folders {
+			at := slices.IndexFunc(folders, func(other objects.Folder) bool { return other.MountPath == f.MountPath })
+			switch {
+			case f.EmptyDir:
+				p.problem(contract.SocketVolumeMissing, "%s of pod %s/%s is in a volume of the pod, where no DaemonSet "+
+					"reaches it; use mode CompanionPod", f.MountPath, a.pod.Namespace, a.pod.Name)
+			case at < 0:
+				folders = append(folders, f)
+			case folders[at].HostPath != f.HostPath:
+				p.problem(contract.SocketVolumeMissing, "%s is %s on some nodes and %s on others, which one DaemonSet "+
+					"cannot serve", f.MountPath, folders[at].HostPath, f.HostPath)
+			}
+		}
+	}
+	if len(folders) == 0 { // no pod shows them, as in a rollout on a single node
+		folders = objects.AsNamed(plugins)
+		for i, f := range folders {
+			last := slices.IndexFunc(p.state.Folders, func(l objects.Folder) bool { return l.MountPath == f.MountPath })
+			if last >= 0 {
+				folders[i] = p.state.Folders[last]
+			}
+		}
+	}
+	slices.SortFunc(folders, func(a, b objects.Folder) int { return strings.Compare(a.MountPath, b.MountPath) })
+	p.state.Folders = folders
+	ds := p.DaemonSet(folders, p.agentUser(), plugins)
+	p.liveFiles(ds, p.File(plugins))
+	p.apply(ds)
+	p.configMaps(map[string][]v1alpha1.Plugin{objects.ConfigMapName(p.Target.Name, plugins): plugins})
+	p.selectsNodes()
+}
+
+// liveFiles keeps a change of the files live where a DaemonSet's pods have them in
+// annotations: its template, of which a change would replace the pods, keeps the files of
+// the plugin set's first version, and the pods get the current ones.
+func (p *planner) liveFiles(ds *unstructured.Unstructured, file []byte) {
+	wanted := informers.As[appsv1.DaemonSet](ds).Spec.Template.Annotations
+	hasFiles := func(annotations map[string]string) bool { // others mount the ConfigMap, or are being replaced
+		return annotations[contract.ConfigAnnotation] != "" &&
+			annotations[contract.ConfigHashAnnotation] == wanted[contract.ConfigHashAnnotation]
+	}
+	if !hasFiles(wanted) {
+		return
+	}
+	wanted[contract.ConfigAnnotation] = string(file) // with a request, which the template does not have
+	files := []string{contract.ConfigAnnotation, contract.KubeconfigAnnotation}
+	for _, o := range p.own("Pod") {
+		if hasFiles(o.GetAnnotations()) && modeOf(o).ServesNode() && o.GetDeletionTimestamp() == nil && !ended(o) {
+			pod := o.DeepCopy() // of which only the metadata is written
+			for _, name := range files {
+				_ = unstructured.SetNestedField(pod.Object, wanted[name], "metadata", "annotations", name)
+			}
+			p.Apply = append(p.Apply, pod)
+		}
+	}
+	live := p.find(ds)
+	if live == nil {
+		return
+	}
+	if first := informers.As[appsv1.DaemonSet](live).Spec.Template.Annotations; hasFiles(first) {
+		for _, name := range files {
+			_ = unstructured.SetNestedField(ds.Object, first[name], "spec", "template", "metadata", "annotations", name)
+		}
+	}
+}
+
+// livePlaced are the plugins of the current configuration but those that no pod can reach,
+// while pods show that. The owner of pods decides for its own.
+func (p *planner) livePlaced() []v1alpha1.Plugin {
+	return slices.DeleteFunc(slices.Clone(p.state.Live), func(plugin v1alpha1.Plugin) bool {
+		return len(p.pods) > 0 && p.unplaced[plugin.Endpoint] && !p.Target.OwnerInjects()
+	})
+}
+
+// inOwnersPods plans the objects that other owners' pods mount: a file for each plugin set
+// that one of them has or is about to have, and, unless their owner brings it,
+// a token.
+func (p *planner) inOwnersPods() {
+	sets := [][]v1alpha1.Plugin{p.livePlaced()}
+	for _, a := range p.pods {
+		sets = append(sets, a.plugins)
+	}
+	if !p.Target.OwnerInjects() {
+		p.Token, p.state.Token = true, true
+		sets = append(sets, p.inject())
+	}
+	files := map[string][]v1alpha1.Plugin{}
+	for _, set := range slices.Backward(sets) { // of two with one name, the first
+		files[objects.ConfigMapName(p.Target.Name, set)] = set
+	}
+	p.configMaps(files)
+	p.inAPIServerPods()
+}
+
+// configMaps plans the ConfigMaps of files, by name, and of the files that earlier pods still
+// mount: those keep their plugins, and get every other change.
+func (p *planner) configMaps(files map[string][]v1alpha1.Plugin) {
+	namespace := p.ReportersNamespace()
+	for _, cm := range p.own("ConfigMap") {
+		if _, known := files[cm.GetName()]; cm.GetNamespace() == namespace && !known && p.inUse(cm) {
+			file, _, _ := unstructured.NestedString(cm.Object, "data", contract.ConfigFile)
+			if c, err := v1alpha1.DecodeReporter([]byte(file)); err == nil {
+				files[cm.GetName()] = c.Plugins
+			}
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(files)) {
+		if len(files[name]) > 0 {
+			p.apply(p.ConfigMap(name, files[name]))
+		}
+	}
+}
+
+// mounted reports whether a pod of the target mounts a ConfigMap or Secret of a name.
+func (p *planner) mounted(name string) bool {
+	return slices.ContainsFunc(p.Pods, func(pod *corev1.Pod) bool { return mounts(&pod.Spec, name) })
+}
+
+func mounts(spec *corev1.PodSpec, name string) bool {
+	return slices.ContainsFunc(spec.Volumes, func(v corev1.Volume) bool {
+		return v.ConfigMap != nil && v.ConfigMap.Name == name || v.Secret != nil && v.Secret.SecretName == name
+	})
+}

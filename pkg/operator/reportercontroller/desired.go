@@ -1,0 +1,301 @@
+// Package reportercontroller decides what reporters one API server gets, and delivers them.
+//
+// Observed is the state of an API server, built from the sources. Plan, a pure function, makes
+// Desired of it: the objects that there should be, and those that nothing needs any more. The
+// Controller reconciles, for each target whenever its state changes, and reports every
+// Outcome in the target's condition, the metrics, the ClusterOperator and an Event.
+package reportercontroller
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
+	"github.com/kms-health/kms-health/pkg/contract"
+	"github.com/kms-health/kms-health/pkg/operator/delivery"
+	"github.com/kms-health/kms-health/pkg/operator/objects"
+)
+
+// Plan is what there should be of a target, and how to get there, in the order of its fields.
+type Plan struct {
+	// Anchor is the target's ClusterRole, which holds the state. Nil: there is
+	// nothing to record.
+	Anchor *unstructured.Unstructured
+	// Apply is applied in order, before anything is deleted. A pod that exists gets the metadata alone.
+	Apply []*unstructured.Unstructured
+	// Token means to create the Secret with the reporters' token, or to renew it;
+	// DeleteToken, that nothing uses it any more.
+	Token, DeleteToken bool
+	// Inject is the part of a Deployment to apply; Eject means to remove it.
+	Inject *unstructured.Unstructured
+	Eject  bool
+	// Delete is deleted.
+	Delete []*unstructured.Unstructured
+	// Off means that no reporter should report any more; Clean, that no own reporter can.
+	Off, Clean bool
+	// Gone means that nothing of the target is left but its ClusterRole, which is deleted.
+	Gone bool
+
+	// State is what to record.
+	State  delivery.State
+	Status delivery.Status
+}
+
+// planner is the state shared by the steps of a plan.
+type planner struct {
+	*Snapshot // a copy, whose Target gets the chosen mode
+	*Plan
+	state    *delivery.State // to record
+	problems []delivery.Status
+	waits    []string
+
+	pods    []apiServerPod
+	pending bool // there are pods whose plugin set is not known
+	plugins bool // there are pods that have plugins
+	// unplaced are endpoints whose sockets no other container reaches in any pod.
+	unplaced map[string]bool
+}
+
+// ComputePlan is pure, and changes nothing of what was observed.
+func ComputePlan(s *Snapshot) *Plan {
+	observed, target := *s, *s.Target
+	observed.Target = &target
+	p := &planner{Snapshot: &observed, Plan: &Plan{State: s.State}, unplaced: map[string]bool{}}
+	p.state = &p.Plan.State
+	switch {
+	case s.Unrecorded:
+		p.Status = delivery.Status{Reason: contract.Progressing, Message: ""}
+		p.identify()
+		p.identity()
+	case s.Problem != nil:
+		p.Status = *s.Problem
+	default:
+		p.record()
+		p.findPods()
+		p.decide()
+		if len(s.SourceProblems) > 0 && !p.Off { // whatever is planned, while there is a roll-up
+			p.Status = delivery.Worst(append(p.Status.IfNeedsAction(), s.SourceProblems...))
+		}
+	}
+	if s.Resource == nil && (s.ResourceMissing || s.Problem == nil) && !s.Unrecorded && !s.Deleting && !s.Unmanaged &&
+		s.OtherInstallation == "" {
+		p.apply(s.Destination())
+	}
+	p.sortByUse()
+	return p.Plan
+}
+
+// apply adds an object, if there is one, to those to apply.
+func (p *planner) apply(o *unstructured.Unstructured) {
+	if o != nil {
+		p.Apply = append(p.Apply, o)
+	}
+}
+
+// decide plans what there should be of a target of which enough is known, by the observed state
+// alone, not by its history.
+func (p *planner) decide() {
+	if p.Target.Plugins == nil && !p.Deleting && !p.NamespaceMissing && !p.Unmanaged {
+		p.apply(p.SecretRole(p.Revisions())) // by which the encryption configs in use are read
+		if p.state.Role = true; !p.Snapshot.State.Role {
+			p.identity() // the record comes first
+		}
+	}
+	switch {
+	case p.Unmanaged:
+		p.renew()
+	case p.Deleting:
+		p.Off = true
+		p.remove(delivery.Status{Reason: contract.Removed, Message: "everything is removed"}, true)
+	case p.NamespaceMissing:
+		p.remove(delivery.Status{Reason: contract.NamespaceMissing, Message: fmt.Sprintf("namespace %s does not exist", p.Target.Namespace)}, true)
+	case p.state.Live == nil:
+		p.Status = delivery.Status{Reason: contract.Progressing, Message: ""} // in a moment
+	case len(p.state.Live) == 0 && p.state.NotProbed == "" && !p.pending && !p.plugins:
+		p.Off = true
+		p.remove(delivery.Status{Reason: contract.Off, Message: "no KMS plugin is configured, so nothing is delivered"}, true)
+	case p.has(contract.PolicyMissing) && len(p.own("ClusterRoleBinding")) == 0, // they could write more than they may
+		p.has(contract.CAUnreadable) && len(p.CA) == 0:
+	case len(p.state.Live) == 0 && len(p.pods) == 0 && !p.pending && p.state.NotProbed != "":
+		p.remove(delivery.Worst(p.problems), false)
+	default:
+		p.choose()
+	}
+}
+
+// choose decides how the target's reporters are deployed, and plans them. Only where the sockets
+// are counts: reporters of other projects in the same pods change nothing.
+func (p *planner) choose() {
+	mode := p.Target.Mode
+	onHost := !slices.ContainsFunc(p.pods, func(a apiServerPod) bool { return !objects.OnHost(a.Folders) })
+	switch auto := mode == v1alpha1.ModeAuto; {
+	case !auto:
+		p.deliver(mode, delivery.Status{Reason: contract.AsExpected, Message: fmt.Sprintf("%s: as configured", mode)})
+	case len(p.pods) == 0 && deliveries[p.state.Mode] != nil:
+		p.deliver(p.state.Mode, delivery.Status{Reason: contract.NoPods,
+			Message: fmt.Sprintf("%s: as before; no running pod shows where the sockets are", p.state.Mode)})
+	case len(p.pods) == 0 && p.pending:
+		p.Status = delivery.Status{Reason: contract.Progressing, Message: ""}
+	case len(p.pods) == 0 && len(p.unplaced) > 0:
+		p.remove(delivery.Worst(p.problems), false)
+	case len(p.pods) == 0:
+		p.remove(delivery.Status{Reason: contract.NoPods, Message: "no running pod shows where the sockets are yet"}, false)
+	case onHost: // also an abstract socket, which has no folder
+		p.deliver(v1alpha1.ModeDaemonSet, delivery.Status{Reason: contract.AsExpected,
+			Message: "DaemonSet: the sockets are in folders of the nodes, or in their network"})
+	default:
+		p.deliver(v1alpha1.ModeCompanionPod, delivery.Status{Reason: contract.AsExpected,
+			Message: "CompanionPod: the sockets are in volumes of the API server's pods"})
+	}
+}
+
+func (p *planner) problem(reason delivery.Reason, format string, values ...any) {
+	p.problems = append(p.problems, delivery.Status{Reason: reason, Message: fmt.Sprintf(format, values...)})
+}
+
+func (p *planner) wait(format string, values ...any) {
+	p.waits = append(p.waits, fmt.Sprintf(format, values...))
+}
+
+// identify records what identifies the target: enough to remove what is left of it.
+func (p *planner) identify() {
+	t := p.Target
+	p.state.Installation, p.state.Namespace, p.state.Resource = p.Snapshot.Namespace, t.Namespace, t.Resource
+	p.state.PodSelector = t.PodSelector
+}
+
+// record keeps what was read.
+func (p *planner) record() {
+	t, was := p.Target, &p.Snapshot.State
+	p.identify()
+	p.state.LiveSince = p.liveSince()
+	p.state.Live, p.state.Revisions, p.state.NotProbed = p.live(), p.revisionSets(), p.notProbed()
+	if was.Namespace == "" && p.Deleting && t.Mode.InOwnersPods() && !t.OwnerInjects() {
+		p.state.Token = true // there may be one: its record was removed
+	}
+	if t.Plugins != nil {
+		p.state.Role = was.Role && len(p.own("Role")) > 0
+	}
+	if p.state.NotProbed != "" {
+		p.problem(contract.ProviderNotProbed, "%s", p.state.NotProbed)
+	}
+}
+
+// liveSince is since when the live set has had its write key. A change of anything else leaves it.
+func (p *planner) liveSince() time.Time {
+	was := &p.Snapshot.State
+	switch {
+	case !p.liveKnown() || was.Live != nil && delivery.WriteKey(p.live()) == delivery.WriteKey(was.Live):
+		return was.LiveSince
+	case p.Target.Plugins == nil && !p.Live.Written.IsZero():
+		return p.Live.Written
+	case was.Live == nil:
+		return time.Time{}
+	default:
+		return p.Configured
+	}
+}
+
+// setOf is the plugin set that pods of a spec use: that of their revision, else the live one.
+// It is not known while the Secret of their revision will be read in a moment, or was never read
+// while the live configuration has no plugin.
+func (p *planner) setOf(spec *corev1.PodSpec, labels map[string]string) (set []v1alpha1.Plugin, known bool) {
+	revision := delivery.RevisionOf(p.Target.EncryptionConfig.Secret, spec, labels)
+	if set, read := p.state.Revisions[revision]; read {
+		return set, true
+	}
+	_, asked := p.Sets[revision]
+	return p.state.Live, p.Target.Plugins != nil || revision == "" || len(p.state.Live) > 0 && (asked || p.Live == nil)
+}
+
+// findPods finds the running pods that have plugins, and their sockets.
+func (p *planner) findPods() {
+	for _, pod := range p.Pods {
+		if !delivery.Alive(pod) {
+			continue
+		}
+		plugins, known := p.setOf(&pod.Spec, pod.Labels)
+		p.pending = p.pending || !known
+		if !known || len(plugins) == 0 {
+			continue
+		}
+		p.plugins = true
+		a := apiServerPod{pod: pod}
+		a.Node = pod.Spec.NodeName
+		a.User, a.userKnown = objects.UserOf(pod, p.Target.Container)
+		var err error
+		if a.UID, err = objects.PodUID(pod); err != nil {
+			p.problem(contract.SocketVolumeMissing, "pod %s/%s: %v", pod.Namespace, pod.Name, err)
+			continue
+		}
+		if p.place(&a, plugins); len(a.plugins) > 0 {
+			p.pods = append(p.pods, a)
+		}
+	}
+	for _, a := range p.pods {
+		for _, plugin := range a.plugins {
+			delete(p.unplaced, plugin.Endpoint)
+		}
+	}
+}
+
+// place finds the plugins whose sockets another container reaches in a pod, and, for pods of ours,
+// the sockets' folders.
+func (p *planner) place(a *apiServerPod, plugins []v1alpha1.Plugin) {
+	find := p.mountOf(&a.pod.Spec)
+	if !p.Target.Mode.InOwnersPods() {
+		find = func(plugin v1alpha1.Plugin) error {
+			folders, err := objects.FindFolders(a.pod, p.Target.Container, p.KubeletRoot, plugin)
+			for _, f := range folders {
+				if !slices.Contains(a.Folders, f) {
+					a.Folders = append(a.Folders, f)
+				}
+			}
+			return err
+		}
+	}
+	a.plugins = p.reachable(fmt.Sprintf("pod %s/%s", a.pod.Namespace, a.pod.Name), plugins, find)
+}
+
+// mountOf finds sockets in a pod of a spec.
+func (p *planner) mountOf(spec *corev1.PodSpec) func(v1alpha1.Plugin) error {
+	return func(plugin v1alpha1.Plugin) error {
+		_, err := objects.SocketMounts(spec, p.Target.Container, plugin)
+		return err
+	}
+}
+
+// reachable are the plugins whose sockets can be found. One that cannot is a problem of that plugin
+// alone: all others have reporters. Where the owner of the pods adds these, that decides.
+func (p *planner) reachable(
+	what string, plugins []v1alpha1.Plugin, find func(v1alpha1.Plugin) error,
+) (all []v1alpha1.Plugin) {
+	for _, plugin := range plugins {
+		err := find(plugin)
+		if err != nil {
+			p.problem(contract.SocketVolumeMissing, "%s: %v", what, err)
+			p.unplaced[plugin.Endpoint] = true
+		}
+		if err == nil || p.Target.OwnerInjects() {
+			all = append(all, plugin)
+		}
+	}
+	return all
+}
+
+// sortByUse puts what is used before what uses it, but ConfigMaps that no pod mounts, since pods
+// have their content, at the end: each may take as long as an unhealthy plugin.
+func (p *planner) sortByUse() {
+	rank := map[string]int{contract.KMSHealths.Kind: -1, "Role": 0, "ServiceAccount": 1, "ClusterRoleBinding": 2,
+		"ConfigMap": 3, "DaemonSet": 4, "Pod": 4}
+	if p.Target.ConfigSource == v1alpha1.ConfigSourceAnnotation {
+		rank["ConfigMap"] = 5
+	}
+	slices.SortStableFunc(p.Apply, func(a, b *unstructured.Unstructured) int {
+		return rank[a.GetKind()] - rank[b.GetKind()]
+	})
+}

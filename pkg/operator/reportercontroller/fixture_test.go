@@ -1,0 +1,175 @@
+package reportercontroller
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
+	"github.com/kms-health/kms-health/pkg/contract"
+	"github.com/kms-health/kms-health/pkg/operator/encryptionconfig"
+	"github.com/kms-health/kms-health/pkg/operator/objects"
+)
+
+// fixture is a snapshot of a target with all sources known and no objects.
+func fixture(t testing.TB, delivery v1alpha1.Mode, more ...func(*Snapshot)) *Snapshot {
+	t.Helper()
+	config, err := v1alpha1.DecodeOperator([]byte(`apiVersion: kmshealth.openshift.io/v1alpha1
+kind: OperatorConfiguration
+image: reporter:1
+apiServers:
+- resource: kubeapiservers
+  namespace: ns
+  podSelector: {app: api}
+  container: api
+  mode: ` + string(delivery)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := &Snapshot{
+		Now: time.Unix(1e9, 0), KubeletRoot: objects.KubeletRoot,
+		Pods: []*corev1.Pod{}, Live: set(1),
+	}
+	s.Config, s.Target, s.Namespace = config, &config.APIServers[0], "kms-health"
+	s.Target.Name = "api" // short in the names of objects
+	s.Owner = &objects.Owner{Name: "kms-health-reporter-api", UID: "owner"}
+	for _, m := range more {
+		m(s)
+	}
+	return s
+}
+
+// inDeployment means that the operator adds the reporter's container to a Deployment.
+func inDeployment(s *Snapshot) { s.Target.Deployment = "apiserver" }
+
+// set is a plugin set: the first writes.
+func set(ids ...int) *encryptionconfig.Set {
+	c := encryptionconfig.Config{Plugins: []v1alpha1.Plugin{}}
+	for i, id := range ids {
+		role := v1alpha1.RoleRead
+		if i == 0 {
+			role = v1alpha1.RoleWrite
+		}
+		c.Plugins = append(c.Plugins, v1alpha1.Plugin{
+			KeyID: fmt.Sprint(id), Endpoint: fmt.Sprintf("unix:///var/run/kmsplugin/kms-%d.sock", id), Role: role,
+			Timeout: v1alpha1.Duration{Duration: 3 * time.Second},
+		})
+	}
+	return &encryptionconfig.Set{Known: true, Config: c}
+}
+
+// apiPod is an API server's pod. Its sockets are in an emptyDir, or on the host.
+func apiPod(node, uid string, change ...func(*corev1.Pod)) *corev1.Pod {
+	p := &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Name: "api-" + node + "-" + uid, Namespace: "ns", UID: types.UID(uid),
+			Labels: map[string]string{"app": "api"}},
+		Spec: corev1.PodSpec{
+			NodeName: node,
+			Containers: []corev1.Container{{Name: "api", Image: "api",
+				VolumeMounts: []corev1.VolumeMount{{Name: "sockets", MountPath: "/var/run/kmsplugin"}}}},
+			Volumes: []corev1.Volume{{Name: "sockets",
+				VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}}},
+		},
+		Status: corev1.PodStatus{Phase: corev1.PodRunning, ContainerStatuses: []corev1.ContainerStatus{
+			{Name: "api", ContainerID: "containerd://" + uid},
+		}},
+	}
+	for _, c := range change {
+		c(p)
+	}
+	return p
+}
+
+func onHost(p *corev1.Pod) {
+	p.Spec.Volumes[0].VolumeSource = corev1.VolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: "/run/kms"}}
+}
+
+// withOpenShiftsReporter has the container that OpenShift's own operators add.
+func withOpenShiftsReporter(p *corev1.Pod) {
+	p.Spec.InitContainers = []corev1.Container{{Name: "kms-health-reporter"}}
+}
+
+func revision(r string) func(*corev1.Pod) {
+	return func(p *corev1.Pod) { p.Labels["revision"] = r }
+}
+
+func pods(all ...*corev1.Pod) func(*Snapshot) { return func(s *Snapshot) { s.Pods = all } }
+
+// delivered adds the objects of a plan to a snapshot, with running pods.
+func delivered(t *testing.T, plan *Plan) func(*Snapshot) {
+	t.Helper()
+	return func(s *Snapshot) {
+		objects := slices.Clone(plan.Apply)
+		if plan.Anchor != nil {
+			objects = append(objects, plan.Anchor)
+		}
+		for _, o := range objects {
+			o := o.DeepCopy()
+			if o.GetKind() == "Pod" {
+				_ = unstructured.SetNestedField(o.Object, "Running", "status", "phase")
+				o.SetCreationTimestamp(metav1.NewTime(s.Now))
+				o.SetUID(types.UID("companion-" + nodeOf(o)))
+			}
+			s.Own = append(s.Own, o)
+		}
+		s.State = plan.State
+	}
+}
+
+// configMapOf is the name of the ConfigMap of a plugin set.
+func configMapOf(ids ...int) string { return objects.ConfigMapName("api", set(ids...).Config.Plugins) }
+
+// companionConfigMapOf is the name of that of companions.
+func companionConfigMapOf(ids ...int) string {
+	return objects.CompanionConfigMapName("api", set(ids...).Config.Plugins)
+}
+
+// workloads are the pods and DaemonSets of a plan.
+func workloads(plan *Plan) []*unstructured.Unstructured {
+	return slices.Concat(ofKind(plan.Apply, "DaemonSet"), ofKind(plan.Apply, "Pod"))
+}
+
+func planOf(_ testing.TB, s *Snapshot) *Plan { return ComputePlan(s) }
+
+// names are an object's kind and name each, sorted.
+func names(objects []*unstructured.Unstructured) string {
+	var all []string
+	for _, o := range objects {
+		all = append(all, o.GetKind()+"/"+o.GetName())
+	}
+	slices.Sort(all)
+	return strings.Join(all, " ")
+}
+
+func keyIDs(t *testing.T, o *unstructured.Unstructured) string {
+	t.Helper()
+	file, ok := o.GetAnnotations()[contract.ConfigAnnotation]
+	if !ok {
+		file, _, _ = unstructured.NestedString(o.Object, "data", "config.yaml")
+	}
+	c, err := v1alpha1.DecodeReporter([]byte(file))
+	if err != nil {
+		t.Fatalf("%s: %v\n%s", o.GetName(), err, file)
+	}
+	var ids []string
+	for _, p := range c.Plugins {
+		ids = append(ids, p.KeyID)
+	}
+	return strings.Join(ids, "+")
+}
+
+func deployment(generation int64) *appsv1.Deployment {
+	d := &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Name: "apiserver", Namespace: "ns", UID: "d",
+		Generation: generation}}
+	d.Spec.Template.Spec = apiPod("", "").Spec
+	d.Spec.Template.Labels = map[string]string{"app": "api"}
+	return d
+}

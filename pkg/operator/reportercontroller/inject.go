@@ -1,0 +1,141 @@
+package reportercontroller
+
+import (
+	"fmt"
+
+	appsv1 "k8s.io/api/apps/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/util/intstr"
+	"k8s.io/utils/ptr"
+
+	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
+	"github.com/kms-health/kms-health/pkg/contract"
+	"github.com/kms-health/kms-health/pkg/operator/delivery"
+)
+
+// inject plans the reporter's container in a Deployment. It returns the plugins that the reporter
+// in the Deployment's pods reaches.
+func (p *planner) inject() (plugins []v1alpha1.Plugin) {
+	d := p.Deployment
+	if d == nil {
+		p.eject() // of one of an earlier configuration that does not exist any more
+		p.problem(contract.DeploymentMissing, "Deployment %s/%s does not exist", p.Target.Namespace, p.Target.Deployment)
+		return nil
+	}
+	what := fmt.Sprintf("Deployment %s/%s", d.Namespace, d.Name)
+	template := &d.Spec.Template
+	set, _ := p.setOf(&template.Spec, template.Labels)
+	plugins = p.reachable(what, set, p.mountOf(&template.Spec))
+	if d.Name != p.Target.Deployment {
+		p.eject()
+		p.wait("the reporter is removed from Deployment %s first", d.Name)
+		return plugins
+	}
+	if len(set) == 0 {
+		p.eject()
+		return nil
+	}
+	if len(plugins) == 0 {
+		return nil // what it has stays; the problems say why
+	}
+	// Reverted: another client has removed the container, so that our field manager does not own it.
+	was := p.Snapshot.State.Injected
+	seen := was != nil && was.Deployment == d.Name && was.UID == string(d.UID) // what was injected
+	p.state.Reverted = p.state.Reverted || seen && d.Generation > was.Generation && !p.HasContainer
+	if p.state.Reverted {
+		p.problem(contract.InjectionReverted, "the owner of %s removed the reporter, so it is not added again; use mode "+
+			"CompanionPod, or leave `deployment` out and add the container to the owner's manifest, or, when the owner "+
+			"leaves it in, `kubectl annotate clusterrole %s %s-`",
+			what, contract.ReporterName(p.Target.Name), contract.StateAnnotation)
+		return plugins
+	}
+	if why := strategyProblem(d); why != "" {
+		p.problem(contract.DeploymentStrategy, "%s: %s", what, why)
+		return plugins
+	}
+	injection, hash, err := p.injection(d, plugins)
+	if err != nil {
+		p.problem(contract.SocketVolumeMissing, "%s: %v", what, err)
+		return plugins
+	}
+	switch {
+	case !p.HasContainer || template.Annotations[contract.PodHashAnnotation] != hash:
+		p.Inject = injection
+		if p.state.Injected == nil {
+			p.state.Injected = &delivery.Injected{Deployment: d.Name}
+		}
+	case !seen: // it was not recorded
+		p.state.Injected = &delivery.Injected{Deployment: d.Name, UID: string(d.UID), Generation: d.Generation}
+	}
+	return plugins
+}
+
+// injection is an apply of the container, its volumes and two annotations. The hash of what
+// is sent decides whether to apply it again: admission may change what results. With the
+// Deployment's UID, for an apply must never make a Deployment.
+func (p *planner) injection(d *appsv1.Deployment, plugins []v1alpha1.Plugin) (
+	o *unstructured.Unstructured, hash string, err error) {
+	template, err := p.Sidecar(&d.Spec.Template.Spec, plugins)
+	if err != nil {
+		return nil, "", err
+	}
+	hash = contract.FileHash([]byte(contract.Marshal(template)))
+	o = bareDeployment(d)
+	o.Object["spec"] = map[string]any{"template": template}
+	return o, hash, unstructured.SetNestedField(template, hash, "metadata", "annotations", contract.PodHashAnnotation)
+}
+
+// bareDeployment is an apply to a Deployment with nothing of ours.
+func bareDeployment(d *appsv1.Deployment) *unstructured.Unstructured {
+	return &unstructured.Unstructured{Object: map[string]any{
+		"apiVersion": "apps/v1", "kind": "Deployment",
+		"metadata": map[string]any{"name": d.Name, "namespace": d.Namespace, "uid": string(d.UID)},
+	}}
+}
+
+// eject plans to remove the reporter from a Deployment, where it is still in one: as it shows,
+// unless that is a view from before the injection.
+func (p *planner) eject() {
+	d, was := p.Deployment, p.Snapshot.State.Injected
+	unseen := d != nil && was != nil && string(d.UID) == was.UID && d.Generation < was.Generation
+	if p.Eject = d != nil && (p.Injected || unseen); !p.Eject {
+		p.state.NotInjected()
+	}
+}
+
+// strategyProblem is why a rollout of a Deployment could end all its pods before a new one
+// is ready: with an image that cannot be pulled, its API server would be gone. A rolling
+// update that keeps a pod stops at the first one that does not become ready.
+func strategyProblem(d *appsv1.Deployment) string {
+	replicas := int(ptr.Deref(d.Spec.Replicas, 1))
+	const fix = "set strategy.type to RollingUpdate and strategy.rollingUpdate.maxUnavailable below spec.replicas, " +
+		"or use mode CompanionPod"
+	switch unavailable := maxUnavailable(d, replicas); {
+	case replicas == 0:
+		return "" // there is nothing that a rollout could end
+	case d.Spec.Strategy.Type == appsv1.RecreateDeploymentStrategyType:
+		return "strategy.type Recreate ends all pods before a new one is ready: " + fix
+	case unavailable >= replicas:
+		return fmt.Sprintf("strategy.rollingUpdate lets a rollout end %d of %d replicas before a new one is ready: %s",
+			unavailable, replicas, fix)
+	default:
+		return ""
+	}
+}
+
+// maxUnavailable is how many pods a rolling update may end before new ones are ready, as the
+// Deployment controller computes it: the percentage of maxUnavailable is rounded down, that
+// of maxSurge up, and where both are 0, maxUnavailable is 1. The default of both is 25%. The API
+// server validates both.
+func maxUnavailable(d *appsv1.Deployment, replicas int) int {
+	surge, unavailable := intstr.FromString("25%"), intstr.FromString("25%")
+	if r := d.Spec.Strategy.RollingUpdate; r != nil {
+		surge, unavailable = *intstr.ValueOrDefault(r.MaxSurge, surge), *intstr.ValueOrDefault(r.MaxUnavailable, unavailable)
+	}
+	up, _ := intstr.GetScaledValueFromIntOrPercent(&surge, replicas, true)
+	down, _ := intstr.GetScaledValueFromIntOrPercent(&unavailable, replicas, false)
+	if up == 0 && down == 0 {
+		return 1
+	}
+	return down
+}

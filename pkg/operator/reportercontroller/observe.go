@@ -1,0 +1,270 @@
+package reportercontroller
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
+	"github.com/kms-health/kms-health/pkg/contract"
+	"github.com/kms-health/kms-health/pkg/operator/delivery"
+	"github.com/kms-health/kms-health/pkg/operator/informers"
+	"github.com/kms-health/kms-health/pkg/operator/objects"
+	"github.com/kms-health/kms-health/pkg/operator/ssa"
+)
+
+// maxRequestShown bounds an invalid request in an Event, in bytes.
+const maxRequestShown = 63
+
+// readable is a source of any type.
+type readable interface {
+	HasSynced() bool
+	Err() error
+	FailedFor() time.Duration
+}
+
+// reads reports whether a source is known, and adds why it cannot be read, unless that may change
+// in a moment. While a read of what is known fails for another reason than a denial, the last
+// known state is used.
+func (c *Controller) reads(s *Snapshot, what string, from readable) (known bool) {
+	err, left := from.Err(), informers.AuthorizerWarmup-from.FailedFor()
+	switch denied := informers.Denied(err); {
+	case err == nil, !denied && from.HasSynced():
+	case denied && left >= 0:
+		c.queue.AddAfter(s.Target.Name, left+time.Second)
+	default:
+		s.add(contract.SourceUnreadable, fmt.Sprintf("%s cannot be read: %v", what, err))
+	}
+	return from.HasSynced()
+}
+
+// observe completes what is observed of a target.
+func (c *Controller) observe(s *Snapshot, e *serverState) {
+	t, state, name := s.Target, &s.State, s.Target.Name
+	role, hasRole := &unstructured.Unstructured{}, false
+	if e.sources.SecretRole != nil {
+		if live, exists := e.sources.SecretRole.Get(t.Namespace, objects.SecretRoleName(name)); exists {
+			role, hasRole = live, true
+		}
+	}
+	readsSecrets := t.Plugins == nil && !s.Deleting
+	e.sources.Follow(informers.Needs{
+		SecretRole: readsSecrets || state.Role || t.Plugins == nil && state.Namespace == "",
+		Secret:     readsSecrets && (hasRole || e.sources.Secret != nil),
+		OwnObjects: t.Mode.InOwnersPods() || state.Mode.InOwnersPods() || state.InTarget,
+		Deployment: s.deploymentName(),
+	})
+	s.Now, s.Configured, s.KubeletRoot = c.Now(), c.config.Load().since, c.KubeletRoot
+	s.Unmanaged = s.Config.ManagementState == v1alpha1.Unmanaged
+	s.ReportsLeft = !c.Rollup.IsDone(name)
+	s.Encrypted = c.encrypted()
+	s.ResourceMissing = e.sources.Resource.HasSynced() && e.sources.Destination() == nil
+	if s.OtherInstallation != "" {
+		s.Resource, s.Problem = e.sources.Destination(), s.otherInstallation()
+		return
+	}
+	known := c.cluster.Roles.HasSynced()
+	owner, exists := c.cluster.Roles.Get("", contract.ReporterName(name))
+	if exists {
+		s.Owner = &objects.Owner{Name: owner.GetName(), UID: string(owner.GetUID())}
+	}
+	s.Unrecorded = known && !exists && !s.Deleting
+	known = c.needs(s, e.sources)
+	s.Resource, s.OpenShift, s.ClusterServer = e.sources.Destination(), c.IsOpenShift(), c.clusterServer()
+	c.readRequest(s, e)
+	if to := s.ReportsTo(); s.ResourceMissing && !to.PerAPIServer() {
+		s.add(contract.ResourceMissing, fmt.Sprintf("%s does not exist, so nothing can be reported: create it, or "+
+			"remove the API server from the configuration", to))
+	}
+	c.reads(s, "Nodes", c.cluster.Nodes)
+	tls, why, exists := c.TLS()
+	if !exists && known {
+		s.Problem = &delivery.Status{Reason: contract.Progressing, Message: ""}
+	}
+	if s.Problem != nil {
+		return
+	}
+	s.TLS = tls
+	s.add(contract.TLSProfileInvalid, why)
+	c.readCA(s)
+	s.add(contract.PolicyMissing, cmp.Or(policyProblem("ValidatingAdmissionPolicy", c.cluster.Policy),
+		policyProblem("ValidatingAdmissionPolicyBinding", c.cluster.PolicyBinding)))
+	c.observeObjects(s, e.sources)
+	c.observeAges(s, e)
+	if readsSecrets && !s.NamespaceMissing {
+		c.observeSecrets(s, e, role)
+	}
+}
+
+// readRequest adds the round trip that the operator resource requests. There is an Event for each other
+// text, which is ignored.
+func (c *Controller) readRequest(s *Snapshot, e *serverState) {
+	text := ""
+	if s.Resource != nil {
+		text = s.Resource.Requested
+	}
+	before := e.requested
+	switch e.requested = text; {
+	case contract.ValidRequest(text):
+		s.Requested = text
+	case text != "" && text != before:
+		c.Event(s.Target.Name, corev1.EventTypeWarning, contract.EventRequestInvalid, fmt.Sprintf("the annotation %s "+
+			"of %s is %q, not 1 to 63 letters, digits, '-', '_' or '.', with a letter or digit at both ends: ignored",
+			contract.ProbeRequestedAnnotation, s.ReportsTo(), contract.Cut(text, maxRequestShown)))
+	}
+}
+
+// needs reports whether all is known without which nothing can be decided. Else s gets that as its
+// Problem, without a message where it is transient. ConfigMaps are not needed: while they are
+// encrypted, and the plugin is unhealthy, they cannot be listed.
+func (c *Controller) needs(s *Snapshot, t *informers.Target) (known bool) {
+	namespace, cluster := "namespace "+s.Target.Namespace, c.cluster
+	needed := map[string]readable{
+		"clusterroles": cluster.Roles, "clusterrolebindings": cluster.Bindings,
+		"validatingadmissionpolicies": cluster.Policy, "validatingadmissionpolicybindings": cluster.PolicyBinding,
+		"the pods of namespace " + c.Namespace:            cluster.OwnPods,
+		"the DaemonSets of namespace " + c.Namespace:      cluster.DaemonSets,
+		"the ServiceAccounts of namespace " + c.Namespace: cluster.ServiceAccount,
+		s.ReportsTo().String():                            t.Resource,
+	}
+	if cluster.Infrastructure != nil {
+		needed["infrastructures.config.openshift.io"] = cluster.Infrastructure
+	}
+	read := t.Namespace.HasSynced() // asked first: what is read before is not known to be missing
+	_, exists := t.Namespace.Get("", s.Target.Namespace)
+	s.NamespaceMissing = read && !exists
+	if s.Deleting && s.State.Untouched() && !read && apierrors.IsForbidden(t.Namespace.Err()) &&
+		t.Namespace.FailedFor() > informers.AuthorizerWarmup {
+		s.NamespaceMissing = true // to the operator: nothing was made in it, and no right to look comes
+	}
+	if !s.NamespaceMissing {
+		needed[namespace] = t.Namespace
+		if !s.Deleting {
+			needed["the pods of "+namespace] = t.Pods
+		}
+		if t.Deployment != nil {
+			needed["the Deployment of "+namespace] = t.Deployment
+		}
+		if t.ServiceAccount != nil {
+			needed["the ServiceAccount of "+namespace] = t.ServiceAccount
+		}
+		if t.SecretRole != nil {
+			needed["the Role of "+namespace] = t.SecretRole
+		}
+	}
+	for _, what := range slices.Sorted(maps.Keys(needed)) {
+		before := len(s.SourceProblems)
+		if c.reads(s, what, needed[what]) {
+			continue
+		}
+		if len(s.SourceProblems) > before && (s.Problem == nil || s.Problem.Message == "") {
+			s.Problem = &s.SourceProblems[before]
+		} else if s.Problem == nil {
+			s.Problem = &delivery.Status{Reason: contract.Progressing, Message: ""}
+		}
+	}
+	return s.Problem == nil
+}
+
+// deploymentName is that of the Deployment to patch, or patched earlier.
+func (s *Snapshot) deploymentName() string {
+	if s.State.Injected != nil {
+		return s.State.Injected.Deployment
+	}
+	return s.Target.Deployment
+}
+
+// readCA adds the CA, or the last one that could be read, and why.
+func (c *Controller) readCA(s *Snapshot) {
+	read, err := c.CA()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if err != nil {
+		s.add(contract.CAUnreadable, fmt.Sprintf("the CA of the API server cannot be read: %v", err))
+	} else {
+		c.ca = read
+	}
+	s.CA = c.ca
+}
+
+// observeObjects adds the API server's pods and Deployment, and what exists of ours. A namespace
+// that does not exist has no objects, and no rights to list them.
+func (c *Controller) observeObjects(s *Snapshot, t *informers.Target) {
+	own := []*informers.Informer[*unstructured.Unstructured]{c.cluster.Roles, c.cluster.Bindings, c.cluster.DaemonSets,
+		c.cluster.ConfigMaps, c.cluster.ServiceAccount, c.cluster.OwnPods}
+	if !s.NamespaceMissing {
+		own = append(own, t.ConfigMaps, t.ServiceAccount, t.SecretRole)
+		s.Pods = t.Pods.List()
+		slices.SortFunc(s.Pods, func(a, b *corev1.Pod) int { return strings.Compare(a.Name, b.Name) })
+		if t.Deployment != nil {
+			read, _ := t.Deployment.Get(s.Target.Namespace, s.deploymentName())
+			s.Deployment, s.Injected, s.HasContainer = read.Deployment, read.Injected, read.HasContainer
+		}
+	}
+	for _, from := range own {
+		if from == nil {
+			continue
+		}
+		if err := from.Err(); err != nil && !from.HasSynced() {
+			s.Unlisted = &delivery.Status{Reason: contract.SourceUnreadable, Message: fmt.Sprintf("what is left of ConfigMaps cannot be listed: %v", err)}
+		} else if !from.HasSynced() && s.Unlisted == nil {
+			s.Unlisted = &delivery.Status{Reason: contract.Removing, Message: ""} // known in a moment
+		}
+		for _, o := range from.List() {
+			if o.GetLabels()[contract.APIServerLabel] == s.Target.Name {
+				s.Own = append(s.Own, o)
+			}
+		}
+	}
+	slices.SortFunc(s.Own, func(a, b *unstructured.Unstructured) int { return strings.Compare(ssa.Describe(a), ssa.Describe(b)) })
+}
+
+// clusterServer is the URL by which nodes reach the API servers: of OpenShift's internal
+// load balancer, else that of the operator itself, which is a Service.
+func (c *Controller) clusterServer() string {
+	if c.IsOpenShift() {
+		if server, _ := c.cluster.Infrastructure.Get("", informers.ClusterName); v1alpha1.ValidServer(server) {
+			return server
+		}
+	}
+	if objects.IsLocal(c.Server) || !v1alpha1.ValidServer(c.Server) {
+		return ""
+	}
+	return c.Server
+}
+
+// kubeAPIServer is the name of the API server that stores ConfigMaps and operator resources.
+var kubeAPIServer = contract.ResourceOf(contract.KubeAPIServers).APIServer.Name
+
+// encrypted is what kube-apiserver is known to encrypt with KMS, for all targets.
+func (c *Controller) encrypted() []schema.GroupResource {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if e := c.targets[kubeAPIServer]; e != nil {
+		return e.encrypted
+	}
+	return nil
+}
+
+// IsOpenShift reports whether this is OpenShift, false while that is not known.
+func (c *Controller) IsOpenShift() bool {
+	if c.OpenShift != nil {
+		return *c.OpenShift
+	}
+	c.mu.Lock()
+	cluster := c.cluster
+	c.mu.Unlock()
+	if cluster == nil || !cluster.Infrastructure.HasSynced() {
+		return false
+	}
+	_, is := cluster.Infrastructure.Get("", informers.ClusterName)
+	return is
+}

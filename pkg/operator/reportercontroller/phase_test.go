@@ -1,0 +1,219 @@
+package reportercontroller
+
+import (
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
+	"github.com/kms-health/kms-health/pkg/contract"
+	"github.com/kms-health/kms-health/pkg/operator/delivery"
+	"github.com/kms-health/kms-health/pkg/operatorstatus"
+)
+
+// ownObject is an object that was made for the target.
+func ownObject(kind string) *unstructured.Unstructured {
+	o := &unstructured.Unstructured{Object: map[string]any{"kind": kind}}
+	o.SetName("kms-health-reporter-api")
+	o.SetLabels(map[string]string{contract.APIServerLabel: "api"})
+	return o
+}
+
+func own(kinds ...string) func(*Snapshot) {
+	return func(s *Snapshot) {
+		for _, kind := range kinds {
+			s.Own = append(s.Own, ownObject(kind))
+		}
+	}
+}
+
+// delivers reports whether a plan has reporters.
+func delivers(plan *Plan) bool {
+	return len(workloads(plan)) > 0 || plan.Token || plan.Inject != nil
+}
+
+func TestPlanFollowsFromWhatIsObserved(t *testing.T) {
+	type change = func(*Snapshot)
+	onePod := pods(apiPod("a", "1"))
+	off := func(s *Snapshot) { s.Live = set() }
+	deleting := func(s *Snapshot) { s.Deleting = true }
+	unmanaged := func(s *Snapshot) { s.Unmanaged = true }
+	noPolicy := func(s *Snapshot) { s.add(contract.PolicyMissing, "none") }
+	noCA := func(s *Snapshot) { s.add(contract.CAUnreadable, "no such file") }
+	auto := func(s *Snapshot) { s.Target.Mode = v1alpha1.ModeAuto }
+	withCA := func(s *Snapshot) { s.CA = []byte("ca") }
+	for name, c := range map[string]struct {
+		change   []change
+		delivers bool
+		reason   delivery.Reason
+		off      bool
+	}{
+		"reporters are wanted":                   {[]change{onePod}, true, contract.AsExpected, false},
+		"being removed":                          {[]change{onePod, deleting}, false, contract.Removed, true},
+		"being removed, unmanaged":               {[]change{onePod, deleting, unmanaged}, false, contract.Unmanaged, false},
+		"unmanaged":                              {[]change{onePod, unmanaged}, false, contract.Unmanaged, false},
+		"unmanaged, and KMS is off":              {[]change{onePod, off, unmanaged}, false, contract.Unmanaged, false},
+		"KMS is off":                             {[]change{onePod, off}, false, contract.Off, true},
+		"KMS is off, and no policy is installed": {[]change{onePod, off, noPolicy}, false, contract.Off, true},
+		"no policy":                              {[]change{onePod, noPolicy}, false, contract.PolicyMissing, false},
+		"the CA was never read":                  {[]change{onePod, noCA}, false, contract.CAUnreadable, false},
+		"no pod shows where the sockets are":     {[]change{auto}, false, contract.NoPods, false},
+		"no pod runs, and the mode is given":     {nil, false, contract.NoPods, false},
+		"the plugins of all pods are being read": {[]change{pods(apiPod("a", "1", revision("5"))), auto}, false,
+			contract.Progressing, false},
+		// A problem of something active changes nothing.
+		"the policy was removed later": {[]change{onePod, own("ClusterRoleBinding"), noPolicy}, true,
+			contract.PolicyMissing, false},
+		"the CA cannot be read any more": {[]change{onePod, withCA, noCA}, true, contract.CAUnreadable, false},
+		"the TLS profile is invalid": {[]change{onePod, func(s *Snapshot) { s.add(contract.TLSProfileInvalid, "no such cipher") }},
+			true, contract.TLSProfileInvalid, false},
+		"a source is refused": {[]change{onePod, func(s *Snapshot) {
+			s.SourceProblems = []delivery.Status{{Reason: contract.SourceUnreadable, Message: "pods: forbidden"}}
+		}}, true, contract.SourceUnreadable, false},
+	} {
+		plan := planOf(t, fixture(t, v1alpha1.ModeCompanionPod, c.change...))
+		if delivers(plan) != c.delivers || plan.Status.Reason != c.reason || plan.Off != c.off || len(plan.Delete) > 0 {
+			t.Errorf("%s: delivers %s, deletes %s, off %t, %+v", name, names(workloads(plan)), names(plan.Delete), plan.Off,
+				plan.Status)
+		}
+	}
+}
+
+// inTarget puts objects into the target's namespace.
+func inTarget(change func(*Snapshot)) func(*Snapshot) {
+	return func(s *Snapshot) {
+		before := len(s.Own)
+		change(s)
+		for _, o := range s.Own[before:] {
+			o.SetNamespace(s.Target.Namespace)
+		}
+	}
+}
+
+// noConfigMaps means that they cannot be listed.
+func noConfigMaps(reason delivery.Reason, why string) func(*Snapshot) {
+	return func(s *Snapshot) { s.Unlisted = &delivery.Status{Reason: reason, Message: why} }
+}
+
+// injectedBefore means that the Deployment is seen as it was before its injection.
+func injectedBefore(uid string) func(*Snapshot) {
+	return func(s *Snapshot) {
+		s.Deployment, s.State.Injected = deployment(1), &delivery.Injected{Deployment: "apiserver", UID: uid, Generation: 2}
+	}
+}
+
+// What is not needed is deleted at once, whatever cannot be deleted, or listed, beside it.
+func TestRemovalDeletesWhatNothingNeeds(t *testing.T) {
+	type change = func(*Snapshot)
+	off := func(s *Snapshot) { s.Live, s.Target.Plugins = set(), nil }
+	deleting := func(s *Snapshot) { s.Deleting = true }
+	token := func(s *Snapshot) { s.State.Token = true }
+	const removing = contract.Removing
+	for name, c := range map[string]struct {
+		change []change
+		reason delivery.Reason
+		want   string // kinds
+		clean  bool
+	}{
+		"everything": {[]change{own("Pod", "DaemonSet", "ConfigMap", "ServiceAccount", "ClusterRoleBinding", "ClusterRole",
+			"Role"), deleting},
+			removing, "ConfigMap DaemonSet Pod Role ServiceAccount", false},
+		"an injected Deployment": {[]change{func(s *Snapshot) { s.Deployment, s.Injected = deployment(1), true },
+			inTarget(own("ConfigMap", "ServiceAccount", "ClusterRoleBinding")), deleting}, removing, "", false},
+		"a Deployment as it was before its injection": {[]change{injectedBefore("d"), deleting}, removing, "", false},
+		"a Deployment of the same name that is another": {[]change{injectedBefore("other"), deleting}, contract.Removed, "",
+			true},
+		"a DaemonSet, by which its pods go": {[]change{own("DaemonSet", "Pod", "ClusterRoleBinding"), func(s *Snapshot) {
+			s.own("Pod")[0].SetLabels(map[string]string{contract.ModeLabel: "DaemonSet"})
+		}, deleting}, removing, "DaemonSet", false},
+		"ConfigMaps are not known": {[]change{noConfigMaps(removing, ""),
+			own("ServiceAccount", "ClusterRoleBinding", "ClusterRole"), deleting},
+			removing, "ClusterRoleBinding ServiceAccount", false},
+		"ConfigMaps cannot be listed": {[]change{noConfigMaps(contract.SourceUnreadable, "forbidden"), own("ServiceAccount", "ClusterRole"),
+			deleting},
+			contract.SourceUnreadable, "ServiceAccount", true},
+		"a Secret, whose token is the ServiceAccount's": {[]change{token, inTarget(own("ServiceAccount", "ClusterRole")),
+			deleting}, removing, "", true},
+		"a ServiceAccount": {[]change{own("ServiceAccount", "ClusterRole"), deleting}, removing,
+			"ServiceAccount", true},
+		"a ConfigMap": {[]change{own("ConfigMap", "ClusterRole"), deleting}, removing, "ConfigMap",
+			true},
+		"the Role of a target that is removed": {[]change{own("Role"), deleting}, removing, "Role", true},
+		"the Role by which the Secret is read": {[]change{own("Role"), off}, contract.Off, "", true},
+		"reports": {[]change{own("ClusterRole"), deleting,
+			func(s *Snapshot) { s.ReportsLeft = true }}, removing, "", true},
+		"the KMSHealth": {[]change{own("ClusterRole"), kmsHealth, deleting}, removing, "KMSHealth",
+			true},
+		"the KMSHealth of an idle target": {[]change{own("ClusterRole"), kmsHealth, off}, contract.Off, "", true},
+		"an operator resource": {[]change{deleting, func(s *Snapshot) { s.Resource = &operatorstatus.Status{} }},
+			contract.Removed, "", true},
+		"the ClusterRole":                   {[]change{own("ClusterRole"), deleting}, removing, "ClusterRole", true},
+		"nothing":                           {[]change{deleting}, contract.Removed, "", true},
+		"the ClusterRole of an idle target": {[]change{own("ClusterRole"), off}, contract.Off, "", true},
+		"a pod of an idle target": {[]change{own("Pod", "ClusterRoleBinding", "ClusterRole"), off}, removing,
+			"Pod", false},
+	} {
+		plan := planOf(t, fixture(t, v1alpha1.ModeCompanionPod, c.change...))
+		got := regexp.MustCompile("/[^ ]*").ReplaceAllString(names(plan.Delete), "")
+		if got != c.want || plan.Status.Reason != c.reason || plan.Clean != c.clean {
+			t.Errorf("%s: %+v deletes %q, clean %t; want %s, %q, clean %t", name, plan.Status, got, plan.Clean, c.reason,
+				c.want, c.clean)
+		}
+	}
+}
+
+// kmsHealth is a target with an object of its own for the reports, which exists.
+func kmsHealth(s *Snapshot) {
+	s.Target.Resource, s.Resource = v1alpha1.ResourceKMSHealths, &operatorstatus.Status{UID: "health"}
+}
+
+func TestKMSHealthIsCreatedWhereItIsMissingAndDeletedLast(t *testing.T) {
+	missing := func(s *Snapshot) { kmsHealth(s); s.Resource, s.ResourceMissing = nil, true }
+	for name, c := range map[string]struct {
+		change []func(*Snapshot)
+		want   bool
+	}{
+		"missing":                 {[]func(*Snapshot){missing, pods(apiPod("a", "1"))}, true},
+		"missing, and KMS is off": {[]func(*Snapshot){missing, func(s *Snapshot) { s.Live = set() }}, true},
+		"there":                   {[]func(*Snapshot){kmsHealth, pods(apiPod("a", "1"))}, false},
+		"unmanaged":               {[]func(*Snapshot){missing, func(s *Snapshot) { s.Unmanaged = true }}, false},
+		"being removed":           {[]func(*Snapshot){missing, func(s *Snapshot) { s.Deleting = true }}, false},
+		"missing, and a problem":  {[]func(*Snapshot){missing, func(s *Snapshot) { s.Problem = &delivery.Status{Reason: contract.NoPods, Message: "x"} }}, true},
+		"not known, and a problem": {[]func(*Snapshot){missing, func(s *Snapshot) {
+			s.ResourceMissing, s.Problem = false, &delivery.Status{Reason: contract.NoPods, Message: "x"}
+		}}, false},
+		"of another installation": {[]func(*Snapshot){missing, func(s *Snapshot) { s.OtherInstallation = "x" }}, false},
+		"an operator resource":    {[]func(*Snapshot){pods(apiPod("a", "1"))}, false},
+	} {
+		plan := planOf(t, fixture(t, v1alpha1.ModeCompanionPod, c.change...))
+		if strings.Contains(names(plan.Apply), "KMSHealth") != c.want {
+			t.Errorf("%s: %s applied", name, names(plan.Apply))
+		}
+	}
+	s := fixture(t, v1alpha1.ModeCompanionPod, own("ClusterRole"), kmsHealth, func(s *Snapshot) { s.Deleting = true })
+	plan := planOf(t, s)
+	if names(plan.Delete) != "KMSHealth/api" || plan.Delete[0].GetUID() != "health" || !plan.Clean || plan.Gone {
+		t.Errorf("%s deleted: %+v", names(plan.Delete), plan)
+	}
+	s.Resource = nil
+	if plan := planOf(t, s); !strings.HasPrefix(names(plan.Delete), "ClusterRole/") || !plan.Gone {
+		t.Errorf("%s deleted", names(plan.Delete))
+	}
+}
+
+func TestConditionStaysWhileTheNamespaceIsMissing(t *testing.T) {
+	s := fixture(t, v1alpha1.ModeCompanionPod, own("ClusterRole", "Pod"), func(s *Snapshot) { s.NamespaceMissing = true })
+	for range 2 {
+		plan := planOf(t, s)
+		if plan.Off || plan.Status.Reason != contract.NamespaceMissing || !strings.Contains(plan.Status.Message, "ns") {
+			t.Errorf("off %v, %+v", plan.Off, plan.Status)
+		}
+		if slices.ContainsFunc(plan.Apply, func(o *unstructured.Unstructured) bool { return o.GetNamespace() == "ns" }) {
+			t.Errorf("%s applied", names(plan.Apply))
+		}
+		s.Own = nil
+	}
+}

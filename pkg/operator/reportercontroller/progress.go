@@ -1,0 +1,173 @@
+package reportercontroller
+
+import (
+	"slices"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/kms-health/kms-health/pkg/contract"
+	"github.com/kms-health/kms-health/pkg/operator/delivery"
+	"github.com/kms-health/kms-health/pkg/operator/informers"
+	"github.com/kms-health/kms-health/pkg/operator/objects"
+	"github.com/kms-health/kms-health/pkg/operator/ssa"
+	"github.com/kms-health/kms-health/pkg/operatorstatus"
+)
+
+// replaceAfter is for how long an own pod that has ended permanently is left: one that a kubelet
+// does not admit ends at once, and so would the next.
+const replaceAfter = 30 * time.Second
+
+// ended reports whether a pod has ended permanently.
+func ended(o *unstructured.Unstructured) bool {
+	phase, _, _ := unstructured.NestedString(o.Object, "status", "phase")
+	return phase == string(corev1.PodFailed) || phase == string(corev1.PodSucceeded)
+}
+
+// madeAgain reports whether the API server's pod of a companion was made again under its UID: a static
+// pod of which the manifest was moved away and back. The companion mounts the volumes of before. All containers
+// of that pod then began after the companion's, by the clock of their node.
+func (s *Snapshot) madeAgain(companion *unstructured.Unstructured) bool {
+	beside := companion.GetAnnotations()[contract.BesideAnnotation]
+	if beside == "" { // an agent, of which there may be many
+		return false
+	}
+	began := firstStart(informers.As[corev1.Pod](companion))
+	return !began.IsZero() && slices.ContainsFunc(s.Pods, func(pod *corev1.Pod) bool {
+		uid, err := objects.PodUID(pod)
+		return err == nil && uid == beside && pod.Spec.NodeName == nodeOf(companion) && firstStart(pod).After(began)
+	})
+}
+
+// firstStart is when the first of a pod's containers that run was started; zero: none runs.
+func firstStart(pod *corev1.Pod) (first time.Time) {
+	for _, c := range slices.Concat(pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses) {
+		if running := c.State.Running; running != nil && (first.IsZero() || running.StartedAt.Time.Before(first)) {
+			first = running.StartedAt.Time
+		}
+	}
+	return first
+}
+
+// reports reports whether the node's report is a companion's, and still counts.
+func (p *planner) reports(companion *unstructured.Unstructured) bool {
+	return p.Resource != nil && slices.ContainsFunc(p.Resource.Reports, func(r operatorstatus.Report) bool {
+		return r.Node == nodeOf(companion) && r.Reporter() == string(companion.GetUID()) && p.Now.Before(r.StaleFrom())
+	})
+}
+
+func nodeOf(o *unstructured.Unstructured) string {
+	node, _, _ := unstructured.NestedString(o.Object, "spec", "nodeName")
+	return node
+}
+
+// sameBeside reports whether two pods are companions of one API server pod.
+func sameBeside(a, b *unstructured.Unstructured) bool {
+	beside := a.GetAnnotations()[contract.BesideAnnotation]
+	return beside != "" && beside == b.GetAnnotations()[contract.BesideAnnotation] && nodeOf(a) == nodeOf(b)
+}
+
+// selectsNodes finds a DaemonSet that runs nowhere, or whose pods are not all created and updated.
+func (p *planner) selectsNodes() {
+	for _, o := range p.own("DaemonSet") {
+		ds := informers.As[appsv1.DaemonSet](o)
+		if ds.DeletionTimestamp != nil || ds.Generation == 0 || ds.Status.ObservedGeneration != ds.Generation {
+			continue
+		}
+		what, wanted, exist := ssa.Describe(o), ds.Status.DesiredNumberScheduled, ds.Status.CurrentNumberScheduled
+		switch selector := p.Target.NodeSelector; {
+		case exist < wanted:
+			p.wait("%s has %d of %d pods; its events show why", what, exist, wanted)
+		case ds.Status.UpdatedNumberScheduled < wanted:
+			p.wait("%s is rolled out: %d of %d pods are updated", what, ds.Status.UpdatedNumberScheduled, wanted)
+		case wanted > 0:
+		case selector == nil:
+			p.problem(contract.NoReporters, "%s selects no node: no node has the label "+
+				"node-role.kubernetes.io/control-plane; set nodeSelector", what)
+		default:
+			p.problem(contract.NoReporters, "%s selects no node: its node selector is %v", what, selector)
+		}
+	}
+}
+
+// inAPIServerPods finds what keeps the API server's own pods from having the reporter.
+func (p *planner) inAPIServerPods() {
+	withReporter, alive := 0, 0
+	for _, pod := range p.Pods {
+		if !delivery.Alive(pod) {
+			continue
+		}
+		alive++
+		if objects.Injected(&pod.Spec) {
+			withReporter++
+		}
+	}
+	d, ownerInjects, namespace := p.Deployment, p.Target.OwnerInjects(), p.Target.Namespace
+	switch {
+	case !ownerInjects && d == nil: // DeploymentMissing
+	case !ownerInjects && d.Spec.Paused && withReporter < max(1, alive):
+		p.problem(contract.DeploymentPaused, "Deployment %s/%s is paused, and %d of its %d pods have the reporter: "+
+			"`kubectl rollout resume -n %s deployment %s`", namespace, d.Name, withReporter, alive, namespace, d.Name)
+	case alive == 0:
+		p.problem(contract.NoReporters, "no pod of the API server runs in namespace %s", namespace)
+	case withReporter < alive && (withReporter > 0 || !ownerInjects):
+		p.wait("%d of %d pods in namespace %s have the reporter", withReporter, alive, namespace)
+	case !ownerInjects && d.Status.ObservedGeneration == d.Generation && d.Status.UpdatedReplicas < d.Status.Replicas:
+		p.wait("Deployment %s/%s is rolled out: %d of %d pods are updated", namespace, d.Name, d.Status.UpdatedReplicas,
+			d.Status.Replicas)
+	case ownerInjects && withReporter == 0 && len(p.pods) > 0:
+		p.problem(contract.NoReporters, "no pod in namespace %s has a container %s: its owner adds it", namespace,
+			contract.ReporterContainer)
+	}
+}
+
+// takenOver reports whether reporters of the wanted delivery have taken over on every node that
+// needs one.
+func (p *planner) takenOver() bool {
+	return !slices.ContainsFunc(p.pods, func(a apiServerPod) bool { return !p.takenOverOn(a.Node) })
+}
+
+// takenOverOn reports whether a reporter of the wanted delivery runs on a node, and is the one that the
+// node's condition names, if there is one.
+func (p *planner) takenOverOn(node string) bool {
+	running := p.running(node)
+	if p.Resource != nil {
+		for _, r := range p.Resource.Reports {
+			if r.Node == node && r.Form == operatorstatus.FormCondition {
+				return slices.Contains(running, r.Reporter())
+			}
+		}
+	}
+	return len(running) > 0
+}
+
+// running are the UIDs of the pods on a node that have a reporter of the wanted delivery, as they
+// are there, without those that are to be replaced by others of it.
+func (p *planner) running(node string) (uids []string) {
+	if p.Target.Mode.InOwnersPods() {
+		for _, pod := range p.Pods {
+			if uid, err := objects.PodUID(pod); err == nil && pod.Spec.NodeName == node && delivery.Alive(pod) &&
+				objects.Injected(&pod.Spec) {
+				uids = append(uids, uid)
+			}
+		}
+		return uids
+	}
+	for _, o := range p.own("Pod") {
+		wanted := p.Target.Mode.ServesNode() ||
+			slices.ContainsFunc(p.Apply, func(w *unstructured.Unstructured) bool { return ssa.Describe(w) == ssa.Describe(o) })
+		pod := informers.As[corev1.Pod](o)
+		if pod.Spec.NodeName == node && modeOf(o) == p.Target.Mode && wanted && runs(pod) {
+			uids = append(uids, string(o.GetUID()))
+		}
+	}
+	return uids
+}
+
+// runs reports whether all containers of a pod do.
+func runs(pod *corev1.Pod) bool {
+	return pod.Status.Phase == corev1.PodRunning && !slices.ContainsFunc(pod.Status.ContainerStatuses,
+		func(s corev1.ContainerStatus) bool { return s.State.Running == nil })
+}

@@ -1,0 +1,183 @@
+package reportercontroller
+
+import (
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
+	"github.com/kms-health/kms-health/pkg/contract"
+	"github.com/kms-health/kms-health/pkg/operator/delivery"
+	"github.com/kms-health/kms-health/pkg/operator/informers"
+	"github.com/kms-health/kms-health/pkg/operator/objects"
+	"github.com/kms-health/kms-health/pkg/operator/ssa"
+)
+
+// prune finds what exists of ours and is not wanted, and that nothing needs any more. Three
+// rules keep an object: a pod needs it (inUse), its successor does not report yet
+// (superseded), or it is the last to go (last). While the mode changes, only companions go.
+//
+// A wanted pod that has ended permanently, by an eviction, a graceful shutdown of its node, or a kubelet
+// that did not admit it, goes too, and so does a companion that is silent since the API server's pod was made
+// again: the sync after it makes it again.
+func (p *planner) prune(switching bool) {
+	wanted := map[string]bool{}
+	for _, o := range p.Apply {
+		wanted[ssa.Describe(o)] = true
+	}
+	for _, o := range p.Own {
+		if o.GetDeletionTimestamp() != nil {
+			continue
+		}
+		goes := (ended(o) || p.madeAgain(o) && !p.reports(o)) && p.Now.Sub(o.GetCreationTimestamp().Time) >= replaceAfter
+		if !wanted[ssa.Describe(o)] {
+			goes = !p.keeps(o) && p.superseded(o, switching) && !p.inUse(o)
+		}
+		if goes {
+			p.Delete = append(p.Delete, o)
+		}
+	}
+	used := switching || p.Token || p.Eject || p.mounted(objects.TokenName(p.Target.Name)) && !p.Deleting
+	p.DeleteToken = p.state.Token && !used
+}
+
+// keeps reports whether an object stays without reporters: the record, and, since KMS may be
+// turned on, the Role by which the operator reads the target's Secret. The pods of a DaemonSet
+// are its to delete.
+func (p *planner) keeps(o *unstructured.Unstructured) bool {
+	switch o.GetKind() {
+	case "ClusterRole":
+		return true
+	case "Role":
+		return !p.Deleting && p.Target.Plugins == nil
+	case "Pod":
+		return len(p.own("DaemonSet")) > 0 && modeOf(o).ServesNode()
+	default:
+		return false
+	}
+}
+
+// superseded reports whether an object is no longer needed until another one takes over. A
+// companion that is being replaced stays until its successor has taken over; the objects of
+// another mode until all reporters of the new one have.
+func (p *planner) superseded(o *unstructured.Unstructured, switching bool) bool {
+	if !slices.ContainsFunc(p.Apply, func(w *unstructured.Unstructured) bool { return sameBeside(w, o) }) {
+		return !switching
+	}
+	goes := ended(o) || p.takenOverOn(nodeOf(o))
+	if !goes {
+		p.wait("the earlier reporter of node %s stays until the new one reports", nodeOf(o))
+	}
+	return goes
+}
+
+// inUse reports whether a reporter needs an object: mounts a ConfigMap, runs as a
+// ServiceAccount, or writes by a ClusterRoleBinding.
+func (p *planner) inUse(o *unstructured.Unstructured) bool {
+	beside, inTarget := o.GetNamespace() == p.Namespace, o.GetNamespace() == p.Target.Namespace
+	pods, sidecars := p.own("Pod"), p.Eject || p.state.Token
+	reporters := len(pods)+len(p.own("DaemonSet")) > 0
+	switch o.GetKind() {
+	case "ConfigMap":
+		return inTarget && (p.Eject || !p.Deleting && p.mounted(o.GetName())) ||
+			beside && slices.ContainsFunc(pods, func(pod *unstructured.Unstructured) bool {
+				return mounts(&informers.As[corev1.Pod](pod).Spec, o.GetName())
+			})
+	case "ServiceAccount":
+		return inTarget && sidecars || beside && reporters
+	case "ClusterRoleBinding":
+		return sidecars || reporters
+	default:
+		return false
+	}
+}
+
+// modeOf is the mode that a pod of ours belongs to.
+func modeOf(pod *unstructured.Unstructured) v1alpha1.Mode {
+	return v1alpha1.Mode(pod.GetLabels()[contract.ModeLabel])
+}
+
+// remove plans a target without reporters. done is its status once nothing is left of them; its
+// reports are removed, too, where clean.
+func (p *planner) remove(done delivery.Status, clean bool) {
+	p.eject()
+	if p.NamespaceMissing { // and all that was in it
+		p.state.Role, p.state.Token, p.state.InTarget = false, false, false
+	}
+	p.prune(false)
+	p.Clean = !p.Eject && len(p.own("DaemonSet")) == 0 && len(p.own("Pod")) == 0 && len(p.own("ClusterRoleBinding")) == 0
+	if p.Status = p.left(); p.Status.Reason == "" {
+		p.last(done, clean)
+	}
+	if !p.Gone && (!p.Deleting || len(p.own("ClusterRole")) > 0) {
+		p.identity()
+	}
+	if done.Reason == contract.NamespaceMissing {
+		p.Status = done
+	}
+}
+
+// left is the status of a removal of which something is left, zero if nothing is but what
+// goes last. What will be known in a moment has an empty message.
+func (p *planner) left() delivery.Status {
+	if p.Unlisted != nil {
+		return *p.Unlisted
+	}
+	if p.Eject {
+		return delivery.Status{Reason: contract.Removing, Message: "removing the reporter from the Deployment"}
+	}
+	var kinds []string
+	for _, o := range p.Own {
+		if o.GetKind() != "ClusterRole" && (o.GetKind() == "Pod" || !p.keeps(o)) {
+			kinds = append(kinds, o.GetKind())
+		}
+	}
+	if p.state.Token {
+		kinds = append(kinds, "Secret")
+	}
+	if slices.Sort(kinds); len(kinds) > 0 {
+		return delivery.Status{Reason: contract.Removing, Message: "removing what is left: " + strings.Join(slices.Compact(kinds), ", ")}
+	}
+	return delivery.Status{}
+}
+
+// last plans what goes last: the reports, after their writers; the object that has them;
+// and the ClusterRole with the record.
+func (p *planner) last(done delivery.Status, clean bool) {
+	switch {
+	case clean && p.ReportsLeft:
+		p.Status = delivery.Status{Reason: contract.Removing, Message: "removing the reports from the operator resource"}
+		if p.state.Mode == "" { // there were no own reporters
+			p.Status.Message = ""
+		}
+	case p.Deleting && p.Resource != nil && p.ReportsTo().PerAPIServer():
+		p.Status = delivery.Status{Reason: contract.Removing, Message: ""} // with the object goes the condition
+		destination := p.Destination()
+		destination.SetUID(p.Resource.UID)
+		p.Delete = append(p.Delete, destination)
+	case p.Deleting:
+		p.Gone, p.Delete, p.Status = true, p.own("ClusterRole"), done
+		if len(p.Delete) > 0 {
+			p.Status = delivery.Status{Reason: contract.Removing, Message: "removing the last objects"}
+		}
+	default:
+		p.Status = done
+		*p.state = p.state.WithoutDelivery()
+	}
+}
+
+// renew plans what an Unmanaged target still gets: its token before it expires, so that pausing
+// management ends no report.
+func (p *planner) renew() {
+	p.Token = p.state.Token
+	p.Status = delivery.Status{Reason: contract.Unmanaged,
+		Message: "managementState is Unmanaged: only the token of sidecars is renewed"}
+	if p.Deleting {
+		p.Status.Message += "; what is left of this target is removed when it is not"
+	}
+	if len(p.problems) > 0 {
+		p.Status = delivery.Worst(p.problems)
+	}
+}

@@ -1,0 +1,266 @@
+package reportercontroller
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/util/sets"
+
+	"github.com/kms-health/kms-health/pkg/contract"
+	"github.com/kms-health/kms-health/pkg/operator/delivery"
+	"github.com/kms-health/kms-health/pkg/operator/informers"
+	"github.com/kms-health/kms-health/pkg/operator/objects"
+	"github.com/kms-health/kms-health/pkg/operator/ssa"
+)
+
+// Result is the result of a reconciliation. Every outcome is reported.
+type Result struct {
+	Status delivery.Status
+	// NoCondition means that the target's condition is not to have the status.
+	NoCondition bool
+	// Recorded is the state of the target, with the version of its record if that was written.
+	Recorded Recorded
+	// Token is when the token in the Secret expires, as far as it is known.
+	Token validity
+	// Err is why it did not come to its end.
+	Err error
+}
+
+// requestTimeout bounds the requests for one object, so that one that hangs, as in an
+// admission webhook, delays the others for no longer.
+const requestTimeout = 10 * time.Second
+
+// reconciliation brings one plan about.
+type reconciliation struct {
+	*Controller
+	Result
+	snapshot *Snapshot
+	plan     *Plan
+	state    *delivery.State            // to record
+	anchor   *unstructured.Unstructured // as it was last applied; nil: not yet
+	// errs are of single objects. The work on all others is done, unless the API server is
+	// unreachable.
+	errs        []error
+	unreachable bool
+	// made are the kinds of objects that exist in the target's namespace.
+	made sets.Set[string]
+}
+
+// reconcile brings a plan about, in order. An object that fails stops the work on no other.
+func (c *Controller) reconcile(ctx context.Context, s *Snapshot, plan *Plan) *Result {
+	x := &reconciliation{Controller: c, snapshot: s, plan: plan, made: sets.New[string]()}
+	x.Status, x.Recorded.State, x.state = plan.Status, plan.State, &x.Recorded.State
+	// What is not recorded is not created: a removal would not find it.
+	recorded := x.record(ctx)
+	if recorded {
+		x.apply(ctx)
+	}
+	if plan.Token && (recorded || s.State.Token) {
+		x.try(ctx, func(ctx context.Context) (err error) {
+			if x.Token, err = x.ensureToken(ctx, x.state.Namespace, s.Target.Name); err != nil {
+				return renewalError{err}
+			}
+			return nil
+		})
+	}
+	if recorded {
+		x.try(ctx, x.inject)
+	}
+	x.remove(ctx)
+	if slices.ContainsFunc(x.errs, apierrors.IsForbidden) {
+		// Objects it was not allowed to create need no removal. What it applied before does.
+		x.state.Role = s.State.Role || x.state.Role && x.made.Has("Role")
+		if len(x.made.Clone().Delete("Role")) == 0 {
+			x.state.InTarget, x.state.Token = s.State.InTarget, s.State.Token
+		}
+	}
+	if recorded {
+		x.record(ctx)
+	}
+	x.Err = errors.Join(x.errs...)
+	x.NoCondition = plan.Off && plan.Status.Delivered() || s.Unrecorded && x.Err == nil
+	if len(x.errs) > 0 {
+		problems := plan.Status.IfNeedsAction()
+		for _, err := range x.errs {
+			problems = append(problems, problemOf(err))
+		}
+		x.Status = delivery.Worst(problems)
+	}
+	return &x.Result
+}
+
+// try makes the requests for one object. Its error stops the work on no other object.
+func (x *reconciliation) try(ctx context.Context, do func(context.Context) error) (done bool) {
+	if x.unreachable {
+		return false
+	}
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	defer cancel()
+	err := do(ctx)
+	if err != nil {
+		x.errs = append(x.errs, err)
+		x.unreachable = unreachable(err)
+	}
+	return err == nil
+}
+
+// problemOf is the problem that an error is.
+func problemOf(err error) delivery.Status {
+	switch renewal := (renewalError{}); {
+	case apierrors.IsForbidden(err):
+		return delivery.Status{Reason: contract.Forbidden,
+			Message: err.Error() + "; apply the manifests with the components that the mode needs, see docs/operate/install.md"}
+	case errors.As(err, &renewal):
+		return delivery.Status{Reason: contract.RenewalFailed, Message: err.Error()}
+	case apierrors.IsInvalid(err): // for example by a LimitRange or an admission webhook
+		return delivery.Status{Reason: contract.Refused, Message: err.Error()}
+	default:
+		return delivery.Status{Reason: contract.RequestFailed, Message: err.Error()}
+	}
+}
+
+func (x *reconciliation) event(reason, message string) {
+	x.Event(x.snapshot.Target.Name, corev1.EventTypeNormal, reason, message)
+}
+
+// record keeps the state in the target's ClusterRole, and reports whether it is there.
+func (x *reconciliation) record(ctx context.Context) bool {
+	if x.plan.Anchor == nil {
+		return true
+	}
+	anchor := x.plan.Anchor.DeepCopy()
+	anchor.SetAnnotations(map[string]string{contract.StateAnnotation: x.state.String()})
+	return x.try(ctx, func(ctx context.Context) error {
+		_, result, err := x.applier.Apply(ctx, anchor, cmp.Or(x.anchor, x.snapshot.find(anchor)))
+		if err == nil && result != nil {
+			x.anchor, x.Recorded.Version = result, result.GetResourceVersion()
+		}
+		return err
+	})
+}
+
+func (x *reconciliation) apply(ctx context.Context) {
+	for _, o := range x.plan.Apply {
+		live := x.snapshot.find(o)
+		if live != nil && slices.Contains(x.plan.Delete, live) {
+			continue // it ended, and is made again once it is gone
+		}
+		x.try(ctx, func(ctx context.Context) error {
+			changed, _, err := x.applier.Apply(ctx, o, live)
+			switch {
+			case o.GetUID() != "" && (apierrors.IsNotFound(err) || apierrors.IsConflict(err)):
+				return nil // a pod that has gone since
+			case apierrors.IsNotFound(err) && o.GetKind() == contract.KMSHealths.Kind:
+				return fmt.Errorf("%w: the CRD %s.%s is not installed; it is in manifests/kubernetes",
+					err, contract.KMSHealths.Plural, contract.KMSHealths.Group)
+			case err != nil:
+				return err
+			}
+			if o.GetNamespace() == x.snapshot.Target.Namespace {
+				x.made.Insert(o.GetKind())
+			}
+			if changed {
+				x.event(contract.EventApplied, ssa.Describe(o))
+			}
+			return nil
+		})
+	}
+}
+
+// inject adds the reporter to a Deployment, or removes it.
+func (x *reconciliation) inject(ctx context.Context) error {
+	switch d := x.snapshot.Deployment; {
+	case x.plan.Eject:
+		bare := bareDeployment(d)
+		changed, result, err := x.applier.Apply(ctx, bare, nil)
+		if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
+			return err
+		}
+		if changed && result.GetResourceVersion() != d.ResourceVersion {
+			x.event(contract.EventEjected, ssa.Describe(bare))
+		}
+		x.state.NotInjected()
+	case x.plan.Inject != nil:
+		live := bareDeployment(d)
+		live.SetGeneration(d.Generation)
+		live.SetResourceVersion(d.ResourceVersion)
+		changed, result, err := x.applier.Apply(ctx, x.plan.Inject, live)
+		if err != nil || result == nil {
+			return err
+		}
+		if changed {
+			x.event(contract.EventInjected, ssa.Describe(result))
+		}
+		x.state.Injected = &delivery.Injected{Deployment: result.GetName(), UID: string(result.GetUID()), Generation: result.GetGeneration()}
+	}
+	return nil
+}
+
+// remove deletes what the plan deletes, but for what a pod still mounts. ConfigMaps come
+// last: where they are encrypted, each may take as long as an unhealthy plugin.
+func (x *reconciliation) remove(ctx context.Context) {
+	all, rank := slices.Clone(x.plan.Delete), map[string]int{"ConfigMap": 1}
+	slices.SortStableFunc(all, func(a, b *unstructured.Unstructured) int { return rank[a.GetKind()] - rank[b.GetKind()] })
+	for _, o := range all {
+		x.try(ctx, func(ctx context.Context) error {
+			if o.GetKind() == "ConfigMap" {
+				if used, err := x.inUse(ctx, o.GetNamespace(), o.GetName()); used || err != nil {
+					return err
+				}
+			}
+			deleted, err := x.applier.Delete(ctx, o)
+			if deleted {
+				x.event(contract.EventDeleted, ssa.Describe(o))
+			}
+			return err
+		})
+	}
+	if x.plan.DeleteToken {
+		x.try(ctx, x.deleteToken)
+	}
+}
+
+func (x *reconciliation) deleteToken(ctx context.Context) error {
+	namespace, name := x.state.Namespace, objects.TokenName(x.snapshot.Target.Name)
+	if used, err := x.inUse(ctx, namespace, name); used || err != nil {
+		return err
+	}
+	err := x.Kube.CoreV1().Secrets(namespace).Delete(ctx, name, metav1.DeleteOptions{})
+	// Of one that is assumed: without the right to delete it, none was created.
+	assumed := x.snapshot.State.Namespace == "" && apierrors.IsForbidden(err)
+	if err != nil && !apierrors.IsNotFound(err) && !assumed {
+		return fmt.Errorf("delete Secret %s/%s: %w", namespace, name, err)
+	}
+	if err == nil {
+		x.event(contract.EventDeleted, "Secret "+namespace+"/"+name)
+	}
+	x.state.Token = false
+	return nil
+}
+
+// inUse reports whether a pod of the target mounts a ConfigMap or Secret. The owner may create pods
+// at any time, and one whose ConfigMap was deleted never starts: so this lists from the API server,
+// which also has those that the watch has not delivered yet.
+func (x *reconciliation) inUse(ctx context.Context, namespace, name string) (bool, error) {
+	t := x.snapshot.Target
+	if namespace != t.Namespace || x.snapshot.Deleting || x.snapshot.NamespaceMissing {
+		return false, nil
+	}
+	list, err := x.Client.Resource(informers.Pods).Namespace(namespace).List(ctx,
+		metav1.ListOptions{LabelSelector: labels.SelectorFromSet(t.PodSelector).String()})
+	if err != nil {
+		return true, fmt.Errorf("list the pods of namespace %s: %w", namespace, err)
+	}
+	return slices.ContainsFunc(list.Items, func(o unstructured.Unstructured) bool {
+		return mounts(&informers.As[corev1.Pod](&o).Spec, name)
+	}), nil
+}

@@ -1,0 +1,199 @@
+package reportercontroller
+
+import (
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	dynamicfake "k8s.io/client-go/dynamic/fake"
+	clienttesting "k8s.io/client-go/testing"
+
+	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
+	"github.com/kms-health/kms-health/pkg/contract"
+	"github.com/kms-health/kms-health/pkg/operator/delivery"
+	"github.com/kms-health/kms-health/pkg/operator/informers"
+	"github.com/kms-health/kms-health/pkg/operator/ssa"
+)
+
+// executor is a Controller as far as it reconciles.
+func executor(client *dynamicfake.FakeDynamicClient) *Controller {
+	return &Controller{applier: ssa.New(client), Options: Options{
+		Client: client, Now: time.Now, Event: func(_, _, _, _ string) {},
+	}}
+}
+
+// A pod that the watch has not delivered yet keeps what it mounts, until the whole
+// target is removed.
+func TestConfigMapMountedByAPodThatTheWatchHasNotDeliveredStays(t *testing.T) {
+	for name, test := range map[string]struct {
+		labels   map[string]any
+		mounted  string
+		deleting bool
+		stays    bool
+	}{
+		"mounted":                 {map[string]any{"apiserver": "true"}, "set", false, true},
+		"another is mounted":      {map[string]any{"apiserver": "true"}, "other", false, false},
+		"not a pod of the target": {map[string]any{"apiserver": "false"}, "set", false, false},
+		"the target is removed":   {map[string]any{"apiserver": "true"}, "set", true, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			configMap := &unstructured.Unstructured{Object: map[string]any{
+				"apiVersion": "v1", "kind": "ConfigMap", "metadata": map[string]any{"name": "set", "namespace": "there"},
+			}}
+			pod := &unstructured.Unstructured{Object: map[string]any{
+				"apiVersion": "v1", "kind": "Pod", "metadata": map[string]any{"name": "pod", "namespace": "there",
+					"labels": test.labels},
+				"spec": map[string]any{"volumes": []any{
+					map[string]any{"name": "token", "secret": map[string]any{"secretName": "token"}},
+					map[string]any{"name": "config", "configMap": map[string]any{"name": test.mounted}},
+				}},
+			}}
+			client := dynamicfake.NewSimpleDynamicClient(runtime.NewScheme(), configMap, pod)
+			c := executor(client)
+			s := &Snapshot{Deleting: test.deleting}
+			s.Target = &v1alpha1.APIServer{Name: "target", Namespace: "there",
+				PodSelector: map[string]string{"apiserver": "true"}}
+			outcome := c.reconcile(t.Context(), s, &Plan{State: delivery.State{Namespace: "there"},
+				Delete: []*unstructured.Unstructured{configMap}})
+			if outcome.Err != nil {
+				t.Fatal(outcome.Err)
+			}
+			_, err := client.Resource(schema.GroupVersionResource{Version: "v1",
+				Resource: "configmaps"}).Namespace("there").Get(t.Context(), "set", metav1.GetOptions{})
+			if test.stays && err != nil || !test.stays && !apierrors.IsNotFound(err) {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+// Where ConfigMaps are encrypted, none can be deleted while the plugin is unhealthy.
+func TestConfigMapThatCannotBeDeletedKeepsNoPod(t *testing.T) {
+	object := func(kind string) *unstructured.Unstructured {
+		return &unstructured.Unstructured{Object: map[string]any{"apiVersion": "v1", "kind": kind,
+			"metadata": map[string]any{"name": "earlier", "namespace": "own"}}}
+	}
+	client := dynamicfake.NewSimpleDynamicClient(runtime.NewScheme(), object("ConfigMap"), object("Pod"))
+	client.PrependReactor("delete", "configmaps", func(clienttesting.Action) (bool, runtime.Object, error) {
+		return true, nil, apierrors.NewInternalError(errors.New("the plugin is unhealthy"))
+	})
+	c := executor(client)
+	s := &Snapshot{}
+	s.Target = &v1alpha1.APIServer{Name: "target", Namespace: "there"}
+	copied := object("ConfigMap")
+	copied.SetName("copied")
+	written := false
+	client.PrependReactor("patch", "configmaps", func(clienttesting.Action) (bool, runtime.Object, error) {
+		written = true
+		return true, copied, nil
+	})
+	outcome := c.reconcile(t.Context(), s, &Plan{
+		State: delivery.State{Namespace: "there"}, Delete: []*unstructured.Unstructured{object("ConfigMap"), object("Pod")},
+		Apply: []*unstructured.Unstructured{copied},
+	})
+	if !written {
+		t.Error("the ConfigMap of another plugin was not written")
+	}
+	if outcome.Status.Reason != contract.RequestFailed {
+		t.Errorf("%+v", outcome.Status)
+	}
+	if _, err := client.Resource(informers.Pods).Namespace("own").Get(t.Context(), "earlier",
+		metav1.GetOptions{}); !apierrors.IsNotFound(err) {
+		t.Errorf("the pod: %v", err)
+	}
+}
+
+// What is made while other objects are forbidden is found by a removal.
+func TestObjectsMadeBesideForbiddenOnesAreRecorded(t *testing.T) {
+	object := func(apiVersion, kind, namespace string) *unstructured.Unstructured {
+		return &unstructured.Unstructured{Object: map[string]any{"apiVersion": apiVersion, "kind": kind,
+			"metadata": map[string]any{"name": "reporter", "namespace": namespace}}}
+	}
+	all := []*unstructured.Unstructured{object("rbac.authorization.k8s.io/v1", "Role", "there"),
+		object("v1", "ServiceAccount", "there"), object("v1", "ConfigMap", "there")}
+	before, after := delivery.State{Namespace: "there"}, delivery.State{Namespace: "there", Role: true, InTarget: true, Token: true}
+	role := before
+	role.Role = true
+	for forbidden, want := range map[string]delivery.State{"roles serviceaccounts configmaps": before,
+		"serviceaccounts configmaps": role, "configmaps": after} {
+		client := dynamicfake.NewSimpleDynamicClient(runtime.NewScheme())
+		client.PrependReactor("patch", "*", func(a clienttesting.Action) (bool, runtime.Object, error) {
+			if strings.Contains(forbidden, a.GetResource().Resource) && a.GetNamespace() != "" {
+				return true, nil, apierrors.NewForbidden(a.GetResource().GroupResource(), "reporter", errors.New("exceeded quota"))
+			}
+			return true, object("v1", "Any", a.GetNamespace()), nil
+		})
+		c := executor(client)
+		s := &Snapshot{State: before}
+		s.Target = &v1alpha1.APIServer{Name: "target", Namespace: "there"}
+		outcome := c.reconcile(t.Context(), s, &Plan{State: after, Anchor: object("rbac.authorization.k8s.io/v1",
+			"ClusterRole", ""), Apply: all})
+		if outcome.Status.Reason != contract.Forbidden {
+			t.Errorf("%s: %+v", forbidden, outcome.Status)
+		}
+		if diff := cmp.Diff(want, outcome.Recorded.State); diff != "" {
+			t.Errorf("%s are forbidden: %s", forbidden, diff)
+		}
+	}
+}
+
+// The first object that fails stops the work on no other, whatever its place in the plan.
+func TestObjectThatFailsStopsNoOther(t *testing.T) {
+	object := func(kind, name string) *unstructured.Unstructured {
+		o := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "v1", "kind": kind,
+			"metadata": map[string]any{"name": name, "namespace": "own"}}}
+		return o
+	}
+	old := object("Pod", "old")
+	client := dynamicfake.NewSimpleDynamicClient(runtime.NewScheme(), old)
+	client.PrependReactor("create", "pods", func(a clienttesting.Action) (bool, runtime.Object, error) {
+		if o := a.(clienttesting.CreateAction).GetObject().(*unstructured.Unstructured); o.GetName() == "first" {
+			return true, nil, apierrors.NewInvalid(schema.GroupKind{Kind: "Pod"}, "first", nil)
+		}
+		return false, nil, nil
+	})
+	c := executor(client)
+	s := &Snapshot{}
+	s.Target = &v1alpha1.APIServer{Name: "target", Namespace: "there"}
+	outcome := c.reconcile(t.Context(), s, &Plan{
+		Apply:  []*unstructured.Unstructured{object("Pod", "first"), object("Pod", "second")},
+		Delete: []*unstructured.Unstructured{old},
+	})
+	if outcome.Status.Reason != contract.Refused || outcome.Err == nil ||
+		!strings.Contains(outcome.Status.Message, "first") {
+		t.Errorf("%+v", outcome.Status)
+	}
+	list, err := client.Resource(informers.Pods).Namespace("own").List(t.Context(), metav1.ListOptions{})
+	if err != nil || len(list.Items) != 1 || list.Items[0].GetName() != "second" {
+		t.Errorf("left: %v, %v", list, err)
+	}
+}
+
+// A pod is made again once the one of its name is gone, and not before.
+func TestPodThatIsDeletedIsNotWrittenBeforeItIsGone(t *testing.T) {
+	pod := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "v1", "kind": "Pod",
+		"metadata": map[string]any{"name": "companion", "namespace": "own", "uid": "ended"}}}
+	next := pod.DeepCopy()
+	next.SetUID("")
+	next.SetLabels(map[string]string{"changed": "true"})
+	client := dynamicfake.NewSimpleDynamicClient(runtime.NewScheme(), pod)
+	s := &Snapshot{Own: []*unstructured.Unstructured{pod}}
+	s.Target = &v1alpha1.APIServer{Name: "target", Namespace: "there"}
+	outcome := executor(client).reconcile(t.Context(), s, &Plan{Apply: []*unstructured.Unstructured{next},
+		Delete: []*unstructured.Unstructured{pod}})
+	var verbs []string
+	for _, a := range client.Actions() {
+		verbs = append(verbs, a.GetVerb())
+	}
+	if outcome.Err != nil || !slices.Equal(verbs, []string{"delete"}) {
+		t.Errorf("%v, %v", verbs, outcome.Err)
+	}
+}

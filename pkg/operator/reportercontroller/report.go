@@ -1,0 +1,161 @@
+package reportercontroller
+
+import (
+	"context"
+	"errors"
+	"net"
+	"net/url"
+
+	"github.com/prometheus/client_golang/prometheus"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
+	"github.com/kms-health/kms-health/pkg/contract"
+	"github.com/kms-health/kms-health/pkg/metric"
+	"github.com/kms-health/kms-health/pkg/operator/delivery"
+	"github.com/kms-health/kms-health/pkg/operator/informers"
+	"github.com/kms-health/kms-health/pkg/operator/objects"
+)
+
+// Rollup is the controller of the roll-ups, as far as deliveries need it.
+type Rollup interface {
+	// Set sets the published state of a target; Remove removes the target.
+	Set(t delivery.Snapshot)
+	Remove(name string)
+	// IsDone reports whether nothing of a target is left on its operator resource.
+	IsDone(name string) bool
+	// Enqueue wakes the roll-up of a target.
+	Enqueue(name string)
+}
+
+// publish sends the state of a target to the roll-up; if nothing was decided, the last known
+// state. A process that has just started first reads what an earlier one knew: what that wrote
+// stays until then.
+func (c *Controller) publish(s *Snapshot, e *serverState, plan *Plan) {
+	p := &e.published
+	decided := s.Problem == nil && !s.Unrecorded
+	settled := decided && (s.Live != nil || s.Target.Plugins != nil || s.Deleting || s.NamespaceMissing)
+	switch left := informers.AuthorizerWarmup - c.Clock.Since(c.began); {
+	case s.Unrecorded && !e.status.Reason.NeedsAction():
+		return // its conditions come after its record, unless that cannot be written
+	case p.Name == "" && !settled && left > 0:
+		c.queue.AddAfter(s.Target.Name, left) // if nothing is read until then
+		return
+	case decided:
+		p.State, p.SetsKnown, p.LiveKnown = plan.State, plan.State.Live != nil, s.liveKnown()
+		p.Off, p.Clean, p.NamespaceMissing = plan.Off, plan.Clean, s.NamespaceMissing
+	case p.Name == "" || e.deleting != s.Deleting:
+		p.State, p.SetsKnown, p.LiveKnown = s.State, s.State.Live != nil, false
+		p.Off, p.Clean = s.Deleting && !s.Unmanaged, false
+	}
+	e.deleting = s.Deleting
+	p.APIServer, p.Sources = *s.Target, e.sources
+	p.OtherInstallation, p.Unmanaged = s.OtherInstallation != "", s.Unmanaged
+	p.Tool = "oc"
+	if decided && !s.OpenShift || c.OpenShift != nil && !*c.OpenShift {
+		p.Tool = "kubectl"
+	}
+	c.Rollup.Set(*p)
+}
+
+// report publishes a status: in metrics, by Statuses, and to the roll-up, which has it in the
+// target's condition. A status with an empty message is transient, and not reported.
+//
+// There is an Event only for a status that no condition has: where there is no operator
+// resource, or nothing to report on it, except a first status of the latter kind.
+func (c *Controller) report(e *serverState, s *Snapshot, o *Result) {
+	c.metrics.set(e.target.Name, e.published.State.Mode, o)
+	if o.Status.Message == "" {
+		return
+	}
+	c.mu.Lock()
+	before := e.status
+	e.status = o.Status
+	c.mu.Unlock()
+	if p := &e.published; p.Name != "" {
+		if p.Status = o.Status; o.NoCondition {
+			p.Status = delivery.Status{}
+		}
+		c.Rollup.Set(*p)
+	}
+	if before.Reason != o.Status.Reason &&
+		(s.Resource == nil || s.OtherInstallation != "" || o.NoCondition && before.Reason != "") {
+		eventType := corev1.EventTypeNormal
+		if o.Status.Reason.NeedsAction() {
+			eventType = corev1.EventTypeWarning
+		}
+		c.Event(e.target.Name, eventType, string(o.Status.Reason), o.Status.Message)
+	}
+	if before != o.Status {
+		c.Changed()
+	}
+}
+
+// Statuses are the states of the deliveries, by target.
+func (c *Controller) Statuses() map[string]delivery.Status {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	all := make(map[string]delivery.Status, len(c.targets))
+	for name, e := range c.targets {
+		all[name] = e.status
+	}
+	return all
+}
+
+// unreachable reports whether no request had an answer, and one failed: all targets have that
+// problem, which is logged, and none of them can be reported by it. A request that was cut off by
+// its deadline may be slow alone, as by an admission webhook that hangs.
+func unreachable(err error) bool {
+	failed, answer, connecting := (*url.Error)(nil), apierrors.APIStatus(nil), (*net.OpError)(nil)
+	return errors.As(err, &failed) && !errors.As(err, &answer) &&
+		(!errors.Is(err, context.DeadlineExceeded) || errors.As(err, &connecting))
+}
+
+// metrics of the deliveries.
+type metrics struct {
+	errors    *prometheus.CounterVec
+	delivered *prometheus.GaugeVec
+	expiry    *prometheus.GaugeVec
+	renewal   *prometheus.GaugeVec
+}
+
+func newMetrics(registry prometheus.Registerer) *metrics {
+	m := &metrics{
+		errors:    metric.CounterVec(contract.MetricErrors),
+		delivered: metric.GaugeVec(contract.MetricDelivered),
+		expiry:    metric.GaugeVec(contract.MetricCredentialExpiry),
+		renewal:   metric.GaugeVec(contract.MetricCredentialRenewal),
+	}
+	registry.MustRegister(m.errors, m.delivered, m.expiry, m.renewal)
+	return m
+}
+
+// set shows how a delivery stands, and when its token expires and is due. While a target is
+// delivered, the outcome has the token, unless there is none; otherwise it stays as it was.
+func (m *metrics) set(target string, mode v1alpha1.Mode, o *Result) {
+	if o.Status.Delivered() && o.Status.Reason != contract.Unmanaged {
+		m.forget(target)
+	}
+	if secret := objects.TokenName(target); !o.Token.notAfter.IsZero() {
+		m.expiry.WithLabelValues(target, secret).Set(float64(o.Token.notAfter.Unix()))
+		m.renewal.WithLabelValues(target, secret).Set(float64(o.Token.renewAt.Unix()))
+	}
+	if o.Status.Message == "" {
+		return
+	}
+	m.errors.WithLabelValues(target) // 0 until there is one
+	value := 0.0
+	if o.Status.Delivered() {
+		value = 1
+	}
+	m.delivered.DeletePartialMatch(prometheus.Labels{"api_server": target})
+	m.delivered.WithLabelValues(target, string(mode), string(o.Status.Reason)).Set(value)
+}
+
+// forget removes the series of a target that is gone.
+func (m *metrics) forget(target string) {
+	for _, gauge := range []*prometheus.GaugeVec{m.delivered, m.expiry, m.renewal} {
+		gauge.DeletePartialMatch(prometheus.Labels{"api_server": target})
+	}
+}

@@ -1,0 +1,104 @@
+package reportercontroller
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/klog/v2"
+
+	"github.com/kms-health/kms-health/pkg/contract"
+	"github.com/kms-health/kms-health/pkg/operator/encryptionconfig"
+	"github.com/kms-health/kms-health/pkg/operator/informers"
+)
+
+// revisionRetry is when to read the Secret of a revision again that gave no plugin.
+const revisionRetry = 5 * time.Second
+
+// revisionRead is what a revision's Secret contains.
+type revisionRead struct {
+	encryptionconfig.Set
+	first, until time.Time // when it was first read, and when to read it again
+}
+
+// observeSecrets adds the encryption configs in use, once there is the Role by which the operator
+// reads them.
+func (c *Controller) observeSecrets(s *Snapshot, e *serverState, role *unstructured.Unstructured) {
+	t := s.Target
+	secret := "Secret " + t.Namespace + "/" + t.EncryptionConfig.Secret
+	if e.sources.Secret == nil || !c.reads(s, secret, e.sources.Secret) {
+		return
+	}
+	live, exists := e.sources.Secret.Get(t.Namespace, t.EncryptionConfig.Secret)
+	if !exists {
+		live = encryptionconfig.Read(nil, t.EncryptionConfig)
+	}
+	encrypted := slices.Clone(live.Config.Encrypted)
+	if live.Problem != "" {
+		s.add(contract.EncryptionConfigUnreadable, secret+": "+live.Problem)
+	}
+	s.Live, s.Sets = &live, map[string]encryptionconfig.Set{}
+	var allowed []string
+	for _, rule := range informers.As[rbacv1.Role](role).Rules {
+		allowed = append(allowed, rule.ResourceNames...)
+	}
+	for _, revision := range s.Revisions() {
+		name := t.EncryptionConfig.Secret + "-" + revision
+		if _, asked := e.revisions[name]; !asked && !slices.Contains(allowed, name) {
+			continue
+		}
+		// The API server's authorizer may not have read the Role yet.
+		r := c.revision(e, name)
+		if r.Known || r.Problem != "" || c.Clock.Since(r.first) >= informers.AuthorizerWarmup {
+			s.Sets[revision] = r.Set
+		}
+		encrypted = append(encrypted, r.Config.Encrypted...)
+	}
+	if live.Known {
+		c.mu.Lock()
+		changed := !slices.Equal(e.encrypted, encrypted)
+		e.encrypted = encrypted
+		c.mu.Unlock()
+		if changed && t.Name == kubeAPIServer {
+			c.EnqueueAll()
+		}
+	}
+}
+
+// revision is the plugin set of a revision, while the live Secret can be read. What may not
+// exist yet, or be repaired, is read again; a Secret with plugins does not change.
+func (c *Controller) revision(e *serverState, name string) revisionRead {
+	r, was := e.revisions[name]
+	now := c.Clock.Now()
+	if !was {
+		r.first = now
+	}
+	if len(r.Config.Plugins) > 0 || now.Before(r.until) {
+		return r
+	}
+	ctx, cancel := context.WithTimeout(c.ctx, requestTimeout)
+	defer cancel()
+	t := &e.target
+	o, err := c.Client.Resource(informers.Secrets).Namespace(t.Namespace).Get(ctx, name, metav1.GetOptions{})
+	switch {
+	case apierrors.IsNotFound(err):
+		r.Set = encryptionconfig.Read(nil, t.EncryptionConfig)
+	case err == nil:
+		r.Set = encryptionconfig.Read(informers.As[corev1.Secret](o), t.EncryptionConfig)
+	}
+	if !r.Known {
+		klog.InfoS("Failed to read the encryption config of a revision, retrying", "secret", t.Namespace+"/"+name,
+			"reason", r.Problem, "err", err)
+	}
+	r.until = now.Add(revisionRetry)
+	if len(r.Config.Plugins) == 0 {
+		c.queue.AddAfter(t.Name, revisionRetry)
+	}
+	e.revisions[name] = r
+	return r
+}

@@ -1,0 +1,177 @@
+package reportercontroller
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/sets"
+	"k8s.io/klog/v2"
+
+	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
+	"github.com/kms-health/kms-health/pkg/contract"
+	"github.com/kms-health/kms-health/pkg/operator/delivery"
+	"github.com/kms-health/kms-health/pkg/operator/informers"
+	"github.com/kms-health/kms-health/pkg/operator/ssa"
+)
+
+// serverState is the state of a target between its syncs. Its fields are used by the one worker
+// that syncs it, except those guarded by the Controller's mu.
+type serverState struct {
+	target    v1alpha1.APIServer // as it was last synced
+	sources   *informers.Target
+	revisions map[string]revisionRead
+	published delivery.Snapshot
+	deleting  bool                    // when it was published
+	recorded  Recorded                // what was last recorded, while the informer may not show it
+	requested string                  // what was last requested, valid or not
+	seen      map[types.UID]time.Time // when each pod was first seen
+
+	// Under mu.
+	status    delivery.Status
+	encrypted []schema.GroupResource
+}
+
+// names are those of the targets of the configuration, of earlier ones, and of those
+// whose ClusterRole shows that something of them is left.
+func (c *Controller) names() []string {
+	all := sets.New[string]()
+	if config := c.config.Load(); config != nil {
+		for _, t := range config.APIServers {
+			all.Insert(t.Name)
+		}
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	all.Insert(slices.Collect(maps.Keys(c.targets))...)
+	if c.cluster != nil {
+		for _, role := range c.cluster.Roles.List() {
+			all.Insert(role.GetLabels()[contract.APIServerLabel])
+		}
+	}
+	return sets.List(all)
+}
+
+// Targets are those that are kept or being removed, by name.
+func (c *Controller) Targets() []v1alpha1.APIServer {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	var all []v1alpha1.APIServer
+	for _, name := range slices.Sorted(maps.Keys(c.targets)) {
+		all = append(all, c.targets[name].target)
+	}
+	return all
+}
+
+// resolve begins what is observed of a target: what it is by the configuration and by its record.
+// Nil: there is nothing of it. One whose namespace or operator resource was edited is two: the
+// recorded one, which is removed first, and then the new one.
+func (c *Controller) resolve(config *configuration, name string) *Snapshot {
+	state := c.recorded(name)
+	var was *v1alpha1.APIServer
+	if state.Namespace != "" {
+		was = new(state.Target(name))
+	}
+	c.mu.Lock()
+	if e := c.targets[name]; e != nil && (was == nil || samePlace(&e.target, was)) {
+		was = new(e.target)
+	}
+	c.mu.Unlock()
+	return resolve(config.OperatorConfiguration, name, was, state, c.Namespace)
+}
+
+// resolve decides what to do about the target of a name, which is known from an earlier sync, or
+// not (nil).
+func resolve(config *v1alpha1.OperatorConfiguration, name string, was *v1alpha1.APIServer, state delivery.State,
+	namespace string) *Snapshot {
+	s := &Snapshot{State: state}
+	s.Config, s.Namespace = config, namespace
+	if state.Installation != namespace {
+		s.OtherInstallation = state.Installation
+	}
+	at := slices.IndexFunc(config.APIServers, func(t v1alpha1.APIServer) bool { return t.Name == name })
+	switch {
+	case at >= 0 && (was == nil || s.OtherInstallation != "" || samePlace(was, &config.APIServers[at])):
+		s.Target, s.InConfig = &config.APIServers[at], true
+		s.Deleting = config.ManagementState == v1alpha1.Removed
+	case was != nil && s.OtherInstallation == "":
+		s.Target, s.Deleting = was, true
+	default:
+		return nil
+	}
+	return s
+}
+
+// samePlace reports whether two versions of a target are of one API server.
+func samePlace(a, b *v1alpha1.APIServer) bool {
+	return a.Namespace == b.Namespace && a.Resource == b.Resource
+}
+
+// recorded is the state that the target's ClusterRole has; while there is none, that of the
+// last sync.
+func (c *Controller) recorded(name string) delivery.State {
+	role, exists := c.cluster.Roles.Get("", contract.ReporterName(name))
+	c.mu.Lock()
+	e := c.targets[name]
+	c.mu.Unlock()
+	if e != nil && (!exists || !ssa.AtLeast(role.GetResourceVersion(), e.recorded.Version)) {
+		return e.recorded.State
+	}
+	if !exists {
+		return delivery.State{}
+	}
+	state, err := delivery.ParseState(role.GetAnnotations()[contract.StateAnnotation])
+	if err != nil {
+		klog.ErrorS(err, "Failed to read the recorded state, starting without it", "clusterRole", role.GetName())
+	}
+	return state
+}
+
+// otherInstallation explains what to do about a target of another installation.
+func (s *Snapshot) otherInstallation() *delivery.Status {
+	return &delivery.Status{Reason: contract.OtherInstallation,
+		Message: fmt.Sprintf("the installation in namespace %s owns this target, so nothing is changed here; remove one of "+
+			"the two, or, when that one no longer exists, run `kubectl annotate clusterrole %s %s-`",
+			s.OtherInstallation, contract.ReporterName(s.Target.Name), contract.StateAnnotation)}
+}
+
+// entry returns the state of a target, with sources for its current configuration.
+func (c *Controller) entry(s *Snapshot) *serverState {
+	name := s.Target.Name
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	e := c.targets[name]
+	if e == nil {
+		e = &serverState{}
+		c.targets[name] = e
+	}
+	if e.sources == nil || !e.sources.Same(s.Target) {
+		if e.sources != nil {
+			go e.sources.Stop()
+		}
+		e.revisions = map[string]revisionRead{}
+		e.sources = informers.NewTarget(c.ctx, c.cluster, s.Target,
+			func() { c.Enqueue(name) }, func() { c.Rollup.Enqueue(name) })
+	}
+	e.target = *s.Target
+	return e
+}
+
+// forget removes the state of a target that was removed.
+func (c *Controller) forget(name string) {
+	c.mu.Lock()
+	e := c.targets[name]
+	delete(c.targets, name)
+	c.mu.Unlock()
+	if e == nil {
+		return
+	}
+	e.sources.Stop()
+	c.Rollup.Remove(name)
+	c.metrics.forget(name)
+	c.queue.Forget(name)
+	c.Changed()
+}

@@ -1,0 +1,98 @@
+package reportercontroller
+
+import (
+	"cmp"
+	"slices"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/kms-health/kms-health/pkg/contract"
+	"github.com/kms-health/kms-health/pkg/operator/informers"
+)
+
+// startsWithin is for how long a pod that was just seen may have no container yet, of which the node reports
+// the user. A reporter's user is fixed with its pod.
+const startsWithin = time.Minute
+
+// observeAges adds for how long each pod has been seen. It syncs again when one has had its time to start.
+func (c *Controller) observeAges(s *Snapshot, e *serverState) {
+	now, before := c.Clock.Now(), e.seen
+	e.seen, s.Seen = map[types.UID]time.Time{}, map[types.UID]time.Duration{}
+	for _, pod := range s.Pods {
+		first, known := before[pod.UID]
+		if !known {
+			first = now
+		}
+		e.seen[pod.UID], s.Seen[pod.UID] = first, now.Sub(first)
+		if left := startsWithin - now.Sub(first); left > 0 {
+			c.queue.AddAfter(s.Target.Name, left)
+		}
+	}
+}
+
+// starting reports whether the user of a pod is not known yet, and may be soon.
+func (p *planner) starting(a apiServerPod) bool {
+	return !a.userKnown && p.Seen[a.pod.UID] < startsWithin
+}
+
+// companionUser is the user of the companion that a pod has already.
+func (p *planner) companionUser(a apiServerPod) (contract.User, bool) {
+	for _, o := range p.own("Pod") {
+		if o.GetAnnotations()[contract.BesideAnnotation] == a.UID && nodeOf(o) == a.Node {
+			if user, has := reporterUser(&informers.As[corev1.Pod](o).Spec); has {
+				return user, true
+			}
+		}
+	}
+	return contract.User{}, false
+}
+
+// agentUser is the user of agents: that of the API server's pod that was seen last, of those whose user is
+// known. Of several that were seen at the same time, as by a process that starts, one counts whose user the
+// agents have already. Without such a pod they keep theirs, or are root.
+func (p *planner) agentUser() contract.User {
+	user, made := contract.Root, false
+	for _, o := range p.own("DaemonSet") {
+		if was, has := reporterUser(&informers.As[appsv1.DaemonSet](o).Spec.Template.Spec); has {
+			user, made = was, true
+		}
+	}
+	pods := slices.DeleteFunc(slices.Clone(p.pods), func(a apiServerPod) bool {
+		return !a.userKnown && (made || p.starting(a)) || a.pod.DeletionTimestamp != nil
+	})
+	if len(pods) == 0 {
+		return user
+	}
+	slices.SortStableFunc(pods, func(a, b apiServerPod) int {
+		if seen := cmp.Compare(p.Seen[a.pod.UID], p.Seen[b.pod.UID]); seen != 0 || a.User.String() == b.User.String() {
+			return seen
+		}
+		if a.User.String() == user.String() {
+			return -1
+		}
+		return 1
+	})
+	last := pods[0]
+	for _, a := range pods {
+		if a.User.String() != last.User.String() {
+			p.wait("pod %s/%s runs as %s, and the agents as %s, as pod %s, which was seen last", a.pod.Namespace, a.pod.Name,
+				a.User, last.User, last.pod.Name)
+		}
+	}
+	return last.User
+}
+
+// reporterUser is the API server's user that the reporter in a pod was made with.
+func reporterUser(spec *corev1.PodSpec) (contract.User, bool) {
+	for _, c := range spec.Containers {
+		for _, v := range c.Env {
+			if v.Name == contract.APIServerUserVariable {
+				return contract.ParseUser(v.Value)
+			}
+		}
+	}
+	return contract.User{}, false
+}

@@ -1,0 +1,182 @@
+package reportercontroller
+
+import (
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/clock"
+
+	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
+	"github.com/kms-health/kms-health/pkg/contract"
+	"github.com/kms-health/kms-health/pkg/operator/informers"
+)
+
+// runsAs is a pod whose node reports that its container runs as a user.
+func runsAs(uid int64) func(*corev1.Pod) {
+	return func(p *corev1.Pod) {
+		p.Status.ContainerStatuses[0].User = &corev1.ContainerUser{Linux: &corev1.LinuxContainerUser{UID: uid, GID: uid}}
+	}
+}
+
+// notStarted is a pod whose container was not created yet.
+func notStarted(p *corev1.Pod) { p.Status = corev1.PodStatus{Phase: corev1.PodPending} }
+
+// userOf is whom the reporters of a plan were made for, by the object.
+func userOf(t *testing.T, o *unstructured.Unstructured) string {
+	t.Helper()
+	spec := informers.As[corev1.Pod](o).Spec
+	if o.GetKind() == "DaemonSet" {
+		spec = informers.As[appsv1.DaemonSet](o).Spec.Template.Spec
+	}
+	user, has := reporterUser(&spec)
+	if is := *spec.Containers[0].SecurityContext; !has || *is.RunAsUser != user.UID || *is.RunAsGroup != user.GID {
+		t.Errorf("%s runs as %d:%d, and names %s", o.GetName(), *is.RunAsUser, *is.RunAsGroup, user)
+	}
+	return user.String()
+}
+
+func seen(ages map[types.UID]time.Duration) func(*Snapshot) {
+	return func(s *Snapshot) { s.Seen = ages }
+}
+
+func TestCompanionIsMadeOnceTheUserIsKnown(t *testing.T) {
+	for name, c := range map[string]struct {
+		pod  *corev1.Pod
+		seen time.Duration
+		want string
+	}{
+		"a container that runs":           {apiPod("a", "1", runsAs(7)), 0, "7:7 groups 7"},
+		"a node that reports no user":     {apiPod("a", "1"), 0, contract.Root.String()},
+		"no container, seen first":        {apiPod("a", "1", notStarted), 0, ""},
+		"no container for 59 s":           {apiPod("a", "1", notStarted), startsWithin - time.Second, ""},
+		"no container for a minute":       {apiPod("a", "1", notStarted), startsWithin, contract.Root.String()},
+		"another of its containers is up": {apiPod("a", "1", func(p *corev1.Pod) { p.Status.ContainerStatuses[0].Name = "kms" }), 0, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			plan := planOf(t, fixture(t, v1alpha1.ModeCompanionPod, pods(c.pod), seen(map[types.UID]time.Duration{"1": c.seen})))
+			got := ""
+			for _, o := range workloads(plan) {
+				got += userOf(t, o)
+			}
+			if got != c.want || len(ofKind(plan.Apply, "ConfigMap")) != 1 || plan.Status.Reason.NeedsAction() {
+				t.Errorf("got %q, %+v, want %q", got, plan.Status, c.want)
+			}
+		})
+	}
+}
+
+// What is learned later of the same API server pod is no reason to replace a companion.
+func TestCompanionIsNotReplacedForItsUser(t *testing.T) {
+	old := map[types.UID]time.Duration{"1": startsWithin}
+	first := planOf(t, fixture(t, v1alpha1.ModeCompanionPod, pods(apiPod("a", "1", notStarted)), seen(old)))
+	made := workloads(first)[0]
+	s := fixture(t, v1alpha1.ModeCompanionPod, pods(apiPod("a", "1", runsAs(7))), seen(old), delivered(t, first))
+	if plan := planOf(t, s); names(workloads(plan)) != names(workloads(first)) || len(plan.Delete) > 0 {
+		t.Errorf("%s made, %s deleted", names(workloads(plan)), names(plan.Delete))
+	}
+	// An operator that was just started has not seen for long that the container is not there.
+	s = fixture(t, v1alpha1.ModeCompanionPod, pods(apiPod("a", "1", notStarted)), delivered(t, first))
+	if plan := planOf(t, s); names(workloads(plan)) != names(workloads(first)) || len(plan.Delete) > 0 {
+		t.Errorf("after a restart %s made, %s deleted", names(workloads(plan)), names(plan.Delete))
+	}
+	s.Config.Image = "reporter:2"
+	if plan := planOf(t, s); userOf(t, workloads(plan)[0]) != userOf(t, made) || workloads(plan)[0].GetName() == made.GetName() {
+		t.Errorf("for a new image %s was made, of %s", names(workloads(plan)), userOf(t, workloads(plan)[0]))
+	}
+	s = fixture(t, v1alpha1.ModeCompanionPod, pods(apiPod("a", "2", runsAs(7))), delivered(t, first))
+	if plan := planOf(t, s); userOf(t, workloads(plan)[0]) != "7:7 groups 7" || names(plan.Delete) != "Pod/"+made.GetName() {
+		t.Errorf("for a new pod of the API server %s was made, of %s", names(workloads(plan)), userOf(t, workloads(plan)[0]))
+	}
+	// Companions of a version before this one have no user: they are replaced as for any other change.
+	s = fixture(t, v1alpha1.ModeCompanionPod, pods(apiPod("a", "1", runsAs(7))), delivered(t, first))
+	containers, _, _ := unstructured.NestedSlice(s.own("Pod")[0].Object, "spec", "containers")
+	delete(containers[0].(map[string]any), "env")
+	_ = unstructured.SetNestedSlice(s.own("Pod")[0].Object, containers, "spec", "containers")
+	if plan := planOf(t, s); userOf(t, workloads(plan)[0]) != "7:7 groups 7" {
+		t.Errorf("beside one without a user: %s", userOf(t, workloads(plan)[0]))
+	}
+}
+
+func TestAgentsHaveTheUserOfThePodThatWasSeenLast(t *testing.T) {
+	root := contract.Root.String()
+	terminating := func(p *corev1.Pod) { p.DeletionTimestamp = new(metav1.Now()) }
+	a, b := apiPod("a", "1", onHost, runsAs(7)), apiPod("b", "2", onHost, runsAs(8))
+	for name, c := range map[string]struct {
+		before  []*corev1.Pod // for which agents were made
+		pods    []*corev1.Pod
+		ages    map[types.UID]time.Duration
+		want    string
+		differs string // what the condition names
+	}{
+		"no pod":                        {nil, nil, nil, root, ""},
+		"no pod now":                    {[]*corev1.Pod{a}, nil, nil, "7:7 groups 7", ""},
+		"one pod":                       {nil, []*corev1.Pod{a}, nil, "7:7 groups 7", ""},
+		"equal pods":                    {nil, []*corev1.Pod{a, apiPod("c", "3", onHost, runsAs(7))}, nil, "7:7 groups 7", ""},
+		"the second was seen last":      {[]*corev1.Pod{a}, []*corev1.Pod{a, b}, map[types.UID]time.Duration{"1": time.Hour, "2": time.Minute}, "8:8 groups 8", "pod ns/api-a-1 runs as 7:7 groups 7, and the agents as 8:8 groups 8"},
+		"the first was seen last":       {[]*corev1.Pod{b}, []*corev1.Pod{a, b}, map[types.UID]time.Duration{"2": time.Hour}, "7:7 groups 7", "pod ns/api-b-2 runs as 8:8 groups 8"},
+		"both by a process that starts": {[]*corev1.Pod{b}, []*corev1.Pod{a, b}, nil, "8:8 groups 8", "pod ns/api-a-1 runs as 7:7 groups 7"},
+		"both, without agents":          {nil, []*corev1.Pod{a, b}, nil, "7:7 groups 7", "pod ns/api-b-2 runs as 8:8 groups 8"},
+		"the other terminates": {[]*corev1.Pod{a}, []*corev1.Pod{a, apiPod("b", "2", onHost, runsAs(8), terminating)},
+			map[types.UID]time.Duration{"1": time.Hour}, "7:7 groups 7", ""},
+		"a new one without a container": {[]*corev1.Pod{a}, []*corev1.Pod{a, apiPod("b", "2", onHost, notStarted)},
+			map[types.UID]time.Duration{"1": time.Hour}, "7:7 groups 7", ""},
+		"one whose container is gone": {[]*corev1.Pod{a}, []*corev1.Pod{apiPod("a", "1", onHost, notStarted)},
+			map[types.UID]time.Duration{"1": time.Hour}, "7:7 groups 7", ""},
+		"one without a container for a minute, without agents": {nil,
+			[]*corev1.Pod{apiPod("a", "1", onHost, notStarted, func(p *corev1.Pod) {
+				p.Spec.SecurityContext = &corev1.PodSecurityContext{RunAsUser: new(int64(9))}
+			})}, map[types.UID]time.Duration{"1": startsWithin}, "9:0 groups 0", ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := fixture(t, v1alpha1.ModeDaemonSet, pods(c.pods...), seen(c.ages))
+			if c.before != nil {
+				delivered(t, planOf(t, fixture(t, v1alpha1.ModeDaemonSet, pods(c.before...))))(s)
+			}
+			plan := planOf(t, s)
+			if got := userOf(t, ofKind(plan.Apply, "DaemonSet")[0]); got != c.want {
+				t.Errorf("got %s, want %s", got, c.want)
+			}
+			if names := strings.Contains(plan.Status.Message, " runs as "); names != (c.differs != "") ||
+				!strings.Contains(plan.Status.Message, c.differs) || names && plan.Status.Reason != contract.Progressing {
+				t.Errorf("%+v", plan.Status)
+			}
+		})
+	}
+}
+
+// The time that a Pod has of its creation is by another clock.
+func TestPodIsAsOldAsThisProcessHasSeenIt(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := New(Options{Clock: clock.RealClock{}, Registry: prometheus.NewRegistry()})
+		defer c.queue.ShutDown()
+		s, e := fixture(t, v1alpha1.ModeCompanionPod), &serverState{}
+		a, b := apiPod("a", "1", notStarted), apiPod("b", "2", notStarted)
+		sees := func(after, ofA, ofB time.Duration, pods ...*corev1.Pod) {
+			t.Helper()
+			time.Sleep(after)
+			s.Pods = pods
+			if c.observeAges(s, e); s.Seen["1"] != ofA || s.Seen["2"] != ofB || len(s.Seen) != len(pods) {
+				t.Errorf("%v, want %s and %s", s.Seen, ofA, ofB)
+			}
+		}
+		sees(0, 0, 0, a)
+		sees(10*time.Second, 10*time.Second, 0, a, b)
+		if synctest.Wait(); c.queue.Len() != 0 {
+			t.Error("synced again at once")
+		}
+		sees(startsWithin-10*time.Second, startsWithin, startsWithin-10*time.Second, a, b)
+		if synctest.Wait(); c.queue.Len() != 1 {
+			t.Error("not synced when the first has had its minute")
+		}
+		sees(time.Second, 0, startsWithin-9*time.Second, b)
+		sees(time.Second, 0, startsWithin-8*time.Second, a, b)
+	})
+}
