@@ -78,7 +78,7 @@ KMS is turned off. It is configured by one file: print-defaults prints a sample,
 docs/reference/configuration.md explains every field.
 
 Exit codes:
-  0  success; run: ended by SIGTERM or SIGINT
+  0  success; start: ended by SIGTERM or SIGINT
   1  the command failed; validate: the file has errors
   3  the command line is wrong, or the file cannot be read`,
 		Version:       version.Version,
@@ -94,6 +94,6 @@ Exit codes:
 	for _, name := range []string{"v", "vmodule"} {
 		root.PersistentFlags().AddGoFlag(logging.Lookup(name))
 	}
-	root.AddCommand(newRun(), newRender(), newValidate(), newPrintDefaults())
+	root.AddCommand(newStart(), newRender(), newValidate(), newPrintDefaults())
 	return root
 }

@@ -37,8 +37,8 @@ func TestExitCodes(t *testing.T) {
 		"version":         {[]string{"--version"}, exitOK, ""},
 		"defaults":        {[]string{"print-defaults"}, exitOK, ""},
 		"unknown command": {[]string{"walk"}, exitUsage, "kms-health-operator --help"},
-		"unknown flag":    {[]string{"run", "--wait"}, exitUsage, "unknown flag: --wait"},
-		"argument":        {[]string{"run", "now"}, exitUsage, "now"},
+		"unknown flag":    {[]string{"start", "--wait"}, exitUsage, "unknown flag: --wait"},
+		"argument":        {[]string{"start", "now"}, exitUsage, "now"},
 		"broken file":     {[]string{"validate", "--config", broken}, exitFailed, "apiVersion, kind: must be "},
 		"every mistake": {
 			[]string{"validate", "--config", wrong}, exitFailed,
@@ -48,7 +48,7 @@ func TestExitCodes(t *testing.T) {
 		"empty file":       {[]string{"validate", "--config", empty}, exitFailed, "must hold kind OperatorConfiguration"},
 		"a directory":      {[]string{"validate", "--config", t.TempDir()}, exitUsage, "is a directory"},
 		"missing file":     {[]string{"validate", "--config", "/no/such/file"}, exitUsage, "/no/such/file"},
-		"impossible flags": {[]string{"run", "--namespace", "A b", "--config", ""}, exitFailed, `--config: ""`},
+		"impossible flags": {[]string{"start", "--namespace", "A b", "--config", ""}, exitFailed, `--config: ""`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			code, stdout, stderr := call(t, c.args...)
@@ -62,7 +62,7 @@ func TestExitCodes(t *testing.T) {
 
 func TestOpenShiftVariableIsChecked(t *testing.T) {
 	t.Setenv("IS_OPENSHIFT", "perhaps")
-	if code, _, stderr := call(t, "run"); code != exitFailed || !strings.Contains(stderr, `IS_OPENSHIFT: "perhaps"`) {
+	if code, _, stderr := call(t, "start"); code != exitFailed || !strings.Contains(stderr, `IS_OPENSHIFT: "perhaps"`) {
 		t.Errorf("%d, %q", code, stderr)
 	}
 }
@@ -183,7 +183,7 @@ func TestFlagsDefaultToTheEnvironment(t *testing.T) {
 	t.Setenv("REPORTER_IMAGE", "image:1")
 	t.Setenv("KUBECONFIG", "/kubeconfig")
 	for flag, want := range map[string]string{"namespace": "from-env", "image": "image:1", "kubeconfig": "/kubeconfig"} {
-		if got := newRun().Flag(flag).DefValue; got != want {
+		if got := newStart().Flag(flag).DefValue; got != want {
 			t.Errorf("--%s: %q, want %q", flag, got, want)
 		}
 	}

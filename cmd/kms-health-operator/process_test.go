@@ -54,7 +54,7 @@ func start(t *testing.T, server string, stderr *os.File, args ...string) *child 
 	if err := os.WriteFile(kubeconfig, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	cmd := exec.Command(os.Args[0], append([]string{"run", "--config", p.config, "--kubeconfig", kubeconfig,
+	cmd := exec.Command(os.Args[0], append([]string{"start", "--config", p.config, "--kubeconfig", kubeconfig,
 		"--image", "reporter:1",
 		"--metrics-bind-address", "127.0.0.1:0", "--health-bind-address", "127.0.0.1:0"}, args...)...)
 	cmd.Env = append(os.Environ(), asMain+"=1")

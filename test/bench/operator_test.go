@@ -90,7 +90,7 @@ func (f *fixture) startOperator(binary string) *operatorFixture {
 		apiservers.Kube.Target("mode: CompanionPod", `serving: {address: "0.0.0.0:9180", secret: serving}`) +
 		apiservers.OpenShift.Target("mode: Sidecar", "deployment: apiserver")}))
 	o.metrics = f.freeAddress()
-	o.process = f.start("operator", binary, "run",
+	o.process = f.start("operator", binary, "start",
 		"--config", filepath.Join(o.config, "config.yaml"), "--kubeconfig", kubeconfig, "--namespace", o.namespace, "--image", "reporter:1",
 		"--metrics-bind-address", o.metrics, "--health-bind-address", f.freeAddress())
 	o.awaitDelivered()

@@ -26,13 +26,9 @@ var object = contract.Resource{
 }
 
 const (
-	coalescePeriod        = 20 * time.Millisecond
-	resync                = 5 * time.Minute
-	firstRetry, lastRetry = 250 * time.Millisecond, 5 * time.Second
+	resync     = 5 * time.Minute
+	readyCheck = 5 * time.Second // between two checks whether there is something to report
 )
-
-// readyCheck is how often it is looked whether there is something to report.
-const readyCheck = 5 * time.Second
 
 // Options of a Controller.
 type Options struct {
@@ -40,10 +36,11 @@ type Options struct {
 	Clock   clock.WithTicker
 	Now     func() time.Time
 	Version string
-	Inertia time.Duration // how long something must be bad before Degraded reports it
-	// Observe returns what there is to report, and the related objects, which `oc adm inspect`
-	// collects; false: nothing yet, or this is no OpenShift.
-	Observe func() (in Input, related []any, ready bool)
+	Inertia time.Duration    // how long something must be bad before Degraded reports it
+	Queue   *syncqueue.Queue // of one item: contract.ClusterOperator
+	// Collect returns what there is to report of an operator that has run for so long, and the related objects;
+	// false: nothing yet, or this is no OpenShift.
+	Collect func(running time.Duration) (in Input, related []any, ready bool)
 }
 
 // Controller keeps ClusterOperator/kms-health, the operator's own state as `oc get
@@ -51,7 +48,6 @@ type Options struct {
 // roll-ups, with inertia, so that a problem that ends by itself soon causes no alert.
 type Controller struct {
 	Options
-	queue *syncqueue.Queue // of one item: the name
 	// source is followed from the first time on that there is something to report: where
 	// this is no OpenShift there is no right to read it.
 	source *informers.Informer[shown]
@@ -61,30 +57,27 @@ type Controller struct {
 
 // New makes a Controller.
 func New(o Options) *Controller {
-	c := &Controller{
-		Options: o,
-		queue:   syncqueue.NewQueue(o.Clock, "write the ClusterOperator", firstRetry, lastRetry),
-	}
-	c.source = informers.New(o.Client, informers.Selection{Resource: object.GVR(), Name: object.Name}, read, c.Enqueue)
-	return c
+	return &Controller{Options: o, source: informers.New(o.Client,
+		informers.Selection{Resource: object.GVR(), Name: object.Name}, read, informers.Key{Queue: o.Queue, Name: object.Name})}
 }
-
-// Enqueue enqueues a sync.
-func (c *Controller) Enqueue() { c.queue.AddAfter(object.Name, coalescePeriod) }
 
 // Run keeps it until ctx ends. One replica at a time may run.
 func (c *Controller) Run(ctx context.Context) {
 	var running sync.WaitGroup
 	defer running.Wait()
-	c.Enqueue()
-	c.queue.Work(ctx, 1, func(_ context.Context, name string) time.Duration {
-		in, related, ready := c.Observe()
+	began := c.Clock.Now()
+	c.Queue.Enqueue(object.Name)
+	c.Queue.Work(ctx, 1, func(ctx context.Context, name string) time.Duration {
+		in, related, ready := c.Collect(c.Clock.Since(began))
 		if !ready {
 			return readyCheck
 		}
 		c.follow.Do(func() { running.Go(func() { c.source.Run(ctx) }) })
+		if left := c.Queue.Left(name); left > 0 {
+			return left
+		}
 		again, err := c.sync(ctx, in, related)
-		c.queue.Observe(name, err)
+		c.Queue.Observe(name, err)
 		return max(1, again)
 	})
 }

@@ -22,6 +22,7 @@ import (
 
 	"github.com/kms-health/kms-health/pkg/contract"
 	"github.com/kms-health/kms-health/pkg/operator/informers"
+	"github.com/kms-health/kms-health/pkg/operator/syncqueue"
 	"github.com/kms-health/kms-health/pkg/operatorstatus"
 )
 
@@ -52,8 +53,8 @@ func withOperatorFixture(t *testing.T, test func(s *operatorFixture)) {
 		if err := s.client.Tracker().Create(informers.ClusterOperators, s.versioned(clusterOperator(nil)), ""); err != nil {
 			t.Fatal(err)
 		}
-		s.Controller = New(Options{Client: s.client, Clock: clock.RealClock{},
-			Now: time.Now, Version: "1.2.3", Inertia: inertia, Observe: func() (Input, []any, bool) {
+		s.Controller = New(Options{Client: s.client, Clock: clock.RealClock{}, Now: time.Now, Version: "1.2.3",
+			Inertia: inertia, Queue: syncqueue.New(clock.RealClock{}, "write"), Collect: func(time.Duration) (Input, []any, bool) {
 				s.mu.Lock()
 				defer s.mu.Unlock()
 				return s.input, []any{map[string]any{"resource": "namespaces", "name": "kms-health"}}, true
@@ -107,7 +108,7 @@ func (s *operatorFixture) set(change func()) {
 	s.mu.Lock()
 	change()
 	s.mu.Unlock()
-	s.Enqueue()
+	s.Queue.Enqueue(object.Name)
 }
 
 // until advances the clock to a time since the start.
@@ -138,7 +139,7 @@ func TestStatusIsWrittenOnce(t *testing.T) {
 		s.show(status)
 		for i := range 10 {
 			s.until(time.Duration(i+2) * time.Second)
-			s.Enqueue()
+			s.Queue.Enqueue(object.Name)
 		}
 		s.until(time.Hour)
 		s.wantWrites(1, "and never again")
@@ -161,7 +162,7 @@ func TestVersionIsThatOfReportersThatAreRolledOut(t *testing.T) {
 		s.mu.Lock()
 		s.input.Targets = []Target{ok("a")}
 		s.mu.Unlock()
-		s.Enqueue()
+		s.Queue.Enqueue(object.Name)
 		s.until(2 * time.Second)
 		if status = s.wantWrites(2, "when they are"); reflect.DeepEqual(status["versions"], before) {
 			t.Errorf("versions %v", status["versions"])
@@ -198,7 +199,7 @@ func TestDegradedIsWrittenWhenTheInertiaIsOver(t *testing.T) {
 		})
 		s.until(time.Second + inertia)
 		s.wantWrites(1, "before")
-		s.until(time.Second + inertia + 1 + coalescePeriod)
+		s.until(time.Second + inertia + 1 + syncqueue.CoalescePeriod)
 		s.show(s.wantWrites(2, "when it is over"))
 		s.until(time.Hour)
 		s.wantWrites(2, "and nothing more")

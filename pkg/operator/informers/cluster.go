@@ -16,6 +16,7 @@ import (
 
 	"github.com/kms-health/kms-health/pkg/contract"
 	"github.com/kms-health/kms-health/pkg/operator/objects"
+	"github.com/kms-health/kms-health/pkg/operator/syncqueue"
 	"github.com/kms-health/kms-health/pkg/operatorstatus"
 )
 
@@ -42,41 +43,43 @@ type Cluster struct {
 	// Stop ends the sources.
 	Stop context.CancelFunc
 
-	client dynamic.Interface
+	ClusterOptions
 }
 
-// ClusterOptions configure what a Cluster watches, and which controllers it wakes.
+// ClusterOptions configure what a Cluster watches, and the queues that changes go to.
 type ClusterOptions struct {
 	Client    dynamic.Interface
 	Namespace string // the operator's own
 	// CheckPolicy returns why the reporters' policy, or its binding, is not as expected, once for each version.
-	CheckPolicy              func(*unstructured.Unstructured) string
-	OpenShift                bool   // this is OpenShift, or may be
-	WakeDelivery, WakeRollup func() // for all targets
+	CheckPolicy func(*unstructured.Unstructured) string
+	OpenShift   bool // this is OpenShift, or may be
+	// Reporters and Health are the queues of the controllers of reporters and of the roll-up.
+	Reporters, Health Queue
 }
 
 // NewCluster starts the sources of a cluster. They run until ctx ends or End is called.
 func NewCluster(ctx context.Context, o ClusterOptions) *Cluster {
-	c := &Cluster{client: o.Client}
+	c := &Cluster{ClusterOptions: o}
 	ctx, c.Stop = context.WithCancel(ctx)
-	managed := func(resource schema.GroupVersionResource, namespace string, wakes ...func()) objectInformer {
+	reporters, health := Key{o.Reporters, syncqueue.All}, Key{o.Health, syncqueue.All}
+	managed := func(resource schema.GroupVersionResource, namespace string, keys ...Key) objectInformer {
 		return New(o.Client, Selection{Resource: resource, Namespace: namespace, Labels: contract.Managed},
-			whole, append(wakes, o.WakeDelivery)...).start(ctx)
+			whole, append(keys, reporters)...).start(ctx)
 	}
 	policy := func(resource schema.GroupVersionResource) *Informer[string] {
 		return New(o.Client, Selection{Resource: resource, Name: objects.PolicyName}, o.CheckPolicy,
-			o.WakeDelivery).start(ctx)
+			reporters).start(ctx)
 	}
 	c.Roles, c.Bindings = managed(ClusterRoles, ""), managed(ClusterBindings, "")
 	c.Policy, c.PolicyBinding = policy(Policies), policy(PolicyBindings)
 	c.DaemonSets, c.ConfigMaps = managed(DaemonSets, o.Namespace), managed(ConfigMaps, o.Namespace)
 	c.ServiceAccount = managed(ServiceAccounts, o.Namespace)
-	c.OwnPods = managed(Pods, o.Namespace, o.WakeRollup)
+	c.OwnPods = managed(Pods, o.Namespace, health)
 	if o.OpenShift {
 		c.Infrastructure = New(o.Client, Selection{Resource: Infrastructures, Name: ClusterName},
-			internalServer, o.WakeDelivery).start(ctx)
+			internalServer, reporters).start(ctx)
 	}
-	c.Nodes = New(o.Client, Selection{Resource: Nodes}, readNode, o.WakeRollup, o.WakeDelivery).start(ctx)
+	c.Nodes = New(o.Client, Selection{Resource: Nodes}, readNode, health, reporters).start(ctx)
 	return c
 }
 

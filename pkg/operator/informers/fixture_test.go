@@ -133,13 +133,14 @@ func (f *fixture) listed() []time.Duration {
 	return append([]time.Duration(nil), f.lists...)
 }
 
-// wakes counts the calls of a source.
+// wakes is a queue that counts.
 type wakes struct {
 	mu sync.Mutex
 	n  int
 }
 
-func (w *wakes) wake() {
+// Enqueue is Queue's.
+func (w *wakes) Enqueue(string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.n++
@@ -158,7 +159,7 @@ func (w *wakes) count() int {
 // run runs a source of the ConfigMaps until the test ends or end is called.
 func (f *fixture) run(more ...handler[string]) (s *Informer[string], w *wakes, end context.CancelFunc) {
 	w = &wakes{}
-	s = New(f.client, all, data, w.wake)
+	s = New(f.client, all, data, Key{Queue: w})
 	s.handlers = append(s.handlers, more...)
 	ctx, end := context.WithCancel(f.ctx)
 	f.running.Go(func() { s.Run(ctx) })

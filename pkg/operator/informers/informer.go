@@ -58,26 +58,34 @@ type Informer[T any] struct {
 
 type values[T any] map[cache.ObjectName]T
 
-// handler is called after changes: of those from one T to another, where matters is nil or returns true.
+// Queue is that of a controller. A change adds a key to it, and calls no controller.
+type Queue interface{ Enqueue(name string) }
+
+// Key is what an informer enqueues after a change.
+type Key struct {
+	Queue Queue
+	Name  string // of an API server, or syncqueue.All
+}
+
+// handler enqueues a key after changes: of those from one T to another, where matters is nil or returns true.
 type handler[T any] struct {
-	do      func()
+	Key
 	matters func(before, after T) bool
 }
 
-// New makes a source, which calls wakes after each change of a T, from a goroutine of its own: they
-// must not block. It follows nothing before Run.
+// New makes an informer, which enqueues keys after each change of a T. It follows nothing before Run.
 func New[T any](
-	client dynamic.Interface, selection Selection, convert func(*unstructured.Unstructured) T, wakes ...func(),
+	client dynamic.Interface, selection Selection, convert func(*unstructured.Unstructured) T, keys ...Key,
 ) *Informer[T] {
 	s := &Informer[T]{selection: selection, convert: convert,
 		resource: client.Resource(selection.Resource).Namespace(selection.Namespace)}
-	for _, do := range wakes {
-		s.handlers = append(s.handlers, handler[T]{do: do})
+	for _, key := range keys {
+		s.handlers = append(s.handlers, handler[T]{Key: key})
 	}
 	return s
 }
 
-// start runs the source until ctx ends, or its own end is called.
+// start runs the informer until ctx ends, or its own end is called.
 func (s *Informer[T]) start(ctx context.Context) *Informer[T] {
 	ctx, s.end = context.WithCancel(ctx)
 	go s.Run(ctx)
@@ -155,11 +163,11 @@ func (s *Informer[T]) observe(ctx context.Context, err error) {
 	case err != nil && changed && answered(err):
 		klog.ErrorS(err, "Failed to read, retrying", what...)
 	case err == nil && answered(before):
-		klog.InfoS("Reading again", what...)
+		klog.InfoS("Informer recovered", what...)
 	}
 	if (before == nil) != (err == nil) {
-		for _, w := range s.handlers {
-			w.do()
+		for _, h := range s.handlers {
+			h.Queue.Enqueue(h.Name)
 		}
 	}
 }
@@ -207,7 +215,7 @@ func (s *Informer[T]) List() []T {
 	return slices.AppendSeq(make([]T, 0, len(s.objects)), maps.Values(s.objects))
 }
 
-// store is a Source as its reflector writes it.
+// store is an Informer as its reflector writes it.
 type store[T any] struct{ *Informer[T] }
 
 // Add is cache.ReflectorStore's, as are the other methods.
@@ -264,21 +272,21 @@ func (s store[T]) read(all ...any) values[T] {
 }
 
 func (s store[T]) enqueue(before, after values[T]) {
-	for _, w := range s.handlers {
-		if before == nil || w.concerns(before, after) {
-			w.do()
+	for _, h := range s.handlers {
+		if before == nil || h.concerns(before, after) {
+			h.Queue.Enqueue(h.Name)
 		}
 	}
 }
 
 // concerns reports whether an object was added, deleted, or changed in what matters.
-func (w handler[T]) concerns(before, after values[T]) bool {
+func (h handler[T]) concerns(before, after values[T]) bool {
 	if len(before) != len(after) {
 		return true
 	}
 	for key, b := range before {
 		a, exists := after[key] // a Node's heartbeat changes no T
-		if !exists || !reflect.DeepEqual(b, a) && (w.matters == nil || w.matters(b, a)) {
+		if !exists || !reflect.DeepEqual(b, a) && (h.matters == nil || h.matters(b, a)) {
 			return true
 		}
 	}

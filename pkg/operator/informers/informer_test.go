@@ -180,7 +180,7 @@ func TestChangeOfTheKeptValueWakes(t *testing.T) {
 	withFixture(t, func(f *fixture) {
 		filtered := &wakes{}
 		s, w, _ := f.run(handler[string]{
-			do: filtered.wake, matters: func(before, after string) bool { return after == "3" && before == "2" },
+			Key: Key{Queue: filtered}, matters: func(before, after string) bool { return after == "3" && before == "2" },
 		})
 		if n := w.count(); n == 0 || !s.HasSynced() {
 			t.Errorf("%d wakes by an empty list, known %v", n, s.HasSynced())

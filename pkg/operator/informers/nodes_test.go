@@ -3,7 +3,6 @@ package informers
 import (
 	"errors"
 	"fmt"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -39,14 +38,15 @@ func TestTheDeliveryIsWokenWhenNodesCannotBeRead(t *testing.T) {
 		client.PrependReactor("list", "nodes", func(clienttesting.Action) (bool, runtime.Object, error) {
 			return true, nil, apierrors.NewForbidden(Nodes.GroupResource(), "b", errors.New("no right"))
 		})
-		var deliveries atomic.Int64
+		deliveries := &wakes{}
 		c := NewCluster(t.Context(), ClusterOptions{
-			Client: client, Namespace: "kms-health", WakeDelivery: func() { deliveries.Add(1) }, WakeRollup: func() {},
+			Client: client, Namespace: "kms-health", Reporters: deliveries, Health: &wakes{},
 		})
 		defer c.Stop()
 		time.Sleep(time.Second)
-		if deliveries.Load() == 0 || !apierrors.IsForbidden(c.Nodes.Err()) {
-			t.Errorf("the delivery was woken %d times: %v", deliveries.Load(), c.Nodes.Err())
+		n := deliveries.count()
+		if n == 0 || !apierrors.IsForbidden(c.Nodes.Err()) {
+			t.Errorf("the delivery was woken %d times: %v", n, c.Nodes.Err())
 		}
 	})
 }

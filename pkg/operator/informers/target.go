@@ -32,9 +32,9 @@ type Target struct {
 	Deployment                 *Informer[Deployment]
 	Secret                     *Informer[encryptionconfig.Set] // the live encryption config's
 
-	target       v1alpha1.APIServer
-	wakeDelivery func()
-	ctx          context.Context // of all sources
+	target    v1alpha1.APIServer
+	reporters Key
+	ctx       context.Context // of all informers
 	// Stop ends the sources.
 	Stop context.CancelFunc
 }
@@ -54,18 +54,19 @@ type Deployment struct {
 	Injected, HasContainer bool
 }
 
-// NewTarget starts the sources of a target, which wake the controllers of the delivery and of the roll-up.
-func NewTarget(ctx context.Context, c *Cluster, t *v1alpha1.APIServer, delivery, rollup func()) *Target {
-	s := &Target{target: *t, wakeDelivery: delivery, Cluster: c}
+// NewTarget starts the informers of a target, whose changes go to the cluster's queues.
+func NewTarget(ctx context.Context, c *Cluster, t *v1alpha1.APIServer) *Target {
+	reporters, health := Key{c.Reporters, t.Name}, Key{c.Health, t.Name}
+	s := &Target{target: *t, reporters: reporters, Cluster: c}
 	s.ctx, s.Stop = context.WithCancel(ctx)
 	destination := contract.ResourceFor(string(t.Resource), t.Name)
-	s.Resource = New(c.client, Selection{Resource: destination.GVR(), Name: destination.Name}, operatorstatus.Read, rollup)
-	s.Resource.handlers = append(s.Resource.handlers, handler[*operatorstatus.Status]{delivery, concernsDelivery})
+	s.Resource = New(c.Client, Selection{Resource: destination.GVR(), Name: destination.Name}, operatorstatus.Read, health)
+	s.Resource.handlers = append(s.Resource.handlers, handler[*operatorstatus.Status]{reporters, concernsDelivery})
 	s.Resource.start(s.ctx)
-	s.Namespace = New(c.client, Selection{Resource: Namespaces, Name: t.Namespace}, exists, delivery).start(s.ctx)
-	s.Pods = New(c.client,
+	s.Namespace = New(c.Client, Selection{Resource: Namespaces, Name: t.Namespace}, exists, reporters).start(s.ctx)
+	s.Pods = New(c.Client,
 		Selection{Resource: Pods, Namespace: t.Namespace, Labels: labels.SelectorFromSet(t.PodSelector).String()},
-		typed[corev1.Pod], delivery, rollup).start(s.ctx)
+		typed[corev1.Pod], reporters, health).start(s.ctx)
 	return s
 }
 
@@ -107,7 +108,7 @@ func keep[T any](
 		*place = nil
 	}
 	if needed && *place == nil {
-		*place = New(s.Cluster.client, selection, convert, s.wakeDelivery).start(s.ctx)
+		*place = New(s.Cluster.Client, selection, convert, s.reporters).start(s.ctx)
 	}
 }
 

@@ -28,9 +28,7 @@ import (
 )
 
 const (
-	coalescePeriod        = 20 * time.Millisecond // a sync waits for related changes: reporters write one after another
-	resync                = 5 * time.Minute
-	firstRetry, lastRetry = 250 * time.Millisecond, 5 * time.Second
+	resync = 5 * time.Minute
 	// afterOutage is for how long after an API server last did not answer missing reports are excused: for
 	// a minute after its return, since no reporter could write, and until kubelets, which back off to every half
 	// minute, have written the state of their pods, one that was replaced looks like one whose reporter stopped.
@@ -50,17 +48,16 @@ type Options struct {
 	Now      func() time.Time // by the API server's clock
 	// Unanswered is when the API server last did not answer a request, by the local clock; zero: it always did.
 	Unanswered func() time.Time
-	// Changed is called when the verdict of a target has changed; Gone, when nothing of
-	// it is left on its resource. They must not block.
-	Changed func()
-	Gone    func(target string)
+	Queue      *syncqueue.Queue // names of API servers
+	// Reporters gets the name of an API server of which nothing is left on its resource, and ClusterOperator its own
+	// one when a verdict has changed.
+	Reporters, ClusterOperator informers.Queue
 }
 
 // Controller keeps the roll-ups.
 type Controller struct {
 	Options
 	metrics *metrics
-	queue   *syncqueue.Queue // names of targets
 
 	mu      sync.Mutex
 	targets map[string]*healthState
@@ -87,7 +84,6 @@ type healthState struct {
 func New(o Options) *Controller {
 	return &Controller{
 		Options: o, targets: map[string]*healthState{}, metrics: newMetrics(o.Registry),
-		queue: syncqueue.NewQueue(o.Clock, "write the roll-up", firstRetry, lastRetry),
 	}
 }
 
@@ -105,7 +101,7 @@ func (c *Controller) Set(t delivery.Snapshot) {
 	e.target = t
 	e.verdict.Done = e.verdict.Done && over(&t)
 	c.mu.Unlock()
-	c.Enqueue(t.Name)
+	c.Queue.Enqueue(t.Name)
 }
 
 // over reports whether nothing more is written for a target: one that is on again is not Done by what was
@@ -118,12 +114,9 @@ func (c *Controller) Remove(name string) {
 	delete(c.targets, name)
 	c.mu.Unlock()
 	c.metrics.set(name, nil)
-	c.queue.Forget(name)
-	c.Changed()
+	c.Queue.Forget(name)
+	c.ClusterOperator.Enqueue(contract.ClusterOperator)
 }
-
-// Enqueue syncs a target.
-func (c *Controller) Enqueue(name string) { c.queue.AddAfter(name, coalescePeriod) }
 
 // Verdict returns the last verdict of a target.
 func (c *Controller) Verdict(name string) (v delivery.Verdict) {
@@ -140,13 +133,25 @@ func (c *Controller) IsDone(name string) bool { return c.Verdict(name).Done }
 
 // Run syncs targets until ctx ends. One replica at a time may run.
 func (c *Controller) Run(ctx context.Context) {
-	c.queue.Work(ctx, workers, func(ctx context.Context, name string) time.Duration {
+	c.Queue.Work(ctx, workers, func(ctx context.Context, name string) time.Duration {
+		if name == syncqueue.All {
+			c.enqueueAll()
+			return 0
+		}
 		at := c.sync(ctx, name)
 		if at.IsZero() {
 			return 0
 		}
 		return max(1, at.Sub(c.Now()))
 	})
+}
+
+func (c *Controller) enqueueAll() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for name := range c.targets {
+		c.Queue.Add(name)
+	}
 }
 
 // sync updates the roll-up of one target. It returns when to sync it again at the
@@ -174,10 +179,10 @@ func (c *Controller) sync(ctx context.Context, name string) time.Time {
 	e.verdict = verdict
 	c.mu.Unlock()
 	if before != verdict {
-		c.Changed()
+		c.ClusterOperator.Enqueue(contract.ClusterOperator)
 	}
 	if verdict.Done && !before.Done {
-		c.Gone(name)
+		c.Reporters.Enqueue(name)
 	}
 	return s.again
 }
@@ -250,6 +255,10 @@ func (s *healthSync) judge(ctx context.Context, in *rollup.Input) (v delivery.Ve
 	if t.Off && t.Unmanaged {
 		return v, true
 	}
+	if left := s.Queue.Left(t.Name); left > 0 { // a failed write is retried then, whatever changes meanwhile
+		s.requeue(s.now.Add(left))
+		return v, judged
+	}
 	// A removal applies to what was read, so it comes before the write.
 	var cleaned error
 	if judged && !t.Unmanaged && (t.Clean || !t.Off) {
@@ -279,7 +288,7 @@ func (s *healthSync) excuseFor(lasts time.Duration) {
 
 // finish keeps the outcome of the writes, and schedules a retry of failed ones.
 func (s *healthSync) finish(err error) {
-	s.queue.Observe(s.target.Name, err)
+	s.Queue.Observe(s.target.Name, err)
 	if err == nil {
 		return
 	}

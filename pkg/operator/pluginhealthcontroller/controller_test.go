@@ -13,6 +13,7 @@ import (
 	"github.com/kms-health/kms-health/pkg/contract"
 	"github.com/kms-health/kms-health/pkg/operator/delivery"
 	"github.com/kms-health/kms-health/pkg/operator/informers"
+	"github.com/kms-health/kms-health/pkg/operator/syncqueue"
 	"github.com/kms-health/kms-health/pkg/operatorstatus"
 )
 
@@ -63,10 +64,10 @@ func TestAWriteThatFailsIsTriedAgainLaterEachTime(t *testing.T) {
 		s.report("a", "b")
 		s.show()
 		s.set(withKeys("2"))
-		s.until(20 * time.Second)
+		s.until(30 * time.Second)
 		tried := s.written()
 		for i, want := range []time.Duration{250 * time.Millisecond, 500 * time.Millisecond, time.Second, 2 * time.Second,
-			4 * time.Second, 5 * time.Second, 5 * time.Second} {
+			4 * time.Second, 8 * time.Second, syncqueue.LastRetry} {
 			if i+1 >= len(tried) || tried[i+1].at-tried[i].at != want {
 				t.Fatalf("try %d is not %s after the one before: %+v", i+2, want, tried)
 			}
@@ -82,7 +83,7 @@ func TestAWriteThatFailsIsTriedAgainLaterEachTime(t *testing.T) {
 		}
 
 		s.failing(nil)
-		s.until(tried[len(tried)-1].at + 5*time.Second)
+		s.until(tried[len(tried)-1].at + syncqueue.LastRetry)
 		s.wantWrites(len(tried)+1, "when it succeeds")
 		s.showWritten()
 
@@ -127,10 +128,10 @@ func TestReportsThatComeOneByOneAreRolledUpTogether(t *testing.T) {
 		for _, node := range []string{"a", "b"} {
 			s.reports[node][0].Status = contract.Error
 			s.show()
-			s.until(time.Since(s.start) + coalescePeriod/4)
+			s.until(time.Since(s.start) + syncqueue.CoalescePeriod/4)
 		}
 		s.settled()
-		if w := s.wantWrites(2, "both unhealthy"); w.at != 10*time.Second+coalescePeriod {
+		if w := s.wantWrites(2, "both unhealthy"); w.at != 10*time.Second+syncqueue.CoalescePeriod {
 			t.Errorf("written at %s", w.at)
 		}
 	})
@@ -172,11 +173,31 @@ func TestStateOfARemovedTargetIsDropped(t *testing.T) {
 		s.set(withKeys("2"))
 		s.settled()
 		again := s.written()[tried:]
-		if len(again) != 2 || again[1].at-again[0].at != firstRetry {
+		if len(again) != 2 || again[1].at-again[0].at != syncqueue.FirstRetry {
 			t.Errorf("it begins with %+v", again)
 		}
 		if lists() != 2 {
 			t.Errorf("its sources were not stopped: listed %d times", lists())
+		}
+	})
+}
+
+// Reporters write all the time: each report would be one more try.
+func TestReportDoesNotShortenTheBackoff(t *testing.T) {
+	withFixture(t, func(s *fixture) {
+		s.failing(apierrors.NewInternalError(errors.New("away")))
+		s.report("a", "b")
+		s.show()
+		s.set(withKeys("2"))
+		s.until(20 * time.Second)
+		tried := len(s.written())
+		for range 40 {
+			s.until(time.Since(s.start) + 500*time.Millisecond)
+			s.report("a", "b")
+			s.show()
+		}
+		if got := len(s.written()) - tried; got > 3 {
+			t.Errorf("got %d tries in 20 s, want one each %s", got, syncqueue.LastRetry)
 		}
 	})
 }

@@ -30,6 +30,7 @@ import (
 	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
 	"github.com/kms-health/kms-health/pkg/contract"
 	"github.com/kms-health/kms-health/pkg/operator/informers"
+	"github.com/kms-health/kms-health/pkg/operator/syncqueue"
 )
 
 // TestMain removes the bound on how often errors are logged: it keeps the time of the
@@ -129,17 +130,16 @@ func withFixture(t *testing.T, test func(s *fixture)) {
 				defer s.mu.Unlock()
 				s.events = append(s.events, reason)
 			},
-			Changed: func() {
+			Queue: syncqueue.New(clock.RealClock{}, "write"), Reporters: queue(func() {}), ClusterOperator: queue(func() {
 				s.mu.Lock()
 				defer s.mu.Unlock()
 				s.changes++
-			},
-			Gone: func(string) {},
+			}),
 		})
 		s.ctx = ctx
 		s.sources = informers.NewCluster(ctx,
 			informers.ClusterOptions{Client: s.client, Namespace: "kms-health",
-				WakeDelivery: func() {}, WakeRollup: func() { s.Enqueue("api") }})
+				Reporters: queue(func() {}), Health: queue(func() { s.Queue.Enqueue("api") })})
 		defer func() {
 			s.sources.Stop()
 			if s.published != nil {
@@ -154,11 +154,16 @@ func withFixture(t *testing.T, test func(s *fixture)) {
 	})
 }
 
+// queue calls a function for each key.
+type queue func()
+
+// Enqueue is informers.Queue's.
+func (q queue) Enqueue(string) { q() }
+
 // set publishes a target, with sources of its own.
 func (s *fixture) set(t *target) {
 	if s.published == nil {
-		s.published = informers.NewTarget(s.ctx, s.sources, &t.APIServer,
-			func() {}, func() { s.Enqueue(t.Name) })
+		s.published = informers.NewTarget(s.ctx, s.sources, &t.APIServer)
 	}
 	p := t.Snapshot
 	p.Sources = s.published

@@ -15,6 +15,7 @@ import (
 	"github.com/kms-health/kms-health/pkg/operator/delivery"
 	"github.com/kms-health/kms-health/pkg/operator/informers"
 	"github.com/kms-health/kms-health/pkg/operator/ssa"
+	"github.com/kms-health/kms-health/pkg/operator/syncqueue"
 	"github.com/kms-health/kms-health/pkg/operatorstatus"
 	"github.com/kms-health/kms-health/pkg/rollup"
 )
@@ -68,7 +69,7 @@ func TestARemovalIsNotRepeatedWhileTheWatchLagsBehind(t *testing.T) {
 		s.ahead = 1
 		s.ghost()
 		s.addPod("c") // causes a sync; the resource is unchanged
-		s.Enqueue("api")
+		s.Queue.Enqueue("api")
 		s.settled()
 		s.wantsRemoved(1, "while the watch does not show it")
 		delete(s.reports, "z")
@@ -127,7 +128,7 @@ func TestRemovalThatIsRefused(t *testing.T) {
 				s.failing(nil)
 				s.report("a", "b")
 				s.show()
-				s.settled()
+				s.until(time.Since(s.start) + syncqueue.LastRetry) // what was denied waits
 				s.wantsRemoved(tried+1, "when it has changed")
 			})
 		})
@@ -241,7 +242,7 @@ func TestATargetThatIsOffIsDoneWhenNothingIsLeft(t *testing.T) {
 		s.settled()
 		s.wantsRemoved(1, "none writes")
 		for range 3 {
-			s.Enqueue("api")
+			s.Queue.Enqueue("api")
 			s.settled()
 		}
 		s.wantsRemoved(1, "once")
@@ -305,7 +306,7 @@ func TestAWatchThatLagsMakesNoConditionBeginAgain(t *testing.T) {
 		first := len(s.written())
 		for range 3 {
 			s.until(time.Since(s.start) + ssa.RequestTimeout + time.Second)
-			s.Enqueue("api")
+			s.Queue.Enqueue("api")
 			s.settled()
 		}
 		if n := len(s.written()); first == 0 || n > first {

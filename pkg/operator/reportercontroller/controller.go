@@ -4,7 +4,6 @@ import (
 	"context"
 	"slices"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -14,19 +13,16 @@ import (
 	"k8s.io/utils/clock"
 
 	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
+	"github.com/kms-health/kms-health/pkg/operator/configobserver"
 	"github.com/kms-health/kms-health/pkg/operator/informers"
 	"github.com/kms-health/kms-health/pkg/operator/ssa"
 	"github.com/kms-health/kms-health/pkg/operator/syncqueue"
 )
 
 const (
-	// coalescePeriod is how long a sync waits for related changes.
-	coalescePeriod = 20 * time.Millisecond
 	// resync is how often a target is synced without a change: Secrets with credentials
 	// are not watched.
 	resync = time.Minute
-	// A target whose sync failed is synced again after these.
-	firstRetry, lastRetry = 500 * time.Millisecond, 10 * time.Second
 	// workers is how many targets are synced at a time.
 	workers = 4
 )
@@ -55,10 +51,14 @@ type Options struct {
 	// Clock is for timers. Now is the time by the API server's clock.
 	Clock clock.WithTicker
 	Now   func() time.Time
-	// Rollup is the roll-up of the targets' reports.
-	Rollup Rollup
-	// Changed is called when a status has changed. It must not block.
-	Changed func()
+	// Config is the configuration file.
+	Config interface{ Current() *configobserver.Active }
+	// Health is the controller of the roll-ups.
+	Health Health
+	Queue  *syncqueue.Queue // names of API servers
+	// HealthQueue is that of the roll-ups, to which informers add keys. ClusterOperator gets its own name when a
+	// status has changed.
+	HealthQueue, ClusterOperator informers.Queue
 }
 
 // Controller keeps the reporters of all targets.
@@ -66,8 +66,6 @@ type Controller struct {
 	Options
 	metrics *metrics
 	applier *ssa.Applier
-	queue   *syncqueue.Queue // names of targets
-	config  atomic.Pointer[configuration]
 
 	began   time.Time          // when Run did
 	cluster *informers.Cluster // from Run on
@@ -78,35 +76,11 @@ type Controller struct {
 	ca      []byte // the last that could be read
 }
 
-// configuration is one that is active, and since when.
-type configuration struct {
-	*v1alpha1.OperatorConfiguration
-	since time.Time
-}
-
 // New makes a Controller.
 func New(o Options) *Controller {
-	return &Controller{
-		Options: o, targets: map[string]*serverState{}, metrics: newMetrics(o.Registry), applier: ssa.New(o.Client),
-		queue: syncqueue.NewQueue(o.Clock, "deliver reporters", firstRetry, lastRetry),
-	}
+	return &Controller{Options: o, targets: map[string]*serverState{}, metrics: newMetrics(o.Registry),
+		applier: ssa.New(o.Client)}
 }
-
-// Configure applies a configuration.
-func (c *Controller) Configure(config *v1alpha1.OperatorConfiguration) {
-	c.config.Store(&configuration{config, c.Now()})
-	c.EnqueueAll()
-}
-
-// EnqueueAll syncs all targets.
-func (c *Controller) EnqueueAll() {
-	for _, name := range c.names() {
-		c.Enqueue(name)
-	}
-}
-
-// Enqueue syncs a target.
-func (c *Controller) Enqueue(name string) { c.queue.AddAfter(name, coalescePeriod) }
 
 // Run syncs targets until ctx ends. One replica at a time may run.
 func (c *Controller) Run(ctx context.Context) {
@@ -115,19 +89,14 @@ func (c *Controller) Run(ctx context.Context) {
 	cluster := informers.NewCluster(sources, informers.ClusterOptions{
 		Client: c.Client, Namespace: c.Namespace,
 		CheckPolicy: checkPolicy, OpenShift: c.OpenShift == nil || *c.OpenShift,
-		WakeDelivery: c.EnqueueAll, WakeRollup: func() {
-			for _, name := range c.names() {
-				c.Rollup.Enqueue(name)
-			}
-		},
+		Reporters: c.Queue, Health: c.HealthQueue,
 	})
 	defer cluster.Stop()
 	c.mu.Lock()
 	c.began, c.cluster, c.ctx = c.Clock.Now(), cluster, sources
 	c.mu.Unlock()
-	c.EnqueueAll()
-
-	c.queue.Work(ctx, workers, c.sync)
+	c.Queue.Enqueue(syncqueue.All)
+	c.Queue.Work(ctx, workers, c.sync)
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for _, e := range c.targets {
@@ -138,7 +107,13 @@ func (c *Controller) Run(ctx context.Context) {
 // sync brings one target to its desired state. It returns when to sync it again at the
 // latest; zero: it was removed.
 func (c *Controller) sync(ctx context.Context, name string) (again time.Duration) {
-	config := c.config.Load()
+	if name == syncqueue.All {
+		for _, name := range c.names() {
+			c.Queue.Add(name)
+		}
+		return 0
+	}
+	config := c.Config.Current()
 	if config == nil {
 		return resync
 	}
@@ -152,11 +127,11 @@ func (c *Controller) sync(ctx context.Context, name string) (again time.Duration
 	leaves := s.Deleting && !s.InConfig
 	if s.Problem != nil && leaves && s.State.Namespace == "" && c.cluster.Roles.HasSynced() && e.published.Name == "" {
 		c.forget(name) // nothing was made of it
-		return coalescePeriod
+		return syncqueue.CoalescePeriod
 	}
 	plan := ComputePlan(s)
 	c.publish(s, e, plan)
-	if left := c.queue.Left(name); left > 0 {
+	if left := c.Queue.Left(name); left > 0 {
 		return left
 	}
 	outcome := c.reconcile(ctx, s, plan)
@@ -172,7 +147,7 @@ func (c *Controller) sync(ctx context.Context, name string) (again time.Duration
 	// Until the watch shows that its ClusterRole is gone, what began anew would not know that it is off.
 	if plan.Gone && len(plan.Delete) == 0 && leaves {
 		c.forget(name)
-		return coalescePeriod // a target of this name in the configuration is another one
+		return syncqueue.CoalescePeriod // a target of this name in the configuration is another one
 	}
 	return c.finish(ctx, e, s, outcome)
 }
@@ -186,7 +161,7 @@ func (c *Controller) finish(ctx context.Context, e *serverState, s *Snapshot, o 
 	if !unreachable(o.Err) {
 		c.report(e, s, o)
 	}
-	c.queue.Observe(name, o.Err)
+	c.Queue.Observe(name, o.Err)
 	if o.Err != nil {
 		c.metrics.errors.WithLabelValues(name).Inc()
 	}

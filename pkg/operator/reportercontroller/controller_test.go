@@ -11,6 +11,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -31,9 +32,11 @@ import (
 
 	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
 	"github.com/kms-health/kms-health/pkg/contract"
+	"github.com/kms-health/kms-health/pkg/operator/configobserver"
 	"github.com/kms-health/kms-health/pkg/operator/delivery"
 	"github.com/kms-health/kms-health/pkg/operator/informers"
 	"github.com/kms-health/kms-health/pkg/operator/objects"
+	"github.com/kms-health/kms-health/pkg/operator/syncqueue"
 )
 
 // TestMain removes the bound on how often errors are logged: it keeps the time of the
@@ -49,7 +52,18 @@ type noRollup struct{}
 func (noRollup) Set(delivery.Snapshot) {}
 func (noRollup) Remove(string)         {}
 func (noRollup) IsDone(string) bool    { return true }
-func (noRollup) Enqueue(string)        {}
+
+// activeConfig is the configuration of a test.
+type activeConfig struct {
+	atomic.Pointer[configobserver.Active]
+}
+
+func (a *activeConfig) Current() *configobserver.Active { return a.Load() }
+
+// noQueue is another controller's, which does not run.
+type noQueue struct{}
+
+func (noQueue) Enqueue(string) {}
 
 // requests records what a controller asks of an API server with one operator resource,
 // a namespace and, perhaps, a ClusterRole with a recorded state.
@@ -154,13 +168,15 @@ func (r *requests) run(t *testing.T, client *dynamicfake.FakeDynamicClient, conf
 	synctest.Test(t, func(t *testing.T) {
 		openShift := false
 		var mu sync.Mutex
+		config, queue := &activeConfig{}, syncqueue.New(clock.RealClock{}, "deliver")
 		c := New(Options{
+			Config: config, Queue: queue, HealthQueue: noQueue{}, ClusterOperator: noQueue{},
 			Client: client, Kube: r.secrets,
 			CA:        func() ([]byte, error) { return []byte("CA"), nil },
 			TLS:       func() (v1alpha1.ServingTLS, string, bool) { return v1alpha1.ServingTLS{}, "", true },
 			Namespace: "kms-health", OpenShift: &openShift, Registry: prometheus.NewRegistry(), Clock: clock.RealClock{},
 			Now:    time.Now,
-			Rollup: nodeRollup{requests: r}, Changed: func() {}, Event: func(_, _, reason, _ string) {
+			Health: nodeRollup{requests: r}, Event: func(_, _, reason, _ string) {
 				mu.Lock()
 				defer mu.Unlock()
 				events = append(events, reason)
@@ -169,12 +185,14 @@ func (r *requests) run(t *testing.T, client *dynamicfake.FakeDynamicClient, conf
 		ctx, cancel := context.WithCancel(t.Context())
 		var running sync.WaitGroup
 		for i, configuration := range configurations {
-			config, err := v1alpha1.DecodeOperator([]byte("apiVersion: kmshealth.openshift.io/v1alpha1\n" +
+			decoded, err := v1alpha1.DecodeOperator([]byte("apiVersion: kmshealth.openshift.io/v1alpha1\n" +
 				"kind: OperatorConfiguration\nimage: reporter:1\n" + configuration))
 			if err != nil {
 				t.Fatal(err)
 			}
-			if c.Configure(config); i == 0 {
+			config.Store(&configobserver.Active{OperatorConfiguration: decoded, Since: time.Now()})
+			queue.Enqueue(syncqueue.All)
+			if i == 0 {
 				running.Go(func() { c.Run(ctx) })
 			}
 			time.Sleep(10 * time.Minute)

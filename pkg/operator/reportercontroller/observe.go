@@ -39,7 +39,7 @@ func (c *Controller) reads(s *Snapshot, what string, from readable) (known bool)
 	switch denied := informers.Denied(err); {
 	case err == nil, !denied && from.HasSynced():
 	case denied && left >= 0:
-		c.queue.AddAfter(s.Target.Name, left+time.Second)
+		c.Queue.AddAfter(s.Target.Name, left+time.Second)
 	default:
 		s.add(contract.SourceUnreadable, fmt.Sprintf("%s cannot be read: %v", what, err))
 	}
@@ -62,9 +62,9 @@ func (c *Controller) observe(s *Snapshot, e *serverState) {
 		OwnObjects: t.Mode.InOwnersPods() || state.Mode.InOwnersPods() || state.InTarget,
 		Deployment: s.deploymentName(),
 	})
-	s.Now, s.Configured, s.KubeletRoot = c.Now(), c.config.Load().since, c.KubeletRoot
+	s.Now, s.Configured, s.KubeletRoot = c.Now(), c.Config.Current().Since, c.KubeletRoot
 	s.Unmanaged = s.Config.ManagementState == v1alpha1.Unmanaged
-	s.ReportsLeft = !c.Rollup.IsDone(name)
+	s.ReportsLeft = !c.Health.IsDone(name)
 	s.Encrypted = c.encrypted()
 	s.ResourceMissing = e.sources.Resource.HasSynced() && e.sources.Destination() == nil
 	if s.OtherInstallation != "" {

@@ -11,6 +11,7 @@ import (
 	"github.com/kms-health/kms-health/pkg/contract"
 	"github.com/kms-health/kms-health/pkg/operator/delivery"
 	"github.com/kms-health/kms-health/pkg/operator/informers"
+	"github.com/kms-health/kms-health/pkg/operator/syncqueue"
 )
 
 // publishing is a roll-up that keeps what it gets.
@@ -23,7 +24,8 @@ func (r *publishing) Set(p delivery.Snapshot) { r.got = append(r.got, p) }
 
 func publisher(openShift *bool, age time.Duration) (*Controller, *publishing) {
 	clock, rollup := clocktesting.NewFakeClock(time.Unix(1e9, 0)), &publishing{}
-	c := New(Options{Clock: clock, Rollup: rollup, Registry: prometheus.NewRegistry(), OpenShift: openShift})
+	c := New(Options{Clock: clock, Health: rollup, Queue: syncqueue.New(clock, "deliver"), ClusterOperator: noQueue{},
+		Registry: prometheus.NewRegistry(), OpenShift: openShift})
 	c.began = clock.Now().Add(-age)
 	return c, rollup
 }

@@ -18,15 +18,13 @@ import (
 	"github.com/kms-health/kms-health/pkg/operator/objects"
 )
 
-// Rollup is the controller of the roll-ups, as far as deliveries need it.
-type Rollup interface {
-	// Set sets the published state of a target; Remove removes the target.
-	Set(t delivery.Snapshot)
+// Health is the controller of the roll-ups, as far as the reporters' one needs it.
+type Health interface {
+	// Set sets what is published of an API server; Remove removes that.
+	Set(s delivery.Snapshot)
 	Remove(name string)
-	// IsDone reports whether nothing of a target is left on its operator resource.
+	// IsDone reports whether nothing of an API server is left on its operator resource.
 	IsDone(name string) bool
-	// Enqueue wakes the roll-up of a target.
-	Enqueue(name string)
 }
 
 // publish sends the state of a target to the roll-up; if nothing was decided, the last known
@@ -40,7 +38,7 @@ func (c *Controller) publish(s *Snapshot, e *serverState, plan *Plan) {
 	case s.Unrecorded && !e.status.Reason.NeedsAction():
 		return // its conditions come after its record, unless that cannot be written
 	case p.Name == "" && !settled && left > 0:
-		c.queue.AddAfter(s.Target.Name, left) // if nothing is read until then
+		c.Queue.AddAfter(s.Target.Name, left) // if nothing is read until then
 		return
 	case decided:
 		p.State, p.SetsKnown, p.LiveKnown = plan.State, plan.State.Live != nil, s.liveKnown()
@@ -56,7 +54,7 @@ func (c *Controller) publish(s *Snapshot, e *serverState, plan *Plan) {
 	if decided && !s.OpenShift || c.OpenShift != nil && !*c.OpenShift {
 		p.Tool = "kubectl"
 	}
-	c.Rollup.Set(*p)
+	c.Health.Set(*p)
 }
 
 // report publishes a status: in metrics, by Statuses, and to the roll-up, which has it in the
@@ -77,7 +75,7 @@ func (c *Controller) report(e *serverState, s *Snapshot, o *Result) {
 		if p.Status = o.Status; o.NoCondition {
 			p.Status = delivery.Status{}
 		}
-		c.Rollup.Set(*p)
+		c.Health.Set(*p)
 	}
 	if before.Reason != o.Status.Reason &&
 		(s.Resource == nil || s.OtherInstallation != "" || o.NoCondition && before.Reason != "") {
@@ -88,7 +86,7 @@ func (c *Controller) report(e *serverState, s *Snapshot, o *Result) {
 		c.Event(e.target.Name, eventType, string(o.Status.Reason), o.Status.Message)
 	}
 	if before != o.Status {
-		c.Changed()
+		c.ClusterOperator.Enqueue(contract.ClusterOperator)
 	}
 }
 

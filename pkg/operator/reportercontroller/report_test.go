@@ -16,6 +16,7 @@ import (
 	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
 	"github.com/kms-health/kms-health/pkg/contract"
 	"github.com/kms-health/kms-health/pkg/operator/delivery"
+	"github.com/kms-health/kms-health/pkg/operator/syncqueue"
 	"github.com/kms-health/kms-health/pkg/operatorstatus"
 )
 
@@ -49,11 +50,11 @@ func TestOnlyAnAPIServerThatDoesNotAnswerIsNotReported(t *testing.T) {
 			rollup := &lastStatus{}
 			o := Options{
 				Namespace: "kms-health", Registry: prometheus.NewRegistry(), Clock: clock.RealClock{},
-				Now: time.Now, Changed: func() {},
-				Rollup: rollup, Event: func(_, _, _, _ string) {},
+				Now: time.Now, Queue: syncqueue.New(clock.RealClock{}, "deliver"), ClusterOperator: noQueue{},
+				Health: rollup, Event: func(_, _, _, _ string) {},
 			}
 			controller := New(o)
-			defer controller.queue.ShutDown()
+			defer controller.Queue.ShutDown()
 			e := &serverState{target: v1alpha1.APIServer{Name: "api"},
 				published: delivery.Snapshot{APIServer: v1alpha1.APIServer{Name: "api"}}}
 			controller.targets["api"] = e

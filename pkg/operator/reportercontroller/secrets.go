@@ -15,6 +15,7 @@ import (
 	"github.com/kms-health/kms-health/pkg/contract"
 	"github.com/kms-health/kms-health/pkg/operator/encryptionconfig"
 	"github.com/kms-health/kms-health/pkg/operator/informers"
+	"github.com/kms-health/kms-health/pkg/operator/syncqueue"
 )
 
 // revisionRetry is when to read the Secret of a revision again that gave no plugin.
@@ -65,7 +66,7 @@ func (c *Controller) observeSecrets(s *Snapshot, e *serverState, role *unstructu
 		e.encrypted = encrypted
 		c.mu.Unlock()
 		if changed && t.Name == kubeAPIServer {
-			c.EnqueueAll()
+			c.Queue.Enqueue(syncqueue.All)
 		}
 	}
 }
@@ -97,7 +98,7 @@ func (c *Controller) revision(e *serverState, name string) revisionRead {
 	}
 	r.until = now.Add(revisionRetry)
 	if len(r.Config.Plugins) == 0 {
-		c.queue.AddAfter(t.Name, revisionRetry)
+		c.Queue.AddAfter(t.Name, revisionRetry)
 	}
 	e.revisions[name] = r
 	return r

@@ -13,6 +13,7 @@ import (
 
 	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
 	"github.com/kms-health/kms-health/pkg/contract"
+	"github.com/kms-health/kms-health/pkg/operator/configobserver"
 	"github.com/kms-health/kms-health/pkg/operator/delivery"
 	"github.com/kms-health/kms-health/pkg/operator/informers"
 	"github.com/kms-health/kms-health/pkg/operator/ssa"
@@ -39,7 +40,7 @@ type serverState struct {
 // whose ClusterRole shows that something of them is left.
 func (c *Controller) names() []string {
 	all := sets.New[string]()
-	if config := c.config.Load(); config != nil {
+	if config := c.Config.Current(); config != nil {
 		for _, t := range config.APIServers {
 			all.Insert(t.Name)
 		}
@@ -69,7 +70,7 @@ func (c *Controller) Targets() []v1alpha1.APIServer {
 // resolve begins what is observed of a target: what it is by the configuration and by its record.
 // Nil: there is nothing of it. One whose namespace or operator resource was edited is two: the
 // recorded one, which is removed first, and then the new one.
-func (c *Controller) resolve(config *configuration, name string) *Snapshot {
+func (c *Controller) resolve(config *configobserver.Active, name string) *Snapshot {
 	state := c.recorded(name)
 	var was *v1alpha1.APIServer
 	if state.Namespace != "" {
@@ -153,8 +154,7 @@ func (c *Controller) entry(s *Snapshot) *serverState {
 			go e.sources.Stop()
 		}
 		e.revisions = map[string]revisionRead{}
-		e.sources = informers.NewTarget(c.ctx, c.cluster, s.Target,
-			func() { c.Enqueue(name) }, func() { c.Rollup.Enqueue(name) })
+		e.sources = informers.NewTarget(c.ctx, c.cluster, s.Target)
 	}
 	e.target = *s.Target
 	return e
@@ -170,8 +170,8 @@ func (c *Controller) forget(name string) {
 		return
 	}
 	e.sources.Stop()
-	c.Rollup.Remove(name)
+	c.Health.Remove(name)
 	c.metrics.forget(name)
-	c.queue.Forget(name)
-	c.Changed()
+	c.Queue.Forget(name)
+	c.ClusterOperator.Enqueue(contract.ClusterOperator)
 }

@@ -28,7 +28,7 @@ func (c *Controller) observeAges(s *Snapshot, e *serverState) {
 		}
 		e.seen[pod.UID], s.Seen[pod.UID] = first, now.Sub(first)
 		if left := startsWithin - now.Sub(first); left > 0 {
-			c.queue.AddAfter(s.Target.Name, left)
+			c.Queue.AddAfter(s.Target.Name, left)
 		}
 	}
 }

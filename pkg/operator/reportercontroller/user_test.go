@@ -17,6 +17,7 @@ import (
 	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
 	"github.com/kms-health/kms-health/pkg/contract"
 	"github.com/kms-health/kms-health/pkg/operator/informers"
+	"github.com/kms-health/kms-health/pkg/operator/syncqueue"
 )
 
 // runsAs is a pod whose node reports that its container runs as a user.
@@ -155,8 +156,9 @@ func TestAgentsHaveTheUserOfThePodThatWasSeenLast(t *testing.T) {
 // The time that a Pod has of its creation is by another clock.
 func TestPodIsAsOldAsThisProcessHasSeenIt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := New(Options{Clock: clock.RealClock{}, Registry: prometheus.NewRegistry()})
-		defer c.queue.ShutDown()
+		c := New(Options{Clock: clock.RealClock{}, Registry: prometheus.NewRegistry(),
+			Queue: syncqueue.New(clock.RealClock{}, "deliver")})
+		defer c.Queue.ShutDown()
 		s, e := fixture(t, v1alpha1.ModeCompanionPod), &serverState{}
 		a, b := apiPod("a", "1", notStarted), apiPod("b", "2", notStarted)
 		sees := func(after, ofA, ofB time.Duration, pods ...*corev1.Pod) {
@@ -169,11 +171,11 @@ func TestPodIsAsOldAsThisProcessHasSeenIt(t *testing.T) {
 		}
 		sees(0, 0, 0, a)
 		sees(10*time.Second, 10*time.Second, 0, a, b)
-		if synctest.Wait(); c.queue.Len() != 0 {
+		if synctest.Wait(); c.Queue.Len() != 0 {
 			t.Error("synced again at once")
 		}
 		sees(startsWithin-10*time.Second, startsWithin, startsWithin-10*time.Second, a, b)
-		if synctest.Wait(); c.queue.Len() != 1 {
+		if synctest.Wait(); c.Queue.Len() != 1 {
 			t.Error("not synced when the first has had its minute")
 		}
 		sees(time.Second, 0, startsWithin-9*time.Second, b)

@@ -184,13 +184,13 @@ func (c *cluster) startOperator() {
 	token, err := c.ServiceAccountToken(c.ctx, home, install.ServiceAccount, lasts)
 	must(err)
 	c.operator, err = controlplane.StartChild("the operator", program("kms-health-operator"), nil, []string{
-		"run", "--config", c.path("operator.yaml"), "--kubeconfig", c.kubeconfig("operator", token), "--namespace", home,
+		"start", "--config", c.path("operator.yaml"), "--kubeconfig", c.kubeconfig("operator", token), "--namespace", home,
 		"--image", "kms-health-reporter:demo", "--leader-elect=true", "--metrics-bind-address=0", "--health-bind-address=0",
 		"--degraded-inertia=" + inertia.String(),
 	}, c.path("operator.log"))
 	must(err)
 	c.atEnd(c.operator.End)
-	c.note("$ kms-health-operator run --config operator.yaml …     # process %d, as ServiceAccount %s/%s",
+	c.note("$ kms-health-operator start --config operator.yaml …     # process %d, as ServiceAccount %s/%s",
 		c.operator.PID(), home, install.ServiceAccount)
 }
 

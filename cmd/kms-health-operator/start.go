@@ -30,10 +30,10 @@ const (
 // flushTime bounds the wait for the log's last lines to be read.
 const flushTime = 250 * time.Millisecond
 
-func newRun() *cobra.Command {
+func newStart() *cobra.Command {
 	o := operator.Options{Pod: os.Getenv(podVariable), Version: version.Version}
 	cmd := &cobra.Command{
-		Use:   "run",
+		Use:   "start",
 		Short: "Run the operator of a cluster until SIGTERM or SIGINT",
 		Long: `Keeps the reporters of a cluster as the configuration file describes them, and
 follows every change of the file and of the cluster, until SIGTERM or SIGINT. It
@@ -52,7 +52,7 @@ Environment: POD_NAMESPACE, REPORTER_IMAGE and KUBECONFIG are the defaults of fl
                   a connection to the API server is tried after so many seconds of
                   silence, and replaced so many later: 10 and 5, unless they are set`,
 		Example: `  # From a workstation, as the user of a kubeconfig.
-  kms-health-operator run --kubeconfig ~/.kube/config --config operator.yaml \
+  kms-health-operator start --kubeconfig ~/.kube/config --config operator.yaml \
     --namespace kms-health --image REGISTRY/kms-health-reporter@sha256:… \
     --metrics-bind-address 0 --leader-elect=false`,
 		Args: cobra.NoArgs,
@@ -67,7 +67,7 @@ Environment: POD_NAMESPACE, REPORTER_IMAGE and KUBECONFIG are the defaults of fl
 			signal.Ignore(syscall.SIGPIPE)
 			log := logging.Start(os.Stderr)
 			defer log.Flush(flushTime)
-			if err := operator.Run(cmd.Context(), o); err != nil {
+			if err := operator.RunOperator(cmd.Context(), o); err != nil {
 				klog.ErrorS(err, "Ended by an error")
 				return errLogged
 			}
@@ -75,11 +75,11 @@ Environment: POD_NAMESPACE, REPORTER_IMAGE and KUBECONFIG are the defaults of fl
 			return nil
 		},
 	}
-	addRunFlags(cmd.Flags(), &o)
+	addStartFlags(cmd.Flags(), &o)
 	return cmd
 }
 
-func addRunFlags(f *pflag.FlagSet, o *operator.Options) {
+func addStartFlags(f *pflag.FlagSet, o *operator.Options) {
 	f.SortFlags = false
 	f.StringVar(&o.ConfigFile, "config", defaultConfig, "the configuration `file`; it may appear later")
 	f.StringVar(&o.Kubeconfig, "kubeconfig", os.Getenv("KUBECONFIG"),

@@ -4,12 +4,14 @@ import (
 	"context"
 
 	"github.com/go-logr/logr"
+	"github.com/prometheus/client_golang/prometheus"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/tools/record"
 	"k8s.io/klog/v2"
 
 	"github.com/kms-health/kms-health/pkg/contract"
+	"github.com/kms-health/kms-health/pkg/metric"
 )
 
 // maxEvent bounds a message, as the API does in its newer version, events.k8s.io/v1.
@@ -32,4 +34,17 @@ func newEvents(sink record.EventSink, namespace string) (event eventFunc, shutdo
 	return func(target, eventType, reason, message string) {
 		recorder.Event(about, eventType, reason, contract.Cut(target+": "+message, maxEvent))
 	}, broadcaster.Shutdown
+}
+
+type eventFunc = func(target, eventType, reason, message string)
+
+// recorded is a function that counts and logs each change beside its Event.
+func recorded(event eventFunc, registry prometheus.Registerer) eventFunc {
+	changes := metric.CounterVec(contract.MetricChanges)
+	registry.MustRegister(changes)
+	return func(target, eventType, reason, message string) {
+		changes.WithLabelValues(target, reason).Inc()
+		klog.InfoS("Changed", "apiServer", target, "reason", reason, "message", message)
+		event(target, eventType, reason, message)
+	}
 }

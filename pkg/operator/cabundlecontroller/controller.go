@@ -1,4 +1,7 @@
-package operator
+// Package cabundlecontroller keeps the CA in the pod template of the operator's own Deployment current, from which its
+// pods read it by the downward API: so they start while ConfigMaps cannot be decrypted. An old CA stays beside the new
+// one until it ends. What does not verify the API server is never written, since the next pod could not connect.
+package cabundlecontroller
 
 import (
 	"cmp"
@@ -22,11 +25,14 @@ import (
 	"k8s.io/apimachinery/pkg/util/wait"
 	applyappsv1 "k8s.io/client-go/applyconfigurations/apps/v1"
 	applycorev1 "k8s.io/client-go/applyconfigurations/core/v1"
+	appsv1client "k8s.io/client-go/kubernetes/typed/apps/v1"
+	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
 	certutil "k8s.io/client-go/util/cert"
 	"k8s.io/klog/v2"
 
 	"github.com/kms-health/kms-health/pkg/contract"
-	"github.com/kms-health/kms-health/pkg/operator/reportercontroller"
+	"github.com/kms-health/kms-health/pkg/metric"
+	"github.com/kms-health/kms-health/pkg/operator/informers"
 )
 
 const (
@@ -36,27 +42,40 @@ const (
 	caInterval = 10 * time.Second // between two checks, each bounded by the same
 )
 
-// ownCA keeps the CA in the pod template of the operator's own Deployment current, from which
-// its pods read it by the downward API. An old CA stays beside the new one until it ends. What
-// does not verify the API server is never written, since the next pod could not connect.
-type ownCA struct {
-	reportercontroller.Options
-	changed  func()                  // wakes the ClusterOperator
+// Options of a Controller.
+type Options struct {
+	ConfigMaps  corev1client.ConfigMapInterface // of the operator's namespace, as the next
+	Deployments appsv1client.DeploymentInterface
+	Namespace   string           // the operator's own
+	Server      string           // the URL by which the operator reaches the API server
+	Now         func() time.Time // by the API server's clock
+	Registry    prometheus.Registerer
+	Enqueue     informers.Key // when the problem changes
+}
+
+// Controller keeps the CA in the pod template of the operator's own Deployment current.
+type Controller struct {
+	Options
 	expiry   func() prometheus.Gauge // registered when its value is known
 	reported atomic.Pointer[string]
 }
 
-func newOwnCA(o reportercontroller.Options, changed func()) *ownCA {
-	return &ownCA{Options: o, changed: changed,
-		expiry: sync.OnceValue(func() prometheus.Gauge { return registered(o.Registry, contract.MetricCAExpiry) })}
+// New makes a Controller.
+func New(o Options) *Controller {
+	return &Controller{Options: o, expiry: sync.OnceValue(func() prometheus.Gauge {
+		g := metric.GaugeVec(contract.MetricCAExpiry)
+		o.Registry.MustRegister(g)
+		return g.WithLabelValues()
+	})}
 }
 
-// problem is why the CA is not current, or that it ends soon; empty: neither.
-func (c *ownCA) problem() string { return *cmp.Or(c.reported.Load(), new("")) }
+// Problem is why the CA is not current, or that it ends soon; empty: neither.
+func (c *Controller) Problem() string { return *cmp.Or(c.reported.Load(), new("")) }
 
-func (c *ownCA) run(ctx context.Context) { wait.UntilWithContext(ctx, c.sync, caInterval) }
+// Run checks the CA until ctx ends. One replica at a time may run.
+func (c *Controller) Run(ctx context.Context) { wait.UntilWithContext(ctx, c.sync, caInterval) }
 
-func (c *ownCA) sync(ctx context.Context) {
+func (c *Controller) sync(ctx context.Context) {
 	limited, cancel := context.WithTimeout(ctx, caInterval)
 	defer cancel()
 	why := ""
@@ -72,10 +91,10 @@ func (c *ownCA) sync(ctx context.Context) {
 				end.UTC().Format(time.RFC3339))
 		}
 	}
-	if why != c.problem() {
+	if why != c.Problem() {
 		klog.InfoS("Checked the CA in the operator's Deployment", "problem", why)
 		c.reported.Store(&why)
-		c.changed()
+		c.Enqueue.Queue.Enqueue(c.Enqueue.Name)
 	}
 }
 
@@ -90,12 +109,12 @@ func unanswered(err error) bool {
 }
 
 // keep writes the CA that the Deployment should have, if it is another, and returns when that ends.
-func (c *ownCA) keep(ctx context.Context) (end time.Time, err error) {
+func (c *Controller) keep(ctx context.Context) (end time.Time, err error) {
 	cached := func(name string) metav1.ListOptions { // what the API server's cache has needs no KMS plugin
 		return metav1.ListOptions{FieldSelector: "metadata.name=" + name, ResourceVersion: "0"}
 	}
-	configMaps, err1 := c.Kube.CoreV1().ConfigMaps(c.Namespace).List(ctx, cached(rootCA))
-	deployments, err2 := c.Kube.AppsV1().Deployments(c.Namespace).List(ctx, cached(contract.OperatorName))
+	configMaps, err1 := c.ConfigMaps.List(ctx, cached(rootCA))
+	deployments, err2 := c.Deployments.List(ctx, cached(contract.OperatorName))
 	if err := cmp.Or(err1, err2); err != nil {
 		return end, err
 	}
@@ -127,7 +146,7 @@ func (c *ownCA) keep(ctx context.Context) (end time.Time, err error) {
 	template := applycorev1.PodTemplateSpec().WithAnnotations(map[string]string{contract.CAAnnotation: string(encoded)})
 	deployment := applyappsv1.Deployment(contract.OperatorName, c.Namespace).
 		WithSpec(applyappsv1.DeploymentSpec().WithTemplate(template))
-	_, err = c.Kube.AppsV1().Deployments(c.Namespace).Apply(ctx, deployment,
+	_, err = c.Deployments.Apply(ctx, deployment,
 		metav1.ApplyOptions{FieldManager: contract.CAManager, Force: true})
 	return end, err
 }
@@ -144,7 +163,7 @@ func unended(now time.Time, bundles ...[]*x509.Certificate) (all []*x509.Certifi
 
 // end returns until when the CA is valid that the API server's certificate is verified with, the
 // latest if there are several; the zero time: none verifies it.
-func (c *ownCA) end(ctx context.Context, cas []*x509.Certificate) (latest time.Time, err error) {
+func (c *Controller) end(ctx context.Context, cas []*x509.Certificate) (latest time.Time, err error) {
 	server, err := url.Parse(c.Server)
 	if err != nil {
 		return latest, err

@@ -10,7 +10,6 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"sync"
 	"testing"
 
 	"k8s.io/client-go/util/cert"
@@ -90,20 +89,4 @@ func TestFirstCertificateMustBeGoodAndAReplacedOneIsServed(t *testing.T) {
 	served("first.test")
 	pair(t, dir, "second.test")
 	served("second.test")
-}
-
-// Each worker asks for the settings, and keeps those that are valid for all (the race detector).
-func TestTLSSettingsAreReadByAllWorkersAtOnce(t *testing.T) {
-	p := newProfile(nil, new(false), nil)
-	var workers sync.WaitGroup
-	for range 4 {
-		workers.Go(func() {
-			for range 2000 {
-				if s, problem, known := p.settings(); len(s.CipherSuites) == 0 || problem != "" || !known {
-					t.Errorf("%v, %q, %t", s, problem, known)
-				}
-			}
-		})
-	}
-	workers.Wait()
 }

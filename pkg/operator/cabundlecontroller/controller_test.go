@@ -1,4 +1,4 @@
-package operator
+package cabundlecontroller
 
 import (
 	"context"
@@ -14,15 +14,13 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-
-	"github.com/kms-health/kms-health/pkg/operator/reportercontroller"
 )
 
 func TestCAsEndIsThatOfTheOneThatVerifiesTheAPIServer(t *testing.T) {
 	server := httptest.NewTLSServer(http.NotFoundHandler())
 	t.Cleanup(server.Close)
 	serving := server.Certificate()
-	c := &ownCA{Options: reportercontroller.Options{Server: server.URL, Now: time.Now}}
+	c := &Controller{Options: Options{Server: server.URL, Now: time.Now}}
 	if end, err := c.end(t.Context(), []*x509.Certificate{serving}); err != nil || !end.Equal(serving.NotAfter) {
 		t.Errorf("%s, %v, want %s", end, err, serving.NotAfter)
 	}

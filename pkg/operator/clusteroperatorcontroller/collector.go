@@ -1,0 +1,84 @@
+package clusteroperatorcontroller
+
+import (
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
+	"github.com/kms-health/kms-health/pkg/contract"
+	"github.com/kms-health/kms-health/pkg/operator/configobserver"
+	"github.com/kms-health/kms-health/pkg/operator/delivery"
+	"github.com/kms-health/kms-health/pkg/operator/informers"
+	"github.com/kms-health/kms-health/pkg/operator/objects"
+)
+
+// firstLook is how long an operator that has just started waits for what it reports of
+// its targets: until then its ClusterOperator stays as it was.
+const firstLook = 30 * time.Second
+
+// Collector collects what the ClusterOperator reports.
+type Collector struct {
+	Namespace string // the operator's own
+	Config    *configobserver.File
+	CA        interface{ Problem() string } // nil: the operator keeps none
+	Reporters interface {
+		Targets() []v1alpha1.APIServer
+		Statuses() map[string]delivery.Status
+		IsOpenShift() bool
+	}
+	Health interface {
+		Verdict(target string) delivery.Verdict
+	}
+}
+
+// Collect returns what there is to report of an operator that has run for so long, and the related objects, which
+// `oc adm inspect` collects. ready is false while there is nothing yet, and where this is no OpenShift.
+func (c *Collector) Collect(running time.Duration) (in Input, related []any, ready bool) {
+	statuses, targets := c.Reporters.Statuses(), c.Reporters.Targets()
+	unknown := false
+	for _, t := range targets {
+		if statuses[t.Name].Reason == contract.OtherInstallation {
+			return in, nil, false // the ClusterOperator is that one's, too
+		}
+		verdict, delivered := c.Health.Verdict(t.Name), statuses[t.Name]
+		unknown = unknown || delivered == (delivery.Status{}) || !verdict.Judged && !delivered.Reason.NeedsAction()
+		in.Targets = append(in.Targets, Target{Name: t.Name, Delivery: delivered, Verdict: verdict})
+	}
+	config := c.Config.Current() // before one is active, the targets are not known
+	in.Configured = config != nil
+	if p := c.Config.Problem(); p != "" {
+		in.Configuration = "configuration: " + p
+	}
+	if c.CA != nil {
+		in.CA = c.CA.Problem()
+	}
+	known := in.Configuration != "" || in.Configured && (len(targets) > 0 || len(config.APIServers) == 0)
+	ready = known && c.Reporters.IsOpenShift() && (!unknown || running > firstLook)
+	return in, c.related(targets), ready
+}
+
+// related are the objects that show what the operator does, for `oc adm inspect`. It also
+// gathers all of config.openshift.io, and most of what is in a namespace, but no Lease.
+func (c *Collector) related(targets []v1alpha1.APIServer) (all []any) {
+	add := func(kind schema.GroupVersionResource, name string) {
+		all = append(all, map[string]any{"group": kind.Group, "resource": kind.Resource, "name": name})
+	}
+	add(informers.Namespaces, c.Namespace)
+	all = append(all, map[string]any{
+		"group": coordinationv1.GroupName, "resource": "leases", "namespace": c.Namespace, "name": contract.OperatorName,
+	})
+	for _, name := range objects.Policies {
+		add(informers.Policies, name)
+		add(informers.PolicyBindings, name)
+	}
+	for _, t := range targets {
+		destination := contract.ResourceFor(string(t.Resource), t.Name)
+		add(destination.GVR(), destination.Name)
+		add(informers.Namespaces, t.Namespace)
+		add(informers.ClusterRoles, contract.ReporterName(t.Name))
+		add(informers.ClusterBindings, contract.ReporterName(t.Name))
+	}
+	return all
+}

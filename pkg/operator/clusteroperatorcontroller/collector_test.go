@@ -1,0 +1,75 @@
+package clusteroperatorcontroller
+
+import (
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/yaml"
+
+	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
+	"github.com/kms-health/kms-health/pkg/operator/informers"
+	"github.com/kms-health/kms-health/pkg/operator/objects"
+)
+
+// Until the operator has run, the ClusterOperator of the manifests names what it will name for
+// the shipped targets, except for what it makes itself.
+func TestTheManifestsRelatedObjectsAreThoseOfTheOperator(t *testing.T) {
+	text, err := os.ReadFile("../../../manifests/openshift/0000_50_kms-health-operator_12_clusteroperator.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var shipped struct {
+		Status struct{ RelatedObjects []any }
+	}
+	if err := yaml.Unmarshal(text, &shipped); err != nil {
+		t.Fatal(err)
+	}
+	c, err := v1alpha1.DecodeOperator(v1alpha1.OperatorOpenShift)
+	if err != nil {
+		t.Fatal(err)
+	}
+	collector := &Collector{Namespace: "openshift-kms-health"}
+	related := slices.DeleteFunc(collector.related(c.APIServers), func(o any) bool {
+		return o.(map[string]any)["group"] == informers.ClusterRoles.Group
+	})
+	if diff := cmp.Diff(related, shipped.Status.RelatedObjects); diff != "" {
+		t.Error(diff)
+	}
+}
+
+func TestTheRelatedPoliciesAreThoseOfTheManifests(t *testing.T) {
+	var shipped []string
+	for _, folder := range []string{"common", "openshift"} {
+		paths, err := filepath.Glob("../../../manifests/" + folder + "/*policy.yaml")
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, path := range paths {
+			text, err := os.ReadFile(path)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for document := range strings.SplitSeq(string(text), "\n---\n") {
+				var o metav1.PartialObjectMetadata
+				if err := yaml.Unmarshal([]byte(document), &o); err != nil {
+					t.Fatal(err)
+				}
+				shipped = append(shipped, o.Kind+" "+o.Name)
+			}
+		}
+	}
+	var named []string
+	for _, name := range objects.Policies {
+		named = append(named, "ValidatingAdmissionPolicy "+name, "ValidatingAdmissionPolicyBinding "+name)
+	}
+	slices.Sort(shipped)
+	slices.Sort(named)
+	if diff := cmp.Diff(named, shipped); diff != "" {
+		t.Error(diff)
+	}
+}

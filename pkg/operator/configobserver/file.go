@@ -1,0 +1,123 @@
+// Package configobserver follows what the operator is configured by: its file, and the cluster's TLS profile. Of each
+// it keeps the last valid one, and enqueues keys when that changes. It runs on every replica, and needs no API server.
+package configobserver
+
+import (
+	"context"
+	"fmt"
+	"sync/atomic"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/klog/v2"
+
+	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
+	"github.com/kms-health/kms-health/pkg/contract"
+	"github.com/kms-health/kms-health/pkg/filewatch"
+	"github.com/kms-health/kms-health/pkg/operator/informers"
+)
+
+// FileOptions of a File.
+type FileOptions struct {
+	Path  string
+	Image string           // the reporter's, where the file has none; may be empty
+	Valid prometheus.Gauge // 1 while the file as it is now is active
+	Now   func() time.Time // by the API server's clock
+	// Event records an Event, on the replica that leads.
+	Event   func(about, eventType, reason, message string)
+	Enqueue []informers.Key // after each change
+}
+
+// File is the operator's configuration file.
+type File struct {
+	FileOptions
+	leads   atomic.Bool
+	active  atomic.Pointer[Active]
+	problem atomic.Pointer[string]
+}
+
+// Active is the configuration that is active, and since when.
+type Active struct {
+	*v1alpha1.OperatorConfiguration
+	Since time.Time
+}
+
+// NewFile makes a File.
+func NewFile(o FileOptions) *File { return &File{FileOptions: o} }
+
+// Run follows the file until ctx ends.
+func (f *File) Run(ctx context.Context) {
+	filewatch.New(f.Path, v1alpha1.MaxFileSize).Run(ctx, f.observe)
+}
+
+// Current is the active configuration; nil: there is none yet.
+func (f *File) Current() *Active { return f.active.Load() }
+
+// Problem is why the file is rejected; empty: it is active, or was not read yet.
+func (f *File) Problem() string {
+	if why := f.problem.Load(); why != nil {
+		return *why
+	}
+	return ""
+}
+
+// Lead sets whether this replica leads, and so records Events: one for what was rejected before.
+func (f *File) Lead(leads bool) {
+	f.leads.Store(leads)
+	if why := f.Problem(); leads && why != "" {
+		f.record(why)
+	}
+}
+
+// observe applies the content of the file, or keeps the previous configuration, and reports why the file is rejected,
+// once for each reason.
+func (f *File) observe(content filewatch.Content) {
+	c, err := f.decode(content)
+	if err != nil {
+		f.Valid.Set(0)
+		why := err.Error()
+		if was := f.problem.Swap(&why); was != nil && *was == why {
+			return
+		}
+		klog.ErrorS(err, "Rejected the configuration, "+f.standing(), "file", f.Path)
+		if f.leads.Load() {
+			f.record(why)
+		}
+	} else {
+		f.Valid.Set(1)
+		f.problem.Store(nil)
+		f.active.Store(&Active{c, f.Now()})
+		klog.InfoS("Configured", "file", f.Path,
+			"managementState", c.ManagementState, "apiServers", len(c.APIServers))
+	}
+	for _, key := range f.Enqueue {
+		key.Queue.Enqueue(key.Name)
+	}
+}
+
+func (f *File) decode(content filewatch.Content) (c *v1alpha1.OperatorConfiguration, err error) {
+	if content.Err != nil {
+		return nil, content.Err
+	}
+	if c, err = v1alpha1.DecodeOperator(content.Data); err == nil {
+		err = c.UseImage(f.Image)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", f.Path, err)
+	}
+	return c, nil
+}
+
+func (f *File) record(why string) {
+	f.Event("configuration", corev1.EventTypeWarning, contract.EventConfigurationInvalid,
+		"rejected, "+f.standing()+": "+why)
+}
+
+// standing describes the configuration that is used after one was rejected.
+func (f *File) standing() string {
+	if f.Current() == nil {
+		return "none is active"
+	}
+	return "the last valid one stays active"
+}

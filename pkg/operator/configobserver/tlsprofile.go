@@ -1,0 +1,71 @@
+package configobserver
+
+import (
+	"cmp"
+	"context"
+	"crypto/tls"
+	"sync/atomic"
+
+	configv1 "github.com/openshift/api/config/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/client-go/dynamic"
+
+	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
+	"github.com/kms-health/kms-health/pkg/operator/informers"
+	"github.com/kms-health/kms-health/pkg/operator/tlsprofile"
+	"github.com/kms-health/kms-health/pkg/serving"
+)
+
+// TLSProfile follows the cluster's TLS profile, by which reporters and the operator itself serve. An invalid profile does not stop the operator: the last valid one stays active,
+// and before there was one, Intermediate, OpenShift's default.
+type TLSProfile struct {
+	informer *informers.Informer[*configv1.TLSSecurityProfile] // nil: this is no OpenShift
+
+	last atomic.Pointer[v1alpha1.ServingTLS]
+}
+
+// NewTLSProfile makes a TLSProfile. It follows nothing where this is known not to be OpenShift.
+func NewTLSProfile(client dynamic.Interface, openShift *bool, enqueue ...informers.Key) *TLSProfile {
+	if openShift != nil && !*openShift {
+		return &TLSProfile{}
+	}
+	selection := informers.Selection{Resource: informers.APIServers, Name: informers.ClusterName}
+	return &TLSProfile{informer: informers.New(client, selection, func(o *unstructured.Unstructured) *configv1.TLSSecurityProfile {
+		return informers.As[configv1.APIServer](o).Spec.TLSSecurityProfile
+	}, enqueue...)}
+}
+
+// Run follows the profile until ctx ends.
+func (p *TLSProfile) Run(ctx context.Context) {
+	if p.informer != nil {
+		p.informer.Run(ctx)
+	}
+}
+
+// Current returns what is active, and why the profile is not; false while it is not
+// known yet.
+func (p *TLSProfile) Current() (active v1alpha1.ServingTLS, problem string, known bool) {
+	var spec *configv1.TLSSecurityProfile
+	known = true
+	if p.informer != nil {
+		spec, _ = p.informer.Get("", informers.ClusterName)
+		err, read := p.informer.Err(), p.informer.HasSynced()
+		if known = read || err != nil; !read && err != nil {
+			problem = "the TLS profile cannot be read: " + err.Error()
+		}
+	}
+	s, err := tlsprofile.Of(spec) // Intermediate, if the profile is invalid; once kept, s is not written again
+	switch {
+	case err != nil:
+		problem = "the TLS profile is not understood: " + err.Error()
+	case known && problem == "":
+		p.last.Store(&s)
+	}
+	return *cmp.Or(p.last.Load(), &s), problem, known
+}
+
+// Serving are the settings as crypto/tls has them.
+func (p *TLSProfile) Serving() *tls.Config {
+	s, _, _ := p.Current()
+	return serving.TLSConfig(s.MinVersion, s.CipherSuites)
+}

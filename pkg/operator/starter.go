@@ -1,0 +1,174 @@
+// Package operator runs the operator as a process: it keeps a reporter beside every KMS plugin of a
+// cluster's API servers, and rolls up what they report.
+//
+// RunOperator is the place to begin: it makes the queues, hands them to informers and controllers, and starts those.
+// The configuration file and the TLS profile are followed on every replica; the controllers run on one at a time, the
+// holder of a Lease. Metrics are served over HTTPS to clients whom the API server allows to get the path, health over
+// HTTP to everyone.
+package operator
+
+import (
+	"context"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	"golang.org/x/sync/errgroup"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/kubernetes"
+	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
+	"k8s.io/client-go/rest"
+	"k8s.io/klog/v2"
+	"k8s.io/utils/clock"
+
+	"github.com/kms-health/kms-health/pkg/contract"
+	"github.com/kms-health/kms-health/pkg/metric"
+	"github.com/kms-health/kms-health/pkg/operator/cabundlecontroller"
+	"github.com/kms-health/kms-health/pkg/operator/clusteroperatorcontroller"
+	"github.com/kms-health/kms-health/pkg/operator/configobserver"
+	"github.com/kms-health/kms-health/pkg/operator/informers"
+	"github.com/kms-health/kms-health/pkg/operator/pluginhealthcontroller"
+	"github.com/kms-health/kms-health/pkg/operator/reportercontroller"
+	"github.com/kms-health/kms-health/pkg/operator/syncqueue"
+	"github.com/kms-health/kms-health/pkg/serverclock"
+	"github.com/kms-health/kms-health/pkg/serving"
+	"github.com/kms-health/kms-health/pkg/version"
+)
+
+// RunOperator runs the operator with valid options until ctx ends, which is no error. Neither the
+// configuration file nor the API server need be there at its start.
+func RunOperator(ctx context.Context, o Options) error {
+	// Clients. All requests show the API server's clock.
+	config, err := restConfig(o.Kubeconfig, o.Version)
+	if err != nil {
+		return err
+	}
+	now, timers := serverclock.New(clock.RealClock{}), clock.RealClock{}
+	config.Wrap(now.Wrap)
+	klog.InfoS("Starting", "version", o.Version, "fips140", version.FIPS(), "config", o.ConfigFile,
+		"namespace", o.Namespace, "server", config.Host)
+	dynamicClient, err := dynamic.NewForConfig(config)
+	if err != nil {
+		return err
+	}
+	limited := rest.CopyConfig(config)
+	limited.Timeout = requestTimeout
+	client, err := kubernetes.NewForConfig(limited)
+	if err != nil {
+		return err
+	}
+
+	// Events, metrics, and the queues, by which everything else wakes a controller.
+	event, endEvents := newEvents(&typedcorev1.EventSinkImpl{Interface: client.CoreV1().Events(o.Namespace)}, o.Namespace)
+	defer endEvents()
+	registry := newRegistry()
+	leading := registered(registry, contract.MetricLeader)
+	recorded := recorded(event, registry)
+	reporterQueue := syncqueue.New(timers, "deliver reporters")
+	healthQueue := syncqueue.New(timers, "write the roll-up")
+	clusterOperatorQueue := syncqueue.New(timers, "write the ClusterOperator")
+	allReporters := informers.Key{Queue: reporterQueue, Name: syncqueue.All}
+	clusterOperatorKey := informers.Key{Queue: clusterOperatorQueue, Name: contract.ClusterOperator}
+
+	// What configures the operator.
+	file := configobserver.NewFile(configobserver.FileOptions{
+		Path: o.ConfigFile, Image: o.Image, Valid: registered(registry, contract.MetricConfigurationValid), Now: now.Now,
+		Event: event, Enqueue: []informers.Key{allReporters, clusterOperatorKey},
+	})
+	profile := configobserver.NewTLSProfile(dynamicClient, o.OpenShift, allReporters)
+
+	// Controllers.
+	health := pluginhealthcontroller.New(pluginhealthcontroller.Options{
+		Client: dynamicClient, Event: recorded, Registry: registry, Clock: timers, Now: now.Now, Unanswered: now.Unanswered,
+		Queue: healthQueue, Reporters: reporterQueue, ClusterOperator: clusterOperatorQueue,
+	})
+	reporters := reportercontroller.New(reportercontroller.Options{
+		Client: dynamicClient, Kube: client, CA: func() ([]byte, error) { return caOf(config) }, TLS: profile.Current,
+		Namespace: o.Namespace, OpenShift: o.OpenShift, Server: config.Host, KubeletRoot: o.KubeletRoot,
+		Event: recorded, Registry: registry, Clock: timers, Now: now.Now, Config: file, Health: health,
+		Queue: reporterQueue, HealthQueue: healthQueue, ClusterOperator: clusterOperatorQueue,
+	})
+	collector := &clusteroperatorcontroller.Collector{
+		Namespace: o.Namespace, Config: file, Reporters: reporters, Health: health,
+	}
+	controllers := []controller{health, reporters}
+	if o.KeepCA {
+		ca := cabundlecontroller.New(cabundlecontroller.Options{
+			ConfigMaps: client.CoreV1().ConfigMaps(o.Namespace), Deployments: client.AppsV1().Deployments(o.Namespace),
+			Namespace: o.Namespace, Server: config.Host, Now: now.Now, Registry: registry, Enqueue: clusterOperatorKey,
+		})
+		collector.CA, controllers = ca, append(controllers, ca)
+	}
+	controllers = append(controllers, clusteroperatorcontroller.New(clusteroperatorcontroller.Options{
+		Client: dynamicClient, Clock: timers, Now: now.Now, Version: o.Version, Inertia: o.DegradedInertia,
+		Queue: clusterOperatorQueue, Collect: collector.Collect,
+	}))
+
+	// Servers and observers on every replica, and the controllers on the one that leads.
+	all, ctx := errgroup.WithContext(ctx)
+	if o.MetricsAddress != none {
+		listener, err := listenTLS(o.MetricsAddress, o.MetricsCertDir, profile.Serving)
+		if err != nil {
+			return err
+		}
+		clients := &access{tokens: client.AuthenticationV1().TokenReviews(),
+			accesses: client.AuthorizationV1().SubjectAccessReviews()}
+		all.Go(func() error { return serving.Serve(ctx, listener, metricsHandler(registry, clients)) })
+	}
+	if o.HealthAddress != none {
+		listener, err := serving.Listen(o.HealthAddress, nil)
+		if err != nil {
+			return err
+		}
+		all.Go(func() error { return serving.Serve(ctx, listener, healthHandler(ready(file, reporters))) })
+	}
+	all.Go(func() error { profile.Run(ctx); return nil })
+	all.Go(func() error { file.Run(ctx); return nil })
+	all.Go(func() error { return lead(ctx, o, config, work(leading, file, controllers)) })
+	return all.Wait()
+}
+
+// controller runs until ctx ends. One replica at a time may run it.
+type controller interface{ Run(ctx context.Context) }
+
+// work is what the replica that leads does: all controllers, until ctx ends.
+func work(leading prometheus.Gauge, file *configobserver.File, controllers []controller) func(context.Context) {
+	return func(ctx context.Context) {
+		leading.Set(1)
+		defer leading.Set(0)
+		file.Lead(true)
+		defer file.Lead(false)
+		var running errgroup.Group
+		for _, c := range controllers {
+			running.Go(func() error { c.Run(ctx); return nil })
+		}
+		_ = running.Wait()
+	}
+}
+
+// ready reports whether the operator can do its work: a configuration is active, and no other installation owns an API
+// server.
+func ready(file *configobserver.File, reporters *reportercontroller.Controller) func() bool {
+	return func() bool {
+		for _, status := range reporters.Statuses() {
+			if status.Reason == contract.OtherInstallation {
+				return false
+			}
+		}
+		return file.Current() != nil
+	}
+}
+
+func newRegistry() *prometheus.Registry {
+	registry := prometheus.NewRegistry()
+	build := metric.GaugeVec(contract.MetricOperatorBuild)
+	build.With(version.Labels()).Set(1)
+	registry.MustRegister(build, collectors.NewGoCollector(),
+		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	return registry
+}
+
+func registered(registry prometheus.Registerer, m contract.Metric) prometheus.Gauge {
+	g := metric.GaugeVec(m)
+	registry.MustRegister(g)
+	return g.WithLabelValues()
+}

@@ -1,0 +1,134 @@
+// Package syncqueue is the queue of a controller: client-go's, with one backoff for all controllers, and a line in the
+// log for each change of a failure, not for each try.
+package syncqueue
+
+import (
+	"context"
+	"fmt"
+	gosync "sync"
+	"time"
+
+	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
+	"k8s.io/client-go/util/workqueue"
+	"k8s.io/klog/v2"
+	"k8s.io/utils/clock"
+)
+
+const (
+	// CoalescePeriod is how long a sync waits for related changes.
+	CoalescePeriod = 20 * time.Millisecond
+	// A name whose sync failed is synced again after FirstRetry, each time after twice as long, up to LastRetry.
+	FirstRetry, LastRetry = 250 * time.Millisecond, 10 * time.Second
+)
+
+// All is the key of whatever concerns each API server: its sync enqueues all names.
+const All = ""
+
+// Queue has the names of what is to be synced.
+type Queue struct {
+	workqueue.TypedDelayingInterface[string]
+	what    string
+	limiter workqueue.TypedRateLimiter[string]
+	clock   clock.PassiveClock
+
+	mu       gosync.Mutex
+	failures map[string]failure
+}
+
+type failure struct {
+	text  string
+	until time.Time // of the next try
+}
+
+// New makes a Queue. what is done to a name is in the log. The clock is that of the delays.
+func New(clock clock.WithTicker, what string) *Queue {
+	return &Queue{what: what, clock: clock, failures: map[string]failure{},
+		limiter: workqueue.NewTypedItemExponentialFailureRateLimiter[string](FirstRetry, LastRetry),
+		TypedDelayingInterface: workqueue.NewTypedDelayingQueueWithConfig(
+			workqueue.TypedDelayingQueueConfig[string]{Clock: clock})}
+}
+
+// Enqueue syncs a name soon.
+func (q *Queue) Enqueue(name string) { q.AddAfter(name, CoalescePeriod) }
+
+// Left returns the remaining backoff of a name that failed. A controller skips its writes until then, because its own
+// write before the one that failed may have enqueued the name.
+func (q *Queue) Left(name string) time.Duration {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return max(0, q.failures[name].until.Sub(q.clock.Now()))
+}
+
+// Observe takes the outcome of a try.
+func (q *Queue) Observe(name string, err error) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	before, failed := q.failures[name]
+	switch {
+	case err == nil && failed:
+		klog.InfoSDepth(1, "Recovered: "+q.what, "name", name)
+		q.forget(name)
+		return
+	case err == nil:
+		return
+	case before.text != err.Error():
+		klog.ErrorSDepth(1, err, "Failed to "+q.what+", retrying", "name", name)
+	}
+	delay := q.limiter.When(name)
+	q.failures[name] = failure{err.Error(), q.clock.Now().Add(delay)}
+	q.AddAfter(name, delay)
+}
+
+// Forget forgets the failures of a name.
+func (q *Queue) Forget(name string) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.forget(name)
+}
+
+func (q *Queue) forget(name string) {
+	delete(q.failures, name)
+	q.limiter.Forget(name)
+}
+
+// Work syncs what is in the queue until ctx ends, so many names at a time, so that one that is slow delays no other.
+// sync returns after how long to sync the name again at the latest; zero: not. A panic is logged, and the name is
+// synced again after its backoff, as after an error.
+func (q *Queue) Work(ctx context.Context, workers int,
+	sync func(ctx context.Context, name string) (again time.Duration)) {
+	var running gosync.WaitGroup
+	for range workers {
+		running.Go(func() {
+			for q.processNext(ctx, sync) {
+			}
+		})
+	}
+	<-ctx.Done()
+	q.ShutDown()
+	running.Wait()
+}
+
+// processNext syncs one name, and reports whether the queue goes on.
+func (q *Queue) processNext(ctx context.Context, sync func(context.Context, string) time.Duration) (goesOn bool) {
+	name, ends := q.Get()
+	if ends {
+		return false
+	}
+	goesOn = true // after a panic, too
+	defer q.Done(name)
+	// utilruntime.HandleCrash would end the process, and with it the syncs of all API servers.
+	defer func() {
+		r := recover()
+		if r == nil {
+			return
+		}
+		for _, report := range utilruntime.PanicHandlers {
+			report(ctx, r)
+		}
+		q.Observe(name, fmt.Errorf("panic: %v", r))
+	}()
+	if again := sync(ctx, name); again > 0 {
+		q.AddAfter(name, again)
+	}
+	return goesOn
+}
