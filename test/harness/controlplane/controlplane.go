@@ -168,6 +168,9 @@ func (c *ControlPlane) logPath(name string) string { return c.file(name + ".log"
 // Address is the API server's host:port, the same over its whole life.
 func (c *ControlPlane) Address() string { return loopback(c.port) }
 
+// EtcdURL is where clients of etcd connect.
+func (c *ControlPlane) EtcdURL() string { return c.etcdURL }
+
 // URL is the API server's, by IP address.
 func (c *ControlPlane) URL() string { return "https://" + c.Address() }
 

@@ -94,15 +94,7 @@ func (c *ControlPlane) startEtcd(ctx context.Context) error {
 		return err
 	}
 	c.etcdURL = "http://" + loopback(port)
-	args := []string{
-		"--name=default",
-		"--data-dir=" + filepath.Join(c.dir, "etcd"),
-		"--listen-client-urls=" + c.etcdURL,
-		"--advertise-client-urls=" + c.etcdURL,
-		// A single member has no peers; port 0 keeps the fixed default free.
-		"--listen-peer-urls=http://127.0.0.1:0",
-		"--log-level=warn",
-	}
+	args := etcdArgs(c.etcdURL, filepath.Join(c.dir, "etcd"))
 	if !c.options.SyncEtcd { // data must survive a killed API server, not a power cut
 		args = append(args, "--unsafe-no-fsync")
 	}

@@ -1,0 +1,65 @@
+package controlplane
+
+import (
+	"context"
+	"crypto/tls"
+	"path/filepath"
+	"testing"
+
+	"github.com/kms-health/kms-health/test/harness/program"
+)
+
+// Etcd is an etcd by itself, without an API server.
+type Etcd struct {
+	URL   string
+	child *Child
+}
+
+// PID is its process id.
+func (e *Etcd) PID() int { return e.child.PID() }
+
+// StartEtcdForTest starts an etcd that ends with the test. With a configuration it has TLS: the test
+// checks by it whether etcd answers, and its flags must have the certificates.
+func StartEtcdForTest(t testing.TB, client *tls.Config, flags ...string) *Etcd {
+	t.Helper()
+	port, err := freePort()
+	if err != nil {
+		t.Fatal(err)
+	}
+	path, err := binary("etcd")
+	if err != nil {
+		t.Fatal(err)
+	}
+	url, dir := "http://"+loopback(port), t.TempDir()
+	if client != nil {
+		url = "https://" + loopback(port)
+	}
+	args := append(etcdArgs(url, filepath.Join(dir, "data")), "--unsafe-no-fsync")
+	child, err := StartChild("etcd", path, program.OthersEnv(), append(args, flags...), filepath.Join(dir, "etcd.log"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := child.Kill(); err != nil {
+			t.Error(err)
+		}
+	})
+	err = child.await(t.Context(), func(ctx context.Context) error { return get(ctx, client, url+"/health", "") })
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &Etcd{URL: url, child: child}
+}
+
+// etcdArgs are the flags of a single member.
+func etcdArgs(url, dir string) []string {
+	return []string{
+		"--name=default",
+		"--data-dir=" + dir,
+		"--listen-client-urls=" + url,
+		"--advertise-client-urls=" + url,
+		// A single member has no peers; port 0 keeps the fixed default free.
+		"--listen-peer-urls=http://127.0.0.1:0",
+		"--log-level=warn",
+	}
+}
