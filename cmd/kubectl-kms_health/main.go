@@ -1,6 +1,6 @@
 // kubectl-kms_health shows the state of the KMS v2 plugins of a cluster's API
-// servers, from the reports on the operator resources. kubectl runs it as
-// `kubectl kms-health`.
+// servers, from the reports on the operator resources, and which stored data needs
+// which key, from etcd. kubectl runs it as `kubectl kms-health`.
 package main
 
 import (
@@ -84,6 +84,6 @@ func newRoot(e environment) *cobra.Command {
 	logging := flag.NewFlagSet("klog", flag.ContinueOnError)
 	klog.InitFlags(logging)
 	root.PersistentFlags().AddGoFlag(logging.Lookup("v"))
-	root.AddCommand(newStatus(e), newExplain(e))
+	root.AddCommand(newStatus(e), newStoredKeys(e), newExplain(e))
 	return root
 }

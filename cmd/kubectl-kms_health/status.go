@@ -169,16 +169,7 @@ func (o *options) reader() (reader, error) {
 // finish prints a status, and returns the verdict as an error, which ends the command with its
 // code.
 func (o *options) finish(s *view.Status) error {
-	var text []byte
-	var err error
-	switch o.output {
-	case "json":
-		text, err = show.JSON(s)
-	case "yaml":
-		text, err = show.YAML(s)
-	default:
-		text = []byte(show.Status(s, o.output == "wide"))
-	}
+	text, err := show.As(o.output, s, show.Status(s, o.output == "wide"))
 	if err == nil {
 		_, err = o.stdout.Write(text)
 	}

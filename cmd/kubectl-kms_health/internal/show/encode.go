@@ -10,6 +10,17 @@ import (
 	"github.com/kms-health/kms-health/pkg/contract"
 )
 
+// As is v as json or yaml, or in another format its text.
+func As(format string, v any, text string) ([]byte, error) {
+	switch format {
+	case "json":
+		return JSON(v)
+	case "yaml":
+		return YAML(v)
+	}
+	return []byte(text), nil
+}
+
 // JSON is v in a readable form, safe to print to a terminal.
 func JSON(v any) ([]byte, error) {
 	var b bytes.Buffer

@@ -50,6 +50,11 @@ func table(s *view.Status, wide bool) string {
 	if len(all) == 1 {
 		return ""
 	}
+	return columns(all)
+}
+
+// columns aligns cells, which are clean.
+func columns(all [][]string) string {
 	var b strings.Builder
 	w := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
 	for _, row := range all {

@@ -1,0 +1,133 @@
+package stored
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"regexp"
+	"slices"
+	"strings"
+)
+
+// Row counts the objects of a resource that are encrypted in one way.
+type Row struct {
+	Resource string `json:"resource"`
+	Provider string `json:"provider"`
+	KEKID    string `json:"kekID,omitempty"`
+	Objects  int    `json:"objects"`
+}
+
+// Unreadable is a value of which it is not known what it needs.
+type Unreadable struct {
+	Key   string `json:"key"`
+	Error string `json:"error"`
+}
+
+// Others are the resources without an encrypted object.
+type Others struct {
+	Resources int `json:"resources"`
+	Objects   int `json:"objects"`
+}
+
+// Inventory is what was read.
+type Inventory struct {
+	Summary string `json:"summary"`
+	// Next rewrites what still needs the KEK ID that was asked for.
+	Next string `json:"next,omitempty"`
+	// Revisions are etcd's: one, and one more for each compaction during the reading.
+	Revisions []int64 `json:"revisions"`
+	// Rows are those of each resource of which any object is encrypted, or of the KEK ID that was asked for.
+	Rows   []Row   `json:"rows"`
+	Others *Others `json:"others,omitempty"`
+	// Unreadable has at most 100 of the UnreadableObjects.
+	Unreadable        []Unreadable `json:"unreadable,omitempty"`
+	UnreadableObjects int          `json:"unreadableObjects"`
+
+	needed, unknown int
+	of              string // the resources that were read, if not all
+}
+
+// inventory sorts what was counted.
+func (r *reader) inventory() *Inventory {
+	inventory, encrypted, kekIDs := &r.result, map[string]bool{}, map[string]bool{}
+	all, secured := 0, 0
+	for row, objects := range r.counts {
+		all += objects
+		if row.Provider != Identity {
+			encrypted[row.Resource] = true
+			secured += objects
+		}
+		if row.KEKID != "" {
+			kekIDs[row.KEKID] = true
+		}
+	}
+	inventory.Rows, inventory.Others = []Row{}, &Others{}
+	if len(r.Resources) > 0 {
+		inventory.of = " of " + strings.Join(r.Resources, ", ")
+	}
+	for row, objects := range r.counts {
+		if row.Objects = objects; encrypted[row.Resource] {
+			inventory.Rows = append(inventory.Rows, row)
+		} else {
+			inventory.Others.Resources++
+			inventory.Others.Objects += objects
+		}
+	}
+	slices.SortFunc(inventory.Rows, func(a, b Row) int {
+		return cmp.Or(cmp.Compare(a.Resource, b.Resource), cmp.Compare(a.Provider, b.Provider),
+			cmp.Compare(a.KEKID, b.KEKID))
+	})
+	inventory.Summary = fmt.Sprintf("Encrypted: %d of %d objects, KEK IDs: %d", secured, all, len(kekIDs))
+	if inventory.unknown = inventory.UnreadableObjects; inventory.unknown > 0 {
+		inventory.Summary += fmt.Sprintf(", not readable: %d", inventory.unknown)
+	}
+	return inventory
+}
+
+// commandName is a resource that may stand in a command: names come from etcd, which may have any.
+var commandName = regexp.MustCompile(`^[a-z0-9.-]+$`)
+
+// Select leaves what needs a KEK ID. Of objects that cannot be read, or are under KMS v1, it is not known.
+func (i *Inventory) Select(kekID string) {
+	others, resources, rows := map[string]bool{}, map[string]bool{}, []Row{}
+	for _, row := range i.Rows {
+		switch {
+		case row.KEKID == kekID:
+			rows = append(rows, row)
+			resources[row.Resource] = true
+			i.needed += row.Objects
+		case row.KEKID != "":
+			others[row.KEKID] = true
+		case strings.HasPrefix(row.Provider, kmsV1):
+			rows = append(rows, row)
+			i.unknown += row.Objects
+		}
+	}
+	names := slices.Sorted(maps.Keys(resources))
+	i.Rows, i.Others = rows, nil
+	switch {
+	case i.needed > 0:
+		i.Summary = fmt.Sprintf("KEK ID %q is still needed, by %s (objects: %d)", kekID, strings.Join(names, ", "), i.needed)
+		if !slices.ContainsFunc(names, func(name string) bool { return !commandName.MatchString(name) }) {
+			i.Next = "kubectl get " + strings.Join(names, ",") + " -A -o json | kubectl patch --type=merge -p '{}' -f -"
+		}
+	case i.unknown > 0:
+		i.Summary = fmt.Sprintf("Not known: whether an object%s needs KEK ID %q (objects: %d)", i.of, kekID, i.unknown)
+	default:
+		i.Summary = fmt.Sprintf("No object%s needs KEK ID %q", i.of, kekID)
+	}
+	if i.needed == 0 {
+		i.Summary += "; in use are " + cmp.Or(strings.Join(slices.Sorted(maps.Keys(others)), ", "), "none")
+	}
+}
+
+// ExitCode is 1 if the selected KEK ID is still needed, and 2 if something is not known.
+func (i *Inventory) ExitCode() int {
+	switch {
+	case i.needed > 0:
+		return 1
+	case i.unknown > 0:
+		return 2
+	}
+	return 0
+}

@@ -1,0 +1,60 @@
+package stored
+
+import "testing"
+
+// kube-apiserver's keys as they were seen in etcd; those of OpenShift, and of an aggregated API server (SimpleStorageFactory),
+// by their source.
+func TestResourceOfAKey(t *testing.T) {
+	for key, want := range map[string][2]string{
+		"secrets/default/a":                                        {"secrets", "secrets0"},
+		"clusterroles/system:node":                                 {"clusterroles", "clusterroles0"},
+		"leases/kube-system/a.b":                                   {"leases", "leases0"},
+		"minions/node-1.example.com":                               {"nodes", "minions0"},
+		"services/specs/default/kubernetes":                        {"services", "services/specs0"},
+		"services/endpoints/default/kubernetes":                    {"endpoints", "services/endpoints0"},
+		"ranges/servicenodeports":                                  {"ranges", "ranges0"},
+		"apiregistration.k8s.io/apiservices/v1.apps":               {"apiservices.apiregistration.k8s.io", "apiregistration.k8s.io/apiservices0"},
+		"operator.openshift.io/kubeapiservers/cluster":             {"kubeapiservers.operator.openshift.io", "operator.openshift.io/kubeapiservers0"},
+		"example.com/foos/default/a.b":                             {"foos.example.com", "example.com/foos0"},
+		"wardle.example.com/wardle.example.com/flunders/default/a": {"flunders.wardle.example.com", "wardle.example.com/wardle.example.com/flunders0"},
+		"oauth/accesstokens/sha256~a":                              {"oauthaccesstokens", "oauth/accesstokens0"},
+		"useridentities/a:b":                                       {"identities", "useridentities0"},
+		"health":                                                   {"health", "health\x00"},
+		"/":                                                        {"", "0"},
+	} {
+		t.Run(key, func(t *testing.T) {
+			const prefix = "/registry/"
+			name, end := resourceOf(prefix, prefix+key)
+			if name != want[0] || end != prefix+want[1] {
+				t.Errorf("got %q, %q; want %q", name, end, want)
+			}
+			if end <= prefix+key {
+				t.Errorf("%q ends before the key: the reading would not end", end)
+			}
+		})
+	}
+}
+
+func FuzzResourceOf(f *testing.F) {
+	f.Add("secrets/default/a")
+	f.Add("a.b/c.d/e/f")
+	f.Fuzz(func(t *testing.T, key string) {
+		if _, end := resourceOf("/registry/", "/registry/"+key); end <= "/registry/"+key {
+			t.Errorf("%q ends before the key", end)
+		}
+	})
+}
+
+func TestResourceIsSelectedWithAndWithoutItsGroup(t *testing.T) {
+	for _, tt := range []struct {
+		resource, asked string
+		want            bool
+	}{
+		{"secrets", "secrets", true}, {"deployments", "deployments.apps", true}, {"foos.example.com", "foos", true},
+		{"foos.example.com", "foos.example.com", true}, {"foos.example.com", "foos.other.com", false}, {"secrets", "secret", false},
+	} {
+		if got := matches(tt.resource, tt.asked); got != tt.want {
+			t.Errorf("%s for %s: got %t", tt.resource, tt.asked, got)
+		}
+	}
+}

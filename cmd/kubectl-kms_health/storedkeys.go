@@ -1,0 +1,138 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/term"
+
+	"github.com/kms-health/kms-health/cmd/kubectl-kms_health/internal/show"
+	"github.com/kms-health/kms-health/cmd/kubectl-kms_health/internal/stored"
+)
+
+const aboutStored = `Counts, in etcd, which stored objects need which key: of each resource of which any object
+is encrypted, by provider and, of KMS v2, by KEK ID. It decrypts nothing, needs no plugin
+and no API server, and only reads.
+
+A key may be deleted when no object needs it, and no backup of etcd that you may restore.
+An API server goes on writing with the former key for up to 3 minutes after a rotation:
+run this when KMSWriteKeyAgreed is True with the new key. Objects are encrypted anew when
+they are written: for each resource of the encryption config, not for Secrets alone,
+
+  kubectl get secrets,configmaps -A -o json | kubectl patch --type=merge -p '{}' -f -
+
+Exit codes:
+  0  everything was read; with --kek-id: no object needs it
+  1  with --kek-id: an object still needs it
+  2  not known: a value is not readable; with --kek-id also: KMS v1 stores no KEK ID
+  3  etcd could not be read, the output could not be written, or the command line is wrong
+
+Flags are etcdctl's, and so are ETCDCTL_ENDPOINTS, ETCDCTL_CACERT, ETCDCTL_CERT and ETCDCTL_KEY.
+Rights: a client certificate of etcd, which may read everything.`
+
+// storedKeys are the flags of stored-keys.
+type storedKeys struct {
+	environment
+	etcd    stored.Etcd
+	request stored.Request
+	kekID   string
+	output  string
+}
+
+var storedFormats = []string{"table", "json", "yaml"}
+
+func newStoredKeys(e environment) *cobra.Command {
+	s := &storedKeys{environment: e}
+	cmd := &cobra.Command{
+		Use:   "stored-keys",
+		Short: "Show which stored data in etcd still needs which key",
+		Long:  aboutStored,
+		Example: `  # On a control plane node of kubeadm.
+  cd /etc/kubernetes/pki
+  kubectl kms-health stored-keys --cacert etcd/ca.crt --cert apiserver-etcd-client.crt --key apiserver-etcd-client.key
+
+  # May the former key be deleted? (With ETCDCTL_CACERT, ETCDCTL_CERT and ETCDCTL_KEY set.)
+  kubectl kms-health stored-keys --kek-id key-1 && echo yes`,
+		Args:              cobra.NoArgs,
+		ValidArgsFunction: cobra.NoFileCompletions,
+		PreRunE:           s.validate,
+		RunE:              func(cmd *cobra.Command, _ []string) error { return s.run(cmd.Context()) },
+	}
+	f := cmd.Flags()
+	endpoints := strings.Split(cmp.Or(os.Getenv("ETCDCTL_ENDPOINTS"), "127.0.0.1:2379"), ",")
+	f.StringSliceVar(&s.etcd.Endpoints, "endpoints", endpoints, "etcd's `addresses`")
+	f.StringVar(&s.etcd.CACert, "cacert", os.Getenv("ETCDCTL_CACERT"), "the CA of etcd's certificate, a PEM `file`")
+	f.StringVar(&s.etcd.Cert, "cert", os.Getenv("ETCDCTL_CERT"), "the client certificate, a PEM `file`")
+	f.StringVar(&s.etcd.Key, "key", os.Getenv("ETCDCTL_KEY"), "the client certificate's key, a PEM `file`")
+	f.StringSliceVar(&s.request.Prefixes, "etcd-prefix", nil, "kube-apiserver's `prefixes`; not set: those that exist of "+
+		strings.Join(stored.DefaultPrefixes, ", "))
+	f.StringSliceVar(&s.request.Resources, "resource", nil, "read these `resources` alone, such as secrets")
+	f.StringVar(&s.kekID, "kek-id", "", "show what needs this KEK `id` alone; the exit code is 1 if anything does")
+	f.StringVarP(&s.output, "output", "o", "table", "the `format`: one of "+strings.Join(storedFormats, ", "))
+	f.DurationVar(&s.request.Timeout, "timeout", 10*time.Second, "how long to wait for each answer of etcd")
+	for flag, values := range map[string][]string{
+		"output": storedFormats, "etcd-prefix": stored.DefaultPrefixes, "resource": {"secrets", "configmaps"},
+		"kek-id": nil, "endpoints": nil, "timeout": nil,
+	} {
+		_ = cmd.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp))
+	}
+	return cmd
+}
+
+// validate checks the flags before anything is read.
+func (s *storedKeys) validate(cmd *cobra.Command, _ []string) error {
+	switch {
+	case !slices.Contains(storedFormats, s.output):
+		return fmt.Errorf("--output: %q is none of %s", s.output, strings.Join(storedFormats, ", "))
+	case s.kekID == "" && cmd.Flags().Changed("kek-id"): // as of a variable of a script that is not set
+		return errors.New("--kek-id: is empty")
+	}
+	return nil
+}
+
+func (s *storedKeys) run(ctx context.Context) error {
+	client, err := s.etcd.Connect(ctx)
+	if err != nil {
+		return err
+	}
+	defer client.Close()
+	inventory, err := s.read(ctx, client)
+	if err != nil {
+		return s.etcd.Explain(err)
+	}
+	if s.kekID != "" {
+		inventory.Select(s.kekID)
+	}
+	text, err := show.As(s.output, inventory, show.Stored(inventory))
+	if err == nil {
+		_, err = s.stdout.Write(text)
+	}
+	if code := inventory.ExitCode(); err == nil && code != 0 {
+		err = verdict(code)
+	}
+	return err
+}
+
+// read reads etcd, and shows on a terminal how far it is.
+func (s *storedKeys) read(ctx context.Context, etcd stored.Getter) (*stored.Inventory, error) {
+	const clearLine = "\r\x1b[K"
+	begin, progress := "", func(string, int) {}
+	if file, ok := s.stderr.(*os.File); ok && term.IsTerminal(int(file.Fd())) {
+		begin = clearLine
+		progress = func(resource string, objects int) {
+			fmt.Fprintf(s.stderr, "%sRead %d objects, now %s", clearLine, objects, show.Lines(resource))
+		}
+		defer fmt.Fprint(s.stderr, clearLine)
+	}
+	request := s.request
+	request.Progress = progress
+	request.Warn = func(text string) { fmt.Fprintf(s.stderr, "%swarning: %s\n", begin, show.Lines(text)) }
+	return stored.Read(ctx, etcd, request)
+}

@@ -1,0 +1,198 @@
+//go:build integration
+
+package storedkeys
+
+import (
+	"context"
+	"crypto/tls"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"golang.org/x/sys/unix"
+
+	"github.com/kms-health/kms-health/test/harness/controlplane"
+)
+
+// pki is kubeadm's folder /etc/kubernetes/pki, as far as etcd's.
+type pki struct {
+	dir    string
+	client *tls.Config
+}
+
+func write(t *testing.T, dir, name string, pair *controlplane.KeyPair) {
+	t.Helper()
+	for file, content := range map[string][]byte{name + ".crt": pair.Cert, name + ".key": pair.Key} {
+		if err := os.WriteFile(filepath.Join(dir, file), content, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func newPKI(t *testing.T) pki {
+	t.Helper()
+	dir := t.TempDir()
+	ca, err := controlplane.NewCA("etcd-ca")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Mkdir(filepath.Join(dir, "etcd"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, "etcd/ca.crt"), ca.PEM(), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	server, err := ca.Serving("node-1", "localhost", "127.0.0.1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	client, err := ca.Client(time.Hour, "kube-apiserver-etcd-client")
+	if err != nil {
+		t.Fatal(err)
+	}
+	write(t, dir, "etcd/server", server)
+	write(t, dir, "apiserver-etcd-client", client)
+	pair, err := tls.X509KeyPair(client.Cert, client.Key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return pki{dir, &tls.Config{RootCAs: ca.Pool(), Certificates: []tls.Certificate{pair}}}
+}
+
+// flags are those of etcd in kubeadm's static pod.
+func (p pki) flags() []string {
+	return []string{"--client-cert-auth=true", "--trusted-ca-file=" + p.dir + "/etcd/ca.crt",
+		"--cert-file=" + p.dir + "/etcd/server.crt", "--key-file=" + p.dir + "/etcd/server.key"}
+}
+
+func TestErrorsOfAConnectionSayWhereAndWhatToCheck(t *testing.T) {
+	ours, other := newPKI(t), newPKI(t)
+	server := controlplane.StartEtcdForTest(t, ours.client, ours.flags()...)
+	client, err := clientv3.New(clientv3.Config{Endpoints: []string{server.URL}, TLS: ours.client})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer client.Close()
+	if _, err := client.Put(t.Context(), "/registry/secrets/default/a", "k8s:enc:aescbc:v1:key1:x"); err != nil {
+		t.Fatal(err)
+	}
+	address := strings.TrimPrefix(server.URL, "https://")
+	ca, cert, key := "--cacert=etcd/ca.crt", "--cert=apiserver-etcd-client.crt", "--key=apiserver-etcd-client.key"
+	at := func(more ...string) []string { return append(more, "--endpoints="+server.URL) }
+	check := "etcd at " + server.URL + ": "
+	for name, tt := range map[string]struct {
+		args []string
+		env  string
+		code int
+		want string
+	}{
+		"the page's command":            {at(ca, cert, key), "", 0, "Encrypted: 1 of 1 objects"},
+		"an address alone":              {[]string{"--endpoints=" + address, ca, cert, key}, "", 0, "Encrypted: 1 of 1 objects"},
+		"one of two addresses":          {[]string{"--endpoints=https://127.0.0.1:1," + server.URL, ca, cert, key}, "", 0, "Encrypted: 1 of 1 objects"},
+		"etcdctl's environment":         {[]string{cert, key}, "ETCDCTL_CACERT=etcd/ca.crt ETCDCTL_ENDPOINTS=" + server.URL, 0, "Encrypted: 1 of 1 objects"},
+		"a flag over it":                {at(ca, cert, key), "ETCDCTL_ENDPOINTS=127.0.0.1:1", 0, "Encrypted: 1 of 1 objects"},
+		"without certificates":          {at(), "", 3, check},
+		"without TLS":                   {[]string{"--endpoints=http://" + address}, "", 3, "Check --endpoints (https:// where etcd has TLS)"},
+		"without the client's":          {at(ca), "", 3, check},
+		"of another CA":                 {at(ca, "--cert="+other.dir+"/apiserver-etcd-client.crt", "--key="+other.dir+"/apiserver-etcd-client.key"), "", 3, check},
+		"with another CA":               {at("--cacert="+other.dir+"/etcd/ca.crt", cert, key), "", 3, "signed by unknown authority"},
+		"nothing listens":               {[]string{"--endpoints=127.0.0.1:1"}, "", 3, "connection refused"},
+		"a name that is unknown":        {[]string{"--endpoints=etcd.invalid:2379"}, "", 3, "etcd at etcd.invalid:2379: "},
+		"a key without its pair":        {at(ca, cert), "", 3, "--cert and --key: set both"},
+		"no such file":                  {at("--cacert=nothing.crt"), "", 3, "--cacert: open nothing.crt: no such file"},
+		"a file that is no PEM":         {at("--cacert=apiserver-etcd-client.key"), "", 3, "has no certificate in PEM"},
+		"a key that is another's":       {at(ca, cert, "--key=etcd/server.key"), "", 3, "--cert and --key: tls: private key does not match"},
+		"another prefix":                {at(ca, cert, key, "--etcd-prefix=/k8s"), "", 3, "no key below /k8s: set --etcd-prefix"},
+		"a KEK ID of an unset variable": {at(ca, cert, key, "--kek-id="), "", 3, "--kek-id: is empty"},
+		"another format":                {at("-o", "wide"), "", 3, `--output: "wide" is none of table, json, yaml`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			cmd := command(t, tt.args...)
+			cmd.Dir, cmd.Env = ours.dir, append(cmd.Env, strings.Fields(tt.env)...)
+			began := time.Now()
+			code, stdout, stderr := output(t, cmd)
+			if code != tt.code || !strings.Contains(stdout+stderr, tt.want) || code == 3 && (stdout != "" || !strings.HasPrefix(stderr, "error: ")) {
+				t.Errorf("%d, %s%s", code, stdout, stderr)
+			}
+			t.Logf("%s: %s%s", time.Since(began).Round(time.Millisecond), stdout, stderr)
+		})
+	}
+}
+
+// etcd's own authentication takes the user from the certificate's common name.
+func TestEtcdWithAuthentication(t *testing.T) {
+	p := newPKI(t)
+	server := controlplane.StartEtcdForTest(t, p.client, p.flags()...)
+	client, err := clientv3.New(clientv3.Config{Endpoints: []string{server.URL}, TLS: p.client})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer client.Close()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	const reader = "kube-apiserver-etcd-client"
+	auth := client.Auth
+	steps := []func() error{
+		func() error { _, err := client.Put(ctx, "/registry/secrets/default/a", "k8s"); return err },
+		func() error { _, err := auth.UserAdd(ctx, "root", "x"); return err },
+		func() error { _, err := auth.UserGrantRole(ctx, "root", "root"); return err },
+		func() error { _, err := auth.AuthEnable(ctx); return err },
+	}
+	if _, err := auth.RoleAdd(ctx, "root"); err != nil {
+		t.Fatal(err)
+	}
+	for _, step := range steps {
+		if err := step(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	args := []string{"--endpoints=" + server.URL, "--cacert=" + p.dir + "/etcd/ca.crt",
+		"--cert=" + p.dir + "/apiserver-etcd-client.crt", "--key=" + p.dir + "/apiserver-etcd-client.key"}
+	code, stdout, stderr := output(t, command(t, args...))
+	if code != 3 || !strings.Contains(stderr, "etcd at "+server.URL+": etcdserver: permission denied\nIts authentication is on: ") {
+		t.Errorf("%s: %d, %s%s", reader, code, stdout, stderr)
+	}
+}
+
+func TestProgressIsShownOnATerminalAlone(t *testing.T) {
+	server := controlplane.StartEtcdForTest(t, nil)
+	client, err := clientv3.New(clientv3.Config{Endpoints: []string{server.URL}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer client.Close()
+	if _, err := client.Put(t.Context(), "/registry/secrets/default/a", "k8s"); err != nil {
+		t.Fatal(err)
+	}
+	controller, err := os.OpenFile("/dev/ptmx", os.O_RDWR, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer controller.Close()
+	number, err := unix.IoctlGetInt(int(controller.Fd()), unix.TIOCGPTN)
+	if err == nil {
+		err = unix.IoctlSetPointerInt(int(controller.Fd()), unix.TIOCSPTLCK, 0)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	terminal, err := os.OpenFile("/dev/pts/"+strconv.Itoa(number), os.O_RDWR|unix.O_NOCTTY, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer terminal.Close()
+	cmd := command(t, "--endpoints="+server.URL)
+	cmd.Stderr = terminal
+	if text, err := cmd.Output(); err != nil || !strings.Contains(string(text), "Encrypted: 0 of 1 objects") {
+		t.Fatalf("%v, %s", err, text)
+	}
+	shown := make([]byte, 1000)
+	n, err := controller.Read(shown)
+	if want := "\r\x1b[KRead 1 objects, now secrets\r\x1b[K"; err != nil || string(shown[:n]) != want {
+		t.Errorf("got %q, %v; want %q", shown[:n], err, want)
+	}
+}

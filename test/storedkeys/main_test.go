@@ -1,0 +1,77 @@
+//go:build integration
+
+package storedkeys
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"testing"
+
+	"github.com/kms-health/kms-health/test/harness/program"
+)
+
+// binary is the kubectl plugin.
+var binary string
+
+func TestMain(m *testing.M) { os.Exit(run(m)) }
+
+func run(m *testing.M) int {
+	dir, err := os.MkdirTemp("", "kms-health-stored-keys")
+	if err == nil {
+		defer func() { _ = os.RemoveAll(dir) }()
+		binary, err = program.Build(dir, "cmd/kubectl-kms_health")
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	return m.Run()
+}
+
+// command is stored-keys with these arguments, and without variables of etcdctl.
+func command(t *testing.T, args ...string) *exec.Cmd {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), binary, append([]string{"stored-keys"}, args...)...)
+	cmd.Env = append(os.Environ(), "ETCDCTL_ENDPOINTS=", "ETCDCTL_CACERT=", "ETCDCTL_CERT=", "ETCDCTL_KEY=")
+	return cmd
+}
+
+func output(t *testing.T, cmd *exec.Cmd) (code int, stdout, stderr string) {
+	t.Helper()
+	var out, errs bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &errs
+	err := cmd.Run()
+	if exit := (*exec.ExitError)(nil); err != nil && !errors.As(err, &exit) {
+		t.Fatal(err)
+	}
+	return cmd.ProcessState.ExitCode(), out.String(), errs.String()
+}
+
+// row is one of the inventory.
+type row struct {
+	Resource, Provider, KEKID string
+	Objects                   int
+}
+
+// inventory is a part of -o json.
+type inventory struct {
+	Rows   []row
+	Others struct{ Resources, Objects int }
+}
+
+// read reads etcd with -o json.
+func read(t *testing.T, args ...string) (i inventory) {
+	t.Helper()
+	code, stdout, stderr := output(t, command(t, append(args, "-o", "json")...))
+	if code != 0 || stderr != "" {
+		t.Fatalf("%d, %s", code, stderr)
+	}
+	if err := json.Unmarshal([]byte(stdout), &i); err != nil {
+		t.Fatal(err)
+	}
+	return i
+}

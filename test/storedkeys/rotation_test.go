@@ -1,0 +1,247 @@
+//go:build integration
+
+package storedkeys
+
+import (
+	"bytes"
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"google.golang.org/protobuf/proto"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	kmstypes "k8s.io/apiserver/pkg/storage/value/encrypt/envelope/kmsv2/v2"
+	"k8s.io/client-go/kubernetes"
+
+	"github.com/kms-health/kms-health/test/harness/controlplane"
+	"github.com/kms-health/kms-health/test/harness/program"
+	"github.com/kms-health/kms-health/test/kmsplugin"
+	"github.com/kms-health/kms-health/test/manifests/install"
+)
+
+const encryptionConfig = `
+apiVersion: apiserver.config.k8s.io/v1
+kind: EncryptionConfiguration
+resources:
+- resources: [secrets, configmaps, kubeapiservers.operator.openshift.io]
+  providers:
+  - kms: {apiVersion: v2, name: kms-1, endpoint: "unix://%s"}
+  - identity: {}
+- resources: [serviceaccounts]
+  providers:
+  - aescbc: {keys: [{name: key1, secret: c2VjcmV0IGlzIHNlY3VyZSwgb3IgaXMgaXQ/ISEhISE=}]}
+  - identity: {}
+`
+
+type fixture struct {
+	*controlplane.ControlPlane
+	plugin *kmsplugin.Plugin
+	kube   kubernetes.Interface
+	etcd   *clientv3.Client
+}
+
+func newFixture(t *testing.T) *fixture {
+	t.Helper()
+	dir := program.SocketDir(t)
+	socket := dir + "/kms-1.sock"
+	plugin, err := kmsplugin.Start(kmsplugin.Options{Endpoint: "unix://" + socket, StateDir: dir + "/state"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = plugin.Close() })
+	f := &fixture{plugin: plugin, ControlPlane: controlplane.StartForTest(t, controlplane.Options{
+		EncryptionConfig: fmt.Appendf(nil, encryptionConfig, socket), CRDs: controlplane.TechPreviewNoUpgrade,
+	})}
+	if f.kube, err = kubernetes.NewForConfig(f.RESTConfig()); err != nil {
+		t.Fatal(err)
+	}
+	if f.etcd, err = clientv3.New(clientv3.Config{Endpoints: []string{f.EtcdURL()}}); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = f.etcd.Close() })
+	return f
+}
+
+// create makes Secrets, ConfigMaps and a ServiceAccount.
+func (f *fixture) create(t *testing.T, prefix string, secrets, configMaps int) {
+	t.Helper()
+	meta := func(i int) metav1.ObjectMeta { return metav1.ObjectMeta{Name: fmt.Sprintf("%s-%d", prefix, i)} }
+	api, options := f.kube.CoreV1(), metav1.CreateOptions{}
+	for i := range secrets {
+		if _, err := api.Secrets("default").Create(t.Context(), &corev1.Secret{ObjectMeta: meta(i)}, options); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for i := range configMaps {
+		if _, err := api.ConfigMaps("default").Create(t.Context(), &corev1.ConfigMap{ObjectMeta: meta(i)}, options); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := api.ServiceAccounts("default").Create(t.Context(), &corev1.ServiceAccount{ObjectMeta: meta(0)}, options); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// rotate makes a new key. An API server that starts writes with it at once; one that runs does so up to a minute later.
+func (f *fixture) rotate(t *testing.T) (former string) {
+	t.Helper()
+	former = f.plugin.KeyID()
+	if _, err := f.plugin.Rotate(); err != nil {
+		t.Fatal(err)
+	}
+	if err := f.StopAPIServer(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if err := f.StartAPIServer(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if err := f.AwaitReady(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	return former
+}
+
+// counted is the same inventory by one Range, kube-apiserver's own decoder, and resources by their folders.
+func (f *fixture) counted(t *testing.T) []row {
+	t.Helper()
+	all, err := f.etcd.Get(t.Context(), "/registry/", clientv3.WithPrefix())
+	if err != nil {
+		t.Fatal(err)
+	}
+	counts := map[row]int{}
+	for _, kv := range all.Kvs {
+		for folder, resource := range map[string]string{
+			"secrets": "secrets", "configmaps": "configmaps", "serviceaccounts": "serviceaccounts",
+			"operator.openshift.io/kubeapiservers": "kubeapiservers.operator.openshift.io",
+		} {
+			if !bytes.HasPrefix(kv.Key, []byte("/registry/"+folder+"/")) {
+				continue
+			}
+			r := row{Resource: resource, Provider: "identity"}
+			if object, ok := bytes.CutPrefix(kv.Value, []byte("k8s:enc:kms:v2:kms-1:")); ok {
+				var envelope kmstypes.EncryptedObject
+				if err := proto.Unmarshal(object, &envelope); err != nil {
+					t.Fatal(err)
+				}
+				r.Provider, r.KEKID = "kms:v2:kms-1", envelope.KeyID
+			} else if bytes.HasPrefix(kv.Value, []byte("k8s:enc:aescbc:v1:key1:")) {
+				r.Provider = "aescbc:v1:key1"
+			}
+			counts[r]++
+		}
+	}
+	var rows []row
+	for r, n := range counts {
+		r.Objects = n
+		rows = append(rows, r)
+	}
+	slices.SortFunc(rows, func(a, b row) int {
+		return cmp.Or(cmp.Compare(a.Resource, b.Resource), cmp.Compare(a.Provider, b.Provider), cmp.Compare(a.KEKID, b.KEKID))
+	})
+	return rows
+}
+
+func (f *fixture) revision(t *testing.T) int64 {
+	t.Helper()
+	answer, err := f.etcd.Get(t.Context(), "x")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return answer.Header.Revision
+}
+
+// migration returns what migrates resources: both halves of the command that help and page have, by kubectl.
+func (f *fixture) migration(t *testing.T) func(resources string) {
+	t.Helper()
+	user, err := f.SignUser(time.Hour, "admin", "system:masters")
+	if err != nil {
+		t.Fatal(err)
+	}
+	credential := controlplane.Credential{Certificate: user}
+	path, err := f.WriteKubeconfig(t.TempDir(), controlplane.Kubeconfig{Credential: credential})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return func(resources string) {
+		t.Helper()
+		config := "--kubeconfig=" + path
+		objects, err := install.Kubectl(t.Context(), nil, config, "get", resources, "-A", "-o", "json")
+		if err == nil {
+			_, err = install.Kubectl(t.Context(), objects, config, "patch", "--type=merge", "-p", "{}", "-f", "-")
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// A key is rotated, and Secrets alone are migrated, as administrators do. ConfigMaps still need the former key.
+func TestAFormerKeyIsNeededUntilEveryResourceIsMigrated(t *testing.T) {
+	f := newFixture(t)
+	migrate := f.migration(t)
+	endpoint := "--endpoints=" + f.EtcdURL()
+	f.create(t, "first", 5, 17)
+	first := f.rotate(t)
+	f.create(t, "second", 7, 2)
+	second := f.rotate(t)
+	f.create(t, "third", 3, 1)
+
+	got, want := read(t, endpoint), f.counted(t)
+	if !slices.Equal(got.Rows, want) {
+		t.Errorf("got %+v\nwant %+v", got.Rows, want)
+	}
+	seen := map[string]bool{}
+	for _, r := range got.Rows {
+		seen[r.Resource+" "+r.KEKID] = true
+	}
+	for _, r := range []string{"secrets " + first, "secrets " + second, "configmaps " + f.plugin.KeyID(), "serviceaccounts ",
+		"kubeapiservers.operator.openshift.io " + first} {
+		if !seen[r] {
+			t.Errorf("no row of %s in %v", r, slices.Sorted(maps.Keys(seen)))
+		}
+	}
+
+	migrate("secrets")
+	code, stdout, _ := output(t, command(t, endpoint, "--kek-id", first))
+	t.Logf("Secrets alone are migrated:\n%s", stdout)
+	for _, want := range []string{
+		fmt.Sprintf("KEK ID %q is still needed, by configmaps, kubeapiservers.operator.openshift.io", first), "\nconfigmaps  ",
+		"kubectl get configmaps,kubeapiservers.operator.openshift.io -A -o json | kubectl patch --type=merge -p '{}' -f -\n",
+	} {
+		if code != 1 || !strings.Contains(stdout, want) {
+			t.Errorf("%d, no %q in\n%s", code, want, stdout)
+		}
+	}
+	if code, stdout, _ := output(t, command(t, endpoint, "--kek-id", first, "--resource", "secrets")); code != 0 {
+		t.Errorf("%d, %s", code, stdout)
+	}
+	migrate("configmaps,kubeapiservers.operator.openshift.io")
+	code, stdout, _ = output(t, command(t, endpoint, "--kek-id", first))
+	if code != 0 || !strings.Contains(stdout, "No object needs KEK ID") {
+		t.Errorf("%d, %s", code, stdout)
+	}
+	f.readsWithoutAnAPIServer(t)
+}
+
+// readsWithoutAnAPIServer stops the API server, whose own writes would hide one of ours.
+func (f *fixture) readsWithoutAnAPIServer(t *testing.T) {
+	t.Helper()
+	if err := f.StopAPIServer(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	before := f.revision(t)
+	code, stdout, stderr := output(t, command(t, "--endpoints="+f.EtcdURL()))
+	t.Logf("everything:\n%s", stdout)
+	if code != 0 || stderr != "" || !strings.Contains(stdout, "others)") {
+		t.Errorf("%d, %s%s", code, stdout, stderr)
+	}
+	if after := f.revision(t); after != before {
+		t.Errorf("etcd's revision was %d, and is %d", before, after)
+	}
+}
