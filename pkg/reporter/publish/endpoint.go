@@ -25,20 +25,13 @@ type endpoint struct {
 	answer    bytes.Buffer // of the last write; kept, since answers are large and alike
 }
 
-// connectTimeout bounds the connection to one address: a SYN that is lost is sent again after
-// 1 s. It is less than the timeout of a write, so that a server that drops packets does not
-// delay the next try of one that is restarting.
-const connectTimeout = 2 * time.Second
-
 // newEndpoint opens nothing yet. The least time that an attempt has bounds a connection, too, which
 // net/http continues to make after its request has ended. It uses HTTP/1.1: with one request at a
 // time HTTP/2 has no advantage, and would keep using a broken connection.
 func newEndpoint(server *url.URL, settings *tls.Config, token string, least time.Duration) *endpoint {
 	return &endpoint{server: server, token: token, transport: &http.Transport{
-		TLSClientConfig: settings,
-		DialContext: func(ctx context.Context, network, address string) (net.Conn, error) {
-			return dial(ctx, network, address, least)
-		},
+		TLSClientConfig:        settings,
+		DialContext:            (&net.Dialer{Timeout: least}).DialContext, // each address gets a share
 		TLSHandshakeTimeout:    least,
 		MaxIdleConnsPerHost:    1,
 		IdleConnTimeout:        2 * time.Minute, // before a firewall drops its state
@@ -46,34 +39,6 @@ func newEndpoint(server *url.URL, settings *tls.Config, token string, least time
 		ReadBufferSize:         4 << 10,
 		MaxResponseHeaderBytes: maxErrorText,
 	}}
-}
-
-func dial(ctx context.Context, network, address string, timeout time.Duration) (net.Conn, error) {
-	host, port, err := net.SplitHostPort(address)
-	if err != nil {
-		return nil, err
-	}
-	ctx, cancel := context.WithTimeout(ctx, timeout)
-	defer cancel()
-	addresses, err := net.DefaultResolver.LookupHost(ctx, host)
-	if err != nil {
-		return nil, err
-	}
-	return dialFirst(ctx, network, addresses, port)
-}
-
-// dialFirst connects to the first address that accepts a connection. Each gets an equal share of
-// the time that is left, and at most connectTimeout.
-func dialFirst(ctx context.Context, network string, addresses []string, port string) (conn net.Conn, err error) {
-	deadline, _ := ctx.Deadline()
-	for i, ip := range addresses {
-		share := time.Until(deadline) / time.Duration(len(addresses)-i)
-		dialer := net.Dialer{Timeout: min(share, connectTimeout), KeepAlive: 30 * time.Second}
-		if conn, err = dialer.DialContext(ctx, network, net.JoinHostPort(ip, port)); err == nil {
-			return conn, nil
-		}
-	}
-	return nil, err
 }
 
 // disconnect closes the connection, or the one that is being made once it is.

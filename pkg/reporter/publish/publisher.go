@@ -45,7 +45,7 @@ type Publisher struct {
 	credentials credentials
 	problem     serving.Problem // of the credentials
 	log         writeLog
-	rests       rests
+	order       serverOrder
 	refused     *failure         // why nothing more is written; nil: it is
 	written     []contract.Entry // by the last write; nil: it failed
 	writtenAt   time.Time        // when that write began

@@ -1,7 +1,6 @@
 package publish
 
 import (
-	"cmp"
 	"context"
 	"slices"
 	"strings"
@@ -11,33 +10,28 @@ import (
 // restWrites is for how many writes a server that failed is tried last.
 const restWrites = 4
 
-// rests has for each server in how many of the next writes it is tried last.
-type rests []int
-
-// order returns in which order a write tries the servers: as they are configured, but those
-// that rest last.
-func (r rests) order() []int {
-	order := make([]int, len(r))
-	for i := range order {
-		order[i] = i
-	}
-	slices.SortStableFunc(order, func(a, b int) int { return cmp.Compare(min(r[a], 1), min(r[b], 1)) })
-	return order
+// serverOrder is the order in which writes try the servers, by their index: as they are configured,
+// but those that failed last. It ends restWrites writes after the last failure.
+type serverOrder struct {
+	servers []int
+	left    int // writes
 }
 
-// after returns the rests after a write in which some servers failed, and one worked or,
-// with -1, none.
-func (r rests) after(failed []int, worked int) rests {
-	next := make(rests, len(r))
-	for i, left := range r {
-		switch {
-		case slices.Contains(failed, i):
-			next[i] = restWrites
-		case i != worked:
-			next[i] = max(left-1, 0)
+// next returns the order of the next write, to n servers.
+func (o *serverOrder) next(n int) []int {
+	if o.left--; o.left < 0 || len(o.servers) != n {
+		*o = serverOrder{}
+		for i := range n {
+			o.servers = append(o.servers, i)
 		}
 	}
-	return next
+	return slices.Clone(o.servers)
+}
+
+// failed has the writes after the current one try a server last.
+func (o *serverOrder) failed(server int) {
+	o.servers = append(slices.DeleteFunc(o.servers, func(i int) bool { return i == server }), server)
+	o.left = restWrites
 }
 
 // send tries the servers in turn, within one timeout for all: each gets an equal share of
@@ -46,18 +40,14 @@ func (r rests) after(failed []int, worked int) rests {
 // might not have, it closes the connection.
 func (p *Publisher) send(ctx context.Context, endpoints []*endpoint, payload []byte) *failure {
 	deadline := time.Now().Add(p.config.WriteTimeout.Duration)
-	if len(p.rests) != len(endpoints) {
-		p.rests = make(rests, len(endpoints))
-	}
-	order, worked := p.rests.order(), -1
 	var failures []*failure
-	var failed []int // servers of these failures that the next writes try last
+	order := p.order.next(len(endpoints))
 	for tried, i := range order {
 		share := time.Until(deadline) / time.Duration(len(order)-tried)
 		why := endpoints[i].apply(ctx, &p.config, payload, share)
 		if why == nil {
-			worked = i
-			break
+			p.log.server(endpoints[i].server.String(), i != 0, failures, time.Now())
+			return nil
 		}
 		why.text = endpoints[i].server.String() + ": " + why.Error()
 		failures = append(failures, why)
@@ -65,14 +55,9 @@ func (p *Publisher) send(ctx context.Context, endpoints []*endpoint, payload []b
 			break
 		}
 		endpoints[i].disconnect()
-		failed = append(failed, i)
+		p.order.failed(i)
 	}
-	p.rests = p.rests.after(failed, worked)
-	if worked < 0 {
-		return together(failures)
-	}
-	p.log.server(endpoints[worked].server.String(), worked != 0, failures, time.Now())
-	return nil
+	return together(failures)
 }
 
 // together joins the failures of several servers into one: of the kind of the last, with

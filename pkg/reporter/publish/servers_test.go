@@ -132,38 +132,42 @@ func TestWhenAllServersFailTheErrorNamesEachAndTheKindIsTheLasts(t *testing.T) {
 
 func TestOrderOfServers(t *testing.T) {
 	for name, tt := range map[string]struct {
-		rests  rests
-		failed []int
-		worked int
-		want   []int // in the next write
+		failed []int // by the first write
+		want   []int // in the next one
 	}{
-		"nothing failed":   {rests{0, 0, 0}, nil, 0, []int{0, 1, 2}},
-		"the first failed": {rests{0, 0, 0}, []int{0}, 1, []int{1, 2, 0}},
-		"two failed":       {rests{0, 0, 0}, []int{0, 1}, 2, []int{2, 0, 1}},
-		"all failed":       {rests{0, 0, 0}, []int{0, 1, 2}, -1, []int{0, 1, 2}},
-		"it still rests":   {rests{2, 0, 0}, nil, 1, []int{1, 2, 0}},
-		"it has rested":    {rests{1, 0, 0}, nil, 1, []int{0, 1, 2}},
-		"one that rests worked, since others did not": {rests{3, 0, 0}, []int{1, 2}, 0, []int{0, 1, 2}},
-		"one server":                {rests{0}, []int{0}, -1, []int{0}},
-		"none was tried to the end": {rests{4, 0, 0}, nil, -1, []int{1, 2, 0}},
+		"nothing failed":   {nil, []int{0, 1, 2}},
+		"the first failed": {[]int{0}, []int{1, 2, 0}},
+		"two failed":       {[]int{0, 1}, []int{2, 0, 1}},
+		"all failed":       {[]int{0, 1, 2}, []int{0, 1, 2}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			before := slices.Clone(tt.rests)
-			if got := tt.rests.after(tt.failed, tt.worked).order(); !slices.Equal(got, tt.want) {
-				t.Errorf("got %v, want %v", got, tt.want)
+			var o serverOrder
+			o.next(3)
+			for _, server := range tt.failed {
+				o.failed(server)
 			}
-			if !slices.Equal(before, tt.rests) {
-				t.Errorf("%v became %v", before, tt.rests)
+			if got := o.next(3); !slices.Equal(got, tt.want) {
+				t.Errorf("got %v, want %v", got, tt.want)
 			}
 		})
 	}
-	r, last := rests{0, 0}.after([]int{0}, 1), 0
-	for ; r.order()[0] != 0; last++ {
-		r = r.after(nil, 1)
-	}
-	if last != restWrites {
-		t.Errorf("a server that failed was tried last by %d writes, want %d", last, restWrites)
-	}
+	t.Run("a server is tried last for a number of writes", func(t *testing.T) {
+		var o serverOrder
+		o.next(2)
+		o.failed(0)
+		last := 0
+		for ; o.next(2)[0] != 0; last++ {
+		}
+		if last != restWrites {
+			t.Errorf("got %d writes, want %d", last, restWrites)
+		}
+	})
+	t.Run("another number of servers begins anew", func(t *testing.T) {
+		o := serverOrder{servers: []int{1, 0}, left: restWrites}
+		if got := o.next(3); !slices.Equal(got, []int{0, 1, 2}) {
+			t.Errorf("got %v", got)
+		}
+	})
 }
 
 func TestTLSServerNameIsTheServersAndNotTheKubeconfigs(t *testing.T) {
