@@ -79,7 +79,8 @@ func arrange(have []*plugin, list []wanted, make func(wanted) *plugin) (plugins,
 }
 
 // entriesOf are the entries of the plugins that have one.
-func entriesOf(plugins []*plugin) (list []contract.Entry) {
+func entriesOf(plugins []*plugin) []contract.Entry {
+	list := make([]contract.Entry, 0, len(plugins))
 	for _, p := range plugins {
 		if p.observed {
 			list = append(list, p.entry)

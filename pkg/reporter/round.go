@@ -232,22 +232,21 @@ func (r *Reporter) publish() {
 	for i := range list {
 		list[i].Reporter = r.options.PodUID
 	}
+	if r.output != nil {
+		if message, err := contract.EncodeMessage(list); err == nil {
+			replace(r.output.lines, line(message))
+		} else {
+			klog.ErrorS(err, "Failed to encode the report")
+		}
+	}
 	if r.publisher != nil {
 		r.publisher.Offer(list)
 	}
-	if r.output == nil {
-		return
-	}
-	message, err := contract.EncodeMessage(list)
-	if err != nil {
-		klog.ErrorS(err, "Failed to encode the report")
-		return
-	}
-	replace(r.output.lines, line(message))
 }
 
 func (r *Reporter) show() {
-	now := &serve.View{Configured: r.config != nil, ConfigError: r.configError, ConfigMismatch: r.mismatch}
+	now := &serve.View{Configured: r.config != nil, ConfigError: r.configError, ConfigMismatch: r.mismatch,
+		Plugins: make([]serve.Plugin, 0, len(r.plugins))}
 	if r.publisher != nil {
 		now.WriteError = r.publisher.LastError
 	}

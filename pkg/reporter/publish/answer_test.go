@@ -108,14 +108,14 @@ func TestBufferOfALargeAnswerIsNotKept(t *testing.T) {
 	large := metadataWith(map[string]string{"x": strings.Repeat("x", 2<<20)}, owned("kms-health-reporter-n", ownsCondition("n")))
 	s.answers(says(large))
 	config := Config{To: contract.ResourceOf("kubeapiservers"), Node: "n"}
-	c := credentials{age: time.Hour}
-	c.from.Kubeconfig, c.from.WriteTimeout.Duration = credentialFiles(t, s)+"/kubeconfig", waitLimit
+	c := credentials{config: &config, age: time.Hour}
+	config.Kubeconfig, config.WriteTimeout.Duration = credentialFiles(t, s)+"/kubeconfig", waitLimit
 	endpoints, err := c.current()
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(c.close)
-	if failed := endpoints[0].apply(t.Context(), &config, []byte("{}"), waitLimit); failed != nil {
+	if failed := endpoints[0].apply(t.Context(), []byte("{}"), waitLimit); failed != nil {
 		t.Fatal(failed)
 	}
 	if kept := endpoints[0].answer.Cap(); kept > keptAnswer {

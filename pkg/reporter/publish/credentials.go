@@ -26,7 +26,7 @@ import (
 // goroutines that outlive the client, keeps every transport it ever made, and
 // would be half of this program's size and start time.
 type credentials struct {
-	from      v1alpha1.Destination
+	config    *Config
 	age       time.Duration     // how old they may be
 	files     map[string][]byte // what the endpoints in use were made from, by path; empty: not readable
 	endpoints []*endpoint
@@ -54,7 +54,7 @@ func (c *credentials) current() ([]*endpoint, error) {
 	made, files, err := c.load()
 	if err != nil {
 		c.read = time.Time{}
-		return c.endpoints, fmt.Errorf("kubeconfig %s: %w", c.from.Kubeconfig, err)
+		return c.endpoints, fmt.Errorf("kubeconfig %s: %w", c.config.Kubeconfig, err)
 	}
 	c.close()
 	c.endpoints, c.files = made, files
@@ -78,7 +78,7 @@ func (c *credentials) close() {
 
 // load makes an endpoint for each server, all with the credentials and CAs of the current context.
 func (c *credentials) load() ([]*endpoint, map[string][]byte, error) {
-	content := filewatch.Read(c.from.Kubeconfig, maxFile)
+	content := filewatch.Read(c.config.Kubeconfig, maxFile)
 	if content.Err != nil {
 		return nil, nil, content.Err
 	}
@@ -86,7 +86,7 @@ func (c *credentials) load() ([]*endpoint, map[string][]byte, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	files := map[string][]byte{c.from.Kubeconfig: content.Data}
+	files := map[string][]byte{c.config.Kubeconfig: content.Data}
 	if err := c.inline(cluster, user, files); err != nil {
 		return nil, nil, err
 	}
@@ -94,7 +94,7 @@ func (c *credentials) load() ([]*endpoint, map[string][]byte, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	servers := c.from.Servers
+	servers := c.config.Servers
 	if len(servers) == 0 {
 		servers = []v1alpha1.Server{{URL: cluster.Server, TLSServerName: cluster.TLSServerName}}
 	}
@@ -106,8 +106,8 @@ func (c *credentials) load() ([]*endpoint, map[string][]byte, error) {
 		}
 		own := settings.Clone()
 		own.ServerName = s.TLSServerName
-		least := c.from.WriteTimeout.Duration / time.Duration(len(servers))
-		endpoints = append(endpoints, newEndpoint(u, own, user.Token, least))
+		least := c.config.WriteTimeout.Duration / time.Duration(len(servers))
+		endpoints = append(endpoints, newEndpoint(c.config, u, own, user.Token, least))
 	}
 	return endpoints, files, nil
 }
@@ -192,7 +192,7 @@ func (c *credentials) inline(of *cluster, u *user, files map[string][]byte) erro
 		}
 		at := named.path
 		if !filepath.IsAbs(at) {
-			at = filepath.Join(filepath.Dir(c.from.Kubeconfig), at)
+			at = filepath.Join(filepath.Dir(c.config.Kubeconfig), at)
 		}
 		content := readFilled(at)
 		files[at] = content.Data

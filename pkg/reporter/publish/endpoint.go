@@ -20,7 +20,9 @@ import (
 // endpoint is one address of the API server: a URL, and the connection to it.
 type endpoint struct {
 	server    *url.URL
-	token     string
+	target    string      // the URL of a write, and its headers: the same each time
+	header    http.Header // not changed: requests share it
+	node      string
 	transport *http.Transport
 	answer    bytes.Buffer // of the last write; kept, since answers are large and alike
 }
@@ -28,8 +30,18 @@ type endpoint struct {
 // newEndpoint opens nothing yet. The least time that an attempt has bounds a connection, too, which
 // net/http continues to make after its request has ended. It uses HTTP/1.1: with one request at a
 // time HTTP/2 has no advantage, and would keep using a broken connection.
-func newEndpoint(server *url.URL, settings *tls.Config, token string, least time.Duration) *endpoint {
-	return &endpoint{server: server, token: token, transport: &http.Transport{
+func newEndpoint(c *Config, server *url.URL, settings *tls.Config, token string, least time.Duration) *endpoint {
+	target := server.JoinPath(c.To.StatusPath()...)
+	target.RawQuery = url.Values{"fieldManager": {contract.ConditionManager(c.Node)}, "force": {"true"}}.Encode()
+	header := http.Header{
+		"Content-Type": {"application/apply-patch+yaml"}, // JSON is YAML
+		"Accept":       {acceptMetadata},
+		"User-Agent":   {c.UserAgent},
+	}
+	if token != "" {
+		header.Set("Authorization", "Bearer "+token)
+	}
+	return &endpoint{server: server, target: target.String(), header: header, node: c.Node, transport: &http.Transport{
 		TLSClientConfig:        settings,
 		DialContext:            (&net.Dialer{Timeout: least}).DialContext, // each address gets a share
 		TLSHandshakeTimeout:    least,
@@ -48,22 +60,15 @@ func (e *endpoint) disconnect() { e.transport.CloseIdleConnections() }
 const acceptMetadata = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
 
 // apply sends one request: a Server-Side Apply of the resource's status.
-func (e *endpoint) apply(ctx context.Context, c *Config, payload []byte, timeout time.Duration) *failure {
+func (e *endpoint) apply(ctx context.Context, payload []byte, timeout time.Duration) *failure {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
-	target := e.server.JoinPath(c.To.StatusPath()...)
-	target.RawQuery = url.Values{"fieldManager": {contract.ConditionManager(c.Node)}, "force": {"true"}}.Encode()
-	request, err := http.NewRequestWithContext(ctx, http.MethodPatch, target.String(), bytes.NewReader(payload))
+	request, err := http.NewRequestWithContext(ctx, http.MethodPatch, e.target, bytes.NewReader(payload))
 	if err != nil {
 		return &failure{kind: BadCredentials, err: err}
 	}
-	request.Header.Set("Content-Type", "application/apply-patch+yaml") // JSON is YAML
-	request.Header.Set("Accept", acceptMetadata)
-	request.Header.Set("User-Agent", c.UserAgent)
-	if e.token != "" {
-		request.Header.Set("Authorization", "Bearer "+e.token)
-	}
-	failed, err := e.exchange(request, c.Node)
+	request.Header = e.header
+	failed, err := e.exchange(request)
 	switch {
 	case err == nil:
 		return failed
@@ -80,7 +85,7 @@ func (e *endpoint) apply(ctx context.Context, c *Config, payload []byte, timeout
 // a status, or without the whole answer to a write that was accepted. It uses the transport directly,
 // without net/http's client, which would follow redirects (an API server does not redirect a PATCH,
 // and another server must get neither the token nor a GET) and writes URLs into its errors.
-func (e *endpoint) exchange(request *http.Request, node string) (*failure, error) {
+func (e *endpoint) exchange(request *http.Request) (*failure, error) {
 	answer, err := e.transport.RoundTrip(request)
 	if err != nil {
 		return nil, err
@@ -99,7 +104,7 @@ func (e *endpoint) exchange(request *http.Request, node string) (*failure, error
 		if _, err := e.answer.ReadFrom(io.LimitReader(answer.Body, maxAnswer)); err != nil {
 			return nil, err
 		}
-		return answerShows(e.answer.Bytes(), node), nil
+		return answerShows(e.answer.Bytes(), e.node), nil
 	default:
 		text, _ := io.ReadAll(io.LimitReader(answer.Body, maxErrorText)) // the status counts, whatever follows
 		return answerFailure(answer.StatusCode, answer.Header, text), nil

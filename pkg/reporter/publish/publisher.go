@@ -35,7 +35,7 @@ type Config struct {
 
 // Publisher writes reports to one resource.
 type Publisher struct {
-	config  Config
+	config  *Config
 	metrics *metrics.Registry
 	offers  chan []contract.Entry // holds the latest, until Run takes it
 
@@ -57,10 +57,10 @@ var errNoNodeName = errors.New("the node has no name, so nothing is written: set
 func New(config Config, metrics *metrics.Registry) *Publisher {
 	metrics.Add(contract.MetricWrites, 0, string(Success)) // a rate needs the zero before the one
 	p := &Publisher{
-		config:      config,
+		config:      &config,
 		metrics:     metrics,
 		offers:      make(chan []contract.Entry, 1),
-		credentials: credentials{from: config.Destination, age: credentialsAge},
+		credentials: credentials{config: &config, age: credentialsAge},
 		log:         newWriteLog("resource", config.To.String(), "node", config.Node),
 	}
 	if config.Node == "" {
@@ -71,9 +71,8 @@ func New(config Config, metrics *metrics.Registry) *Publisher {
 
 // Offer sets the latest entries to write, instead of earlier ones that are not yet written; an
 // empty list withdraws those. Each is valid for the longer of its interval and UnchangedEvery. It never
-// blocks. One goroutine may call it.
+// blocks. One goroutine may call it, and must not use the slice afterwards.
 func (p *Publisher) Offer(entries []contract.Entry) {
-	entries = slices.Clone(entries)
 	for i := range entries {
 		entries[i].Interval = max(entries[i].Interval, p.config.UnchangedEvery.Duration)
 	}

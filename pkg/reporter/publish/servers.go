@@ -44,7 +44,7 @@ func (p *Publisher) send(ctx context.Context, endpoints []*endpoint, payload []b
 	order := p.order.next(len(endpoints))
 	for tried, i := range order {
 		share := time.Until(deadline) / time.Duration(len(order)-tried)
-		why := endpoints[i].apply(ctx, &p.config, payload, share)
+		why := endpoints[i].apply(ctx, payload, share)
 		if why == nil {
 			p.log.server(endpoints[i].server.String(), i != 0, failures, time.Now())
 			return nil
