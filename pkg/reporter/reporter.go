@@ -25,6 +25,7 @@ import (
 	"github.com/kms-health/kms-health/pkg/reporter/metrics"
 	"github.com/kms-health/kms-health/pkg/reporter/publish"
 	"github.com/kms-health/kms-health/pkg/reporter/serve"
+	"github.com/kms-health/kms-health/pkg/serving"
 )
 
 // shutdown bounds the wait for running operations when the reporter ends.
@@ -55,14 +56,16 @@ type Reporter struct {
 	metrics *metrics.Registry
 	watcher *filewatch.Watcher
 	server  *serve.Server
-	output  *output // nil without --output
-	saver   *saver  // nil without --state
+	output  *sink // of reports; nil without --output
+	samples *sink // of the state; nil without --state
 	shown   atomic.Pointer[serve.View]
 
 	since         func() time.Time   // when the process first wrote
 	publisher     *publish.Publisher // nil: nothing is written
 	stopPublisher context.CancelFunc
 	running       sync.WaitGroup
+
+	outputProblem, samplesProblem serving.Problem // of the sinks
 
 	// The fields below are used by the goroutine of Run only.
 	config      *v1alpha1.ReporterConfiguration // active; nil before the first
@@ -93,10 +96,10 @@ func New(options Options) *Reporter {
 	}
 	r.server = serve.New(func() serve.View { return *r.shown.Load() }, options.Metrics)
 	if options.Output != nil {
-		r.output = &output{to: options.Output, lines: make(chan []byte, 1), metrics: r.metrics}
+		r.output = newSink(r.writeOutput)
 	}
 	if options.StateFile != "" {
-		r.saver = &saver{path: options.StateFile, data: make(chan []byte, 1)}
+		r.samples = newSink(r.writeSamples)
 	}
 	r.show()
 	return r
@@ -107,7 +110,11 @@ func New(options Options) *Reporter {
 func (r *Reporter) Run(ctx context.Context) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	r.state = loadState(ctx, r.options.StateFile)
+	r.state = &state{}
+	if r.samples != nil {
+		r.state = loadState(r.options.StateFile)
+		r.running.Go(func() { r.samples.run(ctx) })
+	}
 	readings := make(chan reading)
 	r.running.Go(func() {
 		r.watcher.Run(ctx, func(c filewatch.Content) {
@@ -119,9 +126,6 @@ func (r *Reporter) Run(ctx context.Context) {
 	})
 	if r.output != nil {
 		go r.output.run(ctx) // not waited for: stdout may never be read
-	}
-	if r.saver != nil {
-		r.running.Go(func() { r.saver.run(ctx) })
 	}
 	for {
 		select {

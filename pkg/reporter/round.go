@@ -2,7 +2,6 @@ package reporter
 
 import (
 	"context"
-	"io"
 	"slices"
 	"strings"
 	"time"
@@ -10,10 +9,8 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/kms-health/kms-health/pkg/contract"
-	"github.com/kms-health/kms-health/pkg/reporter/metrics"
 	"github.com/kms-health/kms-health/pkg/reporter/probe"
 	"github.com/kms-health/kms-health/pkg/reporter/serve"
-	"github.com/kms-health/kms-health/pkg/serving"
 )
 
 // grace is how long the first answers of a round wait for the others, so
@@ -122,13 +119,7 @@ func (r *Reporter) wake(p *plugin) {
 		return
 	}
 	p.waking = true
-	left := max(p.trips.gap()-time.Since(p.trips.at), time.Second)
-	r.running.Go(func() {
-		select {
-		case <-p.ctx.Done():
-			return
-		case <-time.After(left):
-		}
+	time.AfterFunc(max(p.trips.gap()-time.Since(p.trips.at), time.Second), func() {
 		r.send(p, func() {
 			p.waking = false
 			r.probe([]*plugin{p})
@@ -234,7 +225,7 @@ func (r *Reporter) publish() {
 	}
 	if r.output != nil {
 		if message, err := contract.EncodeMessage(list); err == nil {
-			replace(r.output.lines, line(message))
+			r.output.put(line(message))
 		} else {
 			klog.ErrorS(err, "Failed to encode the report")
 		}
@@ -259,39 +250,49 @@ func (r *Reporter) show() {
 	r.shown.Store(now)
 }
 
-// output writes messages to standard output, by --output. It holds one message, the
-// latest: a slow reader misses some messages, and does not delay the loop.
-type output struct {
-	to      io.Writer
-	lines   chan []byte
-	metrics *metrics.Registry
-	problem serving.Problem
+// sink writes values in a goroutine of its own. It holds one value, the latest: a slow writer misses
+// some, and does not delay the loop.
+type sink struct {
+	latest chan []byte
+	write  func([]byte)
+}
+
+func newSink(write func([]byte)) *sink { return &sink{make(chan []byte, 1), write} }
+
+// put is called by the loop only.
+func (s *sink) put(value []byte) {
+	select {
+	case <-s.latest:
+	default:
+	}
+	s.latest <- value // has room
+}
+
+// run also writes what is there when ctx ends.
+func (s *sink) run(ctx context.Context) {
+	for {
+		select {
+		case value := <-s.latest:
+			s.write(value)
+		case <-ctx.Done():
+			select {
+			case value := <-s.latest:
+				s.write(value)
+			default:
+			}
+			return
+		}
+	}
+}
+
+// writeOutput writes to standard output, by --output.
+func (r *Reporter) writeOutput(line []byte) {
+	_, err := r.options.Output.Write(line)
+	r.outputProblem.Note(err, "Failed to write to --output; continuing without it")
+	if err != nil {
+		r.metrics.Add(contract.MetricOutputErrors, 1)
+	}
 }
 
 // line returns a message as a line that is safe to print to a terminal.
 func line(message string) []byte { return append(contract.Printable(message), '\n') }
-
-// replace puts a value into a channel with room for one, instead of the one that was not received yet.
-// Only the loop sends.
-func replace(to chan []byte, value []byte) {
-	select {
-	case <-to:
-	default:
-	}
-	to <- value
-}
-
-func (o *output) run(ctx context.Context) {
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case line := <-o.lines:
-			_, err := o.to.Write(line)
-			o.problem.Note(err, "Failed to write to --output; continuing without it")
-			if err != nil {
-				o.metrics.Add(contract.MetricOutputErrors, 1)
-			}
-		}
-	}
-}

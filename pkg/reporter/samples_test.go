@@ -293,9 +293,9 @@ func TestSamplesOutliveTheProcess(t *testing.T) {
 			before := newSimulation(t)
 			before.pass(time.Hour)
 			file := t.TempDir() + "/samples"
-			r := &Reporter{saver: &saver{path: file, data: make(chan []byte, 1)}, state: &state{}, plugins: []*plugin{before.plugin}}
+			r := &Reporter{samples: newSink(nil), state: &state{}, plugins: []*plugin{before.plugin}}
 			r.save(before.now, true)
-			if err := r.saver.write(<-r.saver.data); err != nil {
+			if err := writeState(file, <-r.samples.latest); err != nil {
 				t.Fatal(err)
 			}
 			after := newSimulation(t)
@@ -365,7 +365,7 @@ func TestFileOfSamplesThatCannotBeUsedMeansNone(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			file := t.TempDir() + "/samples"
-			if err := (&saver{path: file}).write([]byte(content)); err != nil {
+			if err := writeState(file, []byte(content)); err != nil {
 				t.Fatal(err)
 			}
 			if s, err := readState(file, noon); len(s.Plugins) != 0 || err == nil && name != "null" {

@@ -1,7 +1,6 @@
 package reporter
 
 import (
-	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -12,7 +11,6 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/kms-health/kms-health/pkg/filewatch"
-	"github.com/kms-health/kms-health/pkg/serving"
 )
 
 const (
@@ -34,10 +32,7 @@ type state struct {
 }
 
 // loadState reads the file. What cannot be read counts as none: its samples only show more.
-func loadState(ctx context.Context, path string) *state {
-	if path == "" {
-		return &state{}
-	}
+func loadState(path string) *state {
 	read := make(chan *state, 1)
 	go func() {
 		s, err := readState(path, time.Now())
@@ -49,8 +44,6 @@ func loadState(ctx context.Context, path string) *state {
 	select {
 	case s := <-read:
 		return s
-	case <-ctx.Done():
-		return &state{}
 	case <-time.After(stateTimeout):
 		klog.ErrorS(nil, "Kept samples cannot be read in time; beginning without them", "file", path)
 		return &state{}
@@ -77,7 +70,7 @@ func readState(path string, now time.Time) (*state, error) {
 
 // save has the samples of all plugins written, at once or when the file becomes old.
 func (r *Reporter) save(now time.Time, changed bool) {
-	if r.saver == nil || !changed && now.Sub(r.state.Saved) < statePeriod {
+	if r.samples == nil || !changed && now.Sub(r.state.Saved) < statePeriod {
 		return
 	}
 	r.state = &state{Saved: now, Plugins: map[string]samples{}}
@@ -89,39 +82,17 @@ func (r *Reporter) save(now time.Time, changed bool) {
 		klog.ErrorS(err, "Failed to encode the kept samples")
 		return
 	}
-	replace(r.saver.data, data)
+	r.samples.put(data)
 }
 
-// saver writes the file, in a goroutine of its own. It holds one content, the latest.
-type saver struct {
-	path    string
-	data    chan []byte
-	problem serving.Problem
+func (r *Reporter) writeSamples(data []byte) {
+	r.samplesProblem.Note(writeState(r.options.StateFile, data),
+		"Failed to save the kept samples; a restart begins without them", "file", r.options.StateFile)
 }
 
-func (s *saver) run(ctx context.Context) {
-	for {
-		select {
-		case <-ctx.Done():
-			select {
-			case data := <-s.data:
-				s.save(data)
-			default:
-			}
-			return
-		case data := <-s.data:
-			s.save(data)
-		}
-	}
-}
-
-func (s *saver) save(data []byte) {
-	s.problem.Note(s.write(data), "Failed to save the kept samples; a restart begins without them", "file", s.path)
-}
-
-// write replaces the file by a rename, so that it is never seen in part.
-func (s *saver) write(data []byte) error {
-	f, err := os.OpenFile(s.path+".new", os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
+// writeState replaces the file by a rename, so that it is never seen in part.
+func writeState(path string, data []byte) error {
+	f, err := os.OpenFile(path+".new", os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
 	if err != nil {
 		return err
 	}
@@ -135,5 +106,5 @@ func (s *saver) write(data []byte) error {
 	if err != nil {
 		return err
 	}
-	return os.Rename(f.Name(), s.path)
+	return os.Rename(f.Name(), path)
 }
