@@ -60,7 +60,7 @@ func (r *Reporter) prober(p *plugin) {
 
 // observe stores the result of a probe, and publishes when it completes a round.
 func (r *Reporter) observe(p *plugin, result probe.Result) {
-	if log := klog.V(2); log.Enabled() {
+	if log := klog.V(4); log.Enabled() {
 		log.InfoS("Probed", "keyID", p.keyID, "status", result.Status, "reason", result.Reason, "took", result.Took)
 	}
 	p.busy, p.waiting = false, false

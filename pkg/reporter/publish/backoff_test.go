@@ -44,7 +44,7 @@ func logLines(t *testing.T) func() []string {
 		mu.Lock()
 		defer mu.Unlock()
 		lines = append(lines, args)
-	}, funcr.Options{}))
+	}, funcr.Options{Verbosity: 4})) // by -v, klog leaves out more
 	return func() []string {
 		mu.Lock()
 		defer mu.Unlock()

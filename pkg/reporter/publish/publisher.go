@@ -18,6 +18,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"k8s.io/klog/v2"
+
 	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
 	"github.com/kms-health/kms-health/pkg/contract"
 	"github.com/kms-health/kms-health/pkg/reporter/metrics"
@@ -99,6 +101,7 @@ func (p *Publisher) Run(ctx context.Context) {
 		case latest = <-p.offers:
 		}
 		if p.unchanged(latest) {
+			klog.V(4).InfoS("Report is not written: it differs from the last one in times alone", p.log.fields...)
 			continue
 		}
 		for failed := p.write(ctx, latest); failed != nil; failed = p.write(ctx, latest) {
@@ -150,6 +153,9 @@ func (p *Publisher) write(ctx context.Context, entries []contract.Entry) *failur
 		kind = failed.kind
 	}
 	p.metrics.Add(contract.MetricWrites, 1, string(kind))
+	if log := klog.V(2); log.Enabled() {
+		log.InfoS("Write ended", append(p.log.fields, "result", kind, "plugins", len(entries), "took", time.Since(began))...)
+	}
 	p.log.write(failed, p.refused != nil, time.Now())
 	return failed
 }

@@ -1,9 +1,12 @@
 package publish
 
 import (
+	"fmt"
 	"net/http"
 	"strings"
 	"testing"
+
+	"k8s.io/klog/v2"
 
 	"github.com/kms-health/kms-health/pkg/contract"
 )
@@ -27,5 +30,33 @@ func TestWithoutANodeNameNothingIsSentAndThatIsShown(t *testing.T) {
 	text, logged := p.awaitError(t), strings.Join(lines(), "\n")
 	if !strings.Contains(text, want) || strings.Count(logged, want) != 1 || len(s.requests) != 0 {
 		t.Errorf("%q, %d requests, logged %q", text, len(s.requests), logged)
+	}
+}
+
+func TestEachWriteIsLoggedAtLevelTwo(t *testing.T) {
+	for name, tt := range map[string]struct {
+		level klog.Level
+		want  int
+	}{
+		"off":        {1, 0},
+		"each write": {2, 2},
+	} {
+		t.Run(name, func(t *testing.T) {
+			lines := logLines(t) // restores the level, too
+			var level klog.Level
+			if err := level.Set(fmt.Sprint(int(tt.level))); err != nil {
+				t.Fatal(err)
+			}
+			s := newServer(t)
+			p := runAs(t, credentialFiles(t, s), func(*Config) {})
+			for n := range 2 {
+				p.offer("1")
+				p.waitFor(t, Success, n+1)
+			}
+			await(t, "the lines", func() bool { return strings.Count(strings.Join(lines(), "\n"), `"Write ended"`) >= tt.want })
+			if got := strings.Count(strings.Join(lines(), "\n"), `"Write ended"`); got != tt.want {
+				t.Errorf("got %d lines, want %d", got, tt.want)
+			}
+		})
 	}
 }
