@@ -134,14 +134,12 @@ func validateEncryptionConfig(at *field.Path, e *EncryptionConfig) field.ErrorLi
 	sockets := map[string]bool{}
 	for _, endpoint := range slices.Sorted(maps.Keys(e.KeyIDs)) {
 		at := at.Child("keyIDs").Key(shownKey(endpoint))
-		if address, err := SocketAddress(endpoint); err == nil {
-			if sockets[CleanSocket(address)] {
-				errs = append(errs, field.Duplicate(at, short(endpoint)))
-			}
-			sockets[CleanSocket(address)] = true
+		if sockets[plain(endpoint)] {
+			errs = append(errs, field.Duplicate(at, short(endpoint)))
 		}
-		errs = append(errs, word(at, endpoint, socketRules, "an endpoint")...)
-		errs = append(errs, word(at, e.KeyIDs[endpoint], keyIDRules, "the key ID of the endpoint")...)
+		sockets[plain(endpoint)] = true
+		errs = slices.Concat(errs, word(at, endpoint, socketRules, "an endpoint"),
+			word(at, e.KeyIDs[endpoint], keyIDRules, "the key ID of the endpoint"))
 	}
 	return errs
 }

@@ -52,17 +52,22 @@ func socketRules(endpoint string) []string {
 func PluginSetHash(plugins []Plugin) string {
 	sockets := make([]contract.Socket, len(plugins))
 	for i, p := range plugins {
-		sockets[i] = contract.Socket{KeyID: p.KeyID, Endpoint: p.Endpoint}
-		if address, err := SocketAddress(p.Endpoint); err == nil {
-			sockets[i].Endpoint = Endpoint(CleanSocket(address))
-		}
+		sockets[i] = contract.Socket{KeyID: p.KeyID, Endpoint: plain(p.Endpoint)}
 	}
 	return contract.ConfigHash(sockets)
 }
 
+// plain returns the plain spelling of an endpoint, by which endpoints are compared; an invalid one as it is.
+func plain(endpoint string) string {
+	if address, err := SocketAddress(endpoint); err == nil {
+		return Endpoint(CleanSocket(address))
+	}
+	return endpoint
+}
+
 func validate(c *ReporterConfiguration) field.ErrorList {
-	errs := validateProbe(field.NewPath("probe"), &c.Probe)
-	errs = append(errs, validatePlugins(field.NewPath("plugins"), c.Plugins, c.Probe.Interval.Duration)...)
+	errs := slices.Concat(validateProbe(field.NewPath("probe"), &c.Probe),
+		validatePlugins(field.NewPath("plugins"), c.Plugins, c.Probe.Interval.Duration))
 	if c.Destination != nil {
 		errs = append(errs, validateDestination(field.NewPath("destination"), c.Destination)...)
 	}
@@ -104,13 +109,10 @@ func validatePlugins(path *field.Path, plugins []Plugin, interval time.Duration)
 		if p.KeyID != "" && keyIDs[p.KeyID] {
 			errs = append(errs, field.Duplicate(at.Child("keyID"), p.KeyID))
 		}
-		keyIDs[p.KeyID] = true
-		if socket, err := SocketAddress(p.Endpoint); err == nil {
-			if endpoints[CleanSocket(socket)] {
-				errs = append(errs, field.Duplicate(at.Child("endpoint"), short(p.Endpoint)))
-			}
-			endpoints[CleanSocket(socket)] = true
+		if p.Endpoint != "" && endpoints[plain(p.Endpoint)] {
+			errs = append(errs, field.Duplicate(at.Child("endpoint"), short(p.Endpoint)))
 		}
+		keyIDs[p.KeyID], endpoints[plain(p.Endpoint)] = true, true
 	}
 	return errs
 }
@@ -181,10 +183,11 @@ func validateDestination(path *field.Path, d *Destination) field.ErrorList {
 	default:
 		errs = append(errs, validateObject(path.Child("object"), d.Object)...)
 	}
-	errs = append(errs, word(path.Child("kubeconfig"), d.Kubeconfig, absolute, "an absolute path")...)
-	errs = append(errs, validateServers(path.Child("servers"), d.Servers, MaxServers)...)
-	errs = append(errs, validateUnchangedEvery(path.Child("unchangedEvery"), d.UnchangedEvery)...)
-	return append(errs, between(path.Child("writeTimeout"), d.WriteTimeout, 100*time.Millisecond, time.Minute)...)
+	return slices.Concat(errs,
+		word(path.Child("kubeconfig"), d.Kubeconfig, absolute, "an absolute path"),
+		validateServers(path.Child("servers"), d.Servers, MaxServers),
+		validateUnchangedEvery(path.Child("unchangedEvery"), d.UnchangedEvery),
+		between(path.Child("writeTimeout"), d.WriteTimeout, 100*time.Millisecond, time.Minute))
 }
 
 func validateServers(path *field.Path, servers []Server, most int) (errs field.ErrorList) {
