@@ -112,7 +112,6 @@ func (r *Reporter) apply(ctx context.Context, config *v1alpha1.ReporterConfigura
 		}
 		p.trips.request = request
 	}
-	r.save(time.Now(), true)
 	r.server.Apply(ctx, config.Serving)
 	if to := destination(config); !reflect.DeepEqual(destination(before), to) {
 		r.startPublisher(ctx, to)
@@ -133,6 +132,7 @@ func (r *Reporter) apply(ctx context.Context, config *v1alpha1.ReporterConfigura
 	} else {
 		r.show()
 	}
+	r.save(time.Now(), true) // last: while a file is written, the process has no thread for anything else
 }
 
 // destination is where a configuration has something to write to; nil: nowhere.

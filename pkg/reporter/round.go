@@ -105,12 +105,12 @@ func (r *Reporter) observeTrip(p *plugin, trip probe.Trip) {
 		p.judge(now, r.config.Probe)
 	}
 	r.countTrip(p.keyID, trip)
-	r.save(now, true)
 	if again {
 		r.probe([]*plugin{p})
 	}
 	r.wake(p)
 	r.publishWhenComplete()
+	r.save(now, true)
 }
 
 // wake probes a plugin again when a requested round trip may be made.
