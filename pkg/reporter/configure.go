@@ -85,7 +85,6 @@ func (r *Reporter) reject(err error) {
 	default:
 		klog.ErrorS(err, "Configuration file cannot be used; waiting for a good one", "file", r.options.ConfigFile)
 	}
-	r.show()
 }
 
 // apply applies a configuration. Plugins that did not change are not interrupted.
@@ -129,8 +128,6 @@ func (r *Reporter) apply(ctx context.Context, config *v1alpha1.ReporterConfigura
 	r.probe(changed)
 	if r.complete() {
 		r.publish()
-	} else {
-		r.show()
 	}
 	r.save(time.Now(), true) // last: while a file is written, the process has no thread for anything else
 }

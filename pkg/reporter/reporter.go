@@ -14,7 +14,6 @@ import (
 	"io"
 	"math/rand/v2"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"k8s.io/klog/v2"
@@ -58,7 +57,6 @@ type Reporter struct {
 	server  *serve.Server
 	output  *sink // of reports; nil without --output
 	samples *sink // of the state; nil without --state
-	shown   atomic.Pointer[serve.View]
 
 	since         func() time.Time   // when the process first wrote
 	publisher     *publish.Publisher // nil: nothing is written
@@ -75,6 +73,7 @@ type Reporter struct {
 	plugins     []*plugin
 	state       *state           // as last read or saved
 	events      chan func()      // of other goroutines, to be called by that of Run
+	ended       chan struct{}    // closed when it calls none any more
 	tick        <-chan time.Time // of the next round; nil: no plugins
 	grace       <-chan time.Time // when a round no longer waits for its last answers; nil: it does not wait
 }
@@ -86,6 +85,7 @@ func New(options Options) *Reporter {
 		metrics:     options.Metrics,
 		watcher:     filewatch.New(options.ConfigFile, v1alpha1.MaxFileSize),
 		events:      make(chan func()),
+		ended:       make(chan struct{}),
 		configError: "not read yet",
 		since:       sync.OnceValue(time.Now),
 	}
@@ -94,14 +94,13 @@ func New(options Options) *Reporter {
 	for _, result := range []string{reloadApplied, reloadInvalid, reloadUnreadable} {
 		r.metrics.Add(contract.MetricReloads, 0, result) // a rate needs the zero before the one
 	}
-	r.server = serve.New(func() serve.View { return *r.shown.Load() }, options.Metrics)
+	r.server = serve.New(r.view, options.Metrics)
 	if options.Output != nil {
 		r.output = newSink(r.writeOutput)
 	}
 	if options.StateFile != "" {
 		r.samples = newSink(r.writeSamples)
 	}
-	r.show()
 	return r
 }
 
@@ -130,6 +129,7 @@ func (r *Reporter) Run(ctx context.Context) {
 	for {
 		select {
 		case <-ctx.Done():
+			close(r.ended)
 			r.finish()
 			return
 		case now := <-readings:

@@ -157,7 +157,7 @@ func TestFileAndSocketMayAppearLaterAndDisappear(t *testing.T) {
 	h := newFixture(t)
 	h.run()
 	eventually(t, "the missing file is reported", func() bool {
-		return strings.Contains(h.reporter.shown.Load().ConfigError, "no such file or directory")
+		return strings.Contains(h.reporter.view().ConfigError, "no such file or directory")
 	})
 	missing := finds(contract.Error, contract.SocketMissing, "no such file or directory")
 	h.write("1h", "1:Write")
@@ -232,8 +232,8 @@ func TestInvalidOrDeletedFileKeepsTheLastValidOneActive(t *testing.T) {
 		},
 	} {
 		breakIt()
-		eventually(t, what+" is reported", func() bool { return h.reporter.shown.Load().ConfigError != "" })
-		if v := h.reporter.shown.Load(); !v.Configured {
+		eventually(t, what+" is reported", func() bool { return h.reporter.view().ConfigError != "" })
+		if v := h.reporter.view(); !v.Configured {
 			t.Errorf("%s: no longer configured", what)
 		}
 		if h.reporter.metrics.Value(contract.MetricReloadGood) != 0 {
@@ -244,7 +244,7 @@ func TestInvalidOrDeletedFileKeepsTheLastValidOneActive(t *testing.T) {
 		}
 		h.await(what+": still probed", hasStatuses("1=healthy"))
 		h.write("1s", "1:Write")
-		eventually(t, what+" is fixed", func() bool { return h.reporter.shown.Load().ConfigError == "" })
+		eventually(t, what+" is fixed", func() bool { return h.reporter.view().ConfigError == "" })
 	}
 	if got := one.State().Connections.Accepted; got != 1 {
 		t.Errorf("%d connections", got)
@@ -257,7 +257,7 @@ func TestFileThatThePodWasNotCreatedForIsReportedAndApplied(t *testing.T) {
 	h.plugin("2")
 	h.reporter.options.ConfigHash = v1alpha1.PluginSetHash([]v1alpha1.Plugin{{KeyID: "1", Endpoint: h.endpoint("1")}})
 	expected := func() bool {
-		return h.reporter.shown.Load().ConfigMismatch == "" && h.reporter.metrics.Value(contract.MetricConfigExpected) == 1
+		return h.reporter.view().ConfigMismatch == "" && h.reporter.metrics.Value(contract.MetricConfigExpected) == 1
 	}
 	h.write("1s", "1:Write")
 	h.run()
@@ -323,7 +323,7 @@ func TestReporterWithoutResourcesKeepsTheLastResult(t *testing.T) {
 		probed bool
 	}{{lacking, false}, {last, true}, {lacking, true}, {last, true}} {
 		r.observe(one, step.result)
-		v, list := r.shown.Load().Plugins[0], entriesOf(r.plugins)
+		v, list := r.current().Plugins[0], entriesOf(r.plugins)
 		if v.Probed != step.probed || v.NotProbed != step.result.NotProbed || len(list) == 1 != step.probed {
 			t.Errorf("%d: %+v, %+v", i, v, list)
 		}

@@ -212,7 +212,6 @@ func (l *logged) change(p *plugin) {
 
 func (r *Reporter) publish() {
 	r.grace = nil
-	r.show()
 	for _, p := range r.plugins {
 		if p.observed || p.last.Gone {
 			p.logged.change(p)
@@ -235,19 +234,30 @@ func (r *Reporter) publish() {
 	}
 }
 
-func (r *Reporter) show() {
-	now := &serve.View{Configured: r.config != nil, ConfigError: r.configError, ConfigMismatch: r.mismatch,
-		Plugins: make([]serve.Plugin, 0, len(r.plugins))}
+// view returns the state as the goroutine of Run has it. Any other one may call it.
+func (r *Reporter) view() (v serve.View) {
+	done := make(chan struct{})
+	select {
+	case r.events <- func() { v = r.current(); close(done) }:
+		<-done
+	case <-r.ended:
+		v.ConfigError = "the reporter is ending"
+	}
+	return v
+}
+
+func (r *Reporter) current() serve.View {
+	v := serve.View{Configured: r.config != nil, ConfigError: r.configError, ConfigMismatch: r.mismatch}
 	if r.publisher != nil {
-		now.WriteError = r.publisher.LastError
+		v.WriteError = r.publisher.LastError
 	}
 	for _, p := range r.plugins {
 		e := p.entry
 		e.KeyID = p.keyID
-		now.Plugins = append(now.Plugins, serve.Plugin{Entry: e, Probed: p.observed || p.last.Gone, Gone: p.last.Gone,
+		v.Plugins = append(v.Plugins, serve.Plugin{Entry: e, Probed: p.observed || p.last.Gone, Gone: p.last.Gone,
 			NotProbed: p.notProbed})
 	}
-	r.shown.Store(now)
+	return v
 }
 
 // sink writes values in a goroutine of its own. It holds one value, the latest: a slow writer misses
