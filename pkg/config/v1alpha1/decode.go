@@ -43,7 +43,7 @@ func decode[T any](data []byte, kind string, setDefaults func(*T), validate func
 		return nil, err // in another kind of file the other fields have another meaning
 	}
 	c := new(T)
-	f := fitting{errs: errs, mistyped: map[string]bool{}}
+	f := fitting{errs: errs}
 	if err := json.Unmarshal([]byte(contract.Marshal(f.fit(nil, document, reflect.TypeFor[T]()))), c); err != nil {
 		return nil, err
 	}

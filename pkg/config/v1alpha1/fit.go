@@ -17,7 +17,7 @@ import (
 // (encoding/json and sigs.k8s.io/json report one value of a wrong type, and then no unknown field.)
 type fitting struct {
 	errs     []error
-	mistyped map[string]bool // the paths of values of a wrong type
+	mistyped []string // the paths of values of a wrong type
 }
 
 // forms are the values that are decoded into a kind of type: those of the type of empty.
@@ -43,7 +43,7 @@ func (f *fitting) fit(at *field.Path, value any, t reflect.Type) any {
 	}
 	form := forms[t.Kind()]
 	if reflect.TypeOf(value) != reflect.TypeOf(form.empty) {
-		f.mistyped[at.String()] = true
+		f.mistyped = append(f.mistyped, at.String())
 		shown := contract.Printable(short(contract.Marshal(value)))
 		f.errs = append(f.errs, fmt.Errorf("%s: Invalid value: %s: %s", at, shown, form.rule))
 		return form.empty
@@ -86,12 +86,10 @@ func fieldOf(t reflect.Type, name string) reflect.Type {
 // within reports whether a path is one of a value of a wrong type, or below it. What validation finds
 // there is of the empty value in its place.
 func (f *fitting) within(path string) bool {
-	for i, c := range path {
-		if (c == '.' || c == '[') && f.mistyped[path[:i]] {
-			return true
-		}
-	}
-	return f.mistyped[path]
+	return slices.ContainsFunc(f.mistyped, func(mistyped string) bool {
+		below, found := strings.CutPrefix(path, mistyped)
+		return found && (below == "" || below[0] == '.' || below[0] == '[')
+	})
 }
 
 // shownKey is a key of a mapping as a path of an error has it.
