@@ -129,7 +129,7 @@ func (r *Reporter) apply(ctx context.Context, config *v1alpha1.ReporterConfigura
 	if r.complete() {
 		r.publish()
 	}
-	r.save(time.Now(), true) // last: while a file is written, the process has no thread for anything else
+	r.save(time.Now(), true)
 }
 
 // destination is where a configuration has something to write to; nil: nowhere.

@@ -22,6 +22,9 @@ const (
 	// statePeriod is how old the file may become while nothing changes. Its age shows for how long no
 	// reporter has run.
 	statePeriod = 10 * time.Minute
+	// saveDelay lets the probes come first that begin together with a save: while a file is written, a
+	// process with one processor does nothing else until the runtime notices, for up to 10 ms.
+	saveDelay = 100 * time.Millisecond
 )
 
 // state is the file with the kept samples, which outlives the process. It has the samples of each
@@ -86,6 +89,7 @@ func (r *Reporter) save(now time.Time, changed bool) {
 }
 
 func (r *Reporter) writeSamples(data []byte) {
+	time.Sleep(saveDelay)
 	r.samplesProblem.Note(writeState(r.options.StateFile, data),
 		"Failed to save the kept samples; a restart begins without them", "file", r.options.StateFile)
 }
