@@ -44,8 +44,10 @@ func TestStart(t *testing.T) {
 		n.untilStatus(1, func() { n.run() })
 	}
 	f.pause(warmUp)
-	for range changes {
-		for i, n := range nodes {
+	for round := range changes {
+		for i := range nodes {
+			i = (i + round) % len(nodes)
+			n := nodes[i]
 			changed[i] = append(changed[i], n.untilStatus(2, func() { n.configure(file(n, 1, 2)) }))
 		}
 		for _, n := range nodes {
