@@ -123,15 +123,16 @@ func (c *Controller) sync(ctx context.Context, name string) (again time.Duration
 		return 0
 	}
 	e := c.entry(s)
-	c.observe(s, e)
+	c.observe(ctx, s, e)
 	leaves := s.Deleting && !s.InConfig
 	if s.Problem != nil && leaves && s.State.Namespace == "" && c.cluster.Roles.HasSynced() && e.published.Name == "" {
 		c.forget(name) // nothing was made of it
 		return syncqueue.CoalescePeriod
 	}
 	plan := ComputePlan(s)
-	c.publish(s, e, plan)
+	c.decide(s, e, plan)
 	if left := c.Queue.Left(name); left > 0 {
+		c.publish(e)
 		return left
 	}
 	outcome := c.reconcile(ctx, s, plan)
@@ -161,6 +162,7 @@ func (c *Controller) finish(ctx context.Context, e *serverState, s *Snapshot, o 
 	if !unreachable(o.Err) {
 		c.report(e, s, o)
 	}
+	c.publish(e)
 	c.Queue.Observe(name, o.Err)
 	if o.Err != nil {
 		c.metrics.errors.WithLabelValues(name).Inc()

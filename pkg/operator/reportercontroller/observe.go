@@ -2,6 +2,7 @@ package reportercontroller
 
 import (
 	"cmp"
+	"context"
 	"fmt"
 	"maps"
 	"slices"
@@ -47,7 +48,7 @@ func (c *Controller) reads(s *Snapshot, what string, from readable) (known bool)
 }
 
 // observe completes what is observed of a target.
-func (c *Controller) observe(s *Snapshot, e *serverState) {
+func (c *Controller) observe(ctx context.Context, s *Snapshot, e *serverState) {
 	t, state, name := s.Target, &s.State, s.Target.Name
 	role, hasRole := &unstructured.Unstructured{}, false
 	if e.sources.SecretRole != nil {
@@ -100,7 +101,7 @@ func (c *Controller) observe(s *Snapshot, e *serverState) {
 	c.observeObjects(s, e.sources)
 	c.observeAges(s, e)
 	if readsSecrets && !s.NamespaceMissing {
-		c.observeSecrets(s, e, role)
+		c.observeSecrets(ctx, s, e, role)
 	}
 }
 

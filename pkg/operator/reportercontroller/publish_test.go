@@ -30,6 +30,12 @@ func publisher(openShift *bool, age time.Duration) (*Controller, *publishing) {
 	return c, rollup
 }
 
+// publishPlan publishes what follows from a plan.
+func publishPlan(c *Controller, s *Snapshot, e *serverState, plan *Plan) {
+	c.decide(s, e, plan)
+	c.publish(e)
+}
+
 // What an earlier process wrote stays until this one has read something, or 10 s are over.
 func TestNothingIsPublishedBeforeItIsRead(t *testing.T) {
 	problem := func(s *Snapshot) { s.Problem = &delivery.Status{Reason: contract.Progressing, Message: ""} }
@@ -52,7 +58,7 @@ func TestNothingIsPublishedBeforeItIsRead(t *testing.T) {
 	} {
 		controller, rollup := publisher(nil, c.age)
 		s := fixture(t, v1alpha1.ModeCompanionPod, c.change...)
-		controller.publish(s, &serverState{}, planOf(t, s))
+		publishPlan(controller, s, &serverState{}, planOf(t, s))
 		if published := len(rollup.got) == 1; published != c.published {
 			t.Errorf("%s: published %t", name, published)
 		}
@@ -64,7 +70,7 @@ func TestConditionsComeAfterTheRecord(t *testing.T) {
 	for reason, published := range map[delivery.Reason]bool{"": false, contract.Removed: false, contract.Forbidden: true} {
 		controller, rollup := publisher(nil, informers.AuthorizerWarmup)
 		s, e := fixture(t, v1alpha1.ModeCompanionPod, func(s *Snapshot) { s.Unrecorded = true }), &serverState{status: delivery.Status{Reason: reason}}
-		controller.publish(s, e, planOf(t, s))
+		publishPlan(controller, s, e, planOf(t, s))
 		if got := len(rollup.got) == 1; got != published {
 			t.Errorf("after %q: published %t", reason, got)
 		}
@@ -74,9 +80,9 @@ func TestConditionsComeAfterTheRecord(t *testing.T) {
 func TestTheLastDecisionIsPublishedWhileThereIsNone(t *testing.T) {
 	controller, rollup := publisher(nil, 0)
 	s, e := fixture(t, v1alpha1.ModeCompanionPod, pods(apiPod("a", "1"))), &serverState{}
-	controller.publish(s, e, planOf(t, s))
+	publishPlan(controller, s, e, planOf(t, s))
 	s.Problem, s.Unmanaged, s.OtherInstallation = &delivery.Status{Reason: contract.Progressing, Message: ""}, true, "another"
-	controller.publish(s, e, &Plan{Off: true, Clean: true})
+	publishPlan(controller, s, e, &Plan{Off: true, Clean: true})
 	first, second := rollup.got[0], rollup.got[1]
 	if !first.SetsKnown || !second.SetsKnown || second.State.Namespace != first.State.Namespace || second.Off || second.Clean {
 		t.Errorf("%+v\n%+v", first, second)
@@ -87,7 +93,7 @@ func TestTheLastDecisionIsPublishedWhileThereIsNone(t *testing.T) {
 	unread, recorded := &serverState{}, delivery.State{Live: set(1).Config.Plugins}
 	controller, rollup = publisher(nil, informers.AuthorizerWarmup)
 	s.State = recorded
-	controller.publish(s, unread, &Plan{})
+	publishPlan(controller, s, unread, &Plan{})
 	if got := rollup.got[0]; !got.SetsKnown || len(got.State.Live) != 1 || got.LiveKnown || got.Off {
 		t.Errorf("of a process that has read nothing: %+v", got)
 	}
@@ -101,7 +107,7 @@ func TestUndecidedTargetIsOffWhileItIsRemoved(t *testing.T) {
 		s.Problem, s.Unmanaged = &delivery.Status{Reason: contract.SourceUnreadable, Message: "no right"}, unmanaged
 		for i, deleting := range []bool{true, false, true} {
 			s.Deleting = deleting
-			controller.publish(s, e, planOf(t, s))
+			publishPlan(controller, s, e, planOf(t, s))
 			if got, want := rollup.got[i], deleting && !unmanaged; got.Off != want || got.Clean {
 				t.Errorf("unmanaged %t, removed %t: off %t, clean %t", unmanaged, deleting, got.Off, got.Clean)
 			}
@@ -127,7 +133,7 @@ func TestCommandsAreForTheToolOfTheCluster(t *testing.T) {
 		if !c.decided {
 			s.Problem = &delivery.Status{Reason: contract.Progressing, Message: ""}
 		}
-		controller.publish(s, &serverState{}, planOf(t, s))
+		publishPlan(controller, s, &serverState{}, planOf(t, s))
 		if got := rollup.got[0].Tool; got != c.want {
 			t.Errorf("%s: %s", name, got)
 		}

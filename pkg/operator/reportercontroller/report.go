@@ -27,10 +27,9 @@ type Health interface {
 	IsDone(name string) bool
 }
 
-// publish sends the state of a target to the roll-up; if nothing was decided, the last known
-// state. A process that has just started first reads what an earlier one knew: what that wrote
-// stays until then.
-func (c *Controller) publish(s *Snapshot, e *serverState, plan *Plan) {
+// decide updates what is published of an API server; if nothing was decided, that is its last known state. A process
+// that has just started first reads what an earlier one knew: what that wrote stays until then.
+func (c *Controller) decide(s *Snapshot, e *serverState, plan *Plan) {
 	p := &e.published
 	decided := s.Problem == nil && !s.Unrecorded
 	settled := decided && (s.Live != nil || s.Target.Plugins != nil || s.Deleting || s.NamespaceMissing)
@@ -54,10 +53,16 @@ func (c *Controller) publish(s *Snapshot, e *serverState, plan *Plan) {
 	if decided && !s.OpenShift || c.OpenShift != nil && !*c.OpenShift {
 		p.Tool = "kubectl"
 	}
-	c.Health.Set(*p)
 }
 
-// report publishes a status: in metrics, by Statuses, and to the roll-up, which has it in the
+// publish hands the snapshot to the roll-up, once per sync.
+func (c *Controller) publish(e *serverState) {
+	if e.published.Name != "" {
+		c.Health.Set(e.published)
+	}
+}
+
+// report keeps a status: for metrics, Statuses, and the roll-up, which has it in the
 // target's condition. A status with an empty message is transient, and not reported.
 //
 // There is an Event only for a status that no condition has: where there is no operator
@@ -71,11 +76,8 @@ func (c *Controller) report(e *serverState, s *Snapshot, o *Result) {
 	before := e.status
 	e.status = o.Status
 	c.mu.Unlock()
-	if p := &e.published; p.Name != "" {
-		if p.Status = o.Status; o.NoCondition {
-			p.Status = delivery.Status{}
-		}
-		c.Health.Set(*p)
+	if e.published.Status = o.Status; o.NoCondition {
+		e.published.Status = delivery.Status{}
 	}
 	if before.Reason != o.Status.Reason &&
 		(s.Resource == nil || s.OtherInstallation != "" || o.NoCondition && before.Reason != "") {

@@ -29,7 +29,7 @@ type revisionRead struct {
 
 // observeSecrets adds the encryption configs in use, once there is the Role by which the operator
 // reads them.
-func (c *Controller) observeSecrets(s *Snapshot, e *serverState, role *unstructured.Unstructured) {
+func (c *Controller) observeSecrets(ctx context.Context, s *Snapshot, e *serverState, role *unstructured.Unstructured) {
 	t := s.Target
 	secret := "Secret " + t.Namespace + "/" + t.EncryptionConfig.Secret
 	if e.sources.Secret == nil || !c.reads(s, secret, e.sources.Secret) {
@@ -54,7 +54,7 @@ func (c *Controller) observeSecrets(s *Snapshot, e *serverState, role *unstructu
 			continue
 		}
 		// The API server's authorizer may not have read the Role yet.
-		r := c.revision(e, name)
+		r := c.revision(ctx, e, name)
 		if r.Known || r.Problem != "" || c.Clock.Since(r.first) >= informers.AuthorizerWarmup {
 			s.Sets[revision] = r.Set
 		}
@@ -73,7 +73,7 @@ func (c *Controller) observeSecrets(s *Snapshot, e *serverState, role *unstructu
 
 // revision is the plugin set of a revision, while the live Secret can be read. What may not
 // exist yet, or be repaired, is read again; a Secret with plugins does not change.
-func (c *Controller) revision(e *serverState, name string) revisionRead {
+func (c *Controller) revision(ctx context.Context, e *serverState, name string) revisionRead {
 	r, was := e.revisions[name]
 	now := c.Clock.Now()
 	if !was {
@@ -82,7 +82,7 @@ func (c *Controller) revision(e *serverState, name string) revisionRead {
 	if len(r.Config.Plugins) > 0 || now.Before(r.until) {
 		return r
 	}
-	ctx, cancel := context.WithTimeout(c.ctx, requestTimeout)
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
 	t := &e.target
 	o, err := c.Client.Resource(informers.Secrets).Namespace(t.Namespace).Get(ctx, name, metav1.GetOptions{})
