@@ -7,6 +7,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	configv1 "github.com/openshift/api/config/v1"
+	libraryelection "github.com/openshift/library-go/pkg/config/leaderelection"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/util/uuid"
 	"k8s.io/apimachinery/pkg/util/wait"
@@ -18,16 +20,15 @@ import (
 	"github.com/kms-health/kms-health/pkg/contract"
 )
 
-// timings of a lease: how long it lasts, for how long its holder tries to renew it, and
-// how often.
-type timings struct{ lease, renew, retry time.Duration }
-
-// The conventions of OpenShift's library-go: they tolerate 60 s without an API server, and
-// with a single replica longer, since then the only API server may restart.
-var (
-	replicated    = timings{lease: 137 * time.Second, renew: 107 * time.Second, retry: 26 * time.Second}
-	singleReplica = timings{lease: 270 * time.Second, renew: 240 * time.Second, retry: 60 * time.Second}
-)
+// leaseTimings are how long a lease lasts, for how long its holder tries to renew it, and how often: those of
+// OpenShift's operators. They tolerate 60 s without an API server, and with a single replica longer, since then the
+// only API server may restart.
+func leaseTimings(o Options) configv1.LeaderElection {
+	if o.SingleReplica {
+		return libraryelection.LeaderElectionSNOConfig(configv1.LeaderElection{})
+	}
+	return libraryelection.LeaderElectionDefaulting(configv1.LeaderElection{}, o.Namespace, contract.OperatorName)
+}
 
 // leaseTimeout bounds a request for the lease. client-go's default, half of the time in which
 // it must be renewed, is up to two minutes: a request that hangs would use that up, and after a
@@ -47,22 +48,19 @@ func lead(ctx context.Context, o Options, config *rest.Config, work func(context
 	if err != nil {
 		return err
 	}
-	if o.SingleReplica {
-		return elect(ctx, lock, singleReplica, work)
-	}
-	return elect(ctx, lock, replicated, work)
+	return elect(ctx, lock, leaseTimings(o), work)
 }
 
 // elect waits for the lease and runs work until ctx ends, which is no error. The lease is
 // released after the work has ended. An error means that the lease was lost: the process must
 // end.
-func elect(ctx context.Context, lock resourcelock.Interface, t timings, work func(context.Context)) error {
+func elect(ctx context.Context, lock resourcelock.Interface, t configv1.LeaderElection, work func(context.Context)) error {
 	election, end := context.WithCancel(context.WithoutCancel(ctx))
 	defer end()
 	var working atomic.Bool
 	elector, err := leaderelection.NewLeaderElector(leaderelection.LeaderElectionConfig{
 		Lock: lock, Name: lock.Describe(), ReleaseOnCancel: true,
-		LeaseDuration: t.lease, RenewDeadline: t.renew, RetryPeriod: t.retry,
+		LeaseDuration: t.LeaseDuration.Duration, RenewDeadline: t.RenewDeadline.Duration, RetryPeriod: t.RetryPeriod.Duration,
 		Callbacks: leaderelection.LeaderCallbacks{
 			OnStartedLeading: func(leading context.Context) {
 				working.Store(true)
@@ -92,7 +90,7 @@ func elect(ctx context.Context, lock resourcelock.Interface, t timings, work fun
 }
 
 // awaitServer waits until the API server answers. The election retries after up to 132 s
-// (singleReplica.retry with its jitter), and the network of a node that just started drops the
+// (that of a single replica, with its jitter), and the network of a node that just started drops the
 // first requests.
 func awaitServer(ctx context.Context, lock resourcelock.Interface) {
 	logged := false

@@ -95,7 +95,7 @@ func start(l *lease, name string) *run {
 		err: make(chan error, 1),
 	}
 	go func() {
-		r.err <- elect(ctx, replica{l, name}, replicated, func(ctx context.Context) {
+		r.err <- elect(ctx, replica{l, name}, leaseTimings(Options{}), func(ctx context.Context) {
 			close(r.working)
 			<-ctx.Done()
 			if l.holder() != name {
@@ -133,7 +133,7 @@ func TestOneReplicaWorksAndReleasesTheLeaseAtItsEnd(t *testing.T) {
 		began := time.Now()
 		<-second.working
 		// The waiting replica's period is random, up to this.
-		longest := time.Duration((1 + leaderelection.JitterFactor) * float64(replicated.retry))
+		longest := time.Duration((1 + leaderelection.JitterFactor) * float64(leaseTimings(Options{}).RetryPeriod.Duration))
 		if took := time.Since(began); took > longest {
 			t.Errorf("the next replica waited %s for a released lease", took)
 		}
@@ -206,7 +206,7 @@ func TestLostLeaseEndsTheWorkWithAnError(t *testing.T) {
 		began := time.Now()
 		err := <-r.err
 		synctest.Wait()
-		if took := time.Since(began); err == nil || !closed(r.stopped) || took > replicated.lease {
+		if took := time.Since(began); err == nil || !closed(r.stopped) || took > leaseTimings(Options{}).LeaseDuration.Duration {
 			t.Errorf("%v after %s, work ended: %t", err, took, closed(r.stopped))
 		}
 	})

@@ -89,6 +89,7 @@ boundaries() {
 		./cmd/kubectl-kms_health           pkg/operator pkg/reporter
 		./cmd/kms-health-reporter          pkg/operator github.com/openshift/client-go k8s.io/api k8s.io/apiserver
 		./cmd/kms-health-reporter          k8s.io/apimachinery/pkg/apis/meta/v1 k8s.io/client-go
+		./cmd/kms-health-reporter ./cmd/kubectl-kms_health github.com/openshift/library-go
 		./pkg/... ./cmd/kms-health-operator ./cmd/kms-health-reporter  go.etcd.io go.uber.org/zap
 		./...                              sigs.k8s.io/controller-runtime
 	END

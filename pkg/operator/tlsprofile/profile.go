@@ -6,19 +6,19 @@
 package tlsprofile
 
 import (
-	"cmp"
-	"crypto/tls"
 	"fmt"
 	"slices"
 	"strings"
 
 	configv1 "github.com/openshift/api/config/v1"
+	"github.com/openshift/library-go/pkg/crypto"
 
 	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
 )
 
 // Of returns what a profile decides: the lowest version, and the cipher suites to accept up to TLS 1.2, by
-// the IANA names of those that Go implements, in the profile's order, each once; none with VersionTLS13,
+// the IANA names of those that Go implements, in the profile's order, each once (library-go's table of OpenSSL's names,
+// as in OpenShift's other operators: another spelling does not count); none with VersionTLS13,
 // and only then. No profile, and one without a type, is Intermediate, as it is to
 // OpenShift's other operators. What FIPS 140-3 does not approve stays in it: crypto/tls does not use
 // that.
@@ -46,8 +46,7 @@ func settingsOf(p *configv1.TLSSecurityProfile) (s v1alpha1.ServingTLS, err erro
 		return s, fmt.Errorf("type %.200q is unknown, or has no settings", p.Type)
 	}
 	s.MinVersion = v1alpha1.TLSVersion(spec.MinTLSVersion) // both use the same names
-	for _, name := range spec.Ciphers {
-		suite := cmp.Or(ianaNames[name], name)
+	for _, suite := range crypto.OpenSSLToIANACipherSuites(spec.Ciphers) {
 		_, err := v1alpha1.CipherSuite(suite)
 		if err == nil && s.MinVersion != v1alpha1.TLS13 && !slices.Contains(s.CipherSuites, suite) {
 			s.CipherSuites = append(s.CipherSuites, suite)
@@ -62,17 +61,3 @@ func settingsOf(p *configv1.TLSSecurityProfile) (s v1alpha1.ServingTLS, err erro
 	}
 	return s, nil
 }
-
-// openSSL turns IANA names of cipher suites into those that OpenSSL and thus OpenShift's profiles give
-// them: "CIPHER SUITE NAMES" of OpenSSL's ciphers(1).
-var openSSL = strings.NewReplacer("TLS_RSA_WITH_", "", "TLS_", "", "_WITH_", "-", "AES_", "AES", "_CBC_", "-",
-	"CHACHA20_POLY1305_SHA256", "CHACHA20-POLY1305", "3DES_EDE_CBC", "DES-CBC3", "RC4_128", "RC4", "_", "-")
-
-// ianaNames are the IANA names of Go's cipher suites by their OpenSSL names.
-var ianaNames = func() map[string]string {
-	names := map[string]string{}
-	for _, suite := range slices.Concat(tls.CipherSuites(), tls.InsecureCipherSuites()) {
-		names[openSSL.Replace(suite.Name)] = suite.Name
-	}
-	return names
-}()
