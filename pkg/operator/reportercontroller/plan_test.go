@@ -4,136 +4,530 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
+	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
 	"github.com/kms-health/kms-health/pkg/contract"
 	"github.com/kms-health/kms-health/pkg/operator/delivery"
+	"github.com/kms-health/kms-health/pkg/operator/encryptionconfig"
+	"github.com/kms-health/kms-health/pkg/operator/informers"
 	"github.com/kms-health/kms-health/pkg/operator/ssa"
 	"github.com/kms-health/kms-health/pkg/operatorstatus"
 )
 
-func TestRecordHasWhatARemovalNeeds(t *testing.T) {
-	got := planOf(t, fixture(t, v1alpha1.ModeCompanionPod, pods(apiPod("a", "1")))).State
-	if got.Installation != "kms-health" || got.Namespace != "ns" || got.Resource != v1alpha1.ResourceKubeAPIServers ||
-		got.PodSelector["app"] != "api" || got.Mode != v1alpha1.ModeCompanionPod {
-		t.Errorf("%+v", got)
-	}
-	s := fixture(t, v1alpha1.ModeCompanionPod, func(s *Snapshot) { s.Deleting, s.State.Token, s.State.Namespace = true, true, "ns" })
-	if plan := planOf(t, s); plan.Status.Reason != contract.Removing || !strings.HasSuffix(plan.Status.Message, "Secret") {
-		t.Errorf("the token's Secret is left: %+v", plan.Status)
-	}
-	for what, c := range map[string]struct {
-		change func(*Snapshot)
-		want   bool
+func TestAutoChoosesByWhereTheSocketsAre(t *testing.T) {
+	for name, c := range map[string]struct {
+		change   func(*Snapshot)
+		delivery v1alpha1.Mode
+		reason   delivery.Reason
 	}{
-		"a ConfigMap":      {inTarget(own("ConfigMap")), true},
-		"a ServiceAccount": {inTarget(own("ServiceAccount")), true},
-		"a token":          {func(s *Snapshot) { s.State.Token = true }, true},
-		"what is unknown":  {noConfigMaps(contract.SourceUnreadable, "forbidden"), true},
-		"a Role":           {inTarget(own("Role")), false},
+		"no pods": {func(*Snapshot) {}, "", contract.NoPods},
+		"no pods now": {func(s *Snapshot) { s.State.Mode = v1alpha1.ModeCompanionPod },
+			v1alpha1.ModeCompanionPod, contract.NoPods},
+		"no pods now, and the mode of another version": {func(s *Snapshot) { s.State.Mode = "Other" }, "", contract.NoPods},
+		"in pods": {pods(apiPod("a", "1"), apiPod("b", "2")), v1alpha1.ModeCompanionPod,
+			contract.AsExpected},
+		"on the host": {pods(apiPod("a", "1", onHost), apiPod("b", "2", onHost)),
+			v1alpha1.ModeDaemonSet, contract.AsExpected},
+		"on the host and in pods": {pods(apiPod("a", "1", onHost), apiPod("b", "2")),
+			v1alpha1.ModeCompanionPod, contract.AsExpected},
+		"OpenShift's own reporter in the pods": {pods(apiPod("a", "1", withOpenShiftsReporter)), v1alpha1.ModeCompanionPod,
+			contract.AsExpected},
 	} {
-		s := fixture(t, v1alpha1.ModeCompanionPod, c.change, func(s *Snapshot) { s.State.InTarget = true })
-		if got := planOf(t, s).State.InTarget; got != c.want {
-			t.Errorf("%s is left in the target's namespace: recorded %t", what, got)
+		s := fixture(t, v1alpha1.ModeAuto, c.change)
+		plan := planOf(t, s)
+		if plan.State.Mode != c.delivery || plan.Status.Reason != c.reason || plan.Status.Message == "" {
+			t.Errorf("%s: %s, %+v", name, plan.State.Mode, plan.Status)
 		}
 	}
 }
 
-func TestBothReportersMayWriteWhileTheModeChanges(t *testing.T) {
-	subjects := func(plan *Plan) (all []string) {
-		for _, o := range plan.Apply {
-			list, _, _ := unstructured.NestedSlice(o.Object, "subjects")
-			for _, subject := range list {
-				namespace, _ := subject.(map[string]any)["namespace"].(string)
-				all = append(all, o.GetKind()+" of "+namespace)
-			}
+func TestEveryModeIsDelivered(t *testing.T) {
+	for _, mode := range v1alpha1.Modes {
+		if planned := deliveries[mode] != nil; planned == (mode == v1alpha1.ModeAuto) {
+			t.Errorf("%s: planned: %v", mode, planned)
 		}
-		slices.Sort(all)
-		return all
 	}
+}
+
+func TestEachPodGetsACompanionWithItsPlugins(t *testing.T) {
+	s := fixture(t, v1alpha1.ModeCompanionPod, pods(apiPod("a", "1", revision("4")), apiPod("b", "2", revision("5"))))
+	s.Live, s.Sets = set(2, 1), map[string]encryptionconfig.Set{"4": *set(1), "5": *set(2, 1)}
+	plan := planOf(t, s)
+	if len(workloads(plan)) != 2 {
+		t.Fatalf("%s", names(workloads(plan)))
+	}
+	for i, want := range []struct{ node, uid, ids string }{{"a", "1", "1"}, {"b", "2", "2+1"}} {
+		pod := workloads(plan)[i]
+		if nodeOf(pod) != want.node || pod.GetAnnotations()[contract.BesideAnnotation] != want.uid ||
+			keyIDs(t, pod) != want.ids {
+			t.Errorf("%s on %s beside %s with %s", pod.GetName(), nodeOf(pod), pod.GetAnnotations()[contract.BesideAnnotation],
+				keyIDs(t, pod))
+		}
+		typed := informers.As[corev1.Pod](pod)
+		if typed == nil {
+			t.Fatalf("%s is no pod", pod.GetName())
+		}
+		path := "/var/lib/kubelet/pods/" + want.uid + "/volumes/kubernetes.io~empty-dir/sockets"
+		if !slices.ContainsFunc(typed.Spec.Volumes, func(v corev1.Volume) bool {
+			return v.HostPath != nil &&
+				v.HostPath.Path == path
+		}) {
+			t.Errorf("%s does not mount %s", pod.GetName(), path)
+		}
+	}
+	if len(plan.Delete) > 0 {
+		t.Errorf("%s; %+v", names(plan.Delete), plan.Status)
+	}
+	delivered(t, plan)(s)
+	if plan := planOf(t, s); !plan.Status.Delivered() {
+		t.Errorf("%+v", plan.Status)
+	}
+}
+
+func TestCompanionIsReplacedWithItsPodOrForAChangeOfItsContainer(t *testing.T) {
 	first := planOf(t, fixture(t, v1alpha1.ModeCompanionPod, pods(apiPod("a", "1"))))
-	s := fixture(t, v1alpha1.ModeSidecar, inDeployment, pods(apiPod("a", "1")), delivered(t, first))
-	s.Deployment, s.Resource = deployment(1), &operatorstatus.Status{Reports: []operatorstatus.Report{reportOf("a", "companion-a", s.Now)}}
-	if got := subjects(planOf(t, s)); !slices.Equal(got, []string{"ClusterRoleBinding of kms-health", "ClusterRoleBinding of ns"}) {
-		t.Errorf("while it changes: %q", got)
+	old := workloads(first)[0].GetName()
+
+	live := fixture(t, v1alpha1.ModeCompanionPod, pods(apiPod("a", "1")), delivered(t, first),
+		func(s *Snapshot) { s.Config.Probe.Interval.Duration = time.Minute })
+	plan := planOf(t, live)
+	if workloads(plan)[0].GetName() != old || len(plan.Delete) > 0 {
+		t.Error("an interval replaced a companion")
 	}
-	s.Own, s.State = nil, delivery.State{}
-	if got := subjects(planOf(t, s)); !slices.Equal(got, []string{"ClusterRoleBinding of ns"}) {
-		t.Errorf("without a reporter of before: %q", got)
+	file := func(plan *Plan) string { return workloads(plan)[0].GetAnnotations()[contract.ConfigAnnotation] }
+	if file(plan) == file(first) {
+		t.Error("the interval is not in the file")
+	}
+
+	image := fixture(t, v1alpha1.ModeCompanionPod, pods(apiPod("a", "1")), delivered(t, first),
+		func(s *Snapshot) { s.Config.Image = "reporter:2" })
+	plan = planOf(t, image)
+	if workloads(plan)[0].GetName() == old || len(plan.Delete) > 0 {
+		t.Errorf("a new image: %s made, %s deleted before the new one runs", names(workloads(plan)), names(plan.Delete))
+	}
+	delivered(t, plan)(image)
+	if plan := planOf(t, image); names(plan.Delete) != "Pod/"+old {
+		t.Errorf("when the new one runs, %q goes", names(plan.Delete))
+	}
+
+	replaced := fixture(t, v1alpha1.ModeCompanionPod, pods(apiPod("a", "2")), delivered(t, first))
+	if plan := planOf(t, replaced); names(plan.Delete) != "Pod/"+old {
+		t.Errorf("after its pod was deleted, %q is deleted", names(plan.Delete))
 	}
 }
 
-func TestTerminatingPodKeepsItsCompanionUntilANewerPodIsOnItsNode(t *testing.T) {
-	terminating := func(p *corev1.Pod) { p.DeletionTimestamp = &metav1.Time{} }
+func TestDaemonSetMountsTheFoldersOfTheNodes(t *testing.T) {
+	plan := planOf(t, fixture(t, v1alpha1.ModeDaemonSet, pods(apiPod("a", "1", onHost), apiPod("b", "2", onHost))))
+	if got, want := names(slices.Clone(plan.Apply)),
+		"ClusterRoleBinding/kms-health-reporter-api ConfigMap/"+configMapOf(1)+
+			" DaemonSet/kms-health-reporter-api Role/kms-health-operator-api "+
+			"ServiceAccount/kms-health-reporter-api"; got != want {
+		t.Errorf("%s", got)
+	}
+	ds := &appsv1.DaemonSet{}
+	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(workloads(plan)[0].Object, ds); err != nil {
+		t.Fatal(err)
+	}
+	if v := ds.Spec.Template.Spec.Volumes; !slices.ContainsFunc(v,
+		func(v corev1.Volume) bool { return v.HostPath != nil && v.HostPath.Path == "/run/kms" }) {
+		t.Errorf("%+v", v)
+	}
+	plan = planOf(t, fixture(t, v1alpha1.ModeDaemonSet, pods(apiPod("a", "1"))))
+	if plan.Status.Reason != "SocketVolumeMissing" || !strings.Contains(plan.Status.Message, "ns/api-a-1") {
+		t.Errorf("sockets in a pod: %+v", plan.Status)
+	}
+}
+
+// mounting is an API server's pod that mounts a ConfigMap.
+func mounting(name string) func(*corev1.Pod) {
+	return func(p *corev1.Pod) {
+		p.Spec.Volumes = append(p.Spec.Volumes, corev1.Volume{Name: "c", VolumeSource: corev1.VolumeSource{
+			ConfigMap: &corev1.ConfigMapVolumeSource{LocalObjectReference: corev1.LocalObjectReference{Name: name}},
+		}})
+	}
+}
+
+func TestConfigMapOfAPluginSetStaysWhileAPodMountsIt(t *testing.T) {
+	first := planOf(t, fixture(t, v1alpha1.ModeSidecar, pods(apiPod("a", "1"))))
+	old := configMapOf(1)
+	s := fixture(t, v1alpha1.ModeSidecar, pods(apiPod("a", "1", mounting(old))), delivered(t, first), func(s *Snapshot) {
+		s.Live = set(2, 1)
+		s.Config.Probe.Interval.Duration = time.Minute
+	})
+	plan := planOf(t, s)
+	if names(plan.Delete) != "" {
+		t.Errorf("%s goes while a pod mounts it", names(plan.Delete))
+	}
+	for name, want := range map[string]string{old: "kms-1.sock", configMapOf(2, 1): "kms-2.sock"} {
+		if file := appliedFiles(plan)[name]; !strings.Contains(file, "interval: 1m0s") || !strings.Contains(file, want) {
+			t.Errorf("%s:\n%s", name, file)
+		}
+	}
+	_ = unstructured.SetNestedField(s.own("ConfigMap")[0].Object, "broken", "data", "config.yaml")
+	if plan := planOf(t, s); names(plan.Delete) != "" {
+		t.Errorf("%s goes, whose file is invalid, while a pod mounts it", names(plan.Delete))
+	}
+	s.Pods = []*corev1.Pod{apiPod("a", "2")}
+	if plan := planOf(t, s); names(plan.Delete) != "ConfigMap/"+old {
+		t.Errorf("%q goes when no pod mounts it", names(plan.Delete))
+	}
+}
+
+func TestInjectionThatItsOwnerRevertedIsNotRepeated(t *testing.T) {
+	s := fixture(t, v1alpha1.ModeSidecar, inDeployment, pods(apiPod("a", "1")), func(s *Snapshot) {
+		s.Deployment = deployment(1)
+	})
+	plan := planOf(t, s)
+	if plan.Inject == nil {
+		t.Fatalf("%+v", plan.Status)
+	}
+	// The result, as the API server shows it, where an admission policy rewrites the image.
+	injected := deployment(2)
+	applied, template := informers.As[appsv1.Deployment](plan.Inject).Spec.Template, &injected.Spec.Template
+	template.Annotations = applied.Annotations
+	template.Spec.Containers = append(template.Spec.Containers, applied.Spec.Containers...)
+	template.Spec.Containers[len(template.Spec.Containers)-1].Image = "mirror/reporter:1"
+	template.Spec.Volumes = append(template.Spec.Volumes, applied.Spec.Volumes...)
+	s.State = plan.State
+
+	// It was not recorded, for example after a kill in between.
+	s.Deployment, s.Injected, s.HasContainer = injected, true, true
+	plan = planOf(t, s)
+	if recorded := plan.State.Injected; plan.Inject != nil || plan.State.Reverted || recorded == nil ||
+		*recorded != (delivery.Injected{Deployment: "apiserver", UID: "d", Generation: 2}) {
+		t.Fatalf("what is in place: %v, recorded %+v; %+v", plan.Inject, recorded, plan.Status)
+	}
+	s.State = plan.State
+	scaled := injected.DeepCopy()
+	scaled.Generation, scaled.Spec.Paused = 3, true
+	s.Deployment = scaled
+	if plan := planOf(t, s); plan.Inject != nil || plan.State.Reverted {
+		t.Errorf("another change of the owner counts as one of ours: %+v", plan.Status)
+	}
+	changed := injected.DeepCopy()
+	changed.Generation, changed.Spec.Template.Annotations = 3, map[string]string{contract.PodHashAnnotation: "another"}
+	s.Deployment = changed
+	if plan := planOf(t, s); plan.Inject == nil || plan.State.Reverted {
+		t.Errorf("another hash is not applied again: %+v", plan.Status)
+	}
+	s.HasContainer = false
+	s.Deployment = deployment(1) // an old view of it
+	if plan := planOf(t, s); plan.Inject == nil || plan.State.Reverted {
+		t.Errorf("an old view counts as a revert: %+v", plan.Status)
+	}
+	s.Deployment = deployment(2) // its managed fields are as old
+	if plan := planOf(t, s); plan.Inject == nil || plan.State.Reverted {
+		t.Errorf("the generation that was injected counts as a revert: %+v", plan.Status)
+	}
+	s.Deployment = deployment(3)
+	plan = planOf(t, s)
+	if plan.Inject != nil || plan.Status.Reason != "InjectionReverted" || !plan.State.Reverted {
+		t.Errorf("a revert: %+v", plan.Status)
+	}
+	s.State = plan.State
+	s.Deployment = deployment(4)
+	if plan := planOf(t, s); plan.Inject != nil {
+		t.Error("tried again")
+	}
+}
+
+func TestEarlierReportersStayUntilTheNewOnesReport(t *testing.T) {
+	host := []*corev1.Pod{apiPod("a", "1", onHost), apiPod("b", "2", onHost)}
+	first := planOf(t, fixture(t, v1alpha1.ModeCompanionPod, pods(host...)))
+	s := fixture(t, v1alpha1.ModeDaemonSet, pods(host...), delivered(t, first))
+	s.Resource = &operatorstatus.Status{Reports: []operatorstatus.Report{
+		reportOf("a", "before", s.Now), reportOf("b", "before", s.Now),
+	}}
+	plan := planOf(t, s)
+	if len(plan.Delete) > 0 || plan.Status.Reason != contract.Progressing || plan.State.Mode != v1alpha1.ModeCompanionPod {
+		t.Fatalf("%s goes at once; %+v", names(plan.Delete), plan.Status)
+	}
+	daemonSetPods := func(s *Snapshot) {
+		for _, node := range []string{"a", "b"} {
+			pod := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "v1", "kind": "Pod",
+				"spec": map[string]any{"nodeName": node}, "status": map[string]any{"phase": "Running"}}}
+			pod.SetName("pod-" + node)
+			pod.SetUID(types.UID("new-" + node))
+			pod.SetLabels(map[string]string{contract.ModeLabel: "DaemonSet", contract.APIServerLabel: "api"})
+			pod.SetCreationTimestamp(metav1.NewTime(s.Now))
+			s.Own = append(s.Own, pod)
+		}
+	}
+	daemonSetPods(s)
+	if plan := planOf(t, s); len(plan.Delete) > 0 {
+		t.Errorf("%s goes before the new reports", names(plan.Delete))
+	}
+	s.Resource.Reports[0] = reportOf("a", "new-a", s.Now)
+	if plan := planOf(t, s); len(plan.Delete) > 0 {
+		t.Errorf("%s goes before all of the new report", names(plan.Delete))
+	}
+	s.Resource.Reports[1] = reportOf("b", "new-b", s.Now)
+	s.Pods = append(s.Pods, apiPod("c", "3", onHost, revision("9")))
+	if plan := planOf(t, s); len(plan.Delete) > 0 {
+		t.Errorf("%s goes before all is known", names(plan.Delete))
+	}
+	s.Pods = s.Pods[:2]
+	plan = planOf(t, s)
+	if strings.Count(names(plan.Delete), "Pod/kms-health-api") != 2 || plan.State.Mode != v1alpha1.ModeDaemonSet {
+		t.Errorf("%s goes when the new report; %s", names(plan.Delete), plan.State.Mode)
+	}
+}
+
+func TestRemovalDeletesWhatReportersNeedAfterThem(t *testing.T) {
+	first := planOf(t, fixture(t, v1alpha1.ModeDaemonSet, pods(apiPod("a", "1", onHost))))
+	s := fixture(t, v1alpha1.ModeDaemonSet, delivered(t, first),
+		func(s *Snapshot) { s.Live, s.ReportsLeft = set(), true })
+	step := func(reason delivery.Reason, clean bool, want string) *Plan {
+		t.Helper()
+		plan := planOf(t, s)
+		if got := names(plan.Delete); got != want || plan.Status.Reason != reason {
+			t.Fatalf("%+v deletes %q, want %s and %q", plan.Status, got, reason, want)
+		}
+		if plan.Clean != clean || !plan.Off {
+			t.Errorf("%s: clean %v, off %v", reason, plan.Clean, plan.Off)
+		}
+		s.Own = slices.DeleteFunc(s.Own, func(o *unstructured.Unstructured) bool {
+			return slices.ContainsFunc(plan.Delete, func(d *unstructured.Unstructured) bool { return ssa.Describe(d) == ssa.Describe(o) })
+		})
+		s.State = plan.State
+		return plan
+	}
+	step(contract.Removing, false, "ConfigMap/"+configMapOf(1)+" DaemonSet/kms-health-reporter-api")
+	step(contract.Removing, false, "ClusterRoleBinding/kms-health-reporter-api ServiceAccount/kms-health-reporter-api")
+	step(contract.Removing, true, "")
+	s.ReportsLeft = false
+	step(contract.Off, true, "")
+	if names(s.Own) != "ClusterRole/kms-health-reporter-api Role/kms-health-operator-api" {
+		t.Errorf("%s stays", names(s.Own))
+	}
+	s.Deleting = true
+	step(contract.Removing, true, "Role/kms-health-operator-api")
+	if plan := step(contract.Removing, true, "ClusterRole/kms-health-reporter-api"); !plan.Gone {
+		t.Error("it is not gone")
+	}
+}
+
+// A removal finds it, whatever else was known.
+func TestRoleIsRecordedBeforeItIsApplied(t *testing.T) {
+	s := fixture(t, v1alpha1.ModeCompanionPod, func(s *Snapshot) { s.Live = nil })
+	if plan := planOf(t, s); plan.Anchor == nil || !plan.State.Role || names(plan.Apply) != "Role/kms-health-operator-api" {
+		t.Errorf("records %v, %+v, applies %s", plan.Anchor, plan.State, names(plan.Apply))
+	}
+}
+
+func TestUnknownSourcesChangeNothing(t *testing.T) {
+	first := planOf(t, fixture(t, v1alpha1.ModeCompanionPod, pods(apiPod("a", "1"))))
 	for name, c := range map[string]struct {
-		pods []*corev1.Pod
-		want string
+		change func(*Snapshot)
+		want   delivery.Status
 	}{
-		"alone":                             {[]*corev1.Pod{apiPod("a", "1", terminating)}, "1"},
-		"beside a newer one":                {[]*corev1.Pod{apiPod("a", "1", terminating), apiPod("a", "2")}, "2"},
-		"beside one that terminates":        {[]*corev1.Pod{apiPod("a", "1", terminating), apiPod("a", "2", terminating)}, "1 2"},
-		"with a newer one on another node":  {[]*corev1.Pod{apiPod("a", "1", terminating), apiPod("b", "2")}, "1 2"},
-		"its own UID, as its list may show": {[]*corev1.Pod{apiPod("a", "1", terminating), apiPod("a", "1")}, "1 1"},
+		"the Secret, and no plugin set recorded": {func(s *Snapshot) { s.Live, s.State.Live = nil, nil },
+			delivery.Status{Reason: contract.Progressing, Message: ""}},
+		"an invalid Secret, and no plugin set recorded": {func(s *Snapshot) {
+			s.Live, s.State.Live = &encryptionconfig.Set{}, nil
+			s.add(contract.EncryptionConfigUnreadable, "not YAML")
+		}, delivery.Status{Reason: contract.EncryptionConfigUnreadable, Message: "not YAML"}},
 	} {
-		var beside []string
-		for _, o := range workloads(planOf(t, fixture(t, v1alpha1.ModeCompanionPod, pods(c.pods...)))) {
-			beside = append(beside, o.GetAnnotations()[contract.BesideAnnotation])
+		plan := planOf(t, fixture(t, v1alpha1.ModeCompanionPod, pods(apiPod("a", "1")), delivered(t, first), c.change))
+		made := slices.DeleteFunc(slices.Clone(plan.Apply),
+			func(o *unstructured.Unstructured) bool { return o.GetKind() == "Role" }) // by which the Secret is read
+		if len(plan.Delete)+len(made) > 0 || plan.Anchor != nil || plan.Status != c.want || plan.Off {
+			t.Errorf("%s: %s applied, %s deleted; %+v", name, names(made), names(plan.Delete), plan.Status)
 		}
-		if slices.Sort(beside); strings.Join(beside, " ") != c.want {
-			t.Errorf("%s: companions beside %q, want %q", name, beside, c.want)
+	}
+	for name, change := range map[string]func(*Snapshot){
+		"Secret":           func(s *Snapshot) { s.Live = nil },
+		"a garbled Secret": func(s *Snapshot) { s.Live = &encryptionconfig.Set{} },
+	} {
+		plan := planOf(t, fixture(t, v1alpha1.ModeCompanionPod, pods(apiPod("a", "2")), delivered(t, first), change))
+		if len(workloads(plan)) != 1 || keyIDs(t, workloads(plan)[0]) != "1" {
+			t.Errorf("%s: what was known last does not serve a new pod: %s", name, names(workloads(plan)))
 		}
 	}
 }
 
-func TestMetadataOfALivePodIsPatchedWhereItDiffers(t *testing.T) {
-	pod := func(label, annotation string, owners ...string) *unstructured.Unstructured {
-		o := &unstructured.Unstructured{Object: map[string]any{"kind": "Pod"}}
-		o.SetLabels(map[string]string{"l": label})
-		o.SetAnnotations(map[string]string{"a": annotation})
-		for _, uid := range owners {
-			o.SetOwnerReferences(append(o.GetOwnerReferences(), metav1.OwnerReference{UID: types.UID(uid)}))
-		}
-		return o
+func TestKMSIsOffOnlyWhenNoConfigInUseHasAPlugin(t *testing.T) {
+	s := fixture(t, v1alpha1.ModeCompanionPod, pods(apiPod("a", "1", revision("4")), apiPod("b", "2", revision("5"))))
+	s.Live, s.Sets = set(), map[string]encryptionconfig.Set{"4": *set(1), "5": *set()}
+	plan := planOf(t, s)
+	if len(workloads(plan)) != 1 || nodeOf(workloads(plan)[0]) != "a" {
+		t.Errorf("%s; %+v", names(workloads(plan)), plan.Status)
 	}
+	delivered(t, plan)(s)
+	s.Pods = s.Pods[1:]
+	if plan := planOf(t, s); !strings.Contains(names(plan.Delete), "Pod/") || len(workloads(plan)) > 0 {
+		t.Errorf("%s stays, %s goes; %+v", names(workloads(plan)), names(plan.Delete), plan.Status)
+	}
+}
+
+// A KMS v1 provider encrypts, and nothing shows its health.
+func TestProvidersThatCannotBeProbedAreNotOff(t *testing.T) {
+	const v1 = "provider old of secrets is not probed: its apiVersion is v1"
+	s := fixture(t, v1alpha1.ModeCompanionPod, pods(apiPod("a", "1"), apiPod("b", "2")))
+	s.Live = set()
+	s.Live.Config.Ignored = []string{v1}
+	plan := planOf(t, s)
+	if plan.Off || plan.Status.Reason != contract.ProviderNotProbed ||
+		!strings.Contains(plan.Status.Message, "old of secrets") {
+		t.Errorf("alone: off %t, %+v", plan.Off, plan.Status)
+	}
+	s.Pods, s.Own = nil, []*unstructured.Unstructured{ownObject("ConfigMap")}
+	if plan = planOf(t, s); names(plan.Delete) == "" || plan.Status.Reason != contract.Removing {
+		t.Errorf("without a pod: deletes %q, %+v", names(plan.Delete), plan.Status)
+	}
+	s.Pods, s.Own = []*corev1.Pod{apiPod("a", "1"), apiPod("b", "2")}, nil
+	s.Live.Config.Plugins = set(1).Config.Plugins
+	plan = planOf(t, s)
+	if len(workloads(plan)) != 2 || plan.State.NotProbed == "" {
+		t.Errorf("beside a plugin: %s, %+v", names(workloads(plan)), plan.State)
+	}
+	s.State, s.Live = plan.State, nil // after a restart, while the plugin is unhealthy
+	if again := planOf(t, s); again.State.NotProbed != plan.State.NotProbed ||
+		again.Status.Reason != contract.ProviderNotProbed {
+		t.Errorf("not read any more: %+v, %+v", again.State, again.Status)
+	}
+	s.Live, s.Sets = set(1), map[string]encryptionconfig.Set{"7": {}} // read again, but for the revision of a pod
+	s.Pods[0].Labels = map[string]string{"revision": "7"}
+	if again := planOf(t, s); again.State.NotProbed != plan.State.NotProbed {
+		t.Errorf("a revision cannot be read: %+v", again.State)
+	}
+}
+
+func TestPodWhosePluginsAreBeingReadGetsNoReporterYet(t *testing.T) {
+	first := planOf(t, fixture(t, v1alpha1.ModeCompanionPod, pods(apiPod("a", "1", revision("4"))),
+		func(s *Snapshot) { s.Sets = map[string]encryptionconfig.Set{"4": *set(1)} }))
+	s := fixture(t, v1alpha1.ModeCompanionPod, pods(apiPod("a", "2", revision("5"))), delivered(t, first))
+	s.Live = set()
+	plan := planOf(t, s)
+	if len(workloads(plan)) > 0 || plan.Off || plan.Clean || len(plan.Delete) > 1 || plan.Status.Message != "" {
+		t.Errorf("%s made, %s goes; %+v", names(workloads(plan)), names(plan.Delete), plan.Status)
+	}
+}
+
+func TestTimeoutOfAPluginIsAtMostTheInterval(t *testing.T) {
+	s := fixture(t, v1alpha1.ModeCompanionPod, pods(apiPod("a", "1")))
+	s.Config.Probe.Interval.Duration = time.Second
+	if got := keyIDs(t, workloads(planOf(t, s))[0]); got != "1" { // decoding checks the timeout
+		t.Error(got)
+	}
+}
+
+func TestRevisionIsANumber(t *testing.T) {
 	for name, c := range map[string]struct {
-		live    *unstructured.Unstructured
-		differs bool
+		secret, label, want string
 	}{
-		"the same":           {pod("1", "1", "o"), false},
-		"another label":      {pod("2", "1", "o"), true},
-		"another annotation": {pod("1", "2", "o"), true},
-		"another owner":      {pod("1", "1", "p"), true},
-		"no owner":           {pod("1", "1"), true},
+		"of the Secret":          {"encryption-config-7", "5", "7"},
+		"the live Secret":        {"encryption-config", "5", ""},
+		"of the label":           {"", "5", "5"},
+		"no number in the name":  {"encryption-config-backup", "5", "5"},
+		"no number in the label": {"", "canary", ""},
+		"none":                   {"", "", ""},
 	} {
-		if patch := ssa.MetadataPatch(pod("1", "1", "o"), c.live); (patch != nil) != c.differs {
-			t.Errorf("%s: %v", name, patch)
+		pod := apiPod("a", "1", revision(c.label), func(p *corev1.Pod) {
+			if c.secret != "" {
+				p.Spec.Volumes = append(p.Spec.Volumes,
+					corev1.Volume{VolumeSource: corev1.VolumeSource{Secret: &corev1.SecretVolumeSource{SecretName: c.secret}}})
+			}
+		})
+		if got := delivery.RevisionOf("encryption-config", &pod.Spec, pod.Labels); got != c.want {
+			t.Errorf("%s: %q", name, got)
 		}
-	}
-	live := pod("2", "1", "o")
-	live.SetUID("read")
-	if patch := ssa.MetadataPatch(pod("1", "1", "o"), live); patch["uid"] != types.UID("read") {
-		t.Errorf("another pod of the name would be patched: %v", patch)
 	}
 }
 
-func TestVersionsAndPodsAtTheirBounds(t *testing.T) {
-	if !ssa.AtLeast("5", "5") || !ssa.AtLeast("6", "5") || ssa.AtLeast("4", "5") {
-		t.Error("an object shows a write from its version on")
+func TestUnfinishedSwitchIntoTheTargetsNamespaceIsRemoved(t *testing.T) {
+	host := []*corev1.Pod{apiPod("a", "1", onHost)}
+	first := planOf(t, fixture(t, v1alpha1.ModeCompanionPod, pods(host...)))
+	withDeployment := func(s *Snapshot) { s.Deployment = deployment(1) }
+	begun := fixture(t, v1alpha1.ModeSidecar, inDeployment, pods(host...), delivered(t, first), withDeployment)
+	plan := planOf(t, begun)
+	if plan.State.Mode != v1alpha1.ModeCompanionPod || !plan.State.InTarget {
+		t.Fatalf("%+v", plan.State)
 	}
-	for phase, alive := range map[corev1.PodPhase]bool{
-		corev1.PodRunning: true, corev1.PodPending: true, corev1.PodSucceeded: false, corev1.PodFailed: false,
+	s := fixture(t, v1alpha1.ModeCompanionPod, pods(host...), delivered(t, first), delivered(t, plan))
+	back := planOf(t, s)
+	if !strings.Contains(names(back.Delete), "ConfigMap/kms-health-reporter-api-") || !back.State.InTarget ||
+		!back.DeleteToken {
+		t.Errorf("%s goes: %+v; deletes the token %t", names(back.Delete), back.State, back.DeleteToken)
+	}
+	s.State = back.State
+	s.State.Token = false
+	if back := planOf(t, s); !strings.Contains(names(back.Delete), "ServiceAccount/kms-health-reporter-api") {
+		t.Errorf("the ServiceAccount stays: %s goes", names(back.Delete))
+	}
+	s.Own = slices.DeleteFunc(s.Own, func(o *unstructured.Unstructured) bool {
+		return o.GetNamespace() == "ns" &&
+			o.GetKind() != "Role"
+	})
+	s.State = back.State
+	s.State.Token = false
+	if done := planOf(t, s); done.State.InTarget {
+		t.Error("it is still looked after when nothing is left")
+	}
+}
+
+// Only a change of the key that encrypts makes a process that was started before it one that may
+// write with another key.
+func TestLiveSetIsAsOldAsItsWriteKey(t *testing.T) {
+	first, written, configured := time.Unix(1e8, 0), time.Unix(2e8, 0), time.Unix(3e8, 0)
+	given := func(s *Snapshot) { s.Target.Plugins = set(1).Config.Plugins }
+	recorded := func(ids ...int) func(*Snapshot) {
+		return func(s *Snapshot) { s.State = delivery.State{Live: set(ids...).Config.Plugins, LiveSince: first} }
+	}
+	unreadable := func(s *Snapshot) { s.Live = nil }
+	for name, c := range map[string]struct {
+		change []func(*Snapshot)
+		want   time.Time
+	}{
+		"a Secret that is seen first":           {nil, written},
+		"a Secret with another key":             {[]func(*Snapshot){recorded(2, 1)}, written},
+		"a Secret with another reader":          {[]func(*Snapshot){recorded(1, 2)}, first},
+		"a Secret that cannot be read any more": {[]func(*Snapshot){recorded(2), unreadable}, first},
+		"plugins that are seen first":           {[]func(*Snapshot){given}, time.Time{}},
+		"plugins with another key":              {[]func(*Snapshot){recorded(2), given}, configured},
+		"plugins with another reader":           {[]func(*Snapshot){recorded(1, 2), given}, first},
 	} {
-		pod := apiPod("a", "1", func(p *corev1.Pod) { p.Status.Phase = phase })
-		if delivery.Alive(pod) != alive {
-			t.Errorf("%s: alive %t", phase, !alive)
+		s := fixture(t, v1alpha1.ModeCompanionPod, pods(apiPod("a", "1")), func(s *Snapshot) {
+			s.Configured, s.Live.Written = configured, written
+		})
+		for _, change := range c.change {
+			change(s)
 		}
-		if pod.Spec.NodeName = ""; delivery.Alive(pod) {
-			t.Errorf("%s: alive without a node", phase)
+		plan := planOf(t, s)
+		if got := plan.State.LiveSince; !got.Equal(c.want) {
+			t.Errorf("%s: %s, want %s", name, got, c.want)
 		}
+		s.State, s.Configured = plan.State, configured.Add(time.Hour) // the next sync
+		if got := planOf(t, s).State.LiveSince; !got.Equal(c.want) {
+			t.Errorf("%s, synced again: %s, want %s", name, got, c.want)
+		}
+	}
+}
+
+// The Secret of their revision cannot be read, and never was, so its plugins are not known. That
+// the live configuration has none says nothing about them.
+func TestPodsWhosePluginsWereNeverReadAreNotOff(t *testing.T) {
+	unread := func(s *Snapshot) { s.Sets = map[string]encryptionconfig.Set{"5": {}} }
+	s := fixture(t, v1alpha1.ModeCompanionPod, pods(apiPod("a", "1", revision("5"))), unread)
+	first := planOf(t, s)
+	if len(workloads(first)) != 1 {
+		t.Fatalf("%s for the live plugins", names(workloads(first)))
+	}
+	s = fixture(t, v1alpha1.ModeCompanionPod, pods(apiPod("a", "1", revision("5"))), unread, delivered(t, first))
+	s.Live = set()
+	if plan := planOf(t, s); plan.Off || plan.Clean || len(plan.Delete) > 0 {
+		t.Errorf("off %t, %s goes; %+v", plan.Off, names(plan.Delete), plan.Status)
+	}
+	s.Sets["5"] = *set()
+	if plan := planOf(t, s); !plan.Off {
+		t.Errorf("known to have none: %+v", plan.Status)
 	}
 }
