@@ -25,7 +25,7 @@ func clientGo(t *testing.T, path string) (*http.Client, error) {
 		t.Fatal(err)
 	}
 	c, u := loaded.Clusters["c"], loaded.AuthInfos["u"]
-	return rest.HTTPClientFor(&rest.Config{
+	config := &rest.Config{
 		Host: c.Server, BearerToken: u.Token, BearerTokenFile: u.TokenFile,
 		TLSClientConfig: rest.TLSClientConfig{
 			Insecure: c.InsecureSkipTLSVerify,
@@ -33,7 +33,14 @@ func clientGo(t *testing.T, path string) (*http.Client, error) {
 			CertFile: u.ClientCertificate, CertData: u.ClientCertificateData,
 			KeyFile: u.ClientKey, KeyData: u.ClientKeyData,
 		},
-	})
+	}
+	// Not HTTPClientFor: its cache of transports has goroutines that end with a garbage collection, at some time.
+	settings, err := rest.TLSConfigFor(config)
+	if err != nil {
+		return nil, err
+	}
+	transport, err := rest.HTTPWrappersForConfig(config, &http.Transport{TLSClientConfig: settings})
+	return &http.Client{Transport: transport}, err
 }
 
 // pair returns a certificate and its key, in PEM.
