@@ -262,9 +262,9 @@ func (e *evaluation) ofDelivery() {
 	}
 }
 
-// deliveryFindings are what the delivery is kept from, or does; else mode, the line on how the reporters are
-// deployed. What is under way without a change for a FirstReport is a problem. What the process
-// before had found stays until this one knows better.
+// deliveryFindings returns problems and progress of the delivery, or, if there are none, one line on the mode. Progress
+// without a change for a FirstReport is a problem. After a restart the previous finding is kept until the state is
+// known.
 func (e *evaluation) deliveryFindings() (found []Finding, mode string) {
 	f, was := Finding{Reason: e.Delivery.Reason, Text: e.Delivery.Message}, e.Previous[contract.HealthReporting]
 	switch f.Reason {

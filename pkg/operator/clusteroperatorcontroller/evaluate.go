@@ -44,7 +44,7 @@ func Evaluate(in *Input) (conditions map[string]operatorstatus.Condition, again 
 	available, progressing := in.available(), normally(Progressing, operatorstatus.False)
 	var problems []operatorstatus.Condition // with the status of Degraded if there were nothing else
 	since = map[string]time.Time{}
-	// An id is the same for as long as it is the same problem; without an instant it begins when first observed.
+	// The id identifies a problem across calls. Without a known start, it starts when it is first observed.
 	add := func(id, status, reason, message string, began time.Time) {
 		if began.IsZero() {
 			began = cmp.Or(in.Since[id], in.Now)

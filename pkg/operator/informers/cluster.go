@@ -27,7 +27,7 @@ const ClusterName = "cluster"
 // objectInformer keeps whole objects.
 type objectInformer = *Informer[*unstructured.Unstructured]
 
-// Cluster has the sources of the whole cluster.
+// Cluster has the informers of the whole cluster.
 type Cluster struct {
 	Roles, Bindings objectInformer // the ClusterRoles and ClusterRoleBindings made for targets
 	// Policy and PolicyBinding bound what reporters may write. Of each, only why it is
@@ -40,7 +40,7 @@ type Cluster struct {
 	Infrastructure *Informer[string]
 	Nodes          *Informer[Node] // all: pods of API servers may be on any
 
-	// Stop ends the sources.
+	// Stop ends the informers.
 	Stop context.CancelFunc
 
 	ClusterOptions
@@ -57,7 +57,7 @@ type ClusterOptions struct {
 	Reporters, Health Queue
 }
 
-// NewCluster starts the sources of a cluster. They run until ctx ends or End is called.
+// NewCluster starts the informers of a cluster. They run until ctx ends or Stop is called.
 func NewCluster(ctx context.Context, o ClusterOptions) *Cluster {
 	c := &Cluster{ClusterOptions: o}
 	ctx, c.Stop = context.WithCancel(ctx)
@@ -121,7 +121,7 @@ func internalServer(o *unstructured.Unstructured) string {
 // typed is an object as T, without its history.
 func typed[T any](o *unstructured.Unstructured) *T { return As[T](whole(o)) }
 
-// As is an object as T, never nil. The API server has no object of that kind that cannot be one.
+// As converts an object to T, never nil. It ignores the error: the API server validated the object.
 func As[T any](o *unstructured.Unstructured) *T {
 	t := new(T)
 	_ = runtime.DefaultUnstructuredConverter.FromUnstructured(o.Object, t)

@@ -1,8 +1,8 @@
 // Package informers keeps copies of what the operator reads of the API server.
 //
-// A Source follows objects that may be absent or unreadable: an API that this cluster does not serve, a
+// An Informer follows objects that may be absent or unreadable: an API that this cluster does not serve, a
 // right that comes later, Secrets that cannot be listed while the KMS plugin that encrypts them is unhealthy.
-// None of these delays another source: each is a value, or the reason why there is none.
+// None of these delays another informer: each is a value, or the reason why there is none.
 package informers
 
 import (
@@ -33,7 +33,7 @@ var backoff = wait.Backoff{Duration: 250 * time.Millisecond, Cap: 4 * time.Secon
 // unserved is how much longer it waits for a kind that is not served: its CRD may be made one day.
 const unserved = 30 * time.Second
 
-// Selection is what a source follows.
+// Selection is what an informer follows.
 type Selection struct {
 	Resource  schema.GroupVersionResource
 	Namespace string // empty: all, or a cluster-scoped resource
@@ -248,7 +248,7 @@ func (s store[T]) Delete(obj any) error {
 	return nil
 }
 
-// Replace sets all objects. The first time it wakes in any case.
+// Replace sets all objects. The first time it enqueues in any case.
 func (s store[T]) Replace(all []any, _ string) error {
 	after := s.read(all...)
 	s.mu.Lock()

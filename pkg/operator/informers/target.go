@@ -21,7 +21,7 @@ import (
 	"github.com/kms-health/kms-health/pkg/operatorstatus"
 )
 
-// Target has the sources of one API server. A nil source is not watched.
+// Target has the informers of one API server. A nil one is not needed now.
 type Target struct {
 	Cluster                    *Cluster
 	Resource                   *Informer[*operatorstatus.Status]
@@ -35,11 +35,11 @@ type Target struct {
 	target    v1alpha1.APIServer
 	reporters Key
 	ctx       context.Context // of all informers
-	// Stop ends the sources.
+	// Stop ends the informers.
 	Stop context.CancelFunc
 }
 
-// Needs are the sources of a target that it does not always have.
+// Needs are the informers that an API server does not always have.
 type Needs struct {
 	SecretRole bool
 	Secret     bool // once the role is active: before, each read is refused
@@ -76,13 +76,13 @@ func (s *Target) Destination() *operatorstatus.Status {
 	return status
 }
 
-// Same reports whether the sources of a target serve another configuration of it.
+// Same reports whether the informers serve another configuration of the API server.
 func (s *Target) Same(t *v1alpha1.APIServer) bool {
 	return s.target.Namespace == t.Namespace && s.target.Resource == t.Resource &&
 		maps.Equal(s.target.PodSelector, t.PodSelector) && reflect.DeepEqual(s.target.EncryptionConfig, t.EncryptionConfig)
 }
 
-// Follow starts the sources that are needed, and ends the others.
+// Follow starts the informers that are needed, and ends the others.
 func (s *Target) Follow(n Needs) {
 	selection := func(resource schema.GroupVersionResource, name string) Selection {
 		return Selection{Resource: resource, Namespace: s.target.Namespace, Name: name}
@@ -99,7 +99,7 @@ func (s *Target) Follow(n Needs) {
 	keep(s, &s.Deployment, n.Deployment != "", selection(Deployments, n.Deployment), readDeployment)
 }
 
-// keep starts a source that is needed and not there, and ends one of another selection.
+// keep starts an informer that is needed and not there, and ends one of another selection.
 func keep[T any](
 	s *Target, place **Informer[T], needed bool, selection Selection, convert func(*unstructured.Unstructured) T,
 ) {

@@ -104,8 +104,8 @@ func (c *Controller) Set(t delivery.Snapshot) {
 	c.Queue.Enqueue(t.Name)
 }
 
-// over reports whether nothing more is written for a target: one that is on again is not Done by what was
-// removed before.
+// over reports whether nothing more is written for an API server. One that is enabled again must not stay Done
+// because of an earlier removal.
 func over(t *delivery.Snapshot) bool { return t.Off || t.OtherInstallation }
 
 // Remove removes a target.

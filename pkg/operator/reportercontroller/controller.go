@@ -145,7 +145,8 @@ func (c *Controller) sync(ctx context.Context, name string) (again time.Duration
 	case s.Problem == nil && !s.Unrecorded:
 		e.recorded.State = outcome.Recorded.State
 	}
-	// Until the watch shows that its ClusterRole is gone, what began anew would not know that it is off.
+	// The state is kept until the informer has seen the ClusterRole deleted. A new one, made from the stale cache, would
+	// treat the API server as enabled.
 	if plan.Gone && len(plan.Delete) == 0 && leaves {
 		c.forget(name)
 		return syncqueue.CoalescePeriod // a target of this name in the configuration is another one

@@ -25,7 +25,7 @@ import (
 // maxRequestShown bounds an invalid request in an Event, in bytes.
 const maxRequestShown = 63
 
-// readable is a source of any type.
+// readable is an informer of any type.
 type readable interface {
 	HasSynced() bool
 	Err() error
@@ -123,9 +123,8 @@ func (c *Controller) readRequest(s *Snapshot, e *serverState) {
 	}
 }
 
-// needs reports whether all is known without which nothing can be decided. Else s gets that as its
-// Problem, without a message where it is transient. ConfigMaps are not needed: while they are
-// encrypted, and the plugin is unhealthy, they cannot be listed.
+// needs reports whether every required informer has synced. If not, it sets s.Problem; a transient problem has no
+// message. ConfigMaps are not required: while they are encrypted, and the plugin is unhealthy, they cannot be listed.
 func (c *Controller) needs(s *Snapshot, t *informers.Target) (known bool) {
 	namespace, cluster := "namespace "+s.Target.Namespace, c.cluster
 	needed := map[string]readable{
@@ -139,12 +138,12 @@ func (c *Controller) needs(s *Snapshot, t *informers.Target) (known bool) {
 	if cluster.Infrastructure != nil {
 		needed["infrastructures.config.openshift.io"] = cluster.Infrastructure
 	}
-	read := t.Namespace.HasSynced() // asked first: what is read before is not known to be missing
+	read := t.Namespace.HasSynced() // before Get: an object missing from an unsynced cache may exist
 	_, exists := t.Namespace.Get("", s.Target.Namespace)
 	s.NamespaceMissing = read && !exists
 	if s.Deleting && s.State.Untouched() && !read && apierrors.IsForbidden(t.Namespace.Err()) &&
 		t.Namespace.FailedFor() > informers.AuthorizerWarmup {
-		s.NamespaceMissing = true // to the operator: nothing was made in it, and no right to look comes
+		s.NamespaceMissing = true // as far as the operator can see: it created nothing there, and gets no right to look
 	}
 	if !s.NamespaceMissing {
 		needed[namespace] = t.Namespace

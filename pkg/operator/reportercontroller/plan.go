@@ -1,9 +1,8 @@
 // Package reportercontroller decides what reporters one API server gets, and delivers them.
 //
-// Observed is the state of an API server, built from the sources. Plan, a pure function, makes
-// Desired of it: the objects that there should be, and those that nothing needs any more. The
-// Controller reconciles, for each target whenever its state changes, and reports every
-// Outcome in the target's condition, the metrics, the ClusterOperator and an Event.
+// One sync of an API server has four steps. observe makes a Snapshot of its state. ComputePlan, a pure function, makes
+// a Plan of that: the objects that there should be, and those that nothing needs any more. reconcile writes, and has a
+// Result, which publish hands to the metrics, the ClusterOperator, an Event, and the controller of the conditions.
 package reportercontroller
 
 import (
@@ -96,8 +95,7 @@ func (p *planner) apply(o *unstructured.Unstructured) {
 	}
 }
 
-// decide plans what there should be of a target of which enough is known, by the observed state
-// alone, not by its history.
+// decide fills the plan from the snapshot alone; it uses no history.
 func (p *planner) decide() {
 	if p.Target.Plugins == nil && !p.Deleting && !p.NamespaceMissing && !p.Unmanaged {
 		p.apply(p.SecretRole(p.Revisions())) // by which the encryption configs in use are read

@@ -38,7 +38,7 @@ func (p *planner) deliver(mode v1alpha1.Mode, done delivery.Status) {
 	identity := p.identity()
 	p.state.InTarget = p.state.InTarget || mode.InOwnersPods()
 	deliveries[mode](p)
-	// 2. What was there before stays until what comes reports.
+	// 2. The old reporters stay until the new ones report.
 	switching := p.state.Mode != mode && (p.pending || !p.takenOver())
 	if switching {
 		p.keepSubjects(identity)
@@ -88,7 +88,7 @@ func (p *planner) identity() []*unstructured.Unstructured {
 	})
 }
 
-// keepSubjects leaves the right with those that have it.
+// keepSubjects keeps the current subjects of the ClusterRoleBinding while the mode changes.
 func (p *planner) keepSubjects(identity []*unstructured.Unstructured) {
 	for _, binding := range identity {
 		live := p.find(binding)
@@ -200,9 +200,8 @@ func (p *planner) daemonSet() {
 	p.selectsNodes()
 }
 
-// liveFiles keeps a change of the files live where a DaemonSet's pods have them in
-// annotations: its template, of which a change would replace the pods, keeps the files of
-// the plugin set's first version, and the pods get the current ones.
+// liveFiles updates the files in the running pods' annotations. The DaemonSet's template keeps the first version of its
+// plugin set, because a change of the template would restart the pods.
 func (p *planner) liveFiles(ds *unstructured.Unstructured, file []byte) {
 	wanted := informers.As[appsv1.DaemonSet](ds).Spec.Template.Annotations
 	hasFiles := func(annotations map[string]string) bool { // others mount the ConfigMap, or are being replaced

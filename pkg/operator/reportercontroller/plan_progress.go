@@ -51,7 +51,7 @@ func firstStart(pod *corev1.Pod) (first time.Time) {
 	return first
 }
 
-// reports reports whether the node's report is a companion's, and still counts.
+// reports reports whether this companion wrote the node's report, and the report is not stale.
 func (p *planner) reports(companion *unstructured.Unstructured) bool {
 	return p.Resource != nil && slices.ContainsFunc(p.Resource.Reports, func(r operatorstatus.Report) bool {
 		return r.Node == nodeOf(companion) && r.Reporter() == string(companion.GetUID()) && p.Now.Before(r.StaleFrom())

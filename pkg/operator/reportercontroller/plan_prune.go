@@ -119,8 +119,8 @@ func (p *planner) remove(done delivery.Status, clean bool) {
 	}
 }
 
-// left is the status of a removal of which something is left, zero if nothing is but what
-// goes last. What will be known in a moment has an empty message.
+// left returns the status while objects remain to be removed, or zero if only the last ones remain: the reports and the
+// ClusterRole. While too little is known, the message is empty.
 func (p *planner) left() delivery.Status {
 	if p.Unlisted != nil {
 		return *p.Unlisted

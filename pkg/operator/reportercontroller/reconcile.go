@@ -77,7 +77,7 @@ func (c *Controller) reconcile(ctx context.Context, s *Snapshot, plan *Plan) *Re
 	}
 	x.remove(ctx)
 	if slices.ContainsFunc(x.errs, apierrors.IsForbidden) {
-		// Objects it was not allowed to create need no removal. What it applied before does.
+		// Objects that the operator may not create need no removal. Objects applied earlier do.
 		x.state.Role = s.State.Role || x.state.Role && x.made.Has("Role")
 		if len(x.made.Clone().Delete("Role")) == 0 {
 			x.state.InTarget, x.state.Token = s.State.InTarget, s.State.Token
@@ -152,7 +152,7 @@ func (x *reconciliation) apply(ctx context.Context) {
 	for _, o := range x.plan.Apply {
 		live := x.snapshot.find(o)
 		if live != nil && slices.Contains(x.plan.Delete, live) {
-			continue // it ended, and is made again once it is gone
+			continue // the pod has ended: it is created again after it is deleted
 		}
 		x.try(ctx, func(ctx context.Context) error {
 			changed, _, err := x.applier.Apply(ctx, o, live)
@@ -235,7 +235,7 @@ func (x *reconciliation) deleteToken(ctx context.Context) error {
 		return err
 	}
 	err := x.Kube.CoreV1().Secrets(namespace).Delete(ctx, name, metav1.DeleteOptions{})
-	// Of one that is assumed: without the right to delete it, none was created.
+	// The Secret's existence is assumed. Without the right to delete it, none was created.
 	assumed := x.snapshot.State.Namespace == "" && apierrors.IsForbidden(err)
 	if err != nil && !apierrors.IsNotFound(err) && !assumed {
 		return fmt.Errorf("delete Secret %s/%s: %w", namespace, name, err)

@@ -19,8 +19,7 @@ import (
 	"github.com/kms-health/kms-health/pkg/operatorstatus"
 )
 
-// Snapshot is the state of one target, on which decisions are based. It is
-// immutable.
+// Snapshot is the state of one API server, on which decisions are based. It is not changed after observe.
 type Snapshot struct {
 	objects.Input
 	Now time.Time

@@ -67,9 +67,8 @@ func (c *Controller) Targets() []v1alpha1.APIServer {
 	return all
 }
 
-// resolve begins what is observed of a target: what it is by the configuration and by its record.
-// Nil: there is nothing of it. One whose namespace or operator resource was edited is two: the
-// recorded one, which is removed first, and then the new one.
+// resolve finds an API server in the configuration and in its recorded state, and begins a snapshot; nil: neither has
+// it. If its namespace or operator resource was edited, the recorded one is removed first, and then the new one is made.
 func (c *Controller) resolve(config *configobserver.Active, name string) *Snapshot {
 	state := c.recorded(name)
 	var was *v1alpha1.APIServer

@@ -71,7 +71,7 @@ func (a *Applier) Apply(ctx context.Context, desired, live *unstructured.Unstruc
 	a.mu.Lock()
 	a.applied[key] = after
 	a.mu.Unlock()
-	// A request that changes nothing makes no new version, of what the watch shows or of what the last one made.
+	// An apply that changes nothing does not change the resourceVersion.
 	return after != before && (live == nil || live.GetResourceVersion() != result.GetResourceVersion()), result, nil
 }
 
@@ -88,7 +88,7 @@ func (a *Applier) applyPod(ctx context.Context, desired, live *unstructured.Unst
 		if !apierrors.IsAlreadyExists(err) {
 			return false, nil, fmt.Errorf("create %s: %w", Describe(desired), err)
 		}
-		// No watch shows it yet, or, since a label that selects it was removed, ever.
+		// The informer has not seen it yet, or never will, since the label that selects it was removed.
 		live = &unstructured.Unstructured{Object: map[string]any{}}
 	}
 	part := MetadataPatch(desired, live)
