@@ -243,6 +243,10 @@ mutations: PACKAGES ?= $(addprefix pkg/,contract rollup operator/reportercontrol
 mutations: ## Change the code of pure packages, and count what their tests notice (PACKAGES=pkg/rollup SEED=7 MOST=0: all mutants)
 	@ulimit -v 16000000; $(GO) run ./test/tools/mutations -tags $(TAGS) -seed $(or $(SEED),1) -most $(or $(MOST),150) $(PACKAGES)
 
+.PHONY: findings
+findings: ## Run the scripts of findings/, which need the internet: what surprised us about other software
+	@status=0; for script in findings/*.sh; do echo "== $$script"; $$script || status=1; done; exit $$status
+
 .PHONY: lines
 lines: ## Count lines by folder, and words of pages
 	@test/tools/lines.sh

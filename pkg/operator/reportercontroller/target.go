@@ -68,7 +68,7 @@ func (c *Controller) Targets() []v1alpha1.APIServer {
 }
 
 // resolve finds an API server in the configuration and in its recorded state, and begins a snapshot; nil: neither has
-// it. If its namespace or operator resource was edited, the recorded one is removed first, and then the new one is made.
+// it. If its namespace or operator resource was edited, the recorded one is removed first, and the new one comes then.
 func (c *Controller) resolve(config *configobserver.Active, name string) *Snapshot {
 	state := c.recorded(name)
 	var was *v1alpha1.APIServer
