@@ -29,7 +29,7 @@ import (
 // kv answers as etcd does: with etcd's own error for the server's side.
 type kv struct{ pb.UnimplementedKVServer }
 
-func (kv) Range(context.Context, *pb.RangeRequest) (*pb.RangeResponse, error) {
+func (*kv) Range(context.Context, *pb.RangeRequest) (*pb.RangeResponse, error) {
 	return nil, rpctypes.ErrGRPCCompacted
 }
 
@@ -39,7 +39,7 @@ func main() {
 		panic(err)
 	}
 	s := grpc.NewServer()
-	pb.RegisterKVServer(s, kv{})
+	pb.RegisterKVServer(s, &kv{})
 	go func() { _ = s.Serve(listener) }()
 	client, err := clientv3.New(clientv3.Config{Endpoints: []string{listener.Addr().String()}})
 	if err != nil {
