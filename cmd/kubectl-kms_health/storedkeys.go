@@ -102,7 +102,7 @@ func (s *storedKeys) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	defer client.Close()
+	defer func() { _ = client.Close() }()
 	inventory, err := s.read(ctx, client)
 	if err != nil {
 		return s.etcd.Explain(err)

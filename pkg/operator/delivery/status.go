@@ -61,4 +61,5 @@ func Worst(problems []Status) Status {
 	return Status{Reason: sorted[0].Reason, Message: Join(messages)}
 }
 
+// Join makes one message of several, within MaxMessage.
 func Join(lines []string) string { return contract.Cut(strings.Join(lines, "; "), MaxMessage) }

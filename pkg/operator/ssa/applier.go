@@ -40,6 +40,7 @@ func changeToken(o *unstructured.Unstructured) string {
 	return o.GetResourceVersion()
 }
 
+// New makes an Applier.
 func New(client dynamic.Interface) *Applier {
 	return &Applier{client: client, applied: map[string]string{}}
 }
