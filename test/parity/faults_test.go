@@ -98,11 +98,12 @@ func (f fault) tripsAtOnce() bool {
 	return len(f.steps) > 0 && slices.Contains([]string{"rotate", "heal crash"}, f.steps[len(f.steps)-1])
 }
 
-// healsLate marks a plugin whose version a process remembers, and one that is asked more and more rarely for
-// what ended it.
+// healsLate marks a plugin whose version a process remembers, one that is asked more and more rarely for what
+// ended it, and one that is exchanged again: that is one more change whose former key is not decrypted.
 func (f fault) healsLate() bool {
 	commands := strings.Join(slices.Concat(f.start, f.steps), " ")
-	return strings.Contains(commands, "version ") || strings.Contains(commands, "former-decrypt")
+	return strings.Contains(commands, "version ") || strings.Contains(commands, "former-decrypt") ||
+		strings.Contains(commands, "exchange")
 }
 
 // expected returns what is known of the outcome in a role.
