@@ -84,12 +84,14 @@ const (
 func (e Entry) Stale(now time.Time) bool { return now.Round(0).After(e.StaleAt()) }
 
 // Skewed reports whether an entry is from the future by more than one interval: its age is unknown.
-func (e Entry) Skewed(now time.Time) bool { return now.Round(0).Before(e.FreshFrom()) }
+func (e Entry) Skewed(now time.Time) bool {
+	return now.Round(0).Before(e.LastChecked.Add(-e.Validity() / StaleIntervals))
+}
 
-// StaleAt returns the last instant at which the entry is not yet stale.
-func (e Entry) StaleAt() time.Time { return e.LastChecked.Add(StaleIntervals * e.interval()) }
+// StaleAt returns the last instant at which the entry is not yet stale, by its node's clock.
+func (e Entry) StaleAt() time.Time { return e.LastChecked.Add(e.Validity()) }
 
-// FreshFrom returns the first instant at which an entry from the future is not skewed.
-func (e Entry) FreshFrom() time.Time { return e.LastChecked.Add(-e.interval()) }
-
-func (e Entry) interval() time.Duration { return cmp.Or(max(0, e.Interval), DefaultInterval) }
+// Validity is for how long the entry is valid, without a change.
+func (e Entry) Validity() time.Duration {
+	return StaleIntervals * cmp.Or(max(0, e.Interval), DefaultInterval)
+}

@@ -47,8 +47,8 @@ var (
 	MetricPluginReason = ofRollup("plugin_reason", gauge,
 		"1; the reason of a plugin that is unhealthy or error: Other if this version does not know it.",
 		"api_server", "node", "key_id", "reason")
-	MetricPluginLastChecked = ofRollup("plugin_last_checked_timestamp_seconds", gauge,
-		"When a plugin was last checked, by the API server's clock.", "api_server", "node", "key_id")
+	MetricPluginReportAge = ofRollup("plugin_report_age_seconds", gauge,
+		"Seconds since the operator saw a plugin's report change.", "api_server", "node", "key_id")
 	MetricPluginKey = ofRollup("plugin_key_info", gauge,
 		"1; the KEK ID that a plugin last named, and sha256: with its SHA-256, as in kube-apiserver's metrics.",
 		"api_server", "node", "key_id", "kek_id", "key_id_hash")

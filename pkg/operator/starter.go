@@ -71,7 +71,7 @@ func RunOperator(ctx context.Context, o Options) error {
 
 	// What configures the operator.
 	file := configobserver.NewFile(configobserver.FileOptions{
-		Path: o.ConfigFile, Image: o.Image, Valid: registered(registry, contract.MetricConfigurationValid), Now: now.Now,
+		Path: o.ConfigFile, Image: o.Image, Valid: registered(registry, contract.MetricConfigurationValid),
 		Event: event, Enqueue: []informers.Key{allReporters, clusterOperatorKey},
 	})
 	profile := configobserver.NewTLSProfile(dynamicClient, o.OpenShift, allReporters)

@@ -33,21 +33,21 @@ const (
 type Report struct {
 	Node string
 	Form Form
-	// Entries are the entries of the report, the write key first, dated by the API server's
-	// clock: the newest one at Written. None if they cannot be read; Err is the reason.
+	// Entries are the entries of the report, the write key first, with times by the node's clock. None if they
+	// cannot be read; Err is the reason.
 	Entries []contract.Entry
 	Err     error
-	Written time.Time // the API server last stored a write of it, to the second; zero: the writer is not known
-	// Ahead is how far the API server's clock is ahead of the node's, by the newest entry and
-	// Written; zero where the writer, which may write for other nodes too, is not the node's own.
-	Ahead time.Duration
+	at      int // the place of a FormCondition among the conditions
+
+	// What follows is set by Sign.
+
+	// Written is when its writer last wrote, by the clock of the API server that took it.
+	Written time.Time
 	// Ours means that a reporter of this project wrote it, even if others own a part of
 	// it, too. Writer is that reporter's field manager, else the last writer's.
 	Ours   bool
 	Writer string
-
-	at  int  // the place of a FormCondition among the conditions
-	own bool // Writer writes for this node alone
+	Own    bool // Writer writes for this node alone
 }
 
 // Status is what belongs to this project in the status of an operator resource.
@@ -99,7 +99,6 @@ func Read(o *unstructured.Unstructured) *Status {
 			r.addTyped(e)
 		}
 	}
-	r.sign(o)
 	r.readNodes(o)
 	slices.SortStableFunc(r.Reports, func(a, b Report) int {
 		return cmp.Or(strings.Compare(a.Node, b.Node), strings.Compare(string(a.Form), string(b.Form)))
@@ -171,11 +170,10 @@ func (r *Status) readNodes(o *unstructured.Unstructured) {
 	}
 }
 
-// sign sets the writers of the reports, from the object's managedFields, and dates entries by the API
-// server's clock: a node's own clock may be wrong. A reporter writes what it has just checked. The
-// decoded managedFields are walked: converting them to typed ones first would cost more than all
-// other work.
-func (r *Status) sign(o *unstructured.Unstructured) {
+// Sign sets the writers of the reports, from the object's managedFields, for people, and before a report is removed:
+// a verdict does not need them. The decoded managedFields are walked: converting them to typed ones first would cost
+// more than all other work.
+func (r *Status) Sign(o *unstructured.Unstructured) *Status {
 	for _, e := range elements(o, "metadata", "managedFields") {
 		at, _ := time.Parse(time.RFC3339, e.text("time"))
 		owned, _ := e["fieldsV1"].(map[string]any)
@@ -194,9 +192,7 @@ func (r *Status) sign(o *unstructured.Unstructured) {
 			}
 		}
 	}
-	for i := range r.Reports {
-		r.Reports[i].date()
-	}
+	return r
 }
 
 // note sets the writer of a report: its node's own reporter, even if others own a part of it, else the
@@ -206,20 +202,9 @@ func (r *Status) note(form Form, node, manager, own string, at time.Time) {
 	if report == nil {
 		return
 	}
-	if isOwn && !report.own || isOwn == report.own && (report.Writer == "" || at.After(report.Written)) {
-		report.Writer, report.Written, report.own = manager, at, isOwn
+	if isOwn && !report.Own || isOwn == report.Own && (report.Writer == "" || at.After(report.Written)) {
+		report.Writer, report.Written, report.Own = manager, at, isOwn
 		report.Ours = isOwn && form == FormCondition
-	}
-}
-
-func (r *Report) date() {
-	if !r.own || r.Written.IsZero() || len(r.Entries) == 0 {
-		return
-	}
-	newest := slices.MaxFunc(r.Entries, func(a, b contract.Entry) int { return a.LastChecked.Compare(b.LastChecked) })
-	r.Ahead = r.Written.Sub(newest.LastChecked)
-	for i := range r.Entries {
-		r.Entries[i].LastChecked = r.Entries[i].LastChecked.Add(r.Ahead)
 	}
 }
 
@@ -252,18 +237,12 @@ func (r *Report) Reporter() string {
 	return r.Entries[0].Reporter
 }
 
-// StaleFrom is the first instant at which every entry is stale; of an unreadable report, by its write.
-func (r *Report) StaleFrom() (at time.Time) {
-	entries := r.Entries
-	if len(entries) == 0 {
-		entries = []contract.Entry{{LastChecked: r.Written}}
+// Validity is for how long the report is valid without a change.
+func (r *Report) Validity() (longest time.Duration) {
+	for _, e := range r.Entries {
+		longest = max(longest, e.Validity())
 	}
-	for _, e := range entries {
-		if stale := e.StaleAt().Add(1); stale.After(at) {
-			at = stale
-		}
-	}
-	return at
+	return cmp.Or(longest, contract.Entry{}.Validity())
 }
 
 // Removal is the JSON patch that removes reports of this project, which are conditions, and nothing
@@ -273,6 +252,17 @@ func Removal(version string, gone []Report) []byte {
 	backwards := func(a, b Report) int { return b.at - a.at } // so that no place moves
 	for _, report := range slices.SortedFunc(slices.Values(gone), backwards) {
 		patch = append(patch, map[string]any{"op": "remove", "path": fmt.Sprintf("/status/conditions/%d", report.at)})
+	}
+	return []byte(contract.Marshal(patch))
+}
+
+// Withdrawal is the JSON patch that removes conditions of some types from an object as it was read.
+func Withdrawal(o *unstructured.Unstructured, conditionTypes []string) []byte {
+	patch := []map[string]any{{"op": "replace", "path": "/metadata/resourceVersion", "value": o.GetResourceVersion()}}
+	for i, e := range slices.Backward(elements(o, "status", "conditions")) {
+		if slices.Contains(conditionTypes, e.text("type")) {
+			patch = append(patch, map[string]any{"op": "remove", "path": fmt.Sprintf("/status/conditions/%d", i)})
+		}
 	}
 	return []byte(contract.Marshal(patch))
 }

@@ -2,9 +2,12 @@ package rollup
 
 import (
 	"cmp"
+	"encoding/json"
+	"fmt"
 	"maps"
 	"slices"
 	"strings"
+	"time"
 
 	"k8s.io/apimachinery/pkg/util/sets"
 
@@ -12,8 +15,15 @@ import (
 	"github.com/kms-health/kms-health/pkg/operatorstatus"
 )
 
+// agreement is the message of KMSWriteKeyAgreed where it is True.
+type agreement struct {
+	KeyID string `json:"keyID"`
+	KEKID string `json:"kekID"`
+	Since string `json:"since,omitempty"`
+}
+
 // writeKeyAgreed is the condition WriteKeyAgreed: whether all API servers write with one key, which
-// it sets in the result, and one KEK ID behind it, by healthy plugins, freshly reported.
+// it sets in the result, and one KEK ID behind it, by healthy plugins, freshly reported, for long enough.
 func (e *evaluation) writeKeyAgreed() operatorstatus.Condition {
 	c := operatorstatus.Condition{Type: contract.WriteKeyAgreed, Status: operatorstatus.Unknown}
 	servers := e.Nodes
@@ -24,6 +34,9 @@ func (e *evaluation) writeKeyAgreed() operatorstatus.Condition {
 	switch {
 	case e.NoWriteKey:
 		c.Reason, c.Message = contract.NoWriteKey, "no KMS plugin encrypts new data"
+		return c
+	case e.Alone:
+		c.Reason, c.Message = contract.WriteKeyUnknown, "no pod of the API server shows which key it writes with"
 		return c
 	case key == "":
 		c.Reason, c.Message = contract.WriteKeyUnknown, "the key that encrypts new data is not known"
@@ -36,14 +49,33 @@ func (e *evaluation) writeKeyAgreed() operatorstatus.Condition {
 	case len(servers) == 0:
 		c.Reason, c.Message = contract.ReportsMissing, "no report yet"
 	default:
-		e.result.KeyID, e.result.KEKID = key, kekIDs.UnsortedList()[0]
-		c.Status, c.Reason = operatorstatus.True, contract.AsExpected
-		c.Message = contract.Marshal(struct {
-			KeyID string `json:"keyID"`
-			KEKID string `json:"kekID"`
-		}{key, e.result.KEKID})
+		e.settle(&c, key, kekIDs.UnsortedList()[0])
 	}
 	return c
+}
+
+// settle sets the condition where all reporters name one KEK ID. An agreement that an earlier process has found
+// stands.
+func (e *evaluation) settle(c *operatorstatus.Condition, key, kekID string) {
+	next, was := e.Agreement, e.Previous[c.Type]
+	if next.KeyID != key || !contract.SameKEK(next.KEKID, kekID) {
+		next = Agreement{KeyID: key, KEKID: kekID, Seen: e.Now, Since: e.Wall.UTC().Format(time.RFC3339)}
+		var found agreement
+		if e.Agreement.KeyID == "" && was.Status == operatorstatus.True && json.Unmarshal([]byte(was.Message), &found) == nil &&
+			found.KeyID == key && contract.SameKEK(found.KEKID, kekID) {
+			next.Seen, next.Since = e.Now.Add(-SettlePeriod), found.Since
+		}
+	}
+	e.result.Agreement = next
+	if e.before(next.Seen.Add(SettlePeriod)) {
+		c.Reason = contract.Settling
+		c.Message = fmt.Sprintf("all plugins name KEK ID %s of key %s since %s; an API server may write with the one before "+
+			"for up to %d s", kekName(kekID), keyName(key), next.Since, int(SettlePeriod.Seconds()))
+		return
+	}
+	e.result.KeyID, e.result.KEKID = key, kekID
+	c.Status, c.Reason = operatorstatus.True, contract.AsExpected
+	c.Message = contract.Marshal(agreement{key, kekID, next.Since})
 }
 
 // agreedKey is the key to agree on: the configuration's, else the one that every API server
@@ -73,12 +105,18 @@ func (e *evaluation) disagreements(key string, servers []Node) (found []Finding,
 	reported := map[string]string{} // by node
 	for i, n := range slices.Concat(servers, e.Others) {
 		switch {
+		case n.has(contract.EncryptionNotConfigured):
+			add(n.Name, contract.EncryptionNotConfigured, "not in use: its API server does not encrypt")
 		case n.WriteKeyNotKnown || n.Keys == nil:
 			add(n.Name, contract.WriteKeyUnknown, keyNotKnown)
 		case n.WriteKey == "":
 			add(n.Name, contract.WriteKeyNotDeployed, "not in use yet: the API server writes without KMS")
 		case n.WriteKey != key:
 			add(n.Name, contract.WriteKeyNotDeployed, "not in use yet: the API server writes with key "+keyName(n.WriteKey))
+		case n.WriteKeyOfSome != "":
+			add(n.Name, contract.WriteKeyOfSome, n.WriteKeyOfSome)
+		case len(n.Pods) > 1:
+			found = append(found, n.severalPods())
 		case i >= len(servers): // it need not report
 		default:
 			id, reason, text := e.reportedKEK(n.Name, key)
@@ -102,7 +140,7 @@ func (e *evaluation) disagreements(key string, servers []Node) (found []Finding,
 }
 
 // reportedKEK is the KEK ID that a node reports for a key, freshly and of a healthy plugin, or why there
-// is none.
+// is none. One that did not answer in time still has the one that it named, for as long as an entry is valid.
 func (e *evaluation) reportedKEK(node, key string) (id, reason, text string) {
 	rows := e.result.Rows
 	at := slices.IndexFunc(rows, func(r Row) bool { return r.Node == node && r.KeyID == key })
@@ -113,6 +151,9 @@ func (e *evaluation) reportedKEK(node, key string) (id, reason, text string) {
 		return "", contract.ReportsMissing, notReported
 	case rows[at].State == Stale:
 		return "", contract.ReporterStale, noLonger
+	case rows[at].State == Error && rows[at].Reason == contract.Timeout && rows[at].Named != "" &&
+		e.before(rows[at].NamedAt.Add(rows[at].Validity())):
+		return rows[at].Named, "", ""
 	case rows[at].State != Healthy || rows[at].KEKID == "":
 		return "", contract.PluginUnhealthy, "the plugin is not healthy, or reports no KEK ID"
 	}

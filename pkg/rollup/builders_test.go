@@ -9,7 +9,7 @@ import (
 	"github.com/kms-health/kms-health/pkg/operatorstatus"
 )
 
-type list = []operatorstatus.Report
+type list = []Report
 
 // now is the time of the evaluation.
 var now = time.Date(2026, 5, 8, 12, 0, 0, 0, time.UTC)
@@ -18,80 +18,76 @@ func ago(seconds int) time.Time { return now.Add(-time.Duration(seconds) * time.
 
 func in(seconds int) time.Time { return ago(-seconds) }
 
-// valid is for how many seconds an entry of healthy is fresh.
-const valid = contract.StaleIntervals * 30
+// valid is the last second in which an entry of healthy is fresh.
+const valid = contract.StaleIntervals*30 - 1
 
-// healthy is a healthy entry of some seconds ago, checked every 30 seconds.
-func healthy(key string, age int) contract.Entry {
-	return contract.Entry{KeyID: key, KEKID: "k-7", Status: contract.Healthy, LastChecked: ago(age),
+// agreement2 is that of API servers that have written with key 2 for long.
+var agreement2 = Agreement{KeyID: "2", KEKID: "k-7", Seen: ago(1000), Since: "2026-05-08T11:43:20Z"}
+
+// healthy is a healthy entry that was first seen some seconds ago, checked every 30 seconds, on a node whose clock is
+// wrong by days.
+func healthy(key string, age int) Entry {
+	e := contract.Entry{KeyID: key, KEKID: "k-7", Status: contract.Healthy, LastChecked: ago(age).AddDate(0, 0, -9),
 		Interval: 30 * time.Second}
+	return Entry{Entry: e, Changed: ago(age), Named: "k-7", NamedAt: ago(age)}
 }
 
-func unhealthy(key string, age int, detail string) contract.Entry {
+func unhealthy(key string, age int, detail string) Entry {
 	e := healthy(key, age)
 	e.Status, e.Detail = contract.Unhealthy, detail
 	return e
 }
 
-func inError(key string, age int, detail string) contract.Entry {
+func inError(key string, age int, detail string) Entry {
 	e := healthy(key, age)
 	e.Status, e.Detail, e.KEKID = contract.Error, detail, ""
 	return e
 }
 
 // socketless is an error because the plugin's socket does not exist.
-func socketless(key string, age int) contract.Entry {
+func socketless(key string, age int) Entry {
 	e := inError(key, age, "no such file or directory")
 	e.Reason = contract.SocketMissing
 	return e
 }
 
-func every(seconds int, e contract.Entry) contract.Entry {
+func every(seconds int, e Entry) Entry {
 	e.Interval = time.Duration(seconds) * time.Second
 	return e
 }
 
-func naming(kekID string, e contract.Entry) contract.Entry {
+func naming(kekID string, e Entry) Entry {
 	e.KEKID = kekID
 	return e
 }
 
-// from is a condition of ours, written as soon as its newest entry was made.
-func from(node string, entries ...contract.Entry) operatorstatus.Report {
-	r := operatorstatus.Report{Node: node, Form: operatorstatus.FormCondition, Entries: entries, Ours: true,
-		Writer: contract.ConditionManager(node)}
-	for _, e := range entries {
-		if e.LastChecked.After(r.Written) {
-			r.Written = e.LastChecked
-		}
-	}
-	return r
+// from is a condition of ours.
+func from(node string, entries ...Entry) Report {
+	return Report{Node: node, Form: operatorstatus.FormCondition, Entries: entries}
 }
 
 // thirdParty is the report of another reporter, in the typed form, which has no interval.
-func thirdParty(node string, entries ...contract.Entry) operatorstatus.Report {
-	r := from(node, entries...)
-	r.Form, r.Ours, r.Writer = operatorstatus.FormTyped, false, "kms-plugin-monitor"
-	r.Entries = slices.Clone(entries)
+func thirdParty(node string, entries ...Entry) Report {
+	r := Report{Node: node, Form: operatorstatus.FormTyped, Entries: slices.Clone(entries)}
 	for i := range r.Entries {
 		r.Entries[i].Interval = 0
 	}
 	return r
 }
 
-func unreadable(node string) operatorstatus.Report {
-	return operatorstatus.Report{Node: node, Form: operatorstatus.FormCondition, Err: errors.New("message is not a JSON array"),
-		Ours: true, Written: ago(5)}
+func unreadable(node string) Report {
+	return Report{Node: node, Form: operatorstatus.FormCondition, Err: errors.New("message is not a JSON array"),
+		Changed: ago(5)}
 }
 
-// written sets when the API server stored a report.
-func written(age int, r operatorstatus.Report) operatorstatus.Report {
-	r.Written = ago(age)
-	return r
+// standing is an entry that was there when the process began.
+func standing(e Entry) Entry {
+	e.Standing = true
+	return e
 }
 
 // by names the reporter of a report's entries.
-func by(reporter string, r operatorstatus.Report) operatorstatus.Report {
+func by(reporter string, r Report) Report {
 	r.Entries = slices.Clone(r.Entries)
 	for i := range r.Entries {
 		r.Entries[i].Reporter = reporter
@@ -111,10 +107,10 @@ func unattended(n Node) Node {
 	return n
 }
 
-// on is a Ready node whose pod is a day old, and whose plugins have just been seen as
+// on is a Ready node whose pod was there before the process, and whose plugins have just been seen as
 // expected; without keys they are not known.
 func on(name string, keys ...string) Node {
-	n := Node{Name: name, Ready: true, PodSince: ago(86400), Keys: keys}
+	n := Node{Name: name, Ready: true, Keys: keys, Writers: []string{"u"}}
 	n.Due = map[string]time.Time{"": now.Add(FirstReport)}
 	for _, key := range keys {
 		n.Due[key] = now.Add(FirstReport)
@@ -145,27 +141,73 @@ func reading(n Node) Node {
 }
 
 func down(n Node) Node {
+	n.Ready, n.DownUntil = false, in(1800)
+	return n
+}
+
+func longDown(n Node) Node {
 	n.Ready = false
 	return n
+}
+
+// listening is a node whose plugin has its socket in /run; at is an entry about a socket.
+func listening(n Node) Node {
+	n.Sockets = map[string]string{"2": "/run/kms-2.sock"}
+	return n
+}
+
+func at(socket string, e Entry) Entry {
+	e.Socket = socket
+	return e
+}
+
+// probing is a node whose reporter probes plugins of other pods, too.
+func probing(n Node, keys ...string) Node {
+	n.Probed = keys
+	return n
+}
+
+// shared is a node with two pods of the API server, which is a problem in some seconds.
+func shared(n Node, within int) Node {
+	n.Pods, n.PodsDue = []string{"ns/api-1", "ns/api-2"}, in(within)
+	return n
+}
+
+func unencrypted(n Node) Node {
+	n.Faults = []Finding{{Reason: contract.EncryptionNotConfigured, Node: n.Name, Text: "no flag"}}
+	return n
+}
+
+func mixed(n Node) Node {
+	n.WriteKeyOfSome = "secrets: aescbc"
+	return n
+}
+
+// timedOut is an error by a time-out, of a plugin that named its KEK ID some seconds ago.
+func timedOut(key string, age, named int) Entry {
+	e := inError(key, age, "no answer")
+	e.Reason, e.NamedAt = contract.Timeout, ago(named)
+	return e
 }
 
 // since is a node whose pod was made some seconds ago, of which the caller knows no
 // replacement.
 func since(age int, n Node) Node {
-	n.PodSince = ago(age)
+	n.PodSeen = ago(age)
 	return n
 }
 
 // renewed is a node whose pod was made some seconds ago.
 func renewed(age int, n Node) Node {
-	n.PodSince = ago(age)
-	n.QuietUntil = n.PodSince.Add(QuietPeriod)
+	n.PodSeen = ago(age)
+	n.QuietUntil = n.PodSeen.Add(QuietPeriod)
+	n.SocketUntil = n.QuietUntil
 	return n
 }
 
 // replacing is a node whose API server is to be replaced within some seconds.
 func replacing(within int, n Node) Node {
-	n.QuietUntil = ago(-within)
+	n.QuietUntil, n.SocketUntil = in(within), in(within)
 	return n
 }
 
@@ -202,15 +244,15 @@ func bIs(change func(Node) Node) []Node {
 func bRenewed(age int) []Node { return bIs(func(n Node) Node { return renewed(age, n) }) }
 
 // each returns the same report of a, b and c.
-func each(entries ...contract.Entry) []operatorstatus.Report {
+func each(entries ...Entry) []Report {
 	return list{from("a", entries...), from("b", entries...), from("c", entries...)}
 }
 
 // but puts reports in the place of those of the same node and form.
-func but(all []operatorstatus.Report, others ...operatorstatus.Report) []operatorstatus.Report {
+func but(all []Report, others ...Report) []Report {
 	all = slices.Clone(all)
 	for _, r := range others {
-		at := slices.IndexFunc(all, func(had operatorstatus.Report) bool { return had.Node == r.Node && had.Form == r.Form })
+		at := slices.IndexFunc(all, func(had Report) bool { return had.Node == r.Node && had.Form == r.Form })
 		if at < 0 {
 			all = append(all, r)
 		} else {

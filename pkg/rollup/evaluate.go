@@ -4,7 +4,8 @@
 // when they change without another write: reports become rows (state.go), these and what the nodes'
 // containers show become findings, and the most severe finding is the condition's reason.
 //
-// The package is pure: it uses no clock and no API server.
+// The package is pure: it uses no clock and no API server. Age is what the process saw (seen.go), never a time that
+// another machine wrote.
 package rollup
 
 import (
@@ -32,6 +33,7 @@ type Result struct {
 	// KeyID is the key that all API servers write with, and KEKID the one behind it; empty unless
 	// KMSWriteKeyAgreed is True.
 	KeyID, KEKID string
+	Agreement    Agreement // for the next Input
 	// Deadline is when the result may change without another write; zero: never.
 	Deadline time.Time
 }
@@ -49,6 +51,8 @@ type evaluation struct {
 	// plugins and about reports.
 	expected, excused  int
 	onPlugins, onNodes []Finding
+	// standing are the rows that nothing is known of but what an earlier process saw.
+	standing []Finding
 }
 
 // Evaluate computes the roll-up. The order of reports and nodes does not matter.
@@ -59,7 +63,7 @@ func Evaluate(in *Input) *Result {
 		e.ofDelivery()
 		return result
 	}
-	reported, nodes := map[string][]*operatorstatus.Report{}, map[string]*Node{}
+	reported, nodes := map[string][]*Report{}, map[string]*Node{}
 	for i := range in.Nodes {
 		nodes[in.Nodes[i].Name], reported[in.Nodes[i].Name] = &in.Nodes[i], nil
 	}
@@ -70,41 +74,58 @@ func Evaluate(in *Input) *Result {
 		n := nodes[name]
 		rows := e.rows(reported[name], n)
 		result.Rows = append(result.Rows, rows...)
-		if n != nil && (n.Keys == nil || len(n.Keys) > 0) {
+		if n != nil && n.Expected() {
 			e.expected++
-			e.lookAgain(n.QuietUntil)
 			e.node(n, rows)
 		}
 	}
-	e.set(e.degraded())
+	e.set(e.degraded(), len(e.standing) > 0)
 	e.set(e.reporting())
-	e.set(e.writeKeyAgreed())
+	e.set(e.writeKeyAgreed(), false)
 	return result
 }
 
-func (e *evaluation) set(c operatorstatus.Condition) {
-	c.Settle(e.Previous, e.Now)
+// worse orders the statuses of KMSPluginsDegraded.
+var worse = map[string]int{operatorstatus.Unknown: 1, operatorstatus.True: 2}
+
+// set sets a condition. While nothing is seen yet that an earlier process has not seen, one that is no better stands.
+func (e *evaluation) set(c operatorstatus.Condition, standing bool) {
+	was, had := e.Previous[c.Type]
+	if standing && had && (c.Type == contract.HealthReporting || worse[was.Status] >= worse[c.Status]) {
+		e.result.Conditions[c.Type] = was
+		return
+	}
+	c.Settle(e.Previous, e.Wall)
 	e.result.Conditions[c.Type] = c
 }
 
-func (e *evaluation) lookAgain(at time.Time) {
-	if at.After(e.Now) && (e.result.Deadline.IsZero() || at.Before(e.result.Deadline)) {
+// before reports whether it is earlier than at. If so, the result may change then.
+func (e *evaluation) before(at time.Time) bool {
+	if !e.Now.Before(at) {
+		return false
+	}
+	if e.result.Deadline.IsZero() || at.Before(e.result.Deadline) {
 		e.result.Deadline = at
 	}
+	return true
 }
 
 // node adds the findings of a node that should report.
 func (e *evaluation) node(n *Node, rows []Row) {
 	reports := slices.ContainsFunc(rows, func(r Row) bool { return !r.Silent() })
 	var others []string
-	excused, complete := false, len(rows) > 0
+	excused := false
 	for i := range rows {
 		row := &rows[i]
 		if row.Unexpected {
-			others = append(others, keyName(row.KeyID))
+			if !slices.Contains(n.Probed, row.KeyID) {
+				others = append(others, keyName(row.KeyID))
+			}
 			continue
 		}
-		complete = complete && row.State.known()
+		if row.Standing && row.State == Healthy {
+			e.standing = append(e.standing, Finding{Reason: contract.Progressing, Node: n.Name, Text: notConfirmed})
+		}
 		plugin, report := e.onPlugin(n, row), e.onReport(n, row, reports)
 		if report.Reason != "" {
 			e.onNodes = append(e.onNodes, report)
@@ -125,34 +146,66 @@ func (e *evaluation) node(n *Node, rows []Row) {
 		e.onNodes = append(e.onNodes, Finding{Reason: contract.OtherPlugins, Node: n.Name,
 			Text: "reports on keys that its pod does not have: " + contract.Cut(strings.Join(others, ", "), maxDetail)})
 	}
+	if len(n.Pods) > 1 && !e.before(n.PodsDue) {
+		e.onNodes = append(e.onNodes, n.severalPods())
+	}
 	for _, f := range n.Faults {
-		ofReporter := f.Reason == contract.ReporterNotRunning
-		if ofReporter {
+		if f.Reason == contract.ReporterNotRunning { // our own failure is not the plugin's
 			e.onNodes = append(e.onNodes, f)
-		}
-		if !ofReporter || !complete { // one that crashes, and still reports, prevents no verdict
+		} else {
 			e.onPlugins = append(e.onPlugins, f)
 		}
 	}
 }
 
-// excuses reports whether missing reports of a node are not its reporter's failure.
-func (e *evaluation) excuses(n *Node) bool { return !n.Ready || e.Now.Before(n.QuietUntil) }
+func (n *Node) severalPods() Finding {
+	return Finding{Reason: contract.SeveralPods, Node: n.Name,
+		Text: "has several API server pods, and one report is about one of them: " + strings.Join(n.Pods, ", ")}
+}
 
-// onPlugin is the finding of a plugin that is unhealthy, or was by the last report of a node that cannot
-// report. Without a Reason: none. It is Excused where the plugin stops before its API server, or
+// excuse is why it is not its reporter's failure that there is no valid report; empty: it is, or has been for
+// too long.
+func (e *evaluation) excuse(n *Node, row *Row) string {
+	until := row.FreshUntil()
+	switch {
+	case !n.Ready && e.before(n.DownUntil):
+		return "the Node is not Ready"
+	case row.State == Missing:
+		// A start of the API server excuses nothing here: that is in when the report is due, and one that
+		// is restarted again and again would be excused for ever.
+		return ""
+	case row.State == Stale && !e.before(until.Add(MaxExcuse)):
+		return ""
+	case e.before(n.QuietUntil):
+		return "its API server is being replaced"
+	case row.State == Stale && e.before(e.Outage.Until) && until.After(e.Outage.Since):
+		return "the API server did not answer"
+	}
+	return ""
+}
+
+// onPlugin is the finding of a plugin that is unhealthy, or was by the last report of a node that no longer
+// reports. Without a Reason: none. It is Excused where the plugin stops before its API server, or
 // starts after it.
 func (e *evaluation) onPlugin(n *Node, row *Row) (f Finding) {
-	excuse := e.excuses(n)
-	last := row.State == Stale && excuse && !n.Unattended && State(row.Status).Unhealthy()
+	last := row.State == Stale && !n.Unattended && !row.TypedHealthy && State(row.Status).Unhealthy()
 	if !last && !row.State.Unhealthy() {
 		return f
 	}
-	f = Finding{Node: n.Name, Key: row.KeyID, Detail: row.Detail, Look: n.Look[row.KeyID],
-		Excused: excuse && row.Reason == contract.SocketMissing}
+	f = Finding{Node: n.Name, Key: row.KeyID, Detail: row.Detail, Look: n.Look[row.KeyID]}
 	f.Reason, f.Text = contract.PluginError, "error"
 	if row.Status == contract.Unhealthy {
 		f.Reason, f.Text = contract.PluginUnhealthy, "unhealthy"
+	}
+	if row.Reason == contract.SocketMissing {
+		down := !n.Ready && e.before(n.DownUntil)
+		f.Excused = down || e.before(n.SocketUntil)
+		if last && !n.Ready && !f.Excused { // it ended with its node
+			return Finding{}
+		}
+	}
+	if last {
+		f.Text += ", and " + silent
 	}
 	return f
 }
@@ -160,7 +213,7 @@ func (e *evaluation) onPlugin(n *Node, row *Row) (f Finding) {
 // onReport is the finding of a report that is missing, stale or unreadable. Without a Reason: none. If the
 // node reports on other plugins, it is about one key, otherwise about the whole node.
 func (e *evaluation) onReport(n *Node, row *Row, reports bool) (f Finding) {
-	f.Node, f.Excused = n.Name, e.excuses(n)
+	f.Node = n.Name
 	if reports {
 		f.Key = row.KeyID
 	}
@@ -168,14 +221,11 @@ func (e *evaluation) onReport(n *Node, row *Row, reports bool) (f Finding) {
 	case row.Silent() && n.Unattended:
 		return Finding{Reason: contract.Unmanaged, Node: n.Name, Excused: true,
 			Text: "has no reporter, and managementState is Unmanaged"}
-	case row.State == Missing && e.Now.Before(n.Due[row.KeyID]):
-		e.lookAgain(n.Due[row.KeyID])
-		f.Reason, f.Text, f.Excused = contract.Progressing, notReported, false
+	case row.State == Missing && e.before(n.Due[row.KeyID]):
+		f.Reason, f.Text = contract.Progressing, notReported
 		return f
 	case row.State == Missing:
-		// A start of the API server excuses nothing here: that is in when the report is due, and one that
-		// is restarted again and again would be excused for ever.
-		f.Reason, f.Text, f.Excused = contract.ReportsMissing, notReported, !n.Ready
+		f.Reason, f.Text = contract.ReportsMissing, notReported
 	case row.State == Stale && reports:
 		f.Reason, f.Text = contract.ReporterStale, noLonger
 	case row.State == Stale:
@@ -185,13 +235,10 @@ func (e *evaluation) onReport(n *Node, row *Row, reports bool) (f Finding) {
 	default:
 		return Finding{}
 	}
-	switch {
-	case !f.Excused:
+	if why := e.excuse(n, row); why != "" {
+		f.Text, f.Excused = f.Text+"; "+why, true
+	} else {
 		f.Look = n.Look[""]
-	case n.Ready:
-		f.Text += "; its API server is being replaced"
-	default:
-		f.Text += "; the Node is not Ready"
 	}
 	return f
 }
@@ -201,6 +248,9 @@ func (e *evaluation) onReport(n *Node, row *Row, reports bool) (f Finding) {
 func (e *evaluation) degraded() operatorstatus.Condition {
 	c := operatorstatus.Condition{Type: contract.PluginsDegraded, Status: operatorstatus.False, Reason: contract.AsExpected}
 	found := slices.Concat(e.NotObserved, e.onPlugins)
+	if len(found) == 0 {
+		found = e.standing
+	}
 	switch {
 	case len(found) > 0:
 		c.Status = e.describe(&c, found).Degraded
@@ -211,7 +261,7 @@ func (e *evaluation) degraded() operatorstatus.Condition {
 	default:
 		c.Message = fmt.Sprintf("every plugin is healthy on %d of %d nodes", e.expected-e.excused, e.expected)
 		if e.excused > 0 {
-			c.Message += "; the others are being replaced, are not Ready, or have no reporter"
+			c.Message += "; the others are being replaced, are not Ready, had no API server to write to, or have no reporter"
 		}
 	}
 	return c
@@ -224,18 +274,22 @@ const (
 
 // reporting is the condition Reporting: whether every node that should report does, on the
 // plugins of its pod, and what prevents it.
-func (e *evaluation) reporting() operatorstatus.Condition {
-	c := operatorstatus.Condition{Type: contract.HealthReporting}
+// stands means that it says no more than an earlier process knew.
+func (e *evaluation) reporting() (c operatorstatus.Condition, stands bool) {
+	c.Type = contract.HealthReporting
 	found, mode := e.deliveryFindings()
-	for _, f := range e.onNodes {
-		if !e.Alone || f.Reason == contract.ReporterNotRunning {
-			found = append(found, f)
-		}
+	found = append(found, e.onNodes...)
+	if e.Owner != "" {
+		found = append(found, Finding{Reason: contract.OtherOwner,
+			Text: fmt.Sprintf("field manager %s owns %s", contract.Cut(contract.CleanDetail(e.Owner), maxDetail), contract.PluginsDegraded)})
 	}
 	switch {
 	case len(found) > 0:
 		e.describe(&c, found)
-	case len(e.Nodes) == 0 || e.Alone:
+	case len(e.standing) > 0:
+		e.describe(&c, e.standing)
+		stands = !contract.RollupReasonOf(e.Previous[c.Type].Reason).NeedsAction
+	case len(e.Nodes) == 0:
 		c.Reason, c.Message = contract.NoPods, noPods
 	case e.expected == 0:
 		c.Reason, c.Message = contract.NoPlugins, noPlugins
@@ -244,7 +298,7 @@ func (e *evaluation) reporting() operatorstatus.Condition {
 	}
 	c.Status = contract.RollupReasonOf(c.Reason).Reporting
 	c.Message += mode
-	return c
+	return c, stands
 }
 
 // ofDelivery sets the conditions where no node is evaluated: Reporting by what prevents or delays the
@@ -258,7 +312,7 @@ func (e *evaluation) ofDelivery() {
 	if found, _ := e.deliveryFindings(); e.Delivery.Reason != "" && len(found) > 0 {
 		c := operatorstatus.Condition{Type: contract.HealthReporting}
 		c.Status = e.describe(&c, found).Reporting
-		e.set(c)
+		e.set(c, false)
 	}
 }
 
@@ -269,8 +323,9 @@ func (e *evaluation) deliveryFindings() (found []Finding, mode string) {
 	f, was := Finding{Reason: e.Delivery.Reason, Text: e.Delivery.Message}, e.Previous[contract.HealthReporting]
 	switch f.Reason {
 	case "":
-		// Containers are seen at once, and the problem of a delivery is one line.
-		if was.Reason == "" || was.Reason == contract.ReporterNotRunning || !contract.RollupReasonOf(was.Reason).NeedsAction {
+		// Containers and pods are seen at once, and the problem of a delivery is one line.
+		seen := slices.Contains([]string{contract.ReporterNotRunning, contract.SeveralPods, contract.OtherOwner}, was.Reason)
+		if was.Reason == "" || seen || !contract.RollupReasonOf(was.Reason).NeedsAction {
 			return nil, ""
 		}
 		f.Reason = was.Reason
@@ -281,12 +336,10 @@ func (e *evaluation) deliveryFindings() (found []Finding, mode string) {
 		return nil, "\n" + f.Text
 	}
 	if contract.RollupReasonOf(f.Reason).UnderWay {
-		due := e.Delivery.Since.Add(FirstReport)
 		early := was.Reason == contract.ProgressDeadlineExceeded && e.Now.Before(e.Began.Add(FirstReport))
-		if early || !e.Now.Before(due) {
+		if due := !e.before(e.Delivery.Since.Add(FirstReport)); early || due {
 			f.Reason = contract.ProgressDeadlineExceeded
 		}
-		e.lookAgain(due)
 	}
 	return []Finding{f}, ""
 }

@@ -35,12 +35,12 @@ var two, ok = abc("2"), each(healthy("2", 5))
 var old, fresh = each(healthy("1", 5)), healthy("2", 5)
 
 // b is a report of b beside healthy ones.
-func b(entries ...contract.Entry) list { return but(ok, from("b", entries...)) }
+func b(entries ...Entry) list { return but(ok, from("b", entries...)) }
 
 var verdicts = []struct {
 	name     string
 	nodes    []Node
-	reports  []operatorstatus.Report
+	reports  []Report
 	degraded string
 	observed string
 	agreed   string
@@ -53,10 +53,10 @@ var verdicts = []struct {
 	{"a container cannot start: image",
 		[]Node{on("a", "2"), broken(on("b", "2"), "kms-2", "ImagePullBackOff"), on("c", "2")}, ok[:1], stopped, missing,
 		noReport},
-	{"a reporter cannot start", []Node{on("a", "2"), reporterBroken(on("b", "2"))}, ok[:1], "True ReporterNotRunning",
+	{"a reporter cannot start", []Node{on("a", "2"), reporterBroken(on("b", "2"))}, ok[:1], awaiting,
 		notRunning, noReport},
 	{"a reporter cannot start any more", []Node{on("a", "2"), reporterBroken(on("b", "2"))},
-		but(ok[:2], from("b", healthy("2", 999))), "True ReporterNotRunning", notRunning, "Unknown ReporterStale"},
+		but(ok[:2], from("b", healthy("2", 999))), stale, notRunning, "Unknown ReporterStale"},
 	{"a reporter crashes, and reports all the same", []Node{on("a", "2"), reporterBroken(on("b", "2")), on("c", "2")}, ok,
 		fine, notRunning, agreed},
 	{"a reporter crashes, and reports an unhealthy plugin", []Node{reporterBroken(on("a", "2"))},
@@ -93,8 +93,9 @@ var verdicts = []struct {
 	{"the write key of two is stale", abc("2", "1"),
 		but(each(fresh, healthy("1", 5)), from("b", every(1, healthy("2", contract.StaleIntervals+1)), healthy("1", 5))),
 		stale, late, stale},
-	{"stale and unhealthy is stale", two, b(inError("2", valid+1, "refused")), stale, late, stale},
-	{"an interval of an hour", two, each(every(3600, healthy("2", contract.StaleIntervals*3600))), fine, observed, agreed},
+	{"stale, and unhealthy before", two, b(inError("2", valid+1, "refused")), failed, late, stale},
+	{"stale, and unhealthy for hours before", two, b(unhealthy("2", 9999, "sealed")), pluginUnhealthy, late, stale},
+	{"an interval of an hour", two, each(every(3600, healthy("2", contract.StaleIntervals*3600-1))), fine, observed, agreed},
 	{"no interval is 30 seconds", two, each(every(0, healthy("2", valid))), fine, observed, agreed},
 	{"no interval is 30 seconds, and stale", two, each(every(0, healthy("2", valid+1))), stale, late, stale},
 
@@ -120,9 +121,16 @@ var verdicts = []struct {
 		[]Node{on("a", "2"), down(since(200, on("b", "2"))), on("c", "2")}, b(every(60, unhealthy("2", 201, "sealed"))),
 		awaiting, missing, noReport},
 	{"replaced, and unreadable", bRenewed(30), but(ok, unreadable("b")), fine, "False ReportUnreadable", garbage},
+	{"not Ready for half an hour, last report healthy", bIs(longDown), b(healthy("2", 9999)), stale, late, stale},
+	{"not Ready for half an hour, and it has not reported", bIs(func(n Node) Node { return overdue(longDown(n)) }), ok[:1],
+		"Unknown ReportsMissing", "False ReportsMissing", noReport},
+	{"no socket, and then no reports, its Node is down for half an hour", bIs(longDown), b(socketless("2", 9999)), stale,
+		late, stale},
 	{"not Ready, and unreadable", bIs(down), but(ok, unreadable("b")), fine, "False ReportUnreadable", garbage},
 	{"being replaced, last report healthy", []Node{on("a", "2"), replacing(60, on("b", "2")), on("c", "2")},
 		b(healthy("2", 300)), fine, late, stale},
+	{"being replaced, silent for longer than any excuse", bIs(func(n Node) Node { return replacing(60, n) }),
+		b(healthy("2", valid+301)), stale, late, stale},
 	{"renewed, and it has not reported yet", bRenewed(5), ok[:1], awaiting, missing, noReport},
 	{"not Ready, and it has not reported yet", []Node{on("a", "2"), down(on("b", "2"))}, ok[:1], awaiting, missing,
 		noReport},
@@ -159,12 +167,40 @@ var verdicts = []struct {
 		list{by("agent", from("a", healthy("2", 20)))}, fine, observed, agreed},
 	{"by an agent, unhealthy before the API server was restarted", []Node{attended(since(5, on("a", "2")), "agent")},
 		list{by("agent", from("a", unhealthy("2", 20, "sealed")))}, pluginUnhealthy, observed, keyUnhealthy},
-	{"by any, where the reporters are not known", []Node{since(5, on("a", "2"))}, list{by("u0", from("a", fresh))}, fine,
-		observed, agreed},
 	{"by one that was set up by hand, since the pod's start", []Node{attended(since(5, on("a", "2")))},
 		list{from("a", fresh)}, fine, observed, agreed},
 	{"by one that was set up by hand, before the pod's start", []Node{attended(since(4, on("a", "2")), "u1")},
 		list{from("a", fresh)}, awaiting, missing, noReport},
+
+	// A plugin is its key ID and its socket.
+	{"about its socket", []Node{listening(on("a", "2"))}, list{from("a", at("/run/kms-2.sock", fresh))}, fine, observed,
+		agreed},
+	{"about a socket of before", []Node{listening(on("a", "2"))}, list{from("a", at("/old/kms-2.sock", fresh))}, awaiting,
+		missing, noReport},
+	{"about a socket of before, and unhealthy", []Node{listening(on("a", "2"))},
+		list{from("a", at("/old/kms-2.sock", inError("2", 5, "refused")))}, awaiting, missing, noReport},
+	{"without a socket", []Node{listening(on("a", "2"))}, list{from("a", fresh)}, fine, observed, agreed},
+	{"also about a plugin of other pods", []Node{probing(on("a", "2"), "1")}, list{from("a", fresh, inError("1", 5, "x"))},
+		fine, observed, agreed},
+
+	// Several pods of the API server on a node.
+	{"two pods for a moment", []Node{shared(on("a", "2"), 1)}, ok[:1], fine, observed, "Unknown SeveralPods"},
+	{"two pods for long", []Node{shared(on("a", "2"), 0)}, ok[:1], fine, "False SeveralPods", "Unknown SeveralPods"},
+
+	// An API server that does not encrypt, or not everything with one key.
+	{"no flag", []Node{on("a", "2"), unencrypted(on("b", "2"))}, ok[:2], "True EncryptionNotConfigured", observed,
+		"False EncryptionNotConfigured"},
+	{"another key for some resources", []Node{on("a", "2"), mixed(on("b", "2"))}, ok[:2], fine, observed,
+		"False WriteKeyOfSome"},
+
+	// What an earlier process saw.
+	{"standing, and healthy", two, each(standing(fresh)), awaiting, missing, agreed},
+	{"standing, and unhealthy", two, b(standing(unhealthy("2", 5, "sealed"))), pluginUnhealthy, observed, keyUnhealthy},
+	{"standing for too long", two, b(standing(healthy("2", valid+61))), stale, late, stale},
+
+	// A plugin that did not answer in time.
+	{"a time-out", two, b(timedOut("2", 5, 35)), failed, observed, agreed},
+	{"time-outs for as long as an entry is valid", two, b(timedOut("2", 5, valid+1)), failed, observed, keyUnhealthy},
 
 	// Typed reports, of OpenShift's own reporter.
 	{"typed alone", two, list{thirdParty("a", fresh), thirdParty("b", fresh), thirdParty("c", fresh)}, fine, observed,
@@ -179,9 +215,6 @@ var verdicts = []struct {
 		noReport},
 	{"typed, its writes are rejected while its plugin is unhealthy", two,
 		list{thirdParty("a", fresh), thirdParty("b", healthy("2", valid+1)), thirdParty("c", fresh)}, stale, late, stale},
-	{"typed for many nodes: that of a stopped one is stale", two,
-		list{written(5, thirdParty("a", fresh)), written(5, thirdParty("b", healthy("2", 3600))),
-			written(5, thirdParty("c", fresh))}, stale, late, stale},
 	{"a condition on some nodes, typed on others", two, list{from("a", fresh), thirdParty("b", fresh), from("c", fresh)},
 		fine, observed, agreed},
 
@@ -197,6 +230,8 @@ var verdicts = []struct {
 		stale, late, stale},
 	{"stale and in error, while the typed one is healthy", two[:1],
 		list{from("a", inError("2", 999, "refused")), thirdParty("a", fresh)}, stale, late, stale},
+	{"stale and in error, and typed as stale", two[:1],
+		list{from("a", inError("2", 999, "refused")), thirdParty("a", healthy("2", 999))}, failed, late, stale},
 	{"stale, while the typed one is unhealthy", two[:1],
 		list{from("a", healthy("2", valid+1)), thirdParty("a", unhealthy("2", 5, "sealed"))}, pluginUnhealthy, observed,
 		keyUnhealthy},
@@ -218,10 +253,6 @@ var verdicts = []struct {
 		fine, unmanaged, stale},
 	{"unattended, and typed as unhealthy", []Node{on("a", "2"), unattended(on("b", "2"))},
 		but(ok[:1], thirdParty("b", unhealthy("2", 5, "sealed"))), pluginUnhealthy, observed, keyUnhealthy},
-
-	// Clocks.
-	{"a clock ahead by an interval", two, b(healthy("2", -30)), fine, observed, agreed},
-	{"a clock ahead by more has no age", two, b(inError("2", -31, "refused")), stale, late, stale},
 
 	// Unreadable reports, and nodes that do not count.
 	{"an unreadable message", two, but(ok, unreadable("b")), garbage, "False ReportUnreadable", garbage},
@@ -283,7 +314,7 @@ var verdicts = []struct {
 func TestVerdicts(t *testing.T) {
 	for _, tt := range verdicts {
 		t.Run(tt.name, func(t *testing.T) {
-			got := Evaluate(&Input{Now: now, Nodes: tt.nodes, Reports: tt.reports})
+			got := Evaluate(&Input{Now: now, Wall: now, Agreement: agreement2, Nodes: tt.nodes, Reports: tt.reports})
 			for _, one := range []struct{ kind, want string }{{contract.PluginsDegraded, tt.degraded},
 				{contract.HealthReporting, tt.observed}, {contract.WriteKeyAgreed, tt.agreed}} {
 				c := got.Conditions[one.kind]
@@ -308,7 +339,7 @@ func TestWriteKeyDuringAMigration(t *testing.T) {
 		"1": notYet + ": key 1 on node a: " + other + "2\nkey 1 on node c: " + none,
 		"2": notYet + ": key 2 on node b: " + other + "1\nkey 2 on node c: " + none,
 	} {
-		c := Evaluate(&Input{Now: now, Nodes: nodes, Reports: reports, WriteKey: key})
+		c := Evaluate(&Input{Now: now, Wall: now, Agreement: agreement2, Nodes: nodes, Reports: reports, WriteKey: key})
 		got := c.Conditions[contract.WriteKeyAgreed]
 		if have := got.Status + " " + got.Reason + ": " + got.Message; have != want {
 			t.Errorf("key %q: %s, want %s", key, have, want)
@@ -320,7 +351,7 @@ func TestWriteKeyDuringAMigration(t *testing.T) {
 func TestWithoutAWriteKeyNothingIsAgreed(t *testing.T) {
 	for name, reports := range map[string]list{"healthy": each(healthy("2", 5)),
 		"unhealthy": each(inError("2", 5, "refused")), "missing": nil} {
-		got := Evaluate(&Input{Now: now, Nodes: abc("2"), Reports: reports, NoWriteKey: true})
+		got := Evaluate(&Input{Now: now, Wall: now, Agreement: agreement2, Nodes: abc("2"), Reports: reports, NoWriteKey: true})
 		if c := got.Conditions[contract.WriteKeyAgreed]; c.Status+" "+c.Reason != "Unknown NoWriteKey" || c.Message == "" {
 			t.Errorf("%s: %+v", name, c)
 		}
@@ -331,8 +362,10 @@ func TestWithoutAWriteKeyNothingIsAgreed(t *testing.T) {
 }
 
 func TestAgreementIsJSONInTheMessage(t *testing.T) {
-	got := Evaluate(&Input{Now: now, Nodes: abc("2"), Reports: each(naming(`k"7`, healthy("2", 5)))})
-	if want := `{"keyID":"2","kekID":"k\"7"}`; got.Conditions[contract.WriteKeyAgreed].Message != want {
+	since := agreement2
+	since.KEKID = `k"7`
+	got := Evaluate(&Input{Now: now, Agreement: since, Nodes: abc("2"), Reports: each(naming(`k"7`, healthy("2", 5)))})
+	if want := `{"keyID":"2","kekID":"k\"7","since":"2026-05-08T11:43:20Z"}`; got.Conditions[contract.WriteKeyAgreed].Message != want {
 		t.Errorf("got %s, want %s", got.Conditions[contract.WriteKeyAgreed].Message, want)
 	}
 }
@@ -344,7 +377,7 @@ func TestAProviderThatCannotBeProbedIsNotHealthy(t *testing.T) {
 	for _, tt := range []struct {
 		name    string
 		nodes   []Node
-		reports []operatorstatus.Report
+		reports []Report
 		want    string
 	}{
 		{"beside healthy plugins", abc("2"), each(healthy("2", 5)), "Unknown ProviderNotProbed"},
@@ -353,7 +386,7 @@ func TestAProviderThatCannotBeProbedIsNotHealthy(t *testing.T) {
 		{"without a plugin", abc(), nil, "Unknown ProviderNotProbed"},
 		{"without a pod", nil, nil, "Unknown ProviderNotProbed"},
 	} {
-		got := Evaluate(&Input{Now: now, Nodes: tt.nodes, Reports: tt.reports, NotObserved: notProbed})
+		got := Evaluate(&Input{Now: now, Wall: now, Agreement: agreement2, Nodes: tt.nodes, Reports: tt.reports, NotObserved: notProbed})
 		if c := got.Conditions[contract.PluginsDegraded]; c.Status+" "+c.Reason != tt.want ||
 			!strings.Contains(c.Message, "provider old") {
 			t.Errorf("%s: %+v, want %s", tt.name, c, tt.want)

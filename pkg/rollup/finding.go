@@ -31,12 +31,13 @@ type Finding struct {
 
 // Texts of findings of several conditions.
 const (
-	notReported = "not reported yet"
-	notReadable = "the report cannot be read"
-	silent      = "stopped reporting"
-	noLonger    = "no longer reported" // one key of several
-	keyNotKnown = "the key that its API server writes with is not known: its pod or its encryption config cannot be " +
-		"read, or the config was written after its start"
+	notReported  = "not reported yet"
+	notReadable  = "the report cannot be read"
+	silent       = "stopped reporting"
+	noLonger     = "no longer reported" // one key of several
+	notConfirmed = "reported before this process started; whether it still does is seen within minutes"
+	keyNotKnown  = "the key that its API server writes with is not known: its pod or its encryption config cannot be " +
+		"read, or it was started before the config changed"
 )
 
 // text is the findings as text for people. Equal ones of several nodes are one line.

@@ -16,7 +16,7 @@ func TestFindingsAreThoseOfTheConditions(t *testing.T) {
 	for _, tt := range []struct {
 		name    string
 		nodes   []Node
-		reports []operatorstatus.Report
+		reports []Report
 		want    string // condition, reason, node, key
 	}{
 		{"all healthy", abc("2"), ok, ""},
@@ -38,7 +38,7 @@ func TestFindingsAreThoseOfTheConditions(t *testing.T) {
 			"KMSWriteKeyAgreed KeysDiffer a 2, KMSWriteKeyAgreed KeysDiffer b 2, KMSWriteKeyAgreed KeysDiffer c 2"},
 		{"KMS is off", nil, nil, ""},
 	} {
-		r := Evaluate(&Input{Now: now, Nodes: tt.nodes, Reports: tt.reports, WriteKey: "2"})
+		r := Evaluate(&Input{Now: now, Wall: now, Agreement: agreement2, Nodes: tt.nodes, Reports: tt.reports, WriteKey: "2"})
 		var got []string
 		for condition, findings := range r.Findings {
 			for _, f := range findings {

@@ -16,10 +16,20 @@ const FirstReport = 5 * time.Minute
 // than a kube-apiserver takes to shut down and its successor to start.
 const QuietPeriod = 3 * time.Minute
 
-// Input is the input of Evaluate.
+// MaxExcuse bounds each excuse of a report that became stale, however often its cause returns.
+const MaxExcuse = 5 * time.Minute
+
+// SettlePeriod is for how long all reporters must name one KEK ID before API servers are known to write with it:
+// kube-apiserver writes with the key before for at most 3 minutes after its plugin names another one
+// (kmsv2PluginWriteDEKSourceMaxTTL in k8s.io/apiserver/pkg/server/options/encryptionconfig).
+const SettlePeriod = 180 * time.Second
+
+// Input is the input of Evaluate. All its times but Wall are by the clock of the evaluating process, which took them
+// when it saw something: no times of two machines are compared.
 type Input struct {
 	Now     time.Time
-	Reports []operatorstatus.Report
+	Wall    time.Time // the same by the API server's clock, for StatusSyncers and people
+	Reports []Report
 	Began   time.Time // when the evaluating process first saw the target
 	// Off means that no node should report, and Unobserved, that it is not known which should. Then Delivery
 	// alone is evaluated; where Unobserved, the other conditions stay.
@@ -27,19 +37,33 @@ type Input struct {
 	// Nodes are those with a pod of the target that is scheduled and not being deleted.
 	// They should report if that pod has plugins.
 	Nodes []Node
-	// Others are those of the target's other running pods: those that are being deleted, and an earlier one of a
+	// Others are those of the target's other running pods: those that are being deleted, and a second one of a
 	// node. They need not report, but a key that one writes with is in use: that alone is known of them.
 	Others []Node
-	// Alone means that no API server has a pod: Nodes are those with a reporter. A plugin
-	// that they report to be unhealthy is; what API servers use, and write with, is not known.
+	// Alone means that the API server runs outside of pods: Nodes are those that should have a reporter. What API
+	// servers use, and write with, is not known.
 	Alone bool
+	// Outage is when the API server did not answer. A report that became stale since is excused.
+	Outage Outage
 	// WriteKey is the keyID of the plugin that encrypts new data by the configuration; empty while
 	// that is not known, and then the one that all nodes write with.
 	WriteKey    string
 	NoWriteKey  bool                                // there is none: KMS is being turned off
+	Agreement   Agreement                           // of the previous Result
 	NotObserved []Finding                           // without a Node, about what no report shows: its health is not known
 	Delivery    Delivery                            // of the reporters
+	Owner       string                              // another field manager of KMSPluginsDegraded; empty: none
 	Previous    map[string]operatorstatus.Condition // the current conditions, by type
+}
+
+// Outage is a time in which requests to the API server had no answer. It ends when all had one for a while.
+type Outage struct{ Since, Until time.Time }
+
+// Agreement is a KEK ID that all reporters name, and since when the process has seen that.
+type Agreement struct {
+	KeyID, KEKID string
+	Seen         time.Time
+	Since        string // Seen by the API server's clock, RFC 3339, for people
 }
 
 // Delivery is how the delivery of the reporters stands: its most severe reason, and a message
@@ -51,37 +75,117 @@ type Delivery struct {
 
 // Node is one with an API server.
 type Node struct {
-	Name  string
-	Ready bool // while the Node is not, missing reports are the node controller's own condition
-	// PodSince is when the API server's pod on it was started, by the node's clock: entries that do not
-	// name their reporter are about another pod if they are earlier.
-	PodSince time.Time
+	Name      string
+	Ready     bool
+	DownUntil time.Time // until then it is no fault that a Node that is not Ready does not report
+	// PodSeen is when its API server's pod was first seen: entries that do not name their reporter, and have not
+	// changed since, are about another pod. Zero: it was there before the process.
+	PodSeen time.Time
 	// Writers are the reporters whose entries are about this pod, by the UIDs of their pods.
-	// Nil: not known, so every entry counts.
 	Writers []string
 	// Due is when the first report on each plugin is, under the empty keyID while they are not known.
 	Due        map[string]time.Time
 	Unattended bool      // nothing keeps a reporter for the pod, which has none: while Unmanaged
 	QuietUntil time.Time // missing reports are excused, since the API server is being replaced
+	// SocketUntil is until when a socket that is not there is excused, since the plugin stops before its API server,
+	// or starts after it.
+	SocketUntil time.Time
 	// Keys are the keyIDs of its plugins: empty if the API server on it does not use
-	// KMS; nil while they are not known. WriteKey is the one that it encrypts with; empty:
-	// it writes without KMS. WriteKeyNotKnown means that this is not known.
-	Keys             []string
+	// KMS; nil while they are not known. Sockets has where each one listens.
+	Keys    []string
+	Sockets map[string]string
+	// Probed are keyIDs of other plugins that its reporter may report on: those of other pods.
+	Probed []string
+	// WriteKey is the key that the API server encrypts with; empty: it writes without KMS.
+	// WriteKeyNotKnown means that this is not known. WriteKeyOfSome is what else it writes with.
 	WriteKey         string
 	WriteKeyNotKnown bool
+	WriteKeyOfSome   string
+	// Pods are the API server's pods on it, where there are several, and PodsDue when that is a problem.
+	Pods    []string
+	PodsDue time.Time
 	// Faults are containers that cannot start, and prevent the node from serving (PluginNotRunning), or
-	// from reporting (ReporterNotRunning).
+	// from reporting (ReporterNotRunning), and an API server that does not encrypt (EncryptionNotConfigured).
 	Faults []Finding
 	Look   map[string]string // the command that shows a plugin's log, by keyID, and the reporter's, under ""
 }
 
-// counts reports whether an entry of a report is about the node's API server pod. A nil node's do.
-func (n *Node) counts(r *operatorstatus.Report, e *contract.Entry) bool {
-	switch {
-	case n == nil:
+// Expected reports whether the node should report.
+func (n *Node) Expected() bool { return n.Keys == nil || len(n.Keys) > 0 }
+
+// counts reports whether an entry of a report is about the node's API server pod and its plugin's socket. A nil
+// node's do.
+func (n *Node) counts(e *Entry) bool {
+	if n == nil {
 		return true
-	case e.Reporter == "":
-		return !e.LastChecked.Add(-r.Ahead).Before(n.PodSince)
 	}
-	return n.Writers == nil || slices.Contains(n.Writers, e.Reporter)
+	if socket := n.Sockets[e.KeyID]; e.Socket != "" && socket != "" && e.Socket != socket {
+		return false
+	}
+	if e.Reporter == "" {
+		return !e.Changed.Before(n.PodSeen)
+	}
+	return slices.Contains(n.Writers, e.Reporter)
+}
+
+// has reports whether the node has a fault.
+func (n *Node) has(reason string) bool {
+	return slices.ContainsFunc(n.Faults, func(f Finding) bool { return f.Reason == reason })
+}
+
+// Report is the report of one node in one form, with what the process saw of it.
+type Report struct {
+	Node    string
+	Form    operatorstatus.Form
+	Entries []Entry
+	Err     error     // why it cannot be read; then it has no entries
+	Changed time.Time // when it was first seen as it is, of one that cannot be read
+}
+
+// StaleFrom is when no entry is valid any more.
+func (r *Report) StaleFrom() (at time.Time) {
+	if r.Err != nil {
+		return r.Changed.Add(contract.Entry{}.Validity())
+	}
+	for i := range r.Entries {
+		if until := r.Entries[i].FreshUntil(); until.After(at) {
+			at = until
+		}
+	}
+	return at
+}
+
+// LastChange is when the report was last seen to change.
+func (r *Report) LastChange() time.Time {
+	last := r.Changed
+	for i := range r.Entries {
+		if at := r.Entries[i].Changed; at.After(last) {
+			last = at
+		}
+	}
+	return last
+}
+
+// Entry is an entry with what the process saw of it.
+type Entry struct {
+	contract.Entry
+	Changed time.Time // when it was first seen as it is
+	// Standing means that it was there when the process began: how long before it was written is not known.
+	Standing bool
+	// Named is the KEK ID that the plugin named last, and NamedAt when that was seen. It may not have answered since.
+	Named   string
+	NamedAt time.Time
+}
+
+// standingPeriod is how much longer an entry counts that was there when the process began: its reporter may have been
+// without an API server, too.
+const standingPeriod = time.Minute
+
+// FreshUntil is the first instant at which the entry is stale, unless it changes.
+func (e *Entry) FreshUntil() time.Time {
+	until := e.Changed.Add(e.Validity())
+	if e.Standing {
+		until = until.Add(standingPeriod)
+	}
+	return until
 }

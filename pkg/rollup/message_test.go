@@ -10,14 +10,13 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/kms-health/kms-health/pkg/contract"
-	"github.com/kms-health/kms-health/pkg/operatorstatus"
 )
 
 // lines makes a message of them.
 func lines(all ...string) string { return strings.Join(all, "\n") }
 
 // fleet are n nodes named n00, n01, …, and their reports.
-func fleet(n int, entry func(i int) contract.Entry) (nodes []Node, reports []operatorstatus.Report) {
+func fleet(n int, entry func(i int) Entry) (nodes []Node, reports []Report) {
 	for i := range n {
 		name := fmt.Sprintf("n%02d", i)
 		nodes = append(nodes, on(name, "2"))
@@ -27,26 +26,26 @@ func fleet(n int, entry func(i int) contract.Entry) (nodes []Node, reports []ope
 }
 
 const isDegraded, isReporting, isAgreed = contract.PluginsDegraded, contract.HealthReporting, contract.WriteKeyAgreed
-const excused = "every plugin is healthy on 1 of 2 nodes; the others are being replaced, are not Ready, or have " +
-	"no reporter"
-const noneReports = "every plugin is healthy on 0 of 3 nodes; the others are being replaced, are not Ready, or have " +
-	"no reporter"
+const excused = "every plugin is healthy on 1 of 2 nodes; the others are being replaced, are not Ready, " +
+	"had no API server to write to, or have no reporter"
+const noneReports = "every plugin is healthy on 0 of 3 nodes; the others are being replaced, are not Ready, " +
+	"had no API server to write to, or have no reporter"
 
 var okEntry = healthy("2", 5)
-var same, sameReports = fleet(5, func(int) contract.Entry { return unhealthy("2", 5, "vault is sealed") })
-var six, sixSaid = fleet(7, func(i int) contract.Entry {
+var same, sameReports = fleet(5, func(int) Entry { return unhealthy("2", 5, "vault is sealed") })
+var six, sixSaid = fleet(7, func(i int) Entry {
 	if i == 6 {
 		return okEntry
 	}
 	return unhealthy("2", 5, "vault is sealed")
 })
-var many, manySaid = fleet(12, func(i int) contract.Entry { return inError("2", 5, "attempt by "+string(rune('a'+i))) })
+var many, manySaid = fleet(12, func(i int) Entry { return inError("2", 5, "attempt by "+string(rune('a'+i))) })
 
 var messages = []struct {
 	name    string
 	kind    string
 	nodes   []Node
-	reports []operatorstatus.Report
+	reports []Report
 	want    string
 }{
 	{"healthy", isDegraded, abc("2"), each(okEntry), "every plugin is healthy on 3 of 3 nodes"},
@@ -61,7 +60,7 @@ var messages = []struct {
 		list{from("a", okEntry), from("b", socketless("2", 1))}, excused},
 	{"all are stale and excused", isDegraded,
 		[]Node{down(on("a", "2")), replacing(60, on("b", "2")), attended(renewed(30, on("c", "2")), "u")},
-		list{from("a", healthy("2", 999)), from("b", healthy("2", 999)), by("u", from("c", healthy("2", 999)))},
+		list{from("a", healthy("2", 300)), from("b", healthy("2", 300)), by("u", from("c", healthy("2", 300)))},
 		noneReports},
 	{"a key that is missing beside another is named", isDegraded, abc("2", "1"),
 		but(each(okEntry, healthy("1", 5)), from("b", okEntry)), "key 1 on node b: not reported yet"},
@@ -120,7 +119,7 @@ var messages = []struct {
 	{"nothing yet", isReporting, abc("2"), nil, "nodes a, b, c: not reported yet"},
 	{"no pods", isReporting, nil, nil, "no pod of the API server runs on a node"},
 	{"stale, and why", isReporting, []Node{on("a", "2"), down(on("b", "2")), replacing(60, withLook(on("c", "2")))},
-		each(healthy("2", 999)),
+		each(healthy("2", 300)),
 		lines("node a: stopped reporting",
 			"node b: stopped reporting; the Node is not Ready",
 			"node c: stopped reporting; its API server is being replaced")},
@@ -165,7 +164,7 @@ func TestLongKeyIDsThatDifferAreDistinguishable(t *testing.T) {
 		return fmt.Sprintf("projects/my-project/locations/global/keyRings/openshift/cryptoKeys/etcd/cryptoKeyVersions/%d", n)
 	}
 	entry := healthy("2", 5)
-	got := Evaluate(&Input{Now: now, Nodes: abc("2"),
+	got := Evaluate(&Input{Now: now, Wall: now, Agreement: agreement2, Nodes: abc("2"),
 		Reports: but(each(naming(version(7), entry)),
 			from("b", naming(version(8), entry)))}).Conditions[contract.WriteKeyAgreed]
 	lines := strings.Split(got.Message, "\n")
@@ -185,7 +184,7 @@ const maxMessage = 24 * 1024
 func TestMessagesAreBounded(t *testing.T) {
 	long := strings.Repeat("n", 250)
 	var nodes []Node
-	var reports []operatorstatus.Report
+	var reports []Report
 	for i := range 60 {
 		name := fmt.Sprintf("%s%03d", long, i)
 		n := withLook(on(name, strings.Repeat("1", 250)))
@@ -194,7 +193,7 @@ func TestMessagesAreBounded(t *testing.T) {
 			n.Keys = nil
 		}
 		nodes = append(nodes, n)
-		var entries []contract.Entry
+		var entries []Entry
 		for k := range 200 {
 			e := inError(fmt.Sprintf("%d%s", k, strings.Repeat("\x00", 200)), 5, strings.Repeat("<\x07", i+500))
 			e.KEKID, e.Status = strings.Repeat("\"", 1024-i), []contract.Status{contract.Healthy, contract.Error,
@@ -204,7 +203,7 @@ func TestMessagesAreBounded(t *testing.T) {
 		reports = append(reports, from(name, append(entries, healthy("2", 999))...))
 	}
 	for _, key := range []string{"", "2", reports[0].Entries[0].KeyID} {
-		for _, c := range Evaluate(&Input{Now: now, Nodes: nodes, Reports: reports, WriteKey: key}).Conditions {
+		for _, c := range Evaluate(&Input{Now: now, Wall: now, Agreement: agreement2, Nodes: nodes, Reports: reports, WriteKey: key}).Conditions {
 			if len(c.Message) > maxMessage || strings.Count(c.Message, "\n") > maxLines {
 				t.Errorf("%s is %d bytes in %d lines", c.Type, len(c.Message), strings.Count(c.Message, "\n")+1)
 			}

@@ -26,7 +26,10 @@ func pick[T any](d dice, from ...T) T { return from[d.IntN(len(from))] }
 func (d dice) chance(percent int) bool { return d.IntN(100) < percent }
 
 func (d dice) input() *Input {
-	in := &Input{Now: now.Add(time.Duration(d.IntN(3)) * 500 * time.Millisecond), WriteKey: pick(d, "", "1", "2")}
+	in := &Input{Now: now.Add(time.Duration(d.IntN(3)) * 500 * time.Millisecond), WriteKey: pick(d, "", "1", "2"),
+		Agreement: pick(d, agreement2, Agreement{}, Agreement{KeyID: "2", KEKID: "k-7", Seen: ago(60)}),
+		Outage:    pick(d, Outage{}, Outage{Since: ago(200), Until: in(20)})}
+	in.Wall = in.Now
 	for _, name := range []string{"a", "b", "c", "d", "e", "f", "g"}[:d.IntN(8)] {
 		in.Reports = append(in.Reports, d.reports(name)...)
 		if d.chance(85) {
@@ -41,7 +44,7 @@ func (d dice) input() *Input {
 			in.Previous[kind] = operatorstatus.Condition{Type: kind,
 				Status:             pick(d, operatorstatus.True, operatorstatus.False, operatorstatus.Unknown),
 				Reason:             pick(d, contract.PluginError, contract.AsExpected, contract.ReporterStale),
-				Message:            pick(d, "", "x", "key 2 on node a: error: attempt 1"),
+				Message:            pick(d, "x", "key 2 on node a: error: attempt 1"),
 				LastTransitionTime: pick(d, ago(500), time.Time{})}
 		}
 	case 1:
@@ -59,20 +62,21 @@ func (d dice) input() *Input {
 	return in
 }
 
-func (d dice) reports(node string) []operatorstatus.Report {
-	var all []operatorstatus.Report
-	for _, make := range []func(string, ...contract.Entry) operatorstatus.Report{from, thirdParty} {
+func (d dice) reports(node string) []Report {
+	var all []Report
+	for _, make := range []func(string, ...Entry) Report{from, thirdParty} {
 		if d.chance(40) {
 			continue
 		}
-		var entries []contract.Entry
+		var entries []Entry
 		for _, key := range []string{"2", "1", "3"}[:d.IntN(4)] {
-			e := contract.Entry{
-				KeyID: key, KEKID: pick(d, "k-7", "k-7", "k-8", "unknown", ""),
-				Status:      pick(d, contract.Healthy, contract.Healthy, contract.Unhealthy, contract.Error),
-				LastChecked: ago(pick(d, 0, 3, 4, 5, 5, 5, 39, 40, 41, 119, 120, 121, 130, 300, 3600, -1, -29, -30, -31, -300)),
-				Interval:    time.Duration(pick(d, 0, 1, 10, 30, 30, 60, 3600)) * time.Second,
-			}
+			e := healthy(key, pick(d, 0, 3, 4, 5, 5, 5, 39, 40, 41, 119, 120, 121, 130, 300, 3600))
+			e.KEKID = pick(d, "k-7", "k-7", "k-8", "unknown", "")
+			e.Status = pick(d, contract.Healthy, contract.Healthy, contract.Unhealthy, contract.Error)
+			e.Reason = pick(d, "", contract.Timeout, contract.SocketMissing)
+			e.Interval = time.Duration(pick(d, 0, 1, 10, 30, 30, 60, 3600)) * time.Second
+			e.Standing, e.NamedAt = d.chance(15), ago(pick(d, 5, 119, 120, 300))
+			e.LastChecked = ago(pick(d, 0, 300, -300, 30*86400, -30*86400))
 			if e.Status != contract.Healthy {
 				e.Detail = pick(d, "", "sealed", "attempt 1", "attempt 2 (of 9)", "\x1b[31m\n", strings.Repeat("é1 ", 500))
 			}
@@ -80,10 +84,6 @@ func (d dice) reports(node string) []operatorstatus.Report {
 		}
 		d.Shuffle(len(entries), func(i, j int) { entries[i], entries[j] = entries[j], entries[i] })
 		r := make(node, entries...)
-		r.Ahead = time.Duration(pick(d, 0, 0, 0, 1, 12, -71, 130, 3600, -3600)) * time.Second
-		if d.chance(10) {
-			r.Ours, r.Written = false, time.Time{}
-		}
 		if d.chance(5) {
 			r.Entries, r.Err = nil, errors.New("bad\nmessage")
 		}
@@ -98,9 +98,14 @@ func (d dice) node(name string) Node {
 		n = withLook(n)
 	}
 	n.Ready = d.chance(80)
-	n.PodSince = ago(pick(d, 1, 5, 60, 179, 180, 3600))
+	n.DownUntil = in(pick(d, -1, 0, 1, 900))
+	n.PodSeen = ago(pick(d, 1, 5, 60, 179, 180, 3600))
 	if d.chance(50) {
-		n.QuietUntil = n.PodSince.Add(QuietPeriod)
+		n.QuietUntil = n.PodSeen.Add(QuietPeriod)
+		n.SocketUntil = n.QuietUntil
+	}
+	if d.chance(10) {
+		n = shared(n, pick(d, -1, 1))
 	}
 	if d.chance(10) {
 		n = broken(n, pick(d, "kms-2", "kms-health"), pick(d, "ImagePullBackOff", "exit code 1"))
@@ -168,7 +173,7 @@ func TestAnyInput(t *testing.T) {
 
 		// When nothing has changed, nothing is written.
 		again := *in
-		again.Previous = first.Conditions
+		again.Previous, again.Agreement = first.Conditions, first.Agreement
 		second := Evaluate(&again)
 		if diff := diff(first.Conditions, second.Conditions); diff != "" || !second.Same(again.Previous) {
 			fail("its own conditions change it", diff)

@@ -25,7 +25,7 @@ var forbidden = map[string]operatorstatus.Condition{contract.HealthReporting: {
 var reportings = []struct {
 	name     string
 	nodes    []Node
-	reports  []operatorstatus.Report
+	reports  []Report
 	delivery Delivery
 	previous map[string]operatorstatus.Condition
 	began    int // seconds ago

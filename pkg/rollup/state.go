@@ -14,7 +14,7 @@ const (
 	Healthy          = State(contract.Healthy) // and these two: the status of a fresh entry
 	Unhealthy        = State(contract.Unhealthy)
 	Error            = State(contract.Error)
-	Stale      State = "stale"      // the last entry is too old to be valid
+	Stale      State = "stale"      // the entry has not changed for too long to be valid
 	Unreadable State = "unreadable" // there is a report, but it cannot be decoded
 	Missing    State = "missing"    // there is no report yet
 )
@@ -30,21 +30,23 @@ func (s State) known() bool { return s == Healthy || s.Unhealthy() }
 
 // Row is one plugin on one node.
 type Row struct {
-	Node           string
-	State          State
-	contract.Entry      // the last one; of a missing or unreadable report the KeyID or the Detail, if known
-	Unexpected     bool // the node's pod has no such plugin: its reporter uses another file
+	Node       string
+	State      State
+	Entry           // the last one; of a missing or unreadable report the KeyID or the Detail, if known
+	Unexpected bool // the node's pod has no such plugin
+	// TypedHealthy means that a fresh typed report contradicts a stale one.
+	TypedHealthy bool
 }
 
 // Silent reports whether there is no valid report.
-func (r Row) Silent() bool { return r.State == Missing || r.State == Stale }
+func (r *Row) Silent() bool { return r.State == Missing || r.State == Stale }
 
 // rows are the plugins of one node. A condition that was written for the API server's pod
 // counts alone, so that two reporters never change a verdict in turns. Typed reports count
 // on a node without one. Where what it reports on a plugin is not known, since it is stale
 // or cannot be read, a fresh typed report that the plugin is unhealthy counts: that is an
 // observation, and nothing contradicts it.
-func (e *evaluation) rows(reports []*operatorstatus.Report, node *Node) (rows []Row) {
+func (e *evaluation) rows(reports []*Report, node *Node) (rows []Row) {
 	var typed []Row
 	for _, r := range reports {
 		of := &rows
@@ -58,14 +60,14 @@ func (e *evaluation) rows(reports []*operatorstatus.Report, node *Node) (rows []
 	if len(rows) == 0 {
 		rows = typed
 	} else {
-		rows = withUnhealthy(rows, typed)
+		rows = withTyped(rows, typed)
 	}
 	if node == nil {
 		return rows
 	}
 	for _, key := range node.Keys { // that should be reported
 		if !slices.ContainsFunc(rows, func(r Row) bool { return r.KeyID == key || r.State == Unreadable }) {
-			rows = append(rows, Row{Node: node.Name, State: Missing, Entry: contract.Entry{KeyID: key}})
+			rows = append(rows, Row{Node: node.Name, State: Missing, Entry: Entry{Entry: contract.Entry{KeyID: key}}})
 		}
 	}
 	if len(rows) == 0 && node.Keys == nil {
@@ -75,37 +77,35 @@ func (e *evaluation) rows(reports []*operatorstatus.Report, node *Node) (rows []
 }
 
 // reportRows are the rows of one report, of the entries that count.
-func (e *evaluation) reportRows(r *operatorstatus.Report, node *Node) (rows []Row) {
+func (e *evaluation) reportRows(r *Report, node *Node) (rows []Row) {
 	if r.Err != nil {
-		return []Row{{Node: r.Node, State: Unreadable, Entry: contract.Entry{Detail: contract.CleanDetail(r.Err.Error())}}}
+		detail := contract.Entry{Detail: contract.CleanDetail(r.Err.Error())}
+		return []Row{{Node: r.Node, State: Unreadable, Entry: Entry{Entry: detail}}}
 	}
-	for _, entry := range r.Entries {
-		if !node.counts(r, &entry) {
+	for i := range r.Entries {
+		entry := &r.Entries[i]
+		if !node.counts(entry) {
 			continue
 		}
-		row := Row{Node: r.Node, Entry: entry, State: Stale}
+		row := Row{Node: r.Node, Entry: *entry, State: Stale}
 		row.Unexpected = node != nil && node.Keys != nil && !slices.Contains(node.Keys, entry.KeyID)
-		switch {
-		case entry.Skewed(e.Now): // its writer is not known by the API server's clock: it has no age
-			e.lookAgain(entry.FreshFrom())
-		case !entry.Stale(e.Now):
+		if e.before(entry.FreshUntil()) {
 			row.State = State(entry.Status)
-			e.lookAgain(entry.StaleAt().Add(1))
 		}
 		rows = append(rows, row)
 	}
 	return rows
 }
 
-// withUnhealthy replaces rows whose plugin's state is not known by fresh ones of typed
-// reports, where those are unhealthy.
-func withUnhealthy(rows, typed []Row) []Row {
+// withTyped replaces rows whose plugin's state is not known by fresh ones of typed
+// reports, where those are unhealthy, and notes where they are healthy.
+func withTyped(rows, typed []Row) []Row {
 	for _, t := range typed {
-		if !t.State.Unhealthy() {
-			continue
-		}
 		at := slices.IndexFunc(rows, func(r Row) bool { return r.KeyID == t.KeyID })
 		switch {
+		case at >= 0 && t.State == Healthy:
+			rows[at].TypedHealthy = true
+		case !t.State.Unhealthy():
 		case at >= 0 && !rows[at].State.known():
 			rows[at] = t
 		case at < 0 && !slices.ContainsFunc(rows, func(r Row) bool { return r.State.known() }):

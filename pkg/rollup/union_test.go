@@ -49,6 +49,7 @@ type cluster struct {
 	interval   time.Duration
 	conditions map[string]operatorstatus.Condition
 	checked    map[string]time.Time // by node, the last healthy check
+	agreement  Agreement
 	writes     int
 	// seen is each status of the union that lasted, in order.
 	seen []string
@@ -56,16 +57,18 @@ type cluster struct {
 
 // second goes by: those that speak report when their interval has passed.
 func (c *cluster) second(at time.Time, nodes []Node, stopped func(node string) bool) operatorstatus.Condition {
-	var reports []operatorstatus.Report
+	var reports []Report
 	for _, name := range []string{"a", "b", "c"} {
 		if !stopped(name) && at.Sub(c.checked[name]) >= c.interval {
 			c.checked[name] = at
 		}
-		e := contract.Entry{KeyID: "2", KEKID: "k-7", Status: contract.Healthy, LastChecked: c.checked[name],
-			Interval: c.interval}
+		e := healthy("2", 0)
+		e.Interval, e.Changed = c.interval, c.checked[name]
 		reports = append(reports, from(name, e))
 	}
-	result := Evaluate(&Input{Now: at.Add(500 * time.Millisecond), Nodes: nodes, Reports: reports, Previous: c.conditions})
+	result := Evaluate(&Input{Now: at.Add(500 * time.Millisecond), Wall: at.Add(500 * time.Millisecond), Nodes: nodes,
+		Reports: reports, Previous: c.conditions, Agreement: c.agreement})
+	c.agreement = result.Agreement
 	if !result.Same(c.conditions) {
 		c.writes++
 		c.conditions = result.Conditions
@@ -118,12 +121,12 @@ func rollout(t *testing.T, interval int, ready bool, pod string, silence int) {
 				made = silence - 1
 			}
 			if stopped[name] {
-				n.Ready = ready
+				n.Ready, n.DownUntil = ready, at.Add(time.Minute)
 			}
 			if begun >= made {
-				n.PodSince = at.Add(-time.Duration(begun-made) * time.Second)
-				n.Due = map[string]time.Time{"2": n.PodSince.Add(FirstReport)}
-				n.QuietUntil = n.PodSince.Add(QuietPeriod)
+				n.PodSeen = at.Add(-time.Duration(begun-made) * time.Second)
+				n.Due = map[string]time.Time{"2": n.PodSeen.Add(FirstReport)}
+				n.QuietUntil = n.PodSeen.Add(QuietPeriod)
 			} else if begun >= 0 {
 				if strings.HasPrefix(pod, "away") {
 					continue

@@ -101,7 +101,7 @@ func (c *Controller) sync(ctx context.Context, in Input, related []any) (again t
 	if !exists {
 		return resync, nil
 	}
-	in.Now, in.Inertia, in.Since, in.Previous = c.Now(), c.Inertia, c.since, current.conditions
+	in.Now, in.Wall, in.Inertia, in.Since, in.Previous = c.Clock.Now(), c.Now(), c.Inertia, c.since, current.conditions
 	conditions, at, since := Evaluate(&in)
 	again, c.since = resync, since
 	if !at.IsZero() {
@@ -119,6 +119,7 @@ func (c *Controller) sync(ctx context.Context, in Input, related []any) (again t
 	if same {
 		return again, nil
 	}
-	_, err = ssa.ApplyStatus(ctx, c.Client, object, conditions, map[string]any{"versions": versions, "relatedObjects": related})
+	_, err = ssa.ApplyStatus(ctx, c.Client, object, conditions,
+		map[string]any{"versions": versions, "relatedObjects": related}, true)
 	return again, err
 }

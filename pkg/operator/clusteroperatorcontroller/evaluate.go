@@ -21,7 +21,8 @@ const (
 
 // Input is the input of Evaluate.
 type Input struct {
-	Now           time.Time
+	Now           time.Time     // by the process's own clock
+	Wall          time.Time     // by the API server's, for lastTransitionTime
 	Inertia       time.Duration // how long something must be bad before it counts
 	Configuration string        // why the configuration file is rejected, empty where it is active
 	Configured    bool          // some version is active
@@ -44,17 +45,16 @@ func Evaluate(in *Input) (conditions map[string]operatorstatus.Condition, again 
 	available, progressing := in.available(), normally(Progressing, operatorstatus.False)
 	var problems []operatorstatus.Condition // with the status of Degraded if there were nothing else
 	since = map[string]time.Time{}
-	// The id identifies a problem across calls. Without a known start, it starts when it is first observed.
-	add := func(id, status, reason, message string, began time.Time) {
-		if began.IsZero() {
-			began = cmp.Or(in.Since[id], in.Now)
-			since[id] = began
-		}
+	// The id identifies a problem across calls. It starts when it is first observed: a condition's own time may be by
+	// another API server's clock.
+	add := func(id, status, reason, message string) {
+		began := cmp.Or(in.Since[id], in.Now)
+		since[id] = began
 		problems = append(problems, operatorstatus.Condition{Status: status, Reason: reason, Message: message,
 			LastTransitionTime: began})
 	}
 	if in.Configuration != "" {
-		add("configuration", operatorstatus.True, contract.ConfigurationInvalid, in.Configuration, time.Time{})
+		add("configuration", operatorstatus.True, contract.ConfigurationInvalid, in.Configuration)
 	}
 	var unhealthy []string
 	for i := range in.Targets {
@@ -69,22 +69,22 @@ func Evaluate(in *Input) (conditions map[string]operatorstatus.Condition, again 
 			progressing.Message = line(progressing.Message, t.prefixed(message))
 		}
 		if row.NeedsAction {
-			add(t.Name+"/delivery", operatorstatus.True, "Delivery_"+reason, t.prefixed(message), time.Time{})
+			add(t.Name+"/delivery", operatorstatus.True, "Delivery_"+reason, t.prefixed(message))
 		}
 		if c := t.Degraded; c.Type != "" && c.Status != operatorstatus.False {
-			add(t.Name+"/"+c.Type, c.Status, "KMSPlugins_"+c.Reason, t.prefixed(c.Message), c.LastTransitionTime)
-			if c.Status == operatorstatus.True && !contract.RollupReasonOf(c.Reason).Upgradeable {
+			add(t.Name+"/"+c.Type+"/"+c.Status, c.Status, "KMSPlugins_"+c.Reason, t.prefixed(c.Message))
+			if c.Status == operatorstatus.True {
 				unhealthy = append(unhealthy, t.Name)
 			}
 		}
 	}
 	if in.CA != "" {
-		add("ca", operatorstatus.True, contract.CANotCurrent, in.CA, time.Time{})
+		add("ca", operatorstatus.True, contract.CANotCurrent, in.CA)
 	}
 	degraded, again := in.degraded(problems)
 	conditions = map[string]operatorstatus.Condition{}
 	for _, c := range []operatorstatus.Condition{available, progressing, degraded, upgradeable(degraded, unhealthy)} {
-		c.Settle(in.Previous, in.Now)
+		c.Settle(in.Previous, in.Wall)
 		conditions[c.Type] = c
 	}
 	return conditions, again, since

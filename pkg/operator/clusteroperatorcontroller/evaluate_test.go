@@ -124,20 +124,17 @@ var clusterOperators = []struct {
 		texts{
 			Available:   "True AsExpected a: one beside each\nb: one beside each",
 			Degraded:    "True KMSPlugins_PluginError a: x\na: y",
-			Upgradeable: stopsUpgrades + "a"}, false},
-	{"a reporter that cannot start is no unhealthy plugin",
-		configured(pluginsAre("a", operatorstatus.True, contract.ReporterNotRunning, "x", longAgo)),
-		texts{Available: "True AsExpected a: one beside each", Degraded: "True KMSPlugins_ReporterNotRunning a: x"}, false},
+			Upgradeable: stopsUpgrades + "a"}, true},
 	{"two with unhealthy plugins",
 		configured(pluginsAre("a", operatorstatus.True, contract.PluginError, "x", longAgo),
 			pluginsAre("b", operatorstatus.True, contract.PluginError, "x", longAgo)), texts{
 			Degraded:    "True KMSPlugins_PluginError a: x\nb: x",
-			Upgradeable: stopsUpgrades + "a, b"}, false},
+			Upgradeable: stopsUpgrades + "a, b"}, true},
 	{"an unhealthy plugin, for a moment", configured(pluginsAre("a", operatorstatus.True, contract.PluginError, "x", start)),
 		nil, false},
 	{"a report that is stale, for long",
 		configured(pluginsAre("a", operatorstatus.Unknown, contract.ReporterStale, "x", longAgo)),
-		texts{Degraded: "Unknown KMSPlugins_ReporterStale a: x"}, false},
+		texts{Degraded: "Unknown KMSPlugins_ReporterStale a: x"}, true},
 
 	// Several: once one has lasted, all count.
 	{"True outweighs Unknown; reasons sorted, each once", Input{Configured: true, Configuration: "c", Targets: []Target{
@@ -147,7 +144,7 @@ var clusterOperators = []struct {
 		texts{
 			Degraded: "True Configuration_Invalid::Delivery_Refused::KMSPlugins_PluginError::KMSPlugins_ReporterStale " +
 				"c\na: x\nb: y\nc: z\nd: w",
-			Upgradeable: stopsUpgrades + "b"}, false},
+			Upgradeable: stopsUpgrades + "b"}, true},
 	{"Degraded for another reason, and a stale report",
 		Input{Configured: true, Configuration: "c",
 			Targets: []Target{pluginsAre("a", operatorstatus.Unknown, contract.ReporterStale, "x", start)}},
@@ -226,9 +223,10 @@ var stories = []struct {
 		{0, "", failing, notDegraded, inertia + 1},
 		{time.Minute, "", []Target{delivers("a", contract.Refused, "another message")}, notDegraded, inertia + 1},
 	}},
-	{"a plugin's time is its condition's, also after a restart", []moment{
-		{0, "", []Target{unhealthySince(-time.Minute)}, notDegraded, time.Minute + 1},
-		{time.Minute + 1, "", []Target{unhealthySince(-time.Minute)}, "True KMSPlugins_PluginError", 0},
+	{"a condition counts from when it was seen, whatever its own time is", []moment{
+		{0, "", []Target{unhealthySince(-time.Hour)}, notDegraded, inertia + 1},
+		{time.Minute, "", []Target{unhealthySince(time.Hour)}, notDegraded, inertia + 1},
+		{inertia + 1, "", []Target{unhealthySince(time.Hour)}, "True KMSPlugins_PluginError", 0},
 	}},
 	{"one that has lasted makes the newer ones count", []moment{
 		{0, "", failing, notDegraded, inertia + 1},
@@ -236,7 +234,8 @@ var stories = []struct {
 		{inertia + 1, "", []Target{refused, unhealthySince(time.Minute)}, "True Delivery_Refused::KMSPlugins_PluginError", 0},
 	}},
 	{"the next evaluation is for the first of several", []moment{
-		{0, "", []Target{refused, unhealthySince(-time.Minute)}, notDegraded, time.Minute + 1},
+		{0, "", []Target{unhealthySince(0)}, notDegraded, inertia + 1},
+		{time.Minute, "", []Target{refused, unhealthySince(0)}, notDegraded, inertia + 1},
 	}},
 	{"a reported problem stays while any problem lasts", []moment{
 		{0, "", failing, notDegraded, inertia + 1},

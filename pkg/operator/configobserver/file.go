@@ -6,7 +6,6 @@ import (
 	"context"
 	"fmt"
 	"sync/atomic"
-	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	corev1 "k8s.io/api/core/v1"
@@ -23,7 +22,6 @@ type FileOptions struct {
 	Path  string
 	Image string           // the reporter's, where the file has none; may be empty
 	Valid prometheus.Gauge // 1 while the file as it is now is active
-	Now   func() time.Time // by the API server's clock
 	// Event records an Event, on the replica that leads.
 	Event   func(about, eventType, reason, message string)
 	Enqueue []informers.Key // after each change
@@ -33,14 +31,8 @@ type FileOptions struct {
 type File struct {
 	FileOptions
 	leads   atomic.Bool
-	active  atomic.Pointer[Active]
+	active  atomic.Pointer[v1alpha1.OperatorConfiguration]
 	problem atomic.Pointer[string]
-}
-
-// Active is the configuration that is active, and since when.
-type Active struct {
-	*v1alpha1.OperatorConfiguration
-	Since time.Time
 }
 
 // NewFile makes a File.
@@ -52,7 +44,7 @@ func (f *File) Run(ctx context.Context) {
 }
 
 // Current is the active configuration; nil: there is none yet.
-func (f *File) Current() *Active { return f.active.Load() }
+func (f *File) Current() *v1alpha1.OperatorConfiguration { return f.active.Load() }
 
 // Problem is why the file is rejected; empty: it is active, or was not read yet.
 func (f *File) Problem() string {
@@ -87,7 +79,7 @@ func (f *File) observe(content filewatch.Content) {
 	} else {
 		f.Valid.Set(1)
 		f.problem.Store(nil)
-		f.active.Store(&Active{c, f.Now()})
+		f.active.Store(c)
 		klog.InfoS("Configured", "file", f.Path,
 			"managementState", c.ManagementState, "apiServers", len(c.APIServers))
 	}

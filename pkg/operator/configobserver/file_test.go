@@ -3,7 +3,6 @@ package configobserver
 import (
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
@@ -22,7 +21,7 @@ func (k *keys) Enqueue(name string) { *k = append(*k, name) }
 func newTestFile() (f *File, events, enqueued *keys) {
 	events, enqueued = &keys{}, &keys{}
 	return NewFile(FileOptions{
-		Path: "config.yaml", Image: "reporter:1", Now: time.Now, Valid: prometheus.NewGauge(prometheus.GaugeOpts{Name: "valid"}),
+		Path: "config.yaml", Image: "reporter:1", Valid: prometheus.NewGauge(prometheus.GaugeOpts{Name: "valid"}),
 		Event: func(about, eventType, reason, message string) {
 			events.Enqueue(strings.Join([]string{about, eventType, reason, message}, " "))
 		},

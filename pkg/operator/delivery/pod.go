@@ -5,6 +5,8 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
+
+	"github.com/kms-health/kms-health/pkg/operator/objects"
 )
 
 // RevisionOf is the revision of the encryption config that pods of a spec use,
@@ -24,6 +26,18 @@ func RevisionOf(secret string, spec *corev1.PodSpec, labels map[string]string) s
 	}
 	if revision := labels["revision"]; number.MatchString(revision) {
 		return revision
+	}
+	return ""
+}
+
+// ContainerID is the ID of the API server's container of a pod; empty: it does not run. Whether it is Ready does not
+// matter: an unhealthy plugin keeps it from that.
+func ContainerID(pod *corev1.Pod, container string) string {
+	served, err := objects.APIServerContainer(&pod.Spec, container)
+	for _, s := range pod.Status.ContainerStatuses {
+		if err == nil && s.Name == served.Name && s.State.Running != nil {
+			return s.ContainerID
+		}
 	}
 	return ""
 }

@@ -3,7 +3,6 @@ package delivery
 import (
 	"encoding/json"
 	"fmt"
-	"time"
 
 	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
 	"github.com/kms-health/kms-health/pkg/contract"
@@ -37,9 +36,11 @@ type State struct {
 	// plugin; nil: it was never read.
 	Live      []v1alpha1.Plugin            `json:"live"`
 	Revisions map[string][]v1alpha1.Plugin `json:"revisions,omitempty"`
-	// LiveSince is since when the live set has had its write key, by the API server's clock;
-	// zero: before anything that is known.
-	LiveSince time.Time `json:"liveSince,omitzero"`
+	// NotLoaded are the IDs of API servers' containers that ran when the write key of the live set changed: they may
+	// still use the set before.
+	NotLoaded []string `json:"notLoaded,omitempty"`
+	// Mixed is, by revision, empty for the live set, what else than the write key encrypts some resource.
+	Mixed map[string]string `json:"mixed,omitempty"`
 	// NotProbed are the kms providers that cannot be probed, with the reasons.
 	NotProbed string `json:"notProbed,omitempty"`
 

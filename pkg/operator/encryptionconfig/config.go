@@ -41,6 +41,8 @@ type Config struct {
 	// ConfigMaps, as a pod that mounts one does not start while the plugin is unhealthy, and
 	// those that have the reports.
 	Encrypted []schema.GroupResource
+	// Mixed says which resources another provider encrypts than the others, plain and bounded; empty: none.
+	Mixed string
 }
 
 // maxIgnored bounds how many ignored providers a text names.
@@ -86,7 +88,7 @@ func Parse(data []byte, given map[string]string) (Config, error) {
 	})
 	nameKeys(sockets, given)
 
-	c := Config{Plugins: []v1alpha1.Plugin{}, Ignored: ignored}
+	c := Config{Plugins: []v1alpha1.Plugin{}, Ignored: ignored, Mixed: f.mixed()}
 	needed := []schema.GroupResource{ConfigMaps, contract.KMSHealths.GVR().GroupResource()}
 	for _, r := range contract.Resources {
 		needed = append(needed, r.GVR().GroupResource())

@@ -230,7 +230,7 @@ func TestPluginsOfAFile(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if diff := cmp.Diff(Config{tt.plugins, tt.ignored, got.Encrypted}, got); diff != "" {
+			if diff := cmp.Diff(Config{Plugins: tt.plugins, Ignored: tt.ignored, Encrypted: got.Encrypted, Mixed: got.Mixed}, got); diff != "" {
 				t.Fatal(diff)
 			}
 			configured(t, got.Plugins)
@@ -336,5 +336,26 @@ func TestIgnoredProvidersAreListedUpToABound(t *testing.T) {
 			t.Errorf("%d ignored providers: %s", i, text)
 		}
 		all = append(all, fmt.Sprint("p", i))
+	}
+}
+
+func TestResourcesThatAnotherProviderEncryptsAreMixed(t *testing.T) {
+	const v1 = "{kms: {name: old, endpoint: 'unix:///old.sock'}}"
+	two, one := v2("2_x", sock2), v2("1_x", sock1)
+	const second = ", configmaps by the plugin at /var/run/kmsplugin/kms-2.sock"
+	for name, c := range map[string]struct{ entries, want string }{
+		"one key":                     {entryOf("secrets", two, identity) + entryOf("configmaps", two, identity), ""},
+		"aescbc first":                {entryOf("secrets", aescbc, two) + entryOf("configmaps", two), "secrets by aescbc" + second},
+		"identity first":              {entryOf("secrets", identity, two) + entryOf("configmaps", two), "secrets by identity, so in the clear" + second},
+		"KMS v1 first":                {entryOf("secrets", v1, two) + entryOf("configmaps", two), "secrets by a KMS v1 plugin" + second},
+		"another key":                 {entryOf("secrets", one, two) + entryOf("configmaps", two), "secrets by the plugin at /var/run/kmsplugin/kms-1.sock" + second},
+		"an unknown provider":         {entryOf("secrets", "{quantum: {}}", two) + entryOf("configmaps", two), "secrets by an unknown provider" + second},
+		"a resource without a plugin": {entryOf("secrets", aescbc) + entryOf("configmaps", two), ""},
+		"no plugin writes":            {entryOf("secrets", aescbc, two) + entryOf("configmaps", identity, two), ""},
+	} {
+		got, err := Parse([]byte(head+c.entries), nil)
+		if want := strings.TrimSuffix("encrypts by several providers: "+c.want, "encrypts by several providers: "); err != nil || got.Mixed != want {
+			t.Errorf("%s: %q, want %q (%v)", name, got.Mixed, want, err)
+		}
 	}
 }

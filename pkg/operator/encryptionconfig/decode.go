@@ -1,12 +1,12 @@
 package encryptionconfig
 
 import (
+	"cmp"
 	stdjson "encoding/json"
 	"errors"
 	"fmt"
 	"slices"
 	"strings"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -40,7 +40,66 @@ type entry struct {
 }
 
 type provider struct {
-	KMS *kms `json:"kms"`
+	KMS       *kms  `json:"kms"`
+	AESCBC    given `json:"aescbc"`
+	AESGCM    given `json:"aesgcm"`
+	Secretbox given `json:"secretbox"`
+	Identity  given `json:"identity"`
+}
+
+// given is whether a field is there. What it holds is not read.
+type given bool
+
+// UnmarshalJSON is json.Unmarshaler's.
+func (g *given) UnmarshalJSON(raw []byte) error {
+	*g = string(raw) != "null"
+	return nil
+}
+
+// writer says how a provider that is the first of its entry encrypts, and whether it is a KMS v2 plugin.
+func (p *provider) writer() (text string, isV2 bool) {
+	switch {
+	case p.KMS != nil && p.KMS.APIVersion == "v2":
+		if address, err := v1alpha1.SocketAddress(p.KMS.Endpoint); err == nil {
+			return "the plugin at " + v1alpha1.CleanSocket(address), true
+		}
+		return "a KMS v2 plugin that cannot be probed", true
+	case p.KMS != nil:
+		return "a KMS v1 plugin", false
+	case bool(p.AESCBC):
+		return "aescbc", false
+	case bool(p.AESGCM):
+		return "aesgcm", false
+	case bool(p.Secretbox):
+		return "secretbox", false
+	case bool(p.Identity):
+		return "identity, so in the clear", false
+	}
+	return "an unknown provider", false
+}
+
+// mixed says which resources are written differently, of those whose entries list a KMS v2 plugin, where one of these
+// plugins writes; empty: none is.
+func (f *file) mixed() string {
+	first, text, different, plugins := "", []string{}, false, false
+	for _, e := range f.Resources {
+		if !slices.ContainsFunc(e.Providers, func(p provider) bool { return p.KMS != nil && p.KMS.APIVersion == "v2" }) {
+			continue
+		}
+		writer, isV2 := e.Providers[0].writer()
+		plugins = plugins || isV2
+		different = different || first != "" && writer != first
+		first = cmp.Or(first, writer)
+		text = append(text, fmt.Sprintf("%s by %s", shown(strings.Join(e.Resources[:min(1, len(e.Resources))], "")), writer))
+	}
+	if !different || !plugins {
+		return ""
+	}
+	const most = 8
+	if more := len(text) - most; more > 0 {
+		text = append(text[:most], fmt.Sprintf("and %d more", more))
+	}
+	return "encrypts by several providers: " + strings.Join(text, ", ")
 }
 
 type kms struct {
@@ -102,9 +161,6 @@ type Set struct {
 	Known   bool   // whether Config is valid. If not, the last known set stays active
 	Config  Config // without any plugin, KMS is off
 	Problem string // why a Secret gives no set, without anything from it but the names of fields
-	// Written is when the Secret was last written, by the API server's clock; zero: it does not
-	// exist. A process that was started earlier may have loaded another configuration.
-	Written time.Time
 }
 
 // Read returns the set of the Secret of an encryption config; nil: it does not exist, so
@@ -124,18 +180,5 @@ func Read(secret *corev1.Secret, config v1alpha1.EncryptionConfig) Set {
 	if err != nil {
 		return Set{Problem: err.Error()}
 	}
-	return Set{Known: true, Config: c, Written: written(secret)}
-}
-
-// written is when the data of a Secret was last written: its managed fields say who owns the
-// data, and when that writer last wrote.
-func written(secret *corev1.Secret) time.Time {
-	last := secret.CreationTimestamp.Time
-	for _, f := range secret.ManagedFields {
-		ofData := f.FieldsV1 == nil || strings.Contains(f.FieldsV1.String(), `"f:data"`)
-		if ofData && f.Time != nil && f.Time.After(last) {
-			last = f.Time.Time
-		}
-	}
-	return last
+	return Set{Known: true, Config: c}
 }

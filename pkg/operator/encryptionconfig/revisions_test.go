@@ -3,10 +3,8 @@ package encryptionconfig
 import (
 	"strings"
 	"testing"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
 )
@@ -66,26 +64,3 @@ func TestSetFollowsKeyAndKeyIDsOfTheConfiguration(t *testing.T) {
 }
 
 // Labels of a Secret may change at any time; only a write of its data may have changed what an
-// API server loads.
-func TestSecretIsAsOldAsItsData(t *testing.T) {
-	at := func(hour int) *metav1.Time { return &metav1.Time{Time: time.Date(2026, 5, 8, hour, 0, 0, 0, time.UTC)} }
-	entry := func(hour int, fields string) metav1.ManagedFieldsEntry {
-		return metav1.ManagedFieldsEntry{Time: at(hour), FieldsV1: metav1.NewFieldsV1(fields)}
-	}
-	const data, labels = `{"f:data":{".":{},"f:k":{}}}`, `{"f:metadata":{"f:labels":{}}}`
-	for name, test := range map[string]struct {
-		entries []metav1.ManagedFieldsEntry
-		want    int
-	}{
-		"never changed":           {nil, 8},
-		"its data":                {[]metav1.ManagedFieldsEntry{entry(9, data)}, 9},
-		"its labels later":        {[]metav1.ManagedFieldsEntry{entry(9, data), entry(11, labels)}, 9},
-		"its data by two writers": {[]metav1.ManagedFieldsEntry{entry(10, data), entry(9, data)}, 10},
-	} {
-		secret := secretOf(oneProvider)
-		secret.CreationTimestamp, secret.ManagedFields = *at(8), test.entries
-		if got := Read(secret, v1alpha1.EncryptionConfig{Key: "k"}); got.Written.Hour() != test.want {
-			t.Errorf("%s: %s, want %d:00", name, got.Written, test.want)
-		}
-	}
-}

@@ -8,7 +8,6 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -130,12 +129,12 @@ func As[T any](o *unstructured.Unstructured) *T {
 
 // Node is what matters of a Node.
 type Node struct {
-	Name    string
-	Created metav1.Time
-	Ready   bool
+	Name   string
+	Labels map[string]string
+	Ready  bool
 }
 
 func readNode(o *unstructured.Unstructured) Node {
 	ready := operatorstatus.ReadConditions(o)[string(corev1.NodeReady)]
-	return Node{Name: o.GetName(), Created: o.GetCreationTimestamp(), Ready: ready.Status == operatorstatus.True}
+	return Node{Name: o.GetName(), Labels: o.GetLabels(), Ready: ready.Status == operatorstatus.True}
 }

@@ -50,10 +50,12 @@ type Informer[T any] struct {
 	handlers  []handler[T]
 	end       context.CancelFunc // set by start
 
-	mu      sync.Mutex
-	objects values[T] // nil before the first list
-	err     error
-	since   time.Time // when errors with the reason of err began; zero while there are none
+	mu       sync.Mutex
+	objects  values[T] // nil before the first list
+	err      error
+	relist   context.CancelFunc // nil before Run
+	fromEtcd bool               // the next list is to be of etcd, not of a cache
+	since    time.Time          // when errors with the reason of err began; zero while there are none
 }
 
 type values[T any] map[cache.ObjectName]T
@@ -94,10 +96,27 @@ func (s *Informer[T]) start(ctx context.Context) *Informer[T] {
 
 // Run follows the selection until ctx ends.
 func (s *Informer[T]) Run(ctx context.Context) {
-	cache.NewReflectorWithOptions(
-		listsFirst{&cache.ListWatch{ListWithContextFunc: s.list, WatchFuncWithContext: s.watch}},
-		&unstructured.Unstructured{}, store[T]{s}, cache.ReflectorOptions{Backoff: &backoff},
-	).RunWithContext(klog.NewContext(ctx, logr.Discard())) // it would log each error, which list and watch keep
+	for ctx.Err() == nil {
+		following, stop := context.WithCancel(ctx)
+		s.mu.Lock()
+		s.relist = stop
+		s.mu.Unlock()
+		cache.NewReflectorWithOptions(
+			listsFirst{&cache.ListWatch{ListWithContextFunc: s.list, WatchFuncWithContext: s.watch}},
+			&unstructured.Unstructured{}, store[T]{s}, cache.ReflectorOptions{Backoff: &backoff},
+		).RunWithContext(klog.NewContext(following, logr.Discard())) // it would log each error, which list and watch keep
+		stop()
+	}
+}
+
+// Relist lists all anew, and follows them from there.
+func (s *Informer[T]) Relist() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.relist != nil {
+		s.fromEtcd = true
+		s.relist()
+	}
 }
 
 // listsFirst makes the reflector list, and not stream, what there is: the answer to a
@@ -109,6 +128,11 @@ func (listsFirst) IsWatchListSemanticsUnSupported() bool { return true }
 
 func (s *Informer[T]) list(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
 	s.choose(&o)
+	s.mu.Lock()
+	if s.fromEtcd {
+		o.ResourceVersion, s.fromEtcd = "", false
+	}
+	s.mu.Unlock()
 	list, err := s.resource.List(ctx, o)
 	s.observe(ctx, err)
 	if apierrors.IsNotFound(err) {

@@ -94,7 +94,7 @@ func (s *Target) Follow(n Needs) {
 	keep(s, &s.ConfigMaps, n.OwnObjects, ours, whole)
 	keep(s, &s.ServiceAccount, n.OwnObjects, selection(ServiceAccounts, contract.ReporterName(name)), whole)
 	keep(s, &s.Secret, n.Secret, selection(Secrets, config.Secret), func(o *unstructured.Unstructured) encryptionconfig.Set {
-		return encryptionconfig.Read(As[corev1.Secret](o), config) // with the managed fields, which date its data
+		return encryptionconfig.Read(As[corev1.Secret](o), config)
 	})
 	keep(s, &s.Deployment, n.Deployment != "", selection(Deployments, n.Deployment), readDeployment)
 }

@@ -29,13 +29,11 @@ import (
 
 const (
 	resync = 5 * time.Minute
-	// afterOutage is for how long after an API server last did not answer missing reports are excused: for
+	// afterOutage is for how long after an API server last did not answer reports that became stale are excused: for
 	// a minute after its return, since no reporter could write, and until kubelets, which back off to every half
 	// minute, have written the state of their pods, one that was replaced looks like one whose reporter stopped.
 	afterOutage = time.Minute + outageSync
 	outageSync  = 10 * time.Second // how often that is observed, at least
-	// afterDenial is the same after a right was missing: reporters could write, and the next list comes within 5 s.
-	afterDenial = outageSync + 5*time.Second
 	workers     = 4
 )
 
@@ -70,20 +68,46 @@ type healthState struct {
 	// the current ones until the watch shows that version: reporters write in between.
 	conditions map[string]operatorstatus.Condition
 	written    string
-	cleaned    bool                   // the reports were removed since the target is off
-	quietUntil time.Time              // missing reports are excused until then, by the local clock
+	owner      string    // the manager that owns KMSPluginsDegraded; empty: it is ours
+	ownedUntil time.Time // when that is tried again
+	relisted   time.Time // since reports were stale
+	cleaned    bool      // the reports were removed since the target is off
+	outage     rollup.Outage
+	seen       rollup.Seen
+	agreement  rollup.Agreement
 	began      time.Time              // when the target was first seen
 	attendance map[string]nodeHistory // by node, since then; nil: none was observed yet
 
-	target  delivery.Snapshot // under mu
-	stands  time.Time         // under mu: since when its Status is as it is
-	verdict delivery.Verdict  // under mu
+	watching watchClock        // under mu
+	target   delivery.Snapshot // under mu
+	stands   time.Time         // under mu: since when its Status is as it is
+	verdict  delivery.Verdict  // under mu
 }
+
+// watchClock is the local clock, which stands still while the operator resource cannot be read: reports do not become
+// old since nobody sees them.
+type watchClock struct {
+	blind time.Duration // for how long it stood
+	away  bool
+	last  time.Time // when that was observed
+}
+
+// look observes at a local time whether the operator resource can be read.
+func (w *watchClock) look(local time.Time, away bool) time.Time {
+	if (w.away || away) && !w.last.IsZero() {
+		w.blind += local.Sub(w.last)
+	}
+	w.away, w.last = away, local
+	return w.at(local)
+}
+
+// at is a local time by it.
+func (w *watchClock) at(local time.Time) time.Time { return local.Add(-w.blind) }
 
 // New makes a Controller.
 func New(o Options) *Controller {
 	return &Controller{
-		Options: o, targets: map[string]*healthState{}, metrics: newMetrics(o.Registry),
+		Options: o, targets: map[string]*healthState{}, metrics: newMetrics(o.Registry, o.Clock),
 	}
 }
 
@@ -91,12 +115,13 @@ func New(o Options) *Controller {
 func (c *Controller) Set(t delivery.Snapshot) {
 	c.mu.Lock()
 	e := c.targets[t.Name]
+	now := c.Clock.Now()
 	if e == nil {
-		e = &healthState{began: c.Now()}
+		e = &healthState{began: now}
 		c.targets[t.Name] = e
 	}
 	if e.target.Status != t.Status {
-		e.stands = c.Now()
+		e.stands = e.watching.at(now)
 	}
 	e.target = t
 	e.verdict.Done = e.verdict.Done && over(&t)
@@ -113,7 +138,7 @@ func (c *Controller) Remove(name string) {
 	c.mu.Lock()
 	delete(c.targets, name)
 	c.mu.Unlock()
-	c.metrics.set(name, nil)
+	c.metrics.set(name, nil, time.Time{})
 	c.Queue.Forget(name)
 	c.ClusterOperator.Enqueue(contract.ClusterOperator)
 }
@@ -138,11 +163,7 @@ func (c *Controller) Run(ctx context.Context) {
 			c.enqueueAll()
 			return 0
 		}
-		at := c.sync(ctx, name)
-		if at.IsZero() {
-			return 0
-		}
-		return max(1, at.Sub(c.Now()))
+		return c.sync(ctx, name)
 	})
 }
 
@@ -154,24 +175,29 @@ func (c *Controller) enqueueAll() {
 	}
 }
 
-// sync updates the roll-up of one target. It returns when to sync it again at the
-// latest, by the API server's clock; zero: it was removed.
-func (c *Controller) sync(ctx context.Context, name string) time.Time {
+// sync updates the roll-up of one target. It returns how soon to sync it again at the latest; zero: it was removed.
+func (c *Controller) sync(ctx context.Context, name string) time.Duration {
 	c.mu.Lock()
 	e := c.targets[name]
 	if e == nil {
 		c.mu.Unlock()
-		return time.Time{}
+		return 0
 	}
 	t, before := e.target, e.verdict
-	in := rollup.Input{Began: e.began, Now: c.Now(),
+	err := t.Sources.Resource.Err()
+	now := e.watching.look(c.Clock.Now(), err != nil)
+	in := rollup.Input{Began: e.began, Now: now, Wall: c.Now(),
 		Delivery: rollup.Delivery{Reason: string(t.Status.Reason), Message: t.Status.Message, Since: e.stands}}
 	c.mu.Unlock()
-	s := &healthSync{Controller: c, healthState: e, target: &t, now: in.Now, again: in.Now.Add(resync)}
+	s := &healthSync{Controller: c, healthState: e, target: &t, now: now, again: now.Add(resync)}
 	s.node = func(name string) (informers.Node, bool) { return t.Sources.Cluster.Nodes.Get("", name) }
+	s.excuse(err)
 	verdict, judged := s.judge(ctx, &in)
 	if !judged { // too little is known for a new one
 		verdict.Done = before.Done
+		if verdict.Degraded.Type == "" {
+			verdict.Degraded = before.Degraded
+		}
 	}
 	verdict.Judged = judged || before.Judged
 	c.mu.Lock()
@@ -184,7 +210,7 @@ func (c *Controller) sync(ctx context.Context, name string) time.Time {
 	if verdict.Done && !before.Done {
 		c.Reporters.Enqueue(name)
 	}
-	return s.again
+	return max(1, s.again.Sub(e.watching.at(c.Clock.Now())))
 }
 
 type healthSync struct {
@@ -192,12 +218,12 @@ type healthSync struct {
 	*healthState
 	target *delivery.Snapshot
 	node   func(name string) (n informers.Node, exists bool)
-	now    time.Time
+	now    time.Time // by the watchClock, as again
 	again  time.Time // when to sync again at the latest
 }
 
 func (s *healthSync) requeue(at time.Time) {
-	if !at.IsZero() && at.Before(s.again) {
+	if at.After(s.now) && at.Before(s.again) {
 		s.again = at
 	}
 }
@@ -207,48 +233,46 @@ func (s *healthSync) requeue(at time.Time) {
 func (s *healthSync) judge(ctx context.Context, in *rollup.Input) (v delivery.Verdict, judged bool) {
 	t := s.target
 	if t.OtherInstallation {
-		s.metrics.set(t.Name, nil)
+		s.metrics.set(t.Name, nil, s.now)
 		return delivery.Verdict{Done: true}, true
 	}
-	s.excuse()
 	resource := t.Sources.Destination()
 	if resource == nil {
 		judged = t.Sources.Resource.HasSynced()
 	} else {
-		in.Reports, in.Previous, in.Off = resource.Reports, resource.Conditions, t.Off
+		in.Reports = s.seen.Observe(s.now, resource.Reports)
+		in.Previous, in.Off, in.Outage, in.Agreement = resource.Conditions, t.Off, s.outage, s.agreement
 		if !ssa.AtLeast(resource.Version, s.written) {
 			in.Previous = s.conditions
 		}
 		judged = t.Off || s.observe(in, resource)
 	}
-	in.Unobserved = resource == nil || !judged
+	in.Unobserved, in.Owner = resource == nil || !judged, s.owner
 	result := rollup.Evaluate(in)
 	s.requeue(result.Deadline)
-	v.Degraded, v.Reporting = result.Conditions[contract.PluginsDegraded], result.Conditions[contract.HealthReporting]
-	left, standing := s.quietUntil.Sub(s.Clock.Now()), in.Previous[contract.PluginsDegraded]
-	excused := left > 0 && slices.ContainsFunc(result.Rows, rollup.Row.Silent)
-	// A plugin that is known to be unhealthy is reported all the same, and so is that a silence has ended.
-	ended := v.Degraded.Status == operatorstatus.False && standing.Status == operatorstatus.Unknown
-	if judged && excused && v.Degraded.Status != operatorstatus.True && !ended {
-		s.requeue(s.now.Add(left))
-		v.Degraded = standing
-		return v, false
+	if stale := slices.ContainsFunc(result.Rows, func(r rollup.Row) bool { return r.State == rollup.Stale && !r.Unexpected }); stale &&
+		s.now.Sub(s.relisted) > time.Minute { // a watch may show what etcd no longer has, after a restore
+		s.relisted = s.now
+		t.Sources.Resource.Relist()
 	}
+	v.Degraded, v.Reporting = result.Conditions[contract.PluginsDegraded], result.Conditions[contract.HealthReporting]
 	s.cleaned = s.cleaned && t.Off
 	if t.Off { // when it is on again, all nodes have time for their first report
-		s.attendance = nil
+		s.attendance, s.agreement = nil, rollup.Agreement{}
+	} else if judged {
+		s.agreement = result.Agreement
 	}
 	if judged && !in.Off && !in.Unobserved {
-		s.metrics.set(t.Name, result)
+		s.metrics.set(t.Name, result, s.now)
 	} else if judged {
-		s.metrics.set(t.Name, nil)
+		s.metrics.set(t.Name, nil, s.now)
 	}
 	if resource == nil {
 		v.Done = judged && t.Clean
 		return v, judged
 	}
 	if t.Off && t.Clean {
-		left := slices.ContainsFunc(resource.Reports, func(r operatorstatus.Report) bool { return r.Ours })
+		left := slices.ContainsFunc(resource.Reports, func(r operatorstatus.Report) bool { return r.Form == operatorstatus.FormCondition })
 		result = &rollup.Result{}
 		v.Done = result.Same(in.Previous) && (s.cleaned || !left)
 	}
@@ -262,28 +286,31 @@ func (s *healthSync) judge(ctx context.Context, in *rollup.Input) (v delivery.Ve
 	// A removal applies to what was read, so it comes before the write.
 	var cleaned error
 	if judged && !t.Unmanaged && (t.Clean || !t.Off) {
-		cleaned = s.clean(ctx, resource, in.Nodes)
+		cleaned = s.clean(ctx, resource, in)
 	}
-	s.finish(errors.Join(cleaned, s.write(ctx, in.Previous, result)))
+	s.finish(errors.Join(cleaned, s.write(ctx, resource, in.Previous, result)))
+	v.Done = v.Done || t.Off && t.Clean && s.cleaned && result.Same(in.Previous)
 	return v, judged
 }
 
-// excuse excuses missing reports, since the API server did not answer a moment ago, or the operator resource
-// cannot be read. The watch alone does not show it: client-go takes an API server that drops packets for a silent one.
-func (s *healthSync) excuse() {
-	s.quietUntil = latest(s.quietUntil, s.Unanswered().Add(afterOutage))
-	if err := s.target.Sources.Resource.Err(); err != nil {
-		after := afterOutage
-		if apierrors.IsForbidden(err) {
-			after = afterDenial
-		}
-		s.excuseFor(after)
+// excuse excuses reports that become stale, since the API server did not answer a moment ago, or the operator
+// resource cannot be read. The watch alone does not show it: client-go takes an API server that drops packets for a
+// silent one.
+func (s *healthSync) excuse(err error) {
+	if at := s.Unanswered(); !at.IsZero() {
+		s.excuseFor(s.watching.at(at), afterOutage)
+	}
+	if err != nil {
+		s.excuseFor(s.now, afterOutage)
 		s.requeue(s.now.Add(outageSync))
 	}
 }
 
-func (s *healthSync) excuseFor(lasts time.Duration) {
-	s.quietUntil = latest(s.quietUntil, s.Clock.Now().Add(lasts))
+func (s *healthSync) excuseFor(from time.Time, lasts time.Duration) {
+	if from.After(s.outage.Until) {
+		s.outage.Since = from
+	}
+	s.outage.Until = latest(s.outage.Until, from.Add(lasts))
 }
 
 // finish keeps the outcome of the writes, and schedules a retry of failed ones.
@@ -294,6 +321,6 @@ func (s *healthSync) finish(err error) {
 	}
 	s.metrics.errors.WithLabelValues(s.target.Name).Inc()
 	if apierrors.ReasonForError(err) == metav1.StatusReasonUnknown { // no response in time
-		s.excuseFor(afterOutage)
+		s.excuseFor(s.now, afterOutage)
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
+	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
 	"github.com/kms-health/kms-health/pkg/contract"
 	"github.com/kms-health/kms-health/pkg/operator/delivery"
 	"github.com/kms-health/kms-health/pkg/operator/informers"
@@ -17,31 +18,47 @@ import (
 	"github.com/kms-health/kms-health/pkg/operatorstatus"
 )
 
-// begin makes both nodes report, and waits until the roll-up is written and shown: one write.
+// begin shows the roll-up of an earlier process, and makes both nodes report twice: that is no write. It returns when
+// the reports are stale.
 func (s *fixture) begin(targets ...*target) (stale time.Duration) {
 	s.Helper()
-	stale = s.report("a", "b")
+	s.report("a", "b")
+	s.shown = s.earlier()
 	s.show()
 	if len(targets) == 0 {
 		targets = []*target{withKeys("2")}
 	}
 	s.set(targets[0])
+	s.until(2 * time.Second)
+	s.report("a", "b")
+	s.show()
 	s.settled()
-	if w := s.wantWrites(1, "first"); degraded(w.apply) != "False AsExpected" {
-		s.Fatalf("written: %s", w.body)
+	s.wantWrites(0, "first")
+	return 2*time.Second + syncqueue.CoalescePeriod + contract.StaleIntervals*interval
+}
+
+// earlier is a roll-up of an earlier process in which all is well.
+func (s *fixture) earlier() (conditions []any) {
+	at := s.start.UTC().Format(time.RFC3339)
+	for kind, of := range map[string][2]string{
+		contract.PluginsDegraded: {operatorstatus.False, "every plugin is healthy on 2 of 2 nodes"},
+		contract.HealthReporting: {operatorstatus.True, "2 of 2 nodes report"},
+		contract.WriteKeyAgreed:  {operatorstatus.True, `{"keyID":"2","kekID":"k-7","since":"2000-01-01T00:00:00Z"}`},
+	} {
+		conditions = append(conditions, map[string]any{"type": kind, "status": of[0], "reason": contract.AsExpected, "message": of[1],
+			"lastTransitionTime": at})
 	}
-	s.showWritten()
-	return stale
+	return conditions
 }
 
 func TestStaleReportsAreReportedAtTheirDeadlineWithoutAnotherWrite(t *testing.T) {
 	withFixture(t, func(s *fixture) {
 		stale := s.begin()
+		s.until(stale - 1)
+		s.wantWrites(0, "at the last instant at which all is fresh")
 		s.until(stale)
-		s.wantWrites(1, "at the last instant at which all is fresh")
-		s.until(stale + 1)
-		w := s.wantWrites(2, "an instant later")
-		if w.at != stale+1 || degraded(w.apply) != "Unknown ReporterStale" {
+		w := s.wantWrites(1, "an instant later")
+		if w.at != stale || degraded(w.apply) != "Unknown ReporterStale" {
 			t.Errorf("at %s: %s", w.at, w.body)
 		}
 		if v := s.Verdict("api"); !v.Judged ||
@@ -50,10 +67,38 @@ func TestStaleReportsAreReportedAtTheirDeadlineWithoutAnotherWrite(t *testing.T)
 		}
 		s.showWritten()
 		s.until(stale + time.Hour)
-		s.wantWrites(2, "and nothing more")
-		if want := []string{"AsExpected", "AsExpected", "AsExpected", "ReporterStale", "ReporterStale",
-			"ReporterStale"}; !slices.Equal(s.events, want) {
+		s.wantWrites(1, "and nothing more")
+		if want := []string{"ReporterStale", "ReporterStale", "ReporterStale"}; !slices.Equal(s.events, want) {
 			t.Errorf("events %q, want %q", s.events, want)
+		}
+	})
+}
+
+// Reports that were there before are no evidence: all is well once they have changed, and the key is agreed on once
+// API servers write with it.
+func TestFirstRollUp(t *testing.T) {
+	withFixture(t, func(s *fixture) {
+		s.report("a", "b")
+		s.show()
+		s.set(withKeys("2"))
+		s.settled()
+		if w := s.wantWrites(1, "first"); degraded(w.apply) != "False Progressing" || !strings.Contains(w.body, contract.Settling) {
+			t.Fatalf("written: %s", w.body)
+		}
+		s.showWritten()
+		for s.until(10 * time.Second); time.Since(s.start) < 170*time.Second; s.until(time.Since(s.start) + 10*time.Second) {
+			s.report("a", "b")
+			s.show()
+			s.settled()
+			s.showWritten()
+		}
+		if w := s.wantWrites(2, "both have reported again"); degraded(w.apply) != "False AsExpected" || !strings.Contains(w.body, contract.Settling) {
+			t.Fatalf("written: %s", w.body)
+		}
+		s.showWritten()
+		s.until(3*time.Minute + 10*time.Second)
+		if w := s.wantWrites(3, "the key is settled"); !strings.Contains(w.body, `\"kekID\":\"k-7\",\"since\":`) {
+			t.Fatalf("written: %s", w.body)
 		}
 	})
 }
@@ -89,9 +134,9 @@ func TestAWriteThatFailsIsTriedAgainLaterEachTime(t *testing.T) {
 
 		// After a recovery the backoff starts again.
 		s.failing(apierrors.NewInternalError(errors.New("away again")))
-		stale := s.report("a", "b")
+		s.reports["a"][0].Status = contract.Error
 		s.show()
-		s.until(stale + 1 + 250*time.Millisecond)
+		s.until(time.Since(s.start) + syncqueue.CoalescePeriod + 250*time.Millisecond)
 		again := s.written()[len(tried)+1:]
 		if len(again) != 2 || again[1].at-again[0].at != 250*time.Millisecond {
 			t.Errorf("it begins with %+v", again)
@@ -131,7 +176,7 @@ func TestReportsThatComeOneByOneAreRolledUpTogether(t *testing.T) {
 			s.until(time.Since(s.start) + syncqueue.CoalescePeriod/4)
 		}
 		s.settled()
-		if w := s.wantWrites(2, "both unhealthy"); w.at != 10*time.Second+syncqueue.CoalescePeriod {
+		if w := s.wantWrites(1, "both unhealthy"); w.at != 10*time.Second+syncqueue.CoalescePeriod {
 			t.Errorf("written at %s", w.at)
 		}
 	})
@@ -243,36 +288,54 @@ func TestNothingIsWrittenWhileTooLittleIsKnown(t *testing.T) {
 	})
 }
 
-// The target's selector matches no pod, or its API servers run outside of pods.
-func TestAgentsCountWhereNoAPIServerHasAPod(t *testing.T) {
+// API servers may run outside of pods: then the nodes count that agents should serve, whether they do or not.
+func TestNodesOfAgentsCountWhereNoAPIServerHasAPod(t *testing.T) {
 	withFixture(t, func(s *fixture) {
-		unhealthy := func() {
-			s.report("a", "b")
-			s.reports["b"][0].Status, s.reports["b"][0].Reason = contract.Unhealthy, contract.ReportedUnhealthy
-			s.show()
-		}
 		for _, name := range []string{"a", "b"} {
 			if err := s.client.Tracker().Delete(informers.Pods, "ns", "api-"+name); err != nil {
 				t.Fatal(err)
 			}
 			s.addAgent(name)
 		}
-		s.set(withKeys("2"))
-		unhealthy()
-		s.settled()
-		w := s.wantWrites(1, "without a pod")
-		if degraded(w.apply) != "True PluginUnhealthy" || !strings.Contains(w.body, "node b: unhealthy") ||
-			!strings.Contains(w.body, `"reason":"NoPods"`) ||
-			strings.Contains(w.body, `"status":"True","type":"KMSWriteKeyAgreed"`) {
-			t.Fatalf("written: %s", w.body)
+		s.set(withKeys("2").but(func(t *delivery.Snapshot) {
+			t.State.Mode, t.NodeSelector = v1alpha1.ModeDaemonSet, map[string]string{"x": "y"}
+		}))
+		reports := func(until time.Duration, change func(), nodes ...string) string {
+			for time.Since(s.start) < until {
+				clear(s.reports)
+				s.report(nodes...)
+				change()
+				s.show()
+				s.settled()
+				if len(s.written()) > 0 {
+					s.showWritten()
+				}
+				s.until(time.Since(s.start) + 10*time.Second)
+			}
+			return degraded(s.shown)
 		}
-		s.showWritten()
-
-		s.addPod("a")
-		unhealthy()
-		s.settled()
-		if w := s.wantWrites(2, "with a pod"); degraded(w.apply) != "False AsExpected" {
-			t.Errorf("written: %s", w.body)
+		healthy := func() {}
+		unhealthy := func() { s.reports["b"][0].Status = contract.Unhealthy }
+		if got := reports(30*time.Second, healthy, "a", "b"); got != "False AsExpected" || s.Verdict("api").Reporting.Status != operatorstatus.True {
+			t.Errorf("healthy: %s, %+v", got, s.Verdict("api").Reporting)
+		}
+		if got := reports(time.Minute, unhealthy, "a", "b"); got != "True PluginUnhealthy" {
+			t.Errorf("unhealthy: %s", got)
+		}
+		if err := s.client.Tracker().Delete(informers.Pods, "kms-health", "kms-health-api-b"); err != nil {
+			t.Fatal(err)
+		}
+		if got := reports(10*time.Minute, healthy, "a"); got != "Unknown ReportsMissing" {
+			t.Errorf("without an agent and its report: %s", got)
+		}
+		if err := s.client.Tracker().Delete(informers.Pods, "kms-health", "kms-health-api-a"); err != nil {
+			t.Fatal(err)
+		}
+		if got := reports(20*time.Minute, healthy); got != "Unknown ReportsMissing" {
+			t.Errorf("without any agent: %s", got)
+		}
+		if body := s.written()[len(s.written())-1].body; strings.Contains(body, `"status":"True","type":"KMSWriteKeyAgreed"`) {
+			t.Errorf("written: %s", body)
 		}
 	})
 }

@@ -52,26 +52,6 @@ func containers(pod *corev1.Pod) []corev1.Container {
 	return slices.Concat(pod.Spec.InitContainers, pod.Spec.Containers)
 }
 
-// quiet is until when missing reports of a pod's node are excused, since its API server or
-// one of its plugins started or ended. A restart of another container of the pod excuses nothing.
-func (b *beside) quiet() (until time.Time) {
-	last := began(b.pod)
-	for _, s := range statuses(b.pod) {
-		if s.Name != b.served && !slices.Contains(b.names, s.Name) {
-			continue
-		}
-		for _, state := range []corev1.ContainerState{s.State, s.LastTerminationState} {
-			if r := state.Running; r != nil {
-				last = latest(last, r.StartedAt.Time)
-			}
-			if e := state.Terminated; e != nil {
-				last = latest(last, e.FinishedAt.Time)
-			}
-		}
-	}
-	return last.Add(rollup.QuietPeriod)
-}
-
 // look has the commands that show the logs, by keyID, and the reporter's under "". The container of a plugin is
 // the only one, or the one with the socket in its arguments.
 func (b *beside) look() map[string]string {
@@ -95,29 +75,40 @@ func (b *beside) look() map[string]string {
 	return all
 }
 
-// faults are the plugins' and the reporter's containers that cannot start. again is called with when that may
-// change by itself.
-func (b *beside) faults(now time.Time, again func(time.Time)) (all []rollup.Finding) {
+// faults are the plugins' and the reporter's containers that cannot start.
+func (l *look) faults(b *beside) (all []rollup.Finding) {
+	l.containers = map[string]containerHistory{}
 	add := func(pod *corev1.Pod, container, reason, why string) {
 		if why == "" {
 			return
 		}
-		look := fmt.Sprintf("%s describe -n %s pod %s", b.tool, pod.Namespace, pod.Name)
+		show := fmt.Sprintf("%s describe -n %s pod %s", b.tool, pod.Namespace, pod.Name)
 		if strings.HasPrefix(why, crashLoop) {
-			look = fmt.Sprintf("%s logs -n %s %s -c %s --previous", b.tool, pod.Namespace, pod.Name, container)
+			show = fmt.Sprintf("%s logs -n %s %s -c %s --previous", b.tool, pod.Namespace, pod.Name, container)
 		}
-		all = append(all, rollup.Finding{Reason: reason, Node: b.pod.Spec.NodeName, Detail: why, Look: look,
+		all = append(all, rollup.Finding{Reason: reason, Node: b.pod.Spec.NodeName, Detail: why, Look: show,
 			Text: "container " + container + " cannot start"})
 	}
 	of := func(pod *corev1.Pod) {
 		for _, s := range statuses(pod) {
-			why, until := cannotStart(&s, now)
-			again(until)
-			if pod == b.reporter || contract.IsReporter(s.Name) {
-				add(pod, s.Name, contract.ReporterNotRunning, why)
-			} else if slices.Contains(b.names, s.Name) {
-				add(pod, s.Name, contract.PluginNotRunning, why)
+			reporter := pod == b.reporter || s.Name == contract.ReporterContainer
+			if !reporter && !slices.Contains(b.names, s.Name) {
+				continue
 			}
+			key := podUID(pod) + " " + s.Name
+			was, had := l.was.containers[key]
+			if !had && l.first && s.RestartCount > 1 { // what stands may be about it
+				was.loops = l.degraded.Reason == contract.PluginNotRunning
+			}
+			why, next := cannotStart(&s, was, l.now)
+			if l.containers[key] = next; next.loops && !next.since.IsZero() {
+				l.requeue(next.since.Add(calm))
+			}
+			reason := contract.PluginNotRunning
+			if reporter {
+				reason = contract.ReporterNotRunning
+			}
+			add(pod, s.Name, reason, why)
 		}
 	}
 	of(b.pod)
@@ -138,53 +129,55 @@ func statuses(pod *corev1.Pod) []corev1.ContainerStatus {
 }
 
 const (
-	// calm is how long a container that crashed must run before it counts as started: between two
-	// crashes it runs for a moment, which is no recovery. One that ran for longer did not crash.
+	// calm is how long a container that crashed must be seen to run before it counts as started: between two
+	// crashes it runs for a moment, which is no recovery.
 	calm      = 30 * time.Second
 	crashLoop = "CrashLoopBackOff"
 )
 
+// containerHistory is what is remembered of a container of a pod.
+type containerHistory struct {
+	loops bool      // the kubelet has waited to start it again, and it has not run for long enough since
+	id    string    // of the container that runs
+	since time.Time // when that was first seen; zero: none runs
+}
+
 // cannotStart is why a container cannot start, or ends soon after each start, without anything that changes
-// by itself, such as the seconds of a back-off; empty: nothing shows that. until is when it ends
-// though nothing changes; zero: it does not.
-func cannotStart(s *corev1.ContainerStatus, now time.Time) (why string, until time.Time) {
-	last, crashes := s.LastTerminationState.Terminated, s.RestartCount
+// by itself, such as the seconds of a back-off; empty: nothing shows that. Whether it ends with an error does not
+// matter: a kubelet waits longer and longer all the same.
+func cannotStart(s *corev1.ContainerStatus, was containerHistory, now time.Time) (why string, next containerHistory) {
+	next.loops = was.loops
+	last := s.LastTerminationState.Terminated
 	if s.State.Terminated != nil {
-		last, crashes = s.State.Terminated, crashes+1
+		last = s.State.Terminated
 	}
 	if w := s.State.Waiting; w != nil {
 		switch w.Reason {
 		case "", "ContainerCreating", "PodInitializing":
-			return "", until
+			return "", next
 		case "ErrImagePull", "ImagePullBackOff": // in turns; the second quotes the first
 			message := w.Message
 			if _, cause, quoted := strings.Cut(message, "ErrImagePull: "); quoted {
 				message = cause
 			}
-			return joined("ImagePullBackOff", message), until
+			return joined("ImagePullBackOff", message), next
 		case crashLoop:
-			return crashLoop + exit(last), until
+			next.loops = true
+			return crashLoop + exit(last), next
 		}
-		return joined(w.Reason, w.Message), until
-	}
-	// The first crash may be the last one, and an exit without an error is none: an init container completes.
-	if last == nil || last.ExitCode == 0 || crashes < 2 || !brief(last) {
-		return "", until
+		return joined(w.Reason, w.Message), next
 	}
 	if running := s.State.Running; running != nil {
-		if until = running.StartedAt.Add(calm); !now.Before(until) {
-			return "", time.Time{}
+		next.id = s.ContainerID + " " + running.StartedAt.String()
+		if next.since = now; next.id == was.id {
+			next.since = was.since
 		}
+		next.loops = next.loops && now.Before(next.since.Add(calm))
 	}
-	return crashLoop + exit(last), until
-}
-
-// brief reports whether a container ended soon after its start. That is not known of one whose start is
-// not, or whose end was not seen: after a power cut the container runtime (reason Unknown) or the
-// kubelet (ContainerStatusUnknown) finds that it does not run.
-func brief(t *corev1.ContainerStateTerminated) bool {
-	return t.Reason != "Unknown" && t.Reason != "ContainerStatusUnknown" &&
-		!t.StartedAt.IsZero() && t.FinishedAt.Sub(t.StartedAt.Time) < calm
+	if next.loops {
+		return crashLoop + exit(last), next
+	}
+	return "", next
 }
 
 // exit describes how a container ended: exit code and the last line of its message, which may be the

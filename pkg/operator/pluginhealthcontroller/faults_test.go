@@ -1,7 +1,7 @@
 package pluginhealthcontroller
 
 import (
-	"strings"
+	"fmt"
 	"testing"
 	"time"
 
@@ -160,18 +160,15 @@ func TestFaults(t *testing.T) {
 			fault(plugin, "kms", "ImagePullBackOff", describe)}},
 		{"a plugin crashes", faulty(status(crash("kms"))), nil, []rollup.Finding{
 			fault(plugin, "kms", "CrashLoopBackOff, exit code 1: no socket", logs)}},
-		{"between crashes it is evaluated again", faulty(status(after(running("kms", time.Second), 3, 1, ""))), nil,
-			[]rollup.Finding{
-				fault(plugin, "kms", "CrashLoopBackOff, exit code 1", logs)}},
 		{"restarted, and its image can no longer be pulled", faulty(status(after(pull("kms"), 1, 1, ""))), nil,
 			[]rollup.Finding{
 				fault(plugin, "kms", "ImagePullBackOff", describe)}},
 		{"the sidecar", faulty(status(pull("kms-health"))), nil, []rollup.Finding{
 			fault(reporter, "kms-health", "ImagePullBackOff", describe)}},
 		{"the API server itself, and a stranger", faulty(status(crash("api")), status(pull("other"))), nil, nil},
-		{"init containers first", faulty(status(pull("kms")), inInit(pull("kms-health-reporter"))), nil, []rollup.Finding{
-			fault(reporter, "kms-health-reporter", "ImagePullBackOff", describe),
-			fault(plugin, "kms", "ImagePullBackOff", describe)}},
+		{"init containers first", faulty(status(pull("kms")), inInit(pull("kms-health"))), nil, []rollup.Finding{
+			fault(reporter, "kms-health", "ImagePullBackOff", describe), fault(plugin, "kms", "ImagePullBackOff", describe)}},
+		{"OpenShift's own reporter is neither", faulty(inInit(crash("kms-health-reporter"))), nil, nil},
 		{"an init container that shares the sockets' volume has completed, also after two reboots",
 			faulty(inInit(after(ended("setup", 0, time.Hour), 2, 0, ""))), nil, nil},
 		{"a stranger's init container",
@@ -187,50 +184,22 @@ func TestFaults(t *testing.T) {
 				"kubectl logs -n kms-health kms-health-api-0a1b -c kms-health --previous")}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			of, again := withKeys("2").but(func(t *delivery.Snapshot) { t.Tool = "kubectl" }), time.Time{}
-			got := newBeside(&of.Snapshot, tt.pod, of.State.Live, tt.reporter).faults(now, func(at time.Time) {
-				if !at.IsZero() {
-					again = at
-				}
-			})
+			of := withKeys("2").but(func(t *delivery.Snapshot) { t.Tool = "kubectl" })
+			got := lookOf(of).faults(newBeside(&of.Snapshot, tt.pod, of.State.Live, tt.reporter))
 			if d := cmp.Diff(tt.want, got); d != "" {
 				t.Error(d)
-			}
-			if want := strings.HasPrefix(tt.name, "between crashes"); again.Equal(now.Add(29*time.Second)) != want {
-				t.Errorf("again at %s", again)
 			}
 		})
 	}
 }
 
+// lookOf is a look at node a, not the first one.
+func lookOf(of *target) *look { return &look{healthSync: syncingOf(of, abc)} }
+
 // saying is a container that waits for a reason, with a message.
 func saying(reason, message string) corev1.ContainerStatus {
 	s := waiting("kms", reason)
 	s.State.Waiting.Message = message
-	return s
-}
-
-// exited ended a second ago; it had run for that long.
-func exited(code int32, ran time.Duration) corev1.ContainerStatus {
-	s := ended("kms", code, time.Second)
-	s.State.Terminated.StartedAt = ago(time.Second + ran)
-	return s
-}
-
-// ranFor sets for how long a container had run before its last restart.
-func ranFor(d time.Duration, s corev1.ContainerStatus) corev1.ContainerStatus {
-	s.LastTerminationState.Terminated.StartedAt = ago(time.Minute + d)
-	return s
-}
-
-// unseen is a container whose end was not seen.
-func unseen(s corev1.ContainerStatus, reason string) corev1.ContainerStatus {
-	s.RestartCount = 2
-	if s.State.Terminated != nil {
-		s.State.Terminated.Reason = reason
-	} else {
-		s.LastTerminationState.Terminated.Reason = reason
-	}
 	return s
 }
 
@@ -241,48 +210,62 @@ func TestContainerThatCannotStart(t *testing.T) {
 		name   string
 		status corev1.ContainerStatus
 		want   string
-		until  time.Duration // from now
 	}{
-		{"nothing is known", corev1.ContainerStatus{}, "", 0},
-		{"it runs", runs(time.Second), "", 0},
-		{"waiting for no reason", saying("", ""), "", 0},
-		{"being created", saying("ContainerCreating", ""), "", 0},
-		{"waiting for init containers", saying("PodInitializing", ""), "", 0},
-		{"no image, no message", saying("ErrImagePull", ""), "ImagePullBackOff", 0},
+		{"nothing is known", corev1.ContainerStatus{}, ""},
+		{"it runs", runs(time.Second), ""},
+		{"waiting for no reason", saying("", ""), ""},
+		{"being created", saying("ContainerCreating", ""), ""},
+		{"waiting for init containers", saying("PodInitializing", ""), ""},
+		{"no image, no message", saying("ErrImagePull", ""), "ImagePullBackOff"},
 		{"no image, in back-off: the cause alone",
-			saying("ImagePullBackOff", `Back-off pulling "x": ErrImagePull: not found`), "ImagePullBackOff: not found", 0},
-		{"no image, at a try: the same text", saying("ErrImagePull", "not found"), "ImagePullBackOff: not found", 0},
+			saying("ImagePullBackOff", `Back-off pulling "x": ErrImagePull: not found`), "ImagePullBackOff: not found"},
+		{"no image, at a try: the same text", saying("ErrImagePull", "not found"), "ImagePullBackOff: not found"},
 		{"a Secret is missing", saying("CreateContainerConfigError", `secret "x" not found`),
-			`CreateContainerConfigError: secret "x" not found`, 0},
+			`CreateContainerConfigError: secret "x" not found`},
 		{"waiting after a crash: without the kubelet's seconds",
-			after(saying("CrashLoopBackOff", "back-off 10s"), 2, 137, ""), loop + "137", 0},
-		{"waiting after a crash of which nothing is known", saying("CrashLoopBackOff", ""), "CrashLoopBackOff", 0},
+			after(saying("CrashLoopBackOff", "back-off 10s"), 2, 137, ""), loop + "137"},
+		{"waiting after a crash of which nothing is known", saying("CrashLoopBackOff", ""), "CrashLoopBackOff"},
 		{"the last line of its message", after(saying("CrashLoopBackOff", ""), 2, 1, "stack\nno token\n"),
-			loop + "1: no token", 0},
-		{"it ended again and again without an error", after(saying("CrashLoopBackOff", ""), 2, 0, ""), loop + "0", 0},
+			loop + "1: no token"},
+		{"it ended again and again without an error", after(saying("CrashLoopBackOff", ""), 2, 0, ""), loop + "0"},
 
-		{"it crashed once, and is started again at once", exited(1, time.Second), "", 0},
-		{"it crashed again", after(exited(2, time.Second), 1, 1, ""), loop + "2", 0},
-		{"its end was not seen, after a power cut", unseen(exited(255, time.Second), "Unknown"), "", 0},
-		{"its end was not seen, by the kubelet", unseen(exited(137, time.Second), "ContainerStatusUnknown"), "", 0},
-		{"it runs after an end that was not seen", unseen(after(runs(time.Second), 2, 255, ""), "Unknown"), "", 0},
-		{"it ran for long, and ended with its node", after(exited(255, time.Hour), 9, 1, ""), "", 0},
-		{"its start is not known, as after the loss of its node", after(ended("kms", 137, time.Second), 9, 1, ""), "", 0},
-		{"an init container completed after two reboots", after(exited(0, time.Second), 2, 0, ""), "", 0},
-
-		{"it runs after its first crash", after(runs(time.Second), 1, 1, ""), "", 0},
-		{"it runs after a second crash", after(runs(time.Second), 2, 1, "refused"), loop + "1: refused", 29 * time.Second},
-		{"it runs for a nanosecond too little", after(runs(calm-1), 2, 1, ""), loop + "1", 1},
-		{"it runs for long enough", after(runs(calm), 2, 1, ""), "", 0},
-		{"it ran for long, ended with its node, and runs", ranFor(time.Hour, after(runs(time.Second), 9, 255, "")), "", 0},
+		{"it ended, and was not seen to wait", ended("kms", 1, time.Second), ""},
+		{"an init container completed after two reboots", after(ended("kms", 0, time.Second), 2, 0, ""), ""},
+		{"it runs after many restarts", after(runs(time.Second), 9, 1, ""), ""},
 	} {
-		why, until := cannotStart(&tt.status, now)
-		want := time.Time{}
-		if tt.until > 0 {
-			want = now.Add(tt.until)
+		if why, _ := cannotStart(&tt.status, containerHistory{}, now); why != tt.want {
+			t.Errorf("%s: %q, want %q", tt.name, why, tt.want)
 		}
-		if why != tt.want || !until.Equal(want) {
-			t.Errorf("%s: %q until %s, want %q until %s", tt.name, why, until, tt.want, want)
+	}
+}
+
+// A container that waited to start again has not recovered before it was seen to run for a while, whatever code it ends
+// with, and whatever the times in its status are.
+func TestContainerRecoversWhenItWasSeenToRunForAWhile(t *testing.T) {
+	const loop = "CrashLoopBackOff, exit code "
+	runs := func(id string, code int32) corev1.ContainerStatus {
+		s := after(running("kms", -24*time.Hour), 3, code, "")
+		s.ContainerID = id
+		return s
+	}
+	waits := after(waiting("kms", "CrashLoopBackOff"), 3, 0, "")
+	for _, code := range []int32{0, 1} {
+		exit := fmt.Sprint(loop, code)
+		was := containerHistory{}
+		for i, step := range []struct {
+			at     time.Duration
+			status corev1.ContainerStatus
+			want   string
+		}{
+			{0, runs("1", code), ""}, {time.Minute, waits, loop + "0"}, {2 * time.Minute, runs("2", code), exit},
+			{2*time.Minute + calm - 1, runs("2", code), exit}, {2*time.Minute + calm - 1, ended("kms", code, 0), exit},
+			{3 * time.Minute, runs("3", code), exit}, {3*time.Minute + calm, runs("3", code), ""},
+			{4 * time.Minute, ended("kms", code, 0), ""}, {4 * time.Minute, runs("4", code), ""},
+		} {
+			var why string
+			if why, was = cannotStart(&step.status, was, now.Add(step.at)); why != step.want {
+				t.Errorf("exit code %d, step %d: %q, want %q", code, i, why, step.want)
+			}
 		}
 	}
 }

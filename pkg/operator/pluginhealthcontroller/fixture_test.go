@@ -109,7 +109,7 @@ func withFixture(t *testing.T, test func(s *fixture)) {
 		for _, name := range []string{"a", "b"} {
 			s.add(informers.Nodes, "",
 				map[string]any{"kind": "Node", "apiVersion": "v1",
-					"metadata": map[string]any{"name": name, "creationTimestamp": s.start.Add(-time.Hour).Format(time.RFC3339)},
+					"metadata": map[string]any{"name": name, "labels": map[string]any{"x": "y"}, "creationTimestamp": s.start.Add(-time.Hour).Format(time.RFC3339)},
 					"status":   map[string]any{"conditions": []any{map[string]any{"type": "Ready", "status": "True"}}}})
 			s.addPod(name)
 		}
@@ -240,14 +240,13 @@ func (s *fixture) addPodIn(namespace string, p *corev1.Pod) {
 const interval = 10 * time.Second
 
 // report makes nodes report, now, that key 2 is healthy, checked every 10 seconds; it
-// is shown with the next show. It returns the last instant at which that is fresh.
-func (s *fixture) report(nodes ...string) time.Duration {
+// is shown with the next show.
+func (s *fixture) report(nodes ...string) {
 	checked := s.Now().Truncate(time.Second) // as entries have it
 	for _, node := range nodes {
 		s.reports[node] = []contract.Entry{{KeyID: "2", KEKID: "k-7", Status: contract.Healthy, LastChecked: checked,
 			Interval: interval}}
 	}
-	return checked.Sub(s.start) - s.offset + contract.StaleIntervals*interval
 }
 
 // show makes the watch deliver the resource with the reports and the roll-up of the

@@ -4,9 +4,11 @@ import (
 	"crypto/sha256"
 	"fmt"
 	"sync"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"k8s.io/apimachinery/pkg/util/sets"
+	"k8s.io/utils/clock"
 
 	"github.com/kms-health/kms-health/pkg/contract"
 	"github.com/kms-health/kms-health/pkg/metric"
@@ -16,7 +18,7 @@ import (
 
 var (
 	statusDesc    = metric.Desc(contract.MetricPluginStatus)
-	checkedDesc   = metric.Desc(contract.MetricPluginLastChecked)
+	ageDesc       = metric.Desc(contract.MetricPluginReportAge)
 	reasonDesc    = metric.Desc(contract.MetricPluginReason)
 	keyDesc       = metric.Desc(contract.MetricPluginKey)
 	lostDesc      = metric.Desc(contract.MetricFormerKeyLost)
@@ -29,25 +31,33 @@ var (
 type metrics struct {
 	errors *prometheus.CounterVec
 
+	clock clock.PassiveClock
+
 	mu      sync.Mutex
-	results map[string]*rollup.Result
+	results map[string]shown
 }
 
-func newMetrics(registry prometheus.Registerer) *metrics {
-	m := &metrics{errors: metric.CounterVec(contract.MetricRollupErrors), results: map[string]*rollup.Result{}}
+// shown is a target's last result, of a time by the clock of its evaluation, and when that was by the local one.
+type shown struct {
+	*rollup.Result
+	now, local time.Time
+}
+
+func newMetrics(registry prometheus.Registerer, clock clock.PassiveClock) *metrics {
+	m := &metrics{errors: metric.CounterVec(contract.MetricRollupErrors), clock: clock, results: map[string]shown{}}
 	registry.MustRegister(m.errors, m)
 	return m
 }
 
 // set keeps a target's last result; nil: it has none.
-func (m *metrics) set(target string, r *rollup.Result) {
+func (m *metrics) set(target string, r *rollup.Result, now time.Time) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if r == nil {
 		delete(m.results, target)
 		return
 	}
-	m.results[target] = r
+	m.results[target] = shown{r, now, m.clock.Now()}
 	m.errors.WithLabelValues(target) // 0 until there is one
 }
 
@@ -75,8 +85,9 @@ func (m *metrics) Collect(ch chan<- prometheus.Metric) {
 				}
 				gauge(reasonDesc, 1, target, row.Node, row.KeyID, reason)
 			}
-			if !row.LastChecked.IsZero() {
-				gauge(checkedDesc, float64(row.LastChecked.Unix()), target, row.Node, row.KeyID)
+			if !row.Changed.IsZero() {
+				age := r.now.Sub(row.Changed) + m.clock.Since(r.local)
+				gauge(ageDesc, age.Seconds(), target, row.Node, row.KeyID)
 			}
 			if row.KEKID != "" {
 				gauge(keyDesc, 1, target, row.Node, row.KeyID, contract.CleanDetail(row.KEKID), keyIDHash(row.KEKID))

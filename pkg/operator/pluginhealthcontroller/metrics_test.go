@@ -9,6 +9,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
+	clocktesting "k8s.io/utils/clock/testing"
+
 	"github.com/kms-health/kms-health/pkg/contract"
 	"github.com/kms-health/kms-health/pkg/operatorstatus"
 	"github.com/kms-health/kms-health/pkg/rollup"
@@ -43,9 +45,13 @@ func lost(key, kek string) string {
 	return fmt.Sprintf("kms_health_plugin_former_key_lost{api_server=\"api\",kek_id=%q,key_id=%q,node=\"a\"} 1\n", kek, key)
 }
 
-func lastChecked(key, at string) string {
-	return fmt.Sprintf("kms_health_plugin_last_checked_timestamp_seconds{api_server=\"api\",key_id=%q,node=\"a\"} %s\n",
-		key, at)
+func age(key, seconds string) string {
+	return fmt.Sprintf("kms_health_plugin_report_age_seconds{api_server=\"api\",key_id=%q,node=\"a\"} %s\n", key, seconds)
+}
+
+// entryOf is an entry that was seen to change.
+func entryOf(e contract.Entry, changed time.Time) rollup.Entry {
+	return rollup.Entry{Entry: e, Changed: changed}
 }
 
 var checked = time.Unix(1778241600, 0)
@@ -53,22 +59,22 @@ var checked = time.Unix(1778241600, 0)
 var everything = &rollup.Result{
 	Rows: []rollup.Row{
 		{Node: "a", State: rollup.Healthy,
-			Entry: contract.Entry{KeyID: "2", KEKID: "k-7", Status: contract.Healthy, LastChecked: checked,
-				Lost: []string{"k-5", "k\x1b4", "k 4", "k-5"}}},
+			Entry: entryOf(contract.Entry{KeyID: "2", KEKID: "k-7", Status: contract.Healthy,
+				Lost: []string{"k-5", "k\x1b4", "k 4", "k-5"}}, checked)},
 		{Node: "a", State: rollup.Stale,
-			Entry: contract.Entry{KeyID: "1", KEKID: "k\x1b6", Status: contract.Error, LastChecked: checked.Add(-time.Hour),
-				Lost: []string{hash7}}},
+			Entry: entryOf(contract.Entry{KeyID: "1", KEKID: "k\x1b6", Status: contract.Error,
+				Lost: []string{hash7}}, checked.Add(-time.Hour))},
 		{Node: "a", State: rollup.Stale,
-			Entry: contract.Entry{KeyID: "0", Status: contract.Unhealthy, Reason: contract.Timeout}},
-		{Node: "b", State: rollup.Missing, Entry: contract.Entry{KeyID: "2"}},
+			Entry: entryOf(contract.Entry{KeyID: "0", Status: contract.Unhealthy, Reason: contract.Timeout}, time.Time{})},
+		{Node: "b", State: rollup.Missing, Entry: entryOf(contract.Entry{KeyID: "2"}, time.Time{})},
 		{Node: "c", State: rollup.Unhealthy,
-			Entry: contract.Entry{KeyID: "2", Status: contract.Unhealthy, Reason: contract.Throttled}},
+			Entry: entryOf(contract.Entry{KeyID: "2", Status: contract.Unhealthy, Reason: contract.Throttled}, time.Time{})},
 		{Node: "d", State: rollup.Error,
-			Entry: contract.Entry{KeyID: "2", Status: contract.Error, Reason: "OfALaterVersion"}},
-		{Node: "e", State: rollup.Error, Entry: contract.Entry{KeyID: "2", Status: contract.Error}}, // of an earlier version
+			Entry: entryOf(contract.Entry{KeyID: "2", Status: contract.Error, Reason: "OfALaterVersion"}, time.Time{})},
+		{Node: "e", State: rollup.Error, Entry: entryOf(contract.Entry{KeyID: "2", Status: contract.Error}, time.Time{})}, // of an earlier version
 		{Node: "g", State: rollup.Unreadable},
 		{Node: "f", State: rollup.Healthy,
-			Entry: contract.Entry{KeyID: "2", Status: contract.Healthy, Reason: contract.Timeout}},
+			Entry: entryOf(contract.Entry{KeyID: "2", Status: contract.Healthy, Reason: contract.Timeout}, time.Time{})},
 	},
 	Conditions: map[string]operatorstatus.Condition{
 		contract.PluginsDegraded: {Type: contract.PluginsDegraded, Status: operatorstatus.Unknown},
@@ -86,12 +92,14 @@ var everything = &rollup.Result{
 
 func TestMetricsHaveEveryTargetNodeAndKey(t *testing.T) {
 	registry := prometheus.NewPedanticRegistry()
-	m := newMetrics(registry)
-	m.set("api", everything)
+	local := clocktesting.NewFakePassiveClock(checked.AddDate(0, 0, 3))
+	m := newMetrics(registry, local)
+	m.set("api", everything, checked.Add(5*time.Second))
+	local.SetTime(local.Now().Add(7 * time.Second))
 	m.set("off",
-		&rollup.Result{Conditions: map[string]operatorstatus.Condition{"x": {Type: "x", Status: operatorstatus.True}}})
-	m.set("off", nil)
-	m.set("never", nil)
+		&rollup.Result{Conditions: map[string]operatorstatus.Condition{"x": {Type: "x", Status: operatorstatus.True}}}, now)
+	m.set("off", nil, now)
+	m.set("never", nil, now)
 
 	states := []string{"error", "healthy", "missing", "stale", "unhealthy", "unreadable"}
 	reason := func(node, reason string) string {
@@ -110,8 +118,8 @@ func TestMetricsHaveEveryTargetNodeAndKey(t *testing.T) {
 		"PluginUnhealthy") +
 		head(contract.MetricFormerKeyLost) + lost("1", hash7) + lost("2", "k 4") + lost("2", "k-5") +
 		head(contract.MetricPluginKey) + pluginKey("k 6", "1", hash6) + pluginKey("k-7", "2", hash7) +
-		head(contract.MetricPluginLastChecked) + lastChecked("1", "1.778238e+09") + lastChecked("2", "1.7782416e+09") +
 		head(contract.MetricPluginReason) + reason("c", "Throttled") + reason("d", "Other") +
+		head(contract.MetricPluginReportAge) + age("1", "3612") + age("2", "12") +
 		head(contract.MetricPluginStatus) + status("a", "0", "stale") + status("a", "1", "stale") + status("a", "2",
 		"healthy") + status("b", "2", "missing") +
 		status("c", "2", "unhealthy") + status("d", "2", "error") + status("e", "2", "error") + status("f", "2", "healthy") +
@@ -130,7 +138,7 @@ func TestMetricsHaveEveryTargetNodeAndKey(t *testing.T) {
 	}
 
 	m.errors.WithLabelValues("api").Inc()
-	m.set("api", nil)
+	m.set("api", nil, now)
 	want = errors + "kms_health_operator_rollup_errors_total{api_server=\"api\"} 1\n"
 	if err := testutil.GatherAndCompare(registry, strings.NewReader(want)); err != nil {
 		t.Error(err)

@@ -9,12 +9,12 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/labels"
 
 	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
 	"github.com/kms-health/kms-health/pkg/contract"
 	"github.com/kms-health/kms-health/pkg/operator/delivery"
 	"github.com/kms-health/kms-health/pkg/operator/informers"
-	"github.com/kms-health/kms-health/pkg/operator/objects"
 	"github.com/kms-health/kms-health/pkg/operatorstatus"
 	"github.com/kms-health/kms-health/pkg/rollup"
 )
@@ -30,15 +30,14 @@ func (s *healthSync) observe(in *rollup.Input, resource *operatorstatus.Status) 
 	if !t.NamespaceMissing {
 		pods = t.Sources.Pods.List()
 	}
-	pods, ours := alive(pods), reporterPods(t.Name, t.Sources.Cluster.OwnPods.List())
-	// API servers may run outside of pods, or the selector may match none: then the reporters of a DaemonSet
-	// count, which probe the sockets of their node.
-	if in.Alone = len(pods) == 0; in.Alone {
-		pods = slices.DeleteFunc(alive(ours), func(p *corev1.Pod) bool {
-			return p.DeletionTimestamp != nil || !v1alpha1.Mode(p.Labels[contract.ModeLabel]).ServesNode()
-		})
+	pods, ours := alive(pods), byNode(reporterPods(t.Name, t.Sources.Cluster.OwnPods.List()))
+	before := s.attendance
+	s.attendance = map[string]nodeHistory{}
+	if in.Alone = len(pods) == 0 && (t.State.Mode.ServesNode() || len(agents(ours)) > 0); in.Alone {
+		s.expectHosts(in, before, ours, resource)
+	} else {
+		s.expect(in, before, byNode(pods), ours, resource)
 	}
-	s.expect(in, byNode(pods), byNode(ours), resource)
 	in.WriteKey, in.NoWriteKey = configuredKey(t)
 	if t.State.NotProbed != "" {
 		in.NotObserved = append(in.NotObserved, rollup.Finding{Reason: contract.ProviderNotProbed, Text: t.State.NotProbed})
@@ -60,26 +59,33 @@ func byNode(pods []*corev1.Pod) map[string][]*corev1.Pod {
 	return all
 }
 
+// agents are the nodes with a reporter of a DaemonSet.
+func agents(ours map[string][]*corev1.Pod) (nodes []string) {
+	for node, pods := range ours {
+		if slices.ContainsFunc(alive(pods), func(p *corev1.Pod) bool { return p.DeletionTimestamp == nil && isAgent(p) }) {
+			nodes = append(nodes, node)
+		}
+	}
+	return nodes
+}
+
+func isAgent(p *corev1.Pod) bool { return v1alpha1.Mode(p.Labels[contract.ModeLabel]).ServesNode() }
+
 // expect adds the nodes that API servers run on to the input, each with the plugins of the pod that counts, and what
 // the other pods write with. ours are the reporters' pods.
-func (s *healthSync) expect(in *rollup.Input, pods, ours map[string][]*corev1.Pod, resource *operatorstatus.Status) {
-	before := s.attendance
-	s.attendance = make(map[string]nodeHistory, len(pods))
+func (s *healthSync) expect(in *rollup.Input, before map[string]nodeHistory, pods, ours map[string][]*corev1.Pod,
+	resource *operatorstatus.Status) {
 	for _, name := range slices.Sorted(maps.Keys(pods)) {
 		its, exists := s.node(name)
 		if !exists {
 			continue
 		}
-		pod := newest(pods[name])
-		var replaced []string // the UIDs of others that are not being deleted
+		look := s.lookAt(name, before, in, resource)
+		pod, second := look.choose(pods[name], ours[name])
 		for _, other := range pods[name] {
-			if other == pod {
-				continue
-			}
-			n, _ := uses(s.target, other)
-			in.Others = append(in.Others, n)
-			if uid, _ := objects.PodUID(other); uid != "" && other.DeletionTimestamp == nil {
-				replaced = append(replaced, uid)
+			if other != pod {
+				n, _ := uses(s.target, other)
+				in.Others = append(in.Others, n)
 			}
 		}
 		if pod == nil {
@@ -87,11 +93,53 @@ func (s *healthSync) expect(in *rollup.Input, pods, ours map[string][]*corev1.Po
 		}
 		n, plugins := uses(s.target, pod)
 		b := newBeside(s.target, pod, plugins, newest(ours[name]))
-		n.Ready, n.PodSince, n.QuietUntil, n.Look = its.Ready, began(pod), b.quiet(), b.look()
-		n.Faults = b.faults(s.now, s.requeue)
-		s.attend(in, before, &n, pod, replaced, ours[name], resource)
+		if len(second) > 0 {
+			n.Pods = names(append(second, pod))
+			look.second = cmp.Or(look.was.second, s.now)
+			n.PodsDue = look.second.Add(rollup.FirstReport)
+		}
+		if slices.ContainsFunc(ours[name], isAgent) {
+			n.Probed = probed(&s.target.State)
+		}
+		n.Ready = its.Ready
+		look.complete(&n, b, ours[name])
+		s.attendance[name] = look.nodeHistory
 		in.Nodes = append(in.Nodes, n)
 	}
+}
+
+// expectHosts adds the nodes that agents should serve: the API server runs outside of pods.
+func (s *healthSync) expectHosts(in *rollup.Input, before map[string]nodeHistory, ours map[string][]*corev1.Pod,
+	resource *operatorstatus.Status) {
+	with := agents(ours)
+	for _, its := range s.target.Sources.Cluster.Nodes.List() {
+		if !s.selects(its) && !slices.Contains(with, its.Name) {
+			continue
+		}
+		n := rollup.Node{Name: its.Name, Ready: its.Ready, WriteKeyNotKnown: true}
+		if s.target.Plugins != nil {
+			expectPlugins(&n, s.target.Plugins)
+		} else if s.target.SetsKnown {
+			expectPlugins(&n, s.target.State.Live)
+		}
+		look := s.lookAt(its.Name, before, in, resource)
+		host := &corev1.Pod{Spec: corev1.PodSpec{NodeName: its.Name}}
+		look.complete(&n, &beside{tool: s.target.Tool, pod: host, reporter: newest(ours[its.Name])}, ours[its.Name])
+		s.attendance[its.Name] = look.nodeHistory
+		in.Nodes = append(in.Nodes, n)
+	}
+}
+
+// controlPlaneLabel selects the nodes of agents by default, as bindata/daemonset.yaml does.
+const controlPlaneLabel = "node-role.kubernetes.io/control-plane"
+
+// selects reports whether the agents' DaemonSet selects a node.
+func (s *healthSync) selects(n informers.Node) bool {
+	if s.target.NodeSelector == nil {
+		_, is := n.Labels[controlPlaneLabel]
+		return is
+	}
+	return labels.SelectorFromSet(s.target.NodeSelector).Matches(labels.Set(n.Labels))
 }
 
 // refused adds to the input that the pods of the API server, which were known, can no longer be listed: each
@@ -125,6 +173,14 @@ func newest(pods []*corev1.Pod) (best *corev1.Pod) {
 	return best
 }
 
+func names(pods []*corev1.Pod) (all []string) {
+	for _, pod := range pods {
+		all = append(all, pod.Namespace+"/"+pod.Name)
+	}
+	slices.Sort(all)
+	return all
+}
+
 // uses are the plugins of an API server's pod, nil while they are not known, and what it writes with. A set
 // that was recorded, and cannot be read any more, may have been replaced; that of a revision stays as
 // it is. A provider that cannot be probed may be the one that encrypts.
@@ -141,13 +197,33 @@ func uses(t *delivery.Snapshot, pod *corev1.Pod) (n rollup.Node, plugins []v1alp
 	default:
 		return n, nil
 	}
-	n.Keys = make([]string, 0, len(plugins))
+	expectPlugins(&n, plugins)
+	n.WriteKey, n.WriteKeyOfSome = delivery.WriteKey(plugins), t.State.Mixed[revision]
+	n.WriteKeyNotKnown = !current || !loaded(t, pod, revision) || n.WriteKey == "" && t.State.NotProbed != ""
+	return n, plugins
+}
+
+// expectPlugins makes plugins those of a node.
+func expectPlugins(n *rollup.Node, plugins []v1alpha1.Plugin) {
+	n.Keys, n.Sockets = make([]string, 0, len(plugins)), map[string]string{}
 	for _, p := range plugins {
 		n.Keys = append(n.Keys, p.KeyID)
+		if address, err := v1alpha1.SocketAddress(p.Endpoint); err == nil {
+			if address = v1alpha1.CleanSocket(address); len(address) <= contract.MaxSocket {
+				n.Sockets[p.KeyID] = address
+			}
+		}
 	}
-	n.WriteKey = delivery.WriteKey(plugins)
-	n.WriteKeyNotKnown = !current || !loaded(t, pod) || n.WriteKey == "" && t.State.NotProbed != ""
-	return n, plugins
+}
+
+// probed are the keyIDs of all known plugin sets, which agents probe.
+func probed(state *delivery.State) (keys []string) {
+	for _, set := range append(slices.Collect(maps.Values(state.Revisions)), state.Live) {
+		for _, p := range set {
+			keys = append(keys, p.KeyID)
+		}
+	}
+	return keys
 }
 
 // configuredKey is the write key of the current configuration, and whether it is known to have none.
@@ -159,49 +235,16 @@ func configuredKey(t *delivery.Snapshot) (key string, none bool) {
 	return key, key == "" && t.State.NotProbed == ""
 }
 
-// loadDelay is how much later than a write of a mounted Secret a container must have been started
-// to have read it: a kubelet updates the mount of a running pod within about a minute, and the
-// start is by its node's clock.
-const loadDelay = 5 * time.Minute
-
 // loaded reports whether the API server of a pod is known to have loaded the plugin set that the
 // pod uses. The Secret of a revision does not change. Another one does, as the plugins of the
-// operator's configuration: the process may still use what it has read at its start. That
+// operator's configuration: the container may still use what it has read at its start. That
 // kube-apiserver reloads its configuration is seen in its metrics alone.
-func loaded(t *delivery.Snapshot, pod *corev1.Pod) bool {
-	since := t.State.LiveSince
-	if t.Plugins == nil && delivery.RevisionOf(t.EncryptionConfig.Secret, &pod.Spec, pod.Labels) != "" || since.IsZero() {
+func loaded(t *delivery.Snapshot, pod *corev1.Pod, revision string) bool {
+	if t.Plugins == nil && revision != "" || len(t.State.NotLoaded) == 0 {
 		return true
 	}
-	_, mirror := pod.Annotations[corev1.MirrorPodAnnotationKey] // which may be younger than its process
-	if !mirror && !pod.CreationTimestamp.Time.Before(since) {
-		return true
-	}
-	if t.Plugins == nil {
-		since = since.Add(loadDelay)
-	}
-	return runningSince(pod, t.Container).After(since)
-}
-
-// began is when a pod was started on its node. The mirror of a static pod may be created
-// again long after.
-func began(pod *corev1.Pod) time.Time {
-	if at := pod.Status.StartTime; at != nil {
-		return at.Time
-	}
-	return pod.CreationTimestamp.Time
-}
-
-// runningSince is when the container of an API server was last started; zero: it does not run. Whether
-// it is Ready does not matter: an unhealthy plugin keeps it from that.
-func runningSince(pod *corev1.Pod, container string) (at time.Time) {
-	served, err := objects.APIServerContainer(&pod.Spec, container)
-	for _, s := range pod.Status.ContainerStatuses {
-		if err == nil && s.Name == served.Name && s.State.Running != nil {
-			at = s.State.Running.StartedAt.Time
-		}
-	}
-	return at
+	id := delivery.ContainerID(pod, t.Container)
+	return id != "" && !slices.Contains(t.State.NotLoaded, id)
 }
 
 func latest(a, b time.Time) time.Time {

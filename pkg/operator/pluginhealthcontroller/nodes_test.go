@@ -2,7 +2,6 @@ package pluginhealthcontroller
 
 import (
 	"math/rand/v2"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -25,13 +24,13 @@ var abc = map[string]informers.Node{"a": {Name: "a", Ready: true}, "b": {Name: "
 
 // observed is the input of a roll-up by pods alone.
 func observed(target *target, pods []*corev1.Pod, nodes map[string]informers.Node) (in rollup.Input) {
-	syncingOf(target, nodes).expect(&in, byNode(alive(pods)), nil, &operatorstatus.Status{})
+	syncingOf(target, nodes).expect(&in, nil, byNode(alive(pods)), nil, &operatorstatus.Status{})
 	return in
 }
 
 // syncingOf is a sync of a target in a cluster with nodes.
 func syncingOf(target *target, nodes map[string]informers.Node) *healthSync {
-	return &healthSync{Controller: &Controller{}, healthState: &healthState{},
+	return &healthSync{Controller: &Controller{}, healthState: &healthState{attendance: map[string]nodeHistory{}},
 		target: &target.Snapshot, now: now, again: now.Add(1e17),
 		node: func(name string) (informers.Node, bool) { n, exists := nodes[name]; return n, exists }}
 }
@@ -56,7 +55,7 @@ var expectedNodes = []struct {
 	{"terminating", withKeys("2"), []*corev1.Pod{pod("a", terminating), pod("c")}, "c:2"},
 	{"its Node is gone", withKeys("2"), []*corev1.Pod{pod("a"), pod("z")}, "a:2"},
 
-	// Of two pods on a node the newest counts.
+	// Of two pods on a node that were there at the first look the newest counts.
 	{"two pods: the newer", withKeys("2").but(revisions),
 		[]*corev1.Pod{pod("a", revision(8), aged(time.Minute)), pod("a", revision(7))}, "a:2,1"},
 	{"two pods: the newer, whatever the order", withKeys("2").but(revisions),
@@ -86,6 +85,8 @@ var expectedNodes = []struct {
 	{"no plugin at all", withKeys(), []*corev1.Pod{pod("a"), pod("b")}, "a: b:"},
 	{"its revision is about to be read", withKeys("2").but(revisions),
 		[]*corev1.Pod{pod("a", revision(6)), pod("b", revision(7))}, "a:? b:1"},
+	{"plugins of the configuration", withKeys("2").but(func(t *delivery.Snapshot) { t.Plugins = plugins("3") }),
+		[]*corev1.Pod{pod("a", revision(7))}, "a:3"},
 	{"nothing is known", withKeys().but(unknown), []*corev1.Pod{pod("a"), pod("b", revision(7))}, "a:? b:?"},
 }
 
@@ -141,78 +142,6 @@ func TestOfTwoReportersOnANodeTheNewerCounts(t *testing.T) {
 		}
 		if d := cmp.Diff(map[string]string{"a": "new", "b": "only", "c": "y"}, got); d != "" {
 			t.Fatal(d)
-		}
-	}
-}
-
-func TestAPodBeginsOnItsNode(t *testing.T) {
-	if got := began(pod("a")); !got.Equal(ago(time.Hour).Time) {
-		t.Errorf("no start is known: %s", got)
-	}
-	// The mirror of a static pod is made again while the pod runs on.
-	for _, created := range []time.Duration{time.Minute, 3 * time.Hour} {
-		mirror := pod("a", aged(created), func(p *corev1.Pod) { at := ago(2 * time.Hour); p.Status.StartTime = &at })
-		if got := began(mirror); !got.Equal(ago(2 * time.Hour).Time) {
-			t.Errorf("created %s ago: %s", created, got)
-		}
-	}
-}
-
-func TestQuiet(t *testing.T) {
-	for _, tt := range []struct {
-		name      string
-		pod       *corev1.Pod
-		container string
-		since     time.Duration
-	}{
-		{"nothing is known of containers", pod("a"), "api", time.Hour},
-		{"a new pod", pod("a", aged(time.Second)), "api", time.Second},
-		{"it started with its pod", pod("a", status(running("api", time.Hour))), "api", time.Hour},
-		{"it was started again", pod("a", status(running("api", time.Minute))), "api", time.Minute},
-		{"a plugin was started again", pod("a", status(running("kms", time.Minute)), status(running("api", time.Hour))),
-			"api", time.Minute},
-		{"the reporter was started again",
-			pod("a", status(running("kms-health", time.Minute)), status(running("api", time.Hour))), "api", time.Hour},
-		{"the first is meant", pod("a", status(running("kms", time.Hour)), status(ended("api", 0, time.Minute))), "",
-			time.Minute},
-		{"the first one except the reporter counts",
-			pod("a", status(running("kms-health", time.Second)), status(running("api", time.Minute)), func(p *corev1.Pod) {
-				p.Spec.Containers = slices.Insert(p.Spec.Containers, 0, container("kms-health", "sockets"))
-			}), "", time.Minute},
-		{"it ended in order", pod("a", status(ended("api", 0, time.Minute))), "api", time.Minute},
-		{"a plugin ended in order", pod("a", status(ended("kms", 0, time.Minute)), status(running("api", time.Hour))), "api",
-			time.Minute},
-		{"it crashed", pod("a", status(ended("api", 1, time.Minute))), "api", time.Minute},
-		{"it ended before its pod began, as the clocks have it", pod("a", status(ended("api", 1, 2*time.Hour))), "api",
-			time.Hour},
-		{"it crashed, and is to be started again", pod("a", status(after(waiting("api", "CrashLoopBackOff"), 3, 1, ""))),
-			"api", time.Minute},
-		{"it crashed, and runs", pod("a", status(after(running("api", 50*time.Second), 3, 1, ""))), "api", 50 * time.Second},
-		{"another container was started again",
-			pod("a", status(running("certs", time.Minute)), status(running("api", time.Hour))), "api", time.Hour},
-		{"another container crashed", pod("a", status(ended("certs", 1, time.Minute)), status(running("api", time.Hour))),
-			"api", time.Hour},
-		{"a plugin that is a sidecar was started again", pod("a", status(running("api", time.Hour)), func(p *corev1.Pod) {
-			p.Status.InitContainerStatuses = []corev1.ContainerStatus{running("kms", time.Minute)}
-		}), "api", time.Minute},
-		{"no containers", pod("a", func(p *corev1.Pod) { p.Spec.Containers = nil }), "", time.Hour},
-	} {
-		t.Run(tt.name, func(t *testing.T) {
-			target := withKeys("2").but(func(t *delivery.Snapshot) { t.Container = tt.container })
-			until := newBeside(&target.Snapshot, tt.pod, target.State.Live, nil).quiet()
-			if want := now.Add(rollup.QuietPeriod - tt.since); !until.Equal(want) {
-				t.Errorf("until %s, want %s", until, want)
-			}
-		})
-	}
-}
-
-// By what the containers mount: the API server and the plugins share the sockets' folder.
-func TestSilenceIsNotExcusedByAnotherContainer(t *testing.T) {
-	for name, since := range map[string]time.Duration{"api": time.Minute, "kms": time.Minute, "other": time.Hour} {
-		n := observed(withKeys("2"), []*corev1.Pod{pod("a", status(running(name, time.Minute)))}, abc).Nodes[0]
-		if want := now.Add(rollup.QuietPeriod - since); !n.QuietUntil.Equal(want) {
-			t.Errorf("%s was started again: excused until %s, want %s", name, n.QuietUntil, want)
 		}
 	}
 }

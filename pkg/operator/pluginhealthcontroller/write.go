@@ -3,12 +3,15 @@ package pluginhealthcontroller
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/klog/v2"
 
 	"github.com/kms-health/kms-health/pkg/contract"
 	"github.com/kms-health/kms-health/pkg/operator/ssa"
@@ -24,13 +27,25 @@ func (s *healthSync) resource() contract.Resource {
 }
 
 // write applies a result, unless the current conditions are as it wants them.
-func (s *healthSync) write(ctx context.Context, current map[string]operatorstatus.Condition, result *rollup.Result) error {
+func (s *healthSync) write(ctx context.Context, resource *operatorstatus.Status,
+	current map[string]operatorstatus.Condition, result *rollup.Result) error {
+	if s.yields() { // what stands is its owner's
+		delete(result.Conditions, contract.PluginsDegraded)
+		current = maps.Clone(current)
+		delete(current, contract.PluginsDegraded)
+	}
 	if result.Same(current) {
 		return nil
 	}
-	version, err := ssa.ApplyStatus(ctx, s.Client, s.resource(), result.Conditions, map[string]any{})
+	version, err := s.apply(ctx, result.Conditions)
 	if err != nil {
 		return err
+	}
+	if !ssa.AtLeast(version, resource.Version) { // etcd was restored: what was written and seen is gone
+		klog.InfoS("The resource has an older version than before: read it anew", "apiServer", s.target.Name,
+			"resource", s.resource().String(), "before", resource.Version, "now", version)
+		s.target.Sources.Resource.Relist()
+		version = ""
 	}
 	s.conditions, s.written = result.Conditions, version
 	for _, c := range result.Conditions {
@@ -46,17 +61,60 @@ func (s *healthSync) write(ctx context.Context, current map[string]operatorstatu
 	return nil
 }
 
-// leftovers are the own reports that no reporter will write again: all, once the API server is off and
+// yields reports whether another manager owns KMSPluginsDegraded. Whether it still does is tried now and then.
+func (s *healthSync) yields() bool { return s.owner != "" && s.now.Before(s.ownedUntil) }
+
+// apply writes conditions by Server-Side Apply, and yields the one that another manager owns. Others, which only a
+// person's edit may own for a moment, are taken.
+func (s *healthSync) apply(ctx context.Context, conditions map[string]operatorstatus.Condition) (version string, err error) {
+	version, err = ssa.ApplyStatus(ctx, s.Client, s.resource(), conditions, map[string]any{}, false)
+	owner := ""
+	if apierrors.IsConflict(err) {
+		if owner = ssa.OwnerOf(err, contract.PluginsDegraded); owner != "" {
+			s.ownedUntil = s.now.Add(resync)
+			delete(conditions, contract.PluginsDegraded)
+		}
+		version, err = ssa.ApplyStatus(ctx, s.Client, s.resource(), conditions, map[string]any{}, true)
+	}
+	if _, is := conditions[contract.PluginsDegraded]; is || owner != "" {
+		if s.owner != owner {
+			s.requeue(s.now.Add(time.Second)) // KMSHealthReporting says so
+		}
+		s.owner = owner
+	}
+	if len(conditions) == 0 && apierrors.IsInvalid(err) {
+		return s.withdraw(ctx)
+	}
+	return version, err
+}
+
+// withdraw removes the conditions one by one: Server-Side Apply cannot remove the last elements of a list that another
+// writer's PUT wrote first, since it would be null.
+func (s *healthSync) withdraw(ctx context.Context) (version string, err error) {
+	ctx, cancel := context.WithTimeout(ctx, ssa.RequestTimeout)
+	defer cancel()
+	to := s.resource()
+	client := s.Client.Resource(to.GVR())
+	o, err := client.Get(ctx, to.Name, metav1.GetOptions{})
+	if err == nil {
+		o, err = client.Patch(ctx, to.Name, types.JSONPatchType, operatorstatus.Withdrawal(o, rollup.Types),
+			metav1.PatchOptions{FieldManager: contract.OperatorName}, "status")
+	}
+	if err != nil {
+		return "", fmt.Errorf("remove conditions of %s: %w", to, err)
+	}
+	return o.GetResourceVersion(), nil
+}
+
+// leftovers are the reports that no reporter will write again: all, once the API server is off and
 // its reporters are removed; stale ones of a node that does not exist; and those that have been
 // stale for a QuietPeriod where no reporter should report. After one removal of all, only stale ones
 // are: their writer, which the operator does not know, still runs.
-func (s *healthSync) leftovers(reports []operatorstatus.Report, nodes []rollup.Node) (gone []operatorstatus.Report) {
+func (s *healthSync) leftovers(reports []rollup.Report, nodes []rollup.Node) (gone []rollup.Report) {
 	off := s.target.Off
 	for _, r := range reports {
-		expected := slices.ContainsFunc(nodes, func(n rollup.Node) bool {
-			return n.Name == r.Node && (n.Keys == nil || len(n.Keys) > 0)
-		})
-		if !r.Ours || expected && !off {
+		expected := slices.ContainsFunc(nodes, func(n rollup.Node) bool { return n.Name == r.Node && n.Expected() })
+		if r.Form != operatorstatus.FormCondition || expected && !off {
 			continue
 		}
 		due := r.StaleFrom()
@@ -74,25 +132,38 @@ func (s *healthSync) leftovers(reports []operatorstatus.Report, nodes []rollup.N
 	return gone
 }
 
-// clean removes leftovers. A write since they were read makes it a conflict: then the watch delivers
-// that write.
-func (s *healthSync) clean(ctx context.Context, resource *operatorstatus.Status, nodes []rollup.Node) error {
-	gone := s.leftovers(resource.Reports, nodes)
-	if len(gone) == 0 {
+// clean removes leftovers of this project. It reads the resource with its managed fields, which show whose they are.
+// A write since then makes the removal a conflict: then the watch delivers that write.
+func (s *healthSync) clean(ctx context.Context, resource *operatorstatus.Status, in *rollup.Input) error {
+	left := s.leftovers(in.Reports, in.Nodes)
+	if len(left) == 0 {
 		return nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, ssa.RequestTimeout)
 	defer cancel()
 	to := s.resource()
-	_, err := s.Client.Resource(to.GVR()).Patch(ctx, to.Name, types.JSONPatchType,
-		operatorstatus.Removal(resource.Version, gone), metav1.PatchOptions{FieldManager: cleanupManager}, "status")
+	client := s.Client.Resource(to.GVR())
+	o, err := client.Get(ctx, to.Name, metav1.GetOptions{})
+	if err != nil {
+		return fmt.Errorf("read the writers of reports of %s: %w", to, err)
+	}
+	current := operatorstatus.Read(o).Sign(o)
+	gone := slices.DeleteFunc(current.Reports, func(r operatorstatus.Report) bool {
+		return !r.Ours || !slices.ContainsFunc(left, func(l rollup.Report) bool { return l.Node == r.Node })
+	})
+	s.cleaned = s.target.Off
+	if len(gone) == 0 || current.Version != resource.Version { // the watch has not delivered the latest write
+		return nil
+	}
+	_, err = client.Patch(ctx, to.Name, types.JSONPatchType, operatorstatus.Removal(current.Version, gone),
+		metav1.PatchOptions{FieldManager: cleanupManager}, "status")
 	if apierrors.IsConflict(err) {
+		s.cleaned = false
 		return nil
 	}
 	if err != nil {
 		return fmt.Errorf("remove reports of %s: %w", to, err)
 	}
-	s.cleaned = s.target.Off
 	for i := range gone {
 		s.Event(s.target.Name, corev1.EventTypeNormal, contract.EventReportRemoved,
 			fmt.Sprintf("the report of node %s on %s, which no reporter writes any more", gone[i].Node, to))

@@ -1,6 +1,7 @@
 package pluginhealthcontroller
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -41,13 +42,14 @@ func (s *fixture) wantsRemoved(n int, when string) request {
 // stale makes a node report once, and waits until that is stale, while a and b report.
 func (s *fixture) stale(node string) {
 	s.Helper()
-	stale := s.report(node)
+	s.report(node)
 	s.show()
+	stale := time.Since(s.start) + syncqueue.CoalescePeriod + contract.StaleIntervals*interval
 	s.until(stale - interval)
 	s.wantsRemoved(0, "while it may be written")
 	s.report("a", "b")
 	s.show()
-	s.until(stale + 1)
+	s.until(stale)
 }
 
 // ghost adds a report of a node that does not exist, and waits for its removal, which the
@@ -84,15 +86,15 @@ func TestAReportThatIsWrittenAgainIsKeptUntilItIsStale(t *testing.T) {
 		s.ghost()
 		delete(s.reports, "z")
 		s.show()
-		var stale time.Duration
 		for i := range 20 {
-			s.until(time.Duration(i+1) * 10 * time.Second)
-			stale = s.report("a", "b", "z")
+			s.until(time.Duration(i+6) * 10 * time.Second)
+			s.report("a", "b", "z")
 			s.show()
 		}
-		s.until(stale)
+		stale := time.Since(s.start) + syncqueue.CoalescePeriod + contract.StaleIntervals*interval
+		s.until(stale - 1)
 		s.wantsRemoved(1, "while its reporter writes, and until its last report is stale")
-		s.until(stale + 1)
+		s.until(stale)
 		s.wantsRemoved(2, "when its reporter has ended")
 		delete(s.reports, "z")
 		s.show()
@@ -136,17 +138,18 @@ func TestRemovalThatIsRefused(t *testing.T) {
 }
 
 func TestLeftovers(t *testing.T) {
-	const valid = contract.StaleIntervals*30*time.Second + 1
-	aged := func(node string, age time.Duration) operatorstatus.Report {
+	const valid = contract.StaleIntervals * 30 * time.Second
+	aged := func(node string, age time.Duration) rollup.Report {
 		r := report(node, "2")
-		r.Entries[0].LastChecked = now.Add(-age)
+		r.Entries[0].Changed = now.Add(-age)
 		return r
 	}
-	thirdParty, unreadable := aged("z", time.Hour), operatorstatus.Report{Node: "z", Ours: true, Written: now.Add(-valid)}
-	thirdParty.Ours = false
+	unreadable := rollup.Report{Node: "z", Form: operatorstatus.FormCondition, Err: errors.New("x"), Changed: now.Add(-valid)}
+	typed := aged("z", time.Hour)
+	typed.Form = operatorstatus.FormTyped
 	for _, tt := range []struct {
 		name         string
-		report       operatorstatus.Report
+		report       rollup.Report
 		off, cleaned bool
 		due          time.Duration // from now; zero: it is removed
 		stays        bool
@@ -156,18 +159,18 @@ func TestLeftovers(t *testing.T) {
 		{"there is no Node, fresh", aged("z", 0), false, false, valid, true},
 		{"there is no Node, stale", aged("z", valid), false, false, 0, false},
 		{"there is no Node, unreadable", unreadable, false, false, 0, false},
-		{"there is no Node, third-party", thirdParty, false, false, 0, true},
+		{"there is no Node, typed", typed, false, false, 0, true},
 		{"no plugin, fresh", aged("b", 0), false, false, valid + rollup.QuietPeriod, true},
 		{"no plugin, just stale", aged("b", valid), false, false, rollup.QuietPeriod, true},
 		{"no plugin, stale for a QuietPeriod", aged("b", valid+rollup.QuietPeriod), false, false, 0, false},
 		{"off", aged("a", 0), true, false, 0, false},
-		{"off, third-party", thirdParty, true, false, 0, true},
+		{"off, typed", typed, true, false, 0, true},
 		{"off, and written again", aged("a", 0), true, true, valid, true},
 		{"off, written again, and stale", aged("a", valid), true, true, 0, false},
 	} {
 		s := syncingOf(withKeys("2").but(func(t *delivery.Snapshot) { t.Off = tt.off }), abc)
 		s.cleaned = tt.cleaned
-		gone := s.leftovers([]operatorstatus.Report{tt.report},
+		gone := s.leftovers([]rollup.Report{tt.report},
 			[]rollup.Node{{Name: "a", Keys: []string{"2"}}, {Name: "b", Keys: []string{}}, {Name: "c"}})
 		if (len(gone) == 0) != tt.stays {
 			t.Errorf("%s: %+v", tt.name, gone)
@@ -185,7 +188,7 @@ func TestAReportOfANodeWithoutPodIsRemovedAfterAQuietPeriod(t *testing.T) {
 		if err := s.client.Tracker().Delete(informers.Pods, "ns", "api-b"); err != nil {
 			t.Fatal(err)
 		}
-		due := stale + 1 + rollup.QuietPeriod
+		due := stale + rollup.QuietPeriod
 		s.until(due - 1)
 		s.wantsRemoved(0, "before the quiet period is over")
 		s.until(due)
@@ -202,15 +205,15 @@ func TestUnmanagedTargetKeepsItsReports(t *testing.T) {
 		stale := s.begin(withKeys("2").but(func(t *delivery.Snapshot) { t.Unmanaged = true }))
 		s.report("z")
 		s.show()
-		s.until(stale + 1)
+		s.until(stale)
 		s.wantsRemoved(0, "unmanaged")
-		if w := s.wantWrites(2, "all have stopped reporting"); degraded(w.apply) != "Unknown ReporterStale" ||
+		if w := s.wantWrites(1, "all have stopped reporting"); degraded(w.apply) != "Unknown ReporterStale" ||
 			!strings.Contains(w.body, `"message":"node a: `) {
 			t.Errorf("written: %s", w.body)
 		}
 		s.set(withKeys("2").but(func(t *delivery.Snapshot) { t.Unmanaged, t.Off, t.Clean = true, true, true }))
 		s.settled()
-		s.wantWrites(2, "off")
+		s.wantWrites(1, "off")
 		if v := s.Verdict("api"); !v.Judged || v.Done || v.Degraded.Type != "" {
 			t.Errorf("the verdict is %+v", v)
 		}
@@ -229,7 +232,7 @@ func TestATargetThatIsOffIsDoneWhenNothingIsLeft(t *testing.T) {
 		off := withKeys("2").but(func(t *delivery.Snapshot) { t.Off = true })
 		s.set(off)
 		s.settled()
-		if w := s.wantWrites(2, "the roll-up is removed first"); w.apply != nil || w.kind != types.ApplyPatchType {
+		if w := s.wantWrites(1, "the roll-up is removed first"); w.apply != nil || w.kind != types.ApplyPatchType {
 			t.Errorf("written: %s", w.body)
 		}
 		s.wantsRemoved(0, "reporters may still write")
@@ -264,7 +267,7 @@ func TestATargetThatIsOffIsDoneWhenNothingIsLeft(t *testing.T) {
 		if len(s.metrics.results) > 0 {
 			t.Errorf("metrics of it: %v", s.metrics.results)
 		}
-		s.wantWrites(3, "and nothing more")
+		s.wantWrites(2, "and nothing more")
 
 		// On again, and too little is known to judge it: why is written, so it must be removed another time.
 		s.set(withKeys("2").but(func(t *delivery.Snapshot) {
@@ -274,7 +277,7 @@ func TestATargetThatIsOffIsDoneWhenNothingIsLeft(t *testing.T) {
 			t.Error("done as soon as it is on again")
 		}
 		s.settled()
-		s.wantWrites(4, "on again")
+		s.wantWrites(3, "on again")
 		if s.IsDone("api") {
 			t.Error("done, and there are conditions")
 		}

@@ -15,12 +15,12 @@ import (
 	"github.com/kms-health/kms-health/pkg/rollup"
 )
 
-func report(node string, keys ...string) operatorstatus.Report {
-	r := operatorstatus.Report{Node: node, Form: operatorstatus.FormCondition, Ours: true, Written: now}
+// report is a report that was just seen to change.
+func report(node string, keys ...string) rollup.Report {
+	r := rollup.Report{Node: node, Form: operatorstatus.FormCondition}
 	for _, key := range keys {
-		r.Entries = append(r.Entries,
-			contract.Entry{KeyID: key, KEKID: "kek-" + key, Status: contract.Healthy, LastChecked: now,
-				Interval: 30 * time.Second})
+		e := contract.Entry{KeyID: key, KEKID: "kek-" + key, Status: contract.Healthy, LastChecked: now, Interval: 30 * time.Second}
+		r.Entries = append(r.Entries, entryOf(e, now))
 	}
 	return r
 }
@@ -31,33 +31,39 @@ var reading = func() []v1alpha1.Plugin {
 	return p
 }()
 var set7, set8 = plugins("1", "2"), plugins("2", "1")
-var only2 = []operatorstatus.Report{report("a", "2"), report("b", "2"), report("c", "2")}
+var only2 = []rollup.Report{report("a", "2"), report("b", "2"), report("c", "2")}
 var and4 = append(slices.Clone(only2), report("d", "2"))
 
-func written() *target {
-	return withKeys("2").but(func(t *delivery.Snapshot) { t.State.LiveSince = now.Add(-10 * time.Minute) })
+func changed() *target {
+	return withKeys("2").but(func(t *delivery.Snapshot) { t.State.NotLoaded = []string{"before"} })
 }
-func mirror(p *corev1.Pod)         { p.Annotations = map[string]string{corev1.MirrorPodAnnotationKey: "x"} }
+
+// container is a pod whose API server's container runs.
+func runsAs(id string) func(*corev1.Pod) {
+	s := running("api", time.Hour)
+	s.ContainerID = id
+	return status(s)
+}
 func notLive(t *delivery.Snapshot) { t.LiveKnown = false }
 
-var bothKeys = []operatorstatus.Report{report("a", "2", "1"), report("b", "2", "1"), report("c", "2", "1")}
+var bothKeys = []rollup.Report{report("a", "2", "1"), report("b", "2", "1"), report("c", "2", "1")}
 
 var writeKeys = []struct {
 	name          string
 	target        *target
 	before, after []v1alpha1.Plugin
 	rolled        int
-	reports       []operatorstatus.Report
+	reports       []rollup.Report
 	want          string
 	others        []*corev1.Pod // besides one pod of each node
 }{
-	{"aescbc to KMS, 1 of 3", withKeys("2"), nil, plugins("2"), 1, []operatorstatus.Report{report("a", "2")},
+	{"aescbc to KMS, 1 of 3", withKeys("2"), nil, plugins("2"), 1, []rollup.Report{report("a", "2")},
 		"False WriteKeyNotDeployed", nil},
-	{"aescbc to KMS, 2 of 3", withKeys("2"), nil, plugins("2"), 2, []operatorstatus.Report{report("a", "2"), report("b", "2")},
+	{"aescbc to KMS, 2 of 3", withKeys("2"), nil, plugins("2"), 2, []rollup.Report{report("a", "2"), report("b", "2")},
 		"False WriteKeyNotDeployed", nil},
 	{"aescbc to KMS, all", withKeys("2"), nil, plugins("2"), 3, only2, "True AsExpected", nil},
 	{"a new key, 1 of 3: the others read it", withKeys("2", "1"), set7, set8, 1,
-		[]operatorstatus.Report{report("a", "2", "1"), report("b", "1", "2"), report("c", "1", "2")}, "False WriteKeyNotDeployed",
+		[]rollup.Report{report("a", "2", "1"), report("b", "1", "2"), report("c", "1", "2")}, "False WriteKeyNotDeployed",
 		nil},
 	{"a new key, all", withKeys("2", "1"), set7, set8, 3, bothKeys, "True AsExpected", nil},
 	{"a new key, all; one of before is being deleted", withKeys("2", "1"), set7, set8, 3, bothKeys,
@@ -86,18 +92,19 @@ var writeKeys = []struct {
 	{"the live Secret cannot be read any more, and a pod mounts it", withKeys("2").but(notLive), plugins("2"),
 		plugins("2"), 3, and4,
 		"Unknown WriteKeyUnknown", []*corev1.Pod{pod("d")}},
-	{"the live Secret was written after a process had started", written(), plugins("2"), plugins("2"), 3, and4,
-		"Unknown WriteKeyUnknown", []*corev1.Pod{pod("d", status(running("api", time.Hour)))}},
-	{"the live Secret was written shortly before a container started", written(), plugins("2"), plugins("2"), 3, and4,
-		"Unknown WriteKeyUnknown", []*corev1.Pod{pod("d", status(running("api", 9*time.Minute)))}},
-	{"the live Secret was written long before a container started", written(), plugins("2"), plugins("2"), 3, and4,
-		"True AsExpected", []*corev1.Pod{pod("d", status(running("api", time.Minute)))}},
-	{"the live Secret was written before a pod was made", written(), plugins("2"), plugins("2"), 3, and4,
-		"True AsExpected", []*corev1.Pod{pod("d", aged(9*time.Minute))}},
-	{"the live Secret was written before a mirror pod was made again", written(), plugins("2"), plugins("2"), 3, and4,
-		"Unknown WriteKeyUnknown", []*corev1.Pod{pod("d", aged(9*time.Minute), mirror)}},
-	{"plugins of the configuration were changed", written().but(func(t *delivery.Snapshot) { t.Plugins = plugins("2") }),
+	{"the live Secret was changed while a container ran", changed(), plugins("2"), plugins("2"), 3, and4,
+		"Unknown WriteKeyUnknown", []*corev1.Pod{pod("d", runsAs("before"))}},
+	{"the live Secret was changed before a container started", changed(), plugins("2"), plugins("2"), 3, and4,
+		"True AsExpected", []*corev1.Pod{pod("d", runsAs("after"))}},
+	{"the live Secret was changed, and a container does not run", changed(), plugins("2"), plugins("2"), 3, and4,
+		"Unknown WriteKeyUnknown", []*corev1.Pod{pod("d")}},
+	{"plugins of the configuration were changed", changed().but(func(t *delivery.Snapshot) { t.Plugins = plugins("2") }),
 		plugins("2"), plugins("2"), 3, only2, "Unknown WriteKeyUnknown", nil},
+	{"some resources have another key", withKeys("2").but(func(t *delivery.Snapshot) {
+		t.State.Mixed = map[string]string{"8": "secrets by aescbc"}
+	}), plugins("2"), plugins("2"), 3, only2, "False WriteKeyOfSome", nil},
+	{"one of two pods of a node is not reported", withKeys("2"), plugins("2"), plugins("2"), 3, only2,
+		"Unknown SeveralPods", []*corev1.Pod{pod("c", named("second"), revision(8))}},
 	{"a provider that cannot be probed may encrypt",
 		withKeys().but(func(t *delivery.Snapshot) { t.State.NotProbed = "one" }),
 		reading, reading, 3, only2, "Unknown WriteKeyUnknown", nil},
@@ -126,6 +133,7 @@ func TestTheWriteKeyIsAgreedOnWhenEveryAPIServerWritesWithIt(t *testing.T) {
 			in := observed(target, pods, nodes)
 			in.Now, in.Reports = now, tt.reports
 			in.WriteKey, in.NoWriteKey = configuredKey(&target.Snapshot)
+			in.Agreement = rollup.Agreement{KeyID: "2", KEKID: "kek-2", Seen: now.Add(-rollup.SettlePeriod)}
 			got := rollup.Evaluate(&in)
 			if c := got.Conditions[contract.WriteKeyAgreed]; c.Status+" "+c.Reason != tt.want {
 				t.Errorf("%+v, want %s", c, tt.want)

@@ -13,7 +13,6 @@ import (
 	"k8s.io/utils/clock"
 
 	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
-	"github.com/kms-health/kms-health/pkg/operator/configobserver"
 	"github.com/kms-health/kms-health/pkg/operator/informers"
 	"github.com/kms-health/kms-health/pkg/operator/ssa"
 	"github.com/kms-health/kms-health/pkg/operator/syncqueue"
@@ -52,7 +51,9 @@ type Options struct {
 	Clock clock.WithTicker
 	Now   func() time.Time
 	// Config is the configuration file.
-	Config interface{ Current() *configobserver.Active }
+	Config interface {
+		Current() *v1alpha1.OperatorConfiguration
+	}
 	// Health is the controller of the roll-ups.
 	Health Health
 	Queue  *syncqueue.Queue // names of API servers

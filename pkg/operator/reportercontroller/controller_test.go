@@ -32,7 +32,6 @@ import (
 
 	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
 	"github.com/kms-health/kms-health/pkg/contract"
-	"github.com/kms-health/kms-health/pkg/operator/configobserver"
 	"github.com/kms-health/kms-health/pkg/operator/delivery"
 	"github.com/kms-health/kms-health/pkg/operator/informers"
 	"github.com/kms-health/kms-health/pkg/operator/objects"
@@ -55,10 +54,10 @@ func (noRollup) IsDone(string) bool    { return true }
 
 // activeConfig is the configuration of a test.
 type activeConfig struct {
-	atomic.Pointer[configobserver.Active]
+	atomic.Pointer[v1alpha1.OperatorConfiguration]
 }
 
-func (a *activeConfig) Current() *configobserver.Active { return a.Load() }
+func (a *activeConfig) Current() *v1alpha1.OperatorConfiguration { return a.Load() }
 
 // noQueue is another controller's, which does not run.
 type noQueue struct{}
@@ -190,7 +189,7 @@ func (r *requests) run(t *testing.T, client *dynamicfake.FakeDynamicClient, conf
 			if err != nil {
 				t.Fatal(err)
 			}
-			config.Store(&configobserver.Active{OperatorConfiguration: decoded, Since: time.Now()})
+			config.Store(decoded)
 			queue.Enqueue(syncqueue.All)
 			if i == 0 {
 				running.Go(func() { c.Run(ctx) })

@@ -170,7 +170,7 @@ func (p *planner) identify() {
 func (p *planner) record() {
 	t, was := p.Target, &p.Snapshot.State
 	p.identify()
-	p.state.LiveSince = p.liveSince()
+	p.state.NotLoaded, p.state.Mixed = p.notLoaded(), p.mixed()
 	p.state.Live, p.state.Revisions, p.state.NotProbed = p.live(), p.revisionSets(), p.notProbed()
 	if was.Namespace == "" && p.Deleting && t.Mode.InOwnersPods() && !t.OwnerInjects() {
 		p.state.Token = true // there may be one: its record was removed
@@ -183,19 +183,49 @@ func (p *planner) record() {
 	}
 }
 
-// liveSince is since when the live set has had its write key. A change of anything else leaves it.
-func (p *planner) liveSince() time.Time {
+// mountDelay is for how long a container that is started again in its pod may read the Secret of before: a kubelet
+// updates a mount within about a minute.
+const mountDelay = 5 * time.Minute
+
+// notLoaded are the containers that ran when the write key of the live set changed, and still run. A container that is
+// started afterwards reads the set of then; one that mounts the Secret, after a while. No times of other machines
+// are compared.
+func (p *planner) notLoaded() (ids []string) {
 	was := &p.Snapshot.State
-	switch {
-	case !p.liveKnown() || was.Live != nil && delivery.WriteKey(p.live()) == delivery.WriteKey(was.Live):
-		return was.LiveSince
-	case p.Target.Plugins == nil && !p.Live.Written.IsZero():
-		return p.Live.Written
-	case was.Live == nil:
-		return time.Time{}
-	default:
-		return p.Configured
+	changed := p.liveKnown() && was.Live != nil && (delivery.WriteKey(p.live()) != delivery.WriteKey(was.Live) ||
+		p.Target.Plugins == nil && p.Live.Config.Mixed != was.Mixed[""])
+	for _, pod := range p.Pods {
+		id := delivery.ContainerID(pod, p.Target.Container)
+		again := len(was.NotLoaded) > 0 && p.Target.Plugins == nil && p.LiveSeen < mountDelay &&
+			slices.ContainsFunc(pod.Status.ContainerStatuses, func(s corev1.ContainerStatus) bool {
+				return s.ContainerID == id && s.RestartCount > 0
+			})
+		if id != "" && (changed || again || slices.Contains(was.NotLoaded, id)) {
+			ids = append(ids, id)
+		}
 	}
+	slices.Sort(ids)
+	return ids
+}
+
+// mixed is what else than the write key encrypts resources, by revision.
+func (p *planner) mixed() map[string]string {
+	if p.Target.Plugins != nil {
+		return nil
+	}
+	all := map[string]string{}
+	keep := func(revision string, known bool, text string) {
+		if text = map[bool]string{true: text, false: p.Snapshot.State.Mixed[revision]}[known]; text != "" {
+			all[revision] = text
+		}
+	}
+	if keep("", p.liveKnown(), ""); p.liveKnown() {
+		keep("", true, p.Live.Config.Mixed)
+	}
+	for _, r := range p.Revisions() {
+		keep(r, p.Sets[r].Known, p.Sets[r].Config.Mixed)
+	}
+	return all
 }
 
 // setOf is the plugin set that pods of a spec use: that of their revision, else the live one.

@@ -51,10 +51,11 @@ func firstStart(pod *corev1.Pod) (first time.Time) {
 	return first
 }
 
-// reports reports whether this companion wrote the node's report, and the report is not stale.
+// reports reports whether this companion wrote the node's report, and the report has changed a while ago.
 func (p *planner) reports(companion *unstructured.Unstructured) bool {
 	return p.Resource != nil && slices.ContainsFunc(p.Resource.Reports, func(r operatorstatus.Report) bool {
-		return r.Node == nodeOf(companion) && r.Reporter() == string(companion.GetUID()) && p.Now.Before(r.StaleFrom())
+		return r.Node == nodeOf(companion) && r.Reporter() == string(companion.GetUID()) &&
+			p.Unchanged[r.Node] < r.Validity()
 	})
 }
 

@@ -31,7 +31,7 @@ func (p *planner) prune(switching bool) {
 		if o.GetDeletionTimestamp() != nil {
 			continue
 		}
-		goes := (ended(o) || p.madeAgain(o) && !p.reports(o)) && p.Now.Sub(o.GetCreationTimestamp().Time) >= replaceAfter
+		goes := (ended(o) || p.madeAgain(o) && !p.reports(o)) && p.Seen[o.GetUID()] >= replaceAfter
 		if !wanted[ssa.Describe(o)] {
 			goes = !p.keeps(o) && p.superseded(o, switching) && !p.inUse(o)
 		}

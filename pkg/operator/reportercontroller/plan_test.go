@@ -474,41 +474,59 @@ func TestUnfinishedSwitchIntoTheTargetsNamespaceIsRemoved(t *testing.T) {
 	}
 }
 
-// Only a change of the key that encrypts makes a process that was started before it one that may
-// write with another key.
-func TestLiveSetIsAsOldAsItsWriteKey(t *testing.T) {
-	first, written, configured := time.Unix(1e8, 0), time.Unix(2e8, 0), time.Unix(3e8, 0)
+// Only a change of what encrypts makes containers that run ones that may write with another key. They stay so until
+// another one runs.
+func TestContainersThatRanWhenTheWriteKeyChangedHaveNotLoadedIt(t *testing.T) {
 	given := func(s *Snapshot) { s.Target.Plugins = set(1).Config.Plugins }
 	recorded := func(ids ...int) func(*Snapshot) {
-		return func(s *Snapshot) { s.State = delivery.State{Live: set(ids...).Config.Plugins, LiveSince: first} }
+		return func(s *Snapshot) { s.State = delivery.State{Live: set(ids...).Config.Plugins} }
 	}
 	unreadable := func(s *Snapshot) { s.Live = nil }
+	seen := func(d time.Duration) func(*Snapshot) { return func(s *Snapshot) { s.LiveSeen = d } }
+	before := func(s *Snapshot) { s.State.NotLoaded = []string{"c-0", "c-a"} }
+	restarted := func(s *Snapshot) {
+		c := &s.Pods[0].Status.ContainerStatuses[0]
+		c.ContainerID, c.RestartCount = "c-b", 1
+	}
+	another := func(s *Snapshot) { s.Pods[0].Status.ContainerStatuses[0].ContainerID = "c-b" }
+	mixed := func(s *Snapshot) { s.Live.Config.Mixed = "secrets by aescbc" }
 	for name, c := range map[string]struct {
 		change []func(*Snapshot)
-		want   time.Time
+		want   string
 	}{
-		"a Secret that is seen first":           {nil, written},
-		"a Secret with another key":             {[]func(*Snapshot){recorded(2, 1)}, written},
-		"a Secret with another reader":          {[]func(*Snapshot){recorded(1, 2)}, first},
-		"a Secret that cannot be read any more": {[]func(*Snapshot){recorded(2), unreadable}, first},
-		"plugins that are seen first":           {[]func(*Snapshot){given}, time.Time{}},
-		"plugins with another key":              {[]func(*Snapshot){recorded(2), given}, configured},
-		"plugins with another reader":           {[]func(*Snapshot){recorded(1, 2), given}, first},
+		"a Secret that is seen first":           {nil, ""},
+		"a Secret with another key":             {[]func(*Snapshot){recorded(2, 1)}, "c-a"},
+		"a Secret with another reader":          {[]func(*Snapshot){recorded(1, 2)}, ""},
+		"another key for some resources":        {[]func(*Snapshot){recorded(1), mixed}, "c-a"},
+		"a Secret that cannot be read any more": {[]func(*Snapshot){recorded(2), before, unreadable}, "c-a"},
+		"plugins that are seen first":           {[]func(*Snapshot){given}, ""},
+		"plugins with another key":              {[]func(*Snapshot){recorded(2), given}, "c-a"},
+		"plugins with another reader":           {[]func(*Snapshot){recorded(1, 2), given}, ""},
+		"nothing changes any more":              {[]func(*Snapshot){recorded(1), before}, "c-a"},
+		"another container":                     {[]func(*Snapshot){recorded(1), before, another, seen(time.Second)}, ""},
+		"started again at once":                 {[]func(*Snapshot){recorded(1), before, restarted, seen(mountDelay - 1)}, "c-b"},
+		"started again after a while":           {[]func(*Snapshot){recorded(1), before, restarted, seen(mountDelay)}, ""},
 	} {
-		s := fixture(t, v1alpha1.ModeCompanionPod, pods(apiPod("a", "1")), func(s *Snapshot) {
-			s.Configured, s.Live.Written = configured, written
-		})
+		s := fixture(t, v1alpha1.ModeCompanionPod, pods(apiPod("a", "1", servedBy("c-a"))))
 		for _, change := range c.change {
 			change(s)
 		}
 		plan := planOf(t, s)
-		if got := plan.State.LiveSince; !got.Equal(c.want) {
-			t.Errorf("%s: %s, want %s", name, got, c.want)
+		if got := strings.Join(plan.State.NotLoaded, " "); got != c.want {
+			t.Errorf("%s: %q, want %q", name, got, c.want)
 		}
-		s.State, s.Configured = plan.State, configured.Add(time.Hour) // the next sync
-		if got := planOf(t, s).State.LiveSince; !got.Equal(c.want) {
-			t.Errorf("%s, synced again: %s, want %s", name, got, c.want)
+		s.State, s.LiveSeen = plan.State, time.Hour // the next sync
+		if got := strings.Join(planOf(t, s).State.NotLoaded, " "); got != c.want {
+			t.Errorf("%s, synced again: %q, want %q", name, got, c.want)
 		}
+	}
+}
+
+// servedBy is a pod whose API server's container runs.
+func servedBy(id string) func(*corev1.Pod) {
+	return func(p *corev1.Pod) {
+		p.Status.ContainerStatuses = []corev1.ContainerStatus{{Name: p.Spec.Containers[0].Name, ContainerID: id,
+			State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{}}}}
 	}
 }
 

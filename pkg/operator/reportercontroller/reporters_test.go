@@ -10,6 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
 	"github.com/kms-health/kms-health/pkg/contract"
@@ -23,7 +24,10 @@ import (
 func setPhase(s *Snapshot, phase corev1.PodPhase, created time.Time) {
 	for _, o := range s.own("Pod") {
 		_ = unstructured.SetNestedField(o.Object, string(phase), "status", "phase")
-		o.SetCreationTimestamp(metav1.NewTime(created))
+		if s.Seen == nil {
+			s.Seen = map[types.UID]time.Duration{}
+		}
+		s.Seen[o.GetUID()] = s.Now.Sub(created)
 	}
 }
 
@@ -106,7 +110,8 @@ func TestSilentCompanionOfAPodThatWasMadeAgainIsReplaced(t *testing.T) {
 		}
 		s.own("Pod")[0].Object["status"] = object["status"]
 		s.Resource = &operatorstatus.Status{Reports: []operatorstatus.Report{
-			reportOf("b", "another", s.Now), reportOf("a", string(pod.UID), s.Now.Add(-c.reported))}}
+			reportOf("b", "another", s.Now), reportOf("a", string(pod.UID), s.Now)}}
+		s.Unchanged = map[string]time.Duration{"a": c.reported}
 		plan := planOf(t, s)
 		if replaced := names(plan.Delete) == "Pod/"+pod.Name; replaced != c.replaced || len(workloads(plan)) != 1 {
 			t.Errorf("%s: %q deleted, %s wanted", name, names(plan.Delete), names(workloads(plan)))
@@ -198,7 +203,7 @@ func TestWhatIsMissingOfADeliveryIsReported(t *testing.T) {
 // reportOf is a node's condition, of a check at a time by a reporter; empty: it names none.
 func reportOf(node, by string, at time.Time) operatorstatus.Report {
 	return operatorstatus.Report{
-		Node: node, Form: operatorstatus.FormCondition, Ours: true, Written: at,
+		Node: node, Form: operatorstatus.FormCondition,
 		Entries: []contract.Entry{{KeyID: "1", Status: contract.Healthy, LastChecked: at, Reporter: by}},
 	}
 }

@@ -13,6 +13,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/kms-health/kms-health/pkg/contract"
+	"github.com/kms-health/kms-health/pkg/operator/delivery"
 	"github.com/kms-health/kms-health/pkg/operator/encryptionconfig"
 	"github.com/kms-health/kms-health/pkg/operator/informers"
 	"github.com/kms-health/kms-health/pkg/operator/syncqueue"
@@ -44,6 +45,10 @@ func (c *Controller) observeSecrets(ctx context.Context, s *Snapshot, e *serverS
 		s.add(contract.EncryptionConfigUnreadable, secret+": "+live.Problem)
 	}
 	s.Live, s.Sets = &live, map[string]encryptionconfig.Set{}
+	if key := delivery.WriteKey(live.Config.Plugins) + live.Config.Mixed; key != e.writeKey {
+		e.writeKey, e.liveSeen = key, c.Clock.Now()
+	}
+	s.LiveSeen = c.Clock.Since(e.liveSeen)
 	var allowed []string
 	for _, rule := range informers.As[rbacv1.Role](role).Rules {
 		allowed = append(allowed, rule.ResourceNames...)

@@ -23,8 +23,8 @@ import (
 type Snapshot struct {
 	objects.Input
 	Now time.Time
-	// Configured is when the configuration became active.
-	Configured time.Time
+	// LiveSeen is for how long this process has seen the live set as it is.
+	LiveSeen time.Duration
 	// InConfig means that the target is one of the configuration, as that has it; Deleting, that
 	// all its objects are to be removed.
 	InConfig, Deleting bool
@@ -60,8 +60,9 @@ type Snapshot struct {
 	Live *encryptionconfig.Set
 	Sets map[string]encryptionconfig.Set
 	Pods []*corev1.Pod // the API server's
-	// Seen is for how long this process has seen each of Pods.
+	// Seen is for how long this process has seen each of Pods and of its own ones, and Unchanged each node's report.
 	Seen       map[types.UID]time.Duration
+	Unchanged  map[string]time.Duration
 	Deployment *appsv1.Deployment // the one to patch, or patched earlier; nil: there is none
 	// Injected means that fields of it are the operator's, HasContainer that the
 	// reporter's container is.

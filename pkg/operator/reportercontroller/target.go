@@ -13,10 +13,10 @@ import (
 
 	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
 	"github.com/kms-health/kms-health/pkg/contract"
-	"github.com/kms-health/kms-health/pkg/operator/configobserver"
 	"github.com/kms-health/kms-health/pkg/operator/delivery"
 	"github.com/kms-health/kms-health/pkg/operator/informers"
 	"github.com/kms-health/kms-health/pkg/operator/ssa"
+	"github.com/kms-health/kms-health/pkg/rollup"
 )
 
 // serverState is the state of a target between its syncs. Its fields are used by the one worker
@@ -30,6 +30,9 @@ type serverState struct {
 	recorded  Recorded                // what was last recorded, while the informer may not show it
 	requested string                  // what was last requested, valid or not
 	seen      map[types.UID]time.Time // when each pod was first seen
+	writeKey  string                  // of the live set, and liveSeen since when it was seen
+	liveSeen  time.Time
+	reports   rollup.Seen
 
 	// Under mu.
 	status    delivery.Status
@@ -69,7 +72,7 @@ func (c *Controller) Targets() []v1alpha1.APIServer {
 
 // resolve finds an API server in the configuration and in its recorded state, and begins a snapshot; nil: neither has
 // it. If its namespace or operator resource was edited, the recorded one is removed first, and the new one comes then.
-func (c *Controller) resolve(config *configobserver.Active, name string) *Snapshot {
+func (c *Controller) resolve(config *v1alpha1.OperatorConfiguration, name string) *Snapshot {
 	state := c.recorded(name)
 	var was *v1alpha1.APIServer
 	if state.Namespace != "" {
@@ -80,7 +83,7 @@ func (c *Controller) resolve(config *configobserver.Active, name string) *Snapsh
 		was = new(e.target)
 	}
 	c.mu.Unlock()
-	return resolve(config.OperatorConfiguration, name, was, state, c.Namespace)
+	return resolve(config, name, was, state, c.Namespace)
 }
 
 // resolve decides what to do about the target of a name, which is known from an earlier sync, or

@@ -11,24 +11,40 @@ import (
 
 	"github.com/kms-health/kms-health/pkg/contract"
 	"github.com/kms-health/kms-health/pkg/operator/informers"
+	"github.com/kms-health/kms-health/pkg/operatorstatus"
 )
 
 // startsWithin is for how long a pod that was just seen may have no container yet, of which the node reports
 // the user. A reporter's user is fixed with its pod.
 const startsWithin = time.Minute
 
-// observeAges adds for how long each pod has been seen. It syncs again when one has had its time to start.
+// observeAges adds for how long each pod has been seen, and each report as it is. It syncs again when a pod of the API
+// server has had its time to start.
 func (c *Controller) observeAges(s *Snapshot, e *serverState) {
 	now, before := c.Clock.Now(), e.seen
 	e.seen, s.Seen = map[types.UID]time.Time{}, map[types.UID]time.Duration{}
-	for _, pod := range s.Pods {
-		first, known := before[pod.UID]
+	see := func(uid types.UID) time.Duration {
+		first, known := before[uid]
 		if !known {
 			first = now
 		}
-		e.seen[pod.UID], s.Seen[pod.UID] = first, now.Sub(first)
-		if left := startsWithin - now.Sub(first); left > 0 {
+		e.seen[uid], s.Seen[uid] = first, now.Sub(first)
+		return s.Seen[uid]
+	}
+	for _, pod := range s.Pods {
+		if left := startsWithin - see(pod.UID); left > 0 {
 			c.Queue.AddAfter(s.Target.Name, left)
+		}
+	}
+	for _, pod := range s.own("Pod") {
+		see(pod.GetUID())
+	}
+	s.Unchanged = map[string]time.Duration{}
+	if s.Resource != nil {
+		for _, r := range e.reports.Observe(now, s.Resource.Reports) {
+			if since := now.Sub(r.LastChange()); r.Form == operatorstatus.FormCondition {
+				s.Unchanged[r.Node] = since
+			}
 		}
 	}
 }

@@ -2,12 +2,14 @@ package ssa
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
 	"strings"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/dynamic"
@@ -21,9 +23,11 @@ import (
 const RequestTimeout = 10 * time.Second
 
 // ApplyStatus makes conditions and other fields the operator's part of an object's status. What it applied
-// before, and is not among them, is removed. It returns the object's version.
+// before, and is not among them, is removed. Without force it is a conflict where another manager owns a field of
+// another value. It returns the object's version.
 func ApplyStatus(ctx context.Context, client dynamic.Interface, to contract.Resource,
-	conditions map[string]operatorstatus.Condition, fields map[string]any) (version string, err error) {
+	conditions map[string]operatorstatus.Condition, fields map[string]any, force bool,
+) (version string, err error) {
 	if len(conditions) > 0 {
 		byType := func(a, b operatorstatus.Condition) int { return strings.Compare(a.Type, b.Type) }
 		fields["conditions"] = slices.SortedFunc(maps.Values(conditions), byType)
@@ -34,11 +38,26 @@ func ApplyStatus(ctx context.Context, client dynamic.Interface, to contract.Reso
 	}
 	ctx, cancel := context.WithTimeout(ctx, RequestTimeout)
 	defer cancel()
-	force := true
 	o, err := client.Resource(to.GVR()).Patch(ctx, to.Name, types.ApplyPatchType, body,
 		metav1.PatchOptions{FieldManager: contract.OperatorName, Force: &force}, "status")
 	if err != nil {
 		return "", fmt.Errorf("apply the status of %s: %w", to, err)
 	}
 	return o.GetResourceVersion(), nil
+}
+
+// OwnerOf is the manager that owns a condition by an apply that was a conflict; empty: none does, or a person's tool.
+func OwnerOf(conflict error, condition string) string {
+	var status apierrors.APIStatus
+	if !errors.As(conflict, &status) || status.Status().Details == nil {
+		return ""
+	}
+	for _, cause := range status.Status().Details.Causes {
+		_, rest, _ := strings.Cut(cause.Message, `conflict with "`)
+		manager, _, quoted := strings.Cut(rest, `"`)
+		if quoted && strings.Contains(cause.Field, fmt.Sprintf("%q", condition)) && !strings.HasPrefix(manager, "kubectl") {
+			return manager
+		}
+	}
+	return ""
 }

@@ -70,7 +70,7 @@ func Newest(o *unstructured.Unstructured) (newest time.Time) {
 	if _, is := ResourceOf(o); !is {
 		return newest
 	}
-	for _, r := range operatorstatus.Read(o).Reports {
+	for _, r := range operatorstatus.Read(o).Sign(o).Reports {
 		at := r.Written
 		for _, e := range r.Entries {
 			if r.Written.IsZero() && e.LastChecked.After(at) {

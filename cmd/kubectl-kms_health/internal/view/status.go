@@ -153,7 +153,7 @@ func (s *Status) narrow(selected string, unread []error) error {
 
 // read decodes a resource, and evaluates its reports.
 func read(r contract.Resource, o *unstructured.Unstructured, now time.Time) APIServer {
-	resource := operatorstatus.Read(o)
+	resource := operatorstatus.Read(o).Sign(o)
 	a := APIServer{Name: cmp.Or(r.APIServer.Name, r.Name), Resource: r.TargetName()}
 	a.Conditions, a.Plugins, a.Reports = []metav1.Condition{}, []Plugin{}, []Report{}
 	all := operatorstatus.ReadConditions(o)
@@ -165,12 +165,12 @@ func read(r contract.Resource, o *unstructured.Unstructured, now time.Time) APIS
 			})
 		}
 	}
-	result := rollup.Evaluate(&rollup.Input{Now: now, Reports: resource.Reports, Nodes: expected(resource)})
+	result := rollup.Evaluate(&rollup.Input{Now: now, Wall: now, Reports: rollup.Dated(resource.Reports), Nodes: expected(resource)})
 	marked := ""
 	for _, row := range result.Rows {
 		p := Plugin{
 			Node: row.Node, KeyID: row.KeyID, KEKID: row.KEKID, State: row.State, Reason: row.Reason, Detail: row.Detail,
-			LastChecked: metav1.NewTime(row.LastChecked), IntervalSeconds: int64(row.Interval / time.Second),
+			LastChecked: metav1.NewTime(row.Changed), IntervalSeconds: int64(row.Interval / time.Second),
 			Reporter: row.Reporter,
 		}
 		// The contract's order: a node's write key comes first.
@@ -204,6 +204,11 @@ func expected(resource *operatorstatus.Status) (nodes []rollup.Node) {
 	}
 	slices.Sort(names)
 	for _, name := range slices.Compact(names) {
+		if slices.ContainsFunc(resource.Reports, func(r operatorstatus.Report) bool {
+			return r.Node == name && (r.Err != nil || len(r.Entries) > 0)
+		}) {
+			continue
+		}
 		nodes = append(nodes, rollup.Node{Name: name})
 	}
 	return nodes

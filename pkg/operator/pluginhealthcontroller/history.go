@@ -1,0 +1,266 @@
+package pluginhealthcontroller
+
+import (
+	"cmp"
+	"fmt"
+	"path"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/kms-health/kms-health/pkg/contract"
+	"github.com/kms-health/kms-health/pkg/operator/informers"
+	"github.com/kms-health/kms-health/pkg/operator/objects"
+	"github.com/kms-health/kms-health/pkg/operatorstatus"
+	"github.com/kms-health/kms-health/pkg/rollup"
+)
+
+const (
+	// replacePeriod bounds for how long the replacement of an API server by a static pod operator excuses its
+	// node, from when it was seen: an installer's start, an API server's graceful shutdown (up to 135
+	// seconds on OpenShift) and its successor's start. A kubelet does not update the status of a pod while
+	// it terminates, so the pod alone does not show that its plugins have stopped before its API server.
+	replacePeriod = 5 * time.Minute
+	// rowEnds is how long without a restart ends a row of them, which excuses for rollup.MaxExcuse in all.
+	rowEnds = 10 * time.Minute
+	// downPeriod is for how long a Node that is not Ready excuses its reports.
+	downPeriod = 30 * time.Minute
+)
+
+// nodeHistory is what is remembered of one node: its API server's pod, and who reports on it. Its times are when this
+// process saw something; the zero time means that it was there at the first look. The report
+// of a reporter that was deleted counts until it is stale, so its UID is kept as long as the report
+// names it.
+type nodeHistory struct {
+	pods     map[string]time.Time // the API server's pods, by their UIDs
+	server   string               // the UID, on its node, of the one that counts
+	reporter time.Time            // the first of its reporters
+	reported bool                 // it has had one
+	writers  []string             // the UIDs of their pods, and of the API server's, which may have a sidecar
+	expected map[string]time.Time // each plugin, by keyID and socket; "": while they are not known
+	// since when it has a second pod, is not Ready, is being replaced, and does not encrypt; zero: it does not.
+	second, down, replacing, unencrypted time.Time
+	starts                               string    // what shows starts and ends of its API server and of plugins
+	restart, row                         time.Time // the last one, and the first of its row; zero: none was seen
+	containers                           map[string]containerHistory
+}
+
+// look is one look at a node.
+type look struct {
+	*healthSync
+	was   nodeHistory
+	first bool // of this process at the target
+	// degraded is KMSPluginsDegraded as it stands.
+	degraded operatorstatus.Condition
+	named    string // the reporter that the node's report names
+	replaced bool   // by what a static pod operator lists, the API server is being replaced
+	nodeHistory
+}
+
+func (s *healthSync) lookAt(node string, before map[string]nodeHistory, in *rollup.Input,
+	resource *operatorstatus.Status) *look {
+	l := &look{healthSync: s, was: before[node], first: before == nil, degraded: in.Previous[contract.PluginsDegraded]}
+	for i := range resource.Reports {
+		if r := &resource.Reports[i]; r.Node == node {
+			l.named = cmp.Or(r.Reporter(), l.named)
+		}
+	}
+	l.replaced = slices.Contains(resource.Nodes, operatorstatus.NodeStatus{Name: node, Replacing: true})
+	return l
+}
+
+// seen is when something that is there now was first seen; zero: at the first look.
+func (l *look) seen(before time.Time, had bool) time.Time {
+	if had || l.first {
+		return before
+	}
+	return l.now
+}
+
+// choose is the pod of several on a node that counts, the one that was seen last, and others that are not being
+// deleted. Of those that were there at the first look it is one with a companion, else the newest. nil: there is none.
+func (l *look) choose(pods, ours []*corev1.Pod) (chosen *corev1.Pod, second []*corev1.Pod) {
+	l.pods = map[string]time.Time{}
+	attended := func(uid string) bool {
+		return slices.ContainsFunc(ours, func(o *corev1.Pod) bool { return o.Annotations[contract.BesideAnnotation] == uid })
+	}
+	rank := func(a, b *corev1.Pod) int {
+		uid, other := podUID(a), podUID(b)
+		order := l.pods[uid].Compare(l.pods[other])
+		if order == 0 && attended(uid) != attended(other) {
+			order = -1
+			if attended(uid) {
+				order = 1
+			}
+		}
+		return cmp.Or(order, a.CreationTimestamp.Compare(b.CreationTimestamp.Time), strings.Compare(a.Name, b.Name))
+	}
+	var live []*corev1.Pod
+	for _, pod := range pods {
+		if pod.DeletionTimestamp == nil {
+			uid := podUID(pod)
+			at, had := l.was.pods[uid]
+			l.pods[uid], live = l.seen(at, had), append(live, pod)
+		}
+	}
+	if len(live) == 0 {
+		return nil, nil
+	}
+	slices.SortFunc(live, rank)
+	return live[len(live)-1], live[:len(live)-1]
+}
+
+// podUID is the UID of a pod on its node, else that of its object.
+func podUID(pod *corev1.Pod) string {
+	if uid, err := objects.PodUID(pod); err == nil && uid != "" {
+		return uid
+	}
+	return string(pod.UID)
+}
+
+// complete completes a node by what is remembered of it, and remembers what is seen. ours are the reporters' pods.
+func (l *look) complete(n *rollup.Node, b *beside, ours []*corev1.Pod) {
+	l.server, _ = objects.PodUID(b.pod) // without a UID no companion can be beside it
+	n.PodSeen = l.pods[podUID(b.pod)]
+	attended := l.attend(ours)
+	n.Writers, n.Unattended = l.writers, l.target.Unmanaged && !attended && !objects.Injected(&b.pod.Spec)
+	l.expect(n)
+	l.excuse(n, b)
+	n.Look, n.Faults = b.look(), l.faults(b)
+	if l.target.Plugins != nil && b.unencrypted() {
+		l.unencrypted = l.was.unencrypted
+		if l.unencrypted.IsZero() {
+			l.unencrypted = l.now
+			if l.first && l.degraded.Reason == contract.EncryptionNotConfigured { // it stands
+				l.unencrypted = l.now.Add(-rollup.FirstReport)
+			}
+		}
+		if due := l.unencrypted.Add(rollup.FirstReport); l.now.Before(due) {
+			n.WriteKeyNotKnown = true
+			l.requeue(due)
+		} else {
+			n.Faults = append(n.Faults, rollup.Finding{Reason: contract.EncryptionNotConfigured, Node: n.Name,
+				Text: fmt.Sprintf("pod %s/%s runs kube-apiserver without --encryption-provider-config", b.pod.Namespace, b.pod.Name)})
+		}
+	}
+}
+
+// attend finds whose reports are about the API server's pod. attended means that a reporter stands beside it.
+func (l *look) attend(ours []*corev1.Pod) (attended bool) {
+	same := l.was.server == l.server
+	l.writers = []string{l.server}
+	if same {
+		l.reporter, l.reported = l.was.reporter, l.was.reported
+	}
+	for _, o := range ours {
+		if !isAgent(o) && (l.server == "" || o.Annotations[contract.BesideAnnotation] != l.server) {
+			continue
+		}
+		l.writers = append(l.writers, string(o.UID))
+		ended := o.Status.Phase == corev1.PodFailed || o.Status.Phase == corev1.PodSucceeded // evicted, for example
+		attended = attended || o.DeletionTimestamp == nil && !ended
+		if !l.reported {
+			l.reporter, l.reported = l.seen(time.Time{}, false), true
+		}
+	}
+	if same && l.named != "" && slices.Contains(l.was.writers, l.named) {
+		l.writers = append(l.writers, l.named)
+	}
+	return attended
+}
+
+// expect sets when the first reports of a node are due. A new process leaves a standing
+// Unknown as it is: the plugins that it first sees count as expected for long.
+func (l *look) expect(n *rollup.Node) {
+	l.expected, n.Due = map[string]time.Time{}, map[string]time.Time{}
+	keys := n.Keys
+	if keys == nil {
+		keys = []string{""}
+	}
+	for _, key := range keys {
+		plugin := key + " " + n.Sockets[key]
+		since, had := l.was.expected[plugin]
+		stands := l.degraded.Status == operatorstatus.Unknown
+		if !had && !(l.first && stands) || had && since.IsZero() && !stands {
+			since = l.now
+		}
+		l.expected[plugin] = since
+		n.Due[key] = latest(since, latest(n.PodSeen, l.reporter)).Add(rollup.FirstReport)
+	}
+}
+
+// excuse sets until when a silence of the node, and a missing socket, are excused.
+func (l *look) excuse(n *rollup.Node, b *beside) {
+	l.starts, l.restart, l.row = b.starts(), l.was.restart, l.was.row
+	if changed := l.starts != l.was.starts; changed && (!l.first || l.degraded.Status != operatorstatus.True) {
+		if l.restart.IsZero() || l.now.Sub(l.restart) > rowEnds {
+			l.row = l.now
+		}
+		l.restart = l.now
+	}
+	if !l.restart.IsZero() {
+		n.QuietUntil = l.restart.Add(rollup.QuietPeriod)
+		if ends := l.row.Add(rollup.MaxExcuse); ends.Before(n.QuietUntil) {
+			n.QuietUntil = ends
+		}
+	}
+	if l.replaced {
+		l.replacing = cmp.Or(l.was.replacing, l.now)
+		n.QuietUntil = latest(n.QuietUntil, l.replacing.Add(replacePeriod))
+	}
+	n.SocketUntil = n.QuietUntil
+	if !n.Ready {
+		l.down = cmp.Or(l.was.down, l.now)
+		n.DownUntil = l.down.Add(downPeriod)
+	}
+}
+
+// reporterPods are a target's reporters that are pods of their own.
+func reporterPods(target string, own []*unstructured.Unstructured) (ours []*corev1.Pod) {
+	for _, o := range own {
+		if labels := o.GetLabels(); labels[contract.APIServerLabel] == target && labels[contract.ModeLabel] != "" {
+			ours = append(ours, informers.As[corev1.Pod](o))
+		}
+	}
+	return ours
+}
+
+// starts shows each start and end of the API server's container and its plugins', and of no other, as a text.
+func (b *beside) starts() string {
+	text := []string{podUID(b.pod)}
+	for _, s := range statuses(b.pod) {
+		if s.Name != b.served && !slices.Contains(b.names, s.Name) {
+			continue
+		}
+		text = append(text, s.Name, s.ContainerID)
+		for _, state := range []corev1.ContainerState{s.State, s.LastTerminationState} {
+			if r := state.Running; r != nil {
+				text = append(text, "runs", r.StartedAt.String())
+			}
+			if e := state.Terminated; e != nil {
+				text = append(text, "ended", e.FinishedAt.String())
+			}
+		}
+	}
+	return strings.Join(text, " ")
+}
+
+// unencrypted reports whether the pod's container runs kube-apiserver itself, without an encryption config: no flag
+// for it, and none for a file that may have it.
+func (b *beside) unencrypted() bool {
+	for _, c := range b.pod.Spec.Containers {
+		line := slices.Concat(c.Command, c.Args)
+		if c.Name != b.served || len(line) == 0 || path.Base(line[0]) != "kube-apiserver" {
+			continue
+		}
+		return !slices.ContainsFunc(line[1:], func(argument string) bool {
+			name, _, _ := strings.Cut(strings.TrimLeft(argument, "-"), "=")
+			return slices.Contains([]string{"encryption-provider-config", "config", "openshift-config"},
+				strings.ReplaceAll(name, "_", "-"))
+		})
+	}
+	return false
+}

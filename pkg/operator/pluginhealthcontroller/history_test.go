@@ -1,0 +1,318 @@
+package pluginhealthcontroller
+
+import (
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/kms-health/kms-health/pkg/contract"
+	"github.com/kms-health/kms-health/pkg/operator/delivery"
+	"github.com/kms-health/kms-health/pkg/operator/informers"
+	"github.com/kms-health/kms-health/pkg/operatorstatus"
+	"github.com/kms-health/kms-health/pkg/rollup"
+)
+
+// ofOurs is a reporter's pod on node a.
+func ofOurs(uid, delivery, beside string, change ...func(*corev1.Pod)) *corev1.Pod {
+	p := pod("a", append(change, named(uid))...)
+	p.UID = types.UID(uid)
+	p.Labels = map[string]string{contract.APIServerLabel: "api", contract.ModeLabel: delivery}
+	p.Annotations = map[string]string{contract.BesideAnnotation: beside}
+	return p
+}
+
+const serverUID, beforeUID = "11111111-1111-1111-1111-111111111111", "00000000-0000-0000-0000-000000000000"
+
+var companionPod = ofOurs("companion", "CompanionPod", serverUID)
+var earlierPod = ofOurs("earlier", "CompanionPod", beforeUID)
+var deletedPod = ofOurs("deleted", "CompanionPod", serverUID, terminating)
+var evictedPod = ofOurs("evicted", "CompanionPod", serverUID, phase(corev1.PodFailed))
+var agentPod = ofOurs("agent", "DaemonSet", "")
+
+// remembered is the history of an API server's pod whose reporter was first seen some time ago.
+func remembered(server string, ago time.Duration, writers ...string) nodeHistory {
+	return nodeHistory{server: server, reporter: now.Add(-ago), reported: true, writers: writers}
+}
+
+func TestReportersOfAnAPIServersPod(t *testing.T) {
+	const gone = "gone"
+	for name, tt := range map[string]struct {
+		was      nodeHistory
+		ours     []*corev1.Pod
+		named    string // by the report
+		writers  []string
+		reporter time.Duration // since when it was seen; negative: there was none
+		attended bool
+	}{
+		"none":                                   {nodeHistory{}, nil, "", nil, -1, false},
+		"a companion beside it":                  {nodeHistory{}, []*corev1.Pod{companionPod}, "", []string{"companion"}, 0, true},
+		"a companion beside the pod before":      {nodeHistory{}, []*corev1.Pod{earlierPod}, "", nil, -1, false},
+		"a companion that is being deleted":      {nodeHistory{}, []*corev1.Pod{deletedPod}, "", []string{"deleted"}, 0, false},
+		"a companion that was evicted":           {nodeHistory{}, []*corev1.Pod{evictedPod}, "", []string{"evicted"}, 0, false},
+		"an agent":                               {nodeHistory{}, []*corev1.Pod{agentPod}, "", []string{"agent"}, 0, true},
+		"both, while one replaces the other":     {nodeHistory{}, []*corev1.Pod{companionPod, agentPod}, "", []string{"agent", "companion"}, 0, true},
+		"one was deleted, and its report stands": {remembered(serverUID, time.Minute, serverUID, gone), nil, gone, []string{gone}, time.Minute, false},
+		"one was deleted, and its report went":   {remembered(serverUID, time.Minute, serverUID, gone), nil, "other", nil, time.Minute, false},
+		"one was deleted with its API server":    {remembered(beforeUID, time.Hour, beforeUID, gone), nil, gone, nil, -1, false},
+		"again and again: the first counts": {remembered(serverUID, time.Hour, serverUID), []*corev1.Pod{companionPod}, "",
+			[]string{"companion"}, time.Hour, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			l := lookOf(withKeys("2"))
+			l.was, l.named, l.server = tt.was, tt.named, serverUID
+			if attended := l.attend(tt.ours); attended != tt.attended {
+				t.Errorf("attended %t, want %t", attended, tt.attended)
+			}
+			writers := slices.Compact(slices.Sorted(slices.Values(l.writers)))
+			if d := cmp.Diff(append([]string{serverUID}, tt.writers...), writers); d != "" {
+				t.Error(d)
+			}
+			if want := now.Add(-tt.reporter); tt.reporter >= 0 && !l.reporter.Equal(want) || l.reported != (tt.reporter >= 0) {
+				t.Errorf("seen at %s (%t), want %s", l.reporter, l.reported, want)
+			}
+		})
+	}
+}
+
+// A static pod's UID on its node is in an annotation of its mirror.
+func TestSidecarOfAStaticPodIsKnownByTheUIDOnItsNode(t *testing.T) {
+	const hash = "0123456789abcdef0123456789abcdef"
+	mirror := pod("a", func(p *corev1.Pod) {
+		p.UID = serverUID
+		p.Annotations = map[string]string{corev1.MirrorPodAnnotationKey: hash, "kubernetes.io/config.hash": hash}
+	})
+	in := observed(withKeys("2"), []*corev1.Pod{mirror}, abc)
+	if d := cmp.Diff([]string{hash}, in.Nodes[0].Writers); d != "" {
+		t.Error(d)
+	}
+}
+
+// looking is a target that is looked at from time to time.
+type looking struct {
+	*healthSync
+	resource operatorstatus.Status
+	previous operatorstatus.Condition
+	ours     []*corev1.Pod
+	before   map[string]nodeHistory
+}
+
+func lookingAt(t *target) *looking { return &looking{healthSync: syncingOf(t, abc)} }
+
+// at is node a as it is some time after the first look, with its API server's pods.
+func (l *looking) at(since time.Duration, pods ...*corev1.Pod) rollup.Node {
+	l.now, l.attendance = now.Add(since), map[string]nodeHistory{}
+	in := rollup.Input{Previous: map[string]operatorstatus.Condition{contract.PluginsDegraded: l.previous}}
+	l.expect(&in, l.before, byNode(pods), byNode(l.ours), &l.resource)
+	l.before = l.attendance
+	return in.Nodes[0]
+}
+
+func withUID(uid string, change ...func(*corev1.Pod)) *corev1.Pod {
+	p := pod("a", append(change, named("api-"+uid[:4]))...)
+	p.UID = types.UID(uid)
+	return p
+}
+
+// served is an API server's pod whose container was started, by a clock that is wrong.
+func served(uid, container string) *corev1.Pod {
+	return withUID(uid, func(p *corev1.Pod) {
+		s := running("api", -400*24*time.Hour)
+		s.ContainerID = container
+		p.Status.ContainerStatuses = []corev1.ContainerStatus{s}
+	})
+}
+
+// A restart is what was seen of it. A row of restarts is excused once.
+func TestStartsThatWereSeenExcuseSilence(t *testing.T) {
+	const minute = time.Minute
+	other := func(p *corev1.Pod) *corev1.Pod {
+		p.Status.ContainerStatuses = append(p.Status.ContainerStatuses, running("other", 0))
+		return p
+	}
+	for name, tt := range map[string]struct {
+		degraded string
+		steps    []struct {
+			at    time.Duration
+			pod   *corev1.Pod
+			until time.Duration // since the first look; negative: it is not excused
+		}
+	}{
+		"the first look may be during a restart": {operatorstatus.False, []struct {
+			at    time.Duration
+			pod   *corev1.Pod
+			until time.Duration
+		}{{0, served(serverUID, "1"), 3 * minute}, {minute, served(serverUID, "1"), 3 * minute}}},
+		"but a plugin that is known to be unhealthy stays so": {operatorstatus.True, []struct {
+			at    time.Duration
+			pod   *corev1.Pod
+			until time.Duration
+		}{{0, served(serverUID, "1"), -1}, {minute, served(serverUID, "2"), 4 * minute}}},
+		"a container, another pod, and a stranger": {operatorstatus.True, []struct {
+			at    time.Duration
+			pod   *corev1.Pod
+			until time.Duration
+		}{{0, served(serverUID, "1"), -1}, {minute, other(served(serverUID, "1")), -1}, {30 * minute, served(beforeUID, "2"), 33 * minute}}},
+		"a row of restarts": {operatorstatus.True, []struct {
+			at    time.Duration
+			pod   *corev1.Pod
+			until time.Duration
+		}{{0, served(serverUID, "1"), -1}, {10 * minute, served(serverUID, "2"), 13 * minute},
+			{14 * minute, served(serverUID, "3"), 15 * minute}, {20 * minute, served(serverUID, "4"), 15 * minute},
+			{31 * minute, served(serverUID, "5"), 34 * minute}}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			l := lookingAt(withKeys("2"))
+			l.previous.Status = tt.degraded
+			for i, step := range tt.steps {
+				want := now.Add(step.until)
+				if step.until < 0 {
+					want = time.Time{}
+				}
+				if n := l.at(step.at, step.pod); !n.QuietUntil.Equal(want) || !n.SocketUntil.Equal(want) {
+					t.Errorf("step %d: until %s and %s, want %s", i, n.QuietUntil, n.SocketUntil, want)
+				}
+			}
+		})
+	}
+}
+
+func TestReplacementExcusesItsNodeForABoundedTime(t *testing.T) {
+	l := lookingAt(withKeys("2"))
+	l.previous.Status = operatorstatus.True // so the first look excuses nothing
+	for i, step := range []struct {
+		at        time.Duration
+		replacing bool
+		want      time.Time
+	}{
+		{0, false, time.Time{}},
+		{time.Minute, true, now.Add(6 * time.Minute)},
+		{time.Hour, true, now.Add(6 * time.Minute)}, // stuck
+		{2 * time.Hour, false, time.Time{}},
+		{3 * time.Hour, true, now.Add(3*time.Hour + 5*time.Minute)},
+	} {
+		l.resource.Nodes = []operatorstatus.NodeStatus{{Name: "a", Replacing: step.replacing}}
+		if got := l.at(step.at, withUID(serverUID)).QuietUntil; !got.Equal(step.want) {
+			t.Errorf("step %d: %s, want %s", i, got, step.want)
+		}
+	}
+}
+
+func TestNodeThatIsNotReadyIsExcusedForABoundedTime(t *testing.T) {
+	l := lookingAt(withKeys("2"))
+	for i, step := range []struct {
+		at    time.Duration
+		ready bool
+		want  time.Duration
+	}{{0, false, downPeriod}, {time.Hour, false, downPeriod}, {2 * time.Hour, true, 0}, {3 * time.Hour, false, 3*time.Hour + downPeriod}} {
+		l.node = func(string) (informers.Node, bool) { return informers.Node{Name: "a", Ready: step.ready}, true }
+		if n := l.at(step.at, withUID(serverUID)); !step.ready && !n.DownUntil.Equal(now.Add(step.want)) {
+			t.Errorf("step %d: %s, want %s", i, n.DownUntil, now.Add(step.want))
+		}
+	}
+}
+
+// A first report is due 5 minutes after the API server's pod, its reporter, and its plugin were seen, whichever
+// was seen last.
+func TestFirstReportIsDue(t *testing.T) {
+	moved := withKeys("2")
+	moved.State.Live[0].Endpoint = "unix:///elsewhere.sock"
+	for name, tt := range map[string]struct {
+		later  func(l *looking) *corev1.Pod // what is so an hour after the first look
+		before string                       // KMSPluginsDegraded
+		want   time.Duration                // since the first look
+	}{
+		"all as at the first look":            {func(*looking) *corev1.Pod { return withUID(serverUID) }, operatorstatus.False, 0},
+		"what an earlier process had found":   {func(*looking) *corev1.Pod { return withUID(serverUID) }, operatorstatus.Unknown, -1},
+		"another pod":                         {func(*looking) *corev1.Pod { return withUID(beforeUID) }, operatorstatus.False, time.Hour},
+		"a reporter":                          {func(l *looking) *corev1.Pod { l.ours = []*corev1.Pod{companionPod}; return withUID(serverUID) }, operatorstatus.False, time.Hour},
+		"its plugin has its socket elsewhere": {func(l *looking) *corev1.Pod { l.target = &moved.Snapshot; return withUID(serverUID) }, operatorstatus.False, time.Hour},
+	} {
+		t.Run(name, func(t *testing.T) {
+			l := lookingAt(withKeys("2"))
+			l.previous.Status = tt.before
+			l.at(0, withUID(serverUID))
+			want := now.Add(tt.want + rollup.FirstReport)
+			if tt.want < 0 {
+				want = time.Time{}.Add(rollup.FirstReport)
+			}
+			if got := l.at(time.Hour, tt.later(l)).Due["2"]; !got.Equal(want) {
+				t.Errorf("due %s, want %s", got, want)
+			}
+		})
+	}
+}
+
+// Of two pods the one counts that was seen last, and the other one's reports do not.
+func TestOfTwoPodsOnANodeTheOneThatWasSeenLastCounts(t *testing.T) {
+	old := func(p *corev1.Pod) { p.CreationTimestamp = metav1.NewTime(now.AddDate(0, 0, -30)) } // by a clock that is wrong
+	l := lookingAt(withKeys("2"))
+	l.ours = []*corev1.Pod{companionPod, earlierPod}
+	if n := l.at(0, withUID(serverUID)); n.Pods != nil || n.Writers[0] != serverUID {
+		t.Errorf("one pod: %+v", n)
+	}
+	n := l.at(time.Minute, withUID(serverUID), withUID(beforeUID, old))
+	if got := strings.Join(n.Writers, " "); got != beforeUID+" earlier" || !n.PodsDue.Equal(now.Add(time.Minute+rollup.FirstReport)) ||
+		strings.Join(n.Pods, " ") != "ns/api-0000 ns/api-1111" || !n.PodSeen.Equal(now.Add(time.Minute)) {
+		t.Errorf("two pods: %+v", n)
+	}
+	if n := l.at(time.Hour, withUID(serverUID), withUID(beforeUID, old, terminating)); n.Pods != nil || n.Writers[0] != serverUID {
+		t.Errorf("the second goes: %+v", n)
+	}
+	first := lookingAt(withKeys("2")) // a new process: the one with a companion
+	first.ours = []*corev1.Pod{earlierPod}
+	if n := first.at(0, withUID(serverUID), withUID(beforeUID, old)); n.Writers[0] != beforeUID || !n.PodSeen.IsZero() {
+		t.Errorf("two pods at the first look: %+v", n)
+	}
+}
+
+func TestAPIServerThatDoesNotEncrypt(t *testing.T) {
+	running := func(command ...string) *corev1.Pod {
+		return withUID(serverUID, func(p *corev1.Pod) { p.Spec.Containers[0].Command = command })
+	}
+	for name, tt := range map[string]struct {
+		command []string
+		want    bool
+	}{
+		"with the flag":                 {[]string{"kube-apiserver", "--encryption-provider-config=/etc/enc.yaml"}, false},
+		"with the flag, in two words":   {[]string{"/usr/local/bin/kube-apiserver", "--encryption-provider-config", "/etc/enc.yaml"}, false},
+		"with underscores and one dash": {[]string{"kube-apiserver", "-encryption_provider_config=x"}, false},
+		"without it":                    {[]string{"/usr/local/bin/kube-apiserver", "--etcd-servers=x", "--encryption-provider-config-automatic-reload"}, true},
+		"a file of flags":               {[]string{"kube-apiserver", "--openshift-config=x"}, false},
+		"another file of flags":         {[]string{"kube-apiserver", "--config", "x"}, false},
+		"a shell":                       {[]string{"/bin/sh", "-c", "exec kube-apiserver"}, false},
+		"another program":               {[]string{"hyperkube", "kube-apiserver"}, false},
+		"the image's own command":       {nil, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			has := func(n rollup.Node) bool {
+				return slices.ContainsFunc(n.Faults, func(f rollup.Finding) bool { return f.Reason == contract.EncryptionNotConfigured })
+			}
+			l := lookingAt(withKeys("2").but(func(t *delivery.Snapshot) { t.Plugins = plugins("2") }))
+			if n := l.at(0, running(tt.command...)); has(n) || n.WriteKeyNotKnown != tt.want {
+				t.Errorf("at first: %+v", n)
+			}
+			if n := l.at(rollup.FirstReport-1, running(tt.command...)); has(n) {
+				t.Errorf("too early: %+v", n)
+			}
+			if n := l.at(rollup.FirstReport, running(tt.command...)); has(n) != tt.want {
+				t.Errorf("got %t, want %t", has(n), tt.want)
+			}
+			l = lookingAt(withKeys("2")) // plugins of a Secret
+			l.at(0, running(tt.command...))
+			if n := l.at(time.Hour, running(tt.command...)); has(n) {
+				t.Errorf("by a Secret: %+v", n)
+			}
+			l = lookingAt(withKeys("2").but(func(t *delivery.Snapshot) { t.Plugins = plugins("2") }))
+			l.previous.Reason = contract.EncryptionNotConfigured // found by an earlier process
+			if n := l.at(0, running(tt.command...)); has(n) != tt.want {
+				t.Errorf("in a new process: %+v", n)
+			}
+		})
+	}
+}

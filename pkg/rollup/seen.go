@@ -1,0 +1,95 @@
+package rollup
+
+import (
+	"reflect"
+	"time"
+
+	"github.com/kms-health/kms-health/pkg/contract"
+	"github.com/kms-health/kms-health/pkg/operatorstatus"
+)
+
+// Seen is what a process saw of the reports on one resource, and when. The zero Seen has seen nothing. A report's own
+// times are by its node's clock, which may be wrong: they are not used, except that a new one is a change.
+type Seen struct {
+	places map[place]Entry
+	errors map[place]sight
+}
+
+// place is where an entry is: a new one there replaces the one before.
+type place struct {
+	node  string
+	form  operatorstatus.Form
+	keyID string
+}
+
+// sight is a report that cannot be read.
+type sight struct {
+	text string
+	at   time.Time
+}
+
+// Observe adds the reports as they are now to what was seen.
+func (s *Seen) Observe(now time.Time, reports []operatorstatus.Report) []Report {
+	first := s.places == nil
+	before, failed := s.places, s.errors
+	s.places, s.errors = map[place]Entry{}, map[place]sight{}
+	all := make([]Report, 0, len(reports))
+	for i := range reports {
+		r := &reports[i]
+		report := Report{Node: r.Node, Form: r.Form, Err: r.Err}
+		at := place{r.Node, r.Form, ""}
+		if r.Err != nil {
+			was := failed[at]
+			if text := r.Err.Error(); was.text != text || was.at.IsZero() {
+				was = sight{text, now}
+			}
+			s.errors[at], report.Changed = was, was.at
+		}
+		for _, entry := range r.Entries {
+			at.keyID = entry.KeyID
+			was, had := before[at]
+			e := next(was, had, entry, now)
+			e.Standing = first || e.Standing
+			s.places[at] = e
+			report.Entries = append(report.Entries, e)
+		}
+		all = append(all, report)
+	}
+	return all
+}
+
+// next is an entry as it is now, after what was seen at its place before.
+func next(was Entry, had bool, entry contract.Entry, now time.Time) Entry {
+	e := was
+	if !had || !reflect.DeepEqual(was.Entry, entry) {
+		e = Entry{Entry: entry, Changed: now, Named: was.Named, NamedAt: was.NamedAt}
+		if entry.Status == contract.Healthy && entry.KEKID != "" {
+			e.Named, e.NamedAt = entry.KEKID, now
+		}
+	}
+	return e
+}
+
+// Dated are signed reports for a reader that looks once, and so cannot see a change: the newest entry of a node's own
+// reporter is as old as its write by the API server's clock, others by their own times.
+func Dated(reports []operatorstatus.Report) (all []Report) {
+	for i := range reports {
+		r := &reports[i]
+		report := Report{Node: r.Node, Form: r.Form, Err: r.Err, Changed: r.Written}
+		var newest time.Time
+		for _, e := range r.Entries {
+			if e.LastChecked.After(newest) {
+				newest = e.LastChecked
+			}
+		}
+		for _, e := range r.Entries {
+			at := e.LastChecked
+			if r.Own && !r.Written.IsZero() {
+				at = at.Add(r.Written.Sub(newest))
+			}
+			report.Entries = append(report.Entries, Entry{Entry: e, Changed: at})
+		}
+		all = append(all, report)
+	}
+	return all
+}

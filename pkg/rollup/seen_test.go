@@ -1,0 +1,146 @@
+package rollup
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"github.com/kms-health/kms-health/pkg/contract"
+	"github.com/kms-health/kms-health/pkg/operatorstatus"
+)
+
+// wrote is what a node's reporter has written, by its own clock.
+func wrote(node string, entries ...contract.Entry) operatorstatus.Report {
+	return operatorstatus.Report{Node: node, Form: operatorstatus.FormCondition, Entries: entries}
+}
+
+func TestAgeIsSinceAChangeWasSeen(t *testing.T) {
+	e := healthy("2", 0).Entry
+	seen, day := &Seen{}, 24*time.Hour
+	steps := []struct {
+		at       int // seconds
+		checked  time.Duration
+		kekID    string
+		changed  int
+		standing bool
+	}{
+		{0, 0, "k-7", 0, true},
+		{30, 0, "k-7", 0, true},
+		{60, day, "k-8", 60, false},
+		{61, day, "k-8", 60, false},
+		{90, -day, "k-8", 90, false}, // a clock that steps back writes, too
+	}
+	for _, step := range steps {
+		e.LastChecked, e.KEKID = now.Add(step.checked), step.kekID
+		got := seen.Observe(in(step.at), []operatorstatus.Report{wrote("a", e)})[0].Entries[0]
+		if !got.Changed.Equal(in(step.changed)) || got.Standing != step.standing || got.Named != step.kekID {
+			t.Errorf("at %d s: changed at %s, standing %t, named %q, want %+v", step.at, got.Changed, got.Standing, got.Named, step)
+		}
+	}
+	e.Status, e.KEKID, e.Reason = contract.Error, "", contract.Timeout
+	if got := seen.Observe(in(120), []operatorstatus.Report{wrote("a", e)})[0].Entries[0]; got.Named != "k-8" || !got.NamedAt.Equal(in(90)) {
+		t.Errorf("after a time-out it named %q at %s, want k-8 at %s", got.Named, got.NamedAt, in(90))
+	}
+	seen.Observe(in(150), nil)
+	if got := seen.Observe(in(180), []operatorstatus.Report{wrote("a", e)})[0].Entries[0]; got.Standing || got.Named != "" || !got.Changed.Equal(in(180)) {
+		t.Errorf("an entry that came back: %+v", got)
+	}
+}
+
+func TestAgeOfAReportThatCannotBeReadIsSinceItsError(t *testing.T) {
+	seen := &Seen{}
+	for _, step := range []struct {
+		at      int
+		err     string
+		changed int
+	}{{0, "x", 0}, {30, "x", 0}, {60, "y", 60}} {
+		r := operatorstatus.Report{Node: "a", Form: operatorstatus.FormCondition, Err: errors.New(step.err)}
+		got := seen.Observe(in(step.at), []operatorstatus.Report{r})[0]
+		if !got.Changed.Equal(in(step.changed)) || !got.StaleFrom().Equal(in(step.changed+120)) {
+			t.Errorf("at %d s: changed at %s, stale from %s", step.at, got.Changed, got.StaleFrom())
+		}
+	}
+}
+
+// clocks are those of nodes: right, wrong by any amount, or stepping.
+type clocks map[string]time.Duration
+
+func (c clocks) step(d dice) {
+	const month = 30 * 24 * time.Hour
+	for _, node := range []string{"a", "b", "c"} {
+		if c[node] == 0 || d.chance(20) {
+			c[node] = time.Duration(d.Int64N(int64(2*month))) - month
+		}
+	}
+}
+
+// Any constant or stepping error of any node's clock, and any of the API server's, changes no condition but in its time.
+func TestWrongClocksChangeNoCondition(t *testing.T) {
+	const runs, steps = 10000, 10
+	seed := uint64(time.Now().UnixNano())
+	for run := range uint64(runs) {
+		d := dice{rand.New(rand.NewPCG(seed, run))}
+		right, wrong := newSimulated(), newSimulated()
+		errors := clocks{}
+		at := now
+		for range steps {
+			at = at.Add(time.Duration(1+d.IntN(90)) * time.Second)
+			errors.step(d)
+			events := d.events(at)
+			a, b := right.step(at, at, events, nil), wrong.step(at, at.Add(errors["a"]), events, errors)
+			if a != b {
+				t.Fatalf("seeds %d, %d at %s: with wrong clocks\n%s\nwant\n%s", seed, run, at.Sub(now), b, a)
+			}
+		}
+	}
+}
+
+// simulated is a roll-up over time.
+type simulated struct {
+	seen     Seen
+	reports  map[string]operatorstatus.Report
+	previous map[string]operatorstatus.Condition
+	agreed   Agreement
+}
+
+func newSimulated() *simulated { return &simulated{reports: map[string]operatorstatus.Report{}} }
+
+// event is what happens to a node: it reports, or is silent.
+type event struct {
+	node, kekID string
+	status      contract.Status
+	at          time.Time
+}
+
+func (d dice) events(at time.Time) (all []event) {
+	for _, node := range []string{"a", "b", "c"} {
+		if d.chance(75) {
+			all = append(all, event{node, pick(d, "k-7", "k-7", "k-8"), pick(d, contract.Healthy, contract.Healthy, contract.Error), at})
+		}
+	}
+	return all
+}
+
+// step is one evaluation: now by the process's clock, wall by the API server's.
+func (s *simulated) step(at, wall time.Time, events []event, wrong clocks) string {
+	for _, v := range events {
+		e := contract.Entry{KeyID: "2", KEKID: v.kekID, Status: v.status, LastChecked: v.at.Add(wrong[v.node]),
+			Interval: 30 * time.Second, Since: v.at.Add(wrong[v.node]), RoundTrip: v.at.Add(wrong[v.node])}
+		s.reports[v.node] = wrote(v.node, e)
+	}
+	var all []operatorstatus.Report
+	for _, r := range s.reports {
+		all = append(all, r)
+	}
+	r := Evaluate(&Input{Now: at, Wall: wall, Reports: s.seen.Observe(at, all), Nodes: abc("2"), Previous: s.previous,
+		Agreement: s.agreed})
+	s.previous, s.agreed = r.Conditions, r.Agreement
+	text := ""
+	for _, kind := range Types {
+		c := r.Conditions[kind]
+		text += fmt.Sprintln(c.Type, c.Status, c.Reason)
+	}
+	return text + r.Deadline.String()
+}
