@@ -17,8 +17,8 @@ var Conditions = []ConditionInfo{
 		True:  "always, whatever the report is: tools that combine conditions would take one node for the cluster"},
 	{Name: PluginsDegraded,
 		Means: "whether a KMS plugin is unhealthy. A StatusSyncer makes `Degraded` of it after 2 minutes",
-		True: "a fresh report has the status `unhealthy` or `error`; or a plugin's container cannot start; or a " +
-			"reporter's cannot and its node does not report",
+		True: "a fresh report has the status `unhealthy` or `error`; or a plugin's container cannot start; or " +
+			"kube-apiserver runs without an encryption config",
 		False: "all expected plugins are freshly reported as healthy; or nothing was reported yet; or no pod has a plugin",
 		Unknown: "a node stopped reporting, or its report cannot be read; a provider cannot be probed; or the API " +
 			"server's pods cannot be listed"},
@@ -29,10 +29,11 @@ var Conditions = []ConditionInfo{
 		False: "anything else. The message has the mode, and why"},
 	{Name: WriteKeyAgreed,
 		Means: "whether all API servers write with one key, for the one who rotates it",
-		True: "every API server writes with the write key, and all its plugins, healthy and freshly reported, have one " +
-			"KEK ID",
-		False:   "not every API server writes with it yet, or the KEK IDs differ",
-		Unknown: "a node is missing, silent or unhealthy, what one writes with is not known, or no plugin writes"},
+		True: "every API server writes with the write key, and all its plugins, healthy and freshly reported, have " +
+			"named one KEK ID for 180 s",
+		False: "not every API server writes with it yet, some resource is written otherwise, or the KEK IDs differ",
+		Unknown: "a node is missing, silent or unhealthy, they have named it for less, what one writes with is not known, " +
+			"or no plugin writes"},
 }
 
 // Explainable are the names of all conditions, reasons and alerts, in alphabetical order.

@@ -66,7 +66,7 @@ var alerts = []Row{
 		DoNot: "restart an API server before that: it may have in its cache what no plugin decrypts"},
 	{Name: "KMSNothingReported",
 		Means: "nothing valid is reported about any plugin of this API server",
-		Check: "`KMSHealthReporting`; the reporters' logs; if all became stale at once, the API server's clock",
+		Check: "`KMSHealthReporting`; the reporters' logs",
 		Fix:   "correct what the reason or the log names",
 		DoNot: "delete the conditions `KMSHealthReporter_…`: they show the last state"},
 	{Name: "KMSReporterWritesFail",

@@ -1,6 +1,6 @@
 // Package serverclock is the API server's clock, taken from the Date header of its
-// responses. The age of reports is computed by that clock, so a wrong clock on the
-// operator's node, or on an administrator's workstation, does not make reports stale.
+// responses, for what others judge by that clock: when a condition changed, and when a token expires. No verdict
+// depends on it.
 // It also keeps when there was no response, since reporters cannot write then.
 package serverclock
 
