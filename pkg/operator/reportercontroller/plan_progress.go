@@ -70,15 +70,20 @@ func sameBeside(a, b *unstructured.Unstructured) bool {
 	return beside != "" && beside == b.GetAnnotations()[contract.BesideAnnotation] && nodeOf(a) == nodeOf(b)
 }
 
+// unobserved ends what is said of an object whose status is of an earlier generation.
+const unobserved = "kube-controller-manager has not acted on that yet"
+
 // selectsNodes finds a DaemonSet that runs nowhere, or whose pods are not all created and updated.
 func (p *planner) selectsNodes() {
 	for _, o := range p.own("DaemonSet") {
 		ds := informers.As[appsv1.DaemonSet](o)
-		if ds.DeletionTimestamp != nil || ds.Generation == 0 || ds.Status.ObservedGeneration != ds.Generation {
+		if ds.DeletionTimestamp != nil || ds.Generation == 0 {
 			continue
 		}
 		what, wanted, exist := ssa.Describe(o), ds.Status.DesiredNumberScheduled, ds.Status.CurrentNumberScheduled
 		switch selector := p.Target.NodeSelector; {
+		case ds.Status.ObservedGeneration != ds.Generation:
+			p.wait("%s has changed, and %s", what, unobserved)
 		case exist < wanted:
 			p.wait("%s has %d of %d pods; its events show why", what, exist, wanted)
 		case ds.Status.UpdatedNumberScheduled < wanted:
@@ -115,7 +120,9 @@ func (p *planner) inAPIServerPods() {
 		p.problem(contract.NoReporters, "no pod of the API server runs in namespace %s", namespace)
 	case withReporter < alive && (withReporter > 0 || !ownerInjects):
 		p.wait("%d of %d pods in namespace %s have the reporter", withReporter, alive, namespace)
-	case !ownerInjects && d.Status.ObservedGeneration == d.Generation && d.Status.UpdatedReplicas < d.Status.Replicas:
+	case !ownerInjects && d.Status.ObservedGeneration != d.Generation:
+		p.wait("Deployment %s/%s has changed, and %s", namespace, d.Name, unobserved)
+	case !ownerInjects && d.Status.UpdatedReplicas < d.Status.Replicas:
 		p.wait("Deployment %s/%s is rolled out: %d of %d pods are updated", namespace, d.Name, d.Status.UpdatedReplicas,
 			d.Status.Replicas)
 	case ownerInjects && withReporter == 0 && len(p.pods) > 0:

@@ -165,7 +165,8 @@ func TestWhatIsMissingOfADeliveryIsReported(t *testing.T) {
 		part   string
 	}{
 		"a DaemonSet that selects no node":      {agents, []change{onHosts, daemonSet(2, 0, 0, 0)}, none, "selects no node"},
-		"a DaemonSet that was not observed yet": {agents, []change{onHosts, daemonSet(1, 0, 0, 0)}, ok, ""},
+		"a DaemonSet whose change was not observed yet": {agents, []change{onHosts, daemonSet(1, 3, 3, 3)}, waits,
+			"kube-controller-manager"},
 		"a DaemonSet that is being deleted": {agents, []change{onHosts, daemonSet(2, 0, 0, 0),
 			func(s *Snapshot) { s.own("DaemonSet")[0].SetDeletionTimestamp(&metav1.Time{Time: s.Now}) }}, ok, ""},
 		"a DaemonSet that nothing has observed": {agents, []change{onHosts, daemonSet(0, 0, 0, 0),
@@ -190,6 +191,8 @@ func TestWhatIsMissingOfADeliveryIsReported(t *testing.T) {
 		"a Deployment whose rollout is stuck": {sidecars, []change{both, rollout(false, 1, 3)}, waits,
 			"1 of 3 pods are updated"},
 		"a Deployment that is rolled out": {sidecars, []change{both, rollout(false, 2, 2)}, ok, ""},
+		"a Deployment whose change was not observed yet": {sidecars, []change{both, rollout(false, 2, 2),
+			func(s *Snapshot) { s.Deployment.Generation = 2 }}, waits, "kube-controller-manager"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			got := planOf(t, fixture(t, c.mode, c.change...)).Status
