@@ -549,3 +549,20 @@ func TestPodsWhosePluginsWereNeverReadAreNotOff(t *testing.T) {
 		t.Errorf("known to have none: %+v", plan.Status)
 	}
 }
+
+// An operator that was not restarted has read the Secret, and keeps that.
+func TestDeletedSecretOfARunningRevisionLeavesItsPlugins(t *testing.T) {
+	running := pods(apiPod("a", "1", revision("4")))
+	first := planOf(t, fixture(t, v1alpha1.ModeCompanionPod, running,
+		func(s *Snapshot) { s.Sets = map[string]encryptionconfig.Set{"4": *set(2, 1)} }))
+	for name, live := range map[string]*encryptionconfig.Set{"the live one stays": set(1), "the live one, too": set()} {
+		s := fixture(t, v1alpha1.ModeCompanionPod, running, delivered(t, first), func(s *Snapshot) {
+			s.Live = live
+			s.Sets = map[string]encryptionconfig.Set{"4": encryptionconfig.Read(nil, s.Target.EncryptionConfig)}
+		})
+		plan := planOf(t, s)
+		if got := plan.State.Revisions["4"]; plan.Off || len(got) != 2 || len(plan.Delete) > 0 {
+			t.Errorf("%s: off %t, recorded %v, deletes %s", name, plan.Off, got, names(plan.Delete))
+		}
+	}
+}

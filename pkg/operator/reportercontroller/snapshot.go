@@ -157,16 +157,20 @@ func (s *Snapshot) find(desired *unstructured.Unstructured) *unstructured.Unstru
 	return nil
 }
 
-// revisionSets are the plugin sets of the revisions of running pods that are known.
+// revisionSets are the plugin sets of the revisions of running pods that are known. The Secret of a revision never
+// changes, so one that was deleted leaves the plugins that were recorded. Without these it never existed.
 func (s *Snapshot) revisionSets() map[string][]v1alpha1.Plugin {
 	if s.Target.Plugins != nil {
 		return nil
 	}
 	sets := map[string][]v1alpha1.Plugin{}
 	for _, r := range s.Revisions() {
-		if read := s.Sets[r]; read.Known {
+		read := s.Sets[r]
+		was, recorded := s.State.Revisions[r]
+		switch {
+		case read.Known && (len(read.Config.Plugins) > 0 || len(was) == 0):
 			sets[r] = read.Config.Plugins
-		} else if was, known := s.State.Revisions[r]; known {
+		case recorded:
 			sets[r] = was
 		}
 	}
