@@ -179,7 +179,7 @@ var RollupReasons = []Row{
 		Fix:   "add reporters by hand, or set `Managed`"},
 	// No action is needed.
 	{Name: "NamespaceMissing", Reporting: isFalse,
-		Means: "the API server's namespace does not exist",
+		Means: "the API server's namespace does not exist, or is being deleted",
 		Fix:   "no action needed if the API server is not installed; else correct `namespace` in the operator's file"},
 	{Name: "NoPods", Degraded: isFalse, Reporting: isFalse,
 		Means: "no pod of the API server is on a node, so no plugin is judged",

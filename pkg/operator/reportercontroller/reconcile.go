@@ -116,6 +116,8 @@ func (x *reconciliation) try(ctx context.Context, do func(context.Context) error
 // problemOf is the problem that an error is.
 func problemOf(err error) delivery.Status {
 	switch renewal := (renewalError{}); {
+	case apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause):
+		return delivery.Status{Reason: contract.NamespaceMissing, Message: err.Error()}
 	case apierrors.IsForbidden(err):
 		return delivery.Status{Reason: contract.Forbidden,
 			Message: err.Error() + "; apply the manifests with the components that the mode needs, see docs/operate/install.md"}

@@ -2,12 +2,14 @@ package reportercontroller
 
 import (
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -195,5 +197,16 @@ func TestPodThatIsDeletedIsNotWrittenBeforeItIsGone(t *testing.T) {
 	}
 	if outcome.Err != nil || !slices.Equal(verbs, []string{"delete"}) {
 		t.Errorf("%v, %v", verbs, outcome.Err)
+	}
+}
+
+// No right is missing, so manifests change nothing.
+func TestNamespaceThatIsBeingDeletedIsNotForbidden(t *testing.T) {
+	err := apierrors.NewForbidden(schema.GroupResource{Resource: "configmaps"}, "x",
+		errors.New("unable to create new content in namespace there because it is being terminated"))
+	err.ErrStatus.Details.Causes = []metav1.StatusCause{{Type: corev1.NamespaceTerminatingCause}}
+	got := problemOf(fmt.Errorf("apply ConfigMap there/x: %w", err))
+	if got.Reason != contract.NamespaceMissing || !strings.HasSuffix(got.Message, "it is being terminated") {
+		t.Errorf("%+v", got)
 	}
 }
