@@ -155,7 +155,8 @@ func (r nodeRollup) Set(p delivery.Snapshot) {
 	r.requests.mu.Lock()
 	defer r.requests.mu.Unlock()
 	r.requests.all = append(r.requests.all, "status "+string(p.Status.Reason)+" "+p.Status.Message,
-		fmt.Sprintf("published off %t, read %t", p.Off, p.LiveKnown))
+		fmt.Sprintf("published off %t, read %t", p.Off, p.LiveKnown),
+		fmt.Sprintf("synced %t", p.Sources.Pods.HasSynced() && p.Sources.Resource.HasSynced()))
 }
 
 // run runs a controller, for ten minutes with each configuration, and returns the Events it recorded.
@@ -464,5 +465,26 @@ func TestConfigMapsThatCannotBeListedAreReported(t *testing.T) {
 		return strings.HasPrefix(request, "status SourceUnreadable") && strings.Contains(request, "what is left of ConfigMaps cannot be listed")
 	}) {
 		t.Errorf("%q", r.all)
+	}
+}
+
+// The roll-up would have no verdict while they are read, and the ClusterOperator nothing to report.
+func TestOtherPodSelectorIsPublishedOnceItsPodsAreRead(t *testing.T) {
+	r := &requests{}
+	client := r.client(nil)
+	var edited int
+	client.PrependReactor("list", "pods", func(a clienttesting.Action) (bool, runtime.Object, error) {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		slow := a.(clienttesting.ListAction).GetListRestrictions().Labels.String() == "app=other"
+		if slow && edited == 0 {
+			edited = len(r.all)
+		}
+		return slow, nil, apierrors.NewInternalError(errors.New("not yet"))
+	})
+	r.run(t, client, withPlugin, strings.Replace(withPlugin, "app: api", "app: other", 1))
+	if after := r.all[edited:]; count(r.all[:edited], "synced true") == 0 || count(after, "synced true") == 0 ||
+		count(after, "synced false") > 0 {
+		t.Errorf("before the edit %q, after it %q", r.all[:edited], after)
 	}
 }

@@ -47,7 +47,12 @@ func (c *Controller) decide(s *Snapshot, e *serverState, plan *Plan) {
 		p.Off, p.Clean = s.Deleting && !s.Unmanaged, false
 	}
 	e.deleting = s.Deleting
-	p.APIServer, p.Sources = *s.Target, e.sources
+	// Until other sources have synced, as those of another podSelector, a roll-up of them would be without a verdict.
+	if before := p.Sources; decided || before == nil {
+		if p.APIServer, p.Sources = *s.Target, e.sources; before != nil && before != e.sources {
+			before.Stop()
+		}
+	}
 	p.OtherInstallation, p.Unmanaged = s.OtherInstallation != "", s.Unmanaged
 	p.Tool = "oc"
 	if decided && !s.OpenShift || c.OpenShift != nil && !*c.OpenShift {

@@ -152,14 +152,22 @@ func (c *Controller) entry(s *Snapshot) *serverState {
 		c.targets[name] = e
 	}
 	if e.sources == nil || !e.sources.Same(s.Target) {
-		if e.sources != nil {
-			go e.sources.Stop()
+		if e.sources != nil && e.sources != e.published.Sources { // those that are published stay until the new ones are
+			e.sources.Stop()
 		}
 		e.revisions = map[string]revisionRead{}
 		e.sources = informers.NewTarget(c.ctx, c.cluster, s.Target)
 	}
 	e.target = *s.Target
 	return e
+}
+
+// stop ends the sources.
+func (e *serverState) stop() {
+	e.sources.Stop()
+	if e.published.Sources != nil {
+		e.published.Sources.Stop()
+	}
 }
 
 // forget removes the state of a target that was removed.
@@ -171,7 +179,7 @@ func (c *Controller) forget(name string) {
 	if e == nil {
 		return
 	}
-	e.sources.Stop()
+	e.stop()
 	c.Health.Remove(name)
 	c.metrics.forget(name)
 	c.Queue.Forget(name)
