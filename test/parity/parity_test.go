@@ -7,12 +7,9 @@ import (
 	"context"
 	"flag"
 	"fmt"
-	"io"
-	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -25,7 +22,6 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/dynamic"
-	"k8s.io/client-go/rest"
 
 	configv1alpha1 "github.com/kms-health/kms-health/pkg/config/v1alpha1"
 	"github.com/kms-health/kms-health/pkg/contract"
@@ -106,7 +102,7 @@ func TestVerdictsAreThoseOfKubeAPIServer(t *testing.T) {
 	reporters := newReporters(t, all)
 	reporters.start(t)
 	// Before its fault both sides find each plugin healthy: what they report afterwards is the fault's doing.
-	for i, o := range ask(t, server, len(all)) {
+	for i, o := range opinionsOf(t, server, len(all)) {
 		if o != "" {
 			t.Fatalf("%s: before the fault, kube-apiserver reports %q", all[i], o)
 		}
@@ -167,7 +163,7 @@ func askInTurns(t *testing.T, server *controlplane.ControlPlane, all []*subject,
 	for again, turn := true, 0; again && turn < maxTurns; turn++ {
 		again = false
 		time.Sleep(settle)
-		for i, o := range ask(t, server, len(all)) {
+		for i, o := range opinionsOf(t, server, len(all)) {
 			s := all[i]
 			if *found(s) == "" { // else it was so in an earlier turn, which stays
 				*found(s) = o
@@ -622,46 +618,16 @@ func (r *reporters) awaitHealthy(t *testing.T, when string, limit time.Duration)
 	}
 }
 
-var checkName = regexp.MustCompile(`kms-provider-(\d+): `)
-
-// ask returns kube-apiserver's opinion of each provider. It asks them one after another, each
-// by kmsv2PluginProbe.check, and does not stop at the first that is unhealthy. The answer is
-// "ok", or one text in which each provider that is unhealthy has its check's name and an error
-// (k8s.io/apiserver's encryptionconfig, kmsHealthChecker).
-func ask(t *testing.T, server *controlplane.ControlPlane, providers int) []opinion {
+// opinionsOf is kube-apiserver's opinion of each provider.
+func opinionsOf(t *testing.T, server *controlplane.ControlPlane, providers int) []opinion {
 	t.Helper()
-	client, err := rest.HTTPClientFor(server.RESTConfig())
+	failures, err := server.KMSProviders(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer client.CloseIdleConnections()
-	response, err := client.Get(server.URL() + "/healthz/kms-providers")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = response.Body.Close() }()
-	raw, err := io.ReadAll(response.Body)
-	if err != nil {
-		t.Fatal(err)
-	}
-	body, opinions := string(raw), make([]opinion, providers)
-	names := checkName.FindAllStringSubmatchIndex(body, -1)
-	switch {
-	case response.StatusCode == http.StatusOK && body == "ok":
-		return opinions
-	case response.StatusCode != http.StatusInternalServerError || len(names) == 0:
-		t.Fatalf("kube-apiserver answers %s, and not what it is known to: %.300s", response.Status, body)
-	}
-	for i, name := range names {
-		number, err := strconv.Atoi(body[name[2]:name[3]])
-		if err != nil || number >= providers {
-			t.Fatalf("kube-apiserver names a provider that is not there: %.300s", body[name[0]:])
-		}
-		end := len(body)
-		if i+1 < len(names) {
-			end = names[i+1][0]
-		}
-		opinions[number] = opinion("failed: " + strings.TrimRight(body[name[1]:end], ", \n"))
+	opinions := make([]opinion, providers)
+	for i, failure := range failures {
+		opinions[i] = opinion("failed: " + failure)
 	}
 	return opinions
 }

@@ -87,7 +87,7 @@ func TestUsersReachTheSocketsThatKubeAPIServerReaches(t *testing.T) {
 				t.Fatal(err)
 			}
 			restart(t, server, encryption)
-			theirs := ask(t, server, len(sockets))
+			theirs := opinionsOf(t, server, len(sockets))
 			ours := onceAs(t, user.flags, user.environment, reporter, config)
 			unknown := onceAs(t, user.flags, "", reporter, config)
 			for i, s := range sockets {
