@@ -36,6 +36,9 @@ func (e *callError) Error() string {
 	}
 	state := status.Convert(e.err)
 	text := fmt.Sprintf("%s: %s: %s", e.call, state.Code(), state.Message())
+	if state.Code() == codes.Unknown {
+		text += " (an error without a gRPC code, as of an exception: see the plugin's log)"
+	}
 	if strings.HasSuffix(state.Message(), "RST_STREAM with error code: INTERNAL_ERROR") {
 		text += fmt.Sprintf("; its headers may be larger than %d bytes, the reporter's bound", maxHeaders)
 	}
@@ -166,7 +169,7 @@ func diagnosis(ctx context.Context, conn grpc.ClientConnInterface, timeout time.
 	_, err = checkHealth(ctx, conn, min(timeout, diagnosisTimeout))
 	switch failed := failureOf(err); {
 	case answered(err):
-		return "; gRPC health is answered, so the process works: it probably waits for its KMS. " +
+		return "; gRPC health is answered, so the process works: it probably waits for its KMS, or for a free worker. " +
 			"For the cause see the plugin's log, or run kms-health-reporter --once in the reporter's pod with a longer timeout"
 	case !failed.stalled && failed.timedOutAfter != 0:
 		return "; gRPC health gets no answer either: the process hangs"

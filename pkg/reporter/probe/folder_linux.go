@@ -45,7 +45,7 @@ func (p *Plugin) absence(failed error) absence {
 		return absence{missing: true,
 			why: "its folder does not exist: check the endpoint, and the volume that has the socket"}
 	case errors.Is(noSocket, os.ErrNotExist):
-		missing := absence{missing: true}
+		missing := absence{missing: true, why: noSocketFile}
 		if isLink(p.address) {
 			missing.why = "it is a link to a file that does not exist"
 		}
@@ -58,7 +58,12 @@ func (p *Plugin) absence(failed error) absence {
 	return absence{why: explained(failed)}
 }
 
+// noSocketFile is why there is none in its folder: servers remove the path by its name when they end, also if it is a
+// later process's.
+const noSocketFile = "the plugin does not run, or a former process of it removed the socket when it ended"
+
 // leftFile is why a socket may be there without a plugin.
+
 const leftFile = " (a plugin that was killed leaves its socket's file behind: remove it if the plugin's log has " +
 	"\"address already in use\")"
 

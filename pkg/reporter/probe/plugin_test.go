@@ -104,9 +104,10 @@ var faults = map[string]struct {
 }{
 	"unhealthy vault is sealed":     {status: contract.Unhealthy, reason: contract.ReportedUnhealthy, detail: `healthz is "vault is sealed", not "ok"`},
 	"rpc-error Internal no luck":    {status: contract.Error, reason: contract.ReportedUnhealthy, detail: "Status: Internal: no luck", noKey: true},
+	"rpc-error Unknown error":       {status: contract.Error, reason: contract.ReportedUnhealthy, detail: "Status: Unknown: error (an error without a gRPC code, as of an exception: see the plugin's log)", noKey: true},
 	"rpc-error Unavailable not now": {status: contract.Error, reason: contract.Unavailable, detail: "Status: Unavailable: not now", noKey: true},
 	"rpc-error DeadlineExceeded x":  {status: contract.Error, reason: contract.Timeout, detail: "Status: DeadlineExceeded: x", noKey: true},
-	"hang":                          {timeout: 2 * time.Second, status: contract.Error, reason: contract.Timeout, detail: "Status: no answer within 2s; gRPC health is answered, so the process works: it probably waits for its KMS. For the cause see the plugin's log, or run kms-health-reporter --once in the reporter's pod with a longer timeout", noKey: true},
+	"hang":                          {timeout: 2 * time.Second, status: contract.Error, reason: contract.Timeout, detail: "Status: no answer within 2s; gRPC health is answered, so the process works: it probably waits for its KMS, or for a free worker. For the cause see the plugin's log, or run kms-health-reporter --once in the reporter's pod with a longer timeout", noKey: true},
 	"hang all":                      {timeout: short, status: contract.Error, reason: contract.Timeout, detail: "Status: no answer within 300ms; gRPC health gets no answer either: the process hangs", noKey: true},
 	"slow 30s":                      {timeout: short, status: contract.Error, reason: contract.Timeout, detail: "Status: no answer within 300ms", noKey: true},
 	"slow 50ms":                     {status: contract.Healthy},
@@ -232,7 +233,7 @@ func TestPluginThatEndsDuringStatusIsReportedAsItIsThen(t *testing.T) {
 	if err := real.Close(); err != nil {
 		t.Fatal(err)
 	}
-	if r := <-done; r.Reason != contract.SocketMissing || !strings.HasSuffix(r.Detail, ": no such file or directory") {
+	if r := <-done; r.Reason != contract.SocketMissing || !strings.HasSuffix(r.Detail, ": no such file or directory: "+noSocketFile) {
 		t.Errorf("%+v", r)
 	}
 }
@@ -295,7 +296,7 @@ func TestPathWithoutAPluginIsReportedAtOnceWithTheReason(t *testing.T) {
 		reason contract.Reason
 		detail string
 	}{
-		dir + "/none.sock":     {contract.SocketMissing, ": no such file or directory"},
+		dir + "/none.sock":     {contract.SocketMissing, ": no such file or directory: " + noSocketFile},
 		dir + "/none/kms.sock": {contract.SocketMissing, ": no such file or directory: its folder does not exist: check the endpoint, and the volume that has the socket"},
 		file:                   {contract.ConnectFailed, ": connection refused: it is a file, not a socket"},
 		dir:                    {contract.ConnectFailed, ": connection refused: it is a directory, not a socket"},

@@ -44,11 +44,14 @@ func judge(answer *kmsapi.StatusResponse, seen string) (keyID, version string, v
 	}
 	switch {
 	case answer.KeyId == "":
-		broken = append(broken, "key_id is empty")
+		broken = append(broken, "key_id is empty (Node's proto-loader calls the field keyId, and drops key_id)")
 	case len(answer.KeyId) > maxKeyID:
 		broken = append(broken, fmt.Sprintf("key_id is %d bytes, the bound is %d", len(answer.KeyId), maxKeyID))
 	default:
 		keyID = answer.KeyId
+	}
+	if answer.Healthz != healthzOK && answer.Version != versionV2 && answer.Version != versionV2beta1 {
+		broken = append(broken, "the answer may be another message than StatusResponse")
 	}
 	if len(broken) > 0 {
 		v = unhealthy(reason, strings.Join(broken, "; "))
