@@ -48,6 +48,10 @@ func testThreeOn(h *scenario) {
 		h.t.Errorf("%d nodes report, not 3", len(now.Reports))
 	}
 	var agreed struct{ KeyID, KEKID string }
+	h.await(rollup.SettlePeriod+time.Minute, "the key is settled", func() error {
+		now = h.now(apiservers.Kube)
+		return now.Is(contract.WriteKeyAgreed, "True", contract.AsExpected)
+	})
 	message := now.Conditions[contract.WriteKeyAgreed].Message
 	if err := json.Unmarshal([]byte(message), &agreed); err != nil || agreed.KeyID != "1" || agreed.KEKID != remote {
 		h.t.Errorf("agreed on %s (%v), wanted key 1 and %s", message, err, remote)

@@ -166,7 +166,7 @@ func (m *model) want() []string {
 }
 
 // rollUp is the reason of KMSHealthReporting, what status and reason KMSPluginsDegraded may have, and whether
-// KMSWriteKeyAgreed is True, of an API server whose pods have these encryption configs, the first one being the
+// all reporters agree on a key, of an API server whose pods have these encryption configs, the first one being the
 // live one, while every plugin that is probed is reported to be healthy.
 func rollUp(used ...[]string) (reporting string, degraded []string, agreed bool) {
 	has := func(is func(string) bool) bool {
@@ -206,7 +206,7 @@ func (m *model) differs(t *testing.T) error {
 			reporting = contract.ConfigMapsEncrypted // as they are by every plugin here
 		}
 		if is[contract.HealthReporting].Reason != reporting || !slices.Contains(degraded, now) ||
-			(is[contract.WriteKeyAgreed].Status == operatorstatus.True) != agreed {
+			fixture.Agrees(is[contract.WriteKeyAgreed]) != agreed {
 			found = fmt.Errorf("%s must be %q, %q, agreed %t, and is %+v", server.Name, reporting, degraded, agreed, is)
 		}
 	}
@@ -335,11 +335,11 @@ func apiServerPods(t *testing.T, namespace string) []corev1.Pod {
 func (m *model) claims(t *testing.T) error {
 	t.Helper()
 	is := fixture.Resource(t, apiservers.Kube).Conditions
-	agreed, reporting := is[contract.WriteKeyAgreed].Status, is[contract.HealthReporting].Status
+	agreed, reporting := fixture.Agrees(is[contract.WriteKeyAgreed]), is[contract.HealthReporting].Status
 	for _, node := range fixture.NodeNames {
 		_, ids := keys(m.static[node])
 		silent := len(ids) > 0 && !m.reported[m.servers[node]] && m.stopNative == nil
-		if m.broken[m.revs[node]] != "" && agreed == operatorstatus.True || silent && reporting == operatorstatus.True {
+		if m.broken[m.revs[node]] != "" && agreed || silent && reporting == operatorstatus.True {
 			return fmt.Errorf("%s: %+v", node, is)
 		}
 	}

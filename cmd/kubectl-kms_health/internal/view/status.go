@@ -94,7 +94,8 @@ var shown = []metav1.Condition{
 func AsExpected(c *metav1.Condition) bool {
 	for _, s := range shown {
 		if s.Type == c.Type {
-			return c.Status == s.Status && c.Reason != contract.Progressing || c.Reason == contract.NoWriteKey
+			return c.Status == s.Status && c.Reason != contract.Progressing ||
+				c.Reason == contract.NoWriteKey || c.Reason == contract.Settling
 		}
 	}
 	return true
