@@ -174,6 +174,14 @@ sequences: cluster ## Random sequences of changes around the operator, in five p
 		SEED=FIRST SEQUENCES=10 $(CURDIR)/bin/sequences.test -test.run Random -test.timeout 0 >$$log 2>&1 && \
 		echo "ten from seed FIRST: ok" || { cat $$log; false; }'
 
+# Four control planes side by side; a rotation takes 4 minutes.
+.PHONY: test-agreement
+test-agreement: cluster ## Rotate a key at four intervals at once, and compare KMSWriteKeyAgreed with what etcd has (ROTATIONS=12)
+	@mkdir -p bin
+	@$(GO) test -tags integration,$(TAGS) $(TEST_BUILD) -ldflags=-s -c -o bin/agreement.test ./test/operator/encrypted && \
+		cd test/operator/encrypted && printf '%s\n' 1s 5s 10s 30s | xargs -P 4 -I EVERY $(CURDIR)/bin/agreement.test \
+		-test.run UnderTheFormerKey -test.v -test.timeout 0 -rotations $(or $(ROTATIONS),12) -interval EVERY
+
 E2E = -tags e2e,$(TAGS) -count 1 -timeout 180m $(if $(SHORT),-short) $(TESTFLAGS) ./test/e2e/...
 
 .PHONY: test-e2e
