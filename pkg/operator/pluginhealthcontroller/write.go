@@ -10,6 +10,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/klog/v2"
 
@@ -95,7 +96,7 @@ func (s *healthSync) withdraw(ctx context.Context) (version string, err error) {
 	defer cancel()
 	to := s.resource()
 	client := s.Client.Resource(to.GVR())
-	o, err := client.Get(ctx, to.Name, metav1.GetOptions{})
+	o, err := s.read(ctx)
 	if err == nil {
 		o, err = client.Patch(ctx, to.Name, types.JSONPatchType, operatorstatus.Withdrawal(o, rollup.Types),
 			metav1.PatchOptions{FieldManager: contract.OperatorName}, "status")
@@ -104,6 +105,21 @@ func (s *healthSync) withdraw(ctx context.Context) (version string, err error) {
 		return "", fmt.Errorf("remove conditions of %s: %w", to, err)
 	}
 	return o.GetResourceVersion(), nil
+}
+
+// read reads the resource as etcd has it, with its managed fields. The operator has no right to get it.
+func (s *healthSync) read(ctx context.Context) (*unstructured.Unstructured, error) {
+	to := s.resource()
+	list, err := s.Client.Resource(to.GVR()).List(ctx, metav1.ListOptions{FieldSelector: "metadata.name=" + to.Name})
+	if err != nil {
+		return nil, err
+	}
+	for i := range list.Items {
+		if list.Items[i].GetName() == to.Name {
+			return &list.Items[i], nil
+		}
+	}
+	return nil, apierrors.NewNotFound(to.GVR().GroupResource(), to.Name)
 }
 
 // leftovers are the reports that no reporter will write again: all, once the API server is off and
@@ -143,7 +159,7 @@ func (s *healthSync) clean(ctx context.Context, resource *operatorstatus.Status,
 	defer cancel()
 	to := s.resource()
 	client := s.Client.Resource(to.GVR())
-	o, err := client.Get(ctx, to.Name, metav1.GetOptions{})
+	o, err := s.read(ctx)
 	if err != nil {
 		return fmt.Errorf("read the writers of reports of %s: %w", to, err)
 	}
@@ -151,8 +167,12 @@ func (s *healthSync) clean(ctx context.Context, resource *operatorstatus.Status,
 	gone := slices.DeleteFunc(current.Reports, func(r operatorstatus.Report) bool {
 		return !r.Ours || !slices.ContainsFunc(left, func(l rollup.Report) bool { return l.Node == r.Node })
 	})
+	if current.Version != resource.Version { // the watch is about to deliver a write since then
+		s.requeue(s.now.Add(time.Second))
+		return nil
+	}
 	s.cleaned = s.target.Off
-	if len(gone) == 0 || current.Version != resource.Version { // the watch has not delivered the latest write
+	if len(gone) == 0 {
 		return nil
 	}
 	_, err = client.Patch(ctx, to.Name, types.JSONPatchType, operatorstatus.Removal(current.Version, gone),

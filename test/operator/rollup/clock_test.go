@@ -14,8 +14,8 @@ import (
 )
 
 // A reporter is known by the UID of its pod, so a report of a node whose clock is behind ends a
-// switch, and one of the earlier reporter, whatever its clock, does not. A report is dated by the
-// API server, so that no clock is an alarm.
+// switch, and one of the earlier reporter, whatever its clock, does not. A report is as old as
+// it was seen unchanged, so that no clock is an alarm.
 func TestSwitchEndsOnNodesWhoseClocksAreWrong(t *testing.T) {
 	target := apiservers.Kube
 	op := fixture.NewOperator(t)
