@@ -68,6 +68,7 @@ type healthState struct {
 	// the current ones until the watch shows that version: reporters write in between.
 	conditions map[string]operatorstatus.Condition
 	written    string
+	shown      string    // the version that the watch showed last
 	owner      string    // the manager that owns KMSPluginsDegraded; empty: it is ours
 	ownedUntil time.Time // when that is tried again
 	relisted   time.Time // since reports were stale
@@ -242,7 +243,10 @@ func (s *healthSync) judge(ctx context.Context, in *rollup.Input) (v delivery.Ve
 	} else {
 		in.Reports = s.seen.Observe(s.now, resource.Reports)
 		in.Previous, in.Off, in.Outage, in.Agreement = resource.Conditions, t.Off, s.outage, s.agreement
-		if !ssa.AtLeast(resource.Version, s.written) {
+		if s.shown != "" && !ssa.AtLeast(resource.Version, s.shown) { // etcd was restored
+			s.written = ""
+		}
+		if s.shown = resource.Version; !ssa.AtLeast(resource.Version, s.written) {
 			in.Previous = s.conditions
 		}
 		judged = t.Off || s.observe(in, resource)

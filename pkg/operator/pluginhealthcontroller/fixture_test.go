@@ -61,15 +61,16 @@ type fixture struct {
 	reports   map[string][]contract.Entry // of own reporters, by node
 	shown     []any                       // what the watch shows of the roll-up
 
-	mu      sync.Mutex
-	writes  []request
-	events  []string
-	changes int
-	fails   error                                 // the response to writes
-	silence time.Time                             // when a request last had no response
-	offset  time.Duration                         // of the API server's clock from the local one
-	lists   map[schema.GroupVersionResource]error // the response to lists and watches
-	watched map[schema.GroupVersionResource][]apiwatch.Interface
+	mu       sync.Mutex
+	writes   []request
+	events   []string
+	changes  int
+	fails    error                                 // the response to writes
+	conflict error                                 // the response to an apply of KMSPluginsDegraded without force
+	silence  time.Time                             // when a request last had no response
+	offset   time.Duration                         // of the API server's clock from the local one
+	lists    map[schema.GroupVersionResource]error // the response to lists and watches
+	watched  map[schema.GroupVersionResource][]apiwatch.Interface
 }
 
 // request is one request to write.
@@ -197,6 +198,10 @@ func (s *fixture) write(action clienttesting.Action) (bool, runtime.Object, erro
 	if s.fails != nil {
 		return true, nil, s.fails
 	}
+	if force := patch.(clienttesting.PatchActionImpl).PatchOptions.Force; s.conflict != nil && w.kind == types.ApplyPatchType && !*force &&
+		degraded(w.apply) != "" {
+		return true, nil, s.conflict
+	}
 	s.newest = s.version + s.ahead
 	o := &unstructured.Unstructured{Object: map[string]any{}}
 	o.SetResourceVersion(fmt.Sprint(s.newest))
@@ -275,7 +280,7 @@ func (s *fixture) show() {
 		"metadata": map[string]any{"name": "cluster", "resourceVersion": fmt.Sprint(s.version), "managedFields": managed},
 		"status":   map[string]any{"conditions": conditions},
 	}
-	if s.version == 101 {
+	if s.version == 101 || s.version == 5000001 {
 		s.add(cluster, "", o)
 	} else if err := s.client.Tracker().Update(cluster, &unstructured.Unstructured{Object: o}, ""); err != nil {
 		s.Error(err)

@@ -10,6 +10,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus/testutil"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/kms-health/kms-health/pkg/contract"
@@ -316,4 +317,62 @@ func TestAWatchThatLagsMakesNoConditionBeginAgain(t *testing.T) {
 			t.Errorf("%d writes, and %d while the watch shows none of them", first, n-first)
 		}
 	})
+}
+
+// Its versions are lower than those before, and its conditions are those of then.
+func TestRestoredEtcdIsWrittenAnew(t *testing.T) {
+	withFixture(t, func(s *fixture) {
+		s.version = 5000000
+		s.begin()
+		s.reports["a"][0].Status = contract.Error
+		s.show()
+		s.settled()
+		s.showWritten()
+		backup := slices.Clone(s.shown)
+		s.report("a", "b")
+		s.show()
+		s.settled()
+		s.showWritten()
+		if got := degraded(s.shown); got != "False AsExpected" {
+			t.Fatalf("before the restore: %s", got)
+		}
+		n := len(s.written())
+		s.version, s.shown = 4000000, backup
+		s.report("a", "b")
+		s.show()
+		s.settled()
+		if all := s.written(); len(all) == n || degraded(all[len(all)-1].apply) != "False AsExpected" {
+			t.Errorf("the condition of the backup stays: %d writes, then %d", n, len(all))
+		}
+	})
+}
+
+// Another manager that owns the condition keeps it. A person's edit does not.
+func TestConditionOfAnotherOwnerIsNotWritten(t *testing.T) {
+	conflict := func(manager string) error {
+		return &apierrors.StatusError{ErrStatus: metav1.Status{Status: metav1.StatusFailure, Code: 409, Reason: metav1.StatusReasonConflict,
+			Details: &metav1.StatusDetails{Causes: []metav1.StatusCause{{Type: metav1.CauseTypeFieldManagerConflict,
+				Message: fmt.Sprintf("conflict with %q using v1", manager), Field: `.status.conditions[k:{"type":"KMSPluginsDegraded"}].status`}}}}}
+	}
+	for manager, yields := range map[string]bool{"kms-plugins-operator": true, "kubectl-edit": false} {
+		t.Run(manager, func(t *testing.T) {
+			withFixture(t, func(s *fixture) {
+				s.begin()
+				s.mu.Lock()
+				s.conflict = conflict(manager)
+				s.mu.Unlock()
+				s.reports["a"][0].Status = contract.Error
+				s.show()
+				s.until(time.Since(s.start) + 3*time.Second)
+				all := s.written()
+				last := all[len(all)-1]
+				if has := degraded(last.apply) != ""; has == yields || strings.Contains(last.body, contract.OtherOwner) != yields {
+					t.Errorf("written: %s", last.body)
+				}
+				if v := s.Verdict("api"); v.Degraded.Status != operatorstatus.True { // as it was judged
+					t.Errorf("the verdict is %+v", v)
+				}
+			})
+		})
+	}
 }

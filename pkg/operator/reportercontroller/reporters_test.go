@@ -164,7 +164,7 @@ func TestWhatIsMissingOfADeliveryIsReported(t *testing.T) {
 		want   delivery.Reason
 		part   string
 	}{
-		"a DaemonSet that selects no node":      {agents, []change{onHosts, daemonSet(2, 0, 0, 0)}, none, "selects no node"},
+		"a DaemonSet that selects no node": {agents, []change{onHosts, daemonSet(2, 0, 0, 0)}, none, "selects no node"},
 		"a DaemonSet whose change was not observed yet": {agents, []change{onHosts, daemonSet(1, 3, 3, 3)}, waits,
 			"kube-controller-manager"},
 		"a DaemonSet that is being deleted": {agents, []change{onHosts, daemonSet(2, 0, 0, 0),
