@@ -69,8 +69,8 @@ func (e *evaluation) settle(c *operatorstatus.Condition, key, kekID string) {
 	e.result.Agreement = next
 	if e.before(next.Seen.Add(SettlePeriod)) {
 		c.Reason = contract.Settling
-		c.Message = fmt.Sprintf("all plugins name KEK ID %s of key %s since %s; an API server may write with the one before "+
-			"for up to %d s", kekName(kekID), keyName(key), next.Since, int(SettlePeriod.Seconds()))
+		c.Message = fmt.Sprintf("for less than %d s all plugins have named KEK ID %s of key %s: an API server may still write "+
+			"with the one before", int(SettlePeriod.Seconds()), kekName(kekID), keyName(key))
 		return
 	}
 	e.result.KeyID, e.result.KEKID = key, kekID

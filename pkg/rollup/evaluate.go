@@ -249,7 +249,7 @@ func (e *evaluation) degraded() operatorstatus.Condition {
 	c := operatorstatus.Condition{Type: contract.PluginsDegraded, Status: operatorstatus.False, Reason: contract.AsExpected}
 	found := slices.Concat(e.NotObserved, e.onPlugins)
 	if len(found) == 0 {
-		found = e.standing
+		found = slices.Clone(e.standing)
 	}
 	switch {
 	case len(found) > 0:
@@ -287,7 +287,7 @@ func (e *evaluation) reporting() (c operatorstatus.Condition, stands bool) {
 	case len(found) > 0:
 		e.describe(&c, found)
 	case len(e.standing) > 0:
-		e.describe(&c, e.standing)
+		e.describe(&c, slices.Clone(e.standing))
 		stands = !contract.RollupReasonOf(e.Previous[c.Type].Reason).NeedsAction
 	case len(e.Nodes) == 0:
 		c.Reason, c.Message = contract.NoPods, noPods

@@ -195,7 +195,7 @@ func (l *look) expect(n *rollup.Node) {
 // excuse sets until when a silence of the node, and a missing socket, are excused.
 func (l *look) excuse(n *rollup.Node, b *beside) {
 	l.starts, l.restart, l.row = b.starts(), l.was.restart, l.was.row
-	if changed := l.starts != l.was.starts; changed && (!l.first || l.degraded.Status != operatorstatus.True) {
+	if changed := l.starts != l.was.starts; changed && (!l.first || b.stopped() && l.degraded.Status != operatorstatus.True) {
 		if l.restart.IsZero() || l.now.Sub(l.restart) > rowEnds {
 			l.row = l.now
 		}
@@ -226,6 +226,13 @@ func reporterPods(target string, own []*unstructured.Unstructured) (ours []*core
 		}
 	}
 	return ours
+}
+
+// stopped reports whether the API server's container or a plugin's does not run.
+func (b *beside) stopped() bool {
+	return slices.ContainsFunc(statuses(b.pod), func(s corev1.ContainerStatus) bool {
+		return (s.Name == b.served || slices.Contains(b.names, s.Name)) && s.State.Running == nil
+	})
 }
 
 // starts shows each start and end of the API server's container and its plugins', and of no other, as a text.

@@ -147,12 +147,17 @@ func TestStartsThatWereSeenExcuseSilence(t *testing.T) {
 			at    time.Duration
 			pod   *corev1.Pod
 			until time.Duration
-		}{{0, served(serverUID, "1"), 3 * minute}, {minute, served(serverUID, "1"), 3 * minute}}},
+		}{{0, withUID(serverUID, status(ended("api", 0, 0))), 3 * minute}}},
+		"and is not where all runs": {operatorstatus.False, []struct {
+			at    time.Duration
+			pod   *corev1.Pod
+			until time.Duration
+		}{{0, served(serverUID, "1"), -1}, {minute, served(serverUID, "1"), -1}}},
 		"but a plugin that is known to be unhealthy stays so": {operatorstatus.True, []struct {
 			at    time.Duration
 			pod   *corev1.Pod
 			until time.Duration
-		}{{0, served(serverUID, "1"), -1}, {minute, served(serverUID, "2"), 4 * minute}}},
+		}{{0, withUID(serverUID, status(ended("api", 0, 0))), -1}, {minute, served(serverUID, "2"), 4 * minute}}},
 		"a container, another pod, and a stranger": {operatorstatus.True, []struct {
 			at    time.Duration
 			pod   *corev1.Pod
