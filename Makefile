@@ -145,7 +145,7 @@ OPERATOR_PACKAGES = ./test/operator/rollup ./test/operator/...
 OTHER_PACKAGES = ./test/manifests ./test/integration ./test/identity ./test/monitoring ./test/storedkeys ./test/harness/...
 INTEGRATION = $$race -tags integration,$(TAGS) -count 1 -p $(PARALLEL) -timeout $(TEST_TIMEOUT) $(TESTFLAGS) $(OPERATOR_PACKAGES)
 PARALLEL ?= $(shell echo $$(($$(nproc) + 4)))
-test test-integration sequences test-e2e cluster-up parity soak bench bench-writes: export KUBEBUILDER_ASSETS = $(CURDIR)/$(CLUSTER)
+test test-integration sequences test-e2e cluster-up parity test-languages soak bench bench-writes: export KUBEBUILDER_ASSETS = $(CURDIR)/$(CLUSTER)
 
 # Memory for time: 100 otherwise, in Go's own programs and those that the tests start.
 test test-unit test-integration sequences verify: export GOGC ?= 400
@@ -210,6 +210,12 @@ e2e-packages: ## Install the Debian packages that a real cluster needs, as root
 .PHONY: parity
 parity: cluster $(if $(KUBERNETES),.tools/parity-$(KUBERNETES)/kube-apiserver) ## Compare our verdicts with kube-apiserver's own (KUBERNETES=v1.34.4, v1.37.2: of another version)
 	$(if $(KUBERNETES),KUBEBUILDER_ASSETS=$(CURDIR)/.tools/parity-$(KUBERNETES)) $(GO) test -tags integration,$(TAGS) -count 1 -timeout 40m -v ./test/parity -compare
+
+# TESTFLAGS=-update writes test/languages/testdata/verdicts.txt anew.
+.PHONY: test-languages
+test-languages: cluster ## Compare verdicts on plugins in Python, Node and Go (Debian; root, where packages are missing)
+	@test/tools/languages.sh .tools/languages
+	$(GO) test -tags integration,$(TAGS) $(TEST_BUILD) -count 1 -timeout 10m -v ./test/languages -node-modules $(CURDIR)/.tools/languages/node_modules $(TESTFLAGS)
 
 .PHONY: soak
 soak: cluster ## The reporter under faults, restarts, edits and outages drawn at random, with a real API server (SOAK=60m, SEED=7)
