@@ -1,0 +1,79 @@
+package docs
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
+	"github.com/kms-health/kms-health/pkg/contract"
+)
+
+const byHandFolder = "../../docs/operate/by-hand/"
+
+func readByHand(t *testing.T, name string) string {
+	t.Helper()
+	raw, err := os.ReadFile(byHandFolder + name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(raw)
+}
+
+// systemd-analyze reports no capability that does not exist, so the list is compared here.
+func TestServiceRunsAsTheAPIServerWithItsFile(t *testing.T) {
+	config, err := v1alpha1.DecodeReporter([]byte(readByHand(t, "service.yaml")))
+	if err != nil {
+		t.Fatal(err)
+	}
+	unit := readByHand(t, "kms-health-reporter.service")
+	credential := filepath.Base(config.Destination.Kubeconfig)
+	for _, want := range []string{
+		"CapabilityBoundingSet=CAP_" + contract.DACOverride,
+		"Environment=\"" + contract.APIServerUserVariable + "=" + contract.User{DACOverride: true}.String() + "\"",
+		"LoadCredential=" + credential + ":/etc/kms-health/kubeconfig",
+		"NoNewPrivileges=yes",
+		"ProtectSystem=strict",
+	} {
+		if strings.Count(unit, "\n"+want+"\n") != 1 {
+			t.Errorf("the unit has no line %s", want)
+		}
+	}
+	if folder := "/run/credentials/kms-health-reporter.service/"; config.Destination.Kubeconfig != folder+credential {
+		t.Errorf("the kubeconfig is %s, and systemd writes it to %s", config.Destination.Kubeconfig, folder)
+	}
+	if strings.Count(unit, "CAP_") != 1 || !strings.HasPrefix(config.Serving.Address, "127.0.0.1:") {
+		t.Errorf("more capabilities than one, or metrics beyond loopback: %s", config.Serving.Address)
+	}
+}
+
+func TestServiceIsVerifiedBySystemd(t *testing.T) {
+	if _, err := exec.LookPath("systemd-analyze"); err != nil {
+		t.Skipf("kms-health-reporter.service is not verified: %v (Debian: package systemd)", err)
+	}
+	program, err := os.Executable() // in the place of the reporter, which is not installed here
+	if err != nil {
+		t.Fatal(err)
+	}
+	unit := strings.Replace(readByHand(t, "kms-health-reporter.service"), "/usr/local/bin/kms-health-reporter", program, 1)
+	for name, tt := range map[string]struct {
+		content string
+		valid   bool
+	}{
+		"the unit is valid":       {unit, true},
+		"a misspelt key is found": {strings.Replace(unit, "ProtectSystem=", "ProtectSystm=", 1), false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			path := filepath.Join(t.TempDir(), "kms-health-reporter.service")
+			if err := os.WriteFile(path, []byte(tt.content), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			out, err := exec.Command("systemd-analyze", "verify", "--recursive-errors=yes", path).CombinedOutput()
+			if valid := err == nil && len(out) == 0; valid != tt.valid {
+				t.Errorf("valid: %t, want %t: %v\n%s", valid, tt.valid, err, out)
+			}
+		})
+	}
+}
