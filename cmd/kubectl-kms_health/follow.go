@@ -21,7 +21,6 @@ const period = 2 * time.Second
 // follower reads and evaluates again and again.
 type follower struct {
 	*options
-	read reader
 
 	wasRead bool
 	failed  string // why it cannot be read now; empty: it can
@@ -31,7 +30,7 @@ type follower struct {
 // try reads and evaluates. The status is nil while that fails. An error is one that a retry cannot
 // fix.
 func (f *follower) try(ctx context.Context) (*view.Status, error) {
-	status, err := f.evaluate(ctx, f.read)
+	status, err := f.evaluate(ctx)
 	switch {
 	case err == nil && f.failed != "":
 		fmt.Fprintln(f.stderr, "warning: it can be read again")
@@ -76,10 +75,15 @@ func (f *follower) wait(ctx context.Context) error {
 	case err != nil && !wait.Interrupted(err):
 		return err
 	case last == nil:
-		return fmt.Errorf("the state cannot be read at the timeout of %s: %s", f.timeout,
-			cmp.Or(f.failed, "there was no answer"))
+		return f.unreadable()
 	}
 	return f.finish(last)
+}
+
+// unreadable is the error of what was not read within the timeout.
+func (f *follower) unreadable() error {
+	return fmt.Errorf("the state cannot be read at the timeout of %s: %s", f.timeout,
+		cmp.Or(f.failed, "there was no answer"))
 }
 
 // draw prints a status below the earlier one, if it has changed.
@@ -95,4 +99,4 @@ func (f *follower) draw(s *view.Status) error {
 }
 
 // moving are the lines of a status's JSON that every report changes.
-var moving = regexp.MustCompile(`(?m)^ *"(time|lastChecked|written)": .*$`)
+var moving = regexp.MustCompile(`(?m)^ *"(time|lastChecked|written|roundTrip)": .*$`)

@@ -4,6 +4,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"flag"
@@ -14,11 +15,14 @@ import (
 	"syscall"
 
 	"github.com/spf13/cobra"
+	"golang.org/x/term"
 	_ "k8s.io/client-go/plugin/pkg/client/auth" // the auth plugins of kubectl
 	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
 
 	"github.com/kms-health/kms-health/cmd/kubectl-kms_health/internal/show"
+	"github.com/kms-health/kms-health/cmd/kubectl-kms_health/internal/view"
+	"github.com/kms-health/kms-health/pkg/contract"
 	"github.com/kms-health/kms-health/pkg/output"
 	"github.com/kms-health/kms-health/pkg/version"
 )
@@ -29,6 +33,10 @@ const exitFailed = 3
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
 	e := environment{stdin: os.Stdin, stdout: os.Stdout, stderr: os.Stderr, clock: clock.RealClock{}}
+	e.terminal = term.IsTerminal(int(os.Stderr.Fd()))
+	if columns, _, err := term.GetSize(int(os.Stdout.Fd())); err == nil && columns > 0 {
+		e.columns = columns
+	}
 	code := run(ctx, os.Args[1:], e)
 	stop()
 	klog.Flush()
@@ -40,13 +48,17 @@ type environment struct {
 	stdin          io.Reader
 	stdout, stderr io.Writer
 	clock          clock.PassiveClock
-	// read reads what the flags select; nil: a cluster, or files.
-	read reader
+	// terminal means that stderr is one, and columns is the width of stdout.
+	terminal bool
+	columns  int
+	// read reads what the flags select, and request requests a round trip; nil: of a cluster, or files.
+	read    func(context.Context) (*view.Snapshot, error)
+	request func(context.Context, contract.Resource, string) error
 }
 
 func run(ctx context.Context, args []string, e environment) int {
 	stdout := &output.Checked{Writer: e.stdout}
-	e.stdout = stdout
+	e.stdout, e.columns = stdout, cmp.Or(e.columns, show.Width)
 	root := newRoot(e)
 	root.SetArgs(append([]string{}, args...)) // for nil it would use the process's arguments
 	root.SetOut(e.stdout)
@@ -84,6 +96,6 @@ func newRoot(e environment) *cobra.Command {
 	logging := flag.NewFlagSet("klog", flag.ContinueOnError)
 	klog.InitFlags(logging)
 	root.PersistentFlags().AddGoFlag(logging.Lookup("v"))
-	root.AddCommand(newStatus(e), newStoredKeys(e), newExplain(e))
+	root.AddCommand(newStatus(e), newPreflight(e), newStoredKeys(e), newExplain(e))
 	return root
 }

@@ -9,6 +9,8 @@ import (
 	"time"
 
 	clocktesting "k8s.io/utils/clock/testing"
+
+	"github.com/kms-health/kms-health/cmd/kubectl-kms_health/internal/view"
 )
 
 // taken is when the files of testdata were taken.
@@ -17,7 +19,7 @@ var taken = time.Date(2026, 5, 8, 12, 34, 56, 0, time.UTC)
 // command is the program without a kubeconfig, with a clock of the test.
 type command struct {
 	stdin string
-	read  reader
+	read  func(context.Context) (*view.Snapshot, error)
 }
 
 func (c command) run(t *testing.T, args ...string) (code int, stdout, stderr string) {

@@ -58,8 +58,7 @@ type options struct {
 var formats = []string{"wide", "json", "yaml"}
 
 func newStatus(e environment) *cobra.Command {
-	o := &options{environment: e, config: genericclioptions.NewConfigFlags(false)}
-	o.config.CacheDir = nil // discovery is not used
+	o := newOptions(e)
 	cmd := &cobra.Command{
 		Use:   "status [API-SERVER | NODE]",
 		Short: "Show the state of every plugin, problems first, each with the next command",
@@ -81,18 +80,30 @@ func newStatus(e environment) *cobra.Command {
 		PreRunE:           o.validate,
 		RunE:              func(cmd *cobra.Command, _ []string) error { return o.run(cmd.Context()) },
 	}
+	o.addFlags(cmd)
 	f := cmd.Flags()
-	f.StringVarP(&o.output, "output", "o", "", "the `format`: one of "+strings.Join(formats, ", "))
 	f.BoolVarP(&o.watch, "watch", "w", false, "show it again whenever it changes, until Ctrl-C")
 	f.BoolVar(&o.wait, "wait", false, "wait until everything is healthy")
 	f.DurationVar(&o.timeout, "timeout", 5*time.Minute, "with --wait: for how long; then the exit code is the verdict's")
 	f.StringVar(&o.file, "from-file", "", "read this `path` instead of a cluster: a folder, as of a must-gather,"+
 		" or a file with resources in YAML or JSON; - is standard input")
 	cmd.MarkFlagsMutuallyExclusive("watch", "wait", "from-file")
+	return cmd
+}
+
+func newOptions(e environment) *options {
+	o := &options{environment: e, config: genericclioptions.NewConfigFlags(false)}
+	o.config.CacheDir = nil // discovery is not used
+	return o
+}
+
+// addFlags adds those of all commands that read a cluster.
+func (o *options) addFlags(cmd *cobra.Command) {
+	f := cmd.Flags()
+	f.StringVarP(&o.output, "output", "o", "", "the `format`: one of "+strings.Join(formats, ", "))
 	o.config.AddFlags(f)
 	f.Lookup("namespace").Usage = "The operator's namespace; not set: " + strings.Join(operatorNamespaces, ", or ")
 	_ = cmd.RegisterFlagCompletionFunc("output", cobra.FixedCompletions(formats, cobra.ShellCompDirectiveNoFileComp))
-	return cmd
 }
 
 // validate checks the flags before anything is read.
@@ -103,7 +114,7 @@ func (o *options) validate(cmd *cobra.Command, args []string) error {
 		return fmt.Errorf("--output: %q is none of %s", o.output, strings.Join(formats, ", "))
 	case o.watch && o.output != "" && o.output != "wide":
 		return fmt.Errorf("--watch: valid only for people, not with --output=%s", o.output)
-	case cmd.Flags().Changed("timeout") && !o.wait:
+	case cmd.Flags().Lookup("wait") != nil && cmd.Flags().Changed("timeout") && !o.wait:
 		return errors.New("--timeout: valid only with --wait")
 	}
 	return nil
@@ -113,46 +124,44 @@ func (o *options) validate(cmd *cobra.Command, args []string) error {
 var operatorNamespaces = []string{contract.OperatorNamespace, contract.KubernetesNamespace}
 
 func (o *options) run(ctx context.Context) error {
-	read, err := o.reader()
-	if err != nil {
+	if err := o.open(); err != nil {
 		return err
 	}
 	switch {
 	case o.watch:
-		return (&follower{options: o, read: read}).watch(ctx)
+		return (&follower{options: o}).watch(ctx)
 	case o.wait:
-		return (&follower{options: o, read: read}).wait(ctx)
+		return (&follower{options: o}).wait(ctx)
 	}
-	status, err := o.evaluate(ctx, read)
+	status, err := o.evaluate(ctx)
 	if err != nil {
 		return err
 	}
 	return o.finish(status)
 }
 
-func (o *options) evaluate(ctx context.Context, read reader) (*view.Status, error) {
-	snapshot, err := read(ctx)
+func (o *options) evaluate(ctx context.Context) (*view.Status, error) {
+	snapshot, err := o.read(ctx)
 	if err != nil {
 		return nil, err
 	}
 	return view.Evaluate(snapshot, o.name)
 }
 
-// reader reads the cluster or the files that the flags select.
-type reader func(context.Context) (*view.Snapshot, error)
-
-func (o *options) reader() (reader, error) {
-	if o.environment.read != nil {
-		return o.environment.read, nil
+// open sets what reads the cluster or the files that the flags select.
+func (o *options) open() error {
+	if o.read != nil {
+		return nil
 	}
 	if o.file != "" {
-		return func(context.Context) (*view.Snapshot, error) {
+		o.read = func(context.Context) (*view.Snapshot, error) {
 			return source.ReadFiles(o.file, o.stdin, o.clock.Now())
-		}, nil
+		}
+		return nil
 	}
 	config, err := o.config.ToRESTConfig()
 	if err != nil {
-		return nil, err
+		return err
 	}
 	config.UserAgent = "kubectl-kms-health/" + version.Version
 	namespaces := operatorNamespaces
@@ -160,21 +169,26 @@ func (o *options) reader() (reader, error) {
 		namespaces = []string{*o.config.Namespace}
 	}
 	cluster, err := source.NewCluster(config, namespaces, o.clock)
-	if err != nil {
-		return nil, err
+	if err == nil {
+		o.read, o.request = cluster.Read, cluster.Request
 	}
-	return cluster.Read, nil
+	return err
 }
 
-// finish prints a status, and returns the verdict as an error, which ends the command with its
-// code.
+// finish prints a status.
 func (o *options) finish(s *view.Status) error {
-	text, err := show.As(o.output, s, show.Status(s, o.output == "wide"))
+	return o.print(s, show.Status(s, o.output == "wide"), s.Verdict)
+}
+
+// print prints a value, in a format for programs or as text, and returns the verdict as an error, which ends the
+// command with its code.
+func (o *options) print(value any, text string, v view.Verdict) error {
+	output, err := show.As(o.output, value, text)
 	if err == nil {
-		_, err = o.stdout.Write(text)
+		_, err = o.stdout.Write(output)
 	}
-	if err == nil && s.Verdict != view.Healthy {
-		err = verdict(s.Verdict.ExitCode())
+	if err == nil && v != view.Healthy {
+		err = verdict(v.ExitCode())
 	}
 	return err
 }

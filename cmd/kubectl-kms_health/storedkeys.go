@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
-	"golang.org/x/term"
 
 	"github.com/kms-health/kms-health/cmd/kubectl-kms_health/internal/show"
 	"github.com/kms-health/kms-health/cmd/kubectl-kms_health/internal/stored"
@@ -124,7 +123,7 @@ func (s *storedKeys) run(ctx context.Context) error {
 func (s *storedKeys) read(ctx context.Context, etcd stored.Getter) (*stored.Inventory, error) {
 	const clearLine = "\r\x1b[K"
 	begin, progress := "", func(string, int) {}
-	if file, ok := s.stderr.(*os.File); ok && term.IsTerminal(int(file.Fd())) {
+	if s.terminal {
 		begin = clearLine
 		progress = func(resource string, objects int) {
 			fmt.Fprintf(s.stderr, "%sRead %d objects, now %s", clearLine, objects, show.Lines(resource))

@@ -80,7 +80,7 @@ func (x *Explanation) Text() string {
 		{"See also", strings.Join(x.seeAlso(), ", ")},
 	} {
 		if f.text != "" {
-			text += wrapped(fmt.Sprintf("  %-9s ", f.label), f.text)
+			text += wrapped(fmt.Sprintf("  %-9s ", f.label), f.text, Width)
 		}
 	}
 	return text
@@ -106,20 +106,20 @@ func List(all []Explanation) (text string) {
 			group = x.Group
 			text += group + "\n"
 		}
-		text += "  " + strings.Join(append([]string{x.Name}, x.Alerts...), ", ") + "\n" + wrapped("      ", x.Means)
+		text += "  " + strings.Join(append([]string{x.Name}, x.Alerts...), ", ") + "\n" + wrapped("      ", x.Means, Width)
 	}
 	return text + "\nkubectl kms-health explain NAME shows what to check, and how to fix it.\n"
 }
 
-// width is that of a terminal.
-const width = 80
+// Width is that of a terminal, unless it is known.
+const Width = 80
 
-// wrapped is a label and its text, in lines of at most the width where words allow it. Lines after the first are
+// wrapped is a label and its text, in lines of at most a width, if not 0, where words allow it. Lines after the first are
 // indented to the text.
-func wrapped(label, text string) (lines string) {
+func wrapped(label, text string, width int) (lines string) {
 	line := label
 	for i, word := range strings.Fields(text) {
-		if i > 0 && len(line)+len(word) >= width {
+		if i > 0 && len(line)+len(word) >= width && width > 0 {
 			lines += strings.TrimRight(line, " ") + "\n"
 			line = strings.Repeat(" ", len(label))
 		}

@@ -22,20 +22,7 @@ const maxProblems = 10
 // all problems are shown, and nothing is shortened.
 func Status(s *view.Status, wide bool) string {
 	full := wide || s.Node != ""
-	parts, fixes := []string{line("", s.Summary)}, map[string]bool{"": true}
-	for i := range s.Problems {
-		if i == maxProblems && !full {
-			more := len(s.Problems) - maxProblems
-			parts = append(parts, fmt.Sprintf("and %d more problems; -o wide shows all\n", more))
-			break
-		}
-		p := &s.Problems[i]
-		text := problem(p)
-		if !fixes[p.Fix] { // several may have one cause
-			text, fixes[p.Fix] = text+line("  Fix: ", p.Fix), true
-		}
-		parts = append(parts, text)
-	}
+	parts := append([]string{line("", s.Summary)}, problems(s, full, 0)...)
 	reports, conditions := "", ""
 	for _, a := range s.APIServers {
 		for _, r := range a.Reports {
@@ -67,21 +54,40 @@ func Status(s *view.Status, wide bool) string {
 	return strings.Join(parts, "\n")
 }
 
+// problems are those of a status, each with its fix, and not more than maxProblems unless all are wanted, in
+// lines of at most a width, if not 0, but for commands.
+func problems(s *view.Status, all bool, width int) (parts []string) {
+	fixes := map[string]bool{"": true}
+	for i := range s.Problems {
+		if i == maxProblems && !all {
+			more := len(s.Problems) - maxProblems
+			return append(parts, fmt.Sprintf("and %d more problems; -o wide shows all\n", more))
+		}
+		p := &s.Problems[i]
+		text := problem(p, width)
+		if !fixes[p.Fix] { // several may have one cause
+			text, fixes[p.Fix] = text+wrapped("  Fix: ", clean(p.Fix), width), true
+		}
+		parts = append(parts, text)
+	}
+	return parts
+}
+
 // line is a line of external text.
 func line(begin, text string) string { return begin + strings.TrimSpace(clean(text)) + "\n" }
 
 // block is external text of several lines, indented, without empty lines.
-func block(lines string) (text string) {
+func block(lines string, width int) (text string) {
 	for l := range strings.Lines(lines) {
 		if strings.TrimSpace(clean(l)) != "" {
-			text += line("  ", l)
+			text += wrapped("  ", clean(l), width)
 		}
 	}
 	return text
 }
 
 // problem is what it is about, the plugin's own words, and the next command.
-func problem(p *view.Problem) string {
+func problem(p *view.Problem, width int) string {
 	head := p.APIServer
 	if p.Node != "" {
 		head += " on " + p.Node
@@ -92,7 +98,7 @@ func problem(p *view.Problem) string {
 	if head != "" {
 		head += ": "
 	}
-	text := line("", head+p.Summary) + block(p.Detail)
+	text := wrapped("", clean(head+p.Summary), width) + block(p.Detail, width)
 	switch next := p.Next; {
 	case next == nil:
 		return text
@@ -109,7 +115,7 @@ func condition(apiServer string, c *metav1.Condition, now time.Time) string {
 	if at := c.LastTransitionTime; !at.IsZero() {
 		head += fmt.Sprintf(" since %s, %s ago", at.UTC().Format(time.RFC3339), age(now.Sub(at.Time)))
 	}
-	return line("", head) + block(c.Message)
+	return line("", head) + block(c.Message, 0)
 }
 
 func report(apiServer string, r *view.Report) string {

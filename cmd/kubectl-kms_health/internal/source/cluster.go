@@ -18,6 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/rest"
 	"k8s.io/utils/clock"
@@ -124,6 +125,15 @@ func (c *Cluster) Read(ctx context.Context) (*view.Snapshot, error) {
 	c.readServers(ctx, s)
 	s.Now = c.clock.Now().Add(c.server.Offset())
 	return s, nil
+}
+
+// Request requests a round trip of the reporters that report to a resource.
+func (c *Cluster) Request(ctx context.Context, r contract.Resource, text string) error {
+	patch := contract.Marshal(map[string]any{"metadata": map[string]any{
+		"annotations": map[string]any{contract.ProbeRequestedAnnotation: text}}})
+	_, err := c.client.Resource(r.GVR()).Patch(ctx, r.Name, types.MergePatchType, []byte(patch), metav1.PatchOptions{
+		FieldManager: "kubectl-kms-health"})
+	return err
 }
 
 // readServers reads the pods of API servers whose resources were read, for their containers. What

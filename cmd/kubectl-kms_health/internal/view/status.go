@@ -39,6 +39,8 @@ type Status struct {
 	Problems   []Problem   `json:"problems"`
 	APIServers []APIServer `json:"apiServers"`
 	Operator   Operator    `json:"operator"`
+
+	snapshot *Snapshot
 }
 
 // APIServer is the state of one API server's plugins.
@@ -52,6 +54,15 @@ type APIServer struct {
 	// Plugins are by node, the one that encrypts first.
 	Plugins []Plugin `json:"plugins"`
 	Reports []Report `json:"reports"`
+	// OpenShiftPreflight is the result of OpenShift's own preflight of a new key: Succeeded, Failed, or Pending;
+	// empty: there is none.
+	OpenShiftPreflight string `json:"openShiftPreflight,omitempty"`
+}
+
+// Target is the resource with the reports.
+func (a *APIServer) Target() contract.Resource {
+	plural, name, _ := strings.Cut(a.Resource, "/")
+	return contract.ResourceFor(plural, name)
 }
 
 // Plugin is one plugin on one node.
@@ -69,6 +80,13 @@ type Plugin struct {
 	IntervalSeconds int64           `json:"intervalSeconds,omitempty"` // 0: not reported
 	// Reporter is the UID of the pod that reported it.
 	Reporter string `json:"reporter,omitempty"`
+
+	// The following are as reported, by the node's clock: since when State and Reason are as they are, the end of
+	// the last successful round trip, the last request that was fulfilled, and former keys that do not decrypt.
+	Since     metav1.Time `json:"since,omitzero"`
+	RoundTrip metav1.Time `json:"roundTrip,omitzero"`
+	Requested string      `json:"requested,omitempty"`
+	Lost      []string    `json:"lost,omitempty"`
 }
 
 // Report is where a node's report is.
@@ -104,7 +122,7 @@ func AsExpected(c *metav1.Condition) bool {
 // Evaluate judges a snapshot. Only one API server is evaluated, or one node, if selected is its
 // name; empty: all. It is an error if there is no such name.
 func Evaluate(s *Snapshot, selected string) (*Status, error) {
-	status := &Status{APIVersion: APIVersion, Kind: "Status", Time: metav1.NewTime(s.Now.UTC())}
+	status := &Status{APIVersion: APIVersion, Kind: "Status", Time: metav1.NewTime(s.Now.UTC()), snapshot: s}
 	status.APIServers, status.Problems = []APIServer{}, []Problem{}
 	for _, plural := range append(contract.ResourceNames(), contract.KMSHealthsPlural) {
 		for _, o := range s.Objects {
@@ -166,6 +184,7 @@ func read(r contract.Resource, o *unstructured.Unstructured, now time.Time) APIS
 			})
 		}
 	}
+	a.OpenShiftPreflight = openShiftPreflight(r, o)
 	result := rollup.Evaluate(&rollup.Input{Now: now, Wall: now, Reports: rollup.Dated(resource.Reports), Nodes: expected(resource)})
 	marked := ""
 	for _, row := range result.Rows {
@@ -174,6 +193,8 @@ func read(r contract.Resource, o *unstructured.Unstructured, now time.Time) APIS
 			LastChecked: metav1.NewTime(row.Changed), IntervalSeconds: int64(row.Interval / time.Second),
 			Reporter: row.Reporter,
 		}
+		p.Since, p.RoundTrip = metav1.NewTime(row.Since), metav1.NewTime(row.RoundTrip)
+		p.Requested, p.Lost = row.Requested, row.Lost
 		// The contract's order: a node's write key comes first.
 		if !p.LastChecked.IsZero() && p.Node != marked {
 			p.Write, marked = true, p.Node
@@ -185,6 +206,21 @@ func read(r contract.Resource, o *unstructured.Unstructured, now time.Time) APIS
 		a.Reports = append(a.Reports, Report{Node: r.Node, Form: r.Form, Writer: r.Writer, Written: written})
 	}
 	return a
+}
+
+// openShiftPreflight is the result of OpenShift's preflight for the configuration that it observes now.
+func openShiftPreflight(r contract.Resource, o *unstructured.Unstructured) string {
+	text := func(path ...string) string {
+		value, _, _ := unstructured.NestedString(o.Object, slices.Concat(r.EncryptionStatus, []string{"preflight"}, path)...)
+		return value
+	}
+	switch observed := text("observedConfigHash"); {
+	case observed == "":
+		return ""
+	case observed == text("result", "configHash"):
+		return text("result", "status")
+	}
+	return "Pending"
 }
 
 // expected are the nodes that should report: those that report on no plugin; and, if anything is

@@ -1,0 +1,52 @@
+package show
+
+import (
+	"strings"
+
+	"github.com/kms-health/kms-health/cmd/kubectl-kms_health/internal/view"
+)
+
+// results are the words for the verdict of a check.
+var results = map[view.Verdict]string{
+	view.Healthy: "holds", view.Unhealthy: "FAILS", view.NotKnown: "UNKNOWN", view.NotChecked: "-",
+}
+
+// Preflight is the output for people: whether all is ready, each check, and the problems of the status. Lines have at
+// most the width, but for commands.
+func Preflight(p *view.Preflight, width int, wide bool) string {
+	text := wrapped("", clean(p.Summary), width)
+	server := ""
+	for i := range p.Checks {
+		c := &p.Checks[i]
+		if c.APIServer != server {
+			server = c.APIServer
+			text += line("\n", server)
+		}
+		text += wrapped("  "+padded(results[c.Verdict], 8), clean(c.Name+": "+c.Summary), width)
+		if c.Verdict == view.Healthy {
+			continue
+		}
+		for _, more := range [][2]string{{"Fix: ", c.Fix}, {"Do not: ", c.DoNot}} {
+			if more[1] != "" {
+				text += wrapped("          "+more[0], clean(more[1]), width)
+			}
+		}
+	}
+	for _, problem := range problems(&p.Status, wide, width) {
+		text += "\n" + problem
+	}
+	return text
+}
+
+func padded(text string, columns int) string {
+	return text + strings.Repeat(" ", max(0, columns-len(text)))
+}
+
+// Trip is one line on a node's trip, for people who wait.
+func Trip(t *view.Trip) string {
+	state := "done"
+	if !t.Done {
+		state = "waiting for " + t.Waits
+	}
+	return line("  ", t.APIServer+" on "+t.Node+": "+state)
+}

@@ -1,0 +1,146 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/spf13/cobra"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/util/wait"
+
+	"github.com/kms-health/kms-health/cmd/kubectl-kms_health/internal/show"
+	"github.com/kms-health/kms-health/cmd/kubectl-kms_health/internal/view"
+	"github.com/kms-health/kms-health/pkg/contract"
+)
+
+const aboutPreflight = `Tells whether a change is safe now: KMS is turned on, a key is switched, an API server is
+restarted, a node is drained, a plugin is upgraded. Each of these loses what only the
+cache of a running API server still decrypts.
+
+It requests a round trip (Encrypt and Decrypt) of each plugin on each node, waits until
+every node has made it, and prints which of these hold:
+
+  Round trip              every node made it after this command began
+  No problem              status shows none
+  One KEK ID              the write key's plugins name one key of the KMS
+  Same providers          every node has the same plugins, in the same order
+  Former keys             what was encrypted before still decrypts
+  Writes with it          every API server writes with that key (KMSWriteKeyAgreed)
+  Folders and rights      reporters are delivered (KMSHealthReporting)
+  Reports not encrypted   ConfigMaps and *.*: reporters start and write during an outage
+  OpenShift's own preflight, where it has checked a new configuration
+
+The request is the annotation ` + contract.ProbeRequestedAnnotation + `. It restarts nothing.
+It arrives in seconds, or in about a minute where reporters mount a ConfigMap. Where it
+does not arrive, a regular round trip is awaited, which is made every 5 minutes by default.
+
+Exit codes:
+  0  ready: each check holds
+  1  not ready: a check fails, or a plugin is unhealthy
+  2  not known: a node made no round trip in time, or a check could not be made
+  3  nothing could be read, the output could not be written, or the command line is wrong
+
+Rights: those of status, and patch of the operator resource, or of the kmshealths. Without
+the latter it awaits a regular round trip.`
+
+func newPreflight(e environment) *cobra.Command {
+	o := newOptions(e)
+	cmd := &cobra.Command{
+		Use:   "preflight [API-SERVER]",
+		Short: "Show whether a change of keys, plugins or API servers is safe now, by new round trips",
+		Long:  aboutPreflight,
+		Example: `  kubectl kms-health preflight
+
+  # Before a node is drained.
+  kubectl kms-health preflight kube-apiserver && kubectl drain master-0
+
+  # What does not hold?
+  kubectl kms-health preflight -o json | jq -r '.checks[] | select(.verdict != "Healthy") | [.name, .summary] | @tsv'`,
+		Args:              cobra.MaximumNArgs(1),
+		ValidArgsFunction: cobra.NoFileCompletions,
+		PreRunE:           o.validate,
+		RunE:              func(cmd *cobra.Command, _ []string) error { return o.preflight(cmd.Context()) },
+	}
+	o.addFlags(cmd)
+	cmd.Flags().DurationVar(&o.timeout, "timeout", 3*time.Minute, "how long to wait for the round trips")
+	return cmd
+}
+
+// settling is for how many reads an operator may still write conditions of before the round trips.
+const settling = 5
+
+// preflight requests round trips, waits for them, and prints the result.
+func (o *options) preflight(ctx context.Context) error {
+	if err := o.open(); err != nil {
+		return err
+	}
+	f := &follower{options: o}
+	var trips *view.Trips
+	var last *view.Preflight
+	after, shown := 0, map[string]string{}
+	// A read is not cut by the timeout.
+	err := wait.PollUntilContextTimeout(ctx, period, o.timeout, true, func(context.Context) (bool, error) {
+		status, err := f.try(ctx)
+		if status == nil {
+			return false, err
+		}
+		if status.Node != "" {
+			return false, fmt.Errorf("%q is a node; preflight takes an API server: its nodes change together", o.name)
+		}
+		status.Narrow()
+		if trips == nil {
+			trips = o.requestTrips(ctx, status)
+		}
+		last = trips.Preflight(status)
+		o.progress(last.Trips, shown)
+		if slices.ContainsFunc(last.Trips, func(t view.Trip) bool { return !t.Done }) {
+			return false, nil
+		}
+		after++
+		return last.Verdict == view.Healthy || len(last.Trips) == 0 || after > settling, nil
+	})
+	switch {
+	case last == nil && (err == nil || wait.Interrupted(err)):
+		return f.unreadable()
+	case err != nil && !wait.Interrupted(err):
+		return err
+	}
+	return o.print(last, show.Preflight(last, o.columns, o.output == "wide"), last.Verdict)
+}
+
+// requestTrips requests a round trip of each API server's plugins where a request arrives.
+func (o *options) requestTrips(ctx context.Context, s *view.Status) *view.Trips {
+	t := &view.Trips{Regular: map[string]string{}}
+	text := o.clock.Now().UTC().Format("preflight-20060102-150405.000")
+	t.Follow(s)
+	for _, a := range s.APIServers {
+		why := s.NoRequest(a.Name)
+		if why == "" {
+			if err := o.request(ctx, a.Target(), text); apierrors.IsForbidden(err) {
+				why = "to request one you need the right to patch " + a.Target().String()
+			} else if err != nil {
+				why = err.Error()
+			}
+		}
+		if why == "" {
+			t.Request = text
+			continue
+		}
+		t.Regular[a.Name] = why
+		fmt.Fprintf(o.stderr, "warning: %s: no round trip is requested: %s\nWaiting for a regular one, at most %s (--timeout)\n",
+			show.Lines(a.Name), show.Lines(why), o.timeout)
+	}
+	return t
+}
+
+// progress prints, on a terminal, each node whose state has changed.
+func (o *options) progress(trips []view.Trip, shown map[string]string) {
+	for _, t := range trips {
+		if text := show.Trip(&t); o.terminal && shown[t.APIServer+"/"+t.Node] != text {
+			fmt.Fprint(o.stderr, text)
+			shown[t.APIServer+"/"+t.Node] = text
+		}
+	}
+}

@@ -1,0 +1,175 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/utils/clock"
+
+	"github.com/kms-health/kms-health/cmd/kubectl-kms_health/internal/view"
+	"github.com/kms-health/kms-health/pkg/contract"
+)
+
+// fleet is kube-apiserver on two nodes, whose reporters answer a request 5 s later, and make a regular round trip each minute.
+type fleet struct {
+	absent    bool                                 // the operator is not installed
+	file      string                               // of the operator
+	denied    bool                                 // to patch
+	change    func(node string, e *contract.Entry) // of what reporters write
+	condition map[string]string                    // TYPE to "STATUS REASON MESSAGE"
+	openShift string                               // the result of its preflight
+
+	began, requested time.Time
+	request          string
+}
+
+func (f *fleet) read(context.Context) (*view.Snapshot, error) {
+	now := time.Now()
+	s := &view.Snapshot{Now: now, Unread: map[string]bool{}}
+	var conditions []any
+	add := func(conditionType, status, reason, message string) {
+		conditions = append(conditions, map[string]any{"type": conditionType, "status": status, "reason": reason,
+			"message": message, "lastTransitionTime": f.began.UTC().Format(time.RFC3339)})
+	}
+	for _, node := range []string{"a", "b"} {
+		e := contract.Entry{KeyID: "2", KEKID: "k-7", Status: contract.Healthy, LastChecked: now,
+			Interval: 30 * time.Second, RoundTrip: f.began.Add(now.Sub(f.began).Truncate(time.Minute))}
+		if f.request != "" && now.Sub(f.requested) >= 5*time.Second {
+			e.Requested, e.RoundTrip = f.request, f.requested
+		}
+		if f.change != nil {
+			f.change(node, &e)
+		}
+		if message, err := contract.EncodeMessage([]contract.Entry{e}); e.KeyID != "" && err == nil {
+			add(contract.ConditionType(node), "True", "AsExpected", message)
+		}
+	}
+	all := map[string]string{contract.PluginsDegraded: "False AsExpected m", contract.HealthReporting: "True AsExpected m",
+		contract.WriteKeyAgreed: `True AsExpected {"keyID":"2","kekID":"k-7","since":"2026-05-08T09:12:00Z"}`}
+	for conditionType, text := range f.condition {
+		all[conditionType] = text
+	}
+	if !f.absent {
+		for conditionType, text := range all {
+			words := strings.SplitN(text, " ", 3)
+			add(conditionType, words[0], words[1], words[2])
+		}
+		s.Objects = append(s.Objects, object("coordination.k8s.io/v1", "Lease", contract.OperatorName, map[string]any{"spec": map[string]any{
+			"holderIdentity": "o", "leaseDurationSeconds": int64(60), "renewTime": now.UTC().Format(time.RFC3339Nano)}}))
+	}
+	if f.file != "" {
+		s.Objects = append(s.Objects, object("v1", "ConfigMap", contract.OperatorConfigMap, map[string]any{
+			"data": map[string]any{contract.ConfigFile: "apiVersion: kmshealth.openshift.io/v1alpha1\nkind: OperatorConfiguration\n" + f.file}}))
+	}
+	status := map[string]any{"conditions": conditions, "nodeStatuses": []any{map[string]any{"nodeName": "a"}, map[string]any{"nodeName": "b"}}}
+	if f.openShift != "" {
+		status["encryptionStatus"] = map[string]any{"preflight": map[string]any{"observedConfigHash": "12345678",
+			"result": map[string]any{"configHash": "12345678", "status": f.openShift}}}
+	}
+	s.Objects = append(s.Objects, object("operator.openshift.io/v1", "KubeAPIServer", "cluster", map[string]any{"status": status}))
+	return s, nil
+}
+
+func object(apiVersion, kind, name string, more map[string]any) *unstructured.Unstructured {
+	more["apiVersion"], more["kind"], more["metadata"] = apiVersion, kind, map[string]any{"name": name, "namespace": "ns"}
+	return &unstructured.Unstructured{Object: more}
+}
+
+func (f *fleet) patch(_ context.Context, r contract.Resource, text string) error {
+	if f.denied {
+		return apierrors.NewForbidden(schema.GroupResource{}, r.Name, nil)
+	}
+	if !contract.ValidRequest(text) {
+		return fmt.Errorf("%q is no request", text)
+	}
+	f.request, f.requested = text, time.Now()
+	return nil
+}
+
+// preflight runs it, with the width of a terminal.
+func (f *fleet) preflight(t *testing.T, columns int, args ...string) (code int, took time.Duration, stdout, stderr string) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		f.began = time.Now()
+		var out, errs bytes.Buffer
+		code = run(t.Context(), append([]string{"preflight"}, args...), environment{stdin: strings.NewReader(""), stdout: &out,
+			stderr: &errs, clock: clock.RealClock{}, terminal: true, columns: columns, read: f.read, request: f.patch})
+		took, stdout, stderr = time.Since(f.began), out.String(), errs.String()
+	})
+	return code, took, stdout, stderr
+}
+
+func TestPreflight(t *testing.T) {
+	onB := func(change func(e *contract.Entry)) func(string, *contract.Entry) {
+		return func(node string, e *contract.Entry) {
+			if node == "b" {
+				change(e)
+			}
+		}
+	}
+	target := "apiServers:\n- resource: kubeapiservers\n"
+	for name, tt := range map[string]struct {
+		fleet fleet
+		code  int
+		took  time.Duration
+		want  []string // lines of the output begin with these, or of stderr
+	}{
+		"good": {fleet{}, 0, 6 * time.Second, []string{"Ready: 8 checks hold.", "holds   Round trip: 2 of 2 nodes made one",
+			"holds   Writes with it: every API server, since 2026-05-08T09:12:00Z", "kube-apiserver on b: waiting for the requested round trip of key 2", "kube-apiserver on b: done"}},
+		"one does not report": {fleet{change: onB(func(e *contract.Entry) { e.KeyID = "" })}, 2, 3 * time.Minute,
+			[]string{"Not known: 6 of 8 checks hold.", "UNKNOWN Round trip: 1 of 2 nodes made one; still awaited: a first report on b", "kube-apiserver on b: not reported yet"}},
+		"one does not answer the request": {fleet{change: onB(func(e *contract.Entry) { e.Requested, e.RoundTrip = "", time.Unix(1, 0) })}, 2, 3 * time.Minute,
+			[]string{"UNKNOWN Round trip: 1 of 2 nodes made one; still awaited: the requested round trip of key 2 on b"}},
+		"keys differ": {fleet{change: onB(func(e *contract.Entry) { e.KEKID = "k-6" })}, 1, 16 * time.Second,
+			[]string{"FAILS   One KEK ID: k-7 on a; k-6 on b", "Do not: delete or disable a version of the key"}},
+		"a former key is lost": {fleet{change: onB(func(e *contract.Entry) { e.Lost = []string{"k-6"} })}, 1, 16 * time.Second,
+			[]string{"Not ready: 1 of 8 checks failed.", "FAILS   Former keys: no longer decrypted: k-6 on b"}},
+		"Decrypt is refused": {fleet{change: onB(func(e *contract.Entry) {
+			e.Status, e.Reason, e.Detail, e.RoundTrip = contract.Unhealthy, "PermissionDenied", "Decrypt: denied", time.Time{}
+		})}, 1, 6*time.Second + 10*time.Second, []string{"FAILS   No problem: status has 1, see below", "kube-apiserver on b, key 2: unhealthy (PermissionDenied)", "Decrypt: denied"}},
+		"no operator": {fleet{absent: true}, 0, time.Minute,
+			[]string{"Ready: 5 checks hold, 3 not possible here.", "-       Folders and rights: only the operator finds out", "warning: kube-apiserver: no round trip is requested: no operator runs that hands a request on"}},
+		"no right": {fleet{denied: true}, 0, time.Minute,
+			[]string{"Ready: 8 checks hold.", "warning: kube-apiserver: no round trip is requested: to request one you need the right to patch kubeapiservers.operator.openshift.io/cluster"}},
+		"files of the pods' owner":       {fleet{file: target + "  mode: Sidecar\n"}, 0, time.Minute, []string{"warning: kube-apiserver: no round trip is requested: the owner of its pods writes the reporters' files"}},
+		"plugins of the operator's file": {fleet{file: target + "  plugins: [{endpoint: 'unix:///s/kms-2.sock', role: Write}]\n"}, 0, 6 * time.Second, []string{"-       Reports not encrypted: the operator's file has plugins"}},
+		"settling":                       {fleet{condition: map[string]string{contract.WriteKeyAgreed: "Unknown Settling wait"}}, 2, 16 * time.Second, []string{"UNKNOWN Writes with it: KMSWriteKeyAgreed=Unknown (Settling): wait"}},
+		"agreed on another key":          {fleet{condition: map[string]string{contract.WriteKeyAgreed: `True AsExpected {"keyID":"1","kekID":"k-6"}`}}, 2, 16 * time.Second, []string{"UNKNOWN Writes with it: KMSWriteKeyAgreed=True (AsExpected) is about another KEK ID"}},
+		"a folder is refused":            {fleet{condition: map[string]string{contract.HealthReporting: "False Forbidden denied"}}, 1, 16 * time.Second, []string{"FAILS   Folders and rights: KMSHealthReporting=False (Forbidden): denied", "UNKNOWN Reports not encrypted"}},
+		"everything is encrypted":        {fleet{condition: map[string]string{contract.HealthReporting: "False ReportsEncrypted all"}}, 1, 16 * time.Second, []string{"FAILS   Reports not encrypted: all", "holds   Folders and rights"}},
+		"OpenShift's preflight failed":   {fleet{openShift: "Failed"}, 1, 16 * time.Second, []string{"FAILS   OpenShift's own preflight: Failed"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			code, took, stdout, stderr := tt.fleet.preflight(t, 120)
+			if code != tt.code || took != tt.took {
+				t.Errorf("%d after %s, want %d after %s", code, took, tt.code, tt.took)
+			}
+			lines := strings.Split(stdout+stderr, "\n")
+			for _, want := range tt.want {
+				if !slices.ContainsFunc(lines, func(l string) bool { return strings.HasPrefix(strings.TrimSpace(l), want) }) {
+					t.Errorf("no line %q in\n%s%s", want, stdout, stderr)
+				}
+			}
+			for _, columns := range []int{80, 120} {
+				_, _, stdout, _ := tt.fleet.preflight(t, columns)
+				for line := range strings.Lines(stdout) {
+					if len(line) > columns && !strings.Contains(line, "Next") {
+						t.Errorf("%d columns, not %d: %s", len(line), columns, line)
+					}
+				}
+			}
+		})
+	}
+	if code, _, _, stderr := (&fleet{}).preflight(t, 80, "a"); code != exitFailed || !strings.Contains(stderr, `"a" is a node; preflight takes an API server`) {
+		t.Errorf("%d, %q", code, stderr)
+	}
+}

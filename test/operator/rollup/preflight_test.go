@@ -1,0 +1,82 @@
+//go:build integration
+
+package rollup
+
+import (
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/kms-health/kms-health/pkg/contract"
+	"github.com/kms-health/kms-health/test/harness/apiservers"
+	"github.com/kms-health/kms-health/test/kmsplugin"
+	"github.com/kms-health/kms-health/test/operator/fixture"
+)
+
+// Before each change, an administrator asks; here of reporters that get the operator's file.
+func TestPreflightShowsWhatDoesNotHold(t *testing.T) {
+	op := fixture.NewOperator(t, "--leader-elect=true")
+	reporters := fixture.StartReporting(t, op, nil, "1s")
+	fixture.HandOnRequests(t, reporters)
+	kubectl := fixture.NewKubectl(t)
+	check := func(name string, code int, args string, want ...string) {
+		t.Helper()
+		began := time.Now()
+		out, got := kubectl(append([]string{"kms-health", "preflight"}, strings.Fields(args)...)...)
+		t.Logf("%s: exit code %d after %s\n%s", name, got, time.Since(began).Round(time.Second), out)
+		if got != code {
+			t.Errorf("%s: exit code %d, want %d", name, got, code)
+		}
+		for _, text := range want {
+			if !strings.Contains(strings.Join(strings.Fields(out), " "), text) {
+				t.Errorf("%s: no %q", name, text)
+			}
+		}
+		for line := range strings.Lines(out) {
+			if len(line) > 81 && !strings.Contains(line, "Next") && !strings.Contains(line, "warning") {
+				t.Errorf("%s: %d columns: %s", name, len(line), line)
+			}
+		}
+	}
+	fault := func(r *fixture.Reporter, name string, args ...string) {
+		t.Helper()
+		if err := r.Plugin.SetFault(kmsplugin.Fault{Name: name, Args: args}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	check("good", 0, "kube-apiserver", "Ready: 8 checks hold.", "3 of 3 nodes made one")
+	for _, args := range []string{
+		"create clusterrole sees --verb=get,list --resource=kubeapiservers.operator.openshift.io",
+		"create clusterrolebinding sees --clusterrole=sees --user=viewer",
+	} {
+		if out, code := kubectl(strings.Fields(args)...); code != 0 {
+			t.Fatal(out)
+		}
+	}
+	t.Cleanup(func() { kubectl("delete", "clusterrole,clusterrolebinding", "sees") })
+	check("no right", 2, "--as=viewer --timeout=5s", "you need the right to patch kubeapiservers.operator.openshift.io/cluster", "still awaited: the regular round trip")
+	check("no operator", 2, "-n elsewhere --timeout=5s", "no operator runs that hands a request on", "only the operator finds out")
+
+	fault(reporters[1], kmsplugin.FaultRefuseDecrypt)
+	check("Decrypt is refused", 1, "kube-apiserver", "3 of 3 nodes made one", "FAILS No problem", "kube-apiserver on master-1, key 1: unhealthy")
+	if err := reporters[1].Plugin.ClearFaults(); err != nil {
+		t.Fatal(err)
+	}
+	fault(reporters[2], kmsplugin.FaultKeyID, "another")
+	check("keys differ", 1, "kube-apiserver", "FAILS One KEK ID", "another on master-2", "Do not: delete or disable")
+	reporters[0].Signal(t, syscall.SIGSTOP)
+	check("one node does not report", 1, "kube-apiserver --timeout=20s", "2 of 3 nodes made one; still awaited", "on master-0")
+	reporters[0].Kill(t)
+	now := time.Now()
+	message, err := contract.EncodeMessage([]contract.Entry{{KeyID: "1", KEKID: "k", Status: contract.Healthy, LastChecked: now, Lost: []string{"former"}}})
+	if err == nil {
+		err = apiservers.Kube.Report(t.Context(), fixture.Client, "master-0", message, now)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	check("a former key is lost", 1, "--timeout=5s", "FAILS Former keys: no longer decrypted: former on master-0", "Fix: ")
+	fixture.RequestRoundTrip(t, apiservers.Kube, "")
+	fixture.RemoveTarget(t, op, reporters)
+}
