@@ -21,7 +21,10 @@ import (
 var about = `Shows the state of every KMS plugin of a cluster's API servers: first the verdict,
 then each problem with the command to run next, a line for each API server, node and
 key, and the operator's conditions that are not as expected. "(write)" is the key that
-a node encrypts with. Of one node it shows everything.
+a node encrypts with. Of one node it shows everything, and the last changes of conditions.
+
+AGE is that of the last check, SINCE of the state, TRIP of the last good round trip, the
+last two by the node's clock. LOST are former keys that no longer decrypt.
 
 It evaluates the reports on the operator resources itself, so that it works while the
 operator is down. It writes nothing.
@@ -39,8 +42,8 @@ Exit codes:
 Rights: get ` + strings.Join(contract.ResourceNames(), ", ") + `
 (` + contract.OperatorGroup + `) named ` + contract.OperatorObject + `, or list kmshealths
 (` + contract.KMSHealths.Group + `).
-Optional: get the operator's Deployment, Lease and ConfigMap; list pods in its namespace and
-in those of the API servers, for the commands.`
+Optional: get the operator's Deployment, Lease and ConfigMap; list Events in its namespace,
+and pods there and in those of the API servers, for the commands.`
 
 // options are the flags.
 type options struct {

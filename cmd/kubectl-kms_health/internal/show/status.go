@@ -46,7 +46,7 @@ func Status(s *view.Status, wide bool) string {
 	if conditions != "" && !s.Operator.ConditionsHold() {
 		conditions = "As last written by the operator, which does not run:\n" + conditions
 	}
-	for _, part := range []string{table(s, wide), reports, conditions} {
+	for _, part := range []string{table(s, wide), reports, conditions, history(s)} {
 		if part != "" {
 			parts = append(parts, part)
 		}
@@ -116,6 +116,16 @@ func condition(apiServer string, c *metav1.Condition, now time.Time) string {
 		head += fmt.Sprintf(" since %s, %s ago", at.UTC().Format(time.RFC3339), age(now.Sub(at.Time)))
 	}
 	return line("", head) + block(c.Message, 0)
+}
+
+// history are the changes of conditions, of one node's API servers; each with the first line of its message.
+func history(s *view.Status) (text string) {
+	for i := 0; i < len(s.History) && s.Node != ""; i++ {
+		c := &s.History[i]
+		first, _, _ := strings.Cut(c.Message, "\n")
+		text += line("", fmt.Sprintf("%s %s: %s (%s)", c.Time.UTC().Format(time.RFC3339), c.APIServer, first, c.Reason))
+	}
+	return text
 }
 
 func report(apiServer string, r *view.Report) string {

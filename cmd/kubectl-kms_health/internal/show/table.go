@@ -3,11 +3,13 @@ package show
 import (
 	"cmp"
 	"fmt"
+	"slices"
 	"strings"
 	"text/tabwriter"
 	"time"
 	"unicode"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/duration"
 
 	"github.com/kms-health/kms-health/cmd/kubectl-kms_health/internal/view"
@@ -38,7 +40,7 @@ const maxKey, maxKEK = 20, 16
 
 // table has a row for each plugin.
 func table(s *view.Status, wide bool) string {
-	all := [][]string{{"API SERVER", "NODE", "KEY", "STATE", "KEK ID", "AGE"}}
+	all := [][]string{{"API SERVER", "NODE", "KEY", "STATE", "KEK ID", "AGE", "SINCE", "TRIP", "LOST"}}
 	if wide {
 		all[0] = append(all[0], "CHECKED", "INTERVAL", "REPORTER")
 	}
@@ -49,6 +51,13 @@ func table(s *view.Status, wide bool) string {
 	}
 	if len(all) == 1 {
 		return ""
+	}
+	for column := 8; column > 5; column-- { // SINCE, TRIP and LOST, where no reporter has them
+		if !slices.ContainsFunc(all[1:], func(row []string) bool { return row[column] != "-" }) {
+			for i := range all {
+				all[i] = slices.Delete(all[i], column, column+1)
+			}
+		}
 	}
 	return columns(all)
 }
@@ -72,14 +81,15 @@ func cells(a *view.APIServer, p *view.Plugin, now time.Time, wide bool) []string
 	if p.Write {
 		key += " (write)"
 	}
-	old, checked, interval := "-", "-", "-"
+	checked, interval := "-", "-"
 	if !p.LastChecked.IsZero() {
-		old, checked = age(now.Sub(p.LastChecked.Time)), p.LastChecked.UTC().Format(time.RFC3339)
+		checked = p.LastChecked.UTC().Format(time.RFC3339)
 	}
 	if p.IntervalSeconds > 0 {
 		interval = fmt.Sprintf("%ds", p.IntervalSeconds)
 	}
-	all := []string{orDash(a.Name), orDash(p.Node), key, clean(view.StateWords(p.State)), kek, old}
+	all := []string{orDash(a.Name), orDash(p.Node), key, clean(view.StateWords(p.State)), kek,
+		since(p.LastChecked, now), since(p.Since, now), since(p.RoundTrip, now), orDash(strings.Join(p.Lost, ", "))}
 	if wide {
 		all = append(all, checked, interval, orDash(p.Reporter))
 	}
@@ -99,6 +109,14 @@ func middle(s string, runes int) string {
 		return s
 	}
 	return string(r[:(runes-1)/2]) + "…" + string(r[len(r)-runes/2:])
+}
+
+// since is how long ago a time is, a dash if it is not known.
+func since(t metav1.Time, now time.Time) string {
+	if t.IsZero() {
+		return "-"
+	}
+	return age(now.Sub(t.Time))
 }
 
 // age as text. Reports have whole seconds, so half a second ahead counts as zero.

@@ -65,6 +65,7 @@ var (
 	deployments = schema.GroupVersion{Group: "apps", Version: "v1"}.WithResource("deployments")
 	leases      = schema.GroupVersion{Group: "coordination.k8s.io", Version: "v1"}.WithResource("leases")
 	configMaps  = schema.GroupVersion{Version: "v1"}.WithResource("configmaps")
+	events      = schema.GroupVersion{Version: "v1"}.WithResource("events")
 	pods        = schema.GroupVersion{Version: "v1"}.WithResource("pods")
 )
 
@@ -76,7 +77,11 @@ func (c *Cluster) do(ctx context.Context, all []*request) {
 			client := c.client.Resource(r.GroupVersionResource).Namespace(r.namespace)
 			list := &unstructured.UnstructuredList{Items: make([]unstructured.Unstructured, 1)}
 			if r.name == "" {
-				list, r.err = client.List(ctx, metav1.ListOptions{LabelSelector: r.selector})
+				options := metav1.ListOptions{LabelSelector: r.selector}
+				if r.kind == view.KindEvent {
+					options.FieldSelector = "source=" + contract.OperatorName
+				}
+				list, r.err = client.List(ctx, options)
 			} else if o, err := client.Get(ctx, r.name, metav1.GetOptions{}); err == nil {
 				list.Items[0] = *o
 			} else {
@@ -106,7 +111,8 @@ func (c *Cluster) Read(ctx context.Context) (*view.Snapshot, error) {
 			get(deployments, namespace, contract.OperatorName, view.KindDeployment),
 			get(leases, namespace, contract.OperatorName, view.KindLease),
 			get(configMaps, namespace, contract.OperatorConfigMap, view.KindConfigMap),
-			get(pods, namespace, "", view.KindPod))
+			get(pods, namespace, "", view.KindPod),
+			get(events, namespace, "", view.KindEvent))
 	}
 	c.do(ctx, slices.Concat(reports, others))
 	if err := ctx.Err(); err != nil {

@@ -32,6 +32,7 @@ type Snapshot struct {
 const (
 	KindConfigMap  = "ConfigMap"
 	KindDeployment = "Deployment"
+	KindEvent      = "Event"
 	KindLease      = "Lease"
 	KindPod        = "Pod"
 )
@@ -61,7 +62,7 @@ func Wanted(o *unstructured.Unstructured) bool {
 	case KindDeployment, KindLease:
 		return o.GetName() == contract.OperatorName
 	}
-	return o.GetKind() == KindPod
+	return o.GetKind() == KindPod || o.GetKind() == KindEvent
 }
 
 // Newest is when the newest report on an object was written: by the API server's clock if that is
@@ -93,14 +94,20 @@ func (s *Snapshot) find(kind string) *unstructured.Unstructured {
 	return s.Objects[at]
 }
 
-// pods are those that can be decoded, the newest first.
-func (s *Snapshot) pods() (pods []*corev1.Pod) {
+// decoded are the objects of a kind that can be decoded.
+func decoded[T any](s *Snapshot, kind string) (all []*T) {
 	for _, o := range s.Objects {
-		pod := &corev1.Pod{}
-		if o.GetKind() == KindPod && runtime.DefaultUnstructuredConverter.FromUnstructured(o.Object, pod) == nil {
-			pods = append(pods, pod)
+		object := new(T)
+		if o.GetKind() == kind && runtime.DefaultUnstructuredConverter.FromUnstructured(o.Object, object) == nil {
+			all = append(all, object)
 		}
 	}
+	return all
+}
+
+// pods are those that can be decoded, the newest first.
+func (s *Snapshot) pods() (pods []*corev1.Pod) {
+	pods = decoded[corev1.Pod](s, KindPod)
 	slices.SortStableFunc(pods, func(a, b *corev1.Pod) int {
 		return cmp.Or(b.CreationTimestamp.Compare(a.CreationTimestamp.Time), cmp.Compare(a.Name, b.Name))
 	})

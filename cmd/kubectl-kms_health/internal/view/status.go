@@ -39,6 +39,7 @@ type Status struct {
 	Problems   []Problem   `json:"problems"`
 	APIServers []APIServer `json:"apiServers"`
 	Operator   Operator    `json:"operator"`
+	History    []Change    `json:"history,omitempty"`
 
 	snapshot *Snapshot
 }
@@ -134,7 +135,7 @@ func Evaluate(s *Snapshot, selected string) (*Status, error) {
 	if err := status.narrow(selected, s.Problems); err != nil {
 		return nil, err
 	}
-	status.Operator = readOperator(s)
+	status.Operator, status.History = readOperator(s), status.history()
 	(&evaluation{status, s, newCommands(s, &status.Operator)}).judge()
 	return status, nil
 }
