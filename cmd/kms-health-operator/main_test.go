@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -133,6 +134,40 @@ func TestRenderWarnsOfProvidersThatAreNotProbed(t *testing.T) {
 				"--ca-file", testdata+"ca.crt", "--pod", testdata+"static-pod.yaml", "--output-dir", t.TempDir(), "--encryption-config", file)
 			if code != exitOK || stderr != tt.warning {
 				t.Errorf("%d, %q, want %q", code, stderr, tt.warning)
+			}
+		})
+	}
+}
+
+// The pods would be denied by admission, which shows in a cluster alone.
+func TestFoldersThatTheManifestsDoNotAllowAreWarnedOf(t *testing.T) {
+	const head = "apiVersion: kmshealth.openshift.io/v1alpha1\nkind: OperatorConfiguration\nimage: r:1\napiServers:\n" +
+		"- {resource: kubeapiservers, mode: %s, plugins: [{keyID: a, endpoint: 'unix:///%s/a.sock', role: Write}]}\n"
+	for name, tt := range map[string]struct {
+		mode, folder string
+		warned       bool
+	}{
+		"another folder":                            {"DaemonSet", "opt/kms", true},
+		"a folder of the manifests":                 {"DaemonSet", "run/kmsplugin", false},
+		"another folder, which may be in a volume":  {"CompanionPod", "opt/kms", false},
+		"another folder, of a pod that is changed":  {"Sidecar", "opt/kms", false},
+		"another folder, of a mode that is decided": {"Auto", "opt/kms", true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			file := filepath.Join(t.TempDir(), "config.yaml")
+			if err := os.WriteFile(file, fmt.Appendf(nil, head, tt.mode, tt.folder), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			const warning = "does not allow the folder /opt/kms"
+			if code, _, stderr := call(t, "validate", "--config", file); code != exitOK || strings.Contains(stderr, warning) != tt.warned {
+				t.Errorf("validate: %d, %q", code, stderr)
+			}
+			if tt.mode != "DaemonSet" {
+				return
+			}
+			code, _, stderr := call(t, "render", "--config", file, "--ca-file", "../../test/testdata/ca.crt", "--output-dir", t.TempDir())
+			if code != exitOK || strings.Contains(stderr, warning) != tt.warned {
+				t.Errorf("render: %d, %q", code, stderr)
 			}
 		})
 	}

@@ -52,6 +52,11 @@ What is made depends on the API server's mode and on --pod: see docs/operate/by-
 			for _, ignored := range encrypted.Ignored {
 				cmd.PrintErrln("warning: --encryption-config: " + ignored)
 			}
+			for _, f := range files {
+				if f.Warning != "" {
+					cmd.PrintErrln("warning: " + f.Name + ": " + f.Warning)
+				}
+			}
 			return write(folder, files, cmd.OutOrStdout())
 		},
 	}

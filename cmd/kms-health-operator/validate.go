@@ -11,6 +11,7 @@ import (
 
 	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
 	"github.com/kms-health/kms-health/pkg/filewatch"
+	"github.com/kms-health/kms-health/pkg/operator/objects"
 )
 
 // defaultConfig is where the shipped manifests mount the file.
@@ -22,7 +23,8 @@ func newValidate() *cobra.Command {
 		Use:   "validate --config FILE",
 		Short: "Check a file, print it with its defaults, or every error",
 		Long: `Checks the operator's file, or that in a ConfigMap (data, config.yaml), and prints it
-with its defaults, or every error on a line of its own.`,
+with its defaults, or every error on a line of its own. Warns of folders of sockets that the
+admission policy of the manifests does not allow.`,
 		Example: `  kms-health-operator print-defaults > operator.yaml
   kms-health-operator validate --config operator.yaml`,
 		Args: cobra.NoArgs,
@@ -30,6 +32,11 @@ with its defaults, or every error on a line of its own.`,
 			c, err := readConfig(file, cmd.InOrStdin())
 			if err != nil {
 				return err
+			}
+			for _, t := range c.APIServers {
+				if why := objects.NotAllowed(objects.AsNamed(t.Plugins)); why != "" && onNodes(t.Mode) {
+					cmd.PrintErrf("warning: %s: %s: %s\n", filewatch.Shown(file), t.Name, why)
+				}
 			}
 			raw, err := yaml.Marshal(c)
 			if err != nil {
@@ -42,6 +49,9 @@ with its defaults, or every error on a line of its own.`,
 	cmd.Flags().StringVar(&file, "config", defaultConfig, "the configuration `file`; - is standard input")
 	return cmd
 }
+
+// onNodes reports whether reporters of a mode may mount folders of the nodes by the names that their plugins have.
+func onNodes(mode v1alpha1.Mode) bool { return mode == v1alpha1.ModeAuto || mode.ServesNode() }
 
 // readConfig reads an OperatorConfiguration, or the ConfigMap that has it. An error holds a
 // line per error.

@@ -117,6 +117,7 @@ func TestOperatorMistakesAreReportedWithPathAndValue(t *testing.T) {
 		"serving without TLS":            {operatorFile("serving: {address: '0.0.0.0:1'}"), `apiServers[0].serving.address: Invalid value: "0.0.0.0:1": must be a loopback address without secret`},
 		"serving secret in others' pods": {operatorFile("mode: Sidecar", "serving: {address: '0.0.0.0:1', secret: s}"), `apiServers[0].serving.secret: Invalid value: "s"`},
 		"endpoint with ..":               {operatorFile("plugins: [{keyID: a, endpoint: 'unix:///run/x/../a.sock', role: Write}]"), `apiServers[0].plugins[0].endpoint: Invalid value: "unix:///run/x/../a.sock": must be written without ..`},
+		"endpoint in a shared folder":    {operatorFile("plugins: [{keyID: a, endpoint: 'unix:///run//a.sock', role: Write}]"), `apiServers[0].plugins[0].endpoint: Invalid value: "unix:///run//a.sock": the socket is in /run, which holds much else`},
 		"plugin":                         {operatorFile("plugins: [{endpoint: 'unix:///a.sock', role: Write}]"), "apiServers[0].plugins[0].keyID: Required value"},
 		"keyID":                          {operatorFile("encryptionConfig: {keyIDs: {'unix:///a.sock': '!'}}"), `apiServers[0].encryptionConfig.keyIDs[unix:///a.sock]: Invalid value: "!"`},
 		"endpoint of a keyID":            {operatorFile("encryptionConfig: {keyIDs: {'/a.sock': '1'}}"), `apiServers[0].encryptionConfig.keyIDs[/a.sock]: Invalid value: "/a.sock"`},

@@ -107,6 +107,11 @@ func validatePluginSource(at *field.Path, t *APIServer, interval time.Duration) 
 		return validateEncryptionConfig(at.Child("encryptionConfig"), &t.EncryptionConfig)
 	}
 	errs := validatePlugins(at.Child("plugins"), t.Plugins, interval)
+	for i, p := range t.Plugins {
+		if err := CheckSocketFolder(SocketFolder(p.Endpoint)); err != nil && !t.Mode.InOwnersPods() {
+			errs = append(errs, field.Invalid(at.Child("plugins").Index(i).Child("endpoint"), short(p.Endpoint), err.Error()))
+		}
+	}
 	if e := t.EncryptionConfig; e.Secret != "" || e.Key != "" || len(e.KeyIDs) > 0 {
 		errs = append(errs, field.Forbidden(at.Child("encryptionConfig"), "must not be set together with plugins"))
 	}

@@ -165,6 +165,27 @@ func CleanSocket(address string) string {
 	return path.Clean(address)
 }
 
+// SocketFolder returns the folder of the socket of a valid endpoint; empty: it is abstract.
+func SocketFolder(endpoint string) string {
+	address, err := SocketAddress(endpoint)
+	if err != nil || strings.HasPrefix(address, "@") {
+		return ""
+	}
+	return path.Dir(CleanSocket(address))
+}
+
+// sharedFolders hold much else than sockets: with one, a reporter's pod would see other secrets of its node.
+var sharedFolders = []string{"/", "/etc", "/run", "/tmp", "/var", "/var/lib", "/var/run"}
+
+// CheckSocketFolder returns why a reporter's own pod does not mount a folder of sockets; nil: it does.
+func CheckSocketFolder(folder string) error {
+	if slices.Contains(sharedFolders, folder) {
+		return fmt.Errorf("the socket is in %s, which holds much else, and which no reporter's pod mounts: put it into a "+
+			"folder of its own, as /var/run/kmsplugin", folder)
+	}
+	return nil
+}
+
 // Endpoint returns the plain spelling of the endpoint of an address: unix:// and a path.
 func Endpoint(address string) string {
 	if strings.HasPrefix(address, "@") || strings.HasPrefix(address, "/@") { // /@ would be abstract, //@ is a file

@@ -113,9 +113,12 @@ func (in *Input) kubeconfigFolder() string {
 // Local reports whether the API server is reached on the node itself.
 func (in *Input) Local() bool { return IsLocal(in.Target.Connection.Server) }
 
-// NotReachable is why reporters in pods of their own do not reach a socket: an abstract one is in the nodes'
-// network, which they share only where they reach the API server on their node. Empty: they do.
+// NotReachable is why reporters in pods of their own do not reach a socket: they do not mount its folder, or it is
+// abstract, in the nodes' network, which they share only where they reach the API server on their node. Empty: they do.
 func (in *Input) NotReachable(endpoint string) string {
+	if err := v1alpha1.CheckSocketFolder(v1alpha1.SocketFolder(endpoint)); err != nil {
+		return endpoint + ": " + err.Error()
+	}
 	socket, err := v1alpha1.SocketAddress(endpoint)
 	if err != nil || !strings.HasPrefix(socket, "@") || in.Local() {
 		return ""

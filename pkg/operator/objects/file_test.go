@@ -203,14 +203,15 @@ func TestKubeconfigOfAStaticPodMayNameTheCAOfTheNode(t *testing.T) {
 	}
 }
 
-func TestAbstractSocketIsReachedInTheNodesNetworkOnly(t *testing.T) {
+func TestSocketsThatPodsOfTheirOwnReach(t *testing.T) {
 	for name, tt := range map[string]struct {
 		endpoint, server string
 		reached          bool
 	}{
 		"abstract, in the node's network": {"unix:///@kms", ofNode, true},
 		"abstract, in the pod's network":  {"unix:///@kms", ofAll, false},
-		"a path, in the pod's network":    {"unix:///run/kms.sock", ofAll, true},
+		"a path, in the pod's network":    {"unix:///run/kms/a.sock", ofAll, true},
+		"a folder that holds much else":   {"unix:///run/kms.sock", ofNode, false},
 		"no endpoint":                     {"tcp://x", ofAll, true},
 	} {
 		in := sidecarInput()

@@ -8,7 +8,10 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"sigs.k8s.io/yaml"
 
+	install "github.com/kms-health/kms-health/manifests"
 	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
 	"github.com/kms-health/kms-health/pkg/contract"
 )
@@ -34,11 +37,12 @@ type Folder struct {
 // both. With container "" the API server's is the pod's first.
 //
 // What is in no volume, or in one that is neither an emptyDir nor a hostPath, is an error, as is an
-// abstract socket in a pod with a network of its own. One of a host-network pod needs no folder.
+// abstract socket in a pod with a network of its own, and a socket in a folder that holds much else. An abstract
+// socket of a host-network pod needs no folder.
 func FindFolders(pod *corev1.Pod, container, kubeletRoot string, plugins ...v1alpha1.Plugin) ([]Folder, error) {
 	var folders []Folder
 	for _, p := range plugins {
-		folder := folderOf(p.Endpoint)
+		folder := v1alpha1.SocketFolder(p.Endpoint)
 		if folder == "" && pod.Spec.HostNetwork {
 			continue
 		}
@@ -51,6 +55,9 @@ func FindFolders(pod *corev1.Pod, container, kubeletRoot string, plugins ...v1al
 			return nil, err
 		}
 		f, err := onNode(pod, mounts[0], folder, cmp.Or(kubeletRoot, KubeletRoot))
+		if err == nil {
+			err = cmp.Or(v1alpha1.CheckSocketFolder(folder), v1alpha1.CheckSocketFolder(f.HostPath))
+		}
 		for _, own := range []string{ownFolder, contract.StateFolder} {
 			if err == nil {
 				err = checkOwn(mounts[0].Name, f.MountPath, own)
@@ -70,13 +77,34 @@ func FindFolders(pod *corev1.Pod, container, kubeletRoot string, plugins ...v1al
 func AsNamed(plugins []v1alpha1.Plugin) []Folder {
 	var folders []Folder
 	for _, p := range plugins {
-		folder := folderOf(p.Endpoint)
+		folder := v1alpha1.SocketFolder(p.Endpoint)
 		f := Folder{MountPath: folder, HostPath: folder}
 		if folder != "" && !slices.Contains(folders, f) {
 			folders = append(folders, f)
 		}
 	}
 	return folders
+}
+
+// NotAllowed is why the policy of the reporters' pods, as the manifests have it, denies them a folder of the nodes;
+// empty: it allows all.
+func NotAllowed(folders []Folder) string {
+	const name = "socketFolders"
+	var allowed []string
+	policy := decode(install.PodsPolicy)[0]
+	variables, _, _ := unstructured.NestedSlice(policy.Object, "spec", "variables")
+	for _, v := range variables {
+		if v := v.(map[string]any); v["name"] == name {
+			_ = yaml.Unmarshal([]byte(v["expression"].(string)), &allowed) // a list in CEL is one in YAML
+		}
+	}
+	for _, f := range folders {
+		if !f.EmptyDir && !slices.ContainsFunc(allowed, func(a string) bool { return within(f.HostPath, a) }) {
+			return fmt.Sprintf("ValidatingAdmissionPolicy %s of the manifests does not allow the folder %s: add it to the "+
+				"variable %s there, or use one of %s", policy.GetName(), f.HostPath, name, strings.Join(allowed, ", "))
+		}
+	}
+	return ""
 }
 
 // OnHost reports whether every folder is the node's own, so that one reporter per
@@ -140,7 +168,7 @@ func SocketMounts(spec *corev1.PodSpec, container string, plugins ...v1alpha1.Pl
 	}
 	var mounts []corev1.VolumeMount
 	for _, p := range plugins {
-		folder := folderOf(p.Endpoint)
+		folder := v1alpha1.SocketFolder(p.Endpoint)
 		if folder == "" {
 			continue
 		}
@@ -165,15 +193,6 @@ func SocketMounts(spec *corev1.PodSpec, container string, plugins ...v1alpha1.Pl
 		}
 	}
 	return mounts, nil
-}
-
-// folderOf is the folder of the socket of an endpoint, which was validated; empty: it is abstract.
-func folderOf(endpoint string) string {
-	socket, err := v1alpha1.SocketAddress(endpoint)
-	if err != nil || strings.HasPrefix(socket, "@") {
-		return ""
-	}
-	return path.Dir(v1alpha1.CleanSocket(socket))
 }
 
 // APIServerContainer returns the container whose mounts hold the sockets: by its name, or the first.

@@ -47,6 +47,11 @@ func mountsOf(text string) (all []corev1.VolumeMount) {
 	return all
 }
 
+func inShared(folder string) string {
+	return "the socket is in " + folder + ", which holds much else, and which no reporter's pod mounts: put it into a " +
+		"folder of its own, as /var/run/kmsplugin"
+}
+
 const ofPod = "/var/lib/kubelet/pods/u-1/volumes/kubernetes.io~empty-dir/"
 
 var folderCases = []struct {
@@ -70,6 +75,8 @@ var folderCases = []struct {
 	{"a mount over the reporter's own", emptyDir, "s:/etc", "/etc/kms/a.sock", nil,
 		`volume "s", with the sockets, is mounted at /etc, which conflicts with the reporter's own mount at ` +
 			`/etc/kms-health: mount the sockets' folder separately`},
+	{"the node's own folder", hostPathOf("/"), "s:/", "/tmp/a.sock", nil, inShared("/tmp")},
+	{"the node's own folder, mounted elsewhere", hostPathOf("/var/run"), "s:/kms", "/kms/a.sock", nil, inShared("/var/run")},
 	{"a folder beside the reporter's own", hostPathOf("/"), "s:/", "/etc/kms/a.sock",
 		[]Folder{{"/etc/kms", "/etc/kms", "", false}}, ""},
 	{"an abstract socket on the pod's network", emptyDir, "s:/run", "/@kms", nil,
@@ -219,5 +226,19 @@ func TestFoldersAsThePluginsNameThem(t *testing.T) {
 	}
 	if got := AsNamed([]v1alpha1.Plugin{{Endpoint: "unix:///@kms"}}); len(got) > 0 {
 		t.Errorf("an abstract socket has the folder %v", got)
+	}
+}
+
+func TestFoldersThatTheManifestsAllow(t *testing.T) {
+	for path, allowed := range map[string]bool{
+		"/var/run/kmsplugin": true, "/run/kmsplugin/a": true, "/run/kmsplugins": false, "/opt/kms": false,
+	} {
+		why := NotAllowed([]Folder{{HostPath: "/run/kmsplugin"}, {HostPath: path}})
+		if (why == "") != allowed || !allowed && !strings.Contains(why, "kms-health-pods of the manifests does not allow the folder "+path) {
+			t.Errorf("%s: %q", path, why)
+		}
+	}
+	if why := NotAllowed([]Folder{{HostPath: ofPod + "s", EmptyDir: true}}); why != "" {
+		t.Errorf("a volume of a pod: %s", why)
 	}
 }

@@ -48,6 +48,8 @@ type File struct {
 	Name string
 	Data []byte
 	Note string
+	// Warning is why a cluster with the manifests as they are denies it; empty: nothing does.
+	Warning string
 }
 
 // rendering is the making of the files.
@@ -168,7 +170,7 @@ func (r *rendering) readEncryption(file []byte) (err error) {
 }
 
 func (r *rendering) add(name string, data []byte, note string) {
-	r.files = append(r.files, File{name, data, note})
+	r.files = append(r.files, File{Name: name, Data: data, Note: note})
 }
 
 // apply adds a file of objects.
@@ -209,6 +211,12 @@ func (r *rendering) configMap(name string) {
 	r.apply("30-configmap-"+name+".yaml", "apply it", r.ConfigMap(name, r.plugins))
 }
 
+// reporters adds what runs them.
+func (r *rendering) reporters(kind string, folders []objects.Folder, o *unstructured.Unstructured) {
+	r.apply("40-"+kind+"-"+o.GetName()+".yaml", "apply it", o)
+	r.files[len(r.files)-1].Warning = objects.NotAllowed(folders)
+}
+
 // ownPods adds the reporters that are pods of their own.
 func (r *rendering) ownPods() error {
 	t, server := r.Target, objects.APIServerPod{Folders: objects.AsNamed(r.plugins), User: contract.Root}
@@ -245,12 +253,11 @@ func (r *rendering) ownPods() error {
 		}
 	}
 	if t.Mode.ServesNode() {
-		r.apply("40-daemonset-"+r.ReporterName()+".yaml", "apply it", r.DaemonSet(server.Folders, server.User, r.plugins))
+		r.reporters("daemonset", server.Folders, r.DaemonSet(server.Folders, server.User, r.plugins))
 		r.configMap(objects.ConfigMapName(t.Name, r.plugins))
 		return nil
 	}
-	pod := r.CompanionPod(server, r.plugins)
-	r.apply("40-pod-"+pod.GetName()+".yaml", "apply it", pod)
+	r.reporters("pod", server.Folders, r.CompanionPod(server, r.plugins))
 	r.configMap(objects.CompanionConfigMapName(t.Name, r.plugins))
 	return nil
 }

@@ -246,7 +246,7 @@ func TestTargetWithNothingToDoIsLeftAlone(t *testing.T) {
 }
 
 var withPlugin = strings.Replace(oneTarget, "podSelector",
-	`plugins: [{keyID: "1", endpoint: "unix:///k.sock", role: Write}], podSelector`, 1)
+	`plugins: [{keyID: "1", endpoint: "unix:///run/kms/k.sock", role: Write}], podSelector`, 1)
 
 func TestMissingPolicyIsReported(t *testing.T) {
 	all, _ := runController(t, withPlugin, nil)

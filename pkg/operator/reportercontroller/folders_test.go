@@ -7,6 +7,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 
 	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
+	"github.com/kms-health/kms-health/pkg/contract"
 )
 
 // hostFolders are the host folders of the DaemonSet that a plan makes, by mount path.
@@ -50,5 +51,16 @@ func TestDaemonSetKeepsItsFoldersWhileNoPodShowsThem(t *testing.T) {
 	folders := hostFolders(t, planOf(t, s))
 	if len(folders) != 1 || folders["/run/other"] != "/run/other" {
 		t.Errorf("another endpoint without a pod: %v", folders)
+	}
+}
+
+// While no pod shows what is mounted, too.
+func TestDaemonSetMountsNoFolderThatHoldsMuchElse(t *testing.T) {
+	s := fixture(t, v1alpha1.ModeDaemonSet)
+	s.Live = set(1, 2)
+	s.Live.Config.Plugins[1].Endpoint = "unix:///run/kms-2.sock"
+	plan := planOf(t, s)
+	if folders := hostFolders(t, plan); folders["/run"] != "" || plan.Status.Reason != contract.SocketVolumeMissing {
+		t.Errorf("mounts %v, %+v", folders, plan.Status)
 	}
 }

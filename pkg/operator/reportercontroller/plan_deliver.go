@@ -237,6 +237,11 @@ func (p *planner) liveFiles(ds *unstructured.Unstructured, file []byte) {
 // while pods show that. The owner of pods decides for its own.
 func (p *planner) livePlaced() []v1alpha1.Plugin {
 	return slices.DeleteFunc(slices.Clone(p.state.Live), func(plugin v1alpha1.Plugin) bool {
+		folder := v1alpha1.SocketFolder(plugin.Endpoint)
+		if err := v1alpha1.CheckSocketFolder(folder); err != nil && !p.Target.Mode.InOwnersPods() {
+			p.problem(contract.SocketVolumeMissing, "%s: %v", plugin.Endpoint, err)
+			return true
+		}
 		return len(p.pods) > 0 && p.unplaced[plugin.Endpoint] && !p.Target.OwnerInjects()
 	})
 }
