@@ -8,7 +8,9 @@ import (
 	"slices"
 	"time"
 
+	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -115,9 +117,11 @@ func (x *reconciliation) try(ctx context.Context, do func(context.Context) error
 
 // problemOf is the problem that an error is.
 func problemOf(err error) delivery.Status {
-	switch renewal := (renewalError{}); {
+	switch renewal, answer := (renewalError{}), apierrors.APIStatus(nil); {
 	case apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause):
 		return delivery.Status{Reason: contract.NamespaceMissing, Message: err.Error()}
+	case apierrors.IsForbidden(err) && errors.As(err, &answer) && ofPod(answer.Status()):
+		return delivery.Status{Reason: contract.Forbidden, Message: err.Error()} // by admission, whose text has the cause
 	case apierrors.IsForbidden(err):
 		return delivery.Status{Reason: contract.Forbidden,
 			Message: err.Error() + "; apply the manifests with the components that the mode needs, see docs/operate/install.md"}
@@ -129,6 +133,8 @@ func problemOf(err error) delivery.Status {
 		return delivery.Status{Reason: contract.RequestFailed, Message: err.Error()}
 	}
 }
+
+func ofPod(s metav1.Status) bool { return s.Details != nil && s.Details.Kind == "pods" }
 
 func (x *reconciliation) event(reason, message string) {
 	x.Event(x.snapshot.Target.Name, corev1.EventTypeNormal, reason, message)
@@ -157,6 +163,9 @@ func (x *reconciliation) apply(ctx context.Context) {
 			continue // the pod has ended: it is created again after it is deleted
 		}
 		x.try(ctx, func(ctx context.Context) error {
+			if err := x.admitted(ctx, o, live); err != nil {
+				return err
+			}
 			changed, _, err := x.applier.Apply(ctx, o, live)
 			switch {
 			case o.GetUID() != "" && (apierrors.IsNotFound(err) || apierrors.IsConflict(err)):
@@ -176,6 +185,26 @@ func (x *reconciliation) apply(ctx context.Context) {
 			return nil
 		})
 	}
+}
+
+// admitted returns why admission denies the pods of a DaemonSet whose template changes, by a dry run: a rollout would
+// end pods that report, and only Events show a denial. Other answers, as of a webhook without dry runs, decide nothing.
+func (x *reconciliation) admitted(ctx context.Context, o, live *unstructured.Unstructured) error {
+	if o.GetKind() != "DaemonSet" {
+		return nil
+	}
+	template := informers.As[appsv1.DaemonSet](o).Spec.Template
+	if live != nil && equality.Semantic.DeepDerivative(template.Spec, informers.As[appsv1.DaemonSet](live).Spec.Template.Spec) {
+		return nil
+	}
+	pod := &corev1.Pod{ObjectMeta: template.ObjectMeta, Spec: template.Spec}
+	pod.GenerateName = o.GetName() + "-"
+	_, err := x.Kube.CoreV1().Pods(o.GetNamespace()).Create(ctx, pod,
+		metav1.CreateOptions{FieldManager: contract.OperatorName, DryRun: []string{metav1.DryRunAll}})
+	if apierrors.IsForbidden(err) || apierrors.IsInvalid(err) {
+		return fmt.Errorf("create a pod of %s, as a dry run: %w", ssa.Describe(o), err)
+	}
+	return nil
 }
 
 // inject adds the reporter to a Deployment, or removes it.

@@ -16,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	dynamicfake "k8s.io/client-go/dynamic/fake"
+	kubernetesfake "k8s.io/client-go/kubernetes/fake"
 	clienttesting "k8s.io/client-go/testing"
 
 	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
@@ -197,6 +198,47 @@ func TestPodThatIsDeletedIsNotWrittenBeforeItIsGone(t *testing.T) {
 	}
 	if outcome.Err != nil || !slices.Equal(verbs, []string{"delete"}) {
 		t.Errorf("%v, %v", verbs, outcome.Err)
+	}
+}
+
+// An agent that works is not replaced by one that admission denies.
+func TestDaemonSetWhosePodsAreDeniedIsNotApplied(t *testing.T) {
+	s := fixture(t, v1alpha1.ModeDaemonSet, pods(apiPod("a", "1", onHost)))
+	plan := planOf(t, s)
+	before := plan.Apply[slices.IndexFunc(plan.Apply, func(o *unstructured.Unstructured) bool { return o.GetKind() == "DaemonSet" })]
+	denied := apierrors.NewForbidden(informers.Pods.GroupResource(), "agent-", errors.New("may not mount the folders /run/kms"))
+	for name, c := range map[string]struct {
+		answer  error
+		image   string
+		asked   bool
+		applied bool
+		reason  delivery.Reason
+	}{
+		"denied":                                {denied, "reporter:2", true, false, contract.Forbidden},
+		"invalid":                               {apierrors.NewInvalid(schema.GroupKind{Kind: "Pod"}, "agent-", nil), "reporter:2", true, false, contract.Refused},
+		"let in":                                {nil, "reporter:2", true, true, contract.AsExpected},
+		"no answer to a dry run":                {apierrors.NewBadRequest("no dry runs"), "reporter:2", true, true, contract.AsExpected},
+		"denied, with the template that it has": {denied, "reporter:1", false, true, contract.AsExpected},
+	} {
+		client, kube := dynamicfake.NewSimpleDynamicClient(runtime.NewScheme()), kubernetesfake.NewClientset()
+		applied, asked := false, false
+		client.PrependReactor("patch", "daemonsets", func(clienttesting.Action) (bool, runtime.Object, error) {
+			applied = true
+			return true, before, nil
+		})
+		kube.PrependReactor("create", "pods", func(a clienttesting.Action) (bool, runtime.Object, error) {
+			asked = slices.Equal(a.(clienttesting.CreateActionImpl).CreateOptions.DryRun, []string{metav1.DryRunAll})
+			return true, &corev1.Pod{}, c.answer
+		})
+		controller := executor(client)
+		controller.Kube = kube
+		s.Own, s.Config.Image = []*unstructured.Unstructured{before}, c.image
+		daemonSets := ofKind(planOf(t, s).Apply, "DaemonSet")
+		got := controller.reconcile(t.Context(), s, &Plan{Apply: daemonSets, Status: delivery.Status{Reason: contract.AsExpected}})
+		if asked != c.asked || applied != c.applied || got.Status.Reason != c.reason ||
+			c.answer == denied && asked && !strings.HasSuffix(got.Status.Message, "may not mount the folders /run/kms") {
+			t.Errorf("%s: asked %t, applied %t, %+v", name, asked, applied, got.Status)
+		}
 	}
 }
 
