@@ -86,6 +86,7 @@ func NewCluster(ctx context.Context, o ClusterOptions) *Cluster {
 var (
 	Pods             = corev1.SchemeGroupVersion.WithResource("pods")
 	Nodes            = corev1.SchemeGroupVersion.WithResource("nodes")
+	Events           = corev1.SchemeGroupVersion.WithResource("events")
 	Secrets          = corev1.SchemeGroupVersion.WithResource("secrets")
 	ConfigMaps       = corev1.SchemeGroupVersion.WithResource("configmaps")
 	ServiceAccounts  = corev1.SchemeGroupVersion.WithResource("serviceaccounts")

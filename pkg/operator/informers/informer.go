@@ -39,6 +39,7 @@ type Selection struct {
 	Namespace string // empty: all, or a cluster-scoped resource
 	Name      string // empty: all
 	Labels    string // a label selector
+	Fields    string // a field selector, where Name is empty
 }
 
 // Informer follows a selection, and keeps a T of each object: what is needed of it,
@@ -152,7 +153,7 @@ func (s *Informer[T]) watch(ctx context.Context, o metav1.ListOptions) (watch.In
 }
 
 func (s *Informer[T]) choose(o *metav1.ListOptions) {
-	o.LabelSelector = s.selection.Labels
+	o.LabelSelector, o.FieldSelector = s.selection.Labels, s.selection.Fields
 	if s.selection.Name != "" {
 		o.FieldSelector = "metadata.name=" + s.selection.Name
 	}

@@ -70,7 +70,9 @@ type Controller struct {
 
 	began   time.Time          // when Run did
 	cluster *informers.Cluster // from Run on
-	ctx     context.Context    // of the sources
+	// failures are of the pods in the operator's own namespace. Without the right to read Events messages are shorter.
+	failures informers.Failures
+	ctx      context.Context // of the sources
 
 	mu      sync.Mutex
 	targets map[string]*serverState
@@ -95,6 +97,7 @@ func (c *Controller) Run(ctx context.Context) {
 	defer cluster.Stop()
 	c.mu.Lock()
 	c.began, c.cluster, c.ctx = c.Clock.Now(), cluster, sources
+	c.failures = informers.NewFailures(sources, c.Client, c.Namespace, informers.Key{Queue: c.Queue, Name: syncqueue.All})
 	c.mu.Unlock()
 	c.Queue.Enqueue(syncqueue.All)
 	c.Queue.Work(ctx, workers, c.sync)

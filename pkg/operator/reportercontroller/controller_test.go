@@ -81,7 +81,7 @@ func (r *requests) client(recorded *delivery.State) *dynamicfake.FakeDynamicClie
 		informers.ServiceAccounts: "ServiceAccountList", informers.Namespaces: "NamespaceList",
 		informers.DaemonSets: "DaemonSetList", informers.Deployments: "DeploymentList",
 		informers.Roles: "RoleList", informers.ClusterRoles: "ClusterRoleList", informers.ClusterBindings: "ClusterRoleBindingList",
-		informers.Nodes: "NodeList", informers.Policies: "ValidatingAdmissionPolicyList",
+		informers.Nodes: "NodeList", informers.Events: "EventList", informers.Policies: "ValidatingAdmissionPolicyList",
 		informers.PolicyBindings: "ValidatingAdmissionPolicyBindingList",
 	}
 	object := func(apiVersion, kind, name string) *unstructured.Unstructured {

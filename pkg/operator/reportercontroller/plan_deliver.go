@@ -38,6 +38,7 @@ func (p *planner) deliver(mode v1alpha1.Mode, done delivery.Status) {
 	identity := p.identity()
 	p.state.InTarget = p.state.InTarget || mode.InOwnersPods()
 	deliveries[mode](p)
+	p.notStarted()
 	// 2. The old reporters stay until the new ones report.
 	switching := p.state.Mode != mode && (p.pending || !p.takenOver())
 	if switching {

@@ -1,6 +1,7 @@
 package reportercontroller
 
 import (
+	"cmp"
 	"slices"
 	"time"
 
@@ -85,7 +86,7 @@ func (p *planner) selectsNodes() {
 		case ds.Status.ObservedGeneration != ds.Generation:
 			p.wait("%s has changed, and %s", what, unobserved)
 		case exist < wanted:
-			p.wait("%s has %d of %d pods; its events show why", what, exist, wanted)
+			p.wait("%s has %d of %d pods: %s", what, exist, wanted, cmp.Or(p.Failures[ds.UID], "its events show why"))
 		case ds.Status.UpdatedNumberScheduled < wanted:
 			p.wait("%s is rolled out: %d of %d pods are updated", what, ds.Status.UpdatedNumberScheduled, wanted)
 		case wanted > 0:
@@ -94,6 +95,16 @@ func (p *planner) selectsNodes() {
 				"node-role.kubernetes.io/control-plane; set nodeSelector", what)
 		default:
 			p.problem(contract.NoReporters, "%s selects no node: its node selector is %v", what, selector)
+		}
+	}
+}
+
+// notStarted finds own pods that cannot mount a folder.
+func (p *planner) notStarted() {
+	for _, o := range p.own("Pod") {
+		phase, _, _ := unstructured.NestedString(o.Object, "status", "phase")
+		if why := p.Failures[o.GetUID()]; why != "" && phase == string(corev1.PodPending) && o.GetDeletionTimestamp() == nil {
+			p.wait("%s on node %s does not start: %s", ssa.Describe(o), nodeOf(o), why)
 		}
 	}
 }

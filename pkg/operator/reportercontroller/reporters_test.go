@@ -139,6 +139,26 @@ func daemonSet(observed, wanted, exist, updated int64) func(*Snapshot) {
 	}
 }
 
+// companion is an earlier one, in a phase.
+func companion(phase corev1.PodPhase) func(*Snapshot) {
+	return func(s *Snapshot) {
+		o := ownObject("Pod")
+		o.SetNamespace(s.Namespace)
+		o.SetName("companion")
+		o.SetUID("Pod")
+		o.Object["spec"], o.Object["status"] = map[string]any{"nodeName": "a"}, map[string]any{"phase": string(phase)}
+		s.Own = append(s.Own, o)
+	}
+}
+
+// failed is an Event about an object, whose UID is its kind.
+func failed(kind types.UID, why string) func(*Snapshot) {
+	return func(s *Snapshot) {
+		s.own(string(kind))[0].SetUID(kind)
+		s.Failures = map[types.UID]string{kind: why}
+	}
+}
+
 // rollout is of the Deployment that gets the reporter's container.
 func rollout(paused bool, updated, all int32) func(*Snapshot) {
 	return func(s *Snapshot) {
@@ -156,7 +176,7 @@ func TestWhatIsMissingOfADeliveryIsReported(t *testing.T) {
 	onHosts, one := pods(apiPod("a", "1", onHost)), pods(apiPod("a", "1"))
 	with, half := pods(apiPod("a", "1", withReporter)), pods(apiPod("a", "1", withReporter), apiPod("b", "2"))
 	both := pods(apiPod("a", "1", withReporter), apiPod("b", "2", withReporter))
-	const agents, sidecars = v1alpha1.ModeDaemonSet, v1alpha1.ModeSidecar
+	const agents, companions, sidecars = v1alpha1.ModeDaemonSet, v1alpha1.ModeCompanionPod, v1alpha1.ModeSidecar
 	const none, waits, ok = contract.NoReporters, contract.Progressing, contract.AsExpected
 	for name, c := range map[string]struct {
 		mode   v1alpha1.Mode
@@ -172,10 +192,17 @@ func TestWhatIsMissingOfADeliveryIsReported(t *testing.T) {
 		"a DaemonSet that nothing has observed": {agents, []change{onHosts, daemonSet(0, 0, 0, 0),
 			func(s *Snapshot) { s.own("DaemonSet")[0].SetGeneration(0) }}, ok, ""},
 		"a DaemonSet whose pods admission denies": {agents, []change{onHosts, daemonSet(2, 3, 0, 0)}, waits, "has 0 of 3 pods"},
-		"a DaemonSet that is rolled out":          {agents, []change{onHosts, daemonSet(2, 3, 3, 2)}, waits, "2 of 3 pods are updated"},
-		"a DaemonSet with all pods":               {agents, []change{onHosts, daemonSet(2, 3, 3, 3)}, ok, ""},
-		"a DaemonSet with its only pod":           {agents, []change{onHosts, daemonSet(2, 1, 1, 1)}, ok, ""},
-		"no pod with the container":               {sidecars, []change{one}, none, contract.ReporterContainer},
+		"a DaemonSet whose pods are denied, as an Event has it": {agents, []change{onHosts, daemonSet(2, 3, 0, 0),
+			failed("DaemonSet", "exceeded quota: pods")}, waits, "has 0 of 3 pods: exceeded quota: pods"},
+		"a companion that cannot mount a folder": {companions, []change{one, companion(corev1.PodPending),
+			failed("Pod", "hostPath type check failed: /run/kms is not a directory")}, waits,
+			"Pod kms-health/companion on node a does not start: hostPath type check failed: /run/kms"},
+		"a companion that mounted it since": {companions, []change{one, companion(corev1.PodRunning),
+			failed("Pod", "not a directory")}, ok, ""},
+		"a DaemonSet that is rolled out": {agents, []change{onHosts, daemonSet(2, 3, 3, 2)}, waits, "2 of 3 pods are updated"},
+		"a DaemonSet with all pods":      {agents, []change{onHosts, daemonSet(2, 3, 3, 3)}, ok, ""},
+		"a DaemonSet with its only pod":  {agents, []change{onHosts, daemonSet(2, 1, 1, 1)}, ok, ""},
+		"no pod with the container":      {sidecars, []change{one}, none, contract.ReporterContainer},
 		"a pod with the container": {sidecars, []change{with}, ok,
 			"its owner brings the credentials in Secret ns/kms-health"},
 		"the container in 1 of 2 pods": {sidecars, []change{half}, waits, "1 of 2 pods in namespace ns have"},

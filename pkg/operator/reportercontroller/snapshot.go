@@ -71,6 +71,8 @@ type Snapshot struct {
 
 	// Own are the operator's existing objects for this target.
 	Own []*unstructured.Unstructured
+	// Failures are why pods of Own do not start, and DaemonSets have no pods, as Events have it, by UID.
+	Failures map[types.UID]string
 	// Unlisted is the status of a removal while Own may lack ConfigMaps; nil: it does not.
 	Unlisted *delivery.Status
 
