@@ -63,9 +63,28 @@ func others(t *testing.T) []*caller {
 		allowAll(t, controlplane.ServiceAccountUser(home, name))
 		who = append(who, as(t, name, token(t, name, nil)))
 	}
-	const user = "system:kms-health-reporter:x"
-	allowAll(t, user)
-	return append(who, as(t, user, certified(t, user)))
+	for _, user := range []string{"system:kms-health-reporter:x", openShifts + "-operator:kms-health-reporter-preflight",
+		openShifts + ":kms-health-reporter-preflight"} {
+		allowAll(t, user)
+		who = append(who, as(t, user, certified(t, user)))
+	}
+	return who
+}
+
+// openShifts begins the names of identities of a namespace of OpenShift's, which may have names as reporters have.
+const openShifts = "system:serviceaccount:openshift-kube-apiserver"
+
+func TestPolicyHoldsInEachNamespaceWithReporters(t *testing.T) {
+	s := operatorResources[0]
+	reporters(t, s) // the policy is active
+	var who []*caller
+	for _, user := range []string{openShifts + ":kms-health-reporter-kube-apiserver",
+		"system:serviceaccount:" + contract.OperatorNamespace + ":kms-health-reporter-any",
+		"system:serviceaccount:of-a-user:kms-health-reporter-any"} {
+		allowAll(t, user)
+		who = append(who, as(t, user, certified(t, user)))
+	}
+	s.tryAll(t, who, s.wideActions(t, byPolicy))
 }
 
 func TestPolicyIsForNobodyElse(t *testing.T) {

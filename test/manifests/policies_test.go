@@ -169,10 +169,17 @@ func TestOperatorsOwnRoleHoldsNamedEncryptionConfigsAndNothingElse(t *testing.T)
 
 // bindingTo binds a subject to the reporters' role.
 func bindingTo(kind, name string) *unstructured.Unstructured {
-	subject := map[string]any{"kind": kind, "name": name}
 	if kind == "ServiceAccount" {
-		subject["namespace"] = home
+		return bindingIn(home, name)
 	}
+	return binding(map[string]any{"kind": kind, "name": name})
+}
+
+func bindingIn(namespace, name string) *unstructured.Unstructured {
+	return binding(map[string]any{"kind": "ServiceAccount", "name": name, "namespace": namespace})
+}
+
+func binding(subject map[string]any) *unstructured.Unstructured {
 	return object("rbac.authorization.k8s.io/v1", "ClusterRoleBinding", "", reporter, map[string]any{
 		"roleRef":  map[string]any{"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": reporter},
 		"subjects": []any{subject},
@@ -218,7 +225,8 @@ func TestReportersRoleCannotHoldWhatTheOperatorDoesNot(t *testing.T) {
 		"a ServiceAccount":    {bindingTo("ServiceAccount", "default"), "has as subjects"},
 		"the operator":        {bindingTo("ServiceAccount", install.ServiceAccount), "has as subjects"},
 		"a user":              {bindingTo("User", "third-party"), "has as subjects"},
-		"a group":             {bindingTo("Group", "system:authenticated"), "has as subjects"},
+		"another reporter in an API server's namespace": {bindingIn(kas, reporter+"-x"), "has as subjects"},
+		"a group": {bindingTo("Group", "system:authenticated"), "has as subjects"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			refused(t, operator, c.object, c.why)
