@@ -1,15 +1,20 @@
 package reportercontroller
 
 import (
+	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
 	"github.com/kms-health/kms-health/pkg/contract"
 	"github.com/kms-health/kms-health/pkg/operator/delivery"
+	"github.com/kms-health/kms-health/pkg/operatorstatus"
 )
 
 // A plugin is added in a folder that the pods do not mount yet, or its endpoint is mistyped:
@@ -84,5 +89,48 @@ func TestAbstractSocketsHaveAModeOrAFix(t *testing.T) {
 		if plan.State.Mode != c.mode || plan.Status.Reason != c.reason || !strings.Contains(plan.Status.Message, c.part) {
 			t.Errorf("%s: mode %s, %+v", name, plan.State.Mode, plan.Status)
 		}
+	}
+}
+
+// Two companions of one node would overwrite one condition.
+func TestOnePodOfEachNodeHasACompanion(t *testing.T) {
+	type change = func(*Snapshot)
+	seen := func(first, second time.Duration) change {
+		return func(s *Snapshot) { s.Seen = map[types.UID]time.Duration{"1": first, "2": second} }
+	}
+	deleting := func(p *corev1.Pod) { p.DeletionTimestamp = &metav1.Time{} }
+	newer := func(p *corev1.Pod) { p.CreationTimestamp = metav1.Unix(1, 0) }
+	unstarted := func(p *corev1.Pod) { p.Status.ContainerStatuses = nil }
+	companion := planOf(t, fixture(t, v1alpha1.ModeCompanionPod, pods(apiPod("a", "2"))))
+	for name, c := range map[string]struct {
+		first, second *corev1.Pod
+		change        change
+		want          string
+	}{
+		"the one that was seen last":         {apiPod("a", "1", newer), apiPod("a", "2"), seen(2, 1), "2"},
+		"the one that is not being deleted":  {apiPod("a", "1"), apiPod("a", "2", deleting), seen(2, 1), "1"},
+		"the one that has started":           {apiPod("a", "1"), apiPod("a", "2", unstarted), seen(2, 1), "1"},
+		"at a start, the newest":             {apiPod("a", "1", newer), apiPod("a", "2"), seen(1, 1), "1"},
+		"at a start, the one that has one":   {apiPod("a", "1", newer), apiPod("a", "2"), delivered(t, companion), "2"},
+		"seen later than the one that has":   {apiPod("a", "1"), apiPod("a", "2"), func(s *Snapshot) { delivered(t, companion)(s); seen(1, 2)(s) }, "1"},
+		"both are being deleted, the latter": {apiPod("a", "1", deleting), apiPod("a", "2", deleting), seen(1, 2), "1"},
+	} {
+		plan := planOf(t, fixture(t, v1alpha1.ModeCompanionPod, pods(c.first, c.second), c.change))
+		if w := workloads(plan); len(w) != 1 || w[0].GetAnnotations()[contract.BesideAnnotation] != c.want || len(plan.Delete) > 0 {
+			t.Errorf("%s: %s made, %s deleted, want beside %s", name, names(w), names(plan.Delete), c.want)
+		}
+	}
+	s := fixture(t, v1alpha1.ModeCompanionPod, pods(apiPod("a", "1"), apiPod("a", "2")), delivered(t, companion), seen(1, 2))
+	old := s.own("Pod")[0]
+	old.SetUID("old")
+	plan := planOf(t, s)
+	delivered(t, plan)(s)
+	s.Resource = &operatorstatus.Status{Reports: []operatorstatus.Report{reportOf("a", "old", s.Now)}}
+	if plan := planOf(t, s); len(plan.Delete) > 0 || plan.Status.Reason != contract.Progressing {
+		t.Errorf("before the next one reports: deletes %s, %+v", names(plan.Delete), plan.Status)
+	}
+	s.Resource.Reports[0] = reportOf("a", "companion-a", s.Now)
+	if plan := planOf(t, s); !slices.Contains(plan.Delete, old) {
+		t.Errorf("after it has reported: deletes %s", names(plan.Delete))
 	}
 }

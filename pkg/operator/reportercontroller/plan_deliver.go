@@ -1,6 +1,7 @@
 package reportercontroller
 
 import (
+	"cmp"
 	"maps"
 	"reflect"
 	"slices"
@@ -138,28 +139,52 @@ func (p *planner) checkEncrypted() {
 	}
 }
 
-// companions plans a pod beside each API server pod. Where a newer one runs on the node of a
-// terminating one, the companion of the newer one writes the node's report alone.
+// companions plans a pod beside one API server pod of each node.
 func (p *planner) companions() {
 	if len(p.pods) == 0 && !p.pending {
 		p.problem(contract.NoPods, "no running pod of the API server has a KMS plugin yet")
 	}
 	files := map[string][]v1alpha1.Plugin{}
-	for _, a := range p.pods {
-		if a.pod.DeletionTimestamp != nil && slices.ContainsFunc(p.pods, func(newer apiServerPod) bool {
-			return newer.Node == a.Node && newer.UID != a.UID && newer.pod.DeletionTimestamp == nil
-		}) {
-			continue
-		}
+	for _, a := range p.served() {
 		files[objects.CompanionConfigMapName(p.Target.Name, a.plugins)] = a.plugins
-		if made, exists := p.companionUser(a); exists {
-			a.User = made
-		} else if p.starting(a) {
-			continue
+		if a.started {
+			p.apply(p.CompanionPod(a.APIServerPod, a.plugins))
 		}
-		p.apply(p.CompanionPod(a.APIServerPod, a.plugins))
 	}
 	p.configMaps(files)
+}
+
+// served are the pods that get companions, one on each node, since two would overwrite one condition: the one that
+// precedes the others.
+func (p *planner) served() (all []apiServerPod) {
+	for _, a := range p.pods {
+		var made contract.User
+		if made, a.companion = p.companionUser(a); a.companion {
+			a.User = made
+		}
+		a.started = a.companion || !p.starting(a)
+		at := slices.IndexFunc(all, func(other apiServerPod) bool { return other.Node == a.Node })
+		switch {
+		case at < 0:
+			all = append(all, a)
+		case p.precedes(a, all[at]):
+			all[at] = a
+		}
+	}
+	return all
+}
+
+// precedes reports whether the first of two pods on a node is the one that its report is about: the one that has
+// started; is not being deleted; was seen later by this process; of those seen at its start, has a companion, or is newer.
+func (p *planner) precedes(a, b apiServerPod) bool {
+	first := func(is func(apiServerPod) bool) int {
+		return map[bool]int{true: 1}[is(b)] - map[bool]int{true: 1}[is(a)]
+	}
+	return cmp.Or(first(func(a apiServerPod) bool { return a.started }),
+		first(func(a apiServerPod) bool { return a.pod.DeletionTimestamp == nil }),
+		cmp.Compare(p.Seen[a.pod.UID], p.Seen[b.pod.UID]),
+		first(func(a apiServerPod) bool { return a.companion }),
+		b.pod.CreationTimestamp.Compare(a.pod.CreationTimestamp.Time), strings.Compare(a.UID, b.UID)) < 0
 }
 
 func (p *planner) daemonSet() {

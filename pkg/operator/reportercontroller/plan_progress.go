@@ -65,10 +65,14 @@ func nodeOf(o *unstructured.Unstructured) string {
 	return node
 }
 
-// sameBeside reports whether two pods are companions of one API server pod.
-func sameBeside(a, b *unstructured.Unstructured) bool {
-	beside := a.GetAnnotations()[contract.BesideAnnotation]
-	return beside != "" && beside == b.GetAnnotations()[contract.BesideAnnotation] && nodeOf(a) == nodeOf(b)
+// succeeds reports whether a companion replaces another one: of the same API server pod, or of another one on its node
+// while the first is not being deleted.
+func (p *planner) succeeds(next, before *unstructured.Unstructured) bool {
+	beside, now := before.GetAnnotations()[contract.BesideAnnotation], next.GetAnnotations()[contract.BesideAnnotation]
+	return beside != "" && now != "" && nodeOf(next) == nodeOf(before) &&
+		(now == beside || slices.ContainsFunc(p.pods, func(a apiServerPod) bool {
+			return a.UID == beside && a.Node == nodeOf(before) && a.pod.DeletionTimestamp == nil
+		}))
 }
 
 // unobserved ends what is said of an object whose status is of an earlier generation.

@@ -60,10 +60,10 @@ func (p *planner) keeps(o *unstructured.Unstructured) bool {
 }
 
 // superseded reports whether an object is no longer needed until another one takes over. A
-// companion that is being replaced stays until its successor has taken over; the objects of
-// another mode until all reporters of the new one have.
+// companion that is being replaced, or is of the other pod of its node, stays until its successor has taken over; the
+// objects of another mode until all reporters of the new one have.
 func (p *planner) superseded(o *unstructured.Unstructured, switching bool) bool {
-	if !slices.ContainsFunc(p.Apply, func(w *unstructured.Unstructured) bool { return sameBeside(w, o) }) {
+	if !slices.ContainsFunc(p.Apply, func(w *unstructured.Unstructured) bool { return p.succeeds(w, o) }) {
 		return !switching
 	}
 	goes := ended(o) || p.takenOverOn(nodeOf(o))

@@ -91,6 +91,8 @@ type apiServerPod struct {
 	objects.APIServerPod
 	pod     *corev1.Pod
 	plugins []v1alpha1.Plugin
+	// companion means that it has one; started, that one can be made.
+	companion, started bool
 	// userKnown means that the user is that of the container that was created.
 	userKnown bool
 }
