@@ -111,7 +111,7 @@ func TestAlertsOnOurMetrics(t *testing.T) {
 }
 
 // OpenShift's guidelines: critical alerts are those on which a person must act at once.
-var critical = []string{"KMSNoHealthyPlugin", "KMSNoAPIServerReachesPlugin"}
+var critical = []string{"KMSNoHealthyPlugin", "KMSNoAPIServerReachesPlugin", "KMSEncryptionNotConfigured"}
 
 func TestAlertsHaveTheFormThatOpenShiftWants(t *testing.T) {
 	seen := map[string]bool{}

@@ -62,7 +62,7 @@ func TestContainersThatNeverStartAreReported(t *testing.T) {
 	fixture.Eventually(t, "the reporter is reported", func() error { // which is no fault of a plugin
 		c := fixture.Resource(t, apiservers.Kube).Conditions[contract.HealthReporting]
 		if c.Reason != contract.ReporterNotRunning || !strings.Contains(c.Message,
-			"node master-2: container kms-health cannot start: CrashLoopBackOff, exit code 2; see oc logs -n "+fixture.Namespace) {
+			"node master-2: container kms-health cannot start: CrashLoopBackOff, exit code 2: no such file; see oc logs -n "+fixture.Namespace) {
 			return fmt.Errorf("%+v", c)
 		}
 		return nil
