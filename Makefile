@@ -211,7 +211,7 @@ e2e-packages: ## Install the Debian packages that a real cluster needs, as root
 parity: cluster $(if $(KUBERNETES),.tools/parity-$(KUBERNETES)/kube-apiserver) ## Compare our verdicts with kube-apiserver's own (KUBERNETES=v1.34.4, v1.37.2: of another version)
 	$(if $(KUBERNETES),KUBEBUILDER_ASSETS=$(CURDIR)/.tools/parity-$(KUBERNETES)) $(GO) test -tags integration,$(TAGS) -count 1 -timeout 40m -v ./test/parity -compare
 
-# TESTFLAGS=-update writes test/languages/testdata/verdicts.txt anew.
+# Without the race detector, which finds a race of k8s.io/kms/pkg/service. TESTFLAGS=-update writes test/languages/testdata/verdicts.txt anew.
 .PHONY: test-languages
 test-languages: cluster ## Compare verdicts on plugins in Python, Node and Go (Debian; root, where packages are missing)
 	@test/tools/languages.sh .tools/languages

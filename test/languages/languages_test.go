@@ -39,8 +39,8 @@ var (
 
 const (
 	verdicts = "testdata/verdicts.txt"
-	// timeout is each provider's, and the reporter's.
-	timeout = "1s"
+	// timeout is each provider's, and the reporter's. A slow answer takes 4 s.
+	timeout = "2s"
 	// listens bounds the start of a plugin: many start at the same time.
 	listens = time.Minute
 )

@@ -101,18 +101,22 @@ func serve(ctx context.Context, socket string, kms service.Service) error {
 	return err
 }
 
+func run(socket, keyFile string) error {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	kms, err := open(keyFile)
+	if err != nil {
+		return err
+	}
+	return serve(ctx, socket, kms)
+}
+
 func main() {
 	if len(os.Args) != 3 {
 		fmt.Fprintln(os.Stderr, "usage: skeleton SOCKET KEY-FILE")
 		os.Exit(2)
 	}
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	defer stop()
-	kms, err := open(os.Args[2])
-	if err == nil {
-		err = serve(ctx, os.Args[1], kms)
-	}
-	if err != nil {
+	if err := run(os.Args[1], os.Args[2]); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}

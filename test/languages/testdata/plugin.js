@@ -25,7 +25,7 @@ function status(call, callback) {
     case 'message':
       return callback(null, { ciphertext: sealed, keyId: 'key-1' });
     case 'slow':
-      return setTimeout(callback, 2000, null, answer);
+      return setTimeout(callback, 4000, null, answer);
     case 'large':
       answer.healthz = 'x'.repeat(5 << 20);
   }

@@ -32,7 +32,7 @@ def status(request, context):
     if fault == "message":
         return message("EncryptResponse")(ciphertext=b"sealed", key_id="key-1")
     if fault == "slow":
-        time.sleep(2)
+        time.sleep(4)
     if fault == "large":
         answer["healthz"] = "x" * (5 << 20)
     return message("StatusResponse")(**answer)

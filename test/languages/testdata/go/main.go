@@ -42,7 +42,7 @@ func (p plugin) Status(context.Context) (*service.StatusResponse, error) {
 			return nil, status.Error(codes.ResourceExhausted, "vault: too many requests")
 		}
 	case "slow": // longer than the timeout of the service below
-		time.Sleep(2 * time.Second)
+		time.Sleep(4 * time.Second)
 	case "large":
 		answer.Healthz = strings.Repeat("x", 5<<20)
 	}
