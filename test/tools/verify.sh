@@ -75,7 +75,7 @@ boundaries() {
 		./pkg/reporter/...                 pkg/operator
 		./pkg/contract                     pkg cmd bindata
 		./pkg/config/...                   pkg cmd bindata
-		./bindata                          pkg cmd but pkg/applybody
+		./bindata                          pkg cmd
 		./pkg/applybody                    pkg cmd bindata
 		./pkg/serverclock                  pkg cmd bindata
 		./pkg/operatorstatus                   pkg cmd bindata

@@ -11,7 +11,6 @@ import (
 
 	"sigs.k8s.io/yaml"
 
-	"github.com/kms-health/kms-health/bindata"
 	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
 )
 
@@ -95,10 +94,18 @@ func (in *Input) Kubeconfig() []byte {
 			caFile = path.Join(credentials, CAFile)
 		}
 	}
-	return bindata.Render("kubeconfig.yaml", struct {
-		*Input
-		CAFile, CredentialsFolder string
-	}{in, caFile, credentials})
+	to, certificate := in.Target.Connection, in.Target.OwnerInjects()
+	raw, err := yaml.Marshal(object("kubeconfig.yaml", values{
+		"SERVER": to.Server, "TLS_SERVER_NAME": when(to.TLSServerName != "", to.TLSServerName),
+		"CA_FILE": when(caFile != "", caFile), "CA": when(len(in.CA) > 0, in.CA),
+		"CLIENT_CERTIFICATE": when(certificate, credentials+"/tls.crt"),
+		"CLIENT_KEY":         when(certificate, credentials+"/tls.key"),
+		"TOKEN_FILE":         when(!certificate, credentials+"/token"),
+	}).Object)
+	if err != nil {
+		panic(err)
+	}
+	return raw
 }
 
 // kubeconfigFolder is where the kubeconfig is in the reporter's container: beside its file,

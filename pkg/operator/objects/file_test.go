@@ -188,9 +188,9 @@ func TestKubeconfigOfAStaticPodMayNameTheCAOfTheNode(t *testing.T) {
 	for name, tt := range map[string]struct {
 		hostFolder, ca, want, not string
 	}{
-		"CA known":             {"", "CA", "certificate-authority-data: \"Q0E=\"", "certificate-authority:"},
-		"static pod":           {"/etc/kms", "", "certificate-authority: \"" + CredentialsFolder + "/client/ca.crt\"", "-data:"},
-		"static pod, CA known": {"/etc/kms", "CA", "certificate-authority-data: \"Q0E=\"", "certificate-authority:"},
+		"CA known":             {"", "CA", "certificate-authority-data: Q0E=", "certificate-authority:"},
+		"static pod":           {"/etc/kms", "", "certificate-authority: " + CredentialsFolder + "/client/ca.crt", "-data:"},
+		"static pod, CA known": {"/etc/kms", "CA", "certificate-authority-data: Q0E=", "certificate-authority:"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			in := sidecarInput()

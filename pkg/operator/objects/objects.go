@@ -7,15 +7,15 @@
 package objects
 
 import (
+	"encoding/json"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"sigs.k8s.io/yaml"
 
-	"github.com/kms-health/kms-health/bindata"
 	install "github.com/kms-health/kms-health/manifests"
 	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
 	"github.com/kms-health/kms-health/pkg/contract"
@@ -68,7 +68,12 @@ func Policy() []*unstructured.Unstructured { return decode(install.ReporterPolic
 
 // Identity is the target's ServiceAccount, where its reporters run, with its one right.
 func (in *Input) Identity() []*unstructured.Unstructured {
-	return decode(bindata.Render("identity.yaml", in))
+	to := in.ReportsTo()
+	return objects("identity.yaml", values{
+		"NAME": in.ReporterName(), "NAMESPACE": in.ReportersNamespace(), "API_SERVER": in.Target.Name,
+		"GROUP": to.Group, "STATUS": to.Plural + "/status", "OBJECT": to.Name,
+		"OPENSHIFT": when(in.OpenShift, true), "OWNER_INJECTS": when(in.Target.OwnerInjects(), true),
+	})
 }
 
 // ConfigMapsEncrypted is the problem of pods that mount their ConfigMap where that is encrypted.
@@ -85,7 +90,7 @@ func (in *Input) Destination() *unstructured.Unstructured {
 	if !in.ReportsTo().PerAPIServer() {
 		return nil
 	}
-	return object("kmshealth.yaml", in)
+	return object("kmshealth.yaml", values{"API_SERVER": in.Target.Name})
 }
 
 // ReportersNamespace is where the reporters run.
@@ -106,33 +111,10 @@ func (in *Input) SecretRole(revisions []string) *unstructured.Unstructured {
 	for _, revision := range revisions {
 		names = append(names, in.Target.EncryptionConfig.Secret+"-"+revision)
 	}
-	return object("secret-role.yaml", struct {
-		*Input
-		Name       string
-		Revisioned []string
-	}{in, SecretRoleName(in.Target.Name), names})
-}
-
-// reporter is what the templates see of one reporter: the Input, and what is made of it.
-type reporter struct {
-	*Input
-	APIServerPod
-	Name             string // of the object
-	ConfigHash       string
-	ConfigMap        string // that the pod mounts; empty: it has the files in annotations
-	File, Kubeconfig string // the content of the files
-	PodHash          string
-	APIServerUser    *contract.User       // nil: not known
-	RunAs            *contract.User       // the reporter's own user; nil: the pod's, or the image's
-	Mounts           []corev1.VolumeMount // read-only: name, mountPath and subPath count
-}
-
-func (in *Input) reporter(name string, plugins []v1alpha1.Plugin) *reporter {
-	r := &reporter{Input: in, Name: name, ConfigHash: v1alpha1.PluginSetHash(plugins), File: string(in.File(plugins))}
-	if !in.Target.OwnerInjects() {
-		r.Kubeconfig = string(in.Kubeconfig())
-	}
-	return r
+	return object("secret-role.yaml", values{
+		"NAME": SecretRoleName(in.Target.Name), "NAMESPACE": in.Target.Namespace, "API_SERVER": in.Target.Name,
+		"SECRET": in.Target.EncryptionConfig.Secret, "REVISIONED": when(len(names) > 0, names),
+	})
 }
 
 // ConfigMap is the target's file for one plugin set. Where pods have it in annotations, it has no request: a
@@ -141,7 +123,10 @@ func (in *Input) ConfigMap(name string, plugins []v1alpha1.Plugin) *unstructured
 	if in.Target.ConfigSource == v1alpha1.ConfigSourceAnnotation && !in.Target.Mode.InOwnersPods() {
 		in = in.withoutRequest()
 	}
-	return object("configmap.yaml", in.reporter(name, plugins))
+	return object("configmap.yaml", values{
+		"NAME": name, "NAMESPACE": in.ReportersNamespace(), "API_SERVER": in.Target.Name, "CONFIG": string(in.File(plugins)),
+		"KUBECONFIG": when(!in.Target.OwnerInjects(), string(in.Kubeconfig())),
+	})
 }
 
 func (in *Input) withoutRequest() *Input {
@@ -150,44 +135,92 @@ func (in *Input) withoutRequest() *Input {
 	return &without
 }
 
-// ownPod is the reporter in a pod of its own, with the folders of a server's sockets.
-func (in *Input) ownPod(server APIServerPod, plugins []v1alpha1.Plugin, configMap string) *reporter {
-	r := in.reporter(in.ReporterName(), plugins)
-	r.APIServerPod, r.APIServerUser, r.RunAs = server, &server.User, &server.User
-	if in.Target.ConfigSource == v1alpha1.ConfigSourceConfigMap {
-		r.ConfigMap = configMap
-	}
-	r.Mounts = []corev1.VolumeMount{
+// ownPod are the values of the reporter in a pod of its own, with the folders of a server's sockets. What only
+// companions or only agents have is nil.
+func (in *Input) ownPod(server APIServerPod, plugins []v1alpha1.Plugin, configMap string) values {
+	mounts := []corev1.VolumeMount{
 		{Name: "config", MountPath: ConfigFolder}, {Name: "credentials", MountPath: CredentialsFolder},
 	}
-	if s := in.Target.Serving; s != nil && s.Secret != "" {
-		r.Mounts = append(r.Mounts, corev1.VolumeMount{Name: "serving", MountPath: servingFolder})
+	secret := ""
+	if in.Target.Serving != nil {
+		secret = in.Target.Serving.Secret
 	}
+	if secret != "" {
+		mounts = append(mounts, corev1.VolumeMount{Name: "serving", MountPath: servingFolder})
+	}
+	var sockets []any
 	for i, f := range server.Folders {
-		r.Mounts = append(r.Mounts, corev1.VolumeMount{
-			Name: fmt.Sprintf("sockets-%d", i), MountPath: f.MountPath, SubPath: f.SubPath,
-		})
+		name := fmt.Sprintf("sockets-%d", i)
+		mounts = append(mounts, corev1.VolumeMount{Name: name, MountPath: f.MountPath, SubPath: f.SubPath})
+		sockets = append(sockets, corev1.Volume{Name: name, VolumeSource: corev1.VolumeSource{
+			HostPath: &corev1.HostPathVolumeSource{Path: f.HostPath, Type: new(corev1.HostPathDirectory)}}})
 	}
-	return r
+	groups, annotated := server.User.Supplementary(), in.Target.ConfigSource != v1alpha1.ConfigSourceConfigMap
+	return values{
+		"NAME": nil, "NAMESPACE": nil, "API_SERVER": in.Target.Name, "MODE": nil, "API_SERVER_POD": nil, "POD_HASH": nil,
+		"CONFIG": when(annotated, string(in.File(plugins))), "KUBECONFIG": when(annotated, string(in.Kubeconfig())),
+		"CONFIG_MAP": when(!annotated, configMap), "CONFIG_HASH": v1alpha1.PluginSetHash(plugins),
+		"SCC": when(in.OpenShift, PolicyName), "OWNER_NAME": nil, "OWNER_UID": nil,
+		"NODE": nil, "NODE_SELECTOR": nil, "ON_CONTROL_PLANE": nil, "SERVICE_ACCOUNT": in.ReporterName(),
+		"LOCAL": when(in.Local(), true), "GROUPS": when(len(groups) > 0, groups),
+		"CONTAINER":      in.container(&server.User, &server.User, mounts),
+		"SERVING_SECRET": when(secret != "", secret), "SOCKETS": sockets,
+	}
+}
+
+// container is the reporter's, with read-only mounts: their name, path and subPath count. The API server's user is nil
+// if it is not known. The reporter's own is nil where it is the pod's, or the image's.
+func (in *Input) container(apiServer, runAs *contract.User, mounts []corev1.VolumeMount) map[string]any {
+	var readOnly []any
+	for _, m := range mounts {
+		m = corev1.VolumeMount{Name: m.Name, MountPath: m.MountPath, SubPath: m.SubPath, ReadOnly: true}
+		readOnly = append(readOnly, m)
+	}
+	v := values{
+		"IMAGE": in.Config.Image, "API_SERVER_USER": nil, "UID": nil, "GID": nil, "NON_ROOT": nil, "CAPABILITIES": nil,
+		"OWN_ON_OPENSHIFT": when(in.OpenShift && !in.Target.Mode.InOwnersPods(), true), "MOUNTS": readOnly,
+	}
+	if apiServer != nil {
+		v["API_SERVER_USER"] = apiServer.String()
+	}
+	if runAs != nil {
+		v["UID"], v["GID"], v["NON_ROOT"] = runAs.UID, runAs.GID, runAs.UID != 0
+		v["CAPABILITIES"] = when(runAs.DACOverride, []any{"DAC_OVERRIDE"})
+	}
+	return object("container.yaml", v).Object
 }
 
 // CompanionPod is the reporter's pod for one API server pod.
 func (in *Input) CompanionPod(server APIServerPod, plugins []v1alpha1.Plugin) *unstructured.Unstructured {
-	r := in.ownPod(server, plugins, CompanionConfigMapName(in.Target.Name, plugins))
+	v := in.ownPod(server, plugins, CompanionConfigMapName(in.Target.Name, plugins))
+	v["NAMESPACE"], v["MODE"] = in.Namespace, v1alpha1.ModeCompanionPod
+	v["API_SERVER_POD"], v["NODE"] = server.UID, server.Node
 	// What a pod is replaced for is all but what reaches it live.
-	unowned := *in
-	unowned.Owner = nil
-	fixed := *r
-	fixed.Input, fixed.Name, fixed.File, fixed.Kubeconfig = &unowned, "", "", ""
-	r.PodHash = shortHash(string(bindata.Render("companion.yaml", fixed)))
-	r.Name = "kms-health-" + in.Target.Name + "-" + shortHash(server.Node, server.UID, r.PodHash)
-	return object("companion.yaml", r)
+	fixed := maps.Clone(v)
+	fixed["CONFIG"], fixed["KUBECONFIG"] = "", ""
+	content, err := json.Marshal(object("pod.yaml", fixed))
+	if err != nil {
+		panic(err)
+	}
+	hash := shortHash(string(content))
+	v["POD_HASH"], v["NAME"] = hash, "kms-health-"+in.Target.Name+"-"+shortHash(server.Node, server.UID, hash)
+	if in.Owner != nil {
+		v["OWNER_NAME"], v["OWNER_UID"] = in.Owner.Name, in.Owner.UID
+	}
+	return object("pod.yaml", v)
 }
 
 // DaemonSet is the agent on each node whose host folders hold the sockets. Its template has no request.
 func (in *Input) DaemonSet(folders []Folder, user contract.User, plugins []v1alpha1.Plugin) *unstructured.Unstructured {
 	server, configMap := APIServerPod{Folders: folders, User: user}, ConfigMapName(in.Target.Name, plugins)
-	return object("daemonset.yaml", in.withoutRequest().ownPod(server, plugins, configMap))
+	v, selector := in.withoutRequest().ownPod(server, plugins, configMap), in.Target.NodeSelector
+	v["MODE"] = v1alpha1.ModeDaemonSet
+	v["NODE_SELECTOR"], v["ON_CONTROL_PLANE"] = when(selector != nil, selector), when(selector == nil, true)
+	pod := object("pod.yaml", v).Object
+	return object("daemonset.yaml", values{
+		"NAME": in.ReporterName(), "NAMESPACE": in.Namespace, "API_SERVER": in.Target.Name,
+		"POD_METADATA": pod["metadata"], "POD_SPEC": pod["spec"],
+	})
 }
 
 // ConfigMapName is that of an API server's file for one plugin set. It changes with the set,
@@ -221,23 +254,4 @@ func SecretRoleName(target string) string { return "kms-health-operator-" + targ
 
 func shortHash(parts ...string) string {
 	return contract.FileHash([]byte(strings.Join(parts, "\x00")))[:10]
-}
-
-// object is the one object of a template.
-func object(name string, values any) *unstructured.Unstructured {
-	return decode(bindata.Render(name, values))[0]
-}
-
-// decode returns the objects of a YAML stream that is in the program, or made by a template.
-func decode(raw []byte) (all []*unstructured.Unstructured) {
-	for document := range strings.SplitSeq(string(raw), "\n---") {
-		var content map[string]any
-		if err := yaml.Unmarshal([]byte(document), &content); err != nil {
-			panic(err)
-		}
-		if len(content) > 0 {
-			all = append(all, &unstructured.Unstructured{Object: content})
-		}
-	}
-	return all
 }

@@ -68,15 +68,16 @@ func (in *Input) Sidecar(spec *corev1.PodSpec, plugins []v1alpha1.Plugin) (map[s
 			}
 		}
 	}
-	r := reporter{
-		Input: in, ConfigHash: v1alpha1.PluginSetHash(plugins), ConfigMap: ConfigMapName(in.Target.Name, plugins),
-		APIServerUser: in.sidecarUser(spec), Mounts: slices.Concat(mounts, own),
+	user := in.sidecarUser(spec)
+	runAs, static := user, in.HostFolder != ""
+	if static { // its files are root's
+		runAs = &contract.User{DACOverride: user != nil && user.DACOverride}
 	}
-	r.RunAs = r.APIServerUser
-	if in.HostFolder != "" { // its files are root's
-		r.RunAs = &contract.User{DACOverride: r.RunAs != nil && r.RunAs.DACOverride}
-	}
-	return object("sidecar.yaml", r).Object, nil
+	return object("sidecar.yaml", values{
+		"CONFIG_HASH": v1alpha1.PluginSetHash(plugins), "CONTAINER": in.container(user, runAs, slices.Concat(mounts, own)),
+		"HOST_CONFIG": when(static, in.HostFolder+"/config"), "HOST_CREDENTIALS": when(static, in.HostFolder+"/credentials"),
+		"CONFIG_MAP": when(!static, ConfigMapName(in.Target.Name, plugins)), "SECRET": when(!static, in.Secret()),
+	}).Object, nil
 }
 
 // Secret is that of the credentials of a sidecar.

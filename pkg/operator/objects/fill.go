@@ -1,0 +1,113 @@
+package objects
+
+import (
+	"encoding/json"
+	"maps"
+	"slices"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"sigs.k8s.io/yaml"
+
+	"github.com/kms-health/kms-health/bindata"
+)
+
+// values are what the placeholders of a file stand for; nil leaves out the key or the item.
+type values map[string]any
+
+// when returns a value, or nil.
+func when(condition bool, value any) any {
+	if condition {
+		return value
+	}
+	return nil
+}
+
+// object is the one object of a file of bindata/.
+func object(file string, v values) *unstructured.Unstructured { return objects(file, v)[0] }
+
+// objects are those of a file of bindata/.
+func objects(file string, v values) []*unstructured.Unstructured {
+	raw, err := bindata.Files.ReadFile(file)
+	if err != nil {
+		panic(err)
+	}
+	return fillAll(raw, v)
+}
+
+// fillAll decodes a YAML stream and fills it. It panics if v has not just the names of the stream: both are in the
+// program. Package text/template is not used: it calls methods by name, so that the linker keeps all methods of all types.
+func fillAll(raw []byte, v values) []*unstructured.Unstructured {
+	all, used := decode(raw), map[string]bool{}
+	for _, o := range all {
+		// Values of any type become those of an object, and are shared with nothing.
+		content, err := json.Marshal(fill(o.Object, v, used))
+		if err != nil {
+			panic(err)
+		}
+		o.Object = nil
+		if err := json.Unmarshal(content, &o.Object); err != nil {
+			panic(err)
+		}
+	}
+	for name := range v {
+		if !used[name] {
+			panic("no placeholder is $" + name)
+		}
+	}
+	return all
+}
+
+// fill replaces each scalar $NAME of a tree by its value. A list in the place of an item becomes several items. A map
+// whose key $if has no value is left out, and so is a map or list that has become empty.
+func fill(node any, v values, used map[string]bool) any {
+	switch node := node.(type) {
+	case string:
+		name, is := strings.CutPrefix(node, "$")
+		if !is {
+			return node
+		}
+		value, known := v[name]
+		if !known {
+			panic("no value for $" + name)
+		}
+		used[name] = true
+		return value
+	case map[string]any:
+		filled := map[string]any{}
+		for key, child := range node {
+			filled[key] = fill(child, v, used)
+		}
+		condition, conditional := filled["$if"]
+		delete(filled, "$if")
+		maps.DeleteFunc(filled, func(_ string, child any) bool { return child == nil })
+		return when((!conditional || condition != nil) && (len(filled) > 0 || len(node) == 0), filled)
+	case []any:
+		var filled []any
+		for _, child := range node {
+			switch child := fill(child, v, used).(type) {
+			case []any:
+				filled = append(filled, child...)
+			default:
+				filled = append(filled, child)
+			}
+		}
+		filled = slices.DeleteFunc(filled, func(child any) bool { return child == nil })
+		return when(len(filled) > 0, filled)
+	}
+	return node
+}
+
+// decode returns the objects of a YAML stream that is in the program.
+func decode(raw []byte) (all []*unstructured.Unstructured) {
+	for document := range strings.SplitSeq(string(raw), "\n---") {
+		var content map[string]any
+		if err := yaml.Unmarshal([]byte(document), &content); err != nil {
+			panic(err)
+		}
+		if len(content) > 0 {
+			all = append(all, &unstructured.Unstructured{Object: content})
+		}
+	}
+	return all
+}
