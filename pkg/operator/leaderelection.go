@@ -10,9 +10,10 @@ import (
 	configv1 "github.com/openshift/api/config/v1"
 	libraryelection "github.com/openshift/library-go/pkg/config/leaderelection"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/uuid"
 	"k8s.io/apimachinery/pkg/util/wait"
-	"k8s.io/client-go/rest"
+	typedcoordinationv1 "k8s.io/client-go/kubernetes/typed/coordination/v1"
 	"k8s.io/client-go/tools/leaderelection"
 	"k8s.io/client-go/tools/leaderelection/resourcelock"
 	"k8s.io/klog/v2"
@@ -30,23 +31,17 @@ func leaseTimings(o Options) configv1.LeaderElection {
 	return libraryelection.LeaderElectionDefaulting(configv1.LeaderElection{}, o.Namespace, contract.OperatorName)
 }
 
-// leaseTimeout bounds a request for the lease. client-go's default, half of the time in which
-// it must be renewed, is up to two minutes: a request that hangs would use that up, and after a
-// lost lease the work goes on until the request that releases it has ended.
-const leaseTimeout = 10 * time.Second
-
 // lead runs work on one replica at a time, the holder of a Lease.
-func lead(ctx context.Context, o Options, config *rest.Config, work func(context.Context)) error {
+func lead(ctx context.Context, o Options, client typedcoordinationv1.LeasesGetter, work func(context.Context)) error {
 	if !o.LeaderElect {
 		work(ctx)
 		return nil
 	}
 	// The next container of the same pod takes over the lease of one that was killed at once. Without
-	// the pod's name each start has a new one. It sets the timeout of requests to half of its last argument.
-	lock, err := resourcelock.NewFromKubeconfig(resourcelock.LeasesResourceLock, o.Namespace, contract.OperatorName,
-		resourcelock.ResourceLockConfig{Identity: cmp.Or(o.Pod, string(uuid.NewUUID()))}, config, 2*leaseTimeout)
-	if err != nil {
-		return err
+	// the pod's name each start has a new one.
+	lock := &resourcelock.LeaseLock{
+		LeaseMeta: metav1.ObjectMeta{Namespace: o.Namespace, Name: contract.OperatorName}, Client: client,
+		LockConfig: resourcelock.ResourceLockConfig{Identity: cmp.Or(o.Pod, string(uuid.NewUUID()))},
 	}
 	return elect(ctx, lock, leaseTimings(o), work)
 }

@@ -8,14 +8,19 @@ import (
 	"os"
 	"time"
 
+	typedappsv1 "k8s.io/client-go/kubernetes/typed/apps/v1"
+	typedauthenticationv1 "k8s.io/client-go/kubernetes/typed/authentication/v1"
+	typedauthorizationv1 "k8s.io/client-go/kubernetes/typed/authorization/v1"
+	typedcoordinationv1 "k8s.io/client-go/kubernetes/typed/coordination/v1"
+	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 )
 
 const (
 	connectTimeout = 2 * time.Second
-	// requestTimeout bounds an Event, a review and a request for a token: one that hangs would hold
-	// up all Events after it.
+	// requestTimeout bounds an Event, a review, and a request for a token or the lease. One that hangs would hold up
+	// all Events after it, or use up the time in which the lease must be renewed.
 	requestTimeout = 10 * time.Second
 )
 
@@ -49,6 +54,32 @@ func restConfig(kubeconfig, version string) (*rest.Config, error) {
 	config.Dial = (&net.Dialer{Timeout: connectTimeout, KeepAlive: 30 * time.Second}).DialContext
 	config.Wrap(func(next http.RoundTripper) http.RoundTripper { return unretried{next} })
 	return config, nil
+}
+
+// clients are those of the API groups that the operator uses. A clientset would link all groups.
+type clients struct {
+	core           *typedcorev1.CoreV1Client
+	apps           *typedappsv1.AppsV1Client
+	authentication *typedauthenticationv1.AuthenticationV1Client
+	authorization  *typedauthorizationv1.AuthorizationV1Client
+	coordination   *typedcoordinationv1.CoordinationV1Client
+}
+
+// newClients returns clients that share their connections.
+func newClients(config *rest.Config) (c clients, err error) {
+	config = rest.CopyConfig(config)
+	config.Timeout = requestTimeout
+	shared, err := rest.HTTPClientFor(config)
+	if err != nil {
+		return c, err
+	}
+	var problems [5]error
+	c.core, problems[0] = typedcorev1.NewForConfigAndClient(config, shared)
+	c.apps, problems[1] = typedappsv1.NewForConfigAndClient(config, shared)
+	c.authentication, problems[2] = typedauthenticationv1.NewForConfigAndClient(config, shared)
+	c.authorization, problems[3] = typedauthorizationv1.NewForConfigAndClient(config, shared)
+	c.coordination, problems[4] = typedcoordinationv1.NewForConfigAndClient(config, shared)
+	return c, errors.Join(problems[:]...)
 }
 
 // unretried returns a refused read to its caller, which retries with a backoff of its own and

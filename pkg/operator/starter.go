@@ -14,9 +14,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"golang.org/x/sync/errgroup"
 	"k8s.io/client-go/dynamic"
-	"k8s.io/client-go/kubernetes"
 	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
-	"k8s.io/client-go/rest"
 	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
 
@@ -50,15 +48,13 @@ func RunOperator(ctx context.Context, o Options) error {
 	if err != nil {
 		return err
 	}
-	limited := rest.CopyConfig(config)
-	limited.Timeout = requestTimeout
-	client, err := kubernetes.NewForConfig(limited)
+	client, err := newClients(config)
 	if err != nil {
 		return err
 	}
 
 	// Events, metrics, and the queues, by which everything else wakes a controller.
-	event, endEvents := newEvents(&typedcorev1.EventSinkImpl{Interface: client.CoreV1().Events(o.Namespace)}, o.Namespace)
+	event, endEvents := newEvents(&typedcorev1.EventSinkImpl{Interface: client.core.Events(o.Namespace)}, o.Namespace)
 	defer endEvents()
 	registry := newRegistry()
 	leading := registered(registry, contract.MetricLeader)
@@ -82,7 +78,7 @@ func RunOperator(ctx context.Context, o Options) error {
 		Queue: healthQueue, Reporters: reporterQueue, ClusterOperator: clusterOperatorQueue,
 	})
 	reporters := reportercontroller.New(reportercontroller.Options{
-		Client: dynamicClient, Kube: client, CA: func() ([]byte, error) { return caOf(config) }, TLS: profile.Current,
+		Client: dynamicClient, Core: client.core, CA: func() ([]byte, error) { return caOf(config) }, TLS: profile.Current,
 		Namespace: o.Namespace, OpenShift: o.OpenShift, Server: config.Host, KubeletRoot: o.KubeletRoot,
 		Event: recorded, Registry: registry, Clock: timers, Now: now.Now, Config: file, Health: health,
 		Queue: reporterQueue, HealthQueue: healthQueue, ClusterOperator: clusterOperatorQueue,
@@ -93,7 +89,7 @@ func RunOperator(ctx context.Context, o Options) error {
 	controllers := []controller{health, reporters}
 	if o.KeepCA {
 		ca := cabundlecontroller.New(cabundlecontroller.Options{
-			ConfigMaps: client.CoreV1().ConfigMaps(o.Namespace), Deployments: client.AppsV1().Deployments(o.Namespace),
+			ConfigMaps: client.core.ConfigMaps(o.Namespace), Deployments: client.apps.Deployments(o.Namespace),
 			Namespace: o.Namespace, Server: config.Host, Now: now.Now, Registry: registry, Enqueue: clusterOperatorKey,
 		})
 		collector.CA, controllers = ca, append(controllers, ca)
@@ -110,8 +106,8 @@ func RunOperator(ctx context.Context, o Options) error {
 		if err != nil {
 			return err
 		}
-		clients := &access{tokens: client.AuthenticationV1().TokenReviews(),
-			accesses: client.AuthorizationV1().SubjectAccessReviews()}
+		clients := &access{tokens: client.authentication.TokenReviews(),
+			accesses: client.authorization.SubjectAccessReviews()}
 		all.Go(func() error { return serving.Serve(ctx, listener, metricsHandler(registry, clients)) })
 	}
 	if o.HealthAddress != none {
@@ -123,7 +119,7 @@ func RunOperator(ctx context.Context, o Options) error {
 	}
 	all.Go(func() error { profile.Run(ctx); return nil })
 	all.Go(func() error { file.Run(ctx); return nil })
-	all.Go(func() error { return lead(ctx, o, config, work(leading, file, controllers)) })
+	all.Go(func() error { return lead(ctx, o, client.coordination, work(leading, file, controllers)) })
 	return all.Wait()
 }
 

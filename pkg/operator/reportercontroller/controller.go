@@ -9,7 +9,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/client-go/dynamic"
-	"k8s.io/client-go/kubernetes"
+	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/utils/clock"
 
 	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
@@ -26,10 +26,16 @@ const (
 	workers = 4
 )
 
+// CoreClient is what tokens are made and kept by.
+type CoreClient interface {
+	typedcorev1.SecretsGetter
+	typedcorev1.ServiceAccountsGetter
+}
+
 // Options of a Controller.
 type Options struct {
 	Client dynamic.Interface
-	Kube   kubernetes.Interface // for the tokens of sidecars, in Secrets
+	Core   CoreClient // for the tokens of sidecars, in Secrets
 	// CA returns the certificates, PEM, that API servers are verified with.
 	CA func() ([]byte, error)
 	// TLS returns the cluster's TLS settings, and why its profile is not active;

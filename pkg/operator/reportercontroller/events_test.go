@@ -77,7 +77,7 @@ func eventsOf(t *testing.T, plan Plan, secrets []runtime.Object, patch clienttes
 	clock := clocktesting.NewFakeClock(time.Unix(1e9, 0))
 	e := executor(client)
 	e.applier, e.Now = ssa.New(client), clock.Now
-	e.Kube = kubernetesfake.NewClientset(secrets...)
+	e.Core = kubernetesfake.NewClientset(secrets...).CoreV1()
 	e.Event = func(_, _, reason, _ string) { events = append(events, reason) }
 	s := &Snapshot{Own: own, Deployment: deployment(1), Injected: true}
 	s.Target, s.Deployment.ResourceVersion = &v1alpha1.APIServer{Name: "api", Namespace: "ns",

@@ -265,7 +265,7 @@ func (x *reconciliation) deleteToken(ctx context.Context) error {
 	if used, err := x.inUse(ctx, namespace, name); used || err != nil {
 		return err
 	}
-	err := x.Kube.CoreV1().Secrets(namespace).Delete(ctx, name, metav1.DeleteOptions{})
+	err := x.Core.Secrets(namespace).Delete(ctx, name, metav1.DeleteOptions{})
 	// The Secret's existence is assumed. Without the right to delete it, none was created.
 	assumed := x.snapshot.State.Namespace == "" && apierrors.IsForbidden(err)
 	if err != nil && !apierrors.IsNotFound(err) && !assumed {

@@ -31,15 +31,14 @@ type validity struct{ notAfter, renewAt time.Time }
 // message. A token is not revoked: it works until it expires, or its ServiceAccount is deleted.
 func (c *Controller) ensureToken(ctx context.Context, namespace, target string) (validity, error) {
 	name, secretName := contract.ReporterName(target), objects.TokenName(target)
-	core := c.Kube.CoreV1()
-	secret, err := core.Secrets(namespace).Get(ctx, secretName, metav1.GetOptions{})
+	secret, err := c.Core.Secrets(namespace).Get(ctx, secretName, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
 		secret, err = &corev1.Secret{}, nil
 	}
 	if err != nil {
 		return validity{}, fmt.Errorf("read Secret %s/%s: %w", namespace, secretName, err)
 	}
-	account, err := core.ServiceAccounts(namespace).Get(ctx, name, metav1.GetOptions{})
+	account, err := c.Core.ServiceAccounts(namespace).Get(ctx, name, metav1.GetOptions{})
 	if err != nil {
 		return validity{}, fmt.Errorf("read ServiceAccount %s/%s: %w", namespace, name, err)
 	}
@@ -47,7 +46,7 @@ func (c *Controller) ensureToken(ctx context.Context, namespace, target string) 
 	if now.Before(current.renewAt) {
 		return current, nil
 	}
-	token, err := core.ServiceAccounts(namespace).CreateToken(ctx, name, &authenticationv1.TokenRequest{
+	token, err := c.Core.ServiceAccounts(namespace).CreateToken(ctx, name, &authenticationv1.TokenRequest{
 		Spec: authenticationv1.TokenRequestSpec{ExpirationSeconds: new(tokenLifetime)},
 	}, metav1.CreateOptions{})
 	expires := now
@@ -63,7 +62,7 @@ func (c *Controller) ensureToken(ctx context.Context, namespace, target string) 
 				contract.ExpiresAtAnnotation:         expires.UTC().Format(time.RFC3339),
 				contract.ServiceAccountUIDAnnotation: string(account.UID),
 			})
-		_, err = core.Secrets(namespace).Apply(ctx, desired,
+		_, err = c.Core.Secrets(namespace).Apply(ctx, desired,
 			metav1.ApplyOptions{FieldManager: contract.OperatorName, Force: true})
 	}
 	switch {

@@ -94,7 +94,7 @@ func newTokenFixture(objects ...runtime.Object) *tokenFixture {
 	account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: contract.ReporterName("api"),
 		UID: "account"}}
 	f := &tokenFixture{client: fake.NewClientset(append(objects, account)...)}
-	f.controller = &Controller{Options: Options{Kube: f.client, Now: func() time.Time { return f.now }}}
+	f.controller = &Controller{Options: Options{Core: f.client.CoreV1(), Now: func() time.Time { return f.now }}}
 	return f
 }
 
@@ -184,7 +184,7 @@ func TestTokenIsMadeOnceItIsRecorded(t *testing.T) {
 			return true, role, nil
 		})
 		e := executor(client)
-		e.Kube = f.client
+		e.Core = f.client.CoreV1()
 		s := &Snapshot{State: delivery.State{Token: c.before}}
 		s.Target = &v1alpha1.APIServer{Name: "api", Namespace: "ns"}
 		_ = e.reconcile(t.Context(), s, &Plan{Anchor: role, Token: true, State: delivery.State{Namespace: "ns", Token: true}})
