@@ -197,9 +197,11 @@ func (x *reconciliation) admitted(ctx context.Context, o, live *unstructured.Uns
 	if live != nil && equality.Semantic.DeepDerivative(template.Spec, informers.As[appsv1.DaemonSet](live).Spec.Template.Spec) {
 		return nil
 	}
-	pod := &corev1.Pod{ObjectMeta: template.ObjectMeta, Spec: template.Spec}
-	pod.GenerateName = o.GetName() + "-"
-	_, err := x.Kube.CoreV1().Pods(o.GetNamespace()).Create(ctx, pod,
+	content, _, _ := unstructured.NestedMap(o.Object, "spec", "template")
+	pod := &unstructured.Unstructured{Object: content}
+	pod.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("Pod"))
+	pod.SetGenerateName(o.GetName() + "-")
+	_, err := x.Client.Resource(informers.Pods).Namespace(o.GetNamespace()).Create(ctx, pod,
 		metav1.CreateOptions{FieldManager: contract.OperatorName, DryRun: []string{metav1.DryRunAll}})
 	if apierrors.IsForbidden(err) || apierrors.IsInvalid(err) {
 		return fmt.Errorf("create a pod of %s, as a dry run: %w", ssa.Describe(o), err)

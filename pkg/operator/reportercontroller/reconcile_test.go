@@ -16,7 +16,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	dynamicfake "k8s.io/client-go/dynamic/fake"
-	kubernetesfake "k8s.io/client-go/kubernetes/fake"
 	clienttesting "k8s.io/client-go/testing"
 
 	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
@@ -220,18 +219,17 @@ func TestDaemonSetWhosePodsAreDeniedIsNotApplied(t *testing.T) {
 		"no answer to a dry run":                {apierrors.NewBadRequest("no dry runs"), "reporter:2", true, true, contract.AsExpected},
 		"denied, with the template that it has": {denied, "reporter:1", false, true, contract.AsExpected},
 	} {
-		client, kube := dynamicfake.NewSimpleDynamicClient(runtime.NewScheme()), kubernetesfake.NewClientset()
+		client := dynamicfake.NewSimpleDynamicClient(runtime.NewScheme())
 		applied, asked := false, false
 		client.PrependReactor("patch", "daemonsets", func(clienttesting.Action) (bool, runtime.Object, error) {
 			applied = true
 			return true, before, nil
 		})
-		kube.PrependReactor("create", "pods", func(a clienttesting.Action) (bool, runtime.Object, error) {
+		client.PrependReactor("create", "pods", func(a clienttesting.Action) (bool, runtime.Object, error) {
 			asked = slices.Equal(a.(clienttesting.CreateActionImpl).CreateOptions.DryRun, []string{metav1.DryRunAll})
-			return true, &corev1.Pod{}, c.answer
+			return true, &unstructured.Unstructured{}, c.answer
 		})
 		controller := executor(client)
-		controller.Kube = kube
 		s.Own, s.Config.Image = []*unstructured.Unstructured{before}, c.image
 		daemonSets := ofKind(planOf(t, s).Apply, "DaemonSet")
 		got := controller.reconcile(t.Context(), s, &Plan{Apply: daemonSets, Status: delivery.Status{Reason: contract.AsExpected}})
