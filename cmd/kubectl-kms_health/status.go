@@ -90,7 +90,12 @@ func newStatus(e environment) *cobra.Command {
 	f.DurationVar(&o.timeout, "timeout", 5*time.Minute, "with --wait: for how long; then the exit code is the verdict's")
 	f.StringVar(&o.file, "from-file", "", "read this `path` instead of a cluster: a folder, as of a must-gather,"+
 		" or a file with resources in YAML or JSON; - is standard input")
-	cmd.MarkFlagsMutuallyExclusive("watch", "wait", "from-file")
+	cmd.SetFlagErrorFunc(func(_ *cobra.Command, err error) error {
+		if strings.Contains(err.Error(), `"--wait"`) {
+			err = errors.New("--wait: takes no value; for how long is --timeout")
+		}
+		return err
+	})
 	return cmd
 }
 
@@ -115,6 +120,10 @@ func (o *options) validate(cmd *cobra.Command, args []string) error {
 	switch {
 	case o.output != "" && !slices.Contains(formats, o.output):
 		return fmt.Errorf("--output: %q is none of %s", o.output, strings.Join(formats, ", "))
+	case o.file != "" && (o.watch || o.wait):
+		return errors.New("--from-file: files do not change, so neither --wait nor --watch is possible")
+	case o.watch && o.wait:
+		return errors.New("--watch and --wait exclude each other")
 	case o.watch && o.output != "" && o.output != "wide":
 		return fmt.Errorf("--watch: valid only for people, not with --output=%s", o.output)
 	case cmd.Flags().Lookup("wait") != nil && cmd.Flags().Changed("timeout") && !o.wait:
@@ -173,7 +182,14 @@ func (o *options) open() error {
 	}
 	cluster, err := source.NewCluster(config, namespaces, o.clock)
 	if err == nil {
-		o.read, o.request = cluster.Read, cluster.Request
+		o.request = cluster.Request
+		o.read = func(ctx context.Context) (*view.Snapshot, error) {
+			s, err := cluster.Read(ctx)
+			if err == nil {
+				s.Namespace = *o.config.Namespace
+			}
+			return s, err
+		}
 	}
 	return err
 }

@@ -54,19 +54,36 @@ func Status(s *view.Status, wide bool) string {
 	return strings.Join(parts, "\n")
 }
 
-// problems are those of a status, each with its fix, and not more than maxProblems unless all are wanted, in
-// lines of at most a width, if not 0, but for commands.
+// problems are those of a status, equal ones of several nodes as one, each with its fix, and not more than maxProblems
+// unless all are wanted; in lines of at most a width, if not 0, but for commands.
 func problems(s *view.Status, all bool, width int) (parts []string) {
-	fixes := map[string]bool{"": true}
-	for i := range s.Problems {
-		if i == maxProblems && !all {
-			more := len(s.Problems) - maxProblems
-			return append(parts, fmt.Sprintf("and %d more problems; -o wide shows all\n", more))
+	var order []view.Problem
+	nodes, details := map[view.Problem][]string{}, map[view.Problem]string{}
+	for _, p := range s.Problems {
+		kind := view.Problem{APIServer: p.APIServer, KeyID: p.KeyID, Summary: p.Summary}
+		if len(nodes[kind]) == 0 {
+			order = append(order, p)
 		}
-		p := &s.Problems[i]
-		text := problem(p, width)
-		if !fixes[p.Fix] { // several may have one cause
-			text, fixes[p.Fix] = text+wrapped("  Fix: ", clean(p.Fix), width), true
+		nodes[kind] = append(nodes[kind], p.Node)
+		if !strings.Contains(details[kind], p.Detail) {
+			details[kind] += p.Detail + "\n"
+		}
+	}
+	shown := map[string]bool{"": true}
+	for i, p := range order {
+		if i == maxProblems && !all {
+			return append(parts, fmt.Sprintf("and %d more problems; -o wide shows all\n", len(order)-maxProblems))
+		}
+		kind := view.Problem{APIServer: p.APIServer, KeyID: p.KeyID, Summary: p.Summary}
+		p.Node, p.Detail = strings.Join(nodes[kind], ", "), details[kind]
+		text := problem(&p, width)
+		if len(nodes[kind]) > 1 && p.Reason == contract.PluginUnhealthy && len(nodes[kind]) == s.Nodes(p.APIServer) {
+			text += wrapped("  All nodes: ", "the KMS itself, or what they share. Do not restart an API server", width)
+		}
+		for _, more := range [][2]string{{"  Fix: ", p.Fix}, {"  Do not: ", p.DoNot}} {
+			if !shown[more[1]] { // several may have one cause
+				text, shown[more[1]] = text+wrapped(more[0], clean(more[1]), width), true
+			}
 		}
 		parts = append(parts, text)
 	}
@@ -99,14 +116,10 @@ func problem(p *view.Problem, width int) string {
 		head += ": "
 	}
 	text := wrapped("", clean(head+p.Summary), width) + block(p.Detail, width)
-	switch next := p.Next; {
-	case next == nil:
-		return text
-	case next.Node != "":
-		return text + line("  ", "Next, on the node "+next.Node+": "+next.Command)
-	default:
-		return text + line("  Next: ", next.Command)
+	if p.Next != nil {
+		text += line("  Next: ", p.Next.Command)
 	}
+	return text
 }
 
 // condition is since when it is so, with its message below.

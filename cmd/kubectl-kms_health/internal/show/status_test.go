@@ -1,6 +1,7 @@
 package show
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -44,8 +45,8 @@ func TestLongIdentifiersOfATableAreShortenedUnlessItIsWide(t *testing.T) {
 
 func TestManyProblemsAreBounded(t *testing.T) {
 	s := status()
-	for range 300 {
-		s.Problems = append(s.Problems, view.Problem{APIServer: "a", Node: "n", Summary: "unhealthy"})
+	for i := range 300 {
+		s.Problems = append(s.Problems, view.Problem{APIServer: "a", Node: "n", Summary: fmt.Sprint("unhealthy ", i)})
 	}
 	if text := Status(s, false); strings.Count(text, "unhealthy") != maxProblems || !strings.Contains(text, "and 290 more problems; -o wide shows all") {
 		t.Error(text)
@@ -55,12 +56,27 @@ func TestManyProblemsAreBounded(t *testing.T) {
 	}
 }
 
+func TestEqualProblemsOfAllNodesAreOneAndPointAtTheKMS(t *testing.T) {
+	s := status(view.Plugin{Node: "a"}, view.Plugin{Node: "b"})
+	for _, node := range []string{"a", "b"} {
+		s.Problems = append(s.Problems, view.Problem{APIServer: "kube-apiserver", Node: node, KeyID: "2", Summary: "unhealthy", Reason: contract.PluginUnhealthy, Detail: "sealed", Fix: "unseal", DoNot: "rotate"})
+	}
+	const all = "\nkube-apiserver on a, b, key 2: unhealthy\n  sealed\n  All nodes: the KMS itself, or what they share. Do not restart an API server\n  Fix: unseal\n  Do not: rotate\n"
+	if text := Status(s, false); !strings.Contains(text, all) || strings.Count(text, "unhealthy") != 1 {
+		t.Error(text)
+	}
+	s.APIServers[0].Plugins = append(s.APIServers[0].Plugins, view.Plugin{Node: "c"})
+	if text := Status(s, false); strings.Contains(text, "All nodes") {
+		t.Error(text)
+	}
+}
+
 // Every writer of a status can choose its text.
 func TestTextOfOthersIsCleaned(t *testing.T) {
 	const hostile = "a\x1b[2J\u009b\u202e\u2028\xff\nb"
 	s := status(view.Plugin{Node: hostile, KeyID: hostile, State: rollup.State(hostile), KEKID: hostile, Reporter: hostile})
 	s.Summary, s.Node = hostile, hostile
-	s.Problems = []view.Problem{{APIServer: hostile, Node: hostile, KeyID: hostile, Summary: hostile, Detail: hostile, Next: &view.Command{Node: hostile, Command: hostile}}}
+	s.Problems = []view.Problem{{APIServer: hostile, Node: hostile, KeyID: hostile, Summary: hostile, Detail: hostile, Next: &view.Command{Command: hostile}}}
 	s.APIServers[0].Conditions = []metav1.Condition{{Type: contract.PluginsDegraded, Status: metav1.ConditionStatus(hostile), Reason: hostile, Message: hostile}}
 	s.APIServers[0].Reports = []view.Report{{Node: hostile, Writer: hostile}}
 	for _, wide := range []bool{true, false} {

@@ -180,11 +180,13 @@ func problemsOf(reports []*request) (problems []error) {
 	}
 	for _, reason := range slices.Sorted(maps.Keys(names)) {
 		problems = append(problems, fmt.Errorf("%s cannot be read: %w\n%s", strings.Join(names[reason], ", "), errs[reason],
-			cmp.Or(hints[reason], "Check that the API server runs, and that it is the right one (--context); "+
-				"--from-file reads files instead")))
+			cmp.Or(hints[reason], unreachable)))
 	}
 	return problems
 }
+
+const unreachable = "Check that the API server runs, and that it is the right one (--context). On a node without " +
+	"one: crictl ps -a --name kms; crictl logs --tail=20 CONTAINER"
 
 // hints are what to do after an error.
 var hints = map[metav1.StatusReason]string{

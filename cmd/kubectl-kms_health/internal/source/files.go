@@ -114,6 +114,9 @@ func content(from io.Reader) ([]byte, error) {
 	if len(data) > maxFile {
 		err = fmt.Errorf("is over %d MiB", maxFile>>20)
 	}
+	if bytes.HasPrefix(data, []byte("\x1f\x8b")) {
+		err = errors.New("is compressed; unpack it first: tar -xf")
+	}
 	return data, err
 }
 

@@ -65,7 +65,7 @@ func TestWhatAFileMayBe(t *testing.T) {
 		"no object":            {"- a\n- b\n", nil, "cannot unmarshal array"},
 		"no YAML":              {"kind: [", nil, "error converting YAML to JSON"},
 		"broken later":         {block + "---\nkind: [", nil, "error converting YAML to JSON"},
-		"gzip":                 {"\x1f\x8b\x08\x00", nil, "control characters are not allowed"},
+		"gzip":                 {"\x1f\x8b\x08\x00", nil, "is compressed; unpack it first"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			path := filepath.Join(in(t, map[string]string{"f": tt.text}), "f")

@@ -57,8 +57,8 @@ func APIServers(objects []*unstructured.Unstructured) map[string]contract.APISer
 // word is what may be part of a command without quotes. Names come from reports and files.
 var word = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9.,/=_-]*$`)
 
-// command makes a command, on a node if that is not empty; nil if a part of it is no plain word.
-func command(node, format string, words ...string) *Command {
+// command makes a command; nil if a part of it is no plain word.
+func command(format string, words ...string) *Command {
 	arguments := make([]any, len(words))
 	for i, w := range words {
 		if !word.MatchString(w) {
@@ -66,7 +66,7 @@ func command(node, format string, words ...string) *Command {
 		}
 		arguments[i] = w
 	}
-	return &Command{Node: node, Command: fmt.Sprintf(format, arguments...)}
+	return &Command{fmt.Sprintf(format, arguments...)}
 }
 
 // ofPlugin is the command for a plugin that is not known to be healthy.
@@ -78,7 +78,7 @@ func (c *commands) ofPlugin(a *APIServer, p *Plugin) *Command {
 	if pod, container := find(a, p); pod != nil {
 		return c.logs(pod, container)
 	}
-	return command("", otherwise, c.tool, p.Node)
+	return command(otherwise, c.tool, p.Node)
 }
 
 // ofCondition is the command for what only a condition shows.
@@ -87,25 +87,21 @@ func (c *commands) ofCondition(a *APIServer, condition *metav1.Condition) *Comma
 	switch {
 	case condition.Reason == contract.PluginNotRunning && known:
 		selector := labels.FormatLabels(server.PodSelector)
-		return command("", "%s get pods -n %s -o wide -l %s", c.tool, server.Namespace, selector)
+		return command("%s get pods -n %s -o wide -l %s", c.tool, server.Namespace, selector)
 	case condition.Reason == contract.ReporterNotRunning:
-		return command("", "%s get pods -A -o wide -l %s", c.tool, contract.APIServerLabel+"="+a.Name)
+		return command("%s get pods -A -o wide -l %s", c.tool, contract.APIServerLabel+"="+a.Name)
 	}
 	return c.operatorLog()
 }
 
-// logs shows a container's log. A static pod's is read on its node: the API server there, or every
-// one, may not answer. A container that has never run has none.
+// logs shows a container's log. One that has never run has none.
 func (c *commands) logs(pod *corev1.Pod, container string) *Command {
-	if _, static := pod.Annotations[corev1.MirrorPodAnnotationKey]; static {
-		return command(pod.Spec.NodeName, "crictl logs --tail=20 $(crictl ps -aq --name '^%s$' | head -1)", container)
-	}
 	for _, s := range slices.Concat(pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses) {
 		if s.Name == container && s.State.Waiting != nil && s.RestartCount == 0 {
-			return command("", "%s describe pod -n %s %s", c.tool, pod.Namespace, pod.Name)
+			return command("%s describe pod -n %s %s", c.tool, pod.Namespace, pod.Name)
 		}
 	}
-	return command("", "%s logs -n %s %s -c %s --tail=20", c.tool, pod.Namespace, pod.Name, container)
+	return command("%s logs -n %s %s -c %s --tail=20", c.tool, pod.Namespace, pod.Name, container)
 }
 
 // serverPods are an API server's pods on a node, the newest first.
@@ -168,5 +164,5 @@ const operatorLabel = "app.kubernetes.io/name=" + contract.OperatorName
 
 // operatorLog is the log of all its pods. The one that works, which holds the Lease, writes more.
 func (c *commands) operatorLog() *Command {
-	return command("", "%s logs -n %s -l %s --prefix --tail=20", c.tool, c.operator.Namespace, operatorLabel)
+	return command("%s logs -n %s -l %s --prefix --tail=20", c.tool, c.operator.Namespace, operatorLabel)
 }

@@ -73,10 +73,15 @@ func readOperator(s *Snapshot) (o Operator) {
 func (e *evaluation) judgeOperator() {
 	o := &e.Operator
 	tool, p := e.commands.tool, Problem{Verdict: NotKnown, Reason: string(o.State), cause: "KMSHealthOperatorAbsent"}
-	p.Next = command("", "%s describe deployments,pods -n %s -l %s", tool, o.Namespace, operatorLabel)
+	p.Next = command("%s describe deployments,pods -n %s -l %s", tool, o.Namespace, operatorLabel)
 	switch {
-	case o.State == OperatorNotInstalled && e.count().all == 0:
+	case o.State == OperatorNotInstalled && (e.count().all == 0 || e.snapshot.Namespace != ""):
 		p.Summary = "the operator is not installed: no Deployment and no Lease " + contract.OperatorName
+		p.Fix = "install it, or set up reporters by hand"
+		if e.snapshot.Namespace != "" {
+			p.Summary += " in namespace " + e.snapshot.Namespace
+			p.Fix = "name the operator's namespace by -n, or omit -n"
+		}
 	case o.State == OperatorNotRunning:
 		p.Summary = fmt.Sprintf("the operator is not running: %d of %d replicas are available", o.Available, o.Replicas)
 	case o.State == OperatorStandby:
@@ -93,7 +98,7 @@ func (e *evaluation) judgeOperator() {
 			e.add(Problem{
 				Verdict: Unhealthy, Reason: contract.ConfigurationInvalid, Detail: err.Error(),
 				Summary: "the operator's configuration is rejected; the last valid one stays active",
-				Next:    command("", "%s edit configmap -n %s %s", tool, configMap.GetNamespace(), configMap.GetName()),
+				Next:    command("%s edit configmap -n %s %s", tool, configMap.GetNamespace(), configMap.GetName()),
 			})
 		}
 	}

@@ -43,16 +43,15 @@ type Problem struct {
 	// Detail is text of others: the plugin's own words, an error, a condition's message.
 	Detail string   `json:"detail,omitempty"`
 	Next   *Command `json:"next,omitempty"`
-	// Fix is that of the runbook, which a disconnected cluster cannot open.
-	Fix string `json:"fix,omitempty"`
+	// Fix and DoNot are those of the runbook, which a disconnected cluster cannot open.
+	Fix   string `json:"fix,omitempty"`
+	DoNot string `json:"doNot,omitempty"`
 
 	cause string // the plugin's reason, which has a runbook of its own; empty: Reason
 }
 
 // Command is the one to run next.
 type Command struct {
-	// Node is where it runs; empty: where this command ran.
-	Node    string `json:"node,omitempty"`
 	Command string `json:"command"`
 }
 
@@ -110,7 +109,7 @@ func (e *evaluation) judge() {
 
 func (e *evaluation) add(p Problem) {
 	runbook, _ := contract.RunbookOf(cmp.Or(p.cause, p.Reason))
-	p.Fix = runbook.Fix
+	p.Fix, p.DoNot = cmp.Or(p.Fix, runbook.Fix), runbook.DoNot
 	e.Problems = append(e.Problems, p)
 }
 
@@ -159,7 +158,8 @@ func (e *evaluation) judgePlugins(a *APIServer) {
 func (e *evaluation) judgeConditions(a *APIServer) {
 	for i := range a.Conditions {
 		c := &a.Conditions[i]
-		if conditionVerdict(c) == Healthy || e.Shown(a.Name, c.Reason) {
+		notRunning := c.Reason == contract.NoPods && len(a.Plugins) == 0 // else the selector is wrong
+		if conditionVerdict(c) == Healthy || notRunning || e.Shown(a.Name, c.Reason) {
 			continue
 		}
 		e.add(Problem{
@@ -184,13 +184,13 @@ func ConditionText(c *metav1.Condition) string {
 	return fmt.Sprintf("%s=%s (%s)", c.Type, c.Status, c.Reason)
 }
 
-// conditionVerdict is what a condition of the operator means. Where there is no API server, reports
-// are not expected, and the agreement on a key is no matter of health.
+// conditionVerdict is what a condition of the operator means. Without a namespace no API server is
+// expected, and the agreement on a key is no matter of health.
 func conditionVerdict(c *metav1.Condition) Verdict {
 	switch {
 	case c.Type == contract.PluginsDegraded && c.Status == operatorstatus.True:
 		return Unhealthy
-	case AsExpected(c), c.Reason == contract.NamespaceMissing, c.Reason == contract.NoPods:
+	case AsExpected(c), c.Reason == contract.NamespaceMissing:
 		return Healthy
 	case c.Type == contract.PluginsDegraded && c.Status == operatorstatus.Unknown, c.Type == contract.HealthReporting:
 		return NotKnown
@@ -218,6 +218,12 @@ func (s *Status) count() (c count) {
 	}
 	c.nodes, c.badNodes = len(nodes), len(badNodes)
 	return c
+}
+
+// Nodes is how many nodes an API server has.
+func (s *Status) Nodes(apiServer string) int {
+	of := Status{APIServers: slices.DeleteFunc(slices.Clone(s.APIServers), func(a APIServer) bool { return a.Name != apiServer })}
+	return of.count().nodes
 }
 
 const nothingReported = "no KMS plugin is reported"

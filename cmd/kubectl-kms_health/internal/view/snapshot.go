@@ -20,6 +20,8 @@ type Snapshot struct {
 	Now time.Time
 	// Objects are the resources with reports, the operator's objects, and pods.
 	Objects []*unstructured.Unstructured
+	// Namespace is the one that the operator should be in; empty: one of the manifests'.
+	Namespace string
 	// Unread are the kinds of which an object that is not in Objects may exist.
 	Unread map[string]bool
 	// Problems are why resources or files with reports could not be read.

@@ -145,7 +145,13 @@ func (s *Status) narrow(selected string, unread []error) error {
 	if selected == "" {
 		return nil
 	}
-	known, others := map[string]bool{}, func(a APIServer) bool { return a.Name != selected }
+	kind, name, typed := strings.Cut(selected, "/")
+	if typed && slices.Contains([]string{"node", "nodes", "no"}, kind) {
+		selected = name
+	}
+	known, others := map[string]bool{}, func(a APIServer) bool {
+		return a.Name != selected && a.Resource != selected && a.Target().Plural+"/"+a.Target().Name != selected
+	}
 	for _, a := range s.APIServers {
 		known[a.Name] = true
 		for _, p := range a.Plugins {

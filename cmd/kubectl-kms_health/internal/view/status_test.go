@@ -99,6 +99,8 @@ func TestVerdicts(t *testing.T) {
 		"KMS is off":        {[]string{"KMSPluginsDegraded False NoPlugins", "KMSHealthReporting True NoPlugins", "KMSWriteKeyAgreed Unknown NoWriteKey"}, NotKnown, "Not known: no KMS plugin is reported.", []string{nothingReported}},
 		"first enablement":  {[]string{"KMSPluginsDegraded False Progressing", "KMSHealthReporting False Progressing"}, NotKnown, "Not known: kube-apiserver: KMSHealthReporting=False (Progressing); no KMS plugin is reported.", []string{"KMSHealthReporting=False (Progressing)"}},
 		"no pods":           {[]string{"a healthy", "KMSHealthReporting False NamespaceMissing"}, Healthy, "Healthy: 1 KMS plugin healthy, on 1 node.", nil},
+		"a wrong selector": {[]string{"a healthy", "KMSHealthReporting False NoPods"}, NotKnown,
+			"Not known: kube-apiserver: KMSHealthReporting=False (NoPods); 1 KMS plugin healthy, on 1 node.", []string{"KMSHealthReporting=False (NoPods)"}},
 		"a migration":       {[]string{"a healthy", "KMSWriteKeyAgreed False WriteKeyNotDeployed"}, Healthy, "Healthy: 1 KMS plugin healthy, on 1 node.", nil},
 		"shown by a report": {[]string{"a unhealthy", "KMSPluginsDegraded True PluginUnhealthy"}, Unhealthy, "Unhealthy: 1 of 1 KMS plugin unhealthy, on 1 of 1 node.", []string{"a unhealthy"}},
 		"a plugin that no report shows": {[]string{"a healthy", "KMSPluginsDegraded True PluginNotRunning"}, Unhealthy,
@@ -128,7 +130,7 @@ func TestConditionsDecideByTheTableOfReasons(t *testing.T) {
 			switch {
 			case conditionType == contract.PluginsDegraded && status == "True":
 				want = Unhealthy
-			case row.Name == contract.NamespaceMissing, row.Name == contract.NoPods:
+			case row.Name == contract.NamespaceMissing:
 			case status == "Unknown", conditionType == contract.HealthReporting && status == "False":
 				want = NotKnown
 			}
@@ -184,6 +186,10 @@ func TestTheOperatorItself(t *testing.T) {
 			}
 		})
 	}
+	elsewhere := evaluate(t, &Snapshot{Objects: []*unstructured.Unstructured{resource(t, "a healthy")}, Namespace: "x"}, "")
+	if p := elsewhere.Problems; len(p) != 1 || elsewhere.Verdict != NotKnown || p[0].Fix != "name the operator's namespace by -n, or omit -n" {
+		t.Errorf("%+v", p)
+	}
 	if s := evaluate(t, &Snapshot{}, ""); len(s.Problems) != 1 || !strings.HasPrefix(s.Problems[0].Summary, "the operator is not installed") {
 		t.Errorf("%q", problems(s))
 	}
@@ -200,7 +206,8 @@ func TestConditionsOfAnOperatorThatDoesNotRunDoNotCount(t *testing.T) {
 func TestOneAPIServerOrNodeIsSelected(t *testing.T) {
 	own := object(t, "{apiVersion: kmshealth.openshift.io/v1alpha1, kind: KMSHealth, metadata: {name: api}}")
 	s := &Snapshot{Objects: []*unstructured.Unstructured{own, resource(t, "a healthy", "b unhealthy", "KMSPluginsDegraded True PluginNotRunning")}}
-	for selected, want := range map[string]string{"": "kube-apiserver 2,api 0 Unhealthy", "a": "kube-apiserver 1 Healthy", "b": "kube-apiserver 1 Unhealthy", "kube-apiserver": "kube-apiserver 2 Unhealthy", "api": "api 0 NotKnown"} {
+	for selected, want := range map[string]string{"": "kube-apiserver 2,api 0 Unhealthy", "a": "kube-apiserver 1 Healthy", "b": "kube-apiserver 1 Unhealthy", "kube-apiserver": "kube-apiserver 2 Unhealthy", "api": "api 0 NotKnown",
+		"node/a": "kube-apiserver 1 Healthy", "kubeapiservers": "kube-apiserver 2 Unhealthy", "kubeapiservers/cluster": "kube-apiserver 2 Unhealthy", "kmshealths/api": "api 0 NotKnown"} {
 		got := evaluate(t, s, selected)
 		var all []string
 		for _, a := range got.APIServers {
