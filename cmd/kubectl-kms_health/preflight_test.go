@@ -140,13 +140,14 @@ func TestPreflight(t *testing.T) {
 			[]string{"Ready: 5 checks hold, 3 not possible here.", "-       Folders and rights: only the operator finds out", "warning: kube-apiserver: no round trip is requested: no operator runs that hands a request on"}},
 		"no right": {fleet{denied: true}, 0, time.Minute,
 			[]string{"Ready: 8 checks hold.", "warning: kube-apiserver: no round trip is requested: to request one you need the right to patch kubeapiservers.operator.openshift.io/cluster"}},
-		"files of the pods' owner":       {fleet{file: target + "  mode: Sidecar\n"}, 0, time.Minute, []string{"warning: kube-apiserver: no round trip is requested: the owner of its pods writes the reporters' files"}},
-		"plugins of the operator's file": {fleet{file: target + "  plugins: [{endpoint: 'unix:///s/kms-2.sock', role: Write}]\n"}, 0, 6 * time.Second, []string{"-       Reports not encrypted: the operator's file has plugins"}},
-		"settling":                       {fleet{condition: map[string]string{contract.WriteKeyAgreed: "Unknown Settling wait"}}, 2, 16 * time.Second, []string{"UNKNOWN Writes with it: KMSWriteKeyAgreed=Unknown (Settling): wait"}},
-		"agreed on another key":          {fleet{condition: map[string]string{contract.WriteKeyAgreed: `True AsExpected {"keyID":"1","kekID":"k-6"}`}}, 2, 16 * time.Second, []string{"UNKNOWN Writes with it: KMSWriteKeyAgreed=True (AsExpected) is about another KEK ID"}},
-		"a folder is refused":            {fleet{condition: map[string]string{contract.HealthReporting: "False Forbidden denied"}}, 1, 16 * time.Second, []string{"FAILS   Folders and rights: KMSHealthReporting=False (Forbidden): denied", "UNKNOWN Reports not encrypted"}},
-		"everything is encrypted":        {fleet{condition: map[string]string{contract.HealthReporting: "False ReportsEncrypted all"}}, 1, 16 * time.Second, []string{"FAILS   Reports not encrypted: all", "holds   Folders and rights"}},
-		"OpenShift's preflight failed":   {fleet{openShift: "Failed"}, 1, 16 * time.Second, []string{"FAILS   OpenShift's own preflight: Failed"}},
+		"files of the pods' owner":           {fleet{file: target + "  mode: Sidecar\n"}, 0, time.Minute, []string{"warning: kube-apiserver: no round trip is requested: the owner of its pods writes the reporters' files"}},
+		"plugins of the operator's file":     {fleet{file: target + "  plugins: [{endpoint: 'unix:///s/kms-2.sock', role: Write}]\n"}, 0, 6 * time.Second, []string{"-       Reports not encrypted: the operator's file has plugins"}},
+		"settling":                           {fleet{condition: map[string]string{contract.WriteKeyAgreed: "Unknown Settling wait"}}, 2, 16 * time.Second, []string{"UNKNOWN Writes with it: KMSWriteKeyAgreed=Unknown (Settling): wait"}},
+		"agreed on another key":              {fleet{condition: map[string]string{contract.WriteKeyAgreed: `True AsExpected {"keyID":"1","kekID":"k-6"}`}}, 2, 16 * time.Second, []string{"UNKNOWN Writes with it: KMSWriteKeyAgreed=True (AsExpected) is about another KEK ID"}},
+		"a folder is refused":                {fleet{condition: map[string]string{contract.HealthReporting: "False Forbidden denied"}}, 1, 16 * time.Second, []string{"FAILS   Folders and rights: KMSHealthReporting=False (Forbidden): denied", "UNKNOWN Reports not encrypted"}},
+		"everything is encrypted":            {fleet{condition: map[string]string{contract.HealthReporting: "False ReportsEncrypted all"}}, 1, 16 * time.Second, []string{"FAILS   Reports not encrypted: all", "holds   Folders and rights"}},
+		"OpenShift's preflight failed":       {fleet{openShift: "Failed"}, 1, 16 * time.Second, []string{"FAILS   OpenShift's own preflight: Failed", "Fix: correct the KMS configuration"}},
+		"OpenShift's preflight does not run": {fleet{condition: map[string]string{contract.PreflightDegraded: "True Error no image"}}, 1, 16 * time.Second, []string{"FAILS   OpenShift's own preflight: EncryptionKMSPreflightControllerDegraded=True (Error): no image"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			code, took, stdout, stderr := tt.fleet.preflight(t, 120)

@@ -11,6 +11,7 @@ var RunbookGroups = []struct {
 	{"Reports of a plugin", PluginReasons},
 	{"The operator", ClusterOperatorReasons},
 	{"Alerts", alerts},
+	{"OpenShift's own conditions", openShiftConditions},
 }
 
 // RunbookOf returns the row of a reason or of an alert; false if there is none.

@@ -232,9 +232,15 @@ func (p *Preflight) check(a *APIServer, t *Trips) {
 	}
 	p.checkWriteKey(a, named)
 	p.checkDelivery(a)
-	if a.OpenShiftPreflight != "" {
-		verdict := map[string]Verdict{"Succeeded": Healthy, "Failed": Unhealthy}[a.OpenShiftPreflight]
-		p.add(a, "OpenShift's own preflight", cmp.Or(verdict, NotKnown), "", a.OpenShiftPreflight)
+	result := map[string]Verdict{"Succeeded": Healthy, "Failed": Unhealthy}[a.OpenShiftPreflight]
+	text := a.OpenShiftPreflight
+	for _, c := range a.Conditions {
+		if c.Type == contract.PreflightDegraded && !AsExpected(&c) {
+			result, text = Unhealthy, explained(&c)
+		}
+	}
+	if text != "" {
+		p.add(a, "OpenShift's own preflight", cmp.Or(result, NotKnown), contract.PreflightDegraded, text)
 	}
 }
 

@@ -110,6 +110,9 @@ func (e *evaluation) judge() {
 func (e *evaluation) add(p Problem) {
 	runbook, _ := contract.RunbookOf(cmp.Or(p.cause, p.Reason))
 	p.Fix, p.DoNot = cmp.Or(p.Fix, runbook.Fix), runbook.DoNot
+	if p.Verdict == Unhealthy && p.KeyID != "" {
+		p.DoNot = cmp.Or(p.DoNot, contract.UnhealthyDoNot)
+	}
 	e.Problems = append(e.Problems, p)
 }
 

@@ -99,14 +99,16 @@ type Report struct {
 	Written metav1.Time `json:"written,omitzero"`
 }
 
-// shown are the conditions to show, each with its status if all is as expected. The last two are
-// of OpenShift's own controllers of key rotation.
+// shown are the conditions to show, each with its status if all is as expected. The last four are
+// of OpenShift's own controllers.
 var shown = []metav1.Condition{
 	{Type: contract.PluginsDegraded, Status: operatorstatus.False},
 	{Type: contract.HealthReporting, Status: operatorstatus.True},
 	{Type: contract.WriteKeyAgreed, Status: operatorstatus.True},
 	{Type: "KmsHealthReportsProgressing", Status: operatorstatus.False},
 	{Type: "KmsHealthReportsDegraded", Status: operatorstatus.False},
+	{Type: contract.PreflightDegraded, Status: operatorstatus.False},
+	{Type: "Encrypted", Status: operatorstatus.True},
 }
 
 // AsExpected reports whether a condition has the status that it has while all is well.
@@ -114,7 +116,7 @@ func AsExpected(c *metav1.Condition) bool {
 	for _, s := range shown {
 		if s.Type == c.Type {
 			return c.Status == s.Status && c.Reason != contract.Progressing ||
-				c.Reason == contract.NoWriteKey || c.Reason == contract.Settling
+				slices.Contains([]string{contract.NoWriteKey, contract.Settling, "EncryptionDisabled"}, c.Reason)
 		}
 	}
 	return true

@@ -1,0 +1,33 @@
+package contract
+
+// PreflightDegraded is the condition of OpenShift's own preflight of a new KMS configuration. Its result is in
+// encryptionStatus.preflight.
+const PreflightDegraded = "EncryptionKMSPreflightControllerDegraded"
+
+// openShiftConditions are OpenShift's own conditions about KMS, by their type.
+var openShiftConditions = []Row{
+	{Name: PreflightDegraded,
+		Means: "OpenShift's preflight (`Status`, `Encrypt`, `Decrypt`) of a new KMS configuration fails: no new key is made",
+		Check: "the message, and `encryptionStatus.preflight` of the operator resource",
+		Fix: "correct the KMS configuration or its credentials. A plugin of an operator of its own (`VaultKMSConfig`): " +
+			"in that operator's resource",
+		DoNot: "turn the former configuration off"},
+	{Name: "KmsHealthReportsDegraded",
+		Means: "OpenShift's own reports on plugins are incomplete or wrong: it does not rotate by them",
+		Check: "the message, and `encryptionStatus.healthReports` of the operator resource",
+		Fix:   "as for the plugin in the message; of a report alone: as its container's log says",
+		DoNot: "edit the reports by hand"},
+	{Name: "KmsHealthReportsProgressing",
+		Means: "OpenShift waits until plugins agree on a key. After 5 minutes it rotates and migrates by itself",
+		Check: "`kubectl get secrets -n openshift-config-managed`: annotations of `encryption-key-…` have target and progress",
+		Fix:   "wait until all plugins name the new key; then until the migration ends",
+		DoNot: "delete the former key, or start another rotation"},
+	{Name: "Encrypted",
+		Means: "OpenShift encrypts or migrates data now, or encryption is off",
+		Check: "the message has the resources; `kubectl kms-health stored-keys` has what is stored",
+		Fix:   "wait until the migration ends. If it does not: the migration's own condition",
+		DoNot: "remove a key or its plugin before"},
+}
+
+// UnhealthyDoNot is what not to do while a plugin is unhealthy, where its own block has nothing.
+const UnhealthyDoNot = "restart, drain, reboot or upgrade an API server or its node, or rotate keys"
