@@ -139,10 +139,10 @@ func validateEncryptionConfig(at *field.Path, e *EncryptionConfig) field.ErrorLi
 	sockets := map[string]bool{}
 	for _, endpoint := range slices.Sorted(maps.Keys(e.KeyIDs)) {
 		at := at.Child("keyIDs").Key(shownKey(endpoint))
-		if sockets[plain(endpoint)] {
+		if sockets[Plain(endpoint)] {
 			errs = append(errs, field.Duplicate(at, short(endpoint)))
 		}
-		sockets[plain(endpoint)] = true
+		sockets[Plain(endpoint)] = true
 		errs = slices.Concat(errs, word(at, endpoint, socketRules, "an endpoint"),
 			word(at, e.KeyIDs[endpoint], keyIDRules, "the key ID of the endpoint"))
 	}

@@ -52,13 +52,13 @@ func socketRules(endpoint string) []string {
 func PluginSetHash(plugins []Plugin) string {
 	sockets := make([]contract.Socket, len(plugins))
 	for i, p := range plugins {
-		sockets[i] = contract.Socket{KeyID: p.KeyID, Endpoint: plain(p.Endpoint)}
+		sockets[i] = contract.Socket{KeyID: p.KeyID, Endpoint: Plain(p.Endpoint)}
 	}
 	return contract.ConfigHash(sockets)
 }
 
-// plain returns the plain spelling of an endpoint, by which endpoints are compared; an invalid one as it is.
-func plain(endpoint string) string {
+// Plain returns the plain spelling of an endpoint, by which endpoints are compared; an invalid one as it is.
+func Plain(endpoint string) string {
 	if address, err := SocketAddress(endpoint); err == nil {
 		return Endpoint(CleanSocket(address))
 	}
@@ -109,10 +109,10 @@ func validatePlugins(path *field.Path, plugins []Plugin, interval time.Duration)
 		if p.KeyID != "" && keyIDs[p.KeyID] {
 			errs = append(errs, field.Duplicate(at.Child("keyID"), p.KeyID))
 		}
-		if p.Endpoint != "" && endpoints[plain(p.Endpoint)] {
+		if p.Endpoint != "" && endpoints[Plain(p.Endpoint)] {
 			errs = append(errs, field.Duplicate(at.Child("endpoint"), short(p.Endpoint)))
 		}
-		keyIDs[p.KeyID], endpoints[plain(p.Endpoint)] = true, true
+		keyIDs[p.KeyID], endpoints[Plain(p.Endpoint)] = true, true
 	}
 	return errs
 }

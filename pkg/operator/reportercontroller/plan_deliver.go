@@ -188,12 +188,9 @@ func (p *planner) precedes(a, b apiServerPod) bool {
 }
 
 func (p *planner) daemonSet() {
-	plugins := p.livePlaced()
+	plugins := p.agentPlugins()
 	var folders []objects.Folder
 	for _, a := range p.pods {
-		if len(plugins) == 0 {
-			plugins = a.plugins // it is being turned off, and still read
-		}
 		for _, f := range a.Folders {
 			at := slices.IndexFunc(folders, func(other objects.Folder) bool { return other.MountPath == f.MountPath })
 			switch {
@@ -217,6 +214,11 @@ func (p *planner) daemonSet() {
 			}
 		}
 	}
+	// A socket in a folder that no pod mounts yet is probed once one does.
+	plugins = slices.DeleteFunc(plugins, func(plugin v1alpha1.Plugin) bool {
+		folder := v1alpha1.SocketFolder(plugin.Endpoint)
+		return folder != "" && !slices.ContainsFunc(folders, func(f objects.Folder) bool { return f.MountPath == folder })
+	})
 	slices.SortFunc(folders, func(a, b objects.Folder) int { return strings.Compare(a.MountPath, b.MountPath) })
 	p.state.Folders = folders
 	ds := p.DaemonSet(folders, p.agentUser(), plugins)
@@ -224,6 +226,42 @@ func (p *planner) daemonSet() {
 	p.apply(ds)
 	p.configMaps(map[string][]v1alpha1.Plugin{objects.ConfigMapName(p.Target.Name, plugins): plugins})
 	p.selectsNodes()
+}
+
+// agentPlugins are the union of the live set and of those of running pods, which use theirs until they are rolled out,
+// the live set first, and at most as many as a file can have. Of two with one key ID or one socket it has the one that
+// more running pods use.
+func (p *planner) agentPlugins() (union []v1alpha1.Plugin) {
+	all, users := p.livePlaced(), map[contract.Socket]int{}
+	socket := func(plugin v1alpha1.Plugin) contract.Socket {
+		return contract.Socket{KeyID: plugin.KeyID, Endpoint: v1alpha1.Plain(plugin.Endpoint)}
+	}
+	for _, a := range p.pods {
+		all = append(all, a.plugins...)
+		for _, plugin := range a.plugins {
+			users[socket(plugin)]++
+		}
+	}
+	for _, plugin := range all {
+		s, most := socket(plugin), -1
+		conflicts := func(other v1alpha1.Plugin) bool {
+			o := socket(other)
+			return o.KeyID == s.KeyID || o.Endpoint == s.Endpoint
+		}
+		for _, other := range union {
+			if conflicts(other) {
+				most = max(most, users[socket(other)])
+			}
+		}
+		at := slices.IndexFunc(union, conflicts)
+		switch {
+		case at < 0 && len(union) < v1alpha1.MaxPlugins:
+			union = append(union, plugin)
+		case at >= 0 && users[s] > most:
+			union = slices.Insert(slices.DeleteFunc(union, conflicts), at, plugin)
+		}
+	}
+	return union
 }
 
 // liveFiles updates the files in the running pods' annotations. The DaemonSet's template keeps the first version of its

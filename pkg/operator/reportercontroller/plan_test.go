@@ -566,3 +566,46 @@ func TestDeletedSecretOfARunningRevisionLeavesItsPlugins(t *testing.T) {
 		}
 	}
 }
+
+// Until it is rolled out, an API server uses a plugin that the live set has no more, or not yet at that socket.
+func TestAgentsProbeThePluginsOfAllRunningPods(t *testing.T) {
+	moved := set(2, 1)
+	moved.Config.Plugins[1].Endpoint = "unix:///var/run/kmsplugin/moved.sock"
+	other := set(1)
+	other.Config.Plugins[0].KeyID = "other"
+	elsewhere := set(3, 2)
+	elsewhere.Config.Plugins[0].Endpoint = "unix:///run/kms/3.sock"
+	many := make([]int, 20)
+	for i := range many {
+		many[i] = 20 - i
+	}
+	for name, c := range map[string]struct {
+		live, first, second *encryptionconfig.Set // the pods' sets
+		want                string
+	}{
+		"a key is dropped":                    {set(2), set(2), set(2, 1), "2+1"},
+		"a key is added":                      {set(2, 1), set(2, 1), set(1), "2+1"},
+		"KMS is turned off":                   {set(), set(1), set(), "1"},
+		"the live set first":                  {set(3), set(2, 1), set(1), "3+2+1"},
+		"as many as a file can have":          {set(many...), set(1), set(2), "20+19+18+17+16+15+14+13+12+11+10+9+8+7+6+5"},
+		"a socket moves, in the live set":     {moved, set(2, 1), set(2, 1), "2+1"},
+		"a socket that most pods have moved":  {set(2, 1), moved, moved, "2+1 moved.sock"},
+		"a socket gets another key ID":        {other, set(1), set(1), "1"},
+		"a folder that no pod mounts":         {elsewhere, set(2), set(2), "2"},
+		"a socket gets a key ID, at one node": {other, set(1), other, "other"},
+	} {
+		s := fixture(t, v1alpha1.ModeDaemonSet, pods(apiPod("a", "1", onHost, revision("8")), apiPod("b", "2", onHost, revision("7"))))
+		s.Live, s.Sets = c.live, map[string]encryptionconfig.Set{"8": *c.first, "7": *c.second}
+		files := ofKind(planOf(t, s).Apply, "ConfigMap")
+		if len(files) != 1 {
+			t.Fatalf("%s: %s", name, names(files))
+		}
+		got := keyIDs(t, files[0])
+		if file, _, _ := unstructured.NestedString(files[0].Object, "data", "config.yaml"); strings.Contains(file, "moved.sock") {
+			got += " moved.sock"
+		}
+		if got != c.want {
+			t.Errorf("%s: agents probe %s, want %s", name, got, c.want)
+		}
+	}
+}
