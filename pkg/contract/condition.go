@@ -175,7 +175,7 @@ var RollupReasons = []Row{
 		Check: "the resources in the encryption config",
 		Fix:   "set `configSource: Annotation` in the operator's file"},
 	{Name: "Unmanaged", Reporting: isFalse,
-		Means: "`managementState` is `Unmanaged`, and nodes have no reporter. Only the sidecars' token is renewed",
+		Means: "`managementState` is `Unmanaged`, and nodes have no reporter. Only CA, TLS settings and tokens are renewed",
 		Fix:   "add reporters by hand, or set `Managed`"},
 	// No action is needed.
 	{Name: "NamespaceMissing", Reporting: isFalse,

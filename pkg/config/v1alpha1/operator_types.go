@@ -32,7 +32,7 @@ type ManagementState string
 const (
 	// Managed creates and updates the objects as configured.
 	Managed ManagementState = "Managed"
-	// Unmanaged changes nothing, except that the token of sidecars is still renewed.
+	// Unmanaged changes nothing, except that the CA, the TLS settings and the token of sidecars are still renewed.
 	Unmanaged ManagementState = "Unmanaged"
 	// Removed deletes the objects, and undoes the operator's changes of other objects.
 	Removed ManagementState = "Removed"

@@ -1,7 +1,11 @@
 package reportercontroller
 
 import (
+	"slices"
+	"strings"
 	"testing"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
 	"github.com/kms-health/kms-health/pkg/contract"
@@ -16,12 +20,62 @@ func TestUnmanagedTargetGetsOnlyWhatExpires(t *testing.T) {
 			s.Live = set(2, 1)
 		})
 	plan := planOf(t, s)
-	if plan.Status.Reason != contract.Unmanaged || len(plan.Apply)+len(plan.Delete) > 0 ||
+	if plan.Status.Reason != contract.Unmanaged || names(plan.Apply) != "ConfigMap/"+configMapOf(1) || len(plan.Delete) > 0 ||
 		plan.DeleteToken || plan.Anchor != nil || plan.Off || plan.Clean {
 		t.Errorf("%+v: %s applied, %s deleted, the token %t", plan.Status, names(plan.Apply), names(plan.Delete),
 			plan.DeleteToken)
 	}
 	if !plan.Token || !first.Token {
 		t.Errorf("renews the token %t, made it %t", plan.Token, first.Token)
+	}
+}
+
+// The rest of the files stays as it was, and so does each pod.
+func TestUnmanagedReportersGetACAAndTLSSettings(t *testing.T) {
+	before := func(s *Snapshot) {
+		s.CA, s.TLS = []byte("old"), v1alpha1.ServingTLS{MinVersion: v1alpha1.TLS13}
+		s.Target.Serving = &v1alpha1.APIServerServing{Address: "0.0.0.0:8443", Secret: "serving"}
+	}
+	for name, c := range map[string]struct {
+		mode   v1alpha1.Mode
+		source v1alpha1.ConfigSource
+	}{
+		"annotations of a companion": {v1alpha1.ModeCompanionPod, v1alpha1.ConfigSourceAnnotation},
+		"a ConfigMap of agents":      {v1alpha1.ModeDaemonSet, v1alpha1.ConfigSourceConfigMap},
+	} {
+		for change, with := range map[string]func(*Snapshot){
+			"nothing": func(*Snapshot) {},
+			"a CA":    func(s *Snapshot) { s.CA = []byte("new") },
+			"a TLS profile": func(s *Snapshot) {
+				s.TLS = v1alpha1.ServingTLS{MinVersion: v1alpha1.TLS12, CipherSuites: []string{"TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256"}}
+			},
+		} {
+			plan := func(more ...func(*Snapshot)) *Plan {
+				return planOf(t, fixture(t, c.mode, append([]func(*Snapshot){pods(apiPod("a", "1", onHost)), configSource(c.source), before}, more...)...))
+			}
+			first := plan()
+			got := plan(delivered(t, first), func(s *Snapshot) { s.Unmanaged, s.Config.Image = true, "reporter:2" }, with)
+			files := func(plan *Plan) string {
+				all := slices.Collect(func(yield func(string) bool) {
+					for _, o := range plan.Apply {
+						data, _, _ := unstructured.NestedStringMap(o.Object, "data")
+						for _, text := range []string{data["config.yaml"], data["kubeconfig"], o.GetAnnotations()[contract.ConfigAnnotation],
+							o.GetAnnotations()[contract.KubeconfigAnnotation]} {
+							if text != "" && !yield(text) {
+								return
+							}
+						}
+					}
+				})
+				slices.Sort(all)
+				return strings.Join(all, "\n")
+			}
+			if managed := files(plan(with)); change == "nothing" && len(got.Apply) > 0 || change != "nothing" && files(got) != managed {
+				t.Errorf("%s, %s: got %s\nwant %s", name, change, files(got), managed)
+			}
+			if len(got.Delete) > 0 || strings.Contains(names(got.Apply), "DaemonSet") {
+				t.Errorf("%s, %s: applies %s, deletes %s", name, change, names(got.Apply), names(got.Delete))
+			}
+		}
 	}
 }

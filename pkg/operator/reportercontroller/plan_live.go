@@ -1,0 +1,86 @@
+package reportercontroller
+
+import (
+	"encoding/base64"
+	"maps"
+	"reflect"
+	"regexp"
+	"slices"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"sigs.k8s.io/yaml"
+
+	"github.com/kms-health/kms-health/pkg/contract"
+)
+
+// renewFiles plans the CA and the TLS settings in the files of reporters that exist. Nothing else in them changes, and
+// no pod is replaced: without the CA no reporter writes, and a security setting must not wait.
+func (p *planner) renewFiles() {
+	for _, o := range slices.Concat(p.own("ConfigMap"), p.own("Pod")) {
+		if o.GetDeletionTimestamp() != nil || ended(o) {
+			continue
+		}
+		next, path := o.DeepCopy(), []string{"metadata", "annotations"} // of a pod only the metadata is written
+		config, kubeconfig := contract.ConfigAnnotation, contract.KubeconfigAnnotation
+		if o.GetKind() == "ConfigMap" {
+			next = &unstructured.Unstructured{Object: map[string]any{"apiVersion": "v1", "kind": "ConfigMap",
+				"metadata": map[string]any{"name": o.GetName(), "namespace": o.GetNamespace()}}}
+			next.SetLabels(o.GetLabels())
+			path, config, kubeconfig = []string{"data"}, contract.ConfigFile, "kubeconfig"
+		}
+		files, _, _ := unstructured.NestedStringMap(o.Object, path...)
+		file, credentials := p.withTLS(files[config]), p.withCA(files[kubeconfig])
+		if file == files[config] && credentials == files[kubeconfig] {
+			continue
+		}
+		for key, content := range map[string]string{config: file, kubeconfig: credentials} {
+			if _, has := files[key]; has {
+				files[key] = content
+			}
+		}
+		_ = unstructured.SetNestedStringMap(next.Object, files, path...)
+		p.apply(next)
+	}
+}
+
+var authority = regexp.MustCompile(`certificate-authority-data: "[^"]*"`)
+
+// withCA is a kubeconfig of bindata with the current CA.
+func (p *planner) withCA(kubeconfig string) string {
+	if len(p.CA) == 0 {
+		return kubeconfig
+	}
+	return authority.ReplaceAllLiteralString(kubeconfig,
+		`certificate-authority-data: "`+base64.StdEncoding.EncodeToString(p.CA)+`"`)
+}
+
+// withTLS is a reporter's file with the current TLS settings, where it serves with TLS. All else is as it was, also
+// what this version does not know.
+func (p *planner) withTLS(file string) string {
+	var content map[string]any
+	if err := yaml.Unmarshal([]byte(file), &content); err != nil {
+		return file
+	}
+	before, has, _ := unstructured.NestedMap(content, "serving", "tls")
+	if !has {
+		return file
+	}
+	after := maps.Clone(before)
+	delete(after, "cipherSuites")
+	if after["minVersion"] = string(p.TLS.MinVersion); len(p.TLS.CipherSuites) > 0 {
+		suites := make([]any, len(p.TLS.CipherSuites))
+		for i, suite := range p.TLS.CipherSuites {
+			suites[i] = suite
+		}
+		after["cipherSuites"] = suites
+	}
+	if reflect.DeepEqual(before, after) {
+		return file
+	}
+	_ = unstructured.SetNestedMap(content, after, "serving", "tls")
+	raw, err := yaml.Marshal(content)
+	if err != nil {
+		return file
+	}
+	return string(raw)
+}
