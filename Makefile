@@ -271,7 +271,8 @@ fmt: ## Format the Go files
 
 .PHONY: verify
 verify: export KUBEBUILDER_ASSETS = $(CURDIR)/$(CLUSTER)
-verify: $(if $(filter-out gofmt shellcheck traces boundaries mod-tidy mod-verify vet vet-integration generated,$(or $(ONLY),all)),lint-tools promtool cluster) ## Run every static check, and the README's commands (ONLY='gofmt vet': these alone)
+verify: export BUILD = $(GO_BUILD)
+verify: $(if $(filter-out gofmt shellcheck traces boundaries methods mod-tidy mod-verify vet vet-integration generated,$(or $(ONLY),all)),lint-tools promtool cluster) ## Run every static check, and the README's commands (ONLY='gofmt vet': these alone)
 	@test/tools/verify.sh $(ONLY)
 
 LINTERS := .tools/lint/golangci-lint .tools/lint/govulncheck .tools/lint/staticcheck

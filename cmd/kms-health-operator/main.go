@@ -81,14 +81,13 @@ Exit codes:
   0  success; start: ended by SIGTERM or SIGINT
   1  the command failed; validate: the file has errors
   3  the command line is wrong, or the file cannot be read`,
-		Version:       version.Version,
+		Version:       version.Text(), // a SetVersionTemplate would link text/template
 		SilenceErrors: true,
 		SilenceUsage:  true,
 		Args:          cobra.NoArgs,
 		// Without a command, print the help.
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	root.SetVersionTemplate(version.Line("kms-health-operator") + "\n")
 	logging := flag.NewFlagSet("klog", flag.ContinueOnError)
 	klog.InitFlags(logging)
 	for _, name := range []string{"v", "vmodule"} {

@@ -46,7 +46,7 @@ func run(args []string, out, stderr io.Writer) (code int) {
 		_, _ = fmt.Fprintf(stderr, "error: %v\nSee kms-health-reporter --help.\n", err)
 		return reporter.ExitUsage
 	case o.version:
-		_, _ = fmt.Fprintln(stdout, version.Line("kms-health-reporter"))
+		_, _ = fmt.Fprintln(stdout, "kms-health-reporter version "+version.Text())
 	case o.printDefaults:
 		_, _ = stdout.Write(v1alpha1.ReporterSample)
 	case o.validate:

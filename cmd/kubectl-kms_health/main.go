@@ -88,11 +88,10 @@ func newRoot(e environment) *cobra.Command {
 		Use:           "kubectl-kms_health",
 		Annotations:   map[string]string{cobra.CommandDisplayNameAnnotation: "kubectl kms-health"},
 		Short:         "Shows the state of the KMS v2 plugins of a cluster's API servers",
-		Version:       version.Version,
+		Version:       version.Text(),
 		SilenceErrors: true,
 		SilenceUsage:  true,
 	}
-	root.SetVersionTemplate(version.Line("kubectl-kms_health") + "\n")
 	logging := flag.NewFlagSet("klog", flag.ContinueOnError)
 	klog.InitFlags(logging)
 	root.PersistentFlags().AddGoFlag(logging.Lookup("v"))

@@ -10,10 +10,9 @@ import (
 // Version is set at build time, by -ldflags "-X …/pkg/version.Version=v1.2.3".
 var Version = "unknown"
 
-// Line is what a program prints for --version.
-func Line(program string) string {
-	return fmt.Sprintf("%s %s (%s, %s/%s, FIPS 140-3: %s)", program, Version, runtime.Version(), runtime.GOOS,
-		runtime.GOARCH, FIPS())
+// Text is what a program prints for --version, after its name.
+func Text() string {
+	return fmt.Sprintf("%s (%s, %s/%s, FIPS 140-3: %s)", Version, runtime.Version(), runtime.GOOS, runtime.GOARCH, FIPS())
 }
 
 // FIPS is the mode of Go's cryptographic module: "off"; "on", where the module's approved
