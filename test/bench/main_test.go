@@ -6,7 +6,7 @@
 //
 // Where a value of the reporter depends on the machine, it is compared with a program
 // that does the minimum of a reporter's work (./floor), and by -base with another build of
-// the reporter, in the same run.
+// the reporter, in the same run. By -operator-base the operator is, too.
 package bench
 
 import (
@@ -32,6 +32,7 @@ const (
 	maxHeapGain   = 128 << 10
 	maxMemoryGain = 2_000_000
 
+	maxOperatorBinary   = 34_000_000
 	maxOperatorResident = 60_000_000
 	maxLease            = 6 // requests a minute: 4 get and 2 update
 )
@@ -44,6 +45,8 @@ const (
 var (
 	measure = flag.Bool("measure", false, "measure; otherwise everything is skipped")
 	base    = flag.String("base", "", "the absolute path of another build of the reporter, which is measured in the same run")
+
+	operatorBase = flag.String("operator-base", "", "the same, of the operator")
 )
 
 // plan is how much is measured. -short takes about two minutes.

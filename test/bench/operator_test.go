@@ -2,6 +2,7 @@ package bench
 
 import (
 	"fmt"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -32,6 +33,7 @@ var measured = []apiservers.Server{apiservers.Kube, apiservers.OpenShift}
 // servers, in different modes. Nodes are package nodes', so no reporter runs.
 type operatorFixture struct {
 	*fixture
+	name      string // of the build
 	namespace string // the operator's
 	config    string // the folder of its file
 	admin     dynamic.Interface
@@ -40,18 +42,40 @@ type operatorFixture struct {
 	process   *process
 }
 
+// Each build has a cluster of its own. Sizes of the one of -operator-base have no bound.
 func TestOperator(t *testing.T) {
-	f := newFixture(t)
-	o := f.startOperator(f.program("kms-health-operator"))
-	o.quietTime()
-	o.reportedTime()
+	var sizes, residents []int64
+	builds, binaryBound := []string{"kms-health-operator"}, int64(maxOperatorBinary)
+	if *operatorBase != "" {
+		builds = append(builds, *operatorBase)
+	}
+	for i, build := range builds {
+		name := []string{"operator", "base operator"}[i]
+		t.Run(name, func(t *testing.T) {
+			f := newFixture(t)
+			binary := f.program(build)
+			info, err := os.Stat(binary)
+			f.must(err)
+			sizes = append(sizes, info.Size())
+			judge(f, name+": binary, stripped", info.Size(), binaryBound, megabytes)
+			binaryBound = unbounded
+			o := f.startOperator(name, binary)
+			o.quietTime()
+			residents = append(residents, o.reportedTime())
+		})
+	}
+	if len(residents) > 1 {
+		f := newFixture(t)
+		compare(f, "operator: binary", sizes)
+		compare(f, "operator: resident memory", residents)
+	}
 }
 
 // startOperator starts the operator as manifests/ does, with the rights that it ships
 // with: elected, and with metrics over TLS. It returns when all is delivered.
-func (f *fixture) startOperator(binary string) *operatorFixture {
+func (f *fixture) startOperator(name, binary string) *operatorFixture {
 	f.Helper()
-	o := &operatorFixture{fixture: f, namespace: install.Namespace(install.OpenShift), config: filepath.Join(f.configs, "operator")}
+	o := &operatorFixture{fixture: f, name: name, namespace: install.Namespace(install.OpenShift), config: filepath.Join(f.configs, "operator")}
 	f.progress("starting etcd, kube-apiserver and kube-controller-manager for the operator")
 	cluster := controlplane.StartForTest(f, controlplane.Options{CRDs: controlplane.TechPreviewNoUpgrade, Audit: true})
 	f.cluster = cluster
@@ -90,7 +114,7 @@ func (f *fixture) startOperator(binary string) *operatorFixture {
 		apiservers.Kube.Target("mode: CompanionPod", `serving: {address: "0.0.0.0:9180", secret: serving}`) +
 		apiservers.OpenShift.Target("mode: Sidecar", "deployment: apiserver")}))
 	o.metrics = f.freeAddress()
-	o.process = f.start("operator", binary, "start",
+	o.process = f.start(strings.ReplaceAll(name, " ", "-"), binary, "start",
 		"--config", filepath.Join(o.config, "config.yaml"), "--kubeconfig", kubeconfig, "--namespace", o.namespace, "--image", "reporter:1",
 		"--metrics-bind-address", o.metrics, "--health-bind-address", f.freeAddress())
 	o.awaitDelivered()
@@ -156,7 +180,7 @@ func (o *operatorFixture) quietTime() {
 	o.progress("nothing happens around the operator, for %s", o.quiet)
 	began, before := time.Now(), o.process.cpuTime()
 	o.pause(o.quiet)
-	quiet := fmt.Sprintf("operator, quiet for %s: ", o.quiet)
+	quiet := fmt.Sprintf("%s, quiet for %s: ", o.name, o.quiet)
 	judge(o.fixture, quiet+"CPU", o.process.cpuTime()-before, unbounded, milliseconds)
 	lease, written := 0, 0
 	requests := o.requests(began)
@@ -175,7 +199,7 @@ func (o *operatorFixture) quietTime() {
 
 // reportedTime measures memory while reporters report: each on its node, once a
 // second, on every operator resource.
-func (o *operatorFixture) reportedTime() {
+func (o *operatorFixture) reportedTime() (resident int64) {
 	o.progress("reporters report around the operator, for %s", o.reports)
 	o.report(5 * time.Second) // the first reports are news, which is rolled up
 	began, before, cpuBefore := time.Now(), o.process.memory(), o.process.cpuTime()
@@ -187,13 +211,15 @@ func (o *operatorFixture) reportedTime() {
 		}
 	}
 	bound := int64(maxOperatorResident)
-	if o.reports < fullReports {
+	if o.reports < fullReports || o.name != "operator" {
 		bound = unbounded
 	}
-	reported := fmt.Sprintf("operator, reports for %s: ", o.reports)
-	judge(o.fixture, reported+"resident memory (VmRSS)", max(before.all, after.all), bound, megabytes)
+	reported := fmt.Sprintf("%s, reports for %s: ", o.name, o.reports)
+	resident = max(before.all, after.all)
+	judge(o.fixture, reported+"resident memory (VmRSS)", resident, bound, megabytes)
 	judge(o.fixture, reported+"of it not the binary's (RssAnon)", max(before.anon, after.anon), unbounded, megabytes)
 	judge(o.fixture, reported+"CPU", cpuAfter-cpuBefore, unbounded, milliseconds)
+	return resident
 }
 
 // report writes what the reporters would, once a second, and scrapes the operator. It
