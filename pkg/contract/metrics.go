@@ -116,6 +116,11 @@ var (
 		"How long writes took, all servers that were tried together.")
 	MetricLastWrite = ofReporter("last_successful_write_timestamp_seconds", gauge, "When a write last succeeded.")
 
+	MetricCertificateBegin = ofReporter("client_certificate_not_before_timestamp_seconds", gauge,
+		"Since when the client certificate of the kubeconfig is valid; no series without one.")
+	MetricCertificateEnd = ofReporter("client_certificate_not_after_timestamp_seconds", gauge,
+		"Until when it is valid: after that nothing can be written.")
+
 	MetricReloads = ofReporter("config_reloads_total", counter,
 		"Changes of the configuration file by result: applied, invalid, or unreadable.", "result")
 	MetricReloadGood = ofReporter("config_last_reload_successful", gauge,

@@ -60,6 +60,11 @@ var alerts = []Row{
 			"`kubectl get secrets,configmaps -A -o json | kubectl patch --type=merge -p '{}' -f -`. " +
 			"Proof: `kubectl kms-health stored-keys --kek-id KEY_ID`",
 		DoNot: "delete the old key before that proof, or while a backup of etcd needs it"},
+	{Name: "KMSReporterCertificateExpires",
+		Means: "the client certificate that a sidecar's owner brings has a tenth of its lifetime left, or has ended",
+		Check: "`not_after` in the metrics of the reporter at `instance`; who renews the Secret or the files on the node",
+		Fix:   "renew the certificate. The reporter reads it within 10 s, without a restart",
+		DoNot: "restart the API server's pod for it"},
 	{Name: "KMSFormerKeyLost",
 		Means: "a plugin no longer decrypts what it encrypted under a former key. Harmless if nothing stored needs that key",
 		Check: "whether stored data needs it: `kubectl kms-health stored-keys --kek-id KEK_ID`",

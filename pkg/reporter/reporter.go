@@ -90,7 +90,9 @@ func New(options Options) *Reporter {
 		since:       sync.OnceValue(time.Now),
 	}
 	r.metrics.Set(contract.MetricConfigExpected, 1)
-	r.metrics.Delete(contract.MetricLastWrite, "", "")
+	for _, m := range []contract.Metric{contract.MetricLastWrite, contract.MetricCertificateBegin, contract.MetricCertificateEnd} {
+		r.metrics.Delete(m, "", "")
+	}
 	for _, result := range []string{reloadApplied, reloadInvalid, reloadUnreadable} {
 		r.metrics.Add(contract.MetricReloads, 0, result) // a rate needs the zero before the one
 	}

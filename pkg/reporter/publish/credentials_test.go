@@ -9,6 +9,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/kms-health/kms-health/pkg/contract"
 )
 
 // certificateServer answers 401 to clients without a certificate or with another token
@@ -150,4 +152,17 @@ func TestRefusedWriteReadsTheCredentialsAgain(t *testing.T) {
 func inlineToken(t *testing.T, dir, token string) {
 	t.Helper()
 	replaceIn(t, dir+"/kubeconfig", "tokenFile: "+dir+"/token", "token: "+token)
+}
+
+// Nobody else may know when it ends: the owner of a sidecar brings it.
+func TestLifetimeOfAClientCertificateIsAMetric(t *testing.T) {
+	s, dir := certificateServer(t)
+	p := run(t, dir, waitLimit)
+	p.offer("1")
+	p.waitFor(t, Success, 1)
+	own := s.Certificate()
+	begin, end := p.metrics.Value(contract.MetricCertificateBegin), p.metrics.Value(contract.MetricCertificateEnd)
+	if int64(begin) != own.NotBefore.Unix() || int64(end) != own.NotAfter.Unix() {
+		t.Errorf("from %v until %v, want %s and %s", begin, end, own.NotBefore, own.NotAfter)
+	}
 }

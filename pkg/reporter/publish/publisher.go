@@ -89,6 +89,7 @@ func (p *Publisher) Offer(entries []contract.Entry) {
 func (p *Publisher) Run(ctx context.Context) {
 	defer p.credentials.close()
 	defer p.metrics.Delete(contract.MetricLastWrite, "", "") // nothing more is written there
+	defer p.hideCertificate()
 	// Counted for each kind since the last success: alternating kinds back off too, and
 	// after a new kind (an API server that starts sends 403 and 404 for a short time) the
 	// retry comes soon.
@@ -168,6 +169,7 @@ func (p *Publisher) attempt(ctx context.Context, entries []contract.Entry) *fail
 	if endpoints == nil {
 		return &failure{kind: BadCredentials, err: err}
 	}
+	p.showCertificate()
 	p.problem.Note(err, "Credential files cannot be used; the last valid ones stay in use", p.log.fields...)
 	payload, err := body(p.config.To, p.config.Node, p.config.Since(), entries)
 	if err != nil {
@@ -183,6 +185,21 @@ func (p *Publisher) attempt(ctx context.Context, entries []contract.Entry) *fail
 		}
 	}
 	return failed
+}
+
+// showCertificate sets the metrics of the client certificate, which the owner of a sidecar renews.
+func (p *Publisher) showCertificate() {
+	if client := p.credentials.client; client != nil {
+		p.metrics.SetTime(contract.MetricCertificateBegin, client.NotBefore)
+		p.metrics.SetTime(contract.MetricCertificateEnd, client.NotAfter)
+		return
+	}
+	p.hideCertificate()
+}
+
+func (p *Publisher) hideCertificate() {
+	p.metrics.Delete(contract.MetricCertificateBegin, "", "")
+	p.metrics.Delete(contract.MetricCertificateEnd, "", "")
 }
 
 // LastError is why the last write failed; empty when it succeeded, and before the first. It may
