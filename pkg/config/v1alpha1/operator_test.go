@@ -115,6 +115,8 @@ func TestOperatorMistakesAreReportedWithPathAndValue(t *testing.T) {
 		"fallbacks":                      {operatorFile("connection: {fallbacks: [{url: 'https://a'}, {url: 'https://b'}, {url: 'https://c'}, {url: 'https://d'}]}"), "apiServers[0].connection.fallbacks: Too many: 4: must have at most 3 items"},
 		"server name":                    {operatorFile("connection: {tlsServerName: A_B}"), `apiServers[0].connection.tlsServerName: Invalid value: "A_B"`},
 		"serving without TLS":            {operatorFile("serving: {address: '0.0.0.0:1'}"), `apiServers[0].serving.address: Invalid value: "0.0.0.0:1": must be a loopback address without secret`},
+		"serving TLS without a Secret":   {operatorFile("serving: {address: '127.0.0.1:1', tls: {minVersion: VersionTLS13}}"), `apiServers[0].serving.tls: Forbidden: must not be set without secret`},
+		"serving TLS of another name":    {operatorFile("serving: {address: '0.0.0.0:1', secret: s, tls: {minVersion: TLS13, cipherSuites: [x]}}"), `apiServers[0].serving.tls.minVersion: Unsupported value: "TLS13"`},
 		"serving secret in others' pods": {operatorFile("mode: Sidecar", "serving: {address: '0.0.0.0:1', secret: s}"), `apiServers[0].serving.secret: Invalid value: "s"`},
 		"endpoint with ..":               {operatorFile("plugins: [{keyID: a, endpoint: 'unix:///run/x/../a.sock', role: Write}]"), `apiServers[0].plugins[0].endpoint: Invalid value: "unix:///run/x/../a.sock": must be written without ..`},
 		"endpoint in a shared folder":    {operatorFile("plugins: [{keyID: a, endpoint: 'unix:///run//a.sock', role: Write}]"), `apiServers[0].plugins[0].endpoint: Invalid value: "unix:///run//a.sock": the socket is in /run, which holds much else`},

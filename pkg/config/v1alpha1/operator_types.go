@@ -173,8 +173,22 @@ type APIServerServing struct {
 	Address string `json:"address"`
 
 	// A Secret in the reporters' namespace with tls.crt and tls.key, and ca.crt for client
-	// certificates. The cluster's TLS profile applies. Not set: plain HTTP on a loopback
-	// address.
+	// certificates. Not set: plain HTTP on a loopback address.
 	// +optional
 	Secret string `json:"secret,omitempty"`
+
+	// What is accepted with the Secret.
+	// +default=the cluster's TLS profile; without OpenShift Intermediate
+	TLS *TLSSettings `json:"tls,omitempty"`
+}
+
+// TLSSettings are what a server accepts of its clients.
+type TLSSettings struct {
+	// The lowest TLS version accepted.
+	MinVersion TLSVersion `json:"minVersion"`
+
+	// The cipher suites up to TLS 1.2, by their IANA names. Those of TLS 1.3 cannot be
+	// chosen.
+	// +default=Go's own choice
+	CipherSuites []string `json:"cipherSuites,omitempty"`
 }

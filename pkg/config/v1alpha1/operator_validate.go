@@ -85,6 +85,12 @@ func validateAPIServer(at *field.Path, t *APIServer, c *OperatorConfiguration) f
 		path := at.Child("serving")
 		errs = append(errs, validateAddress(path.Child("address"), t.Serving.Address, t.Serving.Secret != "", "secret")...)
 		errs = append(errs, word(path.Child("secret"), t.Serving.Secret, validation.IsDNS1123Subdomain, "")...)
+		if s := t.Serving.TLS; s != nil {
+			errs = append(errs, validateTLS(path.Child("tls"), s.MinVersion, s.CipherSuites)...)
+			if t.Serving.Secret == "" {
+				errs = append(errs, field.Forbidden(path.Child("tls"), "must not be set without secret"))
+			}
+		}
 		if t.Serving.Secret != "" && t.Mode.InOwnersPods() {
 			errs = append(errs, field.Invalid(path.Child("secret"), short(t.Serving.Secret),
 				fmt.Sprintf("must not be set with mode %s, whose pods do not mount it", t.Mode)))

@@ -276,8 +276,13 @@ func validateServing(path *field.Path, s *Serving) field.ErrorList {
 		word(path.Child("certFile"), s.TLS.CertFile, absolute, "an absolute path"),
 		word(path.Child("keyFile"), s.TLS.KeyFile, absolute, "an absolute path"),
 		word(path.Child("clientCAFile"), s.TLS.ClientCAFile, absolute, ""),
-		oneOf(path.Child("minVersion"), s.TLS.MinVersion, TLS10, TLS11, TLS12, TLS13))
-	for i, name := range s.TLS.CipherSuites {
+		validateTLS(path, s.TLS.MinVersion, s.TLS.CipherSuites))
+	return errs
+}
+
+func validateTLS(path *field.Path, version TLSVersion, suites []string) field.ErrorList {
+	errs := oneOf(path.Child("minVersion"), version, TLS10, TLS11, TLS12, TLS13)
+	for i, name := range suites {
 		if _, err := CipherSuite(name); err != nil {
 			errs = append(errs, field.Invalid(path.Child("cipherSuites").Index(i), short(name), err.Error()))
 		}

@@ -76,10 +76,18 @@ func (in *Input) serving() *v1alpha1.Serving {
 	case t.Secret == "":
 		return &v1alpha1.Serving{Address: t.Address}
 	}
-	tls := in.TLS
+	tls := in.ServingTLS()
 	tls.CertFile, tls.KeyFile = servingFolder+"/tls.crt", servingFolder+"/tls.key"
 	tls.ClientCAFile = servingFolder + "/ca.crt"
 	return &v1alpha1.Serving{Address: t.Address, TLS: &tls}
+}
+
+// ServingTLS is what the target's reporters accept: as configured, else by the cluster's TLS profile.
+func (in *Input) ServingTLS() v1alpha1.ServingTLS {
+	if s := in.Target.Serving; s != nil && s.TLS != nil {
+		return v1alpha1.ServingTLS{MinVersion: s.TLS.MinVersion, CipherSuites: s.TLS.CipherSuites}
+	}
+	return in.TLS
 }
 
 // CAFile is the name of the API server's CA beside the client certificate of a static pod.

@@ -221,3 +221,14 @@ func TestSocketsThatPodsOfTheirOwnReach(t *testing.T) {
 		}
 	}
 }
+
+// Without OpenShift there is no profile of the cluster.
+func TestServingHasItsOwnTLSSettings(t *testing.T) {
+	in := sidecarInput()
+	in.TLS = v1alpha1.ServingTLS{MinVersion: v1alpha1.TLS12, CipherSuites: []string{"of the profile"}}
+	in.Target.Serving = &v1alpha1.APIServerServing{Address: "0.0.0.0:8443", Secret: "serving",
+		TLS: &v1alpha1.TLSSettings{MinVersion: v1alpha1.TLS13}}
+	if file := string(in.File(nil)); !strings.Contains(file, "minVersion: VersionTLS13") || strings.Contains(file, "of the profile") {
+		t.Error(file)
+	}
+}

@@ -65,11 +65,11 @@ func (p *planner) withTLS(file string) string {
 	if !has {
 		return file
 	}
-	after := maps.Clone(before)
+	after, current := maps.Clone(before), p.ServingTLS()
 	delete(after, "cipherSuites")
-	if after["minVersion"] = string(p.TLS.MinVersion); len(p.TLS.CipherSuites) > 0 {
-		suites := make([]any, len(p.TLS.CipherSuites))
-		for i, suite := range p.TLS.CipherSuites {
+	if after["minVersion"] = string(current.MinVersion); len(current.CipherSuites) > 0 {
+		suites := make([]any, len(current.CipherSuites))
+		for i, suite := range current.CipherSuites {
 			suites[i] = suite
 		}
 		after["cipherSuites"] = suites
