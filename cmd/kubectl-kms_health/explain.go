@@ -54,12 +54,12 @@ func explain(args []string, format string) ([]byte, error) {
 	}
 	all := show.Explanations()
 	if len(args) == 0 {
-		return encoded(all, format, show.List(all))
+		return show.As(format, all, show.List(all))
 	}
 	for _, name := range []string{args[0], withoutPrefix(args[0])} {
 		at := slices.IndexFunc(all, func(x show.Explanation) bool { return x.Has(name) })
 		if at >= 0 {
-			return encoded(all[at], format, all[at].Text())
+			return show.As(format, all[at], all[at].Text())
 		}
 	}
 	return nil, fmt.Errorf("%q is no reason, alert or condition of this version%s", args[0], similar(args[0]))
@@ -77,14 +77,4 @@ func similar(name string) string {
 		return "; kubectl kms-health explain lists all"
 	}
 	return "; names with this text: " + strings.Join(found, ", ")
-}
-
-func encoded(v any, format, text string) ([]byte, error) {
-	switch format {
-	case "json":
-		return show.JSON(v)
-	case "yaml":
-		return show.YAML(v)
-	}
-	return []byte(text), nil
 }

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"regexp"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -18,85 +17,46 @@ import (
 // that appear later, and continues after an outage, without a state of its own.
 const period = 2 * time.Second
 
-// follower reads and evaluates again and again.
-type follower struct {
-	*options
-
-	wasRead bool
-	failed  string // why it cannot be read now; empty: it can
-	shown   string // what was last printed, without what every report changes
-}
-
-// try reads and evaluates. The status is nil while that fails. An error is one that a retry cannot
-// fix.
-func (f *follower) try(ctx context.Context) (*view.Status, error) {
-	status, err := f.evaluate(ctx)
-	switch {
-	case err == nil && f.failed != "":
-		fmt.Fprintln(f.stderr, "warning: it can be read again")
-		f.failed = ""
-	case err == nil:
-	case !f.wasRead && (apierrors.IsForbidden(err) || apierrors.IsUnauthorized(err)):
-		return nil, err
-	case ctx.Err() == nil && f.failed != err.Error():
-		f.failed = err.Error()
-		fmt.Fprintf(f.stderr, "warning: %s\nTrying again\n", show.Lines(f.failed))
-	}
-	f.wasRead = f.wasRead || err == nil
-	return status, nil
-}
-
-// watch prints the status whenever it changes, until ctx ends.
-func (f *follower) watch(ctx context.Context) error {
-	err := wait.PollUntilContextCancel(ctx, period, true, func(ctx context.Context) (bool, error) {
-		status, err := f.try(ctx)
-		if status != nil {
-			err = f.draw(status)
+// follow reads and evaluates again and again, until a status is the last one, or to the timeout, which cuts no read. It
+// continues after an outage. It is an error if nothing can be read at the end, or a retry cannot fix it.
+func (o *options) follow(ctx context.Context, isLast func(*view.Status) (bool, error)) error {
+	wasRead, failed := false, "" // why it cannot be read now; empty: it can
+	err := wait.PollUntilContextTimeout(ctx, period, o.timeout, true, func(context.Context) (bool, error) {
+		status, err := o.evaluate(ctx)
+		if err != nil {
+			if !wasRead && (apierrors.IsForbidden(err) || apierrors.IsUnauthorized(err)) {
+				return false, err
+			}
+			if ctx.Err() == nil && failed != err.Error() {
+				failed = err.Error()
+				fmt.Fprintf(o.stderr, "warning: %s\nTrying again\n", show.Lines(failed))
+			}
+			return false, nil
 		}
-		return false, err
-	})
-	if wait.Interrupted(err) {
-		return nil
-	}
-	return err
-}
-
-// wait waits until everything is healthy. After the timeout it prints the status as it is then.
-func (f *follower) wait(ctx context.Context) error {
-	var last *view.Status
-	err := wait.PollUntilContextTimeout(ctx, period, f.timeout, true, func(ctx context.Context) (bool, error) {
-		status, err := f.try(ctx)
-		if ctx.Err() == nil { // a read that the timeout has cut says nothing
-			last = status
+		if failed != "" {
+			fmt.Fprintln(o.stderr, "warning: it can be read again")
 		}
-		return status != nil && status.Verdict == view.Healthy, err
+		wasRead, failed = true, ""
+		return isLast(status)
 	})
 	switch {
 	case err != nil && !wait.Interrupted(err):
 		return err
-	case last == nil:
-		return f.unreadable()
+	case !wasRead || failed != "":
+		return fmt.Errorf("the state cannot be read at the timeout of %s: %s", o.timeout, cmp.Or(failed, "there was no answer"))
 	}
-	return f.finish(last)
+	return nil
 }
 
-// unreadable is the error of what was not read within the timeout.
-func (f *follower) unreadable() error {
-	return fmt.Errorf("the state cannot be read at the timeout of %s: %s", f.timeout,
-		cmp.Or(f.failed, "there was no answer"))
-}
-
-// draw prints a status below the earlier one, if it has changed.
-func (f *follower) draw(s *view.Status) error {
-	state, err := show.JSON(s)
-	now := moving.ReplaceAllString(string(state), "")
-	if err != nil || now == f.shown {
+// awaitHealthy waits until everything is healthy. After the timeout it prints the status as it is then.
+func (o *options) awaitHealthy(ctx context.Context) error {
+	var last *view.Status
+	err := o.follow(ctx, func(s *view.Status) (bool, error) {
+		last = s
+		return s.Verdict == view.Healthy, nil
+	})
+	if err != nil {
 		return err
 	}
-	f.shown = now
-	_, err = fmt.Fprintf(f.stdout, "%s %s\n", s.Time.UTC().Format(time.RFC3339), show.Status(s, f.output == "wide"))
-	return err
+	return o.finish(last)
 }
-
-// moving are the lines of a status's JSON that every report changes.
-var moving = regexp.MustCompile(`(?m)^ *"(time|lastChecked|written|roundTrip)": .*$`)

@@ -8,7 +8,6 @@ import (
 
 	"github.com/spf13/cobra"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/util/wait"
 
 	"github.com/kms-health/kms-health/cmd/kubectl-kms_health/internal/show"
 	"github.com/kms-health/kms-health/cmd/kubectl-kms_health/internal/view"
@@ -76,16 +75,10 @@ func (o *options) preflight(ctx context.Context) error {
 	if err := o.open(); err != nil {
 		return err
 	}
-	f := &follower{options: o}
 	var trips *view.Trips
 	var last *view.Preflight
 	after, shown := 0, map[string]string{}
-	// A read is not cut by the timeout.
-	err := wait.PollUntilContextTimeout(ctx, period, o.timeout, true, func(context.Context) (bool, error) {
-		status, err := f.try(ctx)
-		if status == nil {
-			return false, err
-		}
+	err := o.follow(ctx, func(status *view.Status) (bool, error) {
 		if status.Node != "" {
 			return false, fmt.Errorf("%q is a node; preflight takes an API server: its nodes change together", o.name)
 		}
@@ -101,10 +94,7 @@ func (o *options) preflight(ctx context.Context) error {
 		after++
 		return last.Verdict == view.Healthy || len(last.Trips) == 0 || after > settling, nil
 	})
-	switch {
-	case last == nil && (err == nil || wait.Interrupted(err)):
-		return f.unreadable()
-	case err != nil && !wait.Interrupted(err):
+	if err != nil {
 		return err
 	}
 	return o.print(last, show.Preflight(last, o.columns, o.output == "wide"), last.Verdict)

@@ -33,7 +33,7 @@ A plugin is healthy; unhealthy; in error, if it does not answer; stale, if its l
 report is too old; unreadable, if its report is; or not reported yet.
 
 Exit codes:
-  0  every plugin is healthy by a fresh report; with -w: ended by Ctrl-C
+  0  every plugin is healthy by a fresh report
   1  a plugin is unhealthy or in error, or the operator's configuration is rejected
   2  not known: a report is stale, unreadable or missing, nothing is reported, the
      operator is not running, or a part could not be read
@@ -53,7 +53,6 @@ type options struct {
 	name    string // of an API server or a node; empty: all
 	output  string
 	file    string
-	watch   bool
 	wait    bool
 	timeout time.Duration
 }
@@ -85,7 +84,6 @@ func newStatus(e environment) *cobra.Command {
 	}
 	o.addFlags(cmd)
 	f := cmd.Flags()
-	f.BoolVarP(&o.watch, "watch", "w", false, "show it again whenever it changes, until Ctrl-C")
 	f.BoolVar(&o.wait, "wait", false, "wait until everything is healthy")
 	f.DurationVar(&o.timeout, "timeout", 5*time.Minute, "with --wait: for how long; then the exit code is the verdict's")
 	f.StringVar(&o.file, "from-file", "", "read this `path` instead of a cluster: a folder, as of a must-gather,"+
@@ -120,12 +118,8 @@ func (o *options) validate(cmd *cobra.Command, args []string) error {
 	switch {
 	case o.output != "" && !slices.Contains(formats, o.output):
 		return fmt.Errorf("--output: %q is none of %s", o.output, strings.Join(formats, ", "))
-	case o.file != "" && (o.watch || o.wait):
-		return errors.New("--from-file: files do not change, so neither --wait nor --watch is possible")
-	case o.watch && o.wait:
-		return errors.New("--watch and --wait exclude each other")
-	case o.watch && o.output != "" && o.output != "wide":
-		return fmt.Errorf("--watch: valid only for people, not with --output=%s", o.output)
+	case o.file != "" && o.wait:
+		return errors.New("--from-file: files do not change, so --wait is not possible")
 	case cmd.Flags().Lookup("wait") != nil && cmd.Flags().Changed("timeout") && !o.wait:
 		return errors.New("--timeout: valid only with --wait")
 	}
@@ -139,11 +133,8 @@ func (o *options) run(ctx context.Context) error {
 	if err := o.open(); err != nil {
 		return err
 	}
-	switch {
-	case o.watch:
-		return (&follower{options: o}).watch(ctx)
-	case o.wait:
-		return (&follower{options: o}).wait(ctx)
+	if o.wait {
+		return o.awaitHealthy(ctx)
 	}
 	status, err := o.evaluate(ctx)
 	if err != nil {

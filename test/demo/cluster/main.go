@@ -176,7 +176,7 @@ func (c *cluster) invite() {
 The cluster stays, with KMS on, until Ctrl-C. To look around, in another terminal:
 
 export KUBECONFIG=%[1]s PATH=%[2]s:$PATH
-kubectl kms-health status; kubectl kms-health status -w; kubectl kms-health status master-1
+kubectl kms-health status; kubectl kms-health preflight; kubectl kms-health status master-1
 kubectl get clusteroperators; kubectl get pods -A -o wide; kubectl get events -n %[3]s
 kubectl get kubeapiserver cluster -o yaml
 
