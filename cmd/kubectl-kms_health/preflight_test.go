@@ -126,13 +126,16 @@ func TestPreflight(t *testing.T) {
 		"good": {fleet{}, 0, 6 * time.Second, []string{"Ready: 8 checks hold.", "holds   Round trip: 2 of 2 nodes made one",
 			"holds   Writes with it: every API server, since 2026-05-08T09:12:00Z", "kube-apiserver on b: waiting for the requested round trip of key 2", "kube-apiserver on b: done"}},
 		"one does not report": {fleet{change: onB(func(e *contract.Entry) { e.KeyID = "" })}, 2, 3 * time.Minute,
-			[]string{"Not known: 6 of 8 checks hold.", "UNKNOWN Round trip: 1 of 2 nodes made one; still awaited: a first report on b", "kube-apiserver on b: not reported yet"}},
+			[]string{"Not known: 6 checks hold, 2 not known.", "UNKNOWN Round trip: 1 of 2 nodes made one; still awaited: a first report on b", "kube-apiserver on b: not reported yet"}},
 		"one does not answer the request": {fleet{change: onB(func(e *contract.Entry) { e.Requested, e.RoundTrip = "", time.Unix(1, 0) })}, 2, 3 * time.Minute,
 			[]string{"UNKNOWN Round trip: 1 of 2 nodes made one; still awaited: the requested round trip of key 2 on b"}},
+		"one stops reporting": {fleet{change: onB(func(e *contract.Entry) {
+			e.Requested, e.RoundTrip, e.LastChecked = "", time.Unix(1, 0), time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC) // when synctest begins
+		})}, 2, 3 * time.Minute, []string{"UNKNOWN Round trip: 1 of 2 nodes made one; still awaited: a new report, since the last one is stale on b"}},
 		"keys differ": {fleet{change: onB(func(e *contract.Entry) { e.KEKID = "k-6" })}, 1, 16 * time.Second,
 			[]string{"FAILS   One KEK ID: k-7 on a; k-6 on b", "Do not: delete or disable a version of the key"}},
 		"a former key is lost": {fleet{change: onB(func(e *contract.Entry) { e.Lost = []string{"k-6"} })}, 1, 16 * time.Second,
-			[]string{"Not ready: 1 of 8 checks failed.", "FAILS   Former keys: no longer decrypted: k-6 on b"}},
+			[]string{"Not ready: 7 checks hold, 1 failed.", "FAILS   Former keys: no longer decrypted: k-6 on b"}},
 		"Decrypt is refused": {fleet{change: onB(func(e *contract.Entry) {
 			e.Status, e.Reason, e.Detail, e.RoundTrip = contract.Unhealthy, "PermissionDenied", "Decrypt: denied", time.Time{}
 		})}, 1, 6*time.Second + 10*time.Second, []string{"FAILS   No problem: status has 1, see below", "kube-apiserver on b, key 2: unhealthy (PermissionDenied)", "Decrypt: denied"}},
