@@ -11,6 +11,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/kms-health/kms-health/test/docs/typed"
 	"github.com/kms-health/kms-health/test/harness/program"
 )
 
@@ -27,6 +28,7 @@ var notHere = map[string]string{
 	"skopeo":                          "it needs two registries",
 	"kind":                            "it needs a container engine",
 	"oc ":                             "oc is OpenShift's",
+	"sudo ":                           "it is for a node: TestKubeadm has one",
 	"kubectl apply -k .":              "a kustomization of the reader's own: see TestSampleKustomizationsBuild",
 	"kubectl apply -f openshift.yaml": "a file of a release",
 }
@@ -37,51 +39,7 @@ var also = map[string][]int{
 	"kubectl kms-health status": {2},
 }
 
-var (
-	shell     = regexp.MustCompile(`^ *(?:sudo |\$ )?(?:make|kubectl|oc|kind|skopeo|sed|cat|kill|install|bin/[\w-]+) `)
-	hereFile  = regexp.MustCompile(`<<'?(\w+)'?`)
-	untilStop = regexp.MustCompile(`#.*until Ctrl-C`)
-)
-
-// typed are the commands of a page, in their order: those of blocks, and those in the text.
-func typed(page string) (all []string) {
-	var command []string
-	end, open, fenced, language := "", false, false, ""
-	for line := range strings.Lines(page) {
-		line = strings.TrimRight(line, "\n")
-		if fence, ok := strings.CutPrefix(strings.TrimSpace(line), "```"); ok {
-			fenced, language = !fenced, fence
-			continue
-		}
-		block := fenced && language == "" || !fenced && strings.HasPrefix(line, "    ")
-		switch {
-		case len(command) > 0:
-			command = append(command, line)
-		case block && shell.MatchString(line+" "):
-			command = []string{strings.TrimSpace(line)}
-		case !block && !fenced:
-			for _, m := range codeSpan.FindAllStringSubmatch(line, -1) {
-				if shell.MatchString(m[1]) {
-					all = append(all, m[1])
-				}
-			}
-		}
-		if len(command) == 0 {
-			continue
-		}
-		if m := hereFile.FindStringSubmatch(line); m != nil {
-			end = m[1]
-		}
-		if line == end {
-			end = ""
-		}
-		open = strings.HasSuffix(line, "$(") || open && !strings.HasSuffix(line, `)"`)
-		if end == "" && !open && !strings.HasSuffix(line, `\`) {
-			all, command = append(all, strings.Join(command, "\n")), nil
-		}
-	}
-	return all
-}
+var untilStop = regexp.MustCompile(`#.*until Ctrl-C`)
 
 // session is a shell in a copy of the checkout, with a home and a /tmp of its own.
 type session struct {
@@ -95,33 +53,17 @@ type session struct {
 func newSession(t *testing.T) *session {
 	t.Helper()
 	dir := program.SocketDir(t)
-	root, err := program.Root()
+	env, err := typed.Copy(t.Context(), dir)
 	if err != nil {
 		t.Fatal(err)
 	}
-	copied := fmt.Sprintf(`mkdir -p %[1]s/kms-health %[1]s/tmp %[1]s/user/.local/bin && cd %[2]s &&
-		git ls-files -co --exclude-standard -z | tar --null --files-from=- --ignore-failed-read -cf - | tar -xf - -C %[1]s/kms-health &&
-		ln -s %[2]s/.tools %[1]s/kms-health/.tools`, dir, root)
-	if out, err := exec.CommandContext(t.Context(), "bash", "-o", "pipefail", "-c", copied).CombinedOutput(); err != nil {
-		t.Fatalf("copy the checkout: %v\n%s", err, out)
-	}
-	s := &session{t: t, dir: dir, done: map[string]bool{}, excepted: map[string]bool{}}
-	s.env = append(os.Environ(), "HOME="+dir+"/user", "PATH="+os.Getenv("KUBEBUILDER_ASSETS")+":"+dir+"/user/.local/bin:"+os.Getenv("PATH"))
-	s.env = append(s.env, "MAKEFLAGS=", "MAKELEVEL=")                           // those of make verify
-	for _, name := range []string{"GOENV", "GOPATH", "GOCACHE", "GOMODCACHE"} { // which follow HOME
-		out, err := exec.CommandContext(t.Context(), "go", "env", name).Output()
-		if err != nil {
-			t.Fatal(err)
-		}
-		s.env = append(s.env, name+"="+strings.TrimSpace(string(out)))
-	}
-	return s
+	return &session{t: t, dir: dir, env: env, done: map[string]bool{}, excepted: map[string]bool{}}
 }
 
 // runnable are the commands of a page that run here, and were not run before if nothing but make
 // runs in them.
 func (s *session) runnable(page string) (all []string) {
-	for _, command := range typed(read(s.t, page)) {
+	for _, command := range typed.Commands(read(s.t, page)) {
 		skip := false
 		for beginning := range notHere {
 			if strings.HasPrefix(command, beginning) {
