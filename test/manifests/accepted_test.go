@@ -43,8 +43,8 @@ var installs = map[string][][]string{
 	},
 	install.SingleNode: {nil, {"deployment"}},
 	install.Kubernetes: {
-		nil, {"monitoring"}, {"single-replica"}, {"start-during-plugin-outage"}, {"deployment/kubernetes"},
-		{"single-replica", "start-during-plugin-outage", "deployment/kubernetes"},
+		nil, {"monitoring"}, {"single-replica/kubernetes"}, {"start-during-plugin-outage"}, {"deployment/kubernetes"},
+		{"single-replica/kubernetes", "start-during-plugin-outage", "deployment/kubernetes"},
 	},
 }
 
