@@ -65,7 +65,8 @@ CLUSTER := .tools/cluster-$(KUBERNETES_VERSION)-$(ETCD_VERSION)
 # Each goal needs others.
 CLUSTER_PROGRAMS := kubectl \
 	$(if $(filter-out release release-check,$(MAKECMDGOALS)),etcd kube-apiserver kube-controller-manager) \
-	$(if $(filter test-e2e cluster-up,$(MAKECMDGOALS)),kube-proxy kube-scheduler kubelet sample-apiserver)
+	$(if $(filter test-e2e test-kubeadm cluster-up,$(MAKECMDGOALS)),kube-proxy kube-scheduler kubelet sample-apiserver) \
+	$(if $(filter test-e2e test-kubeadm,$(MAKECMDGOALS)),kubeadm)
 
 package_etcd = go.etcd.io/etcd/server/v3
 package_sample-apiserver = k8s.io/sample-apiserver
@@ -187,6 +188,10 @@ E2E = -tags e2e,$(TAGS) -count 1 -timeout 180m $(if $(SHORT),-short) $(TESTFLAGS
 .PHONY: test-e2e
 test-e2e: e2e-ready $(GOTESTSUM) cluster ## Run the tests on a real cluster with kubelets, as root (SHORT=1: a quarter of the time)
 	@$(RACE); $(GO_TEST) $$race $(E2E)
+
+.PHONY: test-kubeadm
+test-kubeadm: TESTFLAGS += -run TestKubeadm
+test-kubeadm: test-e2e ## The part of test-e2e on a cluster of kubeadm, as root: docs/quickstart/kubernetes.md as typed
 
 .PHONY: cluster-up
 cluster-up: e2e-ready cluster ## Run a real cluster with kms-health on it, as root, until Ctrl-C (NODES=3, BARE=1: without kms-health)

@@ -69,20 +69,7 @@ func start(t *testing.T, nodes int, config string) *scenario {
 	if err != nil {
 		t.Fatal(err)
 	}
-	interrupted := make(chan os.Signal, 1)
-	signal.Notify(interrupted, syscall.SIGTERM, os.Interrupt)
-	go func() {
-		<-interrupted
-		fmt.Fprintln(os.Stderr, "interrupted: the cluster ends")
-		_ = s.Stop()
-		os.Exit(130)
-	}()
-	t.Cleanup(func() {
-		signal.Stop(interrupted)
-		if err := s.Stop(); err != nil {
-			t.Error(err)
-		}
-	})
+	ends(t, s.Stop)
 	h := &scenario{Cluster: s, t: t, ctx: t.Context(), state: &state{writeKey: "1"}}
 	h.seen, err = s.Observe(t.Context())
 	h.must(err)
@@ -98,6 +85,24 @@ func start(t *testing.T, nodes int, config string) *scenario {
 		h.must(h.AwaitOperator(h.ctx))
 	}
 	return h
+}
+
+// ends stops a cluster with the test, and by Ctrl-C.
+func ends(t *testing.T, stop func() error) {
+	interrupted := make(chan os.Signal, 1)
+	signal.Notify(interrupted, syscall.SIGTERM, os.Interrupt)
+	go func() {
+		<-interrupted
+		fmt.Fprintln(os.Stderr, "interrupted: the cluster ends")
+		_ = stop()
+		os.Exit(130)
+	}()
+	t.Cleanup(func() {
+		signal.Stop(interrupted)
+		if err := stop(); err != nil {
+			t.Error(err)
+		}
+	})
 }
 
 // part is one of a test. A long one is left to the full run.

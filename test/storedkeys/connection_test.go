@@ -90,7 +90,6 @@ func TestErrorsOfAConnectionSayWhereAndWhatToCheck(t *testing.T) {
 		code int
 		want string
 	}{
-		"the page's command":            {at(ca, cert, key), "", 0, "Encrypted: 1 of 1 objects"},
 		"an address alone":              {[]string{"--endpoints=" + address, ca, cert, key}, "", 0, "Encrypted: 1 of 1 objects"},
 		"one of two addresses":          {[]string{"--endpoints=https://127.0.0.1:1," + server.URL, ca, cert, key}, "", 0, "Encrypted: 1 of 1 objects"},
 		"etcdctl's environment":         {[]string{cert, key}, "ETCDCTL_CACERT=etcd/ca.crt ETCDCTL_ENDPOINTS=" + server.URL, 0, "Encrypted: 1 of 1 objects"},

@@ -48,6 +48,8 @@ type Options struct {
 	Nodes int
 	// Log is given what happens. Nil: nothing is logged.
 	Log io.Writer
+
+	kubeadm bool // API servers are kubeadm's
 }
 
 // Cluster is a running cluster.
@@ -59,6 +61,7 @@ type Cluster struct {
 	balancer   *controlplane.Child
 	generation atomic.Int64
 	start      time.Time
+	admin      string // an administrator's kubeconfig, in a node
 
 	mu    sync.Mutex
 	nodes []*Node
@@ -67,7 +70,19 @@ type Cluster struct {
 
 // Start starts a cluster, and returns when its nodes are Ready and its API servers
 // too. Stop it, also after an error's nil.
-func Start(ctx context.Context, options Options) (_ *Cluster, err error) {
+func Start(ctx context.Context, options Options) (*Cluster, error) {
+	return start(ctx, options, func(c *Cluster) error {
+		for i := 1; i <= options.Nodes; i++ {
+			if _, err := c.AddNode(ctx, i); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+// start makes what nodes need, and adds them.
+func start(ctx context.Context, options Options, addNodes func(*Cluster) error) (_ *Cluster, err error) {
 	if os.Geteuid() != 0 {
 		return nil, errors.New("a cluster with kubelets needs root")
 	}
@@ -80,7 +95,7 @@ func Start(ctx context.Context, options Options) (_ *Cluster, err error) {
 	if options.Assets, err = filepath.Abs(options.Assets); err != nil {
 		return nil, err
 	}
-	c := &Cluster{options: options, start: time.Now(), first: Revision{Number: 1}}
+	c := &Cluster{options: options, start: time.Now(), first: Revision{Number: 1}, admin: pkiDir + "/admin.kubeconfig"}
 	// It may not be on an overlay file system.
 	if c.dir, err = os.MkdirTemp("", "kms-health-e2e-"); err != nil {
 		return nil, err
@@ -103,10 +118,8 @@ func Start(ctx context.Context, options Options) (_ *Cluster, err error) {
 	if err := c.startBalancer(); err != nil {
 		return nil, err
 	}
-	for i := 1; i <= options.Nodes; i++ {
-		if _, err := c.AddNode(ctx, i); err != nil {
-			return nil, err
-		}
+	if err := addNodes(c); err != nil {
+		return nil, err
 	}
 	c.Say("all nodes are Ready")
 	return c, nil
@@ -133,22 +146,29 @@ func (c *Cluster) makeImages(ctx context.Context) error {
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return fmt.Errorf("build programs of images: %w\n%s", err, out)
 	}
-	for named, i := range map[string]*image.Image{
-		"pause":          {Files: map[string]string{"/hold": hold}, Entrypoint: []string{"/hold"}, User: "65532:65532"},
-		"kms-plugin":     {Files: map[string]string{"/kms-plugin": plugin}, Entrypoint: []string{"/kms-plugin"}},
-		"kube-apiserver": {Files: map[string]string{"/hold": hold, "/kube-apiserver": c.asset("kube-apiserver")}},
-		"sample-apiserver": {Files: map[string]string{"/sample-apiserver": c.asset("sample-apiserver")},
-			Entrypoint: []string{"/sample-apiserver"}},
-	} {
-		x, err := image.NewIndex("registry.invalid/e2e/"+named+":v1", i)
-		if err != nil {
-			return err
-		}
-		if err := c.AddImage(ctx, x); err != nil {
+	images := map[string]*image.Image{
+		"pause":      {Files: map[string]string{"/hold": hold}, Entrypoint: []string{"/hold"}, User: "65532:65532"},
+		"kms-plugin": {Files: map[string]string{"/kms-plugin": plugin}, Entrypoint: []string{"/kms-plugin"}},
+	}
+	if !c.options.kubeadm {
+		images["kube-apiserver"] = &image.Image{Files: map[string]string{"/hold": hold, "/kube-apiserver": c.asset("kube-apiserver")}}
+		images["sample-apiserver"] = &image.Image{Files: map[string]string{"/sample-apiserver": c.asset("sample-apiserver")},
+			Entrypoint: []string{"/sample-apiserver"}}
+	}
+	for named, i := range images {
+		if err := c.addImage(ctx, "registry.invalid/e2e/"+named+":v1", i); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+func (c *Cluster) addImage(ctx context.Context, name string, i *image.Image) error {
+	x, err := image.NewIndex(name, i)
+	if err != nil {
+		return err
+	}
+	return c.AddImage(ctx, x)
 }
 
 // AddImage makes an image known to all nodes.

@@ -97,7 +97,7 @@ func (n *Node) etcdRange(ctx context.Context, from, to string) ([]KV, error) {
 // Kubectl runs kubectl in the first node, as an administrator, and returns its output.
 // stdin may be empty.
 func (c *Cluster) Kubectl(ctx context.Context, stdin string, args ...string) (string, error) {
-	args = append([]string{"--kubeconfig=" + pkiDir + "/admin.kubeconfig"}, args...)
+	args = append([]string{"--kubeconfig=" + c.admin}, args...)
 	cmd := exec.Command(binariesDir+"/kubectl", args...)
 	cmd.Stdin = strings.NewReader(stdin)
 	return run(ctx, namespaces(c.Nodes()[0].PID()), cmd, allNamespaces...)

@@ -155,7 +155,9 @@ func (n *Node) Run(ctx context.Context, program string, args ...string) (string,
 }
 
 func run(ctx context.Context, where namespaces, cmd *exec.Cmd, kinds ...string) (string, error) {
-	cmd.Dir, cmd.Env = "/", environment
+	if cmd.Dir == "" {
+		cmd.Dir, cmd.Env = "/", environment
+	}
 	var stdout, stderr bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &stdout, &stderr
 	c, err := where.start(cmd.Path, cmd, kinds...)
@@ -174,7 +176,7 @@ func run(ctx context.Context, where namespaces, cmd *exec.Cmd, kinds ...string) 
 	return stdout.String(), err
 }
 
-var environment = []string{"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "HOME=/root"}
+var environment = []string{"PATH=" + binariesDir + ":/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "HOME=/root"}
 
 // daemon starts a program in the node, for as long as the node runs. Its output is
 // in the node's /var/log/NAME.log.
@@ -287,7 +289,7 @@ func (n *Node) startKubelet(context.Context) error {
 		return err
 	}
 	_, err := n.daemon("kubelet", binariesDir+"/kubelet", "--config=/etc/kubernetes/kubelet.yaml",
-		"--kubeconfig="+pkiDir+"/kubelet.kubeconfig", "--volume-plugin-dir=/var/lib/kubelet/plugins-exec", "--hostname-override="+n.Name, "--node-ip="+n.IP.String(), "--v=2")
+		"--kubeconfig="+pkiDir+"/kubelet.kubeconfig", "--hostname-override="+n.Name, "--node-ip="+n.IP.String(), "--v=2")
 	return err
 }
 
@@ -322,9 +324,14 @@ func (n *Node) restart(name string, start func(context.Context) error) error {
 // RestartKubelet restarts the kubelet, which then asks for new tokens for every pod.
 func (n *Node) RestartKubelet() error { return n.restart("kubelet", n.startKubelet) }
 
-// startNetwork starts kube-proxy, and a server for the one name that pods ask for.
+// startNetwork starts what startNetworkAs does, as kube-proxy.
 func (n *Node) startNetwork(ctx context.Context) error {
-	err := n.keep("kube-proxy", binariesDir+"/kube-proxy", "--kubeconfig="+pkiDir+"/kube-proxy.kubeconfig",
+	return n.startNetworkAs(ctx, pkiDir+"/kube-proxy.kubeconfig")
+}
+
+// startNetworkAs starts kube-proxy, and a server for the one name that pods ask for.
+func (n *Node) startNetworkAs(ctx context.Context, kubeconfig string) error {
+	err := n.keep("kube-proxy", binariesDir+"/kube-proxy", "--kubeconfig="+kubeconfig,
 		"--hostname-override="+n.Name, "--cluster-cidr="+podCIDR, "--conntrack-max-per-core=0", "--proxy-mode=iptables")
 	if err != nil {
 		return err

@@ -1,0 +1,257 @@
+//go:build e2e
+
+package e2e
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/kms-health/kms-health/test/docs/typed"
+	"github.com/kms-health/kms-health/test/e2e/cluster"
+	"github.com/kms-health/kms-health/test/e2e/fixture"
+	"github.com/kms-health/kms-health/test/harness/wait"
+	"github.com/kms-health/kms-health/test/kmsplugin"
+)
+
+// onlySecrets is encrypted, as most clusters of kubeadm have it.
+const onlySecrets = `apiVersion: apiserver.config.k8s.io/v1
+kind: EncryptionConfiguration
+resources:
+- resources: [secrets]
+  providers:
+  - kms: {apiVersion: v2, name: vault, endpoint: 'unix:///var/run/kmsplugin/kms-1.sock', timeout: 10s}
+  - identity: {}
+`
+
+// administrator is one of a node that `kubeadm init` has made, with a shell in a copy of the checkout.
+type administrator struct {
+	*testing.T
+	node *cluster.Node
+	dir  string // has the checkout
+	env  []string
+}
+
+func (a *administrator) must(err error) {
+	a.Helper()
+	if err != nil {
+		a.Fatal(err)
+	}
+}
+
+// sectionOf is a page's section of a heading.
+func sectionOf(t *testing.T, page, heading string) string {
+	t.Helper()
+	content, err := os.ReadFile(root + "/docs/" + page)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, section, found := strings.Cut(string(content), "\n## "+heading+"\n")
+	if !found {
+		t.Fatalf("%s has no section %q", page, heading)
+	}
+	section, _, _ = strings.Cut(section, "\n## ")
+	return section
+}
+
+// yamlOf is a section's sample.
+func yamlOf(t *testing.T, page, heading string) string {
+	t.Helper()
+	_, sample, found := strings.Cut(sectionOf(t, page, heading), "```yaml\n")
+	sample, _, closed := strings.Cut(sample, "```")
+	if !found || !closed {
+		t.Fatalf("%s, %s: no sample", page, heading)
+	}
+	return sample
+}
+
+func startKubeadm(t *testing.T, apiServer string) *administrator {
+	t.Helper()
+	began := time.Now()
+	c, err := cluster.StartKubeadm(t.Context(), cluster.Options{Assets: os.Getenv("KUBEBUILDER_ASSETS"), Log: os.Stderr},
+		apiServer, map[string][]byte{
+			"/etc/kubernetes/enc/encryption-config.yaml": []byte(onlySecrets),
+			fixture.HostPluginManifest:                   fixture.HostPlugin,
+		})
+	if err != nil {
+		t.Fatal(err)
+	}
+	a := &administrator{T: t, node: c.Nodes()[0], dir: t.TempDir()}
+	ends(t, func() error { return errors.Join(c.Stop(), os.RemoveAll(a.dir)) })
+	a.took("kubeadm init, with images", began)
+	t.Cleanup(func() {
+		if t.Failed() {
+			dir := filepath.Join(logsDir, t.Name())
+			t.Logf("the node's logs are in %s: %v", dir, errors.Join(os.RemoveAll(dir), c.KeepLogs(dir)))
+		}
+	})
+	a.env, err = typed.Copy(t.Context(), a.dir)
+	a.must(err)
+	kubeconfig, err := os.ReadFile(a.node.Path(cluster.AdminConfig))
+	a.must(err)
+	a.must(os.WriteFile(filepath.Join(a.dir, "kubeconfig"), kubeconfig, 0o600))
+	// What the page builds needs nothing but the module cache.
+	a.env = append(a.env, "KUBECONFIG="+a.dir+"/kubeconfig", "GOPROXY=off")
+	return a
+}
+
+func (a *administrator) took(what string, began time.Time) {
+	line := fmt.Sprintf("%s: %s: %s", a.Name(), what, time.Since(began).Round(time.Second))
+	times = append(times, line)
+	a.Log(line)
+}
+
+// run runs a command: in the node as root where it begins with sudo, else on a host that is in the node's network.
+func (a *administrator) run(ctx context.Context, command string) (string, error) {
+	if onNode, ok := strings.CutPrefix(command, "sudo "); ok {
+		return a.node.Run(ctx, "bash", "-c", onNode)
+	}
+	cmd := exec.Command("bash", "-o", "pipefail", "-c", command)
+	cmd.Dir, cmd.Env = filepath.Join(a.dir, "kms-health"), a.env
+	return a.node.RunOnHost(ctx, cmd)
+}
+
+func (a *administrator) types(command string) string {
+	a.Helper()
+	began := time.Now()
+	out, err := a.run(a.Context(), command)
+	a.Logf("%.1f s: $ %s\n%s", time.Since(began).Seconds(), command, out)
+	a.must(err)
+	return out
+}
+
+// follow types the commands of a page's section, but for those of kind.
+func (a *administrator) follow(page, heading string) {
+	a.Helper()
+	began := time.Now()
+	for _, command := range typed.Commands(sectionOf(a.T, page, heading)) {
+		push := strings.HasPrefix(command, "make image-push ")
+		switch {
+		case strings.HasPrefix(command, "kind "), command == "make image":
+			continue
+		case push: // there is no registry
+			command = strings.Replace(command, "image-push", "image ARCHITECTURES="+runtime.GOARCH, 1)
+		}
+		a.types(command)
+		if push {
+			for _, name := range []string{"operator", "reporter"} {
+				a.must(a.node.Import(a.Context(), a.dir+"/kms-health/bin/images/kms-health-"+name+".tar"))
+			}
+		}
+	}
+	a.took(heading, began)
+}
+
+// shows waits until a command prints something, and logs it then.
+func (a *administrator) shows(limit time.Duration, command, pattern string) {
+	a.Helper()
+	began, out := time.Now(), ""
+	err := wait.For(a.Context(), limit, command+" shows "+pattern, func(ctx context.Context) (err error) {
+		if out, err = a.run(ctx, command); !regexp.MustCompile(pattern).MatchString(out) {
+			return fmt.Errorf("%w: %s", err, out)
+		}
+		return nil
+	})
+	a.Logf("after %.1f s: $ %s\n%s", time.Since(began).Seconds(), command, out)
+	a.must(err)
+	a.took("until it shows "+pattern, began)
+}
+
+// storedKeys types on the node what the page has for it.
+func (a *administrator) storedKeys() {
+	a.Helper()
+	const page = "operate/stored-keys.md"
+	plugin, err := os.ReadFile(filepath.Join(a.dir, "kms-health/bin/kubectl-kms_health"))
+	a.must(err)
+	a.must(a.node.WriteFile("/opt/kubectl-kms_health", plugin, 0o755))
+	section, _, _ := strings.Cut(sectionOf(a.T, page, "How etcd is reached"), "\nOpenShift")
+	_, block, _ := strings.Cut(section, "\n    ")
+	out := a.types("sudo PATH=$PATH:/opt\n" + block)
+	if !regexp.MustCompile(`secrets +kms:v2:vault `).MatchString(out) {
+		a.Error("no Secrets of the provider vault")
+	}
+}
+
+// losesArguments has kubeadm write kube-apiserver anew with a configuration that lost its arguments, then with them.
+func (a *administrator) losesArguments(apiServer string) {
+	a.Helper()
+	a.must(a.node.KubeadmAPIServer(a.Context(), ""))
+	a.shows(8*time.Minute, status, `\(EncryptionNotConfigured\)`)
+	a.must(a.node.KubeadmAPIServer(a.Context(), apiServer))
+	a.shows(4*time.Minute, status, `^Healthy`)
+}
+
+// remove types docs/operate/remove.md, as far as the operator's part.
+func (a *administrator) remove() {
+	a.Helper()
+	content, err := os.ReadFile(root + "/docs/operate/remove.md")
+	a.must(err)
+	first, _, _ := strings.Cut(string(content), "\n2. ")
+	for _, command := range typed.Commands(first) {
+		command = strings.Replace(command, "openshift-kms-health", "kms-health", 1)
+		if strings.Contains(command, " edit ") {
+			const add = `/^    kind: OperatorConfiguration/a\    managementState: Removed`
+			a.types(`KUBE_EDITOR="sed -i '` + add + `'" ` + command)
+		} else {
+			a.shows(4*time.Minute, command, `^$`)
+		}
+	}
+}
+
+// reset undoes kubeadm init, and requires nothing to be left.
+func (a *administrator) reset() {
+	a.Helper()
+	began := time.Now()
+	out, err := a.node.KubeadmReset(a.Context())
+	a.Logf("$ kubeadm reset --force\n%s", out)
+	a.must(err)
+	a.took("kubeadm reset", began)
+	containers, err := a.node.Containers(a.Context())
+	a.must(err)
+	if containers != "" {
+		a.Errorf("containers are left: %s", containers)
+	}
+	for _, folder := range []string{"/etc/kubernetes/manifests", "/var/lib/kubelet/pods"} {
+		if left, _ := os.ReadDir(a.node.Path(folder)); len(left) > 0 {
+			a.Errorf("%s is not empty: %v", folder, left)
+		}
+	}
+}
+
+const status = "kubectl kms-health status"
+
+// TestKubeadm types docs/quickstart/kubernetes.md on a node of `kubeadm init`.
+func TestKubeadm(t *testing.T) {
+	const page = "quickstart/kubernetes.md"
+	apiServer := yamlOf(t, page, "kubeadm")
+	a := startKubeadm(t, apiServer)
+	a.follow(page, "1. Name your plugins")
+	a.follow(page, "2. Build the images, and apply")
+	a.shows(3*time.Minute, "kubectl get kmshealths --no-headers", `kube-apiserver +False +AsExpected +True +AsExpected`)
+	a.types("kubectl -n kms-health rollout status deployment kms-health-operator --timeout=2m")
+	a.follow(page, "3. Check")
+	a.storedKeys()
+
+	plugin := kmsplugin.Client(a.node.Path(fixture.HostPluginControl))
+	_, err := plugin.Do("unhealthy", "vault is sealed")
+	a.must(err)
+	a.shows(2*time.Minute, status, `vault is sealed`)
+	_, err = plugin.Do("heal")
+	a.must(err)
+	a.shows(2*time.Minute, status, `^Healthy`)
+
+	if !testing.Short() {
+		a.losesArguments(apiServer)
+	}
+	a.remove()
+	a.follow(page, "4. Remove")
+	a.reset()
+}
