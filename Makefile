@@ -22,8 +22,12 @@ TEST_TIMEOUT ?= 30m
 FUZZTIME ?= 30s
 .DEFAULT_GOAL := help
 .PHONY: help
-help: ## List the targets
+help: ## List the targets that are used each day
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  %-18s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
+
+.PHONY: help-all
+help-all: ## List all targets
+	@awk -F ':.*#[#+] ' '/^[a-z0-9-]+:.*#[#+] / {printf "  %-18s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
 
 ##@ Programs
 
@@ -82,7 +86,7 @@ kubernetes_ldflags = $(addprefix -X k8s.io/component-base/version., \
 cluster_missing = $(filter-out $(notdir $(wildcard $(CLUSTER)/*)),$(CLUSTER_PROGRAMS))
 
 .PHONY: cluster
-cluster: ## Build etcd and the Kubernetes programs that tests run, once, into .tools/
+cluster: #+ Build etcd and the Kubernetes programs that tests run, once, into .tools/
 	@$(if $(cluster_missing),test/tools/build.sh $(CLUSTER) test/tools/cluster '$(call kubernetes_ldflags,$(KUBERNETES_VERSION))' \
 		'5 to 10 minutes on 2 cores' $(foreach p,$(cluster_missing),$(p)=$(call cluster_package,$(p))),:)
 
@@ -117,10 +121,10 @@ $(CYCLONEDX): test/tools/programs/go.mod
 .PHONY: release release-check
 release: export KUBEBUILDER_ASSETS = $(CURDIR)/$(CLUSTER)
 release: export RELEASE_BUILD = $(GO_BUILD)
-release: cluster $(CYCLONEDX) ## Make everything that a release has in bin/release, from a tag (REGISTRY=registry.example.com/me; DIRTY=1: with local changes)
+release: cluster $(CYCLONEDX) #+ Make everything that a release has in bin/release, from a tag (REGISTRY=registry.example.com/me; DIRTY=1: with local changes)
 	@test/tools/release.sh $(VERSION) $(REGISTRY) $(ARCHITECTURES) $(if $(DIRTY),dirty)
 
-release-check: cluster $(CYCLONEDX) ## Make a release in two clones, and compare them (ARCHITECTURES=amd64: for one only)
+release-check: cluster $(CYCLONEDX) #+ Make a release in two clones, and compare them (ARCHITECTURES=amd64: for one only)
 	@test/tools/release-check.sh $(ARCHITECTURES)
 
 ##@ Tests
@@ -168,7 +172,7 @@ test-integration: $(GOTESTSUM) cluster ## Run the tests with a real kube-apiserv
 # A process plays ten, on an API server of its own, and waits as much as it computes. The race detector, which costs half
 # as much again, is left to those that `make test` plays.
 .PHONY: sequences
-sequences: cluster ## Random sequences of changes around the operator, in five processes at once (SEED=1 LAST=200)
+sequences: cluster #+ Random sequences of changes around the operator, in five processes at once (SEED=1 LAST=200)
 	@mkdir -p bin
 	@$(GO) test -tags integration,$(TAGS) $(TEST_BUILD) -ldflags=-s -c -o bin/sequences.test ./test/operator/delivery && \
 		cd test/operator/delivery && seq $(or $(SEED),1) 10 $(or $(LAST),200) | xargs -P 5 -I FIRST sh -c 'log=$(CURDIR)/bin/sequences-FIRST.log; \
@@ -191,7 +195,7 @@ test-e2e: e2e-ready $(GOTESTSUM) cluster ## Run the tests on a real cluster with
 
 .PHONY: test-kubeadm
 test-kubeadm: TESTFLAGS += -run TestKubeadm
-test-kubeadm: test-e2e ## The part of test-e2e on a cluster of kubeadm, as root: docs/quickstart/kubernetes.md as typed
+test-kubeadm: test-e2e #+ The part of test-e2e on a cluster of kubeadm, as root: docs/quickstart/kubernetes.md as typed
 
 .PHONY: cluster-up
 cluster-up: e2e-ready cluster ## Run a real cluster with kms-health on it, as root, until Ctrl-C (NODES=3, BARE=1: without kms-health)
@@ -213,7 +217,7 @@ e2e-packages: ## Install the Debian packages that a real cluster needs, as root
 	@ln -sf $(abspath $(CLUSTER)/etcd) $(@D)/etcd
 
 .PHONY: parity
-parity: cluster $(if $(KUBERNETES),.tools/parity-$(KUBERNETES)/kube-apiserver) ## Compare our verdicts with kube-apiserver's own (KUBERNETES=v1.34.4, v1.37.2: of another version)
+parity: cluster $(if $(KUBERNETES),.tools/parity-$(KUBERNETES)/kube-apiserver) #+ Compare our verdicts with kube-apiserver's own (KUBERNETES=v1.34.4, v1.37.2: of another version)
 	$(if $(KUBERNETES),KUBEBUILDER_ASSETS=$(CURDIR)/.tools/parity-$(KUBERNETES)) $(GO) test -tags integration,$(TAGS) -count 1 -timeout 40m -v ./test/parity -compare
 
 # Without the race detector, which finds a race of k8s.io/kms/pkg/service. TESTFLAGS=-update writes test/languages/testdata/verdicts.txt anew.
@@ -223,7 +227,7 @@ test-languages: cluster ## Compare verdicts on plugins in Python, Node and Go (D
 	$(GO) test -tags integration,$(TAGS) $(TEST_BUILD) -count 1 -timeout 10m -v ./test/languages -node-modules $(CURDIR)/.tools/languages/node_modules $(TESTFLAGS)
 
 .PHONY: soak
-soak: cluster ## The reporter under faults, restarts, edits and outages drawn at random, with a real API server (SOAK=60m, SEED=7)
+soak: cluster #+ The reporter under faults, restarts, edits and outages drawn at random, with a real API server (SOAK=60m, SEED=7)
 	$(GO) test -tags integration,$(TAGS) -count 1 -v -timeout 0 ./test/integration -run TestSoak -soak $(or $(SOAK),10m) -soak-seed $(or $(SEED),1)
 
 # BASE is the path of another build of the reporter, OPERATOR_BASE of the operator.
@@ -231,12 +235,12 @@ BENCH = $(GO) test -v -count 1 -timeout $(1) ./test/bench -measure $(if $(BASE),
 	$(if $(OPERATOR_BASE),-operator-base $(abspath $(OPERATOR_BASE)))
 
 .PHONY: bench
-bench: bin/kms-health-reporter bin/kms-health-operator bin/bench-floor bin/kms-plugin cluster ## Run the benchmarks, and measure both programs as processes (BASE=/old/kms-health-reporter TESTFLAGS='-run TestOperator -short')
+bench: bin/kms-health-reporter bin/kms-health-operator bin/bench-floor bin/kms-plugin cluster #+ Run the benchmarks, and measure both programs as processes (BASE=/old/kms-health-reporter TESTFLAGS='-run TestOperator -short')
 	$(GO) test -run '^$$' -bench . -benchmem ./pkg/...
 	$(call BENCH,60m) $(TESTFLAGS)
 
 .PHONY: bench-writes
-bench-writes: bin/kms-health-reporter cluster ## Compare when faults are reported, and etcd's disk, with another build (BASE=/old/kms-health-reporter FAULTS=20 HEALTH=5m NODES=4)
+bench-writes: bin/kms-health-reporter cluster #+ Compare when faults are reported, and etcd's disk, with another build (BASE=/old/kms-health-reporter FAULTS=20 HEALTH=5m NODES=4)
 	@if [ ! -x "$(BASE)" ]; then echo "error: make bench-writes: set BASE, for example BASE=/old/bin/kms-health-reporter" >&2; exit 2; fi
 	$(call BENCH,0) -writes -run '^TestWrites$$' -faults $(or $(FAULTS),60) -health $(or $(HEALTH),15m) -nodes $(or $(NODES),16)
 
@@ -244,7 +248,7 @@ bin/bench-floor: FORCE
 	$(GO_BUILD) -o $@ ./test/bench/floor
 
 .PHONY: fuzz
-fuzz: ## Run each fuzz target for FUZZTIME (30s)
+fuzz: #+ Run each fuzz target for FUZZTIME (30s)
 	@FUZZTIME=$(FUZZTIME) test/tools/fuzz.sh
 
 ##@ Source
@@ -253,22 +257,26 @@ fuzz: ## Run each fuzz target for FUZZTIME (30s)
 generate: ## Write the generated files anew
 	$(GO) generate ./...
 
+.PHONY: lint
+lint: #+ The part of verify that reads Go
+	@$(MAKE) verify ONLY='gofmt vet vet-integration staticcheck golangci-lint'
+
 .PHONY: facts
-facts: ## Change facts of pkg/contract in a clone of HEAD, and check that everything that follows is generated
+facts: #+ Change facts of pkg/contract in a clone of HEAD, and check that everything that follows is generated
 	@TEST_BUILD='$(TEST_BUILD)' TAGS='$(TAGS)' test/tools/facts.sh
 
 # A mutant may ask for memory without end: each program gets 16 GB of addresses.
 .PHONY: mutations
 mutations: PACKAGES ?= $(addprefix pkg/,contract rollup operator/reportercontroller operator/objects operator/encryptionconfig reporter/probe config/v1alpha1)
-mutations: ## Change the code of pure packages, and count what their tests notice (PACKAGES=pkg/rollup SEED=7 MOST=0: all mutants)
+mutations: #+ Change the code of pure packages, and count what their tests notice (PACKAGES=pkg/rollup SEED=7 MOST=0: all mutants)
 	@ulimit -v 16000000; $(GO) run ./test/tools/mutations -tags $(TAGS) -seed $(or $(SEED),1) -most $(or $(MOST),150) $(PACKAGES)
 
 .PHONY: findings
-findings: ## Run the scripts of findings/, which need the internet: what surprised us about other software
+findings: #+ Run the scripts of findings/, which need the internet: what surprised us about other software
 	@status=0; for script in findings/*.sh; do echo "== $$script"; $$script || status=1; done; exit $$status
 
 .PHONY: lines
-lines: ## Count lines by folder, and words of pages
+lines: #+ Count lines by folder, and words of pages
 	@test/tools/lines.sh
 
 .PHONY: fmt
@@ -281,15 +289,16 @@ verify: export BUILD = $(GO_BUILD)
 verify: $(if $(filter-out gofmt shellcheck traces boundaries methods mod-tidy mod-verify vet vet-integration generated,$(or $(ONLY),all)),lint-tools promtool cluster) ## Run every static check, and the README's commands (ONLY='gofmt vet': these alone)
 	@test/tools/verify.sh $(ONLY)
 
-LINTERS := .tools/lint/golangci-lint .tools/lint/govulncheck .tools/lint/staticcheck
+LINTERS := .tools/lint/actionlint .tools/lint/golangci-lint .tools/lint/govulncheck .tools/lint/staticcheck
 PROMTOOL := .tools/prometheus/promtool
 
 BUNDLE_CHECK := .tools/bundle/bundle
 
 .PHONY: lint-tools promtool
 lint-tools: $(LINTERS) $(BUNDLE_CHECK)
-promtool: $(PROMTOOL) ## Build promtool, once, into .tools/
+promtool: $(PROMTOOL) #+ Build promtool, once, into .tools/
 
+.tools/lint/actionlint: PACKAGE = github.com/rhysd/actionlint/cmd/actionlint
 .tools/lint/golangci-lint: PACKAGE = github.com/golangci/golangci-lint/v2/cmd/golangci-lint
 .tools/lint/govulncheck: PACKAGE = golang.org/x/vuln/cmd/govulncheck
 .tools/lint/staticcheck: PACKAGE = honnef.co/go/tools/cmd/staticcheck
@@ -312,5 +321,5 @@ clean: ## Remove what was built, but for the tools
 	rm -rf bin .logs
 
 .PHONY: clean-tools
-clean-tools: ## Remove the built tools: the next `make test` takes minutes again
+clean-tools: #+ Remove the built tools: the next `make test` takes minutes again
 	rm -rf .tools

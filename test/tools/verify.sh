@@ -15,7 +15,7 @@ readonly cannot=77
 tmp=$(mktemp -d)
 trap 'rm -rf "$tmp"' EXIT
 
-steps=(gofmt shellcheck traces boundaries methods rules docs commands bundle mod-tidy
+steps=(gofmt shellcheck workflows traces boundaries methods rules docs commands bundle mod-tidy
 	mod-verify vet vet-integration staticcheck golangci-lint generated govulncheck)
 
 # What is in the repository, or is about to be.
@@ -52,6 +52,18 @@ check_shellcheck() {
 		fi
 	done < <(files)
 	shellcheck -- "${scripts[@]}"
+}
+
+# .github's files; dependabot has every module.
+check_workflows() {
+	"$lint/actionlint" || return 1
+	local module
+	for module in $(modules); do
+		if ! grep -qE "^  directories: .*[[ ]/${module#.}[],]" .github/dependabot.yml; then
+			echo ".github/dependabot.yml: $module is missing"
+			return 1
+		fi
+	done
 }
 
 # The project is fetched from wherever the environment reports, and is built
