@@ -11,8 +11,6 @@ import (
 	"github.com/kms-health/kms-health/pkg/contract"
 )
 
-var explainFormats = []string{"json", "yaml"}
-
 func newExplain(e environment) *cobra.Command {
 	format := ""
 	cmd := &cobra.Command{
@@ -41,17 +39,12 @@ same, and a reason of a ClusterOperator may have its prefix, as KMSPlugins_Plugi
 			return err
 		},
 	}
-	cmd.Flags().StringVarP(&format, "output", "o", "", "the `format`: one of "+strings.Join(explainFormats, ", "))
-	_ = cmd.RegisterFlagCompletionFunc("output",
-		cobra.FixedCompletions(explainFormats, cobra.ShellCompDirectiveNoFileComp))
+	addOutput(cmd, &format, []string{"json", "yaml"})
 	return cmd
 }
 
 // explain is the output for one name, or the list of all.
 func explain(args []string, format string) ([]byte, error) {
-	if format != "" && !slices.Contains(explainFormats, format) {
-		return nil, fmt.Errorf("--output: %q is none of %s", format, strings.Join(explainFormats, ", "))
-	}
 	all := show.Explanations()
 	if len(args) == 0 {
 		return show.As(format, all, show.List(all))

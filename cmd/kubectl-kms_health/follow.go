@@ -43,7 +43,8 @@ func (o *options) follow(ctx context.Context, isLast func(*view.Status) (bool, e
 	case err != nil && !wait.Interrupted(err):
 		return err
 	case !wasRead || failed != "":
-		return fmt.Errorf("the state cannot be read at the timeout of %s: %s", o.timeout, cmp.Or(failed, "there was no answer"))
+		return fmt.Errorf("the state cannot be read at the timeout of %s: %s", o.timeout,
+			cmp.Or(failed, "there was no answer"))
 	}
 	return nil
 }

@@ -119,8 +119,8 @@ func (o *options) requestTrips(ctx context.Context, s *view.Status) *view.Trips 
 			continue
 		}
 		t.Regular[a.Name] = why
-		fmt.Fprintf(o.stderr, "warning: %s: no round trip is requested: %s\nWaiting for a regular one, at most %s (--timeout)\n",
-			show.Lines(a.Name), show.Lines(why), o.timeout)
+		fmt.Fprintf(o.stderr, "warning: %s: no round trip is requested: %s\n", show.Lines(a.Name), show.Lines(why))
+		fmt.Fprintf(o.stderr, "Waiting for a regular one, at most %s (--timeout)\n", o.timeout)
 	}
 	return t
 }

@@ -105,19 +105,32 @@ func newOptions(e environment) *options {
 
 // addFlags adds those of all commands that read a cluster.
 func (o *options) addFlags(cmd *cobra.Command) {
-	f := cmd.Flags()
-	f.StringVarP(&o.output, "output", "o", "", "the `format`: one of "+strings.Join(formats, ", "))
-	o.config.AddFlags(f)
-	f.Lookup("namespace").Usage = "The operator's namespace; not set: " + strings.Join(operatorNamespaces, ", or ")
+	addOutput(cmd, &o.output, formats)
+	o.config.AddFlags(cmd.Flags())
+	usage := "The operator's namespace; not set: " + strings.Join(operatorNamespaces, ", or ")
+	cmd.Flags().Lookup("namespace").Usage = usage
+}
+
+// addOutput adds -o, which is one of these formats, or not set.
+func addOutput(cmd *cobra.Command, output *string, formats []string) {
+	cmd.Flags().StringVarP(output, "output", "o", *output, "the `format`: one of "+strings.Join(formats, ", "))
 	_ = cmd.RegisterFlagCompletionFunc("output", cobra.FixedCompletions(formats, cobra.ShellCompDirectiveNoFileComp))
+	before := cmd.PreRunE
+	cmd.PreRunE = func(cmd *cobra.Command, args []string) error {
+		if *output != "" && !slices.Contains(formats, *output) {
+			return fmt.Errorf("--output: %q is none of %s", *output, strings.Join(formats, ", "))
+		}
+		if before == nil {
+			return nil
+		}
+		return before(cmd, args)
+	}
 }
 
 // validate checks the flags before anything is read.
 func (o *options) validate(cmd *cobra.Command, args []string) error {
 	o.name = strings.Join(args, "")
 	switch {
-	case o.output != "" && !slices.Contains(formats, o.output):
-		return fmt.Errorf("--output: %q is none of %s", o.output, strings.Join(formats, ", "))
 	case o.file != "" && o.wait:
 		return errors.New("--from-file: files do not change, so --wait is not possible")
 	case cmd.Flags().Lookup("wait") != nil && cmd.Flags().Changed("timeout") && !o.wait:

@@ -19,7 +19,7 @@ var openShiftConditions = []Row{
 		DoNot: "edit the reports by hand"},
 	{Name: "KmsHealthReportsProgressing",
 		Means: "OpenShift waits until plugins agree on a key. After 5 minutes it rotates and migrates by itself",
-		Check: "`kubectl get secrets -n openshift-config-managed`: annotations of `encryption-key-…` have target and progress",
+		Check: "`kubectl get secrets -n openshift-config-managed`: annotations of `encryption-key-…` have the target",
 		Fix:   "wait until all plugins name the new key; then until the migration ends",
 		DoNot: "delete the former key, or start another rotation"},
 	{Name: "Encrypted",

@@ -114,8 +114,8 @@ func List(all []Explanation) (text string) {
 // Width is that of a terminal, unless it is known.
 const Width = 80
 
-// wrapped is a label and its text, in lines of at most a width, if not 0, where words allow it. Lines after the first are
-// indented to the text.
+// wrapped is a label and its text, in lines of at most a width, if not 0, where words allow it. Lines after the
+// first are indented to the text.
 func wrapped(label, text string, width int) (lines string) {
 	line := label
 	for i, word := range strings.Fields(text) {

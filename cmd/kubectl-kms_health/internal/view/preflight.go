@@ -181,7 +181,8 @@ func (p *Preflight) condition(a *APIServer, conditionType string) (c metav1.Cond
 		return c, NotKnown, "the operator does not run, or has not written " + conditionType
 	}
 	c = a.Conditions[at]
-	return c, map[metav1.ConditionStatus]Verdict{operatorstatus.True: Healthy, operatorstatus.False: Unhealthy}[c.Status], ""
+	verdict = map[metav1.ConditionStatus]Verdict{operatorstatus.True: Healthy, operatorstatus.False: Unhealthy}[c.Status]
+	return c, cmp.Or(verdict, NotKnown), ""
 }
 
 // checkWriteKey adds whether API servers write with the key that plugins name now.
@@ -194,7 +195,7 @@ func (p *Preflight) checkWriteKey(a *APIServer, named string) {
 	}
 	var agreed struct{ KeyID, KEKID, Since string }
 	if verdict != Healthy {
-		p.add(a, name, cmp.Or(verdict, NotKnown), c.Reason, explained(&c))
+		p.add(a, name, verdict, c.Reason, explained(&c))
 	} else if err := json.Unmarshal([]byte(c.Message), &agreed); err != nil || !contract.SameKEK(agreed.KEKID, named) {
 		p.add(a, name, NotKnown, c.Reason, ConditionText(&c)+" is about another KEK ID: "+c.Message)
 	} else {
@@ -221,7 +222,7 @@ func (p *Preflight) checkDelivery(a *APIServer) {
 	if verdict == Healthy || isEncrypted { // of several reasons that is one of the least severe
 		p.add(a, delivery, Healthy, "", "no request of the operator was refused")
 	} else {
-		p.add(a, delivery, cmp.Or(verdict, NotKnown), c.Reason, explained(&c))
+		p.add(a, delivery, verdict, c.Reason, explained(&c))
 	}
 	_, server := p.configured(a.Name)
 	switch {
@@ -241,7 +242,7 @@ type byNode map[string][]string
 
 func (v byNode) add(node, value string) { v[node] = append(v[node], value) }
 
-// groups are the different values, of which a KEK ID may be the hash of another, and a text of them with their nodes.
+// groups are the different values, and a text of them with their nodes. A KEK ID may be the hash of another.
 func (v byNode) groups() (values []string, text string) {
 	var nodes []string
 	for _, node := range slices.Sorted(maps.Keys(v)) {

@@ -225,7 +225,8 @@ func (s *Status) count() (c count) {
 
 // Nodes is how many nodes an API server has.
 func (s *Status) Nodes(apiServer string) int {
-	of := Status{APIServers: slices.DeleteFunc(slices.Clone(s.APIServers), func(a APIServer) bool { return a.Name != apiServer })}
+	others := func(a APIServer) bool { return a.Name != apiServer }
+	of := Status{APIServers: slices.DeleteFunc(slices.Clone(s.APIServers), others)}
 	return of.count().nodes
 }
 

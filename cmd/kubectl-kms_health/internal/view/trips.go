@@ -68,8 +68,8 @@ func (s *Status) configured(apiServer string) (*v1alpha1.OperatorConfiguration, 
 	return file, &file.APIServers[at]
 }
 
-// Follow returns each node's trip. One is done if each of its entries has the request, or shows a round trip which
-// the first status did not have; where no request was made also if it shows a new check of a plugin that is not healthy.
+// Follow returns each node's trip. One is done if each of its entries has the request, or shows a round trip that the
+// first status did not have; where no request was made, a new check of a plugin that is not healthy counts as well.
 func (t *Trips) Follow(s *Status) (all []Trip) {
 	if t.first == nil {
 		t.first = map[string][2]time.Time{}
