@@ -106,6 +106,9 @@ func (o *options) requestTrips(ctx context.Context, s *view.Status) *view.Trips 
 	text := o.clock.Now().UTC().Format("preflight-20060102-150405.000")
 	t.Follow(s)
 	for _, a := range s.APIServers {
+		if len(a.Plugins) == 0 {
+			continue
+		}
 		why := s.NoRequest(a.Name)
 		if why == "" {
 			if err := o.request(ctx, a.Target(), text); apierrors.IsForbidden(err) {

@@ -129,6 +129,8 @@ func TestPreflight(t *testing.T) {
 			[]string{"Not known: 6 checks hold, 2 not known.", "UNKNOWN Round trip: 1 of 2 nodes made one; still awaited: a first report on b", "kube-apiserver on b: not reported yet"}},
 		"one does not answer the request": {fleet{change: onB(func(e *contract.Entry) { e.Requested, e.RoundTrip = "", time.Unix(1, 0) })}, 2, 3 * time.Minute,
 			[]string{"UNKNOWN Round trip: 1 of 2 nodes made one; still awaited: the requested round trip of key 2 on b"}},
+		"nothing is reported": {fleet{change: func(_ string, e *contract.Entry) { e.KeyID = "" }, condition: map[string]string{contract.HealthReporting: "True NoPlugins m"}}, 2, 0,
+			[]string{"Not known: ", "UNKNOWN Round trip: no KMS plugin is reported"}},
 		"one stops reporting": {fleet{change: onB(func(e *contract.Entry) {
 			e.Requested, e.RoundTrip, e.LastChecked = "", time.Unix(1, 0), time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC) // when synctest begins
 		})}, 2, 3 * time.Minute, []string{"UNKNOWN Round trip: 1 of 2 nodes made one; still awaited: a new report, since the last one is stale on b"}},
