@@ -36,7 +36,8 @@ var notHere = map[string]string{
 // also are exit codes other than 0, by the beginning of a command.
 var also = map[string][]int{
 	// No kubelet runs the operator, so there are no conditions: the state is unknown.
-	"kubectl kms-health status": {2},
+	"kubectl kms-health status":    {2},
+	"kubectl kms-health preflight": {2},
 }
 
 var untilStop = regexp.MustCompile(`#.*until Ctrl-C`)

@@ -155,8 +155,9 @@ func (a *administrator) shows(limit time.Duration, command, pattern string) {
 	a.Helper()
 	began, out := time.Now(), ""
 	err := wait.For(a.Context(), limit, command+" shows "+pattern, func(ctx context.Context) (err error) {
-		if out, err = a.run(ctx, command); !regexp.MustCompile(pattern).MatchString(out) {
-			return fmt.Errorf("%w: %s", err, out)
+		out, err = a.run(ctx, command)
+		if !regexp.MustCompile(pattern).MatchString(out) || out == "" && err != nil {
+			return fmt.Errorf("%v: %s", err, out)
 		}
 		return nil
 	})

@@ -12,6 +12,8 @@
 // mounts and network away, so nothing is left on the host but one folder and empty
 // cgroups of containers, which Stop removes. Every node ends with the process that started it.
 //
+// StartKubeadm has kubeadm make a node's control plane, in place of what is here for OpenShift's.
+//
 // Images are built here and imported. No node has a route to anything but the other nodes.
 //
 // The package simulates OpenShift where OpenShift's own programs are not available:
