@@ -26,7 +26,7 @@ var RollupReasons = []Row{
 		DoNot: "roll its configuration out to other nodes"},
 	{Name: "EncryptionNotConfigured", Alerts: []string{"KMSEncryptionNotConfigured"}, Degraded: isTrue, Agreed: isFalse,
 		Alerted: true,
-		Means:   "kube-apiserver runs without `--encryption-provider-config`: it cannot read Secrets, and stores new ones in the clear",
+		Means:   "kube-apiserver runs without `--encryption-provider-config`: it reads no Secret, and stores new ones in the clear",
 		Check:   "the arguments of its pod; an upgrade may have written its manifest anew",
 		Fix:     "add the flag and its volumes again, restart it, and rewrite what was stored meanwhile",
 		DoNot:   "upgrade the next control plane node"},

@@ -61,16 +61,17 @@ func (e *evaluation) settle(c *operatorstatus.Condition, key, kekID string) {
 	if next.KeyID != key || !contract.SameKEK(next.KEKID, kekID) {
 		next = Agreement{KeyID: key, KEKID: kekID, Seen: e.Now, Since: e.Wall.UTC().Format(time.RFC3339)}
 		var found agreement
-		if e.Agreement.KeyID == "" && was.Status == operatorstatus.True && json.Unmarshal([]byte(was.Message), &found) == nil &&
-			found.KeyID == key && contract.SameKEK(found.KEKID, kekID) {
+		stands := e.Agreement.KeyID == "" && was.Status == operatorstatus.True
+		if stands && json.Unmarshal([]byte(was.Message), &found) == nil && found.KeyID == key &&
+			contract.SameKEK(found.KEKID, kekID) {
 			next.Seen, next.Since = e.Now.Add(-SettlePeriod), found.Since
 		}
 	}
 	e.result.Agreement = next
 	if e.before(next.Seen.Add(SettlePeriod)) {
 		c.Reason = contract.Settling
-		c.Message = fmt.Sprintf("for less than %d s all plugins have named KEK ID %s of key %s: an API server may still write "+
-			"with the one before", int(SettlePeriod.Seconds()), kekName(kekID), keyName(key))
+		c.Message = fmt.Sprintf("for less than %d s all plugins have named KEK ID %s of key %s: an API server may still "+
+			"write with the one before", int(SettlePeriod.Seconds()), kekName(kekID), keyName(key))
 		return
 	}
 	e.result.KeyID, e.result.KEKID = key, kekID

@@ -246,7 +246,8 @@ func (e *evaluation) onReport(n *Node, row *Row, reports bool) (f Finding) {
 // degraded is the condition Degraded: whether a plugin is unhealthy. A plugin known to be
 // unhealthy outweighs one whose state is unknown.
 func (e *evaluation) degraded() operatorstatus.Condition {
-	c := operatorstatus.Condition{Type: contract.PluginsDegraded, Status: operatorstatus.False, Reason: contract.AsExpected}
+	c := operatorstatus.Condition{Type: contract.PluginsDegraded, Status: operatorstatus.False}
+	c.Reason = contract.AsExpected
 	found := slices.Concat(e.NotObserved, e.onPlugins)
 	if len(found) == 0 {
 		found = slices.Clone(e.standing)
@@ -280,8 +281,8 @@ func (e *evaluation) reporting() (c operatorstatus.Condition, stands bool) {
 	found, mode := e.deliveryFindings()
 	found = append(found, e.onNodes...)
 	if e.Owner != "" {
-		found = append(found, Finding{Reason: contract.OtherOwner,
-			Text: fmt.Sprintf("field manager %s owns %s", contract.Cut(contract.CleanDetail(e.Owner), maxDetail), contract.PluginsDegraded)})
+		owner := contract.Cut(contract.CleanDetail(e.Owner), maxDetail)
+		found = append(found, Finding{Reason: contract.OtherOwner, Text: "field manager " + owner + " owns " + contract.PluginsDegraded})
 	}
 	switch {
 	case len(found) > 0:

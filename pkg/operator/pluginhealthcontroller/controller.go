@@ -254,11 +254,7 @@ func (s *healthSync) judge(ctx context.Context, in *rollup.Input) (v delivery.Ve
 	in.Unobserved, in.Owner = resource == nil || !judged, s.owner
 	result := rollup.Evaluate(in)
 	s.requeue(result.Deadline)
-	if stale := slices.ContainsFunc(result.Rows, func(r rollup.Row) bool { return r.State == rollup.Stale && !r.Unexpected }); stale &&
-		s.now.Sub(s.relisted) > time.Minute { // a watch may show what etcd no longer has, after a restore
-		s.relisted = s.now
-		t.Sources.Resource.Relist()
-	}
+	s.relist(result)
 	v.Degraded, v.Reporting = result.Conditions[contract.PluginsDegraded], result.Conditions[contract.HealthReporting]
 	s.cleaned = s.cleaned && t.Off
 	if t.Off { // when it is on again, all nodes have time for their first report
@@ -275,8 +271,27 @@ func (s *healthSync) judge(ctx context.Context, in *rollup.Input) (v delivery.Ve
 		v.Done = judged && t.Clean
 		return v, judged
 	}
+	return s.act(ctx, resource, in, result, v, judged)
+}
+
+// relist reads the resource anew, at most once a minute, while reports are stale: a watch may show what etcd no longer
+// has, after a restore.
+func (s *healthSync) relist(result *rollup.Result) {
+	stale := func(r rollup.Row) bool { return r.State == rollup.Stale && !r.Unexpected }
+	if slices.ContainsFunc(result.Rows, stale) && s.now.Sub(s.relisted) > time.Minute {
+		s.relisted = s.now
+		s.target.Sources.Resource.Relist()
+	}
+}
+
+// act brings about what was judged: it removes leftovers, and writes the conditions.
+func (s *healthSync) act(ctx context.Context, resource *operatorstatus.Status, in *rollup.Input, result *rollup.Result,
+	v delivery.Verdict, judged bool) (delivery.Verdict, bool) {
+	t := s.target
 	if t.Off && t.Clean {
-		left := slices.ContainsFunc(resource.Reports, func(r operatorstatus.Report) bool { return r.Form == operatorstatus.FormCondition })
+		left := slices.ContainsFunc(resource.Reports, func(r operatorstatus.Report) bool {
+			return r.Form == operatorstatus.FormCondition
+		})
 		result = &rollup.Result{}
 		v.Done = result.Same(in.Previous) && (s.cleaned || !left)
 	}

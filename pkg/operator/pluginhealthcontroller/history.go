@@ -142,8 +142,8 @@ func (l *look) complete(n *rollup.Node, b *beside, ours []*corev1.Pod) {
 			n.WriteKeyNotKnown = true
 			l.requeue(due)
 		} else {
-			n.Faults = append(n.Faults, rollup.Finding{Reason: contract.EncryptionNotConfigured, Node: n.Name,
-				Text: fmt.Sprintf("pod %s/%s runs kube-apiserver without --encryption-provider-config", b.pod.Namespace, b.pod.Name)})
+			text := fmt.Sprintf("pod %s/%s runs kube-apiserver without --encryption-provider-config", b.pod.Namespace, b.pod.Name)
+			n.Faults = append(n.Faults, rollup.Finding{Reason: contract.EncryptionNotConfigured, Node: n.Name, Text: text})
 		}
 	}
 }
@@ -195,7 +195,8 @@ func (l *look) expect(n *rollup.Node) {
 // excuse sets until when a silence of the node, and a missing socket, are excused.
 func (l *look) excuse(n *rollup.Node, b *beside) {
 	l.starts, l.restart, l.row = b.starts(), l.was.restart, l.was.row
-	if changed := l.starts != l.was.starts; changed && (!l.first || b.stopped() && l.degraded.Status != operatorstatus.True) {
+	begins := b.stopped() && l.degraded.Status != operatorstatus.True // the first look may be during a restart
+	if l.starts != l.was.starts && (!l.first || begins) {
 		if l.restart.IsZero() || l.now.Sub(l.restart) > rowEnds {
 			l.row = l.now
 		}

@@ -67,7 +67,8 @@ func (s *healthSync) yields() bool { return s.owner != "" && s.now.Before(s.owne
 
 // apply writes conditions by Server-Side Apply, and yields the one that another manager owns. Others, which only a
 // person's edit may own for a moment, are taken.
-func (s *healthSync) apply(ctx context.Context, conditions map[string]operatorstatus.Condition) (version string, err error) {
+func (s *healthSync) apply(ctx context.Context, conditions map[string]operatorstatus.Condition,
+) (version string, err error) {
 	version, err = ssa.ApplyStatus(ctx, s.Client, s.resource(), conditions, map[string]any{}, false)
 	owner := ""
 	if apierrors.IsConflict(err) {

@@ -194,7 +194,8 @@ func read(r contract.Resource, o *unstructured.Unstructured, now time.Time) APIS
 		}
 	}
 	a.OpenShiftPreflight = openShiftPreflight(r, o)
-	result := rollup.Evaluate(&rollup.Input{Now: now, Wall: now, Reports: rollup.Dated(resource.Reports), Nodes: expected(resource)})
+	result := rollup.Evaluate(&rollup.Input{Now: now, Wall: now, Reports: rollup.Dated(resource.Reports),
+		Nodes: expected(resource)})
 	marked := ""
 	for _, row := range result.Rows {
 		p := Plugin{
