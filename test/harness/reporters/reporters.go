@@ -6,6 +6,7 @@ package reporters
 import (
 	"context"
 	"fmt"
+	"net/http/httptest"
 	"net/url"
 	"os"
 	"path/filepath"
@@ -44,6 +45,7 @@ type Options struct {
 type Reporters struct {
 	Options
 	kube   *kubernetes.Clientset
+	proxy  *httptest.Server // to the API server
 	cancel context.CancelFunc
 	ended  chan struct{}
 
@@ -58,9 +60,13 @@ func Start(o Options) (*Reporters, error) {
 	if err != nil {
 		return nil, err
 	}
+	proxy, err := startProxy(o.Cluster)
+	if err != nil {
+		return nil, err
+	}
 	ctx, cancel := context.WithCancel(context.Background())
 	r := &Reporters{
-		Options: o, kube: kube, cancel: cancel, ended: make(chan struct{}), running: map[string]*controlplane.Child{},
+		Options: o, kube: kube, proxy: proxy, cancel: cancel, ended: make(chan struct{}), running: map[string]*controlplane.Child{},
 	}
 	go func() {
 		defer close(r.ended)
@@ -80,6 +86,7 @@ func (r *Reporters) Stop() {
 	r.cancel()
 	<-r.ended
 	r.endOthers(nil)
+	r.proxy.Close()
 }
 
 // PID is the process of a pod, 0 while there is none.
@@ -132,8 +139,8 @@ func (r *Reporters) run(ctx context.Context, pod *corev1.Pod) error {
 	replace := []string{
 		objects.ConfigFolder, filepath.Join(folder, "config"), objects.CredentialsFolder, folder,
 		// A companion is on its node's network, where the API server listens.
-		"https://localhost:6443", strings.Replace(r.Cluster.URL(), "127.0.0.1", "localhost", 1),
-		"https://kubernetes.default.svc", r.Cluster.URL(),
+		"https://localhost:6443", strings.Replace(r.proxy.URL, "127.0.0.1", "localhost", 1),
+		"https://kubernetes.default.svc", r.proxy.URL,
 	}
 	container := pod.Spec.Containers[0]
 	for _, m := range container.VolumeMounts {
@@ -164,7 +171,7 @@ func (r *Reporters) run(ctx context.Context, pod *corev1.Pod) error {
 	if err := os.WriteFile(filepath.Join(folder, "token"), []byte(token), 0o600); err != nil {
 		return err
 	}
-	api, err := url.Parse(r.Cluster.URL())
+	api, err := url.Parse(r.proxy.URL)
 	if err != nil {
 		return err
 	}
