@@ -34,7 +34,7 @@ func startProxy(cluster *controlplane.ControlPlane) (*httptest.Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	pair, err := cluster.ServingCA().Serving("localhost", "127.0.0.1", "kubernetes.default.svc")
+	pair, err := cluster.ServingCA().Serving("localhost", "127.0.0.1", "kubernetes", "kubernetes.default.svc")
 	if err != nil {
 		return nil, err
 	}
