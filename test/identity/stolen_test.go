@@ -199,7 +199,9 @@ func (c *installed) subjects(t *testing.T) (all []attempt) {
 	binding := c.identity()["ClusterRoleBinding"]
 	in := map[string]string{c.home: allowed, c.servers: allowed, "default": rightsPolicy, "kube-public": rightsPolicy, "third-party": rightsPolicy, "": validation}
 	if c.openShift() {
-		in["kms-health"], in["kube-system"], in["openshift-kube-apiserver"], in["openshift-oauth-apiserver"] = rightsPolicy, rightsPolicy, allowed, allowed
+		// Of the role for kube-apiserver: each API server has one namespace.
+		in["kms-health"], in["kube-system"], in["openshift-kube-apiserver"] = rightsPolicy, rightsPolicy, allowed
+		in[c.servers], in["openshift-oauth-apiserver"] = rightsPolicy, rightsPolicy
 	} else {
 		in["openshift-kms-health"], in["openshift-apiserver"] = rightsPolicy, rightsPolicy
 	}

@@ -40,6 +40,7 @@ type nodeHistory struct {
 	reporter time.Time            // the first of its reporters
 	reported bool                 // it has had one
 	writers  []string             // the UIDs of their pods, and of the API server's, which may have a sidecar
+	taken    bool                 // one of them has reported; before, those of the node's other pods count, too
 	expected map[string]time.Time // each plugin, by keyID and socket; "": while they are not known
 	// since when it has a second pod, is not Ready, is being replaced, and does not encrypt; zero: it does not.
 	second, down, replacing, unencrypted time.Time
@@ -55,8 +56,9 @@ type look struct {
 	first bool // of this process at the target
 	// degraded is KMSPluginsDegraded as it stands.
 	degraded operatorstatus.Condition
-	named    string // the reporter that the node's report names
-	replaced bool   // by what a static pod operator lists, the API server is being replaced
+	named    string   // the reporter that the node's report names
+	replaced bool     // by what a static pod operator lists, the API server is being replaced
+	others   []string // the UIDs of the API server's other pods that are not being deleted
 	nodeHistory
 }
 
@@ -110,7 +112,11 @@ func (l *look) choose(pods, ours []*corev1.Pod) (chosen *corev1.Pod, second []*c
 		return nil, nil
 	}
 	slices.SortFunc(live, rank)
-	return live[len(live)-1], live[:len(live)-1]
+	chosen, second = live[len(live)-1], live[:len(live)-1]
+	for _, pod := range second {
+		l.others = append(l.others, podUID(pod))
+	}
+	return chosen, second
 }
 
 // podUID is the UID of a pod on its node, else that of its object.
@@ -148,7 +154,8 @@ func (l *look) complete(n *rollup.Node, b *beside, ours []*corev1.Pod) {
 	}
 }
 
-// attend finds whose reports are about the API server's pod. attended means that a reporter stands beside it.
+// attend finds whose reports are about the API server's pod. attended means that a reporter stands beside it. In a
+// rollout that stops, the pods before serve, and their reporters go on: they count until one of its own reports.
 func (l *look) attend(ours []*corev1.Pod) (attended bool) {
 	same := l.was.server == l.server
 	l.writers = []string{l.server}
@@ -166,8 +173,17 @@ func (l *look) attend(ours []*corev1.Pod) (attended bool) {
 			l.reporter, l.reported = l.seen(time.Time{}, false), true
 		}
 	}
-	if same && l.named != "" && slices.Contains(l.was.writers, l.named) {
+	l.taken = same && l.was.taken || l.named != "" && slices.Contains(l.writers, l.named)
+	if same && l.named != "" && slices.Contains(l.was.writers, l.named) && !slices.Contains(l.others, l.named) {
 		l.writers = append(l.writers, l.named)
+	}
+	if !l.taken {
+		l.writers = append(l.writers, l.others...)
+		for _, o := range ours {
+			if slices.Contains(l.others, o.Annotations[contract.BesideAnnotation]) {
+				l.writers = append(l.writers, string(o.UID))
+			}
+		}
 	}
 	return attended
 }

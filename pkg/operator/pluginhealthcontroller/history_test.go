@@ -262,6 +262,13 @@ func TestOfTwoPodsOnANodeTheOneThatWasSeenLastCounts(t *testing.T) {
 		t.Errorf("one pod: %+v", n)
 	}
 	n := l.at(time.Minute, withUID(serverUID), withUID(beforeUID, old))
+	if got := strings.Join(n.Writers, " "); got != beforeUID+" earlier "+serverUID+" companion" {
+		t.Errorf("before one of its own has reported: %s", got)
+	}
+	l.resource.Reports = []operatorstatus.Report{{Node: "a", Entries: []contract.Entry{{KeyID: "2", Reporter: "earlier"}}}}
+	l.at(2*time.Minute, withUID(serverUID), withUID(beforeUID, old))
+	l.resource.Reports[0].Entries[0].Reporter = "companion" // it goes on
+	n = l.at(3*time.Minute, withUID(serverUID), withUID(beforeUID, old))
 	if got := strings.Join(n.Writers, " "); got != beforeUID+" earlier" || !n.PodsDue.Equal(now.Add(time.Minute+rollup.FirstReport)) ||
 		strings.Join(n.Pods, " ") != "ns/api-0000 ns/api-1111" || !n.PodSeen.Equal(now.Add(time.Minute)) {
 		t.Errorf("two pods: %+v", n)
