@@ -21,7 +21,6 @@ var commands = flag.Bool("commands", false, "run the commands of README.md and o
 // notHere are beginnings of commands that cannot run here, each with the reason.
 var notHere = map[string]string{
 	"make test":                       "make verify does not run all tests: continuous integration runs both",
-	"make test-languages":             "it installs packages, and is evidence for a page, not a step for a reader",
 	"make parity":                     "it takes minutes, and is evidence for a page, not a step for a reader",
 	"make image":                      "it builds for four architectures, which takes minutes",
 	"make image-push":                 "it needs a registry",

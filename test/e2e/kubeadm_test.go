@@ -128,11 +128,14 @@ func (a *administrator) types(command string) string {
 	return out
 }
 
-// follow types the commands of a page's section, but for those of kind.
-func (a *administrator) follow(page, heading string) {
+// quickstart is the page that is typed.
+const quickstart = "quickstart/kubernetes.md"
+
+// follow types the commands of the quickstart's section, but for those of kind.
+func (a *administrator) follow(heading string) {
 	a.Helper()
 	began := time.Now()
-	for _, command := range typed.Commands(sectionOf(a.T, page, heading)) {
+	for _, command := range typed.Commands(sectionOf(a.T, quickstart, heading)) {
 		push := strings.HasPrefix(command, "make image-push ")
 		switch {
 		case strings.HasPrefix(command, "kind "), command == "make image":
@@ -157,7 +160,7 @@ func (a *administrator) shows(limit time.Duration, command, pattern string) {
 	err := wait.For(a.Context(), limit, command+" shows "+pattern, func(ctx context.Context) (err error) {
 		out, err = a.run(ctx, command)
 		if !regexp.MustCompile(pattern).MatchString(out) || out == "" && err != nil {
-			return fmt.Errorf("%v: %s", err, out)
+			return errors.Join(err, errors.New(out))
 		}
 		return nil
 	})
@@ -231,14 +234,13 @@ const status = "kubectl kms-health status"
 
 // TestKubeadm types docs/quickstart/kubernetes.md on a node of `kubeadm init`.
 func TestKubeadm(t *testing.T) {
-	const page = "quickstart/kubernetes.md"
-	apiServer := yamlOf(t, page, "kubeadm")
+	apiServer := yamlOf(t, quickstart, "kubeadm")
 	a := startKubeadm(t, apiServer)
-	a.follow(page, "1. Name your plugins")
-	a.follow(page, "2. Build the images, and apply")
+	a.follow("1. Name your plugins")
+	a.follow("2. Build the images, and apply")
 	a.shows(3*time.Minute, "kubectl get kmshealths --no-headers", `kube-apiserver +False +AsExpected +True +AsExpected`)
 	a.types("kubectl -n kms-health rollout status deployment kms-health-operator --timeout=2m")
-	a.follow(page, "3. Check")
+	a.follow("3. Check")
 	a.storedKeys()
 
 	plugin := kmsplugin.Client(a.node.Path(fixture.HostPluginControl))
@@ -253,6 +255,6 @@ func TestKubeadm(t *testing.T) {
 		a.losesArguments(apiServer)
 	}
 	a.remove()
-	a.follow(page, "4. Remove")
+	a.follow("4. Remove")
 	a.reset()
 }

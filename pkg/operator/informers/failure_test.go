@@ -22,7 +22,7 @@ func TestFailureIsTheLastEventOfAnObjectThatIsOne(t *testing.T) {
 		}})
 	}
 	all.convert = readFailure
-	if err := (store[Failure]{all.Informer}).Replace(objects, ""); err != nil {
+	if err := store[Failure](all).Replace(objects, ""); err != nil {
 		t.Fatal(err)
 	}
 	want := map[types.UID]string{"pod": "not a directory", "set": "exceeded quota"}

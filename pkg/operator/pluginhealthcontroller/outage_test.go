@@ -38,7 +38,7 @@ func TestReportsDoNotBecomeStaleDuringAnOutage(t *testing.T) {
 						s.wantWrites(0, "when they report again")
 						return
 					}
-					s.wantExcused(back, afterOutage)
+					s.wantExcused(back)
 				})
 			})
 		}
@@ -53,15 +53,15 @@ func (s *fixture) unanswered() {
 }
 
 // wantExcused requires that reports that became stale are excused for a time after the API server is back.
-func (s *fixture) wantExcused(back, excused time.Duration) {
+func (s *fixture) wantExcused(back time.Duration) {
 	s.Helper()
-	s.until(back + excused - outageSync)
+	s.until(back + afterOutage - outageSync)
 	for _, w := range s.written() { // the agreement does not last
 		if degraded(w.apply) != "False AsExpected" {
 			s.Errorf("before they could report again: %s", w.body)
 		}
 	}
-	s.until(back + excused + 15*time.Second) // the watch takes some time to be re-established
+	s.until(back + afterOutage + 15*time.Second) // the watch takes some time to be re-established
 	all := s.written()
 	if len(all) == 0 || degraded(all[len(all)-1].apply) != "Unknown ReporterStale" {
 		s.Errorf("when they could have: %+v", all)
@@ -74,7 +74,7 @@ func TestMissingReportsAreExcusedAfterAnyRequestWithoutAResponse(t *testing.T) {
 		back := s.begin() - 3*time.Second
 		s.until(back)
 		s.unanswered()
-		s.wantExcused(back, afterOutage)
+		s.wantExcused(back)
 	})
 }
 
@@ -167,7 +167,7 @@ func TestADenialExcusesReports(t *testing.T) {
 		s.until(back)
 		s.wantWrites(0, "while it may not be read")
 		s.listing(cluster, nil)
-		s.wantExcused(back, afterOutage)
+		s.wantExcused(back)
 	})
 }
 
@@ -181,7 +181,7 @@ func TestRefusalAfterAnOutageDoesNotShortenTheTimeToRecover(t *testing.T) {
 		s.listing(cluster, apierrors.NewForbidden(cluster.GroupResource(), "", nil))
 		s.until(back + 2*outageSync)
 		s.listing(cluster, nil)
-		s.wantExcused(back+2*outageSync, afterOutage)
+		s.wantExcused(back + 2*outageSync)
 	})
 }
 
