@@ -4,7 +4,6 @@ import (
 	"encoding/base64"
 	"maps"
 	"reflect"
-	"regexp"
 	"slices"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -43,44 +42,54 @@ func (p *planner) renewFiles() {
 	}
 }
 
-var authority = regexp.MustCompile(`certificate-authority-data: "[^"]*"`)
-
-// withCA is a kubeconfig of bindata with the current CA.
-func (p *planner) withCA(kubeconfig string) string {
-	if len(p.CA) == 0 {
-		return kubeconfig
-	}
-	return authority.ReplaceAllLiteralString(kubeconfig,
-		`certificate-authority-data: "`+base64.StdEncoding.EncodeToString(p.CA)+`"`)
-}
-
-// withTLS is a reporter's file with the current TLS settings, where it serves with TLS. All else is as it was, also
-// what this version does not know.
-func (p *planner) withTLS(file string) string {
+// edited is a YAML file after a change of its content; as it was where nothing changes, or it is no YAML. All else in
+// it stays, also what this version does not know.
+func edited(file string, change func(content map[string]any) (changed bool)) string {
 	var content map[string]any
-	if err := yaml.Unmarshal([]byte(file), &content); err != nil {
+	if err := yaml.Unmarshal([]byte(file), &content); err != nil || !change(content) {
 		return file
 	}
-	before, has, _ := unstructured.NestedMap(content, "serving", "tls")
-	if !has {
-		return file
-	}
-	after, current := maps.Clone(before), p.ServingTLS()
-	delete(after, "cipherSuites")
-	if after["minVersion"] = string(current.MinVersion); len(current.CipherSuites) > 0 {
-		suites := make([]any, len(current.CipherSuites))
-		for i, suite := range current.CipherSuites {
-			suites[i] = suite
-		}
-		after["cipherSuites"] = suites
-	}
-	if reflect.DeepEqual(before, after) {
-		return file
-	}
-	_ = unstructured.SetNestedMap(content, after, "serving", "tls")
 	raw, err := yaml.Marshal(content)
 	if err != nil {
 		return file
 	}
 	return string(raw)
+}
+
+// withCA is a kubeconfig with the current CA, where it has one.
+func (p *planner) withCA(kubeconfig string) string {
+	const key = "certificate-authority-data"
+	current := base64.StdEncoding.EncodeToString(p.CA)
+	return edited(kubeconfig, func(content map[string]any) (changed bool) {
+		clusters, _ := content["clusters"].([]any)
+		for _, c := range clusters {
+			named, _ := c.(map[string]any)
+			cluster, _ := named["cluster"].(map[string]any)
+			if before, has := cluster[key]; has && before != current && current != "" {
+				cluster[key], changed = current, true
+			}
+		}
+		return changed
+	})
+}
+
+// withTLS is a reporter's file with the current TLS settings, where it serves with TLS.
+func (p *planner) withTLS(file string) string {
+	return edited(file, func(content map[string]any) bool {
+		before, has, _ := unstructured.NestedMap(content, "serving", "tls")
+		if !has {
+			return false
+		}
+		after, current := maps.Clone(before), p.ServingTLS()
+		delete(after, "cipherSuites")
+		if after["minVersion"] = string(current.MinVersion); len(current.CipherSuites) > 0 {
+			suites := make([]any, len(current.CipherSuites))
+			for i, suite := range current.CipherSuites {
+				suites[i] = suite
+			}
+			after["cipherSuites"] = suites
+		}
+		_ = unstructured.SetNestedMap(content, after, "serving", "tls")
+		return !reflect.DeepEqual(before, after)
+	})
 }
