@@ -248,21 +248,30 @@ func (r *Report) Validity() (longest time.Duration) {
 // Removal is the JSON patch that removes reports of this project, which are conditions, and nothing
 // else. It is a conflict if the resource was written since that version was read.
 func Removal(version string, gone []Report) []byte {
+	var places []int
+	for i := range gone {
+		places = append(places, gone[i].at)
+	}
+	return without(version, places)
+}
+
+// without is the JSON patch that removes the conditions at these places from the version that they were read of.
+func without(version string, places []int) []byte {
 	patch := []map[string]any{{"op": "replace", "path": "/metadata/resourceVersion", "value": version}}
-	backwards := func(a, b Report) int { return b.at - a.at } // so that no place moves
-	for _, report := range slices.SortedFunc(slices.Values(gone), backwards) {
-		patch = append(patch, map[string]any{"op": "remove", "path": fmt.Sprintf("/status/conditions/%d", report.at)})
+	slices.Sort(places)
+	for _, at := range slices.Backward(places) { // so that no place moves
+		patch = append(patch, map[string]any{"op": "remove", "path": fmt.Sprintf("/status/conditions/%d", at)})
 	}
 	return []byte(contract.Marshal(patch))
 }
 
 // Withdrawal is the JSON patch that removes conditions of some types from an object as it was read.
 func Withdrawal(o *unstructured.Unstructured, conditionTypes []string) []byte {
-	patch := []map[string]any{{"op": "replace", "path": "/metadata/resourceVersion", "value": o.GetResourceVersion()}}
-	for i, e := range slices.Backward(elements(o, "status", "conditions")) {
+	var places []int
+	for i, e := range elements(o, "status", "conditions") {
 		if slices.Contains(conditionTypes, e.text("type")) {
-			patch = append(patch, map[string]any{"op": "remove", "path": fmt.Sprintf("/status/conditions/%d", i)})
+			places = append(places, i)
 		}
 	}
-	return []byte(contract.Marshal(patch))
+	return without(o.GetResourceVersion(), places)
 }

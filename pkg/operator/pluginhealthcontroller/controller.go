@@ -317,19 +317,20 @@ func (s *healthSync) act(ctx context.Context, resource *operatorstatus.Status, i
 // silent one.
 func (s *healthSync) excuse(err error) {
 	if at := s.Unanswered(); !at.IsZero() {
-		s.excuseFor(s.watching.at(at), afterOutage)
+		s.excuseFrom(s.watching.at(at))
 	}
 	if err != nil {
-		s.excuseFor(s.now, afterOutage)
+		s.excuseFrom(s.now)
 		s.requeue(s.now.Add(outageSync))
 	}
 }
 
-func (s *healthSync) excuseFor(from time.Time, lasts time.Duration) {
+// excuseFrom excuses them for afterOutage.
+func (s *healthSync) excuseFrom(from time.Time) {
 	if from.After(s.outage.Until) {
 		s.outage.Since = from
 	}
-	s.outage.Until = latest(s.outage.Until, from.Add(lasts))
+	s.outage.Until = latest(s.outage.Until, from.Add(afterOutage))
 }
 
 // finish keeps the outcome of the writes, and schedules a retry of failed ones.
@@ -340,6 +341,6 @@ func (s *healthSync) finish(err error) {
 	}
 	s.metrics.errors.WithLabelValues(s.target.Name).Inc()
 	if apierrors.ReasonForError(err) == metav1.StatusReasonUnknown { // no response in time
-		s.excuseFor(s.now, afterOutage)
+		s.excuseFrom(s.now)
 	}
 }

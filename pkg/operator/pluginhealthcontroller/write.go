@@ -95,17 +95,21 @@ func (s *healthSync) apply(ctx context.Context, conditions map[string]operatorst
 func (s *healthSync) withdraw(ctx context.Context) (version string, err error) {
 	ctx, cancel := context.WithTimeout(ctx, ssa.RequestTimeout)
 	defer cancel()
-	to := s.resource()
-	client := s.Client.Resource(to.GVR())
 	o, err := s.read(ctx)
 	if err == nil {
-		o, err = client.Patch(ctx, to.Name, types.JSONPatchType, operatorstatus.Withdrawal(o, rollup.Types),
-			metav1.PatchOptions{FieldManager: contract.OperatorName}, "status")
+		o, err = s.patch(ctx, operatorstatus.Withdrawal(o, rollup.Types), contract.OperatorName)
 	}
 	if err != nil {
-		return "", fmt.Errorf("remove conditions of %s: %w", to, err)
+		return "", fmt.Errorf("remove conditions of %s: %w", s.resource(), err)
 	}
 	return o.GetResourceVersion(), nil
+}
+
+// patch sends a JSON patch of the resource's status.
+func (s *healthSync) patch(ctx context.Context, body []byte, manager string) (*unstructured.Unstructured, error) {
+	to := s.resource()
+	return s.Client.Resource(to.GVR()).Patch(ctx, to.Name, types.JSONPatchType, body,
+		metav1.PatchOptions{FieldManager: manager}, "status")
 }
 
 // read reads the resource as etcd has it, with its managed fields. The operator has no right to get it.
@@ -159,7 +163,6 @@ func (s *healthSync) clean(ctx context.Context, resource *operatorstatus.Status,
 	ctx, cancel := context.WithTimeout(ctx, ssa.RequestTimeout)
 	defer cancel()
 	to := s.resource()
-	client := s.Client.Resource(to.GVR())
 	o, err := s.read(ctx)
 	if err != nil {
 		return fmt.Errorf("read the writers of reports of %s: %w", to, err)
@@ -172,19 +175,16 @@ func (s *healthSync) clean(ctx context.Context, resource *operatorstatus.Status,
 		s.requeue(s.now.Add(time.Second))
 		return nil
 	}
+	if len(gone) > 0 {
+		_, err = s.patch(ctx, operatorstatus.Removal(current.Version, gone), cleanupManager)
+		if apierrors.IsConflict(err) {
+			return nil
+		}
+		if err != nil {
+			return fmt.Errorf("remove reports of %s: %w", to, err)
+		}
+	}
 	s.cleaned = s.target.Off
-	if len(gone) == 0 {
-		return nil
-	}
-	_, err = client.Patch(ctx, to.Name, types.JSONPatchType, operatorstatus.Removal(current.Version, gone),
-		metav1.PatchOptions{FieldManager: cleanupManager}, "status")
-	if apierrors.IsConflict(err) {
-		s.cleaned = false
-		return nil
-	}
-	if err != nil {
-		return fmt.Errorf("remove reports of %s: %w", to, err)
-	}
 	for i := range gone {
 		s.Event(s.target.Name, corev1.EventTypeNormal, contract.EventReportRemoved,
 			fmt.Sprintf("the report of node %s on %s, which no reporter writes any more", gone[i].Node, to))

@@ -138,6 +138,22 @@ func TestRemovalThatIsRefused(t *testing.T) {
 	}
 }
 
+// Reports that could not be removed are not left for their becoming stale.
+func TestRemovalOfATargetThatIsOffIsTriedAgain(t *testing.T) {
+	withFixture(t, func(s *fixture) {
+		s.begin()
+		s.failing(apierrors.NewInvalid(cluster.GroupVersion().WithKind("KubeAPIServer").GroupKind(), "cluster", nil))
+		s.set(withKeys("2").but(func(t *delivery.Snapshot) { t.Off, t.Clean = true, true }))
+		s.settled()
+		tried := len(s.removals())
+		s.failing(nil)
+		s.until(time.Since(s.start) + syncqueue.LastRetry)
+		if got := len(s.removals()); tried == 0 || got <= tried {
+			t.Errorf("%d removals were denied, and %d tried after that", tried, got-tried)
+		}
+	})
+}
+
 func TestLeftovers(t *testing.T) {
 	const valid = contract.StaleIntervals * 30 * time.Second
 	aged := func(node string, age time.Duration) rollup.Report {
