@@ -45,16 +45,20 @@ type Config struct {
 	Mixed string
 }
 
-// maxIgnored bounds how many ignored providers a text names.
-const maxIgnored = 5
+// Bounds on how many ignored providers, and entries of the file, a text names.
+const maxIgnored, maxEntries = 5, 8
 
 // IgnoredText lists ignored providers, each once; it is empty where there is none.
 func IgnoredText(all []string) string {
-	texts := slices.Compact(slices.Sorted(slices.Values(all)))
-	if more := len(texts) - maxIgnored; more > 0 {
-		texts = append(texts[:maxIgnored], fmt.Sprintf("and %d more", more))
+	return strings.Join(atMost(maxIgnored, slices.Compact(slices.Sorted(slices.Values(all)))), "; ")
+}
+
+// atMost are the first texts, and how many there are more.
+func atMost(most int, texts []string) []string {
+	if more := len(texts) - most; more > 0 {
+		return append(texts[:most:most], fmt.Sprintf("and %d more", more))
 	}
-	return strings.Join(texts, "; ")
+	return texts
 }
 
 // ConfigMaps are those of the core group.
@@ -123,13 +127,17 @@ type use struct {
 
 // ignore is a text with fixed parts, and of the file the names of the provider and of its first resource.
 func ignore(u use, reason string) string {
-	resource := strings.Join(u.resources[:min(1, len(u.resources))], "")
-	return fmt.Sprintf("provider %s of %s is not probed: %s", shown(u.provider), shown(resource), reason)
+	return fmt.Sprintf("provider %s of %s is not probed: %s", shown(u.provider), shownFirst(u.resources), reason)
 }
 
 // presentable is a name of expected form. If a quote is missing in a file, a "name" can
 // be half of the file.
 var presentable = regexp.MustCompile(`^[-A-Za-z0-9_.:*]{0,128}$`)
+
+// shownFirst is the first of the resources.
+func shownFirst(resources []string) string {
+	return shown(strings.Join(resources[:min(1, len(resources))], ""))
+}
 
 func shown(name string) string {
 	if !presentable.MatchString(name) {

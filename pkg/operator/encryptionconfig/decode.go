@@ -90,16 +90,12 @@ func (f *file) mixed() string {
 		plugins = plugins || isV2
 		different = different || first != "" && writer != first
 		first = cmp.Or(first, writer)
-		text = append(text, fmt.Sprintf("%s by %s", shown(strings.Join(e.Resources[:min(1, len(e.Resources))], "")), writer))
+		text = append(text, shownFirst(e.Resources)+" by "+writer)
 	}
 	if !different || !plugins {
 		return ""
 	}
-	const most = 8
-	if more := len(text) - most; more > 0 {
-		text = append(text[:most], fmt.Sprintf("and %d more", more))
-	}
-	return "encrypts by several providers: " + strings.Join(text, ", ")
+	return "encrypts by several providers: " + strings.Join(atMost(maxEntries, text), ", ")
 }
 
 type kms struct {

@@ -130,12 +130,17 @@ func (listsFirst) IsWatchListSemanticsUnSupported() bool { return true }
 func (s *Informer[T]) list(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
 	s.choose(&o)
 	s.mu.Lock()
-	if s.fromEtcd {
-		o.ResourceVersion, s.fromEtcd = "", false
-	}
+	fromEtcd := s.fromEtcd
 	s.mu.Unlock()
+	if fromEtcd {
+		o.ResourceVersion = ""
+	}
 	list, err := s.resource.List(ctx, o)
-	s.observe(ctx, err)
+	if s.observe(ctx, err); err == nil && fromEtcd {
+		s.mu.Lock()
+		s.fromEtcd = false
+		s.mu.Unlock()
+	}
 	if apierrors.IsNotFound(err) {
 		select {
 		case <-ctx.Done():

@@ -62,6 +62,9 @@ var Policies = []string{
 	"kms-health-operator-configmaps", "kms-health-operator-roles", "kms-health-operator-status",
 }
 
+// ControlPlaneLabel is that of the nodes which agents serve by default, as bindata/daemonset.yaml selects them.
+const ControlPlaneLabel = "node-role.kubernetes.io/control-plane"
+
 // Policy bounds what the reporters' identities may write. It is the same for all
 // targets, and is installed with the operator.
 func Policy() []*unstructured.Unstructured { return decode(install.ReporterPolicy) }

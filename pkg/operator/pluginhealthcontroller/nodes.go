@@ -15,6 +15,7 @@ import (
 	"github.com/kms-health/kms-health/pkg/contract"
 	"github.com/kms-health/kms-health/pkg/operator/delivery"
 	"github.com/kms-health/kms-health/pkg/operator/informers"
+	"github.com/kms-health/kms-health/pkg/operator/objects"
 	"github.com/kms-health/kms-health/pkg/operatorstatus"
 	"github.com/kms-health/kms-health/pkg/rollup"
 )
@@ -130,13 +131,10 @@ func (s *healthSync) expectHosts(in *rollup.Input, before map[string]nodeHistory
 	}
 }
 
-// controlPlaneLabel selects the nodes of agents by default, as bindata/daemonset.yaml does.
-const controlPlaneLabel = "node-role.kubernetes.io/control-plane"
-
 // selects reports whether the agents' DaemonSet selects a node.
 func (s *healthSync) selects(n informers.Node) bool {
 	if s.target.NodeSelector == nil {
-		_, is := n.Labels[controlPlaneLabel]
+		_, is := n.Labels[objects.ControlPlaneLabel]
 		return is
 	}
 	return labels.SelectorFromSet(s.target.NodeSelector).Matches(labels.Set(n.Labels))

@@ -16,6 +16,7 @@ import (
 	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
 	"github.com/kms-health/kms-health/pkg/contract"
 	"github.com/kms-health/kms-health/pkg/operator/delivery"
+	"github.com/kms-health/kms-health/pkg/operator/encryptionconfig"
 	"github.com/kms-health/kms-health/pkg/operator/objects"
 )
 
@@ -214,16 +215,22 @@ func (p *planner) mixed() map[string]string {
 		return nil
 	}
 	all := map[string]string{}
-	keep := func(revision string, known bool, text string) {
-		if text = map[bool]string{true: text, false: p.Snapshot.State.Mixed[revision]}[known]; text != "" {
+	keep := func(revision string, set encryptionconfig.Set) {
+		text := p.Snapshot.State.Mixed[revision] // as last known
+		if set.Known {
+			text = set.Config.Mixed
+		}
+		if text != "" {
 			all[revision] = text
 		}
 	}
-	if keep("", p.liveKnown(), ""); p.liveKnown() {
-		keep("", true, p.Live.Config.Mixed)
+	live := encryptionconfig.Set{}
+	if p.Live != nil {
+		live = *p.Live
 	}
+	keep("", live)
 	for _, r := range p.Revisions() {
-		keep(r, p.Sets[r].Known, p.Sets[r].Config.Mixed)
+		keep(r, p.Sets[r])
 	}
 	return all
 }

@@ -95,8 +95,8 @@ func (p *planner) selectsNodes() {
 			p.wait("%s is rolled out: %d of %d pods are updated", what, ds.Status.UpdatedNumberScheduled, wanted)
 		case wanted > 0:
 		case selector == nil:
-			p.problem(contract.NoReporters, "%s selects no node: no node has the label "+
-				"node-role.kubernetes.io/control-plane; set nodeSelector", what)
+			p.problem(contract.NoReporters, "%s selects no node: no node has the label %s; set nodeSelector", what,
+				objects.ControlPlaneLabel)
 		default:
 			p.problem(contract.NoReporters, "%s selects no node: its node selector is %v", what, selector)
 		}
