@@ -13,7 +13,11 @@ import (
 type Seen struct {
 	places map[place]Entry
 	errors map[place]sight
+	last   map[place][]Report // without a keyID: the last report of each of its reporters, the newest first
 }
+
+// maxReporters is how many reporters of one node are remembered.
+const maxReporters = 4
 
 // place is where an entry is: a new one there replaces the one before.
 type place struct {
@@ -31,8 +35,8 @@ type sight struct {
 // Observe adds the reports as they are now to what was seen.
 func (s *Seen) Observe(now time.Time, reports []operatorstatus.Report) []Report {
 	first := s.places == nil
-	before, failed := s.places, s.errors
-	s.places, s.errors = map[place]Entry{}, map[place]sight{}
+	before, failed, last := s.places, s.errors, s.last
+	s.places, s.errors, s.last = map[place]Entry{}, map[place]sight{}, map[place][]Report{}
 	all := make([]Report, 0, len(reports))
 	for i := range reports {
 		r := &reports[i]
@@ -53,9 +57,24 @@ func (s *Seen) Observe(now time.Time, reports []operatorstatus.Report) []Report 
 			s.places[at] = e
 			report.Entries = append(report.Entries, e)
 		}
+		at.keyID = ""
+		report.Overwritten = overwritten(last[at], report.reporter())
+		s.last[at] = append([]Report{report}, report.Overwritten...)
 		all = append(all, report)
 	}
 	return all
+}
+
+// overwritten are the last reports of other reporters, of which each had the same place. Whose a report without
+// entries is, is not known.
+func overwritten(last []Report, reporter string) (others []Report) {
+	for _, r := range last {
+		if of := r.reporter(); reporter != "" && of != "" && of != reporter && len(others) < maxReporters-1 {
+			r.Overwritten = nil
+			others = append(others, r)
+		}
+	}
+	return others
 }
 
 // next is an entry as it is now, after what was seen at its place before.

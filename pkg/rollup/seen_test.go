@@ -64,6 +64,50 @@ func TestAgeOfAReportThatCannotBeReadIsSinceItsError(t *testing.T) {
 	}
 }
 
+// Two API server pods on one node, each with a sidecar, overwrite one condition. The verdict is that of the pod that
+// counts for as long as its own report is valid.
+func TestReportsThatOverwriteEachOtherDoNotAlternateTheVerdict(t *testing.T) {
+	node := on("a", "2")
+	node.Writers = []string{"counts"}
+	report := func(reporter string, e Entry) operatorstatus.Report {
+		e.Reporter = reporter
+		return wrote("a", e.Entry)
+	}
+	seen := &Seen{}
+	verdict := func(at int, r operatorstatus.Report) string {
+		c := Evaluate(&Input{Now: in(at), Wall: in(at), Reports: seen.Observe(in(at), []operatorstatus.Report{r}),
+			Nodes: []Node{node}}).Conditions[contract.PluginsDegraded]
+		return c.Status + " " + c.Reason
+	}
+	const fine = "False AsExpected"
+	verdict(0, report("counts", healthy("2", 0)))
+	for at := 30; at < 600; at += 30 {
+		e := healthy("2", -at)
+		if got := verdict(at, report("counts", e)); got != fine {
+			t.Errorf("at %d s: its own report: %s", at, got)
+		}
+		if got := verdict(at+15, report("other", inError("2", -at, "sealed"))); got != fine {
+			t.Errorf("at %d s: overwritten: %s", at, got)
+		}
+	}
+	if got := verdict(600, report("counts", inError("2", -600, "sealed"))); got != "True PluginError" {
+		t.Errorf("unhealthy: %s", got)
+	}
+	if got := verdict(601, report("other", healthy("2", -600))); got != "True PluginError" {
+		t.Errorf("unhealthy, and overwritten: %s", got)
+	}
+	if got := verdict(800, report("other", healthy("2", -700))); got != "True PluginError" {
+		t.Errorf("unhealthy, and overwritten for longer than its report is valid: %s", got)
+	}
+	node.Keys = []string{}
+	if got := verdict(830, wrote("a")); got != "False NoPlugins" {
+		t.Errorf("a report without entries: %s", got)
+	}
+	if got := verdict(831, report("other", inError("3", -831, "sealed"))); got != "False NoPlugins" {
+		t.Errorf("another's after it: %s", got)
+	}
+}
+
 // clocks are those of nodes: right, wrong by any amount, or stepping.
 type clocks map[string]time.Duration
 

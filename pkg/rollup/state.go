@@ -76,7 +76,8 @@ func (e *evaluation) rows(reports []*Report, node *Node) (rows []Row) {
 	return rows
 }
 
-// reportRows are the rows of one report, of the entries that count.
+// reportRows are the rows of one report, of the entries that count; if there are none, of the newest that it overwrote
+// that has such entries.
 func (e *evaluation) reportRows(r *Report, node *Node) (rows []Row) {
 	if r.Err != nil {
 		detail := contract.Entry{Detail: contract.CleanDetail(r.Err.Error())}
@@ -93,6 +94,9 @@ func (e *evaluation) reportRows(r *Report, node *Node) (rows []Row) {
 			row.State = State(entry.Status)
 		}
 		rows = append(rows, row)
+	}
+	for i := 0; len(rows) == 0 && i < len(r.Overwritten); i++ {
+		rows = e.reportRows(&r.Overwritten[i], node)
 	}
 	return rows
 }

@@ -19,7 +19,8 @@ import (
 	"github.com/kms-health/kms-health/test/operator/fixture"
 )
 
-const reportInterval = 2 * time.Second
+// reportInterval is long enough that a request which is lost (10 s) is no silence.
+const reportInterval = 4 * time.Second
 
 // transitions are the statuses that KMSPluginsDegraded has had, one after another.
 type transitions struct {
