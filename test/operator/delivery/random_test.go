@@ -566,11 +566,6 @@ func (m *model) edit(t *testing.T) string {
 			return strings.Contains(e.RequestURI, "/secrets") && strings.Contains(e.RequestURI, "encryption-config")
 		})
 	}
-	if o.GetKind() == "ServiceAccount" { // admission refuses a pod until the operator has made it again
-		fixture.Excuse(func(e *auditv1.Event) bool {
-			return e.ResponseStatus != nil && strings.Contains(e.ResponseStatus.Message, "error looking up service account")
-		})
-	}
 	if m.random.IntN(2) == 0 && o.GetKind() != "ClusterRole" {
 		_ = resource.Delete(t.Context(), o.GetName(), metav1.DeleteOptions{})
 		return what + " deleted"
