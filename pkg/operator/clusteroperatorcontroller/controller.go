@@ -10,6 +10,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/client-go/dynamic"
+	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
 
 	"github.com/kms-health/kms-health/pkg/contract"
@@ -70,6 +71,7 @@ func (c *Controller) Run(ctx context.Context) {
 	c.Queue.Work(ctx, 1, func(ctx context.Context, name string) time.Duration {
 		in, related, ready := c.Collect(c.Clock.Since(began))
 		if !ready {
+			klog.V(2).InfoS("ClusterOperator is not written: nothing is known yet, or this is no OpenShift")
 			return readyCheck
 		}
 		c.follow.Do(func() { running.Go(func() { c.source.Run(ctx) }) })
@@ -117,6 +119,7 @@ func (c *Controller) sync(ctx context.Context, in Input, related []any) (again t
 		same = same && current.conditions[kind] == condition
 	}
 	if same {
+		klog.V(4).InfoS("ClusterOperator stays as it is")
 		return again, nil
 	}
 	_, err = ssa.ApplyStatus(ctx, c.Client, object, conditions,

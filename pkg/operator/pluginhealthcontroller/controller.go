@@ -16,6 +16,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/dynamic"
+	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
 
 	"github.com/kms-health/kms-health/pkg/contract"
@@ -195,6 +196,7 @@ func (c *Controller) sync(ctx context.Context, name string) time.Duration {
 	s.excuse(err)
 	verdict, judged := s.judge(ctx, &in)
 	if !judged { // too little is known for a new one
+		klog.V(2).InfoS("No new verdict: too little is known", "apiServer", name)
 		verdict.Done = before.Done
 		if verdict.Degraded.Type == "" {
 			verdict.Degraded = before.Degraded

@@ -36,6 +36,7 @@ func (s *healthSync) write(ctx context.Context, resource *operatorstatus.Status,
 		delete(current, contract.PluginsDegraded)
 	}
 	if result.Same(current) {
+		klog.V(4).InfoS("Conditions stay as they are", "apiServer", s.target.Name)
 		return nil
 	}
 	version, err := s.apply(ctx, result.Conditions)

@@ -10,6 +10,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/client-go/dynamic"
 	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
+	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
 
 	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
@@ -125,6 +126,7 @@ func (c *Controller) sync(ctx context.Context, name string) (again time.Duration
 	}
 	config := c.Config.Current()
 	if config == nil {
+		klog.V(2).InfoS("Not synced: no configuration is active", "apiServer", name)
 		return resync
 	}
 	s := c.resolve(config, name)
@@ -139,9 +141,13 @@ func (c *Controller) sync(ctx context.Context, name string) (again time.Duration
 		c.forget(name) // nothing was made of it
 		return syncqueue.CoalescePeriod
 	}
+	if s.Problem != nil {
+		klog.V(2).InfoS("Nothing is planned", "apiServer", name, "reason", s.Problem.Reason, "message", s.Problem.Message)
+	}
 	plan := ComputePlan(s)
 	c.decide(s, e, plan)
 	if left := c.Queue.Left(name); left > 0 {
+		klog.V(2).InfoS("Not synced: the backoff has not ended", "apiServer", name, "left", left)
 		c.publish(e)
 		return left
 	}
@@ -174,6 +180,7 @@ func (c *Controller) finish(ctx context.Context, e *serverState, s *Snapshot, o 
 		c.report(e, s, o)
 	}
 	c.publish(e)
+	klog.V(4).InfoS("Synced", "apiServer", name, "reason", o.Status.Reason, "err", o.Err)
 	c.Queue.Observe(name, o.Err)
 	if o.Err != nil {
 		c.metrics.errors.WithLabelValues(name).Inc()

@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/resourceversion"
 	"k8s.io/client-go/dynamic"
+	"k8s.io/klog/v2"
 
 	"github.com/kms-health/kms-health/pkg/applybody"
 	"github.com/kms-health/kms-health/pkg/contract"
@@ -62,6 +63,7 @@ func (a *Applier) Apply(ctx context.Context, desired, live *unstructured.Unstruc
 	before := a.applied[key]
 	a.mu.Unlock()
 	if live != nil && before == hash+changeToken(live) {
+		klog.V(4).InfoS("Not applied: it is as it was applied last", "object", key)
 		return false, nil, nil
 	}
 	result, err = a.patch(ctx, desired, types.ApplyPatchType, raw, new(true))
