@@ -68,6 +68,14 @@ var errLogged = errors.New("the reason is in the log")
 // unreadable is the error of a file that cannot be read.
 type unreadable struct{ error }
 
+// noFiles is for commands whose files are named by flags.
+func noFiles(cmd *cobra.Command, args []string) error {
+	if len(args) > 0 {
+		return fmt.Errorf("unknown argument %q: %s takes its files by flags, such as --config FILE", args[0], cmd.Name())
+	}
+	return nil
+}
+
 func newRoot() *cobra.Command {
 	root := &cobra.Command{
 		Use:   "kms-health-operator",

@@ -45,7 +45,7 @@ func TestExitCodes(t *testing.T) {
 			[]string{"validate", "--config", wrong}, exitFailed,
 			"error: " + wrong + ": unknown field \"a\"\nerror: " + wrong + ": apiServers: Required value",
 		},
-		"another argument": {[]string{"validate", "a"}, exitUsage, "a"},
+		"another argument": {[]string{"validate", "a"}, exitUsage, `unknown argument "a": validate takes its files by flags, such as --config FILE`},
 		"empty file":       {[]string{"validate", "--config", empty}, exitFailed, "must hold kind OperatorConfiguration"},
 		"a directory":      {[]string{"validate", "--config", t.TempDir()}, exitUsage, "is a directory"},
 		"missing file":     {[]string{"validate", "--config", "/no/such/file"}, exitUsage, "/no/such/file"},

@@ -33,7 +33,7 @@ What is made depends on the API server's mode and on --pod: see docs/operate/by-
   kms-health-operator print-defaults --kubernetes > operator.yaml
   kms-health-operator render --config operator.yaml --image REGISTRY/kms-health-reporter:v1 \
     --ca-file /etc/kubernetes/pki/ca.crt --output-dir out`,
-		Args: cobra.NoArgs,
+		Args: noFiles,
 		RunE: func(cmd *cobra.Command, _ []string) (err error) {
 			if in.Config, err = readConfig(config, cmd.InOrStdin()); err != nil {
 				return err

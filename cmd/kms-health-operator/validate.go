@@ -27,7 +27,7 @@ with its defaults, or every error on a line of its own. Warns of folders of sock
 admission policy of the manifests does not allow.`,
 		Example: `  kms-health-operator print-defaults > operator.yaml
   kms-health-operator validate --config operator.yaml`,
-		Args: cobra.NoArgs,
+		Args: noFiles,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			c, err := readConfig(file, cmd.InOrStdin())
 			if err != nil {

@@ -131,8 +131,11 @@ func parse(data []byte, kind string) (document map[string]any, twice []error, er
 			twice = append(twice, errors.New(e))
 		}
 	case err != nil:
-		return nil, nil, fmt.Errorf("invalid YAML: %s (check indentation and quotes, also in the lines before and after)",
-			contract.CleanDetail(strings.TrimPrefix(err.Error(), "yaml: ")))
+		hint := "check indentation and quotes, also in the lines before and after"
+		if bytes.Contains(data, []byte("{{")) {
+			hint = "{{ }} is a template's: the file must be what it renders"
+		}
+		return nil, nil, fmt.Errorf("invalid YAML: %s (%s)", contract.CleanDetail(strings.TrimPrefix(err.Error(), "yaml: ")), hint)
 	}
 	if err := decoder.Decode(&second); !errors.Is(err, io.EOF) {
 		return nil, nil, errors.New("the file must hold one YAML document: remove what follows ---")

@@ -5,7 +5,9 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"time"
+	"unicode"
 
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
@@ -25,20 +27,29 @@ func validateOperator(c *OperatorConfiguration) field.ErrorList {
 	}
 	return slices.Concat(errs,
 		oneOf(field.NewPath("managementState"), c.ManagementState, Managed, Unmanaged, Removed),
+		validateImage(c.Image),
 		validateProbe(probe, &c.Probe),
 		validateUnchangedEvery(field.NewPath("unchangedEvery"), c.UnchangedEvery),
 		validateAPIServers(field.NewPath("apiServers"), c))
 }
 
 // UseImage sets the reporter's image where the file has none. It is an error where
-// neither has one. The node that pulls it checks it.
+// neither has one, or it is none.
 func (c *OperatorConfiguration) UseImage(image string) error {
 	c.Image = cmp.Or(c.Image, image)
 	if c.Image == "" {
 		return field.Required(field.NewPath("image"),
 			"the reporter's image: in the file, by --image, or by the environment variable REPORTER_IMAGE")
 	}
-	return nil
+	return validateImage(c.Image).ToAggregate()
+}
+
+// validateImage finds what no container runtime takes for an image: white space, a URL, a tag alone.
+func validateImage(image string) field.ErrorList {
+	return word(field.NewPath("image"), image, func(string) []string {
+		return unless(!strings.ContainsAny(image[:1], ":/@") && !strings.Contains(image, "://") &&
+			!strings.ContainsFunc(image, unicode.IsSpace), "must be an image, as registry.example.com/kms-health-reporter:v1")
+	}, "")
 }
 
 func validateAPIServers(path *field.Path, c *OperatorConfiguration) field.ErrorList {

@@ -127,7 +127,11 @@ func validatePlugin(at *field.Path, p *Plugin, interval time.Duration) field.Err
 	if interval < contract.MinInterval { // an error of its own
 		interval = contract.MaxInterval
 	}
-	return append(errs, between(at.Child("timeout"), p.Timeout, MinTimeout, interval)...)
+	for _, err := range between(at.Child("timeout"), p.Timeout, MinTimeout, interval) {
+		err.Detail += ", probe.interval"
+		errs = append(errs, err)
+	}
+	return errs
 }
 
 // SocketAddress returns the address, as the net package takes it, of an endpoint that kube-apiserver
@@ -199,8 +203,13 @@ func validateDestination(path *field.Path, d *Destination) field.ErrorList {
 	switch {
 	case d.Resource != "" && d.Object != nil:
 		errs = append(errs, field.Forbidden(path.Child("object"), "must not be set together with resource"))
+	case d.Object == nil && d.Resource == "":
+		errs = append(errs, field.Required(path.Child("resource"), "resource, or object; without destination nothing is written"))
 	case d.Object == nil:
-		errs = append(errs, oneOf(path.Child("resource"), string(d.Resource), contract.ResourceNames()...)...)
+		for _, err := range oneOf(path.Child("resource"), string(d.Resource), contract.ResourceNames()...) {
+			err.Detail += "; any other resource, such as a KMSHealth, is destination.object"
+			errs = append(errs, err)
+		}
 	default:
 		errs = append(errs, validateObject(path.Child("object"), d.Object)...)
 	}
@@ -308,7 +317,10 @@ func CipherSuite(name string) (uint16, error) {
 }
 
 func oneOf[T ~string](path *field.Path, value T, allowed ...T) field.ErrorList {
-	if !slices.Contains(allowed, value) {
+	switch {
+	case value == "":
+		return field.ErrorList{field.Required(path, fmt.Sprintf("one of %v", allowed))}
+	case !slices.Contains(allowed, value):
 		return field.ErrorList{field.NotSupported(path, short(string(value)), allowed)}
 	}
 	return nil
