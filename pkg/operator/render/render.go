@@ -146,6 +146,8 @@ func (in *Input) checkCA(p pods) error {
 	switch {
 	case len(in.CA) == 0 && in.static(p):
 		return nil // it is in the folder of the client certificate
+	case len(in.CA) == 0:
+		return errors.New("--ca-file: is needed: the API server's CA, a PEM file such as /etc/kubernetes/pki/ca.crt")
 	case bytes.Contains(in.CA, []byte("PRIVATE KEY")):
 		return errors.New("--ca-file: holds a PRIVATE KEY, must hold certificates and nothing else")
 	case err != nil:

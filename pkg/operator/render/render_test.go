@@ -273,7 +273,7 @@ var wrongInputs = map[string]struct {
 				"providers: [{identity: {}}]}]}",
 		)
 	}, "no kms provider is named"},
-	"no CA": {func(in *Input) { in.CA = nil }, "--ca-file: must be the API server's CA"},
+	"no CA": {func(in *Input) { in.CA = nil }, "--ca-file: is needed: the API server's CA"},
 	"a CA's key": {func(in *Input) {
 		in.CA = append(in.CA, "-----BEGIN PRIVATE KEY-----\nAAAA\n-----END PRIVATE KEY-----\n"...)
 	}, "holds a PRIVATE KEY"},
