@@ -275,6 +275,14 @@ mutations: #+ Change the code of pure packages, and count what their tests notic
 findings: #+ Run the scripts of findings/, which need the internet: what surprised us about other software
 	@status=0; for script in findings/*.sh; do echo "== $$script"; $$script || status=1; done; exit $$status
 
+.PHONY: openshift-api
+openshift-api: #+ Compare what we rely on in openshift/api's CRDs with its newest version, from the internet (API=commit)
+	@$(GO) run ./test/tools/openshiftapi $(API)
+
+.PHONY: update
+update: #+ Update the modules of go.mod to their newest minor or patch versions, from the internet; then make generate verify test
+	$(GO) get -u -t ./... && $(GO) mod tidy
+
 .PHONY: lines
 lines: #+ Count lines by folder, and words of pages
 	@test/tools/lines.sh

@@ -1,0 +1,92 @@
+package main
+
+import (
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+)
+
+const crd = `
+spec:
+  names: {kind: KubeAPIServer}
+  group: operator.openshift.io
+  versions:
+  - name: v1
+    schema:
+      openAPIV3Schema:
+        properties:
+          status:
+            properties:
+              conditions:
+                description: A list.
+                x-kubernetes-list-type: map
+                items: {properties: {type: {type: string, maxLength: 316}}}
+              other: {type: string}
+`
+
+func TestChangesThatTheProjectReliesOnAreFound(t *testing.T) {
+	lines := func(old, new string) []string {
+		before, after := map[string]string{}, map[string]string{}
+		for data, values := range map[string]map[string]string{crd: before, strings.Replace(crd, old, new, 1): after} {
+			if err := flatten([]byte(data), "f", operatorPaths, values); err != nil {
+				t.Fatal(err)
+			}
+		}
+		return difference(before, after)
+	}
+	const list = "f: spec.versions.v1.schema.status.conditions."
+	for name, tt := range map[string]struct {
+		old, new string
+		want     []string
+	}{
+		"a list that becomes atomic": {"list-type: map", "list-type: atomic",
+			[]string{"- " + list + "x-kubernetes-list-type = map", "+ " + list + "x-kubernetes-list-type = atomic"}},
+		"a bound that goes": {", maxLength: 316", "", []string{"- " + list + "items.type.maxLength = 316"}},
+		"another kind":      {"KubeAPIServer", "X", []string{"- f: spec.names.kind = KubeAPIServer", "+ f: spec.names.kind = X"}},
+		"a description":     {"A list.", "The list.", nil},
+		"another field":     {"other: {type: string}", "other: {type: integer}", nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if got := lines(tt.old, tt.new); !slices.Equal(got, tt.want) {
+				t.Errorf("got %q, want %q", got, tt.want)
+			}
+		})
+	}
+}
+
+// absent are not there yet; that they come is to be noticed.
+var absent = map[string][]string{
+	"operator/v1/zz_generated.crd-manifests/*_openshiftapiservers-*.crd.yaml": {schema + "status.nodeStatuses"},
+	"operator/v1/zz_generated.crd-manifests/*_authentications-*.crd.yaml": {
+		schema + "status.nodeStatuses", schema + "status.encryptionStatus"},
+}
+
+// What is relied on is in the version of go.mod.
+func TestEachPathIsThere(t *testing.T) {
+	dir, err := exec.CommandContext(t.Context(), "go", "list", "-m", "-f", "{{.Dir}}", module).Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	values, err := read(strings.TrimSpace(string(dir)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	found := func(pattern, path string) bool {
+		for at := range values {
+			file, below, _ := strings.Cut(at, ": ")
+			if is, _ := filepath.Match(filepath.Base(pattern), file); is && strings.HasPrefix(below, path) {
+				return true
+			}
+		}
+		return false
+	}
+	for pattern, paths := range relied {
+		for _, path := range paths {
+			if want := !slices.Contains(absent[pattern], path); found(pattern, path) != want {
+				t.Errorf("%s: %s is there: %t, want %t", pattern, path, !want, want)
+			}
+		}
+	}
+}
