@@ -181,6 +181,7 @@ sequences: cluster #+ Random sequences of changes around the operator, in five p
 
 # Four control planes side by side; a rotation takes 4 minutes.
 .PHONY: test-agreement
+test-agreement: export KUBEBUILDER_ASSETS = $(CURDIR)/$(CLUSTER)
 test-agreement: cluster ## Rotate a key at four intervals at once, and compare KMSWriteKeyAgreed with what etcd has (ROTATIONS=12)
 	@mkdir -p bin
 	@$(GO) test -tags integration,$(TAGS) $(TEST_BUILD) -ldflags=-s -c -o bin/agreement.test ./test/operator/encrypted && \

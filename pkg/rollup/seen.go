@@ -14,6 +14,57 @@ type Seen struct {
 	places map[place]Entry
 	errors map[place]sight
 	last   map[place][]Report // without a keyID: the last report of each of its reporters, the newest first
+	// Resumed is what an earlier process saw, by node.
+	Resumed map[string]Silence
+}
+
+// Silence is for how long a report has been seen unchanged, in seconds. A process keeps it for the next one: else one
+// that restarts often would find no silence.
+type Silence struct {
+	Report string `json:"report"` // its hash
+	For    int64  `json:"for"`
+}
+
+// silenceStep is how often the silence of a report is kept anew that is stale.
+const silenceStep = 10 * time.Minute
+
+// Silences are the reports by nodes that are unchanged for a third of the time until they are stale, two thirds, all
+// of it, and each silenceStep more; and when that may change by time alone.
+func (s *Seen) Silences(now time.Time) (silent map[string]Silence, next time.Time) {
+	silent = map[string]Silence{}
+	for at, reports := range s.last {
+		r := &reports[0]
+		if at.form != operatorstatus.FormCondition || len(r.Entries) == 0 {
+			continue
+		}
+		var stale time.Duration
+		for i := range r.Entries {
+			stale = max(stale, r.Entries[i].Validity()+standingPeriod)
+		}
+		since, step := r.LastChange(), stale/3
+		unchanged := now.Sub(since)
+		kept := unchanged.Truncate(step)
+		if unchanged >= stale {
+			step = silenceStep
+			kept = stale + (unchanged - stale).Truncate(step)
+		}
+		if due := since.Add(kept + step); next.IsZero() || due.Before(next) {
+			next = due
+		}
+		if kept > 0 {
+			silent[at.node] = Silence{hashOf(r), int64(kept / time.Second)}
+		}
+	}
+	return silent, next
+}
+
+func hashOf(r *Report) string {
+	entries := make([]contract.Entry, len(r.Entries))
+	for i := range r.Entries {
+		entries[i] = r.Entries[i].Entry
+	}
+	message, _ := contract.EncodeMessage(entries) // it was decoded
+	return contract.FileHash([]byte(message))
 }
 
 // maxReporters is how many reporters of one node are remembered.
@@ -58,11 +109,27 @@ func (s *Seen) Observe(now time.Time, reports []operatorstatus.Report) []Report 
 			report.Entries = append(report.Entries, e)
 		}
 		at.keyID = ""
+		if first && r.Form == operatorstatus.FormCondition {
+			s.resume(&report, now)
+		}
 		report.Overwritten = overwritten(last[at], report.reporter())
 		s.last[at] = append([]Report{report}, report.Overwritten...)
 		all = append(all, report)
 	}
 	return all
+}
+
+// resume counts the silence of a report on.
+func (s *Seen) resume(r *Report, now time.Time) {
+	was, silent := s.Resumed[r.Node]
+	if !silent || len(r.Entries) == 0 || was.Report != hashOf(r) {
+		return
+	}
+	for i := range r.Entries {
+		e := &r.Entries[i]
+		e.Changed = now.Add(-time.Duration(was.For) * time.Second)
+		s.places[place{r.Node, r.Form, e.KeyID}] = *e
+	}
 }
 
 // overwritten are the last reports of other reporters, of which each had the same place. Whose a report without

@@ -108,6 +108,53 @@ func TestReportsThatOverwriteEachOtherDoNotAlternateTheVerdict(t *testing.T) {
 	}
 }
 
+// An operator that restarts before any report could become stale finds a silence all the same, by what it kept.
+func TestRestartsHideNoSilence(t *testing.T) {
+	const life = 70 // seconds
+	last := map[string]contract.Entry{"a": healthy("2", 0).Entry, "b": healthy("2", 0).Entry, "c": healthy("2", 0).Entry}
+	previous, kept, found := map[string]operatorstatus.Condition{}, map[string]Silence{}, -1
+	for process := range 8 {
+		seen := &Seen{Resumed: kept}
+		for second := 0; second < life; second += 10 {
+			at := process*life + second
+			var reports []operatorstatus.Report
+			for _, node := range []string{"a", "b", "c"} {
+				e := last[node]
+				if node != "b" { // which is silent
+					e.LastChecked = in(at / 30 * 30)
+				}
+				reports = append(reports, wrote(node, e))
+			}
+			previous = Evaluate(&Input{Now: in(at), Wall: in(at), Reports: seen.Observe(in(at), reports), Nodes: abc("2"),
+				Previous: previous}).Conditions
+			silent, next := seen.Silences(in(at))
+			if !next.After(in(at)) {
+				t.Errorf("at %d s: the next change is due at %s", at, next.Sub(now))
+			}
+			if len(silent) > 1 || len(silent) == 1 && silent["b"].Report == "" {
+				t.Fatalf("at %d s: silent are %v", at, silent)
+			}
+			kept = silent
+			if c := previous[contract.PluginsDegraded]; found < 0 && c.Reason == contract.ReporterStale {
+				found = process
+			}
+		}
+	}
+	if found != 2 {
+		t.Errorf("found in process %d, want 2: after 180 s", found)
+	}
+	if got := kept["b"].For; got != 180 {
+		t.Errorf("kept is a silence of %d s, want 180", got)
+	}
+	// Another report is not the one that was silent.
+	e := last["b"]
+	e.LastChecked = in(999)
+	r := (&Seen{Resumed: kept}).Observe(in(1000), []operatorstatus.Report{wrote("b", e)})
+	if !r[0].Entries[0].Changed.Equal(in(1000)) {
+		t.Errorf("another report counts as unchanged since %s", r[0].Entries[0].Changed)
+	}
+}
+
 // clocks are those of nodes: right, wrong by any amount, or stepping.
 type clocks map[string]time.Duration
 

@@ -7,6 +7,7 @@ import (
 	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
 	"github.com/kms-health/kms-health/pkg/contract"
 	"github.com/kms-health/kms-health/pkg/operator/objects"
+	"github.com/kms-health/kms-health/pkg/rollup"
 )
 
 // State is what the operator needs after a restart, also while neither Secrets nor
@@ -43,6 +44,9 @@ type State struct {
 	Mixed map[string]string `json:"mixed,omitempty"`
 	// NotProbed are the kms providers that cannot be probed, with the reasons.
 	NotProbed string `json:"notProbed,omitempty"`
+
+	// Silent are the reports, by node, that were seen unchanged for long.
+	Silent map[string]rollup.Silence `json:"silent,omitempty"`
 
 	// Folders are the host folders that the DaemonSet last mounted. While no pod of the
 	// API server runs, nothing else shows them.

@@ -8,6 +8,7 @@ package pluginhealthcontroller
 import (
 	"context"
 	"errors"
+	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -84,6 +85,8 @@ type healthState struct {
 	target   delivery.Snapshot // under mu
 	stands   time.Time         // under mu: since when its Status is as it is
 	verdict  delivery.Verdict  // under mu
+	// silent are the reports that do not change, which are to be recorded; nil: not known yet. Under mu.
+	silent map[string]rollup.Silence
 }
 
 // watchClock is the local clock, which stands still while the operator resource cannot be read: reports do not become
@@ -119,7 +122,7 @@ func (c *Controller) Set(t delivery.Snapshot) {
 	e := c.targets[t.Name]
 	now := c.Clock.Now()
 	if e == nil {
-		e = &healthState{began: now}
+		e = &healthState{began: now, seen: rollup.Seen{Resumed: t.State.Silent}}
 		c.targets[t.Name] = e
 	}
 	if e.target.Status != t.Status {
@@ -157,6 +160,16 @@ func (c *Controller) Verdict(name string) (v delivery.Verdict) {
 
 // IsDone reports whether nothing of a target is left on its resource.
 func (c *Controller) IsDone(name string) bool { return c.Verdict(name).Done }
+
+// Silent are the reports of a target that do not change; nil: that is not known yet.
+func (c *Controller) Silent(name string) map[string]rollup.Silence {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if e := c.targets[name]; e != nil {
+		return e.silent
+	}
+	return nil
+}
 
 // Run syncs targets until ctx ends. One replica at a time may run.
 func (c *Controller) Run(ctx context.Context) {
@@ -244,6 +257,7 @@ func (s *healthSync) judge(ctx context.Context, in *rollup.Input) (v delivery.Ve
 		judged = t.Sources.Resource.HasSynced()
 	} else {
 		in.Reports = s.seen.Observe(s.now, resource.Reports)
+		s.recordSilence()
 		in.Previous, in.Off, in.Outage, in.Agreement = resource.Conditions, t.Off, s.outage, s.agreement
 		if s.shown != "" && !ssa.AtLeast(resource.Version, s.shown) { // etcd was restored
 			s.written = ""
@@ -274,6 +288,19 @@ func (s *healthSync) judge(ctx context.Context, in *rollup.Input) (v delivery.Ve
 		return v, judged
 	}
 	return s.act(ctx, resource, in, result, v, judged)
+}
+
+// recordSilence has the reports recorded that do not change.
+func (s *healthSync) recordSilence() {
+	silent, next := s.seen.Silences(s.now)
+	s.requeue(next)
+	s.mu.Lock()
+	changed := len(silent) > 0 && s.silent == nil || s.silent != nil && !maps.Equal(silent, s.silent)
+	s.silent = silent
+	s.mu.Unlock()
+	if changed {
+		s.Reporters.Enqueue(s.target.Name)
+	}
 }
 
 // relist reads the resource anew, at most once a minute, while reports are stale: a watch may show what etcd no longer

@@ -51,6 +51,34 @@ func (s *fixture) earlier() (conditions []any) {
 	return conditions
 }
 
+// The silence that a process has seen is counted on by the next one, of which none runs for as long as a report is valid.
+func TestRestartsOfTheOperatorHideNoSilence(t *testing.T) {
+	withFixture(t, func(s *fixture) {
+		s.begin()
+		for process := range 3 {
+			s.wantWrites(0, "before the time is over")
+			s.until(time.Duration(process+1) * 37 * time.Second)
+			silent := s.Silent("api")
+			if len(silent) != 2 {
+				t.Fatalf("at %s: silent are %v", time.Since(s.start), silent)
+			}
+			s.Remove("api")
+			s.set(withKeys("2").but(func(p *delivery.Snapshot) { p.State.Silent = silent }))
+		}
+		w := s.wantWrites(1, "in the third process")
+		if degraded(w.apply) != "Unknown ReporterStale" {
+			t.Errorf("at %s: %s", w.at, w.body)
+		}
+		s.showWritten()
+		s.report("a", "b")
+		s.show()
+		s.settled()
+		if silent := s.Silent("api"); len(silent) > 0 {
+			t.Errorf("when they report again, silent are %v", silent)
+		}
+	})
+}
+
 func TestStaleReportsAreReportedAtTheirDeadlineWithoutAnotherWrite(t *testing.T) {
 	withFixture(t, func(s *fixture) {
 		stale := s.begin()

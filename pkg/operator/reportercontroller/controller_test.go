@@ -36,6 +36,7 @@ import (
 	"github.com/kms-health/kms-health/pkg/operator/informers"
 	"github.com/kms-health/kms-health/pkg/operator/objects"
 	"github.com/kms-health/kms-health/pkg/operator/syncqueue"
+	"github.com/kms-health/kms-health/pkg/rollup"
 )
 
 // TestMain removes the bound on how often errors are logged: it keeps the time of the
@@ -48,9 +49,10 @@ func TestMain(m *testing.M) {
 // noRollup is a roll-up with nothing left to remove.
 type noRollup struct{}
 
-func (noRollup) Set(delivery.Snapshot) {}
-func (noRollup) Remove(string)         {}
-func (noRollup) IsDone(string) bool    { return true }
+func (noRollup) Set(delivery.Snapshot)                   {}
+func (noRollup) Remove(string)                           {}
+func (noRollup) IsDone(string) bool                      { return true }
+func (noRollup) Silent(string) map[string]rollup.Silence { return nil }
 
 // activeConfig is the configuration of a test.
 type activeConfig struct {

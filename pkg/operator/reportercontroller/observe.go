@@ -66,6 +66,11 @@ func (c *Controller) observe(ctx context.Context, s *Snapshot, e *serverState) {
 	s.Now, s.KubeletRoot = c.Now(), c.KubeletRoot
 	s.Unmanaged = s.Config.ManagementState == v1alpha1.Unmanaged
 	s.ReportsLeft = !c.Health.IsDone(name)
+	if silent := c.Health.Silent(name); len(silent) > 0 {
+		state.Silent = silent
+	} else if silent != nil {
+		state.Silent = nil
+	}
 	s.Encrypted = c.encrypted()
 	s.ResourceMissing = e.sources.Resource.HasSynced() && e.sources.Destination() == nil
 	if s.OtherInstallation != "" {

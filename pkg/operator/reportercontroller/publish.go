@@ -16,6 +16,7 @@ import (
 	"github.com/kms-health/kms-health/pkg/operator/delivery"
 	"github.com/kms-health/kms-health/pkg/operator/informers"
 	"github.com/kms-health/kms-health/pkg/operator/objects"
+	"github.com/kms-health/kms-health/pkg/rollup"
 )
 
 // Health is the controller of the roll-ups, as far as the reporters' one needs it.
@@ -25,6 +26,8 @@ type Health interface {
 	Remove(name string)
 	// IsDone reports whether nothing of an API server is left on its operator resource.
 	IsDone(name string) bool
+	// Silent are its reports that do not change; nil: that is not known yet.
+	Silent(name string) map[string]rollup.Silence
 }
 
 // decide updates what is published of an API server; if nothing was decided, that is its last known state. A process

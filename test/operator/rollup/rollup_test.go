@@ -17,6 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/kms-health/kms-health/pkg/contract"
+	"github.com/kms-health/kms-health/pkg/operator/delivery"
 	"github.com/kms-health/kms-health/pkg/operatorstatus"
 	"github.com/kms-health/kms-health/test/harness/apiservers"
 	"github.com/kms-health/kms-health/test/harness/controlplane"
@@ -98,6 +99,18 @@ func TestSilenceIsReportedWhenItIsCertain(t *testing.T) {
 	fixture.AwaitHealthy(t)
 	reporters[2].Kill(t)
 	check("SIGKILL", reporters[2])
+	fixture.Eventually(t, "the silence is recorded for the next process", func() error {
+		name := contract.ReporterName(string(apiservers.Kube.Name))
+		role, err := fixture.Client.Resource(fixture.Kinds["ClusterRole"]).Get(t.Context(), name, metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		state, err := delivery.ParseState(role.GetAnnotations()[contract.StateAnnotation])
+		if err == nil && (len(state.Silent) != 1 || state.Silent[reporters[2].Node].For == 0) {
+			err = fmt.Errorf("silent are %v", state.Silent)
+		}
+		return err
+	})
 	fixture.RemoveTarget(t, op, reporters)
 }
 
