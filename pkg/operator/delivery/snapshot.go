@@ -16,6 +16,9 @@ type Snapshot struct {
 	SetsKnown bool
 	// LiveKnown means that the live set is as it was read, not as it was recorded.
 	LiveKnown bool
+	// Served are the API server's pods that have a companion, or are to get one, by node: of two on a node their UIDs
+	// say which one its report is about.
+	Served map[string]string
 	// Status is how the delivery stands. Zero: not known yet, or there is nothing to report.
 	Status Status
 	// Off means that no reporter should report any more; Clean, that no own reporter can.

@@ -82,23 +82,20 @@ func (l *look) seen(before time.Time, had bool) time.Time {
 	return l.now
 }
 
-// choose is the pod of several on a node that counts, the one that was seen last, and others that are not being
-// deleted. Of those that were there at the first look it is one with a companion, else the newest. nil: there is none.
-func (l *look) choose(pods, ours []*corev1.Pod) (chosen *corev1.Pod, second []*corev1.Pod) {
+// choose is the pod of several on a node that counts, and others that are not being deleted: the one that the delivery
+// serves; where it serves pods alike, the one that was seen last, of those that were there at the first look the
+// newest. nil: there is none.
+func (l *look) choose(pods []*corev1.Pod) (chosen *corev1.Pod, second []*corev1.Pod) {
 	l.pods = map[string]time.Time{}
-	attended := func(uid string) bool {
-		return slices.ContainsFunc(ours, func(o *corev1.Pod) bool { return o.Annotations[contract.BesideAnnotation] == uid })
+	served := func(p *corev1.Pod) int {
+		if podUID(p) == l.target.Served[p.Spec.NodeName] {
+			return 1
+		}
+		return 0
 	}
 	rank := func(a, b *corev1.Pod) int {
-		uid, other := podUID(a), podUID(b)
-		order := l.pods[uid].Compare(l.pods[other])
-		if order == 0 && attended(uid) != attended(other) {
-			order = -1
-			if attended(uid) {
-				order = 1
-			}
-		}
-		return cmp.Or(order, a.CreationTimestamp.Compare(b.CreationTimestamp.Time), strings.Compare(a.Name, b.Name))
+		return cmp.Or(served(a)-served(b), l.pods[podUID(a)].Compare(l.pods[podUID(b)]),
+			a.CreationTimestamp.Compare(b.CreationTimestamp.Time), strings.Compare(a.Name, b.Name))
 	}
 	var live []*corev1.Pod
 	for _, pod := range pods {

@@ -253,8 +253,9 @@ func TestFirstReportIsDue(t *testing.T) {
 	}
 }
 
-// Of two pods the one counts that was seen last, and the other one's reports do not.
-func TestOfTwoPodsOnANodeTheOneThatWasSeenLastCounts(t *testing.T) {
+// Of two pods the one counts that the delivery serves, else the one that was seen last, and the other one's reports do
+// not.
+func TestOfTwoPodsOnANodeOneCounts(t *testing.T) {
 	old := func(p *corev1.Pod) { p.CreationTimestamp = metav1.NewTime(now.AddDate(0, 0, -30)) } // by a clock that is wrong
 	l := lookingAt(withKeys("2"))
 	l.ours = []*corev1.Pod{companionPod, earlierPod}
@@ -276,10 +277,11 @@ func TestOfTwoPodsOnANodeTheOneThatWasSeenLastCounts(t *testing.T) {
 	if n := l.at(time.Hour, withUID(serverUID), withUID(beforeUID, old, terminating)); n.Pods != nil || n.Writers[0] != serverUID {
 		t.Errorf("the second goes: %+v", n)
 	}
-	first := lookingAt(withKeys("2")) // a new process: the one with a companion
-	first.ours = []*corev1.Pod{earlierPod}
-	if n := first.at(0, withUID(serverUID), withUID(beforeUID, old)); n.Writers[0] != beforeUID || !n.PodSeen.IsZero() {
-		t.Errorf("two pods at the first look: %+v", n)
+	for served, want := range map[string]string{"": serverUID, serverUID: serverUID, beforeUID: beforeUID, "gone": serverUID} {
+		first := lookingAt(withKeys("2").but(func(p *delivery.Snapshot) { p.Served = map[string]string{"a": served} }))
+		if n := first.at(0, withUID(serverUID), withUID(beforeUID, old)); n.Writers[0] != want || !n.PodSeen.IsZero() {
+			t.Errorf("two pods at the first look, and %q is served: %+v, want %s", served, n, want)
+		}
 	}
 }
 

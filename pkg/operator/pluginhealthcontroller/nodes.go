@@ -82,7 +82,7 @@ func (s *healthSync) expect(in *rollup.Input, before map[string]nodeHistory, pod
 			continue
 		}
 		look := s.lookAt(name, before, in, resource)
-		pod, second := look.choose(pods[name], ours[name])
+		pod, second := look.choose(pods[name])
 		for _, other := range pods[name] {
 			if other != pod {
 				n, _ := uses(s.target, other)

@@ -40,6 +40,9 @@ type Plan struct {
 	// Gone means that nothing of the target is left but its ClusterRole, which is deleted.
 	Gone bool
 
+	// Served are the UIDs of the pods that get companions, by node.
+	Served map[string]string
+
 	// State is what to record.
 	State  delivery.State
 	Status delivery.Status

@@ -145,7 +145,9 @@ func (p *planner) companions() {
 		p.problem(contract.NoPods, "no running pod of the API server has a KMS plugin yet")
 	}
 	files := map[string][]v1alpha1.Plugin{}
+	p.Served = map[string]string{}
 	for _, a := range p.served() {
+		p.Served[a.Node] = a.UID
 		files[objects.CompanionConfigMapName(p.Target.Name, a.plugins)] = a.plugins
 		if a.started {
 			p.apply(p.CompanionPod(a.APIServerPod, a.plugins))

@@ -44,7 +44,7 @@ func (c *Controller) decide(s *Snapshot, e *serverState, plan *Plan) {
 		return
 	case decided:
 		p.State, p.SetsKnown, p.LiveKnown = plan.State, plan.State.Live != nil, s.liveKnown()
-		p.Off, p.Clean, p.NamespaceMissing = plan.Off, plan.Clean, s.NamespaceMissing
+		p.Off, p.Clean, p.NamespaceMissing, p.Served = plan.Off, plan.Clean, s.NamespaceMissing, plan.Served
 	case p.Name == "" || e.deleting != s.Deleting:
 		p.State, p.SetsKnown, p.LiveKnown = s.State, s.State.Live != nil, false
 		p.Off, p.Clean = s.Deleting && !s.Unmanaged, false
