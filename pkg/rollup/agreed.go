@@ -54,14 +54,15 @@ func (e *evaluation) writeKeyAgreed() operatorstatus.Condition {
 	return c
 }
 
-// settle sets the condition where all reporters name one KEK ID. An agreement that an earlier process has found
-// stands.
+// settle sets the condition where all reporters name one KEK ID. The period begins when this process has seen all
+// their reports change. An agreement that an earlier process has found stands.
 func (e *evaluation) settle(c *operatorstatus.Condition, key, kekID string) {
 	next, was := e.Agreement, e.Previous[c.Type]
-	if next.KeyID != key || !contract.SameKEK(next.KEKID, kekID) {
+	settling := e.Now.Before(next.Seen.Add(SettlePeriod))
+	if next.KeyID != key || !contract.SameKEK(next.KEKID, kekID) || settling && len(e.standing) > 0 {
 		next = Agreement{KeyID: key, KEKID: kekID, Seen: e.Now, Since: e.Wall.UTC().Format(time.RFC3339)}
 		var found agreement
-		stands := e.Agreement.KeyID == "" && was.Status == operatorstatus.True
+		stands := !e.Agreement.Evaluated && was.Status == operatorstatus.True
 		if stands && json.Unmarshal([]byte(was.Message), &found) == nil && found.KeyID == key &&
 			contract.SameKEK(found.KEKID, kekID) {
 			next.Seen, next.Since = e.Now.Add(-SettlePeriod), found.Since

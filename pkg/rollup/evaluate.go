@@ -82,6 +82,7 @@ func Evaluate(in *Input) *Result {
 	e.set(e.degraded(), len(e.standing) > 0)
 	e.set(e.reporting())
 	e.set(e.writeKeyAgreed(), false)
+	result.Agreement.Evaluated = true
 	return result
 }
 

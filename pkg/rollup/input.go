@@ -61,7 +61,8 @@ type Outage struct{ Since, Until time.Time }
 
 // Agreement is a KEK ID that all reporters name, and since when the process has seen that.
 type Agreement struct {
-	KeyID, KEKID string
+	Evaluated    bool   // by this process; if not, one that an earlier process found stands
+	KeyID, KEKID string // empty: they name no or several ones
 	Seen         time.Time
 	Since        string // Seen by the API server's clock, RFC 3339, for people
 }

@@ -144,11 +144,14 @@ func overwritten(last []Report, reporter string) (others []Report) {
 	return others
 }
 
-// next is an entry as it is now, after what was seen at its place before.
+// next is an entry as it is now, after what was seen at its place before. At another socket is another plugin.
 func next(was Entry, had bool, entry contract.Entry, now time.Time) Entry {
 	e := was
 	if !had || !reflect.DeepEqual(was.Entry, entry) {
-		e = Entry{Entry: entry, Changed: now, Named: was.Named, NamedAt: was.NamedAt}
+		e = Entry{Entry: entry, Changed: now}
+		if entry.Socket == was.Socket {
+			e.Named, e.NamedAt = was.Named, was.NamedAt
+		}
 		if entry.Status == contract.Healthy && entry.KEKID != "" {
 			e.Named, e.NamedAt = entry.KEKID, now
 		}

@@ -1,0 +1,98 @@
+package rollup
+
+import (
+	"testing"
+	"time"
+
+	"github.com/kms-health/kms-health/pkg/contract"
+	"github.com/kms-health/kms-health/pkg/operatorstatus"
+)
+
+// settling is a roll-up over time whose conditions may fail to be written.
+type settling struct {
+	seen      Seen
+	agreement Agreement
+	previous  map[string]operatorstatus.Condition
+}
+
+// at is KMSWriteKeyAgreed for the entries of nodes a, b and so on, which are as they are some seconds after the start.
+func (s *settling) at(seconds int, written bool, entries ...contract.Entry) string {
+	in := &Input{Now: in(seconds), Wall: in(seconds), Previous: s.previous, Agreement: s.agreement}
+	var reports []operatorstatus.Report
+	for i, e := range entries {
+		name := string(rune('a' + i))
+		reports, in.Nodes = append(reports, wrote(name, e)), append(in.Nodes, listening(on(name, "2")))
+	}
+	in.Reports = s.seen.Observe(in.Now, reports)
+	r := Evaluate(in)
+	if s.agreement = r.Agreement; written {
+		s.previous = r.Conditions
+	}
+	c := r.Conditions[contract.WriteKeyAgreed]
+	return c.Status + " " + c.Reason
+}
+
+// checked is an entry of a check at some second.
+func checked(seconds int, e Entry) contract.Entry {
+	e.LastChecked = in(seconds)
+	return e.Entry
+}
+
+const isSettling, settled = "Unknown Settling", int(SettlePeriod / time.Second)
+
+// A new process does not know how old a report is that it finds. That nobody writes it any more is no agreement.
+func TestReportsThatNobodyConfirmsAgreeOnNothing(t *testing.T) {
+	s := &settling{}
+	found := checked(0, every(60, healthy("2", 0)))
+	for at := 0; at < 300; at += 10 {
+		if got := s.at(at, true, found); got != isSettling {
+			t.Fatalf("at %d s: %s", at, got)
+		}
+	}
+	if got := s.at(300, true, found); got != stale {
+		t.Errorf("stale: %s", got)
+	}
+	s = &settling{}
+	s.at(0, true, found)
+	s.at(40, true, found)
+	for at := 50; at <= 40+settled; at += 10 {
+		want := isSettling
+		if at == 40+settled {
+			want = agreed
+		}
+		if got := s.at(at, true, checked(at, every(60, healthy("2", 0)))); got != want {
+			t.Fatalf("confirmed, at %d s: %s, want %s", at, got, want)
+		}
+	}
+}
+
+// A condition that stands is another process's only at the first look. Later it may be one that could not be written.
+func TestAgreementThatEndedSettlesAnewThoughThatCouldNotBeWritten(t *testing.T) {
+	first := func(at int) contract.Entry { return checked(at, healthy("2", 0)) }
+	s := &settling{previous: Evaluate(&Input{Now: now, Agreement: agreement2, Nodes: abc("2"), Reports: ok}).Conditions}
+	if got := s.at(0, true, first(0), first(0)); got != agreed {
+		t.Fatalf("an earlier process's: %s", got)
+	}
+	if got := s.at(30, false, first(30), checked(30, naming("k-8", healthy("2", 0)))); got != differ {
+		t.Fatalf("one names another KEK ID: %s", got)
+	}
+	if got := s.at(60, false, first(60), first(60)); got != isSettling {
+		t.Errorf("it names the first again: %s", got)
+	}
+}
+
+// A time-out of a plugin at another socket is no answer of the one before.
+func TestKEKIDIsOfThePluginAtItsSocket(t *testing.T) {
+	entry := func(seconds int, socket string, e Entry) contract.Entry { return checked(seconds, at(socket, e)) }
+	s := &settling{agreement: agreement2}
+	s.at(0, true, entry(0, "/run/kms-2.sock", healthy("2", 0)))
+	if got := s.at(30, true, entry(30, "/run/kms-2.sock", timedOut("2", 0, 0))); got != agreed {
+		t.Errorf("at the same socket: %s", got)
+	}
+	s = &settling{agreement: agreement2}
+	s.at(0, true, entry(0, "/old/kms-2.sock", healthy("2", 0)))
+	s.agreement = agreement2
+	if got := s.at(30, true, entry(30, "/run/kms-2.sock", timedOut("2", 0, 0))); got != keyUnhealthy {
+		t.Errorf("at another socket: %s", got)
+	}
+}
