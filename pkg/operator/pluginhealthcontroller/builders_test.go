@@ -113,6 +113,13 @@ func ended(name string, code int32, since time.Duration) corev1.ContainerStatus 
 		State: corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{ExitCode: code, FinishedAt: ago(since)}}}
 }
 
+// completed is an init container that has done its work.
+func completed(name string) corev1.ContainerStatus {
+	s := ended(name, 0, time.Hour)
+	s.Ready = true
+	return s
+}
+
 // after is a container that was restarted some times, the last time because of an
 // exit code.
 func after(s corev1.ContainerStatus, restarts, code int32, message string) corev1.ContainerStatus {

@@ -174,11 +174,15 @@ func cannotStart(s *corev1.ContainerStatus, was containerHistory, now time.Time)
 		}
 		next.loops = next.loops && now.Before(next.since.Add(calm))
 	}
+	next.loops = next.loops && !hasCompleted(s)
 	if next.loops {
 		return crashLoop + exit(last), next
 	}
 	return "", next
 }
+
+// hasCompleted reports whether it is an init container that has done its work: no other one that has ended is Ready.
+func hasCompleted(s *corev1.ContainerStatus) bool { return s.State.Terminated != nil && s.Ready }
 
 // exit describes how a container ended: exit code and the last line of its message, which may be the
 // end of its log.

@@ -170,7 +170,7 @@ func TestFaults(t *testing.T) {
 			fault(reporter, "kms-health", "ImagePullBackOff", describe), fault(plugin, "kms", "ImagePullBackOff", describe)}},
 		{"OpenShift's own reporter is neither", faulty(inInit(crash("kms-health-reporter"))), nil, nil},
 		{"an init container that shares the sockets' volume has completed, also after two reboots",
-			faulty(inInit(after(ended("setup", 0, time.Hour), 2, 0, ""))), nil, nil},
+			faulty(inInit(after(completed("setup"), 2, 0, ""))), nil, nil},
 		{"a stranger's init container",
 			faulty(func(p *corev1.Pod) { p.Status.InitContainerStatuses = []corev1.ContainerStatus{pull("setup")} }), nil, nil},
 		{"a companion", faulty(), companionWith(pull("kms-health")), []rollup.Finding{
@@ -230,7 +230,7 @@ func TestContainerThatCannotStart(t *testing.T) {
 		{"it ended again and again without an error", after(saying("CrashLoopBackOff", ""), 2, 0, ""), loop + "0"},
 
 		{"it ended, and was not seen to wait", ended("kms", 1, time.Second), ""},
-		{"an init container completed after two reboots", after(ended("kms", 0, time.Second), 2, 0, ""), ""},
+		{"an init container completed after two reboots", after(completed("kms"), 2, 0, ""), ""},
 		{"it runs after many restarts", after(runs(time.Second), 9, 1, ""), ""},
 	} {
 		if why, _ := cannotStart(&tt.status, containerHistory{}, now); why != tt.want {
@@ -266,6 +266,24 @@ func TestContainerRecoversWhenItWasSeenToRunForAWhile(t *testing.T) {
 			if why, was = cannotStart(&step.status, was, now.Add(step.at)); why != step.want {
 				t.Errorf("exit code %d, step %d: %q, want %q", code, i, why, step.want)
 			}
+		}
+	}
+}
+
+// An init container that failed and then completed waits no more, though it never runs again.
+func TestInitContainerThatCompletedHasRecovered(t *testing.T) {
+	const loop = "CrashLoopBackOff, exit code "
+	done := after(completed("kms"), 3, 1, "")
+	was := containerHistory{}
+	for i, step := range []struct {
+		status corev1.ContainerStatus
+		want   string
+	}{
+		{after(waiting("kms", "CrashLoopBackOff"), 2, 1, ""), loop + "1"}, {ended("kms", 1, 0), loop + "1"}, {done, ""}, {done, ""},
+	} {
+		var why string
+		if why, was = cannotStart(&step.status, was, now.Add(time.Duration(i)*time.Minute)); why != step.want {
+			t.Errorf("step %d: %q, want %q", i, why, step.want)
 		}
 	}
 }

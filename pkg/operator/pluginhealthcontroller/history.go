@@ -242,10 +242,10 @@ func reporterPods(target string, own []*unstructured.Unstructured) (ours []*core
 	return ours
 }
 
-// stopped reports whether the API server's container or a plugin's does not run.
+// stopped reports whether the API server's container or a plugin's does not run, and should.
 func (b *beside) stopped() bool {
 	return slices.ContainsFunc(statuses(b.pod), func(s corev1.ContainerStatus) bool {
-		return (s.Name == b.served || slices.Contains(b.names, s.Name)) && s.State.Running == nil
+		return (s.Name == b.served || slices.Contains(b.names, s.Name)) && s.State.Running == nil && !hasCompleted(&s)
 	})
 }
 

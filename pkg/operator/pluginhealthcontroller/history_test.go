@@ -153,6 +153,11 @@ func TestStartsThatWereSeenExcuseSilence(t *testing.T) {
 			pod   *corev1.Pod
 			until time.Duration
 		}{{0, served(serverUID, "1"), -1}, {minute, served(serverUID, "1"), -1}}},
+		"and is not where an init container has completed": {operatorstatus.False, []struct {
+			at    time.Duration
+			pod   *corev1.Pod
+			until time.Duration
+		}{{0, withUID(serverUID, status(running("api", 0)), inInit(completed("setup"))), -1}}},
 		"but a plugin that is known to be unhealthy stays so": {operatorstatus.True, []struct {
 			at    time.Duration
 			pod   *corev1.Pod
