@@ -51,7 +51,7 @@ type evaluation struct {
 	// plugins and about reports.
 	expected, excused  int
 	onPlugins, onNodes []Finding
-	// standing are the rows that nothing is known of but what an earlier process saw.
+	// standing are the rows of which nothing is known but what an earlier process saw, and which show no fault.
 	standing []Finding
 }
 
@@ -124,10 +124,10 @@ func (e *evaluation) node(n *Node, rows []Row) {
 			}
 			continue
 		}
-		if row.Standing && row.State == Healthy {
+		plugin, report := e.onPlugin(n, row), e.onReport(n, row, reports)
+		if row.Standing && row.State.known() && (plugin.Reason == "" || plugin.Excused) {
 			e.standing = append(e.standing, Finding{Reason: contract.Progressing, Node: n.Name, Text: notConfirmed})
 		}
-		plugin, report := e.onPlugin(n, row), e.onReport(n, row, reports)
 		if report.Reason != "" {
 			e.onNodes = append(e.onNodes, report)
 		}
@@ -201,7 +201,7 @@ func (e *evaluation) onPlugin(n *Node, row *Row) (f Finding) {
 	if row.Reason == contract.SocketMissing {
 		down := !n.Ready && e.before(n.DownUntil)
 		f.Excused = down || e.before(n.SocketUntil)
-		if last && !n.Ready && !f.Excused { // it ended with its node
+		if (last || row.Standing) && !n.Ready && !f.Excused { // it ended with its node
 			return Finding{}
 		}
 	}

@@ -235,3 +235,31 @@ func (s *simulated) step(at, wall time.Time, events []event, wrong clocks) strin
 	}
 	return text + r.Deadline.String()
 }
+
+// A report that a new process finds may be of long ago. That its plugin had no socket is excused, and confirms nothing:
+// what an earlier process has found stays.
+func TestMissingSocketThatStandsDoesNotEndWhatAnEarlierProcessFound(t *testing.T) {
+	for name, tt := range map[string]struct {
+		node Node
+		want string // while the report stands
+	}{
+		"its Node has been down for long":  {longDown(on("a", "2")), stale},
+		"its Node is down":                 {down(on("a", "2")), stale},
+		"its API server is being replaced": {replacing(600, on("a", "2")), stale},
+		"nothing excuses it":               {on("a", "2"), failed},
+	} {
+		t.Run(name, func(t *testing.T) {
+			unknown := operatorstatus.Condition{Type: contract.PluginsDegraded, Status: operatorstatus.Unknown, Reason: contract.ReporterStale}
+			seen := &Seen{}
+			previous := map[string]operatorstatus.Condition{contract.PluginsDegraded: unknown}
+			for at := range 180 {
+				previous = Evaluate(&Input{Now: in(at), Wall: in(at), Nodes: []Node{tt.node}, Previous: previous,
+					Reports: seen.Observe(in(at), []operatorstatus.Report{wrote("a", socketless("2", 0).Entry)})}).Conditions
+				c := previous[contract.PluginsDegraded]
+				if got := c.Status + " " + c.Reason; got != tt.want {
+					t.Fatalf("at %d s: %s, want %s", at, got, tt.want)
+				}
+			}
+		})
+	}
+}

@@ -82,6 +82,14 @@ func (l *look) seen(before time.Time, had bool) time.Time {
 	return l.now
 }
 
+// since is when something that is so now began; of what an earlier process has found, a period ago.
+func (l *look) since(before time.Time, found bool, period time.Duration) time.Time {
+	if before.IsZero() && l.first && found {
+		return l.now.Add(-period)
+	}
+	return cmp.Or(before, l.now)
+}
+
 // choose is the pod of several on a node that counts, and others that are not being deleted: the one that the delivery
 // serves; where it serves pods alike, the one that was seen last, of those that were there at the first look the
 // newest. nil: there is none.
@@ -134,13 +142,8 @@ func (l *look) complete(n *rollup.Node, b *beside, ours []*corev1.Pod) {
 	l.excuse(n, b)
 	n.Look, n.Faults = b.look(), l.faults(b)
 	if l.target.Plugins != nil && b.unencrypted() {
-		l.unencrypted = l.was.unencrypted
-		if l.unencrypted.IsZero() {
-			l.unencrypted = l.now
-			if l.first && l.degraded.Reason == contract.EncryptionNotConfigured { // it stands
-				l.unencrypted = l.now.Add(-rollup.FirstReport)
-			}
-		}
+		found := l.degraded.Reason == contract.EncryptionNotConfigured
+		l.unencrypted = l.since(l.was.unencrypted, found, rollup.FirstReport)
 		if due := l.unencrypted.Add(rollup.FirstReport); l.now.Before(due) {
 			n.WriteKeyNotKnown = true
 			l.requeue(due)
@@ -227,7 +230,7 @@ func (l *look) excuse(n *rollup.Node, b *beside) {
 	}
 	n.SocketUntil = n.QuietUntil
 	if !n.Ready {
-		l.down = cmp.Or(l.was.down, l.now)
+		l.down = l.since(l.was.down, l.degraded.Status == operatorstatus.Unknown, downPeriod)
 		n.DownUntil = l.down.Add(downPeriod)
 	}
 }

@@ -96,10 +96,11 @@ func TestSidecarOfAStaticPodIsKnownByTheUIDOnItsNode(t *testing.T) {
 // looking is a target that is looked at from time to time.
 type looking struct {
 	*healthSync
-	resource operatorstatus.Status
-	previous operatorstatus.Condition
-	ours     []*corev1.Pod
-	before   map[string]nodeHistory
+	resource  operatorstatus.Status
+	previous  operatorstatus.Condition
+	reporting operatorstatus.Condition
+	ours      []*corev1.Pod
+	before    map[string]nodeHistory
 }
 
 func lookingAt(t *target) *looking { return &looking{healthSync: syncingOf(t, abc)} }
@@ -107,7 +108,8 @@ func lookingAt(t *target) *looking { return &looking{healthSync: syncingOf(t, ab
 // at is node a as it is some time after the first look, with its API server's pods.
 func (l *looking) at(since time.Duration, pods ...*corev1.Pod) rollup.Node {
 	l.now, l.attendance = now.Add(since), map[string]nodeHistory{}
-	in := rollup.Input{Previous: map[string]operatorstatus.Condition{contract.PluginsDegraded: l.previous}}
+	in := rollup.Input{Previous: map[string]operatorstatus.Condition{contract.PluginsDegraded: l.previous,
+		contract.HealthReporting: l.reporting}}
 	l.expect(&in, l.before, byNode(pods), byNode(l.ours), &l.resource)
 	l.before = l.attendance
 	return in.Nodes[0]
@@ -223,6 +225,29 @@ func TestNodeThatIsNotReadyIsExcusedForABoundedTime(t *testing.T) {
 		l.node = func(string) (informers.Node, bool) { return informers.Node{Name: "a", Ready: step.ready}, true }
 		if n := l.at(step.at, withUID(serverUID)); !step.ready && !n.DownUntil.Equal(now.Add(step.want)) {
 			t.Errorf("step %d: %s, want %s", i, n.DownUntil, now.Add(step.want))
+		}
+	}
+}
+
+// A restart of the operator begins no excuse anew that has ended.
+func TestExcuseThatEndedBeforeThisProcessStaysEnded(t *testing.T) {
+	for status, want := range map[string]time.Duration{operatorstatus.Unknown: 0, operatorstatus.False: downPeriod} {
+		l := lookingAt(withKeys("2"))
+		l.previous.Status = status
+		l.node = func(string) (informers.Node, bool) { return informers.Node{Name: "a"}, true }
+		for _, at := range []time.Duration{0, time.Minute} {
+			if n := l.at(at, withUID(serverUID)); !n.DownUntil.Equal(now.Add(want)) {
+				t.Errorf("%s, after %s: the Node that is not Ready excuses until %s, want %s", status, at, n.DownUntil, now.Add(want))
+			}
+		}
+	}
+	for reason, want := range map[string]time.Duration{contract.SeveralPods: 0, contract.AsExpected: rollup.FirstReport} {
+		l := lookingAt(withKeys("2"))
+		l.reporting.Reason = reason
+		for _, at := range []time.Duration{0, time.Minute} {
+			if n := l.at(at, withUID(serverUID), withUID(beforeUID)); !n.PodsDue.Equal(now.Add(want)) {
+				t.Errorf("%s, after %s: two pods are due at %s, want %s", reason, at, n.PodsDue, now.Add(want))
+			}
 		}
 	}
 }

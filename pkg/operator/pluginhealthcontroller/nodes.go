@@ -96,7 +96,8 @@ func (s *healthSync) expect(in *rollup.Input, before map[string]nodeHistory, pod
 		b := newBeside(s.target, pod, plugins, newest(ours[name]))
 		if len(second) > 0 {
 			n.Pods = names(append(second, pod))
-			look.second = cmp.Or(look.was.second, s.now)
+			found := in.Previous[contract.HealthReporting].Reason == contract.SeveralPods
+			look.second = look.since(look.was.second, found, rollup.FirstReport)
 			n.PodsDue = look.second.Add(rollup.FirstReport)
 		}
 		if slices.ContainsFunc(ours[name], isAgent) {
