@@ -37,8 +37,8 @@ type State struct {
 	// plugin; nil: it was never read.
 	Live      []v1alpha1.Plugin            `json:"live"`
 	Revisions map[string][]v1alpha1.Plugin `json:"revisions,omitempty"`
-	// NotLoaded are the IDs of API servers' containers that ran when the write key of the live set changed: they may
-	// still use the set before.
+	// NotLoaded are the IDs of API servers' containers that ran when the writer of the live set changed: they may still
+	// use the set before.
 	NotLoaded []string `json:"notLoaded,omitempty"`
 	// Mixed is, by revision, empty for the live set, what else than the write key encrypts some resource.
 	Mixed map[string]string `json:"mixed,omitempty"`
@@ -72,6 +72,17 @@ func WriteKey(set []v1alpha1.Plugin) string {
 	for _, p := range set {
 		if p.Role == v1alpha1.RoleWrite {
 			return p.KeyID
+		}
+	}
+	return ""
+}
+
+// Writer is the plugin that encrypts new data, its key ID and its socket; empty: none does.
+func Writer(set []v1alpha1.Plugin) string {
+	for _, p := range set {
+		if p.Role == v1alpha1.RoleWrite {
+			address, _ := v1alpha1.SocketAddress(p.Endpoint) // valid, as those of each set
+			return p.KeyID + " at " + v1alpha1.CleanSocket(address)
 		}
 	}
 	return ""

@@ -191,12 +191,12 @@ func (p *planner) record() {
 // updates a mount within about a minute.
 const mountDelay = 5 * time.Minute
 
-// notLoaded are the containers that ran when the write key of the live set changed, and still run. A container that is
+// notLoaded are the containers that ran when the writer of the live set changed, and still run. A container that is
 // started afterwards reads the set of then; one that mounts the Secret, after a while. No times of other machines
 // are compared.
 func (p *planner) notLoaded() (ids []string) {
 	was := &p.Snapshot.State
-	changed := p.liveKnown() && was.Live != nil && (delivery.WriteKey(p.live()) != delivery.WriteKey(was.Live) ||
+	changed := p.liveKnown() && was.Live != nil && (delivery.Writer(p.live()) != delivery.Writer(was.Live) ||
 		p.Target.Plugins == nil && p.Live.Config.Mixed != was.Mixed[""])
 	for _, pod := range p.Pods {
 		id := delivery.ContainerID(pod, p.Target.Container)

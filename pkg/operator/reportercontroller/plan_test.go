@@ -489,6 +489,14 @@ func TestContainersThatRanWhenTheWriteKeyChangedHaveNotLoadedIt(t *testing.T) {
 		c.ContainerID, c.RestartCount = "c-b", 1
 	}
 	another := func(s *Snapshot) { s.Pods[0].Status.ContainerStatuses[0].ContainerID = "c-b" }
+	at := func(endpoint string) func(*Snapshot) {
+		return func(s *Snapshot) {
+			s.State.Live = slices.Clone(s.State.Live)
+			s.State.Live[0].Endpoint = endpoint
+		}
+	}
+	moved := at("unix:///elsewhere/kms-1.sock")
+	respelled := at(strings.Replace(set(1).Config.Plugins[0].Endpoint, "/kms-", "/./kms-", 1))
 	mixed := func(s *Snapshot) { s.Live.Config.Mixed = "secrets by aescbc" }
 	for name, c := range map[string]struct {
 		change []func(*Snapshot)
@@ -502,6 +510,9 @@ func TestContainersThatRanWhenTheWriteKeyChangedHaveNotLoadedIt(t *testing.T) {
 		"plugins that are seen first":           {[]func(*Snapshot){given}, ""},
 		"plugins with another key":              {[]func(*Snapshot){recorded(2), given}, "c-a"},
 		"plugins with another reader":           {[]func(*Snapshot){recorded(1, 2), given}, ""},
+		"a Secret with another socket":          {[]func(*Snapshot){recorded(1), moved}, "c-a"},
+		"plugins with another socket":           {[]func(*Snapshot){recorded(1), moved, given}, "c-a"},
+		"plugins with the socket spelled else":  {[]func(*Snapshot){recorded(1), respelled, given}, ""},
 		"nothing changes any more":              {[]func(*Snapshot){recorded(1), before}, "c-a"},
 		"another container":                     {[]func(*Snapshot){recorded(1), before, another, seen(time.Second)}, ""},
 		"started again at once":                 {[]func(*Snapshot){recorded(1), before, restarted, seen(mountDelay - 1)}, "c-b"},

@@ -45,8 +45,8 @@ func (c *Controller) observeSecrets(ctx context.Context, s *Snapshot, e *serverS
 		s.add(contract.EncryptionConfigUnreadable, secret+": "+live.Problem)
 	}
 	s.Live, s.Sets = &live, map[string]encryptionconfig.Set{}
-	if key := delivery.WriteKey(live.Config.Plugins) + live.Config.Mixed; key != e.writeKey {
-		e.writeKey, e.liveSeen = key, c.Clock.Now()
+	if writer := delivery.Writer(live.Config.Plugins) + live.Config.Mixed; writer != e.writer {
+		e.writer, e.liveSeen = writer, c.Clock.Now()
 	}
 	s.LiveSeen = c.Clock.Since(e.liveSeen)
 	var allowed []string

@@ -30,7 +30,7 @@ type serverState struct {
 	recorded  Recorded                // what was last recorded, while the informer may not show it
 	requested string                  // what was last requested, valid or not
 	seen      map[types.UID]time.Time // when each pod was first seen
-	writeKey  string                  // of the live set, and liveSeen since when it was seen
+	writer    string                  // of the live set, and liveSeen since when it was seen
 	liveSeen  time.Time
 	reports   rollup.Seen
 
