@@ -102,6 +102,7 @@ func parse(types string) (*tables, error) {
 		"constant": func(reason string) string { return strings.ReplaceAll(reason, "_", "") },
 		"names":    names,
 		"linked":   linked,
+		"sentence": func(text string) string { return strings.ToUpper(text[:1]) + text[1:] },
 		"anchor":   strings.ToLower,
 		"actions":  actions,
 		"action":   func(reason string) bool { return slices.Contains(actions(), reason) },
