@@ -13,27 +13,25 @@ type ConditionInfo struct {
 // Conditions are all that this project writes to an operator resource.
 var Conditions = []ConditionInfo{
 	{Name: ConditionTypePrefix + "<node>",
-		Means: "the report of this node, in the message, written by its reporter",
-		True:  "always, whatever the report is: tools that combine conditions would take one node for the cluster"},
+		Means: "the report of this node, in the message",
+		True:  "always: tools that combine conditions would take a False of one node for the cluster"},
 	{Name: PluginsDegraded,
 		Means: "whether a KMS plugin is unhealthy. A StatusSyncer makes `Degraded` of it after 2 minutes",
-		True: "a fresh report has the status `unhealthy` or `error`; or a plugin's container cannot start; or " +
-			"kube-apiserver runs without an encryption config",
-		False: "all expected plugins are freshly reported as healthy; or nothing was reported yet; or no pod has a plugin",
-		Unknown: "a node stopped reporting, or its report cannot be read; a provider cannot be probed; or the API " +
-			"server's pods cannot be listed"},
+		True: "a fresh report is `unhealthy` or `error`; a plugin's container cannot start; or kube-apiserver runs without an " +
+			"encryption config",
+		False:   "all expected plugins are freshly reported as healthy; nothing was reported yet; or no pod has a plugin",
+		Unknown: "a node stopped reporting, its report cannot be read, a provider cannot be probed, or pods cannot be listed"},
 	{Name: HealthReporting,
 		Means: "whether reporters are delivered and report",
-		True: "every expected node reports on the plugins of its pod, and nothing is wrong or under way with the " +
-			"reporters; or no pod has a plugin",
+		True:  "every expected node reports on the plugins of its pod, and nothing is wrong or under way; or no pod has a plugin",
 		False: "anything else. The message has the mode, and why"},
 	{Name: WriteKeyAgreed,
-		Means: "whether all API servers write with one key, for the one who rotates it",
+		Means: "whether all API servers write with one key",
 		True: "every API server writes with the write key, and all its plugins, healthy and freshly reported, have " +
 			"named one KEK ID for 180 s",
 		False: "not every API server writes with it yet, some resource is written otherwise, or the KEK IDs differ",
-		Unknown: "a node is missing, silent or unhealthy, they have named it for less, what one writes with is not known, " +
-			"or no plugin writes"},
+		Unknown: "a node is missing, silent or unhealthy, the 180 s are not over, what one writes with is not known, or " +
+			"no plugin writes"},
 }
 
 // Explainable are the names of all conditions, reasons and alerts, in alphabetical order.

@@ -17,12 +17,12 @@ type OperatorConfiguration struct {
 	// +optional
 	Probe Probe `json:"probe"`
 
-	// How often reporters write a report that differs from the last written one in times alone, from
-	// 1s to 10m. A change is live. Not set: after each round of probes.
+	// How often reporters write an unchanged report, from 1s to 10m. A change is live. Not set: after
+	// each round of probes.
 	// +optional
 	UnchangedEvery Duration `json:"unchangedEvery,omitzero"`
 
-	// The API servers with plugins. One that is removed from the list is cleaned up.
+	// The API servers with plugins. What is removed from the list is cleaned up.
 	APIServers []APIServer `json:"apiServers"`
 }
 
@@ -32,15 +32,15 @@ type ManagementState string
 const (
 	// Managed creates and updates the objects as configured.
 	Managed ManagementState = "Managed"
-	// Unmanaged changes nothing, except that the CA, the TLS settings and the token of sidecars are still renewed.
+	// Unmanaged changes nothing, but still renews CA, TLS settings and the tokens of sidecars.
 	Unmanaged ManagementState = "Unmanaged"
-	// Removed deletes the objects, and undoes the operator's changes of other objects.
+	// Removed deletes the objects, and undoes changes of other objects.
 	Removed ManagementState = "Removed"
 )
 
 // APIServer is an API server, with all its pods.
 type APIServer struct {
-	// A DNS label of at most 40 characters. It is fixed for OpenShift's resources.
+	// A DNS label of at most 40 characters. Fixed for OpenShift's resources.
 	// +default=by resource; required for kmshealths
 	Name string `json:"name"`
 
@@ -55,16 +55,15 @@ type APIServer struct {
 	// +default=by resource; required for kmshealths
 	PodSelector map[string]string `json:"podSelector"`
 
-	// The API server's container, which mounts the plugins' sockets.
+	// The container that mounts the plugins' sockets.
 	// +default=by resource, where podSelector has its default, else the pod's first
 	Container string `json:"container,omitempty"`
 
-	// The Secret with the EncryptionConfiguration. It and plugins exclude each other.
+	// The Secret with the EncryptionConfiguration; not with plugins.
 	// +optional
 	EncryptionConfig EncryptionConfig `json:"encryptionConfig,omitzero"`
 
-	// The plugins, where the encryption config is a file on the node. An empty list means
-	// that KMS is off.
+	// The plugins, if the encryption config is a file on the node. Empty: KMS is off.
 	// +optional
 	Plugins []Plugin `json:"plugins,omitzero"`
 
@@ -80,7 +79,7 @@ type APIServer struct {
 	// +optional
 	Deployment string `json:"deployment,omitempty"`
 
-	// The labels of the nodes that a DaemonSet serves.
+	// With DaemonSet: the nodes.
 	// +default=the label node-role.kubernetes.io/control-plane, with any value
 	NodeSelector map[string]string `json:"nodeSelector,omitempty"`
 
@@ -103,7 +102,7 @@ type EncryptionConfig struct {
 	// +default=encryption-config
 	Key string `json:"key,omitempty"`
 
-	// keyIDs by endpoint, for plugins whose socket and provider names do not contain one.
+	// keyIDs by endpoint, for plugins whose socket and provider names have none.
 	// +optional
 	KeyIDs map[string]string `json:"keyIDs,omitempty"`
 }
@@ -118,8 +117,8 @@ const (
 	ModeCompanionPod Mode = "CompanionPod"
 	// ModeDaemonSet runs one agent on each node with sockets in a host folder.
 	ModeDaemonSet Mode = "DaemonSet"
-	// ModeSidecar is a container in the API server's pod, added to its Deployment, or, without
-	// one, by the pod's owner, who then brings the credentials.
+	// ModeSidecar is a container in the API server's pod, added to its Deployment, or by the pod's
+	// owner, who then brings the credentials.
 	ModeSidecar Mode = "Sidecar"
 )
 
@@ -144,8 +143,8 @@ type ConfigSource string
 const (
 	// ConfigSourceConfigMap mounts the ConfigMap. A pod does not start while it cannot be decrypted.
 	ConfigSourceConfigMap ConfigSource = "ConfigMap"
-	// ConfigSourceAnnotation copies the file into annotations of the pod, which the downward API
-	// makes files again. The pod starts while no ConfigMap can be decrypted.
+	// ConfigSourceAnnotation copies the file into annotations of the pod. It starts while no ConfigMap
+	// can be decrypted.
 	ConfigSourceAnnotation ConfigSource = "Annotation"
 )
 
@@ -155,21 +154,18 @@ type Connection struct {
 	// +default=https://localhost:6443 for CompanionPod and DaemonSet, else https://kubernetes.default.svc
 	Server string `json:"server,omitempty"`
 
-	// The name that its certificate must have, where that differs from the URL's
-	// host.
-	// +optional
+	// The name that its certificate must have.
+	// +default=the host of the URL
 	TLSServerName string `json:"tlsServerName,omitempty"`
 
-	// Further servers, at most 3, in order of preference. They need the same CA bundle. An
-	// empty list means none.
+	// Further servers, at most 3, in order of preference, with the same CA bundle. Empty: none.
 	// +default=the cluster's internal address, where the server is the node itself
 	Fallbacks []Server `json:"fallbacks,omitzero"`
 }
 
 // APIServerServing is where the reporters of an API server serve their state.
 type APIServerServing struct {
-	// The IP address and port. API servers whose reporters are on the network of one node
-	// need different ports.
+	// The IP address and port. Reporters on the network of one node need different ports.
 	Address string `json:"address"`
 
 	// A Secret in the reporters' namespace with tls.crt and tls.key, and ca.crt for client
@@ -187,8 +183,7 @@ type TLSSettings struct {
 	// The lowest TLS version accepted.
 	MinVersion TLSVersion `json:"minVersion"`
 
-	// The cipher suites up to TLS 1.2, by their IANA names. Those of TLS 1.3 cannot be
-	// chosen.
+	// The cipher suites up to TLS 1.2, by their IANA names.
 	// +default=Go's own choice
 	CipherSuites []string `json:"cipherSuites,omitempty"`
 }

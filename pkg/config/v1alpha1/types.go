@@ -39,8 +39,7 @@ type ReporterConfiguration struct {
 	// +optional
 	Probe Probe `json:"probe"`
 
-	// At most 16, each with a keyID and an endpoint of its own. With an empty list nothing is
-	// probed and nothing is written.
+	// At most 16, each with a keyID and an endpoint of its own. Empty: nothing is probed or written.
 	Plugins []Plugin `json:"plugins"`
 
 	// Where the reports are written. Not set: local only.
@@ -69,7 +68,7 @@ type Checks struct {
 	// +optional
 	RoundTrip RoundTrip `json:"roundTrip"`
 
-	// Also call the standard gRPC health service at every probe. A plugin need not have it.
+	// Also call the standard gRPC health service, if the plugin has it, at every probe.
 	// +default=false
 	GRPCHealth bool `json:"grpcHealth"`
 }
@@ -77,35 +76,31 @@ type Checks struct {
 // RoundTrip is a check with its own interval. A plugin, of either role, encrypts 32 random
 // bytes and decrypts them again.
 type RoundTrip struct {
-	// How often, from 1m to 24h; 0s turns the check off. It also runs when a plugin names
-	// another key, turned unhealthy, or failed the last one.
+	// How often, from 1m to 24h; 0s turns the check off.
 	// +default=5m
 	Interval Duration `json:"interval"`
 
-	// A new value makes one round trip with each plugin at once, at most every 15s, and the entries
-	// of the report have it: 1 to 63 letters, digits, '-', '_' or '.'. The operator sets it from the
-	// annotation kmshealth.openshift.io/probe-requested.
+	// A new value makes one round trip with each plugin at once, at most every 15s: 1 to 63 letters,
+	// digits, '-', '_' or '.'. The operator sets it from the annotation
+	// kmshealth.openshift.io/probe-requested.
 	// +optional
 	Requested string `json:"requested,omitempty"`
 }
 
 // Plugin is a KMS v2 plugin behind a unix socket.
 type Plugin struct {
-	// The key's id: 1 to 63 letters, digits, '-', '_' or '.', beginning and ending with a
-	// letter or digit. Required unless the endpoint's file is named kms-{keyID}.sock.
-	// +default=taken from the endpoint
+	// 1 to 63 letters, digits, '-', '_' or '.', beginning and ending with a letter or digit.
+	// +default=of an endpoint kms-{keyID}.sock; otherwise required
 	KeyID string `json:"keyID"`
 
-	// The plugin's socket: unix:///absolute/path, or unix:///@name for an
-	// abstract socket. At most 107 bytes after unix://. Every spelling that kube-apiserver accepts is
-	// valid; a path must not have "..".
+	// The plugin's socket, spelled as for kube-apiserver: unix:///absolute/path without "..", or
+	// unix:///@name for an abstract socket; at most 107 bytes after unix://.
 	Endpoint string `json:"endpoint"`
 
 	// What the API server uses it for.
 	Role Role `json:"role"`
 
-	// How long one call may take, from 10ms to the interval. Use the timeout of the
-	// provider in the encryption config; its default is 3s too.
+	// How long one call may take, from 10ms to the interval: as the provider in the encryption config.
 	// +default=3s, or the interval where that is shorter
 	Timeout Duration `json:"timeout"`
 }
@@ -116,31 +111,27 @@ type Role string
 const (
 	// RoleWrite means that the API server encrypts and decrypts with it.
 	RoleWrite Role = "Write"
-	// RoleRead means that the API server only decrypts with it. It must be able to encrypt all
-	// the same: kube-apiserver asks each KMS v2 plugin to.
+	// RoleRead means that the API server only decrypts with it. It must be able to encrypt all the same.
 	RoleRead Role = "Read"
 )
 
 // Destination is the object that has the reports. They are written by Server-Side Apply of
-// its status; it is never created and never read. Either resource or object is required.
+// its status; it is never created or read. Either resource or object is required.
 type Destination struct {
-	// One of OpenShift's operator resources: its object named cluster. A KMSHealth is named
-	// by object.
+	// One of OpenShift's operator resources: its object named cluster.
 	// +optional
 	Resource Resource `json:"resource,omitempty"`
 
-	// Any other object.
+	// Any other object, such as a KMSHealth.
 	// +optional
 	Object *ObjectReference `json:"object,omitempty"`
 
-	// Absolute path of a kubeconfig. It, and every file it names, is read again when it
-	// changes.
+	// Absolute path of a kubeconfig. It, and every file it names, is read again when it changes.
 	// +default=/etc/kms-health/credentials/kubeconfig
 	Kubeconfig string `json:"kubeconfig"`
 
-	// The API servers to write to, at most 4. Each write tries them in this order, with the
-	// credentials and the CA bundle of the kubeconfig. One that failed is tried last by the
-	// next four writes.
+	// The API servers to write to, at most 4, tried in this order, with the credentials and the CA
+	// bundle of the kubeconfig. One that failed is tried last by the next four writes.
 	// +default=the server of the kubeconfig
 	Servers []Server `json:"servers,omitempty"`
 
@@ -148,8 +139,7 @@ type Destination struct {
 	// +default=10s
 	WriteTimeout Duration `json:"writeTimeout"`
 
-	// How often a report is written that differs from the last written one in times alone, from 1s
-	// to 10m. A change is written at once. Not set: after each round of probes.
+	// How often an unchanged report is written, from 1s to 10m. Not set: after each round of probes.
 	// +optional
 	UnchangedEvery Duration `json:"unchangedEvery,omitzero"`
 }
@@ -157,14 +147,14 @@ type Destination struct {
 // ObjectReference names an object, such as the KMSHealth of an API server. Its status has
 // conditions, a list keyed by type.
 type ObjectReference struct {
-	// Its API group, such as kmshealth.openshift.io. Not set: the core group.
+	// Such as kmshealth.openshift.io. Not set: the core group.
 	// +optional
 	Group string `json:"group,omitempty"`
 
 	// Such as v1alpha1.
 	Version string `json:"version"`
 
-	// Its plural name, such as kmshealths.
+	// Such as kmshealths.
 	Resource string `json:"resource"`
 
 	// Such as KMSHealth.
@@ -180,8 +170,7 @@ type ObjectReference struct {
 
 // Server is one address of the API server.
 type Server struct {
-	// Its URL, such as https://localhost:6443, without user, password, query and
-	// fragment.
+	// Such as https://localhost:6443, without user, password, query and fragment.
 	URL string `json:"url"`
 
 	// The name that its certificate must have.
@@ -200,8 +189,7 @@ const (
 
 // Serving is where the reporter's state is served over HTTP.
 type Serving struct {
-	// The IP address and port to listen on. Without tls it must be a loopback
-	// address.
+	// The IP address and port to listen on. Without tls it must be a loopback address.
 	Address string `json:"address"`
 
 	// Serve HTTPS. Not set: plain HTTP.
@@ -218,8 +206,8 @@ type ServingTLS struct {
 	// Absolute path of its key (PEM).
 	KeyFile string `json:"keyFile"`
 
-	// Absolute path of the CAs (PEM) of client certificates. With it, no client without such a
-	// certificate is accepted, and none at all while the file is invalid.
+	// Absolute path of the CAs (PEM) of client certificates, which are required then. While the file
+	// is invalid, no client is accepted.
 	// +optional
 	ClientCAFile string `json:"clientCAFile,omitempty"`
 
@@ -227,8 +215,7 @@ type ServingTLS struct {
 	// +default=VersionTLS12
 	MinVersion TLSVersion `json:"minVersion"`
 
-	// The cipher suites up to TLS 1.2, by their IANA names. Those of TLS 1.3 cannot be
-	// chosen.
+	// The cipher suites up to TLS 1.2, by their IANA names.
 	// +default=Go's own choice
 	CipherSuites []string `json:"cipherSuites,omitempty"`
 }
