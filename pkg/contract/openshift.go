@@ -8,13 +8,13 @@ const PreflightDegraded = "EncryptionKMSPreflightControllerDegraded"
 var openShiftConditions = []Row{
 	{Name: PreflightDegraded,
 		Means: "OpenShift's preflight (`Status`, `Encrypt`, `Decrypt`) of a new KMS configuration fails: no new key is made",
-		Check: "the message, and `encryptionStatus.preflight` of the operator resource",
+		Check: "the message; `encryptionStatus.preflight` of the operator resource",
 		Fix: "correct the KMS configuration or its credentials. A plugin of an operator of its own (`VaultKMSConfig`): " +
 			"in that operator's resource",
 		DoNot: "turn the former configuration off"},
 	{Name: "KmsHealthReportsDegraded",
 		Means: "OpenShift's own reports on plugins are incomplete or wrong: it does not rotate by them",
-		Check: "the message, and `encryptionStatus.healthReports` of the operator resource",
+		Check: "the message; `encryptionStatus.healthReports` of the operator resource",
 		Fix:   "as for the plugin in the message; of a report alone: as its container's log says",
 		DoNot: "edit the reports by hand"},
 	{Name: "KmsHealthReportsProgressing",
@@ -24,7 +24,7 @@ var openShiftConditions = []Row{
 		DoNot: "delete the former key, or start another rotation"},
 	{Name: "Encrypted",
 		Means: "OpenShift encrypts or migrates data now, or encryption is off",
-		Check: "the message has the resources; `kubectl kms-health stored-keys` has what is stored",
+		Check: "the message; what is stored: `kubectl kms-health stored-keys`",
 		Fix:   "wait until the migration ends. If it does not: the migration's own condition",
 		DoNot: "remove a key or its plugin before"},
 }

@@ -88,7 +88,12 @@ func (t *typeOf) fields(of *ast.StructType) error {
 		text, marks := split(f.Doc.Text())
 		shown, refers := typeName(f.Type)
 		t.refers = append(t.refers, refers)
-		t.Items = append(t.Items, fmt.Sprintf("%#q (%s%s): %s", name, shown, marks, paragraph(text)))
+		item := fmt.Sprintf("%#q", name)
+		// Most fields are strings, which need no type.
+		if about := strings.TrimPrefix(strings.TrimPrefix(shown+marks, "string"), "; "); about != "" {
+			item += " (" + about + ")"
+		}
+		t.Items = append(t.Items, item+": "+paragraph(text))
 	}
 	return nil
 }
