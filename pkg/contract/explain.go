@@ -16,7 +16,7 @@ var Conditions = []ConditionInfo{
 		Means: "the report of this node, in the message",
 		True:  "always: tools that combine conditions would take a False of one node for the cluster"},
 	{Name: PluginsDegraded,
-		Means: "whether a KMS plugin is unhealthy. A StatusSyncer makes `Degraded` of it after 2 minutes",
+		Means: "whether a KMS plugin is unhealthy. On OpenShift the ClusterOperator is `Degraded` after 2 minutes",
 		True: "a fresh report is `unhealthy` or `error`; a plugin's container cannot start; or kube-apiserver runs without an " +
 			"encryption config",
 		False:   "all expected plugins are freshly reported as healthy; nothing was reported yet; or no pod has a plugin",
