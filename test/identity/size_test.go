@@ -134,7 +134,7 @@ func TestReportersCannotAddFieldManagersWithoutBound(t *testing.T) {
 		for number, want := range map[int]string{255: ok, 256: byPolicy} {
 			object := s.large(10, number, 10, 1)
 			object["status"].(fields)["conditions"] = object["status"].(fields)["conditions"].([]any)[:20] // of ten nodes
-			s.put(t, admin, object) // a condition that is new is its writer's
+			s.put(t, admin, object)                                                                        // a condition that is new is its writer's
 			s.put(t, admin, object)
 			if got := managers(); got != number {
 				t.Fatalf("%s: %d field managers, want %d", reporter.name, got, number)
