@@ -31,3 +31,29 @@ status:
 		}
 	}
 }
+
+func TestWithdrawalKeepsWhatAnotherManagerOwns(t *testing.T) {
+	const conditions = `
+metadata:
+  resourceVersion: "42"
+  managedFields:
+  - {manager: ours, fieldsV1: {"f:status": {"f:conditions": {'k:{"type":"KMSPluginsDegraded"}': {}, 'k:{"type":"KMSHealthReporting"}': {}}}}}
+  - {manager: other, fieldsV1: {"f:status": {"f:conditions": {'k:{"type":"KMSPluginsDegraded"}': {}}}}}
+status:
+  conditions: [{type: KMSPluginsDegraded}, {type: Other}, {type: KMSHealthReporting}]
+`
+	types := []string{"KMSPluginsDegraded", "KMSHealthReporting"}
+	for other, want := range map[string]string{
+		"other": `[{"op":"replace","path":"/metadata/resourceVersion","value":"42"},{"op":"remove","path":"/status/conditions/2"}]`,
+		"": `[{"op":"replace","path":"/metadata/resourceVersion","value":"42"},{"op":"remove","path":"/status/conditions/2"},` +
+			`{"op":"remove","path":"/status/conditions/0"}]`,
+	} {
+		isOther := func(manager string) bool { return manager == other }
+		if got := string(Withdrawal(object(t, conditions), types, isOther)); got != want {
+			t.Errorf("another manager %q: %s, want %s", other, got, want)
+		}
+	}
+	if got := Withdrawal(object(t, conditions), []string{"KMSWriteKeyAgreed"}, func(string) bool { return false }); got != nil {
+		t.Errorf("nothing is left: %s", got)
+	}
+}

@@ -265,13 +265,25 @@ func without(version string, places []int) []byte {
 	return []byte(contract.Marshal(patch))
 }
 
-// Withdrawal is the JSON patch that removes conditions of some types from an object as it was read.
-func Withdrawal(o *unstructured.Unstructured, conditionTypes []string) []byte {
+// Withdrawal is the JSON patch that removes conditions of some types from an object as it was read, but those that
+// another manager owns a part of; nil: there is none to remove.
+func Withdrawal(o *unstructured.Unstructured, conditionTypes []string, isOther func(manager string) bool) []byte {
+	kept := map[string]bool{}
+	for _, e := range elements(o, "metadata", "managedFields") {
+		owned, _ := e["fieldsV1"].(map[string]any)
+		for key := range below(owned, "status", "conditions") {
+			conditionType, _ := keyField(key, "type")
+			kept[conditionType] = kept[conditionType] || isOther(e.text("manager"))
+		}
+	}
 	var places []int
 	for i, e := range elements(o, "status", "conditions") {
-		if slices.Contains(conditionTypes, e.text("type")) {
+		if conditionType := e.text("type"); slices.Contains(conditionTypes, conditionType) && !kept[conditionType] {
 			places = append(places, i)
 		}
+	}
+	if len(places) == 0 {
+		return nil
 	}
 	return without(o.GetResourceVersion(), places)
 }

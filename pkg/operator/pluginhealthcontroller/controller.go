@@ -75,6 +75,7 @@ type healthState struct {
 	ownedUntil time.Time // when that is tried again
 	relisted   time.Time // since reports were stale
 	cleaned    bool      // the reports were removed since the target is off
+	withdrawn  bool      // and the conditions, but another owner's
 	outage     rollup.Outage
 	seen       rollup.Seen
 	agreement  rollup.Agreement
@@ -272,7 +273,7 @@ func (s *healthSync) judge(ctx context.Context, in *rollup.Input) (v delivery.Ve
 	s.requeue(result.Deadline)
 	s.relist(result)
 	v.Degraded, v.Reporting = result.Conditions[contract.PluginsDegraded], result.Conditions[contract.HealthReporting]
-	s.cleaned = s.cleaned && t.Off
+	s.cleaned, s.withdrawn = s.cleaned && t.Off, s.withdrawn && t.Off && t.Clean
 	if t.Off { // when it is on again, all nodes have time for their first report
 		s.attendance, s.agreement = nil, rollup.Agreement{}
 	} else if judged {
@@ -316,28 +317,33 @@ func (s *healthSync) relist(result *rollup.Result) {
 // act brings about what was judged: it removes leftovers, and writes the conditions.
 func (s *healthSync) act(ctx context.Context, resource *operatorstatus.Status, in *rollup.Input, result *rollup.Result,
 	v delivery.Verdict, judged bool) (delivery.Verdict, bool) {
-	t := s.target
+	t, left := s.target, false
 	if t.Off && t.Clean {
-		left := slices.ContainsFunc(resource.Reports, func(r operatorstatus.Report) bool {
+		left = slices.ContainsFunc(resource.Reports, func(r operatorstatus.Report) bool {
 			return r.Form == operatorstatus.FormCondition
 		})
 		result = &rollup.Result{}
-		v.Done = result.Same(in.Previous) && (s.cleaned || !left)
+		s.withdrawn = s.withdrawn || result.Same(in.Previous)
 	}
+	v.Done = s.withdrawn && (s.cleaned || !left)
 	if t.Off && t.Unmanaged {
 		return v, true
 	}
-	if left := s.Queue.Left(t.Name); left > 0 { // a failed write is retried then, whatever changes meanwhile
-		s.requeue(s.now.Add(left))
+	if wait := s.Queue.Left(t.Name); wait > 0 { // a failed write is retried then, whatever changes meanwhile
+		s.requeue(s.now.Add(wait))
 		return v, judged
 	}
 	// A removal applies to what was read, so it comes before the write.
-	var cleaned error
+	var cleaned, written error
 	if judged && !t.Unmanaged && (t.Clean || !t.Off) {
 		cleaned = s.clean(ctx, resource, in)
 	}
-	s.finish(errors.Join(cleaned, s.write(ctx, resource, in.Previous, result)))
-	v.Done = v.Done || t.Off && t.Clean && s.cleaned && result.Same(in.Previous)
+	if !s.withdrawn {
+		written = s.write(ctx, resource, in.Previous, result)
+		s.withdrawn = written == nil && t.Off && t.Clean
+	}
+	s.finish(errors.Join(cleaned, written))
+	v.Done = s.withdrawn && (s.cleaned || !left)
 	return v, judged
 }
 

@@ -39,10 +39,11 @@ func (s *healthSync) write(ctx context.Context, resource *operatorstatus.Status,
 		klog.V(4).InfoS("Conditions stay as they are", "apiServer", s.target.Name)
 		return nil
 	}
-	version, err := s.apply(ctx, result.Conditions)
+	o, err := s.apply(ctx, result.Conditions)
 	if err != nil {
 		return err
 	}
+	version := o.GetResourceVersion()
 	if !ssa.AtLeast(version, resource.Version) { // etcd was restored: what was written and seen is gone
 		klog.InfoS("The resource has an older version than before: read it anew", "apiServer", s.target.Name,
 			"resource", s.resource().String(), "before", resource.Version, "now", version)
@@ -69,15 +70,15 @@ func (s *healthSync) yields() bool { return s.owner != "" && s.now.Before(s.owne
 // apply writes conditions by Server-Side Apply, and yields the one that another manager owns. Others, which only a
 // person's edit may own for a moment, are taken.
 func (s *healthSync) apply(ctx context.Context, conditions map[string]operatorstatus.Condition,
-) (version string, err error) {
-	version, err = ssa.ApplyStatus(ctx, s.Client, s.resource(), conditions, map[string]any{}, false)
+) (*unstructured.Unstructured, error) {
+	o, err := ssa.ApplyStatus(ctx, s.Client, s.resource(), conditions, map[string]any{}, false)
 	owner := ""
 	if apierrors.IsConflict(err) {
 		if owner = ssa.OwnerOf(err, contract.PluginsDegraded); owner != "" {
 			s.ownedUntil = s.now.Add(resync)
 			delete(conditions, contract.PluginsDegraded)
 		}
-		version, err = ssa.ApplyStatus(ctx, s.Client, s.resource(), conditions, map[string]any{}, true)
+		o, err = ssa.ApplyStatus(ctx, s.Client, s.resource(), conditions, map[string]any{}, true)
 	}
 	if _, is := conditions[contract.PluginsDegraded]; is || owner != "" {
 		if s.owner != owner {
@@ -85,25 +86,30 @@ func (s *healthSync) apply(ctx context.Context, conditions map[string]operatorst
 		}
 		s.owner = owner
 	}
-	if len(conditions) == 0 && apierrors.IsInvalid(err) {
-		return s.withdraw(ctx)
+	if len(conditions) == 0 && (err == nil || apierrors.IsInvalid(err)) {
+		return s.withdraw(ctx, o)
 	}
-	return version, err
+	return o, err
 }
 
-// withdraw removes the conditions one by one: Server-Side Apply cannot remove the last elements of a list that another
-// writer's PUT wrote first, since it would be null.
-func (s *healthSync) withdraw(ctx context.Context) (version string, err error) {
+// withdraw removes what Server-Side Apply cannot remove: parts of conditions that a person's edit owns, too; and,
+// which is Invalid, so that there is no object, the last elements of a list that another writer's PUT wrote first.
+func (s *healthSync) withdraw(ctx context.Context, o *unstructured.Unstructured) (*unstructured.Unstructured, error) {
 	ctx, cancel := context.WithTimeout(ctx, ssa.RequestTimeout)
 	defer cancel()
-	o, err := s.read(ctx)
+	var err error
+	if o == nil {
+		o, err = s.read(ctx)
+	}
 	if err == nil {
-		o, err = s.patch(ctx, operatorstatus.Withdrawal(o, rollup.Types), contract.OperatorName)
+		if body := operatorstatus.Withdrawal(o, rollup.Types, ssa.IsOther); body != nil {
+			o, err = s.patch(ctx, body, contract.OperatorName)
+		}
 	}
 	if err != nil {
-		return "", fmt.Errorf("remove conditions of %s: %w", s.resource(), err)
+		return nil, fmt.Errorf("remove conditions of %s: %w", s.resource(), err)
 	}
-	return o.GetResourceVersion(), nil
+	return o, nil
 }
 
 // patch sends a JSON patch of the resource's status.

@@ -301,6 +301,24 @@ func TestATargetThatIsOffIsDoneWhenNothingIsLeft(t *testing.T) {
 	})
 }
 
+// What is left after the roll-up was withdrawn is another manager's.
+func TestATargetThatIsOffIsDoneThoughAnotherManagersConditionIsLeft(t *testing.T) {
+	withFixture(t, func(s *fixture) {
+		s.begin()
+		s.reports = nil
+		s.set(withKeys("2").but(func(t *delivery.Snapshot) { t.Off, t.Clean = true, true }))
+		s.settled()
+		for range 2 {
+			s.show() // the reports are gone, and the conditions are not
+			s.settled()
+		}
+		s.wantWrites(2, "the reports and the roll-up, each once")
+		if !s.IsDone("api") {
+			t.Errorf("the verdict is %+v", s.Verdict("api"))
+		}
+	})
+}
+
 func TestTargetOfAnotherInstallationWritesNothing(t *testing.T) {
 	withFixture(t, func(s *fixture) {
 		s.report("a", "b", "z")

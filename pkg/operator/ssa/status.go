@@ -11,6 +11,7 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/dynamic"
 
@@ -24,26 +25,31 @@ const RequestTimeout = 10 * time.Second
 
 // ApplyStatus makes conditions and other fields the operator's part of an object's status. What it applied
 // before, and is not among them, is removed. Without force it is a conflict where another manager owns a field of
-// another value. It returns the object's version.
+// another value. It returns the object.
 func ApplyStatus(ctx context.Context, client dynamic.Interface, to contract.Resource,
 	conditions map[string]operatorstatus.Condition, fields map[string]any, force bool,
-) (version string, err error) {
+) (*unstructured.Unstructured, error) {
 	if len(conditions) > 0 {
 		byType := func(a, b operatorstatus.Condition) int { return strings.Compare(a.Type, b.Type) }
 		fields["conditions"] = slices.SortedFunc(maps.Values(conditions), byType)
 	}
 	body, err := applybody.Marshal(to.WithStatus(fields))
 	if err != nil {
-		return "", fmt.Errorf("marshal the status of %s: %w", to, err)
+		return nil, fmt.Errorf("marshal the status of %s: %w", to, err)
 	}
 	ctx, cancel := context.WithTimeout(ctx, RequestTimeout)
 	defer cancel()
 	o, err := client.Resource(to.GVR()).Patch(ctx, to.Name, types.ApplyPatchType, body,
 		metav1.PatchOptions{FieldManager: contract.OperatorName, Force: &force}, "status")
 	if err != nil {
-		return "", fmt.Errorf("apply the status of %s: %w", to, err)
+		return nil, fmt.Errorf("apply the status of %s: %w", to, err)
 	}
-	return o.GetResourceVersion(), nil
+	return o, nil
+}
+
+// IsOther reports whether a manager is neither the operator nor a person's tool.
+func IsOther(manager string) bool {
+	return manager != contract.OperatorName && !strings.HasPrefix(manager, "kubectl")
 }
 
 // OwnerOf is the manager that owns a condition by an apply that was a conflict; empty: none does, or a person's tool.
@@ -55,7 +61,7 @@ func OwnerOf(conflict error, condition string) string {
 	for _, cause := range status.Status().Details.Causes {
 		_, rest, _ := strings.Cut(cause.Message, `conflict with "`)
 		manager, _, quoted := strings.Cut(rest, `"`)
-		if quoted && strings.Contains(cause.Field, fmt.Sprintf("%q", condition)) && !strings.HasPrefix(manager, "kubectl") {
+		if quoted && strings.Contains(cause.Field, fmt.Sprintf("%q", condition)) && IsOther(manager) {
 			return manager
 		}
 	}

@@ -57,3 +57,33 @@ func TestReportsAreRemovedWithKMS(t *testing.T) {
 	}
 	fixture.RemoveNativeReports(t, server)
 }
+
+// Another operator's KMSPluginsDegraded is not to be removed, and nothing to wait for. A person's edit is removed.
+func TestConditionOfAnotherManagerDoesNotDelayARemoval(t *testing.T) {
+	server, resource := apiservers.Kube, controlplane.OperatorGVR(apiservers.Kube.Resource)
+	for manager, reason := range map[string]string{"kms-plugins-operator": contract.OtherOwner, "kubectl": "NoReporters"} {
+		t.Run(manager, func(t *testing.T) {
+			status := server.Status()
+			status["status"] = map[string]any{"conditions": []any{map[string]any{"type": contract.PluginsDegraded, "status": "False",
+				"reason": "Own", "message": "by another manager", "lastTransitionTime": "2026-05-08T12:34:56Z"}}}
+			if err := apiservers.Apply(t.Context(), fixture.Client, manager, resource, "", status, "status"); err != nil {
+				t.Fatal(err)
+			}
+			op := fixture.NewOperator(t)
+			fixture.SetEncryption(t, server, apiservers.Encryption("1", "identity"))
+			op.Configure(fixture.Targets(server.Target("mode: Sidecar")))
+			op.Start("")
+			fixture.AwaitRollUp(t, server, contract.HealthReporting, "False", reason)
+			op.Configure("apiServers: []\n")
+			op.AwaitNothingLeft()
+			c, stays := fixture.Resource(t, server).Conditions[contract.PluginsDegraded]
+			if stays != (reason == contract.OtherOwner) || stays && c.Reason != "Own" {
+				t.Errorf("left: %+v", c)
+			}
+			delete(status, "status")
+			if err := apiservers.Apply(t.Context(), fixture.Client, manager, resource, "", status, "status"); err != nil {
+				t.Fatal(err)
+			}
+		})
+	}
+}
