@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"github.com/kms-health/kms-health/cmd/kubectl-kms_health/internal/show"
 	"github.com/kms-health/kms-health/cmd/kubectl-kms_health/internal/view"
@@ -27,13 +26,13 @@ every node has made it, and prints which of these hold:
   Same providers          every node has the same plugins, in the same order
   Former keys             what was encrypted before still decrypts
   Writes with it          every API server writes with that key (KMSWriteKeyAgreed)
-  Folders and rights      reporters are delivered (KMSHealthReporting)
-  Reports not encrypted   ConfigMaps and *.*: reporters start and write during an outage
-  OpenShift's own preflight, where it has checked a new configuration
+  Reporters               they are delivered as configured, and what they need during an
+                          outage is not encrypted (KMSHealthReporting)
+  OpenShift's own preflight, where it fails for a new configuration
 
 The request is the annotation ` + contract.ProbeRequestedAnnotation + `. It restarts nothing.
 It arrives in seconds, or in about a minute where reporters mount a ConfigMap. Where it
-does not arrive, a regular round trip is awaited, which is made every 5 minutes by default.
+does not arrive, a regular round trip counts, which is made every 5 minutes by default.
 
 Exit codes:
   0  ready: each check holds
@@ -42,7 +41,7 @@ Exit codes:
   3  nothing could be read, the output could not be written, or the command line is wrong
 
 Rights: those of status, and patch of the operator resource, or of the kmshealths. Without
-the latter it awaits a regular round trip.`
+that right or an operator it awaits a regular round trip: set --timeout=6m.`
 
 func newPreflight(e environment) *cobra.Command {
 	o := newOptions(e)
@@ -100,30 +99,17 @@ func (o *options) preflight(ctx context.Context) error {
 	return o.print(last, show.Preflight(last, o.columns, o.output == "wide"), last.Verdict)
 }
 
-// requestTrips requests a round trip of each API server's plugins where a request arrives.
+// requestTrips requests a round trip of each API server's plugins.
 func (o *options) requestTrips(ctx context.Context, s *view.Status) *view.Trips {
-	t := &view.Trips{Regular: map[string]string{}}
-	text := o.clock.Now().UTC().Format("preflight-20060102-150405.000")
-	t.Follow(s)
+	t := &view.Trips{Request: o.clock.Now().UTC().Format("preflight-20060102-150405.000")}
 	for _, a := range s.APIServers {
 		if len(a.Plugins) == 0 {
 			continue
 		}
-		why := s.NoRequest(a.Name)
-		if why == "" {
-			if err := o.request(ctx, a.Target(), text); apierrors.IsForbidden(err) {
-				why = "to request one you need the right to patch " + a.Target().String()
-			} else if err != nil {
-				why = err.Error()
-			}
+		if err := o.request(ctx, a.Target(), t.Request); err != nil {
+			fmt.Fprintf(o.stderr, "warning: no round trip is requested: %s\nWaiting for a regular one, at most %s (--timeout)\n",
+				show.Lines(err.Error()), o.timeout)
 		}
-		if why == "" {
-			t.Request = text
-			continue
-		}
-		t.Regular[a.Name] = why
-		fmt.Fprintf(o.stderr, "warning: %s: no round trip is requested: %s\n", show.Lines(a.Name), show.Lines(why))
-		fmt.Fprintf(o.stderr, "Waiting for a regular one, at most %s (--timeout)\n", o.timeout)
 	}
 	return t
 }

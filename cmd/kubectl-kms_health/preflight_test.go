@@ -22,11 +22,9 @@ import (
 // fleet is kube-apiserver on two nodes, whose reporters answer a request 5 s later, and make a regular round trip each minute.
 type fleet struct {
 	absent    bool                                 // the operator is not installed
-	file      string                               // of the operator
 	denied    bool                                 // to patch
 	change    func(node string, e *contract.Entry) // of what reporters write
 	condition map[string]string                    // TYPE to "STATUS REASON MESSAGE"
-	openShift string                               // the result of its preflight
 
 	began, requested time.Time
 	request          string
@@ -66,15 +64,7 @@ func (f *fleet) read(context.Context) (*view.Snapshot, error) {
 		s.Objects = append(s.Objects, object("coordination.k8s.io/v1", "Lease", contract.OperatorName, map[string]any{"spec": map[string]any{
 			"holderIdentity": "o", "leaseDurationSeconds": int64(60), "renewTime": now.UTC().Format(time.RFC3339Nano)}}))
 	}
-	if f.file != "" {
-		s.Objects = append(s.Objects, object("v1", "ConfigMap", contract.OperatorConfigMap, map[string]any{
-			"data": map[string]any{contract.ConfigFile: "apiVersion: kmshealth.openshift.io/v1alpha1\nkind: OperatorConfiguration\n" + f.file}}))
-	}
 	status := map[string]any{"conditions": conditions, "nodeStatuses": []any{map[string]any{"nodeName": "a"}, map[string]any{"nodeName": "b"}}}
-	if f.openShift != "" {
-		status["encryptionStatus"] = map[string]any{"preflight": map[string]any{"observedConfigHash": "12345678",
-			"result": map[string]any{"configHash": "12345678", "status": f.openShift}}}
-	}
 	s.Objects = append(s.Objects, object("operator.openshift.io/v1", "KubeAPIServer", "cluster", map[string]any{"status": status}))
 	return s, nil
 }
@@ -91,7 +81,9 @@ func (f *fleet) patch(_ context.Context, r contract.Resource, text string) error
 	if !contract.ValidRequest(text) {
 		return fmt.Errorf("%q is no request", text)
 	}
-	f.request, f.requested = text, time.Now()
+	if !f.absent {
+		f.request, f.requested = text, time.Now()
+	}
 	return nil
 }
 
@@ -116,19 +108,18 @@ func TestPreflight(t *testing.T) {
 			}
 		}
 	}
-	target := "apiServers:\n- resource: kubeapiservers\n"
 	for name, tt := range map[string]struct {
 		fleet fleet
 		code  int
 		took  time.Duration
 		want  []string // lines of the output begin with these, or of stderr
 	}{
-		"good": {fleet{}, 0, 6 * time.Second, []string{"Ready: 8 checks hold.", "holds   Round trip: 2 of 2 nodes made one",
-			"holds   Writes with it: every API server, since 2026-05-08T09:12:00Z", "kube-apiserver on b: waiting for the requested round trip of key 2", "kube-apiserver on b: done"}},
+		"good": {fleet{}, 0, 6 * time.Second, []string{"Ready: 7 checks hold.", "holds   Round trip: 2 of 2 nodes made one",
+			"holds   Writes with it: every API server, since 2026-05-08T09:12:00Z", "kube-apiserver on b: waiting for a new round trip of key 2", "kube-apiserver on b: done"}},
 		"one does not report": {fleet{change: onB(func(e *contract.Entry) { e.KeyID = "" })}, 2, 3 * time.Minute,
-			[]string{"Not known: 6 checks hold, 2 not known.", "UNKNOWN Round trip: 1 of 2 nodes made one; still awaited: a first report on b", "kube-apiserver on b: not reported yet"}},
+			[]string{"Not known: 5 checks hold, 2 not known.", "UNKNOWN Round trip: 1 of 2 nodes made one; still awaited: a first report on b", "kube-apiserver on b: not reported yet"}},
 		"one does not answer the request": {fleet{change: onB(func(e *contract.Entry) { e.Requested, e.RoundTrip = "", time.Unix(1, 0) })}, 2, 3 * time.Minute,
-			[]string{"UNKNOWN Round trip: 1 of 2 nodes made one; still awaited: the requested round trip of key 2 on b"}},
+			[]string{"UNKNOWN Round trip: 1 of 2 nodes made one; still awaited: a new round trip of key 2 on b. If no request arrives,"}},
 		"nothing is reported": {fleet{change: func(_ string, e *contract.Entry) { e.KeyID = "" }, condition: map[string]string{contract.HealthReporting: "True NoPlugins m"}}, 2, 0,
 			[]string{"Not known: ", "UNKNOWN Round trip: no KMS plugin is reported"}},
 		"one stops reporting": {fleet{change: onB(func(e *contract.Entry) {
@@ -137,21 +128,18 @@ func TestPreflight(t *testing.T) {
 		"keys differ": {fleet{change: onB(func(e *contract.Entry) { e.KEKID = "k-6" })}, 1, 16 * time.Second,
 			[]string{"FAILS   One KEK ID: k-7 on a; k-6 on b", "Do not: delete or disable a version of the key"}},
 		"a former key is lost": {fleet{change: onB(func(e *contract.Entry) { e.Lost = []string{"k-6"} })}, 1, 16 * time.Second,
-			[]string{"Not ready: 7 checks hold, 1 failed.", "FAILS   Former keys: no longer decrypted: k-6 on b"}},
+			[]string{"Not ready: 6 checks hold, 1 failed.", "FAILS   Former keys: no longer decrypted: k-6 on b"}},
 		"Decrypt is refused": {fleet{change: onB(func(e *contract.Entry) {
 			e.Status, e.Reason, e.Detail, e.RoundTrip = contract.Unhealthy, "PermissionDenied", "Decrypt: denied", time.Time{}
-		})}, 1, 6*time.Second + 10*time.Second, []string{"FAILS   No problem: status has 1, see below", "kube-apiserver on b, key 2: unhealthy (PermissionDenied)", "Decrypt: denied"}},
+		})}, 1, 16 * time.Second, []string{"FAILS   No problem: status has some, see below", "kube-apiserver on b, key 2: unhealthy (PermissionDenied)", "Decrypt: denied"}},
 		"no operator": {fleet{absent: true}, 0, time.Minute,
-			[]string{"Ready: 5 checks hold, 3 not possible here.", "-       Folders and rights: only the operator finds out", "warning: kube-apiserver: no round trip is requested: no operator runs that hands a request on"}},
+			[]string{"Ready: 5 checks hold, 2 not possible here.", "-       Reporters: only the operator finds out"}},
 		"no right": {fleet{denied: true}, 0, time.Minute,
-			[]string{"Ready: 8 checks hold.", "warning: kube-apiserver: no round trip is requested: to request one you need the right to patch kubeapiservers.operator.openshift.io/cluster"}},
-		"files of the pods' owner":           {fleet{file: target + "  mode: Sidecar\n"}, 0, time.Minute, []string{"warning: kube-apiserver: no round trip is requested: the owner of its pods writes the reporters' files"}},
-		"plugins of the operator's file":     {fleet{file: target + "  plugins: [{endpoint: 'unix:///s/kms-2.sock', role: Write}]\n"}, 0, 6 * time.Second, []string{"-       Reports not encrypted: the operator's file has plugins"}},
+			[]string{"Ready: 7 checks hold.", "warning: no round trip is requested: "}},
 		"settling":                           {fleet{condition: map[string]string{contract.WriteKeyAgreed: "Unknown Settling wait"}}, 2, 16 * time.Second, []string{"UNKNOWN Writes with it: KMSWriteKeyAgreed=Unknown (Settling): wait"}},
 		"agreed on another key":              {fleet{condition: map[string]string{contract.WriteKeyAgreed: `True AsExpected {"keyID":"1","kekID":"k-6"}`}}, 2, 16 * time.Second, []string{"UNKNOWN Writes with it: KMSWriteKeyAgreed=True (AsExpected) is about another KEK ID"}},
-		"a folder is refused":                {fleet{condition: map[string]string{contract.HealthReporting: "False Forbidden denied"}}, 1, 16 * time.Second, []string{"FAILS   Folders and rights: KMSHealthReporting=False (Forbidden): denied", "UNKNOWN Reports not encrypted"}},
-		"everything is encrypted":            {fleet{condition: map[string]string{contract.HealthReporting: "False ReportsEncrypted all"}}, 1, 16 * time.Second, []string{"FAILS   Reports not encrypted: all", "holds   Folders and rights"}},
-		"OpenShift's preflight failed":       {fleet{openShift: "Failed"}, 1, 16 * time.Second, []string{"FAILS   OpenShift's own preflight: Failed", "Fix: correct the KMS configuration"}},
+		"a folder is refused":                {fleet{condition: map[string]string{contract.HealthReporting: "False Forbidden denied"}}, 1, 16 * time.Second, []string{"FAILS   Reporters: KMSHealthReporting=False (Forbidden): denied"}},
+		"everything is encrypted":            {fleet{condition: map[string]string{contract.HealthReporting: "False ReportsEncrypted all"}}, 1, 16 * time.Second, []string{"FAILS   Reporters: KMSHealthReporting=False (ReportsEncrypted): all"}},
 		"OpenShift's preflight does not run": {fleet{condition: map[string]string{contract.PreflightDegraded: "True Error no image"}}, 1, 16 * time.Second, []string{"FAILS   OpenShift's own preflight: EncryptionKMSPreflightControllerDegraded=True (Error): no image"}},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -1,7 +1,6 @@
 package contract
 
-// PreflightDegraded is the condition of OpenShift's own preflight of a new KMS configuration. Its result is in
-// encryptionStatus.preflight.
+// PreflightDegraded is the condition of OpenShift's own preflight of a new KMS configuration.
 const PreflightDegraded = "EncryptionKMSPreflightControllerDegraded"
 
 // openShiftConditions are OpenShift's own conditions about KMS, by their type.

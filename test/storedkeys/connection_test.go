@@ -101,7 +101,7 @@ func TestErrorsOfAConnectionSayWhereAndWhatToCheck(t *testing.T) {
 		"a name that is unknown":        {[]string{"--endpoints=etcd.invalid:2379"}, "", 3, "etcd at etcd.invalid:2379: "},
 		"a key without its pair":        {at(ca, cert), "", 3, "--cert and --key: set both"},
 		"no such file":                  {at("--cacert=nothing.crt"), "", 3, "open nothing.crt: no such file"},
-		"a file that is no PEM":         {at("--cacert=apiserver-etcd-client.key"), "", 3, "unable to load root certificates: unable to parse bytes as PEM block"},
+		"a file that is no PEM":         {at("--cacert=apiserver-etcd-client.key"), "", 3, "no valid certificate authority data seen"},
 		"a key that is another's":       {at(ca, cert, "--key=etcd/server.key"), "", 3, "tls: private key does not match"},
 		"another prefix":                {at(ca, cert, key, "--etcd-prefix=/k8s"), "", 3, "no key below /k8s: set --etcd-prefix"},
 		"a KEK ID of an unset variable": {at(ca, cert, key, "--kek-id="), "", 3, "--kek-id: is empty"},

@@ -45,9 +45,6 @@ func Status(s *view.Status, wide bool) string {
 				conditions += line("  If it stays: ", block.Fix)
 			}
 		}
-		if result := a.OpenShiftPreflight; result != "" && result != "Succeeded" {
-			conditions += line("", a.Name+": OpenShift's own preflight: "+result)
-		}
 	}
 	if conditions != "" && !s.Operator.ConditionsHold() {
 		conditions = "As last written by the operator, which does not run:\n" + conditions

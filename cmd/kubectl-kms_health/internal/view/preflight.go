@@ -18,8 +18,8 @@ import (
 // Preflight is a Status, and what a change of keys, plugins or API servers needs besides.
 type Preflight struct {
 	Status
-	// Request is that of the round trips; empty: none was made.
-	Request string  `json:"request,omitempty"`
+	// Request is that of the round trips.
+	Request string  `json:"request"`
 	Trips   []Trip  `json:"trips"`
 	Checks  []Check `json:"checks"`
 }
@@ -28,8 +28,7 @@ type Preflight struct {
 type Check struct {
 	APIServer string `json:"apiServer"`
 	Name      string `json:"name"`
-	// Verdict is Healthy if it holds. NotChecked changes no overall verdict: this cluster has no operator, or no
-	// encryption config that it reads.
+	// Verdict is Healthy if it holds. NotChecked changes no overall verdict: this cluster has no operator.
 	Verdict Verdict `json:"verdict"`
 	Summary string  `json:"summary"`
 	// Reason is a name that explain has a block for, and Fix and DoNot are of that.
@@ -46,7 +45,7 @@ func (t *Trips) Preflight(s *Status) *Preflight {
 	p := &Preflight{Status: *s, Request: t.Request, Trips: t.Follow(s)}
 	p.Kind = "Preflight"
 	for i := range p.APIServers {
-		p.check(&p.APIServers[i], t)
+		p.check(&p.APIServers[i])
 	}
 	count := map[Verdict]int{}
 	for i := range p.Checks {
@@ -82,22 +81,15 @@ func (p *Preflight) add(a *APIServer, name string, verdict Verdict, reason, summ
 }
 
 // check adds the checks of one API server.
-func (p *Preflight) check(a *APIServer, t *Trips) {
-	p.checkTrips(a, t.Regular[a.Name])
-	worst, found := Healthy, 0
-	for _, problem := range p.Problems {
-		if problem.APIServer == a.Name || problem.APIServer == "" {
-			found++
-			if worst != Unhealthy {
-				worst = problem.Verdict
-			}
+func (p *Preflight) check(a *APIServer) {
+	p.checkTrips(a)
+	problems, text := Healthy, "status has none"
+	for _, problem := range p.Problems { // the most severe first
+		if problems == Healthy && (problem.APIServer == a.Name || problem.APIServer == "") {
+			problems, text = problem.Verdict, "status has some, see below"
 		}
 	}
-	if found == 0 {
-		p.add(a, "No problem", Healthy, "", "status has none")
-	} else {
-		p.add(a, "No problem", worst, "", fmt.Sprintf("status has %d, see below", found))
-	}
+	p.add(a, "No problem", problems, "", text)
 	kekIDs, providers, lost := byNode{}, byNode{}, byNode{}
 	for _, plugin := range a.Plugins {
 		if plugin.Write {
@@ -118,23 +110,22 @@ func (p *Preflight) check(a *APIServer, t *Trips) {
 		p.add(a, "Former keys", Healthy, "", "each kept sample decrypts")
 	}
 	p.checkWriteKey(a, named)
-	p.checkDelivery(a)
-	result := map[string]Verdict{"Succeeded": Healthy, "Failed": Unhealthy}[a.OpenShiftPreflight]
-	text := a.OpenShiftPreflight
+	if c, verdict, none := p.condition(a, contract.HealthReporting); none != "" {
+		p.add(a, "Reporters", verdict, "", none)
+	} else {
+		p.add(a, "Reporters", verdict, c.Reason, explained(&c))
+	}
 	for _, c := range a.Conditions {
 		if c.Type == contract.PreflightDegraded && !AsExpected(&c) {
-			result, text = Unhealthy, explained(&c)
+			p.add(a, "OpenShift's own preflight", Unhealthy, c.Type, explained(&c))
 		}
-	}
-	if text != "" {
-		p.add(a, "OpenShift's own preflight", cmp.Or(result, NotKnown), contract.PreflightDegraded, text)
 	}
 }
 
 // notNamed stands for the KEK ID of a plugin that names none.
 const notNamed = "none"
 
-func (p *Preflight) checkTrips(a *APIServer, regular string) {
+func (p *Preflight) checkTrips(a *APIServer) {
 	all, waits := 0, byNode{}
 	for _, trip := range p.Trips {
 		if trip.APIServer == a.Name {
@@ -148,10 +139,8 @@ func (p *Preflight) checkTrips(a *APIServer, regular string) {
 	if all == 0 {
 		verdict, text = NotKnown, nothingReported
 	} else if _, missing := waits.groups(); missing != "" {
-		verdict, text = NotKnown, text+"; still awaited: "+missing
-	}
-	if regular != "" {
-		text += "; a regular one was awaited: " + regular
+		verdict, text = NotKnown, text+"; still awaited: "+missing+
+			". If no request arrives, a regular one is made, by default every 5 minutes (--timeout)"
 	}
 	p.add(a, "Round trip", verdict, "", text)
 }
@@ -207,34 +196,6 @@ func (p *Preflight) checkWriteKey(a *APIServer, named string) {
 // explained is a condition in one line.
 func explained(c *metav1.Condition) string {
 	return ConditionText(c) + ": " + strings.ReplaceAll(c.Message, "\n", "; ")
-}
-
-// checkDelivery adds what the operator found out about folders, rights and the encryption config.
-func (p *Preflight) checkDelivery(a *APIServer) {
-	const delivery, encrypted = "Folders and rights", "Reports not encrypted"
-	c, verdict, none := p.condition(a, contract.HealthReporting)
-	if none != "" {
-		p.add(a, delivery, verdict, "", none)
-		p.add(a, encrypted, verdict, "", none)
-		return
-	}
-	isEncrypted := c.Reason == contract.ReportsEncrypted || c.Reason == contract.ConfigMapsEncrypted
-	if verdict == Healthy || isEncrypted { // of several reasons that is one of the least severe
-		p.add(a, delivery, Healthy, "", "no request of the operator was refused")
-	} else {
-		p.add(a, delivery, verdict, c.Reason, explained(&c))
-	}
-	_, server := p.configured(a.Name)
-	switch {
-	case isEncrypted:
-		p.add(a, encrypted, Unhealthy, c.Reason, c.Message)
-	case server != nil && server.EncryptionConfig.Secret == "":
-		p.add(a, encrypted, NotChecked, "", "the operator's file has plugins, and no encryption config to read")
-	case verdict == Healthy:
-		p.add(a, encrypted, Healthy, "", "neither the resource with the reports nor ConfigMaps that reporters mount")
-	default:
-		p.add(a, encrypted, NotKnown, "", "KMSHealthReporting has another reason first")
-	}
 }
 
 // byNode are the values of each node.

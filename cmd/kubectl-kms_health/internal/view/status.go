@@ -55,9 +55,6 @@ type APIServer struct {
 	// Plugins are by node, the one that encrypts first.
 	Plugins []Plugin `json:"plugins"`
 	Reports []Report `json:"reports"`
-	// OpenShiftPreflight is the result of OpenShift's own preflight of a new key: Succeeded, Failed, or Pending;
-	// empty: there is none.
-	OpenShiftPreflight string `json:"openShiftPreflight,omitempty"`
 }
 
 // Target is the resource with the reports.
@@ -193,7 +190,6 @@ func read(r contract.Resource, o *unstructured.Unstructured, now time.Time) APIS
 			})
 		}
 	}
-	a.OpenShiftPreflight = openShiftPreflight(r, o)
 	result := rollup.Evaluate(&rollup.Input{Now: now, Wall: now, Reports: rollup.Dated(resource.Reports),
 		Nodes: expected(resource)})
 	marked := ""
@@ -216,21 +212,6 @@ func read(r contract.Resource, o *unstructured.Unstructured, now time.Time) APIS
 		a.Reports = append(a.Reports, Report{Node: r.Node, Form: r.Form, Writer: r.Writer, Written: written})
 	}
 	return a
-}
-
-// openShiftPreflight is the result of OpenShift's preflight for the configuration that it observes now.
-func openShiftPreflight(r contract.Resource, o *unstructured.Unstructured) string {
-	text := func(path ...string) string {
-		value, _, _ := unstructured.NestedString(o.Object, slices.Concat(r.EncryptionStatus, []string{"preflight"}, path)...)
-		return value
-	}
-	switch observed := text("observedConfigHash"); {
-	case observed == "":
-		return ""
-	case observed == text("result", "configHash"):
-		return text("result", "status")
-	}
-	return "Pending"
 }
 
 // expected are the nodes that should report: those that report on no plugin; and, if anything is
