@@ -30,6 +30,8 @@ every node has made it, and prints which of these hold:
                           outage is not encrypted (KMSHealthReporting)
   OpenShift's own preflight, where it fails for a new configuration
 
+Without an operator, "Writes with it" and "Reporters" are not checked.
+
 The request is the annotation ` + contract.ProbeRequestedAnnotation + `. It restarts nothing.
 It arrives in seconds, or in about a minute where reporters mount a ConfigMap. Where it
 does not arrive, a regular round trip counts, which is made every 5 minutes by default.

@@ -1,14 +1,14 @@
 package show
 
 import (
-	"strings"
+	"fmt"
 
 	"github.com/kms-health/kms-health/cmd/kubectl-kms_health/internal/view"
 )
 
 // results are the words for the verdict of a check.
 var results = map[view.Verdict]string{
-	view.Healthy: "holds", view.Unhealthy: "FAILS", view.NotKnown: "UNKNOWN", view.NotChecked: "-",
+	view.Healthy: "holds", view.Unhealthy: "FAILS", view.NotKnown: "UNKNOWN",
 }
 
 // Preflight is the output for people: whether all is ready, each check, and the problems of the status. Lines have at
@@ -22,10 +22,7 @@ func Preflight(p *view.Preflight, width int, wide bool) string {
 			server = c.APIServer
 			text += line("\n", server)
 		}
-		text += wrapped("  "+padded(results[c.Verdict], 8), clean(c.Name+": "+c.Summary), width)
-		if c.Verdict == view.Healthy {
-			continue
-		}
+		text += wrapped(fmt.Sprintf("  %-8s", results[c.Verdict]), clean(c.Name+": "+c.Summary), width)
 		for _, more := range [][2]string{{"Fix: ", c.Fix}, {"Do not: ", c.DoNot}} {
 			if more[1] != "" {
 				text += wrapped("          "+more[0], clean(more[1]), width)
@@ -36,10 +33,6 @@ func Preflight(p *view.Preflight, width int, wide bool) string {
 		text += "\n" + problem
 	}
 	return text
-}
-
-func padded(text string, columns int) string {
-	return text + strings.Repeat(" ", max(0, columns-len(text)))
 }
 
 // Trip is one line on a node's trip, for people who wait.

@@ -7,7 +7,6 @@ import (
 	"maps"
 	"slices"
 	"strings"
-	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -26,19 +25,14 @@ type Preflight struct {
 
 // Check is one precondition, of one API server.
 type Check struct {
-	APIServer string `json:"apiServer"`
-	Name      string `json:"name"`
-	// Verdict is Healthy if it holds. NotChecked changes no overall verdict: this cluster has no operator.
-	Verdict Verdict `json:"verdict"`
-	Summary string  `json:"summary"`
-	// Reason is a name that explain has a block for, and Fix and DoNot are of that.
-	Reason string `json:"reason,omitempty"`
-	Fix    string `json:"fix,omitempty"`
-	DoNot  string `json:"doNot,omitempty"`
+	APIServer string  `json:"apiServer"`
+	Name      string  `json:"name"`
+	Verdict   Verdict `json:"verdict"` // Healthy if it holds
+	Summary   string  `json:"summary"`
+	// Fix and DoNot are those of the runbook, where it does not hold.
+	Fix   string `json:"fix,omitempty"`
+	DoNot string `json:"doNot,omitempty"`
 }
-
-// NotChecked is the verdict of a Check that is not possible in this cluster.
-const NotChecked Verdict = "NotChecked"
 
 // Preflight judges a status, and the trips in it.
 func (t *Trips) Preflight(s *Status) *Preflight {
@@ -47,37 +41,27 @@ func (t *Trips) Preflight(s *Status) *Preflight {
 	for i := range p.APIServers {
 		p.check(&p.APIServers[i])
 	}
-	count := map[Verdict]int{}
-	for i := range p.Checks {
-		c := &p.Checks[i]
-		count[c.Verdict]++
-		if c.Verdict != Healthy && c.Reason != "" {
-			block, _ := contract.RunbookOf(c.Reason)
-			c.Fix, c.DoNot = block.Fix, block.DoNot
+	holds := 0
+	for _, c := range p.Checks {
+		if c.Verdict == Healthy {
+			holds++
+		} else if p.Verdict != Unhealthy {
+			p.Verdict = c.Verdict
 		}
 	}
-	p.Summary = fmt.Sprintf("%s hold", plural(count[Healthy], "check"))
-	for _, verdict := range []Verdict{NotChecked, NotKnown, Unhealthy} { // the last one that was found decides
-		if count[verdict] > 0 {
-			p.Summary += fmt.Sprintf(", %d %s", count[verdict], results[verdict])
-			if verdict == Unhealthy || verdict == NotKnown && p.Verdict == Healthy {
-				p.Verdict = verdict
-			}
-		}
-	}
-	ready := map[Verdict]string{Healthy: "Ready", Unhealthy: "Not ready", NotKnown: "Not known"}
-	p.Summary = ready[p.Verdict] + ": " + p.Summary + "."
+	ready := map[Verdict]string{Healthy: "Ready", Unhealthy: "Not ready", NotKnown: "Not known"}[p.Verdict]
+	p.Summary = fmt.Sprintf("%s: %d of %s hold.", ready, holds, plural(len(p.Checks), "check"))
 	return p
 }
 
-var results = map[Verdict]string{NotChecked: "not possible here", NotKnown: "not known", Unhealthy: "failed"}
-
-// add adds a check; its reason is only set where it does not hold.
+// add adds a check. The reason has the runbook for it where it does not hold; empty: there is none.
 func (p *Preflight) add(a *APIServer, name string, verdict Verdict, reason, summary string) {
-	if verdict == Healthy {
-		reason = ""
+	c := Check{APIServer: a.Name, Name: name, Verdict: verdict, Summary: summary}
+	if verdict != Healthy {
+		block, _ := contract.RunbookOf(reason)
+		c.Fix, c.DoNot = block.Fix, block.DoNot
 	}
-	p.Checks = append(p.Checks, Check{APIServer: a.Name, Name: name, Verdict: verdict, Summary: summary, Reason: reason})
+	p.Checks = append(p.Checks, c)
 }
 
 // check adds the checks of one API server.
@@ -109,16 +93,10 @@ func (p *Preflight) check(a *APIServer) {
 	} else if len(a.Plugins) > 0 {
 		p.add(a, "Former keys", Healthy, "", "each kept sample decrypts")
 	}
-	p.checkWriteKey(a, named)
-	if c, verdict, none := p.condition(a, contract.HealthReporting); none != "" {
-		p.add(a, "Reporters", verdict, "", none)
-	} else {
-		p.add(a, "Reporters", verdict, c.Reason, explained(&c))
-	}
-	for _, c := range a.Conditions {
-		if c.Type == contract.PreflightDegraded && !AsExpected(&c) {
-			p.add(a, "OpenShift's own preflight", Unhealthy, c.Type, explained(&c))
-		}
+	p.checkCondition(a, "Writes with it", contract.WriteKeyAgreed, named)
+	p.checkCondition(a, "Reporters", contract.HealthReporting, "")
+	if c := a.condition(contract.PreflightDegraded); c != nil && !AsExpected(c) {
+		p.add(a, "OpenShift's own preflight", Unhealthy, c.Type, explained(c))
 	}
 }
 
@@ -160,37 +138,27 @@ func (p *Preflight) checkSame(a *APIServer, name string, of byNode, reason strin
 	return same
 }
 
-// condition is the operator's condition of a type, and a check's verdict by its status; without one, why not.
-func (p *Preflight) condition(a *APIServer, conditionType string) (c metav1.Condition, verdict Verdict, none string) {
-	at := slices.IndexFunc(a.Conditions, func(c metav1.Condition) bool { return c.Type == conditionType })
+// checkCondition adds what the operator found out; nothing, without one. An agreement is about the named KEK ID.
+func (p *Preflight) checkCondition(a *APIServer, name, conditionType, named string) {
+	c := a.condition(conditionType)
 	switch {
-	case p.Operator.State == OperatorNotInstalled, at < 0 && p.Operator.State == OperatorNotKnown:
-		return c, NotChecked, "only the operator finds out"
-	case at < 0 || !p.Operator.ConditionsHold():
-		return c, NotKnown, "the operator does not run, or has not written " + conditionType
-	}
-	c = a.Conditions[at]
-	verdict = map[metav1.ConditionStatus]Verdict{operatorstatus.True: Healthy, operatorstatus.False: Unhealthy}[c.Status]
-	return c, cmp.Or(verdict, NotKnown), ""
-}
-
-// checkWriteKey adds whether API servers write with the key that plugins name now.
-func (p *Preflight) checkWriteKey(a *APIServer, named string) {
-	const name = "Writes with it"
-	c, verdict, none := p.condition(a, contract.WriteKeyAgreed)
-	if none != "" {
-		p.add(a, name, verdict, "", none)
+	case p.Operator.State == OperatorNotInstalled, c == nil && p.Operator.State == OperatorNotKnown:
+		return
+	case c == nil || !p.Operator.ConditionsHold():
+		p.add(a, name, NotKnown, "", "the operator does not run, or has not written "+conditionType)
+		return
+	case c.Status != operatorstatus.True:
+		verdict := map[metav1.ConditionStatus]Verdict{operatorstatus.False: Unhealthy}[c.Status]
+		p.add(a, name, cmp.Or(verdict, NotKnown), c.Reason, explained(c))
 		return
 	}
-	var agreed struct{ KeyID, KEKID, Since string }
-	if verdict != Healthy {
-		p.add(a, name, verdict, c.Reason, explained(&c))
-	} else if err := json.Unmarshal([]byte(c.Message), &agreed); err != nil || !contract.SameKEK(agreed.KEKID, named) {
-		p.add(a, name, NotKnown, c.Reason, ConditionText(&c)+" is about another KEK ID: "+c.Message)
-	} else {
-		since := cmp.Or(agreed.Since, c.LastTransitionTime.UTC().Format(time.RFC3339))
-		p.add(a, name, Healthy, "", "every API server, since "+since)
+	var agreed struct{ KEKID string }
+	differs := json.Unmarshal([]byte(c.Message), &agreed) != nil || !contract.SameKEK(agreed.KEKID, named)
+	if conditionType == contract.WriteKeyAgreed && differs {
+		p.add(a, name, NotKnown, c.Reason, ConditionText(c)+" is about another KEK ID: "+c.Message)
+		return
 	}
+	p.add(a, name, Healthy, "", ConditionText(c))
 }
 
 // explained is a condition in one line.
