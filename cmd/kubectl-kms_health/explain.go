@@ -2,7 +2,6 @@ package main
 
 import (
 	"fmt"
-	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -12,8 +11,7 @@ import (
 )
 
 func newExplain(e environment) *cobra.Command {
-	format := ""
-	cmd := &cobra.Command{
+	return &cobra.Command{
 		Use:   "explain [REASON | ALERT | CONDITION]",
 		Short: "Explain a reason, an alert or a condition: what it means, what to check, how to fix it",
 		Long: `Explains a reason, an alert or a condition of this project: what it means, what to
@@ -32,42 +30,19 @@ same, and a reason of a ClusterOperator may have its prefix, as KMSPlugins_Plugi
 			return contract.Explainable(), cobra.ShellCompDirectiveNoFileComp
 		},
 		RunE: func(_ *cobra.Command, args []string) error {
-			text, err := explain(args, format)
-			if err == nil {
-				_, err = e.stdout.Write(text)
+			text, found := show.Explanations(), true
+			if len(args) > 0 {
+				text, found = show.Explain(args[0])
 			}
+			if !found { // a reason of a ClusterOperator has the name of a condition before it
+				text, found = show.Explain(args[0][strings.LastIndex(args[0], "_")+1:])
+			}
+			if !found {
+				return fmt.Errorf("%q is no reason, alert or condition of this version; kubectl kms-health explain lists all",
+					args[0])
+			}
+			_, err := fmt.Fprint(e.stdout, text)
 			return err
 		},
 	}
-	addOutput(cmd, &format, []string{"json", "yaml"})
-	return cmd
-}
-
-// explain is the output for one name, or the list of all.
-func explain(args []string, format string) ([]byte, error) {
-	all := show.Explanations()
-	if len(args) == 0 {
-		return show.As(format, all, show.List(all))
-	}
-	for _, name := range []string{args[0], withoutPrefix(args[0])} {
-		at := slices.IndexFunc(all, func(x show.Explanation) bool { return x.Has(name) })
-		if at >= 0 {
-			return show.As(format, all[at], all[at].Text())
-		}
-	}
-	return nil, fmt.Errorf("%q is no reason, alert or condition of this version%s", args[0], similar(args[0]))
-}
-
-// withoutPrefix is the reason in that of a ClusterOperator, which has the name of a condition before it.
-func withoutPrefix(name string) string { return name[strings.LastIndex(name, "_")+1:] }
-
-// similar are the names that contain the given one, for an error.
-func similar(name string) string {
-	found := slices.DeleteFunc(contract.Explainable(), func(n string) bool {
-		return !strings.Contains(strings.ToLower(n), strings.ToLower(name))
-	})
-	if name == "" || len(found) == 0 {
-		return "; kubectl kms-health explain lists all"
-	}
-	return "; names with this text: " + strings.Join(found, ", ")
 }

@@ -59,8 +59,6 @@ func TestErrorsInTheCommandLineAreExplained(t *testing.T) {
 		"two names":          {[]string{"status", "a", "b"}, "accepts at most 1 arg(s), received 2"},
 		"unknown format":     {[]string{"status", "-o=table"}, `--output: "table" is none of wide, json, yaml`},
 		"unknown reason":     {[]string{"explain", "Healthy"}, `"Healthy" is no reason, alert or condition of this version`},
-		"part of a name":     {[]string{"explain", "writekeysd"}, "names with this text: KMSWriteKeysDiffer"},
-		"unknown encoding":   {[]string{"explain", "-o=wide"}, `--output: "wide" is none of json, yaml`},
 		"a wait for a file":  {[]string{"status", "--wait", file}, "--from-file: files do not change"},
 		"a time to wait":     {[]string{"status", "--wait=5m"}, "--wait: takes no value; for how long is --timeout"},
 		"timeout alone":      {[]string{"status", "--timeout=1s"}, "--timeout: valid only with --wait"},

@@ -2,111 +2,80 @@ package show
 
 import (
 	"fmt"
-	"regexp"
 	"slices"
 	"strings"
 
 	"github.com/kms-health/kms-health/pkg/contract"
 )
 
-// Explanation is a block of the runbooks, or a condition, with fields for scripts.
-type Explanation struct {
-	Name    string   `json:"name"`
-	Group   string   `json:"group"`
-	Alerts  []string `json:"alerts,omitempty"`
-	Sets    []string `json:"sets,omitempty"` // CONDITION=STATUS, of a reason
-	Means   string   `json:"means"`
-	True    string   `json:"true,omitempty"` // of a condition, as the next two
-	False   string   `json:"false,omitempty"`
-	Unknown string   `json:"unknown,omitempty"`
-	Check   string   `json:"check,omitempty"`
-	Fix     string   `json:"fix,omitempty"`
-	DoNot   string   `json:"doNot,omitempty"`
+// explanation is a block of the runbooks, or a condition.
+type explanation struct {
+	group  string
+	names  []string // the first is its own, others are its alerts'
+	fields [][2]string
 }
 
-// Explanations are all, in the order of the runbooks: the most severe reason first.
-func Explanations() (all []Explanation) {
+// explanations are all, in the order of the runbooks: the most severe reason first.
+func explanations() (all []explanation) {
 	for _, c := range contract.Conditions {
-		all = append(all, Explanation{Name: c.Name, Group: "Condition types",
-			Means: c.Means, True: c.True, False: c.False, Unknown: c.Unknown})
+		all = append(all, explanation{"Condition types", []string{c.Name}, [][2]string{
+			{"Means", c.Means}, {"True", c.True}, {"False", c.False}, {"Unknown", c.Unknown},
+		}})
 	}
 	for _, g := range contract.RunbookGroups {
 		for _, r := range g.Rows {
-			all = append(all, Explanation{Name: r.Name, Group: g.Title, Alerts: r.Alerts, Sets: sets(&r),
-				Means: r.Means, Check: r.Check, Fix: r.Fix, DoNot: r.DoNot})
+			all = append(all, explanation{g.Title, append([]string{r.Name}, r.Alerts...), [][2]string{
+				{"Means", r.Means}, {"Alert", strings.Join(r.Alerts, ", ")}, {"Sets", sets(&r)},
+				{"Check", r.Check}, {"Fix", r.Fix}, {"Do not", r.DoNot},
+			}})
 		}
 	}
 	return all
 }
 
 // sets are the conditions that a reason gives a status.
-func sets(r *contract.Row) (all []string) {
-	for _, s := range []struct{ condition, status string }{
-		{contract.PluginsDegraded, r.Degraded},
-		{contract.HealthReporting, r.Reporting},
-		{contract.WriteKeyAgreed, r.Agreed},
+func sets(r *contract.Row) string {
+	var all []string
+	for _, s := range [][2]string{
+		{contract.PluginsDegraded, r.Degraded}, {contract.HealthReporting, r.Reporting}, {contract.WriteKeyAgreed, r.Agreed},
 	} {
-		if s.status != "" {
-			all = append(all, s.condition+"="+s.status)
+		if s[1] != "" {
+			all = append(all, s[0]+"="+s[1])
 		}
 	}
-	return all
+	return strings.Join(all, ", ")
 }
 
-// Has reports whether it explains a name, without regard to case. Each node has a condition of its own.
-func (x *Explanation) Has(name string) bool {
-	name = strings.ToLower(name)
-	if prefix := strings.ToLower(contract.ConditionTypePrefix); strings.HasPrefix(name, prefix) {
-		return strings.HasPrefix(x.Name, contract.ConditionTypePrefix)
+// Explain is the explanation of a name, without regard to case; false: it has none.
+func Explain(name string) (text string, found bool) {
+	if _, is := contract.NodeOf(name); is { // each node has a condition of its own
+		name = contract.Conditions[0].Name
 	}
-	return slices.ContainsFunc(append([]string{x.Name}, x.Alerts...), func(n string) bool {
-		return strings.ToLower(n) == name
+	all := explanations()
+	at := slices.IndexFunc(all, func(x explanation) bool {
+		return slices.ContainsFunc(x.names, func(n string) bool { return strings.EqualFold(n, name) })
 	})
-}
-
-// Text is the explanation for people.
-func (x *Explanation) Text() string {
-	text := x.Name + "\n"
-	for _, f := range []struct{ label, text string }{
-		{"Alert", strings.Join(x.Alerts, ", ")},
-		{"Sets", strings.Join(x.Sets, ", ")},
-		{"Means", x.Means},
-		{"True", x.True},
-		{"False", x.False},
-		{"Unknown", x.Unknown},
-		{"Check", x.Check},
-		{"Fix", x.Fix},
-		{"Do not", x.DoNot},
-		{"See also", strings.Join(x.seeAlso(), ", ")},
-	} {
-		if f.text != "" {
-			text += wrapped(fmt.Sprintf("  %-9s ", f.label), f.text, Width)
+	if at < 0 {
+		return "", false
+	}
+	text = all[at].names[0] + "\n"
+	for _, f := range all[at].fields {
+		if f[1] != "" {
+			text += wrapped(fmt.Sprintf("  %-9s ", f[0]), f[1], Width)
 		}
 	}
-	return text
+	return text, true
 }
 
-var quoted = regexp.MustCompile("`(\\w+)`")
-
-// seeAlso are the other names that its texts refer to.
-func (x *Explanation) seeAlso() (names []string) {
-	for _, match := range quoted.FindAllStringSubmatch(x.Means+x.Check+x.Fix+x.DoNot, -1) {
-		if _, known := contract.RunbookOf(match[1]); known && !x.Has(match[1]) && !slices.Contains(names, match[1]) {
-			names = append(names, match[1])
-		}
-	}
-	return names
-}
-
-// List is each name, with what it means, by group.
-func List(all []Explanation) (text string) {
+// Explanations are all names, each with what it means, by group.
+func Explanations() (text string) {
 	group := ""
-	for _, x := range all {
-		if x.Group != group {
-			group = x.Group
+	for _, x := range explanations() {
+		if x.group != group {
+			group = x.group
 			text += group + "\n"
 		}
-		text += "  " + strings.Join(append([]string{x.Name}, x.Alerts...), ", ") + "\n" + wrapped("      ", x.Means, Width)
+		text += "  " + strings.Join(x.names, ", ") + "\n" + wrapped("      ", x.fields[0][1], Width)
 	}
 	return text + "\nkubectl kms-health explain NAME shows what to check, and how to fix it.\n"
 }
