@@ -3,6 +3,7 @@ package main
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -24,7 +25,8 @@ func (o *options) follow(ctx context.Context, isLast func(*view.Status) (bool, e
 	err := wait.PollUntilContextTimeout(ctx, period, o.timeout, true, func(context.Context) (bool, error) {
 		status, err := o.evaluate(ctx)
 		if err != nil {
-			if !wasRead && (apierrors.IsForbidden(err) || apierrors.IsUnauthorized(err)) {
+			isMistyped := errors.Is(err, view.ErrUnknownName) && !o.wait // with --wait, a node may report later
+			if isMistyped || !wasRead && (apierrors.IsForbidden(err) || apierrors.IsUnauthorized(err)) {
 				return false, err
 			}
 			if ctx.Err() == nil && failed != err.Error() {

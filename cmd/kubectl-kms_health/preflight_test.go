@@ -163,7 +163,16 @@ func TestPreflight(t *testing.T) {
 			}
 		})
 	}
-	if code, _, _, stderr := (&fleet{}).preflight(t, 80, "a"); code != exitFailed || !strings.Contains(stderr, `"a" is a node; preflight takes an API server`) {
-		t.Errorf("%d, %q", code, stderr)
+}
+
+func TestPreflightOfAnotherNameThanAnAPIServersEndsAtOnce(t *testing.T) {
+	for arg, want := range map[string]string{
+		"a":             `error: "a" is a node; preflight takes an API server`,
+		"kube-apiservr": `error: no API server and no node "kube-apiservr"; known are a, b, kube-apiserver`,
+	} {
+		code, took, _, stderr := (&fleet{}).preflight(t, 80, arg)
+		if code != exitFailed || took != 0 || !strings.HasPrefix(stderr, want) {
+			t.Errorf("%s: %d after %s, %q, want %q", arg, code, took, stderr, want)
+		}
 	}
 }

@@ -119,6 +119,9 @@ func AsExpected(c *metav1.Condition) bool {
 	return true
 }
 
+// ErrUnknownName is wrapped if everything was read, and nothing has the selected name.
+var ErrUnknownName = errors.New("no API server and no node")
+
 // Evaluate judges a snapshot. Only one API server is evaluated, or one node, if selected is its
 // name; empty: all. It is an error if there is no such name.
 func Evaluate(s *Snapshot, selected string) (*Status, error) {
@@ -162,9 +165,12 @@ func (s *Status) narrow(selected string, unread []error) error {
 		return nil
 	}
 	if !known[selected] {
-		names := strings.Join(slices.Sorted(maps.Keys(known)), ", ")
-		text := fmt.Sprintf("no API server and no node %q; known are %s", selected, names)
-		return errors.Join(append([]error{errors.New(text)}, unread...)...)
+		names := cmp.Or(strings.Join(slices.Sorted(maps.Keys(known)), ", "), "none")
+		err := fmt.Errorf("%w %q; known are %s", ErrUnknownName, selected, names)
+		if len(unread) > 0 {
+			return fmt.Errorf("%v\n%w", err, errors.Join(unread...))
+		}
+		return err
 	}
 	s.Node = selected
 	for i := range s.APIServers {
