@@ -24,6 +24,8 @@ func TestExplanationOf(t *testing.T) {
 		"a reason with an underscore":   {"Configuration_Invalid", "Configuration_Invalid\n"},
 		"one node's condition":          {"KMSHealthReporter_master-0", "KMSHealthReporter_<node>\n"},
 		"an alert of a reason":          {"KMSWriteKeysDiffer", "\n  Alert     KMSWriteKeysDiffer\n"},
+		"a reason of a condition":       {"PluginUnhealthy", "\n  Do not    restart, drain, reboot or upgrade an API server"},
+		"a reason of a report":          {"PermissionDenied", "\n  Do not    restart, drain, reboot or upgrade an API server"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if code, stdout, _ := (command{}).run(t, "explain", tt.arg); code != 0 || !strings.Contains(stdout, tt.want) {

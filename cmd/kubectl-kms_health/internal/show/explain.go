@@ -1,11 +1,13 @@
 package show
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
 
 	"github.com/kms-health/kms-health/pkg/contract"
+	"github.com/kms-health/kms-health/pkg/operatorstatus"
 )
 
 // explanation is a block of the runbooks, or a condition.
@@ -24,6 +26,9 @@ func explanations() (all []explanation) {
 	}
 	for _, g := range contract.RunbookGroups {
 		for _, r := range g.Rows {
+			if r.Degraded == operatorstatus.True || contract.Reason(r.Name).Known() { // as for a problem of status
+				r.DoNot = cmp.Or(r.DoNot, contract.UnhealthyDoNot)
+			}
 			all = append(all, explanation{g.Title, append([]string{r.Name}, r.Alerts...), [][2]string{
 				{"Means", r.Means}, {"Alert", strings.Join(r.Alerts, ", ")}, {"Sets", sets(&r)},
 				{"Check", r.Check}, {"Fix", r.Fix}, {"Do not", r.DoNot},
