@@ -237,6 +237,7 @@ type healthSync struct {
 	node   func(name string) (n informers.Node, exists bool)
 	now    time.Time // by the watchClock, as again
 	again  time.Time // when to sync again at the latest
+	unread bool      // pods or Nodes are denied, and were never read: which reports are left over is not known
 }
 
 func (s *healthSync) requeue(at time.Time) {
@@ -335,7 +336,7 @@ func (s *healthSync) act(ctx context.Context, resource *operatorstatus.Status, i
 	}
 	// A removal applies to what was read, so it comes before the write.
 	var cleaned, written error
-	if judged && !t.Unmanaged && (t.Clean || !t.Off) {
+	if judged && !s.unread && !t.Unmanaged && (t.Clean || !t.Off) {
 		cleaned = s.clean(ctx, resource, in)
 	}
 	if !s.withdrawn {

@@ -23,8 +23,7 @@ import (
 // observe adds what runs to the input, unless a source is not known.
 func (s *healthSync) observe(in *rollup.Input, resource *operatorstatus.Status) (known bool) {
 	t := s.target
-	if !t.SetsKnown && len(resource.Reports) == 0 || !t.Sources.Cluster.OwnPods.HasSynced() ||
-		!t.Sources.Cluster.Nodes.HasSynced() || !t.NamespaceMissing && !t.Sources.Pods.HasSynced() {
+	if !t.SetsKnown && len(resource.Reports) == 0 || !s.readSources(in) {
 		return false
 	}
 	var pods []*corev1.Pod
@@ -32,7 +31,7 @@ func (s *healthSync) observe(in *rollup.Input, resource *operatorstatus.Status) 
 		pods = t.Sources.Pods.List()
 	}
 	pods, ours := alive(pods), byNode(reporterPods(t.Name, t.Sources.Cluster.OwnPods.List()))
-	before := s.attendance
+	before, denied := s.attendance, len(in.NotObserved) > 0
 	s.attendance = map[string]nodeHistory{}
 	if in.Alone = len(pods) == 0 && (t.State.Mode.ServesNode() || len(agents(ours)) > 0); in.Alone {
 		s.expectHosts(in, before, ours, resource)
@@ -43,7 +42,9 @@ func (s *healthSync) observe(in *rollup.Input, resource *operatorstatus.Status) 
 	if t.State.NotProbed != "" {
 		in.NotObserved = append(in.NotObserved, rollup.Finding{Reason: contract.ProviderNotProbed, Text: t.State.NotProbed})
 	}
-	s.refused(in)
+	for i := range in.Nodes {
+		in.Nodes[i].WriteKeyNotKnown = in.Nodes[i].WriteKeyNotKnown || denied
+	}
 	return true
 }
 
@@ -141,23 +142,38 @@ func (s *healthSync) selects(n informers.Node) bool {
 	return labels.SelectorFromSet(s.target.NodeSelector).Matches(labels.Set(n.Labels))
 }
 
-// refused adds to the input that the pods of the API server, which were known, can no longer be listed: each
-// may have been replaced since, by one with another key. An API server that has just started may
-// not have read the roles yet.
-func (s *healthSync) refused(in *rollup.Input) {
-	err, failedFor := s.target.Sources.Pods.Err(), s.target.Sources.Pods.FailedFor()
-	if !informers.Denied(err) {
-		return
+// source is an informer of any type.
+type source interface {
+	HasSynced() bool
+	Err() error
+	FailedFor() time.Duration
+}
+
+// readSources reports whether all sources were read, or are denied, which is added to the input. Also of pods that were
+// known each may have been replaced since, by one with another key. An API server that has just started may not have
+// read the roles yet.
+func (s *healthSync) readSources(in *rollup.Input) (known bool) {
+	t, pods := s.target, "the pods of namespace "+s.target.Namespace
+	sources := map[string]source{"Nodes": t.Sources.Cluster.Nodes, "the reporters' pods": t.Sources.Cluster.OwnPods}
+	if !t.NamespaceMissing {
+		sources[pods] = t.Sources.Pods
 	}
-	if failedFor <= informers.AuthorizerWarmup {
-		s.requeue(s.now.Add(informers.AuthorizerWarmup - failedFor + time.Second))
-		return
+	for _, what := range slices.Sorted(maps.Keys(sources)) {
+		from := sources[what]
+		read, denied, failedFor := from.HasSynced(), informers.Denied(from.Err()), from.FailedFor()
+		switch {
+		case denied && failedFor <= informers.AuthorizerWarmup:
+			s.requeue(s.now.Add(informers.AuthorizerWarmup - failedFor + time.Second))
+		case denied && (!read || what == pods):
+			in.NotObserved = append(in.NotObserved, rollup.Finding{Reason: contract.SourceUnreadable,
+				Text: fmt.Sprintf("%s cannot be read: %v", what, from.Err())})
+			s.unread, read = s.unread || !read, true
+		}
+		if !read {
+			return false
+		}
 	}
-	in.NotObserved = append(in.NotObserved, rollup.Finding{Reason: contract.SourceUnreadable,
-		Text: fmt.Sprintf("the pods of namespace %s cannot be read: %v", s.target.Namespace, err)})
-	for i := range in.Nodes {
-		in.Nodes[i].WriteKeyNotKnown = true
-	}
+	return true
 }
 
 // newest is the newest pod that is not being deleted, of equally old ones the last by name; nil: there is

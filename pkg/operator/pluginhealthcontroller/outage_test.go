@@ -9,6 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/kms-health/kms-health/pkg/contract"
+	"github.com/kms-health/kms-health/pkg/operator/delivery"
 	"github.com/kms-health/kms-health/pkg/operator/informers"
 	"github.com/kms-health/kms-health/pkg/operatorstatus"
 )
@@ -224,5 +225,28 @@ func TestPodsThatCanNoLongerBeListedAreNotHealthy(t *testing.T) {
 			!strings.Contains(last.body, "WriteKeyUnknown") {
 			t.Errorf("written: %s", last.body)
 		}
+	})
+}
+
+// What an earlier process has found is not true for ever where the right to list pods was removed before this one.
+func TestPodsThatCouldNeverBeListedAreNotHealthy(t *testing.T) {
+	withFixture(t, func(s *fixture) {
+		s.listing(informers.Pods, apierrors.NewForbidden(informers.Pods.GroupResource(), "", nil))
+		s.report("a", "b")
+		s.shown = s.earlier()
+		s.show()
+		s.set(withKeys("2").but(func(t *delivery.Snapshot) {
+			t.Status = delivery.Status{Reason: contract.SourceUnreadable, Message: "pods cannot be listed"}
+		}))
+		s.until(informers.AuthorizerWarmup)
+		if all := s.written(); len(all) > 0 && degraded(all[len(all)-1].apply) != "False AsExpected" {
+			t.Errorf("while the API server may just have started: %s", all[len(all)-1].body)
+		}
+		s.until(time.Hour)
+		all := s.written()
+		if last := all[len(all)-1]; degraded(last.apply) != "Unknown SourceUnreadable" || strings.Contains(last.body, "kek-2") {
+			t.Errorf("written: %s", last.body)
+		}
+		s.wantsRemoved(0, "where no pod is known, none is known to be gone")
 	})
 }
