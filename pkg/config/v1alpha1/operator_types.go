@@ -30,7 +30,7 @@ type OperatorConfiguration struct {
 type ManagementState string
 
 const (
-	// Managed creates and updates the objects as configured.
+	// Managed creates and updates the objects.
 	Managed ManagementState = "Managed"
 	// Unmanaged changes nothing, but still renews CA, TLS settings and the tokens of sidecars.
 	Unmanaged ManagementState = "Unmanaged"
@@ -111,11 +111,11 @@ type EncryptionConfig struct {
 type Mode string
 
 const (
-	// ModeAuto chooses CompanionPod or DaemonSet by where the sockets are.
+	// ModeAuto is CompanionPod or DaemonSet, by where the sockets are.
 	ModeAuto Mode = "Auto"
-	// ModeCompanionPod runs one pod for each API server pod.
+	// ModeCompanionPod is a pod for each API server pod.
 	ModeCompanionPod Mode = "CompanionPod"
-	// ModeDaemonSet runs one agent on each node with sockets in a host folder.
+	// ModeDaemonSet is an agent on each node, for sockets in a folder of it.
 	ModeDaemonSet Mode = "DaemonSet"
 	// ModeSidecar is a container in the API server's pod, added to its Deployment, or by the pod's
 	// owner, who then brings the credentials.
