@@ -41,7 +41,7 @@ func TestWithoutACommandHelpIsPrinted(t *testing.T) {
 		}
 	}
 	_, stdout, _ = command{}.run(t, "status", "--help")
-	for _, want := range []string{"Exit codes:", "Rights:", "not reported yet", "--context", "--kubeconfig", "--namespace"} {
+	for _, want := range []string{"Exit codes:", "Rights:", "not reported yet", "--context", "--kubeconfig", "--namespace", "not set, or 0: 10s\n"} {
 		if !strings.Contains(stdout, want) {
 			t.Errorf("no %q in\n%s", want, stdout)
 		}
@@ -62,7 +62,7 @@ func TestErrorsInTheCommandLineAreExplained(t *testing.T) {
 		"a wait for a file":  {[]string{"status", "--wait", file}, "--from-file: files do not change"},
 		"a time to wait":     {[]string{"status", "--wait=5m"}, "--wait: takes no value; for how long is --timeout"},
 		"timeout alone":      {[]string{"status", "--timeout=1s"}, "--timeout: valid only with --wait"},
-		"no cluster":         {[]string{"status"}, "Get \"http://localhost:8080/"},
+		"no cluster":         {[]string{"status"}, "no kubeconfig: set KUBECONFIG or --kubeconfig"},
 		"no kubeconfig":      {[]string{"status", "--kubeconfig=/nonexistent/file"}, "/nonexistent/file"},
 		"not reachable":      {[]string{"status", "--kubeconfig=testdata/kubeconfig"}, "dial tcp 127.0.0.1:1: connect: connection refused\nCheck that the API server runs"},
 		"no such file":       {[]string{"status", "--from-file=/nonexistent/file"}, "/nonexistent/file: no such file"},

@@ -109,6 +109,9 @@ func (o *options) addFlags(cmd *cobra.Command) {
 	o.config.AddFlags(cmd.Flags())
 	usage := "The operator's namespace; not set: " + strings.Join(operatorNamespaces, ", or ")
 	cmd.Flags().Lookup("namespace").Usage = usage
+	timeout := cmd.Flags().Lookup("request-timeout")
+	timeout.Usage = fmt.Sprintf("How long to wait for each answer, such as 30s; not set, or 0: %s", source.RequestTimeout)
+	timeout.DefValue = "" // a 0 would be shown as the default
 }
 
 // addOutput adds -o, which is one of these formats, or not set.
@@ -178,6 +181,12 @@ func (o *options) open() error {
 	config, err := o.config.ToRESTConfig()
 	if err != nil {
 		return err
+	}
+	const fallback = "http://localhost:8080" // of client-go, where nothing names an API server
+	raw, err := o.config.ToRawKubeConfigLoader().RawConfig()
+	if err == nil && len(raw.Clusters) == 0 && *o.config.APIServer == "" && config.Host == fallback {
+		return errors.New("no kubeconfig: set KUBECONFIG or --kubeconfig; on a node of kubeadm it is " +
+			"/etc/kubernetes/admin.conf")
 	}
 	config.UserAgent = "kubectl-kms-health/" + version.Version
 	namespaces := operatorNamespaces

@@ -37,10 +37,13 @@ type Cluster struct {
 	namespaces []string
 }
 
+// RequestTimeout is that of each request, where the config has none.
+const RequestTimeout = 10 * time.Second
+
 // NewCluster does not connect yet.
 func NewCluster(config *rest.Config, namespaces []string, c clock.PassiveClock) (*Cluster, error) {
 	config = rest.CopyConfig(config)
-	config.Timeout = cmp.Or(config.Timeout, 10*time.Second)
+	config.Timeout = cmp.Or(config.Timeout, RequestTimeout)
 	config.QPS, config.Burst = 50, 300 // as kubectl: a few requests are not slowed down
 	server := serverclock.New(c)
 	config.Wrap(server.Wrap)
