@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"strings"
 	"time"
@@ -68,11 +69,13 @@ func newStoredKeys(e environment) *cobra.Command {
 	f.StringVar(&s.etcd.Key, "key", os.Getenv("ETCDCTL_KEY"), "the client certificate's key, a PEM `file`")
 	f.StringSliceVar(&s.request.Prefixes, "etcd-prefix", nil, "kube-apiserver's `prefixes`; not set: those that exist of "+
 		strings.Join(stored.DefaultPrefixes, ", "))
+	f.StringSliceVar(&s.request.Resources, "resource", nil, "read these `resources` alone, such as secrets")
 	f.StringVar(&s.kekID, "kek-id", "", "show what needs this KEK `id` alone; the exit code is 1 if anything does")
 	addOutput(cmd, &s.output, []string{"table", "json", "yaml"})
 	f.DurationVar(&s.request.Timeout, "timeout", 10*time.Second, "how long to wait for each answer of etcd")
 	for flag, values := range map[string][]string{
-		"etcd-prefix": stored.DefaultPrefixes, "kek-id": nil, "endpoints": nil, "timeout": nil,
+		"etcd-prefix": stored.DefaultPrefixes, "resource": {"secrets", "configmaps"},
+		"kek-id": nil, "endpoints": nil, "timeout": nil,
 	} {
 		_ = cmd.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp))
 	}
@@ -93,7 +96,7 @@ func (s *storedKeys) run(ctx context.Context) error {
 		return err
 	}
 	defer func() { _ = client.Close() }()
-	inventory, err := stored.Read(ctx, client, s.request)
+	inventory, err := s.read(ctx, client)
 	if err != nil {
 		return s.etcd.Explain(err)
 	}
@@ -108,4 +111,21 @@ func (s *storedKeys) run(ctx context.Context) error {
 		err = verdict(code)
 	}
 	return err
+}
+
+// read reads etcd, and shows on a terminal how far it is.
+func (s *storedKeys) read(ctx context.Context, etcd stored.Getter) (*stored.Inventory, error) {
+	const clearLine = "\r\x1b[K"
+	begin, progress := "", func(string, int) {}
+	if s.terminal {
+		begin = clearLine
+		progress = func(resource string, objects int) {
+			fmt.Fprintf(s.stderr, "%sRead %d objects, now %s", clearLine, objects, show.Lines(resource))
+		}
+		defer fmt.Fprint(s.stderr, clearLine)
+	}
+	request := s.request
+	request.Progress = progress
+	request.Warn = func(text string) { fmt.Fprintf(s.stderr, "%swarning: %s\n", begin, show.Lines(text)) }
+	return stored.Read(ctx, etcd, request)
 }

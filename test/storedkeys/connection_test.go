@@ -7,11 +7,13 @@ import (
 	"crypto/tls"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
+	"golang.org/x/sys/unix"
 
 	"github.com/kms-health/kms-health/test/harness/controlplane"
 )
@@ -100,9 +102,9 @@ func TestErrorsOfAConnectionSayWhereAndWhatToCheck(t *testing.T) {
 		"nothing listens":               {[]string{"--endpoints=127.0.0.1:1"}, "", 3, "connection refused"},
 		"a name that is unknown":        {[]string{"--endpoints=etcd.invalid:2379"}, "", 3, "etcd at etcd.invalid:2379: "},
 		"a key without its pair":        {at(ca, cert), "", 3, "--cert and --key: set both"},
-		"no such file":                  {at("--cacert=nothing.crt"), "", 3, "open nothing.crt: no such file"},
-		"a file that is no PEM":         {at("--cacert=apiserver-etcd-client.key"), "", 3, "no valid certificate authority data seen"},
-		"a key that is another's":       {at(ca, cert, "--key=etcd/server.key"), "", 3, "tls: private key does not match"},
+		"no such file":                  {at("--cacert=nothing.crt"), "", 3, "--cacert: open nothing.crt: no such file"},
+		"a file that is no PEM":         {at("--cacert=apiserver-etcd-client.key"), "", 3, "has no certificate in PEM"},
+		"a key that is another's":       {at(ca, cert, "--key=etcd/server.key"), "", 3, "--cert and --key: tls: private key does not match"},
 		"another prefix":                {at(ca, cert, key, "--etcd-prefix=/k8s"), "", 3, "no key below /k8s: set --etcd-prefix"},
 		"a KEK ID of an unset variable": {at(ca, cert, key, "--kek-id="), "", 3, "--kek-id: is empty"},
 		"another format":                {at("-o", "wide"), "", 3, `--output: "wide" is none of table, json, yaml`},
@@ -152,5 +154,44 @@ func TestEtcdWithAuthentication(t *testing.T) {
 	code, stdout, stderr := output(t, command(t, args...))
 	if code != 3 || !strings.Contains(stderr, "etcd at "+server.URL+": etcdserver: permission denied\nIts authentication is on: ") {
 		t.Errorf("%s: %d, %s%s", reader, code, stdout, stderr)
+	}
+}
+
+func TestProgressIsShownOnATerminalAlone(t *testing.T) {
+	server := controlplane.StartEtcdForTest(t, nil)
+	client, err := clientv3.New(clientv3.Config{Endpoints: []string{server.URL}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer client.Close()
+	if _, err := client.Put(t.Context(), "/registry/secrets/default/a", "k8s"); err != nil {
+		t.Fatal(err)
+	}
+	controller, err := os.OpenFile("/dev/ptmx", os.O_RDWR, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer controller.Close()
+	number, err := unix.IoctlGetInt(int(controller.Fd()), unix.TIOCGPTN)
+	if err == nil {
+		err = unix.IoctlSetPointerInt(int(controller.Fd()), unix.TIOCSPTLCK, 0)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	terminal, err := os.OpenFile("/dev/pts/"+strconv.Itoa(number), os.O_RDWR|unix.O_NOCTTY, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer terminal.Close()
+	cmd := command(t, "--endpoints="+server.URL)
+	cmd.Stderr = terminal
+	if text, err := cmd.Output(); err != nil || !strings.Contains(string(text), "Encrypted: 0 of 1 objects") {
+		t.Fatalf("%v, %s", err, text)
+	}
+	shown := make([]byte, 1000)
+	n, err := controller.Read(shown)
+	if want := "\r\x1b[KRead 1 objects, now secrets\r\x1b[K"; err != nil || string(shown[:n]) != want {
+		t.Errorf("got %q, %v; want %q", shown[:n], err, want)
 	}
 }

@@ -218,6 +218,9 @@ func TestAFormerKeyIsNeededUntilEveryResourceIsMigrated(t *testing.T) {
 			t.Errorf("%d, no %q in\n%s", code, want, stdout)
 		}
 	}
+	if code, stdout, _ := output(t, command(t, endpoint, "--kek-id", first, "--resource", "secrets")); code != 0 {
+		t.Errorf("%d, %s", code, stdout)
+	}
 	migrate("configmaps,kubeapiservers.operator.openshift.io")
 	code, stdout, _ = output(t, command(t, endpoint, "--kek-id", first))
 	if code != 0 || !strings.Contains(stdout, "No object needs KEK ID") {

@@ -3,13 +3,18 @@ package show
 import (
 	"fmt"
 	"strconv"
+	"strings"
 
 	"github.com/kms-health/kms-health/cmd/kubectl-kms_health/internal/stored"
 )
 
 // Stored is an inventory for people.
 func Stored(i *stored.Inventory) string {
-	text := line("", i.Summary+".")
+	var revisions []string
+	for _, revision := range i.Revisions {
+		revisions = append(revisions, strconv.FormatInt(revision, 10))
+	}
+	text := line("", i.Summary+" (etcd's revision "+strings.Join(revisions, ", ")+").")
 	if i.Next != "" {
 		text += line("  Next: ", i.Next)
 	}

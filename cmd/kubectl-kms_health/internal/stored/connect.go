@@ -2,8 +2,11 @@ package stored
 
 import (
 	"context"
+	"crypto/tls"
+	"crypto/x509"
 	"errors"
 	"fmt"
+	"os"
 	"strings"
 
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
@@ -12,7 +15,6 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
-	"k8s.io/client-go/rest"
 )
 
 // Etcd is where etcd is, and who reads it, as etcdctl's flags have it.
@@ -23,16 +25,12 @@ type Etcd struct {
 
 // Connect returns a client, which connects at its first request.
 func (e Etcd) Connect(ctx context.Context) (*clientv3.Client, error) {
-	if (e.Cert == "") != (e.Key == "") {
-		return nil, errors.New("--cert and --key: set both, a client certificate and its key")
-	}
-	files := rest.TLSClientConfig{CAFile: e.CACert, CertFile: e.Cert, KeyFile: e.Key}
-	security, err := rest.TLSConfigFor(&rest.Config{TLSClientConfig: files}) // nil without files: schemes decide then
+	security, err := e.tls()
 	if err != nil {
-		return nil, fmt.Errorf("--cacert, --cert and --key: %w", err)
+		return nil, err
 	}
 	return clientv3.New(clientv3.Config{
-		Context: ctx, Endpoints: e.Endpoints, TLS: security, Logger: zap.NewNop(),
+		Context: ctx, Endpoints: e.Endpoints, TLS: security, Logger: zap.NewNop(), MaxCallRecvMsgSize: maxAnswer,
 		DialOptions: []grpc.DialOption{grpc.WithChainUnaryInterceptor(failFast)},
 	})
 }
@@ -42,6 +40,35 @@ func (e Etcd) Connect(ctx context.Context) (*clientv3.Client, error) {
 func failFast(ctx context.Context, method string, request, reply any, conn *grpc.ClientConn,
 	invoke grpc.UnaryInvoker, options ...grpc.CallOption) error {
 	return invoke(ctx, method, request, reply, conn, append(options, grpc.WaitForReady(false))...)
+}
+
+// tls is nil without files: the endpoints' schemes decide then.
+func (e Etcd) tls() (*tls.Config, error) {
+	switch {
+	case e.CACert == "" && e.Cert == "" && e.Key == "":
+		return nil, nil
+	case (e.Cert == "") != (e.Key == ""):
+		return nil, errors.New("--cert and --key: set both, a client certificate and its key")
+	}
+	config := &tls.Config{MinVersion: tls.VersionTLS12}
+	if e.CACert != "" {
+		pem, err := os.ReadFile(e.CACert)
+		if err != nil {
+			return nil, fmt.Errorf("--cacert: %w", err)
+		}
+		config.RootCAs = x509.NewCertPool()
+		if !config.RootCAs.AppendCertsFromPEM(pem) {
+			return nil, fmt.Errorf("--cacert: %s has no certificate in PEM", e.CACert)
+		}
+	}
+	if e.Cert != "" {
+		pair, err := tls.LoadX509KeyPair(e.Cert, e.Key)
+		if err != nil {
+			return nil, fmt.Errorf("--cert and --key: %w", err)
+		}
+		config.Certificates = []tls.Certificate{pair}
+	}
+	return config, nil
 }
 
 // Explain adds to an error of Read where it was, and what to check.

@@ -34,17 +34,18 @@ type Inventory struct {
 	Summary string `json:"summary"`
 	// Next rewrites what still needs the KEK ID that was asked for.
 	Next string `json:"next,omitempty"`
+	// Revisions are etcd's: one, and one more for each compaction during the reading.
+	Revisions []int64 `json:"revisions"`
 	// Rows are those of each resource of which any object is encrypted, or of the KEK ID that was asked for.
 	Rows   []Row   `json:"rows"`
 	Others *Others `json:"others,omitempty"`
-	// Unreadable has at most maxUnreadable of the UnreadableObjects.
+	// Unreadable has at most 100 of the UnreadableObjects.
 	Unreadable        []Unreadable `json:"unreadable,omitempty"`
 	UnreadableObjects int          `json:"unreadableObjects"`
 
 	needed, unknown int
+	of              string // the resources that were read, if not all
 }
-
-const maxUnreadable = 100
 
 // inventory sorts what was counted.
 func (r *reader) inventory() *Inventory {
@@ -61,6 +62,9 @@ func (r *reader) inventory() *Inventory {
 		}
 	}
 	inventory.Rows, inventory.Others = []Row{}, &Others{}
+	if len(r.Resources) > 0 {
+		inventory.of = " of " + strings.Join(r.Resources, ", ")
+	}
 	for row, objects := range r.counts {
 		if row.Objects = objects; encrypted[row.Resource] {
 			inventory.Rows = append(inventory.Rows, row)
@@ -108,9 +112,9 @@ func (i *Inventory) Select(kekID string) {
 			i.Next = "kubectl get " + strings.Join(names, ",") + " -A -o json | kubectl patch --type=merge -p '{}' -f -"
 		}
 	case i.unknown > 0:
-		i.Summary = fmt.Sprintf("Not known: whether an object needs KEK ID %q (objects: %d)", kekID, i.unknown)
+		i.Summary = fmt.Sprintf("Not known: whether an object%s needs KEK ID %q (objects: %d)", i.of, kekID, i.unknown)
 	default:
-		i.Summary = fmt.Sprintf("No object needs KEK ID %q", kekID)
+		i.Summary = fmt.Sprintf("No object%s needs KEK ID %q", i.of, kekID)
 	}
 	if i.needed == 0 {
 		i.Summary += "; in use are " + cmp.Or(strings.Join(slices.Sorted(maps.Keys(others)), ", "), "none")

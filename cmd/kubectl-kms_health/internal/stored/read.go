@@ -1,15 +1,21 @@
 // Package stored finds which stored data still needs which key. It reads etcd, and cannot write: all that it
-// calls is Getter. It decrypts nothing, and needs no key.
+// calls is Getter. It decrypts nothing, needs no key, and its memory is bounded, however many objects there
+// are and however large.
 package stored
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
 	mvccpb "go.etcd.io/etcd/api/v3/mvccpb"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 )
 
 // Getter is what is used of etcd's client.
@@ -25,75 +31,103 @@ const (
 	firstPage = 8
 	maxPage   = 500
 	pageBytes = 4 << 20
+	// maxAnswer is the largest answer that is taken. A larger one is not read from the connection.
+	maxAnswer = 8 << 20
 )
 
 // Request is what to read.
 type Request struct {
-	Prefixes []string      // none: those of DefaultPrefixes that exist
-	Timeout  time.Duration // for each answer
+	Prefixes  []string      // none: those of DefaultPrefixes that exist
+	Resources []string      // with or without their group; none: all
+	Timeout   time.Duration // for each answer
+	Progress  func(resource string, objects int)
+	Warn      func(warning string)
 }
 
-// Read reads all objects, each page as it is then. An object that is written meanwhile, and not counted, has the key
-// that is written with.
+// Read reads what the request selects.
 func Read(ctx context.Context, etcd Getter, request Request) (*Inventory, error) {
-	r := &reader{etcd: etcd, timeout: request.Timeout, counts: map[Row]int{}}
-	prefixes := request.Prefixes
+	r := &reader{Request: request, etcd: etcd, counts: map[Row]int{}}
+	prefixes := r.Prefixes
 	if len(prefixes) == 0 {
 		prefixes = DefaultPrefixes
 	}
-	found := false
 	for _, prefix := range prefixes {
-		has, err := r.readPrefix(ctx, "/"+strings.Trim(prefix, "/")+"/")
-		if err != nil {
+		if err := r.readPrefix(ctx, "/"+strings.Trim(prefix, "/")+"/"); err != nil {
 			return nil, err
 		}
-		found = found || has
 	}
-	if !found {
+	if len(r.found) == 0 {
 		return nil, fmt.Errorf("etcd has no key below %s: set --etcd-prefix as kube-apiserver has it",
 			strings.Join(prefixes, ", "))
+	}
+	for _, asked := range r.Resources {
+		if !slices.ContainsFunc(r.found, func(name string) bool { return matches(name, asked) }) {
+			return nil, fmt.Errorf("etcd has no object of %q; it has %s", asked, strings.Join(r.found, ", "))
+		}
 	}
 	return r.inventory(), nil
 }
 
 type reader struct {
-	etcd    Getter
-	timeout time.Duration
-	counts  map[Row]int // their Objects are 0
-	result  Inventory
+	Request
+	etcd     Getter
+	revision int64 // of all pages; 0: the newest
+	found    []string
+	objects  int
+	counts   map[Row]int // their Objects are 0
+	result   Inventory
 }
 
-// readPrefix finds and reads one resource after the other; false: there is none.
-func (r *reader) readPrefix(ctx context.Context, prefix string) (found bool, err error) {
+// readPrefix finds one resource after the other, and reads those that are selected.
+func (r *reader) readPrefix(ctx context.Context, prefix string) error {
 	end := clientv3.GetPrefixRangeEnd(prefix)
 	for from := prefix; from < end; {
 		first, err := r.get(ctx, from, end, clientv3.WithLimit(1), clientv3.WithKeysOnly())
 		if err != nil || len(first.Kvs) == 0 {
-			return found, err
+			return err
 		}
-		found = true
 		key := string(first.Kvs[0].Key)
 		resource, next := resourceOf(prefix, key)
-		if err := r.readResource(ctx, resource, key, next); err != nil {
-			return found, err
+		if !slices.Contains(r.found, resource) {
+			r.found = append(r.found, resource)
+		}
+		selects := func(asked string) bool { return matches(resource, asked) }
+		if len(r.Resources) == 0 || slices.ContainsFunc(r.Resources, selects) {
+			if err := r.readResource(ctx, resource, key, next); err != nil {
+				return err
+			}
 		}
 		from = next
 	}
-	return found, nil
+	return nil
 }
 
 // readResource reads the keys from one to another, in pages.
 func (r *reader) readResource(ctx context.Context, resource, from, end string) error {
 	for limit := firstPage; ; {
 		page, err := r.get(ctx, from, end, clientv3.WithLimit(int64(limit)))
+		tooLarge := status.Code(err) == codes.ResourceExhausted
+		if tooLarge && limit > 1 {
+			limit = 1
+			continue
+		}
+		if tooLarge {
+			page, err = r.get(ctx, from, end, clientv3.WithLimit(1), clientv3.WithKeysOnly())
+		}
 		if err != nil {
 			return err
 		}
 		largest := 1
 		for _, kv := range page.Kvs {
-			r.add(resource, kv)
+			if tooLarge {
+				r.unreadable(kv, fmt.Errorf("larger than %d MiB", maxAnswer>>20))
+			} else if err := r.add(resource, kv); err != nil {
+				return err
+			}
 			largest, from = max(largest, len(kv.Value)), string(kv.Key)+"\x00"
 		}
+		r.objects += len(page.Kvs)
+		r.Progress(resource, r.objects)
 		if !page.More {
 			return nil
 		}
@@ -101,20 +135,48 @@ func (r *reader) readResource(ctx context.Context, resource, from, end string) e
 	}
 }
 
+// get reads at the revision of the pages before, which stays until etcd compacts it.
 func (r *reader) get(ctx context.Context, from, end string, more ...clientv3.OpOption) (*clientv3.GetResponse, error) {
-	ctx, cancel := context.WithTimeout(ctx, r.timeout)
-	defer cancel()
-	return r.etcd.Get(ctx, from, append(more, clientv3.WithRange(end))...)
+	for {
+		bounded, cancel := context.WithTimeout(ctx, r.Timeout)
+		options := append([]clientv3.OpOption{clientv3.WithRange(end), clientv3.WithRev(r.revision)}, more...)
+		answer, err := r.etcd.Get(bounded, from, options...)
+		cancel()
+		switch {
+		case err == nil:
+			if r.revision == 0 {
+				r.revision = answer.Header.Revision
+				r.result.Revisions = append(r.result.Revisions, r.revision)
+			}
+			return answer, nil
+		case r.revision == 0 || !errors.Is(err, rpctypes.ErrCompacted):
+			return nil, err
+		}
+		r.Warn(fmt.Sprintf("etcd has compacted revision %d meanwhile: reading on at its newest one, from %s",
+			r.revision, from))
+		r.revision = 0
+	}
 }
 
-func (r *reader) add(resource string, kv *mvccpb.KeyValue) {
+// maxRows and maxKeys bound the memory for values that nobody expects.
+const maxRows, maxKeys = 10000, 100
+
+func (r *reader) add(resource string, kv *mvccpb.KeyValue) error {
 	e, err := encryptionOf(kv.Value)
-	if err == nil {
-		r.counts[Row{Resource: resource, Provider: e.provider, KEKID: e.kekID}]++
-		return
+	if err != nil {
+		r.unreadable(kv, err)
+		return nil
 	}
+	r.counts[Row{Resource: resource, Provider: e.provider, KEKID: e.kekID}]++
+	if len(r.counts) > maxRows {
+		return fmt.Errorf("more than %d combinations of resource, provider and KEK ID: read less, by --resource", maxRows)
+	}
+	return nil
+}
+
+func (r *reader) unreadable(kv *mvccpb.KeyValue, err error) {
 	r.result.UnreadableObjects++
-	if len(r.result.Unreadable) < maxUnreadable {
+	if len(r.result.Unreadable) < maxKeys {
 		r.result.Unreadable = append(r.result.Unreadable, Unreadable{Key: string(kv.Key), Error: err.Error()})
 	}
 }

@@ -4,6 +4,7 @@ package stored
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -15,27 +16,28 @@ import (
 	"github.com/kms-health/kms-health/test/harness/controlplane"
 )
 
-// etcd is a real one, which the test may write. Its pages are recorded.
+// etcd is a real one, which the test may write. Its pages are recorded, and before is called before each.
 type etcd struct {
 	*clientv3.Client
-	pages []page
+	pages  []page
+	before func(page int)
 }
 
 type page struct {
 	resource               string
 	limit, values, largest int
-	keysOnly               bool
+	refused, keysOnly      bool
 }
 
-func start(t *testing.T) *etcd {
+func start(t *testing.T, flags ...string) *etcd {
 	t.Helper()
-	server := controlplane.StartEtcdForTest(t, nil)
+	server := controlplane.StartEtcdForTest(t, nil, flags...)
 	client, err := Etcd{Endpoints: []string{server.URL}}.Connect(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = client.Close() })
-	return &etcd{Client: client}
+	return &etcd{Client: client, before: func(int) {}}
 }
 
 func (e *etcd) put(t *testing.T, values map[string]string) {
@@ -51,8 +53,11 @@ func (e *etcd) Get(ctx context.Context, key string, opts ...clientv3.OpOption) (
 	op := clientv3.OpGet(key, opts...)
 	p := page{limit: int(op.Limit()), keysOnly: op.IsKeysOnly()}
 	p.resource, _ = resourceOf("/registry/", key)
+	e.before(len(e.pages))
 	answer, err := e.Client.Get(ctx, key, opts...)
-	if err == nil {
+	if err != nil {
+		p.refused = true
+	} else {
 		for _, kv := range answer.Kvs {
 			p.values, p.largest = p.values+1, max(p.largest, len(kv.Value))
 		}
@@ -61,10 +66,12 @@ func (e *etcd) Get(ctx context.Context, key string, opts ...clientv3.OpOption) (
 	return answer, err
 }
 
-func (e *etcd) read(t *testing.T, request Request) (*Inventory, error) {
+func (e *etcd) read(t *testing.T, request Request) (inventory *Inventory, warnings []string, err error) {
 	t.Helper()
-	request.Timeout = 20 * time.Second
-	return Read(t.Context(), e, request)
+	request.Timeout, request.Progress = 20*time.Second, func(string, int) {}
+	request.Warn = func(text string) { warnings = append(warnings, text) }
+	inventory, err = Read(t.Context(), e, request)
+	return inventory, warnings, err
 }
 
 func many(resource string, n, size int) map[string]string {
@@ -79,7 +86,7 @@ func TestPagesAreSmallUntilTheSizesOfAResourceAreKnown(t *testing.T) {
 	e := start(t)
 	e.put(t, many("leases", 1000, 10))
 	e.put(t, many("secrets", 40, 1<<20))
-	inventory, err := e.read(t, Request{})
+	inventory, _, err := e.read(t, Request{})
 	if err != nil || inventory.Others.Objects != 1040 || inventory.Others.Resources != 2 {
 		t.Fatalf("%+v, %v", inventory, err)
 	}
@@ -92,13 +99,65 @@ func TestPagesAreSmallUntilTheSizesOfAResourceAreKnown(t *testing.T) {
 		if !ok && p.limit != firstPage {
 			t.Errorf("the first page of %s has %d values", p.resource, p.limit)
 		}
-		if ok && (p.limit > 2*last.limit || p.limit*last.largest > pageBytes) {
+		if ok && !last.refused && (p.limit > 2*last.limit || p.limit*last.largest > pageBytes) {
 			t.Errorf("%+v follows %+v", p, last)
 		}
 		known[p.resource] = p
 	}
 	if e.pages[len(e.pages)-1].limit > 4 {
 		t.Errorf("%+v", e.pages)
+	}
+}
+
+func TestAnAnswerThatIsTooLargeIsReadInSmallPages(t *testing.T) {
+	e := start(t, "--max-request-bytes=20000000")
+	values := many("secrets", 100, 10)
+	for i := range 20 {
+		values[fmt.Sprintf("/registry/secrets/ns/%06d", 70+i)] = strings.Repeat("x", 1<<20)
+	}
+	values["/registry/secrets/ns/000099"] = "k8s:enc:aescbc:v1:key1:" + strings.Repeat("x", 9<<20)
+	client, err := clientv3.New(clientv3.Config{Endpoints: e.Endpoints(), MaxCallSendMsgSize: 20 << 20})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer client.Close()
+	for key, value := range values {
+		if _, err := client.Put(t.Context(), key, value); err != nil {
+			t.Fatal(err)
+		}
+	}
+	inventory, _, err := e.read(t, Request{})
+	if err != nil || inventory.Others.Objects != 99 || inventory.UnreadableObjects != 1 ||
+		inventory.Unreadable[0] != (Unreadable{"/registry/secrets/ns/000099", "larger than 8 MiB"}) || inventory.ExitCode() != 2 {
+		t.Errorf("%+v, %v", inventory, err)
+	}
+	if !slices.ContainsFunc(e.pages, func(p page) bool { return p.refused && p.limit > 1 }) {
+		t.Errorf("no page was refused, so this test shows nothing: %+v", e.pages)
+	}
+}
+
+func TestCompactionMeanwhileIsReportedAndNothingIsCountedTwice(t *testing.T) {
+	e := start(t)
+	e.put(t, many("configmaps", 30, 10))
+	e.put(t, many("secrets", 30, 10))
+	e.before = func(n int) {
+		if n != 3 {
+			return
+		}
+		answer, err := e.Put(t.Context(), "/other", "x")
+		if err == nil {
+			_, err = e.Compact(t.Context(), answer.Header.Revision)
+		}
+		if err != nil {
+			t.Error(err)
+		}
+	}
+	inventory, warnings, err := e.read(t, Request{})
+	if err != nil || inventory.Others.Objects != 60 || len(inventory.Revisions) != 2 {
+		t.Errorf("%+v, %v", inventory, err)
+	}
+	if len(warnings) != 1 || !strings.Contains(warnings[0], "has compacted revision") || !strings.Contains(warnings[0], "/registry/configmaps/ns/0000") {
+		t.Errorf("%q", warnings)
 	}
 }
 
@@ -114,7 +173,7 @@ func TestEveryValueIsARowOrIsNamed(t *testing.T) {
 		{"configmaps", "kms:v1:old", "", 1}, {"foos.example.com", "aescbc:v1:k", "", 1}, {"routes", "secretbox:v1:k", "", 1},
 		{"secrets", "identity", "", 1}, {"secrets", "kms:v2:kms-1", "key-1", 1}, {"secrets", "kms:v2:kms-1", "key-2", 1},
 	}
-	got, err := e.read(t, Request{})
+	got, _, err := e.read(t, Request{})
 	if err != nil || !slices.Equal(got.Rows, want) || *got.Others != (Others{2, 2}) || got.ExitCode() != 2 ||
 		got.UnreadableObjects != 1 || got.Unreadable[0].Key != "/registry/configmaps/a/2" {
 		t.Errorf("%+v, %v", got, err)
@@ -127,11 +186,12 @@ func TestEveryValueIsARowOrIsNamed(t *testing.T) {
 	}{
 		"needed":                          {Request{}, "key-1", `KEK ID "key-1" is still needed, by secrets (objects: 1)`, 1},
 		"not known, for what is not read": {Request{}, "key-3", `Not known: whether an object needs KEK ID "key-3" (objects: 2); in use are key-1, key-2`, 2},
-		"not needed":                      {Request{Prefixes: []string{"openshift.io"}}, "key-3", `No object needs KEK ID "key-3"; in use are none`, 0},
+		"not needed":                      {Request{Resources: []string{"secrets"}}, "key-3", `No object of secrets needs KEK ID "key-3"; in use are key-1, key-2`, 0},
+		"without a KEK ID":                {Request{Resources: []string{"pods", "nodes"}}, "", "Encrypted: 0 of 2 objects, KEK IDs: 0", 0},
 		"of one prefix":                   {Request{Prefixes: []string{"openshift.io/"}}, "", "Encrypted: 1 of 1 objects, KEK IDs: 0", 0},
 	} {
 		t.Run(name, func(t *testing.T) {
-			got, err := e.read(t, tt.request)
+			got, _, err := e.read(t, tt.request)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -143,7 +203,33 @@ func TestEveryValueIsARowOrIsNamed(t *testing.T) {
 			}
 		})
 	}
-	if _, err := e.read(t, Request{Prefixes: []string{"/other"}}); err == nil || !strings.Contains(err.Error(), "no key below /other: set --etcd-prefix") {
-		t.Error(err)
+	for name, tt := range map[string]struct {
+		request Request
+		want    string
+	}{
+		"unknown resource": {Request{Resources: []string{"secretz"}}, `no object of "secretz"; it has configmaps, foos.example.com, nodes, pods, secrets, routes`},
+		"unknown prefix":   {Request{Prefixes: []string{"/other"}}, "no key below /other: set --etcd-prefix"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if _, _, err := e.read(t, tt.request); err == nil || !strings.Contains(err.Error(), tt.want) {
+				t.Errorf("got %v, want %q", err, tt.want)
+			}
+		})
+	}
+}
+
+func TestRowsAreBounded(t *testing.T) {
+	r := &reader{counts: map[Row]int{}}
+	for i := range maxRows {
+		r.counts[Row{KEKID: fmt.Sprint(i)}] = 1
+	}
+	e := start(t)
+	e.put(t, map[string]string{"/registry/secrets/a/1": string(envelope(t, "one more", []byte("x")))})
+	answer, err := e.Client.Get(t.Context(), "/registry/secrets/a/1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := r.add("secrets", answer.Kvs[0]); err == nil || errors.Is(err, context.Canceled) || !strings.Contains(err.Error(), "--resource") {
+		t.Errorf("got %v", err)
 	}
 }

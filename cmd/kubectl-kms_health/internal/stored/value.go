@@ -5,8 +5,7 @@ import (
 	"errors"
 	"unicode/utf8"
 
-	"google.golang.org/protobuf/proto"
-	kmstypes "k8s.io/apiserver/pkg/storage/value/encrypt/envelope/kmsv2/v2"
+	"google.golang.org/protobuf/encoding/protowire"
 )
 
 const (
@@ -56,14 +55,37 @@ func encryptionOf(value []byte) (encryption, error) {
 	return encryption{}, errors.New("not a known provider")
 }
 
-// kekIDOf reads the KEK ID of an EncryptedObject.
+// Fields of EncryptedObject (k8s.io/apiserver/pkg/storage/value/encrypt/envelope/kmsv2/v2).
+const (
+	dataField  protowire.Number = 1
+	kekIDField protowire.Number = 2
+)
+
+// kekIDOf reads the KEK ID of an EncryptedObject, and copies nothing else.
 func kekIDOf(object []byte) (string, error) {
-	var envelope kmstypes.EncryptedObject
-	if err := proto.Unmarshal(object, &envelope); err != nil {
-		return "", err
+	var data, kekID []byte
+	for len(object) > 0 {
+		number, kind, n := protowire.ConsumeTag(object)
+		if n < 0 {
+			return "", protowire.ParseError(n)
+		}
+		object = object[n:]
+		if n = protowire.ConsumeFieldValue(number, kind, object); n < 0 {
+			return "", protowire.ParseError(n)
+		}
+		if kind == protowire.BytesType {
+			field, _ := protowire.ConsumeBytes(object)
+			switch number { // of a field that is there twice the last one counts
+			case dataField:
+				data = field
+			case kekIDField:
+				kekID = field
+			}
+		}
+		object = object[n:]
 	}
-	if len(envelope.EncryptedData) == 0 || envelope.KeyID == "" || len(envelope.KeyID) > maxName {
+	if len(data) == 0 || len(kekID) == 0 || len(kekID) > maxName || !utf8.Valid(kekID) {
 		return "", errors.New("no data, or no KEK ID that kube-apiserver would read")
 	}
-	return envelope.KeyID, nil
+	return string(kekID), nil
 }

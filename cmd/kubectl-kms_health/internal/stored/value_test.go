@@ -27,7 +27,7 @@ func envelope(t testing.TB, kekID string, data []byte) []byte {
 func TestProviderAndKEKIDOfAValue(t *testing.T) {
 	const data = "\x00\xff:data"
 	whole := envelope(t, "key-1", []byte(data))
-	twice := protowire.AppendString(protowire.AppendTag(whole, 2, protowire.BytesType), "key-2")
+	twice := protowire.AppendString(protowire.AppendTag(whole, kekIDField, protowire.BytesType), "key-2")
 	for name, tt := range map[string]struct {
 		value, provider, kekID, problem string
 	}{
@@ -47,9 +47,9 @@ func TestProviderAndKEKIDOfAValue(t *testing.T) {
 		"name that is longer than any":        {value: "k8s:enc:kms:v1:" + strings.Repeat("a", 2000) + ":", problem: "no name"},
 		"name that is no text":                {value: "k8s:enc:kms:v1:\xff:" + data, problem: "no name"},
 		"KMS v2 without an envelope":          {value: "k8s:enc:kms:v2:kms-1:", problem: "no data"},
-		"KMS v2 that is cut":                  {value: string(whole[:len(whole)-1]), problem: "wire-format"},
-		"KMS v2 of random bytes":              {value: "k8s:enc:kms:v2:kms-1:\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff", problem: "wire-format"},
-		"KMS v2 with a length beyond the end": {value: "k8s:enc:kms:v2:kms-1:\x12\xff\xff\xff\x7fkey", problem: "wire-format"},
+		"KMS v2 that is cut":                  {value: string(whole[:len(whole)-1]), problem: "unexpected EOF"},
+		"KMS v2 of random bytes":              {value: "k8s:enc:kms:v2:kms-1:\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff", problem: "overflow"},
+		"KMS v2 with a length beyond the end": {value: "k8s:enc:kms:v2:kms-1:\x12\xff\xff\xff\x7fkey", problem: "unexpected EOF"},
 		"KMS v2 without a KEK ID":             {value: string(envelope(t, "", []byte(data))), problem: "no KEK ID"},
 		"KMS v2 without data":                 {value: string(envelope(t, "key-1", nil)), problem: "no data"},
 		"KEK ID that kube-apiserver refuses":  {value: string(envelope(t, strings.Repeat("k", 1025), []byte(data))), problem: "no KEK ID"},
