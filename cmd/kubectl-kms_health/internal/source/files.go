@@ -20,6 +20,7 @@ import (
 
 	"github.com/kms-health/kms-health/cmd/kubectl-kms_health/internal/view"
 	"github.com/kms-health/kms-health/pkg/contract"
+	"github.com/kms-health/kms-health/pkg/filewatch"
 )
 
 // ErrNothing is wrapped if files contain no resource with reports.
@@ -43,18 +44,18 @@ func ReadFiles(name string, stdin io.Reader, now time.Time) (*view.Snapshot, err
 	info, err := os.Stat(name)
 	switch {
 	case name == "-":
-		err = r.parse(stdin)
+		err = r.file(stdin)
 	case err == nil && info.IsDir():
 		err = r.folder(name)
 	case err == nil:
-		err = open(name, r.parse)
+		err = open(name, r.file)
 	}
 	if err == nil && !r.hasReports {
 		err = errors.Join(append(r.Problems, fmt.Errorf("%w: expected, in YAML or JSON, %s, or a List of such; "+
 			"unpack an archive first", ErrNothing, wanted))...)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", name, err)
+		return nil, fmt.Errorf("--from-file: %s: %w", filewatch.Shown(name), err)
 	}
 	r.Now = r.began
 	for _, o := range r.Objects {
@@ -161,6 +162,14 @@ func (r *reading) parse(from io.Reader) error {
 		}
 		return err
 	})
+}
+
+// file is parse for the one file that was named.
+func (r *reading) file(from io.Reader) error {
+	if err := r.parse(from); err != nil {
+		return fmt.Errorf("is no resource in YAML or JSON, as kubectl get -o yaml prints it (unpack an archive first): %w", err)
+	}
+	return nil
 }
 
 // add adds an object if it is of use. If it was found twice, as when data was gathered twice, the
