@@ -61,6 +61,8 @@ func TestErrorsInTheCommandLineAreExplained(t *testing.T) {
 		"unknown reason":     {[]string{"explain", "Healthy"}, `"Healthy" is no reason, alert or condition of this version`},
 		"a wait for a file":  {[]string{"status", "--wait", file}, "--from-file: files do not change"},
 		"a time to wait":     {[]string{"status", "--wait=5m"}, "--wait: takes no value; for how long is --timeout"},
+		"negative timeout":   {[]string{"preflight", "--timeout=-5m"}, "--timeout: is -5m0s, must be more than 0s"},
+		"files, a namespace": {[]string{"status", "--from-file=x", "-n=a"}, "--from-file: the operator is found in any namespace of the files, so -n is not possible"},
 		"timeout alone":      {[]string{"status", "--timeout=1s"}, "--timeout: valid only with --wait"},
 		"no cluster":         {[]string{"status"}, "no kubeconfig: set KUBECONFIG or --kubeconfig"},
 		"no kubeconfig":      {[]string{"status", "--kubeconfig=/nonexistent/file"}, "/nonexistent/file"},

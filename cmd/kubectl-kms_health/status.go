@@ -138,6 +138,10 @@ func (o *options) validate(cmd *cobra.Command, args []string) error {
 		return errors.New("--from-file: files do not change, so --wait is not possible")
 	case cmd.Flags().Lookup("wait") != nil && cmd.Flags().Changed("timeout") && !o.wait:
 		return errors.New("--timeout: valid only with --wait")
+	case cmd.Flags().Changed("timeout") && o.timeout <= 0:
+		return fmt.Errorf("--timeout: is %s, must be more than 0s", o.timeout)
+	case o.file != "" && *o.config.Namespace != "":
+		return errors.New("--from-file: the operator is found in any namespace of the files, so -n is not possible")
 	}
 	return nil
 }
