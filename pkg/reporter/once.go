@@ -30,18 +30,15 @@ const (
 // configuration, exit is what it means.
 func readConfig(path string, stdin io.Reader, stderr io.Writer) (config *v1alpha1.ReporterConfiguration, exit int) {
 	content := filewatch.ReadOnce(path, stdin, v1alpha1.MaxFileSize)
-	exit = ExitNotOK
-	if content.Err != nil {
-		exit = ExitUsage
+	if content.Err != nil { // which has the path
+		printErrors(stderr, "--config", content.Err.Error())
+		return nil, ExitUsage
 	}
-	err := content.Err
-	if err == nil {
-		config, err = v1alpha1.DecodeReporter(v1alpha1.Unwrap(content.Data))
-	}
+	config, err := v1alpha1.DecodeReporter(v1alpha1.Unwrap(content.Data))
 	if err != nil {
 		printErrors(stderr, path, strings.Split(err.Error(), "\n")...)
 	}
-	return config, exit
+	return config, ExitNotOK
 }
 
 func printErrors(stderr io.Writer, path string, lines ...string) {
