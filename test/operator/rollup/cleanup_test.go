@@ -4,10 +4,13 @@ package rollup
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/client-go/util/retry"
 
 	"github.com/kms-health/kms-health/pkg/contract"
 	"github.com/kms-health/kms-health/pkg/operatorstatus"
@@ -85,5 +88,45 @@ func TestConditionOfAnotherManagerDoesNotDelayARemoval(t *testing.T) {
 				t.Fatal(err)
 			}
 		})
+	}
+}
+
+// Server-Side Apply cannot remove the last conditions of a list that a PUT wrote first: it would be null.
+func TestLastConditionsAreRemovedFromAListThatAPutWroteFirst(t *testing.T) {
+	server := apiservers.Kube
+	client := fixture.Client.Resource(controlplane.OperatorGVR(server.Resource))
+	put := func(change func(conditions []any) []any) {
+		t.Helper()
+		err := retry.RetryOnConflict(retry.DefaultBackoff, func() error {
+			o, err := client.Get(t.Context(), controlplane.ClusterObject, metav1.GetOptions{})
+			if err != nil {
+				return err
+			}
+			conditions, _, _ := unstructured.NestedSlice(o.Object, "status", "conditions")
+			if err := unstructured.SetNestedSlice(o.Object, change(conditions), "status", "conditions"); err != nil {
+				return err
+			}
+			_, err = client.UpdateStatus(t.Context(), o, metav1.UpdateOptions{FieldManager: "kubectl-replace"})
+			return err
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	isOther := func(c any) bool { return c.(map[string]any)["type"] == "Other" }
+	put(func([]any) []any {
+		return []any{map[string]any{"type": "Other", "status": "True", "reason": "Put", "message": "",
+			"lastTransitionTime": "2026-05-08T12:34:56Z"}}
+	})
+	op := fixture.NewOperator(t)
+	fixture.SetEncryption(t, server, apiservers.Encryption("1", "identity"))
+	op.Configure(fixture.Targets(server.Target("mode: Sidecar")))
+	op.Start("")
+	fixture.AwaitRollUp(t, server, contract.HealthReporting, "False", "NoReporters")
+	put(func(conditions []any) []any { return slices.DeleteFunc(conditions, isOther) })
+	op.Configure("apiServers: []\n")
+	op.AwaitNothingLeft()
+	if left := fixture.Resource(t, server).Conditions; len(left) > 0 {
+		t.Errorf("left: %v", left)
 	}
 }
