@@ -86,13 +86,13 @@ func TestKEKIDIsOfThePluginAtItsSocket(t *testing.T) {
 	entry := func(seconds int, socket string, e Entry) contract.Entry { return checked(seconds, at(socket, e)) }
 	s := &settling{agreement: agreement2}
 	s.at(0, true, entry(0, "/run/kms-2.sock", healthy("2", 0)))
-	if got := s.at(30, true, entry(30, "/run/kms-2.sock", timedOut("2", 0, 0))); got != agreed {
+	if got := s.at(30, true, entry(30, "/run/kms-2.sock", timedOut(0, 0))); got != agreed {
 		t.Errorf("at the same socket: %s", got)
 	}
 	s = &settling{agreement: agreement2}
 	s.at(0, true, entry(0, "/old/kms-2.sock", healthy("2", 0)))
 	s.agreement = agreement2
-	if got := s.at(30, true, entry(30, "/run/kms-2.sock", timedOut("2", 0, 0))); got != keyUnhealthy {
+	if got := s.at(30, true, entry(30, "/run/kms-2.sock", timedOut(0, 0))); got != keyUnhealthy {
 		t.Errorf("at another socket: %s", got)
 	}
 }

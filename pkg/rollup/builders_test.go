@@ -184,8 +184,8 @@ func mixed(n Node) Node {
 }
 
 // timedOut is an error by a time-out, of a plugin that named its KEK ID some seconds ago.
-func timedOut(key string, age, named int) Entry {
-	e := inError(key, age, "no answer")
+func timedOut(age, named int) Entry {
+	e := inError("2", age, "no answer")
 	e.Reason, e.NamedAt = contract.Timeout, ago(named)
 	return e
 }

@@ -199,8 +199,8 @@ var verdicts = []struct {
 	{"standing for too long", two, b(standing(healthy("2", valid+61))), stale, late, stale},
 
 	// A plugin that did not answer in time.
-	{"a time-out", two, b(timedOut("2", 5, 35)), failed, observed, agreed},
-	{"time-outs for as long as an entry is valid", two, b(timedOut("2", 5, valid+1)), failed, observed, keyUnhealthy},
+	{"a time-out", two, b(timedOut(5, 35)), failed, observed, agreed},
+	{"time-outs for as long as an entry is valid", two, b(timedOut(5, valid+1)), failed, observed, keyUnhealthy},
 
 	// Typed reports, of OpenShift's own reporter.
 	{"typed alone", two, list{thirdParty("a", fresh), thirdParty("b", fresh), thirdParty("c", fresh)}, fine, observed,

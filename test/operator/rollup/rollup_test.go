@@ -100,7 +100,7 @@ func TestSilenceIsReportedWhenItIsCertain(t *testing.T) {
 	reporters[2].Kill(t)
 	check("SIGKILL", reporters[2])
 	fixture.Eventually(t, "the silence is recorded for the next process", func() error {
-		name := contract.ReporterName(string(apiservers.Kube.Name))
+		name := contract.ReporterName(apiservers.Kube.Name)
 		role, err := fixture.Client.Resource(fixture.Kinds["ClusterRole"]).Get(t.Context(), name, metav1.GetOptions{})
 		if err != nil {
 			return err

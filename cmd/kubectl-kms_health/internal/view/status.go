@@ -168,7 +168,7 @@ func (s *Status) narrow(selected string, unread []error) error {
 		names := cmp.Or(strings.Join(slices.Sorted(maps.Keys(known)), ", "), "none")
 		err := fmt.Errorf("%w %q; known are %s", ErrUnknownName, selected, names)
 		if len(unread) > 0 {
-			return fmt.Errorf("%v\n%w", err, errors.Join(unread...))
+			return fmt.Errorf("%s\n%w", err.Error(), errors.Join(unread...)) // it may exist
 		}
 		return err
 	}
