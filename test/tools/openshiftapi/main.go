@@ -3,8 +3,6 @@
 package main
 
 import (
-	"encoding/json"
-	"errors"
 	"fmt"
 	"maps"
 	"os"
@@ -14,6 +12,8 @@ import (
 	"strings"
 
 	"sigs.k8s.io/yaml"
+
+	"github.com/kms-health/kms-health/test/harness/program"
 )
 
 const (
@@ -60,40 +60,24 @@ func main() {
 
 func compare(version string) ([]string, error) {
 	if version == "" {
-		heads, err := run("git", "ls-remote", repository, "refs/heads/master")
+		heads, err := exec.Command("git", "ls-remote", repository, "refs/heads/master").Output()
 		if err != nil {
-			return nil, err
+			return nil, fmt.Errorf("git ls-remote %s: %w", repository, err)
 		}
 		version, _, _ = strings.Cut(string(heads), "\t")
 	}
-	ours, err := run("go", "list", "-m", "-f", "{{.Dir}}", module)
-	if err != nil {
-		return nil, err
+	var values [2]map[string]string
+	for i, of := range []string{module, module + "@" + version} {
+		dir, err := program.ModuleDir(".", of)
+		if err != nil {
+			return nil, err
+		}
+		if values[i], err = read(dir); err != nil {
+			return nil, err
+		}
+		fmt.Fprintln(os.Stderr, "read", filepath.Base(dir))
 	}
-	downloaded, err := run("go", "mod", "download", "-json", module+"@"+version)
-	if err != nil {
-		return nil, err
-	}
-	var other struct{ Dir, Version string }
-	if err := json.Unmarshal(downloaded, &other); err != nil {
-		return nil, err
-	}
-	fmt.Fprintln(os.Stderr, "comparing with", module, other.Version)
-	before, err := read(strings.TrimSpace(string(ours)))
-	if err != nil {
-		return nil, err
-	}
-	after, err := read(other.Dir)
-	return difference(before, after), err
-}
-
-func run(name string, args ...string) ([]byte, error) {
-	out, err := exec.Command(name, args...).Output()
-	var failed *exec.ExitError
-	if errors.As(err, &failed) {
-		err = fmt.Errorf("%s: %w: %s%s", name, err, failed.Stderr, out)
-	}
-	return out, err
+	return difference(values[0], values[1]), nil
 }
 
 // read are the values that the project relies on, by their files and paths.

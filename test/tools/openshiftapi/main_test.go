@@ -1,11 +1,12 @@
 package main
 
 import (
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/kms-health/kms-health/test/harness/program"
 )
 
 const crd = `
@@ -65,11 +66,11 @@ var absent = map[string][]string{
 
 // What is relied on is in the version of go.mod.
 func TestEachPathIsThere(t *testing.T) {
-	dir, err := exec.CommandContext(t.Context(), "go", "list", "-m", "-f", "{{.Dir}}", module).Output()
+	dir, err := program.ModuleDir(".", module)
 	if err != nil {
 		t.Fatal(err)
 	}
-	values, err := read(strings.TrimSpace(string(dir)))
+	values, err := read(dir)
 	if err != nil {
 		t.Fatal(err)
 	}
