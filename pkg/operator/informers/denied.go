@@ -6,6 +6,13 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 )
 
+// Source is an Informer of any type.
+type Source interface {
+	HasSynced() bool
+	Err() error
+	FailedFor() time.Duration
+}
+
 // AuthorizerWarmup is for how long an API server that has just started may deny requests that it
 // will allow: its authorizer has not read the roles yet.
 const AuthorizerWarmup = 10 * time.Second

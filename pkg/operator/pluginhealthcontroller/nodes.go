@@ -142,19 +142,12 @@ func (s *healthSync) selects(n informers.Node) bool {
 	return labels.SelectorFromSet(s.target.NodeSelector).Matches(labels.Set(n.Labels))
 }
 
-// source is an informer of any type.
-type source interface {
-	HasSynced() bool
-	Err() error
-	FailedFor() time.Duration
-}
-
 // readSources reports whether all sources were read, or are denied, which is added to the input. Also of pods that were
 // known each may have been replaced since, by one with another key. An API server that has just started may not have
 // read the roles yet.
 func (s *healthSync) readSources(in *rollup.Input) (known bool) {
 	t, pods := s.target, "the pods of namespace "+s.target.Namespace
-	sources := map[string]source{"Nodes": t.Sources.Cluster.Nodes, "the reporters' pods": t.Sources.Cluster.OwnPods}
+	sources := map[string]informers.Source{"Nodes": t.Sources.Cluster.Nodes, "the reporters' pods": t.Sources.Cluster.OwnPods}
 	if !t.NamespaceMissing {
 		sources[pods] = t.Sources.Pods
 	}

@@ -25,17 +25,10 @@ import (
 // maxRequestShown bounds an invalid request in an Event, in bytes.
 const maxRequestShown = 63
 
-// readable is an informer of any type.
-type readable interface {
-	HasSynced() bool
-	Err() error
-	FailedFor() time.Duration
-}
-
 // reads reports whether a source is known, and adds why it cannot be read, unless that may change
 // in a moment. While a read of what is known fails for another reason than a denial, the last
 // known state is used.
-func (c *Controller) reads(s *Snapshot, what string, from readable) (known bool) {
+func (c *Controller) reads(s *Snapshot, what string, from informers.Source) (known bool) {
 	err, left := from.Err(), informers.AuthorizerWarmup-from.FailedFor()
 	switch denied := informers.Denied(err); {
 	case err == nil, !denied && from.HasSynced():
@@ -66,10 +59,8 @@ func (c *Controller) observe(ctx context.Context, s *Snapshot, e *serverState) {
 	s.Now, s.KubeletRoot = c.Now(), c.KubeletRoot
 	s.Unmanaged = s.Config.ManagementState == v1alpha1.Unmanaged
 	s.ReportsLeft = !c.Health.IsDone(name)
-	if silent := c.Health.Silent(name); len(silent) > 0 {
+	if silent := c.Health.Silent(name); silent != nil {
 		state.Silent = silent
-	} else if silent != nil {
-		state.Silent = nil
 	}
 	s.Encrypted = c.encrypted()
 	s.ResourceMissing = e.sources.Resource.HasSynced() && e.sources.Destination() == nil
@@ -133,7 +124,7 @@ func (c *Controller) readRequest(s *Snapshot, e *serverState) {
 // message. ConfigMaps are not required: while they are encrypted, and the plugin is unhealthy, they cannot be listed.
 func (c *Controller) needs(s *Snapshot, t *informers.Target) (known bool) {
 	namespace, cluster := "namespace "+s.Target.Namespace, c.cluster
-	needed := map[string]readable{
+	needed := map[string]informers.Source{
 		"clusterroles": cluster.Roles, "clusterrolebindings": cluster.Bindings,
 		"validatingadmissionpolicies": cluster.Policy, "validatingadmissionpolicybindings": cluster.PolicyBinding,
 		"the pods of namespace " + c.Namespace:            cluster.OwnPods,
