@@ -3,6 +3,7 @@ package delivery
 import (
 	"encoding/json"
 	"fmt"
+	"slices"
 
 	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
 	"github.com/kms-health/kms-health/pkg/contract"
@@ -69,23 +70,22 @@ type Injected struct {
 
 // WriteKey is the keyID of the plugin that encrypts new data; empty: none does.
 func WriteKey(set []v1alpha1.Plugin) string {
-	for _, p := range set {
-		if p.Role == v1alpha1.RoleWrite {
-			return p.KeyID
-		}
+	if at := writing(set); at >= 0 {
+		return set[at].KeyID
 	}
 	return ""
 }
 
 // Writer is the plugin that encrypts new data, its key ID and its socket; empty: none does.
 func Writer(set []v1alpha1.Plugin) string {
-	for _, p := range set {
-		if p.Role == v1alpha1.RoleWrite {
-			address, _ := v1alpha1.SocketAddress(p.Endpoint) // valid, as those of each set
-			return p.KeyID + " at " + v1alpha1.CleanSocket(address)
-		}
+	if at := writing(set); at >= 0 {
+		return set[at].KeyID + " at " + v1alpha1.Plain(set[at].Endpoint)
 	}
 	return ""
+}
+
+func writing(set []v1alpha1.Plugin) int {
+	return slices.IndexFunc(set, func(p v1alpha1.Plugin) bool { return p.Role == v1alpha1.RoleWrite })
 }
 
 // Untouched reports whether nothing of the target was made in its namespace.
