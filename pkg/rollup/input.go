@@ -141,16 +141,11 @@ type Report struct {
 	Entries []Entry
 	Err     error     // why it cannot be read; then it has no entries
 	Changed time.Time // when it was first seen as it is, of one that cannot be read
+	// Reporter is who wrote it; empty: that is not known.
+	Reporter string
 	// Overwritten are the last reports of other reporters of the node, the newest first: where two API server
 	// pods on it have one each, they write one condition.
 	Overwritten []Report
-}
-
-func (r *Report) reporter() string {
-	if len(r.Entries) == 0 {
-		return ""
-	}
-	return r.Entries[0].Reporter
 }
 
 // StaleFrom is when no entry is valid any more.

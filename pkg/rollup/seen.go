@@ -91,7 +91,7 @@ func (s *Seen) Observe(now time.Time, reports []operatorstatus.Report) []Report 
 	all := make([]Report, 0, len(reports))
 	for i := range reports {
 		r := &reports[i]
-		report := Report{Node: r.Node, Form: r.Form, Err: r.Err}
+		report := Report{Node: r.Node, Form: r.Form, Err: r.Err, Reporter: r.Reporter()}
 		at := place{r.Node, r.Form, ""}
 		if r.Err != nil {
 			was := failed[at]
@@ -112,7 +112,7 @@ func (s *Seen) Observe(now time.Time, reports []operatorstatus.Report) []Report 
 		if first && r.Form == operatorstatus.FormCondition {
 			s.resume(&report, now)
 		}
-		report.Overwritten = overwritten(last[at], report.reporter())
+		report.Overwritten = overwritten(last[at], report.Reporter)
 		s.last[at] = append([]Report{report}, report.Overwritten...)
 		all = append(all, report)
 	}
@@ -136,7 +136,7 @@ func (s *Seen) resume(r *Report, now time.Time) {
 // entries is, is not known.
 func overwritten(last []Report, reporter string) (others []Report) {
 	for _, r := range last {
-		if of := r.reporter(); reporter != "" && of != "" && of != reporter && len(others) < maxReporters-1 {
+		if reporter != "" && r.Reporter != "" && r.Reporter != reporter && len(others) < maxReporters-1 {
 			r.Overwritten = nil
 			others = append(others, r)
 		}
@@ -164,7 +164,7 @@ func next(was Entry, had bool, entry contract.Entry, now time.Time) Entry {
 func Dated(reports []operatorstatus.Report) (all []Report) {
 	for i := range reports {
 		r := &reports[i]
-		report := Report{Node: r.Node, Form: r.Form, Err: r.Err, Changed: r.Written}
+		report := Report{Node: r.Node, Form: r.Form, Err: r.Err, Changed: r.Written, Reporter: r.Reporter()}
 		var newest time.Time
 		for _, e := range r.Entries {
 			if e.LastChecked.After(newest) {

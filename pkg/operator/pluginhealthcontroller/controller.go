@@ -297,7 +297,7 @@ func (s *healthSync) recordSilence() {
 	silent, next := s.seen.Silences(s.now)
 	s.requeue(next)
 	s.mu.Lock()
-	changed := len(silent) > 0 && s.silent == nil || s.silent != nil && !maps.Equal(silent, s.silent)
+	changed := !maps.Equal(silent, s.silent)
 	s.silent = silent
 	s.mu.Unlock()
 	if changed {
