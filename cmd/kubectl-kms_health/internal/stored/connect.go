@@ -25,10 +25,10 @@ type Etcd struct {
 
 // Connect returns a client, which connects at its first request.
 func (e Etcd) Connect(ctx context.Context) (*clientv3.Client, error) {
-	security, err := e.tls()
 	if len(e.Endpoints) == 0 {
-		err = errors.New("--endpoints: is empty, must be etcd's addresses")
+		return nil, errors.New("--endpoints: is empty, must be etcd's addresses")
 	}
+	security, err := e.tls()
 	if err != nil {
 		return nil, err
 	}
