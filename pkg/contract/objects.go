@@ -32,9 +32,10 @@ const (
 	// ConfigAnnotation and KubeconfigAnnotation have a reporter's files where its pod mounts no ConfigMap.
 	ConfigAnnotation     = "kmshealth.openshift.io/config"
 	KubeconfigAnnotation = "kmshealth.openshift.io/kubeconfig"
-	// ConfigHashAnnotation has the ConfigHash that a pod was created for: its change replaces the pod.
+	// ConfigHashAnnotation has the ConfigHash that a pod of its own was created for: its change replaces the pod.
 	ConfigHashAnnotation = "kmshealth.openshift.io/config-hash"
-	// PodHashAnnotation has the hash of the pod, or of the container and volumes, as they were sent.
+	// PodHashAnnotation has the hash of the pod, or of the container and volumes in a Deployment, as they were sent:
+	// its change replaces the pod, or rolls the Deployment.
 	PodHashAnnotation = "kmshealth.openshift.io/pod-hash"
 	// StateAnnotation is on an API server's ClusterRole, which no KMS plugin encrypts.
 	StateAnnotation = "kmshealth.openshift.io/state"

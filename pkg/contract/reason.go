@@ -21,7 +21,6 @@ type Row struct {
 	// KMSHealthReporting and KMSWriteKeyAgreed where it is the most severe; empty: it gives none.
 	Degraded, Reporting, Agreed string
 	Alerted                     bool // a finding with it is in an alert
-	Upgradeable                 bool // an upgrade may go on with it, although KMSPluginsDegraded is True
 	// NeedsAction: an administrator must act on it in KMSHealthReporting. Its Event is a warning,
 	// it is in one alert, and it makes the ClusterOperator Degraded.
 	NeedsAction bool

@@ -1,3 +1,8 @@
+// Package reportercontroller decides what reporters one API server gets, and delivers them.
+//
+// One sync of an API server has four steps. observe makes a Snapshot of its state. ComputePlan, a pure function, makes
+// a Plan of that: the objects that there should be, and those that nothing needs any more. reconcile writes, and has a
+// Result, which publish hands to the metrics, the ClusterOperator, an Event, and the controller of the conditions.
 package reportercontroller
 
 import (

@@ -21,7 +21,7 @@ import (
 
 // deliveries plan, for each mode, its reporters, and find what keeps them from being where the
 // plugins are. Whether each of them runs and reports is judged from the pods and the reports
-// (package status).
+// (package pluginhealthcontroller).
 var deliveries = map[v1alpha1.Mode]func(*planner){
 	v1alpha1.ModeCompanionPod: (*planner).companions,
 	v1alpha1.ModeDaemonSet:    (*planner).daemonSet,
