@@ -127,7 +127,17 @@ func (h *scenario) restore() {
 // they were: the same pods, Ready all the time, and no container restarted.
 func (h *scenario) watchAPIServers(servers ...apiservers.Server) func() {
 	h.t.Helper()
-	before := h.apiServerPods(servers)
+	var before map[string]string
+	// kube-controller-manager marks the pods of a node whose kubelet was silent; the kubelet takes that back later.
+	h.await(2*time.Minute, "the API servers' pods are Ready", func() error {
+		before = h.apiServerPods(servers)
+		for name, is := range before {
+			if !strings.Contains(is, " ready=True ") {
+				return fmt.Errorf("%s: %s", name, is)
+			}
+		}
+		return nil
+	})
 	return func() {
 		h.t.Helper()
 		after := h.apiServerPods(servers)
