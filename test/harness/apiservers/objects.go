@@ -2,6 +2,7 @@ package apiservers
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -23,29 +24,47 @@ var (
 // Status call.
 const Unmounted, Unprobed = "9", "8"
 
+// Moved is behind the key ID of a plugin whose socket is in another folder, which pods mount. Reversed is no provider:
+// ConfigMaps have the others in reverse order.
+const Moved, Reversed = "m", "reversed"
+
+// Endpoint is that of a plugin in pods, by its key ID.
+func Endpoint(plugin string) string {
+	keyID, moved := strings.CutSuffix(plugin, Moved)
+	folder := "kmsplugin"
+	switch {
+	case moved:
+		folder += "/moved"
+	case keyID == Unmounted:
+		folder = "elsewhere"
+	}
+	return fmt.Sprintf("unix:///var/run/%s/kms-%s.sock", folder, keyID)
+}
+
 // Encryption is an EncryptionConfiguration of Secrets and ConfigMaps. Each word is
 // a provider: identity, aescbc, or the key id of a plugin.
 func Encryption(providers ...string) string {
 	var b strings.Builder
 	b.WriteString("apiVersion: apiserver.config.k8s.io/v1\nkind: EncryptionConfiguration\nresources:\n")
+	listed := slices.DeleteFunc(slices.Clone(providers), func(p string) bool { return p == Reversed })
 	for _, resource := range []string{"secrets", "configmaps"} {
 		fmt.Fprintf(&b, "- resources: [%s]\n  providers:\n", resource)
-		for _, p := range providers {
+		if resource == "configmaps" && len(listed) < len(providers) {
+			slices.Reverse(listed)
+		}
+		for _, p := range listed {
 			switch p {
 			case "identity":
 				b.WriteString("  - identity: {}\n")
 			case "aescbc":
 				b.WriteString("  - aescbc: {keys: [{name: '9', secret: c2VjcmV0IGlzIHNlY3VyZSwgMzIgYnl0ZXMgbG9uZyE=}]}\n")
 			default:
-				folder, version := "kmsplugin", "v2"
-				switch p {
-				case Unmounted:
-					folder = "elsewhere"
-				case Unprobed:
+				version := "v2"
+				if p == Unprobed {
 					version = "v1"
 				}
-				fmt.Fprintf(&b, "  - kms: {apiVersion: %s, name: %s_%s, endpoint: 'unix:///var/run/%s/kms-%s.sock', timeout: 10s}\n",
-					version, p, resource, folder, p)
+				fmt.Fprintf(&b, "  - kms: {apiVersion: %s, name: %s_%s, endpoint: '%s', timeout: 10s}\n",
+					version, p, resource, Endpoint(p))
 			}
 		}
 	}

@@ -88,8 +88,9 @@ func setName(target apiservers.Server, ids ...string) string {
 	return objects.ConfigMapName(target.Name, plugins)
 }
 
-func pluginOf(keyID string) v1alpha1.Plugin {
-	return v1alpha1.Plugin{KeyID: keyID, Endpoint: "unix:///var/run/kmsplugin/kms-" + keyID + ".sock"}
+// pluginOf is the plugin of a word of apiservers.Encryption.
+func pluginOf(word string) v1alpha1.Plugin {
+	return v1alpha1.Plugin{KeyID: strings.TrimSuffix(word, apiservers.Moved), Endpoint: apiservers.Endpoint(word)}
 }
 
 // awaitObjects waits until what the operator made is exactly this.

@@ -4,12 +4,16 @@ package delivery
 
 import (
 	"context"
+	"io"
 	"math/rand/v2"
 	"net/http"
 	"net/http/httptest"
+	"regexp"
+	"strconv"
 	"strings"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/kms-health/kms-health/test/harness/apiservers"
 	"github.com/kms-health/kms-health/test/operator/fixture"
@@ -24,6 +28,53 @@ type faultyProxy struct {
 	away   atomic.Bool  // like a load balancer without a healthy server
 	// refused is whether the Secrets of kube-apiserver's revisions may not be read.
 	refused atomic.Bool
+	// clocks are those of the API servers.
+	clocks fixture.Clocks
+	// loses is whether a request every 15 s has no answer.
+	loses atomic.Bool
+	lost  atomic.Int64 // when the last one was
+	// versions is how much higher than they are the versions of kube-apiserver's operator resource are shown.
+	versions atomic.Int64
+}
+
+var version = regexp.MustCompile(`(resourceVersion(?:=|":"|","value":"))([1-9][0-9]*)`)
+
+// shiftVersions shows resource versions that are higher.
+func shiftVersions(content []byte, by int64) []byte {
+	return version.ReplaceAllFunc(content, func(text []byte) []byte {
+		parts := version.FindSubmatch(text)
+		n, _ := strconv.ParseInt(string(parts[2]), 10, 64) // digits
+		return strconv.AppendInt(parts[1], n+by, 10)
+	})
+}
+
+// answer changes an answer by the clocks and versions.
+func (p *faultyProxy) answer(answer *http.Response) error {
+	if restored(answer.Request) {
+		fixture.Rewrite(answer, func(line []byte) []byte { return shiftVersions(line, p.versions.Load()) })
+	}
+	return p.clocks.Answer(answer)
+}
+
+// request changes a request back.
+func (p *faultyProxy) request(r *http.Request) {
+	p.clocks.Request(r)
+	if body, err := io.ReadAll(r.Body); err == nil && restored(r) {
+		r.URL.RawQuery = string(shiftVersions([]byte(r.URL.RawQuery), -p.versions.Load()))
+		fixture.Replace(r, shiftVersions(body, -p.versions.Load()))
+	} else {
+		fixture.Replace(r, body)
+	}
+}
+
+func restored(r *http.Request) bool {
+	return strings.Contains(r.URL.Path, "/"+apiservers.Kube.Resource)
+}
+
+// loseNow reports whether a request is to have no answer.
+func (p *faultyProxy) loseNow() bool {
+	now, last := time.Now().UnixNano(), p.lost.Load()
+	return p.loses.Load() && now-last > int64(15*time.Second) && p.lost.CompareAndSwap(last, now)
 }
 
 var revisionSecrets = "/api/v1/namespaces/" + apiservers.Kube.Namespace + "/secrets/" + apiservers.EncryptionSecret + "-"
@@ -31,8 +82,9 @@ var revisionSecrets = "/api/v1/namespaces/" + apiservers.Kube.Namespace + "/secr
 func newFaultyProxy(t *testing.T, seed uint64) *faultyProxy {
 	t.Helper()
 	p := &faultyProxy{}
+	p.versions.Store(1_000_000)
 	var count atomic.Uint64
-	p.Server, p.ca = fixture.StartProxy(t, nil, func(forward http.Handler) http.HandlerFunc {
+	p.Server, p.ca = fixture.StartProxy(t, p.answer, func(forward http.Handler) http.HandlerFunc {
 		return func(w http.ResponseWriter, r *http.Request) {
 			if p.away.Load() {
 				http.Error(w, "no server is available", http.StatusServiceUnavailable)
@@ -42,12 +94,18 @@ func newFaultyProxy(t *testing.T, seed uint64) *faultyProxy {
 				http.Error(w, "refused", http.StatusForbidden)
 				return
 			}
+			p.request(r)
 			random := rand.New(rand.NewPCG(seed, count.Add(1)))
-			if r.URL.Query().Get("watch") == "true" || random.Int64N(100) >= p.errors.Load() {
+			lose := r.URL.Query().Get("watch") != "true" && p.loseNow()
+			if !lose && (r.URL.Query().Get("watch") == "true" || random.Int64N(100) >= p.errors.Load()) {
 				forward.ServeHTTP(w, r)
 				return
 			}
-			switch random.IntN(3) {
+			how := random.IntN(3)
+			if lose {
+				how = 2
+			}
+			switch how {
 			case 0:
 				http.Error(w, "injected", http.StatusInternalServerError)
 			case 1:

@@ -55,18 +55,23 @@ func fromEnvironment(t *testing.T, name string, otherwise uint64) uint64 {
 type model struct {
 	random   *rand.Rand
 	revision int
-	static   map[string][]string // the providers that each node's kube-apiserver has
 	live     []string            // of kube-apiserver
 	other    []string            // of openshift-apiserver, live and deployed
 	at       apiservers.Server   // openshift-apiserver, where the configuration has it
 	revs     map[string]string   // each node's revision
+	sets     map[string][]string // the providers of kube-apiserver's revisions
+	second   map[string]string   // the revision of a node's second kube-apiserver, in a rollout that is stuck
+	file     []string            // the plugins of kube-apiserver in the operator's file; nil: it reads the Secret
+	probed   []string            // the same in the reporters' files, which get a change a moment later
+	unset    map[string]bool     // the nodes whose kube-apiserver has no flag for an encryption config
+	backup   *operatorstatus.Status
 	interval string
 	profile  string
 	// source is how kube-apiserver's companions get their file.
 	source v1alpha1.ConfigSource
 	// partitioned is whether admission removes the CPU requests of new pods.
 	partitioned bool
-	// behind is how far each node's clock is behind.
+	// behind is how far each node's clock is behind; negative: ahead.
 	behind map[string]time.Duration
 	// broken are the revisions whose Secret is no encryption config yet, or may not be read, with what it will be.
 	broken map[string]string
@@ -75,9 +80,9 @@ type model struct {
 	unmanaged  bool
 	// silent are the nodes whose reporters of kube-apiserver write nothing.
 	silent map[string]bool
-	// servers are the UIDs of kube-apiserver's pods at the last reports, by node, and reported are
-	// those beside which a reporter has written.
-	servers  map[string]string
+	// servers are kube-apiserver's pods at the last reports, by UID, and reported are the UIDs and plugins of those
+	// beside which a reporter has written.
+	servers  map[string]corev1.Pod
 	reported map[string]bool
 	turn     bool // changes with each round of reports
 	made     int  // static pods
@@ -87,10 +92,19 @@ var providerSets = [][]string{
 	{"aescbc", "identity"}, {"1", "identity"}, {"1", "2", "identity"}, {"2", "1", "aescbc"}, {"2", "identity"}, {"aescbc", "2"}, {"identity"},
 	{"1", apiservers.Unmounted, "identity"}, {apiservers.Unmounted, "2", "1", "identity"},
 	{apiservers.Unprobed, "identity"}, {"1", apiservers.Unprobed, "identity"},
+	{moved, "identity"}, {"2", moved, "identity"}, {"1", "identity", apiservers.Reversed}, {"1", "2", apiservers.Reversed},
 }
 
+const moved = "1" + apiservers.Moved
+
+// files are the plugins that the operator's file may have.
+var files = [][]string{nil, {"1"}, {"1", "2"}, {"2"}, {moved}}
+
 // probed reports whether a provider is a plugin that can be reached.
-func probed(provider string) bool { return provider == "1" || provider == "2" }
+func probed(provider string) bool { return provider == "1" || provider == "2" || provider == moved }
+
+// mixed reports whether resources have different first providers.
+func mixed(providers []string) bool { return slices.Contains(providers, apiservers.Reversed) }
 
 // keys are the plugins of providers that can be reached: a letter is the role.
 func keys(providers []string) (text string, ids []string) {
@@ -99,7 +113,7 @@ func keys(providers []string) (text string, ids []string) {
 		switch {
 		case !probed(p):
 			continue
-		case i == 0:
+		case i == 0, mixed(providers) && i == len(providers)-2:
 			write = append(write, p+"W")
 		default:
 			read = append(read, p+"R")
@@ -115,7 +129,15 @@ func (m *model) config() string {
 	if m.unmanaged {
 		state = "managementState: Unmanaged\n"
 	}
-	return state + fixture.Every(m.interval, apiservers.Kube.Target("mode: CompanionPod", "configSource: "+string(m.source), fixture.Serving),
+	kube := []string{"mode: CompanionPod", "configSource: " + string(m.source), fixture.Serving}
+	if m.file != nil {
+		kube = append(kube, "plugins:")
+		for i, word := range m.file {
+			p, role := pluginOf(word), []v1alpha1.Role{v1alpha1.RoleWrite, v1alpha1.RoleRead}[min(i, 1)]
+			kube = append(kube, fmt.Sprintf("- {keyID: %q, endpoint: %q, role: %s, timeout: 10s}", p.KeyID, p.Endpoint, role))
+		}
+	}
+	return state + fixture.Every(m.interval, apiservers.Kube.Target(kube...),
 		strings.Replace(at, "container: "+m.at.Name, "container: "+apiservers.OpenShift.Name, 1))
 }
 
@@ -132,7 +154,7 @@ func (m *model) want() []string {
 	revisions := map[string]bool{}
 	for _, node := range fixture.NodeNames {
 		revisions[m.revs[node]] = true
-		if text, ids := keys(m.static[node]); len(ids) > 0 {
+		if text, ids := keys(m.setOf(m.revs[node])); len(ids) > 0 {
 			on = true
 			pods = append(pods, fmt.Sprintf("companion on %s, reporter:1%s%s every %s to kubeapiservers, %s", node, source, text, m.interval, tls))
 		}
@@ -144,9 +166,13 @@ func (m *model) want() []string {
 	for _, r := range slices.Sorted(maps.Keys(revisions)) {
 		secrets += " encryption-config-" + r
 	}
-	if on {
+	switch {
+	case m.file != nil: // no Secret is read
+		lines = append(lines, base(apiservers.Kube, fixture.Namespace, "", pods...)...)
+		lines = slices.DeleteFunc(lines, func(line string) bool { return line == role(apiservers.Kube, "") })
+	case on:
 		lines = append(lines, base(apiservers.Kube, fixture.Namespace, secrets, pods...)...)
-	} else {
+	default:
 		lines = append(lines, idle(apiservers.Kube, secrets)...)
 	}
 	secrets = fmt.Sprintf("encryption-config encryption-config-%s", m.revs["other"])
@@ -172,8 +198,9 @@ func rollUp(used ...[]string) (reporting string, degraded []string, agreed bool)
 	has := func(is func(string) bool) bool {
 		return slices.ContainsFunc(used, func(set []string) bool { return slices.ContainsFunc(set, is) })
 	}
-	agreed = probed(used[0][0]) &&
-		!slices.ContainsFunc(used, func(set []string) bool { return set[0] != used[0][0] })
+	agreed = probed(used[0][0]) && !slices.ContainsFunc(used, func(set []string) bool {
+		return pluginOf(set[0]).KeyID != pluginOf(used[0][0]).KeyID || mixed(set)
+	})
 	switch {
 	case has(func(p string) bool { return p == apiservers.Unprobed }):
 		return contract.ProviderNotProbed, []string{"Unknown " + contract.ProviderNotProbed}, agreed
@@ -189,12 +216,8 @@ func rollUp(used ...[]string) (reporting string, degraded []string, agreed bool)
 
 // differs is an error while the conditions are not what they should be.
 func (m *model) differs(t *testing.T) error {
-	used := [][]string{m.live}
-	for _, node := range fixture.NodeNames {
-		used = append(used, m.static[node])
-	}
 	var found error
-	for server, used := range map[apiservers.Server][][]string{apiservers.Kube: used, m.at: {m.other}} {
+	for server, used := range map[apiservers.Server][][]string{apiservers.Kube: m.used(), m.at: {m.other}} {
 		is := fixture.Resource(t, server).Conditions
 		reporting, degraded, agreed := rollUp(used...)
 		c := is[contract.PluginsDegraded]
@@ -239,16 +262,48 @@ func grantAbsent(t *testing.T) {
 	fixture.Excuse(func(e *auditv1.Event) bool { return strings.Contains(e.RequestURI, "/namespaces/"+absent+"/") })
 }
 
+// setOf are the providers of a pod of kube-apiserver.
+func (m *model) setOf(revision string) []string {
+	if m.file != nil {
+		return m.file
+	}
+	return m.sets[revision]
+}
+
+// used are the providers of the configuration, and of kube-apiserver's pods.
+func (m *model) used() [][]string {
+	used := [][]string{m.live}
+	if m.file != nil {
+		used[0] = m.file
+	}
+	for _, node := range fixture.NodeNames {
+		used = append(used, m.setOf(m.revs[node]))
+	}
+	for _, revision := range m.second {
+		used = append(used, m.setOf(revision))
+	}
+	return used
+}
+
 // pod is kube-apiserver's, as OpenShift makes it with or without its own reporter. No two are the same, so no UID
 // comes back: for that see the end-to-end test that moves a manifest away and back.
-func (m *model) pod(revision string) *corev1.Pod {
+func (m *model) pod(node, revision string) *corev1.Pod {
 	pod := fixture.StaticPod(revision, false)
 	if m.stopNative != nil {
 		pod = fixture.NativeStaticPod(revision)
 	}
+	if m.unset[node] {
+		pod.Spec.Containers[0].Command = []string{"kube-apiserver"}
+	}
 	m.made++
 	pod.Annotations = map[string]string{"made": strconv.Itoa(m.made)}
 	return pod
+}
+
+// run runs kube-apiserver on a node, of the node's revision.
+func (m *model) run(t *testing.T, node string) {
+	t.Helper()
+	fixture.RunStatic(t, node, m.pod(node, m.revs[node]))
 }
 
 func companions(t *testing.T) []corev1.Pod {
@@ -265,8 +320,11 @@ func companions(t *testing.T) []corev1.Pod {
 // has ended, with its plugins, finds no socket.
 func (m *model) report(t *testing.T) {
 	t.Helper()
-	before := m.servers
-	m.servers = fixture.UIDsByNode(apiServerPods(t, apiservers.Kube.Namespace))
+	before, file := m.servers, m.probed
+	m.servers, m.probed = map[string]corev1.Pod{}, m.file
+	for _, p := range apiServerPods(t, apiservers.Kube.Namespace) {
+		m.servers[string(p.UID)] = p
+	}
 	pods := companions(t)
 	if m.turn = !m.turn; m.turn { // of two on a node, each writes last now and then
 		slices.Reverse(pods)
@@ -277,11 +335,20 @@ func (m *model) report(t *testing.T) {
 			continue
 		}
 		e := contract.Entry{Status: contract.Healthy, KEKID: "k", Reporter: string(p.UID)}
-		if before[node] != beside && m.servers[node] != beside {
-			e.Status, e.KEKID, e.Reason = contract.Error, "", contract.SocketMissing
+		server, runs := m.servers[beside]
+		if !runs {
+			server = before[beside]
 		}
-		m.write(t, apiservers.Kube, node, m.static[node], e)
-		m.reported[beside] = true
+		if server.Name == "" {
+			e.Status, e.KEKID, e.Reason = contract.Error, "", contract.SocketMissing
+			server.Labels = map[string]string{"revision": m.revs[node]}
+		}
+		set := file
+		if file == nil {
+			set = m.sets[server.Labels["revision"]]
+		}
+		m.write(t, apiservers.Kube, node, set, e)
+		m.reported[reported(beside, set)] = true
 	}
 	for _, p := range apiServerPods(t, m.at.Namespace) {
 		if p.Status.Phase == corev1.PodRunning && p.DeletionTimestamp == nil && objects.Injected(&p.Spec) {
@@ -289,6 +356,12 @@ func (m *model) report(t *testing.T) {
 			m.write(t, m.at, p.Spec.NodeName, m.other, e)
 		}
 	}
+}
+
+// reported is the key of a pod of kube-apiserver with the plugins that were reported on.
+func reported(uid string, providers []string) string {
+	text, _ := keys(providers)
+	return uid + " " + text
 }
 
 // write writes an entry for each of the plugins of providers that can be reached.
@@ -301,7 +374,8 @@ func (m *model) write(t *testing.T, server apiservers.Server, node string, provi
 		return
 	}
 	for _, id := range ids {
-		e.KeyID, e.LastChecked, e.Interval = id, at, 30*time.Second
+		e.KeyID, e.LastChecked, e.Interval = pluginOf(id).KeyID, at, reportInterval
+		e.Socket = strings.TrimPrefix(pluginOf(id).Endpoint, "unix://")
 		all = append(all, e)
 	}
 	message, err := contract.EncodeMessage(all)
@@ -329,27 +403,38 @@ func apiServerPods(t *testing.T, namespace string) []corev1.Pod {
 	return list.Items
 }
 
-// claims is an error while agreement is claimed though it is not known what a node has, or health though
-// no reporter of a node has written since its API server was started. Of OpenShift's own reporters the typed
-// reports count.
+// claims is an error while agreement is claimed though API servers write with several keys, or it is not known with
+// which, or health though no reporter of a node has written on its plugins since its API server was started. Of
+// OpenShift's own reporters the typed reports count.
 func (m *model) claims(t *testing.T) error {
 	t.Helper()
 	is := fixture.Resource(t, apiservers.Kube).Conditions
-	agreed, reporting := fixture.Agrees(is[contract.WriteKeyAgreed]), is[contract.HealthReporting].Status
-	for _, node := range fixture.NodeNames {
-		_, ids := keys(m.static[node])
-		silent := len(ids) > 0 && !m.reported[m.servers[node]] && m.stopNative == nil
-		if m.broken[m.revs[node]] != "" && agreed || silent && reporting == operatorstatus.True {
-			return fmt.Errorf("%s: %+v", node, is)
+	_, _, agree := rollUp(m.used()...)
+	agree = agree && len(m.second) == 0 && (m.file == nil || len(m.unset) == 0)
+	for uid, server := range m.servers {
+		node, revision := server.Spec.NodeName, server.Labels["revision"]
+		_, ids := keys(m.setOf(revision))
+		silent := len(ids) > 0 && m.second[node] == "" && !m.reported[reported(uid, m.setOf(revision))] && m.stopNative == nil
+		if silent && is[contract.HealthReporting].Status == operatorstatus.True {
+			return fmt.Errorf("%s has not reported on %v: %+v", node, ids, is)
 		}
+		agree = agree && (m.file != nil || m.broken[revision] == "")
+	}
+	if fixture.Agrees(is[contract.WriteKeyAgreed]) && !agree {
+		return fmt.Errorf("with %v: %+v", m.used(), is)
 	}
 	return nil
 }
 
 // awaitNoClaim waits until nothing is claimed that is not known, and, where a node's encryption config cannot be
 // read, goes on until its reporter has written.
-func (m *model) awaitNoClaim(t *testing.T) {
+func (m *model) awaitNoClaim(t *testing.T, op *fixture.Operator) {
 	t.Helper()
+	if m.file != nil { // the reporters go on to probe the former sockets
+		m.report(t)
+		m.file = map[bool][]string{true: {"1"}, false: {moved}}[m.file[0] == moved]
+		op.Configure(m.config())
+	}
 	m.report(t)
 	time.Sleep(2 * time.Second) // a roll-up
 	fixture.Eventually(t, "what is not known of a node is not claimed", func() error { return m.claims(t) })
@@ -383,7 +468,7 @@ func (m *model) native(t *testing.T) string {
 		m.stopNative = startNative(t)
 	}
 	for _, node := range fixture.NodeNames {
-		fixture.RunStatic(t, node, m.pod(m.revs[node]))
+		m.run(t, node)
 	}
 	fixture.AgePods(t, apiservers.Kube.Namespace)
 	return fmt.Sprintf("OpenShift's own reporters run: %t", m.stopNative != nil)
@@ -425,12 +510,20 @@ func (m *model) pick() []string { return providerSets[m.random.IntN(len(provider
 
 func (m *model) next() string { m.revision++; return fmt.Sprint(m.revision) }
 
+// configure gives kube-apiserver another encryption config.
+func (m *model) configure(t *testing.T) (revision, text string) {
+	t.Helper()
+	m.live = m.pick()
+	revision, text = m.next(), apiservers.Encryption(m.live...)
+	m.sets[revision] = m.live
+	fixture.SetEncryption(t, apiservers.Kube, text, revision)
+	return revision, text
+}
+
 // roll brings kube-apiserver to another encryption config on some nodes. That of the revision may
 // not be readable until repair.
 func (m *model) roll(t *testing.T, p *faultyProxy) string {
-	m.live = m.pick()
-	revision, text := m.next(), apiservers.Encryption(m.live...)
-	fixture.SetEncryption(t, apiservers.Kube, text, revision)
+	revision, text := m.configure(t)
 	how := []string{"readable", "readable", "refused", "broken"}[m.random.IntN(4)]
 	switch how {
 	case "refused":
@@ -444,8 +537,8 @@ func (m *model) roll(t *testing.T, p *faultyProxy) string {
 	}
 	nodes := m.random.Perm(len(fixture.NodeNames))[:1+m.random.IntN(len(fixture.NodeNames))]
 	for _, i := range nodes {
-		fixture.RunStatic(t, fixture.NodeNames[i], m.pod(revision))
-		m.static[fixture.NodeNames[i]], m.revs[fixture.NodeNames[i]] = m.live, revision
+		m.revs[fixture.NodeNames[i]] = revision
+		m.run(t, fixture.NodeNames[i])
 	}
 	fixture.AgePods(t, apiservers.Kube.Namespace) // a start excuses what is missing
 	return fmt.Sprintf("kube-apiserver has %v, revision %s (%s), on nodes %v", m.live, revision, how, nodes)
@@ -503,9 +596,22 @@ func (m *model) actions(t *testing.T, op *fixture.Operator, p *faultyProxy) []fu
 		},
 		func() string {
 			node := fixture.NodeNames[m.random.IntN(len(fixture.NodeNames))]
-			m.behind[node] = time.Duration(5+m.random.IntN(296)) * time.Second
+			m.behind[node] = m.anyTime(30 * 24 * time.Hour)
 			return fmt.Sprintf("the clock of %s is %s behind", node, m.behind[node])
 		},
+		func() string { return m.shift(p) },
+		func() string {
+			p.loses.Store(!p.loses.Load())
+			return fmt.Sprintf("a request is lost now and then: %t", p.loses.Load())
+		},
+		func() string { return m.surge(t) },
+		func() string {
+			m.file = files[m.random.IntN(len(files))]
+			op.Configure(m.config())
+			return fmt.Sprintf("the operator's file has the plugins %v", m.file)
+		},
+		func() string { return m.setFlag(t) },
+		func() string { return m.restore(t, p) },
 		func() string { m.repair(t, p); return "all encryption configs can be read" },
 		func() string { return m.native(t) },
 		func() string { return m.failCompanion(t) },
@@ -602,7 +708,8 @@ func TestRandomSequencesEndAsAFreshRenderWould(t *testing.T) {
 func newModel(seed uint64) *model {
 	return &model{
 		random: rand.New(rand.NewPCG(seed, 0)), interval: "30s", revision: 100, at: apiservers.OpenShift,
-		static: map[string][]string{}, live: []string{"1", "identity"}, other: []string{"1", "identity"},
+		live: []string{"1", "identity"}, other: []string{"1", "identity"},
+		sets: map[string][]string{"100": {"1", "identity"}}, second: map[string]string{}, unset: map[string]bool{},
 		revs: map[string]string{"other": "100"}, source: v1alpha1.ConfigSourceAnnotation,
 		behind: map[string]time.Duration{}, broken: map[string]string{},
 		silent: map[string]bool{}, reported: map[string]bool{},
@@ -614,6 +721,7 @@ func (m *model) create(t *testing.T) {
 	t.Helper()
 	t.Cleanup(func() {
 		fixture.RemoveStatics(t)
+		m.endSurges(t)
 		for _, namespace := range namespacesOfMoves {
 			fixture.RemoveDeployment(t, namespace)
 		}
@@ -622,7 +730,7 @@ func (m *model) create(t *testing.T) {
 	fixture.SetEncryption(t, apiservers.Kube, apiservers.Encryption(m.live...), "100")
 	for _, node := range fixture.NodeNames {
 		fixture.RunStatic(t, node, fixture.StaticPod("100", false))
-		m.static[node], m.revs[node] = m.live, "100"
+		m.revs[node] = "100"
 	}
 	fixture.AgePods(t, apiservers.Kube.Namespace)
 	m.deploy(t)
@@ -663,7 +771,7 @@ func playSequence(t *testing.T, seed uint64) {
 	t.Cleanup(func() {
 		t.Logf("SEED=%d SEQUENCES=1 repeats it:\n  %s", seed, strings.Join(actionsDone, "\n  "))
 	})
-	seen := fixture.RecordConditions(t, apiservers.Kube)
+	seen, began := fixture.RecordConditions(t, apiservers.Kube), time.Now()
 	actions := m.actions(t, op, p)
 	for range 8 + m.random.IntN(6) {
 		actionsDone = append(actionsDone, actions[m.random.IntN(len(actions))]())
@@ -671,8 +779,9 @@ func playSequence(t *testing.T, seed uint64) {
 		time.Sleep(time.Duration(m.random.IntN(700)) * time.Millisecond) // any moment
 	}
 	p.errors.Store(0)
-	m.awaitNoClaim(t)
+	m.awaitNoClaim(t, op)
 	m.repair(t, p)
+	m.endSurges(t)
 	m.unmanaged = false
 	clear(m.silent)
 	op.Configure(m.config())
@@ -681,6 +790,7 @@ func playSequence(t *testing.T, seed uint64) {
 		m.report(t)
 		return differ(t, want...)
 	})
+	m.load(t, want)
 	once := awaitStill(t, op)
 	fixture.Eventually(t, "the conditions of the end", func() error {
 		m.report(t)
@@ -688,6 +798,9 @@ func playSequence(t *testing.T, seed uint64) {
 	})
 	if found := seen.With("KMSPluginsDegraded True Plugin"); len(found) > 0 {
 		t.Errorf("every plugin of an API server that runs is healthy, but there was %v", found)
+	}
+	if found := seen.With(contract.ReporterStale); len(found) > 0 && time.Since(began) < contract.StaleIntervals*reportInterval {
+		t.Errorf("no report is that old, but there was %v", found)
 	}
 	if m.stopNative != nil {
 		m.stopNative()

@@ -1,0 +1,137 @@
+//go:build integration
+
+package delivery
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/kms-health/kms-health/pkg/contract"
+	"github.com/kms-health/kms-health/pkg/operatorstatus"
+	"github.com/kms-health/kms-health/pkg/rollup"
+	"github.com/kms-health/kms-health/test/harness/apiservers"
+	"github.com/kms-health/kms-health/test/harness/controlplane"
+	"github.com/kms-health/kms-health/test/operator/fixture"
+)
+
+// reportInterval is that of the reports.
+const reportInterval = 30 * time.Second
+
+// anyTime is up to a bound, either way.
+func (m *model) anyTime(most time.Duration) time.Duration {
+	return time.Duration(m.random.Int64N(int64(2*most))) - most
+}
+
+// shift makes the API servers' clocks wrong: that of the one that answers, and those that write times into objects. By
+// more than hours a token would not be accepted.
+func (m *model) shift(p *faultyProxy) string {
+	date, content := m.anyTime(6*time.Hour), m.anyTime(6*time.Hour)
+	p.clocks.Date.Store(int64(date))
+	p.clocks.Content.Store(int64(content))
+	return fmt.Sprintf("the clock of the API server that answers is %s ahead, in objects %s", date, content)
+}
+
+const second = "kube-apiserver-second"
+
+// surge runs a second pod of kube-apiserver on a node, with another encryption config; where there is one, the rollout
+// goes on.
+func (m *model) surge(t *testing.T) string {
+	t.Helper()
+	node := fixture.NodeNames[m.random.IntN(len(fixture.NodeNames))]
+	if m.second[node] != "" {
+		m.endSurge(t, node)
+		return "the second pod of " + node + " is the only one"
+	}
+	revision, _ := m.configure(t)
+	pod := m.pod(node, revision)
+	pod.Name = second
+	fixture.RunStatic(t, node, pod)
+	m.second[node] = revision
+	return fmt.Sprintf("%s has a second pod, revision %s, %v", node, revision, m.live)
+}
+
+func (m *model) endSurge(t *testing.T, node string) {
+	t.Helper()
+	m.revs[node] = m.second[node]
+	m.run(t, node)
+	if err := fixture.Workers.RemoveStaticPod(t.Context(), node, apiservers.Kube.Namespace, second); err != nil {
+		t.Fatal(err)
+	}
+	delete(m.second, node)
+}
+
+func (m *model) endSurges(t *testing.T) {
+	t.Helper()
+	for node := range m.second {
+		m.endSurge(t, node)
+	}
+}
+
+// setFlag removes kube-apiserver's flag for an encryption config on a node, or sets it again. Only of plugins in the
+// operator's file is it not known that they are used all the same.
+func (m *model) setFlag(t *testing.T) string {
+	t.Helper()
+	node := fixture.NodeNames[m.random.IntN(len(fixture.NodeNames))]
+	if m.unset[node] {
+		delete(m.unset, node)
+	} else {
+		m.unset[node] = true
+	}
+	m.run(t, node)
+	return fmt.Sprintf("kube-apiserver on %s has no flag for an encryption config: %t", node, m.unset[node])
+}
+
+// load restarts API servers whose plugins are in the operator's file: before, it is not known what they have loaded.
+func (m *model) load(t *testing.T, want []string) {
+	t.Helper()
+	if m.file == nil && len(m.unset) == 0 {
+		return
+	}
+	clear(m.unset)
+	for _, node := range fixture.NodeNames {
+		m.run(t, node)
+	}
+	fixture.Eventually(t, "the end of the sequence, with API servers that were restarted", func() error {
+		m.report(t)
+		return differ(t, want...)
+	})
+}
+
+// restore keeps kube-apiserver's operator resource as it is, or restores it: as after a restore of etcd it has the
+// conditions and reports of before, and a lower resource version, and each watch begins anew.
+func (m *model) restore(t *testing.T, p *faultyProxy) string {
+	t.Helper()
+	if m.backup == nil {
+		m.backup = fixture.Resource(t, apiservers.Kube)
+		return "backup"
+	}
+	var conditions []any
+	for _, kind := range rollup.Types {
+		if c, had := m.backup.Conditions[kind]; had {
+			conditions = append(conditions, map[string]any{"type": c.Type, "status": c.Status, "reason": c.Reason,
+				"message": c.Message, "lastTransitionTime": c.LastTransitionTime.UTC().Format(time.RFC3339)})
+		}
+	}
+	p.away.Store(true)
+	defer p.away.Store(false)
+	p.CloseClientConnections()
+	if err := apiservers.Apply(t.Context(), fixture.Client, contract.OperatorName, controlplane.OperatorGVR(apiservers.Kube.Resource),
+		"", apiservers.Kube.Status(conditions...), "status"); err != nil {
+		t.Fatal(err)
+	}
+	for _, r := range m.backup.Reports {
+		if r.Form != operatorstatus.FormCondition || r.Err != nil {
+			continue
+		}
+		message, err := contract.EncodeMessage(r.Entries)
+		if err == nil {
+			err = apiservers.Kube.Report(t.Context(), fixture.Client, r.Node, message, time.Now())
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	p.versions.Add(-10_000)
+	return "etcd is restored"
+}
