@@ -31,12 +31,15 @@ type revisionRead struct {
 // observeSecrets adds the encryption configs in use, once there is the Role by which the operator
 // reads them.
 func (c *Controller) observeSecrets(ctx context.Context, s *Snapshot, e *serverState, role *unstructured.Unstructured) {
-	t := s.Target
+	t, from := s.Target, e.sources.Secret
 	secret := "Secret " + t.Namespace + "/" + t.EncryptionConfig.Secret
-	if e.sources.Secret == nil || !c.reads(s, secret, e.sources.Secret) {
+	if from == nil || !c.reads(s, secret, from) {
 		return
 	}
-	live, exists := e.sources.Secret.Get(t.Namespace, t.EncryptionConfig.Secret)
+	if informers.Denied(from.Err()) && from.FailedFor() > informers.AuthorizerWarmup { // it may be another one by now
+		return
+	}
+	live, exists := from.Get(t.Namespace, t.EncryptionConfig.Secret)
 	if !exists {
 		live = encryptionconfig.Read(nil, t.EncryptionConfig)
 	}

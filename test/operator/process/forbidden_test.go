@@ -53,7 +53,7 @@ func TestWhatIsForbiddenIsReported(t *testing.T) {
 		"to patch the Deployment":      {[]string{"patch"}, "deployments", contract.Forbidden},
 	} {
 		t.Run(name, func(t *testing.T) {
-			op, restore := forbidden(t, c.verbs, c.resource)
+			op, allow := forbidden(t, c.verbs, c.resource)
 			fixture.SetEncryption(t, target, apiservers.Encryption("1", "identity"), "1")
 			fixture.ApplyDeployment(t, "1")
 			t.Cleanup(func() { fixture.RemoveDeployment(t, apiservers.OpenShift.Namespace) })
@@ -64,7 +64,7 @@ func TestWhatIsForbiddenIsReported(t *testing.T) {
 				fixture.AwaitCondition(t, target.Resource, "False", c.reason)
 			}
 			awaitDegraded(t, "Forbidden", "SourceUnreadable")
-			restore()
+			allow(true)
 			fixture.AwaitDelivered(t, target.Resource)
 			op.Configure("apiServers: []\n")
 			op.AwaitNothingLeft()
@@ -120,7 +120,7 @@ func TestUnusableTLSProfileStopsNothing(t *testing.T) {
 
 // The roll-up needs the operator resource, and nothing else.
 func TestRollUpNeedsNoOtherSource(t *testing.T) {
-	op, restore := forbidden(t, nil, "secrets", "roles", "configmaps", "apiservers", "deployments")
+	op, allow := forbidden(t, nil, "secrets", "roles", "configmaps", "apiservers", "deployments")
 	t.Cleanup(func() { fixture.RemoveStatics(t) })
 	fixture.SetEncryption(t, apiservers.Kube, apiservers.Encryption("1", "identity"), "1")
 	fixture.RollStatic(t, "1", false)
@@ -131,11 +131,37 @@ func TestRollUpNeedsNoOtherSource(t *testing.T) {
 	op.Configure(fixture.Targets(apiservers.Kube.Target(), fixture.OpenShiftAPIServer()))
 	startWithoutCA(t, op)
 	fixture.AwaitRollUp(t, apiservers.Kube, contract.PluginsDegraded, "True", contract.PluginUnhealthy)
-	restore()
+	allow(true)
 	fixture.AwaitCondition(t, apiservers.Kube.Resource, "False", "CAUnreadable")
 	if err := os.WriteFile(filepath.Join(op.Dir, "credentials", controlplane.KubeconfigCAFile), op.CA, 0o600); err != nil {
 		t.Fatal(err)
 	}
 	op.Configure("apiServers: []\n")
 	op.AwaitNothingLeft()
+}
+
+// A pod that mounts the live Secret has loaded what was in it: what that is now is not known without the right to read
+// it.
+func TestWriteKeyIsNotKnownByASecretThatMayNoLongerBeRead(t *testing.T) {
+	op, allow := forbidden(t, []string{"list"}, "secrets")
+	allow(true)
+	t.Cleanup(func() { fixture.RemoveStatics(t) })
+	fixture.SetEncryption(t, apiservers.Kube, apiservers.Encryption("1", "identity"))
+	fixture.RollStatic(t, "", false)
+	fixture.AgePods(t, apiservers.Kube.Namespace)
+	op.Configure(fixture.Targets(apiservers.Kube.Target()))
+	op.Start("")
+	fixture.AwaitDelivered(t, apiservers.Kube.Resource)
+	reporters := fixture.StartReporters(t, apiservers.Kube, fixture.Namespace, "1s", nil, nil)
+	agreed := func(reason string) {
+		t.Helper()
+		fixture.AwaitRollUp(t, apiservers.Kube, contract.WriteKeyAgreed, "Unknown", reason)
+	}
+	agreed(contract.Settling)
+	allow(false)
+	agreed(contract.WriteKeyUnknown)
+	fixture.AwaitCondition(t, apiservers.Kube.Resource, "False", contract.SourceUnreadable)
+	allow(true)
+	agreed(contract.Settling)
+	fixture.RemoveTarget(t, op, reporters)
 }

@@ -12,9 +12,9 @@ import (
 	"github.com/kms-health/kms-health/test/operator/fixture"
 )
 
-// forbidden returns an operator whose requests with these verbs for these resources are forbidden until restore. No
-// verbs: all; list stands for watch, too.
-func forbidden(t *testing.T, verbs []string, resources ...string) (op *fixture.Operator, restore func()) {
+// forbidden returns an operator whose requests with these verbs for these resources are forbidden until they are
+// allowed. No verbs: all; list stands for watch, too.
+func forbidden(t *testing.T, verbs []string, resources ...string) (op *fixture.Operator, allow func(bool)) {
 	t.Helper()
 	var allowed atomic.Bool
 	server, ca := fixture.StartProxy(t, nil, func(forward http.Handler) http.HandlerFunc {
@@ -33,5 +33,8 @@ func forbidden(t *testing.T, verbs []string, resources ...string) (op *fixture.O
 	})
 	op = fixture.NewOperator(t, "--degraded-inertia=1s")
 	op.CA, op.Server = ca, server.URL
-	return op, func() { allowed.Store(true) }
+	return op, func(now bool) {
+		allowed.Store(now)
+		server.CloseClientConnections() // a watch goes on without the right
+	}
 }
