@@ -53,6 +53,8 @@ type evaluation struct {
 	onPlugins, onNodes []Finding
 	// standing are the rows of which nothing is known but what an earlier process saw, and which show no fault.
 	standing []Finding
+	// awaited means that there is no report yet on a plugin that an earlier process may have known.
+	awaited bool
 }
 
 // Evaluate computes the roll-up. The order of reports and nodes does not matter.
@@ -79,7 +81,7 @@ func Evaluate(in *Input) *Result {
 			e.node(n, rows)
 		}
 	}
-	e.set(e.degraded(), len(e.standing) > 0)
+	e.set(e.degraded(), len(e.standing) > 0 || e.awaited && in.Previous[contract.PluginsDegraded].Status == operatorstatus.True)
 	e.set(e.reporting())
 	e.set(e.writeKeyAgreed(), false)
 	result.Agreement.Evaluated = true
@@ -131,6 +133,7 @@ func (e *evaluation) node(n *Node, rows []Row) {
 		if report.Reason != "" {
 			e.onNodes = append(e.onNodes, report)
 		}
+		e.awaited = e.awaited || report.Reason == contract.Progressing && n.PodSeen.IsZero()
 		switch {
 		case plugin.Excused, plugin.Reason == "" && report.Excused:
 			excused = true

@@ -12,6 +12,7 @@ import (
 	"github.com/kms-health/kms-health/pkg/operator/delivery"
 	"github.com/kms-health/kms-health/pkg/operator/informers"
 	"github.com/kms-health/kms-health/pkg/operatorstatus"
+	"github.com/kms-health/kms-health/pkg/rollup"
 )
 
 // Reports do not become old while nobody sees them, so after an outage of any length reporters have time to recover.
@@ -248,5 +249,34 @@ func TestPodsThatCouldNeverBeListedAreNotHealthy(t *testing.T) {
 			t.Errorf("written: %s", last.body)
 		}
 		s.wantsRemoved(0, "where no pod is known, none is known to be gone")
+	})
+}
+
+// The report of a reporter that was deleted says nothing to a process that has not seen it: what it was about, that
+// process does not know. The successor's does.
+func TestUnhealthyPluginStaysSoUntilTheNextReporterReports(t *testing.T) {
+	withFixture(t, func(s *fixture) {
+		s.report("a", "b")
+		s.reports["a"][0].Status, s.reports["a"][0].Reporter = contract.Unhealthy, "11111111-2222-3333-4444-555555555555"
+		s.shown = []any{map[string]any{"type": contract.PluginsDegraded, "status": operatorstatus.True,
+			"reason": contract.PluginUnhealthy, "message": "x", "lastTransitionTime": s.start.UTC().Format(time.RFC3339)}}
+		s.show()
+		s.set(withKeys("2"))
+		for s.settled(); time.Since(s.start) < rollup.FirstReport-interval; s.until(time.Since(s.start) + interval) {
+			if s.report("b"); len(s.written()) > 0 {
+				s.showWritten()
+			} else {
+				s.show()
+			}
+			if got := degraded(s.shown); got != "True PluginUnhealthy" {
+				t.Fatalf("at %s: %s", time.Since(s.start), got)
+			}
+		}
+		s.report("a", "b")
+		s.show()
+		s.settled()
+		if s.showWritten(); degraded(s.shown) != "False AsExpected" {
+			t.Errorf("when it reports: %s", degraded(s.shown))
+		}
 	})
 }
