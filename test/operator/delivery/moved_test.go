@@ -10,6 +10,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
+	"github.com/kms-health/kms-health/pkg/contract"
 	"github.com/kms-health/kms-health/test/harness/apiservers"
 	"github.com/kms-health/kms-health/test/manifests/install"
 	"github.com/kms-health/kms-health/test/operator/fixture"
@@ -17,7 +18,7 @@ import (
 
 // grantMoved gives the operator, for openshift-apiserver's target in oauth-apiserver's
 // namespace, the rights that it has in its own: what docs/reference/manifests.md asks of an
-// administrator who moves a target.
+// administrator who moves a target. The policy on reporters' rights allows a name in each of OpenShift's namespaces.
 func grantMoved(t *testing.T) {
 	t.Helper()
 	objects, err := install.Render(t.Context(), install.OpenShift, fixture.Components...)
@@ -37,6 +38,8 @@ func grantMoved(t *testing.T) {
 				}
 			}
 			more = append(more, o)
+		case o.GetKind() == "ValidatingAdmissionPolicy" && o.GetName() == "kms-health-reporter-rights":
+			more = append(more, allowing(t, o, from, to))
 		case o.GetKind() == "ClusterRole" && strings.HasPrefix(o.GetName(), "kms-health-"):
 			rules, _, _ := unstructured.NestedSlice(o.Object, "rules")
 			changed := false
@@ -61,6 +64,21 @@ func grantMoved(t *testing.T) {
 	if err := install.Objects(t.Context(), fixture.Cluster.RESTConfig(), more...); err != nil {
 		t.Fatal(err)
 	}
+}
+
+// allowing is the policy with the reporter of one namespace in another one, too.
+func allowing(t *testing.T, policy *unstructured.Unstructured, from, to string) *unstructured.Unstructured {
+	t.Helper()
+	raw, err := policy.MarshalJSON()
+	if err != nil {
+		t.Fatal(err)
+	}
+	name := "/" + contract.ReporterName(apiservers.OpenShift.Name) + "'"
+	text := strings.Replace(string(raw), "'"+from+name, "'"+from+name+", '"+to+name, 1)
+	if err := policy.UnmarshalJSON([]byte(text)); err != nil || text == string(raw) {
+		t.Fatal("the policy does not have the reporter: ", err)
+	}
+	return policy
 }
 
 // openShiftIn is a configuration with openshift-apiserver in a namespace.
