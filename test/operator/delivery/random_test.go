@@ -426,19 +426,29 @@ func (m *model) claims(t *testing.T) error {
 	return nil
 }
 
-// awaitNoClaim waits until nothing is claimed that is not known, and, where a node's encryption config cannot be
-// read, goes on until its reporter has written.
+// awaitNoClaim waits until nothing is claimed that is not known, and that it stays so. Plugins of the operator's file
+// then get other sockets, while reporters go on to probe the former ones: before, API servers load the file.
 func (m *model) awaitNoClaim(t *testing.T, op *fixture.Operator) {
 	t.Helper()
-	if m.file != nil { // the reporters go on to probe the former sockets
-		m.report(t)
+	if m.file != nil {
+		for _, node := range fixture.NodeNames {
+			m.run(t, node)
+		}
+		m.awaitClaims(t, len(m.unset) > 0)
 		m.file = map[bool][]string{true: {"1"}, false: {moved}}[m.file[0] == moved]
 		op.Configure(m.config())
 	}
+	m.awaitClaims(t, m.file == nil && len(m.broken)+len(m.second) > 0 && probed(m.live[0]))
+}
+
+// awaitClaims waits until nothing is claimed that is not known, and, where more is to be seen once reporters have
+// written, goes on until they have.
+func (m *model) awaitClaims(t *testing.T, more bool) {
+	t.Helper()
 	m.report(t)
 	time.Sleep(2 * time.Second) // a roll-up
 	fixture.Eventually(t, "what is not known of a node is not claimed", func() error { return m.claims(t) })
-	if len(m.broken) == 0 || !probed(m.live[0]) {
+	if !more {
 		return
 	}
 	fixture.Never(t, 13*time.Second, func() error {
