@@ -39,9 +39,6 @@ type Cluster struct {
 	Infrastructure *Informer[string]
 	Nodes          *Informer[Node] // all: pods of API servers may be on any
 
-	// Stop ends the informers.
-	Stop context.CancelFunc
-
 	ClusterOptions
 }
 
@@ -56,10 +53,9 @@ type ClusterOptions struct {
 	Reporters, Health Queue
 }
 
-// NewCluster starts the informers of a cluster. They run until ctx ends or Stop is called.
+// NewCluster starts the informers of a cluster. They run until ctx ends.
 func NewCluster(ctx context.Context, o ClusterOptions) *Cluster {
 	c := &Cluster{ClusterOptions: o}
-	ctx, c.Stop = context.WithCancel(ctx)
 	reporters, health := Key{o.Reporters, syncqueue.All}, Key{o.Health, syncqueue.All}
 	managed := func(resource schema.GroupVersionResource, namespace string, keys ...Key) objectInformer {
 		return New(o.Client, Selection{Resource: resource, Namespace: namespace, Labels: contract.Managed},

@@ -43,7 +43,6 @@ func TestTheDeliveryIsWokenWhenNodesCannotBeRead(t *testing.T) {
 		c := NewCluster(t.Context(), ClusterOptions{
 			Client: client, Namespace: "kms-health", Reporters: deliveries, Health: &wakes{},
 		})
-		defer c.Stop()
 		time.Sleep(time.Second)
 		n := deliveries.count()
 		if n == 0 || !apierrors.IsForbidden(c.Nodes.Err()) {

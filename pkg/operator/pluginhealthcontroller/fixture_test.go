@@ -141,12 +141,6 @@ func withFixture(t *testing.T, test func(s *fixture)) {
 		s.sources = informers.NewCluster(ctx,
 			informers.ClusterOptions{Client: s.client, Namespace: "kms-health",
 				Reporters: queue(func() {}), Health: queue(func() { s.Queue.Enqueue("api") })})
-		defer func() {
-			s.sources.Stop()
-			if s.published != nil {
-				s.published.Stop()
-			}
-		}()
 		var running sync.WaitGroup
 		defer running.Wait()
 		defer cancel()

@@ -172,7 +172,6 @@ func TestCompanionStaysUntilItsSuccessorReports(t *testing.T) {
 		plan.Status.Reason != contract.Progressing {
 		t.Fatalf("creates %s, deletes %s; %+v", names(created), names(plan.Delete), plan.Status)
 	}
-	s.Now = s.Now.Add(time.Minute)
 	delivered(t, &Plan{Apply: plan.Apply, State: plan.State})(s)
 	if plan := planOf(t, s); len(plan.Delete) > 0 {
 		t.Fatalf("%s is deleted before the new one has reported", names(plan.Delete))

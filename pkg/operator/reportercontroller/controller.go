@@ -99,25 +99,17 @@ func New(o Options) *Controller {
 
 // Run syncs targets until ctx ends. One replica at a time may run.
 func (c *Controller) Run(ctx context.Context) {
-	sources, end := context.WithCancel(ctx)
-	defer end()
-	cluster := informers.NewCluster(sources, informers.ClusterOptions{
+	cluster := informers.NewCluster(ctx, informers.ClusterOptions{
 		Client: c.Client, Namespace: c.Namespace,
 		CheckPolicy: checkPolicy, OpenShift: c.OpenShift == nil || *c.OpenShift,
 		Reporters: c.Queue, Health: c.HealthQueue,
 	})
-	defer cluster.Stop()
 	c.mu.Lock()
-	c.began, c.cluster, c.ctx = c.Clock.Now(), cluster, sources
-	c.failures = informers.NewFailures(sources, c.Client, c.Namespace, informers.Key{Queue: c.Queue, Name: syncqueue.All})
+	c.began, c.cluster, c.ctx = c.Clock.Now(), cluster, ctx
+	c.failures = informers.NewFailures(ctx, c.Client, c.Namespace, informers.Key{Queue: c.Queue, Name: syncqueue.All})
 	c.mu.Unlock()
 	c.Queue.Enqueue(syncqueue.All)
 	c.Queue.Work(ctx, workers, c.sync)
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	for _, e := range c.targets {
-		e.sources.Stop()
-	}
 }
 
 // sync brings one target to its desired state. It returns when to sync it again at the

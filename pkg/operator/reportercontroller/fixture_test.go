@@ -35,8 +35,8 @@ apiServers:
 		t.Fatal(err)
 	}
 	s := &Snapshot{
-		Now: time.Unix(1e9, 0), KubeletRoot: objects.KubeletRoot,
-		Pods: []*corev1.Pod{}, Live: set(1),
+		KubeletRoot: objects.KubeletRoot,
+		Pods:        []*corev1.Pod{}, Live: set(1),
 	}
 	s.Config, s.Target, s.Namespace = config, &config.APIServers[0], "kms-health"
 	s.Target.Name = "api" // short in the names of objects
@@ -46,6 +46,9 @@ apiServers:
 	}
 	return s
 }
+
+// testTime is when the objects of the tests were made.
+var testTime = time.Unix(1e9, 0)
 
 // inDeployment means that the operator adds the reporter's container to a Deployment.
 func inDeployment(s *Snapshot) { s.Target.Deployment = "apiserver" }
@@ -115,7 +118,7 @@ func delivered(t *testing.T, plan *Plan) func(*Snapshot) {
 			o := o.DeepCopy()
 			if o.GetKind() == "Pod" {
 				_ = unstructured.SetNestedField(o.Object, "Running", "status", "phase")
-				o.SetCreationTimestamp(metav1.NewTime(s.Now))
+				o.SetCreationTimestamp(metav1.NewTime(testTime))
 				o.SetUID(types.UID("companion-" + nodeOf(o)))
 			}
 			s.Own = append(s.Own, o)

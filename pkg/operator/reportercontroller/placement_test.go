@@ -125,11 +125,11 @@ func TestOnePodOfEachNodeHasACompanion(t *testing.T) {
 	old.SetUID("old")
 	plan := planOf(t, s)
 	delivered(t, plan)(s)
-	s.Resource = &operatorstatus.Status{Reports: []operatorstatus.Report{reportOf("a", "old", s.Now)}}
+	s.Resource = &operatorstatus.Status{Reports: []operatorstatus.Report{reportOf("a", "old", testTime)}}
 	if plan := planOf(t, s); len(plan.Delete) > 0 || plan.Status.Reason != contract.Progressing {
 		t.Errorf("before the next one reports: deletes %s, %+v", names(plan.Delete), plan.Status)
 	}
-	s.Resource.Reports[0] = reportOf("a", "companion-a", s.Now)
+	s.Resource.Reports[0] = reportOf("a", "companion-a", testTime)
 	if plan := planOf(t, s); !slices.Contains(plan.Delete, old) {
 		t.Errorf("after it has reported: deletes %s", names(plan.Delete))
 	}

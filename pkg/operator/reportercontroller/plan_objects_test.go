@@ -58,7 +58,7 @@ func TestBothReportersMayWriteWhileTheModeChanges(t *testing.T) {
 	}
 	first := planOf(t, fixture(t, v1alpha1.ModeCompanionPod, pods(apiPod("a", "1"))))
 	s := fixture(t, v1alpha1.ModeSidecar, inDeployment, pods(apiPod("a", "1")), delivered(t, first))
-	s.Deployment, s.Resource = deployment(1), &operatorstatus.Status{Reports: []operatorstatus.Report{reportOf("a", "companion-a", s.Now)}}
+	s.Deployment, s.Resource = deployment(1), &operatorstatus.Status{Reports: []operatorstatus.Report{reportOf("a", "companion-a", testTime)}}
 	if got := subjects(planOf(t, s)); !slices.Equal(got, []string{"ClusterRoleBinding of kms-health", "ClusterRoleBinding of ns"}) {
 		t.Errorf("while it changes: %q", got)
 	}

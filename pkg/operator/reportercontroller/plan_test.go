@@ -244,7 +244,7 @@ func TestEarlierReportersStayUntilTheNewOnesReport(t *testing.T) {
 	first := planOf(t, fixture(t, v1alpha1.ModeCompanionPod, pods(host...)))
 	s := fixture(t, v1alpha1.ModeDaemonSet, pods(host...), delivered(t, first))
 	s.Resource = &operatorstatus.Status{Reports: []operatorstatus.Report{
-		reportOf("a", "before", s.Now), reportOf("b", "before", s.Now),
+		reportOf("a", "before", testTime), reportOf("b", "before", testTime),
 	}}
 	plan := planOf(t, s)
 	if len(plan.Delete) > 0 || plan.Status.Reason != contract.Progressing || plan.State.Mode != v1alpha1.ModeCompanionPod {
@@ -257,7 +257,7 @@ func TestEarlierReportersStayUntilTheNewOnesReport(t *testing.T) {
 			pod.SetName("pod-" + node)
 			pod.SetUID(types.UID("new-" + node))
 			pod.SetLabels(map[string]string{contract.ModeLabel: "DaemonSet", contract.APIServerLabel: "api"})
-			pod.SetCreationTimestamp(metav1.NewTime(s.Now))
+			pod.SetCreationTimestamp(metav1.NewTime(testTime))
 			s.Own = append(s.Own, pod)
 		}
 	}
@@ -265,11 +265,11 @@ func TestEarlierReportersStayUntilTheNewOnesReport(t *testing.T) {
 	if plan := planOf(t, s); len(plan.Delete) > 0 {
 		t.Errorf("%s goes before the new reports", names(plan.Delete))
 	}
-	s.Resource.Reports[0] = reportOf("a", "new-a", s.Now)
+	s.Resource.Reports[0] = reportOf("a", "new-a", testTime)
 	if plan := planOf(t, s); len(plan.Delete) > 0 {
 		t.Errorf("%s goes before all of the new report", names(plan.Delete))
 	}
-	s.Resource.Reports[1] = reportOf("b", "new-b", s.Now)
+	s.Resource.Reports[1] = reportOf("b", "new-b", testTime)
 	s.Pods = append(s.Pods, apiPod("c", "3", onHost, revision("9")))
 	if plan := planOf(t, s); len(plan.Delete) > 0 {
 		t.Errorf("%s goes before all is known", names(plan.Delete))

@@ -58,7 +58,7 @@ func TestOnlyAnAPIServerThatDoesNotAnswerIsNotReported(t *testing.T) {
 			e := &serverState{target: v1alpha1.APIServer{Name: "api"},
 				published: delivery.Snapshot{APIServer: v1alpha1.APIServer{Name: "api"}}}
 			controller.targets["api"] = e
-			s := &Snapshot{Now: time.Now(), Resource: &operatorstatus.Status{}}
+			s := &Snapshot{Resource: &operatorstatus.Status{}}
 			s.Target = &v1alpha1.APIServer{Name: "api", Resource: v1alpha1.ResourceKubeAPIServers}
 			controller.finish(t.Context(), e, s, &Result{Status: problemOf(c.err), Err: c.err})
 			if got := e.status.Reason == contract.RequestFailed && rollup.last == e.status; got != c.reported {

@@ -5,7 +5,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -37,7 +36,7 @@ func replacing(t *testing.T, change ...func(*Snapshot)) *Snapshot {
 // report.
 func TestReportersThatNeverRanAreReplacedWhileTheDeliveryChanges(t *testing.T) {
 	s := replacing(t, func(s *Snapshot) {
-		setPhase(s, corev1.PodPending, s.Now)
+		setPhase(s, corev1.PodPending, testTime)
 		s.State.Mode = v1alpha1.ModeDaemonSet
 	})
 	for range 12 {
@@ -45,11 +44,10 @@ func TestReportersThatNeverRanAreReplacedWhileTheDeliveryChanges(t *testing.T) {
 		if plan.State.Mode == v1alpha1.ModeCompanionPod {
 			return
 		}
-		s.Now = s.Now.Add(time.Minute)
 		for _, o := range created(s, plan) {
 			o := o.DeepCopy()
 			_ = unstructured.SetNestedField(o.Object, "Running", "status", "phase")
-			o.SetCreationTimestamp(metav1.NewTime(s.Now))
+			o.SetCreationTimestamp(metav1.NewTime(testTime))
 			s.Own = append(s.Own, o)
 		}
 		s.Own = slices.DeleteFunc(s.Own, func(o *unstructured.Unstructured) bool { return slices.Contains(plan.Delete, o) })

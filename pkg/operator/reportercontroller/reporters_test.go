@@ -27,7 +27,7 @@ func setPhase(s *Snapshot, phase corev1.PodPhase, created time.Time) {
 		if s.Seen == nil {
 			s.Seen = map[types.UID]time.Duration{}
 		}
-		s.Seen[o.GetUID()] = s.Now.Sub(created)
+		s.Seen[o.GetUID()] = testTime.Sub(created)
 	}
 }
 
@@ -51,7 +51,7 @@ func TestPodThatHasEndedIsReplacedAfterAMoment(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := c.snapshot(t)
-			setPhase(s, c.phase, s.Now.Add(-c.age))
+			setPhase(s, c.phase, testTime.Add(-c.age))
 			plan := planOf(t, s)
 			if replaced := len(plan.Delete) == 1 && plan.Delete[0] == s.own("Pod")[0]; replaced != c.replaced ||
 				len(workloads(plan)) != 1 {
@@ -60,8 +60,8 @@ func TestPodThatHasEndedIsReplacedAfterAMoment(t *testing.T) {
 		})
 	}
 	s := companion(t)
-	setPhase(s, corev1.PodFailed, s.Now.Add(-time.Hour))
-	now := metav1.NewTime(s.Now)
+	setPhase(s, corev1.PodFailed, testTime.Add(-time.Hour))
+	now := metav1.NewTime(testTime)
 	s.own("Pod")[0].SetDeletionTimestamp(&now)
 	if plan := planOf(t, s); len(plan.Delete) > 0 {
 		t.Errorf("%s, which is being deleted, is deleted again", names(plan.Delete))
@@ -110,7 +110,7 @@ func TestSilentCompanionOfAPodThatWasMadeAgainIsReplaced(t *testing.T) {
 		}
 		s.own("Pod")[0].Object["status"] = object["status"]
 		s.Resource = &operatorstatus.Status{Reports: []operatorstatus.Report{
-			reportOf("b", "another", s.Now), reportOf("a", string(pod.UID), s.Now)}}
+			reportOf("b", "another", testTime), reportOf("a", string(pod.UID), testTime)}}
 		s.Unchanged = map[string]time.Duration{"a": c.reported}
 		plan := planOf(t, s)
 		if replaced := names(plan.Delete) == "Pod/"+pod.Name; replaced != c.replaced || len(workloads(plan)) != 1 {
@@ -188,7 +188,7 @@ func TestWhatIsMissingOfADeliveryIsReported(t *testing.T) {
 		"a DaemonSet whose change was not observed yet": {agents, []change{onHosts, daemonSet(1, 3, 3, 3)}, waits,
 			"kube-controller-manager"},
 		"a DaemonSet that is being deleted": {agents, []change{onHosts, daemonSet(2, 0, 0, 0),
-			func(s *Snapshot) { s.own("DaemonSet")[0].SetDeletionTimestamp(&metav1.Time{Time: s.Now}) }}, ok, ""},
+			func(s *Snapshot) { s.own("DaemonSet")[0].SetDeletionTimestamp(&metav1.Time{Time: testTime}) }}, ok, ""},
 		"a DaemonSet that nothing has observed": {agents, []change{onHosts, daemonSet(0, 0, 0, 0),
 			func(s *Snapshot) { s.own("DaemonSet")[0].SetGeneration(0) }}, ok, ""},
 		"a DaemonSet whose pods admission denies": {agents, []change{onHosts, daemonSet(2, 3, 0, 0)}, waits, "has 0 of 3 pods"},

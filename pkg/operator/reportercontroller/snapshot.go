@@ -22,7 +22,6 @@ import (
 // Snapshot is the state of one API server, on which decisions are based. It is not changed after observe.
 type Snapshot struct {
 	objects.Input
-	Now time.Time
 	// LiveSeen is for how long this process has seen the live set as it is.
 	LiveSeen time.Duration
 	// InConfig means that the target is one of the configuration, as that has it; Deleting, that

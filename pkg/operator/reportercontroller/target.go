@@ -162,14 +162,6 @@ func (c *Controller) entry(s *Snapshot) *serverState {
 	return e
 }
 
-// stop ends the sources.
-func (e *serverState) stop() {
-	e.sources.Stop()
-	if e.published.Sources != nil {
-		e.published.Sources.Stop()
-	}
-}
-
 // forget removes the state of a target that was removed.
 func (c *Controller) forget(name string) {
 	c.mu.Lock()
@@ -179,7 +171,10 @@ func (c *Controller) forget(name string) {
 	if e == nil {
 		return
 	}
-	e.stop()
+	e.sources.Stop()
+	if e.published.Sources != nil {
+		e.published.Sources.Stop()
+	}
 	c.Health.Remove(name)
 	c.metrics.forget(name)
 	c.Queue.Forget(name)
