@@ -4,9 +4,9 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"strconv"
-	"strings"
 	"syscall"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/kms-health/kms-health/pkg/contract"
 )
@@ -33,18 +33,14 @@ func notAsAPIServer() string {
 
 // processUser is whom this process runs as.
 func processUser() contract.User {
-	const capDACOverride = 1 // linux/capability.h
 	u := contract.User{UID: int64(os.Geteuid()), GID: int64(os.Getegid())}
 	groups, _ := os.Getgroups()
 	for _, g := range groups {
 		u.Groups = append(u.Groups, int64(g))
 	}
-	status, _ := os.ReadFile("/proc/self/status")
-	for line := range strings.Lines(string(status)) {
-		if hex, found := strings.CutPrefix(line, "CapEff:"); found {
-			effective, _ := strconv.ParseUint(strings.TrimSpace(hex), 16, 64)
-			u.DACOverride = effective&(1<<capDACOverride) != 0
-		}
-	}
+	var sets [2]unix.CapUserData // of 32 capabilities each
+	// It fails for a version that the kernel does not have.
+	_ = unix.Capget(&unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}, &sets[0])
+	u.DACOverride = sets[0].Effective&(1<<unix.CAP_DAC_OVERRIDE) != 0
 	return u
 }
