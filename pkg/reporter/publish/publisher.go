@@ -11,6 +11,7 @@
 package publish
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"reflect"
@@ -204,9 +205,4 @@ func (p *Publisher) hideCertificate() {
 
 // LastError is why the last write failed; empty when it succeeded, and before the first. It may
 // be called from any goroutine.
-func (p *Publisher) LastError() string {
-	if text := p.lastError.Load(); text != nil {
-		return *text
-	}
-	return ""
-}
+func (p *Publisher) LastError() string { return *cmp.Or(p.lastError.Load(), new("")) }
