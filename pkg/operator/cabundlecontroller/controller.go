@@ -15,7 +15,6 @@ import (
 	"net/http"
 	"net/url"
 	"slices"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -56,17 +55,15 @@ type Options struct {
 // Controller keeps the CA in the pod template of the operator's own Deployment current.
 type Controller struct {
 	Options
-	expiry   func() prometheus.Gauge // registered when its value is known
+	expiry   *prometheus.GaugeVec // has a value when that is known
 	reported atomic.Pointer[string]
 }
 
 // New makes a Controller.
 func New(o Options) *Controller {
-	return &Controller{Options: o, expiry: sync.OnceValue(func() prometheus.Gauge {
-		g := metric.GaugeVec(contract.MetricCAExpiry)
-		o.Registry.MustRegister(g)
-		return g.WithLabelValues()
-	})}
+	c := &Controller{Options: o, expiry: metric.GaugeVec(contract.MetricCAExpiry)}
+	o.Registry.MustRegister(c.expiry)
+	return c
 }
 
 // Problem is why the CA is not current, or that it ends soon; empty: neither.
@@ -85,7 +82,7 @@ func (c *Controller) sync(ctx context.Context) {
 	case err != nil:
 		why = "the operator's CA cannot be kept current: " + err.Error()
 	default:
-		c.expiry().Set(max(0, float64(end.Unix())))
+		c.expiry.WithLabelValues().Set(max(0, float64(end.Unix())))
 		if end.Sub(c.Now()) < caLeft {
 			why = fmt.Sprintf("the CA of the API server ends at %s, and the operator has no later one",
 				end.UTC().Format(time.RFC3339))

@@ -3,6 +3,7 @@
 package configobserver
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"sync/atomic"
@@ -47,12 +48,7 @@ func (f *File) Run(ctx context.Context) {
 func (f *File) Current() *v1alpha1.OperatorConfiguration { return f.active.Load() }
 
 // Problem is why the file is rejected; empty: it is active, or was not read yet.
-func (f *File) Problem() string {
-	if why := f.problem.Load(); why != nil {
-		return *why
-	}
-	return ""
-}
+func (f *File) Problem() string { return *cmp.Or(f.problem.Load(), new("")) }
 
 // Lead sets whether this replica leads, and so records Events: one for what was rejected before.
 func (f *File) Lead(leads bool) {

@@ -83,11 +83,7 @@ func (p *planner) withTLS(file string) string {
 		after, current := maps.Clone(before), p.ServingTLS()
 		delete(after, "cipherSuites")
 		if after["minVersion"] = string(current.MinVersion); len(current.CipherSuites) > 0 {
-			suites := make([]any, len(current.CipherSuites))
-			for i, suite := range current.CipherSuites {
-				suites[i] = suite
-			}
-			after["cipherSuites"] = suites
+			_ = unstructured.SetNestedStringSlice(after, current.CipherSuites, "cipherSuites")
 		}
 		_ = unstructured.SetNestedMap(content, after, "serving", "tls")
 		return !reflect.DeepEqual(before, after)

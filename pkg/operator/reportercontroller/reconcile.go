@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -36,10 +35,6 @@ type Result struct {
 	// Err is why it did not come to its end.
 	Err error
 }
-
-// requestTimeout bounds the requests for one object, so that one that hangs, as in an
-// admission webhook, delays the others for no longer.
-const requestTimeout = 10 * time.Second
 
 // reconciliation brings one plan about.
 type reconciliation struct {
@@ -105,7 +100,7 @@ func (x *reconciliation) try(ctx context.Context, do func(context.Context) error
 	if x.unreachable {
 		return false
 	}
-	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	ctx, cancel := context.WithTimeout(ctx, ssa.RequestTimeout)
 	defer cancel()
 	err := do(ctx)
 	if err != nil {

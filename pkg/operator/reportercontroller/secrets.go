@@ -16,6 +16,7 @@ import (
 	"github.com/kms-health/kms-health/pkg/operator/delivery"
 	"github.com/kms-health/kms-health/pkg/operator/encryptionconfig"
 	"github.com/kms-health/kms-health/pkg/operator/informers"
+	"github.com/kms-health/kms-health/pkg/operator/ssa"
 	"github.com/kms-health/kms-health/pkg/operator/syncqueue"
 )
 
@@ -90,7 +91,7 @@ func (c *Controller) revision(ctx context.Context, e *serverState, name string) 
 	if len(r.Config.Plugins) > 0 || now.Before(r.until) {
 		return r
 	}
-	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	ctx, cancel := context.WithTimeout(ctx, ssa.RequestTimeout)
 	defer cancel()
 	t := &e.target
 	o, err := c.Client.Resource(informers.Secrets).Namespace(t.Namespace).Get(ctx, name, metav1.GetOptions{})

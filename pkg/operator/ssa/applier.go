@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/resourceversion"
@@ -118,7 +119,10 @@ func (a *Applier) patch(ctx context.Context, o *unstructured.Unstructured, kind 
 func MetadataPatch(desired, live *unstructured.Unstructured) map[string]any {
 	owners := desired.GetOwnerReferences()
 	sameOwner := func(a, b metav1.OwnerReference) bool { return a.UID == b.UID }
-	if containsAll(live.GetLabels(), desired.GetLabels()) && containsAll(live.GetAnnotations(), desired.GetAnnotations()) &&
+	contains := func(all, wanted map[string]string) bool {
+		return labels.SelectorFromSet(wanted).Matches(labels.Set(all))
+	}
+	if contains(live.GetLabels(), desired.GetLabels()) && contains(live.GetAnnotations(), desired.GetAnnotations()) &&
 		slices.EqualFunc(owners, live.GetOwnerReferences(), sameOwner) {
 		return nil
 	}
@@ -128,16 +132,6 @@ func MetadataPatch(desired, live *unstructured.Unstructured) map[string]any {
 		patch["uid"] = uid // not of another pod that has the name by now
 	}
 	return patch
-}
-
-// containsAll reports whether a map has all entries of another one.
-func containsAll(m, wanted map[string]string) bool {
-	for key, value := range wanted {
-		if is, exists := m[key]; !exists || is != value {
-			return false
-		}
-	}
-	return true
 }
 
 // Delete removes an object that a watch showed, and no other of its name, and reports

@@ -20,7 +20,8 @@ import (
 	"github.com/kms-health/kms-health/pkg/operatorstatus"
 )
 
-// RequestTimeout bounds a write of a status.
+// RequestTimeout bounds the requests for one object, and a write of a status, so that one that hangs, as in an
+// admission webhook, delays the others for no longer.
 const RequestTimeout = 10 * time.Second
 
 // ApplyStatus makes conditions and other fields the operator's part of an object's status. What it applied
