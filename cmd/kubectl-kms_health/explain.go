@@ -38,11 +38,22 @@ same, and a reason of a ClusterOperator may have its prefix, as KMSPlugins_Plugi
 				text, found = show.Explain(args[0][strings.LastIndex(args[0], "_")+1:])
 			}
 			if !found {
-				return fmt.Errorf("%q is no reason, alert or condition of this version; kubectl kms-health explain lists all",
-					args[0])
+				return fmt.Errorf("%q is no reason, alert or condition of this version; %s", args[0], similar(args[0]))
 			}
 			_, err := fmt.Fprint(e.stdout, text)
 			return err
 		},
 	}
+}
+
+// similar suggests names, as for a misspelt command.
+func similar(name string) string {
+	names := &cobra.Command{SuggestionsMinimumDistance: 3}
+	for _, n := range contract.Explainable() {
+		names.AddCommand(&cobra.Command{Use: n, Run: func(*cobra.Command, []string) {}})
+	}
+	if all := names.SuggestionsFor(name); len(all) > 0 {
+		return "similar are " + strings.Join(all, ", ")
+	}
+	return "kubectl kms-health explain lists all"
 }
