@@ -51,15 +51,54 @@ func (o *options) follow(ctx context.Context, isLast func(*view.Status) (bool, e
 	return nil
 }
 
-// awaitHealthy waits until everything is healthy. After the timeout it prints the status as it is then.
+// awaitHealthy waits until everything is healthy by new round trips. After the timeout it prints the status as it is
+// then.
 func (o *options) awaitHealthy(ctx context.Context) error {
 	var last *view.Status
+	trips := o.newTrips("wait", 2)
 	err := o.follow(ctx, func(s *view.Status) (bool, error) {
 		last = s
-		return s.Verdict == view.Healthy, nil
+		made := trips.Follow(s)
+		trips.update(ctx, s, made)
+		return s.Await(made), nil
 	})
 	if err != nil {
 		return err
 	}
 	return o.finish(last)
+}
+
+// trips requests round trips, and shows them.
+type trips struct {
+	view.Trips
+	*options
+	requested map[string]bool   // by API server
+	shown     map[string]string // by API server and node
+}
+
+// newTrips names the requests of a command after it. Without a request, regular round trips count.
+func (o *options) newTrips(command string, regular int) *trips {
+	request := o.clock.Now().UTC().Format(command + "-20060102-150405.000")
+	return &trips{view.Trips{Request: request, Regular: regular}, o, map[string]bool{}, map[string]string{}}
+}
+
+// update requests, once, a round trip of each API server's plugins. On a terminal it prints each node whose state has
+// changed.
+func (t *trips) update(ctx context.Context, s *view.Status, made []view.Trip) {
+	for _, a := range s.APIServers {
+		if len(a.Plugins) == 0 || t.requested[a.Name] {
+			continue
+		}
+		t.requested[a.Name] = true
+		if err := t.request(ctx, a.Target(), t.Request); err != nil {
+			fmt.Fprintf(t.stderr, "warning: no round trip is requested: %s\nWaiting for regular ones (%d), at most %s (--timeout)\n",
+				show.Lines(err.Error()), t.Regular, t.timeout)
+		}
+	}
+	for _, m := range made {
+		if text := show.Trip(&m); t.terminal && t.shown[m.APIServer+"/"+m.Node] != text {
+			fmt.Fprint(t.stderr, text)
+			t.shown[m.APIServer+"/"+m.Node] = text
+		}
+	}
 }

@@ -24,6 +24,10 @@ type cluster struct {
 	states []state
 	began  time.Time
 	reads  int
+	denied bool // to request a round trip
+	// request was made at a time. Reporters fulfil it 3 s later, and make a regular round trip each 20 s.
+	request   string
+	requested time.Time
 }
 
 // state is the one after a time; with an error the cluster cannot be read.
@@ -46,7 +50,12 @@ func (c *cluster) read(context.Context) (*view.Snapshot, error) {
 	if s.err != nil || s.status == "" {
 		return snapshot, s.err
 	}
-	message, err := contract.EncodeMessage([]contract.Entry{{KeyID: "2", KEKID: "k", Status: s.status, LastChecked: now, Interval: 30 * time.Second}})
+	e := contract.Entry{KeyID: "2", KEKID: "k", Status: s.status, LastChecked: now, Interval: 30 * time.Second,
+		RoundTrip: c.began.Add(now.Sub(c.began).Truncate(20 * time.Second))}
+	if c.request != "" && s.status == contract.Healthy && now.Sub(c.requested) >= 3*time.Second {
+		e.Requested = c.request
+	}
+	message, err := contract.EncodeMessage([]contract.Entry{e})
 	if err != nil {
 		c.Fatal(err)
 	}
@@ -57,17 +66,23 @@ func (c *cluster) read(context.Context) (*view.Snapshot, error) {
 	return snapshot, nil
 }
 
-// follow runs the command until it ends, or for a time.
-func follow(t *testing.T, states []state, limit time.Duration, args ...string) (code int, took time.Duration, stdout, stderr string) {
+func (c *cluster) patch(_ context.Context, r contract.Resource, text string) error {
+	if c.denied {
+		return apierrors.NewForbidden(schema.GroupResource{}, r.Name, nil)
+	}
+	c.request, c.requested = text, time.Now()
+	return nil
+}
+
+// follow runs the command until it ends.
+func (c cluster) follow(t *testing.T, args ...string) (code int, took time.Duration, stdout, stderr string) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		c := &cluster{T: t, states: states, began: time.Now()}
-		ctx, cancel := context.WithTimeout(t.Context(), limit)
-		defer cancel()
+		c.T, c.began = t, time.Now()
 		var out, errs bytes.Buffer
-		code = run(ctx, append([]string{"status"}, args...), environment{
+		code = run(t.Context(), append([]string{"status"}, args...), environment{
 			stdin: strings.NewReader(""), stdout: &out, stderr: &errs,
-			clock: clock.RealClock{}, read: c.read,
+			clock: clock.RealClock{}, read: c.read, request: c.patch,
 		})
 		took, stdout, stderr = time.Since(c.began), out.String(), errs.String()
 	})
@@ -82,19 +97,33 @@ func TestWaitEndsWhenEverythingIsHealthyOrAtTheTimeout(t *testing.T) {
 		code   int
 		took   time.Duration
 	}{
-		"healthy at once":          {[]state{{0, contract.Healthy, nil}}, 0, 0},
+		"healthy, once requested":  {[]state{{0, contract.Healthy, nil}}, 0, 4 * time.Second},
 		"after an unhealthy time":  {[]state{{0, contract.Unhealthy, nil}, {9 * time.Second, contract.Healthy, nil}}, 0, 10 * time.Second},
-		"after an outage":          {[]state{{0, "", errAway}, {9 * time.Second, contract.Healthy, nil}}, 0, 10 * time.Second},
+		"after an outage":          {[]state{{0, "", errAway}, {9 * time.Second, contract.Healthy, nil}}, 0, 14 * time.Second},
 		"unhealthy at the timeout": {[]state{{0, contract.Unhealthy, nil}}, 1, time.Minute},
 		"nothing is reported":      {[]state{{0, "", nil}}, 2, time.Minute},
 		"never reachable":          {[]state{{0, "", errAway}}, 3, time.Minute},
 		"an outage at the end":     {[]state{{0, contract.Error, nil}, {9 * time.Second, "", errAway}}, 3, time.Minute},
 		"no right":                 {[]state{{0, "", apierrors.NewForbidden(schema.GroupResource{}, "", nil)}}, 3, 0},
 	} {
-		code, took, stdout, stderr := follow(t, tt.states, time.Hour, "--wait", "--timeout=1m")
+		code, took, stdout, stderr := cluster{states: tt.states}.follow(t, "--wait", "--timeout=1m")
 		outage := strings.Contains(name, "outage")
 		if code != tt.code || took != tt.took || (stdout == "") != (code == 3) || outage && strings.Count(stderr, "Trying again") != 1 {
 			t.Errorf("%s: %d after %s, %q, %q", name, code, took, stdout, stderr)
 		}
+	}
+}
+
+// A healthy report, and the next change of its round trip, may be from before a change.
+func TestWaitWithoutTheRightToRequestAwaitsTwoRegularRoundTrips(t *testing.T) {
+	healthy := cluster{denied: true, states: []state{{0, contract.Healthy, nil}}}
+	code, took, _, stderr := healthy.follow(t, "--wait")
+	if code != 0 || took != 40*time.Second || !strings.Contains(stderr, "Waiting for regular ones (2), at most 5m0s") {
+		t.Errorf("got %d after %s, %q, want 0 after 40s", code, took, stderr)
+	}
+	const want = "Not known: the reports may be old; awaited: a new round trip of key 2 on a; 1 KMS plugin healthy, on 1 node.\n"
+	if code, took, stdout, _ := healthy.follow(t, "--wait", "--timeout=30s"); code != 2 || took != 30*time.Second ||
+		!strings.HasPrefix(stdout, want) {
+		t.Errorf("got %d after %s, %q, want 2 after 30s, %q", code, took, stdout, want)
 	}
 }

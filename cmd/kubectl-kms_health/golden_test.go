@@ -12,6 +12,7 @@ import (
 
 	"github.com/kms-health/kms-health/cmd/kubectl-kms_health/internal/source"
 	"github.com/kms-health/kms-health/cmd/kubectl-kms_health/internal/view"
+	"github.com/kms-health/kms-health/pkg/contract"
 )
 
 var update = flag.Bool("update", false, "write the golden files of testdata anew")
@@ -46,6 +47,7 @@ func TestOutputsAreAsDocumented(t *testing.T) {
 					s.FromFiles = false
 					return s, err
 				}
+				c.request = func(context.Context, contract.Resource, string) error { return nil }
 			}
 			code, stdout, stderr := c.run(t, append([]string{"status"}, strings.Fields(tt.args)...)...)
 			if code != tt.code || stderr != "" {

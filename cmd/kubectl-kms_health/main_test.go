@@ -11,6 +11,7 @@ import (
 	clocktesting "k8s.io/utils/clock/testing"
 
 	"github.com/kms-health/kms-health/cmd/kubectl-kms_health/internal/view"
+	"github.com/kms-health/kms-health/pkg/contract"
 )
 
 // taken is when the files of testdata were taken.
@@ -18,8 +19,9 @@ var taken = time.Date(2026, 5, 8, 12, 34, 56, 0, time.UTC)
 
 // command is the program without a kubeconfig, with a clock of the test.
 type command struct {
-	stdin string
-	read  func(context.Context) (*view.Snapshot, error)
+	stdin   string
+	read    func(context.Context) (*view.Snapshot, error)
+	request func(context.Context, contract.Resource, string) error
 }
 
 func (c command) run(t *testing.T, args ...string) (code int, stdout, stderr string) {
@@ -28,7 +30,7 @@ func (c command) run(t *testing.T, args ...string) (code int, stdout, stderr str
 	var out, errs bytes.Buffer
 	code = run(context.Background(), args, environment{
 		stdin: strings.NewReader(c.stdin), stdout: &out, stderr: &errs,
-		clock: clocktesting.NewFakeClock(taken), read: c.read,
+		clock: clocktesting.NewFakeClock(taken), read: c.read, request: c.request,
 	})
 	return code, out.String(), errs.String()
 }

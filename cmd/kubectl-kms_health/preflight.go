@@ -76,19 +76,15 @@ func (o *options) preflight(ctx context.Context) error {
 	if err := o.open(); err != nil {
 		return err
 	}
-	var trips *view.Trips
 	var last *view.Preflight
-	after, shown := 0, map[string]string{}
+	trips, after := o.newTrips("preflight", 1), 0
 	err := o.follow(ctx, func(status *view.Status) (bool, error) {
 		if status.Node != "" {
 			return false, fmt.Errorf("%q is a node; preflight takes an API server: its nodes change together", o.name)
 		}
 		status.Narrow()
-		if trips == nil {
-			trips = o.requestTrips(ctx, status)
-		}
 		last = trips.Preflight(status)
-		o.progress(last.Trips, shown)
+		trips.update(ctx, status, last.Trips)
 		if slices.ContainsFunc(last.Trips, func(t view.Trip) bool { return !t.Done }) {
 			return false, nil
 		}
@@ -99,29 +95,4 @@ func (o *options) preflight(ctx context.Context) error {
 		return err
 	}
 	return o.print(last, show.Preflight(last, o.columns, o.output == "wide"), last.Verdict)
-}
-
-// requestTrips requests a round trip of each API server's plugins.
-func (o *options) requestTrips(ctx context.Context, s *view.Status) *view.Trips {
-	t := &view.Trips{Request: o.clock.Now().UTC().Format("preflight-20060102-150405.000")}
-	for _, a := range s.APIServers {
-		if len(a.Plugins) == 0 {
-			continue
-		}
-		if err := o.request(ctx, a.Target(), t.Request); err != nil {
-			fmt.Fprintf(o.stderr, "warning: no round trip is requested: %s\nWaiting for a regular one, at most %s (--timeout)\n",
-				show.Lines(err.Error()), o.timeout)
-		}
-	}
-	return t
-}
-
-// progress prints, on a terminal, each node whose state has changed.
-func (o *options) progress(trips []view.Trip, shown map[string]string) {
-	for _, t := range trips {
-		if text := show.Trip(&t); o.terminal && shown[t.APIServer+"/"+t.Node] != text {
-			fmt.Fprint(o.stderr, text)
-			shown[t.APIServer+"/"+t.Node] = text
-		}
-	}
 }

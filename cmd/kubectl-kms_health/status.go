@@ -27,7 +27,7 @@ AGE is that of the last check, SINCE of the state, TRIP of the last good round t
 last two by the node's clock. LOST are former keys that no longer decrypt.
 
 It evaluates the reports on the operator resources itself, so that it works while the
-operator is down. It writes nothing.
+operator is down. It writes nothing; with --wait, the request of preflight.
 
 A plugin is healthy; unhealthy; in error, if it does not answer; stale, if its last
 report is too old; unreadable, if its report is; or not reported yet.
@@ -69,7 +69,7 @@ func newStatus(e environment) *cobra.Command {
   kubectl kms-health status kube-apiserver
   kubectl kms-health status master-0          # everything about a node
 
-  # In a pipeline: wait until every plugin is healthy.
+  # In a pipeline, after a change: wait until every plugin is healthy.
   kubectl kms-health status --wait --timeout=5m
 
   # Of a must-gather, without a cluster.
@@ -84,7 +84,7 @@ func newStatus(e environment) *cobra.Command {
 	}
 	o.addFlags(cmd)
 	f := cmd.Flags()
-	f.BoolVar(&o.wait, "wait", false, "wait until everything is healthy")
+	f.BoolVar(&o.wait, "wait", false, "wait until everything is healthy by new round trips")
 	f.DurationVar(&o.timeout, "timeout", 5*time.Minute, "with --wait: for how long; then the exit code is the verdict's")
 	f.StringVar(&o.file, "from-file", "", "read this `path` instead of a cluster: a folder, as of a must-gather,"+
 		" or a file with resources in YAML or JSON; - is standard input")

@@ -120,7 +120,8 @@ func (c *cluster) on() {
 	c.awaitCompanions(nodeNames...)
 	c.note("From it, the operator made a companion beside each, which mounts that pod's sockets, and writes")
 	c.note("a condition of kubeapiservers/cluster, KMSHealthReporter_<node>. Seen from there:")
-	c.kubectl(0, "kms-health", "status", "--wait", "--timeout=60s")
+	c.kubectl(0, "wait", "kubeapiserver/cluster", "--for=condition="+contract.HealthReporting+"=True", "--timeout=60s")
+	c.kubectl(0, "kms-health", "status")
 	c.note("All of that within %.1f seconds of the last static pod.", time.Since(began).Seconds())
 	c.kubectl(0, "wait", "clusteroperator/kms-health", "--for=condition=Degraded=False", "--timeout=60s")
 }
@@ -138,7 +139,7 @@ func (c *cluster) unhealthy() {
 	c.note("$ kms-plugin ctl --control %s heal", c.control("master-1"))
 	must(c.plugins["master-1"].Do("heal"))
 	c.kubectl(0, "wait", "clusteroperator/kms-health", "--for=condition=Degraded=False", "--timeout=30s")
-	c.kubectl(0, "kms-health", "status", "--wait", "--timeout=30s")
+	c.kubectl(0, "kms-health", "status")
 }
 
 func (c *cluster) off() {

@@ -3,6 +3,8 @@ package view
 import (
 	"slices"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
 	"github.com/kms-health/kms-health/pkg/rollup"
 )
 
@@ -17,8 +19,16 @@ type Trip struct {
 
 // Trips follows round trips over several statuses of one cluster.
 type Trips struct {
-	Request string            // what was requested
-	first   map[string]Plugin // as the first status had them, by API server, node and key
+	Request string // what is requested
+	// Regular is how many later round trips of a plugin count as the requested one. The first may have been under way.
+	Regular int
+	plugins map[string]*followed // by API server, node and key
+}
+
+// followed is a plugin as it was first seen, and as often as its round trip changed since then.
+type followed struct {
+	checked, roundTrip metav1.Time
+	changes            int
 }
 
 // Narrow drops API servers that neither report a plugin nor have a condition of the operator, if others remain.
@@ -33,8 +43,8 @@ func (s *Status) Narrow() {
 
 // Follow returns each node's trip, which is done if that of each plugin is.
 func (t *Trips) Follow(s *Status) (all []Trip) {
-	if t.first == nil {
-		t.first = map[string]Plugin{}
+	if t.plugins == nil {
+		t.plugins = map[string]*followed{}
 	}
 	for _, a := range s.APIServers {
 		for _, p := range a.Plugins {
@@ -50,8 +60,8 @@ func (t *Trips) Follow(s *Status) (all []Trip) {
 	return all
 }
 
-// waits is what a plugin waits for; empty: it is done. A healthy one has the request, or a later round trip than in the
-// first status. An unhealthy one was checked again: it may make none.
+// waits is what a plugin waits for; empty: it is done. A healthy one has the request, or enough later round trips. An
+// unhealthy one was checked again: it may make none.
 func (t *Trips) waits(apiServer string, p *Plugin) string {
 	switch p.State {
 	case rollup.Missing:
@@ -62,13 +72,38 @@ func (t *Trips) waits(apiServer string, p *Plugin) string {
 		return "a new report, since the last one is stale"
 	}
 	key := apiServer + "/" + p.Node + "/" + p.KeyID
-	first, known := t.first[key]
-	if !known {
-		t.first[key], first = *p, *p
+	f := t.plugins[key]
+	if f == nil {
+		f = &followed{checked: p.LastChecked, roundTrip: p.RoundTrip}
+		t.plugins[key] = f
 	}
-	checked := p.State.Unhealthy() && !p.LastChecked.Equal(&first.LastChecked)
-	if checked || p.Requested == t.Request || !p.RoundTrip.Equal(&first.RoundTrip) {
+	if !p.RoundTrip.Equal(&f.roundTrip) {
+		f.roundTrip, f.changes = p.RoundTrip, f.changes+1
+	}
+	checked := p.State.Unhealthy() && !p.LastChecked.Equal(&f.checked)
+	if checked || p.Requested == t.Request || f.changes >= t.Regular {
 		return ""
 	}
 	return "a new round trip of key " + p.KeyID
+}
+
+// Await adds to a healthy status the trips that are not done: its reports may be older than a change. It returns
+// whether the status stays healthy.
+func (s *Status) Await(trips []Trip) bool {
+	if s.Verdict != Healthy {
+		return false
+	}
+	waits := byNode{}
+	for _, t := range trips {
+		if !t.Done {
+			waits.add(t.Node, t.Waits)
+		}
+	}
+	if _, text := waits.groups(); text != "" {
+		s.Verdict = NotKnown
+		s.Problems = []Problem{{Verdict: NotKnown, Reason: "RoundTripAwaited", Summary: "the reports may be old; awaited: " + text,
+			Fix: "wait longer (--timeout), or request round trips: that needs the right to patch, and an operator"}}
+		s.Summary = (&evaluation{Status: s, snapshot: s.snapshot}).summary()
+	}
+	return s.Verdict == Healthy
 }
