@@ -39,9 +39,10 @@ var PluginReasons = []Row{
 		Fix: "start the plugin, or correct the permissions. If its log has `address already in use`, remove the socket's " +
 			"file, which a killed plugin leaves behind"},
 	{Name: "SocketMissing", From: "connect(2) or lstat(2)",
-		Means: "the socket is not in its folder: the plugin ended without a crash, or has not started yet",
-		Check: "the plugin's log; the path of its socket. An old process that ends may remove its successor's socket",
-		Fix:   "start the plugin. If only the file was removed, restart the plugin before the API server restarts"},
+		Means: "no socket in its folder: the plugin ended cleanly, or has not started",
+		Check: "the plugin's log; the socket's path. An old process may remove its successor's socket",
+		Fix: "start the plugin; if only the file was removed, restart it before any API server. A pod of the cluster that " +
+			"it unlocks may wait for itself: run it on the host"},
 	{Name: "Timeout", From: "the gRPC code `DeadlineExceeded`; a plugin that does not read its socket",
 		Means: "no answer within the plugin's timeout, or its own deadline",
 		Check: "one node: its network to the KMS, the plugin's CPU limit. All nodes: the KMS",
@@ -49,7 +50,7 @@ var PluginReasons = []Row{
 	{Name: "Unauthenticated", From: "the gRPC code",
 		Means: "the KMS does not accept the plugin's credentials",
 		Check: "the plugin's log; when the credentials expire",
-		Fix:   "renew the plugin's credentials"},
+		Fix:   "renew the plugin's credentials; of an operator's plugin, in that operator's resource (`VaultKMSConfig`)"},
 	{Name: "PermissionDenied", From: "the gRPC code",
 		Means: "the KMS accepts the credentials, and denies the call",
 		Check: "the plugin's log; the KMS's policy for this key",
