@@ -3,18 +3,19 @@ package metric
 
 import (
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
 
 	"github.com/kms-health/kms-health/pkg/contract"
 )
 
-// GaugeVec is a gauge.
-func GaugeVec(m contract.Metric) *prometheus.GaugeVec {
-	return prometheus.NewGaugeVec(prometheus.GaugeOpts(opts(m)), m.Labels)
+// GaugeVec registers a gauge.
+func GaugeVec(registry prometheus.Registerer, m contract.Metric) *prometheus.GaugeVec {
+	return promauto.With(registry).NewGaugeVec(prometheus.GaugeOpts(opts(m)), m.Labels)
 }
 
-// CounterVec is a counter.
-func CounterVec(m contract.Metric) *prometheus.CounterVec {
-	return prometheus.NewCounterVec(prometheus.CounterOpts(opts(m)), m.Labels)
+// CounterVec registers a counter.
+func CounterVec(registry prometheus.Registerer, m contract.Metric) *prometheus.CounterVec {
+	return promauto.With(registry).NewCounterVec(prometheus.CounterOpts(opts(m)), m.Labels)
 }
 
 // Desc is for a collector of its own.

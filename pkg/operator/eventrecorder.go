@@ -40,8 +40,7 @@ type eventFunc = func(target, eventType, reason, message string)
 
 // recorded is a function that counts and logs each change beside its Event.
 func recorded(event eventFunc, registry prometheus.Registerer) eventFunc {
-	changes := metric.CounterVec(contract.MetricChanges)
-	registry.MustRegister(changes)
+	changes := metric.CounterVec(registry, contract.MetricChanges)
 	return func(target, eventType, reason, message string) {
 		changes.WithLabelValues(target, reason).Inc()
 		klog.InfoS("Changed", "apiServer", target, "reason", reason, "message", message)

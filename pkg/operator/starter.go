@@ -57,7 +57,7 @@ func RunOperator(ctx context.Context, o Options) error {
 	event, endEvents := newEvents(&typedcorev1.EventSinkImpl{Interface: client.core.Events(o.Namespace)}, o.Namespace)
 	defer endEvents()
 	registry := newRegistry()
-	leading := registered(registry, contract.MetricLeader)
+	leading := metric.GaugeVec(registry, contract.MetricLeader).WithLabelValues()
 	recorded := recorded(event, registry)
 	reporterQueue := syncqueue.New(timers, "deliver reporters")
 	healthQueue := syncqueue.New(timers, "write the roll-up")
@@ -67,7 +67,8 @@ func RunOperator(ctx context.Context, o Options) error {
 
 	// What configures the operator.
 	file := configobserver.NewFile(configobserver.FileOptions{
-		Path: o.ConfigFile, Image: o.Image, Valid: registered(registry, contract.MetricConfigurationValid),
+		Path: o.ConfigFile, Image: o.Image,
+		Valid: metric.GaugeVec(registry, contract.MetricConfigurationValid).WithLabelValues(),
 		Event: event, Enqueue: []informers.Key{allReporters, clusterOperatorKey},
 	})
 	profile := configobserver.NewTLSProfile(dynamicClient, o.OpenShift, allReporters)
@@ -156,15 +157,7 @@ func ready(file *configobserver.File, reporters *reportercontroller.Controller) 
 
 func newRegistry() *prometheus.Registry {
 	registry := prometheus.NewRegistry()
-	build := metric.GaugeVec(contract.MetricOperatorBuild)
-	build.With(version.Labels()).Set(1)
-	registry.MustRegister(build, collectors.NewGoCollector(),
-		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	metric.GaugeVec(registry, contract.MetricOperatorBuild).With(version.Labels()).Set(1)
+	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	return registry
-}
-
-func registered(registry prometheus.Registerer, m contract.Metric) prometheus.Gauge {
-	g := metric.GaugeVec(m)
-	registry.MustRegister(g)
-	return g.WithLabelValues()
 }

@@ -8,6 +8,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
 	"github.com/kms-health/kms-health/pkg/contract"
+	"github.com/kms-health/kms-health/pkg/metric"
 	"github.com/kms-health/kms-health/pkg/operator/configobserver"
 )
 
@@ -20,7 +21,7 @@ func (r running) Run(ctx context.Context) { close(r); <-ctx.Done() }
 // 0, and none of the series of API servers.
 func TestLeaderGaugeIsOneWhileTheControllersRun(t *testing.T) {
 	registry := prometheus.NewPedanticRegistry()
-	leading := registered(registry, contract.MetricLeader)
+	leading := metric.GaugeVec(registry, contract.MetricLeader).WithLabelValues()
 	if got := testutil.ToFloat64(leading); got != 0 {
 		t.Errorf("got %v before, want 0", got)
 	}

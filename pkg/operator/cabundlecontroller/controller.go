@@ -61,9 +61,7 @@ type Controller struct {
 
 // New makes a Controller.
 func New(o Options) *Controller {
-	c := &Controller{Options: o, expiry: metric.GaugeVec(contract.MetricCAExpiry)}
-	o.Registry.MustRegister(c.expiry)
-	return c
+	return &Controller{Options: o, expiry: metric.GaugeVec(o.Registry, contract.MetricCAExpiry)}
 }
 
 // Problem is why the CA is not current, or that it ends soon; empty: neither.

@@ -44,8 +44,10 @@ type shown struct {
 }
 
 func newMetrics(registry prometheus.Registerer, clock clock.PassiveClock) *metrics {
-	m := &metrics{errors: metric.CounterVec(contract.MetricRollupErrors), clock: clock, results: map[string]shown{}}
-	registry.MustRegister(m.errors, m)
+	m := &metrics{
+		errors: metric.CounterVec(registry, contract.MetricRollupErrors), clock: clock, results: map[string]shown{},
+	}
+	registry.MustRegister(m)
 	return m
 }
 

@@ -129,14 +129,12 @@ type metrics struct {
 }
 
 func newMetrics(registry prometheus.Registerer) *metrics {
-	m := &metrics{
-		errors:    metric.CounterVec(contract.MetricErrors),
-		delivered: metric.GaugeVec(contract.MetricDelivered),
-		expiry:    metric.GaugeVec(contract.MetricCredentialExpiry),
-		renewal:   metric.GaugeVec(contract.MetricCredentialRenewal),
+	return &metrics{
+		errors:    metric.CounterVec(registry, contract.MetricErrors),
+		delivered: metric.GaugeVec(registry, contract.MetricDelivered),
+		expiry:    metric.GaugeVec(registry, contract.MetricCredentialExpiry),
+		renewal:   metric.GaugeVec(registry, contract.MetricCredentialRenewal),
 	}
-	registry.MustRegister(m.errors, m.delivered, m.expiry, m.renewal)
-	return m
 }
 
 // set shows how a delivery stands, and when its token expires and is due. While a target is
