@@ -53,7 +53,6 @@ type Options struct {
 type Reporter struct {
 	options Options
 	metrics *metrics.Registry
-	watcher *filewatch.Watcher
 	server  *serve.Server
 	output  *sink // of reports; nil without --output
 	samples *sink // of the state; nil without --state
@@ -83,7 +82,6 @@ func New(options Options) *Reporter {
 	r := &Reporter{
 		options:     options,
 		metrics:     options.Metrics,
-		watcher:     filewatch.New(options.ConfigFile, v1alpha1.MaxFileSize),
 		events:      make(chan func()),
 		ended:       make(chan struct{}),
 		configError: "not read yet",
@@ -118,7 +116,7 @@ func (r *Reporter) Run(ctx context.Context) {
 	}
 	readings := make(chan reading)
 	r.running.Go(func() {
-		r.watcher.Run(ctx, func(c filewatch.Content) {
+		filewatch.New(r.options.ConfigFile, v1alpha1.MaxFileSize).Run(ctx, func(c filewatch.Content) {
 			select {
 			case readings <- read(c):
 			case <-ctx.Done():

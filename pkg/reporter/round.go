@@ -2,6 +2,9 @@ package reporter
 
 import (
 	"context"
+	"errors"
+	"io/fs"
+	"os"
 	"slices"
 	"strings"
 	"time"
@@ -147,7 +150,7 @@ func (r *Reporter) noteNotProbed(p *plugin, why string) {
 // awaitSocket waits until a socket exists, so that the plugin is probed at once and not
 // an interval later. In a new pod the socket is usually missing at first.
 func (r *Reporter) awaitSocket(p *plugin) {
-	for exists := false; !exists; exists = probe.SocketExists(p.address) {
+	for err := fs.ErrNotExist; errors.Is(err, fs.ErrNotExist); _, err = os.Stat(p.address) {
 		select {
 		case <-p.ctx.Done():
 			return

@@ -46,7 +46,7 @@ func (p *Plugin) absence(failed error) absence {
 			why: "its folder does not exist: check the endpoint, and the volume that has the socket"}
 	case errors.Is(noSocket, os.ErrNotExist):
 		missing := absence{missing: true, why: noSocketFile}
-		if isLink(p.address) {
+		if _, err := os.Readlink(p.address); err == nil {
 			missing.why = "it is a link to a file that does not exist"
 		}
 		return missing
@@ -63,7 +63,6 @@ func (p *Plugin) absence(failed error) absence {
 const noSocketFile = "the plugin does not run, or a former process of it removed the socket when it ended"
 
 // leftFile is why a socket may be there without a plugin.
-
 const leftFile = " (a plugin that was killed leaves its socket's file behind: remove it if the plugin's log has " +
 	"\"address already in use\")"
 
@@ -77,21 +76,6 @@ func explained(failed error) string {
 		return fmt.Sprintf("this process runs as %s, as the API server does", processUser())
 	}
 	return ""
-}
-
-func isLink(path string) bool {
-	_, err := os.Readlink(path)
-	return err == nil
-}
-
-// SocketExists reports whether there is a file where the path of a socket leads to. Abstract sockets
-// always exist.
-func SocketExists(address string) bool {
-	if strings.HasPrefix(address, "@") {
-		return true
-	}
-	_, err := os.Stat(address)
-	return !errors.Is(err, os.ErrNotExist)
 }
 
 // folderDeleted reports whether a folder was deleted while it is mounted here. It then
