@@ -114,8 +114,8 @@ func certTemplate(subject pkix.Name, lifetime time.Duration) *x509.Certificate {
 	now := time.Now()
 	return &x509.Certificate{
 		Subject: subject,
-		// Certificates count whole seconds; an hour forgives any clock.
-		NotBefore: now.Add(-time.Hour),
+		// Certificates count whole seconds; a day covers the wrong clocks of tests.
+		NotBefore: now.Add(-24 * time.Hour),
 		NotAfter:  now.Add(lifetime),
 		KeyUsage:  x509.KeyUsageDigitalSignature,
 	}

@@ -1,0 +1,169 @@
+//go:build integration
+
+package clocks
+
+import (
+	"encoding/json"
+	"fmt"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/kms-health/kms-health/pkg/contract"
+	"github.com/kms-health/kms-health/pkg/operatorstatus"
+	"github.com/kms-health/kms-health/pkg/rollup"
+	"github.com/kms-health/kms-health/test/harness/apiservers"
+	"github.com/kms-health/kms-health/test/harness/program"
+	"github.com/kms-health/kms-health/test/harness/wait"
+	"github.com/kms-health/kms-health/test/operator/fixture"
+)
+
+const (
+	interval = 5 * time.Second
+	// few is within which a fault that a reporter sees must be reported, on a busy machine.
+	few = 4 * interval
+	// quiet is for how long nothing may change while everything is healthy.
+	quiet = time.Minute
+)
+
+// No clock of a node or of an API server decides anything: verdicts, and when they come, are those of the node whose
+// clock is right, which is the first.
+func TestWrongClocksOfNodesAndTheirAPIServers(t *testing.T) {
+	if len(ahead) == 0 {
+		t.Skip("it takes a quarter of an hour, and programs built for it: make test-clocks")
+	}
+	op := fixture.NewOperator(t)
+	all := startCluster(t, op)
+	seen := fixture.RecordConditions(t, apiservers.Kube)
+	began := time.Now()
+	awaitAgreed(t, fixture.Plugin.KeyID())
+	t.Logf("the write key is agreed on %s after all nodes were healthy", since(began))
+	agreed := fixture.RecordConditions(t, apiservers.Kube)
+	time.Sleep(quiet)
+	expectNone(t, agreed, "KMSWriteKeyAgreed Unknown", "KMSWriteKeyAgreed False")
+	expectRotation(t, all)
+	expectNone(t, seen, "KMSPluginsDegraded True", "KMSPluginsDegraded Unknown")
+	for _, n := range all {
+		expectSealed(t, n)
+	}
+	for _, n := range all {
+		expectSilent(t, n)
+	}
+}
+
+// startCluster starts nodes and the operator, and waits until everything is healthy.
+func startCluster(t *testing.T, op *fixture.Operator) []*node {
+	t.Helper()
+	binary, err := program.Build(filepath.Dir(fixture.Binary), "cmd/kms-health-reporter")
+	if err != nil {
+		t.Fatal(err)
+	}
+	fixture.SetEncryption(t, apiservers.Kube, apiservers.Encryption("1", "identity"), "1")
+	fixture.RollStatic(t, "1", false)
+	all := []*node{{
+		name: fixture.NodeNames[0], plugin: fixture.Plugin, api: fixture.Cluster.RESTConfig(), dir: program.SocketDir(t),
+	}}
+	for i, by := range ahead {
+		all = append(all, startNode(t, i+1, by))
+	}
+	op.Configure(fixture.Targets(apiservers.Kube.Target()))
+	op.Start("")
+	fixture.AwaitDelivered(t, apiservers.Kube.Resource)
+	for _, n := range all {
+		n.startReporter(t, binary)
+	}
+	fixture.AwaitHealthy(t)
+	return all
+}
+
+func since(at time.Time) time.Duration { return time.Since(at).Round(100 * time.Millisecond) }
+
+// expectNone checks that a condition had none of some statuses.
+func expectNone(t *testing.T, seen *fixture.ConditionsSeen, statuses ...string) {
+	t.Helper()
+	for _, status := range statuses {
+		if found := seen.With(status); len(found) > 0 {
+			t.Errorf("while everything is healthy:\n%s", strings.Join(found, "\n"))
+		}
+	}
+}
+
+// awaitAgreed waits until KMSWriteKeyAgreed is True with a KEK ID.
+func awaitAgreed(t *testing.T, kekID string) {
+	t.Helper()
+	wait.Eventually(t, rollup.SettlePeriod+3*time.Minute, "the key is agreed on", func() error {
+		c := fixture.Resource(t, apiservers.Kube).Conditions[contract.WriteKeyAgreed]
+		var found struct{ KEKID string }
+		if c.Status != operatorstatus.True || json.Unmarshal([]byte(c.Message), &found) != nil || found.KEKID != kekID {
+			return fmt.Errorf("%+v, want %s", c, kekID)
+		}
+		return nil
+	})
+}
+
+func expectRotation(t *testing.T, all []*node) {
+	t.Helper()
+	began := time.Now()
+	for _, n := range all {
+		if _, err := n.plugin.Rotate(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	awaitAgreed(t, fixture.Plugin.KeyID())
+	took := since(began)
+	t.Logf("a new KEK is agreed on %s after its rotation", took)
+	if took < rollup.SettlePeriod {
+		t.Errorf("it is agreed on after %s, before all API servers write with it", took)
+	}
+}
+
+// expectSealed checks that a sealed plugin is reported, with its node, and for no longer than it lasts.
+func expectSealed(t *testing.T, n *node) {
+	t.Helper()
+	var took []time.Duration
+	for _, sealed := range []bool{true, false} {
+		if err := n.seal(sealed); err != nil {
+			t.Fatal(err)
+		}
+		began := time.Now()
+		if sealed {
+			c := fixture.AwaitRollUp(t, apiservers.Kube, contract.PluginsDegraded, operatorstatus.True, contract.PluginUnhealthy)
+			if !strings.Contains(c.Message, n.name) {
+				t.Errorf("%s is not named: %q", n, c.Message)
+			}
+		} else {
+			fixture.AwaitRollUp(t, apiservers.Kube, contract.PluginsDegraded, operatorstatus.False, contract.AsExpected)
+		}
+		took = append(took, since(began))
+	}
+	t.Logf("%s: sealed, reported after %s; unsealed, reported after %s", n, took[0], took[1])
+	if max(took[0], took[1]) > few {
+		t.Errorf("%s: %v, want at most %s", n, took, few)
+	}
+}
+
+// expectSilent checks that a silent reporter is stale after as many intervals as any other.
+func expectSilent(t *testing.T, n *node) {
+	t.Helper()
+	if err := n.reporter.Signal(syscall.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	began := time.Now()
+	c := fixture.AwaitRollUp(t, apiservers.Kube, contract.PluginsDegraded, operatorstatus.Unknown, contract.ReporterStale)
+	took := since(began)
+	if !strings.Contains(c.Message, n.name) {
+		t.Errorf("%s is not named: %q", n, c.Message)
+	}
+	if err := n.reporter.Signal(syscall.SIGCONT); err != nil {
+		t.Fatal(err)
+	}
+	began = time.Now()
+	fixture.AwaitHealthy(t)
+	t.Logf("%s: silent, stale after %s; reports again, healthy after %s", n, took, since(began))
+	// Its last report may be of an interval before.
+	if stale := contract.StaleIntervals * interval; took < stale-interval-time.Second || took > stale+2*interval {
+		t.Errorf("%s is stale after %s, want about %s", n, took, stale)
+	}
+}
