@@ -42,11 +42,8 @@ func APIServers(objects []*unstructured.Unstructured) map[string]contract.APISer
 		servers[r.APIServer.Name] = r.APIServer
 	}
 	for _, o := range objects {
-		if o.GetKind() != KindConfigMap {
-			continue
-		}
-		configuration, err := configurationOf(o)
-		for i := 0; err == nil && i < len(configuration.APIServers); i++ {
+		configuration, _ := configurationOf(o)
+		for i := 0; configuration != nil && i < len(configuration.APIServers); i++ {
 			a := &configuration.APIServers[i]
 			servers[a.Name] = contract.APIServer{Namespace: a.Namespace, PodSelector: a.PodSelector, Container: a.Container}
 		}

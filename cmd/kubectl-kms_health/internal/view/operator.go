@@ -93,18 +93,37 @@ func (e *evaluation) judgeOperator() {
 		e.add(p)
 	}
 	// The operator decodes its file by the same function.
-	if configMap := e.snapshot.find(KindConfigMap); configMap != nil {
-		if _, err := configurationOf(configMap); err != nil {
-			e.add(Problem{
-				Verdict: Unhealthy, Reason: contract.ConfigurationInvalid, Detail: err.Error(),
-				Summary: "the operator's configuration is rejected; the last valid one stays active",
-				Next:    command("%s edit configmap -n %s %s", tool, configMap.GetNamespace(), configMap.GetName()),
-			})
+	for _, o := range e.snapshot.Objects {
+		_, err := configurationOf(o)
+		if err == nil {
+			continue
 		}
+		rejected := Problem{Verdict: Unhealthy, Reason: contract.ConfigurationInvalid, Detail: err.Error(),
+			Summary: "the operator's configuration is rejected; the last valid one stays active",
+			Next:    command("%s edit configmap -n %s %s", tool, o.GetNamespace(), o.GetName())}
+		if o.GetKind() == KindDeployment {
+			rejected.Summary = "the operator's configuration is rejected: a pod with it does not become Ready"
+			rejected.Fix, rejected.Next = "correct the file, and apply the kustomization again", e.commands.operatorLog()
+		}
+		e.add(rejected)
 	}
 }
 
-func configurationOf(configMap *unstructured.Unstructured) (*v1alpha1.OperatorConfiguration, error) {
-	data, _, _ := unstructured.NestedString(configMap.Object, "data", contract.ConfigFile)
-	return v1alpha1.DecodeOperator([]byte(data))
+// configurationOf is the operator's configuration, if an object has it: a ConfigMap, or with the component
+// start-during-plugin-outage its Deployment; nil: it does not.
+func configurationOf(o *unstructured.Unstructured) (*v1alpha1.OperatorConfiguration, error) {
+	var text string
+	switch o.GetKind() {
+	case KindConfigMap:
+		text, _, _ = unstructured.NestedString(o.Object, "data", contract.ConfigFile)
+	case KindDeployment:
+		in := []string{"spec", "template", "metadata", "annotations", contract.ConfigAnnotation}
+		var has bool
+		if text, has, _ = unstructured.NestedString(o.Object, in...); !has {
+			return nil, nil
+		}
+	default:
+		return nil, nil
+	}
+	return v1alpha1.DecodeOperator([]byte(text))
 }

@@ -65,6 +65,12 @@ const (
 	fresh, old = "2026-05-08T12:34:30.000000Z", "2026-05-08T12:00:00.000000Z"
 )
 
+// annotated is a Deployment whose pods have the operator's file as an annotation.
+func annotated(file string) string {
+	return fmt.Sprintf("{apiVersion: apps/v1, kind: Deployment, metadata: {name: kms-health-operator, namespace: ns}, spec: {replicas: 1, template: "+
+		"{metadata: {annotations: {kmshealth.openshift.io/config: %q}}}}}", "apiVersion: kmshealth.openshift.io/v1alpha1\nkind: OperatorConfiguration\n"+file)
+}
+
 func evaluate(t *testing.T, s *Snapshot, selected string) *Status {
 	t.Helper()
 	s.Now = now
@@ -165,6 +171,8 @@ func TestTheOperatorItself(t *testing.T) {
 		"no Lease":               {[]string{fmt.Sprintf(deployment, 1)}, false, OperatorStandby, NotKnown, "standby only: of 1 replica, none", ""},
 		"not ready":              {[]string{fmt.Sprintf(deployment, 0), works}, false, OperatorNotRunning, NotKnown, "the operator is not running: 0 of 2 replicas", ""},
 		"rejected":               {[]string{works, configuration("apiVersion: kmshealth.openshift.io/v1alpha1\nkind: OperatorConfiguration\nnonsense: 1\n")}, false, OperatorWorks, Unhealthy, "configuration is rejected", "oc edit configmap -n ns kms-health-operator-config"},
+		"rejected, of the pod":   {[]string{works, annotated("nonsense: 1")}, false, OperatorNotRunning, Unhealthy, "configuration is rejected: a pod with it does not become Ready", "oc logs -n ns -l app.kubernetes.io/name=kms-health-operator --prefix --tail=20"},
+		"valid, of the pod":      {[]string{works, annotated("apiServers: []")}, false, OperatorNotRunning, NotKnown, "0 of 1 replicas", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := &Snapshot{Objects: []*unstructured.Unstructured{resource(t, "a healthy", "KMSPluginsDegraded False AsExpected")}}
@@ -181,7 +189,7 @@ func TestTheOperatorItself(t *testing.T) {
 			if tt.next != "" && got.Problems[0].Next.Command != tt.next {
 				t.Errorf("%+v", got.Problems[0].Next)
 			}
-			if name == "rejected" && !strings.Contains(got.Problems[0].Detail, "nonsense") {
+			if strings.HasPrefix(name, "rejected") && !strings.Contains(got.Problems[0].Detail, "nonsense") {
 				t.Errorf("no text of the error: %q", got.Problems[0].Detail)
 			}
 		})
