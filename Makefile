@@ -188,6 +188,11 @@ test-agreement: cluster ## Rotate a key at four intervals at once, and compare K
 		cd test/operator/encrypted && printf '%s\n' 1s 5s 10s 30s | xargs -P 4 -I EVERY $(CURDIR)/bin/agreement.test \
 		-test.run UnderTheFormerKey -test.v -test.timeout 0 -rotations $(or $(ROTATIONS),12) -interval EVERY
 
+.PHONY: test-silence
+test-silence: export KUBEBUILDER_ASSETS = $(CURDIR)/$(CLUSTER)
+test-silence: cluster #+ One silent node and one request in 60 lost: how late verdicts on others are (FOR=1h)
+	@$(GO) test -tags integration,$(TAGS) $(TEST_BUILD) -ldflags=-s -count 1 -v -timeout 0 ./test/operator/rollup -run LostRequests -silent-for $(or $(FOR),1h)
+
 E2E = -tags e2e,$(TAGS) -count 1 -timeout 180m $(if $(SHORT),-short) $(TESTFLAGS) ./test/e2e/...
 
 .PHONY: test-e2e
