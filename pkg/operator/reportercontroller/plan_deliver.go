@@ -179,15 +179,15 @@ func (p *planner) served() (all []apiServerPod) {
 // precedes reports whether the first of two pods on a node is the one that its report is about: the one that has
 // started; is not being deleted; was seen later by this process; of those seen at its start, has a companion, or is newer.
 func (p *planner) precedes(a, b apiServerPod) bool {
-	first := func(is func(apiServerPod) bool) int {
-		return map[bool]int{true: 1}[is(b)] - map[bool]int{true: 1}[is(a)]
-	}
-	return cmp.Or(first(func(a apiServerPod) bool { return a.started }),
-		first(func(a apiServerPod) bool { return a.pod.DeletionTimestamp == nil }),
+	return cmp.Or(trueFirst(a.started, b.started),
+		trueFirst(a.pod.DeletionTimestamp == nil, b.pod.DeletionTimestamp == nil),
 		cmp.Compare(p.Seen[a.pod.UID], p.Seen[b.pod.UID]),
-		first(func(a apiServerPod) bool { return a.companion }),
+		trueFirst(a.companion, b.companion),
 		b.pod.CreationTimestamp.Compare(a.pod.CreationTimestamp.Time), strings.Compare(a.UID, b.UID)) < 0
 }
+
+// trueFirst compares so that true comes before false.
+func trueFirst(a, b bool) int { return map[bool]int{true: 1}[b] - map[bool]int{true: 1}[a] }
 
 func (p *planner) daemonSet() {
 	plugins := p.agentPlugins()

@@ -82,16 +82,10 @@ func (p *planner) agentUser() contract.User {
 	if len(pods) == 0 {
 		return user
 	}
-	slices.SortStableFunc(pods, func(a, b apiServerPod) int {
-		if seen := cmp.Compare(p.Seen[a.pod.UID], p.Seen[b.pod.UID]); seen != 0 || a.User.String() == b.User.String() {
-			return seen
-		}
-		if a.User.String() == user.String() {
-			return -1
-		}
-		return 1
+	last := slices.MinFunc(pods, func(a, b apiServerPod) int {
+		first := func(a apiServerPod) bool { return a.User.String() == user.String() }
+		return cmp.Or(cmp.Compare(p.Seen[a.pod.UID], p.Seen[b.pod.UID]), trueFirst(first(a), first(b)))
 	})
-	last := pods[0]
 	for _, a := range pods {
 		if a.User.String() != last.User.String() {
 			p.wait("pod %s/%s runs as %s, and the agents as %s, as pod %s, which was seen last", a.pod.Namespace, a.pod.Name,
