@@ -130,15 +130,13 @@ func write(w http.ResponseWriter, r *http.Request, endpoint string, checks []che
 		fmt.Fprintf(&lines, "[-]%s failed: %s\n", c.name, contract.CleanDetail(c.why))
 		failed = true
 	}
-	_, verbose := r.URL.Query()["verbose"]
-	if failed && failCode != http.StatusOK {
+	switch { // an error is that the client went away
+	case failed && failCode != http.StatusOK:
 		w.WriteHeader(failCode)
-		_, _ = fmt.Fprintf(w, "%s%s check failed\n", lines.String(), endpoint) // the client went away
-		return
-	}
-	if verbose {
+		_, _ = fmt.Fprintf(w, "%s%s check failed\n", lines.String(), endpoint)
+	case r.URL.Query().Has("verbose"):
 		_, _ = fmt.Fprintf(w, "%s%s check passed\n", lines.String(), endpoint)
-		return
+	default:
+		_, _ = fmt.Fprint(w, "ok")
 	}
-	_, _ = fmt.Fprint(w, "ok")
 }
