@@ -54,10 +54,10 @@ func NewCluster(config *rest.Config, namespaces []string, c clock.PassiveClock) 
 // request is one get, or a list if the name is empty.
 type request struct {
 	schema.GroupVersionResource
-	namespace, name, selector string
-	kind                      string
-	objects                   []*unstructured.Unstructured
-	err                       error
+	namespace, name, kind string
+	options               metav1.ListOptions
+	objects               []*unstructured.Unstructured
+	err                   error
 }
 
 func get(gvr schema.GroupVersionResource, namespace, name, kind string) *request {
@@ -80,11 +80,7 @@ func (c *Cluster) do(ctx context.Context, all []*request) {
 			client := c.client.Resource(r.GroupVersionResource).Namespace(r.namespace)
 			list := &unstructured.UnstructuredList{Items: make([]unstructured.Unstructured, 1)}
 			if r.name == "" {
-				options := metav1.ListOptions{LabelSelector: r.selector}
-				if r.kind == view.KindEvent {
-					options.FieldSelector = "source=" + contract.OperatorName
-				}
-				list, r.err = client.List(ctx, options)
+				list, r.err = client.List(ctx, r.options)
 			} else if o, err := client.Get(ctx, r.name, metav1.GetOptions{}); err == nil {
 				list.Items[0] = *o
 			} else {
@@ -115,7 +111,8 @@ func (c *Cluster) Read(ctx context.Context) (*view.Snapshot, error) {
 			get(leases, namespace, contract.OperatorName, view.KindLease),
 			get(configMaps, namespace, contract.OperatorConfigMap, view.KindConfigMap),
 			get(pods, namespace, "", view.KindPod),
-			get(events, namespace, "", view.KindEvent))
+			&request{GroupVersionResource: events, namespace: namespace, kind: view.KindEvent,
+				options: metav1.ListOptions{FieldSelector: "source=" + contract.OperatorName}})
 	}
 	c.do(ctx, slices.Concat(reports, others))
 	if err := ctx.Err(); err != nil {
@@ -156,9 +153,8 @@ func (c *Cluster) readServers(ctx context.Context, s *view.Snapshot) {
 		if !is || !known || len(server.PodSelector) == 0 || slices.Contains(c.namespaces, server.Namespace) {
 			continue
 		}
-		request := get(pods, server.Namespace, "", view.KindPod)
-		request.selector = labels.FormatLabels(server.PodSelector)
-		all = append(all, request)
+		all = append(all, &request{GroupVersionResource: pods, namespace: server.Namespace, kind: view.KindPod,
+			options: metav1.ListOptions{LabelSelector: labels.FormatLabels(server.PodSelector)}})
 	}
 	c.do(ctx, all)
 	for _, r := range all {

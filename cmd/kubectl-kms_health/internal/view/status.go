@@ -203,10 +203,9 @@ func read(r contract.Resource, o *unstructured.Unstructured, now time.Time) APIS
 		p := Plugin{
 			Node: row.Node, KeyID: row.KeyID, KEKID: row.KEKID, State: row.State, Reason: row.Reason, Detail: row.Detail,
 			LastChecked: metav1.NewTime(row.Changed), IntervalSeconds: int64(row.Interval / time.Second),
-			Reporter: row.Reporter,
+			Reporter: row.Reporter, Since: metav1.NewTime(row.Since), RoundTrip: metav1.NewTime(row.RoundTrip),
+			Requested: row.Requested, Lost: row.Lost,
 		}
-		p.Since, p.RoundTrip = metav1.NewTime(row.Since), metav1.NewTime(row.RoundTrip)
-		p.Requested, p.Lost = row.Requested, row.Lost
 		// The contract's order: a node's write key comes first.
 		if !p.LastChecked.IsZero() && p.Node != marked {
 			p.Write, marked = true, p.Node
