@@ -102,14 +102,39 @@ func (m *model) load(t *testing.T, want []string) {
 	})
 }
 
-// restore restores kube-apiserver's operator resource after another move: as after a restore of etcd it has the
-// conditions and reports of before, and a lower resource version, and each watch begins anew.
+// restore restores etcd after another move.
 func (m *model) restore(t *testing.T, p *faultyProxy, move func() string) string {
 	t.Helper()
 	backup := fixture.Resource(t, apiservers.Kube)
 	what := move()
 	m.report(t)
 	time.Sleep(2 * time.Second) // a roll-up
+	m.restoreAs(t, p, backup)
+	m.restored = true
+	return what + "; then etcd is restored as it was before"
+}
+
+// restoreOutage restores, at the end, what was written while a plugin was unhealthy.
+func (m *model) restoreOutage(t *testing.T, p *faultyProxy) {
+	t.Helper()
+	backup := fixture.Resource(t, apiservers.Kube)
+	c, had := backup.Conditions[contract.PluginsDegraded]
+	if !had || !m.restored {
+		return
+	}
+	c.Status, c.Reason = operatorstatus.True, contract.PluginUnhealthy
+	backup.Conditions[c.Type] = c
+	m.restoreAs(t, p, backup)
+	fixture.Eventually(t, "the conditions of the end, after a restore", func() error {
+		m.report(t)
+		return m.differs(t)
+	})
+}
+
+// restoreAs gives kube-apiserver's operator resource the conditions and reports that it had before, and a lower
+// resource version, and begins each watch anew, as a restore of etcd does.
+func (m *model) restoreAs(t *testing.T, p *faultyProxy, backup *operatorstatus.Status) {
+	t.Helper()
 	var conditions []any
 	for _, kind := range rollup.Types {
 		if c, had := backup.Conditions[kind]; had {
@@ -139,5 +164,4 @@ func (m *model) restore(t *testing.T, p *faultyProxy, move func() string) string
 		}
 	}
 	p.versions.Add(-10_000)
-	return what + "; then etcd is restored as it was before"
 }

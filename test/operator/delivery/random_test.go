@@ -85,6 +85,7 @@ type model struct {
 	reported map[string]bool
 	turn     bool // changes with each round of reports
 	made     int  // static pods
+	restored bool // etcd was
 }
 
 var providerSets = [][]string{
@@ -431,14 +432,27 @@ func (m *model) claims(t *testing.T) error {
 func (m *model) awaitNoClaim(t *testing.T, op *fixture.Operator) {
 	t.Helper()
 	if m.file != nil {
+		m.endSurges(t)
+		m.manage(op)
 		for _, node := range fixture.NodeNames {
 			m.run(t, node)
 		}
+		fixture.Eventually(t, "API servers have loaded the file", func() error {
+			m.report(t)
+			return differ(t, m.want()...)
+		})
 		m.awaitClaims(t, len(m.unset) > 0)
 		m.file = map[bool][]string{true: {"1"}, false: {moved}}[m.file[0] == moved]
 		op.Configure(m.config())
 	}
 	m.awaitClaims(t, m.file == nil && len(m.broken)+len(m.second) > 0 && probed(m.live[0]))
+}
+
+// manage ends what keeps the operator and reporters from their work.
+func (m *model) manage(op *fixture.Operator) {
+	m.unmanaged = false
+	clear(m.silent)
+	op.Configure(m.config())
 }
 
 // awaitClaims waits until nothing is claimed that is not known, and, where more is to be seen once reporters have
@@ -796,9 +810,7 @@ func playSequence(t *testing.T, seed uint64) {
 	m.awaitNoClaim(t, op)
 	m.repair(t, p)
 	m.endSurges(t)
-	m.unmanaged = false
-	clear(m.silent)
-	op.Configure(m.config())
+	m.manage(op)
 	want := m.want()
 	fixture.Eventually(t, "the end of the sequence", func() error {
 		m.report(t)
@@ -816,6 +828,7 @@ func playSequence(t *testing.T, seed uint64) {
 	if found := seen.With(contract.ReporterStale); len(found) > 0 && time.Since(began) < contract.StaleIntervals*reportInterval {
 		t.Errorf("no report is that old, but there was %v", found)
 	}
+	m.restoreOutage(t, p)
 	if m.stopNative != nil {
 		m.stopNative()
 	}
