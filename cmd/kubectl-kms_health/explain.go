@@ -18,7 +18,8 @@ func newExplain(e environment) *cobra.Command {
 check, how to fix it, and what makes it worse. Without a name it lists all of them.
 
 It needs no cluster. The texts are those of the runbooks. Upper and lower case are the
-same, and a reason of a ClusterOperator may have its prefix, as KMSPlugins_PluginError.`,
+same, and a reason of a ClusterOperator may be as it is there, as KMSPlugins_PluginError,
+also of several conditions, as KMSPlugins_PluginError::KmsHealthReports_Error.`,
 		Example: `  kubectl kms-health explain PluginUnhealthy
   kubectl kms-health explain KMSWriteKeysDiffer        # an alert
   kubectl kms-health explain KMSPluginsDegraded        # a condition`,
@@ -30,20 +31,31 @@ same, and a reason of a ClusterOperator may have its prefix, as KMSPlugins_Plugi
 			return contract.Explainable(), cobra.ShellCompDirectiveNoFileComp
 		},
 		RunE: func(_ *cobra.Command, args []string) error {
-			text, found := show.Explanations(), true
+			text := show.Explanations()
 			if len(args) > 0 {
-				text, found = show.Explain(args[0])
-			}
-			if !found { // a reason of a ClusterOperator has the name of a condition before it
-				text, found = show.Explain(args[0][strings.LastIndex(args[0], "_")+1:])
-			}
-			if !found {
-				return fmt.Errorf("%q is no reason, alert or condition of this version; %s", args[0], similar(args[0]))
+				if text = explain(args[0]); text == "" {
+					return fmt.Errorf("%q is no reason, alert or condition of this version; %s", args[0], similar(args[0]))
+				}
 			}
 			_, err := fmt.Fprint(e.stdout, text)
 			return err
 		},
 	}
+}
+
+// explain explains a name. A reason of a ClusterOperator has the name of a condition before it, and StatusSyncers join
+// those of several conditions by "::", of which some may be OpenShift's. Empty: none is known.
+func explain(name string) (text string) {
+	for part := range strings.SplitSeq(name, "::") {
+		one, found := show.Explain(part)
+		if !found {
+			one, found = show.Explain(part[strings.LastIndex(part, "_")+1:])
+		}
+		if found {
+			text += one
+		}
+	}
+	return text
 }
 
 // similar suggests names, as for a misspelt command.
