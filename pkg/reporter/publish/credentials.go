@@ -30,8 +30,7 @@ type credentials struct {
 	age       time.Duration     // how old they may be
 	files     map[string][]byte // what the endpoints in use were made from, by path; empty: not readable
 	endpoints []*endpoint
-	client    *x509.Certificate // nil: there is none
-	read      time.Time         // when the files were last read; zero: the next write reads them
+	read      time.Time // when the files were last read; zero: the next write reads them
 }
 
 // credentialsAge is how old the credentials of a write are at most. A kubelet replaces a token
@@ -52,13 +51,13 @@ func (c *credentials) current() ([]*endpoint, error) {
 	if c.endpoints != nil && c.unchanged() {
 		return c.endpoints, nil
 	}
-	made, client, files, err := c.load()
+	made, files, err := c.load()
 	if err != nil {
 		c.read = time.Time{}
 		return c.endpoints, fmt.Errorf("kubeconfig %s: %w", c.config.Kubeconfig, err)
 	}
 	c.close()
-	c.endpoints, c.files, c.client = made, files, client
+	c.endpoints, c.files = made, files
 	return made, nil
 }
 
@@ -77,24 +76,24 @@ func (c *credentials) close() {
 	}
 }
 
-// load makes an endpoint for each server, all with the credentials and CAs of the current context. It returns the client
-// certificate, and the files that they were made from, too.
-func (c *credentials) load() ([]*endpoint, *x509.Certificate, map[string][]byte, error) {
+// load makes an endpoint for each server, all with the credentials and CAs of the current context. It returns the files
+// that they were made from, too.
+func (c *credentials) load() ([]*endpoint, map[string][]byte, error) {
 	content := filewatch.Read(c.config.Kubeconfig, maxFile)
 	if content.Err != nil {
-		return nil, nil, nil, content.Err
+		return nil, nil, content.Err
 	}
 	cluster, user, err := parseKubeconfig(content.Data)
 	if err != nil {
-		return nil, nil, nil, err
+		return nil, nil, err
 	}
 	files := map[string][]byte{c.config.Kubeconfig: content.Data}
 	if err := c.inline(cluster, user, files); err != nil {
-		return nil, nil, nil, err
+		return nil, nil, err
 	}
 	settings, err := tlsSettings(cluster, user)
 	if err != nil {
-		return nil, nil, nil, err
+		return nil, nil, err
 	}
 	servers := c.config.Servers
 	if len(servers) == 0 {
@@ -104,18 +103,14 @@ func (c *credentials) load() ([]*endpoint, *x509.Certificate, map[string][]byte,
 	for _, s := range servers {
 		u, err := parseServer(s.URL)
 		if err != nil {
-			return nil, nil, nil, err
+			return nil, nil, err
 		}
 		own := settings.Clone()
 		own.ServerName = s.TLSServerName
 		least := c.config.WriteTimeout.Duration / time.Duration(len(servers))
 		endpoints = append(endpoints, newEndpoint(c.config, u, own, user.Token, least))
 	}
-	var client *x509.Certificate
-	if len(settings.Certificates) > 0 {
-		client = settings.Certificates[0].Leaf
-	}
-	return endpoints, client, files, nil
+	return endpoints, files, nil
 }
 
 // kubeconfig has the fields of a kubeconfig that are used or rejected here.

@@ -13,6 +13,7 @@ package publish
 import (
 	"cmp"
 	"context"
+	"crypto/tls"
 	"errors"
 	"reflect"
 	"slices"
@@ -170,7 +171,7 @@ func (p *Publisher) attempt(ctx context.Context, entries []contract.Entry) *fail
 	if endpoints == nil {
 		return &failure{kind: BadCredentials, err: err}
 	}
-	p.showCertificate()
+	p.showCertificate(endpoints[0].transport.TLSClientConfig.Certificates)
 	p.problem.Note(err, "Credential files cannot be used; the last valid ones stay in use", p.log.fields...)
 	payload, err := body(p.config.To, p.config.Node, p.config.Since(), entries)
 	if err != nil {
@@ -189,13 +190,13 @@ func (p *Publisher) attempt(ctx context.Context, entries []contract.Entry) *fail
 }
 
 // showCertificate sets the metrics of the client certificate, which the owner of a sidecar renews.
-func (p *Publisher) showCertificate() {
-	if client := p.credentials.client; client != nil {
-		p.metrics.SetTime(contract.MetricCertificateBegin, client.NotBefore)
-		p.metrics.SetTime(contract.MetricCertificateEnd, client.NotAfter)
+func (p *Publisher) showCertificate(client []tls.Certificate) {
+	if len(client) == 0 {
+		p.hideCertificate()
 		return
 	}
-	p.hideCertificate()
+	p.metrics.SetTime(contract.MetricCertificateBegin, client[0].Leaf.NotBefore)
+	p.metrics.SetTime(contract.MetricCertificateEnd, client[0].Leaf.NotAfter)
 }
 
 func (p *Publisher) hideCertificate() {
