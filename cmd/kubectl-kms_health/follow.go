@@ -91,8 +91,8 @@ func (t *trips) update(ctx context.Context, s *view.Status, made []view.Trip) {
 		}
 		t.requested[a.Name] = true
 		if err := t.request(ctx, a.Target(), t.Request); err != nil {
-			fmt.Fprintf(t.stderr, "warning: no round trip is requested: %s\nWaiting for regular ones (%d), at most %s (--timeout)\n",
-				show.Lines(err.Error()), t.Regular, t.timeout)
+			fmt.Fprintf(t.stderr, "warning: no round trip is requested: %s\n"+
+				"Waiting for regular ones (%d), at most %s (--timeout)\n", show.Lines(err.Error()), t.Regular, t.timeout)
 		}
 	}
 	for _, m := range made {

@@ -104,20 +104,13 @@ func (p *Preflight) check(a *APIServer) {
 const notNamed = "none"
 
 func (p *Preflight) checkTrips(a *APIServer) {
-	all, waits := 0, byNode{}
-	for _, trip := range p.Trips {
-		if trip.APIServer == a.Name {
-			all++
-			if !trip.Done {
-				waits.add(trip.Node, trip.Waits)
-			}
-		}
-	}
-	verdict, text := Healthy, fmt.Sprintf("%d of %s made one", all-len(waits), plural(all, "node"))
-	if all == 0 {
+	own := slices.DeleteFunc(slices.Clone(p.Trips), func(t Trip) bool { return t.APIServer != a.Name })
+	nodes, waits := awaited(own)
+	verdict, text := Healthy, fmt.Sprintf("%d of %s made one", len(own)-nodes, plural(len(own), "node"))
+	if len(own) == 0 {
 		verdict, text = NotKnown, nothingReported
-	} else if _, missing := waits.groups(); missing != "" {
-		verdict, text = NotKnown, text+"; still awaited: "+missing+
+	} else if nodes > 0 {
+		verdict, text = NotKnown, text+"; still awaited: "+waits+
 			". If no request arrives, a regular one is made, by default every 5 minutes (--timeout)"
 	}
 	p.add(a, "Round trip", verdict, "", text)

@@ -87,22 +87,27 @@ func (t *Trips) waits(apiServer string, p *Plugin) string {
 	return "a new round trip of key " + p.KeyID
 }
 
-// Await adds to a healthy status the trips that are not done: its reports may be older than a change. It returns
-// whether the status stays healthy.
-func (s *Status) Await(trips []Trip) bool {
-	if s.Verdict != Healthy {
-		return false
-	}
+// awaited is on how many nodes a trip is not done, and what these wait for.
+func awaited(trips []Trip) (nodes int, text string) {
 	waits := byNode{}
 	for _, t := range trips {
 		if !t.Done {
 			waits.add(t.Node, t.Waits)
 		}
 	}
-	if _, text := waits.groups(); text != "" {
+	_, text = waits.groups()
+	return len(waits), text
+}
+
+// Await adds to a healthy status the trips that are not done: its reports may be older than a change. It returns
+// whether the status stays healthy.
+func (s *Status) Await(trips []Trip) bool {
+	if nodes, text := awaited(trips); nodes > 0 && s.Verdict == Healthy {
 		s.Verdict = NotKnown
-		s.Problems = []Problem{{Verdict: NotKnown, Reason: "RoundTripAwaited", Summary: "the reports may be old; awaited: " + text,
-			Fix: "wait longer (--timeout), or request round trips: that needs the right to patch, and an operator"}}
+		s.Problems = []Problem{{
+			Verdict: NotKnown, Reason: "RoundTripAwaited", Summary: "the reports may be old; awaited: " + text,
+			Fix: "wait longer (--timeout), or request round trips: that needs the right to patch, and an operator",
+		}}
 		s.Summary = (&evaluation{Status: s, snapshot: s.snapshot}).summary()
 	}
 	return s.Verdict == Healthy
