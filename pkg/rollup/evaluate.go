@@ -81,7 +81,8 @@ func Evaluate(in *Input) *Result {
 			e.node(n, rows)
 		}
 	}
-	e.set(e.degraded(), len(e.standing) > 0 || e.awaited && in.Previous[contract.PluginsDegraded].Status == operatorstatus.True)
+	found := in.Previous[contract.PluginsDegraded].Status == operatorstatus.True
+	e.set(e.degraded(), len(e.standing) > 0 || e.awaited && found)
 	e.set(e.reporting())
 	e.set(e.writeKeyAgreed(), false)
 	result.Agreement.Evaluated = true
