@@ -78,6 +78,7 @@ type pair struct {
 	object  *observer
 	began   time.Time
 	plugins []*kmsplugin.Plugin // of the nodes
+	nodeOf  []*node
 
 	writes int     // while all plugins were healthy
 	bytes  float64 // to etcd's disk, in the same time
@@ -160,7 +161,7 @@ func (p *pair) addNode() {
 		}))
 		n.run()
 	}
-	p.plugins = append(p.plugins, n.plugins[0])
+	p.plugins, p.nodeOf = append(p.plugins, n.plugins[0]), append(p.nodeOf, n)
 }
 
 func (p *pair) nodeName(i int) string { return fmt.Sprintf("pair%d-%d", p.number, i) }
