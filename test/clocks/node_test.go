@@ -13,6 +13,7 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -108,8 +109,8 @@ func (n *node) startAPIServer(t *testing.T) {
 	command := strings.Split(strings.TrimSuffix(string(line), "\x00"), "\x00")
 	address := fixture.FreeAddress(t)
 	_, port, _ := strings.Cut(address, ":")
-	args := append(command[1:], "--secure-port="+port, "--encryption-provider-config="+encryption,
-		"--audit-log-path="+filepath.Join(n.dir, "audit.log"))
+	args := slices.Concat(command[1:], []string{"--secure-port=" + port, "--encryption-provider-config=" + encryption,
+		"--audit-log-path=" + filepath.Join(n.dir, "audit.log")})
 	n.start(t, "kube-apiserver", command[0], args)
 	n.api.Host = "https://" + address
 	client := kubernetes.NewForConfigOrDie(n.api).RESTClient()
