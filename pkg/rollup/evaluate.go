@@ -81,8 +81,7 @@ func Evaluate(in *Input) *Result {
 			e.node(n, rows)
 		}
 	}
-	found := in.Previous[contract.PluginsDegraded].Status == operatorstatus.True
-	e.set(e.degraded(), len(e.standing) > 0 || e.awaited && found)
+	e.set(e.degraded(), len(e.standing) > 0 || e.awaited && in.Stood && in.Now.Before(in.Began.Add(FirstReport)))
 	e.set(e.reporting())
 	e.set(e.writeKeyAgreed(), false)
 	result.Agreement.Evaluated = true

@@ -31,6 +31,7 @@ type Input struct {
 	Wall    time.Time // the same by the API server's clock, for StatusSyncers and people
 	Reports []Report
 	Began   time.Time // when the evaluating process first saw the target
+	Stood   bool      // KMSPluginsDegraded was True then
 	// Off means that no node should report, and Unobserved, that it is not known which should. Then Delivery
 	// alone is evaluated; where Unobserved, the other conditions stay.
 	Off, Unobserved bool

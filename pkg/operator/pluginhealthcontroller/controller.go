@@ -80,6 +80,7 @@ type healthState struct {
 	seen       rollup.Seen
 	agreement  rollup.Agreement
 	began      time.Time              // when the target was first seen
+	stood      bool                   // KMSPluginsDegraded was True at the first look
 	attendance map[string]nodeHistory // by node, since then; nil: none was observed yet
 
 	watching watchClock        // under mu

@@ -32,7 +32,10 @@ func (s *healthSync) observe(in *rollup.Input, resource *operatorstatus.Status) 
 	}
 	pods, ours := alive(pods), byNode(reporterPods(t.Name, t.Sources.Cluster.OwnPods.List()))
 	before, denied := s.attendance, len(in.NotObserved) > 0
-	s.attendance = map[string]nodeHistory{}
+	if before == nil {
+		s.stood = in.Previous[contract.PluginsDegraded].Status == operatorstatus.True
+	}
+	in.Stood, s.attendance = s.stood, map[string]nodeHistory{}
 	if in.Alone = len(pods) == 0 && (t.State.Mode.ServesNode() || len(agents(ours)) > 0); in.Alone {
 		s.expectHosts(in, before, ours, resource)
 	} else {
