@@ -226,21 +226,20 @@ e2e-packages: ## Install the Debian packages that a real cluster needs, as root
 parity: cluster $(if $(KUBERNETES),.tools/parity-$(KUBERNETES)/kube-apiserver) #+ Compare our verdicts with kube-apiserver's own (KUBERNETES=v1.34.4, v1.37.2: of another version)
 	$(if $(KUBERNETES),KUBEBUILDER_ASSETS=$(CURDIR)/.tools/parity-$(KUBERNETES)) $(GO) test -tags integration,$(TAGS) -count 1 -timeout 40m -v ./test/parity -compare
 
-# kube-apiserver, reporter and operator whose clocks are wrong (test/tools/clocks.sh). Without the race
-# detector, with which they would all be compiled once more.
+# kube-apiserver, reporter and operator whose clocks are wrong (test/tools/clocks.sh). Without the race detector, with
+# which package time is another.
 CLOCKS := .tools/clocks-$(KUBERNETES_VERSION)
-$(CLOCKS)/kube-apiserver: | cluster
-	@test/tools/clocks.sh $(@D)
-	@GOFLAGS=-overlay=$(abspath $(@D))/overlay.json test/tools/build.sh $(@D) test/tools/cluster \
-		'$(call kubernetes_ldflags,$(KUBERNETES_VERSION))' '10 to 20 minutes on 2 cores' $(@F)=k8s.io/kubernetes/cmd/$(@F)
+CLOCKS_FLAGS = GOFLAGS=-toolexec=$(CURDIR)/test/tools/clocks.sh
+$(CLOCKS)/kube-apiserver: test/tools/clocks.sh | cluster
+	@$(CLOCKS_FLAGS) test/tools/build.sh $(@D) test/tools/cluster '$(call kubernetes_ldflags,$(KUBERNETES_VERSION))' \
+		'half a minute' $(@F)=k8s.io/kubernetes/cmd/$(@F)
 	@ln -sf $(addprefix ../$(notdir $(CLUSTER))/,etcd kube-controller-manager kubectl) $(@D)
 
 .PHONY: test-clocks
 test-clocks: AHEAD ?= 20m,-20m,6h,-6h
 test-clocks: $(CLOCKS)/kube-apiserver #+ Nodes whose clocks are wrong, each with an API server, beside one that is right (AHEAD=20m: one)
-	@test/tools/clocks.sh $(CLOCKS)
-	KUBEBUILDER_ASSETS=$(CURDIR)/$(CLOCKS) GOFLAGS=-overlay=$(CURDIR)/$(CLOCKS)/overlay.json $(GO) test -tags integration,$(TAGS) \
-		$(TEST_BUILD) -ldflags=-s -vet=off -count 1 -timeout 60m -v ./test/clocks -ahead=$(AHEAD) $(TESTFLAGS)
+	KUBEBUILDER_ASSETS=$(CURDIR)/$(CLOCKS) $(CLOCKS_FLAGS) $(GO) test -tags integration,$(TAGS) $(TEST_BUILD) -ldflags=-s -vet=off \
+		-count 1 -timeout 60m -v ./test/clocks -ahead=$(AHEAD) $(TESTFLAGS)
 
 # Without the race detector, which finds a race of k8s.io/kms/pkg/service. TESTFLAGS=-update writes test/languages/testdata/verdicts.txt anew.
 .PHONY: test-languages
