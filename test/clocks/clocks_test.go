@@ -3,8 +3,6 @@
 package clocks
 
 import (
-	"encoding/json"
-	"fmt"
 	"path/filepath"
 	"strings"
 	"syscall"
@@ -16,7 +14,6 @@ import (
 	"github.com/kms-health/kms-health/pkg/rollup"
 	"github.com/kms-health/kms-health/test/harness/apiservers"
 	"github.com/kms-health/kms-health/test/harness/program"
-	"github.com/kms-health/kms-health/test/harness/wait"
 	"github.com/kms-health/kms-health/test/operator/fixture"
 )
 
@@ -38,7 +35,7 @@ func TestWrongClocksOfNodesAndTheirAPIServers(t *testing.T) {
 	all := startCluster(t, op)
 	seen := fixture.RecordConditions(t, apiservers.Kube)
 	began := time.Now()
-	awaitAgreed(t, fixture.Plugin.KeyID())
+	fixture.AwaitAgreed(t, fixture.Plugin.KeyID())
 	t.Logf("the write key is agreed on %s after all nodes were healthy", since(began))
 	agreed := fixture.RecordConditions(t, apiservers.Kube)
 	time.Sleep(quiet)
@@ -90,19 +87,6 @@ func expectNone(t *testing.T, seen *fixture.ConditionsSeen, statuses ...string) 
 	}
 }
 
-// awaitAgreed waits until KMSWriteKeyAgreed is True with a KEK ID.
-func awaitAgreed(t *testing.T, kekID string) {
-	t.Helper()
-	wait.Eventually(t, rollup.SettlePeriod+3*time.Minute, "the key is agreed on", func() error {
-		c := fixture.Resource(t, apiservers.Kube).Conditions[contract.WriteKeyAgreed]
-		var found struct{ KEKID string }
-		if c.Status != operatorstatus.True || json.Unmarshal([]byte(c.Message), &found) != nil || found.KEKID != kekID {
-			return fmt.Errorf("%+v, want %s", c, kekID)
-		}
-		return nil
-	})
-}
-
 func expectRotation(t *testing.T, all []*node) {
 	t.Helper()
 	began := time.Now()
@@ -111,7 +95,7 @@ func expectRotation(t *testing.T, all []*node) {
 			t.Fatal(err)
 		}
 	}
-	awaitAgreed(t, fixture.Plugin.KeyID())
+	fixture.AwaitAgreed(t, fixture.Plugin.KeyID())
 	took := since(began)
 	t.Logf("a new KEK is agreed on %s after its rotation", took)
 	if took < rollup.SettlePeriod {

@@ -5,7 +5,6 @@ package encrypted
 import (
 	"bytes"
 	"context"
-	"encoding/json"
 	"flag"
 	"fmt"
 	"slices"
@@ -18,11 +17,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	kmstypes "k8s.io/apiserver/pkg/storage/value/encrypt/envelope/kmsv2/v2"
 
-	"github.com/kms-health/kms-health/pkg/contract"
-	"github.com/kms-health/kms-health/pkg/operatorstatus"
-	"github.com/kms-health/kms-health/pkg/rollup"
-	"github.com/kms-health/kms-health/test/harness/apiservers"
-	"github.com/kms-health/kms-health/test/harness/wait"
 	"github.com/kms-health/kms-health/test/operator/fixture"
 )
 
@@ -82,7 +76,7 @@ func TestNothingIsWrittenUnderTheFormerKeyOnceTheNewOneIsAgreedOn(t *testing.T) 
 	defer cancel()
 	all, problems := make(chan stored, 1000), make(chan error, 1)
 	go writer(ctx, etcd, all, problems)
-	awaitAgreed(t, fixture.Plugin.KeyID())
+	fixture.AwaitAgreed(t, fixture.Plugin.KeyID())
 	var took []time.Duration
 	for i := range *rotations {
 		rotated := time.Now()
@@ -90,7 +84,7 @@ func TestNothingIsWrittenUnderTheFormerKeyOnceTheNewOneIsAgreedOn(t *testing.T) 
 			t.Fatal(err)
 		}
 		kekID := fixture.Plugin.KeyID()
-		awaitAgreed(t, kekID)
+		fixture.AwaitAgreed(t, kekID)
 		agreed := time.Now()
 		took = append(took, agreed.Sub(rotated).Round(100*time.Millisecond))
 		var last time.Time // written under the former key
@@ -120,17 +114,4 @@ func TestNothingIsWrittenUnderTheFormerKeyOnceTheNewOneIsAgreedOn(t *testing.T) 
 	slices.Sort(took)
 	t.Logf("interval %s, %d rotations: from the rotation to True: median %s, worst %s", *interval, len(took),
 		took[len(took)/2], took[len(took)-1])
-}
-
-// awaitAgreed waits until KMSWriteKeyAgreed is True with a KEK ID.
-func awaitAgreed(t *testing.T, kekID string) {
-	t.Helper()
-	wait.Eventually(t, rollup.SettlePeriod+3*time.Minute, "the key is agreed on", func() error {
-		c := fixture.Resource(t, apiservers.Kube).Conditions[contract.WriteKeyAgreed]
-		var found struct{ KEKID string }
-		if c.Status != operatorstatus.True || json.Unmarshal([]byte(c.Message), &found) != nil || found.KEKID != kekID {
-			return fmt.Errorf("%+v, want %s", c, kekID)
-		}
-		return nil
-	})
 }
