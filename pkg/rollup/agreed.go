@@ -58,8 +58,7 @@ func (e *evaluation) writeKeyAgreed() operatorstatus.Condition {
 // their reports change. An agreement that an earlier process has found stands.
 func (e *evaluation) settle(c *operatorstatus.Condition, key, kekID string) {
 	next, was := e.Agreement, e.Previous[c.Type]
-	settling := e.Now.Before(next.Seen.Add(SettlePeriod))
-	if next.KeyID != key || !contract.SameKEK(next.KEKID, kekID) || settling && len(e.standing) > 0 {
+	if next.KeyID != key || !contract.SameKEK(next.KEKID, kekID) {
 		next = Agreement{KeyID: key, KEKID: kekID, Seen: e.Now, Since: e.Wall.UTC().Format(time.RFC3339)}
 		var found agreement
 		stands := !e.Agreement.Evaluated && was.Status == operatorstatus.True
@@ -68,13 +67,16 @@ func (e *evaluation) settle(c *operatorstatus.Condition, key, kekID string) {
 			next.Seen, next.Since = e.Now.Add(-SettlePeriod), found.Since
 		}
 	}
-	e.result.Agreement = next
-	if e.before(next.Seen.Add(SettlePeriod)) {
+	if ends := next.Seen.Add(SettlePeriod); e.Now.Before(ends) {
+		if len(e.standing) == 0 && e.before(ends) {
+			e.result.Agreement = next
+		}
 		c.Reason = contract.Settling
 		c.Message = fmt.Sprintf("for less than %d s all plugins have named KEK ID %s of key %s: an API server may still "+
 			"write with the one before", int(SettlePeriod.Seconds()), kekName(kekID), keyName(key))
 		return
 	}
+	e.result.Agreement = next
 	e.result.KeyID, e.result.KEKID = key, kekID
 	c.Status, c.Reason = operatorstatus.True, contract.AsExpected
 	c.Message = contract.Marshal(agreement{key, kekID, next.Since})

@@ -55,9 +55,9 @@ func TestReportsThatNobodyConfirmsAgreeOnNothing(t *testing.T) {
 	s = &settling{}
 	s.at(0, true, found)
 	s.at(40, true, found)
-	for at := 50; at <= 40+settled; at += 10 {
+	for at := 50; at <= 50+settled; at += 10 {
 		want := isSettling
-		if at == 40+settled {
+		if at == 50+settled {
 			want = agreed
 		}
 		if got := s.at(at, true, checked(at, every(60, healthy("2", 0)))); got != want {

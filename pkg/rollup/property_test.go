@@ -190,9 +190,7 @@ func TestAnyInput(t *testing.T) {
 		for _, at := range instants {
 			again.Now = at
 			then := Evaluate(&again)
-			// While reports stand that nobody has confirmed, the time of an agreement begins anew at each evaluation.
-			late := !first.Deadline.IsZero() && then.Deadline.Before(first.Deadline)
-			if diff := diff(snapshotOf(first), snapshotOf(then)); diff != "" || late {
+			if diff := diff(snapshotOf(first), snapshotOf(then)); diff != "" || !then.Deadline.Equal(first.Deadline) {
 				fail(fmt.Sprintf("at %s, before the deadline %s, it is another (then: %s)", at, first.Deadline, then.Deadline),
 					diff)
 			}
