@@ -251,7 +251,7 @@ test-languages: cluster ## Compare verdicts on plugins in Python, Node and Go (D
 soak: cluster #+ The reporter under faults, restarts, edits and outages drawn at random, with a real API server (SOAK=60m, SEED=7)
 	$(GO) test -tags integration,$(TAGS) -count 1 -v -timeout 0 ./test/integration -run TestSoak -soak $(or $(SOAK),10m) -soak-seed $(or $(SEED),1)
 
-# BASE is the path of another build of the reporter, OPERATOR_BASE of the operator.
+# BASE is the path of another build of the reporter, OPERATOR_BASE of the operator, in the folder bin of its checkout.
 BENCH = $(GO) test -v -count 1 -timeout $(1) ./test/bench -measure $(if $(BASE),-base $(abspath $(BASE))) \
 	$(if $(OPERATOR_BASE),-operator-base $(abspath $(OPERATOR_BASE)))
 

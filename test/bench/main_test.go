@@ -46,7 +46,7 @@ var (
 	measure = flag.Bool("measure", false, "measure; otherwise everything is skipped")
 	base    = flag.String("base", "", "the absolute path of another build of the reporter, which is measured in the same run")
 
-	operatorBase = flag.String("operator-base", "", "the same, of the operator")
+	operatorBase = flag.String("operator-base", "", "the same, of the operator, in the folder bin of its checkout")
 )
 
 // plan is how much is measured. -short takes about two minutes.

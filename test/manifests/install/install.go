@@ -65,7 +65,12 @@ func Namespace(overlay string) string {
 // namespaces of the targets must be there. Objects of Prometheus's
 // operator are passed over where their kind is not served.
 func Apply(ctx context.Context, config *rest.Config, overlay string, components ...string) error {
-	objects, err := Render(ctx, overlay, components...)
+	return Manifests{}.Apply(ctx, config, overlay, components...)
+}
+
+// Apply is Apply of these manifests.
+func (m Manifests) Apply(ctx context.Context, config *rest.Config, overlay string, components ...string) error {
+	objects, err := m.Render(ctx, overlay, components...)
 	if err != nil {
 		return err
 	}
