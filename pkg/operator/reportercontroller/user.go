@@ -11,6 +11,7 @@ import (
 
 	"github.com/kms-health/kms-health/pkg/contract"
 	"github.com/kms-health/kms-health/pkg/operator/informers"
+	"github.com/kms-health/kms-health/pkg/operator/objects"
 	"github.com/kms-health/kms-health/pkg/operatorstatus"
 )
 
@@ -19,7 +20,7 @@ import (
 const startsWithin = time.Minute
 
 // observeAges adds for how long each pod has been seen, and each report as it is. It syncs again when a pod of the API
-// server has had its time to start.
+// server whose user is not known has had its time to start.
 func (c *Controller) observeAges(s *Snapshot, e *serverState) {
 	now, before := c.Clock.Now(), e.seen
 	e.seen, s.Seen = map[types.UID]time.Time{}, map[types.UID]time.Duration{}
@@ -32,7 +33,8 @@ func (c *Controller) observeAges(s *Snapshot, e *serverState) {
 		return s.Seen[uid]
 	}
 	for _, pod := range s.Pods {
-		if left := startsWithin - see(pod.UID); left > 0 {
+		left := startsWithin - see(pod.UID)
+		if _, known := objects.UserOf(pod, s.Target.Container); !known && left > 0 {
 			c.Queue.AddAfter(s.Target.Name, left)
 		}
 	}
