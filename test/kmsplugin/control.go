@@ -16,6 +16,7 @@ const commands = `Commands:
   status            show the state, the faults and the counters as JSON
   heal [FAULT...]   end faults, or all
   rotate            make a new key, which encrypts from now on; old ones still decrypt
+  refresh           use the key that another plugin with the same state directory made by rotate
   reset-counters    reset the counters of calls
 
 Faults, active until healed; several may be:
@@ -29,6 +30,8 @@ func (p *Plugin) Do(name string, args ...string) (err error) {
 		err = p.ClearFaults(args...)
 	case "rotate":
 		_, err = p.Rotate()
+	case "refresh":
+		p.keys.refresh()
 	case "reset-counters":
 		p.ResetCounters()
 	default:

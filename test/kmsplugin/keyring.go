@@ -23,7 +23,7 @@ const usedKeyAnnotation = "key.kmsplugin.kms-health.dev"
 
 // keyring is numbered keys, all made from the seed in a state directory, which has a file for each number.
 // The newest one encrypts, all decrypt. Several plugins may share the directory, as the nodes of a cluster
-// share a remote key; a key that another one added encrypts after a restart.
+// share a remote key; a key that another one added encrypts after a restart, or refresh.
 type keyring struct {
 	dir    string
 	seed   string
@@ -42,10 +42,16 @@ func openKeyring(dir string) (*keyring, error) {
 	if err == nil || errors.Is(err, fs.ErrExist) {
 		k.seed, err = os.Readlink(seed)
 	}
-	for number := int64(1); err == nil && (number == 1 || k.exists(number)); number++ {
-		k.newest.Store(number)
-	}
+	k.newest.Store(1)
+	k.refresh()
 	return k, err
+}
+
+// refresh makes the newest key of the directory encrypt.
+func (k *keyring) refresh() {
+	for k.exists(k.newest.Load() + 1) {
+		k.newest.Add(1)
+	}
 }
 
 func (k *keyring) path(number int64) string {
