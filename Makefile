@@ -69,7 +69,7 @@ CLUSTER := .tools/cluster-$(KUBERNETES_VERSION)-$(ETCD_VERSION)
 # Each goal needs others.
 CLUSTER_PROGRAMS := kubectl \
 	$(if $(filter-out release release-check,$(MAKECMDGOALS)),etcd kube-apiserver kube-controller-manager) \
-	$(if $(filter test-e2e test-kubeadm cluster-up,$(MAKECMDGOALS)),kube-proxy kube-scheduler kubelet sample-apiserver) \
+	$(if $(filter test-e2e test-kubeadm cluster-up soak-cluster,$(MAKECMDGOALS)),kube-proxy kube-scheduler kubelet sample-apiserver) \
 	$(if $(filter test-e2e test-kubeadm,$(MAKECMDGOALS)),kubeadm)
 
 package_etcd = go.etcd.io/etcd/server/v3
@@ -150,7 +150,7 @@ OPERATOR_PACKAGES = ./test/operator/rollup ./test/operator/...
 OTHER_PACKAGES = ./test/manifests ./test/integration ./test/identity ./test/monitoring ./test/storedkeys ./test/harness/...
 INTEGRATION = $$race -tags integration,$(TAGS) -count 1 -p $(PARALLEL) -timeout $(TEST_TIMEOUT) $(TESTFLAGS) $(OPERATOR_PACKAGES)
 PARALLEL ?= $(shell echo $$(($$(nproc) + 4)))
-test test-integration sequences test-e2e cluster-up parity test-languages soak bench bench-writes: export KUBEBUILDER_ASSETS = $(CURDIR)/$(CLUSTER)
+test test-integration sequences test-e2e cluster-up parity test-languages soak soak-cluster bench bench-writes: export KUBEBUILDER_ASSETS = $(CURDIR)/$(CLUSTER)
 
 # Memory for time: 100 otherwise, in Go's own programs and those that the tests start.
 test test-unit test-integration sequences verify: export GOGC ?= 400
@@ -250,6 +250,10 @@ test-languages: cluster ## Compare verdicts on plugins in Python, Node and Go (D
 .PHONY: soak
 soak: cluster #+ The reporter under faults, restarts, edits and outages drawn at random, with a real API server (SOAK=60m, SEED=7)
 	$(GO) test -tags integration,$(TAGS) -count 1 -v -timeout 0 ./test/integration -run TestSoak -soak $(or $(SOAK),10m) -soak-seed $(or $(SEED),1)
+
+.PHONY: soak-cluster
+soak-cluster: e2e-ready cluster #+ Chaos on a real cluster of three nodes, drawn at random, and what each part made of it, as root (FOR=1h SEED=1)
+	$(GO) test -tags e2e,$(TAGS) -count 1 -v -timeout 0 ./test/e2e -run '^TestSoak$$' -soak $(or $(FOR),1h) -soak-seed $(or $(SEED),1)
 
 # BASE is the path of another build of the reporter, OPERATOR_BASE of the operator, in the folder bin of its checkout.
 BENCH = $(GO) test -v -count 1 -timeout $(1) ./test/bench -measure $(if $(BASE),-base $(abspath $(BASE))) \

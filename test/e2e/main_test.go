@@ -63,9 +63,13 @@ func (h *scenario) took(what string, took, bound time.Duration) {
 // ends with the test, and by Ctrl-C.
 func start(t *testing.T, nodes int, config string) *scenario {
 	t.Helper()
-	s, err := fixture.New(t.Context(), fixture.Options{
-		Assets: os.Getenv("KUBEBUILDER_ASSETS"), Dir: t.TempDir(), Nodes: nodes, Log: os.Stderr,
-	})
+	return startWith(t, fixture.Options{Nodes: nodes}, config)
+}
+
+func startWith(t *testing.T, o fixture.Options, config string) *scenario {
+	t.Helper()
+	o.Assets, o.Dir, o.Log = os.Getenv("KUBEBUILDER_ASSETS"), t.TempDir(), os.Stderr
+	s, err := fixture.New(t.Context(), o)
 	if err != nil {
 		t.Fatal(err)
 	}

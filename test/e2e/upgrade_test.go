@@ -65,31 +65,36 @@ func (h *scenario) previous() *fixture.Version {
 func (h *scenario) awaitVersion(v *fixture.Version) {
 	h.t.Helper()
 	h.await(4*time.Minute, "all of version "+v.Name, func() error {
-		for _, namespace := range []string{fixture.Home, apiservers.OpenShift.Namespace} {
-			pods, err := h.Kube.CoreV1().Pods(namespace).List(h.ctx, metav1.ListOptions{})
-			if err != nil {
-				return err
-			}
-			found := 0
-			for _, p := range pods.Items {
-				for _, c := range p.Spec.Containers {
-					if !strings.HasPrefix(c.Image, "registry.invalid/kms-health") {
-						continue
-					}
-					found++
-					if c.Image != v.Operator && c.Image != v.Reporter || p.DeletionTimestamp != nil ||
-						p.Status.Phase != corev1.PodRunning {
-						return fmt.Errorf("%s/%s: %s, %s", p.Namespace, p.Name, c.Image, p.Status.Phase)
-					}
-				}
-			}
-			if found == 0 {
-				return fmt.Errorf("nothing of ours in %s", namespace)
-			}
-		}
-		return nil
+		return h.runs(v, fixture.Home, apiservers.OpenShift.Namespace)
 	})
 	h.must(h.AwaitOperator(h.ctx))
 	h.must(h.AwaitDeployment(h.ctx, apiservers.OpenShift.Namespace, "apiserver"))
 	h.awaitHealthy()
+}
+
+// runs has nothing against namespaces where nothing but this version runs.
+func (h *scenario) runs(v *fixture.Version, namespaces ...string) error {
+	for _, namespace := range namespaces {
+		pods, err := h.Kube.CoreV1().Pods(namespace).List(h.ctx, metav1.ListOptions{})
+		if err != nil {
+			return err
+		}
+		found := 0
+		for _, p := range pods.Items {
+			for _, c := range p.Spec.Containers {
+				if !strings.HasPrefix(c.Image, "registry.invalid/kms-health") {
+					continue
+				}
+				found++
+				if c.Image != v.Operator && c.Image != v.Reporter || p.DeletionTimestamp != nil ||
+					p.Status.Phase != corev1.PodRunning {
+					return fmt.Errorf("%s/%s: %s, %s", p.Namespace, p.Name, c.Image, p.Status.Phase)
+				}
+			}
+		}
+		if found == 0 {
+			return fmt.Errorf("nothing of ours in %s", namespace)
+		}
+	}
+	return nil
 }

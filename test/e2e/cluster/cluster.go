@@ -46,6 +46,8 @@ type Options struct {
 	Assets string
 	// Nodes is their number, from 1 to 9.
 	Nodes int
+	// Disk is the size of each node's disk but the first's, for example 2G. Empty: all use the host's.
+	Disk string
 	// Log is given what happens. Nil: nothing is logged.
 	Log io.Writer
 

@@ -36,6 +36,9 @@ func (n *Node) startEtcd(ctx context.Context) error {
 	})
 }
 
+// RestartEtcd restarts etcd, which the first node has.
+func (n *Node) RestartEtcd() error { return n.restart("etcd", n.startEtcd) }
+
 func (n *Node) startControllers(context.Context) error {
 	scheduler := n.keep("kube-scheduler", binariesDir+"/kube-scheduler",
 		"--kubeconfig="+pkiDir+"/kube-scheduler.kubeconfig", "--authentication-kubeconfig="+pkiDir+"/kube-scheduler.kubeconfig",

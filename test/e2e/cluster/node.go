@@ -72,6 +72,9 @@ func (c *Cluster) newNode(index int) (*Node, error) {
 		ReadOnly: map[string]string{binariesDir: c.options.Assets, "/opt/images": filepath.Join(c.dir, "images")},
 	})
 	n.config = string(config)
+	if disk := c.options.Disk; disk != "" && index > 1 {
+		err = errors.Join(err, mount("tmpfs", n.dir, "tmpfs", 0, "size="+disk))
+	}
 	return n, errors.Join(err, os.MkdirAll(filepath.Join(n.dir, "log"), 0o755))
 }
 
@@ -345,4 +348,8 @@ func (n *Node) startNetworkAs(ctx context.Context, kubeconfig string) error {
 }
 
 // stop ends everything in the node, and removes its folder.
-func (n *Node) stop() error { return errors.Join(n.PowerCut(), os.RemoveAll(n.dir)) }
+func (n *Node) stop() error {
+	err := n.PowerCut()
+	_ = unix.Unmount(n.dir, unix.MNT_DETACH) // it may be no disk of its own
+	return errors.Join(err, os.RemoveAll(n.dir))
+}

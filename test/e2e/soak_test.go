@@ -1,0 +1,314 @@
+//go:build e2e
+
+package e2e
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	kmstypes "k8s.io/apiserver/pkg/storage/value/encrypt/envelope/kmsv2/v2"
+	"k8s.io/client-go/kubernetes"
+
+	"github.com/kms-health/kms-health/pkg/rollup"
+	"github.com/kms-health/kms-health/test/e2e/cluster"
+	"github.com/kms-health/kms-health/test/e2e/fixture"
+	"github.com/kms-health/kms-health/test/harness/apiservers"
+	"github.com/kms-health/kms-health/test/harness/wait"
+)
+
+var (
+	soakFor = flag.Duration("soak", 0, "how long TestSoak makes moves; it is skipped without")
+	// soakRecord is judged again by TestSoakRecord, without a cluster. TestSoak writes .logs/e2e/soak.json.
+	soakRecord = flag.String("soak-record", "", "the record of a run, which is to be judged")
+	soakSeed   = flag.Uint64("soak-seed", 1, "what its moves are drawn with")
+)
+
+const (
+	// every is the time from one move to the next, and round how long there are moves until all must be healthy.
+	every, round = 20 * time.Second, 7 * time.Minute
+	// calmAfter bounds the time until then: an agreement, and an operator that begins its 180 s after a restart.
+	calmAfter = rollup.SettlePeriod + 5*time.Minute
+)
+
+// soak is the state of a run.
+type soak struct {
+	*scenario
+	before *fixture.Version
+	kekIDs []string // written by one move at a time
+
+	mu     sync.Mutex
+	moves  timeline
+	writes []written
+	codes  map[int]int // of preflight
+	last   int
+	memory map[string][]int // in kB, by program
+}
+
+// TestSoak makes faults, kills, cuts, full disks, upgrades, rotations and edits, drawn at random: each fault that lasts
+// is in KMSPluginsDegraded with its cause until it ends, no condition is bad without a cause, nothing is written under
+// a former key once a later one is agreed on, and memory does not grow.
+func TestSoak(t *testing.T) {
+	if *soakFor == 0 {
+		t.Skip("takes as long as -soak says, and ten minutes: see make soak-cluster")
+	}
+	s := newSoak(t)
+	objects := s.belongings()
+	random := rand.New(rand.NewPCG(*soakSeed, 0))
+	var names []string
+	for _, n := range s.Nodes() {
+		names = append(names, n.Name)
+		go s.write(n)
+	}
+	judged := &judgement{}
+	began, moving := time.Now(), sync.WaitGroup{}
+	for time.Since(began) < *soakFor {
+		for start := time.Now(); time.Since(start) < round && time.Since(began) < *soakFor; time.Sleep(every) {
+			early := time.Since(began) < *soakFor/2
+			moves := s.copy()
+			m := draw(random, kinds, names, moves.running(), early)
+			m.Text = fmt.Sprintf("cause-%d.", len(moves))
+			moving.Go(func() { s.play(m) })
+			if !early {
+				s.measure()
+			}
+		}
+		moving.Wait()
+		judged = s.calm(names, judged.problems)
+	}
+	if after := s.belongings(); after != objects {
+		t.Errorf("there is now:\n%s\nthere was:\n%s", after, objects)
+	}
+	s.summary(judged)
+}
+
+func newSoak(t *testing.T) *soak {
+	t.Helper()
+	s := &soak{scenario: startWith(t, fixture.Options{Nodes: 3, Disk: "2G"}, soakConfig), codes: map[int]int{},
+		memory: map[string][]int{}}
+	s.scenario = s.sub(t)
+	s.before = s.previous()
+	program := filepath.Join(t.TempDir(), "kubectl-kms_health")
+	build := exec.CommandContext(t.Context(), "go", "build", "-o", program, "./cmd/kubectl-kms_health")
+	build.Dir = root
+	out, err := build.CombinedOutput()
+	if err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	content, err := os.ReadFile(program)
+	s.must(err)
+	for _, n := range s.Nodes() {
+		s.must(n.WriteFile(kubectlPlugin, content, 0o755))
+	}
+	s.must(s.Roll(s.ctx, fixture.Roll{Encryption: apiservers.Encryption("1", "identity"), Plugins: []string{"1"}}))
+	s.must(s.WriteAnew(s.ctx))
+	s.awaitHealthy(apiservers.Kube)
+	s.kekIDs = []string{s.remoteKey(s.node())}
+	return s
+}
+
+func (s *soak) nodeOf(m *move) *cluster.Node { return s.nodeNamed(m.Node) }
+
+// copy are the moves so far.
+func (s *soak) copy() timeline {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.copyLocked()
+}
+
+func (s *soak) copyLocked() (all timeline) {
+	for _, m := range s.moves {
+		c := *m
+		all = append(all, &c)
+	}
+	return all
+}
+
+// play makes a move.
+func (s *soak) play(m *move) {
+	s.mu.Lock()
+	m.Name, m.Start = m.name, time.Now()
+	s.moves = append(s.moves, m)
+	s.mu.Unlock()
+	s.Say("%s %s %s", m.name, m.Node, m.Text)
+	end, err := m.do(s, m)
+	ended := time.Now()
+	if err == nil && end != nil {
+		time.Sleep(m.lasts)
+		ended = time.Now()
+		if err = end(); m.fault == "" {
+			ended = time.Now()
+		}
+	}
+	s.mu.Lock()
+	m.End = ended
+	s.mu.Unlock()
+	s.Say("ended: %s", m)
+	if err != nil {
+		s.t.Errorf("%s: %v", m, err)
+	}
+}
+
+// write writes a Secret by a node's API server four times a second, and reads its envelope in etcd.
+func (s *soak) write(n *cluster.Node) {
+	config, err := n.RESTConfig()
+	if err != nil {
+		s.t.Error(err)
+		return
+	}
+	config.Timeout = 5 * time.Second
+	client := kubernetes.NewForConfigOrDie(config).CoreV1().Secrets("default")
+	name := "soak-" + n.Name
+	for s.ctx.Err() == nil {
+		time.Sleep(250 * time.Millisecond)
+		w := written{Requested: time.Now()}
+		patch := fmt.Appendf(nil, `{"stringData": {"at": %q}}`, w.Requested)
+		if _, err := client.Patch(s.ctx, name, types.MergePatchType, patch, metav1.PatchOptions{}); err != nil {
+			_, _ = client.Create(s.ctx, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{})
+			continue // an API server or a plugin does not answer
+		}
+		found, err := s.Etcd(s.ctx, "/registry/secrets/default/"+name)
+		if err != nil || len(found) != 1 {
+			continue
+		}
+		_, object, _ := bytes.Cut(found[0].Value, []byte("k8s:enc:kms:v2:1_secrets:"))
+		var envelope kmstypes.EncryptedObject
+		if err := proto.Unmarshal(object, &envelope); err != nil {
+			s.t.Errorf("%s in etcd: %v", name, err)
+		}
+		w.KEKID = envelope.KeyID
+		s.mu.Lock()
+		s.writes = append(s.writes, w)
+		s.mu.Unlock()
+	}
+}
+
+// measure notes the memory of all reporters and operators.
+func (s *soak) measure() {
+	for _, of := range [][2]string{{reporterPods[apiservers.Kube], reporterContainer}, {operatorPods, operatorContainer}} {
+		most := 0
+		for _, n := range s.Nodes() {
+			found, _ := n.Processes(s.ctx, of[0], of[1])
+			for _, p := range found {
+				text, _ := os.ReadFile(fmt.Sprintf("/proc/%d/status", p.PID))
+				_, rest, _ := strings.Cut(string(text), "VmRSS:")
+				rss := 0
+				_, _ = fmt.Sscan(rest, &rss)
+				most = max(most, rss)
+			}
+		}
+		s.memory[of[1]] = append(s.memory[of[1]], most)
+	}
+}
+
+// calm requires everything to be healthy while no move is made, and judges what was, before and after it.
+func (s *soak) calm(nodes, known []string) *judgement {
+	s.Say("calm")
+	known = append(known, s.judged(nodes, known).problems...)
+	err := wait.For(s.ctx, calmAfter, "everything is healthy after all moves", func(context.Context) error {
+		return s.healthyAgain()
+	})
+	if err != nil {
+		s.t.Error(err)
+	} else if err := s.preflight(nodes[0]); err != nil || s.last != 0 {
+		s.t.Errorf("preflight when all is healthy ends with %d: %v", s.last, err)
+	}
+	s.exited()
+	j := s.judged(nodes, known)
+	if last := j.States[len(j.States)-1]; time.Since(last.At) > time.Minute {
+		s.t.Fatalf("nothing was seen in etcd since %s", last.At)
+	}
+	return j
+}
+
+// judged judges what was done so far, prints the problems that are not known, and keeps the record.
+func (s *soak) judged(nodes, known []string) *judgement {
+	s.mu.Lock()
+	j := &judgement{record: record{Moves: s.copyLocked(), States: s.seen.States(apiservers.Kube, s.moves[0].Start),
+		Writes: slices.Clone(s.writes), KEKIDs: s.kekIDs, Nodes: nodes}}
+	s.mu.Unlock()
+	j.judge()
+	for _, problem := range j.problems {
+		if !slices.Contains(known, problem) {
+			s.t.Error(problem)
+		}
+	}
+	content, err := json.Marshal(j.record)
+	file := filepath.Join(logsDir, "soak.json")
+	s.must(errors.Join(err, os.MkdirAll(logsDir, 0o755), os.WriteFile(file, content, 0o644)))
+	return j
+}
+
+// TestSoakRecord judges a record again.
+func TestSoakRecord(t *testing.T) {
+	if *soakRecord == "" {
+		t.Skip("needs -soak-record")
+	}
+	content, err := os.ReadFile(*soakRecord)
+	if err != nil {
+		t.Fatal(err)
+	}
+	j := &judgement{}
+	if err := json.Unmarshal(content, &j.record); err != nil {
+		t.Fatal(err)
+	}
+	for _, m := range j.Moves {
+		m.kind = kinds[slices.IndexFunc(kinds, func(k *kind) bool { return k.name == m.Name })]
+	}
+	j.judge()
+	t.Errorf("%s\n%s", strings.Join(j.problems, "\n"), j)
+}
+
+// exited requires that no container of ours ended but by a kill.
+func (s *soak) exited() {
+	pods, err := s.Kube.CoreV1().Pods(fixture.Home).List(s.ctx, metav1.ListOptions{})
+	if err != nil {
+		s.t.Error(err)
+		return
+	}
+	for _, p := range pods.Items {
+		for _, c := range p.Status.ContainerStatuses {
+			if last := c.LastTerminationState.Terminated; last != nil && last.ExitCode != 128+int32(syscall.SIGKILL) {
+				s.t.Errorf("%s: container %s ended with %d (%s) at %s: %s", p.Name, c.Name, last.ExitCode, last.Reason,
+					last.FinishedAt.Format(time.TimeOnly), last.Message)
+			}
+		}
+	}
+}
+
+// summary judges the memory, and prints what was done and judged.
+func (s *soak) summary(j *judgement) {
+	var memory []string
+	for program, all := range s.memory {
+		half := len(all) / 2
+		if half == 0 {
+			continue
+		}
+		early, late := slices.Max(all[:half]), slices.Max(all[half:])
+		memory = append(memory, fmt.Sprintf("%s %d to %d kB", program, early, late))
+		if late > early+early/5 {
+			s.t.Errorf("memory of %s grew from %d to %d kB", program, early, late)
+		}
+	}
+	slices.Sort(memory)
+	verdict := map[bool]string{true: "FAIL", false: "PASS"}[s.t.Failed()]
+	s.t.Logf("seed %d, %s: %s; preflight's codes %v; memory in the last half, by halves of it: %s; %s", *soakSeed,
+		*soakFor, j, s.codes, strings.Join(memory, ", "), verdict)
+}

@@ -1,0 +1,151 @@
+//go:build e2e
+
+package e2e
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/kms-health/kms-health/pkg/contract"
+	"github.com/kms-health/kms-health/test/harness/apiservers"
+)
+
+// kind is a sort of move.
+type kind struct {
+	name   string
+	weight int
+	// fault is a command of the development plugin, and reason and detail are how a report names it. A text in place
+	// of %s makes each fault's cause its own.
+	fault, detail string
+	reason        contract.Reason
+	// plugin means that the node's plugin is unhealthy meanwhile.
+	plugin bool
+	// blinds means that reports, of the node or of all, may be missing or late meanwhile, and for settles after it.
+	blinds  sight
+	settles time.Duration
+	// early moves restart programs whose memory is measured later. beside leaves out the first node, which has etcd.
+	// spoils means that the operator's file is garbage.
+	early, beside, spoils bool
+	least, most           time.Duration // how long it lasts
+	do                    func(*soak, *move) (end func() error, err error)
+}
+
+type sight int
+
+const (
+	nothing sight = iota
+	ofNode
+	ofAll
+)
+
+const (
+	// namedAfter is how long a fault must last to be reported: the plugin's timeout of 10 s, intervals of 3 s, a
+	// busy machine. tripAfter is that of a fault that a round trip finds, which is made each minute.
+	namedAfter, tripAfter = 20 * time.Second, 80 * time.Second
+	// endedAfter is how long a fault may be reported after its end: a failed round trip is repeated after 15 s.
+	endedAfter = 45 * time.Second
+)
+
+// move is one that was made. Its End is zero until then.
+type move struct {
+	*kind      `json:"-"`
+	Name       string // of the kind
+	Node       string
+	Text       string
+	Start, End time.Time
+	until      time.Time // from when on it explains nothing, see timeline.settle
+	lasts      time.Duration
+}
+
+func (m *move) String() string {
+	return fmt.Sprintf("%s %s %s from %s for %s", m.name, m.Node, m.Text, m.Start.Format(time.TimeOnly),
+		m.End.Sub(m.Start).Round(time.Second))
+}
+
+// excludes reports whether a kind may not begin on a node while the move is under way: one at a time is in the way of
+// reports, a plugin has one fault, and no program starts with a file of garbage.
+func (m *move) excludes(k *kind, node string) bool {
+	return m.kind == k || m.blinds != nothing && k.blinds != nothing || m.Node == node && m.plugin && k.plugin ||
+		m.spoils && k.early || m.early && k.spoils
+}
+
+// draw returns the next move: its kind by weight, a node, and how long it lasts.
+func draw(random *rand.Rand, kinds []*kind, nodes []string, running []*move, early bool) *move {
+	sum := 0
+	for _, k := range kinds {
+		sum += k.weight
+	}
+	for {
+		at := random.IntN(sum)
+		next := slices.IndexFunc(kinds, func(k *kind) bool { at -= k.weight; return at < 0 })
+		m := &move{kind: kinds[next], Node: nodes[random.IntN(len(nodes))]}
+		m.lasts = m.least + time.Duration(random.Int64N(int64(m.most-m.least)+1))
+		switch {
+		case m.early && !early, m.beside && m.Node == nodes[0]:
+		case !slices.ContainsFunc(running, func(r *move) bool { return r.excludes(m.kind, m.Node) }):
+			return m
+		}
+	}
+}
+
+// timeline is all moves.
+type timeline []*move
+
+// running are those that have not ended.
+func (t timeline) running() (all []*move) {
+	for _, m := range t {
+		if m.End.IsZero() {
+			all = append(all, m)
+		}
+	}
+	return all
+}
+
+// blind returns until when a move keeps reports of a node from being seen that are due at a time; zero: none does. An
+// empty node is any.
+func (t timeline) blind(node string, at time.Time) (until time.Time) {
+	for _, m := range t {
+		about := m.blinds == ofAll || m.blinds == ofNode && (node == "" || m.Node == node)
+		if end := m.End.Add(m.settles); about && !at.Before(m.Start) && at.Before(end) && end.After(until) {
+			until = end
+		}
+	}
+	return until
+}
+
+// due is a bound after a time, or later where reports cannot be seen then.
+func (t timeline) due(node string, from time.Time, bound time.Duration) time.Time {
+	at := from.Add(bound)
+	for until := t.blind(node, at); !until.IsZero(); until = t.blind(node, at) {
+		at = until
+	}
+	return at
+}
+
+// settle sets until when each move explains an alarm. All have ended.
+func (t timeline) settle() {
+	for _, m := range t {
+		m.until = t.due(m.Node, m.End, endedAfter)
+	}
+}
+
+// unhealthy reports whether a node's plugin may be called unhealthy at a time.
+func (t timeline) unhealthy(node string, at time.Time) bool {
+	return slices.ContainsFunc(t, func(m *move) bool {
+		return m.plugin && m.Node == node && !at.Before(m.Start) && at.Before(m.until)
+	})
+}
+
+// linesOf are the lines of a message about a node; without one, those that name no node.
+func linesOf(message, node string) (found []string) {
+	for line := range strings.Lines(message) {
+		ofNone := !strings.Contains(line, "node-") && !apiservers.Delivered.MatchString(line)
+		if node != "" && strings.Contains(line, node) || node == "" && ofNone {
+			found = append(found, line)
+		}
+	}
+	return found
+}
