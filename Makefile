@@ -69,7 +69,7 @@ CLUSTER := .tools/cluster-$(KUBERNETES_VERSION)-$(ETCD_VERSION)
 # Each goal needs others.
 CLUSTER_PROGRAMS := kubectl \
 	$(if $(filter-out release release-check,$(MAKECMDGOALS)),etcd kube-apiserver kube-controller-manager) \
-	$(if $(filter test-e2e test-kubeadm cluster-up soak-cluster,$(MAKECMDGOALS)),kube-proxy kube-scheduler kubelet sample-apiserver) \
+	$(if $(filter test-e2e test-e2e-clocks test-kubeadm cluster-up soak-cluster,$(MAKECMDGOALS)),kube-proxy kube-scheduler kubelet sample-apiserver) \
 	$(if $(filter test-e2e test-kubeadm,$(MAKECMDGOALS)),kubeadm)
 
 package_etcd = go.etcd.io/etcd/server/v3
@@ -226,20 +226,26 @@ e2e-packages: ## Install the Debian packages that a real cluster needs, as root
 parity: cluster $(if $(KUBERNETES),.tools/parity-$(KUBERNETES)/kube-apiserver) #+ Compare our verdicts with kube-apiserver's own (KUBERNETES=v1.34.4, v1.37.2: of another version)
 	$(if $(KUBERNETES),KUBEBUILDER_ASSETS=$(CURDIR)/.tools/parity-$(KUBERNETES)) $(GO) test -tags integration,$(TAGS) -count 1 -timeout 40m -v ./test/parity -compare
 
-# kube-apiserver, reporter and operator whose clocks are wrong (test/tools/clocks.sh). Without the race detector, with
-# which package time is another.
+# kube-apiserver, kubelet, reporter and operator whose clocks are wrong (test/tools/clocks.sh), beside programs whose
+# clocks are right. Without the race detector, with which package time is another.
 CLOCKS := .tools/clocks-$(KUBERNETES_VERSION)
-CLOCKS_FLAGS = GOFLAGS=-toolexec=$(CURDIR)/test/tools/clocks.sh
-$(CLOCKS)/kube-apiserver: test/tools/clocks.sh | cluster
+CLOCKS_FLAGS = GOFLAGS='-toolexec=$(CURDIR)/test/tools/clocks.sh -gcflags=all=-dwarf=false'
+$(CLOCKS)/kube-apiserver $(CLOCKS)/kubelet: test/tools/clocks.sh | cluster
 	@$(CLOCKS_FLAGS) test/tools/build.sh $(@D) test/tools/cluster '$(call kubernetes_ldflags,$(KUBERNETES_VERSION))' \
 		'half a minute' $(@F)=k8s.io/kubernetes/cmd/$(@F)
-	@ln -sf $(addprefix ../$(notdir $(CLUSTER))/,etcd kube-controller-manager kubectl) $(@D)
+	@ln -f $(addprefix $(CLUSTER)/,$(filter-out kube-apiserver kubelet,$(CLUSTER_PROGRAMS))) $(@D)
 
 .PHONY: test-clocks
 test-clocks: AHEAD ?= 20m,-20m,6h,-6h
 test-clocks: $(CLOCKS)/kube-apiserver #+ Nodes whose clocks are wrong, each with an API server, beside one that is right (AHEAD=20m: one)
 	KUBEBUILDER_ASSETS=$(CURDIR)/$(CLOCKS) $(CLOCKS_FLAGS) $(GO) test -tags integration,$(TAGS) $(TEST_BUILD) -ldflags=-s -vet=off \
 		-count 1 -timeout 60m -v ./test/clocks -ahead=$(AHEAD) $(TESTFLAGS)
+
+.PHONY: test-e2e-clocks
+test-e2e-clocks: AHEAD ?= 0s,20m,-3m
+test-e2e-clocks: e2e-ready $(CLOCKS)/kube-apiserver $(CLOCKS)/kubelet #+ Three nodes with kubelets, of which two have wrong clocks, as root: no event is an alarm (AHEAD=0s,20m,-3m)
+	KUBEBUILDER_ASSETS=$(CURDIR)/$(CLOCKS) $(CLOCKS_FLAGS) $(GO) test -tags e2e,$(TAGS) $(TEST_BUILD) -ldflags=-s -vet=off \
+		-count 1 -timeout 90m -v ./test/e2e -run TestWrongClocksOnThreeNodes -ahead=$(AHEAD) $(TESTFLAGS)
 
 # Without the race detector, which finds a race of k8s.io/kms/pkg/service. TESTFLAGS=-update writes test/languages/testdata/verdicts.txt anew.
 .PHONY: test-languages

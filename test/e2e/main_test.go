@@ -63,7 +63,7 @@ func (h *scenario) took(what string, took, bound time.Duration) {
 // ends with the test, and by Ctrl-C.
 func start(t *testing.T, nodes int, config string) *scenario {
 	t.Helper()
-	return startWith(t, fixture.Options{Nodes: nodes}, config)
+	return startWith(t, fixture.Options{Nodes: nodes, Ahead: ahead}, config)
 }
 
 func startWith(t *testing.T, o fixture.Options, config string) *scenario {

@@ -50,6 +50,8 @@ type Options struct {
 	Disk string
 	// Log is given what happens. Nil: nothing is logged.
 	Log io.Writer
+	// Ahead is by how much nodes' clocks are ahead of the host's, in the nodes' order: clocks.go.
+	Ahead []time.Duration
 
 	kubeadm bool // API servers are kubeadm's
 }

@@ -46,6 +46,8 @@ type Node struct {
 	index   int
 	config  string                             // of the first process
 	first   atomic.Pointer[controlplane.Child] // the first process
+	ahead   time.Duration                      // the node's clock, and the kubelet's
+	kubelet time.Duration
 
 	mu       sync.Mutex
 	children []*controlplane.Child
@@ -75,6 +77,7 @@ func (c *Cluster) newNode(index int) (*Node, error) {
 	if disk := c.options.Disk; disk != "" && index > 1 {
 		err = errors.Join(err, mount("tmpfs", n.dir, "tmpfs", 0, "size="+disk))
 	}
+	n.setClocks()
 	return n, errors.Join(err, os.MkdirAll(filepath.Join(n.dir, "log"), 0o755))
 }
 
@@ -237,7 +240,8 @@ func (n *Node) writePKI() error {
 
 func (n *Node) startContainerd(ctx context.Context) error {
 	if err := errors.Join(
-		n.WriteFile("/etc/containerd/config.toml", file("containerd.toml", nil), 0o644),
+		n.WriteFile("/etc/containerd/config.toml", file("containerd.toml", n.ahead != 0), 0o644),
+		n.writeContainerClock(ctx),
 		// There is no upstream server: an unknown name fails at once.
 		n.WriteFile("/etc/resolv.conf", []byte("nameserver 127.0.0.1\n"), 0o644),
 		n.WriteFile("/etc/cni/net.d/10-pods.conflist", file("pods.conflist", n.index), 0o644),
@@ -291,8 +295,9 @@ func (n *Node) startKubelet(context.Context) error {
 	if err := n.WriteFile("/etc/kubernetes/kubelet.yaml", file("kubelet.yaml", nil), 0o644); err != nil {
 		return err
 	}
-	_, err := n.daemon("kubelet", binariesDir+"/kubelet", "--config=/etc/kubernetes/kubelet.yaml",
-		"--kubeconfig="+pkiDir+"/kubelet.kubeconfig", "--hostname-override="+n.Name, "--node-ip="+n.IP.String(), "--v=2")
+	_, err := n.daemon("kubelet", "/usr/bin/env", clockSetting(n.kubelet), binariesDir+"/kubelet",
+		"--config=/etc/kubernetes/kubelet.yaml", "--kubeconfig="+pkiDir+"/kubelet.kubeconfig",
+		"--hostname-override="+n.Name, "--node-ip="+n.IP.String(), "--v=2")
 	return err
 }
 
@@ -340,6 +345,9 @@ func (n *Node) startNetworkAs(ctx context.Context, kubeconfig string) error {
 		return err
 	}
 	if err := n.ip(ctx, "address", "replace", dnsIP+"/32", "dev", "lo"); err != nil {
+		return err
+	}
+	if err := n.useOwnServer(ctx); err != nil {
 		return err
 	}
 	_, err = n.daemon("dnsmasq", "dnsmasq", "--keep-in-foreground", "--no-resolv", "--no-hosts", "--bind-interfaces",

@@ -89,7 +89,7 @@ func (p *pki) nodeFiles(n *Node) (map[string][]byte, error) {
 	const localhost = "https://localhost:6443"
 	// A kubelet goes on while its node's own API server is down, where there is another.
 	nodes := localhost
-	if n.cluster.options.Nodes > 1 {
+	if n.cluster.options.Nodes > 1 && len(n.cluster.options.Ahead) == 0 {
 		nodes = InternalServer
 	}
 	caKey, err := p.ca.KeyPEM()

@@ -1,0 +1,293 @@
+//go:build e2e
+
+package e2e
+
+import (
+	"errors"
+	"flag"
+	"fmt"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/kms-health/kms-health/pkg/contract"
+	"github.com/kms-health/kms-health/pkg/operatorstatus"
+	"github.com/kms-health/kms-health/test/e2e/cluster"
+	"github.com/kms-health/kms-health/test/e2e/fixture"
+	"github.com/kms-health/kms-health/test/harness/apiservers"
+)
+
+// ahead are the clocks of a cluster's nodes, see cluster.Options.
+var ahead []time.Duration
+
+func init() {
+	flag.Func("ahead", "how far the clocks of three nodes are ahead, such as 0s,20m,-3m; make test-e2e-clocks",
+		func(text string) error {
+			for part := range strings.SplitSeq(text, ",") {
+				by, err := time.ParseDuration(part)
+				if err != nil {
+					return err
+				}
+				ahead = append(ahead, by)
+			}
+			return nil
+		})
+}
+
+// everyHalfMinute is the configuration with the default interval, by which false alarms are counted.
+var everyHalfMinute = strings.Replace(fixture.Configuration, "interval: 1s", "interval: 30s", 1)
+
+// Whatever an administrator does to healthy plugins is no alarm, though the clocks of two nodes are wrong: those of
+// their kubelets, API servers, plugins, reporters and of the operator there.
+//
+// A kubelet whose clock is behind its container runtime's makes no new pod Ready until it has caught up. So that of
+// the third node has a wrong clock for two events only.
+func TestWrongClocksOnThreeNodes(t *testing.T) {
+	if len(ahead) != 3 {
+		t.Skip("it takes half an hour, and programs built for it: make test-e2e-clocks")
+	}
+	h := start(t, 3, everyHalfMinute)
+	var table []string
+	t.Cleanup(func() {
+		t.Logf("clocks ahead: %v\n%-58s %8s %10s %12s\n%s", ahead, "event", "took", "Degraded", "Reporting",
+			strings.Join(table, "\n"))
+	})
+	second, third := h.Nodes()[1], h.Nodes()[2]
+	for _, e := range []part{
+		{name: "KMS turned on", run: func(h *scenario) { h.must(h.TurnOn(h.ctx)) }},
+		{name: "leader moved to the second node", run: func(h *scenario) { h.lead(second) }},
+		{name: "KEK rotated", run: (*scenario).rotate},
+		{name: "key migrated, by three revisions", run: (*scenario).migrate},
+		{name: "operator's configuration edited", run: (*scenario).edit},
+		{name: "leader killed", run: (*scenario).killLeader},
+		{name: "kubelets restarted, the third one's clock wrong", run: (*scenario).restartKubelets},
+		{name: "API servers killed, one after the other", run: (*scenario).killAPIServers},
+		{name: "third kubelet restarted, its clock right", run: func(h *scenario) { h.must(third.RestartKubeletAhead(0)) }},
+		{name: "second node drained", run: func(h *scenario) { h.drain(second) }},
+		{name: "third node rebooted", run: func(h *scenario) { h.powerCycle(third) }},
+		{name: "leader moved to the third node", run: func(h *scenario) { h.lead(third) }},
+		{name: "surge of openshift-apiserver stuck, and undone", run: (*scenario).surge},
+		{name: "", run: (*scenario).seal},
+		{name: "KMS turned off", run: (*scenario).turnOff},
+	} {
+		if e.name == "" { // alarms, with a cause
+			h.parts(true, part{name: "plugins sealed", run: e.run})
+			continue
+		}
+		began := time.Now()
+		h.parts(true, part{name: e.name, run: func(h *scenario) {
+			e.run(h)
+			if e.name != "KMS turned off" {
+				h.awaitHealthy()
+			}
+		}})
+		degraded, silent := h.alarms(began)
+		table = append(table, fmt.Sprintf("%-58s %8s %10s %12s", e.name, time.Since(began).Round(time.Second),
+			degraded.Round(time.Millisecond), silent.Round(time.Millisecond)))
+		if degraded+silent > 0 {
+			t.Errorf("false alarm: %s", table[len(table)-1])
+		}
+	}
+}
+
+// alarms is for how long since a time KMSPluginsDegraded was True or Unknown, and for how long in a row
+// KMSHealthReporting was False, beyond a StatusSyncer's inertia; the longest of all API servers'. Two API server pods
+// of a node may be reported as such after 5 minutes.
+func (h *scenario) alarms(since time.Time) (degraded, silent time.Duration) {
+	for _, server := range apiservers.All {
+		var total, row time.Duration
+		states := h.seen.States(server, time.Time{})
+		for i, s := range states {
+			end := time.Now()
+			if i+1 < len(states) {
+				end = states[i+1].At
+			}
+			if reporting := s.Conditions[contract.HealthReporting]; reporting.Status != operatorstatus.False ||
+				reporting.Reason == contract.SeveralPods {
+				row = 0
+			} else {
+				row += end.Sub(s.At)
+			}
+			if !end.After(since) {
+				continue
+			}
+			silent = max(silent, row-inertia)
+			c := s.Conditions[contract.PluginsDegraded]
+			if c.Status != operatorstatus.False && c.Status != "" {
+				from := s.At
+				if from.Before(since) {
+					from = since
+				}
+				total += end.Sub(from)
+				h.t.Logf("%s: KMSPluginsDegraded is %s (%s) for %s: %s", server.Name, c.Status, c.Reason, end.Sub(from), c.Message)
+			}
+		}
+		degraded = max(degraded, total)
+	}
+	return degraded, silent
+}
+
+// lead moves the operator to a node, by new processes.
+func (h *scenario) lead(n *cluster.Node) {
+	h.t.Helper()
+	for _, other := range h.Nodes() {
+		if other != n {
+			h.kubectl("cordon", other.Name)
+		}
+	}
+	for _, p := range h.operators() {
+		if p.Spec.NodeName != n.Name {
+			h.kubectl("-n", p.Namespace, "delete", "pod", p.Name)
+		}
+	}
+	h.await(2*time.Minute, "the operator of "+n.Name+" leads", func() error {
+		holder := *h.lease().Spec.HolderIdentity
+		if !slices.ContainsFunc(h.operators(), func(p corev1.Pod) bool {
+			return p.Name == holder && p.Spec.NodeName == n.Name
+		}) {
+			return fmt.Errorf("%s leads", holder)
+		}
+		return nil
+	})
+	for _, other := range h.Nodes() {
+		h.kubectl("uncordon", other.Name)
+	}
+	h.must(h.AwaitOperator(h.ctx))
+}
+
+func (h *scenario) kubectl(args ...string) {
+	h.t.Helper()
+	_, err := h.Kubectl(h.ctx, "", args...)
+	h.must(err)
+}
+
+// reports waits until each report of some API servers passes a check.
+func (h *scenario) reports(limit time.Duration, what string, check func(contract.Entry) bool,
+	servers ...apiservers.Server) {
+	h.t.Helper()
+	h.await(limit, what, func() error {
+		for _, server := range servers {
+			s := h.now(server)
+			if len(s.Reports) != len(h.Nodes()) {
+				return fmt.Errorf("%s: %d nodes report", server.Name, len(s.Reports))
+			}
+			for node, entries := range s.Reports {
+				if len(entries) == 0 || !check(entries[0]) {
+					return fmt.Errorf("%s: %s reports %+v", server.Name, node, entries)
+				}
+			}
+		}
+		return nil
+	})
+}
+
+func (h *scenario) rotate() {
+	old := h.remoteKey(h.node())
+	for _, n := range h.Nodes() {
+		h.do(h.pluginOn(n), "rotate")
+	}
+	h.reports(2*time.Minute, "all reports have the new KEK ID",
+		func(e contract.Entry) bool { return e.KEKID != "" && e.KEKID != old }, apiservers.Kube)
+}
+
+func (h *scenario) migrate() {
+	for _, keys := range [][]string{{"1", "2"}, {"2", "1"}, {"2"}} {
+		if len(keys) == 1 {
+			h.must(h.WriteAnew(h.ctx))
+		}
+		h.must(h.Roll(h.ctx, fixture.Roll{Encryption: apiservers.Encryption(append(slices.Clone(keys), "identity")...),
+			Plugins: slices.Sorted(slices.Values(keys)), Pause: 15 * time.Second}))
+		h.reports(kubeletSees, "all reports begin with key "+keys[0],
+			func(e contract.Entry) bool { return e.KeyID == keys[0] }, apiservers.Kube)
+		h.awaitHealthy(apiservers.Kube)
+	}
+	h.state.writeKey = "2"
+}
+
+func (h *scenario) edit() {
+	h.must(h.Configure(h.ctx, strings.Replace(everyHalfMinute, "30s", "20s", 1)))
+	h.reports(4*time.Minute, "all reports have the new interval",
+		func(e contract.Entry) bool { return e.Interval == 20*time.Second }, apiservers.All...)
+}
+
+func (h *scenario) killLeader() {
+	leader := h.leader()
+	h.must(h.nodeNamed(leader.Spec.NodeName).SignalContainer(h.ctx, leader.Name, operatorContainer, syscall.SIGKILL))
+	time.Sleep(inertia) // what the new process makes of reports that it did not see change
+	h.must(h.AwaitOperator(h.ctx))
+}
+
+func (h *scenario) restartKubelets() {
+	for i, n := range h.Nodes() {
+		h.must(n.RestartKubeletAhead(ahead[i]))
+	}
+	time.Sleep(time.Minute)
+}
+
+func (h *scenario) killAPIServers() {
+	for _, n := range h.Nodes() {
+		h.must(n.SignalContainer(h.ctx, cluster.APIServerName+"-", cluster.APIServerName, syscall.SIGKILL))
+		h.must(n.AwaitAPIServer(h.ctx, "/readyz", 2*time.Minute))
+	}
+}
+
+func (h *scenario) drain(n *cluster.Node) {
+	h.kubectl("drain", n.Name, "--ignore-daemonsets", "--delete-emptydir-data", "--timeout=3m")
+	time.Sleep(time.Minute)
+	h.kubectl("uncordon", n.Name)
+}
+
+func (h *scenario) powerCycle(n *cluster.Node) {
+	h.must(n.PowerCut())
+	time.Sleep(20 * time.Second)
+	h.must(n.PowerOn(h.ctx))
+	h.must(n.AwaitAPIServer(h.ctx, "/readyz", 2*time.Minute))
+	h.awaitReady(n, corev1.ConditionTrue)
+}
+
+// surge keeps a second pod beside an old one for longer than reports are excused. It is healthy but for its probe.
+// kube-apiserver itself cannot have two: a static pod is replaced.
+func (h *scenario) surge() {
+	probe := func(path string) {
+		h.t.Helper()
+		h.kubectl("-n", apiservers.OpenShift.Namespace, "patch", "deployment", "apiserver", "--type=json", "-p",
+			`[{"op": "replace", "path": "/spec/template/spec/containers/0/readinessProbe/httpGet/path", "value": "`+path+`"}]`)
+	}
+	probe("/never")
+	time.Sleep(6 * time.Minute)
+	probe("/readyz")
+	h.must(h.AwaitDeployment(h.ctx, apiservers.OpenShift.Namespace, "apiserver"))
+}
+
+// seal makes the plugin of each node unhealthy, which must be reported with that node alone, and ends with it.
+func (h *scenario) seal() {
+	const bound = 20*time.Second + 15*time.Second // the interval, and as much as elsewhere
+	for _, n := range h.Nodes() {
+		began := time.Now()
+		h.do(h.pluginOn(n), "unhealthy", "vault is sealed")
+		found := h.awaitSince(began, bound, n.Name+" is reported", func(s fixture.State) error {
+			if got := s.Conditions[contract.PluginsDegraded].Message; !strings.HasPrefix(got, "key 2 on node "+n.Name) {
+				return errors.New(got)
+			}
+			return s.Is(contract.PluginsDegraded, "True", contract.PluginUnhealthy)
+		})
+		h.took(n.Name+" sealed, to KMSPluginsDegraded", found.At.Sub(began), bound)
+		began = time.Now()
+		h.do(h.pluginOn(n), "heal")
+		found = h.awaitSince(began, bound, n.Name+" is healthy again", asExpected)
+		h.took(n.Name+" healed, to KMSPluginsDegraded", found.At.Sub(began), bound)
+	}
+	h.awaitHealthy()
+}
+
+func (h *scenario) turnOff() {
+	h.must(h.Roll(h.ctx, fixture.Roll{Encryption: apiservers.Encryption("identity", "2"), Plugins: []string{"2"}}))
+	h.must(h.WriteAnew(h.ctx))
+	h.must(h.Roll(h.ctx, fixture.Roll{}))
+	h.must(h.AggregateOff(h.ctx))
+	h.await(3*time.Minute, "nothing of ours is left in the cluster", h.nothingLeft)
+}
