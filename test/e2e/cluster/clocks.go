@@ -2,7 +2,6 @@ package cluster
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"time"
 
@@ -38,28 +37,15 @@ func clockSetting(ahead time.Duration) string {
 	return fmt.Sprintf("CLOCK_AHEAD=%d", int(ahead.Seconds()))
 }
 
-// writeContainerClock writes what containerd begins each container's specification with.
+// writeContainerClock writes what containerd begins each container's specification with: as without a file, it has no
+// limits.
 func (n *Node) writeContainerClock(ctx context.Context) error {
 	if n.ahead == 0 {
 		return nil
 	}
-	text, err := n.Run(ctx, "ctr", "oci", "spec")
-	if err != nil {
-		return err
-	}
-	var spec map[string]any
-	if err := json.Unmarshal([]byte(text), &spec); err != nil {
-		return err
-	}
-	process := spec["process"].(map[string]any)
-	env, _ := process["env"].([]any)
-	process["env"] = append(env, clockSetting(n.ahead))
-	delete(process, "rlimits") // as without a file
-	content, err := json.Marshal(spec)
-	if err != nil {
-		return err
-	}
-	return n.WriteFile("/etc/containerd/spec.json", content, 0o644)
+	spec := `ctr oci spec | sed '/"rlimits"/,/],/c"env": [%q],' >/etc/containerd/spec.json`
+	_, err := n.Run(ctx, "sh", "-c", fmt.Sprintf(spec, clockSetting(n.ahead)))
+	return err
 }
 
 // useOwnServer leads the kubernetes service to the node's own API server. The rules have to precede kube-proxy's,
