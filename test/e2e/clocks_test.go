@@ -95,8 +95,8 @@ func TestWrongClocksOnThreeNodes(t *testing.T) {
 }
 
 // alarms is for how long since a time KMSPluginsDegraded was True or Unknown, and for how long in a row
-// KMSHealthReporting was False, beyond a StatusSyncer's inertia; the longest of all API servers'. Two API server pods
-// of a node may be reported as such after 5 minutes.
+// KMSHealthReporting was False, beyond a StatusSyncer's inertia; the longest of all API servers'. A rollout that is
+// under way, and after 5 minutes two API server pods of a node, are reported as such for as long as they last.
 func (h *scenario) alarms(since time.Time) (degraded, silent time.Duration) {
 	for _, server := range apiservers.All {
 		var total, row time.Duration
@@ -107,7 +107,7 @@ func (h *scenario) alarms(since time.Time) (degraded, silent time.Duration) {
 				end = states[i+1].At
 			}
 			if reporting := s.Conditions[contract.HealthReporting]; reporting.Status != operatorstatus.False ||
-				reporting.Reason == contract.SeveralPods {
+				reporting.Reason == contract.Progressing || reporting.Reason == contract.SeveralPods {
 				row = 0
 			} else {
 				row += end.Sub(s.At)
