@@ -273,7 +273,10 @@ func TestSoakRecord(t *testing.T) {
 		m.kind = kinds[slices.IndexFunc(kinds, func(k *kind) bool { return k.name == m.Name })]
 	}
 	j.judge()
-	t.Errorf("%s\n%s", strings.Join(j.problems, "\n"), j)
+	for _, problem := range j.problems {
+		t.Error(problem)
+	}
+	t.Log(j)
 }
 
 // exited requires that no container of ours ended but by a kill.
