@@ -3,7 +3,6 @@
 package e2e
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -20,11 +19,9 @@ import (
 	"testing"
 	"time"
 
-	"google.golang.org/protobuf/proto"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	kmstypes "k8s.io/apiserver/pkg/storage/value/encrypt/envelope/kmsv2/v2"
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/kms-health/kms-health/pkg/rollup"
@@ -188,12 +185,9 @@ func (s *soak) write(n *cluster.Node) {
 		if err != nil || len(found) != 1 {
 			continue
 		}
-		_, object, _ := bytes.Cut(found[0].Value, []byte("k8s:enc:kms:v2:1_secrets:"))
-		var envelope kmstypes.EncryptedObject
-		if err := proto.Unmarshal(object, &envelope); err != nil {
+		if w.KEKID, err = apiservers.StoredKEKID(found[0].Value, "1_secrets"); err != nil {
 			s.t.Errorf("%s in etcd: %v", name, err)
 		}
-		w.KEKID = envelope.KeyID
 		s.mu.Lock()
 		s.writes = append(s.writes, w)
 		s.mu.Unlock()

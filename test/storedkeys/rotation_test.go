@@ -13,12 +13,11 @@ import (
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
-	"google.golang.org/protobuf/proto"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	kmstypes "k8s.io/apiserver/pkg/storage/value/encrypt/envelope/kmsv2/v2"
 	"k8s.io/client-go/kubernetes"
 
+	"github.com/kms-health/kms-health/test/harness/apiservers"
 	"github.com/kms-health/kms-health/test/harness/controlplane"
 	"github.com/kms-health/kms-health/test/harness/program"
 	"github.com/kms-health/kms-health/test/kmsplugin"
@@ -124,12 +123,12 @@ func (f *fixture) counted(t *testing.T) []row {
 				continue
 			}
 			r := row{Resource: resource, Provider: "identity"}
-			if object, ok := bytes.CutPrefix(kv.Value, []byte("k8s:enc:kms:v2:kms-1:")); ok {
-				var envelope kmstypes.EncryptedObject
-				if err := proto.Unmarshal(object, &envelope); err != nil {
+			if bytes.HasPrefix(kv.Value, []byte("k8s:enc:kms:v2:kms-1:")) {
+				kekID, err := apiservers.StoredKEKID(kv.Value, "kms-1")
+				if err != nil {
 					t.Fatal(err)
 				}
-				r.Provider, r.KEKID = "kms:v2:kms-1", envelope.KeyID
+				r.Provider, r.KEKID = "kms:v2:kms-1", kekID
 			} else if bytes.HasPrefix(kv.Value, []byte("k8s:enc:aescbc:v1:key1:")) {
 				r.Provider = "aescbc:v1:key1"
 			}

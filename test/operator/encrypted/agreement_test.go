@@ -3,7 +3,6 @@
 package encrypted
 
 import (
-	"bytes"
 	"context"
 	"flag"
 	"fmt"
@@ -12,11 +11,10 @@ import (
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
-	"google.golang.org/protobuf/proto"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	kmstypes "k8s.io/apiserver/pkg/storage/value/encrypt/envelope/kmsv2/v2"
 
+	"github.com/kms-health/kms-health/test/harness/apiservers"
 	"github.com/kms-health/kms-health/test/operator/fixture"
 )
 
@@ -46,13 +44,10 @@ func writer(ctx context.Context, etcd *clientv3.Client, all chan<- stored, probl
 			problems <- fmt.Errorf("read %s in etcd: %w", name, err)
 			return
 		}
-		_, object, _ := bytes.Cut(got.Kvs[0].Value, []byte("k8s:enc:kms:v2:plugin:"))
-		var envelope kmstypes.EncryptedObject
-		if err := proto.Unmarshal(object, &envelope); err != nil {
+		if s.kekID, err = apiservers.StoredKEKID(got.Kvs[0].Value, "plugin"); err != nil {
 			problems <- err
 			return
 		}
-		s.kekID = envelope.KeyID
 		all <- s
 		time.Sleep(200 * time.Millisecond)
 	}
