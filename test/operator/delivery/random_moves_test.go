@@ -12,6 +12,7 @@ import (
 	"github.com/kms-health/kms-health/pkg/rollup"
 	"github.com/kms-health/kms-health/test/harness/apiservers"
 	"github.com/kms-health/kms-health/test/harness/controlplane"
+	"github.com/kms-health/kms-health/test/harness/wait"
 	"github.com/kms-health/kms-health/test/operator/fixture"
 )
 
@@ -114,6 +115,16 @@ func (m *model) restore(t *testing.T, p *faultyProxy, move func() string) string
 	return what + "; then etcd is restored as it was before"
 }
 
+// awaitConditions waits for those of the end. A watch does not show that etcd was restored: the operator finds it out by
+// a write, or once all reports seem stale.
+func (m *model) awaitConditions(t *testing.T, what string) {
+	t.Helper()
+	wait.Eventually(t, contract.StaleIntervals*reportInterval+90*time.Second, what, func() error {
+		m.report(t)
+		return m.differs(t)
+	})
+}
+
 // restoreOutage restores, at the end, what was written while a plugin was unhealthy.
 func (m *model) restoreOutage(t *testing.T, p *faultyProxy) {
 	t.Helper()
@@ -125,10 +136,7 @@ func (m *model) restoreOutage(t *testing.T, p *faultyProxy) {
 	c.Status, c.Reason = operatorstatus.True, contract.PluginUnhealthy
 	backup.Conditions[c.Type] = c
 	m.restoreAs(t, p, backup)
-	fixture.Eventually(t, "the conditions of the end, after a restore", func() error {
-		m.report(t)
-		return m.differs(t)
-	})
+	m.awaitConditions(t, "the conditions of the end, after a restore")
 }
 
 // restoreAs gives kube-apiserver's operator resource the conditions and reports that it had before, and a lower

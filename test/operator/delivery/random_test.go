@@ -818,10 +818,7 @@ func playSequence(t *testing.T, seed uint64) {
 	})
 	m.load(t, want)
 	once := awaitStill(t, op)
-	fixture.Eventually(t, "the conditions of the end", func() error {
-		m.report(t)
-		return m.differs(t)
-	})
+	m.awaitConditions(t, "the conditions of the end")
 	if found := seen.With("KMSPluginsDegraded True Plugin"); len(found) > 0 {
 		t.Errorf("every plugin of an API server that runs is healthy, but there was %v", found)
 	}
