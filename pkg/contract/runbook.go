@@ -10,6 +10,7 @@ var RunbookGroups = []struct {
 	{"Conditions", RollupReasons},
 	{"Reports of a plugin", PluginReasons},
 	{"The operator", ClusterOperatorReasons},
+	{"Waiting", waitReasons},
 	{"Alerts", alerts},
 	{"OpenShift's own conditions", openShiftConditions},
 }
@@ -24,6 +25,16 @@ func RunbookOf(name string) (Row, bool) {
 		}
 	}
 	return Row{}, false
+}
+
+// RoundTripAwaited is the reason of a healthy status that may be older than a change.
+const RoundTripAwaited = "RoundTripAwaited"
+
+// waitReasons are those of `status --wait`.
+var waitReasons = []Row{
+	{Name: RoundTripAwaited,
+		Means: "all is healthy by reports that may be older than a change",
+		Fix:   "wait longer (`--timeout`), or request round trips: that needs an operator, and the right to patch"},
 }
 
 // alerts are those for which no reason says the same.

@@ -5,6 +5,7 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/kms-health/kms-health/pkg/contract"
 	"github.com/kms-health/kms-health/pkg/rollup"
 )
 
@@ -103,12 +104,10 @@ func awaited(trips []Trip) (nodes int, text string) {
 // whether the status stays healthy.
 func (s *Status) Await(trips []Trip) bool {
 	if nodes, text := awaited(trips); nodes > 0 && s.Verdict == Healthy {
-		s.Verdict = NotKnown
-		s.Problems = []Problem{{
-			Verdict: NotKnown, Reason: "RoundTripAwaited", Summary: "the reports may be old; awaited: " + text,
-			Fix: "wait longer (--timeout), or request round trips: that needs the right to patch, and an operator",
-		}}
-		s.Summary = (&evaluation{Status: s, snapshot: s.snapshot}).summary()
+		e := &evaluation{Status: s, snapshot: s.snapshot}
+		s.Verdict, s.Problems = NotKnown, nil
+		e.add(Problem{Verdict: NotKnown, Reason: contract.RoundTripAwaited, Summary: "the reports may be old; awaited: " + text})
+		s.Summary = e.summary()
 	}
 	return s.Verdict == Healthy
 }
