@@ -8,6 +8,8 @@ import (
 	"os"
 	"time"
 
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/dynamic"
 	typedappsv1 "k8s.io/client-go/kubernetes/typed/apps/v1"
 	typedauthenticationv1 "k8s.io/client-go/kubernetes/typed/authentication/v1"
 	typedauthorizationv1 "k8s.io/client-go/kubernetes/typed/authorization/v1"
@@ -15,6 +17,8 @@ import (
 	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
+
+	"github.com/kms-health/kms-health/pkg/operatorstatus"
 )
 
 const (
@@ -80,6 +84,21 @@ func newClients(config *rest.Config) (c clients, err error) {
 	c.authorization, problems[3] = typedauthorizationv1.NewForConfigAndClient(config, shared)
 	c.coordination, problems[4] = typedcoordinationv1.NewForConfigAndClient(config, shared)
 	return c, errors.Join(problems[:]...)
+}
+
+// newResourceClient returns a client for the informers of operator resources.
+func newResourceClient(config *rest.Config) (dynamic.Interface, error) {
+	config = dynamic.ConfigFor(config)
+	config.NegotiatedSerializer = resourceSerializer{config.NegotiatedSerializer}
+	client, err := rest.UnversionedRESTClientFor(config)
+	return dynamic.New(client), err
+}
+
+type resourceSerializer struct{ runtime.NegotiatedSerializer }
+
+// DecoderToVersion is runtime.NegotiatedSerializer's.
+func (s resourceSerializer) DecoderToVersion(d runtime.Decoder, version runtime.GroupVersioner) runtime.Decoder {
+	return operatorstatus.Decoder(s.NegotiatedSerializer.DecoderToVersion(d, version))
 }
 
 // unretried returns a refused read to its caller, which retries with a backoff of its own and

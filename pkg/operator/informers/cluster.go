@@ -45,7 +45,8 @@ type Cluster struct {
 // ClusterOptions configure what a Cluster watches, and the queues that changes go to.
 type ClusterOptions struct {
 	Client    dynamic.Interface
-	Namespace string // the operator's own
+	Resources dynamic.Interface // for operator resources: it decodes what operatorstatus.Read needs
+	Namespace string            // the operator's own
 	// CheckPolicy returns why the reporters' policy, or its binding, is not as expected, once for each version.
 	CheckPolicy func(*unstructured.Unstructured) string
 	OpenShift   bool // this is OpenShift, or may be

@@ -60,7 +60,7 @@ func NewTarget(ctx context.Context, c *Cluster, t *v1alpha1.APIServer) *Target {
 	s := &Target{target: *t, reporters: reporters, Cluster: c}
 	s.ctx, s.Stop = context.WithCancel(ctx)
 	destination := contract.ResourceFor(string(t.Resource), t.Name)
-	s.Resource = New(c.Client, Selection{Resource: destination.GVR(), Name: destination.Name}, operatorstatus.Read, health)
+	s.Resource = New(c.Resources, Selection{Resource: destination.GVR(), Name: destination.Name}, operatorstatus.Read, health)
 	s.Resource.handlers = append(s.Resource.handlers, handler[*operatorstatus.Status]{reporters, concernsDelivery})
 	s.Resource.start(s.ctx)
 	s.Namespace = New(c.Client, Selection{Resource: Namespaces, Name: t.Namespace}, exists, reporters).start(s.ctx)

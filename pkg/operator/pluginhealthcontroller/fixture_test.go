@@ -139,7 +139,7 @@ func withFixture(t *testing.T, test func(s *fixture)) {
 		})
 		s.ctx = ctx
 		s.sources = informers.NewCluster(ctx,
-			informers.ClusterOptions{Client: s.client, Namespace: "kms-health",
+			informers.ClusterOptions{Client: s.client, Resources: s.client, Namespace: "kms-health",
 				Reporters: queue(func() {}), Health: queue(func() { s.Queue.Enqueue("api") })})
 		var running sync.WaitGroup
 		defer running.Wait()

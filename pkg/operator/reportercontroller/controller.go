@@ -40,8 +40,9 @@ type CoreClient interface {
 
 // Options of a Controller.
 type Options struct {
-	Client dynamic.Interface
-	Core   CoreClient // for the tokens of sidecars, in Secrets
+	Client    dynamic.Interface
+	Resources dynamic.Interface // see informers.ClusterOptions
+	Core      CoreClient        // for the tokens of sidecars, in Secrets
 	// CA returns the certificates, PEM, that API servers are verified with.
 	CA func() ([]byte, error)
 	// TLS returns the cluster's TLS settings, and why its profile is not active;
@@ -100,7 +101,7 @@ func New(o Options) *Controller {
 // Run syncs targets until ctx ends. One replica at a time may run.
 func (c *Controller) Run(ctx context.Context) {
 	cluster := informers.NewCluster(ctx, informers.ClusterOptions{
-		Client: c.Client, Namespace: c.Namespace,
+		Client: c.Client, Resources: c.Resources, Namespace: c.Namespace,
 		CheckPolicy: checkPolicy, OpenShift: c.OpenShift == nil || *c.OpenShift,
 		Reporters: c.Queue, Health: c.HealthQueue,
 	})

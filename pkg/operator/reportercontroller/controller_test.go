@@ -173,7 +173,7 @@ func (r *requests) run(t *testing.T, client *dynamicfake.FakeDynamicClient, conf
 		config, queue := &activeConfig{}, syncqueue.New(clock.RealClock{}, "deliver")
 		c := New(Options{
 			Config: config, Queue: queue, HealthQueue: noQueue{}, ClusterOperator: noQueue{},
-			Client: client, Core: r.secrets.CoreV1(),
+			Client: client, Resources: client, Core: r.secrets.CoreV1(),
 			CA:        func() ([]byte, error) { return []byte("CA"), nil },
 			TLS:       func() (v1alpha1.ServingTLS, string, bool) { return v1alpha1.ServingTLS{}, "", true },
 			Namespace: "kms-health", OpenShift: &openShift, Registry: prometheus.NewRegistry(), Clock: clock.RealClock{},

@@ -1,0 +1,68 @@
+package operatorstatus
+
+import (
+	"bytes"
+	"encoding/json"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	utiljson "k8s.io/apimachinery/pkg/util/json"
+)
+
+// Decoder decodes of an operator resource what Read needs, each condition in its place. The hundred conditions of others
+// and the managedFields, which are as large, cost an operator more than all its own work. A list is decoded whole.
+func Decoder(whole runtime.Decoder) runtime.Decoder { return decoder{whole} }
+
+type decoder struct{ runtime.Decoder }
+
+// needed is what Read and an informer need.
+type needed struct {
+	APIVersion string `json:"apiVersion"`
+	Kind       string `json:"kind"`
+	Metadata   struct {
+		Name            string         `json:"name"`
+		UID             string         `json:"uid"`
+		ResourceVersion string         `json:"resourceVersion"`
+		Annotations     map[string]any `json:"annotations"`
+	} `json:"metadata"`
+	Status struct {
+		Conditions       []json.RawMessage `json:"conditions"`
+		EncryptionStatus any               `json:"encryptionStatus"`
+		OAuthAPIServer   any               `json:"oauthAPIServer"`
+		NodeStatuses     any               `json:"nodeStatuses"`
+	} `json:"status"`
+}
+
+// Decode is runtime.Decoder's.
+func (d decoder) Decode(data []byte, defaults *schema.GroupVersionKind, into runtime.Object) (
+	runtime.Object, *schema.GroupVersionKind, error) {
+	var n needed
+	if err := utiljson.Unmarshal(data, &n); err != nil || n.Metadata.Name == "" { // also a Status or a bookmark
+		return d.Decoder.Decode(data, defaults, into)
+	}
+	conditions := make([]any, len(n.Status.Conditions))
+	for i, raw := range n.Status.Conditions {
+		if bytes.Contains(raw, []byte(`"`+prefix)) {
+			_ = utiljson.Unmarshal(raw, &conditions[i]) // it is valid JSON
+		}
+	}
+	o := &unstructured.Unstructured{Object: map[string]any{
+		"apiVersion": n.APIVersion,
+		"kind":       n.Kind,
+		"metadata": map[string]any{
+			"name":            n.Metadata.Name,
+			"uid":             n.Metadata.UID,
+			"resourceVersion": n.Metadata.ResourceVersion,
+			"annotations":     n.Metadata.Annotations,
+		},
+		"status": map[string]any{
+			"conditions":       conditions,
+			"encryptionStatus": n.Status.EncryptionStatus,
+			"oauthAPIServer":   n.Status.OAuthAPIServer,
+			"nodeStatuses":     n.Status.NodeStatuses,
+		},
+	}}
+	kind := o.GroupVersionKind()
+	return o, &kind, nil
+}
