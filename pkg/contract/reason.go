@@ -80,7 +80,8 @@ var PluginReasons = []Row{
 	{Name: "RoundTripMismatch", From: "the round trip",
 		Means: "a round trip returned other bytes, or earlier data can no longer be decrypted: it may be lost",
 		Check: "the KMS's log: was the KMS or the key replaced? If the connection broke: the plugin's log and restarts",
-		Fix:   "restore the earlier key first; a requested round trip then shows it at once",
+		Fix: "restore the earlier key first; a requested round trip then shows it at once. After other bytes, see also " +
+			"`KMSStoredDataUnreadable`",
 		DoNot: "rotate, migrate, or restart an API server: only its cache may still have the data"},
 }
 

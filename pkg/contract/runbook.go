@@ -54,6 +54,12 @@ var alerts = []Row{
 		Check: "the node in `instance`. If its plugin is healthy: whether reporter and encryption config name one socket",
 		Fix:   "as for `PluginUnhealthy`",
 		DoNot: "restart this API server"},
+	{Name: "KMSStoredDataUnreadable",
+		Means: "this API server cannot decrypt a stored object, so lists of that resource fail",
+		Check: "the plugin on the node in `instance`",
+		Fix: "repair the plugin. If it is healthy, restart this API server: for a day it keeps a wrong data key that the " +
+			"plugin returned. If that does not help, the object's key is lost",
+		DoNot: "restart it before its plugin is healthy"},
 	{Name: "KMSCallsFail",
 		Means: "without `Status` encryption stops in 3 minutes, without `Decrypt` what is not cached is unreadable",
 		Check: "the dashboard. `DeadlineExceeded` is the provider's timeout, `unknown-non-grpc` no connection",

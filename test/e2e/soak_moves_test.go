@@ -24,6 +24,9 @@ import (
 // soakConfig is the operator's configuration.
 var soakConfig = strings.Replace(kubeOnly, "{interval: 1s}", "{interval: 2s, checks: {roundTrip: {interval: 1m}}}", 1)
 
+var apiServerKilled = &kind{name: "API server killed", weight: 4, blinds: ofNode, settles: 30 * time.Second,
+	do: killAPIServer}
+
 // kinds are all moves.
 var kinds = slices.Concat([]*kind{
 	{name: "reporter killed", weight: 5, blinds: ofNode, settles: 15 * time.Second, early: true,
@@ -31,7 +34,7 @@ var kinds = slices.Concat([]*kind{
 	{name: "plugin killed", weight: 4, plugin: true, do: kills(cluster.APIServerName, "kms-plugin-1")},
 	{name: "operator killed", weight: 4, blinds: ofAll, settles: 20 * time.Second, early: true,
 		do: kills(operatorPods, operatorContainer)},
-	{name: "API server killed", weight: 4, blinds: ofNode, settles: 30 * time.Second, do: killAPIServer},
+	apiServerKilled,
 	{name: "etcd restarted", weight: 3, blinds: ofAll, settles: 20 * time.Second, do: restartEtcd},
 	{name: "network cut", weight: 4, blinds: ofAll, settles: 30 * time.Second, beside: true, least: 15 * time.Second,
 		most: 75 * time.Second, do: cutNetwork},
@@ -70,12 +73,19 @@ func faultKinds() (all []*kind) {
 	return all
 }
 
-// breaks makes a plugin unhealthy. What a round trip finds is found at the next.
+// breaks makes a plugin unhealthy. What a round trip finds is found at the next. An API server that had a wrong answer
+// to Decrypt is restarted, as the runbook says: until then it cannot read what it has that data key for.
 func breaks(s *soak, m *move) (func() error, error) {
 	p := s.pluginOn(s.nodeOf(m))
 	words := strings.Fields(strings.ReplaceAll(m.fault, "%s", m.Text))
 	_, err := p.Do(words[0], words[1:]...)
-	return func() error { _, err := p.Do("heal"); return err }, err
+	return func() error {
+		_, err := p.Do("heal")
+		if m.name == "wrong-decrypt" {
+			s.play(&move{kind: apiServerKilled, Node: m.Node})
+		}
+		return err
+	}, err
 }
 
 // kills ends the process of a container, on the move's node or else the next that has one.

@@ -96,6 +96,26 @@ func TestAlertsOfAnAPIServerThatStartsWithoutItsPlugin(t *testing.T) {
 	})
 }
 
+// The labels are those of a kube-apiserver whose plugin had answered Decrypt with other bytes, and was healthy again.
+func TestAlertOnStoredDataThatCannotBeDecrypted(t *testing.T) {
+	const labels = `,instance="192.0.2.1:6443",job="apiserver",namespace="default",resource="secrets"}`
+	reads := func(status, values string) inputSeries {
+		return inputSeries{`apiserver_storage_transformation_operations_total{status="` + status +
+			`",transformation_type="from_storage",transformer_prefix="k8s:enc:kms:v2:1_secrets:"` + labels, values}
+	}
+	at := func(when string, firing ...sample) exprTest {
+		return exprTest{`ALERTS{alertstate="firing"}`, when, append([]sample{}, firing...)}
+	}
+	runRuleTests(t, ruleTest{Name: "unreadable", Interval: "30s",
+		InputSeries: []inputSeries{leading, reads("OK", "0+1x60"), reads("unknown-non-grpc", "0x20 0+1x20 20x20")},
+		PromqlExprTest: []exprTest{
+			at("10m"),
+			at("18m", sample{`ALERTS{alertname="KMSStoredDataUnreadable",alertstate="firing",severity="warning"` + labels, 1}),
+			at("28m"), // the API server was restarted
+		},
+	})
+}
+
 var recordedKeys = regexp.MustCompile(`(?m)^# The plugin's key ids, one after the other: (\S+) (\S+)$`)
 
 // "Can the old key be deleted?": kube-apiserver hashes the key ids that our metrics name.

@@ -5,6 +5,7 @@ package monitoring
 import (
 	"context"
 	"crypto/sha256"
+	"errors"
 	"fmt"
 	"path/filepath"
 	"slices"
@@ -18,6 +19,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/kms-health/kms-health/test/harness/controlplane"
+	"github.com/kms-health/kms-health/test/harness/wait"
 	"github.com/kms-health/kms-health/test/kmsplugin"
 )
 
@@ -48,10 +50,53 @@ func TestRealAPIServerHasTheSeriesOfTheRecording(t *testing.T) {
 	}
 }
 
+// What KMSStoredDataUnreadable and its runbook say: a wrong answer to Decrypt outlives the fault, until a restart.
+func TestRealAPIServerKeepsAWrongDataKey(t *testing.T) {
+	s := startEncrypted(t)
+	s.use(t)
+	restart := func() {
+		if err := errors.Join(s.control.StopAPIServer(t.Context()), s.control.StartAPIServer(t.Context())); err != nil {
+			t.Fatal(err)
+		}
+	}
+	reads := func(what, want string) {
+		wait.Eventually(t, 2*time.Minute, what, func() error {
+			_, err := s.kube.CoreV1().Secrets("default").Get(t.Context(), "secret-0", metav1.GetOptions{})
+			if !strings.Contains(fmt.Sprint(err), want) {
+				return fmt.Errorf("reading: %v", err)
+			}
+			return nil
+		})
+	}
+	const failed = "message authentication failed"
+	if err := s.plugin.SetFault(kmsplugin.Fault{Name: "wrong-decrypt"}); err != nil {
+		t.Fatal(err)
+	}
+	restart()
+	reads("the wrong data key is tried", failed)
+	if err := s.plugin.ClearFaults(); err != nil {
+		t.Fatal(err)
+	}
+	s.plugin.ResetCounters()
+	for range 5 {
+		reads("the wrong data key is kept", failed)
+	}
+	if n := s.plugin.Calls(kmsplugin.CallDecrypt).Count; n > 0 {
+		t.Errorf("%d calls of Decrypt", n)
+	}
+	if found := fmt.Sprint(s.scrape(t)); !strings.Contains(found, `resource="secrets",status="unknown-non-grpc",`+
+		`transformation_type="from_storage",transformer_prefix="k8s:enc:kms:v2:kms-2_secrets:"`) {
+		t.Errorf("no series of failed reads: %s", found)
+	}
+	restart()
+	reads("the data, after a restart", fmt.Sprint(nil))
+}
+
 type encrypted struct {
-	plugin *kmsplugin.Plugin
-	kube   kubernetes.Interface
-	used   int
+	plugin  *kmsplugin.Plugin
+	control *controlplane.ControlPlane
+	kube    kubernetes.Interface
+	used    int
 }
 
 func startEncrypted(t *testing.T) *encrypted {
@@ -78,7 +123,7 @@ resources:
 			t.Error(err)
 		}
 	})
-	s := &encrypted{plugin: plugin}
+	s := &encrypted{plugin: plugin, control: control}
 	if s.kube, err = kubernetes.NewForConfig(control.RESTConfig()); err != nil {
 		t.Fatal(err)
 	}
@@ -104,7 +149,7 @@ func (s *encrypted) use(t *testing.T) {
 	s.used++
 }
 
-// scrape returns the series of envelope encryption.
+// scrape returns the series of envelope encryption, and of reads and writes of what is stored.
 func (s *encrypted) scrape(t *testing.T) (found []inputSeries) {
 	t.Helper()
 	text, err := s.kube.CoreV1().RESTClient().Get().AbsPath("/metrics").DoRaw(t.Context())
@@ -113,7 +158,8 @@ func (s *encrypted) scrape(t *testing.T) (found []inputSeries) {
 	}
 	for line := range strings.Lines(string(text)) {
 		// Those of dek_cache are of KMS v1.
-		if strings.HasPrefix(line, "apiserver_envelope_encryption_") && !strings.Contains(line, "_dek_cache_") {
+		if strings.HasPrefix(line, "apiserver_envelope_encryption_") && !strings.Contains(line, "_dek_cache_") ||
+			strings.HasPrefix(line, "apiserver_storage_transformation_operations_total") {
 			found = append(found, inputSeries{Series: line})
 		}
 	}
