@@ -62,8 +62,8 @@ func TestRealAPIServerKeepsAWrongDataKey(t *testing.T) {
 	reads := func(what, want string) {
 		wait.Eventually(t, 2*time.Minute, what, func() error {
 			_, err := s.kube.CoreV1().Secrets("default").Get(t.Context(), "secret-0", metav1.GetOptions{})
-			if !strings.Contains(fmt.Sprint(err), want) {
-				return fmt.Errorf("reading: %v", err)
+			if got := fmt.Sprint(err); !strings.Contains(got, want) {
+				return errors.New("reading: " + got)
 			}
 			return nil
 		})
