@@ -28,7 +28,7 @@ import (
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // waitLimit bounds each wait.
-const waitLimit = 20 * time.Second
+const waitLimit = time.Minute
 
 // server is an HTTPS server with given responses, for behaviour that a healthy API
 // server does not show; all other tests use a real one, in test/integration.
@@ -200,7 +200,7 @@ func (r *running) awaitError(t *testing.T) string {
 
 func await(t *testing.T, what string, ok func() bool) {
 	t.Helper()
-	for deadline := time.Now().Add(waitLimit); !ok(); time.Sleep(time.Millisecond) {
+	for deadline := time.Now().Add(waitLimit); !ok(); time.Sleep(10 * time.Millisecond) {
 		if time.Now().After(deadline) {
 			t.Fatalf("not in time: %s", what)
 		}

@@ -11,11 +11,12 @@ import (
 
 	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
 	"github.com/kms-health/kms-health/pkg/reporter/metrics"
+	"github.com/kms-health/kms-health/test/harness/controlplane"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-const waitLimit = 20 * time.Second
+const waitLimit = time.Minute
 
 func run(t *testing.T, config *v1alpha1.Serving) *Server {
 	t.Helper()
@@ -28,12 +29,11 @@ func run(t *testing.T, config *v1alpha1.Serving) *Server {
 // freeAddress returns an address on which nothing listens.
 func freeAddress(t *testing.T) string {
 	t.Helper()
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	address, err := controlplane.FreeAddress()
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer listener.Close()
-	return listener.Addr().String()
+	return address
 }
 
 // awaitOpen waits until an address accepts connections.
@@ -44,7 +44,7 @@ func awaitOpen(t *testing.T, address string) {
 
 func await(t *testing.T, what string, ok func() bool) {
 	t.Helper()
-	for deadline := time.Now().Add(waitLimit); !ok(); time.Sleep(time.Millisecond) {
+	for deadline := time.Now().Add(waitLimit); !ok(); time.Sleep(10 * time.Millisecond) {
 		if time.Now().After(deadline) {
 			t.Fatalf("not in time: %s", what)
 		}
