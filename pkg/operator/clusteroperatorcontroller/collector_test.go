@@ -8,10 +8,14 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/prometheus/client_golang/prometheus"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/yaml"
 
 	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
+	"github.com/kms-health/kms-health/pkg/contract"
+	"github.com/kms-health/kms-health/pkg/operator/configobserver"
+	"github.com/kms-health/kms-health/pkg/operator/delivery"
 	"github.com/kms-health/kms-health/pkg/operator/informers"
 	"github.com/kms-health/kms-health/pkg/operator/objects"
 )
@@ -71,5 +75,43 @@ func TestTheRelatedPoliciesAreThoseOfTheManifests(t *testing.T) {
 	slices.Sort(named)
 	if diff := cmp.Diff(named, shipped); diff != "" {
 		t.Error(diff)
+	}
+}
+
+// parts are what a Collector collects from, of one API server that was not judged yet.
+type parts struct {
+	delivery.Status
+	configured chan struct{}
+}
+
+func (p *parts) Enqueue(string)                { p.configured <- struct{}{} }
+func (p *parts) Targets() []v1alpha1.APIServer { return []v1alpha1.APIServer{{Name: "a"}} }
+func (p *parts) Statuses() map[string]delivery.Status {
+	return map[string]delivery.Status{"a": p.Status}
+}
+func (p *parts) IsOpenShift() bool               { return true }
+func (p *parts) Verdict(string) delivery.Verdict { return delivery.Verdict{} }
+
+// The first verdicts are awaited, but not beside a delivery that needs an administrator.
+func TestADeliveryThatNeedsActionIsReportedBeforeTheFirstVerdicts(t *testing.T) {
+	p := &parts{configured: make(chan struct{}, 10)}
+	path := filepath.Join(t.TempDir(), "config.yaml")
+	text := "apiVersion: " + v1alpha1.APIVersion + "\nkind: OperatorConfiguration\nimage: i:1\napiServers: []\n"
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	file := configobserver.NewFile(configobserver.FileOptions{Path: path, Enqueue: []informers.Key{{Queue: p}},
+		Valid: prometheus.NewGauge(prometheus.GaugeOpts{})})
+	go file.Run(t.Context())
+	<-p.configured
+	collector := &Collector{Config: file, Reporters: p, Health: p}
+	for reason, want := range map[string]bool{contract.Forbidden: true, contract.Progressing: false, "": false} {
+		p.Reason = delivery.Reason(reason)
+		if _, _, ready := collector.Collect(0); ready != want {
+			t.Errorf("%q: reported at once: %t, want %t", reason, ready, want)
+		}
+		if _, _, ready := collector.Collect(firstLook + 1); !ready {
+			t.Errorf("%q: not reported after %s", reason, firstLook)
+		}
 	}
 }

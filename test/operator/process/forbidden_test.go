@@ -3,7 +3,6 @@
 package process
 
 import (
-	"context"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -11,20 +10,17 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/kms-health/kms-health/pkg/contract"
 	"github.com/kms-health/kms-health/test/harness/apiservers"
 	"github.com/kms-health/kms-health/test/harness/controlplane"
-	"github.com/kms-health/kms-health/test/harness/wait"
 	"github.com/kms-health/kms-health/test/operator/fixture"
 )
 
-// awaitDegraded waits until the ClusterOperator is Degraded for a delivery's reason, for
-// less time than an operator that has just started waits for its roll-ups.
+// awaitDegraded waits until the ClusterOperator is Degraded for a delivery's reason.
 func awaitDegraded(t *testing.T, reasons ...string) {
 	t.Helper()
-	err := wait.For(t.Context(), 20*time.Second, fmt.Sprintf("the ClusterOperator is degraded: one of %v", reasons), func(context.Context) error {
+	fixture.Eventually(t, fmt.Sprintf("the ClusterOperator is degraded: one of %v", reasons), func() error {
 		c := fixture.ClusterOperator(t)["Degraded"]
 		if c.Status == "True" && slices.ContainsFunc(strings.Split(c.Reason, "::"), func(have string) bool {
 			return slices.ContainsFunc(reasons, func(want string) bool { return have == "Delivery_"+want })
@@ -33,9 +29,6 @@ func awaitDegraded(t *testing.T, reasons ...string) {
 		}
 		return fmt.Errorf("%+v", c)
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
 }
 
 // Whatever the operator may not do or see of an API server is in its condition and the
@@ -87,8 +80,7 @@ func startWithoutCA(t *testing.T, op *fixture.Operator) {
 	})
 	t.Cleanup(thaw)
 	op.Run(kubeconfig)
-	op.AwaitLogged("the operator starts", `"Starting"`, 1)
-	time.Sleep(time.Second) // its clients have their CA
+	op.AwaitLogged("its clients have their CA", `"Configured"`, 1)
 	if err := os.Remove(filepath.Join(op.Dir, "credentials", controlplane.KubeconfigCAFile)); err != nil {
 		t.Fatal(err)
 	}
