@@ -98,7 +98,7 @@ func (q *quickstart) start() {
 		switch {
 		case o.GetKind() == "ConfigMap" && o.GetName() == install.ServiceAccount+"-config":
 			file, _, _ := unstructured.NestedString(o.Object, "data", "config.yaml")
-			q.shipped = strings.Replace(file, "interval: 30s", "interval: 1s", 1)
+			q.shipped = strings.Replace(file, "interval: 30s", "interval: 5s", 1)
 		case o.GetKind() == "Deployment":
 			c := specOf(o)["containers"].([]any)[0].(map[string]any)
 			for _, e := range c["env"].([]any) {

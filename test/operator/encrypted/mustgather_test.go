@@ -31,7 +31,7 @@ const byKubectl = "! command -v oc && bash manifests/must-gather/gather"
 func TestAMustGatherHasTheStatusOfItsCluster(t *testing.T) {
 	op := fixture.NewOperator(t, "--degraded-inertia=2s", "--leader-elect=true")
 	kubectl := fixture.NewKubectl(t)
-	reporters := fixture.StartReporting(t, op, nil, "2s")
+	reporters := fixture.StartReporting(t, op, nil, fixture.Steady.String())
 	op.Configure(fixture.Every("2s", apiservers.Kube.Target()))
 	fixture.AwaitClusterOperator(t, "True False False True")
 	if code := expectSameStatus(t, kubectl, documentedCommand(t), "-c"); code != 0 {
@@ -52,7 +52,7 @@ func TestAMustGatherHasTheStatusOfItsCluster(t *testing.T) {
 	}
 	t.Cleanup(func() { // other tests have the same cluster
 		scale(2)
-		if out, code := kubectl("rollout", "status", "-n", fixture.Namespace, "deployment/kms-health-operator", "--timeout=1m"); code != 0 {
+		if out, code := kubectl("rollout", "status", "-n", fixture.Namespace, "deployment/kms-health-operator", "--timeout=2m"); code != 0 {
 			t.Error(out)
 		}
 	})

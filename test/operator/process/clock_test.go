@@ -42,7 +42,7 @@ func TestWrongClocksOfAPIServersAreNoVerdict(t *testing.T) {
 			url, ca := shiftedCluster(t, &c)
 			op := fixture.NewOperator(t)
 			op.CA, op.Server = ca, url
-			reporters := fixture.StartReporting(t, op, nil, "1s")
+			reporters := fixture.StartReporting(t, op, nil, fixture.Steady.String())
 			seen := fixture.RecordConditions(t, apiservers.Kube)
 			fixture.Never(t, 6*time.Second, func() error {
 				if found := append(seen.With("KMSPluginsDegraded True"), seen.With("KMSPluginsDegraded Unknown")...); len(found) > 0 {

@@ -126,7 +126,7 @@ func TestProvidersThatAreNotProbedAreReported(t *testing.T) {
 // For a moment a new process knows less than the one before: that shows nowhere.
 func TestRestartOfTheOperatorChangesNoCondition(t *testing.T) {
 	op := fixture.NewOperator(t)
-	reporters := fixture.StartReporting(t, op, nil, "1s")
+	reporters := fixture.StartReporting(t, op, nil, fixture.Steady.String())
 	seen := fixture.RecordConditions(t, apiservers.Kube)
 	for _, signal := range []syscall.Signal{syscall.SIGTERM, syscall.SIGKILL, syscall.SIGTERM} {
 		op.Kill(signal)

@@ -19,9 +19,6 @@ import (
 	"github.com/kms-health/kms-health/test/operator/fixture"
 )
 
-// reportInterval is long enough that a request which is lost (10 s) is no silence.
-const reportInterval = 4 * time.Second
-
 // transitions are the statuses that KMSPluginsDegraded has had, one after another.
 type transitions struct {
 	mu  sync.Mutex
@@ -74,7 +71,7 @@ func TestVerdictIsSteadyBesideOpenShiftsReporter(t *testing.T) {
 	op.Configure(fixture.Targets(apiservers.Kube.Target()))
 	op.Start("")
 	companions := fixture.UIDsByNode(fixture.AwaitPods(t, fixture.Namespace, fixture.Companions, len(fixture.NodeNames)))
-	reporters := fixture.StartReporters(t, apiservers.Kube, fixture.Namespace, reportInterval.String(), nil, companions)
+	reporters := fixture.StartReporters(t, apiservers.Kube, fixture.Namespace, fixture.Steady.String(), nil, companions)
 	var native []*fixture.NativeReporter
 	for _, r := range reporters {
 		native = append(native, fixture.StartNativeReporter(t, apiservers.Kube, r.Node, r.Plugin))
@@ -151,7 +148,7 @@ func TestUpgradeToPodsWithOpenShiftsReporterAndBackIsQuiet(t *testing.T) {
 	op.Configure(fixture.Targets(apiservers.Kube.Target()))
 	op.Start("")
 	companions := fixture.UIDsByNode(fixture.AwaitPods(t, fixture.Namespace, fixture.Companions, len(fixture.NodeNames)))
-	reporters := fixture.StartReporters(t, apiservers.Kube, fixture.Namespace, reportInterval.String(), nil, companions)
+	reporters := fixture.StartReporters(t, apiservers.Kube, fixture.Namespace, fixture.Steady.String(), nil, companions)
 	fixture.AwaitHealthy(t)
 	seen := recordTransitions(t)
 	seen.awaitLast(t, operatorstatus.False)
@@ -168,8 +165,8 @@ func TestUpgradeToPodsWithOpenShiftsReporterAndBackIsQuiet(t *testing.T) {
 			return nil
 		})
 		r.Kill(t) // it ends with its pod
-		reporters[i] = fixture.StartReporters(t, apiservers.Kube, fixture.Namespace, reportInterval.String(), r.Plugin, companions, r.Node)[0]
-		time.Sleep(2 * reportInterval)
+		reporters[i] = fixture.StartReporters(t, apiservers.Kube, fixture.Namespace, fixture.Steady.String(), r.Plugin, companions, r.Node)[0]
+		time.Sleep(fixture.Steady)
 	}
 	native := make([]*fixture.NativeReporter, len(reporters))
 	for i, r := range reporters {
