@@ -15,7 +15,7 @@ import (
 
 const (
 	// timeout bounds each wait.
-	timeout = 60 * time.Second
+	timeout = 2 * time.Minute
 	// home is the namespace of the reporters.
 	home = "kms-health"
 	// target is what the reporters of the tests are for, and account their own.

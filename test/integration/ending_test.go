@@ -63,7 +63,7 @@ func TestReporterEndsWhileSomethingHangs(t *testing.T) {
 	time.Sleep(3 * time.Second) // until every part of it waits for something
 	code, took := child.End(t, waitLimit, syscall.SIGTERM)
 	t.Logf("two stopped plugins, full stdout and stderr, a hanging API server: ended after %s", took.Round(time.Millisecond))
-	if took > 10*time.Second { // it ends after 2 s; the machine may be busy
+	if took > 25*time.Second { // it ends after 2 s; the machine may be busy, and a kubelet kills it after 30 s
 		t.Errorf("it took %s to end", took)
 	}
 	if code != 0 {

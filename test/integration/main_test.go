@@ -18,8 +18,8 @@ import (
 )
 
 const (
-	// waitLimit bounds each wait.
-	waitLimit = 60 * time.Second
+	// waitLimit bounds each wait. A refused write is tried again after 10 s, and a round trip that failed after 30 s.
+	waitLimit = 2 * time.Minute
 	// namespace holds the identities of all reporters of the run.
 	namespace = "kms-health"
 	// certificateUser begins the names of those that are known by certificate.
@@ -49,7 +49,7 @@ func run(m *testing.M) (code int) {
 	if binary, err = program.Build(dir, "cmd/kms-health-reporter"); err != nil {
 		return fail(err)
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
 	defer cancel()
 	cluster, err = controlplane.Start(ctx, controlplane.Options{CRDs: controlplane.TechPreviewNoUpgrade, Audit: true})
 	if err != nil {

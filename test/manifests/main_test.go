@@ -26,7 +26,7 @@ import (
 )
 
 // timeout bounds each wait, also on a busy machine.
-const timeout = 60 * time.Second
+const timeout = 2 * time.Minute
 
 // home is the operator's namespace on OpenShift.
 const home = "openshift-kms-health"

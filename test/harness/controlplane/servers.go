@@ -20,13 +20,13 @@ import (
 const (
 	// startTimeout is for each server. A start is CPU time: seconds when alone on two cores, tens
 	// of seconds when tests of several packages share them.
-	startTimeout = 2 * time.Minute
+	startTimeout = 4 * time.Minute
 	// stopGrace is for etcd, and for kube-apiserver, which ends within a second or two unless requests
 	// are still being served.
 	stopGrace = 20 * time.Second
 	// A single question to a server that does not answer must not use up the
 	// whole wait: a starting server accepts connections before it serves them.
-	pollCallTimeout = 2 * time.Second
+	pollCallTimeout = 5 * time.Second
 )
 
 // Files in the folder of the control plane.

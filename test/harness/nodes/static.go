@@ -24,7 +24,7 @@ const (
 	ConfigSeenAnnotation   = "kubernetes.io/config.seen"
 )
 
-const staticTimeout = 30 * time.Second
+const staticTimeout = 2 * time.Minute
 
 // static is a static pod on a node: a file in a kubelet's manifest folder.
 type static struct {
@@ -53,8 +53,8 @@ func isMirror(pod *corev1.Pod) bool {
 // kubelet's annotations (config.source is "file"; config.hash is the manifest's
 // uid, or a hash of all of it) and owned by the Node. A manifest of the same name
 // replaces the former: other content, another hash, another mirror; the same content
-// is no change. A mirror that is deleted is created again. The wait is bounded by 30
-// seconds: the API server refuses some mirror pods (one with a ServiceAccount, Secrets
+// is no change. A mirror that is deleted is created again. The wait is bounded by two
+// minutes: the API server refuses some mirror pods (one with a ServiceAccount, Secrets
 // or ConfigMaps).
 func (n *Nodes) RunStaticPod(ctx context.Context, node string, manifest *corev1.Pod) (*corev1.Pod, error) {
 	s, err := newStatic(node, manifest)

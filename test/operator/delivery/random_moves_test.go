@@ -119,7 +119,7 @@ func (m *model) restore(t *testing.T, p *faultyProxy, move func() string) string
 // a write, or once all reports seem stale.
 func (m *model) awaitConditions(t *testing.T, what string) {
 	t.Helper()
-	wait.Eventually(t, contract.StaleIntervals*reportInterval+90*time.Second, what, func() error {
+	wait.Eventually(t, 2*contract.StaleIntervals*reportInterval+fixture.Timeout, what, func() error {
 		m.report(t)
 		return m.differs(t)
 	})

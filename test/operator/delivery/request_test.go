@@ -22,7 +22,7 @@ import (
 )
 
 // seconds is shorter than the operator's resync, which would hide that an annotation wakes nothing.
-const seconds = 30 * time.Second
+const seconds = 45 * time.Second
 
 // requestsInFiles are the requests in the files of the operator's ConfigMaps and pods, by kind and
 // namespace; of several files, each value once.
@@ -92,9 +92,9 @@ func TestARequestReachesRunningReportersInSeconds(t *testing.T) {
 			fixture.RequestRoundTrip(t, server, "")
 		}
 	})
-	await := func(what string, want map[string]string) {
+	await := func(limit time.Duration, what string, want map[string]string) {
 		t.Helper()
-		wait.Eventually(t, seconds, what, func() error {
+		wait.Eventually(t, limit, what, func() error {
 			got, err := requestsInFiles(t)
 			if err == nil && !maps.Equal(got, want) {
 				err = fmt.Errorf("the files request %q, want %q", got, want)
@@ -139,16 +139,16 @@ func TestARequestReachesRunningReportersInSeconds(t *testing.T) {
 		})
 		before := whatPodsAreReplacedFor(t)
 		everywhere("before-restart.1")
-		await("the files have the request", requested("before-restart.1"))
+		await(seconds, "the files have the request", requested("before-restart.1"))
 		everywhere("2_b")
-		await("the files have another request", requested("2_b"))
+		await(seconds, "the files have another request", requested("2_b"))
 
 		op.Kill(syscall.SIGKILL)
 		op.Start("")
 		fixture.RequestRoundTrip(t, apiservers.OpenShift, "after-restart")
 		restarted := requested("2_b")
 		restarted["ConfigMap "+apiservers.OpenShift.Name] = "after-restart"
-		await("after a restart of the operator only another request changes a file", restarted)
+		await(fixture.Timeout, "after a restart of the operator only another request changes a file", restarted)
 		fixture.Never(t, 2*time.Second, func() error {
 			got, err := requestsInFiles(t)
 			if err == nil && !maps.Equal(got, restarted) {
@@ -157,7 +157,7 @@ func TestARequestReachesRunningReportersInSeconds(t *testing.T) {
 			return err
 		})
 		everywhere("")
-		await("the files have no request", requested(""))
+		await(seconds, "the files have no request", requested(""))
 
 		since := time.Now()
 		everywhere("two words " + source)

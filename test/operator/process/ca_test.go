@@ -141,7 +141,7 @@ func TestOperatorKeepsTheCAInItsDeploymentCurrent(t *testing.T) {
 	apply()
 	setCAByPage(t, kubeconfig)
 	awaitCA(t, "it is set by the page's command", serving)
-	lifetime := 30 * time.Second // the operator, which checks each 10 s, must follow two changes before its end
+	lifetime := 75 * time.Second // the operator, which checks each 10 s, must follow two changes before its end
 	ends := time.Now().Add(lifetime)
 	before, after := certificateOf(t, "before", lifetime), certificateOf(t, "after", time.Hour)
 	setClusterCA(t, serving, before)
