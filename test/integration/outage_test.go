@@ -32,6 +32,7 @@ func TestReporterStartsAndProbesWithoutAnAPIServer(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { startAgain(t) })
+	began := time.Now()
 	r.start()
 	if err := one.WaitForCalls(soon(t), kmsplugin.CallStatus, 3); err != nil {
 		t.Fatal(err)
@@ -42,8 +43,8 @@ func TestReporterStartsAndProbesWithoutAnAPIServer(t *testing.T) {
 	back := time.Now()
 	r.freshCondition(resource, "1=healthy")
 	t.Logf("fresh %s after the API server was live", time.Since(back).Round(time.Millisecond))
-	if n := r.count(`result="unreachable"`); n != 1 {
-		t.Errorf("logged %d times, want once", n)
+	if n, most := r.count(`result="unreachable"`), 1+int(time.Since(began)/time.Minute); n < 1 || n > most { // of each cause
+		t.Errorf("logged %d times, want 1 to %d", n, most)
 	}
 }
 

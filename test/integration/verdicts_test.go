@@ -60,7 +60,7 @@ func (v *verdicts) checks(checks string) {
 	v.write(fmt.Appendf(nil, `apiVersion: kmshealth.openshift.io/v1alpha1
 kind: ReporterConfiguration
 probe: {interval: 1s, checks: %s}
-plugins: [{endpoint: '%s', role: Write, timeout: 1s}]
+plugins: [{endpoint: '%s', role: Write}]
 `, checks, v.endpoint("1")))
 }
 
@@ -127,15 +127,19 @@ func (v *verdicts) awaitCalls(call kmsplugin.Call, more int64, never func(contra
 	v.t.Helper()
 	want := v.plugin.Calls(call).Count + more
 	wait.Eventually(v.t, waitLimit, fmt.Sprintf("%d calls to %s", want, call), func() error {
-		for _, e := range v.next() {
+		from := v.read
+		entries := v.next()
+		n := v.plugin.Calls(call).Count
+		if n >= want {
+			v.read = from // what was printed may come after the last call
+			return nil
+		}
+		for _, e := range entries {
 			if never(e) {
-				v.t.Fatalf("with %d calls to %s, of %d to wait for: printed %s", v.plugin.Calls(call).Count, call, want, show(e))
+				v.t.Fatalf("with %d calls to %s, of %d to wait for: printed %s", n, call, want, show(e))
 			}
 		}
-		if n := v.plugin.Calls(call).Count; n < want {
-			return fmt.Errorf("%d calls", n)
-		}
-		return nil
+		return fmt.Errorf("%d calls", n)
 	})
 }
 
@@ -279,21 +283,22 @@ func TestPluginThatEndsAtAFormerKeyIsAskedAgainAfterAMinute(t *testing.T) {
 	v.await(waitLimit, "healthy", anything, isHealthy)
 	former := v.plugin.KeyID()
 	v.do("ends-at former-decrypt 2s")
+	began := time.Now()
 	key := v.rotate()
-	ends := func(n int64) (at time.Time) {
+	ends := func(n int64) {
 		wait.Eventually(t, 2*waitLimit, fmt.Sprintf("the process ends %d times", n), func() error {
 			if got := v.plugin.State().Ends; got < n {
 				return fmt.Errorf("%d times", got)
 			}
 			return nil
 		})
-		return time.Now()
 	}
-	first := ends(1)
+	ends(1)
 	v.await(waitLimit, "its cause", healthyUnder(key), func(e contract.Entry) bool {
 		return notHealthy(e) && strings.Contains(e.Detail, former) && strings.Contains(e.Detail, "end")
 	})
-	if took := ends(2).Sub(first).Round(time.Second); took < 55*time.Second {
+	ends(2)
+	if took := time.Since(began); took < time.Minute {
 		t.Errorf("asked again for what ends it after %s", took)
 	}
 	v.await(waitLimit, "its cause, again", healthyUnder(key), func(e contract.Entry) bool {

@@ -20,6 +20,7 @@ import (
 	"github.com/kms-health/kms-health/test/harness/apiservers"
 	"github.com/kms-health/kms-health/test/harness/controlplane"
 	"github.com/kms-health/kms-health/test/harness/program"
+	"github.com/kms-health/kms-health/test/harness/wait"
 	"github.com/kms-health/kms-health/test/kmsplugin"
 	"github.com/kms-health/kms-health/test/manifests/install"
 )
@@ -191,10 +192,14 @@ func TestAFormerKeyIsNeededUntilEveryResourceIsMigrated(t *testing.T) {
 	second := f.rotate(t)
 	f.create(t, "third", 3, 1)
 
-	got, want := read(t, endpoint), f.counted(t)
-	if !slices.Equal(got.Rows, want) {
-		t.Errorf("got %+v\nwant %+v", got.Rows, want)
-	}
+	var got inventory
+	wait.Eventually(t, time.Minute, "both count the same", func() error { // the API server writes, too
+		got = read(t, endpoint)
+		if want := f.counted(t); !slices.Equal(got.Rows, want) {
+			return fmt.Errorf("got %+v\nwant %+v", got.Rows, want)
+		}
+		return nil
+	})
 	seen := map[string]bool{}
 	for _, r := range got.Rows {
 		seen[r.Resource+" "+r.KEKID] = true

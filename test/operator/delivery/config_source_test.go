@@ -26,7 +26,7 @@ func watchCompanions(t *testing.T) (wrong func() []string) {
 	var seen []string
 	running.Go(func() {
 		for ctx.Err() == nil {
-			time.Sleep(10 * time.Millisecond)
+			time.Sleep(50 * time.Millisecond)
 			list, err := fixture.Kube.CoreV1().Pods(fixture.Namespace).List(ctx, metav1.ListOptions{LabelSelector: fixture.Companions})
 			if err != nil {
 				continue

@@ -131,15 +131,15 @@ func tokenSecret(t *testing.T) *corev1.Secret {
 }
 
 // age makes a token one of which half its life is over.
-func age(t *testing.T, expires time.Time) *corev1.Secret {
+func age(t *testing.T, expires time.Time) (s *corev1.Secret) {
 	t.Helper()
-	s := tokenSecret(t)
-	s.Annotations[contract.IssuedAtAnnotation] = time.Now().Add(-20 * 24 * time.Hour).UTC().Format(time.RFC3339)
-	s.Annotations[contract.ExpiresAtAnnotation] = expires.UTC().Format(time.RFC3339)
-	s, err := fixture.Kube.CoreV1().Secrets(s.Namespace).Update(t.Context(), s, metav1.UpdateOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	fixture.Eventually(t, "the token is made old", func() (err error) {
+		s = tokenSecret(t) // which the operator may apply again meanwhile
+		s.Annotations[contract.IssuedAtAnnotation] = time.Now().Add(-20 * 24 * time.Hour).UTC().Format(time.RFC3339)
+		s.Annotations[contract.ExpiresAtAnnotation] = expires.UTC().Format(time.RFC3339)
+		s, err = fixture.Kube.CoreV1().Secrets(s.Namespace).Update(t.Context(), s, metav1.UpdateOptions{})
+		return err
+	})
 	return s
 }
 

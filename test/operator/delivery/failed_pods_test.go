@@ -4,6 +4,7 @@ package delivery
 
 import (
 	"context"
+	"fmt"
 	"sync"
 	"testing"
 	"time"
@@ -44,7 +45,7 @@ func failEachOn(t *testing.T, node string) (stop func() int) {
 					}
 				}
 			}
-			time.Sleep(20 * time.Millisecond)
+			time.Sleep(50 * time.Millisecond)
 		}
 	})
 	return func() int {
@@ -73,9 +74,12 @@ func TestFailedPodsAreReplaced(t *testing.T) {
 	if n := stop(); n > most {
 		t.Errorf("%d companions were created in %s, at most %d may be", n, while, most)
 	}
-	if found := seen.With("KMSHealthReporting False ReporterNotRunning"); len(found) == 0 {
-		t.Errorf("no ReporterNotRunning, but %v", seen.With("KMSHealthReporting"))
-	}
+	fixture.Eventually(t, "it is reported", func() error {
+		if found := seen.With("KMSHealthReporting False ReporterNotRunning"); len(found) == 0 {
+			return fmt.Errorf("no ReporterNotRunning, but %v", seen.With("KMSHealthReporting"))
+		}
+		return nil
+	})
 	fixture.AwaitPods(t, fixture.Namespace, fixture.Companions, 3)
 	fixture.AwaitDelivered(t, apiservers.Kube.Resource)
 	op.Configure("apiServers: []\n")
