@@ -27,7 +27,7 @@ rules:
 - level: Metadata
 `
 
-const auditFenceTimeout = time.Minute
+const auditFenceTimeout = 2 * time.Minute
 
 // AuditFilter picks events.
 type AuditFilter func(*auditv1.Event) bool

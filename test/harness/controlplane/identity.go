@@ -16,7 +16,7 @@ import (
 	"github.com/kms-health/kms-health/test/harness/wait"
 )
 
-const identityTimeout = 30 * time.Second
+const identityTimeout = 2 * time.Minute
 
 func (c *ControlPlane) kube() kubernetes.Interface {
 	return kubernetes.NewForConfigOrDie(c.RESTConfig())

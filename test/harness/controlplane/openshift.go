@@ -30,7 +30,7 @@ import (
 	"github.com/kms-health/kms-health/test/harness/wait"
 )
 
-const crdTimeout = 30 * time.Second
+const crdTimeout = 2 * time.Minute
 
 // Variant is a feature set of OpenShift: it chooses among the CRD manifests.
 type Variant string

@@ -155,7 +155,7 @@ func (p *Child) end(ctx context.Context, grace time.Duration, signals ...syscall
 
 // End sends SIGTERM, waits until the child is reaped, and returns how it ended.
 func (p *Child) End() error {
-	if err := p.Stop(context.Background(), stopGrace); err != nil {
+	if err := p.Stop(context.Background(), killGrace); err != nil {
 		return err
 	}
 	return p.waitErr
