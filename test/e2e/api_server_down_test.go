@@ -89,11 +89,13 @@ func (h *scenario) apiServerDown(pod string, length time.Duration, meanwhile fun
 	})
 	reporter := h.process(pod, reporterContainer)
 	// The process begins as the container runtime's, which then becomes the reporter.
-	began, err := h.lastLogged(pod, reporterContainer, `"Starting"`)
-	h.must(err)
-	if began.at.Before(down) {
-		h.t.Fatalf("the reporter's log has no start after it was killed: %s", began.text)
-	}
+	var began logLine
+	h.await(time.Minute, "the runtime has written the log of the reporter's start", func() (err error) {
+		if began, err = h.lastLogged(pod, reporterContainer, `"Starting"`); err == nil && began.at.Before(down) {
+			err = fmt.Errorf("it is of before: %s", began.text)
+		}
+		return err
+	})
 	h.took("the reporter's start to its first probe", calls().First.Sub(began.at), atOnce)
 	meanwhile()
 	for time.Since(down) < length {

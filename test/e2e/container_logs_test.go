@@ -5,6 +5,7 @@ package e2e
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -36,7 +37,9 @@ func (h *scenario) logLines(podPrefix, container string, what ...string) (found 
 	paths, err := filepath.Glob(h.node().Path("/var/log/pods/*_" + podPrefix + "*/" + container + "/*.log"))
 	for _, path := range paths {
 		content, failed := os.ReadFile(path)
-		err = errors.Join(err, failed)
+		if !errors.Is(failed, fs.ErrNotExist) { // the kubelet has removed a former container's since they were listed
+			err = errors.Join(err, failed)
+		}
 		for line := range strings.Lines(string(content)) {
 			if slices.ContainsFunc(what, func(w string) bool { return !strings.Contains(line, w) }) {
 				continue
