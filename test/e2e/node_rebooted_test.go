@@ -87,8 +87,8 @@ func (h *scenario) reboot(source v1alpha1.ConfigSource, healthy bool) {
 	h.awaitNext(operatorPods, operatorContainer, 0)
 	if !healthy {
 		h.must(h.FaultsAtStart(h.state.writeKey))
+		healed := time.Now() // before it: what is checked during the command is healthy
 		h.do(h.pluginOf(apiservers.Kube), "heal")
-		healed := time.Now()
 		process := h.awaitNext(reporterPods[apiservers.Kube], reporterContainer, 0)
 		took("the plugin's recovery to the reporter's process", max(0, process.Started.Sub(healed)), 0)
 		h.truthful(on, healed)
