@@ -37,7 +37,7 @@ func testAPIServerDown(h *scenario) {
 	before, start := h.allPIDs(), time.Now().Truncate(time.Second) // as the times of containers are
 	h.apiServerDown(reporterPods[apiservers.Kube], downFor(), func() {
 		// Its local view shows it, too.
-		h.await(10*time.Second, "the reporter's own view is healthy", func() error {
+		h.await(time.Minute, "the reporter's own view is healthy", func() error {
 			view, err := h.served("/kms-providers?verbose")
 			if err == nil && !strings.Contains(view, "[+]kms-provider-"+h.state.writeKey+" ok") {
 				err = errors.New(view)
@@ -47,7 +47,7 @@ func testAPIServerDown(h *scenario) {
 	})
 	h.awaitHealthy()
 	// Its kubelet, which backed off meanwhile, may write the pod's status later: the next scenario begins with it.
-	h.await(time.Minute, "the kubelet has written that it was started again", func() error {
+	h.await(waitLimit, "the kubelet has written that it was started again", func() error {
 		pod, err := h.Kube.CoreV1().Pods(apiservers.Kube.Namespace).Get(h.ctx, cluster.APIServerName+"-"+h.node().Name,
 			metav1.GetOptions{})
 		if err != nil {
@@ -81,7 +81,7 @@ func (h *scenario) apiServerDown(pod string, length time.Duration, meanwhile fun
 		h.must(err)
 		return state.Calls[kmsplugin.CallStatus]
 	}
-	h.await(2*time.Minute, "the reporter probes again", func() error {
+	h.await(waitLimit, "the reporter probes again", func() error {
 		if calls().Count == 0 {
 			return errors.New("it does not")
 		}
@@ -99,7 +99,7 @@ func (h *scenario) apiServerDown(pod string, length time.Duration, meanwhile fun
 	h.took("the reporter's start to its first probe", calls().First.Sub(began.at), atOnce)
 	meanwhile()
 	for time.Since(down) < length {
-		if idle := time.Since(calls().Latest); idle > 3*interval {
+		if idle := time.Since(calls().Latest); idle > 10*interval {
 			h.t.Errorf("the reporter has not probed for %s", idle)
 			break
 		}
@@ -114,14 +114,14 @@ func (h *scenario) apiServerDown(pod string, length time.Duration, meanwhile fun
 
 	h.must(n.ReleaseAPIServer())
 	answers := h.awaitWrites(n)
-	back := h.awaitSince(down.Add(time.Second), 30*time.Second, "a fresh report", func(s fixture.State) error {
+	back := h.awaitSince(down.Add(time.Second), time.Minute, "a fresh report", func(s fixture.State) error {
 		return s.Fresh(n.Name, answers.Add(-time.Second))
 	})
 	h.took("the API server's answers to a fresh report", max(0, back.At.Sub(answers)), retryBound)
 	if now := h.process(pod, reporterContainer); now.PID != reporter.PID {
 		h.t.Error("the reporter was restarted while the API server was down")
 	}
-	h.must(n.AwaitAPIServer(h.ctx, "/readyz", 2*time.Minute))
+	h.must(n.AwaitAPIServer(h.ctx, "/readyz"))
 }
 
 // served is what a reporter serves at a path on the node's loopback.
@@ -160,7 +160,7 @@ func (h *scenario) awaitWrites(n *cluster.Node) (at time.Time) {
 	config.Timeout = time.Second
 	client, err := dynamic.NewForConfig(config)
 	h.must(err)
-	h.await(3*time.Minute, "the API server of "+n.Name+" answers writes", func() error {
+	h.await(waitLimit, "the API server of "+n.Name+" answers writes", func() error {
 		_, err := client.Resource(controlplane.OperatorGVR(apiservers.Kube.Resource)).Patch(h.ctx,
 			controlplane.ClusterObject, types.MergePatchType,
 			fmt.Appendf(nil, `{"metadata": {"annotations": {"e2e": "%d"}}}`, time.Now().UnixNano()), metav1.PatchOptions{})

@@ -213,7 +213,7 @@ func (h *scenario) migrate() {
 		}
 		h.must(h.Roll(h.ctx, fixture.Roll{Encryption: apiservers.Encryption(append(slices.Clone(keys), "identity")...),
 			Plugins: slices.Sorted(slices.Values(keys)), Pause: 15 * time.Second}))
-		h.reports(kubeletSees, "all reports begin with key "+keys[0],
+		h.reports(waitLimit, "all reports begin with key "+keys[0],
 			func(e contract.Entry) bool { return e.KeyID == keys[0] }, apiservers.Kube)
 		h.awaitHealthy(apiservers.Kube)
 	}
@@ -243,7 +243,7 @@ func (h *scenario) restartKubelets() {
 func (h *scenario) killAPIServers() {
 	for _, n := range h.Nodes() {
 		h.must(n.SignalContainer(h.ctx, cluster.APIServerName+"-", cluster.APIServerName, syscall.SIGKILL))
-		h.must(n.AwaitAPIServer(h.ctx, "/readyz", 2*time.Minute))
+		h.must(n.AwaitAPIServer(h.ctx, "/readyz"))
 	}
 }
 
@@ -257,7 +257,7 @@ func (h *scenario) powerCycle(n *cluster.Node) {
 	h.must(n.PowerCut())
 	time.Sleep(20 * time.Second)
 	h.must(n.PowerOn(h.ctx))
-	h.must(n.AwaitAPIServer(h.ctx, "/readyz", 2*time.Minute))
+	h.must(n.AwaitAPIServer(h.ctx, "/readyz"))
 	h.awaitReady(n, corev1.ConditionTrue)
 }
 

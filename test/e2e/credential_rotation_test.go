@@ -40,7 +40,7 @@ func testTokens(h *scenario) {
 		"kms-health-reporter-openshift-apiserver-token")
 	h.must(err)
 	h.must(h.node().RestartKubelet())
-	h.await(2*time.Minute, "every reporter has a new token", func() error {
+	h.await(waitLimit, "every reporter has a new token", func() error {
 		tokens := h.tokens()
 		if len(tokens) < 3 {
 			return fmt.Errorf("%d tokens of reporters, want those of three", len(tokens))
@@ -62,7 +62,7 @@ func testCA(h *scenario) {
 	// The operator copies the CA of its own pod to its reporters.
 	h.awaitKubeconfigs(2, first)
 	h.must(h.RotateCA(cluster.ServeByNext))
-	h.await(2*time.Minute, "kube-apiserver serves by the new CA", func() error { return h.ServedByNext(h.ctx, h.node()) })
+	h.await(waitLimit, "kube-apiserver serves by the new CA", func() error { return h.ServedByNext(h.ctx, h.node()) })
 	h.must(h.RotateCA(cluster.TrustNext))
 	h.awaitKubeconfigs(1, first)
 	time.Sleep(5 * interval)
@@ -113,7 +113,7 @@ func (h *scenario) rootCA() string {
 // than before.
 func (h *scenario) awaitKubeconfigs(cas int, before string) {
 	h.t.Helper()
-	h.await(5*time.Minute, fmt.Sprintf("every reporter trusts %d CAs", cas), func() error {
+	h.await(waitLimit, fmt.Sprintf("every reporter trusts %d CAs", cas), func() error {
 		found := 0
 		for _, path := range slices.Concat(h.reporterFiles("kubeconfig"), h.reporterFiles("ca.crt")) {
 			content, err := os.ReadFile(path)

@@ -71,16 +71,11 @@ func testKeyMigration(h *scenario) {
 	}
 }
 
-// kubeletSees bounds how late a kubelet starts a pod after its API server restarted: of restarts
-// within 2 minutes of each other, its informers wait 30 to 60 s before they ask again, and the
-// first request may come too early (client-go's defaultBackoffMax, Jitter and Reset).
-const kubeletSees = 3 * time.Minute
-
 // awaitKeys waits until the node's report names these keys, the write key first, and
 // everything is healthy.
 func (h *scenario) awaitKeys(keys ...string) {
 	h.t.Helper()
-	h.await(kubeletSees, "the report has the new keys", func() error {
+	h.await(waitLimit, "the report has the new keys", func() error {
 		s := h.now(apiservers.Kube)
 		if err := s.Healthy(); err != nil {
 			return err

@@ -31,7 +31,7 @@ func testKMSTurnedOn(h *scenario) {
 	}
 	h.flunder("first")
 	// An informer reads again at most half a minute after an API server that restarts.
-	h.await(time.Minute, "ClusterOperator kms-health is healthy", h.clusterOperator)
+	h.await(2*time.Minute, "ClusterOperator kms-health is healthy", h.clusterOperator)
 }
 
 // flunder makes an object of the aggregated API server, which must be encrypted.

@@ -26,7 +26,7 @@ func testManifestMovedAwayAndBack(h *scenario) {
 	moved := time.Now()
 	h.must(n.MoveManifest(false))
 	h.t.Cleanup(func() { _ = n.MoveManifest(true) })
-	h.await(3*time.Minute, "the pod's volumes are removed", func() error {
+	h.await(waitLimit, "the pod's volumes are removed", func() error {
 		_, err := os.Stat(n.Path("/var/lib/kubelet/pods/" + uid))
 		if errors.Is(err, fs.ErrNotExist) {
 			return nil
@@ -34,13 +34,14 @@ func testManifestMovedAwayAndBack(h *scenario) {
 		return errors.Join(err, errors.New("they are not"))
 	})
 	h.must(n.MoveManifest(true))
-	h.must(n.AwaitAPIServer(h.ctx, "/readyz", 2*time.Minute))
+	h.must(n.AwaitAPIServer(h.ctx, "/readyz"))
 	ready := time.Now()
-	h.await(3*time.Minute, "a companion reports again", func() error {
+	h.await(waitLimit, "a companion reports again", func() error {
 		s, err := h.Now(h.ctx, apiservers.Kube)
 		return errors.Join(err, s.Fresh(n.Name, ready.Add(interval)))
 	})
-	h.took("/readyz to a report of a companion", time.Since(ready), 90*time.Second)
+	// Of these, 2 minutes are a kubelet's, see waitLimit.
+	h.took("/readyz to a report of a companion", time.Since(ready), 2*time.Minute+90*time.Second)
 	h.awaitHealthy()
 	h.noLongAlarm(moved)
 	after, err := h.Kube.CoreV1().Pods(pod.Namespace).Get(h.ctx, pod.Name, metav1.GetOptions{})

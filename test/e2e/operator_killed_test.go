@@ -33,7 +33,7 @@ func testOperatorKilledInEachStep(h *scenario) {
 			"container: oauth-apiserver\n  configSource: "+string(source)+"\n")
 		h.must(h.Configure(h.ctx, strings.Replace(config, "interval: 1s", "interval: "+interval, 1)))
 		if killAfter > 0 {
-			h.await(3*time.Minute, fmt.Sprintf("the operator has made %d changes", killAfter), func() error {
+			h.await(waitLimit, fmt.Sprintf("the operator has made %d changes", killAfter), func() error {
 				if n := h.changes(start); n < killAfter {
 					return fmt.Errorf("%d changes", n)
 				}
@@ -57,7 +57,7 @@ func testOperatorKilledInEachStep(h *scenario) {
 	h.awaitHealthy()
 	h.noLongAlarm(start)
 	served()
-	h.await(time.Minute, "what is there is what was there before", func() error {
+	h.await(waitLimit, "what is there is what was there before", func() error {
 		if after := h.belongings(); after != before {
 			return fmt.Errorf("there is now:\n%s\nthere was:\n%s", after, before)
 		}
@@ -86,7 +86,7 @@ func (h *scenario) changes(since time.Time) int {
 func (h *scenario) awaitRolled(since time.Time, interval string, source v1alpha1.ConfigSource) {
 	h.t.Helper()
 	for _, server := range apiservers.All {
-		h.await(4*time.Minute, server.Name+": a reporter uses interval "+interval, func() error {
+		h.await(waitLimit, server.Name+": a reporter uses interval "+interval, func() error {
 			line, err := h.lastLogged(reporterPods[server], reporterContainer, `"Configuration active"`)
 			if err != nil {
 				return err
@@ -98,7 +98,7 @@ func (h *scenario) awaitRolled(since time.Time, interval string, source v1alpha1
 		})
 	}
 	for _, server := range []apiservers.Server{apiservers.Kube, apiservers.OAuth} {
-		h.await(time.Minute, server.Name+" has one reporter", func() error {
+		h.await(waitLimit, server.Name+" has one reporter", func() error {
 			pods, err := h.Kube.CoreV1().Pods(fixture.Home).List(h.ctx,
 				metav1.ListOptions{LabelSelector: "kmshealth.openshift.io/api-server=" + server.Name})
 			if err == nil && len(pods.Items) != 1 {

@@ -32,7 +32,7 @@ func testPluginUnhealthy(h *scenario) {
 			h.awaitHealthy(server)
 			start := time.Now()
 			h.do(plugin, "unhealthy", "vault is sealed")
-			unhealthy, err := h.seen.Await(h.ctx, server, start, 15*time.Second, "KMSPluginsDegraded is True",
+			unhealthy, err := h.seen.Await(h.ctx, server, start, time.Minute, "KMSPluginsDegraded is True",
 				func(s fixture.State) error {
 					return s.Is(contract.PluginsDegraded, "True", contract.PluginUnhealthy)
 				})
@@ -46,7 +46,7 @@ func testPluginUnhealthy(h *scenario) {
 			}
 			healed := time.Now()
 			h.do(plugin, "heal")
-			recovered, err := h.seen.Await(h.ctx, server, healed, 15*time.Second, "KMSPluginsDegraded is False", asExpected)
+			recovered, err := h.seen.Await(h.ctx, server, healed, time.Minute, "KMSPluginsDegraded is False", asExpected)
 			h.must(err)
 			h.took("healthy to KMSPluginsDegraded", recovered.At.Sub(healed), 0)
 		}})
@@ -61,12 +61,12 @@ func testRestartsWhilePluginUnhealthy(h *scenario) {
 	h.do(plugin, "crash")
 	h.t.Cleanup(func() { _, _ = plugin.Do("heal") })
 	degraded := func(s fixture.State) error { return s.Is(contract.PluginsDegraded, "True", contract.PluginError) }
-	h.awaitSince(start, 15*time.Second, "KMSPluginsDegraded is True", degraded)
+	h.awaitSince(start, time.Minute, "KMSPluginsDegraded is True", degraded)
 
 	h.kill(cluster.APIServerName, cluster.APIServerName)
 	killed := time.Now()
 	answers := h.awaitWrites(h.node())
-	written := h.awaitSince(killed, 30*time.Second, "a report of after the restart", func(s fixture.State) error {
+	written := h.awaitSince(killed, time.Minute, "a report of after the restart", func(s fixture.State) error {
 		return errors.Join(degraded(s), s.Fresh(h.node().Name, killed))
 	})
 	// The first write can precede the answer to our own question.
@@ -86,7 +86,7 @@ func testRestartsWhilePluginUnhealthy(h *scenario) {
 	h.must(err)
 	h.awaitNext(reporterPods[apiservers.Kube], reporterContainer, before.PID)
 	companion := time.Now()
-	h.awaitSince(companion, 30*time.Second, "the new companion reports", func(s fixture.State) error {
+	h.awaitSince(companion, time.Minute, "the new companion reports", func(s fixture.State) error {
 		return errors.Join(degraded(s), s.Fresh(h.node().Name, companion))
 	})
 
@@ -100,14 +100,14 @@ func testRestartsWhilePluginUnhealthy(h *scenario) {
 
 	healed := time.Now()
 	h.do(plugin, "heal")
-	recovered := h.awaitSince(healed, 30*time.Second, "KMSPluginsDegraded is False", asExpected)
+	recovered := h.awaitSince(healed, 2*time.Minute, "KMSPluginsDegraded is False", asExpected)
 	if recovered.At.Before(next.Started) {
 		h.t.Fatal("the condition was written before the operator's next process began")
 	}
 	h.took("healthy to KMSPluginsDegraded, by an operator that was killed", recovered.At.Sub(healed), 0)
-	h.must(h.node().AwaitAPIServer(h.ctx, "/readyz", time.Minute))
+	h.must(h.node().AwaitAPIServer(h.ctx, "/readyz"))
 	h.awaitHealthy()
-	h.await(time.Minute, "Secrets can be read", func() error {
+	h.await(waitLimit, "Secrets can be read", func() error {
 		_, err := h.Kube.CoreV1().Secrets("").List(h.ctx, metav1.ListOptions{})
 		return err
 	})

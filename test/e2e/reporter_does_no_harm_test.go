@@ -36,13 +36,13 @@ func testReporterDoesNoHarm(h *scenario) {
 			h.t.Cleanup(h.restore)
 			h.image(image.name)
 			for _, server := range apiservers.All {
-				h.await(2*time.Minute, "the reporter of "+server.Name+" does not run", func() error {
+				h.await(waitLimit, "the reporter of "+server.Name+" does not run", func() error {
 					return h.now(server).Is(contract.HealthReporting, "False", "ReporterNotRunning")
 				})
 			}
 			since := time.Now()
 			for _, server := range image.reported {
-				h.await(10*time.Second, server.Name+" is reported on", func() error {
+				h.await(time.Minute, server.Name+" is reported on", func() error {
 					s := h.now(server)
 					return errors.Join(s.Fresh(h.node().Name, since.Add(interval)), s.Is(contract.PluginsDegraded, "False",
 						contract.AsExpected))
@@ -64,7 +64,7 @@ func testGarbage(h *scenario) {
 	start := time.Now()
 	h.spoilFiles()
 	// What was active stays active.
-	h.await(90*time.Second, "the agent rejects the file", func() error {
+	h.await(waitLimit, "the agent rejects the file", func() error {
 		line, err := h.lastLogged(reporterPods[apiservers.OAuth], reporterContainer,
 			"Configuration file cannot be used; the last good one stays active")
 		if err == nil && line.at.Before(start) {
@@ -72,7 +72,7 @@ func testGarbage(h *scenario) {
 		}
 		return err
 	})
-	h.await(20*time.Second, "reports go on", func() error {
+	h.await(time.Minute, "reports go on", func() error {
 		return errors.Join(h.now(apiservers.OAuth).Fresh("node-1", time.Now().Add(-3*interval)),
 			h.now(apiservers.OpenShift).Fresh("node-1", time.Now().Add(-3*interval)))
 	})
@@ -129,7 +129,7 @@ func (h *scenario) watchAPIServers(servers ...apiservers.Server) func() {
 	h.t.Helper()
 	var before map[string]string
 	// kube-controller-manager marks the pods of a node whose kubelet was silent; the kubelet takes that back later.
-	h.await(2*time.Minute, "the API servers' pods are Ready", func() error {
+	h.await(waitLimit, "the API servers' pods are Ready", func() error {
 		before = h.apiServerPods(servers)
 		for name, is := range before {
 			if !strings.Contains(is, " ready=True ") {
@@ -179,7 +179,7 @@ func (h *scenario) scaleOperator(replicas int) {
 	_, err := h.Kubectl(h.ctx, "", "-n", fixture.Home, "scale", "deployment", fixture.OperatorName,
 		fmt.Sprintf("--replicas=%d", replicas))
 	h.must(err)
-	h.await(time.Minute, fmt.Sprintf("the operator has %d pods", replicas), func() error {
+	h.await(waitLimit, fmt.Sprintf("the operator has %d pods", replicas), func() error {
 		pods, err := h.Kube.CoreV1().Pods(fixture.Home).List(h.ctx,
 			metav1.ListOptions{LabelSelector: "app.kubernetes.io/name=" + fixture.OperatorName})
 		if err == nil && len(pods.Items) != replicas {

@@ -133,7 +133,7 @@ func (h *scenario) kill(podPrefix, container string) (next cluster.Process) {
 // awaitNext waits until the one process of a container is another one; 0: until there is one.
 func (h *scenario) awaitNext(podPrefix, container string, before int) (next cluster.Process) {
 	h.t.Helper()
-	h.await(4*time.Minute, "a new process of "+container+" of "+podPrefix, func() error {
+	h.await(waitLimit, "a new process of "+container+" of "+podPrefix, func() error {
 		found, err := h.node().Processes(h.ctx, podPrefix, container)
 		if err == nil && (len(found) != 1 || found[0].PID == before) {
 			err = fmt.Errorf("processes: %v", found)

@@ -97,7 +97,7 @@ func (h *scenario) holdOne(name string, length time.Duration) {
 	}
 
 	h.must(n.ReleaseAPIServer())
-	h.must(n.AwaitAPIServer(h.ctx, "/readyz", 2*time.Minute))
+	h.must(n.AwaitAPIServer(h.ctx, "/readyz"))
 	ready := time.Now()
 	h.await(2*time.Minute, "the companion writes through its own API server again", func() error {
 		events, err := n.Audit(ready)

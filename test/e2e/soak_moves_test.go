@@ -119,7 +119,7 @@ func kills(podPrefix, container string) func(*soak, *move) (func() error, error)
 // serves waits until the API servers of nodes answer.
 func (s *soak) serves(nodes ...*cluster.Node) error {
 	for _, n := range nodes {
-		if err := n.AwaitAPIServer(s.ctx, "/livez", 10*time.Minute); err != nil {
+		if err := n.AwaitAPIServer(s.ctx, "/livez"); err != nil {
 			return err
 		}
 	}

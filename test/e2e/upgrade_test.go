@@ -64,7 +64,7 @@ func (h *scenario) previous() *fixture.Version {
 // awaitVersion waits until nothing but this version runs, and everything is healthy.
 func (h *scenario) awaitVersion(v *fixture.Version) {
 	h.t.Helper()
-	h.await(4*time.Minute, "all of version "+v.Name, func() error {
+	h.await(waitLimit, "all of version "+v.Name, func() error {
 		return h.runs(v, fixture.Home, apiservers.OpenShift.Namespace)
 	})
 	h.must(h.AwaitOperator(h.ctx))

@@ -157,8 +157,9 @@ func (n *Node) Get(ctx context.Context, path string) (int, error) {
 }
 
 // AwaitAPIServer waits until the node's kube-apiserver passes a health check.
-func (n *Node) AwaitAPIServer(ctx context.Context, check string, limit time.Duration) error {
-	err := wait.For(ctx, limit, "200", func(ctx context.Context) error {
+func (n *Node) AwaitAPIServer(ctx context.Context, check string) error {
+	// With a plugin that was unhealthy its informers ask again after up to a minute.
+	err := wait.For(ctx, 10*time.Minute, "200", func(ctx context.Context) error {
 		code, err := n.Get(ctx, check)
 		if err == nil && code != http.StatusOK {
 			err = fmt.Errorf("status %d", code)

@@ -246,7 +246,7 @@ func (c *Cluster) AddNode(ctx context.Context, number int) (*Node, error) {
 	if err != nil {
 		return nil, fmt.Errorf("start %s: %w", n.Name, err)
 	}
-	if err := n.AwaitAPIServer(ctx, "/readyz", 2*time.Minute); err != nil {
+	if err := n.AwaitAPIServer(ctx, "/readyz"); err != nil {
 		return nil, err
 	}
 	c.Say("kube-apiserver of %s answers", n.Name)

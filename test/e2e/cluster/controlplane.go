@@ -129,7 +129,7 @@ func (c *Cluster) awaitNode(ctx context.Context, name string) error {
 	if err != nil {
 		return err
 	}
-	_, err = c.Kubectl(ctx, "", "wait", "--for=condition=Ready", "node/"+name, "--timeout=120s")
+	_, err = c.Kubectl(ctx, "", "wait", "--for=condition=Ready", "node/"+name, "--timeout=5m")
 	return err
 }
 
@@ -146,7 +146,7 @@ func (c *Cluster) prepare(ctx context.Context) error {
 	if err := c.ApplyFiles(ctx, slices.Concat(operators, configs)...); err != nil {
 		return err
 	}
-	if _, err := c.Kubectl(ctx, "", "wait", "--for=condition=Established", "crd", "--all", "--timeout=30s"); err != nil {
+	if _, err := c.Kubectl(ctx, "", "wait", "--for=condition=Established", "crd", "--all", "--timeout=2m"); err != nil {
 		return err
 	}
 	_, err = c.Kubectl(ctx, string(file("openshift.yaml", contract.Resources)), "apply", "--server-side", "-f", "-")

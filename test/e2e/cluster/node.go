@@ -260,7 +260,7 @@ func (n *Node) startContainerd(ctx context.Context) error {
 
 // awaitDaemon waits until a program that has started answers.
 func (n *Node) awaitDaemon(ctx context.Context, daemon *controlplane.Child, check func(context.Context) error) error {
-	return wait.For(ctx, 30*time.Second, daemon.Name, func(ctx context.Context) error {
+	return wait.For(ctx, 2*time.Minute, daemon.Name, func(ctx context.Context) error {
 		if !daemon.Running() {
 			return wait.Final(fmt.Errorf("%s ended: %w", daemon.Name, daemon.Err()))
 		}
@@ -302,7 +302,7 @@ func (n *Node) startKubelet(context.Context) error {
 }
 
 // restartGrace bounds the restart of a daemon.
-const restartGrace = 20 * time.Second
+const restartGrace = 2 * time.Minute
 
 // restart ends a daemon and starts it again.
 func (n *Node) restart(name string, start func(context.Context) error) error {
@@ -310,7 +310,7 @@ func (n *Node) restart(name string, start func(context.Context) error) error {
 	defer cancel()
 	var running *controlplane.Child
 	// One that is kept running may be between its end and its next start.
-	if err := wait.For(ctx, 10*time.Second, name+" runs on "+n.Name, func(context.Context) error {
+	if err := wait.For(ctx, time.Minute, name+" runs on "+n.Name, func(context.Context) error {
 		n.mu.Lock()
 		defer n.mu.Unlock()
 		for _, c := range n.children {

@@ -49,7 +49,7 @@ func (n *Node) PowerCut() error {
 	}
 	_ = n.cluster.inSwitch(context.Background(), "link", "delete", n.link())
 	// A cgroup is busy for a moment after its last process has ended.
-	return errors.Join(err, wait.For(context.Background(), 10*time.Second, "the end of the cgroups",
+	return errors.Join(err, wait.For(context.Background(), time.Minute, "the end of the cgroups",
 		func(context.Context) error {
 			return n.removeCgroups()
 		}))
