@@ -91,13 +91,26 @@ func (h *scenario) await(limit time.Duration, what string, check func() error) {
 	h.must(wait.For(h.ctx, limit, what, func(context.Context) error { return check() }))
 }
 
-// awaitHealthy waits until these API servers are healthy; none: all.
+// awaitHealthy waits until these API servers are healthy by new reports of all nodes; none: all. The conditions alone
+// stay as they were while the operator does not run.
 func (h *scenario) awaitHealthy(servers ...apiservers.Server) {
 	h.t.Helper()
 	if len(servers) == 0 {
 		servers = apiservers.All
 	}
-	h.must(h.AwaitHealthy(h.ctx, servers...))
+	since := time.Now()
+	for _, server := range servers {
+		h.await(waitLimit, server.Name+" is healthy", func() error {
+			s, err := h.Now(h.ctx, server)
+			errs := []error{err, s.Healthy()}
+			for _, n := range h.Nodes() {
+				if len(ahead) == 0 { // a report has the time of its node's clock
+					errs = append(errs, s.Fresh(n.Name, since))
+				}
+			}
+			return errors.Join(errs...)
+		})
+	}
 }
 
 // pluginOf is the plugin of an API server.
@@ -111,15 +124,10 @@ func (h *scenario) pluginOf(server apiservers.Server) kmsplugin.Client {
 	return p
 }
 
-// process is the one of a container, of a pod whose name begins with a prefix.
+// process is the one of a container, of a pod whose name begins with a prefix. That of a former pod may still end.
 func (h *scenario) process(podPrefix, container string) cluster.Process {
 	h.t.Helper()
-	found, err := h.node().Processes(h.ctx, podPrefix, container)
-	h.must(err)
-	if len(found) != 1 {
-		h.t.Fatalf("%d processes in containers %s of pods %s…, want one: %v", len(found), container, podPrefix, found)
-	}
-	return found[0]
+	return h.awaitNext(podPrefix, container, 0)
 }
 
 // kill ends the process of a container, and waits for the next.
