@@ -114,10 +114,9 @@ func (h *scenario) awaitRolled(since time.Time, interval string, source v1alpha1
 // name.
 func (h *scenario) belongings() string {
 	h.t.Helper()
-	out, err := h.Kubectl(h.ctx, "", "get", "--all-namespaces",
+	args := []string{"get", "--all-namespaces",
 		"--selector=app.kubernetes.io/managed-by=kms-health-operator",
 		"--output=jsonpath={range .items[*]}{.kind} {.metadata.namespace}/{.metadata.name}{'\\n'}{end}", "--ignore-not-found",
-		"clusterroles,clusterrolebindings,validatingadmissionpolicies,validatingadmissionpolicybindings,roles,rolebindings,configmaps,secrets,serviceaccounts,daemonsets")
-	h.must(err)
-	return out
+		"clusterroles,clusterrolebindings,validatingadmissionpolicies,validatingadmissionpolicybindings,roles,rolebindings,configmaps,secrets,serviceaccounts,daemonsets"}
+	return read(h, "what the operator made", func() (string, error) { return h.Kubectl(h.ctx, "", args...) })
 }

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/kms-health/kms-health/pkg/contract"
@@ -153,8 +154,9 @@ func (h *scenario) apiServerPods(servers []apiservers.Server) map[string]string 
 	h.t.Helper()
 	found := map[string]string{}
 	for _, server := range servers {
-		pods, err := h.Kube.CoreV1().Pods(server.Namespace).List(h.ctx, metav1.ListOptions{LabelSelector: "apiserver=true"})
-		h.must(err)
+		pods := read(h, "the pods of "+server.Name, func() (*corev1.PodList, error) {
+			return h.Kube.CoreV1().Pods(server.Namespace).List(h.ctx, metav1.ListOptions{LabelSelector: "apiserver=true"})
+		})
 		for _, p := range pods.Items {
 			if p.DeletionTimestamp != nil {
 				continue // of a rollout before

@@ -81,9 +81,17 @@ func (h *scenario) do(p kmsplugin.Client, name string, args ...string) {
 // now is the state of one resource, from etcd.
 func (h *scenario) now(server apiservers.Server) fixture.State {
 	h.t.Helper()
-	state, err := h.Now(h.ctx, server)
-	h.must(err)
-	return state
+	return read(h, "what etcd has of "+server.Name, func() (fixture.State, error) { return h.Now(h.ctx, server) })
+}
+
+// read reads something, again where it fails: a busy server may not answer in time.
+func read[T any](h *scenario, what string, once func() (T, error)) (got T) {
+	h.t.Helper()
+	h.await(time.Minute, what, func() (err error) {
+		got, err = once()
+		return err
+	})
+	return got
 }
 
 func (h *scenario) await(limit time.Duration, what string, check func() error) {

@@ -149,7 +149,11 @@ func (c *Cluster) prepare(ctx context.Context) error {
 	if _, err := c.Kubectl(ctx, "", "wait", "--for=condition=Established", "crd", "--all", "--timeout=2m"); err != nil {
 		return err
 	}
-	_, err = c.Kubectl(ctx, string(file("openshift.yaml", contract.Resources)), "apply", "--server-side", "-f", "-")
+	// Discovery has them a moment after they are Established.
+	err = wait.For(ctx, 2*time.Minute, "OpenShift's resources are applied", func(context.Context) error {
+		_, err := c.Kubectl(ctx, string(file("openshift.yaml", contract.Resources)), "apply", "--server-side", "-f", "-")
+		return err
+	})
 	if err == nil {
 		_, err = c.Kubectl(ctx, "", "patch", "infrastructures.config.openshift.io", "cluster", "--subresource=status",
 			"--type=merge",
