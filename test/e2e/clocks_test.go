@@ -155,7 +155,7 @@ func (h *scenario) lead(n *cluster.Node) {
 // awaitLeader waits until the operator leads, on one of some nodes.
 func (h *scenario) awaitLeader(on ...*cluster.Node) {
 	h.t.Helper()
-	h.await(time.Minute, "the operator leads", func() error {
+	h.await(waitLimit, "the operator leads", func() error {
 		holder := *h.lease().Spec.HolderIdentity
 		for _, p := range h.operators() {
 			if p.Name == holder && slices.Contains(on, h.nodeNamed(p.Spec.NodeName)) {

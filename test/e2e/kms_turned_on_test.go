@@ -38,7 +38,7 @@ func testKMSTurnedOn(h *scenario) {
 func (h *scenario) flunder(name string) {
 	h.t.Helper()
 	manifest := "apiVersion: wardle.example.com/v1alpha1\nkind: Flunder\nmetadata: {name: " + name + ", namespace: default}\n"
-	read(h, "flunder "+name+" is applied", func() (string, error) { return h.Kubectl(h.ctx, manifest, "apply", "-f", "-") })
+	read(h, "flunder "+name, func() (string, error) { return h.Kubectl(h.ctx, manifest, "apply", "-f", "-") })
 	found, err := h.Etcd(h.ctx, "/openshift-apiserver/wardle.example.com/flunders/default/"+name)
 	h.must(err)
 	if len(found) != 1 || !bytes.HasPrefix(found[0].Value, []byte("k8s:enc:kms:v2:1_flunders")) {

@@ -188,9 +188,9 @@ func (a *administrator) storedKeys() {
 func (a *administrator) losesArguments(apiServer string) {
 	a.Helper()
 	a.must(a.node.KubeadmAPIServer(a.Context(), ""))
-	a.shows(8*time.Minute, status, `\(EncryptionNotConfigured\)`)
+	a.shows(11*time.Minute, status, `\(EncryptionNotConfigured\)`)
 	a.must(a.node.KubeadmAPIServer(a.Context(), apiServer))
-	a.shows(4*time.Minute, status, `^Healthy`)
+	a.shows(waitLimit, status, `^Healthy`)
 }
 
 // remove types docs/operate/remove.md, as far as the operator's part.
@@ -205,7 +205,7 @@ func (a *administrator) remove() {
 			const add = `/^    kind: OperatorConfiguration/a\    managementState: Removed`
 			a.types(`KUBE_EDITOR="sed -i '` + add + `'" ` + command)
 		} else {
-			a.shows(4*time.Minute, command, `^$`)
+			a.shows(waitLimit, command, `^$`)
 		}
 	}
 }
@@ -238,7 +238,7 @@ func TestKubeadm(t *testing.T) {
 	a := startKubeadm(t, apiServer)
 	a.follow("1. Name your plugins")
 	a.follow("2. Build the images, and apply")
-	a.shows(3*time.Minute, "kubectl get kmshealths --no-headers", `kube-apiserver +False +AsExpected +True +AsExpected`)
+	a.shows(waitLimit, "kubectl get kmshealths --no-headers", `kube-apiserver +False +AsExpected +True +AsExpected`)
 	a.types("kubectl -n kms-health rollout status deployment kms-health-operator --timeout=2m")
 	a.follow("3. Check")
 	a.storedKeys()
@@ -246,10 +246,10 @@ func TestKubeadm(t *testing.T) {
 	plugin := kmsplugin.Client(a.node.Path(fixture.HostPluginControl))
 	_, err := plugin.Do("unhealthy", "vault is sealed")
 	a.must(err)
-	a.shows(2*time.Minute, status, `vault is sealed`)
+	a.shows(waitLimit, status, `vault is sealed`)
 	_, err = plugin.Do("heal")
 	a.must(err)
-	a.shows(2*time.Minute, status, `^Healthy`)
+	a.shows(waitLimit, status, `^Healthy`)
 
 	if !testing.Short() {
 		a.losesArguments(apiServer)

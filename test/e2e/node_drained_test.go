@@ -18,7 +18,7 @@ func testNodeDrained(h *scenario) {
 	}
 	back := func(what string, since time.Time) {
 		h.t.Helper()
-		h.await(time.Minute, "all nodes report after the "+what, func() error { return h.allNodesFresh(since) })
+		h.await(waitLimit, "all nodes report after the "+what, func() error { return h.allNodesFresh(since) })
 		h.took(what+", to reports from all nodes", time.Since(since), time.Minute)
 	}
 	start := time.Now()

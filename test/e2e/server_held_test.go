@@ -34,7 +34,7 @@ func heldFor() time.Duration {
 func testAPIServerOfOneNodeHeld(h *scenario) {
 	h.must(h.Aggregate(h.ctx))
 	h.must(h.Configure(h.ctx, fixture.Configuration))
-	h.await(3*time.Minute, "all three targets are healthy on three nodes",
+	h.await(waitLimit, "all three targets are healthy on three nodes",
 		func() error { return h.allNodesFresh(time.Now().Add(-5 * interval)) })
 	for _, server := range []struct{ name, uri string }{
 		{"kubernetes service", ""},
@@ -57,7 +57,7 @@ func (h *scenario) useInternalServer(uri string) {
 	if want == "" {
 		want = "https://172.30.0.1" // the kubernetes service, by the operator's environment
 	}
-	h.await(time.Minute, "the reporters' file has "+want, func() error {
+	h.await(waitLimit, "the reporters' file has "+want, func() error {
 		pods, err := h.Kubectl(h.ctx, "", "-n", fixture.Home, "get", "pods", "-l", "kmshealth.openshift.io/api-server",
 			`--output=jsonpath={range .items[*]}{.metadata.annotations.kmshealth\.openshift\.io/config}{"\x00"}{end}`)
 		if err != nil {
@@ -75,7 +75,7 @@ func (h *scenario) useInternalServer(uri string) {
 func (h *scenario) holdOne(name string, length time.Duration) {
 	h.t.Helper()
 	n := h.nodeBeside(h.leader().Spec.NodeName)
-	h.await(time.Minute, "everything is healthy", func() error { return h.allNodesFresh(time.Now().Add(-5 * interval)) })
+	h.await(waitLimit, "everything is healthy", func() error { return h.allNodesFresh(time.Now().Add(-5 * interval)) })
 	h.must(n.HoldAPIServer())
 	h.t.Cleanup(func() { _ = n.ReleaseAPIServer() })
 	down := time.Now()
@@ -99,7 +99,7 @@ func (h *scenario) holdOne(name string, length time.Duration) {
 	h.must(n.ReleaseAPIServer())
 	h.must(n.AwaitAPIServer(h.ctx, "/readyz"))
 	ready := time.Now()
-	h.await(2*time.Minute, "the companion writes through its own API server again", func() error {
+	h.await(waitLimit, "the companion writes through its own API server again", func() error {
 		events, err := n.Audit(ready)
 		if err != nil {
 			return err
@@ -109,7 +109,7 @@ func (h *scenario) holdOne(name string, length time.Duration) {
 		}
 		return nil
 	})
-	h.await(time.Minute, "everything is healthy", func() error { return h.allNodesFresh(time.Now().Add(-5 * interval)) })
+	h.await(waitLimit, "everything is healthy", func() error { return h.allNodesFresh(time.Now().Add(-5 * interval)) })
 	// A starting kube-apiserver takes the host's cores from the others, so that reports of
 	// every second are late.
 	h.noLongAlarm(down)

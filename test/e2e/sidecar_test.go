@@ -99,7 +99,7 @@ func testSidecarOn(h *owner) {
 	h.must(err)
 	applied := time.Now()
 	name := h.node().Name
-	first := h.awaitSince(start, time.Minute, "the sidecar reports", func(s fixture.State) error {
+	first := h.awaitSince(start, 2*time.Minute, "the sidecar reports", func(s fixture.State) error {
 		return reports(s,
 			name, contract.Healthy, "")
 	})
@@ -149,7 +149,7 @@ func testSidecarConfiguration(h *owner) {
 		h.must(change.make(change.file))
 		changed := time.Now()
 		var applied time.Time
-		h.await(10*time.Second, "the file is active", func() error {
+		h.await(time.Minute, "the file is active", func() error {
 			var err error
 			if applied, err = h.applied(); err == nil && applied.Before(changed.Add(-time.Second)) {
 				err = fmt.Errorf("the active one is of %v", applied)
@@ -157,7 +157,7 @@ func testSidecarConfiguration(h *owner) {
 			return err
 		})
 		h.took(change.what+": active", applied.Sub(changed), eventBound)
-		reported := h.awaitSince(changed, change.interval+5*time.Second, "reports have the new interval",
+		reported := h.awaitSince(changed, time.Minute, "reports have the new interval",
 			func(s fixture.State) error {
 				if got := s.Reports[name][0].Interval; got != change.interval {
 					return fmt.Errorf("is %v", got)
@@ -179,7 +179,7 @@ func testSidecarCredentials(h *owner) {
 	h.rotate("bundle of two CAs", slices.Concat(first, next))
 	h.must(h.RotateCA(cluster.TrustBoth))
 	h.must(h.RotateCA(cluster.ServeByNext))
-	h.await(2*time.Minute, "kube-apiserver serves by the new CA", func() error { return h.ServedByNext(h.ctx, h.node()) })
+	h.await(waitLimit, "kube-apiserver serves by the new CA", func() error { return h.ServedByNext(h.ctx, h.node()) })
 	h.rotate("the new CA alone", next)
 	h.must(h.RotateCA(cluster.TrustNext))
 	time.Sleep(5 * interval)
@@ -206,7 +206,7 @@ func (h *owner) rotate(what string, cas []byte) {
 	sum := sha256.Sum256(block.Bytes)
 	credential := "X509SHA256=" + hex.EncodeToString(sum[:])
 	var used time.Time
-	h.await(2*credentialsAge, "the new certificate is used", func() error {
+	h.await(time.Minute, "the new certificate is used", func() error {
 		events, err := h.node().Audit(exchanged)
 		if err != nil {
 			return err
@@ -234,7 +234,7 @@ func testSidecarOperator(h *owner) {
 	start := time.Now()
 	h.do(p, "unhealthy", "vault is sealed")
 	want := fmt.Sprintf(`key 1 on node %s: unhealthy: healthz is "vault is sealed", not "ok"; see oc logs -n openshift-kube-apiserver kube-apiserver-%s -c kms-plugin-1`, n.Name, n.Name)
-	unhealthy := h.awaitSince(start, 5*time.Second, "Degraded names what is unhealthy", func(s fixture.State) error {
+	unhealthy := h.awaitSince(start, time.Minute, "Degraded names what is unhealthy", func(s fixture.State) error {
 		if err := s.Is(contract.PluginsDegraded, "True", contract.PluginUnhealthy); err != nil {
 			return err
 		}
@@ -246,7 +246,7 @@ func testSidecarOperator(h *owner) {
 	h.took("plugin unhealthy: KMSPluginsDegraded=True", unhealthy.At.Sub(start), 3*interval)
 	start = time.Now()
 	h.do(p, "heal")
-	h.awaitSince(start, 5*time.Second, "everything is healthy again", fixture.State.Healthy)
+	h.awaitSince(start, time.Minute, "everything is healthy again", fixture.State.Healthy)
 	h.same(before)
 }
 

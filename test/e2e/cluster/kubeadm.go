@@ -51,7 +51,7 @@ func StartKubeadm(ctx context.Context, options Options, apiServer string, files 
 		if err := n.startNetworkAs(ctx, AdminConfig); err != nil {
 			return err
 		}
-		_, err = c.Kubectl(ctx, "", "wait", "--for=condition=Ready", "node/"+n.Name, "--timeout=120s")
+		_, err = c.Kubectl(ctx, "", "wait", "--for=condition=Ready", "node/"+n.Name, "--timeout=5m")
 		return err
 	})
 }
@@ -105,7 +105,7 @@ func (n *Node) kubeadmInit(ctx context.Context) error {
 		out, _ := os.ReadFile(filepath.Join(n.dir, "log/kubeadm.log"))
 		return string(out)
 	}
-	err = wait.For(ctx, time.Minute, "kubeadm waits for the kubelet", func(context.Context) error {
+	err = wait.For(ctx, 5*time.Minute, "kubeadm waits for the kubelet", func(context.Context) error {
 		if !kubeadm.Running() {
 			return wait.Final(fmt.Errorf("kubeadm ended: %w", kubeadm.Err()))
 		}
