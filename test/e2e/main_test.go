@@ -44,8 +44,8 @@ const atOnce = interval * 9 / 10
 
 // waitLimit bounds what waits for others and measures nothing. A kubelet starts a pod up to 2 minutes after its API
 // server is back: of restarts within 2 minutes of each other, its informers wait 30 to 60 s before they ask again, and
-// the first request may come too early (client-go's defaultBackoffMax, Jitter and Reset). So do the informers of API
-// servers and of kube-controller-manager. kube-apiserver reads its certificate each minute.
+// the first request may come too early (client-go's defaultBackoffMax, Jitter and Reset); 98 s were seen. So do the
+// informers of API servers and of kube-controller-manager. kube-apiserver reads its certificate each minute.
 const waitLimit = 5 * time.Minute
 
 // retryBound is less than the 10 s after which a write that cannot succeed soon is tried again: what took no longer

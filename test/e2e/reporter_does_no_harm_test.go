@@ -129,7 +129,6 @@ func (h *scenario) restore() {
 func (h *scenario) watchAPIServers(servers ...apiservers.Server) func() {
 	h.t.Helper()
 	var before map[string]string
-	// kube-controller-manager marks the pods of a node whose kubelet was silent; the kubelet takes that back later.
 	h.await(waitLimit, "the API servers' pods are Ready", func() error {
 		before = h.apiServerPods(servers)
 		for name, is := range before {
@@ -162,8 +161,9 @@ func (h *scenario) apiServerPods(servers []apiservers.Server) map[string]string 
 				continue // of a rollout before
 			}
 			text := string(p.UID)
+			// Not Ready: kube-controller-manager sets that where a kubelet was silent, which takes it back later.
 			for _, c := range p.Status.Conditions {
-				if c.Type == "Ready" {
+				if c.Type == corev1.ContainersReady {
 					text += fmt.Sprintf(" ready=%s since %s", c.Status, c.LastTransitionTime.Format(time.TimeOnly))
 				}
 			}
