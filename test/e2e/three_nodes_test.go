@@ -422,14 +422,17 @@ func (h *scenario) lease() *coordinationv1.Lease {
 }
 
 // leader is the operator's pod that holds the lease.
-func (h *scenario) leader() corev1.Pod {
+func (h *scenario) leader() (leader corev1.Pod) {
 	h.t.Helper()
-	holder := *h.lease().Spec.HolderIdentity
-	for _, p := range h.operators() {
-		if p.Name == holder {
-			return p
+	h.await(waitLimit, "the operator leads", func() error {
+		holder := *h.lease().Spec.HolderIdentity
+		for _, p := range h.operators() {
+			if p.Name == holder {
+				leader = p
+				return nil
+			}
 		}
-	}
-	h.t.Fatalf("the lease is held by %s, and there is no such pod", holder)
-	return corev1.Pod{}
+		return fmt.Errorf("the lease is held by %s, and there is no such pod", holder)
+	})
+	return leader
 }
