@@ -163,7 +163,8 @@ func TestStoppedPluginCostsNoMemoryAndFewConnections(t *testing.T) {
 	real.signal(syscall.SIGSTOP)
 	for i := range 2000 {
 		r := ask(t, plugin, writer(time.Millisecond))
-		if r.NotProbed == "" && (r.Status != contract.Error || r.Reason != contract.Timeout && r.Reason != contract.ConnectFailed) {
+		expected := r.Status == contract.Error && (r.Reason == contract.Timeout || r.Reason == contract.ConnectFailed)
+		if r.NotProbed == "" && !expected {
 			t.Fatalf("probe %d: %+v", i, r)
 		}
 	}

@@ -58,7 +58,7 @@ func TestUnhealthyPluginIsReportedAfterEverythingRestarts(t *testing.T) {
 		return time.Time{}
 	}
 	answered, rolledUp := first(fixture.WritesOf(t, fixture.ReporterUser)), first(fixture.OperatorWrites(t))
-	const most = 45 * time.Second // one that starts refuses requests, and those are retried within 10 s; a resync is after minutes
+	const most = 45 * time.Second // one that starts refuses requests, and those are retried within 10 s
 	if after := rolledUp.Sub(answered); after > most {
 		t.Errorf("rolled up %s after the API server took the first report, must be at most %s", after, most)
 	} else {
