@@ -1,6 +1,7 @@
 package controlplane
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"time"
@@ -102,7 +103,7 @@ func AwaitAllowed(
 
 // TokenOptions are what token to mint.
 type TokenOptions struct {
-	// Lifetime is at least ten minutes, by the API's rule. Zero: an hour.
+	// Lifetime is at least ten minutes, by the API's rule. Zero: a day, as some tests take an hour.
 	Lifetime time.Duration
 	// BoundTo makes the token invalid when an object is deleted: a Pod (its node is then named
 	// in the token), Secret or Node. Nil: with the ServiceAccount only.
@@ -115,10 +116,10 @@ func (c *ControlPlane) ServiceAccountToken(
 ) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, identityTimeout)
 	defer cancel()
-	request := &authenticationv1.TokenRequest{Spec: authenticationv1.TokenRequestSpec{BoundObjectRef: options.BoundTo}}
-	if options.Lifetime != 0 {
-		request.Spec.ExpirationSeconds = new(int64(options.Lifetime.Seconds()))
-	}
+	lifetime := cmp.Or(options.Lifetime, 24*time.Hour)
+	request := &authenticationv1.TokenRequest{Spec: authenticationv1.TokenRequestSpec{
+		BoundObjectRef: options.BoundTo, ExpirationSeconds: new(int64(lifetime.Seconds())),
+	}}
 	answer, err := c.kube().CoreV1().ServiceAccounts(namespace).CreateToken(ctx, name, request, metav1.CreateOptions{})
 	if err != nil {
 		return "", fmt.Errorf("mint a token for ServiceAccount %s/%s: %w", namespace, name, err)
