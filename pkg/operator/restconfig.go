@@ -86,12 +86,15 @@ func newClients(config *rest.Config) (c clients, err error) {
 	return c, errors.Join(problems[:]...)
 }
 
-// newResourceClient returns a client for the informers of operator resources.
-func newResourceClient(config *rest.Config) (dynamic.Interface, error) {
+// newDynamicClients returns a client, and one for the informers of operator resources.
+func newDynamicClients(config *rest.Config) (client, resources dynamic.Interface, err error) {
+	if client, err = dynamic.NewForConfig(config); err != nil {
+		return nil, nil, err
+	}
 	config = dynamic.ConfigFor(config)
 	config.NegotiatedSerializer = resourceSerializer{config.NegotiatedSerializer}
-	client, err := rest.UnversionedRESTClientFor(config)
-	return dynamic.New(client), err
+	lean, err := rest.UnversionedRESTClientFor(config)
+	return client, dynamic.New(lean), err
 }
 
 type resourceSerializer struct{ runtime.NegotiatedSerializer }

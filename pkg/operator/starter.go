@@ -13,7 +13,6 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"golang.org/x/sync/errgroup"
-	"k8s.io/client-go/dynamic"
 	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
@@ -44,11 +43,7 @@ func RunOperator(ctx context.Context, o Options) error {
 	config.Wrap(now.Wrap)
 	klog.InfoS("Starting", "version", o.Version, "fips140", version.FIPS(), "config", o.ConfigFile,
 		"namespace", o.Namespace, "server", config.Host)
-	dynamicClient, err := dynamic.NewForConfig(config)
-	if err != nil {
-		return err
-	}
-	resources, err := newResourceClient(config)
+	dynamicClient, resources, err := newDynamicClients(config)
 	if err != nil {
 		return err
 	}
