@@ -72,7 +72,8 @@ var encryptionStatuses = func() (paths [][]string) {
 // NodeStatus is the status of a node set by a static pod operator.
 type NodeStatus struct {
 	Name      string
-	Replacing bool // the API server on the node is being replaced by one of another revision
+	Revision  string // of the API server on the node; empty: it is not listed
+	Replacing bool   // it is being replaced by one of another revision
 }
 
 // Read decodes an operator resource. Malformed parts of it are skipped, except reports:
@@ -165,8 +166,12 @@ func (r *Status) readNodes(o *unstructured.Unstructured) {
 			continue
 		}
 		revision := func(field string) string { return fmt.Sprint(cmp.Or(e[field], any(0))) }
-		target := revision("targetRevision")
-		r.Nodes = append(r.Nodes, NodeStatus{Name: name, Replacing: target != "0" && target != revision("currentRevision")})
+		current, target := revision("currentRevision"), revision("targetRevision")
+		status := NodeStatus{Name: name, Replacing: target != "0" && target != current}
+		if current != "0" {
+			status.Revision = current
+		}
+		r.Nodes = append(r.Nodes, status)
 	}
 }
 

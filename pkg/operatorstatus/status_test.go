@@ -151,7 +151,7 @@ func TestReadDecodesAResource(t *testing.T) {
 	if diff := cmp.Diff(want, got.Reports, cmpopts.IgnoreUnexported(Report{})); diff != "" {
 		t.Error(diff)
 	}
-	if diff := cmp.Diff([]NodeStatus{{"a", true}, {"b", false}, {"c", false}, {"d", true}}, got.Nodes); diff != "" {
+	if diff := cmp.Diff([]NodeStatus{{"a", "7", true}, {"b", "8", false}, {"c", "8", false}, {"d", "", true}}, got.Nodes); diff != "" {
 		t.Error(diff)
 	}
 	if got.Reports[0].Reporter() != every10.Reporter || got.Reports[1].Reporter() != "" ||

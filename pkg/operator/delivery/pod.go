@@ -9,6 +9,9 @@ import (
 	"github.com/kms-health/kms-health/pkg/operator/objects"
 )
 
+// RevisionLabel is what static pods have their revision in, of OpenShift's operators.
+const RevisionLabel = "revision"
+
 // RevisionOf is the revision of the encryption config that pods of a spec use,
 // empty for the live one: from the Secret that they mount, else from the label
 // that static pods have.
@@ -24,7 +27,7 @@ func RevisionOf(secret string, spec *corev1.PodSpec, labels map[string]string) s
 			return revision
 		}
 	}
-	if revision := labels["revision"]; number.MatchString(revision) {
+	if revision := labels[RevisionLabel]; number.MatchString(revision) {
 		return revision
 	}
 	return ""

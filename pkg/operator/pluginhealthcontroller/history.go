@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/kms-health/kms-health/pkg/contract"
+	"github.com/kms-health/kms-health/pkg/operator/delivery"
 	"github.com/kms-health/kms-health/pkg/operator/informers"
 	"github.com/kms-health/kms-health/pkg/operator/objects"
 	"github.com/kms-health/kms-health/pkg/operatorstatus"
@@ -56,8 +57,8 @@ type look struct {
 	first bool // of this process at the target
 	// degraded is KMSPluginsDegraded as it stands.
 	degraded operatorstatus.Condition
-	named    string   // the reporter that the node's report names
-	replaced bool     // by what a static pod operator lists, the API server is being replaced
+	named    string // the reporter that the node's report names
+	listed   operatorstatus.NodeStatus
 	others   []string // the UIDs of the API server's other pods that are not being deleted
 	nodeHistory
 }
@@ -70,7 +71,11 @@ func (s *healthSync) lookAt(node string, before map[string]nodeHistory, in *roll
 			l.named = cmp.Or(r.Reporter(), l.named)
 		}
 	}
-	l.replaced = slices.Contains(resource.Nodes, operatorstatus.NodeStatus{Name: node, Replacing: true})
+	for _, listed := range resource.Nodes {
+		if listed.Name == node {
+			l.listed = listed
+		}
+	}
 	return l
 }
 
@@ -224,7 +229,7 @@ func (l *look) excuse(n *rollup.Node, b *beside) {
 			n.QuietUntil = ends
 		}
 	}
-	if l.replaced {
+	if l.replaced(b.pod) {
 		l.replacing = cmp.Or(l.was.replacing, l.now)
 		n.QuietUntil = latest(n.QuietUntil, l.replacing.Add(replacePeriod))
 	}
@@ -233,6 +238,13 @@ func (l *look) excuse(n *rollup.Node, b *beside) {
 		l.down = l.since(l.was.down, l.degraded.Status == operatorstatus.Unknown, downPeriod)
 		n.DownUntil = l.down.Add(downPeriod)
 	}
+}
+
+// replaced reports whether the API server's pod is being replaced, or has been, by what a static pod operator lists:
+// after an outage the watch of that may be re-established half a minute before the watch of pods.
+func (l *look) replaced(pod *corev1.Pod) bool {
+	shown := pod.Labels[delivery.RevisionLabel]
+	return l.listed.Replacing || shown != "" && l.listed.Revision != "" && shown != l.listed.Revision
 }
 
 // reporterPods are a target's reporters that are pods of their own.

@@ -199,17 +199,22 @@ func TestReplacementExcusesItsNodeForABoundedTime(t *testing.T) {
 	l.previous.Status = operatorstatus.True // so the first look excuses nothing
 	for i, step := range []struct {
 		at        time.Duration
+		current   string
 		replacing bool
+		pod       int
 		want      time.Time
 	}{
-		{0, false, time.Time{}},
-		{time.Minute, true, now.Add(6 * time.Minute)},
-		{time.Hour, true, now.Add(6 * time.Minute)}, // stuck
-		{2 * time.Hour, false, time.Time{}},
-		{3 * time.Hour, true, now.Add(3*time.Hour + 5*time.Minute)},
+		{0, "7", false, 7, time.Time{}},
+		{time.Minute, "7", true, 7, now.Add(6 * time.Minute)},
+		{time.Hour, "7", true, 7, now.Add(6 * time.Minute)},  // stuck
+		{time.Hour, "8", false, 7, now.Add(6 * time.Minute)}, // the watch of pods is behind
+		{2 * time.Hour, "8", false, 8, time.Time{}},
+		{3 * time.Hour, "9", false, 8, now.Add(3*time.Hour + 5*time.Minute)}, // all was seen after it
+		{4 * time.Hour, "", false, 9, time.Time{}},
+		{5 * time.Hour, "9", true, 9, now.Add(5*time.Hour + 5*time.Minute)},
 	} {
-		l.resource.Nodes = []operatorstatus.NodeStatus{{Name: "a", Replacing: step.replacing}}
-		if got := l.at(step.at, withUID(serverUID)).QuietUntil; !got.Equal(step.want) {
+		l.resource.Nodes = []operatorstatus.NodeStatus{{Name: "a", Revision: step.current, Replacing: step.replacing}}
+		if got := l.at(step.at, withUID(serverUID, revision(step.pod))).QuietUntil; !got.Equal(step.want) {
 			t.Errorf("step %d: %s, want %s", i, got, step.want)
 		}
 	}
