@@ -69,13 +69,13 @@ func (h *scenario) took(what string, took, bound time.Duration) {
 // ends with the test, and by Ctrl-C.
 func start(t *testing.T, nodes int, config string) *scenario {
 	t.Helper()
-	return startWith(t, fixture.Options{Nodes: nodes, Ahead: ahead}, config)
+	return startWith(t, cluster.Options{Nodes: nodes, Ahead: ahead}, config)
 }
 
-func startWith(t *testing.T, o fixture.Options, config string) *scenario {
+func startWith(t *testing.T, o cluster.Options, config string) *scenario {
 	t.Helper()
-	o.Assets, o.Dir, o.Log = os.Getenv("KUBEBUILDER_ASSETS"), t.TempDir(), os.Stderr
-	s, err := fixture.New(t.Context(), o)
+	o.Assets, o.Log = os.Getenv("KUBEBUILDER_ASSETS"), os.Stderr
+	s, err := fixture.New(t.Context(), t.TempDir(), o)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -118,8 +118,7 @@ func (h *scenario) restore() {
 	}
 	ctx := context.WithoutCancel(h.ctx)
 	_, err := h.Kubectl(ctx, "", "-n", fixture.Home, "scale", "deployment", fixture.OperatorName, "--replicas=1")
-	if err := errors.Join(err, h.Configure(ctx, fixture.Configuration), h.AwaitHealthy(ctx,
-		apiservers.All...)); err != nil {
+	if err := errors.Join(err, h.Configure(ctx, fixture.Configuration), h.AwaitHealthy(ctx)); err != nil {
 		h.state.broken = h.t.Name()
 	}
 }

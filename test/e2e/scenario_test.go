@@ -99,26 +99,9 @@ func (h *scenario) await(limit time.Duration, what string, check func() error) {
 	h.must(wait.For(h.ctx, limit, what, func(context.Context) error { return check() }))
 }
 
-// awaitHealthy waits until these API servers are healthy by new reports of all nodes; none: all. The conditions alone
-// stay as they were while the operator does not run.
 func (h *scenario) awaitHealthy(servers ...apiservers.Server) {
 	h.t.Helper()
-	if len(servers) == 0 {
-		servers = apiservers.All
-	}
-	since := time.Now()
-	for _, server := range servers {
-		h.await(waitLimit, server.Name+" is healthy", func() error {
-			s, err := h.Now(h.ctx, server)
-			errs := []error{err, s.Healthy()}
-			for _, n := range h.Nodes() {
-				if len(ahead) == 0 { // a report has the time of its node's clock
-					errs = append(errs, s.Fresh(n.Name, since))
-				}
-			}
-			return errors.Join(errs...)
-		})
-	}
+	h.must(h.AwaitHealthy(h.ctx, servers...))
 }
 
 // pluginOf is the plugin of an API server.

@@ -98,7 +98,7 @@ func TestSoak(t *testing.T) {
 
 func newSoak(t *testing.T) *soak {
 	t.Helper()
-	s := &soak{scenario: startWith(t, fixture.Options{Nodes: 3, Disk: "2G"}, soakConfig), codes: map[int]int{},
+	s := &soak{scenario: startWith(t, cluster.Options{Nodes: 3, Disk: "2G"}, soakConfig), codes: map[int]int{},
 		memory: map[string][]int{}}
 	s.scenario = s.sub(t)
 	s.before = s.previous()

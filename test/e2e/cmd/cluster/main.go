@@ -39,8 +39,7 @@ func run(ctx context.Context, nodes int, bare bool) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
-	s, err := fixture.New(ctx, fixture.Options{Assets: os.Getenv("KUBEBUILDER_ASSETS"), Dir: dir, Nodes: nodes,
-		Log: os.Stdout})
+	s, err := fixture.New(ctx, dir, cluster.Options{Assets: os.Getenv("KUBEBUILDER_ASSETS"), Nodes: nodes, Log: os.Stdout})
 	if err != nil {
 		return err
 	}
