@@ -1,0 +1,59 @@
+//go:build integration
+
+package rollup
+
+import (
+	"fmt"
+	"testing"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/kms-health/kms-health/pkg/contract"
+	"github.com/kms-health/kms-health/pkg/operatorstatus"
+	"github.com/kms-health/kms-health/test/harness/apiservers"
+	"github.com/kms-health/kms-health/test/harness/controlplane"
+	"github.com/kms-health/kms-health/test/operator/fixture"
+)
+
+// On a single node a plugin removes its socket before its API server ends. Then the operator's watch of its resource may
+// come back before the watch of pods: nodeStatuses names a revision that the pod does not have yet.
+func TestASocketThatWasRemovedWithItsPodIsExcused(t *testing.T) {
+	op := fixture.NewOperator(t)
+	reporters := fixture.StartReporting(t, op, nil, "1s")
+	ended := reporters[1]
+	list := func(revisions map[string]any) {
+		t.Helper()
+		revisions["nodeName"] = ended.Node
+		object := apiservers.Kube.Status()
+		object["status"] = map[string]any{"nodeStatuses": []any{revisions}}
+		if err := apiservers.Apply(t.Context(), fixture.Client, "kube-apiserver-InstallerController",
+			controlplane.OperatorGVR(apiservers.Kube.Resource), "", object, "status"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	list(map[string]any{}) // as openshift/api's CRD requires
+	list(map[string]any{"currentRevision": 2})
+	seen := fixture.RecordConditions(t, apiservers.Kube)
+	if err := ended.Plugin.Close(); err != nil {
+		t.Fatal(err)
+	}
+	fixture.Eventually(t, "the socket is reported as missing", func() error {
+		if e := fixture.LastChecked(t, apiservers.Kube, ended.Node); e.Reason != contract.SocketMissing {
+			return fmt.Errorf("%+v", e)
+		}
+		return nil
+	})
+	fixture.AwaitRollUp(t, apiservers.Kube, contract.WriteKeyAgreed, operatorstatus.Unknown, contract.PluginUnhealthy)
+	if found := seen.With(contract.PluginsDegraded, operatorstatus.True); len(found) > 0 {
+		t.Errorf("%q", found)
+	}
+	// The watch of pods shows it, and the socket is still not there.
+	pods := fixture.Kube.CoreV1().Pods(apiservers.Kube.Namespace)
+	if _, err := pods.Patch(t.Context(), "kube-apiserver-"+ended.Node, types.MergePatchType,
+		[]byte(`{"metadata": {"labels": {"revision": "2"}}}`), metav1.PatchOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	fixture.AwaitRollUp(t, apiservers.Kube, contract.PluginsDegraded, operatorstatus.True, contract.PluginError)
+	fixture.RemoveTarget(t, op, reporters)
+}
