@@ -14,8 +14,8 @@ import (
 // placed is on which node a pod is, and whose it is.
 type placed struct{ node, owner string }
 
-// schedule binds a pod to the node that it fits with the fewest pods of its owner on it, then by
-// name. A pod that fits nowhere is looked at again when a node changes.
+// schedule binds a pod to the node that it fits with the fewest pods of its owner on it that are not being deleted,
+// then by name: a replacement takes the place that becomes free. A pod that fits nowhere is looked at again when a node changes.
 func (n *Nodes) schedule(ctx context.Context, pod *corev1.Pod) error {
 	if pod.DeletionTimestamp != nil {
 		return nil
@@ -42,7 +42,7 @@ func (n *Nodes) schedule(ctx context.Context, pod *corev1.Pod) error {
 			at = n.assumed[string(other.UID)]
 			unseen[string(other.UID)] = at
 		}
-		if at.owner == ownerOf(pod) {
+		if at.owner == ownerOf(pod) && other.DeletionTimestamp == nil {
 			load[at.node]++
 		}
 	}
