@@ -78,6 +78,9 @@ func arrange(have []*plugin, list []wanted, make func(wanted) *plugin) (plugins,
 	return plugins, changed, leftOver
 }
 
+// judged reports whether there is a verdict, or nothing to observe.
+func (p *plugin) judged() bool { return p.observed || p.last.Gone }
+
 // entriesOf are the entries of the plugins that have one.
 func entriesOf(plugins []*plugin) []contract.Entry {
 	list := make([]contract.Entry, 0, len(plugins))

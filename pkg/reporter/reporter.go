@@ -94,7 +94,7 @@ func New(options Options) *Reporter {
 	for _, result := range []string{reloadApplied, reloadInvalid, reloadUnreadable} {
 		r.metrics.Add(contract.MetricReloads, 0, result) // a rate needs the zero before the one
 	}
-	r.server = serve.New(r.view, options.Metrics)
+	r.server = serve.New(r.handler())
 	if options.Output != nil {
 		r.output = newSink(r.writeOutput)
 	}

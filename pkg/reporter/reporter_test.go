@@ -90,6 +90,11 @@ func (h *fixture) endpoint(keyID string) string {
 	return "unix://" + filepath.Join(h.dir, "kms-"+keyID+".sock")
 }
 
+// configProblem is what /healthz shows of the file.
+func (h *fixture) configProblem() string {
+	return h.reporter.ask(h.reporter.healthChecks)[1].Why
+}
+
 // write writes a configuration file with plugins given as keyID:role.
 func (h *fixture) write(interval string, plugins ...string) {
 	h.t.Helper()
@@ -157,7 +162,7 @@ func TestFileAndSocketMayAppearLaterAndDisappear(t *testing.T) {
 	h := newFixture(t)
 	h.run()
 	eventually(t, "the missing file is reported", func() bool {
-		return strings.Contains(h.reporter.view().ConfigError, "no such file or directory")
+		return strings.Contains(h.configProblem(), "no such file or directory")
 	})
 	missing := finds(contract.Error, contract.SocketMissing, "no such file or directory")
 	h.write("1h", "1:Write")
@@ -232,8 +237,8 @@ func TestInvalidOrDeletedFileKeepsTheLastValidOneActive(t *testing.T) {
 		},
 	} {
 		breakIt()
-		eventually(t, what+" is reported", func() bool { return h.reporter.view().ConfigError != "" })
-		if v := h.reporter.view(); !v.Configured {
+		eventually(t, what+" is reported", func() bool { return h.configProblem() != "" })
+		if why := h.configProblem(); !strings.HasPrefix(why, "the last good configuration is active: ") {
 			t.Errorf("%s: no longer configured", what)
 		}
 		if h.reporter.metrics.Value(contract.MetricReloadGood) != 0 {
@@ -244,7 +249,7 @@ func TestInvalidOrDeletedFileKeepsTheLastValidOneActive(t *testing.T) {
 		}
 		h.await(what+": still probed", hasStatuses("1=healthy"))
 		h.write("1s", "1:Write")
-		eventually(t, what+" is fixed", func() bool { return h.reporter.view().ConfigError == "" })
+		eventually(t, what+" is fixed", func() bool { return h.configProblem() == "" })
 	}
 	if got := one.State().Connections.Accepted; got != 1 {
 		t.Errorf("%d connections", got)
@@ -257,7 +262,7 @@ func TestFileThatThePodWasNotCreatedForIsReportedAndApplied(t *testing.T) {
 	h.plugin("2")
 	h.reporter.options.ConfigHash = v1alpha1.PluginSetHash([]v1alpha1.Plugin{{KeyID: "1", Endpoint: h.endpoint("1")}})
 	expected := func() bool {
-		return h.reporter.view().ConfigMismatch == "" && h.reporter.metrics.Value(contract.MetricConfigExpected) == 1
+		return h.configProblem() == "" && h.reporter.metrics.Value(contract.MetricConfigExpected) == 1
 	}
 	h.write("1s", "1:Write")
 	h.run()
@@ -323,9 +328,9 @@ func TestReporterWithoutResourcesKeepsTheLastResult(t *testing.T) {
 		probed bool
 	}{{lacking, false}, {last, true}, {lacking, true}, {last, true}} {
 		r.observe(one, step.result)
-		v, list := r.current().Plugins[0], entriesOf(r.plugins)
-		if v.Probed != step.probed || v.NotProbed != step.result.NotProbed || len(list) == 1 != step.probed {
-			t.Errorf("%d: %+v, %+v", i, v, list)
+		list := entriesOf(r.plugins)
+		if one.judged() != step.probed || one.notProbed != step.result.NotProbed || len(list) == 1 != step.probed {
+			t.Errorf("%d: %t, %q, %+v", i, one.judged(), one.notProbed, list)
 		}
 		if step.probed && (list[0].Status != contract.Healthy || !list[0].LastChecked.Equal(last.At)) {
 			t.Errorf("%d: %+v", i, list)

@@ -13,7 +13,6 @@ import (
 
 	"github.com/kms-health/kms-health/pkg/contract"
 	"github.com/kms-health/kms-health/pkg/reporter/probe"
-	"github.com/kms-health/kms-health/pkg/reporter/serve"
 )
 
 // grace is how long the first answers of a round wait for the others, so
@@ -216,7 +215,7 @@ func (l *logged) change(p *plugin) {
 func (r *Reporter) publish() {
 	r.grace = nil
 	for _, p := range r.plugins {
-		if p.observed || p.last.Gone {
+		if p.judged() {
 			p.logged.change(p)
 			r.showStatus(p.entry)
 		}
@@ -235,32 +234,6 @@ func (r *Reporter) publish() {
 	if r.publisher != nil {
 		r.publisher.Offer(list)
 	}
-}
-
-// view returns the state as the goroutine of Run has it. Any other one may call it.
-func (r *Reporter) view() (v serve.View) {
-	done := make(chan struct{})
-	select {
-	case r.events <- func() { v = r.current(); close(done) }:
-		<-done
-	case <-r.ended:
-		v.ConfigError = "the reporter is ending"
-	}
-	return v
-}
-
-func (r *Reporter) current() serve.View {
-	v := serve.View{Configured: r.config != nil, ConfigError: r.configError, ConfigMismatch: r.mismatch}
-	if r.publisher != nil {
-		v.WriteError = r.publisher.LastError
-	}
-	for _, p := range r.plugins {
-		e := p.entry
-		e.KeyID = p.keyID
-		v.Plugins = append(v.Plugins, serve.Plugin{Entry: e, Probed: p.observed || p.last.Gone, Gone: p.last.Gone,
-			NotProbed: p.notProbed})
-	}
-	return v
 }
 
 // sink writes values in a goroutine of its own. It holds one value, the latest: a slow writer misses

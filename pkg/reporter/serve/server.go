@@ -1,7 +1,6 @@
-// Package serve serves a reporter's state over HTTP: /healthz, /readyz, /kms-providers with
-// a check per plugin, and /metrics.
+// Package serve serves over HTTP on the address of a configuration, and answers checks in kube-apiserver's form.
 //
-// It is read-only, and no failure ends it. If the key pair is invalid, the last valid one is
+// No failure ends it. If the key pair is invalid, the last valid one is
 // used; if the client CAs are invalid, no client is trusted.
 package serve
 
@@ -18,7 +17,6 @@ import (
 
 	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
 	"github.com/kms-health/kms-health/pkg/filewatch"
-	"github.com/kms-health/kms-health/pkg/reporter/metrics"
 	"github.com/kms-health/kms-health/pkg/serving"
 )
 
@@ -27,17 +25,15 @@ const retry = 5 * time.Second
 
 // Server serves by the latest configuration. One goroutine may use it.
 type Server struct {
-	view    func() View
-	metrics *metrics.Registry
-
-	config *v1alpha1.Serving // nil: off
-	stop   context.CancelFunc
-	ended  chan struct{} // closed when nothing is served any more
+	handler http.Handler
+	config  *v1alpha1.Serving // nil: off
+	stop    context.CancelFunc
+	ended   chan struct{} // closed when nothing is served any more
 }
 
-// New returns a Server that serves the View that view returns, and the metrics.
-func New(view func() View, metrics *metrics.Registry) *Server {
-	s := &Server{view: view, metrics: metrics, stop: func() {}, ended: make(chan struct{})}
+// New returns a Server that serves nothing yet.
+func New(handler http.Handler) *Server {
+	s := &Server{handler: handler, stop: func() {}, ended: make(chan struct{})}
 	close(s.ended)
 	return s
 }
@@ -96,26 +92,7 @@ func (a *address) listen(ctx context.Context, s *Server) error {
 	}
 	a.problem.Note(nil, "")
 	klog.InfoS("Serving", "address", a.config.Address, "tls", a.config.TLS != nil)
-	return serving.Serve(ctx, listener, newHandler(s.view, s.metrics, time.Now))
-}
-
-// newHandler serves the View that view returns, and the metrics.
-func newHandler(view func() View, metrics *metrics.Registry, now func() time.Time) http.Handler {
-	mux := http.NewServeMux()
-	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, r *http.Request) {
-		write(w, r, "healthz", view().healthChecks(), http.StatusOK)
-	})
-	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, r *http.Request) {
-		write(w, r, "readyz", view().readyChecks(), http.StatusServiceUnavailable)
-	})
-	mux.HandleFunc("GET /kms-providers", func(w http.ResponseWriter, r *http.Request) {
-		write(w, r, "kms-providers", view().pluginChecks(now()), http.StatusInternalServerError)
-	})
-	mux.HandleFunc("GET /metrics", func(w http.ResponseWriter, _ *http.Request) {
-		w.Header().Set("Content-Type", "text/plain; version=0.0.4; charset=utf-8")
-		_, _ = w.Write(metrics.Text()) // the client went away
-	})
-	return mux
+	return serving.Serve(ctx, listener, s.handler)
 }
 
 // handshake returns the settings of a handshake: those of the configuration, with the certificate

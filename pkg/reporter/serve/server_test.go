@@ -10,7 +10,6 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
-	"github.com/kms-health/kms-health/pkg/reporter/metrics"
 	"github.com/kms-health/kms-health/test/harness/controlplane"
 )
 
@@ -20,7 +19,7 @@ const waitLimit = time.Minute
 
 func run(t *testing.T, config *v1alpha1.Serving) *Server {
 	t.Helper()
-	s := New(func() View { return View{Configured: true} }, metrics.New(nil))
+	s := New(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
 	s.Apply(t.Context(), config)
 	t.Cleanup(func() { <-s.Ended() })
 	return s

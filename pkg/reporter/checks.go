@@ -1,0 +1,115 @@
+package reporter
+
+import (
+	"fmt"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/kms-health/kms-health/pkg/contract"
+	"github.com/kms-health/kms-health/pkg/reporter/serve"
+)
+
+// handler serves checks of the reporter's state, and its metrics.
+func (r *Reporter) handler() http.Handler {
+	mux := http.NewServeMux()
+	for _, e := range []struct {
+		name   string
+		checks func() []serve.Check
+		failed int
+	}{
+		{"healthz", r.healthChecks, http.StatusOK},
+		{"readyz", r.readyChecks, http.StatusServiceUnavailable},
+		{"kms-providers", r.pluginChecks, http.StatusInternalServerError},
+	} {
+		mux.HandleFunc("GET /"+e.name, func(w http.ResponseWriter, request *http.Request) {
+			serve.Write(w, request, e.name, r.ask(e.checks), e.failed)
+		})
+	}
+	mux.HandleFunc("GET /metrics", func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "text/plain; version=0.0.4; charset=utf-8")
+		_, _ = w.Write(r.metrics.Text()) // the client went away
+	})
+	return mux
+}
+
+// ask returns checks of the state as the goroutine of Run has it. Any other one may call it.
+func (r *Reporter) ask(checks func() []serve.Check) (answer []serve.Check) {
+	done := make(chan struct{})
+	select {
+	case r.events <- func() { answer = checks(); close(done) }:
+		<-done
+		return answer
+	case <-r.ended:
+		return []serve.Check{{Name: "config", Why: "the reporter is ending"}}
+	}
+}
+
+// healthChecks reports whether this process works. None of them fails the
+// endpoint: a restart of the reporter would not fix their causes.
+func (r *Reporter) healthChecks() []serve.Check {
+	config := r.mismatch
+	switch {
+	case r.configError != "" && r.config != nil:
+		config = "the last good configuration is active: " + r.configError
+	case r.configError != "":
+		config = noConfiguration + r.configError
+	}
+	var not []string
+	for _, p := range r.plugins {
+		if p.notProbed != "" {
+			not = append(not, fmt.Sprintf("plugin %s: %s", p.keyID, p.notProbed))
+		}
+	}
+	checks := []serve.Check{{Name: "ping"}, {Name: "config", Why: config}, {Name: "probe", Why: strings.Join(not, "; ")}}
+	if r.publisher != nil {
+		checks = append(checks, serve.Check{Name: "write", Why: r.publisher.LastError()})
+	}
+	return checks
+}
+
+const noConfiguration = "no configuration yet: "
+
+// readyChecks reports whether a configuration is active and there is a verdict on every plugin.
+func (r *Reporter) readyChecks() []serve.Check {
+	var config, probed string
+	if r.config == nil {
+		config = noConfiguration + r.configError
+	}
+	for _, p := range r.plugins {
+		if !p.judged() {
+			probed = fmt.Sprintf("plugin %s has not answered or failed yet", p.keyID)
+		}
+	}
+	return []serve.Check{{Name: "config", Why: config}, {Name: "probed", Why: probed}}
+}
+
+// pluginChecks is the state of every plugin, named as kube-apiserver names its own.
+func (r *Reporter) pluginChecks() []serve.Check {
+	checks := make([]serve.Check, len(r.plugins))
+	for i, p := range r.plugins {
+		checks[i] = serve.Check{Name: "kms-provider-" + p.keyID, Why: p.problem(time.Now())}
+	}
+	return checks
+}
+
+// problem is why a plugin is not known to be healthy. While the reporter cannot probe it, the entry is the
+// last result, and becomes stale.
+func (p *plugin) problem(now time.Time) string {
+	checked := "last checked " + p.entry.LastChecked.UTC().Format(time.RFC3339)
+	switch {
+	case !p.judged() && p.notProbed != "":
+		return "not yet observed: " + p.notProbed
+	case !p.judged():
+		return "not yet observed"
+	case p.last.Gone:
+		return "nothing to observe: the folder of its socket was deleted"
+	case p.entry.Skewed(now):
+		return checked + ", which is ahead of this node's clock"
+	case p.entry.Stale(now):
+		return checked + ", too long ago: the state is not known"
+	case p.entry.Status != contract.Healthy:
+		return fmt.Sprintf("%s: %s", p.entry.Status, p.entry.Detail)
+	}
+	return ""
+}
