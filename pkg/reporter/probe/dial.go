@@ -56,7 +56,7 @@ func (d *dialer) dial(ctx context.Context, _ string) (net.Conn, error) {
 // listens anew makes a new file. A server that only closes connections keeps it. An abstract socket
 // has none, so its replacement is not noticed.
 type sockets struct {
-	replaced atomic.Int64 // how often
+	replaced atomic.Bool // since the last probe
 
 	mu   sync.Mutex
 	last syscall.Stat_t
@@ -70,7 +70,7 @@ func (s *sockets) connected(address string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.last.Ino != 0 && (now.Dev != s.last.Dev || now.Ino != s.last.Ino || now.Ctim != s.last.Ctim) {
-		s.replaced.Add(1)
+		s.replaced.Store(true)
 	}
 	s.last = now
 }

@@ -7,26 +7,18 @@ import (
 	"path/filepath"
 	"strings"
 	"syscall"
+
+	"github.com/kms-health/kms-health/pkg/contract"
 )
 
-// absence explains, by the state of the file system, why a socket cannot be connected to.
-type absence struct {
-	why string // empty if there is nothing to add to the kernel's error
-	// gone is true when the socket's folder was deleted with its pod: there is nothing
-	// to observe.
-	gone bool
-	// missing is true when the socket is not in its folder.
-	missing bool
-	// lacking is why it could not be found out, if the reporter itself lacks resources.
-	lacking error
-}
-
-// absence explains the kernel's error of a failed connection. In a volume of a pod (an emptyDir)
-// the socket's folder is deleted with the pod. A plugin that exits normally removes its socket; one
-// that crashes does not.
-func (p *Plugin) absence(failed error) absence {
+// absence is the result of a connection that failed with the kernel's error, by the state of the file system; Detail
+// is what there is to add to that error. In a volume of a pod (an emptyDir) the socket's folder is deleted with
+// the pod. A plugin that exits normally removes its socket; one that crashes does not.
+func (p *Plugin) absence(failed error) Result {
+	r := Result{Reason: contract.ConnectFailed, Detail: explained(failed)}
 	if strings.HasPrefix(p.address, "@") {
-		return absence{why: strings.TrimSuffix(explained(failed), leftFile)}
+		r.Detail = strings.TrimSuffix(r.Detail, leftFile)
+		return r
 	}
 	folder := p.address[:strings.LastIndexByte(p.address, '/')+1] // as the kernel resolves it
 	pods, err := p.inPodVolume(folder)
@@ -35,27 +27,26 @@ func (p *Plugin) absence(failed error) absence {
 	info, noSocket := os.Stat(p.address)
 	switch {
 	case own(err):
-		return absence{lacking: err}
+		return Result{NotProbed: err.Error()}
 	case deleted && pods:
-		return absence{gone: true, why: "its folder was deleted, with the pod that it belonged to"}
+		return Result{Gone: true, Detail: "its folder was deleted, with the pod that it belonged to"}
 	case deleted:
-		return absence{why: "its folder was deleted on the host, and this mount still shows the deleted one: delete the " +
-			"reporter's pod, so that a new one mounts the new folder"}
+		r.Detail = "its folder was deleted on the host, and this mount still shows the deleted one: delete the " +
+			"reporter's pod, so that a new one mounts the new folder"
 	case errors.Is(noFolder, os.ErrNotExist):
-		return absence{missing: true,
-			why: "its folder does not exist: check the endpoint, and the volume that has the socket"}
+		r.Reason = contract.SocketMissing
+		r.Detail = "its folder does not exist: check the endpoint, and the volume that has the socket"
 	case errors.Is(noSocket, os.ErrNotExist):
-		missing := absence{missing: true, why: noSocketFile}
+		r.Reason, r.Detail = contract.SocketMissing, noSocketFile
 		if _, err := os.Readlink(p.address); err == nil {
-			missing.why = "it is a link to a file that does not exist"
+			r.Detail = "it is a link to a file that does not exist"
 		}
-		return missing
 	case noSocket == nil && info.IsDir():
-		return absence{why: "it is a directory, not a socket"}
+		r.Detail = "it is a directory, not a socket"
 	case noSocket == nil && info.Mode().Type() != os.ModeSocket:
-		return absence{why: "it is a file, not a socket"}
+		r.Detail = "it is a file, not a socket"
 	}
-	return absence{why: explained(failed)}
+	return r
 }
 
 // noSocketFile is why there is none in its folder: servers remove the path by its name when they end, also if it is a

@@ -10,7 +10,6 @@
 package probe
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"net"
@@ -111,7 +110,6 @@ type Plugin struct {
 
 	connections atomic.Int64 // how many there were
 	sockets     sockets
-	known       int64  // sockets.replaced at the last probe; of Probe
 	version     string // of the first valid answer; of Probe
 }
 
@@ -149,8 +147,7 @@ func (p *Plugin) Probe(ctx context.Context, s Settings) Result {
 		r := p.result(keyID, v, err)
 		r.At = time.Now().Round(0) // by the wall clock: the monotonic clock stops during a suspend
 		r.Took = time.Since(began)
-		replaced := p.sockets.replaced.Load()
-		r.Restarted, p.known = replaced != p.known, replaced
+		r.Restarted = p.sockets.replaced.Swap(false)
 		return r
 	}
 	for attempt := 0; ; attempt++ {
@@ -223,24 +220,23 @@ func (p *Plugin) result(keyID string, v *verdict, err error) Result {
 
 // unreachable is the result of a connection that could not be made, by the kernel's error.
 func (p *Plugin) unreachable(failed error) Result {
-	absence, reason := p.absence(failed), contract.ConnectFailed
-	switch lacking := cmp.Or(absence.lacking, failed); {
-	case own(lacking):
-		return Result{NotProbed: lacking.Error()}
-	case absence.gone:
-		return Result{Gone: true, Detail: absence.why}
-	case absence.missing:
-		reason = contract.SocketMissing
-	case denied(failed):
+	r := p.absence(failed)
+	switch {
+	case own(failed):
+		return Result{NotProbed: failed.Error()}
+	case r.Gone || r.NotProbed != "":
+		return r
+	case r.Reason == contract.ConnectFailed && denied(failed):
 		if why := notAsAPIServer(); why != "" {
 			return Result{NotProbed: fmt.Sprintf("cannot be probed as the API server: connect: %v: %s", failed, why)}
 		}
 	}
 	detail := fmt.Sprintf("cannot connect to %s: %v", p.address, failed)
-	if absence.why != "" {
-		detail += ": " + absence.why
+	if r.Detail != "" {
+		detail += ": " + r.Detail
 	}
-	return Result{Status: contract.Error, Reason: reason, Detail: contract.CleanDetail(detail)}
+	r.Status, r.Detail = contract.Error, contract.CleanDetail(detail)
+	return r
 }
 
 // connect returns the connection. It makes a new one if there is none, or if the last
