@@ -1,5 +1,5 @@
-// Package manifests embeds the installation manifests that the operator compares:
-// it prints them (render), compares folders with them, and checks that the cluster has the policy. It never applies them.
+// Package manifests embeds the installation manifests that the operator compares: it prints them (render), compares
+// folders with them, and checks that the cluster has the policy. It never applies them.
 package manifests
 
 import _ "embed"

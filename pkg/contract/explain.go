@@ -17,13 +17,15 @@ var Conditions = []ConditionInfo{
 		True:  "always: tools that combine conditions would take a False of one node for the cluster"},
 	{Name: PluginsDegraded,
 		Means: "whether a KMS plugin is unhealthy. On OpenShift the ClusterOperator is `Degraded` after 2 minutes",
-		True: "a fresh report is `unhealthy` or `error`; a plugin's container cannot start; or kube-apiserver runs without an " +
-			"encryption config",
-		False:   "all expected plugins are freshly reported as healthy; nothing was reported yet; or no pod has a plugin",
-		Unknown: "a node stopped reporting, its report cannot be read, a provider cannot be probed, or pods cannot be listed"},
+		True: "a fresh report is `unhealthy` or `error`; a plugin's container cannot start; or kube-apiserver runs without " +
+			"an encryption config",
+		False: "all expected plugins are freshly reported as healthy; nothing was reported yet; or no pod has a plugin",
+		Unknown: "a node stopped reporting, its report cannot be read, a provider cannot be probed, or pods cannot be " +
+			"listed"},
 	{Name: HealthReporting,
 		Means: "whether reporters are delivered and report",
-		True:  "every expected node reports on the plugins of its pod, and nothing is wrong or under way; or no pod has a plugin",
+		True: "every expected node reports on the plugins of its pod, and nothing is wrong or under way; or no pod has " +
+			"a plugin",
 		False: "anything else. The message has the mode, and why"},
 	{Name: WriteKeyAgreed,
 		Means: "whether all API servers write with one key",

@@ -85,7 +85,8 @@ var alerts = []Row{
 	{Name: "KMSFormerKeyLost",
 		Means: "a plugin no longer decrypts what a former key encrypted. Harmless if nothing stored needs that key",
 		Check: "what needs it: `kubectl kms-health stored-keys --kek-id KEK_ID`",
-		Fix:   "if anything does, restore the key `kek_id` in the KMS, and rewrite every resource as for `KMSOldKeyStillRead`",
+		Fix: "if anything does, restore the key `kek_id` in the KMS, and rewrite every resource as for " +
+			"`KMSOldKeyStillRead`",
 		DoNot: "restart an API server before that: only its cache may have the data"},
 	{Name: "KMSNothingReported",
 		Means: "nothing valid is reported about any plugin of this API server",

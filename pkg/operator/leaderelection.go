@@ -49,7 +49,9 @@ func lead(ctx context.Context, o Options, client typedcoordinationv1.LeasesGette
 // elect waits for the lease and runs work until ctx ends, which is no error. The lease is
 // released after the work has ended. An error means that the lease was lost: the process must
 // end.
-func elect(ctx context.Context, lock resourcelock.Interface, t configv1.LeaderElection, work func(context.Context)) error {
+func elect(
+	ctx context.Context, lock resourcelock.Interface, t configv1.LeaderElection, work func(context.Context),
+) error {
 	election, end := context.WithCancel(context.WithoutCancel(ctx))
 	defer end()
 	var working atomic.Bool

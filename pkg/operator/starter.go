@@ -78,7 +78,8 @@ func RunOperator(ctx context.Context, o Options) error {
 		Queue: healthQueue, Reporters: reporterQueue, ClusterOperator: clusterOperatorQueue,
 	})
 	reporters := reportercontroller.New(reportercontroller.Options{
-		Client: dynamicClient, Resources: resources, Core: client.core, CA: func() ([]byte, error) { return caOf(config) }, TLS: profile.Current,
+		Client: dynamicClient, Resources: resources, Core: client.core, CA: func() ([]byte, error) { return caOf(config) },
+		TLS:       profile.Current,
 		Namespace: o.Namespace, OpenShift: o.OpenShift, Server: config.Host, KubeletRoot: o.KubeletRoot,
 		Event: recorded, Registry: registry, Clock: timers, Now: now.Now, Config: file, Health: health,
 		Queue: reporterQueue, HealthQueue: healthQueue, ClusterOperator: clusterOperatorQueue,

@@ -10,8 +10,9 @@ import (
 	utiljson "k8s.io/apimachinery/pkg/util/json"
 )
 
-// Decoder decodes of an operator resource what Read needs, each condition in its place. The hundred conditions of others
-// and the managedFields, which are as large, cost an operator more than all its own work. A list is decoded whole.
+// Decoder decodes of an operator resource what Read needs, each condition in its place. The hundred conditions of
+// others and the managedFields, which are as large, cost an operator more than all its own work. A list is decoded
+// whole.
 func Decoder(whole runtime.Decoder) runtime.Decoder { return decoder{whole} }
 
 type decoder struct{ runtime.Decoder }

@@ -88,7 +88,8 @@ func New(options Options) *Reporter {
 		since:       sync.OnceValue(time.Now),
 	}
 	r.metrics.Set(contract.MetricConfigExpected, 1)
-	for _, m := range []contract.Metric{contract.MetricLastWrite, contract.MetricCertificateBegin, contract.MetricCertificateEnd} {
+	for _, m := range []contract.Metric{contract.MetricLastWrite, contract.MetricCertificateBegin,
+		contract.MetricCertificateEnd} {
 		r.metrics.Delete(m, "", "")
 	}
 	for _, result := range []string{reloadApplied, reloadInvalid, reloadUnreadable} {

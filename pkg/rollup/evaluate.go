@@ -286,7 +286,8 @@ func (e *evaluation) reporting() (c operatorstatus.Condition, stands bool) {
 	found = append(found, e.onNodes...)
 	if e.Owner != "" {
 		owner := contract.Cut(contract.CleanDetail(e.Owner), maxDetail)
-		found = append(found, Finding{Reason: contract.OtherOwner, Text: "field manager " + owner + " owns " + contract.PluginsDegraded})
+		found = append(found, Finding{Reason: contract.OtherOwner,
+			Text: "field manager " + owner + " owns " + contract.PluginsDegraded})
 	}
 	switch {
 	case len(found) > 0:

@@ -135,7 +135,8 @@ func parse(data []byte, kind string) (document map[string]any, twice []error, er
 		if bytes.Contains(data, []byte("{{")) {
 			hint = "{{ }} is a template's: the file must be what it renders"
 		}
-		return nil, nil, fmt.Errorf("invalid YAML: %s (%s)", contract.CleanDetail(strings.TrimPrefix(err.Error(), "yaml: ")), hint)
+		detail := contract.CleanDetail(strings.TrimPrefix(err.Error(), "yaml: "))
+		return nil, nil, fmt.Errorf("invalid YAML: %s (%s)", detail, hint)
 	}
 	if err := decoder.Decode(&second); !errors.Is(err, io.EOF) {
 		return nil, nil, errors.New("the file must hold one YAML document: remove what follows ---")

@@ -204,7 +204,8 @@ func validateDestination(path *field.Path, d *Destination) field.ErrorList {
 	case d.Resource != "" && d.Object != nil:
 		errs = append(errs, field.Forbidden(path.Child("object"), "must not be set together with resource"))
 	case d.Object == nil && d.Resource == "":
-		errs = append(errs, field.Required(path.Child("resource"), "resource, or object; without destination nothing is written"))
+		errs = append(errs, field.Required(path.Child("resource"),
+			"resource, or object; without destination nothing is written"))
 	case d.Object == nil:
 		for _, err := range oneOf(path.Child("resource"), string(d.Resource), contract.ResourceNames()...) {
 			err.Detail += "; any other resource, such as a KMSHealth, is destination.object"

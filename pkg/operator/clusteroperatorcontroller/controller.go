@@ -59,7 +59,8 @@ type Controller struct {
 // New makes a Controller.
 func New(o Options) *Controller {
 	return &Controller{Options: o, source: informers.New(o.Client,
-		informers.Selection{Resource: object.GVR(), Name: object.Name}, read, informers.Key{Queue: o.Queue, Name: object.Name})}
+		informers.Selection{Resource: object.GVR(), Name: object.Name}, read,
+		informers.Key{Queue: o.Queue, Name: object.Name})}
 }
 
 // Run keeps it until ctx ends. One replica at a time may run.

@@ -16,8 +16,9 @@ import (
 	"github.com/kms-health/kms-health/pkg/serving"
 )
 
-// TLSProfile follows the cluster's TLS profile, by which reporters and the operator itself serve. An invalid profile does not stop the operator: the last valid one stays active,
-// and before there was one, Intermediate, OpenShift's default.
+// TLSProfile follows the cluster's TLS profile, by which reporters and the operator itself serve. An invalid
+// profile does not stop the operator: the last valid one stays active, and before there was one, Intermediate,
+// OpenShift's default.
 type TLSProfile struct {
 	informer *informers.Informer[*configv1.TLSSecurityProfile] // nil: this is no OpenShift
 
@@ -30,9 +31,10 @@ func NewTLSProfile(client dynamic.Interface, openShift *bool, enqueue ...informe
 		return &TLSProfile{}
 	}
 	selection := informers.Selection{Resource: informers.APIServers, Name: informers.ClusterName}
-	return &TLSProfile{informer: informers.New(client, selection, func(o *unstructured.Unstructured) *configv1.TLSSecurityProfile {
+	read := func(o *unstructured.Unstructured) *configv1.TLSSecurityProfile {
 		return informers.As[configv1.APIServer](o).Spec.TLSSecurityProfile
-	}, enqueue...)}
+	}
+	return &TLSProfile{informer: informers.New(client, selection, read, enqueue...)}
 }
 
 // Run follows the profile until ctx ends.

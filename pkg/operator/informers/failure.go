@@ -23,7 +23,8 @@ type Failures struct{ *Informer[Failure] }
 
 // NewFailures starts the informer.
 func NewFailures(ctx context.Context, client dynamic.Interface, namespace string, keys ...Key) Failures {
-	return Failures{New(client, Selection{Resource: Events, Namespace: namespace, Fields: "type=" + corev1.EventTypeWarning},
+	warnings := Selection{Resource: Events, Namespace: namespace, Fields: "type=" + corev1.EventTypeWarning}
+	return Failures{New(client, warnings,
 		readFailure, keys...).start(ctx)}
 }
 

@@ -60,7 +60,8 @@ func NewTarget(ctx context.Context, c *Cluster, t *v1alpha1.APIServer) *Target {
 	s := &Target{target: *t, reporters: reporters, Cluster: c}
 	s.ctx, s.Stop = context.WithCancel(ctx)
 	destination := contract.ResourceFor(string(t.Resource), t.Name)
-	s.Resource = New(c.Resources, Selection{Resource: destination.GVR(), Name: destination.Name}, operatorstatus.Read, health)
+	of := Selection{Resource: destination.GVR(), Name: destination.Name}
+	s.Resource = New(c.Resources, of, operatorstatus.Read, health)
 	s.Resource.handlers = append(s.Resource.handlers, handler[*operatorstatus.Status]{reporters, concernsDelivery})
 	s.Resource.start(s.ctx)
 	s.Namespace = New(c.Client, Selection{Resource: Namespaces, Name: t.Namespace}, exists, reporters).start(s.ctx)
@@ -93,9 +94,10 @@ func (s *Target) Follow(n Needs) {
 	keep(s, &s.SecretRole, n.SecretRole, selection(Roles, objects.SecretRoleName(name)), whole)
 	keep(s, &s.ConfigMaps, n.OwnObjects, ours, whole)
 	keep(s, &s.ServiceAccount, n.OwnObjects, selection(ServiceAccounts, contract.ReporterName(name)), whole)
-	keep(s, &s.Secret, n.Secret, selection(Secrets, config.Secret), func(o *unstructured.Unstructured) encryptionconfig.Set {
+	readSet := func(o *unstructured.Unstructured) encryptionconfig.Set {
 		return encryptionconfig.Read(As[corev1.Secret](o), config)
-	})
+	}
+	keep(s, &s.Secret, n.Secret, selection(Secrets, config.Secret), readSet)
 	keep(s, &s.Deployment, n.Deployment != "", selection(Deployments, n.Deployment), readDeployment)
 }
 

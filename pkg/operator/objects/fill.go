@@ -36,7 +36,8 @@ func objects(file string, v values) []*unstructured.Unstructured {
 }
 
 // fillAll decodes a YAML stream and fills it. It panics if v has not just the names of the stream: both are in the
-// program. Package text/template is not used: it calls methods by name, so that the linker keeps all methods of all types.
+// program. Package text/template is not used: it calls methods by name, so that the linker keeps all methods of all
+// types.
 func fillAll(raw []byte, v values) []*unstructured.Unstructured {
 	all, used := decode(raw), map[string]bool{}
 	for _, o := range all {

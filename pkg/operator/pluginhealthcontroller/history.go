@@ -153,7 +153,8 @@ func (l *look) complete(n *rollup.Node, b *beside, ours []*corev1.Pod) {
 			n.WriteKeyNotKnown = true
 			l.requeue(due)
 		} else {
-			text := fmt.Sprintf("pod %s/%s runs kube-apiserver without --encryption-provider-config", b.pod.Namespace, b.pod.Name)
+			text := fmt.Sprintf("pod %s/%s runs kube-apiserver without --encryption-provider-config", b.pod.Namespace,
+				b.pod.Name)
 			n.Faults = append(n.Faults, rollup.Finding{Reason: contract.EncryptionNotConfigured, Node: n.Name, Text: text})
 		}
 	}

@@ -150,7 +150,8 @@ func (s *healthSync) selects(n informers.Node) bool {
 // read the roles yet.
 func (s *healthSync) readSources(in *rollup.Input) (known bool) {
 	t, pods := s.target, "the pods of namespace "+s.target.Namespace
-	sources := map[string]informers.Source{"Nodes": t.Sources.Cluster.Nodes, "the reporters' pods": t.Sources.Cluster.OwnPods}
+	cluster := t.Sources.Cluster
+	sources := map[string]informers.Source{"Nodes": cluster.Nodes, "the reporters' pods": cluster.OwnPods}
 	if !t.NamespaceMissing {
 		sources[pods] = t.Sources.Pods
 	}

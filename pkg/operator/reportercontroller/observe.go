@@ -211,7 +211,8 @@ func (c *Controller) observeObjects(s *Snapshot, t *informers.Target) {
 			continue
 		}
 		if err := from.Err(); err != nil && !from.HasSynced() {
-			s.Unlisted = &delivery.Status{Reason: contract.SourceUnreadable, Message: fmt.Sprintf("what is left of ConfigMaps cannot be listed: %v", err)}
+			s.Unlisted = &delivery.Status{Reason: contract.SourceUnreadable,
+				Message: fmt.Sprintf("what is left of ConfigMaps cannot be listed: %v", err)}
 		} else if !from.HasSynced() && s.Unlisted == nil {
 			s.Unlisted = &delivery.Status{Reason: contract.Removing, Message: ""} // known in a moment
 		}
@@ -221,7 +222,9 @@ func (c *Controller) observeObjects(s *Snapshot, t *informers.Target) {
 			}
 		}
 	}
-	slices.SortFunc(s.Own, func(a, b *unstructured.Unstructured) int { return strings.Compare(ssa.Describe(a), ssa.Describe(b)) })
+	slices.SortFunc(s.Own, func(a, b *unstructured.Unstructured) int {
+		return strings.Compare(ssa.Describe(a), ssa.Describe(b))
+	})
 }
 
 // clusterServer is the URL by which nodes reach the API servers: of OpenShift's internal

@@ -109,7 +109,8 @@ func (p *planner) decide() {
 		p.Off = true
 		p.remove(delivery.Status{Reason: contract.Removed, Message: "everything is removed"}, true)
 	case p.NamespaceMissing:
-		p.remove(delivery.Status{Reason: contract.NamespaceMissing, Message: fmt.Sprintf("namespace %s does not exist", p.Target.Namespace)}, true)
+		p.remove(delivery.Status{Reason: contract.NamespaceMissing,
+			Message: fmt.Sprintf("namespace %s does not exist", p.Target.Namespace)}, true)
 	case p.state.Live == nil:
 		p.Status = delivery.Status{Reason: contract.Progressing, Message: ""} // in a moment
 	case len(p.state.Live) == 0 && p.state.NotProbed == "" && !p.pending && !p.plugins:

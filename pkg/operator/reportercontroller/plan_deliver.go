@@ -127,7 +127,8 @@ func (p *planner) checkEncrypted() {
 	if p.Target.Mode.InOwnersPods() {
 		return
 	}
-	if slices.Contains(p.Encrypted, encryptionconfig.ConfigMaps) && p.Target.ConfigSource == v1alpha1.ConfigSourceConfigMap {
+	if slices.Contains(p.Encrypted, encryptionconfig.ConfigMaps) &&
+		p.Target.ConfigSource == v1alpha1.ConfigSourceConfigMap {
 		p.problem(contract.ConfigMapsEncrypted, objects.ConfigMapsEncrypted)
 	}
 	for _, a := range p.pods {
@@ -177,7 +178,8 @@ func (p *planner) served() (all []apiServerPod) {
 }
 
 // precedes reports whether the first of two pods on a node is the one that its report is about: the one that has
-// started; is not being deleted; was seen later by this process; of those seen at its start, has a companion, or is newer.
+// started; is not being deleted; was seen later by this process; of those seen at its start, has a companion,
+// or is newer.
 func (p *planner) precedes(a, b apiServerPod) bool {
 	return cmp.Or(trueFirst(a.started, b.started),
 		trueFirst(a.pod.DeletionTimestamp == nil, b.pod.DeletionTimestamp == nil),

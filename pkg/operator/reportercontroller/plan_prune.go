@@ -138,7 +138,8 @@ func (p *planner) left() delivery.Status {
 		kinds = append(kinds, "Secret")
 	}
 	if slices.Sort(kinds); len(kinds) > 0 {
-		return delivery.Status{Reason: contract.Removing, Message: "removing what is left: " + strings.Join(slices.Compact(kinds), ", ")}
+		return delivery.Status{Reason: contract.Removing, Message: "removing what is left: " +
+			strings.Join(slices.Compact(kinds), ", ")}
 	}
 	return delivery.Status{}
 }

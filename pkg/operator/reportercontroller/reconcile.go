@@ -189,7 +189,8 @@ func (x *reconciliation) admitted(ctx context.Context, o, live *unstructured.Uns
 		return nil
 	}
 	template := informers.As[appsv1.DaemonSet](o).Spec.Template
-	if live != nil && equality.Semantic.DeepDerivative(template.Spec, informers.As[appsv1.DaemonSet](live).Spec.Template.Spec) {
+	if live != nil &&
+		equality.Semantic.DeepDerivative(template.Spec, informers.As[appsv1.DaemonSet](live).Spec.Template.Spec) {
 		return nil
 	}
 	content, _, _ := unstructured.NestedMap(o.Object, "spec", "template")
@@ -228,7 +229,8 @@ func (x *reconciliation) inject(ctx context.Context) error {
 		if changed {
 			x.event(contract.EventInjected, ssa.Describe(result))
 		}
-		x.state.Injected = &delivery.Injected{Deployment: result.GetName(), UID: string(result.GetUID()), Generation: result.GetGeneration()}
+		x.state.Injected = &delivery.Injected{Deployment: result.GetName(), UID: string(result.GetUID()),
+			Generation: result.GetGeneration()}
 	}
 	return nil
 }

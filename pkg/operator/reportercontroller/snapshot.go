@@ -154,7 +154,10 @@ func ofKind(objects []*unstructured.Unstructured, kind string) []*unstructured.U
 
 // find returns the existing object for a desired one.
 func (s *Snapshot) find(desired *unstructured.Unstructured) *unstructured.Unstructured {
-	if at := slices.IndexFunc(s.Own, func(o *unstructured.Unstructured) bool { return ssa.Describe(o) == ssa.Describe(desired) }); at >= 0 {
+	at := slices.IndexFunc(s.Own, func(o *unstructured.Unstructured) bool {
+		return ssa.Describe(o) == ssa.Describe(desired)
+	})
+	if at >= 0 {
 		return s.Own[at]
 	}
 	return nil

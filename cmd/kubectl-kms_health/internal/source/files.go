@@ -167,7 +167,8 @@ func (r *reading) parse(from io.Reader) error {
 // file is parse for the one file that was named.
 func (r *reading) file(from io.Reader) error {
 	if err := r.parse(from); err != nil {
-		return fmt.Errorf("is no resource in YAML or JSON, as kubectl get -o yaml prints it (unpack an archive first): %w", err)
+		return fmt.Errorf("is no resource in YAML or JSON, as kubectl get -o yaml prints it "+
+			"(unpack an archive first): %w", err)
 	}
 	return nil
 }

@@ -106,7 +106,8 @@ func (s *Status) Await(trips []Trip) bool {
 	if nodes, text := awaited(trips); nodes > 0 && s.Verdict == Healthy {
 		e := &evaluation{Status: s, snapshot: s.snapshot}
 		s.Verdict, s.Problems = NotKnown, nil
-		e.add(Problem{Verdict: NotKnown, Reason: contract.RoundTripAwaited, Summary: "the reports may be old; awaited: " + text})
+		e.add(Problem{Verdict: NotKnown, Reason: contract.RoundTripAwaited,
+			Summary: "the reports may be old; awaited: " + text})
 		s.Summary = e.summary()
 	}
 	return s.Verdict == Healthy
