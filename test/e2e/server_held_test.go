@@ -75,7 +75,13 @@ func (h *scenario) useInternalServer(uri string) {
 func (h *scenario) holdOne(name string, length time.Duration) {
 	h.t.Helper()
 	n := h.nodeBeside(h.leader().Spec.NodeName)
-	h.await(waitLimit, "everything is healthy", func() error { return h.allNodesFresh(time.Now().Add(-5 * interval)) })
+	h.await(waitLimit, "everything is healthy, and nothing is settling", func() error {
+		errs := []error{h.allNodesFresh(time.Now().Add(-5 * interval))}
+		for _, server := range apiservers.All {
+			errs = append(errs, known(h.now(server)))
+		}
+		return errors.Join(errs...)
+	})
 	h.must(n.HoldAPIServer())
 	h.t.Cleanup(func() { _ = n.ReleaseAPIServer() })
 	down := time.Now()
