@@ -76,11 +76,7 @@ func (h *scenario) holdOne(name string, length time.Duration) {
 	h.t.Helper()
 	n := h.nodeBeside(h.leader().Spec.NodeName)
 	h.await(waitLimit, "everything is healthy, and nothing is settling", func() error {
-		errs := []error{h.allNodesFresh(time.Now().Add(-5 * interval))}
-		for _, server := range apiservers.All {
-			errs = append(errs, known(h.now(server)))
-		}
-		return errors.Join(errs...)
+		return h.allNodesFresh(time.Now().Add(-5*interval), known)
 	})
 	h.must(n.HoldAPIServer())
 	h.t.Cleanup(func() { _ = n.ReleaseAPIServer() })
@@ -142,7 +138,7 @@ func (h *scenario) writesOf(n *cluster.Node, server apiservers.Server, from, to 
 
 // allNodesFresh has nothing against healthy API servers that were checked on all nodes after
 // a time.
-func (h *scenario) allNodesFresh(since time.Time) error {
+func (h *scenario) allNodesFresh(since time.Time, more ...func(fixture.State) error) error {
 	var errs []error
 	for _, server := range apiservers.All {
 		s, err := h.Now(context.WithoutCancel(h.ctx), server)
@@ -152,6 +148,9 @@ func (h *scenario) allNodesFresh(since time.Time) error {
 		errs = append(errs, s.Healthy())
 		for _, n := range h.Nodes() {
 			errs = append(errs, s.Fresh(n.Name, since))
+		}
+		for _, check := range more {
+			errs = append(errs, check(s))
 		}
 	}
 	return errors.Join(errs...)

@@ -69,6 +69,14 @@ func (s Server) Status(conditions ...any) map[string]any {
 	}
 }
 
+// PutNodeStatuses writes status.nodeStatuses as library-go's installer controller does.
+func PutNodeStatuses(ctx context.Context, client dynamic.Interface, statuses ...any) error {
+	object := Kube.Status()
+	object["status"] = map[string]any{"nodeStatuses": append([]any{}, statuses...)} // none: [], not null
+	return Apply(ctx, client, "kube-apiserver-InstallerController", controlplane.OperatorGVR(Kube.Resource), "", object,
+		"status")
+}
+
 // Report writes what a node's reporter would, which first wrote at a time.
 func (s Server) Report(ctx context.Context, client dynamic.Interface, node, message string, since time.Time) error {
 	return Apply(ctx, client, contract.ConditionManager(node), controlplane.OperatorGVR(s.Resource), "",

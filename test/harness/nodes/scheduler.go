@@ -15,7 +15,8 @@ import (
 type placed struct{ node, owner string }
 
 // schedule binds a pod to the node that it fits with the fewest pods of its owner on it that are not being deleted,
-// then by name: a replacement takes the place that becomes free. A pod that fits nowhere is looked at again when a node changes.
+// then by name: a replacement takes the place that becomes free. A pod that fits nowhere is looked at again when a node
+// changes.
 func (n *Nodes) schedule(ctx context.Context, pod *corev1.Pod) error {
 	if pod.DeletionTimestamp != nil {
 		return nil

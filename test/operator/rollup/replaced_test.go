@@ -3,6 +3,7 @@
 package rollup
 
 import (
+	"context"
 	"fmt"
 	"testing"
 
@@ -12,7 +13,6 @@ import (
 	"github.com/kms-health/kms-health/pkg/contract"
 	"github.com/kms-health/kms-health/pkg/operatorstatus"
 	"github.com/kms-health/kms-health/test/harness/apiservers"
-	"github.com/kms-health/kms-health/test/harness/controlplane"
 	"github.com/kms-health/kms-health/test/operator/fixture"
 )
 
@@ -22,18 +22,15 @@ func TestASocketThatWasRemovedWithItsPodIsExcused(t *testing.T) {
 	op := fixture.NewOperator(t)
 	reporters := fixture.StartReporting(t, op, nil, "1s")
 	ended := reporters[1]
-	list := func(revisions map[string]any) {
+	list := func(ctx context.Context, statuses ...any) {
 		t.Helper()
-		revisions["nodeName"] = ended.Node
-		object := apiservers.Kube.Status()
-		object["status"] = map[string]any{"nodeStatuses": []any{revisions}}
-		if err := apiservers.Apply(t.Context(), fixture.Client, "kube-apiserver-InstallerController",
-			controlplane.OperatorGVR(apiservers.Kube.Resource), "", object, "status"); err != nil {
+		if err := apiservers.PutNodeStatuses(ctx, fixture.Client, statuses...); err != nil {
 			t.Fatal(err)
 		}
 	}
-	list(map[string]any{}) // as openshift/api's CRD requires
-	list(map[string]any{"currentRevision": 2})
+	t.Cleanup(func() { list(context.Background()) })
+	list(t.Context(), map[string]any{"nodeName": ended.Node}) // as openshift/api's CRD requires
+	list(t.Context(), map[string]any{"nodeName": ended.Node, "currentRevision": 2})
 	seen := fixture.RecordConditions(t, apiservers.Kube)
 	if err := ended.Plugin.Close(); err != nil {
 		t.Fatal(err)
