@@ -1,7 +1,8 @@
 // Package operator runs the operator as a process: it keeps a reporter beside every KMS plugin of a
 // cluster's API servers, and rolls up what they report.
 //
-// RunOperator is the place to begin: it makes the queues, hands them to informers and controllers, and starts those.
+// RunOperator is the place to begin: it makes the queues, hands them to the controllers, and starts those. The one of
+// reporters starts the informers of each API server.
 // The configuration file and the TLS profile are followed on every replica; the controllers run on one at a time, the
 // holder of a Lease. Metrics are served over HTTPS to clients whom the API server allows to get the path, health over
 // HTTP to everyone.
@@ -57,7 +58,7 @@ func RunOperator(ctx context.Context, o Options) error {
 	defer endEvents()
 	registry := newRegistry()
 	leading := metric.GaugeVec(registry, contract.MetricLeader).WithLabelValues()
-	recorded := recorded(event, registry)
+	recorder := recorded(event, registry)
 	reporterQueue := syncqueue.New(timers, "deliver reporters")
 	healthQueue := syncqueue.New(timers, "write the roll-up")
 	clusterOperatorQueue := syncqueue.New(timers, "write the ClusterOperator")
@@ -74,14 +75,14 @@ func RunOperator(ctx context.Context, o Options) error {
 
 	// Controllers.
 	health := pluginhealthcontroller.New(pluginhealthcontroller.Options{
-		Client: dynamicClient, Event: recorded, Registry: registry, Clock: timers, Now: now.Now, Unanswered: now.Unanswered,
+		Client: dynamicClient, Event: recorder, Registry: registry, Clock: timers, Now: now.Now, Unanswered: now.Unanswered,
 		Queue: healthQueue, Reporters: reporterQueue, ClusterOperator: clusterOperatorQueue,
 	})
 	reporters := reportercontroller.New(reportercontroller.Options{
 		Client: dynamicClient, Resources: resources, Core: client.core, CA: func() ([]byte, error) { return caOf(config) },
 		TLS:       profile.Current,
 		Namespace: o.Namespace, OpenShift: o.OpenShift, Server: config.Host, KubeletRoot: o.KubeletRoot,
-		Event: recorded, Registry: registry, Clock: timers, Now: now.Now, Config: file, Health: health,
+		Event: recorder, Registry: registry, Clock: timers, Now: now.Now, Config: file, Health: health,
 		Queue: reporterQueue, HealthQueue: healthQueue, ClusterOperator: clusterOperatorQueue,
 	})
 	collector := &clusteroperatorcontroller.Collector{

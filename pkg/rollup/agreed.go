@@ -15,6 +15,11 @@ import (
 	"github.com/kms-health/kms-health/pkg/operatorstatus"
 )
 
+// SettlePeriod is for how long all reporters must name one KEK ID before API servers are known to write with it:
+// kube-apiserver writes with the key before for at most 3 minutes after its plugin names another one
+// (kmsv2PluginWriteDEKSourceMaxTTL in k8s.io/apiserver/pkg/server/options/encryptionconfig).
+const SettlePeriod = 180 * time.Second
+
 // agreement is the message of KMSWriteKeyAgreed where it is True.
 type agreement struct {
 	KeyID string `json:"keyID"`

@@ -19,11 +19,6 @@ const QuietPeriod = 3 * time.Minute
 // MaxExcuse bounds each excuse of a report that became stale, however often its cause returns.
 const MaxExcuse = 5 * time.Minute
 
-// SettlePeriod is for how long all reporters must name one KEK ID before API servers are known to write with it:
-// kube-apiserver writes with the key before for at most 3 minutes after its plugin names another one
-// (kmsv2PluginWriteDEKSourceMaxTTL in k8s.io/apiserver/pkg/server/options/encryptionconfig).
-const SettlePeriod = 180 * time.Second
-
 // Input is the input of Evaluate. All its times but Wall are by the clock of the evaluating process, which took them
 // when it saw something: no times of two machines are compared.
 type Input struct {

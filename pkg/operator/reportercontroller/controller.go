@@ -143,7 +143,7 @@ func (c *Controller) sync(ctx context.Context, name string) (again time.Duration
 		klog.V(2).InfoS("Nothing is planned", "apiServer", name, "reason", s.Problem.Reason, "message", s.Problem.Message)
 	}
 	plan := ComputePlan(s)
-	c.decide(s, e, plan)
+	c.updatePublished(s, e, plan)
 	if left := c.Queue.Left(name); left > 0 {
 		klog.V(2).InfoS("Not synced: the backoff has not ended", "apiServer", name, "left", left)
 		c.publish(e)

@@ -168,18 +168,3 @@ func (p *planner) last(done delivery.Status, clean bool) {
 		*p.state = p.state.WithoutDelivery()
 	}
 }
-
-// renew plans what an Unmanaged target still gets: its token before it expires, the API server's CA and the TLS
-// settings, so that pausing management ends no report.
-func (p *planner) renew() {
-	p.Token = p.state.Token
-	p.renewFiles()
-	p.Status = delivery.Status{Reason: contract.Unmanaged,
-		Message: "managementState is Unmanaged: only the CA, the TLS settings and the token of sidecars are renewed"}
-	if p.Deleting {
-		p.Status.Message += "; what is left of this target is removed when it is not"
-	}
-	if len(p.problems) > 0 {
-		p.Status = delivery.Worst(p.problems)
-	}
-}

@@ -30,9 +30,9 @@ type Health interface {
 	Silent(name string) map[string]rollup.Silence
 }
 
-// decide updates what is published of an API server; if nothing was decided, that is its last known state. A process
+// updatePublished updates what is published of an API server; if nothing was decided, that is its last known state. A process
 // that has just started first reads what an earlier one knew: what that wrote stays until then.
-func (c *Controller) decide(s *Snapshot, e *serverState, plan *Plan) {
+func (c *Controller) updatePublished(s *Snapshot, e *serverState, plan *Plan) {
 	p := &e.published
 	decided := s.Problem == nil && !s.Unrecorded
 	settled := decided && (s.Live != nil || s.Target.Plugins != nil || s.Deleting || s.NamespaceMissing)

@@ -32,7 +32,7 @@ func publisher(openShift *bool, age time.Duration) (*Controller, *publishing) {
 
 // publishPlan publishes what follows from a plan.
 func publishPlan(c *Controller, s *Snapshot, e *serverState, plan *Plan) {
-	c.decide(s, e, plan)
+	c.updatePublished(s, e, plan)
 	c.publish(e)
 }
 

@@ -10,7 +10,23 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/kms-health/kms-health/pkg/contract"
+	"github.com/kms-health/kms-health/pkg/operator/delivery"
 )
+
+// renew plans what an Unmanaged target still gets: its token before it expires, the API server's CA and the TLS
+// settings, so that pausing management ends no report.
+func (p *planner) renew() {
+	p.Token = p.state.Token
+	p.renewFiles()
+	p.Status = delivery.Status{Reason: contract.Unmanaged,
+		Message: "managementState is Unmanaged: only the CA, the TLS settings and the token of sidecars are renewed"}
+	if p.Deleting {
+		p.Status.Message += "; what is left of this target is removed when it is not"
+	}
+	if len(p.problems) > 0 {
+		p.Status = delivery.Worst(p.problems)
+	}
+}
 
 // renewFiles plans the CA and the TLS settings in the files of reporters that exist. Nothing else in them changes, and
 // no pod is replaced: without the CA no reporter writes, and a security setting must not wait.
