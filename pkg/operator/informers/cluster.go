@@ -23,17 +23,23 @@ import (
 // resources.
 const ClusterName = "cluster"
 
-// objectInformer keeps whole objects.
-type objectInformer = *Informer[*unstructured.Unstructured]
+// Managed is an object that was made for an API server, with what each sync of each API server asks of all.
+type Managed struct {
+	*unstructured.Unstructured
+	APIServer string      // by its label
+	Pod       *corev1.Pod // the same, of OwnPods alone
+}
+
+type managedInformer = *Informer[Managed]
 
 // Cluster has the informers of the whole cluster.
 type Cluster struct {
-	Roles, Bindings objectInformer // the ClusterRoles and ClusterRoleBindings made for targets
+	Roles, Bindings managedInformer // the ClusterRoles and ClusterRoleBindings made for targets
 	// Policy and PolicyBinding bound what reporters may write. Of each, only why it is
 	// not as it should be is kept, empty where it is.
 	Policy, PolicyBinding *Informer[string]
 	// What was made for targets in the operator's own namespace.
-	OwnPods, DaemonSets, ConfigMaps, ServiceAccount objectInformer
+	OwnPods, DaemonSets, ConfigMaps, ServiceAccount managedInformer
 	// Infrastructure exists on OpenShift, and has the URL of the API servers' internal load
 	// balancer. Nil: this is known not to be OpenShift.
 	Infrastructure *Informer[string]
@@ -58,9 +64,11 @@ type ClusterOptions struct {
 func NewCluster(ctx context.Context, o ClusterOptions) *Cluster {
 	c := &Cluster{ClusterOptions: o}
 	reporters, health := Key{o.Reporters, syncqueue.All}, Key{o.Health, syncqueue.All}
-	managed := func(resource schema.GroupVersionResource, namespace string, keys ...Key) objectInformer {
-		return New(o.Client, Selection{Resource: resource, Namespace: namespace, Labels: contract.Managed},
-			whole, append(keys, reporters)...).start(ctx)
+	selection := func(resource schema.GroupVersionResource, namespace string) Selection {
+		return Selection{Resource: resource, Namespace: namespace, Labels: contract.Managed}
+	}
+	managed := func(resource schema.GroupVersionResource, namespace string) managedInformer {
+		return New(o.Client, selection(resource, namespace), readManaged, reporters).start(ctx)
 	}
 	policy := func(resource schema.GroupVersionResource) *Informer[string] {
 		return New(o.Client, Selection{Resource: resource, Name: objects.PolicyName}, o.CheckPolicy,
@@ -70,7 +78,7 @@ func NewCluster(ctx context.Context, o ClusterOptions) *Cluster {
 	c.Policy, c.PolicyBinding = policy(Policies), policy(PolicyBindings)
 	c.DaemonSets, c.ConfigMaps = managed(DaemonSets, o.Namespace), managed(ConfigMaps, o.Namespace)
 	c.ServiceAccount = managed(ServiceAccounts, o.Namespace)
-	c.OwnPods = managed(Pods, o.Namespace, health)
+	c.OwnPods = New(o.Client, selection(Pods, o.Namespace), readOwnPod, health, reporters).start(ctx)
 	if o.OpenShift {
 		c.Infrastructure = New(o.Client, Selection{Resource: Infrastructures, Name: ClusterName},
 			internalServer, reporters).start(ctx)
@@ -104,6 +112,16 @@ var (
 func whole(o *unstructured.Unstructured) *unstructured.Unstructured {
 	o.SetManagedFields(nil)
 	return o
+}
+
+func readManaged(o *unstructured.Unstructured) Managed {
+	return Managed{Unstructured: whole(o), APIServer: o.GetLabels()[contract.APIServerLabel]}
+}
+
+func readOwnPod(o *unstructured.Unstructured) Managed {
+	m := readManaged(o)
+	m.Pod = As[corev1.Pod](o)
+	return m
 }
 
 // exists keeps nothing of an object.

@@ -27,8 +27,8 @@ type Target struct {
 	Resource                   *Informer[*operatorstatus.Status]
 	Namespace                  *Informer[struct{}]
 	Pods                       *Informer[*corev1.Pod]
-	SecretRole                 objectInformer // by which the operator reads the encryption configs
-	ConfigMaps, ServiceAccount objectInformer // made in the target's namespace
+	SecretRole                 managedInformer // by which the operator reads the encryption configs
+	ConfigMaps, ServiceAccount managedInformer // made in the target's namespace
 	Deployment                 *Informer[Deployment]
 	Secret                     *Informer[encryptionconfig.Set] // the live encryption config's
 
@@ -91,9 +91,9 @@ func (s *Target) Follow(n Needs) {
 	ours := selection(ConfigMaps, "")
 	ours.Labels = contract.Managed
 	name, config := s.target.Name, s.target.EncryptionConfig
-	keep(s, &s.SecretRole, n.SecretRole, selection(Roles, objects.SecretRoleName(name)), whole)
-	keep(s, &s.ConfigMaps, n.OwnObjects, ours, whole)
-	keep(s, &s.ServiceAccount, n.OwnObjects, selection(ServiceAccounts, contract.ReporterName(name)), whole)
+	keep(s, &s.SecretRole, n.SecretRole, selection(Roles, objects.SecretRoleName(name)), readManaged)
+	keep(s, &s.ConfigMaps, n.OwnObjects, ours, readManaged)
+	keep(s, &s.ServiceAccount, n.OwnObjects, selection(ServiceAccounts, contract.ReporterName(name)), readManaged)
 	readSet := func(o *unstructured.Unstructured) encryptionconfig.Set {
 		return encryptionconfig.Read(As[corev1.Secret](o), config)
 	}

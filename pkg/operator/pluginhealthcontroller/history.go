@@ -9,7 +9,6 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/kms-health/kms-health/pkg/contract"
 	"github.com/kms-health/kms-health/pkg/operator/delivery"
@@ -249,10 +248,10 @@ func (l *look) replaced(pod *corev1.Pod) bool {
 }
 
 // reporterPods are a target's reporters that are pods of their own.
-func reporterPods(target string, own []*unstructured.Unstructured) (ours []*corev1.Pod) {
+func reporterPods(target string, own []informers.Managed) (ours []*corev1.Pod) {
 	for _, o := range own {
-		if labels := o.GetLabels(); labels[contract.APIServerLabel] == target && labels[contract.ModeLabel] != "" {
-			ours = append(ours, informers.As[corev1.Pod](o))
+		if o.APIServer == target && o.Pod.Labels[contract.ModeLabel] != "" {
+			ours = append(ours, o.Pod)
 		}
 	}
 	return ours

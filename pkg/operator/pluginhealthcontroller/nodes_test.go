@@ -8,8 +8,6 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/runtime"
 
 	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
 	"github.com/kms-health/kms-health/pkg/contract"
@@ -115,20 +113,16 @@ func TestExpectedNodes(t *testing.T) {
 // otherwise the message would change from sync to sync.
 func TestOfTwoReportersOnANodeTheNewerCounts(t *testing.T) {
 	reporter := func(name, target, node string, age time.Duration,
-		change ...func(*corev1.Pod)) *unstructured.Unstructured {
+		change ...func(*corev1.Pod)) informers.Managed {
 		p := pod(node, named(name), aged(age))
 		p.Labels = map[string]string{contract.APIServerLabel: target, contract.ModeLabel: "CompanionPod"}
 		for _, c := range change {
 			c(p)
 		}
-		o, err := runtime.DefaultUnstructuredConverter.ToUnstructured(p)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return &unstructured.Unstructured{Object: o}
+		return informers.Managed{APIServer: target, Pod: p}
 	}
 	deleted := reporter("deleted", "api", "a", 0, terminating)
-	ours := []*unstructured.Unstructured{
+	ours := []informers.Managed{
 		reporter("old", "api", "a", time.Hour), reporter("new", "api", "a", time.Minute),
 		reporter("only", "api", "b", time.Hour),
 		reporter("x", "api", "c", time.Hour), reporter("y", "api", "c", time.Hour),

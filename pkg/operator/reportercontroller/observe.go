@@ -46,7 +46,7 @@ func (c *Controller) observe(ctx context.Context, s *Snapshot, e *serverState) {
 	role, hasRole := &unstructured.Unstructured{}, false
 	if e.sources.SecretRole != nil {
 		if live, exists := e.sources.SecretRole.Get(t.Namespace, objects.SecretRoleName(name)); exists {
-			role, hasRole = live, true
+			role, hasRole = live.Unstructured, true
 		}
 	}
 	readsSecrets := t.Plugins == nil && !s.Deleting
@@ -195,7 +195,7 @@ func (c *Controller) readCA(s *Snapshot) {
 // observeObjects adds the API server's pods and Deployment, and what exists of ours. A namespace
 // that does not exist has no objects, and no rights to list them.
 func (c *Controller) observeObjects(s *Snapshot, t *informers.Target) {
-	own := []*informers.Informer[*unstructured.Unstructured]{c.cluster.Roles, c.cluster.Bindings, c.cluster.DaemonSets,
+	own := []*informers.Informer[informers.Managed]{c.cluster.Roles, c.cluster.Bindings, c.cluster.DaemonSets,
 		c.cluster.ConfigMaps, c.cluster.ServiceAccount, c.cluster.OwnPods}
 	if !s.NamespaceMissing {
 		own = append(own, t.ConfigMaps, t.ServiceAccount, t.SecretRole)
@@ -217,8 +217,8 @@ func (c *Controller) observeObjects(s *Snapshot, t *informers.Target) {
 			s.Unlisted = &delivery.Status{Reason: contract.Removing, Message: ""} // known in a moment
 		}
 		for _, o := range from.List() {
-			if o.GetLabels()[contract.APIServerLabel] == s.Target.Name {
-				s.Own = append(s.Own, o)
+			if o.APIServer == s.Target.Name {
+				s.Own = append(s.Own, o.Unstructured)
 			}
 		}
 	}

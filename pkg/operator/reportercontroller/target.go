@@ -53,7 +53,7 @@ func (c *Controller) names() []string {
 	all.Insert(slices.Collect(maps.Keys(c.targets))...)
 	if c.cluster != nil {
 		for _, role := range c.cluster.Roles.List() {
-			all.Insert(role.GetLabels()[contract.APIServerLabel])
+			all.Insert(role.APIServer)
 		}
 	}
 	return sets.List(all)

@@ -1,0 +1,182 @@
+package bench
+
+import (
+	"fmt"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/kubernetes"
+
+	"github.com/kms-health/kms-health/pkg/contract"
+	"github.com/kms-health/kms-health/pkg/operatorstatus"
+	"github.com/kms-health/kms-health/test/harness/apiservers"
+	"github.com/kms-health/kms-health/test/harness/controlplane"
+	"github.com/kms-health/kms-health/test/harness/nodes"
+	"github.com/kms-health/kms-health/test/harness/program"
+	"github.com/kms-health/kms-health/test/manifests/install"
+)
+
+// How many API servers the operator accepts, on the nodes of a large control plane.
+const manyServers, manyNodes = 16, 5
+
+// reportsASecond are as many as in TestOperator.
+const reportsASecond = 6
+
+// TestOperatorOfManyAPIServers compares the operator's CPU with that of -operator-base, on a plain control plane each.
+func TestOperatorOfManyAPIServers(t *testing.T) {
+	if *measure && *operatorBase == "" {
+		t.Skip("there is no build to compare with: set OPERATOR_BASE")
+	}
+	var cpus []time.Duration
+	for i, build := range []string{"kms-health-operator", *operatorBase} {
+		name := []string{"operator of many", "base operator of many"}[i]
+		var manifests install.Manifests
+		if i > 0 { // it works with those of its own checkout alone
+			manifests.Root = filepath.Dir(filepath.Dir(build))
+		}
+		t.Run(name, func(t *testing.T) {
+			o := newFixture(t).startMany(name, manifests, build)
+			o.reportMany(10 * time.Second) // the first reports are news, which is rolled up
+			before := o.process.cpuTime()
+			o.reportMany(o.reports)
+			cpus = append(cpus, o.process.cpuTime()-before)
+			judge(o.fixture, fmt.Sprintf("%s, reports for %s: CPU", name, o.reports), cpus[i], unbounded, milliseconds)
+		})
+	}
+	if len(cpus) > 1 {
+		compare(newFixture(t), fmt.Sprintf("operator: CPU with %d API servers on %d nodes", manyServers, manyNodes), cpus)
+	}
+}
+
+func manyServer(i int) string { return fmt.Sprintf("apiserver-%02d", i) }
+
+func manyNode(i int) string { return fmt.Sprintf("master-%d", i) }
+
+// startMany starts the operator with API servers that have a pod on each node, and waits until it has created a
+// companion for each.
+func (f *fixture) startMany(name string, manifests install.Manifests, build string) *operatorFixture {
+	f.Helper()
+	o := &operatorFixture{fixture: f, name: name, namespace: install.Namespace(install.Kubernetes),
+		config: filepath.Join(f.configs, "operator")}
+	f.progress("starting a control plane with %d API servers on %d nodes", manyServers, manyNodes)
+	cluster := controlplane.StartForTest(f, controlplane.Options{Audit: true})
+	f.cluster = cluster
+	f.must(cluster.StartControllerManager(running, controlplane.OperatorControllers...))
+	var err error
+	o.admin, err = dynamic.NewForConfig(cluster.RESTConfig())
+	f.must(err)
+	o.kube, err = kubernetes.NewForConfig(cluster.RESTConfig())
+	f.must(err)
+	f.must(manifests.Apply(running, cluster.RESTConfig(), install.Kubernetes))
+	// The rights of the manifests are for one API server, by its name.
+	_, err = o.kube.RbacV1().ClusterRoleBindings().Create(running, &rbacv1.ClusterRoleBinding{
+		ObjectMeta: metav1.ObjectMeta{Name: "many"},
+		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "cluster-admin"},
+		Subjects:   []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Name: install.ServiceAccount, Namespace: o.namespace}},
+	}, metav1.CreateOptions{})
+	f.must(err)
+	var names []string
+	for i := range manyNodes {
+		names = append(names, manyNode(i))
+	}
+	workers, err := nodes.Start(running, cluster.RESTConfig(), names...)
+	f.must(err)
+	f.Cleanup(workers.Stop)
+	config := "apiVersion: kmshealth.openshift.io/v1alpha1\nkind: OperatorConfiguration\napiServers:\n"
+	for i := range manyServers {
+		config += manyTarget(manyServer(i))
+		for _, node := range names {
+			_, err := o.kube.CoreV1().Pods(metav1.NamespaceSystem).Create(running, manyPod(manyServer(i), node),
+				metav1.CreateOptions{})
+			f.must(err)
+		}
+	}
+	token, err := cluster.ServiceAccountToken(running, o.namespace, install.ServiceAccount, controlplane.TokenOptions{})
+	f.must(err)
+	kubeconfig, err := cluster.WriteKubeconfig(filepath.Join(f.dir, "credentials"),
+		controlplane.Kubeconfig{Credential: controlplane.Credential{Token: token}})
+	f.must(err)
+	f.must(program.WriteVolume(o.config, map[string]string{"config.yaml": config}))
+	f.Setenv("IS_OPENSHIFT", "false")
+	o.process = f.start(strings.ReplaceAll(name, " ", "-"), f.program(build), "start",
+		"--config", filepath.Join(o.config, "config.yaml"), "--kubeconfig", kubeconfig, "--namespace", o.namespace,
+		"--image", "reporter:1", "--metrics-bind-address", "0", "--health-bind-address", "0")
+	for i := range manyServers {
+		o.until("delivery to "+manyServer(i), freshPoll, func() bool {
+			object, err := o.admin.Resource(contract.KMSHealths.GVR()).Get(running, manyServer(i), metav1.GetOptions{})
+			if err != nil {
+				return false
+			}
+			message := operatorstatus.Read(object).Conditions[contract.HealthReporting].Message
+			return apiservers.Delivered.MatchString(message)
+		})
+	}
+	return o
+}
+
+// manyTarget is an API server's entry in the operator's file.
+func manyTarget(name string) string {
+	return fmt.Sprintf(`- name: %[1]s
+  resource: kmshealths
+  namespace: kube-system
+  podSelector: {apiserver: %[1]s}
+  container: kube-apiserver
+  mode: CompanionPod
+  connection: {server: "https://localhost:6443"}
+  plugins:
+  - {keyID: "1", endpoint: "unix:///var/run/kmsplugin/kms-1.sock", role: Write}
+  - {keyID: "2", endpoint: "unix:///var/run/kmsplugin/kms-2.sock", role: Read}
+`, name)
+}
+
+func manyPod(server, node string) *corev1.Pod {
+	folder := corev1.HostPathVolumeSource{Path: "/var/run/kmsplugin"}
+	return &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Name: server + "-" + node, Labels: map[string]string{"apiserver": server}},
+		Spec: corev1.PodSpec{
+			NodeName: node,
+			Containers: []corev1.Container{{
+				Name: "kube-apiserver", Image: "kube-apiserver:1",
+				VolumeMounts: []corev1.VolumeMount{{Name: "kms-sockets", MountPath: "/var/run/kmsplugin"}},
+			}},
+			Volumes: []corev1.Volume{{Name: "kms-sockets", VolumeSource: corev1.VolumeSource{HostPath: &folder}}},
+		},
+	}
+}
+
+// reportMany writes what the reporters would, by turns.
+func (o *operatorFixture) reportMany(d time.Duration) {
+	o.Helper()
+	began, next := time.Now(), 0
+	tick := time.NewTicker(time.Second / reportsASecond)
+	defer tick.Stop()
+	for ; time.Since(began) < d; next++ {
+		server, node := manyServer(next%manyServers), manyNode(next/manyServers%manyNodes)
+		var entries []contract.Entry
+		for _, keyID := range []string{"1", "2"} {
+			entries = append(entries, contract.Entry{KeyID: keyID, KEKID: "kek-" + keyID, Status: contract.Healthy,
+				LastChecked: time.Now(), Interval: 30 * time.Second})
+		}
+		message, err := contract.EncodeMessage(entries)
+		o.must(err)
+		gvr := contract.KMSHealths.GVR()
+		o.must(apiservers.Apply(running, o.admin, contract.ConditionManager(node), gvr, "", map[string]any{
+			"apiVersion": gvr.GroupVersion().String(), "kind": contract.KMSHealths.Kind,
+			"metadata": map[string]any{"name": server},
+			"status": map[string]any{"conditions": []any{map[string]any{
+				"type": contract.ConditionType(node), "status": "True", "reason": "AsExpected", "message": message,
+				"lastTransitionTime": began.UTC().Format(time.RFC3339),
+			}}},
+		}, "status"))
+		<-tick.C
+	}
+	if want := int(d.Seconds()) * reportsASecond; next < want*9/10 {
+		o.Fatalf("%d reports in %s, must be %d: this would not measure the work", next, d, want)
+	}
+}
