@@ -109,6 +109,8 @@ var fileCases = []struct {
 		entryOf("secrets", v2("2_secrets", sock2), v2("1_secrets", sock1)) +
 			entryOf("routes", v2("1_routes", sock1), v2("2_routes", sock2)),
 		nil, set{writer("2", sock2), writer("1", sock1)}, nil},
+	{"first for a resource that an earlier entry names is a reader",
+		entryOf("secrets", identity) + entryOf("secrets", v2("2_secrets", sock2)), nil, set{reader("2", sock2)}, nil},
 	{"an unknown provider is first", entryOf("secrets", "{quantum: {level: 9}}", v2("2_secrets", sock2)), nil,
 		set{reader("2", sock2)}, nil},
 	{"two spellings of one socket",
@@ -352,6 +354,8 @@ func TestResourcesThatAnotherProviderEncryptsAreMixed(t *testing.T) {
 		"an unknown provider":         {entryOf("secrets", "{quantum: {}}", two) + entryOf("configmaps", two), "secrets by an unknown provider" + second},
 		"a resource without a plugin": {entryOf("secrets", aescbc) + entryOf("configmaps", two), ""},
 		"no plugin writes":            {entryOf("secrets", aescbc, two) + entryOf("configmaps", identity, two), ""},
+		"named again with a plugin":   {entryOf("secrets", aescbc) + entryOf("secrets.", two) + entryOf("configmaps", two), "secrets by aescbc" + second},
+		"named again with another":    {entryOf("secrets", two) + entryOf("configmaps", two) + entryOf("secrets", one), ""},
 	} {
 		got, err := Parse([]byte(head+c.entries), nil)
 		if want := strings.TrimSuffix("encrypts by several providers: "+c.want, "encrypts by several providers: "); err != nil || got.Mixed != want {

@@ -129,7 +129,36 @@ func decode(data []byte) (*file, error) {
 	case len(f.Resources) == 0:
 		return nil, errors.New("has no resources")
 	}
+	f.merge()
 	return f, nil
+}
+
+// merge leaves a resource that several entries name to the first of these, and adds the providers of the others there,
+// which only decrypt: kube-apiserver appends them
+// (getTransformerOverridesAndKMSPluginProbes in k8s.io/apiserver/pkg/server/options/encryptionconfig).
+func (f *file) merge() {
+	first, all := map[schema.GroupResource]int{}, []entry{}
+	for _, e := range f.Resources {
+		before := map[int]bool{} // entries that name some of its resources
+		rest := slices.DeleteFunc(slices.Clone(e.Resources), func(r string) bool {
+			resource := schema.ParseGroupResource(r)
+			at, named := first[resource]
+			if named {
+				before[at] = true
+			} else {
+				first[resource] = len(all)
+			}
+			return named
+		})
+		delete(before, len(all)) // itself
+		for at := range before {
+			all[at].Providers = append(all[at].Providers, e.Providers...)
+		}
+		if len(rest) > 0 || len(before) == 0 {
+			all = append(all, entry{rest, e.Providers})
+		}
+	}
+	f.Resources = all
 }
 
 // usesKMS reports whether a KMS plugin encrypts, or decrypts, a resource: the entries that name it count,

@@ -1,0 +1,110 @@
+//go:build integration
+
+package parity
+
+import (
+	"bytes"
+	"fmt"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+
+	"github.com/kms-health/kms-health/pkg/operator/delivery"
+	"github.com/kms-health/kms-health/pkg/operator/encryptionconfig"
+	"github.com/kms-health/kms-health/test/harness/controlplane"
+	"github.com/kms-health/kms-health/test/harness/program"
+	"github.com/kms-health/kms-health/test/kmsplugin"
+)
+
+const local = "aescbc: {keys: [{name: '1', secret: c2VjcmV0IGlzIHNlY3VyZSwgb3IgaXMgaXQ/ISEhISE=}]}"
+
+// writers are encryption configs: the resources of each entry, and its providers, of which a and b are plugins.
+var writers = []struct {
+	name    string
+	entries [][2]string
+	key     string // that all Secrets and ConfigMaps are written with; empty: several providers write
+}{
+	{"one entry", [][2]string{{"secrets, configmaps", "a b"}}, "a"},
+	{"two plugins", [][2]string{{"secrets", "a b"}, {"configmaps", "b a"}}, ""},
+	{"a resource twice, with a plugin in the second entry",
+		[][2]string{{"secrets", "local"}, {"secrets, configmaps", "a"}}, ""},
+	{"a resource twice, with another plugin in the second entry",
+		[][2]string{{"secrets, configmaps", "a"}, {"secrets.", "b"}}, "a"},
+}
+
+// TestWriteKeyIsTheOneThatKubeAPIServerWritesWith compares what is read of an encryption config with what
+// kube-apiserver stores.
+func TestWriteKeyIsTheOneThatKubeAPIServerWritesWith(t *testing.T) {
+	if !*compared {
+		t.Skip("not compared without -compare: see make parity")
+	}
+	dir, provider := program.SocketDir(t), map[string]string{"local": local}
+	for _, name := range []string{"a", "b"} {
+		endpoint := "unix://" + filepath.Join(dir, "kms-"+name+".sock")
+		plugin, err := kmsplugin.Start(kmsplugin.Options{Endpoint: endpoint, StateDir: filepath.Join(dir, name)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = plugin.Close() })
+		provider[name] = fmt.Sprintf("kms: {apiVersion: v2, name: %s-NUMBER, endpoint: %q}", name, endpoint)
+	}
+	server := controlplane.StartForTest(t, controlplane.Options{})
+	kube, err := kubernetes.NewForConfig(server.RESTConfig())
+	if err != nil {
+		t.Fatal(err)
+	}
+	etcd, err := clientv3.New(clientv3.Config{Endpoints: []string{server.EtcdURL()}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = etcd.Close() })
+	for i, c := range writers {
+		t.Run(c.name, func(t *testing.T) {
+			var text strings.Builder
+			text.WriteString("apiVersion: apiserver.config.k8s.io/v1\nkind: EncryptionConfiguration\nresources:\n")
+			for number, entry := range c.entries {
+				fmt.Fprintf(&text, "- resources: [%s]\n  providers:\n", entry[0])
+				for _, name := range strings.Fields(entry[1]) {
+					// A provider's name is that of one entry.
+					fmt.Fprintf(&text, "  - %s\n", strings.ReplaceAll(provider[name], "NUMBER", fmt.Sprint(number)))
+				}
+			}
+			restart(t, server, []byte(text.String()))
+			meta := metav1.ObjectMeta{Name: fmt.Sprintf("writers-%d", i)}
+			if _, err := kube.CoreV1().Secrets("default").Create(t.Context(), &corev1.Secret{ObjectMeta: meta},
+				metav1.CreateOptions{}); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := kube.CoreV1().ConfigMaps("default").Create(t.Context(), &corev1.ConfigMap{ObjectMeta: meta},
+				metav1.CreateOptions{}); err != nil {
+				t.Fatal(err)
+			}
+			stored := map[string]bool{} // prefixes without the number
+			for _, resource := range []string{"secrets", "configmaps"} {
+				got, err := etcd.Get(t.Context(), "/registry/"+resource+"/default/"+meta.Name)
+				if err != nil || len(got.Kvs) != 1 {
+					t.Fatal(err, got)
+				}
+				prefix, _, _ := bytes.Cut(got.Kvs[0].Value, []byte("-"))
+				stored[string(prefix[:min(len(prefix), 20)])] = true
+			}
+			if all := len(stored) == 1 && stored["k8s:enc:kms:v2:"+c.key]; all != (c.key != "") {
+				t.Fatalf("kube-apiserver writes with %v, want the key %q", stored, c.key)
+			}
+			config, err := encryptionconfig.Parse([]byte(text.String()), nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			key := delivery.WriteKey(config.Plugins)
+			if (config.Mixed == "") != (c.key != "") || c.key != "" && key != c.key {
+				t.Errorf("the write key is %q, mixed %q, want %q; kube-apiserver writes with %v", key, config.Mixed, c.key,
+					stored)
+			}
+		})
+	}
+}
