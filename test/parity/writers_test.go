@@ -8,14 +8,18 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
+	"sigs.k8s.io/yaml"
 
+	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
 	"github.com/kms-health/kms-health/pkg/operator/delivery"
 	"github.com/kms-health/kms-health/pkg/operator/encryptionconfig"
+	"github.com/kms-health/kms-health/pkg/reporter"
 	"github.com/kms-health/kms-health/test/harness/controlplane"
 	"github.com/kms-health/kms-health/test/harness/program"
 	"github.com/kms-health/kms-health/test/kmsplugin"
@@ -106,5 +110,48 @@ func TestWriteKeyIsTheOneThatKubeAPIServerWritesWith(t *testing.T) {
 					stored)
 			}
 		})
+	}
+}
+
+// TestTimeoutIsOneThatKubeAPIServerKeeps has one plugin for two entries, which give it different times.
+func TestTimeoutIsOneThatKubeAPIServerKeeps(t *testing.T) {
+	if !*compared {
+		t.Skip("not compared without -compare: see make parity")
+	}
+	dir := program.SocketDir(t)
+	endpoint := "unix://" + filepath.Join(dir, "kms-0.sock")
+	plugin, err := kmsplugin.Start(kmsplugin.Options{Endpoint: endpoint, StateDir: filepath.Join(dir, "keys")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = plugin.Close() })
+	const entry = "- {resources: [%s], providers: [{kms: {apiVersion: v2, name: %[1]s, endpoint: %q, timeout: %s}}]}\n"
+	file := []byte("apiVersion: apiserver.config.k8s.io/v1\nkind: EncryptionConfiguration\nresources:\n" +
+		fmt.Sprintf(entry, "secrets", endpoint, "1s") + fmt.Sprintf(entry, "configmaps", endpoint, "10s"))
+	server := controlplane.StartForTest(t, controlplane.Options{EncryptionConfig: file})
+	config, err := encryptionconfig.Parse(file, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, err := yaml.Marshal(v1alpha1.ReporterConfiguration{
+		TypeMeta: v1alpha1.TypeMeta{APIVersion: v1alpha1.APIVersion, Kind: v1alpha1.ReporterKind},
+		Probe:    v1alpha1.Probe{Interval: v1alpha1.Duration{Duration: 30 * time.Second}},
+		Plugins:  config.Plugins,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, took := range []string{"100ms", "3s"} {
+		if err := plugin.Do("slow", took, "all"); err != nil {
+			t.Fatal(err)
+		}
+		restart(t, server, nil)
+		theirs := opinionsOf(t, server, 2)
+		var output bytes.Buffer
+		exit := reporter.Once(t.Context(), "-", bytes.NewReader(text), &output, t.Output())
+		t.Logf("each call takes %s: kube-apiserver %q, the reporter %s", took, theirs, output.String())
+		if healthy := theirs[0]+theirs[1] == ""; healthy != (exit == reporter.ExitOK) {
+			t.Errorf("each call takes %s: kube-apiserver %q, the reporter %s", took, theirs, output.String())
+		}
 	}
 }

@@ -77,9 +77,10 @@ var reasonTooMany = fmt.Sprintf("there are %d plugins before it, and a reporter 
 // Parse reads an EncryptionConfiguration of apiserver.config.k8s.io/v1 (or an EncryptionConfig of v1, which is
 // the same), YAML or JSON, of at most 1 MiB, which is what a Secret can hold.
 //
-// A plugin's role is Write where it is the first provider of any entry, else Read. Its timeout is the
-// longest of several, brought within v1alpha1.MinTimeout and contract.MaxInterval. Its endpoint has the plain
-// spelling, so nothing else that a URL may have is copied. For its keyID see nameKeys.
+// A plugin's role is Write where it is the first provider of any entry, else Read. Its timeout is the shortest of
+// several, since kube-apiserver cannot use a provider that exceeds its own, brought within v1alpha1.MinTimeout and
+// contract.MaxInterval. Its endpoint has the plain spelling, so nothing else that a URL may have is copied. For its
+// keyID see nameKeys.
 // An error contains nothing from the file but the names of fields.
 func Parse(data []byte, given map[string]string) (Config, error) {
 	f, err := decode(data)
@@ -168,7 +169,7 @@ func collect(entries []entry) (sockets []*socket, ignored []string) {
 			}
 			s := sockets[at]
 			s.uses = append(s.uses, u)
-			s.plugin.Timeout.Duration = max(s.plugin.Timeout.Duration, timeout)
+			s.plugin.Timeout.Duration = min(cmp.Or(s.plugin.Timeout.Duration, timeout), timeout)
 			if i == 0 {
 				s.plugin.Role = v1alpha1.RoleWrite
 			}
