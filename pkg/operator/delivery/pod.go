@@ -36,13 +36,22 @@ func RevisionOf(secret string, spec *corev1.PodSpec, labels map[string]string) s
 // ContainerID is the ID of the API server's container of a pod; empty: it does not run. Whether it is Ready does not
 // matter: an unhealthy plugin keeps it from that.
 func ContainerID(pod *corev1.Pod, container string) string {
-	served, err := objects.APIServerContainer(&pod.Spec, container)
-	for _, s := range pod.Status.ContainerStatuses {
-		if err == nil && s.Name == served.Name && s.State.Running != nil {
-			return s.ContainerID
-		}
+	if s := ContainerStatus(pod, container); s.State.Running != nil {
+		return s.ContainerID
 	}
 	return ""
+}
+
+// ContainerStatus is that of the API server's container of a pod, the zero one if it has none. Between two containers it
+// has the ID of the one that ended.
+func ContainerStatus(pod *corev1.Pod, container string) corev1.ContainerStatus {
+	served, err := objects.APIServerContainer(&pod.Spec, container)
+	for _, s := range pod.Status.ContainerStatuses {
+		if err == nil && s.Name == served.Name {
+			return s
+		}
+	}
+	return corev1.ContainerStatus{}
 }
 
 // number matches a revision.

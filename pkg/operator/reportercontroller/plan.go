@@ -187,7 +187,7 @@ func (p *planner) record() {
 // updates a mount within about a minute.
 const mountDelay = 5 * time.Minute
 
-// notLoaded are the containers that ran when the writer of the live set changed, and still run. A container that is
+// notLoaded are the containers that ran when the writer of the live set changed, until others run. A container that is
 // started afterwards reads the set of then; one that mounts the Secret, after a while. No times of other machines
 // are compared.
 func (p *planner) notLoaded() (ids []string) {
@@ -195,12 +195,9 @@ func (p *planner) notLoaded() (ids []string) {
 	changed := p.liveKnown() && was.Live != nil && (delivery.Writer(p.live()) != delivery.Writer(was.Live) ||
 		p.Target.Plugins == nil && p.Live.Config.Mixed != was.Mixed[""])
 	for _, pod := range p.Pods {
-		id := delivery.ContainerID(pod, p.Target.Container)
-		again := len(was.NotLoaded) > 0 && p.Target.Plugins == nil && p.LiveSeen < mountDelay &&
-			slices.ContainsFunc(pod.Status.ContainerStatuses, func(s corev1.ContainerStatus) bool {
-				return s.ContainerID == id && s.RestartCount > 0
-			})
-		if id != "" && (changed || again || slices.Contains(was.NotLoaded, id)) {
+		served := delivery.ContainerStatus(pod, p.Target.Container)
+		again := len(was.NotLoaded) > 0 && p.Target.Plugins == nil && p.LiveSeen < mountDelay && served.RestartCount > 0
+		if id := served.ContainerID; id != "" && (changed || again || slices.Contains(was.NotLoaded, id)) {
 			ids = append(ids, id)
 		}
 	}

@@ -488,6 +488,7 @@ func TestContainersThatRanWhenTheWriteKeyChangedHaveNotLoadedIt(t *testing.T) {
 		c := &s.Pods[0].Status.ContainerStatuses[0]
 		c.ContainerID, c.RestartCount = "c-b", 1
 	}
+	ended := func(s *Snapshot) { s.Pods[0].Status.ContainerStatuses[0].State = corev1.ContainerState{} }
 	another := func(s *Snapshot) { s.Pods[0].Status.ContainerStatuses[0].ContainerID = "c-b" }
 	at := func(endpoint string) func(*Snapshot) {
 		return func(s *Snapshot) {
@@ -514,6 +515,8 @@ func TestContainersThatRanWhenTheWriteKeyChangedHaveNotLoadedIt(t *testing.T) {
 		"plugins with another socket":           {[]func(*Snapshot){recorded(1), moved, given}, "c-a"},
 		"plugins with the socket spelled else":  {[]func(*Snapshot){recorded(1), respelled, given}, ""},
 		"nothing changes any more":              {[]func(*Snapshot){recorded(1), before}, "c-a"},
+		"another key after the container ended": {[]func(*Snapshot){recorded(2, 1), ended}, "c-a"},
+		"the container ended":                   {[]func(*Snapshot){recorded(1), before, ended}, "c-a"},
 		"another container":                     {[]func(*Snapshot){recorded(1), before, another, seen(time.Second)}, ""},
 		"started again at once":                 {[]func(*Snapshot){recorded(1), before, restarted, seen(mountDelay - 1)}, "c-b"},
 		"started again after a while":           {[]func(*Snapshot){recorded(1), before, restarted, seen(mountDelay)}, ""},

@@ -1,6 +1,7 @@
 package nodes
 
 import (
+	"fmt"
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
@@ -80,7 +81,7 @@ func containerStatus(
 	next.Started = new(next.Ready)
 	if !neverStarted(next) {
 		next.ImageID = "simulated://" + c.Image
-		next.ContainerID = "simulated://" + identity(pod) + "/" + c.Name
+		next.ContainerID = fmt.Sprintf("simulated://%s/%s-%d", identity(pod), c.Name, next.RestartCount)
 	}
 	return next
 }

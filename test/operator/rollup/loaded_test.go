@@ -1,0 +1,58 @@
+//go:build integration
+
+package rollup
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/kms-health/kms-health/pkg/contract"
+	"github.com/kms-health/kms-health/test/harness/apiservers"
+	"github.com/kms-health/kms-health/test/operator/fixture"
+)
+
+// The only API server mounts the live Secret, and its container ends and is started again just after that has another
+// write key: its mount may still have the Secret of before.
+func TestContainerThatIsStartedAgainMayWriteWithTheFormerKey(t *testing.T) {
+	op := fixture.NewOperator(t)
+	node := fixture.NodeNames[0]
+	t.Cleanup(func() { fixture.Workers.PodBehaviour(nil); fixture.RemoveStatics(t) })
+	fixture.SetEncryption(t, apiservers.Kube, apiservers.Encryption("aescbc", "1"))
+	fixture.RunStatic(t, node, fixture.StaticPod("", false))
+	op.Configure(fixture.Targets(apiservers.Kube.Target()))
+	op.Start("")
+	fixture.AwaitDelivered(t, apiservers.Kube.Resource)
+	reporters := fixture.StartReporters(t, apiservers.Kube, fixture.Namespace, "1s", nil, nil, node)
+	agreed := func(reason string) {
+		t.Helper()
+		fixture.AwaitRollUp(t, apiservers.Kube, contract.WriteKeyAgreed, "Unknown", reason)
+	}
+	agreed(contract.NoWriteKey)
+	fixture.SetEncryption(t, apiservers.Kube, apiservers.Encryption("1", "aescbc"))
+	agreed(contract.WriteKeyUnknown)
+	ended := corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{ExitCode: 1}}
+	for _, status := range []corev1.ContainerStatus{
+		{State: corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: "CrashLoopBackOff"}},
+			LastTerminationState: ended},
+		{State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{}}, LastTerminationState: ended,
+			RestartCount: 1},
+	} {
+		fixture.Workers.PodBehaviour(func(_ *corev1.Pod, container string) *corev1.ContainerStatus {
+			if container != apiservers.Kube.Name {
+				return nil
+			}
+			return &status
+		})
+		fixture.Never(t, 10*time.Second, func() error {
+			c := fixture.Resource(t, apiservers.Kube).Conditions[contract.WriteKeyAgreed]
+			if c.Reason != contract.WriteKeyUnknown {
+				return fmt.Errorf("restarts: %d: %+v", status.RestartCount, c)
+			}
+			return nil
+		})
+	}
+	fixture.RemoveTarget(t, op, reporters)
+}
