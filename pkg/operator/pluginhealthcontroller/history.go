@@ -230,7 +230,7 @@ func (l *look) excuse(n *rollup.Node, b *beside) {
 		}
 	}
 	if l.replaced(b.pod) {
-		l.replacing = cmp.Or(l.was.replacing, l.now)
+		l.replacing = l.since(l.was.replacing, l.degraded.Status == operatorstatus.True, replacePeriod)
 		n.QuietUntil = latest(n.QuietUntil, l.replacing.Add(replacePeriod))
 	}
 	n.SocketUntil = n.QuietUntil

@@ -246,6 +246,16 @@ func TestExcuseThatEndedBeforeThisProcessStaysEnded(t *testing.T) {
 			}
 		}
 	}
+	for status, want := range map[string]time.Duration{operatorstatus.True: 0, operatorstatus.False: replacePeriod} {
+		l := lookingAt(withKeys("2"))
+		l.previous.Status = status
+		l.resource.Nodes = []operatorstatus.NodeStatus{{Name: "a", Replacing: true}}
+		for _, at := range []time.Duration{0, time.Minute} {
+			if n := l.at(at, withUID(serverUID)); !n.SocketUntil.Equal(now.Add(want)) {
+				t.Errorf("%s, after %s: the replacement excuses until %s, want %s", status, at, n.SocketUntil, now.Add(want))
+			}
+		}
+	}
 	for reason, want := range map[string]time.Duration{contract.SeveralPods: 0, contract.AsExpected: rollup.FirstReport} {
 		l := lookingAt(withKeys("2"))
 		l.reporting.Reason = reason
