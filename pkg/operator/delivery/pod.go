@@ -42,8 +42,8 @@ func ContainerID(pod *corev1.Pod, container string) string {
 	return ""
 }
 
-// ContainerStatus is that of the API server's container of a pod, the zero one if it has none. Between two containers it
-// has the ID of the one that ended.
+// ContainerStatus is that of the API server's container of a pod, the zero one if it has none. Between two containers
+// it has the ID of the one that ended.
 func ContainerStatus(pod *corev1.Pod, container string) corev1.ContainerStatus {
 	served, err := objects.APIServerContainer(&pod.Spec, container)
 	for _, s := range pod.Status.ContainerStatuses {

@@ -7,6 +7,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
 	"github.com/kms-health/kms-health/pkg/contract"
@@ -196,13 +197,22 @@ func (p *planner) notLoaded() (ids []string) {
 		p.Target.Plugins == nil && p.Live.Config.Mixed != was.Mixed[""])
 	for _, pod := range p.Pods {
 		served := delivery.ContainerStatus(pod, p.Target.Container)
-		again := len(was.NotLoaded) > 0 && p.Target.Plugins == nil && p.LiveSeen < mountDelay && served.RestartCount > 0
+		again := len(was.NotLoaded) > 0 && p.Target.Plugins == nil && p.LiveSeen < mountDelay && p.startedAgain(&served)
 		if id := served.ContainerID; id != "" && (changed || again || slices.Contains(was.NotLoaded, id)) {
 			ids = append(ids, id)
 		}
 	}
 	slices.Sort(ids)
 	return ids
+}
+
+// startedAgain reports whether a container was started again in its pod since the live set was seen: this process saw
+// it after that set, or it follows one that had not loaded the set. What else was there at the process' first look was
+// judged by the process before.
+func (p *planner) startedAgain(c *corev1.ContainerStatus) bool {
+	before := c.LastTerminationState.Terminated
+	follows := before != nil && slices.Contains(p.Snapshot.State.NotLoaded, before.ContainerID)
+	return c.RestartCount > 0 && (follows || p.Seen[types.UID(c.ContainerID)] < p.LiveSeen)
 }
 
 // mixed is what else than the write key encrypts resources, by revision.

@@ -489,6 +489,13 @@ func TestContainersThatRanWhenTheWriteKeyChangedHaveNotLoadedIt(t *testing.T) {
 		c.ContainerID, c.RestartCount = "c-b", 1
 	}
 	ended := func(s *Snapshot) { s.Pods[0].Status.ContainerStatuses[0].State = corev1.ContainerState{} }
+	earlier := func(s *Snapshot) { s.Seen = map[types.UID]time.Duration{"c-b": s.LiveSeen} }
+	after := func(id string) func(*Snapshot) {
+		return func(s *Snapshot) {
+			s.Pods[0].Status.ContainerStatuses[0].LastTerminationState.Terminated =
+				&corev1.ContainerStateTerminated{ContainerID: id}
+		}
+	}
 	another := func(s *Snapshot) { s.Pods[0].Status.ContainerStatuses[0].ContainerID = "c-b" }
 	at := func(endpoint string) func(*Snapshot) {
 		return func(s *Snapshot) {
@@ -519,6 +526,8 @@ func TestContainersThatRanWhenTheWriteKeyChangedHaveNotLoadedIt(t *testing.T) {
 		"the container ended":                   {[]func(*Snapshot){recorded(1), before, ended}, "c-a"},
 		"another container":                     {[]func(*Snapshot){recorded(1), before, another, seen(time.Second)}, ""},
 		"started again at once":                 {[]func(*Snapshot){recorded(1), before, restarted, seen(mountDelay - 1)}, "c-b"},
+		"started again before this process":     {[]func(*Snapshot){recorded(1), before, restarted, seen(1), earlier, after("c-1")}, ""},
+		"the same, after one not loaded":        {[]func(*Snapshot){recorded(1), before, restarted, seen(1), earlier, after("c-a")}, "c-b"},
 		"started again after a while":           {[]func(*Snapshot){recorded(1), before, restarted, seen(mountDelay)}, ""},
 	} {
 		s := fixture(t, v1alpha1.ModeCompanionPod, pods(apiPod("a", "1", servedBy("c-a"))))

@@ -49,10 +49,7 @@ func (c *Controller) observeSecrets(ctx context.Context, s *Snapshot, e *serverS
 		s.add(contract.EncryptionConfigUnreadable, secret+": "+live.Problem)
 	}
 	s.Live, s.Sets = &live, map[string]encryptionconfig.Set{}
-	if writer := delivery.Writer(live.Config.Plugins) + live.Config.Mixed; writer != e.writer {
-		e.writer, e.liveSeen = writer, c.Clock.Now()
-	}
-	s.LiveSeen = c.Clock.Since(e.liveSeen)
+	s.LiveSeen = e.seenLive(delivery.Writer(live.Config.Plugins) + live.Config.Mixed)
 	var allowed []string
 	for _, rule := range informers.As[rbacv1.Role](role).Rules {
 		allowed = append(allowed, rule.ResourceNames...)

@@ -59,7 +59,8 @@ type Snapshot struct {
 	Live *encryptionconfig.Set
 	Sets map[string]encryptionconfig.Set
 	Pods []*corev1.Pod // the API server's
-	// Seen is for how long this process has seen each of Pods and of its own ones, and Unchanged each node's report.
+	// Seen is for how long this process has seen each of Pods, its API server's container, by its ID, and its own pods,
+	// and Unchanged each node's report.
 	Seen       map[types.UID]time.Duration
 	Unchanged  map[string]time.Duration
 	Deployment *appsv1.Deployment // the one to patch, or patched earlier; nil: there is none

@@ -29,7 +29,8 @@ type serverState struct {
 	deleting  bool                    // when it was published
 	recorded  Recorded                // what was last recorded, while the informer may not show it
 	requested string                  // what was last requested, valid or not
-	seen      map[types.UID]time.Time // when each pod was first seen
+	looked    time.Time               // the last look
+	seen      map[types.UID]time.Time // when each pod, and API server's container, was first seen
 	writer    string                  // of the live set, and liveSeen since when it was seen
 	liveSeen  time.Time
 	reports   rollup.Seen

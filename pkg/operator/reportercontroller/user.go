@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/kms-health/kms-health/pkg/contract"
+	"github.com/kms-health/kms-health/pkg/operator/delivery"
 	"github.com/kms-health/kms-health/pkg/operator/informers"
 	"github.com/kms-health/kms-health/pkg/operator/objects"
 	"github.com/kms-health/kms-health/pkg/operatorstatus"
@@ -19,10 +20,11 @@ import (
 // the user. A reporter's user is fixed with its pod.
 const startsWithin = time.Minute
 
-// observeAges adds for how long each pod has been seen, and each report as it is. It syncs again when a pod of the API
-// server whose user is not known has had its time to start.
+// observeAges adds for how long each pod and API server's container has been seen, and each report as it is. It syncs
+// again when a pod of the API server whose user is not known has had its time to start.
 func (c *Controller) observeAges(s *Snapshot, e *serverState) {
 	now, before := c.Clock.Now(), e.seen
+	e.looked = now
 	e.seen, s.Seen = map[types.UID]time.Time{}, map[types.UID]time.Duration{}
 	see := func(uid types.UID) time.Duration {
 		first, known := before[uid]
@@ -37,6 +39,9 @@ func (c *Controller) observeAges(s *Snapshot, e *serverState) {
 		if _, known := objects.UserOf(pod, s.Target.Container); !known && left > 0 {
 			c.Queue.AddAfter(s.Target.Name, left)
 		}
+		if id := delivery.ContainerStatus(pod, s.Target.Container).ContainerID; id != "" {
+			see(types.UID(id))
+		}
 	}
 	for _, pod := range s.own("Pod") {
 		see(pod.GetUID())
@@ -49,6 +54,15 @@ func (c *Controller) observeAges(s *Snapshot, e *serverState) {
 			}
 		}
 	}
+}
+
+// seenLive is for how long the live set has been seen with this writer, as of the last look: it is compared with the
+// ages of containers.
+func (e *serverState) seenLive(writer string) time.Duration {
+	if writer != e.writer {
+		e.writer, e.liveSeen = writer, e.looked
+	}
+	return e.looked.Sub(e.liveSeen)
 }
 
 // starting reports whether the user of a pod is not known yet, and may be soon.

@@ -210,5 +210,13 @@ func TestPodIsAsOldAsThisProcessHasSeenIt(t *testing.T) {
 		}
 		sees(time.Second, 0, startsWithin-9*time.Second, b)
 		sees(time.Second, 0, startsWithin-8*time.Second, a, b)
+		s.Pods = []*corev1.Pod{apiPod("a", "1", servedBy("c"))}
+		for _, age := range []time.Duration{0, time.Minute} {
+			c.observeAges(s, e)
+			time.Sleep(time.Minute) // a read takes a while
+			if live := e.seenLive("1"); s.Seen["c"] != age || live != age {
+				t.Errorf("the container is seen for %s, the live set for %s, want %s", s.Seen["c"], live, age)
+			}
+		}
 	})
 }
