@@ -2,9 +2,11 @@ package objects
 
 import (
 	"encoding/json"
+	"errors"
 	"maps"
 	"slices"
 	"strings"
+	"sync"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/yaml"
@@ -28,28 +30,43 @@ func object(file string, v values) *unstructured.Unstructured { return objects(f
 
 // objects are those of a file of bindata/.
 func objects(file string, v values) []*unstructured.Unstructured {
-	raw, err := bindata.Files.ReadFile(file)
+	template, exists := templates()[file]
+	if !exists {
+		panic("no file " + file)
+	}
+	return fillAll(template, v)
+}
+
+// templates are the objects of each file of bindata/. They are decoded once: each sync makes pods for all nodes.
+var templates = sync.OnceValue(func() map[string][]*unstructured.Unstructured {
+	all := map[string][]*unstructured.Unstructured{}
+	files, err := bindata.Files.ReadDir(".")
+	for _, file := range files {
+		raw, failed := bindata.Files.ReadFile(file.Name())
+		err = errors.Join(err, failed)
+		all[file.Name()] = decode(raw)
+	}
 	if err != nil {
 		panic(err)
 	}
-	return fillAll(raw, v)
-}
+	return all
+})
 
-// fillAll decodes a YAML stream and fills it. It panics if v has not just the names of the stream: both are in the
-// program. Package text/template is not used: it calls methods by name, so that the linker keeps all methods of all
-// types.
-func fillAll(raw []byte, v values) []*unstructured.Unstructured {
-	all, used := decode(raw), map[string]bool{}
-	for _, o := range all {
+// fillAll fills a template. It panics if v has not just the names of the template: both are in the program. Package
+// text/template is not used: it calls methods by name, so that the linker keeps all methods of all types.
+func fillAll(template []*unstructured.Unstructured, v values) (all []*unstructured.Unstructured) {
+	used := map[string]bool{}
+	for _, from := range template {
 		// Values of any type become those of an object, and are shared with nothing.
-		content, err := json.Marshal(fill(o.Object, v, used))
+		content, err := json.Marshal(fill(from.Object, v, used))
 		if err != nil {
 			panic(err)
 		}
-		o.Object = nil
+		o := &unstructured.Unstructured{}
 		if err := json.Unmarshal(content, &o.Object); err != nil {
 			panic(err)
 		}
+		all = append(all, o)
 	}
 	for name := range v {
 		if !used[name] {

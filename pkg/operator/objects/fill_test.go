@@ -30,7 +30,7 @@ func TestPlaceholdersAreReplacedByValues(t *testing.T) {
 					t.Errorf("panic: %v", r)
 				}
 			}()
-			got := fillAll([]byte(tt.file), tt.values)
+			got := fillAll(decode([]byte(tt.file)), tt.values)
 			if d := cmp.Diff(decode([]byte(tt.want)), got); d != "" {
 				t.Errorf("(-want +got):\n%s", d)
 			}
