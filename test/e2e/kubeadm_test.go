@@ -84,8 +84,13 @@ func startKubeadm(t *testing.T, apiServer string) *administrator {
 	if err != nil {
 		t.Fatal(err)
 	}
-	a := &administrator{T: t, node: c.Nodes()[0], dir: t.TempDir()}
-	ends(t, func() error { return errors.Join(c.Stop(), os.RemoveAll(a.dir)) })
+	ends(t, c.Stop)
+	node := c.Nodes()[0]
+	kubeconfig, err := os.ReadFile(node.Path(cluster.AdminConfig))
+	if err != nil {
+		t.Fatal(err)
+	}
+	a := newAdministrator(t, node, kubeconfig, c.Dir())
 	a.took("kubeadm init, with images", began)
 	t.Cleanup(func() {
 		if t.Failed() {
@@ -93,13 +98,20 @@ func startKubeadm(t *testing.T, apiServer string) *administrator {
 			t.Logf("the node's logs are in %s: %v", dir, errors.Join(os.RemoveAll(dir), c.KeepLogs(dir)))
 		}
 	})
-	a.env, err = typed.Copy(t.Context(), a.dir)
-	a.must(err)
-	kubeconfig, err := os.ReadFile(a.node.Path(cluster.AdminConfig))
+	return a
+}
+
+// newAdministrator is the administrator of a node's cluster, with a copy of the checkout in the cluster's folder. oc is
+// kubectl.
+func newAdministrator(t *testing.T, node *cluster.Node, kubeconfig []byte, folder string) *administrator {
+	t.Helper()
+	a := &administrator{T: t, node: node, dir: filepath.Join(folder, "administrator")}
+	env, err := typed.Copy(t.Context(), a.dir)
 	a.must(err)
 	a.must(os.WriteFile(filepath.Join(a.dir, "kubeconfig"), kubeconfig, 0o600))
-	// What the page builds needs nothing but the module cache.
-	a.env = append(a.env, "KUBECONFIG="+a.dir+"/kubeconfig", "GOPROXY=off")
+	a.must(os.Symlink(filepath.Join(os.Getenv("KUBEBUILDER_ASSETS"), "kubectl"), a.dir+"/user/.local/bin/oc"))
+	// What the pages build needs nothing but the module cache.
+	a.env = append(env, "KUBECONFIG="+a.dir+"/kubeconfig", "GOPROXY=off")
 	return a
 }
 
@@ -242,6 +254,17 @@ func TestKubeadm(t *testing.T) {
 	a.types("kubectl -n kms-health rollout status deployment kms-health-operator --timeout=2m")
 	a.follow("3. Check")
 	a.storedKeys()
+	a.env = append(a.env, "NS=kms-health", "KUBE_EDITOR=true")
+	a.types("kubectl get kmshealths -o yaml >status.yaml")
+	a.readsPages(reader{
+		notHere: map[string]string{
+			" get co ": "OpenShift's", "kubeapiservers": "OpenShift's", "apiserver.config": "OpenShift's",
+			"openshift-config-managed": "OpenShift's", "stored-keys": "storedKeys runs it on the node",
+		},
+		words: []string{"NAMESPACE NAME", "kms-health kms-health-operator", "NAMESPACE", "kube-system", "SELECTOR",
+			"component=kube-apiserver", "RESOURCE cluster", "kmshealths kube-apiserver", "-n OLD", "-n kms-health",
+			"openshift-kms-health", "kms-health"},
+	})
 
 	plugin := kmsplugin.Client(a.node.Path(fixture.HostPluginControl))
 	_, err := plugin.Do("unhealthy", "vault is sealed")

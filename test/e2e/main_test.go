@@ -155,6 +155,7 @@ func TestSingleNode(t *testing.T) {
 	h.parts(false,
 		part{name: "KMS turned on", run: testKMSTurnedOn},
 		part{name: "plugin unhealthy", run: on(testPluginUnhealthy)},
+		part{name: "commands of pages and of status", run: on(testCommands)},
 		part{name: "restarts while a plugin is unhealthy", run: on(testRestartsWhilePluginUnhealthy)},
 		part{name: "node rebooted while the plugin is unhealthy", run: on(testNodeRebooted)},
 		part{name: "key migration", run: on(testKeyMigration)},

@@ -7,7 +7,7 @@ import (
 )
 
 var (
-	shell    = regexp.MustCompile(`^ *(?:sudo |\$ )?(?:make|kubectl|oc|kind|skopeo|sed|cat|kill|install|bin/[\w-]+) |^ *sudo grep `)
+	shell    = regexp.MustCompile(`^ *(?:sudo |\$ )?(?:make|kubectl|oc|kind|skopeo|sed|cat|kill|install|(?:\.\./kms-health/)?bin/[\w-]+) |^ *sudo grep `)
 	hereFile = regexp.MustCompile(`<<'?(\w+)'?`)
 	codeSpan = regexp.MustCompile("`([^`]+)`")
 )

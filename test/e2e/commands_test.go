@@ -1,0 +1,183 @@
+//go:build e2e
+
+package e2e
+
+import (
+	"encoding/json"
+	"errors"
+	"maps"
+	"os"
+	"os/exec"
+	"strings"
+	"time"
+
+	"github.com/kms-health/kms-health/pkg/contract"
+	"github.com/kms-health/kms-health/test/docs/typed"
+	"github.com/kms-health/kms-health/test/e2e/fixture"
+	"github.com/kms-health/kms-health/test/harness/apiservers"
+)
+
+// pagesOfRunningClusters have commands for a cluster on which kms-health runs.
+var pagesOfRunningClusters = []string{
+	"operate/runbooks.md", "operate/troubleshooting.md", "operate/install.md", "operate/upgrade.md", "operate/remove.md",
+	"operate/stored-keys.md", "reference/conditions.md", "reference/contract.md", "reference/kubectl.md",
+	"reference/manifests.md",
+}
+
+// notHere are parts of commands that run on no cluster of these tests, each with the reason.
+var notHere = map[string]string{
+	"kubectl describe ": "what to describe is in the condition's message",
+	"operator render ":  "with the flags of by-hand.md",
+	"make ":             "TestKubeadm builds as the pages say",
+	" -k":               "a kustomization of the reader's: TestKubeadm and TestSampleKustomizationsBuild",
+	"openshift.yaml":    "a file of a release",
+	"kubernetes.yaml":   "a file of a release",
+	"viewer.yaml":       "the page's own sample",
+	"must-gather":       "kubectl has no adm",
+	"oc adm inspect":    "kubectl has no adm",
+	"openshift-etcd":    "etcd is no pod of OpenShift's",
+	"--cacert":          "TestKubeadm runs it on the node",
+	"kubectl delete ":   "other parts need what it deletes: TestCommandsOfRemoveDeleteTheConditions",
+	"kubectl get $":     "a line of a loop: TestCommandsOfRemoveDeleteTheConditions",
+	"kubectl patch $":   "a line of a loop: TestCommandsOfRemoveDeleteTheConditions",
+}
+
+// reader is one of pages, with a cluster.
+type reader struct {
+	notHere map[string]string // more of them
+	words   []string          // that the reader replaces, each with its value: a longer one first
+}
+
+// administrator is one who has installed the kubectl plugin.
+func (h *scenario) administrator() *administrator {
+	h.t.Helper()
+	kubeconfig, err := h.Kubeconfig("https://127.0.0.1:6443")
+	h.must(err)
+	a := newAdministrator(h.t, h.node(), kubeconfig, h.Dir())
+	a.types("make build && install bin/kubectl-kms_health ~/.local/bin/")
+	a.env = append(a.env, "NS="+fixture.Home, "KUBE_EDITOR=true")
+	return a
+}
+
+// testCommands runs the commands of pages and those that `status` prints as next, as printed, but for placeholders.
+func testCommands(h *scenario) {
+	a := h.administrator()
+	a.types("kubectl get kubeapiservers,openshiftapiservers,authentications -o yaml >status.yaml")
+	key := h.remoteKey(h.node())
+	a.readsPages(reader{
+		notHere: map[string]string{"kubectl get kmshealths": "a resource of clusters without OpenShift: TestKubeadm"},
+		words: []string{"NAMESPACE NAME", apiservers.OpenShift.Namespace + " apiserver",
+			"NAMESPACE", apiservers.OpenShift.Namespace, "SELECTOR", "apiserver=true",
+			"RESOURCE", apiservers.Kube.Resource, "-n OLD", "-n " + fixture.Home,
+			"KEY_ID", key, "KEK_ID", key, "FORMER", key, "stored-keys", "stored-keys --endpoints http://127.0.0.1:2379"},
+	})
+	for _, server := range apiservers.All {
+		plugin := h.pluginOf(server)
+		h.do(plugin, "unhealthy", "vault is sealed")
+		h.nextOf(a, server.Name, contract.PluginUnhealthy)
+		h.do(plugin, "heal")
+		h.awaitHealthy(server)
+	}
+	valid := a.types(`kubectl -n $NS get configmap kms-health-operator-config -o jsonpath='{.data.config\.yaml}'`)
+	h.must(h.Configure(h.ctx, "probe: {interval: 1 second}\n"))
+	h.nextOf(a, "a rejected file", contract.ConfigurationInvalid)
+	h.must(h.Configure(h.ctx, valid))
+	a.types("kubectl -n $NS scale deployment kms-health-operator --replicas=0")
+	h.nextOf(a, "no operator", "NotRunning")
+	a.types("kubectl -n $NS scale deployment kms-health-operator --replicas=1")
+	h.must(h.AwaitOperator(h.ctx))
+	a.shows(waitLimit, status, "^Healthy")
+}
+
+// readsPages runs the commands of pages for a running cluster, and requires their exit codes, and each reason to leave
+// one out to be used.
+func (a *administrator) readsPages(r reader) {
+	a.Helper()
+	reporter := a.types("kubectl -n $NS get pods -l app.kubernetes.io/name=kms-health-reporter -o name | head -1")
+	words := strings.NewReplacer(append(r.words, "explain NAME", "explain PluginUnhealthy", "master-1", a.node.Name,
+		"NODE", a.node.Name, "POD", strings.TrimSpace(reporter), "PATH", "status.yaml", "FILE", "operator.yaml")...)
+	unused := map[string]string{}
+	maps.Copy(unused, notHere)
+	maps.Copy(unused, r.notHere)
+	skipped := maps.Clone(unused)
+	for _, page := range pagesOfRunningClusters {
+		content, err := os.ReadFile(root + "/docs/" + page)
+		a.must(err)
+		for _, command := range typed.Commands(string(content)) {
+			skip := false
+			for part := range skipped {
+				if strings.Contains(command+" ", part) {
+					skip = true
+					delete(unused, part)
+				}
+			}
+			if !skip {
+				a.exits(page, words.Replace(command))
+			}
+		}
+	}
+	for part, why := range unused {
+		a.Errorf("no command has %q (%s)", part, why)
+	}
+}
+
+// mayExit are exit codes other than 0, by a part of a command.
+var mayExit = map[string]int{
+	"--kek-id":  1, // of the key that is in use
+	"preflight": 2, // API servers agree on a key after 3 minutes
+}
+
+// exits runs a command of a page, and requires it to succeed, or to exit with the code that it may.
+func (a *administrator) exits(page, command string) {
+	a.Helper()
+	out, err := a.run(a.Context(), command)
+	a.Logf("%s: $ %s\n%s", page, command, out)
+	code := 0
+	if exit := (*exec.ExitError)(nil); errors.As(err, &exit) {
+		code, err = exit.ExitCode(), nil
+	}
+	for part, may := range mayExit {
+		if strings.Contains(command, part) && code == may {
+			code = 0
+		}
+	}
+	if err != nil || code != 0 {
+		a.Errorf("%s: %q exits with %d (%v):\n%s", page, command, code, err, out)
+	}
+}
+
+// nextOf waits until status has a problem of a reason, and runs what it prints as next.
+func (h *scenario) nextOf(a *administrator, what, reason string) {
+	h.t.Helper()
+	var next []string
+	h.await(time.Minute, what+": status has "+reason, func() error {
+		out, err := a.run(h.ctx, "kubectl kms-health status -o json || true")
+		var got struct {
+			Problems []struct {
+				Reason string
+				Next   *struct{ Command string }
+			}
+		}
+		if err := errors.Join(err, json.Unmarshal([]byte(out), &got)); err != nil {
+			return err
+		}
+		next, err = nil, errors.New(out)
+		for _, p := range got.Problems {
+			if p.Next != nil {
+				next = append(next, p.Next.Command)
+			}
+			if p.Reason == reason {
+				err = nil
+			}
+		}
+		return err
+	})
+	if len(next) == 0 {
+		h.t.Errorf("%s: status prints no command", what)
+	}
+	for _, command := range next {
+		if out := a.types(command); out == "" {
+			h.t.Errorf("%s: %s prints nothing", what, command)
+		}
+	}
+}
