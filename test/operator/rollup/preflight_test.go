@@ -55,7 +55,7 @@ func TestPreflightShowsWhatDoesNotHold(t *testing.T) {
 	check("no operator", 2, "-n elsewhere --timeout=5s", "the operator is not installed")
 
 	fault(reporters[1], kmsplugin.FaultRefuseDecrypt)
-	check("Decrypt is refused", 1, "kube-apiserver", "3 of 3 nodes made one", "FAILS No problem", "kube-apiserver on master-1, key 1: unhealthy")
+	check("Decrypt is refused", 1, "kube-apiserver", "3 of 3 nodes made one", "UNKNOWN Former keys", "FAILS No problem", "kube-apiserver on master-1, key 1: unhealthy")
 	if err := reporters[1].Plugin.ClearFaults(); err != nil {
 		t.Fatal(err)
 	}

@@ -2,8 +2,10 @@ package view
 
 import (
 	"fmt"
+	"slices"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
@@ -44,18 +46,20 @@ func readOperator(s *Snapshot) (o Operator) {
 		o.Replicas, _, _ = unstructured.NestedInt64(deployment.Object, "spec", "replicas")
 		o.Available, _, _ = unstructured.NestedInt64(deployment.Object, "status", "availableReplicas")
 	}
+	expired := true
 	if lease != nil {
 		o.Namespace = lease.GetNamespace()
+		o.Leader, _, _ = unstructured.NestedString(lease.Object, "spec", "holderIdentity")
 		text, _, _ := unstructured.NestedString(lease.Object, "spec", "renewTime")
 		seconds, _, _ := unstructured.NestedInt64(lease.Object, "spec", "leaseDurationSeconds")
 		renewed, err := time.Parse(time.RFC3339, text)
-		if err == nil && !s.Now.After(renewed.Add(time.Duration(seconds)*time.Second)) {
-			o.Leader, _, _ = unstructured.NestedString(lease.Object, "spec", "holderIdentity")
-		}
+		expired = err != nil || s.Now.After(renewed.Add(time.Duration(seconds)*time.Second))
 	}
 	switch {
-	case o.Leader != "" && (o.Replicas == 0 || o.Available > 0): // else an earlier pod's Lease, or it is not ready
+	// The Lease's time is by another clock. It decides only for an operator outside of a Deployment.
+	case o.Leader != "" && (o.Available > 0 || s.isReady(o.Namespace, o.Leader) || deployment == nil && !expired):
 		o.State = OperatorWorks
+		return o
 	case lease == nil && s.Unread[KindLease], lease == nil && deployment == nil && s.Unread[KindDeployment]:
 		o.State = OperatorNotKnown
 	case lease == nil && deployment == nil:
@@ -65,7 +69,16 @@ func readOperator(s *Snapshot) (o Operator) {
 	default:
 		o.State = OperatorNotRunning
 	}
+	o.Leader = ""
 	return o
+}
+
+// isReady reports whether a pod exists, and is Ready.
+func (s *Snapshot) isReady(namespace, name string) bool {
+	return slices.ContainsFunc(s.pods(), func(p *corev1.Pod) bool {
+		ready := func(c corev1.PodCondition) bool { return c.Type == corev1.PodReady && c.Status == corev1.ConditionTrue }
+		return p.Namespace == namespace && p.Name == name && slices.ContainsFunc(p.Status.Conditions, ready)
+	})
 }
 
 // judgeOperator adds the problems of the operator itself. Reports count without an operator, too,
@@ -82,6 +95,8 @@ func (e *evaluation) judgeOperator() {
 			p.Summary += " in namespace " + e.snapshot.Namespace
 			p.Fix = "name the operator's namespace by -n, or omit -n"
 		}
+	case o.State == OperatorNotRunning && o.Replicas == 0 && e.snapshot.find(KindDeployment) != nil:
+		p.Summary, p.Fix = "the operator is not running: its Deployment is scaled to 0", "scale it up: 1 on a single node, else 2"
 	case o.State == OperatorNotRunning:
 		p.Summary = fmt.Sprintf("the operator is not running: %d of %d replicas are available", o.Available, o.Replicas)
 	case o.State == OperatorStandby:

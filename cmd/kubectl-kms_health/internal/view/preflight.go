@@ -12,6 +12,7 @@ import (
 
 	"github.com/kms-health/kms-health/pkg/contract"
 	"github.com/kms-health/kms-health/pkg/operatorstatus"
+	"github.com/kms-health/kms-health/pkg/rollup"
 )
 
 // Preflight is a Status, and what a change of keys, plugins or API servers needs besides.
@@ -66,7 +67,7 @@ func (p *Preflight) add(a *APIServer, name string, verdict Verdict, reason, summ
 
 // check adds the checks of one API server.
 func (p *Preflight) check(a *APIServer) {
-	p.checkTrips(a)
+	tried := p.checkTrips(a)
 	problems, text := Healthy, "status has none"
 	for _, problem := range p.Problems { // the most severe first
 		if problems == Healthy && (problem.APIServer == a.Name || problem.APIServer == "") {
@@ -88,9 +89,13 @@ func (p *Preflight) check(a *APIServer) {
 	}
 	named := p.checkSame(a, "One KEK ID", kekIDs, contract.KeysDiffer)
 	p.checkSame(a, "Same providers", providers, contract.WriteKeyNotDeployed)
-	if _, text := lost.groups(); text != "" {
+	notHealthy := func(p Plugin) bool { return p.State != rollup.Healthy }
+	switch _, text := lost.groups(); {
+	case text != "":
 		p.add(a, "Former keys", Unhealthy, "KMSFormerKeyLost", "no longer decrypted: "+text)
-	} else if len(a.Plugins) > 0 {
+	case !tried || slices.ContainsFunc(a.Plugins, notHealthy):
+		p.add(a, "Former keys", NotKnown, "", "not every plugin has made a good round trip")
+	default:
 		p.add(a, "Former keys", Healthy, "", "each kept sample decrypts")
 	}
 	p.checkCondition(a, "Writes with it", contract.WriteKeyAgreed, named)
@@ -103,7 +108,8 @@ func (p *Preflight) check(a *APIServer) {
 // notNamed stands for the KEK ID of a plugin that names none.
 const notNamed = "none"
 
-func (p *Preflight) checkTrips(a *APIServer) {
+// checkTrips adds whether every node has made a round trip, and returns it.
+func (p *Preflight) checkTrips(a *APIServer) bool {
 	own := slices.DeleteFunc(slices.Clone(p.Trips), func(t Trip) bool { return t.APIServer != a.Name })
 	nodes, waits := awaited(own)
 	verdict, text := Healthy, fmt.Sprintf("%d of %s made one", len(own)-nodes, plural(len(own), "node"))
@@ -114,6 +120,7 @@ func (p *Preflight) checkTrips(a *APIServer) {
 			". If no request arrives, a regular one is made, by default every 5 minutes (--timeout)"
 	}
 	p.add(a, "Round trip", verdict, "", text)
+	return verdict == Healthy
 }
 
 // checkSame adds a check that all nodes report the same, and returns it; empty: it does not hold.

@@ -161,7 +161,12 @@ func TestTheOperatorItself(t *testing.T) {
 		problems string // a part of them
 		next     string
 	}{
-		"works":                  {[]string{fmt.Sprintf(deployment, 2), works}, false, OperatorWorks, Healthy, "", ""},
+		"works":                {[]string{fmt.Sprintf(deployment, 2), works}, false, OperatorWorks, Healthy, "", ""},
+		"works, another clock": {[]string{fmt.Sprintf(deployment, 1), fmt.Sprintf(lease, "operator-1", old)}, false, OperatorWorks, Healthy, "", ""},
+		"its pod is Ready": {[]string{fmt.Sprintf(deployment, 0), fmt.Sprintf(lease, "operator-1", old), "{apiVersion: v1, kind: Pod, metadata: {name: operator-1, namespace: ns}, " +
+			"status: {conditions: [{type: Ready, status: 'True'}]}}"}, false, OperatorWorks, Healthy, "", ""},
+		"scaled to 0": {[]string{strings.Replace(fmt.Sprintf(deployment, 0), "replicas: 2", "replicas: 0", 1), works}, false, OperatorNotRunning, NotKnown, "its Deployment is scaled to 0",
+			"oc describe deployments,pods -n ns -l app.kubernetes.io/name=kms-health-operator"},
 		"works outside of a pod": {[]string{works}, false, OperatorWorks, Healthy, "", ""},
 		"not installed":          {nil, false, OperatorNotInstalled, Healthy, "", ""},
 		"not known":              {nil, true, OperatorNotKnown, Healthy, "", ""},
