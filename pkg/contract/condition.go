@@ -210,11 +210,11 @@ var RollupReasons = []Row{
 var ClusterOperatorReasons = []Row{
 	{Name: "NoConfiguration",
 		Means: "the operator started without a valid file, and does nothing",
-		Fix:   "correct the ConfigMap `kms-health-operator-config`"},
+		Fix:   "correct the operator's file: its ConfigMap, or your kustomization"},
 	{Name: "Configuration_Invalid", Alerts: []string{"KMSHealthOperatorConfigurationRejected"},
 		Means: "the operator's file has an error. The last valid one stays active until a restart",
 		Check: "the operator's log has every error. Check a file: `kms-health-operator validate --config FILE`",
-		Fix:   "correct the ConfigMap `kms-health-operator-config`. It is active within two minutes",
+		Fix:   "correct the file: its ConfigMap (active within two minutes), or your kustomization",
 		DoNot: "restart the operator before the file is valid"},
 	{Name: "CANotCurrent", Alerts: []string{"KMSHealthOperatorCAExpires"},
 		Means: "the CA in the operator's Deployment (`start-during-plugin-outage`) ends, and with it its connections",
