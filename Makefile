@@ -205,7 +205,7 @@ test-kubeadm: test-e2e #+ The part of test-e2e on a cluster of kubeadm, as root:
 
 .PHONY: cluster-up
 cluster-up: e2e-ready cluster ## Run a real cluster with kms-health on it, as root, until Ctrl-C (NODES=3, BARE=1: without kms-health)
-	@mkdir -p bin
+	@mkdir -p bin && echo "building what runs the cluster"
 	@$(GO) build -trimpath -buildvcs=false -o bin/e2e-cluster ./test/e2e/cmd/cluster
 	@bin/e2e-cluster --nodes $(or $(NODES),1) $(if $(BARE),--bare)
 

@@ -119,8 +119,10 @@ A shell in a node:
 	for _, n := range s.Nodes() {
 		fmt.Printf("  %s %d    # %s\n", enter, n.PID(), n.Name)
 	}
+	fmt.Printf("What etcd stores; first: make build\n  nsenter --net --target %d bin/kubectl-kms_health stored-keys "+
+		"--endpoints http://127.0.0.1:2379\n", s.Nodes()[0].PID())
 	if !bare {
-		fmt.Println("The state of KMS; first: make build\n  bin/kubectl-kms_health status")
+		fmt.Println("The state of KMS:\n  bin/kubectl-kms_health status")
 		return
 	}
 	fmt.Println("No registry is reachable from it. Bring the images to each node, then follow docs/quickstart/single-node.md\n" +
