@@ -258,8 +258,8 @@ func TestKubeadm(t *testing.T) {
 	a.types("kubectl get kmshealths -o yaml >status.yaml")
 	a.readsPages(reader{
 		notHere: map[string]string{
-			" get co ": "OpenShift's", "kubeapiservers": "OpenShift's", "apiserver.config": "OpenShift's",
-			"openshift-config-managed": "OpenShift's", "stored-keys": "storedKeys runs it on the node",
+			`get co\b`: "OpenShift's", `kubeapiservers`: "OpenShift's", `apiserver\.config`: "OpenShift's",
+			`openshift-config-managed`: "OpenShift's", `stored-keys`: "storedKeys runs it on the node",
 		},
 		words: []string{"NAMESPACE NAME", "kms-health kms-health-operator", "NAMESPACE", "kube-system", "SELECTOR",
 			"component=kube-apiserver", "RESOURCE cluster", "kmshealths kube-apiserver", "-n OLD", "-n kms-health",

@@ -30,8 +30,8 @@ type Health interface {
 	Silent(name string) map[string]rollup.Silence
 }
 
-// updatePublished updates what is published of an API server; if nothing was decided, that is its last known state. A process
-// that has just started first reads what an earlier one knew: what that wrote stays until then.
+// updatePublished updates what is published of an API server; if nothing was decided, that is its last known state. A
+// process that has just started first reads what an earlier one knew: what that wrote stays until then.
 func (c *Controller) updatePublished(s *Snapshot, e *serverState, plan *Plan) {
 	p := &e.published
 	decided := s.Problem == nil && !s.Unrecorded

@@ -96,7 +96,8 @@ func (e *evaluation) judgeOperator() {
 			p.Fix = "name the operator's namespace by -n, or omit -n"
 		}
 	case o.State == OperatorNotRunning && o.Replicas == 0 && e.snapshot.find(KindDeployment) != nil:
-		p.Summary, p.Fix = "the operator is not running: its Deployment is scaled to 0", "scale it up: 1 on a single node, else 2"
+		p.Summary = "the operator is not running: its Deployment is scaled to 0"
+		p.Fix = "scale it up: 1 on a single node, else 2"
 	case o.State == OperatorNotRunning:
 		p.Summary = fmt.Sprintf("the operator is not running: %d of %d replicas are available", o.Available, o.Replicas)
 	case o.State == OperatorStandby:
