@@ -178,7 +178,7 @@ func (h *scenario) nextOf(a *administrator, what, reason string) {
 		h.t.Errorf("%s: status prints no command", what)
 	}
 	for _, command := range next {
-		if out := a.types(command); out == "" {
+		if out := a.types(command); out == "" && !strings.Contains(command, " edit ") {
 			h.t.Errorf("%s: %s prints nothing", what, command)
 		}
 	}
