@@ -106,12 +106,13 @@ func startKubeadm(t *testing.T, apiServer string) *administrator {
 func newAdministrator(t *testing.T, node *cluster.Node, kubeconfig []byte, folder string) *administrator {
 	t.Helper()
 	a := &administrator{T: t, node: node, dir: filepath.Join(folder, "administrator")}
-	env, err := typed.Copy(t.Context(), a.dir)
+	var err error
+	a.env, err = typed.Copy(t.Context(), a.dir)
 	a.must(err)
 	a.must(os.WriteFile(filepath.Join(a.dir, "kubeconfig"), kubeconfig, 0o600))
 	a.must(os.Symlink(filepath.Join(os.Getenv("KUBEBUILDER_ASSETS"), "kubectl"), a.dir+"/user/.local/bin/oc"))
 	// What the pages build needs nothing but the module cache.
-	a.env = append(env, "KUBECONFIG="+a.dir+"/kubeconfig", "GOPROXY=off")
+	a.env = append(a.env, "KUBECONFIG="+a.dir+"/kubeconfig", "GOPROXY=off")
 	return a
 }
 
