@@ -46,10 +46,10 @@ func readOperator(s *Snapshot) (o Operator) {
 		o.Replicas, _, _ = unstructured.NestedInt64(deployment.Object, "spec", "replicas")
 		o.Available, _, _ = unstructured.NestedInt64(deployment.Object, "status", "availableReplicas")
 	}
-	expired := true
+	holder, expired := "", true
 	if lease != nil {
 		o.Namespace = lease.GetNamespace()
-		o.Leader, _, _ = unstructured.NestedString(lease.Object, "spec", "holderIdentity")
+		holder, _, _ = unstructured.NestedString(lease.Object, "spec", "holderIdentity")
 		text, _, _ := unstructured.NestedString(lease.Object, "spec", "renewTime")
 		seconds, _, _ := unstructured.NestedInt64(lease.Object, "spec", "leaseDurationSeconds")
 		renewed, err := time.Parse(time.RFC3339, text)
@@ -57,9 +57,8 @@ func readOperator(s *Snapshot) (o Operator) {
 	}
 	switch {
 	// The Lease's time is by another clock. It decides only for an operator outside of a Deployment.
-	case o.Leader != "" && (o.Available > 0 || s.isReady(o.Namespace, o.Leader) || deployment == nil && !expired):
-		o.State = OperatorWorks
-		return o
+	case holder != "" && (o.Available > 0 || s.isReady(o.Namespace, holder) || deployment == nil && !expired):
+		o.State, o.Leader = OperatorWorks, holder
 	case lease == nil && s.Unread[KindLease], lease == nil && deployment == nil && s.Unread[KindDeployment]:
 		o.State = OperatorNotKnown
 	case lease == nil && deployment == nil:
@@ -69,7 +68,6 @@ func readOperator(s *Snapshot) (o Operator) {
 	default:
 		o.State = OperatorNotRunning
 	}
-	o.Leader = ""
 	return o
 }
 
