@@ -10,6 +10,7 @@ import (
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	auditv1 "k8s.io/apiserver/pkg/apis/audit/v1"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
@@ -46,30 +47,20 @@ type operatorFixture struct {
 func TestOperator(t *testing.T) {
 	var sizes, residents []int64
 	var cpus []time.Duration
-	builds, binaryBound := []string{"kms-health-operator"}, int64(maxOperatorBinary)
-	if *operatorBase != "" {
-		builds = append(builds, *operatorBase)
-	}
-	for i, build := range builds {
-		name := []string{"operator", "base operator"}[i]
-		var manifests install.Manifests
-		if i > 0 { // it works with those of its own checkout alone
-			manifests.Root = filepath.Dir(filepath.Dir(build))
+	eachOperator(t, "operator", func(f *fixture, name, binary string, manifests install.Manifests) {
+		info, err := os.Stat(binary)
+		f.must(err)
+		sizes = append(sizes, info.Size())
+		bound := int64(maxOperatorBinary)
+		if name != "operator" {
+			bound = unbounded
 		}
-		t.Run(name, func(t *testing.T) {
-			f := newFixture(t)
-			binary := f.program(build)
-			info, err := os.Stat(binary)
-			f.must(err)
-			sizes = append(sizes, info.Size())
-			judge(f, name+": binary, stripped", info.Size(), binaryBound, megabytes)
-			binaryBound = unbounded
-			o := f.startOperator(name, binary, manifests)
-			o.quietTime()
-			resident, cpu := o.reportedTime()
-			residents, cpus = append(residents, resident), append(cpus, cpu)
-		})
-	}
+		judge(f, name+": binary, stripped", info.Size(), bound, megabytes)
+		o := f.startOperator(name, binary, manifests)
+		o.quietTime()
+		resident, cpu := o.reportedTime()
+		residents, cpus = append(residents, resident), append(cpus, cpu)
+	})
 	if len(residents) > 1 {
 		f := newFixture(t)
 		compare(f, "operator: binary", sizes)
@@ -78,24 +69,75 @@ func TestOperator(t *testing.T) {
 	}
 }
 
+// eachOperator measures this build of the operator, and the one of -operator-base, which works with the manifests of its
+// own checkout alone.
+func eachOperator(t *testing.T, what string, measured func(f *fixture, name, binary string, manifests install.Manifests)) {
+	builds := []string{"kms-health-operator"}
+	if *operatorBase != "" {
+		builds = append(builds, *operatorBase)
+	}
+	for i, build := range builds {
+		name := []string{"", "base "}[i] + what
+		var manifests install.Manifests
+		if i > 0 {
+			manifests.Root = filepath.Dir(filepath.Dir(build))
+		}
+		t.Run(name, func(t *testing.T) {
+			f := newFixture(t)
+			measured(f, name, f.program(build), manifests)
+		})
+	}
+}
+
+// newOperator starts a control plane for an operator, without OpenShift's API types if there is no variant of them.
+func (f *fixture) newOperator(name, overlay string, variant controlplane.Variant) *operatorFixture {
+	f.Helper()
+	o := &operatorFixture{fixture: f, name: name, namespace: install.Namespace(overlay), config: filepath.Join(f.configs, "operator")}
+	f.progress("starting etcd, kube-apiserver and kube-controller-manager for the operator")
+	f.cluster = controlplane.StartForTest(f, controlplane.Options{CRDs: variant, Audit: true})
+	if variant != "" {
+		f.must(f.cluster.ApplyOpenShiftConfig(running, variant))
+	}
+	f.must(f.cluster.StartControllerManager(running, controlplane.OperatorControllers...))
+	var err error
+	o.admin, err = dynamic.NewForConfig(f.cluster.RESTConfig())
+	f.must(err)
+	o.kube, err = kubernetes.NewForConfig(f.cluster.RESTConfig())
+	f.must(err)
+	return o
+}
+
+// run starts the operator's program with its ServiceAccount, a file and more flags.
+func (o *operatorFixture) run(binary, file string, flags ...string) {
+	o.Helper()
+	token, err := o.cluster.ServiceAccountToken(running, o.namespace, install.ServiceAccount, controlplane.TokenOptions{})
+	o.must(err)
+	kubeconfig, err := o.cluster.WriteKubeconfig(filepath.Join(o.dir, "credentials"),
+		controlplane.Kubeconfig{Credential: controlplane.Credential{Token: token}})
+	o.must(err)
+	o.must(program.WriteVolume(o.config, map[string]string{"config.yaml": file}))
+	o.process = o.start(strings.ReplaceAll(o.name, " ", "-"), binary, append([]string{"start",
+		"--config", filepath.Join(o.config, "config.yaml"), "--kubeconfig", kubeconfig, "--namespace", o.namespace,
+		"--image", "reporter:1"}, flags...)...)
+}
+
+// awaitDelivery waits until an API server's reporters are delivered, by the condition on an object.
+func (o *operatorFixture) awaitDelivery(apiServer string, gvr schema.GroupVersionResource, object string) {
+	o.Helper()
+	o.until("delivery to "+apiServer, freshPoll, func() bool {
+		resource, err := o.admin.Resource(gvr).Get(running, object, metav1.GetOptions{})
+		return err == nil && apiservers.Delivered.MatchString(operatorstatus.Read(resource).Conditions[contract.HealthReporting].Message)
+	})
+}
+
 // startOperator starts the operator as manifests/ does, with the rights that it ships
 // with: elected, and with metrics over TLS. It returns when all is delivered.
 func (f *fixture) startOperator(name, binary string, manifests install.Manifests) *operatorFixture {
 	f.Helper()
-	o := &operatorFixture{fixture: f, name: name, namespace: install.Namespace(install.OpenShift), config: filepath.Join(f.configs, "operator")}
-	f.progress("starting etcd, kube-apiserver and kube-controller-manager for the operator")
-	cluster := controlplane.StartForTest(f, controlplane.Options{CRDs: controlplane.TechPreviewNoUpgrade, Audit: true})
-	f.cluster = cluster
-	f.must(cluster.ApplyOpenShiftConfig(running, controlplane.TechPreviewNoUpgrade))
-	f.must(cluster.StartControllerManager(running, controlplane.OperatorControllers...))
-	var err error
-	o.admin, err = dynamic.NewForConfig(cluster.RESTConfig())
-	f.must(err)
-	o.kube, err = kubernetes.NewForConfig(cluster.RESTConfig())
-	f.must(err)
+	o := f.newOperator(name, install.OpenShift, controlplane.TechPreviewNoUpgrade)
 	f.must(apiservers.CreateNamespaces(running, o.kube))
-	f.must(manifests.Apply(running, cluster.RESTConfig(), install.OpenShift, "deployment"))
-	workers, err := nodes.Start(running, cluster.RESTConfig(), nodeNames...)
+	f.must(manifests.Apply(running, f.cluster.RESTConfig(), install.OpenShift, "deployment"))
+	workers, err := nodes.Start(running, f.cluster.RESTConfig(), nodeNames...)
 	f.must(err)
 	f.Cleanup(workers.Stop)
 	for _, s := range measured {
@@ -112,17 +154,11 @@ func (f *fixture) startOperator(name, binary string, manifests install.Manifests
 	f.must(apiservers.Apply(running, o.admin, owner, apiservers.Deployments, apiservers.OpenShift.Namespace, apiservers.Deployment("1")))
 
 	f.progress("the operator sets up 2 API servers")
-	token, err := cluster.ServiceAccountToken(running, o.namespace, install.ServiceAccount, controlplane.TokenOptions{})
-	f.must(err)
-	kubeconfig, err := cluster.WriteKubeconfig(filepath.Join(f.dir, "credentials"), controlplane.Kubeconfig{Credential: controlplane.Credential{Token: token}})
-	f.must(err)
-	o.must(program.WriteVolume(o.config, map[string]string{"config.yaml": "apiVersion: kmshealth.openshift.io/v1alpha1\n" +
-		"kind: OperatorConfiguration\nprobe: {interval: 30s}\napiServers:\n" +
-		apiservers.Kube.Target("mode: CompanionPod", `serving: {address: "0.0.0.0:9180", secret: serving}`) +
-		apiservers.OpenShift.Target("mode: Sidecar", "deployment: apiserver")}))
 	o.metrics = f.freeAddress()
-	o.process = f.start(strings.ReplaceAll(name, " ", "-"), binary, "start",
-		"--config", filepath.Join(o.config, "config.yaml"), "--kubeconfig", kubeconfig, "--namespace", o.namespace, "--image", "reporter:1",
+	o.run(binary, "apiVersion: kmshealth.openshift.io/v1alpha1\n"+
+		"kind: OperatorConfiguration\nprobe: {interval: 30s}\napiServers:\n"+
+		apiservers.Kube.Target("mode: CompanionPod", `serving: {address: "0.0.0.0:9180", secret: serving}`)+
+		apiservers.OpenShift.Target("mode: Sidecar", "deployment: apiserver"),
 		"--metrics-bind-address", o.metrics, "--health-bind-address", f.freeAddress())
 	o.awaitDelivered()
 	return o
@@ -147,10 +183,7 @@ func (f *fixture) fill(admin dynamic.Interface, s apiservers.Server) {
 func (o *operatorFixture) awaitDelivered() {
 	o.Helper()
 	for _, s := range measured {
-		o.until("delivery to "+s.Name, freshPoll, func() bool {
-			resource, err := o.admin.Resource(controlplane.OperatorGVR(s.Resource)).Get(running, controlplane.ClusterObject, metav1.GetOptions{})
-			return err == nil && apiservers.Delivered.MatchString(operatorstatus.Read(resource).Conditions[contract.HealthReporting].Message)
-		})
+		o.awaitDelivery(s.Name, controlplane.OperatorGVR(s.Resource), controlplane.ClusterObject)
 	}
 	o.until("the operator's last write", settled, func() bool {
 		return !slices.ContainsFunc(o.requests(time.Now().Add(-settled)), isWrite)
@@ -239,12 +272,7 @@ func (o *operatorFixture) report(d time.Duration) {
 	tick := time.NewTicker(time.Second)
 	defer tick.Stop()
 	for time.Since(began) < d {
-		var entries []contract.Entry
-		for _, keyID := range []string{"1", "2"} {
-			entries = append(entries, contract.Entry{KeyID: keyID, KEKID: "kek-" + keyID, Status: contract.Healthy, LastChecked: time.Now(), Interval: time.Second})
-		}
-		message, err := contract.EncodeMessage(entries)
-		o.must(err)
+		message := o.healthy(time.Second)
 		for _, s := range measured {
 			for _, node := range nodeNames {
 				o.must(s.Report(running, o.admin, node, message, began))
@@ -259,4 +287,16 @@ func (o *operatorFixture) report(d time.Duration) {
 	if want := int(d.Seconds()) * len(measured) * len(nodeNames); written < want*9/10 {
 		o.Fatalf("%d reports in %s, must be %d: this would not measure the work", written, d, want)
 	}
+}
+
+// healthy is a report of two plugins.
+func (o *operatorFixture) healthy(interval time.Duration) string {
+	o.Helper()
+	var entries []contract.Entry
+	for _, keyID := range []string{"1", "2"} {
+		entries = append(entries, contract.Entry{KeyID: keyID, KEKID: "kek-" + keyID, Status: contract.Healthy, LastChecked: time.Now(), Interval: interval})
+	}
+	message, err := contract.EncodeMessage(entries)
+	o.must(err)
+	return message
 }

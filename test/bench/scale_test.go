@@ -2,23 +2,16 @@ package bench
 
 import (
 	"fmt"
-	"path/filepath"
-	"strings"
 	"testing"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/dynamic"
-	"k8s.io/client-go/kubernetes"
 
 	"github.com/kms-health/kms-health/pkg/contract"
-	"github.com/kms-health/kms-health/pkg/operatorstatus"
 	"github.com/kms-health/kms-health/test/harness/apiservers"
-	"github.com/kms-health/kms-health/test/harness/controlplane"
 	"github.com/kms-health/kms-health/test/harness/nodes"
-	"github.com/kms-health/kms-health/test/harness/program"
 	"github.com/kms-health/kms-health/test/manifests/install"
 )
 
@@ -34,21 +27,15 @@ func TestOperatorOfManyAPIServers(t *testing.T) {
 		t.Skip("there is no build to compare with: set OPERATOR_BASE")
 	}
 	var cpus []time.Duration
-	for i, build := range []string{"kms-health-operator", *operatorBase} {
-		name := []string{"operator of many", "base operator of many"}[i]
-		var manifests install.Manifests
-		if i > 0 { // it works with those of its own checkout alone
-			manifests.Root = filepath.Dir(filepath.Dir(build))
-		}
-		t.Run(name, func(t *testing.T) {
-			o := newFixture(t).startMany(name, manifests, build)
-			o.reportMany(10 * time.Second) // the first reports are news, which is rolled up
-			before := o.process.cpuTime()
-			o.reportMany(o.reports)
-			cpus = append(cpus, o.process.cpuTime()-before)
-			judge(o.fixture, fmt.Sprintf("%s, reports for %s: CPU", name, o.reports), cpus[i], unbounded, milliseconds)
-		})
-	}
+	eachOperator(t, "operator of many", func(f *fixture, name, binary string, manifests install.Manifests) {
+		o := f.startMany(name, binary, manifests)
+		o.reportMany(10 * time.Second) // the first reports are news, which is rolled up
+		before := o.process.cpuTime()
+		o.reportMany(o.reports)
+		cpu := o.process.cpuTime() - before
+		cpus = append(cpus, cpu)
+		judge(o.fixture, fmt.Sprintf("%s, reports for %s: CPU", name, o.reports), cpu, unbounded, milliseconds)
+	})
 	if len(cpus) > 1 {
 		compare(newFixture(t), fmt.Sprintf("operator: CPU with %d API servers on %d nodes", manyServers, manyNodes), cpus)
 	}
@@ -60,22 +47,12 @@ func manyNode(i int) string { return fmt.Sprintf("master-%d", i) }
 
 // startMany starts the operator with API servers that have a pod on each node, and waits until it has created a
 // companion for each.
-func (f *fixture) startMany(name string, manifests install.Manifests, build string) *operatorFixture {
+func (f *fixture) startMany(name, binary string, manifests install.Manifests) *operatorFixture {
 	f.Helper()
-	o := &operatorFixture{fixture: f, name: name, namespace: install.Namespace(install.Kubernetes),
-		config: filepath.Join(f.configs, "operator")}
-	f.progress("starting a control plane with %d API servers on %d nodes", manyServers, manyNodes)
-	cluster := controlplane.StartForTest(f, controlplane.Options{Audit: true})
-	f.cluster = cluster
-	f.must(cluster.StartControllerManager(running, controlplane.OperatorControllers...))
-	var err error
-	o.admin, err = dynamic.NewForConfig(cluster.RESTConfig())
-	f.must(err)
-	o.kube, err = kubernetes.NewForConfig(cluster.RESTConfig())
-	f.must(err)
-	f.must(manifests.Apply(running, cluster.RESTConfig(), install.Kubernetes))
+	o := f.newOperator(name, install.Kubernetes, "")
+	f.must(manifests.Apply(running, f.cluster.RESTConfig(), install.Kubernetes))
 	// The rights of the manifests are for one API server, by its name.
-	_, err = o.kube.RbacV1().ClusterRoleBindings().Create(running, &rbacv1.ClusterRoleBinding{
+	_, err := o.kube.RbacV1().ClusterRoleBindings().Create(running, &rbacv1.ClusterRoleBinding{
 		ObjectMeta: metav1.ObjectMeta{Name: "many"},
 		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "cluster-admin"},
 		Subjects:   []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Name: install.ServiceAccount, Namespace: o.namespace}},
@@ -85,7 +62,7 @@ func (f *fixture) startMany(name string, manifests install.Manifests, build stri
 	for i := range manyNodes {
 		names = append(names, manyNode(i))
 	}
-	workers, err := nodes.Start(running, cluster.RESTConfig(), names...)
+	workers, err := nodes.Start(running, f.cluster.RESTConfig(), names...)
 	f.must(err)
 	f.Cleanup(workers.Stop)
 	config := "apiVersion: kmshealth.openshift.io/v1alpha1\nkind: OperatorConfiguration\napiServers:\n"
@@ -97,25 +74,10 @@ func (f *fixture) startMany(name string, manifests install.Manifests, build stri
 			f.must(err)
 		}
 	}
-	token, err := cluster.ServiceAccountToken(running, o.namespace, install.ServiceAccount, controlplane.TokenOptions{})
-	f.must(err)
-	kubeconfig, err := cluster.WriteKubeconfig(filepath.Join(f.dir, "credentials"),
-		controlplane.Kubeconfig{Credential: controlplane.Credential{Token: token}})
-	f.must(err)
-	f.must(program.WriteVolume(o.config, map[string]string{"config.yaml": config}))
 	f.Setenv("IS_OPENSHIFT", "false")
-	o.process = f.start(strings.ReplaceAll(name, " ", "-"), f.program(build), "start",
-		"--config", filepath.Join(o.config, "config.yaml"), "--kubeconfig", kubeconfig, "--namespace", o.namespace,
-		"--image", "reporter:1", "--metrics-bind-address", "0", "--health-bind-address", "0")
+	o.run(binary, config, "--metrics-bind-address", "0", "--health-bind-address", "0")
 	for i := range manyServers {
-		o.until("delivery to "+manyServer(i), freshPoll, func() bool {
-			object, err := o.admin.Resource(contract.KMSHealths.GVR()).Get(running, manyServer(i), metav1.GetOptions{})
-			if err != nil {
-				return false
-			}
-			message := operatorstatus.Read(object).Conditions[contract.HealthReporting].Message
-			return apiservers.Delivered.MatchString(message)
-		})
+		o.awaitDelivery(manyServer(i), contract.KMSHealths.GVR(), manyServer(i))
 	}
 	return o
 }
@@ -158,19 +120,12 @@ func (o *operatorFixture) reportMany(d time.Duration) {
 	defer tick.Stop()
 	for ; time.Since(began) < d; next++ {
 		server, node := manyServer(next%manyServers), manyNode(next/manyServers%manyNodes)
-		var entries []contract.Entry
-		for _, keyID := range []string{"1", "2"} {
-			entries = append(entries, contract.Entry{KeyID: keyID, KEKID: "kek-" + keyID, Status: contract.Healthy,
-				LastChecked: time.Now(), Interval: 30 * time.Second})
-		}
-		message, err := contract.EncodeMessage(entries)
-		o.must(err)
 		gvr := contract.KMSHealths.GVR()
 		o.must(apiservers.Apply(running, o.admin, contract.ConditionManager(node), gvr, "", map[string]any{
 			"apiVersion": gvr.GroupVersion().String(), "kind": contract.KMSHealths.Kind,
 			"metadata": map[string]any{"name": server},
 			"status": map[string]any{"conditions": []any{map[string]any{
-				"type": contract.ConditionType(node), "status": "True", "reason": "AsExpected", "message": message,
+				"type": contract.ConditionType(node), "status": "True", "reason": "AsExpected", "message": o.healthy(30 * time.Second),
 				"lastTransitionTime": began.UTC().Format(time.RFC3339),
 			}}},
 		}, "status"))
