@@ -36,6 +36,8 @@ type Result struct {
 	Agreement    Agreement // for the next Input
 	// Deadline is when the result may change without another write; zero: never.
 	Deadline time.Time
+	// Unconfirmed means that a report seems silent, and the resource must be read anew to know.
+	Unconfirmed bool
 }
 
 // Same reports whether the current conditions are exactly those of the result.

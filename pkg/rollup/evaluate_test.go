@@ -1,8 +1,10 @@
 package rollup
 
 import (
+	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/kms-health/kms-health/pkg/contract"
 	"github.com/kms-health/kms-health/pkg/operatorstatus"
@@ -324,6 +326,33 @@ func TestVerdicts(t *testing.T) {
 				if c.Message == "" || strings.TrimSpace(c.Message) != c.Message {
 					t.Errorf("%s has the message %q", one.kind, c.Message)
 				}
+			}
+		})
+	}
+}
+
+// Nothing is known of a report's silence since the resource was last seen as it is. Reports on what a node does not have
+// are not waited for.
+func TestNoReportIsSilentBeforeThatWasSeen(t *testing.T) {
+	for name, tt := range map[string]struct {
+		shown       time.Time
+		reports     list
+		degraded    string
+		unconfirmed bool
+	}{
+		"seen before it was due": {ago(2), b(healthy("2", valid+1)), fine, true},
+		"seen since":             {ago(0), b(healthy("2", valid+1)), stale, false},
+		"seen, due for long":     {ago(5), b(healthy("2", valid+9)), stale, false},
+		"it is not due":          {ago(50), ok, fine, false},
+		"unhealthy":              {ago(2), b(unhealthy("2", valid+1, "sealed")), pluginUnhealthy, true},
+		"of another key":         {ago(50), b(healthy("2", 5), healthy("1", 9*valid)), fine, false},
+		"of another node":        {ago(50), append(slices.Clone(ok), from("x", healthy("2", 9*valid))), fine, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			got := Evaluate(&Input{Now: now, Wall: now, Shown: tt.shown, Agreement: agreement2, Nodes: two, Reports: tt.reports})
+			c := got.Conditions[contract.PluginsDegraded]
+			if have := c.Status + " " + c.Reason; have != tt.degraded || got.Unconfirmed != tt.unconfirmed {
+				t.Errorf("%s, unconfirmed %v, want %s, %v", have, got.Unconfirmed, tt.degraded, tt.unconfirmed)
 			}
 		})
 	}

@@ -22,8 +22,11 @@ const MaxExcuse = 5 * time.Minute
 // Input is the input of Evaluate. All its times but Wall are by the clock of the evaluating process, which took them
 // when it saw something: no times of two machines are compared.
 type Input struct {
-	Now     time.Time
-	Wall    time.Time // the same by the API server's clock, for StatusSyncers and people
+	Now  time.Time
+	Wall time.Time // the same by the API server's clock, for StatusSyncers and people
+	// Shown is up to when the resource was seen as it is: a watch may end without a word. A report is not silent before
+	// that is later than its last instant. Zero: Now.
+	Shown   time.Time
 	Reports []Report
 	Began   time.Time // when the evaluating process first saw the target
 	Stood   bool      // KMSPluginsDegraded was True then

@@ -2,6 +2,7 @@ package rollup
 
 import (
 	"slices"
+	"time"
 
 	"github.com/kms-health/kms-health/pkg/contract"
 	"github.com/kms-health/kms-health/pkg/operatorstatus"
@@ -90,7 +91,8 @@ func (e *evaluation) reportRows(r *Report, node *Node) (rows []Row) {
 		}
 		row := Row{Node: r.Node, Entry: *entry, State: Stale}
 		row.Unexpected = node != nil && node.Keys != nil && !slices.Contains(node.Keys, entry.KeyID)
-		if e.before(entry.FreshUntil()) {
+		expected, until := node != nil && !row.Unexpected, entry.FreshUntil()
+		if e.before(until) || expected && e.unconfirmed(until) {
 			row.State = State(entry.Status)
 		}
 		rows = append(rows, row)
@@ -99,6 +101,13 @@ func (e *evaluation) reportRows(r *Report, node *Node) (rows []Row) {
 		rows = e.reportRows(&r.Overwritten[i], node)
 	}
 	return rows
+}
+
+// unconfirmed reports whether it is not known that an entry has not changed until it would be stale.
+func (e *evaluation) unconfirmed(until time.Time) bool {
+	is := !e.Shown.IsZero() && e.Shown.Before(until)
+	e.result.Unconfirmed = e.result.Unconfirmed || is
+	return is
 }
 
 // withTyped replaces rows whose plugin's state is not known by fresh ones of typed

@@ -33,6 +33,9 @@ var backoff = wait.Backoff{Duration: 250 * time.Millisecond, Cap: 4 * time.Secon
 // unserved is how much longer it waits for a kind that is not served: its CRD may be made one day.
 const unserved = 30 * time.Second
 
+// listTimeout bounds a list of etcd: what waits for it must not wait for an API server without an etcd.
+const listTimeout = 10 * time.Second
+
 // Selection is what an informer follows.
 type Selection struct {
 	Resource  schema.GroupVersionResource
@@ -55,7 +58,9 @@ type Informer[T any] struct {
 	objects  values[T] // nil before the first list
 	err      error
 	relist   context.CancelFunc // nil before Run
-	fromEtcd bool               // the next list is to be of etcd, not of a cache
+	fromEtcd time.Time          // when the next list was asked for, which is of etcd, not of a cache; zero: it need not be
+	listed   time.Time          // the same of the list that is about to be stored
+	seen     time.Time          // and of the last one that was
 	since    time.Time          // when errors with the reason of err began; zero while there are none
 }
 
@@ -110,14 +115,22 @@ func (s *Informer[T]) Run(ctx context.Context) {
 	}
 }
 
-// Relist lists all anew, and follows them from there.
+// Relist lists all anew, as etcd has it, unless it does already, and follows them from there. Handlers are enqueued when
+// it has.
 func (s *Informer[T]) Relist() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.relist != nil {
-		s.fromEtcd = true
+	if s.relist != nil && s.fromEtcd.IsZero() {
+		s.fromEtcd = time.Now()
 		s.relist()
 	}
+}
+
+// Relisted is when Relist was last called that has listed all; zero: never.
+func (s *Informer[T]) Relisted() time.Time {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.seen
 }
 
 // listsFirst makes the reflector list, and not stream, what there is: the answer to a
@@ -132,13 +145,17 @@ func (s *Informer[T]) list(ctx context.Context, o metav1.ListOptions) (runtime.O
 	s.mu.Lock()
 	fromEtcd := s.fromEtcd
 	s.mu.Unlock()
-	if fromEtcd {
+	request := ctx
+	if !fromEtcd.IsZero() {
 		o.ResourceVersion = ""
+		var cancel context.CancelFunc
+		request, cancel = context.WithTimeout(ctx, listTimeout)
+		defer cancel()
 	}
-	list, err := s.resource.List(ctx, o)
-	if s.observe(ctx, err); err == nil && fromEtcd {
+	list, err := s.resource.List(request, o)
+	if s.observe(ctx, err); err == nil && !fromEtcd.IsZero() {
 		s.mu.Lock()
-		s.fromEtcd = false
+		s.fromEtcd, s.listed = time.Time{}, fromEtcd
 		s.mu.Unlock()
 	}
 	if apierrors.IsNotFound(err) {
@@ -278,12 +295,15 @@ func (s store[T]) Delete(obj any) error {
 	return nil
 }
 
-// Replace sets all objects. The first time it enqueues in any case.
+// Replace sets all objects. The first time, and after a Relist, it enqueues in any case.
 func (s store[T]) Replace(all []any, _ string) error {
 	after := s.read(all...)
 	s.mu.Lock()
 	before := s.objects
 	s.objects = after
+	if !s.listed.IsZero() {
+		before, s.seen, s.listed = nil, s.listed, time.Time{}
+	}
 	s.mu.Unlock()
 	s.enqueue(before, after)
 	return nil

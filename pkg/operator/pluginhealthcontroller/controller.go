@@ -73,7 +73,8 @@ type healthState struct {
 	shown      string    // the version that the watch showed last
 	owner      string    // the manager that owns KMSPluginsDegraded; empty: it is ours
 	ownedUntil time.Time // when that is tried again
-	relisted   time.Time // since reports were stale
+	relisted   time.Time // when the resource was last to be read anew
+	showing    time.Time // up to when what the watch showed last was seen to be so
 	cleaned    bool      // the reports were removed since the target is off
 	withdrawn  bool      // and the conditions, but another owner's
 	outage     rollup.Outage
@@ -265,6 +266,10 @@ func (s *healthSync) judge(ctx context.Context, in *rollup.Input) (v delivery.Ve
 		if s.shown != "" && !ssa.AtLeast(resource.Version, s.shown) { // etcd was restored
 			s.written = ""
 		}
+		if s.shown != resource.Version { // the watch lives
+			s.showing = s.now
+		}
+		in.Shown = latest(s.showing, s.watching.at(t.Sources.Resource.Relisted()))
 		if s.shown = resource.Version; !ssa.AtLeast(resource.Version, s.written) {
 			in.Previous = s.conditions
 		}
@@ -306,11 +311,14 @@ func (s *healthSync) recordSilence() {
 	}
 }
 
-// relist reads the resource anew, at most once a minute, while reports are stale: a watch may show what etcd no longer
-// has, after a restore.
+// relist reads the resource anew before reports count as stale, and at most once a minute while they are: a watch whose
+// API server has ended without a word shows nothing, or, after a restore, what etcd no longer has.
 func (s *healthSync) relist(result *rollup.Result) {
-	stale := func(r rollup.Row) bool { return r.State == rollup.Stale && !r.Unexpected }
-	if slices.ContainsFunc(result.Rows, stale) && s.now.Sub(s.relisted) > time.Minute {
+	stale := func(r rollup.Row) bool {
+		_, expected := s.attendance[r.Node]
+		return expected && r.State == rollup.Stale && !r.Unexpected
+	}
+	if result.Unconfirmed || slices.ContainsFunc(result.Rows, stale) && s.now.Sub(s.relisted) > time.Minute {
 		s.relisted = s.now
 		s.target.Sources.Resource.Relist()
 	}

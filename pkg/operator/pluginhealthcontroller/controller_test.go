@@ -79,14 +79,46 @@ func TestRestartsOfTheOperatorHideNoSilence(t *testing.T) {
 	})
 }
 
+// Reporters write, and the watch does not show it. Once it is due, the resource is read anew, of etcd, and shows that.
+func TestWatchThatShowsNothingIsNoSilence(t *testing.T) {
+	withFixture(t, func(s *fixture) {
+		s.begin()
+		s.blind.Store(true)
+		for range 60 {
+			s.until(time.Since(s.start) + interval)
+			s.report("a", "b")
+			s.show()
+		}
+		s.wantWrites(0, "while they report")
+		s.until(time.Since(s.start) + contract.StaleIntervals*interval + contract.StaleIntervals*interval)
+		if w := s.wantWrites(1, "when nobody does"); degraded(w.apply) != "Unknown ReporterStale" {
+			t.Errorf("at %s: %s", w.at, w.body)
+		}
+	})
+}
+
+// While the resource cannot be read anew, nobody is known to be silent.
+func TestReportsAreNotSilentWhileTheResourceCannotBeRead(t *testing.T) {
+	withFixture(t, func(s *fixture) {
+		stale := s.begin()
+		s.until(stale - 1)
+		s.listing(cluster, apierrors.NewTimeoutError("etcd", 0)) // the watch goes on
+		s.until(stale + time.Hour)
+		s.wantWrites(0, "without an answer")
+	})
+}
+
+// readAnew is how long it takes from the deadline of reports that no watch shows to be silent to their verdict.
+const readAnew = syncqueue.CoalescePeriod
+
 func TestStaleReportsAreReportedAtTheirDeadlineWithoutAnotherWrite(t *testing.T) {
 	withFixture(t, func(s *fixture) {
 		stale := s.begin()
 		s.until(stale - 1)
 		s.wantWrites(0, "at the last instant at which all is fresh")
-		s.until(stale)
-		w := s.wantWrites(1, "an instant later")
-		if w.at != stale || degraded(w.apply) != "Unknown ReporterStale" {
+		s.until(stale + readAnew)
+		w := s.wantWrites(1, "when the resource was read anew")
+		if w.at != stale+readAnew || degraded(w.apply) != "Unknown ReporterStale" {
 			t.Errorf("at %s: %s", w.at, w.body)
 		}
 		if v := s.Verdict("api"); !v.Judged ||

@@ -9,6 +9,7 @@ import (
 	"os"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -60,6 +61,8 @@ type fixture struct {
 	published *informers.Target           // nil: none
 	reports   map[string][]contract.Entry // of own reporters, by node
 	shown     []any                       // what the watch shows of the roll-up
+
+	blind atomic.Bool // watches show nothing
 
 	mu       sync.Mutex
 	writes   []request
@@ -340,7 +343,7 @@ func (s *fixture) watch(a clienttesting.Action) (bool, apiwatch.Interface, error
 	s.watched[a.GetResource()] = append(s.watched[a.GetResource()], w)
 	return true, apiwatch.Filter(w, func(e apiwatch.Event) (apiwatch.Event, bool) {
 		e.Object = e.Object.DeepCopyObject()
-		return e, true
+		return e, !s.blind.Load()
 	}), nil
 }
 

@@ -222,7 +222,7 @@ func TestUnmanagedTargetKeepsItsReports(t *testing.T) {
 		stale := s.begin(withKeys("2").but(func(t *delivery.Snapshot) { t.Unmanaged = true }))
 		s.report("z")
 		s.show()
-		s.until(stale)
+		s.until(stale + readAnew)
 		s.wantsRemoved(0, "unmanaged")
 		if w := s.wantWrites(1, "all have stopped reporting"); degraded(w.apply) != "Unknown ReporterStale" ||
 			!strings.Contains(w.body, `"message":"node a: `) {

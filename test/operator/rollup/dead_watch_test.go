@@ -1,0 +1,67 @@
+//go:build integration
+
+package rollup
+
+import (
+	"errors"
+	"net/http"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/kms-health/kms-health/pkg/contract"
+	"github.com/kms-health/kms-health/pkg/operatorstatus"
+	"github.com/kms-health/kms-health/test/harness/apiservers"
+	"github.com/kms-health/kms-health/test/kmsplugin"
+	"github.com/kms-health/kms-health/test/operator/fixture"
+)
+
+// The watch of the reports shows nothing more, without a word, while requests are answered: its API server was cut off
+// from the network, or from etcd. Nobody has stopped reporting, and a fault is found.
+func TestWatchThatShowsNothingIsNoSilenceOfReporters(t *testing.T) {
+	const toDie, died = 1, 2
+	var watch atomic.Int32 // 0: it lives
+	ended := make(chan struct{})
+	server, ca := fixture.StartProxy(t, func(answer *http.Response) error {
+		r := answer.Request
+		if r.URL.Query().Get("watch") != "true" || !strings.HasSuffix(r.URL.Path, "/"+apiservers.Kube.Resource) {
+			return nil
+		}
+		fixture.Rewrite(answer, func(line []byte) []byte {
+			if watch.CompareAndSwap(toDie, died) {
+				<-ended
+			}
+			return line
+		})
+		return nil
+	}, func(forward http.Handler) http.HandlerFunc { return forward.ServeHTTP })
+	t.Cleanup(func() { close(ended) })
+	op := fixture.NewOperator(t)
+	op.CA, op.Server = ca, server.URL
+	reporters := fixture.StartReporting(t, op, nil, "1s")
+	fixture.AwaitHealthy(t)
+	seen := fixture.RecordConditions(t, apiservers.Kube)
+	watch.Store(toDie)
+	fixture.Eventually(t, "the watch shows nothing more", func() error {
+		if watch.Load() != died {
+			return errors.New("nobody has reported")
+		}
+		return nil
+	})
+	time.Sleep(2 * contract.StaleIntervals * time.Second) // reports seem silent after half of that
+	if err := reporters[1].Plugin.SetFault(kmsplugin.Fault{Name: kmsplugin.FaultUnhealthy, Args: []string{"sealed"}}); err != nil {
+		t.Fatal(err)
+	}
+	fixture.AwaitRollUp(t, apiservers.Kube, contract.PluginsDegraded, operatorstatus.True, contract.PluginUnhealthy)
+	for _, unknown := range []string{"KMSPluginsDegraded Unknown", "KMSHealthReporting False"} {
+		if found := seen.With(unknown); len(found) > 0 {
+			t.Error(strings.Join(found, "\n"))
+		}
+	}
+	if err := reporters[1].Plugin.ClearFaults(); err != nil {
+		t.Fatal(err)
+	}
+	fixture.AwaitHealthy(t)
+	fixture.RemoveTarget(t, op, reporters)
+}
