@@ -33,15 +33,6 @@ func RevisionOf(secret string, spec *corev1.PodSpec, labels map[string]string) s
 	return ""
 }
 
-// ContainerID is the ID of the API server's container of a pod; empty: it does not run. Whether it is Ready does not
-// matter: an unhealthy plugin keeps it from that.
-func ContainerID(pod *corev1.Pod, container string) string {
-	if s := ContainerStatus(pod, container); s.State.Running != nil {
-		return s.ContainerID
-	}
-	return ""
-}
-
 // ContainerStatus is that of the API server's container of a pod, the zero one if it has none. Between two containers
 // it has the ID of the one that ended.
 func ContainerStatus(pod *corev1.Pod, container string) corev1.ContainerStatus {

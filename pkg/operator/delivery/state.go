@@ -38,8 +38,8 @@ type State struct {
 	// plugin; nil: it was never read.
 	Live      []v1alpha1.Plugin            `json:"live"`
 	Revisions map[string][]v1alpha1.Plugin `json:"revisions,omitempty"`
-	// NotLoaded are the IDs of API servers' containers that ran when the writer of the live set changed: they may still
-	// use the set before.
+	// NotLoaded are the IDs of API servers' containers that ran when the writer of the live set last changed, or started
+	// just after: those that still run may use the set before.
 	NotLoaded []string `json:"notLoaded,omitempty"`
 	// Mixed is, by revision, empty for the live set, what else than the write key encrypts some resource.
 	Mixed map[string]string `json:"mixed,omitempty"`

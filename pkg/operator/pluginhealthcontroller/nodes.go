@@ -250,13 +250,11 @@ func configuredKey(t *delivery.Snapshot) (key string, none bool) {
 // loaded reports whether the API server of a pod is known to have loaded the plugin set that the
 // pod uses. The Secret of a revision does not change. Another one does, as the plugins of the
 // operator's configuration: the container may still use what it has read at its start. That
-// kube-apiserver reloads its configuration is seen in its metrics alone.
+// kube-apiserver reloads its configuration is seen in its metrics alone. Until a pod shows a container, the agreement
+// that stands is not ended: a mirror pod has a status within seconds, and a new agreement settles for minutes.
 func loaded(t *delivery.Snapshot, pod *corev1.Pod, revision string) bool {
-	if t.Plugins == nil && revision != "" || len(t.State.NotLoaded) == 0 {
-		return true
-	}
-	id := delivery.ContainerID(pod, t.Container)
-	return id != "" && !slices.Contains(t.State.NotLoaded, id)
+	return t.Plugins == nil && revision != "" ||
+		!slices.Contains(t.State.NotLoaded, delivery.ContainerStatus(pod, t.Container).ContainerID)
 }
 
 func latest(a, b time.Time) time.Time {

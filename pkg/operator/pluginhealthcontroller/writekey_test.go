@@ -96,10 +96,12 @@ var writeKeys = []struct {
 		"Unknown WriteKeyUnknown", []*corev1.Pod{pod("d", runsAs("before"))}},
 	{"the live Secret was changed before a container started", changed(), plugins("2"), plugins("2"), 3, and4,
 		"True AsExpected", []*corev1.Pod{pod("d", runsAs("after"))}},
-	{"the live Secret was changed, and a container does not run", changed(), plugins("2"), plugins("2"), 3, and4,
-		"Unknown WriteKeyUnknown", []*corev1.Pod{pod("d")}},
+	{"the live Secret was changed, and a container has ended since", changed(), plugins("2"), plugins("2"), 3, and4,
+		"Unknown WriteKeyUnknown", []*corev1.Pod{pod("d", status(corev1.ContainerStatus{Name: "api", ContainerID: "before"}))}},
+	{"the live Secret was changed, and a new pod has no status yet", changed(), plugins("2"), plugins("2"), 3, and4,
+		"True AsExpected", []*corev1.Pod{pod("d")}},
 	{"plugins of the configuration were changed", changed().but(func(t *delivery.Snapshot) { t.Plugins = plugins("2") }),
-		plugins("2"), plugins("2"), 3, only2, "Unknown WriteKeyUnknown", nil},
+		plugins("2"), plugins("2"), 3, and4, "Unknown WriteKeyUnknown", []*corev1.Pod{pod("d", runsAs("before"))}},
 	{"some resources have another key", withKeys("2").but(func(t *delivery.Snapshot) {
 		t.State.Mixed = map[string]string{"8": "secrets by aescbc"}
 	}), plugins("2"), plugins("2"), 3, only2, "False WriteKeyOfSome", nil},

@@ -184,35 +184,38 @@ func (p *planner) record() {
 	}
 }
 
-// mountDelay is for how long a container that is started again in its pod may read the Secret of before: a kubelet
+// mountDelay is for how long a container that is started in a pod of before may read the Secret of before: a kubelet
 // updates a mount within about a minute.
 const mountDelay = 5 * time.Minute
 
-// notLoaded are the containers that ran when the writer of the live set changed, until others run. A container that is
-// started afterwards reads the set of then; one that mounts the Secret, after a while. No times of other machines
-// are compared.
+// notLoaded are the containers that ran when the writer of the live set last changed. A container that is started
+// afterwards reads the set of then; one that mounts the Secret, after a while. One that no pod shows may still run: a
+// mirror pod that is deleted is made again. No times of other machines are compared.
 func (p *planner) notLoaded() (ids []string) {
 	was := &p.Snapshot.State
 	changed := p.liveKnown() && was.Live != nil && (delivery.Writer(p.live()) != delivery.Writer(was.Live) ||
 		p.Target.Plugins == nil && p.Live.Config.Mixed != was.Mixed[""])
+	if !changed {
+		ids = slices.Clone(was.NotLoaded)
+	}
 	for _, pod := range p.Pods {
 		served := delivery.ContainerStatus(pod, p.Target.Container)
-		again := len(was.NotLoaded) > 0 && p.Target.Plugins == nil && p.LiveSeen < mountDelay && p.startedAgain(&served)
-		if id := served.ContainerID; id != "" && (changed || again || slices.Contains(was.NotLoaded, id)) {
-			ids = append(ids, id)
+		if served.ContainerID != "" && (changed || p.mountsFormer(pod, &served)) {
+			ids = append(ids, served.ContainerID)
 		}
 	}
 	slices.Sort(ids)
-	return ids
+	return slices.Compact(ids)
 }
 
-// startedAgain reports whether a container was started again in its pod since the live set was seen: this process saw
-// it after that set, or it follows one that had not loaded the set. What else was there at the process' first look was
-// judged by the process before.
-func (p *planner) startedAgain(c *corev1.ContainerStatus) bool {
-	before := c.LastTerminationState.Terminated
-	follows := before != nil && slices.Contains(p.Snapshot.State.NotLoaded, before.ContainerID)
-	return c.RestartCount > 0 && (follows || p.Seen[types.UID(c.ContainerID)] < p.LiveSeen)
+// mountsFormer reports whether a container may have been started with the Secret of before a change: it follows one
+// that had not loaded the set, or this process saw the pod before the set, and the container after it. What was there
+// at the process' first look was judged by the process before.
+func (p *planner) mountsFormer(pod *corev1.Pod, c *corev1.ContainerStatus) bool {
+	last := c.LastTerminationState.Terminated
+	follows := last != nil && slices.Contains(p.Snapshot.State.NotLoaded, last.ContainerID)
+	return p.Target.Plugins == nil && p.LiveSeen < mountDelay &&
+		(follows || p.Seen[pod.UID] > p.LiveSeen && p.Seen[types.UID(c.ContainerID)] < p.LiveSeen)
 }
 
 // mixed is what else than the write key encrypts resources, by revision.

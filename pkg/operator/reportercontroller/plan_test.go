@@ -474,8 +474,9 @@ func TestUnfinishedSwitchIntoTheTargetsNamespaceIsRemoved(t *testing.T) {
 	}
 }
 
-// Only a change of what encrypts makes containers that run ones that may write with another key. They stay so until
-// another one runs.
+// Only a change of what encrypts makes containers that run ones that may write with another key. They stay so, also
+// without a pod that shows them: who deletes a mirror pod restarts nothing, and a kubelet makes it again
+// (tryReconcileMirrorPods), at first without a status.
 func TestContainersThatRanWhenTheWriteKeyChangedHaveNotLoadedIt(t *testing.T) {
 	given := func(s *Snapshot) { s.Target.Plugins = set(1).Config.Plugins }
 	recorded := func(ids ...int) func(*Snapshot) {
@@ -484,12 +485,15 @@ func TestContainersThatRanWhenTheWriteKeyChangedHaveNotLoadedIt(t *testing.T) {
 	unreadable := func(s *Snapshot) { s.Live = nil }
 	seen := func(d time.Duration) func(*Snapshot) { return func(s *Snapshot) { s.LiveSeen = d } }
 	before := func(s *Snapshot) { s.State.NotLoaded = []string{"c-0", "c-a"} }
-	restarted := func(s *Snapshot) {
-		c := &s.Pods[0].Status.ContainerStatuses[0]
-		c.ContainerID, c.RestartCount = "c-b", 1
-	}
 	ended := func(s *Snapshot) { s.Pods[0].Status.ContainerStatuses[0].State = corev1.ContainerState{} }
-	earlier := func(s *Snapshot) { s.Seen = map[types.UID]time.Duration{"c-b": s.LiveSeen} }
+	deleted := func(s *Snapshot) { s.Pods = nil }
+	madeAgain := func(s *Snapshot) { s.Pods[0].Status = corev1.PodStatus{Phase: corev1.PodPending} }
+	pod := func(since time.Duration) func(*Snapshot) {
+		return func(s *Snapshot) { s.Seen = map[types.UID]time.Duration{s.Pods[0].UID: since} }
+	}
+	earlier := func(s *Snapshot) {
+		s.Seen = map[types.UID]time.Duration{s.Pods[0].UID: s.LiveSeen, "c-b": s.LiveSeen}
+	}
 	after := func(id string) func(*Snapshot) {
 		return func(s *Snapshot) {
 			s.Pods[0].Status.ContainerStatuses[0].LastTerminationState.Terminated =
@@ -514,21 +518,27 @@ func TestContainersThatRanWhenTheWriteKeyChangedHaveNotLoadedIt(t *testing.T) {
 		"a Secret with another key":             {[]func(*Snapshot){recorded(2, 1)}, "c-a"},
 		"a Secret with another reader":          {[]func(*Snapshot){recorded(1, 2)}, ""},
 		"another key for some resources":        {[]func(*Snapshot){recorded(1), mixed}, "c-a"},
-		"a Secret that cannot be read any more": {[]func(*Snapshot){recorded(2), before, unreadable}, "c-a"},
+		"a Secret that cannot be read any more": {[]func(*Snapshot){recorded(2), before, unreadable}, "c-0 c-a"},
 		"plugins that are seen first":           {[]func(*Snapshot){given}, ""},
 		"plugins with another key":              {[]func(*Snapshot){recorded(2), given}, "c-a"},
 		"plugins with another reader":           {[]func(*Snapshot){recorded(1, 2), given}, ""},
 		"a Secret with another socket":          {[]func(*Snapshot){recorded(1), moved}, "c-a"},
 		"plugins with another socket":           {[]func(*Snapshot){recorded(1), moved, given}, "c-a"},
 		"plugins with the socket spelled else":  {[]func(*Snapshot){recorded(1), respelled, given}, ""},
-		"nothing changes any more":              {[]func(*Snapshot){recorded(1), before}, "c-a"},
-		"another key after the container ended": {[]func(*Snapshot){recorded(2, 1), ended}, "c-a"},
-		"the container ended":                   {[]func(*Snapshot){recorded(1), before, ended}, "c-a"},
-		"another container":                     {[]func(*Snapshot){recorded(1), before, another, seen(time.Second)}, ""},
-		"started again at once":                 {[]func(*Snapshot){recorded(1), before, restarted, seen(mountDelay - 1)}, "c-b"},
-		"started again before this process":     {[]func(*Snapshot){recorded(1), before, restarted, seen(1), earlier, after("c-1")}, ""},
-		"the same, after one not loaded":        {[]func(*Snapshot){recorded(1), before, restarted, seen(1), earlier, after("c-a")}, "c-b"},
-		"started again after a while":           {[]func(*Snapshot){recorded(1), before, restarted, seen(mountDelay)}, ""},
+		"nothing changes any more":              {[]func(*Snapshot){recorded(1), before}, "c-0 c-a"},
+		"another key after the container ended": {[]func(*Snapshot){recorded(2, 1), before, ended}, "c-a"},
+		"the container ended":                   {[]func(*Snapshot){recorded(1), before, ended}, "c-0 c-a"},
+		"the mirror pod is deleted":             {[]func(*Snapshot){recorded(1), before, deleted}, "c-0 c-a"},
+		"the mirror pod has no status yet":      {[]func(*Snapshot){recorded(1), before, madeAgain}, "c-0 c-a"},
+		"another container":                     {[]func(*Snapshot){recorded(1), before, another, seen(2), pod(1)}, "c-0 c-a"},
+		"started again at once":                 {[]func(*Snapshot){recorded(1), before, another, seen(mountDelay - 1), after("c-a")}, "c-0 c-a c-b"},
+		"the same, not seen in between":         {[]func(*Snapshot){recorded(1), before, another, seen(2), pod(3), after("c-9")}, "c-0 c-a c-b"},
+		"started again before this process":     {[]func(*Snapshot){recorded(1), before, another, seen(1), earlier, after("c-1")}, "c-0 c-a"},
+		"the same, after one not loaded":        {[]func(*Snapshot){recorded(1), before, another, seen(1), earlier, after("c-a")}, "c-0 c-a c-b"},
+		"started again after this process":      {[]func(*Snapshot){recorded(1), before, another, seen(1), pod(1), after("c-1")}, "c-0 c-a"},
+		"started again after a while":           {[]func(*Snapshot){recorded(1), before, another, seen(mountDelay), pod(time.Hour), after("c-a")}, "c-0 c-a"},
+		"first started in a pod from before":    {[]func(*Snapshot){recorded(1), seen(1), pod(2)}, "c-a"},
+		"first started in a pod of now":         {[]func(*Snapshot){recorded(1), seen(2), pod(1)}, ""},
 	} {
 		s := fixture(t, v1alpha1.ModeCompanionPod, pods(apiPod("a", "1", servedBy("c-a"))))
 		for _, change := range c.change {

@@ -31,7 +31,7 @@ type serverState struct {
 	requested string                  // what was last requested, valid or not
 	looked    time.Time               // the last look
 	seen      map[types.UID]time.Time // when each pod, and API server's container, was first seen
-	writer    string                  // of the live set, and liveSeen since when it was seen
+	writer    *string                 // of the live set, once it was read, and liveSeen since when it was seen
 	liveSeen  time.Time
 	reports   rollup.Seen
 

@@ -24,7 +24,9 @@ const startsWithin = time.Minute
 // again when a pod of the API server whose user is not known has had its time to start.
 func (c *Controller) observeAges(s *Snapshot, e *serverState) {
 	now, before := c.Clock.Now(), e.seen
-	e.looked = now
+	if e.looked = now; before == nil {
+		e.liveSeen = now
+	}
 	e.seen, s.Seen = map[types.UID]time.Time{}, map[types.UID]time.Duration{}
 	see := func(uid types.UID) time.Duration {
 		first, known := before[uid]
@@ -57,11 +59,12 @@ func (c *Controller) observeAges(s *Snapshot, e *serverState) {
 }
 
 // seenLive is for how long the live set has been seen with this writer, as of the last look: it is compared with the
-// ages of containers.
+// ages of containers. The first set is as old as the first look, however late it is read.
 func (e *serverState) seenLive(writer string) time.Duration {
-	if writer != e.writer {
-		e.writer, e.liveSeen = writer, e.looked
+	if e.writer != nil && writer != *e.writer {
+		e.liveSeen = e.looked
 	}
+	e.writer = &writer
 	return e.looked.Sub(e.liveSeen)
 }
 

@@ -210,6 +210,9 @@ func TestPodIsAsOldAsThisProcessHasSeenIt(t *testing.T) {
 		}
 		sees(time.Second, 0, startsWithin-9*time.Second, b)
 		sees(time.Second, 0, startsWithin-8*time.Second, a, b)
+		if live := e.seenLive("0"); live != 2*time.Second+startsWithin {
+			t.Errorf("the set that is first read is seen for %s, and not from the first look on", live)
+		}
 		s.Pods = []*corev1.Pod{apiPod("a", "1", servedBy("c"))}
 		for _, age := range []time.Duration{0, time.Minute} {
 			c.observeAges(s, e)

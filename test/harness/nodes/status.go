@@ -81,9 +81,17 @@ func containerStatus(
 	next.Started = new(next.Ready)
 	if !neverStarted(next) {
 		next.ImageID = "simulated://" + c.Image
-		next.ContainerID = fmt.Sprintf("simulated://%s/%s-%d", identity(pod), c.Name, next.RestartCount)
+		next.ContainerID = containerID(pod, c.Name, next.RestartCount)
+	}
+	if ended := next.LastTerminationState.Terminated; ended != nil && ended.ContainerID == "" {
+		next.LastTerminationState = *next.LastTerminationState.DeepCopy()
+		next.LastTerminationState.Terminated.ContainerID = containerID(pod, c.Name, max(0, next.RestartCount-1))
 	}
 	return next
+}
+
+func containerID(pod *corev1.Pod, container string, restarts int32) string {
+	return fmt.Sprintf("simulated://%s/%s-%d", identity(pod), container, restarts)
 }
 
 // setCondition sets a condition, whose time moves with the status only.

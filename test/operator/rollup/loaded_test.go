@@ -34,6 +34,11 @@ func TestContainerThatIsStartedAgainMayWriteWithTheFormerKey(t *testing.T) {
 	agreed(contract.NoWriteKey)
 	fixture.SetEncryption(t, apiservers.Kube, apiservers.Encryption("1", "aescbc"))
 	agreed(contract.WriteKeyUnknown)
+	// Who deletes a mirror pod restarts nothing: a kubelet makes it again for the same container.
+	fixture.RemoveStatics(t)
+	agreed(contract.ReportsMissing)
+	fixture.RunStatic(t, node, fixture.StaticPod("", false))
+	agreed(contract.WriteKeyUnknown)
 	ended := corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{ExitCode: 1}}
 	for _, status := range []corev1.ContainerStatus{
 		{State: corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: "CrashLoopBackOff"}},
