@@ -325,8 +325,8 @@ func (e *evaluation) ofDelivery() {
 }
 
 // deliveryFindings returns problems and progress of the delivery, or, if there are none, one line on the mode. Progress
-// without a change for a FirstReport is a problem. After a restart the previous finding is kept until the state is
-// known.
+// without a change for a FirstReport is a problem, or later while a Node is not Ready. After a restart the previous
+// finding is kept until the state is known.
 func (e *evaluation) deliveryFindings() (found []Finding, mode string) {
 	f, was := Finding{Reason: e.Delivery.Reason, Text: e.Delivery.Message}, e.Previous[contract.HealthReporting]
 	switch f.Reason {
@@ -344,8 +344,13 @@ func (e *evaluation) deliveryFindings() (found []Finding, mode string) {
 		return nil, "\n" + f.Text
 	}
 	if contract.RollupReasonOf(f.Reason).UnderWay {
-		early := was.Reason == contract.ProgressDeadlineExceeded && e.Now.Before(e.Began.Add(FirstReport))
-		if due := !e.before(e.Delivery.Since.Add(FirstReport)); early || due {
+		exceeded, due := was.Reason == contract.ProgressDeadlineExceeded, e.Delivery.Since.Add(FirstReport)
+		for i := range e.Nodes { // where no kubelet starts or ends a pod
+			if until := e.Nodes[i].excusedUntil(); until.After(due) && !exceeded {
+				due = until
+			}
+		}
+		if exceeded && e.Now.Before(e.Began.Add(FirstReport)) || !e.before(due) {
 			f.Reason = contract.ProgressDeadlineExceeded
 		}
 	}

@@ -113,6 +113,14 @@ type Node struct {
 // Expected reports whether the node should report.
 func (n *Node) Expected() bool { return n.Keys == nil || len(n.Keys) > 0 }
 
+// excusedUntil is until when it is no fault that nothing is delivered to the node.
+func (n *Node) excusedUntil() time.Time {
+	if !n.Ready && n.DownUntil.After(n.QuietUntil) {
+		return n.DownUntil
+	}
+	return n.QuietUntil
+}
+
 // counts reports whether an entry of a report is about the node's API server pod and its plugin's socket. A nil
 // node's do.
 func (n *Node) counts(e *Entry) bool {
