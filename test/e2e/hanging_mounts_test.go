@@ -143,6 +143,16 @@ func TestFileSystemOfTheSocketsHangs(t *testing.T) {
 	f.end("the sockets' file system hangs")
 }
 
+// A connection outlasts that, but the next kube-apiserver cannot connect.
+func TestFileSystemOfAConnectedSocketHangs(t *testing.T) {
+	f := newFolders(t)
+	f.report()
+	f.awaitLog(`"Plugin is healthy" keyID="2"`)
+	f.hang(f.dir)
+	f.awaitLog(`"Plugin is not healthy" keyID="2" socket="` + f.dir + `/kms-2.sock" status="error" reason="Timeout"`)
+	f.end("the socket's file system hangs")
+}
+
 func TestFileSystemOfTheConfigurationHangs(t *testing.T) {
 	f := newFolders(t)
 	hung := f.mkdir("hung")

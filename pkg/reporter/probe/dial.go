@@ -52,9 +52,9 @@ func (d *dialer) dial(ctx context.Context, _ string) (net.Conn, error) {
 	return d.conn, nil
 }
 
-// sockets notices when a socket's file is another one than at the connection before: a process that
-// listens anew makes a new file. A server that only closes connections keeps it. An abstract socket
-// has none, so its replacement is not noticed.
+// sockets notices when a path no longer leads to the socket that was connected to: a process that listens anew makes a
+// new file, and one that ends removes it. A server that only closes connections keeps it. An abstract socket has no
+// file, so its replacement is not noticed.
 type sockets struct {
 	replaced atomic.Bool // since the last probe
 
@@ -69,10 +69,34 @@ func (s *sockets) connected(address string) {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.last.Ino != 0 && (now.Dev != s.last.Dev || now.Ino != s.last.Ino || now.Ctim != s.last.Ctim) {
+	if s.last.Ino != 0 && !same(&s.last, &now) {
 		s.replaced.Store(true)
 	}
 	s.last = now
+}
+
+func same(a, b *syscall.Stat_t) bool { return a.Dev == b.Dev && a.Ino == b.Ino && a.Ctim == b.Ctim }
+
+// moved reports whether the next process that connects gets another socket than this one did, or none. A file system
+// that does not answer within the timeout gives it none.
+func (s *sockets) moved(address string, timeout time.Duration) bool {
+	s.mu.Lock()
+	last := s.last
+	s.mu.Unlock()
+	if last.Ino == 0 {
+		return false
+	}
+	answer := make(chan bool, 1)
+	go func() {
+		var now syscall.Stat_t
+		answer <- syscall.Stat(address, &now) != nil || !same(&last, &now)
+	}()
+	select {
+	case moved := <-answer:
+		return moved
+	case <-time.After(timeout):
+		return true
+	}
 }
 
 // connection is the state of a connection, or of the last attempt to make one.

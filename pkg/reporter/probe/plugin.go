@@ -151,7 +151,7 @@ func (p *Plugin) Probe(ctx context.Context, s Settings) Result {
 		return r
 	}
 	for attempt := 0; ; attempt++ {
-		conn, err := p.connect()
+		conn, err := p.connect(p.sockets.moved(p.address, s.Timeout))
 		if err != nil {
 			return finish("", nil, err)
 		}
@@ -242,10 +242,10 @@ func (p *Plugin) unreachable(failed error) Result {
 // connect returns the connection. It makes a new one if there is none, or if the last
 // attempt failed: gRPC would first wait for its backoff and meanwhile fail every call
 // with the old error; a new connection is tried at once, and its first call waits for the
-// outcome. A working connection is kept, and so is one that the plugin has not accepted
-// yet, or whose path the kernel still resolves: on a file system that hangs each attempt
-// blocks a thread, and cannot be cancelled.
-func (p *Plugin) connect() (*grpc.ClientConn, error) {
+// outcome. A working connection is kept while its path leads to it: the next kube-apiserver connects by the
+// path. Kept is also one that the plugin has not accepted yet, or whose path the kernel still resolves: on a file
+// system that hangs each attempt blocks a thread, and cannot be cancelled.
+func (p *Plugin) connect(moved bool) (*grpc.ClientConn, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.closed {
@@ -254,7 +254,9 @@ func (p *Plugin) connect() (*grpc.ClientConn, error) {
 	if p.conn != nil {
 		switch p.conn.GetState() {
 		case connectivity.Ready, connectivity.Idle:
-			return p.conn, nil
+			if !moved {
+				return p.conn, nil
+			}
 		case connectivity.Connecting:
 			if s := p.dialer.state(); s.connected || s.dialling {
 				return p.conn, nil

@@ -131,7 +131,8 @@ var faults = map[string]struct {
 	"health NOT_SERVING":           {trip: true, status: contract.Unhealthy, reason: contract.ReportedUnhealthy, detail: "gRPC health is NOT_SERVING, not SERVING"},
 	// The same project's issues 74 and 26: after a restart the socket's file was left behind.
 	"crash":         {status: contract.Error, reason: contract.ConnectFailed, detail: ": connection refused: nothing listens on it", noKey: true},
-	"remove-socket": {status: contract.Healthy}, // open connections are served on
+	// Open connections are served on, but the next kube-apiserver cannot connect.
+	"remove-socket": {status: contract.Error, reason: contract.SocketMissing, detail: noSocketFile, noKey: true},
 }
 
 func TestEachFaultGetsItsVerdictAndRecoveryIsDetectedByTheNextProbe(t *testing.T) {
@@ -283,6 +284,37 @@ func TestOneConnectionServesManyProbes(t *testing.T) {
 		if got := real.Calls(call).Count; got != 0 {
 			t.Errorf("%d %s calls, although only Status is configured", got, call)
 		}
+	}
+}
+
+// The next kube-apiserver connects by the path, whoever has kept the connections of before.
+func TestProbeFollowsThePathToASuccessor(t *testing.T) {
+	old := start(t)
+	plugin := probed(t, old.Endpoint())
+	if r := ask(t, plugin, writer(generous)); r.Status != contract.Healthy || r.Restarted {
+		t.Fatalf("%+v", r)
+	}
+	socket := strings.TrimPrefix(old.Endpoint(), "unix://")
+	if err := os.Rename(socket, socket+".old"); err != nil {
+		t.Fatal(err)
+	}
+	next, err := kmsplugin.Start(kmsplugin.Options{Endpoint: old.Endpoint(), StateDir: t.TempDir(),
+		Faults: []kmsplugin.Fault{fault(t, "unhealthy the successor is sealed")}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = next.Close() })
+	if r := ask(t, plugin, writer(generous)); r.Status != contract.Unhealthy || !r.Restarted ||
+		!strings.Contains(r.Detail, "the successor is sealed") {
+		t.Errorf("%+v", r)
+	}
+	// A mode that the API server's user cannot connect with.
+	if err := os.Chmod(socket, 0); err != nil {
+		t.Fatal(err)
+	}
+	accepted := next.State().Connections.Accepted
+	if ask(t, plugin, writer(generous)); os.Geteuid() == 0 && next.State().Connections.Accepted != accepted+1 {
+		t.Error("a socket of another mode is not connected to")
 	}
 }
 
