@@ -23,11 +23,11 @@ var storedAs = map[string]string{
 	"useridentities":             "identities",
 }
 
-// resourceOf returns the resource of a key below a prefix, as kubectl names it, and the end of its keys.
+// resourceOf returns the resource of a key below a prefix, as kubectl names it, and from where to where its keys are.
 // Keys are RESOURCE/[NAMESPACE/]NAME for most built-in types, and GROUP/RESOURCE/[NAMESPACE/]NAME for
 // custom resources: a group has a dot, a resource has none. An aggregated API server has a prefix of
 // its own, most often its group: GROUP/GROUP/RESOURCE/[NAMESPACE/]NAME.
-func resourceOf(prefix, key string) (name, end string) {
+func resourceOf(prefix, key string) (name, from, end string) {
 	parts := strings.Split(strings.TrimPrefix(key, prefix), "/")
 	at := 0
 	for at < len(parts)-2 && strings.Contains(parts[at], ".") {
@@ -41,10 +41,10 @@ func resourceOf(prefix, key string) (name, end string) {
 		at = 1
 	}
 	if at+1 >= len(parts) { // a key that is no folder
-		return name, key + "\x00"
+		return name, key, key + "\x00"
 	}
 	path := strings.Join(parts[:at+1], "/")
-	return cmp.Or(storedAs[path], name), prefix + path + "0" // the character after /
+	return cmp.Or(storedAs[path], name), prefix + path + "/", prefix + path + "0" // the character after /
 }
 
 // matches returns whether a resource is what a user asks for, with or without its group: a key has

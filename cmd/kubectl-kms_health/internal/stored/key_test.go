@@ -24,12 +24,12 @@ func TestResourceOfAKey(t *testing.T) {
 	} {
 		t.Run(key, func(t *testing.T) {
 			const prefix = "/registry/"
-			name, end := resourceOf(prefix, prefix+key)
+			name, from, end := resourceOf(prefix, prefix+key)
 			if name != want[0] || end != prefix+want[1] {
 				t.Errorf("got %q, %q; want %q", name, end, want)
 			}
-			if end <= prefix+key {
-				t.Errorf("%q ends before the key: the reading would not end", end)
+			if from > prefix+key || end <= prefix+key {
+				t.Errorf("the key is not from %q to %q: it would not be read, or the reading would not end", from, end)
 			}
 		})
 	}
@@ -39,8 +39,8 @@ func FuzzResourceOf(f *testing.F) {
 	f.Add("secrets/default/a")
 	f.Add("a.b/c.d/e/f")
 	f.Fuzz(func(t *testing.T, key string) {
-		if _, end := resourceOf("/registry/", "/registry/"+key); end <= "/registry/"+key {
-			t.Errorf("%q ends before the key", end)
+		if _, from, end := resourceOf("/registry/", "/registry/"+key); from > "/registry/"+key || end <= "/registry/"+key {
+			t.Errorf("the key is not from %q to %q", from, end)
 		}
 	})
 }

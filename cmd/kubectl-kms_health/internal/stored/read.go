@@ -86,14 +86,14 @@ func (r *reader) readPrefix(ctx context.Context, prefix string) error {
 		if err != nil || len(first.Kvs) == 0 {
 			return err
 		}
-		key := string(first.Kvs[0].Key)
-		resource, next := resourceOf(prefix, key)
+		// From its folder on, as kube-apiserver lists: of a Range from a key, kine (k3s) leaves out that key.
+		resource, begin, next := resourceOf(prefix, string(first.Kvs[0].Key))
 		if !slices.Contains(r.found, resource) {
 			r.found = append(r.found, resource)
 		}
 		selects := func(asked string) bool { return matches(resource, asked) }
 		if len(r.Resources) == 0 || slices.ContainsFunc(r.Resources, selects) {
-			if err := r.readResource(ctx, resource, key, next); err != nil {
+			if err := r.readResource(ctx, resource, begin, next); err != nil {
 				return err
 			}
 		}
