@@ -58,6 +58,8 @@ func (d *dialer) dial(ctx context.Context, _ string) (net.Conn, error) {
 type sockets struct {
 	replaced atomic.Bool // since the last probe
 
+	looking chan bool // of a look at the path that has not ended; of moved
+
 	mu   sync.Mutex
 	last syscall.Stat_t
 }
@@ -78,7 +80,8 @@ func (s *sockets) connected(address string) {
 func same(a, b *syscall.Stat_t) bool { return a.Dev == b.Dev && a.Ino == b.Ino && a.Ctim == b.Ctim }
 
 // moved reports whether the next process that connects gets another socket than this one did, or none. A file system
-// that does not answer within the timeout gives it none.
+// that does not answer within the timeout gives it none; it blocks one thread, however often it is asked. moved may not
+// be called concurrently with itself.
 func (s *sockets) moved(address string, timeout time.Duration) bool {
 	s.mu.Lock()
 	last := s.last
@@ -86,13 +89,17 @@ func (s *sockets) moved(address string, timeout time.Duration) bool {
 	if last.Ino == 0 {
 		return false
 	}
-	answer := make(chan bool, 1)
-	go func() {
-		var now syscall.Stat_t
-		answer <- syscall.Stat(address, &now) != nil || !same(&last, &now)
-	}()
+	if s.looking == nil {
+		looking := make(chan bool, 1)
+		s.looking = looking
+		go func() {
+			var now syscall.Stat_t
+			looking <- syscall.Stat(address, &now) != nil || !same(&last, &now)
+		}()
+	}
 	select {
-	case moved := <-answer:
+	case moved := <-s.looking:
+		s.looking = nil
 		return moved
 	case <-time.After(timeout):
 		return true

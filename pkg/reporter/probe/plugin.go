@@ -151,7 +151,7 @@ func (p *Plugin) Probe(ctx context.Context, s Settings) Result {
 		return r
 	}
 	for attempt := 0; ; attempt++ {
-		conn, err := p.connect(p.sockets.moved(p.address, s.Timeout))
+		conn, err := p.connect(attempt == 0 && p.sockets.moved(p.address, s.Timeout))
 		if err != nil {
 			return finish("", nil, err)
 		}

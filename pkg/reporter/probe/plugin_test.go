@@ -130,7 +130,7 @@ var faults = map[string]struct {
 	"encrypt-key-id other":         {trip: true, status: contract.Unhealthy, reason: contract.ProtocolViolation, detail: `the answer to Encrypt names key_id "other", that to Status "`},
 	"health NOT_SERVING":           {trip: true, status: contract.Unhealthy, reason: contract.ReportedUnhealthy, detail: "gRPC health is NOT_SERVING, not SERVING"},
 	// The same project's issues 74 and 26: after a restart the socket's file was left behind.
-	"crash":         {status: contract.Error, reason: contract.ConnectFailed, detail: ": connection refused: nothing listens on it", noKey: true},
+	"crash": {status: contract.Error, reason: contract.ConnectFailed, detail: ": connection refused: nothing listens on it", noKey: true},
 	// Open connections are served on, but the next kube-apiserver cannot connect.
 	"remove-socket": {status: contract.Error, reason: contract.SocketMissing, detail: noSocketFile, noKey: true},
 }
