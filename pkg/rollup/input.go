@@ -36,8 +36,9 @@ type Input struct {
 	// Nodes are those with a pod of the target that is scheduled and not being deleted.
 	// They should report if that pod has plugins.
 	Nodes []Node
-	// Others are those of the target's other running pods: those that are being deleted, and a second one of a
-	// node. They need not report, but a key that one writes with is in use: that alone is known of them.
+	// Others are those of the target's other running pods: those that are being deleted, a second one of a node, and
+	// those that are not shown. They need not report, but a key that one writes with is in use: that alone is known of
+	// them.
 	Others []Node
 	// Alone means that the API server runs outside of pods: Nodes are those that should have a reporter. What API
 	// servers use, and write with, is not known.

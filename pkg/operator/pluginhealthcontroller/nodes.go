@@ -77,7 +77,8 @@ func agents(ours map[string][]*corev1.Pod) (nodes []string) {
 func isAgent(p *corev1.Pod) bool { return v1alpha1.Mode(p.Labels[contract.ModeLabel]).ServesNode() }
 
 // expect adds the nodes that API servers run on to the input, each with the plugins of the pod that counts, and what
-// the other pods write with. ours are the reporters' pods.
+// the other pods write with. A pod that is not shown, and that a static pod operator lists, ends no agreement, since a
+// kubelet may be about to make its mirror again; without it none begins. ours are the reporters' pods.
 func (s *healthSync) expect(in *rollup.Input, before map[string]nodeHistory, pods, ours map[string][]*corev1.Pod,
 	resource *operatorstatus.Status) {
 	for _, name := range slices.Sorted(maps.Keys(pods)) {
@@ -111,6 +112,12 @@ func (s *healthSync) expect(in *rollup.Input, before map[string]nodeHistory, pod
 		look.complete(&n, b, ours[name])
 		s.attendance[name] = look.nodeHistory
 		in.Nodes = append(in.Nodes, n)
+	}
+	for _, listed := range resource.Nodes { // a static pod may run without a mirror
+		_, exists := s.node(listed.Name)
+		if exists && listed.Revision != "" && len(pods[listed.Name]) == 0 && s.agreement.KeyID == "" {
+			in.Others = append(in.Others, rollup.Node{Name: listed.Name, WriteKeyNotKnown: true})
+		}
 	}
 }
 

@@ -22,7 +22,12 @@ var abc = map[string]informers.Node{"a": {Name: "a", Ready: true}, "b": {Name: "
 
 // observed is the input of a roll-up by pods alone.
 func observed(target *target, pods []*corev1.Pod, nodes map[string]informers.Node) (in rollup.Input) {
-	syncingOf(target, nodes).expect(&in, nil, byNode(alive(pods)), nil, &operatorstatus.Status{})
+	return observedBeside(target, pods, nodes, &operatorstatus.Status{})
+}
+
+func observedBeside(target *target, pods []*corev1.Pod, nodes map[string]informers.Node, resource *operatorstatus.Status,
+) (in rollup.Input) {
+	syncingOf(target, nodes).expect(&in, nil, byNode(alive(pods)), nil, resource)
 	return in
 }
 

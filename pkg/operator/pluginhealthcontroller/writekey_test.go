@@ -153,3 +153,31 @@ func TestTheWriteKeyIsAgreedOnWhenEveryAPIServerWritesWithIt(t *testing.T) {
 		})
 	}
 }
+
+// library-go takes a key for deployed when each node of nodeStatuses has a pod with it (getAPIServerRevisionOfAllInstances).
+// A mirror pod may be deleted where no kubelet makes it again, and its kube-apiserver runs.
+func TestNoKeyIsAgreedOnWithoutThePodOfAListedNode(t *testing.T) {
+	nodes := map[string]informers.Node{"a": {Name: "a", Ready: true}, "b": {Name: "b", Ready: true}}
+	target := withKeys("2").but(func(t *delivery.Snapshot) {
+		t.State.Revisions = map[string][]v1alpha1.Plugin{"8": plugins("2")}
+	})
+	for name, tt := range map[string]struct {
+		listed operatorstatus.NodeStatus
+		want   string
+	}{
+		"it has a pod":                     {operatorstatus.NodeStatus{Name: "a", Revision: "8"}, "True AsExpected"},
+		"its pod is not shown":             {operatorstatus.NodeStatus{Name: "b", Revision: "7"}, "Unknown WriteKeyUnknown"},
+		"nothing was installed on it yet":  {operatorstatus.NodeStatus{Name: "b", Replacing: true}, "True AsExpected"},
+		"its Node does not exist any more": {operatorstatus.NodeStatus{Name: "z", Revision: "7"}, "True AsExpected"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			in := observedBeside(target, []*corev1.Pod{pod("a", revision(8))}, nodes,
+				&operatorstatus.Status{Nodes: []operatorstatus.NodeStatus{tt.listed}})
+			in.Now, in.Reports, in.WriteKey = now, only2[:1], "2"
+			in.Agreement = rollup.Agreement{KeyID: "2", KEKID: "kek-2", Seen: now.Add(-rollup.SettlePeriod)}
+			if c := rollup.Evaluate(&in).Conditions[contract.WriteKeyAgreed]; c.Status+" "+c.Reason != tt.want {
+				t.Errorf("%+v, want %s", c, tt.want)
+			}
+		})
+	}
+}
