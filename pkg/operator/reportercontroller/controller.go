@@ -13,6 +13,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/client-go/dynamic"
 	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/klog/v2"
@@ -183,7 +184,9 @@ func (c *Controller) finish(ctx context.Context, e *serverState, s *Snapshot, o 
 	if o.Err != nil {
 		c.metrics.errors.WithLabelValues(name).Inc()
 	}
-	if pods := s.own("Pod"); slices.ContainsFunc(pods, ended) || slices.ContainsFunc(pods, s.madeAgain) {
+	if slices.ContainsFunc(s.own("Pod"), func(pod *unstructured.Unstructured) bool {
+		return ended(pod) || s.madeAgain(pod) != nil
+	}) {
 		return replaceAfter
 	}
 	return resync

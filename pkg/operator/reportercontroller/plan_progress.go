@@ -8,6 +8,7 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/kms-health/kms-health/pkg/contract"
 	"github.com/kms-health/kms-health/pkg/operator/delivery"
@@ -27,19 +28,23 @@ func ended(o *unstructured.Unstructured) bool {
 	return phase == string(corev1.PodFailed) || phase == string(corev1.PodSucceeded)
 }
 
-// madeAgain reports whether the API server's pod of a companion was made again under its UID: a static
-// pod of which the manifest was moved away and back. The companion mounts the volumes of before. All containers
-// of that pod then began after the companion's, by the clock of their node.
-func (s *Snapshot) madeAgain(companion *unstructured.Unstructured) bool {
+// madeAgain is the API server's pod of a companion that was made again under its UID: a static pod of which the
+// manifest was moved away and back. The companion mounts the volumes of before. All containers of that pod then began
+// after the companion's, by the clock of their node. nil: there is none.
+func (s *Snapshot) madeAgain(companion *unstructured.Unstructured) *corev1.Pod {
 	beside := companion.GetAnnotations()[contract.BesideAnnotation]
 	if beside == "" { // an agent, of which there may be many
-		return false
+		return nil
 	}
 	began := firstStart(informers.As[corev1.Pod](companion))
-	return !began.IsZero() && slices.ContainsFunc(s.Pods, func(pod *corev1.Pod) bool {
+	at := slices.IndexFunc(s.Pods, func(pod *corev1.Pod) bool {
 		uid, err := objects.PodUID(pod)
 		return err == nil && uid == beside && pod.Spec.NodeName == nodeOf(companion) && firstStart(pod).After(began)
 	})
+	if began.IsZero() || at < 0 {
+		return nil
+	}
+	return s.Pods[at]
 }
 
 // firstStart is when the first of a pod's containers that run was started; zero: none runs.
@@ -52,12 +57,26 @@ func firstStart(pod *corev1.Pod) (first time.Time) {
 	return first
 }
 
-// reports reports whether this companion wrote the node's report, and the report has changed a while ago.
-func (p *planner) reports(companion *unstructured.Unstructured) bool {
-	return p.Resource != nil && slices.ContainsFunc(p.Resource.Reports, func(r operatorstatus.Report) bool {
+// cutOff reports whether a companion mounts the volumes of before a pod was made again: it does not report, or finds no
+// plugin while all containers have run for a while. Of these volumes one in memory looks empty, and others deleted.
+func (p *planner) cutOff(companion *unstructured.Unstructured) bool {
+	pod := p.madeAgain(companion)
+	if pod == nil || p.Resource == nil {
+		return pod != nil
+	}
+	served := delivery.ContainerStatus(pod, p.Target.Container).ContainerID
+	settled := p.Seen[types.UID(served)] >= startsWithin && !slices.ContainsFunc(slices.Concat(
+		pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses),
+		func(c corev1.ContainerStatus) bool { return c.State.Running == nil && !c.Ready })
+	return !slices.ContainsFunc(p.Resource.Reports, func(r operatorstatus.Report) bool {
 		return r.Node == nodeOf(companion) && r.Reporter() == string(companion.GetUID()) &&
-			p.Unchanged[r.Node] < r.Validity()
+			p.Unchanged[r.Node] < r.Validity() && (!settled || slices.ContainsFunc(r.Entries, findsPlugin))
 	})
+}
+
+// findsPlugin reports whether something listened on a plugin's socket, or that is not known.
+func findsPlugin(e contract.Entry) bool {
+	return e.Reason != contract.SocketMissing && e.Reason != contract.ConnectFailed
 }
 
 func nodeOf(o *unstructured.Unstructured) string {

@@ -20,7 +20,7 @@ import (
 // (superseded), or it is the last to go (last). While the mode changes, only companions go.
 //
 // A wanted pod that has ended permanently, by an eviction, a graceful shutdown of its node, or a kubelet
-// that did not admit it, goes too, and so does a companion that is silent since the API server's pod was made
+// that did not admit it, goes too, and so does a companion that reaches no plugin since the API server's pod was made
 // again: the sync after it makes it again.
 func (p *planner) prune(switching bool) {
 	wanted := map[string]bool{}
@@ -31,7 +31,7 @@ func (p *planner) prune(switching bool) {
 		if o.GetDeletionTimestamp() != nil {
 			continue
 		}
-		goes := (ended(o) || p.madeAgain(o) && !p.reports(o)) && p.Seen[o.GetUID()] >= replaceAfter
+		goes := (ended(o) || p.cutOff(o)) && p.Seen[o.GetUID()] >= replaceAfter
 		if !wanted[ssa.Describe(o)] {
 			goes = !p.keeps(o) && p.superseded(o, switching) && !p.inUse(o)
 		}

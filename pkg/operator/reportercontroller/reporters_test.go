@@ -69,7 +69,7 @@ func TestPodThatHasEndedIsReplacedAfterAMoment(t *testing.T) {
 }
 
 // A static pod whose manifest was moved away and back has its UID again, and other volumes.
-func TestSilentCompanionOfAPodThatWasMadeAgainIsReplaced(t *testing.T) {
+func TestCompanionThatReachesNoPluginOfAPodThatWasMadeAgainIsReplaced(t *testing.T) {
 	began := time.Unix(1e9, 0).Add(-time.Hour)
 	running := func(ats ...int) (all []corev1.ContainerStatus) {
 		for _, at := range ats {
@@ -85,16 +85,25 @@ func TestSilentCompanionOfAPodThatWasMadeAgainIsReplaced(t *testing.T) {
 		companion, init, servers []int         // when containers began; 0: one does not run
 		reported                 time.Duration // when the companion last did, before now
 		replaced                 bool
+		error                    contract.Reason // of the plugin in its report
+		runs                     time.Duration   // for how long the API server's container does
 	}{
-		"made again":                            {[]int{1}, nil, []int{2, 3}, time.Hour, true},
-		"made again, and its plugin":            {[]int{1}, []int{2}, []int{3}, time.Hour, true},
-		"made again, and the companion reports": {[]int{1}, nil, []int{2, 3}, time.Minute, false},
-		"the companion was started again":       {[]int{4}, nil, []int{2, 3}, time.Hour, false},
-		"within the same second":                {[]int{2}, nil, []int{2, 3}, time.Hour, false},
-		"one container was started again":       {[]int{2}, nil, []int{1, 3}, time.Hour, false},
-		"the plugin was not":                    {[]int{2}, []int{1}, []int{3}, time.Hour, false},
-		"the companion does not run":            {[]int{0}, nil, []int{2, 3}, time.Hour, false},
-		"the API server does not run":           {[]int{1}, nil, []int{0}, time.Hour, false},
+		"made again":                            {[]int{1}, nil, []int{2, 3}, time.Hour, true, "", startsWithin},
+		"made again, and its plugin":            {[]int{1}, []int{2}, []int{3}, time.Hour, true, "", startsWithin},
+		"made again, and the companion reports": {[]int{1}, nil, []int{2, 3}, time.Minute, false, "", startsWithin},
+		"the companion was started again":       {[]int{4}, nil, []int{2, 3}, time.Hour, false, "", startsWithin},
+		"within the same second":                {[]int{2}, nil, []int{2, 3}, time.Hour, false, "", startsWithin},
+		"one container was started again":       {[]int{2}, nil, []int{1, 3}, time.Hour, false, "", startsWithin},
+		"the plugin was not":                    {[]int{2}, []int{1}, []int{3}, time.Hour, false, "", startsWithin},
+		"the companion does not run":            {[]int{0}, nil, []int{2, 3}, time.Hour, false, "", startsWithin},
+		"the API server does not run":           {[]int{1}, nil, []int{0}, time.Hour, false, "", startsWithin},
+		// kubelet unmounts an emptyDir in memory (teardownTmpfsOrHugetlbfs), and a companion keeps the former one.
+		"made again, and no socket is there": {[]int{1}, nil, []int{2, 3}, time.Minute, true, contract.SocketMissing, startsWithin},
+		"made again, and nothing listens":    {[]int{1}, nil, []int{2, 3}, time.Minute, true, contract.ConnectFailed, startsWithin},
+		"made again, and the plugin answers": {[]int{1}, nil, []int{2, 3}, time.Minute, false, contract.Timeout, startsWithin},
+		"no socket is there":                 {[]int{4}, nil, []int{2, 3}, time.Minute, false, contract.SocketMissing, startsWithin},
+		"made again a moment ago":            {[]int{1}, nil, []int{2, 3}, time.Minute, false, contract.SocketMissing, startsWithin - 1},
+		"made again, and a plugin ended":     {[]int{1}, nil, []int{2, 3, 0}, time.Minute, false, contract.SocketMissing, startsWithin},
 	} {
 		server := apiPod("a", "1", func(p *corev1.Pod) {
 			p.Status.InitContainerStatuses, p.Status.ContainerStatuses = running(c.init...), running(c.servers...)
@@ -111,7 +120,11 @@ func TestSilentCompanionOfAPodThatWasMadeAgainIsReplaced(t *testing.T) {
 		s.own("Pod")[0].Object["status"] = object["status"]
 		s.Resource = &operatorstatus.Status{Reports: []operatorstatus.Report{
 			reportOf("b", "another", testTime), reportOf("a", string(pod.UID), testTime)}}
-		s.Unchanged = map[string]time.Duration{"a": c.reported}
+		s.Seen["containerd://1"] = c.runs
+		if s.Unchanged = map[string]time.Duration{"a": c.reported}; c.error != "" {
+			e := &s.Resource.Reports[1].Entries[0]
+			e.Status, e.Reason = contract.Error, c.error
+		}
 		plan := planOf(t, s)
 		if replaced := names(plan.Delete) == "Pod/"+pod.Name; replaced != c.replaced || len(workloads(plan)) != 1 {
 			t.Errorf("%s: %q deleted, %s wanted", name, names(plan.Delete), names(workloads(plan)))
