@@ -84,8 +84,11 @@ func newStoredKeys(e environment) *cobra.Command {
 
 // validate checks the flags before anything is read.
 func (s *storedKeys) validate(cmd *cobra.Command, _ []string) error {
-	if s.kekID == "" && cmd.Flags().Changed("kek-id") { // as of a variable of a script that is not set
+	switch {
+	case s.kekID == "" && cmd.Flags().Changed("kek-id"): // as of a variable of a script that is not set
 		return errors.New("--kek-id: is empty")
+	case strings.Contains(s.kekID, "…"): // nothing has it, so it would be called not needed
+		return errors.New("--kek-id: is shortened; kubectl kms-health status -o wide shows all of it")
 	}
 	return nil
 }

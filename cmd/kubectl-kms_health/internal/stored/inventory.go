@@ -7,6 +7,8 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+
+	"github.com/kms-health/kms-health/pkg/contract"
 )
 
 // Row counts the objects of a resource that are encrypted in one way.
@@ -87,12 +89,17 @@ func (r *reader) inventory() *Inventory {
 // commandName is a resource that may stand in a command: names come from etcd, which may have any.
 var commandName = regexp.MustCompile(`^[a-z0-9.-]+$`)
 
+// isNamed reports whether a KEK ID is the one that a user names: as it is, by its hash, or as text shows it.
+func isNamed(kekID, named string) bool {
+	return contract.SameKEK(kekID, named) || contract.CleanDetail(kekID) == contract.CleanDetail(named)
+}
+
 // Select leaves what needs a KEK ID. Of objects that cannot be read, or are under KMS v1, it is not known.
 func (i *Inventory) Select(kekID string) {
 	others, resources, rows := map[string]bool{}, map[string]bool{}, []Row{}
 	for _, row := range i.Rows {
 		switch {
-		case row.KEKID == kekID:
+		case row.KEKID != "" && isNamed(row.KEKID, kekID):
 			rows = append(rows, row)
 			resources[row.Resource] = true
 			i.needed += row.Objects

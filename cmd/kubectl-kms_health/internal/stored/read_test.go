@@ -13,6 +13,7 @@ import (
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 
+	"github.com/kms-health/kms-health/pkg/contract"
 	"github.com/kms-health/kms-health/test/harness/controlplane"
 )
 
@@ -170,12 +171,12 @@ func TestEveryValueIsARowOrIsNamed(t *testing.T) {
 	e := start(t)
 	e.put(t, map[string]string{
 		"/registry/secrets/a/1": string(envelope(t, "key-1", []byte("x"))), "/registry/secrets/a/2": string(envelope(t, "key-2", []byte("x"))),
-		"/registry/secrets/a/3": "k8s\x00", "/registry/configmaps/a/1": "k8s:enc:kms:v1:old:x", "/registry/configmaps/a/2": "k8s:enc:kms:v2:kms-1:\xff",
+		"/registry/secrets/a/3": "k8s\x00", "/registry/cronjobs/a/1": string(envelope(t, "key\n4 ", []byte("x"))), "/registry/configmaps/a/1": "k8s:enc:kms:v1:old:x", "/registry/configmaps/a/2": "k8s:enc:kms:v2:kms-1:\xff",
 		"/registry/example.com/foos/a/1": "k8s:enc:aescbc:v1:k:x", "/registry/pods/a/1": "k8s\x00", "/registry/minions/a": "k8s\x00",
 		"/openshift.io/routes/a/1": "k8s:enc:secretbox:v1:k:x", "compact_rev_key": "1",
 	})
 	want := []Row{
-		{"configmaps", "kms:v1:old", "", 1}, {"foos.example.com", "aescbc:v1:k", "", 1}, {"routes", "secretbox:v1:k", "", 1},
+		{"configmaps", "kms:v1:old", "", 1}, {"cronjobs", "kms:v2:kms-1", "key\n4 ", 1}, {"foos.example.com", "aescbc:v1:k", "", 1}, {"routes", "secretbox:v1:k", "", 1},
 		{"secrets", "identity", "", 1}, {"secrets", "kms:v2:kms-1", "key-1", 1}, {"secrets", "kms:v2:kms-1", "key-2", 1},
 	}
 	got, _, err := e.read(t, Request{})
@@ -193,8 +194,10 @@ func TestEveryValueIsARowOrIsNamed(t *testing.T) {
 		want    string
 		code    int
 	}{
+		"needed, by its hash":             {Request{}, "sha256:" + contract.FileHash([]byte("key-1")), `KEK ID "sha256:` + contract.FileHash([]byte("key-1")) + `" is still needed, by secrets (objects: 1)`, 1},
+		"needed, as text shows it":        {Request{}, "key 4", `KEK ID "key 4" is still needed, by cronjobs (objects: 1)`, 1},
 		"needed":                          {Request{}, "key-1", `KEK ID "key-1" is still needed, by secrets (objects: 1)`, 1},
-		"not known, for what is not read": {Request{}, "key-3", `Not known: whether an object needs KEK ID "key-3" (objects: 2); in use are key-1, key-2`, 2},
+		"not known, for what is not read": {Request{}, "key-3", `Not known: whether an object needs KEK ID "key-3" (objects: 2); in use are ` + "key\n4 , key-1, key-2", 2},
 		"not needed":                      {Request{Resources: []string{"secrets"}}, "key-3", `No object of secrets needs KEK ID "key-3"; in use are key-1, key-2`, 0},
 		"without a KEK ID":                {Request{Resources: []string{"pods", "nodes"}}, "", "Encrypted: 0 of 2 objects, KEK IDs: 0", 0},
 		"of one prefix":                   {Request{Prefixes: []string{"openshift.io/"}}, "", "Encrypted: 1 of 1 objects, KEK IDs: 0", 0},
@@ -216,7 +219,7 @@ func TestEveryValueIsARowOrIsNamed(t *testing.T) {
 		request Request
 		want    string
 	}{
-		"unknown resource": {Request{Resources: []string{"secretz"}}, `no object of "secretz"; it has configmaps, foos.example.com, nodes, pods, secrets, routes`},
+		"unknown resource": {Request{Resources: []string{"secretz"}}, `no object of "secretz"; it has configmaps, cronjobs, foos.example.com, nodes, pods, secrets, routes`},
 		"unknown prefix":   {Request{Prefixes: []string{"/other"}}, "no key below /other: set --etcd-prefix"},
 	} {
 		t.Run(name, func(t *testing.T) {
