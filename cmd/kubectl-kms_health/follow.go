@@ -55,7 +55,7 @@ func (o *options) follow(ctx context.Context, isLast func(*view.Status) (bool, e
 // then.
 func (o *options) awaitHealthy(ctx context.Context) error {
 	var last *view.Status
-	trips := o.newTrips("wait", 2)
+	trips := o.newTrips("wait")
 	err := o.follow(ctx, func(s *view.Status) (bool, error) {
 		last = s
 		made := trips.Follow(s)
@@ -76,10 +76,10 @@ type trips struct {
 	shown     map[string]string // by API server and node
 }
 
-// newTrips names the requests of a command after it. Without a request, regular round trips count.
-func (o *options) newTrips(command string, regular int) *trips {
+// newTrips names the requests of a command after it.
+func (o *options) newTrips(command string) *trips {
 	request := o.clock.Now().UTC().Format(command + "-20060102-150405.000")
-	return &trips{view.Trips{Request: request, Regular: regular}, o, map[string]bool{}, map[string]string{}}
+	return &trips{view.Trips{Request: request}, o, map[string]bool{}, map[string]string{}}
 }
 
 // update requests, once, a round trip of each API server's plugins. On a terminal it prints each node whose state has
@@ -92,7 +92,7 @@ func (t *trips) update(ctx context.Context, s *view.Status, made []view.Trip) {
 		t.requested[a.Name] = true
 		if err := t.request(ctx, a.Target(), t.Request); err != nil {
 			fmt.Fprintf(t.stderr, "warning: no round trip is requested: %s\n"+
-				"Waiting for regular ones (%d), at most %s (--timeout)\n", show.Lines(err.Error()), t.Regular, t.timeout)
+				"Waiting for regular ones (%d), at most %s (--timeout)\n", show.Lines(err.Error()), view.Regular, t.timeout)
 		}
 	}
 	for _, m := range made {

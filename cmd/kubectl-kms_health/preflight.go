@@ -34,7 +34,7 @@ Without an operator, "Writes with it" and "Reporters" are not checked.
 
 The request is the annotation ` + contract.ProbeRequestedAnnotation + `. It restarts nothing.
 It arrives in seconds, or in about a minute where reporters mount a ConfigMap. Where it
-does not arrive, a regular round trip counts, which is made every 5 minutes by default.
+does not arrive, the second regular round trip counts; they are made every 5 minutes by default.
 
 Exit codes:
   0  ready: each check holds
@@ -43,7 +43,7 @@ Exit codes:
   3  nothing could be read, the output could not be written, or the command line is wrong
 
 Rights: those of status, and patch of the operator resource, or of the kmshealths. Without
-that right or an operator it awaits a regular round trip: set --timeout=6m.`
+that right or an operator it awaits two regular round trips: set --timeout=11m.`
 
 func newPreflight(e environment) *cobra.Command {
 	o := newOptions(e)
@@ -77,7 +77,7 @@ func (o *options) preflight(ctx context.Context) error {
 		return err
 	}
 	var last *view.Preflight
-	trips, after := o.newTrips("preflight", 1), 0
+	trips, after := o.newTrips("preflight"), 0
 	err := o.follow(ctx, func(status *view.Status) (bool, error) {
 		if status.Node != "" {
 			return false, fmt.Errorf("%q is a node; preflight takes an API server: its nodes change together", o.name)

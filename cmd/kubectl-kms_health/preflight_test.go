@@ -132,10 +132,18 @@ func TestPreflight(t *testing.T) {
 		"Decrypt is refused": {fleet{change: onB(func(e *contract.Entry) {
 			e.Status, e.Reason, e.Detail, e.RoundTrip = contract.Unhealthy, "PermissionDenied", "Decrypt: denied", time.Time{}
 		})}, 1, 16 * time.Second, []string{"FAILS   No problem: status has some, see below", "kube-apiserver on b, key 2: unhealthy (PermissionDenied)", "Decrypt: denied"}},
-		"no operator": {fleet{absent: true}, 0, time.Minute,
+		"no operator": {fleet{absent: true}, 0, 2 * time.Minute,
 			[]string{"Ready: 5 of 5 checks hold."}},
-		"no right": {fleet{denied: true}, 0, time.Minute,
+		"no right": {fleet{denied: true}, 0, 2 * time.Minute,
 			[]string{"Ready: 7 of 7 checks hold.", "warning: no round trip is requested: "}},
+		"a round trip of before is reported late": {fleet{denied: true, change: func(_ string, e *contract.Entry) {
+			began := time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC) // when synctest begins
+			if now := e.LastChecked.Sub(began); now < time.Minute {
+				e.RoundTrip = began.Add(now.Truncate(30*time.Second) - time.Minute)
+			} else {
+				e.Status, e.Reason, e.Detail = contract.Unhealthy, "PermissionDenied", "Decrypt: denied"
+			}
+		}}, 1, 70 * time.Second, []string{"Not ready: ", "FAILS   No problem: status has some, see below"}},
 		"settling":                           {fleet{condition: map[string]string{contract.WriteKeyAgreed: "Unknown Settling wait"}}, 2, 16 * time.Second, []string{"UNKNOWN Writes with it: KMSWriteKeyAgreed=Unknown (Settling): wait"}},
 		"agreed on another key":              {fleet{condition: map[string]string{contract.WriteKeyAgreed: `True AsExpected {"keyID":"1","kekID":"k-6"}`}}, 2, 16 * time.Second, []string{"UNKNOWN Writes with it: KMSWriteKeyAgreed=True (AsExpected) is about another KEK ID"}},
 		"a folder is refused":                {fleet{condition: map[string]string{contract.HealthReporting: "False Forbidden denied"}}, 1, 16 * time.Second, []string{"FAILS   Reporters: KMSHealthReporting=False (Forbidden): denied"}},

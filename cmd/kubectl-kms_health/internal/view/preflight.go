@@ -117,7 +117,7 @@ func (p *Preflight) checkTrips(a *APIServer) bool {
 		verdict, text = NotKnown, nothingReported
 	} else if nodes > 0 {
 		verdict, text = NotKnown, text+"; still awaited: "+waits+
-			". If no request arrives, a regular one is made, by default every 5 minutes (--timeout)"
+			". If no request arrives, the second regular one counts, by default made every 5 minutes (--timeout)"
 	}
 	p.add(a, "Round trip", verdict, "", text)
 	return verdict == Healthy

@@ -20,11 +20,13 @@ type Trip struct {
 
 // Trips follows round trips over several statuses of one cluster.
 type Trips struct {
-	Request string // what is requested
-	// Regular is how many later round trips of a plugin count as the requested one. The first may have been under way.
-	Regular int
+	Request string               // what is requested
 	plugins map[string]*followed // by API server, node and key
 }
+
+// Regular is how many later round trips of a plugin count as the requested one. The first may have been under way, or
+// made before and reported late (unchangedEvery).
+const Regular = 2
 
 // followed is a plugin as it was first seen, and as often as its round trip changed since then.
 type followed struct {
@@ -82,7 +84,7 @@ func (t *Trips) waits(apiServer string, p *Plugin) string {
 		f.roundTrip, f.changes = p.RoundTrip, f.changes+1
 	}
 	checked := p.State.Unhealthy() && !p.LastChecked.Equal(&f.checked)
-	if checked || p.Requested == t.Request || f.changes >= t.Regular {
+	if checked || p.Requested == t.Request || f.changes >= Regular {
 		return ""
 	}
 	return "a new round trip of key " + p.KeyID
