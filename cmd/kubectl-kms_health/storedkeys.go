@@ -17,7 +17,7 @@ import (
 
 const aboutStored = `Counts, in etcd, which stored objects need which key: of each resource of which any object
 is encrypted, by provider and, of KMS v2, by KEK ID. It decrypts nothing, needs no plugin
-and no API server, and only reads.
+and no API server, and only reads. With --etcd-servers-overrides, run it for each etcd.
 
 A key may be deleted when no object needs it, and no backup of etcd that you may restore.
 An API server goes on writing with the former key for up to 3 minutes after a rotation:

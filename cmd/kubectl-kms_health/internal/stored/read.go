@@ -68,10 +68,15 @@ func Read(ctx context.Context, etcd Getter, request Request) (*Inventory, error)
 	return r.inventory(), nil
 }
 
+// errOther is for endpoints by turns: without it, what the other etcd has would be missing.
+var errOther = errors.New("the endpoints are of more than one etcd cluster, as by --etcd-servers-overrides of " +
+	"kube-apiserver: read one cluster after the other")
+
 type reader struct {
 	Request
 	etcd     Getter
-	revision int64 // of all pages; 0: the newest
+	cluster  *uint64 // of all pages; nil before the first
+	revision int64   // of all pages; 0: the newest
 	found    []string
 	objects  int
 	counts   map[Row]int // their Objects are 0
@@ -143,7 +148,10 @@ func (r *reader) get(ctx context.Context, from, end string, more ...clientv3.OpO
 		answer, err := r.etcd.Get(bounded, from, options...)
 		cancel()
 		switch {
+		case errors.Is(err, rpctypes.ErrFutureRev), err == nil && r.cluster != nil && *r.cluster != answer.Header.ClusterId:
+			return nil, errOther
 		case err == nil:
+			r.cluster = &answer.Header.ClusterId
 			if r.revision == 0 {
 				r.revision = answer.Header.Revision
 				r.result.Revisions = append(r.result.Revisions, r.revision)

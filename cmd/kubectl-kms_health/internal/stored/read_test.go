@@ -167,6 +167,24 @@ func TestCompactionMeanwhileIsReportedAndNothingIsCountedTwice(t *testing.T) {
 	}
 }
 
+// One after the other they answer, and neither has all.
+func TestEndpointsOfTwoClustersAreAnError(t *testing.T) {
+	main, events := start(t), start(t, "--initial-cluster-token=events")
+	main.put(t, map[string]string{"/registry/secrets/a/1": string(envelope(t, "key-1", []byte("x")))})
+	events.put(t, many("events", 9, 10))
+	for range 8 {
+		client, err := Etcd{Endpoints: append(main.Endpoints(), events.Endpoints()...)}.Connect(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		both := &etcd{Client: client, before: func(int) {}}
+		if got, _, err := both.read(t, Request{}); !errors.Is(err, errOther) {
+			t.Errorf("%+v, %v", got, err)
+		}
+		_ = client.Close()
+	}
+}
+
 func TestEveryValueIsARowOrIsNamed(t *testing.T) {
 	e := start(t)
 	e.put(t, map[string]string{
