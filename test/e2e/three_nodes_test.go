@@ -177,11 +177,24 @@ func testNetworkCut(h *scenario) {
 	h.took("answering to a fresh condition", fresh.At.Sub(answered), retryBound)
 	h.awaitHealthy(apiservers.Kube)
 	h.always(apiservers.Kube, cut, notDegraded)
+	h.always(apiservers.Kube, cut, func(s fixture.State) error { // whatever the operator's watch goes through
+		c := s.Conditions[contract.PluginsDegraded]
+		for _, other := range h.Nodes() {
+			if other.Name != n.Name && strings.Contains(c.Message, "node "+other.Name+":") {
+				return fmt.Errorf("%s is %s: %s", c.Type, c.Status, c.Message)
+			}
+		}
+		return nil
+	})
 	h.awaitReady(n, corev1.ConditionTrue)
 	if after := h.ours(n); !slices.Equal(before, after) {
 		h.t.Errorf("processes of ours on %s were %v, and are %v", n.Name, before, after)
 	}
 }
+
+// deadConnection is how long the operator takes to read anew where its watch went through the API server that was cut
+// off: 15 s until a connection is given up, and a backoff of up to 4 s.
+const deadConnection = 25 * time.Second
 
 // awaitStopped waits until a node without reports is reported as unknown, while its Node is still Ready, and
 // returns how soon after the end of that the state settles.
@@ -217,7 +230,8 @@ func (h *scenario) awaitStopped(n *cluster.Node, leader corev1.Pod, cut time.Tim
 	if settled < time.Minute {
 		stale := h.awaitSince(cut, time.Minute, "the node has stopped reporting", unknown)
 		last := h.lastReport(n, stale.At)
-		h.took("KMSPluginsDegraded=Unknown, from the node's last report", stale.At.Sub(last), contract.StaleIntervals*interval+5*time.Second)
+		h.took("KMSPluginsDegraded=Unknown, from the node's last report", stale.At.Sub(last),
+			contract.StaleIntervals*interval+deadConnection)
 	}
 	return settled
 }
