@@ -114,7 +114,7 @@ func TestPreflight(t *testing.T) {
 		took  time.Duration
 		want  []string // lines of the output begin with these, or of stderr
 	}{
-		"good": {fleet{}, 0, 6 * time.Second, []string{"Ready: 7 of 7 checks hold.", "holds   Round trip: 2 of 2 nodes made one",
+		"good": {fleet{}, 0, 6 * time.Second, []string{"Ready: 7 of 7 checks hold.", "holds   Round trip: 2 of 2 nodes made one", "holds   Former keys: each kept sample decrypts",
 			"holds   Writes with it: KMSWriteKeyAgreed=True (AsExpected)", "kube-apiserver on b: waiting for a new round trip of key 2", "kube-apiserver on b: done"}},
 		"one does not report": {fleet{change: onB(func(e *contract.Entry) { e.KeyID = "" })}, 2, 3 * time.Minute,
 			[]string{"Not known: 4 of 7 checks hold.", "UNKNOWN Former keys: not every plugin", "UNKNOWN Round trip: 1 of 2 nodes made one; still awaited: a first report on b", "kube-apiserver on b: not reported yet"}},
@@ -135,7 +135,7 @@ func TestPreflight(t *testing.T) {
 		"no operator": {fleet{absent: true}, 0, 2 * time.Minute,
 			[]string{"Ready: 5 of 5 checks hold."}},
 		"no right": {fleet{denied: true}, 0, 2 * time.Minute,
-			[]string{"Ready: 7 of 7 checks hold.", "warning: no round trip is requested: "}},
+			[]string{"Ready: 7 of 7 checks hold.", "warning: no round trip is requested: ", "holds   Former keys: no loss is known"}},
 		"a round trip of before is reported late": {fleet{denied: true, change: func(_ string, e *contract.Entry) {
 			began := time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC) // when synctest begins
 			if now := e.LastChecked.Sub(began); now < time.Minute {

@@ -87,7 +87,7 @@ func (r *Reporter) observe(p *plugin, result probe.Result) {
 	r.publishWhenComplete()
 }
 
-func (r *Reporter) trip(p *plugin, kekID string, kept *probe.Sample) {
+func (r *Reporter) trip(p *plugin, kekID string, kept []*probe.Sample) {
 	settings := p.settings
 	r.running.Go(func() {
 		trip := p.conn.RoundTrip(p.ctx, settings, kekID, kept)

@@ -116,13 +116,21 @@ func (s *samples) retryCurrent() {
 	}
 }
 
+// untried are the samples that were not tried since a request, but those at which the plugin may have ended.
+func (s *samples) untried(since time.Time) (all []*probe.Sample) {
+	for _, k := range s.Kept {
+		if k.Tried.Before(since) && !(k.Ended && since.Before(k.Next)) {
+			all = append(all, &k.Sample)
+		}
+	}
+	return all
+}
+
 // next is the sample that is to be decrypted: by turns the first of the current key and that of the
 // former one that was tried longest ago; before these one that was not decrypted since its key was
-// replaced. One that failed waits; not if a request asks for it, unless the plugin may have ended at it.
-func (s *samples) next(now time.Time, requested bool) *probe.Sample {
-	ready := func(k *kept) bool {
-		return k != nil && (k.Failed == 0 || !now.Before(k.Next) || requested && !k.Ended)
-	}
+// replaced. One that failed waits.
+func (s *samples) next(now time.Time) []*probe.Sample {
+	ready := func(k *kept) bool { return k != nil && (k.Failed == 0 || !now.Before(k.Next)) }
 	var former *kept
 	for _, k := range s.former() {
 		sooner := former == nil || k.Owed && !former.Owed || k.Owed == former.Owed && k.Tried.Before(former.Tried)
@@ -140,12 +148,12 @@ func (s *samples) next(now time.Time, requested bool) *probe.Sample {
 		return nil
 	}
 	pick.Tried = now
-	return &pick.Sample
+	return []*probe.Sample{&pick.Sample}
 }
 
 // end records the outcome of a round trip.
 func (s *samples) end(now time.Time, trip probe.Trip) {
-	if o := trip.Kept; o.Sample != nil {
+	for _, o := range trip.Kept {
 		s.recheck = s.recheck && o.Sample.KeyID != s.Current
 		if k := s.of(o.Sample.KeyID); k != nil && k.At.Equal(o.Sample.At) {
 			k.record(now, o)
@@ -165,11 +173,11 @@ func (s *samples) end(now time.Time, trip probe.Trip) {
 		oldest := slices.MinFunc(former, func(a, b *kept) int { return a.Named.Compare(b.Named) })
 		s.Kept = slices.DeleteFunc(s.Kept, func(k *kept) bool { return k == oldest })
 	}
-	s.Kept = append(s.Kept, &kept{Sample: *trip.Sealed, Named: now})
+	s.Kept = append(s.Kept, &kept{Sample: *trip.Sealed, Named: now, Tried: now})
 }
 
 func (k *kept) record(now time.Time, o probe.Opened) {
-	if o.Detail == "" {
+	if k.Tried = now; o.Detail == "" {
 		k.Owed, k.Failed, k.Ended, k.Reason, k.Detail, k.Next = false, 0, false, "", "", time.Time{}
 		return
 	}

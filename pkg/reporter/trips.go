@@ -2,6 +2,7 @@ package reporter
 
 import (
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/kms-health/kms-health/pkg/contract"
@@ -37,10 +38,11 @@ type trips struct {
 	notMade   int       // how many in a row could not be made while the reporter ran
 	why       string    // the error of the last of these
 
-	request  string // that the file has; empty: none
-	probing  string // that the probe under way was begun for
-	asked    string // that the round trip under way was begun for
-	answered string // the last one that was fulfilled
+	request  string    // that the file has; empty: none
+	probing  string    // that the probe under way was begun for
+	asked    string    // that the round trip under way was begun for
+	began    time.Time // when the first one for it was begun
+	answered string    // the last one that was fulfilled
 
 	keys    keyIDs
 	samples samples
@@ -102,10 +104,16 @@ func backoff(first time.Duration, n int, most time.Duration) time.Duration {
 	return min(first<<min(n, 20), most)
 }
 
-// begin returns the kept sample that the round trip is to decrypt, if any.
-func (t *trips) begin(now time.Time, r probe.Result) *probe.Sample {
-	t.busy, t.void, t.at, t.unhealthy, t.asked = true, false, now, r.Status != contract.Healthy, t.request
-	return t.samples.next(now, t.asked != t.answered)
+// begin returns the kept samples that the round trip is to decrypt: for a request all that were not tried for it.
+func (t *trips) begin(now time.Time, r probe.Result) []*probe.Sample {
+	if t.asked != t.request {
+		t.asked, t.began = t.request, now
+	}
+	t.busy, t.void, t.at, t.unhealthy = true, false, now, r.Status != contract.Healthy
+	if t.asked != "" && t.asked != t.answered {
+		return t.samples.untried(t.began)
+	}
+	return t.samples.next(now)
 }
 
 // end stores the outcome, and reports whether to probe at once: one that could not be made shows
@@ -120,13 +128,16 @@ func (t *trips) end(now time.Time, interval time.Duration, trip probe.Trip) (aga
 			t.samples.named(trip.KEKID, now)
 		}
 		t.samples.end(now, trip)
-		failed := trip.Kept.Detail
-		t.notMade, t.answered = 0, t.asked
-		if trip.Sealed, trip.Kept = nil, (probe.Opened{Ended: trip.Kept.Ended}); !t.void {
-			t.last = trip
+		if t.notMade = 0; t.asked == "" || trip.Status != contract.Healthy || len(t.samples.untried(t.began)) == 0 {
+			t.answered = t.asked
 		}
-		if trip.Status == contract.Healthy && failed == "" {
+		failed := slices.ContainsFunc(trip.Kept, func(o probe.Opened) bool { return o.Detail != "" })
+		if trip.Status == contract.Healthy && !failed {
 			t.good = now.Round(0)
+		}
+		again = again || trip.Ended()
+		if trip.Sealed, trip.Kept = nil, nil; !t.void {
+			t.last = trip
 		}
 	case !trip.Stalled:
 		t.notMade++
@@ -135,7 +146,7 @@ func (t *trips) end(now time.Time, interval time.Duration, trip probe.Trip) (aga
 			t.answered = t.asked
 		}
 	}
-	return again || trip.Kept.Ended
+	return again
 }
 
 // pending reports whether no round trip was begun for the request.

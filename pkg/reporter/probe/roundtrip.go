@@ -6,6 +6,7 @@ import (
 	"context"
 	"crypto/rand"
 	"fmt"
+	"slices"
 	"time"
 
 	"google.golang.org/grpc/codes"
@@ -39,7 +40,7 @@ type Trip struct {
 	KEKID   string  // the key ID of Status, as named last
 	Named   bool    // during it, and not before
 	Sealed  *Sample // the new sample; nil if it could not be decrypted
-	Kept    Opened
+	Kept    []Opened
 	Took    time.Duration // all its calls
 }
 
@@ -55,22 +56,27 @@ type Sample struct {
 
 // Opened is the result of decrypting a kept sample.
 type Opened struct {
-	Sample *Sample // nil: none was tried, or the reporter itself did not run
-	Ended  bool    // the connection broke, as when the plugin ends at this call
+	Sample *Sample
+	Ended  bool // the connection broke, as when the plugin ends at this call
 	Reason contract.Reason
 	Detail string // why it was not decrypted; empty if it was
 }
 
-// RoundTrip lets a plugin encrypt a new sample and decrypt it, and then decrypt a kept one, if any:
+// Ended reports whether the connection broke at a kept sample.
+func (t *Trip) Ended() bool {
+	return slices.ContainsFunc(t.Kept, func(o Opened) bool { return o.Ended })
+}
+
+// RoundTrip lets a plugin encrypt a new sample and decrypt it, and then decrypt kept ones, if any:
 // that detects a key that was replaced under the same key ID, and a plugin that no longer has a
 // former key. RoundTrip is the same for every role: kube-apiserver has each KMS v2 provider of its
 // list encrypt, too, and otherwise neither becomes ready nor decrypts with it
 // (rotateDEKOnKeyIDChange, k8s.io/apiserver/pkg/server/options/encryptionconfig).
 //
 // kube-apiserver's rules for an Encrypt answer apply: 1 to 1,024 bytes, under the key that Status
-// returned (keyID, empty if none), and its rules for annotations. RoundTrip makes at most four
-// calls, each bounded by the Timeout, and all together by the Bound.
-func (p *Plugin) RoundTrip(ctx context.Context, s Settings, keyID string, kept *Sample) Trip {
+// returned (keyID, empty if none), and its rules for annotations. RoundTrip makes at most three
+// calls and one for each kept sample, each bounded by the Timeout, and all together by the Bound.
+func (p *Plugin) RoundTrip(ctx context.Context, s Settings, keyID string, kept []*Sample) Trip {
 	p.mu.Lock()
 	conn, dialer := p.conn, p.dialer
 	p.mu.Unlock()
@@ -98,15 +104,15 @@ func (p *Plugin) RoundTrip(ctx context.Context, s Settings, keyID string, kept *
 	default:
 		t.Status, t.Reason, t.Detail = v.status, v.reason, contract.CleanDetail(v.detail)
 	}
-	if v == nil && kept != nil && calls.left() >= s.Timeout {
-		switch v := calls.open(kept); {
-		case v == nil:
-			t.Kept = Opened{Sample: kept}
-		case v.stalled:
-			return Trip{Stalled: true}
-		default:
-			t.Kept = Opened{Sample: kept, Ended: broke(v), Reason: v.reason, Detail: contract.CleanDetail(v.detail)}
+	for i := 0; v == nil && i < len(kept) && calls.left() >= s.Timeout && !t.Ended(); i++ {
+		opened := Opened{Sample: kept[i]}
+		if v := calls.open(kept[i]); v != nil {
+			if v.stalled {
+				return Trip{Stalled: true}
+			}
+			opened.Ended, opened.Reason, opened.Detail = broke(v), v.reason, contract.CleanDetail(v.detail)
 		}
+		t.Kept = append(t.Kept, opened)
 	}
 	t.Took = time.Since(began)
 	return t

@@ -11,7 +11,7 @@ import (
 )
 
 // trip makes a round trip after a probe that must find the plugin healthy.
-func trip(t *testing.T, p *Plugin, s Settings, kept *Sample) Trip {
+func trip(t *testing.T, p *Plugin, s Settings, kept []*Sample) Trip {
 	t.Helper()
 	r := ask(t, p, s)
 	if r.Status != contract.Healthy {
@@ -55,7 +55,7 @@ func TestKeptSampleIsDecrypted(t *testing.T) {
 			real := start(t)
 			plugin := probed(t, real.Endpoint())
 			first := trip(t, plugin, writer(generous), nil)
-			if !healthyTrip(first) || first.Kept.Sample != nil {
+			if !healthyTrip(first) || first.Kept != nil {
 				t.Fatalf("%+v", first)
 			}
 			if tt.fault != "" {
@@ -67,8 +67,8 @@ func TestKeptSampleIsDecrypted(t *testing.T) {
 				}
 			}
 			for range 2 {
-				made := trip(t, plugin, writer(generous), first.Sealed)
-				if got := made.Kept; !healthyTrip(made) || got.Sample != first.Sealed || got.Ended || got.Reason != tt.reason ||
+				made := trip(t, plugin, writer(generous), []*Sample{first.Sealed})
+				if got := made.Kept[0]; !healthyTrip(made) || got.Sample != first.Sealed || got.Ended || got.Reason != tt.reason ||
 					!strings.HasPrefix(got.Detail, tt.detail) || (got.Detail == "") != (tt.detail == "") {
 					t.Errorf("%+v", made)
 				}
@@ -99,9 +99,9 @@ func TestRoundTripIsBounded(t *testing.T) {
 		t.Errorf("%+v", made)
 	}
 	// Time for the kept sample is not left: it shows nothing.
-	kept := &Sample{KeyID: "k"}
+	kept := []*Sample{{KeyID: "k"}}
 	made = plugin.RoundTrip(t.Context(), Settings{Timeout: 5 * time.Second, Bound: 6 * time.Second}, real.KeyID(), kept)
-	if !healthyTrip(made) || made.Kept.Sample != nil {
+	if !healthyTrip(made) || made.Kept != nil {
 		t.Errorf("%+v", made)
 	}
 }

@@ -96,7 +96,11 @@ func (p *Preflight) check(a *APIServer) {
 	case !tried || slices.ContainsFunc(a.Plugins, notHealthy):
 		p.add(a, "Former keys", NotKnown, "", "not every plugin has made a good round trip")
 	default:
-		p.add(a, "Former keys", Healthy, "", "each kept sample decrypts")
+		text := "each kept sample decrypts"
+		if slices.ContainsFunc(a.Plugins, func(plugin Plugin) bool { return plugin.Requested != p.Request }) {
+			text = "no loss is known; without a request kept samples take turns"
+		}
+		p.add(a, "Former keys", Healthy, "", text)
 	}
 	p.checkCondition(a, "Writes with it", contract.WriteKeyAgreed, named)
 	p.checkCondition(a, "Reporters", contract.HealthReporting, "")
