@@ -59,13 +59,17 @@ func firstStart(pod *corev1.Pod) (first time.Time) {
 
 // cutOff reports whether a companion mounts the volumes of before a pod was made again: it does not report, or finds no
 // plugin while all containers have run for a while. Of these volumes one in memory looks empty, and others deleted.
+// One that was made later mounts those of now, whatever the clock of its node says.
 func (p *planner) cutOff(companion *unstructured.Unstructured) bool {
 	pod := p.madeAgain(companion)
 	if pod == nil || p.Resource == nil {
 		return pod != nil
 	}
-	served := delivery.ContainerStatus(pod, p.Target.Container).ContainerID
-	settled := p.Seen[types.UID(served)] >= startsWithin && !slices.ContainsFunc(slices.Concat(
+	runs := p.Seen[types.UID(delivery.ContainerStatus(pod, p.Target.Container).ContainerID)]
+	if p.Seen[companion.GetUID()] < runs {
+		return false
+	}
+	settled := runs >= startsWithin && !slices.ContainsFunc(slices.Concat(
 		pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses),
 		func(c corev1.ContainerStatus) bool { return c.State.Running == nil && !c.Ready })
 	return !slices.ContainsFunc(p.Resource.Reports, func(r operatorstatus.Report) bool {

@@ -104,6 +104,9 @@ func TestCompanionThatReachesNoPluginOfAPodThatWasMadeAgainIsReplaced(t *testing
 		"no socket is there":                 {[]int{4}, nil, []int{2, 3}, time.Minute, false, contract.SocketMissing, startsWithin},
 		"made again a moment ago":            {[]int{1}, nil, []int{2, 3}, time.Minute, false, contract.SocketMissing, startsWithin - 1},
 		"made again, and a plugin ended":     {[]int{1}, nil, []int{2, 3, 0}, time.Minute, false, contract.SocketMissing, startsWithin},
+		// The node's clock was set back in between.
+		"the companion is the one of now, and finds no socket": {[]int{1}, nil, []int{2, 3}, time.Minute, false, contract.SocketMissing, 2 * time.Hour},
+		"the companion is the one of now, and does not report": {[]int{1}, nil, []int{2, 3}, time.Hour, false, "", 2 * time.Hour},
 	} {
 		server := apiPod("a", "1", func(p *corev1.Pod) {
 			p.Status.InitContainerStatuses, p.Status.ContainerStatuses = running(c.init...), running(c.servers...)
