@@ -16,6 +16,7 @@ import (
 
 	"github.com/kms-health/kms-health/pkg/contract"
 	"github.com/kms-health/kms-health/pkg/operatorstatus"
+	"github.com/kms-health/kms-health/pkg/rollup"
 	"github.com/kms-health/kms-health/test/e2e/cluster"
 	"github.com/kms-health/kms-health/test/e2e/fixture"
 	"github.com/kms-health/kms-health/test/harness/apiservers"
@@ -75,7 +76,7 @@ func (h *scenario) useInternalServer(uri string) {
 func (h *scenario) holdOne(name string, length time.Duration) {
 	h.t.Helper()
 	n := h.nodeBeside(h.leader().Spec.NodeName)
-	h.await(waitLimit, "everything is healthy, and nothing is settling", func() error {
+	h.await(rollup.SettlePeriod+waitLimit, "everything is healthy, and nothing is settling", func() error {
 		return h.allNodesFresh(time.Now().Add(-5*interval), known)
 	})
 	h.must(n.HoldAPIServer())
