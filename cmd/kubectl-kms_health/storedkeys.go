@@ -21,8 +21,9 @@ and no API server, and only reads. With --etcd-servers-overrides, run it for eac
 
 A key may be deleted when no object needs it, and no backup of etcd that you may restore.
 An API server goes on writing with the former key for up to 3 minutes after a rotation:
-run this when KMSWriteKeyAgreed is True with the new key. Objects are encrypted anew when
-they are written: for each resource of the encryption config, not for Secrets alone,
+run this when KMSWriteKeyAgreed is True with the new key, or without an operator 3 minutes
+after preflight was ready. Objects are encrypted anew when they are written: for each
+resource of the encryption config, not for Secrets alone,
 
   kubectl get secrets,configmaps -A -o json | kubectl patch --type=merge -p '{}' -f -
 
