@@ -115,8 +115,8 @@ func (s *Informer[T]) Run(ctx context.Context) {
 	}
 }
 
-// Relist lists all anew, as etcd has it, unless it does already, and follows them from there. Handlers are enqueued when
-// it has.
+// Relist lists all anew, as etcd has it, unless it does already, and follows them from there. Handlers are enqueued
+// when it has.
 func (s *Informer[T]) Relist() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
