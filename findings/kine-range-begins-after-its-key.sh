@@ -65,9 +65,8 @@ func main() {
 }
 GO
 go mod init finding >/dev/null 2>&1
-go get github.com/k3s-io/kine@v0.14.0 >/dev/null 2>&1
-go mod tidy >/dev/null 2>&1
-got=$(CGO_ENABLED=1 go run . 2>/dev/null)
+go get github.com/k3s-io/kine/pkg/drivers/sqlite@v0.14.0 github.com/k3s-io/kine/pkg/server@v0.14.0 >/dev/null 2>&1
+got=$(CGO_ENABLED=1 CGO_CFLAGS=-O0 go run -mod=mod . 2>/dev/null) # SQLite in C: optimised, it takes a minute
 want='[secrets/, end): 3: a b c; [secrets/a, end): 2: b c; [secrets/b, end): 1: c; '
 if [[ $got != "$want" ]]; then echo "changed: got $got, want $want" >&2; exit 1; fi
 echo "as described: $got"
