@@ -116,10 +116,12 @@ func (s *samples) retryCurrent() {
 	}
 }
 
-// untried are the samples that were not tried since a request, but those at which the plugin may have ended.
+// untried are the samples of which no try since a request shows whether they decrypt, but those at which the plugin may
+// have ended.
 func (s *samples) untried(since time.Time) (all []*probe.Sample) {
 	for _, k := range s.Kept {
-		if k.Tried.Before(since) && !(k.Ended && since.Before(k.Next)) {
+		shown := !k.Tried.Before(since) && !(k.transient() && k.Failed < transientTries)
+		if !shown && !(k.Ended && since.Before(k.Next)) {
 			all = append(all, &k.Sample)
 		}
 	}

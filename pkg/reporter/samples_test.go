@@ -21,6 +21,7 @@ type simulation struct {
 	probes  v1alpha1.Probe
 	keyID   string
 	lost    map[string]bool // keys that the plugin no longer has
+	reason  contract.Reason // of a sample under a lost key
 	slow    bool            // a round trip has time for one sample
 	endsAt  bool            // it ends at a sample of these, and returns 10 s later
 	away    time.Time       // until when
@@ -30,7 +31,7 @@ type simulation struct {
 }
 
 func newSimulation(t *testing.T) *simulation {
-	return &simulation{T: t, now: noon, probes: v1alpha1.DefaultProbe(), keyID: "k0", lost: map[string]bool{}, calls: map[string]int{},
+	return &simulation{T: t, now: noon, probes: v1alpha1.DefaultProbe(), keyID: "k0", reason: contract.ReportedUnhealthy, lost: map[string]bool{}, calls: map[string]int{},
 		plugin: &plugin{wanted: wanted{identity: identity{keyID: "1", address: "/run/kms.sock"}}}}
 }
 
@@ -78,7 +79,7 @@ func (s *simulation) trip(kept []*probe.Sample) probe.Trip {
 		s.calls["kept "+k.KeyID]++
 		opened := probe.Opened{Sample: k}
 		if s.lost[k.KeyID] {
-			opened.Reason, opened.Detail = contract.ReportedUnhealthy, "Decrypt: no such key"
+			opened.Reason, opened.Detail = s.reason, "Decrypt: no such key"
 			if opened.Ended = s.endsAt; s.endsAt {
 				s.ends++
 				s.away = s.now.Add(10 * time.Second)
@@ -450,22 +451,33 @@ func TestSampleThatARequestRetries(t *testing.T) {
 
 // An administrator asks before a change that loses what only a cache decrypts, and kept samples take turns for hours.
 func TestRequestIsFulfilledWhenEachKeptSampleWasTried(t *testing.T) {
-	for _, slow := range []bool{false, true} {
-		s := newSimulation(t)
-		s.slow = slow
-		for i := range 6 {
-			s.rotate(fmt.Sprintf("k%d", i))
-			s.pass(time.Hour)
-		}
-		s.lost["k0"], s.lost["k1"] = true, true
-		clear(s.calls)
-		s.plugin.trips.request = "r"
-		trips := 0
-		for ; s.plugin.entry.Requested != "r" && trips < 9; trips++ {
-			s.pass(s.probes.Interval.Duration)
-		}
-		if e := s.plugin.entry; trips > 1 != slow || trips > 6 || !slices.Equal(e.Lost, []string{"k0", "k1"}) || s.calls["Decrypt"] != 6+trips {
-			t.Errorf("slow: %t: after %d round trips %v, %+v", slow, trips, s.calls, e)
-		}
+	for name, tt := range map[string]struct {
+		slow          bool
+		reason        contract.Reason
+		trips, opened int
+	}{
+		"at once":                    {false, contract.KeyUnavailable, 1, 6},
+		"one in a round trip":        {true, contract.KeyUnavailable, 6, 6},
+		"a KMS that does not answer": {false, contract.Timeout, transientTries, 6 + 2*(transientTries-1)},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newSimulation(t)
+			s.slow, s.reason = tt.slow, tt.reason
+			for i := range 6 {
+				s.rotate(fmt.Sprintf("k%d", i))
+				s.pass(time.Hour)
+			}
+			s.lost["k0"], s.lost["k1"] = true, true
+			clear(s.calls)
+			s.plugin.trips.request = "r"
+			trips := 0
+			for ; s.plugin.entry.Requested != "r" && trips < 9; trips++ {
+				s.pass(s.probes.Interval.Duration)
+			}
+			e := s.plugin.entry
+			if trips != tt.trips || !slices.Equal(e.Lost, []string{"k0", "k1"}) || s.calls["Decrypt"] != trips+tt.opened {
+				t.Errorf("after %d round trips %v, %+v", trips, s.calls, e)
+			}
+		})
 	}
 }
