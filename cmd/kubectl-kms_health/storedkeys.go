@@ -100,6 +100,11 @@ func (s *storedKeys) run(ctx context.Context) error {
 		return err
 	}
 	defer func() { _ = client.Close() }()
+	if len(s.etcd.Endpoints) > 1 {
+		if err := stored.OneCluster(ctx, client, s.request.Timeout); err != nil {
+			return err
+		}
+	}
 	inventory, err := s.read(ctx, client)
 	if err != nil {
 		return s.etcd.Explain(err)

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"os"
 	"strings"
+	"time"
 
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -36,6 +37,29 @@ func (e Etcd) Connect(ctx context.Context) (*clientv3.Client, error) {
 		Context: ctx, Endpoints: e.Endpoints, TLS: security, Logger: zap.NewNop(), MaxCallRecvMsgSize: maxAnswer,
 		DialOptions: []grpc.DialOption{grpc.WithChainUnaryInterceptor(failFast)},
 	})
+}
+
+// errOther is for what the other etcd has: it would be missing.
+var errOther = errors.New("the endpoints are of more than one etcd cluster, as by --etcd-servers-overrides of " +
+	"kube-apiserver: read one cluster after the other")
+
+// OneCluster is an error if a client's endpoints are of several clusters: it reads them by turns, or one alone. An
+// endpoint that does not answer now is found by Read, if it answers then.
+func OneCluster(ctx context.Context, client *clientv3.Client, timeout time.Duration) error {
+	var cluster *uint64
+	for _, endpoint := range client.Endpoints() {
+		bounded, cancel := context.WithTimeout(ctx, timeout)
+		answer, err := client.Status(bounded, endpoint)
+		cancel()
+		switch {
+		case err != nil:
+		case cluster != nil && *cluster != answer.Header.ClusterId:
+			return errOther
+		default:
+			cluster = &answer.Header.ClusterId
+		}
+	}
+	return nil
 }
 
 // failFast ends a request when a connection fails, with the cause. By its default the client waits until the

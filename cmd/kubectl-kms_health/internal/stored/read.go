@@ -68,10 +68,6 @@ func Read(ctx context.Context, etcd Getter, request Request) (*Inventory, error)
 	return r.inventory(), nil
 }
 
-// errOther is for endpoints by turns: without it, what the other etcd has would be missing.
-var errOther = errors.New("the endpoints are of more than one etcd cluster, as by --etcd-servers-overrides of " +
-	"kube-apiserver: read one cluster after the other")
-
 type reader struct {
 	Request
 	etcd     Getter

@@ -167,21 +167,38 @@ func TestCompactionMeanwhileIsReportedAndNothingIsCountedTwice(t *testing.T) {
 	}
 }
 
-// One after the other they answer, and neither has all.
+// They answer by turns, or one alone, and neither has all.
 func TestEndpointsOfTwoClustersAreAnError(t *testing.T) {
 	main, events := start(t), start(t, "--initial-cluster-token=events")
 	main.put(t, map[string]string{"/registry/secrets/a/1": string(envelope(t, "key-1", []byte("x")))})
 	events.put(t, many("events", 9, 10))
-	for range 8 {
-		client, err := Etcd{Endpoints: append(main.Endpoints(), events.Endpoints()...)}.Connect(t.Context())
+	connect := func(endpoints ...string) *clientv3.Client {
+		client, err := Etcd{Endpoints: endpoints}.Connect(t.Context())
 		if err != nil {
 			t.Fatal(err)
 		}
-		both := &etcd{Client: client, before: func(int) {}}
-		if got, _, err := both.read(t, Request{}); !errors.Is(err, errOther) {
-			t.Errorf("%+v, %v", got, err)
+		t.Cleanup(func() { _ = client.Close() })
+		return client
+	}
+	one, other := main.Endpoints()[0], events.Endpoints()[0]
+	const nobody = "127.0.0.1:1"
+	for _, tt := range []struct {
+		endpoints []string
+		want      error
+	}{{[]string{one, other}, errOther}, {[]string{nobody, other, one}, errOther}, {[]string{one, one, nobody}, nil}} {
+		if err := OneCluster(t.Context(), connect(tt.endpoints...), 5*time.Second); !errors.Is(err, tt.want) {
+			t.Errorf("%q: %v, want %v", tt.endpoints, err, tt.want)
 		}
-		_ = client.Close()
+	}
+	// One that did not answer at first is found when it does.
+	e := &etcd{Client: connect(one)}
+	e.before = func(page int) {
+		if page == 1 {
+			e.Client = events.Client
+		}
+	}
+	if got, _, err := e.read(t, Request{}); !errors.Is(err, errOther) {
+		t.Errorf("%+v, %v", got, err)
 	}
 }
 
