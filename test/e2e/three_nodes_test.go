@@ -281,11 +281,14 @@ func testNodeReplaced(h *scenario) {
 	if made.UID == old.UID {
 		h.t.Errorf("the Node is the old one")
 	}
-	found, err := n.Processes(h.ctx, reporterPods[apiservers.Kube], reporterContainer)
-	h.must(err)
-	if len(found) != 1 {
-		h.t.Fatalf("the newcomer has %d companions, must be one", len(found))
-	}
+	// A kubelet may start the companion of the node before, which is replaced, since it looks silent.
+	var found []cluster.Process
+	h.await(waitLimit, "the newcomer has one companion", func() error {
+		if found, err = n.Processes(h.ctx, reporterPods[apiservers.Kube], reporterContainer); err != nil || len(found) == 1 {
+			return err
+		}
+		return fmt.Errorf("it has %d", len(found))
+	})
 	// The API server answers 503 for a moment, and the Service, which is tried next, may have
 	// no route yet: 2 s until the next try.
 	h.took("its companion's start to its entry", first.At.Sub(found[0].Started), retryBound)
