@@ -73,7 +73,6 @@ type healthState struct {
 	shown      string    // the version that the watch showed last
 	owner      string    // the manager that owns KMSPluginsDegraded; empty: it is ours
 	ownedUntil time.Time // when that is tried again
-	relisted   time.Time // when the resource was last to be read anew
 	showing    time.Time // up to when what the watch showed last was seen to be so
 	cleaned    bool      // the reports were removed since the target is off
 	withdrawn  bool      // and the conditions, but another owner's
@@ -318,9 +317,10 @@ func (s *healthSync) relist(result *rollup.Result) {
 		_, expected := s.attendance[r.Node]
 		return expected && r.State == rollup.Stale && !r.Unexpected
 	}
-	if result.Unconfirmed || slices.ContainsFunc(result.Rows, stale) && s.now.Sub(s.relisted) > time.Minute {
-		s.relisted = s.now
-		s.target.Sources.Resource.Relist()
+	resource := s.target.Sources.Resource
+	longAgo := s.now.Sub(s.watching.at(resource.Relisted())) > time.Minute
+	if result.Unconfirmed || slices.ContainsFunc(result.Rows, stale) && longAgo {
+		resource.Relist()
 	}
 }
 
