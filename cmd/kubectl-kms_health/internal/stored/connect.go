@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
@@ -46,19 +47,29 @@ var errOther = errors.New("the endpoints are of more than one etcd cluster, as b
 // OneCluster is an error if a client's endpoints are of several clusters: it reads them by turns, or one alone. An
 // endpoint that does not answer now is found by Read, if it answers then.
 func OneCluster(ctx context.Context, client *clientv3.Client, timeout time.Duration) error {
-	var cluster *uint64
+	var one cluster
 	for _, endpoint := range client.Endpoints() {
 		bounded, cancel := context.WithTimeout(ctx, timeout)
 		answer, err := client.Status(bounded, endpoint)
 		cancel()
-		switch {
-		case err != nil:
-		case cluster != nil && *cluster != answer.Header.ClusterId:
-			return errOther
-		default:
-			cluster = &answer.Header.ClusterId
+		if err == nil {
+			err = one.check(answer.Header)
+		}
+		if errors.Is(err, errOther) {
+			return err
 		}
 	}
+	return nil
+}
+
+// cluster is the one that answers are of; zero before the first.
+type cluster struct{ id *uint64 }
+
+func (c *cluster) check(answer *etcdserverpb.ResponseHeader) error {
+	if c.id != nil && *c.id != answer.ClusterId {
+		return errOther
+	}
+	c.id = &answer.ClusterId
 	return nil
 }
 

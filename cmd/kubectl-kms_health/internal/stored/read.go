@@ -71,7 +71,7 @@ func Read(ctx context.Context, etcd Getter, request Request) (*Inventory, error)
 type reader struct {
 	Request
 	etcd     Getter
-	cluster  *uint64 // of all pages; nil before the first
+	cluster  cluster // of all pages
 	revision int64   // of all pages; 0: the newest
 	found    []string
 	objects  int
@@ -144,10 +144,12 @@ func (r *reader) get(ctx context.Context, from, end string, more ...clientv3.OpO
 		answer, err := r.etcd.Get(bounded, from, options...)
 		cancel()
 		switch {
-		case errors.Is(err, rpctypes.ErrFutureRev), err == nil && r.cluster != nil && *r.cluster != answer.Header.ClusterId:
+		case errors.Is(err, rpctypes.ErrFutureRev):
 			return nil, errOther
 		case err == nil:
-			r.cluster = &answer.Header.ClusterId
+			if err := r.cluster.check(answer.Header); err != nil {
+				return nil, err
+			}
 			if r.revision == 0 {
 				r.revision = answer.Header.Revision
 				r.result.Revisions = append(r.result.Revisions, r.revision)
