@@ -32,7 +32,7 @@ var nodeNames = []string{"master-0", "master-1", "master-2"}
 type fixture struct {
 	*testing.T
 	plan
-	dir     string // short, as sockets' paths must be
+	dir     string // short, as sockets' paths must be: reports have them, and should be as long as in a cluster
 	configs string // see newFixture
 	began   time.Time
 	builds  []string                   // copies of the reporter's: this one, and the one of -base
@@ -51,7 +51,7 @@ func newFixture(t *testing.T) *fixture {
 	// that is milliseconds on a machine that builds; in /etc it is nothing, and so it
 	// is here.
 	for folder, parent := range map[*string]string{&f.dir: "", &f.configs: bin} {
-		dir, err := os.MkdirTemp(parent, "kmsb")
+		dir, err := os.MkdirTemp(parent, "k")
 		if err == nil {
 			dir, err = filepath.Abs(dir)
 		}

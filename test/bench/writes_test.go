@@ -164,7 +164,7 @@ func (p *pair) addNode() {
 	p.plugins, p.nodeOf = append(p.plugins, n.plugins[0]), append(p.nodeOf, n)
 }
 
-func (p *pair) nodeName(i int) string { return fmt.Sprintf("pair%d-%d", p.number, i) }
+func (p *pair) nodeName(i int) string { return fmt.Sprintf("%d-%d", p.number, i) }
 
 // reported waits for a status of a node.
 func (p *pair) reported(ctx context.Context, node int, status contract.Status) error {
