@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
 	"slices"
 
 	appsv1 "k8s.io/api/apps/v1"
@@ -73,7 +74,7 @@ func (c *Controller) reconcile(ctx context.Context, s *Snapshot, plan *Plan) *Re
 		x.try(ctx, x.inject)
 	}
 	x.remove(ctx)
-	if slices.ContainsFunc(x.errs, apierrors.IsForbidden) {
+	if slices.ContainsFunc(x.errs, denied) {
 		// Objects that the operator may not create need no removal. Objects applied earlier do.
 		x.state.Role = s.State.Role || x.state.Role && x.made.Has("Role")
 		if len(x.made.Clone().Delete("Role")) == 0 {
@@ -112,24 +113,37 @@ func (x *reconciliation) try(ctx context.Context, do func(context.Context) error
 
 // problemOf is the problem that an error is.
 func problemOf(err error) delivery.Status {
-	switch renewal, answer := (renewalError{}), apierrors.APIStatus(nil); {
+	switch renewal := (renewalError{}); {
 	case apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause):
 		return delivery.Status{Reason: contract.NamespaceMissing, Message: err.Error()}
-	case apierrors.IsForbidden(err) && errors.As(err, &answer) && ofPod(answer.Status()):
-		return delivery.Status{Reason: contract.Forbidden, Message: err.Error()} // by admission, whose text has the cause
-	case apierrors.IsForbidden(err):
+	case denied(err) && !byRBAC(err):
+		return delivery.Status{Reason: contract.Forbidden, Message: err.Error()} // the text has the cause
+	case denied(err):
 		return delivery.Status{Reason: contract.Forbidden,
 			Message: err.Error() + "; apply the manifests with the components that the mode needs, see docs/operate/install.md"}
 	case errors.As(err, &renewal):
 		return delivery.Status{Reason: contract.RenewalFailed, Message: err.Error()}
-	case apierrors.IsInvalid(err): // for example by a LimitRange or an admission webhook
+	case apierrors.IsInvalid(err): // for example by a LimitRange's defaults
 		return delivery.Status{Reason: contract.Refused, Message: err.Error()}
 	default:
 		return delivery.Status{Reason: contract.RequestFailed, Message: err.Error()}
 	}
 }
 
-func ofPod(s metav1.Status) bool { return s.Details != nil && s.Details.Kind == "pods" }
+// denied reports whether a right is missing, or admission denied a request. A webhook's denial has the code 400 and no
+// reason, unless the webhook sets them (k8s.io/apiserver, pkg/admission/plugin/webhook/errors). Where it has no dry
+// runs, the answer is a BadRequest.
+func denied(err error) bool {
+	answer := apierrors.APIStatus(nil)
+	return apierrors.IsForbidden(err) || errors.As(err, &answer) &&
+		answer.Status().Code == http.StatusBadRequest && answer.Status().Reason == metav1.StatusReasonUnknown
+}
+
+// byRBAC reports whether a denial may be RBAC's, which names what it denies, as a webhook does not, and allows pods.
+func byRBAC(err error) bool {
+	answer := apierrors.APIStatus(nil)
+	return errors.As(err, &answer) && answer.Status().Details != nil && answer.Status().Details.Kind != "pods"
+}
 
 func (x *reconciliation) event(reason, message string) {
 	x.Event(x.snapshot.Target.Name, corev1.EventTypeNormal, reason, message)
@@ -199,7 +213,7 @@ func (x *reconciliation) admitted(ctx context.Context, o, live *unstructured.Uns
 	pod.SetGenerateName(o.GetName() + "-")
 	_, err := x.Client.Resource(informers.Pods).Namespace(o.GetNamespace()).Create(ctx, pod,
 		metav1.CreateOptions{FieldManager: contract.OperatorName, DryRun: []string{metav1.DryRunAll}})
-	if apierrors.IsForbidden(err) || apierrors.IsInvalid(err) {
+	if denied(err) || apierrors.IsInvalid(err) {
 		return fmt.Errorf("create a pod of %s, as a dry run: %w", ssa.Describe(o), err)
 	}
 	return nil

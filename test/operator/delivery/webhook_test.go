@@ -1,0 +1,101 @@
+//go:build integration
+
+package delivery
+
+import (
+	"context"
+	"encoding/json"
+	"encoding/pem"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	admissionapi "k8s.io/api/admission/v1"
+	admissionv1 "k8s.io/api/admissionregistration/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/kms-health/kms-health/pkg/contract"
+	"github.com/kms-health/kms-health/test/harness/apiservers"
+	"github.com/kms-health/kms-health/test/operator/fixture"
+)
+
+// startWebhook asks a server before a reporter's pod is created, with the default timeout, until the returned function
+// is called.
+func startWebhook(t *testing.T, ifItFails admissionv1.FailurePolicyType, answer http.HandlerFunc) (end func()) {
+	t.Helper()
+	server := httptest.NewTLSServer(answer)
+	t.Cleanup(server.Close)
+	none := admissionv1.SideEffectClassNone
+	match := rule(fixture.Namespace, "", "pods", admissionv1.Create)
+	config := &admissionv1.ValidatingWebhookConfiguration{ObjectMeta: metav1.ObjectMeta{Name: "pods"},
+		Webhooks: []admissionv1.ValidatingWebhook{{
+			Name: "pods.example.com", SideEffects: &none, AdmissionReviewVersions: []string{"v1"}, FailurePolicy: &ifItFails,
+			ClientConfig: admissionv1.WebhookClientConfig{URL: &server.URL,
+				CABundle: pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw})},
+			NamespaceSelector: match.NamespaceSelector,
+			Rules:             []admissionv1.RuleWithOperations{match.ResourceRules[0].RuleWithOperations},
+			MatchConditions:   []admissionv1.MatchCondition{{Name: "reporters", Expression: isReporter}},
+		}}}
+	api := fixture.Kube.AdmissionregistrationV1().ValidatingWebhookConfigurations()
+	if _, err := api.Create(t.Context(), config, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	end = func() {
+		err := api.Delete(context.WithoutCancel(t.Context()), config.Name, metav1.DeleteOptions{})
+		if err != nil && !apierrors.IsNotFound(err) {
+			t.Error(err)
+		}
+	}
+	t.Cleanup(end)
+	return end
+}
+
+// A webhook's denial has no reason of Kubernetes, and the code 400, unless the webhook sets them. No DaemonSet is
+// applied whose pods would not be created.
+func TestDenialOfAWebhookIsReportedBeforeARollout(t *testing.T) {
+	end := startWebhook(t, admissionv1.Fail, func(w http.ResponseWriter, r *http.Request) {
+		review := admissionapi.AdmissionReview{}
+		if err := json.NewDecoder(r.Body).Decode(&review); err != nil {
+			t.Error(err)
+		}
+		review.Response = &admissionapi.AdmissionResponse{UID: review.Request.UID,
+			Result: &metav1.Status{Message: "no bare pods"}}
+		w.Header().Set("Content-Type", "application/json")
+		_ = json.NewEncoder(w).Encode(review)
+	})
+	awaitAdmission(t, "the webhook is in use", func(_ *corev1.Pod, err error) bool {
+		return err != nil && strings.Contains(err.Error(), "no bare pods")
+	})
+	op := fixture.NewOperator(t)
+	t.Cleanup(func() { fixture.RemoveStatics(t) })
+	fixture.SetEncryption(t, apiservers.Kube, apiservers.Encryption("1", "identity"), "1")
+	fixture.RollStatic(t, "1", true)
+	op.Configure(fixture.Targets(apiservers.Kube.Target()))
+	op.Start("")
+	fixture.AwaitCondition(t, apiservers.Kube.Resource, "False", contract.Forbidden)
+	_, _, message := fixture.Condition(t.Context(), apiservers.Kube.Resource)
+	if !strings.Contains(message, "no bare pods") || strings.Contains(message, "apply the manifests") {
+		t.Errorf("not the webhook's message alone: %s", message)
+	}
+	if err := daemonSetExists(t, apiservers.Kube); !apierrors.IsNotFound(err) {
+		t.Errorf("the DaemonSet: %v", err)
+	}
+	end()
+	fixture.AwaitPods(t, fixture.Namespace, agents, len(fixture.NodeNames))
+	fixture.AwaitDelivered(t, apiservers.Kube.Resource)
+	op.Configure("apiServers: []\n")
+	op.AwaitNothingLeft()
+}
+
+// agents are the pods of DaemonSets.
+const agents = contract.ModeLabel + "=DaemonSet"
+
+func daemonSetExists(t *testing.T, server apiservers.Server) error {
+	t.Helper()
+	_, err := fixture.Kube.AppsV1().DaemonSets(fixture.Namespace).Get(t.Context(), contract.ReporterName(server.Name),
+		metav1.GetOptions{})
+	return err
+}
