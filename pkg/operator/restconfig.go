@@ -18,6 +18,7 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 
+	"github.com/kms-health/kms-health/pkg/operator/ssa"
 	"github.com/kms-health/kms-health/pkg/operatorstatus"
 )
 
@@ -25,7 +26,7 @@ const (
 	connectTimeout = 2 * time.Second
 	// requestTimeout bounds an Event, a review, and a request for a token or the lease. One that hangs would hold up
 	// all Events after it, or use up the time in which the lease must be renewed.
-	requestTimeout = 10 * time.Second
+	requestTimeout = ssa.RequestTimeout
 )
 
 func restConfig(kubeconfig, version string) (*rest.Config, error) {

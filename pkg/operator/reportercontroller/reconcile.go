@@ -171,10 +171,10 @@ func (x *reconciliation) apply(ctx context.Context) {
 		if live != nil && slices.Contains(x.plan.Delete, live) {
 			continue // the pod has ended: it is created again after it is deleted
 		}
+		if !x.try(ctx, func(ctx context.Context) error { return x.admitted(ctx, o, live) }) {
+			continue
+		}
 		x.try(ctx, func(ctx context.Context) error {
-			if err := x.admitted(ctx, o, live); err != nil {
-				return err
-			}
 			changed, _, err := x.applier.Apply(ctx, o, live)
 			switch {
 			case o.GetUID() != "" && (apierrors.IsNotFound(err) || apierrors.IsConflict(err)):

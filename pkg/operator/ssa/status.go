@@ -20,9 +20,9 @@ import (
 	"github.com/kms-health/kms-health/pkg/operatorstatus"
 )
 
-// RequestTimeout bounds the requests for one object, and a write of a status, so that one that hangs, as in an
-// admission webhook, delays the others for no longer.
-const RequestTimeout = 10 * time.Second
+// RequestTimeout bounds the requests for one object, and a write of a status, so that one that hangs delays the others
+// for no longer. A webhook that does not answer, and may fail, delays a request for its timeout, by default 10 s.
+const RequestTimeout = 15 * time.Second
 
 // ApplyStatus makes conditions and other fields the operator's part of an object's status. What it applied
 // before, and is not among them, is removed. Without force it is a conflict where another manager owns a field of

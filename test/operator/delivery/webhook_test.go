@@ -6,6 +6,7 @@ import (
 	"context"
 	"encoding/json"
 	"encoding/pem"
+	"io"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -86,6 +87,26 @@ func TestDenialOfAWebhookIsReportedBeforeARollout(t *testing.T) {
 	end()
 	fixture.AwaitPods(t, fixture.Namespace, agents, len(fixture.NodeNames))
 	fixture.AwaitDelivered(t, apiservers.Kube.Resource)
+	op.Configure("apiServers: []\n")
+	op.AwaitNothingLeft()
+}
+
+// kube-apiserver waits for a webhook for 10 s by default, and then does without it, if its failurePolicy is Ignore.
+func TestWebhookThatDoesNotAnswerAndMayFailStopsNoReporter(t *testing.T) {
+	end := startWebhook(t, admissionv1.Ignore, func(_ http.ResponseWriter, r *http.Request) {
+		_, _ = io.Copy(io.Discard, r.Body) // then the end of the connection ends the context
+		<-r.Context().Done()
+	})
+	op := fixture.NewOperator(t)
+	t.Cleanup(func() { fixture.RemoveStatics(t) })
+	fixture.SetEncryption(t, apiservers.Kube, apiservers.Encryption("1", "identity"), "1")
+	fixture.RunStatic(t, fixture.NodeNames[0], fixture.StaticPod("1", false))
+	op.Configure(fixture.Targets(apiservers.Kube.Target(), apiservers.OAuth.Target("mode: DaemonSet",
+		`plugins: [{endpoint: "unix:///var/run/kmsplugin/kms-1.sock", role: Write}]`)))
+	op.Start("")
+	fixture.AwaitPods(t, fixture.Namespace, fixture.Companions, 1)
+	fixture.Eventually(t, "the DaemonSet is applied", func() error { return daemonSetExists(t, apiservers.OAuth) })
+	end()
 	op.Configure("apiServers: []\n")
 	op.AwaitNothingLeft()
 }
