@@ -76,7 +76,8 @@ func NewCluster(ctx context.Context, o ClusterOptions) *Cluster {
 	}
 	c.Roles, c.Bindings = managed(ClusterRoles, ""), managed(ClusterBindings, "")
 	c.Policy, c.PolicyBinding = policy(Policies), policy(PolicyBindings)
-	c.DaemonSets, c.ConfigMaps = managed(DaemonSets, o.Namespace), managed(ConfigMaps, o.Namespace)
+	c.DaemonSets = New(o.Client, selection(DaemonSets, o.Namespace), readDaemonSet, reporters).start(ctx)
+	c.ConfigMaps = managed(ConfigMaps, o.Namespace)
 	c.ServiceAccount = managed(ServiceAccounts, o.Namespace)
 	c.OwnPods = New(o.Client, selection(Pods, o.Namespace), readOwnPod, health, reporters).start(ctx)
 	if o.OpenShift {
@@ -116,6 +117,11 @@ func whole(o *unstructured.Unstructured) *unstructured.Unstructured {
 
 func readManaged(o *unstructured.Unstructured) Managed {
 	return Managed{Unstructured: whole(o), APIServer: o.GetLabels()[contract.APIServerLabel]}
+}
+
+// readDaemonSet keeps the history, which shows what others wrote.
+func readDaemonSet(o *unstructured.Unstructured) Managed {
+	return Managed{Unstructured: o, APIServer: o.GetLabels()[contract.APIServerLabel]}
 }
 
 func readOwnPod(o *unstructured.Unstructured) Managed {

@@ -15,7 +15,9 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/resourceversion"
+	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/util/csaupgrade"
 	"k8s.io/klog/v2"
 
 	"github.com/kms-health/kms-health/pkg/applybody"
@@ -68,6 +70,9 @@ func (a *Applier) Apply(ctx context.Context, desired, live *unstructured.Unstruc
 		return false, nil, nil
 	}
 	result, err = a.patch(ctx, desired, types.ApplyPatchType, raw, new(true))
+	if apierrors.IsInvalid(err) && a.takeOver(ctx, live) {
+		result, err = a.patch(ctx, desired, types.ApplyPatchType, raw, new(true))
+	}
 	if err != nil {
 		return false, nil, err
 	}
@@ -77,6 +82,30 @@ func (a *Applier) Apply(ctx context.Context, desired, live *unstructured.Unstruc
 	a.mu.Unlock()
 	// An apply that changes nothing does not change the resourceVersion.
 	return after != before && (live == nil || live.GetResourceVersion() != result.GetResourceVersion()), result, nil
+}
+
+// takeOver makes the fields that others wrote into an object the operator's, so that the next apply removes them, and
+// reports whether there were any. An apply leaves them, and is invalid where they exclude its own: `kubectl rollout
+// undo` brings back the volume source of an earlier version.
+func (a *Applier) takeOver(ctx context.Context, live *unstructured.Unstructured) bool {
+	if live == nil {
+		return false
+	}
+	o, others := live.DeepCopy(), sets.New[string]()
+	entries := o.GetManagedFields()
+	for i, m := range entries {
+		if m.Subresource == "" && m.Manager != contract.OperatorName {
+			others.Insert(m.Manager)
+			entries[i].Operation = metav1.ManagedFieldsOperationUpdate // as UpgradeManagedFieldsPatch takes them
+		}
+	}
+	o.SetManagedFields(entries)
+	patch, err := csaupgrade.UpgradeManagedFieldsPatch(o, others, contract.OperatorName)
+	if err != nil || len(others) == 0 {
+		return false
+	}
+	_, err = a.patch(ctx, o, types.JSONPatchType, patch, nil)
+	return err == nil
 }
 
 // applyPod creates a pod, or patches the metadata of one that exists. A spec is written once:
