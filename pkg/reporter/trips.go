@@ -51,12 +51,12 @@ type trips struct {
 // observe records a probe's result. What was known of a plugin that is in error does not count for
 // what returns, but for the round trips that could not be made: they may be its cause.
 func (t *trips) observe(now time.Time, interval time.Duration, r probe.Result) {
-	t.keys.see(now, interval, r.KEKID)
-	t.samples.named(r.KEKID, now)
 	if r.Gone || r.Status == contract.Error || r.Restarted {
-		t.last, t.void = probe.Trip{}, true
+		t.last, t.void, t.keys = probe.Trip{}, true, keyIDs{}
 		t.samples.afterError()
 	}
+	t.keys.see(now, interval, r.KEKID)
+	t.samples.named(r.KEKID, now)
 	if !r.Answered && !t.busy {
 		t.answered = t.probing // no round trip can be made
 	}

@@ -292,6 +292,28 @@ func TestAKeyIDThatAlternates(t *testing.T) {
 	}
 }
 
+// Google's k8s-cloudkms-plugin, once restarted, names its key without a version, until that Status' own Encrypt has told
+// it (plugin/v2/plugin.go): two changes within a round trip, of which kube-apiserver sees one at most.
+func TestAKeyIDThatIsCorrectedAfterARestartDoesNotAlternate(t *testing.T) {
+	for name, shown := range map[string]probe.Result{
+		"a replaced socket": {Restarted: true, Answered: true, Status: contract.Healthy, KEKID: "key"},
+		"a missing socket":  {Status: contract.Error},
+	} {
+		t.Run(name, func(t *testing.T) {
+			named := probe.Trip{Made: true, Status: contract.Healthy, KEKID: "key/1"}
+			history, versioned := &trips{}, answeredAs(contract.Healthy, "key/1")
+			history.after(0, versioned, named)
+			history.observe(noon.Add(time.Hour), time.Minute, shown)
+			named.Named = true
+			history.after(time.Hour, answeredAs(contract.Healthy, "key"), named)
+			history.observe(noon.Add(time.Hour), time.Minute, versioned)
+			if v := history.verdict(noon.Add(time.Hour), versioned); !v.Made || v.Status != contract.Healthy {
+				t.Errorf("%+v", v)
+			}
+		})
+	}
+}
+
 func TestVerdictJoinsProbeAndRoundTrip(t *testing.T) {
 	ok := probe.Result{Answered: true, Status: contract.Healthy}
 	sealed := probe.Result{Answered: true, Status: contract.Unhealthy, Reason: contract.ReportedUnhealthy, Detail: `healthz is "err", not "ok"`}
