@@ -16,7 +16,8 @@ const (
 	// the file.
 	mostKeptAnnotations = 4 << 10
 	// A sample that was not decrypted is tried again after sampleRetry, doubled each time: the plugin
-	// may end at it.
+	// may end at it. One that need not be, and was refused twice, waits as long again as its key is a former one: a
+	// plugin may count it against its health, and kube-apiserver is then not ready (aws-encryption-provider: for 30 s).
 	sampleRetry     = time.Minute
 	mostSampleRetry = time.Hour
 	// transientTries is how many tries in a row without an answer of the KMS are the loss of a key.
@@ -158,7 +159,9 @@ func (s *samples) end(now time.Time, trip probe.Trip) {
 	for _, o := range trip.Kept {
 		s.recheck = s.recheck && o.Sample.KeyID != s.Current
 		if k := s.of(o.Sample.KeyID); k != nil && k.At.Equal(o.Sample.At) {
-			k.record(now, o)
+			if k.record(now, o); k.Failed > 1 && !k.transient() && !s.must(k, now) {
+				k.Next = now.Add(max(mostSampleRetry, now.Sub(k.Named)))
+			}
 		}
 	}
 	size := 0

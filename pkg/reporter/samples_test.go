@@ -121,6 +121,24 @@ func TestPluginThatEndsAtAFormerKeyIsAskedMoreAndMoreRarely(t *testing.T) {
 	}
 }
 
+// aws-encryption-provider is not healthy for 30 s after each Decrypt that AWS refuses (healthCheckErrc in
+// pkg/plugin/plugin_v2.go), as after a former key was disabled that nothing needs any more.
+func TestFormerKeyThatWasDisabledIsTriedMoreAndMoreRarely(t *testing.T) {
+	s := newSimulation(t)
+	s.pass(time.Minute)
+	s.rotate("k1")
+	s.pass(time.Hour)
+	s.lost["k0"] = true
+	clear(s.calls)
+	s.pass(6 * 24 * time.Hour)
+	if n := s.calls["kept k0"]; n < 4 || n > 10 {
+		t.Errorf("it was tried %d times in 6 days", n)
+	}
+	if e := s.plugin.entry; e.Status != contract.Healthy || !slices.Equal(e.Lost, []string{"k0"}) {
+		t.Errorf("%+v", e)
+	}
+}
+
 func TestFormerKeys(t *testing.T) {
 	for name, tt := range map[string]struct {
 		do   func(*simulation)
