@@ -181,7 +181,7 @@ var RollupReasons = []Row{
 		Means: "the API server's namespace does not exist, or is being deleted",
 		Fix:   "none if the API server is not installed; else correct `namespace` in the operator's file"},
 	{Name: "NoPods", Degraded: isFalse, Reporting: isFalse,
-		Means: "no pod of the API server is on a node, so no plugin is judged",
+		Means: "no pod of the API server is on a node and reads an encryption config",
 		Check: "if API servers run: `kubectl get pods -n NAMESPACE -l SELECTOR -o wide`",
 		Fix:   "correct `namespace` or `podSelector` in the operator's file"},
 	{Name: "Removing", Reporting: isFalse, UnderWay: true,

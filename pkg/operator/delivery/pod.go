@@ -9,28 +9,30 @@ import (
 	"github.com/kms-health/kms-health/pkg/operator/objects"
 )
 
-// RevisionLabel is what static pods have their revision in, of OpenShift's operators.
+// RevisionLabel is what pods of OpenShift's operators have their revision in.
 const RevisionLabel = "revision"
 
-// RevisionOf is the revision of the encryption config that pods of a spec use,
-// empty for the live one: from the Secret that they mount, else from the label
-// that static pods have.
-func RevisionOf(secret string, spec *corev1.PodSpec, labels map[string]string) string {
+// RevisionOf is the revision of the encryption config that pods of a spec read, empty for the live one: of the Secret
+// that they mount, else by the label. A static pod mounts no Secret. A pod that has the label and mounts other Secrets
+// reads no encryption config: OpenShift's oauth-apiserver, while another provider authenticates users, stores nothing.
+func RevisionOf(secret string, spec *corev1.PodSpec, labels map[string]string) (revision string, reads bool) {
+	others := false
 	for _, v := range spec.Volumes {
 		if v.Secret == nil {
 			continue
 		}
 		if v.Secret.SecretName == secret {
-			return ""
+			return "", true
 		}
 		if revision, ok := strings.CutPrefix(v.Secret.SecretName, secret+"-"); ok && number.MatchString(revision) {
-			return revision
+			return revision, true
 		}
+		others = true
 	}
 	if revision := labels[RevisionLabel]; number.MatchString(revision) {
-		return revision
+		return revision, !others
 	}
-	return ""
+	return "", true
 }
 
 // ContainerStatus is that of the API server's container of a pod, the zero one if it has none. Between two containers

@@ -30,7 +30,7 @@ func (s *healthSync) observe(in *rollup.Input, resource *operatorstatus.Status) 
 	if !t.NamespaceMissing {
 		pods = t.Sources.Pods.List()
 	}
-	pods, ours := alive(pods), byNode(reporterPods(t.Name, t.Sources.Cluster.OwnPods.List()))
+	pods, ours := s.readers(pods), byNode(reporterPods(t.Name, t.Sources.Cluster.OwnPods.List()))
 	before, denied := s.attendance, len(in.NotObserved) > 0
 	if before == nil {
 		s.stood = in.Previous[contract.PluginsDegraded].Status == operatorstatus.True
@@ -54,6 +54,14 @@ func (s *healthSync) observe(in *rollup.Input, resource *operatorstatus.Status) 
 // alive are the pods that are on a node and have not ended permanently.
 func alive(pods []*corev1.Pod) []*corev1.Pod {
 	return slices.DeleteFunc(slices.Clone(pods), func(p *corev1.Pod) bool { return !delivery.Alive(p) })
+}
+
+// readers are the pods that are alive, and may read an encryption config.
+func (s *healthSync) readers(pods []*corev1.Pod) []*corev1.Pod {
+	return slices.DeleteFunc(alive(pods), func(p *corev1.Pod) bool {
+		_, reads := delivery.RevisionOf(s.target.EncryptionConfig.Secret, &p.Spec, p.Labels)
+		return s.target.Plugins == nil && !reads
+	})
 }
 
 func byNode(pods []*corev1.Pod) map[string][]*corev1.Pod {
@@ -205,7 +213,7 @@ func names(pods []*corev1.Pod) (all []string) {
 // it is. A provider that cannot be probed may be the one that encrypts.
 func uses(t *delivery.Snapshot, pod *corev1.Pod) (n rollup.Node, plugins []v1alpha1.Plugin) {
 	n = rollup.Node{Name: pod.Spec.NodeName, WriteKeyNotKnown: true}
-	revision := delivery.RevisionOf(t.EncryptionConfig.Secret, &pod.Spec, pod.Labels)
+	revision, _ := delivery.RevisionOf(t.EncryptionConfig.Secret, &pod.Spec, pod.Labels)
 	plugins, current := t.State.Revisions[revision]
 	switch {
 	case t.Plugins != nil:

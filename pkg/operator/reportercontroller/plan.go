@@ -248,7 +248,10 @@ func (p *planner) mixed() map[string]string {
 // It is not known while the Secret of their revision will be read in a moment, or was never read
 // while the live configuration has no plugin.
 func (p *planner) setOf(spec *corev1.PodSpec, labels map[string]string) (set []v1alpha1.Plugin, known bool) {
-	revision := delivery.RevisionOf(p.Target.EncryptionConfig.Secret, spec, labels)
+	revision, reads := delivery.RevisionOf(p.Target.EncryptionConfig.Secret, spec, labels)
+	if p.Target.Plugins == nil && !reads {
+		return nil, true
+	}
 	if set, read := p.state.Revisions[revision]; read {
 		return set, true
 	}

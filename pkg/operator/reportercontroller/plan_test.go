@@ -423,23 +423,46 @@ func TestTimeoutOfAPluginIsAtMostTheInterval(t *testing.T) {
 func TestRevisionIsANumber(t *testing.T) {
 	for name, c := range map[string]struct {
 		secret, label, want string
+		reads               bool
 	}{
-		"of the Secret":          {"encryption-config-7", "5", "7"},
-		"the live Secret":        {"encryption-config", "5", ""},
-		"of the label":           {"", "5", "5"},
-		"no number in the name":  {"encryption-config-backup", "5", "5"},
-		"no number in the label": {"", "canary", ""},
-		"none":                   {"", "", ""},
+		"of the Secret":          {"encryption-config-7", "5", "7", true},
+		"the live Secret":        {"encryption-config", "5", "", true},
+		"of the label":           {"", "5", "5", true},
+		"no number in the name":  {"encryption-config-backup", "5", "5", false},
+		"no number in the label": {"", "canary", "", true},
+		"no revision at all":     {"serving-cert", "", "", true},
+		"none":                   {"", "", "", true},
 	} {
 		pod := apiPod("a", "1", revision(c.label), func(p *corev1.Pod) {
 			if c.secret != "" {
-				p.Spec.Volumes = append(p.Spec.Volumes,
-					corev1.Volume{VolumeSource: corev1.VolumeSource{Secret: &corev1.SecretVolumeSource{SecretName: c.secret}}})
+				for _, name := range []string{"etcd-client", c.secret} {
+					p.Spec.Volumes = append(p.Spec.Volumes,
+						corev1.Volume{VolumeSource: corev1.VolumeSource{Secret: &corev1.SecretVolumeSource{SecretName: name}}})
+				}
 			}
 		})
-		if got := delivery.RevisionOf("encryption-config", &pod.Spec, pod.Labels); got != c.want {
-			t.Errorf("%s: %q", name, got)
+		got, reads := delivery.RevisionOf("encryption-config", &pod.Spec, pod.Labels)
+		if got != c.want || reads != c.reads {
+			t.Errorf("%s: %q, reads it: %t", name, got, reads)
 		}
+	}
+}
+
+// OpenShift's authentication operator makes these pods (bindata/oauth-apiserver/externaloidc-deploy.yaml, and the label
+// in syncExternalOIDCDeployment) while its revision controller still copies the encryption config of before.
+func TestPodThatReadsNoEncryptionConfigNeedsNoReporter(t *testing.T) {
+	withoutStorage := apiPod("a", "1", revision("5"), func(p *corev1.Pod) {
+		p.Spec.Volumes = []corev1.Volume{{Name: "serving-cert",
+			VolumeSource: corev1.VolumeSource{Secret: &corev1.SecretVolumeSource{SecretName: "serving-cert"}}}}
+		p.Spec.Containers[0].VolumeMounts = nil
+	})
+	s := fixture(t, v1alpha1.ModeAuto, pods(withoutStorage))
+	s.Sets = map[string]encryptionconfig.Set{"5": *set(1)}
+	if plan := planOf(t, s); len(workloads(plan)) > 0 || plan.Status.Reason != contract.NoPods {
+		t.Errorf("%s made; %+v", names(workloads(plan)), plan.Status)
+	}
+	if got := s.Revisions(); len(got) > 0 {
+		t.Errorf("the Secrets of revisions %q are read", got)
 	}
 }
 

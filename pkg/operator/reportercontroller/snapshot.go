@@ -101,7 +101,7 @@ type apiServerPod struct {
 func (s *Snapshot) Revisions() []string {
 	var all []string
 	add := func(spec *corev1.PodSpec, labels map[string]string) {
-		if r := delivery.RevisionOf(s.Target.EncryptionConfig.Secret, spec, labels); r != "" {
+		if r, reads := delivery.RevisionOf(s.Target.EncryptionConfig.Secret, spec, labels); reads && r != "" {
 			all = append(all, r)
 		}
 	}
