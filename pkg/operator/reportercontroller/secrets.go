@@ -2,7 +2,9 @@ package reportercontroller
 
 import (
 	"context"
+	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -50,11 +52,16 @@ func (c *Controller) observeSecrets(ctx context.Context, s *Snapshot, e *serverS
 	}
 	s.Live, s.Sets = &live, map[string]encryptionconfig.Set{}
 	s.LiveSeen = e.seenLive(delivery.Writer(live.Config.Plugins) + live.Config.Mixed)
+	used := s.Revisions()
+	// A number is given again after etcd was restored.
+	maps.DeleteFunc(e.revisions, func(name string, _ revisionRead) bool {
+		return !slices.Contains(used, strings.TrimPrefix(name, t.EncryptionConfig.Secret+"-"))
+	})
 	var allowed []string
 	for _, rule := range informers.As[rbacv1.Role](role).Rules {
 		allowed = append(allowed, rule.ResourceNames...)
 	}
-	for _, revision := range s.Revisions() {
+	for _, revision := range used {
 		name := t.EncryptionConfig.Secret + "-" + revision
 		if _, asked := e.revisions[name]; !asked && !slices.Contains(allowed, name) {
 			continue

@@ -1,0 +1,58 @@
+//go:build integration
+
+package delivery
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"syscall"
+	"testing"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/kms-health/kms-health/pkg/contract"
+	"github.com/kms-health/kms-health/test/harness/apiservers"
+	"github.com/kms-health/kms-health/test/operator/fixture"
+)
+
+// After etcd was restored, OpenShift's operators give numbers of revisions again (latestAvailableRevision + 1), with
+// other content. An operator that went on meanwhile must read it.
+func TestRevisionThatIsUsedAgainIsReadAgain(t *testing.T) {
+	target := apiservers.Kube
+	op := fixture.NewOperator(t)
+	t.Cleanup(func() { fixture.RemoveStatics(t) })
+	fixture.SetEncryption(t, target, apiservers.Encryption("1", "identity"), "1", "2")
+	fixture.RollStatic(t, "2", true)
+	op.Configure(fixture.Targets(target.Target("mode: CompanionPod")))
+	op.Start("")
+	awaitPluginSet := func(keyID string) {
+		t.Helper()
+		fixture.Eventually(t, "the reporters' files have key "+keyID+" alone", func() error {
+			list, err := fixture.Kube.CoreV1().ConfigMaps(fixture.Namespace).List(t.Context(), metav1.ListOptions{
+				LabelSelector: contract.APIServerLabel + "=" + target.Name})
+			if err != nil {
+				return err
+			}
+			for _, m := range list.Items {
+				if !strings.Contains(m.Data["config.yaml"], "kms-"+keyID+".sock") {
+					return fmt.Errorf("%s is:\n%s", m.Name, m.Data["config.yaml"])
+				}
+			}
+			if len(list.Items) == 0 {
+				return errors.New("there is no ConfigMap")
+			}
+			return nil
+		})
+	}
+	awaitPluginSet("1")
+	fixture.RollStatic(t, "1", true)
+	fixture.AwaitDelivered(t, target.Resource)
+	fixture.SetEncryption(t, target, apiservers.Encryption("3", "identity"), "2")
+	fixture.RollStatic(t, "2", true)
+	awaitPluginSet("3")
+	op.Configure("apiServers: []\n")
+	op.AwaitNothingLeft()
+	op.Kill(syscall.SIGTERM)
+	fixture.RemoveEncryption(t, target)
+}
