@@ -56,7 +56,7 @@ func run(args []string, out, stderr io.Writer) int {
 	for line := range strings.SplitSeq(err.Error(), "\n") {
 		_, _ = fmt.Fprintf(stderr, "error: %s\n", line)
 	}
-	if errors.As(err, &unreadable{}) {
+	if errors.As(err, &usageError{}) {
 		return exitUsage
 	}
 	return exitFailed
@@ -65,8 +65,8 @@ func run(args []string, out, stderr io.Writer) int {
 // errLogged is returned for a failure that is in the log already.
 var errLogged = errors.New("the reason is in the log")
 
-// unreadable is the error of a file that cannot be read.
-type unreadable struct{ error }
+// usageError is the error of a wrong command line, or of a file that cannot be read.
+type usageError struct{ error }
 
 // noFiles is for commands whose files are named by flags.
 func noFiles(cmd *cobra.Command, args []string) error {

@@ -49,7 +49,7 @@ func TestExitCodes(t *testing.T) {
 		"empty file":       {[]string{"validate", "--config", empty}, exitFailed, "must hold kind OperatorConfiguration"},
 		"a directory":      {[]string{"validate", "--config", t.TempDir()}, exitUsage, "is a directory"},
 		"missing file":     {[]string{"validate", "--config", "/no/such/file"}, exitUsage, "/no/such/file"},
-		"impossible flags": {[]string{"start", "--namespace", "A b", "--config", ""}, exitFailed, `--config: ""`},
+		"impossible flags": {[]string{"start", "--namespace", "A b", "--config", ""}, exitUsage, `--config: ""`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			code, stdout, stderr := call(t, c.args...)
@@ -63,7 +63,7 @@ func TestExitCodes(t *testing.T) {
 
 func TestOpenShiftVariableIsChecked(t *testing.T) {
 	t.Setenv("IS_OPENSHIFT", "perhaps")
-	if code, _, stderr := call(t, "start"); code != exitFailed || !strings.Contains(stderr, `IS_OPENSHIFT: "perhaps"`) {
+	if code, _, stderr := call(t, "start"); code != exitUsage || !strings.Contains(stderr, `IS_OPENSHIFT: "perhaps"`) {
 		t.Errorf("%d, %q", code, stderr)
 	}
 }
@@ -108,7 +108,7 @@ func TestRenderReadsAndWritesFiles(t *testing.T) {
 	code, _, stderr = call(t, args...)
 	lines := strings.Split(strings.TrimSpace(stderr), "\n")
 	for i, want := range []string{"--output-dir: ", "--encryption-config: ", "--ca-file: "} { // all at once
-		if code != exitFailed || len(lines) != 3 || !strings.HasPrefix(lines[i], "error: "+want) {
+		if code != exitUsage || len(lines) != 3 || !strings.HasPrefix(lines[i], "error: "+want) {
 			t.Fatalf("%d, %q", code, stderr)
 		}
 	}

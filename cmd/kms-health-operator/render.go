@@ -46,7 +46,7 @@ What is made depends on the API server's mode and on --pod: see docs/operate/by-
 			}
 			files, err := render.Render(in, problems...)
 			if err != nil {
-				return err
+				return usageError{err}
 			}
 			encrypted, _ := encryptionconfig.Parse(in.EncryptionConfig, nil) // which Render did, if there is one
 			for _, ignored := range encrypted.Ignored {

@@ -58,10 +58,10 @@ Environment: POD_NAMESPACE, REPORTER_IMAGE and KUBECONFIG are the defaults of fl
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) (err error) {
 			if o.OpenShift, err = operator.IsOpenShift(); err != nil {
-				return err
+				return usageError{err}
 			}
 			if err := o.Validate(); err != nil {
-				return err
+				return usageError{err}
 			}
 			// The operator must not end when the reader of its log closes.
 			signal.Ignore(syscall.SIGPIPE)

@@ -58,7 +58,7 @@ func onNodes(mode v1alpha1.Mode) bool { return mode == v1alpha1.ModeAuto || mode
 func readConfig(file string, stdin io.Reader) (*v1alpha1.OperatorConfiguration, error) {
 	content := filewatch.ReadOnce(file, stdin, v1alpha1.MaxFileSize)
 	if content.Err != nil {
-		return nil, unreadable{fmt.Errorf("--config: %w", content.Err)}
+		return nil, usageError{fmt.Errorf("--config: %w", content.Err)}
 	}
 	c, err := v1alpha1.DecodeOperator(v1alpha1.Unwrap(content.Data))
 	if err != nil {

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/kms-health/kms-health/pkg/filewatch"
 )
@@ -55,6 +56,11 @@ func (o *Options) Validate() error {
 	}
 	if !path.IsAbs(o.KubeletRoot) {
 		wrong("kubelet-root", "%q must be an absolute path", o.KubeletRoot)
+	}
+	if o.Kubeconfig != "" {
+		if _, err := clientcmd.LoadFromFile(o.Kubeconfig); err != nil {
+			wrong("kubeconfig", "%w", err)
+		}
 	}
 	if o.DegradedInertia < 0 {
 		wrong("degraded-inertia", "%s must not be negative", o.DegradedInertia)
