@@ -48,7 +48,7 @@ type File struct {
 	Name string
 	Data []byte
 	Note string
-	// Warning is why a cluster with the manifests as they are denies it; empty: nothing does.
+	// Warning is why it may not fit the cluster; empty: nothing is known.
 	Warning string
 }
 

@@ -25,7 +25,8 @@ const patchFile = "sidecar/patch.yaml"
 // sidecar adds the reporter in the API server's own pods: their manifest with it, else the
 // patch of it; and the files that it reads.
 func (r *rendering) sidecar() (err error) {
-	if r.pod == nil {
+	assumes := r.pod == nil
+	if assumes {
 		if r.pod, err = assumed(r.Target, r.plugins); err != nil {
 			return err
 		}
@@ -33,7 +34,7 @@ func (r *rendering) sidecar() (err error) {
 	if r.HostFolder != "" {
 		r.hostFiles()
 		const asRoot = " (it runs as root, as its files on the node are root's)"
-		return r.change("host/static-pod.json", "takes the place of the API server's manifest, last; has the reporter"+asRoot,
+		return r.change(assumes, "host/static-pod.json", "takes the place of the API server's manifest, last; has the reporter"+asRoot,
 			"the API server's manifest"+asRoot+": give this file to kubectl patch --local -f MANIFEST -o yaml --patch-file")
 	}
 	if r.deployment == nil {
@@ -46,7 +47,7 @@ func (r *rendering) sidecar() (err error) {
 		r.ownersKubeconfig()
 	}
 	r.configMap(objects.ConfigMapName(r.Target.Name, r.plugins))
-	return r.change("50-deployment-"+name+".yaml", "your Deployment, with the reporter in it",
+	return r.change(assumes, "50-deployment-"+name+".yaml", "your Deployment, with the reporter in it",
 		fmt.Sprintf("your Deployment: give this file to kubectl patch deployment %s -n %s --patch-file",
 			name, r.Target.Namespace))
 }
@@ -75,8 +76,9 @@ func (r *rendering) ownersKubeconfig() {
 // change adds a strategic-merge patch that adds the reporter to the pods' object; or, where there is
 // one, that object after it. Of the other containers the patch has the names alone, which change
 // nothing, but put the reporter behind them: a kubelet starts containers one after the other, and
-// pulls each image before that.
-func (r *rendering) change(file, note, patched string) error {
+// pulls each image before that. What it assumes
+// is a warning.
+func (r *rendering) change(assumes bool, file, note, patched string) error {
 	template, err := r.Sidecar(&r.pod.Spec, r.plugins)
 	if err != nil {
 		return fmt.Errorf("--pod: %w", err)
@@ -93,6 +95,10 @@ func (r *rendering) change(file, note, patched string) error {
 	switch {
 	case r.manifest == nil:
 		r.add(patchFile, asYAML(patch), "adds the reporter to "+patched)
+		if assumes {
+			r.files[len(r.files)-1].Warning = "assumes a volume " + socketVolume + " with the sockets, which the pod may not " +
+				"have: check it, or give the pod's manifest by --pod"
+		}
 		return nil
 	case r.deployment == nil:
 		schema, marshal = corev1.Pod{}, quoted
