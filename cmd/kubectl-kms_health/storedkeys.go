@@ -28,7 +28,7 @@ resource of the encryption config, not for Secrets alone,
   kubectl get secrets,configmaps -A -o json | kubectl patch --type=merge -p '{}' -f -
 
 Exit codes:
-  0  everything was read; with --kek-id: no object needs it
+  0  everything was read; with --kek-id: no object needs it, as none needs a misspelled one
   1  with --kek-id: an object still needs it
   2  not known: a value is not readable; with --kek-id also: KMS v1 stores no KEK ID
   3  etcd could not be read, the output could not be written, or the command line is wrong
