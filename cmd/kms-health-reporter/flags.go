@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"flag"
 	"fmt"
 	"strings"
@@ -108,7 +109,8 @@ func parseFlags(args []string, getenv func(string) string) (*options, error) {
 		}
 	}
 	if modes > 1 || modes == 1 && (o.output || o.state != "") {
-		return o, fmt.Errorf("--once, --validate, --print-defaults and --version exclude each other, --output and --state")
+		return o, errors.New("of --once, --validate, --print-defaults and --version only one can be used, and that " +
+			"without --output and --state")
 	}
 	if o.node != "" && modes == 0 {
 		if why := validation.IsDNS1123Subdomain(o.node); len(why) > 0 {

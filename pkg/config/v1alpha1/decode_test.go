@@ -172,7 +172,7 @@ var rejected = map[string]struct {
 	"interval 0s":                        {with("probe: {interval: 0s}"), []string{`probe.interval: Invalid value: "0s"`}},
 	"interval []":                        {with("probe: {interval: []}"), []string{`probe.interval: Invalid value: "[]"`}},
 	"curly quotes":                       {with("probe: {interval: “30s”, checks: {roundTrip: {interval: “0s”}}}"), []string{`probe.interval: Invalid value: "“30s”"`, `probe.checks.roundTrip.interval: Invalid value: "“0s”"`}},
-	"timeout above interval":             {head + "probe: {interval: 1s}\nplugins: [{endpoint: 'unix:///kms-1.sock', role: Read, timeout: 2s}]\n", []string{`plugins[0].timeout: Invalid value: "2s": must be a duration with its unit, from 10ms to 1s, probe.interval`}},
+	"timeout above interval":             {head + "probe: {interval: 1s}\nplugins: [{endpoint: 'unix:///kms-1.sock', role: Read, timeout: 2s}]\n", []string{`plugins[0].timeout: Invalid value: "2s": must be a duration with its unit, from 10ms to 1s, which is probe.interval`}},
 	"timeout 0":                          {plugins("endpoint: 'unix:///kms-2.sock', role: Write, timeout: 0s"), []string{`plugins[0].timeout: Invalid value: "0s": must be a duration with its unit, from 10ms`}},
 	"keyID":                              {plugins("endpoint: 'unix:///a', role: Write, keyID: 'a b'"), []string{`plugins[0].keyID: Invalid value: "a b": must be 1 to 63`}},
 	"keyID not derivable":                {plugins("endpoint: 'unix:///run/kms.sock', role: Read"), []string{`plugins[0].keyID: Required value: cannot be taken from the endpoint "unix:///run/kms.sock"`}},

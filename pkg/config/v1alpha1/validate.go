@@ -128,7 +128,7 @@ func validatePlugin(at *field.Path, p *Plugin, interval time.Duration) field.Err
 		interval = contract.MaxInterval
 	}
 	for _, err := range between(at.Child("timeout"), p.Timeout, MinTimeout, interval) {
-		err.Detail += ", probe.interval"
+		err.Detail += ", which is probe.interval"
 		errs = append(errs, err)
 	}
 	return errs

@@ -174,7 +174,8 @@ func (c *cluster) off() {
 // invite lists what one can do with a cluster that is kept.
 func (c *cluster) invite() {
 	fmt.Printf(`
-The cluster stays, with KMS on, until Ctrl-C. To look around, in another terminal:
+The cluster stays until Ctrl-C. Its plugins are real, and its API server encrypts
+nothing. To look around, in another terminal:
 
 export KUBECONFIG=%[1]s PATH=%[2]s:$PATH
 kubectl kms-health status; kubectl kms-health preflight; kubectl kms-health status master-1

@@ -144,7 +144,7 @@ func (t *typeOf) values(of *doc.Type) error {
 			t.Items = append(t.Items, fmt.Sprintf("%#q: of %s.", r.Plural, r.APIServer.Name))
 		}
 		t.Items = append(t.Items, "`"+contract.KMSHealthsPlural+
-			"`: without OpenShift. The operator creates an object for each API server, with its name.")
+			"`: in the operator's file alone: without OpenShift, an object for each API server, with its name.")
 		return nil
 	}
 	for _, group := range of.Consts {
