@@ -16,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/util/sets"
+	"k8s.io/apimachinery/pkg/util/uuid"
 
 	"github.com/kms-health/kms-health/pkg/contract"
 	"github.com/kms-health/kms-health/pkg/operator/delivery"
@@ -211,6 +212,9 @@ func (x *reconciliation) admitted(ctx context.Context, o, live *unstructured.Uns
 	pod := &unstructured.Unstructured{Object: content}
 	pod.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("Pod"))
 	pod.SetGenerateName(o.GetName() + "-")
+	// A policy may deny pods without a controller.
+	pod.SetOwnerReferences([]metav1.OwnerReference{{APIVersion: o.GetAPIVersion(), Kind: o.GetKind(), Name: o.GetName(),
+		UID: uuid.NewUUID(), Controller: new(true)}})
 	_, err := x.Client.Resource(informers.Pods).Namespace(o.GetNamespace()).Create(ctx, pod,
 		metav1.CreateOptions{FieldManager: contract.OperatorName, DryRun: []string{metav1.DryRunAll}})
 	if denied(err) || apierrors.IsInvalid(err) {

@@ -97,3 +97,26 @@ func deny(t *testing.T, policy *admissionv1.ValidatingAdmissionPolicy) {
 		}
 	})
 }
+
+// Clusters may deny pods that no controller keeps. Those of a DaemonSet have one.
+func TestPolicyAgainstPodsWithoutAControllerDeniesNoDaemonSet(t *testing.T) {
+	deny(t, &admissionv1.ValidatingAdmissionPolicy{ObjectMeta: metav1.ObjectMeta{Name: "deny-bare-pods"},
+		Spec: admissionv1.ValidatingAdmissionPolicySpec{
+			MatchConstraints: rule(fixture.Namespace, "", "pods", admissionv1.Create),
+			MatchConditions:  []admissionv1.MatchCondition{{Name: "matches", Expression: isReporter}},
+			Validations: []admissionv1.Validation{{Message: "no bare pods",
+				Expression: "has(object.metadata.ownerReferences) && object.metadata.ownerReferences.exists(o, o.controller)"}},
+		}})
+	awaitAdmission(t, "the policy is in use", func(_ *corev1.Pod, err error) bool {
+		return err != nil && strings.Contains(err.Error(), "no bare pods")
+	})
+	op := fixture.NewOperator(t)
+	t.Cleanup(func() { fixture.RemoveStatics(t) })
+	fixture.SetEncryption(t, apiservers.Kube, apiservers.Encryption("1", "identity"), "1")
+	fixture.RollStatic(t, "1", true)
+	op.Configure(fixture.Targets(apiservers.Kube.Target()))
+	op.Start("")
+	fixture.AwaitPods(t, fixture.Namespace, agents, len(fixture.NodeNames))
+	op.Configure("apiServers: []\n")
+	op.AwaitNothingLeft()
+}
