@@ -34,7 +34,8 @@ func (r *rendering) sidecar() (err error) {
 	if r.HostFolder != "" {
 		r.hostFiles()
 		const asRoot = " (it runs as root, as its files on the node are root's)"
-		return r.change(assumes, "host/static-pod.json", "takes the place of the API server's manifest, last; has the reporter"+asRoot,
+		return r.change(assumes, "host/static-pod.json",
+			"takes the place of the API server's manifest, last; has the reporter"+asRoot,
 			"the API server's manifest"+asRoot+": give this file to kubectl patch --local -f MANIFEST -o yaml --patch-file")
 	}
 	if r.deployment == nil {
