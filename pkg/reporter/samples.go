@@ -159,9 +159,7 @@ func (s *samples) end(now time.Time, trip probe.Trip) {
 	for _, o := range trip.Kept {
 		s.recheck = s.recheck && o.Sample.KeyID != s.Current
 		if k := s.of(o.Sample.KeyID); k != nil && k.At.Equal(o.Sample.At) {
-			if k.record(now, o); k.Failed > 1 && !k.transient() && !s.must(k, now) {
-				k.Next = now.Add(max(mostSampleRetry, now.Sub(k.Named)))
-			}
+			s.record(k, now, o)
 		}
 	}
 	size := 0
@@ -181,18 +179,20 @@ func (s *samples) end(now time.Time, trip probe.Trip) {
 	s.Kept = append(s.Kept, &kept{Sample: *trip.Sealed, Named: now, Tried: now})
 }
 
-func (k *kept) record(now time.Time, o probe.Opened) {
+func (s *samples) record(k *kept, now time.Time, o probe.Opened) {
 	if k.Tried = now; o.Detail == "" {
 		k.Owed, k.Failed, k.Ended, k.Reason, k.Detail, k.Next = false, 0, false, "", "", time.Time{}
 		return
 	}
 	k.Ended, k.Reason, k.Detail = o.Ended, o.Reason, o.Detail
-	first := sampleRetry
+	wait := backoff(sampleRetry, k.Failed, mostSampleRetry)
 	if k.transient() {
-		first = tripRetry
+		wait = backoff(tripRetry, k.Failed, mostSampleRetry)
 	}
-	k.Next = now.Add(backoff(first, k.Failed, mostSampleRetry))
-	k.Failed++
+	if k.Failed++; k.Failed > 1 && !k.transient() && !s.must(k, now) {
+		wait = max(mostSampleRetry, now.Sub(k.Named))
+	}
+	k.Next = now.Add(wait)
 }
 
 // transient reports whether a failure shows nothing about the key: the KMS was not reached in time.
