@@ -209,6 +209,14 @@ func awaitAdmission(t *testing.T, what string, is func(pod *corev1.Pod, err erro
 	})
 }
 
+// awaitDenial waits until pods are denied with a message.
+func awaitDenial(t *testing.T, message string) {
+	t.Helper()
+	awaitAdmission(t, "pods are denied: "+message, func(_ *corev1.Pod, err error) bool {
+		return err != nil && strings.Contains(err.Error(), message)
+	})
+}
+
 // What admission changes of a pod at its creation stays changed, as by OpenShift's workload
 // partitioning, which removes CPU requests. Afterwards only annotations are written.
 func TestPodsThatAdmissionChangedAtCreationAreKept(t *testing.T) {
