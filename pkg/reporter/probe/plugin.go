@@ -242,9 +242,9 @@ func (p *Plugin) unreachable(failed error) Result {
 // connect returns the connection. It makes a new one if there is none, or if the last
 // attempt failed: gRPC would first wait for its backoff and meanwhile fail every call
 // with the old error; a new connection is tried at once, and its first call waits for the
-// outcome. A working connection is kept while its path leads to it: the next kube-apiserver connects by the
-// path. Kept is also one that the plugin has not accepted yet, or whose path the kernel still resolves: on a file
-// system that hangs each attempt blocks a thread, and cannot be cancelled.
+// outcome. A connection that works, or that the plugin has not accepted yet, is kept while its path leads to it: the
+// next kube-apiserver connects by the path. Kept is also one whose path the kernel still resolves: on a file system
+// that hangs each attempt blocks a thread, and cannot be cancelled.
 func (p *Plugin) connect(moved bool) (*grpc.ClientConn, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -258,7 +258,7 @@ func (p *Plugin) connect(moved bool) (*grpc.ClientConn, error) {
 				return p.conn, nil
 			}
 		case connectivity.Connecting:
-			if s := p.dialer.state(); s.connected || s.dialling {
+			if s := p.dialer.state(); s.connected && !moved || s.dialling {
 				return p.conn, nil
 			}
 		}

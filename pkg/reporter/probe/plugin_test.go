@@ -318,6 +318,31 @@ func TestProbeFollowsThePathToASuccessor(t *testing.T) {
 	}
 }
 
+// A process that does not accept, and holds on to its socket, is succeeded at the path.
+func TestProbeLeavesAQueueThatThePathNoLongerLeadsTo(t *testing.T) {
+	socket := filepath.Join(program.SocketDir(t), "kms.sock")
+	hung, err := net.Listen("unix", socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer hung.Close()
+	plugin := probed(t, "unix://"+socket)
+	if r := ask(t, plugin, writer(short)); r.Reason != contract.Timeout {
+		t.Fatalf("%+v", r)
+	}
+	if err := os.Rename(socket, socket+".old"); err != nil {
+		t.Fatal(err)
+	}
+	next, err := kmsplugin.Start(kmsplugin.Options{Endpoint: "unix://" + socket, StateDir: t.TempDir()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = next.Close() })
+	if r := ask(t, plugin, writer(generous)); r.Status != contract.Healthy {
+		t.Errorf("%+v", r)
+	}
+}
+
 func TestPathWithoutAPluginIsReportedAtOnceWithTheReason(t *testing.T) {
 	dir := t.TempDir()
 	file := dir + "/file"
