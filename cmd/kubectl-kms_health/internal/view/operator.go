@@ -91,7 +91,7 @@ func (e *evaluation) judgeOperator() {
 		p.Fix = "install it, or set up reporters by hand"
 		if e.snapshot.Namespace != "" {
 			p.Summary += " in namespace " + e.snapshot.Namespace
-			p.Fix = "name the operator's namespace by -n, or omit -n"
+			p.Fix, p.cause = "name the operator's namespace by -n, or omit -n", "" // it may run elsewhere
 		}
 	case o.State == OperatorNotRunning && o.Replicas == 0 && e.snapshot.find(KindDeployment) != nil:
 		p.Summary = "the operator is not running: its Deployment is scaled to 0"

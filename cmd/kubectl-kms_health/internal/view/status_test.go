@@ -200,7 +200,7 @@ func TestTheOperatorItself(t *testing.T) {
 		})
 	}
 	elsewhere := evaluate(t, &Snapshot{Objects: []*unstructured.Unstructured{resource(t, "a healthy")}, Namespace: "x"}, "")
-	if p := elsewhere.Problems; len(p) != 1 || elsewhere.Verdict != NotKnown || p[0].Fix != "name the operator's namespace by -n, or omit -n" {
+	if p := elsewhere.Problems; len(p) != 1 || elsewhere.Verdict != NotKnown || p[0].Fix != "name the operator's namespace by -n, or omit -n" || p[0].DoNot != "" {
 		t.Errorf("%+v", p)
 	}
 	if s := evaluate(t, &Snapshot{}, ""); len(s.Problems) != 1 || !strings.HasPrefix(s.Problems[0].Summary, "the operator is not installed") {
