@@ -58,7 +58,7 @@ func (d *dialer) dial(ctx context.Context, _ string) (net.Conn, error) {
 type sockets struct {
 	replaced atomic.Bool // since the last probe
 
-	looking chan bool // of a look at the path that has not ended; of moved
+	looking chan path // of a look at the path that has not ended; of look
 
 	mu   sync.Mutex
 	last syscall.Stat_t
@@ -71,38 +71,49 @@ func (s *sockets) connected(address string) {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.last.Ino != 0 && !same(&s.last, &now) {
+	if s.last.Ino != 0 && !equal(&s.last, &now) {
 		s.replaced.Store(true)
 	}
 	s.last = now
 }
 
-func same(a, b *syscall.Stat_t) bool { return a.Dev == b.Dev && a.Ino == b.Ino && a.Ctim == b.Ctim }
+func equal(a, b *syscall.Stat_t) bool { return a.Dev == b.Dev && a.Ino == b.Ino && a.Ctim == b.Ctim }
 
-// moved reports whether the next process that connects gets another socket than this one did, or none. A file system
-// that does not answer within the timeout gives it none; it blocks one thread, however often it is asked. moved may not
-// be called concurrently with itself.
-func (s *sockets) moved(address string, timeout time.Duration) bool {
+// path is where the path of a socket leads.
+type path int
+
+const (
+	same    path = iota // to the socket that was connected to
+	moved               // to another one, or to none: the next process that connects gets that
+	unknown             // the file system does not answer
+)
+
+// look returns where the path leads. A file system that does not answer within the timeout blocks one thread, however
+// often it is asked. look may not be called concurrently with itself.
+func (s *sockets) look(address string, timeout time.Duration) path {
 	s.mu.Lock()
 	last := s.last
 	s.mu.Unlock()
 	if last.Ino == 0 {
-		return false
+		return same
 	}
 	if s.looking == nil {
-		looking := make(chan bool, 1)
+		looking := make(chan path, 1)
 		s.looking = looking
 		go func() {
 			var now syscall.Stat_t
-			looking <- syscall.Stat(address, &now) != nil || !same(&last, &now)
+			if syscall.Stat(address, &now) != nil || !equal(&last, &now) {
+				looking <- moved
+			}
+			close(looking)
 		}()
 	}
 	select {
-	case moved := <-s.looking:
+	case found := <-s.looking:
 		s.looking = nil
-		return moved
+		return found
 	case <-time.After(timeout):
-		return true
+		return unknown
 	}
 }
 

@@ -151,7 +151,11 @@ func (p *Plugin) Probe(ctx context.Context, s Settings) Result {
 		return r
 	}
 	for attempt := 0; ; attempt++ {
-		conn, err := p.connect(attempt == 0 && p.sockets.moved(p.address, s.Timeout))
+		leads := same
+		if attempt == 0 {
+			leads = p.sockets.look(p.address, s.Timeout)
+		}
+		conn, err := p.connect(leads)
 		if err != nil {
 			return finish("", nil, err)
 		}
@@ -245,7 +249,7 @@ func (p *Plugin) unreachable(failed error) Result {
 // outcome. A connection that works, or that the plugin has not accepted yet, is kept while its path leads to it: the
 // next kube-apiserver connects by the path. Kept is also one whose path the kernel still resolves: on a file system
 // that hangs each attempt blocks a thread, and cannot be cancelled.
-func (p *Plugin) connect(moved bool) (*grpc.ClientConn, error) {
+func (p *Plugin) connect(leads path) (*grpc.ClientConn, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.closed {
@@ -254,11 +258,11 @@ func (p *Plugin) connect(moved bool) (*grpc.ClientConn, error) {
 	if p.conn != nil {
 		switch p.conn.GetState() {
 		case connectivity.Ready, connectivity.Idle:
-			if !moved {
+			if leads == same {
 				return p.conn, nil
 			}
 		case connectivity.Connecting:
-			if s := p.dialer.state(); s.connected && !moved || s.dialling {
+			if s := p.dialer.state(); s.connected && leads != moved || s.dialling {
 				return p.conn, nil
 			}
 		}
