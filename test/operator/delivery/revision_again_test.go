@@ -22,13 +22,14 @@ func TestRevisionThatIsUsedAgainIsReadAgain(t *testing.T) {
 	target := apiservers.Kube
 	op := fixture.NewOperator(t)
 	t.Cleanup(func() { fixture.RemoveStatics(t) })
-	fixture.SetEncryption(t, target, apiservers.Encryption("1", "identity"), "1", "2")
+	fixture.SetEncryption(t, target, apiservers.Encryption("4", "identity"), "1")
+	fixture.SetEncryption(t, target, apiservers.Encryption("1", "identity"), "2")
 	fixture.RollStatic(t, "2", true)
 	op.Configure(fixture.Targets(target.Target("mode: CompanionPod")))
 	op.Start("")
 	awaitPluginSet := func(keyID string) {
 		t.Helper()
-		fixture.Eventually(t, "the reporters' files have key "+keyID+" alone", func() error {
+		fixture.Eventually(t, "the reporters' files have key "+keyID, func() error {
 			list, err := fixture.Kube.CoreV1().ConfigMaps(fixture.Namespace).List(t.Context(), metav1.ListOptions{
 				LabelSelector: contract.APIServerLabel + "=" + target.Name})
 			if err != nil {
@@ -47,7 +48,7 @@ func TestRevisionThatIsUsedAgainIsReadAgain(t *testing.T) {
 	}
 	awaitPluginSet("1")
 	fixture.RollStatic(t, "1", true)
-	fixture.AwaitDelivered(t, target.Resource)
+	awaitPluginSet("4") // so the operator has seen that no pod uses revision 2
 	fixture.SetEncryption(t, target, apiservers.Encryption("3", "identity"), "2")
 	fixture.RollStatic(t, "2", true)
 	awaitPluginSet("3")
