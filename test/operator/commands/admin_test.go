@@ -1,6 +1,6 @@
 //go:build integration
 
-package rollup
+package commands
 
 import (
 	"errors"

@@ -1,6 +1,6 @@
 //go:build integration
 
-package encrypted
+package commands
 
 import (
 	"encoding/json"

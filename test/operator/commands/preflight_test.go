@@ -1,6 +1,6 @@
 //go:build integration
 
-package rollup
+package commands
 
 import (
 	"strings"
@@ -63,7 +63,7 @@ func TestPreflightShowsWhatDoesNotHold(t *testing.T) {
 	check("keys differ", 1, "kube-apiserver", "FAILS One KEK ID", "another on master-2", "Do not: delete or disable")
 	reporters[0].Signal(t, syscall.SIGSTOP)
 	// The others' last round trip was up to 15 s ago, and the next one is not made sooner.
-	check("one node does not report", 1, "kube-apiserver --timeout=1m", "2 of 3 nodes made one; still awaited", "on master-0")
+	check("one node does not report", 1, "kube-apiserver --timeout=40s", "2 of 3 nodes made one; still awaited", "on master-0")
 	reporters[0].Kill(t)
 	now := time.Now()
 	message, err := contract.EncodeMessage([]contract.Entry{{KeyID: "1", KEKID: "k", Status: contract.Healthy, LastChecked: now, Lost: []string{"former"}}})

@@ -1,0 +1,12 @@
+//go:build integration
+
+package commands
+
+import (
+	"os"
+	"testing"
+
+	"github.com/kms-health/kms-health/test/operator/fixture"
+)
+
+func TestMain(m *testing.M) { os.Exit(fixture.RunTests(m)) }
