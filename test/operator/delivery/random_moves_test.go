@@ -98,8 +98,7 @@ func (m *model) load(t *testing.T, want []string) {
 		m.run(t, node)
 	}
 	fixture.Eventually(t, "the end of the sequence, with API servers that were restarted", func() error {
-		m.report(t)
-		return differ(t, want...)
+		return m.arrived(t, want)
 	})
 }
 

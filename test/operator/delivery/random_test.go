@@ -437,15 +437,24 @@ func (m *model) awaitNoClaim(t *testing.T, op *fixture.Operator) {
 		for _, node := range fixture.NodeNames {
 			m.run(t, node)
 		}
-		fixture.Eventually(t, "API servers have loaded the file", func() error {
-			m.report(t)
-			return differ(t, m.want()...)
-		})
+		fixture.Eventually(t, "API servers have loaded the file", func() error { return m.arrived(t, m.want()) })
 		m.awaitClaims(t, len(m.unset) > 0)
 		m.file = map[bool][]string{true: {"1"}, false: {moved}}[m.file[0] == moved]
 		op.Configure(m.config())
 	}
 	m.awaitClaims(t, m.file == nil && len(m.broken)+len(m.second) > 0 && probed(m.live[0]))
+}
+
+// arrived is an error until the operator has made exactly this, and companions beside the pods that there are.
+func (m *model) arrived(t *testing.T, want []string) error {
+	t.Helper()
+	m.report(t)
+	for _, p := range companions(t) {
+		if beside := p.Annotations[contract.BesideAnnotation]; m.servers[beside].Name == "" {
+			return fmt.Errorf("%s is beside %s, which has gone", p.Name, beside)
+		}
+	}
+	return differ(t, want...)
 }
 
 // manage ends what keeps the operator and reporters from their work.
@@ -812,10 +821,7 @@ func playSequence(t *testing.T, seed uint64) {
 	m.endSurges(t)
 	m.manage(op)
 	want := m.want()
-	fixture.Eventually(t, "the end of the sequence", func() error {
-		m.report(t)
-		return differ(t, want...)
-	})
+	fixture.Eventually(t, "the end of the sequence", func() error { return m.arrived(t, want) })
 	m.load(t, want)
 	once := awaitStill(t, op)
 	m.awaitConditions(t, "the conditions of the end")
