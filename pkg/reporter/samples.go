@@ -84,6 +84,9 @@ func (s *samples) named(keyID string, now time.Time) {
 			k.Owed = !s.Absent
 		}
 		s.Current, s.turn = keyID, 0
+		if k := s.of(keyID); k != nil {
+			k.Ended = false // a plugin that ends at what a former key encrypted, may decrypt it now
+		}
 		s.retryCurrent()
 	}
 	s.Absent = false
@@ -129,10 +132,10 @@ func (s *samples) untried(since time.Time) (all []*probe.Sample) {
 	return all
 }
 
-// next is the sample that is to be decrypted: by turns the first of the current key and that of the
+// next are the samples that are to be decrypted: by turns the first of the current key and that of the
 // former one that was tried longest ago; before these one that was not decrypted since its key was
-// replaced. One that failed waits.
-func (s *samples) next(now time.Time) []*probe.Sample {
+// replaced. One that failed waits, and if it is of the current key, is then tried beside the other.
+func (s *samples) next(now time.Time) (all []*probe.Sample) {
 	ready := func(k *kept) bool { return k != nil && (k.Failed == 0 || !now.Before(k.Next)) }
 	var former *kept
 	for _, k := range s.former() {
@@ -147,11 +150,13 @@ func (s *samples) next(now time.Time) []*probe.Sample {
 	if ready(current) && (former == nil || mine && !former.Owed) {
 		pick = current
 	}
-	if pick == nil {
-		return nil
+	for _, k := range s.Kept {
+		if k == pick || k == current && k.Failed > 0 && ready(k) {
+			k.Tried = now
+			all = append(all, &k.Sample)
+		}
 	}
-	pick.Tried = now
-	return []*probe.Sample{&pick.Sample}
+	return all
 }
 
 // end records the outcome of a round trip.

@@ -213,7 +213,23 @@ func TestFormerKeys(t *testing.T) {
 					s.Errorf("two minutes later: %+v", e)
 				}
 			},
-			[]string{"healthy k0", "unhealthy k1 RoundTripMismatch", "unhealthy k0 RoundTripMismatch", "healthy k0"},
+			[]string{"healthy k0", "unhealthy k1 RoundTripMismatch", "healthy k0"},
+		},
+		"gone at the change, and named again": {
+			func(s *simulation) { s.lost["k0"] = true; s.rotate("k1"); s.pass(time.Hour); s.rotate("k0"); s.pass(time.Hour) },
+			[]string{"healthy k0", "unhealthy k1 RoundTripMismatch", "unhealthy k0 RoundTripMismatch"},
+		},
+		"the plugin ended at it while it was a former one": {
+			func(s *simulation) {
+				s.rotate("k1")
+				s.pass(time.Hour)
+				s.lost["k0"], s.endsAt = true, true
+				s.pass(48 * time.Hour)
+				s.lost["k0"], s.reports = false, nil
+				s.rotate("k0")
+				s.pass(time.Hour)
+			},
+			[]string{"healthy k0"},
 		},
 		"the current one, restored with a restart": {
 			func(s *simulation) {
