@@ -118,7 +118,7 @@ func (p *plugin) judge(now time.Time, c v1alpha1.Probe) {
 	if e.Status == before.Status && e.Reason == before.Reason {
 		e.Since = before.Since
 	}
-	e.RoundTrip, e.Requested, e.Lost = p.trips.good, p.trips.answered, p.trips.samples.lost(now)
+	e.RoundTrip, e.Requested, e.Lost = p.trips.good, p.trips.samples.Answered, p.trips.samples.lost(now)
 }
 
 // verdict combines the result of a probe with that of the last round trip. A failed round

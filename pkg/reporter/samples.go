@@ -39,6 +39,8 @@ type samples struct {
 
 	// Absent: no reporter ran for so long before the key was named again that a change is no fault.
 	Absent bool `json:"absent,omitempty"`
+	// Answered is the last request that was fulfilled. It stands in the configuration for longer than a process.
+	Answered string `json:"answered,omitempty"`
 
 	turn    int  // counts round trips, for whose turn it is
 	recheck bool // the plugin was in error: the first sample of its key is next
@@ -68,7 +70,11 @@ func (s *samples) loaded(now, saved time.Time) bool {
 			return false
 		}
 		k.Named, k.Tried = ago(k.Named), ago(k.Tried)
-		k.Next = now.Add(min(max(0, k.Next.Sub(now)), mostSampleRetry))
+		most := mostSampleRetry
+		if !s.must(k, now) {
+			most = max(most, now.Sub(k.Named))
+		}
+		k.Next = now.Add(min(max(0, k.Next.Sub(now)), most))
 	}
 	return len(s.Kept) <= mostFormer+1
 }

@@ -216,7 +216,13 @@ func TestFormerKeys(t *testing.T) {
 			[]string{"healthy k0", "unhealthy k1 RoundTripMismatch", "healthy k0"},
 		},
 		"gone at the change, and named again": {
-			func(s *simulation) { s.lost["k0"] = true; s.rotate("k1"); s.pass(time.Hour); s.rotate("k0"); s.pass(time.Hour) },
+			func(s *simulation) {
+				s.lost["k0"] = true
+				s.rotate("k1")
+				s.pass(time.Hour)
+				s.rotate("k0")
+				s.pass(time.Hour)
+			},
 			[]string{"healthy k0", "unhealthy k1 RoundTripMismatch", "unhealthy k0 RoundTripMismatch"},
 		},
 		"the plugin ended at it while it was a former one": {
@@ -311,6 +317,26 @@ func TestCallsOfADay(t *testing.T) {
 	}
 }
 
+// restart returns the simulation of the next process, after so long.
+func (s *simulation) restart(away time.Duration) *simulation {
+	s.Helper()
+	file := s.TempDir() + "/samples"
+	r := &Reporter{samples: newSink(nil), state: &state{}, plugins: []*plugin{s.plugin}}
+	r.save(s.now, true)
+	if err := writeState(file, <-r.samples.latest); err != nil {
+		s.Fatal(err)
+	}
+	next := newSimulation(s.T)
+	next.now, next.keyID, next.lost = s.now.Add(away), s.keyID, s.lost
+	kept, err := readState(file, next.now)
+	if err != nil {
+		s.Fatal(err)
+	}
+	next.plugin.trips.samples = kept.Plugins[next.plugin.identity.String()]
+	next.plugin.trips.request = s.plugin.trips.request // of the file of the configuration
+	return next
+}
+
 // What a former process kept shows what changed while none ran.
 func TestSamplesOutliveTheProcess(t *testing.T) {
 	for name, tt := range map[string]struct {
@@ -330,24 +356,29 @@ func TestSamplesOutliveTheProcess(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			before := newSimulation(t)
 			before.pass(time.Hour)
-			file := t.TempDir() + "/samples"
-			r := &Reporter{samples: newSink(nil), state: &state{}, plugins: []*plugin{before.plugin}}
-			r.save(before.now, true)
-			if err := writeState(file, <-r.samples.latest); err != nil {
-				t.Fatal(err)
-			}
-			after := newSimulation(t)
-			after.now = before.now.Add(tt.away)
-			kept, err := readState(file, after.now)
-			if err != nil {
-				t.Fatal(err)
-			}
-			after.plugin.trips.samples = kept.Plugins[after.plugin.identity.String()]
+			after := before.restart(tt.away)
 			after.rotate(tt.keyID)
 			after.lost[tt.lost] = true
 			after.pass(time.Hour)
 			after.expect(tt.want...)
 		})
+	}
+}
+
+// A request stands in the file for long after it was fulfilled, and a former key is lost for days. No start has the
+// plugin refuse again what it refused, which aws-encryption-provider counts against its health.
+func TestLostKeyIsNotTriedSoonerAfterARestart(t *testing.T) {
+	s := newSimulation(t)
+	s.pass(time.Hour)
+	s.rotate("k1")
+	s.pass(time.Hour)
+	s.lost["k0"] = true
+	s.plugin.trips.request = "r"
+	s.pass(24 * time.Hour)
+	next := s.restart(time.Minute)
+	next.pass(6 * time.Hour)
+	if e := next.plugin.entry; next.calls["kept k0"] != 0 || e.Requested != "r" || !slices.Equal(e.Lost, []string{"k0"}) {
+		t.Errorf("after a restart: %v, %+v", next.calls, e)
 	}
 }
 

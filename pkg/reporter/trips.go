@@ -38,11 +38,10 @@ type trips struct {
 	notMade   int       // how many in a row could not be made while the reporter ran
 	why       string    // the error of the last of these
 
-	request  string    // that the file has; empty: none
-	probing  string    // that the probe under way was begun for
-	asked    string    // that the round trip under way was begun for
-	began    time.Time // when the first one for it was begun
-	answered string    // the last one that was fulfilled
+	request string    // that the file has; empty: none
+	probing string    // that the probe under way was begun for
+	asked   string    // that the round trip under way was begun for
+	began   time.Time // when the first one for it was begun
 
 	keys    keyIDs
 	samples samples
@@ -58,7 +57,7 @@ func (t *trips) observe(now time.Time, interval time.Duration, r probe.Result) {
 	t.keys.see(now, interval, r.KEKID)
 	t.samples.named(r.KEKID, now)
 	if !r.Answered && !t.busy {
-		t.answered = t.probing // no round trip can be made
+		t.samples.Answered = t.probing // no round trip can be made
 	}
 }
 
@@ -110,7 +109,7 @@ func (t *trips) begin(now time.Time, r probe.Result) []*probe.Sample {
 		t.asked, t.began = t.request, now
 	}
 	t.busy, t.void, t.at, t.unhealthy = true, false, now, r.Status != contract.Healthy
-	if t.asked != "" && t.asked != t.answered {
+	if t.asked != "" && t.asked != t.samples.Answered {
 		return t.samples.untried(t.began)
 	}
 	return t.samples.next(now)
@@ -129,7 +128,7 @@ func (t *trips) end(now time.Time, interval time.Duration, trip probe.Trip) (aga
 		}
 		t.samples.end(now, trip)
 		if t.notMade = 0; t.asked == "" || trip.Status != contract.Healthy || len(t.samples.untried(t.began)) == 0 {
-			t.answered = t.asked
+			t.samples.Answered = t.asked
 		}
 		failed := slices.ContainsFunc(trip.Kept, func(o probe.Opened) bool { return o.Detail != "" })
 		if trip.Status == contract.Healthy && !failed {
@@ -143,7 +142,7 @@ func (t *trips) end(now time.Time, interval time.Duration, trip probe.Trip) (aga
 		t.notMade++
 		t.why, again = trip.Detail, true
 		if t.notMade >= notMadeBound {
-			t.answered = t.asked
+			t.samples.Answered = t.asked
 		}
 	}
 	return again
@@ -151,7 +150,7 @@ func (t *trips) end(now time.Time, interval time.Duration, trip probe.Trip) (aga
 
 // pending reports whether no round trip was begun for the request.
 func (t *trips) pending() bool {
-	return t.request != "" && t.request != t.answered && !(t.busy && t.asked == t.request)
+	return t.request != "" && t.request != t.samples.Answered && !(t.busy && t.asked == t.request)
 }
 
 // verdict is that of the round trips on a plugin with this result; not Made: there is none yet.

@@ -57,7 +57,7 @@ func TestRoundTripsAreDue(t *testing.T) {
 	inError.observe(noon, time.Minute, probe.Result{Status: contract.Error})
 	requestedAlternating, withdrawn, restarted := after(madeOK), after(madeOK), healthy
 	requestedAlternating.keys, requestedAlternating.request = keyIDs{last: "k", before: "l", changed: noon, alternates: true}, "new"
-	withdrawn.answered, restarted.Restarted = "old", true
+	withdrawn.samples.Answered, restarted.Restarted = "old", true
 	failedBoth := after(madeFailed)
 	failedBoth.samples = samples{Current: "k", Kept: []*kept{{Sample: probe.Sample{KeyID: "k"}, Failed: 1, Next: noon.Add(-time.Minute)}}}
 	failedSample := after(madeOK)
@@ -212,7 +212,7 @@ func TestRequestIsFulfilled(t *testing.T) {
 			history := after(madeOK)
 			history.request = "new"
 			tt.do(history)
-			if got := history.answered == "new"; got != tt.want || history.pending() == tt.want {
+			if got := history.samples.Answered == "new"; got != tt.want || history.pending() == tt.want {
 				t.Errorf("fulfilled: %t, pending: %t", got, history.pending())
 			}
 		})
@@ -230,8 +230,8 @@ func TestRequestThatMustWaitIsTriedAgainLater(t *testing.T) {
 		"it is long ago":                  {trips{request: "r"}, time.Hour, time.Second},
 		"the key_id alternates":           {trips{request: "r", keys: keyIDs{alternates: true}}, tripRetry, tripGap - tripRetry},
 		"one is under way for an old one": {trips{request: "r", busy: true, asked: "old"}, time.Minute, 0},
-		"it is fulfilled":                 {trips{request: "r", answered: "r"}, time.Minute, 0},
-		"there is none":                   {trips{answered: "old"}, time.Minute, 0},
+		"it is fulfilled":                 {trips{request: "r", samples: samples{Answered: "r"}}, time.Minute, 0},
+		"there is none":                   {trips{samples: samples{Answered: "old"}}, time.Minute, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
