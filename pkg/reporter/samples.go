@@ -70,11 +70,11 @@ func (s *samples) loaded(now, saved time.Time) bool {
 			return false
 		}
 		k.Named, k.Tried = ago(k.Named), ago(k.Tried)
-		most := mostSampleRetry
-		if !s.must(k, now) {
-			most = max(most, now.Sub(k.Named))
+		wait := min(max(0, k.Next.Sub(now)), max(mostSampleRetry, now.Sub(k.Named)))
+		if s.must(k, now) && !k.Ended {
+			wait = 0 // this process has not seen what makes the plugin unhealthy
 		}
-		k.Next = now.Add(min(max(0, k.Next.Sub(now)), most))
+		k.Next = now.Add(wait)
 	}
 	return len(s.Kept) <= mostFormer+1
 }

@@ -382,6 +382,24 @@ func TestLostKeyIsNotTriedSoonerAfterARestart(t *testing.T) {
 	}
 }
 
+// What a former process saw is no evidence against a plugin that works now: a node restarts when its key is restored.
+func TestRestoredKeyIsTriedAtOnceAfterARestart(t *testing.T) {
+	for _, current := range []string{"k0", "k1"} {
+		s := newSimulation(t)
+		s.pass(time.Hour)
+		s.lost["k0"] = true
+		s.rotate(current)
+		s.pass(5 * time.Hour)
+		if e := s.plugin.entry; e.Status != contract.Unhealthy {
+			t.Errorf("%s: k0 is lost: %+v", current, e)
+		}
+		s.lost["k0"] = false
+		next := s.restart(time.Minute)
+		next.pass(time.Hour)
+		next.expect("healthy " + current)
+	}
+}
+
 // A reporter that ends before the plugin has named a key leaves to the next one that none ran for long.
 func TestLongAbsenceIsKnownAfterASecondStart(t *testing.T) {
 	var s samples
