@@ -31,10 +31,10 @@ type callError struct {
 }
 
 func (e *callError) Error() string {
-	if e.timedOutAfter != 0 {
+	state := status.Convert(e.err)
+	if e.timedOutAfter != 0 && slices.Contains(deadlines, state.Message()) {
 		return fmt.Sprintf("%s: no answer within %s", e.call, e.timedOutAfter)
 	}
-	state := status.Convert(e.err)
 	text := fmt.Sprintf("%s: %s: %s", e.call, state.Code(), state.Message())
 	if state.Code() == codes.Unknown {
 		text += " (an error without a gRPC code, as of an exception: see the plugin's log)"
@@ -44,6 +44,11 @@ func (e *callError) Error() string {
 	}
 	return text
 }
+
+// deadlines are gRPC's own texts when a deadline ends here or there. Another one is of a plugin that gave up shortly
+// before.
+var deadlines = []string{context.DeadlineExceeded.Error(), "Deadline Exceeded", "Deadline exceeded",
+	"stream terminated by RST_STREAM with error code: CANCEL"}
 
 // tooLarge reports whether gRPC refused an answer over the bound, for which it has no sign but its
 // own text. A plugin that answers with that text can only change the reason of its own error.
@@ -119,7 +124,7 @@ func call[Q, A any](ctx context.Context, timeout time.Duration, name string,
 	failed := &callError{call: name, err: err}
 	switch by, took := late.Load(), time.Since(began); {
 	case by != nil && ctx.Err() == nil && status.Code(err) == codes.Canceled:
-		failed.err = status.Error(codes.DeadlineExceeded, "the timeout ended")
+		failed.err = status.Error(codes.DeadlineExceeded, context.DeadlineExceeded.Error())
 		failed.timedOutAfter, failed.stalled = timeout, *by > stall
 	// A plugin may answer DeadlineExceeded, for a deadline of its own; or it applies
 	// this call's deadline, and its answer arrives just before the deadline here.

@@ -218,6 +218,17 @@ func TestTimeoutIsForEachCall(t *testing.T) {
 	}
 }
 
+// A plugin that gives up shortly before its caller does, as it should, has a reason to name.
+func TestTextOfAPluginThatGivesUpBeforeTheTimeoutIsReported(t *testing.T) {
+	t.Parallel() // it waits
+	real := start(t, "slow 2800ms", "rpc-error DeadlineExceeded the vault did not answer")
+	r := ask(t, probed(t, real.Endpoint()), writer(3*time.Second))
+	want := "Status: DeadlineExceeded: the vault did not answer; gRPC health is answered"
+	if r.Reason != contract.Timeout || !strings.HasPrefix(r.Detail, want) {
+		t.Errorf("%+v", r)
+	}
+}
+
 // If a plugin exits during a call, its state after that is reported.
 func TestPluginThatEndsDuringStatusIsReportedAsItIsThen(t *testing.T) {
 	real := start(t)
