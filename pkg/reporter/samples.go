@@ -183,11 +183,11 @@ func (s *samples) end(now time.Time, trip probe.Trip) {
 	if size > mostKeptAnnotations {
 		return
 	}
+	s.Kept = append(s.Kept, &kept{Sample: *trip.Sealed, Named: now, Tried: now})
 	if former := s.former(); len(former) > mostFormer {
 		oldest := slices.MinFunc(former, func(a, b *kept) int { return a.Named.Compare(b.Named) })
 		s.Kept = slices.DeleteFunc(s.Kept, func(k *kept) bool { return k == oldest })
 	}
-	s.Kept = append(s.Kept, &kept{Sample: *trip.Sealed, Named: now, Tried: now})
 }
 
 func (s *samples) record(k *kept, now time.Time, o probe.Opened) {

@@ -462,6 +462,20 @@ func TestFileOfSamplesThatCannotBeUsedMeansNone(t *testing.T) {
 	}
 }
 
+// A key is named, and then a former one again, while the first round trip of the key is under way.
+func TestNoMoreSamplesAreKeptThanAFileMayHave(t *testing.T) {
+	var s samples
+	for i := range mostFormer + 1 {
+		s.Current = fmt.Sprint(i)
+		s.end(noon, probe.Trip{Made: true, Sealed: &probe.Sample{KeyID: s.Current, Plain: []byte("p")}})
+	}
+	s.Current = "0"
+	s.end(noon, probe.Trip{Made: true, Sealed: &probe.Sample{KeyID: "next", Plain: []byte("p")}})
+	if len(s.Kept) != mostFormer+1 || s.of("0") == nil || s.of("next") == nil {
+		t.Errorf("%d samples are kept, want %d with that of the current key", len(s.Kept), mostFormer+1)
+	}
+}
+
 // A time-out shows nothing about a key. It is tried again soon, and counts as a loss when it lasts.
 func TestSampleThatTheKMSDidNotDecryptInTime(t *testing.T) {
 	for name, tt := range map[string]struct {
