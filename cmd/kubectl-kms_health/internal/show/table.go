@@ -46,7 +46,7 @@ func table(s *view.Status, wide bool) string {
 	}
 	for _, a := range s.APIServers {
 		for _, p := range a.Plugins {
-			all = append(all, cells(&a, &p, s.Time.Time, wide))
+			all = append(all, cells(&a, &p, cmp.Or(a.AsOf, s.Time.Time), wide))
 		}
 	}
 	if len(all) == 1 {

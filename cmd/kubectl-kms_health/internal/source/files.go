@@ -31,8 +31,7 @@ const maxFile = 64 << 20
 
 type reading struct {
 	view.Snapshot
-	began      time.Time // when a must-gather began
-	hasReports bool      // whether a resource with reports was found
+	hasReports bool // whether a resource with reports was found
 }
 
 // ReadFiles reads a file or a folder; - is stdin. A folder is that of a
@@ -57,7 +56,7 @@ func ReadFiles(name string, stdin io.Reader, now time.Time) (*view.Snapshot, err
 	if err != nil {
 		return nil, fmt.Errorf("--from-file: %s: %w", filewatch.Shown(name), err)
 	}
-	r.Now = r.began
+	r.Now = r.Began
 	for _, o := range r.Objects {
 		if at := view.Newest(o); at.After(r.Now) {
 			r.Now = at
@@ -142,8 +141,8 @@ func (r *reading) timestamp(from io.Reader) error {
 	line, _, _ := strings.Cut(string(data), "\n")
 	line, _, _ = strings.Cut(line, " m=")
 	began, invalid := time.Parse("2006-01-02 15:04:05.999999999 -0700 MST", strings.TrimSpace(line))
-	if err == nil && invalid == nil && (r.began.IsZero() || began.Before(r.began)) {
-		r.began = began
+	if err == nil && invalid == nil && (r.Began.IsZero() || began.Before(r.Began)) {
+		r.Began = began
 	}
 	return err
 }

@@ -13,6 +13,7 @@ import (
 
 	"github.com/kms-health/kms-health/cmd/kubectl-kms_health/internal/view"
 	"github.com/kms-health/kms-health/pkg/operatorstatus"
+	"github.com/kms-health/kms-health/pkg/rollup"
 )
 
 const (
@@ -206,6 +207,24 @@ func TestAMustGatherIsEvaluatedAsOfItsBeginning(t *testing.T) {
 		taken, err := read(dir)
 		if got := taken.Now.UTC().Format(time.TimeOnly); err != nil || got != want {
 			t.Errorf("%.60q: %s, %v", timestamp, got, err)
+		}
+	}
+}
+
+// oc adm inspect gathers one API server's namespaces and logs before the next resource.
+func TestResourcesOfAMustGatherAreGatheredMinutesApart(t *testing.T) {
+	for began, want := range map[string]rollup.State{
+		"2026-05-08 12:34:00 +0000 UTC m=+0.1\n": rollup.Healthy,
+		"2026-05-08 12:44:00 +0000 UTC m=+0.1\n": rollup.Stale, // its reporter had ended before
+		"":                                       rollup.Stale, // as of one command
+	} {
+		taken, err := read(in(t, map[string]string{"timestamp": began, "auth.yaml": auth, "cluster.yaml": newer}))
+		if err != nil {
+			t.Fatal(err)
+		}
+		status, err := view.Evaluate(taken, "oauth-apiserver")
+		if err != nil || status.APIServers[0].Plugins[0].State != want {
+			t.Errorf("began %q: %+v, %v, want %s", began, status, err, want)
 		}
 	}
 }

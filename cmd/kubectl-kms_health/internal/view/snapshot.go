@@ -18,6 +18,8 @@ import (
 type Snapshot struct {
 	// Now is the time of the evaluation: of files, when they were taken.
 	Now time.Time
+	// Began is when a must-gather began, which reads one resource minutes after another; zero: all are as of Now.
+	Began time.Time
 	// Objects are the resources with reports, the operator's objects, and pods.
 	Objects []*unstructured.Unstructured
 	// Namespace is the one that the operator should be in; empty: one of the manifests'.
@@ -85,6 +87,18 @@ func Newest(o *unstructured.Unstructured) (newest time.Time) {
 		}
 	}
 	return newest
+}
+
+// asOf is up to when the reports on an object were seen.
+func (s *Snapshot) asOf(o *unstructured.Unstructured) time.Time {
+	at := Newest(o)
+	switch {
+	case s.Began.IsZero():
+		return s.Now
+	case at.Before(s.Began):
+		return s.Began
+	}
+	return at
 }
 
 // find returns the first object of a kind; nil: there is none.

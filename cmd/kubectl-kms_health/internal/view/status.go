@@ -50,6 +50,8 @@ type APIServer struct {
 	Name string `json:"name"`
 	// Resource has the reports, as in kubeapiservers or kmshealths/NAME.
 	Resource string `json:"resource"`
+	// AsOf is the time of the reports' evaluation: of a must-gather each resource's own.
+	AsOf time.Time `json:"-"`
 	// Conditions are the operator's, and OpenShift's on key rotation, as last written.
 	Conditions []metav1.Condition `json:"conditions"`
 	// Plugins are by node, the one that encrypts first.
@@ -130,7 +132,7 @@ func Evaluate(s *Snapshot, selected string) (*Status, error) {
 	for _, plural := range append(contract.ResourceNames(), contract.KMSHealthsPlural) {
 		for _, o := range s.Objects {
 			if r, is := ResourceOf(o); is && r.Plural == plural {
-				status.APIServers = append(status.APIServers, read(r, o, s.Now))
+				status.APIServers = append(status.APIServers, read(r, o, s.asOf(o)))
 			}
 		}
 	}
@@ -185,7 +187,7 @@ func (s *Status) narrow(selected string, unread []error) error {
 // read decodes a resource, and evaluates its reports.
 func read(r contract.Resource, o *unstructured.Unstructured, now time.Time) APIServer {
 	resource := operatorstatus.Read(o).Sign(o)
-	a := APIServer{Name: cmp.Or(r.APIServer.Name, r.Name), Resource: r.TargetName()}
+	a := APIServer{Name: cmp.Or(r.APIServer.Name, r.Name), Resource: r.TargetName(), AsOf: now}
 	a.Conditions, a.Plugins, a.Reports = []metav1.Condition{}, []Plugin{}, []Report{}
 	all := operatorstatus.ReadConditions(o)
 	for _, s := range shown {
