@@ -81,6 +81,21 @@ func TestAlertsWhereOneOfTwoAPIServersLacksThePlugin(t *testing.T) {
 	})
 }
 
+// What names have in common is no key: the plugin of one provider works, and hides no failure of the other's.
+func TestAlertOnOneOfTwoProvidersWithSimilarNames(t *testing.T) {
+	const works = `provider_name="vault_new",instance="192.0.2.1:6443",job="apiserver",namespace="default"}`
+	series := []inputSeries{leading,
+		{`apiserver_envelope_encryption_kms_operations_latency_seconds_count{grpc_status_code="OK",method_name="/v2.KeyManagementService/Status",` + works, "0+1x30"},
+		{`apiserver_envelope_encryption_key_id_hash_status_last_timestamp_seconds{apiserver_id_hash="sha256:1",key_id_hash="sha256:2",` + works, "0+30x30"}}
+	for _, s := range readRecording(t) {
+		series = append(series, inputSeries{strings.ReplaceAll(s.Series, `"kms-2_secrets"`, `"vault_old"`), s.Values})
+	}
+	critical := sample{`{provider="vault_old"}`, 1}
+	runRuleTests(t, ruleTest{Name: "similar names", Interval: "30s", InputSeries: series, PromqlExprTest: []exprTest{
+		{`count by (provider) (ALERTS{alertname="KMSNoAPIServerReachesPlugin"})`, "11m30s", []sample{critical}},
+	}})
+}
+
 // An API server that has restarted while the plugin fails has never had an answer, and no
 // series of one.
 func TestAlertsOfAnAPIServerThatStartsWithoutItsPlugin(t *testing.T) {
