@@ -159,7 +159,7 @@ var RollupReasons = []Row{
 		Fix:   "wait a minute for the kubelet to update the file; or delete the companion's or agent's pod",
 		DoNot: "edit the annotation `kmshealth.openshift.io/config-hash`"},
 	// Reports continue, and may end.
-	{Name: "ProgressDeadlineExceeded", Reporting: isFalse, Alerted: true, NeedsAction: true,
+	{Name: "ProgressDeadlineExceeded", Reporting: isFalse, NeedsAction: true,
 		Means: "a rollout, or a pod that does not start, has not changed for 5 minutes",
 		Check: "`kubectl describe` the pod, DaemonSet or Deployment in the message",
 		Fix:   "correct what its events name"},

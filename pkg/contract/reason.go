@@ -20,7 +20,7 @@ type Row struct {
 	// Degraded, Reporting and Agreed are the statuses that the reason gives KMSPluginsDegraded,
 	// KMSHealthReporting and KMSWriteKeyAgreed where it is the most severe; empty: it gives none.
 	Degraded, Reporting, Agreed string
-	Alerted                     bool // a finding with it is in an alert
+	Alerted                     bool // a finding with it is in an alert of its own
 	// NeedsAction: an administrator must act on it in KMSHealthReporting. Its Event is a warning,
 	// it is in one alert, and it makes the ClusterOperator Degraded.
 	NeedsAction bool

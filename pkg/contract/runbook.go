@@ -104,7 +104,7 @@ var alerts = []Row{
 		Fix:   "correct the file; or use one version of operator and reporter",
 		DoNot: "restart the reporter before the file is valid"},
 	{Name: "KMSReporterDeliveryFails",
-		Means: "reporters are not delivered as configured. Plugins and API servers are not affected",
+		Means: "reporters, or their reports, need an administrator. Plugins and API servers are not affected",
 		Check: "the reason in the description; the operator's log",
 		Fix:   "as for that reason. The operator retries at least once a minute"},
 	{Name: "KMSHealthOperatorAbsent",

@@ -104,8 +104,8 @@ func parse(types string) (*tables, error) {
 		"linked":   linked,
 		"sentence": func(text string) string { return strings.ToUpper(text[:1]) + text[1:] },
 		"anchor":   strings.ToLower,
-		"actions":  actions,
-		"action":   func(reason string) bool { return slices.Contains(actions(), reason) },
+		"alerted":  func() []string { return only(func(r contract.Row) bool { return r.NeedsAction && !r.Alerted }) },
+		"action":   func(reason string) bool { return contract.RollupReasonOf(reason).NeedsAction },
 		"statuses": func() []string { return names("%s/status", contract.ResourceNames()) },
 		"types":    c.types,
 		"render":   t.render,
@@ -209,9 +209,6 @@ func statuses() (all []status) {
 	}
 	return all
 }
-
-// actions are the reasons that require it.
-func actions() []string { return only(func(r contract.Row) bool { return r.NeedsAction }) }
 
 // only are the reasons for which is returns true, the most severe first.
 func only(is func(contract.Row) bool) (all []string) {
