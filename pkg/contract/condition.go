@@ -141,7 +141,7 @@ var RollupReasons = []Row{
 	{Name: "ReporterStale", Alerts: []string{"KMSReporterSilent"},
 		Degraded: isUnknown, Reporting: isFalse, Agreed: isUnknown, Alerted: true,
 		Means: "a reporter has stopped reporting. Its plugins' state is unknown",
-		Check: "the reporter's log: `Failed to write reports`, or `Failed to probe because of the reporter itself`",
+		Check: "the Node; the log: `Failed to write reports`, or `Failed to probe because of the reporter itself`",
 		Fix:   "correct what the log names: rights, credentials, CA, network. Delete a companion or agent that hangs",
 		DoNot: "restart the API server's pod to restart a sidecar"},
 	{Name: "ReportsMissing", Alerts: []string{"KMSNodeNotReported"},
