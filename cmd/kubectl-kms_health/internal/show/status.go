@@ -64,10 +64,14 @@ func problems(s *view.Status, all bool, width int) (parts []string) {
 	nodes, details := map[view.Problem][]string{}, map[view.Problem]string{}
 	for _, p := range s.Problems {
 		kind := view.Problem{APIServer: p.APIServer, KeyID: p.KeyID, Summary: p.Summary}
-		if len(nodes[kind]) == 0 {
+		of, had := nodes[kind]
+		if !had {
 			order = append(order, p)
 		}
-		nodes[kind] = append(nodes[kind], p.Node)
+		if p.Node != "" {
+			of = append(of, p.Node)
+		}
+		nodes[kind] = of
 		if !strings.Contains(details[kind], p.Detail) {
 			details[kind] += p.Detail + "\n"
 		}

@@ -71,6 +71,17 @@ func TestEqualProblemsOfAllNodesAreOneAndPointAtTheKMS(t *testing.T) {
 	}
 }
 
+func TestProblemsWithoutANodeAreOneWithoutNodes(t *testing.T) {
+	s := status()
+	for _, detail := range []string{"a cannot be read", "b cannot be read"} {
+		s.Problems = append(s.Problems, view.Problem{Summary: "not everything could be read", Detail: detail})
+	}
+	const want = "\nnot everything could be read\n  a cannot be read\n  b cannot be read\n"
+	if text := Status(s, false); !strings.Contains(text, want) {
+		t.Error(text)
+	}
+}
+
 // Every writer of a status can choose its text.
 func TestTextOfOthersIsCleaned(t *testing.T) {
 	const hostile = "a\x1b[2J\u009b\u202e\u2028\xff\nb"
