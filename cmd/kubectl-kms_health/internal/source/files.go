@@ -3,6 +3,7 @@ package source
 import (
 	"bytes"
 	"cmp"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -28,6 +29,9 @@ var ErrNothing = errors.New("no resource with reports is in it")
 
 // maxFile bounds what is read of one file, in bytes: a must-gather has logs of any size.
 const maxFile = 64 << 20
+
+// maxError bounds an error about a file, in bytes: it may quote the file.
+const maxError = 512
 
 type reading struct {
 	view.Snapshot
@@ -94,14 +98,16 @@ func (r *reading) folder(name string) error {
 		default:
 			err = open(at, func(from io.Reader) error {
 				data, err := content(from)
-				if err != nil || !resourceFile.MatchString("/"+filepath.ToSlash(at)) && !mayBeWanted(data) {
+				is := resourceFile.MatchString("/" + filepath.ToSlash(at))
+				if err != nil || !is && (!mayBeWanted(data) || isOtherJSON(data)) {
 					return err
 				}
 				return r.parse(bytes.NewReader(data))
 			})
 		}
 		if err != nil {
-			r.Problems = append(r.Problems, fmt.Errorf("%s: %w", at, err))
+			text := contract.Cut(err.Error(), maxError)
+			r.Problems = append(r.Problems, fmt.Errorf("%s: %s", at, text))
 		}
 		return nil
 	}
@@ -132,6 +138,14 @@ func mayBeWanted(data []byte) bool {
 	isResource := func(r contract.Resource) bool { return has(r.Kind) }
 	return has("kms-health") || has(contract.KMSHealths.Group+"/") || has("kind: Pod") && has("kms") ||
 		has(contract.OperatorGroup+"/") && slices.ContainsFunc(contract.Resources, isResource)
+}
+
+// isOtherJSON reports whether it is JSON without a kind, as what OpenShift's must-gather has of Prometheus.
+func isOtherJSON(data []byte) bool {
+	var object struct{ Kind string }
+	err := json.Unmarshal(data, &object)
+	list, isList := errors.AsType[*json.UnmarshalTypeError](err)
+	return err == nil && object.Kind == "" || isList && list.Value == "array"
 }
 
 // timestamp reads when a must-gather began, which is the first line of its file: a time as

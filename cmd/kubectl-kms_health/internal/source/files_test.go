@@ -193,6 +193,25 @@ func TestABrokenResourceOfAMustGatherIsAProblem(t *testing.T) {
 	}
 }
 
+// OpenShift's must-gather has Prometheus's rules and scrape targets, which name this project.
+func TestFilesOfPrometheusAreNoProblem(t *testing.T) {
+	dir := in(t, map[string]string{"cluster.yaml": apiServer,
+		"monitoring/prometheus/rules.json":                           `{"status":"success","data":{"groups":[{"name":"kms-health-plugins"}]}}`,
+		"monitoring/prometheus/prometheus-k8s-0/active-targets.json": `{"data":{"activeTargets":[{"labels":{"job":"kms-health-operator"}}]}}`,
+		"monitoring/alertmanager/alerts.json":                        `[{"labels":{"namespace":"openshift-kms-health"}}]`,
+	})
+	taken, err := read(dir)
+	if err != nil || len(taken.Objects) != 1 || len(taken.Problems) != 0 {
+		t.Errorf("%d, %q, %v", len(taken.Objects), taken.Problems, err)
+	}
+	const at = "cluster-scoped-resources/operator.openshift.io/openshiftapiservers/cluster.json"
+	dir = in(t, map[string]string{"cluster.yaml": apiServer, at: `{"a": "` + strings.Repeat("b", 1<<20) + `"}`})
+	taken, err = read(dir)
+	if err != nil || len(taken.Problems) != 1 || len(taken.Problems[0].Error()) > 1000 {
+		t.Errorf("a resource without a kind: %.200q, %v", taken.Problems, err)
+	}
+}
+
 // A must-gather whose reporters had all ended is not evaluated as of their last report.
 func TestAMustGatherIsEvaluatedAsOfItsBeginning(t *testing.T) {
 	for timestamp, want := range map[string]string{
