@@ -113,6 +113,27 @@ func labelsOf(series []inputSeries) map[string][]string {
 	return metrics
 }
 
+// The script asks kube-apiserver and Prometheus for metrics by expressions.
+func TestAMustGatherHasTheMetricsOfTheAlerts(t *testing.T) {
+	script, err := os.ReadFile("../../manifests/must-gather/gather")
+	if err != nil {
+		t.Fatal(err)
+	}
+	asks := regexp.MustCompile(`sed -n -E '/\^\(# TYPE \)\?(.*)/p'|__name__=~"(.*)"\}`).FindAllSubmatch(script, -1)
+	if len(asks) != 2 {
+		t.Fatalf("%q", asks)
+	}
+	for _, a := range readAlerts(t) {
+		for _, name := range metricName.FindAllString(a.Expr, -1) {
+			kubeAPIServer := regexp.MustCompile("^" + string(asks[0][1])).MatchString(name)
+			prometheus := regexp.MustCompile("^(?:" + string(asks[1][2]) + ")$").MatchString(name)
+			if !prometheus || kubeAPIServer != strings.HasPrefix(name, "apiserver_") {
+				t.Errorf("%s of %s: asked of kube-apiserver: %v, of Prometheus: %v", name, a.Alert, kubeAPIServer, prometheus)
+			}
+		}
+	}
+}
+
 var findingReason = regexp.MustCompile(`kms_health_finding\{[^}]*reason=~?"([^"]+)"`)
 
 // A new reason of a finding that is to be in an alert is in none until somebody puts it there.
