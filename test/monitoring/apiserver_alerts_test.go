@@ -122,12 +122,15 @@ func TestAlertOnStoredDataThatCannotBeDecrypted(t *testing.T) {
 		return exprTest{`ALERTS{alertstate="firing"}`, when, append([]sample{}, firing...)}
 	}
 	runRuleTests(t, ruleTest{Name: "unreadable", Interval: "30s",
-		InputSeries: []inputSeries{leading, reads("OK", "0+1x60"), reads("unknown-non-grpc", "0x20 0+1x20 20x20")},
+		InputSeries: []inputSeries{leading, reads("OK", "0+1x80"), reads("unknown-non-grpc", "0x20 0+1x30 30x30")},
 		PromqlExprTest: []exprTest{
 			at("10m"),
-			at("18m", sample{`ALERTS{alertname="KMSStoredDataUnreadable",alertstate="firing",severity="warning"` + labels, 1}),
-			at("28m"), // the API server was restarted
+			at("23m", sample{`ALERTS{alertname="KMSStoredDataUnreadable",alertstate="firing",severity="warning"` + labels, 1}),
+			at("33m"), // the API server was restarted
 		},
+	}, ruleTest{Name: "a plugin starts two minutes after its API server", Interval: "30s",
+		InputSeries:    []inputSeries{leading, reads("OK", "0+1x60"), reads("unknown-non-grpc", "_x20 1+9x4 37x40")},
+		PromqlExprTest: []exprTest{at("15m"), at("16m"), at("17m"), at("18m"), at("20m")},
 	})
 }
 
