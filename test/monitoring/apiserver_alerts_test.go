@@ -164,6 +164,7 @@ func TestReadsWithAnOldKeyAreFoundByOurHash(t *testing.T) {
 	finding := func(reason string) inputSeries {
 		return inputSeries{`kms_health_finding{api_server="api",condition="KMSWriteKeyAgreed",reason="` + reason + `",node="a",key_id="2"}`, "1x60"}
 	}
+	notAgreed := inputSeries{`kms_health_condition{api_server="api",condition="KMSWriteKeyAgreed",status="True"}`, "0x60"}
 	before, after := hash(keys[1]), hash(keys[2])
 	read := func(name, at string, of []inputSeries, want ...sample) ruleTest {
 		r := ruleTest{Name: name, Interval: "30s", InputSeries: append(series[:len(series):len(series)], of...)}
@@ -180,8 +181,10 @@ func TestReadsWithAnOldKeyAreFoundByOurHash(t *testing.T) {
 		read("another target writes with the old key", "6m", []inputSeries{agreed(before), agreed(after), named("a", "2", after)}),
 		read("nothing is known", "6m", nil),
 		// What the plugins of the write key name is no earlier key, though it is not agreed on.
-		read("the nodes do not agree", "6m", []inputSeries{finding("KeysDiffer"), named("a", "2", before), named("b", "2", after)}),
-		read("a plugin is unhealthy", "6m", []inputSeries{finding("PluginUnhealthy"), named("b", "2", after), named("b", "1", before)}, old),
+		read("the nodes do not agree", "6m", []inputSeries{notAgreed, finding("KeysDiffer"), named("a", "2", before), named("b", "2", after)}),
+		read("a plugin is unhealthy", "6m", []inputSeries{notAgreed, finding("PluginUnhealthy"), named("b", "2", after), named("b", "1", before)}, old),
+		// As outside of pods (k3s), or with a write key for some resources: it may be each that a plugin names.
+		read("the write key is not known", "6m", []inputSeries{notAgreed, named("a", "2", before), named("a", "1", after)}),
 	)
 }
 
