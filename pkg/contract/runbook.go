@@ -56,9 +56,9 @@ var alerts = []Row{
 		DoNot: "restart this API server"},
 	{Name: "KMSStoredDataUnreadable",
 		Means: "this API server cannot decrypt a stored object, so lists of that resource fail",
-		Check: "the plugin on the node in `instance`",
-		Fix: "repair the plugin. If it is healthy, restart this API server: for a day it keeps a wrong data key that the " +
-			"plugin returned. If that does not help, the object's key is lost",
+		Check: "the plugin on the node in `instance`; the providers of its encryption config",
+		Fix: "repair the plugin, or add a provider that was removed. Else restart this API server: for a day it keeps a " +
+			"wrong data key. If that does not help, the key is lost",
 		DoNot: "restart it before its plugin is healthy"},
 	{Name: "KMSCallsFail",
 		Means: "without `Status` encryption stops in 3 minutes, without `Decrypt` what is not cached is unreadable",

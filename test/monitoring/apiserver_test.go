@@ -84,13 +84,31 @@ func TestRealAPIServerKeepsAWrongDataKey(t *testing.T) {
 	if n := s.plugin.Calls(kmsplugin.CallDecrypt).Count; n > 0 {
 		t.Errorf("%d calls of Decrypt", n)
 	}
-	if found := fmt.Sprint(s.scrape(t)); !strings.Contains(found, `resource="secrets",status="unknown-non-grpc",`+
-		`transformation_type="from_storage",transformer_prefix="k8s:enc:kms:v2:kms-2_secrets:"`) {
-		t.Errorf("no series of failed reads: %s", found)
+	counts := func(prefix string) {
+		t.Helper()
+		if found := fmt.Sprint(s.scrape(t)); !strings.Contains(found, `resource="secrets",status="unknown-non-grpc",`+
+			`transformation_type="from_storage",transformer_prefix="`+prefix+`"`) {
+			t.Errorf("no series of failed reads by %s: %s", prefix, found)
+		}
 	}
+	counts("k8s:enc:kms:v2:kms-2_secrets:")
 	restart()
 	reads("the data, after a restart", fmt.Sprint(nil))
+	if err := s.control.SetEncryptionConfig([]byte(withoutProvider)); err != nil {
+		t.Fatal(err)
+	}
+	restart()
+	reads("the data, without its provider", "no matching prefix found")
+	counts("unknown")
 }
+
+const withoutProvider = `apiVersion: apiserver.config.k8s.io/v1
+kind: EncryptionConfiguration
+resources:
+- resources: [secrets]
+  providers:
+  - identity: {}
+`
 
 type encrypted struct {
 	plugin  *kmsplugin.Plugin
