@@ -35,7 +35,8 @@ const maxError = 512
 
 type reading struct {
 	view.Snapshot
-	hasReports bool // whether a resource with reports was found
+	hasReports bool     // whether a resource with reports was found
+	failed     []string // the parts of a must-gather that failed, or are not complete
 }
 
 // ReadFiles reads a file or a folder; - is stdin. A folder is that of a
@@ -86,15 +87,18 @@ func open(name string, use func(io.Reader) error) error {
 func (r *reading) folder(name string) error {
 	visit := func(at string, entry fs.DirEntry, err error) error {
 		isTimestamp := path.Base(at) == "timestamp"
+		isIncomplete := strings.HasSuffix(filepath.ToSlash(at), "/kms-health/incomplete.txt")
 		extension := path.Ext(at)
 		switch {
 		case err != nil:
-		case entry.IsDir(), !isTimestamp && !slices.Contains([]string{".yaml", ".yml", ".json"}, extension):
+		case entry.IsDir(), !isTimestamp && !isIncomplete && !slices.Contains([]string{".yaml", ".yml", ".json"}, extension):
 			return nil
 		case !entry.Type().IsRegular():
 			err = errors.New("is a link or no file; links are not followed")
 		case isTimestamp:
 			err = open(at, r.timestamp)
+		case isIncomplete:
+			err = open(at, r.incomplete)
 		default:
 			err = open(at, func(from io.Reader) error {
 				data, err := content(from)
@@ -111,7 +115,33 @@ func (r *reading) folder(name string) error {
 		}
 		return nil
 	}
-	return filepath.WalkDir(name+"/", visit) // with the slash, the folder itself may be a link
+	err := filepath.WalkDir(name+"/", visit) // with the slash, the folder itself may be a link
+	r.Problems = append(r.Problems, r.notGathered()...)
+	return err
+}
+
+// incomplete reads which parts a must-gather does not have.
+func (r *reading) incomplete(from io.Reader) error {
+	data, err := content(from)
+	r.failed = append(r.failed, strings.Split(string(data), "\n")...)
+	return err
+}
+
+// notGathered are the resources with reports among the parts that failed. Those that were gathered all the same, and
+// other parts, are no problem.
+func (r *reading) notGathered() (problems []error) {
+	for _, of := range append(slices.Clone(contract.Resources), contract.KMSHealths) {
+		isPart := func(part string) bool { return strings.HasPrefix(part, of.GVR().GroupResource().String()+"/") }
+		isRead := func(o *unstructured.Unstructured) bool {
+			read, is := view.ResourceOf(o)
+			return is && read.Plural == of.Plural
+		}
+		at := slices.IndexFunc(r.failed, isPart)
+		if at >= 0 && !slices.ContainsFunc(r.Objects, isRead) {
+			problems = append(problems, fmt.Errorf("%s was not gathered", strings.TrimSuffix(r.failed[at], "/")))
+		}
+	}
+	return problems
 }
 
 // content reads what is not too large.

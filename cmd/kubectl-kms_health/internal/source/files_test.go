@@ -212,6 +212,18 @@ func TestFilesOfPrometheusAreNoProblem(t *testing.T) {
 	}
 }
 
+// What the script could not gather may be unhealthy. A part that failed may have gathered most of it, or be of no use.
+func TestAResourceThatWasNotGatheredIsAProblem(t *testing.T) {
+	dir := in(t, map[string]string{"cluster-scoped-resources/operator.openshift.io/kubeapiservers/cluster.yaml": apiServer,
+		"kms-health/incomplete.txt": "metrics in Prometheus\nkubeapiservers.operator.openshift.io/cluster\n" +
+			"openshiftapiservers.operator.openshift.io/cluster\nkmshealths.kmshealth.openshift.io/\n"})
+	taken, err := read(dir)
+	if err != nil || len(taken.Problems) != 2 ||
+		!strings.Contains(taken.Problems[0].Error(), "openshiftapiservers.operator.openshift.io/cluster was not gathered") {
+		t.Errorf("%q, %v", taken.Problems, err)
+	}
+}
+
 // A must-gather whose reporters had all ended is not evaluated as of their last report.
 func TestAMustGatherIsEvaluatedAsOfItsBeginning(t *testing.T) {
 	for timestamp, want := range map[string]string{
