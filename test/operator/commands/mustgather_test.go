@@ -105,7 +105,7 @@ func expectSameStatus(t *testing.T, kubectl func(...string) (string, int), comma
 		expectNoSecret(t, dir)
 		incomplete := "metrics in Prometheus\n" // there is none
 		if strings.HasSuffix(command, byKubectl) {
-			incomplete = "logs, Events, policies, ClusterRoles and other namespaces: gathered by kubectl, since there is no oc\n" + incomplete
+			incomplete = "logs, Events, policies, ClusterRoles and other namespaces: gathered by oc, on OpenShift alone\n" + incomplete
 		}
 		if failed := read(t, filepath.Join(dir, "kms-health/incomplete.txt")); failed != incomplete {
 			t.Errorf("incomplete: %q", failed)

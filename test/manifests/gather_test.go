@@ -1,0 +1,37 @@
+package manifests
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// plainOC answers as oc does of a cluster that is no OpenShift.
+const plainOC = `#!/bin/bash
+case "$*" in
+api-versions) printf 'apps/v1\nkmshealth.openshift.io/v1alpha1\nv1\n' ;;
+api-resources*) printf 'pods\nkmshealths.kmshealth.openshift.io\n' ;;
+*kmshealths.kmshealth.openshift.io*) printf 'kind: KMSHealthList\n' ;;
+*) exit 1 ;;
+esac
+`
+
+// Who has OpenShift clusters has oc, and may have others: oc adm inspect gathers nothing of these.
+func TestAMustGatherByOCOfAPlainControlPlane(t *testing.T) {
+	bin, out := t.TempDir(), filepath.Join(t.TempDir(), "out")
+	if err := os.WriteFile(filepath.Join(bin, "oc"), []byte(plainOC), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.CommandContext(t.Context(), "bash", "../../manifests/must-gather/gather")
+	cmd.Env = append(os.Environ(), "PATH="+bin+":/usr/bin:/bin", "MUST_GATHER_DIR="+out)
+	printed, err := cmd.CombinedOutput()
+	if err != nil {
+		t.Fatalf("%v: %s", err, printed)
+	}
+	list, err := os.ReadFile(filepath.Join(out, "cluster-scoped-resources/kmshealth.openshift.io/kmshealths.yaml"))
+	if err != nil || !strings.Contains(string(list), "KMSHealthList") {
+		t.Errorf("%v: %s", err, printed)
+	}
+}
