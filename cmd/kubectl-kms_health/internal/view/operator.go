@@ -123,6 +123,27 @@ func (e *evaluation) judgeOperator() {
 	}
 }
 
+// judgeMissing adds the API servers with plugins in the operator's file that have no resource for reports. The operator
+// creates a KMSHealth, if it may. What was not read may exist.
+func (e *evaluation) judgeMissing() {
+	for _, o := range e.snapshot.Objects {
+		c, err := configurationOf(o)
+		unread := e.snapshot.FromFiles || len(e.snapshot.Problems) > 0
+		if unread || err != nil || c == nil || c.ManagementState != v1alpha1.Managed {
+			continue
+		}
+		for i := range c.APIServers {
+			name := c.APIServers[i].Name
+			isIt := func(a APIServer) bool { return a.Name == name }
+			if len(c.APIServers[i].Plugins) > 0 && !slices.ContainsFunc(e.APIServers, isIt) {
+				e.add(Problem{Verdict: NotKnown, Reason: contract.ResourceMissing, APIServer: name,
+					Summary: "the resource for its reports does not exist", Next: e.commands.operatorLog(),
+					Fix: "grant the operator the rights for this name, or wait until it has created it"})
+			}
+		}
+	}
+}
+
 // configurationOf is the operator's configuration, if an object has it: a ConfigMap, or with the component
 // start-during-plugin-outage its Deployment; nil: it does not.
 func configurationOf(o *unstructured.Unstructured) (*v1alpha1.OperatorConfiguration, error) {

@@ -140,7 +140,11 @@ func Evaluate(s *Snapshot, selected string) (*Status, error) {
 		return nil, err
 	}
 	status.Operator, status.History = readOperator(s), status.history()
-	(&evaluation{status, s, newCommands(s, &status.Operator)}).judge()
+	e := &evaluation{status, s, newCommands(s, &status.Operator)}
+	if selected == "" {
+		e.judgeMissing()
+	}
+	e.judge()
 	return status, nil
 }
 

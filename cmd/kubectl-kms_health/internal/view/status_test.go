@@ -208,6 +208,37 @@ func TestTheOperatorItself(t *testing.T) {
 	}
 }
 
+// The operator may lack the right to create it, which then no condition can show.
+func TestAnAPIServerWithoutItsKMSHealthIsAProblem(t *testing.T) {
+	file := func(state, plugins string) string {
+		target := "name: other, resource: kmshealths, namespace: x, podSelector: {a: b}, plugins: [" + plugins + "]"
+		return annotated("managementState: " + state + "\napiServers: [{" + target + "}]\n")
+	}
+	const plugin = "{endpoint: 'unix:///run/kmsplugin/kms-1.sock', role: Write}"
+	other := "{apiVersion: kmshealth.openshift.io/v1alpha1, kind: KMSHealth, metadata: {name: other}}"
+	for name, tt := range map[string]struct {
+		objects  []string
+		selected string
+		want     Verdict
+	}{
+		"it does not exist":       {[]string{file("Managed", plugin)}, "", NotKnown},
+		"it exists":               {[]string{file("Managed", plugin), other}, "", Healthy},
+		"another one is selected": {[]string{file("Managed", plugin)}, "kube-apiserver", Healthy},
+		"KMS is off":              {[]string{file("Managed", "")}, "", Healthy},
+		"it was removed":          {[]string{file("Removed", plugin)}, "", Healthy},
+	} {
+		s := &Snapshot{Objects: []*unstructured.Unstructured{resource(t, "a healthy"), object(t, fmt.Sprintf(lease, "p", fresh))}}
+		for _, text := range tt.objects {
+			s.Objects = append(s.Objects, object(t, text))
+		}
+		_ = unstructured.SetNestedField(s.Objects[2].Object, int64(1), "status", "availableReplicas")
+		got := evaluate(t, s, tt.selected)
+		if got.Verdict != tt.want || tt.want == NotKnown && (got.Problems[0].APIServer != "other" || got.Problems[0].Next == nil) {
+			t.Errorf("%s: %s, %+v", name, got.Verdict, got.Problems)
+		}
+	}
+}
+
 // What an operator that does not run once wrote is no longer so.
 func TestConditionsOfAnOperatorThatDoesNotRunDoNotCount(t *testing.T) {
 	s := &Snapshot{Objects: []*unstructured.Unstructured{resource(t, "a healthy", "KMSPluginsDegraded True PluginUnhealthy"), object(t, fmt.Sprintf(deployment, 0))}}
