@@ -21,7 +21,7 @@ func status(plugins ...view.Plugin) *view.Status {
 	for i := range plugins {
 		plugins[i].LastChecked = checked
 	}
-	return &view.Status{Time: now, Verdict: view.Healthy, Summary: "Healthy: all.", APIServers: []view.APIServer{{Name: "kube-apiserver", Plugins: plugins}}}
+	return &view.Status{Time: now, Verdict: view.Healthy, Summary: "Healthy: all.", APIServers: []view.APIServer{{Name: "kube-apiserver", AsOf: now.Time, Plugins: plugins}}}
 }
 
 func TestLongIdentifiersOfATableAreShortenedUnlessItIsWide(t *testing.T) {

@@ -46,7 +46,7 @@ func table(s *view.Status, wide bool) string {
 	}
 	for _, a := range s.APIServers {
 		for _, p := range a.Plugins {
-			all = append(all, cells(&a, &p, cmp.Or(a.AsOf, s.Time.Time), wide))
+			all = append(all, cells(&a, &p, wide))
 		}
 	}
 	if len(all) == 1 {
@@ -73,7 +73,7 @@ func columns(all [][]string) string {
 	return b.String()
 }
 
-func cells(a *view.APIServer, p *view.Plugin, now time.Time, wide bool) []string {
+func cells(a *view.APIServer, p *view.Plugin, wide bool) []string {
 	key, kek := orDash(p.KeyID), orDash(p.KEKID)
 	if !wide {
 		key, kek = middle(key, maxKey), middle(kek, maxKEK)
@@ -89,7 +89,7 @@ func cells(a *view.APIServer, p *view.Plugin, now time.Time, wide bool) []string
 		interval = fmt.Sprintf("%ds", p.IntervalSeconds)
 	}
 	all := []string{orDash(a.Name), orDash(p.Node), key, clean(view.StateWords(p.State)), kek,
-		since(p.LastChecked, now), since(p.Since, now), since(p.RoundTrip, now), orDash(strings.Join(p.Lost, ", "))}
+		since(p.LastChecked, a.AsOf), since(p.Since, a.AsOf), since(p.RoundTrip, a.AsOf), orDash(strings.Join(p.Lost, ", "))}
 	if wide {
 		all = append(all, checked, interval, orDash(p.Reporter))
 	}

@@ -97,11 +97,14 @@ func (c *Cluster) do(ctx context.Context, all []*request) {
 	running.Wait()
 }
 
+// resources are those with reports.
+var resources = append(slices.Clone(contract.Resources), contract.KMSHealths)
+
 // Read reads everything. It is an error if no resource with reports can be read.
 func (c *Cluster) Read(ctx context.Context) (*view.Snapshot, error) {
 	s := &view.Snapshot{Unread: map[string]bool{}}
 	var reports []*request
-	for _, r := range append(slices.Clone(contract.Resources), contract.KMSHealths) {
+	for _, r := range resources {
 		reports = append(reports, get(r.GVR(), "", r.Name, r.Kind))
 	}
 	var others []*request

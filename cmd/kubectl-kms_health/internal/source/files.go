@@ -130,7 +130,7 @@ func (r *reading) incomplete(from io.Reader) error {
 // notGathered are the resources with reports among the parts that failed. Those that were gathered all the same, and
 // other parts, are no problem.
 func (r *reading) notGathered() (problems []error) {
-	for _, of := range append(slices.Clone(contract.Resources), contract.KMSHealths) {
+	for _, of := range resources {
 		isPart := func(part string) bool { return strings.HasPrefix(part, of.GVR().GroupResource().String()+"/") }
 		isRead := func(o *unstructured.Unstructured) bool {
 			read, is := view.ResourceOf(o)

@@ -126,10 +126,12 @@ func (e *evaluation) judgeOperator() {
 // judgeMissing adds the API servers with plugins in the operator's file that have no resource for reports. The operator
 // creates a KMSHealth, if it may. What was not read may exist.
 func (e *evaluation) judgeMissing() {
+	if e.snapshot.FromFiles || len(e.snapshot.Problems) > 0 {
+		return
+	}
 	for _, o := range e.snapshot.Objects {
 		c, err := configurationOf(o)
-		unread := e.snapshot.FromFiles || len(e.snapshot.Problems) > 0
-		if unread || err != nil || c == nil || c.ManagementState != v1alpha1.Managed {
+		if err != nil || c == nil || c.ManagementState != v1alpha1.Managed {
 			continue
 		}
 		for i := range c.APIServers {

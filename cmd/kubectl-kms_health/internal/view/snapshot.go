@@ -91,14 +91,13 @@ func Newest(o *unstructured.Unstructured) (newest time.Time) {
 
 // asOf is up to when the reports on an object were seen.
 func (s *Snapshot) asOf(o *unstructured.Unstructured) time.Time {
-	at := Newest(o)
-	switch {
-	case s.Began.IsZero():
+	if s.Began.IsZero() {
 		return s.Now
-	case at.Before(s.Began):
-		return s.Began
 	}
-	return at
+	if at := Newest(o); at.After(s.Began) {
+		return at
+	}
+	return s.Began
 }
 
 // find returns the first object of a kind; nil: there is none.
