@@ -70,7 +70,7 @@ func (s *samples) loaded(now, saved time.Time) bool {
 			return false
 		}
 		k.Named, k.Tried = ago(k.Named), ago(k.Tried)
-		wait := min(max(0, k.Next.Sub(now)), max(mostSampleRetry, now.Sub(k.Named)))
+		wait := min(max(0, k.Next.Sub(now)), k.lostRetry(now))
 		if s.must(k, now) && !k.Ended {
 			wait = 0 // this process has not seen what makes the plugin unhealthy
 		}
@@ -201,10 +201,13 @@ func (s *samples) record(k *kept, now time.Time, o probe.Opened) {
 		wait = backoff(tripRetry, k.Failed, mostSampleRetry)
 	}
 	if k.Failed++; k.Failed > 1 && !k.transient() && !s.must(k, now) {
-		wait = max(mostSampleRetry, now.Sub(k.Named))
+		wait = k.lostRetry(now)
 	}
 	k.Next = now.Add(wait)
 }
+
+// lostRetry is the wait for a key in lost, the longest there is: as long again as it has been a former one.
+func (k *kept) lostRetry(now time.Time) time.Duration { return max(mostSampleRetry, now.Sub(k.Named)) }
 
 // transient reports whether a failure shows nothing about the key: the KMS was not reached in time.
 func (k *kept) transient() bool {

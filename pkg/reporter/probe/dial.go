@@ -58,7 +58,7 @@ func (d *dialer) dial(ctx context.Context, _ string) (net.Conn, error) {
 type sockets struct {
 	replaced atomic.Bool // since the last probe
 
-	looking chan path // of a look at the path that has not ended; of look
+	looking chan path // of a look that has not ended; of look
 
 	mu   sync.Mutex
 	last syscall.Stat_t
@@ -102,10 +102,11 @@ func (s *sockets) look(address string, timeout time.Duration) path {
 		s.looking = looking
 		go func() {
 			var now syscall.Stat_t
+			found := same
 			if syscall.Stat(address, &now) != nil || !equal(&last, &now) {
-				looking <- moved
+				found = moved
 			}
-			close(looking)
+			looking <- found
 		}()
 	}
 	select {
