@@ -57,21 +57,30 @@ func (s *transitions) awaitLast(t *testing.T, status string) {
 	})
 }
 
-// OpenShift's own reporter writes beside ours. While a plugin is unhealthy its typed reports are
-// rejected, become old and are removed; while only Decrypt fails, they go on to be healthy. Neither
-// changes the verdict.
-func TestVerdictIsSteadyBesideOpenShiftsReporter(t *testing.T) {
-	op := fixture.NewOperator(t)
-	fixture.SetEncryption(t, apiservers.Kube, apiservers.Encryption("1", "identity"), "1")
+// startReporters runs an API server's pod on each node, the operator, and a reporter for each of its companions, of
+// which it returns the UIDs by node, too.
+func startReporters(t *testing.T, op *fixture.Operator, pod *corev1.Pod, revisions ...string) (
+	reporters []*fixture.Reporter, companions map[string]string) {
+	t.Helper()
+	fixture.SetEncryption(t, apiservers.Kube, apiservers.Encryption("1", "identity"), revisions...)
 	for _, node := range fixture.NodeNames {
-		fixture.RunStatic(t, node, fixture.NativeStaticPod("1"))
+		fixture.RunStatic(t, node, pod.DeepCopy())
 	}
 	t.Cleanup(func() { fixture.RemoveStatics(t) })
 	fixture.AgePods(t, apiservers.Kube.Namespace)
 	op.Configure(fixture.Targets(apiservers.Kube.Target()))
 	op.Start("")
-	companions := fixture.UIDsByNode(fixture.AwaitPods(t, fixture.Namespace, fixture.Companions, len(fixture.NodeNames)))
-	reporters := fixture.StartReporters(t, apiservers.Kube, fixture.Namespace, fixture.Steady.String(), nil, companions)
+	companions = fixture.UIDsByNode(fixture.AwaitPods(t, fixture.Namespace, fixture.Companions, len(fixture.NodeNames)))
+	reporters = fixture.StartReporters(t, apiservers.Kube, fixture.Namespace, fixture.Steady.String(), nil, companions)
+	return reporters, companions
+}
+
+// OpenShift's own reporter writes beside ours. While a plugin is unhealthy its typed reports are
+// rejected, become old and are removed; while only Decrypt fails, they go on to be healthy. Neither
+// changes the verdict.
+func TestVerdictIsSteadyBesideOpenShiftsReporter(t *testing.T) {
+	op := fixture.NewOperator(t)
+	reporters, _ := startReporters(t, op, fixture.NativeStaticPod("1"), "1")
 	var native []*fixture.NativeReporter
 	for _, r := range reporters {
 		native = append(native, fixture.StartNativeReporter(t, apiservers.Kube, r.Node, r.Plugin))
@@ -139,16 +148,7 @@ func TestVerdictIsSteadyBesideOpenShiftsReporter(t *testing.T) {
 // each new pod gets a new companion.
 func TestUpgradeToPodsWithOpenShiftsReporterAndBackIsQuiet(t *testing.T) {
 	op := fixture.NewOperator(t)
-	fixture.SetEncryption(t, apiservers.Kube, apiservers.Encryption("1", "identity"), "1", "2", "3")
-	for _, node := range fixture.NodeNames {
-		fixture.RunStatic(t, node, apiservers.StaticPod("1"))
-	}
-	t.Cleanup(func() { fixture.RemoveStatics(t) })
-	fixture.AgePods(t, apiservers.Kube.Namespace)
-	op.Configure(fixture.Targets(apiservers.Kube.Target()))
-	op.Start("")
-	companions := fixture.UIDsByNode(fixture.AwaitPods(t, fixture.Namespace, fixture.Companions, len(fixture.NodeNames)))
-	reporters := fixture.StartReporters(t, apiservers.Kube, fixture.Namespace, fixture.Steady.String(), nil, companions)
+	reporters, companions := startReporters(t, op, apiservers.StaticPod("1"), "1", "2", "3")
 	fixture.AwaitHealthy(t)
 	seen := recordTransitions(t)
 	seen.awaitLast(t, operatorstatus.False)
