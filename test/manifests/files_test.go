@@ -70,3 +70,53 @@ func TestReleaseFilesSayForWhichClustersTheyAre(t *testing.T) {
 		}
 	}
 }
+
+// kustomize puts policies into a namespace until version 5.8.2, which knows that they have none. A component's have
+// none either: whoever adds one to manifests/kubernetes itself, as the quickstart does, has both.
+func TestPoliciesOfAPlainControlPlaneHaveNoNamespaceByAnyKustomize(t *testing.T) {
+	if os.Getenv("KUBEBUILDER_ASSETS") == "" {
+		t.Skip("KUBEBUILDER_ASSETS is not set, so there is no kubectl")
+	}
+	for name, edit := range map[string]struct{ before, after string }{
+		"as by 5.8.1": {},
+		"as by 5.8.2": {before: "patches:", after: "patches:\n" +
+			"- {target: {group: admissionregistration.k8s.io}, patch: '[{\"op\": \"remove\", \"path\": \"/metadata/namespace\"}]'}"},
+		"with a component's": {before: "components:", after: "components:\n- ../components/start-during-plugin-outage"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := t.TempDir()
+			if err := (install.Manifests{}).Copy(dir); err != nil {
+				t.Fatal(err)
+			}
+			file := filepath.Join(dir, "manifests/kubernetes/kustomization.yaml")
+			raw, err := os.ReadFile(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			edited := strings.Replace(string(raw), edit.before+"\n", edit.after+"\n", 1)
+			if err := os.WriteFile(file, []byte(edited), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			text, err := install.Kubectl(t.Context(), nil, "kustomize", filepath.Join(dir, "manifests/kubernetes"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			objects, err := install.Decode(text)
+			if err != nil {
+				t.Fatal(err)
+			}
+			policies := 0
+			for _, o := range objects {
+				if o.GroupVersionKind().Group != "admissionregistration.k8s.io" {
+					continue
+				}
+				if policies++; o.GetNamespace() != "" {
+					t.Errorf("%s %s is in namespace %s", o.GetKind(), o.GetName(), o.GetNamespace())
+				}
+			}
+			if policies < 10 {
+				t.Errorf("%d policies and bindings", policies)
+			}
+		})
+	}
+}
