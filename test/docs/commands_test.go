@@ -2,12 +2,14 @@ package docs
 
 import (
 	"os"
+	"os/exec"
 	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
 	"testing"
 
+	"github.com/kms-health/kms-health/test/docs/typed"
 	"github.com/kms-health/kms-health/test/manifests/install"
 )
 
@@ -89,6 +91,38 @@ func TestSampleKustomizationsBuild(t *testing.T) {
 	}
 	if samples == 0 {
 		t.Error("no page has a kustomization")
+	}
+}
+
+// Whoever follows a quickstart again, as for an upgrade, or goes on to a kustomization of their own, has a checkout
+// in which its commands were typed before.
+func TestCheckoutOfAQuickstartCanBeUsedAgain(t *testing.T) {
+	if os.Getenv("KUBEBUILDER_ASSETS") == "" {
+		t.Skip("KUBEBUILDER_ASSETS is not set, so there is no kubectl")
+	}
+	dir := t.TempDir()
+	if err := os.CopyFS(filepath.Join(dir, "kms-health/manifests"), os.DirFS("../../manifests")); err != nil {
+		t.Fatal(err)
+	}
+	for _, command := range slices.Repeat(typed.Commands(read(t, "docs/quickstart/kubernetes.md")), 2) {
+		if !strings.HasPrefix(command, "sed -i") {
+			continue
+		}
+		cmd := exec.CommandContext(t.Context(), "bash", "-c", command)
+		cmd.Dir = filepath.Join(dir, "kms-health")
+		if out, err := cmd.CombinedOutput(); err != nil {
+			t.Fatalf("%s: %v: %s", command, err, out)
+		}
+	}
+	out, err := install.Kubectl(t.Context(), nil, "kustomize", filepath.Join(dir, "kms-health/manifests/kubernetes"))
+	if n := strings.Count(string(out), "registry.example.com/team/"); err != nil || n != 2 {
+		t.Errorf("%d of 2 images: %v", n, err)
+	}
+	p := pages(t)["docs/operate/install.md"]
+	i := slices.IndexFunc(p.blocks, func(block string) bool { return strings.HasPrefix(block, "# kustomization.yaml") })
+	own := strings.ReplaceAll(p.blocks[i], "manifests/openshift ", "manifests/kubernetes ")
+	if out := buildsSample(t, dir, p, own); strings.Contains(out, "registry.example.com") {
+		t.Errorf("an image of the quickstart is left:\n%s", out)
 	}
 }
 
