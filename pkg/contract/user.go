@@ -13,11 +13,13 @@ type User struct {
 	Groups   []int64 // the supplementary groups, in any order, with GID or without it
 	// DACOverride is the capability to ignore the permissions of files.
 	DACOverride bool
+	// OwnSELinuxType means that it has not the SELinux type of containers by default, which may connect to less. It is no
+	// part of String.
+	OwnSELinuxType bool
 }
 
-// Root is the user of an API server of which nothing else is known: that of a container without a
-// securityContext.
-var Root = User{DACOverride: true}
+// Root is the user of an API server of which nothing else is known: that of a process of the node.
+var Root = User{DACOverride: true, OwnSELinuxType: true}
 
 // Supplementary are the groups but GID, sorted, each once.
 func (u User) Supplementary() []int64 {

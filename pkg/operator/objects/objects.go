@@ -181,7 +181,10 @@ func (in *Input) container(apiServer, runAs *contract.User, mounts []corev1.Volu
 	}
 	v := values{
 		"IMAGE": in.Config.Image, "API_SERVER_USER": nil, "UID": nil, "GID": nil, "NON_ROOT": nil, "CAPABILITIES": nil,
-		"OWN_ON_OPENSHIFT": when(in.OpenShift && !in.Target.Mode.InOwnersPods(), true), "MOUNTS": readOnly,
+		"ANY_SOCKET": nil, "MOUNTS": readOnly,
+	}
+	if !in.Target.Mode.InOwnersPods() { // another pod's emptyDir is labelled for that pod alone
+		v["ANY_SOCKET"] = when(in.OpenShift || !in.Target.Mode.ServesNode() || apiServer.OwnSELinuxType, true)
 	}
 	if apiServer != nil {
 		v["API_SERVER_USER"] = apiServer.String()

@@ -29,8 +29,17 @@ func UserOf(pod *corev1.Pod, container string) (user contract.User, known bool) 
 			known = true
 		}
 	}
-	user.DACOverride = overridesDAC(user.UID, c)
+	user.DACOverride, user.OwnSELinuxType = overridesDAC(user.UID, c), ownSELinuxType(&pod.Spec, c)
 	return user, known
+}
+
+// ownSELinuxType reports whether a container has another SELinux type than container runtimes give by default: they
+// give spc_t to a privileged one.
+func ownSELinuxType(spec *corev1.PodSpec, c *corev1.Container) bool {
+	own := cmp.Or(c.SecurityContext, &corev1.SecurityContext{})
+	pods := cmp.Or(spec.SecurityContext, &corev1.PodSecurityContext{})
+	options := cmp.Or(own.SELinuxOptions, pods.SELinuxOptions, &corev1.SELinuxOptions{})
+	return ptr.Deref(own.Privileged, false) || options.Type != "" && options.Type != "container_t"
 }
 
 // sidecarUser is the user of the API server's container in pods of a spec. Nil: the image's, which is not root.

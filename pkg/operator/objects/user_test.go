@@ -5,6 +5,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
 	"github.com/kms-health/kms-health/pkg/contract"
@@ -87,6 +88,55 @@ func TestReporterHasTheUserOfTheAPIServersContainer(t *testing.T) {
 			}
 		})
 	}
+}
+
+// What kube-apiserver may connect to is decided by its SELinux type, too. RKE2 gives it rke2_service_t (rke2,
+// pkg/staticpod), and container runtimes give a privileged container spc_t. Another pod's emptyDir is labelled for it.
+func TestReporterMayConnectByItsSELinuxTypeToWhatTheAPIServerMay(t *testing.T) {
+	typed := func(name string) *corev1.SELinuxOptions { return &corev1.SELinuxOptions{Type: name} }
+	for name, c := range map[string]struct {
+		container *corev1.SecurityContext
+		pod       *corev1.PodSecurityContext
+		agent     string // the type, on a plain control plane
+	}{
+		"kubeadm's":            {nil, nil, ""},
+		"RKE2's":               {dropping(), &corev1.PodSecurityContext{SELinuxOptions: typed("rke2_service_t")}, "spc_t"},
+		"privileged":           {privileged(dropping()), nil, "spc_t"},
+		"spc_t":                {&corev1.SecurityContext{SELinuxOptions: typed("spc_t")}, nil, "spc_t"},
+		"the default, by name": {nil, &corev1.PodSecurityContext{SELinuxOptions: typed("container_t")}, ""},
+		"the container's counts": {&corev1.SecurityContext{SELinuxOptions: typed("container_t")},
+			&corev1.PodSecurityContext{SELinuxOptions: typed("rke2_service_t")}, ""},
+		"a level alone": {nil, &corev1.PodSecurityContext{SELinuxOptions: &corev1.SELinuxOptions{Level: "s0:c1,c2"}}, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			user, _ := UserOf(podWith(c.container, c.pod), "kube-apiserver")
+			in := sidecarInput()
+			in.Target.Mode = v1alpha1.ModeDaemonSet
+			if got := seLinuxType(t, in.DaemonSet(nil, user, sidecarPlugins), "spec", "template"); got != c.agent {
+				t.Errorf("the agent has %q, want %q", got, c.agent)
+			}
+			in.Target.Mode = v1alpha1.ModeCompanionPod
+			if got := seLinuxType(t, in.CompanionPod(APIServerPod{User: user}, sidecarPlugins)); got != "spc_t" {
+				t.Errorf("the companion has %q", got)
+			}
+		})
+	}
+	in := sidecarInput()
+	in.Target.Mode = v1alpha1.ModeDaemonSet
+	if got := seLinuxType(t, in.DaemonSet(nil, contract.Root, sidecarPlugins), "spec", "template"); got != "spc_t" {
+		t.Errorf("the agent of an API server that is no pod, as k3s', has %q", got)
+	}
+}
+
+// seLinuxType is that of the container of a pod, or of a template.
+func seLinuxType(t *testing.T, o *unstructured.Unstructured, template ...string) string {
+	t.Helper()
+	containers, _, _ := unstructured.NestedSlice(o.Object, append(template, "spec", "containers")...)
+	if len(containers) != 1 {
+		t.Fatalf("%d containers", len(containers))
+	}
+	is, _, _ := unstructured.NestedString(containers[0].(map[string]any), "securityContext", "seLinuxOptions", "type")
+	return is
 }
 
 func dropping(names ...corev1.Capability) *corev1.SecurityContext {

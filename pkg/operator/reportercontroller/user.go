@@ -119,7 +119,9 @@ func reporterUser(spec *corev1.PodSpec) (contract.User, bool) {
 	for _, c := range spec.Containers {
 		for _, v := range c.Env {
 			if v.Name == contract.APIServerUserVariable {
-				return contract.ParseUser(v.Value)
+				user, has := contract.ParseUser(v.Value)
+				user.OwnSELinuxType = c.SecurityContext != nil && c.SecurityContext.SELinuxOptions != nil
+				return user, has
 			}
 		}
 	}
