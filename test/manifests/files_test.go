@@ -4,10 +4,13 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
+	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/klog/v2"
 	"sigs.k8s.io/yaml"
 
 	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
@@ -118,5 +121,29 @@ func TestPoliciesOfAPlainControlPlaneHaveNoNamespaceByAnyKustomize(t *testing.T)
 				t.Errorf("%d policies and bindings", policies)
 			}
 		})
+	}
+}
+
+// Nodes of a control plane that runs nothing else have these taints. Agents tolerate all.
+func TestOperatorToleratesTheTaintsOfControlPlanes(t *testing.T) {
+	raw, err := os.ReadFile(filepath.Join(root, "common/0000_50_kms-health-operator_10_deployment.yaml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var d appsv1.Deployment
+	if err := yaml.UnmarshalStrict(raw, &d); err != nil {
+		t.Fatal(err)
+	}
+	for whose, taint := range map[string]corev1.Taint{
+		"kubeadm":          {Key: "node-role.kubernetes.io/control-plane", Effect: corev1.TaintEffectNoSchedule},
+		"OpenShift":        {Key: "node-role.kubernetes.io/master", Effect: corev1.TaintEffectNoSchedule},
+		"RKE2 and k3s":     {Key: "CriticalAddonsOnly", Value: "true", Effect: corev1.TaintEffectNoExecute},
+		"Rancher, of RKE2": {Key: "node-role.kubernetes.io/etcd", Effect: corev1.TaintEffectNoExecute},
+	} {
+		if !slices.ContainsFunc(d.Spec.Template.Spec.Tolerations, func(toleration corev1.Toleration) bool {
+			return toleration.ToleratesTaint(klog.Background(), &taint, false)
+		}) {
+			t.Errorf("%s: %s is not tolerated", whose, taint.ToString())
+		}
 	}
 }
