@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"os"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -86,5 +87,29 @@ func TestEachObjectOfTheManifestsIsInOnePlace(t *testing.T) {
 	}
 	if len(places) > 0 {
 		t.Errorf("objects that the manifests do not have: %v", places)
+	}
+}
+
+// OLM offers the operator to no cluster that the README does not name.
+func TestBundleIsForTheVersionsThatAreSupported(t *testing.T) {
+	readme, err := os.ReadFile("../../../README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	files, _ := made(t)
+	for product, want := range map[string]map[string]string{
+		"Kubernetes": {"bundle/manifests/kms-health-operator.clusterserviceversion.yaml": "minKubeVersion: %s.0"},
+		"OpenShift": {"bundle/metadata/annotations.yaml": "com.redhat.openshift.versions: v%s",
+			"bundle.Dockerfile": "com.redhat.openshift.versions=v%s"},
+	} {
+		first := regexp.MustCompile(`\*\*` + product + `\*\* ([0-9.]+) or later`).FindSubmatch(readme)
+		if first == nil {
+			t.Fatalf("the README has no version of %s", product)
+		}
+		for file, line := range want {
+			if line = fmt.Sprintf(line, first[1]); !strings.Contains(string(files[file]), line) {
+				t.Errorf("%s has no %q", file, line)
+			}
+		}
 	}
 }
