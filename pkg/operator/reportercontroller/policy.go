@@ -9,6 +9,7 @@ import (
 
 	"github.com/kms-health/kms-health/pkg/operator/informers"
 	"github.com/kms-health/kms-health/pkg/operator/objects"
+	"github.com/kms-health/kms-health/pkg/version"
 )
 
 // defaulted are fields of a match that the API server adds.
@@ -31,7 +32,8 @@ func policyProblem(kind string, part *informers.Informer[string]) string {
 func checkPolicy(live *unstructured.Unstructured) string {
 	for _, wanted := range ofKind(objects.Policy(), live.GetKind()) {
 		if !reflect.DeepEqual(normalized(live.Object["spec"]), normalized(wanted.Object["spec"])) {
-			return fmt.Sprintf("%s %s is not the one of this version: apply the manifests", live.GetKind(), live.GetName())
+			return fmt.Sprintf("%s %s is not the one of %s, the operator that runs: apply its manifests, or start the new "+
+				"operator", live.GetKind(), live.GetName(), version.Version)
 		}
 	}
 	return ""

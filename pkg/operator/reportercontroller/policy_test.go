@@ -7,13 +7,16 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/kms-health/kms-health/pkg/operator/objects"
+	"github.com/kms-health/kms-health/pkg/version"
 )
 
 func TestPolicyIsActiveOnlyAsThisVersionHasIt(t *testing.T) {
 	set := func(value any, path ...string) func(*unstructured.Unstructured) {
 		return func(o *unstructured.Unstructured) { _ = unstructured.SetNestedField(o.Object, value, path...) }
 	}
-	const differs = "is not the one of this version: apply the manifests"
+	// In an upgrade the manifests are applied already, and the new operator may not start.
+	differs := "is not the one of " + version.Version + ", the operator that runs: apply its manifests, or start " +
+		"the new operator"
 	for name, c := range map[string]struct {
 		policy, binding func(*unstructured.Unstructured)
 		want            string // a part of the problem; empty: none
