@@ -109,3 +109,14 @@ func TestUntrustedTextForgesNoLogLineAndControlsNoTerminal(t *testing.T) {
 		}
 	}
 }
+
+// Whoever applies the manifests of a single node, and not the second command of its page, has a pod that is Ready and
+// cannot connect.
+func TestLogNamesTheStepThatSetsTheCA(t *testing.T) {
+	var log program.Output
+	p := start(t, "https://127.0.0.1:1", log.Pipe(t), "--keep-ca")
+	log.Await(t, waitLimit, "single-node.md")
+	if code, _ := p.End(t, waitLimit, syscall.SIGTERM); code != exitOK {
+		t.Errorf("exit code %d", code)
+	}
+}

@@ -44,6 +44,10 @@ func RunOperator(ctx context.Context, o Options) error {
 	config.Wrap(now.Wrap)
 	klog.InfoS("Starting", "version", o.Version, "fips140", version.FIPS(), "config", o.ConfigFile,
 		"namespace", o.Namespace, "server", config.Host)
+	if ca, err := caOf(config); o.KeepCA && len(ca) == 0 {
+		klog.ErrorS(err, "The operator's Deployment has no CA of the API server: set the annotation by the second command "+
+			"of docs/quickstart/single-node.md", "annotation", contract.CAAnnotation)
+	}
 	dynamicClient, resources, err := newDynamicClients(config)
 	if err != nil {
 		return err
