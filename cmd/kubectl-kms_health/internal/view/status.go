@@ -128,7 +128,7 @@ var ErrUnknownName = errors.New("no API server and no node")
 // name; empty: all. It is an error if there is no such name.
 func Evaluate(s *Snapshot, selected string) (*Status, error) {
 	status := &Status{APIVersion: APIVersion, Kind: "Status", Time: metav1.NewTime(s.Now.UTC()), snapshot: s}
-	status.APIServers, status.Problems = []APIServer{}, []Problem{}
+	status.APIServers, status.Problems, status.Operator = []APIServer{}, []Problem{}, readOperator(s)
 	for _, plural := range append(contract.ResourceNames(), contract.KMSHealthsPlural) {
 		for _, o := range s.Objects {
 			if r, is := ResourceOf(o); is && r.Plural == plural {
@@ -139,7 +139,12 @@ func Evaluate(s *Snapshot, selected string) (*Status, error) {
 	if err := status.narrow(selected, s.Problems); err != nil {
 		return nil, err
 	}
-	status.Operator, status.History = readOperator(s), status.history()
+	for i := range status.APIServers {
+		if status.Operator.ConditionsHold() {
+			status.APIServers[i].dropUnexpected()
+		}
+	}
+	status.History = status.history()
 	e := &evaluation{status, s, newCommands(s, &status.Operator)}
 	if selected == "" {
 		e.judgeMissing()
@@ -223,6 +228,21 @@ func read(r contract.Resource, o *unstructured.Unstructured, now time.Time) APIS
 		a.Reports = append(a.Reports, Report{Node: r.Node, Form: r.Form, Writer: r.Writer, Written: written})
 	}
 	return a
+}
+
+// dropUnexpected drops plugins that the operator does not expect, as it finds that all others are reported: of nodes
+// whose API server has none yet, and, also if no API server runs, what OpenShift's reporters left behind.
+func (a *APIServer) dropUnexpected() {
+	c := a.condition(contract.HealthReporting)
+	if c == nil || c.Status != operatorstatus.True && c.Reason != contract.NoPods {
+		return
+	}
+	a.Plugins = slices.DeleteFunc(a.Plugins, func(p Plugin) bool {
+		own := slices.ContainsFunc(a.Reports, func(r Report) bool {
+			return r.Node == p.Node && r.Form == operatorstatus.FormCondition
+		})
+		return p.State == rollup.Missing && c.Status == operatorstatus.True || p.State == rollup.Stale && !own
+	})
 }
 
 // expected are the nodes that should report: those that report on no plugin; and, if anything is

@@ -239,6 +239,47 @@ func TestAnAPIServerWithoutItsKMSHealthIsAProblem(t *testing.T) {
 	}
 }
 
+// OpenShift's reporters leave a node's typed report behind when the node, or its API server, is removed. Its operator
+// lists nodes whose API server has no plugin yet.
+func TestNodesThatTheOperatorDoesNotExpectAreNoProblem(t *testing.T) {
+	const works, stopped = 2, 0
+	rolledUp := "KMSPluginsDegraded False AsExpected"
+	for name, tt := range map[string]struct {
+		available  int
+		conditions []string
+		typed      []string // nodes with a typed report, an hour old
+		want       Verdict
+		problems   []string
+	}{
+		"KMS is turned on node by node": {works, []string{"a healthy", "KMSHealthReporting True AsExpected"}, nil, Healthy, nil},
+		"a node was replaced by b":      {works, []string{"a healthy", "b healthy", "KMSHealthReporting True AsExpected"}, []string{"gone"}, Healthy, nil},
+		"its API server was removed":    {works, []string{"KMSHealthReporting False NoPods"}, []string{"a", "b"}, NotKnown, []string{nothingReported}},
+		"its pods are not found":        {works, []string{"KMSHealthReporting False NoPods"}, nil, NotKnown, []string{"a not reported yet", "b not reported yet", "KMSHealthReporting=False (NoPods)"}},
+		"the operator expects it":       {works, []string{"a healthy", "KMSHealthReporting False ReportsMissing"}, nil, NotKnown, []string{"b not reported yet"}},
+		"its own reporter has stopped": {works, []string{"a healthy", "b stale", "KMSHealthReporting True AsExpected"}, []string{"b"}, NotKnown,
+			[]string{"b stale: the reporter has stopped reporting"}},
+		"the operator does not run": {stopped, []string{"a healthy", "KMSHealthReporting True AsExpected"}, nil, NotKnown,
+			[]string{"the operator is not running: 0 of 2 replicas are available", "b not reported yet"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			o := resource(t, append(tt.conditions, rolledUp)...)
+			var reports []any
+			for _, node := range tt.typed {
+				reports = append(reports, map[string]any{"nodeName": node, "keyID": "2", "status": "Healthy", "remoteKeyID": "k", "lastCheckedTime": "2026-05-08T11:30:00Z"})
+			}
+			_ = unstructured.SetNestedSlice(o.Object, reports, "status", "encryptionStatus", "healthReports")
+			_ = unstructured.SetNestedSlice(o.Object, []any{map[string]any{"nodeName": "a"}, map[string]any{"nodeName": "b"}}, "status", "nodeStatuses")
+			s := evaluate(t, &Snapshot{Objects: []*unstructured.Unstructured{o, object(t, fmt.Sprintf(deployment, tt.available)), object(t, fmt.Sprintf(lease, "p", fresh))}}, "")
+			if s.Verdict != tt.want || !slices.Equal(problems(s), tt.problems) {
+				t.Errorf("%s, %q", s.Verdict, problems(s))
+			}
+			if b, err := Evaluate(s.snapshot, "b"); err != nil {
+				t.Errorf("b is no name: %v, %+v", err, b)
+			}
+		})
+	}
+}
+
 // What an operator that does not run once wrote is no longer so.
 func TestConditionsOfAnOperatorThatDoesNotRunDoNotCount(t *testing.T) {
 	s := &Snapshot{Objects: []*unstructured.Unstructured{resource(t, "a healthy", "KMSPluginsDegraded True PluginUnhealthy"), object(t, fmt.Sprintf(deployment, 0))}}
