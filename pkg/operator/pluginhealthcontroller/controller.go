@@ -286,6 +286,7 @@ func (s *healthSync) judge(ctx context.Context, in *rollup.Input) (v delivery.Ve
 		s.agreement = result.Agreement
 	}
 	if judged && !in.Off && !in.Unobserved {
+		result.Rows = slices.DeleteFunc(result.Rows, s.leftBehind)
 		s.metrics.set(t.Name, result, s.now)
 	} else if judged {
 		s.metrics.set(t.Name, nil, s.now)
@@ -295,6 +296,12 @@ func (s *healthSync) judge(ctx context.Context, in *rollup.Input) (v delivery.Ve
 		return v, judged
 	}
 	return s.act(ctx, resource, in, result, v, judged)
+}
+
+// leftBehind reports whether a report is stale, and none is expected of its node: a third-party one may stay for good.
+func (s *healthSync) leftBehind(r rollup.Row) bool {
+	_, expected := s.attendance[r.Node]
+	return r.State == rollup.Stale && !expected
 }
 
 // recordSilence has the reports recorded that do not change.

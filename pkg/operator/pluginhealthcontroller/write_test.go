@@ -237,6 +237,27 @@ func TestUnmanagedTargetKeepsItsReports(t *testing.T) {
 	})
 }
 
+// A report that stays, as OpenShift's own of a removed node, would make KMSNothingReported fire for good where no API
+// server runs any more.
+func TestSilenceOfANodeThatIsNotExpectedHasNoSeries(t *testing.T) {
+	withFixture(t, func(s *fixture) {
+		s.report("z")
+		stale := s.begin(withKeys("2").but(func(t *delivery.Snapshot) { t.Unmanaged = true }))
+		s.until(stale + readAnew + time.Minute)
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		var silent []string
+		for _, row := range s.metrics.results["api"].Rows {
+			if row.State == rollup.Stale {
+				silent = append(silent, row.Node)
+			}
+		}
+		if !slices.Equal(silent, []string{"a", "b"}) {
+			t.Errorf("silent by the metrics: %q", silent)
+		}
+	})
+}
+
 func TestATargetThatIsOffIsDoneWhenNothingIsLeft(t *testing.T) {
 	withFixture(t, func(s *fixture) {
 		done := func(want bool, when string) {
