@@ -145,6 +145,7 @@ func TestPreflight(t *testing.T) {
 			}
 		}}, 1, 70 * time.Second, []string{"Not ready: ", "FAILS   No problem: status has some, see below"}},
 		"settling":                           {fleet{condition: map[string]string{contract.WriteKeyAgreed: "Unknown Settling wait"}}, 2, 16 * time.Second, []string{"UNKNOWN Writes with it: KMSWriteKeyAgreed=Unknown (Settling): wait"}},
+		"KMS is turned on or off":            {fleet{condition: map[string]string{contract.WriteKeyAgreed: "Unknown NoWriteKey none"}}, 0, 6 * time.Second, []string{"Ready: 6 of 6 checks hold.", "holds   Writes with it: KMSWriteKeyAgreed=Unknown (NoWriteKey): none"}},
 		"agreed on another key":              {fleet{condition: map[string]string{contract.WriteKeyAgreed: `True AsExpected {"keyID":"1","kekID":"k-6"}`}}, 2, 16 * time.Second, []string{"UNKNOWN Writes with it: KMSWriteKeyAgreed=True (AsExpected) is about another KEK ID"}},
 		"a folder is refused":                {fleet{condition: map[string]string{contract.HealthReporting: "False Forbidden denied"}}, 1, 16 * time.Second, []string{"FAILS   Reporters: KMSHealthReporting=False (Forbidden): denied"}},
 		"everything is encrypted":            {fleet{condition: map[string]string{contract.HealthReporting: "False ReportsEncrypted all"}}, 1, 16 * time.Second, []string{"FAILS   Reporters: KMSHealthReporting=False (ReportsEncrypted): all"}},

@@ -198,7 +198,7 @@ var RollupReasons = []Row{
 		Means: "all plugins name one KEK ID, for less than 180 s: an API server may still write with another",
 		Fix:   "wait, at most 3 minutes"},
 	{Name: "NoWriteKey", Agreed: isUnknown,
-		Means: "KMS is being turned off: no plugin encrypts new data",
+		Means: "no plugin encrypts new data: KMS is being turned on or off",
 		DoNot: "remove a plugin before the stored objects are migrated"},
 	{Name: "Off",
 		Means: "KMS is off. Only the metric and the Event have this reason"},

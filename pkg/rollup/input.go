@@ -48,7 +48,7 @@ type Input struct {
 	// WriteKey is the keyID of the plugin that encrypts new data by the configuration; empty while
 	// that is not known, and then the one that all nodes write with.
 	WriteKey    string
-	NoWriteKey  bool                                // there is none: KMS is being turned off
+	NoWriteKey  bool                                // there is none: KMS is being turned on or off
 	Agreement   Agreement                           // of the previous Result
 	NotObserved []Finding                           // without a Node, about what no report shows: its health is not known
 	Delivery    Delivery                            // of the reporters

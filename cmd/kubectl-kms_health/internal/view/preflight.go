@@ -151,6 +151,9 @@ func (p *Preflight) checkCondition(a *APIServer, name, conditionType, named stri
 	case c == nil || !p.Operator.ConditionsHold():
 		p.add(a, name, NotKnown, "", "the operator does not run, or has not written "+conditionType)
 		return
+	case c.Reason == contract.NoWriteKey:
+		p.add(a, name, Healthy, "", explained(c))
+		return
 	case c.Status != operatorstatus.True:
 		verdict := map[metav1.ConditionStatus]Verdict{operatorstatus.False: Unhealthy}[c.Status]
 		p.add(a, name, cmp.Or(verdict, NotKnown), c.Reason, explained(c))

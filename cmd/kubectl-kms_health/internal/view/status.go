@@ -217,9 +217,9 @@ func read(r contract.Resource, o *unstructured.Unstructured, now time.Time) APIS
 			Reporter: row.Reporter, Since: metav1.NewTime(row.Since), RoundTrip: metav1.NewTime(row.RoundTrip),
 			Requested: row.Requested, Lost: row.Lost,
 		}
-		// The contract's order: a node's write key comes first.
+		// The contract's order: a node's write key comes first, if it has one.
 		if !p.LastChecked.IsZero() && p.Node != marked {
-			p.Write, marked = true, p.Node
+			p.Write, marked = all[contract.WriteKeyAgreed].Reason != contract.NoWriteKey, p.Node
 		}
 		a.Plugins = append(a.Plugins, p)
 	}

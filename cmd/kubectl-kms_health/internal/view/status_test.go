@@ -280,6 +280,17 @@ func TestNodesThatTheOperatorDoesNotExpectAreNoProblem(t *testing.T) {
 	}
 }
 
+// The order of a report has the write key first, also where another provider encrypts: while KMS is turned on or off, and
+// on OpenShift for good after a return to identity, which keeps the former key's plugin.
+func TestPluginIsTheWriterUnlessNoneIs(t *testing.T) {
+	for condition, want := range map[string]bool{"KMSWriteKeyAgreed True AsExpected": true, "KMSWriteKeyAgreed Unknown Settling": true, "KMSWriteKeyAgreed Unknown NoWriteKey": false} {
+		s := evaluate(t, &Snapshot{Objects: []*unstructured.Unstructured{resource(t, "a healthy", condition)}}, "")
+		if got := s.APIServers[0].Plugins[0].Write; got != want {
+			t.Errorf("%s: %t, want %t", condition, got, want)
+		}
+	}
+}
+
 // What an operator that does not run once wrote is no longer so.
 func TestConditionsOfAnOperatorThatDoesNotRunDoNotCount(t *testing.T) {
 	s := &Snapshot{Objects: []*unstructured.Unstructured{resource(t, "a healthy", "KMSPluginsDegraded True PluginUnhealthy"), object(t, fmt.Sprintf(deployment, 0))}}
