@@ -291,6 +291,21 @@ func TestPluginIsTheWriterUnlessNoneIs(t *testing.T) {
 	}
 }
 
+// With external OIDC, OpenShift deletes oauth-apiserver for good: no change of KMS can harm it.
+func TestAnAPIServerThatDoesNotRunIsNoObstacle(t *testing.T) {
+	oauth := resource(t, "KMSPluginsDegraded False NoPods", "KMSHealthReporting False NoPods", "KMSWriteKeyAgreed Unknown ReportsMissing")
+	oauth.SetKind("Authentication")
+	s := evaluate(t, &Snapshot{Objects: []*unstructured.Unstructured{resource(t, "a healthy", "KMSHealthReporting True AsExpected"), oauth, object(t, fmt.Sprintf(lease, "p", fresh))}}, "")
+	if s.Verdict != Healthy {
+		t.Errorf("status: %s, %q", s.Verdict, problems(s))
+	}
+	for _, c := range new(Trips).Preflight(s).Checks {
+		if c.APIServer == "oauth-apiserver" && c.Verdict != Healthy {
+			t.Errorf("preflight: %+v", c)
+		}
+	}
+}
+
 // What an operator that does not run once wrote is no longer so.
 func TestConditionsOfAnOperatorThatDoesNotRunDoNotCount(t *testing.T) {
 	s := &Snapshot{Objects: []*unstructured.Unstructured{resource(t, "a healthy", "KMSPluginsDegraded True PluginUnhealthy"), object(t, fmt.Sprintf(deployment, 0))}}
