@@ -59,20 +59,20 @@ func firstStart(pod *corev1.Pod) (first time.Time) {
 
 // cutOff reports whether a companion mounts the volumes of before a pod was made again: it does not report, or finds no
 // plugin while all containers have run for a while. Of these volumes one in memory looks empty, and others deleted.
-// One that was made later mounts those of now, whatever the clock of its node says.
+// One that was made later mounts those of now, whatever the clock of its node says. A node that was restarted shows
+// its static pods before the others, which then have the same volumes.
 func (p *planner) cutOff(companion *unstructured.Unstructured) bool {
 	pod := p.madeAgain(companion)
-	if pod == nil || p.Resource == nil {
-		return pod != nil
-	}
-	runs := p.Seen[types.UID(delivery.ContainerStatus(pod, p.Target.Container).ContainerID)]
-	if p.Seen[companion.GetUID()] < runs {
+	if pod == nil {
 		return false
 	}
-	settled := runs >= startsWithin && !slices.ContainsFunc(slices.Concat(
-		pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses),
+	runs := p.Seen[types.UID(delivery.ContainerStatus(pod, p.Target.Container).ContainerID)]
+	if runs < startsWithin || p.Seen[companion.GetUID()] < runs {
+		return false
+	}
+	settled := !slices.ContainsFunc(slices.Concat(pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses),
 		func(c corev1.ContainerStatus) bool { return c.State.Running == nil && !c.Ready })
-	return !slices.ContainsFunc(p.Resource.Reports, func(r operatorstatus.Report) bool {
+	return p.Resource == nil || !slices.ContainsFunc(p.Resource.Reports, func(r operatorstatus.Report) bool {
 		return r.Node == nodeOf(companion) && r.Reporter() == string(companion.GetUID()) &&
 			p.Unchanged[r.Node] < r.Validity() && (!settled || slices.ContainsFunc(r.Entries, findsPlugin))
 	})
