@@ -114,8 +114,8 @@ var shown = []metav1.Condition{
 func AsExpected(c *metav1.Condition) bool {
 	for _, s := range shown {
 		if s.Type == c.Type {
-			return c.Status == s.Status && c.Reason != contract.Progressing ||
-				slices.Contains([]string{contract.NoWriteKey, contract.Settling, "EncryptionDisabled"}, c.Reason)
+			harmless := []string{contract.NoWriteKey, contract.Settling, "EncryptionDisabled", "DecryptionCompleted"}
+			return c.Status == s.Status && c.Reason != contract.Progressing || slices.Contains(harmless, c.Reason)
 		}
 	}
 	return true

@@ -291,6 +291,17 @@ func TestPluginIsTheWriterUnlessNoneIs(t *testing.T) {
 	}
 }
 
+// The reasons are those of library-go's condition controller.
+func TestOnlyAMigrationUnderWayIsNotAsExpected(t *testing.T) {
+	for condition, want := range map[string]bool{"Encrypted True EncryptionCompleted": true, "Encrypted False EncryptionDisabled": true, "Encrypted False DecryptionCompleted": true,
+		"Encrypted False DecryptionInProgress": false, "Encrypted False EncryptionInProgress": false} {
+		s := evaluate(t, &Snapshot{Objects: []*unstructured.Unstructured{resource(t, "a healthy", condition)}}, "")
+		if got := AsExpected(&s.APIServers[0].Conditions[0]); got != want {
+			t.Errorf("%s: %t, want %t", condition, got, want)
+		}
+	}
+}
+
 // With external OIDC, OpenShift deletes oauth-apiserver for good: no change of KMS can harm it.
 func TestAnAPIServerThatDoesNotRunIsNoObstacle(t *testing.T) {
 	oauth := resource(t, "KMSPluginsDegraded False NoPods", "KMSHealthReporting False NoPods", "KMSWriteKeyAgreed Unknown ReportsMissing")
