@@ -30,7 +30,8 @@ resource of the encryption config, not for Secrets alone,
 Exit codes:
   0  everything was read; with --kek-id: no object needs it, as none needs a misspelled one
   1  with --kek-id: an object still needs it
-  2  not known: a value is not readable; with --kek-id also: KMS v1 stores no KEK ID
+  2  not known: a value is not readable; with --kek-id also: KMS v1 stores no KEK ID, or
+     the ID begins or ends one in use, as a key's does its version's name or ARN
   3  etcd could not be read, the output could not be written, or the command line is wrong
 
 Flags are etcdctl's, and so are ETCDCTL_ENDPOINTS, ETCDCTL_CACERT, ETCDCTL_CERT and ETCDCTL_KEY.
@@ -88,6 +89,8 @@ func (s *storedKeys) validate(cmd *cobra.Command, _ []string) error {
 	switch {
 	case s.kekID == "" && cmd.Flags().Changed("kek-id"): // as of a variable of a script that is not set
 		return errors.New("--kek-id: is empty")
+	case strings.Trim(s.kekID, `"'`) != s.kekID: // as of jq without -r
+		return fmt.Errorf("--kek-id: %q has quotes, which no KEK ID needs", s.kekID)
 	case strings.Contains(s.kekID, "…"): // nothing has it, so it would be called not needed
 		return errors.New("--kek-id: is shortened; kubectl kms-health status -o wide shows all of it")
 	}

@@ -108,6 +108,7 @@ func TestErrorsOfAConnectionSayWhereAndWhatToCheck(t *testing.T) {
 		"another prefix":                {at(ca, cert, key, "--etcd-prefix=/k8s"), "", 3, "no key below /k8s: set --etcd-prefix"},
 		"a KEK ID of an unset variable": {at(ca, cert, key, "--kek-id="), "", 3, "--kek-id: is empty"},
 		"a KEK ID as status shows it":   {at(ca, cert, key, "--kek-id=arn:aws…1234abcd"), "", 3, "--kek-id: is shortened"},
+		"a KEK ID in quotes of JSON":    {at(ca, cert, key, `--kek-id="key-1"`), "", 3, `--kek-id: "\"key-1\"" has quotes`},
 		"another format":                {at("-o", "wide"), "", 3, `--output: "wide" is none of table, json, yaml`},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -94,7 +94,18 @@ func isNamed(kekID, named string) bool {
 	return contract.SameKEK(kekID, named) || contract.CleanDetail(kekID) == contract.CleanDetail(named)
 }
 
-// Select leaves what needs a KEK ID. Of objects that cannot be read, or are under KMS v1, it is not known.
+// isPart reports whether one ID is the begin or end of the other, as a key's is of its version's name, or of its ARN.
+func isPart(a, b string) bool {
+	if len(a) > len(b) {
+		a, b = b, a
+	}
+	return slices.ContainsFunc([]string{"/", ":"}, func(separator string) bool {
+		return strings.HasPrefix(b, a+separator) || strings.HasSuffix(b, separator+a)
+	})
+}
+
+// Select leaves what needs a KEK ID. Of objects that cannot be read, are under KMS v1, or need a part of that ID or one
+// that it is a part of, it is not known.
 func (i *Inventory) Select(kekID string) {
 	others, resources, rows := map[string]bool{}, map[string]bool{}, []Row{}
 	for _, row := range i.Rows {
@@ -103,11 +114,13 @@ func (i *Inventory) Select(kekID string) {
 			rows = append(rows, row)
 			resources[row.Resource] = true
 			i.needed += row.Objects
-		case row.KEKID != "":
-			others[row.KEKID] = true
-		case strings.HasPrefix(row.Provider, kmsV1):
+			continue
+		case row.KEKID != "" && isPart(row.KEKID, kekID), strings.HasPrefix(row.Provider, kmsV1):
 			rows = append(rows, row)
 			i.unknown += row.Objects
+		}
+		if row.KEKID != "" {
+			others[row.KEKID] = true
 		}
 	}
 	names := slices.Sorted(maps.Keys(resources))

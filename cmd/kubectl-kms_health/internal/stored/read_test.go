@@ -265,6 +265,36 @@ func TestEveryValueIsARowOrIsNamed(t *testing.T) {
 	}
 }
 
+// Of a former key an administrator has the name that the KMS shows. A KEK ID is a key's ARN (AWS), or the name of its
+// version, with a suffix of the plugin's configuration (Google).
+func TestAnIDThatIsAPartOfOneInUseIsNotCalledUnused(t *testing.T) {
+	const arn, version = "arn:aws:kms:eu-west-1:111:key/1234-abcd", "projects/p/locations/l/keyRings/r/cryptoKeys/k/cryptoKeyVersions/1"
+	for name, tt := range map[string]struct {
+		stored, named string
+		want          int
+	}{
+		"the ID of an ARN":              {arn, "1234-abcd", 2},
+		"an ARN where the ID is stored": {"1234-abcd", arn, 2},
+		"a key of its version":          {version, strings.TrimSuffix(version, "/cryptoKeyVersions/1"), 2},
+		"a version without the suffix":  {version + ":a", version, 2},
+		"a version of a key":            {strings.TrimSuffix(version, "/cryptoKeyVersions/1"), version, 2},
+		"the same":                      {arn, arn, 1},
+		"another version":               {version + "2", version, 0},
+		"another key of the account":    {arn, "arn:aws:kms:eu-west-1:111:key/5678", 0},
+		"a shorter name":                {"key-12", "key-1", 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := &reader{counts: map[Row]int{{Resource: "secrets", Provider: "kms:v2:kms-1", KEKID: tt.stored}: 3}}
+			got := r.inventory()
+			got.Select(tt.named)
+			if got.ExitCode() != tt.want || (tt.want == 2) != strings.HasPrefix(got.Summary, "Not known: whether an object needs") ||
+				tt.want != 0 && (len(got.Rows) != 1 || got.Rows[0].Objects != 3) {
+				t.Errorf("%d, %q, %+v", got.ExitCode(), got.Summary, got.Rows)
+			}
+		})
+	}
+}
+
 func TestRowsAreBounded(t *testing.T) {
 	r := &reader{counts: map[Row]int{}}
 	for i := range maxRows {
