@@ -59,6 +59,8 @@ func readOperator(s *Snapshot) (o Operator) {
 	// The Lease's time is by another clock. It decides only for an operator outside of a Deployment.
 	case holder != "" && (o.Available > 0 || s.isReady(o.Namespace, holder) || deployment == nil && !expired):
 		o.State, o.Leader = OperatorWorks, holder
+	case deployment != nil && o.Available == 0: // whoever holds the Lease
+		o.State = OperatorNotRunning
 	case lease == nil && s.Unread[KindLease], lease == nil && deployment == nil && s.Unread[KindDeployment]:
 		o.State = OperatorNotKnown
 	case lease == nil && deployment == nil:
@@ -96,6 +98,8 @@ func (e *evaluation) judgeOperator() {
 	case o.State == OperatorNotRunning && o.Replicas == 0 && e.snapshot.find(KindDeployment) != nil:
 		p.Summary = "the operator is not running: its Deployment is scaled to 0"
 		p.Fix = "scale it up: 1 on a single node, else 2"
+	case o.State == OperatorNotRunning && e.snapshot.find(KindDeployment) == nil:
+		p.Summary = "the operator is not running: its Lease is not renewed"
 	case o.State == OperatorNotRunning:
 		p.Summary = fmt.Sprintf("the operator is not running: %d of %d replicas are available", o.Available, o.Replicas)
 	case o.State == OperatorStandby:
