@@ -207,6 +207,10 @@ func read(r contract.Resource, o *unstructured.Unstructured, now time.Time) APIS
 			})
 		}
 	}
+	for _, r := range resource.Reports {
+		written := metav1.NewTime(r.Written)
+		a.Reports = append(a.Reports, Report{Node: r.Node, Form: r.Form, Writer: r.Writer, Written: written})
+	}
 	result := rollup.Evaluate(&rollup.Input{Now: now, Wall: now, Reports: rollup.Dated(resource.Reports),
 		Nodes: expected(resource)})
 	marked := ""
@@ -217,15 +221,11 @@ func read(r contract.Resource, o *unstructured.Unstructured, now time.Time) APIS
 			Reporter: row.Reporter, Since: metav1.NewTime(row.Since), RoundTrip: metav1.NewTime(row.RoundTrip),
 			Requested: row.Requested, Lost: row.Lost,
 		}
-		// The contract's order: a node's write key comes first, if it has one.
-		if !p.LastChecked.IsZero() && p.Node != marked {
+		// The contract's order: a message has the write key first, if there is one. Typed reports have another.
+		if !p.LastChecked.IsZero() && p.Node != marked && a.hasMessage(p.Node) {
 			p.Write, marked = all[contract.WriteKeyAgreed].Reason != contract.NoWriteKey, p.Node
 		}
 		a.Plugins = append(a.Plugins, p)
-	}
-	for _, r := range resource.Reports {
-		written := metav1.NewTime(r.Written)
-		a.Reports = append(a.Reports, Report{Node: r.Node, Form: r.Form, Writer: r.Writer, Written: written})
 	}
 	return a
 }
@@ -238,10 +238,15 @@ func (a *APIServer) dropUnexpected() {
 		return
 	}
 	a.Plugins = slices.DeleteFunc(a.Plugins, func(p Plugin) bool {
-		own := slices.ContainsFunc(a.Reports, func(r Report) bool {
-			return r.Node == p.Node && r.Form == operatorstatus.FormCondition
-		})
-		return p.State == rollup.Missing && c.Status == operatorstatus.True || p.State == rollup.Stale && !own
+		return p.State == rollup.Missing && c.Status == operatorstatus.True ||
+			p.State == rollup.Stale && !a.hasMessage(p.Node)
+	})
+}
+
+// hasMessage reports whether a reporter of this project reports on a node.
+func (a *APIServer) hasMessage(node string) bool {
+	return slices.ContainsFunc(a.Reports, func(r Report) bool {
+		return r.Node == node && r.Form == operatorstatus.FormCondition
 	})
 }
 

@@ -327,6 +327,29 @@ func TestConditionsOfAnOperatorThatDoesNotRunDoNotCount(t *testing.T) {
 	}
 }
 
+// A message has the write key first. OpenShift's own reporter has the newest key first, with which no API server may
+// write yet.
+func TestTypedReportsDoNotShowTheWriteKey(t *testing.T) {
+	o := resource(t, "b healthy")
+	var typed []any
+	for _, node := range []string{"a", "b"} {
+		for _, key := range []string{"3", "2"} {
+			typed = append(typed, map[string]any{"nodeName": node, "keyID": key, "status": "Healthy", "remoteKeyID": "k" + key,
+				"lastCheckedTime": now.Format(time.RFC3339)})
+		}
+	}
+	if err := unstructured.SetNestedSlice(o.Object, typed, append(slices.Clone(contract.Resources[0].EncryptionStatus), contract.HealthReports)...); err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for _, p := range evaluate(t, &Snapshot{Objects: []*unstructured.Unstructured{o}}, "").APIServers[0].Plugins {
+		got = append(got, fmt.Sprint(p.Node, p.KeyID, p.Write))
+	}
+	if want := []string{"a3false", "a2false", "b2true"}; !slices.Equal(got, want) {
+		t.Errorf("got %q, want %q", got, want)
+	}
+}
+
 func TestOneAPIServerOrNodeIsSelected(t *testing.T) {
 	own := object(t, "{apiVersion: kmshealth.openshift.io/v1alpha1, kind: KMSHealth, metadata: {name: api}}")
 	s := &Snapshot{Objects: []*unstructured.Unstructured{own, resource(t, "a healthy", "b unhealthy", "KMSPluginsDegraded True PluginNotRunning")}}
