@@ -46,7 +46,7 @@ type Inventory struct {
 	UnreadableObjects int          `json:"unreadableObjects"`
 
 	needed, unknown int
-	of              string // the resources that were read, if not all
+	of              string // the resources and prefixes that were read, if not all
 }
 
 // inventory sorts what was counted.
@@ -66,6 +66,9 @@ func (r *reader) inventory() *Inventory {
 	inventory.Rows, inventory.Others = []Row{}, &Others{}
 	if len(r.Resources) > 0 {
 		inventory.of = " of " + strings.Join(r.Resources, ", ")
+	}
+	if len(r.Prefixes) > 0 {
+		inventory.of += " below " + strings.Join(r.Prefixes, ", ")
 	}
 	for row, objects := range r.counts {
 		if row.Objects = objects; encrypted[row.Resource] {

@@ -235,6 +235,7 @@ func TestEveryValueIsARowOrIsNamed(t *testing.T) {
 		"not known, for what is not read": {Request{}, "key-3", `Not known: whether an object needs KEK ID "key-3" (objects: 2); in use are ` + "key\n4 , key-1, key-2", 2},
 		"not needed":                      {Request{Resources: []string{"secrets"}}, "key-3", `No object of secrets needs KEK ID "key-3"; in use are key-1, key-2`, 0},
 		"without a KEK ID":                {Request{Resources: []string{"pods", "nodes"}}, "", "Encrypted: 0 of 2 objects, KEK IDs: 0", 0},
+		"not needed below one prefix":     {Request{Prefixes: []string{"/openshift.io"}}, "key-1", `No object below /openshift.io needs KEK ID "key-1"; in use are none`, 0},
 		"of one prefix":                   {Request{Prefixes: []string{"openshift.io/"}}, "", "Encrypted: 1 of 1 objects, KEK IDs: 0", 0},
 	} {
 		t.Run(name, func(t *testing.T) {
