@@ -174,6 +174,17 @@ func TestPreflight(t *testing.T) {
 	}
 }
 
+// As of a context of another cluster. A script ranges over these lists.
+func TestPreflightOfNothingHasEmptyLists(t *testing.T) {
+	c := command{read: func(context.Context) (*view.Snapshot, error) { return &view.Snapshot{Now: taken}, nil }}
+	code, stdout, stderr := c.run(t, "preflight", "-o", "json")
+	for _, want := range []string{`"trips": []`, `"checks": []`, `"apiServers": []`} {
+		if code != 2 || stderr != "" || !strings.Contains(stdout, want) {
+			t.Errorf("%d, %q: no %s in\n%s", code, stderr, want, stdout)
+		}
+	}
+}
+
 func TestPreflightOfAnotherNameThanAnAPIServersEndsAtOnce(t *testing.T) {
 	for arg, want := range map[string]string{
 		"a":             `error: "a" is a node; preflight takes an API server`,

@@ -37,7 +37,7 @@ type Check struct {
 
 // Preflight judges a status, and the trips in it.
 func (t *Trips) Preflight(s *Status) *Preflight {
-	p := &Preflight{Status: *s, Request: t.Request, Trips: t.Follow(s)}
+	p := &Preflight{Status: *s, Request: t.Request, Trips: t.Follow(s), Checks: []Check{}}
 	p.Kind = "Preflight"
 	for i := range p.APIServers {
 		p.check(&p.APIServers[i])

@@ -45,7 +45,8 @@ func (s *Status) Narrow() {
 }
 
 // Follow returns each node's trip, which is done if that of each plugin is.
-func (t *Trips) Follow(s *Status) (all []Trip) {
+func (t *Trips) Follow(s *Status) []Trip {
+	all := []Trip{}
 	if t.plugins == nil {
 		t.plugins = map[string]*followed{}
 	}
