@@ -52,11 +52,14 @@ func readOperator(s *Snapshot) (o Operator) {
 		holder, _, _ = unstructured.NestedString(lease.Object, "spec", "holderIdentity")
 		text, _, _ := unstructured.NestedString(lease.Object, "spec", "renewTime")
 		seconds, _, _ := unstructured.NestedInt64(lease.Object, "spec", "leaseDurationSeconds")
-		renewed, err := time.Parse(time.RFC3339, text)
+		renewed, err := time.Parse(time.RFC3339, text) // by the holder's clock
+		if at := lastWrite(lease); !at.IsZero() {
+			renewed, err = at, nil
+		}
 		expired = err != nil || s.Now.After(renewed.Add(time.Duration(seconds)*time.Second))
 	}
 	switch {
-	// The Lease's time is by another clock. It decides only for an operator outside of a Deployment.
+	// The Lease's time decides only for an operator outside of a Deployment, or of one that was not read.
 	case holder != "" && (o.Available > 0 || s.isReady(o.Namespace, holder) || deployment == nil && !expired):
 		o.State, o.Leader = OperatorWorks, holder
 	case deployment != nil && o.Available == 0: // whoever holds the Lease
@@ -71,6 +74,16 @@ func readOperator(s *Snapshot) (o Operator) {
 		o.State = OperatorNotRunning
 	}
 	return o
+}
+
+// lastWrite is when an object was last written, by the clock of the API server that took it; zero: that is not known.
+func lastWrite(o *unstructured.Unstructured) (at time.Time) {
+	for _, f := range o.GetManagedFields() {
+		if f.Time != nil && f.Time.After(at) {
+			at = f.Time.Time
+		}
+	}
+	return at
 }
 
 // isReady reports whether a pod exists, and is Ready.

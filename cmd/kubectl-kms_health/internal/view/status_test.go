@@ -152,6 +152,9 @@ func TestTheOperatorItself(t *testing.T) {
 	configuration := func(text string) string {
 		return fmt.Sprintf("{apiVersion: v1, kind: ConfigMap, metadata: {name: kms-health-operator-config, namespace: ns}, data: {config.yaml: %q}}", text)
 	}
+	written := func(lease, at string) string { // by the API server's clock
+		return strings.Replace(lease, "namespace: ns", fmt.Sprintf("namespace: ns, managedFields: [{manager: o, operation: Update, time: %q}]", at), 1)
+	}
 	works := fmt.Sprintf(lease, "operator-1", fresh)
 	for name, tt := range map[string]struct {
 		objects  []string
@@ -172,6 +175,8 @@ func TestTheOperatorItself(t *testing.T) {
 		"not known":              {nil, true, OperatorNotKnown, Healthy, "", ""},
 		"not running":            {[]string{fmt.Sprintf(deployment, 0), fmt.Sprintf(lease, "operator-1", old)}, false, OperatorNotRunning, NotKnown, "the operator is not running: 0 of 2 replicas are available", "oc describe deployments,pods -n ns -l app.kubernetes.io/name=kms-health-operator"},
 		"only an old Lease":      {[]string{fmt.Sprintf(lease, "operator-1", old)}, true, OperatorNotRunning, NotKnown, "the operator is not running: its Lease is not renewed", "oc describe deployments,pods -n ns -l app.kubernetes.io/name=kms-health-operator"},
+		"its clock is behind":    {[]string{written(fmt.Sprintf(lease, "operator-1", old), fresh)}, true, OperatorWorks, Healthy, "", ""},
+		"its clock is ahead":     {[]string{written(fmt.Sprintf(lease, "operator-1", fresh), old)}, true, OperatorNotRunning, NotKnown, "its Lease is not renewed", ""},
 		"standby only":           {[]string{fmt.Sprintf(deployment, 2), fmt.Sprintf(lease, "", fresh)}, false, OperatorStandby, NotKnown, "standby only: of 2 replicas, none holds the Lease", "oc logs -n ns -l app.kubernetes.io/name=kms-health-operator --prefix --tail=20"},
 		"no Lease":               {[]string{fmt.Sprintf(deployment, 1)}, false, OperatorStandby, NotKnown, "standby only: of 1 replica, none", ""},
 		"down, Lease forbidden":  {[]string{fmt.Sprintf(deployment, 0)}, true, OperatorNotRunning, NotKnown, "the operator is not running: 0 of 2 replicas", ""},
