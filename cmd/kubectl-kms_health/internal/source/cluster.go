@@ -8,6 +8,8 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"net/http"
+	"net/url"
 	"slices"
 	"strings"
 	"sync"
@@ -37,18 +39,40 @@ type Cluster struct {
 	namespaces []string
 }
 
-// RequestTimeout is that of each request, where the config has none.
+// RequestTimeout is that of each answer, where the config has none.
 const RequestTimeout = 10 * time.Second
 
 // NewCluster does not connect yet.
 func NewCluster(config *rest.Config, namespaces []string, c clock.PassiveClock) (*Cluster, error) {
 	config = rest.CopyConfig(config)
-	config.Timeout = cmp.Or(config.Timeout, RequestTimeout)
+	answer := bounded(cmp.Or(config.Timeout, RequestTimeout))
+	config.Timeout = 0
 	config.QPS, config.Burst = 50, 300 // as kubectl: a few requests are not slowed down
 	server := serverclock.New(c)
 	config.Wrap(server.Wrap)
+	config.Wrap(answer)
 	client, err := dynamic.NewForConfig(config)
 	return &Cluster{client, c, server, namespaces}, err
+}
+
+// bounded bounds the time of each answer. A config's Timeout would include that of a credential plugin, which may wait
+// for a login by a browser.
+func bounded(timeout time.Duration) func(http.RoundTripper) http.RoundTripper {
+	return func(next http.RoundTripper) http.RoundTripper {
+		asItIs := func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
+		return sender((&http.Client{Transport: next, Timeout: timeout, CheckRedirect: asItIs}).Do)
+	}
+}
+
+type sender func(*http.Request) (*http.Response, error)
+
+// RoundTrip is http.RoundTripper's. The caller adds the URL to errors.
+func (s sender) RoundTrip(r *http.Request) (*http.Response, error) {
+	response, err := s(r)
+	if of, ok := errors.AsType[*url.Error](err); ok {
+		err = of.Err
+	}
+	return response, err
 }
 
 // request is one get, or a list if the name is empty.

@@ -1,6 +1,7 @@
 package source
 
 import (
+	"encoding/pem"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -8,6 +9,7 @@ import (
 	"time"
 
 	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd/api"
 	"k8s.io/utils/clock"
 
 	"github.com/kms-health/kms-health/cmd/kubectl-kms_health/internal/view"
@@ -66,6 +68,23 @@ func TestProblemsAreReportedOncePerKind(t *testing.T) {
 				t.Errorf("%q, want %q", err, tt.want)
 			}
 		})
+	}
+}
+
+// A login by a browser takes longer than an answer may. kubectl awaits it, too.
+func TestALoginIsNoPartOfTheWaitForAnAnswer(t *testing.T) {
+	server := httptest.NewTLSServer(only("kubeapiservers/cluster", apiServer, status(404, "NotFound")))
+	t.Cleanup(server.Close)
+	const login = `sleep 3; echo '{"apiVersion":"client.authentication.k8s.io/v1","kind":"ExecCredential","status":{"token":"x"}}'`
+	c, err := NewCluster(&rest.Config{Host: server.URL, Timeout: 2 * time.Second,
+		TLSClientConfig: rest.TLSClientConfig{CAData: pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw})},
+		ExecProvider: &api.ExecConfig{APIVersion: "client.authentication.k8s.io/v1", Command: "/bin/sh", Args: []string{"-c", login},
+			InteractiveMode: api.NeverExecInteractiveMode}}, []string{"ns"}, clock.RealClock{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if s, err := c.Read(t.Context()); err != nil || len(s.Objects) != 1 {
+		t.Errorf("%+v, %v", s, err)
 	}
 }
 
