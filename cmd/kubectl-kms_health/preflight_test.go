@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -23,6 +24,7 @@ import (
 type fleet struct {
 	absent    bool                                 // the operator is not installed
 	denied    bool                                 // to patch
+	absentAPI string                               // "KIND REASON" of another API server, which does not run
 	change    func(node string, e *contract.Entry) // of what reporters write
 	condition map[string]string                    // TYPE to "STATUS REASON MESSAGE"
 
@@ -63,6 +65,12 @@ func (f *fleet) read(context.Context) (*view.Snapshot, error) {
 		}
 		s.Objects = append(s.Objects, object("coordination.k8s.io/v1", "Lease", contract.OperatorName, map[string]any{"spec": map[string]any{
 			"holderIdentity": "o", "leaseDurationSeconds": int64(60), "renewTime": now.UTC().Format(time.RFC3339Nano)}}))
+	}
+	if kind, reason, is := strings.Cut(f.absentAPI, " "); is {
+		apiVersion := map[string]string{"KMSHealth": "kmshealth.openshift.io/v1alpha1"}[kind]
+		missing := map[string]any{"type": contract.HealthReporting, "status": "False", "reason": reason, "message": "m"}
+		s.Objects = append(s.Objects, object(cmp.Or(apiVersion, "operator.openshift.io/v1"), kind, "cluster",
+			map[string]any{"status": map[string]any{"conditions": []any{missing}}}))
 	}
 	status := map[string]any{"conditions": conditions, "nodeStatuses": []any{map[string]any{"nodeName": "a"}, map[string]any{"nodeName": "b"}}}
 	s.Objects = append(s.Objects, object("operator.openshift.io/v1", "KubeAPIServer", "cluster", map[string]any{"status": status}))
@@ -144,6 +152,12 @@ func TestPreflight(t *testing.T) {
 				e.Status, e.Reason, e.Detail = contract.Unhealthy, "PermissionDenied", "Decrypt: denied"
 			}
 		}}, 1, 70 * time.Second, []string{"Not ready: ", "FAILS   No problem: status has some, see below"}},
+		"no oauth-apiserver, as with external OIDC": {fleet{absentAPI: "Authentication NoPods"}, 0, 6 * time.Second,
+			[]string{"Ready: 7 of 7 checks hold."}},
+		"no namespace of one of OpenShift's": {fleet{absentAPI: "OpenShiftAPIServer NamespaceMissing"}, 0, 6 * time.Second,
+			[]string{"Ready: 7 of 7 checks hold."}},
+		"a wrong selector of the operator's file": {fleet{absentAPI: "KMSHealth NoPods"}, 1, 16 * time.Second,
+			[]string{"FAILS   Reporters: KMSHealthReporting=False (NoPods): m"}},
 		"settling":                           {fleet{condition: map[string]string{contract.WriteKeyAgreed: "Unknown Settling wait"}}, 2, 16 * time.Second, []string{"UNKNOWN Writes with it: KMSWriteKeyAgreed=Unknown (Settling): wait"}},
 		"KMS is turned on or off":            {fleet{condition: map[string]string{contract.WriteKeyAgreed: "Unknown NoWriteKey none"}}, 0, 6 * time.Second, []string{"Ready: 6 of 6 checks hold.", "holds   Writes with it: KMSWriteKeyAgreed=Unknown (NoWriteKey): none"}},
 		"agreed on another key":              {fleet{condition: map[string]string{contract.WriteKeyAgreed: `True AsExpected {"keyID":"1","kekID":"k-6"}`}}, 2, 16 * time.Second, []string{"UNKNOWN Writes with it: KMSWriteKeyAgreed=True (AsExpected) is about another KEK ID"}},

@@ -65,12 +65,8 @@ func (p *Preflight) add(a *APIServer, name string, verdict Verdict, reason, summ
 	p.Checks = append(p.Checks, c)
 }
 
-// check adds the checks of one API server. One that does not run has nothing to lose.
+// check adds the checks of one API server.
 func (p *Preflight) check(a *APIServer) {
-	if c := a.condition(contract.HealthReporting); c != nil && c.Reason == contract.NoPods && len(a.Plugins) == 0 {
-		p.add(a, "Reporters", Healthy, "", explained(c))
-		return
-	}
 	tried := p.checkTrips(a)
 	problems, text := Healthy, "status has none"
 	for _, problem := range p.Problems { // the most severe first

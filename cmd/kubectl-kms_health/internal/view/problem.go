@@ -161,7 +161,7 @@ func (e *evaluation) judgePlugins(a *APIServer) {
 func (e *evaluation) judgeConditions(a *APIServer) {
 	for i := range a.Conditions {
 		c := &a.Conditions[i]
-		notRunning := c.Reason == contract.NoPods && len(a.Plugins) == 0 // else the selector is wrong
+		notRunning := c.Reason == contract.NoPods && a.notRunning()
 		if conditionVerdict(c) == Healthy || notRunning || e.Shown(a.Name, c.Reason) {
 			continue
 		}
@@ -175,6 +175,13 @@ func (e *evaluation) judgeConditions(a *APIServer) {
 // has reports whether a condition has the reason.
 func (a *APIServer) has(reason string) bool {
 	return slices.ContainsFunc(a.Conditions, func(c metav1.Condition) bool { return c.Reason == reason })
+}
+
+// notRunning reports whether it is one of OpenShift's that need not run, as oauth-apiserver with external OIDC: the
+// operator found no pod or namespace, and nothing is reported. Of another one the operator's file is wrong.
+func (a *APIServer) notRunning() bool {
+	absent := a.has(contract.NoPods) || a.has(contract.NamespaceMissing)
+	return absent && len(a.Plugins) == 0 && !a.Target().PerAPIServer()
 }
 
 // condition is the one of a type; nil: there is none.

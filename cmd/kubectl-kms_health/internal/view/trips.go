@@ -34,10 +34,10 @@ type followed struct {
 	changes            int
 }
 
-// Narrow drops API servers that neither report a plugin nor have a condition of the operator, if others remain.
+// Narrow drops API servers that do not run, or neither report a plugin nor have a condition, if others remain.
 func (s *Status) Narrow() {
 	used := slices.DeleteFunc(slices.Clone(s.APIServers), func(a APIServer) bool {
-		return len(a.Plugins)+len(a.Conditions) == 0
+		return len(a.Plugins)+len(a.Conditions) == 0 || a.notRunning()
 	})
 	if len(used) > 0 {
 		s.APIServers = used
