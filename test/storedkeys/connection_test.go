@@ -157,6 +157,33 @@ func TestEtcdWithAuthentication(t *testing.T) {
 	if code != 3 || !strings.Contains(stderr, "etcd at "+server.URL+": etcdserver: permission denied\nIts authentication is on: ") {
 		t.Errorf("%s: %d, %s%s", reader, code, stdout, stderr)
 	}
+	// kube-apiserver's own user may read its own prefix alone.
+	grants := []func() error{
+		func() error { _, err := auth.UserAdd(ctx, reader, "x"); return err },
+		func() error { _, err := auth.RoleAdd(ctx, reader); return err },
+		func() error {
+			_, err := auth.RoleGrantPermission(ctx, reader, "/registry/", "/registry0", clientv3.PermissionType(clientv3.PermReadWrite))
+			return err
+		},
+		func() error { _, err := auth.UserGrantRole(ctx, reader, reader); return err },
+	}
+	root, err := clientv3.New(clientv3.Config{Endpoints: []string{server.URL}, TLS: p.client, Username: "root", Password: "x"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer root.Close()
+	auth = root.Auth
+	for _, grant := range grants {
+		if err := grant(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if code, stdout, stderr := output(t, command(t, args...)); code != 3 || !strings.Contains(stderr, "--etcd-prefix") {
+		t.Errorf("all prefixes: %d, %s%s", code, stdout, stderr)
+	}
+	if code, stdout, stderr := output(t, command(t, append(args, "--etcd-prefix=/registry")...)); code != 0 {
+		t.Errorf("its own prefix: %d, %s%s", code, stdout, stderr)
+	}
 }
 
 func TestProgressIsShownOnATerminalAlone(t *testing.T) {

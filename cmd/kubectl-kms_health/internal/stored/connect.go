@@ -125,7 +125,7 @@ func (e Etcd) Explain(err error) error {
 			"etcd's certificate, and --cert and --key, whose CA etcd must trust", where, status.Convert(err).Message())
 	case code == codes.PermissionDenied || code == codes.Unauthenticated || code == codes.InvalidArgument:
 		return fmt.Errorf("%s: %w\nIts authentication is on: --cert needs the common name of an etcd user who may read "+
-			"the prefixes", where, err)
+			"the prefixes; a user who may read kube-apiserver's prefix alone also needs --etcd-prefix", where, err)
 	}
 	return err
 }
