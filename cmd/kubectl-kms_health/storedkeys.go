@@ -19,7 +19,8 @@ const aboutStored = `Counts, in etcd, which stored objects need which key: of ea
 is encrypted, by provider and, of KMS v2, by KEK ID. It decrypts nothing, needs no plugin
 and no API server, and only reads. With --etcd-servers-overrides, run it for each etcd.
 
-A key may be deleted when no object needs it, and no backup of etcd that you may restore.
+A key may be deleted when no object of any cluster needs it, and no backup of etcd that you
+may restore.
 An API server goes on writing with the former key for up to 3 minutes after a rotation:
 run this when KMSWriteKeyAgreed is True with the new key, or without an operator 3 minutes
 after preflight was ready. Objects are encrypted anew when they are written: for each
