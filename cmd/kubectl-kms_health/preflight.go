@@ -24,7 +24,8 @@ every node has made it, and prints which of these hold:
   No problem              status shows none
   One KEK ID              the write key's plugins name one key of the KMS
   Same providers          every node has the same plugins, in the same order
-  Former keys             what was encrypted before still decrypts
+  Former keys             what reporters keep of each still decrypts. A new reporter has
+                          nothing; stored-keys shows whether a former key is needed
   Writes with it          every API server writes with that key (KMSWriteKeyAgreed)
   Reporters               they are delivered as configured, and what they need during an
                           outage is not encrypted (KMSHealthReporting)

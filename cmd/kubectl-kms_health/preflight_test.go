@@ -122,7 +122,7 @@ func TestPreflight(t *testing.T) {
 		took  time.Duration
 		want  []string // lines of the output begin with these, or of stderr
 	}{
-		"good": {fleet{}, 0, 6 * time.Second, []string{"Ready: 7 of 7 checks hold.", "holds   Round trip: 2 of 2 nodes made one", "holds   Former keys: each kept sample decrypts",
+		"good": {fleet{}, 0, 6 * time.Second, []string{"Ready: 7 of 7 checks hold.", "holds   Round trip: 2 of 2 nodes made one", "holds   Former keys: each kept sample decrypts; a new reporter has none of them: see stored-keys",
 			"holds   Writes with it: KMSWriteKeyAgreed=True (AsExpected)", "kube-apiserver on b: waiting for a new round trip of key 2", "kube-apiserver on b: done"}},
 		"one does not report": {fleet{change: onB(func(e *contract.Entry) { e.KeyID = "" }), condition: map[string]string{contract.HealthReporting: "False ReportsMissing m"}}, 1, 3 * time.Minute,
 			[]string{"Not ready: 3 of 7 checks hold.", "UNKNOWN Former keys: not every plugin", "UNKNOWN Round trip: 1 of 2 nodes made one; still awaited: a first report on b", "kube-apiserver on b: not reported yet"}},

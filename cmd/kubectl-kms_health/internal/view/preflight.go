@@ -96,7 +96,7 @@ func (p *Preflight) check(a *APIServer) {
 	case !tried || slices.ContainsFunc(a.Plugins, notHealthy):
 		p.add(a, "Former keys", NotKnown, "", "not every plugin has made a good round trip")
 	default:
-		text := "each kept sample decrypts"
+		text := "each kept sample decrypts; a new reporter has none of them: see stored-keys"
 		if slices.ContainsFunc(a.Plugins, func(plugin Plugin) bool { return plugin.Requested != p.Request }) {
 			text = "no loss is known; without a request kept samples take turns"
 		}
