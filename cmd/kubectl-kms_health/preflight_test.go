@@ -23,6 +23,7 @@ import (
 // fleet is kube-apiserver on two nodes, whose reporters answer a request 5 s later, and make a regular round trip each minute.
 type fleet struct {
 	absent    bool                                 // the operator is not installed
+	elsewhere bool                                 // it is in a namespace that is not read
 	denied    bool                                 // to patch
 	absentAPI string                               // "KIND REASON" of another API server, which does not run
 	change    func(node string, e *contract.Entry) // of what reporters write
@@ -63,6 +64,8 @@ func (f *fleet) read(context.Context) (*view.Snapshot, error) {
 			words := strings.SplitN(text, " ", 3)
 			add(conditionType, words[0], words[1], words[2])
 		}
+	}
+	if !f.absent && !f.elsewhere {
 		s.Objects = append(s.Objects, object("coordination.k8s.io/v1", "Lease", contract.OperatorName, map[string]any{"spec": map[string]any{
 			"holderIdentity": "o", "leaseDurationSeconds": int64(60), "renewTime": now.UTC().Format(time.RFC3339Nano)}}))
 	}
@@ -142,6 +145,8 @@ func TestPreflight(t *testing.T) {
 		})}, 1, 16 * time.Second, []string{"FAILS   No problem: status has some, see below", "kube-apiserver on b, key 2: unhealthy (PermissionDenied)", "Decrypt: denied"}},
 		"no operator": {fleet{absent: true}, 0, 2 * time.Minute,
 			[]string{"Ready: 5 of 5 checks hold."}},
+		"an operator of another namespace": {fleet{elsewhere: true, condition: map[string]string{contract.WriteKeyAgreed: "False WriteKeyNotDeployed b"}}, 1, 16 * time.Second,
+			[]string{"Not ready: 5 of 6 checks hold.", "FAILS   Writes with it: KMSWriteKeyAgreed=False (WriteKeyNotDeployed): b"}},
 		"no right": {fleet{denied: true}, 0, 2 * time.Minute,
 			[]string{"Ready: 7 of 7 checks hold.", "warning: no round trip is requested: ", "holds   Former keys: no loss is known"}},
 		"a round trip of before is reported late": {fleet{denied: true, change: func(_ string, e *contract.Entry) {

@@ -142,11 +142,12 @@ func (p *Preflight) checkSame(a *APIServer, name string, of byNode, reason strin
 	return same
 }
 
-// checkCondition adds what the operator found out; nothing, without one. An agreement is about the named KEK ID.
+// checkCondition adds what the operator found out; without one only what does not hold: it may be one of another
+// namespace, or one that is gone. An agreement is about the named KEK ID.
 func (p *Preflight) checkCondition(a *APIServer, name, conditionType, named string) {
-	c := a.condition(conditionType)
+	c, absent := a.condition(conditionType), p.Operator.State == OperatorNotInstalled
 	switch {
-	case p.Operator.State == OperatorNotInstalled, c == nil && p.Operator.State == OperatorNotKnown:
+	case c == nil && (absent || p.Operator.State == OperatorNotKnown), absent && c.Status == operatorstatus.True:
 		return
 	case c == nil || !p.Operator.ConditionsHold():
 		p.add(a, name, NotKnown, "", "the operator does not run, or has not written "+conditionType)
