@@ -138,6 +138,10 @@ func TestPreflight(t *testing.T) {
 		})}, 2, 3 * time.Minute, []string{"UNKNOWN Round trip: 1 of 2 nodes made one; still awaited: a new report, since the last one is stale on b"}},
 		"keys differ": {fleet{change: onB(func(e *contract.Entry) { e.KEKID = "k-6" })}, 1, 16 * time.Second,
 			[]string{"FAILS   One KEK ID: k-7 on a; k-6 on b", "Do not: delete or disable a version of the key"}},
+		"one is down": {fleet{change: onB(func(e *contract.Entry) {
+			e.Status, e.Reason, e.Detail, e.KEKID, e.RoundTrip = contract.Error, "Timeout", "Status: no answer", "", time.Time{}
+		})}, 1, 16 * time.Second, []string{"UNKNOWN One KEK ID: k-7 on a; none on b", "holds   Round trip: 2 of 2 nodes made one or tried in vain",
+			"UNKNOWN Writes with it: KMSWriteKeyAgreed=True (AsExpected) is about a KEK ID that not every node names:", "kube-apiserver on b, key 2: error (Timeout)"}},
 		"a former key is lost": {fleet{change: onB(func(e *contract.Entry) { e.Lost = []string{"k-6"} })}, 1, 16 * time.Second,
 			[]string{"Not ready: 6 of 7 checks hold.", "FAILS   Former keys: no longer decrypted: k-6 on b"}},
 		"Decrypt is refused": {fleet{change: onB(func(e *contract.Entry) {
@@ -165,7 +169,7 @@ func TestPreflight(t *testing.T) {
 			[]string{"FAILS   Reporters: KMSHealthReporting=False (NoPods): m"}},
 		"settling":                           {fleet{condition: map[string]string{contract.WriteKeyAgreed: "Unknown Settling wait"}}, 2, 16 * time.Second, []string{"UNKNOWN Writes with it: KMSWriteKeyAgreed=Unknown (Settling): wait"}},
 		"KMS is turned on or off":            {fleet{condition: map[string]string{contract.WriteKeyAgreed: "Unknown NoWriteKey none"}}, 0, 6 * time.Second, []string{"Ready: 6 of 6 checks hold.", "holds   Writes with it: KMSWriteKeyAgreed=Unknown (NoWriteKey): none"}},
-		"agreed on another key":              {fleet{condition: map[string]string{contract.WriteKeyAgreed: `True AsExpected {"keyID":"1","kekID":"k-6"}`}}, 2, 16 * time.Second, []string{"UNKNOWN Writes with it: KMSWriteKeyAgreed=True (AsExpected) is about another KEK ID"}},
+		"agreed on another key":              {fleet{condition: map[string]string{contract.WriteKeyAgreed: `True AsExpected {"keyID":"1","kekID":"k-6"}`}}, 2, 16 * time.Second, []string{"UNKNOWN Writes with it: KMSWriteKeyAgreed=True (AsExpected) is about a KEK ID that not every node names:"}},
 		"a folder is refused":                {fleet{condition: map[string]string{contract.HealthReporting: "False Forbidden denied"}}, 1, 16 * time.Second, []string{"FAILS   Reporters: KMSHealthReporting=False (Forbidden): denied"}},
 		"everything is encrypted":            {fleet{condition: map[string]string{contract.HealthReporting: "False ReportsEncrypted all"}}, 1, 16 * time.Second, []string{"FAILS   Reporters: KMSHealthReporting=False (ReportsEncrypted): all"}},
 		"OpenShift's preflight does not run": {fleet{condition: map[string]string{contract.PreflightDegraded: "True Error no image"}}, 1, 16 * time.Second, []string{"FAILS   OpenShift's own preflight: EncryptionKMSPreflightControllerDegraded=True (Error): no image"}},

@@ -117,6 +117,9 @@ func (p *Preflight) checkTrips(a *APIServer) bool {
 	own := slices.DeleteFunc(slices.Clone(p.Trips), func(t Trip) bool { return t.APIServer != a.Name })
 	nodes, waits := awaited(own)
 	verdict, text := Healthy, fmt.Sprintf("%d of %s made one", len(own)-nodes, plural(len(own), "node"))
+	if slices.ContainsFunc(a.Plugins, func(plugin Plugin) bool { return plugin.State.Unhealthy() }) {
+		text += " or tried in vain"
+	}
 	if len(own) == 0 {
 		verdict, text = NotKnown, nothingReported
 	} else if nodes > 0 {
@@ -130,13 +133,14 @@ func (p *Preflight) checkTrips(a *APIServer) bool {
 // checkSame adds a check that all nodes report the same, and returns it; empty: it does not hold.
 func (p *Preflight) checkSame(a *APIServer, name string, of byNode, reason string) (same string) {
 	values, text := of.groups()
+	named := slices.DeleteFunc(slices.Clone(values), func(value string) bool { return value == notNamed })
 	switch {
-	case len(values) > 1:
+	case len(named) > 1:
 		p.add(a, name, Unhealthy, reason, text)
-	case len(values) == 1 && values[0] == notNamed:
+	case len(named) < len(values):
 		p.add(a, name, NotKnown, "", text)
-	case len(values) == 1:
-		same = values[0]
+	case len(named) == 1:
+		same = named[0]
 		p.add(a, name, Healthy, "", text)
 	}
 	return same
@@ -163,7 +167,7 @@ func (p *Preflight) checkCondition(a *APIServer, name, conditionType, named stri
 	var agreed struct{ KEKID string }
 	differs := json.Unmarshal([]byte(c.Message), &agreed) != nil || !contract.SameKEK(agreed.KEKID, named)
 	if conditionType == contract.WriteKeyAgreed && differs {
-		p.add(a, name, NotKnown, c.Reason, ConditionText(c)+" is about another KEK ID: "+c.Message)
+		p.add(a, name, NotKnown, c.Reason, ConditionText(c)+" is about a KEK ID that not every node names: "+c.Message)
 		return
 	}
 	p.add(a, name, Healthy, "", ConditionText(c))
