@@ -77,11 +77,15 @@ func (p *Preflight) check(a *APIServer) {
 	p.add(a, "No problem", problems, "", text)
 	kekIDs, providers, lost := byNode{}, byNode{}, byNode{}
 	for _, plugin := range a.Plugins {
+		kekID, keyID := cmp.Or(plugin.KEKID, notNamed), plugin.KeyID
+		if plugin.State == rollup.Stale { // they were that
+			kekID, keyID = notNamed, notNamed
+		}
 		if plugin.Write {
-			kekIDs.add(plugin.Node, cmp.Or(plugin.KEKID, notNamed))
+			kekIDs.add(plugin.Node, kekID)
 		}
 		if !plugin.LastChecked.IsZero() {
-			providers.add(plugin.Node, plugin.KeyID)
+			providers.add(plugin.Node, keyID)
 		}
 		for _, id := range plugin.Lost {
 			lost.add(plugin.Node, id)
@@ -109,8 +113,8 @@ func (p *Preflight) check(a *APIServer) {
 	}
 }
 
-// notNamed stands for the KEK ID of a plugin that names none.
-const notNamed = "none"
+// notNamed stands for what a node does not report now.
+const notNamed = "not known"
 
 // checkTrips adds whether every node has made a round trip, and returns it.
 func (p *Preflight) checkTrips(a *APIServer) bool {
@@ -133,7 +137,7 @@ func (p *Preflight) checkTrips(a *APIServer) bool {
 // checkSame adds a check that all nodes report the same, and returns it; empty: it does not hold.
 func (p *Preflight) checkSame(a *APIServer, name string, of byNode, reason string) (same string) {
 	values, text := of.groups()
-	named := slices.DeleteFunc(slices.Clone(values), func(value string) bool { return value == notNamed })
+	named := slices.DeleteFunc(slices.Clone(values), func(v string) bool { return strings.Contains(v, notNamed) })
 	switch {
 	case len(named) > 1:
 		p.add(a, name, Unhealthy, reason, text)
