@@ -22,8 +22,12 @@ import (
 	"github.com/kms-health/kms-health/pkg/operator/syncqueue"
 )
 
-// revisionRetry is when to read the Secret of a revision again that gave no plugin.
-const revisionRetry = 5 * time.Second
+// A Secret of a revision that gave no plugin is read again after revisionRetry, and later each maxRevisionRetry: while
+// KMS is off, none does.
+const (
+	revisionRetry    = 5 * time.Second
+	maxRevisionRetry = time.Minute
+)
 
 // revisionRead is what a revision's Secret contains.
 type revisionRead struct {
@@ -109,9 +113,10 @@ func (c *Controller) revision(ctx context.Context, e *serverState, name string) 
 		klog.InfoS("Failed to read the encryption config of a revision, retrying", "secret", t.Namespace+"/"+name,
 			"reason", r.Problem, "err", err)
 	}
-	r.until = now.Add(revisionRetry)
+	again := min(max(revisionRetry, now.Sub(r.first)), maxRevisionRetry) // doubled each time
+	r.until = now.Add(again)
 	if len(r.Config.Plugins) == 0 {
-		c.Queue.AddAfter(t.Name, revisionRetry)
+		c.Queue.AddAfter(t.Name, again)
 	}
 	e.revisions[name] = r
 	return r
