@@ -399,6 +399,27 @@ func TestOperatorWritesReportersConfigMapsAndSecretsAndNoOthers(t *testing.T) {
 		if err := put(t, operator, o, true); err != nil {
 			t.Error(err)
 		}
+		// A label that others have put there stays, and stops no later write. One that a webhook adds to what the
+		// operator writes is named.
+		labels := []byte(`{"metadata": {"labels": {"velero.io/restore-name": "monday"}}}`)
+		err := put(t, openshift.config, o, false)
+		if err == nil {
+			_, err = openshift.client.Resource(resourceOf(o)).Namespace(kas).Patch(t.Context(), o.GetName(), types.MergePatchType,
+				labels, metav1.PatchOptions{FieldManager: "velero"})
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() {
+			_ = openshift.client.Resource(resourceOf(o)).Namespace(kas).Delete(soon(t), o.GetName(), metav1.DeleteOptions{})
+		})
+		changed := o.DeepCopy()
+		changed.SetAnnotations(map[string]string{"changed": "1"})
+		if err := put(t, operator, changed, true); err != nil {
+			t.Error(err)
+		}
+		changed.SetLabels(map[string]string{"velero.io/restore-name": "tuesday", "team": "a"})
+		refused(t, operator, changed, "from what adds team")
 	}
 	// Deleting, which shows no object to the policy.
 	mine := object("v1", "ConfigMap", kas, "config", map[string]any{"data": map[string]any{"a": "b"}})

@@ -140,10 +140,15 @@ func denied(err error) bool {
 		answer.Status().Code == http.StatusBadRequest && answer.Status().Reason == metav1.StatusReasonUnknown
 }
 
-// byRBAC reports whether a denial may be RBAC's, which names what it denies, as a webhook does not, and allows pods.
+// byRBAC reports whether a denial may be RBAC's, which names what it denies, as a webhook does not, has no causes, as
+// an admission policy's has, and allows pods.
 func byRBAC(err error) bool {
 	answer := apierrors.APIStatus(nil)
-	return errors.As(err, &answer) && answer.Status().Details != nil && answer.Status().Details.Kind != "pods"
+	if !errors.As(err, &answer) || answer.Status().Details == nil {
+		return false
+	}
+	details := answer.Status().Details
+	return details.Kind != "pods" && len(details.Causes) == 0
 }
 
 func (x *reconciliation) event(reason, message string) {
