@@ -113,12 +113,15 @@ func (c *Controller) keep(ctx context.Context) (end time.Time, err error) {
 	if err := cmp.Or(err1, err2); err != nil {
 		return end, err
 	}
-	bundle, annotation := "", ""
+	bundle, annotation, owned := "", "", false
 	for _, o := range configMaps.Items {
 		bundle = o.Data["ca.crt"]
 	}
 	for _, o := range deployments.Items {
 		annotation = o.Spec.Template.Annotations[contract.CAAnnotation]
+		owned = slices.ContainsFunc(o.ManagedFields, func(m metav1.ManagedFieldsEntry) bool {
+			return m.Manager == contract.CAManager && m.Operation == metav1.ManagedFieldsOperationApply
+		})
 	}
 	current, err := certutil.ParseCertsPEM([]byte(bundle))
 	if err != nil {
@@ -127,10 +130,13 @@ func (c *Controller) keep(ctx context.Context) (end time.Time, err error) {
 	before, _ := certutil.ParseCertsPEM([]byte(annotation)) // not set, or invalid: it is replaced
 	wanted := unended(c.Now(), current, before)
 	end, err = c.end(ctx, wanted)
-	if err != nil || len(wanted) == len(before) && len(wanted) == len(unended(c.Now(), wanted, before)) {
+	same := len(wanted) == len(before) && len(wanted) == len(unended(c.Now(), wanted, before))
+	switch {
+	case err != nil, same && (owned || end.IsZero()):
 		return end, err
-	}
-	if end.IsZero() {
+	case same: // else it goes with what `kubectl patch` wrote, which Flux removes
+		return end, c.write(ctx, annotation)
+	case end.IsZero():
 		return end, fmt.Errorf("ConfigMap %s: its CA does not verify the API server", rootCA)
 	}
 	encoded, err := certutil.EncodeCertificates(wanted...)
@@ -138,12 +144,17 @@ func (c *Controller) keep(ctx context.Context) (end time.Time, err error) {
 		return end, err
 	}
 	klog.InfoS("Writing the CA into the operator's Deployment, which replaces its pods", "certificates", len(wanted))
-	template := applycorev1.PodTemplateSpec().WithAnnotations(map[string]string{contract.CAAnnotation: string(encoded)})
+	return end, c.write(ctx, string(encoded))
+}
+
+// write makes the annotation the operator's.
+func (c *Controller) write(ctx context.Context, annotation string) error {
+	template := applycorev1.PodTemplateSpec().WithAnnotations(map[string]string{contract.CAAnnotation: annotation})
 	deployment := applyappsv1.Deployment(contract.OperatorName, c.Namespace).
 		WithSpec(applyappsv1.DeploymentSpec().WithTemplate(template))
-	_, err = c.Deployments.Apply(ctx, deployment,
+	_, err := c.Deployments.Apply(ctx, deployment,
 		metav1.ApplyOptions{FieldManager: contract.CAManager, Force: true})
-	return end, err
+	return err
 }
 
 // unended are the certificates that have not ended, each once.

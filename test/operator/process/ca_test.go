@@ -15,6 +15,9 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/sets"
+	"k8s.io/client-go/util/csaupgrade"
 
 	"github.com/kms-health/kms-health/pkg/contract"
 	"github.com/kms-health/kms-health/test/harness/controlplane"
@@ -106,6 +109,36 @@ func setCAByPage(t *testing.T, kubeconfig string) {
 	}
 }
 
+// applyByFlux applies the Deployment as Flux's kustomize-controller does, which first makes its own what any kubectl
+// wrote (github.com/fluxcd/pkg/ssa, PatchReplaceFieldsManagers), so that it removes what is not in its files.
+func applyByFlux(t *testing.T, kubeconfig string, documents []string) {
+	t.Helper()
+	const flux = "kustomize-controller"
+	d, err := fixture.Kube.AppsV1().Deployments(fixture.Namespace).Get(t.Context(), contract.OperatorName, metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	by := sets.New[string]()
+	for _, m := range d.ManagedFields {
+		if strings.HasPrefix(m.Manager, "kubectl") {
+			by.Insert(m.Manager)
+		}
+	}
+	patch, err := csaupgrade.UpgradeManagedFieldsPatch(d, by, flux)
+	if err == nil {
+		_, err = fixture.Kube.AppsV1().Deployments(fixture.Namespace).Patch(t.Context(), d.Name, types.JSONPatchType, patch,
+			metav1.PatchOptions{})
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	at := slices.IndexFunc(documents, func(d string) bool { return strings.Contains(d, "\nkind: Deployment\n") })
+	if _, err := install.Kubectl(t.Context(), []byte(documents[at]), "--kubeconfig", kubeconfig, "apply", "--server-side",
+		"--force-conflicts", "--field-manager", flux, "-f", "-"); err != nil {
+		t.Fatal(err)
+	}
+}
+
 func TestOperatorKeepsTheCAInItsDeploymentCurrent(t *testing.T) {
 	withoutPublisher(t)
 	rendered, err := install.YAML(t.Context(), install.OpenShift, append(slices.Clone(fixture.Components), withoutConfigMaps)...)
@@ -141,13 +174,24 @@ func TestOperatorKeepsTheCAInItsDeploymentCurrent(t *testing.T) {
 	apply()
 	setCAByPage(t, kubeconfig)
 	awaitCA(t, "it is set by the page's command", serving)
+	op := fixture.NewOperator(t, "--keep-ca")
+	op.Configure("apiServers: []\n")
+	op.Start("")
+	_, _, first := ownCAs(t)
+	fixture.Eventually(t, "the operator owns it", func() error {
+		if _, owners, generation := ownCAs(t); !slices.Contains(owners, contract.CAManager+" Apply") || generation != first {
+			return fmt.Errorf("owned by %q, generation %d, want %d", owners, generation, first)
+		}
+		return nil
+	})
+	applyByFlux(t, kubeconfig, documents)
+	awaitCA(t, "it stays when Flux removes what kubectl wrote", serving)
+	apply() // for its annotation, which Flux removed, too
+
 	lifetime := 75 * time.Second // the operator, which checks each 10 s, must follow two changes before its end
 	ends := time.Now().Add(lifetime)
 	before, after := certificateOf(t, "before", lifetime), certificateOf(t, "after", time.Hour)
 	setClusterCA(t, serving, before)
-	op := fixture.NewOperator(t, "--keep-ca")
-	op.Configure("apiServers: []\n")
-	op.Start("")
 	awaitCA(t, "another CA is added", serving, before)
 	_, _, set := ownCAs(t)
 	setClusterCA(t, serving, after)
