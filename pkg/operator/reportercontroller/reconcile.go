@@ -204,8 +204,9 @@ func (x *reconciliation) apply(ctx context.Context) {
 
 // admitted returns why admission denies the pods of a DaemonSet whose template changes, by a dry run: a rollout would
 // end pods that report, and only Events show a denial. Other answers, as of a webhook without dry runs, decide nothing.
+// A template that admission changed differs from the live one without a rollout.
 func (x *reconciliation) admitted(ctx context.Context, o, live *unstructured.Unstructured) error {
-	if o.GetKind() != "DaemonSet" {
+	if o.GetKind() != "DaemonSet" || x.applier.Applied(o, live) {
 		return nil
 	}
 	template := informers.As[appsv1.DaemonSet](o).Spec.Template

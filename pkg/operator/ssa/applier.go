@@ -84,6 +84,14 @@ func (a *Applier) Apply(ctx context.Context, desired, live *unstructured.Unstruc
 	return after != before && (live == nil || live.GetResourceVersion() != result.GetResourceVersion()), result, nil
 }
 
+// Applied reports whether an object is as it was applied last, so that Apply sends nothing.
+func (a *Applier) Applied(desired, live *unstructured.Unstructured) bool {
+	raw, err := applybody.Marshal(desired.Object)
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return err == nil && live != nil && a.applied[Describe(desired)] == contract.FileHash(raw)+changeToken(live)
+}
+
 // takeOver makes the fields that others wrote into an object the operator's, so that the next apply removes them, and
 // reports whether there were any. An apply leaves them, and is invalid where they exclude its own: `kubectl rollout
 // undo` brings back the volume source of an earlier version.

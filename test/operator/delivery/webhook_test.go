@@ -6,6 +6,8 @@ import (
 	"context"
 	"encoding/json"
 	"encoding/pem"
+	"errors"
+	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
@@ -56,16 +58,7 @@ func startWebhook(t *testing.T, ifItFails admissionv1.FailurePolicyType, answer 
 // A webhook's denial has no reason of Kubernetes, and the code 400, unless the webhook sets them. No DaemonSet is
 // applied whose pods would not be created.
 func TestDenialOfAWebhookIsReportedBeforeARollout(t *testing.T) {
-	end := startWebhook(t, admissionv1.Fail, func(w http.ResponseWriter, r *http.Request) {
-		review := admissionapi.AdmissionReview{}
-		if err := json.NewDecoder(r.Body).Decode(&review); err != nil {
-			t.Error(err)
-		}
-		review.Response = &admissionapi.AdmissionResponse{UID: review.Request.UID,
-			Result: &metav1.Status{Message: "no bare pods"}}
-		w.Header().Set("Content-Type", "application/json")
-		_ = json.NewEncoder(w).Encode(review)
-	})
+	end := startWebhook(t, admissionv1.Fail, denying(t, "no bare pods"))
 	awaitDenial(t, "no bare pods")
 	op := fixture.NewOperator(t)
 	t.Cleanup(func() { fixture.RemoveStatics(t) })
@@ -106,6 +99,62 @@ func TestWebhookThatDoesNotAnswerAndMayFailStopsNoReporter(t *testing.T) {
 	end()
 	op.Configure("apiServers: []\n")
 	op.AwaitNothingLeft()
+}
+
+// An image policy that changes the DaemonSet itself, as Kyverno's do, makes it differ from what is applied for good. While
+// nothing is rolled out no pod is tried: its denial, as by a quota without room for one more, would concern nobody.
+func TestDaemonSetThatAdmissionChangedIsNotTriedAgain(t *testing.T) {
+	mutate(t, "rewrite-the-agents-image", isReporter, rule(fixture.Namespace, "apps", "daemonsets", admissionv1.Create, admissionv1.Update),
+		applyConfiguration(fmt.Sprintf(`Object{spec: Object.spec{template: Object.spec.template{spec: Object.spec.template.spec{
+			containers: [Object.spec.template.spec.containers{name: '%s', image: '%s'}]}}}}`, contract.ReporterContainer, mirrored)))
+	op := fixture.NewOperator(t)
+	t.Cleanup(func() { fixture.RemoveStatics(t) })
+	fixture.SetEncryption(t, apiservers.Kube, apiservers.Encryption("1", "identity"), "1")
+	fixture.RollStatic(t, "1", true)
+	op.Configure(fixture.Targets(apiservers.Kube.Target()))
+	op.Start("")
+	daemonSets := fixture.Kube.AppsV1().DaemonSets(fixture.Namespace)
+	fixture.Eventually(t, "the DaemonSet has the other image", func() error {
+		name := contract.ReporterName(apiservers.Kube.Name)
+		ds, err := daemonSets.Get(t.Context(), name, metav1.GetOptions{})
+		if err == nil && ds.Spec.Template.Spec.Containers[0].Image != mirrored {
+			err = errors.Join(errors.New("the policy is not in use yet"), daemonSets.Delete(t.Context(), name, metav1.DeleteOptions{}))
+		}
+		return err
+	})
+	fixture.AwaitPods(t, fixture.Namespace, agents, len(fixture.NodeNames))
+	fixture.AwaitDelivered(t, apiservers.Kube.Resource)
+	end := startWebhook(t, admissionv1.Fail, denying(t, "no room for one more"))
+	awaitDenial(t, "no room for one more")
+	seen := fixture.RecordConditions(t, apiservers.Kube)
+	op.Configure(fixture.Every("11s", apiservers.Kube.Target()))
+	fixture.Eventually(t, "the agents get the other interval", func() error {
+		for _, pod := range fixture.AwaitPods(t, fixture.Namespace, agents, len(fixture.NodeNames)) {
+			if !strings.Contains(pod.Annotations[contract.ConfigAnnotation], "interval: 11s") {
+				return fmt.Errorf("pod %s has not", pod.Name)
+			}
+		}
+		return nil
+	})
+	if found := seen.With(contract.Forbidden); len(found) > 0 {
+		t.Errorf("reported: %v", found)
+	}
+	end()
+	op.Configure("apiServers: []\n")
+	op.AwaitNothingLeft()
+}
+
+// denying is a webhook that allows nothing.
+func denying(t *testing.T, why string) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		review := admissionapi.AdmissionReview{}
+		if err := json.NewDecoder(r.Body).Decode(&review); err != nil {
+			t.Error(err)
+		}
+		review.Response = &admissionapi.AdmissionResponse{UID: review.Request.UID, Result: &metav1.Status{Message: why}}
+		w.Header().Set("Content-Type", "application/json")
+		_ = json.NewEncoder(w).Encode(review)
+	}
 }
 
 // agents are the pods of DaemonSets.
