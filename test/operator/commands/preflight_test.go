@@ -3,6 +3,8 @@
 package commands
 
 import (
+	"os"
+	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
@@ -42,16 +44,18 @@ func TestPreflightShowsWhatDoesNotHold(t *testing.T) {
 	}
 	// The key has been named for less than 180 s: that it is written with is not known yet.
 	check("good", 2, "kube-apiserver", "Not known: 6 of 7 checks hold.", "3 of 3 nodes made one", contract.Settling)
-	for _, args := range []string{
-		"create clusterrole sees --verb=get,list --resource=kubeapiservers.operator.openshift.io",
-		"create clusterrolebinding sees --clusterrole=sees --user=viewer",
-	} {
-		if out, code := kubectl(strings.Fields(args)...); code != 0 {
-			t.Fatal(out)
-		}
+	asViewer, remove := documentedViewer(t, kubectl)
+	check("no right", 2, asViewer+" --timeout=5s", `User "viewer" cannot patch resource "kubeapiservers"`, "still awaited: a new round trip")
+	// The clock of the operator's node is years behind, until the next renewal. A viewer does not read its Deployment.
+	if out, code := kubectl("patch", "lease", "-n", fixture.Namespace, contract.OperatorName, "--type=merge",
+		`-p={"spec":{"renewTime":"2020-01-01T00:00:00.000000Z"}}`); code != 0 {
+		t.Fatal(out)
 	}
-	t.Cleanup(func() { kubectl("delete", "clusterrole,clusterrolebinding", "sees") })
-	check("no right", 2, "--as=viewer --timeout=5s", `User "viewer" cannot patch resource "kubeapiservers"`, "still awaited: a new round trip")
+	out, code := kubectl(strings.Fields("kms-health status -o json " + asViewer)...)
+	if code != 0 || !strings.Contains(out, `"state": "Works"`) {
+		t.Errorf("a viewer's status: exit code %d, %s", code, out)
+	}
+	remove()
 	check("no operator", 2, "-n elsewhere --timeout=5s", "the operator is not installed")
 
 	fault(reporters[1], kmsplugin.FaultRefuseDecrypt)
@@ -76,4 +80,24 @@ func TestPreflightShowsWhatDoesNotHold(t *testing.T) {
 	check("a former key is lost", 1, "--timeout=5s", "FAILS Former keys: no longer decrypted: former on master-0", "Fix: ")
 	fixture.RequestRoundTrip(t, apiservers.Kube, "")
 	fixture.RemoveTarget(t, op, reporters)
+}
+
+// documentedViewer makes the ClusterRole of the page for the group that the page names, and returns the flags of a user
+// in it.
+func documentedViewer(t *testing.T, kubectl func(...string) (string, int)) (flags string, remove func()) {
+	t.Helper()
+	page := read(t, filepath.Join(repository, "docs/reference/kubectl.md"))
+	_, block, found := strings.Cut(page, "# viewer.yaml\n")
+	role, _, ended := strings.Cut(block, "```\n")
+	file := filepath.Join(t.TempDir(), "viewer.yaml")
+	if err := os.WriteFile(file, []byte(role), 0o600); err != nil || !found || !ended {
+		t.Fatalf("%v, %q", err, role)
+	}
+	for _, args := range []string{"apply -f " + file,
+		"create clusterrolebinding kms-health-viewer --clusterrole=kms-health-viewer --group=on-call"} {
+		if out, code := kubectl(strings.Fields(args)...); code != 0 {
+			t.Fatal(out)
+		}
+	}
+	return "--as=viewer --as-group=on-call", func() { kubectl("delete", "clusterrole,clusterrolebinding", "kms-health-viewer") }
 }
