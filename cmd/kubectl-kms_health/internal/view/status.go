@@ -5,6 +5,7 @@ package view
 
 import (
 	"cmp"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
@@ -142,6 +143,7 @@ func Evaluate(s *Snapshot, selected string) (*Status, error) {
 	for i := range status.APIServers {
 		if status.Operator.ConditionsHold() {
 			status.APIServers[i].dropUnexpected()
+			status.APIServers[i].markAgreed()
 		}
 	}
 	status.History = status.history()
@@ -241,6 +243,19 @@ func (a *APIServer) dropUnexpected() {
 		return p.State == rollup.Missing && c.Status == operatorstatus.True ||
 			p.State == rollup.Stale && !a.hasMessage(p.Node)
 	})
+}
+
+// markAgreed marks the key that all API servers write with, where typed reports do not show it.
+func (a *APIServer) markAgreed() {
+	c := a.condition(contract.WriteKeyAgreed)
+	var agreed struct{ KeyID string }
+	if c == nil || c.Status != metav1.ConditionTrue || json.Unmarshal([]byte(c.Message), &agreed) != nil {
+		return
+	}
+	for i := range a.Plugins {
+		p := &a.Plugins[i]
+		p.Write = p.Write || p.KeyID == agreed.KeyID && !a.hasMessage(p.Node)
+	}
 }
 
 // hasMessage reports whether a reporter of this project reports on a node.
