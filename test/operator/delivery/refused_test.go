@@ -105,12 +105,7 @@ func TestPolicyAgainstPodsWithoutAControllerDeniesNoDaemonSet(t *testing.T) {
 				Expression: "has(object.metadata.ownerReferences) && object.metadata.ownerReferences.exists(o, o.controller)"}},
 		}})
 	awaitDenial(t, "no bare pods")
-	op := fixture.NewOperator(t)
-	t.Cleanup(func() { fixture.RemoveStatics(t) })
-	fixture.SetEncryption(t, apiservers.Kube, apiservers.Encryption("1", "identity"), "1")
-	fixture.RollStatic(t, "1", true)
-	op.Configure(fixture.Targets(apiservers.Kube.Target()))
-	op.Start("")
+	op := startAgents(t)
 	fixture.AwaitPods(t, fixture.Namespace, agents, len(fixture.NodeNames))
 	op.Configure("apiServers: []\n")
 	op.AwaitNothingLeft()

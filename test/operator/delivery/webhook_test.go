@@ -60,12 +60,7 @@ func startWebhook(t *testing.T, ifItFails admissionv1.FailurePolicyType, answer 
 func TestDenialOfAWebhookIsReportedBeforeARollout(t *testing.T) {
 	end := startWebhook(t, admissionv1.Fail, denying(t, "no bare pods"))
 	awaitDenial(t, "no bare pods")
-	op := fixture.NewOperator(t)
-	t.Cleanup(func() { fixture.RemoveStatics(t) })
-	fixture.SetEncryption(t, apiservers.Kube, apiservers.Encryption("1", "identity"), "1")
-	fixture.RollStatic(t, "1", true)
-	op.Configure(fixture.Targets(apiservers.Kube.Target()))
-	op.Start("")
+	op := startAgents(t)
 	fixture.AwaitCondition(t, apiservers.Kube.Resource, "False", contract.Forbidden)
 	_, _, message := fixture.Condition(t.Context(), apiservers.Kube.Resource)
 	if !strings.Contains(message, "no bare pods") || strings.Contains(message, "apply the manifests") {
@@ -107,12 +102,7 @@ func TestDaemonSetThatAdmissionChangedIsNotTriedAgain(t *testing.T) {
 	mutate(t, "rewrite-the-agents-image", isReporter, rule(fixture.Namespace, "apps", "daemonsets", admissionv1.Create, admissionv1.Update),
 		applyConfiguration(fmt.Sprintf(`Object{spec: Object.spec{template: Object.spec.template{spec: Object.spec.template.spec{
 			containers: [Object.spec.template.spec.containers{name: '%s', image: '%s'}]}}}}`, contract.ReporterContainer, mirrored)))
-	op := fixture.NewOperator(t)
-	t.Cleanup(func() { fixture.RemoveStatics(t) })
-	fixture.SetEncryption(t, apiservers.Kube, apiservers.Encryption("1", "identity"), "1")
-	fixture.RollStatic(t, "1", true)
-	op.Configure(fixture.Targets(apiservers.Kube.Target()))
-	op.Start("")
+	op := startAgents(t)
 	daemonSets := fixture.Kube.AppsV1().DaemonSets(fixture.Namespace)
 	fixture.Eventually(t, "the DaemonSet has the other image", func() error {
 		name := contract.ReporterName(apiservers.Kube.Name)
@@ -155,6 +145,18 @@ func denying(t *testing.T, why string) http.HandlerFunc {
 		w.Header().Set("Content-Type", "application/json")
 		_ = json.NewEncoder(w).Encode(review)
 	}
+}
+
+// startAgents starts an operator that delivers by a DaemonSet, to static pods with one key.
+func startAgents(t *testing.T) *fixture.Operator {
+	t.Helper()
+	op := fixture.NewOperator(t)
+	t.Cleanup(func() { fixture.RemoveStatics(t) })
+	fixture.SetEncryption(t, apiservers.Kube, apiservers.Encryption("1", "identity"), "1")
+	fixture.RollStatic(t, "1", true)
+	op.Configure(fixture.Targets(apiservers.Kube.Target()))
+	op.Start("")
+	return op
 }
 
 // agents are the pods of DaemonSets.
