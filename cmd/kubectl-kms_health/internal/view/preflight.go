@@ -2,7 +2,6 @@ package view
 
 import (
 	"cmp"
-	"encoding/json"
 	"fmt"
 	"maps"
 	"slices"
@@ -168,8 +167,8 @@ func (p *Preflight) checkCondition(a *APIServer, name, conditionType, named stri
 		p.add(a, name, cmp.Or(verdict, NotKnown), c.Reason, explained(c))
 		return
 	}
-	var agreed struct{ KEKID string }
-	differs := json.Unmarshal([]byte(c.Message), &agreed) != nil || !contract.SameKEK(agreed.KEKID, named)
+	agreed, err := agreementOf(c)
+	differs := err != nil || !contract.SameKEK(agreed.KEKID, named)
 	if conditionType == contract.WriteKeyAgreed && differs {
 		p.add(a, name, NotKnown, c.Reason, ConditionText(c)+" is about a KEK ID that not every node names: "+c.Message)
 		return

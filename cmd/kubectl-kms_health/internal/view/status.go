@@ -140,8 +140,8 @@ func Evaluate(s *Snapshot, selected string) (*Status, error) {
 	if err := status.narrow(selected, s.Problems); err != nil {
 		return nil, err
 	}
-	for i := range status.APIServers {
-		if status.Operator.ConditionsHold() {
+	if status.Operator.ConditionsHold() {
+		for i := range status.APIServers {
 			status.APIServers[i].dropUnexpected()
 			status.APIServers[i].markAgreed()
 		}
@@ -248,14 +248,25 @@ func (a *APIServer) dropUnexpected() {
 // markAgreed marks the key that all API servers write with, where typed reports do not show it.
 func (a *APIServer) markAgreed() {
 	c := a.condition(contract.WriteKeyAgreed)
-	var agreed struct{ KeyID string }
-	if c == nil || c.Status != metav1.ConditionTrue || json.Unmarshal([]byte(c.Message), &agreed) != nil {
+	if c == nil || c.Status != metav1.ConditionTrue {
+		return
+	}
+	agreed, err := agreementOf(c)
+	if err != nil {
 		return
 	}
 	for i := range a.Plugins {
 		p := &a.Plugins[i]
 		p.Write = p.Write || p.KeyID == agreed.KeyID && !a.hasMessage(p.Node)
 	}
+}
+
+// agreement is the message of KMSWriteKeyAgreed where it is True.
+type agreement struct{ KeyID, KEKID string }
+
+func agreementOf(c *metav1.Condition) (agreed agreement, err error) {
+	err = json.Unmarshal([]byte(c.Message), &agreed)
+	return agreed, err
 }
 
 // hasMessage reports whether a reporter of this project reports on a node.
