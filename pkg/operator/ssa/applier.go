@@ -62,10 +62,8 @@ func (a *Applier) Apply(ctx context.Context, desired, live *unstructured.Unstruc
 		return false, nil, fmt.Errorf("apply %s: %w", key, err)
 	}
 	hash := contract.FileHash(raw)
-	a.mu.Lock()
-	before := a.applied[key]
-	a.mu.Unlock()
-	if live != nil && before == hash+changeToken(live) {
+	before := a.last(key)
+	if isAsApplied(before, hash, live) {
 		klog.V(4).InfoS("Not applied: it is as it was applied last", "object", key)
 		return false, nil, nil
 	}
@@ -87,9 +85,18 @@ func (a *Applier) Apply(ctx context.Context, desired, live *unstructured.Unstruc
 // Applied reports whether an object is as it was applied last, so that Apply sends nothing.
 func (a *Applier) Applied(desired, live *unstructured.Unstructured) bool {
 	raw, err := applybody.Marshal(desired.Object)
+	return err == nil && isAsApplied(a.last(Describe(desired)), contract.FileHash(raw), live)
+}
+
+// last is what was applied last, and what changes when the object does; empty: nothing was.
+func (a *Applier) last(key string) string {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	return err == nil && live != nil && a.applied[Describe(desired)] == contract.FileHash(raw)+changeToken(live)
+	return a.applied[key]
+}
+
+func isAsApplied(last, hash string, live *unstructured.Unstructured) bool {
+	return live != nil && last == hash+changeToken(live)
 }
 
 // takeOver makes the fields that others wrote into an object the operator's, so that the next apply removes them, and
