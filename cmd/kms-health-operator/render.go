@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
+	"github.com/kms-health/kms-health/pkg/contract"
 	"github.com/kms-health/kms-health/pkg/filewatch"
 	"github.com/kms-health/kms-health/pkg/operator"
 	"github.com/kms-health/kms-health/pkg/operator/encryptionconfig"
@@ -105,7 +106,7 @@ func addInputFlags(f *pflag.FlagSet, in *render.Input) {
 	f.Var((*content)(&in.Pod), "pod",
 		"the API server's pod, a `file`: a static pod's manifest, a Deployment, or a running Pod; - is standard input")
 	f.Var((*content)(&in.CA), "ca-file", "the API server's CA, a PEM `file`, to go into kubeconfigs")
-	f.StringVar(&in.Namespace, "namespace", cmp.Or(os.Getenv(namespaceVariable), defaultNamespace),
+	f.StringVar(&in.Namespace, "namespace", cmp.Or(os.Getenv(namespaceVariable), contract.KubernetesNamespace),
 		"the `namespace` of reporters that are pods of their own")
 	f.StringVar(&in.HostFolder, "host-folder", "",
 		"the `folder` on the node for a static pod's files; with a manifest by default "+render.DefaultHostFolder)

@@ -23,15 +23,11 @@ const (
 	namespaceVariable = "POD_NAMESPACE"
 	podVariable       = "POD_NAME"
 	imageVariable     = "REPORTER_IMAGE"
-
-	defaultNamespace = contract.KubernetesNamespace
+	releaseVariable   = "OPERATOR_IMAGE_VERSION" // as OpenShift's operators have it
 )
 
-// flushTime bounds the wait for the log's last lines to be read.
-const flushTime = 250 * time.Millisecond
-
 func newStart() *cobra.Command {
-	o := operator.Options{Pod: os.Getenv(podVariable), Version: version.Version}
+	o := operator.Options{Pod: os.Getenv(podVariable), Version: cmp.Or(os.Getenv(releaseVariable), version.Version)}
 	cmd := &cobra.Command{
 		Use:   "start",
 		Short: "Run the operator of a cluster until SIGTERM or SIGINT",
@@ -48,6 +44,9 @@ Environment: POD_NAMESPACE, REPORTER_IMAGE and KUBECONFIG are the defaults of fl
                   and waits until the lease of a process that was killed expires
   IS_OPENSHIFT    true or false. Without it, this is OpenShift if
                   infrastructures.config.openshift.io/cluster exists
+  OPERATOR_IMAGE_VERSION
+                  the version of ClusterOperator/kms-health: that of an OpenShift release.
+                  Without it, this program's
   HTTP2_READ_IDLE_TIMEOUT_SECONDS, HTTP2_PING_TIMEOUT_SECONDS
                   a connection to the API server is tried after so many seconds of
                   silence, and replaced so many later: 10 and 5, unless they are set`,
@@ -66,7 +65,7 @@ Environment: POD_NAMESPACE, REPORTER_IMAGE and KUBECONFIG are the defaults of fl
 			// The operator must not end when the reader of its log closes.
 			signal.Ignore(syscall.SIGPIPE)
 			log := logging.Start(os.Stderr)
-			defer log.Flush(flushTime)
+			defer log.Flush(250 * time.Millisecond) // of its last lines
 			if err := operator.RunOperator(cmd.Context(), o); err != nil {
 				klog.ErrorS(err, "Ended by an error")
 				return errLogged
@@ -84,7 +83,7 @@ func addStartFlags(f *pflag.FlagSet, o *operator.Options) {
 	f.StringVar(&o.ConfigFile, "config", defaultConfig, "the configuration `file`; it may appear later")
 	f.StringVar(&o.Kubeconfig, "kubeconfig", os.Getenv("KUBECONFIG"),
 		"a kubeconfig `file`; without it the pod's own ServiceAccount is used")
-	f.StringVar(&o.Namespace, "namespace", cmp.Or(os.Getenv(namespaceVariable), defaultNamespace),
+	f.StringVar(&o.Namespace, "namespace", cmp.Or(os.Getenv(namespaceVariable), contract.KubernetesNamespace),
 		"the `namespace` of the operator, and of the reporters that are pods of their own")
 	f.StringVar(&o.Image, "image", os.Getenv(imageVariable),
 		"the reporter's `image`, if the configuration file has none")

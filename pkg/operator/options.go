@@ -35,7 +35,7 @@ type Options struct {
 	// DegradedInertia is how long something must be bad before the ClusterOperator is
 	// Degraded, at least 0.
 	DegradedInertia time.Duration
-	Version         string
+	Version         string // what the ClusterOperator reports
 }
 
 // none is an address that is not opened.

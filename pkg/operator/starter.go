@@ -36,13 +36,13 @@ import (
 // configuration file nor the API server need be there at its start.
 func RunOperator(ctx context.Context, o Options) error {
 	// Clients. All requests show the API server's clock.
-	config, err := restConfig(o.Kubeconfig, o.Version)
+	config, err := restConfig(o.Kubeconfig, version.Version)
 	if err != nil {
 		return err
 	}
 	now, timers := serverclock.New(clock.RealClock{}), clock.RealClock{}
 	config.Wrap(now.Wrap)
-	klog.InfoS("Starting", "version", o.Version, "fips140", version.FIPS(), "config", o.ConfigFile,
+	klog.InfoS("Starting", "version", version.Version, "fips140", version.FIPS(), "config", o.ConfigFile,
 		"namespace", o.Namespace, "server", config.Host)
 	if ca, err := caOf(config); o.KeepCA && len(ca) == 0 {
 		klog.ErrorS(err, "The operator's Deployment has no CA of the API server: set the annotation by the second command "+

@@ -1,6 +1,8 @@
 package manifests
 
 import (
+	"encoding/json"
+	"fmt"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -10,6 +12,7 @@ import (
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/klog/v2"
 	"sigs.k8s.io/yaml"
 
@@ -33,9 +36,11 @@ func TestConfigMapHoldsTheSampleByteForByte(t *testing.T) {
 	}
 }
 
-// A release holds these files side by side.
-func TestReleaseFilesSayForWhichClustersTheyAre(t *testing.T) {
-	const release = "include.release.openshift.io/"
+// A release holds these files side by side. In them `oc adm release new` puts its version in place of 0.0.1-snapshot, and
+// the cluster-version-operator waits until the operator reports the version that its file has.
+func TestReleaseFilesSayForWhichClustersAndVersionTheyAre(t *testing.T) {
+	const release, snapshot = "include.release.openshift.io/", "0.0.1-snapshot"
+	versions := map[string]string{}
 	for _, folder := range []string{"common", "openshift", "monitoring"} {
 		files, err := filepath.Glob(filepath.Join(root, folder, "0000_50_*.yaml"))
 		if err != nil || len(files) == 0 {
@@ -69,8 +74,20 @@ func TestReleaseFilesSayForWhichClustersTheyAre(t *testing.T) {
 				if _, hosted := a[release+"ibm-cloud-managed"]; hosted { // their control planes run elsewhere
 					t.Errorf("%s: %s %s is for hosted control planes", name, o.GetKind(), o.GetName())
 				}
+				switch o.GetKind() {
+				case "ClusterOperator":
+					of, _, _ := unstructured.NestedSlice(o.Object, "status", "versions")
+					versions["awaited"] = fmt.Sprint(of)
+				case "Deployment":
+					raw, _ := json.Marshal(o.Object)
+					versions["reported"] = string(raw)
+				}
 			}
 		}
+	}
+	if versions["awaited"] != "[map[name:operator version:"+snapshot+"]]" ||
+		!strings.Contains(versions["reported"], `{"name":"OPERATOR_IMAGE_VERSION","value":"`+snapshot+`"}`) {
+		t.Errorf("awaited is %s, reported by %s", versions["awaited"], versions["reported"])
 	}
 }
 

@@ -4,6 +4,7 @@ package process
 
 import (
 	"fmt"
+	"reflect"
 	"strings"
 	"sync"
 	"syscall"
@@ -11,9 +12,11 @@ import (
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/kms-health/kms-health/pkg/contract"
 	"github.com/kms-health/kms-health/test/harness/apiservers"
+	"github.com/kms-health/kms-health/test/harness/controlplane"
 	"github.com/kms-health/kms-health/test/operator/fixture"
 )
 
@@ -66,8 +69,10 @@ func TestUnmanagedChangesNothing(t *testing.T) {
 }
 
 // An operator that starts before everything else: no file, no API server. It reports that no
-// configuration is active.
+// configuration is active, and the version of the OpenShift release that it is part of.
 func TestStartsWithoutFileAndAPIServer(t *testing.T) {
+	const release = "4.22.1"
+	t.Setenv("OPERATOR_IMAGE_VERSION", release)
 	op := fixture.NewOperator(t, "--degraded-inertia=1s")
 	fixture.SetEncryption(t, apiservers.Kube, apiservers.Encryption("1", "identity"), "1")
 	fixture.RollStatic(t, "1", false)
@@ -87,6 +92,15 @@ func TestStartsWithoutFileAndAPIServer(t *testing.T) {
 	op.AwaitLogged("the bad file is reported", `"Rejected the configuration`, 1)
 	thaw()
 	fixture.AwaitClusterOperator(t, "False False True True")
+	o, err := fixture.Client.Resource(controlplane.ConfigGVR(controlplane.ClusterOperators)).Get(t.Context(), contract.ClusterOperator, metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	// The cluster-version-operator's checkOperatorHealth waits for just this.
+	want := []any{map[string]any{"name": "operator", "version": release}}
+	if got, _, _ := unstructured.NestedSlice(o.Object, "status", "versions"); !reflect.DeepEqual(got, want) {
+		t.Errorf("versions %v, want %v", got, want)
+	}
 	op.Configure(fixture.KubeAPIServer("Auto"))
 	fixture.AwaitDelivered(t, "kubeapiservers")
 	// The last good file stays active.
