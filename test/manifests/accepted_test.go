@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
@@ -76,6 +78,35 @@ func isAccepted(t *testing.T, s *cluster, overlay string, components []string) {
 	if _, err := install.Kubectl(t.Context(), rendered,
 		"--kubeconfig", kubeconfig, "apply", "--server-side", "--force-conflicts", "--field-manager=install", "-f", "-"); err != nil {
 		t.Error(err)
+	}
+	leavesNothing(t, s, overlay, components)
+}
+
+// removal is the command of a page that follows `kubectl delete -k`, which knows nothing of components of before.
+var removal = regexp.MustCompile(`(?m)^ +kubectl (delete .* -l app\.kubernetes\.io/name=kms-health-operator)$`)
+
+// leavesNothing requires that the page's command deletes what components add outside of the operator's namespace.
+func leavesNothing(t *testing.T, s *cluster, overlay string, components []string) {
+	t.Helper()
+	page, err := os.ReadFile("../../docs/operate/remove.md")
+	command := removal.FindSubmatch(page)
+	if err != nil || command == nil {
+		t.Fatalf("remove.md has no such command: %v", err)
+	}
+	args := append(strings.Fields(string(command[1])), "--kubeconfig", adminKubeconfig(t, s), "--dry-run=server", "-o", "name")
+	deleted, err := install.Kubectl(t.Context(), nil, args...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	all, err := install.Render(t.Context(), overlay, components...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, o := range all {
+		kept := slices.ContainsFunc(s.base, func(b *unstructured.Unstructured) bool { return id(b) == id(o) })
+		if !kept && o.GetNamespace() != install.Namespace(overlay) && !strings.Contains(string(deleted), "/"+o.GetName()+"\n") {
+			t.Errorf("%s stays", id(o))
+		}
 	}
 }
 
