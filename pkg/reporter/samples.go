@@ -20,7 +20,7 @@ const (
 	// plugin may count it against its health, and kube-apiserver is then not ready (aws-encryption-provider: for 30 s).
 	sampleRetry     = time.Minute
 	mostSampleRetry = time.Hour
-	// transientTries is how many tries in a row without an answer of the KMS are the loss of a key.
+	// transientTries is how many tries in a row that show nothing about a key are its loss.
 	transientTries = 3
 	// owedFor is for how long after a key was last named its sample must be decrypted, or the plugin
 	// is unhealthy. Later everything may have been encrypted again.
@@ -130,7 +130,7 @@ func (s *samples) retryCurrent() {
 // have ended.
 func (s *samples) untried(since time.Time) (all []*probe.Sample) {
 	for _, k := range s.Kept {
-		shown := !k.Tried.Before(since) && !(k.transient() && k.Failed < transientTries)
+		shown := !k.Tried.Before(since) && !k.undecided()
 		if !shown && !(k.Ended && since.Before(k.Next)) {
 			all = append(all, &k.Sample)
 		}
@@ -209,11 +209,16 @@ func (s *samples) record(k *kept, now time.Time, o probe.Opened) {
 // lostRetry is the wait for a key in lost, the longest there is: as long again as it has been a former one.
 func (k *kept) lostRetry(now time.Time) time.Duration { return max(mostSampleRetry, now.Sub(k.Named)) }
 
-// transient reports whether a failure shows nothing about the key: the KMS was not reached in time.
+// transient reports whether a failure shows nothing about the key: the KMS was not reached in time, or the error names
+// no cause, and did not last yet. Most plugins return UNKNOWN for all that a KMS answers, also when it throttles.
 func (k *kept) transient() bool {
 	notReached := []contract.Reason{contract.Timeout, contract.Unavailable, contract.Throttled}
-	return !k.Ended && slices.Contains(notReached, k.Reason)
+	unclear := k.Reason == contract.ReportedUnhealthy && k.Failed < transientTries
+	return !k.Ended && (unclear || slices.Contains(notReached, k.Reason))
 }
+
+// undecided reports whether more tries must fail before the key counts as lost.
+func (k *kept) undecided() bool { return k.transient() && k.Failed < transientTries }
 
 // must reports whether a sample that failed makes the plugin unhealthy.
 func (s *samples) must(k *kept, now time.Time) bool {
@@ -238,16 +243,14 @@ func (s *samples) verdict(now time.Time) probe.Trip {
 		under = fmt.Sprintf("the former key_id %q", contract.Cut(k.KeyID, 512))
 	}
 	reason, detail, what := k.Reason, k.Detail, "can no longer be decrypted"
-	// No other cause, since new data can be decrypted.
-	if k.Ended || reason == contract.ReportedUnhealthy {
-		reason = contract.RoundTripMismatch
-	}
-	if k.Ended {
-		what = "was not decrypted"
+	switch {
+	case k.Ended:
+		reason, what = contract.RoundTripMismatch, "was not decrypted"
 		detail = "the connection broke at this call, so the plugin may have ended at it: " + detail
-	}
-	if k.transient() {
+	case k.transient():
 		what = "was not decrypted"
+	case reason == contract.ReportedUnhealthy: // no other cause, since new data can be decrypted
+		reason = contract.RoundTripMismatch
 	}
 	return probe.Trip{Made: true, Status: contract.Unhealthy, Reason: reason, Detail: contract.CleanDetail(fmt.Sprintf(
 		"what was encrypted at %s under %s %s: %s; tried %d times, again at %s",
@@ -257,11 +260,7 @@ func (s *samples) verdict(now time.Time) probe.Trip {
 // lost are the former keys whose sample is not decrypted any more, without a verdict on the plugin.
 func (s *samples) lost(now time.Time) (keyIDs []string) {
 	for _, k := range s.former() {
-		tries := 1
-		if k.transient() {
-			tries = transientTries
-		}
-		if k.Failed >= tries && !s.must(k, now) && now.Sub(k.Named) <= keptFor {
+		if k.Failed > 0 && !k.undecided() && !s.must(k, now) && now.Sub(k.Named) <= keptFor {
 			keyIDs = append(keyIDs, k.KeyID)
 		}
 	}

@@ -31,7 +31,7 @@ type simulation struct {
 }
 
 func newSimulation(t *testing.T) *simulation {
-	return &simulation{T: t, now: noon, probes: v1alpha1.DefaultProbe(), keyID: "k0", reason: contract.ReportedUnhealthy, lost: map[string]bool{}, calls: map[string]int{},
+	return &simulation{T: t, now: noon, probes: v1alpha1.DefaultProbe(), keyID: "k0", reason: contract.RoundTripMismatch, lost: map[string]bool{}, calls: map[string]int{},
 		plugin: &plugin{wanted: wanted{identity: identity{keyID: "1", address: "/run/kms.sock"}}}}
 }
 
@@ -128,7 +128,7 @@ func TestFormerKeyThatWasDisabledIsTriedMoreAndMoreRarely(t *testing.T) {
 	s.pass(time.Minute)
 	s.rotate("k1")
 	s.pass(time.Hour)
-	s.lost["k0"] = true
+	s.reason, s.lost["k0"] = contract.ReportedUnhealthy, true
 	clear(s.calls)
 	s.pass(6 * 24 * time.Hour)
 	if n := s.calls["kept k0"]; n < 4 || n > 10 {
@@ -173,6 +173,19 @@ func TestFormerKeys(t *testing.T) {
 				s.pass(2 * time.Hour)
 			},
 			[]string{"healthy k0", "healthy k1", "healthy k1 lost k0", "healthy k1"},
+		},
+		"gone later, for one try, by an error without a cause": {
+			func(s *simulation) {
+				s.rotate("k1")
+				s.pass(time.Hour)
+				s.reason, s.lost["k0"] = contract.ReportedUnhealthy, true
+				for clear(s.calls); s.calls["kept k0"] == 0; {
+					s.pass(s.probes.Interval.Duration)
+				}
+				s.lost["k0"] = false
+				s.pass(time.Hour)
+			},
+			[]string{"healthy k0", "healthy k1"},
 		},
 		"gone later, for a week": {
 			func(s *simulation) {
@@ -476,7 +489,8 @@ func TestNoMoreSamplesAreKeptThanAFileMayHave(t *testing.T) {
 	}
 }
 
-// A time-out shows nothing about a key. It is tried again soon, and counts as a loss when it lasts.
+// A time-out shows nothing about a key, nor does an error without a cause: the plugins of AWS, Azure and Google return
+// UNKNOWN for a KMS that throttles, too. Both are tried again soon, and count as a loss when they last.
 func TestSampleThatTheKMSDidNotDecryptInTime(t *testing.T) {
 	for name, tt := range map[string]struct {
 		keyID   string
@@ -491,6 +505,10 @@ func TestSampleThatTheKMSDidNotDecryptInTime(t *testing.T) {
 		"so, twice":             {"k", probe.Opened{Reason: contract.Unavailable, Detail: "d"}, 2, contract.Unhealthy, "was not decrypted: d", false, 2 * tripRetry},
 		"a former key, once":    {"j", probe.Opened{Reason: contract.Timeout, Detail: "d"}, 1, "", "", false, tripRetry},
 		"so, three times":       {"j", probe.Opened{Reason: contract.Timeout, Detail: "d"}, 3, "", "", true, 4 * tripRetry},
+		"no cause, once":        {"j", probe.Opened{Reason: contract.ReportedUnhealthy, Detail: "d"}, 1, "", "", false, tripRetry},
+		"so, again and again":   {"j", probe.Opened{Reason: contract.ReportedUnhealthy, Detail: "d"}, 3, "", "", true, mostSampleRetry},
+		"so, the current key":   {"k", probe.Opened{Reason: contract.ReportedUnhealthy, Detail: "d"}, 2, contract.Unhealthy, "was not decrypted: d", false, 2 * tripRetry},
+		"and again":             {"k", probe.Opened{Reason: contract.ReportedUnhealthy, Detail: "d"}, 3, contract.Unhealthy, "can no longer be decrypted: d", false, 4 * tripRetry},
 		"refused":               {"j", probe.Opened{Reason: contract.KeyUnavailable, Detail: "d"}, 1, "", "", true, sampleRetry},
 		"the connection broke":  {"j", probe.Opened{Reason: contract.Unavailable, Detail: "d", Ended: true}, 1, "", "", true, sampleRetry},
 	} {
@@ -502,6 +520,9 @@ func TestSampleThatTheKMSDidNotDecryptInTime(t *testing.T) {
 				s.end(noon, probe.Trip{Made: true, Status: contract.Healthy, Kept: []probe.Opened{tt.outcome}})
 			}
 			v := s.verdict(noon)
+			if gone := strings.Contains(tt.text, "no longer"); (v.Reason == contract.RoundTripMismatch) != gone {
+				t.Errorf("the reason is %s: %s", v.Reason, v.Detail)
+			}
 			if v.Status != tt.status || !strings.Contains(v.Detail, tt.text) || (len(s.lost(noon)) == 1) != tt.lost || !k.Next.Equal(noon.Add(tt.next)) {
 				t.Errorf("%+v, lost %v, next after %s", v, s.lost(noon), k.Next.Sub(noon))
 			}

@@ -78,7 +78,8 @@ func (t *trips) due(now time.Time, every time.Duration, r probe.Result) bool {
 	case since >= every || r.Status == contract.Healthy && !t.seen(r) && !t.keys.alternates:
 		return true
 	}
-	return since >= t.gap() && (t.keys.changed.After(t.at) || t.retry(r) || t.samples.retry(now))
+	failed := t.last.Status != contract.Healthy || r.Status != contract.Healthy && !t.unhealthy
+	return since >= t.gap() && (t.keys.changed.After(t.at) || failed || t.samples.retry(now))
 }
 
 // gap is the shortest time between two round trips, but for those that are made at once.
@@ -92,10 +93,6 @@ func (t *trips) gap() time.Duration {
 // seen reports whether a round trip was made under the key_id of a result, since the last error.
 func (t *trips) seen(r probe.Result) bool {
 	return t.last.Made && (r.KEKID == "" || r.KEKID == t.last.KEKID)
-}
-
-func (t *trips) retry(r probe.Result) bool {
-	return t.last.Status != contract.Healthy || r.Status != contract.Healthy && !t.unhealthy
 }
 
 // backoff doubles a time, n times.

@@ -225,7 +225,7 @@ func TestPluginThatReturnsIsNotHealthyBeforeARoundTrip(t *testing.T) {
 
 // Neither the plugin's own restart nor the reporter's hides a key that was replaced in it.
 func TestKeyReplacedInARestartIsNeverHealthy(t *testing.T) {
-	lost := is(contract.Unhealthy, contract.RoundTripMismatch, "under the same key_id can no longer be decrypted")
+	lost := is(contract.Unhealthy, contract.ReportedUnhealthy, "under the same key_id was not decrypted")
 	t.Run("of the plugin", func(t *testing.T) {
 		v := printing(t)
 		v.await(waitLimit, "healthy", anything, isHealthy)
@@ -262,7 +262,7 @@ func TestKeyReplacedInARestartIsFoundAfterAFailedRoundTrip(t *testing.T) {
 	v.do("replaced-key", "hang encrypt", "heal crash")
 	v.await(waitLimit, "a time-out of Encrypt", isHealthy, is(contract.Unhealthy, contract.Timeout))
 	v.do("heal hang")
-	v.await(waitLimit, "the replaced key", isHealthy, is(contract.Unhealthy, contract.RoundTripMismatch, "the same key_id"))
+	v.await(waitLimit, "the replaced key", isHealthy, is(contract.Unhealthy, contract.ReportedUnhealthy, "the same key_id"))
 }
 
 // The process returns after two probes, so that nothing listens when the next one is made.
