@@ -63,7 +63,7 @@ var PluginReasons = []Row{
 		Means: "the plugin does not reach its KMS, or the connection broke during a call",
 		Check: "network, DNS and proxy to the KMS; its state. If the connection broke: the plugin's restarts",
 		Fix:   "start or unseal the KMS, or restore the network"},
-	{Name: "KeyUnavailable", From: "the gRPC codes `NotFound` and `FailedPrecondition`",
+	{Name: "KeyUnavailable", From: "the gRPC code `NotFound`",
 		Means: "the key does not exist in the KMS, or is disabled",
 		Check: "the key's state in the KMS",
 		Fix:   "enable or restore the key, which is usually possible before its scheduled deletion",

@@ -68,14 +68,13 @@ func (e *callError) reason() contract.Reason {
 }
 
 var reasons = map[codes.Code]contract.Reason{
-	codes.DeadlineExceeded:   contract.Timeout,
-	codes.Unauthenticated:    contract.Unauthenticated,
-	codes.PermissionDenied:   contract.PermissionDenied,
-	codes.ResourceExhausted:  contract.Throttled,
-	codes.Unavailable:        contract.Unavailable,
-	codes.NotFound:           contract.KeyUnavailable,
-	codes.FailedPrecondition: contract.KeyUnavailable,
-	codes.Unimplemented:      contract.ProtocolViolation,
+	codes.DeadlineExceeded:  contract.Timeout,
+	codes.Unauthenticated:   contract.Unauthenticated,
+	codes.PermissionDenied:  contract.PermissionDenied,
+	codes.ResourceExhausted: contract.Throttled,
+	codes.Unavailable:       contract.Unavailable,
+	codes.NotFound:          contract.KeyUnavailable,
+	codes.Unimplemented:     contract.ProtocolViolation,
 }
 
 const (

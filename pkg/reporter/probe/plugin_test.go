@@ -250,13 +250,13 @@ func TestPluginThatEndsDuringStatusIsReportedAsItIsThen(t *testing.T) {
 	}
 }
 
-// The report of a plugin without a status could not be read, nor could those of the
-// others in the same message.
+// The report of a plugin without a status could not be read, nor could those of the others in the same message.
+// FAILED_PRECONDITION names no cause: openbao-kubernetes-kms returns it for all that makes its Status unhealthy.
 func TestEveryCodeIsAVerdict(t *testing.T) {
 	want := map[codes.Code]contract.Reason{
 		codes.DeadlineExceeded: contract.Timeout, codes.Unauthenticated: contract.Unauthenticated, codes.PermissionDenied: contract.PermissionDenied,
 		codes.ResourceExhausted: contract.Throttled, codes.Unavailable: contract.Unavailable, codes.Unimplemented: contract.ProtocolViolation,
-		codes.NotFound: contract.KeyUnavailable, codes.FailedPrecondition: contract.KeyUnavailable,
+		codes.NotFound: contract.KeyUnavailable,
 	}
 	for code := codes.OK + 1; code <= codes.Unauthenticated; code++ {
 		err := &callError{call: "Encrypt", err: status.Error(code, "x")}

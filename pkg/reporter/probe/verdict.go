@@ -43,8 +43,10 @@ func judge(answer *kmsapi.StatusResponse, seen string) (keyID, version string, v
 			"until it is restarted: restart it when the plugin works, and then this reporter", seen, answer.Version))
 	}
 	switch {
-	case answer.KeyId == "":
+	case answer.KeyId == "" && answer.Healthz == healthzOK:
 		broken = append(broken, "key_id is empty (Node's proto-loader calls the field keyId, and drops key_id)")
+	case answer.KeyId == "": // some plugins name a key only while they are healthy
+		broken = append(broken, "key_id is empty")
 	case len(answer.KeyId) > maxKeyID:
 		broken = append(broken, fmt.Sprintf("key_id is %d bytes, the bound is %d", len(answer.KeyId), maxKeyID))
 	default:

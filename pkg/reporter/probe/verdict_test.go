@@ -25,8 +25,9 @@ func TestVerdictFollowsKubeAPIServersRules(t *testing.T) {
 		"version changed":                       {"ok", "v2beta1", "k", "v2", "k", "v2", `version changed from "v2" to "v2beta1", and kube-apiserver keeps the first one until it is restarted: restart it when the plugin works, and then this reporter`},
 		"version of an unhealthy answer counts": {"no", "v2beta1", "k", "", "k", "v2beta1", `healthz is "no", not "ok"`},
 		"key empty":                             {"ok", "v2", "", "", "", "v2", "key_id is empty (Node's proto-loader calls the field keyId, and drops key_id)"},
+		"key empty while it is unhealthy":       {"unhealthy", "v2", "", "", "", "v2", `healthz is "unhealthy", not "ok"; key_id is empty`},
 		"key too long":                          {"ok", "v2", longest + "k", "", "", "v2", "key_id is 1025 bytes, the bound is 1024"},
-		"all at once":                           {"no", "v3", "", "", "", "", `healthz is "no", not "ok"; version is "v3", not "v2" or "v2beta1"; key_id is empty (Node's proto-loader calls the field keyId, and drops key_id); the answer may be another message than StatusResponse`},
+		"all at once":                           {"no", "v3", "", "", "", "", `healthz is "no", not "ok"; version is "v3", not "v2" or "v2beta1"; key_id is empty; the answer may be another message than StatusResponse`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			key, seen, v := judge(&kmsapi.StatusResponse{Healthz: tt.healthz, Version: tt.version, KeyId: tt.keyID}, tt.seen)
