@@ -135,8 +135,7 @@ func call[Q, A any](ctx context.Context, timeout time.Duration, name string,
 
 // failureOf is the failure of a call in an error, empty if there is none.
 func failureOf(err error) callError {
-	var failed *callError
-	if errors.As(err, &failed) {
+	if failed, ok := errors.AsType[*callError](err); ok {
 		return *failed
 	}
 	return callError{}

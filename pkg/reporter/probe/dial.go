@@ -131,8 +131,7 @@ func (d *dialer) state() connection {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	s := connection{failed: d.err, dialling: d.busy}
-	var kernel syscall.Errno
-	if errors.As(d.err, &kernel) {
+	if kernel, ok := errors.AsType[syscall.Errno](d.err); ok {
 		s.failed = kernel
 	}
 	if d.conn != nil {

@@ -5,6 +5,7 @@ package show
 import (
 	"cmp"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -84,7 +85,9 @@ func problems(s *view.Status, all bool, width int) (parts []string) {
 		kind := view.Problem{APIServer: p.APIServer, KeyID: p.KeyID, Summary: p.Summary}
 		p.Node, p.Detail = strings.Join(nodes[kind], ", "), details[kind]
 		text := problem(&p, width)
-		if len(nodes[kind]) > 1 && p.Reason == contract.PluginUnhealthy && len(nodes[kind]) == s.Nodes(p.APIServer) {
+		absent := slices.Contains([]string{"", string(contract.ConnectFailed), string(contract.SocketMissing)}, p.Cause)
+		answers := p.Reason == contract.PluginUnhealthy || p.Reason == contract.PluginError && !absent
+		if len(nodes[kind]) > 1 && answers && len(nodes[kind]) == s.Nodes(p.APIServer) {
 			text += wrapped("  All nodes: ", "the KMS itself, or what they share. Do not restart an API server", width)
 		}
 		for _, more := range [][2]string{{"  Fix: ", p.Fix}, {"  Do not: ", p.DoNot}} {

@@ -65,6 +65,25 @@ func TestEqualProblemsOfAllNodesAreOneAndPointAtTheKMS(t *testing.T) {
 	if text := Status(s, false); !strings.Contains(text, all) || strings.Count(text, "unhealthy") != 1 {
 		t.Error(text)
 	}
+	for _, c := range []struct {
+		reason string
+		cause  contract.Reason
+		atKMS  bool
+	}{
+		{contract.PluginUnhealthy, contract.ReportedUnhealthy, true}, {contract.PluginUnhealthy, "", true},
+		// Most plugins return an error from Status when they do not reach their KMS.
+		{contract.PluginError, contract.ReportedUnhealthy, true}, {contract.PluginError, contract.Timeout, true},
+		{contract.PluginError, contract.ConnectFailed, false}, {contract.PluginError, contract.SocketMissing, false},
+		{contract.PluginError, "", false}, {contract.ReporterStale, "", false},
+	} {
+		for i := range s.Problems {
+			s.Problems[i].Reason, s.Problems[i].Cause = c.reason, string(c.cause)
+		}
+		if text := Status(s, false); strings.Contains(text, "All nodes") != c.atKMS {
+			t.Errorf("%+v: %s", c, text)
+		}
+	}
+	s.Problems[0].Reason, s.Problems[1].Reason = contract.PluginUnhealthy, contract.PluginUnhealthy
 	s.APIServers[0].Plugins = append(s.APIServers[0].Plugins, view.Plugin{Node: "c"})
 	if text := Status(s, false); strings.Contains(text, "All nodes") {
 		t.Error(text)

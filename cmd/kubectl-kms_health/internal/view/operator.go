@@ -98,7 +98,7 @@ func (s *Snapshot) isReady(namespace, name string) bool {
 // if reporters were set up by hand.
 func (e *evaluation) judgeOperator() {
 	o := &e.Operator
-	tool, p := e.commands.tool, Problem{Verdict: NotKnown, Reason: string(o.State), cause: "KMSHealthOperatorAbsent"}
+	tool, p := e.commands.tool, Problem{Verdict: NotKnown, Reason: string(o.State), Cause: "KMSHealthOperatorAbsent"}
 	p.Next = command("%s describe deployments,pods -n %s -l %s", tool, o.Namespace, operatorLabel)
 	switch {
 	case o.State == OperatorNotInstalled && (e.count().all == 0 || e.snapshot.Namespace != ""):
@@ -106,7 +106,7 @@ func (e *evaluation) judgeOperator() {
 		p.Fix = "install it, or set up reporters by hand"
 		if e.snapshot.Namespace != "" {
 			p.Summary += " in namespace " + e.snapshot.Namespace
-			p.Fix, p.cause = "name the operator's namespace by -n, or omit -n", "" // it may run elsewhere
+			p.Fix, p.Cause = "name the operator's namespace by -n, or omit -n", "" // it may run elsewhere
 		}
 	case o.State == OperatorNotRunning && o.Replicas == 0 && e.snapshot.find(KindDeployment) != nil:
 		p.Summary = "the operator is not running: its Deployment is scaled to 0"

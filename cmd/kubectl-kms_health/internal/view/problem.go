@@ -47,7 +47,7 @@ type Problem struct {
 	Fix   string `json:"fix,omitempty"`
 	DoNot string `json:"doNot,omitempty"`
 
-	cause string // the plugin's reason, which has a runbook of its own; empty: Reason
+	Cause string `json:"-"` // the plugin's reason, which has a runbook of its own; empty: Reason
 }
 
 // Command is the one to run next.
@@ -95,7 +95,7 @@ func (e *evaluation) judge() {
 	if len(e.Problems) == 0 && e.count().all == 0 {
 		p := Problem{Verdict: NotKnown, Reason: contract.NoPlugins, Summary: nothingReported, Next: e.commands.operatorLog()}
 		if len(e.APIServers) == 0 || !e.APIServers[0].has(contract.NoPlugins) {
-			p.cause = "KMSNothingReported" // the alert
+			p.Cause = "KMSNothingReported" // the alert
 		}
 		e.add(p)
 	}
@@ -108,7 +108,7 @@ func (e *evaluation) judge() {
 }
 
 func (e *evaluation) add(p Problem) {
-	runbook, _ := contract.RunbookOf(cmp.Or(p.cause, p.Reason))
+	runbook, _ := contract.RunbookOf(cmp.Or(p.Cause, p.Reason))
 	p.Fix, p.DoNot = cmp.Or(p.Fix, runbook.Fix), runbook.DoNot
 	if p.Verdict == Unhealthy && p.KeyID != "" {
 		p.DoNot = cmp.Or(p.DoNot, contract.UnhealthyDoNot)
@@ -150,8 +150,8 @@ func (e *evaluation) judgePlugins(a *APIServer) {
 			problem.Reason = contract.Progressing
 		}
 		if p.Reason != "" {
-			problem.cause = string(p.Reason)
-			problem.Summary += " (" + problem.cause + ")"
+			problem.Cause = string(p.Reason)
+			problem.Summary += " (" + problem.Cause + ")"
 		}
 		e.add(problem)
 	}
