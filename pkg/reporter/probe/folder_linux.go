@@ -31,8 +31,8 @@ func (p *Plugin) absence(failed error) Result {
 	case deleted && pods:
 		return Result{Gone: true, Detail: "its folder was deleted, with the pod that it belonged to"}
 	case deleted:
-		r.Detail = "its folder was deleted on the host, and this mount still shows the deleted one: delete the " +
-			"reporter's pod, so that a new one mounts the new folder"
+		r.Detail = "its folder was deleted on the host, and mounts of pods still show the deleted one: once the plugin " +
+			"runs, restart the API server if it is not ready, and then delete the reporter's pod"
 	case errors.Is(noFolder, os.ErrNotExist):
 		r.Reason = contract.SocketMissing
 		r.Detail = "its folder does not exist: check the endpoint, and the volume that has the socket"

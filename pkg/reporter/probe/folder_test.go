@@ -27,7 +27,7 @@ const podVolume = "/var/lib/kubelet/pods/9f/volumes/kubernetes.io~empty-dir/kms-
 func TestDeletedFolder(t *testing.T) {
 	for root, want := range map[string]string{
 		podVolume + "//deleted": "",
-		"/run/kms//deleted":     ": its folder was deleted on the host, and this mount still shows the deleted one: delete the reporter's pod",
+		"/run/kms//deleted":     ": its folder was deleted on the host, and mounts of pods still show the deleted one: once the plugin runs, restart the API server if it is not ready, and then",
 	} {
 		folder := filepath.Join(t.TempDir(), "plugins")
 		if err := os.Mkdir(folder, 0o755); err != nil {
