@@ -1,6 +1,7 @@
 package objects
 
 import (
+	"os"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
@@ -125,6 +126,13 @@ func TestReporterMayConnectByItsSELinuxTypeToWhatTheAPIServerMay(t *testing.T) {
 	in.Target.Mode = v1alpha1.ModeDaemonSet
 	if got := seLinuxType(t, in.DaemonSet(nil, contract.Root, sidecarPlugins), "spec", "template"); got != "spc_t" {
 		t.Errorf("the agent of an API server that is no pod, as k3s', has %q", got)
+	}
+	byHand, err := os.ReadFile("../../../docs/operate/by-hand/daemonset.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := seLinuxType(t, decode(byHand)[0], "spec", "template"); got != "spc_t" {
+		t.Errorf("the agent by hand, beside OpenShift's privileged kube-apiserver, has %q", got)
 	}
 }
 
