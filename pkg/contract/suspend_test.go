@@ -3,23 +3,9 @@ package contract
 import (
 	"testing"
 	"time"
-	"unsafe"
-)
 
-// afterSuspend is what time.Now returns d after t, all of which the machine was
-// suspended for: CLOCK_REALTIME went on, and CLOCK_MONOTONIC stood still. No
-// function of package time makes such a time, hence its fields (time.Time: wall,
-// ext, loc; ext is the monotonic reading in nanoseconds).
-func afterSuspend(t time.Time, d time.Duration) time.Time {
-	t = t.Add(d)
-	fields := (*struct {
-		wall uint64
-		ext  int64
-		loc  *time.Location
-	})(unsafe.Pointer(&t))
-	fields.ext -= int64(d)
-	return t
-}
+	"github.com/kms-health/kms-health/test/harness/wait"
+)
 
 func TestFreshnessIsByTheWallClockAfterASuspend(t *testing.T) {
 	checked := time.Now()
@@ -28,11 +14,11 @@ func TestFreshnessIsByTheWallClockAfterASuspend(t *testing.T) {
 		want         freshness
 	}{
 		"not suspended":                       {checked, checked.Add(StaleIntervals * time.Second), fresh},
-		"suspended until the last instant":    {checked, afterSuspend(checked, StaleIntervals*time.Second), fresh},
-		"suspended for longer":                {checked, afterSuspend(checked, StaleIntervals*time.Second+1), stale},
-		"suspended for an hour":               {checked, afterSuspend(checked, time.Hour), stale},
-		"suspended, the entry from a message": {checked.Round(0), afterSuspend(checked, time.Hour), stale},
-		"the wall clock was set back":         {checked, afterSuspend(checked, -time.Hour), skewed},
+		"suspended until the last instant":    {checked, wait.Suspended(checked, StaleIntervals*time.Second), fresh},
+		"suspended for longer":                {checked, wait.Suspended(checked, StaleIntervals*time.Second+1), stale},
+		"suspended for an hour":               {checked, wait.Suspended(checked, time.Hour), stale},
+		"suspended, the entry from a message": {checked.Round(0), wait.Suspended(checked, time.Hour), stale},
+		"the wall clock was set back":         {checked, wait.Suspended(checked, -time.Hour), skewed},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if got := tt.now.Sub(checked); tt.want != fresh && got != 0 {

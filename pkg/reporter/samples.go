@@ -27,8 +27,8 @@ const (
 	owedFor = 24 * time.Hour
 	// keptFor is for how long after it was last named a former key has a sample.
 	keptFor = 7 * 24 * time.Hour
-	// absentFor is for how long no reporter has run, by the file, if a change of the key meanwhile
-	// may have been followed by a migration.
+	// absentFor is for how long no reporter has run if a change of the key meanwhile may have been
+	// followed by a migration.
 	absentFor = time.Hour
 )
 
@@ -87,7 +87,9 @@ func (s *samples) named(keyID string, now time.Time) {
 	}
 	if keyID != s.Current {
 		if k := s.of(s.Current); k != nil {
-			k.Owed = !s.Absent
+			// While a machine is suspended no reporter runs, and the monotonic clock stands still.
+			suspended := now.Round(0).Sub(k.Named.Round(0)) - now.Sub(k.Named)
+			k.Owed = !s.Absent && suspended <= absentFor
 		}
 		s.Current, s.turn = keyID, 0
 		if k := s.of(keyID); k != nil {

@@ -11,6 +11,7 @@ import (
 	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
 	"github.com/kms-health/kms-health/pkg/contract"
 	"github.com/kms-health/kms-health/pkg/reporter/probe"
+	"github.com/kms-health/kms-health/test/harness/wait"
 )
 
 // simulation is one plugin and its reporter by a clock of its own, at the default intervals.
@@ -259,6 +260,17 @@ func TestFormerKeys(t *testing.T) {
 				s.pass(3 * time.Minute)
 			},
 			[]string{"healthy k0", "unhealthy k0 RoundTripMismatch", "error ConnectFailed", "healthy k0"},
+		},
+		"gone at a change during two hours of a suspend": {
+			func(s *simulation) {
+				s.now = time.Now() // of both clocks
+				s.pass(time.Hour)
+				s.now = wait.Suspended(s.now, 2*time.Hour)
+				s.lost["k0"] = true
+				s.rotate("k1")
+				s.pass(time.Hour)
+			},
+			[]string{"healthy k0", "healthy k1 lost k0"},
 		},
 		"turned off and on": {
 			func(s *simulation) {

@@ -41,10 +41,8 @@ func (p *Plugin) absence(failed error) Result {
 		if _, err := os.Readlink(p.address); err == nil {
 			r.Detail = "it is a link to a file that does not exist"
 		}
-	case noSocket == nil && info.IsDir():
-		r.Detail = "it is a directory, not a socket"
 	case noSocket == nil && info.Mode().Type() != os.ModeSocket:
-		r.Detail = "it is a file, not a socket"
+		r.Detail = "it is not a socket, its mode is " + info.Mode().String()
 	}
 	return r
 }

@@ -3,6 +3,7 @@ package probe
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -357,7 +358,7 @@ func TestProbeLeavesAQueueThatThePathNoLongerLeadsTo(t *testing.T) {
 func TestPathWithoutAPluginIsReportedAtOnceWithTheReason(t *testing.T) {
 	dir := t.TempDir()
 	file := dir + "/file"
-	if err := os.WriteFile(file, nil, 0o600); err != nil {
+	if err := errors.Join(os.Chmod(dir, 0o700), os.WriteFile(file, nil, 0o600)); err != nil {
 		t.Fatal(err)
 	}
 	for path, want := range map[string]struct {
@@ -366,8 +367,8 @@ func TestPathWithoutAPluginIsReportedAtOnceWithTheReason(t *testing.T) {
 	}{
 		dir + "/none.sock":     {contract.SocketMissing, ": no such file or directory: " + noSocketFile},
 		dir + "/none/kms.sock": {contract.SocketMissing, ": no such file or directory: its folder does not exist: check the endpoint, and the volume that has the socket"},
-		file:                   {contract.ConnectFailed, ": connection refused: it is a file, not a socket"},
-		dir:                    {contract.ConnectFailed, ": connection refused: it is a directory, not a socket"},
+		file:                   {contract.ConnectFailed, ": connection refused: it is not a socket, its mode is -rw-------"},
+		dir:                    {contract.ConnectFailed, ": connection refused: it is not a socket, its mode is drwx------"},
 	} {
 		plugin := probed(t, "unix://"+path)
 		for range 3 { // the later ones must not wait for a backoff
