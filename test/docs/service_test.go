@@ -44,6 +44,9 @@ func TestServiceRunsAsTheAPIServerWithItsFile(t *testing.T) {
 	if folder := "/run/credentials/kms-health-reporter.service/"; config.Destination.Kubeconfig != folder+credential {
 		t.Errorf("the kubeconfig is %s, and systemd writes it to %s", config.Destination.Kubeconfig, folder)
 	}
+	if page := readByHand(t, "../by-hand.md"); !strings.Contains(page, "install -D -m 0644 service.yaml /etc/kms-health/config.yaml\n") {
+		t.Error("the file is not installed for each User that the page lets one set: root reads the kubeconfig alone for it")
+	}
 	if strings.Count(unit, "CAP_") != 1 || !strings.HasPrefix(config.Serving.Address, "127.0.0.1:") {
 		t.Errorf("more capabilities than one, or metrics beyond loopback: %s", config.Serving.Address)
 	}
