@@ -3,15 +3,20 @@
 package integration
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 
+	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/yaml"
 
 	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
+	"github.com/kms-health/kms-health/pkg/contract"
+	"github.com/kms-health/kms-health/pkg/operator/render"
+	"github.com/kms-health/kms-health/test/docs/typed"
 	"github.com/kms-health/kms-health/test/harness/controlplane"
 	"github.com/kms-health/kms-health/test/manifests/install"
 )
@@ -53,4 +58,57 @@ func TestFilesOfTheDocsWork(t *testing.T) {
 	r.write([]byte(text + "probe: {interval: 1s}\n"))
 	r.start()
 	r.freshCondition(string(config.Destination.Resource), "1=healthy")
+}
+
+// Talos enforces the level baseline in each namespace without a label, and RKE2 by its CIS profile restricted.
+const strictPodSecurity = `apiVersion: apiserver.config.k8s.io/v1
+kind: AdmissionConfiguration
+plugins:
+- name: PodSecurity
+  configuration: {apiVersion: pod-security.admission.config.k8s.io/v1, kind: PodSecurityConfiguration, defaults: {enforce: restricted}}
+`
+
+// The files of `render`, applied by the page's commands, make agents.
+func TestRenderedFilesWorkWherePodSecurityIsStrict(t *testing.T) {
+	dir := t.TempDir()
+	out, file := filepath.Join(dir, "out"), filepath.Join(dir, "admission.yaml")
+	page, noPage := os.ReadFile("../../docs/operate/by-hand.md")
+	ca, noCA := os.ReadFile("../testdata/ca.crt")
+	config, invalid := v1alpha1.DecodeOperator(v1alpha1.OperatorKubernetes)
+	if err := errors.Join(noPage, noCA, invalid, os.Mkdir(out, 0o755), os.WriteFile(file, []byte(strictPodSecurity), 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	config.Image = "kms-health-reporter"
+	files, err := render.Render(render.Input{Config: config, Namespace: "kms-health", CA: ca})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var agents appsv1.DaemonSet
+	for _, f := range files {
+		err = errors.Join(err, os.WriteFile(filepath.Join(out, f.Name), f.Data, 0o600))
+		if strings.Contains(f.Name, "daemonset") {
+			err = errors.Join(err, yaml.Unmarshal(f.Data, &agents))
+		}
+	}
+	strict, failed := controlplane.Start(soon(t), controlplane.Options{ExtraArgs: []string{"--admission-control-config-file=" + file}})
+	if err := errors.Join(err, failed); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = strict.Stop() })
+	admin, err := strict.WriteKubeconfig(filepath.Join(dir, "admin"), controlplane.Kubeconfig{Credential: controlplane.Credential{Token: strict.RESTConfig().BearerToken}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	section, _, _ := strings.Cut(string(page), "On OpenShift, apply these files:")
+	here := strings.NewReplacer("kubectl", "--kubeconfig "+admin, " manifests/", " ../../manifests/", " out", " "+out)
+	for _, command := range typed.Commands(section) {
+		if _, err := install.Kubectl(soon(t), nil, strings.Fields(here.Replace(command))...); err != nil {
+			t.Fatal(err)
+		}
+	}
+	pod := corev1.Pod{ObjectMeta: agents.Spec.Template.ObjectMeta, Spec: agents.Spec.Template.Spec}
+	pod.APIVersion, pod.Kind, pod.Namespace, pod.Name = "v1", "Pod", agents.Namespace, "agent"
+	if _, err := install.Kubectl(soon(t), []byte(contract.Marshal(pod)), "--kubeconfig", admin, "create", "-f", "-"); err != nil {
+		t.Error(err)
+	}
 }
