@@ -4,6 +4,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -43,6 +44,10 @@ func TestServiceRunsAsTheAPIServerWithItsFile(t *testing.T) {
 	}
 	if folder := "/run/credentials/kms-health-reporter.service/"; config.Destination.Kubeconfig != folder+credential {
 		t.Errorf("the kubeconfig is %s, and systemd writes it to %s", config.Destination.Kubeconfig, folder)
+	}
+	// A socket that the API server reaches would be missing for the reporter.
+	if hidden := regexp.MustCompile(`(?m)^(PrivateTmp=yes|ProtectHome=yes|ProtectHome=tmpfs|InaccessiblePaths=.*)$`).FindString(unit); hidden != "" {
+		t.Errorf("%s hides folders of the host", hidden)
 	}
 	if page := readByHand(t, "../by-hand.md"); !strings.Contains(page, "install -D -m 0644 service.yaml /etc/kms-health/config.yaml\n") {
 		t.Error("the file is not installed for each User that the page lets one set: root reads the kubeconfig alone for it")
