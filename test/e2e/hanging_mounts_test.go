@@ -181,5 +181,5 @@ func TestDeletedFolderOfTheHostIsReported(t *testing.T) {
 		t.Fatal(err)
 	}
 	f.mkdir("host")
-	f.awaitLog("its folder was deleted on the host, and mounts of pods still show the deleted one")
+	f.awaitLog("what is mounted was deleted on the host, and mounts of pods still show the deleted one")
 }

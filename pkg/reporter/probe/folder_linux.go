@@ -22,7 +22,7 @@ func (p *Plugin) absence(failed error) Result {
 	}
 	folder := p.address[:strings.LastIndexByte(p.address, '/')+1] // as the kernel resolves it
 	pods, err := p.inPodVolume(folder)
-	deleted := folderDeleted(folder)
+	deleted := isDeleted(folder)
 	_, noFolder := os.Stat(folder)
 	info, noSocket := os.Stat(p.address)
 	switch {
@@ -30,9 +30,9 @@ func (p *Plugin) absence(failed error) Result {
 		return Result{NotProbed: err.Error()}
 	case deleted && pods:
 		return Result{Gone: true, Detail: "its folder was deleted, with the pod that it belonged to"}
-	case deleted:
-		r.Detail = "its folder was deleted on the host, and mounts of pods still show the deleted one: once the plugin " +
-			"runs, restart the API server if it is not ready, and then delete the reporter's pod"
+	case deleted || isDeleted(p.address):
+		r.Detail = "what is mounted was deleted on the host, and mounts of pods still show the deleted one: once the " +
+			"plugin runs, restart the API server if it is not ready, and then delete the reporter's pod"
 	case errors.Is(noFolder, os.ErrNotExist):
 		r.Reason = contract.SocketMissing
 		r.Detail = "its folder does not exist: check the endpoint, and the volume that has the socket"
@@ -67,11 +67,11 @@ func explained(failed error) string {
 	return ""
 }
 
-// folderDeleted reports whether a folder was deleted while it is mounted here. It then
-// appears as an empty folder whose link count is 0, which no existing folder has.
-func folderDeleted(folder string) bool {
+// isDeleted reports whether a folder, or a socket, was deleted while it is mounted here. Its link
+// count is then 0, which nothing has that exists.
+func isDeleted(path string) bool {
 	var st syscall.Stat_t
-	return syscall.Stat(folder, &st) == nil && st.Nlink == 0
+	return syscall.Stat(path, &st) == nil && st.Nlink == 0
 }
 
 // inPodVolume reports whether a folder is in an emptyDir volume made by a kubelet.

@@ -9,6 +9,8 @@ import (
 	"syscall"
 	"testing"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/kms-health/kms-health/pkg/contract"
 	"github.com/kms-health/kms-health/test/harness/program"
 )
@@ -27,7 +29,7 @@ const podVolume = "/var/lib/kubelet/pods/9f/volumes/kubernetes.io~empty-dir/kms-
 func TestDeletedFolder(t *testing.T) {
 	for root, want := range map[string]string{
 		podVolume + "//deleted": "",
-		"/run/kms//deleted":     ": its folder was deleted on the host, and mounts of pods still show the deleted one: once the plugin runs, restart the API server if it is not ready, and then",
+		"/run/kms//deleted":     ": what is mounted was deleted on the host, and mounts of pods still show the deleted one: once the plugin runs, restart the API server if it is not ready, and then",
 	} {
 		folder := filepath.Join(t.TempDir(), "plugins")
 		if err := os.Mkdir(folder, 0o755); err != nil {
@@ -72,6 +74,18 @@ func TestSocketThatCannotBeConnectedTo(t *testing.T) {
 	if err := listener.Close(); err != nil {
 		t.Fatal(err)
 	}
+	replaced := filepath.Join(program.SocketDir(t), "kms.sock")
+	if listener, err = net.ListenUnix("unix", &net.UnixAddr{Name: replaced}); err != nil {
+		t.Fatal(err)
+	}
+	mounted, err := unix.Open(replaced, unix.O_PATH|unix.O_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = unix.Close(mounted) })
+	if err := listener.Close(); err != nil {
+		t.Fatal(err)
+	}
 	for name, tt := range map[string]struct {
 		endpoint, detail string
 		reason           contract.Reason
@@ -80,6 +94,9 @@ func TestSocketThatCannotBeConnectedTo(t *testing.T) {
 		"an abstract socket": {"unix:///@kms-health-test-nothing-listens", ": nothing listens on it", contract.ConnectFailed},
 		"a file that was left behind": {
 			"unix://" + stale, `remove it if the plugin's log has "address already in use")`, contract.ConnectFailed,
+		},
+		"a socket that is itself mounted, and was deleted": {
+			fmt.Sprintf("unix:///proc/self/fd/%d", mounted), "and then delete the reporter's pod", contract.ConnectFailed,
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
