@@ -44,6 +44,8 @@ type Cluster struct {
 	// balancer. Nil: this is known not to be OpenShift.
 	Infrastructure *Informer[string]
 	Nodes          *Informer[Node] // all: pods of API servers may be on any
+	// Failures are of the pods in the operator's own namespace. Without the right to read Events messages are shorter.
+	Failures *Informer[Failure]
 
 	ClusterOptions
 }
@@ -85,6 +87,8 @@ func NewCluster(ctx context.Context, o ClusterOptions) *Cluster {
 			internalServer, reporters).start(ctx)
 	}
 	c.Nodes = New(o.Client, Selection{Resource: Nodes}, readNode, health, reporters).start(ctx)
+	warnings := Selection{Resource: Events, Namespace: o.Namespace, Fields: "type=" + corev1.EventTypeWarning}
+	c.Failures = New(o.Client, warnings, readFailure, reporters).start(ctx)
 	return c
 }
 

@@ -2,13 +2,11 @@ package informers
 
 import (
 	"cmp"
-	"context"
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/dynamic"
 )
 
 // Failure is why a pod, or a pod of a DaemonSet, does not start, as an Event of Kubernetes has it.
@@ -18,19 +16,9 @@ type Failure struct {
 	Message string
 }
 
-// Failures follows the Events of a namespace that are failures.
-type Failures struct{ *Informer[Failure] }
-
-// NewFailures starts the informer.
-func NewFailures(ctx context.Context, client dynamic.Interface, namespace string, keys ...Key) Failures {
-	warnings := Selection{Resource: Events, Namespace: namespace, Fields: "type=" + corev1.EventTypeWarning}
-	return Failures{New(client, warnings,
-		readFailure, keys...).start(ctx)}
-}
-
-// ByObject returns the last message for each object. Events of one object are named in the order of their making.
-func (f Failures) ByObject() map[types.UID]string {
-	all := f.List()
+// LastFailures returns the last message for each object. Events of one object are named in the order of their making.
+func (c *Cluster) LastFailures() map[types.UID]string {
+	all := c.Failures.List()
 	slices.SortFunc(all, func(a, b Failure) int { return cmp.Compare(a.Event, b.Event) })
 	last := map[types.UID]string{}
 	for _, failure := range all {

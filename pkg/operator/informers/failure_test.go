@@ -9,7 +9,7 @@ import (
 )
 
 func TestFailureIsTheLastEventOfAnObjectThatIsOne(t *testing.T) {
-	all := Failures{&Informer[Failure]{}}
+	all := &Cluster{Failures: &Informer[Failure]{convert: readFailure}}
 	objects := []any{}
 	for _, e := range [][4]string{
 		{"a.17", "FailedMount", "pod", "not a directory"}, {"a.16", "FailedMount", "pod", "timed out"},
@@ -21,12 +21,11 @@ func TestFailureIsTheLastEventOfAnObjectThatIsOne(t *testing.T) {
 			"involvedObject": map[string]any{"uid": e[2]},
 		}})
 	}
-	all.convert = readFailure
-	if err := store[Failure](all).Replace(objects, ""); err != nil {
+	if err := (store[Failure]{all.Failures}).Replace(objects, ""); err != nil {
 		t.Fatal(err)
 	}
 	want := map[types.UID]string{"pod": "not a directory", "set": "exceeded quota"}
-	if diff := cmp.Diff(want, all.ByObject()); diff != "" {
+	if diff := cmp.Diff(want, all.LastFailures()); diff != "" {
 		t.Error(diff)
 	}
 }

@@ -23,7 +23,7 @@ func withNode() *dynamicfake.FakeDynamicClient {
 	kinds := map[schema.GroupVersionResource]string{contract.Resources[0].GVR(): "KubeAPIServerList"}
 	for _, r := range []schema.GroupVersionResource{
 		Pods, Nodes, ConfigMaps, ServiceAccounts, Namespaces, DaemonSets, ClusterRoles, ClusterBindings, Policies,
-		PolicyBindings,
+		PolicyBindings, Events,
 	} {
 		kinds[r] = "AnyList"
 	}

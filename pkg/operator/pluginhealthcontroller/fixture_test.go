@@ -89,6 +89,7 @@ var listKinds = map[schema.GroupVersionResource]string{
 	informers.ClusterRoles: "ClusterRoleList", informers.ClusterBindings: "ClusterRoleBindingList",
 	informers.Policies:       "ValidatingAdmissionPolicyList",
 	informers.PolicyBindings: "ValidatingAdmissionPolicyBindingList",
+	informers.Events:         "EventList",
 	informers.DaemonSets:     "DaemonSetList", informers.ConfigMaps: "ConfigMapList",
 	informers.ServiceAccounts: "ServiceAccountList",
 }

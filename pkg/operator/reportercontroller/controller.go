@@ -84,9 +84,7 @@ type Controller struct {
 
 	began   time.Time          // when Run did
 	cluster *informers.Cluster // from Run on
-	// failures are of the pods in the operator's own namespace. Without the right to read Events messages are shorter.
-	failures informers.Failures
-	ctx      context.Context // of the sources
+	ctx     context.Context    // of the sources
 
 	mu      sync.Mutex
 	targets map[string]*serverState
@@ -108,7 +106,6 @@ func (c *Controller) Run(ctx context.Context) {
 	})
 	c.mu.Lock()
 	c.began, c.cluster, c.ctx = c.Clock.Now(), cluster, ctx
-	c.failures = informers.NewFailures(ctx, c.Client, c.Namespace, informers.Key{Queue: c.Queue, Name: syncqueue.All})
 	c.mu.Unlock()
 	c.Queue.Enqueue(syncqueue.All)
 	c.Queue.Work(ctx, workers, c.sync)

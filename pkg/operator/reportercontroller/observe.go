@@ -95,7 +95,7 @@ func (c *Controller) observe(ctx context.Context, s *Snapshot, e *serverState) {
 	s.add(contract.PolicyMissing, cmp.Or(policyProblem("ValidatingAdmissionPolicy", c.cluster.Policy),
 		policyProblem("ValidatingAdmissionPolicyBinding", c.cluster.PolicyBinding)))
 	c.observeObjects(s, e.sources)
-	s.Failures = c.failures.ByObject()
+	s.Failures = c.cluster.LastFailures()
 	c.observeAges(s, e)
 	if readsSecrets && !s.NamespaceMissing {
 		c.observeSecrets(ctx, s, e, role)
