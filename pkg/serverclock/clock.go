@@ -20,7 +20,7 @@ const minOffset = 5 * time.Second
 // Clock is safe for several goroutines.
 type Clock struct {
 	local      clock.PassiveClock
-	offset     atomic.Int64 // of the API server's clock from the local one
+	offset     atomic.Int64 // of the API server's clock from the local one; zero for less than minOffset
 	unanswered atomic.Pointer[time.Time]
 }
 
@@ -28,11 +28,7 @@ type Clock struct {
 func New(local clock.PassiveClock) *Clock { return &Clock{local: local} }
 
 // Now is the time by the API server's clock.
-func (c *Clock) Now() time.Time { return c.local.Now().Add(c.Offset()) }
-
-// Offset is how far the API server's clock is ahead of the local one, zero for less than
-// 5 seconds.
-func (c *Clock) Offset() time.Duration { return time.Duration(c.offset.Load()) }
+func (c *Clock) Now() time.Time { return c.local.Now().Add(time.Duration(c.offset.Load())) }
 
 // Unanswered is when a request last had no response, by the local clock, since the API server's may not be known
 // then; zero: each had one. It counts when the API server cannot be reached, or the connection ends. It does not

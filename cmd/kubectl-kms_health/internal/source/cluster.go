@@ -33,8 +33,7 @@ import (
 // Cluster reads from an API server.
 type Cluster struct {
 	client dynamic.Interface
-	clock  clock.PassiveClock
-	server *serverclock.Clock
+	clock  *serverclock.Clock
 	// namespaces may be the operator's; the first that has something of it is.
 	namespaces []string
 }
@@ -52,7 +51,7 @@ func NewCluster(config *rest.Config, namespaces []string, c clock.PassiveClock) 
 	config.Wrap(server.Wrap)
 	config.Wrap(answer)
 	client, err := dynamic.NewForConfig(config)
-	return &Cluster{client, c, server, namespaces}, err
+	return &Cluster{client, server, namespaces}, err
 }
 
 // bounded bounds the time of each answer. A config's Timeout would include that of a credential plugin, which may wait
@@ -156,7 +155,7 @@ func (c *Cluster) Read(ctx context.Context) (*view.Snapshot, error) {
 		s.Unread[r.kind] = s.Unread[r.kind] || r.err != nil
 	}
 	c.readServers(ctx, s)
-	s.Now = c.clock.Now().Add(c.server.Offset())
+	s.Now = c.clock.Now()
 	return s, nil
 }
 
