@@ -20,8 +20,8 @@ import (
 // (kmsv2PluginWriteDEKSourceMaxTTL in k8s.io/apiserver/pkg/server/options/encryptionconfig).
 const SettlePeriod = 180 * time.Second
 
-// agreement is the message of KMSWriteKeyAgreed where it is True.
-type agreement struct {
+// AgreedKey is the message of KMSWriteKeyAgreed where it is True.
+type AgreedKey struct {
 	KeyID string `json:"keyID"`
 	KEKID string `json:"kekID"`
 	Since string `json:"since,omitempty"`
@@ -65,7 +65,7 @@ func (e *evaluation) settle(c *operatorstatus.Condition, key, kekID string) {
 	next, was := e.Agreement, e.Previous[c.Type]
 	if next.KeyID != key || !contract.SameKEK(next.KEKID, kekID) {
 		next = Agreement{KeyID: key, KEKID: kekID, Seen: e.Now, Since: e.Wall.UTC().Format(time.RFC3339)}
-		var found agreement
+		var found AgreedKey
 		stands := !e.Agreement.Evaluated && was.Status == operatorstatus.True
 		if stands && json.Unmarshal([]byte(was.Message), &found) == nil && found.KeyID == key &&
 			contract.SameKEK(found.KEKID, kekID) {
@@ -84,7 +84,7 @@ func (e *evaluation) settle(c *operatorstatus.Condition, key, kekID string) {
 	e.result.Agreement = next
 	e.result.KeyID, e.result.KEKID = key, kekID
 	c.Status, c.Reason = operatorstatus.True, contract.AsExpected
-	c.Message = contract.Marshal(agreement{key, kekID, next.Since})
+	c.Message = contract.Marshal(AgreedKey{key, kekID, next.Since})
 }
 
 // agreedKey is the key to agree on: the configuration's, else the one that every API server

@@ -2,6 +2,7 @@ package view
 
 import (
 	"cmp"
+	"encoding/json"
 	"fmt"
 	"maps"
 	"slices"
@@ -167,8 +168,8 @@ func (p *Preflight) checkCondition(a *APIServer, name, conditionType, named stri
 		p.add(a, name, cmp.Or(verdict, NotKnown), c.Reason, explained(c))
 		return
 	}
-	agreed, err := agreementOf(c)
-	differs := err != nil || !contract.SameKEK(agreed.KEKID, named)
+	var agreed rollup.AgreedKey
+	differs := json.Unmarshal([]byte(c.Message), &agreed) != nil || !contract.SameKEK(agreed.KEKID, named)
 	if conditionType == contract.WriteKeyAgreed && differs {
 		p.add(a, name, NotKnown, c.Reason, ConditionText(c)+" is about a KEK ID that not every node names: "+c.Message)
 		return

@@ -251,22 +251,14 @@ func (a *APIServer) markAgreed() {
 	if c == nil || c.Status != metav1.ConditionTrue {
 		return
 	}
-	agreed, err := agreementOf(c)
-	if err != nil {
+	var agreed rollup.AgreedKey
+	if json.Unmarshal([]byte(c.Message), &agreed) != nil {
 		return
 	}
 	for i := range a.Plugins {
 		p := &a.Plugins[i]
 		p.Write = p.Write || p.KeyID == agreed.KeyID && !a.hasMessage(p.Node)
 	}
-}
-
-// agreement is the message of KMSWriteKeyAgreed where it is True.
-type agreement struct{ KeyID, KEKID string }
-
-func agreementOf(c *metav1.Condition) (agreed agreement, err error) {
-	err = json.Unmarshal([]byte(c.Message), &agreed)
-	return agreed, err
 }
 
 // hasMessage reports whether a reporter of this project reports on a node.
