@@ -71,25 +71,6 @@ func TestARestartExcusesNoSocketOfAStandingReplacement(t *testing.T) {
 	fixture.RemoveTarget(t, op, reporters)
 }
 
-// The mirror of a static pod is deleted while its kubelet is down. kube-apiserver runs on, with which key is not shown.
-func TestNoKeyIsAgreedOnWithoutThePodOfAListedNode(t *testing.T) {
-	op := fixture.NewOperator(t)
-	reporters := fixture.StartReporting(t, op, nil, "1s")
-	node := reporters[1].Node
-	replace(t, node)
-	op.Kill(syscall.SIGTERM)
-	t.Cleanup(func() { fixture.RemoveStatics(t) })
-	ctx, cancel := context.WithTimeout(t.Context(), fixture.Timeout)
-	defer cancel()
-	err := fixture.Workers.RemoveStaticPod(ctx, node, apiservers.Kube.Namespace, "kube-apiserver")
-	if err != nil {
-		t.Fatal(err)
-	}
-	op.Start("")
-	fixture.AwaitRollUp(t, apiservers.Kube, contract.WriteKeyAgreed, operatorstatus.Unknown, contract.WriteKeyUnknown)
-	fixture.RemoveTarget(t, op, reporters)
-}
-
 // replace lists a node with another revision than its pod has, until the test ends.
 func replace(t *testing.T, node string) {
 	t.Helper()
