@@ -27,7 +27,8 @@ func observed(target *target, pods []*corev1.Pod, nodes map[string]informers.Nod
 
 func observedBeside(target *target, pods []*corev1.Pod, nodes map[string]informers.Node, resource *operatorstatus.Status,
 ) (in rollup.Input) {
-	syncingOf(target, nodes).expect(&in, nil, byNode(alive(pods)), nil, resource)
+	s := syncingOf(target, nodes)
+	s.expect(&in, nil, byNode(s.readers(pods)), nil, resource)
 	return in
 }
 
@@ -79,6 +80,8 @@ var expectedNodes = []struct {
 		[]*corev1.Pod{pod("a", mounting("encryption-config-7"))}, "a:1"},
 	{"the Secret outweighs the label", withKeys("2").but(revisions),
 		[]*corev1.Pod{pod("a", revision(7), mounting("encryption-config-8"))}, "a:2,1"},
+	{"it has a revision, and mounts other Secrets alone: it reads none", withKeys("2").but(revisions),
+		[]*corev1.Pod{pod("a", revision(7), mounting("serving-cert")), pod("b", revision(7))}, "b:1"},
 	{"it mounts the live one", withKeys("2").but(revisions),
 		[]*corev1.Pod{pod("a", revision(7), mounting("encryption-config"))}, "a:2"},
 	{"a revision that could not be read is not the live one", withKeys("2").but(revisions),
