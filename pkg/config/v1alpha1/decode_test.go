@@ -14,6 +14,8 @@ import (
 	"k8s.io/kms/pkg/util"
 	strictjson "sigs.k8s.io/json"
 	"sigs.k8s.io/yaml"
+
+	"github.com/kms-health/kms-health/pkg/contract"
 )
 
 const head = "apiVersion: kmshealth.openshift.io/v1alpha1\nkind: ReporterConfiguration\n"
@@ -463,7 +465,7 @@ func FuzzSocketAddress(f *testing.F) {
 	f.Fuzz(func(t *testing.T, endpoint string) {
 		theirs, refused := util.ParseEndpoint(endpoint)
 		got, err := SocketAddress(endpoint)
-		unfit := theirs == "" || theirs == "@" || CleanSocket(theirs) == "/" || len(theirs) > maxSocketPath || !isPrintable(theirs) ||
+		unfit := theirs == "" || theirs == "@" || CleanSocket(theirs) == "/" || len(theirs) > contract.MaxSocket || !isPrintable(theirs) ||
 			theirs[0] == '/' && slices.Contains(strings.Split(theirs, "/"), "..")
 		if (err != nil) != (refused != nil || unfit) {
 			t.Fatalf("%q: %v, kube-apiserver: %q, %v", endpoint, err, theirs, refused)

@@ -29,8 +29,6 @@ const (
 	MaxPlugins = 16
 	// MaxServers is enough for the node's own API server and two addresses of the others.
 	MaxServers = 4
-	// maxSocketPath is sizeof(sockaddr_un.sun_path) less its final NUL, unix(7).
-	maxSocketPath = 107
 )
 
 // ValidKeyID reports whether a string can be a plugin's keyID.
@@ -152,9 +150,9 @@ func SocketAddress(endpoint string) (string, error) {
 	if address[0] == '/' && slices.Contains(strings.Split(address, "/"), "..") {
 		return "", errors.New("must be written without .., which can lead elsewhere from another container")
 	}
-	if len(address) > maxSocketPath {
+	if len(address) > contract.MaxSocket {
 		return "", fmt.Errorf("is a path of %d bytes, must be at most %d: a socket's address has no room for more "+
-			"(sun_path, unix(7))", len(address), maxSocketPath)
+			"(sun_path, unix(7))", len(address), contract.MaxSocket)
 	}
 	return address, nil
 }

@@ -236,9 +236,7 @@ func expectPlugins(n *rollup.Node, plugins []v1alpha1.Plugin) {
 	for _, p := range plugins {
 		n.Keys = append(n.Keys, p.KeyID)
 		if address, err := v1alpha1.SocketAddress(p.Endpoint); err == nil {
-			if address = v1alpha1.CleanSocket(address); len(address) <= contract.MaxSocket {
-				n.Sockets[p.KeyID] = address
-			}
+			n.Sockets[p.KeyID] = v1alpha1.CleanSocket(address)
 		}
 	}
 }
