@@ -151,8 +151,8 @@ func work(leading prometheus.Gauge, file *configobserver.File, controllers []con
 // server.
 func ready(file *configobserver.File, reporters *reportercontroller.Controller) func() bool {
 	return func() bool {
-		for _, status := range reporters.Statuses() {
-			if status.Reason == contract.OtherInstallation {
+		for _, t := range reporters.Targets() {
+			if t.Status.Reason == contract.OtherInstallation {
 				return false
 			}
 		}

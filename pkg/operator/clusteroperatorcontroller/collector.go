@@ -6,7 +6,6 @@ import (
 	coordinationv1 "k8s.io/api/coordination/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
-	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
 	"github.com/kms-health/kms-health/pkg/contract"
 	"github.com/kms-health/kms-health/pkg/operator/configobserver"
 	"github.com/kms-health/kms-health/pkg/operator/delivery"
@@ -24,8 +23,7 @@ type Collector struct {
 	Config    *configobserver.File
 	CA        interface{ Problem() string } // nil: the operator keeps none
 	Reporters interface {
-		Targets() []v1alpha1.APIServer
-		Statuses() map[string]delivery.Status
+		Targets() []delivery.Target
 		IsOpenShift() bool
 	}
 	Health interface {
@@ -36,15 +34,14 @@ type Collector struct {
 // Collect returns what there is to report of an operator that has run for so long, and the related objects, which
 // `oc adm inspect` collects. ready is false while there is nothing yet, and where this is no OpenShift.
 func (c *Collector) Collect(running time.Duration) (in Input, related []any, ready bool) {
-	statuses, targets := c.Reporters.Statuses(), c.Reporters.Targets()
-	unknown := false
+	targets, unknown := c.Reporters.Targets(), false
 	for _, t := range targets {
-		if statuses[t.Name].Reason == contract.OtherInstallation {
+		if t.Status.Reason == contract.OtherInstallation {
 			return in, nil, false // the ClusterOperator is that one's, too
 		}
-		verdict, delivered := c.Health.Verdict(t.Name), statuses[t.Name]
-		unknown = unknown || delivered == (delivery.Status{}) || !verdict.Judged && !delivered.Reason.NeedsAction()
-		in.Targets = append(in.Targets, Target{Name: t.Name, Delivery: delivered, Verdict: verdict})
+		verdict := c.Health.Verdict(t.Name)
+		unknown = unknown || t.Status == (delivery.Status{}) || !verdict.Judged && !t.Status.Reason.NeedsAction()
+		in.Targets = append(in.Targets, Target{Name: t.Name, Delivery: t.Status, Verdict: verdict})
 	}
 	config := c.Config.Current() // before one is active, the targets are not known
 	in.Configured = config != nil
@@ -61,7 +58,7 @@ func (c *Collector) Collect(running time.Duration) (in Input, related []any, rea
 
 // related are the objects that show what the operator does, for `oc adm inspect`. It also
 // gathers all of config.openshift.io, and most of what is in a namespace, but no Lease.
-func (c *Collector) related(targets []v1alpha1.APIServer) (all []any) {
+func (c *Collector) related(targets []delivery.Target) (all []any) {
 	add := func(kind schema.GroupVersionResource, name string) {
 		all = append(all, map[string]any{"group": kind.Group, "resource": kind.Resource, "name": name})
 	}

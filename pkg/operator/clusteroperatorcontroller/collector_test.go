@@ -37,8 +37,12 @@ func TestTheManifestsRelatedObjectsAreThoseOfTheOperator(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	var targets []delivery.Target
+	for _, server := range c.APIServers {
+		targets = append(targets, delivery.Target{APIServer: server})
+	}
 	collector := &Collector{Namespace: "openshift-kms-health"}
-	related := slices.DeleteFunc(collector.related(c.APIServers), func(o any) bool {
+	related := slices.DeleteFunc(collector.related(targets), func(o any) bool {
 		return o.(map[string]any)["group"] == informers.ClusterRoles.Group
 	})
 	if diff := cmp.Diff(related, shipped.Status.RelatedObjects); diff != "" {
@@ -84,10 +88,9 @@ type parts struct {
 	configured chan struct{}
 }
 
-func (p *parts) Enqueue(string)                { p.configured <- struct{}{} }
-func (p *parts) Targets() []v1alpha1.APIServer { return []v1alpha1.APIServer{{Name: "a"}} }
-func (p *parts) Statuses() map[string]delivery.Status {
-	return map[string]delivery.Status{"a": p.Status}
+func (p *parts) Enqueue(string) { p.configured <- struct{}{} }
+func (p *parts) Targets() []delivery.Target {
+	return []delivery.Target{{APIServer: v1alpha1.APIServer{Name: "a"}, Status: p.Status}}
 }
 func (p *parts) IsOpenShift() bool               { return true }
 func (p *parts) Verdict(string) delivery.Verdict { return delivery.Verdict{} }

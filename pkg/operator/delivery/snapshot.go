@@ -7,6 +7,12 @@ import (
 	"github.com/kms-health/kms-health/pkg/operator/informers"
 )
 
+// Target is an API server, with how its delivery stands. The zero Status: that is not known yet.
+type Target struct {
+	v1alpha1.APIServer
+	Status Status
+}
+
 // Snapshot is what the roll-up of a target needs of its delivery.
 type Snapshot struct {
 	v1alpha1.APIServer

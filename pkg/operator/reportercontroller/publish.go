@@ -70,7 +70,7 @@ func (c *Controller) publish(e *serverState) {
 	}
 }
 
-// report keeps a status: for metrics, Statuses, and the roll-up, which has it in the
+// report keeps a status: for metrics, Targets, and the roll-up, which has it in the
 // target's condition. A status with an empty message is transient, and not reported.
 //
 // There is an Event only for a status that no condition has: where there is no operator
@@ -98,17 +98,6 @@ func (c *Controller) report(e *serverState, s *Snapshot, o *Result) {
 	if before != o.Status {
 		c.ClusterOperator.Enqueue(contract.ClusterOperator)
 	}
-}
-
-// Statuses are the states of the deliveries, by target.
-func (c *Controller) Statuses() map[string]delivery.Status {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	all := make(map[string]delivery.Status, len(c.targets))
-	for name, e := range c.targets {
-		all[name] = e.status
-	}
-	return all
 }
 
 // unreachable reports whether no request had an answer, and one failed: all targets have that

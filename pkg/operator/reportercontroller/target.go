@@ -61,12 +61,12 @@ func (c *Controller) names() []string {
 }
 
 // Targets are those that are kept or being removed, by name.
-func (c *Controller) Targets() []v1alpha1.APIServer {
+func (c *Controller) Targets() (all []delivery.Target) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	var all []v1alpha1.APIServer
 	for _, name := range slices.Sorted(maps.Keys(c.targets)) {
-		all = append(all, c.targets[name].target)
+		e := c.targets[name]
+		all = append(all, delivery.Target{APIServer: e.target, Status: e.status})
 	}
 	return all
 }
