@@ -116,8 +116,9 @@ func TestOnePodOfEachNodeHasACompanion(t *testing.T) {
 		"both are being deleted, the latter": {apiPod("a", "1", deleting), apiPod("a", "2", deleting), seen(1, 2), "1"},
 	} {
 		plan := planOf(t, fixture(t, v1alpha1.ModeCompanionPod, pods(c.first, c.second), c.change))
-		if w := workloads(plan); len(w) != 1 || w[0].GetAnnotations()[contract.BesideAnnotation] != c.want || len(plan.Delete) > 0 {
-			t.Errorf("%s: %s made, %s deleted, want beside %s", name, names(w), names(plan.Delete), c.want)
+		if w := workloads(plan); len(w) != 1 || w[0].GetAnnotations()[contract.BesideAnnotation] != c.want ||
+			plan.Served["a"] != c.want || len(plan.Delete) > 0 {
+			t.Errorf("%s: %s made, served are %v, %s deleted, want %s", name, names(w), plan.Served, names(plan.Delete), c.want)
 		}
 	}
 	s := fixture(t, v1alpha1.ModeCompanionPod, pods(apiPod("a", "1"), apiPod("a", "2")), delivered(t, companion), seen(1, 2))

