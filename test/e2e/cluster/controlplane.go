@@ -3,7 +3,6 @@ package cluster
 import (
 	"bytes"
 	"context"
-	"encoding/base64"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -31,7 +30,7 @@ func (n *Node) startEtcd(ctx context.Context) error {
 		return err
 	}
 	return n.awaitDaemon(ctx, etcd, func(ctx context.Context) error {
-		_, err := n.etcdRange(ctx, "/registry/health", "")
+		_, err := n.etcdRange(ctx, "/registry/health")
 		return err
 	})
 }
@@ -60,41 +59,57 @@ type KV struct {
 
 // Etcd returns what etcd holds below a prefix, past the API server.
 func (c *Cluster) Etcd(ctx context.Context, prefix string) ([]KV, error) {
-	end := []byte(prefix)
-	end[len(end)-1]++
-	return c.Nodes()[0].etcdRange(ctx, prefix, string(end))
+	return c.Nodes()[0].etcdRange(ctx, prefix)
 }
 
-func (n *Node) etcdRange(ctx context.Context, from, to string) ([]KV, error) {
-	question := map[string]string{"key": base64.StdEncoding.EncodeToString([]byte(from))}
-	if to != "" {
-		question["range_end"] = base64.StdEncoding.EncodeToString([]byte(to))
+func (n *Node) etcdRange(ctx context.Context, prefix string) ([]KV, error) {
+	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
+	defer cancel()
+	body, err := n.askEtcd(ctx, "/v3/kv/range", below(prefix))
+	if err != nil {
+		return nil, err
 	}
+	defer body.Close()
+	var answer struct{ KVs []KV }
+	err = json.NewDecoder(body).Decode(&answer)
+	return answer.KVs, err
+}
+
+// EtcdWatch watches what is below a prefix, in the first node's etcd, from a revision on; 0: from now on. It returns
+// the answers, a line of JSON each.
+func (c *Cluster) EtcdWatch(ctx context.Context, prefix string, revision int64) (io.ReadCloser, error) {
+	watch := below(prefix)
+	watch["start_revision"] = revision
+	return c.Nodes()[0].askEtcd(ctx, "/v3/watch", map[string]any{"create_request": watch})
+}
+
+// below selects the keys with a prefix.
+func below(prefix string) map[string]any {
+	end := []byte(prefix)
+	end[len(end)-1]++
+	return map[string]any{"key": []byte(prefix), "range_end": end} // JSON has them in base64, as etcd does
+}
+
+func (n *Node) askEtcd(ctx context.Context, path string, question map[string]any) (io.ReadCloser, error) {
 	body, err := json.Marshal(question)
 	if err != nil {
 		return nil, err
 	}
-	request, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://127.0.0.1:2379/v3/kv/range",
-		bytes.NewReader(body))
+	request, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://127.0.0.1:2379"+path, bytes.NewReader(body))
 	if err != nil {
 		return nil, err
 	}
-	transport := &http.Transport{DisableKeepAlives: true, DialContext: n.Dial}
-	client := &http.Client{Timeout: 10 * time.Second, Transport: transport}
+	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true, DialContext: n.Dial}}
 	response, err := client.Do(request)
 	if err != nil {
 		return nil, err
 	}
-	defer response.Body.Close()
-	answer, err := io.ReadAll(response.Body)
-	if err != nil {
-		return nil, err
-	}
 	if response.StatusCode != http.StatusOK {
-		return nil, fmt.Errorf("etcd: %s: %s", response.Status, answer)
+		defer response.Body.Close()
+		answer, err := io.ReadAll(response.Body)
+		return nil, errors.Join(fmt.Errorf("etcd: %s: %s", response.Status, answer), err)
 	}
-	var decoded struct{ KVs []KV }
-	return decoded.KVs, json.Unmarshal(answer, &decoded)
+	return response.Body, nil
 }
 
 // Kubectl runs kubectl in the first node, as an administrator, and returns its output.
@@ -165,22 +180,3 @@ func (c *Cluster) prepare(ctx context.Context) error {
 
 const infrastructureStatus = `{"status": {"controlPlaneTopology": "HighlyAvailable", "infrastructureTopology": "HighlyAvailable", ` +
 	`"infrastructureName": "e2e", "apiServerURL": "", "apiServerInternalURI": "", "etcdDiscoveryDomain": "", "cpuPartitioning": "None", "platform": "None", "platformStatus": {"type": "None"}}}`
-
-// EtcdWatch starts a watch of etcd's, and returns its answers, a line of JSON each.
-func (n *Node) EtcdWatch(ctx context.Context, question string) (io.ReadCloser, error) {
-	request, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://127.0.0.1:2379/v3/watch",
-		strings.NewReader(question))
-	if err != nil {
-		return nil, err
-	}
-	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true, DialContext: n.Dial}}
-	response, err := client.Do(request)
-	if err != nil {
-		return nil, err
-	}
-	if response.StatusCode != http.StatusOK {
-		_ = response.Body.Close()
-		return nil, fmt.Errorf("etcd: %s", response.Status)
-	}
-	return response.Body, nil
-}
