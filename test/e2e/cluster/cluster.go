@@ -18,6 +18,7 @@ import (
 
 	"golang.org/x/sys/unix"
 	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/kms-health/kms-health/test/harness/controlplane"
 	"github.com/kms-health/kms-health/test/harness/image"
@@ -331,7 +332,11 @@ func (c *Cluster) Kubeconfig(server string) ([]byte, error) {
 
 // RESTConfig is an administrator's of this node's API server.
 func (n *Node) RESTConfig() (*rest.Config, error) {
-	config, err := n.cluster.pki.restConfig("https://127.0.0.1:6443", "admin", "system:masters")
+	kubeconfig, err := n.cluster.Kubeconfig("https://127.0.0.1:6443")
+	if err != nil {
+		return nil, err
+	}
+	config, err := clientcmd.RESTConfigFromKubeConfig(kubeconfig)
 	if err != nil {
 		return nil, err
 	}

@@ -1,17 +1,14 @@
 package cluster
 
 import (
-	"crypto/rand"
-	"crypto/rsa"
 	"crypto/tls"
 	"crypto/x509"
-	"encoding/pem"
 	"slices"
 	"time"
 
-	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+	"k8s.io/client-go/util/keyutil"
 
 	"github.com/kms-health/kms-health/test/harness/controlplane"
 )
@@ -38,12 +35,8 @@ func newPKI() (*pki, error) {
 	if p.next, err = controlplane.NewCAFor("kms-health-e2e-next", caLifetime); err != nil {
 		return nil, err
 	}
-	tokens, err := rsa.GenerateKey(rand.Reader, 2048)
-	if err != nil {
-		return nil, err
-	}
-	p.tokenKey = pem.EncodeToMemory(&pem.Block{Type: "RSA PRIVATE KEY", Bytes: x509.MarshalPKCS1PrivateKey(tokens)})
-	return p, nil
+	p.tokenKey, err = keyutil.MakeEllipticPrivateKeyPEM()
+	return p, err
 }
 
 // both is what the cluster's own programs trust.
@@ -63,14 +56,6 @@ func (p *pki) kubeconfig(server, user string, groups ...string) ([]byte, error) 
 		Contexts:       map[string]*clientcmdapi.Context{name: {Cluster: name, AuthInfo: name}},
 		CurrentContext: name,
 	})
-}
-
-func (p *pki) restConfig(server, user string, groups ...string) (*rest.Config, error) {
-	raw, err := p.kubeconfig(server, user, groups...)
-	if err != nil {
-		return nil, err
-	}
-	return clientcmd.RESTConfigFromKubeConfig(raw)
 }
 
 // tlsConfig is a client's that trusts the authority.
