@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/kms-health/kms-health/pkg/contract"
@@ -108,7 +109,7 @@ func (p *Preflight) check(a *APIServer) {
 	}
 	p.checkCondition(a, "Writes with it", contract.WriteKeyAgreed, named)
 	p.checkCondition(a, "Reporters", contract.HealthReporting, "")
-	if c := a.condition(contract.PreflightDegraded); c != nil && !AsExpected(c) {
+	if c := meta.FindStatusCondition(a.Conditions, contract.PreflightDegraded); c != nil && !AsExpected(c) {
 		p.add(a, "OpenShift's own preflight", Unhealthy, c.Type, explained(c))
 	}
 }
@@ -153,7 +154,7 @@ func (p *Preflight) checkSame(a *APIServer, name string, of byNode, reason strin
 // checkCondition adds what the operator found out; without one only what does not hold: it may be one of another
 // namespace, or one that is gone. An agreement is about the named KEK ID.
 func (p *Preflight) checkCondition(a *APIServer, name, conditionType, named string) {
-	c, absent := a.condition(conditionType), p.Operator.State == OperatorNotInstalled
+	c, absent := meta.FindStatusCondition(a.Conditions, conditionType), p.Operator.State == OperatorNotInstalled
 	switch {
 	case c == nil && (absent || p.Operator.State == OperatorNotKnown), absent && c.Status == operatorstatus.True:
 		return

@@ -184,15 +184,6 @@ func (a *APIServer) notRunning() bool {
 	return absent && len(a.Plugins) == 0 && !a.Target().PerAPIServer()
 }
 
-// condition is the one of a type; nil: there is none.
-func (a *APIServer) condition(conditionType string) *metav1.Condition {
-	at := slices.IndexFunc(a.Conditions, func(c metav1.Condition) bool { return c.Type == conditionType })
-	if at < 0 {
-		return nil
-	}
-	return &a.Conditions[at]
-}
-
 // Shown reports whether an API server has a problem with the reason.
 func (s *Status) Shown(apiServer, reason string) bool {
 	return slices.ContainsFunc(s.Problems, func(p Problem) bool { return p.APIServer == apiServer && p.Reason == reason })

@@ -13,6 +13,7 @@ import (
 	"strings"
 	"time"
 
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
@@ -235,7 +236,7 @@ func read(r contract.Resource, o *unstructured.Unstructured, now time.Time) APIS
 // dropUnexpected drops plugins that the operator does not expect, as it finds that all others are reported: of nodes
 // whose API server has none yet, and, also if no API server runs, what OpenShift's reporters left behind.
 func (a *APIServer) dropUnexpected() {
-	c := a.condition(contract.HealthReporting)
+	c := meta.FindStatusCondition(a.Conditions, contract.HealthReporting)
 	if c == nil || c.Status != operatorstatus.True && c.Reason != contract.NoPods {
 		return
 	}
@@ -247,7 +248,7 @@ func (a *APIServer) dropUnexpected() {
 
 // markAgreed marks the key that all API servers write with, where typed reports do not show it.
 func (a *APIServer) markAgreed() {
-	c := a.condition(contract.WriteKeyAgreed)
+	c := meta.FindStatusCondition(a.Conditions, contract.WriteKeyAgreed)
 	if c == nil || c.Status != metav1.ConditionTrue {
 		return
 	}
