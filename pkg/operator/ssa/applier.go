@@ -17,6 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/resourceversion"
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/util/csaupgrade"
 	"k8s.io/klog/v2"
 
@@ -212,10 +213,7 @@ func GVROf(o *unstructured.Unstructured) schema.GroupVersionResource {
 
 // Describe names an object, for people too.
 func Describe(o *unstructured.Unstructured) string {
-	if o.GetNamespace() == "" {
-		return o.GetKind() + " " + o.GetName()
-	}
-	return o.GetKind() + " " + o.GetNamespace() + "/" + o.GetName()
+	return o.GetKind() + " " + cache.MetaObjectToName(o).String()
 }
 
 // AtLeast reports whether a version of an object is at least as new as one that was written.
