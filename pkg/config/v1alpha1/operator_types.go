@@ -1,5 +1,7 @@
 package v1alpha1
 
+import "github.com/kms-health/kms-health/pkg/contract"
+
 // OperatorConfiguration is the operator's file. It is config.yaml in the ConfigMap
 // kms-health-operator-config.
 type OperatorConfiguration struct {
@@ -136,6 +138,11 @@ func (m Mode) ServesNode() bool { return m == ModeDaemonSet }
 // OwnerInjects reports whether the pods' owner adds the reporter's container, and brings
 // its credentials.
 func (t *APIServer) OwnerInjects() bool { return t.Mode.InOwnersPods() && t.Deployment == "" }
+
+// ReportsTo is the object that has the API server's reports.
+func (t *APIServer) ReportsTo() contract.Resource {
+	return contract.ResourceFor(string(t.Resource), t.Name)
+}
 
 // ConfigSource is how a reporter's pod gets its file.
 type ConfigSource string

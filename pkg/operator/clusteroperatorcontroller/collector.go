@@ -71,7 +71,7 @@ func (c *Collector) related(targets []delivery.Target) (all []any) {
 		add(informers.PolicyBindings, name)
 	}
 	for _, t := range targets {
-		destination := contract.ResourceFor(string(t.Resource), t.Name)
+		destination := t.ReportsTo()
 		add(destination.GVR(), destination.Name)
 		add(informers.Namespaces, t.Namespace)
 		add(informers.ClusterRoles, contract.ReporterName(t.Name))

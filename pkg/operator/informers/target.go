@@ -59,7 +59,7 @@ func NewTarget(ctx context.Context, c *Cluster, t *v1alpha1.APIServer) *Target {
 	reporters, health := Key{c.Reporters, t.Name}, Key{c.Health, t.Name}
 	s := &Target{target: *t, reporters: reporters, Cluster: c}
 	s.ctx, s.Stop = context.WithCancel(ctx)
-	destination := contract.ResourceFor(string(t.Resource), t.Name)
+	destination := t.ReportsTo()
 	of := Selection{Resource: destination.GVR(), Name: destination.Name}
 	s.Resource = New(c.Resources, of, operatorstatus.Read, health)
 	s.Resource.handlers = append(s.Resource.handlers, handler[*operatorstatus.Status]{reporters, concernsDelivery})
@@ -73,7 +73,7 @@ func NewTarget(ctx context.Context, c *Cluster, t *v1alpha1.APIServer) *Target {
 
 // Destination is what is known of the object that has the reports; nil: there is none.
 func (s *Target) Destination() *operatorstatus.Status {
-	status, _ := s.Resource.Get("", contract.ResourceFor(string(s.target.Resource), s.target.Name).Name)
+	status, _ := s.Resource.Get("", s.target.ReportsTo().Name)
 	return status
 }
 

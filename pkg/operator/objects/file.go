@@ -30,7 +30,7 @@ func (in *Input) File(plugins []v1alpha1.Plugin) []byte {
 		},
 		Serving: in.serving(),
 	}
-	if destination := in.ReportsTo(); destination.PerAPIServer() {
+	if destination := in.Target.ReportsTo(); destination.PerAPIServer() {
 		c.Destination.Resource, c.Destination.Object = "", &v1alpha1.ObjectReference{
 			Group: destination.Group, Version: destination.Version, Resource: destination.Plural,
 			Kind: destination.Kind, Name: destination.Name,

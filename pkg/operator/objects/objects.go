@@ -71,7 +71,7 @@ func Policy() []*unstructured.Unstructured { return decode(install.ReporterPolic
 
 // Identity is the target's ServiceAccount, where its reporters run, with its one right.
 func (in *Input) Identity() []*unstructured.Unstructured {
-	to := in.ReportsTo()
+	to := in.Target.ReportsTo()
 	return objects("identity.yaml", values{
 		"NAME": in.ReporterName(), "NAMESPACE": in.ReportersNamespace(), "API_SERVER": in.Target.Name,
 		"GROUP": to.Group, "STATUS": to.Plural + "/status", "OBJECT": to.Name,
@@ -83,14 +83,9 @@ func (in *Input) Identity() []*unstructured.Unstructured {
 const ConfigMapsEncrypted = "kube-apiserver encrypts configmaps with KMS, so a reporter's pod that mounts its " +
 	"ConfigMap does not start while the plugin is unhealthy: set configSource: Annotation"
 
-// ReportsTo is the object that has the target's reports.
-func (in *Input) ReportsTo() contract.Resource {
-	return contract.ResourceFor(string(in.Target.Resource), in.Target.Name)
-}
-
 // Destination is the object that gets the reports, where the operator creates it; else nil.
 func (in *Input) Destination() *unstructured.Unstructured {
-	if !in.ReportsTo().PerAPIServer() {
+	if !in.Target.ReportsTo().PerAPIServer() {
 		return nil
 	}
 	return object("kmshealth.yaml", values{"API_SERVER": in.Target.Name})

@@ -23,10 +23,6 @@ import (
 // cleanupManager owns nothing: it only removes.
 const cleanupManager = "kms-health-operator-cleanup"
 
-func (s *healthSync) resource() contract.Resource {
-	return contract.ResourceFor(string(s.target.Resource), s.target.Name)
-}
-
 // write applies a result, unless the current conditions are as it wants them.
 func (s *healthSync) write(ctx context.Context, resource *operatorstatus.Status,
 	current map[string]operatorstatus.Condition, result *rollup.Result) error {
@@ -46,7 +42,7 @@ func (s *healthSync) write(ctx context.Context, resource *operatorstatus.Status,
 	version := o.GetResourceVersion()
 	if !ssa.AtLeast(version, resource.Version) { // etcd was restored: what was written and seen is gone
 		klog.InfoS("The resource has an older version than before: read it anew", "apiServer", s.target.Name,
-			"resource", s.resource().String(), "before", resource.Version, "now", version)
+			"resource", s.target.ReportsTo().String(), "before", resource.Version, "now", version)
 		s.target.Sources.Resource.Relist()
 		version = ""
 	}
@@ -71,14 +67,14 @@ func (s *healthSync) yields() bool { return s.owner != "" && s.now.Before(s.owne
 // person's edit may own for a moment, are taken.
 func (s *healthSync) apply(ctx context.Context, conditions map[string]operatorstatus.Condition,
 ) (*unstructured.Unstructured, error) {
-	o, err := ssa.ApplyStatus(ctx, s.Client, s.resource(), conditions, map[string]any{}, false)
+	o, err := ssa.ApplyStatus(ctx, s.Client, s.target.ReportsTo(), conditions, map[string]any{}, false)
 	owner := ""
 	if apierrors.IsConflict(err) {
 		if owner = ssa.OwnerOf(err, contract.PluginsDegraded); owner != "" {
 			s.ownedUntil = s.now.Add(resync)
 			delete(conditions, contract.PluginsDegraded)
 		}
-		o, err = ssa.ApplyStatus(ctx, s.Client, s.resource(), conditions, map[string]any{}, true)
+		o, err = ssa.ApplyStatus(ctx, s.Client, s.target.ReportsTo(), conditions, map[string]any{}, true)
 	}
 	if _, is := conditions[contract.PluginsDegraded]; is || owner != "" {
 		if s.owner != owner {
@@ -107,21 +103,21 @@ func (s *healthSync) withdraw(ctx context.Context, o *unstructured.Unstructured)
 		}
 	}
 	if err != nil {
-		return nil, fmt.Errorf("remove conditions of %s: %w", s.resource(), err)
+		return nil, fmt.Errorf("remove conditions of %s: %w", s.target.ReportsTo(), err)
 	}
 	return o, nil
 }
 
 // patch sends a JSON patch of the resource's status.
 func (s *healthSync) patch(ctx context.Context, body []byte, manager string) (*unstructured.Unstructured, error) {
-	to := s.resource()
+	to := s.target.ReportsTo()
 	return s.Client.Resource(to.GVR()).Patch(ctx, to.Name, types.JSONPatchType, body,
 		metav1.PatchOptions{FieldManager: manager}, "status")
 }
 
 // read reads the resource as etcd has it, with its managed fields. The operator has no right to get it.
 func (s *healthSync) read(ctx context.Context) (*unstructured.Unstructured, error) {
-	to := s.resource()
+	to := s.target.ReportsTo()
 	list, err := s.Client.Resource(to.GVR()).List(ctx, metav1.ListOptions{FieldSelector: "metadata.name=" + to.Name})
 	if err != nil {
 		return nil, err
@@ -169,7 +165,7 @@ func (s *healthSync) clean(ctx context.Context, resource *operatorstatus.Status,
 	}
 	ctx, cancel := context.WithTimeout(ctx, ssa.RequestTimeout)
 	defer cancel()
-	to := s.resource()
+	to := s.target.ReportsTo()
 	o, err := s.read(ctx)
 	if err != nil {
 		return fmt.Errorf("read the writers of reports of %s: %w", to, err)

@@ -58,7 +58,7 @@ func TestMountedConfigMapThatKMSEncryptsIsAProblem(t *testing.T) {
 // Everything else goes on: until the plugin fails, reports can be written.
 func TestReportsThatNeedThePluginAreReportedBeforehand(t *testing.T) {
 	plan := planOf(t, fixture(t, v1alpha1.ModeCompanionPod, pods(apiPod("a", "1")), func(s *Snapshot) {
-		s.Encrypted = []schema.GroupResource{s.ReportsTo().GVR().GroupResource()}
+		s.Encrypted = []schema.GroupResource{s.Target.ReportsTo().GVR().GroupResource()}
 	}))
 	if plan.Status.Reason != contract.ReportsEncrypted || len(workloads(plan)) != 1 {
 		t.Errorf("%+v, %s", plan.Status, names(workloads(plan)))

@@ -77,7 +77,7 @@ func (c *Controller) observe(ctx context.Context, s *Snapshot, e *serverState) {
 	known = c.needs(s, e.sources)
 	s.Resource, s.OpenShift, s.ClusterServer = e.sources.Destination(), c.IsOpenShift(), c.clusterServer()
 	c.readRequest(s, e)
-	if to := s.ReportsTo(); s.ResourceMissing && !to.PerAPIServer() {
+	if to := s.Target.ReportsTo(); s.ResourceMissing && !to.PerAPIServer() {
 		s.add(contract.ResourceMissing, fmt.Sprintf("%s does not exist, so nothing can be reported: create it, or "+
 			"remove the API server from the configuration", to))
 	}
@@ -116,7 +116,7 @@ func (c *Controller) readRequest(s *Snapshot, e *serverState) {
 	case text != "" && text != before:
 		c.Event(s.Target.Name, corev1.EventTypeWarning, contract.EventRequestInvalid, fmt.Sprintf("the annotation %s "+
 			"of %s is %q, not 1 to 63 letters, digits, '-', '_' or '.', with a letter or digit at both ends: ignored",
-			contract.ProbeRequestedAnnotation, s.ReportsTo(), contract.Cut(text, maxRequestShown)))
+			contract.ProbeRequestedAnnotation, s.Target.ReportsTo(), contract.Cut(text, maxRequestShown)))
 	}
 }
 
@@ -130,7 +130,7 @@ func (c *Controller) needs(s *Snapshot, t *informers.Target) (known bool) {
 		"the pods of namespace " + c.Namespace:            cluster.OwnPods,
 		"the DaemonSets of namespace " + c.Namespace:      cluster.DaemonSets,
 		"the ServiceAccounts of namespace " + c.Namespace: cluster.ServiceAccount,
-		s.ReportsTo().String():                            t.Resource,
+		s.Target.ReportsTo().String():                     t.Resource,
 	}
 	if cluster.Infrastructure != nil {
 		needed["infrastructures.config.openshift.io"] = cluster.Infrastructure

@@ -119,7 +119,7 @@ func (p *planner) inTarget() bool {
 // checkEncrypted finds what reporters need that kube-apiserver encrypts with KMS, and abstract
 // sockets that pods of ours do not reach.
 func (p *planner) checkEncrypted() {
-	if to := p.ReportsTo(); slices.Contains(p.Encrypted, to.GVR().GroupResource()) {
+	if to := p.Target.ReportsTo(); slices.Contains(p.Encrypted, to.GVR().GroupResource()) {
 		p.problem(contract.ReportsEncrypted, "kube-apiserver encrypts %s with KMS, as with the resource *.*, so reports "+
 			"and conditions cannot be written from 3 minutes after its plugin becomes unhealthy: give it an entry of its "+
 			"own, without KMS, before that one", to.Plural)

@@ -153,7 +153,7 @@ func (p *planner) last(done delivery.Status, clean bool) {
 		if p.state.Mode == "" { // there were no own reporters
 			p.Status.Message = ""
 		}
-	case p.Deleting && p.Resource != nil && p.ReportsTo().PerAPIServer():
+	case p.Deleting && p.Resource != nil && p.Target.ReportsTo().PerAPIServer():
 		p.Status = delivery.Status{Reason: contract.Removing, Message: ""} // with the object goes the condition
 		destination := p.Destination()
 		destination.SetUID(p.Resource.UID)
