@@ -5,6 +5,7 @@
 package serverclock
 
 import (
+	"cmp"
 	"context"
 	"net/http"
 	"sync/atomic"
@@ -33,12 +34,7 @@ func (c *Clock) Now() time.Time { return c.local.Now().Add(time.Duration(c.offse
 // Unanswered is when a request last had no response, by the local clock, since the API server's may not be known
 // then; zero: each had one. It counts when the API server cannot be reached, or the connection ends. It does not
 // when the request's own time is over: a webhook that is slow for one resource is no outage.
-func (c *Clock) Unanswered() (at time.Time) {
-	if last := c.unanswered.Load(); last != nil {
-		at = *last
-	}
-	return at
-}
+func (c *Clock) Unanswered() time.Time { return *cmp.Or(c.unanswered.Load(), &time.Time{}) }
 
 // Wrap returns a transport that reads the Date of each response.
 func (c *Clock) Wrap(next http.RoundTripper) http.RoundTripper { return &transport{next, c} }
