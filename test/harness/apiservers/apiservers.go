@@ -94,9 +94,8 @@ func Apply(ctx context.Context, client dynamic.Interface, manager string, gvr sc
 		return err
 	}
 	name, _ := object["metadata"].(map[string]any)["name"].(string)
-	force := true
 	_, err = client.Resource(gvr).Namespace(namespace).Patch(ctx, name, types.ApplyPatchType, raw,
-		metav1.PatchOptions{FieldManager: manager, Force: &force}, subresource...)
+		metav1.PatchOptions{FieldManager: manager, Force: new(true)}, subresource...)
 	return err
 }
 

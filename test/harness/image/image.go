@@ -3,6 +3,7 @@ package image
 
 import (
 	"archive/tar"
+	"cmp"
 	"compress/gzip"
 	"errors"
 	"fmt"
@@ -57,12 +58,7 @@ func (i *Image) build() (v1.Image, error) {
 	return mutate.ConfigFile(image, config)
 }
 
-func (i *Image) architecture() string {
-	if i.Architecture == "" {
-		return runtime.GOARCH
-	}
-	return i.Architecture
-}
+func (i *Image) architecture() string { return cmp.Or(i.Architecture, runtime.GOARCH) }
 
 // layer is a tar of the files. It is opened several times.
 func (i *Image) layer() (io.ReadCloser, error) {

@@ -22,9 +22,7 @@ import (
 
 	authorizationv1 "k8s.io/api/authorization/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/yaml"
 	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/discovery/cached/memory"
@@ -34,6 +32,7 @@ import (
 	"k8s.io/client-go/restmapper"
 	sigsyaml "sigs.k8s.io/yaml"
 
+	"github.com/kms-health/kms-health/test/harness/apiservers"
 	"github.com/kms-health/kms-health/test/harness/controlplane"
 	"github.com/kms-health/kms-health/test/harness/program"
 )
@@ -120,14 +119,7 @@ func Objects(ctx context.Context, config *rest.Config, objects ...*unstructured.
 		if err != nil {
 			return fmt.Errorf("find %s: %w", gvk, err)
 		}
-		raw, err := json.Marshal(o)
-		if err != nil {
-			return err
-		}
-		force := true
-		_, err = client.Resource(mapping.Resource).Namespace(o.GetNamespace()).Patch(ctx, o.GetName(),
-			types.ApplyPatchType, raw,
-			metav1.PatchOptions{FieldManager: fieldManager, Force: &force})
+		err = apiservers.Apply(ctx, client, fieldManager, mapping.Resource, o.GetNamespace(), o.Object)
 		if err != nil {
 			return fmt.Errorf("apply %s %s/%s: %w", gvk.Kind, o.GetNamespace(), o.GetName(), err)
 		}
