@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -149,12 +150,12 @@ func answered(err error) bool {
 		failed.err != nil && failed.timedOutAfter == 0 && code != codes.Unavailable && code != codes.Canceled
 }
 
-// own reports whether an error is caused by the reporter's own lack of descriptors or
-// memory, not by the plugin.
+// own reports whether an error is the reporter's own, as its lack of descriptors or memory, or of another call than
+// connect(2), which a sandbox may deny.
 func own(err error) bool {
-	var errno syscall.Errno
-	return errors.As(err, &errno) && slices.Contains([]syscall.Errno{syscall.EMFILE, syscall.ENFILE, syscall.ENOMEM,
-		syscall.ENOBUFS}, errno)
+	_, call := errors.AsType[*os.SyscallError](err)
+	errno, _ := errors.AsType[syscall.Errno](err)
+	return call || slices.Contains([]syscall.Errno{syscall.EMFILE, syscall.ENFILE, syscall.ENOMEM, syscall.ENOBUFS}, errno)
 }
 
 // diagnosisTimeout bounds the call that follows a timeout of Status, which takes no longer

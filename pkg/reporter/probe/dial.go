@@ -120,7 +120,7 @@ func (s *sockets) look(address string, timeout time.Duration) path {
 
 // connection is the state of a connection, or of the last attempt to make one.
 type connection struct {
-	failed    error // the kernel's error of the last attempt; nil if it succeeded
+	failed    error // the last attempt's, of connect(2) the kernel's error alone; nil if it succeeded
 	connected bool  // the kernel has made it: the plugin listens, although it may not have answered yet
 	stalled   bool  // it broke because the plugin did not read
 	// dialling: the kernel is still connecting. That takes no time, unless the file system hangs.
@@ -131,8 +131,8 @@ func (d *dialer) state() connection {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	s := connection{failed: d.err, dialling: d.busy}
-	if kernel, ok := errors.AsType[syscall.Errno](d.err); ok {
-		s.failed = kernel
+	if call, ok := errors.AsType[*os.SyscallError](d.err); ok && call.Syscall == "connect" {
+		s.failed = call.Err
 	}
 	if d.conn != nil {
 		s.connected, s.stalled = !d.conn.closed.Load(), d.conn.stalled.Load()

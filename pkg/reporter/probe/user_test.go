@@ -12,6 +12,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"unsafe"
 
 	"golang.org/x/sys/unix"
 
@@ -25,6 +26,7 @@ import (
 const (
 	childCapabilities = "PROBE_TEST_CAPABILITIES"
 	childOf           = "PROBE_TEST_CONNECT_TO"
+	childSandbox      = "PROBE_TEST_SANDBOX" // in which it makes no socket
 	noCapabilities    = "[]"
 )
 
@@ -58,6 +60,9 @@ func connectAsAnother() {
 	if dropped {
 		fail(syscall.Exec("/proc/self/exe", os.Args, os.Environ()))
 	}
+	if os.Getenv(childSandbox) != "" {
+		fail(denySockets())
+	}
 	socket, a := os.Getenv(childOf), attempt{User: processUser().String()}
 	conn, err := net.Dial("unix", socket)
 	if err != nil {
@@ -71,13 +76,32 @@ func connectAsAnother() {
 	fail(json.NewEncoder(os.Stdout).Encode(a))
 }
 
+// denySockets makes socket(2) fail in this process, as a seccomp profile does, or systemd's RestrictAddressFamilies.
+func denySockets() error {
+	filter := []unix.SockFilter{
+		{Code: unix.BPF_LD | unix.BPF_W | unix.BPF_ABS}, // the number of the call
+		{Code: unix.BPF_JMP | unix.BPF_JEQ | unix.BPF_K, K: unix.SYS_SOCKET, Jf: 1},
+		{Code: unix.BPF_RET | unix.BPF_K, K: unix.SECCOMP_RET_ERRNO | uint32(unix.EPERM)},
+		{Code: unix.BPF_RET | unix.BPF_K, K: unix.SECCOMP_RET_ALLOW},
+	}
+	program := unix.SockFprog{Len: uint16(len(filter)), Filter: &filter[0]}
+	if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
+		return err
+	}
+	if _, _, err := unix.Syscall(unix.SYS_SECCOMP, unix.SECCOMP_SET_MODE_FILTER, unix.SECCOMP_FILTER_FLAG_TSYNC,
+		uintptr(unsafe.Pointer(&program))); err != 0 {
+		return err
+	}
+	return nil
+}
+
 // as connects to a socket as another user, whose groups and capabilities are those given. The API server's
 // user is what the environment has; empty: nothing.
-func as(t *testing.T, user syscall.Credential, capabilities, apiServer, socket string) (a attempt) {
+func as(t *testing.T, user syscall.Credential, capabilities, apiServer, socket string, env ...string) (a attempt) {
 	t.Helper()
 	cmd := exec.Command("/proc/self/exe") // its folder is not every user's
 	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &user}
-	cmd.Env = []string{childCapabilities + "=" + capabilities, childOf + "=" + socket}
+	cmd.Env = append([]string{childCapabilities + "=" + capabilities, childOf + "=" + socket}, env...)
 	if apiServer != "" {
 		cmd.Env = append(cmd.Env, contract.APIServerUserVariable+"="+apiServer)
 	}
@@ -191,6 +215,12 @@ func TestUserThatIsNotTheAPIServersBlamesNoPlugin(t *testing.T) {
 	t.Run("and may connect", func(t *testing.T) {
 		if got := as(t, syscall.Credential{Uid: 65532}, noCapabilities, "0:0 groups 0", socket).Probe; got.Status != contract.Healthy {
 			t.Errorf("got %+v", got)
+		}
+	})
+	t.Run("which may make no socket", func(t *testing.T) {
+		got := as(t, syscall.Credential{}, noCapabilities, "0:0 groups 0", socket, childSandbox+"=1").Probe
+		if want := "dial unix " + socket + ": socket: operation not permitted"; got.NotProbed != want || got.Status != "" {
+			t.Errorf("got %+v, want that it is not probed: %s", got, want)
 		}
 	})
 }
