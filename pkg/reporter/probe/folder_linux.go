@@ -74,7 +74,7 @@ func isDeleted(path string) bool {
 	return syscall.Stat(path, &st) == nil && st.Nlink == 0
 }
 
-// inPodVolume reports whether a folder is in an emptyDir volume made by a kubelet.
+// inPodVolume reports whether a deleted folder is an emptyDir volume made by a kubelet.
 func (p *Plugin) inPodVolume(folder string) (bool, error) {
 	if real, err := filepath.EvalSymlinks(folder); err == nil {
 		folder = real
@@ -83,14 +83,14 @@ func (p *Plugin) inPodVolume(folder string) (bool, error) {
 	return err == nil && inEmptyDir(mounts, folder), err
 }
 
-// inEmptyDir reports, by a mountinfo (proc(5)), whether a folder is in an emptyDir volume
-// made by a kubelet: the mount's root in its file system is below a folder with the name
-// of such volumes. An emptyDir in memory is a separate file system, and not recognized.
+// inEmptyDir reports, by a mountinfo (proc(5)), whether a deleted folder is an emptyDir volume made
+// by a kubelet: the mount's root in its file system is marked so, and below a folder with the name of
+// such volumes. An emptyDir in memory is a separate file system, and not recognized.
 func inEmptyDir(mountinfo, folder string) bool {
 	for line := range strings.Lines(mountinfo) {
 		const root, point = 3, 4
-		if f := strings.Fields(line); len(f) > point && strings.Contains(f[root], "/kubernetes.io~empty-dir/") &&
-			strings.HasPrefix(folder+"/", f[point]+"/") {
+		if f := strings.Fields(line); len(f) > point && strings.HasPrefix(folder+"/", f[point]+"/") &&
+			strings.Contains(f[root], "/kubernetes.io~empty-dir/") && strings.HasSuffix(f[root], "//deleted") {
 			return true
 		}
 	}

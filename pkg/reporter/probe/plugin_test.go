@@ -450,9 +450,11 @@ func TestAbstractSocket(t *testing.T) {
 
 func TestInEmptyDir(t *testing.T) {
 	const mounts = `1 0 254:0 / / rw - ext4 /dev/vda rw
-2 1 254:0 /var/lib/kubelet/pods/9f/volumes/kubernetes.io~empty-dir/kms-sockets /var/run/kmsplugin ro,relatime - ext4 /dev/vda rw
+2 1 254:0 /var/lib/kubelet/pods/9f/volumes/kubernetes.io~empty-dir/kms-sockets//deleted /var/run/kmsplugin ro,relatime - ext4 /dev/vda rw
 3 1 254:0 /var/run/kmsplugin /var/run/kmsplugins ro - ext4 /dev/vda rw
 4 1 0:50 / /memory ro - tmpfs tmpfs rw
+5 1 254:0 /var/lib/kubelet/pods/9f/volumes/kubernetes.io~empty-dir/own /writable rw - ext4 /dev/vda rw
+6 5 254:0 /run/kms//deleted /writable/kms ro - ext4 /dev/vda rw
 short line
 `
 	for folder, want := range map[string]bool{
@@ -460,6 +462,7 @@ short line
 		"/var/run/kmsplugin/deeper": true,
 		"/var/run/kmsplugins":       false,
 		"/memory":                   false,
+		"/writable/kms":             false, // of the host, in a volume of the reporter's own pod
 		"/":                         false,
 		"/elsewhere":                false,
 	} {
