@@ -127,12 +127,25 @@ func TestReporterMayConnectByItsSELinuxTypeToWhatTheAPIServerMay(t *testing.T) {
 	if got := seLinuxType(t, in.DaemonSet(nil, contract.Root, sidecarPlugins), "spec", "template"); got != "spc_t" {
 		t.Errorf("the agent of an API server that is no pod, as k3s', has %q", got)
 	}
-	byHand, err := os.ReadFile("../../../docs/operate/by-hand/daemonset.yaml")
+}
+
+// It connects as OpenShift's privileged kube-apiserver, and stays on a node as long: under disk pressure a kubelet
+// evicts all pods but critical ones, and admits no others.
+func TestAgentByHandIsAsTheOperators(t *testing.T) {
+	raw, err := os.ReadFile("../../../docs/operate/by-hand/daemonset.yaml")
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got := seLinuxType(t, decode(byHand)[0], "spec", "template"); got != "spc_t" {
-		t.Errorf("the agent by hand, beside OpenShift's privileged kube-apiserver, has %q", got)
+	in := sidecarInput()
+	in.Target.Mode, in.OpenShift = v1alpha1.ModeDaemonSet, true
+	byHand, agents := decode(raw)[0], in.DaemonSet(nil, contract.Root, sidecarPlugins)
+	if got, want := seLinuxType(t, byHand, "spec", "template"), seLinuxType(t, agents, "spec", "template"); got != want {
+		t.Errorf("its SELinux type is %q, and an agent's %q", got, want)
+	}
+	class := []string{"spec", "template", "spec", "priorityClassName"}
+	got, _, _ := unstructured.NestedString(byHand.Object, class...)
+	if want, _, _ := unstructured.NestedString(agents.Object, class...); got != want {
+		t.Errorf("its priority class is %q, and an agent's %q", got, want)
 	}
 }
 
