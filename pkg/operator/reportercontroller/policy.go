@@ -12,11 +12,6 @@ import (
 	"github.com/kms-health/kms-health/pkg/version"
 )
 
-// defaulted are fields of a match that the API server adds.
-var defaulted = map[string]any{
-	"matchPolicy": "Equivalent", "namespaceSelector": map[string]any{}, "objectSelector": map[string]any{}, "scope": "*",
-}
-
 // policyProblem is why a part of the reporters' admission policy is not active: it
 // bounds what they may write, so none is given a right before. Empty: it is.
 func policyProblem(kind string, part *informers.Informer[string]) string {
@@ -39,8 +34,7 @@ func checkPolicy(live *unstructured.Unstructured) string {
 	return ""
 }
 
-// normalized is a value without the defaults of the API server, and with the white
-// space of its texts reduced: tools for YAML fold long lines differently.
+// normalized is a value with the white space of its texts reduced: tools for YAML fold long lines differently.
 func normalized(value any) any {
 	switch v := value.(type) {
 	case string:
@@ -54,9 +48,7 @@ func normalized(value any) any {
 	case map[string]any:
 		all := make(map[string]any, len(v))
 		for name := range v {
-			if usual, has := defaulted[name]; !has || !reflect.DeepEqual(usual, v[name]) {
-				all[name] = normalized(v[name])
-			}
+			all[name] = normalized(v[name])
 		}
 		return all
 	default:
