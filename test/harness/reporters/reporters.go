@@ -6,6 +6,7 @@ package reporters
 import (
 	"context"
 	"fmt"
+	"net/http"
 	"net/http/httptest"
 	"net/url"
 	"os"
@@ -60,7 +61,9 @@ func Start(o Options) (*Reporters, error) {
 	if err != nil {
 		return nil, err
 	}
-	proxy, err := startProxy(o.Cluster)
+	proxy, err := o.Cluster.StartFrontend(nil, func(forward http.Handler) http.HandlerFunc {
+		return func(w http.ResponseWriter, r *http.Request) { forward.ServeHTTP(w, AsInAPod(r)) }
+	})
 	if err != nil {
 		return nil, err
 	}

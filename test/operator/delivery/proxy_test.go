@@ -23,7 +23,6 @@ import (
 // the requests fail: before they are served, or after.
 type faultyProxy struct {
 	*httptest.Server
-	ca     []byte
 	errors atomic.Int64 // percent
 	away   atomic.Bool  // like a load balancer without a healthy server
 	// refused is whether the Secrets of kube-apiserver's revisions may not be read.
@@ -84,7 +83,7 @@ func newFaultyProxy(t *testing.T, seed uint64) *faultyProxy {
 	p := &faultyProxy{}
 	p.versions.Store(1_000_000)
 	var count atomic.Uint64
-	p.Server, p.ca = fixture.StartProxy(t, p.answer, func(forward http.Handler) http.HandlerFunc {
+	p.Server = fixture.StartProxy(t, p.answer, func(forward http.Handler) http.HandlerFunc {
 		return func(w http.ResponseWriter, r *http.Request) {
 			if p.away.Load() {
 				http.Error(w, "no server is available", http.StatusServiceUnavailable)

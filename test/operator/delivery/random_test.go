@@ -795,7 +795,6 @@ func playSequence(t *testing.T, seed uint64) {
 	partition(t, false)
 	m, p := newModel(seed), newFaultyProxy(t, seed)
 	op := fixture.NewOperator(t)
-	op.CA = p.ca
 	m.create(t)
 	op.Configure(m.config())
 	op.Start(p.URL)

@@ -15,15 +15,15 @@ import (
 
 // shiftedCluster shows the operator the cluster at another time: that is what an
 // operator reads while its own clock is wrong.
-func shiftedCluster(t *testing.T, c *fixture.Clocks) (url string, ca []byte) {
+func shiftedCluster(t *testing.T, c *fixture.Clocks) string {
 	t.Helper()
-	server, ca := fixture.StartProxy(t, c.Answer, func(forward http.Handler) http.HandlerFunc {
+	server := fixture.StartProxy(t, c.Answer, func(forward http.Handler) http.HandlerFunc {
 		return func(w http.ResponseWriter, r *http.Request) {
 			c.Request(r)
 			forward.ServeHTTP(w, r)
 		}
 	})
-	return server.URL, ca
+	return server.URL
 }
 
 // Times in objects are by the clocks of the API servers that wrote them, and of nodes; Date is that of the API server
@@ -39,9 +39,9 @@ func TestWrongClocksOfAPIServersAreNoVerdict(t *testing.T) {
 			var c fixture.Clocks
 			c.Date.Store(int64(by.date))
 			c.Content.Store(int64(by.content))
-			url, ca := shiftedCluster(t, &c)
+			server := shiftedCluster(t, &c)
 			op := fixture.NewOperator(t)
-			op.CA, op.Server = ca, url
+			op.Server = server
 			reporters := fixture.StartReporting(t, op, nil, fixture.Steady.String())
 			seen := fixture.RecordConditions(t, apiservers.Kube)
 			fixture.Never(t, 6*time.Second, func() error {

@@ -125,7 +125,7 @@ func TestRollUpNeedsNoOtherSource(t *testing.T) {
 	fixture.AwaitRollUp(t, apiservers.Kube, contract.PluginsDegraded, "True", contract.PluginUnhealthy)
 	allow(true)
 	fixture.AwaitCondition(t, apiservers.Kube.Resource, "False", "CAUnreadable")
-	if err := os.WriteFile(filepath.Join(op.Dir, "credentials", controlplane.KubeconfigCAFile), op.CA, 0o600); err != nil {
+	if err := os.WriteFile(filepath.Join(op.Dir, "credentials", controlplane.KubeconfigCAFile), fixture.Cluster.ServingCA().PEM(), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	op.Configure("apiServers: []\n")

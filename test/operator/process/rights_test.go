@@ -17,7 +17,7 @@ import (
 func forbidden(t *testing.T, verbs []string, resources ...string) (op *fixture.Operator, allow func(bool)) {
 	t.Helper()
 	var allowed atomic.Bool
-	server, ca := fixture.StartProxy(t, nil, func(forward http.Handler) http.HandlerFunc {
+	server := fixture.StartProxy(t, nil, func(forward http.Handler) http.HandlerFunc {
 		return func(w http.ResponseWriter, r *http.Request) {
 			verb := map[string]string{http.MethodPost: "create", http.MethodPatch: "patch"}[r.Method]
 			if r.Method == http.MethodGet {
@@ -32,7 +32,7 @@ func forbidden(t *testing.T, verbs []string, resources ...string) (op *fixture.O
 		}
 	})
 	op = fixture.NewOperator(t, "--degraded-inertia=1s")
-	op.CA, op.Server = ca, server.URL
+	op.Server = server.URL
 	return op, func(now bool) {
 		allowed.Store(now)
 		server.CloseClientConnections() // a watch goes on without the right

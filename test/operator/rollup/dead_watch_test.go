@@ -23,7 +23,7 @@ func TestWatchThatShowsNothingIsNoSilenceOfReporters(t *testing.T) {
 	const toDie, died = 1, 2
 	var watch atomic.Int32 // 0: it lives
 	ended := make(chan struct{})
-	server, ca := fixture.StartProxy(t, func(answer *http.Response) error {
+	server := fixture.StartProxy(t, func(answer *http.Response) error {
 		r := answer.Request
 		if r.URL.Query().Get("watch") != "true" || !strings.HasSuffix(r.URL.Path, "/"+apiservers.Kube.Resource) {
 			return nil
@@ -38,7 +38,7 @@ func TestWatchThatShowsNothingIsNoSilenceOfReporters(t *testing.T) {
 	}, func(forward http.Handler) http.HandlerFunc { return forward.ServeHTTP })
 	t.Cleanup(func() { close(ended) })
 	op := fixture.NewOperator(t)
-	op.CA, op.Server = ca, server.URL
+	op.Server = server.URL
 	reporters := fixture.StartReporting(t, op, nil, "1s")
 	fixture.AwaitHealthy(t)
 	seen := fixture.RecordConditions(t, apiservers.Kube)

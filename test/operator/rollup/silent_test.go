@@ -28,7 +28,7 @@ func losing(t *testing.T, one int64) (op *fixture.Operator, lost *atomic.Int64) 
 	t.Helper()
 	var count atomic.Int64
 	lost = &atomic.Int64{}
-	server, ca := fixture.StartProxy(t, nil, func(forward http.Handler) http.HandlerFunc {
+	server := fixture.StartProxy(t, nil, func(forward http.Handler) http.HandlerFunc {
 		return func(w http.ResponseWriter, r *http.Request) {
 			if r.URL.Query().Get("watch") == "true" || count.Add(1)%one != 0 {
 				forward.ServeHTTP(w, r)
@@ -40,7 +40,7 @@ func losing(t *testing.T, one int64) (op *fixture.Operator, lost *atomic.Int64) 
 		}
 	})
 	op = fixture.NewOperator(t)
-	op.CA, op.Server = ca, server.URL
+	op.Server = server.URL
 	return op, lost
 }
 
