@@ -111,10 +111,7 @@ func (h *fixture) write(interval string, plugins ...string) {
 
 func (h *fixture) writeRaw(text string) {
 	h.t.Helper()
-	if err := os.WriteFile(h.file+".new", []byte(text), 0o600); err != nil {
-		h.t.Fatal(err)
-	}
-	if err := os.Rename(h.file+".new", h.file); err != nil {
+	if err := program.WriteFile(h.file, []byte(text)); err != nil {
 		h.t.Fatal(err)
 	}
 }

@@ -152,10 +152,7 @@ func (r *reporter) configure(resource string, plugins ...string) {
 
 func (r *reporter) write(content []byte) {
 	r.t.Helper()
-	if err := os.WriteFile(r.file+".new", content, 0o644); err != nil {
-		r.t.Fatal(err)
-	}
-	if err := os.Rename(r.file+".new", r.file); err != nil {
+	if err := program.WriteFile(r.file, content); err != nil {
 		r.t.Fatal(err)
 	}
 }

@@ -79,8 +79,7 @@ func newQuickstart(t *testing.T) *quickstart {
 
 func (q *quickstart) configure(text string) {
 	q.Helper()
-	q.must(os.WriteFile(q.config+".new", []byte(text), 0o600))
-	q.must(os.Rename(q.config+".new", q.config))
+	q.must(program.WriteFile(q.config, []byte(text)))
 }
 
 // start runs the operator with the Deployment's arguments and the shipped file, but for what must be otherwise outside

@@ -473,10 +473,7 @@ plugins:
 			}
 			_, _ = fmt.Fprintf(&text, "- {keyID: %q, endpoint: %q, role: %s}\n", strconv.Itoa(s.number), s.endpoint, role)
 		}
-		if err := os.WriteFile(one.file+".new", []byte(text.String()), 0o600); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.Rename(one.file+".new", one.file); err != nil {
+		if err := program.WriteFile(one.file, []byte(text.String())); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -23,6 +23,7 @@ import (
 
 	"github.com/kms-health/kms-health/pkg/contract"
 	"github.com/kms-health/kms-health/pkg/reporter/metrics"
+	"github.com/kms-health/kms-health/test/harness/program"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -133,11 +134,7 @@ current-context: x
 
 func write(t *testing.T, path, text string) {
 	t.Helper()
-	temporary := path + ".new"
-	if err := os.WriteFile(temporary, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Rename(temporary, path); err != nil {
+	if err := program.WriteFile(path, []byte(text)); err != nil {
 		t.Fatal(err)
 	}
 }

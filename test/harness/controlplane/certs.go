@@ -6,11 +6,8 @@ import (
 	"crypto/rand"
 	"crypto/x509"
 	"crypto/x509/pkix"
-	"errors"
 	"fmt"
 	"net"
-	"os"
-	"path/filepath"
 	"time"
 
 	"k8s.io/client-go/util/cert"
@@ -119,21 +116,4 @@ func certTemplate(subject pkix.Name, lifetime time.Duration) *x509.Certificate {
 		NotAfter:  now.Add(lifetime),
 		KeyUsage:  x509.KeyUsageDigitalSignature,
 	}
-}
-
-// writeFile replaces a file whole, so that a reader which watches it (the API
-// server its certificate, the reporter its token) never reads a partial file.
-func writeFile(path string, content []byte) error {
-	f, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+"-*")
-	if err != nil {
-		return err
-	}
-	_, err = f.Write(content)
-	if err = errors.Join(err, f.Close()); err == nil {
-		err = os.Rename(f.Name(), path)
-	}
-	if err != nil {
-		_ = os.Remove(f.Name())
-	}
-	return err
 }

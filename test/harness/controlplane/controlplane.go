@@ -12,6 +12,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/rand"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/util/keyutil"
+
+	"github.com/kms-health/kms-health/test/harness/program"
 )
 
 // Options of a control plane. The zero value is one without CRDs, audit log and
@@ -123,7 +125,7 @@ func (c *ControlPlane) writeFiles(context.Context) (err error) {
 		tokenFile:       []byte(c.adminToken + `,admin,admin,"system:masters"` + "\n"),
 		auditPolicyFile: []byte(auditPolicy),
 	} {
-		if err := writeFile(c.file(name), content); err != nil {
+		if err := program.WriteFile(c.file(name), content); err != nil {
 			return err
 		}
 	}

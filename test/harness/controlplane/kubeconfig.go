@@ -7,6 +7,8 @@ import (
 
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+
+	"github.com/kms-health/kms-health/test/harness/program"
 )
 
 // Files that WriteKubeconfig makes. Tests replace single ones of them.
@@ -81,11 +83,11 @@ func (k Kubeconfig) Write(dir string) (string, error) {
 		return "", fmt.Errorf("encode a kubeconfig: %w", err)
 	}
 	for file, content := range files {
-		if err := writeFile(filepath.Join(dir, file), content); err != nil {
+		if err := program.WriteFile(filepath.Join(dir, file), content); err != nil {
 			return "", err
 		}
 	}
 	// Last, since it refers to the others.
 	path := filepath.Join(dir, KubeconfigFile)
-	return path, writeFile(path, content)
+	return path, program.WriteFile(path, content)
 }

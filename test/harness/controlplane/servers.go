@@ -211,7 +211,7 @@ func (c *ControlPlane) SetEncryptionConfig(content []byte) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.encryption = true
-	return writeFile(c.file(encryptionFile), content)
+	return program.WriteFile(c.file(encryptionFile), content)
 }
 
 // StartControllerManager runs kube-controller-manager, for the first time or
@@ -223,7 +223,7 @@ func (c *ControlPlane) StartControllerManager(ctx context.Context, controllers .
 	if err != nil {
 		return err
 	}
-	if err := writeFile(c.file(rootCAFile), c.servingCA.PEM()); err != nil {
+	if err := program.WriteFile(c.file(rootCAFile), c.servingCA.PEM()); err != nil {
 		return err
 	}
 	kubeconfig, err := c.WriteKubeconfig(c.file(controllerManagerDir), Kubeconfig{
