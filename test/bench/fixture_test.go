@@ -146,13 +146,6 @@ func (f *fixture) startCluster(syncEtcd bool) {
 	f.access = controlplane.Kubeconfig{Server: f.cluster.URL(), CA: f.cluster.ServingCA().PEM(), Credential: controlplane.Credential{Token: token}}
 }
 
-func (f *fixture) freeAddress() string {
-	f.Helper()
-	address, err := controlplane.FreeAddress()
-	f.must(err)
-	return address
-}
-
 // start runs a program until the test ends, or its end is called. Its log has the name.
 func (f *fixture) start(name, binary string, args ...string) *process {
 	f.Helper()
@@ -184,7 +177,7 @@ type node struct {
 // newNode starts the plugins.
 func (f *fixture) newNode(name, binary string, plugins int) *node {
 	f.Helper()
-	n := &node{f, name, binary, filepath.Join(f.dir, name), filepath.Join(f.configs, name), f.freeAddress(), nil}
+	n := &node{f, name, binary, filepath.Join(f.dir, name), filepath.Join(f.configs, name), controlplane.FreeAddress(f), nil}
 	f.must(os.Mkdir(n.sockets, 0o700))
 	for i := range plugins {
 		p, err := kmsplugin.Start(kmsplugin.Options{Endpoint: "unix://" + n.socket(i+1), StateDir: filepath.Join(n.sockets, fmt.Sprintf("state-%d", i+1))})

@@ -154,12 +154,12 @@ func (f *fixture) startOperator(name, binary string, manifests install.Manifests
 	f.must(apiservers.Apply(running, o.admin, owner, apiservers.Deployments, apiservers.OpenShift.Namespace, apiservers.Deployment("1")))
 
 	f.progress("the operator sets up 2 API servers")
-	o.metrics = f.freeAddress()
+	o.metrics = controlplane.FreeAddress(f)
 	o.run(binary, "apiVersion: kmshealth.openshift.io/v1alpha1\n"+
 		"kind: OperatorConfiguration\nprobe: {interval: 30s}\napiServers:\n"+
 		apiservers.Kube.Target("mode: CompanionPod", `serving: {address: "0.0.0.0:9180", secret: serving}`)+
 		apiservers.OpenShift.Target("mode: Sidecar", "deployment: apiserver"),
-		"--metrics-bind-address", o.metrics, "--health-bind-address", f.freeAddress())
+		"--metrics-bind-address", o.metrics, "--health-bind-address", controlplane.FreeAddress(f))
 	o.awaitDelivered()
 	return o
 }

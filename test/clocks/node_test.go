@@ -107,7 +107,7 @@ func (n *node) startAPIServer(t *testing.T) {
 		t.Fatal(err)
 	}
 	command := strings.Split(strings.TrimSuffix(string(line), "\x00"), "\x00")
-	address := fixture.FreeAddress(t)
+	address := controlplane.FreeAddress(t)
 	_, port, _ := strings.Cut(address, ":")
 	args := slices.Concat(command[1:], []string{"--secure-port=" + port, "--encryption-provider-config=" + encryption,
 		"--audit-log-path=" + filepath.Join(n.dir, "audit.log")})

@@ -50,7 +50,7 @@ func newReporter(t *testing.T, resources ...string) *reporter {
 		t: t, dir: dir, node: node, file: filepath.Join(dir, "config.yaml"),
 		user: controlplane.ServiceAccountUser(namespace, short(node)),
 	}
-	r.serving = freeAddress(t)
+	r.serving = controlplane.FreeAddress(t)
 	ctx := soon(t)
 	if err := cluster.CreateServiceAccount(ctx, namespace, short(node)); err != nil {
 		t.Fatal(err)
@@ -84,15 +84,6 @@ func soon(t *testing.T) context.Context {
 	ctx, cancel := context.WithTimeout(context.Background(), waitLimit)
 	t.Cleanup(cancel)
 	return ctx
-}
-
-func freeAddress(t *testing.T) string {
-	t.Helper()
-	address, err := controlplane.FreeAddress()
-	if err != nil {
-		t.Fatal(err)
-	}
-	return address
 }
 
 // token gives the reporter a new token, in files that it watches.

@@ -25,16 +25,6 @@ func run(t *testing.T, config *v1alpha1.Serving) *Server {
 	return s
 }
 
-// freeAddress returns an address on which nothing listens.
-func freeAddress(t *testing.T) string {
-	t.Helper()
-	address, err := controlplane.FreeAddress()
-	if err != nil {
-		t.Fatal(err)
-	}
-	return address
-}
-
 // awaitOpen waits until an address accepts connections.
 func awaitOpen(t *testing.T, address string) {
 	t.Helper()
@@ -70,7 +60,7 @@ func get(t *testing.T, url string, config *tls.Config) (*http.Response, error) {
 }
 
 func TestServesOnTheAddressOfTheLatestConfiguration(t *testing.T) {
-	first, second := freeAddress(t), freeAddress(t)
+	first, second := controlplane.FreeAddress(t), controlplane.FreeAddress(t)
 	s := run(t, nil)
 	for _, address := range []string{first, second, first} {
 		s.Apply(t.Context(), &v1alpha1.Serving{Address: address})

@@ -54,7 +54,7 @@ func client(t *testing.T, server, by *controlplane.CA) *tls.Config {
 // servingTLS is TLS with the files of a folder, with client CAs if there is a file.
 func servingTLS(t *testing.T, dir, clientCAFile string) *v1alpha1.Serving {
 	t.Helper()
-	return &v1alpha1.Serving{Address: freeAddress(t), TLS: &v1alpha1.ServingTLS{
+	return &v1alpha1.Serving{Address: controlplane.FreeAddress(t), TLS: &v1alpha1.ServingTLS{
 		CertFile: dir + "/tls.crt", KeyFile: dir + "/tls.key", ClientCAFile: clientCAFile, MinVersion: v1alpha1.TLS12,
 	}}
 }

@@ -5,6 +5,7 @@ import (
 	"math/rand/v2"
 	"net"
 	"strconv"
+	"testing"
 
 	"golang.org/x/sys/unix"
 )
@@ -39,10 +40,14 @@ func freePort() (int, error) {
 	return 0, errors.New("no free port found on 127.0.0.1")
 }
 
-// FreeAddress is freePort as host:port.
-func FreeAddress() (string, error) {
+// FreeAddress is a host:port at which nothing listens.
+func FreeAddress(t testing.TB) string {
+	t.Helper()
 	port, err := freePort()
-	return loopback(port), err
+	if err != nil {
+		t.Fatal(err)
+	}
+	return loopback(port)
 }
 
 func loopback(port int) string {

@@ -48,11 +48,11 @@ type proxyConn struct {
 // NewProxy listens on a free port and passes connections to target, a host:port
 // such as ControlPlane.Address.
 func NewProxy(target string) (*Proxy, error) {
-	address, err := FreeAddress()
+	port, err := freePort()
 	if err != nil {
 		return nil, err
 	}
-	p := &Proxy{target: target, address: address, conns: map[*proxyConn]bool{}}
+	p := &Proxy{target: target, address: loopback(port), conns: map[*proxyConn]bool{}}
 	err = p.SetMode(Pass)
 	return p, err
 }

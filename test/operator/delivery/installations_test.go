@@ -16,6 +16,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/kms-health/kms-health/test/harness/apiservers"
+	"github.com/kms-health/kms-health/test/harness/controlplane"
 	"github.com/kms-health/kms-health/test/operator/fixture"
 )
 
@@ -27,7 +28,7 @@ func TestSecondInstallationRefusesToAct(t *testing.T) {
 		t.Fatal(err)
 	}
 	first, second := fixture.NewOperator(t), fixture.NewOperator(t, "--namespace", other)
-	health := fixture.FreeAddress(t)
+	health := controlplane.FreeAddress(t)
 	second.More = []string{"--health-bind-address", health}
 	fixture.SetEncryption(t, apiservers.Kube, apiservers.Encryption("1", "identity"), "1")
 	fixture.RollStatic(t, "1", false)
