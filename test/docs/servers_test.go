@@ -56,9 +56,5 @@ func administrator(t *testing.T, c *controlplane.ControlPlane) string {
 	if err := c.StartControllerManager(t.Context(), controlplane.OperatorControllers...); err != nil {
 		t.Fatal(err)
 	}
-	path, err := c.WriteKubeconfig(t.TempDir(), controlplane.Kubeconfig{Credential: controlplane.Credential{Token: c.RESTConfig().BearerToken}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return path
+	return c.AdminKubeconfig(t)
 }

@@ -26,11 +26,7 @@ import (
 func TestFilesOfTheDocsWork(t *testing.T) {
 	const folder, name, home = "../../docs/operate/by-hand/", "kms-health-reporter-by-hand", "kms-health"
 	r := newReporter(t)
-	admin, err := cluster.WriteKubeconfig(filepath.Join(r.dir, "admin"), controlplane.Kubeconfig{Credential: controlplane.Credential{Token: cluster.RESTConfig().BearerToken}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := install.Kubectl(soon(t), nil, "--kubeconfig", admin, "apply", "--server-side", "--force-conflicts",
+	if _, err := install.Kubectl(soon(t), nil, "--kubeconfig", cluster.AdminKubeconfig(t), "apply", "--server-side", "--force-conflicts",
 		"-f", folder+"rbac.yaml", "-f", folder+"configmap.yaml", "-f", folder+"daemonset.yaml"); err != nil {
 		t.Fatal(err)
 	}

@@ -68,7 +68,7 @@ func TestEveryInstallIsAcceptedByKubectlAsItStands(t *testing.T) {
 
 func isAccepted(t *testing.T, s *cluster, overlay string, components []string) {
 	t.Helper()
-	kubeconfig := adminKubeconfig(t, s)
+	kubeconfig := s.AdminKubeconfig(t)
 	rendered, err := install.YAML(t.Context(), overlay, components...)
 	if err != nil {
 		t.Fatal(err)
@@ -122,7 +122,7 @@ func leavesNothing(t *testing.T, s *cluster, all []*unstructured.Unstructured, h
 	if err != nil || command == nil {
 		t.Fatalf("remove.md has no such command: %v", err)
 	}
-	args := append(strings.Fields(string(command[1])), "--kubeconfig", adminKubeconfig(t, s), "--dry-run=server", "-o", "name")
+	args := append(strings.Fields(string(command[1])), "--kubeconfig", s.AdminKubeconfig(t), "--dry-run=server", "-o", "name")
 	deleted, err := install.Kubectl(t.Context(), nil, args...)
 	if err != nil {
 		t.Fatal(err)
@@ -154,7 +154,7 @@ func TestEveryInstallIsCreatedByKubectlApply(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if _, err := install.Kubectl(t.Context(), raw, "--kubeconfig", adminKubeconfig(t, s), "apply", "--validate=strict", "--dry-run=server", "-f", "-"); err != nil {
+			if _, err := install.Kubectl(t.Context(), raw, "--kubeconfig", s.AdminKubeconfig(t), "apply", "--validate=strict", "--dry-run=server", "-f", "-"); err != nil {
 				t.Error(err)
 			}
 		})

@@ -54,7 +54,7 @@ func (q *quickstart) build(folder string) string {
 
 func newQuickstart(t *testing.T) *quickstart {
 	t.Helper()
-	q := &quickstart{T: t, dir: t.TempDir(), kubeconfig: adminKubeconfig(t, plain)}
+	q := &quickstart{T: t, dir: t.TempDir(), kubeconfig: plain.AdminKubeconfig(t)}
 	q.config = filepath.Join(q.dir, "config.yaml")
 	sockets := program.SocketDir(t)
 	var err error

@@ -167,13 +167,3 @@ func soon(t *testing.T) context.Context {
 	t.Cleanup(cancel)
 	return ctx
 }
-
-// adminKubeconfig is an administrator's, for kubectl.
-func adminKubeconfig(t *testing.T, s *cluster) string {
-	t.Helper()
-	path, err := s.WriteKubeconfig(t.TempDir(), controlplane.Kubeconfig{Credential: controlplane.Credential{Token: s.config.BearerToken}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return path
-}

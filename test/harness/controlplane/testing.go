@@ -35,6 +35,16 @@ func StartForTest(t testing.TB, options Options) *ControlPlane {
 	return c
 }
 
+// AdminKubeconfig is the path of an administrator's, in a folder that ends with the test.
+func (c *ControlPlane) AdminKubeconfig(t testing.TB) string {
+	t.Helper()
+	path, err := c.WriteKubeconfig(t.TempDir(), Kubeconfig{Credential: Credential{Token: c.adminToken}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
 func keepLogs(t testing.TB, dir string) {
 	t.Helper()
 	root, err := program.Root()

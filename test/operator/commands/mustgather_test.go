@@ -150,10 +150,7 @@ func gather(t *testing.T, kubectl string, args ...string) string {
 		t.Fatal(err)
 	}
 	dir := filepath.Join(t.TempDir(), "must-gather")
-	kubeconfig, err := fixture.Cluster.WriteKubeconfig(t.TempDir(), fixture.AdminCredentials())
-	if err != nil {
-		t.Fatal(err)
-	}
+	kubeconfig := fixture.Cluster.AdminKubeconfig(t)
 	cmd := exec.CommandContext(t.Context(), "bash", args...)
 	cmd.Dir = repository
 	cmd.Env = append(os.Environ(), "PATH="+path+string(filepath.ListSeparator)+os.Getenv("PATH"), "KUBECTL="+kubectl, "KUBECONFIG="+kubeconfig, "MUST_GATHER_DIR="+dir)

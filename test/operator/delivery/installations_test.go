@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"maps"
 	"net/http"
-	"path/filepath"
 	"syscall"
 	"testing"
 	"time"
@@ -41,11 +40,7 @@ func TestSecondInstallationRefusesToAct(t *testing.T) {
 	fixture.AwaitDelivered(t, apiservers.Kube.Resource)
 	was, uids := snapshot(t, first), fixture.PodUIDs(t, fixture.Companions)
 
-	admin, err := fixture.Cluster.WriteKubeconfig(filepath.Join(second.Dir, "admin"), fixture.AdminCredentials())
-	if err != nil {
-		t.Fatal(err)
-	}
-	second.Run(admin)
+	second.Run(fixture.Cluster.AdminKubeconfig(t))
 	second.AwaitLogged("the other installation is reported", "OtherInstallation", 1)
 	ready := func() int {
 		response, err := http.Get("http://" + health + "/readyz")

@@ -146,12 +146,7 @@ func TestOperatorKeepsTheCAInItsDeploymentCurrent(t *testing.T) {
 		t.Fatal(err)
 	}
 	documents := slices.DeleteFunc(strings.SplitAfter(string(rendered), "\n---\n"), func(d string) bool { return strings.Contains(d, "monitoring.coreos.com") })
-	kubeconfig, err := fixture.Cluster.WriteKubeconfig(t.TempDir(), controlplane.Kubeconfig{
-		Credential: controlplane.Credential{Token: fixture.Cluster.RESTConfig().BearerToken},
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	kubeconfig := fixture.Cluster.AdminKubeconfig(t)
 	apply := func() {
 		t.Helper()
 		_, err := install.Kubectl(t.Context(), []byte(strings.Join(documents, "")), "--kubeconfig", kubeconfig, "apply", "-f", "-")
