@@ -62,6 +62,7 @@ func newInstalled(t *testing.T, overlay string) *installed {
 		options.CRDs, components[0] = controlplane.TechPreviewNoUpgrade, "deployment"
 		c.servers, c.server = "openshift-apiserver", "openshift-apiserver"
 	}
+	c.ControlPlane = controlplane.StartForTest(t, options)
 	var err error
 	check := func() {
 		t.Helper()
@@ -69,13 +70,6 @@ func newInstalled(t *testing.T, overlay string) *installed {
 			t.Fatal(err)
 		}
 	}
-	c.ControlPlane, err = controlplane.Start(ctx, options)
-	check()
-	t.Cleanup(func() {
-		if err := c.Stop(); err != nil {
-			t.Error(err)
-		}
-	})
 	c.kube, err = kubernetes.NewForConfig(c.RESTConfig())
 	check()
 	if c.openShift() {

@@ -125,7 +125,7 @@ func startEncrypted(t *testing.T) *encrypted {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = plugin.Close() })
-	control, err := controlplane.Start(t.Context(), controlplane.Options{EncryptionConfig: fmt.Appendf(nil, `apiVersion: apiserver.config.k8s.io/v1
+	control := controlplane.StartForTest(t, controlplane.Options{EncryptionConfig: fmt.Appendf(nil, `apiVersion: apiserver.config.k8s.io/v1
 kind: EncryptionConfiguration
 resources:
 - resources: [secrets]
@@ -133,14 +133,6 @@ resources:
   - kms: {apiVersion: v2, name: kms-2_secrets, endpoint: %q, timeout: 10s}
   - identity: {}
 `, plugin.Endpoint())})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := control.Stop(); err != nil {
-			t.Error(err)
-		}
-	})
 	s := &encrypted{plugin: plugin, control: control}
 	if s.kube, err = kubernetes.NewForConfig(control.RESTConfig()); err != nil {
 		t.Fatal(err)
