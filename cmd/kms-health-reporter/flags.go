@@ -112,11 +112,10 @@ func parseFlags(args []string, getenv func(string) string) (*options, error) {
 		return o, errors.New("of --once, --validate, --print-defaults and --version only one can be used, and that " +
 			"without --output and --state")
 	}
-	if o.node != "" && modes == 0 {
-		if why := validation.IsDNS1123Subdomain(o.node); len(why) > 0 {
-			return o, fmt.Errorf("--node-name (or $%s): %q is not the name of a node: %s", contract.NodeVariable, o.node,
-				strings.Join(why, "; "))
-		}
+	o.node = strings.ToLower(o.node) // as a kubelet makes it of its host's name
+	if why := validation.IsDNS1123Subdomain(o.node); o.node != "" && modes == 0 && len(why) > 0 {
+		return o, fmt.Errorf("--node-name (or $%s): %q is not the name of a node: %s", contract.NodeVariable, o.node,
+			strings.Join(why, "; "))
 	}
 	switch {
 	case o.config == "":

@@ -42,7 +42,7 @@ func TestFlagsThatCannotBeParsedEndIt(t *testing.T) {
 	}{
 		"unknown flag":  {[]string{"--intervall=5s"}, "unknown flag: --intervall"},
 		"argument":      {[]string{"config.yaml"}, `unexpected argument "config.yaml"`},
-		"node":          {[]string{"--node-name=NODE_NAME"}, `--node-name (or $KMS_HEALTH_NODE): "NODE_NAME" is not the name of a node`},
+		"node":          {[]string{"--node-name=NODE_NAME"}, `--node-name (or $KMS_HEALTH_NODE): "node_name" is not the name of a node`},
 		"two modes":     {[]string{"--once", "--validate"}, "only one can be used"},
 		"lost output":   {[]string{"--once", "--output=-"}, "without --output"},
 		"lost samples":  {[]string{"--once", "--state=x"}, "and --state"},
@@ -119,7 +119,7 @@ func TestNodeIsTakenFromTheEnvironment(t *testing.T) {
 		}
 		return ""
 	}
-	for want, args := range map[string][]string{"from-env": nil, "from-flag": {"--node-name=from-flag"}} {
+	for want, args := range map[string][]string{"from-env": nil, "from-flag": {"--node-name=from-flag"}, "a-host": {"--node-name=A-Host"}} {
 		if o, err := parseFlags(args, environment); err != nil || o.node != want {
 			t.Errorf("%q, %v", o.node, err)
 		}
