@@ -98,10 +98,8 @@ func (r *Reporter) pluginChecks() []serve.Check {
 func (p *plugin) problem(now time.Time) string {
 	checked := "last checked " + p.entry.LastChecked.UTC().Format(time.RFC3339)
 	switch {
-	case !p.judged() && p.notProbed != "":
-		return "not yet observed: " + p.notProbed
 	case !p.judged():
-		return "not yet observed"
+		return strings.TrimSuffix("not yet observed: "+p.notProbed, ": ")
 	case p.last.Gone:
 		return "nothing to observe: the folder of its socket was deleted"
 	case p.entry.Skewed(now):

@@ -92,10 +92,9 @@ func (s *samples) named(keyID string, now time.Time) {
 			k.Owed = !s.Absent && suspended <= absentFor
 		}
 		s.Current, s.turn = keyID, 0
-		if k := s.of(keyID); k != nil {
-			k.Ended = false // a plugin that ends at what a former key encrypted, may decrypt it now
+		if k := s.of(keyID); k != nil { // a plugin that ends at what a former key encrypted, may decrypt it now
+			k.Ended, k.Next = false, time.Time{}
 		}
-		s.retryCurrent()
 	}
 	s.Absent = false
 	if k := s.of(keyID); k != nil {
@@ -114,15 +113,10 @@ func (s *samples) former() []*kept {
 	return slices.DeleteFunc(slices.Clone(s.Kept), func(k *kept) bool { return k.KeyID == s.Current })
 }
 
-// afterError makes the next round trip decrypt the first sample of the current key: the plugin may
-// have returned with another key.
+// afterError makes the next round trip decrypt the first sample of the current key, unless the plugin may have ended
+// at it: it may have returned with another key.
 func (s *samples) afterError() {
 	s.recheck = true
-	s.retryCurrent()
-}
-
-// retryCurrent ends the wait of the current key's sample, unless the plugin may have ended at it.
-func (s *samples) retryCurrent() {
 	if k := s.of(s.Current); k != nil && !k.Ended {
 		k.Next = time.Time{}
 	}

@@ -18,6 +18,9 @@ const (
 	// mostTripRetry bounds the time after round trips that could not be made. The plugin may end at
 	// each of them, so it doubles from tripRetry on.
 	mostTripRetry = 5 * time.Minute
+	// mostRetries is how many round trips in a row may fail until the next is one of the interval's: a plugin may count
+	// what it refuses against its health, and that of other keys (aws-encryption-provider).
+	mostRetries = 20
 	// notMadeBound is how many round trips in a row that could not be made are the plugin's error: the
 	// connection may have been lost by chance during one.
 	notMadeBound = 2
@@ -35,6 +38,7 @@ type trips struct {
 	at        time.Time // when the last began; zero before the first
 	good      time.Time // when the last successful one ended, by the wall clock
 	unhealthy bool      // Status was not ok at the last one
+	failures  int       // how many in a row failed
 	notMade   int       // how many in a row could not be made while the reporter ran
 	why       string    // the error of the last of these
 
@@ -51,7 +55,7 @@ type trips struct {
 // what returns, but for the round trips that could not be made: they may be its cause.
 func (t *trips) observe(now time.Time, interval time.Duration, r probe.Result) {
 	if r.Gone || r.Status == contract.Error || r.Restarted {
-		t.last, t.void, t.keys = probe.Trip{}, true, keyIDs{}
+		t.last, t.void, t.keys, t.failures = probe.Trip{}, true, keyIDs{}, 0
 		t.samples.afterError()
 	}
 	t.keys.see(now, interval, r.KEKID)
@@ -61,11 +65,10 @@ func (t *trips) observe(now time.Time, interval time.Duration, r probe.Result) {
 	}
 }
 
-// due reports whether to make a round trip after a probe's result: one at once for each key_id
-// and after each error, one each interval, one on request, one when the plugin turned unhealthy, to
-// report the cause with it, and, while the last one failed, one at each probe, but at most each
-// tripRetry, or each tripGap while its key_id alternates. The plugin must have answered. A new
-// connection makes none due: it is not a new process.
+// due reports whether to make a round trip after a probe's result: one at once for each key_id and after each error,
+// one each interval, one on request, one when the plugin turned unhealthy, to report the cause with it, or, after one
+// that failed, healthy, and up to mostRetries after one that failed; but at most each tripRetry, or each tripGap while
+// its key_id alternates. The plugin must have answered. A new connection makes none due: it is not a new process.
 func (t *trips) due(now time.Time, every time.Duration, r probe.Result) bool {
 	since := now.Sub(t.at)
 	switch {
@@ -78,8 +81,10 @@ func (t *trips) due(now time.Time, every time.Duration, r probe.Result) bool {
 	case since >= every || r.Status == contract.Healthy && !t.seen(r) && !t.keys.alternates:
 		return true
 	}
-	failed := t.last.Status != contract.Healthy || r.Status != contract.Healthy && !t.unhealthy
-	return since >= t.gap() && (t.keys.changed.After(t.at) || failed || t.samples.retry(now))
+	bad, failed := r.Status != contract.Healthy, t.last.Status != contract.Healthy
+	turned := bad != t.unhealthy && bad != failed // what the last one does not explain
+	retry := turned || failed && t.failures < mostRetries || t.samples.retry(now)
+	return since >= t.gap() && (t.keys.changed.After(t.at) || retry)
 }
 
 // gap is the shortest time between two round trips, but for those that are made at once.
@@ -124,6 +129,9 @@ func (t *trips) end(now time.Time, interval time.Duration, trip probe.Trip) (aga
 			t.samples.named(trip.KEKID, now)
 		}
 		t.samples.end(now, trip)
+		if t.failures++; trip.Status == contract.Healthy {
+			t.failures = 0
+		}
 		if t.notMade = 0; t.asked == "" || trip.Status != contract.Healthy || len(t.samples.untried(t.began)) == 0 {
 			t.samples.Answered = t.asked
 		}

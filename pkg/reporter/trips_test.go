@@ -62,6 +62,11 @@ func TestRoundTripsAreDue(t *testing.T) {
 	failedBoth.samples = samples{Current: "k", Kept: []*kept{{Sample: probe.Sample{KeyID: "k"}, Failed: 1, Next: noon.Add(-time.Minute)}}}
 	failedSample := after(madeOK)
 	failedSample.samples = samples{Current: "k", Kept: []*kept{{Sample: probe.Sample{KeyID: "k"}, Failed: 1, Next: noon.Add(time.Minute)}}}
+	// aws-encryption-provider counts each refused call against the health of all keys of its process for 30 s: with one
+	// disabled, the API server beside it was hardly ready.
+	forLong := after(slices.Repeat([]probe.Trip{madeFailed}, mostRetries)...)
+	forLongUnhealthy := after(slices.Repeat([]probe.Trip{madeFailed}, mostRetries)...)
+	forLongUnhealthy.unhealthy = true
 	for name, tt := range map[string]struct {
 		history *trips
 		after   time.Duration
@@ -107,6 +112,12 @@ func TestRoundTripsAreDue(t *testing.T) {
 		"an error of the process":       {after(madeOK), tripRetry, every, answeredAs(contract.Error, ""), true},
 		"failed":                        {after(madeFailed), tripRetry, every, healthy, true},
 		"failed, just before":           {after(madeFailed), tripRetry - 1, every, healthy, false},
+		"failed for long":               {forLong, time.Minute, every, healthy, false},
+		"so, by the interval":           {forLong, every, every, healthy, true},
+		"so, turned unhealthy by it":    {forLong, time.Minute, every, unhealthy, false},
+		"so, and recovered since":       {after(append(slices.Repeat([]probe.Trip{madeFailed}, mostRetries), madeOK, madeFailed)...), tripRetry, every, healthy, true},
+		"so, no longer unhealthy":       {forLongUnhealthy, tripRetry, every, healthy, true},
+		"unhealthy for long":            {forLongUnhealthy, time.Minute, every, unhealthy, false},
 		"not made once":                 {after(notMade), 0, every, healthy, true},
 		"not made twice":                {after(notMade, notMade), tripRetry, every, healthy, true},
 		"not made twice, just before":   {after(notMade, notMade), tripRetry - 1, every, healthy, false},
