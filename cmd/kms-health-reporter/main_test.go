@@ -68,11 +68,7 @@ func TestOutputThatCannotBeWrittenFails(t *testing.T) {
 	}
 	defer full.Close()
 	dir := program.SocketDir(t)
-	plugin, err := kmsplugin.Start(kmsplugin.Options{Endpoint: "unix://" + dir + "/kms-1.sock", StateDir: dir + "/state"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer plugin.Close()
+	kmsplugin.StartForTest(t, kmsplugin.Options{Endpoint: "unix://" + dir + "/kms-1.sock", StateDir: dir + "/state"})
 	config := file(t, head+"plugins: [{endpoint: 'unix://"+dir+"/kms-1.sock', role: Write}]\n")
 	for name, tt := range map[string]struct {
 		args []string
@@ -169,11 +165,7 @@ func TestValidatePrintsTheEffectiveConfigurationOrEveryMistake(t *testing.T) {
 func TestOnceShowsTheResultByItsExitCode(t *testing.T) {
 	dir := program.SocketDir(t)
 	endpoint := "unix://" + dir + "/kms-1.sock"
-	p, err := kmsplugin.Start(kmsplugin.Options{Endpoint: endpoint, StateDir: dir + "/state"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = p.Close() })
+	p := kmsplugin.StartForTest(t, kmsplugin.Options{Endpoint: endpoint, StateDir: dir + "/state"})
 	config := file(t, head+"plugins: [{endpoint: '"+endpoint+"', role: Write}]\n")
 
 	code, stdout, stderr := call(t, "--once", "--config", config)

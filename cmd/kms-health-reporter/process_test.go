@@ -41,11 +41,7 @@ func start(t *testing.T, stdout, stderr *os.File, args ...string) *process {
 	t.Helper()
 	dir := program.SocketDir(t)
 	endpoint := "unix://" + dir + "/kms-1.sock"
-	plugin, err := kmsplugin.Start(kmsplugin.Options{Endpoint: endpoint, StateDir: dir + "/state"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = plugin.Close() })
+	plugin := kmsplugin.StartForTest(t, kmsplugin.Options{Endpoint: endpoint, StateDir: dir + "/state"})
 	config := filepath.Join(dir, "config.yaml")
 	if err := os.WriteFile(config, []byte(head+"probe: {interval: 1s}\nplugins: [{endpoint: '"+endpoint+"', role: Write}]\n"), 0o600); err != nil {
 		t.Fatal(err)

@@ -76,13 +76,9 @@ func (h *fixture) run() {
 
 func (h *fixture) plugin(keyID string) *kmsplugin.Plugin {
 	h.t.Helper()
-	p, err := kmsplugin.Start(kmsplugin.Options{
+	p := kmsplugin.StartForTest(h.t, kmsplugin.Options{
 		Endpoint: h.endpoint(keyID), StateDir: filepath.Join(h.dir, "state-"+keyID),
 	})
-	if err != nil {
-		h.t.Fatal(err)
-	}
-	h.t.Cleanup(func() { _ = p.Close() })
 	return p
 }
 

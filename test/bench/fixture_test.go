@@ -180,9 +180,7 @@ func (f *fixture) newNode(name, binary string, plugins int) *node {
 	n := &node{f, name, binary, filepath.Join(f.dir, name), filepath.Join(f.configs, name), controlplane.FreeAddress(f), nil}
 	f.must(os.Mkdir(n.sockets, 0o700))
 	for i := range plugins {
-		p, err := kmsplugin.Start(kmsplugin.Options{Endpoint: "unix://" + n.socket(i+1), StateDir: filepath.Join(n.sockets, fmt.Sprintf("state-%d", i+1))})
-		f.must(err)
-		f.Cleanup(func() { f.must(p.Close()) })
+		p := kmsplugin.StartForTest(f, kmsplugin.Options{Endpoint: "unix://" + n.socket(i+1), StateDir: filepath.Join(n.sockets, fmt.Sprintf("state-%d", i+1))})
 		n.plugins = append(n.plugins, p)
 	}
 	return n

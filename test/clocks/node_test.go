@@ -80,13 +80,9 @@ func (n *node) startPlugin(t *testing.T) {
 	if err := os.Symlink(seed, filepath.Join(state, "seed")); err != nil {
 		t.Fatal(err)
 	}
-	n.plugin, err = kmsplugin.Start(kmsplugin.Options{
+	n.plugin = kmsplugin.StartForTest(t, kmsplugin.Options{
 		Endpoint: "unix://" + filepath.Join(n.dir, "kms-1.sock"), StateDir: state,
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = n.plugin.Close() })
 }
 
 // startAPIServer starts one by the flags of the cluster's, whose port and files it does not share: of two equal flags

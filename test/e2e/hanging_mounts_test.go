@@ -54,11 +54,7 @@ func (f *folders) mkdir(parts ...string) string {
 func (f *folders) report() *kmsplugin.Plugin {
 	f.t.Helper()
 	healthy := "unix://" + f.dir + "/kms-2.sock"
-	two, err := kmsplugin.Start(kmsplugin.Options{Endpoint: healthy, StateDir: f.mkdir("state")})
-	if err != nil {
-		f.t.Fatal(err)
-	}
-	f.t.Cleanup(func() { _ = two.Close() })
+	two := kmsplugin.StartForTest(f.t, kmsplugin.Options{Endpoint: healthy, StateDir: f.mkdir("state")})
 	file := filepath.Join(f.dir, "config.yaml")
 	text := fmt.Sprintf("apiVersion: kmshealth.openshift.io/v1alpha1\nkind: ReporterConfiguration\nprobe: {interval: 1s}\nplugins:\n- {endpoint: 'unix://%s/sockets/kms-1.sock', role: Read}\n- {endpoint: '%s', role: Write}\n", f.dir, healthy)
 	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {

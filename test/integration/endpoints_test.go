@@ -44,11 +44,7 @@ func TestEndpointsThatKubeAPIServerAcceptsAreProbed(t *testing.T) {
 	var plugins []*kmsplugin.Plugin
 	for i, s := range spellings {
 		socket := fmt.Sprintf("%s/kms-%d.sock", dir, i)
-		plugin, err := kmsplugin.Start(kmsplugin.Options{Endpoint: "unix://" + socket, StateDir: filepath.Join(dir, fmt.Sprint(i))})
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() { _ = plugin.Close() })
+		plugin := kmsplugin.StartForTest(t, kmsplugin.Options{Endpoint: "unix://" + socket, StateDir: filepath.Join(dir, fmt.Sprint(i))})
 		plugins = append(plugins, plugin)
 		config += fmt.Sprintf("- {resources: [%s], providers: [{kms: {apiVersion: v2, name: p%d, endpoint: %q}}]}\n",
 			resource(s.of).GroupResource(), i, fmt.Sprintf(s.format, socket))

@@ -112,11 +112,7 @@ func (r *reporter) endpoint(keyID string) string {
 // plugin starts a real plugin beside the reporter.
 func (r *reporter) plugin(keyID string, faults ...kmsplugin.Fault) *kmsplugin.Plugin {
 	r.t.Helper()
-	p, err := kmsplugin.Start(kmsplugin.Options{Endpoint: r.endpoint(keyID), StateDir: filepath.Join(r.dir, "state-"+keyID), Faults: faults})
-	if err != nil {
-		r.t.Fatal(err)
-	}
-	r.t.Cleanup(func() { _ = p.Close() })
+	p := kmsplugin.StartForTest(r.t, kmsplugin.Options{Endpoint: r.endpoint(keyID), StateDir: filepath.Join(r.dir, "state-"+keyID), Faults: faults})
 	return p
 }
 

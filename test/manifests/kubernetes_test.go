@@ -57,10 +57,7 @@ func newQuickstart(t *testing.T) *quickstart {
 	q := &quickstart{T: t, dir: t.TempDir(), kubeconfig: plain.AdminKubeconfig(t)}
 	q.config = filepath.Join(q.dir, "config.yaml")
 	sockets := program.SocketDir(t)
-	var err error
-	q.plugin, err = kmsplugin.Start(kmsplugin.Options{Endpoint: "unix://" + filepath.Join(sockets, "kms-1.sock"), StateDir: t.TempDir()})
-	q.must(err)
-	t.Cleanup(func() { _ = q.plugin.Close() })
+	q.plugin = kmsplugin.StartForTest(t, kmsplugin.Options{Endpoint: "unix://" + filepath.Join(sockets, "kms-1.sock"), StateDir: t.TempDir()})
 	workers, err := nodes.Start(t.Context(), plain.config, "master-0")
 	q.must(err)
 	t.Cleanup(workers.Stop)

@@ -120,11 +120,7 @@ type encrypted struct {
 func startEncrypted(t *testing.T) *encrypted {
 	t.Helper()
 	dir := t.TempDir()
-	plugin, err := kmsplugin.Start(kmsplugin.Options{Endpoint: "unix://" + filepath.Join(dir, "kms-2.sock"), StateDir: filepath.Join(dir, "keys")})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = plugin.Close() })
+	plugin := kmsplugin.StartForTest(t, kmsplugin.Options{Endpoint: "unix://" + filepath.Join(dir, "kms-2.sock"), StateDir: filepath.Join(dir, "keys")})
 	control := controlplane.StartForTest(t, controlplane.Options{EncryptionConfig: fmt.Appendf(nil, `apiVersion: apiserver.config.k8s.io/v1
 kind: EncryptionConfiguration
 resources:
@@ -133,11 +129,11 @@ resources:
   - kms: {apiVersion: v2, name: kms-2_secrets, endpoint: %q, timeout: 10s}
   - identity: {}
 `, plugin.Endpoint())})
-	s := &encrypted{plugin: plugin, control: control}
-	if s.kube, err = kubernetes.NewForConfig(control.RESTConfig()); err != nil {
+	kube, err := kubernetes.NewForConfig(control.RESTConfig())
+	if err != nil {
 		t.Fatal(err)
 	}
-	return s
+	return &encrypted{plugin: plugin, control: control, kube: kube}
 }
 
 // use writes a Secret, and reads that and the first one. Writing may fail, as it does when

@@ -115,12 +115,8 @@ func startSockets(t *testing.T, dir string) (encryption []byte, config string) {
 	encryption = []byte("apiVersion: apiserver.config.k8s.io/v1\nkind: EncryptionConfiguration\nresources:\n")
 	for i, s := range sockets {
 		socket := filepath.Join(dir, strconv.Itoa(i)+".sock")
-		plugin, err := kmsplugin.Start(kmsplugin.Options{Endpoint: "unix://" + socket, StateDir: socket + ".keys",
+		plugin := kmsplugin.StartForTest(t, kmsplugin.Options{Endpoint: "unix://" + socket, StateDir: socket + ".keys",
 			SocketOwner: s.owner, SocketMode: s.mode})
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() { _ = plugin.Close() })
 		fmt.Fprintf(&file, "- {keyID: %q, endpoint: %q, role: Write}\n", strconv.Itoa(i), plugin.Endpoint())
 		encryption = fmt.Appendf(encryption, `- resources: [users%d.parity.example.com]
   providers: [{kms: {apiVersion: v2, name: parity-%[1]d, endpoint: %q, timeout: %s}}]

@@ -50,11 +50,7 @@ func TestWriteKeyIsTheOneThatKubeAPIServerWritesWith(t *testing.T) {
 	dir, provider := program.SocketDir(t), map[string]string{"local": local}
 	for _, name := range []string{"a", "b"} {
 		endpoint := "unix://" + filepath.Join(dir, "kms-"+name+".sock")
-		plugin, err := kmsplugin.Start(kmsplugin.Options{Endpoint: endpoint, StateDir: filepath.Join(dir, name)})
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() { _ = plugin.Close() })
+		kmsplugin.StartForTest(t, kmsplugin.Options{Endpoint: endpoint, StateDir: filepath.Join(dir, name)})
 		provider[name] = fmt.Sprintf("kms: {apiVersion: v2, name: %s-NUMBER, endpoint: %q}", name, endpoint)
 	}
 	server := controlplane.StartForTest(t, controlplane.Options{})
@@ -120,11 +116,7 @@ func TestTimeoutIsOneThatKubeAPIServerKeeps(t *testing.T) {
 	}
 	dir := program.SocketDir(t)
 	endpoint := "unix://" + filepath.Join(dir, "kms-0.sock")
-	plugin, err := kmsplugin.Start(kmsplugin.Options{Endpoint: endpoint, StateDir: filepath.Join(dir, "keys")})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = plugin.Close() })
+	plugin := kmsplugin.StartForTest(t, kmsplugin.Options{Endpoint: endpoint, StateDir: filepath.Join(dir, "keys")})
 	const entry = "- {resources: [%s], providers: [{kms: {apiVersion: v2, name: %[1]s, endpoint: %q, timeout: %s}}]}\n"
 	file := []byte("apiVersion: apiserver.config.k8s.io/v1\nkind: EncryptionConfiguration\nresources:\n" +
 		fmt.Sprintf(entry, "secrets", endpoint, "1s") + fmt.Sprintf(entry, "configmaps", endpoint, "10s"))

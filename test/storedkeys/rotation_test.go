@@ -50,14 +50,11 @@ func newFixture(t *testing.T) *fixture {
 	t.Helper()
 	dir := program.SocketDir(t)
 	socket := dir + "/kms-1.sock"
-	plugin, err := kmsplugin.Start(kmsplugin.Options{Endpoint: "unix://" + socket, StateDir: dir + "/state"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = plugin.Close() })
+	plugin := kmsplugin.StartForTest(t, kmsplugin.Options{Endpoint: "unix://" + socket, StateDir: dir + "/state"})
 	f := &fixture{plugin: plugin, ControlPlane: controlplane.StartForTest(t, controlplane.Options{
 		EncryptionConfig: fmt.Appendf(nil, encryptionConfig, socket), CRDs: controlplane.TechPreviewNoUpgrade,
 	})}
+	var err error
 	if f.kube, err = kubernetes.NewForConfig(f.RESTConfig()); err != nil {
 		t.Fatal(err)
 	}

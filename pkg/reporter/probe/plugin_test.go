@@ -58,11 +58,7 @@ func start(t *testing.T, faults ...string) *kmsplugin.Plugin {
 	for _, line := range faults {
 		o.Faults = append(o.Faults, fault(t, line))
 	}
-	p, err := kmsplugin.Start(o)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = p.Close() })
+	p := kmsplugin.StartForTest(t, o)
 	return p
 }
 
@@ -310,12 +306,8 @@ func TestProbeFollowsThePathToASuccessor(t *testing.T) {
 	if err := os.Rename(socket, socket+".old"); err != nil {
 		t.Fatal(err)
 	}
-	next, err := kmsplugin.Start(kmsplugin.Options{Endpoint: old.Endpoint(), StateDir: t.TempDir(),
+	next := kmsplugin.StartForTest(t, kmsplugin.Options{Endpoint: old.Endpoint(), StateDir: t.TempDir(),
 		Faults: []kmsplugin.Fault{fault(t, "unhealthy the successor is sealed")}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = next.Close() })
 	if r := ask(t, plugin, writer(generous)); r.Status != contract.Unhealthy || !r.Restarted ||
 		!strings.Contains(r.Detail, "the successor is sealed") {
 		t.Errorf("%+v", r)
@@ -345,11 +337,7 @@ func TestProbeLeavesAQueueThatThePathNoLongerLeadsTo(t *testing.T) {
 	if err := os.Rename(socket, socket+".old"); err != nil {
 		t.Fatal(err)
 	}
-	next, err := kmsplugin.Start(kmsplugin.Options{Endpoint: "unix://" + socket, StateDir: t.TempDir()})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = next.Close() })
+	kmsplugin.StartForTest(t, kmsplugin.Options{Endpoint: "unix://" + socket, StateDir: t.TempDir()})
 	if r := ask(t, plugin, writer(generous)); r.Status != contract.Healthy {
 		t.Errorf("%+v", r)
 	}

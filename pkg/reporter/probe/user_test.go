@@ -128,11 +128,7 @@ func needsRoot(t *testing.T) {
 func socketOf(t *testing.T, uid, gid int, mode os.FileMode) string {
 	t.Helper()
 	dir := program.SocketDir(t)
-	plugin, err := kmsplugin.Start(kmsplugin.Options{Endpoint: "unix://" + dir + "/kms.sock", StateDir: dir + "/state"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = plugin.Close() })
+	plugin := kmsplugin.StartForTest(t, kmsplugin.Options{Endpoint: "unix://" + dir + "/kms.sock", StateDir: dir + "/state"})
 	socket := strings.TrimPrefix(plugin.Endpoint(), "unix://")
 	for _, err := range []error{os.Chmod(dir, 0o755), os.Chown(socket, uid, gid), os.Chmod(socket, mode)} {
 		if err != nil {

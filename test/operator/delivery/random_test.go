@@ -510,13 +510,9 @@ func (m *model) native(t *testing.T) string {
 func startNative(t *testing.T) (stop func()) {
 	t.Helper()
 	dir := t.TempDir()
-	plugin, err := kmsplugin.Start(kmsplugin.Options{
+	plugin := kmsplugin.StartForTest(t, kmsplugin.Options{
 		Endpoint: "unix://" + filepath.Join(dir, "kms.sock"), StateDir: filepath.Join(dir, "key"),
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = plugin.Close() })
 	var all []*fixture.NativeReporter
 	for _, node := range fixture.NodeNames {
 		all = append(all, fixture.StartNativeReporter(t, apiservers.Kube, node, plugin))
