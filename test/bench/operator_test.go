@@ -99,11 +99,8 @@ func (f *fixture) newOperator(name, overlay string, variant controlplane.Variant
 		f.must(f.cluster.ApplyOpenShiftConfig(running, variant))
 	}
 	f.must(f.cluster.StartControllerManager(running, controlplane.OperatorControllers...))
-	var err error
-	o.admin, err = dynamic.NewForConfig(f.cluster.RESTConfig())
-	f.must(err)
-	o.kube, err = kubernetes.NewForConfig(f.cluster.RESTConfig())
-	f.must(err)
+	o.admin = dynamic.NewForConfigOrDie(f.cluster.RESTConfig())
+	o.kube = kubernetes.NewForConfigOrDie(f.cluster.RESTConfig())
 	return o
 }
 

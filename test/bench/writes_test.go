@@ -136,9 +136,7 @@ func (f *fixture) newPair(number int, v variant) *pair {
 		delays: make([][]time.Duration, *nodeCount),
 	}
 	p.startCluster(true)
-	var err error
-	p.admin, err = dynamic.NewForConfig(p.cluster.RESTConfig())
-	p.must(err)
+	p.admin = dynamic.NewForConfigOrDie(p.cluster.RESTConfig())
 	p.fill(p.admin, apiservers.Kube)
 	ctx, stop := context.WithCancel(running)
 	p.Cleanup(stop)

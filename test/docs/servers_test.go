@@ -18,10 +18,7 @@ func openShiftKubeconfig(t *testing.T) string {
 	if err := c.ApplyOpenShiftConfig(t.Context(), controlplane.TechPreviewNoUpgrade); err != nil {
 		t.Fatal(err)
 	}
-	client, err := kubernetes.NewForConfig(c.RESTConfig())
-	if err != nil {
-		t.Fatal(err)
-	}
+	client := kubernetes.NewForConfigOrDie(c.RESTConfig())
 	if err := apiservers.CreateNamespaces(t.Context(), client); err != nil {
 		t.Fatal(err)
 	}

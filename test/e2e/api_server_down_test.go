@@ -158,8 +158,7 @@ func (h *scenario) awaitWrites(n *cluster.Node) (at time.Time) {
 	config, err := n.RESTConfig()
 	h.must(err)
 	config.Timeout = time.Second
-	client, err := dynamic.NewForConfig(config)
-	h.must(err)
+	client := dynamic.NewForConfigOrDie(config)
 	h.await(waitLimit, "the API server of "+n.Name+" answers writes", func() error {
 		_, err := client.Resource(controlplane.OperatorGVR(apiservers.Kube.Resource)).Patch(h.ctx,
 			controlplane.ClusterObject, types.MergePatchType,

@@ -70,8 +70,7 @@ func newInstalled(t *testing.T, overlay string) *installed {
 			t.Fatal(err)
 		}
 	}
-	c.kube, err = kubernetes.NewForConfig(c.RESTConfig())
-	check()
+	c.kube = kubernetes.NewForConfigOrDie(c.RESTConfig())
 	if c.openShift() {
 		err = c.ApplyOpenShiftConfig(ctx, options.CRDs)
 		check()

@@ -28,7 +28,7 @@ const (
 func theOperator(t *testing.T, s operatorResource) *caller {
 	t.Helper()
 	install(t, s)
-	_, err := clientset(t).CoreV1().ServiceAccounts(home).Create(soon(t), &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: operatorAccount}}, metav1.CreateOptions{})
+	_, err := clientset().CoreV1().ServiceAccounts(home).Create(soon(t), &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: operatorAccount}}, metav1.CreateOptions{})
 	need(t, err)
 	allowAll(t, controlplane.ServiceAccountUser(home, operatorAccount))
 	text, err := os.ReadFile("../../manifests/common/0000_50_kms-health-operator_03_operator-status-policy.yaml")

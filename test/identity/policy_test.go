@@ -55,7 +55,7 @@ func TestPolicyHoldsWithoutRBAC(t *testing.T) {
 // others are callers with all rights, whom the policy must not match.
 func others(t *testing.T) []*caller {
 	t.Helper()
-	client := clientset(t)
+	client := clientset()
 	who := []*caller{asAdmin(t)}
 	for _, name := range []string{"kms-health-operator", "kms-health-reporter", "another-kms-health-reporter-x"} {
 		_, err := client.CoreV1().ServiceAccounts(home).Create(soon(t), &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{})

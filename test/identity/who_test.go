@@ -25,15 +25,10 @@ import (
 // certificateUser is the user of credentials that the pods' owner brings.
 const certificateUser = "system:kms-health-reporter"
 
-func clientset(t *testing.T) *kubernetes.Clientset {
-	t.Helper()
+func clientset() *kubernetes.Clientset {
 	config := cluster.RESTConfig()
 	config.WarningHandlerWithContext = rest.NoWarnings{} // some tests write what deserves them
-	client, err := kubernetes.NewForConfig(config)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return client
+	return kubernetes.NewForConfigOrDie(config)
 }
 
 // need creates an object unless it exists.
@@ -55,7 +50,7 @@ func install(t *testing.T, s operatorResource) {
 	} else if got := asAdmin(t).do(t, request{method: http.MethodPost, path: collection(s), body: s.object(t, nil)}); got.code != http.StatusCreated && got.code != http.StatusConflict {
 		t.Fatalf("%d %s", got.code, got.message)
 	}
-	_, err := clientset(t).CoreV1().Namespaces().Create(soon(t), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: home}}, metav1.CreateOptions{})
+	_, err := clientset().CoreV1().Namespaces().Create(soon(t), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: home}}, metav1.CreateOptions{})
 	need(t, err)
 	applyAll(t, objects.Policy()...)
 	applyAll(t, identity(s)...)
@@ -64,7 +59,7 @@ func install(t *testing.T, s operatorResource) {
 // bound is a token as the kubelet's projected volumes hold it: it names the node.
 func bound(t *testing.T, node string) controlplane.Credential {
 	t.Helper()
-	client := clientset(t)
+	client := clientset()
 	_, err := client.CoreV1().Nodes().Create(soon(t), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: node}}, metav1.CreateOptions{})
 	need(t, err)
 	pod := &corev1.Pod{
@@ -139,7 +134,7 @@ func reporters(t *testing.T, s operatorResource) []*caller {
 // allowAll gives a user all rights on the operator resources, until the test ends.
 func allowAll(t *testing.T, user string) {
 	t.Helper()
-	client := clientset(t)
+	client := clientset()
 	role, err := client.RbacV1().ClusterRoles().Create(soon(t), &rbacv1.ClusterRole{
 		ObjectMeta: metav1.ObjectMeta{GenerateName: "all-"},
 		Rules:      []rbacv1.PolicyRule{{APIGroups: []string{controlplane.OperatorGroup, contract.KMSHealths.Group}, Resources: []string{"*"}, Verbs: []string{"*"}}},
@@ -167,7 +162,7 @@ func allowAll(t *testing.T, user string) {
 // awaitAll waits until the authorizer, which reads from a cache, agrees.
 func awaitAll(t *testing.T, user string, allowed bool) {
 	t.Helper()
-	client := clientset(t)
+	client := clientset()
 	eventually(t, fmt.Sprintf("%s may do all: %t", user, allowed), func() error {
 		review, err := client.AuthorizationV1().SubjectAccessReviews().Create(soon(t), &authorizationv1.SubjectAccessReview{
 			Spec: authorizationv1.SubjectAccessReviewSpec{User: user, ResourceAttributes: &authorizationv1.ResourceAttributes{

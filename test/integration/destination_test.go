@@ -27,10 +27,7 @@ const anywhere = "anywhere"
 func reportingTo(t *testing.T) *reporter {
 	t.Helper()
 	r := newReporter(t)
-	client, err := kubernetes.NewForConfig(cluster.RESTConfig())
-	if err != nil {
-		t.Fatal(err)
-	}
+	client := kubernetes.NewForConfigOrDie(cluster.RESTConfig())
 	role, err := client.RbacV1().ClusterRoles().Create(soon(t), &rbacv1.ClusterRole{
 		ObjectMeta: metav1.ObjectMeta{GenerateName: "anywhere-"},
 		Rules:      []rbacv1.PolicyRule{{APIGroups: []string{"*"}, Resources: []string{"*/status"}, ResourceNames: []string{anywhere}, Verbs: []string{"patch"}}},

@@ -51,10 +51,7 @@ func TestEndpointsThatKubeAPIServerAcceptsAreProbed(t *testing.T) {
 	}
 
 	server := controlplane.StartForTest(t, controlplane.Options{EncryptionConfig: []byte(config)})
-	client, err := dynamic.NewForConfig(server.RESTConfig())
-	if err != nil {
-		t.Fatal(err)
-	}
+	client := dynamic.NewForConfigOrDie(server.RESTConfig())
 	for i, s := range spellings {
 		u := &unstructured.Unstructured{}
 		u.SetGroupVersionKind(s.of)

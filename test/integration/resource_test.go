@@ -19,10 +19,7 @@ import (
 // administrator sees what the API server holds.
 func administrator(t *testing.T) dynamic.Interface {
 	t.Helper()
-	client, err := dynamic.NewForConfig(cluster.RESTConfig())
-	if err != nil {
-		t.Fatal(err)
-	}
+	client := dynamic.NewForConfigOrDie(cluster.RESTConfig())
 	return client
 }
 

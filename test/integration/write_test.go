@@ -68,10 +68,7 @@ func TestReporterOwnsItsEntryAndNothingElse(t *testing.T) {
 // metadataOf is what an API server answers to a reporter's write.
 func metadataOf(t *testing.T, resource string) string {
 	t.Helper()
-	client, err := kubernetes.NewForConfig(cluster.RESTConfig())
-	if err != nil {
-		t.Fatal(err)
-	}
+	client := kubernetes.NewForConfigOrDie(cluster.RESTConfig())
 	answer, err := client.RESTClient().Get().AbsPath("/apis", controlplane.OperatorGroup, "v1", resource, controlplane.ClusterObject).
 		SetHeader("Accept", "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1").Do(soon(t)).Raw()
 	if err != nil {

@@ -17,10 +17,7 @@ import (
 // What the operator's right to patch its own Deployment would be without the policy.
 func TestOperatorChangesTheCAInItsDeploymentAndNothingElse(t *testing.T) {
 	openshift.with(t, "deployment", "start-during-plugin-outage")
-	operator, err := kubernetes.NewForConfig(openshift.as(t))
-	if err != nil {
-		t.Fatal(err)
-	}
+	operator := kubernetes.NewForConfigOrDie(openshift.as(t))
 	patch := func(name, subresource, manager string, how types.PatchType, body string) error {
 		options := metav1.PatchOptions{FieldManager: manager, DryRun: []string{metav1.DryRunAll}}
 		var more []string

@@ -23,10 +23,7 @@ func TestOperatorAddsItsContainerToADeploymentAndNothingElse(t *testing.T) {
 	openshift.with(t, "deployment")
 	openshift.expect(t, question{"patch", "deployments.apps", oas, "apiserver"}, true)
 	operator := openshift.as(t)
-	client, err := kubernetes.NewForConfig(operator)
-	if err != nil {
-		t.Fatal(err)
-	}
+	client := kubernetes.NewForConfigOrDie(operator)
 	labels := map[string]string{"apiserver": "true"}
 	d, err := openshift.kube.AppsV1().Deployments(oas).Create(t.Context(), &appsv1.Deployment{
 		ObjectMeta: metav1.ObjectMeta{Name: "apiserver", Labels: labels},

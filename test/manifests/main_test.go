@@ -99,12 +99,8 @@ func newCluster(ctx context.Context, overlay string, crds controlplane.Variant) 
 		return s, err
 	}
 	s.config = s.RESTConfig()
-	if s.kube, err = kubernetes.NewForConfig(s.config); err != nil {
-		return s, err
-	}
-	if s.client, err = dynamic.NewForConfig(s.config); err != nil {
-		return s, err
-	}
+	s.kube = kubernetes.NewForConfigOrDie(s.config)
+	s.client = dynamic.NewForConfigOrDie(s.config)
 	if s.base, err = install.Render(ctx, overlay); err != nil {
 		return s, err
 	}

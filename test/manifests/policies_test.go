@@ -27,10 +27,7 @@ import (
 // put applies an object as a user, also as a dry run.
 func put(t *testing.T, config *rest.Config, o *unstructured.Unstructured, dry bool) error {
 	t.Helper()
-	client, err := dynamic.NewForConfig(config)
-	if err != nil {
-		t.Fatal(err)
-	}
+	client := dynamic.NewForConfigOrDie(config)
 	raw, err := json.Marshal(o)
 	if err != nil {
 		t.Fatal(err)
@@ -429,11 +426,8 @@ func TestOperatorWritesReportersConfigMapsAndSecretsAndNoOthers(t *testing.T) {
 	t.Cleanup(func() {
 		_ = openshift.client.Resource(resourceOf(mine)).Namespace(kas).Delete(soon(t), "config", metav1.DeleteOptions{})
 	})
-	client, err := dynamic.NewForConfig(operator)
-	if err != nil {
-		t.Fatal(err)
-	}
-	err = client.Resource(resourceOf(mine)).Namespace(kas).Delete(t.Context(), "config", metav1.DeleteOptions{})
+	client := dynamic.NewForConfigOrDie(operator)
+	err := client.Resource(resourceOf(mine)).Namespace(kas).Delete(t.Context(), "config", metav1.DeleteOptions{})
 	if err == nil || !strings.Contains(err.Error(), "and no others") {
 		t.Errorf("deleting a third-party ConfigMap: %v", err)
 	}

@@ -129,10 +129,7 @@ resources:
   - kms: {apiVersion: v2, name: kms-2_secrets, endpoint: %q, timeout: 10s}
   - identity: {}
 `, plugin.Endpoint())})
-	kube, err := kubernetes.NewForConfig(control.RESTConfig())
-	if err != nil {
-		t.Fatal(err)
-	}
+	kube := kubernetes.NewForConfigOrDie(control.RESTConfig())
 	return &encrypted{plugin: plugin, control: control, kube: kube}
 }
 

@@ -90,10 +90,7 @@ func TestVerdictsAreThoseOfKubeAPIServer(t *testing.T) {
 		// It asks all providers in one request, and waits for each that does not answer.
 		ExtraArgs: []string{"--request-timeout=10m"},
 	})
-	client, err := dynamic.NewForConfig(server.RESTConfig())
-	if err != nil {
-		t.Fatal(err)
-	}
+	client := dynamic.NewForConfigOrDie(server.RESTConfig())
 	define(t, server, all)
 	mustCreate(t, client, all, read)
 	restart(t, server, encryptionConfig(all, write, read, unused))

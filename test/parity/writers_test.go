@@ -54,10 +54,7 @@ func TestWriteKeyIsTheOneThatKubeAPIServerWritesWith(t *testing.T) {
 		provider[name] = fmt.Sprintf("kms: {apiVersion: v2, name: %s-NUMBER, endpoint: %q}", name, endpoint)
 	}
 	server := controlplane.StartForTest(t, controlplane.Options{})
-	kube, err := kubernetes.NewForConfig(server.RESTConfig())
-	if err != nil {
-		t.Fatal(err)
-	}
+	kube := kubernetes.NewForConfigOrDie(server.RESTConfig())
 	etcd, err := clientv3.New(clientv3.Config{Endpoints: []string{server.EtcdURL()}})
 	if err != nil {
 		t.Fatal(err)

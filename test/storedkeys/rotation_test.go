@@ -54,10 +54,8 @@ func newFixture(t *testing.T) *fixture {
 	f := &fixture{plugin: plugin, ControlPlane: controlplane.StartForTest(t, controlplane.Options{
 		EncryptionConfig: fmt.Appendf(nil, encryptionConfig, socket), CRDs: controlplane.TechPreviewNoUpgrade,
 	})}
+	f.kube = kubernetes.NewForConfigOrDie(f.RESTConfig())
 	var err error
-	if f.kube, err = kubernetes.NewForConfig(f.RESTConfig()); err != nil {
-		t.Fatal(err)
-	}
 	if f.etcd, err = clientv3.New(clientv3.Config{Endpoints: []string{f.EtcdURL()}}); err != nil {
 		t.Fatal(err)
 	}

@@ -83,10 +83,8 @@ func (c *cluster) start() {
 	c.atEnd(c.ControlPlane.Stop)
 	must(c.ApplyOpenShiftConfig(c.ctx, controlplane.TechPreviewNoUpgrade))
 	config := c.RESTConfig()
-	c.kube, err = kubernetes.NewForConfig(config)
-	must(err)
-	c.client, err = dynamic.NewForConfig(config)
-	must(err)
+	c.kube = kubernetes.NewForConfigOrDie(config)
+	c.client = dynamic.NewForConfigOrDie(config)
 	c.admin = c.kubeconfig("admin", config.BearerToken)
 
 	must(apiservers.CreateNamespaces(c.ctx, c.kube))

@@ -32,10 +32,7 @@ type kubelet struct {
 func (n *Nodes) AddNode(ctx context.Context, name string) error {
 	config := rest.CopyConfig(n.config)
 	config.Impersonate = rest.ImpersonationConfig{UserName: "system:node:" + name, Groups: []string{"system:nodes"}}
-	client, err := kubernetes.NewForConfig(config)
-	if err != nil {
-		return err
-	}
+	client := kubernetes.NewForConfigOrDie(config)
 	n.mu.Lock()
 	n.kubeletsYet++
 	k := &kubelet{name: name, client: client, ip: fmt.Sprintf("192.0.2.%d", n.kubeletsYet%254+1)}

@@ -81,9 +81,7 @@ func Start(ctx context.Context, config *rest.Config, names ...string) (_ *Nodes,
 			n.Stop()
 		}
 	}()
-	if n.admin, err = kubernetes.NewForConfig(n.config); err != nil {
-		return nil, err
-	}
+	n.admin = kubernetes.NewForConfigOrDie(n.config)
 	n.pods = n.watch("pods", &corev1.Pod{}, n.queue.Add)
 	n.nodes = n.watch("nodes", &corev1.Node{}, func(string) { n.queueAll(unbound) })
 	for _, name := range names {

@@ -57,10 +57,7 @@ type Reporters struct {
 // Start runs a process for each pod of the operator's that runs, for as long as there is the pod, and
 // keeps its files up to date, until Stop.
 func Start(o Options) (*Reporters, error) {
-	kube, err := kubernetes.NewForConfig(o.Cluster.RESTConfig())
-	if err != nil {
-		return nil, err
-	}
+	kube := kubernetes.NewForConfigOrDie(o.Cluster.RESTConfig())
 	proxy, err := o.Cluster.StartFrontend(nil, func(forward http.Handler) http.HandlerFunc {
 		return func(w http.ResponseWriter, r *http.Request) { forward.ServeHTTP(w, AsInAPod(r)) }
 	})

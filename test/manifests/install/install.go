@@ -73,10 +73,7 @@ func (m Manifests) Apply(ctx context.Context, config *rest.Config, overlay strin
 	if err != nil {
 		return err
 	}
-	client, err := kubernetes.NewForConfig(config)
-	if err != nil {
-		return err
-	}
+	client := kubernetes.NewForConfigOrDie(config)
 	if err := Objects(ctx, config, objects...); err != nil {
 		return err
 	}
@@ -101,10 +98,7 @@ func withConsole(objects []*unstructured.Unstructured) []*unstructured.Unstructu
 // Objects applies objects in their order, with the namespace of OpenShift's console where
 // they need it.
 func Objects(ctx context.Context, config *rest.Config, objects ...*unstructured.Unstructured) error {
-	client, err := dynamic.NewForConfig(config)
-	if err != nil {
-		return err
-	}
+	client := dynamic.NewForConfigOrDie(config)
 	find, err := discovery.NewDiscoveryClientForConfig(config)
 	if err != nil {
 		return err
