@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/kms-health/kms-health/test/harness/disk"
 )
 
 // call runs a command to its end.
@@ -21,9 +23,7 @@ func call(t *testing.T, args ...string) (code int, stdout, stderr string) {
 func TestExitCodes(t *testing.T) {
 	file := func(text string) string {
 		path := filepath.Join(t.TempDir(), "config.yaml")
-		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		disk.Write(t, path, []byte(text))
 		return path
 	}
 	broken, empty := file("nonsense: true\n"), file("")
@@ -72,9 +72,7 @@ func TestPrintedDefaultsAreValid(t *testing.T) {
 	for _, args := range [][]string{{"print-defaults"}, {"print-defaults", "--kubernetes"}} {
 		_, sample, _ := call(t, args...)
 		file := filepath.Join(t.TempDir(), "config.yaml")
-		if err := os.WriteFile(file, []byte(sample), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		disk.Write(t, file, []byte(sample))
 		standardInput(t, file)
 		for _, way := range [][]string{{"validate", "--config", file}, {"validate", "--config", "-"}} {
 			if code, stdout, stderr := call(t, way...); code != exitOK || !strings.HasPrefix(stdout, "# ok") {
@@ -155,9 +153,7 @@ func TestFoldersThatTheManifestsDoNotAllowAreWarnedOf(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			file := filepath.Join(t.TempDir(), "config.yaml")
-			if err := os.WriteFile(file, fmt.Appendf(nil, head, tt.mode, tt.folder), 0o600); err != nil {
-				t.Fatal(err)
-			}
+			disk.Write(t, file, fmt.Appendf(nil, head, tt.mode, tt.folder))
 			const warning = "does not allow the folder /opt/kms"
 			if code, _, stderr := call(t, "validate", "--config", file); code != exitOK || strings.Contains(stderr, warning) != tt.warned {
 				t.Errorf("validate: %d, %q", code, stderr)

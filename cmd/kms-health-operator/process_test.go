@@ -17,6 +17,7 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/kms-health/kms-health/test/harness/disk"
 	"github.com/kms-health/kms-health/test/harness/program"
 )
 
@@ -51,9 +52,7 @@ func start(t *testing.T, server string, stderr *os.File, args ...string) *child 
 			"[{name: c, cluster: {server: %q}}]\n",
 		server,
 	)
-	if err := os.WriteFile(kubeconfig, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	disk.Write(t, kubeconfig, []byte(text))
 	cmd := exec.Command(os.Args[0], append([]string{"start", "--config", p.config, "--kubeconfig", kubeconfig,
 		"--image", "reporter:1",
 		"--metrics-bind-address", "127.0.0.1:0", "--health-bind-address", "127.0.0.1:0"}, args...)...)
@@ -65,9 +64,7 @@ func start(t *testing.T, server string, stderr *os.File, args ...string) *child 
 
 func (p *child) configure(t *testing.T, text string) {
 	t.Helper()
-	if err := os.WriteFile(p.config, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	disk.Write(t, p.config, []byte(text))
 }
 
 const emptyConfig = "apiVersion: kmshealth.openshift.io/v1alpha1\nkind: OperatorConfiguration\napiServers: []\n"

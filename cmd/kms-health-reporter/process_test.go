@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/kms-health/kms-health/pkg/reporter"
+	"github.com/kms-health/kms-health/test/harness/disk"
 	"github.com/kms-health/kms-health/test/harness/program"
 	"github.com/kms-health/kms-health/test/kmsplugin"
 )
@@ -43,9 +44,7 @@ func start(t *testing.T, stdout, stderr *os.File, args ...string) *process {
 	endpoint := "unix://" + dir + "/kms-1.sock"
 	plugin := kmsplugin.StartForTest(t, kmsplugin.Options{Endpoint: endpoint, StateDir: dir + "/state"})
 	config := filepath.Join(dir, "config.yaml")
-	if err := os.WriteFile(config, []byte(head+"probe: {interval: 1s}\nplugins: [{endpoint: '"+endpoint+"', role: Write}]\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	disk.Write(t, config, []byte(head+"probe: {interval: 1s}\nplugins: [{endpoint: '"+endpoint+"', role: Write}]\n"))
 	cmd := exec.Command(os.Args[0], append([]string{"--config", config}, args...)...)
 	cmd.Env = append(os.Environ(), asMain+"=1")
 	cmd.Stdout, cmd.Stderr = stdout, stderr

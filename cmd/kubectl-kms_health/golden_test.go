@@ -13,6 +13,7 @@ import (
 	"github.com/kms-health/kms-health/cmd/kubectl-kms_health/internal/source"
 	"github.com/kms-health/kms-health/cmd/kubectl-kms_health/internal/view"
 	"github.com/kms-health/kms-health/pkg/contract"
+	"github.com/kms-health/kms-health/test/harness/disk"
 )
 
 var update = flag.Bool("update", false, "write the golden files of testdata anew")
@@ -69,10 +70,7 @@ func checkGolden(t *testing.T, golden, stdout string) {
 			t.Fatal(err)
 		}
 	}
-	want, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	want := disk.Read(t, path)
 	if diff := cmp.Diff(strings.Split(string(want), "\n"), strings.Split(stdout, "\n")); diff != "" {
 		t.Errorf("%s (-want +got; go test -update writes it anew):\n%s", path, diff)
 	}

@@ -1,20 +1,15 @@
 package main
 
 import (
-	"os"
 	"strings"
 	"testing"
+
+	"github.com/kms-health/kms-health/test/harness/disk"
 )
 
 func TestTheReadmeQuotesTheOutput(t *testing.T) {
-	readme, err := os.ReadFile("../../README.md")
-	if err != nil {
-		t.Fatal(err)
-	}
-	output, err := os.ReadFile("testdata/unhealthy.txt")
-	if err != nil {
-		t.Fatal(err)
-	}
+	readme := disk.Read(t, "../../README.md")
+	output := disk.Read(t, "testdata/unhealthy.txt")
 	if !strings.Contains(string(readme), "```\n"+string(output)+"```\n") {
 		t.Error("README.md does not quote testdata/unhealthy.txt")
 	}

@@ -17,7 +17,7 @@ import (
 	"go.uber.org/goleak"
 	"golang.org/x/sys/unix"
 
-	"github.com/kms-health/kms-health/test/harness/program"
+	"github.com/kms-health/kms-health/test/harness/disk"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -34,7 +34,7 @@ func TestEachKindOfReplacementIsReportedByAnEvent(t *testing.T) {
 		replace func(t testing.TB, dir, data string, i int)
 	}{
 		"ConfigMap volume": {"config.yaml", func(t testing.TB, dir, data string, _ int) {
-			must(t, program.WriteVolume(dir, map[string]string{"config.yaml": data}))
+			must(t, disk.WriteVolume(dir, map[string]string{"config.yaml": data}))
 		}},
 		"directory exchanged":  {"live/config.yaml", func(t testing.TB, dir, data string, _ int) { exchange(t, dir, "config.yaml", data) }},
 		"a directory above it": {"live/in/it/config.yaml", func(t testing.TB, dir, data string, _ int) { exchange(t, dir, "in/it/config.yaml", data) }},

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"net"
 	"net/http"
-	"os"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -20,6 +19,7 @@ import (
 
 	"github.com/kms-health/kms-health/pkg/operator/informers"
 	"github.com/kms-health/kms-health/pkg/serverclock"
+	"github.com/kms-health/kms-health/test/harness/disk"
 )
 
 func valid() Options {
@@ -99,9 +99,7 @@ func TestCAIsReadAgainFromItsFile(t *testing.T) {
 		t.Error("no error for a missing file")
 	}
 	for _, text := range []string{"one", "two"} {
-		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		disk.Write(t, file, []byte(text))
 		if ca, err := caOf(config); err != nil || string(ca) != text {
 			t.Errorf("%q, %v", ca, err)
 		}
@@ -117,9 +115,7 @@ func kubeconfigOf(t *testing.T, server string) (file string) {
 	file = filepath.Join(t.TempDir(), "kubeconfig")
 	text := "apiVersion: v1\nkind: Config\ncurrent-context: c\ncontexts: [{name: c, context: {cluster: " +
 		"c}}]\nclusters: [{name: c, cluster: {server: '" + server + "'}}]\n"
-	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	disk.Write(t, file, []byte(text))
 	return file
 }
 

@@ -7,7 +7,6 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -15,6 +14,7 @@ import (
 	"k8s.io/client-go/util/cert"
 
 	"github.com/kms-health/kms-health/pkg/serving"
+	"github.com/kms-health/kms-health/test/harness/disk"
 )
 
 // serveFor serves until the test ends.
@@ -52,9 +52,7 @@ func pair(t *testing.T, dir, host string) {
 		t.Fatal(err)
 	}
 	for name, content := range map[string][]byte{"tls.crt": certificate, "tls.key": key} {
-		if err := os.WriteFile(filepath.Join(dir, name), content, 0o600); err != nil {
-			t.Fatal(err)
-		}
+		disk.Write(t, filepath.Join(dir, name), content)
 	}
 }
 

@@ -5,10 +5,11 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
-	"os"
 	"path/filepath"
 	"testing"
 	"time"
+
+	"github.com/kms-health/kms-health/test/harness/disk"
 )
 
 // A file without plugins withdraws the report: what is being written, too.
@@ -28,9 +29,7 @@ func TestWithoutPluginsTheRunningWriteEnds(t *testing.T) {
 	credentials := fmt.Sprintf(`{"apiVersion": "v1", "kind": "Config", "current-context": "x",
 "clusters": [{"name": "c", "cluster": {"server": %q, "insecure-skip-tls-verify": true}}],
 "users": [{"name": "u", "user": {"token": "t"}}], "contexts": [{"name": "x", "context": {"cluster": "c", "user": "u"}}]}`, server.URL)
-	if err := os.WriteFile(kubeconfig, []byte(credentials), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	disk.Write(t, kubeconfig, []byte(credentials))
 	h.more = "destination: {resource: kubeapiservers, kubeconfig: " + kubeconfig + ", writeTimeout: 1m}\n"
 	h.write("1h", "1:Write")
 	h.run()

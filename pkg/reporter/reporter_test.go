@@ -18,6 +18,7 @@ import (
 	"github.com/kms-health/kms-health/pkg/contract"
 	"github.com/kms-health/kms-health/pkg/reporter/metrics"
 	"github.com/kms-health/kms-health/pkg/reporter/probe"
+	"github.com/kms-health/kms-health/test/harness/disk"
 	"github.com/kms-health/kms-health/test/harness/program"
 	"github.com/kms-health/kms-health/test/harness/wait"
 	"github.com/kms-health/kms-health/test/kmsplugin"
@@ -107,7 +108,7 @@ func (h *fixture) write(interval string, plugins ...string) {
 
 func (h *fixture) writeRaw(text string) {
 	h.t.Helper()
-	if err := program.WriteFile(h.file, []byte(text)); err != nil {
+	if err := disk.Replace(h.file, []byte(text)); err != nil {
 		h.t.Fatal(err)
 	}
 }

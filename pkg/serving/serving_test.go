@@ -13,6 +13,8 @@ import (
 
 	"go.uber.org/goleak"
 	"k8s.io/client-go/util/cert"
+
+	"github.com/kms-health/kms-health/test/harness/disk"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -29,16 +31,9 @@ func files(t *testing.T, dir, host string) (certFile, keyFile string) {
 		t.Fatal(err)
 	}
 	certFile, keyFile = filepath.Join(dir, "tls.crt"), filepath.Join(dir, "tls.key")
-	write(t, certFile, certificate)
-	write(t, keyFile, key)
+	disk.Write(t, certFile, certificate)
+	disk.Write(t, keyFile, key)
 	return certFile, keyFile
-}
-
-func write(t *testing.T, path string, data []byte) {
-	t.Helper()
-	if err := os.WriteFile(path, data, 0o600); err != nil {
-		t.Fatal(err)
-	}
 }
 
 // serve serves until the test ends, and returns the address.
@@ -176,16 +171,13 @@ func TestLastGoodKeyPairIsUsedWhileTheFilesAreInvalid(t *testing.T) {
 	served("replaced", "second.test")
 
 	_, otherKey := files(t, t.TempDir(), "other.test")
-	key, err := os.ReadFile(otherKey)
-	if err != nil {
-		t.Fatal(err)
-	}
-	write(t, keyFile, key)
+	key := disk.Read(t, otherKey)
+	disk.Write(t, keyFile, key)
 	served("the key of another certificate", "second.test")
-	write(t, certFile, []byte("half a certificate"))
+	disk.Write(t, certFile, []byte("half a certificate"))
 	served("half a certificate", "second.test")
-	write(t, certFile, nil)
-	write(t, keyFile, nil)
+	disk.Write(t, certFile, nil)
+	disk.Write(t, keyFile, nil)
 	served("empty files", "second.test")
 	if err := os.Remove(keyFile); err != nil {
 		t.Fatal(err)

@@ -14,7 +14,7 @@ import (
 
 	"github.com/kms-health/kms-health/test/harness/apiservers"
 	"github.com/kms-health/kms-health/test/harness/controlplane"
-	"github.com/kms-health/kms-health/test/harness/program"
+	"github.com/kms-health/kms-health/test/harness/disk"
 	"github.com/kms-health/kms-health/test/kmsplugin"
 )
 
@@ -237,7 +237,7 @@ func (n *node) render(c settings) string {
 // configure writes the reporter's file.
 func (n *node) configure(content string) {
 	n.Helper()
-	n.must(program.WriteVolume(n.config, map[string]string{"config.yaml": content}))
+	n.must(disk.WriteVolume(n.config, map[string]string{"config.yaml": content}))
 }
 
 // configureAll has the reporter write about two plugins every second.

@@ -19,8 +19,8 @@ import (
 	"github.com/kms-health/kms-health/pkg/operatorstatus"
 	"github.com/kms-health/kms-health/test/harness/apiservers"
 	"github.com/kms-health/kms-health/test/harness/controlplane"
+	"github.com/kms-health/kms-health/test/harness/disk"
 	"github.com/kms-health/kms-health/test/harness/nodes"
-	"github.com/kms-health/kms-health/test/harness/program"
 	"github.com/kms-health/kms-health/test/manifests/install"
 )
 
@@ -112,7 +112,7 @@ func (o *operatorFixture) run(binary, file string, flags ...string) {
 	kubeconfig, err := o.cluster.WriteKubeconfig(filepath.Join(o.dir, "credentials"),
 		controlplane.Kubeconfig{Credential: controlplane.Credential{Token: token}})
 	o.must(err)
-	o.must(program.WriteVolume(o.config, map[string]string{"config.yaml": file}))
+	o.must(disk.WriteVolume(o.config, map[string]string{"config.yaml": file}))
 	o.process = o.start(strings.ReplaceAll(o.name, " ", "-"), binary, append([]string{"start",
 		"--config", filepath.Join(o.config, "config.yaml"), "--kubeconfig", kubeconfig, "--namespace", o.namespace,
 		"--image", "reporter:1"}, flags...)...)

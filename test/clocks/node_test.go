@@ -24,6 +24,7 @@ import (
 	"github.com/kms-health/kms-health/pkg/contract"
 	"github.com/kms-health/kms-health/test/harness/apiservers"
 	"github.com/kms-health/kms-health/test/harness/controlplane"
+	"github.com/kms-health/kms-health/test/harness/disk"
 	"github.com/kms-health/kms-health/test/harness/nodes"
 	"github.com/kms-health/kms-health/test/harness/program"
 	"github.com/kms-health/kms-health/test/harness/reporters"
@@ -89,19 +90,11 @@ func (n *node) startPlugin(t *testing.T) {
 // the last one counts.
 func (n *node) startAPIServer(t *testing.T) {
 	t.Helper()
-	config, err := os.ReadFile(filepath.Join(fixture.Cluster.Dir(), "encryption-config.yaml"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	config := disk.Read(t, filepath.Join(fixture.Cluster.Dir(), "encryption-config.yaml"))
 	encryption := filepath.Join(n.dir, "encryption-config.yaml")
 	config = bytes.ReplaceAll(config, []byte(fixture.Plugin.Endpoint()), []byte(n.plugin.Endpoint()))
-	if err := os.WriteFile(encryption, config, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	line, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", fixture.Cluster.APIServerPID()))
-	if err != nil {
-		t.Fatal(err)
-	}
+	disk.Write(t, encryption, config)
+	line := disk.Read(t, fmt.Sprintf("/proc/%d/cmdline", fixture.Cluster.APIServerPID()))
 	command := strings.Split(strings.TrimSuffix(string(line), "\x00"), "\x00")
 	address := controlplane.FreeAddress(t)
 	_, port, _ := strings.Cut(address, ":")
@@ -145,9 +138,7 @@ probe: {interval: %s}
 plugins: [{keyID: "1", endpoint: %q, role: Write, timeout: 2s}]
 destination: {resource: %s, kubeconfig: %s}
 `, interval, n.plugin.Endpoint(), apiservers.Kube.Resource, kubeconfig)
-	if err := os.WriteFile(config, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	disk.Write(t, config, []byte(text))
 	n.reporter = n.start(t, "reporter", binary, []string{"--config", config, "--node-name", n.name})
 }
 

@@ -10,15 +10,13 @@ import (
 	"testing"
 
 	"github.com/kms-health/kms-health/test/docs/typed"
+	"github.com/kms-health/kms-health/test/harness/disk"
 	"github.com/kms-health/kms-health/test/manifests/install"
 )
 
 func read(t *testing.T, path string) string {
 	t.Helper()
-	raw, err := os.ReadFile(filepath.Join("../..", path))
-	if err != nil {
-		t.Fatal(err)
-	}
+	raw := disk.Read(t, filepath.Join("../..", path))
 	return string(raw)
 }
 
@@ -138,9 +136,7 @@ func buildsSample(t *testing.T, dir string, p *page, kustomization string) (rend
 	}
 	config := read(t, "pkg/config/v1alpha1/operator-openshift.yaml") + ownConfiguration + "\n"
 	for name, content := range map[string]string{"kustomization.yaml": kustomization, "operator.yaml": config} {
-		if err := os.WriteFile(filepath.Join(own, name), []byte(content), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		disk.Write(t, filepath.Join(own, name), []byte(content))
 	}
 	out, err := install.Kubectl(t.Context(), nil, "kustomize", own)
 	if err != nil {

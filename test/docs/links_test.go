@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/kms-health/kms-health/pkg/reporter/publish"
+	"github.com/kms-health/kms-health/test/harness/disk"
 )
 
 // maxLines bounds a page without its samples, unless it is generated: nobody reads a longer one in
@@ -49,10 +50,7 @@ func TestEveryPageIsLinkedAndShort(t *testing.T) {
 		if !linked[path] {
 			t.Errorf("no page links to %s", path)
 		}
-		raw, err := os.ReadFile(filepath.Join("../..", path))
-		if err != nil {
-			t.Fatal(err)
-		}
+		raw := disk.Read(t, filepath.Join("../..", path))
 		if p.lines > maxLines && !strings.Contains(string(raw), "Do not edit") {
 			t.Errorf("%s has %d lines, more than %d", path, p.lines, maxLines)
 		}

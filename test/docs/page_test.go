@@ -2,13 +2,13 @@ package docs
 
 import (
 	"io/fs"
-	"os"
 	"path/filepath"
 	"regexp"
 	"strings"
 	"sync"
 	"testing"
 
+	"github.com/kms-health/kms-health/test/harness/disk"
 	"github.com/kms-health/kms-health/test/harness/program"
 )
 
@@ -49,10 +49,7 @@ func tree(t *testing.T, visit func(path string, content func() string)) {
 		}
 		if entry.Type().IsRegular() {
 			visit(rel, func() string {
-				raw, err := os.ReadFile(path)
-				if err != nil {
-					t.Fatal(err)
-				}
+				raw := disk.Read(t, path)
 				return string(raw)
 			})
 		}

@@ -10,16 +10,14 @@ import (
 
 	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
 	"github.com/kms-health/kms-health/pkg/contract"
+	"github.com/kms-health/kms-health/test/harness/disk"
 )
 
 const byHandFolder = "../../docs/operate/by-hand/"
 
 func readByHand(t *testing.T, name string) string {
 	t.Helper()
-	raw, err := os.ReadFile(byHandFolder + name)
-	if err != nil {
-		t.Fatal(err)
-	}
+	raw := disk.Read(t, byHandFolder+name)
 	return string(raw)
 }
 
@@ -75,9 +73,7 @@ func TestServiceIsVerifiedBySystemd(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			path := filepath.Join(t.TempDir(), "kms-health-reporter.service")
-			if err := os.WriteFile(path, []byte(tt.content), 0o600); err != nil {
-				t.Fatal(err)
-			}
+			disk.Write(t, path, []byte(tt.content))
 			out, err := exec.Command("systemd-analyze", "verify", "--recursive-errors=yes", path).CombinedOutput()
 			if valid := err == nil && len(out) == 0; valid != tt.valid {
 				t.Errorf("valid: %t, want %t: %v\n%s", valid, tt.valid, err, out)

@@ -14,6 +14,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/kms-health/kms-health/test/harness/disk"
 	"github.com/kms-health/kms-health/test/harness/program"
 	"github.com/kms-health/kms-health/test/kmsplugin"
 )
@@ -57,9 +58,7 @@ func (f *folders) report() *kmsplugin.Plugin {
 	two := kmsplugin.StartForTest(f.t, kmsplugin.Options{Endpoint: healthy, StateDir: f.mkdir("state")})
 	file := filepath.Join(f.dir, "config.yaml")
 	text := fmt.Sprintf("apiVersion: kmshealth.openshift.io/v1alpha1\nkind: ReporterConfiguration\nprobe: {interval: 1s}\nplugins:\n- {endpoint: 'unix://%s/sockets/kms-1.sock', role: Read}\n- {endpoint: '%s', role: Write}\n", f.dir, healthy)
-	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
-		f.t.Fatal(err)
-	}
+	disk.Write(f.t, file, []byte(text))
 	f.run("--config", file)
 	return two
 }

@@ -18,6 +18,7 @@ import (
 	"github.com/kms-health/kms-health/test/docs/typed"
 	"github.com/kms-health/kms-health/test/e2e/cluster"
 	"github.com/kms-health/kms-health/test/e2e/fixture"
+	"github.com/kms-health/kms-health/test/harness/disk"
 	"github.com/kms-health/kms-health/test/harness/wait"
 	"github.com/kms-health/kms-health/test/kmsplugin"
 )
@@ -50,10 +51,7 @@ func (a *administrator) must(err error) {
 // sectionOf is a page's section of a heading.
 func sectionOf(t *testing.T, page, heading string) string {
 	t.Helper()
-	content, err := os.ReadFile(root + "/docs/" + page)
-	if err != nil {
-		t.Fatal(err)
-	}
+	content := disk.Read(t, root+"/docs/"+page)
 	_, section, found := strings.Cut(string(content), "\n## "+heading+"\n")
 	if !found {
 		t.Fatalf("%s has no section %q", page, heading)
@@ -86,10 +84,7 @@ func startKubeadm(t *testing.T, apiServer string) *administrator {
 	}
 	ends(t, c.Stop)
 	node := c.Nodes()[0]
-	kubeconfig, err := os.ReadFile(node.Path(cluster.AdminConfig))
-	if err != nil {
-		t.Fatal(err)
-	}
+	kubeconfig := disk.Read(t, node.Path(cluster.AdminConfig))
 	a := newAdministrator(t, node, kubeconfig, c.Dir())
 	a.took("kubeadm init, with images", began)
 	t.Cleanup(func() {

@@ -28,6 +28,7 @@ import (
 	"github.com/kms-health/kms-health/test/e2e/cluster"
 	"github.com/kms-health/kms-health/test/e2e/fixture"
 	"github.com/kms-health/kms-health/test/harness/apiservers"
+	"github.com/kms-health/kms-health/test/harness/disk"
 	"github.com/kms-health/kms-health/test/harness/wait"
 )
 
@@ -255,10 +256,7 @@ func TestSoakRecord(t *testing.T) {
 	if *soakRecord == "" {
 		t.Skip("needs -soak-record")
 	}
-	content, err := os.ReadFile(*soakRecord)
-	if err != nil {
-		t.Fatal(err)
-	}
+	content := disk.Read(t, *soakRecord)
 	j := &judgement{}
 	if err := json.Unmarshal(content, &j.record); err != nil {
 		t.Fatal(err)

@@ -5,7 +5,6 @@ package identity
 import (
 	"fmt"
 	"net/http"
-	"os"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
@@ -14,6 +13,7 @@ import (
 	"github.com/kms-health/kms-health/pkg/contract"
 	"github.com/kms-health/kms-health/pkg/rollup"
 	"github.com/kms-health/kms-health/test/harness/controlplane"
+	"github.com/kms-health/kms-health/test/harness/disk"
 	manifests "github.com/kms-health/kms-health/test/manifests/install"
 )
 
@@ -31,10 +31,7 @@ func theOperator(t *testing.T, s operatorResource) *caller {
 	_, err := clientset().CoreV1().ServiceAccounts(home).Create(soon(t), &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: operatorAccount}}, metav1.CreateOptions{})
 	need(t, err)
 	allowAll(t, controlplane.ServiceAccountUser(home, operatorAccount))
-	text, err := os.ReadFile("../../manifests/common/0000_50_kms-health-operator_03_operator-status-policy.yaml")
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := disk.Read(t, "../../manifests/common/0000_50_kms-health-operator_03_operator-status-policy.yaml")
 	all, err := manifests.Decode(text)
 	need(t, err)
 	applyAll(t, all...)

@@ -18,6 +18,7 @@ import (
 	"github.com/kms-health/kms-health/pkg/operator/render"
 	"github.com/kms-health/kms-health/test/docs/typed"
 	"github.com/kms-health/kms-health/test/harness/controlplane"
+	"github.com/kms-health/kms-health/test/harness/disk"
 	"github.com/kms-health/kms-health/test/manifests/install"
 )
 
@@ -30,10 +31,7 @@ func TestFilesOfTheDocsWork(t *testing.T) {
 		"-f", folder+"rbac.yaml", "-f", folder+"configmap.yaml", "-f", folder+"daemonset.yaml"); err != nil {
 		t.Fatal(err)
 	}
-	raw, err := os.ReadFile(folder + "configmap.yaml")
-	if err != nil {
-		t.Fatal(err)
-	}
+	raw := disk.Read(t, folder+"configmap.yaml")
 	var file corev1.ConfigMap
 	if err := yaml.Unmarshal(raw, &file); err != nil {
 		t.Fatal(err)

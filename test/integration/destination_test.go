@@ -4,7 +4,6 @@ package integration
 
 import (
 	"fmt"
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -18,6 +17,7 @@ import (
 
 	"github.com/kms-health/kms-health/pkg/contract"
 	"github.com/kms-health/kms-health/test/harness/controlplane"
+	"github.com/kms-health/kms-health/test/harness/disk"
 )
 
 // anywhere is the name of the objects that are not OpenShift's.
@@ -70,14 +70,9 @@ func (r *reporter) reportsTo(gvr schema.GroupVersionResource, inNamespace string
 // kmsHealthCRD is the shipped CRD, or one like it.
 func kmsHealthCRD(t *testing.T, replace ...string) string {
 	t.Helper()
-	text, err := os.ReadFile("../../manifests/kubernetes/crd.yaml")
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := disk.Read(t, "../../manifests/kubernetes/crd.yaml")
 	path := filepath.Join(t.TempDir(), "crd.yaml")
-	if err := os.WriteFile(path, []byte(strings.NewReplacer(replace...).Replace(string(text))), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	disk.Write(t, path, []byte(strings.NewReplacer(replace...).Replace(string(text))))
 	return path
 }
 

@@ -18,6 +18,7 @@ import (
 
 	"github.com/kms-health/kms-health/pkg/contract"
 	"github.com/kms-health/kms-health/test/harness/controlplane"
+	"github.com/kms-health/kms-health/test/harness/disk"
 	"github.com/kms-health/kms-health/test/harness/program"
 	"github.com/kms-health/kms-health/test/harness/wait"
 	"github.com/kms-health/kms-health/test/kmsplugin"
@@ -139,7 +140,7 @@ func (r *reporter) configure(resource string, plugins ...string) {
 
 func (r *reporter) write(content []byte) {
 	r.t.Helper()
-	if err := program.WriteFile(r.file, content); err != nil {
+	if err := disk.Replace(r.file, content); err != nil {
 		r.t.Fatal(err)
 	}
 }

@@ -28,6 +28,7 @@ import (
 
 	"github.com/kms-health/kms-health/pkg/contract"
 	"github.com/kms-health/kms-health/test/harness/controlplane"
+	"github.com/kms-health/kms-health/test/harness/disk"
 	"github.com/kms-health/kms-health/test/harness/program"
 	"github.com/kms-health/kms-health/test/harness/wait"
 )
@@ -175,9 +176,7 @@ func subjects(t *testing.T) (all []*subject) {
 		t.Fatal(err)
 	}
 	for name, content := range map[string][]byte{"descriptors": descriptors, "key": make([]byte, 32)} {
-		if err := os.WriteFile(path(name), content, 0o600); err != nil {
-			t.Fatal(err)
-		}
+		disk.Write(t, path(name), content)
 	}
 	kms, err := program.ModuleDir(".", "k8s.io/kms")
 	if err != nil {

@@ -5,7 +5,6 @@ package manifests
 import (
 	"encoding/json"
 	"fmt"
-	"os"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -18,6 +17,7 @@ import (
 
 	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
 	"github.com/kms-health/kms-health/pkg/contract"
+	"github.com/kms-health/kms-health/test/harness/disk"
 	"github.com/kms-health/kms-health/test/manifests/install"
 )
 
@@ -117,10 +117,9 @@ var removal = regexp.MustCompile(`(?m)^ +kubectl (delete .* -l app\.kubernetes\.
 // leavesNothing requires that the page's command deletes what components add outside of the operator's namespace.
 func leavesNothing(t *testing.T, s *cluster, all []*unstructured.Unstructured, home string) {
 	t.Helper()
-	page, err := os.ReadFile("../../docs/operate/remove.md")
-	command := removal.FindSubmatch(page)
-	if err != nil || command == nil {
-		t.Fatalf("remove.md has no such command: %v", err)
+	command := removal.FindSubmatch(disk.Read(t, "../../docs/operate/remove.md"))
+	if command == nil {
+		t.Fatal("remove.md has no such command")
 	}
 	args := append(strings.Fields(string(command[1])), "--kubeconfig", s.AdminKubeconfig(t), "--dry-run=server", "-o", "name")
 	deleted, err := install.Kubectl(t.Context(), nil, args...)
@@ -184,10 +183,7 @@ func TestImagesAreSetInOnePlace(t *testing.T) {
 			}
 		}
 	}
-	references, err := os.ReadFile(filepath.Join(root, "openshift/image-references"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	references := disk.Read(t, filepath.Join(root, "openshift/image-references"))
 	for image := range m.Images {
 		if !strings.Contains(string(references), `{kind: DockerImage, name: "`+image+`:latest"}`) {
 			t.Errorf("image-references has no %s", image)

@@ -17,16 +17,14 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
+	"github.com/kms-health/kms-health/test/harness/disk"
 	"github.com/kms-health/kms-health/test/manifests/install"
 )
 
 const root = "../../manifests"
 
 func TestConfigMapHoldsTheSampleByteForByte(t *testing.T) {
-	raw, err := os.ReadFile(filepath.Join(root, "kubernetes/config.yaml"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	raw := disk.Read(t, filepath.Join(root, "kubernetes/config.yaml"))
 	var cm corev1.ConfigMap
 	if err := yaml.UnmarshalStrict(raw, &cm); err != nil {
 		t.Fatal(err)
@@ -46,10 +44,7 @@ func TestReleaseFilesSayForWhichClustersAndVersionTheyAre(t *testing.T) {
 		if err != nil || len(files) == 0 {
 			t.Fatal(folder, err)
 		}
-		listed, err := os.ReadFile(filepath.Join(root, folder, "kustomization.yaml"))
-		if err != nil {
-			t.Fatal(err)
-		}
+		listed := disk.Read(t, filepath.Join(root, folder, "kustomization.yaml"))
 		for _, file := range files {
 			name := filepath.Base(file)
 			if !regexp.MustCompile(`^0000_50_kms-health-operator_[0-9]{2}_[a-z-]+\.yaml$`).MatchString(name) {
@@ -58,10 +53,7 @@ func TestReleaseFilesSayForWhichClustersAndVersionTheyAre(t *testing.T) {
 			if !strings.Contains(string(listed), "- "+name+"\n") {
 				t.Errorf("%s is not in its kustomization.yaml", name)
 			}
-			raw, err := os.ReadFile(file)
-			if err != nil {
-				t.Fatal(err)
-			}
+			raw := disk.Read(t, file)
 			objects, err := install.Decode(raw)
 			if err != nil {
 				t.Fatal(err)
@@ -109,14 +101,9 @@ func TestPoliciesOfAPlainControlPlaneHaveNoNamespaceByAnyKustomize(t *testing.T)
 				t.Fatal(err)
 			}
 			file := filepath.Join(dir, "manifests/kubernetes/kustomization.yaml")
-			raw, err := os.ReadFile(file)
-			if err != nil {
-				t.Fatal(err)
-			}
+			raw := disk.Read(t, file)
 			edited := strings.Replace(string(raw), edit.before+"\n", edit.after+"\n", 1)
-			if err := os.WriteFile(file, []byte(edited), 0o600); err != nil {
-				t.Fatal(err)
-			}
+			disk.Write(t, file, []byte(edited))
 			text, err := install.Kubectl(t.Context(), nil, "kustomize", filepath.Join(dir, "manifests/kubernetes"))
 			if err != nil {
 				t.Fatal(err)
@@ -143,10 +130,7 @@ func TestPoliciesOfAPlainControlPlaneHaveNoNamespaceByAnyKustomize(t *testing.T)
 
 // Nodes of a control plane that runs nothing else have these taints. Agents tolerate all.
 func TestOperatorToleratesTheTaintsOfControlPlanes(t *testing.T) {
-	raw, err := os.ReadFile(filepath.Join(root, "common/0000_50_kms-health-operator_10_deployment.yaml"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	raw := disk.Read(t, filepath.Join(root, "common/0000_50_kms-health-operator_10_deployment.yaml"))
 	var d appsv1.Deployment
 	if err := yaml.UnmarshalStrict(raw, &d); err != nil {
 		t.Fatal(err)

@@ -21,6 +21,7 @@ import (
 	"github.com/kms-health/kms-health/pkg/contract"
 	"github.com/kms-health/kms-health/test/harness/apiservers"
 	"github.com/kms-health/kms-health/test/harness/controlplane"
+	"github.com/kms-health/kms-health/test/harness/disk"
 	"github.com/kms-health/kms-health/test/harness/nodes"
 	"github.com/kms-health/kms-health/test/harness/program"
 	"github.com/kms-health/kms-health/test/harness/reporters"
@@ -76,7 +77,7 @@ func newQuickstart(t *testing.T) *quickstart {
 
 func (q *quickstart) configure(text string) {
 	q.Helper()
-	q.must(program.WriteFile(q.config, []byte(text)))
+	q.must(disk.Replace(q.config, []byte(text)))
 }
 
 // start runs the operator with the Deployment's arguments and the shipped file, but for what must be otherwise outside

@@ -13,6 +13,7 @@ import (
 
 	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
 	"github.com/kms-health/kms-health/pkg/operator/render"
+	"github.com/kms-health/kms-health/test/harness/disk"
 	"github.com/kms-health/kms-health/test/manifests/install"
 )
 
@@ -23,10 +24,7 @@ func TestRenderedPatchMakesTheRenderedDeployment(t *testing.T) {
 		t.Skip("KUBEBUILDER_ASSETS is not set, so there is no kubectl")
 	}
 	read := func(name string) []byte {
-		raw, err := os.ReadFile("../testdata/" + name)
-		if err != nil {
-			t.Fatal(err)
-		}
+		raw := disk.Read(t, "../testdata/"+name)
 		return raw
 	}
 	config, err := v1alpha1.DecodeOperator(read("operator.yaml"))
@@ -65,9 +63,7 @@ func TestRenderedPatchMakesTheRenderedDeployment(t *testing.T) {
 				"deployment.yaml": deployment, "patch.yaml": patch,
 				"kustomization.yaml": []byte("resources: [deployment.yaml]\npatches: [{path: patch.yaml}]\n"),
 			} {
-				if err := os.WriteFile(filepath.Join(dir, name), content, 0o600); err != nil {
-					t.Fatal(err)
-				}
+				disk.Write(t, filepath.Join(dir, name), content)
 			}
 			deployment, err = install.Kubectl(t.Context(), nil, strings.Fields(strings.ReplaceAll(arguments, "DIR", dir))...)
 			if err != nil {

@@ -3,12 +3,13 @@ package monitoring
 import (
 	"crypto/sha256"
 	"fmt"
-	"os"
 	"regexp"
 	"strings"
 	"testing"
 
 	"sigs.k8s.io/yaml"
+
+	"github.com/kms-health/kms-health/test/harness/disk"
 )
 
 type sample struct {
@@ -138,10 +139,7 @@ var recordedKeys = regexp.MustCompile(`(?m)^# The plugin's key ids, one after th
 
 // "Can the old key be deleted?": kube-apiserver hashes the key ids that our metrics name.
 func TestReadsWithAnOldKeyAreFoundByOurHash(t *testing.T) {
-	raw, err := os.ReadFile(recorded)
-	if err != nil {
-		t.Fatal(err)
-	}
+	raw := disk.Read(t, recorded)
 	keys := recordedKeys.FindStringSubmatch(string(raw))
 	if keys == nil {
 		t.Fatal("the recording does not name its keys")

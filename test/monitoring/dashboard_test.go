@@ -3,11 +3,12 @@ package monitoring
 import (
 	"encoding/json"
 	"fmt"
-	"os"
 	"strings"
 	"testing"
 
 	"sigs.k8s.io/yaml"
+
+	"github.com/kms-health/kms-health/test/harness/disk"
 )
 
 const dashboardFile = "../../manifests/monitoring/dashboard/kms-health.json"
@@ -33,10 +34,7 @@ type dashboard struct {
 
 func readDashboard(t *testing.T) (d dashboard) {
 	t.Helper()
-	raw, err := os.ReadFile(dashboardFile)
-	if err != nil {
-		t.Fatal(err)
-	}
+	raw := disk.Read(t, dashboardFile)
 	if err := json.Unmarshal(raw, &d); err != nil {
 		t.Fatal(err)
 	}

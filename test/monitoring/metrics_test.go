@@ -1,7 +1,6 @@
 package monitoring
 
 import (
-	"os"
 	"regexp"
 	"slices"
 	"strings"
@@ -10,6 +9,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/kms-health/kms-health/pkg/contract"
+	"github.com/kms-health/kms-health/test/harness/disk"
 )
 
 // ourMetrics are those of both programs, by name.
@@ -80,10 +80,7 @@ type inputSeries struct {
 
 func readRecording(t *testing.T) []inputSeries {
 	t.Helper()
-	raw, err := os.ReadFile(recorded)
-	if err != nil {
-		t.Fatal(err)
-	}
+	raw := disk.Read(t, recorded)
 	var content struct {
 		InputSeries []inputSeries `json:"input_series"`
 	}
@@ -115,10 +112,7 @@ func labelsOf(series []inputSeries) map[string][]string {
 
 // The script asks kube-apiserver and Prometheus for metrics by expressions.
 func TestAMustGatherHasTheMetricsOfTheAlerts(t *testing.T) {
-	script, err := os.ReadFile("../../manifests/must-gather/gather")
-	if err != nil {
-		t.Fatal(err)
-	}
+	script := disk.Read(t, "../../manifests/must-gather/gather")
 	asks := regexp.MustCompile(`sed -n -E '/\^\(# TYPE \)\?(.*)/p'|__name__=~"(.*)"\}`).FindAllSubmatch(script, -1)
 	if len(asks) != 2 {
 		t.Fatalf("%q", asks)

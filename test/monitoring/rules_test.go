@@ -13,6 +13,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/kms-health/kms-health/pkg/contract"
+	"github.com/kms-health/kms-health/test/harness/disk"
 )
 
 const (
@@ -37,10 +38,7 @@ type group struct {
 // readRules returns the groups of the PrometheusRule.
 func readRules(t *testing.T) []group {
 	t.Helper()
-	raw, err := os.ReadFile(rulesFile)
-	if err != nil {
-		t.Fatal(err)
-	}
+	raw := disk.Read(t, rulesFile)
 	var rule struct {
 		APIVersion string         `json:"apiVersion"`
 		Kind       string         `json:"kind"`
@@ -86,9 +84,7 @@ func promtool(t *testing.T, input []byte, args ...string) {
 	}
 	dir := t.TempDir()
 	for name, content := range map[string][]byte{"rules.yaml": rules, "tests.yaml": input} {
-		if err := os.WriteFile(filepath.Join(dir, name), content, 0o600); err != nil {
-			t.Fatal(err)
-		}
+		disk.Write(t, filepath.Join(dir, name), content)
 	}
 	cmd := exec.CommandContext(t.Context(), program, args...)
 	cmd.Dir, cmd.Stdin = dir, bytes.NewReader(input)
@@ -103,10 +99,7 @@ func TestPrometheusAcceptsTheRules(t *testing.T) {
 
 // Each test of the file lists all alerts that fire, so it shows as well which do not.
 func TestAlertsOnOurMetrics(t *testing.T) {
-	tests, err := os.ReadFile("testdata/alerts.yaml")
-	if err != nil {
-		t.Fatal(err)
-	}
+	tests := disk.Read(t, "testdata/alerts.yaml")
 	promtool(t, tests, "test", "rules", "tests.yaml")
 }
 
@@ -157,10 +150,7 @@ func TestReferenceAndRunbooksHaveEveryAlert(t *testing.T) {
 		runbook, _ := contract.RunbookOf(a.Alert)
 		want = append(want, strings.Join([]string{a.Alert, strings.ToLower(runbook.Name), a.Labels["severity"], a.For}, " | "))
 	}
-	page, err := os.ReadFile("../../docs/reference/alerts.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	page := disk.Read(t, "../../docs/reference/alerts.md")
 	for _, m := range alertRow.FindAllStringSubmatch(string(page), -1) {
 		got = append(got, strings.Join(m[1:], " | "))
 	}

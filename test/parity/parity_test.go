@@ -26,6 +26,7 @@ import (
 	configv1alpha1 "github.com/kms-health/kms-health/pkg/config/v1alpha1"
 	"github.com/kms-health/kms-health/pkg/contract"
 	"github.com/kms-health/kms-health/test/harness/controlplane"
+	"github.com/kms-health/kms-health/test/harness/disk"
 	"github.com/kms-health/kms-health/test/harness/program"
 	"github.com/kms-health/kms-health/test/harness/wait"
 	"github.com/kms-health/kms-health/test/kmsplugin"
@@ -373,9 +374,7 @@ spec:
   versions:
   - {name: %s, served: true, storage: true, schema: {openAPIV3Schema: {type: object}}}
 `, r.GroupResource(), r.Group, kind(r), r.Resource, r.Version)
-		if err := os.WriteFile(file, []byte(content), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		disk.Write(t, file, []byte(content))
 		files = append(files, file)
 	}
 	for some := range slices.Chunk(files, 10) {
@@ -470,7 +469,7 @@ plugins:
 			}
 			_, _ = fmt.Fprintf(&text, "- {keyID: %q, endpoint: %q, role: %s}\n", strconv.Itoa(s.number), s.endpoint, role)
 		}
-		if err := program.WriteFile(one.file, []byte(text.String())); err != nil {
+		if err := disk.Replace(one.file, []byte(text.String())); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/kms-health/kms-health/test/harness/controlplane"
+	"github.com/kms-health/kms-health/test/harness/disk"
 )
 
 // pki is kubeadm's folder /etc/kubernetes/pki, as far as etcd's.
@@ -27,9 +28,7 @@ type pki struct {
 func write(t *testing.T, dir, name string, pair *controlplane.KeyPair) {
 	t.Helper()
 	for file, content := range map[string][]byte{name + ".crt": pair.Cert, name + ".key": pair.Key} {
-		if err := os.WriteFile(filepath.Join(dir, file), content, 0o600); err != nil {
-			t.Fatal(err)
-		}
+		disk.Write(t, filepath.Join(dir, file), content)
 	}
 }
 
@@ -43,9 +42,7 @@ func newPKI(t *testing.T) pki {
 	if err := os.Mkdir(filepath.Join(dir, "etcd"), 0o700); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(filepath.Join(dir, "etcd/ca.crt"), ca.PEM(), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	disk.Write(t, filepath.Join(dir, "etcd/ca.crt"), ca.PEM())
 	server, err := ca.Serving("node-1", "localhost", "127.0.0.1")
 	if err != nil {
 		t.Fatal(err)

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"crypto/tls"
 	"fmt"
-	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -16,6 +15,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/kms-health/kms-health/pkg/contract"
+	"github.com/kms-health/kms-health/test/harness/disk"
 )
 
 const head = "apiVersion: kmshealth.openshift.io/v1alpha1\nkind: ReporterConfiguration\n"
@@ -500,10 +500,7 @@ func TestEndpointsThatAreRefused(t *testing.T) {
 }
 
 func FuzzDecodeReporter(f *testing.F) {
-	sample, err := os.ReadFile("reporter-sample.yaml")
-	if err != nil {
-		f.Fatal(err)
-	}
+	sample := disk.Read(f, "reporter-sample.yaml")
 	f.Add(sample)
 	f.Add([]byte(with("destination: {resource: kubeapiservers}")))
 	f.Add([]byte(with("destination: {resource: kubeapiservers, servers: [{url: 1}], Servers: 2}\nkind: a")))

@@ -1,7 +1,6 @@
 package clusteroperatorcontroller
 
 import (
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -18,15 +17,13 @@ import (
 	"github.com/kms-health/kms-health/pkg/operator/delivery"
 	"github.com/kms-health/kms-health/pkg/operator/informers"
 	"github.com/kms-health/kms-health/pkg/operator/objects"
+	"github.com/kms-health/kms-health/test/harness/disk"
 )
 
 // Until the operator has run, the ClusterOperator of the manifests names what it will name for
 // the shipped targets, except for what it makes itself.
 func TestTheManifestsRelatedObjectsAreThoseOfTheOperator(t *testing.T) {
-	text, err := os.ReadFile("../../../manifests/openshift/0000_50_kms-health-operator_12_clusteroperator.yaml")
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := disk.Read(t, "../../../manifests/openshift/0000_50_kms-health-operator_12_clusteroperator.yaml")
 	var shipped struct {
 		Status struct{ RelatedObjects []any }
 	}
@@ -58,10 +55,7 @@ func TestTheRelatedPoliciesAreThoseOfTheManifests(t *testing.T) {
 			t.Fatal(err)
 		}
 		for _, path := range paths {
-			text, err := os.ReadFile(path)
-			if err != nil {
-				t.Fatal(err)
-			}
+			text := disk.Read(t, path)
 			for document := range strings.SplitSeq(string(text), "\n---\n") {
 				var o metav1.PartialObjectMetadata
 				if err := yaml.Unmarshal([]byte(document), &o); err != nil {
@@ -100,9 +94,7 @@ func TestADeliveryThatNeedsActionIsReportedBeforeTheFirstVerdicts(t *testing.T) 
 	p := &parts{configured: make(chan struct{}, 10)}
 	path := filepath.Join(t.TempDir(), "config.yaml")
 	text := "apiVersion: " + v1alpha1.APIVersion + "\nkind: OperatorConfiguration\nimage: i:1\napiServers: []\n"
-	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	disk.Write(t, path, []byte(text))
 	file := configobserver.NewFile(configobserver.FileOptions{Path: path, Enqueue: []informers.Key{{Queue: p}},
 		Valid: prometheus.NewGauge(prometheus.GaugeOpts{})})
 	go file.Run(t.Context())

@@ -16,6 +16,7 @@ import (
 	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
 	"github.com/kms-health/kms-health/pkg/contract"
 	"github.com/kms-health/kms-health/pkg/operator/tlsprofile"
+	"github.com/kms-health/kms-health/test/harness/disk"
 )
 
 var update = flag.Bool("update", false, "write the golden files of testdata anew")
@@ -88,10 +89,7 @@ func TestObjectsOfEachMode(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		want, err := os.ReadFile(path)
-		if err != nil {
-			t.Fatal(err)
-		}
+		want := disk.Read(t, path)
 		if d := cmp.Diff(string(want), got); d != "" {
 			t.Errorf("%s (-want +got; `make generate` writes it anew):\n%s", path, d)
 		}

@@ -2,7 +2,6 @@ package render
 
 import (
 	"bytes"
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -12,14 +11,12 @@ import (
 
 	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
 	"github.com/kms-health/kms-health/pkg/contract"
+	"github.com/kms-health/kms-health/test/harness/disk"
 )
 
 func testdata(t *testing.T, name string) []byte {
 	t.Helper()
-	data, err := os.ReadFile(filepath.Join("../../../test/testdata", name))
-	if err != nil {
-		t.Fatal(err)
-	}
+	data := disk.Read(t, filepath.Join("../../../test/testdata", name))
 	return data
 }
 

@@ -22,6 +22,7 @@ import (
 
 	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
 	"github.com/kms-health/kms-health/pkg/contract"
+	"github.com/kms-health/kms-health/test/harness/disk"
 	"github.com/kms-health/kms-health/test/harness/program"
 	"github.com/kms-health/kms-health/test/kmsplugin"
 )
@@ -346,7 +347,8 @@ func TestProbeLeavesAQueueThatThePathNoLongerLeadsTo(t *testing.T) {
 func TestPathWithoutAPluginIsReportedAtOnceWithTheReason(t *testing.T) {
 	dir := t.TempDir()
 	file := dir + "/file"
-	if err := errors.Join(os.Chmod(dir, 0o700), os.WriteFile(file, nil, 0o600)); err != nil {
+	disk.Write(t, file, nil)
+	if err := errors.Join(os.Chmod(dir, 0o700), os.Chmod(file, 0o600)); err != nil {
 		t.Fatal(err)
 	}
 	for path, want := range map[string]struct {

@@ -9,7 +9,6 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
-	"os"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -23,7 +22,7 @@ import (
 
 	"github.com/kms-health/kms-health/pkg/contract"
 	"github.com/kms-health/kms-health/pkg/reporter/metrics"
-	"github.com/kms-health/kms-health/test/harness/program"
+	"github.com/kms-health/kms-health/test/harness/disk"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -134,7 +133,7 @@ current-context: x
 
 func write(t *testing.T, path, text string) {
 	t.Helper()
-	if err := program.WriteFile(path, []byte(text)); err != nil {
+	if err := disk.Replace(path, []byte(text)); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -142,10 +141,7 @@ func write(t *testing.T, path, text string) {
 // replaceIn replaces a text in a file.
 func replaceIn(t *testing.T, path, old, new string) {
 	t.Helper()
-	content, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	content := disk.Read(t, path)
 	if !strings.Contains(string(content), old) {
 		t.Fatalf("%s has no %q", path, old)
 	}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
 	"github.com/kms-health/kms-health/test/harness/controlplane"
+	"github.com/kms-health/kms-health/test/harness/disk"
 )
 
 func authority(t *testing.T, name string) *controlplane.CA {
@@ -28,8 +29,8 @@ func serveAs(t *testing.T, ca *controlplane.CA, dir, name string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	writeFile(t, dir+"/tls.crt", pair.Cert)
-	writeFile(t, dir+"/tls.key", pair.Key)
+	disk.Write(t, dir+"/tls.crt", pair.Cert)
+	disk.Write(t, dir+"/tls.key", pair.Key)
 }
 
 // client is the TLS configuration of a client with a certificate signed by by, or
@@ -57,13 +58,6 @@ func servingTLS(t *testing.T, dir, clientCAFile string) *v1alpha1.Serving {
 	return &v1alpha1.Serving{Address: controlplane.FreeAddress(t), TLS: &v1alpha1.ServingTLS{
 		CertFile: dir + "/tls.crt", KeyFile: dir + "/tls.key", ClientCAFile: clientCAFile, MinVersion: v1alpha1.TLS12,
 	}}
-}
-
-func writeFile(t *testing.T, path string, data []byte) {
-	t.Helper()
-	if err := os.WriteFile(path, data, 0o600); err != nil {
-		t.Fatal(err)
-	}
 }
 
 func TestTLSSettingsAndFilesApplyToTheNextConnection(t *testing.T) {
@@ -120,10 +114,10 @@ func TestClientsWithoutATrustedCertificateAreNotAccepted(t *testing.T) {
 		accepted bool // a client with a certificate
 	}{
 		{"no file", func() {}, false},
-		{"good", func() { writeFile(t, file, clients.PEM()) }, true},
-		{"empty", func() { writeFile(t, file, nil) }, false},
-		{"no certificate in it", func() { writeFile(t, file, []byte("none")) }, false},
-		{"good again", func() { writeFile(t, file, clients.PEM()) }, true},
+		{"good", func() { disk.Write(t, file, clients.PEM()) }, true},
+		{"empty", func() { disk.Write(t, file, nil) }, false},
+		{"no certificate in it", func() { disk.Write(t, file, []byte("none")) }, false},
+		{"good again", func() { disk.Write(t, file, clients.PEM()) }, true},
 		{"a directory", func() { _, _ = os.Remove(file), os.Mkdir(file, 0o755) }, false},
 	} {
 		tt.make()

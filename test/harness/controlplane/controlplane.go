@@ -13,7 +13,7 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/util/keyutil"
 
-	"github.com/kms-health/kms-health/test/harness/program"
+	"github.com/kms-health/kms-health/test/harness/disk"
 )
 
 // Options of a control plane. The zero value is one without CRDs, audit log and
@@ -125,7 +125,7 @@ func (c *ControlPlane) writeFiles(context.Context) (err error) {
 		tokenFile:       []byte(c.adminToken + `,admin,admin,"system:masters"` + "\n"),
 		auditPolicyFile: []byte(auditPolicy),
 	} {
-		if err := program.WriteFile(c.file(name), content); err != nil {
+		if err := disk.Replace(c.file(name), content); err != nil {
 			return err
 		}
 	}

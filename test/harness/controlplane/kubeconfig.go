@@ -8,7 +8,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
-	"github.com/kms-health/kms-health/test/harness/program"
+	"github.com/kms-health/kms-health/test/harness/disk"
 )
 
 // Files that WriteKubeconfig makes. Tests replace single ones of them.
@@ -83,11 +83,11 @@ func (k Kubeconfig) Write(dir string) (string, error) {
 		return "", fmt.Errorf("encode a kubeconfig: %w", err)
 	}
 	for file, content := range files {
-		if err := program.WriteFile(filepath.Join(dir, file), content); err != nil {
+		if err := disk.Replace(filepath.Join(dir, file), content); err != nil {
 			return "", err
 		}
 	}
 	// Last, since it refers to the others.
 	path := filepath.Join(dir, KubeconfigFile)
-	return path, program.WriteFile(path, content)
+	return path, disk.Replace(path, content)
 }

@@ -14,6 +14,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/kms-health/kms-health/test/harness/disk"
 	"github.com/kms-health/kms-health/test/harness/program"
 )
 
@@ -211,7 +212,7 @@ func (c *ControlPlane) SetEncryptionConfig(content []byte) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.encryption = true
-	return program.WriteFile(c.file(encryptionFile), content)
+	return disk.Replace(c.file(encryptionFile), content)
 }
 
 // StartControllerManager runs kube-controller-manager, for the first time or
@@ -223,7 +224,7 @@ func (c *ControlPlane) StartControllerManager(ctx context.Context, controllers .
 	if err != nil {
 		return err
 	}
-	if err := program.WriteFile(c.file(rootCAFile), c.servingCA.PEM()); err != nil {
+	if err := disk.Replace(c.file(rootCAFile), c.servingCA.PEM()); err != nil {
 		return err
 	}
 	kubeconfig, err := c.WriteKubeconfig(c.file(controllerManagerDir), Kubeconfig{

@@ -23,7 +23,7 @@ import (
 	"github.com/kms-health/kms-health/pkg/contract"
 	"github.com/kms-health/kms-health/pkg/operator/objects"
 	"github.com/kms-health/kms-health/test/harness/controlplane"
-	"github.com/kms-health/kms-health/test/harness/program"
+	"github.com/kms-health/kms-health/test/harness/disk"
 )
 
 const (
@@ -156,7 +156,7 @@ func (r *Reporters) run(ctx context.Context, pod *corev1.Pod) error {
 	for name, text := range files {
 		files[name] = host.Replace(text)
 	}
-	if err := program.WriteVolume(filepath.Join(folder, "config"), files); err != nil {
+	if err := disk.WriteVolume(filepath.Join(folder, "config"), files); err != nil {
 		return err
 	}
 	if r.PID(pod) != 0 {

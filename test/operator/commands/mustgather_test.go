@@ -17,6 +17,7 @@ import (
 	"github.com/kms-health/kms-health/pkg/contract"
 	"github.com/kms-health/kms-health/pkg/operatorstatus"
 	"github.com/kms-health/kms-health/test/harness/apiservers"
+	"github.com/kms-health/kms-health/test/harness/disk"
 	"github.com/kms-health/kms-health/test/kmsplugin"
 	"github.com/kms-health/kms-health/test/operator/fixture"
 )
@@ -72,10 +73,7 @@ func TestAMustGatherHasTheStatusOfItsCluster(t *testing.T) {
 // documentedCommand is that of the page about must-gathers, which oc runs in a pod.
 func documentedCommand(t *testing.T) string {
 	t.Helper()
-	page, err := os.ReadFile(filepath.Join(repository, "docs/operate/must-gather.md"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	page := disk.Read(t, filepath.Join(repository, "docs/operate/must-gather.md"))
 	for line := range strings.Lines(string(page)) {
 		if command := strings.TrimSpace(line); strings.HasPrefix(line, "    oc adm must-gather -- ") {
 			return command
@@ -175,10 +173,7 @@ func expectNoSecret(t *testing.T, dir string) {
 
 func read(t *testing.T, path string) string {
 	t.Helper()
-	text, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := disk.Read(t, path)
 	return string(text)
 }
 

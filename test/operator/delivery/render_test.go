@@ -15,6 +15,7 @@ import (
 
 	"github.com/kms-health/kms-health/pkg/contract"
 	"github.com/kms-health/kms-health/test/harness/apiservers"
+	"github.com/kms-health/kms-health/test/harness/disk"
 	"github.com/kms-health/kms-health/test/operator/fixture"
 )
 
@@ -50,15 +51,10 @@ func TestRenderedFilesAreAccepted(t *testing.T) {
 			t.Fatal(err)
 		}
 		for _, file := range append(files, static...) {
-			text, err := os.ReadFile(file)
-			if err != nil {
-				t.Fatal(err)
-			}
+			text := disk.Read(t, file)
 			// What an installer does to every file that it writes.
 			installed := strings.NewReplacer("NODE_NAME", fixture.NodeNames[0], "REVISION", "7").Replace(string(text))
-			if err := os.WriteFile(file, []byte(installed), 0o600); err != nil {
-				t.Fatal(err)
-			}
+			disk.Write(t, file, []byte(installed))
 			if out, code := kubectl("apply", "--dry-run=server", "-f", file); code != 0 || !strings.Contains(out, "(server dry run)") {
 				t.Errorf("%s: %s: %s", name, file, out)
 			}
@@ -90,19 +86,14 @@ func TestRenderAndTheControllerGiveTheSameBytes(t *testing.T) {
 		"--encryption-config": []byte(text), "--ca-file": fixture.Cluster.ServingCA().PEM(), "--pod": podText,
 	} {
 		file := filepath.Join(op.Dir, flag)
-		if err := os.WriteFile(file, content, 0o600); err != nil {
-			t.Fatal(err)
-		}
+		disk.Write(t, file, content)
 		args = append(args, flag, file)
 	}
 	files, err := filepath.Glob(filepath.Join(renderInto(t, args...), "40-pod-*.yaml"))
 	if err != nil || len(files) != 1 {
 		t.Fatalf("%v %v", files, err)
 	}
-	raw, err := os.ReadFile(files[0])
-	if err != nil {
-		t.Fatal(err)
-	}
+	raw := disk.Read(t, files[0])
 	var rendered corev1.Pod
 	if err := yaml.Unmarshal(raw, &rendered); err != nil {
 		t.Fatal(err)

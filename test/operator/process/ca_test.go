@@ -21,6 +21,7 @@ import (
 
 	"github.com/kms-health/kms-health/pkg/contract"
 	"github.com/kms-health/kms-health/test/harness/controlplane"
+	"github.com/kms-health/kms-health/test/harness/disk"
 	"github.com/kms-health/kms-health/test/manifests/install"
 	"github.com/kms-health/kms-health/test/operator/fixture"
 )
@@ -96,10 +97,7 @@ func withoutPublisher(t *testing.T) {
 // setCAByPage runs the command of the page that sets the CA.
 func setCAByPage(t *testing.T, kubeconfig string) {
 	t.Helper()
-	page, err := os.ReadFile("../../../docs/quickstart/single-node.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	page := disk.Read(t, "../../../docs/quickstart/single-node.md")
 	_, command, _ := strings.Cut(string(page), "    kubectl apply -k manifests/single-node\n")
 	command, _, _ = strings.Cut(command, "\n\n")
 	cmd := exec.CommandContext(t.Context(), "sh", "-ec", command)

@@ -14,6 +14,7 @@ import (
 	"github.com/kms-health/kms-health/pkg/contract"
 	"github.com/kms-health/kms-health/test/harness/apiservers"
 	"github.com/kms-health/kms-health/test/harness/controlplane"
+	"github.com/kms-health/kms-health/test/harness/disk"
 	"github.com/kms-health/kms-health/test/operator/fixture"
 )
 
@@ -125,9 +126,7 @@ func TestRollUpNeedsNoOtherSource(t *testing.T) {
 	fixture.AwaitRollUp(t, apiservers.Kube, contract.PluginsDegraded, "True", contract.PluginUnhealthy)
 	allow(true)
 	fixture.AwaitCondition(t, apiservers.Kube.Resource, "False", "CAUnreadable")
-	if err := os.WriteFile(filepath.Join(op.Dir, "credentials", controlplane.KubeconfigCAFile), fixture.Cluster.ServingCA().PEM(), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	disk.Write(t, filepath.Join(op.Dir, "credentials", controlplane.KubeconfigCAFile), fixture.Cluster.ServingCA().PEM())
 	op.Configure("apiServers: []\n")
 	op.AwaitNothingLeft()
 }

@@ -10,6 +10,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
+	"github.com/kms-health/kms-health/test/harness/disk"
 	"github.com/kms-health/kms-health/test/manifests/install"
 )
 
@@ -92,10 +93,7 @@ func TestEachObjectOfTheManifestsIsInOnePlace(t *testing.T) {
 
 // OLM offers the operator to no cluster that the README does not name.
 func TestBundleIsForTheVersionsThatAreSupported(t *testing.T) {
-	readme, err := os.ReadFile("../../../README.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	readme := disk.Read(t, "../../../README.md")
 	files, _ := made(t)
 	for product, want := range map[string]map[string]string{
 		"Kubernetes": {"bundle/manifests/kms-health-operator.clusterserviceversion.yaml": "minKubeVersion: %s.0"},

@@ -1,4 +1,4 @@
-package program
+package disk
 
 import (
 	"errors"
@@ -46,21 +46,4 @@ func WriteVolume(dir string, files map[string]string) error {
 		return err
 	}
 	return os.RemoveAll(filepath.Join(dir, former))
-}
-
-// WriteFile replaces a file whole, so that a reader which watches it (the API
-// server its certificate, the reporter its token) never reads a partial file.
-func WriteFile(path string, content []byte) error {
-	f, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+"-*")
-	if err != nil {
-		return err
-	}
-	_, err = f.Write(content)
-	if err = errors.Join(err, f.Close()); err == nil {
-		err = os.Rename(f.Name(), path)
-	}
-	if err != nil {
-		_ = os.Remove(f.Name())
-	}
-	return err
 }
