@@ -158,7 +158,7 @@ const (
 // Connection is how a reporter reaches the API server.
 type Connection struct {
 	// Its URL.
-	// +default=https://localhost:6443 for CompanionPod and DaemonSet, else https://kubernetes.default.svc
+	// +default=https://localhost:6443 for CompanionPod, DaemonSet and static pods, else https://kubernetes.default.svc
 	Server string `json:"server,omitempty"`
 
 	// The name that its certificate must have.

@@ -80,6 +80,9 @@ func Render(in Input, problems ...error) ([]File, error) {
 	}}
 	if in.static(p) {
 		r.HostFolder, t.Mode, t.Deployment = cmp.Or(in.HostFolder, DefaultHostFolder), v1alpha1.ModeSidecar, ""
+		if to := &t.Connection; to.Server == v1alpha1.DefaultClusterServer && (p.pod == nil || p.pod.Spec.HostNetwork) {
+			to.Server, to.TLSServerName = v1alpha1.DefaultLocalServer, cmp.Or(to.TLSServerName, "kubernetes.default.svc")
+		}
 	}
 	r.TLS, _ = tlsprofile.Of(nil) // Intermediate
 	if err := r.readEncryption(in.EncryptionConfig); err != nil {

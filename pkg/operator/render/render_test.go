@@ -164,6 +164,35 @@ func TestStaticPodIsRightAfterAnInstallersReplacement(t *testing.T) {
 	}
 }
 
+// On its node's network no name of a Service resolves.
+func TestStaticPodWritesToTheAPIServerOfItsNode(t *testing.T) {
+	static := func(in *Input) {
+		in.Pod, in.Config.APIServers[1].Container = testdata(t, "static-pod.yaml"), "kube-apiserver"
+	}
+	const local = "server: https://localhost:6443\n    tls-server-name: kubernetes.default.svc\n"
+	for name, c := range map[string]struct {
+		change func(*Input)
+		want   string
+	}{
+		"a manifest": {static, local},
+		"a patch":    {func(in *Input) { in.HostFolder = DefaultHostFolder }, local},
+		"a manifest with a network of its own": {func(in *Input) {
+			static(in)
+			in.Pod = bytes.Replace(in.Pod, []byte("hostNetwork: true"), []byte("hostNetwork: false"), 1)
+		}, "server: https://kubernetes.default.svc\n"},
+		"another server": {func(in *Input) {
+			static(in)
+			in.Config.APIServers[1].Connection = v1alpha1.Connection{Server: "https://b:1", TLSServerName: "c"}
+		}, "server: https://b:1\n    tls-server-name: c\n"},
+	} {
+		in := input(t, "openshift-apiserver") // its mode is Sidecar
+		c.change(&in)
+		if kubeconfig := find(t, render(t, in), "host/config/kubeconfig"); !strings.Contains(kubeconfig, c.want) {
+			t.Errorf("%s: %s", name, kubeconfig)
+		}
+	}
+}
+
 // What the owner's Secret needs is printed: a kubeconfig and a command, and no Secret.
 func TestOwnersCredentialsAreAKubeconfigAndACommand(t *testing.T) {
 	in := input(t, "openshift-apiserver")
