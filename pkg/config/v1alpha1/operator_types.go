@@ -166,7 +166,7 @@ type Connection struct {
 	TLSServerName string `json:"tlsServerName,omitempty"`
 
 	// Further servers, at most 3, in order of preference, with the same CA bundle. Empty: none.
-	// +default=the cluster's internal address, where the server is the node itself
+	// +default=the cluster's internal address
 	Fallbacks []Server `json:"fallbacks,omitzero"`
 }
 

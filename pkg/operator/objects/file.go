@@ -59,7 +59,8 @@ func (in *Input) File(plugins []v1alpha1.Plugin) []byte {
 func (in *Input) servers() []v1alpha1.Server {
 	a := in.Target.Connection
 	fallbacks := a.Fallbacks
-	if fallbacks == nil && in.Local() && in.ClusterServer != "" && in.ClusterServer != a.Server {
+	if fallbacks == nil && in.ClusterServer != "" && in.ClusterServer != a.Server &&
+		(in.Local() || !in.Target.OwnerInjects()) { // the owner's kubeconfig may name another server
 		fallbacks = []v1alpha1.Server{{URL: in.ClusterServer}}
 	}
 	if len(fallbacks) == 0 {
@@ -95,17 +96,14 @@ const CAFile = "ca.crt"
 
 // Kubeconfig is how the target's reporters reach the API server.
 func (in *Input) Kubeconfig() []byte {
-	credentials, caFile := CredentialsFolder, ""
+	credentials := CredentialsFolder
 	if in.HostFolder != "" {
 		credentials = path.Join(CredentialsFolder, path.Base(HostClient))
-		if len(in.CA) == 0 {
-			caFile = path.Join(credentials, CAFile)
-		}
 	}
 	to, certificate := in.Target.Connection, in.Target.OwnerInjects()
 	raw, err := yaml.Marshal(object("kubeconfig.yaml", values{
 		"SERVER": to.Server, "TLS_SERVER_NAME": when(to.TLSServerName != "", to.TLSServerName),
-		"CA_FILE": when(caFile != "", caFile), "CA": when(len(in.CA) > 0, in.CA),
+		"CA_FILE": when(in.HostFolder != "" && len(in.CA) == 0, credentials+"/"+CAFile), "CA": when(len(in.CA) > 0, in.CA),
 		"CLIENT_CERTIFICATE": when(certificate, credentials+"/tls.crt"),
 		"CLIENT_KEY":         when(certificate, credentials+"/tls.key"),
 		"TOKEN_FILE":         when(!certificate, credentials+"/token"),

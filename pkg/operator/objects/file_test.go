@@ -35,8 +35,8 @@ func TestFileNamesTheServersAndTheKubeconfig(t *testing.T) {
 		"the cluster's is the node's":     {server: ofNode, cluster: ofNode},
 		"fallbacks":                       {server: ofNode, cluster: ofAll, fallbacks: []v1alpha1.Server{{URL: another}}, servers: ofNode + " " + another},
 		"an empty list of fallbacks":      {server: ofNode, cluster: ofAll, fallbacks: []v1alpha1.Server{}},
-		"of the cluster":                  {server: ofAll, cluster: another},
-		"the owner brings the kubeconfig": {server: ofAll, ownerInjects: true, folder: CredentialsFolder},
+		"of the cluster, by its name":     {server: ofAll, cluster: another, servers: ofAll + " " + another},
+		"the owner brings the kubeconfig": {server: ofAll, cluster: another, ownerInjects: true, folder: CredentialsFolder},
 		"files of a static pod":           {server: ofAll, ownerInjects: true, hostFolder: "/etc/kms"},
 	} {
 		t.Run(name, func(t *testing.T) {

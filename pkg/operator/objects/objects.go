@@ -34,7 +34,7 @@ type Input struct {
 	// HostFolder is the folder of the node with the files of a static pod, which can refer to
 	// no object of the API. Empty: the API server's pod is no static pod, or gets no sidecar.
 	HostFolder string
-	// ClusterServer is the URL by which the nodes reach any API server of the cluster, if it is known.
+	// ClusterServer is the URL by which reporters reach any API server of the cluster, if it is known.
 	ClusterServer string
 	// Requested is the round trip that is requested of the target's reporters; empty: none. It reaches
 	// running pods, and is in nothing that a change would replace them for.

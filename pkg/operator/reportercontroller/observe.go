@@ -75,7 +75,7 @@ func (c *Controller) observe(ctx context.Context, s *Snapshot, e *serverState) {
 	}
 	s.Unrecorded = known && !exists && !s.Deleting
 	known = c.needs(s, e.sources)
-	s.Resource, s.OpenShift, s.ClusterServer = e.sources.Destination(), c.IsOpenShift(), c.clusterServer()
+	s.Resource, s.OpenShift, s.ClusterServer = e.sources.Destination(), c.IsOpenShift(), c.clusterServer(s.Target)
 	c.readRequest(s, e)
 	if to := s.Target.ReportsTo(); s.ResourceMissing && !to.PerAPIServer() {
 		s.add(contract.ResourceMissing, fmt.Sprintf("%s does not exist, so nothing can be reported: create it, or "+
@@ -227,10 +227,10 @@ func (c *Controller) observeObjects(s *Snapshot, t *informers.Target) {
 	})
 }
 
-// clusterServer is the URL by which nodes reach the API servers: of OpenShift's internal
-// load balancer, else that of the operator itself, which is a Service.
-func (c *Controller) clusterServer() string {
-	if c.IsOpenShift() {
+// clusterServer is the URL by which reporters reach any API server, on OpenShift's nodes that of the internal load
+// balancer, else the operator's own: the address of a Service, which needs no DNS while CoreDNS does not run.
+func (c *Controller) clusterServer(of *v1alpha1.APIServer) string {
+	if c.IsOpenShift() && objects.IsLocal(of.Connection.Server) {
 		if server, _ := c.cluster.Infrastructure.Get("", informers.ClusterName); v1alpha1.ValidServer(server) {
 			return server
 		}

@@ -1,13 +1,56 @@
 package reportercontroller
 
 import (
+	"context"
 	"strings"
 	"testing"
+	"testing/synctest"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	dynamicfake "k8s.io/client-go/dynamic/fake"
 
 	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
 	"github.com/kms-health/kms-health/pkg/contract"
+	"github.com/kms-health/kms-health/pkg/operator/informers"
 	"github.com/kms-health/kms-health/pkg/operatorstatus"
 )
+
+// While CoreDNS does not run, a pod's network resolves neither a Service nor the load balancer; a node's does the latter.
+func TestClusterServerIsOneThatTheReportersNetworkResolves(t *testing.T) {
+	const balancer, service = "https://api-int.example.com:6443", "https://172.30.0.1:443"
+	for name, tt := range map[string]struct {
+		openShift          bool
+		server, ofOperator string
+		want               string
+	}{
+		"a node of OpenShift's":    {true, v1alpha1.DefaultLocalServer, service, balancer},
+		"a pod of OpenShift's":     {true, v1alpha1.DefaultClusterServer, service, service},
+		"a node":                   {false, v1alpha1.DefaultLocalServer, service, service},
+		"a pod":                    {false, v1alpha1.DefaultClusterServer, service, service},
+		"the operator on the node": {false, v1alpha1.DefaultClusterServer, "https://127.0.0.1:6443", ""},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			infrastructure := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "config.openshift.io/v1",
+				"kind": "Infrastructure", "metadata": map[string]any{"name": informers.ClusterName, "resourceVersion": "1"}}}
+			informer := informers.New(dynamicfake.NewSimpleDynamicClientWithCustomListKinds(runtime.NewScheme(),
+				map[schema.GroupVersionResource]string{informers.Infrastructures: "InfrastructureList"}, infrastructure),
+				informers.Selection{Resource: informers.Infrastructures, Name: informers.ClusterName},
+				func(*unstructured.Unstructured) string { return balancer })
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			go informer.Run(ctx)
+			synctest.Wait()
+			c := &Controller{Options: Options{OpenShift: &tt.openShift, Server: tt.ofOperator},
+				cluster: &informers.Cluster{Infrastructure: informer}}
+			got := c.clusterServer(&v1alpha1.APIServer{Connection: v1alpha1.Connection{Server: tt.server}})
+			if got != tt.want {
+				t.Errorf("%s: %q, want %q", name, got, tt.want)
+			}
+		})
+	}
+}
 
 // Each text is what the annotation has at a sync; empty: it is not there.
 func TestAnInvalidRequestIsIgnoredWithOneEvent(t *testing.T) {

@@ -243,10 +243,9 @@ func tlsSettings(c *cluster, u *user) (*tls.Config, error) {
 // parseServer shows no part of what is no server's URL, which may contain a password:
 // "https://user:1234/word@host" has the port 1234.
 func parseServer(server string) (*url.URL, error) {
-	u, err := url.Parse(server)
-	if err != nil || !v1alpha1.ValidServer(server) {
-		return nil, errors.New("server: must be a URL such as https://localhost:6443, without user and password; its value " +
-			"is not shown, since it may contain a password")
+	if v1alpha1.ValidServer(server) {
+		return url.Parse(server)
 	}
-	return u, nil
+	return nil, errors.New("server: must be a URL such as https://localhost:6443, without user and password; its value " +
+		"is not shown, since it may contain a password")
 }

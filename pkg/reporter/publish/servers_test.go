@@ -55,6 +55,7 @@ func TestServersAreTriedInOrderWithinOneWriteAndTheOneThatWorkedIsKept(t *testin
 		// A load balancer's error might not be an API server's.
 		"400 of a balancer": func(s *server) { s.answers(fails(400)) },
 		"hangs":             func(s *server) { s.answers(hangs) },
+		"without DNS":       func(s *server) { s.URL = "https://kubernetes.default.svc.invalid" },
 	} {
 		t.Run(name, func(t *testing.T) {
 			lines := logLines(t)
