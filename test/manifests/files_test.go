@@ -12,7 +12,11 @@ import (
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/klog/v2"
 	"sigs.k8s.io/yaml"
 
@@ -81,6 +85,75 @@ func TestReleaseFilesSayForWhichClustersAndVersionTheyAre(t *testing.T) {
 		!strings.Contains(versions["reported"], `{"name":"OPERATOR_IMAGE_VERSION","value":"`+snapshot+`"}`) {
 		t.Errorf("awaited is %s, reported by %s", versions["awaited"], versions["reported"])
 	}
+}
+
+// Ports are those that a network plugin sees: of a Service, or of what is behind it.
+func TestNetworkPoliciesLetThroughWhatEachPodNeeds(t *testing.T) {
+	raw, err := os.ReadFile(filepath.Join(root, "common/0000_50_kms-health-operator_01_networkpolicies.yaml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	objects, err := install.Decode(raw)
+	if err != nil {
+		t.Fatal(err)
+	}
+	const in, out = networkingv1.PolicyTypeIngress, networkingv1.PolicyTypeEgress
+	const operator, reporter, other = "kms-health-operator", "kms-health-reporter", "other"
+	for name, c := range map[string]struct {
+		pod  string
+		to   networkingv1.PolicyType
+		port int32
+		want bool
+	}{
+		"a scrape of the operator":                {operator, in, 8443, true},
+		"others to the operator":                  {operator, in, 8081, false},
+		"the operator to the Service":             {operator, out, 443, true},
+		"the operator to an API server":           {operator, out, 6443, true},
+		"the operator to DNS":                     {operator, out, 53, false},
+		"a scrape of a reporter, where it serves": {reporter, in, 9180, true},
+		"a reporter to an API server":             {reporter, out, 6443, true},
+		"a reporter to DNS":                       {reporter, out, 53, true},
+		"a reporter to OpenShift's DNS":           {reporter, out, 5353, true},
+		"a reporter elsewhere":                    {reporter, out, 80, false},
+		"to another pod":                          {other, in, 8443, false},
+		"from another pod":                        {other, out, 443, false},
+	} {
+		if letThrough(t, objects, c.pod, c.to, c.port) != c.want {
+			t.Errorf("%s is let through: %t", name, !c.want)
+		}
+	}
+}
+
+// letThrough evaluates policies of one namespace, whose rules are for all peers.
+func letThrough(t *testing.T, policies []*unstructured.Unstructured, pod string, to networkingv1.PolicyType, port int32) bool {
+	t.Helper()
+	isolated, let := false, false
+	for _, o := range policies {
+		var policy networkingv1.NetworkPolicy
+		if err := runtime.DefaultUnstructuredConverter.FromUnstructured(o.Object, &policy); err != nil {
+			t.Fatal(err)
+		}
+		spec := policy.Spec
+		selector, err := metav1.LabelSelectorAsSelector(&spec.PodSelector)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !selector.Matches(labels.Set{"app.kubernetes.io/name": pod}) || !slices.Contains(spec.PolicyTypes, to) {
+			continue
+		}
+		isolated = true
+		opens := func(ports []networkingv1.NetworkPolicyPort) bool {
+			return len(ports) == 0 || slices.ContainsFunc(ports, func(p networkingv1.NetworkPolicyPort) bool {
+				return p.Port.IntVal == port
+			})
+		}
+		if to == networkingv1.PolicyTypeIngress {
+			let = let || slices.ContainsFunc(spec.Ingress, func(r networkingv1.NetworkPolicyIngressRule) bool { return opens(r.Ports) })
+		} else {
+			let = let || slices.ContainsFunc(spec.Egress, func(r networkingv1.NetworkPolicyEgressRule) bool { return opens(r.Ports) })
+		}
+	}
+	return !isolated || let
 }
 
 // kustomize puts policies into a namespace until version 5.8.2, which knows that they have none. A component's have
