@@ -76,8 +76,7 @@ func (c *credentials) close() {
 	}
 }
 
-// load makes an endpoint for each server, all with the credentials and CAs of the current context. It returns the files
-// that they were made from, too.
+// load makes an endpoint for each server, with the current context's credentials and CAs, and returns their files, too.
 func (c *credentials) load() ([]*endpoint, map[string][]byte, error) {
 	content := filewatch.Read(c.config.Kubeconfig, maxFile)
 	if content.Err != nil {

@@ -1,6 +1,7 @@
 package publish
 
 import (
+	"errors"
 	"fmt"
 	"net/http"
 	"slices"
@@ -88,6 +89,29 @@ func TestServersAreTriedInOrderWithinOneWriteAndTheOneThatWorkedIsKept(t *testin
 				t.Errorf("the line does not say why %s was not used: %s", a.URL, text)
 			}
 		})
+	}
+}
+
+// A change within a minute after another is no line of its own, unless it lasts.
+func TestLastLineOnTheServerIsOfTheOneInUse(t *testing.T) {
+	lines, l, now := logLines(t), newWriteLog(), time.Now()
+	refused := []*failure{{kind: Unreachable, err: errors.New("refused")}}
+	write := func(server string, failures []*failure) {
+		l.server(server, "https://a", failures, now)
+		now = now.Add(10 * time.Second)
+	}
+	write("https://a", nil)
+	write("https://b", refused)
+	write("https://a", nil)
+	for range 3 {
+		write("https://b", refused)
+		for range restWrites {
+			write("https://b", nil)
+		}
+	}
+	all := lines()
+	if last := all[len(all)-1]; len(all) != 3 || !strings.Contains(last, `"server"="https://b" "previous"="https://a" "why"="refused"`) {
+		t.Errorf("%q", all)
 	}
 }
 

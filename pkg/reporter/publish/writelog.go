@@ -1,6 +1,7 @@
 package publish
 
 import (
+	"cmp"
 	"time"
 
 	"k8s.io/klog/v2"
@@ -23,7 +24,7 @@ type writeLog struct {
 	last   map[string]time.Time // when each line was logged, by kind or server
 	causes map[string]time.Time // when each cause since the last success was logged
 	works  bool                 // the last line was a success
-	used   string               // the server of the last write that succeeded
+	used   string               // the server of the last line on one
 }
 
 func newWriteLog(fields ...any) writeLog {
@@ -63,14 +64,14 @@ func (l *writeLog) write(failed *failure, final bool, now time.Time) {
 	klog.ErrorS(failed, "Failed to write reports; "+next, append(l.fields, "result", failed.kind)...)
 }
 
-// server logs which server took a write, where it is another one than before, or not the preferred
-// one at first.
-func (l *writeLog) server(server string, fallback bool, failures []*failure, now time.Time) {
-	previous := l.used
-	l.used = server
-	if server == previous || previous == "" && !fallback || !l.allow("server "+server, now) {
+// server logs which server took a write, where it is another one than the last line has, at first the
+// preferred one. While that rests, why it does is not known.
+func (l *writeLog) server(server, preferred string, failures []*failure, now time.Time) {
+	previous := cmp.Or(l.used, preferred)
+	if server == previous || server != preferred && len(failures) == 0 || !l.allow("server "+server, now) {
 		return
 	}
+	l.used = server
 	why := "it works again"
 	if len(failures) > 0 {
 		why = failures[0].Error()
