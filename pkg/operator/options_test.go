@@ -131,6 +131,39 @@ func TestRestConfigOfAKubeconfig(t *testing.T) {
 	}
 }
 
+// An API server with --disable-http2-serving answers no ping of HTTP/2: then TCP finds that it is gone, as soon.
+func TestConnectionWithoutHTTP2IsTriedAsSoon(t *testing.T) {
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = listener.Close() }()
+	config, err := restConfig(kubeconfigOf(t, "https://a.test"), "v1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	conn, err := config.Dial(t.Context(), "tcp", listener.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = conn.Close() }()
+	raw, err := conn.(*net.TCPConn).SyscallConn()
+	if err != nil {
+		t.Fatal(err)
+	}
+	option := func(name int) (value int) {
+		problem := raw.Control(func(fd uintptr) { value, err = syscall.GetsockoptInt(int(fd), syscall.IPPROTO_TCP, name) })
+		if err := errors.Join(problem, err); err != nil {
+			t.Fatal(err)
+		}
+		return value
+	}
+	idle, every, probes := option(syscall.TCP_KEEPIDLE), option(syscall.TCP_KEEPINTVL), option(syscall.TCP_KEEPCNT)
+	if seconds := idle + every*probes; seconds > 20 {
+		t.Errorf("given up after %d s: %d, and %d times %d", seconds, idle, probes, every)
+	}
+}
+
 // A node that starts drops packets. client-go then tries again for half a minute, and returns a watch without
 // events, and no error.
 func TestWatchOfAServerThatDropsPacketsIsUnanswered(t *testing.T) {

@@ -30,9 +30,8 @@ const (
 )
 
 func restConfig(kubeconfig, version string) (*rest.Config, error) {
-	// A connection is tried after so many seconds in which the API server sent nothing, and given
-	// up so many later. client-go reads both from the environment, and has 30 and 15 otherwise:
-	// without its node an API server ends no connection, and reports would go unread that long.
+	// A connection is tried after so many seconds of silence, and given up so many later. client-go has 30 and 15, and
+	// without its node an API server ends no connection: reports would go unread that long.
 	for name, seconds := range map[string]string{
 		"HTTP2_READ_IDLE_TIMEOUT_SECONDS": "10", "HTTP2_PING_TIMEOUT_SECONDS": "5",
 	} {
@@ -54,9 +53,10 @@ func restConfig(kubeconfig, version string) (*rest.Config, error) {
 	config.UserAgent = "kms-health-operator/" + version
 	// Writes are few; a lower limit would slow down a start with many targets.
 	config.QPS, config.Burst = 20, 40
-	// On a node that starts, packets to the Service of the API server are dropped for a moment. A
-	// SYN that is lost is sent again after 1 s, 2 s and 4 s: a new connection is faster.
-	config.Dial = (&net.Dialer{Timeout: connectTimeout, KeepAlive: 30 * time.Second}).DialContext
+	// On a node that starts, packets to the Service of the API server are dropped for a moment. A SYN that is lost is sent
+	// again after 1 s, 2 s and 4 s: a new connection is faster. TCP's own probes are for API servers without HTTP/2.
+	probes := net.KeepAliveConfig{Enable: true, Idle: 10 * time.Second, Interval: 5 * time.Second, Count: 2}
+	config.Dial = (&net.Dialer{Timeout: connectTimeout, KeepAliveConfig: probes}).DialContext
 	config.Wrap(func(next http.RoundTripper) http.RoundTripper { return unretried{next} })
 	return config, nil
 }
