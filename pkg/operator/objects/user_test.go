@@ -2,6 +2,7 @@ package objects
 
 import (
 	"os"
+	"strings"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
@@ -130,14 +131,14 @@ func TestReporterMayConnectByItsSELinuxTypeToWhatTheAPIServerMay(t *testing.T) {
 }
 
 // It connects as OpenShift's privileged kube-apiserver, and stays on a node as long: under disk pressure a kubelet
-// evicts all pods but critical ones, and admits no others.
+// evicts all pods but critical ones, and admits no others. It writes to the node's API server, without DNS.
 func TestAgentByHandIsAsTheOperators(t *testing.T) {
 	raw, err := os.ReadFile("../../../docs/operate/by-hand/daemonset.yaml")
 	if err != nil {
 		t.Fatal(err)
 	}
 	in := sidecarInput()
-	in.Target.Mode, in.OpenShift = v1alpha1.ModeDaemonSet, true
+	in.Target.Mode, in.OpenShift, in.Target.Connection.Server = v1alpha1.ModeDaemonSet, true, v1alpha1.DefaultLocalServer
 	byHand, agents := decode(raw)[0], in.DaemonSet(nil, contract.Root, sidecarPlugins)
 	if got, want := seLinuxType(t, byHand, "spec", "template"), seLinuxType(t, agents, "spec", "template"); got != want {
 		t.Errorf("its SELinux type is %q, and an agent's %q", got, want)
@@ -146,6 +147,15 @@ func TestAgentByHandIsAsTheOperators(t *testing.T) {
 	got, _, _ := unstructured.NestedString(byHand.Object, class...)
 	if want, _, _ := unstructured.NestedString(agents.Object, class...); got != want {
 		t.Errorf("its priority class is %q, and an agent's %q", got, want)
+	}
+	network := []string{"spec", "template", "spec", "hostNetwork"}
+	local, _, _ := unstructured.NestedBool(byHand.Object, network...)
+	if want, _, _ := unstructured.NestedBool(agents.Object, network...); local != want {
+		t.Errorf("it is on the node's network: %t, and an agent: %t", local, want)
+	}
+	kubeconfig, err := os.ReadFile("../../../docs/operate/by-hand/configmap.yaml")
+	if err != nil || !strings.Contains(string(kubeconfig), "server: "+v1alpha1.DefaultLocalServer+"\n") {
+		t.Errorf("%s, %v", kubeconfig, err)
 	}
 }
 
