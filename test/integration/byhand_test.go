@@ -48,6 +48,9 @@ func TestFilesOfTheDocsWork(t *testing.T) {
 	r.credentials(controlplane.Kubeconfig{Credential: controlplane.Credential{Token: token}})
 	r.plugin("1")
 	text = strings.ReplaceAll(text, config.Plugins[0].Endpoint, r.endpoint("1"))
+	for _, server := range config.Destination.Servers {
+		text = strings.ReplaceAll(text, server.URL, cluster.URL())
+	}
 	text = strings.ReplaceAll(text, config.Destination.Kubeconfig, filepath.Join(r.credentialDir(), controlplane.KubeconfigFile))
 	r.write([]byte(text + "probe: {interval: 1s}\n"))
 	r.start()
