@@ -153,7 +153,7 @@ func cannotStart(s *corev1.ContainerStatus, was containerHistory, now time.Time)
 	}
 	if w := s.State.Waiting; w != nil {
 		switch w.Reason {
-		case "", "ContainerCreating", "PodInitializing":
+		case "", "ContainerCreating", "PodInitializing", "RestartingAllContainers":
 			return "", next
 		case "ErrImagePull", "ImagePullBackOff": // in turns; the second quotes the first
 			message := w.Message

@@ -216,6 +216,8 @@ func TestContainerThatCannotStart(t *testing.T) {
 		{"waiting for no reason", saying("", ""), ""},
 		{"being created", saying("ContainerCreating", ""), ""},
 		{"waiting for init containers", saying("PodInitializing", ""), ""},
+		{"its pod restarts all containers, by a rule of its own",
+			after(saying("RestartingAllContainers", "The container is removed"), 1, 137, ""), ""},
 		{"no image, no message", saying("ErrImagePull", ""), "ImagePullBackOff"},
 		{"no image, in back-off: the cause alone",
 			saying("ImagePullBackOff", `Back-off pulling "x": ErrImagePull: not found`), "ImagePullBackOff: not found"},
