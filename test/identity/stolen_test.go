@@ -446,6 +446,9 @@ func (c *installed) deployments(t *testing.T) (all []attempt) {
 	for _, manager := range []string{"theirs", "cluster-openshift-apiserver-operator", "kubectl", "kms-health-operator-ca"} {
 		add("as manager "+manager, manager, sidecar, sidecarPolicy)
 	}
+	restarts := []any{fields{"action": "RestartAllContainers", "exitCodes": fields{"operator": "In", "values": []any{int64(1)}}}}
+	add("an end that restarts the API server", operatorManager, with(ours("Always", "restartPolicy"), restarts, ofSidecar("restartPolicyRules")...),
+		sidecarPolicy)
 	add("a disk as a device", operatorManager, ours([]any{fields{"name": "disk", "devicePath": "/dev/x"}}, "volumeDevices"), sidecarPolicy)
 	theirs := fields{"name": "api", "image": "api:1"}
 	add("their container's image co-owned", operatorManager, template(theirs, "spec", "containers"), sidecarPolicy)
