@@ -27,6 +27,12 @@ type AgreedKey struct {
 	Since string `json:"since,omitempty"`
 }
 
+// DecodeAgreedKey reads the message of a KMSWriteKeyAgreed that is True.
+func DecodeAgreedKey(message string) (agreed AgreedKey, err error) {
+	err = json.Unmarshal([]byte(message), &agreed)
+	return agreed, err
+}
+
 // writeKeyAgreed is the condition WriteKeyAgreed: whether all API servers write with one key, which
 // it sets in the result, and one KEK ID behind it, by healthy plugins, freshly reported, for long enough.
 func (e *evaluation) writeKeyAgreed() operatorstatus.Condition {
@@ -65,10 +71,9 @@ func (e *evaluation) settle(c *operatorstatus.Condition, key, kekID string) {
 	next, was := e.Agreement, e.Previous[c.Type]
 	if next.KeyID != key || !contract.SameKEK(next.KEKID, kekID) {
 		next = Agreement{KeyID: key, KEKID: kekID, Seen: e.Now, Since: e.Wall.UTC().Format(time.RFC3339)}
-		var found AgreedKey
 		stands := !e.Agreement.Evaluated && was.Status == operatorstatus.True
-		if stands && json.Unmarshal([]byte(was.Message), &found) == nil && found.KeyID == key &&
-			contract.SameKEK(found.KEKID, kekID) {
+		found, err := DecodeAgreedKey(was.Message)
+		if stands && err == nil && found.KeyID == key && contract.SameKEK(found.KEKID, kekID) {
 			next.Seen, next.Since = e.Now.Add(-SettlePeriod), found.Since
 		}
 	}

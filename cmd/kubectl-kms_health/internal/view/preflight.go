@@ -2,7 +2,6 @@ package view
 
 import (
 	"cmp"
-	"encoding/json"
 	"fmt"
 	"maps"
 	"slices"
@@ -169,8 +168,8 @@ func (p *Preflight) checkCondition(a *APIServer, name, conditionType, named stri
 		p.add(a, name, cmp.Or(verdict, NotKnown), c.Reason, explained(c))
 		return
 	}
-	var agreed rollup.AgreedKey
-	differs := json.Unmarshal([]byte(c.Message), &agreed) != nil || !contract.SameKEK(agreed.KEKID, named)
+	agreed, err := rollup.DecodeAgreedKey(c.Message)
+	differs := err != nil || !contract.SameKEK(agreed.KEKID, named)
 	if conditionType == contract.WriteKeyAgreed && differs {
 		p.add(a, name, NotKnown, c.Reason, ConditionText(c)+" is about a KEK ID that not every node names: "+c.Message)
 		return

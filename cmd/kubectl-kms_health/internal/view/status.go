@@ -5,7 +5,6 @@ package view
 
 import (
 	"cmp"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
@@ -252,8 +251,8 @@ func (a *APIServer) markAgreed() {
 	if c == nil || c.Status != metav1.ConditionTrue {
 		return
 	}
-	var agreed rollup.AgreedKey
-	if json.Unmarshal([]byte(c.Message), &agreed) != nil {
+	agreed, err := rollup.DecodeAgreedKey(c.Message)
+	if err != nil {
 		return
 	}
 	for i := range a.Plugins {
