@@ -69,34 +69,29 @@ plugins:
 func TestRenderedFilesWorkWherePodSecurityIsStrict(t *testing.T) {
 	dir := t.TempDir()
 	out, file := filepath.Join(dir, "out"), filepath.Join(dir, "admission.yaml")
-	page, noPage := os.ReadFile("../../docs/operate/by-hand.md")
-	ca, noCA := os.ReadFile("../testdata/ca.crt")
-	config, invalid := v1alpha1.DecodeOperator(v1alpha1.OperatorKubernetes)
-	if err := errors.Join(noPage, noCA, invalid, os.Mkdir(out, 0o755), os.WriteFile(file, []byte(strictPodSecurity), 0o600)); err != nil {
+	disk.Write(t, file, []byte(strictPodSecurity))
+	config, err := v1alpha1.DecodeOperator(v1alpha1.OperatorKubernetes)
+	if err := errors.Join(err, os.Mkdir(out, 0o755)); err != nil {
 		t.Fatal(err)
 	}
 	config.Image = "kms-health-reporter"
-	files, err := render.Render(render.Input{Config: config, Namespace: "kms-health", CA: ca})
+	files, err := render.Render(render.Input{Config: config, Namespace: "kms-health", CA: disk.Read(t, "../testdata/ca.crt")})
 	if err != nil {
 		t.Fatal(err)
 	}
 	var agents appsv1.DaemonSet
 	for _, f := range files {
-		err = errors.Join(err, os.WriteFile(filepath.Join(out, f.Name), f.Data, 0o600))
-		if strings.Contains(f.Name, "daemonset") {
-			err = errors.Join(err, yaml.Unmarshal(f.Data, &agents))
+		disk.Write(t, filepath.Join(out, f.Name), f.Data)
+		if !strings.Contains(f.Name, "daemonset") {
+			continue
+		}
+		if err := yaml.Unmarshal(f.Data, &agents); err != nil {
+			t.Fatal(err)
 		}
 	}
-	strict, failed := controlplane.Start(soon(t), controlplane.Options{ExtraArgs: []string{"--admission-control-config-file=" + file}})
-	if err := errors.Join(err, failed); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = strict.Stop() })
-	admin, err := strict.WriteKubeconfig(filepath.Join(dir, "admin"), controlplane.Kubeconfig{Credential: controlplane.Credential{Token: strict.RESTConfig().BearerToken}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	section, _, _ := strings.Cut(string(page), "On OpenShift, apply these files:")
+	strict := controlplane.StartForTest(t, controlplane.Options{ExtraArgs: []string{"--admission-control-config-file=" + file}})
+	admin := strict.AdminKubeconfig(t)
+	section, _, _ := strings.Cut(string(disk.Read(t, "../../docs/operate/by-hand.md")), "On OpenShift, apply these files:")
 	here := strings.NewReplacer("kubectl", "--kubeconfig "+admin, " manifests/", " ../../manifests/", " out", " "+out)
 	for _, command := range typed.Commands(section) {
 		if _, err := install.Kubectl(soon(t), nil, strings.Fields(here.Replace(command))...); err != nil {

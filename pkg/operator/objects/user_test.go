@@ -1,7 +1,6 @@
 package objects
 
 import (
-	"os"
 	"strings"
 	"testing"
 
@@ -11,6 +10,7 @@ import (
 
 	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
 	"github.com/kms-health/kms-health/pkg/contract"
+	"github.com/kms-health/kms-health/test/harness/disk"
 )
 
 // podWith is an API server's pod whose container and pod have these securityContexts.
@@ -133,13 +133,9 @@ func TestReporterMayConnectByItsSELinuxTypeToWhatTheAPIServerMay(t *testing.T) {
 // It connects as OpenShift's privileged kube-apiserver, and stays on a node as long: under disk pressure a kubelet
 // evicts all pods but critical ones, and admits no others. It writes to the node's API server, without DNS.
 func TestAgentByHandIsAsTheOperators(t *testing.T) {
-	raw, err := os.ReadFile("../../../docs/operate/by-hand/daemonset.yaml")
-	if err != nil {
-		t.Fatal(err)
-	}
 	in := sidecarInput()
 	in.Target.Mode, in.OpenShift, in.Target.Connection.Server = v1alpha1.ModeDaemonSet, true, v1alpha1.DefaultLocalServer
-	byHand, agents := decode(raw)[0], in.DaemonSet(nil, contract.Root, sidecarPlugins)
+	byHand, agents := decode(disk.Read(t, "../../../docs/operate/by-hand/daemonset.yaml"))[0], in.DaemonSet(nil, contract.Root, sidecarPlugins)
 	if got, want := seLinuxType(t, byHand, "spec", "template"), seLinuxType(t, agents, "spec", "template"); got != want {
 		t.Errorf("its SELinux type is %q, and an agent's %q", got, want)
 	}
@@ -153,9 +149,9 @@ func TestAgentByHandIsAsTheOperators(t *testing.T) {
 	if want, _, _ := unstructured.NestedBool(agents.Object, network...); local != want {
 		t.Errorf("it is on the node's network: %t, and an agent: %t", local, want)
 	}
-	kubeconfig, err := os.ReadFile("../../../docs/operate/by-hand/configmap.yaml")
-	if err != nil || !strings.Contains(string(kubeconfig), "server: "+v1alpha1.DefaultLocalServer+"\n") {
-		t.Errorf("%s, %v", kubeconfig, err)
+	kubeconfig := string(disk.Read(t, "../../../docs/operate/by-hand/configmap.yaml"))
+	if !strings.Contains(kubeconfig, "server: "+v1alpha1.DefaultLocalServer+"\n") {
+		t.Error(kubeconfig)
 	}
 }
 
