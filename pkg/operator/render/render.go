@@ -81,7 +81,8 @@ func Render(in Input, problems ...error) ([]File, error) {
 	if in.static(p) {
 		r.HostFolder, t.Mode, t.Deployment = cmp.Or(in.HostFolder, DefaultHostFolder), v1alpha1.ModeSidecar, ""
 		if to := &t.Connection; to.Server == v1alpha1.DefaultClusterServer && (p.pod == nil || p.pod.Spec.HostNetwork) {
-			to.Server, to.TLSServerName = v1alpha1.DefaultLocalServer, cmp.Or(to.TLSServerName, "kubernetes.default.svc")
+			name := strings.TrimPrefix(to.Server, "https://") // which each certificate has, and not each has localhost
+			to.Server, to.TLSServerName = v1alpha1.DefaultLocalServer, cmp.Or(to.TLSServerName, name)
 		}
 	}
 	r.TLS, _ = tlsprofile.Of(nil) // Intermediate
