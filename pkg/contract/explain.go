@@ -26,7 +26,8 @@ var Conditions = []ConditionInfo{
 		Means: "whether reporters are delivered and report",
 		True: "every expected node reports on the plugins of its pod, and nothing is wrong or under way; or no pod has " +
 			"a plugin",
-		False: "anything else. The message has the mode, and why"},
+		False:   "something prevents reports, or will. The message has the mode, and why",
+		Unknown: "reporters are being delivered or removed, or a node's silence is excused"},
 	{Name: WriteKeyAgreed,
 		Means: "whether all API servers write with one key",
 		True: "every API server writes with the write key, and all its plugins, healthy and freshly reported, have " +

@@ -280,7 +280,7 @@ const (
 )
 
 // reporting is the condition Reporting: whether every node that should report does, on the
-// plugins of its pod, and what prevents it.
+// plugins of its pod, and what prevents it. Unknown: nothing does, and it is under way or excused.
 // stands means that it says no more than an earlier process knew.
 func (e *evaluation) reporting() (c operatorstatus.Condition, stands bool) {
 	c.Type = contract.HealthReporting
@@ -305,6 +305,9 @@ func (e *evaluation) reporting() (c operatorstatus.Condition, stands bool) {
 		c.Reason, c.Message = contract.AsExpected, fmt.Sprintf("%d of %d nodes report", e.expected, e.expected)
 	}
 	c.Status = contract.RollupReasonOf(c.Reason).Reporting
+	if len(found) > 0 && !slices.ContainsFunc(found, Finding.prevents) {
+		c.Status = operatorstatus.Unknown
+	}
 	c.Message += mode
 	return c, stands
 }

@@ -19,9 +19,9 @@ const (
 	notYet          = "False WriteKeyNotDeployed"
 	stale           = "Unknown ReporterStale"
 	late            = "False ReporterStale" // Reporting
-	missing         = "False Progressing"   // a first report may still come
+	missing         = "Unknown Progressing" // a first report may still come
 	notRunning      = "False ReporterNotRunning"
-	unmanaged       = "False Unmanaged"
+	unmanaged       = "Unknown Unmanaged"
 	others          = "False OtherPlugins"
 	failed          = "True PluginError"
 	pluginUnhealthy = "True PluginUnhealthy"
@@ -71,11 +71,11 @@ var verdicts = []struct {
 	{"nothing observed yet", two, nil, awaiting, missing, noReport},
 	{"no node, no report", nil, nil, "False NoPods", "False NoPods", noKey},
 	{"a reporter stopped, its Node is Ready", two, b(healthy("2", valid+1)), stale, late, stale},
-	{"a reporter stopped, its Node is not Ready, last report healthy", bIs(down), b(healthy("2", 999)), fine, late, stale},
+	{"a reporter stopped, its Node is not Ready, last report healthy", bIs(down), b(healthy("2", 999)), fine, stale, stale},
 	{"a reporter stopped, its Node is not Ready, last report unhealthy", bIs(down), b(unhealthy("2", 999, "sealed")),
-		pluginUnhealthy, late, stale},
+		pluginUnhealthy, stale, stale},
 	{"a reporter stopped, its Node is not Ready, last report error", bIs(down), b(inError("2", 999, "refused")), failed,
-		late, stale},
+		stale, stale},
 	{"one is missing", two, ok[:2], awaiting, missing, noReport},
 	{"one reports on another key", two, b(healthy("1", 5)), awaiting, others, noReport},
 	{"one does not report on a key that it should", abc("2", "1"), but(each(fresh, healthy("1", 5)), from("b", fresh)),
@@ -106,7 +106,7 @@ var verdicts = []struct {
 	{"QuietPeriod is over", bRenewed(180), b(every(1, healthy("2", 170))), stale, late, stale},
 	{"replaced, the last report of the previous pod does not count", bRenewed(60),
 		b(every(1, inError("2", 61, "refused"))), awaiting, missing, noReport},
-	{"replaced, the last report of this pod counts", bRenewed(60), b(every(1, inError("2", 60, "refused"))), failed, late,
+	{"replaced, the last report of this pod counts", bRenewed(60), b(every(1, inError("2", 60, "refused"))), failed, stale,
 		stale},
 	{"not Ready, the last report of the previous pod does not count",
 		[]Node{on("a", "2"), down(renewed(600, on("b", "2"))), on("c", "2")}, b(unhealthy("2", 601, "sealed")), awaiting,
@@ -122,21 +122,21 @@ var verdicts = []struct {
 	{"not Ready, a recent report of the previous pod does not count",
 		[]Node{on("a", "2"), down(since(200, on("b", "2"))), on("c", "2")}, b(every(60, unhealthy("2", 201, "sealed"))),
 		awaiting, missing, noReport},
-	{"replaced, and unreadable", bRenewed(30), but(ok, unreadable("b")), fine, "False ReportUnreadable", garbage},
+	{"replaced, and unreadable", bRenewed(30), but(ok, unreadable("b")), fine, garbage, garbage},
 	{"not Ready for half an hour, last report healthy", bIs(longDown), b(healthy("2", 9999)), stale, late, stale},
 	{"not Ready for half an hour, and it has not reported", bIs(func(n Node) Node { return overdue(longDown(n)) }), ok[:1],
 		"Unknown ReportsMissing", "False ReportsMissing", noReport},
 	{"no socket, and then no reports, its Node is down for half an hour", bIs(longDown), b(socketless("2", 9999)), stale,
 		late, stale},
-	{"not Ready, and unreadable", bIs(down), but(ok, unreadable("b")), fine, "False ReportUnreadable", garbage},
+	{"not Ready, and unreadable", bIs(down), but(ok, unreadable("b")), fine, garbage, garbage},
 	{"being replaced, last report healthy", []Node{on("a", "2"), replacing(60, on("b", "2")), on("c", "2")},
-		b(healthy("2", 300)), fine, late, stale},
+		b(healthy("2", 300)), fine, stale, stale},
 	{"being replaced, silent for longer than any excuse", bIs(func(n Node) Node { return replacing(60, n) }),
 		b(healthy("2", valid+301)), stale, late, stale},
 	{"renewed, and it has not reported yet", bRenewed(5), ok[:1], awaiting, missing, noReport},
 	{"not Ready, and it has not reported yet", []Node{on("a", "2"), down(on("b", "2"))}, ok[:1], awaiting, missing,
 		noReport},
-	{"all not Ready", []Node{down(on("a", "2")), down(on("b", "2"))}, each(healthy("2", 500))[:2], fine, late, stale},
+	{"all not Ready", []Node{down(on("a", "2")), down(on("b", "2"))}, each(healthy("2", 500))[:2], fine, stale, stale},
 
 	// A socket that is not there: the plugin has ended, or has not started.
 	{"no socket", two, b(socketless("2", 5)), failed, observed, keyUnhealthy},
@@ -148,7 +148,7 @@ var verdicts = []struct {
 		[]Node{on("a", "2"), replacing(-1, on("b", "2")), on("c", "2")}, b(socketless("2", 1)), failed, observed,
 		keyUnhealthy},
 	{"no socket, its Node shuts down", bIs(down), b(socketless("2", 1)), fine, observed, keyUnhealthy},
-	{"no socket, and then no reports, its Node is down", bIs(down), b(socketless("2", 999)), fine, late, stale},
+	{"no socket, and then no reports, its Node is down", bIs(down), b(socketless("2", 999)), fine, stale, stale},
 	{"no socket, the plugin was removed", []Node{on("a", "2"), noKMS("b")}, but(ok[:1], from("b", socketless("2", 1))),
 		fine, observed, notYet},
 	{"no socket, that plugin alone was removed", []Node{on("a", "2")}, list{from("a", fresh, socketless("1", 1))}, fine,

@@ -29,6 +29,11 @@ type Finding struct {
 	Excused bool
 }
 
+// prevents reports whether a finding is why reports do not come. What is under way or excused is not known to.
+func (f Finding) prevents() bool {
+	return !f.Excused && contract.RollupReasonOf(f.Reason).Reporting == operatorstatus.False
+}
+
 // Texts of findings of several conditions.
 const (
 	notReported  = "not reported yet"

@@ -34,7 +34,7 @@ var reportings = []struct {
 	again    int // in how many seconds, where the delivery decides that; 0: not by it
 }{
 	{"all report, and how", abc("2"), ok, mode, nil, long, observed, "3 of 3 nodes report\nCompanionPod: in pods", 0},
-	{"one has not reported yet", abc("2"), ok[:2], mode, nil, long, "False Progressing",
+	{"one has not reported yet", abc("2"), ok[:2], mode, nil, long, "Unknown Progressing",
 		"node c: not reported yet\nCompanionPod: in pods", 300},
 	{"the delivery has a problem, and all report", abc("2"), ok,
 		delivered(contract.ConfigMapsEncrypted, "a problem", long), nil, long, "False ConfigMapsEncrypted", "a problem", 0},
@@ -43,15 +43,15 @@ var reportings = []struct {
 	{"a report is missing, and reports may end", []Node{overdue(on("a", "2"))}, nil,
 		delivered(contract.RenewalFailed, "a token", 0), nil, long, "False RenewalFailed",
 		lines("a token", "node a: not reported yet"), 0},
-	{"it is under way", abc("2"), ok, delivered(contract.Progressing, starting, 299), nil, long, "False Progressing",
+	{"it is under way", abc("2"), ok, delivered(contract.Progressing, starting, 299), nil, long, "Unknown Progressing",
 		starting, 1},
 	{"it is under way, without a change for 5 minutes", abc("2"), ok, delivered(contract.Progressing, starting, 300), nil,
 		long, "False ProgressDeadlineExceeded", starting, 0},
 	{"it is under way for longer, and a Node is not Ready: no kubelet there starts a pod", append(abc("2")[:2],
-		down(on("c", "2"))), ok, delivered(contract.Progressing, starting, 600), nil, long, "False Progressing", starting,
+		down(on("c", "2"))), ok, delivered(contract.Progressing, starting, 600), nil, long, "Unknown Progressing", starting,
 		1800},
 	{"it is under way for longer, and an API server has just been started again, as after a boot", append(abc("2")[:2],
-		replacing(180, on("c", "2"))), ok, delivered(contract.Progressing, starting, 600), nil, long, "False Progressing", starting,
+		replacing(180, on("c", "2"))), ok, delivered(contract.Progressing, starting, 600), nil, long, "Unknown Progressing", starting,
 		180},
 	{"it is under way for longer, and a Node has not been Ready for longer than is excused", append(abc("2")[:2],
 		longDown(on("c", "2"))), ok, delivered(contract.Progressing, starting, 600), nil, long,
@@ -60,7 +60,7 @@ var reportings = []struct {
 		delivered(contract.Progressing, starting, 600), deadline, long, "False ProgressDeadlineExceeded", starting, 0},
 	{"what an earlier process found stays until this one could", abc("2"), ok,
 		delivered(contract.Progressing, starting, 10), deadline, 20, "False ProgressDeadlineExceeded", starting, 280},
-	{"not longer", abc("2"), ok, delivered(contract.Progressing, starting, 10), deadline, 300, "False Progressing",
+	{"not longer", abc("2"), ok, delivered(contract.Progressing, starting, 10), deadline, 300, "Unknown Progressing",
 		starting, 290},
 	{"a reporter cannot start, and its report is fresh", []Node{reporterBroken(on("a", "2"))}, ok[:1], mode, nil, long,
 		"False ReporterNotRunning", lines("node a: container kms-health cannot start: CrashLoopBackOff, exit code 2; see "+
@@ -71,12 +71,12 @@ var reportings = []struct {
 	{"the problem is over", abc("2"), ok, mode, forbidden, long, observed, "3 of 3 nodes report\nCompanionPod: in pods",
 		0},
 	{"no reporter while Unmanaged", []Node{on("a", "2"), unattended(on("b", "2"))}, ok[:1],
-		delivered(contract.Unmanaged, "paused", 0), nil, long, "False Unmanaged",
+		delivered(contract.Unmanaged, "paused", 0), nil, long, "Unknown Unmanaged",
 		lines("node b: has no reporter, and managementState is Unmanaged", "paused"), 0},
 	{"Unmanaged, and all report", abc("2"), ok, delivered(contract.Unmanaged, "paused", 0), nil, long, observed,
 		"3 of 3 nodes report\npaused", 0},
 	{"its Node is not Ready, and it never reported", []Node{down(overdue(on("a", "2")))}, nil, mode, nil, long,
-		"False ReportsMissing", lines("node a: not reported yet; the Node is not Ready", "CompanionPod: in pods"), 0},
+		"Unknown ReportsMissing", lines("node a: not reported yet; the Node is not Ready", "CompanionPod: in pods"), 0},
 	{"no pod runs", nil, nil, delivered(contract.NoPods, "none shows a socket", 0), nil, long, "False NoPods",
 		"no pod of the API server runs on a node\nnone shows a socket", 0},
 	{"no namespace", nil, nil, delivered(contract.NamespaceMissing, "namespace ns does not exist", 0), nil, long,
@@ -111,7 +111,7 @@ func TestDeliveryIsReportedWhereNoNodeCanBeEvaluated(t *testing.T) {
 		{delivered(contract.AsExpected, "CompanionPod: in pods", 0), ""},
 		{delivered(contract.Off, "KMS is off", 0), ""},
 		{delivered(contract.SourceUnreadable, "pods cannot be listed", 0), "False SourceUnreadable: pods cannot be listed"},
-		{delivered(contract.Removing, "the reporters", 299), "False Removing: the reporters"},
+		{delivered(contract.Removing, "the reporters", 299), "Unknown Removing: the reporters"},
 		{delivered(contract.Removing, "the reporters", 300), "False ProgressDeadlineExceeded: the reporters"},
 	} {
 		got := ""
@@ -158,7 +158,7 @@ func TestEachReasonHasOneRow(t *testing.T) {
 		if at := contract.Severity(r.Name); at != i {
 			t.Errorf("%s is in rows %d and %d", r.Name, at, i)
 		}
-		if r.NeedsAction && (r.UnderWay || r.Reporting != operatorstatus.False) || r.UnderWay && r.Reporting != operatorstatus.False {
+		if r.NeedsAction && r.Reporting != operatorstatus.False || r.UnderWay && r.Reporting != operatorstatus.Unknown {
 			t.Errorf("%+v", r)
 		}
 	}

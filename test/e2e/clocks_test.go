@@ -97,8 +97,8 @@ func TestWrongClocksOnThreeNodes(t *testing.T) {
 const surging = "surge of openshift-apiserver stuck, and undone"
 
 // alarms is for how long since a time KMSPluginsDegraded was True or Unknown, and for how long in a row
-// KMSHealthReporting was False, beyond a StatusSyncer's inertia; the longest of all API servers'. A rollout that is
-// stuck, and after 5 minutes two API server pods of a node, are reported as such for as long as they last.
+// KMSHealthReporting was False, beyond a StatusSyncer's inertia; the longest of all API servers'. After 5 minutes two API
+// server pods of a node are reported as such for as long as they last.
 func (h *scenario) alarms(since time.Time, stuck bool) (degraded, silent time.Duration) {
 	for _, server := range apiservers.All {
 		var total, row time.Duration
@@ -109,8 +109,7 @@ func (h *scenario) alarms(since time.Time, stuck bool) (degraded, silent time.Du
 				end = states[i+1].At
 			}
 			reporting := s.Conditions[contract.HealthReporting]
-			rollout := reporting.Reason == contract.Progressing || reporting.Reason == contract.SeveralPods
-			if reporting.Status != operatorstatus.False || stuck && rollout {
+			if reporting.Status != operatorstatus.False || stuck && reporting.Reason == contract.SeveralPods {
 				row = 0
 			} else {
 				row += end.Sub(s.At)

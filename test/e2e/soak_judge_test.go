@@ -78,7 +78,7 @@ func (j *judgement) judge() {
 			return nil
 		})
 		j.alarm(node, "KMSHealthReporting False", inertia, func(s fixture.State) []string {
-			if c := s.Conditions[contract.HealthReporting]; c.Status != operatorstatus.True && sighted(s.At) {
+			if c := s.Conditions[contract.HealthReporting]; c.Status == operatorstatus.False && sighted(s.At) {
 				return linesOf(c.Message, node)
 			}
 			return nil

@@ -40,7 +40,7 @@ func TestUnmanagedChangesNothing(t *testing.T) {
 	for _, pod := range fixture.AwaitPods(t, fixture.Namespace, "kmshealth.openshift.io/mode=CompanionPod", 3) {
 		fixture.ReportBy(t, apiservers.Kube, pod.Spec.NodeName, string(pod.UID), contract.Error, time.Now())
 	}
-	fixture.AwaitRollUp(t, apiservers.Kube, contract.HealthReporting, "False", contract.Unmanaged)
+	fixture.AwaitRollUp(t, apiservers.Kube, contract.HealthReporting, "Unknown", contract.Unmanaged)
 	if c := fixture.Resource(t, apiservers.Kube).Conditions[contract.PluginsDegraded]; c.Status != "False" {
 		t.Errorf("%+v", c)
 	}

@@ -38,7 +38,7 @@ func TestSwitchEndsOnNodesWhoseClocksAreWrong(t *testing.T) {
 	}
 	op.Configure(fixture.KubeAPIServer("DaemonSet"))
 	agents := fixture.UIDsByNode(fixture.AwaitPods(t, fixture.Namespace, "kmshealth.openshift.io/mode=DaemonSet", 3))
-	fixture.AwaitCondition(t, target.Resource, "False", contract.Progressing)
+	fixture.AwaitCondition(t, target.Resource, "Unknown", contract.Progressing)
 	report(0, agents)
 	report(1, agents)
 	report(2, companions) // it goes on
