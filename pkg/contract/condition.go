@@ -42,7 +42,7 @@ var RollupReasons = []Row{
 		Fix:   "compare the configurations. If equal, restart that plugin alone while the others are healthy",
 		DoNot: "delete or disable a version of the key, or rotate again"},
 	{Name: "WriteKeyNotDeployed", Alerts: []string{"KMSWriteKeyNotDeployed"}, Agreed: isFalse, Alerted: true,
-		Means: "an API server writes with another key or without KMS. Normal during a rollout",
+		Means: "an API server does not write as configured yet. Normal during a rollout",
 		Check: "`kubectl get co`, `.status.nodeStatuses`; else each node's `--encryption-provider-config`",
 		Fix:   "end the rollout, or restart that API server while its plugins are healthy. Then migrate again",
 		DoNot: "delete the earlier key or its provider"},

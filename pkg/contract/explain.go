@@ -32,7 +32,7 @@ var Conditions = []ConditionInfo{
 		Means: "whether all API servers write with one key",
 		True: "every API server writes with the write key, and all its plugins, healthy and freshly reported, have " +
 			"named one KEK ID for 180 s",
-		False: "not every API server writes with it yet, some resource is written otherwise, or the KEK IDs differ",
+		False: "not every API server writes as configured yet, some resource is written otherwise, or the KEK IDs differ",
 		Unknown: "a node is missing, silent or unhealthy, the 180 s are not over, what one writes with is not known, or " +
 			"no plugin writes"},
 }

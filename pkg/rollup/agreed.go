@@ -37,27 +37,18 @@ func DecodeAgreedKey(message string) (agreed AgreedKey, err error) {
 // it sets in the result, and one KEK ID behind it, by healthy plugins, freshly reported, for long enough.
 func (e *evaluation) writeKeyAgreed() operatorstatus.Condition {
 	c := operatorstatus.Condition{Type: contract.WriteKeyAgreed, Status: operatorstatus.Unknown}
-	servers := e.Nodes
-	if e.Alone {
-		servers = nil
-	}
-	key := e.agreedKey(servers)
+	key := e.agreedKey()
+	found, kekIDs := e.disagreements(key)
 	switch {
-	case e.NoWriteKey:
-		c.Reason, c.Message = contract.NoWriteKey, "no KMS plugin encrypts new data"
-		return c
 	case e.Alone:
 		c.Reason, c.Message = contract.WriteKeyUnknown, "no pod of the API server shows which key it writes with"
-		return c
-	case key == "":
+	case key == "" && !e.NoWriteKey:
 		c.Reason, c.Message = contract.WriteKeyUnknown, "the key that encrypts new data is not known"
-		return c
-	}
-	found, kekIDs := e.disagreements(key, servers)
-	switch {
 	case len(found) > 0:
 		c.Status = e.describe(&c, found).Agreed
-	case len(servers) == 0:
+	case e.NoWriteKey:
+		c.Reason, c.Message = contract.NoWriteKey, "no KMS plugin encrypts new data"
+	case len(e.Nodes) == 0:
 		c.Reason, c.Message = contract.ReportsMissing, "no report yet"
 	default:
 		e.settle(&c, key, kekIDs.UnsortedList()[0])
@@ -93,13 +84,13 @@ func (e *evaluation) settle(c *operatorstatus.Condition, key, kekID string) {
 }
 
 // agreedKey is the key to agree on: the configuration's, else the one that every API server
-// writes with, where that is known. Empty: they write with several keys, or none is known.
-func (e *evaluation) agreedKey(servers []Node) string {
-	if e.WriteKey != "" {
+// writes with, where that is known. Empty: they should write with none or several keys, or none is known.
+func (e *evaluation) agreedKey() string {
+	if e.WriteKey != "" || e.NoWriteKey {
 		return e.WriteKey
 	}
 	keys := sets.New[string]()
-	for _, n := range servers {
+	for _, n := range e.Nodes {
 		if n.WriteKey != "" && !n.WriteKeyNotKnown {
 			keys.Insert(n.WriteKey)
 		}
@@ -110,28 +101,32 @@ func (e *evaluation) agreedKey(servers []Node) string {
 	return keys.UnsortedList()[0]
 }
 
-// disagreements are why API servers do not agree on a key, by node, and the KEK IDs that they report
+// disagreements are why API servers do not agree on a key, or on none, by node, and the KEK IDs that they report
 // behind it.
-func (e *evaluation) disagreements(key string, servers []Node) (found []Finding, kekIDs sets.Set[string]) {
+func (e *evaluation) disagreements(key string) (found []Finding, kekIDs sets.Set[string]) {
 	add := func(node, reason, text string) {
 		found = append(found, Finding{Reason: reason, Node: node, Key: key, Text: text})
 	}
 	reported := map[string]string{} // by node
-	for i, n := range slices.Concat(servers, e.Others) {
+	for i, n := range slices.Concat(e.Nodes, e.Others) {
 		switch {
 		case n.has(contract.EncryptionNotConfigured):
 			add(n.Name, contract.EncryptionNotConfigured, "not in use: its API server does not encrypt")
 		case n.WriteKeyNotKnown || n.Keys == nil:
 			add(n.Name, contract.WriteKeyUnknown, keyNotKnown)
+		case n.WriteKey == "" && key == "": // as it should
 		case n.WriteKey == "":
 			add(n.Name, contract.WriteKeyNotDeployed, "not in use yet: the API server writes without KMS")
+		case key == "":
+			found = append(found, Finding{Reason: contract.WriteKeyNotDeployed, Node: n.Name, Key: n.WriteKey,
+				Text: "still in use: the API server writes with it"})
 		case n.WriteKey != key:
 			add(n.Name, contract.WriteKeyNotDeployed, "not in use yet: the API server writes with key "+keyName(n.WriteKey))
 		case n.WriteKeyOfSome != "":
 			add(n.Name, contract.WriteKeyOfSome, n.WriteKeyOfSome)
 		case len(n.Pods) > 1:
 			found = append(found, n.severalPods())
-		case i >= len(servers): // it need not report
+		case i >= len(e.Nodes): // it need not report
 		default:
 			id, reason, text := e.reportedKEK(n.Name, key)
 			if reason != "" {

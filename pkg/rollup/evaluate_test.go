@@ -376,16 +376,29 @@ func TestWriteKeyDuringAMigration(t *testing.T) {
 	}
 }
 
-// KMS is being turned off: an unhealthy plugin does not prevent writes.
+// KMS is being turned off: API servers write with the key until each has the new configuration. Then an unhealthy plugin
+// does not prevent writes.
 func TestWithoutAWriteKeyNothingIsAgreed(t *testing.T) {
 	for name, reports := range map[string]list{"healthy": each(healthy("2", 5)),
 		"unhealthy": each(inError("2", 5, "refused")), "missing": nil} {
-		got := Evaluate(&Input{Now: now, Wall: now, Agreement: agreement2, Nodes: abc("2"), Reports: reports, NoWriteKey: true})
+		in := Input{Now: now, Wall: now, Agreement: agreement2, Nodes: abc("2"), Reports: reports, NoWriteKey: true}
+		const text = "False WriteKeyNotDeployed: key 2 on nodes a, b, c: still in use: the API server writes with it"
+		if c := Evaluate(&in).Conditions[contract.WriteKeyAgreed]; c.Status+" "+c.Reason+": "+c.Message != text {
+			t.Errorf("%s: before a restart: %+v", name, c)
+		}
+		for i := range in.Nodes {
+			in.Nodes[i] = reading(in.Nodes[i])
+		}
+		got := Evaluate(&in)
 		if c := got.Conditions[contract.WriteKeyAgreed]; c.Status+" "+c.Reason != "Unknown NoWriteKey" || c.Message == "" {
 			t.Errorf("%s: %+v", name, c)
 		}
 		if c := got.Conditions[contract.PluginsDegraded]; (c.Status == operatorstatus.True) != (name == "unhealthy") {
 			t.Errorf("%s: %+v", name, c)
+		}
+		in.Alone = true
+		if c := Evaluate(&in).Conditions[contract.WriteKeyAgreed]; c.Status+" "+c.Reason != noKey {
+			t.Errorf("%s: outside of pods: %+v", name, c)
 		}
 	}
 }

@@ -31,6 +31,7 @@ var reading = func() []v1alpha1.Plugin {
 	return p
 }()
 var set7, set8 = plugins("1", "2"), plugins("2", "1")
+var turnedOff = withKeys("2").but(func(t *delivery.Snapshot) { t.State.Live = reading })
 var only2 = []rollup.Report{report("a", "2"), report("b", "2"), report("c", "2")}
 var and4 = append(slices.Clone(only2), report("d", "2"))
 
@@ -78,9 +79,13 @@ var writeKeys = []struct {
 		"True AsExpected", []*corev1.Pod{pod("z", revision(7), terminating)}},
 	{"a new key, all; one with it is being deleted", withKeys("2", "1"), set7, set8, 3, bothKeys,
 		"True AsExpected", []*corev1.Pod{pod("c", named("before"), revision(8), terminating)}},
-	{"KMS being turned off, 1 of 3", withKeys("2").but(func(t *delivery.Snapshot) { t.State.Live = reading }),
-		plugins("2"), reading, 1,
-		only2, "Unknown NoWriteKey", nil},
+	{"KMS being turned off, 2 of 3", turnedOff, plugins("2"), reading, 2, only2, "False WriteKeyNotDeployed", nil},
+	{"KMS being turned off, all", turnedOff, plugins("2"), reading, 3, only2, "Unknown NoWriteKey", nil},
+	{"KMS being turned off, all; one of before is being deleted", turnedOff, plugins("2"), reading, 3, only2,
+		"False WriteKeyNotDeployed", []*corev1.Pod{pod("c", named("before"), revision(7), terminating)}},
+	{"KMS being turned off in the live Secret, while a container ran", turnedOff.but(func(t *delivery.Snapshot) {
+		t.State.NotLoaded = []string{"before"}
+	}), plugins("2"), reading, 3, and4, "Unknown WriteKeyUnknown", []*corev1.Pod{pod("d", runsAs("before"))}},
 	{"a revision that cannot be read, beside one that can", withKeys("2"), plugins("2"), plugins("2"), 2, and4,
 		"Unknown WriteKeyUnknown", []*corev1.Pod{pod("d", revision(6))}},
 	{"a revision that cannot be read is being deleted", withKeys("2"), plugins("2"), plugins("2"), 3, only2,

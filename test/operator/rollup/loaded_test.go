@@ -66,5 +66,13 @@ func TestContainerThatIsStartedAgainMayWriteWithTheFormerKey(t *testing.T) {
 		})
 		agreed(contract.WriteKeyUnknown)
 	}
+	// That it is turned off again is no proof that nothing writes with the key.
+	fixture.SetEncryption(t, apiservers.Kube, apiservers.Encryption("aescbc", "1"))
+	fixture.Never(t, 5*time.Second, func() error {
+		if c := fixture.Resource(t, apiservers.Kube).Conditions[contract.WriteKeyAgreed]; c.Reason != contract.WriteKeyUnknown {
+			return fmt.Errorf("turned off: %+v", c)
+		}
+		return nil
+	})
 	fixture.RemoveTarget(t, op, reporters)
 }
