@@ -195,9 +195,7 @@ func (p *planner) notLoaded() (ids []string) {
 	was := &p.Snapshot.State
 	changed := p.liveKnown() && was.Live != nil && (delivery.Writer(p.live()) != delivery.Writer(was.Live) ||
 		p.Target.Plugins == nil && p.Live.Config.Mixed != was.Mixed[""])
-	if !changed {
-		ids = slices.Clone(was.NotLoaded)
-	}
+	ids = slices.Clone(was.NotLoaded)
 	for _, pod := range p.Pods {
 		served := delivery.ContainerStatus(pod, p.Target.Container)
 		if served.ContainerID != "" && (changed || p.mountsFormer(pod, &served)) {
