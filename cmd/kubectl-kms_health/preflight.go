@@ -22,11 +22,11 @@ every node has made it, and prints which of these hold:
 
   Round trip              every node made it after this command began
   No problem              status shows none
-  One KEK ID              the write key's plugins name one key of the KMS
+  One KEK ID of key …     its plugins on all nodes name one key of the KMS
   Same providers          every node has the same plugins, in the same order
   Former keys             what reporters keep of each still decrypts. A new reporter has
                           nothing; stored-keys shows whether a former key is needed
-  Writes with it          every API server writes with that key (KMSWriteKeyAgreed)
+  Writes with it          every API server writes with one of these (KMSWriteKeyAgreed)
   Reporters               they are delivered as configured, and what they need during an
                           outage is not encrypted (KMSHealthReporting)
   OpenShift's own preflight, where it fails for a new configuration

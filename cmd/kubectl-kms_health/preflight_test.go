@@ -27,6 +27,7 @@ type fleet struct {
 	denied    bool                                 // to patch
 	absentAPI string                               // "KIND REASON" of another API server, which does not run
 	change    func(node string, e *contract.Entry) // of what reporters write
+	second    map[string]string                    // the KEK IDs of a second provider, key 3, by node
 	condition map[string]string                    // TYPE to "STATUS REASON MESSAGE"
 
 	began, requested time.Time
@@ -50,7 +51,11 @@ func (f *fleet) read(context.Context) (*view.Snapshot, error) {
 		if f.change != nil {
 			f.change(node, &e)
 		}
-		if message, err := contract.EncodeMessage([]contract.Entry{e}); e.KeyID != "" && err == nil {
+		entries := []contract.Entry{e}
+		if e.KeyID, e.KEKID = "3", f.second[node]; e.KEKID != "" {
+			entries = append(entries, e)
+		}
+		if message, err := contract.EncodeMessage(entries); entries[0].KeyID != "" && err == nil {
 			add(contract.ConditionType(node), "True", "AsExpected", message)
 		}
 	}
@@ -137,16 +142,16 @@ func TestPreflight(t *testing.T) {
 			e.Requested, e.RoundTrip, e.LastChecked = "", time.Unix(1, 0), time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC) // when synctest begins
 		})}, 2, 3 * time.Minute, []string{"UNKNOWN Round trip: 1 of 2 nodes made one; still awaited: a new report, since the last one is stale on b"}},
 		"keys differ": {fleet{change: onB(func(e *contract.Entry) { e.KEKID = "k-6" })}, 1, 16 * time.Second,
-			[]string{"FAILS   One KEK ID: k-7 on a; k-6 on b", "Do not: delete or disable a version of the key"}},
+			[]string{"FAILS   One KEK ID of key 2: k-7 on a; k-6 on b", "Do not: delete or disable a version of the key"}},
 		"one is down": {fleet{change: onB(func(e *contract.Entry) {
 			e.Status, e.Reason, e.Detail, e.KEKID, e.RoundTrip = contract.Error, "Timeout", "Status: no answer", "", time.Time{}
-		})}, 1, 16 * time.Second, []string{"UNKNOWN One KEK ID: k-7 on a; not known on b", "holds   Round trip: 2 of 2 nodes made one or tried in vain",
+		})}, 1, 16 * time.Second, []string{"UNKNOWN One KEK ID of key 2: k-7 on a; not known on b", "holds   Round trip: 2 of 2 nodes made one or tried in vain",
 			"UNKNOWN Writes with it: KMSWriteKeyAgreed=True (AsExpected) is about a KEK ID that not every node names:", "kube-apiserver on b, key 2: error (Timeout)"}},
 		"one stopped before a rotation": {fleet{change: func(node string, e *contract.Entry) {
 			if node == "b" { // when synctest begins
 				e.Requested, e.KeyID, e.KEKID, e.LastChecked = "", "1", "k-6", time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC).Add(-time.Hour)
 			}
-		}}, 2, 3 * time.Minute, []string{"UNKNOWN One KEK ID: k-7 on a; not known on b", "UNKNOWN Same providers: 2 on a; not known on b"}},
+		}}, 2, 3 * time.Minute, []string{"UNKNOWN One KEK ID of key 1: not known on b", "UNKNOWN Same providers: 2 on a; not known on b"}},
 		"a former key is lost": {fleet{change: onB(func(e *contract.Entry) { e.Lost = []string{"k-6"} })}, 1, 16 * time.Second,
 			[]string{"Not ready: 6 of 7 checks hold.", "FAILS   Former keys: no longer decrypted: k-6 on b"}},
 		"Decrypt is refused": {fleet{change: onB(func(e *contract.Entry) {
@@ -172,8 +177,12 @@ func TestPreflight(t *testing.T) {
 			[]string{"Ready: 7 of 7 checks hold."}},
 		"a wrong selector of the operator's file": {fleet{absentAPI: "KMSHealth NoPods"}, 1, 16 * time.Second,
 			[]string{"FAILS   Reporters: KMSHealthReporting=False (NoPods): m"}},
-		"settling":                           {fleet{condition: map[string]string{contract.WriteKeyAgreed: "Unknown Settling wait"}}, 2, 16 * time.Second, []string{"UNKNOWN Writes with it: KMSWriteKeyAgreed=Unknown (Settling): wait"}},
-		"KMS is turned on or off":            {fleet{condition: map[string]string{contract.WriteKeyAgreed: "Unknown NoWriteKey none"}}, 0, 6 * time.Second, []string{"Ready: 6 of 6 checks hold.", "holds   Writes with it: KMSWriteKeyAgreed=Unknown (NoWriteKey): none"}},
+		"settling": {fleet{condition: map[string]string{contract.WriteKeyAgreed: "Unknown Settling wait"}}, 2, 16 * time.Second, []string{"UNKNOWN Writes with it: KMSWriteKeyAgreed=Unknown (Settling): wait"}},
+		"keys differ before KMS is turned on": {fleet{change: onB(func(e *contract.Entry) { e.KEKID = "k-6" }), condition: map[string]string{contract.WriteKeyAgreed: "Unknown NoWriteKey none"}}, 1, 16 * time.Second,
+			[]string{"Not ready: 6 of 7 checks hold.", "FAILS   One KEK ID of key 2: k-7 on a; k-6 on b", "holds   Writes with it: KMSWriteKeyAgreed=Unknown (NoWriteKey): none"}},
+		"keys differ before a new provider writes": {fleet{second: map[string]string{"a": "n-1", "b": "n-2"}}, 1, 16 * time.Second,
+			[]string{"Not ready: 7 of 8 checks hold.", "holds   One KEK ID of key 2: k-7 on a, b", "FAILS   One KEK ID of key 3: n-1 on a; n-2 on b"}},
+		"KMS is turned on or off":            {fleet{condition: map[string]string{contract.WriteKeyAgreed: "Unknown NoWriteKey none"}}, 0, 6 * time.Second, []string{"Ready: 7 of 7 checks hold.", "holds   One KEK ID of key 2: k-7 on a, b", "holds   Writes with it: KMSWriteKeyAgreed=Unknown (NoWriteKey): none"}},
 		"agreed on another key":              {fleet{condition: map[string]string{contract.WriteKeyAgreed: `True AsExpected {"keyID":"1","kekID":"k-6"}`}}, 2, 16 * time.Second, []string{"UNKNOWN Writes with it: KMSWriteKeyAgreed=True (AsExpected) is about a KEK ID that not every node names:"}},
 		"a folder is refused":                {fleet{condition: map[string]string{contract.HealthReporting: "False Forbidden denied"}}, 1, 16 * time.Second, []string{"FAILS   Reporters: KMSHealthReporting=False (Forbidden): denied"}},
 		"everything is encrypted":            {fleet{condition: map[string]string{contract.HealthReporting: "False ReportsEncrypted all"}}, 1, 16 * time.Second, []string{"FAILS   Reporters: KMSHealthReporting=False (ReportsEncrypted): all"}},

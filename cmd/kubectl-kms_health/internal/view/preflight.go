@@ -69,35 +69,37 @@ func (p *Preflight) add(a *APIServer, name string, verdict Verdict, reason, summ
 func (p *Preflight) check(a *APIServer) {
 	tried := p.checkTrips(a)
 	problems, text := Healthy, "status has none"
-	for _, problem := range p.Problems { // the most severe first
-		if problems == Healthy && (problem.APIServer == a.Name || problem.APIServer == "") {
-			problems, text = problem.Verdict, "status has some, see below"
-		}
+	about := func(problem Problem) bool { return problem.APIServer == a.Name || problem.APIServer == "" }
+	if at := slices.IndexFunc(p.Problems, about); at >= 0 { // the most severe first
+		problems, text = p.Problems[at].Verdict, "status has some, see below"
 	}
 	p.add(a, "No problem", problems, "", text)
-	kekIDs, providers, lost := byNode{}, byNode{}, byNode{}
+	kekIDs, providers, lost := map[string]byNode{}, byNode{}, byNode{}
 	for _, plugin := range a.Plugins {
 		kekID, keyID := cmp.Or(plugin.KEKID, notNamed), plugin.KeyID
 		if plugin.State == rollup.Stale { // they were that
 			kekID, keyID = notNamed, notNamed
 		}
-		if plugin.Write {
-			kekIDs.add(plugin.Node, kekID)
+		if kekIDs[plugin.KeyID] == nil {
+			kekIDs[plugin.KeyID] = byNode{}
 		}
 		if !plugin.LastChecked.IsZero() {
+			kekIDs[plugin.KeyID].add(plugin.Node, kekID)
 			providers.add(plugin.Node, keyID)
 		}
 		for _, id := range plugin.Lost {
 			lost.add(plugin.Node, id)
 		}
 	}
-	named := p.checkSame(a, "One KEK ID", kekIDs, contract.KeysDiffer)
+	named := map[string]string{} // by key, also by one that is to write next
+	for _, key := range slices.Sorted(maps.Keys(kekIDs)) {
+		named[key] = p.checkSame(a, "One KEK ID of key "+key, kekIDs[key], contract.KeysDiffer)
+	}
 	p.checkSame(a, "Same providers", providers, contract.WriteKeyNotDeployed)
-	notHealthy := func(p Plugin) bool { return p.State != rollup.Healthy }
 	switch _, text := lost.groups(); {
 	case text != "":
 		p.add(a, "Former keys", Unhealthy, "KMSFormerKeyLost", "no longer decrypted: "+text)
-	case !tried || slices.ContainsFunc(a.Plugins, notHealthy):
+	case !tried || slices.ContainsFunc(a.Plugins, func(p Plugin) bool { return p.State != rollup.Healthy }):
 		p.add(a, "Former keys", NotKnown, "", "not every plugin has made a good round trip")
 	default:
 		text := "each kept sample decrypts; a new reporter has none of them: see stored-keys"
@@ -107,7 +109,7 @@ func (p *Preflight) check(a *APIServer) {
 		p.add(a, "Former keys", Healthy, "", text)
 	}
 	p.checkCondition(a, "Writes with it", contract.WriteKeyAgreed, named)
-	p.checkCondition(a, "Reporters", contract.HealthReporting, "")
+	p.checkCondition(a, "Reporters", contract.HealthReporting, nil)
 	if c := meta.FindStatusCondition(a.Conditions, contract.PreflightDegraded); c != nil && !AsExpected(c) {
 		p.add(a, "OpenShift's own preflight", Unhealthy, c.Type, explained(c))
 	}
@@ -151,8 +153,8 @@ func (p *Preflight) checkSame(a *APIServer, name string, of byNode, reason strin
 }
 
 // checkCondition adds what the operator found out; without one only what does not hold: it may be one of another
-// namespace, or one that is gone. An agreement is about the named KEK ID.
-func (p *Preflight) checkCondition(a *APIServer, name, conditionType, named string) {
+// namespace, or one that is gone. An agreement is about the KEK ID that all nodes name for its key.
+func (p *Preflight) checkCondition(a *APIServer, name, conditionType string, named map[string]string) {
 	c, absent := meta.FindStatusCondition(a.Conditions, conditionType), p.Operator.State == OperatorNotInstalled
 	switch {
 	case c == nil && (absent || p.Operator.State == OperatorNotKnown), absent && c.Status == operatorstatus.True:
@@ -169,7 +171,7 @@ func (p *Preflight) checkCondition(a *APIServer, name, conditionType, named stri
 		return
 	}
 	agreed, err := rollup.DecodeAgreedKey(c.Message)
-	differs := err != nil || !contract.SameKEK(agreed.KEKID, named)
+	differs := err != nil || !contract.SameKEK(agreed.KEKID, named[agreed.KeyID])
 	if conditionType == contract.WriteKeyAgreed && differs {
 		p.add(a, name, NotKnown, c.Reason, ConditionText(c)+" is about a KEK ID that not every node names: "+c.Message)
 		return
