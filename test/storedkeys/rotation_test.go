@@ -222,7 +222,7 @@ func TestAFormerKeyIsNeededUntilEveryResourceIsMigrated(t *testing.T) {
 	}
 	migrate("configmaps,kubeapiservers.operator.openshift.io")
 	code, stdout, _ = output(t, command(t, endpoint, "--kek-id", first))
-	if code != 0 || !strings.Contains(stdout, "No object needs KEK ID") {
+	if code != 0 || !strings.Contains(stdout, "No object below /registry needs KEK ID") {
 		t.Errorf("%d, %s", code, stdout)
 	}
 	f.readsWithoutAnAPIServer(t)

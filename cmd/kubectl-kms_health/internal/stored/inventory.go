@@ -46,7 +46,7 @@ type Inventory struct {
 	UnreadableObjects int          `json:"unreadableObjects"`
 
 	needed, unknown int
-	of              string // the resources and prefixes that were read, if not all
+	of              string // the resources, if not all, and the prefixes that were read
 }
 
 // inventory sorts what was counted.
@@ -67,9 +67,7 @@ func (r *reader) inventory() *Inventory {
 	if len(r.Resources) > 0 {
 		inventory.of = " of " + strings.Join(r.Resources, ", ")
 	}
-	if len(r.Prefixes) > 0 {
-		inventory.of += " below " + strings.Join(r.Prefixes, ", ")
-	}
+	inventory.of += " below " + strings.Join(r.below, ", ")
 	for row, objects := range r.counts {
 		if row.Objects = objects; encrypted[row.Resource] {
 			inventory.Rows = append(inventory.Rows, row)

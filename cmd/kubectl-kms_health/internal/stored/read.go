@@ -52,13 +52,14 @@ func Read(ctx context.Context, etcd Getter, request Request) (*Inventory, error)
 		prefixes = DefaultPrefixes
 	}
 	for _, prefix := range prefixes {
-		if err := r.readPrefix(ctx, "/"+strings.Trim(prefix, "/")+"/"); err != nil {
+		if err := r.readPrefix(ctx, prefix); err != nil {
 			return nil, err
 		}
 	}
-	if len(r.found) == 0 {
+	absent := slices.DeleteFunc(slices.Clone(prefixes), func(p string) bool { return slices.Contains(r.below, p) })
+	if len(r.below) == 0 || len(r.Prefixes) > 0 && len(absent) > 0 {
 		return nil, fmt.Errorf("etcd has no key below %s: set --etcd-prefix as kube-apiserver has it",
-			strings.Join(prefixes, ", "))
+			strings.Join(absent, ", "))
 	}
 	for _, asked := range r.Resources {
 		if !slices.ContainsFunc(r.found, func(name string) bool { return matches(name, asked) }) {
@@ -71,8 +72,9 @@ func Read(ctx context.Context, etcd Getter, request Request) (*Inventory, error)
 type reader struct {
 	Request
 	etcd     Getter
-	cluster  cluster // of all pages
-	revision int64   // of all pages; 0: the newest
+	cluster  cluster  // of all pages
+	revision int64    // of all pages; 0: the newest
+	below    []string // the prefixes that exist
 	found    []string
 	objects  int
 	counts   map[Row]int // their Objects are 0
@@ -80,12 +82,16 @@ type reader struct {
 }
 
 // readPrefix finds one resource after the other, and reads those that are selected.
-func (r *reader) readPrefix(ctx context.Context, prefix string) error {
+func (r *reader) readPrefix(ctx context.Context, name string) error {
+	prefix := "/" + strings.Trim(name, "/") + "/"
 	end := clientv3.GetPrefixRangeEnd(prefix)
 	for from := prefix; from < end; {
 		first, err := r.get(ctx, from, end, clientv3.WithLimit(1), clientv3.WithKeysOnly())
 		if err != nil || len(first.Kvs) == 0 {
 			return err
+		}
+		if from == prefix {
+			r.below = append(r.below, name)
 		}
 		// From its folder on, as kube-apiserver lists: of a Range from a key, kine (k3s) leaves out that key.
 		resource, begin, next := resourceOf(prefix, string(first.Kvs[0].Key))

@@ -209,6 +209,7 @@ func TestEveryValueIsARowOrIsNamed(t *testing.T) {
 		"/registry/secrets/a/3": "k8s\x00", "/registry/cronjobs/a/1": string(envelope(t, "key\n4 ", []byte("x"))), "/registry/configmaps/a/1": "k8s:enc:kms:v1:old:x", "/registry/configmaps/a/2": "k8s:enc:kms:v2:kms-1:\xff",
 		"/registry/example.com/foos/a/1": "k8s:enc:aescbc:v1:k:x", "/registry/pods/a/1": "k8s\x00", "/registry/minions/a": "k8s\x00",
 		"/openshift.io/routes/a/1": "k8s:enc:secretbox:v1:k:x", "compact_rev_key": "1",
+		"/of-another-cluster/secrets/a/1": string(envelope(t, "key-3", []byte("x"))),
 	})
 	want := []Row{
 		{"configmaps", "kms:v1:old", "", 1}, {"cronjobs", "kms:v2:kms-1", "key\n4 ", 1}, {"foos.example.com", "aescbc:v1:k", "", 1}, {"routes", "secretbox:v1:k", "", 1},
@@ -232,8 +233,8 @@ func TestEveryValueIsARowOrIsNamed(t *testing.T) {
 		"needed, by its hash":             {Request{}, "sha256:" + contract.FileHash([]byte("key-1")), `KEK ID "sha256:` + contract.FileHash([]byte("key-1")) + `" is still needed, by secrets (objects: 1)`, 1},
 		"needed, as text shows it":        {Request{}, "key 4", `KEK ID "key 4" is still needed, by cronjobs (objects: 1)`, 1},
 		"needed":                          {Request{}, "key-1", `KEK ID "key-1" is still needed, by secrets (objects: 1)`, 1},
-		"not known, for what is not read": {Request{}, "key-3", `Not known: whether an object needs KEK ID "key-3" (objects: 2); in use are ` + "key\n4 , key-1, key-2", 2},
-		"not needed":                      {Request{Resources: []string{"secrets"}}, "key-3", `No object of secrets needs KEK ID "key-3"; in use are key-1, key-2`, 0},
+		"not known, for what is not read": {Request{}, "key-3", `Not known: whether an object below /registry, /openshift.io needs KEK ID "key-3" (objects: 2); in use are ` + "key\n4 , key-1, key-2", 2},
+		"not needed":                      {Request{Resources: []string{"secrets"}}, "key-3", `No object of secrets below /registry, /openshift.io needs KEK ID "key-3"; in use are key-1, key-2`, 0},
 		"without a KEK ID":                {Request{Resources: []string{"pods", "nodes"}}, "", "Encrypted: 0 of 2 objects, KEK IDs: 0", 0},
 		"not needed below one prefix":     {Request{Prefixes: []string{"/openshift.io"}}, "key-1", `No object below /openshift.io needs KEK ID "key-1"; in use are none`, 0},
 		"of one prefix":                   {Request{Prefixes: []string{"openshift.io/"}}, "", "Encrypted: 1 of 1 objects, KEK IDs: 0", 0},
@@ -257,6 +258,7 @@ func TestEveryValueIsARowOrIsNamed(t *testing.T) {
 	}{
 		"unknown resource": {Request{Resources: []string{"secretz"}}, `no object of "secretz"; it has configmaps, cronjobs, foos.example.com, nodes, pods, secrets, routes`},
 		"unknown prefix":   {Request{Prefixes: []string{"/other"}}, "no key below /other: set --etcd-prefix"},
+		"one of two":       {Request{Prefixes: []string{"/registry", "/other"}}, "no key below /other: set --etcd-prefix"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if _, _, err := e.read(t, tt.request); err == nil || !strings.Contains(err.Error(), tt.want) {
@@ -288,7 +290,7 @@ func TestAnIDThatIsAPartOfOneInUseIsNotCalledUnused(t *testing.T) {
 			r := &reader{counts: map[Row]int{{Resource: "secrets", Provider: "kms:v2:kms-1", KEKID: tt.stored}: 3}}
 			got := r.inventory()
 			got.Select(tt.named)
-			if got.ExitCode() != tt.want || (tt.want == 2) != strings.HasPrefix(got.Summary, "Not known: whether an object needs") ||
+			if got.ExitCode() != tt.want || (tt.want == 2) != strings.HasPrefix(got.Summary, "Not known: whether an object") ||
 				tt.want != 0 && (len(got.Rows) != 1 || got.Rows[0].Objects != 3) {
 				t.Errorf("%d, %q, %+v", got.ExitCode(), got.Summary, got.Rows)
 			}
