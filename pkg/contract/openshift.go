@@ -22,9 +22,9 @@ var openShiftConditions = []Row{
 		Fix:   "wait until all plugins name the new key; then until the migration ends",
 		DoNot: "delete the former key, or start another rotation"},
 	{Name: "Encrypted",
-		Means: "OpenShift encrypts or migrates data now, or encryption is off",
+		Means: "OpenShift encrypts data for the first time, or decrypts it, or encryption is off",
 		Check: "the message; what is stored: `kubectl kms-health stored-keys`",
-		Fix:   "wait until the migration ends. If it does not: the migration's own condition",
+		Fix:   "wait. A migration, also of a rotation: `EncryptionMigrationControllerProgressing`",
 		DoNot: "remove a key or its plugin before"},
 }
 

@@ -99,7 +99,7 @@ type Report struct {
 	Written metav1.Time `json:"written,omitzero"`
 }
 
-// shown are the conditions to show, each with its status if all is as expected. The last four are
+// shown are the conditions to show, each with its status if all is as expected. The last six are
 // of OpenShift's own controllers.
 var shown = []metav1.Condition{
 	{Type: contract.PluginsDegraded, Status: operatorstatus.False},
@@ -109,6 +109,8 @@ var shown = []metav1.Condition{
 	{Type: "KmsHealthReportsDegraded", Status: operatorstatus.False},
 	{Type: contract.PreflightDegraded, Status: operatorstatus.False},
 	{Type: "Encrypted", Status: operatorstatus.True},
+	{Type: "EncryptionMigrationControllerProgressing", Status: operatorstatus.False},
+	{Type: "EncryptionMigrationControllerDegraded", Status: operatorstatus.False},
 }
 
 // AsExpected reports whether a condition has the status that it has while all is well.
@@ -210,8 +212,7 @@ func read(r contract.Resource, o *unstructured.Unstructured, now time.Time) APIS
 		}
 	}
 	for _, r := range resource.Reports {
-		written := metav1.NewTime(r.Written)
-		a.Reports = append(a.Reports, Report{Node: r.Node, Form: r.Form, Writer: r.Writer, Written: written})
+		a.Reports = append(a.Reports, Report{r.Node, r.Form, r.Writer, metav1.NewTime(r.Written)})
 	}
 	result := rollup.Evaluate(&rollup.Input{Now: now, Wall: now, Reports: rollup.Dated(resource.Reports),
 		Nodes: expected(resource)})

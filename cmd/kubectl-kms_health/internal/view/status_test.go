@@ -298,13 +298,15 @@ func TestPluginIsTheWriterUnlessNoneIs(t *testing.T) {
 	}
 }
 
-// The reasons are those of library-go's condition controller.
+// The reasons are those of library-go's condition controller, by which Encrypted stays True in a rotation, and of its
+// migration controller.
 func TestOnlyAMigrationUnderWayIsNotAsExpected(t *testing.T) {
 	for condition, want := range map[string]bool{"Encrypted True EncryptionCompleted": true, "Encrypted False EncryptionDisabled": true, "Encrypted False DecryptionCompleted": true,
-		"Encrypted False DecryptionInProgress": false, "Encrypted False EncryptionInProgress": false} {
+		"Encrypted False DecryptionInProgress": false, "Encrypted False EncryptionInProgress": false,
+		"EncryptionMigrationControllerProgressing True Migrating": false, "EncryptionMigrationControllerProgressing False AsExpected": true, "EncryptionMigrationControllerDegraded True Error": false} {
 		s := evaluate(t, &Snapshot{Objects: []*unstructured.Unstructured{resource(t, "a healthy", condition)}}, "")
-		if got := AsExpected(&s.APIServers[0].Conditions[0]); got != want {
-			t.Errorf("%s: %t, want %t", condition, got, want)
+		if all := s.APIServers[0].Conditions; len(all) != 1 || AsExpected(&all[0]) != want {
+			t.Errorf("%s: %+v, want %t", condition, all, want)
 		}
 	}
 }
