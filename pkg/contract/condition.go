@@ -30,7 +30,7 @@ var RollupReasons = []Row{
 		Means: "an API server runs without `--encryption-provider-config`: it reads no Secret, and " +
 			"stores new ones in the clear",
 		Check: "its pod's arguments: an upgrade may have written the manifest anew",
-		Fix:   "add the flag and its volumes again, restart it, and rewrite what was stored meanwhile",
+		Fix:   "add flag and volumes again, and rewrite what was stored meanwhile; with KMS off for good, empty `plugins`",
 		DoNot: "upgrade the next control plane node"},
 	{Name: "PluginError", Degraded: isTrue, Alerted: true,
 		Means: "the plugin cannot be connected to, does not answer in time, or fails `Status`",

@@ -86,7 +86,7 @@ var alerts = []Row{
 		Means: "a plugin no longer decrypts what a former key encrypted. Harmless if nothing stored needs that key",
 		Check: "what needs it: `kubectl kms-health stored-keys --kek-id KEK_ID`",
 		Fix: "if anything does, restore the key `kek_id` in the KMS, and rewrite every resource as for " +
-			"`KMSOldKeyStillRead`",
+			"`KMSOldKeyStillRead`; else turn round trips off and on, which forgets it",
 		DoNot: "restart an API server before that: only its cache may have the data"},
 	{Name: "KMSNothingReported",
 		Means: "nothing valid is reported about any plugin of this API server",
