@@ -72,10 +72,10 @@ var alerts = []Row{
 		DoNot: "raise the provider's timeout now: that rolls out all API servers"},
 	{Name: "KMSOldKeyStillRead",
 		Means: "data of an earlier key is still read. After that key is deleted, it is lost",
-		Check: "`kubectl kms-health stored-keys`. The hash of a key ID: `printf %s KEY_ID | sha256sum`",
+		Check: "`kubectl kms-health stored-keys --kek-id HASH`, with the `key_id_hash` of the alert",
 		Fix: "rewrite every resource of the encryption config, not Secrets alone: " +
 			"`kubectl get secrets,configmaps -A -o json | kubectl patch --type=merge -p '{}' -f -`. " +
-			"Proof: `kubectl kms-health stored-keys --kek-id KEY_ID`",
+			"Proof: the command above exits with 0",
 		DoNot: "delete the old key before that proof, or while a backup of etcd needs it"},
 	{Name: "KMSReporterCertificateExpires",
 		Means: "a sidecar owner's client certificate has a tenth of its lifetime left, or has ended",
