@@ -132,7 +132,7 @@ var RollupReasons = []Row{
 	{Name: "WriteKeyUnknown", Agreed: isUnknown,
 		Means: "an encryption config cannot be read, or changed after the API server had read it",
 		Check: "`KMSHealthReporting`: `SourceUnreadable`, `EncryptionConfigUnreadable` or `Forbidden`",
-		Fix:   "as for that reason; else restart the API server: a reload is not seen"},
+		Fix:   "as for that reason; else restart the API server, or after a reload add its entry in the file anew"},
 	{Name: "ReportUnreadable", Alerts: []string{"KMSReportUnusable"},
 		Degraded: isUnknown, Reporting: isFalse, Agreed: isUnknown, Alerted: true,
 		Means: "a report does not follow the contract",
