@@ -40,5 +40,8 @@ func TestObjectIsNamedTheSameInEveryPlace(t *testing.T) {
 			tt.resource.String() != tt.name {
 			t.Errorf("%s\n%s\n%s", path, body, tt.resource)
 		}
+		if _, has := tt.resource.WithStatus(nil)["status"]; has {
+			t.Errorf("%s: a status without a field is applied", tt.resource)
+		}
 	}
 }
