@@ -96,3 +96,23 @@ func TestKEKIDIsOfThePluginAtItsSocket(t *testing.T) {
 		t.Errorf("at another socket: %s", got)
 	}
 }
+
+// A pod that is being deleted, or a second one of a node, need not report, and writes.
+func TestOtherPodsNeedNotReportAndWriteWithTheKey(t *testing.T) {
+	for name, tt := range map[string]struct {
+		other Node
+		want  string
+	}{
+		"with this one":     {on("d", "2"), agreed},
+		"with another one":  {on("d", "1"), notYet},
+		"that is not known": {Node{Name: "d", Keys: []string{"2"}, WriteKeyNotKnown: true}, noKey},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := Evaluate(&Input{Now: now, Wall: now, Agreement: agreement2, WriteKey: "2", Nodes: abc("2"),
+				Others: []Node{tt.other}, Reports: ok}).Conditions[contract.WriteKeyAgreed]
+			if have := c.Status + " " + c.Reason; have != tt.want {
+				t.Errorf("%s, want %s: %s", have, tt.want, c.Message)
+			}
+		})
+	}
+}

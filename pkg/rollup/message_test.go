@@ -88,6 +88,12 @@ var messages = []struct {
 		"key 2 on node n05: error: attempt by f",
 		"key 2 on node n06: error: attempt by g", "key 2 on node n07: error: attempt by h",
 		"and 4 more; see kubectl kms-health status")},
+	{"8 lines", isDegraded, many[:8], manySaid[:8], lines(
+		"key 2 on node n00: error: attempt by a", "key 2 on node n01: error: attempt by b",
+		"key 2 on node n02: error: attempt by c",
+		"key 2 on node n03: error: attempt by d", "key 2 on node n04: error: attempt by e",
+		"key 2 on node n05: error: attempt by f",
+		"key 2 on node n06: error: attempt by g", "key 2 on node n07: error: attempt by h")},
 	{"two keys of a node", isDegraded, abc("2", "1")[:1], list{from("a", unhealthy("2", 5, "x"), inError("1", 5, "y"))},
 		lines("key 1 on node a: error: y", "key 2 on node a: unhealthy: x")},
 	{"a container cannot start", isDegraded,
