@@ -1,5 +1,5 @@
-# Two images, each one static binary and nothing else. (The CA that they trust
-# comes with their kubeconfig or ServiceAccount, so there are no certificates either.)
+# Two images, each one static binary and the licences of what it contains. (The CA that they
+# trust comes with their kubeconfig or ServiceAccount, so there are no certificates.)
 #
 #   docker build --target reporter .
 #   docker build --target operator .
@@ -19,17 +19,19 @@ ARG TARGETOS=linux
 ARG TARGETARCH
 ARG VERSION=unknown
 # The flags of `make build`.
-RUN CGO_ENABLED=0 GOFIPS140=v1.0.0 GOOS=${TARGETOS} GOARCH=${TARGETARCH} \
+RUN export CGO_ENABLED=0 GOFIPS140=v1.0.0 GOOS=${TARGETOS} GOARCH=${TARGETARCH} && \
     go build -trimpath -buildvcs=false -tags grpcnotrace,nethttpomithttp2 -ldflags "-s -w -X github.com/kms-health/kms-health/pkg/version.Version=${VERSION}" \
-    -o /out/kms-health-reporter ./cmd/kms-health-reporter
+    -o /out/kms-health-reporter ./cmd/kms-health-reporter && \
+    sh test/tools/licenses.sh -tags grpcnotrace,nethttpomithttp2 ./cmd/kms-health-reporter >/out/kms-health-reporter.licenses
 
 FROM source AS build-operator
 ARG TARGETOS=linux
 ARG TARGETARCH
 ARG VERSION=unknown
-RUN CGO_ENABLED=0 GOFIPS140=v1.0.0 GOOS=${TARGETOS} GOARCH=${TARGETARCH} \
+RUN export CGO_ENABLED=0 GOFIPS140=v1.0.0 GOOS=${TARGETOS} GOARCH=${TARGETARCH} && \
     go build -trimpath -buildvcs=false -tags grpcnotrace,nethttpomithttp2 -ldflags "-s -w -X github.com/kms-health/kms-health/pkg/version.Version=${VERSION}" \
-    -o /out/kms-health-operator ./cmd/kms-health-operator
+    -o /out/kms-health-operator ./cmd/kms-health-operator && \
+    sh test/tools/licenses.sh -tags grpcnotrace,nethttpomithttp2 ./cmd/kms-health-operator >/out/kms-health-operator.licenses
 
 # Each program's stage is a target of its own; the last is the default.
 FROM scratch AS operator
@@ -42,6 +44,8 @@ LABEL org.opencontainers.image.title="kms-health-operator" \
       org.opencontainers.image.version="${VERSION}" \
       org.opencontainers.image.revision="${REVISION}"
 COPY --from=build-operator /out/kms-health-operator /kms-health-operator
+COPY --from=build-operator /out/kms-health-operator.licenses /licenses/THIRD_PARTY_LICENSES
+COPY LICENSE /licenses/LICENSE
 USER 65532:65532
 ENTRYPOINT ["/kms-health-operator"]
 
@@ -55,5 +59,7 @@ LABEL org.opencontainers.image.title="kms-health-reporter" \
       org.opencontainers.image.version="${VERSION}" \
       org.opencontainers.image.revision="${REVISION}"
 COPY --from=build-reporter /out/kms-health-reporter /kms-health-reporter
+COPY --from=build-reporter /out/kms-health-reporter.licenses /licenses/THIRD_PARTY_LICENSES
+COPY LICENSE /licenses/LICENSE
 USER 65532:65532
 ENTRYPOINT ["/kms-health-reporter"]

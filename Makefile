@@ -121,6 +121,7 @@ $(CYCLONEDX): test/tools/programs/go.mod
 .PHONY: release release-check
 release: export KUBEBUILDER_ASSETS = $(CURDIR)/$(CLUSTER)
 release: export RELEASE_BUILD = $(GO_BUILD)
+release: export TAGS := $(TAGS)
 release: cluster $(CYCLONEDX) #+ Make everything that a release has in bin/release, from a tag (REGISTRY=registry.example.com/me; DIRTY=1: with local changes)
 	@test/tools/release.sh $(VERSION) $(REGISTRY) $(ARCHITECTURES) $(if $(DIRTY),dirty)
 

@@ -5,9 +5,8 @@
 #
 #   release.sh VERSION REGISTRY ARCHITECTURE,... [dirty]
 #
-# RELEASE_BUILD is the Makefile's go build, up to -o. KUBEBUILDER_ASSETS has kubectl.
+# RELEASE_BUILD is the Makefile's go build, up to -o, and TAGS its tags. KUBEBUILDER_ASSETS has kubectl.
 set -euo pipefail
-shopt -s nullglob
 cd "$(dirname "$0")/../.."
 readonly version=$1 registry=$2
 IFS=, read -ra architectures <<<"$3"
@@ -51,22 +50,6 @@ archive() {
 		gzip -9n >"$out/$1.tar.gz"
 }
 
-# licenses FILE prints the licence and notice files of the modules that a program contains.
-licenses() {
-	local modules path of dir files
-	mapfile -t modules < <(go version -m "$1" | awk '$1 == "dep" { print $2 }')
-	echo "This program contains these modules, under the licences that follow their names."
-	{
-		echo "std $(go env GOVERSION GOROOT | paste -sd ' ')"
-		go list -m -f '{{.Path}} {{.Version}} {{.Dir}}' "${modules[@]}"
-	} | while read -r path of dir; do
-		files=("$dir"/{LICENSE,LICENCE,COPYING,NOTICE}*)
-		((${#files[@]})) || fail 1 "module $path $of has no licence file, so its program cannot be distributed"
-		printf '\n%s\n%s %s\n\n' ---------------------------------------- "$path" "$of"
-		cat "${files[@]}"
-	done
-}
-
 # pack PROGRAM OS ARCH writes a program's archive, and its bill of materials.
 pack() {
 	local name=$1_${version}_$2_$3 file=$1 dir=$tmp/$1-$2-$3
@@ -75,7 +58,7 @@ pack() {
 	mkdir "$dir"
 	build "$1" "$2" "$3" "$tmp/programs/$2-$3/$file"
 	cp "$tmp/programs/$2-$3/$file" LICENSE "$dir"
-	licenses "$dir/$file" >"$dir/THIRD_PARTY_LICENSES"
+	GOOS=$2 GOARCH=$3 CGO_ENABLED=0 test/tools/licenses.sh -tags "$TAGS" "./cmd/$1" >"$dir/THIRD_PARTY_LICENSES"
 	if [[ $1 != kms-health-reporter ]]; then # which has no commands to complete
 		cp -r "$tmp/completion/$1" "$dir/completion"
 	fi

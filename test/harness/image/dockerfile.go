@@ -17,10 +17,10 @@ var (
 	label    = regexp.MustCompile(`([a-z.]+)="([^"]*)"`)
 )
 
-// FromDockerfile is the image that `docker build --target` would make: its program is
-// built by the Dockerfile's own command, on this host, from the checkout at root, and
+// FromDockerfile is the image that `docker build --target` would make: its files are
+// made by the Dockerfile's own command, on this host, from the checkout at root, and
 // its configuration is read from the target's instructions. It supports the
-// instructions that our Dockerfile uses; another one is an error. dir gets the program, and
+// instructions that our Dockerfile uses; another one is an error. dir gets these files, and
 // args are the build arguments, TARGETARCH among them.
 func FromDockerfile(ctx context.Context, root, target, dir string, args map[string]string) (*Image, error) {
 	content, err := os.ReadFile(filepath.Join(root, "Dockerfile"))
@@ -30,14 +30,13 @@ func FromDockerfile(ctx context.Context, root, target, dir string, args map[stri
 	text := strings.ReplaceAll(comment.ReplaceAllString(string(content), ""), "\\\n", " ")
 	text = variable.ReplaceAllStringFunc(text, func(v string) string { return args[v[2:len(v)-1]] })
 	program := "kms-health-" + target
-	file := filepath.Join(dir, program)
 
 	run := regexp.MustCompile(`(?m)^RUN (.* -o /out/` + program + ` .*)$`).FindStringSubmatch(text)
 	_, stage, found := strings.Cut(text, "\nFROM scratch AS "+target+"\n")
 	if run == nil || !found {
 		return nil, fmt.Errorf("the Dockerfile has no command or no stage, from scratch, of %s", program)
 	}
-	cmd := exec.CommandContext(ctx, "sh", "-ec", strings.Replace(run[1], "/out/"+program, file, 1))
+	cmd := exec.CommandContext(ctx, "sh", "-ec", strings.ReplaceAll(run[1], "/out/", dir+"/"))
 	cmd.Dir = root
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return nil, fmt.Errorf("RUN %s: %w\n%s", run[1], err, out)
@@ -60,11 +59,14 @@ func FromDockerfile(ctx context.Context, root, target, dir string, args map[stri
 				i.Labels[match[1]] = match[2]
 			}
 		case "COPY":
-			to, isProgram := strings.CutPrefix(rest, "--from=build-"+target+" /out/"+program+" ")
-			if !isProgram {
-				return nil, fmt.Errorf("COPY %s does not copy the program", rest)
+			from, to, _ := strings.Cut(rest, " ")
+			if from == "--from=build-"+target {
+				built, as, _ := strings.Cut(to, " ")
+				from, to = filepath.Join(dir, strings.TrimPrefix(built, "/out/")), as
+			} else {
+				from = filepath.Join(root, from)
 			}
-			i.Files[to] = file
+			i.Files[to] = from
 		default:
 			return nil, fmt.Errorf("instruction %s of stage %s is not known here", word, target)
 		}

@@ -29,7 +29,7 @@ import (
 // Image is a container image of files and nothing else. Equal ones have equal digests.
 type Image struct {
 	Architecture string            // empty: this host's
-	Files        map[string]string // files of the host, by their path in the image; all are executable
+	Files        map[string]string // files of the host, by their path in the image
 	Entrypoint   []string
 	User         string
 	Labels       map[string]string
@@ -70,14 +70,15 @@ func (i *Image) layer() (io.ReadCloser, error) {
 func (i *Image) writeLayer(w io.Writer) error {
 	out := tar.NewWriter(w)
 	for _, to := range slices.Sorted(maps.Keys(i.Files)) {
-		if err := addFile(out, i.Files[to], strings.TrimPrefix(to, "/"), 0o755); err != nil {
+		if err := addFile(out, i.Files[to], strings.TrimPrefix(to, "/")); err != nil {
 			return err
 		}
 	}
 	return out.Close()
 }
 
-func addFile(out *tar.Writer, file, as string, mode int64) error {
+// addFile gives every user the file to read, and to execute where its owner may, whatever the host's umask.
+func addFile(out *tar.Writer, file, as string) error {
 	f, err := os.Open(file)
 	if err != nil {
 		return err
@@ -86,6 +87,10 @@ func addFile(out *tar.Writer, file, as string, mode int64) error {
 	info, err := f.Stat()
 	if err != nil {
 		return err
+	}
+	mode := int64(0o644)
+	if info.Mode()&0o100 != 0 {
+		mode = 0o755
 	}
 	if err := out.WriteHeader(&tar.Header{Name: as, Mode: mode, Size: info.Size(), Format: tar.FormatPAX}); err != nil {
 		return err
@@ -174,7 +179,7 @@ func ArchiveLayout(dir, archive string) (err error) {
 		if err != nil {
 			return err
 		}
-		return addFile(out, file, as, 0o644)
+		return addFile(out, file, as)
 	}); err != nil {
 		return err
 	}
