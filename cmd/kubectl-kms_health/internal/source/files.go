@@ -86,12 +86,13 @@ func open(name string, use func(io.Reader) error) error {
 // folder reads the files of a folder. What cannot be read of it is a problem of the snapshot.
 func (r *reading) folder(name string) error {
 	visit := func(at string, entry fs.DirEntry, err error) error {
+		at = filepath.ToSlash(at) // which Windows reads, too
 		isTimestamp := path.Base(at) == "timestamp"
-		isIncomplete := strings.HasSuffix(filepath.ToSlash(at), "/kms-health/incomplete.txt")
-		extension := path.Ext(at)
+		isIncomplete := strings.HasSuffix(at, "/kms-health/incomplete.txt")
+		isObject := slices.Contains([]string{".yaml", ".yml", ".json"}, path.Ext(at))
 		switch {
 		case err != nil:
-		case entry.IsDir(), !isTimestamp && !isIncomplete && !slices.Contains([]string{".yaml", ".yml", ".json"}, extension):
+		case entry.IsDir(), !isTimestamp && !isIncomplete && !isObject:
 			return nil
 		case !entry.Type().IsRegular():
 			err = errors.New("is a link or no file; links are not followed")
@@ -102,8 +103,7 @@ func (r *reading) folder(name string) error {
 		default:
 			err = open(at, func(from io.Reader) error {
 				data, err := content(from)
-				is := resourceFile.MatchString("/" + filepath.ToSlash(at))
-				if err != nil || !is && (!mayBeWanted(data) || isOtherJSON(data)) {
+				if err != nil || !resourceFile.MatchString("/"+at) && (!mayBeWanted(data) || isOtherJSON(data)) {
 					return err
 				}
 				return r.parse(bytes.NewReader(data))
