@@ -136,13 +136,14 @@ plugins=()
 for architecture in "${architectures[@]}"; do
 	pack kms-health-operator linux "$architecture"
 	pack kms-health-reporter linux "$architecture"
+	plugins+=("linux/$architecture") # etcd's certificates are on control-plane nodes
 	case $architecture in
-	amd64) plugins+=(darwin/amd64 linux/amd64 windows/amd64) ;;
-	arm64) plugins+=(darwin/arm64 linux/arm64) ;;
+	amd64) plugins+=(darwin/amd64 windows/amd64) ;;
+	arm64) plugins+=(darwin/arm64) ;;
 	esac
 done
 for platform in "${plugins[@]}"; do pack kubectl-kms_health "${platform%/*}" "${platform#*/}"; done
-((${#plugins[@]} == 0)) || krew "${plugins[@]}" >"$out/kms-health.yaml"
+krew "${plugins[@]}" >"$out/kms-health.yaml"
 (cd "$out" && sha256sum -- * >"$tmp/sums" && mv "$tmp/sums" SHA256SUMS && echo && pwd && ls -sh)
 
 echo "commit $commit of $time, $(go env GOVERSION)"
