@@ -183,8 +183,8 @@ func isOtherJSON(data []byte) bool {
 func (r *reading) timestamp(from io.Reader) error {
 	data, err := content(from)
 	line, _, _ := strings.Cut(string(data), "\n")
-	line, _, _ = strings.Cut(line, " m=")
-	began, invalid := time.Parse("2006-01-02 15:04:05.999999999 -0700 MST", strings.TrimSpace(line))
+	fields := strings.Fields(line) // date, time, offset, and the zone's name, not all of which Go reads
+	began, invalid := time.Parse("2006-01-02 15:04:05.999999999 -0700", strings.Join(fields[:min(3, len(fields))], " "))
 	if err == nil && invalid == nil && (r.Began.IsZero() || began.Before(r.Began)) {
 		r.Began = began
 	}

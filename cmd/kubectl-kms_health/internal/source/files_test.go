@@ -228,6 +228,7 @@ func TestAMustGatherIsEvaluatedAsOfItsBeginning(t *testing.T) {
 	for timestamp, want := range map[string]string{
 		"2026-05-08 15:00:00.5 +0200 CEST m=+0.1\n2026-05-08 15:20:00 +0200 CEST m=+9\n": "13:00:00",
 		"2026-05-08 16:00:00 +0300 +03 m=+0.1\n":                                         "13:00:00",
+		"2026-05-08 18:45:00.123456789 +0545 +0545 m=+0.1\n":                             "13:00:00", // in Nepal
 		"2026-05-08 12:00:00 +0000 UTC m=+0.1\n":                                         "12:34:50", // a report is later
 		"yesterday\n":                                                                    "12:34:50",
 		strings.Repeat("2026", 9999):                                                     "12:34:50",
