@@ -28,7 +28,6 @@ const (
 var times []string
 
 func TestMain(m *testing.M) {
-	cluster.Main()
 	code := m.Run()
 	text := strings.Join(times, "\n") + "\n"
 	fmt.Print(text)

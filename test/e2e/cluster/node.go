@@ -3,7 +3,6 @@ package cluster
 import (
 	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -44,7 +43,6 @@ type Node struct {
 	cluster *Cluster
 	dir     string // on the host
 	index   int
-	config  string                             // of the first process
 	first   atomic.Pointer[controlplane.Child] // the first process
 	ahead   time.Duration                      // the node's clock, and the kubelet's
 	kubelet time.Duration
@@ -61,29 +59,21 @@ func (c *Cluster) newNode(index int) (*Node, error) {
 		Name: fmt.Sprintf("node-%d", index), IP: nodeIP(index),
 		cluster: c, index: index, dir: filepath.Join(c.dir, fmt.Sprintf("n%d-%d", index, c.generation.Add(1))),
 	}
-	config, err := json.Marshal(nodeInit{
-		Name: n.Name, Dir: n.dir,
-		Binds: map[string]string{
-			"/var/lib/kubelet":    filepath.Join(n.dir, "kubelet"),
-			"/var/lib/containerd": filepath.Join(n.dir, "containerd"),
-			"/var/lib/etcd":       filepath.Join(n.dir, "etcd-data"),
-			"/var/log":            filepath.Join(n.dir, "log"),
-			StateDir:              filepath.Join(n.dir, "state"),
-			RemoteDir:             filepath.Join(c.dir, "remote"),
-		},
-		ReadOnly: map[string]string{binariesDir: c.options.Assets, "/opt/images": filepath.Join(c.dir, "images")},
-	})
-	n.config = string(config)
+	if err := os.MkdirAll(n.dir, 0o755); err != nil {
+		return nil, err
+	}
 	if disk := c.options.Disk; disk != "" && index > 1 {
-		err = errors.Join(err, mount("tmpfs", n.dir, "tmpfs", 0, "size="+disk))
+		if err := unix.Mount("tmpfs", n.dir, "tmpfs", 0, "size="+disk); err != nil {
+			return nil, fmt.Errorf("mount the disk of %s: %w", n.Name, err)
+		}
 	}
 	n.setClocks()
-	return n, errors.Join(err, os.MkdirAll(filepath.Join(n.dir, "log"), 0o755))
+	return n, os.Mkdir(filepath.Join(n.dir, "log"), 0o755)
 }
 
 func (n *Node) startFirst(context.Context) error {
-	cmd := exec.Command("/proc/self/exe")
-	cmd.Args = []string{nodeInitName, n.config}
+	script := string(file("node.sh", nil))
+	cmd := exec.Command("bash", "-c", script, "node.sh", n.Name, n.dir, n.cluster.dir, n.cluster.options.Assets)
 	cmd.SysProcAttr = &syscall.SysProcAttr{
 		Cloneflags: unix.CLONE_NEWNS | unix.CLONE_NEWNET | unix.CLONE_NEWPID | unix.CLONE_NEWUTS | unix.CLONE_NEWIPC,
 	}

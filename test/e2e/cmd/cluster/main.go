@@ -20,7 +20,6 @@ import (
 )
 
 func main() {
-	cluster.Main()
 	nodes := flag.Int("nodes", 1, "how many nodes, from 1 to 9")
 	bare := flag.Bool("bare", false, "leave kms-health out, to install it by the documentation")
 	flag.Parse()
