@@ -1,18 +1,19 @@
 package cluster
 
 import (
-	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
-	"fmt"
-	"io"
-	"net/http"
+	"net"
 	"os"
 	"os/exec"
 	"slices"
 	"strings"
 	"time"
+
+	"go.etcd.io/etcd/api/v3/mvccpb"
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.uber.org/zap"
+	"google.golang.org/grpc"
 
 	"github.com/kms-health/kms-health/pkg/contract"
 	"github.com/kms-health/kms-health/test/harness/controlplane"
@@ -20,7 +21,7 @@ import (
 )
 
 func (n *Node) startEtcd(ctx context.Context) error {
-	etcd, err := n.daemon("etcd", binariesDir+"/etcd", "--name=default", "--data-dir=/var/lib/etcd",
+	daemon, err := n.daemon("etcd", binariesDir+"/etcd", "--name=default", "--data-dir=/var/lib/etcd",
 		"--listen-client-urls=http://0.0.0.0:2379", "--advertise-client-urls=http://"+n.IP.String()+":2379",
 		// Without fsync nothing is lost when it is killed, also by PowerCut: it has written its
 		// log before it answers, and the host keeps what was written. It would be lost when
@@ -29,8 +30,13 @@ func (n *Node) startEtcd(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	return n.awaitDaemon(ctx, etcd, func(ctx context.Context) error {
-		_, err := n.etcdRange(ctx, "/registry/health")
+	client, err := n.etcd()
+	if err != nil {
+		return err
+	}
+	defer client.Close()
+	return n.awaitDaemon(ctx, daemon, func(ctx context.Context) error {
+		_, err := client.Get(ctx, "/registry/health")
 		return err
 	})
 }
@@ -52,64 +58,32 @@ func (n *Node) startControllers(context.Context) error {
 		"--leader-elect=false"))
 }
 
-// KV is what etcd holds of one object: bytes, which are encrypted or not.
-type KV struct {
-	Key, Value []byte
+// EtcdClient is a client of the first node's etcd, past the API server.
+func (c *Cluster) EtcdClient() (*clientv3.Client, error) { return c.Nodes()[0].etcd() }
+
+func (n *Node) etcd() (*clientv3.Client, error) {
+	return clientv3.New(clientv3.Config{
+		Endpoints: []string{"http://127.0.0.1:2379"}, Logger: zap.NewNop(),
+		DialOptions: []grpc.DialOption{grpc.WithContextDialer(func(ctx context.Context, address string) (net.Conn, error) {
+			return n.Dial(ctx, "tcp", address)
+		})},
+	})
 }
 
-// Etcd returns what etcd holds below a prefix, past the API server.
-func (c *Cluster) Etcd(ctx context.Context, prefix string) ([]KV, error) {
-	return c.Nodes()[0].etcdRange(ctx, prefix)
-}
-
-func (n *Node) etcdRange(ctx context.Context, prefix string) ([]KV, error) {
+// Etcd returns what etcd holds below a prefix: bytes, which are encrypted or not.
+func (c *Cluster) Etcd(ctx context.Context, prefix string) ([]*mvccpb.KeyValue, error) {
+	client, err := c.EtcdClient()
+	if err != nil {
+		return nil, err
+	}
+	defer client.Close()
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
-	body, err := n.askEtcd(ctx, "/v3/kv/range", below(prefix))
+	answer, err := client.Get(ctx, prefix, clientv3.WithPrefix())
 	if err != nil {
 		return nil, err
 	}
-	defer body.Close()
-	var answer struct{ KVs []KV }
-	err = json.NewDecoder(body).Decode(&answer)
-	return answer.KVs, err
-}
-
-// EtcdWatch watches what is below a prefix, in the first node's etcd, from a revision on; 0: from now on. It returns
-// the answers, a line of JSON each.
-func (c *Cluster) EtcdWatch(ctx context.Context, prefix string, revision int64) (io.ReadCloser, error) {
-	watch := below(prefix)
-	watch["start_revision"] = revision
-	return c.Nodes()[0].askEtcd(ctx, "/v3/watch", map[string]any{"create_request": watch})
-}
-
-// below selects the keys with a prefix.
-func below(prefix string) map[string]any {
-	end := []byte(prefix)
-	end[len(end)-1]++
-	return map[string]any{"key": []byte(prefix), "range_end": end} // JSON has them in base64, as etcd does
-}
-
-func (n *Node) askEtcd(ctx context.Context, path string, question map[string]any) (io.ReadCloser, error) {
-	body, err := json.Marshal(question)
-	if err != nil {
-		return nil, err
-	}
-	request, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://127.0.0.1:2379"+path, bytes.NewReader(body))
-	if err != nil {
-		return nil, err
-	}
-	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true, DialContext: n.Dial}}
-	response, err := client.Do(request)
-	if err != nil {
-		return nil, err
-	}
-	if response.StatusCode != http.StatusOK {
-		defer response.Body.Close()
-		answer, err := io.ReadAll(response.Body)
-		return nil, errors.Join(fmt.Errorf("etcd: %s: %s", response.Status, answer), err)
-	}
-	return response.Body, nil
+	return answer.Kvs, nil
 }
 
 // Kubectl runs kubectl in the first node, as an administrator, and returns its output.
