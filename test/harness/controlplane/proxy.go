@@ -29,8 +29,9 @@ const (
 // Proxy forwards TCP connections from one loopback port, fixed for its whole
 // life, to a target, as long as its mode lets it.
 type Proxy struct {
-	target, address string
-	wg              sync.WaitGroup
+	dial    func() (net.Conn, error)
+	address string
+	wg      sync.WaitGroup
 
 	mu       sync.Mutex
 	mode     ProxyMode
@@ -48,11 +49,16 @@ type proxyConn struct {
 // NewProxy listens on a free port and passes connections to target, a host:port
 // such as ControlPlane.Address.
 func NewProxy(target string) (*Proxy, error) {
+	return NewProxyBy(func() (net.Conn, error) { return net.DialTimeout("tcp", target, proxyDialTimeout) })
+}
+
+// NewProxyBy is NewProxy to what dial connects to.
+func NewProxyBy(dial func() (net.Conn, error)) (*Proxy, error) {
 	port, err := freePort()
 	if err != nil {
 		return nil, err
 	}
-	p := &Proxy{target: target, address: loopback(port), conns: map[*proxyConn]bool{}}
+	p := &Proxy{dial: dial, address: loopback(port), conns: map[*proxyConn]bool{}}
 	err = p.SetMode(Pass)
 	return p, err
 }
@@ -123,7 +129,7 @@ func (p *Proxy) accept(listener net.Listener) {
 }
 
 func (p *Proxy) serve(c *proxyConn) {
-	upstream, err := net.DialTimeout("tcp", p.target, proxyDialTimeout)
+	upstream, err := p.dial()
 	p.mu.Lock()
 	if err != nil {
 		c.reset() // what a client gets from a load balancer without a healthy server

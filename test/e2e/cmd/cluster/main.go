@@ -7,7 +7,6 @@ import (
 	"errors"
 	"flag"
 	"fmt"
-	"io"
 	"net"
 	"os"
 	"os/signal"
@@ -51,13 +50,14 @@ func run(ctx context.Context, nodes int, bare bool) (err error) {
 	if err != nil {
 		return err
 	}
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	proxy, err := controlplane.NewProxyBy(func() (net.Conn, error) {
+		return s.Nodes()[0].Dial(ctx, "tcp", "127.0.0.1:6443")
+	})
 	if err != nil {
 		return err
 	}
-	defer listener.Close()
-	go forward(ctx, listener, s.Nodes()[0])
-	content, err := s.Kubeconfig("https://" + listener.Addr().String())
+	defer proxy.Close()
+	content, err := s.Kubeconfig(proxy.URL())
 	if err != nil {
 		return err
 	}
@@ -129,28 +129,5 @@ A shell in a node:
 	for _, program := range []string{"operator", "reporter"} {
 		fmt.Printf("  %s %d ctr -n k8s.io images import - <bin/images/kms-health-%s.tar\n", enter, s.Nodes()[0].PID(),
 			program)
-	}
-}
-
-// forward takes connections of the host to a node's kube-apiserver.
-func forward(ctx context.Context, listener net.Listener, n *cluster.Node) {
-	for {
-		from, err := listener.Accept()
-		if err != nil {
-			return
-		}
-		go func() {
-			defer from.Close()
-			to, err := n.Dial(ctx, "tcp", "127.0.0.1:6443")
-			if err != nil {
-				return
-			}
-			defer to.Close()
-			go func() {
-				_, _ = io.Copy(to, from)
-				_ = to.Close()
-			}()
-			_, _ = io.Copy(from, to)
-		}()
 	}
 }
