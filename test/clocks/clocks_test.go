@@ -67,7 +67,7 @@ func startCluster(t *testing.T, op *fixture.Operator) []*node {
 	}
 	op.Configure(fixture.Targets(apiservers.Kube.Target()))
 	op.Start("")
-	fixture.AwaitDelivered(t, apiservers.Kube.Resource)
+	fixture.AwaitDelivered(t, apiservers.Kube)
 	for _, n := range all {
 		n.startReporter(t, binary)
 	}

@@ -26,7 +26,7 @@ import (
 // the owner's next change, and at each apply. That is neither a revert by the owner nor a
 // change to apply again. A real revert is noticed once, and left alone.
 func TestRevertIsTheOwnersAndNotOfAdmissionThatRewritesTheImage(t *testing.T) {
-	ns, operatorResource := apiservers.OpenShift.Namespace, apiservers.OpenShift.Resource
+	ns := apiservers.OpenShift.Namespace
 	op := fixture.NewOperator(t)
 	op.Configure(fixture.Targets(fixture.OpenShiftAPIServer()))
 	fixture.SetEncryption(t, apiservers.OpenShift, apiservers.Encryption("1", "identity"), "1")
@@ -35,7 +35,7 @@ func TestRevertIsTheOwnersAndNotOfAdmissionThatRewritesTheImage(t *testing.T) {
 	fixture.AwaitPods(t, ns, "apiserver=true", 3)
 	bare := fixture.DeploymentNow(t).Spec.Template
 	op.Start("")
-	fixture.AwaitDelivered(t, operatorResource)
+	fixture.AwaitDelivered(t, apiservers.OpenShift)
 	fixture.AwaitPods(t, ns, "apiserver=true", 3)
 
 	rewriteImage(t, ns)
@@ -52,8 +52,9 @@ func TestRevertIsTheOwnersAndNotOfAdmissionThatRewritesTheImage(t *testing.T) {
 	steady := func(step string) {
 		t.Helper()
 		fixture.Never(t, 2*time.Second, func() error {
-			if _, reason, message := fixture.Condition(t.Context(), operatorResource); reason == "InjectionReverted" {
-				return fmt.Errorf("%s: %s", step, message)
+			c := fixture.Resource(t, apiservers.OpenShift).Conditions[contract.HealthReporting]
+			if c.Reason == "InjectionReverted" {
+				return fmt.Errorf("%s: %s", step, c.Message)
 			}
 			if now := fixture.DeploymentNow(t).Generation; now != generation {
 				return fmt.Errorf("%s: generation %d, was %d", step, now, generation)
@@ -66,7 +67,7 @@ func TestRevertIsTheOwnersAndNotOfAdmissionThatRewritesTheImage(t *testing.T) {
 	steady("after another interval")
 	op.Kill(syscall.SIGKILL)
 	op.Start("")
-	fixture.AwaitDelivered(t, operatorResource)
+	fixture.AwaitDelivered(t, apiservers.OpenShift)
 	steady("after a restart of the operator")
 
 	fixture.Eventually(t, "the owner's update is accepted", func() error {
@@ -76,9 +77,9 @@ func TestRevertIsTheOwnersAndNotOfAdmissionThatRewritesTheImage(t *testing.T) {
 		return err
 	})
 	generation = fixture.DeploymentNow(t).Generation
-	fixture.AwaitCondition(t, operatorResource, "False", "InjectionReverted")
-	if _, _, message := fixture.Condition(t.Context(), operatorResource); !strings.Contains(message, "openshift-apiserver/apiserver") || !strings.Contains(message, "kubectl annotate clusterrole") {
-		t.Errorf("the message does not name the fix: %s", message)
+	reverted := fixture.AwaitRollUp(t, apiservers.OpenShift, contract.HealthReporting, "False", "InjectionReverted")
+	if m := reverted.Message; !strings.Contains(m, "openshift-apiserver/apiserver") || !strings.Contains(m, "kubectl annotate clusterrole") {
+		t.Errorf("the message does not name the fix: %s", m)
 	}
 	op.Kill(syscall.SIGKILL)
 	op.Configure(fixture.Every("12s", fixture.OpenShiftAPIServer()))
@@ -243,7 +244,7 @@ func TestPodsThatAdmissionChangedAtCreationAreKept(t *testing.T) {
 			t.Fatalf("pod %s is not changed by admission", pod.Name)
 		}
 	}
-	fixture.AwaitDelivered(t, apiservers.Kube.Resource)
+	fixture.AwaitDelivered(t, apiservers.Kube)
 	before := fixture.PodUIDs(t, fixture.Companions)
 	seen := fixture.RecordConditions(t, apiservers.Kube)
 

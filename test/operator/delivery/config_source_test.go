@@ -13,6 +13,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/kms-health/kms-health/pkg/contract"
 	"github.com/kms-health/kms-health/test/harness/apiservers"
 	"github.com/kms-health/kms-health/test/operator/fixture"
 )
@@ -81,9 +82,9 @@ func TestConfigSourceIsChangedWithoutAGap(t *testing.T) {
 		awaitObjects(t, step, lines...)
 		fixture.Eventually(t, "the conditions have the reason", func() error {
 			for _, server := range []apiservers.Server{apiservers.Kube, apiservers.OAuth} {
-				_, is, message := fixture.Condition(t.Context(), server.Resource)
-				if problem := is == "ConfigMapsEncrypted"; problem != (reason != "") || problem && !strings.Contains(message, "set configSource: Annotation") {
-					return fmt.Errorf("%s: %s %s", server.Resource, is, message)
+				c := fixture.Resource(t, server).Conditions[contract.HealthReporting]
+				if problem := c.Reason == "ConfigMapsEncrypted"; problem != (reason != "") || problem && !strings.Contains(c.Message, "set configSource: Annotation") {
+					return fmt.Errorf("%s: %+v", server.Resource, c)
 				}
 			}
 			return nil

@@ -27,7 +27,7 @@ const credential = "kms-health-reporter-openshift-apiserver-token"
 // Unmanaged changes nothing but a token of which half its life is over. A renewal that fails is
 // reported while the token still works.
 func TestUnmanagedRenewsTheTokenAndReportsAFailureInTime(t *testing.T) {
-	target, ns, resource := apiservers.OpenShift, apiservers.OpenShift.Namespace, apiservers.OpenShift.Resource
+	target, ns := apiservers.OpenShift, apiservers.OpenShift.Namespace
 	op := fixture.NewOperator(t)
 	fixture.SetEncryption(t, target, apiservers.Encryption("1", "identity"), "1")
 	fixture.ApplyDeployment(t, "1")
@@ -36,7 +36,7 @@ func TestUnmanagedRenewsTheTokenAndReportsAFailureInTime(t *testing.T) {
 	began := time.Now()
 	op.Configure(fixture.Targets(fixture.OpenShiftAPIServer()))
 	op.Start("")
-	fixture.AwaitDelivered(t, resource)
+	fixture.AwaitDelivered(t, apiservers.OpenShift)
 	fixture.AwaitPods(t, ns, "apiserver=true", 3)
 	generation := fixture.DeploymentNow(t).Generation
 	const unmanaged = "managementState: Unmanaged\n"
@@ -76,8 +76,7 @@ func TestUnmanagedRenewsTheTokenAndReportsAFailureInTime(t *testing.T) {
 	refuseTokens(t)
 	old = age(t, expires)
 	op.Configure(fixture.Every("25s", fixture.OpenShiftAPIServer()))
-	fixture.AwaitCondition(t, resource, "False", "RenewalFailed")
-	_, _, message := fixture.Condition(t.Context(), resource)
+	message := fixture.AwaitRollUp(t, apiservers.OpenShift, contract.HealthReporting, "False", "RenewalFailed").Message
 	if text := expires.UTC().Format(time.RFC3339); !strings.Contains(message, refusal) || !strings.Contains(message, text) {
 		t.Errorf("without %q or the expiry: %s", refusal, message)
 	}

@@ -61,7 +61,7 @@ func TestFirstEnablementDegradesNothing(t *testing.T) {
 		fixture.AgePods(t, apiservers.Kube.Namespace)
 		fixture.Never(t, 2*time.Second, undisturbed)
 	}
-	fixture.AwaitDelivered(t, apiservers.Kube.Resource)
+	fixture.AwaitDelivered(t, apiservers.Kube)
 	op.Configure("apiServers: []\n")
 	op.AwaitNothingLeft()
 }

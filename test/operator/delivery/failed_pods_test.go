@@ -65,7 +65,7 @@ func TestFailedPodsAreReplaced(t *testing.T) {
 	op.Configure(fixture.Targets(apiservers.Kube.Target()))
 	op.Start("")
 	fixture.AwaitPods(t, fixture.Namespace, fixture.Companions, 3)
-	fixture.AwaitDelivered(t, apiservers.Kube.Resource)
+	fixture.AwaitDelivered(t, apiservers.Kube)
 	seen := fixture.RecordConditions(t, apiservers.Kube)
 
 	const while, most = 5 * time.Second, 3
@@ -81,7 +81,7 @@ func TestFailedPodsAreReplaced(t *testing.T) {
 		return nil
 	})
 	fixture.AwaitPods(t, fixture.Namespace, fixture.Companions, 3)
-	fixture.AwaitDelivered(t, apiservers.Kube.Resource)
+	fixture.AwaitDelivered(t, apiservers.Kube)
 	op.Configure("apiServers: []\n")
 	op.AwaitNothingLeft()
 }

@@ -37,7 +37,7 @@ func TestSecondInstallationRefusesToAct(t *testing.T) {
 	}
 	first.Start("")
 	fixture.AwaitPods(t, fixture.Namespace, fixture.Companions, 3)
-	fixture.AwaitDelivered(t, apiservers.Kube.Resource)
+	fixture.AwaitDelivered(t, apiservers.Kube)
 	was, uids := snapshot(t, first), fixture.PodUIDs(t, fixture.Companions)
 
 	second.Run(fixture.Cluster.AdminKubeconfig(t))

@@ -34,7 +34,7 @@ func TestDaemonSetServesHostFoldersThroughAMigrationAndAwayAgain(t *testing.T) {
 	}
 	intermediate, modern := fixture.TLSProfile(""), fixture.TLSProfile("Modern")
 	expect("delivered", "1", "1W", "30s", intermediate)
-	fixture.AwaitDelivered(t, "kubeapiservers")
+	fixture.AwaitDelivered(t, apiservers.Kube)
 	fixture.SetEncryption(t, target, apiservers.Encryption("1", "2", "identity"), "2")
 	fixture.RollStatic(t, "2", true)
 	expect("a second key", "2", "1W+2R", "30s", intermediate)
@@ -97,7 +97,7 @@ func TestDeploymentIsInjectedThroughAMigrationAndRestored(t *testing.T) {
 	rolls := func() int64 { return fixture.DeploymentNow(t).Generation }
 
 	expect("delivered", config+"-1", setName(target, "1"), set("1W", "30s", "1"))
-	fixture.AwaitDelivered(t, "openshiftapiservers")
+	fixture.AwaitDelivered(t, apiservers.OpenShift)
 
 	// Its owner adds a second key; the operator causes one more rollout.
 	before := rolls()

@@ -100,7 +100,7 @@ func TestTargetEditedWhileNoOperatorRunsLeavesNothingBehind(t *testing.T) {
 	fixture.SetEncryption(t, apiservers.OAuth, apiservers.Encryption("identity"))
 	op.Configure(openShiftIn(apiservers.OpenShift.Namespace))
 	op.Start("")
-	fixture.AwaitCondition(t, apiservers.OpenShift.Resource, "False", "EncryptionConfigUnreadable")
+	fixture.AwaitRollUp(t, apiservers.OpenShift, contract.HealthReporting, "False", "EncryptionConfigUnreadable")
 	op.Kill(syscall.SIGKILL)
 	op.Configure(openShiftIn(moved.Namespace))
 	op.Start("")

@@ -38,10 +38,10 @@ func TestCompanionThatIsRefusedStopsNothingElse(t *testing.T) {
 	fixture.RollStatic(t, "1", false)
 	op.Configure(fixture.Targets(apiservers.Kube.Target()))
 	op.Start("")
-	fixture.AwaitCondition(t, apiservers.Kube.Resource, "False", "Refused")
+	refused := fixture.AwaitRollUp(t, apiservers.Kube, contract.HealthReporting, "False", "Refused")
 	awaitWarning(t, "Refused", began, "no reporter here")
-	if _, _, message := fixture.Condition(t.Context(), apiservers.Kube.Resource); !strings.Contains(message, "no reporter here") {
-		t.Errorf("without the API server's message: %s", message)
+	if !strings.Contains(refused.Message, "no reporter here") {
+		t.Errorf("without the API server's message: %s", refused.Message)
 	}
 	for _, pod := range fixture.AwaitPods(t, fixture.Namespace, fixture.Companions, len(fixture.NodeNames)-1) {
 		if pod.Spec.NodeName == fixture.NodeNames[0] {

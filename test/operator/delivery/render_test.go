@@ -70,7 +70,7 @@ func TestRenderAndTheControllerGiveTheSameBytes(t *testing.T) {
 	fixture.RunStatic(t, fixture.NodeNames[0], fixture.StaticPod("1", false))
 	t.Cleanup(func() { fixture.RemoveStatics(t) })
 	op.Start("")
-	fixture.AwaitDelivered(t, "kubeapiservers")
+	fixture.AwaitDelivered(t, apiservers.Kube)
 
 	pod, err := fixture.Kube.CoreV1().Pods("openshift-kube-apiserver").Get(t.Context(), "kube-apiserver-"+fixture.NodeNames[0], metav1.GetOptions{})
 	if err != nil {

@@ -125,12 +125,10 @@ func TestARequestReachesRunningReportersInSeconds(t *testing.T) {
 		if source == "Annotation" {
 			op.Start("")
 		}
+		for _, server := range servers {
+			fixture.AwaitDelivered(t, server)
+		}
 		fixture.Eventually(t, "delivered by "+source, func() error {
-			for _, server := range servers {
-				if _, reason, message := fixture.Condition(t.Context(), server.Resource); !apiservers.Delivered.MatchString(message) {
-					return fmt.Errorf("%s: %s %s", server.Resource, reason, message)
-				}
-			}
 			got, err := requestsInFiles(t)
 			if err == nil && !maps.Equal(got, requested("")) {
 				err = fmt.Errorf("the files request %q", got)

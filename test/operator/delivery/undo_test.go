@@ -53,7 +53,7 @@ func TestRolloutThatIsUndoneIsRestored(t *testing.T) {
 		return err
 	})
 	expect("undone", "Annotation")
-	fixture.AwaitDelivered(t, apiservers.Kube.Resource)
+	fixture.AwaitDelivered(t, apiservers.Kube)
 	op.Configure("apiServers: []\n")
 	op.AwaitNothingLeft()
 }

@@ -61,8 +61,7 @@ func TestDenialOfAWebhookIsReportedBeforeARollout(t *testing.T) {
 	end := startWebhook(t, admissionv1.Fail, denying(t, "no bare pods"))
 	awaitDenial(t, "no bare pods")
 	op := startAgents(t)
-	fixture.AwaitCondition(t, apiservers.Kube.Resource, "False", contract.Forbidden)
-	_, _, message := fixture.Condition(t.Context(), apiservers.Kube.Resource)
+	message := fixture.AwaitRollUp(t, apiservers.Kube, contract.HealthReporting, "False", contract.Forbidden).Message
 	if !strings.Contains(message, "no bare pods") || strings.Contains(message, "apply the manifests") {
 		t.Errorf("not the webhook's message alone: %s", message)
 	}
@@ -71,7 +70,7 @@ func TestDenialOfAWebhookIsReportedBeforeARollout(t *testing.T) {
 	}
 	end()
 	fixture.AwaitPods(t, fixture.Namespace, agents, len(fixture.NodeNames))
-	fixture.AwaitDelivered(t, apiservers.Kube.Resource)
+	fixture.AwaitDelivered(t, apiservers.Kube)
 	op.Configure("apiServers: []\n")
 	op.AwaitNothingLeft()
 }
@@ -113,7 +112,7 @@ func TestDaemonSetThatAdmissionChangedIsNotTriedAgain(t *testing.T) {
 		return err
 	})
 	fixture.AwaitPods(t, fixture.Namespace, agents, len(fixture.NodeNames))
-	fixture.AwaitDelivered(t, apiservers.Kube.Resource)
+	fixture.AwaitDelivered(t, apiservers.Kube)
 	end := startWebhook(t, admissionv1.Fail, denying(t, "no room for one more"))
 	awaitDenial(t, "no room for one more")
 	seen := fixture.RecordConditions(t, apiservers.Kube)

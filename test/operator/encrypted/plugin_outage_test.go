@@ -79,8 +79,8 @@ func TestUnhealthyPluginRemovesNothing(t *testing.T) {
 	if n := fixture.DeploymentNow(t).Generation; n != generation {
 		t.Errorf("the Deployment was touched: generation %d, was %d", n, generation)
 	}
-	if _, reason, message := fixture.Condition(ctx, "authentications"); reason == "Off" || reason == "Removing" {
-		t.Errorf("%s: %s", reason, message)
+	if c := fixture.Resource(t, apiservers.OAuth).Conditions[contract.HealthReporting]; c.Reason == "Off" || c.Reason == "Removing" {
+		t.Errorf("%+v", c)
 	}
 
 	// The plugin recovers.

@@ -55,11 +55,11 @@ func TestWhatIsForbiddenIsReported(t *testing.T) {
 			op.Configure(fixture.Targets(fixture.OpenShiftAPIServer()))
 			op.Start("")
 			if c.reason != "" {
-				fixture.AwaitCondition(t, target.Resource, "False", c.reason)
+				fixture.AwaitRollUp(t, target, contract.HealthReporting, "False", c.reason)
 			}
 			awaitDegraded(t, "Forbidden", "SourceUnreadable")
 			allow(true)
-			fixture.AwaitDelivered(t, target.Resource)
+			fixture.AwaitDelivered(t, target)
 			op.Configure("apiServers: []\n")
 			op.AwaitNothingLeft()
 		})
@@ -98,7 +98,7 @@ func TestUnusableTLSProfileStopsNothing(t *testing.T) {
 	fixture.AgePods(t, apiservers.Kube.Namespace)
 	op.Configure(fixture.Targets(apiservers.Kube.Target(fixture.Serving)))
 	op.Start("")
-	fixture.AwaitCondition(t, apiservers.Kube.Resource, "False", "TLSProfileInvalid")
+	fixture.AwaitRollUp(t, apiservers.Kube, contract.HealthReporting, "False", "TLSProfileInvalid")
 	awaitDegraded(t, "TLSProfileInvalid")
 	fixture.AwaitPods(t, fixture.Namespace, fixture.Companions, 3)
 	lines, err := fixture.Describe(t.Context())
@@ -106,7 +106,7 @@ func TestUnusableTLSProfileStopsNothing(t *testing.T) {
 		t.Errorf("not the intermediate profile: %v\n%s", err, text)
 	}
 	fixture.SetTLSProfile(t, "")
-	fixture.AwaitDelivered(t, apiservers.Kube.Resource)
+	fixture.AwaitDelivered(t, apiservers.Kube)
 	op.Configure("apiServers: []\n")
 	op.AwaitNothingLeft()
 }
@@ -125,7 +125,7 @@ func TestRollUpNeedsNoOtherSource(t *testing.T) {
 	startWithoutCA(t, op)
 	fixture.AwaitRollUp(t, apiservers.Kube, contract.PluginsDegraded, "True", contract.PluginUnhealthy)
 	allow(true)
-	fixture.AwaitCondition(t, apiservers.Kube.Resource, "False", "CAUnreadable")
+	fixture.AwaitRollUp(t, apiservers.Kube, contract.HealthReporting, "False", "CAUnreadable")
 	disk.Write(t, filepath.Join(op.Dir, "credentials", controlplane.KubeconfigCAFile), fixture.Cluster.ServingCA().PEM())
 	op.Configure("apiServers: []\n")
 	op.AwaitNothingLeft()
@@ -142,7 +142,7 @@ func TestWriteKeyIsNotKnownByASecretThatMayNoLongerBeRead(t *testing.T) {
 	fixture.AgePods(t, apiservers.Kube.Namespace)
 	op.Configure(fixture.Targets(apiservers.Kube.Target()))
 	op.Start("")
-	fixture.AwaitDelivered(t, apiservers.Kube.Resource)
+	fixture.AwaitDelivered(t, apiservers.Kube)
 	reporters := fixture.StartReporters(t, apiservers.Kube, fixture.Namespace, "1s", nil, nil)
 	agreed := func(reason string) {
 		t.Helper()
@@ -151,7 +151,7 @@ func TestWriteKeyIsNotKnownByASecretThatMayNoLongerBeRead(t *testing.T) {
 	agreed(contract.Settling)
 	allow(false)
 	agreed(contract.WriteKeyUnknown)
-	fixture.AwaitCondition(t, apiservers.Kube.Resource, "False", contract.SourceUnreadable)
+	fixture.AwaitRollUp(t, apiservers.Kube, contract.HealthReporting, "False", contract.SourceUnreadable)
 	allow(true)
 	agreed(contract.Settling)
 	fixture.RemoveTarget(t, op, reporters)

@@ -27,7 +27,7 @@ func TestUnmanagedChangesNothing(t *testing.T) {
 	t.Cleanup(func() { fixture.RemoveStatics(t) })
 	op.Configure(fixture.KubeAPIServer("Auto"))
 	op.Start("")
-	fixture.AwaitDelivered(t, "kubeapiservers")
+	fixture.AwaitDelivered(t, apiservers.Kube)
 	before, err := fixture.Describe(t.Context())
 	if err != nil {
 		t.Fatal(err)
@@ -102,7 +102,7 @@ func TestStartsWithoutFileAndAPIServer(t *testing.T) {
 		t.Errorf("versions %v, want %v", got, want)
 	}
 	op.Configure(fixture.KubeAPIServer("Auto"))
-	fixture.AwaitDelivered(t, "kubeapiservers")
+	fixture.AwaitDelivered(t, apiservers.Kube)
 	// The last good file stays active.
 	op.ConfigureRaw("garbage")
 	op.AwaitLogged("the bad file is reported", `"Rejected the configuration`, 2)

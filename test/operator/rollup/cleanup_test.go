@@ -28,7 +28,7 @@ func TestReportsAreRemovedWithKMS(t *testing.T) {
 	fixture.SetEncryption(t, server, apiservers.Encryption("1", "identity"))
 	op.Configure(fixture.Targets(server.Target("mode: Sidecar")))
 	op.Start("")
-	fixture.AwaitCondition(t, server.Resource, "False", "NoReporters") // it has no pods
+	fixture.AwaitRollUp(t, server, contract.HealthReporting, "False", "NoReporters") // it has no pods
 	for _, node := range fixture.NodeNames[:2] {
 		fixture.ReportStatus(t, server, node, contract.Healthy)
 	}

@@ -32,13 +32,13 @@ func TestSwitchEndsOnNodesWhoseClocksAreWrong(t *testing.T) {
 	op.Start("")
 	seen := fixture.RecordConditions(t, target)
 	companions := fixture.UIDsByNode(fixture.AwaitPods(t, fixture.Namespace, fixture.Companions, 3))
-	fixture.AwaitDelivered(t, target.Resource)
+	fixture.AwaitDelivered(t, target)
 	for i := range fixture.NodeNames {
 		report(i, companions)
 	}
 	op.Configure(fixture.KubeAPIServer("DaemonSet"))
 	agents := fixture.UIDsByNode(fixture.AwaitPods(t, fixture.Namespace, "kmshealth.openshift.io/mode=DaemonSet", 3))
-	fixture.AwaitCondition(t, target.Resource, "Unknown", contract.Progressing)
+	fixture.AwaitRollUp(t, target, contract.HealthReporting, "Unknown", contract.Progressing)
 	report(0, agents)
 	report(1, agents)
 	report(2, companions) // it goes on
@@ -49,7 +49,7 @@ func TestSwitchEndsOnNodesWhoseClocksAreWrong(t *testing.T) {
 		return nil
 	})
 	report(2, agents)
-	fixture.AwaitDelivered(t, target.Resource)
+	fixture.AwaitDelivered(t, target)
 	fixture.Eventually(t, "the companions are removed", func() error {
 		if n := len(fixture.PodUIDs(t, fixture.Companions)); n > 0 {
 			return fmt.Errorf("%d are left", n)

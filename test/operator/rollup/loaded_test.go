@@ -25,7 +25,7 @@ func TestContainerThatIsStartedAgainMayWriteWithTheFormerKey(t *testing.T) {
 	fixture.RunStatic(t, node, fixture.StaticPod("", false))
 	op.Configure(fixture.Targets(apiservers.Kube.Target()))
 	op.Start("")
-	fixture.AwaitDelivered(t, apiservers.Kube.Resource)
+	fixture.AwaitDelivered(t, apiservers.Kube)
 	reporters := fixture.StartReporters(t, apiservers.Kube, fixture.Namespace, "1s", nil, nil, node)
 	agreed := func(reason string) {
 		t.Helper()
