@@ -22,7 +22,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -50,8 +49,6 @@ type Options struct {
 	Control string
 	// Faults are active before the first call is answered.
 	Faults []Fault
-	// SocketOwner, as UID:GID, and SocketMode, in octal, are the socket's. Empty: by the process and its umask.
-	SocketOwner, SocketMode string
 }
 
 // Plugin is a running KMS v2 plugin. Its methods may be called at any time
@@ -316,9 +313,6 @@ func (p *Plugin) reconcile(b *behaviour) error {
 		return err
 	}
 	p.listener = l
-	if err := p.ownSocket(); err != nil {
-		return err
-	}
 	go func(server *grpc.Server) { _ = server.Serve(l) }(p.server) // until the listener is closed
 	return nil
 }
@@ -349,27 +343,6 @@ func listen(socket string) (*net.UnixListener, error) {
 		l.SetUnlinkOnClose(false)
 	}
 	return l, err
-}
-
-// ownSocket gives the socket the owner and the mode of the options.
-func (p *Plugin) ownSocket() error {
-	if owner := p.options.SocketOwner; owner != "" {
-		var uid, gid int
-		if _, err := fmt.Sscanf(owner, "%d:%d", &uid, &gid); err != nil {
-			return fmt.Errorf("owner %q is not UID:GID", owner)
-		}
-		if err := os.Chown(p.socket, uid, gid); err != nil {
-			return err
-		}
-	}
-	if p.options.SocketMode == "" {
-		return nil
-	}
-	mode, err := strconv.ParseUint(p.options.SocketMode, 8, 9)
-	if err != nil {
-		return fmt.Errorf("mode: %w", err)
-	}
-	return os.Chmod(p.socket, fs.FileMode(mode))
 }
 
 // stopListening ends listening. Connections that are open stay so, and the socket's file too, unless it is

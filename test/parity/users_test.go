@@ -37,10 +37,14 @@ var users = []struct {
 		"65534:65534 groups 65534 65531", []bool{false, true, false}},
 }
 
-var sockets = []struct{ name, owner, mode string }{
-	{"0755 of another user", "65532:65532", "0755"},
-	{"0660 with a group", "65532:65531", "0660"},
-	{"0600 of root", "0:0", "0600"},
+var sockets = []struct {
+	name     string
+	uid, gid int
+	mode     os.FileMode
+}{
+	{"0755 of another user", 65532, 65532, 0o755},
+	{"0660 with a group", 65532, 65531, 0o660},
+	{"0600 of root", 0, 0, 0o600},
 }
 
 // asUser is a program that starts kube-apiserver as the user of the file beside it. Its files become that
@@ -115,8 +119,10 @@ func startSockets(t *testing.T, dir string) (encryption []byte, config string) {
 	encryption = []byte("apiVersion: apiserver.config.k8s.io/v1\nkind: EncryptionConfiguration\nresources:\n")
 	for i, s := range sockets {
 		socket := filepath.Join(dir, strconv.Itoa(i)+".sock")
-		plugin := kmsplugin.StartForTest(t, kmsplugin.Options{Endpoint: "unix://" + socket, StateDir: socket + ".keys",
-			SocketOwner: s.owner, SocketMode: s.mode})
+		plugin := kmsplugin.StartForTest(t, kmsplugin.Options{Endpoint: "unix://" + socket, StateDir: socket + ".keys"})
+		if err := errors.Join(os.Chown(socket, s.uid, s.gid), os.Chmod(socket, s.mode)); err != nil {
+			t.Fatal(err)
+		}
 		fmt.Fprintf(&file, "- {keyID: %q, endpoint: %q, role: Write}\n", strconv.Itoa(i), plugin.Endpoint())
 		encryption = fmt.Appendf(encryption, `- resources: [users%d.parity.example.com]
   providers: [{kms: {apiVersion: v2, name: parity-%[1]d, endpoint: %q, timeout: %s}}]

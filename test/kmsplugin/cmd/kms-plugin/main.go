@@ -44,8 +44,6 @@ func run(args []string) error {
 	} else {
 		flags.StringVar(&o.Endpoint, "endpoint", "", "where to serve: unix:///path")
 		flags.StringVar(&o.StateDir, "state-dir", "", "directory for the keys; made if missing")
-		flags.StringVar(&o.SocketOwner, "socket-owner", "", "the socket's owner, as UID:GID; by default the process's")
-		flags.StringVar(&o.SocketMode, "socket-mode", "", "the socket's mode, such as 0660; by default by the umask")
 	}
 	if err := flags.Parse(args); err != nil {
 		return err
