@@ -145,7 +145,6 @@ func Evaluate(s *Snapshot, selected string) (*Status, error) {
 	if status.Operator.ConditionsHold() {
 		for i := range status.APIServers {
 			status.APIServers[i].dropUnexpected()
-			status.APIServers[i].markAgreed()
 		}
 	}
 	status.History = status.history()
@@ -244,22 +243,6 @@ func (a *APIServer) dropUnexpected() {
 		return p.State == rollup.Missing && c.Status == operatorstatus.True ||
 			p.State == rollup.Stale && !a.hasMessage(p.Node)
 	})
-}
-
-// markAgreed marks the key that all API servers write with, where typed reports do not show it.
-func (a *APIServer) markAgreed() {
-	c := meta.FindStatusCondition(a.Conditions, contract.WriteKeyAgreed)
-	if c == nil || c.Status != metav1.ConditionTrue {
-		return
-	}
-	agreed, err := rollup.DecodeAgreedKey(c.Message)
-	if err != nil {
-		return
-	}
-	for i := range a.Plugins {
-		p := &a.Plugins[i]
-		p.Write = p.Write || p.KeyID == agreed.KeyID && !a.hasMessage(p.Node)
-	}
 }
 
 // hasMessage reports whether a reporter of this project reports on a node.
