@@ -71,8 +71,9 @@ func (f *fleet) read(context.Context) (*view.Snapshot, error) {
 		}
 	}
 	if !f.absent && !f.elsewhere {
-		s.Objects = append(s.Objects, object("coordination.k8s.io/v1", "Lease", contract.OperatorName, map[string]any{"spec": map[string]any{
-			"holderIdentity": "o", "leaseDurationSeconds": int64(60), "renewTime": now.UTC().Format(time.RFC3339Nano)}}))
+		s.Objects = append(s.Objects,
+			object("coordination.k8s.io/v1", "Lease", contract.OperatorName, map[string]any{"spec": map[string]any{"holderIdentity": "o"}}),
+			object("apps/v1", "Deployment", contract.OperatorName, map[string]any{"status": map[string]any{"availableReplicas": int64(1)}}))
 	}
 	if kind, reason, is := strings.Cut(f.absentAPI, " "); is {
 		apiVersion := map[string]string{"KMSHealth": "kmshealth.openshift.io/v1alpha1"}[kind]

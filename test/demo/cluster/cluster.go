@@ -72,8 +72,8 @@ func (c *cluster) end() error {
 	return errors.Join(errs...)
 }
 
-// start starts the API and its nodes, and applies manifests/openshift: all but what runs the
-// operator, which is a process here, with a file of its own.
+// start starts the API and its nodes, and applies manifests/openshift: all but what belongs to the operator's pods.
+// These run nothing here: it is a process, with a file of its own.
 func (c *cluster) start() {
 	var err error
 	c.ControlPlane, err = controlplane.Start(c.ctx, controlplane.Options{
@@ -91,7 +91,7 @@ func (c *cluster) start() {
 	objects, err := install.Render(c.ctx, install.OpenShift)
 	must(err)
 	must(install.Objects(c.ctx, config, slices.DeleteFunc(objects, func(o *unstructured.Unstructured) bool {
-		return slices.Contains([]string{"Deployment", "PodDisruptionBudget", "Service", "ConfigMap"}, o.GetKind())
+		return slices.Contains([]string{"PodDisruptionBudget", "Service", "ConfigMap"}, o.GetKind())
 	})...))
 	must(c.StartControllerManager(c.ctx, controlplane.OperatorControllers...))
 	c.atEnd(c.stopPlugins)

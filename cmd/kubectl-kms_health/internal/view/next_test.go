@@ -14,7 +14,7 @@ func TestTheNextCommandWorksAsItIsTyped(t *testing.T) {
 	pod := func(more, containers, waits, state string) string {
 		return fmt.Sprintf(server, more, containers, waits, state)
 	}
-	works, leader := fmt.Sprintf(lease, "operator-1", fresh), `{apiVersion: v1, kind: Pod, metadata: {name: operator-1, namespace: ns}}`
+	works, leader := fmt.Sprintf(lease, "operator-1"), `{apiVersion: v1, kind: Pod, metadata: {name: operator-1, namespace: ns}, status: {conditions: [{type: Ready, status: "True"}]}}`
 	for name, tt := range map[string]struct {
 		condition string
 		objects   []string

@@ -3,7 +3,6 @@ package view
 import (
 	"fmt"
 	"slices"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -18,7 +17,7 @@ type Operator struct {
 	Namespace string        `json:"namespace,omitempty"`
 	Replicas  int64         `json:"replicas,omitempty"`
 	Available int64         `json:"available,omitempty"`
-	// Leader is the pod that works, by a Lease that has not run out.
+	// Leader is the pod that works, by the Lease.
 	Leader string `json:"leader,omitempty"`
 }
 
@@ -46,25 +45,17 @@ func readOperator(s *Snapshot) (o Operator) {
 		o.Replicas, _, _ = unstructured.NestedInt64(deployment.Object, "spec", "replicas")
 		o.Available, _, _ = unstructured.NestedInt64(deployment.Object, "status", "availableReplicas")
 	}
-	holder, expired := "", true
+	holder := ""
 	if lease != nil {
 		o.Namespace = lease.GetNamespace()
 		holder, _, _ = unstructured.NestedString(lease.Object, "spec", "holderIdentity")
-		text, _, _ := unstructured.NestedString(lease.Object, "spec", "renewTime")
-		seconds, _, _ := unstructured.NestedInt64(lease.Object, "spec", "leaseDurationSeconds")
-		renewed, err := time.Parse(time.RFC3339, text) // by the holder's clock
-		if at := lastWrite(lease); !at.IsZero() {
-			renewed, err = at, nil
-		}
-		expired = err != nil || s.Now.After(renewed.Add(time.Duration(seconds)*time.Second))
 	}
 	switch {
-	// The Lease's time decides only for an operator outside of a Deployment, or of one that was not read.
-	case holder != "" && (o.Available > 0 || s.isReady(o.Namespace, holder) || deployment == nil && !expired):
+	case holder != "" && (o.Available > 0 || s.isReady(o.Namespace, holder)):
 		o.State, o.Leader = OperatorWorks, holder
 	case deployment != nil && o.Available == 0: // whoever holds the Lease
 		o.State = OperatorNotRunning
-	case lease == nil && s.Unread[KindLease], lease == nil && deployment == nil && s.Unread[KindDeployment]:
+	case lease == nil && s.Unread[KindLease], deployment == nil && s.Unread[KindDeployment]:
 		o.State = OperatorNotKnown
 	case lease == nil && deployment == nil:
 		o.State = OperatorNotInstalled
@@ -74,16 +65,6 @@ func readOperator(s *Snapshot) (o Operator) {
 		o.State = OperatorNotRunning
 	}
 	return o
-}
-
-// lastWrite is when an object was last written, by the clock of the API server that took it; zero: that is not known.
-func lastWrite(o *unstructured.Unstructured) (at time.Time) {
-	for _, f := range o.GetManagedFields() {
-		if f.Time != nil && f.Time.After(at) {
-			at = f.Time.Time
-		}
-	}
-	return at
 }
 
 // isReady reports whether a pod exists, and is Ready.
@@ -112,7 +93,7 @@ func (e *evaluation) judgeOperator() {
 		p.Summary = "the operator is not running: its Deployment is scaled to 0"
 		p.Fix = "scale it up: 1 on a single node, else 2"
 	case o.State == OperatorNotRunning && e.snapshot.find(KindDeployment) == nil:
-		p.Summary = "the operator is not running: its Lease is not renewed"
+		p.Summary = "the operator is not running: it has no Deployment, and the pod that its Lease names is not Ready"
 	case o.State == OperatorNotRunning:
 		p.Summary = fmt.Sprintf("the operator is not running: %d of %d replicas are available", o.Available, o.Replicas)
 	case o.State == OperatorStandby:

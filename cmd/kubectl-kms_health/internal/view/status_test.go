@@ -61,8 +61,7 @@ func resource(t *testing.T, conditions ...string) *unstructured.Unstructured {
 
 const (
 	deployment = "{apiVersion: apps/v1, kind: Deployment, metadata: {name: kms-health-operator, namespace: ns}, spec: {replicas: 2}, status: {availableReplicas: %d}}"
-	lease      = "{apiVersion: coordination.k8s.io/v1, kind: Lease, metadata: {name: kms-health-operator, namespace: ns}, spec: {holderIdentity: %q, leaseDurationSeconds: 60, renewTime: %q}}"
-	fresh, old = "2026-05-08T12:34:30.000000Z", "2026-05-08T12:00:00.000000Z"
+	lease      = "{apiVersion: coordination.k8s.io/v1, kind: Lease, metadata: {name: kms-health-operator, namespace: ns}, spec: {holderIdentity: %q}}"
 )
 
 // annotated is a Deployment whose pods have the operator's file as an annotation.
@@ -152,10 +151,7 @@ func TestTheOperatorItself(t *testing.T) {
 	configuration := func(text string) string {
 		return fmt.Sprintf("{apiVersion: v1, kind: ConfigMap, metadata: {name: kms-health-operator-config, namespace: ns}, data: {config.yaml: %q}}", text)
 	}
-	written := func(lease, at string) string { // by the API server's clock
-		return strings.Replace(lease, "namespace: ns", fmt.Sprintf("namespace: ns, managedFields: [{manager: o, operation: Update, time: %q}]", at), 1)
-	}
-	works := fmt.Sprintf(lease, "operator-1", fresh)
+	works := fmt.Sprintf(lease, "operator-1")
 	for name, tt := range map[string]struct {
 		objects  []string
 		unread   bool
@@ -164,27 +160,24 @@ func TestTheOperatorItself(t *testing.T) {
 		problems string // a part of them
 		next     string
 	}{
-		"works":                {[]string{fmt.Sprintf(deployment, 2), works}, false, OperatorWorks, Healthy, "", ""},
-		"works, another clock": {[]string{fmt.Sprintf(deployment, 1), fmt.Sprintf(lease, "operator-1", old)}, false, OperatorWorks, Healthy, "", ""},
-		"its pod is Ready": {[]string{fmt.Sprintf(deployment, 0), fmt.Sprintf(lease, "operator-1", old), "{apiVersion: v1, kind: Pod, metadata: {name: operator-1, namespace: ns}, " +
+		"works": {[]string{fmt.Sprintf(deployment, 2), works}, false, OperatorWorks, Healthy, "", ""},
+		"its pod is Ready": {[]string{fmt.Sprintf(deployment, 0), fmt.Sprintf(lease, "operator-1"), "{apiVersion: v1, kind: Pod, metadata: {name: operator-1, namespace: ns}, " +
 			"status: {conditions: [{type: Ready, status: 'True'}]}}"}, false, OperatorWorks, Healthy, "", ""},
 		"scaled to 0": {[]string{strings.Replace(fmt.Sprintf(deployment, 0), "replicas: 2", "replicas: 0", 1), works}, false, OperatorNotRunning, NotKnown, "its Deployment is scaled to 0",
 			"oc describe deployments,pods -n ns -l app.kubernetes.io/name=kms-health-operator"},
-		"works outside of a pod": {[]string{works}, false, OperatorWorks, Healthy, "", ""},
-		"not installed":          {nil, false, OperatorNotInstalled, Healthy, "", ""},
-		"not known":              {nil, true, OperatorNotKnown, Healthy, "", ""},
-		"not running":            {[]string{fmt.Sprintf(deployment, 0), fmt.Sprintf(lease, "operator-1", old)}, false, OperatorNotRunning, NotKnown, "the operator is not running: 0 of 2 replicas are available", "oc describe deployments,pods -n ns -l app.kubernetes.io/name=kms-health-operator"},
-		"only an old Lease":      {[]string{fmt.Sprintf(lease, "operator-1", old)}, true, OperatorNotRunning, NotKnown, "the operator is not running: its Lease is not renewed", "oc describe deployments,pods -n ns -l app.kubernetes.io/name=kms-health-operator"},
-		"its clock is behind":    {[]string{written(fmt.Sprintf(lease, "operator-1", old), fresh)}, true, OperatorWorks, Healthy, "", ""},
-		"its clock is ahead":     {[]string{written(fmt.Sprintf(lease, "operator-1", fresh), old)}, true, OperatorNotRunning, NotKnown, "its Lease is not renewed", ""},
-		"standby only":           {[]string{fmt.Sprintf(deployment, 2), fmt.Sprintf(lease, "", fresh)}, false, OperatorStandby, NotKnown, "standby only: of 2 replicas, none holds the Lease", "oc logs -n ns -l app.kubernetes.io/name=kms-health-operator --prefix --tail=20"},
-		"no Lease":               {[]string{fmt.Sprintf(deployment, 1)}, false, OperatorStandby, NotKnown, "standby only: of 1 replica, none", ""},
-		"down, Lease forbidden":  {[]string{fmt.Sprintf(deployment, 0)}, true, OperatorNotRunning, NotKnown, "the operator is not running: 0 of 2 replicas", ""},
-		"up, Lease forbidden":    {[]string{fmt.Sprintf(deployment, 1)}, true, OperatorNotKnown, Healthy, "", ""},
-		"not ready":              {[]string{fmt.Sprintf(deployment, 0), works}, false, OperatorNotRunning, NotKnown, "the operator is not running: 0 of 2 replicas", ""},
-		"rejected":               {[]string{works, configuration("apiVersion: kmshealth.openshift.io/v1alpha1\nkind: OperatorConfiguration\nnonsense: 1\n")}, false, OperatorWorks, Unhealthy, "configuration is rejected", "oc edit configmap -n ns kms-health-operator-config"},
-		"rejected, of the pod":   {[]string{works, annotated("nonsense: 1")}, false, OperatorNotRunning, Unhealthy, "configuration is rejected: a pod with it does not become Ready", "oc logs -n ns -l app.kubernetes.io/name=kms-health-operator --prefix --tail=20"},
-		"valid, of the pod":      {[]string{works, annotated("apiServers: []")}, false, OperatorNotRunning, NotKnown, "0 of 1 replicas", ""},
+		"no Deployment":         {[]string{works}, false, OperatorNotRunning, NotKnown, "it has no Deployment, and the pod that its Lease names is not Ready", "oc describe deployments,pods -n ns -l app.kubernetes.io/name=kms-health-operator"},
+		"Deployment not read":   {[]string{works}, true, OperatorNotKnown, Healthy, "", ""},
+		"not installed":         {nil, false, OperatorNotInstalled, Healthy, "", ""},
+		"not known":             {nil, true, OperatorNotKnown, Healthy, "", ""},
+		"not running":           {[]string{fmt.Sprintf(deployment, 0), fmt.Sprintf(lease, "operator-1")}, false, OperatorNotRunning, NotKnown, "the operator is not running: 0 of 2 replicas are available", "oc describe deployments,pods -n ns -l app.kubernetes.io/name=kms-health-operator"},
+		"standby only":          {[]string{fmt.Sprintf(deployment, 2), fmt.Sprintf(lease, "")}, false, OperatorStandby, NotKnown, "standby only: of 2 replicas, none holds the Lease", "oc logs -n ns -l app.kubernetes.io/name=kms-health-operator --prefix --tail=20"},
+		"no Lease":              {[]string{fmt.Sprintf(deployment, 1)}, false, OperatorStandby, NotKnown, "standby only: of 1 replica, none", ""},
+		"down, Lease forbidden": {[]string{fmt.Sprintf(deployment, 0)}, true, OperatorNotRunning, NotKnown, "the operator is not running: 0 of 2 replicas", ""},
+		"up, Lease forbidden":   {[]string{fmt.Sprintf(deployment, 1)}, true, OperatorNotKnown, Healthy, "", ""},
+		"not ready":             {[]string{fmt.Sprintf(deployment, 0), works}, false, OperatorNotRunning, NotKnown, "the operator is not running: 0 of 2 replicas", ""},
+		"rejected":              {[]string{fmt.Sprintf(deployment, 2), works, configuration("apiVersion: kmshealth.openshift.io/v1alpha1\nkind: OperatorConfiguration\nnonsense: 1\n")}, false, OperatorWorks, Unhealthy, "configuration is rejected", "oc edit configmap -n ns kms-health-operator-config"},
+		"rejected, of the pod":  {[]string{works, annotated("nonsense: 1")}, false, OperatorNotRunning, Unhealthy, "configuration is rejected: a pod with it does not become Ready", "oc logs -n ns -l app.kubernetes.io/name=kms-health-operator --prefix --tail=20"},
+		"valid, of the pod":     {[]string{works, annotated("apiServers: []")}, false, OperatorNotRunning, NotKnown, "0 of 1 replicas", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := &Snapshot{Objects: []*unstructured.Unstructured{resource(t, "a healthy", "KMSPluginsDegraded False AsExpected")}}
@@ -234,7 +227,7 @@ func TestAnAPIServerWithoutItsKMSHealthIsAProblem(t *testing.T) {
 		"KMS is off":              {[]string{file("Managed", "")}, "", Healthy},
 		"it was removed":          {[]string{file("Removed", plugin)}, "", Healthy},
 	} {
-		s := &Snapshot{Objects: []*unstructured.Unstructured{resource(t, "a healthy"), object(t, fmt.Sprintf(lease, "p", fresh))}}
+		s := &Snapshot{Objects: []*unstructured.Unstructured{resource(t, "a healthy"), object(t, fmt.Sprintf(lease, "p"))}}
 		for _, text := range tt.objects {
 			s.Objects = append(s.Objects, object(t, text))
 		}
@@ -276,7 +269,7 @@ func TestNodesThatTheOperatorDoesNotExpectAreNoProblem(t *testing.T) {
 			}
 			_ = unstructured.SetNestedSlice(o.Object, reports, "status", "encryptionStatus", "healthReports")
 			_ = unstructured.SetNestedSlice(o.Object, []any{map[string]any{"nodeName": "a"}, map[string]any{"nodeName": "b"}}, "status", "nodeStatuses")
-			s := evaluate(t, &Snapshot{Objects: []*unstructured.Unstructured{o, object(t, fmt.Sprintf(deployment, tt.available)), object(t, fmt.Sprintf(lease, "p", fresh))}}, "")
+			s := evaluate(t, &Snapshot{Objects: []*unstructured.Unstructured{o, object(t, fmt.Sprintf(deployment, tt.available)), object(t, fmt.Sprintf(lease, "p"))}}, "")
 			if s.Verdict != tt.want || !slices.Equal(problems(s), tt.problems) {
 				t.Errorf("%s, %q", s.Verdict, problems(s))
 			}
