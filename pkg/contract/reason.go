@@ -73,7 +73,7 @@ var PluginReasons = []Row{
 		Check: "the report's detail, the plugin's version",
 		Fix: "install another version of the plugin. After a change of `version` restart the API server while the " +
 			"plugin works, then the reporter: both keep the first version"},
-	{Name: "ReportedUnhealthy", From: "a `healthz` other than `ok`; gRPC health; any other code",
+	{Name: "ReportedUnhealthy", From: "a `healthz` other than `ok`; any other code",
 		Means: "the plugin reports that it is not healthy, without a more specific cause",
 		Check: "the plugin's text in the report, and its log",
 		Fix:   "correct what the plugin's text describes"},

@@ -53,7 +53,7 @@ func want(c *v1alpha1.ReporterConfiguration) []wanted {
 			panic("a valid configuration has valid endpoints: " + err.Error())
 		}
 		list = append(list, wanted{identity{p.KeyID, address}, probe.Settings{Timeout: p.Timeout.Duration,
-			GRPCHealth: c.Probe.Checks.GRPCHealth, Bound: tripIntervals * c.Probe.Interval.Duration}})
+			Bound: tripIntervals * c.Probe.Interval.Duration}})
 	}
 	return list
 }

@@ -68,7 +68,7 @@ type behaviour struct {
 	delay   map[Call]time.Duration
 	refused map[Call]*status.Status
 
-	healthz, version, health  string
+	healthz, version          string
 	padding, headers          int    // bytes
 	endsAt                    string // the call, or formerDecrypt
 	restart                   time.Duration
@@ -142,8 +142,6 @@ var Faults = []FaultKind{
 	{"encrypt-key-id", "[TEXT]", "not-the-key-of-status",
 		"Encrypt answers key_id=TEXT, which is not the one Status answers",
 		with(func(b *behaviour, text string) { b.encryptKeyID = &text })},
-	{"health", "[STATUS]", "NOT_SERVING", "grpc.health.v1 is there, and answers STATUS (SERVING, NOT_SERVING)",
-		with(func(b *behaviour, text string) { b.health = text })},
 	{Name: FaultRemoveSocket, What: "the socket is removed; open connections are still served"},
 	{Name: FaultCrash, What: "all connections break, and nothing listens at the socket, which stays"},
 }

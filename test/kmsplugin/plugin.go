@@ -328,7 +328,7 @@ func (p *Plugin) newServer() *grpc.Server {
 	)
 	// Neither address nor timeout is used: we listen ourselves.
 	kmsapi.RegisterKeyManagementServiceServer(server, service.NewGRPCService("", 0, crypt{p.keys}))
-	healthpb.RegisterHealthServer(server, health{})
+	healthpb.RegisterHealthServer(server, healthpb.UnimplementedHealthServer{}) // counted, and held, too
 	return server
 }
 

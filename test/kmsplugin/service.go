@@ -9,7 +9,6 @@ import (
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
-	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/stats"
 	"google.golang.org/grpc/status"
@@ -40,7 +39,7 @@ type (
 func behaviourOf(ctx context.Context) *behaviour { return ctx.Value(behaviourKey{}).(*behaviour) }
 
 // intercept does what concerns a call as a whole: count it, hold it, refuse
-// it, pad its answer. What an answer reports is up to crypt and health.
+// it, pad its answer. What an answer reports is up to crypt.
 func (p *Plugin) intercept(
 	ctx context.Context, req any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler,
 ) (any, error) {
@@ -145,19 +144,6 @@ func otherThan(plaintext []byte) []byte {
 		other[i] = ^plaintext[i]
 	}
 	return other
-}
-
-// health is grpc.health.v1. Without an answer set it is as if it were not there.
-type health struct {
-	healthpb.UnimplementedHealthServer
-}
-
-func (h health) Check(ctx context.Context, req *healthpb.HealthCheckRequest) (*healthpb.HealthCheckResponse, error) {
-	answer := healthpb.HealthCheckResponse_ServingStatus_value[behaviourOf(ctx).health]
-	if answer == 0 {
-		return h.UnimplementedHealthServer.Check(ctx, req)
-	}
-	return &healthpb.HealthCheckResponse{Status: healthpb.HealthCheckResponse_ServingStatus(answer)}, nil
 }
 
 // connections gives each connection its state, and counts them.

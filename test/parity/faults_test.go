@@ -159,9 +159,6 @@ var faults = []fault{
 	{name: "key_id by turns, Encrypt names one", steps: []string{"wire key-id-by-turns"}, turns: true},
 	{name: "key rotated", steps: []string{"rotate"}, harmless: true},
 	{name: "key rotated, Status lags", steps: []string{"lagging-status", "rotate"}, harmless: true},
-	// Which neither side asks by default.
-	{name: "gRPC health is SERVING", steps: []string{"health SERVING"}, harmless: true},
-	{name: "gRPC health is NOT_SERVING", steps: []string{"health NOT_SERVING"}, harmless: true},
 	{name: "a header of 100 KiB", steps: []string{"huge-headers 102400"}, harmless: true, differs: tooLarge},
 	{name: "a header of 20 KiB", steps: []string{"huge-headers"}, harmless: true},
 	{name: "an error text of 20 KiB", steps: []string{"rpc-error Internal " + strings.Repeat("x", 20<<10)}},

@@ -140,14 +140,13 @@ var rejected = map[string]struct {
 	"number for a keyID": {plugins("keyID: 1, endpoint: 'unix:///a', role: write"), []string{
 		`plugins[0].keyID: Invalid value: 1: must be a string: numbers, and words such as y, no and off, need quotes`, `plugins[0].role: Unsupported value: "write": supported values: "Write", "Read"`,
 	}},
-	"y without quotes":     {plugins("keyID: y, endpoint: 'unix:///a', role: Write"), []string{`plugins[0].keyID: Invalid value: true: must be a string`}},
-	"string for a boolean": {with("probe: {checks: {grpcHealth: 'yes'}}"), []string{`probe.checks.grpcHealth: Invalid value: "yes": must be true or false`}},
-	"mapping for a list":   {head + "plugins: {}\n", []string{`plugins: Invalid value: {}: must be a list`}},
-	"list for a mapping":   {with("probe: []"), []string{`probe: Invalid value: []: must be a mapping`}},
+	"y without quotes":   {plugins("keyID: y, endpoint: 'unix:///a', role: Write"), []string{`plugins[0].keyID: Invalid value: true: must be a string`}},
+	"mapping for a list": {head + "plugins: {}\n", []string{`plugins: Invalid value: {}: must be a list`}},
+	"list for a mapping": {with("probe: []"), []string{`probe: Invalid value: []: must be a mapping`}},
 	"wrong types, an unknown field and a wrong value together": {
-		head + "probe: {interval: 1h, grpcHealth: true}\nplugins:\n- {endpoint: 'unix:///kms-1.sock', role: Read}\n- {endpoint: 'unix:///kms-2.sock', role: 7, x: 1}\n- [1]\n" +
+		head + "probe: {interval: 1h, timeout: 1s}\nplugins:\n- {endpoint: 'unix:///kms-1.sock', role: Read}\n- {endpoint: 'unix:///kms-2.sock', role: 7, x: 1}\n- [1]\n" +
 			"- {keyID: no, endpoint: {a: b}, role: Read, timeout: 2h}\ndestination: {object: 5, servers: [{url: 'http://a'}]}\n", []string{
-			`unknown field "probe.grpcHealth"`, `plugins[1].role: Invalid value: 7: must be a string`, `unknown field "plugins[1].x"`, `plugins[2]: Invalid value: [1]: must be a mapping`,
+			`unknown field "probe.timeout"`, `plugins[1].role: Invalid value: 7: must be a string`, `unknown field "plugins[1].x"`, `plugins[2]: Invalid value: [1]: must be a mapping`,
 			`plugins[3].keyID: Invalid value: false: must be a string`, `plugins[3].endpoint: Invalid value: {"a":"b"}: must be a string`,
 			`plugins[3].timeout: Invalid value: "2h0m0s": must be a duration`, "destination.object: Invalid value: 5: must be a mapping",
 			`destination.servers[0].url: Invalid value: "http://a": must be a URL`,

@@ -26,7 +26,6 @@ var forms = map[reflect.Kind]struct {
 	rule  string
 }{
 	reflect.String: {"", "must be a string: numbers, and words such as y, no and off, need quotes"},
-	reflect.Bool:   {false, "must be true or false"},
 	reflect.Slice:  {[]any{}, "must be a list"},
 	reflect.Struct: {map[string]any{}, "must be a mapping"},
 	reflect.Map:    {map[string]any{}, "must be a mapping"},

@@ -67,10 +67,6 @@ type Checks struct {
 	// Encrypt and decrypt a sample.
 	// +optional
 	RoundTrip RoundTrip `json:"roundTrip"`
-
-	// Also call the standard gRPC health service, if the plugin has it, at every probe.
-	// +default=false
-	GRPCHealth bool `json:"grpcHealth"`
 }
 
 // RoundTrip is a check with its own interval. A plugin, of either role, encrypts 32 random

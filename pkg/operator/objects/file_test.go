@@ -143,7 +143,6 @@ func TestARequestChangesNothingElseOfTheFile(t *testing.T) {
 	for name, probe := range map[string]string{
 		"by default":              `{"interval":"30s"}`,
 		"without round trips":     `{"interval":"30s","checks":{"roundTrip":{"interval":"0s"}}}`,
-		"with gRPC health":        `{"interval":"10s","checks":{"grpcHealth":true}}`,
 		"of an own request: none": `{"interval":"30s","checks":{"roundTrip":{"interval":"5m","requested":"of-the-file"}}}`,
 	} {
 		t.Run(name, func(t *testing.T) {

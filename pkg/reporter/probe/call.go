@@ -170,7 +170,8 @@ func diagnosis(ctx context.Context, conn grpc.ClientConnInterface, timeout time.
 	if failed := failureOf(err); failed.timedOutAfter == 0 || failed.stalled {
 		return ""
 	}
-	_, err = checkHealth(ctx, conn, min(timeout, diagnosisTimeout))
+	_, err = call(ctx, min(timeout, diagnosisTimeout), "gRPC health", grpc_health_v1.NewHealthClient(conn).Check,
+		&grpc_health_v1.HealthCheckRequest{})
 	switch failed := failureOf(err); {
 	case answered(err):
 		return "; gRPC health is answered, so the process works: it probably waits for its KMS, or for a free worker. " +
@@ -180,29 +181,4 @@ func diagnosis(ctx context.Context, conn grpc.ClientConnInterface, timeout time.
 	default: // the process has ended meanwhile, or this one did not run
 		return ""
 	}
-}
-
-func checkHealth(ctx context.Context, conn grpc.ClientConnInterface, timeout time.Duration) (
-	*grpc_health_v1.HealthCheckResponse, error) {
-	return call(ctx, timeout, "gRPC health", grpc_health_v1.NewHealthClient(conn).Check,
-		&grpc_health_v1.HealthCheckRequest{})
-}
-
-// checkHealthService calls the standard gRPC health service for the whole server. A
-// plugin without that service has no finding. It returns an error if the connection was
-// lost before the answer, or if the reporter did not run.
-func checkHealthService(ctx context.Context, conn grpc.ClientConnInterface, timeout time.Duration) (*verdict, error) {
-	answer, err := checkHealth(ctx, conn, timeout)
-	switch {
-	// NOT_FOUND: the server knows its services by name alone, and has no state of the whole.
-	case status.Code(err) == codes.Unimplemented || status.Code(err) == codes.NotFound:
-		return nil, nil
-	case status.Code(err) == codes.Unavailable || failureOf(err).stalled:
-		return nil, err
-	case err != nil:
-		return refusal(err), nil
-	case answer.Status != grpc_health_v1.HealthCheckResponse_SERVING:
-		return unhealthy(contract.ReportedUnhealthy, fmt.Sprintf("gRPC health is %s, not SERVING", answer.Status)), nil
-	}
-	return nil, nil
 }

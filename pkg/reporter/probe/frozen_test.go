@@ -35,7 +35,7 @@ func probeByCommand(address string) {
 	for commands := bufio.NewScanner(os.Stdin); commands.Scan(); {
 		switch commands.Text() {
 		case "probe":
-			probe(Settings{Timeout: time.Second, GRPCHealth: true})
+			probe(Settings{Timeout: time.Second})
 		case "round trip":
 			fmt.Printf("%+v\n", plugin.RoundTrip(context.Background(), writer(time.Second), keyID, nil))
 		}
@@ -81,7 +81,6 @@ func TestReporterThatDidNotRunDoesNotBlameThePlugin(t *testing.T) {
 	}{
 		"Encrypt":                {"hang encrypt", "round trip", kmsplugin.CallEncrypt, notMade},
 		"Status after Encrypt":   {"encrypt-key-id other; hang", "round trip", kmsplugin.CallStatus, notMade},
-		"gRPC health":            {"hang check", "probe", kmsplugin.CallHealth, notProbed + "gRPC health"},
 		"Status":                 {"hang", "probe", kmsplugin.CallStatus, notProbed + "Status"},
 		"diagnosis of a timeout": {"hang all", "probe", kmsplugin.CallHealth, "Detail:Status: no answer within 1s KEKID:"},
 	} {

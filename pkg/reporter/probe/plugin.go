@@ -55,8 +55,6 @@ const (
 type Settings struct {
 	// Timeout bounds each call, as kube-apiserver's bounds each of its own.
 	Timeout time.Duration
-	// GRPCHealth also calls the standard gRPC health service.
-	GRPCHealth bool
 	// Bound is how long a round trip may take, with all its calls.
 	Bound time.Duration
 }
@@ -175,10 +173,7 @@ func (p *Plugin) Probe(ctx context.Context, s Settings) Result {
 		}
 		keyID, version, v := judge(answer, p.version)
 		p.version = version
-		if v == nil && s.GRPCHealth {
-			v, err = checkHealthService(ctx, conn, s.Timeout)
-		}
-		return finish(keyID, v, err)
+		return finish(keyID, v, nil)
 	}
 }
 

@@ -16,7 +16,6 @@ import (
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/status"
 	kmsapi "k8s.io/kms/apis/v2"
 
@@ -93,7 +92,7 @@ func probed(t *testing.T, endpoint string) *Plugin {
 
 // faults are lines of faults of the plugin, and what a probe reports with them.
 var faults = map[string]struct {
-	trip    bool // and gRPC health
+	trip    bool
 	timeout time.Duration
 	status  contract.Status
 	reason  contract.Reason
@@ -126,7 +125,6 @@ var faults = map[string]struct {
 	"replaced-key":                 {trip: true, status: contract.Healthy}, // only a kept sample shows it
 	"hang encrypt":                 {trip: true, timeout: 2 * time.Second, status: contract.Unhealthy, reason: contract.Timeout, detail: "Encrypt: no answer within 2s"},
 	"encrypt-key-id other":         {trip: true, status: contract.Unhealthy, reason: contract.ProtocolViolation, detail: `the answer to Encrypt names key_id "other", that to Status "`},
-	"health NOT_SERVING":           {trip: true, status: contract.Unhealthy, reason: contract.ReportedUnhealthy, detail: "gRPC health is NOT_SERVING, not SERVING"},
 	// The same project's issues 74 and 26: after a restart the socket's file was left behind.
 	"crash": {status: contract.Error, reason: contract.ConnectFailed, detail: ": connection refused: nothing listens on it", noKey: true},
 	// Open connections are served on, but the next kube-apiserver cannot connect.
@@ -138,7 +136,7 @@ func TestEachFaultGetsItsVerdictAndRecoveryIsDetectedByTheNextProbe(t *testing.T
 		t.Run(line, func(t *testing.T) {
 			real := start(t)
 			plugin := probed(t, real.Endpoint())
-			settings := Settings{Timeout: generous, Bound: time.Minute, GRPCHealth: tt.trip}
+			settings := Settings{Timeout: generous, Bound: time.Minute}
 			find := ask
 			if tt.trip {
 				find = check
@@ -174,43 +172,11 @@ func TestEachFaultGetsItsVerdictAndRecoveryIsDetectedByTheNextProbe(t *testing.T
 	}
 }
 
-// namedHealth is a health server that knows its services by name alone, as the protocol allows.
-type namedHealth struct {
-	grpc_health_v1.UnimplementedHealthServer
-	kmsapi.UnimplementedKeyManagementServiceServer
-}
-
-func (namedHealth) Status(context.Context, *kmsapi.StatusRequest) (*kmsapi.StatusResponse, error) {
-	return &kmsapi.StatusResponse{Version: "v2", Healthz: "ok", KeyId: "k"}, nil
-}
-
-func (namedHealth) Check(context.Context, *grpc_health_v1.HealthCheckRequest) (*grpc_health_v1.HealthCheckResponse, error) {
-	return nil, status.Error(codes.NotFound, "unknown service")
-}
-
-func TestHealthServerWithoutAStateOfTheWholeHasNoFinding(t *testing.T) {
-	socket := filepath.Join(program.SocketDir(t), "kms.sock")
-	listener, err := net.Listen("unix", socket)
-	if err != nil {
-		t.Fatal(err)
-	}
-	server := grpc.NewServer()
-	t.Cleanup(server.Stop)
-	kmsapi.RegisterKeyManagementServiceServer(server, namedHealth{})
-	grpc_health_v1.RegisterHealthServer(server, namedHealth{})
-	go func() { _ = server.Serve(listener) }()
-	r := ask(t, probed(t, "unix://"+socket), Settings{Timeout: generous, GRPCHealth: true})
-	if r.Status != contract.Healthy || r.KEKID != "k" {
-		t.Errorf("%+v", r)
-	}
-}
-
 // The timeout applies to each call, as kube-apiserver's does.
 func TestTimeoutIsForEachCall(t *testing.T) {
 	real := start(t, "slow 1200ms all")
-	set(t, real, "health SERVING")
 	began := time.Now()
-	r := check(t, probed(t, real.Endpoint()), Settings{Timeout: 3 * time.Second, Bound: time.Minute, GRPCHealth: true})
+	r := check(t, probed(t, real.Endpoint()), Settings{Timeout: 3 * time.Second, Bound: time.Minute})
 	if took := time.Since(began); r.Status != contract.Healthy || took < 3*time.Second {
 		t.Errorf("%+v after %s", r, took)
 	}
@@ -280,7 +246,7 @@ func TestOneConnectionServesManyProbes(t *testing.T) {
 		}
 	}
 	if got := real.Calls(kmsplugin.CallHealth).Count; got != 0 {
-		t.Errorf("%d calls of gRPC health, which is off", got)
+		t.Errorf("%d calls of gRPC health without a timeout", got)
 	}
 	set(t, real, "hang")
 	for range 3 { // a timeout does not cause a new connection
