@@ -25,7 +25,6 @@ func TestFirstEnablementDegradesNothing(t *testing.T) {
 		fixture.RunStatic(t, node, plainPod("1"))
 	}
 	t.Cleanup(func() { fixture.RemoveStatics(t) })
-	fixture.AgePods(t, apiservers.Kube.Namespace)
 	op.Configure(fixture.Targets(apiservers.Kube.Target()))
 	op.Start("")
 	awaitObjects(t, "nothing is delivered", idle(apiservers.Kube, "encryption-config encryption-config-1")...)
@@ -58,7 +57,6 @@ func TestFirstEnablementDegradesNothing(t *testing.T) {
 		for _, p := range pods {
 			fixture.ReportStatus(t, apiservers.Kube, p.Spec.NodeName, contract.Healthy)
 		}
-		fixture.AgePods(t, apiservers.Kube.Namespace)
 		fixture.Never(t, 2*time.Second, undisturbed)
 	}
 	fixture.AwaitDelivered(t, apiservers.Kube)

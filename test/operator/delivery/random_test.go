@@ -503,7 +503,6 @@ func (m *model) native(t *testing.T) string {
 	for _, node := range fixture.NodeNames {
 		m.run(t, node)
 	}
-	fixture.AgePods(t, apiservers.Kube.Namespace)
 	return fmt.Sprintf("OpenShift's own reporters run: %t", m.stopNative != nil)
 }
 
@@ -569,7 +568,6 @@ func (m *model) roll(t *testing.T, p *faultyProxy) string {
 		m.revs[fixture.NodeNames[i]] = revision
 		m.run(t, fixture.NodeNames[i])
 	}
-	fixture.AgePods(t, apiservers.Kube.Namespace) // a start excuses what is missing
 	return fmt.Sprintf("kube-apiserver has %v, revision %s (%s), on nodes %v", m.live, revision, how, nodes)
 }
 
@@ -761,7 +759,6 @@ func (m *model) create(t *testing.T) {
 		fixture.RunStatic(t, node, fixture.StaticPod("100", false))
 		m.revs[node] = "100"
 	}
-	fixture.AgePods(t, apiservers.Kube.Namespace)
 	m.deploy(t)
 }
 

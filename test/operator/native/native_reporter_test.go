@@ -67,7 +67,6 @@ func startReporters(t *testing.T, op *fixture.Operator, pod *corev1.Pod, revisio
 		fixture.RunStatic(t, node, pod.DeepCopy())
 	}
 	t.Cleanup(func() { fixture.RemoveStatics(t) })
-	fixture.AgePods(t, apiservers.Kube.Namespace)
 	op.Configure(fixture.Targets(apiservers.Kube.Target()))
 	op.Start("")
 	companions = fixture.UIDsByNode(fixture.AwaitPods(t, fixture.Namespace, fixture.Companions, len(fixture.NodeNames)))

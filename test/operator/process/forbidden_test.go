@@ -95,7 +95,6 @@ func TestUnusableTLSProfileStopsNothing(t *testing.T) {
 	t.Cleanup(func() { fixture.RemoveStatics(t); fixture.SetTLSProfile(t, "") })
 	fixture.SetEncryption(t, apiservers.Kube, apiservers.Encryption("1", "identity"), "1")
 	fixture.RollStatic(t, "1", false)
-	fixture.AgePods(t, apiservers.Kube.Namespace)
 	op.Configure(fixture.Targets(apiservers.Kube.Target(fixture.Serving)))
 	op.Start("")
 	fixture.AwaitRollUp(t, apiservers.Kube, contract.HealthReporting, "False", "TLSProfileInvalid")
@@ -117,7 +116,6 @@ func TestRollUpNeedsNoOtherSource(t *testing.T) {
 	t.Cleanup(func() { fixture.RemoveStatics(t) })
 	fixture.SetEncryption(t, apiservers.Kube, apiservers.Encryption("1", "identity"), "1")
 	fixture.RollStatic(t, "1", false)
-	fixture.AgePods(t, apiservers.Kube.Namespace)
 	for i, node := range fixture.NodeNames {
 		fixture.ReportStatus(t, apiservers.Kube, node, []contract.Status{contract.Healthy, contract.Unhealthy, contract.Healthy}[i])
 	}
@@ -139,7 +137,6 @@ func TestWriteKeyIsNotKnownByASecretThatMayNoLongerBeRead(t *testing.T) {
 	t.Cleanup(func() { fixture.RemoveStatics(t) })
 	fixture.SetEncryption(t, apiservers.Kube, apiservers.Encryption("1", "identity"))
 	fixture.RollStatic(t, "", false)
-	fixture.AgePods(t, apiservers.Kube.Namespace)
 	op.Configure(fixture.Targets(apiservers.Kube.Target()))
 	op.Start("")
 	fixture.AwaitDelivered(t, apiservers.Kube)

@@ -24,7 +24,6 @@ const (
 func TestNothingIsWrittenWhileNothingChanges(t *testing.T) {
 	op := fixture.NewOperator(t, "--leader-elect=true")
 	fixture.DeliverAll(t, op)
-	fixture.AgePods(t, apiservers.Kube.Namespace)
 	reporters := fixture.StartReporters(t, apiservers.Kube, fixture.Namespace, fixture.Steady.String(), nil, nil)
 	fixture.AwaitHealthy(t)
 	if c := fixture.Resource(t, apiservers.Kube).Conditions[contract.WriteKeyAgreed]; !strings.Contains(c.Message, reporters[0].Plugin.KeyID()) {
