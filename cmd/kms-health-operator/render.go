@@ -108,6 +108,6 @@ func addInputFlags(f *pflag.FlagSet, in *render.Input) {
 	f.Var((*content)(&in.CA), "ca-file", "the API server's CA, a PEM `file`, to go into kubeconfigs")
 	f.StringVar(&in.Namespace, "namespace", cmp.Or(os.Getenv(namespaceVariable), contract.KubernetesNamespace),
 		"the `namespace` of reporters that are pods of their own")
-	f.StringVar(&in.HostFolder, "host-folder", "",
-		"the `folder` on the node for a static pod's files; with a manifest by default "+render.DefaultHostFolder)
+	f.StringVar(&in.HostFolder, "host-folder", "/etc/kubernetes/kms-health",
+		"the `folder` on the node for a static pod's files")
 }

@@ -5,21 +5,24 @@ package manifests
 import (
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	appsv1 "k8s.io/api/apps/v1"
 	"sigs.k8s.io/yaml"
 
 	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
+	"github.com/kms-health/kms-health/pkg/contract"
 	"github.com/kms-health/kms-health/pkg/operator/render"
 	"github.com/kms-health/kms-health/test/harness/disk"
 	"github.com/kms-health/kms-health/test/manifests/install"
 )
 
-// Whoever patches a Deployment, by kubectl or a kustomization, has the same as who gives its
-// manifest to `render`; and a second time changes nothing.
-func TestRenderedPatchMakesTheRenderedDeployment(t *testing.T) {
+// kubectl and a kustomization make the same of a Deployment and the patch: the Deployment with one more
+// container, the last; and a second time changes nothing.
+func TestRenderedPatchAddsTheLastContainer(t *testing.T) {
 	if os.Getenv("KUBEBUILDER_ASSETS") == "" {
 		t.Skip("KUBEBUILDER_ASSETS is not set, so there is no kubectl")
 	}
@@ -31,32 +34,25 @@ func TestRenderedPatchMakesTheRenderedDeployment(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	in := render.Input{
+	given := read("deployment.yaml")
+	files, err := render.Render(render.Input{
 		Config: config, Target: "openshift-apiserver", Namespace: "kms-health",
-		EncryptionConfig: read("encryption-config.yaml"), CA: read("ca.crt"),
+		EncryptionConfig: read("encryption-config.yaml"), CA: read("ca.crt"), Pod: given,
+	})
+	if err != nil {
+		t.Fatal(err)
 	}
-	made := func(name string) []byte {
-		t.Helper()
-		files, err := render.Render(in)
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, f := range files {
-			if f.Name == name {
-				return f.Data
-			}
-		}
-		t.Fatalf("no %s", name)
-		return nil
+	patch := files[slices.IndexFunc(files, func(f render.File) bool { return f.Name == "sidecar/patch.yaml" })].Data
+	var before appsv1.Deployment
+	if err := yaml.Unmarshal(given, &before); err != nil {
+		t.Fatal(err)
 	}
-	patch := made("sidecar/patch.yaml")
-	in.Pod = []byte(strings.ReplaceAll(string(read("deployment.yaml")), "kms-sockets", "kms-plugin-socket"))
-	want := made("50-deployment-apiserver.yaml")
 
+	var made []appsv1.Deployment
 	for how, arguments := range map[string]string{
 		"kubectl patch": "patch --local -f DIR/deployment.yaml --patch-file DIR/patch.yaml -o yaml", "kustomize": "kustomize DIR",
 	} {
-		deployment := in.Pod
+		deployment := given
 		for range 2 {
 			dir := t.TempDir()
 			for name, content := range map[string][]byte{
@@ -69,15 +65,21 @@ func TestRenderedPatchMakesTheRenderedDeployment(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			var objects [2]map[string]any
-			for i, text := range [][]byte{want, deployment} {
-				if err := yaml.Unmarshal(text, &objects[i]); err != nil {
-					t.Fatal(err)
-				}
+			var after appsv1.Deployment
+			if err := yaml.UnmarshalStrict(deployment, &after); err != nil {
+				t.Fatal(err)
 			}
-			if d := cmp.Diff(objects[0], objects[1]); d != "" {
-				t.Errorf("%s (-render +%s):\n%s", how, how, d)
+			made = append(made, after)
+			if d := cmp.Diff(made[0], after); d != "" {
+				t.Errorf("%s (-first +now):\n%s", how, d)
 			}
 		}
+	}
+	containers, n := made[0].Spec.Template.Spec.Containers, len(before.Spec.Template.Spec.Containers)
+	if len(containers) != n+1 || containers[n].Name != contract.ReporterContainer {
+		t.Errorf("containers %+v", containers)
+	}
+	if d := cmp.Diff(before.Spec.Template.Spec.Containers, containers[:n]); d != "" {
+		t.Errorf("the others (-before +after):\n%s", d)
 	}
 }

@@ -12,9 +12,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	utiljson "k8s.io/apimachinery/pkg/util/json"
 	"k8s.io/apimachinery/pkg/util/yaml"
-
-	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
-	"github.com/kms-health/kms-health/pkg/operator/objects"
 )
 
 // pods are an API server's. Each field is nil where it is not given, or there is none.
@@ -29,23 +26,6 @@ func (p pods) running() bool { return p.pod != nil && p.deployment == nil }
 
 // static reports whether it is a Pod that no API server has seen.
 func (p pods) static() bool { return p.running() && p.pod.Spec.NodeName == "" }
-
-// socketVolume is the volume with the sockets in the pods of OpenShift's API servers.
-const socketVolume = "kms-plugin-socket"
-
-// assumed is the pod of which only the configuration is known.
-func assumed(t *v1alpha1.APIServer, plugins []v1alpha1.Plugin) (*corev1.Pod, error) {
-	if t.Container == "" {
-		return nil, fmt.Errorf("--pod: is needed, since target %s names no `container`", t.Name)
-	}
-	c := corev1.Container{Name: t.Container}
-	for _, f := range objects.AsNamed(plugins) {
-		c.VolumeMounts = append(c.VolumeMounts, corev1.VolumeMount{Name: socketVolume, MountPath: f.MountPath})
-	}
-	pod := &corev1.Pod{Spec: corev1.PodSpec{Containers: []corev1.Container{c}}}
-	pod.Name = t.Name
-	return pod, nil
-}
 
 // readPods reads --pod.
 func readPods(data []byte) (p pods, err error) {

@@ -12,8 +12,6 @@ import (
 	"slices"
 	"strings"
 
-	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/client-go/util/cert"
 	"sigs.k8s.io/yaml"
@@ -33,15 +31,10 @@ type Input struct {
 	Namespace        string
 	OpenShift        bool
 	EncryptionConfig []byte // an EncryptionConfiguration, where the target does not name its plugins itself
-	Pod              []byte // the API server's: a static pod's manifest, a Deployment, or a Pod as the API shows it
+	Pod              []byte // the API server's: a static pod's manifest, a Deployment, or a running Pod
 	CA               []byte // the API server's, PEM
-	// HostFolder is where a static pod's files will be on its node. It stands for a static
-	// pod where there is no Pod. Empty: DefaultHostFolder, and there is none.
-	HostFolder string
+	HostFolder       string // where a static pod's files will be on its node
 }
-
-// DefaultHostFolder is where a static pod's files will be on its node.
-const DefaultHostFolder = "/etc/kubernetes/kms-health"
 
 // File is one that was made, with a note on what to do with it.
 type File struct {
@@ -78,9 +71,9 @@ func Render(in Input, problems ...error) ([]File, error) {
 	r := &rendering{pods: p, plugins: t.Plugins, Input: &objects.Input{
 		Config: in.Config, Namespace: in.Namespace, Target: t, OpenShift: in.OpenShift, CA: in.CA,
 	}}
-	if in.static(p) {
-		r.HostFolder, t.Mode, t.Deployment = cmp.Or(in.HostFolder, DefaultHostFolder), v1alpha1.ModeSidecar, ""
-		if to := &t.Connection; to.Server == v1alpha1.DefaultClusterServer && (p.pod == nil || p.pod.Spec.HostNetwork) {
+	if p.static() {
+		r.HostFolder, t.Mode, t.Deployment = in.HostFolder, v1alpha1.ModeSidecar, ""
+		if to := &t.Connection; to.Server == v1alpha1.DefaultClusterServer && p.pod.Spec.HostNetwork {
 			name := strings.TrimPrefix(to.Server, "https://") // which each certificate has, and not each has localhost
 			to.Server, to.TLSServerName = v1alpha1.DefaultLocalServer, cmp.Or(to.TLSServerName, name)
 		}
@@ -100,9 +93,6 @@ func Render(in Input, problems ...error) ([]File, error) {
 	slices.SortStableFunc(r.files, func(a, b File) int { return strings.Compare(a.Name, b.Name) })
 	return r.files, nil
 }
-
-// static reports whether the reporter goes into a static pod, whose files are on its node.
-func (in *Input) static(p pods) bool { return p.static() || p.pod == nil && in.HostFolder != "" }
 
 func (in *Input) target() (*v1alpha1.APIServer, error) {
 	var names []string
@@ -124,14 +114,15 @@ func (in *Input) check(t *v1alpha1.APIServer, p pods) error {
 	var all []error
 	add := func(format string, values ...any) { all = append(all, fmt.Errorf(format, values...)) }
 	switch {
-	case t.Mode == v1alpha1.ModeCompanionPod && !p.running() && in.HostFolder == "":
+	case t.Mode == v1alpha1.ModeCompanionPod && !p.running():
 		add("--pod: mode CompanionPod of target %s needs a running pod, as `kubectl get pod -o yaml` shows it", t.Name)
-	case t.Mode.InOwnersPods() && p.pod != nil && metav1.HasAnnotation(p.pod.ObjectMeta, corev1.MirrorPodAnnotationKey):
-		add("--pod: is the mirror of a static pod, must be its manifest, a file of its node")
+	case t.Mode.InOwnersPods() && p.deployment == nil && !p.static():
+		add("--pod: mode %s of target %s needs the API server's Deployment, or a static pod's manifest, a file of its node",
+			t.Mode, t.Name)
 	case p.deployment != nil && t.Deployment != "" && p.deployment.Name != t.Deployment:
 		add("--pod: is Deployment %q, must be %q, as the configuration names it", p.deployment.Name, t.Deployment)
 	}
-	if f := in.HostFolder; f != "" && (!path.IsAbs(f) || f == "/" || path.Clean(f) != f) {
+	if f := in.HostFolder; p.static() && (!path.IsAbs(f) || f == "/" || path.Clean(f) != f) {
 		add("--host-folder: %q must be the absolute path of a folder, without . or .. or a final /", f)
 	}
 	switch given := len(in.EncryptionConfig) > 0; {
@@ -148,7 +139,7 @@ func (in *Input) check(t *v1alpha1.APIServer, p pods) error {
 func (in *Input) checkCA(p pods) error {
 	_, err := cert.ParseCertsPEM(in.CA)
 	switch {
-	case len(in.CA) == 0 && in.static(p):
+	case len(in.CA) == 0 && p.static():
 		return nil // it is in the folder of the client certificate
 	case len(in.CA) == 0:
 		return errors.New("--ca-file: is needed: the API server's CA, a PEM file such as /etc/kubernetes/pki/ca.crt")

@@ -29,6 +29,7 @@ func input(t *testing.T, target string) Input {
 	return Input{
 		Config: config, Target: target, Namespace: "kms-health",
 		EncryptionConfig: testdata(t, "encryption-config.yaml"), CA: testdata(t, "ca.crt"),
+		HostFolder: "/etc/kubernetes/kms-health",
 	}
 }
 
@@ -70,14 +71,9 @@ func inputs(t *testing.T) map[string]Input {
 	}
 	static := input(t, "kube-apiserver")
 	static.Pod = testdata(t, "static-pod.yaml")
-	running := input(t, "openshift-apiserver")
-	running.Pod = companion.Pod
-	running.Config.APIServers[1].Container = "kube-apiserver"
-	node := input(t, "kube-apiserver")
-	node.HostFolder = "/etc/kubernetes/kms-health"
 	return map[string]Input{
 		"DaemonSet": input(t, "kube-apiserver"), "Companion": companion, "Deployment": deployment, "owner's": owners,
-		"static pod": static, "a patch": input(t, "openshift-apiserver"), "by a pod": running, "a node's": node,
+		"static pod": static,
 	}
 }
 
@@ -91,15 +87,10 @@ func TestFilesAreThoseOfTheDelivery(t *testing.T) {
 			"40-pod-kms-health-kube-apiserver-",
 		"Deployment": "10-policy.yaml 20-identity.yaml " +
 			"30-configmap-kms-health-reporter-openshift-apiserver-3940a7a9b1.yaml " +
-			"50-deployment-apiserver.yaml",
+			"sidecar/patch.yaml",
 		"owner's": "10-policy.yaml 20-identity.yaml 30-configmap-kms-health-reporter-openshift-apiserver-3940a7a9b1.yaml " +
-			"50-deployment-apiserver.yaml credentials/kubeconfig",
+			"credentials/kubeconfig sidecar/patch.yaml",
 		"static pod": "10-policy.yaml 20-identity.yaml host/config/config.yaml host/config/kubeconfig host/static-pod.json",
-		"a patch": "10-policy.yaml 20-identity.yaml 30-configmap-kms-health-reporter-openshift-apiserver-3940a7a9b1.yaml " +
-			"sidecar/patch.yaml",
-		"by a pod": "10-policy.yaml 20-identity.yaml 30-configmap-kms-health-reporter-openshift-apiserver-3940a7a9b1.yaml " +
-			"sidecar/patch.yaml",
-		"a node's": "10-policy.yaml 20-identity.yaml host/config/config.yaml host/config/kubeconfig sidecar/patch.yaml",
 	} {
 		files, err := Render(all[name])
 		if err != nil {
@@ -175,7 +166,6 @@ func TestStaticPodWritesToTheAPIServerOfItsNode(t *testing.T) {
 		want   string
 	}{
 		"a manifest": {static, local},
-		"a patch":    {func(in *Input) { in.HostFolder = DefaultHostFolder }, local},
 		"a manifest with a network of its own": {func(in *Input) {
 			static(in)
 			in.Pod = bytes.Replace(in.Pod, []byte("hostNetwork: true"), []byte("hostNetwork: false"), 1)
@@ -210,7 +200,7 @@ func TestOwnersCredentialsAreAKubeconfigAndACommand(t *testing.T) {
 	) {
 		t.Errorf("%s", kubeconfig)
 	}
-	if d := find(t, files, "50-deployment-apiserver.yaml"); !strings.Contains(d, "secretName: "+secret) {
+	if d := find(t, files, "sidecar/patch.yaml"); !strings.Contains(d, "secretName: "+secret) {
 		t.Errorf("the Deployment does not mount %s:\n%s", secret, d)
 	}
 	if identity := find(t, files, "20-identity.yaml"); !strings.Contains(identity, "name: system:kms-health-reporter") {
@@ -307,10 +297,16 @@ var wrongInputs = map[string]struct {
 	"another kind": {
 		func(in *Input) { in.Pod = []byte("apiVersion: v1\nkind: Service\n") }, `--pod: is a "Service" of "v1"`,
 	},
-	"a relative folder": {
-		func(in *Input) { in.HostFolder = "etc" }, `--host-folder: "etc" must be the absolute path of a folder`,
+	"a relative folder": {func(in *Input) {
+		in.Pod, in.HostFolder = []byte("apiVersion: v1\nkind: Pod\n"), "etc"
+	}, `--host-folder: "etc" must be the absolute path of a folder`},
+	"a folder upwards": {func(in *Input) {
+		in.Pod, in.HostFolder = []byte("apiVersion: v1\nkind: Pod\n"), "/a/../b"
+	}, `--host-folder: "/a/../b" must be`},
+	"Sidecar, no pod": {
+		func(in *Input) { in.Target = "openshift-apiserver" },
+		"--pod: mode Sidecar of target openshift-apiserver needs the API server's Deployment, or a static pod's manifest",
 	},
-	"a folder upwards":  {func(in *Input) { in.HostFolder = "/a/../b" }, `--host-folder: "/a/../b" must be`},
 	"Companion, no pod": {func(in *Input) { in.Config.APIServers[0].Mode = v1alpha1.ModeCompanionPod }, "--pod"},
 	"Auto, no pod": {
 		func(in *Input) { in.Config.APIServers[0].Mode = v1alpha1.ModeAuto }, "give it by --pod, or set mode",
@@ -361,11 +357,9 @@ func TestReportersHaveTheUserOfTheGivenPod(t *testing.T) {
 }
 
 func TestNoteOfAStaticPodNamesRoot(t *testing.T) {
-	for input, file := range map[string]string{"static pod": "host/static-pod.json", "a node's": "sidecar/patch.yaml"} {
-		for _, f := range render(t, inputs(t)[input]) {
-			if root := strings.Contains(f.Note, "it runs as root"); root != (f.Name == file) {
-				t.Errorf("%s: %s: %s", input, f.Name, f.Note)
-			}
+	for _, f := range render(t, inputs(t)["static pod"]) {
+		if root := strings.Contains(f.Note, "it runs as root"); root != (f.Name == "host/static-pod.json") {
+			t.Errorf("%s: %s", f.Name, f.Note)
 		}
 	}
 }

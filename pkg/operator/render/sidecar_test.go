@@ -9,9 +9,9 @@ import (
 	"github.com/google/go-cmp/cmp"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/strategicpatch"
 	"sigs.k8s.io/yaml"
 
-	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
 	"github.com/kms-health/kms-health/pkg/contract"
 )
 
@@ -33,11 +33,23 @@ func decoded[T any](t *testing.T, text string) T {
 	return v
 }
 
-func containerNames(spec *corev1.PodSpec) (names []string) {
-	for i := range spec.Containers {
-		names = append(names, spec.Containers[i].Name)
+// made is the pods' object with the reporter: that of a file, or of a patch.
+func made(t *testing.T, in Input, file string) string {
+	t.Helper()
+	text := find(t, render(t, in), file)
+	if file != "sidecar/patch.yaml" {
+		return text
 	}
-	return names
+	whole, err := strategicpatch.StrategicMergeMapPatch(decoded[map[string]any](t, string(in.Pod)),
+		decoded[map[string]any](t, text), appsv1.Deployment{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	raw, err := yaml.Marshal(whole)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(raw)
 }
 
 // ownersOf is the input of a target whose pods' owner adds the container.
@@ -61,7 +73,7 @@ func TestManifestGetsTheReporterAndNothingElse(t *testing.T) {
 		file string
 		pods []string // where they are in the object
 	}{
-		"a Deployment": {ownersOf(t, future), "50-deployment-apiserver.yaml", []string{"spec", "template"}},
+		"a Deployment": {ownersOf(t, future), "sidecar/patch.yaml", []string{"spec", "template"}},
 		"a static pod": {
 			func() Input { in := input(t, "kube-apiserver"); in.Pod = []byte(static); return in }(),
 			"host/static-pod.json", nil,
@@ -69,7 +81,7 @@ func TestManifestGetsTheReporterAndNothingElse(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			before := decoded[map[string]any](t, string(c.in.Pod))
-			text := find(t, render(t, c.in), c.file)
+			text := made(t, c.in, c.file)
 			after := decoded[map[string]any](t, text)
 			template := after
 			for _, key := range c.pods {
@@ -96,48 +108,8 @@ func TestManifestGetsTheReporterAndNothingElse(t *testing.T) {
 			}
 
 			c.in.Pod = []byte(text)
-			if again := find(t, render(t, c.in), c.file); again != text {
+			if again := made(t, c.in, c.file); again != text {
 				t.Errorf("the second time:\n%s", cmp.Diff(text, again))
-			}
-		})
-	}
-}
-
-func TestPatchHasWhatIsKnownOfThePods(t *testing.T) {
-	const running = `apiVersion: v1
-kind: Pod
-metadata: {name: a, uid: u}
-spec:
-  nodeName: a
-  containers:
-  - name: plugin
-  - name: openshift-apiserver
-    securityContext: {runAsUser: 7}
-    volumeMounts: [{name: s, mountPath: /var/run/kmsplugin}]
-  volumes: [{name: s, emptyDir: {}}]
-`
-	for name, c := range map[string]struct {
-		pod, volume, containers string
-		user                    int64
-	}{
-		"the configuration": {"", "kms-plugin-socket", "openshift-apiserver kms-health", 0},
-		"a running pod":     {running, "s", "plugin openshift-apiserver kms-health", 7},
-	} {
-		t.Run(name, func(t *testing.T) {
-			patch := decoded[appsv1.Deployment](t, find(t, render(t, ownersOf(t, c.pod)), patchFile))
-			spec := &patch.Spec.Template.Spec
-			if got := strings.Join(containerNames(spec), " "); got != c.containers {
-				t.Fatalf("containers %s", got)
-			}
-			reporter := &spec.Containers[len(spec.Containers)-1]
-			if m := reporter.VolumeMounts[0]; m.Name != c.volume || m.MountPath != "/var/run/kmsplugin" {
-				t.Errorf("%+v", m)
-			}
-			if user := reporter.SecurityContext.RunAsUser; user == nil || *user != c.user {
-				t.Errorf("user %v", user)
-			}
-			if len(spec.Volumes) != 4 || len(patch.Spec.Template.Annotations) != 1 {
-				t.Errorf("volumes %v, annotations %v", spec.Volumes, patch.Spec.Template.Annotations)
 			}
 		})
 	}
@@ -146,47 +118,32 @@ spec:
 func TestManifestThatCannotGetTheReporterIsRefused(t *testing.T) {
 	deployment := string(testdata(t, "deployment.yaml"))
 	pod := "apiVersion: v1\nkind: Pod\n"
-	for name, c := range map[string]struct {
-		pod    string
-		change func(*v1alpha1.APIServer)
-		want   string
-	}{
-		"two objects":      {deployment + "---\n" + deployment, nil, "--pod: holds more than one object, must be one"},
-		"two JSON objects": {`{"a": 1}{"a": 1}`, nil, "--pod: holds more than one object, must be one"},
-		"a list":           {"- a\n", nil, "--pod: json: cannot unmarshal array into Go value "},
+	for name, c := range map[string]struct{ pod, want string }{
+		"two objects":      {deployment + "---\n" + deployment, "--pod: holds more than one object, must be one"},
+		"two JSON objects": {`{"a": 1}{"a": 1}`, "--pod: holds more than one object, must be one"},
+		"a list":           {"- a\n", "--pod: json: cannot unmarshal array into Go value "},
 		"a wrong type": {
-			pod + "spec: {containers: [{name: 1}]}\n", nil, "--pod: json: cannot unmarshal number into Go struct field ",
+			pod + "spec: {containers: [{name: 1}]}\n", "--pod: json: cannot unmarshal number into Go struct field ",
 		},
 		"no pods": {
-			"apiVersion: apps/v1\nkind: Deployment\nspec: {}\n", nil,
+			"apiVersion: apps/v1\nkind: Deployment\nspec: {}\n",
 			"--pod: the pod has no container \"openshift-apiserver\" of the API server",
 		},
 		"no socket": {
-			strings.ReplaceAll(deployment, "kmsplugin", "other"), nil,
+			strings.ReplaceAll(deployment, "kmsplugin", "other"),
 			`--pod: container "openshift-apiserver" mounts no volume at /var/run/kmsplugin or above it`,
 		},
 		"another's name": {
-			strings.ReplaceAll(deployment, "containers:\n", "containers:\n      - {name: kms-health}\n"), nil,
+			strings.ReplaceAll(deployment, "containers:\n", "containers:\n      - {name: kms-health}\n"),
 			`--pod: container "kms-health" has the name of the reporter's`,
 		},
 		"a mirror": {
-			pod + "metadata: {annotations: {kubernetes.io/config.mirror: x}}\nspec: {nodeName: a}\n", nil,
-			"--pod: is the mirror of a static pod",
-		},
-		"no container named": {
-			"", func(t *v1alpha1.APIServer) { t.Container = "" },
-			"--pod: is needed, since target openshift-apiserver names no `container`",
+			pod + "metadata: {annotations: {kubernetes.io/config.mirror: x}}\nspec: {nodeName: a}\n",
+			"--pod: mode Sidecar of target openshift-apiserver needs the API server's Deployment, or a static pod's manifest",
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			in := ownersOf(t, c.pod)
-			if c.change != nil {
-				c.change(&in.Config.APIServers[1])
-			}
-			if in.Config.APIServers[1].Plugins != nil {
-				in.EncryptionConfig = nil
-			}
-			files, err := Render(in)
+			files, err := Render(ownersOf(t, c.pod))
 			if err == nil || !strings.HasPrefix(err.Error(), c.want) || files != nil {
 				t.Errorf("got  %v\nwant %s", err, c.want)
 			}

@@ -38,7 +38,7 @@ func TestRenderedFilesAreAccepted(t *testing.T) {
 	common := []string{"--config", data + "operator.yaml", "--encryption-config", data + "encryption-config.yaml", "--ca-file", data + "ca.crt", "--namespace", fixture.Namespace}
 	for name, args := range map[string][]string{
 		"DaemonSet":  {"--api-server", "kube-apiserver"},
-		"Deployment": {"--api-server", "openshift-apiserver", "--pod", data + "deployment.yaml"},
+		"Deployment": {"--api-server", "openshift-apiserver", "--pod", data + "deployment.yaml"}, // but its patch
 		"static pod": {"--api-server", "kube-apiserver", "--pod", data + "static-pod.yaml"},
 	} {
 		dir := renderInto(t, append(common, args...)...)
