@@ -61,9 +61,9 @@ Exit codes:
 Environment:
   KMS_HEALTH_NODE         the default of --node-name
   KMS_HEALTH_POD_UID      the UID of the pod, which the reports name as their writer
-  KMS_HEALTH_CONFIG_HASH  what the pod was created for: the SHA-256 of its file, or of
-                          the file's plugin set. When the file is another, that is
-                          logged, shown by /healthz?verbose, and counted.
+  KMS_HEALTH_CONFIG_HASH  of the plugin set that the pod was created for. When the file
+                          has another, that is logged, shown by /healthz?verbose, and
+                          counted.
   KMS_HEALTH_API_SERVER_USER  the API server's user, such as "0:0 groups 0 DAC_OVERRIDE":
                           a socket that is denied to another user is no verdict
 

@@ -63,9 +63,8 @@ func (r *Reporter) compare(now reading) {
 	made, set := r.options.ConfigHash, v1alpha1.PluginSetHash(now.config.Plugins)
 	r.mismatch = ""
 	r.metrics.Set(contract.MetricConfigExpected, 1)
-	if made != "" && made != now.sum && made != set {
-		r.mismatch = fmt.Sprintf("the pod was created for config-hash %s, but the file has %s, its plugin set %s", made,
-			now.sum, set)
+	if made != "" && made != set {
+		r.mismatch = fmt.Sprintf("the pod was created for config-hash %s, but the file's plugin set has %s", made, set)
 		r.metrics.Set(contract.MetricConfigExpected, 0)
 		klog.InfoS("The configuration is not the one that this pod was made for", "file", r.options.ConfigFile,
 			"why", r.mismatch)

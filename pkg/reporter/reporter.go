@@ -41,8 +41,7 @@ type Options struct {
 	PodUID string
 	// StateFile keeps samples of round trips. Empty: they end with the process.
 	StateFile string
-	// ConfigHash is what the pod was created for: the contract.FileHash of its file,
-	// or the v1alpha1.PluginSetHash of that file's plugins. Empty: any file.
+	// ConfigHash is the v1alpha1.PluginSetHash of what the pod was created for. Empty: any file.
 	ConfigHash string
 	UserAgent  string            // names the program to the API server
 	Output     io.Writer         // gets a line for each report; nil: none
