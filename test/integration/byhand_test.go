@@ -22,41 +22,6 @@ import (
 	"github.com/kms-health/kms-health/test/manifests/install"
 )
 
-// The manifests of the docs are applied here unchanged, and
-// a reporter with that identity and that role, and no other, writes.
-func TestFilesOfTheDocsWork(t *testing.T) {
-	const folder, name, home = "../../docs/operate/by-hand/", "kms-health-reporter-by-hand", "kms-health"
-	r := newReporter(t)
-	if _, err := install.Kubectl(soon(t), nil, "--kubeconfig", cluster.AdminKubeconfig(t), "apply", "--server-side", "--force-conflicts",
-		"-f", folder+"rbac.yaml", "-f", folder+"configmap.yaml", "-f", folder+"daemonset.yaml"); err != nil {
-		t.Fatal(err)
-	}
-	raw := disk.Read(t, folder+"configmap.yaml")
-	var file corev1.ConfigMap
-	if err := yaml.Unmarshal(raw, &file); err != nil {
-		t.Fatal(err)
-	}
-	text := file.Data["config.yaml"]
-	config, err := v1alpha1.DecodeReporter([]byte(text))
-	if err != nil {
-		t.Fatal(err)
-	}
-	token, err := cluster.ServiceAccountToken(soon(t), home, name, controlplane.TokenOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	r.credentials(controlplane.Kubeconfig{Credential: controlplane.Credential{Token: token}})
-	r.plugin("1")
-	text = strings.ReplaceAll(text, config.Plugins[0].Endpoint, r.endpoint("1"))
-	for _, server := range config.Destination.Servers {
-		text = strings.ReplaceAll(text, server.URL, cluster.URL())
-	}
-	text = strings.ReplaceAll(text, config.Destination.Kubeconfig, filepath.Join(r.credentialDir(), controlplane.KubeconfigFile))
-	r.write([]byte(text + "probe: {interval: 1s}\n"))
-	r.start()
-	r.freshCondition(string(config.Destination.Resource), "1=healthy")
-}
-
 // Talos enforces the level baseline in each namespace without a label, and RKE2 by its CIS profile restricted.
 const strictPodSecurity = `apiVersion: apiserver.config.k8s.io/v1
 kind: AdmissionConfiguration
@@ -91,7 +56,7 @@ func TestRenderedFilesWorkWherePodSecurityIsStrict(t *testing.T) {
 	}
 	strict := controlplane.StartForTest(t, controlplane.Options{ExtraArgs: []string{"--admission-control-config-file=" + file}})
 	admin := strict.AdminKubeconfig(t)
-	section, _, _ := strings.Cut(string(disk.Read(t, "../../docs/operate/by-hand.md")), "On OpenShift, apply these files:")
+	section, _, _ := strings.Cut(string(disk.Read(t, "../../docs/operate/by-hand.md")), "On OpenShift, ")
 	here := strings.NewReplacer("kubectl", "--kubeconfig "+admin, " manifests/", " ../../manifests/", " out", " "+out)
 	for _, command := range typed.Commands(section) {
 		if _, err := install.Kubectl(soon(t), nil, strings.Fields(here.Replace(command))...); err != nil {

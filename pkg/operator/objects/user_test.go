@@ -1,7 +1,6 @@
 package objects
 
 import (
-	"strings"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
@@ -10,7 +9,6 @@ import (
 
 	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
 	"github.com/kms-health/kms-health/pkg/contract"
-	"github.com/kms-health/kms-health/test/harness/disk"
 )
 
 // podWith is an API server's pod whose container and pod have these securityContexts.
@@ -127,31 +125,6 @@ func TestReporterMayConnectByItsSELinuxTypeToWhatTheAPIServerMay(t *testing.T) {
 	in.Target.Mode = v1alpha1.ModeDaemonSet
 	if got := seLinuxType(t, in.DaemonSet(nil, contract.Root, sidecarPlugins), "spec", "template"); got != "spc_t" {
 		t.Errorf("the agent of an API server that is no pod, as k3s', has %q", got)
-	}
-}
-
-// It connects as OpenShift's privileged kube-apiserver, and stays on a node as long: under disk pressure a kubelet
-// evicts all pods but critical ones, and admits no others. It writes to the node's API server, without DNS.
-func TestAgentByHandIsAsTheOperators(t *testing.T) {
-	in := sidecarInput()
-	in.Target.Mode, in.OpenShift, in.Target.Connection.Server = v1alpha1.ModeDaemonSet, true, v1alpha1.DefaultLocalServer
-	byHand, agents := decode(disk.Read(t, "../../../docs/operate/by-hand/daemonset.yaml"))[0], in.DaemonSet(nil, contract.Root, sidecarPlugins)
-	if got, want := seLinuxType(t, byHand, "spec", "template"), seLinuxType(t, agents, "spec", "template"); got != want {
-		t.Errorf("its SELinux type is %q, and an agent's %q", got, want)
-	}
-	class := []string{"spec", "template", "spec", "priorityClassName"}
-	got, _, _ := unstructured.NestedString(byHand.Object, class...)
-	if want, _, _ := unstructured.NestedString(agents.Object, class...); got != want {
-		t.Errorf("its priority class is %q, and an agent's %q", got, want)
-	}
-	network := []string{"spec", "template", "spec", "hostNetwork"}
-	local, _, _ := unstructured.NestedBool(byHand.Object, network...)
-	if want, _, _ := unstructured.NestedBool(agents.Object, network...); local != want {
-		t.Errorf("it is on the node's network: %t, and an agent: %t", local, want)
-	}
-	kubeconfig := string(disk.Read(t, "../../../docs/operate/by-hand/configmap.yaml"))
-	if !strings.Contains(kubeconfig, "server: "+v1alpha1.DefaultLocalServer+"\n") {
-		t.Error(kubeconfig)
 	}
 }
 
