@@ -9,7 +9,6 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/kms-health/kms-health/test/harness/controlplane"
 	"github.com/kms-health/kms-health/test/kmsplugin"
 )
 
@@ -42,7 +41,7 @@ func TestConnectionsToTheServedPortTakeNoDescriptorsFromProbesAndWrites(t *testi
 		t.Fatal(err)
 	}
 	r.logged("Plugin is healthy")
-	r.freshCondition(controlplane.KubeAPIServers, "1=healthy")
+	r.freshCondition("1=healthy")
 	for _, conn := range held {
 		_ = conn.Close()
 	}

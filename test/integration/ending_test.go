@@ -44,14 +44,14 @@ func TestReporterEndsWhileSomethingHangs(t *testing.T) {
 	cmd := exec.Command(binary, "--config", r.file, "--node-name", r.node, "--output", "-")
 	cmd.Stdout, cmd.Stderr = program.FullPipe(t), program.FullPipe(t)
 	child := program.Start(t, cmd)
-	r.freshCondition(resource, "1=healthy", "2=healthy") // although its output is not read
+	r.freshCondition("1=healthy", "2=healthy") // although its output is not read
 
 	for _, p := range plugins {
 		if err := p.Signal(syscall.SIGSTOP); err != nil {
 			t.Fatal(err)
 		}
 	}
-	r.freshCondition(resource, "1=error", "2=error")
+	r.freshCondition("1=error", "2=error")
 	if err := cluster.FreezeAPIServer(); err != nil {
 		t.Fatal(err)
 	}

@@ -41,7 +41,7 @@ func TestReporterStartsAndProbesWithoutAnAPIServer(t *testing.T) {
 	r.writes("unreachable")
 	startAgain(t)
 	back := time.Now()
-	r.freshCondition(resource, "1=healthy")
+	r.freshCondition("1=healthy")
 	t.Logf("fresh %s after the API server was live", time.Since(back).Round(time.Millisecond))
 	most := 1 + int(time.Since(began)/time.Minute) // each cause once a minute
 	if n := r.count(`result="unreachable"`); n < 1 || n > most {
@@ -50,7 +50,6 @@ func TestReporterStartsAndProbesWithoutAnAPIServer(t *testing.T) {
 }
 
 func TestOutageDoesNotAffectProbingAndIsFollowedByAReportAtOnce(t *testing.T) {
-	const resource = controlplane.KubeAPIServers
 	r, one := reporting(t)
 	if err := cluster.KillAPIServer(); err != nil {
 		t.Fatal(err)
@@ -65,12 +64,11 @@ func TestOutageDoesNotAffectProbingAndIsFollowedByAReportAtOnce(t *testing.T) {
 		t.Fatal(err)
 	}
 	startAgain(t)
-	r.freshCondition(resource, "1=unhealthy") // the latest, not the last one tried
+	r.freshCondition("1=unhealthy") // the latest, not the last one tried
 	r.logged("Writing reports works")
 }
 
 func TestFrozenAPIServerTimesOutAndThawedIsWrittenTo(t *testing.T) {
-	const resource = controlplane.KubeAPIServers
 	r, one := reporting(t)
 	if err := cluster.FreezeAPIServer(); err != nil {
 		t.Fatal(err)
@@ -88,7 +86,7 @@ func TestFrozenAPIServerTimesOutAndThawedIsWrittenTo(t *testing.T) {
 	}
 	r.writes("timeout")
 	thaw()
-	r.freshCondition(resource, "1=healthy")
+	r.freshCondition("1=healthy")
 }
 
 func TestUsersCertificateIsReplacedWithoutARestart(t *testing.T) {
@@ -120,6 +118,6 @@ func TestUsersCertificateIsReplacedWithoutARestart(t *testing.T) {
 			events, err := audit.ByUser(name, func(e *auditv1.Event) bool { return e.ResponseStatus != nil && e.ResponseStatus.Code == 200 })
 			return err == nil && len(events) > 0
 		})
-		r.freshCondition(resource, "1=healthy")
+		r.freshCondition("1=healthy")
 	}
 }

@@ -74,7 +74,7 @@ func reporting(t *testing.T) (*reporter, *kmsplugin.Plugin) {
 	one := r.plugin("1")
 	r.configure(resource, "1:Write")
 	r.start()
-	r.freshCondition(resource, "1=healthy")
+	r.freshCondition("1=healthy")
 	return r, one
 }
 

@@ -78,13 +78,13 @@ func entriesOf(condition map[string]any) []contract.Entry {
 	return decoded
 }
 
-// freshCondition waits for a condition checked after now that is as wanted.
-func (r *reporter) freshCondition(resource string, want ...string) []contract.Entry {
+// freshCondition waits for a condition of kube-apiserver checked after now that is as wanted.
+func (r *reporter) freshCondition(want ...string) []contract.Entry {
 	r.t.Helper()
 	since := time.Now().Truncate(time.Second)
 	var got []contract.Entry
-	eventually(r.t, fmt.Sprintf("a fresh condition of %s on %s reports %v", r.node, resource, want), func() bool {
-		got = entries(r.t, resource, r.node)
+	eventually(r.t, fmt.Sprintf("a fresh condition of %s reports %v", r.node, want), func() bool {
+		got = entries(r.t, controlplane.KubeAPIServers, r.node)
 		return entriesAre(got, want...) && got[0].LastChecked.After(since)
 	})
 	return got

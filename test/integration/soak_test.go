@@ -118,7 +118,7 @@ func TestSoak(t *testing.T) {
 		s.heal(i)
 	}
 	s.configure(soaked, "1:Write", "2:Read", "3:Read")
-	s.freshCondition(soaked, "1=healthy", "2=healthy", "3=healthy")
+	s.freshCondition("1=healthy", "2=healthy", "3=healthy")
 	s.judge()
 	if half := len(memory) / 2; half > 0 {
 		early, late := slices.Max(memory[:half]), slices.Max(memory[half:])
@@ -140,7 +140,7 @@ func newSoak(t *testing.T) *soak {
 	s.credentialsFor(s.proxy.URL())
 	s.configure(soaked, "1:Write", "2:Read", "3:Read")
 	s.start()
-	s.freshCondition(soaked, "1=healthy", "2=healthy", "3=healthy")
+	s.freshCondition("1=healthy", "2=healthy", "3=healthy")
 	return s
 }
 

@@ -21,7 +21,7 @@ func TestReportIsWrittenWhenItChangesAndElseAfterUnchangedEvery(t *testing.T) {
 	r.configureEvery(resource, every)
 	began := time.Now()
 	r.start()
-	r.freshCondition(resource, "1=healthy")
+	r.freshCondition("1=healthy")
 	writes := r.written("success")
 	calls := one.Calls(kmsplugin.CallStatus).Count
 	if err := one.WaitForCalls(soon(t), kmsplugin.CallStatus, calls+4); err != nil {
@@ -33,11 +33,11 @@ func TestReportIsWrittenWhenItChangesAndElseAfterUnchangedEvery(t *testing.T) {
 	if err := one.SetFault(kmsplugin.Fault{Name: kmsplugin.FaultUnhealthy, Args: []string{"sealed"}}); err != nil {
 		t.Fatal(err)
 	}
-	r.freshCondition(resource, "1=unhealthy") // at once
+	r.freshCondition("1=unhealthy") // at once
 	if got := entries(t, resource, r.node)[0].Interval; got != every {
 		t.Errorf("the entry's interval is %s, want %s", got, every)
 	}
-	r.freshCondition(resource, "1=unhealthy") // and later once more, without a change
+	r.freshCondition("1=unhealthy") // and later once more, without a change
 	if _, view := r.get("/healthz?verbose"); !strings.Contains(view, "[+]write ok") {
 		t.Errorf("/healthz?verbose: %s", view)
 	}

@@ -25,7 +25,7 @@ func TestReporterOwnsItsEntryAndNothingElse(t *testing.T) {
 	one := r.plugin("1")
 	r.configure(resource, "1:Write")
 	r.start()
-	first := r.freshCondition(resource, "1=healthy")
+	first := r.freshCondition("1=healthy")
 	if first[0].KEKID != one.KeyID() || first[0].Interval != time.Second || first[0].Reporter != r.podUID {
 		t.Errorf("%+v", first[0])
 	}
@@ -33,7 +33,7 @@ func TestReporterOwnsItsEntryAndNothingElse(t *testing.T) {
 	if before["status"] != "True" || before["reason"] != "AsExpected" {
 		t.Errorf("%v", before)
 	}
-	r.freshCondition(resource, "1=healthy")
+	r.freshCondition("1=healthy")
 	after := condition(t, resource, contract.ConditionType(r.node))
 	if before["message"] == after["message"] {
 		t.Error("the message did not change, though time passed")
