@@ -55,7 +55,7 @@ const (
 type Settings struct {
 	// Timeout bounds each call, as kube-apiserver's bounds each of its own.
 	Timeout time.Duration
-	// Bound is how long a round trip may take, with all its calls.
+	// Bound is how long a round trip may take, at least three Timeouts.
 	Bound time.Duration
 }
 

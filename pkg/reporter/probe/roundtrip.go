@@ -75,7 +75,7 @@ func (t *Trip) Ended() bool {
 //
 // kube-apiserver's rules for an Encrypt answer apply: 1 to 1,024 bytes, under the key that Status
 // returned (keyID, empty if none), and its rules for annotations. RoundTrip makes at most three
-// calls and one for each kept sample, each bounded by the Timeout, and all together by the Bound.
+// calls, and one for each kept sample while there is time for it by the Bound. Each is bounded by the Timeout.
 func (p *Plugin) RoundTrip(ctx context.Context, s Settings, keyID string, kept []*Sample) Trip {
 	p.mu.Lock()
 	conn, dialer := p.conn, p.dialer
@@ -84,14 +84,14 @@ func (p *Plugin) RoundTrip(ctx context.Context, s Settings, keyID string, kept [
 		return Trip{Detail: "there is no connection"}
 	}
 	before, began := p.connections.Load(), time.Now()
-	calls := tripCalls{ctx, kmsapi.NewKeyManagementServiceClient(conn), s.Timeout, began.Add(s.Bound)}
+	kms := kmsapi.NewKeyManagementServiceClient(conn)
 	broke := func(v *verdict) bool {
 		after := dialer.state()
 		return v.lost && (before != p.connections.Load() || !after.connected || after.failed != nil)
 	}
-	sealed, named, v := calls.seal(keyID)
+	sealed, named, v := seal(ctx, kms, s.Timeout, keyID)
 	if v == nil {
-		v = calls.open(sealed)
+		v = open(ctx, kms, s.Timeout, sealed)
 	}
 	t := Trip{Made: true, Status: contract.Healthy, KEKID: cmp.Or(named, keyID), Named: named != ""}
 	switch {
@@ -104,9 +104,9 @@ func (p *Plugin) RoundTrip(ctx context.Context, s Settings, keyID string, kept [
 	default:
 		t.Status, t.Reason, t.Detail = v.status, v.reason, contract.CleanDetail(v.detail)
 	}
-	for i := 0; v == nil && i < len(kept) && calls.left() >= s.Timeout && !t.Ended(); i++ {
+	for i := 0; v == nil && i < len(kept) && time.Since(began) <= s.Bound-s.Timeout && !t.Ended(); i++ {
 		opened := Opened{Sample: kept[i]}
-		if v := calls.open(kept[i]); v != nil {
+		if v := open(ctx, kms, s.Timeout, kept[i]); v != nil {
 			if v.stalled {
 				return Trip{Stalled: true}
 			}
@@ -118,26 +118,14 @@ func (p *Plugin) RoundTrip(ctx context.Context, s Settings, keyID string, kept [
 	return t
 }
 
-// tripCalls makes the calls of one round trip, until a time.
-type tripCalls struct {
-	ctx     context.Context
-	kms     kmsapi.KeyManagementServiceClient
-	timeout time.Duration
-	until   time.Time
-}
-
-func (c tripCalls) left() time.Duration { return time.Until(c.until) }
-
-// within is how long the next call may take.
-func (c tripCalls) within() time.Duration { return min(c.timeout, c.left()) }
-
 // seal lets the plugin encrypt a new sample. named is the key ID of Status, where it was asked
 // again.
-func (c tripCalls) seal(keyID string) (sealed *Sample, named string, v *verdict) {
+func seal(ctx context.Context, kms kmsapi.KeyManagementServiceClient, timeout time.Duration, keyID string) (
+	sealed *Sample, named string, v *verdict) {
 	plain := make([]byte, sampleSize)
 	_, _ = rand.Read(plain) // never fails, according to its documentation
 	request := &kmsapi.EncryptRequest{Plaintext: plain, Uid: newUID()}
-	answer, err := call(c.ctx, c.within(), "Encrypt", c.kms.Encrypt, request)
+	answer, err := call(ctx, timeout, "Encrypt", kms.Encrypt, request)
 	if err != nil {
 		return nil, "", refusal(err)
 	}
@@ -147,7 +135,7 @@ func (c tripCalls) seal(keyID string) (sealed *Sample, named string, v *verdict)
 	if keyID != "" && answer.KeyId != keyID {
 		// The key may have been rotated since; and some plugins' Status returns the former
 		// key once more.
-		again, err := call(c.ctx, c.within(), "Status", c.kms.Status, &kmsapi.StatusRequest{})
+		again, err := call(ctx, timeout, "Status", kms.Status, &kmsapi.StatusRequest{})
 		if err != nil {
 			return nil, "", refusal(err)
 		}
@@ -164,8 +152,8 @@ func (c tripCalls) seal(keyID string) (sealed *Sample, named string, v *verdict)
 }
 
 // open lets the plugin decrypt a sample, and compares the result.
-func (c tripCalls) open(sealed *Sample) *verdict {
-	answer, err := call(c.ctx, c.within(), "Decrypt", c.kms.Decrypt, &kmsapi.DecryptRequest{Uid: newUID(),
+func open(ctx context.Context, kms kmsapi.KeyManagementServiceClient, timeout time.Duration, sealed *Sample) *verdict {
+	answer, err := call(ctx, timeout, "Decrypt", kms.Decrypt, &kmsapi.DecryptRequest{Uid: newUID(),
 		Ciphertext: sealed.Ciphertext, KeyId: sealed.KeyID, Annotations: sealed.Annotations})
 	if err != nil {
 		return refusal(err)
