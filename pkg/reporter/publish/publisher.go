@@ -124,11 +124,13 @@ func (p *Publisher) Run(ctx context.Context) {
 }
 
 // unchanged reports whether a report differs from the last written one in times alone, and that one
-// is younger than UnchangedEvery. While a machine is suspended the monotonic clock stands still.
+// is younger than UnchangedEvery, and cannot have been replaced: a server that failed may still do what it did not
+// answer. While a machine is suspended the monotonic clock stands still.
 func (p *Publisher) unchanged(entries []contract.Entry) bool {
 	now := time.Now()
 	age := max(now.Sub(p.writtenAt), now.Round(0).Sub(p.writtenAt.Round(0)))
-	return age < p.config.UnchangedEvery.Duration && len(entries) > 0 && slices.EqualFunc(entries, p.written, sameButTimes)
+	stands := age < p.config.UnchangedEvery.Duration && p.order.left == 0
+	return stands && len(entries) > 0 && slices.EqualFunc(entries, p.written, sameButTimes)
 }
 
 func sameButTimes(a, b contract.Entry) bool {

@@ -14,12 +14,12 @@ const restWrites = 4
 // but those that failed last. It ends restWrites writes after the last failure.
 type serverOrder struct {
 	servers []int
-	left    int // writes
+	left    int // writes until the first server is tried first again, with that one; 0: it is
 }
 
 // next returns the order of the next write, to n servers.
 func (o *serverOrder) next(n int) []int {
-	if o.left--; o.left < 0 || len(o.servers) != n {
+	if o.left--; o.left <= 0 || len(o.servers) != n {
 		*o = serverOrder{}
 		for i := range n {
 			o.servers = append(o.servers, i)
@@ -31,7 +31,7 @@ func (o *serverOrder) next(n int) []int {
 // failed has the writes after the current one try a server last.
 func (o *serverOrder) failed(server int) {
 	o.servers = append(slices.DeleteFunc(o.servers, func(i int) bool { return i == server }), server)
-	o.left = restWrites
+	o.left = restWrites + 1
 }
 
 // send tries the servers in turn, within one timeout for all: each gets an equal share of
@@ -63,13 +63,11 @@ func (p *Publisher) send(ctx context.Context, endpoints []*endpoint, payload []b
 // together joins the failures of several servers into one: of the kind of the last, with
 // the text of each, and with the longest delay that any of them requested.
 func together(failures []*failure) *failure {
-	last := failures[len(failures)-1]
-	all := &failure{kind: last.kind, err: last.err}
-	var texts []string
+	all, texts := *failures[len(failures)-1], []string{}
 	for _, f := range failures {
 		texts = append(texts, f.Error())
 		all.retryAfter = max(all.retryAfter, f.retryAfter)
 	}
 	all.text = strings.Join(texts, "; ")
-	return all
+	return &all
 }

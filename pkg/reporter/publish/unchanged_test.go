@@ -95,6 +95,33 @@ func TestFailedWriteIsTriedAgainAlsoIfTheReportDidNotChange(t *testing.T) {
 	p.waitFor(t, Success, 3)
 }
 
+// A frozen API server, or one whose client it cannot see leave, may still do what it did not answer: then an
+// old report replaces a later one.
+func TestEachResultIsWrittenUntilAServerThatFailedTakesOne(t *testing.T) {
+	a, b, _, dir := three(t)
+	p := runAs(t, dir, func(c *Config) {
+		through(2*time.Second, a, b)(c)
+		c.UnchangedEvery.Duration = time.Minute
+	})
+	a.answers(hangs)
+	p.offer("1")
+	for n := range restWrites {
+		p.waitFor(t, Success, n+1)
+		p.offer("1")
+	}
+	p.waitFor(t, Success, restWrites+1)
+	a.answers(nil)
+	a.next(t) // the first, which it does not answer
+	p.offer("1")
+	a.next(t)
+	p.waitFor(t, Success, restWrites+2)
+	p.taken(t, contract.Entry{KeyID: "1", Status: contract.Healthy})
+	p.offer("2")
+	if got := a.next(t).keyIDs[0]; got != "2" {
+		t.Errorf("key %s is written without a change", got)
+	}
+}
+
 func TestWithoutUnchangedEveryEachResultIsWrittenWithItsInterval(t *testing.T) {
 	s := newServer(t)
 	p := run(t, credentialFiles(t, s), waitLimit)
