@@ -22,8 +22,8 @@ var RollupReasons = []Row{
 	{Name: "PluginNotRunning", Alerts: []string{"KMSPluginNotRunning"}, Degraded: isTrue, Alerted: true,
 		Means: "a plugin's container cannot start, or crashes and has not run for 30 s",
 		Check: "the command in the message. On the node: `crictl ps -a --name kms`",
-		Fix: "correct image, pull secret or arguments; of an operator's plugin, in that operator's resource " +
-			"(`VaultKMSConfig`). A Secret that this plugin encrypts must become a file",
+		Fix: "correct image, pull secret, arguments or memory limit; of an operator's plugin, in that operator's " +
+			"resource (`VaultKMSConfig`). A Secret that this plugin encrypts must become a file",
 		DoNot: "roll its configuration out to other nodes"},
 	{Name: "EncryptionNotConfigured", Alerts: []string{"KMSEncryptionNotConfigured"}, Degraded: isTrue, Agreed: isFalse,
 		Alerted: true,

@@ -190,8 +190,11 @@ func exit(t *corev1.ContainerStateTerminated) string {
 	if t == nil {
 		return ""
 	}
-	lines := strings.Split(strings.TrimSpace(t.Message), "\n")
-	return joined(fmt.Sprintf(", exit code %d", t.ExitCode), lines[len(lines)-1])
+	code, lines := fmt.Sprintf(", exit code %d", t.ExitCode), strings.Split(strings.TrimSpace(t.Message), "\n")
+	if t.Reason == "OOMKilled" { // the log does not show it
+		code += " (OOMKilled)"
+	}
+	return joined(code, lines[len(lines)-1])
 }
 
 func joined(reason, message string) string {

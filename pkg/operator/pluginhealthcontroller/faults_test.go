@@ -142,6 +142,13 @@ func fault(reason, container, why, look string) rollup.Finding {
 		Look: look}
 }
 
+// outOfMemory is a container with a limit of memory, as containerd and CRI-O report it.
+func outOfMemory(s corev1.ContainerStatus) corev1.ContainerStatus {
+	s = after(s, 3, 137, "serving")
+	s.LastTerminationState.Terminated.Reason = "OOMKilled"
+	return s
+}
+
 func TestFaults(t *testing.T) {
 	refused := companionWith(corev1.ContainerStatus{})
 	refused.Status = corev1.PodStatus{Phase: corev1.PodFailed, Reason: "Evicted", Message: "no memory"}
@@ -160,6 +167,9 @@ func TestFaults(t *testing.T) {
 			fault(plugin, "kms", "ImagePullBackOff", describe)}},
 		{"a plugin crashes", faulty(status(crash("kms"))), nil, []rollup.Finding{
 			fault(plugin, "kms", "CrashLoopBackOff, exit code 1: no socket", logs)}},
+		{"a plugin that the kernel kills, of which its log has nothing",
+			faulty(status(outOfMemory(crash("kms")))), nil, []rollup.Finding{
+				fault(plugin, "kms", "CrashLoopBackOff, exit code 137 (OOMKilled): serving", logs)}},
 		{"restarted, and its image can no longer be pulled", faulty(status(after(pull("kms"), 1, 1, ""))), nil,
 			[]rollup.Finding{
 				fault(plugin, "kms", "ImagePullBackOff", describe)}},
