@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"os"
 	"slices"
 	"strings"
@@ -25,8 +26,8 @@ import (
 type callError struct {
 	call          string
 	timedOutAfter time.Duration // the timeout, if it ended the call
-	// stalled: the timeout fired so late that this process cannot have run (a frozen
-	// cgroup, a paused machine). The answer may have arrived in time.
+	// stalled: this process did not run for so long (a frozen cgroup, a paused machine, no CPU time)
+	// that the answer may have arrived in time.
 	stalled bool
 	err     error
 }
@@ -79,12 +80,12 @@ var reasons = map[codes.Code]contract.Reason{
 }
 
 const (
-	// frozen is by how much a timeout is noticed late if this process did not run: its answer may have
-	// arrived in time, and gets answerGrace to be read.
-	frozen      = 50 * time.Millisecond
-	answerGrace = 250 * time.Millisecond
-	// stall is by how much it is late if there is no verdict without an answer.
-	stall = time.Second
+	// steps are how many there are in a timeout. One that ends late by more than frozen does not count: this process did
+	// not run, and may not have read an answer, or sent the request, for as long.
+	steps  = 20
+	frozen = 50 * time.Millisecond
+	// stall is by how much they are late in all if there is no verdict without an answer.
+	stall = steps * frozen
 )
 
 // bounded is a context that announces a deadline, and is ended by call.
@@ -102,15 +103,22 @@ func call[Q, A any](ctx context.Context, timeout time.Duration, name string,
 	began := time.Now()
 	running, end := context.WithCancel(ctx)
 	defer end()
-	var late atomic.Pointer[time.Duration] // by how much the timeout was noticed late; nil: it has not ended
-	timer := time.AfterFunc(timeout, func() {
-		by := time.Since(began) - timeout
-		late.Store(&by)
-		if by > frozen {
-			time.Sleep(answerGrace)
+	var lag atomic.Int64 // for how long this process did not run
+	var timer *time.Timer
+	due, inTime, all := began.Add(timeout/steps), 0, 0
+	timer = time.AfterFunc(math.MaxInt64, func() { // not before it is set
+		by := time.Since(due)
+		if all++; by <= frozen {
+			inTime, by = inTime+1, 0
 		}
-		end()
+		lag.Add(int64(by))
+		if due = due.Add(by + timeout/steps); running.Err() == nil && inTime < steps && all < 2*steps {
+			timer.Reset(time.Until(due))
+		} else {
+			end()
+		}
 	})
+	timer.Reset(timeout / steps)
 	defer timer.Stop()
 	answer, err := method(bounded{running, began.Add(timeout)}, request)
 	if err == nil {
@@ -122,14 +130,14 @@ func call[Q, A any](ctx context.Context, timeout time.Duration, name string,
 		err = status.Error(codes.Unavailable, "the connection ended before the request was sent")
 	}
 	failed := &callError{call: name, err: err}
-	switch by, took := late.Load(), time.Since(began); {
-	case by != nil && ctx.Err() == nil && status.Code(err) == codes.Canceled:
+	switch took, lag := time.Since(began), time.Duration(lag.Load()); {
+	case running.Err() != nil && ctx.Err() == nil && status.Code(err) == codes.Canceled:
 		failed.err = status.Error(codes.DeadlineExceeded, context.DeadlineExceeded.Error())
-		failed.timedOutAfter, failed.stalled = timeout, *by > stall
-	// A plugin may answer DeadlineExceeded, for a deadline of its own; or it applies
-	// this call's deadline, and its answer arrives just before the deadline here.
+		failed.timedOutAfter, failed.stalled = timeout, lag > stall
+	// A plugin may answer DeadlineExceeded, for a deadline of its own; or it applies this call's deadline, which may
+	// have been sent late, and its answer arrives just before the deadline here.
 	case status.Code(err) == codes.DeadlineExceeded && took > timeout*9/10:
-		failed.timedOutAfter, failed.stalled = timeout, took > timeout+stall
+		failed.timedOutAfter, failed.stalled = timeout, lag > max(timeout, stall)/4 || took > timeout+stall
 	}
 	return answer, failed
 }

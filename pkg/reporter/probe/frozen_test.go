@@ -11,6 +11,9 @@ import (
 	"testing"
 	"time"
 
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/status"
+
 	"github.com/kms-health/kms-health/pkg/contract"
 	"github.com/kms-health/kms-health/test/kmsplugin"
 )
@@ -37,6 +40,9 @@ func probeByCommand(address string) {
 		switch commands.Text() {
 		case "probe":
 			probe(Settings{Timeout: time.Second})
+		case "goroutines":
+			_, err := call(context.Background(), time.Second, "Status", oneAfterAnother, 10)
+			fmt.Printf("%+v\n", failureOf(err))
 		case "round trip":
 			fmt.Printf("%+v\n", plugin.RoundTrip(context.Background(), writer(time.Second), keyID, nil))
 		}
@@ -119,5 +125,40 @@ func TestReporterThatDidNotRunDoesNotBlameThePlugin(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// oneAfterAnother is a call that takes goroutines, as those of gRPC, of which each has to run.
+func oneAfterAnother(ctx context.Context, goroutines int, _ ...grpc.CallOption) (any, error) {
+	for range goroutines {
+		select {
+		case <-ctx.Done():
+			return nil, status.FromContextError(ctx.Err()).Err()
+		case <-time.After(30 * time.Millisecond):
+		}
+	}
+	return nil, nil
+}
+
+// As a container with few shares of a CPU beside busy ones: it runs for a moment now and then.
+func TestReporterThatHardlyRunsDoesNotBlameThePlugin(t *testing.T) {
+	reporter := startChild(t, childSocket+"="+strings.TrimPrefix(start(t).Endpoint(), "unix://"))
+	if _, err := fmt.Fprintln(reporter.input, "goroutines"); err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan string, 1)
+	go func() { ended <- reporter.line() }()
+	for {
+		reporter.signal(syscall.SIGSTOP)
+		time.Sleep(150 * time.Millisecond)
+		reporter.signal(syscall.SIGCONT)
+		select {
+		case got := <-ended:
+			if want := fmt.Sprintf("%+v\n", callError{}); got != want && !strings.Contains(got, "stalled:true") {
+				t.Errorf("%s", got)
+			}
+			return
+		case <-time.After(10 * time.Millisecond):
+		}
 	}
 }
