@@ -10,6 +10,7 @@ import (
 
 	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
 	"github.com/kms-health/kms-health/pkg/contract"
+	"github.com/kms-health/kms-health/pkg/operator/render"
 	"github.com/kms-health/kms-health/test/harness/disk"
 )
 
@@ -52,6 +53,34 @@ func TestServiceRunsAsTheAPIServerWithItsFile(t *testing.T) {
 	}
 	if strings.Count(unit, "CAP_") != 1 || !strings.HasPrefix(config.Serving.Address, "127.0.0.1:") {
 		t.Errorf("more capabilities than one, or metrics beyond loopback: %s", config.Serving.Address)
+	}
+}
+
+// Agents are in the node's network, where no Service's name is resolved.
+func TestByHandOnOpenShiftNamesServersThatANodeResolves(t *testing.T) {
+	_, rest, _ := strings.Cut(readByHand(t, "../by-hand.md"), "\nOn OpenShift, ")
+	_, rest, _ = strings.Cut(rest, "```yaml\n")
+	sample, _, _ := strings.Cut(rest, "```\n")
+	config, err := v1alpha1.DecodeOperator([]byte(strings.ReplaceAll(sample, "CLUSTER.DOMAIN", "c.example.com")))
+	if err != nil {
+		t.Fatal(err)
+	}
+	config.Image = "kms-health-reporter"
+	in := render.Input{Config: config, Namespace: "kms-health", OpenShift: true, CA: disk.Read(t, "../testdata/ca.crt")}
+	files, err := render.Render(in)
+	if err != nil {
+		t.Fatal(err)
+	}
+	servers := ""
+	for _, f := range files {
+		for _, url := range regexp.MustCompile(`https://[^\s"]+`).FindAllString(string(f.Data), -1) {
+			if servers += url + " "; strings.HasSuffix(url, ".svc") {
+				t.Errorf("%s has %s", f.Name, url)
+			}
+		}
+	}
+	if !strings.Contains(servers, "https://api-int.") {
+		t.Errorf("no second server: %s", servers)
 	}
 }
 
