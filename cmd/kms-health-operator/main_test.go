@@ -112,6 +112,28 @@ func TestRenderReadsAndWritesFiles(t *testing.T) {
 	}
 }
 
+// Files without the right to the SCC would be refused on OpenShift, long after they were written.
+func TestRenderKnowsOpenShiftByTheResource(t *testing.T) {
+	const file = "apiVersion: kmshealth.openshift.io/v1alpha1\nkind: OperatorConfiguration\napiServers:\n" +
+		"- {resource: %s, namespace: a, podSelector: {a: b}, mode: DaemonSet, plugins: [" +
+		"{endpoint: 'unix:///var/run/kmsplugin/kms-1.sock', role: Write}]}\n"
+	for _, tt := range []struct {
+		resource, variable string
+		want               bool
+	}{{"kubeapiservers", "", true}, {"kubeapiservers", "false", false}, {"kmshealths, name: a", "", false}} {
+		t.Setenv("IS_OPENSHIFT", tt.variable)
+		folder := t.TempDir()
+		config := filepath.Join(folder, "operator.yaml")
+		disk.Write(t, config, fmt.Appendf(nil, file, tt.resource))
+		code, _, stderr := call(t, "render", "--config", config, "--image", "r:1", "--ca-file", "../../test/testdata/ca.crt",
+			"--output-dir", folder)
+		identity, err := os.ReadFile(filepath.Join(folder, "20-identity.yaml"))
+		if has := strings.Contains(string(identity), "securitycontextconstraints"); err != nil || has != tt.want {
+			t.Errorf("%+v: a right to the SCC is %t: %d, %s, %v", tt, has, code, stderr, err)
+		}
+	}
+}
+
 // The health of such a plugin is not known: what has no reporter must not be omitted silently.
 func TestRenderWarnsOfProvidersThatAreNotProbed(t *testing.T) {
 	const testdata = "../../test/testdata/"

@@ -7,9 +7,11 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
+	"k8s.io/utils/ptr"
 
 	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
 	"github.com/kms-health/kms-health/pkg/contract"
@@ -29,7 +31,11 @@ func newRender() *cobra.Command {
 server: for bootstrap, for control planes without the operator, for GitOps, or to
 see what would be done. The files are numbered in the order to apply them in.
 
-What is made depends on the API server's mode and on --pod: see docs/operate/by-hand.md.`,
+What is made depends on the API server's mode and on --pod: see docs/operate/by-hand.md.
+
+Environment:
+  IS_OPENSHIFT    true or false. Without it, this is OpenShift unless the API server's
+                  resource is kmshealths.`,
 		Example: `  # What runs the reporters of a plain control plane.
   kms-health-operator print-defaults --kubernetes > operator.yaml
   kms-health-operator render --config operator.yaml --image REGISTRY/kms-health-reporter:v1 \
@@ -40,7 +46,9 @@ What is made depends on the API server's mode and on --pod: see docs/operate/by-
 				return err
 			}
 			openShift, err := operator.IsOpenShift()
-			in.OpenShift = openShift != nil && *openShift
+			in.OpenShift = ptr.Deref(openShift, slices.ContainsFunc(in.Config.APIServers, func(t v1alpha1.APIServer) bool {
+				return !t.ReportsTo().PerAPIServer()
+			}))
 			problems := []error{err, in.Config.UseImage(image)}
 			if folder == "" {
 				problems = append(problems, errors.New("--output-dir: is empty, must be the folder to write to"))

@@ -39,7 +39,7 @@ var RollupReasons = []Row{
 	{Name: "KeysDiffer", Alerts: []string{"KMSWriteKeysDiffer"}, Agreed: isFalse, Alerted: true,
 		Means: "nodes report different KEK IDs for the write key. Normal for a moment during a rotation",
 		Check: "`kubectl kms-health status`: which node's plugin caches the key's version, or uses another KMS",
-		Fix:   "compare the configurations. If equal, restart that plugin alone while the others are healthy",
+		Fix:   "compare the configurations. If equal, restart the plugin with the older ID while the others are healthy",
 		DoNot: "delete or disable a version of the key, or rotate again"},
 	{Name: "WriteKeyNotDeployed", Alerts: []string{"KMSWriteKeyNotDeployed"}, Agreed: isFalse, Alerted: true,
 		Means: "an API server does not write as configured yet. Normal during a rollout",

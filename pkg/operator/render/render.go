@@ -115,7 +115,7 @@ func (in *Input) check(t *v1alpha1.APIServer, p pods) error {
 	add := func(format string, values ...any) { all = append(all, fmt.Errorf(format, values...)) }
 	switch {
 	case t.Mode == v1alpha1.ModeCompanionPod && !p.running():
-		add("--pod: mode CompanionPod of target %s needs a running pod, as `kubectl get pod -o yaml` shows it", t.Name)
+		add("--pod: mode CompanionPod of target %s needs a running pod: `kubectl get pod NAME -n NAMESPACE -o yaml`", t.Name)
 	case t.Mode.InOwnersPods() && p.deployment == nil && !p.static():
 		add("--pod: mode %s of target %s needs the API server's Deployment, or a static pod's manifest, a file of its node",
 			t.Mode, t.Name)

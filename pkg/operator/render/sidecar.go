@@ -61,7 +61,7 @@ func (r *rendering) staticPod(template map[string]any) error {
 	}
 	r.hostFiles()
 	r.add("host/static-pod.json", quoted(whole), "takes the place of the API server's manifest, last; has the reporter "+
-		"(it runs as root, as its files on the node are root's)")
+		"(it runs as root, as its files on the node are root's). For another mode give a running pod by --pod, or none")
 	return nil
 }
 
