@@ -34,7 +34,7 @@ see what would be done. The files are numbered in the order to apply them in.
 What is made depends on the API server's mode and on --pod: see docs/operate/by-hand.md.
 
 Environment:
-  IS_OPENSHIFT    true or false. Without it, this is OpenShift unless the API server's
+  IS_OPENSHIFT    true or false. Without it, this is OpenShift unless each API server's
                   resource is kmshealths.`,
 		Example: `  # What runs the reporters of a plain control plane.
   kms-health-operator print-defaults --kubernetes > operator.yaml

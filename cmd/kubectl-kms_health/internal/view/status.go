@@ -211,7 +211,8 @@ func read(r contract.Resource, o *unstructured.Unstructured, now time.Time) APIS
 		}
 	}
 	for _, r := range resource.Reports {
-		a.Reports = append(a.Reports, Report{r.Node, r.Form, r.Writer, metav1.NewTime(r.Written)})
+		written := metav1.NewTime(r.Written)
+		a.Reports = append(a.Reports, Report{Node: r.Node, Form: r.Form, Writer: r.Writer, Written: written})
 	}
 	result := rollup.Evaluate(&rollup.Input{Now: now, Wall: now, Reports: rollup.Dated(resource.Reports),
 		Nodes: expected(resource)})
