@@ -44,7 +44,7 @@ func (a *access) protect(next http.Handler) http.Handler {
 	})
 }
 
-// review returns 200 for a request that may be served; an error is that a review has no outcome.
+// review returns 200, 401 or 403. An error means that a review had no outcome.
 func (a *access) review(token string, r *http.Request) (code int, err error) {
 	ctx := r.Context()
 	whose := &authenticationv1.TokenReview{Spec: authenticationv1.TokenReviewSpec{Token: token}}

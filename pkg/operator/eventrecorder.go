@@ -14,18 +14,18 @@ import (
 	"github.com/kms-health/kms-health/pkg/metric"
 )
 
-// maxEvent bounds a message, as the API does in its newer version, events.k8s.io/v1.
+// maxEvent bounds a message, in bytes, as events.k8s.io/v1 does, the newer version of the API.
 const maxEvent = 1024
 
-// newEvents returns a function that records an Event of a target, in the background, and one that stops
-// the recording. All are about the operator's namespace: Events about the operator resources, which have
-// no namespace, would need a right in the namespace default.
+// newEvents returns a function that records an Event about a target in the background, and one that stops the
+// recording. The object of every Event is the operator's namespace: Events of the operator resources, which have no
+// namespace, would need a right in the namespace default.
 func newEvents(sink record.EventSink, namespace string) (event eventFunc, shutdown func()) {
-	// It would log every try. What is in the Events is in the operator's own log.
+	// The broadcaster would log every attempt. The content of each Event is in the log already.
 	ctx := klog.NewContext(context.Background(), logr.Discard())
 	broadcaster := record.NewBroadcaster(record.WithContext(ctx), record.WithCorrelatorOptions(record.CorrelatorOptions{
-		// All events are about one object, and the first delivery to a large cluster
-		// makes many of them, each worth reading.
+		// All Events have one object, and the first delivery to a large cluster records many. client-go's defaults would
+		// merge or drop most of them.
 		MaxEvents: 100, MaxIntervalInSeconds: 600, BurstSize: 200, QPS: 1,
 	}))
 	broadcaster.StartRecordingToSink(sink)
@@ -38,7 +38,7 @@ func newEvents(sink record.EventSink, namespace string) (event eventFunc, shutdo
 
 type eventFunc = func(target, eventType, reason, message string)
 
-// recorded is a function that counts and logs each change beside its Event.
+// recorded returns a function that counts and logs each change, and records its Event.
 func recorded(event eventFunc, registry prometheus.Registerer) eventFunc {
 	changes := metric.CounterVec(registry, contract.MetricChanges)
 	return func(target, eventType, reason, message string) {

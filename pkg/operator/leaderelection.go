@@ -21,9 +21,9 @@ import (
 	"github.com/kms-health/kms-health/pkg/contract"
 )
 
-// leaseTimings are how long a lease lasts, for how long its holder tries to renew it, and how often: those of
-// OpenShift's operators. They tolerate 60 s without an API server, and with a single replica longer, since then the
-// only API server may restart.
+// leaseTimings returns how long a lease lasts, for how long its holder tries to renew it, and how often. These are
+// the values of OpenShift's operators (library-go). They tolerate 60 s without an API server. With a single replica
+// they tolerate more, because the only API server may restart.
 func leaseTimings(o Options) configv1.LeaderElection {
 	if o.SingleReplica {
 		return libraryelection.LeaderElectionSNOConfig(configv1.LeaderElection{})
@@ -37,8 +37,8 @@ func lead(ctx context.Context, o Options, client typedcoordinationv1.LeasesGette
 		work(ctx)
 		return nil
 	}
-	// The next container of the same pod takes over the lease of one that was killed at once. Without
-	// the pod's name each start has a new one.
+	// The identity is the pod's name, so a restarted container takes over the lease of its killed predecessor at once.
+	// Without that name every start has a new identity.
 	lock := &resourcelock.LeaseLock{
 		LeaseMeta: metav1.ObjectMeta{Namespace: o.Namespace, Name: contract.OperatorName}, Client: client,
 		LockConfig: resourcelock.ResourceLockConfig{Identity: cmp.Or(o.Pod, string(uuid.NewUUID()))},
@@ -86,9 +86,9 @@ func elect(
 		lock.Describe())
 }
 
-// awaitServer waits until the API server answers. The election retries after up to 132 s
-// (that of a single replica, with its jitter), and the network of a node that just started drops the
-// first requests.
+// awaitServer waits until the API server answers. The network of a node that has just started drops the first
+// requests, and the election would try again only after up to 132 s (a single replica's 60 s, with client-go's
+// jitter).
 func awaitServer(ctx context.Context, lock resourcelock.Interface) {
 	logged := false
 	_ = wait.PollUntilContextCancel(ctx, time.Second, true, func(ctx context.Context) (bool, error) {
@@ -101,5 +101,5 @@ func awaitServer(ctx context.Context, lock resourcelock.Interface) {
 		}
 		logged = true
 		return false, nil
-	}) // its error is that ctx ended
+	}) // the only error is that ctx ended
 }

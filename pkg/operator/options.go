@@ -14,35 +14,34 @@ import (
 	"github.com/kms-health/kms-health/pkg/filewatch"
 )
 
-// Options of the process. All fields but those that are marked so are required.
+// Options of the process. A field is required unless its comment says what an empty value means.
 type Options struct {
 	ConfigFile  string
 	Kubeconfig  string // empty: the pod's own ServiceAccount
 	Namespace   string // the operator's own
-	Pod         string // the pod's name, which holds the lease; may be empty
-	Image       string // the reporter's, where the configuration has none; may be empty
+	Pod         string // the pod's name, the holder's identity in the lease; may be empty
+	Image       string // the reporter's, used if the configuration has none; may be empty
 	KubeletRoot string // the kubelets' directory on the nodes
-	OpenShift   *bool  // whether this is OpenShift; nil: look
+	OpenShift   *bool  // nil: detected by its Infrastructure
 
 	LeaderElect   bool
 	SingleReplica bool
-	KeepCA        bool // in the operator's own Deployment
+	KeepCA        bool // keep the API server's CA in the operator's own Deployment current
 
 	MetricsAddress string // "0": none
 	MetricsCertDir string // empty: a self-signed certificate
 	HealthAddress  string // "0": none
 
-	// DegradedInertia is how long something must be bad before the ClusterOperator is
-	// Degraded, at least 0.
+	// DegradedInertia is how long a problem must last before the ClusterOperator is Degraded; at least 0.
 	DegradedInertia time.Duration
 	Version         string // what the ClusterOperator reports
 }
 
-// none is an address that is not opened.
+// none is the address of a server that is not started.
 const none = "0"
 
-// Validate returns an error with every error, each with the name of its flag. Addresses and files show
-// whether they are valid when they are opened, at the start.
+// Validate returns all errors, each with the name of its flag. Addresses and certificate files are checked when they
+// are opened.
 func (o *Options) Validate() error {
 	var all []error
 	wrong := func(flag, format string, args ...any) {
@@ -68,7 +67,7 @@ func (o *Options) Validate() error {
 	return errors.Join(all...)
 }
 
-// IsOpenShift returns what the environment variable IS_OPENSHIFT has; nil: it is not set.
+// IsOpenShift returns the value of the environment variable IS_OPENSHIFT; nil if it is not set.
 func IsOpenShift() (*bool, error) {
 	value := os.Getenv("IS_OPENSHIFT")
 	if value == "" {

@@ -24,18 +24,19 @@ import (
 
 const (
 	connectTimeout = 2 * time.Second
-	// requestTimeout bounds an Event, a review, and a request for a token or the lease. One that hangs would hold up
-	// all Events after it, or use up the time in which the lease must be renewed.
+	// requestTimeout bounds Events, reviews, and requests for tokens and the lease. A hanging request would delay all
+	// later Events, or use up the time in which the lease must be renewed.
 	requestTimeout = ssa.RequestTimeout
 )
 
 func restConfig(kubeconfig, version string) (*rest.Config, error) {
-	// A connection is tried after so many seconds of silence, and given up so many later. client-go has 30 and 15, and
-	// without its node an API server ends no connection: reports would go unread that long.
+	// After the first number of seconds without data a connection is pinged; after the second without an answer it is
+	// closed. client-go has 30 and 15. If a node dies, its API server closes no connection, and reports would go unread
+	// that long.
 	for name, seconds := range map[string]string{
 		"HTTP2_READ_IDLE_TIMEOUT_SECONDS": "10", "HTTP2_PING_TIMEOUT_SECONDS": "5",
 	} {
-		_ = os.Setenv(name, cmp.Or(os.Getenv(name), seconds)) // fails for a bad name only
+		_ = os.Setenv(name, cmp.Or(os.Getenv(name), seconds)) // fails only for an invalid name
 	}
 	var config *rest.Config
 	var err error
@@ -53,15 +54,15 @@ func restConfig(kubeconfig, version string) (*rest.Config, error) {
 	config.UserAgent = "kms-health-operator/" + version
 	// Writes are few; a lower limit would slow down a start with many targets.
 	config.QPS, config.Burst = 20, 40
-	// On a node that starts, packets to the Service of the API server are dropped for a moment. A SYN that is lost is sent
-	// again after 1 s, 2 s and 4 s: a new connection is faster. TCP's own probes are for API servers without HTTP/2.
+	// While a node starts, packets to the Service of the API server are dropped. A lost SYN is sent again after 1 s, 2 s
+	// and 4 s, so a new connection is faster. The keep-alive probes are for API servers without HTTP/2.
 	probes := net.KeepAliveConfig{Enable: true, Idle: 10 * time.Second, Interval: 5 * time.Second, Count: 2}
 	config.Dial = (&net.Dialer{Timeout: connectTimeout, KeepAliveConfig: probes}).DialContext
 	config.Wrap(func(next http.RoundTripper) http.RoundTripper { return unretried{next} })
 	return config, nil
 }
 
-// clients are those of the API groups that the operator uses. A clientset would link all groups.
+// clients has one client per API group that the operator uses. A clientset would link all groups.
 type clients struct {
 	core           *typedcorev1.CoreV1Client
 	apps           *typedappsv1.AppsV1Client
@@ -87,7 +88,7 @@ func newClients(config *rest.Config) (c clients, err error) {
 	return c, errors.Join(problems[:]...)
 }
 
-// newDynamicClients returns a client, and one for the informers of operator resources.
+// newDynamicClients returns a client for all objects, and one that decodes only what operatorstatus.Read needs.
 func newDynamicClients(config *rest.Config) (client, resources dynamic.Interface, err error) {
 	if client, err = dynamic.NewForConfig(config); err != nil {
 		return nil, nil, err
@@ -100,18 +101,18 @@ func newDynamicClients(config *rest.Config) (client, resources dynamic.Interface
 
 type resourceSerializer struct{ runtime.NegotiatedSerializer }
 
-// DecoderToVersion is runtime.NegotiatedSerializer's.
+// DecoderToVersion implements runtime.NegotiatedSerializer.
 func (s resourceSerializer) DecoderToVersion(d runtime.Decoder, version runtime.GroupVersioner) runtime.Decoder {
 	return operatorstatus.Decoder(s.NegotiatedSerializer.DecoderToVersion(d, version))
 }
 
-// unretried returns a refused read to its caller, which retries with a backoff of its own and
-// knows the reason. With a header Retry-After client-go would wait and send the request again
-// up to ten times, without a word: 5 s each time for a custom resource that is not served
-// yet (503), and 1 to 30 s, the longer the outage, for objects that cannot be decrypted (429).
+// unretried removes the header Retry-After from refused reads, so that the caller gets the reason at once, and
+// retries with its own backoff. With that header client-go silently waits and repeats a request up to ten times. The
+// waits are 5 s for a custom resource that is not served yet (503). For objects that cannot be decrypted (429) they
+// grow from 1 to 30 s during an outage.
 type unretried struct{ next http.RoundTripper }
 
-// RoundTrip is http.RoundTripper's.
+// RoundTrip implements http.RoundTripper.
 func (u unretried) RoundTrip(request *http.Request) (*http.Response, error) {
 	response, err := u.next.RoundTrip(request)
 	if err != nil || request.Method != http.MethodGet {

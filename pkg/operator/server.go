@@ -36,8 +36,8 @@ func healthHandler(ready func() bool) http.Handler {
 	return mux
 }
 
-// listenTLS opens an address for HTTPS. certDir has tls.crt and tls.key, which must be good at first, or is
-// empty for a self-signed certificate. profile is called at each handshake.
+// listenTLS opens an address for HTTPS. certDir contains tls.crt and tls.key, which must be valid at the start; if it
+// is empty, a self-signed certificate is used. profile returns the TLS settings of each handshake.
 func listenTLS(address, certDir string, profile func() *tls.Config) (net.Listener, error) {
 	var files serving.KeyPair
 	certificate := func() (*tls.Certificate, error) {

@@ -1,11 +1,10 @@
-// Package operator runs the operator as a process: it keeps a reporter beside every KMS plugin of a
-// cluster's API servers, and rolls up what they report.
+// Package operator runs the operator as a process: it keeps a reporter next to every KMS plugin of a cluster's API
+// servers, and combines their reports in a roll-up.
 //
-// RunOperator is the place to begin: it makes the queues, hands them to the controllers, and starts those. The one of
-// reporters starts the informers of each API server.
-// The configuration file and the TLS profile are followed on every replica; the controllers run on one at a time, the
-// holder of a Lease. Metrics are served over HTTPS to clients whom the API server allows to get the path, health over
-// HTTP to everyone.
+// Start reading at RunOperator. It creates the queues and the controllers, and starts the controllers. The controller
+// of the reporters starts the informers of each API server. Every replica follows the configuration file and the TLS
+// profile, and serves metrics and health. Only the holder of the Lease runs the controllers. Metrics are served over
+// HTTPS to clients whom the API server allows to get the path, health over HTTP to everyone.
 package operator
 
 import (
@@ -32,10 +31,10 @@ import (
 	"github.com/kms-health/kms-health/pkg/version"
 )
 
-// RunOperator runs the operator with valid options until ctx ends, which is no error. Neither the
-// configuration file nor the API server need be there at its start.
+// RunOperator runs the operator with valid options until ctx ends, which is no error. It starts without the
+// configuration file and without an API server.
 func RunOperator(ctx context.Context, o Options) error {
-	// Clients. All requests show the API server's clock.
+	// Clients. now reads the Date of every response.
 	config, err := restConfig(o.Kubeconfig, version.Version)
 	if err != nil {
 		return err
@@ -57,7 +56,7 @@ func RunOperator(ctx context.Context, o Options) error {
 		return err
 	}
 
-	// Events, metrics, and the queues, by which everything else wakes a controller.
+	// Events, metrics, and the queues. Controllers sync the keys that others enqueue.
 	event, endEvents := newEvents(&typedcorev1.EventSinkImpl{Interface: client.core.Events(o.Namespace)}, o.Namespace)
 	defer endEvents()
 	registry := newRegistry()
@@ -132,7 +131,7 @@ func RunOperator(ctx context.Context, o Options) error {
 // controller runs until ctx ends. One replica at a time may run it.
 type controller interface{ Run(ctx context.Context) }
 
-// work is what the replica that leads does: all controllers, until ctx ends.
+// work returns what the leader runs: all controllers, until ctx ends.
 func work(leading prometheus.Gauge, file *configobserver.File, controllers []controller) func(context.Context) {
 	return func(ctx context.Context) {
 		leading.Set(1)

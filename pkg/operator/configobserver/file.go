@@ -1,5 +1,5 @@
-// Package configobserver follows what the operator is configured by: its file, and the cluster's TLS profile. Of each
-// it keeps the last valid one, and enqueues keys when that changes. It runs on every replica, and needs no API server.
+// Package configobserver follows the operator's configuration file and the cluster's TLS profile. It keeps the last
+// valid one of each, and enqueues keys after a change. It runs on every replica, and does not wait for an API server.
 package configobserver
 
 import (
@@ -21,8 +21,8 @@ import (
 // FileOptions of a File.
 type FileOptions struct {
 	Path  string
-	Image string           // the reporter's, where the file has none; may be empty
-	Valid prometheus.Gauge // 1 while the file as it is now is active
+	Image string           // the reporter's, used if the file has none; may be empty
+	Valid prometheus.Gauge // 1 while the current content of the file is active, else 0
 	// Event records an Event, on the replica that leads.
 	Event   func(about, eventType, reason, message string)
 	Enqueue []informers.Key // after each change
@@ -36,7 +36,7 @@ type File struct {
 	problem atomic.Pointer[string]
 }
 
-// NewFile makes a File.
+// NewFile returns a File.
 func NewFile(o FileOptions) *File { return &File{FileOptions: o} }
 
 // Run follows the file until ctx ends.
@@ -44,13 +44,13 @@ func (f *File) Run(ctx context.Context) {
 	filewatch.New(f.Path, v1alpha1.MaxFileSize).Run(ctx, f.observe)
 }
 
-// Current is the active configuration; nil: there is none yet.
+// Current returns the active configuration; nil: none is active yet.
 func (f *File) Current() *v1alpha1.OperatorConfiguration { return f.active.Load() }
 
-// Problem is why the file is rejected; empty: it is active, or was not read yet.
+// Problem returns why the file is rejected; empty: it is active, or was not read yet.
 func (f *File) Problem() string { return *cmp.Or(f.problem.Load(), new("")) }
 
-// Lead sets whether this replica leads, and so records Events: one for what was rejected before.
+// Lead sets whether this replica leads. Only the leader records Events, and at once one for a file that is rejected.
 func (f *File) Lead(leads bool) {
 	f.leads.Store(leads)
 	if why := f.Problem(); leads && why != "" {

@@ -16,16 +16,16 @@ import (
 	"github.com/kms-health/kms-health/pkg/serving"
 )
 
-// TLSProfile follows the cluster's TLS profile, by which reporters and the operator itself serve. An invalid
-// profile does not stop the operator: the last valid one stays active, and before there was one, Intermediate,
-// OpenShift's default.
+// TLSProfile follows the cluster's TLS profile, by which reporters and the operator itself serve. An invalid profile
+// does not stop the operator: the last valid one stays active, and before there is one, Intermediate, OpenShift's
+// default.
 type TLSProfile struct {
-	informer *informers.Informer[*configv1.TLSSecurityProfile] // nil: this is no OpenShift
+	informer *informers.Informer[*configv1.TLSSecurityProfile] // nil: this is not OpenShift
 
 	last atomic.Pointer[v1alpha1.ServingTLS]
 }
 
-// NewTLSProfile makes a TLSProfile. It follows nothing where this is known not to be OpenShift.
+// NewTLSProfile returns a TLSProfile. It follows nothing if this is known not to be OpenShift.
 func NewTLSProfile(client dynamic.Interface, openShift *bool, enqueue ...informers.Key) *TLSProfile {
 	if openShift != nil && !*openShift {
 		return &TLSProfile{}
@@ -44,8 +44,8 @@ func (p *TLSProfile) Run(ctx context.Context) {
 	}
 }
 
-// Current returns what is active, and why the profile is not; false while it is not
-// known yet.
+// Current returns the active settings, and why the cluster's profile is not active (empty: it is). known is false
+// until the profile or an error was read.
 func (p *TLSProfile) Current() (active v1alpha1.ServingTLS, problem string, known bool) {
 	var spec *configv1.TLSSecurityProfile
 	known = true
@@ -66,7 +66,7 @@ func (p *TLSProfile) Current() (active v1alpha1.ServingTLS, problem string, know
 	return *cmp.Or(p.last.Load(), &s), problem, known
 }
 
-// Serving are the settings as crypto/tls has them.
+// Serving returns the active settings for crypto/tls.
 func (p *TLSProfile) Serving() *tls.Config {
 	s, _, _ := p.Current()
 	return serving.TLSConfig(s.MinVersion, s.CipherSuites)

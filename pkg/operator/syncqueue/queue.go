@@ -1,5 +1,5 @@
-// Package syncqueue is the queue of a controller: client-go's, with one backoff for all controllers, and a line in the
-// log for each change of a failure, not for each try.
+// Package syncqueue is the queue of a controller: client-go's, with one backoff for all controllers. It logs each
+// change of a failure, not each attempt.
 package syncqueue
 
 import (
@@ -21,10 +21,10 @@ const (
 	FirstRetry, LastRetry = 250 * time.Millisecond, 10 * time.Second
 )
 
-// All is the key of whatever concerns each API server: its sync enqueues all names.
+// All is the key of a change that concerns every API server. Its sync enqueues all names.
 const All = ""
 
-// Queue has the names of what is to be synced.
+// Queue has the names that are to be synced.
 type Queue struct {
 	workqueue.TypedDelayingInterface[string]
 	what    string
@@ -37,10 +37,10 @@ type Queue struct {
 
 type failure struct {
 	text  string
-	until time.Time // of the next try
+	until time.Time // the time of the next attempt
 }
 
-// New makes a Queue. what is done to a name is in the log. The clock is that of the delays.
+// New returns a Queue. what names, in log messages, what a sync does. clock is used for the delays.
 func New(clock clock.WithTicker, what string) *Queue {
 	return &Queue{what: what, clock: clock, failures: map[string]failure{},
 		limiter: workqueue.NewTypedItemExponentialFailureRateLimiter[string](FirstRetry, LastRetry),
@@ -59,7 +59,8 @@ func (q *Queue) Left(name string) time.Duration {
 	return max(0, q.failures[name].until.Sub(q.clock.Now()))
 }
 
-// Observe takes the outcome of a try.
+// Observe takes the outcome of a sync. After an error it syncs the name again after the backoff. It logs an error if
+// its text is new, and a recovery.
 func (q *Queue) Observe(name string, err error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -91,9 +92,9 @@ func (q *Queue) forget(name string) {
 	q.limiter.Forget(name)
 }
 
-// Work syncs what is in the queue until ctx ends, so many names at a time, so that one that is slow delays no other.
-// sync returns after how long to sync the name again at the latest; zero: not. A panic is logged, and the name is
-// synced again after its backoff, as after an error.
+// Work syncs the names in the queue until ctx ends. workers is how many are synced at a time, so that a slow one does
+// not delay the others. sync returns after how long to sync the name again at the latest; zero: not again. A panic is
+// logged, and the name is synced again after its backoff, as after an error.
 func (q *Queue) Work(ctx context.Context, workers int,
 	sync func(ctx context.Context, name string) (again time.Duration)) {
 	var running gosync.WaitGroup
@@ -108,7 +109,7 @@ func (q *Queue) Work(ctx context.Context, workers int,
 	running.Wait()
 }
 
-// processNext syncs one name, and reports whether the queue goes on.
+// processNext syncs one name. It returns false once the queue is shut down.
 func (q *Queue) processNext(ctx context.Context, sync func(context.Context, string) time.Duration) (goesOn bool) {
 	name, ends := q.Get()
 	if ends {

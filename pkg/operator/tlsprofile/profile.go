@@ -1,8 +1,7 @@
-// Package tlsprofile converts OpenShift's TLS security profile to the settings of the
-// reporter's file.
+// Package tlsprofile converts OpenShift's TLS security profile to the settings of the reporter's file.
 //
-// What Go does not implement is left out: suites, groups, and the choice of suites of TLS 1.3, of which
-// all are served. Where nothing is left, which Go would take as its own default, there is an error.
+// It drops what Go does not implement: some suites, groups, and a choice among the suites of TLS 1.3, which Go serves
+// all. If no suite is left there is an error, because Go would use its own default instead.
 package tlsprofile
 
 import (
@@ -16,15 +15,14 @@ import (
 	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
 )
 
-// Of returns what a profile decides: the lowest version, and the cipher suites to accept up to TLS 1.2, by
-// the IANA names of those that Go implements, in the profile's order, each once (library-go's table of OpenSSL's names,
-// as in OpenShift's other operators: another spelling does not count); none with VersionTLS13,
-// and only then. No profile, and one without a type, is Intermediate, as it is to
-// OpenShift's other operators. What FIPS 140-3 does not approve stays in it: crypto/tls does not use
-// that.
+// Of returns the lowest version of a profile, and the cipher suites to accept up to TLS 1.2. The suites have the IANA
+// names of those that Go implements, in the profile's order, each once. Their OpenSSL names are those of library-go,
+// as in OpenShift's other operators; another spelling does not count. With VersionTLS13, and only then, there are
+// none. A nil profile, and one without a type, is Intermediate, as in OpenShift's other operators. Suites that FIPS
+// 140-3 does not approve stay; crypto/tls does not use them.
 //
-// Where a profile cannot be applied, there is an error, and the settings are those of Intermediate: an
-// invalid profile must not stop the operator.
+// If a profile cannot be applied, there is an error, and the settings are those of Intermediate: an invalid profile
+// must not stop the operator.
 func Of(p *configv1.TLSSecurityProfile) (v1alpha1.ServingTLS, error) {
 	s, err := settingsOf(p)
 	if err != nil {
