@@ -9,12 +9,13 @@ import (
 	"github.com/kms-health/kms-health/pkg/operator/objects"
 )
 
-// RevisionLabel is what pods of OpenShift's operators have their revision in.
+// RevisionLabel is the label that has the revision of a pod of OpenShift's operators.
 const RevisionLabel = "revision"
 
-// RevisionOf is the revision of the encryption config that pods of a spec read, empty for the live one: of the Secret
-// that they mount, else by the label. A static pod mounts no Secret. A pod that has the label and mounts other Secrets
-// reads no encryption config: OpenShift's oauth-apiserver, while another provider authenticates users, stores nothing.
+// RevisionOf returns the revision of the encryption config that pods with a spec read; empty: the live one. It is
+// part of the name of the Secret that they mount. Without such a Secret it is the label: a static pod mounts none. A
+// pod that has the label but mounts other Secrets reads no encryption config: OpenShift's oauth-apiserver stores
+// nothing while another provider authenticates users.
 func RevisionOf(secret string, spec *corev1.PodSpec, labels map[string]string) (revision string, reads bool) {
 	others := false
 	for _, v := range spec.Volumes {
@@ -35,8 +36,8 @@ func RevisionOf(secret string, spec *corev1.PodSpec, labels map[string]string) (
 	return "", true
 }
 
-// ContainerStatus is that of the API server's container of a pod, the zero one if it has none. Between two containers
-// it has the ID of the one that ended.
+// ContainerStatus returns the status of the API server's container of a pod; zero if there is none. While the
+// container restarts, the status has the ID of the ended one.
 func ContainerStatus(pod *corev1.Pod, container string) corev1.ContainerStatus {
 	served, err := objects.APIServerContainer(&pod.Spec, container)
 	for _, s := range pod.Status.ContainerStatuses {

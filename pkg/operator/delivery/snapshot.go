@@ -1,5 +1,6 @@
-// Package delivery has the values that the operator's controllers hand to each other: how the reporters of an API
-// server are delivered, with its plugin sets, and what a pod shows of both. It calls nothing and links no controller.
+// Package delivery has the values that the operator's controllers pass to each other: how the reporters of an API
+// server are delivered, and its plugin sets. It also reads the API server's pods. It does no I/O and imports no
+// controller.
 package delivery
 
 import (
@@ -7,29 +8,29 @@ import (
 	"github.com/kms-health/kms-health/pkg/operator/informers"
 )
 
-// Target is an API server, with how its delivery stands. The zero Status: that is not known yet.
+// Target is an API server with the status of its delivery. A zero Status is not known yet.
 type Target struct {
 	v1alpha1.APIServer
 	Status Status
 }
 
-// Snapshot is what the roll-up of a target needs of its delivery.
+// Snapshot is what the roll-up of an API server needs to know of its delivery.
 type Snapshot struct {
 	v1alpha1.APIServer
 	Sources *informers.Target
-	// State has the last known plugin sets; SetsKnown means that they are known.
+	// State has the last known plugin sets; SetsKnown means that there is a live one.
 	State     State
 	SetsKnown bool
-	// LiveKnown means that the live set is as it was read, not as it was recorded.
+	// LiveKnown means that the live set is configured or was read by this process. Else it was only recorded.
 	LiveKnown bool
-	// Served are the API server's pods that have a companion, or are to get one, by node: of two on a node their UIDs
-	// say which one its report is about.
+	// Served has, by node, the UID of the API server's pod that has a companion, or will get one. If two pods are on a
+	// node, its report is about this one.
 	Served map[string]string
-	// Status is how the delivery stands. Zero: not known yet, or there is nothing to report.
+	// Status is the status of the delivery. Zero: not known yet, or there is nothing to report.
 	Status Status
-	// Off means that no reporter should report any more; Clean, that no own reporter can.
+	// Off means that no reporter should report any more. Clean means that no managed reporter is left that could.
 	Off, Clean bool
-	// OtherInstallation means that one owns the target: nothing of it is read or written.
+	// OtherInstallation means that another operator owns the API server: this one writes no condition of it.
 	OtherInstallation bool
 	// Unmanaged means that no report is to be removed.
 	Unmanaged bool

@@ -23,11 +23,12 @@ type State struct {
 	Resource    v1alpha1.Resource `json:"resource"`
 	PodSelector map[string]string `json:"podSelector,omitempty"`
 
-	// Mode is that of the reporters that report: those of another are made first.
+	// Mode is the mode of the reporters that report now. When the mode changes, it stays until reporters of the new mode
+	// report.
 	Mode v1alpha1.Mode `json:"mode,omitempty"`
 
-	// Role and InTarget mean that the target's namespace may have the Role by which its Secrets are
-	// read, and other objects of the operator.
+	// Role means that the target's namespace may have the Role by which the operator reads Secrets there; InTarget, that
+	// it may have other objects of the operator.
 	Role     bool `json:"role,omitempty"`
 	InTarget bool `json:"inTarget,omitempty"`
 	// Token means that the target's namespace may have the Secret with the reporters'
@@ -38,30 +39,30 @@ type State struct {
 	// plugin; nil: it was never read.
 	Live      []v1alpha1.Plugin            `json:"live"`
 	Revisions map[string][]v1alpha1.Plugin `json:"revisions,omitempty"`
-	// NotLoaded are the IDs of API servers' containers that ran when the writer of the live set last changed, or started
-	// just after: those that still run may use the set before.
+	// NotLoaded are the IDs of the API servers' containers that ran when the writer of the live set changed, or that
+	// started just after. While they run, they may use an earlier set. No ID is removed.
 	NotLoaded []string `json:"notLoaded,omitempty"`
-	// Mixed is, by revision, empty for the live set, what else than the write key encrypts some resource.
+	// Mixed has, by revision ("" is the live set), encryptionconfig.Config.Mixed if it is not empty.
 	Mixed map[string]string `json:"mixed,omitempty"`
-	// NotProbed are the kms providers that cannot be probed, with the reasons.
+	// NotProbed has the kms providers that cannot be probed, with the reasons.
 	NotProbed string `json:"notProbed,omitempty"`
 
-	// Silent are the reports, by node, that were seen unchanged for long.
+	// Silent has, by node, the reports that have not changed for long.
 	Silent map[string]rollup.Silence `json:"silent,omitempty"`
 
 	// Folders are the host folders that the DaemonSet last mounted. While no pod of the
 	// API server runs, nothing else shows them.
 	Folders []objects.Folder `json:"folders,omitempty"`
 
-	// Injected is the Deployment that has the reporter, recorded before that is injected, without
-	// a UID.
+	// Injected is the Deployment that has the reporter. It is first recorded before the injection, still without a UID
+	// and a generation.
 	Injected *Injected `json:"injected,omitempty"`
-	// Reverted means that its owner removed it again.
+	// Reverted means that the Deployment's owner removed the reporter again.
 	Reverted bool `json:"reverted,omitempty"`
 }
 
-// Injected is a Deployment with the reporter. Its generation tells an older view of it
-// from one without the reporter.
+// Injected is a Deployment with the reporter. Generation is the one after the injection: a cached Deployment with a
+// lower one does not show that the reporter was removed.
 type Injected struct {
 	Deployment string `json:"deployment"`
 	UID        string `json:"uid"`
@@ -88,7 +89,7 @@ func writing(set []v1alpha1.Plugin) int {
 	return slices.IndexFunc(set, func(p v1alpha1.Plugin) bool { return p.Role == v1alpha1.RoleWrite })
 }
 
-// Untouched reports whether nothing of the target was made in its namespace.
+// Untouched reports whether nothing of the target was created in its namespace.
 func (s *State) Untouched() bool { return !s.Role && !s.InTarget && !s.Token }
 
 // NotInjected records that no Deployment has the reporter.

@@ -17,8 +17,7 @@ func (r Reason) NeedsAction() bool {
 	return r != "" && contract.RollupReasonOf(string(r)).NeedsAction
 }
 
-// Status of a delivery, or a problem that keeps it from being complete. The zero Status is not
-// known yet.
+// Status of a delivery, or a problem that keeps it from being complete. A zero Status is not known yet.
 type Status struct {
 	Reason  Reason
 	Message string
@@ -30,7 +29,7 @@ func (s Status) Delivered() bool {
 		s.Reason == contract.Removed
 }
 
-// IfNeedsAction is the status if an administrator must act, else none.
+// IfNeedsAction returns the status as a list, which is empty if no action is needed.
 func (s Status) IfNeedsAction() []Status {
 	if s.Reason.NeedsAction() {
 		return []Status{s}
@@ -41,8 +40,8 @@ func (s Status) IfNeedsAction() []Status {
 // MaxMessage bounds the message of a condition, in bytes.
 const MaxMessage = 2048
 
-// Worst is the status of several problems: the most severe reason, and all messages,
-// its own first.
+// Worst returns one status for several problems, at least one: the most severe reason, and all messages, beginning
+// with the message of that reason.
 func Worst(problems []Status) Status {
 	sorted := slices.Clone(problems)
 	rank := func(s Status) int { return contract.Severity(string(s.Reason)) }
@@ -61,5 +60,5 @@ func Worst(problems []Status) Status {
 	return Status{Reason: sorted[0].Reason, Message: Join(messages)}
 }
 
-// Join makes one message of several, within MaxMessage.
+// Join joins messages to one of at most MaxMessage bytes.
 func Join(lines []string) string { return contract.Cut(strings.Join(lines, "; "), MaxMessage) }

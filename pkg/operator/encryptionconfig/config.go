@@ -1,13 +1,11 @@
-// Package encryptionconfig reads which KMS plugins an API server's EncryptionConfiguration
-// names, so that a reporter can probe them. It is pure.
+// Package encryptionconfig reads which KMS plugins an API server's EncryptionConfiguration names, so that a reporter
+// can probe them. It is pure.
 //
-// The file also holds local encryption keys. They are never decoded into a
-// value, so nothing that is returned can hold them; and no error quotes the
-// file, not even the place where it cannot be read.
+// The file also contains local encryption keys. They are never decoded into a value, so no result can contain them.
+// No error quotes the file, not even the position of a syntax error.
 //
-// Only what is needed is read, and the rest is tolerated: it is kube-apiserver's
-// business to reject a file that it cannot use. A provider that cannot be probed
-// does not hide the others; it is returned as ignored, with the reason.
+// Only what is needed is read, and the rest is tolerated: kube-apiserver rejects a file that it cannot use. A
+// provider that cannot be probed does not hide the others; it is returned as ignored, with the reason.
 package encryptionconfig
 
 import (
@@ -25,35 +23,36 @@ import (
 	"github.com/kms-health/kms-health/pkg/contract"
 )
 
-// defaultTimeout is kube-apiserver's for a provider that leaves its own out:
-// defaults.go of k8s.io/apiserver/pkg/apis/apiserver/v1.
+// defaultTimeout is kube-apiserver's for a provider without a timeout: defaults.go of
+// k8s.io/apiserver/pkg/apis/apiserver/v1.
 const defaultTimeout = "3s"
 
 // Config is what an EncryptionConfiguration contains about KMS plugins.
 type Config struct {
-	// Plugins are the KMS v2 plugins, one per socket: those that encrypt first, each kind in order of
-	// appearance, and at most v1alpha1.MaxPlugins. Never nil.
+	// Plugins are the KMS v2 plugins, one per socket: first those with the role Write, then the others, each in order of
+	// appearance. There are at most v1alpha1.MaxPlugins. Never nil.
 	Plugins []v1alpha1.Plugin
-	// Ignored are the kms providers that cannot be probed, or the first of several at such an endpoint, each
-	// as a text with its reason: plain and bounded, fit for a log or a condition.
+	// Ignored are the kms providers that cannot be probed, each as a text with its reason: plain and bounded, fit for a
+	// log or a condition. A socket after the first v1alpha1.MaxPlugins is named by its first provider only.
 	Ignored []string
-	// Encrypted are the resources that kube-apiserver needs a KMS plugin for, of either version:
-	// ConfigMaps, as a pod that mounts one does not start while the plugin is unhealthy, and
-	// those that have the reports.
+	// Encrypted are the resources that kube-apiserver needs a KMS plugin for, v1 or v2. Only ConfigMaps and the
+	// resources that have the reports are looked up. A pod that mounts an encrypted ConfigMap does not start while the
+	// plugin is unhealthy.
 	Encrypted []schema.GroupResource
-	// Mixed says which resources another provider encrypts than the others, plain and bounded; empty: none.
+	// Mixed lists which provider encrypts which resources, plain and bounded, if entries with a KMS v2 plugin have
+	// different first providers. Empty: they do not.
 	Mixed string
 }
 
 // Bounds on how many ignored providers, and entries of the file, a text names.
 const maxIgnored, maxEntries = 5, 8
 
-// IgnoredText lists ignored providers, each once; it is empty where there is none.
+// IgnoredText lists ignored providers, each once, at most maxIgnored; it is empty if there are none.
 func IgnoredText(all []string) string {
 	return strings.Join(atMost(maxIgnored, slices.Compact(slices.Sorted(slices.Values(all)))), "; ")
 }
 
-// atMost are the first texts, and how many there are more.
+// atMost returns the first texts and, if there are more, how many.
 func atMost(most int, texts []string) []string {
 	if more := len(texts) - most; more > 0 {
 		return append(texts[:most:most], fmt.Sprintf("and %d more", more))
@@ -61,7 +60,7 @@ func atMost(most int, texts []string) []string {
 	return texts
 }
 
-// ConfigMaps are those of the core group.
+// ConfigMaps is the resource of the core group.
 var ConfigMaps = schema.GroupResource{Resource: "configmaps"}
 
 // Why a provider is ignored.
@@ -74,14 +73,13 @@ const (
 
 var reasonTooMany = fmt.Sprintf("there are %d plugins before it, and a reporter probes no more", v1alpha1.MaxPlugins)
 
-// Parse reads an EncryptionConfiguration of apiserver.config.k8s.io/v1 (or an EncryptionConfig of v1, which is
-// the same), YAML or JSON, of at most 1 MiB, which is what a Secret can hold.
+// Parse reads an EncryptionConfiguration of apiserver.config.k8s.io/v1 (or an EncryptionConfig of v1, which is the
+// same), YAML or JSON, of at most 1 MiB, which is what a Secret can hold.
 //
-// A plugin's role is Write where it is the first provider of any entry, else Read. Its timeout is the shortest of
-// several, since kube-apiserver cannot use a provider that exceeds its own, brought within v1alpha1.MinTimeout and
-// contract.MaxInterval. Its endpoint has the plain spelling, so nothing else that a URL may have is copied. For its
-// keyID see nameKeys.
-// An error contains nothing from the file but the names of fields.
+// A plugin's role is Write if it is the first provider of any entry, else Read. Its timeout is the shortest of its
+// providers, since kube-apiserver cannot use a provider that exceeds its own. It is at least v1alpha1.MinTimeout and
+// at most contract.MaxInterval. Its endpoint is rebuilt from the socket's address, so no other part of
+// a URL is copied. See nameKeys for its keyID. An error contains nothing from the file but the names of fields.
 func Parse(data []byte, given map[string]string) (Config, error) {
 	f, err := decode(data)
 	if err != nil {
@@ -115,27 +113,28 @@ func Parse(data []byte, given map[string]string) (Config, error) {
 
 // socket is an endpoint with all that the file contains about it.
 type socket struct {
-	address string // by which two spellings of an endpoint are one
+	address string // cleaned: two spellings of one endpoint are equal
 	plugin  v1alpha1.Plugin
 	uses    []use // at least one
 }
 
-// use is one kms provider, with the resources that it is named for.
+// use is one kms provider, with the resources of its entry.
 type use struct {
 	resources []string
 	provider  string
 }
 
-// ignore is a text with fixed parts, and of the file the names of the provider and of its first resource.
+// ignore returns a text of fixed parts. From the file it quotes only the names of the provider and of its first
+// resource.
 func ignore(u use, reason string) string {
 	return fmt.Sprintf("provider %s of %s is not probed: %s", shown(u.provider), shownFirst(u.resources), reason)
 }
 
-// presentable is a name of expected form. If a quote is missing in a file, a "name" can
-// be half of the file.
+// presentable matches a name of the expected format. If a quote is missing in a file, a parsed "name" can be half of
+// the file.
 var presentable = regexp.MustCompile(`^[-A-Za-z0-9_.:*]{0,128}$`)
 
-// shownFirst is the first of the resources.
+// shownFirst returns the first of the resources, fit to be shown.
 func shownFirst(resources []string) string {
 	return shown(strings.Join(resources[:min(1, len(resources))], ""))
 }
@@ -147,8 +146,8 @@ func shown(name string) string {
 	return name
 }
 
-// collect gathers the KMS v2 providers by their sockets, in order of appearance,
-// and the others with the reason why not.
+// collect groups the KMS v2 providers by their sockets, in order of appearance, and lists the other kms providers
+// with the reason why they are ignored.
 func collect(entries []entry) (sockets []*socket, ignored []string) {
 	for _, e := range entries {
 		for i, p := range e.Providers {
@@ -178,8 +177,7 @@ func collect(entries []entry) (sockets []*socket, ignored []string) {
 	return sockets, ignored
 }
 
-// check returns the socket's address and the timeout of a provider that can be probed; for
-// any other, why it cannot.
+// check returns the socket's address and the timeout of a provider, or why it cannot be probed.
 func (k *kms) check() (address string, timeout time.Duration, why string) {
 	address, err := v1alpha1.SocketAddress(k.Endpoint)
 	timeout, wrong := time.ParseDuration(cmp.Or(k.Timeout, defaultTimeout))
@@ -201,8 +199,8 @@ func (k *kms) check() (address string, timeout time.Duration, why string) {
 //  1. given, by endpoint
 //  2. its file's name, kms-{keyID}.sock
 //  3. a provider's name, {keyID}_{resource} or kms-{keyID}_{resource}
-//  4. a provider's name as it is
-//  5. a hash of its address: a plugin that is not probed would look healthy
+//  4. a provider's name, unchanged
+//  5. a hash of its address, so that every plugin is probed: an unprobed one would look healthy
 //
 // Each source is applied to all sockets before the next one is, and of several sockets
 // the earlier one gets the keyID. A keyID that is invalid, or already another socket's,

@@ -47,16 +47,16 @@ type provider struct {
 	Identity  given `json:"identity"`
 }
 
-// given is whether a field is there. What it holds is not read.
+// given is true if a field is set. Its content, which may have keys, is not read.
 type given bool
 
-// UnmarshalJSON is json.Unmarshaler's.
+// UnmarshalJSON implements json.Unmarshaler.
 func (g *given) UnmarshalJSON(raw []byte) error {
 	*g = string(raw) != "null"
 	return nil
 }
 
-// writer says how a provider that is the first of its entry encrypts, and whether it is a KMS v2 plugin.
+// writer describes how a provider encrypts as the first of its entry, and reports whether it is a KMS v2 plugin.
 func (p *provider) writer() (text string, isV2 bool) {
 	switch {
 	case p.KMS != nil && p.KMS.APIVersion == "v2":
@@ -78,8 +78,8 @@ func (p *provider) writer() (text string, isV2 bool) {
 	return "an unknown provider", false
 }
 
-// mixed says which resources are written differently, of those whose entries list a KMS v2 plugin, where one of these
-// plugins writes; empty: none is.
+// mixed lists the first provider of each entry that names a KMS v2 plugin. It is empty if these providers are all the
+// same, or if none of them is a KMS v2 plugin.
 func (f *file) mixed() string {
 	first, text, different, plugins := "", []string{}, false, false
 	for _, e := range f.Resources {
@@ -105,10 +105,9 @@ type kms struct {
 	Timeout    string `json:"timeout"`
 }
 
-// decode reads a file as kube-apiserver does: JSON as JSON, anything else
-// as YAML, of which the first document counts; names of fields are
-// case-sensitive, unknown ones are skipped, and of duplicates the last counts.
-// A parser's own errors quote the file; these consist of fixed text and field names of file.
+// decode reads a file as kube-apiserver does: JSON as JSON, anything else as YAML. Only the first YAML document
+// counts. Names of fields are case-sensitive, unknown fields are skipped, and the last of duplicate fields counts. A
+// parser's errors quote the file, so the errors here consist of fixed text and names of fields.
 func decode(data []byte) (*file, error) {
 	if !stdjson.Valid(data) {
 		converted, err := yaml.YAMLToJSON(data)
@@ -133,9 +132,9 @@ func decode(data []byte) (*file, error) {
 	return f, nil
 }
 
-// merge leaves a resource that several entries name to the first of these, and adds the providers of the others there,
-// which only decrypt: kube-apiserver appends them
-// (getTransformerOverridesAndKMSPluginProbes in k8s.io/apiserver/pkg/server/options/encryptionconfig).
+// merge assigns a resource that several entries name to the first of them. It appends the providers of the others
+// there, where they only decrypt, as kube-apiserver does (getTransformerOverridesAndKMSPluginProbes in
+// k8s.io/apiserver/pkg/server/options/encryptionconfig).
 func (f *file) merge() {
 	first, all := map[schema.GroupResource]int{}, []entry{}
 	for _, e := range f.Resources {
@@ -161,10 +160,9 @@ func (f *file) merge() {
 	f.Resources = all
 }
 
-// usesKMS reports whether a KMS plugin encrypts, or decrypts, a resource: the entries that name it count,
-// else those for its group, else those for all
-// (transformerFromOverrides in k8s.io/apiserver/pkg/server/options/encryptionconfig). A name
-// may end in the dot before the empty name of the core group.
+// usesKMS reports whether a KMS plugin encrypts or decrypts a resource. The entries that name it count, else those
+// for its group, else those for all groups (transformerFromOverrides in
+// k8s.io/apiserver/pkg/server/options/encryptionconfig). The name of a resource of the core group may end in a dot.
 func (f *file) usesKMS(resource schema.GroupResource) bool {
 	for _, name := range []schema.GroupResource{
 		resource, {Group: resource.Group, Resource: "*"}, {Group: "*", Resource: "*"},
@@ -188,11 +186,9 @@ type Set struct {
 	Problem string // why a Secret gives no set, without anything from it but the names of fields
 }
 
-// Read returns the set of the Secret of an encryption config; nil: it does not exist, so
-// there is no plugin.
-//
-// A revision from before KMS was turned on has no Secret. That it does not exist is a fact only while the
-// live Secret can be read.
+// Read returns the plugin set in the Secret of an encryption config. A nil Secret does not exist, so it has no
+// plugin: a revision from before KMS was turned on has no Secret. Pass nil for a revision only if the live Secret
+// could be read.
 func Read(secret *corev1.Secret, config v1alpha1.EncryptionConfig) Set {
 	if secret == nil {
 		return Set{Known: true, Config: Config{Plugins: []v1alpha1.Plugin{}}}

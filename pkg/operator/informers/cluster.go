@@ -23,39 +23,40 @@ import (
 // resources.
 const ClusterName = "cluster"
 
-// Managed is an object that was made for an API server, with what each sync of each API server asks of all.
+// Managed is an object that the operator created for one API server. The other fields cache what every sync reads.
 type Managed struct {
 	*unstructured.Unstructured
 	APIServer string      // by its label
-	Pod       *corev1.Pod // the same, of OwnPods alone
+	Pod       *corev1.Pod // the object as a Pod; set in OwnPods only
 }
 
 type managedInformer = *Informer[Managed]
 
 // Cluster has the informers of the whole cluster.
 type Cluster struct {
-	Roles, Bindings managedInformer // the ClusterRoles and ClusterRoleBindings made for targets
-	// Policy and PolicyBinding bound what reporters may write. Of each, only why it is
-	// not as it should be is kept, empty where it is.
+	Roles, Bindings managedInformer // the ClusterRoles and ClusterRoleBindings of API servers
+	// Policy and PolicyBinding bound what reporters may write. Their value is why they differ from what is expected;
+	// empty: they do not.
 	Policy, PolicyBinding *Informer[string]
-	// What was made for targets in the operator's own namespace.
+	// Objects for API servers in the operator's own namespace.
 	OwnPods, DaemonSets, ConfigMaps, ServiceAccount managedInformer
 	// Infrastructure exists on OpenShift, and has the URL of the API servers' internal load
 	// balancer. Nil: this is known not to be OpenShift.
 	Infrastructure *Informer[string]
 	Nodes          *Informer[Node] // all: pods of API servers may be on any
-	// Failures are of the pods in the operator's own namespace. Without the right to read Events messages are shorter.
+	// Failures is why pods in the operator's own namespace do not start. Without the right to read Events, messages do
+	// not say that.
 	Failures *Informer[Failure]
 
 	ClusterOptions
 }
 
-// ClusterOptions configure what a Cluster watches, and the queues that changes go to.
+// ClusterOptions configure what a Cluster watches, and which queues get the changes.
 type ClusterOptions struct {
 	Client    dynamic.Interface
 	Resources dynamic.Interface // for operator resources: it decodes what operatorstatus.Read needs
 	Namespace string            // the operator's own
-	// CheckPolicy returns why the reporters' policy, or its binding, is not as expected, once for each version.
+	// CheckPolicy returns why the reporters' policy, or its binding, is not as expected. It is called once per version.
 	CheckPolicy func(*unstructured.Unstructured) string
 	OpenShift   bool // this is OpenShift, or may be
 	// Reporters and Health are the queues of the controllers of reporters and of the roll-up.
@@ -113,7 +114,7 @@ var (
 	Infrastructures  = configv1.GroupVersion.WithResource("infrastructures")
 )
 
-// whole keeps all of an object but its history.
+// whole keeps an object without its managedFields.
 func whole(o *unstructured.Unstructured) *unstructured.Unstructured {
 	o.SetManagedFields(nil)
 	return o
@@ -123,7 +124,7 @@ func readManaged(o *unstructured.Unstructured) Managed {
 	return Managed{Unstructured: whole(o), APIServer: o.GetLabels()[contract.APIServerLabel]}
 }
 
-// readDaemonSet keeps the history, which shows what others wrote.
+// readDaemonSet keeps the managedFields, by which ssa.Applier finds fields of others.
 func readDaemonSet(o *unstructured.Unstructured) Managed {
 	return Managed{Unstructured: o, APIServer: o.GetLabels()[contract.APIServerLabel]}
 }
@@ -137,13 +138,13 @@ func readOwnPod(o *unstructured.Unstructured) Managed {
 // exists keeps nothing of an object.
 func exists(*unstructured.Unstructured) struct{} { return struct{}{} }
 
-// internalServer is the URL of the API servers' internal load balancer.
+// internalServer returns the URL of the API servers' internal load balancer.
 func internalServer(o *unstructured.Unstructured) string {
 	server, _, _ := unstructured.NestedString(o.Object, "status", "apiServerInternalURI")
 	return server
 }
 
-// typed is an object as T, without its history.
+// typed converts an object to T, without its managedFields.
 func typed[T any](o *unstructured.Unstructured) *T { return As[T](whole(o)) }
 
 // As converts an object to T, never nil. It ignores the error: the API server validated the object.
@@ -153,7 +154,7 @@ func As[T any](o *unstructured.Unstructured) *T {
 	return t
 }
 
-// Node is what matters of a Node.
+// Node has what is needed of a Node.
 type Node struct {
 	Name   string
 	Labels map[string]string

@@ -13,9 +13,9 @@ type Source interface {
 	FailedFor() time.Duration
 }
 
-// AuthorizerWarmup is for how long an API server that has just started may deny requests that it
-// will allow: its authorizer has not read the roles yet.
+// AuthorizerWarmup is how long an API server that has just started may deny requests that it should allow: its
+// authorizer has not read the roles yet.
 const AuthorizerWarmup = 10 * time.Second
 
-// Denied reports whether a request was denied, which lasts until a right is given.
+// Denied reports whether a request was denied. Retries do not help until a right is granted.
 func Denied(err error) bool { return apierrors.IsForbidden(err) || apierrors.IsUnauthorized(err) }

@@ -9,14 +9,15 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// Failure is why a pod, or a pod of a DaemonSet, does not start, as an Event of Kubernetes has it.
+// Failure is why a pod, or a pod of a DaemonSet, does not start, from an Event of Kubernetes.
 type Failure struct {
 	Event   string // its name
 	Of      types.UID
 	Message string
 }
 
-// LastFailures returns the last message for each object. Events of one object are named in the order of their making.
+// LastFailures returns the last message for each object. The names of an object's Events end in their creation time,
+// so they sort by it.
 func (c *Cluster) LastFailures() map[types.UID]string {
 	all := c.Failures.List()
 	slices.SortFunc(all, func(a, b Failure) int { return cmp.Compare(a.Event, b.Event) })
@@ -29,7 +30,7 @@ func (c *Cluster) LastFailures() map[types.UID]string {
 	return last
 }
 
-// readFailure keeps nothing of an Event with another reason.
+// readFailure returns a zero Failure for an Event with another reason.
 func readFailure(o *unstructured.Unstructured) Failure {
 	e := As[corev1.Event](o)
 	if e.Reason != "FailedMount" && e.Reason != "FailedCreate" {

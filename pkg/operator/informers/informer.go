@@ -1,8 +1,8 @@
-// Package informers keeps copies of what the operator reads of the API server.
+// Package informers keeps copies of what the operator reads from the API server.
 //
-// An Informer follows objects that may be absent or unreadable: an API that this cluster does not serve, a
-// right that comes later, Secrets that cannot be listed while the KMS plugin that encrypts them is unhealthy.
-// None of these delays another informer: each is a value, or the reason why there is none.
+// An Informer follows objects that may be absent or unreadable: an API that this cluster does not serve, a right that
+// is granted later, Secrets that cannot be listed while the KMS plugin that encrypts them is unhealthy. None of these
+// delays another informer: each has a value, or the reason why it has none.
 package informers
 
 import (
@@ -26,14 +26,15 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// backoff delays lists and watches that fail. client-go's own, of up to half a minute, would
-// hide an API server, or a plugin, that is back.
+// backoff delays lists and watches after a failure. With client-go's own, of up to half a minute, the operator would
+// notice the recovery of an API server or a plugin too late.
 var backoff = wait.Backoff{Duration: 250 * time.Millisecond, Cap: 4 * time.Second, Factor: 2, Jitter: 0.2, Steps: 10}
 
-// unserved is how much longer it waits for a kind that is not served: its CRD may be made one day.
+// unserved is an additional wait before a kind is listed again that is not served: its CRD may be created later.
 const unserved = 30 * time.Second
 
-// listTimeout bounds a list of etcd: what waits for it must not wait for an API server without an etcd.
+// listTimeout bounds a list that etcd must answer. A Relist must not wait for an API server whose etcd does not
+// answer.
 const listTimeout = 10 * time.Second
 
 // Selection is what an informer follows.
@@ -45,8 +46,7 @@ type Selection struct {
 	Fields    string // a field selector, where Name is empty
 }
 
-// Informer follows a selection, and keeps a T of each object: what is needed of it,
-// and no more.
+// Informer follows a selection. It keeps only a T of each object, with what is needed of it.
 type Informer[T any] struct {
 	selection Selection
 	resource  dynamic.ResourceInterface
@@ -58,15 +58,15 @@ type Informer[T any] struct {
 	objects  values[T] // nil before the first list
 	err      error
 	relist   context.CancelFunc // nil before Run
-	fromEtcd time.Time          // when the next list was asked for, which is of etcd, not of a cache; zero: it need not be
-	listed   time.Time          // the same of the list that is about to be stored
-	seen     time.Time          // and of the last one that was
+	fromEtcd time.Time          // when Relist was called: the next list reads from etcd, not a cache; zero: not called
+	listed   time.Time          // the same for the list that is about to be stored
+	seen     time.Time          // the same for the last list that was stored
 	since    time.Time          // when errors with the reason of err began; zero while there are none
 }
 
 type values[T any] map[cache.ObjectName]T
 
-// Queue is that of a controller. A change adds a key to it, and calls no controller.
+// Queue is a controller's. A change only adds a key to it.
 type Queue interface{ Enqueue(name string) }
 
 // Key is what an informer enqueues after a change.
@@ -75,13 +75,13 @@ type Key struct {
 	Name  string // of an API server, or syncqueue.All
 }
 
-// handler enqueues a key after changes: of those from one T to another, where matters is nil or returns true.
+// handler enqueues a key after additions and deletions, and after a change of a T if matters is nil or returns true.
 type handler[T any] struct {
 	Key
 	matters func(before, after T) bool
 }
 
-// New makes an informer, which enqueues keys after each change of a T. It follows nothing before Run.
+// New returns an informer that enqueues keys after each change of a T. It follows nothing before Run.
 func New[T any](
 	client dynamic.Interface, selection Selection, convert func(*unstructured.Unstructured) T, keys ...Key,
 ) *Informer[T] {
@@ -93,7 +93,7 @@ func New[T any](
 	return s
 }
 
-// start runs the informer until ctx ends, or its own end is called.
+// start runs the informer until ctx ends or end is called.
 func (s *Informer[T]) start(ctx context.Context) *Informer[T] {
 	ctx, s.end = context.WithCancel(ctx)
 	go s.Run(ctx)
@@ -110,13 +110,13 @@ func (s *Informer[T]) Run(ctx context.Context) {
 		cache.NewReflectorWithOptions(
 			listsFirst{&cache.ListWatch{ListWithContextFunc: s.list, WatchFuncWithContext: s.watch}},
 			&unstructured.Unstructured{}, store[T]{s}, cache.ReflectorOptions{Backoff: &backoff},
-		).RunWithContext(klog.NewContext(following, logr.Discard())) // it would log each error, which list and watch keep
+		).RunWithContext(klog.NewContext(following, logr.Discard())) // it would log each error; observe logs changes
 		stop()
 	}
 }
 
-// Relist lists all anew, as etcd has it, unless it does already, and follows them from there. Handlers are enqueued
-// when it has.
+// Relist lists all objects again, from etcd, and watches from there, unless such a list is pending. Handlers are
+// enqueued when the list is stored.
 func (s *Informer[T]) Relist() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -126,15 +126,15 @@ func (s *Informer[T]) Relist() {
 	}
 }
 
-// Relisted is when Relist was last called that has listed all; zero: never.
+// Relisted returns when Relist was called for the last list that was stored; zero: for none.
 func (s *Informer[T]) Relisted() time.Time {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.seen
 }
 
-// listsFirst makes the reflector list, and not stream, what there is: the answer to a
-// list gives the reason of a failure.
+// listsFirst makes the reflector list the objects instead of streaming them: the answer to a list has the reason of a
+// failure.
 type listsFirst struct{ *cache.ListWatch }
 
 // IsWatchListSemanticsUnSupported is called by client-go.
@@ -181,9 +181,8 @@ func (s *Informer[T]) choose(o *metav1.ListOptions) {
 	}
 }
 
-// observe keeps the outcome of a list or watch, and logs when an API server's answer changes. A kind
-// that is not served has no objects. An error about the version that the reflector asked for is none:
-// it lists anew.
+// observe keeps the outcome of a list or watch, and logs when an API server's answer changes. A kind that is not
+// served has no objects. An error about the requested resourceVersion is ignored: the reflector lists again.
 func (s *Informer[T]) observe(ctx context.Context, err error) {
 	switch {
 	case ctx.Err() != nil, apierrors.IsResourceExpired(err), apierrors.IsGone(err),
@@ -229,15 +228,14 @@ func (s *Informer[T]) HasSynced() bool {
 	return s.objects != nil
 }
 
-// Err is why the last list or watch failed, nil when it did not, or when the kind is
-// not served.
+// Err returns why the last list or watch failed; nil if it did not, or if the kind is not served.
 func (s *Informer[T]) Err() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.err
 }
 
-// FailedFor is for how long lists or watches have failed with the reason of Err.
+// FailedFor returns how long lists or watches have failed with the reason of Err.
 func (s *Informer[T]) FailedFor() time.Duration {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -262,10 +260,10 @@ func (s *Informer[T]) List() []T {
 	return slices.AppendSeq(make([]T, 0, len(s.objects)), maps.Values(s.objects))
 }
 
-// store is an Informer as its reflector writes it.
+// store is the store of an Informer's reflector.
 type store[T any] struct{ *Informer[T] }
 
-// Add is cache.ReflectorStore's, as are the other methods.
+// Add implements cache.ReflectorStore, as do the other methods.
 func (s store[T]) Add(obj any) error { return s.Update(obj) }
 
 // Update adds or replaces an object.

@@ -21,14 +21,14 @@ import (
 	"github.com/kms-health/kms-health/pkg/operatorstatus"
 )
 
-// Target has the informers of one API server. A nil one is not needed now.
+// Target has the informers of one API server. An informer that is not needed now is nil.
 type Target struct {
 	Cluster                    *Cluster
 	Resource                   *Informer[*operatorstatus.Status]
 	Namespace                  *Informer[struct{}]
 	Pods                       *Informer[*corev1.Pod]
-	SecretRole                 managedInformer // by which the operator reads the encryption configs
-	ConfigMaps, ServiceAccount managedInformer // made in the target's namespace
+	SecretRole                 managedInformer // the operator reads the encryption configs by it
+	ConfigMaps, ServiceAccount managedInformer // in the target's namespace
 	Deployment                 *Informer[Deployment]
 	Secret                     *Informer[encryptionconfig.Set] // the live encryption config's
 
@@ -42,19 +42,19 @@ type Target struct {
 // Needs are the informers that an API server does not always have.
 type Needs struct {
 	SecretRole bool
-	Secret     bool // once the role is active: before, each read is refused
+	Secret     bool // once the Role exists: before, each read is denied
 	OwnObjects bool // ConfigMaps and ServiceAccounts in the target's namespace
 	Deployment string
 }
 
-// Deployment is an API server's, and whether fields of it are the operator's: any, or the
-// reporter's container, whoever owns the container's own fields.
+// Deployment is an API server's Deployment. Injected means that the operator owns any field of it, HasContainer that
+// it owns the reporter's container, whoever owns the fields of that container.
 type Deployment struct {
 	*appsv1.Deployment
 	Injected, HasContainer bool
 }
 
-// NewTarget starts the informers of a target, whose changes go to the cluster's queues.
+// NewTarget starts the informers of a target. Their changes are enqueued in the cluster's queues.
 func NewTarget(ctx context.Context, c *Cluster, t *v1alpha1.APIServer) *Target {
 	reporters, health := Key{c.Reporters, t.Name}, Key{c.Health, t.Name}
 	s := &Target{target: *t, reporters: reporters, Cluster: c}
@@ -71,13 +71,13 @@ func NewTarget(ctx context.Context, c *Cluster, t *v1alpha1.APIServer) *Target {
 	return s
 }
 
-// Destination is what is known of the object that has the reports; nil: there is none.
+// Destination returns the object that has the reports; nil: it is not known, or does not exist.
 func (s *Target) Destination() *operatorstatus.Status {
 	status, _ := s.Resource.Get("", s.target.ReportsTo().Name)
 	return status
 }
 
-// Same reports whether the informers serve another configuration of the API server.
+// Same reports whether the informers fit a configuration of the API server.
 func (s *Target) Same(t *v1alpha1.APIServer) bool {
 	return s.target.Namespace == t.Namespace && s.target.Resource == t.Resource &&
 		maps.Equal(s.target.PodSelector, t.PodSelector) && reflect.DeepEqual(s.target.EncryptionConfig, t.EncryptionConfig)
@@ -101,7 +101,8 @@ func (s *Target) Follow(n Needs) {
 	keep(s, &s.Deployment, n.Deployment != "", selection(Deployments, n.Deployment), readDeployment)
 }
 
-// keep starts an informer that is needed and not there, and ends one of another selection.
+// keep starts an informer that is needed and does not exist, and ends one that is not needed or has another
+// selection.
 func keep[T any](
 	s *Target, place **Informer[T], needed bool, selection Selection, convert func(*unstructured.Unstructured) T,
 ) {

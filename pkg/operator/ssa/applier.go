@@ -25,19 +25,19 @@ import (
 	"github.com/kms-health/kms-health/pkg/contract"
 )
 
-// Applier writes the operator's objects by Server-Side Apply under the field manager contract.OperatorName, and only
-// when there is something to write: an object that was applied, and has not changed since, is left alone. Pods are
-// created, and only their metadata is written again. Several goroutines may use it, each for objects of its own.
+// Applier writes the operator's objects by Server-Side Apply under the field manager contract.OperatorName. It sends
+// nothing for an object that has not changed since it was applied. Pods are created, and later only their metadata is
+// patched. Several goroutines may use it if no two of them write the same object.
 type Applier struct {
 	client dynamic.Interface
 
 	mu      sync.Mutex
-	applied map[string]string // by object, what was sent and what came of it
+	applied map[string]string // by object: the hash of what was sent, and the changeToken of the result
 }
 
-// changeToken changes with every change of an object that matters: the generation of one whose status or
-// metadata others write, by right; else the version, so that a user who adds a subject to a
-// binding of ours has changed it.
+// changeToken differs after each change that matters. For an object with a generation it is the generation, since
+// others may write its status and metadata. For any other object it is the resourceVersion: a user may have added a
+// subject to a managed binding.
 func changeToken(o *unstructured.Unstructured) string {
 	if generation := o.GetGeneration(); generation > 0 {
 		return fmt.Sprintf("%s generation %d", o.GetUID(), generation)
@@ -45,13 +45,13 @@ func changeToken(o *unstructured.Unstructured) string {
 	return o.GetResourceVersion()
 }
 
-// New makes an Applier.
+// New returns an Applier.
 func New(client dynamic.Interface) *Applier {
 	return &Applier{client: client, applied: map[string]string{}}
 }
 
-// Apply makes an object what it should be, and reports whether that changed it. live is what the
-// watch last showed of it, nil where it showed none. The result is nil where nothing was sent.
+// Apply brings an object to its desired state, and reports whether that changed it. live is the object as the
+// informer last saw it, nil if it saw none. The result is nil if nothing was sent.
 func (a *Applier) Apply(ctx context.Context, desired, live *unstructured.Unstructured) (changed bool,
 	result *unstructured.Unstructured, err error) {
 	if desired.GetKind() == "Pod" {
@@ -65,7 +65,7 @@ func (a *Applier) Apply(ctx context.Context, desired, live *unstructured.Unstruc
 	hash := contract.FileHash(raw)
 	before := a.last(key)
 	if isAsApplied(before, hash, live) {
-		klog.V(4).InfoS("Not applied: it is as it was applied last", "object", key)
+		klog.V(4).InfoS("Not applied: unchanged since the last apply", "object", key)
 		return false, nil, nil
 	}
 	result, err = a.patch(ctx, desired, types.ApplyPatchType, raw, new(true))
@@ -89,7 +89,7 @@ func (a *Applier) Applied(desired, live *unstructured.Unstructured) bool {
 	return err == nil && isAsApplied(a.last(Describe(desired)), contract.FileHash(raw), live)
 }
 
-// last is what was applied last, and what changes when the object does; empty: nothing was.
+// last returns the hash and the changeToken of the last apply of an object; empty if there was none.
 func (a *Applier) last(key string) string {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -100,9 +100,9 @@ func isAsApplied(last, hash string, live *unstructured.Unstructured) bool {
 	return live != nil && last == hash+changeToken(live)
 }
 
-// takeOver makes the fields that others wrote into an object the operator's, so that the next apply removes them, and
-// reports whether there were any. An apply leaves them, and is invalid where they exclude its own: `kubectl rollout
-// undo` brings back the volume source of an earlier version.
+// takeOver makes the operator own the fields that others wrote into an object, so that the next apply removes them.
+// It reports whether it did. An apply alone keeps such fields, and is invalid if they exclude its own: the command
+// `kubectl rollout undo` restores the volume source of an earlier version.
 func (a *Applier) takeOver(ctx context.Context, live *unstructured.Unstructured) bool {
 	if live == nil {
 		return false
@@ -112,7 +112,7 @@ func (a *Applier) takeOver(ctx context.Context, live *unstructured.Unstructured)
 	for i, m := range entries {
 		if m.Subresource == "" && m.Manager != contract.OperatorName {
 			others.Insert(m.Manager)
-			entries[i].Operation = metav1.ManagedFieldsOperationUpdate // as UpgradeManagedFieldsPatch takes them
+			entries[i].Operation = metav1.ManagedFieldsOperationUpdate // UpgradeManagedFieldsPatch takes only these
 		}
 	}
 	o.SetManagedFields(entries)
@@ -159,8 +159,7 @@ func (a *Applier) patch(ctx context.Context, o *unstructured.Unstructured, kind 
 	return result, nil
 }
 
-// MetadataPatch is a patch of the metadata of a live pod that differs from the desired one's; nil:
-// it does not.
+// MetadataPatch returns a patch that gives a live pod the desired metadata; nil if the pod has it.
 func MetadataPatch(desired, live *unstructured.Unstructured) map[string]any {
 	owners := desired.GetOwnerReferences()
 	sameOwner := func(a, b metav1.OwnerReference) bool { return a.UID == b.UID }
@@ -174,13 +173,13 @@ func MetadataPatch(desired, live *unstructured.Unstructured) map[string]any {
 	patch := map[string]any{"labels": desired.GetLabels(), "annotations": desired.GetAnnotations(),
 		"ownerReferences": owners}
 	if uid := live.GetUID(); uid != "" {
-		patch["uid"] = uid // not of another pod that has the name by now
+		patch["uid"] = uid // fails for a later pod of the same name
 	}
 	return patch
 }
 
-// Delete removes an object that a watch showed, and no other of its name, and reports
-// whether it did. One that is deleted, or being deleted, is not changed.
+// Delete deletes the object with the UID of live, and reports whether it did: not if the object is gone or is already
+// being deleted.
 func (a *Applier) Delete(ctx context.Context, live *unstructured.Unstructured) (deleted bool, err error) {
 	key := Describe(live)
 	a.mu.Lock()
@@ -205,18 +204,19 @@ func (a *Applier) resource(o *unstructured.Unstructured) dynamic.ResourceInterfa
 	return a.client.Resource(GVROf(o)).Namespace(o.GetNamespace())
 }
 
-// GVROf is the resource of an object that the operator writes.
+// GVROf returns the resource of an object. Its guess is right for every kind that the operator writes.
 func GVROf(o *unstructured.Unstructured) schema.GroupVersionResource {
 	plural, _ := meta.UnsafeGuessKindToResource(o.GroupVersionKind())
 	return plural
 }
 
-// Describe names an object, for people too.
+// Describe returns the kind, namespace and name of an object: a key that people can read.
 func Describe(o *unstructured.Unstructured) string {
 	return o.GetKind() + " " + cache.MetaObjectToName(o).String()
 }
 
-// AtLeast reports whether a version of an object is at least as new as one that was written.
+// AtLeast reports whether a resourceVersion is at least as new as one that was written. It is true if they cannot be
+// compared, as when nothing was written (empty).
 func AtLeast(version, written string) bool {
 	order, err := resourceversion.CompareResourceVersion(version, written)
 	return err != nil || order >= 0

@@ -20,13 +20,14 @@ import (
 	"github.com/kms-health/kms-health/pkg/operatorstatus"
 )
 
-// RequestTimeout bounds the requests for one object, and a write of a status, so that one that hangs delays the others
-// for no longer. A webhook that does not answer, and may fail, delays a request for its timeout, by default 10 s.
+// RequestTimeout bounds the requests for one object, or one write of a status, so that a hanging request does not
+// delay others for longer. It exceeds the default timeout of webhooks, 10 s: one with failurePolicy Ignore only
+// delays a request.
 const RequestTimeout = 15 * time.Second
 
-// ApplyStatus makes conditions and other fields the operator's part of an object's status. What it applied
-// before, and is not among them, is removed. Without force it is a conflict where another manager owns a field of
-// another value. It returns the object.
+// ApplyStatus applies conditions and other fields as the operator's part of an object's status, and returns the
+// object. It removes what the operator applied before and does not apply now. Without force, a field that another
+// manager owns with another value is a conflict. It adds the conditions to fields.
 func ApplyStatus(ctx context.Context, client dynamic.Interface, to contract.Resource,
 	conditions map[string]operatorstatus.Condition, fields map[string]any, force bool,
 ) (*unstructured.Unstructured, error) {
@@ -48,12 +49,12 @@ func ApplyStatus(ctx context.Context, client dynamic.Interface, to contract.Reso
 	return o, nil
 }
 
-// IsOther reports whether a manager is neither the operator nor a person's tool.
+// IsOther reports whether a field manager is neither the operator nor kubectl, which people use.
 func IsOther(manager string) bool {
 	return manager != contract.OperatorName && !strings.HasPrefix(manager, "kubectl")
 }
 
-// OwnerOf is the manager that owns a condition by an apply that was a conflict; empty: none does, or a person's tool.
+// OwnerOf returns the manager that owns a condition, by the conflict that an apply had; empty: none, or kubectl.
 func OwnerOf(conflict error, condition string) string {
 	var status apierrors.APIStatus
 	if !errors.As(conflict, &status) || status.Status().Details == nil {
