@@ -1,5 +1,5 @@
-// Package bindata holds the YAML that the operator applies, and the one definition of the reporter's
-// container. A scalar $NAME is a placeholder: package objects replaces it by a value.
+// Package bindata holds the YAML that the operator applies, with the only definition of the reporter's container. A
+// scalar $NAME is a placeholder: package objects replaces it by a value.
 package bindata
 
 import "embed"

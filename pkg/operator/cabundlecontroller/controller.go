@@ -1,6 +1,7 @@
-// Package cabundlecontroller keeps the CA in the pod template of the operator's own Deployment current, from which its
-// pods read it by the downward API: so they start while ConfigMaps cannot be decrypted. An old CA stays beside the new
-// one until it ends. What does not verify the API server is never written, since the next pod could not connect.
+// Package cabundlecontroller keeps the API server's CA current in the pod template of the operator's own Deployment.
+// The pods read it there by the downward API, so they start while ConfigMaps cannot be decrypted. An old CA stays
+// next to the new one until it expires. Certificates that do not verify the API server are never written: the next
+// pod could not connect.
 package cabundlecontroller
 
 import (
@@ -36,14 +37,14 @@ import (
 
 const (
 	rootCA = "kube-root-ca.crt" // kube-controller-manager keeps it in each namespace
-	// caLeft is how long before its end a CA is reported. The alert has the same time.
+	// caLeft is how long before its expiry a CA is reported. The alert uses the same time.
 	caLeft     = 30 * 24 * time.Hour
-	caInterval = 10 * time.Second // between two checks, each bounded by the same
+	caInterval = 10 * time.Second // between two checks; also the timeout of a check
 )
 
 // Options of a Controller.
 type Options struct {
-	ConfigMaps  corev1client.ConfigMapInterface // of the operator's namespace, as the next
+	ConfigMaps  corev1client.ConfigMapInterface // of the operator's namespace, as are the Deployments
 	Deployments appsv1client.DeploymentInterface
 	Namespace   string           // the operator's own
 	Server      string           // the URL by which the operator reaches the API server
@@ -55,16 +56,16 @@ type Options struct {
 // Controller keeps the CA in the pod template of the operator's own Deployment current.
 type Controller struct {
 	Options
-	expiry   *prometheus.GaugeVec // has a value when that is known
+	expiry   *prometheus.GaugeVec // has a value once the expiry is known
 	reported atomic.Pointer[string]
 }
 
-// New makes a Controller.
+// New returns a Controller.
 func New(o Options) *Controller {
 	return &Controller{Options: o, expiry: metric.GaugeVec(o.Registry, contract.MetricCAExpiry)}
 }
 
-// Problem is why the CA is not current, or that it ends soon; empty: neither.
+// Problem returns why the CA is not current, or that it expires soon; empty: neither.
 func (c *Controller) Problem() string { return *cmp.Or(c.reported.Load(), new("")) }
 
 // Run checks the CA until ctx ends. One replica at a time may run.
@@ -93,8 +94,8 @@ func (c *Controller) sync(ctx context.Context) {
 	}
 }
 
-// unanswered reports whether an error says nothing about the CA: the API server does not answer, or cannot
-// now, as while it starts or ends.
+// unanswered reports whether an error has nothing to do with the CA: the API server does not answer, or cannot answer
+// while it starts or ends.
 func unanswered(err error) bool {
 	failed, noAnswer := apierrors.APIStatus(nil), net.Error(nil)
 	if errors.As(err, &failed) {
@@ -103,9 +104,9 @@ func unanswered(err error) bool {
 	return errors.As(err, &noAnswer) || errors.Is(err, io.EOF) // a deadline is a net.Error
 }
 
-// keep writes the CA that the Deployment should have, if it is another, and returns when that ends.
+// keep writes the CA that the Deployment should have, if it differs, and returns when that expires.
 func (c *Controller) keep(ctx context.Context) (end time.Time, err error) {
-	cached := func(name string) metav1.ListOptions { // what the API server's cache has needs no KMS plugin
+	cached := func(name string) metav1.ListOptions { // the API server's cache answers without the KMS plugin
 		return metav1.ListOptions{FieldSelector: "metadata.name=" + name, ResourceVersion: "0"}
 	}
 	configMaps, err1 := c.ConfigMaps.List(ctx, cached(rootCA))
@@ -127,14 +128,14 @@ func (c *Controller) keep(ctx context.Context) (end time.Time, err error) {
 	if err != nil {
 		return end, fmt.Errorf("ConfigMap %s: %w", rootCA, err)
 	}
-	before, _ := certutil.ParseCertsPEM([]byte(annotation)) // not set, or invalid: it is replaced
+	before, _ := certutil.ParseCertsPEM([]byte(annotation)) // an annotation that is not set or invalid is replaced
 	wanted := unended(c.Now(), current, before)
 	end, err = c.end(ctx, wanted)
 	same := len(wanted) == len(before) && len(wanted) == len(unended(c.Now(), wanted, before))
 	switch {
 	case err != nil, same && (owned || end.IsZero()):
 		return end, err
-	case same: // else it goes with what `kubectl patch` wrote, which Flux removes
+	case same: // take it over: Flux removes what only `kubectl patch` owns
 		return end, c.write(ctx, annotation)
 	case end.IsZero():
 		return end, fmt.Errorf("ConfigMap %s: its CA does not verify the API server", rootCA)
@@ -147,7 +148,7 @@ func (c *Controller) keep(ctx context.Context) (end time.Time, err error) {
 	return end, c.write(ctx, string(encoded))
 }
 
-// write makes the annotation the operator's.
+// write applies the annotation, which the operator owns then.
 func (c *Controller) write(ctx context.Context, annotation string) error {
 	template := applycorev1.PodTemplateSpec().WithAnnotations(map[string]string{contract.CAAnnotation: annotation})
 	deployment := applyappsv1.Deployment(contract.OperatorName, c.Namespace).
@@ -157,7 +158,7 @@ func (c *Controller) write(ctx context.Context, annotation string) error {
 	return err
 }
 
-// unended are the certificates that have not ended, each once.
+// unended returns the certificates that have not expired, each once.
 func unended(now time.Time, bundles ...[]*x509.Certificate) (all []*x509.Certificate) {
 	for _, c := range slices.Concat(bundles...) {
 		if now.Before(c.NotAfter) && !slices.ContainsFunc(all, c.Equal) {
@@ -167,8 +168,8 @@ func unended(now time.Time, bundles ...[]*x509.Certificate) (all []*x509.Certifi
 	return all
 }
 
-// end returns until when the CA is valid that the API server's certificate is verified with, the
-// latest if there are several; the zero time: none verifies it.
+// end returns when the CA expires by which the API server's certificate is verified; the latest time if there are
+// several chains. It is zero if no CA verifies the certificate.
 func (c *Controller) end(ctx context.Context, cas []*x509.Certificate) (latest time.Time, err error) {
 	server, err := url.Parse(c.Server)
 	if err != nil {

@@ -54,8 +54,7 @@ func (in *Input) File(plugins []v1alpha1.Plugin) []byte {
 	return raw
 }
 
-// servers are the addresses to write to, where there is more than one: the kubeconfig's
-// own comes first.
+// servers returns the addresses to write to, the kubeconfig's own first; nil if that is the only one.
 func (in *Input) servers() []v1alpha1.Server {
 	a := in.Target.Connection
 	fallbacks := a.Fallbacks
@@ -91,7 +90,7 @@ func (in *Input) ServingTLS() v1alpha1.ServingTLS {
 	return in.TLS
 }
 
-// CAFile is the name of the API server's CA beside the client certificate of a static pod.
+// CAFile is the name of the API server's CA in the folder of a static pod's client certificate.
 const CAFile = "ca.crt"
 
 // Kubeconfig is how the target's reporters reach the API server.
@@ -114,8 +113,8 @@ func (in *Input) Kubeconfig() []byte {
 	return raw
 }
 
-// kubeconfigFolder is where the kubeconfig is in the reporter's container: beside its file,
-// or in the Secret of the pods' owner. A static pod mounts no Secret.
+// kubeconfigFolder is the folder of the kubeconfig in the reporter's container: the folder of its file, or of the
+// Secret of the pods' owner. A static pod mounts no Secret.
 func (in *Input) kubeconfigFolder() string {
 	if in.Target.OwnerInjects() && in.HostFolder == "" {
 		return CredentialsFolder
@@ -126,8 +125,9 @@ func (in *Input) kubeconfigFolder() string {
 // Local reports whether the API server is reached on the node itself.
 func (in *Input) Local() bool { return IsLocal(in.Target.Connection.Server) }
 
-// NotReachable is why reporters in pods of their own do not reach a socket: they do not mount its folder, or it is
-// abstract, in the nodes' network, which they share only where they reach the API server on their node. Empty: they do.
+// NotReachable returns why reporters in their own pods do not reach a socket; empty: they do. They do not mount some
+// folders. An abstract socket is in the node's network, which they share only if they reach the API server on their
+// node.
 func (in *Input) NotReachable(endpoint string) string {
 	if err := v1alpha1.CheckSocketFolder(v1alpha1.SocketFolder(endpoint)); err != nil {
 		return endpoint + ": " + err.Error()
@@ -141,7 +141,7 @@ func (in *Input) NotReachable(endpoint string) string {
 		"or use mode Sidecar", endpoint, in.Target.Connection.Server)
 }
 
-// IsLocal reports whether a URL is of the machine itself.
+// IsLocal reports whether a URL names the machine itself.
 func IsLocal(server string) bool {
 	u, err := url.Parse(server)
 	if err != nil {

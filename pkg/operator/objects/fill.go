@@ -25,10 +25,10 @@ func when(condition bool, value any) any {
 	return nil
 }
 
-// object is the one object of a file of bindata/.
+// object returns the only object of a file of bindata/.
 func object(file string, v values) *unstructured.Unstructured { return objects(file, v)[0] }
 
-// objects are those of a file of bindata/.
+// objects returns the objects of a file of bindata/.
 func objects(file string, v values) []*unstructured.Unstructured {
 	template, exists := templates()[file]
 	if !exists {
@@ -37,7 +37,7 @@ func objects(file string, v values) []*unstructured.Unstructured {
 	return fillAll(template, v)
 }
 
-// templates are the objects of each file of bindata/. They are decoded once: each sync makes pods for all nodes.
+// templates has the objects of each file of bindata/. They are decoded once: each sync builds pods for all nodes.
 var templates = sync.OnceValue(func() map[string][]*unstructured.Unstructured {
 	all := map[string][]*unstructured.Unstructured{}
 	files, err := bindata.Files.ReadDir(".")
@@ -52,12 +52,12 @@ var templates = sync.OnceValue(func() map[string][]*unstructured.Unstructured {
 	return all
 })
 
-// fillAll fills a template. It panics if v has not just the names of the template: both are in the program. Package
-// text/template is not used: it calls methods by name, so that the linker keeps all methods of all types.
+// fillAll fills a template. It panics unless v has exactly the names of the template: both are part of the program.
+// Package text/template is not used: it calls methods by name, so that the linker keeps all methods of all types.
 func fillAll(template []*unstructured.Unstructured, v values) (all []*unstructured.Unstructured) {
 	used := map[string]bool{}
 	for _, from := range template {
-		// Values of any type become those of an object, and are shared with nothing.
+		// JSON turns values of any type into those of an unstructured object, and copies them.
 		content, err := json.Marshal(fill(from.Object, v, used))
 		if err != nil {
 			panic(err)

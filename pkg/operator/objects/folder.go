@@ -16,29 +16,29 @@ import (
 	"github.com/kms-health/kms-health/pkg/contract"
 )
 
-// KubeletRoot is the kubelet's --root-dir unless it is set to another.
+// KubeletRoot is the default of the kubelet's --root-dir.
 const KubeletRoot = "/var/lib/kubelet"
 
-// Folder is a folder that holds sockets of a pod. A pod on the same node that
-// mounts HostPath at MountPath, with SubPath, sees them where the API server does,
-// so that the plugins' endpoints hold for both.
+// Folder is a folder that holds sockets of a pod. Another pod on the node that mounts HostPath at MountPath, with
+// SubPath, sees the sockets at the same paths as the API server. So the plugins' endpoints are valid in both.
 type Folder struct {
 	MountPath string `json:"mountPath"` // where the API server's container sees it
 	HostPath  string `json:"hostPath"`  // where it is on the node
-	// SubPath is that of the API server's own mount, in a volume of its pod. It is no part of HostPath: a
-	// symbolic link there is followed by the kubelet within the volume, by a container runtime anywhere.
+	// SubPath is set for an emptyDir: the subPath of the API server's own mount. It is not a part of HostPath, because a
+	// symbolic link in a subPath cannot lead out of the volume: the kubelet resolves it. A container runtime would
+	// follow a link in HostPath anywhere.
 	SubPath  string `json:"subPath,omitempty"`
 	EmptyDir bool   `json:"emptyDir,omitempty"` // created and removed with the pod; otherwise it is the node's
 }
 
-// FindFolders returns the folders that hold the plugins' sockets, each once, in the plugins' order. Of
-// an emptyDir that is the volume itself, as the API server's container mounts it; of the node it is the
-// socket's own folder, also where a wider one is mounted. The admission policy kms-health-pods admits
-// both. With container "" the API server's is the pod's first.
+// FindFolders returns the folders that hold the plugins' sockets, each once, in the plugins' order. For an emptyDir
+// it is the whole volume, as the API server's container mounts it. For a hostPath it is the folder of the socket,
+// even if the container mounts a folder above it. The admission policy kms-health-pods admits both. If container is
+// empty, the API server's container is the first of the pod.
 //
-// What is in no volume, or in one that is neither an emptyDir nor a hostPath, is an error, as is an
-// abstract socket in a pod with a network of its own, and a socket in a folder that holds much else. An abstract
-// socket of a host-network pod needs no folder.
+// It is an error if a socket is in no volume, or in one that is neither an emptyDir nor a hostPath; if its folder
+// also holds other things; and if it is abstract and the pod has its own network. An abstract socket of a
+// host-network pod needs no folder.
 func FindFolders(pod *corev1.Pod, container, kubeletRoot string, plugins ...v1alpha1.Plugin) ([]Folder, error) {
 	var folders []Folder
 	for _, p := range plugins {
@@ -86,8 +86,8 @@ func AsNamed(plugins []v1alpha1.Plugin) []Folder {
 	return folders
 }
 
-// NotAllowed is why the policy of the reporters' pods, as the manifests have it, denies them a folder of the nodes;
-// empty: it allows all.
+// NotAllowed returns why the policy of the reporters' pods in the manifests denies them a folder of the nodes; empty:
+// it allows all.
 func NotAllowed(folders []Folder) string {
 	const name = "socketFolders"
 	var allowed []string
@@ -107,13 +107,13 @@ func NotAllowed(folders []Folder) string {
 	return ""
 }
 
-// OnHost reports whether every folder is the node's own, so that one reporter per
-// node serves whichever pod is there. Of no folders it is true.
+// OnHost reports whether every folder is the node's own, so that one reporter per node serves whichever pod is there.
+// Without folders it is true.
 func OnHost(folders []Folder) bool {
 	return !slices.ContainsFunc(folders, func(f Folder) bool { return f.EmptyDir })
 }
 
-// onNode follows a mount from the folder that a container sees to the node's.
+// onNode returns the folder of the node that a container sees at folder, through a mount.
 func onNode(pod *corev1.Pod, mount corev1.VolumeMount, folder, kubeletRoot string) (Folder, error) {
 	var source corev1.VolumeSource
 	for _, v := range pod.Spec.Volumes {
@@ -122,7 +122,7 @@ func onNode(pod *corev1.Pod, mount corev1.VolumeMount, folder, kubeletRoot strin
 		}
 	}
 	switch {
-	case source.EmptyDir != nil: // where the kubelet makes it, in memory or not (k8s.io/kubernetes, pkg/volume/emptydir)
+	case source.EmptyDir != nil: // where the kubelet creates it, in memory or not (k8s.io/kubernetes, pkg/volume/emptydir)
 		uid, err := PodUID(pod)
 		return Folder{
 			MountPath: path.Clean(mount.MountPath),
@@ -143,9 +143,9 @@ func onNode(pod *corev1.Pod, mount corev1.VolumeMount, folder, kubeletRoot strin
 // (k8s.io/kubernetes, pkg/kubelet/types/pod_update.go).
 const hashAnnotation = "kubernetes.io/config.hash"
 
-// PodUID returns the UID by which the kubelet identifies a pod, and names its folder: the pod's own, or,
-// for the mirror of a static pod, that in its annotation. A report of the pod names it as its reporter.
-// It is always contract.ValidPodUID: whoever may annotate a pod must not choose a path.
+// PodUID returns the UID by which the kubelet identifies a pod and names its folder. It is metadata.uid, or, for the
+// mirror of a static pod, the UID in its annotation. The reports of a sidecar name it as their reporter. It is always
+// contract.ValidPodUID: whoever may annotate a pod must not choose a path.
 func PodUID(pod *corev1.Pod) (string, error) {
 	uid, where := string(pod.UID), "metadata.uid"
 	if _, mirror := pod.Annotations[corev1.MirrorPodAnnotationKey]; mirror {
@@ -157,10 +157,10 @@ func PodUID(pod *corev1.Pod) (string, error) {
 	return uid, nil
 }
 
-// SocketMounts returns the mounts through which the API server's container reaches the folders of the
-// plugins' sockets, for another container of the pod: read-only, which suffices to connect, each once.
-// With container "" it is the pod's first. An abstract socket needs no mount. A folder without one is an
-// error, and so is a subPathExpr, which depends on the container's environment.
+// SocketMounts returns the mounts through which the API server's container reaches the folders of the plugins'
+// sockets, for another container of the pod. Each is there once, and read-only, which suffices to connect. If
+// container is empty, it is the pod's first. An abstract socket needs no mount. It is an error if a folder is in no
+// mount, or in one with a subPathExpr, which depends on the container's environment.
 func SocketMounts(spec *corev1.PodSpec, container string, plugins ...v1alpha1.Plugin) ([]corev1.VolumeMount, error) {
 	c, err := APIServerContainer(spec, container)
 	if err != nil {
@@ -205,8 +205,8 @@ func APIServerContainer(spec *corev1.PodSpec, name string) (*corev1.Container, e
 	return nil, fmt.Errorf("the pod has no container %q of the API server", name)
 }
 
-// checkOwn refuses a mount of sockets that overlaps one of the reporter's own: the inner one's mount point
-// cannot be created in the outer one, which is read-only.
+// checkOwn refuses a mount of sockets that overlaps one of the reporter's own mounts. The mount point of the inner
+// one could not be created in the outer one, which is read-only.
 func checkOwn(volume, mountPath, own string) error {
 	a := path.Clean(mountPath)
 	if !within(a, own) && !within(own, a) {

@@ -1,9 +1,8 @@
-// Package objects makes the objects that the operator applies, from bindata/ and values. Each
-// mode is one function: CompanionPod, DaemonSet, Sidecar, over one container. For the first
-// two, it finds the folders of a node that hold the sockets of an API server's pod.
+// Package objects builds the objects that the operator applies, from bindata/ and values. Each mode has one function:
+// CompanionPod, DaemonSet, Sidecar. All three contain the same container. For the first two, the package also finds
+// the folders of a node that hold the sockets of an API server's pod.
 //
-// It is pure: the controller and the render command call the same functions, so both give
-// the same bytes.
+// It is pure: the controller and the render command call the same functions, so both give the same bytes.
 package objects
 
 import (
@@ -23,23 +22,23 @@ import (
 
 //go:generate go test . -run TestObjectsOfEachMode -update
 
-// Input is what the objects of one target are made of.
+// Input has the values for the objects of one target.
 type Input struct {
 	Config    *v1alpha1.OperatorConfiguration // with an image
 	Namespace string                          // of the reporters that are pods of their own
 	Target    *v1alpha1.APIServer
 	OpenShift bool
-	TLS       v1alpha1.ServingTLS // what the cluster's TLS profile decides of it
-	CA        []byte              // the API server's, PEM. A static pod may have it as CAFile beside its credentials
-	// HostFolder is the folder of the node with the files of a static pod, which can refer to
-	// no object of the API. Empty: the API server's pod is no static pod, or gets no sidecar.
+	TLS       v1alpha1.ServingTLS // from the cluster's TLS profile
+	CA        []byte              // the API server's, PEM; empty: a static pod has it as CAFile
+	// HostFolder is the folder of the node with the files of a static pod, which can refer to no object of the API.
+	// Empty: the API server's pod is not static, or gets no sidecar.
 	HostFolder string
 	// ClusterServer is the URL by which reporters reach any API server of the cluster, if it is known.
 	ClusterServer string
-	// Requested is the round trip that is requested of the target's reporters; empty: none. It reaches
-	// running pods, and is in nothing that a change would replace them for.
+	// Requested is the round trip that is requested of the target's reporters; empty: none. It reaches running pods. It
+	// is in no field whose change replaces pods.
 	Requested string
-	Owner     *Owner // once it has a UID
+	Owner     *Owner // nil until it has a UID
 }
 
 // Owner is a target's ClusterRole.
@@ -52,7 +51,7 @@ type APIServerPod struct {
 	User      contract.User // of its API server's container
 }
 
-// PolicyName is that of the reporters' admission policy, and of its binding.
+// PolicyName is the name of the reporters' admission policy, and of its binding.
 const PolicyName = "kms-health-reporter"
 
 // Policies are the names of the admission policies of an installation on OpenShift, and of
@@ -62,14 +61,14 @@ var Policies = []string{
 	"kms-health-operator-configmaps", "kms-health-operator-roles", "kms-health-operator-status",
 }
 
-// ControlPlaneLabel is that of the nodes which agents serve by default, as bindata/daemonset.yaml selects them.
+// ControlPlaneLabel is the label of the nodes that agents serve by default, as bindata/daemonset.yaml selects them.
 const ControlPlaneLabel = "node-role.kubernetes.io/control-plane"
 
 // Policy bounds what the reporters' identities may write. It is the same for all
 // targets, and is installed with the operator.
 func Policy() []*unstructured.Unstructured { return decode(install.ReporterPolicy) }
 
-// Identity is the target's ServiceAccount, where its reporters run, with its one right.
+// Identity returns the ServiceAccount of the target's reporters, in their namespace, with its rights.
 func (in *Input) Identity() []*unstructured.Unstructured {
 	to := in.Target.ReportsTo()
 	return objects("identity.yaml", values{
@@ -79,11 +78,11 @@ func (in *Input) Identity() []*unstructured.Unstructured {
 	})
 }
 
-// ConfigMapsEncrypted is the problem of pods that mount their ConfigMap where that is encrypted.
+// ConfigMapsEncrypted is the problem of pods that mount a ConfigMap that is encrypted.
 const ConfigMapsEncrypted = "kube-apiserver encrypts configmaps with KMS, so a reporter's pod that mounts its " +
 	"ConfigMap does not start while the plugin is unhealthy: set configSource: Annotation"
 
-// Destination is the object that gets the reports, where the operator creates it; else nil.
+// Destination returns the object that gets the reports, if the operator creates it; else nil.
 func (in *Input) Destination() *unstructured.Unstructured {
 	if !in.Target.ReportsTo().PerAPIServer() {
 		return nil
@@ -99,7 +98,7 @@ func (in *Input) ReportersNamespace() string {
 	return in.Namespace
 }
 
-// ReporterName is that of the target's identity and DaemonSet.
+// ReporterName is the name of the target's identity and DaemonSet.
 func (in *Input) ReporterName() string { return contract.ReporterName(in.Target.Name) }
 
 // SecretRole lets the operator read the encryption configs of these revisions,
@@ -115,8 +114,8 @@ func (in *Input) SecretRole(revisions []string) *unstructured.Unstructured {
 	})
 }
 
-// ConfigMap is the target's file for one plugin set. Where pods have it in annotations, it has no request: a
-// ConfigMap that KMS encrypts cannot be written while the plugin is unhealthy.
+// ConfigMap has the target's file for one plugin set. If pods have the file in annotations, the ConfigMap has no
+// request: it could not be written while KMS encrypts it and the plugin is unhealthy.
 func (in *Input) ConfigMap(name string, plugins []v1alpha1.Plugin) *unstructured.Unstructured {
 	if in.Target.ConfigSource == v1alpha1.ConfigSourceAnnotation && !in.Target.Mode.InOwnersPods() {
 		in = in.withoutRequest()
@@ -133,8 +132,8 @@ func (in *Input) withoutRequest() *Input {
 	return &without
 }
 
-// ownPod are the values of the reporter in a pod of its own, with the folders of a server's sockets. What only
-// companions or only agents have is nil.
+// ownPod returns the values of a reporter in its own pod, with the folders of a server's sockets. Values of only one
+// mode, companions or agents, are nil.
 func (in *Input) ownPod(server APIServerPod, plugins []v1alpha1.Plugin, configMap string) values {
 	mounts := []corev1.VolumeMount{
 		{Name: "config", MountPath: ConfigFolder}, {Name: "credentials", MountPath: CredentialsFolder},
@@ -166,8 +165,9 @@ func (in *Input) ownPod(server APIServerPod, plugins []v1alpha1.Plugin, configMa
 	}
 }
 
-// container is the reporter's, with read-only mounts: their name, path and subPath count. The API server's user is nil
-// if it is not known. The reporter's own is nil where it is the pod's, or the image's.
+// container returns the reporter's container with read-only mounts, of which only name, path and subPath are used.
+// apiServer is the API server's user; nil if it is not known. runAs is the reporter's own user; nil: the pod's or the
+// image's.
 func (in *Input) container(apiServer, runAs *contract.User, mounts []corev1.VolumeMount) map[string]any {
 	var readOnly []any
 	for _, m := range mounts {
@@ -191,12 +191,12 @@ func (in *Input) container(apiServer, runAs *contract.User, mounts []corev1.Volu
 	return object("container.yaml", v).Object
 }
 
-// CompanionPod is the reporter's pod for one API server pod.
+// CompanionPod returns the reporter's pod for one API server pod.
 func (in *Input) CompanionPod(server APIServerPod, plugins []v1alpha1.Plugin) *unstructured.Unstructured {
 	v := in.ownPod(server, plugins, CompanionConfigMapName(in.Target.Name, plugins))
 	v["NAMESPACE"], v["MODE"] = in.Namespace, v1alpha1.ModeCompanionPod
 	v["API_SERVER_POD"], v["NODE"] = server.UID, server.Node
-	// What a pod is replaced for is all but what reaches it live.
+	// The hash is of all content but the files, which reach a running pod. If it changes, the pod is replaced.
 	fixed := maps.Clone(v)
 	fixed["CONFIG"], fixed["KUBECONFIG"] = "", ""
 	content, err := json.Marshal(object("pod.yaml", fixed))
@@ -211,7 +211,7 @@ func (in *Input) CompanionPod(server APIServerPod, plugins []v1alpha1.Plugin) *u
 	return object("pod.yaml", v)
 }
 
-// DaemonSet is the agent on each node whose host folders hold the sockets. Its template has no request.
+// DaemonSet returns the agents, on each node whose host folders hold the sockets. Its template has no request.
 func (in *Input) DaemonSet(folders []Folder, user contract.User, plugins []v1alpha1.Plugin) *unstructured.Unstructured {
 	server, configMap := APIServerPod{Folders: folders, User: user}, ConfigMapName(in.Target.Name, plugins)
 	v, selector := in.withoutRequest().ownPod(server, plugins, configMap), in.Target.NodeSelector
@@ -224,15 +224,15 @@ func (in *Input) DaemonSet(folders []Folder, user contract.User, plugins []v1alp
 	})
 }
 
-// ConfigMapName is that of an API server's file for one plugin set. It changes with the set,
-// since a pod's file must name no socket that the pod does not have.
+// ConfigMapName is the name of an API server's file for one plugin set. It changes with the set, since a pod's file
+// must name no socket that the pod does not have.
 func ConfigMapName(apiServer string, plugins []v1alpha1.Plugin) string {
 	const digits = 10
 	return contract.ReporterName(apiServer) + "-" + v1alpha1.PluginSetHash(plugins)[:digits]
 }
 
-// CompanionConfigMapName is that of the file of companions. The name changes also with the
-// roles: while the write key changes, two API servers have the same sockets with other ones.
+// CompanionConfigMapName is the name of the companions' file for one plugin set. It also changes with the roles:
+// while the write key changes, two API servers use the same sockets with different roles.
 func CompanionConfigMapName(target string, plugins []v1alpha1.Plugin) string {
 	roles := make([]string, len(plugins))
 	for i, p := range plugins {
@@ -242,15 +242,14 @@ func CompanionConfigMapName(target string, plugins []v1alpha1.Plugin) string {
 	return ConfigMapName(target+"-"+shortHash(roles...), plugins)
 }
 
-// TokenName is that of the Secret with the token of a target's reporters.
+// TokenName is the name of the Secret with the token of a target's reporters.
 func TokenName(target string) string { return contract.ReporterName(target) + "-token" }
 
-// CredentialsName is that of the Secret that the pods' owner brings: a kubeconfig, and the
-// files that it names. The operator neither reads nor writes it.
+// CredentialsName is the name of the Secret that the pods' owner provides: a kubeconfig, and the files that it names.
+// The operator neither reads nor writes it.
 func CredentialsName(target string) string { return contract.ReporterName(target) + "-credentials" }
 
-// SecretRoleName is that of the role by which the operator reads a target's
-// encryption config.
+// SecretRoleName is the name of the Role by which the operator reads a target's encryption configs.
 func SecretRoleName(target string) string { return "kms-health-operator-" + target }
 
 func shortHash(parts ...string) string {

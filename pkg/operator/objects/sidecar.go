@@ -16,7 +16,7 @@ const (
 	ConfigVolume = "kms-health-config"
 	// credentialsVolume holds a token, or a client certificate with its key.
 	credentialsVolume = "kms-health-credentials"
-	// NoTokenVolume is an empty folder over tokenFolder.
+	// NoTokenVolume is an empty folder that is mounted at tokenFolder.
 	NoTokenVolume = "kms-health-no-token"
 
 	// ownFolder is the parent of all folders that the reporter's files are mounted at.
@@ -26,23 +26,21 @@ const (
 	// CredentialsFolder is where the reporter finds token, or tls.crt and tls.key.
 	CredentialsFolder = ownFolder + "/credentials"
 	servingFolder     = ownFolder + "/serving"
-	// tokenFolder is where the ServiceAccount admission plugin mounts a pod's
-	// token into every container that mounts nothing there. It would be the API
-	// server's own token, and an admin's.
+	// tokenFolder is where the ServiceAccount admission plugin mounts a pod's token into every container that mounts
+	// nothing there. In an API server's pod that is the API server's token, often with an administrator's rights.
 	tokenFolder = "/var/run/secrets/kubernetes.io/serviceaccount"
 
-	// HostConfig and HostClient are the folders, below Input.HostFolder, of the files that
-	// ConfigFolder has otherwise, and of the client certificate. The second may be replaced
-	// as a whole, as OpenShift's cert-syncer does; a mount of it would keep showing the old
-	// one. So its parent is mounted.
+	// HostConfig and HostClient are folders below Input.HostFolder: of the files that are otherwise in ConfigFolder, and
+	// of the client certificate. The latter may be replaced as a whole, as OpenShift's cert-syncer does. A mount of it
+	// would keep showing the old folder, so its parent is mounted.
 	HostConfig = "config"
 	HostClient = "credentials/client"
 )
 
-// Sidecar is what pods of an API server get, as a part of their template: the container, its
-// volumes, and the annotation with the hash of its plugin set. A Server-Side Apply owns it, and
-// a strategic-merge patch adds it. spec is the pods'; it may already contain the reporter, and is
-// not changed. Another container with the reporter's name is an error, since both would merge the two.
+// Sidecar returns what pods of an API server get, as a part of their template: the container, its volumes, and the
+// annotation with the hash of its plugin set. It fits a Server-Side Apply and a strategic-merge patch. spec is the
+// pods'; it may already contain the reporter, and is not changed. Another container with the reporter's name is an
+// error, since an apply or a patch would merge the two.
 //
 // A pod with the reporter also starts without its ConfigMap, its Secret and its host files.
 func (in *Input) Sidecar(spec *corev1.PodSpec, plugins []v1alpha1.Plugin) (map[string]any, error) {
@@ -80,7 +78,7 @@ func (in *Input) Sidecar(spec *corev1.PodSpec, plugins []v1alpha1.Plugin) (map[s
 	}).Object, nil
 }
 
-// Secret is that of the credentials of a sidecar.
+// Secret is the name of the Secret with a sidecar's credentials.
 func (in *Input) Secret() string {
 	if in.Target.OwnerInjects() {
 		return CredentialsName(in.Target.Name)

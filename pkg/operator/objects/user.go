@@ -11,8 +11,8 @@ import (
 	"github.com/kms-health/kms-health/pkg/contract"
 )
 
-// UserOf is the user of an API server's container: as the node reports it, else as the pod has it, else
-// root. known means that the container was created, so that a node that reports users has done so.
+// UserOf returns the user of an API server's container: as the node reports it, else as the pod has it, else root.
+// known means that the container was created. A node that reports users has reported this one by then.
 func UserOf(pod *corev1.Pod, container string) (user contract.User, known bool) {
 	c, err := APIServerContainer(&pod.Spec, container)
 	if err != nil {
@@ -33,8 +33,8 @@ func UserOf(pod *corev1.Pod, container string) (user contract.User, known bool) 
 	return user, known
 }
 
-// ownSELinuxType reports whether a container has another SELinux type than container runtimes give by default: they
-// give spc_t to a privileged one.
+// ownSELinuxType reports whether a container has another SELinux type than the default of container runtimes. They
+// give spc_t to a privileged container.
 func ownSELinuxType(spec *corev1.PodSpec, c *corev1.Container) bool {
 	own := cmp.Or(c.SecurityContext, &corev1.SecurityContext{})
 	pods := cmp.Or(spec.SecurityContext, &corev1.PodSecurityContext{})
@@ -42,7 +42,7 @@ func ownSELinuxType(spec *corev1.PodSpec, c *corev1.Container) bool {
 	return ptr.Deref(own.Privileged, false) || options.Type != "" && options.Type != "container_t"
 }
 
-// sidecarUser is the user of the API server's container in pods of a spec. Nil: the image's, which is not root.
+// sidecarUser returns the user of the API server's container in pods of a spec; nil: the image's, which is not root.
 func (in *Input) sidecarUser(spec *corev1.PodSpec) *contract.User {
 	c, err := APIServerContainer(spec, in.Target.Container)
 	if err != nil {
@@ -56,9 +56,9 @@ func (in *Input) sidecarUser(spec *corev1.PodSpec) *contract.User {
 	return &user
 }
 
-// configuredUser is the user that a PodSpec has for a container, root if it has none. known is false where it
-// must be another one, which the image decides. The pod's fsGroup is one of the supplementary groups of each
-// of its containers.
+// configuredUser returns the user that a PodSpec has for a container, root if it has none. known is false if the
+// image decides it, and it must not be root. The pod's fsGroup is one of the supplementary groups of each of its
+// containers.
 func configuredUser(spec *corev1.PodSpec, c *corev1.Container) (user contract.User, known bool) {
 	own := cmp.Or(c.SecurityContext, &corev1.SecurityContext{})
 	pods := cmp.Or(spec.SecurityContext, &corev1.PodSecurityContext{})
@@ -70,9 +70,9 @@ func configuredUser(spec *corev1.PodSpec, c *corev1.Container) (user contract.Us
 	return user, uid != nil || !ptr.Deref(cmp.Or(own.RunAsNonRoot, pods.RunAsNonRoot), false)
 }
 
-// overridesDAC reports whether a container of a user has the capability DAC_OVERRIDE, as container runtimes
-// decide it: they give it to root by default, and of one that is added and dropped, drop wins, but not that
-// of ALL.
+// overridesDAC reports whether a container of a user has the capability DAC_OVERRIDE, by the rules of container
+// runtimes. Root has it by default. If it is both added and dropped, drop wins; but an added one stays if ALL is
+// dropped.
 func overridesDAC(uid int64, c *corev1.Container) bool {
 	own := cmp.Or(c.SecurityContext, &corev1.SecurityContext{})
 	capabilities := cmp.Or(own.Capabilities, &corev1.Capabilities{})

@@ -14,7 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/yaml"
 )
 
-// pods are an API server's. Each field is nil where it is not given, or there is none.
+// pods are an API server's. A field is nil if it is not given or does not exist.
 type pods struct {
 	pod        *corev1.Pod        // one, or the template of a Deployment
 	deployment *metav1.ObjectMeta // the name and namespace of the Deployment that has them
@@ -55,7 +55,7 @@ func readPods(data []byte) (p pods, err error) {
 	return p, nil
 }
 
-// one is the one object of a YAML or JSON stream; nil: there is none.
+// one returns the only object of a YAML or JSON stream; nil: there is none.
 func one(data []byte) (object json.RawMessage, err error) {
 	for d := yaml.NewYAMLOrJSONDecoder(bytes.NewReader(data), len(data)+1); ; {
 		var next json.RawMessage

@@ -1,6 +1,5 @@
-// Package render makes what the operator would apply from files alone: for
-// bootstrap, for control planes without an operator, for GitOps, and to review
-// a change. Its objects are those of the controller, so both give the same bytes.
+// Package render writes what the operator would apply, from files alone: for bootstrap, for control planes without an
+// operator, for GitOps, and to review a change. Its objects are those of the controller, so both give the same bytes.
 package render
 
 import (
@@ -24,28 +23,28 @@ import (
 	"github.com/kms-health/kms-health/pkg/operator/tlsprofile"
 )
 
-// Input is the content of the files, of which those that are not needed may be empty.
+// Input is the content of the files. A file that is not needed may be empty.
 type Input struct {
 	Config           *v1alpha1.OperatorConfiguration // with an image
-	Target           string                          // the name of one; may be empty where there is only one
+	Target           string                          // the name of one; may be empty if there is only one
 	Namespace        string
 	OpenShift        bool
-	EncryptionConfig []byte // an EncryptionConfiguration, where the target does not name its plugins itself
+	EncryptionConfig []byte // an EncryptionConfiguration, unless the target lists its plugins
 	Pod              []byte // the API server's: a static pod's manifest, a Deployment, or a running Pod
 	CA               []byte // the API server's, PEM
 	HostFolder       string // where a static pod's files will be on its node
 }
 
-// File is one that was made, with a note on what to do with it.
+// File is a rendered file, with a note on what to do with it.
 type File struct {
 	Name string
 	Data []byte
 	Note string
-	// Warning is why it may not fit the cluster; empty: nothing is known.
+	// Warning is why it may not fit the cluster; empty: no reason is known.
 	Warning string
 }
 
-// rendering is the making of the files.
+// rendering is the state of one Render.
 type rendering struct {
 	*objects.Input
 	pods
@@ -54,7 +53,7 @@ type rendering struct {
 	files     []File
 }
 
-// Render makes the files. problems are those found before: all that is missing is reported at once.
+// Render returns the files. problems were found before: all errors are reported at once.
 func Render(in Input, problems ...error) ([]File, error) {
 	t, noTarget := in.target()
 	p, noPod := readPods(in.Pod)
@@ -74,7 +73,7 @@ func Render(in Input, problems ...error) ([]File, error) {
 	if p.static() {
 		r.HostFolder, t.Mode, t.Deployment = in.HostFolder, v1alpha1.ModeSidecar, ""
 		if to := &t.Connection; to.Server == v1alpha1.DefaultClusterServer && p.pod.Spec.HostNetwork {
-			name := strings.TrimPrefix(to.Server, "https://") // which each certificate has, and not each has localhost
+			name := strings.TrimPrefix(to.Server, "https://") // every certificate has this name, but not each has localhost
 			to.Server, to.TLSServerName = v1alpha1.DefaultLocalServer, cmp.Or(to.TLSServerName, name)
 		}
 	}
@@ -109,7 +108,7 @@ func (in *Input) target() (*v1alpha1.APIServer, error) {
 	return nil, fmt.Errorf("--api-server: the configuration has no %q, only: %s", in.Target, strings.Join(names, ", "))
 }
 
-// check reports all that does not fit a target and its pods.
+// check returns all errors of a target and its pods.
 func (in *Input) check(t *v1alpha1.APIServer, p pods) error {
 	var all []error
 	add := func(format string, values ...any) { all = append(all, fmt.Errorf(format, values...)) }
@@ -135,7 +134,7 @@ func (in *Input) check(t *v1alpha1.APIServer, p pods) error {
 	return errors.Join(all...)
 }
 
-// checkCA refuses what is no CA: it goes into files that anybody may read.
+// checkCA accepts only certificates: everyone may read the files that they are written into.
 func (in *Input) checkCA(p pods) error {
 	_, err := cert.ParseCertsPEM(in.CA)
 	switch {
@@ -187,7 +186,7 @@ func asYAML(object map[string]any) []byte {
 	return raw
 }
 
-// identity adds what the reporters are allowed, and the object that gets their reports.
+// identity adds the rights of the reporters, and the object that gets their reports.
 func (r *rendering) identity() {
 	who := "who the reporters are"
 	if r.Target.Mode.InOwnersPods() && !r.Target.OwnerInjects() {
@@ -203,18 +202,18 @@ func (r *rendering) identity() {
 	}
 }
 
-// configMap adds the reporters' file.
+// configMap adds the ConfigMap with the reporters' file.
 func (r *rendering) configMap(name string) {
 	r.apply("30-configmap-"+name+".yaml", "apply it", r.ConfigMap(name, r.plugins))
 }
 
-// reporters adds what runs them.
+// reporters adds the object that runs the reporters.
 func (r *rendering) reporters(kind string, folders []objects.Folder, o *unstructured.Unstructured) {
 	r.apply("40-"+kind+"-"+o.GetName()+".yaml", "apply it", o)
 	r.files[len(r.files)-1].Warning = objects.NotAllowed(folders)
 }
 
-// ownPods adds the reporters that are pods of their own.
+// ownPods adds the reporters that have their own pods.
 func (r *rendering) ownPods() error {
 	t, server := r.Target, objects.APIServerPod{Folders: objects.AsNamed(r.plugins), User: contract.Root}
 	if r.running() {

@@ -18,14 +18,14 @@ import (
 	"github.com/kms-health/kms-health/pkg/operator/objects"
 )
 
-// sidecar adds what puts the reporter into the API server's own pods, and the files that it reads.
+// sidecar adds what injects the reporter into the API server's own pods, and the files that it reads.
 func (r *rendering) sidecar() error {
 	template, err := r.Sidecar(&r.pod.Spec, r.plugins)
 	if err != nil {
 		return fmt.Errorf("--pod: %w", err)
 	}
-	// Of the other containers there are the names alone, which change nothing, but put the reporter behind
-	// them: a kubelet starts containers one after the other, and pulls each image before that.
+	// The patch names the other containers without changing them, so that the reporter comes last: a kubelet starts
+	// containers one after the other, and pulls each image before that.
 	var containers []any
 	for i := range r.pod.Spec.Containers {
 		if name := r.pod.Spec.Containers[i].Name; name != contract.ReporterContainer {
@@ -45,15 +45,15 @@ func (r *rendering) sidecar() error {
 	patch := &unstructured.Unstructured{Object: map[string]any{"spec": map[string]any{"template": template}}}
 	patch.SetGroupVersionKind(appsv1.SchemeGroupVersion.WithKind("Deployment"))
 	patch.SetName(name)
-	patch.SetNamespace(namespace) // by which a kustomization finds the Deployment, too
-	// `kubectl apply -f` of the folder above leaves it out.
+	patch.SetNamespace(namespace) // a kustomization also finds the Deployment by it
+	// `kubectl apply -f` of the output folder does not read this subfolder.
 	r.add("sidecar/patch.yaml", asYAML(patch.Object), fmt.Sprintf("adds the reporter to your Deployment: "+
 		"kubectl patch deployment %s -n %s --patch-file", name, namespace))
 	return nil
 }
 
-// staticPod adds a static pod's manifest with the reporter, and the files that this one reads on its node: such
-// a pod can refer to no object of the API.
+// staticPod adds a static pod's manifest with the reporter, and the files that the reporter reads on its node: such a
+// pod can refer to no object of the API.
 func (r *rendering) staticPod(template map[string]any) error {
 	whole, err := strategicpatch.StrategicMergeMapPatch(runtime.DeepCopyJSON(r.manifest), template, corev1.Pod{})
 	if err != nil {
@@ -77,16 +77,16 @@ func (r *rendering) hostFiles() {
 		"goes to "+config+"/kubeconfig on each node; the client certificate to "+client+"/"+certificate)
 }
 
-// ownersKubeconfig adds the part of the pods' owner's Secret that is no secret. No file has
-// the Secret itself: applying it again would replace the credentials.
+// ownersKubeconfig adds the kubeconfig for the Secret of the pods' owner, which is not secret. No file has the Secret
+// itself: applying it again would replace the credentials.
 func (r *rendering) ownersKubeconfig() {
 	r.add("credentials/kubeconfig", r.Kubeconfig(), fmt.Sprintf("goes into a Secret with a certificate and key of the "+
 		"user system:kms-health-reporter; in the folder of the three files: kubectl create secret generic %s -n %s "+
 		"--from-file=kubeconfig --from-file=tls.crt --from-file=tls.key", r.Secret(), r.Target.Namespace))
 }
 
-// quoted is JSON, in which every string has quotes: OpenShift's installer of static pods replaces
-// words in it, and a string that becomes a number would be no string.
+// quoted returns JSON, in which every string has quotes: OpenShift's installer of static pods replaces words in it,
+// and an unquoted string could become a number.
 func quoted(object map[string]any) []byte {
 	raw, err := applybody.Marshal(object)
 	var data bytes.Buffer
