@@ -1,8 +1,9 @@
-// Package reportercontroller decides what reporters one API server gets, and delivers them.
+// Package reportercontroller decides which reporters one API server gets, and delivers them.
 //
-// One sync of an API server has four steps. observe makes a Snapshot of its state. ComputePlan, a pure function, makes
-// a Plan of that: the objects that there should be, and those that nothing needs any more. reconcile writes, and has a
-// Result, which publish hands to the metrics, the ClusterOperator, an Event, and the controller of the conditions.
+// One sync of an API server has four steps. observe creates a Snapshot of its state. ComputePlan, a pure function,
+// turns it into a Plan: the objects that should exist, and those that nothing needs any more. reconcile writes, and
+// returns a Result. publish and report pass that to the metrics, the ClusterOperator, an Event, and the controller of
+// the conditions.
 package reportercontroller
 
 import (
@@ -33,7 +34,7 @@ const (
 	workers = 4
 )
 
-// CoreClient is what tokens are made and kept by.
+// CoreClient has the clients that create tokens and keep them in Secrets.
 type CoreClient interface {
 	typedcorev1.SecretsGetter
 	typedcorev1.ServiceAccountsGetter
@@ -49,10 +50,9 @@ type Options struct {
 	// TLS returns the cluster's TLS settings, and why its profile is not active;
 	// false while they are not known.
 	TLS func() (settings v1alpha1.ServingTLS, problem string, known bool)
-	// Namespace is the operator's own, where its reporters run too.
+	// Namespace is the operator's own. Reporters that are pods of their own run there, too.
 	Namespace string
-	// OpenShift is whether this is OpenShift. Nil: it is detected by the existence of its
-	// Infrastructure.
+	// OpenShift is whether this is OpenShift; nil: detected by the existence of its Infrastructure.
 	OpenShift *bool
 	// Server is the URL by which the operator reaches the API server.
 	Server string
@@ -71,8 +71,8 @@ type Options struct {
 	// Health is the controller of the roll-ups.
 	Health Health
 	Queue  *syncqueue.Queue // names of API servers
-	// HealthQueue is that of the roll-ups, to which informers add keys. ClusterOperator gets its own name when a
-	// status has changed.
+	// HealthQueue is the queue of the roll-ups; informers add keys to it. ClusterOperator gets contract.ClusterOperator
+	// after a status has changed.
 	HealthQueue, ClusterOperator informers.Queue
 }
 
@@ -82,16 +82,16 @@ type Controller struct {
 	metrics *metrics
 	applier *ssa.Applier
 
-	began   time.Time          // when Run did
+	began   time.Time          // when Run began
 	cluster *informers.Cluster // from Run on
-	ctx     context.Context    // of the sources
+	ctx     context.Context    // of the informers
 
 	mu      sync.Mutex
 	targets map[string]*serverState
-	ca      []byte // the last that could be read
+	ca      []byte // the last one that could be read
 }
 
-// New makes a Controller.
+// New returns a Controller.
 func New(o Options) *Controller {
 	return &Controller{Options: o, targets: map[string]*serverState{}, metrics: newMetrics(o.Registry),
 		applier: ssa.New(o.Client)}
@@ -111,8 +111,8 @@ func (c *Controller) Run(ctx context.Context) {
 	c.Queue.Work(ctx, workers, c.sync)
 }
 
-// sync brings one target to its desired state. It returns when to sync it again at the
-// latest; zero: it was removed.
+// sync brings one target to its desired state. It returns after how long to sync it again at the latest; zero: not
+// again.
 func (c *Controller) sync(ctx context.Context, name string) (again time.Duration) {
 	if name == syncqueue.All {
 		for _, name := range c.names() {
@@ -134,7 +134,7 @@ func (c *Controller) sync(ctx context.Context, name string) (again time.Duration
 	c.observe(ctx, s, e)
 	leaves := s.Deleting && !s.InConfig
 	if s.Problem != nil && leaves && s.State.Namespace == "" && c.cluster.Roles.HasSynced() && e.published.Name == "" {
-		c.forget(name) // nothing was made of it
+		c.forget(name) // nothing was created for it
 		return syncqueue.CoalescePeriod
 	}
 	if s.Problem != nil {
@@ -148,7 +148,7 @@ func (c *Controller) sync(ctx context.Context, name string) (again time.Duration
 		return left
 	}
 	outcome := c.reconcile(ctx, s, plan)
-	if !c.cluster.Roles.HasSynced() { // by which nothing is recorded
+	if !c.cluster.Roles.HasSynced() { // nothing can be recorded without the ClusterRoles
 		outcome.NoCondition = !apierrors.IsForbidden(c.cluster.Roles.Err())
 	}
 	switch {
@@ -157,11 +157,11 @@ func (c *Controller) sync(ctx context.Context, name string) (again time.Duration
 	case s.Problem == nil && !s.Unrecorded:
 		e.recorded.State = outcome.Recorded.State
 	}
-	// The state is kept until the informer has seen the ClusterRole deleted. A new one, made from the stale cache, would
-	// treat the API server as enabled.
+	// The state is kept until the informer has seen the ClusterRole deleted. A new one, created from the stale cache,
+	// would treat the API server as enabled.
 	if plan.Gone && len(plan.Delete) == 0 && leaves {
 		c.forget(name)
-		return syncqueue.CoalescePeriod // a target of this name in the configuration is another one
+		return syncqueue.CoalescePeriod // the configuration may have a new target of this name
 	}
 	return c.finish(ctx, e, s, outcome)
 }
@@ -170,7 +170,7 @@ func (c *Controller) sync(ctx context.Context, name string) (again time.Duration
 func (c *Controller) finish(ctx context.Context, e *serverState, s *Snapshot, o *Result) (again time.Duration) {
 	name := e.target.Name
 	if ctx.Err() != nil {
-		return 0 // the operator ends, and so did its requests
+		return 0 // the operator is ending, which canceled its requests
 	}
 	if !unreachable(o.Err) {
 		c.report(e, s, o)

@@ -25,9 +25,9 @@ import (
 // maxRequestShown bounds an invalid request in an Event, in bytes.
 const maxRequestShown = 63
 
-// reads reports whether a source is known, and adds why it cannot be read, unless that may change
-// in a moment. While a read of what is known fails for another reason than a denial, the last
-// known state is used.
+// reads reports whether a source has synced. If it cannot be read, that is added to s.SourceProblems, with two
+// exceptions: a denial that may end within AuthorizerWarmup, and any other failure of a source that has synced, whose
+// last known state is used.
 func (c *Controller) reads(s *Snapshot, what string, from informers.Source) (known bool) {
 	err, left := from.Err(), informers.AuthorizerWarmup-from.FailedFor()
 	switch denied := informers.Denied(err); {
@@ -40,7 +40,7 @@ func (c *Controller) reads(s *Snapshot, what string, from informers.Source) (kno
 	return from.HasSynced()
 }
 
-// observe completes what is observed of a target.
+// observe completes the snapshot of a target.
 func (c *Controller) observe(ctx context.Context, s *Snapshot, e *serverState) {
 	t, state, name := s.Target, &s.State, s.Target.Name
 	role, hasRole := &unstructured.Unstructured{}, false
@@ -102,8 +102,8 @@ func (c *Controller) observe(ctx context.Context, s *Snapshot, e *serverState) {
 	}
 }
 
-// readRequest adds the round trip that the operator resource requests. There is an Event for each other
-// text, which is ignored.
+// readRequest adds the round trip that the operator resource requests. An invalid request is ignored, with an Event
+// for each new text.
 func (c *Controller) readRequest(s *Snapshot, e *serverState) {
 	text := ""
 	if s.Resource != nil {
@@ -140,7 +140,7 @@ func (c *Controller) needs(s *Snapshot, t *informers.Target) (known bool) {
 	s.NamespaceMissing = read && !exists
 	if s.Deleting && s.State.Untouched() && !read && apierrors.IsForbidden(t.Namespace.Err()) &&
 		t.Namespace.FailedFor() > informers.AuthorizerWarmup {
-		s.NamespaceMissing = true // as far as the operator can see: it created nothing there, and gets no right to look
+		s.NamespaceMissing = true // the operator created nothing there, and will not get a right to look
 	}
 	if !s.NamespaceMissing {
 		needed[namespace] = t.Namespace
@@ -171,7 +171,7 @@ func (c *Controller) needs(s *Snapshot, t *informers.Target) (known bool) {
 	return s.Problem == nil
 }
 
-// deploymentName is that of the Deployment to patch, or patched earlier.
+// deploymentName is the name of the Deployment that was patched earlier, else of the one to patch.
 func (s *Snapshot) deploymentName() string {
 	if s.State.Injected != nil {
 		return s.State.Injected.Deployment
@@ -179,7 +179,7 @@ func (s *Snapshot) deploymentName() string {
 	return s.Target.Deployment
 }
 
-// readCA adds the CA, or the last one that could be read, and why.
+// readCA adds the CA. If it cannot be read, it adds that problem, and the last CA that could be read.
 func (c *Controller) readCA(s *Snapshot) {
 	read, err := c.CA()
 	c.mu.Lock()
@@ -192,8 +192,8 @@ func (c *Controller) readCA(s *Snapshot) {
 	s.CA = c.ca
 }
 
-// observeObjects adds the API server's pods and Deployment, and what exists of ours. A namespace
-// that does not exist has no objects, and no rights to list them.
+// observeObjects adds the API server's pods and Deployment, and the operator's existing objects. In a namespace that
+// does not exist there are none, and no rights to list them.
 func (c *Controller) observeObjects(s *Snapshot, t *informers.Target) {
 	own := []*informers.Informer[informers.Managed]{c.cluster.Roles, c.cluster.Bindings, c.cluster.DaemonSets,
 		c.cluster.ConfigMaps, c.cluster.ServiceAccount, c.cluster.OwnPods}
@@ -214,7 +214,7 @@ func (c *Controller) observeObjects(s *Snapshot, t *informers.Target) {
 			s.Unlisted = &delivery.Status{Reason: contract.SourceUnreadable,
 				Message: fmt.Sprintf("what is left of ConfigMaps cannot be listed: %v", err)}
 		} else if !from.HasSynced() && s.Unlisted == nil {
-			s.Unlisted = &delivery.Status{Reason: contract.Removing, Message: ""} // known in a moment
+			s.Unlisted = &delivery.Status{Reason: contract.Removing, Message: ""} // transient: not synced yet
 		}
 		for _, o := range from.List() {
 			if o.APIServer == s.Target.Name {
@@ -227,8 +227,9 @@ func (c *Controller) observeObjects(s *Snapshot, t *informers.Target) {
 	})
 }
 
-// clusterServer is the URL by which reporters reach any API server, on OpenShift's nodes that of the internal load
-// balancer, else the operator's own: the address of a Service, which needs no DNS while CoreDNS does not run.
+// clusterServer returns a URL by which reporters reach any API server; empty if none is known. On OpenShift, for
+// reporters that otherwise use their node's own API server, it is the internal load balancer. Else it is the
+// operator's own server, by default the address of a Service, which needs no DNS while CoreDNS does not run.
 func (c *Controller) clusterServer(of *v1alpha1.APIServer) string {
 	if c.IsOpenShift() && objects.IsLocal(of.Connection.Server) {
 		if server, _ := c.cluster.Infrastructure.Get("", informers.ClusterName); v1alpha1.ValidServer(server) {
@@ -244,7 +245,7 @@ func (c *Controller) clusterServer(of *v1alpha1.APIServer) string {
 // kubeAPIServer is the name of the API server that stores ConfigMaps and operator resources.
 var kubeAPIServer = contract.ResourceOf(contract.KubeAPIServers).APIServer.Name
 
-// encrypted is what kube-apiserver is known to encrypt with KMS, for all targets.
+// encrypted returns what kube-apiserver is known to encrypt with KMS, for all targets.
 func (c *Controller) encrypted() []schema.GroupResource {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -16,27 +16,27 @@ import (
 	"github.com/kms-health/kms-health/pkg/operator/objects"
 )
 
-// Plan is what there should be of a target, and how to get there, in the order of its fields.
+// Plan is what should exist for a target, and how to get there, in the order of its fields.
 type Plan struct {
 	// Anchor is the target's ClusterRole, which holds the state. Nil: there is
 	// nothing to record.
 	Anchor *unstructured.Unstructured
-	// Apply is applied in order, before anything is deleted. A pod that exists gets the metadata alone.
+	// Apply is applied in order, before anything is deleted. Only the metadata of an existing pod is written.
 	Apply []*unstructured.Unstructured
-	// Token means to create the Secret with the reporters' token, or to renew it;
-	// DeleteToken, that nothing uses it any more.
+	// Token means to create the Secret with the reporters' token, or to renew it; DeleteToken, to delete it, since
+	// nothing uses it any more.
 	Token, DeleteToken bool
 	// Inject is the part of a Deployment to apply; Eject means to remove it.
 	Inject *unstructured.Unstructured
 	Eject  bool
-	// Delete is deleted.
+	// Delete has the objects to delete.
 	Delete []*unstructured.Unstructured
-	// Off means that no reporter should report any more; Clean, that no own reporter can.
+	// Off means that no reporter should report any more; Clean, that no managed reporter is left that could.
 	Off, Clean bool
-	// Gone means that nothing of the target is left but its ClusterRole, which is deleted.
+	// Gone means that nothing of the target is left but its ClusterRole, which is in Delete.
 	Gone bool
 
-	// Served are the UIDs of the pods that get companions, by node.
+	// Served has the UIDs of the API server's pods that get companions, by node.
 	Served map[string]string
 
 	// State is what to record.
@@ -55,11 +55,11 @@ type planner struct {
 	pods    []apiServerPod
 	pending bool // there are pods whose plugin set is not known
 	plugins bool // there are pods that have plugins
-	// unplaced are endpoints whose sockets no other container reaches in any pod.
+	// unplaced has endpoints whose sockets no other container can reach in any pod.
 	unplaced map[string]bool
 }
 
-// ComputePlan is pure, and changes nothing of what was observed.
+// ComputePlan decides what to do. It is pure, and does not change the snapshot.
 func ComputePlan(s *Snapshot) *Plan {
 	observed, target := *s, *s.Target
 	observed.Target = &target
@@ -76,7 +76,7 @@ func ComputePlan(s *Snapshot) *Plan {
 		p.record()
 		p.findPods()
 		p.decide()
-		if len(s.SourceProblems) > 0 && !p.Off { // whatever is planned, while there is a roll-up
+		if len(s.SourceProblems) > 0 && !p.Off { // these are reported whatever is planned, unless there is no roll-up
 			p.Status = delivery.Worst(append(p.Status.IfNeedsAction(), s.SourceProblems...))
 		}
 	}
@@ -98,7 +98,7 @@ func (p *planner) apply(o *unstructured.Unstructured) {
 // decide fills the plan from the snapshot alone; it uses no history.
 func (p *planner) decide() {
 	if p.Target.Plugins == nil && !p.Deleting && !p.NamespaceMissing && !p.Unmanaged {
-		p.apply(p.SecretRole(p.Revisions())) // by which the encryption configs in use are read
+		p.apply(p.SecretRole(p.Revisions())) // the operator reads the encryption configs in use by it
 		if p.state.Role = true; !p.Snapshot.State.Role {
 			p.identity() // the record comes first
 		}
@@ -113,11 +113,11 @@ func (p *planner) decide() {
 		p.remove(delivery.Status{Reason: contract.NamespaceMissing,
 			Message: fmt.Sprintf("namespace %s does not exist", p.Target.Namespace)}, true)
 	case p.state.Live == nil:
-		p.Status = delivery.Status{Reason: contract.Progressing, Message: ""} // in a moment
+		p.Status = delivery.Status{Reason: contract.Progressing, Message: ""} // transient: not read yet
 	case len(p.state.Live) == 0 && p.state.NotProbed == "" && !p.pending && !p.plugins:
 		p.Off = true
 		p.remove(delivery.Status{Reason: contract.Off, Message: "no KMS plugin is configured, so nothing is delivered"}, true)
-	case p.has(contract.PolicyMissing) && len(p.own("ClusterRoleBinding")) == 0, // they could write more than they may
+	case p.has(contract.PolicyMissing) && len(p.own("ClusterRoleBinding")) == 0, // unbounded by the policy
 		p.has(contract.CAUnreadable) && len(p.CA) == 0:
 	case len(p.state.Live) == 0 && len(p.pods) == 0 && !p.pending && p.state.NotProbed != "":
 		p.remove(delivery.Worst(p.problems), false)
@@ -126,8 +126,8 @@ func (p *planner) decide() {
 	}
 }
 
-// choose decides how the target's reporters are deployed, and plans them. Only where the sockets
-// are counts: reporters of other projects in the same pods change nothing.
+// choose decides how the target's reporters are deployed, and plans them. Only the places of the sockets decide:
+// reporters of other projects in the same pods change nothing.
 func (p *planner) choose() {
 	mode := p.Target.Mode
 	onHost := !slices.ContainsFunc(p.pods, func(a apiServerPod) bool { return !objects.OnHost(a.Folders) })
@@ -167,7 +167,7 @@ func (p *planner) identify() {
 	p.state.PodSelector = t.PodSelector
 }
 
-// record keeps what was read.
+// record updates the state to record by what was read.
 func (p *planner) record() {
 	t, was := p.Target, &p.Snapshot.State
 	p.identify()
@@ -184,13 +184,14 @@ func (p *planner) record() {
 	}
 }
 
-// mountDelay is for how long a container that is started in a pod of before may read the Secret of before: a kubelet
-// updates a mount within about a minute.
+// mountDelay is how long after a change of a Secret a container that starts in an existing pod may still read the
+// previous content. A kubelet updates a mount within about a minute; the rest is a margin.
 const mountDelay = 5 * time.Minute
 
-// notLoaded are the containers that ran when the writer of the live set last changed. A container that is started
-// afterwards reads the set of then; one that mounts the Secret, after a while. One that no pod shows may still run: a
-// mirror pod that is deleted is made again. No times of other machines are compared.
+// notLoaded returns the IDs of containers that may use an earlier live set: they ran when its writer changed. A
+// container that starts later reads the new set; in a pod that mounts the Secret, perhaps not at once: see
+// mountsFormer. No ID is removed, since a container that no pod shows may run: a deleted mirror pod is created again.
+// No times of different machines are compared.
 func (p *planner) notLoaded() (ids []string) {
 	was := &p.Snapshot.State
 	changed := p.liveKnown() && was.Live != nil && (delivery.Writer(p.live()) != delivery.Writer(was.Live) ||
@@ -206,9 +207,10 @@ func (p *planner) notLoaded() (ids []string) {
 	return slices.Compact(ids)
 }
 
-// mountsFormer reports whether a container may have been started with the Secret of before a change: it follows one
-// that had not loaded the set, or this process saw the pod before the set, and the container after it. What was there
-// at the process' first look was judged by the process before.
+// mountsFormer reports whether a container may have been started with the previous content of the mounted Secret,
+// within mountDelay of a change. It may if it follows a container that had not loaded the new set. It also may if
+// this process saw the pod before the change, and the container after it. The process before has judged what existed
+// at this process's first look.
 func (p *planner) mountsFormer(pod *corev1.Pod, c *corev1.ContainerStatus) bool {
 	last := c.LastTerminationState.Terminated
 	follows := last != nil && slices.Contains(p.Snapshot.State.NotLoaded, last.ContainerID)
@@ -216,7 +218,7 @@ func (p *planner) mountsFormer(pod *corev1.Pod, c *corev1.ContainerStatus) bool 
 		(follows || p.Seen[pod.UID] > p.LiveSeen && p.Seen[types.UID(c.ContainerID)] < p.LiveSeen)
 }
 
-// mixed is what else than the write key encrypts resources, by revision.
+// mixed returns State.Mixed: which resources another provider encrypts than the write key, by revision.
 func (p *planner) mixed() map[string]string {
 	if p.Target.Plugins != nil {
 		return nil
@@ -242,9 +244,9 @@ func (p *planner) mixed() map[string]string {
 	return all
 }
 
-// setOf is the plugin set that pods of a spec use: that of their revision, else the live one.
-// It is not known while the Secret of their revision will be read in a moment, or was never read
-// while the live configuration has no plugin.
+// setOf returns the plugin set that pods of a spec use: the set of their revision, else the live one. It is not known
+// before the Secret of their revision was read, nor if that was never read while the live configuration has no
+// plugin.
 func (p *planner) setOf(spec *corev1.PodSpec, labels map[string]string) (set []v1alpha1.Plugin, known bool) {
 	revision, reads := delivery.RevisionOf(p.Target.EncryptionConfig.Secret, spec, labels)
 	if p.Target.Plugins == nil && !reads {
@@ -288,7 +290,7 @@ func (p *planner) findPods() {
 	}
 }
 
-// place finds the plugins whose sockets another container reaches in a pod, and, for pods of ours,
+// place finds the plugins whose sockets another container of a pod can reach, and, for reporters in their own pods,
 // the sockets' folders.
 func (p *planner) place(a *apiServerPod, plugins []v1alpha1.Plugin) {
 	find := p.mountOf(&a.pod.Spec)
@@ -306,7 +308,7 @@ func (p *planner) place(a *apiServerPod, plugins []v1alpha1.Plugin) {
 	a.plugins = p.reachable(fmt.Sprintf("pod %s/%s", a.pod.Namespace, a.pod.Name), plugins, find)
 }
 
-// mountOf finds sockets in a pod of a spec.
+// mountOf returns a function that finds the mount of a plugin's socket in pods of a spec.
 func (p *planner) mountOf(spec *corev1.PodSpec) func(v1alpha1.Plugin) error {
 	return func(plugin v1alpha1.Plugin) error {
 		_, err := objects.SocketMounts(spec, p.Target.Container, plugin)
@@ -314,8 +316,8 @@ func (p *planner) mountOf(spec *corev1.PodSpec) func(v1alpha1.Plugin) error {
 	}
 }
 
-// reachable are the plugins whose sockets can be found. One that cannot is a problem of that plugin
-// alone: all others have reporters. Where the owner of the pods adds these, that decides.
+// reachable returns the plugins whose sockets can be found. Any other plugin adds a problem, and is left out, unless
+// the pods' owner adds the reporter: then the owner decides.
 func (p *planner) reachable(
 	what string, plugins []v1alpha1.Plugin, find func(v1alpha1.Plugin) error,
 ) (all []v1alpha1.Plugin) {
@@ -332,8 +334,8 @@ func (p *planner) reachable(
 	return all
 }
 
-// sortByUse puts what is used before what uses it, but ConfigMaps that no pod mounts, since pods
-// have their content, at the end: each may take as long as an unhealthy plugin.
+// sortByUse puts objects before those that use them. ConfigMaps come last if pods have their content in annotations:
+// no pod mounts them, and writing each may take as long as an unhealthy plugin does.
 func (p *planner) sortByUse() {
 	rank := map[string]int{contract.KMSHealths.Kind: -1, "Role": 0, "ServiceAccount": 1, "ClusterRoleBinding": 2,
 		"ConfigMap": 3, "DaemonSet": 4, "Pod": 4}

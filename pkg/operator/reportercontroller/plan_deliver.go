@@ -19,16 +19,15 @@ import (
 	"github.com/kms-health/kms-health/pkg/operator/objects"
 )
 
-// deliveries plan, for each mode, its reporters, and find what keeps them from being where the
-// plugins are. Whether each of them runs and reports is judged from the pods and the reports
-// (package pluginhealthcontroller).
+// deliveries plan the reporters of each mode, and find what prevents them from being where the plugins are. Package
+// pluginhealthcontroller judges, by pods and reports, whether each reporter runs and reports.
 var deliveries = map[v1alpha1.Mode]func(*planner){
 	v1alpha1.ModeCompanionPod: (*planner).companions,
 	v1alpha1.ModeDaemonSet:    (*planner).daemonSet,
 	v1alpha1.ModeSidecar:      (*planner).inOwnersPods,
 }
 
-// deliver plans a target with reporters. done is its status once all of it is there.
+// deliver plans a target with reporters. done is its status once nothing is left to do.
 func (p *planner) deliver(mode v1alpha1.Mode, done delivery.Status) {
 	p.Target.Mode = mode
 	if p.state.Mode == "" {
@@ -62,13 +61,13 @@ func (p *planner) deliver(mode v1alpha1.Mode, done delivery.Status) {
 	p.Status = p.delivered(done)
 }
 
-// delivered is how a delivery stands. Problems come before what is waited for.
+// delivered returns the status of a delivery. Problems come before waits.
 func (p *planner) delivered(done delivery.Status) delivery.Status {
 	switch {
 	case len(p.problems) > 0:
 		return delivery.Worst(p.problems)
 	case p.pending:
-		return delivery.Status{Reason: contract.Progressing, Message: ""} // known in a moment
+		return delivery.Status{Reason: contract.Progressing, Message: ""} // transient: not known yet
 	case len(p.waits) > 0:
 		return delivery.Status{Reason: contract.Progressing, Message: delivery.Join(p.waits)}
 	case p.Target.OwnerInjects():
@@ -80,7 +79,7 @@ func (p *planner) delivered(done delivery.Status) delivery.Status {
 	return done
 }
 
-// identity is the ServiceAccount and its binding; the ClusterRole becomes the anchor.
+// identity returns the ServiceAccount and its binding. The ClusterRole becomes the plan's Anchor.
 func (p *planner) identity() []*unstructured.Unstructured {
 	return slices.DeleteFunc(p.Identity(), func(o *unstructured.Unstructured) bool {
 		if o.GetKind() == "ClusterRole" {
@@ -116,8 +115,8 @@ func (p *planner) inTarget() bool {
 		}))
 }
 
-// checkEncrypted finds what reporters need that kube-apiserver encrypts with KMS, and abstract
-// sockets that pods of ours do not reach.
+// checkEncrypted adds problems for what reporters need although kube-apiserver encrypts it with KMS, and for sockets
+// that reporters in their own pods cannot reach.
 func (p *planner) checkEncrypted() {
 	if to := p.Target.ReportsTo(); slices.Contains(p.Encrypted, to.GVR().GroupResource()) {
 		p.problem(contract.ReportsEncrypted, "kube-apiserver encrypts %s with KMS, as with the resource *.*, so reports "+
@@ -140,7 +139,7 @@ func (p *planner) checkEncrypted() {
 	}
 }
 
-// companions plans a pod beside one API server pod of each node.
+// companions plans a companion for one API server pod of each node.
 func (p *planner) companions() {
 	if len(p.pods) == 0 && !p.pending {
 		p.problem(contract.NoPods, "no running pod of the API server has a KMS plugin yet")
@@ -157,8 +156,8 @@ func (p *planner) companions() {
 	p.configMaps(files)
 }
 
-// served are the pods that get companions, one on each node, since two would overwrite one condition: the one that
-// precedes the others.
+// served returns the pods that get companions. There is one on each node, since two companions would overwrite one
+// condition: the pod that precedes the others.
 func (p *planner) served() (all []apiServerPod) {
 	for _, a := range p.pods {
 		var made contract.User
@@ -177,9 +176,9 @@ func (p *planner) served() (all []apiServerPod) {
 	return all
 }
 
-// precedes reports whether the first of two pods on a node is the one that its report is about: the one that has
-// started; is not being deleted; was seen later by this process; of those seen at its start, has a companion,
-// or is newer.
+// precedes reports whether a node's report is about pod a, not pod b. It prefers a pod for which a companion can be
+// created; then one that is not being deleted; then the one that this process saw later. Pods that were there at the
+// process's start are equal in that: then it prefers one with a companion, then the newer one.
 func (p *planner) precedes(a, b apiServerPod) bool {
 	return cmp.Or(trueFirst(a.started, b.started),
 		trueFirst(a.pod.DeletionTimestamp == nil, b.pod.DeletionTimestamp == nil),
@@ -232,9 +231,9 @@ func (p *planner) daemonSet() {
 	p.selectsNodes()
 }
 
-// agentPlugins are the union of the live set and of those of running pods, which use theirs until they are rolled out,
-// the live set first, and at most as many as a file can have. Of two with one key ID or one socket it has the one that
-// more running pods use.
+// agentPlugins returns the union of the live set and of the sets of running pods, which use theirs until they are
+// rolled out. The live set comes first, and there are at most as many plugins as a file can have. Of two plugins with
+// one key ID or one socket, it has the one that more running pods use.
 func (p *planner) agentPlugins() (union []v1alpha1.Plugin) {
 	all, users := p.livePlaced(), map[contract.Socket]int{}
 	socket := func(plugin v1alpha1.Plugin) contract.Socket {
@@ -283,7 +282,7 @@ func (p *planner) liveFiles(ds *unstructured.Unstructured, file []byte) {
 	files := []string{contract.ConfigAnnotation, contract.KubeconfigAnnotation}
 	for _, o := range p.own("Pod") {
 		if hasFiles(o.GetAnnotations()) && modeOf(o).ServesNode() && o.GetDeletionTimestamp() == nil && !ended(o) {
-			pod := o.DeepCopy() // of which only the metadata is written
+			pod := o.DeepCopy() // only its metadata is written
 			for _, name := range files {
 				_ = unstructured.SetNestedField(pod.Object, wanted[name], "metadata", "annotations", name)
 			}
@@ -301,8 +300,9 @@ func (p *planner) liveFiles(ds *unstructured.Unstructured, file []byte) {
 	}
 }
 
-// livePlaced are the plugins of the current configuration but those that no pod can reach,
-// while pods show that. The owner of pods decides for its own.
+// livePlaced returns the plugins of the live set that reporters may reach. Own pods do not mount every folder: such a
+// plugin is a problem. If running pods show that none of them has a socket, its plugin is left out, unless the pods'
+// owner adds the reporter.
 func (p *planner) livePlaced() []v1alpha1.Plugin {
 	return slices.DeleteFunc(slices.Clone(p.state.Live), func(plugin v1alpha1.Plugin) bool {
 		folder := v1alpha1.SocketFolder(plugin.Endpoint)
@@ -314,9 +314,8 @@ func (p *planner) livePlaced() []v1alpha1.Plugin {
 	})
 }
 
-// inOwnersPods plans the objects that other owners' pods mount: a file for each plugin set
-// that one of them has or is about to have, and, unless their owner brings it,
-// a token.
+// inOwnersPods plans the objects that the API server's own pods mount: a file for each plugin set that one of them
+// has or is about to have, and a token, unless the pods' owner provides the credentials.
 func (p *planner) inOwnersPods() {
 	sets := [][]v1alpha1.Plugin{p.livePlaced()}
 	for _, a := range p.pods {
@@ -327,15 +326,15 @@ func (p *planner) inOwnersPods() {
 		sets = append(sets, p.inject())
 	}
 	files := map[string][]v1alpha1.Plugin{}
-	for _, set := range slices.Backward(sets) { // of two with one name, the first
+	for _, set := range slices.Backward(sets) { // if two have one name, the first one counts
 		files[objects.ConfigMapName(p.Target.Name, set)] = set
 	}
 	p.configMaps(files)
 	p.inAPIServerPods()
 }
 
-// configMaps plans the ConfigMaps of files, by name, and of the files that earlier pods still
-// mount: those keep their plugins, and get every other change.
+// configMaps plans the ConfigMaps of files, by name, and of files that older pods still mount: these keep their
+// plugins, and get every other change.
 func (p *planner) configMaps(files map[string][]v1alpha1.Plugin) {
 	namespace := p.ReportersNamespace()
 	for _, cm := range p.own("ConfigMap") {

@@ -13,12 +13,12 @@ import (
 	"github.com/kms-health/kms-health/pkg/operator/delivery"
 )
 
-// inject plans the reporter's container in a Deployment. It returns the plugins that the reporter
-// in the Deployment's pods reaches.
+// inject plans the reporter's container in a Deployment. It returns the plugins that the reporter can reach in the
+// Deployment's pods.
 func (p *planner) inject() (plugins []v1alpha1.Plugin) {
 	d := p.Deployment
 	if d == nil {
-		p.eject() // of one of an earlier configuration that does not exist any more
+		p.eject() // forgets an injection into a Deployment that no longer exists
 		p.problem(contract.DeploymentMissing, "Deployment %s/%s does not exist", p.Target.Namespace, p.Target.Deployment)
 		return nil
 	}
@@ -36,11 +36,11 @@ func (p *planner) inject() (plugins []v1alpha1.Plugin) {
 		return nil
 	}
 	if len(plugins) == 0 {
-		return nil // what it has stays; the problems say why
+		return nil // the Deployment stays unchanged; the problems say why
 	}
-	// Reverted: another client has removed the container, so that our field manager does not own it.
+	// Reverted: another client has removed the container, so that the operator's field manager does not own it.
 	was := p.Snapshot.State.Injected
-	seen := was != nil && was.Deployment == d.Name && was.UID == string(d.UID) // what was injected
+	seen := was != nil && was.Deployment == d.Name && was.UID == string(d.UID) // it is the injected one
 	p.state.Reverted = p.state.Reverted || seen && d.Generation > was.Generation && !p.HasContainer
 	if p.state.Reverted {
 		p.problem(contract.InjectionReverted, "the owner of %s removed the reporter, so it is not added again; use mode "+
@@ -70,9 +70,9 @@ func (p *planner) inject() (plugins []v1alpha1.Plugin) {
 	return plugins
 }
 
-// injection is an apply of the container, its volumes and two annotations. The hash of what
-// is sent decides whether to apply it again: admission may change what results. With the
-// Deployment's UID, for an apply must never make a Deployment.
+// injection returns an apply of the container, its volumes and two annotations. The hash of what is sent decides
+// whether to apply it again: admission may change the result. It has the Deployment's UID, since an apply must never
+// create a Deployment.
 func (p *planner) injection(d *appsv1.Deployment, plugins []v1alpha1.Plugin) (
 	o *unstructured.Unstructured, hash string, err error) {
 	template, err := p.Sidecar(&d.Spec.Template.Spec, plugins)
@@ -85,7 +85,7 @@ func (p *planner) injection(d *appsv1.Deployment, plugins []v1alpha1.Plugin) (
 	return o, hash, unstructured.SetNestedField(template, hash, "metadata", "annotations", contract.PodHashAnnotation)
 }
 
-// bareDeployment is an apply to a Deployment with nothing of ours.
+// bareDeployment returns an apply without any field of the operator's, which removes them all.
 func bareDeployment(d *appsv1.Deployment) *unstructured.Unstructured {
 	return &unstructured.Unstructured{Object: map[string]any{
 		"apiVersion": "apps/v1", "kind": "Deployment",
@@ -93,8 +93,8 @@ func bareDeployment(d *appsv1.Deployment) *unstructured.Unstructured {
 	}}
 }
 
-// eject plans to remove the reporter from a Deployment, where it is still in one: as it shows,
-// unless that is a view from before the injection.
+// eject plans to remove the reporter from the Deployment if it may still be there: the Deployment has fields of the
+// operator, or it is a cached view from before the injection.
 func (p *planner) eject() {
 	d, was := p.Deployment, p.Snapshot.State.Injected
 	unseen := d != nil && was != nil && string(d.UID) == was.UID && d.Generation < was.Generation
@@ -103,9 +103,9 @@ func (p *planner) eject() {
 	}
 }
 
-// strategyProblem is why a rollout of a Deployment could end all its pods before a new one
-// is ready: with an image that cannot be pulled, its API server would be gone. A rolling
-// update that keeps a pod stops at the first one that does not become ready.
+// strategyProblem returns why a rollout of a Deployment could end all its pods before a new one is ready. With an
+// image that cannot be pulled, the API server would then be gone. A rolling update that keeps a pod stops at the
+// first new pod that does not become ready.
 func strategyProblem(d *appsv1.Deployment) string {
 	replicas := int(ptr.Deref(d.Spec.Replicas, 1))
 	const fix = "set strategy.type to RollingUpdate and strategy.rollingUpdate.maxUnavailable below spec.replicas, " +
@@ -123,10 +123,9 @@ func strategyProblem(d *appsv1.Deployment) string {
 	}
 }
 
-// maxUnavailable is how many pods a rolling update may end before new ones are ready, as the
-// Deployment controller computes it: the percentage of maxUnavailable is rounded down, that
-// of maxSurge up, and where both are 0, maxUnavailable is 1. The default of both is 25%. The API
-// server validates both.
+// maxUnavailable returns how many pods a rolling update may end before new ones are ready, as the Deployment
+// controller computes it. A percentage of maxUnavailable is rounded down, one of maxSurge up. If both are 0,
+// maxUnavailable is 1. The default of both is 25%. The API server validates both.
 func maxUnavailable(d *appsv1.Deployment, replicas int) int {
 	surge, unavailable := intstr.FromString("25%"), intstr.FromString("25%")
 	if r := d.Spec.Strategy.RollingUpdate; r != nil {

@@ -18,8 +18,8 @@ import (
 	"github.com/kms-health/kms-health/pkg/operatorstatus"
 )
 
-// replaceAfter is for how long an own pod that has ended permanently is left: one that a kubelet
-// does not admit ends at once, and so would the next.
+// replaceAfter is how long a managed pod that has ended permanently is kept. A pod that a kubelet does not admit ends
+// at once, and so would its successor.
 const replaceAfter = 30 * time.Second
 
 // ended reports whether a pod has ended permanently.
@@ -28,12 +28,12 @@ func ended(o *unstructured.Unstructured) bool {
 	return phase == string(corev1.PodFailed) || phase == string(corev1.PodSucceeded)
 }
 
-// madeAgain is the API server's pod of a companion that was made again under its UID: a static pod of which the
-// manifest was moved away and back. The companion mounts the volumes of before. All containers of that pod then began
-// after the companion's, by the clock of their node. nil: there is none.
+// madeAgain returns the API server's pod of a companion if that pod was created again under the same UID: a static
+// pod whose manifest was moved away and back. The companion still mounts the previous volumes. All containers of that
+// pod then started after the companion's, by the clock of their node. nil: it was not created again.
 func (s *Snapshot) madeAgain(companion *unstructured.Unstructured) *corev1.Pod {
 	beside := companion.GetAnnotations()[contract.BesideAnnotation]
-	if beside == "" { // an agent, of which there may be many
+	if beside == "" { // an agent: it belongs to no pod
 		return nil
 	}
 	began := firstStart(informers.As[corev1.Pod](companion))
@@ -47,7 +47,7 @@ func (s *Snapshot) madeAgain(companion *unstructured.Unstructured) *corev1.Pod {
 	return s.Pods[at]
 }
 
-// firstStart is when the first of a pod's containers that run was started; zero: none runs.
+// firstStart returns the earliest start of the running containers of a pod; zero: none runs.
 func firstStart(pod *corev1.Pod) (first time.Time) {
 	for _, c := range slices.Concat(pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses) {
 		if running := c.State.Running; running != nil && (first.IsZero() || running.StartedAt.Time.Before(first)) {
@@ -57,10 +57,11 @@ func firstStart(pod *corev1.Pod) (first time.Time) {
 	return first
 }
 
-// cutOff reports whether a companion mounts the volumes of before a pod was made again: it does not report, or finds no
-// plugin while all containers have run for a while. Of these volumes one in memory looks empty, and others deleted.
-// One that was made later mounts those of now, whatever the clock of its node says. A node that was restarted shows
-// its static pods before the others, which then have the same volumes.
+// cutOff reports whether a companion mounts volumes from before its pod was created again. Such a companion does not
+// report, or finds no plugin while all containers of the pod have run for a while: a previous volume in memory looks
+// empty, others are deleted. A companion that was created after the pod's container mounts the current volumes,
+// whatever its node's clock says. After a restart of a node, the status of static pods is written before that of
+// other pods: both then have the same volumes.
 func (p *planner) cutOff(companion *unstructured.Unstructured) bool {
 	pod := p.madeAgain(companion)
 	if pod == nil {
@@ -78,7 +79,7 @@ func (p *planner) cutOff(companion *unstructured.Unstructured) bool {
 	})
 }
 
-// findsPlugin reports whether something listened on a plugin's socket, or that is not known.
+// findsPlugin reports whether something listened on a plugin's socket. It is true if that is not known.
 func findsPlugin(e contract.Entry) bool {
 	return e.Reason != contract.SocketMissing && e.Reason != contract.ConnectFailed
 }
@@ -88,8 +89,8 @@ func nodeOf(o *unstructured.Unstructured) string {
 	return node
 }
 
-// succeeds reports whether a companion replaces another one: of the same API server pod, or of another one on its node
-// while the first is not being deleted.
+// succeeds reports whether a companion replaces another one on its node. Both are for the same API server pod, or the
+// pod of the previous one still exists and is not being deleted.
 func (p *planner) succeeds(next, before *unstructured.Unstructured) bool {
 	beside, now := before.GetAnnotations()[contract.BesideAnnotation], next.GetAnnotations()[contract.BesideAnnotation]
 	return beside != "" && now != "" && nodeOf(next) == nodeOf(before) &&
@@ -98,7 +99,7 @@ func (p *planner) succeeds(next, before *unstructured.Unstructured) bool {
 		}))
 }
 
-// unobserved ends what is said of an object whose status is of an earlier generation.
+// unobserved ends a message about an object whose status is of an earlier generation.
 const unobserved = "kube-controller-manager has not acted on that yet"
 
 // selectsNodes finds a DaemonSet that runs nowhere, or whose pods are not all created and updated.
@@ -126,7 +127,7 @@ func (p *planner) selectsNodes() {
 	}
 }
 
-// notStarted finds own pods that cannot mount a folder.
+// notStarted adds a wait for each managed pod that does not start, with the reason from Events.
 func (p *planner) notStarted() {
 	for _, o := range p.own("Pod") {
 		phase, _, _ := unstructured.NestedString(o.Object, "status", "phase")
@@ -136,7 +137,7 @@ func (p *planner) notStarted() {
 	}
 }
 
-// inAPIServerPods finds what keeps the API server's own pods from having the reporter.
+// inAPIServerPods finds what prevents the API server's own pods from having the reporter.
 func (p *planner) inAPIServerPods() {
 	withReporter, alive := 0, 0
 	for _, pod := range p.Pods {
@@ -175,8 +176,8 @@ func (p *planner) takenOver() bool {
 	return !slices.ContainsFunc(p.pods, func(a apiServerPod) bool { return !p.takenOverOn(a.Node) })
 }
 
-// takenOverOn reports whether a reporter of the wanted delivery runs on a node, and is the one that the
-// node's condition names, if there is one.
+// takenOverOn reports whether a reporter of the wanted delivery runs on a node. If the node's condition exists, it
+// must name this reporter.
 func (p *planner) takenOverOn(node string) bool {
 	running := p.running(node)
 	if p.Resource != nil {
@@ -189,8 +190,8 @@ func (p *planner) takenOverOn(node string) bool {
 	return len(running) > 0
 }
 
-// running are the UIDs of the pods on a node that have a reporter of the wanted delivery, as they
-// are there, without those that are to be replaced by others of it.
+// running returns the UIDs of the pods on a node that have a reporter of the wanted delivery. Pods that other ones of
+// the same delivery are to replace are not among them.
 func (p *planner) running(node string) (uids []string) {
 	if p.Target.Mode.InOwnersPods() {
 		for _, pod := range p.Pods {

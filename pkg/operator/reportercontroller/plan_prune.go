@@ -15,13 +15,13 @@ import (
 	"github.com/kms-health/kms-health/pkg/operator/ssa"
 )
 
-// prune finds what exists of ours and is not wanted, and that nothing needs any more. Three
-// rules keep an object: a pod needs it (inUse), its successor does not report yet
-// (superseded), or it is the last to go (last). While the mode changes, only companions go.
+// prune finds existing objects of the operator that are neither wanted nor needed. An unwanted object stays if it
+// also stays without reporters (keeps), until its successor reports (superseded), or while a reporter needs it
+// (inUse). While the mode changes, only companions that have a successor are deleted.
 //
-// A wanted pod that has ended permanently, by an eviction, a graceful shutdown of its node, or a kubelet
-// that did not admit it, goes too, and so does a companion that reaches no plugin since the API server's pod was made
-// again: the sync after it makes it again.
+// A wanted pod that has ended permanently is deleted, too: by an eviction, a graceful shutdown of its node, or a
+// kubelet that did not admit it. So is a companion that reaches no plugin because the API server's pod was created
+// again. The next sync creates it again.
 func (p *planner) prune(switching bool) {
 	wanted := map[string]bool{}
 	for _, o := range p.Apply {
@@ -43,9 +43,8 @@ func (p *planner) prune(switching bool) {
 	p.DeleteToken = p.state.Token && !used
 }
 
-// keeps reports whether an object stays without reporters: the record, and, since KMS may be
-// turned on, the Role by which the operator reads the target's Secret. The pods of a DaemonSet
-// are its to delete.
+// keeps reports whether an object stays without reporters. The ClusterRole has the record. The Role is how the
+// operator learns from the target's Secret that KMS is turned on. Pods of a DaemonSet are deleted by its controller.
 func (p *planner) keeps(o *unstructured.Unstructured) bool {
 	switch o.GetKind() {
 	case "ClusterRole":
@@ -59,9 +58,9 @@ func (p *planner) keeps(o *unstructured.Unstructured) bool {
 	}
 }
 
-// superseded reports whether an object is no longer needed until another one takes over. A
-// companion that is being replaced, or is of the other pod of its node, stays until its successor has taken over; the
-// objects of another mode until all reporters of the new one have.
+// superseded reports whether no other object must take over before an object is deleted. A companion with a
+// successor, for the same or the other pod of its node, stays until that has taken over. Objects of another mode stay
+// until all reporters of the new mode have.
 func (p *planner) superseded(o *unstructured.Unstructured, switching bool) bool {
 	if !slices.ContainsFunc(p.Apply, func(w *unstructured.Unstructured) bool { return p.succeeds(w, o) }) {
 		return !switching
@@ -73,8 +72,8 @@ func (p *planner) superseded(o *unstructured.Unstructured, switching bool) bool 
 	return goes
 }
 
-// inUse reports whether a reporter needs an object: mounts a ConfigMap, runs as a
-// ServiceAccount, or writes by a ClusterRoleBinding.
+// inUse reports whether a reporter needs an object: it mounts the ConfigMap, runs as the ServiceAccount, or writes by
+// the ClusterRoleBinding.
 func (p *planner) inUse(o *unstructured.Unstructured) bool {
 	beside, inTarget := o.GetNamespace() == p.Namespace, o.GetNamespace() == p.Target.Namespace
 	pods, sidecars := p.own("Pod"), p.Eject || p.state.Token
@@ -94,16 +93,16 @@ func (p *planner) inUse(o *unstructured.Unstructured) bool {
 	}
 }
 
-// modeOf is the mode that a pod of ours belongs to.
+// modeOf returns the mode that a managed pod belongs to.
 func modeOf(pod *unstructured.Unstructured) v1alpha1.Mode {
 	return v1alpha1.Mode(pod.GetLabels()[contract.ModeLabel])
 }
 
-// remove plans a target without reporters. done is its status once nothing is left of them; its
-// reports are removed, too, where clean.
+// remove plans a target without reporters. done is its status once nothing is left of them. If clean, its reports are
+// removed, too.
 func (p *planner) remove(done delivery.Status, clean bool) {
 	p.eject()
-	if p.NamespaceMissing { // and all that was in it
+	if p.NamespaceMissing { // all objects in it are gone with it
 		p.state.Role, p.state.Token, p.state.InTarget = false, false, false
 	}
 	p.prune(false)
@@ -144,17 +143,17 @@ func (p *planner) left() delivery.Status {
 	return delivery.Status{}
 }
 
-// last plans what goes last: the reports, after their writers; the object that has them;
-// and the ClusterRole with the record.
+// last plans the end of a removal, in this order: the reports, after their writers; the object that has them; and the
+// ClusterRole with the record.
 func (p *planner) last(done delivery.Status, clean bool) {
 	switch {
 	case clean && p.ReportsLeft:
 		p.Status = delivery.Status{Reason: contract.Removing, Message: "removing the reports from the operator resource"}
-		if p.state.Mode == "" { // there were no own reporters
+		if p.state.Mode == "" { // there were no managed reporters
 			p.Status.Message = ""
 		}
 	case p.Deleting && p.Resource != nil && p.Target.ReportsTo().PerAPIServer():
-		p.Status = delivery.Status{Reason: contract.Removing, Message: ""} // with the object goes the condition
+		p.Status = delivery.Status{Reason: contract.Removing, Message: ""} // the condition is deleted with the object
 		destination := p.Destination()
 		destination.SetUID(p.Resource.UID)
 		p.Delete = append(p.Delete, destination)

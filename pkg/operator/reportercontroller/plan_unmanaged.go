@@ -58,8 +58,8 @@ func (p *planner) renewFiles() {
 	}
 }
 
-// edited is a YAML file after a change of its content; as it was where nothing changes, or it is no YAML. All else in
-// it stays, also what this version does not know.
+// edited returns a YAML file after a change of its content. It is unchanged if change returns false, or if it is not
+// YAML. Fields that this version does not know are kept.
 func edited(file string, change func(content map[string]any) (changed bool)) string {
 	var content map[string]any
 	if err := yaml.Unmarshal([]byte(file), &content); err != nil || !change(content) {
@@ -72,7 +72,7 @@ func edited(file string, change func(content map[string]any) (changed bool)) str
 	return string(raw)
 }
 
-// withCA is a kubeconfig with the current CA, where it has one.
+// withCA returns a kubeconfig with the current CA, if it contains one.
 func (p *planner) withCA(kubeconfig string) string {
 	const key = "certificate-authority-data"
 	current := base64.StdEncoding.EncodeToString(p.CA)
@@ -89,7 +89,7 @@ func (p *planner) withCA(kubeconfig string) string {
 	})
 }
 
-// withTLS is a reporter's file with the current TLS settings, where it serves with TLS.
+// withTLS returns a reporter's file with the current TLS settings, if it serves with TLS.
 func (p *planner) withTLS(file string) string {
 	return edited(file, func(content map[string]any) bool {
 		before, has, _ := unstructured.NestedMap(content, "serving", "tls")

@@ -12,8 +12,8 @@ import (
 	"github.com/kms-health/kms-health/pkg/version"
 )
 
-// policyProblem is why a part of the reporters' admission policy is not active: it
-// bounds what they may write, so none is given a right before. Empty: it is.
+// policyProblem returns why a part of the reporters' admission policy is not active; empty: it is active. The policy
+// bounds what reporters may write, so no reporter gets a right before.
 func policyProblem(kind string, part *informers.Informer[string]) string {
 	problem, exists := part.Get("", objects.PolicyName)
 	if !exists {
@@ -22,8 +22,7 @@ func policyProblem(kind string, part *informers.Informer[string]) string {
 	return problem
 }
 
-// checkPolicy is why a policy or binding that exists is not the one of this version.
-// Empty: it is.
+// checkPolicy returns why an existing policy or binding is not the one of this version; empty: it is.
 func checkPolicy(live *unstructured.Unstructured) string {
 	for _, wanted := range ofKind(objects.Policy(), live.GetKind()) {
 		if !reflect.DeepEqual(normalized(live.Object["spec"]), normalized(wanted.Object["spec"])) {
@@ -34,7 +33,7 @@ func checkPolicy(live *unstructured.Unstructured) string {
 	return ""
 }
 
-// normalized is a value with the white space of its texts reduced: tools for YAML fold long lines differently.
+// normalized returns a value with reduced white space in its texts: YAML tools fold long lines differently.
 func normalized(value any) any {
 	switch v := value.(type) {
 	case string:

@@ -19,26 +19,27 @@ import (
 	"github.com/kms-health/kms-health/pkg/rollup"
 )
 
-// Health is the controller of the roll-ups, as far as the reporters' one needs it.
+// Health is what the reporters' controller needs of the controller of the roll-ups.
 type Health interface {
-	// Set sets what is published of an API server; Remove removes that.
+	// Set publishes the snapshot of an API server; Remove removes it.
 	Set(s delivery.Snapshot)
 	Remove(name string)
 	// IsDone reports whether nothing of an API server is left on its operator resource.
 	IsDone(name string) bool
-	// Silent are its reports that do not change; nil: that is not known yet.
+	// Silent returns its reports that do not change; nil: they are not known yet.
 	Silent(name string) map[string]rollup.Silence
 }
 
-// updatePublished updates what is published of an API server; if nothing was decided, that is its last known state. A
-// process that has just started first reads what an earlier one knew: what that wrote stays until then.
+// updatePublished updates the published snapshot of an API server. If nothing was decided, it keeps the last known
+// state. A process that has just started publishes nothing before it has read the plugin set, for at most
+// AuthorizerWarmup. So the conditions of the process before stay until then.
 func (c *Controller) updatePublished(s *Snapshot, e *serverState, plan *Plan) {
 	p := &e.published
 	decided := s.Problem == nil && !s.Unrecorded
 	settled := decided && (s.Live != nil || s.Target.Plugins != nil || s.Deleting || s.NamespaceMissing)
 	switch left := informers.AuthorizerWarmup - c.Clock.Since(c.began); {
 	case s.Unrecorded && !e.status.Reason.NeedsAction():
-		return // its conditions come after its record, unless that cannot be written
+		return // conditions come after the record, unless that cannot be written
 	case p.Name == "" && !settled && left > 0:
 		c.Queue.AddAfter(s.Target.Name, left) // if nothing is read until then
 		return
@@ -50,7 +51,8 @@ func (c *Controller) updatePublished(s *Snapshot, e *serverState, plan *Plan) {
 		p.Off, p.Clean = s.Deleting && !s.Unmanaged, false
 	}
 	e.deleting = s.Deleting
-	// Until other sources have synced, as those of another podSelector, a roll-up of them would be without a verdict.
+	// New informers, as for another podSelector, are published once they have synced: before, the roll-up would have no
+	// verdict.
 	if before := p.Sources; decided || before == nil {
 		if p.APIServer, p.Sources = *s.Target, e.sources; before != nil && before != e.sources {
 			before.Stop()
@@ -63,18 +65,18 @@ func (c *Controller) updatePublished(s *Snapshot, e *serverState, plan *Plan) {
 	}
 }
 
-// publish hands the snapshot to the roll-up, once per sync.
+// publish passes the snapshot to the roll-up, once per sync.
 func (c *Controller) publish(e *serverState) {
 	if e.published.Name != "" {
 		c.Health.Set(e.published)
 	}
 }
 
-// report keeps a status: for metrics, Targets, and the roll-up, which has it in the
-// target's condition. A status with an empty message is transient, and not reported.
+// report keeps a status for metrics, Targets, and the roll-up, which puts it into the target's condition. A status
+// with an empty message is transient, and is not kept.
 //
-// There is an Event only for a status that no condition has: where there is no operator
-// resource, or nothing to report on it, except a first status of the latter kind.
+// An Event is recorded only if no condition has the status: there is no operator resource, another installation owns
+// the target, or the result has NoCondition. With NoCondition, the first status has no Event.
 func (c *Controller) report(e *serverState, s *Snapshot, o *Result) {
 	c.metrics.set(e.target.Name, e.published.State.Mode, o)
 	if o.Status.Message == "" {
@@ -100,9 +102,9 @@ func (c *Controller) report(e *serverState, s *Snapshot, o *Result) {
 	}
 }
 
-// unreachable reports whether no request had an answer, and one failed: all targets have that
-// problem, which is logged, and none of them can be reported by it. A request that was cut off by
-// its deadline may be slow alone, as by an admission webhook that hangs.
+// unreachable reports whether an error shows that the API server did not answer any request. All targets then have
+// the same problem. It is logged, and is no status of one target. A request that ended at its deadline does not show
+// that, unless it was still connecting: an admission webhook may be hanging for this object only.
 func unreachable(err error) bool {
 	failed, answer, connecting := (*url.Error)(nil), apierrors.APIStatus(nil), (*net.OpError)(nil)
 	return errors.As(err, &failed) && !errors.As(err, &answer) &&
@@ -126,8 +128,8 @@ func newMetrics(registry prometheus.Registerer) *metrics {
 	}
 }
 
-// set shows how a delivery stands, and when its token expires and is due. While a target is
-// delivered, the outcome has the token, unless there is none; otherwise it stays as it was.
+// set sets the status of a delivery, and when its token expires and is to be renewed. The result of a complete
+// delivery has the token, unless there is none. After any other result the series of the token stay as they were.
 func (m *metrics) set(target string, mode v1alpha1.Mode, o *Result) {
 	if o.Status.Delivered() && o.Status.Reason != contract.Unmanaged {
 		m.forget(target)

@@ -28,17 +28,17 @@ import (
 // Result is the result of a reconciliation. Every outcome is reported.
 type Result struct {
 	Status delivery.Status
-	// NoCondition means that the target's condition is not to have the status.
+	// NoCondition means that the target's condition must not have the status.
 	NoCondition bool
 	// Recorded is the state of the target, with the version of its record if that was written.
 	Recorded Recorded
-	// Token is when the token in the Secret expires, as far as it is known.
+	// Token has the times of the token in the Secret, if they are known.
 	Token validity
-	// Err is why it did not come to its end.
+	// Err has the errors of all objects that failed.
 	Err error
 }
 
-// reconciliation brings one plan about.
+// reconciliation carries out one plan.
 type reconciliation struct {
 	*Controller
 	Result
@@ -46,15 +46,14 @@ type reconciliation struct {
 	plan     *Plan
 	state    *delivery.State            // to record
 	anchor   *unstructured.Unstructured // as it was last applied; nil: not yet
-	// errs are of single objects. The work on all others is done, unless the API server is
-	// unreachable.
+	// errs are the errors of single objects. The others are written all the same, unless the API server is unreachable.
 	errs        []error
 	unreachable bool
-	// made are the kinds of objects that exist in the target's namespace.
+	// made has the kinds of the objects that were applied in the target's namespace.
 	made sets.Set[string]
 }
 
-// reconcile brings a plan about, in order. An object that fails stops the work on no other.
+// reconcile carries out a plan, in order. An object that fails does not stop the others.
 func (c *Controller) reconcile(ctx context.Context, s *Snapshot, plan *Plan) *Result {
 	x := &reconciliation{Controller: c, snapshot: s, plan: plan, made: sets.New[string]()}
 	x.Status, x.Recorded.State, x.state = plan.Status, plan.State, &x.Recorded.State
@@ -97,7 +96,7 @@ func (c *Controller) reconcile(ctx context.Context, s *Snapshot, plan *Plan) *Re
 	return &x.Result
 }
 
-// try makes the requests for one object. Its error stops the work on no other object.
+// try sends the requests for one object. Its error does not stop the others.
 func (x *reconciliation) try(ctx context.Context, do func(context.Context) error) (done bool) {
 	if x.unreachable {
 		return false
@@ -112,7 +111,7 @@ func (x *reconciliation) try(ctx context.Context, do func(context.Context) error
 	return err == nil
 }
 
-// problemOf is the problem that an error is.
+// problemOf converts an error to a problem.
 func problemOf(err error) delivery.Status {
 	switch renewal := (renewalError{}); {
 	case apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause):
@@ -131,17 +130,17 @@ func problemOf(err error) delivery.Status {
 	}
 }
 
-// denied reports whether a right is missing, or admission denied a request. A webhook's denial has the code 400 and no
-// reason, unless the webhook sets them (k8s.io/apiserver, pkg/admission/plugin/webhook/errors). Where it has no dry
-// runs, the answer is a BadRequest.
+// denied reports whether a right is missing, or admission denied a request. A webhook's denial has the code 400 and
+// no reason, unless the webhook sets them (k8s.io/apiserver, pkg/admission/plugin/webhook/errors). If the webhook
+// does not support a dry run, the reason is BadRequest.
 func denied(err error) bool {
 	answer := apierrors.APIStatus(nil)
 	return apierrors.IsForbidden(err) || errors.As(err, &answer) &&
 		answer.Status().Code == http.StatusBadRequest && answer.Status().Reason == metav1.StatusReasonUnknown
 }
 
-// byRBAC reports whether a denial may be RBAC's, which names what it denies, as a webhook does not, has no causes, as
-// an admission policy's has, and allows pods.
+// byRBAC reports whether a denial may be RBAC's. Unlike a webhook's, it has details; unlike an admission policy's, it
+// has no causes. The operator has the right to create pods, so RBAC does not deny them.
 func byRBAC(err error) bool {
 	answer := apierrors.APIStatus(nil)
 	if !errors.As(err, &answer) || answer.Status().Details == nil {
@@ -155,7 +154,7 @@ func (x *reconciliation) event(reason, message string) {
 	x.Event(x.snapshot.Target.Name, corev1.EventTypeNormal, reason, message)
 }
 
-// record keeps the state in the target's ClusterRole, and reports whether it is there.
+// record writes the state to the target's ClusterRole, and reports whether it is there.
 func (x *reconciliation) record(ctx context.Context) bool {
 	if x.plan.Anchor == nil {
 		return true
@@ -184,7 +183,7 @@ func (x *reconciliation) apply(ctx context.Context) {
 			changed, _, err := x.applier.Apply(ctx, o, live)
 			switch {
 			case o.GetUID() != "" && (apierrors.IsNotFound(err) || apierrors.IsConflict(err)):
-				return nil // a pod that has gone since
+				return nil // the pod was deleted meanwhile
 			case apierrors.IsNotFound(err) && o.GetKind() == contract.KMSHealths.Kind:
 				return fmt.Errorf("%w: the CRD %s.%s is not installed; it is in manifests/kubernetes",
 					err, contract.KMSHealths.Plural, contract.KMSHealths.Group)
@@ -202,9 +201,10 @@ func (x *reconciliation) apply(ctx context.Context) {
 	}
 }
 
-// admitted returns why admission denies the pods of a DaemonSet whose template changes, by a dry run: a rollout would
-// end pods that report, and only Events show a denial. Other answers, as of a webhook without dry runs, decide nothing.
-// A template that admission changed differs from the live one without a rollout.
+// admitted returns why admission denies the pods of a DaemonSet whose template changes, by a dry run. Without it, a
+// rollout would not progress, and only Events would show the denial. Any other answer, as of a webhook that does not
+// support dry runs, is ignored. If admission has changed the live template, the dry run also happens without a
+// rollout.
 func (x *reconciliation) admitted(ctx context.Context, o, live *unstructured.Unstructured) error {
 	if o.GetKind() != "DaemonSet" || x.applier.Applied(o, live) {
 		return nil
@@ -259,8 +259,8 @@ func (x *reconciliation) inject(ctx context.Context) error {
 	return nil
 }
 
-// remove deletes what the plan deletes, but for what a pod still mounts. ConfigMaps come
-// last: where they are encrypted, each may take as long as an unhealthy plugin.
+// remove deletes the objects in the plan's Delete, except those that a pod still mounts. ConfigMaps come last: if
+// they are encrypted, deleting each may take as long as an unhealthy plugin does.
 func (x *reconciliation) remove(ctx context.Context) {
 	all, rank := slices.Clone(x.plan.Delete), map[string]int{"ConfigMap": 1}
 	slices.SortStableFunc(all, func(a, b *unstructured.Unstructured) int { return rank[a.GetKind()] - rank[b.GetKind()] })
@@ -289,7 +289,7 @@ func (x *reconciliation) deleteToken(ctx context.Context) error {
 		return err
 	}
 	err := x.Core.Secrets(namespace).Delete(ctx, name, metav1.DeleteOptions{})
-	// The Secret's existence is assumed. Without the right to delete it, none was created.
+	// The Secret's existence is only assumed. Without the right to delete it, the operator did not create it.
 	assumed := x.snapshot.State.Namespace == "" && apierrors.IsForbidden(err)
 	if err != nil && !apierrors.IsNotFound(err) && !assumed {
 		return fmt.Errorf("delete Secret %s/%s: %w", namespace, name, err)
@@ -301,9 +301,9 @@ func (x *reconciliation) deleteToken(ctx context.Context) error {
 	return nil
 }
 
-// inUse reports whether a pod of the target mounts a ConfigMap or Secret. The owner may create pods
-// at any time, and one whose ConfigMap was deleted never starts: so this lists from the API server,
-// which also has those that the watch has not delivered yet.
+// inUse reports whether a pod of the target mounts a ConfigMap or Secret. The owner may create pods at any time, and
+// a pod whose ConfigMap was deleted never starts. So this lists from the API server, to see pods that the informer
+// has not seen yet.
 func (x *reconciliation) inUse(ctx context.Context, namespace, name string) (bool, error) {
 	t := x.snapshot.Target
 	if namespace != t.Namespace || x.snapshot.Deleting || x.snapshot.NamespaceMissing {

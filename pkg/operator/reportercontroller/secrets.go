@@ -22,28 +22,27 @@ import (
 	"github.com/kms-health/kms-health/pkg/operator/syncqueue"
 )
 
-// A Secret of a revision that gave no plugin is read again after revisionRetry, and later each maxRevisionRetry: while
-// KMS is off, none does.
+// The Secret of a revision in which no plugin was found is read again after revisionRetry. The delay grows up to
+// maxRevisionRetry: while KMS is off, no Secret has a plugin.
 const (
 	revisionRetry    = 5 * time.Second
 	maxRevisionRetry = time.Minute
 )
 
-// revisionRead is what a revision's Secret contains.
+// revisionRead is the plugin set of a revision's Secret.
 type revisionRead struct {
 	encryptionconfig.Set
 	first, until time.Time // when it was first read, and when to read it again
 }
 
-// observeSecrets adds the encryption configs in use, once there is the Role by which the operator
-// reads them.
+// observeSecrets adds the encryption configs in use, once the Role exists by which the operator reads them.
 func (c *Controller) observeSecrets(ctx context.Context, s *Snapshot, e *serverState, role *unstructured.Unstructured) {
 	t, from := s.Target, e.sources.Secret
 	secret := "Secret " + t.Namespace + "/" + t.EncryptionConfig.Secret
 	if from == nil || !c.reads(s, secret, from) {
 		return
 	}
-	if informers.Denied(from.Err()) && from.FailedFor() > informers.AuthorizerWarmup { // it may be another one by now
+	if informers.Denied(from.Err()) && from.FailedFor() > informers.AuthorizerWarmup { // the Secret may have changed since
 		return
 	}
 	live, exists := from.Get(t.Namespace, t.EncryptionConfig.Secret)
@@ -57,7 +56,7 @@ func (c *Controller) observeSecrets(ctx context.Context, s *Snapshot, e *serverS
 	s.Live, s.Sets = &live, map[string]encryptionconfig.Set{}
 	s.LiveSeen = e.seenLive(delivery.Writer(live.Config.Plugins) + live.Config.Mixed)
 	used := s.Revisions()
-	// A number is given again after etcd was restored.
+	// After etcd was restored, a revision's number may be used again for another Secret.
 	maps.DeleteFunc(e.revisions, func(name string, _ revisionRead) bool {
 		return !slices.Contains(used, strings.TrimPrefix(name, t.EncryptionConfig.Secret+"-"))
 	})
@@ -88,8 +87,8 @@ func (c *Controller) observeSecrets(ctx context.Context, s *Snapshot, e *serverS
 	}
 }
 
-// revision is the plugin set of a revision, while the live Secret can be read. What may not
-// exist yet, or be repaired, is read again; a Secret with plugins does not change.
+// revision returns the plugin set of a revision. It is called only after the live Secret was read. A Secret without
+// plugins is read again, since it may be created or repaired; one with plugins does not change.
 func (c *Controller) revision(ctx context.Context, e *serverState, name string) revisionRead {
 	r, was := e.revisions[name]
 	now := c.Clock.Now()
@@ -113,7 +112,7 @@ func (c *Controller) revision(ctx context.Context, e *serverState, name string) 
 		klog.InfoS("Failed to read the encryption config of a revision, retrying", "secret", t.Namespace+"/"+name,
 			"reason", r.Problem, "err", err)
 	}
-	again := min(max(revisionRetry, now.Sub(r.first)), maxRevisionRetry) // doubled each time
+	again := min(max(revisionRetry, now.Sub(r.first)), maxRevisionRetry) // about doubled each time
 	r.until = now.Add(again)
 	if len(r.Config.Plugins) == 0 {
 		c.Queue.AddAfter(t.Name, again)

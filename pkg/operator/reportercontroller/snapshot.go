@@ -22,27 +22,27 @@ import (
 // Snapshot is the state of one API server, on which decisions are based. It is not changed after observe.
 type Snapshot struct {
 	objects.Input
-	// LiveSeen is for how long this process has seen the live set as it is.
+	// LiveSeen is how long this process has seen the current writer of the live set.
 	LiveSeen time.Duration
-	// InConfig means that the target is one of the configuration, as that has it; Deleting, that
-	// all its objects are to be removed.
+	// InConfig means that Target is an entry of the configuration; Deleting, that all objects of the target are to be
+	// removed.
 	InConfig, Deleting bool
-	// OtherInstallation is the namespace of the operator that owns it; empty: ours.
+	// OtherInstallation is the namespace of another operator that owns the target; empty: this operator owns it.
 	OtherInstallation string
-	// Unmanaged means that only what expires is renewed.
+	// Unmanaged means that only the token, the CA and the TLS settings are renewed.
 	Unmanaged bool
-	// Problem is that of a source without which nothing can be decided; nil: all are known.
+	// Problem is why nothing can be decided: a required source is not known. nil: all are known.
 	Problem *delivery.Status
-	// Unrecorded means that the target has no record yet, which comes before anything else of
-	// it, so that an operator that starts after it was edited or removed finds what is left.
+	// Unrecorded means that the target has no record yet. It is written before anything else of the target. So an
+	// operator that starts after the target was edited or removed finds what is left.
 	Unrecorded bool
 	// ResourceMissing means that its operator resource is known not to exist.
 	ResourceMissing bool
 	// KubeletRoot is the kubelets' folder on the nodes.
 	KubeletRoot string
 
-	// SourceProblems are why sources of the target, or of its roll-up, are missing, invalid or cannot be
-	// read. What was active before stays active.
+	// SourceProblems has why sources of the target, or of its roll-up, are missing, invalid or cannot be read. What was
+	// active before stays active.
 	SourceProblems []delivery.Status
 
 	// ReportsLeft means that reports and roll-ups of the target are still to be removed
@@ -51,19 +51,19 @@ type Snapshot struct {
 	// NamespaceMissing means that the target's namespace does not exist.
 	NamespaceMissing bool
 
-	// Encrypted are the resources that kube-apiserver is known to need a KMS plugin for.
+	// Encrypted has the resources for which kube-apiserver is known to need a KMS plugin.
 	Encrypted []schema.GroupResource
 
-	// Live is what the Secret of the live encryption config contains, nil while it cannot be read, and Sets
-	// those of the revisions of running pods. Of one that is about to be read there is none.
+	// Live is the content of the live encryption config's Secret, nil while it cannot be read. Sets has the same of the
+	// revisions of running pods, without those that were not read yet.
 	Live *encryptionconfig.Set
 	Sets map[string]encryptionconfig.Set
 	Pods []*corev1.Pod // the API server's
-	// Seen is for how long this process has seen each of Pods, its API server's container, by its ID, and its own pods,
-	// and Unchanged each node's report.
+	// Seen is how long this process has seen each of Pods and each managed pod, by UID, and each API server's container,
+	// by ID. Unchanged is how long each node's report has been unchanged.
 	Seen       map[types.UID]time.Duration
 	Unchanged  map[string]time.Duration
-	Deployment *appsv1.Deployment // the one to patch, or patched earlier; nil: there is none
+	Deployment *appsv1.Deployment // the one that was patched, else the one to patch; nil: there is none
 	// Injected means that fields of it are the operator's, HasContainer that the
 	// reporter's container is.
 	Injected, HasContainer bool
@@ -71,7 +71,7 @@ type Snapshot struct {
 
 	// Own are the operator's existing objects for this target.
 	Own []*unstructured.Unstructured
-	// Failures are why pods of Own do not start, and DaemonSets have no pods, as Events have it, by UID.
+	// Failures has why pods of Own do not start, and why DaemonSets have no pods, from Events, by UID.
 	Failures map[types.UID]string
 	// Unlisted is the status of a removal while Own may lack ConfigMaps; nil: it does not.
 	Unlisted *delivery.Status
@@ -80,7 +80,7 @@ type Snapshot struct {
 	State delivery.State
 }
 
-// Recorded is a State as it was written to the ClusterRole.
+// Recorded is the State that was written to the ClusterRole.
 type Recorded struct {
 	Version string // the ClusterRole's resourceVersion
 	State   delivery.State
@@ -91,13 +91,13 @@ type apiServerPod struct {
 	objects.APIServerPod
 	pod     *corev1.Pod
 	plugins []v1alpha1.Plugin
-	// companion means that it has one; started, that one can be made.
+	// companion means that the pod has a companion; started, that one can be created.
 	companion, started bool
-	// userKnown means that the user is that of the container that was created.
+	// userKnown means that the user is known from the created container.
 	userKnown bool
 }
 
-// Revisions are those that running pods use, sorted.
+// Revisions returns the revisions that running pods and the Deployment's template use, sorted.
 func (s *Snapshot) Revisions() []string {
 	var all []string
 	add := func(spec *corev1.PodSpec, labels map[string]string) {
@@ -134,7 +134,7 @@ func (s *Snapshot) liveKnown() bool {
 	return s.Target.Plugins != nil || s.Live != nil && s.Live.Known
 }
 
-// live is the plugin set of the current configuration, or as it was last known.
+// live returns the plugin set of the current configuration; if it is not known, the last known one.
 func (s *Snapshot) live() []v1alpha1.Plugin {
 	switch {
 	case s.Target.Plugins != nil:
@@ -164,8 +164,8 @@ func (s *Snapshot) find(desired *unstructured.Unstructured) *unstructured.Unstru
 	return nil
 }
 
-// revisionSets are the plugin sets of the revisions of running pods that are known. The Secret of a revision never
-// changes, so one that was deleted leaves the plugins that were recorded. Without these it never existed.
+// revisionSets returns the known plugin sets of the revisions in use. The Secret of a revision never changes. So if
+// it was deleted, the recorded plugins stay; if none are recorded, it never existed.
 func (s *Snapshot) revisionSets() map[string][]v1alpha1.Plugin {
 	if s.Target.Plugins != nil {
 		return nil
@@ -184,8 +184,7 @@ func (s *Snapshot) revisionSets() map[string][]v1alpha1.Plugin {
 	return sets
 }
 
-// notProbed are the providers that cannot be probed, by the encryption configs in use; empty:
-// there is none.
+// notProbed lists the providers in the encryption configs in use that cannot be probed; empty: there are none.
 func (s *Snapshot) notProbed() string {
 	switch {
 	case s.Target.Plugins != nil:

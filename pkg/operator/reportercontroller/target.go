@@ -27,11 +27,11 @@ type serverState struct {
 	revisions map[string]revisionRead
 	published delivery.Snapshot
 	deleting  bool                    // when it was published
-	recorded  Recorded                // what was last recorded, while the informer may not show it
-	requested string                  // what was last requested, valid or not
-	looked    time.Time               // the last look
+	recorded  Recorded                // what was last recorded; the informer may not show it yet
+	requested string                  // the last request, valid or not
+	looked    time.Time               // when the target was last observed
 	seen      map[types.UID]time.Time // when each pod, and API server's container, was first seen
-	writer    *string                 // of the live set, once it was read, and liveSeen since when it was seen
+	writer    *string                 // of the live set, once it was read; liveSeen: since when it was seen
 	liveSeen  time.Time
 	reports   rollup.Seen
 
@@ -40,8 +40,8 @@ type serverState struct {
 	encrypted []schema.GroupResource
 }
 
-// names are those of the targets of the configuration, of earlier ones, and of those
-// whose ClusterRole shows that something of them is left.
+// names returns the names of the targets of the configuration, of earlier ones, and of those whose ClusterRole shows
+// that something of them is left.
 func (c *Controller) names() []string {
 	all := sets.New[string]()
 	if config := c.Config.Current(); config != nil {
@@ -60,7 +60,7 @@ func (c *Controller) names() []string {
 	return sets.List(all)
 }
 
-// Targets are those that are kept or being removed, by name.
+// Targets returns the targets that are kept or being removed, by name.
 func (c *Controller) Targets() (all []delivery.Target) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -87,8 +87,8 @@ func (c *Controller) resolve(config *v1alpha1.OperatorConfiguration, name string
 	return resolve(config, name, was, state, c.Namespace)
 }
 
-// resolve decides what to do about the target of a name, which is known from an earlier sync, or
-// not (nil).
+// resolve decides what to do about the target of a name. was is the target as known from an earlier sync or from its
+// record; nil: it is not known.
 func resolve(config *v1alpha1.OperatorConfiguration, name string, was *v1alpha1.APIServer, state delivery.State,
 	namespace string) *Snapshot {
 	s := &Snapshot{State: state}
@@ -109,13 +109,13 @@ func resolve(config *v1alpha1.OperatorConfiguration, name string, was *v1alpha1.
 	return s
 }
 
-// samePlace reports whether two versions of a target are of one API server.
+// samePlace reports whether two versions of a target have the same namespace and resource.
 func samePlace(a, b *v1alpha1.APIServer) bool {
 	return a.Namespace == b.Namespace && a.Resource == b.Resource
 }
 
-// recorded is the state that the target's ClusterRole has; while there is none, that of the
-// last sync.
+// recorded returns the state in the target's ClusterRole. While the informer does not show the last write of it, it
+// is the state of the last sync.
 func (c *Controller) recorded(name string) delivery.State {
 	role, exists := c.cluster.Roles.Get("", contract.ReporterName(name))
 	c.mu.Lock()
@@ -153,7 +153,7 @@ func (c *Controller) entry(s *Snapshot) *serverState {
 		c.targets[name] = e
 	}
 	if e.sources == nil || !e.sources.Same(s.Target) {
-		if e.sources != nil && e.sources != e.published.Sources { // those that are published stay until the new ones are
+		if e.sources != nil && e.sources != e.published.Sources { // published ones stay until the new ones are
 			e.sources.Stop()
 		}
 		e.revisions = map[string]revisionRead{}

@@ -21,9 +21,9 @@ import (
 // (--service-account-max-token-expiration), which counts.
 const tokenLifetime = int64(30 * 24 * time.Hour / time.Second)
 
-// validity is when a token expires, and when it is renewed: at half of its life, to leave time for
-// an API server that cannot read the Secret while a KMS plugin is unhealthy. The zero value means
-// that there is no token that works, or that it cannot be read.
+// validity is when a token expires, and when it is to be renewed: after half of its life, to leave time for an API
+// server that cannot read the Secret while a KMS plugin is unhealthy. The zero value means that there is no token
+// that works, or that it cannot be read.
 type validity struct{ notAfter, renewAt time.Time }
 
 // ensureToken keeps a token of a target's ServiceAccount in a Secret of its namespace, for sidecars.
@@ -75,18 +75,18 @@ func (c *Controller) ensureToken(ctx context.Context, namespace, target string) 
 		current.notAfter.UTC().Format(time.RFC3339), err)
 }
 
-// renewalError is reported while the token still works, too.
+// renewalError is an error of a token. It is a problem even while the current token still works.
 type renewalError struct{ error }
 
 func (e renewalError) Unwrap() error { return e.error }
 
-// halved is the validity of a token that is renewed at half its life.
+// halved returns the validity of a token that is renewed after half its life.
 func halved(notBefore, notAfter time.Time) validity {
 	return validity{notAfter, notBefore.Add(notAfter.Sub(notBefore) / 2)}
 }
 
-// tokenValidity is that of the token in a Secret. A token of an earlier ServiceAccount of the same
-// name does not work, and one without its dates is replaced.
+// tokenValidity returns the validity of the token in a Secret. A token of an earlier ServiceAccount of the same name
+// does not work, and one without its dates is replaced.
 func tokenValidity(secret *corev1.Secret, account types.UID) validity {
 	if len(secret.Data[corev1.ServiceAccountTokenKey]) == 0 ||
 		secret.Annotations[contract.ServiceAccountUIDAnnotation] != string(account) {

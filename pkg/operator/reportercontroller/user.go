@@ -16,12 +16,12 @@ import (
 	"github.com/kms-health/kms-health/pkg/operatorstatus"
 )
 
-// startsWithin is for how long a pod that was just seen may have no container yet, of which the node reports
-// the user. A reporter's user is fixed with its pod.
+// startsWithin is how long to wait for the container of a pod that was just seen. The node reports its user only
+// then, and a reporter's user cannot change without a new pod.
 const startsWithin = time.Minute
 
-// observeAges adds for how long each pod and API server's container has been seen, and each report as it is. It syncs
-// again when a pod of the API server whose user is not known has had its time to start.
+// observeAges adds how long each pod and API server's container has been seen, and each report unchanged. If the user
+// of an API server's pod is not known, it syncs again once startsWithin is over.
 func (c *Controller) observeAges(s *Snapshot, e *serverState) {
 	now, before := c.Clock.Now(), e.seen
 	if e.looked = now; before == nil {
@@ -58,8 +58,8 @@ func (c *Controller) observeAges(s *Snapshot, e *serverState) {
 	}
 }
 
-// seenLive is for how long the live set has been seen with this writer, as of the last look: it is compared with the
-// ages of containers. The first set is as old as the first look, however late it is read.
+// seenLive returns how long the live set has had this writer, as of the last observation, to compare with the ages of
+// containers. The first set is as old as the process's first observation, however late it is read.
 func (e *serverState) seenLive(writer string) time.Duration {
 	if e.writer != nil && writer != *e.writer {
 		e.liveSeen = e.looked
@@ -68,12 +68,12 @@ func (e *serverState) seenLive(writer string) time.Duration {
 	return e.looked.Sub(e.liveSeen)
 }
 
-// starting reports whether the user of a pod is not known yet, and may be soon.
+// starting reports whether the user of a pod is not known yet, but may be known soon.
 func (p *planner) starting(a apiServerPod) bool {
 	return !a.userKnown && p.Seen[a.pod.UID] < startsWithin
 }
 
-// companionUser is the user of the companion that a pod has already.
+// companionUser returns the user of the companion that a pod already has.
 func (p *planner) companionUser(a apiServerPod) (contract.User, bool) {
 	for _, o := range p.own("Pod") {
 		if o.GetAnnotations()[contract.BesideAnnotation] == a.UID && nodeOf(o) == a.Node {
@@ -85,9 +85,10 @@ func (p *planner) companionUser(a apiServerPod) (contract.User, bool) {
 	return contract.User{}, false
 }
 
-// agentUser is the user of agents: that of the API server's pod that was seen last, of those whose user is
-// known. Of several that were seen at the same time, as by a process that starts, one counts whose user the
-// agents have already. Without such a pod they keep theirs, or are root.
+// agentUser returns the user of agents: that of the API server's pod that was seen last. A pod counts if its user is
+// known, or, before there are agents, if startsWithin is over. Of pods that were seen at the same time, as at the
+// process's start, one counts that has the agents' current user. Without such a pod agents keep their user, or are
+// root.
 func (p *planner) agentUser() contract.User {
 	user, made := contract.Root, false
 	for _, o := range p.own("DaemonSet") {
@@ -114,7 +115,7 @@ func (p *planner) agentUser() contract.User {
 	return last.User
 }
 
-// reporterUser is the API server's user that the reporter in a pod was made with.
+// reporterUser returns the API server's user that the reporter in a pod was created for.
 func reporterUser(spec *corev1.PodSpec) (contract.User, bool) {
 	for _, c := range spec.Containers {
 		for _, v := range c.Env {
