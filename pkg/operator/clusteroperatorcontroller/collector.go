@@ -13,8 +13,8 @@ import (
 	"github.com/kms-health/kms-health/pkg/operator/objects"
 )
 
-// firstLook is how long an operator that has just started waits for what it reports of
-// its targets: until then its ClusterOperator stays as it was.
+// firstLook is how long an operator that has just started waits, at most, for the status and verdict of all targets.
+// Until then the ClusterOperator stays unchanged.
 const firstLook = 30 * time.Second
 
 // Collector collects what the ClusterOperator reports.
@@ -31,13 +31,13 @@ type Collector struct {
 	}
 }
 
-// Collect returns what there is to report of an operator that has run for so long, and the related objects, which
-// `oc adm inspect` collects. ready is false while there is nothing yet, and where this is no OpenShift.
+// Collect returns what to report, and the related objects, which `oc adm inspect` collects. running is how long the
+// operator has run. ready is false while too little is known, and if this is not OpenShift.
 func (c *Collector) Collect(running time.Duration) (in Input, related []any, ready bool) {
 	targets, unknown := c.Reporters.Targets(), false
 	for _, t := range targets {
 		if t.Status.Reason == contract.OtherInstallation {
-			return in, nil, false // the ClusterOperator is that one's, too
+			return in, nil, false // the other installation owns the ClusterOperator, too
 		}
 		verdict := c.Health.Verdict(t.Name)
 		unknown = unknown || t.Status == (delivery.Status{}) || !verdict.Judged && !t.Status.Reason.NeedsAction()
@@ -56,8 +56,8 @@ func (c *Collector) Collect(running time.Duration) (in Input, related []any, rea
 	return in, c.related(targets), ready
 }
 
-// related are the objects that show what the operator does, for `oc adm inspect`. It also
-// gathers all of config.openshift.io, and most of what is in a namespace, but no Lease.
+// related returns the objects that show what the operator does, for `oc adm inspect`. That command also gathers all
+// of config.openshift.io, and most of what is in a namespace, but no Lease.
 func (c *Collector) related(targets []delivery.Target) (all []any) {
 	add := func(kind schema.GroupVersionResource, name string) {
 		all = append(all, map[string]any{"group": kind.Group, "resource": kind.Resource, "name": name})

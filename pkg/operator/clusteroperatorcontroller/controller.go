@@ -37,33 +37,32 @@ type Options struct {
 	Clock   clock.WithTicker
 	Now     func() time.Time
 	Version string
-	Inertia time.Duration    // how long something must be bad before Degraded reports it
+	Inertia time.Duration    // how long a problem must last before Degraded reports it
 	Queue   *syncqueue.Queue // of one item: contract.ClusterOperator
-	// Collect returns what there is to report of an operator that has run for so long, and the related objects;
-	// false: nothing yet, or this is no OpenShift.
+	// Collect returns what to report, and the related objects. running is how long the operator has run. ready is false
+	// while too little is known, and if this is not OpenShift.
 	Collect func(running time.Duration) (in Input, related []any, ready bool)
 }
 
-// Controller keeps ClusterOperator/kms-health, the operator's own state as `oc get
-// clusteroperators` shows it: the state of its configuration, of the deliveries and of the
-// roll-ups, with inertia, so that a problem that ends by itself soon causes no alert.
+// Controller keeps ClusterOperator/kms-health, the operator's own state as `oc get clusteroperators` shows it: the
+// state of its configuration, of the deliveries and of the roll-ups. Inertia keeps a short problem from causing an
+// alert.
 type Controller struct {
 	Options
-	// source is followed from the first time on that there is something to report: where
-	// this is no OpenShift there is no right to read it.
+	// source is followed once there is something to report: outside of OpenShift there is no right to read it.
 	source *informers.Informer[shown]
 	follow sync.Once
 	since  map[string]time.Time
 }
 
-// New makes a Controller.
+// New returns a Controller.
 func New(o Options) *Controller {
 	return &Controller{Options: o, source: informers.New(o.Client,
 		informers.Selection{Resource: object.GVR(), Name: object.Name}, read,
 		informers.Key{Queue: o.Queue, Name: object.Name})}
 }
 
-// Run keeps it until ctx ends. One replica at a time may run.
+// Run syncs the ClusterOperator until ctx ends. One replica at a time may run.
 func (c *Controller) Run(ctx context.Context) {
 	var running sync.WaitGroup
 	defer running.Wait()
@@ -85,7 +84,7 @@ func (c *Controller) Run(ctx context.Context) {
 	})
 }
 
-// shown is what the watch shows of the status: all conditions, and the operator's other fields.
+// shown is the part of the status that the informer keeps: all conditions, and the operator's other fields.
 type shown struct {
 	conditions        map[string]operatorstatus.Condition
 	versions, related []any
@@ -98,7 +97,7 @@ func read(o *unstructured.Unstructured) (s shown) {
 	return s
 }
 
-// sync brings the ClusterOperator's status about. It returns how soon to sync again.
+// sync updates the ClusterOperator's status. It returns after how long to sync again.
 func (c *Controller) sync(ctx context.Context, in Input, related []any) (again time.Duration, err error) {
 	current, exists := c.source.Get("", object.Name)
 	if !exists {
@@ -111,7 +110,7 @@ func (c *Controller) sync(ctx context.Context, in Input, related []any) (again t
 		again = min(again, max(0, at.Sub(in.Now)))
 	}
 	versions := []any{map[string]any{"name": "operator", "version": c.Version}}
-	// A new version is that of the whole once its reporters are rolled out, too.
+	// A new version is reported once its reporters are rolled out, too.
 	if conditions[Progressing].Status == operatorstatus.True && current.versions != nil {
 		versions = current.versions
 	}
@@ -120,7 +119,7 @@ func (c *Controller) sync(ctx context.Context, in Input, related []any) (again t
 		same = same && current.conditions[kind] == condition
 	}
 	if same {
-		klog.V(4).InfoS("ClusterOperator stays as it is")
+		klog.V(4).InfoS("ClusterOperator is unchanged")
 		return again, nil
 	}
 	_, err = ssa.ApplyStatus(ctx, c.Client, object, conditions,

@@ -23,9 +23,9 @@ const (
 type Input struct {
 	Now           time.Time     // by the process's own clock
 	Wall          time.Time     // by the API server's, for lastTransitionTime
-	Inertia       time.Duration // how long something must be bad before it counts
+	Inertia       time.Duration // how long a problem must last before it counts
 	Configuration string        // why the configuration file is rejected, empty where it is active
-	Configured    bool          // some version is active
+	Configured    bool          // a configuration is active: the file, or its last valid version
 	CA            string        // why the operator's CA is not current, or that it ends soon; empty: neither
 	Targets       []Target
 	Previous      map[string]operatorstatus.Condition // the current conditions, by type
@@ -35,7 +35,7 @@ type Input struct {
 // Target is the state of one target.
 type Target struct {
 	Name     string
-	Delivery delivery.Status // zero: not known yet; it counts where Reporting is not known
+	Delivery delivery.Status // zero: not known yet; used while Reporting is not known
 	delivery.Verdict
 }
 
@@ -43,7 +43,7 @@ type Target struct {
 // input (zero: never), and the next Since.
 func Evaluate(in *Input) (conditions map[string]operatorstatus.Condition, again time.Time, since map[string]time.Time) {
 	available, progressing := in.available(), normally(Progressing, operatorstatus.False)
-	var problems []operatorstatus.Condition // with the status of Degraded if there were nothing else
+	var problems []operatorstatus.Condition // Status is what Degraded would be with this problem alone
 	since = map[string]time.Time{}
 	// The id identifies a problem across calls. It starts when it is first observed: a condition's own time may be by
 	// another API server's clock.
@@ -108,8 +108,7 @@ func (in *Input) available() operatorstatus.Condition {
 
 func line(text, more string) string { return strings.TrimPrefix(text+"\n"+more, "\n") }
 
-// reporting is the reason and message of KMSHealthReporting, which bounds for how long something
-// may be under way.
+// reporting returns the reason and message of KMSHealthReporting, which bounds how long something may be under way.
 func (t *Target) reporting() (reason, message string) {
 	if t.Reporting.Reason != "" {
 		return t.Reporting.Reason, t.Reporting.Message
@@ -121,9 +120,8 @@ func (t *Target) prefixed(message string) string {
 	return t.Name + ": " + strings.ReplaceAll(message, "\n", "\n"+t.Name+": ")
 }
 
-// degraded aggregates problems as a StatusSyncer aggregates conditions: none counts until
-// one has lasted for the inertia, then all do. A problem that was already reported
-// continues to count.
+// degraded aggregates problems as a StatusSyncer aggregates conditions: no problem counts until one has lasted for
+// the inertia, then all do. If Degraded was already True or Unknown, all count at once.
 func (in *Input) degraded(problems []operatorstatus.Condition) (c operatorstatus.Condition, again time.Time) {
 	c = normally(Degraded, operatorstatus.False)
 	was := in.Previous[Degraded].Status

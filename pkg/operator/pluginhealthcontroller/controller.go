@@ -1,8 +1,8 @@
-// Package pluginhealthcontroller writes the conditions of the roll-up to the operator resource of each API server: the
-// result of pkg/rollup for the reports there, the API server's pods, and their nodes.
+// Package pluginhealthcontroller writes the conditions of the roll-up to the operator resource of each API server:
+// the result of pkg/rollup for the reports there, the API server's pods, and their nodes.
 //
-// It works while Secrets and ConfigMaps cannot be read: it reads only operator resources, Nodes and Pods. What is
-// known of the delivery of the reporters comes to it as values of package delivery.
+// It works while Secrets and ConfigMaps cannot be read: it reads only operator resources, Nodes and Pods. It gets the
+// state of the reporters' delivery as values of package delivery.
 package pluginhealthcontroller
 
 import (
@@ -31,11 +31,11 @@ import (
 
 const (
 	resync = 5 * time.Minute
-	// afterOutage is for how long after an API server last did not answer reports that became stale are excused: for
-	// a minute after its return, since no reporter could write, and until kubelets, which back off to every half
-	// minute, have written the state of their pods, one that was replaced looks like one whose reporter stopped.
+	// afterOutage is how long after the last unanswered request reports that become stale are excused: no reporter could
+	// write. Kubelets back off to half a minute. Until they have written the state of their pods, a pod that was
+	// replaced looks like one whose reporter stopped. So the excuse lasts for a minute after the outage.
 	afterOutage = time.Minute + outageSync
-	outageSync  = 10 * time.Second // how often that is observed, at least
+	outageSync  = 10 * time.Second // how often an outage is observed, at least
 	workers     = 4
 )
 
@@ -49,8 +49,8 @@ type Options struct {
 	// Unanswered is when the API server last did not answer a request, by the local clock; zero: it always did.
 	Unanswered func() time.Time
 	Queue      *syncqueue.Queue // names of API servers
-	// Reporters gets the name of an API server of which nothing is left on its resource, and ClusterOperator its own
-	// one when a verdict has changed.
+	// Reporters gets the name of an API server when nothing of it is left on its resource, or when the silence of its
+	// reports is to be recorded. ClusterOperator gets contract.ClusterOperator after a verdict has changed.
 	Reporters, ClusterOperator informers.Queue
 }
 
@@ -66,40 +66,40 @@ type Controller struct {
 // healthState is the state of a target between its syncs. Its fields are used by the one worker
 // that syncs it, except those guarded by the Controller's mu.
 type healthState struct {
-	// conditions are those that were applied last, and written is the version of the resource with them. They are
-	// the current ones until the watch shows that version: reporters write in between.
+	// conditions are those that were applied last, and written is the resource's version with them. They count as the
+	// current ones until the watch shows that version.
 	conditions map[string]operatorstatus.Condition
 	written    string
 	shown      string    // the version that the watch showed last
-	owner      string    // the manager that owns KMSPluginsDegraded; empty: it is ours
-	ownedUntil time.Time // when that is tried again
-	showing    time.Time // up to when what the watch showed last was seen to be so
-	cleaned    bool      // the reports were removed since the target is off
-	withdrawn  bool      // and the conditions, but another owner's
+	owner      string    // the other manager that owns KMSPluginsDegraded; empty: none
+	ownedUntil time.Time // when to try again to own it
+	showing    time.Time // when the watch last showed a new version
+	cleaned    bool      // the reports were removed while the target is off
+	withdrawn  bool      // the conditions were removed, except another owner's
 	outage     rollup.Outage
 	seen       rollup.Seen
 	agreement  rollup.Agreement
 	began      time.Time              // when the target was first seen
 	stood      bool                   // KMSPluginsDegraded was True at the first look
-	attendance map[string]nodeHistory // by node, since then; nil: none was observed yet
+	attendance map[string]nodeHistory // by node; nil before the first look
 
 	watching watchClock        // under mu
 	target   delivery.Snapshot // under mu
-	stands   time.Time         // under mu: since when its Status is as it is
+	stands   time.Time         // under mu: since when the Status of target is unchanged
 	verdict  delivery.Verdict  // under mu
-	// silent are the reports that do not change, which are to be recorded; nil: not known yet. Under mu.
+	// silent has the reports that do not change, to be recorded; nil: not known yet. Under mu.
 	silent map[string]rollup.Silence
 }
 
-// watchClock is the local clock, which stands still while the operator resource cannot be read: reports do not become
-// old since nobody sees them.
+// watchClock is the local clock, but it stands still while the operator resource cannot be read: then a report may
+// change unseen, so it must not age.
 type watchClock struct {
-	blind time.Duration // for how long it stood
+	blind time.Duration // for how long it stood still
 	away  bool
-	last  time.Time // when that was observed
+	last  time.Time // when away was observed
 }
 
-// look observes at a local time whether the operator resource can be read.
+// look observes whether the operator resource cannot be read (away), and returns a local time by this clock.
 func (w *watchClock) look(local time.Time, away bool) time.Time {
 	if (w.away || away) && !w.last.IsZero() {
 		w.blind += local.Sub(w.last)
@@ -108,10 +108,10 @@ func (w *watchClock) look(local time.Time, away bool) time.Time {
 	return w.at(local)
 }
 
-// at is a local time by it.
+// at returns a local time by this clock.
 func (w *watchClock) at(local time.Time) time.Time { return local.Add(-w.blind) }
 
-// New makes a Controller.
+// New returns a Controller.
 func New(o Options) *Controller {
 	return &Controller{
 		Options: o, targets: map[string]*healthState{}, metrics: newMetrics(o.Registry, o.Clock),
@@ -136,8 +136,8 @@ func (c *Controller) Set(t delivery.Snapshot) {
 	c.Queue.Enqueue(t.Name)
 }
 
-// over reports whether nothing more is written for an API server. One that is enabled again must not stay Done
-// because of an earlier removal.
+// over reports whether an API server has no roll-up any more. One that is enabled again must not stay Done because of
+// an earlier removal.
 func over(t *delivery.Snapshot) bool { return t.Off || t.OtherInstallation }
 
 // Remove removes a target.
@@ -163,7 +163,7 @@ func (c *Controller) Verdict(name string) (v delivery.Verdict) {
 // IsDone reports whether nothing of a target is left on its resource.
 func (c *Controller) IsDone(name string) bool { return c.Verdict(name).Done }
 
-// Silent are the reports of a target that do not change; nil: that is not known yet.
+// Silent returns the reports of a target that do not change; nil: they are not known yet.
 func (c *Controller) Silent(name string) map[string]rollup.Silence {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -236,9 +236,9 @@ type healthSync struct {
 	*healthState
 	target *delivery.Snapshot
 	node   func(name string) (n informers.Node, exists bool)
-	now    time.Time // by the watchClock, as again
+	now    time.Time // by the watchClock, like again
 	again  time.Time // when to sync again at the latest
-	unread bool      // pods or Nodes are denied, and were never read: which reports are left over is not known
+	unread bool      // pods or Nodes are denied and were never read, so it is not known which reports are left over
 }
 
 func (s *healthSync) requeue(at time.Time) {
@@ -265,7 +265,7 @@ func (s *healthSync) judge(ctx context.Context, in *rollup.Input) (v delivery.Ve
 		if s.shown != "" && !ssa.AtLeast(resource.Version, s.shown) { // etcd was restored
 			s.written = ""
 		}
-		if s.shown != resource.Version { // the watch lives
+		if s.shown != resource.Version { // the watch works
 			s.showing = s.now
 		}
 		in.Shown = latest(s.showing, s.watching.at(t.Sources.Resource.Relisted()))
@@ -280,7 +280,7 @@ func (s *healthSync) judge(ctx context.Context, in *rollup.Input) (v delivery.Ve
 	s.relist(result)
 	v.Degraded, v.Reporting = result.Conditions[contract.PluginsDegraded], result.Conditions[contract.HealthReporting]
 	s.cleaned, s.withdrawn = s.cleaned && t.Off, s.withdrawn && t.Off && t.Clean
-	if t.Off { // when it is on again, all nodes have time for their first report
+	if t.Off { // when KMS is on again, all nodes have time for their first report
 		s.attendance, s.agreement = nil, rollup.Agreement{}
 	} else if judged {
 		s.agreement = result.Agreement
@@ -298,13 +298,14 @@ func (s *healthSync) judge(ctx context.Context, in *rollup.Input) (v delivery.Ve
 	return s.act(ctx, resource, in, result, v, judged)
 }
 
-// leftBehind reports whether a report is stale, and none is expected of its node: a third-party one may stay for good.
+// leftBehind reports whether a report is stale and its node is not expected to report. A third-party report may stay
+// forever.
 func (s *healthSync) leftBehind(r rollup.Row) bool {
 	_, expected := s.attendance[r.Node]
 	return r.State == rollup.Stale && !expected
 }
 
-// recordSilence has the reports recorded that do not change.
+// recordSilence requests that the reports that do not change are recorded.
 func (s *healthSync) recordSilence() {
 	silent, next := s.seen.Silences(s.now)
 	s.requeue(next)
@@ -317,8 +318,8 @@ func (s *healthSync) recordSilence() {
 	}
 }
 
-// relist reads the resource anew before reports count as stale, and at most once a minute while they are: a watch whose
-// API server has ended without a word shows nothing, or, after a restore, what etcd no longer has.
+// relist reads the resource again before reports count as stale, and at most once a minute while they do. The watch
+// may miss changes, if its API server disappeared without closing it, or may show what etcd lost in a restore.
 func (s *healthSync) relist(result *rollup.Result) {
 	stale := func(r rollup.Row) bool {
 		_, expected := s.attendance[r.Node]
@@ -331,7 +332,7 @@ func (s *healthSync) relist(result *rollup.Result) {
 	}
 }
 
-// act brings about what was judged: it removes leftovers, and writes the conditions.
+// act carries out a result: it removes leftovers, and writes the conditions.
 func (s *healthSync) act(ctx context.Context, resource *operatorstatus.Status, in *rollup.Input, result *rollup.Result,
 	v delivery.Verdict, judged bool) (delivery.Verdict, bool) {
 	t, left := s.target, false
@@ -350,7 +351,7 @@ func (s *healthSync) act(ctx context.Context, resource *operatorstatus.Status, i
 		s.requeue(s.now.Add(wait))
 		return v, judged
 	}
-	// A removal applies to what was read, so it comes before the write.
+	// A removal is a patch of the version that was read, so it comes before the write.
 	var cleaned, written error
 	if judged && !s.unread && !t.Unmanaged && (t.Clean || !t.Off) {
 		cleaned = s.clean(ctx, resource, in)
@@ -364,9 +365,9 @@ func (s *healthSync) act(ctx context.Context, resource *operatorstatus.Status, i
 	return v, judged
 }
 
-// excuse excuses reports that become stale, since the API server did not answer a moment ago, or the operator
-// resource cannot be read. The watch alone does not show it: client-go takes an API server that drops packets for a
-// silent one.
+// excuse excuses reports that become stale because the API server did not answer recently, or because the operator
+// resource cannot be read. The watch alone does not show an outage: to client-go, an API server that drops packets
+// looks like a quiet one.
 func (s *healthSync) excuse(err error) {
 	if at := s.Unanswered(); !at.IsZero() {
 		s.excuseFrom(s.watching.at(at))
@@ -377,7 +378,7 @@ func (s *healthSync) excuse(err error) {
 	}
 }
 
-// excuseFrom excuses them for afterOutage.
+// excuseFrom excuses stale reports until afterOutage after a time.
 func (s *healthSync) excuseFrom(from time.Time) {
 	if from.After(s.outage.Until) {
 		s.outage.Since = from

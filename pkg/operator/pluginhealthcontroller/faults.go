@@ -24,7 +24,7 @@ type beside struct {
 	plugins  []v1alpha1.Plugin
 	served   string      // the API server's container; empty: there is none
 	names    []string    // of the plugins' containers
-	reporter *corev1.Pod // a pod of its own; nil: none
+	reporter *corev1.Pod // the reporter's own pod; nil: none
 }
 
 // newBeside finds the containers of plugins: those that share the folder of their sockets with the API server.
@@ -47,13 +47,13 @@ func newBeside(t *delivery.Snapshot, pod *corev1.Pod, plugins []v1alpha1.Plugin,
 	return b
 }
 
-// containers are a pod's, the init containers first.
+// containers returns a pod's containers, the init containers first.
 func containers(pod *corev1.Pod) []corev1.Container {
 	return slices.Concat(pod.Spec.InitContainers, pod.Spec.Containers)
 }
 
-// look has the commands that show the logs, by keyID, and the reporter's under "". The container of a plugin is
-// the only one, or the one with the socket in its arguments.
+// look returns the commands that show the logs, by keyID, and the reporter's under "". The container of a plugin is
+// the only one, or the one with the socket's name in its command, arguments or environment.
 func (b *beside) look() map[string]string {
 	all := map[string]string{}
 	for _, c := range containers(b.pod) {
@@ -75,7 +75,7 @@ func (b *beside) look() map[string]string {
 	return all
 }
 
-// faults are the plugins' and the reporter's containers that cannot start.
+// faults returns the plugins' and the reporter's containers that cannot start.
 func (l *look) faults(b *beside) (all []rollup.Finding) {
 	l.containers = map[string]containerHistory{}
 	add := func(pod *corev1.Pod, container, reason, why string) {
@@ -97,7 +97,7 @@ func (l *look) faults(b *beside) (all []rollup.Finding) {
 			}
 			key := podUID(pod) + " " + s.Name
 			was, had := l.was.containers[key]
-			if !had && l.first && s.RestartCount > 1 { // what stands may be about it
+			if !had && l.first && s.RestartCount > 1 { // the current condition may be about it
 				was.loops = l.degraded.Reason == contract.PluginNotRunning
 			}
 			why, next := cannotStart(&s, was, l.now)
@@ -123,14 +123,14 @@ func (l *look) faults(b *beside) (all []rollup.Finding) {
 	return all
 }
 
-// statuses are those of a pod's containers, the init containers first.
+// statuses returns the statuses of a pod's containers, the init containers first.
 func statuses(pod *corev1.Pod) []corev1.ContainerStatus {
 	return slices.Concat(pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses)
 }
 
 const (
-	// calm is how long a container that crashed must be seen to run before it counts as started: between two
-	// crashes it runs for a moment, which is no recovery.
+	// calm is how long a container that crashed must run before it counts as started: it also runs briefly between two
+	// crashes.
 	calm      = 30 * time.Second
 	crashLoop = "CrashLoopBackOff"
 )
@@ -142,9 +142,9 @@ type containerHistory struct {
 	since time.Time // when that was first seen; zero: none runs
 }
 
-// cannotStart is why a container cannot start, or ends soon after each start, without anything that changes
-// by itself, such as the seconds of a back-off; empty: nothing shows that. Whether it ends with an error does not
-// matter: a kubelet waits longer and longer all the same.
+// cannotStart returns why a container cannot start, or ends soon after each start; empty: nothing shows that. The
+// text has nothing that changes by itself, such as the seconds of a back-off. It does not matter whether the
+// container ends with an error: the kubelet's back-off grows all the same.
 func cannotStart(s *corev1.ContainerStatus, was containerHistory, now time.Time) (why string, next containerHistory) {
 	next.loops = was.loops
 	last := s.LastTerminationState.Terminated
@@ -155,7 +155,7 @@ func cannotStart(s *corev1.ContainerStatus, was containerHistory, now time.Time)
 		switch w.Reason {
 		case "", "ContainerCreating", "PodInitializing", "RestartingAllContainers":
 			return "", next
-		case "ErrImagePull", "ImagePullBackOff": // in turns; the second quotes the first
+		case "ErrImagePull", "ImagePullBackOff": // they alternate; the second quotes the first
 			message := w.Message
 			if _, cause, quoted := strings.Cut(message, "ErrImagePull: "); quoted {
 				message = cause
@@ -184,8 +184,8 @@ func cannotStart(s *corev1.ContainerStatus, was containerHistory, now time.Time)
 // hasCompleted reports whether it is an init container that has done its work: no other one that has ended is Ready.
 func hasCompleted(s *corev1.ContainerStatus) bool { return s.State.Terminated != nil && s.Ready }
 
-// exit describes how a container ended: exit code and the last line of its message, which may be the
-// end of its log.
+// exit describes how a container ended: its exit code, and the last line of its message, which may be the end of its
+// log.
 func exit(t *corev1.ContainerStateTerminated) string {
 	if t == nil {
 		return ""

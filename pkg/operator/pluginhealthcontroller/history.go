@@ -24,7 +24,7 @@ const (
 	// seconds on OpenShift) and its successor's start. A kubelet does not update the status of a pod while
 	// it terminates, so the pod alone does not show that its plugins have stopped before its API server.
 	replacePeriod = 5 * time.Minute
-	// rowEnds is how long without a restart ends a row of them, which excuses for rollup.MaxExcuse in all.
+	// rowEnds is how long without a restart ends a series of restarts. A series excuses for rollup.MaxExcuse in all.
 	rowEnds = 10 * time.Minute
 	// downPeriod is for how long a Node that is not Ready excuses its reports.
 	downPeriod = 30 * time.Minute
@@ -37,15 +37,15 @@ const (
 type nodeHistory struct {
 	pods     map[string]time.Time // the API server's pods, by their UIDs
 	server   string               // the UID, on its node, of the one that counts
-	reporter time.Time            // the first of its reporters
-	reported bool                 // it has had one
+	reporter time.Time            // when the first of its reporters was seen
+	reported bool                 // it has had a reporter
 	writers  []string             // the UIDs of their pods, and of the API server's, which may have a sidecar
-	taken    bool                 // one of them has reported; before, those of the node's other pods count, too
-	expected map[string]time.Time // each plugin, by keyID and socket; "": while they are not known
-	// since when it has a second pod, is not Ready, is being replaced, and does not encrypt; zero: it does not.
+	taken    bool                 // one of them has reported; until then those of its other pods count, too
+	expected map[string]time.Time // since when, by plugin: keyID and socket; no keyID while they are not known
+	// since when it has a second pod, is not Ready, its API server is being replaced, or does not encrypt; zero: not so.
 	second, down, replacing, unencrypted time.Time
-	starts                               string    // what shows starts and ends of its API server and of plugins
-	restart, row                         time.Time // the last one, and the first of its row; zero: none was seen
+	starts                               string    // changes with each start and end of its API server and of plugins
+	restart, row                         time.Time // the last restart, and the first of its series; zero: none was seen
 	containers                           map[string]containerHistory
 }
 
@@ -53,8 +53,8 @@ type nodeHistory struct {
 type look struct {
 	*healthSync
 	was   nodeHistory
-	first bool // of this process at the target
-	// degraded is KMSPluginsDegraded as it stands.
+	first bool // the process's first look at the target
+	// degraded is the current KMSPluginsDegraded.
 	degraded operatorstatus.Condition
 	named    string // the reporter that the node's report names
 	listed   operatorstatus.NodeStatus
@@ -78,7 +78,7 @@ func (s *healthSync) lookAt(node string, before map[string]nodeHistory, in *roll
 	return l
 }
 
-// seen is when something that is there now was first seen; zero: at the first look.
+// seen returns when something that exists now was first seen; zero: at the first look.
 func (l *look) seen(before time.Time, had bool) time.Time {
 	if had || l.first {
 		return before
@@ -86,7 +86,7 @@ func (l *look) seen(before time.Time, had bool) time.Time {
 	return l.now
 }
 
-// since is when something that is so now began; of what an earlier process has found, a period ago.
+// since returns when something that is so now began. What an earlier process had found (found) began a period ago.
 func (l *look) since(before time.Time, found bool, period time.Duration) time.Time {
 	if before.IsZero() && l.first && found {
 		return l.now.Add(-period)
@@ -94,8 +94,8 @@ func (l *look) since(before time.Time, found bool, period time.Duration) time.Ti
 	return cmp.Or(before, l.now)
 }
 
-// choose is the pod of several on a node that counts, and others that are not being deleted: the one that the delivery
-// serves; where it serves pods alike, the one that was seen last, of those that were there at the first look the
+// choose returns the pod on a node that counts, and the others that are not being deleted. It is the pod that the
+// delivery serves. If that does not decide, it is the pod that was seen last, and of those at the first look the
 // newest. nil: there is none.
 func (l *look) choose(pods []*corev1.Pod) (chosen *corev1.Pod, second []*corev1.Pod) {
 	l.pods = map[string]time.Time{}
@@ -128,7 +128,7 @@ func (l *look) choose(pods []*corev1.Pod) (chosen *corev1.Pod, second []*corev1.
 	return chosen, second
 }
 
-// podUID is the UID of a pod on its node, else that of its object.
+// podUID returns the UID of a pod on its node, else the UID of its object.
 func podUID(pod *corev1.Pod) string {
 	if uid, err := objects.PodUID(pod); err == nil && uid != "" {
 		return uid
@@ -136,9 +136,9 @@ func podUID(pod *corev1.Pod) string {
 	return string(pod.UID)
 }
 
-// complete completes a node by what is remembered of it, and remembers what is seen. ours are the reporters' pods.
+// complete adds what is remembered of a node, and remembers what is seen. ours are the reporters' pods on it.
 func (l *look) complete(n *rollup.Node, b *beside, ours []*corev1.Pod) {
-	l.server, _ = objects.PodUID(b.pod) // without a UID no companion can be beside it
+	l.server, _ = objects.PodUID(b.pod) // no companion belongs to a pod without a UID
 	n.PodSeen = l.pods[podUID(b.pod)]
 	attended := l.attend(ours)
 	n.Writers, n.Unattended = l.writers, l.target.Unmanaged && !attended && !objects.Injected(&b.pod.Spec)
@@ -159,8 +159,8 @@ func (l *look) complete(n *rollup.Node, b *beside, ours []*corev1.Pod) {
 	}
 }
 
-// attend finds whose reports are about the API server's pod. attended means that a reporter stands beside it. In a
-// rollout that stops, the pods before serve, and their reporters go on: they count until one of its own reports.
+// attend finds the reporters whose reports are about the API server's pod. attended means that the pod has one. If a
+// rollout stops, the previous pods serve on, and their reporters count until a reporter of the new pod has reported.
 func (l *look) attend(ours []*corev1.Pod) (attended bool) {
 	same := l.was.server == l.server
 	l.writers = []string{l.server}
@@ -193,8 +193,8 @@ func (l *look) attend(ours []*corev1.Pod) (attended bool) {
 	return attended
 }
 
-// expect sets when the first reports of a node are due. A new process leaves a standing
-// Unknown as it is: the plugins that it first sees count as expected for long.
+// expect sets when the first reports of a node are due. If KMSPluginsDegraded is Unknown at the process's first look,
+// it stays so: the plugins seen then count as overdue.
 func (l *look) expect(n *rollup.Node) {
 	l.expected, n.Due = map[string]time.Time{}, map[string]time.Time{}
 	keys := n.Keys
@@ -240,14 +240,15 @@ func (l *look) excuse(n *rollup.Node, b *beside) {
 	}
 }
 
-// replaced reports whether the API server's pod is being replaced, or has been, by what a static pod operator lists:
-// after an outage the watch of that may be re-established half a minute before the watch of pods.
+// replaced reports whether a static pod operator lists the API server's pod as being replaced, or with another
+// revision than the pod shows. After an outage the watch of that list may recover half a minute before the watch of
+// pods.
 func (l *look) replaced(pod *corev1.Pod) bool {
 	shown := pod.Labels[delivery.RevisionLabel]
 	return l.listed.Replacing || shown != "" && l.listed.Revision != "" && shown != l.listed.Revision
 }
 
-// reporterPods are a target's reporters that are pods of their own.
+// reporterPods returns a target's reporters that have their own pods.
 func reporterPods(target string, own []informers.Managed) (ours []*corev1.Pod) {
 	for _, o := range own {
 		if o.APIServer == target && o.Pod.Labels[contract.ModeLabel] != "" {
@@ -257,14 +258,14 @@ func reporterPods(target string, own []informers.Managed) (ours []*corev1.Pod) {
 	return ours
 }
 
-// stopped reports whether the API server's container or a plugin's does not run, and should.
+// stopped reports whether the API server's container or a plugin's does not run although it should.
 func (b *beside) stopped() bool {
 	return slices.ContainsFunc(statuses(b.pod), func(s corev1.ContainerStatus) bool {
 		return (s.Name == b.served || slices.Contains(b.names, s.Name)) && s.State.Running == nil && !hasCompleted(&s)
 	})
 }
 
-// starts shows each start and end of the API server's container and its plugins', and of no other, as a text.
+// starts returns a text that changes with each start and end of the API server's container and its plugins'.
 func (b *beside) starts() string {
 	text := []string{podUID(b.pod)}
 	for _, s := range statuses(b.pod) {

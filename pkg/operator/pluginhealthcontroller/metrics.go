@@ -37,7 +37,7 @@ type metrics struct {
 	results map[string]shown
 }
 
-// shown is a target's last result, of a time by the clock of its evaluation, and when that was by the local one.
+// shown is a target's last result. now is the time of its evaluation by its own clock, local by the local one.
 type shown struct {
 	*rollup.Result
 	now, local time.Time
@@ -66,7 +66,7 @@ func (m *metrics) set(target string, r *rollup.Result, now time.Time) {
 // Describe describes nothing: the registry checks what Collect sends.
 func (m *metrics) Describe(chan<- *prometheus.Desc) {}
 
-// Collect is the registry's.
+// Collect implements prometheus.Collector.
 func (m *metrics) Collect(ch chan<- prometheus.Metric) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -20,7 +20,7 @@ import (
 	"github.com/kms-health/kms-health/pkg/rollup"
 )
 
-// observe adds what runs to the input, unless a source is not known.
+// observe adds the nodes and pods to the input; false: a source is not known.
 func (s *healthSync) observe(in *rollup.Input, resource *operatorstatus.Status) (known bool) {
 	t := s.target
 	if !t.SetsKnown && len(resource.Reports) == 0 || !s.readSources(in) {
@@ -51,12 +51,12 @@ func (s *healthSync) observe(in *rollup.Input, resource *operatorstatus.Status) 
 	return true
 }
 
-// alive are the pods that are on a node and have not ended permanently.
+// alive returns the pods that are on a node and have not ended permanently.
 func alive(pods []*corev1.Pod) []*corev1.Pod {
 	return slices.DeleteFunc(slices.Clone(pods), func(p *corev1.Pod) bool { return !delivery.Alive(p) })
 }
 
-// readers are the pods that are alive, and may read an encryption config.
+// readers returns the alive pods that may read an encryption config.
 func (s *healthSync) readers(pods []*corev1.Pod) []*corev1.Pod {
 	return slices.DeleteFunc(alive(pods), func(p *corev1.Pod) bool {
 		_, reads := delivery.RevisionOf(s.target.EncryptionConfig.Secret, &p.Spec, p.Labels)
@@ -72,7 +72,7 @@ func byNode(pods []*corev1.Pod) map[string][]*corev1.Pod {
 	return all
 }
 
-// agents are the nodes with a reporter of a DaemonSet.
+// agents returns the nodes with a reporter of a DaemonSet.
 func agents(ours map[string][]*corev1.Pod) (nodes []string) {
 	for node, pods := range ours {
 		if slices.ContainsFunc(alive(pods), func(p *corev1.Pod) bool { return p.DeletionTimestamp == nil && isAgent(p) }) {
@@ -84,9 +84,9 @@ func agents(ours map[string][]*corev1.Pod) (nodes []string) {
 
 func isAgent(p *corev1.Pod) bool { return v1alpha1.Mode(p.Labels[contract.ModeLabel]).ServesNode() }
 
-// expect adds the nodes that API servers run on to the input, each with the plugins of the pod that counts, and what
-// the other pods write with. A pod that is not shown, and that a static pod operator lists, ends no agreement, since a
-// kubelet may be about to make its mirror again; without it none begins. ours are the reporters' pods.
+// expect adds the nodes that API servers run on, each with the plugins of the pod that counts, and what the other
+// pods write with. A static pod operator may list a pod that is not shown, since a kubelet is about to create its
+// mirror again. That ends no agreement, but no agreement begins without it. ours are the reporters' pods.
 func (s *healthSync) expect(in *rollup.Input, before map[string]nodeHistory, pods, ours map[string][]*corev1.Pod,
 	resource *operatorstatus.Status) {
 	for _, name := range slices.Sorted(maps.Keys(pods)) {
@@ -129,7 +129,7 @@ func (s *healthSync) expect(in *rollup.Input, before map[string]nodeHistory, pod
 	}
 }
 
-// expectHosts adds the nodes that agents should serve: the API server runs outside of pods.
+// expectHosts adds the nodes that agents should serve, for an API server that runs outside of pods.
 func (s *healthSync) expectHosts(in *rollup.Input, before map[string]nodeHistory, ours map[string][]*corev1.Pod,
 	resource *operatorstatus.Status) {
 	with := agents(ours)
@@ -160,9 +160,9 @@ func (s *healthSync) selects(n informers.Node) bool {
 	return labels.SelectorFromSet(s.target.NodeSelector).Matches(labels.Set(n.Labels))
 }
 
-// readSources reports whether all sources were read, or are denied, which is added to the input. Also of pods that were
-// known each may have been replaced since, by one with another key. An API server that has just started may not have
-// read the roles yet.
+// readSources reports whether all sources were read or are denied, and adds denials to the input. A denial of the API
+// server's pods counts even if they were read before: each may have been replaced by one with another key. A denial
+// within AuthorizerWarmup does not count: the API server may not have read the roles yet.
 func (s *healthSync) readSources(in *rollup.Input) (known bool) {
 	t, pods := s.target, "the pods of namespace "+s.target.Namespace
 	cluster := t.Sources.Cluster
@@ -188,8 +188,8 @@ func (s *healthSync) readSources(in *rollup.Input) (known bool) {
 	return true
 }
 
-// newest is the newest pod that is not being deleted, of equally old ones the last by name; nil: there is
-// none. While one delivery replaces another there are two on a node.
+// newest returns the newest pod that is not being deleted, of equally old ones the last by name; nil: there is none.
+// While one delivery replaces another there are two on a node.
 func newest(pods []*corev1.Pod) (best *corev1.Pod) {
 	for _, pod := range pods {
 		if pod.DeletionTimestamp == nil && (best == nil || cmp.Or(
@@ -208,9 +208,9 @@ func names(pods []*corev1.Pod) (all []string) {
 	return all
 }
 
-// uses are the plugins of an API server's pod, nil while they are not known, and what it writes with. A set
-// that was recorded, and cannot be read any more, may have been replaced; that of a revision stays as
-// it is. A provider that cannot be probed may be the one that encrypts.
+// uses returns the plugins of an API server's pod, nil while they are not known, and what it writes with. A live set
+// that cannot be read any more may have been replaced; the set of a revision does not change. A provider that cannot
+// be probed may be the one that encrypts.
 func uses(t *delivery.Snapshot, pod *corev1.Pod) (n rollup.Node, plugins []v1alpha1.Plugin) {
 	n = rollup.Node{Name: pod.Spec.NodeName, WriteKeyNotKnown: true}
 	revision, _ := delivery.RevisionOf(t.EncryptionConfig.Secret, &pod.Spec, pod.Labels)
@@ -230,7 +230,7 @@ func uses(t *delivery.Snapshot, pod *corev1.Pod) (n rollup.Node, plugins []v1alp
 	return n, plugins
 }
 
-// expectPlugins makes plugins those of a node.
+// expectPlugins sets the plugins of a node.
 func expectPlugins(n *rollup.Node, plugins []v1alpha1.Plugin) {
 	n.Keys, n.Sockets = make([]string, 0, len(plugins)), map[string]string{}
 	for _, p := range plugins {
@@ -241,7 +241,7 @@ func expectPlugins(n *rollup.Node, plugins []v1alpha1.Plugin) {
 	}
 }
 
-// probed are the keyIDs of all known plugin sets, which agents probe.
+// probed returns the keyIDs of all known plugin sets, which agents probe.
 func probed(state *delivery.State) (keys []string) {
 	for _, set := range append(slices.Collect(maps.Values(state.Revisions)), state.Live) {
 		for _, p := range set {
@@ -251,7 +251,7 @@ func probed(state *delivery.State) (keys []string) {
 	return keys
 }
 
-// configuredKey is the write key of the current configuration, and whether it is known to have none.
+// configuredKey returns the write key of the current configuration, and whether it is known to have none.
 func configuredKey(t *delivery.Snapshot) (key string, none bool) {
 	if !t.LiveKnown {
 		return "", false
@@ -260,11 +260,11 @@ func configuredKey(t *delivery.Snapshot) (key string, none bool) {
 	return key, key == "" && t.State.NotProbed == ""
 }
 
-// loaded reports whether the API server of a pod is known to have loaded the plugin set that the
-// pod uses. The Secret of a revision does not change. Another one does, as the plugins of the
-// operator's configuration: the container may still use what it has read at its start. That
-// kube-apiserver reloads its configuration is seen in its metrics alone. Until a pod shows a container, the agreement
-// that stands is not ended: a mirror pod has a status within seconds, and a new agreement settles for minutes.
+// loaded reports whether the API server of a pod is known to have loaded the plugin set that the pod uses. The Secret
+// of a revision does not change. Any other set does, also that of the operator's configuration: a container may still
+// use what it read at its start. Only metrics of kube-apiserver show a reload. A pod that shows no container yet
+// counts as loaded, so that it ends no agreement: a mirror pod has a status within seconds, and a new agreement
+// settles for minutes.
 func loaded(t *delivery.Snapshot, pod *corev1.Pod, revision string) bool {
 	return t.Plugins == nil && revision != "" ||
 		!slices.Contains(t.State.NotLoaded, delivery.ContainerStatus(pod, t.Container).ContainerID)

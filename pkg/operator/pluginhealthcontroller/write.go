@@ -23,16 +23,16 @@ import (
 // cleanupManager owns nothing: it only removes.
 const cleanupManager = "kms-health-operator-cleanup"
 
-// write applies a result, unless the current conditions are as it wants them.
+// write applies a result, unless the current conditions equal it.
 func (s *healthSync) write(ctx context.Context, resource *operatorstatus.Status,
 	current map[string]operatorstatus.Condition, result *rollup.Result) error {
-	if s.yields() { // what stands is its owner's
+	if s.yields() { // the other owner decides
 		delete(result.Conditions, contract.PluginsDegraded)
 		current = maps.Clone(current)
 		delete(current, contract.PluginsDegraded)
 	}
 	if result.Same(current) {
-		klog.V(4).InfoS("Conditions stay as they are", "apiServer", s.target.Name)
+		klog.V(4).InfoS("Conditions are unchanged", "apiServer", s.target.Name)
 		return nil
 	}
 	o, err := s.apply(ctx, result.Conditions)
@@ -40,8 +40,8 @@ func (s *healthSync) write(ctx context.Context, resource *operatorstatus.Status,
 		return err
 	}
 	version := o.GetResourceVersion()
-	if !ssa.AtLeast(version, resource.Version) { // etcd was restored: what was written and seen is gone
-		klog.InfoS("The resource has an older version than before: read it anew", "apiServer", s.target.Name,
+	if !ssa.AtLeast(version, resource.Version) { // etcd was restored, and lost what was written and seen
+		klog.InfoS("The resource has an older version than before, reading it again", "apiServer", s.target.Name,
 			"resource", s.target.ReportsTo().String(), "before", resource.Version, "now", version)
 		s.target.Sources.Resource.Relist()
 		version = ""
@@ -60,11 +60,11 @@ func (s *healthSync) write(ctx context.Context, resource *operatorstatus.Status,
 	return nil
 }
 
-// yields reports whether another manager owns KMSPluginsDegraded. Whether it still does is tried now and then.
+// yields reports whether another manager owns KMSPluginsDegraded. That is checked again at ownedUntil.
 func (s *healthSync) yields() bool { return s.owner != "" && s.now.Before(s.ownedUntil) }
 
-// apply writes conditions by Server-Side Apply, and yields the one that another manager owns. Others, which only a
-// person's edit may own for a moment, are taken.
+// apply writes conditions by Server-Side Apply. It leaves out KMSPluginsDegraded if another manager owns it. It takes
+// over any other condition: only a person's edit may own that.
 func (s *healthSync) apply(ctx context.Context, conditions map[string]operatorstatus.Condition,
 ) (*unstructured.Unstructured, error) {
 	o, err := ssa.ApplyStatus(ctx, s.Client, s.target.ReportsTo(), conditions, map[string]any{}, false)
@@ -78,7 +78,7 @@ func (s *healthSync) apply(ctx context.Context, conditions map[string]operatorst
 	}
 	if _, is := conditions[contract.PluginsDegraded]; is || owner != "" {
 		if s.owner != owner {
-			s.requeue(s.now.Add(time.Second)) // KMSHealthReporting says so
+			s.requeue(s.now.Add(time.Second)) // for KMSHealthReporting, which reports the owner
 		}
 		s.owner = owner
 	}
@@ -88,8 +88,8 @@ func (s *healthSync) apply(ctx context.Context, conditions map[string]operatorst
 	return o, err
 }
 
-// withdraw removes what Server-Side Apply cannot remove: parts of conditions that a person's edit owns, too; and,
-// which is Invalid, so that there is no object, the last elements of a list that another writer's PUT wrote first.
+// withdraw removes what Server-Side Apply cannot remove. A person's edit may own a part of a condition, too. And the
+// last elements of a list stay if another writer created the list by a PUT: then the apply is Invalid, and o is nil.
 func (s *healthSync) withdraw(ctx context.Context, o *unstructured.Unstructured) (*unstructured.Unstructured, error) {
 	ctx, cancel := context.WithTimeout(ctx, ssa.RequestTimeout)
 	defer cancel()
@@ -115,7 +115,7 @@ func (s *healthSync) patch(ctx context.Context, body []byte, manager string) (*u
 		metav1.PatchOptions{FieldManager: manager}, "status")
 }
 
-// read reads the resource as etcd has it, with its managed fields. The operator has no right to get it.
+// read reads the resource from etcd, with its managed fields, by a list: the operator has no right to get it.
 func (s *healthSync) read(ctx context.Context) (*unstructured.Unstructured, error) {
 	to := s.target.ReportsTo()
 	list, err := s.Client.Resource(to.GVR()).List(ctx, metav1.ListOptions{FieldSelector: "metadata.name=" + to.Name})
@@ -130,10 +130,10 @@ func (s *healthSync) read(ctx context.Context) (*unstructured.Unstructured, erro
 	return nil, apierrors.NewNotFound(to.GVR().GroupResource(), to.Name)
 }
 
-// leftovers are the reports that no reporter will write again: all, once the API server is off and
-// its reporters are removed; stale ones of a node that does not exist; and those that have been
-// stale for a QuietPeriod where no reporter should report. After one removal of all, only stale ones
-// are: their writer, which the operator does not know, still runs.
+// leftovers returns the reports that no reporter will write again. These are all, once the API server is off and its
+// reporters are removed; stale ones of a node that does not exist; and those that have been stale for a QuietPeriod
+// on a node that should not report. After all were removed once, only stale ones are: others have a running writer
+// that the operator does not know.
 func (s *healthSync) leftovers(reports []rollup.Report, nodes []rollup.Node) (gone []rollup.Report) {
 	off := s.target.Off
 	for _, r := range reports {
@@ -156,8 +156,8 @@ func (s *healthSync) leftovers(reports []rollup.Report, nodes []rollup.Node) (go
 	return gone
 }
 
-// clean removes leftovers of this project. It reads the resource with its managed fields, which show whose they are.
-// A write since then makes the removal a conflict: then the watch delivers that write.
+// clean removes leftovers of this project. It reads the resource with its managed fields, which show who wrote them.
+// A write after that makes the removal a conflict; the watch will deliver that write.
 func (s *healthSync) clean(ctx context.Context, resource *operatorstatus.Status, in *rollup.Input) error {
 	left := s.leftovers(in.Reports, in.Nodes)
 	if len(left) == 0 {
@@ -174,7 +174,7 @@ func (s *healthSync) clean(ctx context.Context, resource *operatorstatus.Status,
 	gone := slices.DeleteFunc(current.Reports, func(r operatorstatus.Report) bool {
 		return !r.Ours || !slices.ContainsFunc(left, func(l rollup.Report) bool { return l.Node == r.Node })
 	})
-	if current.Version != resource.Version { // the watch is about to deliver a write since then
+	if current.Version != resource.Version { // the watch is about to deliver a newer write
 		s.requeue(s.now.Add(time.Second))
 		return nil
 	}
