@@ -68,7 +68,7 @@ var errLogged = errors.New("the reason is in the log")
 // usageError is the error of a wrong command line, or of a file that cannot be read.
 type usageError struct{ error }
 
-// noFiles is for commands whose files are named by flags.
+// noFiles rejects arguments of commands that take their files by flags.
 func noFiles(cmd *cobra.Command, args []string) error {
 	if len(args) > 0 {
 		return fmt.Errorf("unknown argument %q: %s takes its files by flags, such as --config FILE", args[0], cmd.Name())

@@ -57,7 +57,7 @@ Environment:
 			if err != nil {
 				return usageError{err}
 			}
-			encrypted, _ := encryptionconfig.Parse(in.EncryptionConfig, nil) // which Render did, if there is one
+			encrypted, _ := encryptionconfig.Parse(in.EncryptionConfig, nil) // Render has parsed it, if it is set
 			for _, ignored := range encrypted.Ignored {
 				cmd.PrintErrln("warning: --encryption-config: " + ignored)
 			}
@@ -96,7 +96,7 @@ func write(folder string, files []render.File, out io.Writer) error {
 	return nil
 }
 
-// content is a flag that names a file, of which it has the content.
+// content is a flag that names a file. It has the content of that file.
 type content []byte
 
 func (c *content) Set(path string) error {

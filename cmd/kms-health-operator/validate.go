@@ -50,11 +50,11 @@ admission policy of the manifests does not allow.`,
 	return cmd
 }
 
-// onNodes reports whether reporters of a mode may mount folders of the nodes by the names that their plugins have.
+// onNodes reports whether reporters of a mode may mount folders of the nodes at the paths of their plugins' sockets.
 func onNodes(mode v1alpha1.Mode) bool { return mode == v1alpha1.ModeAuto || mode.ServesNode() }
 
-// readConfig reads an OperatorConfiguration, or the ConfigMap that has it. An error holds a
-// line per error.
+// readConfig reads an OperatorConfiguration, or the ConfigMap that has it. An error has one line for each error of
+// the file.
 func readConfig(file string, stdin io.Reader) (*v1alpha1.OperatorConfiguration, error) {
 	content := filewatch.ReadOnce(file, stdin, v1alpha1.MaxFileSize)
 	if content.Err != nil {

@@ -16,8 +16,7 @@ type Condition struct {
 	LastTransitionTime time.Time `json:"lastTransitionTime"`
 }
 
-// Settle sets the condition's transition time: that of the previous condition if the
-// status is the same.
+// Settle sets LastTransitionTime: to the previous condition's if the status is the same, else to now.
 func (c *Condition) Settle(previous map[string]Condition, now time.Time) {
 	c.LastTransitionTime = now.UTC().Truncate(time.Second)
 	if was, had := previous[c.Type]; had && was.Status == c.Status && !was.LastTransitionTime.IsZero() {
@@ -43,10 +42,10 @@ func ReadConditions(o *unstructured.Unstructured) map[string]Condition {
 	return all
 }
 
-// element is an element of a list, nil where it is no mapping.
+// element is an element of a list; nil if it is no mapping.
 type element map[string]any
 
-// elements are those of a list, each in its place; none if there is no list.
+// elements returns the elements of a list, at the same indexes; none if there is no list.
 func elements(o *unstructured.Unstructured, path ...string) []element {
 	value, _, _ := unstructured.NestedFieldNoCopy(o.Object, path...)
 	list, _ := value.([]any)

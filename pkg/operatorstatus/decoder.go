@@ -10,9 +10,9 @@ import (
 	utiljson "k8s.io/apimachinery/pkg/util/json"
 )
 
-// Decoder decodes of an operator resource what Read needs, each condition in its place. The hundred conditions of
-// others and the managedFields, which are as large, cost an operator more than all its own work. A list is decoded
-// whole.
+// Decoder decodes only what Read needs of an operator resource, with each condition at its index. The hundred
+// conditions of others and the managedFields, which are as large, would cost more than all other work of the
+// operator. A list is decoded whole.
 func Decoder(whole runtime.Decoder) runtime.Decoder { return decoder{whole} }
 
 type decoder struct{ runtime.Decoder }
@@ -35,7 +35,7 @@ type needed struct {
 	} `json:"status"`
 }
 
-// Decode is runtime.Decoder's.
+// Decode implements runtime.Decoder.
 func (d decoder) Decode(data []byte, defaults *schema.GroupVersionKind, into runtime.Object) (
 	runtime.Object, *schema.GroupVersionKind, error) {
 	var n needed

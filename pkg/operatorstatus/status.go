@@ -1,6 +1,5 @@
-// Package operatorstatus reads the status of the resources of pkg/contract, as far as it belongs to this
-// project: the reports of nodes, in either form and by any writer, and conditions. Removal is the patch
-// that removes reports of this project.
+// Package operatorstatus reads what belongs to this project in the status of the resources of pkg/contract: the
+// reports of nodes, in either form and by any writer, and conditions. It also builds the patches that remove these.
 package operatorstatus
 
 import (
@@ -33,15 +32,15 @@ const (
 type Report struct {
 	Node string
 	Form Form
-	// Entries are the entries of the report, the write key first, with times by the node's clock. None if they
+	// Entries are the entries of the report, the write key first, with times by the node's clock. There are none if they
 	// cannot be read; Err is the reason.
 	Entries []contract.Entry
 	Err     error
-	at      int // the place of a FormCondition among the conditions
+	at      int // the index of a FormCondition among the conditions
 
 	// What follows is set by Sign.
 
-	// Written is when its writer last wrote, by the clock of the API server that took it.
+	// Written is when its writer last wrote, by the clock of the API server that stored it.
 	Written time.Time
 	// Ours means that a reporter of this project wrote it, even if others own a part of
 	// it, too. Writer is that reporter's field manager, else the last writer's.
@@ -54,13 +53,13 @@ type Report struct {
 type Status struct {
 	Version    string // its resourceVersion
 	UID        types.UID
-	Requested  string               // by contract.ProbeRequestedAnnotation, valid or not; empty: nothing
+	Requested  string               // the value of contract.ProbeRequestedAnnotation, valid or not; empty: nothing
 	Conditions map[string]Condition // of this project, without reports, by type
 	Reports    []Report             // sorted by node and form
-	Nodes      []NodeStatus         // that an operator of static pods lists (status.nodeStatuses)
+	Nodes      []NodeStatus         // that a static pod operator lists (status.nodeStatuses)
 }
 
-// encryptionStatuses are the paths at which resources have their typed reports.
+// encryptionStatuses has the paths of typed reports in the resources.
 var encryptionStatuses = func() (paths [][]string) {
 	for _, r := range contract.Resources {
 		paths = append(paths, r.EncryptionStatus)
@@ -72,12 +71,11 @@ var encryptionStatuses = func() (paths [][]string) {
 // NodeStatus is the status of a node set by a static pod operator.
 type NodeStatus struct {
 	Name      string
-	Revision  string // of the API server on the node; empty: it is not listed
+	Revision  string // of the API server on the node; empty: none is listed
 	Replacing bool   // it is being replaced by one of another revision
 }
 
-// Read decodes an operator resource. Malformed parts of it are skipped, except reports:
-// those have an error.
+// Read decodes an operator resource. Malformed parts are skipped, except reports: those have an Err.
 func Read(o *unstructured.Unstructured) *Status {
 	r := &Status{Version: o.GetResourceVersion(), UID: o.GetUID(), Conditions: map[string]Condition{},
 		Requested: o.GetAnnotations()[contract.ProbeRequestedAnnotation]}
@@ -130,7 +128,7 @@ var typedStatus = map[string]contract.Status{
 	"Healthy": contract.Healthy, "Unhealthy": contract.Unhealthy, "Error": contract.Error,
 }
 
-// entry is an element of healthReports (operator.openshift.io/v1) as an entry. It has no interval: readers assume
+// entry converts an element of healthReports (operator.openshift.io/v1). It has no interval: readers assume
 // contract.DefaultInterval.
 func (e element) entry() (contract.Entry, error) {
 	status, known := typedStatus[e.text("status")]
@@ -142,14 +140,14 @@ func (e element) entry() (contract.Entry, error) {
 		return contract.Entry{}, fmt.Errorf("lastCheckedTime: %q is not an RFC 3339 time", e.text("lastCheckedTime"))
 	}
 	kekID := e.text("remoteKeyID")
-	if kekID == "unknown" { // some writers put it where the schema requires one and none is known
+	if kekID == "unknown" { // some writers use it if no KEK ID is known, since the schema requires one
 		kekID = ""
 	}
 	return contract.Entry{KeyID: e.text("keyID"), KEKID: kekID, Status: status, LastChecked: checked.UTC(),
 		Detail: e.text("detail")}, nil
 }
 
-// reportOf is the report of a node; nil: there is none.
+// reportOf returns the report of a node; nil: there is none.
 func (r *Status) reportOf(form Form, node string) *Report {
 	for i := range r.Reports {
 		if r.Reports[i].Form == form && r.Reports[i].Node == node {
@@ -175,8 +173,8 @@ func (r *Status) readNodes(o *unstructured.Unstructured) {
 	}
 }
 
-// Sign sets the writers of the reports, from the object's managedFields, for people, and before a report is removed:
-// a verdict does not need them. The decoded managedFields are walked: converting them to typed ones first would cost
+// Sign sets the writers of the reports from the object's managedFields. People need them, and the removal of a
+// report; a verdict does not. The decoded managedFields are walked: converting them to typed ones first would cost
 // more than all other work.
 func (r *Status) Sign(o *unstructured.Unstructured) *Status {
 	for _, e := range elements(o, "metadata", "managedFields") {
@@ -242,7 +240,7 @@ func (r *Report) Reporter() string {
 	return r.Entries[0].Reporter
 }
 
-// Validity is for how long the report is valid without a change.
+// Validity returns how long the report is valid without a change.
 func (r *Report) Validity() (longest time.Duration) {
 	for _, e := range r.Entries {
 		longest = max(longest, e.Validity())
@@ -250,8 +248,8 @@ func (r *Report) Validity() (longest time.Duration) {
 	return cmp.Or(longest, contract.Entry{}.Validity())
 }
 
-// Removal is the JSON patch that removes reports of this project, which are conditions, and nothing
-// else. It is a conflict if the resource was written since that version was read.
+// Removal returns the JSON patch that removes reports of this project, which are conditions. The patch is a conflict
+// if the resource was written after version.
 func Removal(version string, gone []Report) []byte {
 	var places []int
 	for i := range gone {
@@ -260,18 +258,18 @@ func Removal(version string, gone []Report) []byte {
 	return without(version, places)
 }
 
-// without is the JSON patch that removes the conditions at these places from the version that they were read of.
+// without returns the JSON patch that removes the conditions at these indexes of a version.
 func without(version string, places []int) []byte {
 	patch := []map[string]any{{"op": "replace", "path": "/metadata/resourceVersion", "value": version}}
 	slices.Sort(places)
-	for _, at := range slices.Backward(places) { // so that no place moves
+	for _, at := range slices.Backward(places) { // the last first: the indexes before it stay valid
 		patch = append(patch, map[string]any{"op": "remove", "path": fmt.Sprintf("/status/conditions/%d", at)})
 	}
 	return []byte(contract.Marshal(patch))
 }
 
-// Withdrawal is the JSON patch that removes conditions of some types from an object as it was read, but those that
-// another manager owns a part of; nil: there is none to remove.
+// Withdrawal returns the JSON patch that removes conditions of some types from an object as it was read, except those
+// that another manager owns a part of; nil: there is none to remove.
 func Withdrawal(o *unstructured.Unstructured, conditionTypes []string, isOther func(manager string) bool) []byte {
 	kept := map[string]bool{}
 	for _, e := range elements(o, "metadata", "managedFields") {

@@ -1,9 +1,9 @@
-// Package output is a command's standard output, of which a failed write fails the command.
+// Package output detects failed writes to a command's standard output, which must fail the command.
 package output
 
 import "io"
 
-// Checked is a writer that keeps the first error: fmt and cobra ignore those of what they print.
+// Checked is a writer that keeps the first error of a write: fmt's callers and cobra ignore it.
 type Checked struct {
 	io.Writer
 	Err error

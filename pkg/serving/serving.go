@@ -31,8 +31,7 @@ const (
 	MaxFile = 1 << 20
 )
 
-// Listen opens an address, for HTTPS if there is a function that returns the settings of a
-// handshake.
+// Listen opens an address. It serves HTTPS if handshake is set, which returns the settings of a handshake.
 func Listen(address string, handshake func(*tls.ClientHelloInfo) (*tls.Config, error)) (net.Listener, error) {
 	listener, err := net.Listen("tcp", address)
 	if err != nil {
@@ -40,7 +39,7 @@ func Listen(address string, handshake func(*tls.ClientHelloInfo) (*tls.Config, e
 	}
 	listener = netutil.LimitListener(listener, maxConnections)
 	if handshake != nil {
-		// The version is that of the handshake's settings.
+		// The handshake's settings decide the version.
 		listener = tls.NewListener(listener, &tls.Config{MinVersion: tls.VersionTLS12, GetConfigForClient: handshake})
 	}
 	return listener, nil
@@ -80,8 +79,8 @@ func Serve(ctx context.Context, listener net.Listener, handler http.Handler) err
 	return err
 }
 
-// Problem is an error that may last. Each change of it is logged, since every client can
-// cause a handshake, but cannot change the files.
+// Problem is an error that may last. Only a change of it is logged: every client can cause a handshake, but none can
+// change the files.
 type Problem struct{ last atomic.Value }
 
 // Note takes the current error; nil: none.
@@ -98,16 +97,15 @@ type KeyPair struct {
 	problem Problem
 }
 
-// Read reads the files, at each handshake: that costs less than the handshake, and a
-// replaced certificate is served at once. While they cannot be used it returns the last good
-// pair, or without one the error.
+// Read reads the files at each handshake. That costs less than the handshake, and a replaced certificate is served at
+// once. While they cannot be used it returns the last good pair; if there is none, an error.
 func (k *KeyPair) Read(certFile, keyFile string) (*tls.Certificate, error) {
 	pair, err := readPair(certFile, keyFile)
 	if err == nil {
 		k.last.Store(pair)
 	}
 	last := k.last.Load()
-	k.problem.Note(err, "Cannot use the serving certificate; the last good one stays in use", "exists", last != nil)
+	k.problem.Note(err, "Cannot use the serving certificate; the last valid one, if any, is used", "exists", last != nil)
 	if last == nil {
 		return nil, err
 	}

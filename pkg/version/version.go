@@ -1,4 +1,4 @@
-// Package version gives what a program was built from, and its FIPS 140-3 mode.
+// Package version returns which version a program was built from, and its FIPS 140-3 mode.
 package version
 
 import (
@@ -15,9 +15,9 @@ func Text() string {
 	return fmt.Sprintf("%s (%s, %s/%s, FIPS 140-3: %s)", Version, runtime.Version(), runtime.GOOS, runtime.GOARCH, FIPS())
 }
 
-// FIPS is the mode of Go's cryptographic module: "off"; "on", where the module's approved
-// algorithms are preferred and its self-tests have passed; or "only", where all others fail.
-// The mode comes from the build (GOFIPS140) and the environment variable GODEBUG (fips140).
+// FIPS returns the mode of Go's cryptographic module: "off"; "on", if the module's approved algorithms are preferred
+// and its self-tests have passed; or "only", if all others fail. The mode comes from the build (GOFIPS140) and the
+// environment variable GODEBUG (fips140).
 func FIPS() string {
 	switch {
 	case fips140.Enforced():
@@ -29,8 +29,8 @@ func FIPS() string {
 	}
 }
 
-// Labels are those of a program's metric …_build_info. The cryptographic module with the version
-// "v1.0.0" is the one with a certificate; "latest" is that of the Go release, which has none.
+// Labels returns the labels of a program's metric …_build_info. The cryptographic module with the version "v1.0.0"
+// has a certificate; "latest" is the module of the Go release, which has none.
 func Labels() map[string]string {
 	return map[string]string{"version": Version, "goversion": runtime.Version(), "fips140": FIPS(),
 		"fips140_module": fips140.Version()}
