@@ -112,7 +112,7 @@ func parseFlags(args []string, getenv func(string) string) (*options, error) {
 		return o, errors.New("of --once, --validate, --print-defaults and --version only one can be used, and that " +
 			"without --output and --state")
 	}
-	o.node = strings.ToLower(o.node) // as a kubelet makes it of its host's name
+	o.node = strings.ToLower(o.node) // as a kubelet does with its host's name
 	if why := validation.IsDNS1123Subdomain(o.node); o.node != "" && modes == 0 && len(why) > 0 {
 		return o, fmt.Errorf("--node-name (or $%s): %q is not the name of a node: %s", contract.NodeVariable, o.node,
 			strings.Join(why, "; "))

@@ -1,4 +1,4 @@
-// kms-health-reporter runs beside an API server, probes the KMS plugins that one
+// kms-health-reporter runs on the node of an API server, probes the KMS plugins that one
 // file names, and reports on them.
 package main
 
@@ -54,7 +54,7 @@ func run(args []string, out, stderr io.Writer) (code int) {
 	case o.once:
 		code = reporter.Once(context.Background(), o.config, os.Stdin, stdout, stderr)
 	default:
-		report(o, out, stderr) // which goes on without its output
+		report(o, out, stderr) // it continues if its output fails
 	}
 	if code == reporter.ExitOK && stdout.Err != nil {
 		_, _ = fmt.Fprintf(stderr, "error: standard output: %v\n", stdout.Err)
@@ -63,8 +63,8 @@ func run(args []string, out, stderr io.Writer) (code int) {
 	return code
 }
 
-// afterStart does what the first probe need not wait for, and makes the process cheaper while it is
-// idle, which it is nearly all of the time. That stops it for a moment.
+// afterStart reduces the CPU time and memory of the process, which is idle nearly all of the time. It stops the
+// process for a moment, so it runs a second after the start: the first probe comes first.
 func afterStart() {
 	// With one processor it wakes fewer threads, which saves a quarter of its CPU time.
 	if os.Getenv("GOMAXPROCS") == "" {

@@ -28,12 +28,12 @@ func (r *Reporter) handler() http.Handler {
 	}
 	mux.HandleFunc("GET /metrics", func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "text/plain; version=0.0.4; charset=utf-8")
-		_, _ = w.Write(r.metrics.Text()) // the client went away
+		_, _ = w.Write(r.metrics.Text()) // fails only if the client went away
 	})
 	return mux
 }
 
-// ask returns checks of the state as the goroutine of Run has it. Any other one may call it.
+// ask calls checks in the goroutine of Run, which owns the state. Any other goroutine may call ask.
 func (r *Reporter) ask(checks func() []serve.Check) (answer []serve.Check) {
 	done := make(chan struct{})
 	select {

@@ -57,8 +57,8 @@ func (r *Reporter) reload(ctx context.Context, now reading) {
 	r.apply(ctx, now.config)
 }
 
-// compare logs when the file is not the one that the pod was created for: an old
-// one that was not replaced yet, or one that was edited by someone else.
+// compare logs when the file's plugin set is not the one that the pod was created for: the file is
+// old and not replaced yet, or was edited.
 func (r *Reporter) compare(now reading) {
 	made, set := r.options.ConfigHash, v1alpha1.PluginSetHash(now.config.Plugins)
 	r.mismatch = ""
@@ -66,7 +66,7 @@ func (r *Reporter) compare(now reading) {
 	if made != "" && made != set {
 		r.mismatch = fmt.Sprintf("the pod was created for config-hash %s, but the file's plugin set has %s", made, set)
 		r.metrics.Set(contract.MetricConfigExpected, 0)
-		klog.InfoS("The configuration is not the one that this pod was made for", "file", r.options.ConfigFile,
+		klog.InfoS("The configuration is not the one that this pod was created for", "file", r.options.ConfigFile,
 			"why", r.mismatch)
 	}
 }
@@ -131,7 +131,7 @@ func (r *Reporter) apply(ctx context.Context, config *v1alpha1.ReporterConfigura
 	r.save(time.Now(), true)
 }
 
-// destination is where a configuration has something to write to; nil: nowhere.
+// destination is where a configuration's reports are written; nil if nowhere, or if there are no plugins.
 func destination(c *v1alpha1.ReporterConfiguration) *v1alpha1.Destination {
 	if c == nil || len(c.Plugins) == 0 {
 		return nil
@@ -139,8 +139,8 @@ func destination(c *v1alpha1.ReporterConfiguration) *v1alpha1.Destination {
 	return c.Destination
 }
 
-// startPublisher starts a publisher for a destination, in place of the current one, whose running
-// write ends.
+// startPublisher stops the current publisher and its running write, and starts one for a destination;
+// none if that is nil.
 func (r *Reporter) startPublisher(ctx context.Context, d *v1alpha1.Destination) {
 	if r.stopPublisher != nil {
 		r.stopPublisher()

@@ -25,12 +25,12 @@ const (
 	ExitUsage    = 3 // the flags or the file cannot be used
 )
 
-// readConfig reads the file as the running reporter would, or standard input, or the
-// ConfigMap that has the file, and explains every error on a line of its own. Without a
-// configuration, exit is what it means.
+// readConfig reads the configuration as the running reporter would, but also from standard input and
+// from a ConfigMap, and prints each error on a line of its own. If config is nil, exit is the exit
+// code of Validate.
 func readConfig(path string, stdin io.Reader, stderr io.Writer) (config *v1alpha1.ReporterConfiguration, exit int) {
 	content := filewatch.ReadOnce(path, stdin, v1alpha1.MaxFileSize)
-	if content.Err != nil { // which has the path
+	if content.Err != nil { // it contains the path
 		printErrors(stderr, "--config", content.Err.Error())
 		return nil, ExitUsage
 	}
@@ -89,9 +89,9 @@ func Once(ctx context.Context, path string, stdin io.Reader, stdout, stderr io.W
 }
 
 // once probes all plugins at the same time, and returns their entries in the order of a report. A
-// plugin with nothing to observe, or that the reporter could not probe, has no entry, and none is
-// healthy whose round trip could not be made. It takes at most twenty-four times the longest
-// timeout, or a second.
+// plugin with nothing to observe, or that the reporter could not probe, has no entry. While round trips
+// are on, a plugin is healthy only after a successful one. once takes at most 24 times the longest
+// timeout, or a second if that is longer.
 func once(ctx context.Context, config *v1alpha1.ReporterConfiguration) (entries []contract.Entry, unobserved []string) {
 	var plugins []*plugin
 	var probes sync.WaitGroup
@@ -116,8 +116,8 @@ func once(ctx context.Context, config *v1alpha1.ReporterConfiguration) (entries 
 	return entriesOf(plugins), unobserved
 }
 
-// once probes a plugin and makes a round trip. If that cannot be made, it does both again, until
-// that is an error of the plugin, or Status is not answered.
+// once probes a plugin and makes a round trip. It repeats both until there is an entry, for example
+// until round trips that cannot be made count as the plugin's error.
 func (p *plugin) once(ctx context.Context, c v1alpha1.Probe) {
 	for !p.observed {
 		p.last = p.conn.Probe(ctx, p.settings)

@@ -12,7 +12,7 @@ import (
 )
 
 // wanted is a plugin as it is configured. One with the same identity in the next configuration
-// keeps its connection, its history and its place.
+// keeps its connection and its history.
 type wanted struct {
 	identity
 	settings probe.Settings
@@ -22,14 +22,14 @@ type identity struct{ keyID, address string }
 
 func (i identity) String() string { return i.keyID + " " + i.address }
 
-// plugin is one plugin that is probed.
+// plugin is a configured plugin, with the state of its probes.
 type plugin struct {
 	wanted
 	conn   *probe.Plugin
 	ctx    context.Context // of its probes; ends when the plugin is dropped
 	cancel context.CancelFunc
 
-	probes    chan probe.Settings // a probe that is to be made
+	probes    chan probe.Settings // of the next probe
 	busy      bool                // a probe is under way
 	waiting   bool                // the round waits for it
 	last      probe.Result
@@ -59,8 +59,8 @@ func want(c *v1alpha1.ReporterConfiguration) []wanted {
 }
 
 // arrange returns the wanted plugins, in their order: existing ones, with their new
-// settings, and new ones from make. It changes both. The existing plugins that are not
-// among them are no longer configured.
+// settings, and new ones from make. changed are the new ones and those with other
+// settings; leftOver are the existing ones that are no longer configured.
 func arrange(have []*plugin, list []wanted, make func(wanted) *plugin) (plugins, changed, leftOver []*plugin) {
 	for _, w := range list {
 		i := slices.IndexFunc(have, func(p *plugin) bool { return p.identity == w.identity })
@@ -92,9 +92,9 @@ func entriesOf(plugins []*plugin) []contract.Entry {
 	return list
 }
 
-// judge makes the entry anew, after a probe or a round trip. While round trips are made, a good Status
-// is not enough: until one shows whether the plugin works, a first entry is withheld, and an earlier
-// one stays as it is, so that it ages.
+// judge updates the entry after a probe or a round trip. While round trips are on, a good Status is not
+// enough: until a round trip shows whether the plugin works, a first entry is withheld, and an earlier
+// one is not updated, so that it ages.
 func (p *plugin) judge(now time.Time, c v1alpha1.Probe) {
 	trip := probe.Trip{}
 	if c.Checks.RoundTrip.Interval.Duration != 0 && !p.last.Gone {

@@ -33,18 +33,16 @@ const shutdown = 1500 * time.Millisecond
 // Options are set by flags; all other settings are in the file.
 type Options struct {
 	ConfigFile string // its path
-	// Node is the name of the node, without which nothing can be written to an
-	// operator resource.
+	// Node is the name of the node. If it is empty, nothing is written to an operator resource.
 	Node string
-	// PodUID is the UID of the pod that the reporter runs in, which its reports name as
-	// their writer. Empty: they name none.
+	// PodUID is the UID of the reporter's pod. Reports name it as their writer; if it is empty, they name no writer.
 	PodUID string
-	// StateFile keeps samples of round trips. Empty: they end with the process.
+	// StateFile is the path of the file that keeps samples of round trips. Empty: samples end with the process.
 	StateFile string
-	// ConfigHash is the v1alpha1.PluginSetHash of what the pod was created for. Empty: any file.
+	// ConfigHash is the v1alpha1.PluginSetHash that the pod was created for. Empty: not compared with the file.
 	ConfigHash string
 	UserAgent  string            // names the program to the API server
-	Output     io.Writer         // gets a line for each report; nil: none
+	Output     io.Writer         // gets a line for each report; nil: no output
 	Metrics    *metrics.Registry // of contract.ReporterMetrics
 }
 
@@ -54,9 +52,9 @@ type Reporter struct {
 	metrics *metrics.Registry
 	server  *serve.Server
 	output  *sink // of reports; nil without --output
-	samples *sink // of the state; nil without --state
+	samples *sink // of the state file; nil without --state
 
-	since         func() time.Time   // when the process first wrote
+	since         func() time.Time   // when the process first tried to write
 	publisher     *publish.Publisher // nil: nothing is written
 	stopPublisher context.CancelFunc
 	running       sync.WaitGroup
@@ -65,15 +63,15 @@ type Reporter struct {
 
 	// The fields below are used by the goroutine of Run only.
 	config      *v1alpha1.ReporterConfiguration // active; nil before the first
-	sum         string                          // of the file that it came from
-	mismatch    string                          // why it is not the one that the pod was created for
-	configError string                          // why the current file is not active
+	sum         string                          // SHA-256 of the active file, in hexadecimal
+	mismatch    string                          // why it is not what the pod was created for; empty if it is
+	configError string                          // why the current file is not active; empty if it is
 	plugins     []*plugin
 	state       *state           // as last read or saved
-	events      chan func()      // of other goroutines, to be called by that of Run
-	ended       chan struct{}    // closed when it calls none any more
+	events      chan func()      // functions from other goroutines, which Run calls
+	ended       chan struct{}    // closed when Run calls no more events
 	tick        <-chan time.Time // of the next round; nil: no plugins
-	grace       <-chan time.Time // when a round no longer waits for its last answers; nil: it does not wait
+	grace       <-chan time.Time // ends a round's wait for its last answers; nil: no round waits
 }
 
 // New returns a Reporter. It opens nothing yet.

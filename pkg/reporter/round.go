@@ -15,14 +15,14 @@ import (
 	"github.com/kms-health/kms-health/pkg/reporter/probe"
 )
 
-// grace is how long the first answers of a round wait for the others, so
-// that a round is one write. A plugin that hangs delays no other for longer.
+// grace is how long the first answers of a round wait for the others, so that one write
+// has all of them. A plugin that hangs delays the results of others by no more than this.
 const grace = 250 * time.Millisecond
 
 // absence is how often the reporter checks whether a missing socket exists.
 const absence = 250 * time.Millisecond
 
-// send has the loop handle an event, unless the plugin is no longer configured or the reporter ends.
+// send makes the loop of Run call event, unless the plugin is no longer configured or the reporter ends.
 func (r *Reporter) send(p *plugin, event func()) {
 	select {
 	case r.events <- func() {
@@ -46,8 +46,8 @@ func (r *Reporter) probe(plugins []*plugin) {
 	}
 }
 
-// prober makes a plugin's probes until it is dropped. It is one goroutine for all of them, since the
-// stack of each new one would have to grow again.
+// prober makes a plugin's probes until the plugin is dropped. One goroutine makes all of them: the stack of
+// a new goroutine for each probe would have to grow each time.
 func (r *Reporter) prober(p *plugin) {
 	for {
 		select {
@@ -68,7 +68,7 @@ func (r *Reporter) observe(p *plugin, result probe.Result) {
 	p.busy, p.waiting = false, false
 	r.countProbe(p.keyID, result)
 	r.noteNotProbed(p, result.NotProbed)
-	if result.NotProbed == "" { // else the last result is kept, and becomes stale: nothing newer is known
+	if result.NotProbed == "" { // otherwise the last result is kept, and becomes stale
 		p.last = result
 		if result.Reason == contract.SocketMissing && !p.awaited {
 			p.awaited = true
@@ -115,7 +115,7 @@ func (r *Reporter) observeTrip(p *plugin, trip probe.Trip) {
 	r.save(now, true)
 }
 
-// wake probes a plugin again when a requested round trip may be made.
+// wake schedules a probe for when a requested round trip may be made.
 func (r *Reporter) wake(p *plugin) {
 	if p.waking || p.trips.busy || !p.trips.pending() || r.tripInterval() == 0 {
 		return
@@ -133,8 +133,8 @@ func (r *Reporter) tripInterval() time.Duration {
 	return r.config.Probe.Checks.RoundTrip.Interval.Duration
 }
 
-// noteNotProbed logs when the reporter itself becomes unable to probe, since it lacks
-// resources or does not run, and when it is able to again.
+// noteNotProbed logs when the reporter itself becomes unable to probe (probe.Result.NotProbed),
+// and when it can probe again.
 func (r *Reporter) noteNotProbed(p *plugin, why string) {
 	switch {
 	case why != "" && p.notProbed == "":
@@ -177,18 +177,18 @@ func (r *Reporter) complete() bool {
 	return !slices.ContainsFunc(r.plugins, func(p *plugin) bool { return p.waiting })
 }
 
-// logged is what was last logged of a plugin.
+// logged is the content of the last log line about a plugin.
 type logged struct {
 	entry contract.Entry
 	gone  bool
-	text  time.Time // when another detail or key_id of it was last logged
+	text  time.Time // when it was logged, if only texts had changed; else zero
 }
 
-// textGap is the shortest time between two log lines that differ in the detail or the key_id
-// only: the plugin determines those texts, and may change them each time.
+// textGap is the shortest time between two log lines that differ only in texts that the plugin
+// chooses (detail, key_id, lost keys): it may change them each time.
 const textGap = time.Minute
 
-// change logs the first verdict on a plugin, and each that differs from the one before.
+// change logs the first verdict on a plugin and each other one, but a change of texts alone at most each textGap.
 func (l *logged) change(p *plugin) {
 	now, before := p.entry, l.entry
 	sameKind := before.Status == now.Status && l.gone == p.last.Gone && before.Reason == now.Reason
@@ -236,8 +236,8 @@ func (r *Reporter) publish() {
 	}
 }
 
-// sink writes values in a goroutine of its own. It holds one value, the latest: a slow writer misses
-// some, and does not delay the loop.
+// sink writes values in a goroutine of its own. It holds only the latest value: a slow writer skips
+// values, and does not delay the loop.
 type sink struct {
 	latest chan []byte
 	write  func([]byte)
@@ -254,7 +254,7 @@ func (s *sink) put(value []byte) {
 	s.latest <- value // has room
 }
 
-// run also writes what is there when ctx ends.
+// run writes values until ctx ends, and then one that still waits.
 func (s *sink) run(ctx context.Context) {
 	for {
 		select {
@@ -271,7 +271,7 @@ func (s *sink) run(ctx context.Context) {
 	}
 }
 
-// writeOutput writes to standard output, by --output.
+// writeOutput writes a line to standard output, if --output is set.
 func (r *Reporter) writeOutput(line []byte) {
 	_, err := r.options.Output.Write(line)
 	r.outputProblem.Note(err, "Failed to write to --output; continuing without it")

@@ -10,25 +10,24 @@ import (
 )
 
 const (
-	// mostFormer is how many former keys have a kept sample: an entry reports as many.
+	// mostFormer is how many former keys have a kept sample: as many as an entry reports.
 	mostFormer = contract.MaxLost
-	// mostKeptAnnotations bounds the annotations of a sample that is kept, in bytes, and with them
-	// the file.
+	// mostKeptAnnotations bounds the annotations of a kept sample, in bytes, and so the file.
 	mostKeptAnnotations = 4 << 10
-	// A sample that was not decrypted is tried again after sampleRetry, doubled each time: the plugin
-	// may end at it. One that need not be, and was refused twice, waits as long again as its key is a former one: a
-	// plugin may count it against its health, and kube-apiserver is then not ready (aws-encryption-provider: for 30 s).
+	// A sample that was not decrypted is tried again after sampleRetry, doubled each time up to mostSampleRetry: the
+	// plugin may end at it. After two refusals, a sample that need not decrypt waits for lostRetry: a plugin may count
+	// refusals against its health, and kube-apiserver is then not ready (aws-encryption-provider: for 30 s).
 	sampleRetry     = time.Minute
 	mostSampleRetry = time.Hour
-	// transientTries is how many tries in a row that show nothing about a key are its loss.
+	// transientTries: after so many failures in a row that show nothing about the key, it counts as lost.
 	transientTries = 3
-	// owedFor is for how long after a key was last named its sample must be decrypted, or the plugin
-	// is unhealthy. Later everything may have been encrypted again.
+	// owedFor is for how long a sample must be decrypted after its key was last named, or the plugin
+	// is unhealthy. Later, everything may have been encrypted again.
 	owedFor = 24 * time.Hour
-	// keptFor is for how long after it was last named a former key has a sample.
+	// keptFor is for how long the sample of a former key is kept after the key was last named.
 	keptFor = 7 * 24 * time.Hour
-	// absentFor is for how long no reporter has run if a change of the key meanwhile may have been
-	// followed by a migration.
+	// absentFor bounds a time without a reporter. After a longer one, a change of the key may have been followed by a
+	// migration, and is no fault.
 	absentFor = time.Hour
 )
 
@@ -37,16 +36,16 @@ type samples struct {
 	Current string  `json:"current"` // the key ID that Status named last
 	Kept    []*kept `json:"kept"`    // at most one of the current key and mostFormer others
 
-	// Absent: no reporter ran for so long before the key was named again that a change is no fault.
+	// Absent: no reporter ran for more than absentFor, so the next change of the key is no fault.
 	Absent bool `json:"absent,omitempty"`
-	// Answered is the last request that was fulfilled. It stands in the configuration for longer than a process.
+	// Answered is the last request that was fulfilled. The configuration may still have it after a restart.
 	Answered string `json:"answered,omitempty"`
 
-	turn    int  // counts round trips, for whose turn it is
+	turn    int  // counts round trips; the current key's turn is each second one
 	recheck bool // the plugin was in error: the first sample of its key is next
 }
 
-// kept is a sample, and what became of it.
+// kept is a sample, and the results of decrypting it.
 type kept struct {
 	probe.Sample
 	Named time.Time `json:"named"` // when its key was last named
@@ -60,8 +59,8 @@ type kept struct {
 	Detail string          `json:"detail,omitempty"`
 }
 
-// loaded reports whether samples that were read from a file can be used, and makes their times ages by
-// this process' clock. The wall clock may have been set since they were saved, and may be again.
+// loaded reports whether samples that were read from a file are valid. It converts their times to the monotonic clock
+// of this process: the wall clock may have been set since they were saved, and may be set again.
 func (s *samples) loaded(now, saved time.Time) bool {
 	s.Absent, s.recheck = s.Absent || now.Sub(saved) > absentFor, true
 	ago := func(t time.Time) time.Time { return now.Add(-max(0, now.Sub(t))) }
@@ -72,7 +71,7 @@ func (s *samples) loaded(now, saved time.Time) bool {
 		k.Named, k.Tried = ago(k.Named), ago(k.Tried)
 		wait := min(max(0, k.Next.Sub(now)), k.lostRetry(now))
 		if s.must(k, now) && !k.Ended {
-			wait = 0 // this process has not seen what makes the plugin unhealthy
+			wait = 0 // only an earlier process has seen the failure that makes the plugin unhealthy
 		}
 		k.Next = now.Add(wait)
 	}
@@ -92,7 +91,7 @@ func (s *samples) named(keyID string, now time.Time) {
 			k.Owed = !s.Absent && suspended <= absentFor
 		}
 		s.Current, s.turn = keyID, 0
-		if k := s.of(keyID); k != nil { // a plugin that ends at what a former key encrypted, may decrypt it now
+		if k := s.of(keyID); k != nil { // a plugin that ended at this sample may decrypt it now that the key is back
 			k.Ended, k.Next = false, time.Time{}
 		}
 	}
@@ -122,8 +121,8 @@ func (s *samples) afterError() {
 	}
 }
 
-// untried are the samples of which no try since a request shows whether they decrypt, but those at which the plugin may
-// have ended.
+// untried returns the samples without a clear result since the round trips for a request began. It leaves out those at
+// which the plugin may have ended, unless their next try was due then.
 func (s *samples) untried(since time.Time) (all []*probe.Sample) {
 	for _, k := range s.Kept {
 		shown := !k.Tried.Before(since) && !k.undecided()
@@ -134,9 +133,9 @@ func (s *samples) untried(since time.Time) (all []*probe.Sample) {
 	return all
 }
 
-// next are the samples that are to be decrypted: by turns the first of the current key and that of the
-// former one that was tried longest ago; before these one that was not decrypted since its key was
-// replaced. One that failed waits, and if it is of the current key, is then tried beside the other.
+// next returns the samples to decrypt: in turns that of the current key, and that of the former key that was
+// tried longest ago. Owed ones come before others. A sample that failed waits for its next try. If it is of the
+// current key, it is then tried in addition to the other.
 func (s *samples) next(now time.Time) (all []*probe.Sample) {
 	ready := func(k *kept) bool { return k != nil && (k.Failed == 0 || !now.Before(k.Next)) }
 	var former *kept
@@ -202,7 +201,8 @@ func (s *samples) record(k *kept, now time.Time, o probe.Opened) {
 	k.Next = now.Add(wait)
 }
 
-// lostRetry is the wait for a key in lost, the longest there is: as long again as it has been a former one.
+// lostRetry is the wait for a lost key, and the longest one: as long again as it has been a former key, at least
+// mostSampleRetry.
 func (k *kept) lostRetry(now time.Time) time.Duration { return max(mostSampleRetry, now.Sub(k.Named)) }
 
 // transient reports whether a failure shows nothing about the key: the KMS was not reached in time, or the error names
@@ -226,8 +226,8 @@ func (s *samples) retry(now time.Time) bool {
 	return slices.ContainsFunc(s.Kept, func(k *kept) bool { return s.must(k, now) && !now.Before(k.Next) })
 }
 
-// verdict is that on a plugin that does not decrypt what it encrypted before; not Made: it does, as
-// far as is known.
+// verdict is unhealthy if the plugin does not decrypt what it encrypted before. Made is false if no
+// failure is known.
 func (s *samples) verdict(now time.Time) probe.Trip {
 	i := slices.IndexFunc(s.Kept, func(k *kept) bool { return s.must(k, now) })
 	if i < 0 {
@@ -253,7 +253,7 @@ func (s *samples) verdict(now time.Time) probe.Trip {
 		k.At.UTC().Format(time.RFC3339), under, what, detail, k.Failed, k.Next.UTC().Format(time.RFC3339)))}
 }
 
-// lost are the former keys whose sample is not decrypted any more, without a verdict on the plugin.
+// lost returns the former keys whose samples no longer decrypt, unless that makes the plugin unhealthy.
 func (s *samples) lost(now time.Time) (keyIDs []string) {
 	for _, k := range s.former() {
 		if k.Failed > 0 && !k.undecided() && !s.must(k, now) && now.Sub(k.Named) <= keptFor {

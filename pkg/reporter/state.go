@@ -22,19 +22,19 @@ const (
 	// statePeriod is how old the file may become while nothing changes. Its age shows for how long no
 	// reporter has run.
 	statePeriod = 10 * time.Minute
-	// saveDelay lets the probes come first that begin together with a save: while a file is written, a
-	// process with one processor does nothing else until the runtime notices, for up to 10 ms.
+	// saveDelay delays each save, so that probes that begin at the same time come first. While a file is written,
+	// a process with GOMAXPROCS=1 does nothing else until Go's runtime notices, for up to 10 ms.
 	saveDelay = 100 * time.Millisecond
 )
 
-// state is the file with the kept samples, which outlives the process. It has the samples of each
-// configured plugin; the current ones are in the plugins.
+// state is the content of the file with the kept samples of each configured plugin, which outlives the process. Newer
+// samples are in the plugins.
 type state struct {
 	Saved   time.Time          `json:"saved"`
 	Plugins map[string]samples `json:"plugins"` // by identity
 }
 
-// loadState reads the file. What cannot be read counts as none: its samples only show more.
+// loadState reads the file. If it cannot, the state is empty: samples only help to find more problems.
 func loadState(path string) *state {
 	read := make(chan *state, 1)
 	go func() {
@@ -71,7 +71,7 @@ func readState(path string, now time.Time) (*state, error) {
 	return s, nil
 }
 
-// save has the samples of all plugins written, at once or when the file becomes old.
+// save has the samples of all plugins written: at once if they changed, else if the file is older than statePeriod.
 func (r *Reporter) save(now time.Time, changed bool) {
 	if r.samples == nil || !changed && now.Sub(r.state.Saved) < statePeriod {
 		return

@@ -10,49 +10,49 @@ import (
 )
 
 const (
-	// tripRetry is the shortest time between two round trips while the last one failed, or after a
-	// request, so that a recovery is reported as fast as the fault was.
+	// tripRetry is the shortest time between two round trips after a failed one, or after a request. A
+	// recovery is then reported as fast as the fault was.
 	tripRetry = 15 * time.Second
-	// tripGap is that of a plugin whose key_id alternates.
+	// tripGap replaces tripRetry for a plugin whose key_id alternates.
 	tripGap = time.Minute
-	// mostTripRetry bounds the time after round trips that could not be made. The plugin may end at
-	// each of them, so it doubles from tripRetry on.
+	// mostTripRetry bounds the wait after round trips that could not be made. The wait doubles from
+	// tripRetry on, since the plugin may end at each of them.
 	mostTripRetry = 5 * time.Minute
-	// mostRetries is how many round trips in a row may fail until the next is one of the interval's: a plugin may count
-	// what it refuses against its health, and that of other keys (aws-encryption-provider).
+	// mostRetries is how many failed round trips in a row are retried early; later ones wait for the interval. A plugin
+	// may count a refused call against its health, and against that of its other keys (aws-encryption-provider).
 	mostRetries = 20
-	// notMadeBound is how many round trips in a row that could not be made are the plugin's error: the
-	// connection may have been lost by chance during one.
+	// notMadeBound: after so many round trips in a row that could not be made, the plugin is in error.
+	// During a single one the connection may have been lost by chance.
 	notMadeBound = 2
-	// tripIntervals bounds a round trip: the entry that waits for it must not become stale.
+	// tripIntervals bounds a round trip, in probe intervals: the entry that waits for it must not become stale.
 	tripIntervals = contract.StaleIntervals - 1
 )
 
 // trips is the schedule and the verdict of one plugin's round trips. Its transitions are
 // observe, due, begin and end.
 type trips struct {
-	last probe.Trip // the last one that was begun since the plugin was in error, and made
+	last probe.Trip // the last one that was made, if it began after the plugin's last error
 	busy bool
-	void bool // the plugin was in error since the one under way began
+	void bool // the plugin was in error after the current one began, which therefore does not become last
 
-	at        time.Time // when the last began; zero before the first
+	at        time.Time // when the last one began; zero before the first
 	good      time.Time // when the last successful one ended, by the wall clock
-	unhealthy bool      // Status was not ok at the last one
+	unhealthy bool      // Status was not healthy when the last one began
 	failures  int       // how many in a row failed
 	notMade   int       // how many in a row could not be made while the reporter ran
 	why       string    // the error of the last of these
 
-	request string    // that the file has; empty: none
-	probing string    // that the probe under way was begun for
-	asked   string    // that the round trip under way was begun for
-	began   time.Time // when the first one for it was begun
+	request string    // in the file now; empty: none
+	probing string    // the request when the last probe began
+	asked   string    // the request when the last round trip began
+	began   time.Time // when the first round trip for asked began
 
 	keys    keyIDs
 	samples samples
 }
 
-// observe records a probe's result. What was known of a plugin that is in error does not count for
-// what returns, but for the round trips that could not be made: they may be its cause.
+// observe records a probe's result. After an error, earlier round trips show nothing about the plugin that
+// returns. Only those that could not be made still count: they may have caused the error.
 func (t *trips) observe(now time.Time, interval time.Duration, r probe.Result) {
 	if r.Gone || r.Status == contract.Error || r.Restarted {
 		t.last, t.void, t.keys, t.failures = probe.Trip{}, true, keyIDs{}, 0
@@ -65,10 +65,10 @@ func (t *trips) observe(now time.Time, interval time.Duration, r probe.Result) {
 	}
 }
 
-// due reports whether to make a round trip after a probe's result: one at once for each key_id and after each error,
-// one each interval, one on request, one when the plugin turned unhealthy, to report the cause with it, or, after one
-// that failed, healthy, and up to mostRetries after one that failed; but at most each tripRetry, or each tripGap while
-// its key_id alternates. The plugin must have answered. A new connection makes none due: it is not a new process.
+// due reports whether to make a round trip after a probe that the plugin answered. One is due at once for each key_id
+// and after each error, and each interval. Others are due at most each gap: on request; up to mostRetries times after a
+// failed one; for a kept sample that makes the plugin unhealthy; when Status turned unhealthy, to report the cause, or
+// healthy after a failed one. A new connection makes none due, since it does not mean a new process.
 func (t *trips) due(now time.Time, every time.Duration, r probe.Result) bool {
 	since := now.Sub(t.at)
 	switch {
@@ -82,12 +82,12 @@ func (t *trips) due(now time.Time, every time.Duration, r probe.Result) bool {
 		return true
 	}
 	bad, failed := r.Status != contract.Healthy, t.last.Status != contract.Healthy
-	turned := bad != t.unhealthy && bad != failed // what the last one does not explain
+	turned := bad != t.unhealthy && bad != failed // a change of Status that the last round trip does not explain
 	retry := turned || failed && t.failures < mostRetries || t.samples.retry(now)
 	return since >= t.gap() && (t.keys.changed.After(t.at) || retry)
 }
 
-// gap is the shortest time between two round trips, but for those that are made at once.
+// gap is the shortest time between two round trips, except those that are made at once.
 func (t *trips) gap() time.Duration {
 	if t.keys.alternates {
 		return tripGap
@@ -105,7 +105,8 @@ func backoff(first time.Duration, n int, most time.Duration) time.Duration {
 	return min(first<<min(n, 20), most)
 }
 
-// begin returns the kept samples that the round trip is to decrypt: for a request all that were not tried for it.
+// begin records that a round trip begins, and returns the kept samples that it decrypts: for a request that is not
+// answered yet, all that were not tried for it.
 func (t *trips) begin(now time.Time, r probe.Result) []*probe.Sample {
 	if t.asked != t.request {
 		t.asked, t.began = t.request, now
@@ -117,8 +118,8 @@ func (t *trips) begin(now time.Time, r probe.Result) []*probe.Sample {
 	return t.samples.next(now)
 }
 
-// end stores the outcome, and reports whether to probe at once: one that could not be made shows
-// nothing about the plugin, and one under another key_id nothing about the key_id that Status named.
+// end stores the outcome of a round trip, and reports whether to probe at once: after one that could not be made, or
+// that broke the connection, and after one under another key_id than Status named, about which it shows nothing.
 func (t *trips) end(now time.Time, interval time.Duration, trip probe.Trip) (again bool) {
 	t.busy = false
 	switch {
@@ -153,12 +154,12 @@ func (t *trips) end(now time.Time, interval time.Duration, trip probe.Trip) (aga
 	return again
 }
 
-// pending reports whether no round trip was begun for the request.
+// pending reports whether the request is not answered yet, and no round trip for it is under way.
 func (t *trips) pending() bool {
 	return t.request != "" && t.request != t.samples.Answered && !(t.busy && t.asked == t.request)
 }
 
-// verdict is that of the round trips on a plugin with this result; not Made: there is none yet.
+// verdict is what the round trips show about a plugin with this probe result. Made is false if they show nothing yet.
 func (t *trips) verdict(now time.Time, r probe.Result) probe.Trip {
 	if v := t.keys.verdict(); v.Made {
 		return v
@@ -182,16 +183,16 @@ func (t *trips) verdict(now time.Time, r probe.Result) probe.Trip {
 // keyIDs are the key_ids that a plugin has named, in order.
 type keyIDs struct {
 	last, before string
-	changed      time.Time // when last became it; zero: it is the first
+	changed      time.Time // when last was first named; zero for the first key_id
 	alternates   bool      // the last two changes came too soon after one another
 }
 
-// see records a key_id that the plugin named. Two changes within an interval are one too many:
-// kube-apiserver, which compares the key_id of Encrypt with that of Status, is not healthy with
-// such a plugin, and encrypts under a key that it then believes to be out of date. A rotation is
-// one change.
+// see records a key_id that the plugin named. A rotation changes it once; two changes within an interval
+// are a fault. kube-apiserver compares the key_ids of Encrypt and Status. With such a plugin it is not
+// healthy, and encrypts under a key that it then takes for outdated.
 func (k *keyIDs) see(now time.Time, interval time.Duration, keyID string) {
-	// A probe may be late by its timeout. Over a minute, kube-apiserver may have seen none of it.
+	// kube-apiserver calls Status each minute, so slower changes look like rotations to it. A probe may be late by its
+	// timeout, hence half an interval more.
 	interval = min(interval, tripGap)
 	soon := func(since time.Duration) bool { return since <= interval+interval/2 }
 	switch {
@@ -208,7 +209,7 @@ func (k *keyIDs) see(now time.Time, interval time.Duration, keyID string) {
 	}
 }
 
-// verdict is that on a plugin whose key_id alternates; not Made: it does not.
+// verdict is unhealthy if the key_id alternates. Made is false if it does not.
 func (k *keyIDs) verdict() probe.Trip {
 	if !k.alternates {
 		return probe.Trip{}

@@ -1,7 +1,7 @@
 // Package metrics holds the reporter's metrics, and writes them in Prometheus's text format.
 //
-// It does the little that the reporter needs of Prometheus's own library, which would take a tenth of
-// the reporter's time from its start to the first probe, and a megabyte of its memory.
+// It replaces Prometheus's own library. The reporter needs little of it, and it would take a tenth of the
+// reporter's time from its start to the first probe, and a megabyte of its memory.
 package metrics
 
 import (
@@ -20,8 +20,8 @@ import (
 // buckets are the upper bounds of all histograms, in seconds.
 var buckets = []float64{.001, .005, .025, .1, .5, 2, 10}
 
-// Registry holds the metrics of a table. Its methods may be called concurrently. They name a metric
-// of the table, and have a value for each of its labels, in their order.
+// Registry holds the metrics of a table. Its methods may be called concurrently. A caller passes a metric
+// of that table, and a value for each of its labels, in their order.
 type Registry struct {
 	mu      sync.Mutex
 	metrics []*metric
@@ -34,8 +34,8 @@ type metric struct {
 
 type series struct {
 	labels []string
-	value  float64  // of a histogram: the sum
-	counts []uint64 // of a histogram: of values up to each bound, and of all
+	value  float64  // in a histogram: the sum
+	counts []uint64 // in a histogram: how many values are at most each bound, and how many there are
 }
 
 // New returns a Registry. A metric without labels is 0 at first, one with labels has no series.
@@ -84,7 +84,7 @@ func (r *Registry) Value(m contract.Metric, labels ...string) (value float64) {
 	return value
 }
 
-// Delete deletes the series of a metric in which a label has a value; without a label, all.
+// Delete deletes the series of a metric in which label has the value; all of them if label is empty.
 func (r *Registry) Delete(m contract.Metric, label, value string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -112,7 +112,7 @@ func (r *Registry) update(m contract.Metric, labels []string, change func(*serie
 }
 
 // Text returns all series (https://prometheus.io/docs/instrumenting/exposition_formats), and two
-// of Go's: a container runtime knows the CPU time and the memory of a process, not these.
+// of Go's runtime. A container runtime measures CPU time and memory of a process, but not these two.
 func (r *Registry) Text() []byte {
 	var memory runtime.MemStats
 	runtime.ReadMemStats(&memory)

@@ -47,13 +47,13 @@ func (e *callError) Error() string {
 	return text
 }
 
-// deadlines are gRPC's own texts when a deadline ends here or there. Another one is of a plugin that gave up shortly
-// before.
+// deadlines are gRPC's own texts for a deadline that ended here or in the plugin. With another text, the plugin itself
+// gave up shortly before.
 var deadlines = []string{context.DeadlineExceeded.Error(), "Deadline Exceeded", "Deadline exceeded",
 	"stream terminated by RST_STREAM with error code: CANCEL"}
 
-// tooLarge reports whether gRPC refused an answer over the bound, for which it has no sign but its
-// own text. A plugin that answers with that text can only change the reason of its own error.
+// tooLarge reports whether gRPC refused an answer over the bound, which only gRPC's own text shows.
+// A plugin that answers with that text can only change the reason of its own error.
 func (e *callError) tooLarge() bool {
 	text, ours := strings.CutPrefix(status.Convert(e.err).Message(), "grpc: received message larger than max (")
 	return ours && strings.HasSuffix(text, fmt.Sprintf(" vs. %d)", maxAnswer))
@@ -61,7 +61,7 @@ func (e *callError) tooLarge() bool {
 
 func (e *callError) Unwrap() error { return e.err }
 
-// reason is derived from the code only, never from a plugin's text.
+// reason is derived from the gRPC code, never from a plugin's text. Only tooLarge reads a text: gRPC's own.
 func (e *callError) reason() contract.Reason {
 	if e.tooLarge() {
 		return contract.ProtocolViolation
@@ -80,15 +80,15 @@ var reasons = map[codes.Code]contract.Reason{
 }
 
 const (
-	// steps are how many there are in a timeout. One that ends late by more than frozen does not count: this process did
-	// not run, and may not have read an answer, or sent the request, for as long.
+	// A timeout is counted in steps. A step that ends more than frozen late does not count: this process did not
+	// run, and may not have read an answer, or sent the request, for that time.
 	steps  = 20
 	frozen = 50 * time.Millisecond
-	// stall is by how much they are late in all if there is no verdict without an answer.
+	// stall bounds how late the steps may be in all. Beyond it, a call without an answer gives no verdict.
 	stall = steps * frozen
 )
 
-// bounded is a context that announces a deadline, and is ended by call.
+// bounded is a context that has a deadline, which gRPC sends to the plugin, but that ends only when call ends it.
 type bounded struct {
 	context.Context
 	deadline time.Time
@@ -96,8 +96,8 @@ type bounded struct {
 
 func (b bounded) Deadline() (time.Time, bool) { return b.deadline, true }
 
-// call makes a call within a timeout, as kube-apiserver bounds each of its own, and adds the call's
-// name to its error.
+// call makes a call within a timeout, as kube-apiserver does for each call, and adds the call's name to its
+// error. The timeout counts only the time in which this process runs.
 func call[Q, A any](ctx context.Context, timeout time.Duration, name string,
 	method func(context.Context, Q, ...grpc.CallOption) (A, error), request Q) (A, error) {
 	began := time.Now()
@@ -106,7 +106,7 @@ func call[Q, A any](ctx context.Context, timeout time.Duration, name string,
 	var lag atomic.Int64 // for how long this process did not run
 	var timer *time.Timer
 	due, inTime, all := began.Add(timeout/steps), 0, 0
-	timer = time.AfterFunc(math.MaxInt64, func() { // not before it is set
+	timer = time.AfterFunc(math.MaxInt64, func() { // it runs only after Reset below, when timer is set
 		by := time.Since(due)
 		if all++; by <= frozen {
 			inTime, by = inTime+1, 0
@@ -124,8 +124,8 @@ func call[Q, A any](ctx context.Context, timeout time.Duration, name string,
 	if err == nil {
 		return answer, nil
 	}
-	// gRPC makes a call again when its connection ends. If the next connection ends before the request is
-	// written, its error is a bare io.EOF; an answer's has a status code.
+	// gRPC repeats a call when its connection ends. If the next connection ends before the request is written,
+	// the error is a bare io.EOF. An error that a plugin returned has a status code.
 	if errors.Is(err, io.EOF) {
 		err = status.Error(codes.Unavailable, "the connection ended before the request was sent")
 	}
@@ -134,15 +134,15 @@ func call[Q, A any](ctx context.Context, timeout time.Duration, name string,
 	case running.Err() != nil && ctx.Err() == nil && status.Code(err) == codes.Canceled:
 		failed.err = status.Error(codes.DeadlineExceeded, context.DeadlineExceeded.Error())
 		failed.timedOutAfter, failed.stalled = timeout, lag > stall
-	// A plugin may answer DeadlineExceeded, for a deadline of its own; or it applies this call's deadline, which may
-	// have been sent late, and its answer arrives just before the deadline here.
+	// The plugin answered DeadlineExceeded. Near the end of the timeout, it applied this call's deadline, which may have
+	// been sent late. Otherwise it applied a deadline of its own.
 	case status.Code(err) == codes.DeadlineExceeded && took > timeout*9/10:
 		failed.timedOutAfter, failed.stalled = timeout, lag > max(timeout, stall)/4 || took > timeout+stall
 	}
 	return answer, failed
 }
 
-// failureOf is the failure of a call in an error, empty if there is none.
+// failureOf returns the callError in an error; empty if there is none.
 func failureOf(err error) callError {
 	if failed, ok := errors.AsType[*callError](err); ok {
 		return *failed
@@ -158,17 +158,17 @@ func answered(err error) bool {
 		failed.err != nil && failed.timedOutAfter == 0 && code != codes.Unavailable && code != codes.Canceled
 }
 
-// own reports whether an error is the reporter's own, as its lack of descriptors or memory, or of another call than
-// connect(2), which a sandbox may deny.
+// own reports whether an error is the reporter's own: it lacks descriptors or memory, or another system call than
+// connect(2) failed, which a sandbox may deny. Errors of connect(2) have no os.SyscallError here: see connection.
 func own(err error) bool {
 	_, call := errors.AsType[*os.SyscallError](err)
 	errno, _ := errors.AsType[syscall.Errno](err)
 	return call || slices.Contains([]syscall.Errno{syscall.EMFILE, syscall.ENFILE, syscall.ENOMEM, syscall.ENOBUFS}, errno)
 }
 
-// diagnosisTimeout bounds the call that follows a timeout of Status, which takes no longer
-// than Status either. With the shortest interval, a second, and a timeout of as much, the
-// probe still ends before the next one but one is due.
+// diagnosisTimeout bounds the call that follows a timeout of Status. That call also takes no longer
+// than Status. With the shortest interval and a timeout as long (a second), the two take 1.5 s, so
+// only one later probe is skipped.
 const diagnosisTimeout = 500 * time.Millisecond
 
 // diagnosis is the part of the detail that says, after a timeout of Status, whether the

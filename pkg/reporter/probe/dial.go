@@ -19,7 +19,7 @@ const writeTimeout = 5 * time.Second
 // wraps the reason in a long text; and the connection, to be able to break it.
 type dialer struct {
 	address     string
-	connections *atomic.Int64 // counts those that were made
+	connections *atomic.Int64 // how many were made
 	sockets     *sockets
 
 	mu     sync.Mutex
@@ -52,13 +52,13 @@ func (d *dialer) dial(ctx context.Context, _ string) (net.Conn, error) {
 	return d.conn, nil
 }
 
-// sockets notices when a path no longer leads to the socket that was connected to: a process that listens anew makes a
-// new file, and one that ends removes it. A server that only closes connections keeps it. An abstract socket has no
+// sockets notices when a path no longer leads to the socket that was connected to: a process that listens creates a new
+// file, and one that ends removes it. A server that only closes connections keeps it. An abstract socket has no
 // file, so its replacement is not noticed.
 type sockets struct {
 	replaced atomic.Bool // since the last probe
 
-	looking chan path // of a look that has not ended; of look
+	looking chan path // has the result of a look that has not ended; used by look only
 
 	mu   sync.Mutex
 	last syscall.Stat_t
@@ -120,7 +120,7 @@ func (s *sockets) look(address string, timeout time.Duration) path {
 
 // connection is the state of a connection, or of the last attempt to make one.
 type connection struct {
-	failed    error // the last attempt's, of connect(2) the kernel's error alone; nil if it succeeded
+	failed    error // of the last attempt: the kernel's bare error if connect(2) failed; nil if it succeeded
 	connected bool  // the kernel has made it: the plugin listens, although it may not have answered yet
 	stalled   bool  // it broke because the plugin did not read
 	// dialling: the kernel is still connecting. That takes no time, unless the file system hangs.

@@ -11,8 +11,8 @@ import (
 	"github.com/kms-health/kms-health/pkg/contract"
 )
 
-// absence is the result of a connection that failed with the kernel's error, by the state of the file system; Detail
-// is what there is to add to that error. In a volume of a pod (an emptyDir) the socket's folder is deleted with
+// absence returns the result for a connection that failed with the kernel's error, from what the file system shows.
+// Detail has only what to add to that error. In a volume of a pod (an emptyDir) the socket's folder is deleted with
 // the pod. A plugin that exits normally removes its socket; one that crashes does not.
 func (p *Plugin) absence(failed error) Result {
 	r := Result{Reason: contract.ConnectFailed, Detail: explained(failed)}
@@ -47,11 +47,11 @@ func (p *Plugin) absence(failed error) Result {
 	return r
 }
 
-// noSocketFile is why there is none in its folder: servers remove the path by its name when they end, also if it is a
-// later process's.
+// noSocketFile explains a folder without the socket. A server that ends removes the socket by its path, even if the
+// socket is already that of a later process.
 const noSocketFile = "the plugin does not run, or a former process of it removed the socket when it ended"
 
-// leftFile is why a socket may be there without a plugin.
+// leftFile explains a socket without a plugin.
 const leftFile = " (a plugin that was killed leaves its socket's file behind: remove it if the plugin's log has " +
 	"\"address already in use\")"
 
@@ -67,8 +67,8 @@ func explained(failed error) string {
 	return ""
 }
 
-// isDeleted reports whether a folder, or a socket, was deleted while it is mounted here. Its link
-// count is then 0, which nothing has that exists.
+// isDeleted reports whether a folder, or a socket, was deleted while it is mounted here: its link
+// count is then 0.
 func isDeleted(path string) bool {
 	var st syscall.Stat_t
 	return syscall.Stat(path, &st) == nil && st.Nlink == 0
@@ -84,8 +84,8 @@ func (p *Plugin) inPodVolume(folder string) (bool, error) {
 }
 
 // inEmptyDir reports, by a mountinfo (proc(5)), whether a deleted folder is an emptyDir volume made
-// by a kubelet: the mount's root in its file system is marked so, and below a folder with the name of
-// such volumes. An emptyDir in memory is a separate file system, and not recognized.
+// by a kubelet: the root of its mount is marked as deleted, and is below a folder with the kubelet's
+// name for such volumes. An emptyDir in memory is a separate file system, and not recognized.
 func inEmptyDir(mountinfo, folder string) bool {
 	for line := range strings.Lines(mountinfo) {
 		const root, point = 3, 4

@@ -34,14 +34,14 @@ const (
 	// buffer is the connection's read and write buffer, in bytes: answers are small.
 	buffer = 4 << 10
 
-	// window is that of HTTP/2's flow control, in bytes. gRPC would enlarge it to 16 MiB for a
-	// plugin that sends much, and measures with a ping for each answer whether to.
+	// window is the window of HTTP/2's flow control, in bytes. By default gRPC sends a ping with each
+	// answer to measure the plugin's rate, and may enlarge the window to 16 MiB.
 	window = 64 << 10
 
 	// maxAnswer and maxHeaders bound one answer, and its headers or trailers with an
-	// error's text, in bytes. kube-apiserver has gRPC's own bounds, 4 and 16 MiB; but what
-	// gRPC decodes of them takes a hundred times as much memory, beside an API server. A
-	// normal answer is under 2 KiB.
+	// error's text, in bytes. kube-apiserver has gRPC's own bounds, 4 and 16 MiB. Decoded,
+	// those can take a hundred times as much memory, on an API server's node. A normal
+	// answer is under 2 KiB.
 	maxAnswer  = 256 << 10
 	maxHeaders = 64 << 10
 
@@ -53,7 +53,7 @@ const (
 
 // Settings are how a plugin is probed. They may change without a new connection.
 type Settings struct {
-	// Timeout bounds each call, as kube-apiserver's bounds each of its own.
+	// Timeout bounds each call, as the provider's timeout does in kube-apiserver.
 	Timeout time.Duration
 	// Bound is how long a round trip may take, at least three Timeouts.
 	Bound time.Duration
@@ -66,7 +66,7 @@ type Result struct {
 	Detail   string
 	KEKID    string // the plugin's key id, if it returned a valid one
 	Answered bool   // the plugin's process answered Status, healthy or not
-	// Restarted: the socket's file was replaced since the probe before, which met no error.
+	// Restarted: the socket's file was replaced since the last probe, even if no probe failed meanwhile.
 	Restarted bool
 	At        time.Time // when the answer, or the failure to get one, arrived, by the wall clock
 	Took      time.Duration
@@ -85,8 +85,8 @@ type verdict struct {
 	status contract.Status
 	reason contract.Reason
 	detail string
-	lost   bool // by a code that can also mean that the connection was lost or closed
-	// stalled: by a timeout that may be caused by the reporter itself, which did not run
+	lost   bool // the gRPC code can also mean that the connection was lost or closed
+	// stalled: the timeout may be caused by the reporter itself, which did not run
 	stalled bool
 }
 
@@ -106,9 +106,9 @@ type Plugin struct {
 	dialer *dialer
 	closed bool
 
-	connections atomic.Int64 // how many there were
+	connections atomic.Int64 // how many were made
 	sockets     sockets
-	version     string // of the first valid answer; of Probe
+	version     string // of the first valid answer; used by Probe only
 }
 
 // NewPlugin returns the plugin behind a unix socket, given by its path or, for
@@ -137,8 +137,8 @@ func closeConnection(conn *grpc.ClientConn, dialer *dialer) {
 	}
 }
 
-// Probe checks the plugin once, and returns the result after four times the Timeout at the
-// latest.
+// Probe checks the plugin once, and returns the result after at most four times the Timeout, if
+// this process runs.
 func (p *Plugin) Probe(ctx context.Context, s Settings) Result {
 	began := time.Now()
 	finish := func(keyID string, v *verdict, err error) Result {
@@ -241,9 +241,9 @@ func (p *Plugin) unreachable(failed error) Result {
 // connect returns the connection. It makes a new one if there is none, or if the last
 // attempt failed: gRPC would first wait for its backoff and meanwhile fail every call
 // with the old error; a new connection is tried at once, and its first call waits for the
-// outcome. A connection that works, or that the plugin has not accepted yet, is kept while its path leads to it: the
-// next kube-apiserver connects by the path. Kept is also one whose path the kernel still resolves: on a file system
-// that hangs each attempt blocks a thread, and cannot be cancelled.
+// outcome. A connection that works is kept while the path leads to its socket, since the next kube-apiserver connects
+// by the path. One that the plugin has not accepted yet is kept unless the path leads elsewhere. One that the kernel is
+// still making is kept, too: on a file system that hangs, each attempt blocks a thread and cannot be cancelled.
 func (p *Plugin) connect(leads path) (*grpc.ClientConn, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

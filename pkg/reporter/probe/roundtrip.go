@@ -30,22 +30,22 @@ const (
 
 // Trip is the result of one round trip.
 type Trip struct {
-	// Made is false when no verdict is possible: without a connection, or when it was lost
-	// meanwhile, of which Detail is the error; or when the reporter itself did not run (Stalled).
+	// Made is false when no verdict is possible: there was no connection, or it was lost meanwhile
+	// (Detail has the error), or the reporter itself did not run (Stalled).
 	Made    bool
 	Stalled bool
 	Status  contract.Status // the verdict on the new sample, as in the contract
 	Reason  contract.Reason
 	Detail  string
-	KEKID   string  // the key ID of Status, as named last
-	Named   bool    // during it, and not before
+	KEKID   string  // the key_id that Status named last
+	Named   bool    // Status named it during the round trip, not before
 	Sealed  *Sample // the new sample; nil if it could not be decrypted
 	Kept    []Opened
 	Took    time.Duration // all its calls
 }
 
-// Sample is what a plugin encrypted and could decrypt, with what its decryption needs. It is not
-// changed after it was made.
+// Sample is a plaintext that a plugin encrypted and could decrypt, with what Decrypt needs. It is not
+// changed after it was created.
 type Sample struct {
 	KeyID       string            `json:"keyID"`
 	Plain       []byte            `json:"plain"`
@@ -118,8 +118,8 @@ func (p *Plugin) RoundTrip(ctx context.Context, s Settings, keyID string, kept [
 	return t
 }
 
-// seal lets the plugin encrypt a new sample. named is the key ID of Status, where it was asked
-// again.
+// seal lets the plugin encrypt a new sample. named is the key_id of Status if that was called again,
+// else empty.
 func seal(ctx context.Context, kms kmsapi.KeyManagementServiceClient, timeout time.Duration, keyID string) (
 	sealed *Sample, named string, v *verdict) {
 	plain := make([]byte, sampleSize)

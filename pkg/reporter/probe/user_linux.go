@@ -11,13 +11,13 @@ import (
 	"github.com/kms-health/kms-health/pkg/contract"
 )
 
-// denied reports whether the kernel's error of connect(2) is about who connects.
+// denied reports whether connect(2) failed because this process lacks permission.
 func denied(failed error) bool {
 	return errors.Is(failed, syscall.EACCES) || errors.Is(failed, syscall.EPERM)
 }
 
-// notAsAPIServer is why a connection that was denied to this process says nothing on the plugin: the API
-// server runs as another user, or it is not known as whom. Empty: it is denied to the API server, too.
+// notAsAPIServer returns why a denied connection shows nothing about the plugin: the API server runs as
+// another user, or its user is not known. Empty: it is denied to the API server, too.
 func notAsAPIServer() string {
 	user, apiServer := processUser().String(), os.Getenv(contract.APIServerUserVariable)
 	switch apiServer {
@@ -31,7 +31,7 @@ func notAsAPIServer() string {
 	}
 }
 
-// processUser is whom this process runs as.
+// processUser returns the user, groups and capability of this process.
 func processUser() contract.User {
 	u := contract.User{UID: int64(os.Geteuid()), GID: int64(os.Getegid())}
 	groups, _ := os.Getgroups()
@@ -39,7 +39,7 @@ func processUser() contract.User {
 		u.Groups = append(u.Groups, int64(g))
 	}
 	var sets [2]unix.CapUserData // of 32 capabilities each
-	// It fails for a version that the kernel does not have.
+	// It fails only if the kernel does not have this version.
 	_ = unix.Capget(&unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}, &sets[0])
 	u.DACOverride = sets[0].Effective&(1<<unix.CAP_DAC_OVERRIDE) != 0
 	return u

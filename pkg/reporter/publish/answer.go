@@ -18,7 +18,7 @@ const (
 	keptAnswer = 256 << 10
 	// maxErrorText bounds how much of an error response is read, in bytes.
 	maxErrorText = 64 << 10
-	// shownAnswer is how much of a response is shown that is no API server's, in bytes.
+	// shownAnswer is how much is shown of a response that is not an API server's, in bytes.
 	shownAnswer = 100
 )
 
@@ -27,8 +27,8 @@ var errAtomicList = errors.New("the list status.conditions of this resource is a
 	"x-kubernetes-list-map-keys: [type] in its CRD, and restart the reporter")
 
 // answerShows returns nil if the answer to a write shows that it took effect: by its managed fields,
-// the node's manager owns the node's condition. A manager that owns the list of conditions, and no
-// item of it, has replaced all of them.
+// the node's manager owns the node's condition. A manager that owns the list of conditions as a whole,
+// and not its items, has replaced all conditions (AtomicList).
 func answerShows(answer []byte, node string) *failure {
 	manager, key := contract.ConditionManager(node), `k:{"type":"`+contract.ConditionType(node)+`"}`
 	if ownsAtFirstSight(answer, manager, key) {
@@ -46,7 +46,7 @@ func answerShows(answer []byte, node string) *failure {
 			} `json:"managedFields"`
 		} `json:"metadata"`
 	}
-	_ = json.Unmarshal(answer, &object) // what is no object shows nothing
+	_ = json.Unmarshal(answer, &object) // an answer that is not an object shows no manager
 	failed := &failure{kind: Unexpected, err: fmt.Errorf("the answer is no metadata of an object in which the manager %s "+
 		"owns the condition %s: the write had no effect, or this is no API server: %.*q", manager,
 		contract.ConditionType(node), shownAnswer, answer)}

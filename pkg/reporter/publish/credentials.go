@@ -28,7 +28,7 @@ import (
 type credentials struct {
 	config    *Config
 	age       time.Duration     // how old they may be
-	files     map[string][]byte // what the endpoints in use were made from, by path; empty: not readable
+	files     map[string][]byte // the contents that endpoints were made from, by path; empty if not readable
 	endpoints []*endpoint
 	read      time.Time // when the files were last read; zero: the next write reads them
 }
@@ -177,9 +177,9 @@ func parseKubeconfig(data []byte) (*cluster, *user, error) {
 		k.CurrentContext)
 }
 
-// inline reads the files that are used of those that a kubeconfig names, and adds them to the others. As
-// in client-go, data wins over the file of a CA, certificate or key, and a tokenFile over a token, which
-// is used until the file first has one.
+// inline reads the files that a kubeconfig names, if they are used, and adds them to files. As in client-go,
+// data wins over the file of a CA, certificate or key. A tokenFile wins over a token, which is used until the
+// file first has one.
 func (c *credentials) inline(of *cluster, u *user, files map[string][]byte) error {
 	token := []byte(u.Token)
 	for _, named := range []struct {
@@ -210,8 +210,8 @@ func (c *credentials) inline(of *cluster, u *user, files map[string][]byte) erro
 	return nil
 }
 
-// readFilled reads a file that must not be empty: without a CA the system's would be trusted, and their
-// servers would get the token.
+// readFilled reads a file that must not be empty. With an empty CA file the system's CAs would be trusted,
+// and servers with their certificates would get the token.
 func readFilled(path string) filewatch.Content {
 	content := filewatch.Read(path, maxFile)
 	if content.Err == nil && len(bytes.TrimSpace(content.Data)) == 0 {
@@ -239,8 +239,8 @@ func tlsSettings(c *cluster, u *user) (*tls.Config, error) {
 	return settings, nil
 }
 
-// parseServer shows no part of what is no server's URL, which may contain a password:
-// "https://user:1234/word@host" has the port 1234.
+// parseServer parses a server's URL. Its error shows no part of an invalid one, which may contain a
+// password: "https://user:1234/word@host" has the port 1234.
 func parseServer(server string) (*url.URL, error) {
 	if v1alpha1.ValidServer(server) {
 		return url.Parse(server)

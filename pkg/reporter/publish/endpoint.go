@@ -20,15 +20,15 @@ import (
 // endpoint is one address of the API server: a URL, and the connection to it.
 type endpoint struct {
 	server    *url.URL
-	target    string      // the URL of a write, and its headers: the same each time
-	header    http.Header // not changed: requests share it
+	target    string      // the URL of each write
+	header    http.Header // of each write; not changed, since requests share it
 	node      string
 	transport *http.Transport
-	answer    bytes.Buffer // of the last write; kept, since answers are large and alike
+	answer    bytes.Buffer // for one answer; kept for the next, since answers are large
 }
 
-// newEndpoint opens nothing yet. The least time that an attempt has bounds a connection, too, which
-// net/http continues to make after its request has ended. It uses HTTP/1.1: with one request at a
+// newEndpoint opens nothing yet. least is the shortest time that an attempt has. It also bounds connecting,
+// since net/http continues to connect after the request has ended. It uses HTTP/1.1: with one request at a
 // time HTTP/2 has no advantage, and would keep using a broken connection.
 func newEndpoint(c *Config, server *url.URL, settings *tls.Config, token string, least time.Duration) *endpoint {
 	target := server.JoinPath(c.To.StatusPath()...)
@@ -53,7 +53,7 @@ func newEndpoint(c *Config, server *url.URL, settings *tls.Config, token string,
 	}}
 }
 
-// disconnect closes the connection, or the one that is being made once it is.
+// disconnect closes the connection. One that is still being made is closed as soon as it is made.
 func (e *endpoint) disconnect() { e.transport.CloseIdleConnections() }
 
 // acceptMetadata requests the object's metadata only: the whole object is large, and not needed.
@@ -72,7 +72,7 @@ func (e *endpoint) apply(ctx context.Context, payload []byte, timeout time.Durat
 	switch {
 	case err == nil:
 		return failed
-	case ctx.Err() != nil: // which ended the request, whatever its error is
+	case ctx.Err() != nil: // ctx ended the request, whatever the error is
 		if !errors.Is(err, ctx.Err()) {
 			err = fmt.Errorf("%w: %w", ctx.Err(), err)
 		}

@@ -68,8 +68,8 @@ func (f *failure) Error() string {
 	return contract.CleanDetail(f.err.Error())
 }
 
-// cause is what two failures have in common that differ in numbers, ports, times or IDs alone: the
-// kind, and the words without a digit.
+// cause is the kind and the words without a digit. It is equal for failures that differ in numbers, ports,
+// times or IDs alone.
 func (f *failure) cause() string {
 	words := strings.FieldsFunc(f.Error(), func(r rune) bool { return !unicode.IsLetter(r) && !unicode.IsDigit(r) })
 	words = slices.DeleteFunc(words, func(word string) bool { return strings.ContainsFunc(word, unicode.IsDigit) })

@@ -33,7 +33,7 @@ type Config struct {
 	To        contract.Resource // with its object
 	Node      string
 	UserAgent string
-	Since     func() time.Time // the condition's lastTransitionTime: when the process first wrote
+	Since     func() time.Time // the condition's lastTransitionTime: when the process first tried to write
 	v1alpha1.Destination
 }
 
@@ -50,8 +50,8 @@ type Publisher struct {
 	problem     serving.Problem // of the credentials
 	log         writeLog
 	order       serverOrder
-	refused     *failure         // why nothing more is written; nil: it is
-	written     []contract.Entry // by the last write; nil: it failed
+	refused     *failure         // why nothing more is written; nil: writes continue
+	written     []contract.Entry // by the last write; nil if it failed
 	writtenAt   time.Time        // when that write began
 }
 
@@ -74,8 +74,8 @@ func New(config Config, metrics *metrics.Registry) *Publisher {
 }
 
 // Offer sets the latest entries to write, instead of earlier ones that are not yet written; an
-// empty list withdraws those. Each is valid for the longer of its interval and UnchangedEvery. It never
-// blocks. One goroutine may call it, and must not use the slice afterwards.
+// empty list withdraws those. It raises each entry's Interval to UnchangedEvery, if that is longer. It never
+// blocks. Only one goroutine may call it, and must not use the slice afterwards.
 func (p *Publisher) Offer(entries []contract.Entry) {
 	for i := range entries {
 		entries[i].Interval = max(entries[i].Interval, p.config.UnchangedEvery.Duration)
@@ -87,7 +87,7 @@ func (p *Publisher) Offer(entries []contract.Entry) {
 	p.offers <- entries // has room
 }
 
-// Run writes offers until ctx ends: each, or with UnchangedEvery those that it does not leave out.
+// Run writes offers until ctx ends. With UnchangedEvery it skips unchanged ones.
 func (p *Publisher) Run(ctx context.Context) {
 	defer p.credentials.close()
 	defer p.metrics.Delete(contract.MetricLastWrite, "", "") // nothing more is written there
@@ -123,9 +123,9 @@ func (p *Publisher) Run(ctx context.Context) {
 	}
 }
 
-// unchanged reports whether a report differs from the last written one in times alone, and that one
-// is younger than UnchangedEvery, and cannot have been replaced: a server that failed may still do what it did not
-// answer. While a machine is suspended the monotonic clock stands still.
+// unchanged reports whether a report differs from the last written one in times alone, and that one is younger than
+// UnchangedEvery. It is false for some writes after a server failed, which may still apply an earlier write that it
+// did not answer. The age is by both clocks: the monotonic one stands still while a machine is suspended.
 func (p *Publisher) unchanged(entries []contract.Entry) bool {
 	now := time.Now()
 	age := max(now.Sub(p.writtenAt), now.Round(0).Sub(p.writtenAt.Round(0)))

@@ -10,11 +10,11 @@ import (
 // restWrites is for how many writes a server that failed is tried last.
 const restWrites = 4
 
-// serverOrder is the order in which writes try the servers, by their index: as they are configured,
-// but those that failed last. It ends restWrites writes after the last failure.
+// serverOrder is the order in which writes try the servers, by their index: as configured, but with
+// those that failed lately at the end. restWrites writes after the last failure it is as configured again.
 type serverOrder struct {
 	servers []int
-	left    int // writes until the first server is tried first again, with that one; 0: it is
+	left    int // writes until the order is as configured again, including that write; 0: it is
 }
 
 // next returns the order of the next write, to n servers.
@@ -36,8 +36,8 @@ func (o *serverOrder) failed(server int) {
 
 // send tries the servers in turn, within one timeout for all: each gets an equal share of
 // the remaining time. It ends at the first server that accepts the write, and at a failure
-// that every server would return. After another one, which a server behind the same load balancer
-// might not have, it closes the connection.
+// that every server would return. After any other failure it closes the connection: the next one
+// may reach another server behind the same load balancer.
 func (p *Publisher) send(ctx context.Context, endpoints []*endpoint, payload []byte) *failure {
 	deadline := time.Now().Add(p.config.WriteTimeout.Duration)
 	var failures []*failure

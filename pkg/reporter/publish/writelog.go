@@ -10,21 +10,21 @@ import (
 const (
 	// linePeriod is the shortest time between two log lines on the same kind of failure.
 	linePeriod = time.Minute
-	// causePeriod is how often a cause is logged that lasts.
+	// causePeriod is how often a lasting cause is logged again.
 	causePeriod = 10 * time.Minute
 	// maxCauses bounds how many causes are remembered.
 	maxCauses = 16
 )
 
 // writeLog logs changes in the results of writes: each cause of a failure once and then every
-// causePeriod, one of each kind in a linePeriod, and a success only after a failure that was logged.
+// causePeriod, at most one of each kind in a linePeriod, and a success only after a failure that was logged.
 type writeLog struct {
-	fields []any // of every line, with no room for more
+	fields []any // of every line; without spare capacity, so that append copies it
 
 	last   map[string]time.Time // when each line was logged, by kind or server
 	causes map[string]time.Time // when each cause since the last success was logged
 	works  bool                 // the last line was a success
-	used   string               // the server of the last line on one
+	used   string               // the server in the last line about one
 }
 
 func newWriteLog(fields ...any) writeLog {
@@ -64,8 +64,8 @@ func (l *writeLog) write(failed *failure, final bool, now time.Time) {
 	klog.ErrorS(failed, "Failed to write reports; "+next, append(l.fields, "result", failed.kind)...)
 }
 
-// server logs which server took a write, where it is another one than the last line has, at first the
-// preferred one. While that rests, why it does is not known.
+// server logs which server accepted a write, if it is not the one in the last line, at first the preferred one.
+// Without a failure, another server than the preferred one is not logged: why that is tried last is not known then.
 func (l *writeLog) server(server, preferred string, failures []*failure, now time.Time) {
 	previous := cmp.Or(l.used, preferred)
 	if server == previous || server != preferred && len(failures) == 0 || !l.allow("server "+server, now) {

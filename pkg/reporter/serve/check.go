@@ -11,12 +11,12 @@ import (
 // Check is one line of an answer, in the form of kube-apiserver's health endpoints.
 type Check struct {
 	Name string
-	Why  string // it failed; empty if it did not
+	Why  string // why it failed; empty if it passed
 }
 
-// Write answers in kube-apiserver's form: "ok", or a line per check when asked
-// by ?verbose or when one failed. A reason is one line of at most contract.MaxDetail bytes, whatever a
-// plugin or a server put into it.
+// Write answers in kube-apiserver's form: "ok", or a line per check, with ?verbose or if a check failed and
+// failCode is not 200. With failCode 200, failed checks do not fail the endpoint. A reason is one line of at most
+// contract.MaxDetail bytes, whatever a plugin or a server put into it.
 func Write(w http.ResponseWriter, r *http.Request, endpoint string, checks []Check, failCode int) {
 	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 	w.Header().Set("X-Content-Type-Options", "nosniff")
@@ -31,7 +31,7 @@ func Write(w http.ResponseWriter, r *http.Request, endpoint string, checks []Che
 		fmt.Fprintf(&lines, "[-]%s failed: %s\n", c.Name, contract.CleanDetail(c.Why))
 		failed = true
 	}
-	switch { // an error is that the client went away
+	switch { // a write fails only if the client went away
 	case failed && failCode != http.StatusOK:
 		w.WriteHeader(failCode)
 		_, _ = fmt.Fprintf(w, "%s%s check failed\n", lines.String(), endpoint)

@@ -23,7 +23,7 @@ import (
 // retry is the wait before an address is opened again, after listen or accept failed.
 const retry = 5 * time.Second
 
-// Server serves by the latest configuration. One goroutine may use it.
+// Server serves by the latest configuration. Only one goroutine may use it.
 type Server struct {
 	handler http.Handler
 	config  *v1alpha1.Serving // nil: off
@@ -38,8 +38,8 @@ func New(handler http.Handler) *Server {
 	return s
 }
 
-// Apply serves by a configuration until ctx ends; nil ends serving. If it is another one than
-// before, all connections are closed. It never waits.
+// Apply serves by a configuration until ctx ends; nil ends serving. If the configuration differs from
+// the last one, all connections are closed. Apply never waits.
 func (s *Server) Apply(ctx context.Context, config *v1alpha1.Serving) {
 	if reflect.DeepEqual(s.config, config) {
 		return
@@ -57,10 +57,10 @@ func (s *Server) Apply(ctx context.Context, config *v1alpha1.Serving) {
 	}()
 }
 
-// Ended is closed when nothing is served any more, after the context of the last Apply has ended.
+// Ended returns a channel that is closed when serving has ended, after the context of the last Apply has.
 func (s *Server) Ended() <-chan struct{} { return s.ended }
 
-// address is served by one configuration.
+// address serves one configuration.
 type address struct {
 	config    *v1alpha1.Serving
 	pair      serving.KeyPair
@@ -95,8 +95,8 @@ func (a *address) listen(ctx context.Context, s *Server) error {
 	return serving.Serve(ctx, listener, s.handler)
 }
 
-// handshake returns the settings of a handshake: those of the configuration, with the certificate
-// and the client CAs as they are now.
+// handshake returns the TLS settings for one connection, with the current content of the certificate
+// and client CA files.
 func (a *address) handshake(*tls.ClientHelloInfo) (*tls.Config, error) {
 	settings := a.config.TLS
 	pair, err := a.pair.Read(settings.CertFile, settings.KeyFile)
@@ -113,7 +113,7 @@ func (a *address) handshake(*tls.ClientHelloInfo) (*tls.Config, error) {
 	return config, nil
 }
 
-// clientCAs are those of a file. While it cannot be used there are none, so no client is accepted.
+// clientCAs returns the CAs in a file. While it cannot be used, the pool is empty, so no client is accepted.
 func (a *address) clientCAs(path string) *x509.CertPool {
 	content, pool := filewatch.Read(path, serving.MaxFile), x509.NewCertPool()
 	err := content.Err
