@@ -1,12 +1,11 @@
 // Package applybody encodes the bodies of requests that change an object: Server-Side
 // Apply, and patches.
 //
-// kube-apiserver reads the body of an apply as YAML, of which JSON is not quite a
-// subset: the parser (go.yaml.in/yaml, readerc.go and scannerc.go) refuses some
-// characters that JSON allows in a string, with "control characters are not allowed",
-// and changes others. One such character, in a name that a plugin chooses, would stop
-// every write that holds it. Marshal escapes them, so that the stored string has the
-// bytes that it had before.
+// kube-apiserver reads the body of an apply as YAML, and not all JSON is YAML: the
+// parser (go.yaml.in/yaml, readerc.go and scannerc.go) refuses some characters that JSON
+// allows in a string, with "control characters are not allowed", and changes others. One
+// such character, in a name that a plugin chooses, would stop every write that holds it.
+// Marshal escapes them, so that the API server stores the same string.
 package applybody
 
 import (
@@ -15,7 +14,7 @@ import (
 	"fmt"
 )
 
-// differs says whether YAML reads a character differently from JSON: DEL, C1 controls (among them
+// differs reports whether YAML reads a character differently from JSON: DEL, C1 controls (among them
 // NEL, a line break), the other line breaks, the byte order mark, and the last two of the basic plane.
 // encoding/json escapes those below U+0020 itself, and outside its strings JSON is ASCII.
 func differs(r rune) bool {

@@ -30,7 +30,7 @@ import (
 
 // settle is how long after an event the file is read: an editor causes several.
 const settle = 25 * time.Millisecond
-const maxLookups = 256 // when symbolic links form a loop
+const maxLookups = 256 // ends a loop of symbolic links
 
 // Watcher follows one file.
 type Watcher struct {
@@ -78,10 +78,10 @@ func (w *Watcher) Run(ctx context.Context, onChange func(Content)) {
 		return changed
 	}
 	read()
-	time.Sleep(settle) // the caller has use for the CPU now; to watch a directory can take milliseconds
+	time.Sleep(settle) // the caller needs the CPU first: to watch a directory can take milliseconds
 	for polled := false; ; {
-		w.watch(polled)       // first: a change after that causes another read
-		if read() && polled { // without an event: the watches are not the right ones
+		w.watch(polled)       // before read: a later change then causes another read
+		if read() && polled { // there was no event, so watches are wrong or missing
 			w.watch(false)
 			read()
 		}
@@ -100,9 +100,9 @@ func (w *Watcher) Run(ctx context.Context, onChange func(Content)) {
 // watch receives events from the directories that the path leads through, and from no
 // others. What cannot be watched is left to the poll.
 //
-// After an event the watches are all dropped and made anew. fsnotify keeps them by path, the
-// kernel by inode: when directories are moved, exchanged, or made again, a watch is leaked, lost,
-// or listed under another path, where Remove panics (v1.10.1).
+// After an event all watches are removed and created again. fsnotify keeps them by path, the
+// kernel by inode: when directories are moved, exchanged, or created again, a watch is leaked,
+// lost, or listed under another path, where Remove panics (v1.10.1).
 func (w *Watcher) watch(polled bool) {
 	if w.events == nil {
 		events, err := w.open()
@@ -116,7 +116,7 @@ func (w *Watcher) watch(polled bool) {
 	if polled && w.all {
 		was = *w.names.Load()
 	}
-	// Again, until no name was replaced before its directory was watched.
+	// Repeat until no name was replaced before its directory was watched.
 	for names := lookups(w.path); !slices.Equal(names, was); names = lookups(w.path) {
 		was = names
 		w.names.Store(&names)
@@ -228,7 +228,7 @@ func ReadOnce(path string, stdin io.Reader, limit int64) Content {
 	return readAll(f, path, limit)
 }
 
-// Shown is a path of ReadOnce for people.
+// Shown returns a path of ReadOnce as it is shown to people.
 func Shown(path string) string {
 	if path == Stdin {
 		return "standard input"

@@ -27,9 +27,9 @@ import (
 )
 
 const (
-	maxEntry   = 16<<10 - 64 // of an entry, in bytes before it is escaped; an escape takes up to four
-	maxEntries = 1024        // that wait to be written
-	maxBytes   = 256 << 10   // of them
+	maxEntry   = 16<<10 - 64 // bytes of an entry; escaping makes up to four of each
+	maxEntries = 1024        // how many entries may wait to be written
+	maxBytes   = 256 << 10   // bytes of the entries that may wait, escaped
 )
 
 // Start sends all logging of the process to out, through the Queue that it returns. It must
@@ -52,7 +52,7 @@ type Queue struct {
 	out     io.Writer
 	todo    chan func()  // writes of lines
 	bytes   atomic.Int64 // of the lines that wait
-	dropped atomic.Int64 // entries that were not written, and not reported yet
+	dropped atomic.Int64 // entries that were dropped since the last line about dropped ones
 }
 
 func newQueue(out io.Writer) *Queue {

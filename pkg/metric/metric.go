@@ -1,4 +1,4 @@
-// Package metric makes Prometheus metrics of the rows of contract's tables.
+// Package metric creates Prometheus metrics from the rows of contract's tables.
 package metric
 
 import (
@@ -18,7 +18,7 @@ func CounterVec(registry prometheus.Registerer, m contract.Metric) *prometheus.C
 	return promauto.With(registry).NewCounterVec(prometheus.CounterOpts(opts(m)), m.Labels)
 }
 
-// Desc is for a collector of its own.
+// Desc describes a metric for a custom collector.
 func Desc(m contract.Metric) *prometheus.Desc {
 	return prometheus.NewDesc(m.Name, m.Help, m.Labels, nil)
 }

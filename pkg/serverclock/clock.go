@@ -1,6 +1,5 @@
-// Package serverclock is the API server's clock, taken from the Date header of its
-// responses, for what others judge by that clock: when a condition changed, and when a token expires. No verdict
-// depends on it.
+// Package serverclock is the API server's clock, taken from the Date header of its responses. It is for times that
+// others judge by that clock: when a condition changed, and when a token expires. No verdict depends on it.
 // It also keeps when there was no response, since reporters cannot write then.
 package serverclock
 
@@ -31,9 +30,9 @@ func New(local clock.PassiveClock) *Clock { return &Clock{local: local} }
 // Now is the time by the API server's clock.
 func (c *Clock) Now() time.Time { return c.local.Now().Add(time.Duration(c.offset.Load())) }
 
-// Unanswered is when a request last had no response, by the local clock, since the API server's may not be known
-// then; zero: each had one. It counts when the API server cannot be reached, or the connection ends. It does not
-// when the request's own time is over: a webhook that is slow for one resource is no outage.
+// Unanswered is when a request last had no response; zero if each had one. It is by the local clock, since the API
+// server's may not be known then. A request counts if the API server cannot be reached, or the connection ends. It
+// does not count if its own deadline has passed: a webhook that is slow for one resource is no outage.
 func (c *Clock) Unanswered() time.Time { return *cmp.Or(c.unanswered.Load(), &time.Time{}) }
 
 // Wrap returns a transport that reads the Date of each response.
@@ -67,7 +66,7 @@ func over(ctx context.Context) bool {
 	return ctx.Err() != nil || bounded && !time.Now().Before(deadline)
 }
 
-// WrappedRoundTripper lets client-go find the transport below.
+// WrappedRoundTripper lets client-go find the wrapped transport.
 func (t *transport) WrappedRoundTripper() http.RoundTripper { return t.next }
 
 // offsetOf returns the clock offset that a just received Date header shows.

@@ -163,8 +163,8 @@ func checkText(data []byte) error {
 	return checkAnchors(text)
 }
 
-// isHidden reports whether a character has no place in a file: one that ends a line for the parser
-// and not for an editor, or changes the order of text, hides configuration in comments.
+// isHidden reports whether a character must not be in a file. One that ends a line for the parser but not
+// for an editor, or that changes the direction of text, could hide configuration in a comment.
 func isHidden(r rune) bool {
 	return unicode.IsControl(r) && r != '\t' && r != '\n' || r == '\u2028' || r == '\u2029' ||
 		unicode.Is(unicode.Bidi_Control, r)
@@ -202,8 +202,8 @@ func Unwrap(data []byte) []byte {
 // Duration is a time.Duration, written with its unit: 500ms, 30s, 5m.
 type Duration struct {
 	time.Duration
-	// text is what the file has, where that is zero or no duration. So zero and absent
-	// differ, and what is wrong is reported by validation, with its path.
+	// text is the text in the file if it is zero or no duration. So zero differs from a field
+	// that is not set, and validation reports what is wrong, with its path.
 	text string
 }
 

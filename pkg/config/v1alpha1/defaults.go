@@ -42,13 +42,13 @@ func setProbeDefaults(p *Probe) {
 	p.Checks.RoundTrip.Interval = cmp.Or(p.Checks.RoundTrip.Interval, Duration{Duration: DefaultRoundTrip})
 }
 
-// DefaultProbe returns how plugins are probed where a file does not say it.
+// DefaultProbe returns how plugins are probed if a file does not set it.
 func DefaultProbe() (p Probe) {
 	setProbeDefaults(&p)
 	return p
 }
 
-// setPluginDefaults also spells the endpoints as a reporter of any version reads them.
+// setPluginDefaults also changes endpoints to the plain spelling, which reporters of any version can read.
 func setPluginDefaults(plugins []Plugin, probe Probe) {
 	for i := range plugins {
 		p := &plugins[i]
@@ -74,7 +74,7 @@ func setOperatorDefaults(c *OperatorConfiguration) {
 			t.Container = cmp.Or(t.Container, row.Container)
 		}
 		if t.Plugins == nil {
-			if t.Resource != ResourceKMSHealths { // a Secret of that name is OpenShift's
+			if t.Resource != ResourceKMSHealths { // only OpenShift has a Secret of that name
 				t.EncryptionConfig.Secret = cmp.Or(t.EncryptionConfig.Secret, DefaultEncryptionConfig)
 			}
 			t.EncryptionConfig.Key = cmp.Or(t.EncryptionConfig.Key, DefaultEncryptionConfig)

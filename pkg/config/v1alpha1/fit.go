@@ -13,14 +13,14 @@ import (
 	"github.com/kms-health/kms-health/pkg/contract"
 )
 
-// fitting makes a document one that can be decoded into a type, and collects what it had to change.
-// (encoding/json and sigs.k8s.io/json report one value of a wrong type, and then no unknown field.)
+// fitting changes a document so that it can be decoded into a type, and collects an error for each change.
+// (encoding/json and sigs.k8s.io/json report only one value of a wrong type, and then no unknown field.)
 type fitting struct {
 	errs     []error
 	mistyped []string // the paths of values of a wrong type
 }
 
-// forms are the values that are decoded into a kind of type: those of the type of empty.
+// forms has, by kind of Go type, an empty value of the type that the document must have, and the rule for an error.
 var forms = map[reflect.Kind]struct {
 	empty any
 	rule  string
@@ -37,7 +37,7 @@ func (f *fitting) fit(at *field.Path, value any, t reflect.Type) any {
 	if t.Kind() == reflect.Pointer {
 		t = t.Elem()
 	}
-	if value == nil || t == reflect.TypeFor[Duration]() { // a Duration has any value, which validation judges
+	if value == nil || t == reflect.TypeFor[Duration]() { // a Duration accepts any value; validation checks it
 		return value
 	}
 	form := forms[t.Kind()]
@@ -67,7 +67,7 @@ func (f *fitting) fit(at *field.Path, value any, t reflect.Type) any {
 	return value
 }
 
-// fieldOf is the type of a struct's field by its name in a file, which is case-sensitive; nil: it has none.
+// fieldOf returns the type of a struct's field by its name in a file, which is case-sensitive; nil if there is none.
 func fieldOf(t reflect.Type, name string) reflect.Type {
 	for i := range t.NumField() {
 		f := t.Field(i)
@@ -82,8 +82,8 @@ func fieldOf(t reflect.Type, name string) reflect.Type {
 	return nil
 }
 
-// within reports whether a path is one of a value of a wrong type, or below it. What validation finds
-// there is of the empty value in its place.
+// within reports whether a path is at a value of a wrong type, or below it. There, validation's errors
+// are about the empty value that replaced it.
 func (f *fitting) within(path string) bool {
 	return slices.ContainsFunc(f.mistyped, func(mistyped string) bool {
 		below, found := strings.CutPrefix(path, mistyped)
@@ -91,5 +91,5 @@ func (f *fitting) within(path string) bool {
 	})
 }
 
-// shownKey is a key of a mapping as a path of an error has it.
+// shownKey returns a key of a mapping as it is shown in an error's path.
 func shownKey(key string) string { return strings.Trim(strconv.Quote(short(key)), `"`) }

@@ -33,8 +33,8 @@ func validateOperator(c *OperatorConfiguration) field.ErrorList {
 		validateAPIServers(field.NewPath("apiServers"), c))
 }
 
-// UseImage sets the reporter's image where the file has none. It is an error where
-// neither has one, or it is none.
+// UseImage sets the reporter's image if the file has none. It returns an error if neither has
+// one, or if it cannot be an image.
 func (c *OperatorConfiguration) UseImage(image string) error {
 	c.Image = cmp.Or(c.Image, image)
 	if c.Image == "" {
@@ -44,7 +44,7 @@ func (c *OperatorConfiguration) UseImage(image string) error {
 	return validateImage(c.Image).ToAggregate()
 }
 
-// validateImage finds what no container runtime takes for an image: white space, a URL, a tag alone.
+// validateImage rejects what no container runtime accepts as an image: white space, a URL, a tag alone.
 func validateImage(image string) field.ErrorList {
 	return word(field.NewPath("image"), image, func(string) []string {
 		return unless(!strings.ContainsAny(image[:1], ":/@") && !strings.Contains(image, "://") &&
@@ -76,7 +76,7 @@ func validateAPIServers(path *field.Path, c *OperatorConfiguration) field.ErrorL
 func validateAPIServer(at *field.Path, t *APIServer, c *OperatorConfiguration) field.ErrorList {
 	resources := append(contract.ResourceNames(), contract.KMSHealthsPlural)
 	errs := oneOf(at.Child("resource"), string(t.Resource), resources...)
-	if len(errs) == 0 { // it has the defaults of the following
+	if len(errs) == 0 { // otherwise these fields have no defaults
 		errs = append(errs, validateName(at.Child("name"), t)...)
 		errs = append(errs, word(at.Child("namespace"), t.Namespace, validation.IsDNS1123Label,
 			"the namespace of the API server's pods")...)
@@ -135,8 +135,8 @@ func validatePluginSource(at *field.Path, t *APIServer, interval time.Duration) 
 	return errs
 }
 
-// validateName checks that an API server of OpenShift has the name of its resource's row:
-// the name is in labels, metrics and commands, also of those that do not read the file.
+// validateName checks that an API server of OpenShift has the name of its resource's row. Programs
+// that do not read the file use that name in labels, metrics and commands.
 func validateName(at *field.Path, t *APIServer) field.ErrorList {
 	row := contract.ResourceOf(string(t.Resource)).APIServer
 	if row.Name != "" && t.Name != row.Name {

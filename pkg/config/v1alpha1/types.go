@@ -24,7 +24,7 @@ const (
 	OperatorKind = "OperatorConfiguration"
 )
 
-// TypeMeta is what a file is. (metav1's would link a quarter of the reporter for these two fields.)
+// TypeMeta is a file's version and kind. (metav1's package would be a quarter of the reporter's binary.)
 type TypeMeta struct {
 	APIVersion string `json:"apiVersion"`
 	Kind       string `json:"kind"`
@@ -177,7 +177,7 @@ type Server struct {
 // Resource is the plural name of a resource that has reports.
 type Resource string
 
-// Those that the code treats differently; all of them are in the table of pkg/contract.
+// Resources that the code treats differently. The table of pkg/contract has all of them.
 const (
 	ResourceKubeAPIServers Resource = contract.KubeAPIServers
 	ResourceKMSHealths     Resource = contract.KMSHealthsPlural
@@ -230,7 +230,7 @@ const (
 	TLS13 TLSVersion = "VersionTLS13"
 )
 
-// ReporterSample explains every field of the reporter's file, and is valid as it stands.
+// ReporterSample explains every field of the reporter's file, and is a valid file itself.
 // OperatorOpenShift and OperatorKubernetes are the operator's file for OpenShift, and for a plain
 // control plane.
 var (

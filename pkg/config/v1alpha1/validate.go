@@ -55,7 +55,7 @@ func PluginSetHash(plugins []Plugin) string {
 	return contract.ConfigHash(sockets)
 }
 
-// Plain returns the plain spelling of an endpoint, by which endpoints are compared; an invalid one as it is.
+// Plain returns the plain spelling of an endpoint, by which endpoints are compared; an invalid one unchanged.
 func Plain(endpoint string) string {
 	if address, err := SocketAddress(endpoint); err == nil {
 		return Endpoint(CleanSocket(address))
@@ -84,7 +84,7 @@ func validateProbe(path *field.Path, p *Probe) field.ErrorList {
 	return append(errs, word(at.Child("requested"), trip.Requested, requestRules, "")...)
 }
 
-// validateUnchangedEvery checks what may be not set, which 0s is not.
+// validateUnchangedEvery accepts a field that is not set. A value of 0s is set, and is an error.
 func validateUnchangedEvery(path *field.Path, d Duration) field.ErrorList {
 	if d == (Duration{}) {
 		return nil
@@ -122,7 +122,7 @@ func validatePlugin(at *field.Path, p *Plugin, interval time.Duration) field.Err
 		word(at.Child("endpoint"), p.Endpoint, socketRules,
 			"the plugin's socket, as unix:///absolute/path or unix:///@name"),
 		oneOf(at.Child("role"), p.Role, RoleWrite, RoleRead))
-	if interval < contract.MinInterval { // an error of its own
+	if interval < contract.MinInterval { // already reported as an error of the interval
 		interval = contract.MaxInterval
 	}
 	for _, err := range between(at.Child("timeout"), p.Timeout, MinTimeout, interval) {
@@ -167,7 +167,7 @@ func CleanSocket(address string) string {
 	return path.Clean(address)
 }
 
-// SocketFolder returns the folder of the socket of a valid endpoint; empty: it is abstract.
+// SocketFolder returns the folder of the socket of a valid endpoint; empty if the socket is abstract.
 func SocketFolder(endpoint string) string {
 	address, err := SocketAddress(endpoint)
 	if err != nil || strings.HasPrefix(address, "@") {
@@ -176,10 +176,10 @@ func SocketFolder(endpoint string) string {
 	return path.Dir(CleanSocket(address))
 }
 
-// sharedFolders hold much else than sockets: with one, a reporter's pod would see other secrets of its node.
+// sharedFolders hold more than sockets: a reporter's pod that mounts one would see other secrets of its node.
 var sharedFolders = []string{"/", "/etc", "/run", "/tmp", "/var", "/var/lib", "/var/run"}
 
-// CheckSocketFolder returns why a reporter's own pod does not mount a folder of sockets; nil: it does.
+// CheckSocketFolder returns why a reporter's own pod does not mount a folder of sockets; nil if it does.
 func CheckSocketFolder(folder string) error {
 	if slices.Contains(sharedFolders, folder) {
 		return fmt.Errorf("the socket is in %s, which holds much else, and which no reporter's pod mounts: put it into a "+
@@ -247,8 +247,8 @@ func serverRules(server string) []string {
 		"must be a URL such as https://localhost:6443, without user, password, query and fragment")
 }
 
-// validateObject checks what ends in a URL and in a body. Whether the API server has such a
-// resource, and in namespaces or not, is not known here.
+// validateObject checks names that become part of a URL and a body. It does not know whether the API
+// server has the resource, or whether that is namespaced.
 func validateObject(path *field.Path, o *ObjectReference) field.ErrorList {
 	kindRules := func(kind string) []string { return validation.IsDNS1035Label(strings.ToLower(kind)) }
 	return slices.Concat(
@@ -325,7 +325,7 @@ func oneOf[T ~string](path *field.Path, value T, allowed ...T) field.ErrorList {
 	return nil
 }
 
-// between checks that a duration is one, and within bounds.
+// between checks that a duration is valid, and within bounds.
 func between(path *field.Path, d Duration, low, high time.Duration) field.ErrorList {
 	if d.text == "" && d.Duration >= low && d.Duration <= high {
 		return nil
@@ -334,8 +334,8 @@ func between(path *field.Path, d Duration, low, high time.Duration) field.ErrorL
 		fmt.Sprintf("must be a duration with its unit, from %s to %s", low, high))}
 }
 
-// word checks a text by rules that return what is wrong with it. Where it is required, why
-// says what it is; an optional one may be empty.
+// word checks a text by rules that return what is wrong with it. why describes a required text;
+// if why is empty, the text is optional.
 func word(at *field.Path, value string, rules func(string) []string, why string) (errs field.ErrorList) {
 	if value == "" && why == "" {
 		return nil
@@ -352,14 +352,14 @@ func word(at *field.Path, value string, rules func(string) []string, why string)
 	return errs
 }
 
-// isPrintable reports whether a text controls no terminal and forges no line.
+// isPrintable reports whether a text has only characters that cannot control a terminal or forge a line.
 func isPrintable(s string) bool {
 	return !strings.ContainsFunc(s, func(r rune) bool { return !strconv.IsPrint(r) || r == utf8.RuneError })
 }
 
 func absolute(file string) []string { return unless(path.IsAbs(file), "must be an absolute path") }
 
-// unless is a rule's answer.
+// unless returns the problem as a rule does, or nil if the value is valid.
 func unless(valid bool, problem string) []string {
 	if valid {
 		return nil
