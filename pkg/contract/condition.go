@@ -56,7 +56,7 @@ var RollupReasons = []Row{
 		Means: "the plugin reports that it is not healthy, breaks the KMS v2 API, or failed a round trip",
 		Check: "the message: the plugin's text, and the command for its log",
 		Fix:   "usually at the KMS: unseal it, renew credentials, or enable the key"},
-	// What prevents that reporters are delivered.
+	// Reporters cannot be delivered.
 	{Name: "OtherInstallation", Reporting: isFalse, NeedsAction: true,
 		Means: "an operator in another namespace owns the API server. Nothing is changed, and `/readyz` fails",
 		Fix:   "remove one of the two"},
@@ -206,7 +206,7 @@ var RollupReasons = []Row{
 		Means: "removed by `managementState: Removed`. Only the metric and the Event have this reason"},
 }
 
-// ClusterOperatorReasons are those of ClusterOperator/kms-health that no other condition has.
+// ClusterOperatorReasons are the reasons of ClusterOperator/kms-health that no other condition has.
 var ClusterOperatorReasons = []Row{
 	{Name: "NoConfiguration",
 		Means: "the operator started without a valid file, and does nothing",
@@ -223,7 +223,7 @@ var ClusterOperatorReasons = []Row{
 		DoNot: "remove the annotation"},
 }
 
-// RollupReasonOf returns the row of a reason; of one that has none, a row that needs action.
+// RollupReasonOf returns the row of a reason; for an unknown reason, a row that needs action.
 func RollupReasonOf(reason string) Row {
 	if at := Severity(reason); at >= 0 {
 		return RollupReasons[at]
@@ -231,7 +231,7 @@ func RollupReasonOf(reason string) Row {
 	return Row{Name: reason, Reporting: isFalse, NeedsAction: true}
 }
 
-// Severity is the place of a reason in the table: the lower, the more severe. -1: it has none.
+// Severity is the index of a reason in RollupReasons: the lower, the more severe; -1 if it has no row.
 func Severity(reason string) int {
 	return slices.IndexFunc(RollupReasons, func(r Row) bool { return r.Name == reason })
 }

@@ -2,7 +2,7 @@ package contract
 
 import "slices"
 
-// ConditionInfo is a condition on an operator resource, for people. The texts are as in a Row.
+// ConditionInfo explains a condition on an operator resource. The texts are as in a Row.
 // docs/reference/conditions.md is generated from them.
 type ConditionInfo struct {
 	Name, Means string

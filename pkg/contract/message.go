@@ -48,8 +48,8 @@ type wireEntry struct {
 //
 // The result is at most MaxMessage bytes. Control characters in details become
 // spaces, and details over MaxDetail bytes are cut at a rune. When the whole is
-// too long, details are shortened evenly, then each KEKID, also of Lost, that is longer in JSON than
-// its hash is replaced by it (see SameKEK); entries are never omitted. What is too long even then is an error.
+// too long, details are shortened evenly. Then each KEKID, also in Lost, is replaced by its hash if that is
+// shorter in JSON (see SameKEK). Entries are never omitted: a message that is still too long is an error.
 func EncodeMessage(entries []Entry) (string, error) {
 	wire := make([]wireEntry, len(entries))
 	for i, e := range entries {
@@ -88,13 +88,13 @@ func EncodeMessage(entries []Entry) (string, error) {
 }
 
 func shortKEKID(id string) string {
-	if len(Marshal(id)) > maxEncodedKEKID+len(`""`) { // a plugin may name one of which each byte is six in JSON
+	if len(Marshal(id)) > maxEncodedKEKID+len(`""`) { // in JSON one byte may take six
 		return hashOf(id)
 	}
 	return id
 }
 
-// hashOf is what a long message has in place of a KEK ID. That of a hash is the hash itself.
+// hashOf is what a long message has in place of a KEK ID. It returns a hash unchanged.
 func hashOf(id string) string {
 	digits, isHash := strings.CutPrefix(id, hashed)
 	if raw, err := hex.DecodeString(digits); isHash && err == nil && len(raw) == sha256.Size {
@@ -115,7 +115,7 @@ func optionalTime(t time.Time) string {
 	return t.UTC().Format(time.RFC3339)
 }
 
-// Marshal is JSON without HTML escaping and without a final newline, of what always marshals.
+// Marshal returns v as JSON without HTML escaping and without a final newline. It panics if v cannot be encoded.
 func Marshal(v any) string {
 	var b strings.Builder
 	enc := json.NewEncoder(&b)
@@ -230,7 +230,7 @@ func (w wireEntry) decode() (Entry, error) {
 	return e, nil
 }
 
-// parseTime is a time in UTC, where RFC 3339 has no year of more than four digits; else the zero time.
+// parseTime returns an RFC 3339 time in UTC. It is not valid if its year in UTC is not 0 to 9999, as in RFC 3339.
 func parseTime(text string) (at time.Time, valid bool) {
 	at, err := time.Parse(time.RFC3339, text)
 	if at = at.UTC(); err != nil || at.Year() < 0 || at.Year() > 9999 {

@@ -11,7 +11,7 @@ type Metric struct {
 // The tables of the metrics.
 var (
 	RollupMetrics   []Metric // those of the operator's elected replica alone
-	OperatorMetrics []Metric // those of each replica of the operator, beside Go's and the process's
+	OperatorMetrics []Metric // those of each replica of the operator, besides Go's and the process's
 	ReporterMetrics []Metric // those of the reporter
 )
 

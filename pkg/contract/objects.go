@@ -2,7 +2,7 @@ package contract
 
 // Names of the operator's own objects, as the manifests have them.
 const (
-	// OperatorName is that of its Deployment, its Lease, its Events and its field manager.
+	// OperatorName is the name of its Deployment, Lease, field manager, and source of Events.
 	OperatorName = "kms-health-operator"
 	// CAManager is the field manager under which it writes CAAnnotation, and nothing else.
 	CAManager = "kms-health-operator-ca"
@@ -24,30 +24,30 @@ const (
 	ManagedByLabel = "app.kubernetes.io/managed-by" // its value is OperatorName
 	APIServerLabel = "kmshealth.openshift.io/api-server"
 	ModeLabel      = "kmshealth.openshift.io/mode"
-	// Managed selects them.
+	// Managed is the label selector of these objects.
 	Managed = ManagedByLabel + "=" + OperatorName + "," + APIServerLabel
 
-	// BesideAnnotation has the UID, on its node, of the API server pod that a companion pod is beside.
+	// BesideAnnotation of a companion pod has the UID of its API server pod, as the node knows that pod.
 	BesideAnnotation = "kmshealth.openshift.io/beside"
 	// ConfigAnnotation and KubeconfigAnnotation have a reporter's files where its pod mounts no ConfigMap.
 	ConfigAnnotation     = "kmshealth.openshift.io/config"
 	KubeconfigAnnotation = "kmshealth.openshift.io/kubeconfig"
-	// ConfigHashAnnotation has the ConfigHash that a pod of its own was created for: its change replaces the pod.
+	// ConfigHashAnnotation has the ConfigHash that a reporter's own pod was created for. Another hash replaces the pod.
 	ConfigHashAnnotation = "kmshealth.openshift.io/config-hash"
-	// PodHashAnnotation has the hash of the pod, or of the container and volumes in a Deployment, as they were sent:
-	// its change replaces the pod, or rolls the Deployment.
+	// PodHashAnnotation has the hash of the pod, or of the container and volumes in a Deployment, as they were sent.
+	// Another hash replaces the pod, or rolls the Deployment.
 	PodHashAnnotation = "kmshealth.openshift.io/pod-hash"
-	// StateAnnotation is on an API server's ClusterRole, which no KMS plugin encrypts.
+	// StateAnnotation has the operator's state of an API server. It is on a ClusterRole, which no KMS plugin encrypts.
 	StateAnnotation = "kmshealth.openshift.io/state"
 	// ProbeRequestedAnnotation is on an operator resource or a KMSHealth: a new value requests a round
 	// trip of each plugin. ValidRequest has its form. The operator only reads it.
 	ProbeRequestedAnnotation = "kmshealth.openshift.io/probe-requested"
-	// CAAnnotation has the API server's CA for the operator's own pod, where that mounts no ConfigMap.
+	// CAAnnotation has the API server's CA for the operator's own pod, if that pod mounts no ConfigMap.
 	CAAnnotation = "kmshealth.openshift.io/ca"
 )
 
-// Annotations of the Secret with a token. Times are RFC 3339, and both by the operator's
-// clock: a clock that is wrong by days does not shorten a token's life.
+// Annotations of the Secret with a token. Times are RFC 3339. Both are by the operator's clock, so
+// that a clock that is wrong by days does not shorten a token's life.
 const (
 	IssuedAtAnnotation          = "kmshealth.openshift.io/issued-at"
 	ExpiresAtAnnotation         = "kmshealth.openshift.io/expires-at"
@@ -66,7 +66,7 @@ const (
 	APIServerUserVariable = "KMS_HEALTH_API_SERVER_USER"
 )
 
-// The reporter's emptyDir, of disk, with the samples of round trips that outlive the container.
+// The reporter's emptyDir, on disk, with the samples of round trips that outlive the container.
 const (
 	StateVolume = "kms-health-state"
 	StateFolder = "/var/lib/kms-health"
@@ -77,7 +77,7 @@ const (
 // and '.', with a letter or digit at both ends.
 func ValidRequest(text string) bool { return IsWord(text, "-_.") }
 
-// ReporterName is that of the identity, role and DaemonSet of an API server's reporters.
+// ReporterName is the name of the ServiceAccount, roles and DaemonSet of an API server's reporters.
 func ReporterName(apiServer string) string { return "kms-health-reporter-" + apiServer }
 
 // Event is a reason of an Event of the operator that no condition has. make generate writes a

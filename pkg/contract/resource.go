@@ -10,7 +10,7 @@ type Resource struct {
 	// with an object for each API server: ResourceFor sets it.
 	Namespace, Name string
 	// EncryptionStatus is the path of the field whose list healthReports has the
-	// typed reports; nil: it has none.
+	// typed reports; nil if the resource has none.
 	EncryptionStatus []string
 	// ConfigMapsEncrypted means that clusters with it encrypt ConfigMaps together with Secrets,
 	// so reporters' pods do not mount one by default.
@@ -32,7 +32,7 @@ type APIServer struct {
 	ClusterOperator string            // which shows the conditions of the resource
 }
 
-// Of OpenShift's operator resources: their group, and the name of the one object of each.
+// The group of OpenShift's operator resources, and the name of the only object of each.
 const (
 	OperatorGroup  = "operator.openshift.io"
 	OperatorObject = "cluster"
@@ -40,9 +40,9 @@ const (
 
 // Plural names of the resources that the code treats differently.
 const (
-	// KubeAPIServers is that of the API server that stores Secrets, ConfigMaps and Nodes.
+	// KubeAPIServers is the resource of the API server that stores Secrets, ConfigMaps and Nodes.
 	KubeAPIServers = "kubeapiservers"
-	// KMSHealthsPlural is that of this project's own resource.
+	// KMSHealthsPlural is this project's own resource.
 	KMSHealthsPlural = "kmshealths"
 )
 
@@ -62,7 +62,7 @@ var Resources = []Resource{
 	}),
 }
 
-// KMSHealths are for clusters without those. manifests/kubernetes has the CRD. The operator
+// KMSHealths are for clusters without OpenShift's resources. manifests/kubernetes has the CRD. The operator
 // creates an object for each API server, named like it.
 var KMSHealths = Resource{
 	Group: "kmshealth.openshift.io", Version: "v1alpha1", Plural: KMSHealthsPlural, Kind: "KMSHealth",
@@ -76,7 +76,7 @@ const (
 
 var inStatus = []string{"status", EncryptionStatus}
 
-// openShift is a row. An API server's pods have one label and a container of its name.
+// openShift returns a row. The API server's pods have the label apiserver=true, and a container of its name.
 func openShift(plural, kind string, encryptionStatus []string, s APIServer) Resource {
 	s.PodSelector, s.Container = map[string]string{"apiserver": "true"}, s.Name
 	return Resource{
@@ -85,7 +85,7 @@ func openShift(plural, kind string, encryptionStatus []string, s APIServer) Reso
 	}
 }
 
-// ResourceOf returns the resource with a plural name; without a Kind: there is none.
+// ResourceOf returns the resource with a plural name; if there is none, one without a Kind.
 func ResourceOf(plural string) Resource {
 	for _, r := range append([]Resource{KMSHealths}, Resources...) {
 		if r.Plural == plural {
@@ -95,7 +95,7 @@ func ResourceOf(plural string) Resource {
 	return Resource{Plural: plural}
 }
 
-// ResourceFor is the resource with a plural name, with the object that has a target's reports.
+// ResourceFor is the resource with a plural name, with the object that has the reports of an API server.
 func ResourceFor(plural, target string) Resource {
 	r := ResourceOf(plural)
 	if r.Name == "" {
@@ -104,7 +104,7 @@ func ResourceFor(plural, target string) Resource {
 	return r
 }
 
-// TargetName is String without the group: a plural name, and for KMSHealths also the object's.
+// TargetName is a short String, without the group: a plural name, and for KMSHealths also the object's name.
 func (r Resource) TargetName() string {
 	if r.PerAPIServer() {
 		return r.Plural + "/" + r.Name
@@ -112,7 +112,7 @@ func (r Resource) TargetName() string {
 	return r.Plural
 }
 
-// PerAPIServer reports whether the resource has an object for each target. The operator creates
+// PerAPIServer reports whether the resource has an object for each API server. The operator creates
 // and deletes those.
 func (r Resource) PerAPIServer() bool {
 	return r.Group == KMSHealths.Group && r.Plural == KMSHealths.Plural

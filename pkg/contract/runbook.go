@@ -27,17 +27,17 @@ func RunbookOf(name string) (Row, bool) {
 	return Row{}, false
 }
 
-// RoundTripAwaited is the reason of a healthy status that may be older than a change.
+// RoundTripAwaited is the reason of a status whose healthy reports may be older than a change.
 const RoundTripAwaited = "RoundTripAwaited"
 
-// waitReasons are those of `status --wait`.
+// waitReasons are the reasons of `status --wait`.
 var waitReasons = []Row{
 	{Name: RoundTripAwaited,
 		Means: "all is healthy by reports that may be older than a change",
 		Fix:   "wait longer (`--timeout`), or request round trips: that needs an operator, and the right to patch"},
 }
 
-// alerts are those for which no reason says the same.
+// alerts are those that no reason covers.
 var alerts = []Row{
 	{Name: "KMSNoHealthyPlugin",
 		Means: "a key's plugin is healthy on no node. An API server that restarts cannot read what this key encrypted",

@@ -7,21 +7,21 @@ import (
 	"strings"
 )
 
-// User is whom a process runs as, as far as that decides whether it may connect to a socket.
+// User has the credentials of a process that decide whether it may connect to a socket.
 type User struct {
 	UID, GID int64
 	Groups   []int64 // the supplementary groups, in any order, with GID or without it
 	// DACOverride is the capability to ignore the permissions of files.
 	DACOverride bool
-	// OwnSELinuxType means that it has not the SELinux type of containers by default, which may connect to less. It is no
-	// part of String.
+	// OwnSELinuxType means that its SELinux type is not the default one of containers, which may connect to less. String
+	// does not contain it.
 	OwnSELinuxType bool
 }
 
-// Root is the user of an API server of which nothing else is known: that of a process of the node.
+// Root is the assumed user of an API server about which nothing is known: a process of the node.
 var Root = User{DACOverride: true, OwnSELinuxType: true}
 
-// Supplementary are the groups but GID, sorted, each once.
+// Supplementary returns the groups without GID, sorted, each once.
 func (u User) Supplementary() []int64 {
 	groups := slices.DeleteFunc(slices.Clone(u.Groups), func(g int64) bool { return g == u.GID })
 	slices.Sort(groups)
@@ -44,7 +44,7 @@ func (u User) String() string {
 // DACOverride is the name of the capability in a pod's securityContext.
 const DACOverride = "DAC_OVERRIDE"
 
-// ParseUser reads what String made, and nothing else.
+// ParseUser reads what String returns; false for any other text.
 func ParseUser(text string) (User, bool) {
 	var u User
 	ids, groups, _ := strings.Cut(text, " groups ")
