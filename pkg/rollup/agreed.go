@@ -16,7 +16,7 @@ import (
 )
 
 // SettlePeriod is for how long all reporters must name one KEK ID before API servers are known to write with it:
-// kube-apiserver writes with the key before for at most 3 minutes after its plugin names another one
+// kube-apiserver may go on writing with the former key for 3 minutes after its plugin names another one
 // (kmsv2PluginWriteDEKSourceMaxTTL in k8s.io/apiserver/pkg/server/options/encryptionconfig).
 const SettlePeriod = 180 * time.Second
 
@@ -33,8 +33,8 @@ func DecodeAgreedKey(message string) (agreed AgreedKey, err error) {
 	return agreed, err
 }
 
-// writeKeyAgreed is the condition WriteKeyAgreed: whether all API servers write with one key, which
-// it sets in the result, and one KEK ID behind it, by healthy plugins, freshly reported, for long enough.
+// writeKeyAgreed is the condition KMSWriteKeyAgreed: whether all API servers write with one key, and healthy, freshly
+// reported plugins have named one KEK ID for it for SettlePeriod. If so, it sets both in the result.
 func (e *evaluation) writeKeyAgreed() operatorstatus.Condition {
 	c := operatorstatus.Condition{Type: contract.WriteKeyAgreed, Status: operatorstatus.Unknown}
 	key := e.agreedKey()
@@ -57,7 +57,7 @@ func (e *evaluation) writeKeyAgreed() operatorstatus.Condition {
 }
 
 // settle sets the condition where all reporters name one KEK ID. The period begins when this process has seen all
-// their reports change. An agreement that an earlier process has found stands.
+// their reports change. An agreement that an earlier process has found stays.
 func (e *evaluation) settle(c *operatorstatus.Condition, key, kekID string) {
 	next, was := e.Agreement, e.Previous[c.Type]
 	if next.KeyID != key || !contract.SameKEK(next.KEKID, kekID) {
@@ -83,8 +83,8 @@ func (e *evaluation) settle(c *operatorstatus.Condition, key, kekID string) {
 	c.Message = contract.Marshal(AgreedKey{key, kekID, next.Since})
 }
 
-// agreedKey is the key to agree on: the configuration's, else the one that every API server
-// writes with, where that is known. Empty: they should write with none or several keys, or none is known.
+// agreedKey is the key to agree on: the configuration's, else the one that every API server writes with.
+// Empty: they should write without KMS, they write with several keys, or no key is known.
 func (e *evaluation) agreedKey() string {
 	if e.WriteKey != "" || e.NoWriteKey {
 		return e.WriteKey
@@ -101,8 +101,8 @@ func (e *evaluation) agreedKey() string {
 	return keys.UnsortedList()[0]
 }
 
-// disagreements are why API servers do not agree on a key, or on none, by node, and the KEK IDs that they report
-// behind it.
+// disagreements returns why API servers do not agree on a key, or on writing without KMS, by node, and the KEK IDs
+// that are reported for the key.
 func (e *evaluation) disagreements(key string) (found []Finding, kekIDs sets.Set[string]) {
 	add := func(node, reason, text string) {
 		found = append(found, Finding{Reason: reason, Node: node, Key: key, Text: text})
@@ -148,8 +148,8 @@ func (e *evaluation) disagreements(key string) (found []Finding, kekIDs sets.Set
 	return found, kekIDs
 }
 
-// reportedKEK is the KEK ID that a node reports for a key, freshly and of a healthy plugin, or why there
-// is none. One that did not answer in time still has the one that it named, for as long as an entry is valid.
+// reportedKEK returns the KEK ID that a node freshly reports for a key, of a healthy plugin, or why there is none.
+// If the plugin did not answer in time, the KEK ID that it named before counts for as long as an entry is valid.
 func (e *evaluation) reportedKEK(node, key string) (id, reason, text string) {
 	rows := e.result.Rows
 	at := slices.IndexFunc(rows, func(r Row) bool { return r.Node == node && r.KeyID == key })

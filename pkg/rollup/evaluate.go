@@ -19,7 +19,7 @@ import (
 	"github.com/kms-health/kms-health/pkg/operatorstatus"
 )
 
-// Types are those of the conditions. A StatusSyncer aggregates the first by its suffix.
+// Types are the types of the conditions. A StatusSyncer aggregates the first because of its suffix.
 var Types = []string{contract.PluginsDegraded, contract.HealthReporting, contract.WriteKeyAgreed}
 
 // Result is the result of Evaluate.
@@ -27,8 +27,8 @@ type Result struct {
 	Conditions map[string]operatorstatus.Condition // by type
 	// Rows are the plugins of all nodes that report or should report, by node, the write key first on each.
 	Rows []Row
-	// Findings are why conditions are as they are, by the type of the condition: those of
-	// its status, without a silence that is excused, and what is under way.
+	// Findings are the reasons of each condition, by its type. Excused ones are left out, and those
+	// that need no action and are in no alert, such as progress.
 	Findings map[string][]Finding
 	// KeyID is the key that all API servers write with, and KEKID the one behind it; empty unless
 	// KMSWriteKeyAgreed is True.
@@ -36,7 +36,7 @@ type Result struct {
 	Agreement    Agreement // for the next Input
 	// Deadline is when the result may change without another write; zero: never.
 	Deadline time.Time
-	// Unconfirmed means that a report seems silent, and the resource must be read anew to know.
+	// Unconfirmed means that a report seems silent, and the resource must be read again to know.
 	Unconfirmed bool
 }
 
@@ -53,7 +53,7 @@ type evaluation struct {
 	// plugins and about reports.
 	expected, excused  int
 	onPlugins, onNodes []Finding
-	// standing are the rows of which nothing is known but what an earlier process saw, and which show no fault.
+	// standing has a finding for each row that shows no fault and has not changed since this process began.
 	standing []Finding
 	// awaited means that there is no report yet on a plugin that an earlier process may have known.
 	awaited bool
@@ -93,7 +93,8 @@ func Evaluate(in *Input) *Result {
 // worse orders the statuses of KMSPluginsDegraded.
 var worse = map[string]int{operatorstatus.Unknown: 1, operatorstatus.True: 2}
 
-// set sets a condition. While nothing is seen yet that an earlier process has not seen, one that is no better stands.
+// set sets a condition. standing means that a part of it is known from an earlier process alone. The previous condition
+// then stays, unless c is a worse KMSPluginsDegraded.
 func (e *evaluation) set(c operatorstatus.Condition, standing bool) {
 	was, had := e.Previous[c.Type]
 	if standing && had && (c.Type == contract.HealthReporting || worse[was.Status] >= worse[c.Status]) {
@@ -104,7 +105,7 @@ func (e *evaluation) set(c operatorstatus.Condition, standing bool) {
 	e.result.Conditions[c.Type] = c
 }
 
-// before reports whether it is earlier than at. If so, the result may change then.
+// before reports whether at is later than now. If so, the result may change at that time: see Deadline.
 func (e *evaluation) before(at time.Time) bool {
 	if !e.Now.Before(at) {
 		return false
@@ -156,7 +157,7 @@ func (e *evaluation) node(n *Node, rows []Row) {
 		e.onNodes = append(e.onNodes, n.severalPods())
 	}
 	for _, f := range n.Faults {
-		if f.Reason == contract.ReporterNotRunning { // our own failure is not the plugin's
+		if f.Reason == contract.ReporterNotRunning { // a reporter's failure is not the plugin's
 			e.onNodes = append(e.onNodes, f)
 		} else {
 			e.onPlugins = append(e.onPlugins, f)
@@ -169,16 +170,16 @@ func (n *Node) severalPods() Finding {
 		Text: "has several API server pods, and one report is about one of them: " + strings.Join(n.Pods, ", ")}
 }
 
-// excuse is why it is not its reporter's failure that there is no valid report; empty: it is, or has been for
-// too long.
+// excuse returns why a missing, stale or unreadable report is not the reporter's failure; empty if it is, or if the
+// excuse has lasted for too long.
 func (e *evaluation) excuse(n *Node, row *Row) string {
 	until := row.FreshUntil()
 	switch {
 	case !n.Ready && e.before(n.DownUntil):
 		return "the Node is not Ready"
 	case row.State == Missing:
-		// A start of the API server excuses nothing here: that is in when the report is due, and one that
-		// is restarted again and again would be excused for ever.
+		// A start of the API server excuses nothing here. The time when the report is due includes it, and
+		// an API server that restarts again and again would be excused for ever.
 		return ""
 	case row.State == Stale && !e.before(until.Add(MaxExcuse)):
 		return ""
@@ -190,9 +191,9 @@ func (e *evaluation) excuse(n *Node, row *Row) string {
 	return ""
 }
 
-// onPlugin is the finding of a plugin that is unhealthy, or was by the last report of a node that no longer
-// reports. Without a Reason: none. It is Excused where the plugin stops before its API server, or
-// starts after it.
+// onPlugin returns the finding about a plugin that is unhealthy, or was so in the last report of a node that no
+// longer reports; otherwise one without a Reason. It is Excused while the plugin may stop before its API server,
+// or start after it.
 func (e *evaluation) onPlugin(n *Node, row *Row) (f Finding) {
 	last := row.State == Stale && !n.Unattended && !row.TypedHealthy && State(row.Status).Unhealthy()
 	if !last && !row.State.Unhealthy() {
@@ -216,8 +217,8 @@ func (e *evaluation) onPlugin(n *Node, row *Row) (f Finding) {
 	return f
 }
 
-// onReport is the finding of a report that is missing, stale or unreadable. Without a Reason: none. If the
-// node reports on other plugins, it is about one key, otherwise about the whole node.
+// onReport returns the finding about a report that is missing, stale or unreadable; otherwise one without a Reason.
+// If the node reports on other plugins, it is about one key, otherwise about the whole node.
 func (e *evaluation) onReport(n *Node, row *Row, reports bool) (f Finding) {
 	f.Node = n.Name
 	if reports {
@@ -249,7 +250,7 @@ func (e *evaluation) onReport(n *Node, row *Row, reports bool) (f Finding) {
 	return f
 }
 
-// degraded is the condition Degraded: whether a plugin is unhealthy. A plugin known to be
+// degraded is the condition KMSPluginsDegraded: whether a plugin is unhealthy. A plugin known to be
 // unhealthy outweighs one whose state is unknown.
 func (e *evaluation) degraded() operatorstatus.Condition {
 	c := operatorstatus.Condition{Type: contract.PluginsDegraded, Status: operatorstatus.False}
@@ -279,9 +280,9 @@ const (
 	noPlugins = "no pod of the API server has a KMS plugin"
 )
 
-// reporting is the condition Reporting: whether every node that should report does, on the
-// plugins of its pod, and what prevents it. Unknown: nothing does, and it is under way or excused.
-// stands means that it says no more than an earlier process knew.
+// reporting is the condition KMSHealthReporting: whether every node that should report does, on the
+// plugins of its pod, and what prevents it. It is Unknown if nothing prevents it, but it is under way
+// or excused. stands means that the previous condition stays, since nothing new is known.
 func (e *evaluation) reporting() (c operatorstatus.Condition, stands bool) {
 	c.Type = contract.HealthReporting
 	found, mode := e.deliveryFindings()
@@ -312,8 +313,8 @@ func (e *evaluation) reporting() (c operatorstatus.Condition, stands bool) {
 	return c, stands
 }
 
-// ofDelivery sets the conditions where no node is evaluated: Reporting by what prevents or delays the
-// delivery, and those that stay.
+// ofDelivery sets the conditions if no node is evaluated: KMSHealthReporting to what prevents or delays
+// the delivery. Unless Off, the others stay.
 func (e *evaluation) ofDelivery() {
 	for _, kind := range Types {
 		if c, stays := e.Previous[kind]; stays && !e.Off {
@@ -334,7 +335,7 @@ func (e *evaluation) deliveryFindings() (found []Finding, mode string) {
 	f, was := Finding{Reason: e.Delivery.Reason, Text: e.Delivery.Message}, e.Previous[contract.HealthReporting]
 	switch f.Reason {
 	case "":
-		// Containers and pods are seen at once, and the problem of a delivery is one line.
+		// Problems of containers and pods are seen again at once. Others are the delivery's, in one line.
 		seen := slices.Contains([]string{contract.ReporterNotRunning, contract.SeveralPods, contract.OtherOwner}, was.Reason)
 		if was.Reason == "" || seen || !contract.RollupReasonOf(was.Reason).NeedsAction {
 			return nil, ""
@@ -348,7 +349,7 @@ func (e *evaluation) deliveryFindings() (found []Finding, mode string) {
 	}
 	if contract.RollupReasonOf(f.Reason).UnderWay {
 		exceeded, due := was.Reason == contract.ProgressDeadlineExceeded, e.Delivery.Since.Add(FirstReport)
-		for i := range e.Nodes { // where no kubelet starts or ends a pod
+		for i := range e.Nodes { // on one that is not Ready no kubelet starts or ends a pod
 			if until := e.Nodes[i].excusedUntil(); until.After(due) && !exceeded {
 				due = until
 			}

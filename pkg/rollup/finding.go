@@ -25,11 +25,11 @@ type Finding struct {
 	Text   string
 	Detail string // external text: a plugin's, the kubelet's
 	Look   string // a command that shows more
-	// Excused means that it is no fault: its Node is not Ready, or its API server is replaced.
+	// Excused means that it is no fault: for example, its Node is not Ready, or its API server is being replaced.
 	Excused bool
 }
 
-// prevents reports whether a finding is why reports do not come. What is under way or excused is not known to.
+// prevents reports whether a finding is known to prevent reports. One that is under way or excused is not.
 func (f Finding) prevents() bool {
 	return !f.Excused && contract.RollupReasonOf(f.Reason).Reporting == operatorstatus.False
 }

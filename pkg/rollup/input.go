@@ -9,7 +9,7 @@ import (
 )
 
 // FirstReport is how long a plugin may be expected without a report, and a delivery be under way without
-// a change, before that is a problem: images are pulled, and credentials made.
+// a change, before that is a problem: images are pulled, and credentials created.
 const FirstReport = 5 * time.Minute
 
 // QuietPeriod is for how long missing reports of a node are excused while its API server is replaced: longer
@@ -24,29 +24,28 @@ const MaxExcuse = 5 * time.Minute
 type Input struct {
 	Now  time.Time
 	Wall time.Time // the same by the API server's clock, for StatusSyncers and people
-	// Shown is up to when the resource was seen as it is: a watch may end without a word. A report is not silent before
-	// that is later than its last instant. Zero: Now.
+	// Shown is when the resource was last known to be up to date: a watch may stop without an error. A report becomes
+	// stale only when Shown is past its validity. Zero: Now.
 	Shown   time.Time
 	Reports []Report
-	Began   time.Time // when the evaluating process first saw the target
+	Began   time.Time // when the evaluating process first saw the API server
 	Stood   bool      // KMSPluginsDegraded was True then
-	// Off means that no node should report, and Unobserved, that it is not known which should. Then Delivery
-	// alone is evaluated; where Unobserved, the other conditions stay.
+	// Off means that no node should report. Unobserved means that it is not known which nodes should; the other
+	// conditions then stay. With either, only Delivery is evaluated.
 	Off, Unobserved bool
-	// Nodes are those with a pod of the target that is scheduled and not being deleted.
+	// Nodes are those with a pod of the API server that is scheduled and not being deleted.
 	// They should report if that pod has plugins.
 	Nodes []Node
-	// Others are those of the target's other running pods: those that are being deleted, a second one of a node, and
-	// those that are not shown. They need not report, but a key that one writes with is in use: that alone is known of
-	// them.
+	// Others are the nodes of the API server's other running pods: pods that are being deleted, a second pod on a node,
+	// and static pods without a mirror pod. They need not report, but the keys that they write with are in use.
 	Others []Node
 	// Alone means that the API server runs outside of pods: Nodes are those that should have a reporter. What API
 	// servers use, and write with, is not known.
 	Alone bool
 	// Outage is when the API server did not answer. A report that became stale since is excused.
 	Outage Outage
-	// WriteKey is the keyID of the plugin that encrypts new data by the configuration; empty while
-	// that is not known, and then the one that all nodes write with.
+	// WriteKey is the keyID of the plugin that encrypts new data by the configuration. If it is not
+	// known, WriteKey is empty, and the key that all nodes write with is used.
 	WriteKey    string
 	NoWriteKey  bool                                // there is none: KMS is being turned on or off
 	Agreement   Agreement                           // of the previous Result
@@ -61,14 +60,14 @@ type Outage struct{ Since, Until time.Time }
 
 // Agreement is a KEK ID that all reporters name, and since when the process has seen that.
 type Agreement struct {
-	Evaluated    bool   // by this process; if not, one that an earlier process found stands
-	KeyID, KEKID string // empty: they name no or several ones
+	Evaluated    bool   // by this process; if not, an agreement of an earlier process stays
+	KeyID, KEKID string // empty: reporters name none, or several
 	Seen         time.Time
 	Since        string // Seen by the API server's clock, RFC 3339, for people
 }
 
-// Delivery is how the delivery of the reporters stands: its most severe reason, and a message
-// with all of them. The zero Delivery is not known yet.
+// Delivery is the state of the reporters' delivery: its most severe reason, and a message
+// with all reasons. A zero Delivery means that it is not known yet.
 type Delivery struct {
 	Reason, Message string
 	Since           time.Time // when the evaluating process first saw it so
@@ -78,27 +77,27 @@ type Delivery struct {
 type Node struct {
 	Name      string
 	Ready     bool
-	DownUntil time.Time // until then it is no fault that a Node that is not Ready does not report
+	DownUntil time.Time // while the Node is not Ready, missing and stale reports are excused until then
 	// PodSeen is when its API server's pod was first seen: entries that do not name their reporter, and have not
 	// changed since, are about another pod. Zero: it was there before the process.
 	PodSeen time.Time
 	// Writers are the reporters whose entries are about this pod, by the UIDs of their pods.
 	Writers []string
-	// Due is when the first report on each plugin is, under the empty keyID while they are not known.
+	// Due is when the first report on each plugin is due, by keyID; under an empty one while Keys are not known.
 	Due        map[string]time.Time
-	Unattended bool      // nothing keeps a reporter for the pod, which has none: while Unmanaged
+	Unattended bool      // the pod has no reporter and gets none, since managementState is Unmanaged
 	QuietUntil time.Time // missing reports are excused, since the API server is being replaced
-	// SocketUntil is until when a socket that is not there is excused, since the plugin stops before its API server,
-	// or starts after it.
+	// SocketUntil is until when a missing socket is excused: the plugin may stop before its API server, or start
+	// after it.
 	SocketUntil time.Time
 	// Keys are the keyIDs of its plugins: empty if the API server on it does not use
 	// KMS; nil while they are not known. Sockets has where each one listens.
 	Keys    []string
 	Sockets map[string]string
-	// Probed are keyIDs of other plugins that its reporter may report on: those of other pods.
+	// Probed are keyIDs of other plugins that its reporter may report on: plugins of other pods.
 	Probed []string
 	// WriteKey is the key that the API server encrypts with; empty: it writes without KMS.
-	// WriteKeyNotKnown means that this is not known. WriteKeyOfSome is what else it writes with.
+	// WriteKeyNotKnown means that this is not known. WriteKeyOfSome describes what it writes otherwise; empty: nothing.
 	WriteKey         string
 	WriteKeyNotKnown bool
 	WriteKeyOfSome   string
@@ -122,8 +121,8 @@ func (n *Node) excusedUntil() time.Time {
 	return n.QuietUntil
 }
 
-// counts reports whether an entry of a report is about the node's API server pod and its plugin's socket. A nil
-// node's do.
+// counts reports whether an entry of a report is about the node's API server pod and its plugin's socket. It is true
+// for a nil node.
 func (n *Node) counts(e *Entry) bool {
 	if n == nil {
 		return true
@@ -148,7 +147,7 @@ type Report struct {
 	Form    operatorstatus.Form
 	Entries []Entry
 	Err     error     // why it cannot be read; then it has no entries
-	Changed time.Time // when it was first seen as it is, of one that cannot be read
+	Changed time.Time // if it cannot be read: when it was first seen as it is
 	// Reporter is who wrote it; empty: that is not known.
 	Reporter string
 	// Overwritten are the last reports of other reporters of the node, the newest first: where two API server
@@ -184,15 +183,15 @@ func (r *Report) LastChange() time.Time {
 type Entry struct {
 	contract.Entry
 	Changed time.Time // when it was first seen as it is
-	// Standing means that it was there when the process began: how long before it was written is not known.
+	// Standing means that it was there when the process began. How long ago it was written is not known.
 	Standing bool
 	// Named is the KEK ID that the plugin named last, and NamedAt when that was seen. It may not have answered since.
 	Named   string
 	NamedAt time.Time
 }
 
-// standingPeriod is how much longer an entry counts that was there when the process began: its reporter may have been
-// without an API server, too.
+// standingPeriod is how much longer a Standing entry counts: like this process, its reporter may have been without an
+// API server.
 const standingPeriod = time.Minute
 
 // FreshUntil is the first instant at which the entry is stale, unless it changes.

@@ -13,23 +13,23 @@ import (
 type Seen struct {
 	places map[place]Entry
 	errors map[place]sight
-	last   map[place][]Report // without a keyID: the last report of each of its reporters, the newest first
+	last   map[place][]Report // by places without a keyID: the last report of each reporter, the newest first
 	// Resumed is what an earlier process saw, by node.
 	Resumed map[string]Silence
 }
 
-// Silence is for how long a report has been seen unchanged, in seconds. A process keeps it for the next one: else one
-// that restarts often would find no silence.
+// Silence is for how long a report has been seen unchanged, in seconds. It is saved for the next process: otherwise a
+// process that restarts often would find no stale report.
 type Silence struct {
 	Report string `json:"report"` // its hash
 	For    int64  `json:"for"`
 }
 
-// silenceStep is how often the silence of a report is kept anew that is stale.
+// silenceStep is how often the Silence of a stale report is saved again.
 const silenceStep = 10 * time.Minute
 
-// Silences are the reports by nodes that are unchanged for a third of the time until they are stale, two thirds, all
-// of it, and each silenceStep more; and when that may change by time alone.
+// Silences returns a Silence for each node whose report has been unchanged for a third of the time until it is stale,
+// or more. For grows in steps: thirds of that time, then silenceStep. next is when that may change by time alone.
 func (s *Seen) Silences(now time.Time) (silent map[string]Silence, next time.Time) {
 	silent = map[string]Silence{}
 	for at, reports := range s.last {
@@ -119,7 +119,7 @@ func (s *Seen) Observe(now time.Time, reports []operatorstatus.Report) []Report 
 	return all
 }
 
-// resume counts the silence of a report on.
+// resume continues the Silence that an earlier process saw, if the report is still the same.
 func (s *Seen) resume(r *Report, now time.Time) {
 	was, silent := s.Resumed[r.Node]
 	if !silent || len(r.Entries) == 0 || was.Report != hashOf(r) {
@@ -132,8 +132,8 @@ func (s *Seen) resume(r *Report, now time.Time) {
 	}
 }
 
-// overwritten are the last reports of other reporters, of which each had the same place. Whose a report without
-// entries is, is not known.
+// overwritten returns the last reports that other reporters wrote at the same place. A report without entries is left
+// out, since its reporter is not known.
 func overwritten(last []Report, reporter string) (others []Report) {
 	for _, r := range last {
 		if reporter != "" && r.Reporter != "" && r.Reporter != reporter && len(others) < maxReporters-1 {
@@ -144,7 +144,8 @@ func overwritten(last []Report, reporter string) (others []Report) {
 	return others
 }
 
-// next is an entry as it is now, after what was seen at its place before. At another socket is another plugin.
+// next returns an entry with what was seen of it, given the one seen at its place before. One with another socket is
+// about another plugin.
 func next(was Entry, had bool, entry contract.Entry, now time.Time) Entry {
 	e := was
 	if !had || !reflect.DeepEqual(was.Entry, entry) {
@@ -159,8 +160,9 @@ func next(was Entry, had bool, entry contract.Entry, now time.Time) Entry {
 	return e
 }
 
-// Dated are signed reports for a reader that looks once, and so cannot see a change: the newest entry of a node's own
-// reporter is as old as its write by the API server's clock, others by their own times.
+// Dated returns signed reports for a reader that reads once, and so cannot see a change. In a report of a node's own
+// reporter the newest entry gets the time of the write, by the API server's clock, and others are shifted as much.
+// Entries of other reports keep their times.
 func Dated(reports []operatorstatus.Report) (all []Report) {
 	for i := range reports {
 		r := &reports[i]

@@ -12,7 +12,7 @@ import (
 type State string
 
 const (
-	Healthy          = State(contract.Healthy) // and these two: the status of a fresh entry
+	Healthy          = State(contract.Healthy) // this and the next two: the status of a fresh entry
 	Unhealthy        = State(contract.Unhealthy)
 	Error            = State(contract.Error)
 	Stale      State = "stale"      // the entry has not changed for too long to be valid
@@ -33,20 +33,19 @@ func (s State) known() bool { return s == Healthy || s.Unhealthy() }
 type Row struct {
 	Node       string
 	State      State
-	Entry           // the last one; of a missing or unreadable report the KeyID or the Detail, if known
+	Entry           // the last one; if Missing only with a KeyID, if known; if Unreadable only with a Detail
 	Unexpected bool // the node's pod has no such plugin
-	// TypedHealthy means that a fresh typed report contradicts a stale one.
+	// TypedHealthy means that a fresh typed report says healthy. It outweighs a stale report that does not.
 	TypedHealthy bool
 }
 
 // Silent reports whether there is no valid report.
 func (r *Row) Silent() bool { return r.State == Missing || r.State == Stale }
 
-// rows are the plugins of one node. A condition that was written for the API server's pod
-// counts alone, so that two reporters never change a verdict in turns. Typed reports count
-// on a node without one. Where what it reports on a plugin is not known, since it is stale
-// or cannot be read, a fresh typed report that the plugin is unhealthy counts: that is an
-// observation, and nothing contradicts it.
+// rows returns the plugins of one node. If there is a condition that was written for the API server's
+// pod, typed reports do not count, so that two reporters never change a verdict in turns. There is one
+// exception. Where that condition is stale or unreadable, a fresh typed report of an unhealthy plugin
+// counts, since nothing contradicts it.
 func (e *evaluation) rows(reports []*Report, node *Node) (rows []Row) {
 	var typed []Row
 	for _, r := range reports {
@@ -77,8 +76,8 @@ func (e *evaluation) rows(reports []*Report, node *Node) (rows []Row) {
 	return rows
 }
 
-// reportRows are the rows of one report, of the entries that count; if there are none, of the newest that it overwrote
-// that has such entries.
+// reportRows returns the rows of the entries of a report that count. If none does, it returns those of the newest
+// overwritten report with entries that count.
 func (e *evaluation) reportRows(r *Report, node *Node) (rows []Row) {
 	if r.Err != nil {
 		detail := contract.Entry{Detail: contract.CleanDetail(r.Err.Error())}
@@ -103,7 +102,7 @@ func (e *evaluation) reportRows(r *Report, node *Node) (rows []Row) {
 	return rows
 }
 
-// unconfirmed reports whether it is not known that an entry has not changed until it would be stale.
+// unconfirmed reports whether an entry may have changed before it became stale: the resource was last seen before that.
 func (e *evaluation) unconfirmed(until time.Time) bool {
 	is := !e.Shown.IsZero() && e.Shown.Before(until)
 	e.result.Unconfirmed = e.result.Unconfirmed || is
