@@ -43,8 +43,8 @@ also of several conditions, as KMSPlugins_PluginError::KmsHealthReports_Error.`,
 	}
 }
 
-// explain explains a name. A reason of a ClusterOperator has the name of a condition before it, and StatusSyncers join
-// those of several conditions by "::", of which some may be OpenShift's. Empty: none is known.
+// explain explains a name. A reason of a ClusterOperator has the name of a condition before it. StatusSyncers join
+// those of several conditions by "::", and some may be OpenShift's. The text is empty if none is known.
 func explain(name string) (text string) {
 	for part := range strings.SplitSeq(name, "::") {
 		one, found := show.Explain(part)

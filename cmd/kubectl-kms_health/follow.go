@@ -14,12 +14,12 @@ import (
 	"github.com/kms-health/kms-health/cmd/kubectl-kms_health/internal/view"
 )
 
-// period is how often a cluster is read. It is read anew rather than watched: that follows objects
-// that appear later, and continues after an outage, without a state of its own.
+// period is how often a cluster is read. Without a watch there is no state to keep, objects that
+// appear later are found, and an outage needs no special handling.
 const period = 2 * time.Second
 
-// follow reads and evaluates again and again, until a status is the last one, or to the timeout, which cuts no read. It
-// continues after an outage. It is an error if nothing can be read at the end, or a retry cannot fix it.
+// follow reads and evaluates each period until isLast is true, or until the timeout, which interrupts no read. It
+// continues after an outage. It returns an error if the last read failed, or if a retry cannot fix the failure.
 func (o *options) follow(ctx context.Context, isLast func(*view.Status) (bool, error)) error {
 	wasRead, failed := false, "" // why it cannot be read now; empty: it can
 	err := wait.PollUntilContextTimeout(ctx, period, o.timeout, true, func(context.Context) (bool, error) {
@@ -51,8 +51,8 @@ func (o *options) follow(ctx context.Context, isLast func(*view.Status) (bool, e
 	return nil
 }
 
-// awaitHealthy waits until everything is healthy by new round trips. After the timeout it prints the status as it is
-// then.
+// awaitHealthy waits until everything is healthy by new round trips, or until the timeout. Then it prints the last
+// status.
 func (o *options) awaitHealthy(ctx context.Context) error {
 	var last *view.Status
 	trips := o.newTrips("wait")
@@ -76,7 +76,7 @@ type trips struct {
 	shown     map[string]string // by API server and node
 }
 
-// newTrips names the requests of a command after it.
+// newTrips returns trips whose request has the name of the command and the time.
 func (o *options) newTrips(command string) *trips {
 	request := o.clock.Now().UTC().Format(command + "-20060102-150405.000")
 	return &trips{view.Trips{Request: request}, o, map[string]bool{}, map[string]string{}}

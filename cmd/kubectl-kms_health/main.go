@@ -51,7 +51,7 @@ type environment struct {
 	// terminal means that stderr is one, and columns is the width of stdout.
 	terminal bool
 	columns  int
-	// read reads what the flags select, and request requests a round trip; nil: of a cluster, or files.
+	// read reads what the flags select, and request requests a round trip. If nil, open sets them.
 	read    func(context.Context) (*view.Snapshot, error)
 	request func(context.Context, contract.Resource, string) error
 }

@@ -69,7 +69,8 @@ func newPreflight(e environment) *cobra.Command {
 	return cmd
 }
 
-// settling is for how many reads an operator may still write conditions of before the round trips.
+// settling is how many more times the status is read after the round trips, if it is not healthy: the operator may
+// not have written conditions with them yet.
 const settling = 5
 
 // preflight requests round trips, waits for them, and prints the result.

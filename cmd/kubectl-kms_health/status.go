@@ -103,7 +103,7 @@ func newOptions(e environment) *options {
 	return o
 }
 
-// addFlags adds those of all commands that read a cluster.
+// addFlags adds the flags that all commands have that read a cluster.
 func (o *options) addFlags(cmd *cobra.Command) {
 	addOutput(cmd, &o.output, formats)
 	o.config.AddFlags(cmd.Flags())
@@ -186,7 +186,7 @@ func (o *options) open() error {
 	if err != nil {
 		return err
 	}
-	const fallback = "http://localhost:8080" // of client-go, where nothing names an API server
+	const fallback = "http://localhost:8080" // client-go's, if nothing names an API server
 	raw, err := o.config.ToRawKubeConfigLoader().RawConfig()
 	if err == nil && len(raw.Clusters) == 0 && *o.config.APIServer == "" && config.Host == fallback {
 		return errors.New("no kubeconfig: set KUBECONFIG or --kubeconfig; on a node of kubeadm it is " +

@@ -88,11 +88,11 @@ func newStoredKeys(e environment) *cobra.Command {
 // validate checks the flags before anything is read.
 func (s *storedKeys) validate(cmd *cobra.Command, _ []string) error {
 	switch {
-	case s.kekID == "" && cmd.Flags().Changed("kek-id"): // as of a variable of a script that is not set
+	case s.kekID == "" && cmd.Flags().Changed("kek-id"): // a script's variable may not be set
 		return errors.New("--kek-id: is empty")
-	case strings.Trim(s.kekID, `"'`) != s.kekID: // as of jq without -r
+	case strings.Trim(s.kekID, `"'`) != s.kekID: // jq without -r prints quotes
 		return fmt.Errorf("--kek-id: %q has quotes, which no KEK ID needs", s.kekID)
-	case strings.Contains(s.kekID, "…"): // nothing has it, so it would be called not needed
+	case strings.Contains(s.kekID, "…"): // no object has it, so it would be reported as not needed
 		return errors.New("--kek-id: is shortened; kubectl kms-health status -o wide shows all of it")
 	}
 	return nil

@@ -10,7 +10,7 @@ import (
 	"github.com/kms-health/kms-health/pkg/contract"
 )
 
-// As is v as json or yaml, or in another format its text.
+// As returns v as JSON or YAML; for any other format it returns the text.
 func As(format string, v any, text string) ([]byte, error) {
 	switch format {
 	case "json":

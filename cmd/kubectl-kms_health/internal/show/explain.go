@@ -51,7 +51,7 @@ func sets(r *contract.Row) string {
 	return strings.Join(all, ", ")
 }
 
-// Explain is the explanation of a name, without regard to case; false: it has none.
+// Explain returns the explanation of a name, without regard to case; false if it has none.
 func Explain(name string) (text string, found bool) {
 	if _, is := contract.NodeOf(name); is { // each node has a condition of its own
 		name = contract.Conditions[0].Name
@@ -85,7 +85,7 @@ func Explanations() (text string) {
 	return text + "\nkubectl kms-health explain NAME shows what to check, and how to fix it.\n"
 }
 
-// Width is that of a terminal, unless it is known.
+// Width is the assumed width of a terminal, if it is not known.
 const Width = 80
 
 // wrapped is a label and its text, in lines of at most a width, if not 0, where words allow it. Lines after the

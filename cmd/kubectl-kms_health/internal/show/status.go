@@ -58,8 +58,8 @@ func Status(s *view.Status, wide bool) string {
 	return strings.Join(parts, "\n")
 }
 
-// problems are those of a status, equal ones of several nodes as one, each with its fix, and not more than maxProblems
-// unless all are wanted; in lines of at most a width, if not 0, but for commands.
+// problems returns the problems of a status, each with its fix. Equal ones of several nodes are one. Unless all are
+// wanted, it returns at most maxProblems. If width is not 0, lines but for commands are at most as long.
 func problems(s *view.Status, all bool, width int) (parts []string) {
 	var order []view.Problem
 	nodes, details := map[view.Problem][]string{}, map[view.Problem]string{}
@@ -100,7 +100,7 @@ func problems(s *view.Status, all bool, width int) (parts []string) {
 	return parts
 }
 
-// line is a line of external text.
+// line returns external text as one line.
 func line(begin, text string) string { return begin + strings.TrimSpace(clean(text)) + "\n" }
 
 // block is external text of several lines, indented, without empty lines.
@@ -113,7 +113,7 @@ func block(lines string, width int) (text string) {
 	return text
 }
 
-// problem is what it is about, the plugin's own words, and the next command.
+// problem returns what a problem is about, its details, and the next command.
 func problem(p *view.Problem, width int) string {
 	head := p.APIServer
 	if p.Node != "" {
@@ -132,7 +132,7 @@ func problem(p *view.Problem, width int) string {
 	return text
 }
 
-// condition is since when it is so, with its message below.
+// condition returns a condition, and since when it has its status, with its message below.
 func condition(apiServer string, c *metav1.Condition, now time.Time) string {
 	head := apiServer + ": " + view.ConditionText(c)
 	if at := c.LastTransitionTime; !at.IsZero() {

@@ -119,7 +119,7 @@ func since(t metav1.Time, now time.Time) string {
 	return age(now.Sub(t.Time))
 }
 
-// age as text. Reports have whole seconds, so half a second ahead counts as zero.
+// age returns a duration as text. Reports have whole seconds, so less than a second ahead counts as zero.
 func age(d time.Duration) string {
 	if d <= -time.Second {
 		return "-" + duration.HumanDuration(-d)

@@ -34,11 +34,11 @@ import (
 type Cluster struct {
 	client dynamic.Interface
 	clock  *serverclock.Clock
-	// namespaces may be the operator's; the first that has something of it is.
+	// namespaces are where the operator may be. All are read, and the first with its objects counts.
 	namespaces []string
 }
 
-// RequestTimeout is that of each answer, where the config has none.
+// RequestTimeout bounds the wait for each answer, if the config has no timeout.
 const RequestTimeout = 10 * time.Second
 
 // NewCluster does not connect yet.
@@ -54,8 +54,8 @@ func NewCluster(config *rest.Config, namespaces []string, c clock.PassiveClock) 
 	return &Cluster{client, server, namespaces}, err
 }
 
-// bounded bounds the time of each answer. A config's Timeout would include that of a credential plugin, which may wait
-// for a login by a browser.
+// bounded bounds the wait for each answer. A config's Timeout would include the time of a credential plugin, which may
+// wait for a login in a browser.
 func bounded(timeout time.Duration) func(http.RoundTripper) http.RoundTripper {
 	return func(next http.RoundTripper) http.RoundTripper {
 		asItIs := func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
@@ -120,7 +120,7 @@ func (c *Cluster) do(ctx context.Context, all []*request) {
 	running.Wait()
 }
 
-// resources are those with reports.
+// resources are all that can have reports.
 var resources = append(slices.Clone(contract.Resources), contract.KMSHealths)
 
 // Read reads everything. It is an error if no resource with reports can be read.
@@ -168,8 +168,8 @@ func (c *Cluster) Request(ctx context.Context, r contract.Resource, text string)
 	return err
 }
 
-// readServers reads the pods of API servers whose resources were read, for their containers. What
-// cannot be read is only missing in the commands.
+// readServers reads the pods of API servers whose resources were read, for the names of their
+// containers. If it cannot, only commands to run next are missing.
 func (c *Cluster) readServers(ctx context.Context, s *view.Snapshot) {
 	var all []*request
 	servers := view.APIServers(s.Objects)
@@ -188,8 +188,8 @@ func (c *Cluster) readServers(ctx context.Context, s *view.Snapshot) {
 	}
 }
 
-// problemsOf are the errors of requests, each kind once. A cluster with OpenShift's resources need
-// not have KMSHealths, and one with KMSHealths not those: there, a missing right is no problem.
+// problemsOf returns the errors of requests, each kind once. A cluster need not have both OpenShift's
+// resources and KMSHealths. If it has one, a missing right to read the other is no problem.
 func problemsOf(reports []*request) (problems []error) {
 	found := map[bool]bool{}
 	isOwn := func(r *request) bool { return r.Resource == contract.KMSHealths.Plural }

@@ -39,10 +39,9 @@ type reading struct {
 	failed     []string // the parts of a must-gather that failed, or are not complete
 }
 
-// ReadFiles reads a file or a folder; - is stdin. A folder is that of a
-// must-gather, or of oc adm inspect; files are recognized by their content. The time of the
-// snapshot is that of the newest report, or that at which a must-gather began, if that is later;
-// now if neither is known.
+// ReadFiles reads a file or a folder; - is stdin. A folder is the output of a must-gather, or of
+// oc adm inspect; files in it are recognized by their content. The snapshot's time is when the
+// newest report was written, or when a must-gather began, if that is later; now if neither is known.
 func ReadFiles(name string, stdin io.Reader, now time.Time) (*view.Snapshot, error) {
 	r := &reading{}
 	info, err := os.Stat(name)
@@ -68,7 +67,7 @@ func ReadFiles(name string, stdin io.Reader, now time.Time) (*view.Snapshot, err
 		}
 	}
 	r.Now = cmp.Or(r.Now, now)
-	// What is not in files may exist.
+	// Objects that are not in the files may exist in the cluster.
 	r.FromFiles, r.FilesAge = true, max(0, now.Sub(r.Now))
 	r.Unread = map[string]bool{view.KindDeployment: true, view.KindLease: true}
 	return &r.Snapshot, nil
@@ -83,7 +82,7 @@ func open(name string, use func(io.Reader) error) error {
 	return use(file)
 }
 
-// folder reads the files of a folder. What cannot be read of it is a problem of the snapshot.
+// folder reads the files of a folder. Those that cannot be read are problems of the snapshot.
 func (r *reading) folder(name string) error {
 	visit := func(at string, entry fs.DirEntry, err error) error {
 		at = filepath.ToSlash(at) // which Windows reads, too
@@ -144,7 +143,7 @@ func (r *reading) notGathered() (problems []error) {
 	return problems
 }
 
-// content reads what is not too large.
+// content reads a file. One that is too large, or compressed, is an error.
 func content(from io.Reader) ([]byte, error) {
 	data, err := io.ReadAll(io.LimitReader(from, maxFile+1))
 	if len(data) > maxFile {
@@ -170,7 +169,7 @@ func mayBeWanted(data []byte) bool {
 		has(contract.OperatorGroup+"/") && slices.ContainsFunc(contract.Resources, isResource)
 }
 
-// isOtherJSON reports whether it is JSON without a kind, as what OpenShift's must-gather has of Prometheus.
+// isOtherJSON reports whether it is JSON without a kind, such as Prometheus's data in OpenShift's must-gather.
 func isOtherJSON(data []byte) bool {
 	var object struct{ Kind string }
 	err := json.Unmarshal(data, &object)
@@ -191,7 +190,7 @@ func (r *reading) timestamp(from io.Reader) error {
 	return err
 }
 
-// parse adds the objects of a file that are of use: those of its documents, and of Lists in them.
+// parse adds the objects of a file that are of use, from its documents and from Lists in them.
 func (r *reading) parse(from io.Reader) error {
 	data, err := content(from)
 	if err != nil {

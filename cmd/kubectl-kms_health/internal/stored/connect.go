@@ -40,12 +40,12 @@ func (e Etcd) Connect(ctx context.Context) (*clientv3.Client, error) {
 	})
 }
 
-// errOther is for what the other etcd has: it would be missing.
+// errOther is the error for endpoints of several clusters: the objects of all but one would be missing.
 var errOther = errors.New("the endpoints are of more than one etcd cluster, as by --etcd-servers-overrides of " +
 	"kube-apiserver: read one cluster after the other")
 
-// OneCluster is an error if a client's endpoints are of several clusters: it reads them by turns, or one alone. An
-// endpoint that does not answer now is found by Read, if it answers then.
+// OneCluster returns an error if a client's endpoints are of several clusters: the client would read them in turns, or
+// one alone. It ignores an endpoint that does not answer; Read checks that endpoint if it answers later.
 func OneCluster(ctx context.Context, client *clientv3.Client, timeout time.Duration) error {
 	var one cluster
 	for _, endpoint := range client.Endpoints() {
@@ -62,7 +62,7 @@ func OneCluster(ctx context.Context, client *clientv3.Client, timeout time.Durat
 	return nil
 }
 
-// cluster is the one that answers are of; zero before the first.
+// cluster has the ID of the etcd cluster that answers come from; nil before the first.
 type cluster struct{ id *uint64 }
 
 func (c *cluster) check(answer *etcdserverpb.ResponseHeader) error {

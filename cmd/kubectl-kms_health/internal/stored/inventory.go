@@ -19,7 +19,7 @@ type Row struct {
 	Objects  int    `json:"objects"`
 }
 
-// Unreadable is a value of which it is not known what it needs.
+// Unreadable is a value that cannot be read, so it is not known which key it needs.
 type Unreadable struct {
 	Key   string `json:"key"`
 	Error string `json:"error"`
@@ -31,14 +31,14 @@ type Others struct {
 	Objects   int `json:"objects"`
 }
 
-// Inventory is what was read.
+// Inventory is the result of Read.
 type Inventory struct {
 	Summary string `json:"summary"`
 	// Next rewrites what still needs the KEK ID that was asked for.
 	Next string `json:"next,omitempty"`
 	// Revisions are etcd's: one, and one more for each compaction during the reading.
 	Revisions []int64 `json:"revisions"`
-	// Rows are those of each resource of which any object is encrypted, or of the KEK ID that was asked for.
+	// Rows are those of each resource with any encrypted object, or of the KEK ID that was asked for.
 	Rows   []Row   `json:"rows"`
 	Others *Others `json:"others,omitempty"`
 	// Unreadable has at most 100 of the UnreadableObjects.
@@ -105,8 +105,8 @@ func isPart(a, b string) bool {
 	})
 }
 
-// Select leaves what needs a KEK ID. Of objects that cannot be read, are under KMS v1, or need a part of that ID or one
-// that it is a part of, it is not known.
+// Select keeps the rows that need a KEK ID, or may need it. Objects that cannot be read, are encrypted by KMS v1, or
+// need an ID that is a part of that ID, or the reverse, may need it.
 func (i *Inventory) Select(kekID string) {
 	others, resources, rows := map[string]bool{}, map[string]bool{}, []Row{}
 	for _, row := range i.Rows {

@@ -23,7 +23,8 @@ var storedAs = map[string]string{
 	"useridentities":             "identities",
 }
 
-// resourceOf returns the resource of a key below a prefix, as kubectl names it, and from where to where its keys are.
+// resourceOf returns the resource of a key below a prefix, as kubectl names it, and the range of its keys; end is not
+// in it.
 // Keys are RESOURCE/[NAMESPACE/]NAME for most built-in types, and GROUP/RESOURCE/[NAMESPACE/]NAME for
 // custom resources: a group has a dot, a resource has none. An aggregated API server has a prefix of
 // its own, most often its group: GROUP/GROUP/RESOURCE/[NAMESPACE/]NAME.

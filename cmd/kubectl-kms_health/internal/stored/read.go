@@ -18,7 +18,7 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// Getter is what is used of etcd's client.
+// Getter is the part of etcd's client that is used.
 type Getter interface {
 	Get(ctx context.Context, key string, opts ...clientv3.OpOption) (*clientv3.GetResponse, error)
 }
@@ -26,7 +26,7 @@ type Getter interface {
 // Sizes of pages, in values and in bytes. etcd holds a page several times in its memory, so a page is small
 // until sizes are known: a Range of 500 values of 1 MiB took etcd from 32 MB to 3 GB. They are known
 // for one resource at a time. etcd counts all keys up to the end of each Range, so small pages of many
-// objects are slow. maxPage is the Range of a `kubectl get`, if large values follow many small ones.
+// objects are slow. maxPage is the page of a `kubectl get`: it bounds the cost if large values follow small ones.
 const (
 	firstPage = 8
 	maxPage   = 500
@@ -93,7 +93,7 @@ func (r *reader) readPrefix(ctx context.Context, name string) error {
 		if from == prefix {
 			r.below = append(r.below, name)
 		}
-		// From its folder on, as kube-apiserver lists: of a Range from a key, kine (k3s) leaves out that key.
+		// Begin at its folder, as kube-apiserver lists: kine (k3s) leaves out a key at which a Range begins.
 		resource, begin, next := resourceOf(prefix, string(first.Kvs[0].Key))
 		if !slices.Contains(r.found, resource) {
 			r.found = append(r.found, resource)
@@ -170,7 +170,7 @@ func (r *reader) get(ctx context.Context, from, end string, more ...clientv3.OpO
 	}
 }
 
-// maxRows and maxKeys bound the memory for values that nobody expects.
+// maxRows and maxKeys bound the memory for unexpected values.
 const maxRows, maxKeys = 10000, 100
 
 func (r *reader) add(resource string, kv *mvccpb.KeyValue) error {

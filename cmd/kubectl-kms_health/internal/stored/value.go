@@ -23,14 +23,14 @@ const (
 // providers are those of kube-apiserver, each with the version of its format.
 var providers = []string{kmsV2, kmsV1, "aescbc:v1:", "aesgcm:v1:", "secretbox:v1:"}
 
-// encryption is how a value is encrypted. It stays unverified: only a key could tell.
+// encryption is how a value is encrypted. It is not verified, since that needs the key.
 type encryption struct {
 	provider string // as kube-apiserver's prefix names it, such as kms:v2:NAME or aescbc:v1:KEY
 	kekID    string // of KMS v2; other providers store none
 }
 
 // encryptionOf reads what kube-apiserver wrote before the data. The value may be anything. A name of KMS v1
-// or of a local key may have a colon, and is cut there: nothing tells where it ends.
+// or of a local key may have a colon, and is cut there: nothing shows where it ends.
 func encryptionOf(value []byte) (encryption, error) {
 	rest, ok := bytes.CutPrefix(value, []byte(encrypted))
 	if !ok {
@@ -75,7 +75,7 @@ func kekIDOf(object []byte) (string, error) {
 		}
 		if kind == protowire.BytesType {
 			field, _ := protowire.ConsumeBytes(object)
-			switch number { // of a field that is there twice the last one counts
+			switch number { // if a field is repeated, the last one counts
 			case dataField:
 				data = field
 			case kekIDField:

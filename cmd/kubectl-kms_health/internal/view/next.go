@@ -34,8 +34,8 @@ func newCommands(s *Snapshot, operator *Operator) *commands {
 	return c
 }
 
-// APIServers are where the API servers run, by name: those of OpenShift, and those of the
-// operator's configuration.
+// APIServers returns where API servers run, by name: OpenShift's, and those in the operator's
+// configuration.
 func APIServers(objects []*unstructured.Unstructured) map[string]contract.APIServer {
 	servers := map[string]contract.APIServer{}
 	for _, r := range contract.Resources {
@@ -113,9 +113,9 @@ func (c *commands) serverPods(a *APIServer, node string) (pods []*corev1.Pod) {
 	return pods
 }
 
-// pluginOf finds the container of a plugin beside its API server: the one with the socket in its
-// arguments, else the one that is named after the key, else the only one that is named after KMS.
-// The pod is nil if none is known to be it.
+// pluginOf finds the container of a plugin in its API server's pod: the only one with the socket in its
+// arguments, else the only one that is named after the key, else the only one that is named after KMS.
+// The pod is nil if none is found.
 func (c *commands) pluginOf(a *APIServer, p *Plugin) (*corev1.Pod, string) {
 	ofSocket := func(c *corev1.Container) bool {
 		return strings.Contains(strings.Join(slices.Concat(c.Command, c.Args), " "), "kms-"+p.KeyID+".sock")
@@ -159,7 +159,7 @@ func (c *commands) reporterOf(a *APIServer, p *Plugin) (*corev1.Pod, string) {
 
 const operatorLabel = "app.kubernetes.io/name=" + contract.OperatorName
 
-// operatorLog is the log of all its pods. The one that works, which holds the Lease, writes more.
+// operatorLog is the command for the logs of all its pods. The leader logs more than the others.
 func (c *commands) operatorLog() *Command {
 	return command("%s logs -n %s -l %s --prefix --tail=20", c.tool, c.operator.Namespace, operatorLabel)
 }

@@ -144,8 +144,8 @@ func (e *evaluation) judgeMissing() {
 	}
 }
 
-// configurationOf is the operator's configuration, if an object has it: a ConfigMap, or with the component
-// start-during-plugin-outage its Deployment; nil: it does not.
+// configurationOf returns the operator's configuration, if an object has it: a ConfigMap, or with the component
+// start-during-plugin-outage its Deployment; nil if it has none.
 func configurationOf(o *unstructured.Unstructured) (*v1alpha1.OperatorConfiguration, error) {
 	var text string
 	switch o.GetKind() {

@@ -18,7 +18,7 @@ import (
 // Preflight is a Status, and what a change of keys, plugins or API servers needs besides.
 type Preflight struct {
 	Status
-	// Request is that of the round trips.
+	// Request is the text that requests the round trips.
 	Request string  `json:"request"`
 	Trips   []Trip  `json:"trips"`
 	Checks  []Check `json:"checks"`
@@ -30,7 +30,7 @@ type Check struct {
 	Name      string  `json:"name"`
 	Verdict   Verdict `json:"verdict"` // Healthy if it holds
 	Summary   string  `json:"summary"`
-	// Fix and DoNot are those of the runbook, where it does not hold.
+	// Fix and DoNot are the runbook's, if it does not hold.
 	Fix   string `json:"fix,omitempty"`
 	DoNot string `json:"doNot,omitempty"`
 }
@@ -55,7 +55,7 @@ func (t *Trips) Preflight(s *Status) *Preflight {
 	return p
 }
 
-// add adds a check. The reason has the runbook for it where it does not hold; empty: there is none.
+// add adds a check. If it does not hold, Fix and DoNot are those of the reason's runbook; none if reason is empty.
 func (p *Preflight) add(a *APIServer, name string, verdict Verdict, reason, summary string) {
 	c := Check{APIServer: a.Name, Name: name, Verdict: verdict, Summary: summary}
 	if verdict != Healthy {
@@ -77,7 +77,7 @@ func (p *Preflight) check(a *APIServer) {
 	kekIDs, providers, lost := map[string]byNode{}, byNode{}, byNode{}
 	for _, plugin := range a.Plugins {
 		kekID, keyID := cmp.Or(plugin.KEKID, notNamed), plugin.KeyID
-		if plugin.State == rollup.Stale { // they were that
+		if plugin.State == rollup.Stale { // both may have changed
 			kekID, keyID = notNamed, notNamed
 		}
 		if kekIDs[plugin.KeyID] == nil {
@@ -91,7 +91,7 @@ func (p *Preflight) check(a *APIServer) {
 			lost.add(plugin.Node, id)
 		}
 	}
-	named := map[string]string{} // by key, also by one that is to write next
+	named := map[string]string{} // KEK IDs by key, also of a key that is to write next
 	for _, key := range slices.Sorted(maps.Keys(kekIDs)) {
 		named[key] = p.checkSame(a, "One KEK ID of key "+key, kekIDs[key], contract.KeysDiffer)
 	}
@@ -152,8 +152,8 @@ func (p *Preflight) checkSame(a *APIServer, name string, of byNode, reason strin
 	return same
 }
 
-// checkCondition adds what the operator found out; without one only what does not hold: it may be one of another
-// namespace, or one that is gone. An agreement is about the KEK ID that all nodes name for its key.
+// checkCondition adds a check of a condition. Without an operator it adds only one that does not hold: an operator may
+// be in another namespace, or gone. An agreement must be about the KEK ID that all nodes name for its key.
 func (p *Preflight) checkCondition(a *APIServer, name, conditionType string, named map[string]string) {
 	c, absent := meta.FindStatusCondition(a.Conditions, conditionType), p.Operator.State == OperatorNotInstalled
 	switch {
@@ -189,7 +189,7 @@ type byNode map[string][]string
 
 func (v byNode) add(node, value string) { v[node] = append(v[node], value) }
 
-// groups are the different values, and a text of them with their nodes. A KEK ID may be the hash of another.
+// groups returns the different values, and a text of them with their nodes. A KEK ID equals its hash.
 func (v byNode) groups() (values []string, text string) {
 	var nodes []string
 	for _, node := range slices.Sorted(maps.Keys(v)) {

@@ -33,7 +33,7 @@ func (v Verdict) ExitCode() int {
 type Problem struct {
 	// Verdict is the one that it leads to, Unhealthy or NotKnown.
 	Verdict Verdict `json:"verdict"`
-	// Reason is that of a condition of the operator.
+	// Reason is a reason of a condition, an OperatorState, or contract.RoundTripAwaited.
 	Reason string `json:"reason"`
 	// APIServer, Node and KeyID are what it is about; empty: more than one, or none.
 	APIServer string `json:"apiServer,omitempty"`
@@ -43,7 +43,7 @@ type Problem struct {
 	// Detail is text of others: the plugin's own words, an error, a condition's message.
 	Detail string   `json:"detail,omitempty"`
 	Next   *Command `json:"next,omitempty"`
-	// Fix and DoNot are those of the runbook, which a disconnected cluster cannot open.
+	// Fix and DoNot are usually the runbook's: a disconnected cluster cannot open that page.
 	Fix   string `json:"fix,omitempty"`
 	DoNot string `json:"doNot,omitempty"`
 
@@ -178,7 +178,7 @@ func (a *APIServer) has(reason string) bool {
 }
 
 // notRunning reports whether it is one of OpenShift's that need not run, as oauth-apiserver with external OIDC: the
-// operator found no pod or namespace, and nothing is reported. Of another one the operator's file is wrong.
+// operator found no pod or namespace, and nothing is reported. For any other API server, the operator's file is wrong.
 func (a *APIServer) notRunning() bool {
 	absent := a.has(contract.NoPods) || a.has(contract.NamespaceMissing)
 	return absent && len(a.Plugins) == 0 && !a.Target().PerAPIServer()
@@ -260,7 +260,7 @@ func (e *evaluation) summary() string {
 	default:
 		plugins += " healthy, on " + plural(c.nodes, "node")
 	}
-	// What no plugin shows explains the verdict better than plugins.
+	// A problem that is not about a node explains the verdict better than plugins.
 	if len(e.Problems) > 0 && e.Problems[0].Node == "" && e.Problems[0].Summary != nothingReported {
 		first := &e.Problems[0]
 		plugins = strings.TrimPrefix(first.APIServer+": ", ": ") + first.Summary + "; " + plugins

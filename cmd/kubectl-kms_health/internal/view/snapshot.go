@@ -14,17 +14,17 @@ import (
 	"github.com/kms-health/kms-health/pkg/operatorstatus"
 )
 
-// Snapshot is what was read of a cluster, or of files of it. All of it is untrusted.
+// Snapshot is what was read from a cluster, or from files. All of it is untrusted.
 type Snapshot struct {
-	// Now is the time of the evaluation: of files, when they were taken.
+	// Now is the time of the evaluation. For files it is when they were taken.
 	Now time.Time
-	// Began is when a must-gather began, which reads one resource minutes after another; zero: all are as of Now.
+	// Began is when a must-gather began, which reads one resource minutes after another; zero: all were read at Now.
 	Began time.Time
 	// Objects are the resources with reports, the operator's objects, and pods.
 	Objects []*unstructured.Unstructured
 	// Namespace is the one that the operator should be in; empty: one of the manifests'.
 	Namespace string
-	// Unread are the kinds of which an object that is not in Objects may exist.
+	// Unread are the kinds that were not all read: an object of them may exist and not be in Objects.
 	Unread map[string]bool
 	// Problems are why resources or files with reports could not be read.
 	Problems  []error
@@ -89,7 +89,7 @@ func Newest(o *unstructured.Unstructured) (newest time.Time) {
 	return newest
 }
 
-// asOf is up to when the reports on an object were seen.
+// asOf is when the reports on an object are evaluated: Now, but in a must-gather the newest report's time, or Began.
 func (s *Snapshot) asOf(o *unstructured.Unstructured) time.Time {
 	if s.Began.IsZero() {
 		return s.Now
@@ -100,7 +100,7 @@ func (s *Snapshot) asOf(o *unstructured.Unstructured) time.Time {
 	return s.Began
 }
 
-// find returns the first object of a kind; nil: there is none.
+// find returns the first object of a kind; nil if there is none.
 func (s *Snapshot) find(kind string) *unstructured.Unstructured {
 	at := slices.IndexFunc(s.Objects, func(o *unstructured.Unstructured) bool { return o.GetKind() == kind })
 	if at < 0 {

@@ -21,7 +21,7 @@ import (
 	"github.com/kms-health/kms-health/pkg/rollup"
 )
 
-// APIVersion is that of the JSON and YAML output. Fields may be added; none is removed or
+// APIVersion is the version of the JSON and YAML output. Fields may be added; none is removed or
 // changes its meaning.
 const APIVersion = "kmshealth.openshift.io/v1alpha1"
 
@@ -47,7 +47,7 @@ type Status struct {
 
 // APIServer is the state of one API server's plugins.
 type APIServer struct {
-	// Name is that of the operator's configuration.
+	// Name is the name in the operator's configuration.
 	Name string `json:"name"`
 	// Resource has the reports, as in kubeapiservers or kmshealths/NAME.
 	Resource string `json:"resource"`
@@ -74,7 +74,7 @@ type Plugin struct {
 	Write bool         `json:"write,omitempty"`
 	KEKID string       `json:"kekID,omitempty"`
 	State rollup.State `json:"state"`
-	// Reason and Detail are the cause: the plugin's own words.
+	// Reason and Detail are the cause, as reported.
 	Reason          contract.Reason `json:"reason,omitempty"`
 	Detail          string          `json:"detail,omitempty"`
 	LastChecked     metav1.Time     `json:"lastChecked,omitzero"`
@@ -233,8 +233,9 @@ func read(r contract.Resource, o *unstructured.Unstructured, now time.Time) APIS
 	return a
 }
 
-// dropUnexpected drops plugins that the operator does not expect, as it finds that all others are reported: of nodes
-// whose API server has none yet, and, also if no API server runs, what OpenShift's reporters left behind.
+// dropUnexpected drops plugins that the operator does not expect. If KMSHealthReporting is True, those without a report
+// are dropped: their API server has no plugin yet. So are stale reports that OpenShift's reporters left behind, also if
+// no API server runs.
 func (a *APIServer) dropUnexpected() {
 	c := meta.FindStatusCondition(a.Conditions, contract.HealthReporting)
 	if c == nil || c.Status != operatorstatus.True && c.Reason != contract.NoPods {
@@ -253,8 +254,8 @@ func (a *APIServer) hasMessage(node string) bool {
 	})
 }
 
-// expected are the nodes that should report: those that report on no plugin; and, if anything is
-// reported or the operator expects it, those that the API server runs on.
+// expected returns the nodes that should report and do not: those that report on no plugin; and, if
+// anything is reported or the operator expects it, those that the API server runs on.
 func expected(resource *operatorstatus.Status) (nodes []rollup.Node) {
 	var names []string
 	for _, r := range resource.Reports {

@@ -9,7 +9,7 @@ import (
 	"github.com/kms-health/kms-health/pkg/rollup"
 )
 
-// Trip is whether the plugins of a node made a round trip since the preflight began.
+// Trip is whether the plugins of a node made a round trip since the command began.
 type Trip struct {
 	APIServer string `json:"apiServer"`
 	Node      string `json:"node"`
@@ -24,11 +24,11 @@ type Trips struct {
 	plugins map[string]*followed // by API server, node and key
 }
 
-// Regular is how many later round trips of a plugin count as the requested one. The first may have been under way, or
-// made before and reported late (unchangedEvery).
+// Regular is how many regular round trips of a plugin together count as the requested one. The first of them may have
+// been under way before, or have been reported late (unchangedEvery).
 const Regular = 2
 
-// followed is a plugin as it was first seen, and as often as its round trip changed since then.
+// followed is when a plugin was checked as first seen, its last round trip, and how often that has changed.
 type followed struct {
 	checked, roundTrip metav1.Time
 	changes            int
@@ -44,7 +44,7 @@ func (s *Status) Narrow() {
 	}
 }
 
-// Follow returns each node's trip, which is done if that of each plugin is.
+// Follow returns each node's trip. It is done if all plugins on the node have made theirs.
 func (t *Trips) Follow(s *Status) []Trip {
 	all := []Trip{}
 	if t.plugins == nil {
@@ -91,7 +91,7 @@ func (t *Trips) waits(apiServer string, p *Plugin) string {
 	return "a new round trip of key " + p.KeyID
 }
 
-// awaited is on how many nodes a trip is not done, and what these wait for.
+// awaited returns on how many nodes a trip is not done, and what these wait for.
 func awaited(trips []Trip) (nodes int, text string) {
 	waits := byNode{}
 	for _, t := range trips {
