@@ -134,7 +134,7 @@ func TestRenderKnowsOpenShiftByTheResource(t *testing.T) {
 	}
 }
 
-// The health of such a plugin is not known: what has no reporter must not be omitted silently.
+// Nothing reports the health of such a provider, so render must not omit it silently.
 func TestRenderWarnsOfProvidersThatAreNotProbed(t *testing.T) {
 	const testdata = "../../test/testdata/"
 	for name, tt := range map[string]struct{ head, second, warning string }{
@@ -159,7 +159,7 @@ func TestRenderWarnsOfProvidersThatAreNotProbed(t *testing.T) {
 	}
 }
 
-// The pods would be denied by admission, which shows in a cluster alone.
+// Without the warning, admission in the cluster is the first to deny the pods.
 func TestFoldersThatTheManifestsDoNotAllowAreWarnedOf(t *testing.T) {
 	const head = "apiVersion: kmshealth.openshift.io/v1alpha1\nkind: OperatorConfiguration\nimage: r:1\napiServers:\n" +
 		"- {resource: kubeapiservers, mode: %s, plugins: [{keyID: a, endpoint: 'unix:///%s/a.sock', role: Write}]}\n"
@@ -191,7 +191,7 @@ func TestFoldersThatTheManifestsDoNotAllowAreWarnedOf(t *testing.T) {
 	}
 }
 
-// Else a script goes on with an empty file.
+// Without a failing exit code a script continues with an empty file.
 func TestOutputThatCannotBeWrittenFails(t *testing.T) {
 	full, err := os.OpenFile("/dev/full", os.O_WRONLY, 0)
 	if err != nil {
@@ -219,7 +219,7 @@ func TestOutputThatCannotBeWrittenFails(t *testing.T) {
 	}
 }
 
-// standardInput makes a file the standard input of the test.
+// standardInput sets the standard input of the test to a file.
 func standardInput(t *testing.T, path string) {
 	t.Helper()
 	f, err := os.Open(path)

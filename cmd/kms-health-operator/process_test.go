@@ -93,7 +93,7 @@ func TestUntrustedTextForgesNoLogLineAndControlsNoTerminal(t *testing.T) {
 	log.Await(t, waitLimit, `"Ended"`)
 	line := regexp.MustCompile(`^[IWE]\d{4} \d\d:\d\d:\d\d\.\d{6} +\d+ [a-zA-Z_]+\.go:\d+\] ".*$`)
 	for _, l := range strings.Split(strings.TrimSuffix(log.Text(), "\n"), "\n") {
-		// library-go's line on the lease is not structured, and has numbers alone.
+		// library-go's line about the lease is not structured. It contains no untrusted text.
 		l = strings.Replace(l, "] The leader election gives ", `] "The leader election gives `, 1)
 		if !line.MatchString(l) || strings.HasPrefix(l, "E1122 10:00:00.000000 ") {
 			t.Errorf("not a log line of the operator: %q", l)
@@ -107,8 +107,8 @@ func TestUntrustedTextForgesNoLogLineAndControlsNoTerminal(t *testing.T) {
 	}
 }
 
-// Whoever applies the manifests of a single node, and not the second command of its page, has a pod that is Ready and
-// cannot connect.
+// An administrator who applies the single-node manifests without the second command of the page has a pod that is
+// Ready but cannot connect.
 func TestLogNamesTheStepThatSetsTheCA(t *testing.T) {
 	var log program.Output
 	p := start(t, "https://127.0.0.1:1", log.Pipe(t), "--keep-ca")

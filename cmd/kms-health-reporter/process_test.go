@@ -80,7 +80,7 @@ func TestSignalEndsItWhileSomethingHangs(t *testing.T) {
 	}
 }
 
-// The plugin's key_id is what the reporter logs of a healthy plugin.
+// For a healthy plugin the reporter logs the key_id, which is untrusted text.
 func TestLogIsFlushedAtTheEndAndAKeyIDForgesNoLineOfIt(t *testing.T) {
 	const forged = `E1122 10:00:00.000000       1 forged.go:1] "Forged"`
 	keyID := "k\n" + forged + "\x1b[2J\r\u0085\u009b2J\u2028\u202e\x7f"
@@ -94,7 +94,7 @@ func TestLogIsFlushedAtTheEndAndAKeyIDForgesNoLineOfIt(t *testing.T) {
 	if code, took := p.End(t, waitLimit, syscall.SIGTERM); code != reporter.ExitOK {
 		t.Errorf("exit code %d after %s", code, took)
 	}
-	for _, want := range []string{`"Starting"`, `"Ending" signal="terminated"`, `"Ended"`} { // the last: not by hardEnd
+	for _, want := range []string{`"Starting"`, `"Ending" signal="terminated"`, `"Ended"`} { // "Ended" shows that hardEnd did not end it
 		log.Await(t, waitLimit, want)
 	}
 	line := regexp.MustCompile(`^[IWE]\d{4} \d\d:\d\d:\d\d\.\d{6} +\d+ [a-z_]+\.go:\d+\] ".*$`)

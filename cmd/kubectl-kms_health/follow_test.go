@@ -18,22 +18,22 @@ import (
 	"github.com/kms-health/kms-health/pkg/contract"
 )
 
-// cluster is one whose state changes with time, by the clock of synctest.
+// cluster simulates a cluster whose state changes over time, by the clock of synctest.
 type cluster struct {
 	*testing.T
 	states []state
 	began  time.Time
 	reads  int
 	denied bool // to request a round trip
-	// request was made at a time. Reporters fulfil it 3 s later, and make a regular round trip each 20 s.
+	// request is the last request, made at requested. Reporters fulfil it 3 s later. Regular round trips are every 20 s.
 	request   string
 	requested time.Time
 }
 
-// state is the one after a time; with an error the cluster cannot be read.
+// state is active from after on. With an error the cluster cannot be read.
 type state struct {
 	after  time.Duration
-	status contract.Status // of the one plugin; empty: there is no report
+	status contract.Status // of the one plugin; empty: no report exists
 	err    error
 }
 
@@ -114,7 +114,7 @@ func TestWaitEndsWhenEverythingIsHealthyOrAtTheTimeout(t *testing.T) {
 	}
 }
 
-// A healthy report, and the next change of its round trip, may be from before a change.
+// A healthy report, and its next round trip, may have begun before the change that the user wants to verify.
 func TestWaitWithoutTheRightToRequestAwaitsTwoRegularRoundTrips(t *testing.T) {
 	healthy := cluster{denied: true, states: []state{{0, contract.Healthy, nil}}}
 	code, took, _, stderr := healthy.follow(t, "--wait")

@@ -85,7 +85,7 @@ func TestErrorsInTheCommandLineAreExplained(t *testing.T) {
 	}
 }
 
-// Else a script goes on with an empty file.
+// Without a failing exit code a script continues with an empty file.
 func TestOutputThatCannotBeWrittenFails(t *testing.T) {
 	full, err := os.OpenFile("/dev/full", os.O_WRONLY, 0)
 	if err != nil {

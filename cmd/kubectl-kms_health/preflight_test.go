@@ -20,7 +20,7 @@ import (
 	"github.com/kms-health/kms-health/pkg/contract"
 )
 
-// fleet is kube-apiserver on two nodes, whose reporters answer a request 5 s later, and make a regular round trip each minute.
+// fleet simulates kube-apiserver on two nodes. Reporters fulfil a request after 5 s, and make a round trip each minute.
 type fleet struct {
 	absent    bool                                 // the operator is not installed
 	elsewhere bool                                 // it is in a namespace that is not read
@@ -104,7 +104,7 @@ func (f *fleet) patch(_ context.Context, r contract.Resource, text string) error
 	return nil
 }
 
-// preflight runs it, with the width of a terminal.
+// preflight runs the command on a terminal of a width.
 func (f *fleet) preflight(t *testing.T, columns int, args ...string) (code int, took time.Duration, stdout, stderr string) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
@@ -212,7 +212,7 @@ func TestPreflight(t *testing.T) {
 	}
 }
 
-// As of a context of another cluster. A script ranges over these lists.
+// This happens with the context of another cluster. Scripts range over the lists, so they must not be null.
 func TestPreflightOfNothingHasEmptyLists(t *testing.T) {
 	c := command{read: func(context.Context) (*view.Snapshot, error) { return &view.Snapshot{Now: taken}, nil }}
 	code, stdout, stderr := c.run(t, "preflight", "-o", "json")

@@ -12,8 +12,8 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// Every character, beside others and between spaces, is read by the parser of
-// kube-apiserver as it was; one that needs escaping also alone, and as a key.
+// kube-apiserver's parser reads back every character, next to others and between spaces. Characters that need escaping
+// are also tested alone, and as a key.
 func TestEveryCharacterIsReadAsItWas(t *testing.T) {
 	read := 0
 	for first := rune(0); first <= utf8.MaxRune; first += 0x400 {

@@ -21,7 +21,7 @@ func TestFieldManagersAreBoundedAndDiffer(t *testing.T) {
 		}
 		seen[manager] = node
 	}
-	for node, want := range map[string]string{ // they own what they wrote, so they do not change
+	for node, want := range map[string]string{ // field managers own what they wrote, so these names must not change
 		"master-0":               "kms-health-reporter-master-0",
 		strings.Repeat("a", 108): "kms-health-reporter-" + strings.Repeat("a", 108),
 		strings.Repeat("a", 109): "kms-health-reporter-" + strings.Repeat("a", 91) + "-8a36de3051bf9a09",

@@ -239,7 +239,7 @@ func TestDecodedReasonHasTheFormOfOneOrIsEmpty(t *testing.T) {
 	}
 }
 
-// The largest entries are those of 16 plugins, of untrusted bytes: each of a key ID can take six in JSON.
+// The worst case is 16 plugins with untrusted key IDs, because one byte of a key ID can take six bytes in JSON.
 func TestSixteenLargestEntriesFitInAMessage(t *testing.T) {
 	const most = 16 // as v1alpha1.MaxPlugins
 	for name, fill := range map[string]string{
@@ -288,7 +288,7 @@ func TestSixteenLargestEntriesFitInAMessage(t *testing.T) {
 	}
 }
 
-// As long as shorter details make it fit, key IDs stay as the plugin named them.
+// While shorter details are enough for the message to fit, KEK IDs are not replaced by hashes.
 func TestLongMessageKeepsKeyIDsWhereShorterDetailsSuffice(t *testing.T) {
 	lost := []string{strings.Repeat("a", 1024), strings.Repeat("b", 1024)}
 	entries := make([]Entry, 8)
@@ -436,8 +436,7 @@ func FuzzDecodeMessage(f *testing.F) {
 			}
 			return
 		}
-		// What was accepted can be encoded again, with the same meaning, but for
-		// what encoding is documented to change.
+		// Accepted entries can be encoded again, with the same meaning but for the documented changes.
 		encoded, err := EncodeMessage(entries)
 		if err != nil { // too long
 			return

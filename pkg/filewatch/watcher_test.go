@@ -22,11 +22,10 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// waitLimit is how long a test waits for an event. Usually it takes less than a
-// hundredth of that; more on a busy machine.
+// waitLimit bounds the wait for an event, also on a busy machine. Usually an event takes less than a hundredth of it.
 const waitLimit = 30 * time.Second
 
-// The file is polled once an hour, so that an event must have reported every change.
+// The file is polled only once an hour, so an event must have reported each change.
 func TestEachKindOfReplacementIsReportedByAnEvent(t *testing.T) {
 	t.Parallel()
 	for name, tt := range map[string]struct {
@@ -71,8 +70,8 @@ func TestEachKindOfReplacementIsReportedByAnEvent(t *testing.T) {
 	}
 }
 
-// Here directories are deleted before fsnotify has read that they were moved. It then
-// sends an error while it holds its lock, and blocks until the error is received.
+// Directories are deleted before fsnotify has read that they were moved. fsnotify then sends an error while it holds
+// its lock, and blocks until the error is received.
 func TestDirectoryExchangedFasterThanItIsRead(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -203,7 +202,7 @@ func TestReadOnceReadsStandardInputAndPipes(t *testing.T) {
 	}
 }
 
-// show is the content in short, "absent" for a file that does not exist.
+// show returns the content or the error as a text, "absent" for a file that does not exist.
 func show(c Content) string {
 	switch {
 	case errors.Is(c.Err, fs.ErrNotExist):
@@ -215,7 +214,7 @@ func show(c Content) string {
 	}
 }
 
-// write makes the file, in place, and the directories it lacks.
+// write writes the file in place, and creates missing directories.
 func write(t testing.TB, data string, path ...string) string {
 	t.Helper()
 	file := filepath.Join(path...)
@@ -224,13 +223,13 @@ func write(t testing.TB, data string, path ...string) string {
 	return file
 }
 
-// rename makes the file in one step.
+// rename replaces the file in one step.
 func rename(t testing.TB, data, file string) {
 	t.Helper()
 	must(t, os.Rename(write(t, data, file+".new"), file))
 }
 
-// link makes the symbolic link in one step, whatever was there.
+// link replaces the path by a symbolic link in one step.
 func link(t testing.TB, target string, path ...string) {
 	t.Helper()
 	file := filepath.Join(path...)

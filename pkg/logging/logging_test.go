@@ -121,7 +121,7 @@ func TestLoggingDoesNotBlockOnAPipeThatIsNotRead(t *testing.T) {
 		t.Errorf("%d bytes wait", n)
 	}
 
-	// Once it is read again, the entries that wait are written, and the number of dropped ones.
+	// Once the pipe is read again, the waiting entries are written, and the number of dropped ones.
 	read := make(chan string)
 	go func() {
 		all, _ := io.ReadAll(r)
@@ -131,7 +131,7 @@ func TestLoggingDoesNotBlockOnAPipeThatIsNotRead(t *testing.T) {
 	_ = w.Close()
 	text := <-read
 	dropped, kept := 0, strings.Count(text, strings.Repeat("x", 999)+"\n")
-	// One line, or more where the writer came between the entries.
+	// One line, or several if the writer wrote between the entries.
 	for _, line := range regexp.MustCompile(`"Dropped log lines: .* count=(\d+)`).FindAllStringSubmatch(text, -1) {
 		n, _ := strconv.Atoi(line[1])
 		dropped += n

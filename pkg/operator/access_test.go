@@ -15,8 +15,8 @@ import (
 	authorizationclient "k8s.io/client-go/kubernetes/typed/authorization/v1"
 )
 
-// reviews is an API server that accepts the tokens "scraper" and "stranger", and allows the
-// first get /metrics.
+// reviews simulates an API server that accepts the tokens "scraper" and "stranger", and allows only "scraper" to get
+// /metrics.
 type reviews struct{ err error }
 
 type tokenReviews struct {

@@ -46,10 +46,10 @@ func TestEventsAreWritten(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &store{events: map[string]*corev1.Event{}}
 		event, shutdown := newEvents(s, "home")
-		// As the first delivery to many nodes does.
+		// The first delivery to many nodes emits as many Events.
 		for i := range 60 {
 			event("kube", corev1.EventTypeNormal, "Created", fmt.Sprintf("Pod %d", i))
-			time.Sleep(time.Nanosecond) // names are made of times
+			time.Sleep(time.Nanosecond) // an Event's name contains its time
 		}
 		for range 3 {
 			event("kube", corev1.EventTypeWarning, "Forbidden", "no right")

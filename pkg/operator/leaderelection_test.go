@@ -147,7 +147,7 @@ func TestOneReplicaWorksAndReleasesTheLeaseAtItsEnd(t *testing.T) {
 func TestSameIdentityTakesAKilledProcessesLeaseAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := &lease{}
-		for range 2 { // the first is not released
+		for range 2 { // the first one does not release its lease
 			l.fail(nil)
 			r := start(l, "pod")
 			began := time.Now()

@@ -131,7 +131,7 @@ func TestRestConfigOfAKubeconfig(t *testing.T) {
 	}
 }
 
-// An API server with --disable-http2-serving answers no ping of HTTP/2: then TCP finds that it is gone, as soon.
+// An API server with --disable-http2-serving answers no HTTP/2 pings. TCP must detect a dead connection as soon.
 func TestConnectionWithoutHTTP2IsTriedAsSoon(t *testing.T) {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -164,8 +164,8 @@ func TestConnectionWithoutHTTP2IsTriedAsSoon(t *testing.T) {
 	}
 }
 
-// A node that starts drops packets. client-go then tries again for half a minute, and returns a watch without
-// events, and no error.
+// A starting node drops packets. client-go then retries for half a minute, and returns a watch without events, and no
+// error.
 func TestWatchOfAServerThatDropsPacketsIsUnanswered(t *testing.T) {
 	listener, err := syscall.Socket(syscall.AF_INET, syscall.SOCK_STREAM, 0)
 	if err != nil {

@@ -44,7 +44,7 @@ func TestHealthEndpoints(t *testing.T) {
 	}
 }
 
-// pair writes a certificate for a host into a directory.
+// pair writes a certificate for a host, and its key, into a directory.
 func pair(t *testing.T, dir, host string) {
 	t.Helper()
 	certificate, key, err := cert.GenerateSelfSignedCertKey(host, nil, nil)

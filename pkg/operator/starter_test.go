@@ -17,8 +17,8 @@ type running chan struct{}
 
 func (r running) Run(ctx context.Context) { close(r); <-ctx.Done() }
 
-// The alert on an absent operator rests on it. A replica that has not been elected exports
-// 0, and none of the series of API servers.
+// The alert on an absent operator uses this gauge. A replica that was not elected exports 0, and no series of API
+// servers.
 func TestLeaderGaugeIsOneWhileTheControllersRun(t *testing.T) {
 	registry := prometheus.NewPedanticRegistry()
 	leading := metric.GaugeVec(registry, contract.MetricLeader).WithLabelValues()

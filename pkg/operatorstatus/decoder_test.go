@@ -13,7 +13,7 @@ import (
 	"github.com/kms-health/kms-health/pkg/contract"
 )
 
-// Whatever Read takes from an object, it takes from what Decoder leaves of it.
+// Decoder drops fields, but keeps everything that Read needs.
 func TestDecoderKeepsWhatReadNeeds(t *testing.T) {
 	objects := map[string]*unstructured.Unstructured{"a resource": object(t, kubeAPIServer)}
 	for name, tt := range malformed {
@@ -54,7 +54,7 @@ func TestDecoderKeepsWhatReadNeeds(t *testing.T) {
 	}
 }
 
-// A list, an error and a bookmark are decoded by the other decoder.
+// Lists, errors and bookmarks go to the wrapped decoder.
 func TestDecoderLeavesOthersAlone(t *testing.T) {
 	for _, text := range []string{
 		`{"kind":"KubeAPIServerList","apiVersion":"v1","metadata":{"resourceVersion":"7"},"items":[]}`,

@@ -19,7 +19,7 @@ status:
 	const remove = `,{"op":"remove","path":"/status/conditions/`
 	for want, nodes := range map[string][]string{
 		head + remove + `2"}]`:                  {"b.example.com"},
-		head + remove + `3"}` + remove + `0"}]`: {"a", "c"}, // from the end, so that no place moves
+		head + remove + `3"}` + remove + `0"}]`: {"a", "c"}, // removed from the end, so that earlier indexes stay valid
 	} {
 		r := Read(object(t, conditions))
 		gone := slices.DeleteFunc(r.Reports, func(had Report) bool { return !slices.Contains(nodes, had.Node) })

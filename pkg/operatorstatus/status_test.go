@@ -16,7 +16,7 @@ import (
 	"github.com/kms-health/kms-health/pkg/contract"
 )
 
-// object reads YAML as a client of the API server does: by way of JSON.
+// object decodes YAML by way of JSON, as a client of the API server decodes.
 func object(t testing.TB, text string) *unstructured.Unstructured {
 	t.Helper()
 	raw, err := yaml.YAMLToJSON([]byte(text))
@@ -163,7 +163,7 @@ func TestReadDecodesAResource(t *testing.T) {
 	}
 }
 
-// The three kinds differ in where the typed form is.
+// The three kinds have the typed form in different fields.
 func TestReadSupportsAllKinds(t *testing.T) {
 	const reports = `{healthReports: [{nodeName: a, keyID: "2", status: Healthy, lastCheckedTime: ` +
 		`"2026-05-08T11:59:55Z", remoteKeyID: k-7}]}`
@@ -353,7 +353,7 @@ func TestReadConditionsReturnsAllConditions(t *testing.T) {
 	}
 }
 
-// A condition's time moves with its status alone, in whole seconds.
+// lastTransitionTime changes only with the status, and has whole seconds.
 func TestSettle(t *testing.T) {
 	now := time.Date(2026, 5, 8, 12, 0, 0, 123456789, time.UTC)
 	before := now.Add(-time.Hour).Truncate(time.Second)
@@ -379,7 +379,7 @@ func TestSettle(t *testing.T) {
 	}
 }
 
-// The policy kms-health-operator-status denies another form, and kube-apiserver admits it to other writers.
+// The policy kms-health-operator-status denies other formats of a time. kube-apiserver admits them to other writers.
 func TestTimeThatIsKeptIsWrittenInTheFormThatThePolicyAdmits(t *testing.T) {
 	for was, want := range map[string]string{
 		"2026-05-08T10:00:00.5Z": "2026-05-08T10:00:00Z", "2026-05-08T12:00:00.123+02:00": "2026-05-08T10:00:00Z",

@@ -16,7 +16,7 @@ import (
 	"github.com/kms-health/kms-health/pkg/reporter/publish"
 )
 
-// answer is what a state is answered as.
+// answer is the expected response for a state of the reporter.
 type answer struct {
 	name, path string
 	state      *Reporter
@@ -81,7 +81,7 @@ func answers(failing *publish.Publisher) []answer {
 func unprobed(keyID string) *plugin { return &plugin{wanted: wanted{identity: identity{keyID: keyID}}} }
 
 func TestAnswersHaveKubeAPIServersForm(t *testing.T) {
-	failing := publish.New(publish.Config{}, metrics.New(contract.ReporterMetrics)) // without a node
+	failing := publish.New(publish.Config{}, metrics.New(contract.ReporterMetrics)) // fails without a node name
 	ctx, cancel := context.WithCancel(t.Context())
 	var running sync.WaitGroup
 	running.Go(func() { failing.Run(ctx) })

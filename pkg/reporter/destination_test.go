@@ -12,11 +12,11 @@ import (
 	"github.com/kms-health/kms-health/test/harness/disk"
 )
 
-// A file without plugins withdraws the report: what is being written, too.
+// A file without plugins withdraws the report, so a running write is cancelled.
 func TestWithoutPluginsTheRunningWriteEnds(t *testing.T) {
 	asked, ended := make(chan struct{}), make(chan struct{})
 	server := httptest.NewTLSServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
-		_, _ = io.Copy(io.Discard, r.Body) // only then the end of the connection is seen
+		_, _ = io.Copy(io.Discard, r.Body) // without reading the body, the server does not notice the end of the connection
 		close(asked)                       // a second write would panic
 		<-r.Context().Done()
 		close(ended)

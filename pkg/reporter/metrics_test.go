@@ -10,7 +10,7 @@ import (
 	"github.com/kms-health/kms-health/pkg/reporter/probe"
 )
 
-// A round trip that was skipped called nothing: it must not count as a fast one.
+// A skipped round trip makes no call, so it must not count as a fast one.
 func TestOnlyRoundTripsThatWereMadeHaveADuration(t *testing.T) {
 	r := &Reporter{metrics: metrics.New(contract.ReporterMetrics)}
 	durations := func() int {

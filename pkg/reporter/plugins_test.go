@@ -73,8 +73,8 @@ func TestReloadKeepsUnchangedPlugins(t *testing.T) {
 	}
 }
 
-// An entry is made by a verdict. Until the round trip has one on what Status answered, a first entry
-// is withheld, and an earlier one stays as it was, with its time.
+// Until a round trip has a verdict for the key_id of the latest Status, a first entry is withheld. An earlier entry
+// stays unchanged, with its time.
 func TestEntryIsMadeByAVerdict(t *testing.T) {
 	const on, off = "1m", "0s"
 	at := func(minute int) time.Time { return noon.Add(time.Duration(minute) * time.Minute) }
@@ -86,7 +86,7 @@ func TestEntryIsMadeByAVerdict(t *testing.T) {
 	}
 	type step struct {
 		result probe.Result
-		trip   *probe.Trip // the one that follows; nil: it is still under way, or none is due
+		trip   *probe.Trip // the round trip after the result; nil: under way, or not due
 	}
 	healthy := step{probed(0, contract.Healthy, "a"), ended(contract.Healthy, "a")}
 	for name, tt := range map[string]struct {

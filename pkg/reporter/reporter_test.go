@@ -29,8 +29,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 // waitLimit bounds each wait.
 const waitLimit = time.Minute
 
-// fixture is a reporter with a folder of sockets, a configuration file, and its
-// printed output.
+// fixture is a reporter with a folder of sockets, a configuration file, and its printed output.
 type fixture struct {
 	t        *testing.T
 	dir      string
@@ -67,7 +66,7 @@ func (h *fixture) run() {
 		cancel()
 		select {
 		case <-done:
-		case <-time.After(waitLimit / 2): // what hangs gets 1.5 s
+		case <-time.After(waitLimit / 2): // Run waits 1.5 s for what hangs
 			h.t.Error("still running long after its context ended")
 			<-done
 		}
@@ -87,7 +86,7 @@ func (h *fixture) endpoint(keyID string) string {
 	return "unix://" + filepath.Join(h.dir, "kms-"+keyID+".sock")
 }
 
-// configProblem is what /healthz shows of the file.
+// configProblem returns what /healthz reports about the file.
 func (h *fixture) configProblem() string {
 	return h.reporter.ask(h.reporter.healthChecks)[1].Why
 }
@@ -113,7 +112,7 @@ func (h *fixture) writeRaw(text string) {
 	}
 }
 
-// await waits for a report for which ok is true, and skips those before it.
+// await waits for a report that ok accepts, and skips earlier ones.
 func (h *fixture) await(what string, ok func([]contract.Entry) bool) {
 	h.t.Helper()
 	timeout := time.After(waitLimit)
@@ -150,8 +149,8 @@ func eventually(t *testing.T, what string, ok func() bool) {
 	})
 }
 
-// A socket that is missing is an error at the next probe, and its plugin is probed as soon as the
-// socket exists, not an interval later.
+// A missing socket is an error at the next probe. Its plugin is probed as soon as the socket exists, not an interval
+// later.
 func TestFileAndSocketMayAppearLaterAndDisappear(t *testing.T) {
 	h := newFixture(t)
 	h.run()
@@ -238,7 +237,7 @@ func TestInvalidOrDeletedFileKeepsTheLastValidOneActive(t *testing.T) {
 		if h.reporter.metrics.Value(contract.MetricReloadGood) != 0 {
 			t.Errorf("%s: the metric reports it as active", what)
 		}
-		for len(h.reports) > 0 { // those from before
+		for len(h.reports) > 0 { // reports from before the change
 			<-h.reports
 		}
 		h.await(what+": still probed", hasStatuses("1=healthy"))
@@ -288,11 +287,11 @@ func TestPluginThatHangsDelaysNoOther(t *testing.T) {
 	h.write("60s") // no plugins
 	h.await("nothing is reported", hasStatuses())
 	eventually(t, "the connections are closed", func() bool { return one.State().Connections.Open+two.State().Connections.Open == 0 })
-	h.write("60s", "1:Read", "2:Write") // it is a new plugin when it is added again
+	h.write("60s", "1:Read", "2:Write") // a plugin that is added again counts as new
 	if err := one.WaitForCalls(t.Context(), kmsplugin.CallStatus, 2); err != nil {
 		t.Error(err)
 	}
-	h.stop() // though a probe is under way
+	h.stop() // ends although a probe is under way
 }
 
 func TestFailingOutputDoesNotEndTheReporter(t *testing.T) {
@@ -335,7 +334,7 @@ func TestReporterWithoutResourcesKeepsTheLastResult(t *testing.T) {
 	}
 }
 
-// A plugin whose key_id or text is another one at each probe does not fill the log.
+// A plugin that changes its key_id or text with each probe must not fill the log.
 func TestChangesOfTextAndKeyAloneAreLoggedOnceAMinute(t *testing.T) {
 	p := &plugin{}
 	for i, tt := range []struct {

@@ -9,7 +9,7 @@ import (
 	"github.com/kms-health/kms-health/test/kmsplugin"
 )
 
-// finds matches one plugin with a status, a reason, and a text in its detail.
+// finds accepts a report of one plugin with this status and reason, and this text in its detail.
 func finds(status contract.Status, reason contract.Reason, detail string) func([]contract.Entry) bool {
 	return func(entries []contract.Entry) bool {
 		return len(entries) == 1 && entries[0].Status == status && entries[0].Reason == reason &&
@@ -24,7 +24,7 @@ func (h *fixture) set(p *kmsplugin.Plugin, fault string, args ...string) {
 	}
 }
 
-// reportsOn starts a reporter of one healthy plugin that writes.
+// reportsOn starts a reporter with one healthy plugin, whose role is Write.
 func reportsOn(t *testing.T) (*fixture, *kmsplugin.Plugin) {
 	t.Helper()
 	h := newFixture(t)
@@ -35,7 +35,7 @@ func reportsOn(t *testing.T) (*fixture, *kmsplugin.Plugin) {
 	return h, p
 }
 
-// rotate makes a round trip due.
+// rotate rotates the plugin's key, which makes a round trip due.
 func (h *fixture) rotate(p *kmsplugin.Plugin) {
 	h.t.Helper()
 	if _, err := p.Rotate(); err != nil {
@@ -43,8 +43,8 @@ func (h *fixture) rotate(p *kmsplugin.Plugin) {
 	}
 }
 
-// kube-apiserver does not become ready, and decrypts nothing, with a Read plugin that rejects
-// Encrypt. No later round trip would replace the verdict of a check that is turned off.
+// kube-apiserver does not become ready, and decrypts nothing, with a Read plugin that rejects Encrypt. Turning round
+// trips off must drop their verdict, because no later round trip would replace it.
 func TestReadPluginMustEncryptUnlessRoundTripsAreOff(t *testing.T) {
 	h := newFixture(t)
 	h.set(h.plugin("1"), kmsplugin.FaultRefuseEncrypt)
@@ -55,7 +55,7 @@ func TestReadPluginMustEncryptUnlessRoundTripsAreOff(t *testing.T) {
 	h.await("its verdict goes", finds(contract.Healthy, "", ""))
 }
 
-// A plugin whose process ends at each Encrypt answers Status all the time.
+// A plugin whose process ends at each Encrypt may still answer every Status.
 func TestPluginThatEndsAtEachEncryptIsInError(t *testing.T) {
 	t.Parallel() // it waits
 	h, p := reportsOn(t)
@@ -69,13 +69,13 @@ func TestPluginThatEndsAtEachEncryptIsInError(t *testing.T) {
 	}()
 	h.rotate(p)
 	h.await("two round trips could not be made", finds(contract.Error, contract.Unavailable, "the connection broke during each of the last 2 round trips, so the plugin may end at this call: Encrypt: "))
-	entries, unobserved := once(t.Context(), h.reporter.config) // it may meet the plugin while it does not listen
+	entries, unobserved := once(t.Context(), h.reporter.config) // the plugin may not listen at that moment
 	if len(entries) != 1 || entries[0].Status != contract.Error || len(unobserved) != 0 {
 		t.Errorf("probed once: %+v, %v", entries, unobserved)
 	}
 }
 
-// A restart that no probe meets is no error of Status, and may have another key.
+// A restart between two probes causes no error, but the plugin may have another key after it.
 func TestPluginThatRestartsBetweenProbesIsChecked(t *testing.T) {
 	t.Parallel() // it waits
 	h, p := reportsOn(t)
@@ -90,7 +90,7 @@ func TestPluginThatRestartsBetweenProbesIsChecked(t *testing.T) {
 	h.await("its Decrypt is refused, minutes before a round trip is due", finds(contract.Unhealthy, contract.PermissionDenied, "Decrypt: "))
 }
 
-// A plugin whose process ends at the first Encrypt, and does not return, no longer answers Status.
+// The plugin's process ends at the first Encrypt, and stays down. The verdict must be that nothing listens.
 func TestPluginThatIsGoneAfterEncryptIsProbedAgainByOnce(t *testing.T) {
 	h := newFixture(t)
 	p := h.plugin("1")

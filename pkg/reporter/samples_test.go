@@ -14,7 +14,7 @@ import (
 	"github.com/kms-health/kms-health/test/harness/wait"
 )
 
-// simulation is one plugin and its reporter by a clock of its own, at the default intervals.
+// simulation simulates one plugin and its reporter with a simulated clock, at the default intervals.
 type simulation struct {
 	*testing.T
 	now     time.Time
@@ -22,11 +22,11 @@ type simulation struct {
 	probes  v1alpha1.Probe
 	keyID   string
 	lost    map[string]bool // keys that the plugin no longer has
-	reason  contract.Reason // of a sample under a lost key
+	reason  contract.Reason // the result for a sample under a lost key
 	slow    bool            // a round trip has time for one sample
-	endsAt  bool            // it ends at a sample of these, and returns 10 s later
-	away    time.Time       // until when
-	ends    int             // how often it ended
+	endsAt  bool            // the process ends at a sample under a lost key, and returns 10 s later
+	away    time.Time       // the plugin is down until then
+	ends    int             // how often the process ended
 	calls   map[string]int
 	reports []string // each change of the entry
 }
@@ -36,7 +36,7 @@ func newSimulation(t *testing.T) *simulation {
 		plugin: &plugin{wanted: wanted{identity: identity{keyID: "1", address: "/run/kms.sock"}}}}
 }
 
-// pass probes each interval, for so long.
+// pass probes once each interval, for a duration.
 func (s *simulation) pass(d time.Duration) {
 	for end := s.now.Add(d); s.now.Before(end); s.now = s.now.Add(s.probes.Interval.Duration) {
 		for again := true; again; {
@@ -62,7 +62,7 @@ func (s *simulation) probe() (again bool) {
 	return again
 }
 
-// describe leaves out times, and texts that have them.
+// describe returns an entry without times, and without texts that contain times.
 func describe(e contract.Entry) string {
 	text := fmt.Sprintf("%s %s %s", e.Status, e.KEKID, e.Reason)
 	if len(e.Lost) > 0 {
@@ -102,7 +102,7 @@ func (s *simulation) expect(want ...string) {
 	}
 }
 
-// A real plugin panicked when it was asked to decrypt what another key had encrypted.
+// A real plugin panicked when it was asked to decrypt data of another key.
 func TestPluginThatEndsAtAFormerKeyIsAskedMoreAndMoreRarely(t *testing.T) {
 	s := newSimulation(t)
 	s.pass(time.Minute)
@@ -122,8 +122,8 @@ func TestPluginThatEndsAtAFormerKeyIsAskedMoreAndMoreRarely(t *testing.T) {
 	}
 }
 
-// aws-encryption-provider is not healthy for 30 s after each Decrypt that AWS refuses (healthCheckErrc in
-// pkg/plugin/plugin_v2.go), as after a former key was disabled that nothing needs any more.
+// aws-encryption-provider is unhealthy for 30 s after each Decrypt that AWS refuses (healthCheckErrc in
+// pkg/plugin/plugin_v2.go). AWS refuses it after an administrator disabled a former key that is no longer needed.
 func TestFormerKeyThatWasDisabledIsTriedMoreAndMoreRarely(t *testing.T) {
 	s := newSimulation(t)
 	s.pass(time.Minute)
@@ -263,7 +263,7 @@ func TestFormerKeys(t *testing.T) {
 		},
 		"gone at a change during two hours of a suspend": {
 			func(s *simulation) {
-				s.now = time.Now() // of both clocks
+				s.now = time.Now() // has a wall and a monotonic reading
 				s.pass(time.Hour)
 				s.now = wait.Suspended(s.now, 2*time.Hour)
 				s.lost["k0"] = true
@@ -277,7 +277,7 @@ func TestFormerKeys(t *testing.T) {
 				s.lost["k0"] = true
 				s.rotate("k1")
 				s.pass(time.Hour)
-				s.plugin.trips = trips{} // as apply does
+				s.plugin.trips = trips{} // apply does this when round trips are turned off
 				s.pass(time.Hour)
 			},
 			[]string{"healthy k0", "unhealthy k1 RoundTripMismatch", "healthy k1"},
@@ -292,7 +292,7 @@ func TestFormerKeys(t *testing.T) {
 	}
 }
 
-// With a KMS that keeps two versions of its key, each earlier one is lost at the next rotation but one.
+// The KMS keeps only two versions of its key, so each key is lost at the second rotation after it.
 func TestEightRotations(t *testing.T) {
 	s := newSimulation(t)
 	s.pass(time.Hour)
@@ -334,7 +334,7 @@ func TestCallsOfADay(t *testing.T) {
 		}
 		want := 288
 		if rotations > 0 {
-			want /= 2 // by turns
+			want /= 2 // the samples take turns
 		}
 		if n := s.calls["kept "+s.keyID]; n != want {
 			t.Errorf("after %d rotations the first sample of the key was decrypted %d times, want %d", rotations, n, want)
@@ -342,7 +342,7 @@ func TestCallsOfADay(t *testing.T) {
 	}
 }
 
-// restart returns the simulation of the next process, after so long.
+// restart returns the simulation of the next process, which starts after a duration without a reporter.
 func (s *simulation) restart(away time.Duration) *simulation {
 	s.Helper()
 	file := s.TempDir() + "/samples"
@@ -358,11 +358,11 @@ func (s *simulation) restart(away time.Duration) *simulation {
 		s.Fatal(err)
 	}
 	next.plugin.trips.samples = kept.Plugins[next.plugin.identity.String()]
-	next.plugin.trips.request = s.plugin.trips.request // of the file of the configuration
+	next.plugin.trips.request = s.plugin.trips.request // the request is still in the configuration file
 	return next
 }
 
-// What a former process kept shows what changed while none ran.
+// Samples of the former process reveal changes that happened while no reporter ran.
 func TestSamplesOutliveTheProcess(t *testing.T) {
 	for name, tt := range map[string]struct {
 		away  time.Duration
@@ -390,8 +390,8 @@ func TestSamplesOutliveTheProcess(t *testing.T) {
 	}
 }
 
-// A request stands in the file for long after it was fulfilled, and a former key is lost for days. No start has the
-// plugin refuse again what it refused, which aws-encryption-provider counts against its health.
+// A fulfilled request stays in the file, and a former key may be lost for days. A restart must not repeat a refused
+// Decrypt, because aws-encryption-provider counts that against its health.
 func TestLostKeyIsNotTriedSoonerAfterARestart(t *testing.T) {
 	s := newSimulation(t)
 	s.pass(time.Hour)
@@ -407,7 +407,8 @@ func TestLostKeyIsNotTriedSoonerAfterARestart(t *testing.T) {
 	}
 }
 
-// What a former process saw is no evidence against a plugin that works now: a node restarts when its key is restored.
+// A failure that a former process saw is no evidence against the plugin now: nodes may be restarted when a key is
+// restored.
 func TestRestoredKeyIsTriedAtOnceAfterARestart(t *testing.T) {
 	for _, current := range []string{"k0", "k1"} {
 		s := newSimulation(t)
@@ -425,7 +426,7 @@ func TestRestoredKeyIsTriedAtOnceAfterARestart(t *testing.T) {
 	}
 }
 
-// A reporter that ends before the plugin has named a key leaves to the next one that none ran for long.
+// A reporter may end before the plugin has named a key. The next one must still know that no reporter ran for long.
 func TestLongAbsenceIsKnownAfterASecondStart(t *testing.T) {
 	var s samples
 	s.loaded(noon, noon.Add(-3*time.Hour))
@@ -439,7 +440,7 @@ func TestLongAbsenceIsKnownAfterASecondStart(t *testing.T) {
 	}
 }
 
-// Times of the file become ages at the start, so that no later step of the clock moves them.
+// Times of the file get monotonic readings at the start, so later clock changes do not affect them.
 func TestTimesOfTheFileAreAges(t *testing.T) {
 	now := time.Now()
 	for name, tt := range map[string]struct{ named, tried, next, wantNamed, wantTried, wantNext time.Duration }{
@@ -487,7 +488,7 @@ func TestFileOfSamplesThatCannotBeUsedMeansNone(t *testing.T) {
 	}
 }
 
-// A key is named, and then a former one again, while the first round trip of the key is under way.
+// While a new key's first round trip is under way, the plugin names a former key again.
 func TestNoMoreSamplesAreKeptThanAFileMayHave(t *testing.T) {
 	var s samples
 	for i := range mostFormer + 1 {
@@ -501,8 +502,8 @@ func TestNoMoreSamplesAreKeptThanAFileMayHave(t *testing.T) {
 	}
 }
 
-// A time-out shows nothing about a key, nor does an error without a cause: the plugins of AWS, Azure and Google return
-// UNKNOWN for a KMS that throttles, too. Both are tried again soon, and count as a loss when they last.
+// A timeout shows nothing about a key. Nor does an error without a cause: the plugins of AWS, Azure and Google return
+// UNKNOWN even for a KMS that throttles. Both are tried again soon, and count as a loss if they last.
 func TestSampleThatTheKMSDidNotDecryptInTime(t *testing.T) {
 	for name, tt := range map[string]struct {
 		keyID   string
@@ -552,7 +553,7 @@ func TestSampleWithLargeAnnotationsIsNotKept(t *testing.T) {
 	}
 }
 
-// A request retries a sample that failed at once, but not one at which the plugin may have ended.
+// A request retries a failed sample at once, but not a sample at which the plugin's process may have ended.
 func TestSampleThatARequestRetries(t *testing.T) {
 	for name, tt := range map[string]struct {
 		kept            kept
@@ -579,7 +580,8 @@ func TestSampleThatARequestRetries(t *testing.T) {
 	}
 }
 
-// An administrator asks before a change that loses what only a cache decrypts, and kept samples take turns for hours.
+// Before a restart loses keys that are only cached, an administrator requests a round trip. It has to try every kept
+// sample, while regular round trips take turns for hours.
 func TestRequestIsFulfilledWhenEachKeptSampleWasTried(t *testing.T) {
 	for name, tt := range map[string]struct {
 		slow          bool

@@ -25,7 +25,7 @@ var (
 	stalled    = probe.Trip{Stalled: true}
 )
 
-// after is a plugin's trips after these outcomes, the last of which began at noon.
+// after returns a plugin's trips after these outcomes. The last one began at noon.
 func after(outcomes ...probe.Trip) *trips {
 	t := &trips{}
 	for i, outcome := range outcomes {
@@ -34,7 +34,7 @@ func after(outcomes ...probe.Trip) *trips {
 	return t
 }
 
-// after adds a trip that was begun so long after noon.
+// after adds a trip that began at a time after noon.
 func (t *trips) after(since time.Duration, result probe.Result, outcome probe.Trip) {
 	now := noon.Add(since)
 	t.observe(now, time.Minute, result)
@@ -62,8 +62,8 @@ func TestRoundTripsAreDue(t *testing.T) {
 	failedBoth.samples = samples{Current: "k", Kept: []*kept{{Sample: probe.Sample{KeyID: "k"}, Failed: 1, Next: noon.Add(-time.Minute)}}}
 	failedSample := after(madeOK)
 	failedSample.samples = samples{Current: "k", Kept: []*kept{{Sample: probe.Sample{KeyID: "k"}, Failed: 1, Next: noon.Add(time.Minute)}}}
-	// aws-encryption-provider counts each refused call against the health of all keys of its process for 30 s: with one
-	// disabled, the API server beside it was hardly ready.
+	// aws-encryption-provider counts each refused call against the health of all of its keys for 30 s. Frequent round
+	// trips under a disabled key kept its API server from becoming ready.
 	forLong := after(slices.Repeat([]probe.Trip{madeFailed}, mostRetries)...)
 	forLongUnhealthy := after(slices.Repeat([]probe.Trip{madeFailed}, mostRetries)...)
 	forLongUnhealthy.unhealthy = true
@@ -138,7 +138,7 @@ func TestRoundTripsAreDue(t *testing.T) {
 	}
 }
 
-// Only a round trip that was made replaces a verdict, and what a plugin in error did before counts no more.
+// Only a completed round trip replaces a verdict. Results from before an error of the plugin no longer count.
 func TestVerdictAfterRoundTrips(t *testing.T) {
 	breaks := func(times string) string {
 		return "Unavailable: the connection broke during each of the last " + times + " round trips, so the plugin may end at this call: Encrypt: EOF"
@@ -230,11 +230,11 @@ func TestRequestIsFulfilled(t *testing.T) {
 	}
 }
 
-// A request that cannot be fulfilled yet is tried again when it may be: not at once, and so without end.
+// A request that has to wait is tried again when a round trip is allowed, and not in a busy loop.
 func TestRequestThatMustWaitIsTriedAgainLater(t *testing.T) {
 	for name, tt := range map[string]struct {
 		trips trips
-		since time.Duration // the last round trip began
+		since time.Duration // since the last round trip began
 		want  time.Duration // until the probe; zero: none
 	}{
 		"a round trip was just made":      {trips{request: "r"}, time.Second, tripRetry - time.Second},
@@ -271,7 +271,7 @@ func TestAKeyIDThatAlternates(t *testing.T) {
 	const interval = 30 * time.Second
 	for name, tt := range map[string]struct {
 		interval time.Duration
-		seen     string // one letter each interval, or none
+		seen     string // the key_id at each interval; -: none
 		want     bool
 	}{
 		"one key":                        {interval, "kkkk", false},
@@ -293,7 +293,7 @@ func TestAKeyIDThatAlternates(t *testing.T) {
 					keys.see(noon.Add(time.Duration(i)*tt.interval), tt.interval, string(key))
 				}
 			}
-			if name == "nothing named, and two of them" { // within a round trip
+			if name == "nothing named, and two of them" { // the second key_id is seen within a round trip
 				keys.see(noon.Add(2*tt.interval), tt.interval, "k")
 			}
 			if v := keys.verdict(); v.Made != tt.want || tt.want && v.Reason != contract.ProtocolViolation {
@@ -303,8 +303,9 @@ func TestAKeyIDThatAlternates(t *testing.T) {
 	}
 }
 
-// Google's k8s-cloudkms-plugin, once restarted, names its key without a version, until that Status' own Encrypt has told
-// it (plugin/v2/plugin.go): two changes within a round trip, of which kube-apiserver sees one at most.
+// After a restart Google's k8s-cloudkms-plugin names its key without a version, until the Encrypt call that Status
+// makes has returned it (plugin/v2/plugin.go). So key_id changes twice within a round trip. kube-apiserver sees one
+// change at most.
 func TestAKeyIDThatIsCorrectedAfterARestartDoesNotAlternate(t *testing.T) {
 	for name, shown := range map[string]probe.Result{
 		"a replaced socket": {Restarted: true, Answered: true, Status: contract.Healthy, KEKID: "key"},

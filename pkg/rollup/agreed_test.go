@@ -8,14 +8,15 @@ import (
 	"github.com/kms-health/kms-health/pkg/operatorstatus"
 )
 
-// settling is a roll-up over time whose conditions may fail to be written.
+// settling evaluates a roll-up over time. Writes of its conditions may fail.
 type settling struct {
 	seen      Seen
 	agreement Agreement
 	previous  map[string]operatorstatus.Condition
 }
 
-// at is KMSWriteKeyAgreed for the entries of nodes a, b and so on, which are as they are some seconds after the start.
+// at returns KMSWriteKeyAgreed at a time since the start. entries are the entries of nodes a, b and so on. written
+// means that the conditions could be written.
 func (s *settling) at(seconds int, written bool, entries ...contract.Entry) string {
 	in := &Input{Now: in(seconds), Wall: in(seconds), Previous: s.previous, Agreement: s.agreement}
 	var reports []operatorstatus.Report
@@ -32,7 +33,7 @@ func (s *settling) at(seconds int, written bool, entries ...contract.Entry) stri
 	return c.Status + " " + c.Reason
 }
 
-// checked is an entry of a check at some second.
+// checked returns an entry with its check at a time since the start.
 func checked(seconds int, e Entry) contract.Entry {
 	e.LastChecked = in(seconds)
 	return e.Entry
@@ -40,7 +41,7 @@ func checked(seconds int, e Entry) contract.Entry {
 
 const isSettling, settled = "Unknown Settling", int(SettlePeriod / time.Second)
 
-// A new process does not know how old a report is that it finds. That nobody writes it any more is no agreement.
+// A new process does not know the age of reports that it finds. Reports that no reporter confirms must not agree.
 func TestReportsThatNobodyConfirmsAgreeOnNothing(t *testing.T) {
 	s := &settling{}
 	found := checked(0, every(60, healthy("2", 0)))
@@ -66,7 +67,8 @@ func TestReportsThatNobodyConfirmsAgreeOnNothing(t *testing.T) {
 	}
 }
 
-// A condition that stands is another process's only at the first look. Later it may be one that could not be written.
+// An existing condition stems from another process only at the first evaluation. Later it may differ because a write
+// failed.
 func TestAgreementThatEndedSettlesAnewThoughThatCouldNotBeWritten(t *testing.T) {
 	first := func(at int) contract.Entry { return checked(at, healthy("2", 0)) }
 	s := &settling{previous: Evaluate(&Input{Now: now, Agreement: agreement2, Nodes: abc("2"), Reports: ok}).Conditions}
@@ -81,7 +83,7 @@ func TestAgreementThatEndedSettlesAnewThoughThatCouldNotBeWritten(t *testing.T) 
 	}
 }
 
-// A time-out of a plugin at another socket is no answer of the one before.
+// After a timeout the last KEK ID counts for a while, but only if it came from the same socket.
 func TestKEKIDIsOfThePluginAtItsSocket(t *testing.T) {
 	entry := func(seconds int, socket string, e Entry) contract.Entry { return checked(seconds, at(socket, e)) }
 	s := &settling{agreement: agreement2}
@@ -97,7 +99,7 @@ func TestKEKIDIsOfThePluginAtItsSocket(t *testing.T) {
 	}
 }
 
-// A pod that is being deleted, or a second one of a node, need not report, and writes.
+// A pod that is being deleted, or a node's second pod, need not report, but still writes with its key.
 func TestOtherPodsNeedNotReportAndWriteWithTheKey(t *testing.T) {
 	for name, tt := range map[string]struct {
 		other Node

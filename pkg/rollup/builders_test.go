@@ -18,14 +18,14 @@ func ago(seconds int) time.Time { return now.Add(-time.Duration(seconds) * time.
 
 func in(seconds int) time.Time { return ago(-seconds) }
 
-// valid is the last second in which an entry of healthy is fresh.
+// valid is the greatest age in seconds at which an entry of healthy is fresh.
 const valid = contract.StaleIntervals*30 - 1
 
-// agreement2 is that of API servers that have written with key 2 for long.
+// agreement2 is the agreement of API servers that have written with key 2 for long.
 var agreement2 = Agreement{KeyID: "2", KEKID: "k-7", Seen: ago(1000), Since: "2026-05-08T11:43:20Z"}
 
-// healthy is a healthy entry that was first seen some seconds ago, checked every 30 seconds, on a node whose clock is
-// wrong by days.
+// healthy returns a healthy entry that changed age seconds ago, with an interval of 30 s, from a node whose clock is
+// days behind.
 func healthy(key string, age int) Entry {
 	e := contract.Entry{KeyID: key, KEKID: "k-7", Status: contract.Healthy, LastChecked: ago(age).AddDate(0, 0, -9),
 		Interval: 30 * time.Second}
@@ -44,7 +44,7 @@ func inError(key string, age int, detail string) Entry {
 	return e
 }
 
-// socketless is an error because the plugin's socket does not exist.
+// socketless returns the error of a plugin whose socket does not exist.
 func socketless(key string, age int) Entry {
 	e := inError(key, age, "no such file or directory")
 	e.Reason = contract.SocketMissing
@@ -61,12 +61,12 @@ func naming(kekID string, e Entry) Entry {
 	return e
 }
 
-// from is a condition of ours.
+// from returns the report in a condition of this project's reporter.
 func from(node string, entries ...Entry) Report {
 	return Report{Node: node, Form: operatorstatus.FormCondition, Entries: entries}
 }
 
-// thirdParty is the report of another reporter, in the typed form, which has no interval.
+// thirdParty returns the report of another reporter, in the typed form, which has no interval.
 func thirdParty(node string, entries ...Entry) Report {
 	r := Report{Node: node, Form: operatorstatus.FormTyped, Entries: slices.Clone(entries)}
 	for i := range r.Entries {
@@ -80,13 +80,13 @@ func unreadable(node string) Report {
 		Changed: ago(5)}
 }
 
-// standing is an entry that was there when the process began.
+// standing marks an entry that existed when the process began.
 func standing(e Entry) Entry {
 	e.Standing = true
 	return e
 }
 
-// by names the reporter of a report's entries.
+// by sets the reporter of a report's entries.
 func by(reporter string, r Report) Report {
 	r.Entries = slices.Clone(r.Entries)
 	for i := range r.Entries {
@@ -95,20 +95,20 @@ func by(reporter string, r Report) Report {
 	return r
 }
 
-// attended is a node whose API server's pod has these reporters.
+// attended sets the reporters of a node's API server pod.
 func attended(n Node, reporters ...string) Node {
 	n.Writers = reporters
 	return n
 }
 
-// unattended is a node without a reporter while the operator is Unmanaged.
+// unattended makes a node one without a reporter while the operator is Unmanaged.
 func unattended(n Node) Node {
 	n.Unattended = true
 	return n
 }
 
-// on is a Ready node whose pod was there before the process, and whose plugins have just been seen as
-// expected; without keys they are not known.
+// on returns a Ready node whose pod is older than the process, and whose plugins have just become expected. Without
+// keys its plugins are unknown.
 func on(name string, keys ...string) Node {
 	n := Node{Name: name, Ready: true, Keys: keys, Writers: []string{"u"}}
 	n.Due = map[string]time.Time{"": now.Add(FirstReport)}
@@ -121,20 +121,20 @@ func on(name string, keys ...string) Node {
 	return n
 }
 
-// overdue is a node whose plugins have been expected for longer than a first report may take.
+// overdue makes a node's first reports overdue.
 func overdue(n Node) Node {
 	n.Due = nil
 	return n
 }
 
-// noKMS is a node whose API server has no plugin.
+// noKMS returns a node whose API server has no plugin.
 func noKMS(name string) Node {
 	n := on(name)
 	n.Keys = []string{}
 	return n
 }
 
-// reading is a node whose API server writes without KMS.
+// reading makes a node's API server write without KMS.
 func reading(n Node) Node {
 	n.WriteKey = ""
 	return n
@@ -150,7 +150,7 @@ func longDown(n Node) Node {
 	return n
 }
 
-// listening is a node whose plugin has its socket in /run; at is an entry about a socket.
+// listening sets the socket of a node's plugin; at sets the socket of an entry.
 func listening(n Node) Node {
 	n.Sockets = map[string]string{"2": "/run/kms-2.sock"}
 	return n
@@ -161,13 +161,13 @@ func at(socket string, e Entry) Entry {
 	return e
 }
 
-// probing is a node whose reporter probes plugins of other pods, too.
+// probing sets the plugins that a node's reporter probes, which may include plugins of other pods.
 func probing(n Node, keys ...string) Node {
 	n.Probed = keys
 	return n
 }
 
-// shared is a node with two pods of the API server, which is a problem in some seconds.
+// shared gives a node two pods of the API server, which becomes a problem after some seconds.
 func shared(n Node, within int) Node {
 	n.Pods, n.PodsDue = []string{"ns/api-1", "ns/api-2"}, in(within)
 	return n
@@ -183,21 +183,20 @@ func mixed(n Node) Node {
 	return n
 }
 
-// timedOut is an error by a time-out, of a plugin that named its KEK ID some seconds ago.
+// timedOut returns the error of a plugin that timed out, and named its KEK ID some seconds ago.
 func timedOut(age, named int) Entry {
 	e := inError("2", age, "no answer")
 	e.Reason, e.NamedAt = contract.Timeout, ago(named)
 	return e
 }
 
-// since is a node whose pod was made some seconds ago, of which the caller knows no
-// replacement.
+// since makes a node's pod first seen some seconds ago, without an excuse for a replacement.
 func since(age int, n Node) Node {
 	n.PodSeen = ago(age)
 	return n
 }
 
-// renewed is a node whose pod was made some seconds ago.
+// renewed makes a node's pod a replacement that was first seen some seconds ago, with its excuses.
 func renewed(age int, n Node) Node {
 	n.PodSeen = ago(age)
 	n.QuietUntil = n.PodSeen.Add(QuietPeriod)
@@ -205,13 +204,13 @@ func renewed(age int, n Node) Node {
 	return n
 }
 
-// replacing is a node whose API server is to be replaced within some seconds.
+// replacing makes a node's API server one that is being replaced, and excused for some more seconds.
 func replacing(within int, n Node) Node {
 	n.QuietUntil, n.SocketUntil = in(within), in(within)
 	return n
 }
 
-// broken is a node with a container that cannot start.
+// broken gives a node a container that cannot start.
 func broken(n Node, container, why string) Node {
 	n.Faults = append(slices.Clone(n.Faults),
 		Finding{Reason: contract.PluginNotRunning, Node: n.Name, Text: "container " + container + " cannot start",
@@ -219,28 +218,28 @@ func broken(n Node, container, why string) Node {
 	return n
 }
 
-// reporterBroken is a node whose reporter's container cannot start.
+// reporterBroken makes a node's reporter one whose container cannot start.
 func reporterBroken(n Node) Node {
 	n = broken(n, "kms-health", "CrashLoopBackOff, exit code 2")
 	n.Faults[len(n.Faults)-1].Reason = contract.ReporterNotRunning
 	return n
 }
 
-// withLook is a node with commands that show the logs of key 2 and of the reporter.
+// withLook gives a node the commands that show the logs of key 2's plugin and of the reporter.
 func withLook(n Node) Node {
 	n.Look = map[string]string{"2": "oc logs -n ns pod-" + n.Name + " -c kms-2", "": "oc logs -n kms reporter-" + n.Name}
 	return n
 }
 
-// abc are three nodes with the plugins of given keys.
+// abc returns three nodes with the plugins of these keys.
 func abc(keys ...string) []Node { return []Node{on("a", keys...), on("b", keys...), on("c", keys...)} }
 
-// bIs are a, b and c with one plugin, of which b is changed.
+// bIs returns a, b and c with one plugin, and changes b.
 func bIs(change func(Node) Node) []Node {
 	return []Node{on("a", "2"), change(on("b", "2")), on("c", "2")}
 }
 
-// bRenewed are a, b and c, of which b was renewed some seconds ago.
+// bRenewed returns a, b and c. b was renewed some seconds ago.
 func bRenewed(age int) []Node { return bIs(func(n Node) Node { return renewed(age, n) }) }
 
 // each returns the same report of a, b and c.
@@ -248,7 +247,7 @@ func each(entries ...Entry) []Report {
 	return list{from("a", entries...), from("b", entries...), from("c", entries...)}
 }
 
-// but puts reports in the place of those of the same node and form.
+// but replaces reports of the same node and form, or adds them.
 func but(all []Report, others ...Report) []Report {
 	all = slices.Clone(all)
 	for _, r := range others {

@@ -36,7 +36,7 @@ const (
 var two, ok = abc("2"), each(healthy("2", 5))
 var old, fresh = each(healthy("1", 5)), healthy("2", 5)
 
-// b is a report of b beside healthy ones.
+// b returns a report of b, with healthy ones of the other nodes.
 func b(entries ...Entry) list { return but(ok, from("b", entries...)) }
 
 var verdicts = []struct {
@@ -138,7 +138,7 @@ var verdicts = []struct {
 		noReport},
 	{"all not Ready", []Node{down(on("a", "2")), down(on("b", "2"))}, each(healthy("2", 500))[:2], fine, stale, stale},
 
-	// A socket that is not there: the plugin has ended, or has not started.
+	// A missing socket: the plugin has ended, or has not started.
 	{"no socket", two, b(socketless("2", 5)), failed, observed, keyUnhealthy},
 	{"no socket, its API server starts", bRenewed(5), b(socketless("2", 1)), fine, observed, keyUnhealthy},
 	{"no socket, its API server started", bRenewed(180), b(socketless("2", 1)), failed, observed, keyUnhealthy},
@@ -220,7 +220,7 @@ var verdicts = []struct {
 	{"a condition on some nodes, typed on others", two, list{from("a", fresh), thirdParty("b", fresh), from("c", fresh)},
 		fine, observed, agreed},
 
-	// Beside a condition for the same pod they do not count, unless it says nothing.
+	// With a condition for the same pod they do not count, unless the condition is stale or unreadable.
 	{"both agree", two[:1], list{from("a", fresh), thirdParty("a", fresh)}, fine, observed, agreed},
 	{"unhealthy, while a newer typed one is healthy", two[:1],
 		list{from("a", inError("2", 20, "refused")), thirdParty("a", fresh)}, failed, observed, keyUnhealthy},
@@ -275,7 +275,7 @@ var verdicts = []struct {
 	{"keys not known, nothing reported", []Node{on("a")}, nil, awaiting, missing, noKey},
 	{"keys not known, no plugin reported", []Node{on("a")}, list{from("a")}, awaiting, missing, noKey},
 
-	// What outweighs what.
+	// Severity.
 	{"unhealthy outweighs stale", two,
 		list{from("a", inError("2", 5, "refused")), from("b", healthy("2", 999)), from("c", fresh)}, failed, late,
 		"Unknown PluginUnhealthy"},
@@ -331,8 +331,8 @@ func TestVerdicts(t *testing.T) {
 	}
 }
 
-// Nothing is known of a report's silence since the resource was last seen as it is. Reports on what a node does not have
-// are not waited for.
+// A report counts as silent only if the resource was read after the report was due. Reports about plugins or nodes that
+// do not exist are not awaited.
 func TestNoReportIsSilentBeforeThatWasSeen(t *testing.T) {
 	for name, tt := range map[string]struct {
 		shown       time.Time
@@ -376,8 +376,8 @@ func TestWriteKeyDuringAMigration(t *testing.T) {
 	}
 }
 
-// KMS is being turned off: API servers write with the key until each has the new configuration. Then an unhealthy plugin
-// does not prevent writes.
+// While KMS is turned off, API servers write with the key until each has the new configuration. After that an unhealthy
+// plugin does not prevent writes.
 func TestWithoutAWriteKeyNothingIsAgreed(t *testing.T) {
 	for name, reports := range map[string]list{"healthy": each(healthy("2", 5)),
 		"unhealthy": each(inError("2", 5, "refused")), "missing": nil} {
@@ -412,7 +412,7 @@ func TestAgreementIsJSONInTheMessage(t *testing.T) {
 	}
 }
 
-// It is not known to be unhealthy either: nothing was observed.
+// Such a provider's health is unknown, so the verdict is neither healthy nor unhealthy.
 func TestAProviderThatCannotBeProbedIsNotHealthy(t *testing.T) {
 	notProbed := []Finding{{Reason: contract.ProviderNotProbed,
 		Text: "provider old of secrets is not probed: it is v1"}}

@@ -14,7 +14,7 @@ const (
 	long = 3600 // seconds, longer ago than FirstReport
 )
 
-// awaited is a node that does not report, and whose report is due in some seconds.
+// awaited returns a node without a report, whose first report is due in some seconds.
 func awaited(seconds int) Node {
 	n := on("a", "2")
 	n.Due["2"] = in(seconds)

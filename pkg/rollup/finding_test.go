@@ -10,7 +10,7 @@ import (
 	"github.com/kms-health/kms-health/pkg/operatorstatus"
 )
 
-// Alerts are made of findings: whatever is excused must not be one.
+// Alerts use findings, so an excused problem must not be a finding.
 func TestFindingsAreThoseOfTheConditions(t *testing.T) {
 	ok := each(healthy("2", 5))
 	for _, tt := range []struct {

@@ -12,10 +12,10 @@ import (
 	"github.com/kms-health/kms-health/pkg/contract"
 )
 
-// lines makes a message of them.
+// lines joins lines to a message.
 func lines(all ...string) string { return strings.Join(all, "\n") }
 
-// fleet are n nodes named n00, n01, …, and their reports.
+// fleet returns n nodes named n00, n01, …, and their reports.
 func fleet(n int, entry func(i int) Entry) (nodes []Node, reports []Report) {
 	for i := range n {
 		name := fmt.Sprintf("n%02d", i)
@@ -164,7 +164,7 @@ func TestMessages(t *testing.T) {
 	}
 }
 
-// Two ids that differ only at their ends, like versions of one key, are distinguishable.
+// Two KEK IDs that differ only at their ends, like versions of one key, must stay distinguishable.
 func TestLongKeyIDsThatDifferAreDistinguishable(t *testing.T) {
 	version := func(n int) string {
 		return fmt.Sprintf("projects/my-project/locations/global/keyRings/openshift/cryptoKeys/etcd/cryptoKeyVersions/%d", n)

@@ -17,8 +17,7 @@ import (
 	"github.com/kms-health/kms-health/pkg/operatorstatus"
 )
 
-// dice makes random inputs: few values for everything, and those near bounds, so
-// that coincidences are common.
+// dice makes random inputs from few values, which are near bounds, so that coincidences are common.
 type dice struct{ *rand.Rand }
 
 func pick[T any](d dice, from ...T) T { return from[d.IntN(len(from))] }
@@ -36,7 +35,7 @@ func (d dice) input() *Input {
 			in.Nodes = append(in.Nodes, d.node(name))
 		}
 	}
-	// The current conditions are none, random ones, or those of a similar input.
+	// There are no current conditions, or they are random, or the result of a similar input.
 	switch d.IntN(3) {
 	case 0:
 		in.Previous = map[string]operatorstatus.Condition{}
@@ -113,7 +112,7 @@ func (d dice) node(name string) Node {
 	return n
 }
 
-// diff compares values by what they are made of, fast where they are the same.
+// diff returns the difference of two values. It is fast for equal ones.
 func diff(a, b any) string {
 	if reflect.DeepEqual(a, b) {
 		return ""
@@ -121,7 +120,7 @@ func diff(a, b any) string {
 	return "differ:\n" + cmp.Diff(a, b)
 }
 
-// withLostKeys is an input whose entries have the fields for people, too.
+// withLostKeys returns the input with all optional fields of its entries set, which are only for people.
 func withLostKeys(in *Input) *Input {
 	more := *in
 	more.Reports = slices.Clone(in.Reports)
@@ -166,7 +165,7 @@ func TestAnyInput(t *testing.T) {
 			fail("another order is another verdict", fmt.Sprintf("%s%s, %s", diff, first.Deadline, other.Deadline))
 		}
 
-		// Lost keys, and what a round trip has, are no verdict.
+		// Lost keys, and a round trip's fields, do not change the verdict.
 		if diff := diff(first.Conditions, Evaluate(withLostKeys(in)).Conditions); diff != "" {
 			fail("lost keys are another verdict", diff)
 		}
@@ -179,7 +178,7 @@ func TestAnyInput(t *testing.T) {
 			fail("its own conditions change it", diff)
 		}
 
-		// No deadline is late.
+		// Nothing changes before the deadline.
 		instants := []time.Time{in.Now.Add(time.Duration(d.Int64N(int64(10 * 365 * 24 * time.Hour))))}
 		if ahead := first.Deadline.Sub(in.Now); !first.Deadline.IsZero() {
 			if ahead <= 0 {

@@ -8,7 +8,7 @@ import (
 	"github.com/kms-health/kms-health/pkg/operatorstatus"
 )
 
-// delivered is a delivery that has stood for some seconds.
+// delivered returns a delivery that has been in a state for some seconds.
 func delivered(reason, message string, seconds int) Delivery {
 	return Delivery{Reason: reason, Message: message, Since: ago(seconds)}
 }
@@ -31,7 +31,7 @@ var reportings = []struct {
 	began    int // seconds ago
 	want     string
 	message  string
-	again    int // in how many seconds, where the delivery decides that; 0: not by it
+	again    int // the latest deadline, in seconds; 0: not checked
 }{
 	{"all report, and how", abc("2"), ok, mode, nil, long, observed, "3 of 3 nodes report\nCompanionPod: in pods", 0},
 	{"one has not reported yet", abc("2"), ok[:2], mode, nil, long, "Unknown Progressing",
@@ -125,7 +125,7 @@ func TestDeliveryIsReportedWhereNoNodeCanBeEvaluated(t *testing.T) {
 	}
 }
 
-// What an earlier evaluation found about plugins stays until nodes can be evaluated, unless none should report.
+// Earlier conditions about plugins stay until nodes can be evaluated, unless no node is expected to report.
 func TestOtherConditionsStayWhereNoNodeCanBeEvaluated(t *testing.T) {
 	earlier := Evaluate(&Input{Now: ago(60), Nodes: abc("2"), Reports: each(unhealthy("2", 65, "sealed"))})
 	before := earlier.Conditions
@@ -152,7 +152,7 @@ func TestOtherConditionsStayWhereNoNodeCanBeEvaluated(t *testing.T) {
 	}
 }
 
-// Every reason has one row, and the row of a problem says what it does.
+// Every reason has one row, and a row's statuses fit its kind.
 func TestEachReasonHasOneRow(t *testing.T) {
 	for i, r := range contract.RollupReasons {
 		if at := contract.Severity(r.Name); at != i {

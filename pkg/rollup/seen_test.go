@@ -11,7 +11,7 @@ import (
 	"github.com/kms-health/kms-health/pkg/operatorstatus"
 )
 
-// wrote is what a node's reporter has written, by its own clock.
+// wrote returns a report as a node's reporter has written it, with times by its own clock.
 func wrote(node string, entries ...contract.Entry) operatorstatus.Report {
 	return operatorstatus.Report{Node: node, Form: operatorstatus.FormCondition, Entries: entries}
 }
@@ -30,7 +30,7 @@ func TestAgeIsSinceAChangeWasSeen(t *testing.T) {
 		{30, 0, "k-7", 0, true},
 		{60, day, "k-8", 60, false},
 		{61, day, "k-8", 60, false},
-		{90, -day, "k-8", 90, false}, // a clock that steps back writes, too
+		{90, -day, "k-8", 90, false}, // after a step back of the clock, too, a write is a change
 	}
 	for _, step := range steps {
 		e.LastChecked, e.KEKID = now.Add(step.checked), step.kekID
@@ -64,8 +64,8 @@ func TestAgeOfAReportThatCannotBeReadIsSinceItsError(t *testing.T) {
 	}
 }
 
-// Two API server pods on one node, each with a sidecar, overwrite one condition. The verdict is that of the pod that
-// counts for as long as its own report is valid.
+// Two API server pods on one node, each with a sidecar, overwrite each other's condition. The last report of the pod
+// that counts decides the verdict.
 func TestReportsThatOverwriteEachOtherDoNotAlternateTheVerdict(t *testing.T) {
 	node := on("a", "2")
 	node.Writers = []string{"counts"}
@@ -108,7 +108,7 @@ func TestReportsThatOverwriteEachOtherDoNotAlternateTheVerdict(t *testing.T) {
 	}
 }
 
-// An operator that restarts before any report could become stale finds a silence all the same, by what it kept.
+// Each process ends before a report could become stale. The silence is still found, because processes hand it on.
 func TestRestartsHideNoSilence(t *testing.T) {
 	const life = 70 // seconds
 	last := map[string]contract.Entry{"a": healthy("2", 0).Entry, "b": healthy("2", 0).Entry, "c": healthy("2", 0).Entry}
@@ -120,7 +120,7 @@ func TestRestartsHideNoSilence(t *testing.T) {
 			var reports []operatorstatus.Report
 			for _, node := range []string{"a", "b", "c"} {
 				e := last[node]
-				if node != "b" { // which is silent
+				if node != "b" { // b is silent
 					e.LastChecked = in(at / 30 * 30)
 				}
 				reports = append(reports, wrote(node, e))
@@ -146,7 +146,7 @@ func TestRestartsHideNoSilence(t *testing.T) {
 	if got := kept["b"].For; got != 180 {
 		t.Errorf("kept is a silence of %d s, want 180", got)
 	}
-	// Another report is not the one that was silent.
+	// A kept silence does not count for another report.
 	e := last["b"]
 	e.LastChecked = in(999)
 	r := (&Seen{Resumed: kept}).Observe(in(1000), []operatorstatus.Report{wrote("b", e)})
@@ -155,7 +155,7 @@ func TestRestartsHideNoSilence(t *testing.T) {
 	}
 }
 
-// clocks are those of nodes: right, wrong by any amount, or stepping.
+// clocks are the errors of the nodes' clocks: constant or changing, of up to a month.
 type clocks map[string]time.Duration
 
 func (c clocks) step(d dice) {
@@ -167,7 +167,7 @@ func (c clocks) step(d dice) {
 	}
 }
 
-// Any constant or stepping error of any node's clock, and any of the API server's, changes no condition but in its time.
+// Wrong clocks of nodes and of the API server change nothing in a condition but its time, even if the error changes.
 func TestWrongClocksChangeNoCondition(t *testing.T) {
 	const runs, steps = 10000, 10
 	seed := uint64(time.Now().UnixNano())
@@ -188,7 +188,7 @@ func TestWrongClocksChangeNoCondition(t *testing.T) {
 	}
 }
 
-// simulated is a roll-up over time.
+// simulated evaluates a roll-up over time.
 type simulated struct {
 	seen     Seen
 	reports  map[string]operatorstatus.Report
@@ -198,7 +198,7 @@ type simulated struct {
 
 func newSimulated() *simulated { return &simulated{reports: map[string]operatorstatus.Report{}} }
 
-// event is what happens to a node: it reports, or is silent.
+// event is a report of a node. Nodes without an event are silent.
 type event struct {
 	node, kekID string
 	status      contract.Status
@@ -214,7 +214,7 @@ func (d dice) events(at time.Time) (all []event) {
 	return all
 }
 
-// step is one evaluation: now by the process's clock, wall by the API server's.
+// step evaluates once: at is by the process's clock, wall by the API server's.
 func (s *simulated) step(at, wall time.Time, events []event, wrong clocks) string {
 	for _, v := range events {
 		e := contract.Entry{KeyID: "2", KEKID: v.kekID, Status: v.status, LastChecked: v.at.Add(wrong[v.node]),
@@ -236,12 +236,12 @@ func (s *simulated) step(at, wall time.Time, events []event, wrong clocks) strin
 	return text + r.Deadline.String()
 }
 
-// A report that a new process finds may be of long ago. That its plugin had no socket is excused, and confirms nothing:
-// what an earlier process has found stays.
+// A report that a new process finds may be old. If its missing socket is excused, it is no evidence of health, so the
+// earlier process's verdict stays.
 func TestMissingSocketThatStandsDoesNotEndWhatAnEarlierProcessFound(t *testing.T) {
 	for name, tt := range map[string]struct {
 		node Node
-		want string // while the report stands
+		want string // while the report does not change
 	}{
 		"its Node has been down for long":  {longDown(on("a", "2")), stale},
 		"its Node is down":                 {down(on("a", "2")), stale},

@@ -12,13 +12,12 @@ import (
 	"github.com/kms-health/kms-health/pkg/operatorstatus"
 )
 
-// inertia is a StatusSyncer's for Degraded.
+// inertia is the inertia of a StatusSyncer for Degraded.
 const inertia = 2 * time.Minute
 
-// union is a cluster operator's Degraded as OpenShift's StatusSyncer makes it of an
-// operator resource's conditions (library-go, operator/status, UnionCondition): the
-// default until one of those that are bad is older than the inertia, and then what
-// all the bad ones come to.
+// union returns a ClusterOperator's Degraded, as OpenShift's StatusSyncer computes it from the conditions of an
+// operator resource (library-go, operator/status, UnionCondition). It is False until one bad condition is older than
+// the inertia. Then it combines all bad ones.
 func union(now time.Time, conditions ...operatorstatus.Condition) operatorstatus.Condition {
 	u := operatorstatus.Condition{Type: "Degraded", Status: operatorstatus.False, Reason: "AsExpected"}
 	var reasons []string
@@ -44,18 +43,18 @@ func union(now time.Time, conditions ...operatorstatus.Condition) operatorstatus
 var other = operatorstatus.Condition{Type: "NodeControllerDegraded", Status: operatorstatus.False, Reason: contract.AsExpected,
 	Message: "All master nodes are ready", LastTransitionTime: ago(86400)}
 
-// cluster is simulated second by second; the operator's conditions are written back.
+// cluster is simulated second by second. The resulting conditions are the next input.
 type cluster struct {
 	interval   time.Duration
 	conditions map[string]operatorstatus.Condition
 	checked    map[string]time.Time // by node, the last healthy check
 	agreement  Agreement
 	writes     int
-	// seen is each status of the union that lasted, in order.
+	// seen are the statuses of the union, in order, without repetitions.
 	seen []string
 }
 
-// second goes by: those that speak report when their interval has passed.
+// second simulates one second. Nodes that are not stopped report when their interval has passed.
 func (c *cluster) second(at time.Time, nodes []Node, stopped func(node string) bool) operatorstatus.Condition {
 	var reports []Report
 	for _, name := range []string{"a", "b", "c"} {
@@ -84,8 +83,8 @@ func newCluster(interval time.Duration) *cluster {
 	return &cluster{interval: interval, checked: map[string]time.Time{"a": now, "b": now, "c": now}}
 }
 
-// A rollout of three API servers, one node at a time, each stopped for as long as a
-// kube-apiserver may take to end and its successor to start.
+// Three API servers are rolled out, one node at a time. Each is down for as long as kube-apiserver may take to end and
+// to start again.
 func TestARolloutDoesNotTurnAClusterOperator(t *testing.T) {
 	for _, interval := range []int{1, 10, 60} {
 		for _, ready := range []bool{true, false} {
@@ -113,7 +112,7 @@ func rollout(t *testing.T, interval int, ready bool, pod string, silence int) {
 			n := on(name, "2")
 			begun := s - i*turn // seconds since its API server began to end
 			stopped[name] = begun >= 0 && begun < silence
-			made := 0 // when the new pod is seen, in those seconds
+			made := 0 // when the new pod is seen, in seconds after begun
 			switch pod {
 			case "replaced late", "away":
 				made = silence / 2
@@ -141,8 +140,7 @@ func rollout(t *testing.T, interval int, ready bool, pod string, silence int) {
 		if u.Status == operatorstatus.True {
 			t.Fatalf("after %ds it is %s: %+v", s, u.Reason, c.conditions[contract.PluginsDegraded])
 		}
-		// What cannot be distinguished from a reporter that hangs, for three minutes less four
-		// intervals, is all that may be Unknown.
+		// Unknown is allowed only where the node looks as if its reporter hangs, for three minutes less four intervals.
 		if u.Status != operatorstatus.False && (interval >= 30 || pod != "replaced last" || !ready) {
 			t.Fatalf("after %ds it is %s, %s: %+v", s, u.Status, u.Reason, c.conditions[contract.PluginsDegraded])
 		}
@@ -152,13 +150,13 @@ func rollout(t *testing.T, interval int, ready bool, pod string, silence int) {
 		c.conditions[contract.HealthReporting].Status != operatorstatus.True {
 		t.Errorf("it ends with %v and %v", got, c.conditions)
 	}
-	// At most: away and back, or stopped, unknown and back; once per node.
+	// At most six writes per node, and the first one.
 	if c.writes > 1+3*6 {
 		t.Errorf("%d writes", c.writes)
 	}
 }
 
-// A reporter that hangs where nothing is replaced leaves the union Unknown, not True.
+// Without a replacement, a hanging reporter makes the union Unknown, not True.
 func TestAReporterThatHangsIsNotAnUnhealthyPlugin(t *testing.T) {
 	c := newCluster(30 * time.Second)
 	for s := range 600 {

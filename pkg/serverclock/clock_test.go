@@ -60,7 +60,7 @@ func TestTheServersClockIsNotTakenFromALateResponse(t *testing.T) {
 	}
 }
 
-// A request whose own time is over says nothing about the API server: a webhook may be slow.
+// A request that reached its own deadline does not show that the API server is away: a webhook may be slow.
 func TestUnansweredRequestsAreThoseThatTheServerDoesNotAnswer(t *testing.T) {
 	free, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

@@ -64,7 +64,7 @@ func serve(t *testing.T, handshake func(*tls.ClientHelloInfo) (*tls.Config, erro
 	return address
 }
 
-// open opens a connection and sends a text.
+// open opens a connection, and sends a text.
 func open(t *testing.T, address, send string) net.Conn {
 	t.Helper()
 	conn, err := net.Dial("tcp", address)
@@ -109,7 +109,7 @@ func TestConnectionsAreBounded(t *testing.T) {
 	}
 }
 
-// Otherwise 64 clients that send nothing would keep the address for ever.
+// Otherwise 64 clients that send nothing would block the address forever.
 func TestIdleAndSlowConnectionsEnd(t *testing.T) {
 	t.Parallel() // it waits
 	var pair KeyPair

@@ -61,7 +61,7 @@ func TestSampleIsAValidFileThatStatesTheDefaults(t *testing.T) {
 	if diff := cmp.Diff(minimal, sample); diff != "" {
 		t.Error(diff)
 	}
-	// What an installer of static pods replaces in every file that it writes.
+	// OpenShift's installer of static pods replaces these words in every file that it writes.
 	if bytes.Contains(ReporterSample, []byte("NODE_NAME")) || bytes.Contains(ReporterSample, []byte("REVISION")) {
 		t.Error("the sample has a word that installers replace")
 	}
@@ -89,10 +89,10 @@ func TestSampleCommentedInIsValid(t *testing.T) {
 	}
 }
 
-// plugins is a file of one plugin with these fields.
+// plugins returns a file with one plugin that has these fields.
 func plugins(fields string) string { return head + "plugins: [{" + fields + "}]\n" }
 
-// with is a valid file of one plugin, with more.
+// with returns a valid file with one plugin, and more lines.
 func with(more string) string { return head + onePlugin + more + "\n" }
 
 const (
@@ -102,7 +102,7 @@ const (
 	servedByTLS             = "serving: {address: '0.0.0.0:80', tls: {certFile: /c, keyFile: /k, "
 )
 
-// rejected are mistakes that people make, with how each line that they read begins.
+// rejected are mistakes that people make, and the beginning of each line of the error.
 var rejected = map[string]struct {
 	file string
 	want []string
@@ -314,7 +314,7 @@ func TestFileOfAConfigMap(t *testing.T) {
 	}
 }
 
-// A reporter of another version rejects a field that it does not know, and keeps its last file.
+// A reporter of an earlier version rejects a file with a field that it does not know, and keeps its last file.
 func TestOptionalFieldsAreWrittenWhereTheyAreSetOnly(t *testing.T) {
 	for name, tt := range map[string]struct{ fields, printed string }{
 		"not set":         {"destination: {resource: kubeapiservers, unchangedEvery: }", ""},
@@ -339,8 +339,7 @@ func TestOptionalFieldsAreWrittenWhereTheyAreSetOnly(t *testing.T) {
 	}
 }
 
-// Such characters can end a comment for the parser but not in a reviewer's editor, or the
-// other way round.
+// With such characters the parser and a reviewer's editor can disagree on where a comment ends.
 func TestCharactersThatHideConfigurationAreRejected(t *testing.T) {
 	before := head + onePlugin + "# as agreed"
 	for _, hidden := range []string{
@@ -400,7 +399,7 @@ func TestFileFullOfMistakesIsReportedBriefly(t *testing.T) {
 	}
 }
 
-// The names are those of crypto/tls's constants.
+// The versions have the names of the constants in crypto/tls.
 func TestTLSVersionsAreGosOwn(t *testing.T) {
 	for version, want := range map[TLSVersion]uint16{
 		TLS10: tls.VersionTLS10, TLS11: tls.VersionTLS11, TLS12: tls.VersionTLS12, TLS13: tls.VersionTLS13, "": 0,
@@ -422,7 +421,7 @@ var spellings = map[string]string{
 	"unix:///%2e/a": "/./a", "unix:///" + strings.Repeat("x", 106): "/" + strings.Repeat("x", 106),
 }
 
-// What is dialled is what kube-apiserver dials.
+// The reporter dials the same address as kube-apiserver.
 func TestSocketAddressesAreKubeAPIServersOwn(t *testing.T) {
 	for endpoint, want := range spellings {
 		t.Run(endpoint, func(t *testing.T) {
@@ -436,8 +435,8 @@ func TestSocketAddressesAreKubeAPIServersOwn(t *testing.T) {
 	}
 }
 
-// A file that is delivered has the plain spelling, which a reporter of before reads, and without what a
-// URL may have besides the path.
+// A delivered file has the plain spelling, which reporters of earlier versions read: unix:// and the path, without the
+// other parts of a URL.
 func TestConfigurationHasThePlainSpellingOfAnEndpoint(t *testing.T) {
 	for endpoint, want := range map[string]string{
 		"unix:/run/kms-1.sock": "unix:///run/kms-1.sock", "UNIX://user:s3cret@host/run/kms-1.sock?s3cret#s3cret": "unix:///run/kms-1.sock",
@@ -455,8 +454,8 @@ func TestConfigurationHasThePlainSpellingOfAnEndpoint(t *testing.T) {
 	}
 }
 
-// FuzzSocketAddress compares with kube-apiserver: what it rejects is rejected, and what it accepts is
-// dialled as it is, or rejected with one of four reasons.
+// FuzzSocketAddress compares with kube-apiserver. What kube-apiserver rejects is rejected. What it accepts gives the
+// same address, or is rejected as unfit: no socket, too long, not printable, or with "..".
 func FuzzSocketAddress(f *testing.F) {
 	for endpoint := range spellings {
 		f.Add(endpoint)

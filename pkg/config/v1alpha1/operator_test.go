@@ -80,7 +80,7 @@ func operatorFile(lines ...string) string {
 	return text
 }
 
-// kmsHealth is a file with an API server that has an object of its own.
+// kmsHealth returns a file with an API server whose reports go to a KMSHealth.
 func kmsHealth(name string) string {
 	return strings.Replace(operatorFile("plugins: []"), "resource: kubeapiservers", "name: "+name+"\n  resource: kmshealths", 1)
 }
@@ -169,7 +169,7 @@ func TestPluginSetHashIsOfSocketsAlone(t *testing.T) {
 			t.Errorf("%s is another socket than unix:///1", endpoint)
 		}
 	}
-	// A reporter that was delivered by a version of before has this hash.
+	// Reporters delivered by earlier versions have this hash.
 	if got, want := PluginSetHash(set), contract.ConfigHash([]contract.Socket{{KeyID: "1", Endpoint: "unix:///1"}, {KeyID: "2", Endpoint: "unix:///2"}}); got != want {
 		t.Errorf("%s, want %s", got, want)
 	}

@@ -20,8 +20,8 @@ import (
 	"github.com/kms-health/kms-health/test/harness/disk"
 )
 
-// Until the operator has run, the ClusterOperator of the manifests names what it will name for
-// the shipped targets, except for what it makes itself.
+// Before the operator has run, the manifest's ClusterOperator already lists the related objects of the shipped API
+// servers, except for objects that the operator creates.
 func TestTheManifestsRelatedObjectsAreThoseOfTheOperator(t *testing.T) {
 	text := disk.Read(t, "../../../manifests/openshift/0000_50_kms-health-operator_12_clusteroperator.yaml")
 	var shipped struct {
@@ -76,7 +76,7 @@ func TestTheRelatedPoliciesAreThoseOfTheManifests(t *testing.T) {
 	}
 }
 
-// parts are what a Collector collects from, of one API server that was not judged yet.
+// parts are the sources of a Collector, with one API server that has no verdict yet.
 type parts struct {
 	delivery.Status
 	configured chan struct{}
@@ -89,7 +89,7 @@ func (p *parts) Targets() []delivery.Target {
 func (p *parts) IsOpenShift() bool               { return true }
 func (p *parts) Verdict(string) delivery.Verdict { return delivery.Verdict{} }
 
-// The first verdicts are awaited, but not beside a delivery that needs an administrator.
+// The Collector waits for the first verdicts, unless a delivery needs an administrator.
 func TestADeliveryThatNeedsActionIsReportedBeforeTheFirstVerdicts(t *testing.T) {
 	p := &parts{configured: make(chan struct{}, 10)}
 	path := filepath.Join(t.TempDir(), "config.yaml")

@@ -26,8 +26,8 @@ import (
 	"github.com/kms-health/kms-health/pkg/operatorstatus"
 )
 
-// operatorFixture is an API with the ClusterOperator, and a controller. It keeps what is
-// written; a test decides when the watch shows it. The clock is synctest's.
+// operatorFixture is a fake API with the ClusterOperator, and a controller. It records the writes. A test decides when
+// the watch shows them. The clock is synctest's.
 type operatorFixture struct {
 	*testing.T
 	*Controller
@@ -103,7 +103,7 @@ func (s *operatorFixture) show(status any) {
 	synctest.Wait()
 }
 
-// set changes what there is to report.
+// set changes the input of the next evaluation.
 func (s *operatorFixture) set(change func()) {
 	s.mu.Lock()
 	change()
@@ -146,7 +146,7 @@ func TestStatusIsWrittenOnce(t *testing.T) {
 	})
 }
 
-// The cluster-version-operator waits for it: reporters of the version before are rolled out first.
+// The cluster-version-operator waits for the version, so it must not change before the new reporters are rolled out.
 func TestVersionIsThatOfReportersThatAreRolledOut(t *testing.T) {
 	withOperatorFixture(t, func(s *operatorFixture) {
 		before := []any{map[string]any{"name": "operator", "version": "1.2.2"}}

@@ -51,7 +51,7 @@ func exceeded(t Target) Target {
 	return t
 }
 
-// history is a ClusterOperator over time, with what is written read back.
+// history evaluates a ClusterOperator over time. The conditions of an evaluation are the previous ones of the next.
 type history struct {
 	since    map[string]time.Time
 	standing map[string]operatorstatus.Condition
@@ -59,7 +59,7 @@ type history struct {
 
 func begin() *history { return &history{} }
 
-// at evaluates targets, with a configuration active.
+// at evaluates targets while a configuration is active.
 func (s *history) at(after time.Duration, invalid string, targets ...Target) (map[string]operatorstatus.Condition,
 	time.Time) {
 	return s.judge(&Input{Now: start.Add(after), Configuration: invalid, Configured: true, Targets: targets})
@@ -89,7 +89,7 @@ var normal = texts{
 var clusterOperators = []struct {
 	name    string
 	in      Input
-	want    texts // beside those of normal
+	want    texts // the other texts are as in normal
 	settled bool  // evaluated again when the inertia is over
 }{
 	{"no problem", configured(ok("a"), ok("b")),
@@ -136,7 +136,7 @@ var clusterOperators = []struct {
 		configured(pluginsAre("a", operatorstatus.Unknown, contract.ReporterStale, "x", longAgo)),
 		texts{Degraded: "Unknown KMSPlugins_ReporterStale a: x"}, true},
 
-	// Several: once one has lasted, all count.
+	// Several problems: once one has lasted for the inertia, all count.
 	{"True outweighs Unknown; reasons sorted, each once", Input{Configured: true, Configuration: "c", Targets: []Target{
 		pluginsAre("a", operatorstatus.Unknown, contract.ReporterStale, "x", longAgo),
 		pluginsAre("b", operatorstatus.True, contract.PluginError, "y", start),
@@ -272,7 +272,8 @@ func TestInertia(t *testing.T) {
 	}
 }
 
-// An operator that starts keeps no API server's plugins as unhealthy until another's are judged.
+// After a restart, Upgradeable does not wait for the verdicts of all API servers: one that is judged healthy no longer
+// stops upgrades.
 func TestUpgradeableIsOfThePluginsThatAreJudged(t *testing.T) {
 	s := begin()
 	s.standing = map[string]operatorstatus.Condition{

@@ -13,7 +13,7 @@ import (
 
 const valid = "apiVersion: kmshealth.openshift.io/v1alpha1\nkind: OperatorConfiguration\n"
 
-// keys are what was enqueued.
+// keys are the enqueued keys.
 type keys []string
 
 func (k *keys) Enqueue(name string) { *k = append(*k, name) }
@@ -29,8 +29,8 @@ func newTestFile() (f *File, events, enqueued *keys) {
 	}), events, enqueued
 }
 
-// On a cluster without ClusterOperators nothing else shows it. A replica that waits for the
-// Lease has the same file, and reports nothing until it leads.
+// On a cluster without ClusterOperators only the Event shows the error. A replica that waits for the Lease has the same
+// file, and reports nothing until it leads.
 func TestRejectedFileIsAnEventOfTheReplicaThatLeads(t *testing.T) {
 	f, events, _ := newTestFile()
 	want := func(n int, about string) {

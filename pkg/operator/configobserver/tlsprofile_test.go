@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// Each worker asks for the settings, and keeps those that are valid for all (the race detector).
+// Current caches the settings for all workers. The race detector checks the concurrent calls.
 func TestTLSSettingsAreReadByAllWorkersAtOnce(t *testing.T) {
 	p := NewTLSProfile(nil, new(false))
 	var workers sync.WaitGroup

@@ -16,12 +16,12 @@ import (
 
 const head = "apiVersion: apiserver.config.k8s.io/v1\nkind: EncryptionConfiguration\nresources:\n"
 
-// v2 is a provider, as YAML.
+// v2 returns a KMS v2 provider as YAML.
 func v2(name, endpoint string) string {
 	return fmt.Sprintf("{kms: {apiVersion: v2, name: %q, endpoint: %q}}", name, endpoint)
 }
 
-// entryOf is an entry of the file for one resource, as YAML.
+// entryOf returns the file's entry for one resource as YAML.
 func entryOf(resource string, providers ...string) string {
 	return fmt.Sprintf("- {resources: [%q], providers: [%s]}\n", resource, strings.Join(providers, ", "))
 }
@@ -332,7 +332,7 @@ func TestWhetherReportsNeedAPlugin(t *testing.T) {
 func TestIgnoredProvidersAreListedUpToABound(t *testing.T) {
 	var all []string
 	for i := range maxIgnored + 2 {
-		text := IgnoredText(append(all, all...)) // each once
+		text := IgnoredText(append(all, all...)) // duplicates are listed once
 		parts := strings.FieldsFunc(text, func(r rune) bool { return r == ';' })
 		if n := min(i, maxIgnored+1); len(parts) != n || strings.HasSuffix(text, "and 1 more") != (i > maxIgnored) {
 			t.Errorf("%d ignored providers: %s", i, text)

@@ -76,7 +76,7 @@ func TestGarbageIsRejectedWithTheReason(t *testing.T) {
 	}
 }
 
-// bomb is a file whose aliases expand to a billion scalars.
+// bomb returns a file whose aliases expand to ten billion scalars.
 func bomb() string {
 	b := "a0: &a0 [x, x, x, x, x, x, x, x, x, x]\n"
 	for i := range 9 {
@@ -85,7 +85,7 @@ func bomb() string {
 	return b
 }
 
-// kube-apiserver registers it, "due to a docs bug" (k8s.io/apiserver/pkg/apis/apiserver/v1).
+// kube-apiserver accepts this kind "due to a docs bug" (k8s.io/apiserver/pkg/apis/apiserver/v1).
 func TestLegacyKindIsRead(t *testing.T) {
 	const legacy = "apiVersion: v1\nkind: EncryptionConfig\nresources:\n"
 	got, err := Parse([]byte(legacy+entryOf("secrets", v2("2_secrets", sock2))), nil)
@@ -97,7 +97,7 @@ func TestLegacyKindIsRead(t *testing.T) {
 	}
 }
 
-// A surrogate pair is an escape that JSON has and YAML has not.
+// JSON allows surrogate pairs as escapes, YAML does not.
 func TestJSONIsReadAsJSON(t *testing.T) {
 	c, err := Parse(
 		[]byte(
@@ -120,7 +120,7 @@ var allowed = regexp.MustCompile(`^the EncryptionConfiguration (` +
 	`(apiVersion|kind|resources(\.(resources|providers(\.kms(\.(apiVersion|name|endpoint|timeout))?)?))?)` +
 	`)$`)
 
-// key is key material, and no part of it is a part of anything else here.
+// key is key material. No part of it occurs elsewhere in the test data.
 const key = "UVdFUlRZVUlPUEFTREZHSEpLTFpYQ1ZCTk0="
 
 // leaks reports whether a text contains a part of the key.

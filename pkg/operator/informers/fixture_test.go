@@ -30,8 +30,7 @@ var configMaps = schema.GroupVersionResource{Version: "v1", Resource: "configmap
 // all selects the fixture's ConfigMaps.
 var all = Selection{Resource: configMaps, Namespace: "ns"}
 
-// fixture is an API with ConfigMaps. The clock is synctest's, and starts with the
-// test.
+// fixture is a fake API with ConfigMaps. The clock is synctest's.
 type fixture struct {
 	*testing.T
 	ctx     context.Context
@@ -86,7 +85,7 @@ func configMap(name, data, version string) *unstructured.Unstructured {
 		}, "data": map[string]any{"x": data}}}
 }
 
-// data is what the tests keep of a ConfigMap.
+// data returns the part of a ConfigMap that the tests' informers keep.
 func data(o *unstructured.Unstructured) string {
 	x, _, _ := unstructured.NestedString(o.Object, "data", "x")
 	return x
@@ -108,7 +107,7 @@ func (f *fixture) update(data, version string) {
 	synctest.Wait()
 }
 
-// answers sets how lists and watches are answered from now on, and ends the watches.
+// answers sets the response to lists and watches from now on, and ends the open watches.
 func (f *fixture) answers(err func() error) {
 	f.mu.Lock()
 	f.answer = err
@@ -126,7 +125,7 @@ func (f *fixture) until(at time.Duration) {
 	synctest.Wait()
 }
 
-// listed are the times of the lists, since the start.
+// listed returns the times of the lists since the start.
 func (f *fixture) listed() []time.Duration {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -139,14 +138,14 @@ type wakes struct {
 	n  int
 }
 
-// Enqueue is Queue's.
+// Enqueue implements Queue.
 func (w *wakes) Enqueue(string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.n++
 }
 
-// count is how often there was a call since the last count.
+// count returns the number of calls since the last count.
 func (w *wakes) count() int {
 	synctest.Wait()
 	w.mu.Lock()
@@ -156,7 +155,7 @@ func (w *wakes) count() int {
 	return n
 }
 
-// run runs a source of the ConfigMaps until the test ends or end is called.
+// run runs an informer of the ConfigMaps until the test ends or end is called.
 func (f *fixture) run(more ...handler[string]) (s *Informer[string], w *wakes, end context.CancelFunc) {
 	w = &wakes{}
 	s = New(f.client, all, data, Key{Queue: w})
@@ -168,7 +167,7 @@ func (f *fixture) run(more ...handler[string]) (s *Informer[string], w *wakes, e
 }
 
 func refused() error {
-	return apierrors.NewInternalError(context.DeadlineExceeded) // as for Secrets whose plugin is unhealthy
+	return apierrors.NewInternalError(context.DeadlineExceeded) // the answer for Secrets whose plugin is unhealthy
 }
 
 func notServed() error { return apierrors.NewNotFound(configMaps.GroupResource(), "") }

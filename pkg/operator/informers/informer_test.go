@@ -18,7 +18,7 @@ func unreachable() error { return errors.New("connection refused") }
 
 func served() error { return nil }
 
-// gaps are the times between lists.
+// gaps returns the times between lists.
 func gaps(at []time.Duration) (all []time.Duration) {
 	for i := range at[1:] {
 		all = append(all, at[i+1]-at[i])
@@ -57,7 +57,7 @@ func TestFailedListsBackOffAndRecover(t *testing.T) {
 	}
 }
 
-// A watch that is answered with 429, as for Secrets that cannot be decrypted, is no reason to wait longer.
+// An answer of 429 to a watch, as for Secrets that cannot be decrypted, must not make the backoff longer.
 func TestWatchThatIsRejectedIsTriedAgainSoon(t *testing.T) {
 	withFixture(t, func(f *fixture) {
 		s, _, _ := f.run()
@@ -90,13 +90,13 @@ func TestSourceEndsAtOnceWhileItWaitsForAnotherList(t *testing.T) {
 	})
 }
 
-// As for Secrets while the plugin that encrypts them is unhealthy.
+// This happens for Secrets while the plugin that encrypts them is unhealthy.
 func TestObjectsStayKnownWhileListsAreRejected(t *testing.T) {
 	withFixture(t, func(f *fixture) {
 		f.create("a", "1")
 		s, w, _ := f.run()
 		w.count()
-		f.until(10 * time.Second) // client-go takes a shorter watch for a failure
+		f.until(10 * time.Second) // client-go treats a shorter watch as a failure
 		f.answers(refused)
 		f.until(time.Minute)
 		if x, ok := s.Get("ns", "a"); !ok || x != "1" || !s.HasSynced() || s.Err() == nil {
@@ -135,7 +135,7 @@ func TestKindThatIsNotServedHasNoObjects(t *testing.T) {
 			t.Errorf("it is served, and the object is %q", x)
 		}
 
-		// A CRD that is removed removes its objects.
+		// Removing a CRD removes its objects.
 		f.until(3 * time.Minute)
 		f.answers(notServed)
 		f.until(4 * time.Minute)
@@ -157,7 +157,7 @@ func TestObjectDeletedBetweenTwoWatchesIsRemoved(t *testing.T) {
 		}
 		f.create("b", "2")
 		f.until(15 * time.Second)
-		// The version that the informer has is no longer there.
+		// The API server no longer has the informer's resourceVersion.
 		expired := true
 		f.answers(func() error {
 			if expired {

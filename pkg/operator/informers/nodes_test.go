@@ -18,7 +18,7 @@ import (
 	"github.com/kms-health/kms-health/pkg/contract"
 )
 
-// withNode is an API with Node b.
+// withNode returns a fake API with Node b.
 func withNode() *dynamicfake.FakeDynamicClient {
 	kinds := map[schema.GroupVersionResource]string{contract.Resources[0].GVR(): "KubeAPIServerList"}
 	for _, r := range []schema.GroupVersionResource{

@@ -8,7 +8,7 @@ import (
 	"github.com/kms-health/kms-health/pkg/operatorstatus"
 )
 
-// A sync of the delivery at each report would be one each second on a large cluster.
+// If each report caused a sync of the delivery, a large cluster would have one each second.
 func TestOfANewReportOnlyAnotherReporterConcernsTheDelivery(t *testing.T) {
 	for name, tt := range map[string]struct {
 		change func(*operatorstatus.Status, *contract.Entry)

@@ -23,8 +23,8 @@ func typed[T any](t *testing.T, o *unstructured.Unstructured) *T {
 	return v
 }
 
-// The reporter's container is the same in every delivery, but for its mounts, its user,
-// and the SELinux type by which it reaches sockets of other pods.
+// The reporter's container differs between the modes only by its mounts, its user, and the SELinux type that lets it
+// connect to sockets of other pods.
 func TestContainerIsTheSameInEveryDelivery(t *testing.T) {
 	config, err := v1alpha1.DecodeOperator(v1alpha1.OperatorOpenShift)
 	if err != nil {
@@ -110,14 +110,14 @@ func TestDaemonSetSelectsByTheLabelUnlessNodesAreNamed(t *testing.T) {
 	}
 }
 
-// A pod of the API may have paths with characters that YAML refuses in JSON.
+// Paths of a pod may contain characters that YAML rejects even inside JSON strings.
 func TestAnyTextOfAPodCanBeRendered(t *testing.T) {
 	path := "/run/\x00\x7f\u0085\u2028\ufeff\uffff'\"{{ }}: #\n---\n\U0001f511"
 	in, folder := sidecarInput(), Folder{MountPath: path, HostPath: path, SubPath: path}
 	in.Target.Mode = v1alpha1.ModeCompanionPod
 	o := in.CompanionPod(APIServerPod{Node: path, Folders: []Folder{folder}}, nil)
 	spec := typed[corev1.Pod](t, o).Spec
-	mounts := spec.Containers[0].VolumeMounts // the last is that of the state
+	mounts := spec.Containers[0].VolumeMounts // the last one is the state volume
 	if last := mounts[len(mounts)-2]; spec.NodeName != path || last.MountPath != path || last.SubPath != path {
 		t.Errorf("%q, %+q, %+q", spec.NodeName, last.MountPath, last.SubPath)
 	}

@@ -27,8 +27,8 @@ func TestFileNamesTheServersAndTheKubeconfig(t *testing.T) {
 		fallbacks       []v1alpha1.Server
 		ownerInjects    bool
 		hostFolder      string
-		servers         string // of the file; one alone is in the kubeconfig
-		folder          string // of the kubeconfig, if not the file's
+		servers         string // in the file; a single server is only in the kubeconfig
+		folder          string // of the kubeconfig; empty: the file's folder
 	}{
 		"of the node":                     {server: ofNode},
 		"of the node, and the cluster's":  {server: ofNode, cluster: ofAll, servers: ofNode + " " + ofAll},
@@ -65,7 +65,7 @@ func TestFileNamesTheServersAndTheKubeconfig(t *testing.T) {
 	}
 }
 
-// A reporter of another version rejects a field that it does not know.
+// A reporter of an earlier version rejects a field that it does not know.
 func TestFileHasNoFieldForADefault(t *testing.T) {
 	in := sidecarInput()
 	in.Config.Probe = v1alpha1.DefaultProbe()
@@ -86,7 +86,7 @@ func TestFileHasNoFieldForADefault(t *testing.T) {
 	}
 }
 
-// It is no part of the plugin set: a change of it replaces no pod.
+// unchangedEvery is no part of the plugin set, so a change does not replace pods.
 func TestFileHasTheOperatorsUnchangedEvery(t *testing.T) {
 	in := sidecarInput()
 	for every, want := range map[time.Duration]bool{0: false, time.Minute: true} {
@@ -97,7 +97,7 @@ func TestFileHasTheOperatorsUnchangedEvery(t *testing.T) {
 	}
 }
 
-// What pods are replaced for, as the template and a companion's hash, never has the request.
+// A new request must not replace pods: the DaemonSet's template and a companion's hash never contain it.
 func TestARequestIsInTheFilesOfRunningPodsAlone(t *testing.T) {
 	const annotation, mounted = v1alpha1.ConfigSourceAnnotation, v1alpha1.ConfigSourceConfigMap
 	for name, tt := range map[string]struct {
@@ -221,7 +221,7 @@ func TestSocketsThatPodsOfTheirOwnReach(t *testing.T) {
 	}
 }
 
-// Without OpenShift there is no profile of the cluster.
+// Plain Kubernetes has no TLS profile for the whole cluster.
 func TestServingHasItsOwnTLSSettings(t *testing.T) {
 	in := sidecarInput()
 	in.TLS = v1alpha1.ServingTLS{MinVersion: v1alpha1.TLS12, CipherSuites: []string{"of the profile"}}

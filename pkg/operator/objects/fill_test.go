@@ -8,7 +8,7 @@ import (
 
 func TestPlaceholdersAreReplacedByValues(t *testing.T) {
 	for name, tt := range map[string]struct {
-		file, want string // YAML; no want: it panics
+		file, want string // YAML; empty want: the call panics
 		values     values
 	}{
 		"values of any type": {"{a: $A, b: [x, $B], c: $C}", "{a: text, b: [x, 1], c: {d: e}}",

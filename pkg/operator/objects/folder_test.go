@@ -30,7 +30,7 @@ func hostPathOf(p string) corev1.VolumeSource {
 	return corev1.VolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: p}}
 }
 
-// pluginsAt are plugins with sockets at paths.
+// pluginsAt returns plugins with sockets at these paths, separated by spaces.
 func pluginsAt(paths string) (all []v1alpha1.Plugin) {
 	for _, p := range strings.Fields(paths) {
 		all = append(all, v1alpha1.Plugin{Endpoint: "unix://" + p})
@@ -38,7 +38,7 @@ func pluginsAt(paths string) (all []v1alpha1.Plugin) {
 	return all
 }
 
-// mountsOf are of the form volume:path, or volume:path:subPath.
+// mountsOf reads words of the form volume:path or volume:path:subPath.
 func mountsOf(text string) (all []corev1.VolumeMount) {
 	for _, word := range strings.Fields(text) {
 		part := append(strings.Split(word, ":"), "")
@@ -194,7 +194,7 @@ func TestSocketMountsOfANamedContainer(t *testing.T) {
 	if err != nil || len(got) != 1 || got[0].Name != "s" {
 		t.Errorf("got %v, %v", got, err)
 	}
-	_, err = SocketMounts(spec, "", plugins...) // the first container that is not ours
+	_, err = SocketMounts(spec, "", plugins...) // no name: the first container that is not a reporter's
 	wantError(t, err, `container "proxy" mounts no volume at /run or above it, where the socket of unix:///run/a.sock is`)
 	_, err = SocketMounts(spec, contract.ReporterContainer, plugins...)
 	wantError(t, err, `the pod has no container "kms-health" of the API server`)

@@ -21,7 +21,7 @@ import (
 
 var update = flag.Bool("update", false, "write the golden files of testdata anew")
 
-// What the operator applies for an API server in each mode is in testdata, to be read.
+// testdata contains the objects of each mode, so that a reviewer can read them.
 func TestObjectsOfEachMode(t *testing.T) {
 	plugins := []v1alpha1.Plugin{
 		{KeyID: "1", Endpoint: "unix:///var/run/kmsplugin/kms-1.sock", Role: v1alpha1.RoleRead},

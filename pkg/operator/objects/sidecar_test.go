@@ -20,7 +20,7 @@ func sidecarInput() *Input {
 	}
 }
 
-// added is what a Sidecar adds to the spec of a pod.
+// added returns what a Sidecar adds to the spec of a pod.
 func added(in *Input, spec *corev1.PodSpec, plugins []v1alpha1.Plugin) (corev1.PodSpec, error) {
 	var template corev1.PodTemplateSpec
 	raw, err := in.Sidecar(spec, plugins)
@@ -54,10 +54,9 @@ func fromYAML[T any](t *testing.T, text string) T {
 	return v
 }
 
-// Every field that an API server fills in is set (k8s.io/kubernetes,
-// pkg/apis/core/v1/defaults.go), so that what is read back equals what was applied. There is
-// no probe: a key pair that is missing and a port that is taken are no reason to restart a
-// reporter. TestContainerIsTheSameInEveryDelivery shows that the operator's own pods have none.
+// Every field that an API server would default is set (k8s.io/kubernetes, pkg/apis/core/v1/defaults.go), so the object
+// read back equals the applied one. The container has no probes: a missing key pair or a port in use must not restart
+// the reporter. TestContainerIsTheSameInEveryDelivery shows that the operator's own pods have none either.
 func TestSidecar(t *testing.T) {
 	in, spec := sidecarInput(), apiServerPod()
 	got, err := added(in, spec, sidecarPlugins)
@@ -114,7 +113,7 @@ securityContext:
 	}
 }
 
-// A static pod may refer to no object of the API.
+// A static pod may not refer to API objects such as Secrets and ConfigMaps.
 func TestVolumesOfAStaticPodAreFoldersOfTheNode(t *testing.T) {
 	in := sidecarInput()
 	in.HostFolder = "/etc/kubernetes/kms-health"

@@ -11,7 +11,7 @@ import (
 	"github.com/kms-health/kms-health/pkg/contract"
 )
 
-// podWith is an API server's pod whose container and pod have these securityContexts.
+// podWith returns an API server's pod with these securityContexts.
 func podWith(container *corev1.SecurityContext, pod *corev1.PodSecurityContext) *corev1.Pod {
 	p := &corev1.Pod{Spec: *apiServerPod()}
 	p.Spec.Containers[0].SecurityContext, p.Spec.SecurityContext = container, pod
@@ -25,7 +25,7 @@ func TestReporterHasTheUserOfTheAPIServersContainer(t *testing.T) {
 		container *corev1.SecurityContext
 		pod       *corev1.PodSecurityContext
 		want      string
-		ofImage   bool // a sidecar's user is not known
+		ofImage   bool // the image decides, so a sidecar's user is not known
 	}{
 		"nothing is configured": {want: root},
 		"of the container, not of the pod": {
@@ -75,7 +75,7 @@ func TestReporterHasTheUserOfTheAPIServersContainer(t *testing.T) {
 				}
 				return
 			}
-			if pod.Spec.SecurityContext != nil { // a container of the pod has its groups
+			if pod.Spec.SecurityContext != nil { // the pod's groups apply to all of its containers
 				u, _ := contract.ParseUser(got)
 				u.Groups = append(u.Groups, pod.Spec.SecurityContext.SupplementalGroups...)
 				if g := pod.Spec.SecurityContext.FSGroup; g != nil {
@@ -90,8 +90,8 @@ func TestReporterHasTheUserOfTheAPIServersContainer(t *testing.T) {
 	}
 }
 
-// What kube-apiserver may connect to is decided by its SELinux type, too. RKE2 gives it rke2_service_t (rke2,
-// pkg/staticpod), and container runtimes give a privileged container spc_t. Another pod's emptyDir is labelled for it.
+// SELinux also decides by the type what a process may connect to. RKE2 gives kube-apiserver rke2_service_t (rke2,
+// pkg/staticpod). Container runtimes give spc_t to privileged containers. An emptyDir is labelled for its own pod.
 func TestReporterMayConnectByItsSELinuxTypeToWhatTheAPIServerMay(t *testing.T) {
 	typed := func(name string) *corev1.SELinuxOptions { return &corev1.SELinuxOptions{Type: name} }
 	for name, c := range map[string]struct {
@@ -128,7 +128,7 @@ func TestReporterMayConnectByItsSELinuxTypeToWhatTheAPIServerMay(t *testing.T) {
 	}
 }
 
-// seLinuxType is that of the container of a pod, or of a template.
+// seLinuxType returns the type of a container in a pod, or in a template.
 func seLinuxType(t *testing.T, o *unstructured.Unstructured, template ...string) string {
 	t.Helper()
 	containers, _, _ := unstructured.NestedSlice(o.Object, append(template, "spec", "containers")...)
@@ -158,7 +158,7 @@ func user(uid int64, s *corev1.SecurityContext) *corev1.SecurityContext {
 	return s
 }
 
-// runsAs is whom the reporter of a PodSpec runs as, and whom its environment names.
+// runsAs returns the user of the reporter's container, and the API server's user in its environment.
 func runsAs(t *testing.T, spec *corev1.PodSpec) (is, env string) {
 	t.Helper()
 	c := spec.Containers[0]
@@ -220,7 +220,7 @@ func TestUserThatTheNodeReportsCountsFirst(t *testing.T) {
 	})
 }
 
-// The files of the folder of a static pod are root's.
+// The files in a static pod's folder belong to root.
 func TestSidecarOfAStaticPodIsRoot(t *testing.T) {
 	for name, c := range map[string]struct {
 		container *corev1.SecurityContext
@@ -245,7 +245,7 @@ func TestSidecarOfAStaticPodIsRoot(t *testing.T) {
 	}
 }
 
-// Each reporter keeps its samples in a volume of its pod: of disk, bounded, and the only one that is writable.
+// Each reporter keeps its samples in a volume of its pod. The volume is on disk, bounded, and the only writable one.
 func TestStateIsTheOnlyFolderThatAReporterMayWrite(t *testing.T) {
 	in := sidecarInput()
 	sidecar, err := added(in, apiServerPod(), sidecarPlugins)

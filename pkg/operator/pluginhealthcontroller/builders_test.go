@@ -16,7 +16,7 @@ var now = time.Date(2026, 5, 8, 12, 0, 0, 0, time.UTC)
 
 func ago(d time.Duration) metav1.Time { return metav1.NewTime(now.Add(-d)) }
 
-// plugins have sockets in one folder; the first writes.
+// plugins returns plugins with sockets in one folder. The first is the write key's.
 func plugins(keys ...string) []v1alpha1.Plugin {
 	all := []v1alpha1.Plugin{}
 	for i, key := range keys {
@@ -29,10 +29,10 @@ func plugins(keys ...string) []v1alpha1.Plugin {
 	return all
 }
 
-// target is a target as its delivery publishes it.
+// target is an API server as reportercontroller publishes it.
 type target struct{ delivery.Snapshot }
 
-// withKeys is a target whose live plugins are those of keys.
+// withKeys returns a target whose live plugins have these key IDs.
 func withKeys(keys ...string) *target {
 	t := &target{delivery.Snapshot{SetsKnown: true, LiveKnown: true, State: delivery.State{Live: plugins(keys...)},
 		Tool: "oc"}}
@@ -56,7 +56,7 @@ func container(name string, volumes ...string) corev1.Container {
 	return c
 }
 
-// pod is an API server's on a node, an hour old, with a plugin beside it.
+// pod returns an API server's pod on a node, an hour old, with a plugin as sidecar.
 func pod(node string, change ...func(*corev1.Pod)) *corev1.Pod {
 	p := &corev1.Pod{}
 	p.Name, p.Namespace, p.CreationTimestamp = "api-"+node, "ns", ago(time.Hour)
@@ -80,7 +80,7 @@ func phase(as corev1.PodPhase) func(*corev1.Pod) { return func(p *corev1.Pod) { 
 
 func terminating(p *corev1.Pod) { at := ago(time.Second); p.DeletionTimestamp = &at }
 
-// mounting is a pod that reads a revision of the encryption config.
+// mounting makes a pod mount the Secret of an encryption config.
 func mounting(secret string) func(*corev1.Pod) {
 	return func(p *corev1.Pod) {
 		p.Spec.Volumes = append(p.Spec.Volumes,
@@ -93,7 +93,7 @@ func revision(n int) func(*corev1.Pod) {
 	return func(p *corev1.Pod) { p.Labels["revision"] = fmt.Sprint(n) }
 }
 
-// status adds a container's.
+// status adds the status of a container.
 func status(s corev1.ContainerStatus) func(*corev1.Pod) {
 	return func(p *corev1.Pod) { p.Status.ContainerStatuses = append(p.Status.ContainerStatuses, s) }
 }
@@ -120,8 +120,7 @@ func completed(name string) corev1.ContainerStatus {
 	return s
 }
 
-// after is a container that was restarted some times, the last time because of an
-// exit code.
+// after returns the status of a container with a number of restarts, whose last termination had this exit code.
 func after(s corev1.ContainerStatus, restarts, code int32, message string) corev1.ContainerStatus {
 	s.RestartCount = restarts
 	s.LastTerminationState.Terminated = &corev1.ContainerStateTerminated{ExitCode: code, Message: message,

@@ -18,8 +18,8 @@ import (
 	"github.com/kms-health/kms-health/pkg/operatorstatus"
 )
 
-// begin shows the roll-up of an earlier process, and makes both nodes report twice: that is no write. It returns when
-// the reports are stale.
+// begin shows the roll-up of an earlier process, and makes both nodes report twice, which causes no write. It returns
+// the time since the start at which the reports become stale.
 func (s *fixture) begin(targets ...*target) (stale time.Duration) {
 	s.Helper()
 	s.report("a", "b")
@@ -37,7 +37,7 @@ func (s *fixture) begin(targets ...*target) (stale time.Duration) {
 	return 2*time.Second + syncqueue.CoalescePeriod + contract.StaleIntervals*interval
 }
 
-// earlier is a roll-up of an earlier process in which all is well.
+// earlier returns the healthy conditions of an earlier process.
 func (s *fixture) earlier() (conditions []any) {
 	at := s.start.UTC().Format(time.RFC3339)
 	for kind, of := range map[string][2]string{
@@ -51,7 +51,7 @@ func (s *fixture) earlier() (conditions []any) {
 	return conditions
 }
 
-// The silence that a process has seen is counted on by the next one, of which none runs for as long as a report is valid.
+// Each process ends before a report could become stale. The next process continues to count the silence that it kept.
 func TestRestartsOfTheOperatorHideNoSilence(t *testing.T) {
 	withFixture(t, func(s *fixture) {
 		s.begin()
@@ -79,7 +79,8 @@ func TestRestartsOfTheOperatorHideNoSilence(t *testing.T) {
 	})
 }
 
-// Reporters write, and the watch does not show it. Once it is due, the resource is read anew, of etcd, and shows that.
+// Reporters write, but the watch shows nothing. When reports seem stale, the operator reads the resource from etcd, and
+// sees the new ones.
 func TestWatchThatShowsNothingIsNoSilence(t *testing.T) {
 	withFixture(t, func(s *fixture) {
 		s.begin()
@@ -97,7 +98,7 @@ func TestWatchThatShowsNothingIsNoSilence(t *testing.T) {
 	})
 }
 
-// While the resource cannot be read anew, nobody is known to be silent.
+// While the resource cannot be read from etcd, no reporter counts as silent.
 func TestReportsAreNotSilentWhileTheResourceCannotBeRead(t *testing.T) {
 	withFixture(t, func(s *fixture) {
 		stale := s.begin()
@@ -108,7 +109,7 @@ func TestReportsAreNotSilentWhileTheResourceCannotBeRead(t *testing.T) {
 	})
 }
 
-// readAnew is how long it takes from the deadline of reports that no watch shows to be silent to their verdict.
+// readAnew is the time from the deadline of stale reports to the verdict. The resource is read again in between.
 const readAnew = syncqueue.CoalescePeriod
 
 func TestStaleReportsAreReportedAtTheirDeadlineWithoutAnotherWrite(t *testing.T) {
@@ -134,8 +135,8 @@ func TestStaleReportsAreReportedAtTheirDeadlineWithoutAnotherWrite(t *testing.T)
 	})
 }
 
-// Reports that were there before are no evidence: all is well once they have changed, and the key is agreed on once
-// API servers write with it.
+// Reports from before the start are no evidence. The verdict is healthy once they have changed. The key is agreed on
+// once the API servers write with it.
 func TestFirstRollUp(t *testing.T) {
 	withFixture(t, func(s *fixture) {
 		s.report("a", "b")
@@ -204,7 +205,7 @@ func TestAWriteThatFailsIsTriedAgainLaterEachTime(t *testing.T) {
 	})
 }
 
-// Reporters write between a write and what the watch shows of it.
+// Reporters write after the controller's write, before the watch has shown that.
 func TestWriteCountsUntilTheWatchShowsIt(t *testing.T) {
 	withFixture(t, func(s *fixture) {
 		s.ahead = 3
@@ -225,7 +226,7 @@ func TestWriteCountsUntilTheWatchShowsIt(t *testing.T) {
 	})
 }
 
-// A burst is one sync.
+// A burst of reports causes one sync.
 func TestReportsThatComeOneByOneAreRolledUpTogether(t *testing.T) {
 	withFixture(t, func(s *fixture) {
 		s.begin()
@@ -287,7 +288,7 @@ func TestStateOfARemovedTargetIsDropped(t *testing.T) {
 	})
 }
 
-// Reporters write all the time: each report would be one more try.
+// Reporters write all the time. A report must not cause another try.
 func TestReportDoesNotShortenTheBackoff(t *testing.T) {
 	withFixture(t, func(s *fixture) {
 		s.failing(apierrors.NewInternalError(errors.New("away")))
@@ -337,7 +338,7 @@ func TestNothingIsWrittenWhileTooLittleIsKnown(t *testing.T) {
 		s.show()
 		s.settled()
 		quiet("pods cannot be listed")
-		if v := s.Verdict("api"); v.Degraded.Status != operatorstatus.True { // for the ClusterOperator
+		if v := s.Verdict("api"); v.Degraded.Status != operatorstatus.True { // the ClusterOperator uses it
 			t.Errorf("an earlier process had found an unhealthy plugin, and the verdict is %+v", v)
 		}
 		s.listing(informers.Pods, nil)
@@ -348,7 +349,8 @@ func TestNothingIsWrittenWhileTooLittleIsKnown(t *testing.T) {
 	})
 }
 
-// API servers may run outside of pods: then the nodes count that agents should serve, whether they do or not.
+// API servers may run outside of pods. Then every node that the agents' selector matches is expected to report, with or
+// without an agent.
 func TestNodesOfAgentsCountWhereNoAPIServerHasAPod(t *testing.T) {
 	withFixture(t, func(s *fixture) {
 		for _, name := range []string{"a", "b"} {
@@ -400,7 +402,7 @@ func TestNodesOfAgentsCountWhereNoAPIServerHasAPod(t *testing.T) {
 	})
 }
 
-// What was on, off, and is on again has the time of a new one for its first reports.
+// A target that is enabled again has as much time for its first reports as a new one.
 func TestReportsAreNotMissedWhenATargetIsOnAgain(t *testing.T) {
 	withFixture(t, func(s *fixture) {
 		s.begin()

@@ -13,7 +13,7 @@ import (
 	"github.com/kms-health/kms-health/pkg/rollup"
 )
 
-// with is a pod of containers; the first is the API server's.
+// with returns a pod with these containers. The first is the API server's.
 func with(containers ...corev1.Container) *corev1.Pod {
 	return pod("a", func(p *corev1.Pod) { p.Spec.Containers = containers })
 }
@@ -113,7 +113,7 @@ func crash(name string) corev1.ContainerStatus {
 	return after(waiting(name, "CrashLoopBackOff"), 3, 1, "no socket")
 }
 
-// faulty is an API server's pod with a plugin, a sidecar and another container.
+// faulty returns an API server's pod with a plugin, a reporter as sidecar, and another container.
 func faulty(change ...func(*corev1.Pod)) *corev1.Pod {
 	p := with(container("api", "sockets"), container("kms", "sockets"), container("kms-health", "sockets"),
 		container("other"))
@@ -142,7 +142,7 @@ func fault(reason, container, why, look string) rollup.Finding {
 		Look: look}
 }
 
-// outOfMemory is a container with a limit of memory, as containerd and CRI-O report it.
+// outOfMemory returns the status of a container that exceeded its memory limit, as containerd and CRI-O report it.
 func outOfMemory(s corev1.ContainerStatus) corev1.ContainerStatus {
 	s = after(s, 3, 137, "serving")
 	s.LastTerminationState.Terminated.Reason = "OOMKilled"
@@ -203,10 +203,10 @@ func TestFaults(t *testing.T) {
 	}
 }
 
-// lookOf is a look at node a, not the first one.
+// lookOf returns a look at node a that is not the first one.
 func lookOf(of *target) *look { return &look{healthSync: syncingOf(of, abc)} }
 
-// saying is a container that waits for a reason, with a message.
+// saying returns the status of a container that waits, with a reason and a message.
 func saying(reason, message string) corev1.ContainerStatus {
 	s := waiting("kms", reason)
 	s.State.Waiting.Message = message
@@ -251,8 +251,8 @@ func TestContainerThatCannotStart(t *testing.T) {
 	}
 }
 
-// A container that waited to start again has not recovered before it was seen to run for a while, whatever code it ends
-// with, and whatever the times in its status are.
+// A container in CrashLoopBackOff has recovered only when it was seen to run for the period calm. Its exit codes and
+// the times in its status do not count.
 func TestContainerRecoversWhenItWasSeenToRunForAWhile(t *testing.T) {
 	const loop = "CrashLoopBackOff, exit code "
 	runs := func(id string, code int32) corev1.ContainerStatus {
@@ -282,7 +282,7 @@ func TestContainerRecoversWhenItWasSeenToRunForAWhile(t *testing.T) {
 	}
 }
 
-// An init container that failed and then completed waits no more, though it never runs again.
+// An init container that failed and then completed has recovered, although it is not seen to run.
 func TestInitContainerThatCompletedHasRecovered(t *testing.T) {
 	const loop = "CrashLoopBackOff, exit code "
 	done := after(completed("kms"), 3, 1, "")

@@ -45,24 +45,23 @@ var errAway = errors.New("connection refused")
 
 var cluster = contract.ResourceOf(string(v1alpha1.ResourceKubeAPIServers)).GVR()
 
-// fixture is an API with nodes a and b, each with an API server, where a controller
-// runs. It records the controller's writes without applying them: a test decides what
-// the watch shows, and when. The clock is synctest's, and starts with the test.
+// fixture is a fake API with nodes a and b, each with an API server, and a running controller. It records the
+// controller's writes without applying them: a test decides what the watch shows, and when. The clock is synctest's.
 type fixture struct {
 	*testing.T
 	start  time.Time
 	client *dynamicfake.FakeDynamicClient
 	*Controller
 	version   int
-	ahead     int // of the version that the watch shows, is that of a write
+	ahead     int // by how much the version of a write is ahead of the watch
 	newest    int // the version of the last write
 	ctx       context.Context
 	sources   *informers.Cluster
 	published *informers.Target           // nil: none
-	reports   map[string][]contract.Entry // of own reporters, by node
+	reports   map[string][]contract.Entry // of the operator's reporters, by node
 	shown     []any                       // what the watch shows of the roll-up
 
-	blind atomic.Bool // watches show nothing
+	blind atomic.Bool // while true, watches show nothing
 
 	mu       sync.Mutex
 	writes   []request
@@ -76,12 +75,12 @@ type fixture struct {
 	watched  map[schema.GroupVersionResource][]apiwatch.Interface
 }
 
-// request is one request to write.
+// request is one write request.
 type request struct {
 	at    time.Duration // since the start
 	kind  types.PatchType
 	body  string
-	apply []any // the conditions, where it is an apply
+	apply []any // the conditions of an apply
 }
 
 var listKinds = map[schema.GroupVersionResource]string{
@@ -156,10 +155,10 @@ func withFixture(t *testing.T, test func(s *fixture)) {
 // queue calls a function for each key.
 type queue func()
 
-// Enqueue is informers.Queue's.
+// Enqueue implements informers.Queue.
 func (q queue) Enqueue(string) { q() }
 
-// set publishes a target, with sources of its own.
+// set publishes a target, whose informers are started once.
 func (s *fixture) set(t *target) {
 	if s.published == nil {
 		s.published = informers.NewTarget(s.ctx, s.sources, &t.APIServer)
@@ -176,7 +175,7 @@ func (s *fixture) remove() {
 	s.Controller.Remove("api")
 }
 
-// write keeps a request to write.
+// write records a write request.
 func (s *fixture) write(action clienttesting.Action) (bool, runtime.Object, error) {
 	patch := action.(clienttesting.PatchAction)
 	w := request{at: time.Since(s.start), kind: patch.GetPatchType(), body: string(patch.GetPatch())}
@@ -189,7 +188,7 @@ func (s *fixture) write(action clienttesting.Action) (bool, runtime.Object, erro
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if w.kind == types.JSONPatchType && s.version < s.newest { // of an older version than the newest
+	if w.kind == types.JSONPatchType && s.version < s.newest { // the patch has an outdated resourceVersion
 		return true, nil, apierrors.NewConflict(cluster.GroupResource(), "cluster", nil)
 	}
 	s.writes = append(s.writes, w)
@@ -239,11 +238,10 @@ func (s *fixture) addPodIn(namespace string, p *corev1.Pod) {
 	s.add(informers.Pods, namespace, o)
 }
 
-// interval is that of the reports.
+// interval is the interval in the reports.
 const interval = 10 * time.Second
 
-// report makes nodes report, now, that key 2 is healthy, checked every 10 seconds; it
-// is shown with the next show.
+// report makes nodes report that key 2 was checked now, and is healthy. The next show delivers it.
 func (s *fixture) report(nodes ...string) {
 	checked := s.Now().Truncate(time.Second) // as entries have it
 	for _, node := range nodes {
@@ -252,8 +250,7 @@ func (s *fixture) report(nodes ...string) {
 	}
 }
 
-// show makes the watch deliver the resource with the reports and the roll-up of the
-// fixture.
+// show makes the watch deliver the resource with the fixture's reports and roll-up.
 func (s *fixture) show() {
 	s.Helper()
 	s.version++
@@ -329,8 +326,8 @@ func (s *fixture) listing(resource schema.GroupVersionResource, err error) {
 	s.lists[resource] = err
 }
 
-// watch keeps each watch, so that it can be ended. What was added since the list would be the
-// tracker's own object, which sources change.
+// watch records each watch, so that refuse can end it. Events get copies of the tracker's objects, because informers
+// change what they receive.
 func (s *fixture) watch(a clienttesting.Action) (bool, apiwatch.Interface, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -348,8 +345,7 @@ func (s *fixture) watch(a clienttesting.Action) (bool, apiwatch.Interface, error
 	}), nil
 }
 
-// away ends the watches of the operator resource: the API server is away. In the listing alone it
-// is back.
+// away simulates an unreachable API server for the operator resource. listing with nil ends that.
 func (s *fixture) away() { s.refuse(cluster, errAway) }
 
 // refuse ends the watches of a resource, and answers its lists and watches with an error.

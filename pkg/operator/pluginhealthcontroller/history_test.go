@@ -18,7 +18,7 @@ import (
 	"github.com/kms-health/kms-health/pkg/rollup"
 )
 
-// ofOurs is a reporter's pod on node a.
+// ofOurs returns a reporter's pod on node a in a mode, for the API server's pod with this UID.
 func ofOurs(uid, delivery, beside string, change ...func(*corev1.Pod)) *corev1.Pod {
 	p := pod("a", append(change, named(uid))...)
 	p.UID = types.UID(uid)
@@ -35,7 +35,7 @@ var deletedPod = ofOurs("deleted", "CompanionPod", serverUID, terminating)
 var evictedPod = ofOurs("evicted", "CompanionPod", serverUID, phase(corev1.PodFailed))
 var agentPod = ofOurs("agent", "DaemonSet", "")
 
-// remembered is the history of an API server's pod whose reporter was first seen some time ago.
+// remembered returns the history of an API server's pod whose reporter was first seen some time ago.
 func remembered(server string, ago time.Duration, writers ...string) nodeHistory {
 	return nodeHistory{server: server, reporter: now.Add(-ago), reported: true, writers: writers}
 }
@@ -45,9 +45,9 @@ func TestReportersOfAnAPIServersPod(t *testing.T) {
 	for name, tt := range map[string]struct {
 		was      nodeHistory
 		ours     []*corev1.Pod
-		named    string // by the report
+		named    string // the reporter's UID in the report
 		writers  []string
-		reporter time.Duration // since when it was seen; negative: there was none
+		reporter time.Duration // for how long a reporter has been seen; negative: never
 		attended bool
 	}{
 		"none":                                   {nodeHistory{}, nil, "", nil, -1, false},
@@ -93,7 +93,7 @@ func TestSidecarOfAStaticPodIsKnownByTheUIDOnItsNode(t *testing.T) {
 	}
 }
 
-// looking is a target that is looked at from time to time.
+// looking observes node a of a target several times.
 type looking struct {
 	*healthSync
 	resource  operatorstatus.Status
@@ -105,7 +105,7 @@ type looking struct {
 
 func lookingAt(t *target) *looking { return &looking{healthSync: syncingOf(t, abc)} }
 
-// at is node a as it is some time after the first look, with its API server's pods.
+// at returns the input for node a at a time since the first look, with these pods of the API server.
 func (l *looking) at(since time.Duration, pods ...*corev1.Pod) rollup.Node {
 	l.now, l.attendance = now.Add(since), map[string]nodeHistory{}
 	in := rollup.Input{Previous: map[string]operatorstatus.Condition{contract.PluginsDegraded: l.previous,
@@ -121,7 +121,7 @@ func withUID(uid string, change ...func(*corev1.Pod)) *corev1.Pod {
 	return p
 }
 
-// served is an API server's pod whose container was started, by a clock that is wrong.
+// served returns an API server's pod with a running container. Its start time is in the future, by a wrong clock.
 func served(uid, container string) *corev1.Pod {
 	return withUID(uid, func(p *corev1.Pod) {
 		s := running("api", -400*24*time.Hour)
@@ -130,7 +130,7 @@ func served(uid, container string) *corev1.Pod {
 	})
 }
 
-// A restart is what was seen of it. A row of restarts is excused once.
+// Only a restart that was seen counts, and several restarts in a row are excused once.
 func TestStartsThatWereSeenExcuseSilence(t *testing.T) {
 	const minute = time.Minute
 	other := func(p *corev1.Pod) *corev1.Pod {
@@ -142,7 +142,7 @@ func TestStartsThatWereSeenExcuseSilence(t *testing.T) {
 		steps    []struct {
 			at    time.Duration
 			pod   *corev1.Pod
-			until time.Duration // since the first look; negative: it is not excused
+			until time.Duration // since the first look; negative: not excused
 		}
 	}{
 		"the first look may be during a restart": {operatorstatus.False, []struct {
@@ -196,7 +196,7 @@ func TestStartsThatWereSeenExcuseSilence(t *testing.T) {
 
 func TestReplacementExcusesItsNodeForABoundedTime(t *testing.T) {
 	l := lookingAt(withKeys("2"))
-	l.previous.Status = operatorstatus.True // so the first look excuses nothing
+	l.previous.Status = operatorstatus.True // with this status the first look excuses nothing
 	for i, step := range []struct {
 		at        time.Duration
 		current   string
@@ -206,10 +206,10 @@ func TestReplacementExcusesItsNodeForABoundedTime(t *testing.T) {
 	}{
 		{0, "7", false, 7, time.Time{}},
 		{time.Minute, "7", true, 7, now.Add(6 * time.Minute)},
-		{time.Hour, "7", true, 7, now.Add(6 * time.Minute)},  // stuck
+		{time.Hour, "7", true, 7, now.Add(6 * time.Minute)},  // the replacement is stuck
 		{time.Hour, "8", false, 7, now.Add(6 * time.Minute)}, // the watch of pods is behind
 		{2 * time.Hour, "8", false, 8, time.Time{}},
-		{3 * time.Hour, "9", false, 8, now.Add(3*time.Hour + 5*time.Minute)}, // all was seen after it
+		{3 * time.Hour, "9", false, 8, now.Add(3*time.Hour + 5*time.Minute)}, // the pod of revision 9 was not seen yet
 		{4 * time.Hour, "", false, 9, time.Time{}},
 		{5 * time.Hour, "9", true, 9, now.Add(5*time.Hour + 5*time.Minute)},
 	} {
@@ -234,7 +234,7 @@ func TestNodeThatIsNotReadyIsExcusedForABoundedTime(t *testing.T) {
 	}
 }
 
-// A restart of the operator begins no excuse anew that has ended.
+// A restart of the operator does not renew an excuse that has ended.
 func TestExcuseThatEndedBeforeThisProcessStaysEnded(t *testing.T) {
 	for status, want := range map[string]time.Duration{operatorstatus.Unknown: 0, operatorstatus.False: downPeriod} {
 		l := lookingAt(withKeys("2"))
@@ -267,14 +267,13 @@ func TestExcuseThatEndedBeforeThisProcessStaysEnded(t *testing.T) {
 	}
 }
 
-// A first report is due 5 minutes after the API server's pod, its reporter, and its plugin were seen, whichever
-// was seen last.
+// A first report is due 5 minutes after the API server's pod, its reporter and its plugin have all been seen.
 func TestFirstReportIsDue(t *testing.T) {
 	moved := withKeys("2")
 	moved.State.Live[0].Endpoint = "unix:///elsewhere.sock"
 	for name, tt := range map[string]struct {
-		later  func(l *looking) *corev1.Pod // what is so an hour after the first look
-		before string                       // KMSPluginsDegraded
+		later  func(l *looking) *corev1.Pod // the state an hour after the first look
+		before string                       // the status of KMSPluginsDegraded
 		want   time.Duration                // since the first look
 	}{
 		"all as at the first look":            {func(*looking) *corev1.Pod { return withUID(serverUID) }, operatorstatus.False, 0},
@@ -298,10 +297,10 @@ func TestFirstReportIsDue(t *testing.T) {
 	}
 }
 
-// Of two pods the one counts that the delivery serves, else the one that was seen last, and the other one's reports do
-// not.
+// Of two pods on a node, the one that the delivery serves counts, or else the one that was seen last. Reports of the
+// other one do not count.
 func TestOfTwoPodsOnANodeOneCounts(t *testing.T) {
-	old := func(p *corev1.Pod) { p.CreationTimestamp = metav1.NewTime(now.AddDate(0, 0, -30)) } // by a clock that is wrong
+	old := func(p *corev1.Pod) { p.CreationTimestamp = metav1.NewTime(now.AddDate(0, 0, -30)) } // created by a wrong clock
 	l := lookingAt(withKeys("2"))
 	l.ours = []*corev1.Pod{companionPod, earlierPod}
 	if n := l.at(0, withUID(serverUID)); n.Pods != nil || n.Writers[0] != serverUID {
@@ -313,7 +312,7 @@ func TestOfTwoPodsOnANodeOneCounts(t *testing.T) {
 	}
 	l.resource.Reports = []operatorstatus.Report{{Node: "a", Entries: []contract.Entry{{KeyID: "2", Reporter: "earlier"}}}}
 	l.at(2*time.Minute, withUID(serverUID), withUID(beforeUID, old))
-	l.resource.Reports[0].Entries[0].Reporter = "companion" // it goes on
+	l.resource.Reports[0].Entries[0].Reporter = "companion" // the first pod's companion still reports
 	n = l.at(3*time.Minute, withUID(serverUID), withUID(beforeUID, old))
 	if got := strings.Join(n.Writers, " "); got != beforeUID+" earlier" || !n.PodsDue.Equal(now.Add(time.Minute+rollup.FirstReport)) ||
 		strings.Join(n.Pods, " ") != "ns/api-0000 ns/api-1111" || !n.PodSeen.Equal(now.Add(time.Minute)) {
@@ -362,7 +361,7 @@ func TestAPIServerThatDoesNotEncrypt(t *testing.T) {
 			if n := l.at(rollup.FirstReport, running(tt.command...)); has(n) != tt.want {
 				t.Errorf("got %t, want %t", has(n), tt.want)
 			}
-			l = lookingAt(withKeys("2")) // plugins of a Secret
+			l = lookingAt(withKeys("2")) // the plugins come from a Secret
 			l.at(0, running(tt.command...))
 			if n := l.at(time.Hour, running(tt.command...)); has(n) {
 				t.Errorf("by a Secret: %+v", n)

@@ -16,8 +16,7 @@ import (
 	"github.com/kms-health/kms-health/pkg/rollup"
 )
 
-// series is a gauge of one target with a status, 1 for the one that it is and 0 for
-// the others, as a registry sorts them.
+// series returns a gauge's series of one target: 1 for its status and 0 for the others, in a registry's order.
 func series(name, labels, is string, statuses ...string) string {
 	var b strings.Builder
 	for _, s := range statuses {
@@ -27,7 +26,7 @@ func series(name, labels, is string, statuses ...string) string {
 }
 
 const (
-	hash6 = "sha256:9890d099c97e0c79ed8d44c7ac3434347afef9f7d027803b012a3b0a41c9697d" // of "k 6", cleaned
+	hash6 = "sha256:9890d099c97e0c79ed8d44c7ac3434347afef9f7d027803b012a3b0a41c9697d" // the hash of "k 6", a cleaned key ID
 	hash7 = "sha256:e9bb596c0affcd835bd858235086ead8c5cb67a8de0eb3673c0c4ddeefe41897"
 )
 
@@ -49,7 +48,7 @@ func age(key, seconds string) string {
 	return fmt.Sprintf("kms_health_plugin_report_age_seconds{api_server=\"api\",key_id=%q,node=\"a\"} %s\n", key, seconds)
 }
 
-// entryOf is an entry that was seen to change.
+// entryOf returns an entry that was seen to change at a time.
 func entryOf(e contract.Entry, changed time.Time) rollup.Entry {
 	return rollup.Entry{Entry: e, Changed: changed}
 }
@@ -71,7 +70,7 @@ var everything = &rollup.Result{
 			Entry: entryOf(contract.Entry{KeyID: "2", Status: contract.Unhealthy, Reason: contract.Throttled}, time.Time{})},
 		{Node: "d", State: rollup.Error,
 			Entry: entryOf(contract.Entry{KeyID: "2", Status: contract.Error, Reason: "OfALaterVersion"}, time.Time{})},
-		{Node: "e", State: rollup.Error, Entry: entryOf(contract.Entry{KeyID: "2", Status: contract.Error}, time.Time{})}, // of an earlier version
+		{Node: "e", State: rollup.Error, Entry: entryOf(contract.Entry{KeyID: "2", Status: contract.Error}, time.Time{})}, // the entry of an earlier version's reporter
 		{Node: "g", State: rollup.Unreadable},
 		{Node: "f", State: rollup.Healthy,
 			Entry: entryOf(contract.Entry{KeyID: "2", Status: contract.Healthy, Reason: contract.Timeout}, time.Time{})},
@@ -83,7 +82,7 @@ var everything = &rollup.Result{
 	Findings: map[string][]rollup.Finding{
 		contract.PluginsDegraded: {
 			{Reason: contract.PluginNotRunning, Node: "a", Text: "kms-1", Detail: "exit code 1"},
-			{Reason: contract.PluginNotRunning, Node: "a", Text: "kms-2"}, // the same series
+			{Reason: contract.PluginNotRunning, Node: "a", Text: "kms-2"}, // gives the same series
 			{Reason: contract.PluginUnhealthy, Node: "c", Key: "2"},
 		},
 		contract.WriteKeyAgreed: {{Reason: contract.PluginUnhealthy, Node: "c", Key: "2"}},
@@ -145,7 +144,7 @@ func TestMetricsHaveEveryTargetNodeAndKey(t *testing.T) {
 	}
 }
 
-// head is the beginning of a metric in the text format.
+// head returns the lines HELP and TYPE of a metric in the text format.
 func head(m contract.Metric) string {
 	return "# HELP " + m.Name + " " + m.Help + "\n# TYPE " + m.Name + " " + m.Type + "\n"
 }

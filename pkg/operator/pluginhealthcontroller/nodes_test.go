@@ -20,7 +20,7 @@ import (
 // abc are Nodes that exist; b is not Ready.
 var abc = map[string]informers.Node{"a": {Name: "a", Ready: true}, "b": {Name: "b"}, "c": {Name: "c", Ready: true}}
 
-// observed is the input of a roll-up by pods alone.
+// observed returns the roll-up's input that follows from pods and Nodes, without an operator resource.
 func observed(target *target, pods []*corev1.Pod, nodes map[string]informers.Node) (in rollup.Input) {
 	return observedBeside(target, pods, nodes, &operatorstatus.Status{})
 }
@@ -32,7 +32,7 @@ func observedBeside(target *target, pods []*corev1.Pod, nodes map[string]informe
 	return in
 }
 
-// syncingOf is a sync of a target in a cluster with nodes.
+// syncingOf returns a sync of a target in a cluster with these Nodes.
 func syncingOf(target *target, nodes map[string]informers.Node) *healthSync {
 	return &healthSync{Controller: &Controller{}, healthState: &healthState{attendance: map[string]nodeHistory{}},
 		target: &target.Snapshot, now: now, again: now.Add(1e17),
@@ -48,7 +48,7 @@ var expectedNodes = []struct {
 	name   string
 	target *target
 	pods   []*corev1.Pod
-	want   string // node:keys, keys being ? where they are not known
+	want   string // node:keys, with ? for unknown keys
 }{
 	{"none", withKeys("2"), nil, ""},
 	{"by name, whatever the order", withKeys("2", "1"), []*corev1.Pod{pod("c"), pod("a"), pod("b")}, "a:2,1 b:2,1 c:2,1"},
@@ -59,7 +59,7 @@ var expectedNodes = []struct {
 	{"terminating", withKeys("2"), []*corev1.Pod{pod("a", terminating), pod("c")}, "c:2"},
 	{"its Node is gone", withKeys("2"), []*corev1.Pod{pod("a"), pod("z")}, "a:2"},
 
-	// Of two pods on a node that were there at the first look the newest counts.
+	// If two pods of a node exist at the first look, the newer one counts.
 	{"two pods: the newer", withKeys("2").but(revisions),
 		[]*corev1.Pod{pod("a", revision(8), aged(time.Minute)), pod("a", revision(7))}, "a:2,1"},
 	{"two pods: the newer, whatever the order", withKeys("2").but(revisions),
@@ -73,7 +73,7 @@ var expectedNodes = []struct {
 	{"two pods: the newer has ended", withKeys("2").but(revisions),
 		[]*corev1.Pod{pod("a", revision(8), aged(time.Minute), phase(corev1.PodFailed)), pod("a", revision(7))}, "a:1"},
 
-	// Its plugins.
+	// The plugins of a pod.
 	{"by its label", withKeys("2").but(revisions), []*corev1.Pod{pod("a", revision(7)), pod("b", revision(8))},
 		"a:1 b:2,1"},
 	{"by the Secret that it mounts", withKeys("2").but(revisions),
@@ -117,8 +117,8 @@ func TestExpectedNodes(t *testing.T) {
 	}
 }
 
-// Of two reporters on a node, while one delivery replaces another, it is always the same:
-// otherwise the message would change from sync to sync.
+// While one delivery replaces another, a node has two reporters. The choice must be stable, or the message would change
+// with each sync.
 func TestOfTwoReportersOnANodeTheNewerCounts(t *testing.T) {
 	reporter := func(name, target, node string, age time.Duration,
 		change ...func(*corev1.Pod)) informers.Managed {

@@ -15,7 +15,8 @@ import (
 	"github.com/kms-health/kms-health/pkg/rollup"
 )
 
-// Reports do not become old while nobody sees them, so after an outage of any length reporters have time to recover.
+// Reports do not age while the operator cannot see them, so reporters have time to recover after an outage of any
+// length.
 func TestReportsDoNotBecomeStaleDuringAnOutage(t *testing.T) {
 	for _, lasts := range []time.Duration{5 * time.Second, 25 * time.Second, time.Minute, time.Hour} {
 		for _, speaks := range []bool{true, false} {
@@ -54,23 +55,23 @@ func (s *fixture) unanswered() {
 	s.silence = time.Now()
 }
 
-// wantExcused requires that reports that became stale are excused for a time after the API server is back.
+// wantExcused requires stale reports to be excused for the period afterOutage once the API server is back.
 func (s *fixture) wantExcused(back time.Duration) {
 	s.Helper()
 	s.until(back + afterOutage - outageSync)
-	for _, w := range s.written() { // the agreement does not last
+	for _, w := range s.written() { // only KMSWriteKeyAgreed may be written
 		if degraded(w.apply) != "False AsExpected" {
 			s.Errorf("before they could report again: %s", w.body)
 		}
 	}
-	s.until(back + afterOutage + 15*time.Second) // the watch takes some time to be re-established
+	s.until(back + afterOutage + 15*time.Second) // the watch needs some time to be re-established
 	all := s.written()
 	if len(all) == 0 || degraded(all[len(all)-1].apply) != "Unknown ReporterStale" {
 		s.Errorf("when they could have: %+v", all)
 	}
 }
 
-// The watch of the operator resource may show nothing of it, and no write may be due.
+// An outage may break neither the watch of the operator resource nor a write.
 func TestMissingReportsAreExcusedAfterAnyRequestWithoutAResponse(t *testing.T) {
 	withFixture(t, func(s *fixture) {
 		back := s.begin() - 3*time.Second
@@ -80,7 +81,7 @@ func TestMissingReportsAreExcusedAfterAnyRequestWithoutAResponse(t *testing.T) {
 	})
 }
 
-// One request a minute has no answer, since one backend of a load balancer is dead, and one node is silent.
+// One request a minute has no answer, because a load balancer has a dead backend. One node is silent.
 func TestOneSilentNodeStopsNothingThatIsWrittenOfTheOthers(t *testing.T) {
 	withFixture(t, func(s *fixture) {
 		s.begin()
@@ -112,8 +113,8 @@ func TestOneSilentNodeStopsNothingThatIsWrittenOfTheOthers(t *testing.T) {
 	})
 }
 
-// The operator may lose one of its connections to the API server of a node whose network is cut, after it has
-// reported that node's silence.
+// When a node's network is cut, the operator may lose a connection to that node's API server after it has reported the
+// node's silence.
 func TestAnExcuseKeepsNoVerdictThatIsOver(t *testing.T) {
 	withFixture(t, func(s *fixture) {
 		cut := s.begin() + 5*time.Second
@@ -159,7 +160,7 @@ func TestAnExcuseKeepsThatAPluginIsUnhealthy(t *testing.T) {
 	})
 }
 
-// Without the right to read the resource its copy is old, and reporters write on. With the right the copy is new.
+// Without the right to read the resource the operator's copy is outdated, while reporters go on writing.
 func TestADenialExcusesReports(t *testing.T) {
 	withFixture(t, func(s *fixture) {
 		denied := s.begin() - 3*time.Second
@@ -173,8 +174,7 @@ func TestADenialExcusesReports(t *testing.T) {
 	})
 }
 
-// An API server that has just started may refuse what it allows a moment later. Its reporters need the time
-// all the same.
+// A starting API server may deny requests that it allows a moment later. Reporters still need the full time to recover.
 func TestRefusalAfterAnOutageDoesNotShortenTheTimeToRecover(t *testing.T) {
 	withFixture(t, func(s *fixture) {
 		back := s.begin() + time.Minute
@@ -210,7 +210,7 @@ func TestAnUnhealthyPluginIsReportedDuringAnOutage(t *testing.T) {
 	})
 }
 
-// Pods as they once were say nothing of a node that has an API server since then.
+// An outdated list of pods does not contain the API server of a new node.
 func TestPodsThatCanNoLongerBeListedAreNotHealthy(t *testing.T) {
 	withFixture(t, func(s *fixture) {
 		s.begin()
@@ -229,7 +229,7 @@ func TestPodsThatCanNoLongerBeListedAreNotHealthy(t *testing.T) {
 	})
 }
 
-// What an earlier process has found is not true for ever where the right to list pods was removed before this one.
+// Conditions of an earlier process are not kept forever if this process never had the right to list pods.
 func TestPodsThatCouldNeverBeListedAreNotHealthy(t *testing.T) {
 	withFixture(t, func(s *fixture) {
 		s.listing(informers.Pods, apierrors.NewForbidden(informers.Pods.GroupResource(), "", nil))
@@ -252,8 +252,8 @@ func TestPodsThatCouldNeverBeListedAreNotHealthy(t *testing.T) {
 	})
 }
 
-// The report of a reporter that was deleted says nothing to a process that has not seen it: what it was about, that
-// process does not know. The successor's does.
+// A new process cannot know which pod the report of a deleted reporter was about, so that report does not count. The
+// next reporter's does.
 func TestUnhealthyPluginStaysSoUntilTheNextReporterReports(t *testing.T) {
 	withFixture(t, func(s *fixture) {
 		s.report("a", "b")

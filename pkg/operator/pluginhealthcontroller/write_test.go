@@ -22,7 +22,7 @@ import (
 	"github.com/kms-health/kms-health/pkg/rollup"
 )
 
-// removals are the writes that remove reports.
+// removals returns the writes that remove reports.
 func (s *fixture) removals() []request {
 	return slices.DeleteFunc(s.written(), func(w request) bool { return w.kind != types.JSONPatchType })
 }
@@ -40,7 +40,7 @@ func (s *fixture) wantsRemoved(n int, when string) request {
 	return all[n-1]
 }
 
-// stale makes a node report once, and waits until that is stale, while a and b report.
+// stale makes a node report once, and waits until its report is stale. Meanwhile a and b report.
 func (s *fixture) stale(node string) {
 	s.Helper()
 	s.report(node)
@@ -53,14 +53,13 @@ func (s *fixture) stale(node string) {
 	s.until(stale)
 }
 
-// ghost adds a report of a node that does not exist, and waits for its removal, which the
-// watch does not show yet.
+// ghost adds a report of a node that does not exist, and waits for its removal. The watch does not show that yet.
 func (s *fixture) ghost() {
 	s.Helper()
 	s.begin()
 	s.stale("z")
 	w := s.wantsRemoved(1, "a report of no Node")
-	// The roll-up's three conditions, and those of a and b, come before it.
+	// The roll-up's three conditions, and the conditions of a and b, come before it.
 	if want := fmt.Sprintf(`"value":"%d"},{"op":"remove","path":"/status/conditions/5"}]`,
 		s.version); !strings.HasSuffix(w.body, want) {
 		s.Errorf("removed by %s, want %s", w.body, want)
@@ -107,7 +106,8 @@ func TestAReportThatIsWrittenAgainIsKeptUntilItIsStale(t *testing.T) {
 	})
 }
 
-// A write since the read is a conflict, and is waited for; what admission denies is tried again.
+// A conflict means that the resource was written since it was read, so the controller waits for the watch. A denial by
+// admission is retried.
 func TestRemovalThatIsRefused(t *testing.T) {
 	kind := cluster.GroupVersion().WithKind("KubeAPIServer").GroupKind()
 	for name, tt := range map[string]struct {
@@ -131,14 +131,14 @@ func TestRemovalThatIsRefused(t *testing.T) {
 				s.failing(nil)
 				s.report("a", "b")
 				s.show()
-				s.until(time.Since(s.start) + syncqueue.LastRetry) // what was denied waits
+				s.until(time.Since(s.start) + syncqueue.LastRetry) // the backoff after a denial
 				s.wantsRemoved(tried+1, "when it has changed")
 			})
 		})
 	}
 }
 
-// Reports that could not be removed are not left for their becoming stale.
+// After a failed removal the controller does not wait until the reports are stale.
 func TestRemovalOfATargetThatIsOffIsTriedAgain(t *testing.T) {
 	withFixture(t, func(s *fixture) {
 		s.begin()
@@ -168,7 +168,7 @@ func TestLeftovers(t *testing.T) {
 		name         string
 		report       rollup.Report
 		off, cleaned bool
-		due          time.Duration // from now; zero: it is removed
+		due          time.Duration // from now; zero: not checked
 		stays        bool
 	}{
 		{"a node that should report, stale for long", aged("a", time.Hour), false, false, 0, true},
@@ -198,7 +198,7 @@ func TestLeftovers(t *testing.T) {
 	}
 }
 
-// The report of a node that no longer has an API server is removed after a wait.
+// The report of a node without an API server is removed only after QuietPeriod.
 func TestAReportOfANodeWithoutPodIsRemovedAfterAQuietPeriod(t *testing.T) {
 	withFixture(t, func(s *fixture) {
 		stale := s.begin()
@@ -218,7 +218,7 @@ func TestAReportOfANodeWithoutPodIsRemovedAfterAQuietPeriod(t *testing.T) {
 // Reports of an Unmanaged target are not removed; its state is still reported.
 func TestUnmanagedTargetKeepsItsReports(t *testing.T) {
 	withFixture(t, func(s *fixture) {
-		s.addAgent("a") // a node without a reporter is not expected to report
+		s.addAgent("a") // without a reporter a node is not expected to report
 		stale := s.begin(withKeys("2").but(func(t *delivery.Snapshot) { t.Unmanaged = true }))
 		s.report("z")
 		s.show()
@@ -237,8 +237,8 @@ func TestUnmanagedTargetKeepsItsReports(t *testing.T) {
 	})
 }
 
-// A report that stays, as OpenShift's own of a removed node, would make KMSNothingReported fire for good where no API
-// server runs any more.
+// Some reports stay, as OpenShift's typed report of a removed node does. With a series, KMSNothingReported would fire
+// permanently once no API server runs there.
 func TestSilenceOfANodeThatIsNotExpectedHasNoSeries(t *testing.T) {
 	withFixture(t, func(s *fixture) {
 		s.report("z")
@@ -288,7 +288,7 @@ func TestATargetThatIsOffIsDoneWhenNothingIsLeft(t *testing.T) {
 		}
 		s.wantsRemoved(1, "once")
 
-		// One of them was written again, which does not delay the removal.
+		// A reporter writes its report again, which does not delay the removal.
 		delete(s.reports, "b")
 		for range 2 {
 			s.until(time.Since(s.start) + time.Second)
@@ -307,7 +307,7 @@ func TestATargetThatIsOffIsDoneWhenNothingIsLeft(t *testing.T) {
 		}
 		s.wantWrites(2, "and nothing more")
 
-		// On again, and too little is known to judge it: why is written, so it must be removed another time.
+		// The target is enabled again, and cannot be judged. The condition with the reason must be removed again later.
 		s.set(withKeys("2").but(func(t *delivery.Snapshot) {
 			t.SetsKnown, t.Status = false, delivery.Status{Reason: contract.NamespaceMissing, Message: "it is missing"}
 		}))
@@ -322,7 +322,7 @@ func TestATargetThatIsOffIsDoneWhenNothingIsLeft(t *testing.T) {
 	})
 }
 
-// What is left after the roll-up was withdrawn is another manager's.
+// A condition that stays after the operator withdrew its own belongs to another manager.
 func TestATargetThatIsOffIsDoneThoughAnotherManagersConditionIsLeft(t *testing.T) {
 	withFixture(t, func(s *fixture) {
 		s.begin()
@@ -330,7 +330,7 @@ func TestATargetThatIsOffIsDoneThoughAnotherManagersConditionIsLeft(t *testing.T
 		s.set(withKeys("2").but(func(t *delivery.Snapshot) { t.Off, t.Clean = true, true }))
 		s.settled()
 		for range 2 {
-			s.show() // the reports are gone, and the conditions are not
+			s.show() // without reports, but with the conditions
 			s.settled()
 		}
 		s.wantWrites(2, "the reports and the roll-up, each once")
@@ -374,7 +374,7 @@ func TestAWatchThatLagsMakesNoConditionBeginAgain(t *testing.T) {
 	})
 }
 
-// Its versions are lower than those before, and its conditions are those of then.
+// A restored etcd has lower resource versions, and the conditions of the backup.
 func TestRestoredEtcdIsWrittenAnew(t *testing.T) {
 	withFixture(t, func(s *fixture) {
 		s.version = 5000000
@@ -402,7 +402,7 @@ func TestRestoredEtcdIsWrittenAnew(t *testing.T) {
 	})
 }
 
-// Another manager that owns the condition keeps it. A person's edit does not.
+// The operator does not overwrite a condition that another manager owns, except after a person's edit.
 func TestConditionOfAnotherOwnerIsNotWritten(t *testing.T) {
 	conflict := func(manager string) error {
 		return &apierrors.StatusError{ErrStatus: metav1.Status{Status: metav1.StatusFailure, Code: 409, Reason: metav1.StatusReasonConflict,
@@ -424,7 +424,7 @@ func TestConditionOfAnotherOwnerIsNotWritten(t *testing.T) {
 				if has := degraded(last.apply) != ""; has == yields || strings.Contains(last.body, contract.OtherOwner) != yields {
 					t.Errorf("written: %s", last.body)
 				}
-				if v := s.Verdict("api"); v.Degraded.Status != operatorstatus.True { // as it was judged
+				if v := s.Verdict("api"); v.Degraded.Status != operatorstatus.True { // the verdict is unchanged
 					t.Errorf("the verdict is %+v", v)
 				}
 			})

@@ -15,7 +15,7 @@ import (
 	"github.com/kms-health/kms-health/pkg/rollup"
 )
 
-// report is a report that was just seen to change.
+// report returns a report that was just seen to change.
 func report(node string, keys ...string) rollup.Report {
 	r := rollup.Report{Node: node, Form: operatorstatus.FormCondition}
 	for _, key := range keys {
@@ -39,7 +39,7 @@ func changed() *target {
 	return withKeys("2").but(func(t *delivery.Snapshot) { t.State.NotLoaded = []string{"before"} })
 }
 
-// container is a pod whose API server's container runs.
+// runsAs makes the API server's container run with a container ID.
 func runsAs(id string) func(*corev1.Pod) {
 	s := running("api", time.Hour)
 	s.ContainerID = id
@@ -56,7 +56,7 @@ var writeKeys = []struct {
 	rolled        int
 	reports       []rollup.Report
 	want          string
-	others        []*corev1.Pod // besides one pod of each node
+	others        []*corev1.Pod // in addition to one pod of each node
 }{
 	{"aescbc to KMS, 1 of 3", withKeys("2"), nil, plugins("2"), 1, []rollup.Report{report("a", "2")},
 		"False WriteKeyNotDeployed", nil},
@@ -117,8 +117,7 @@ var writeKeys = []struct {
 		reading, reading, 3, only2, "Unknown WriteKeyUnknown", nil},
 }
 
-// A key is agreed on when every API server writes with it, not only those that already
-// have it. Revision 7 is before a change, 8 after it.
+// A key is agreed on when every API server writes with it. Revision 7 is before the change, revision 8 after it.
 func TestTheWriteKeyIsAgreedOnWhenEveryAPIServerWritesWithIt(t *testing.T) {
 	nodes := map[string]informers.Node{}
 	for _, name := range []string{"a", "b", "c", "d"} {
@@ -159,8 +158,9 @@ func TestTheWriteKeyIsAgreedOnWhenEveryAPIServerWritesWithIt(t *testing.T) {
 	}
 }
 
-// library-go takes a key for deployed when each node of nodeStatuses has a pod with it (getAPIServerRevisionOfAllInstances).
-// A mirror pod may be deleted where no kubelet makes it again, and its kube-apiserver runs.
+// library-go takes a key as deployed when each node in nodeStatuses has a pod with it
+// (getAPIServerRevisionOfAllInstances). While a kubelet is down, nothing creates a deleted mirror pod again, although
+// its kube-apiserver runs.
 func TestNoKeyIsAgreedOnWithoutThePodOfAListedNode(t *testing.T) {
 	nodes := map[string]informers.Node{"a": {Name: "a", Ready: true}, "b": {Name: "b", Ready: true}}
 	target := withKeys("2").but(func(t *delivery.Snapshot) {

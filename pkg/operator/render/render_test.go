@@ -52,7 +52,7 @@ func find(t *testing.T, files []File, name string) string {
 	return ""
 }
 
-// inputs has one of each delivery.
+// inputs returns one input for each mode.
 func inputs(t *testing.T) map[string]Input {
 	t.Helper()
 	companion := input(t, "kube-apiserver")
@@ -112,8 +112,7 @@ func TestFilesAreThoseOfTheDelivery(t *testing.T) {
 	}
 }
 
-// OpenShift's installer of static pods replaces both placeholders in every file that it
-// writes.
+// OpenShift's installer of static pods replaces both placeholders in every file that it writes.
 func TestStaticPodIsRightAfterAnInstallersReplacement(t *testing.T) {
 	in := input(t, "kube-apiserver")
 	in.Pod = testdata(t, "static-pod.yaml")
@@ -183,7 +182,7 @@ func TestStaticPodWritesToTheAPIServerOfItsNode(t *testing.T) {
 	}
 }
 
-// What the owner's Secret needs is printed: a kubeconfig and a command, and no Secret.
+// The owner creates the Secret. render writes what it needs, a kubeconfig and a command, but no Secret.
 func TestOwnersCredentialsAreAKubeconfigAndACommand(t *testing.T) {
 	in := input(t, "openshift-apiserver")
 	in.Pod = testdata(t, "deployment.yaml")
@@ -223,7 +222,7 @@ func TestOwnersCredentialsAreAKubeconfigAndACommand(t *testing.T) {
 	}
 }
 
-// Where the object that gets the reports is not OpenShift's, its CRD comes first.
+// If reports go to a KMSHealth, the files contain its CRD first.
 func TestKMSHealthIsRenderedWithItsCRD(t *testing.T) {
 	for name, pod := range map[string][]byte{"DaemonSet": nil, "static pod": testdata(t, "static-pod.yaml")} {
 		in := input(t, "kube-apiserver")

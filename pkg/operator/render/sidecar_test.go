@@ -33,7 +33,7 @@ func decoded[T any](t *testing.T, text string) T {
 	return v
 }
 
-// made is the pods' object with the reporter: that of a file, or of a patch.
+// made returns the workload with the reporter: the rendered file, or the pod with the rendered patch applied.
 func made(t *testing.T, in Input, file string) string {
 	t.Helper()
 	text := find(t, render(t, in), file)
@@ -52,7 +52,7 @@ func made(t *testing.T, in Input, file string) string {
 	return string(raw)
 }
 
-// ownersOf is the input of a target whose pods' owner adds the container.
+// ownersOf returns the input of an API server whose owner adds the container.
 func ownersOf(t *testing.T, pod string) Input {
 	t.Helper()
 	in := input(t, "openshift-apiserver")
@@ -61,8 +61,7 @@ func ownersOf(t *testing.T, pod string) Input {
 	return in
 }
 
-// The reporter is the last container, and all else of a manifest is as before, also what no
-// type has.
+// The reporter is the last container. The rest of the manifest is unchanged, including fields that no Go type has.
 func TestManifestGetsTheReporterAndNothingElse(t *testing.T) {
 	deployment := string(testdata(t, "deployment.yaml"))
 	future := strings.NewReplacer("  replicas: 3", "  replicas: 3\n  futureField: {a: [1, 2.5, 12345678901]}",
@@ -151,7 +150,7 @@ func TestManifestThatCannotGetTheReporterIsRefused(t *testing.T) {
 	}
 }
 
-// OpenShift's installer of static pods replaces words anywhere in a file.
+// OpenShift's installer of static pods replaces the placeholders anywhere in a file.
 func TestStringsOfAStaticPodStayStringsAfterTheInstallersReplacement(t *testing.T) {
 	texts := []string{
 		"REVISION", "0xREVISION", "REVISIONe1", "a: NODE_NAME", "\"NODE_NAME\"\t\\ \u0085\u2028é<&>",

@@ -24,7 +24,7 @@ func configSource(source v1alpha1.ConfigSource) func(*Snapshot) {
 	return func(s *Snapshot) { s.Target.ConfigSource = source }
 }
 
-// A pod that mounts an encrypted ConfigMap does not start in the outage that it is to report.
+// A pod that mounts an encrypted ConfigMap cannot start during the outage that it should report.
 func TestMountedConfigMapThatKMSEncryptsIsAProblem(t *testing.T) {
 	const mounted, copied = v1alpha1.ConfigSourceConfigMap, v1alpha1.ConfigSourceAnnotation
 	for name, c := range map[string]struct {
@@ -55,7 +55,8 @@ func TestMountedConfigMapThatKMSEncryptsIsAProblem(t *testing.T) {
 	}
 }
 
-// Everything else goes on: until the plugin fails, reports can be written.
+// The problem is reported before an outage. The delivery continues, because reports can be written until the plugin
+// fails.
 func TestReportsThatNeedThePluginAreReportedBeforehand(t *testing.T) {
 	plan := planOf(t, fixture(t, v1alpha1.ModeCompanionPod, pods(apiPod("a", "1")), func(s *Snapshot) {
 		s.Encrypted = []schema.GroupResource{s.Target.ReportsTo().GVR().GroupResource()}
@@ -104,7 +105,7 @@ func TestEveryPluginSetHasItsConfigMap(t *testing.T) {
 	}
 }
 
-// Agents that wait for their replacement, and companions that agents replace, get a changed interval.
+// Agents that wait for their replacement get a changed interval, and so do companions that agents replace.
 func TestEarlierReportersGetChangesLive(t *testing.T) {
 	on := pods(apiPod("a", "1", onHost))
 	agent := func(s *Snapshot) {
@@ -140,7 +141,7 @@ func TestEarlierReportersGetChangesLive(t *testing.T) {
 	}
 }
 
-// appliedFiles are the reporters' files that a plan applies, by the name of the ConfigMap.
+// appliedFiles returns the reporters' files that a plan applies, by the name of the ConfigMap.
 func appliedFiles(plan *Plan) map[string]string {
 	files := map[string]string{}
 	for _, o := range plan.Apply {
@@ -191,14 +192,14 @@ func TestCompanionStaysUntilItsSuccessorReports(t *testing.T) {
 	}
 }
 
-// liveFiles are what a plan changes of existing pods of a DaemonSet.
+// liveFiles returns a plan's changes to existing pods of a DaemonSet.
 func liveFiles(plan *Plan) []*unstructured.Unstructured { return ofKind(plan.Apply, "Pod") }
 
 func templateAnnotations(plan *Plan) map[string]string {
 	return informers.As[appsv1.DaemonSet](ofKind(plan.Apply, "DaemonSet")[0]).Spec.Template.Annotations
 }
 
-// agent is the pod of a DaemonSet's template.
+// agent returns a pod of a DaemonSet whose template has these annotations.
 func agent(template map[string]string) *unstructured.Unstructured {
 	pod := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "v1", "kind": "Pod"}}
 	pod.SetName("agent")

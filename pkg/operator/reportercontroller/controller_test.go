@@ -61,17 +61,17 @@ type activeConfig struct {
 
 func (a *activeConfig) Current() *v1alpha1.OperatorConfiguration { return a.Load() }
 
-// noQueue is another controller's, which does not run.
+// noQueue is the queue of another controller, which does not run.
 type noQueue struct{}
 
 func (noQueue) Enqueue(string) {}
 
-// requests records what a controller asks of an API server with one operator resource,
-// a namespace and, perhaps, a ClusterRole with a recorded state.
+// requests records a controller's requests to a fake API server. The server has one operator resource, a namespace and,
+// if given, a ClusterRole with a recorded state.
 type requests struct {
 	mu      sync.Mutex
 	version int
-	all     []string                  // verb, resource, and a status as it was applied, or reported to the roll-up
+	all     []string                  // requests with applied statuses, and what was published to the roll-up
 	secrets *kubernetesfake.Clientset // nil: none exist
 }
 
@@ -118,7 +118,7 @@ func (r *requests) client(recorded *delivery.State) *dynamicfake.FakeDynamicClie
 		if err == nil {
 			o.SetResourceVersion(live.(*unstructured.Unstructured).GetResourceVersion())
 			if reflect.DeepEqual(o, live) {
-				return true, o, nil // as an API server has it
+				return true, o, nil // an apply without a change keeps the resourceVersion
 			}
 		}
 		r.version++
@@ -131,8 +131,7 @@ func (r *requests) client(recorded *delivery.State) *dynamicfake.FakeDynamicClie
 	return client
 }
 
-// runController runs a controller for ten minutes, and returns what it asked of the API
-// server and the Events it recorded.
+// runController runs a controller for ten minutes, and returns its requests and the Events it recorded.
 func runController(t *testing.T, configuration string, recorded *delivery.State) (all, events []string) {
 	t.Helper()
 	r := &requests{}
@@ -140,7 +139,7 @@ func runController(t *testing.T, configuration string, recorded *delivery.State)
 	return r.all, events
 }
 
-// nodeRollup needs a Node, too, and records what the delivery reports.
+// nodeRollup records what the delivery publishes. It reads Nodes, which starts their informer.
 type nodeRollup struct {
 	noRollup
 	requests *requests
@@ -205,7 +204,7 @@ func (r *requests) run(t *testing.T, client *dynamicfake.FakeDynamicClient, conf
 	return events
 }
 
-// count is how many of what was asked or published have a prefix.
+// count returns how many records have a prefix.
 func count(all []string, prefix string) (n int) {
 	for _, request := range all {
 		if strings.HasPrefix(request, prefix) {
@@ -259,7 +258,7 @@ func TestMissingPolicyIsReported(t *testing.T) {
 	}
 }
 
-// No condition can have it, so an Event has.
+// Without the resource no condition can report the problem, so an Event does.
 func TestMissingOperatorResourceIsReported(t *testing.T) {
 	r := &requests{}
 	client := r.client(nil)
@@ -292,7 +291,7 @@ func (r *requests) unreadable(what string) bool {
 	})
 }
 
-// Without them no roll-up is evaluated, and nothing else reports that.
+// Without these sources no roll-up is evaluated, so the delivery has to report the problem.
 func TestSourcesOfTheRollupThatAreForbiddenAreReported(t *testing.T) {
 	for what, forbidden := range map[string]clienttesting.Action{
 		"Nodes": clienttesting.NewListAction(informers.Nodes, schema.GroupVersionKind{}, "",
@@ -352,8 +351,8 @@ func TestRestartRepeatsNoEvent(t *testing.T) {
 	}
 }
 
-// A watch shows what was deleted later. Until then the target is the same one, which is off: what began anew would
-// be published as one that is on, and its conditions would stay.
+// The watch shows a deletion late. Until then the target must stay known as off. A new entry from the outdated cache
+// would be published as on, and its conditions would stay.
 func TestRemovedTargetIsForgottenWhenTheWatchShowsIt(t *testing.T) {
 	r := &requests{}
 	client := r.client(&delivery.State{Installation: "kms-health", Namespace: "ns", Resource: contract.KubeAPIServers})
@@ -385,7 +384,7 @@ func refuseRecords(client *dynamicfake.FakeDynamicClient, after time.Duration) {
 	})
 }
 
-// last is the last of what was asked or published that has a prefix.
+// last returns the last record that has a prefix.
 func (r *requests) last(prefix string) (found string) {
 	for _, request := range r.all {
 		if strings.HasPrefix(request, prefix) {
@@ -395,7 +394,7 @@ func (r *requests) last(prefix string) (found string) {
 	return found
 }
 
-// The reason why nothing can be recorded is in a condition: that one is removed, too.
+// A target that could not be recorded has a condition that reports this. That condition must be removed, too.
 func TestConditionsOfATargetThatWasNeverRecordedAreNotForgotten(t *testing.T) {
 	r := &requests{}
 	client := r.client(nil)
@@ -407,7 +406,7 @@ func TestConditionsOfATargetThatWasNeverRecordedAreNotForgotten(t *testing.T) {
 	}
 }
 
-// A target that is kept again is on, whatever keeps it from being delivered: that is in its condition.
+// A target that is Managed again is on, even if the delivery is not possible. Its condition reports the problem.
 func TestTargetThatIsManagedAgainIsOn(t *testing.T) {
 	r := &requests{}
 	client := r.client(nil)
@@ -418,7 +417,7 @@ func TestTargetThatIsManagedAgainIsOn(t *testing.T) {
 	}
 }
 
-// Secrets cannot be listed: without a record, one may be there.
+// The operator cannot list Secrets. Without a record, a token's Secret may exist.
 func TestSecretIsDeletedThoughItsRecordWasRemoved(t *testing.T) {
 	name := objects.TokenName(kube)
 	r := &requests{secrets: kubernetesfake.NewClientset(&corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: name,
@@ -435,7 +434,7 @@ func TestSecretIsDeletedThoughItsRecordWasRemoved(t *testing.T) {
 	}
 }
 
-// A target that left the configuration is known until nothing is left of it.
+// A target removed from the configuration stays known until all of its objects are removed.
 func TestTargetIsForgottenOnceNothingIsLeftOfIt(t *testing.T) {
 	for name, c := range map[string]struct {
 		recorded  delivery.State
@@ -457,7 +456,7 @@ func TestTargetIsForgottenOnceNothingIsLeftOfIt(t *testing.T) {
 	}
 }
 
-// A removal is not done while it is not known what is left.
+// A removal cannot end while the operator cannot list what is left.
 func TestConfigMapsThatCannotBeListedAreReported(t *testing.T) {
 	r := &requests{}
 	client := r.client(&delivery.State{Namespace: "ns", Resource: v1alpha1.ResourceKubeAPIServers})
@@ -470,7 +469,7 @@ func TestConfigMapsThatCannotBeListedAreReported(t *testing.T) {
 	}
 }
 
-// The roll-up would have no verdict while they are read, and the ClusterOperator nothing to report.
+// Publishing earlier would leave the roll-up without a verdict, and the ClusterOperator without input.
 func TestOtherPodSelectorIsPublishedOnceItsPodsAreRead(t *testing.T) {
 	r := &requests{}
 	client := r.client(nil)

@@ -14,7 +14,7 @@ import (
 	"github.com/kms-health/kms-health/pkg/contract"
 )
 
-// Answers are as kube-apiserver makes them of what webhooks, admission plugins and RBAC decide.
+// The errors are those that kube-apiserver makes of decisions by webhooks, admission plugins and RBAC.
 func TestDenialsAreForbiddenAndAMissingRightNamesTheManifests(t *testing.T) {
 	pods, roles := schema.GroupResource{Resource: "pods"}, schema.GroupResource{Resource: "roles"}
 	webhook := func(s metav1.Status) error { return webhookerrors.ToStatusErr("pods.example.com", &s) }

@@ -24,8 +24,8 @@ import (
 	"github.com/kms-health/kms-health/pkg/operator/ssa"
 )
 
-// patched plays an API server with one object: a patch that changes nothing makes no new
-// resourceVersion, and one of another resourceVersion is a conflict.
+// patched simulates an API server with one object. A patch without a change keeps the resourceVersion. A patch of
+// another resourceVersion is a conflict.
 func patched(version int) clienttesting.ReactionFunc {
 	last := ""
 	return func(a clienttesting.Action) (bool, runtime.Object, error) {
@@ -46,13 +46,13 @@ func patched(version int) clienttesting.ReactionFunc {
 	}
 }
 
-// live is an object that the API server has.
+// live returns an object as the API server stores it.
 func live(apiVersion, kind string) *unstructured.Unstructured {
 	return &unstructured.Unstructured{Object: map[string]any{"apiVersion": apiVersion, "kind": kind,
 		"metadata": map[string]any{"name": "o", "namespace": "ns", "uid": "u", "resourceVersion": "1"}}}
 }
 
-// desired is an object as it is applied.
+// desired returns the object as the operator applies it.
 func desired(live *unstructured.Unstructured) *unstructured.Unstructured {
 	o := live.DeepCopy()
 	unstructured.RemoveNestedField(o.Object, "metadata", "resourceVersion")
@@ -65,7 +65,7 @@ func notFound(clienttesting.Action) (bool, runtime.Object, error) {
 	return true, nil, apierrors.NewNotFound(schema.GroupResource{Resource: "deployments"}, "apiserver")
 }
 
-// eventsOf are the reasons of the Events of a plan that is reconciled three times.
+// eventsOf reconciles a plan three times, and returns the reasons of the Events.
 func eventsOf(t *testing.T, plan Plan, secrets []runtime.Object, patch clienttesting.ReactionFunc,
 	own ...*unstructured.Unstructured) (events []string) {
 	t.Helper()

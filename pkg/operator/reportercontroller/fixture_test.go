@@ -19,7 +19,7 @@ import (
 	"github.com/kms-health/kms-health/pkg/operator/objects"
 )
 
-// fixture is a snapshot of a target with all sources known and no objects.
+// fixture returns a snapshot of a target with all sources known and no objects.
 func fixture(t testing.TB, delivery v1alpha1.Mode, more ...func(*Snapshot)) *Snapshot {
 	t.Helper()
 	config, err := v1alpha1.DecodeOperator([]byte(`apiVersion: kmshealth.openshift.io/v1alpha1
@@ -47,13 +47,13 @@ apiServers:
 	return s
 }
 
-// testTime is when the objects of the tests were made.
+// testTime is the creation time of the tests' objects.
 var testTime = time.Unix(1e9, 0)
 
 // inDeployment means that the operator adds the reporter's container to a Deployment.
 func inDeployment(s *Snapshot) { s.Target.Deployment = "apiserver" }
 
-// set is a plugin set: the first writes.
+// set returns a plugin set. The first plugin is the write key's.
 func set(ids ...int) *encryptionconfig.Set {
 	c := encryptionconfig.Config{Plugins: []v1alpha1.Plugin{}}
 	for i, id := range ids {
@@ -69,7 +69,7 @@ func set(ids ...int) *encryptionconfig.Set {
 	return &encryptionconfig.Set{Known: true, Config: c}
 }
 
-// apiPod is an API server's pod. Its sockets are in an emptyDir, or on the host.
+// apiPod returns an API server's pod with its sockets in an emptyDir; see onHost.
 func apiPod(node, uid string, change ...func(*corev1.Pod)) *corev1.Pod {
 	p := &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Name: "api-" + node + "-" + uid, Namespace: "ns", UID: types.UID(uid),
@@ -95,7 +95,7 @@ func onHost(p *corev1.Pod) {
 	p.Spec.Volumes[0].VolumeSource = corev1.VolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: "/run/kms"}}
 }
 
-// withOpenShiftsReporter has the container that OpenShift's own operators add.
+// withOpenShiftsReporter adds the reporter container that OpenShift's operators add.
 func withOpenShiftsReporter(p *corev1.Pod) {
 	p.Spec.InitContainers = []corev1.Container{{Name: "kms-health-reporter"}}
 }
@@ -130,7 +130,7 @@ func delivered(t *testing.T, plan *Plan) func(*Snapshot) {
 // configMapOf is the name of the ConfigMap of a plugin set.
 func configMapOf(ids ...int) string { return objects.ConfigMapName("api", set(ids...).Config.Plugins) }
 
-// companionConfigMapOf is the name of that of companions.
+// companionConfigMapOf is the name of the ConfigMap of companions with a plugin set.
 func companionConfigMapOf(ids ...int) string {
 	return objects.CompanionConfigMapName("api", set(ids...).Config.Plugins)
 }
@@ -142,7 +142,7 @@ func workloads(plan *Plan) []*unstructured.Unstructured {
 
 func planOf(_ testing.TB, s *Snapshot) *Plan { return ComputePlan(s) }
 
-// names are an object's kind and name each, sorted.
+// names returns kind and name of each object, sorted.
 func names(objects []*unstructured.Unstructured) string {
 	var all []string
 	for _, o := range objects {

@@ -10,7 +10,7 @@ import (
 	"github.com/kms-health/kms-health/pkg/contract"
 )
 
-// hostFolders are the host folders of the DaemonSet that a plan makes, by mount path.
+// hostFolders returns the host folders of the DaemonSet in a plan, by mount path.
 func hostFolders(t *testing.T, plan *Plan) map[string]string {
 	t.Helper()
 	for _, o := range workloads(plan) {
@@ -45,7 +45,7 @@ func TestDaemonSetKeepsItsFoldersWhileNoPodShowsThem(t *testing.T) {
 	if got := hostFolders(t, between)["/var/run/kmsplugin"]; got != "/run/kms" {
 		t.Errorf("without a pod, /var/run/kmsplugin became %q", got)
 	}
-	// A folder that no pod has shown yet is assumed to be a folder of the node.
+	// Before a pod shows its volume, a socket's folder is taken as a folder of the node.
 	s := fixture(t, v1alpha1.ModeDaemonSet, delivered(t, before))
 	s.Live.Config.Plugins[0].Endpoint = "unix:///run/other/kms-1.sock"
 	folders := hostFolders(t, planOf(t, s))
@@ -54,7 +54,7 @@ func TestDaemonSetKeepsItsFoldersWhileNoPodShowsThem(t *testing.T) {
 	}
 }
 
-// While no pod shows what is mounted, too.
+// This holds even while no pod shows its mounts.
 func TestDaemonSetMountsNoFolderThatHoldsMuchElse(t *testing.T) {
 	s := fixture(t, v1alpha1.ModeDaemonSet)
 	s.Live = set(1, 2)

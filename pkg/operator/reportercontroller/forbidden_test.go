@@ -10,7 +10,8 @@ import (
 	clienttesting "k8s.io/client-go/testing"
 )
 
-// The record is written before and after what is refused, and each of its writes wakes all targets.
+// The record is written before and after the refused object. Each of these writes enqueues all targets, but must not
+// shorten the backoff.
 func TestWhatIsForbiddenIsReportedAndTriedWithABackoff(t *testing.T) {
 	for _, resource := range []string{"roles", "clusterroles"} {
 		r := &requests{}

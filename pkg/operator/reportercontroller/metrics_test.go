@@ -12,8 +12,7 @@ import (
 	"github.com/kms-health/kms-health/pkg/operator/delivery"
 )
 
-// The alert on a renewal that is overdue must not go on about a Secret that is not used
-// any more.
+// The alert on an overdue renewal must end when the Secret is no longer used.
 func TestMetricsHaveTheTokenInUse(t *testing.T) {
 	const name = "kms_health_operator_credential_renewal_timestamp_seconds"
 	registry := prometheus.NewPedanticRegistry()
@@ -49,8 +48,7 @@ func TestMetricsHaveTheTokenInUse(t *testing.T) {
 	}
 }
 
-// increase() does not see a counter's first value, and a panel without errors is not to be
-// a panel without data.
+// increase() does not see a counter's first value. A panel without errors must not be a panel without data.
 func TestErrorsOfATargetAreCountedFromZero(t *testing.T) {
 	registry := prometheus.NewPedanticRegistry()
 	m := newMetrics(registry)
@@ -63,7 +61,7 @@ func TestErrorsOfATargetAreCountedFromZero(t *testing.T) {
 	}
 }
 
-// head is the beginning of a metric in the text format.
+// head returns the lines HELP and TYPE of a metric in the text format.
 func head(m contract.Metric) string {
 	return "# HELP " + m.Name + " " + m.Help + "\n# TYPE " + m.Name + " " + m.Type + "\n"
 }

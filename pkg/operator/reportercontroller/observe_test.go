@@ -17,7 +17,7 @@ import (
 	"github.com/kms-health/kms-health/pkg/operatorstatus"
 )
 
-// While CoreDNS does not run, a pod's network resolves neither a Service nor the load balancer; a node's does the latter.
+// On OpenShift a node resolves the load balancer's name but no Service. While CoreDNS is down, a pod resolves neither.
 func TestClusterServerIsOneThatTheReportersNetworkResolves(t *testing.T) {
 	const balancer, service = "https://api-int.example.com:6443", "https://172.30.0.1:443"
 	for name, tt := range map[string]struct {
@@ -52,7 +52,7 @@ func TestClusterServerIsOneThatTheReportersNetworkResolves(t *testing.T) {
 	}
 }
 
-// Each text is what the annotation has at a sync; empty: it is not there.
+// Each text is the annotation's value at a sync; empty: no annotation.
 func TestAnInvalidRequestIsIgnoredWithOneEvent(t *testing.T) {
 	long := strings.Repeat("a", 64)
 	for name, tt := range map[string]struct {

@@ -14,7 +14,7 @@ import (
 	"github.com/kms-health/kms-health/pkg/operatorstatus"
 )
 
-// ownObject is an object that was made for the target.
+// ownObject returns an object that the operator created for the target.
 func ownObject(kind string) *unstructured.Unstructured {
 	o := &unstructured.Unstructured{Object: map[string]any{"kind": kind}}
 	o.SetName("kms-health-reporter-api")
@@ -64,7 +64,7 @@ func TestPlanFollowsFromWhatIsObserved(t *testing.T) {
 		"no pod runs, and the mode is given":     {nil, false, contract.NoPods, false},
 		"the plugins of all pods are being read": {[]change{pods(apiPod("a", "1", revision("5"))), auto}, false,
 			contract.Progressing, false},
-		// A problem of something active changes nothing.
+		// A problem that appears later does not stop an active delivery.
 		"the policy was removed later": {[]change{onePod, own("ClusterRoleBinding"), noPolicy}, true,
 			contract.PolicyMissing, false},
 		"the CA cannot be read any more": {[]change{onePod, withCA, noCA}, true, contract.CAUnreadable, false},
@@ -82,7 +82,7 @@ func TestPlanFollowsFromWhatIsObserved(t *testing.T) {
 	}
 }
 
-// inTarget puts objects into the target's namespace.
+// inTarget puts the objects of a change into the target's namespace.
 func inTarget(change func(*Snapshot)) func(*Snapshot) {
 	return func(s *Snapshot) {
 		before := len(s.Own)
@@ -93,19 +93,19 @@ func inTarget(change func(*Snapshot)) func(*Snapshot) {
 	}
 }
 
-// noConfigMaps means that they cannot be listed.
+// noConfigMaps means that ConfigMaps cannot be listed.
 func noConfigMaps(reason delivery.Reason, why string) func(*Snapshot) {
 	return func(s *Snapshot) { s.Unlisted = &delivery.Status{Reason: reason, Message: why} }
 }
 
-// injectedBefore means that the Deployment is seen as it was before its injection.
+// injectedBefore means that the cache still shows the Deployment before the injection.
 func injectedBefore(uid string) func(*Snapshot) {
 	return func(s *Snapshot) {
 		s.Deployment, s.State.Injected = deployment(1), &delivery.Injected{Deployment: "apiserver", UID: uid, Generation: 2}
 	}
 }
 
-// What is not needed is deleted at once, whatever cannot be deleted, or listed, beside it.
+// Objects that nothing needs are deleted at once, even if others cannot be deleted or listed.
 func TestRemovalDeletesWhatNothingNeeds(t *testing.T) {
 	type change = func(*Snapshot)
 	off := func(s *Snapshot) { s.Live, s.Target.Plugins = set(), nil }
@@ -165,7 +165,7 @@ func TestRemovalDeletesWhatNothingNeeds(t *testing.T) {
 	}
 }
 
-// kmsHealth is a target with an object of its own for the reports, which exists.
+// kmsHealth makes the target's reports go to a KMSHealth, which exists.
 func kmsHealth(s *Snapshot) {
 	s.Target.Resource, s.Resource = v1alpha1.ResourceKMSHealths, &operatorstatus.Status{UID: "health"}
 }

@@ -17,8 +17,8 @@ import (
 	"github.com/kms-health/kms-health/pkg/operatorstatus"
 )
 
-// A plugin is added in a folder that the pods do not mount yet, or its endpoint is mistyped:
-// what reports on the other plugins stays as it is.
+// A plugin is added in a folder that no pod mounts yet, or its endpoint is mistyped. The other plugins' reporters must
+// not change.
 func TestEndpointThatNoPodMountsIsAProblemOfItsPluginAlone(t *testing.T) {
 	asInjected := func(p *corev1.Pod) {
 		withReporter(p)
@@ -65,7 +65,7 @@ func injectedHash(plan *Plan) (hash string) {
 	return hash
 }
 
-// An abstract socket has no folder: the network that it is in decides.
+// An abstract socket has no folder. Its network namespace decides the mode.
 func TestAbstractSocketsHaveAModeOrAFix(t *testing.T) {
 	onHostsNetwork := func(p *corev1.Pod) { p.Spec.HostNetwork = true }
 	for name, c := range map[string]struct {
@@ -92,7 +92,7 @@ func TestAbstractSocketsHaveAModeOrAFix(t *testing.T) {
 	}
 }
 
-// Two companions of one node would overwrite one condition.
+// Two companions on one node would overwrite each other's condition.
 func TestOnePodOfEachNodeHasACompanion(t *testing.T) {
 	type change = func(*Snapshot)
 	seen := func(first, second time.Duration) change {

@@ -146,7 +146,7 @@ func TestDaemonSetMountsTheFoldersOfTheNodes(t *testing.T) {
 	}
 }
 
-// mounting is an API server's pod that mounts a ConfigMap.
+// mounting makes a pod mount a ConfigMap.
 func mounting(name string) func(*corev1.Pod) {
 	return func(p *corev1.Pod) {
 		p.Spec.Volumes = append(p.Spec.Volumes, corev1.Volume{Name: "c", VolumeSource: corev1.VolumeSource{
@@ -189,7 +189,7 @@ func TestInjectionThatItsOwnerRevertedIsNotRepeated(t *testing.T) {
 	if plan.Inject == nil {
 		t.Fatalf("%+v", plan.Status)
 	}
-	// The result, as the API server shows it, where an admission policy rewrites the image.
+	// The injected Deployment as the API server shows it if an admission policy rewrites the image.
 	injected := deployment(2)
 	applied, template := informers.As[appsv1.Deployment](plan.Inject).Spec.Template, &injected.Spec.Template
 	template.Annotations = applied.Annotations
@@ -198,7 +198,7 @@ func TestInjectionThatItsOwnerRevertedIsNotRepeated(t *testing.T) {
 	template.Spec.Volumes = append(template.Spec.Volumes, applied.Spec.Volumes...)
 	s.State = plan.State
 
-	// It was not recorded, for example after a kill in between.
+	// The injection was not recorded, for example because the operator was killed in between.
 	s.Deployment, s.Injected, s.HasContainer = injected, true, true
 	plan = planOf(t, s)
 	if recorded := plan.State.Injected; plan.Inject != nil || plan.State.Reverted || recorded == nil ||
@@ -219,11 +219,11 @@ func TestInjectionThatItsOwnerRevertedIsNotRepeated(t *testing.T) {
 		t.Errorf("another hash is not applied again: %+v", plan.Status)
 	}
 	s.HasContainer = false
-	s.Deployment = deployment(1) // an old view of it
+	s.Deployment = deployment(1) // the cache shows an old version
 	if plan := planOf(t, s); plan.Inject == nil || plan.State.Reverted {
 		t.Errorf("an old view counts as a revert: %+v", plan.Status)
 	}
-	s.Deployment = deployment(2) // its managed fields are as old
+	s.Deployment = deployment(2) // the cache shows old managedFields
 	if plan := planOf(t, s); plan.Inject == nil || plan.State.Reverted {
 		t.Errorf("the generation that was injected counts as a revert: %+v", plan.Status)
 	}
@@ -315,7 +315,7 @@ func TestRemovalDeletesWhatReportersNeedAfterThem(t *testing.T) {
 	}
 }
 
-// A removal finds it, whatever else was known.
+// The record must name the Role before it exists, so that a removal always finds it.
 func TestRoleIsRecordedBeforeItIsApplied(t *testing.T) {
 	s := fixture(t, v1alpha1.ModeCompanionPod, func(s *Snapshot) { s.Live = nil })
 	if plan := planOf(t, s); plan.Anchor == nil || !plan.State.Role || names(plan.Apply) != "Role/kms-health-operator-api" {
@@ -338,7 +338,7 @@ func TestUnknownSourcesChangeNothing(t *testing.T) {
 	} {
 		plan := planOf(t, fixture(t, v1alpha1.ModeCompanionPod, pods(apiPod("a", "1")), delivered(t, first), c.change))
 		made := slices.DeleteFunc(slices.Clone(plan.Apply),
-			func(o *unstructured.Unstructured) bool { return o.GetKind() == "Role" }) // by which the Secret is read
+			func(o *unstructured.Unstructured) bool { return o.GetKind() == "Role" }) // it allows the operator to read the Secret
 		if len(plan.Delete)+len(made) > 0 || plan.Anchor != nil || plan.Status != c.want || plan.Off {
 			t.Errorf("%s: %s applied, %s deleted; %+v", name, names(made), names(plan.Delete), plan.Status)
 		}
@@ -368,7 +368,7 @@ func TestKMSIsOffOnlyWhenNoConfigInUseHasAPlugin(t *testing.T) {
 	}
 }
 
-// A KMS v1 provider encrypts, and nothing shows its health.
+// A KMS v1 provider encrypts, but its health is unknown.
 func TestProvidersThatCannotBeProbedAreNotOff(t *testing.T) {
 	const v1 = "provider old of secrets is not probed: its apiVersion is v1"
 	s := fixture(t, v1alpha1.ModeCompanionPod, pods(apiPod("a", "1"), apiPod("b", "2")))
@@ -394,7 +394,7 @@ func TestProvidersThatCannotBeProbedAreNotOff(t *testing.T) {
 		again.Status.Reason != contract.ProviderNotProbed {
 		t.Errorf("not read any more: %+v, %+v", again.State, again.Status)
 	}
-	s.Live, s.Sets = set(1), map[string]encryptionconfig.Set{"7": {}} // read again, but for the revision of a pod
+	s.Live, s.Sets = set(1), map[string]encryptionconfig.Set{"7": {}} // one revision's Secret cannot be read
 	s.Pods[0].Labels = map[string]string{"revision": "7"}
 	if again := planOf(t, s); again.State.NotProbed != plan.State.NotProbed {
 		t.Errorf("a revision cannot be read: %+v", again.State)
@@ -448,8 +448,9 @@ func TestRevisionIsANumber(t *testing.T) {
 	}
 }
 
-// OpenShift's authentication operator makes these pods (bindata/oauth-apiserver/externaloidc-deploy.yaml, and the label
-// in syncExternalOIDCDeployment) while its revision controller still copies the encryption config of before.
+// OpenShift's authentication operator creates these pods with external OIDC
+// (bindata/oauth-apiserver/externaloidc-deploy.yaml, and the label in syncExternalOIDCDeployment). Its revision
+// controller still copies the earlier encryption config.
 func TestPodThatReadsNoEncryptionConfigNeedsNoReporter(t *testing.T) {
 	withoutStorage := apiPod("a", "1", revision("5"), func(p *corev1.Pod) {
 		p.Spec.Volumes = []corev1.Volume{{Name: "serving-cert",
@@ -497,9 +498,9 @@ func TestUnfinishedSwitchIntoTheTargetsNamespaceIsRemoved(t *testing.T) {
 	}
 }
 
-// Only a change of what encrypts makes containers that run ones that may write with another key. They stay so, also
-// without a pod that shows them: who deletes a mirror pod restarts nothing, and a kubelet makes it again
-// (tryReconcileMirrorPods), at first without a status.
+// When the write key changes, running containers may still write with the former one, so they are recorded. They stay
+// recorded without a pod that shows them. Deleting a mirror pod restarts nothing, and the kubelet creates it again, at
+// first without a status (tryReconcileMirrorPods).
 func TestContainersThatRanWhenTheWriteKeyChangedHaveNotLoadedIt(t *testing.T) {
 	given := func(s *Snapshot) { s.Target.Plugins = set(1).Config.Plugins }
 	recorded := func(ids ...int) func(*Snapshot) {
@@ -579,7 +580,7 @@ func TestContainersThatRanWhenTheWriteKeyChangedHaveNotLoadedIt(t *testing.T) {
 	}
 }
 
-// servedBy is a pod whose API server's container runs.
+// servedBy makes the API server's container run with a container ID.
 func servedBy(id string) func(*corev1.Pod) {
 	return func(p *corev1.Pod) {
 		p.Status.ContainerStatuses = []corev1.ContainerStatus{{Name: p.Spec.Containers[0].Name, ContainerID: id,
@@ -587,8 +588,8 @@ func servedBy(id string) func(*corev1.Pod) {
 	}
 }
 
-// The Secret of their revision cannot be read, and never was, so its plugins are not known. That
-// the live configuration has none says nothing about them.
+// The Secret of the pods' revision was never read, so their plugins are unknown. A live configuration without plugins
+// does not show that these pods have none.
 func TestPodsWhosePluginsWereNeverReadAreNotOff(t *testing.T) {
 	unread := func(s *Snapshot) { s.Sets = map[string]encryptionconfig.Set{"5": {}} }
 	s := fixture(t, v1alpha1.ModeCompanionPod, pods(apiPod("a", "1", revision("5"))), unread)
@@ -607,7 +608,7 @@ func TestPodsWhosePluginsWereNeverReadAreNotOff(t *testing.T) {
 	}
 }
 
-// An operator that was not restarted has read the Secret, and keeps that.
+// The operator read the Secret before it was deleted, and keeps the plugins.
 func TestDeletedSecretOfARunningRevisionLeavesItsPlugins(t *testing.T) {
 	running := pods(apiPod("a", "1", revision("4")))
 	first := planOf(t, fixture(t, v1alpha1.ModeCompanionPod, running,
@@ -624,7 +625,7 @@ func TestDeletedSecretOfARunningRevisionLeavesItsPlugins(t *testing.T) {
 	}
 }
 
-// Until it is rolled out, an API server uses a plugin that the live set has no more, or not yet at that socket.
+// Until the rollout ends, an API server may use a plugin, or a socket, that the live set no longer contains.
 func TestAgentsProbeThePluginsOfAllRunningPods(t *testing.T) {
 	moved := set(2, 1)
 	moved.Config.Plugins[1].Endpoint = "unix:///var/run/kmsplugin/moved.sock"

@@ -30,7 +30,7 @@ func TestUnmanagedTargetGetsOnlyWhatExpires(t *testing.T) {
 	}
 }
 
-// The rest of the files stays as it was, and so does each pod.
+// Nothing else in the files changes, and no pod is replaced.
 func TestUnmanagedReportersGetACAAndTLSSettings(t *testing.T) {
 	before := func(s *Snapshot) {
 		s.CA, s.TLS = []byte("old"), v1alpha1.ServingTLS{MinVersion: v1alpha1.TLS13}

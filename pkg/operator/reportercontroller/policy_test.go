@@ -14,7 +14,7 @@ func TestPolicyIsActiveOnlyAsThisVersionHasIt(t *testing.T) {
 	set := func(value any, path ...string) func(*unstructured.Unstructured) {
 		return func(o *unstructured.Unstructured) { _ = unstructured.SetNestedField(o.Object, value, path...) }
 	}
-	// In an upgrade the manifests are applied already, and the new operator may not start.
+	// During an upgrade the new manifests may be applied while the old operator still runs.
 	differs := "is not the one of " + version.Version + ", the operator that runs: apply its manifests, or start " +
 		"the new operator"
 	for name, c := range map[string]struct {

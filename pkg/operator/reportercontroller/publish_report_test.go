@@ -20,7 +20,7 @@ import (
 	"github.com/kms-health/kms-health/pkg/operatorstatus"
 )
 
-// lastStatus is a roll-up that keeps what the delivery last reported.
+// lastStatus is a roll-up that keeps the delivery's last status.
 type lastStatus struct {
 	noRollup
 	last delivery.Status

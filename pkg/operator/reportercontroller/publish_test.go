@@ -14,7 +14,7 @@ import (
 	"github.com/kms-health/kms-health/pkg/operator/syncqueue"
 )
 
-// publishing is a roll-up that keeps what it gets.
+// publishing is a roll-up that records what is published to it.
 type publishing struct {
 	noRollup
 	got []delivery.Snapshot
@@ -30,13 +30,13 @@ func publisher(openShift *bool, age time.Duration) (*Controller, *publishing) {
 	return c, rollup
 }
 
-// publishPlan publishes what follows from a plan.
+// publishPlan publishes the result of a plan.
 func publishPlan(c *Controller, s *Snapshot, e *serverState, plan *Plan) {
 	c.updatePublished(s, e, plan)
 	c.publish(e)
 }
 
-// What an earlier process wrote stays until this one has read something, or 10 s are over.
+// Conditions of an earlier process stay until this one has read its sources, or for 10 s.
 func TestNothingIsPublishedBeforeItIsRead(t *testing.T) {
 	problem := func(s *Snapshot) { s.Problem = &delivery.Status{Reason: contract.Progressing, Message: ""} }
 	unread := func(s *Snapshot) { s.Live = nil }
@@ -65,7 +65,7 @@ func TestNothingIsPublishedBeforeItIsRead(t *testing.T) {
 	}
 }
 
-// Conditions come after the record by which they are found again, unless that cannot be written.
+// Conditions are written only after the record by which a removal finds them, unless the record cannot be written.
 func TestConditionsComeAfterTheRecord(t *testing.T) {
 	for reason, published := range map[delivery.Reason]bool{"": false, contract.Removed: false, contract.Forbidden: true} {
 		controller, rollup := publisher(nil, informers.AuthorizerWarmup)
@@ -99,7 +99,7 @@ func TestTheLastDecisionIsPublishedWhileThereIsNone(t *testing.T) {
 	}
 }
 
-// Of a target of which nothing can be decided it is known whether it is removed. Unmanaged, its reporters stay.
+// Even if nothing else can be decided, the operator knows whether a target is being removed. Unmanaged reporters stay.
 func TestUndecidedTargetIsOffWhileItIsRemoved(t *testing.T) {
 	for _, unmanaged := range []bool{false, true} {
 		controller, rollup := publisher(nil, informers.AuthorizerWarmup)

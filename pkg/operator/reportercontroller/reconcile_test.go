@@ -25,15 +25,14 @@ import (
 	"github.com/kms-health/kms-health/pkg/operator/ssa"
 )
 
-// executor is a Controller as far as it reconciles.
+// executor returns a Controller with what reconcile needs.
 func executor(client *dynamicfake.FakeDynamicClient) *Controller {
 	return &Controller{applier: ssa.New(client), Options: Options{
 		Client: client, Now: time.Now, Event: func(_, _, _, _ string) {},
 	}}
 }
 
-// A pod that the watch has not delivered yet keeps what it mounts, until the whole
-// target is removed.
+// A pod may mount a ConfigMap before the watch shows the pod. The ConfigMap stays, unless the whole target is removed.
 func TestConfigMapMountedByAPodThatTheWatchHasNotDeliveredStays(t *testing.T) {
 	for name, test := range map[string]struct {
 		labels   map[string]any
@@ -77,7 +76,7 @@ func TestConfigMapMountedByAPodThatTheWatchHasNotDeliveredStays(t *testing.T) {
 	}
 }
 
-// Where ConfigMaps are encrypted, none can be deleted while the plugin is unhealthy.
+// Encrypted ConfigMaps cannot be deleted while the plugin is unhealthy.
 func TestConfigMapThatCannotBeDeletedKeepsNoPod(t *testing.T) {
 	object := func(kind string) *unstructured.Unstructured {
 		return &unstructured.Unstructured{Object: map[string]any{"apiVersion": "v1", "kind": kind,
@@ -113,7 +112,7 @@ func TestConfigMapThatCannotBeDeletedKeepsNoPod(t *testing.T) {
 	}
 }
 
-// What is made while other objects are forbidden is found by a removal.
+// A removal must also find objects that were created while others were forbidden.
 func TestObjectsMadeBesideForbiddenOnesAreRecorded(t *testing.T) {
 	object := func(apiVersion, kind, namespace string) *unstructured.Unstructured {
 		return &unstructured.Unstructured{Object: map[string]any{"apiVersion": apiVersion, "kind": kind,
@@ -147,7 +146,7 @@ func TestObjectsMadeBesideForbiddenOnesAreRecorded(t *testing.T) {
 	}
 }
 
-// The first object that fails stops the work on no other, whatever its place in the plan.
+// A failing object must not stop the work on the others, wherever it is in the plan.
 func TestObjectThatFailsStopsNoOther(t *testing.T) {
 	object := func(kind, name string) *unstructured.Unstructured {
 		o := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "v1", "kind": kind,
@@ -179,7 +178,7 @@ func TestObjectThatFailsStopsNoOther(t *testing.T) {
 	}
 }
 
-// A pod is made again once the one of its name is gone, and not before.
+// A pod is created again only after the pod of the same name is gone.
 func TestPodThatIsDeletedIsNotWrittenBeforeItIsGone(t *testing.T) {
 	pod := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "v1", "kind": "Pod",
 		"metadata": map[string]any{"name": "companion", "namespace": "own", "uid": "ended"}}}
@@ -200,7 +199,7 @@ func TestPodThatIsDeletedIsNotWrittenBeforeItIsGone(t *testing.T) {
 	}
 }
 
-// An agent that works is not replaced by one that admission denies.
+// A working agent must not be replaced by one that admission denies.
 func TestDaemonSetWhosePodsAreDeniedIsNotApplied(t *testing.T) {
 	s := fixture(t, v1alpha1.ModeDaemonSet, pods(apiPod("a", "1", onHost)))
 	plan := planOf(t, s)
@@ -240,7 +239,7 @@ func TestDaemonSetWhosePodsAreDeniedIsNotApplied(t *testing.T) {
 	}
 }
 
-// No right is missing, so manifests change nothing.
+// No right is missing, so the message must not ask for the manifests.
 func TestNamespaceThatIsBeingDeletedIsNotForbidden(t *testing.T) {
 	err := apierrors.NewForbidden(schema.GroupResource{Resource: "configmaps"}, "x",
 		errors.New("unable to create new content in namespace there because it is being terminated"))

@@ -13,13 +13,13 @@ import (
 	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
 )
 
-// created are the pods of a plan that do not exist yet.
+// created returns the workloads of a plan that do not exist yet.
 func created(s *Snapshot, plan *Plan) []*unstructured.Unstructured {
 	return slices.DeleteFunc(workloads(plan),
 		func(o *unstructured.Unstructured) bool { return s.find(o) != nil })
 }
 
-// replacing is a target whose companions are replaced, since their image has changed.
+// replacing returns a target whose companions are replaced because their image has changed.
 func replacing(t *testing.T, change ...func(*Snapshot)) *Snapshot {
 	t.Helper()
 	three := pods(apiPod("a", "1"), apiPod("b", "2"), apiPod("c", "3"))
@@ -32,8 +32,7 @@ func replacing(t *testing.T, change ...func(*Snapshot)) *Snapshot {
 	return s
 }
 
-// Nothing is gained by keeping reporters that never ran until the new ones of all nodes
-// report.
+// Reporters that never ran are not kept until the new ones of all nodes report.
 func TestReportersThatNeverRanAreReplacedWhileTheDeliveryChanges(t *testing.T) {
 	s := replacing(t, func(s *Snapshot) {
 		setPhase(s, corev1.PodPending, testTime)
@@ -56,7 +55,7 @@ func TestReportersThatNeverRanAreReplacedWhileTheDeliveryChanges(t *testing.T) {
 	t.Errorf("it never ends: %+v, %s", planOf(t, s).Status, names(s.own("Pod")))
 }
 
-// Those of agents and of pods of other owners have one name in both namespaces.
+// The ConfigMaps of agents and of sidecars have the same name in different namespaces.
 func TestConfigMapOfAnotherDeliveryIsRemovedThoughOneOfItsNameIsMounted(t *testing.T) {
 	configMap := func(namespace string) *unstructured.Unstructured {
 		o := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "v1", "kind": "ConfigMap"}}
@@ -89,7 +88,7 @@ func TestConfigMapOfAnotherDeliveryIsRemovedThoughOneOfItsNameIsMounted(t *testi
 	}
 }
 
-// A replacement may take long, for example of an image that does not exist.
+// A replacement may take long, for example if the image does not exist. Mounted files need a new CA meanwhile.
 func TestMountedFilesOfEarlierPluginsGetANewCA(t *testing.T) {
 	two, mounts := pods(apiPod("a", "1"), apiPod("b", "2")), configSource(v1alpha1.ConfigSourceConfigMap)
 	first := planOf(t, fixture(t, v1alpha1.ModeCompanionPod, two, mounts))

@@ -68,7 +68,7 @@ func TestPodThatHasEndedIsReplacedAfterAMoment(t *testing.T) {
 	}
 }
 
-// A static pod whose manifest was moved away and back has its UID again, and other volumes.
+// A static pod whose manifest was moved away and back has the same UID, but new volumes.
 func TestCompanionThatReachesNoPluginOfAPodThatWasMadeAgainIsReplaced(t *testing.T) {
 	began := time.Unix(1e9, 0).Add(-time.Hour)
 	running := func(ats ...int) (all []corev1.ContainerStatus) {
@@ -82,11 +82,11 @@ func TestCompanionThatReachesNoPluginOfAPodThatWasMadeAgainIsReplaced(t *testing
 		return all
 	}
 	for name, c := range map[string]struct {
-		companion, init, servers []int         // when containers began; 0: one does not run
-		reported                 time.Duration // when the companion last did, before now
+		companion, init, servers []int         // start times of containers, in seconds; 0: does not run
+		reported                 time.Duration // time since the companion last reported
 		replaced                 bool
-		error                    contract.Reason // of the plugin in its report
-		runs                     time.Duration   // for how long the API server's container does
+		error                    contract.Reason // the plugin's reason in the report
+		runs                     time.Duration   // for how long the API server's container has run
 	}{
 		"made again":                            {[]int{1}, nil, []int{2, 3}, time.Hour, true, "", startsWithin},
 		"made again, and its plugin":            {[]int{1}, []int{2}, []int{3}, time.Hour, true, "", startsWithin},
@@ -97,16 +97,16 @@ func TestCompanionThatReachesNoPluginOfAPodThatWasMadeAgainIsReplaced(t *testing
 		"the plugin was not":                    {[]int{2}, []int{1}, []int{3}, time.Hour, false, "", startsWithin},
 		"the companion does not run":            {[]int{0}, nil, []int{2, 3}, time.Hour, false, "", startsWithin},
 		"the API server does not run":           {[]int{1}, nil, []int{0}, time.Hour, false, "", startsWithin},
-		// kubelet unmounts an emptyDir in memory (teardownTmpfsOrHugetlbfs), and a companion keeps the former one.
+		// The kubelet unmounts an emptyDir in memory (teardownTmpfsOrHugetlbfs), but a companion keeps the former one.
 		"made again, and no socket is there": {[]int{1}, nil, []int{2, 3}, time.Minute, true, contract.SocketMissing, startsWithin},
 		"made again, and nothing listens":    {[]int{1}, nil, []int{2, 3}, time.Minute, true, contract.ConnectFailed, startsWithin},
 		"made again, and the plugin answers": {[]int{1}, nil, []int{2, 3}, time.Minute, false, contract.Timeout, startsWithin},
 		"no socket is there":                 {[]int{4}, nil, []int{2, 3}, time.Minute, false, contract.SocketMissing, startsWithin},
 		"made again a moment ago":            {[]int{1}, nil, []int{2, 3}, time.Minute, false, contract.SocketMissing, startsWithin - 1},
-		// A kubelet that starts shows static pods first, which it ran before it reached an API server.
+		// A starting kubelet first shows the static pods, which it started before it reached an API server.
 		"its node was restarted a moment ago": {[]int{1}, nil, []int{2, 3}, time.Hour, false, "", startsWithin - 1},
 		"made again, and a plugin ended":      {[]int{1}, nil, []int{2, 3, 0}, time.Minute, false, contract.SocketMissing, startsWithin},
-		// The node's clock was set back in between.
+		// The node's clock was set back between the starts.
 		"the companion is the one of now, and finds no socket": {[]int{1}, nil, []int{2, 3}, time.Minute, false, contract.SocketMissing, 2 * time.Hour},
 		"the companion is the one of now, and does not report": {[]int{1}, nil, []int{2, 3}, time.Hour, false, "", 2 * time.Hour},
 	} {
@@ -145,7 +145,7 @@ func withReporter(p *corev1.Pod) {
 	})
 }
 
-// daemonSet is one that a controller has observed, or not.
+// daemonSet adds a DaemonSet with an observed generation, and numbers of wanted, existing and updated pods.
 func daemonSet(observed, wanted, exist, updated int64) func(*Snapshot) {
 	return func(s *Snapshot) {
 		o := ownObject("DaemonSet")
@@ -157,7 +157,7 @@ func daemonSet(observed, wanted, exist, updated int64) func(*Snapshot) {
 	}
 }
 
-// companion is an earlier one, in a phase.
+// companion adds an existing companion in a phase.
 func companion(phase corev1.PodPhase) func(*Snapshot) {
 	return func(s *Snapshot) {
 		o := ownObject("Pod")
@@ -169,7 +169,7 @@ func companion(phase corev1.PodPhase) func(*Snapshot) {
 	}
 }
 
-// failed is an Event about an object, whose UID is its kind.
+// failed adds an Event about an object whose UID is its kind.
 func failed(kind types.UID, why string) func(*Snapshot) {
 	return func(s *Snapshot) {
 		s.own(string(kind))[0].SetUID(kind)
@@ -177,7 +177,7 @@ func failed(kind types.UID, why string) func(*Snapshot) {
 	}
 }
 
-// rollout is of the Deployment that gets the reporter's container.
+// rollout sets the status of the Deployment that gets the reporter's container.
 func rollout(paused bool, updated, all int32) func(*Snapshot) {
 	return func(s *Snapshot) {
 		inDeployment(s)
@@ -187,8 +187,8 @@ func rollout(paused bool, updated, all int32) func(*Snapshot) {
 	}
 }
 
-// Each that is Progressing ends in ProgressDeadlineExceeded, or in the reports that are missing
-// (package rollup): a state that does not change is never delivered.
+// An incomplete delivery must not be reported as delivered. Progressing becomes ProgressDeadlineExceeded or
+// ReportsMissing later (package rollup).
 func TestWhatIsMissingOfADeliveryIsReported(t *testing.T) {
 	type change = func(*Snapshot)
 	onHosts, one := pods(apiPod("a", "1", onHost)), pods(apiPod("a", "1"))
@@ -248,7 +248,7 @@ func TestWhatIsMissingOfADeliveryIsReported(t *testing.T) {
 	}
 }
 
-// reportOf is a node's condition, of a check at a time by a reporter; empty: it names none.
+// reportOf returns a node's report of a check at a time. by is the reporter's UID; empty: the report names none.
 func reportOf(node, by string, at time.Time) operatorstatus.Report {
 	return operatorstatus.Report{
 		Node: node, Form: operatorstatus.FormCondition,

@@ -15,7 +15,7 @@ import (
 	"github.com/kms-health/kms-health/pkg/operator/syncqueue"
 )
 
-// While KMS is off, as on most clusters, each revision has no plugin for good.
+// While KMS is off, as on most clusters, revisions permanently have no plugins.
 func TestRevisionWithoutAPluginIsReadEachMinute(t *testing.T) {
 	for name, objects := range map[string][]runtime.Object{
 		"not encrypted": nil,

@@ -12,7 +12,7 @@ import (
 	"github.com/kms-health/kms-health/pkg/contract"
 )
 
-// The expected values are those of ResolveFenceposts in Kubernetes'
+// The expected values are the results of ResolveFenceposts in Kubernetes'
 // pkg/controller/deployment/util, after the API's defaults.
 func TestStrategyThatWouldEndAllPodsIsAProblem(t *testing.T) {
 	rolling := func(surge, unavailable string) *appsv1.RollingUpdateDeployment {

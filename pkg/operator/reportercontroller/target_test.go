@@ -64,7 +64,8 @@ func TestLifeOfATargetFollowsItsConfigurationAndItsRecord(t *testing.T) {
 	}
 }
 
-// An operator that starts after an edit finds what is left by it, whatever else was known.
+// The record must exist before anything else is done, so that an operator that starts after an edit finds all
+// leftovers.
 func TestTargetWithoutARecordGetsThatFirst(t *testing.T) {
 	for name, problem := range map[string]*delivery.Status{"all is known": nil,
 		"a source is not": {Reason: contract.SourceUnreadable, Message: "pods cannot be read"}} {
@@ -78,7 +79,7 @@ func TestTargetWithoutARecordGetsThatFirst(t *testing.T) {
 	}
 }
 
-// That there was no plugin is known after a restart, too; that nothing was read yet, as well.
+// After a restart the record still distinguishes a set without plugins from a set that was never read.
 func TestARecordedSetWithoutPluginsIsKnown(t *testing.T) {
 	for name, live := range map[string][]v1alpha1.Plugin{"no plugin": {}, "never read": nil} {
 		got, err := delivery.ParseState(delivery.State{Live: live}.String())

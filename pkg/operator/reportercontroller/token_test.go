@@ -83,7 +83,7 @@ func TestTokenIsRenewedAtHalfItsLifeOrWhenItIsInvalid(t *testing.T) {
 	}
 }
 
-// tokenFixture is a Controller at a time that the test sets, and an API with an account.
+// tokenFixture is a Controller whose time the test sets, and a fake API with a ServiceAccount.
 type tokenFixture struct {
 	client     *fake.Clientset
 	now        time.Time
@@ -104,7 +104,7 @@ func (f *tokenFixture) at(t *testing.T, after time.Duration) (validity, error) {
 	return f.controller.ensureToken(t.Context(), "ns", "api")
 }
 
-// respond makes every request of a verb and a resource have a response.
+// respond sets the response to every request of a verb and a resource.
 func (f *tokenFixture) respond(verb, resource string, o runtime.Object, err error) {
 	f.client.PrependReactor(verb, resource, func(clienttesting.Action) (bool, runtime.Object, error) {
 		return true, o, err
@@ -141,7 +141,7 @@ func TestErrorOfARenewalIsReportedWithItsCause(t *testing.T) {
 	}
 }
 
-// Whatever this process's clock is: the token's own end is another.
+// The lifetime in the answer counts, from the operator's own clock. The expiry time is by another clock.
 func TestServerDecidesTheLifetimeOfAToken(t *testing.T) {
 	f := newTokenFixture()
 	f.respond("create", "serviceaccounts", &authenticationv1.TokenRequest{
@@ -165,7 +165,7 @@ func TestServerDecidesTheLifetimeOfAToken(t *testing.T) {
 
 func TestTokenIsMadeOnceItIsRecorded(t *testing.T) {
 	for name, c := range map[string]struct {
-		forbidden, before bool // to record, and what is recorded
+		forbidden, before bool // recording is forbidden; a token is recorded already
 		want              bool
 	}{
 		"recorded":                     {false, false, true},

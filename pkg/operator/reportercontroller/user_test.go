@@ -20,7 +20,7 @@ import (
 	"github.com/kms-health/kms-health/pkg/operator/syncqueue"
 )
 
-// runsAs is a pod whose node reports that its container runs as a user.
+// runsAs makes the node report that the API server's container runs as a user.
 func runsAs(uid int64) func(*corev1.Pod) {
 	return func(p *corev1.Pod) {
 		p.Status.ContainerStatuses[0].User = &corev1.ContainerUser{Linux: &corev1.LinuxContainerUser{UID: uid, GID: uid}}
@@ -30,7 +30,7 @@ func runsAs(uid int64) func(*corev1.Pod) {
 // notStarted is a pod whose container was not created yet.
 func notStarted(p *corev1.Pod) { p.Status = corev1.PodStatus{Phase: corev1.PodPending} }
 
-// userOf is whom the reporters of a plan were made for, by the object.
+// userOf returns the user of the reporter in a pod or DaemonSet.
 func userOf(t *testing.T, o *unstructured.Unstructured) string {
 	t.Helper()
 	spec := informers.As[corev1.Pod](o).Spec
@@ -74,7 +74,7 @@ func TestCompanionIsMadeOnceTheUserIsKnown(t *testing.T) {
 	}
 }
 
-// What is learned later of the same API server pod is no reason to replace a companion.
+// A companion is not replaced if the user of the same API server pod becomes known later.
 func TestCompanionIsNotReplacedForItsUser(t *testing.T) {
 	old := map[types.UID]time.Duration{"1": startsWithin}
 	first := planOf(t, fixture(t, v1alpha1.ModeCompanionPod, pods(apiPod("a", "1", notStarted)), seen(old)))
@@ -83,7 +83,7 @@ func TestCompanionIsNotReplacedForItsUser(t *testing.T) {
 	if plan := planOf(t, s); names(workloads(plan)) != names(workloads(first)) || len(plan.Delete) > 0 {
 		t.Errorf("%s made, %s deleted", names(workloads(plan)), names(plan.Delete))
 	}
-	// An operator that was just started has not seen for long that the container is not there.
+	// A restarted operator has not yet seen for a minute that the container is missing.
 	s = fixture(t, v1alpha1.ModeCompanionPod, pods(apiPod("a", "1", notStarted)), delivered(t, first))
 	if plan := planOf(t, s); names(workloads(plan)) != names(workloads(first)) || len(plan.Delete) > 0 {
 		t.Errorf("after a restart %s made, %s deleted", names(workloads(plan)), names(plan.Delete))
@@ -96,7 +96,7 @@ func TestCompanionIsNotReplacedForItsUser(t *testing.T) {
 	if plan := planOf(t, s); userOf(t, workloads(plan)[0]) != "7:7 groups 7" || names(plan.Delete) != "Pod/"+made.GetName() {
 		t.Errorf("for a new pod of the API server %s was made, of %s", names(workloads(plan)), userOf(t, workloads(plan)[0]))
 	}
-	// Companions of a version before this one have no user: they are replaced as for any other change.
+	// Companions of earlier versions name no user. They are replaced like companions with any other difference.
 	s = fixture(t, v1alpha1.ModeCompanionPod, pods(apiPod("a", "1", runsAs(7))), delivered(t, first))
 	containers, _, _ := unstructured.NestedSlice(s.own("Pod")[0].Object, "spec", "containers")
 	delete(containers[0].(map[string]any), "env")
@@ -111,11 +111,11 @@ func TestAgentsHaveTheUserOfThePodThatWasSeenLast(t *testing.T) {
 	terminating := func(p *corev1.Pod) { p.DeletionTimestamp = new(metav1.Now()) }
 	a, b := apiPod("a", "1", onHost, runsAs(7)), apiPod("b", "2", onHost, runsAs(8))
 	for name, c := range map[string]struct {
-		before  []*corev1.Pod // for which agents were made
+		before  []*corev1.Pod // the pods for which the agents were created
 		pods    []*corev1.Pod
 		ages    map[types.UID]time.Duration
 		want    string
-		differs string // what the condition names
+		differs string // the difference that the condition names
 	}{
 		"no pod":                        {nil, nil, nil, root, ""},
 		"no pod now":                    {[]*corev1.Pod{a}, nil, nil, "7:7 groups 7", ""},
@@ -153,7 +153,7 @@ func TestAgentsHaveTheUserOfThePodThatWasSeenLast(t *testing.T) {
 	}
 }
 
-// The time that a Pod has of its creation is by another clock.
+// A pod's creation time is by another machine's clock.
 func TestPodIsAsOldAsThisProcessHasSeenIt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := New(Options{Clock: clock.RealClock{}, Registry: prometheus.NewRegistry(),

@@ -139,7 +139,7 @@ func TestInvalidProfileFallsBackToIntermediate(t *testing.T) {
 	}
 }
 
-// What no profile of OpenShift names.
+// No profile of OpenShift contains this suite.
 func TestNamesOfOtherSuites(t *testing.T) {
 	for openSSL, iana := range map[string]string{
 		"ECDHE-RSA-DES-CBC3-SHA": "TLS_ECDHE_RSA_WITH_3DES_EDE_CBC_SHA",

@@ -53,7 +53,7 @@ e 0
 	if diff := cmp.Diff(want, ours); diff != "" {
 		t.Error(diff)
 	}
-	// By Prometheus's own parser, too.
+	// Prometheus's own parser must accept the text, too.
 	if problems, err := promlint.New(strings.NewReader(ours)).Lint(); err != nil || len(problems) > 0 {
 		t.Error(problems, err)
 	}

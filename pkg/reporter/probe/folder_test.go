@@ -15,7 +15,7 @@ import (
 	"github.com/kms-health/kms-health/test/harness/program"
 )
 
-// mountedAs gives a plugin a mountinfo in which a folder is the mount of another one.
+// mountedAs gives a plugin a mountinfo in which root is mounted at folder.
 func mountedAs(p *Plugin, folder, root string) {
 	p.mounts = func() (string, error) {
 		return "1 0 254:0 / / rw - ext4 /dev/vda rw\n2 1 254:0 " + root + " " + folder + " ro - ext4 /dev/vda rw\n", nil
@@ -24,8 +24,7 @@ func mountedAs(p *Plugin, folder, root string) {
 
 const podVolume = "/var/lib/kubelet/pods/9f/volumes/kubernetes.io~empty-dir/kms-sockets"
 
-// A folder that was deleted while it was mounted can still be opened: here through
-// /proc, in a pod through its mount.
+// A folder that was deleted while mounted can still be opened: here through /proc, in a pod through its mount.
 func TestDeletedFolder(t *testing.T) {
 	for root, want := range map[string]string{
 		podVolume + "//deleted": "",
@@ -59,7 +58,7 @@ func TestDeletedFolder(t *testing.T) {
 	}
 }
 
-// A link to a socket that does not exist yet is awaited as the socket is.
+// A link to a missing socket is watched like the missing socket itself.
 func TestSocketThatCannotBeConnectedTo(t *testing.T) {
 	link := filepath.Join(program.SocketDir(t), "kms.sock")
 	if err := os.Symlink(link+".target", link); err != nil {

@@ -18,12 +18,11 @@ import (
 	"github.com/kms-health/kms-health/test/kmsplugin"
 )
 
-// childSocket makes the test binary probe the plugin on a socket, as a process that can be
-// stopped.
+// childSocket makes the test binary a process that probes the plugin on a socket, and that the test can stop.
 const childSocket = "PROBE_TEST_SOCKET"
 
-// probeByCommand probes a plugin that must be healthy, and then executes the commands of
-// its standard input. It writes one line for each of them.
+// probeByCommand probes a plugin that must be healthy, and then executes commands from its standard input. It writes
+// one line for each.
 func probeByCommand(address string) {
 	plugin := NewPlugin(address)
 	var last Result
@@ -49,14 +48,14 @@ func probeByCommand(address string) {
 	}
 }
 
-// An answer that is there when the reporter runs again came in time, as far as anybody knows. Whether its
-// timeout or the answer is noticed first is a matter of chance: eight reporters. What was left of a round trip's
-// bound meanwhile is not the plugin's time either.
+// An answer that is present when the stopped reporter continues may have come in time, so it counts. Chance decides
+// whether the reporter notices the timeout or the answer first, so there are eight reporters. The time in which it did
+// not run does not count against a round trip's bound either.
 func TestAnswerThatArrivedWhileTheReporterDidNotRunCounts(t *testing.T) {
-	const timeout = time.Second // of the child
+	const timeout = time.Second // the child's timeout
 	for i, tt := range slices.Repeat([]struct {
 		command, fault string
-		call           kmsplugin.Call // during which it is stopped
+		call           kmsplugin.Call // the call during which the reporter is stopped
 		stopped        time.Duration
 		want           string
 	}{
@@ -93,7 +92,7 @@ func TestReporterThatDidNotRunDoesNotBlameThePlugin(t *testing.T) {
 	for name, tt := range map[string]struct {
 		faults  string
 		command string
-		call    kmsplugin.Call // during which it is stopped
+		call    kmsplugin.Call // the call during which the reporter is stopped
 		want    string
 	}{
 		"Encrypt":                {"hang encrypt", "round trip", kmsplugin.CallEncrypt, notMade},
@@ -108,7 +107,7 @@ func TestReporterThatDidNotRunDoesNotBlameThePlugin(t *testing.T) {
 			for line := range strings.SplitSeq(tt.faults, "; ") {
 				set(t, real, line)
 			}
-			for inTime := false; !inTime; { // on a busy machine the call may have ended before
+			for inTime := false; !inTime; { // on a busy machine the call may end before SIGSTOP
 				calls := real.Calls(tt.call).Count
 				if _, err := fmt.Fprintln(reporter.input, tt.command); err != nil {
 					t.Fatal(err)
@@ -128,7 +127,7 @@ func TestReporterThatDidNotRunDoesNotBlameThePlugin(t *testing.T) {
 	}
 }
 
-// oneAfterAnother is a call that takes goroutines, as those of gRPC, of which each has to run.
+// oneAfterAnother simulates a gRPC call that completes only after several goroutines have run, one after another.
 func oneAfterAnother(ctx context.Context, goroutines int, _ ...grpc.CallOption) (any, error) {
 	for range goroutines {
 		select {
@@ -140,7 +139,7 @@ func oneAfterAnother(ctx context.Context, goroutines int, _ ...grpc.CallOption) 
 	return nil, nil
 }
 
-// As a container with few shares of a CPU beside busy ones: it runs for a moment now and then.
+// A container with few CPU shares on a busy node runs only for a moment now and then.
 func TestReporterThatHardlyRunsDoesNotBlameThePlugin(t *testing.T) {
 	reporter := startChild(t, childSocket+"="+strings.TrimPrefix(start(t).Endpoint(), "unix://"))
 	if _, err := fmt.Fprintln(reporter.input, "goroutines"); err != nil {

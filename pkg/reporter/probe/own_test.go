@@ -8,7 +8,7 @@ import (
 	"github.com/kms-health/kms-health/pkg/contract"
 )
 
-// exhaust leaves this process no further descriptor, and returns a function that restores them.
+// exhaust uses up the process's file descriptors. The returned function releases them.
 func exhaust(t *testing.T) (restore func()) {
 	t.Helper()
 	var before syscall.Rlimit

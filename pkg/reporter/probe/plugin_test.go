@@ -26,7 +26,7 @@ import (
 	"github.com/kms-health/kms-health/test/kmsplugin"
 )
 
-// generous is a timeout that no passing probe reaches.
+// generous is a timeout that a successful probe never reaches.
 const generous = 20 * time.Second
 
 // short is the timeout of probes that should time out.
@@ -90,7 +90,7 @@ func probed(t *testing.T, endpoint string) *Plugin {
 	return p
 }
 
-// faults are lines of faults of the plugin, and what a probe reports with them.
+// faults are faults of the development plugin, one a line, and the verdict with each. trip: only a round trip finds it.
 var faults = map[string]struct {
 	trip    bool
 	timeout time.Duration
@@ -122,7 +122,7 @@ var faults = map[string]struct {
 	"rpc-error Canceled x":         {status: contract.Error, reason: contract.ReportedUnhealthy, detail: "Status: Canceled: x", noKey: true},
 	"wrong-decrypt":                {trip: true, status: contract.Unhealthy, reason: contract.RoundTripMismatch, detail: "the answer to Decrypt is 32 bytes that differ from the 32 that were encrypted"},
 	"short-decrypt":                {trip: true, status: contract.Unhealthy, reason: contract.RoundTripMismatch, detail: "the answer to Decrypt is 31 bytes that differ from the 32 that were encrypted"},
-	"replaced-key":                 {trip: true, status: contract.Healthy}, // only a kept sample shows it
+	"replaced-key":                 {trip: true, status: contract.Healthy}, // only a kept sample detects it
 	"hang encrypt":                 {trip: true, timeout: 2 * time.Second, status: contract.Unhealthy, reason: contract.Timeout, detail: "Encrypt: no answer within 2s"},
 	"encrypt-key-id other":         {trip: true, status: contract.Unhealthy, reason: contract.ProtocolViolation, detail: `the answer to Encrypt names key_id "other", that to Status "`},
 	// The same project's issues 74 and 26: after a restart the socket's file was left behind.
@@ -182,7 +182,7 @@ func TestTimeoutIsForEachCall(t *testing.T) {
 	}
 }
 
-// A plugin that gives up shortly before its caller does, as it should, has a reason to name.
+// A plugin should give up shortly before its caller, and return the reason.
 func TestTextOfAPluginThatGivesUpBeforeTheTimeoutIsReported(t *testing.T) {
 	t.Parallel() // it waits
 	real := start(t, "slow 2800ms", "rpc-error DeadlineExceeded the vault did not answer")
@@ -214,8 +214,8 @@ func TestPluginThatEndsDuringStatusIsReportedAsItIsThen(t *testing.T) {
 	}
 }
 
-// The report of a plugin without a status could not be read, nor could those of the others in the same message.
-// FAILED_PRECONDITION names no cause: openbao-kubernetes-kms returns it for all that makes its Status unhealthy.
+// An entry without a status would make the whole message unreadable. FAILED_PRECONDITION names no cause:
+// openbao-kubernetes-kms returns it for every problem in Status.
 func TestEveryCodeIsAVerdict(t *testing.T) {
 	want := map[codes.Code]contract.Reason{
 		codes.DeadlineExceeded: contract.Timeout, codes.Unauthenticated: contract.Unauthenticated, codes.PermissionDenied: contract.PermissionDenied,
@@ -262,7 +262,7 @@ func TestOneConnectionServesManyProbes(t *testing.T) {
 	}
 }
 
-// The next kube-apiserver connects by the path, whoever has kept the connections of before.
+// A restarted kube-apiserver connects by the path, even if the former process still holds its connections.
 func TestProbeFollowsThePathToASuccessor(t *testing.T) {
 	old := start(t)
 	plugin := probed(t, old.Endpoint())
@@ -279,7 +279,7 @@ func TestProbeFollowsThePathToASuccessor(t *testing.T) {
 		!strings.Contains(r.Detail, "the successor is sealed") {
 		t.Errorf("%+v", r)
 	}
-	// A mode that the API server's user cannot connect with.
+	// With this mode the API server's user could not connect, so the probe must connect again.
 	if err := os.Chmod(socket, 0); err != nil {
 		t.Fatal(err)
 	}
@@ -289,7 +289,7 @@ func TestProbeFollowsThePathToASuccessor(t *testing.T) {
 	}
 }
 
-// A process that does not accept, and holds on to its socket, is succeeded at the path.
+// A process that hangs keeps its socket, and another one takes over the path.
 func TestProbeLeavesAQueueThatThePathNoLongerLeadsTo(t *testing.T) {
 	socket := filepath.Join(program.SocketDir(t), "kms.sock")
 	hung, err := net.Listen("unix", socket)
@@ -327,7 +327,7 @@ func TestPathWithoutAPluginIsReportedAtOnceWithTheReason(t *testing.T) {
 		dir:                    {contract.ConnectFailed, ": connection refused: it is not a socket, its mode is drwx------"},
 	} {
 		plugin := probed(t, "unix://"+path)
-		for range 3 { // the later ones must not wait for a backoff
+		for range 3 { // later probes must not wait for a backoff
 			began := time.Now()
 			r := ask(t, plugin, writer(generous))
 			if r.Status != contract.Error || r.Reason != want.reason || r.Detail != "cannot connect to "+path+want.detail || r.Gone {
@@ -340,8 +340,7 @@ func TestPathWithoutAPluginIsReportedAtOnceWithTheReason(t *testing.T) {
 	}
 }
 
-// gRPC connects again without a backoff while a call waits: some thousand times, or, with one processor, until the
-// timeout.
+// While a call waits, gRPC reconnects without a backoff: some thousand times, or with one processor until the timeout.
 func TestPluginThatEndsEachConnectionIsAnError(t *testing.T) {
 	socket := program.SocketDir(t) + "/kms.sock"
 	listener, err := net.Listen("unix", socket)
@@ -358,13 +357,13 @@ func TestPluginThatEndsEachConnectionIsAnError(t *testing.T) {
 			go func() { // SETTINGS and GOAWAY of HTTP/2 (RFC 9113)
 				_, _ = io.WriteString(conn, "\x00\x00\x00\x04\x00\x00\x00\x00\x00"+
 					"\x00\x00\x08\x07\x00\x00\x00\x00\x00"+"\x00\x00\x00\x00\x00\x00\x00\x00")
-				_, _ = io.Copy(io.Discard, conn) // until the client closes it
+				_, _ = io.Copy(io.Discard, conn) // reads until the client closes the connection
 				_ = conn.Close()
 			}()
 		}
 	}()
 	plugin := probed(t, "unix://"+socket)
-	timeout, want := generous, contract.Unavailable // a busy machine needs seconds for them
+	timeout, want := generous, contract.Unavailable // a busy machine needs seconds for the connections
 	if runtime.GOMAXPROCS(0) == 1 {
 		timeout, want = short, contract.Timeout
 	}
@@ -374,7 +373,7 @@ func TestPluginThatEndsEachConnectionIsAnError(t *testing.T) {
 	}
 }
 
-// It is what gRPC returns in one of some hundred runs of the test above.
+// gRPC returns io.EOF in one of some hundred runs of the test above.
 func TestRequestThatWasNotSentHasNoAnswer(t *testing.T) {
 	method := func(context.Context, *kmsapi.StatusRequest, ...grpc.CallOption) (*kmsapi.StatusResponse, error) {
 		return nil, io.EOF
@@ -418,7 +417,7 @@ short line
 		"/var/run/kmsplugin/deeper": true,
 		"/var/run/kmsplugins":       false,
 		"/memory":                   false,
-		"/writable/kms":             false, // of the host, in a volume of the reporter's own pod
+		"/writable/kms":             false, // a host folder, mounted in a volume of the reporter's pod
 		"/":                         false,
 		"/elsewhere":                false,
 	} {

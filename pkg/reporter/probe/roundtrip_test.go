@@ -38,10 +38,10 @@ func TestStatusThatLagsBehindARotationIsHealthy(t *testing.T) {
 	}
 }
 
-// Whether new data can be encrypted and decrypted is one verdict, and whether the kept sample can is another.
+// The verdict on new data is separate from the verdict on the kept sample.
 func TestKeptSampleIsDecrypted(t *testing.T) {
 	for name, tt := range map[string]struct {
-		fault  string // after the sample was made
+		fault  string // set after the sample was made
 		rotate bool
 		reason contract.Reason
 		detail string
@@ -77,7 +77,7 @@ func TestKeptSampleIsDecrypted(t *testing.T) {
 	}
 }
 
-// What never could be decrypted shows nothing about what was written: it is not compared later.
+// A sample that could never be decrypted is useless for later checks.
 func TestSampleThatNeverCouldBeDecryptedIsNotKept(t *testing.T) {
 	real := start(t, "refuse-decrypt")
 	plugin := probed(t, real.Endpoint())
@@ -127,8 +127,7 @@ func TestRoundTripIsNotMadeWithoutAConnection(t *testing.T) {
 	}
 }
 
-// The next probe reports a lost connection; a round trip's verdict on it would be kept
-// after the connection has recovered.
+// The next probe reports the lost connection. A verdict of the round trip would outlast the recovery.
 func TestConnectionLostDuringARoundTripIsNoVerdict(t *testing.T) {
 	real := start(t, "hang encrypt")
 	plugin := probed(t, real.Endpoint())

@@ -19,7 +19,7 @@ import (
 	"github.com/kms-health/kms-health/test/kmsplugin"
 )
 
-// childFolder makes the test binary run a plugin, as a process that can be stopped.
+// childFolder makes the test binary a process that runs a plugin, and that the test can stop.
 const childFolder = "PROBE_TEST_PLUGIN_FOLDER"
 
 func TestMain(m *testing.M) {
@@ -86,8 +86,8 @@ func (p *process) line() string {
 	return line
 }
 
-// signal returns, after SIGSTOP, when all threads of the process have stopped, which is when
-// the kernel tells its parent.
+// signal sends a signal. After SIGSTOP it waits until all threads have stopped: only then does the kernel notify the
+// parent.
 func (p *process) signal(s syscall.Signal) {
 	p.t.Helper()
 	if err := p.Process.Signal(s); err != nil {
@@ -100,7 +100,7 @@ func (p *process) signal(s syscall.Signal) {
 	}
 }
 
-// resources are those that could leak.
+// resources are resources that could leak.
 type resources struct {
 	goroutines, descriptors int
 	heap                    uint64
@@ -109,7 +109,7 @@ type resources struct {
 func held(t *testing.T) resources {
 	t.Helper()
 	runtime.GC()
-	runtime.GC() // after finalizers have run
+	runtime.GC() // frees what finalizers released
 	var m runtime.MemStats
 	runtime.ReadMemStats(&m)
 	open, err := os.ReadDir("/proc/self/fd")
@@ -147,7 +147,7 @@ func TestStoppedPluginCostsNoMemoryAndFewConnections(t *testing.T) {
 			t.Fatalf("%+v", r)
 		}
 	}
-	// One that listens, but never starts HTTP/2, gets one connection.
+	// A plugin that listens but never starts HTTP/2 gets only one connection.
 	real.signal(syscall.SIGSTOP)
 	for range 20 {
 		if r := ask(t, plugin, writer(short/10)); r.NotProbed == "" && r.Reason != contract.Timeout {
@@ -175,7 +175,7 @@ func TestStoppedPluginCostsNoMemoryAndFewConnections(t *testing.T) {
 	healthy()
 
 	real.signal(syscall.SIGSTOP)
-	for range 500 { // until its socket is full
+	for range 500 { // fills its socket's buffer
 		ask(t, plugin, writer(time.Millisecond))
 	}
 	began := time.Now()

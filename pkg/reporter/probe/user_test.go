@@ -21,24 +21,24 @@ import (
 	"github.com/kms-health/kms-health/test/kmsplugin"
 )
 
-// childCapabilities makes the test binary another user's process, with no capability but these, that
-// connects to the socket of childOf.
+// childCapabilities makes the test binary a process that has only these capabilities, and connects to the socket of
+// childOf.
 const (
 	childCapabilities = "PROBE_TEST_CAPABILITIES"
 	childOf           = "PROBE_TEST_CONNECT_TO"
-	childSandbox      = "PROBE_TEST_SANDBOX" // in which it makes no socket
+	childSandbox      = "PROBE_TEST_SANDBOX" // socket(2) is denied in the child
 	noCapabilities    = "[]"
 )
 
-// attempt is what a process sees of a socket: by a plain connect, and by a probe.
+// attempt has the results of a plain connect and of a probe.
 type attempt struct {
 	User    string
 	Connect string // the error, empty if it was connected
 	Probe   Result
 }
 
-// connectAsAnother first gives up capabilities: only a new program of root loses those that the
-// bounding set, which each thread has of its own, does not have.
+// connectAsAnother first drops capabilities from the bounding set, which is per thread. For root this takes effect only
+// with the next exec.
 func connectAsAnother() {
 	fail := func(err error) {
 		if err != nil {
@@ -51,7 +51,7 @@ func connectAsAnother() {
 	runtime.LockOSThread()
 	dropped := false
 	for c := uintptr(0); os.Geteuid() == 0 && c <= unix.CAP_LAST_CAP; c++ {
-		has, _ := unix.PrctlRetInt(unix.PR_CAPBSET_READ, c, 0, 0, 0) // an error: this kernel does not know it
+		has, _ := unix.PrctlRetInt(unix.PR_CAPBSET_READ, c, 0, 0, 0) // an error means that this kernel does not know it
 		if has == 1 && !slices.Contains(kept, int(c)) {
 			fail(unix.Prctl(unix.PR_CAPBSET_DROP, c, 0, 0, 0))
 			dropped = true
@@ -95,11 +95,11 @@ func denySockets() error {
 	return nil
 }
 
-// as connects to a socket as another user, whose groups and capabilities are those given. The API server's
-// user is what the environment has; empty: nothing.
+// as connects to a socket as another user, with these groups and capabilities. apiServer is set in the environment
+// unless it is empty.
 func as(t *testing.T, user syscall.Credential, capabilities, apiServer, socket string, env ...string) (a attempt) {
 	t.Helper()
-	cmd := exec.Command("/proc/self/exe") // its folder is not every user's
+	cmd := exec.Command("/proc/self/exe") // other users may not enter the folder of the binary
 	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &user}
 	cmd.Env = append([]string{childCapabilities + "=" + capabilities, childOf + "=" + socket}, env...)
 	if apiServer != "" {
@@ -124,7 +124,7 @@ func needsRoot(t *testing.T) {
 	}
 }
 
-// socketOf is that of a plugin, with an owner, a group and a mode.
+// socketOf starts a plugin, and returns its socket with an owner, a group and a mode.
 func socketOf(t *testing.T, uid, gid int, mode os.FileMode) string {
 	t.Helper()
 	dir := program.SocketDir(t)
@@ -138,8 +138,8 @@ func socketOf(t *testing.T, uid, gid int, mode os.FileMode) string {
 	return socket
 }
 
-// users that API servers run as, with the capabilities that a container runtime gives them, and those that
-// the reporter beside them has.
+// users are users of API servers, with the capabilities that a container runtime gives them, and the capabilities of
+// the reporter.
 var users = []struct {
 	name                string
 	credential          syscall.Credential
@@ -189,7 +189,7 @@ func TestVerdictIsWhatTheAPIServersOwnConnectGets(t *testing.T) {
 	}
 }
 
-// The reporter's own user is no fault of a plugin.
+// A reporter with another user than the API server must not blame the plugin.
 func TestUserThatIsNotTheAPIServersBlamesNoPlugin(t *testing.T) {
 	needsRoot(t)
 	const is = "cannot be probed as the API server: connect: permission denied: this process runs as 0:0 groups 0, and the API server"

@@ -14,7 +14,7 @@ import (
 	"github.com/kms-health/kms-health/pkg/contract"
 )
 
-// owned is an entry of managedFields: a manager, and the fields that it owns.
+// owned returns an entry of managedFields: a manager, and the fields that it owns.
 func owned(manager, fields string) metav1.ManagedFieldsEntry {
 	return metav1.ManagedFieldsEntry{
 		Manager: manager, Operation: metav1.ManagedFieldsOperationApply, APIVersion: "operator.openshift.io/v1",
@@ -22,7 +22,7 @@ func owned(manager, fields string) metav1.ManagedFieldsEntry {
 	}
 }
 
-// ownsCondition are the fields of a manager that owns a node's condition.
+// ownsCondition returns the fields of a manager that owns a node's condition.
 func ownsCondition(node string) string {
 	return fmt.Sprintf(`{"f:status":{"f:conditions":{%s}}}`, conditionFields(node))
 }
@@ -32,7 +32,7 @@ func conditionFields(node string) string {
 		contract.ConditionType(node))
 }
 
-// metadataWith is the answer of an API server to a write.
+// metadataWith returns an API server's answer to a write.
 func metadataWith(annotations map[string]string, fields ...metav1.ManagedFieldsEntry) string {
 	answer, err := json.Marshal(metav1.PartialObjectMetadata{
 		TypeMeta:   metav1.TypeMeta{APIVersion: "meta.k8s.io/v1", Kind: "PartialObjectMetadata"},
@@ -85,7 +85,7 @@ func TestWriteSucceededOnlyIfTheAnswerShowsIt(t *testing.T) {
 			w.Header().Set("Content-Type", "application/json")
 			for zeros := make([]byte, 1<<20); ; {
 				if _, err := w.Write(zeros); err != nil {
-					return // the client has closed it
+					return // the client has closed the connection
 				}
 			}
 		}, Unexpected},
@@ -123,7 +123,7 @@ func TestBufferOfALargeAnswerIsNotKept(t *testing.T) {
 	}
 }
 
-// A proxy, or a server that is overloaded, may send the status and no end of the body.
+// A proxy, or an overloaded server, may send the status code but never finish the body.
 func TestAnswerIsOfItsStatusKindAlsoIfItsBodyIsSlowOrBroken(t *testing.T) {
 	const start = `{"kind":"Status","status":"Failure","message":"forbidden: by policy`
 	for name, tt := range map[string]struct {
@@ -156,7 +156,7 @@ func TestAnswerIsOfItsStatusKindAlsoIfItsBodyIsSlowOrBroken(t *testing.T) {
 	}
 }
 
-// BenchmarkAnswer is the check of an answer with the managed fields of 40 managers.
+// BenchmarkAnswer checks an answer with the managed fields of 40 managers.
 func BenchmarkAnswer(b *testing.B) {
 	var fields []metav1.ManagedFieldsEntry
 	for i := range 40 {

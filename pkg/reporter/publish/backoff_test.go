@@ -34,7 +34,7 @@ func TestFailuresOfAlternatingKindsBackOff(t *testing.T) {
 	}
 }
 
-// logLines returns what is logged during the test.
+// logLines records the log of the test.
 func logLines(t *testing.T) func() []string {
 	var mu sync.Mutex
 	var lines []string
@@ -56,7 +56,7 @@ func TestEachCauseOfAFailureIsLoggedOnceAndEveryTenMinutes(t *testing.T) {
 	lines := logLines(t)
 	log := newWriteLog()
 	now, seen := noon, 0
-	// result of a write: a kind and a text; a pause; or "" for a success.
+	// A result is a kind and a text, a pause, or "" for a success.
 	role, policy := "forbidden: no RBAC policy matched", "forbidden: ValidatingAdmissionPolicy 'x' denied request"
 	varying := func(n int) string {
 		return fmt.Sprintf("unreachable: read tcp 10.0.0.1:%d->10.0.0.2:6443 at %s, ID %x", 40_000+n, noon.Add(time.Duration(n)*time.Hour), n*n+1<<40)
@@ -98,7 +98,7 @@ func TestEachCauseOfAFailureIsLoggedOnceAndEveryTenMinutes(t *testing.T) {
 	}
 }
 
-// A proxy might put a text of its own into each answer.
+// A proxy might put a different text into each answer.
 func TestCausesWithoutEndAreALineAMinuteAndBoundedMemory(t *testing.T) {
 	lines := logLines(t)
 	log := newWriteLog()

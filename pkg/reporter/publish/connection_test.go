@@ -29,7 +29,7 @@ func TestFailureThatAnotherServerMightNotHaveClosesTheConnection(t *testing.T) {
 			s := newServer(t)
 			s.answers(tt.answer)
 			timeout := waitLimit
-			if tt.want { // a timeout is a new connection, too
+			if tt.want { // a timeout also leads to a new connection
 				timeout = 500 * time.Millisecond
 			}
 			p := run(t, credentialFiles(t, s), timeout)
@@ -48,8 +48,8 @@ func TestFailureThatAnotherServerMightNotHaveClosesTheConnection(t *testing.T) {
 	}
 }
 
-// switches answers "101 Switching Protocols". After it net/http hands over the connection itself,
-// which the request's context does not end.
+// switches answers "101 Switching Protocols". net/http then hands over the connection, and the request's context no
+// longer ends it.
 func switches(w http.ResponseWriter, _ *http.Request) {
 	conn, _, err := http.NewResponseController(w).Hijack()
 	if err != nil {
@@ -61,9 +61,8 @@ func switches(w http.ResponseWriter, _ *http.Request) {
 	_, _ = conn.Read(make([]byte, 1)) // until the client closes it
 }
 
-// net/http continues to make a connection after its request has ended. With a server that
-// accepts but never answers, such as a frozen one, each try would leak a goroutine and a
-// descriptor.
+// net/http finishes connecting even after its request has ended. With a server that accepts but never answers, such as
+// a frozen one, each try would leak a goroutine and a descriptor.
 func TestHandshakeThatHangsLeaksNoConnection(t *testing.T) {
 	s := newServer(t)
 	dir := credentialFiles(t, s)
@@ -96,7 +95,7 @@ func TestHandshakeThatHangsLeaksNoConnection(t *testing.T) {
 	await(t, "at most one connection is open after 4 tries", func() bool { return open.Load() <= 1 })
 }
 
-// The text of a server's error is untrusted, and may have no end.
+// The text of a server's error is untrusted, and may be endless.
 func TestErrorIsOneLineOfBoundedLength(t *testing.T) {
 	s := newServer(t)
 	s.answers(func(w http.ResponseWriter, _ *http.Request) {
@@ -104,7 +103,7 @@ func TestErrorIsOneLineOfBoundedLength(t *testing.T) {
 		w.WriteHeader(http.StatusFound)
 		for {
 			if _, err := io.WriteString(w, "line\n\x7f"); err != nil {
-				return // the client has closed it
+				return // the client has closed the connection
 			}
 		}
 	})

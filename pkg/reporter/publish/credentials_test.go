@@ -13,8 +13,7 @@ import (
 	"github.com/kms-health/kms-health/pkg/contract"
 )
 
-// certificateServer answers 401 to clients without a certificate or with another token
-// than the first.
+// certificateServer answers 401 to clients without a certificate, or with another token than "first".
 func certificateServer(t *testing.T) (s *server, dir string) {
 	s = newServer(t)
 	s.answers(func(w http.ResponseWriter, r *http.Request) {
@@ -55,10 +54,10 @@ func TestEmptiedOrDeletedCredentialFileKeepsTheLastValidOnesInUse(t *testing.T) 
 			}
 			p.offer("2")
 			p.waitFor(t, Success, 2)
-			if name == "token" { // a new one is used by the next write
+			if name == "token" { // the next write uses a new token
 				write(t, dir+"/token", "second")
 				p.offer("3")
-				p.waitFor(t, Unauthorized, 1) // the server knows the first one
+				p.waitFor(t, Unauthorized, 1) // the server accepts only the first token
 			}
 			if text := strings.Join(lines(), "\n"); !strings.Contains(text, "Credential files cannot be used; the last valid ones stay in use") {
 				t.Errorf("logged %s", text)
@@ -154,7 +153,7 @@ func inlineToken(t *testing.T, dir, token string) {
 	replaceIn(t, dir+"/kubeconfig", "tokenFile: "+dir+"/token", "token: "+token)
 }
 
-// Nobody else may know when it ends: the owner of a sidecar brings it.
+// The owner of a sidecar provides the certificate, so only the reporter can report when it expires.
 func TestLifetimeOfAClientCertificateIsAMetric(t *testing.T) {
 	s, dir := certificateServer(t)
 	p := run(t, dir, waitLimit)

@@ -13,8 +13,8 @@ import (
 	"k8s.io/client-go/util/cert"
 )
 
-// clientGo returns the client that client-go makes of a kubeconfig. Its loader refuses a file and data for one
-// thing, with "… will override", which the part of it that makes connections does.
+// clientGo returns the client that client-go makes from a kubeconfig. It avoids client-go's validation, which refuses a
+// file and data for the same field, although the code that connects accepts both.
 func clientGo(t *testing.T, path string) (*http.Client, error) {
 	t.Helper()
 	loaded, err := clientcmd.LoadFromFile(path)
@@ -34,7 +34,7 @@ func clientGo(t *testing.T, path string) (*http.Client, error) {
 			KeyFile: u.ClientKey, KeyData: u.ClientKeyData,
 		},
 	}
-	// Not HTTPClientFor: its cache of transports has goroutines that end with a garbage collection, at some time.
+	// HTTPClientFor would cache the transport, with goroutines that end only at some later garbage collection.
 	settings, err := rest.TLSConfigFor(config)
 	if err != nil {
 		return nil, err
@@ -53,7 +53,8 @@ func pair(t *testing.T, name string) (certificate, key string) {
 	return string(c), string(k)
 }
 
-// What a kubeconfig gives twice is used as by client-go: the data of a CA, certificate and key, the file of a token.
+// If a kubeconfig has a field twice, the reporter decides like client-go: for CA, certificate and key the data count,
+// for the token the file.
 func TestKubeconfigIsReadAsByClientGo(t *testing.T) {
 	in := func(text string) string { return base64.StdEncoding.EncodeToString([]byte(text)) }
 	s := newServer(t)

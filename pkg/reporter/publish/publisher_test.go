@@ -30,8 +30,8 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 // waitLimit bounds each wait.
 const waitLimit = time.Minute
 
-// server is an HTTPS server with given responses, for behaviour that a healthy API
-// server does not show; all other tests use a real one, in test/integration.
+// server is an HTTPS server with given responses, for behaviour that a healthy API server does not show. All else is
+// tested with a real API server, in test/integration.
 type server struct {
 	*httptest.Server
 	mu       sync.Mutex
@@ -88,7 +88,7 @@ func newServer(t *testing.T) *server {
 	return s
 }
 
-// accepts answers as an API server that has written the condition.
+// accepts answers like an API server that has written the condition.
 func accepts(w http.ResponseWriter, r *http.Request) {
 	manager := r.URL.Query().Get("fieldManager")
 	says(metadataWith(nil, owned(manager, ownsCondition("n"))))(w, r)
@@ -203,7 +203,7 @@ func await(t *testing.T, what string, ok func() bool) {
 func TestRequestIsOneServerSideApplyOfTheReportersOwnCondition(t *testing.T) {
 	s := newServer(t)
 	p := run(t, credentialFiles(t, s), waitLimit)
-	p.Offer(nil) // is not written
+	p.Offer(nil) // nothing to write
 	p.Offer([]contract.Entry{
 		{KeyID: "2", KEKID: "k", Status: contract.Healthy, LastChecked: noon, Interval: 30 * time.Second, Reporter: "u-1"},
 		{KeyID: "1", Status: contract.Error, LastChecked: noon, Detail: "gone", Interval: 30 * time.Second},
@@ -234,7 +234,7 @@ func TestFailedWriteIsDroppedAndTheLatestIsWritten(t *testing.T) {
 	p.offer("1")
 	<-entered
 	for _, keyID := range []string{"2", "3", "4"} {
-		p.offer(keyID) // while the first write runs
+		p.offer(keyID) // offered while the first write runs
 	}
 	s.answers(nil)
 	close(leave)
@@ -243,7 +243,7 @@ func TestFailedWriteIsDroppedAndTheLatestIsWritten(t *testing.T) {
 	}
 	p.waitFor(t, Success, 1)
 	p.waitFor(t, ServerError, 1)
-	p.offer("5") // and goes on
+	p.offer("5") // later writes work
 	if next := s.next(t); next.keyIDs[0] != "5" {
 		t.Errorf("wrote %v again", next.keyIDs)
 	}
@@ -299,7 +299,7 @@ func TestAnotherServersCertificateIsRefusedUntilItsCAIsThere(t *testing.T) {
 	p.waitFor(t, Success, 1)
 }
 
-// With a redirect, no other server may get the token or a GET.
+// The reporter must not follow a redirect: no other server may get the token or a GET.
 func TestPagesAndRedirectsAreNoSuccessAndNotFollowed(t *testing.T) {
 	s, other := newServer(t), newServer(t)
 	redirect := func(code int) http.HandlerFunc {

@@ -80,14 +80,13 @@ func TestErrorResponsesAreClassified(t *testing.T) {
 func TestRetryAfter(t *testing.T) {
 	for value, want := range map[string]time.Duration{
 		"": 0, "0": 0, "3": 3 * time.Second, "-3": 0, "x": 0, "86400": time.Minute, "99999999999999999999": time.Minute,
-		"Fri, 08 May 2027 12:00:00 GMT": 0, // the form that API servers do not use
+		"Fri, 08 May 2027 12:00:00 GMT": 0, // a format that API servers do not use
 	} {
 		if got := retryAfter(value); got != want {
 			t.Errorf("%q: %s, want %s", value, got, want)
 		}
 	}
-	// An API server that starts sends 503 and five seconds until it serves a custom resource,
-	// which it does sooner.
+	// A starting API server answers 503 with five seconds, but serves the custom resource sooner.
 	header := http.Header{"Retry-After": {"5"}}
 	for code, want := range map[int]time.Duration{429: 5 * time.Second, 503: 0} {
 		if got := answerFailure(code, header, nil).retryAfter; got != want {

@@ -13,7 +13,7 @@ import (
 	"github.com/kms-health/kms-health/pkg/contract"
 )
 
-// through configures these servers, in this order.
+// through sets these servers, in this order.
 func through(timeout time.Duration, list ...*server) func(*Config) {
 	return func(c *Config) {
 		c.WriteTimeout.Duration = timeout
@@ -23,7 +23,7 @@ func through(timeout time.Duration, list ...*server) func(*Config) {
 	}
 }
 
-// three returns servers, and credentials for all of them whose kubeconfig names another.
+// three returns three servers, and credentials that all accept. The kubeconfig names another server.
 func three(t *testing.T) (a, b, c *server, dir string) {
 	a, b, c = newServer(t), newServer(t), newServer(t)
 	dir = credentialFiles(t, a)
@@ -35,7 +35,7 @@ func fails(code int) http.HandlerFunc {
 	return func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "on purpose", code) }
 }
 
-// refuses answers with an error of an API server.
+// refuses answers with an API server's error.
 func refuses(code int, message, name string) http.HandlerFunc {
 	return func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "application/json")
@@ -53,7 +53,7 @@ func TestServersAreTriedInOrderWithinOneWriteAndTheOneThatWorkedIsKept(t *testin
 		"500":    func(s *server) { s.answers(fails(500)) },
 		"401":    func(s *server) { s.answers(fails(401)) },
 		"no CRD": func(s *server) { s.answers(fails(404)) },
-		// A load balancer's error might not be an API server's.
+		// The load balancer may have sent this error, so another server is tried.
 		"400 of a balancer": func(s *server) { s.answers(fails(400)) },
 		"hangs":             func(s *server) { s.answers(hangs) },
 		"without DNS":       func(s *server) { s.URL = "https://kubernetes.default.svc.invalid" },
@@ -92,7 +92,7 @@ func TestServersAreTriedInOrderWithinOneWriteAndTheOneThatWorkedIsKept(t *testin
 	}
 }
 
-// A change within a minute after another is no line of its own, unless it lasts.
+// Another change within a minute is logged only if it lasts.
 func TestLastLineOnTheServerIsOfTheOneInUse(t *testing.T) {
 	lines, l, now := logLines(t), newWriteLog(), time.Now()
 	refused := []*failure{{kind: Unreachable, err: errors.New("refused")}}
@@ -158,8 +158,8 @@ func TestWhenAllServersFailTheErrorNamesEachAndTheKindIsTheLasts(t *testing.T) {
 
 func TestOrderOfServers(t *testing.T) {
 	for name, tt := range map[string]struct {
-		failed []int // by the first write
-		want   []int // in the next one
+		failed []int // servers that failed in the first write
+		want   []int // the order in the next write
 	}{
 		"nothing failed":   {nil, []int{0, 1, 2}},
 		"the first failed": {[]int{0}, []int{1, 2, 0}},

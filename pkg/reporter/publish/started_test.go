@@ -11,7 +11,8 @@ import (
 	"github.com/kms-health/kms-health/pkg/contract"
 )
 
-// Without the zero, a counter's first success would be no increase, and the next may come minutes later.
+// increase() does not see a counter's first value, so the counter must start at 0: the next success may be minutes
+// later.
 func TestSuccessesAreCountedFromZero(t *testing.T) {
 	s := newServer(t)
 	s.answers(fails(http.StatusServiceUnavailable))
@@ -42,7 +43,7 @@ func TestEachWriteIsLoggedAtLevelTwo(t *testing.T) {
 		"each write": {2, 2},
 	} {
 		t.Run(name, func(t *testing.T) {
-			lines := logLines(t) // restores the level, too
+			lines := logLines(t) // also restores the level
 			var level klog.Level
 			if err := level.Set(fmt.Sprint(int(tt.level))); err != nil {
 				t.Fatal(err)

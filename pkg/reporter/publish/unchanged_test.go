@@ -8,7 +8,7 @@ import (
 	"github.com/kms-health/kms-health/pkg/contract"
 )
 
-// taken waits until an offer is written, or known not to need it.
+// taken offers entries, and waits until the publisher has taken the offer.
 func (r *running) taken(t *testing.T, entries ...contract.Entry) {
 	t.Helper()
 	r.Offer(entries)
@@ -20,11 +20,11 @@ func TestReportThatChangedIsWrittenAtOnceAndAnotherAfterUnchangedEvery(t *testin
 		Since: noon, Socket: "/run/kms-1.sock", RoundTrip: noon, Requested: "a", Reporter: "u-1"}
 	for name, tt := range map[string]struct {
 		change func(*contract.Entry)
-		want   bool // it is a change
+		want   bool // it counts as a change
 	}{
 		"checked later":          {func(e *contract.Entry) { e.LastChecked = e.LastChecked.Add(time.Minute) }, false},
 		"another round trip":     {func(e *contract.Entry) { e.RoundTrip = e.RoundTrip.Add(time.Minute) }, false},
-		"a shorter interval":     {func(e *contract.Entry) { e.Interval /= 2 }, false}, // the longer one is written
+		"a shorter interval":     {func(e *contract.Entry) { e.Interval /= 2 }, false}, // the written interval is UnchangedEvery, which is longer
 		"a longer interval":      {func(e *contract.Entry) { e.Interval = time.Hour }, true},
 		"another status":         {func(e *contract.Entry) { e.Status = contract.Unhealthy }, true},
 		"another detail":         {func(e *contract.Entry) { e.Detail = "sealed" }, true},
@@ -44,7 +44,7 @@ func TestReportThatChangedIsWrittenAtOnceAndAnotherAfterUnchangedEvery(t *testin
 			next, last := entry, entry
 			tt.change(&next)
 			p.taken(t, next)
-			last.KeyID = "last" // what is written after it
+			last.KeyID = "last" // marks the next report
 			p.taken(t, last)
 			if got := s.next(t).keyIDs[0] != "last"; got != tt.want {
 				t.Errorf("it was written: %t, want %t", got, tt.want)
@@ -83,20 +83,19 @@ func TestFailedWriteIsTriedAgainAlsoIfTheReportDidNotChange(t *testing.T) {
 	p.offer("1")
 	s.next(t)
 	p.waitFor(t, Success, 1)
-	s.answers(fails(http.StatusServiceUnavailable)) // after it was written, perhaps
+	s.answers(fails(http.StatusServiceUnavailable)) // the server may have written it all the same
 	p.offer("2")
 	s.next(t)
 	p.waitFor(t, ServerError, 1)
 	p.offer("1")
 	s.answers(nil)
 	p.waitFor(t, Success, 2)
-	p.taken(t) // the report is withdrawn, and then there again
+	p.taken(t) // withdraws the report
 	p.offer("1")
 	p.waitFor(t, Success, 3)
 }
 
-// A frozen API server, or one whose client it cannot see leave, may still do what it did not answer: then an
-// old report replaces a later one.
+// A frozen API server may still execute a request that it did not answer. Then an old report would replace a later one.
 func TestEachResultIsWrittenUntilAServerThatFailedTakesOne(t *testing.T) {
 	a, b, _, dir := three(t)
 	p := runAs(t, dir, func(c *Config) {
@@ -111,7 +110,7 @@ func TestEachResultIsWrittenUntilAServerThatFailedTakesOne(t *testing.T) {
 	}
 	p.waitFor(t, Success, restWrites+1)
 	a.answers(nil)
-	a.next(t) // the first, which it does not answer
+	a.next(t) // the unanswered first write
 	p.offer("1")
 	a.next(t)
 	p.waitFor(t, Success, restWrites+2)

@@ -82,7 +82,7 @@ func TestPortInUseIsTriedAgain(t *testing.T) {
 	}
 	address := taken.Addr().String()
 	run(t, &v1alpha1.Serving{Address: address})
-	time.Sleep(100 * time.Millisecond) // for the first try
+	time.Sleep(100 * time.Millisecond) // the first try has failed by then
 	if err := taken.Close(); err != nil {
 		t.Fatal(err)
 	}

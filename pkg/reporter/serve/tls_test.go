@@ -22,7 +22,7 @@ func authority(t *testing.T, name string) *controlplane.CA {
 	return ca
 }
 
-// serveAs writes a serving certificate of a name, and its key.
+// serveAs writes a serving certificate for a name, and its key.
 func serveAs(t *testing.T, ca *controlplane.CA, dir, name string) {
 	t.Helper()
 	pair, err := ca.Serving(name, "127.0.0.1")
@@ -33,8 +33,8 @@ func serveAs(t *testing.T, ca *controlplane.CA, dir, name string) {
 	disk.Write(t, dir+"/tls.key", pair.Key)
 }
 
-// client is the TLS configuration of a client with a certificate signed by by, or
-// without one. It presents the certificate whatever CAs the server names.
+// client returns a client's TLS configuration with a certificate that the CA by signs, or without one if by is nil. It
+// presents the certificate whatever CAs the server names.
 func client(t *testing.T, server, by *controlplane.CA) *tls.Config {
 	t.Helper()
 	config := &tls.Config{RootCAs: server.Pool()}
@@ -52,7 +52,7 @@ func client(t *testing.T, server, by *controlplane.CA) *tls.Config {
 	return config
 }
 
-// servingTLS is TLS with the files of a folder, with client CAs if there is a file.
+// servingTLS returns a configuration with the files of a folder, and client CAs if clientCAFile is set.
 func servingTLS(t *testing.T, dir, clientCAFile string) *v1alpha1.Serving {
 	t.Helper()
 	return &v1alpha1.Serving{Address: controlplane.FreeAddress(t), TLS: &v1alpha1.ServingTLS{

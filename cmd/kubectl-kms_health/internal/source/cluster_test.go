@@ -15,7 +15,7 @@ import (
 	"github.com/kms-health/kms-health/cmd/kubectl-kms_health/internal/view"
 )
 
-// cluster reads from a server that answers like this.
+// cluster takes a snapshot from a server with this handler.
 func cluster(t *testing.T, timeout time.Duration, answer http.HandlerFunc) (*view.Snapshot, error) {
 	t.Helper()
 	server := httptest.NewServer(answer)
@@ -35,10 +35,9 @@ func status(code int, reason string) http.HandlerFunc {
 	}
 }
 
-// What a real API server answers is tested with one. This is about answers that one gives only
-// when it is unhealthy, or not an API server.
+// The usual answers are tested with a real API server. Only an unhealthy one, or another server, gives these.
 func TestProblemsAreReportedOncePerKind(t *testing.T) {
-	// It ends with the client, so that the server can be closed.
+	// silent returns when the client gives up, so that the server can be closed.
 	silent := func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }
 	for name, tt := range map[string]struct {
 		answer http.HandlerFunc
@@ -88,7 +87,7 @@ func TestALoginIsNoPartOfTheWaitForAnAnswer(t *testing.T) {
 	}
 }
 
-// only answers for one resource, and everything else like this.
+// only answers requests for one resource with a text, and passes the others on.
 func only(resource, text string, others http.HandlerFunc) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		if !strings.HasSuffix(r.URL.Path, resource) {

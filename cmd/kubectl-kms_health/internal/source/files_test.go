@@ -95,7 +95,7 @@ var now = time.Date(2026, 5, 8, 14, 0, 0, 0, time.UTC)
 
 func read(path string) (*view.Snapshot, error) { return ReadFiles(path, nil, now) }
 
-// names are those of the resources, each with its nodes.
+// names lists the API servers of a snapshot, each with the nodes that report.
 func names(taken *view.Snapshot) (all []string) {
 	for _, o := range taken.Objects {
 		r, is := view.ResourceOf(o)
@@ -211,7 +211,7 @@ func TestFilesOfPrometheusAreNoProblem(t *testing.T) {
 	}
 }
 
-// What the script could not gather may be unhealthy. A part that failed may have gathered most of it, or be of no use.
+// What the script could not gather may be unhealthy. A failed step may still have gathered most of its objects.
 func TestAResourceThatWasNotGatheredIsAProblem(t *testing.T) {
 	dir := in(t, map[string]string{"cluster-scoped-resources/operator.openshift.io/kubeapiservers/cluster.yaml": apiServer,
 		"kms-health/incomplete.txt": "metrics in Prometheus\nkubeapiservers.operator.openshift.io/cluster\n" +
@@ -246,8 +246,8 @@ func TestAMustGatherIsEvaluatedAsOfItsBeginning(t *testing.T) {
 func TestResourcesOfAMustGatherAreGatheredMinutesApart(t *testing.T) {
 	for began, want := range map[string]rollup.State{
 		"2026-05-08 12:34:00 +0000 UTC m=+0.1\n": rollup.Healthy,
-		"2026-05-08 12:44:00 +0000 UTC m=+0.1\n": rollup.Stale, // its reporter had ended before
-		"":                                       rollup.Stale, // as of one command
+		"2026-05-08 12:44:00 +0000 UTC m=+0.1\n": rollup.Stale, // the report was old when gathering began
+		"":                                       rollup.Stale, // all files count as read at the same time
 	} {
 		taken, err := read(in(t, map[string]string{"timestamp": began, "auth.yaml": auth, "cluster.yaml": newer}))
 		if err != nil {

@@ -2,8 +2,8 @@ package stored
 
 import "testing"
 
-// kube-apiserver's keys as they were seen in etcd; those of OpenShift, and of an aggregated API server (SimpleStorageFactory),
-// by their source.
+// kube-apiserver's keys were seen in etcd. Those of OpenShift and of aggregated API servers (SimpleStorageFactory) are
+// taken from their source code.
 func TestResourceOfAKey(t *testing.T) {
 	for key, want := range map[string][2]string{
 		"secrets/default/a":                                        {"secrets", "secrets0"},

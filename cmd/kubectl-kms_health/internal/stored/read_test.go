@@ -17,12 +17,12 @@ import (
 	"github.com/kms-health/kms-health/test/harness/controlplane"
 )
 
-// etcd is a real one, which the test may write. Its pages are recorded, and before is called before each.
+// etcd is a client of a real etcd. It records each page that is read, and calls before ahead of each page.
 type etcd struct {
 	*clientv3.Client
 	pages  []page
 	before func(page int)
-	// exclusive: a Range leaves out the key that it begins with, as in kine v0.14.0 to v0.14.3, the etcd of k3s.
+	// exclusive leaves the first key out of a Range, as kine v0.14.0 to v0.14.3 does, the etcd of k3s.
 	exclusive bool
 }
 
@@ -167,7 +167,7 @@ func TestCompactionMeanwhileIsReportedAndNothingIsCountedTwice(t *testing.T) {
 	}
 }
 
-// They answer by turns, or one alone, and neither has all.
+// The client asks the clusters in turn, or only one of them, and neither holds all objects.
 func TestEndpointsOfTwoClustersAreAnError(t *testing.T) {
 	main, events := start(t), start(t, "--initial-cluster-token=events")
 	main.put(t, map[string]string{"/registry/secrets/a/1": string(envelope(t, "key-1", []byte("x")))})
@@ -190,7 +190,7 @@ func TestEndpointsOfTwoClustersAreAnError(t *testing.T) {
 			t.Errorf("%q: %v, want %v", tt.endpoints, err, tt.want)
 		}
 	}
-	// One that did not answer at first is found when it does.
+	// The other cluster answers only later, while pages are read.
 	e := &etcd{Client: connect(one)}
 	e.before = func(page int) {
 		if page == 1 {
@@ -268,8 +268,8 @@ func TestEveryValueIsARowOrIsNamed(t *testing.T) {
 	}
 }
 
-// Of a former key an administrator has the name that the KMS shows. A KEK ID is a key's ARN (AWS), or the name of its
-// version, with a suffix of the plugin's configuration (Google).
+// An administrator knows a former key by the name that the KMS shows. The KEK ID can be longer: AWS has the key's ARN,
+// Google the name of the key's version with a suffix from the plugin's configuration.
 func TestAnIDThatIsAPartOfOneInUseIsNotCalledUnused(t *testing.T) {
 	const arn, version = "arn:aws:kms:eu-west-1:111:key/1234-abcd", "projects/p/locations/l/keyRings/r/cryptoKeys/k/cryptoKeyVersions/1"
 	for name, tt := range map[string]struct {

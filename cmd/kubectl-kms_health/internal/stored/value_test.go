@@ -68,7 +68,7 @@ func TestProviderAndKEKIDOfAValue(t *testing.T) {
 	}
 }
 
-// What the envelope's own decoder reads is read in the same way, and nothing panics.
+// Values that kube-apiserver's own type decodes give the same result, and no value causes a panic.
 func FuzzEncryptionOf(f *testing.F) {
 	f.Add(envelope(f, "key-1", []byte("data")))
 	f.Add([]byte("k8s:enc:aescbc:v1:key1:x"))

@@ -52,7 +52,7 @@ func TestTheNextCommandWorksAsItIsTyped(t *testing.T) {
 	}
 }
 
-// Elsewhere than on OpenShift the operator's file names the API server's pods.
+// On plain Kubernetes the operator's file names the API server's pods.
 func TestTheNextCommandOfAKMSHealth(t *testing.T) {
 	message := `[{"keyID":"2","status":"error","lastChecked":"2026-05-08T12:34:50Z"}]`
 	s := &Snapshot{Objects: []*unstructured.Unstructured{

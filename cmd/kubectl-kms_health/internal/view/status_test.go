@@ -123,8 +123,7 @@ func TestVerdicts(t *testing.T) {
 	}
 }
 
-// Every reason of the roll-up is as bad as its condition: none makes a cluster healthy that the
-// operator does not call so.
+// The verdict follows the condition's status for every reason: no reason turns a problem into a healthy cluster.
 func TestConditionsDecideByTheTableOfReasons(t *testing.T) {
 	for _, row := range contract.RollupReasons {
 		for conditionType, status := range map[string]string{contract.PluginsDegraded: row.Degraded, contract.HealthReporting: row.Reporting} {
@@ -208,7 +207,7 @@ func TestTheOperatorItself(t *testing.T) {
 	}
 }
 
-// The operator may lack the right to create it, which then no condition can show.
+// Without the right to create the KMSHealth the operator has no object on which to report that.
 func TestAnAPIServerWithoutItsKMSHealthIsAProblem(t *testing.T) {
 	file := func(state, plugins string) string {
 		target := "name: other, resource: kmshealths, namespace: x, podSelector: {a: b}, plugins: [" + plugins + "]"
@@ -280,8 +279,8 @@ func TestNodesThatTheOperatorDoesNotExpectAreNoProblem(t *testing.T) {
 	}
 }
 
-// The order of a report has the write key first, also where another provider encrypts: while KMS is turned on or off, and
-// on OpenShift for good after a return to identity, which keeps the former key's plugin.
+// A report lists a write key first even where another provider encrypts: while KMS is turned on or off. On OpenShift it
+// stays so after a return to identity, because OpenShift keeps the former key's plugin.
 func TestPluginIsTheWriterUnlessNoneIs(t *testing.T) {
 	for condition, want := range map[string]bool{"KMSWriteKeyAgreed True AsExpected": true, "KMSWriteKeyAgreed Unknown Settling": true, "KMSWriteKeyAgreed Unknown NoWriteKey": false} {
 		s := evaluate(t, &Snapshot{Objects: []*unstructured.Unstructured{resource(t, "a healthy", condition)}}, "")
@@ -291,8 +290,7 @@ func TestPluginIsTheWriterUnlessNoneIs(t *testing.T) {
 	}
 }
 
-// The reasons are those of library-go's condition controller, by which Encrypted stays True in a rotation, and of its
-// migration controller.
+// The reasons come from library-go's condition and migration controllers. Encrypted stays True during a rotation.
 func TestOnlyAMigrationUnderWayIsNotAsExpected(t *testing.T) {
 	for condition, want := range map[string]bool{"Encrypted True EncryptionCompleted": true, "Encrypted False EncryptionDisabled": true, "Encrypted False DecryptionCompleted": true,
 		"Encrypted False DecryptionInProgress": false, "Encrypted False EncryptionInProgress": false,
@@ -304,7 +302,8 @@ func TestOnlyAMigrationUnderWayIsNotAsExpected(t *testing.T) {
 	}
 }
 
-// OpenShift's oauth-apiserver does not run with external OIDC. Of one of the operator's file the selector is wrong.
+// With external OIDC OpenShift runs no oauth-apiserver. For an API server of the operator's file, no pods means a wrong
+// selector.
 func TestAnAPIServerWithoutPodsIsAProblemUnlessItIsOpenShifts(t *testing.T) {
 	const conditions = "status: {conditions: [{type: KMSHealthReporting, status: 'False', reason: NoPods}]}}"
 	for text, want := range map[string]Verdict{
@@ -318,7 +317,7 @@ func TestAnAPIServerWithoutPodsIsAProblemUnlessItIsOpenShifts(t *testing.T) {
 	}
 }
 
-// What an operator that does not run once wrote is no longer so.
+// The conditions of a stopped operator are out of date.
 func TestConditionsOfAnOperatorThatDoesNotRunDoNotCount(t *testing.T) {
 	s := &Snapshot{Objects: []*unstructured.Unstructured{resource(t, "a healthy", "KMSPluginsDegraded True PluginUnhealthy"), object(t, fmt.Sprintf(deployment, 0))}}
 	if got := evaluate(t, s, ""); got.Verdict != NotKnown || len(got.Problems) != 1 {
