@@ -13,28 +13,26 @@ import (
 )
 
 const (
-	// cycle is after how many reloads the same file comes again: the samples are taken in the same
-	// state.
+	// cycle is the number of reloads after which the files repeat, so samples are taken in the same state.
 	cycle = 20
-	// samples are taken of what goes up and down by itself, for its minimum: probes are under way,
-	// and the heap is what it is until it is collected. Scraping makes enough garbage for that.
+	// samples is how often values that fluctuate are read for their minimum: probes are under way, and the heap grows
+	// until a collection. Scraping makes enough garbage to cause collections.
 	samples     = 300
 	sampleEvery = 10 * time.Millisecond
 )
 
-// held is what a process must not gain, or by how much it may: a connection has a goroutine more or
-// less by its state.
+// held are values of a process, and how much each may grow. Goroutines vary with the state of each connection.
 var held = []struct {
 	what  string
 	bound int64
 }{{"goroutines", v1alpha1.MaxPlugins}, {"descriptors", 0}, {"bytes of live heap", maxHeapGain}, {"bytes resident (VmRSS)", maxMemoryGain}}
 
-// holdings are those, each the least that was seen.
+// holdings are the values of held, each the minimum of the samples.
 type holdings [4]int64
 
 func (n *node) holdings(p *process) (least holdings) {
 	n.Helper()
-	// The destination may have just changed: until the next write there is no connection.
+	// If the destination has just changed, no connection exists before the next write.
 	n.pause(2500 * time.Millisecond)
 	for sample := range samples {
 		m := n.scrape("http://"+n.serving, "")
@@ -48,9 +46,8 @@ func (n *node) holdings(p *process) (least holdings) {
 	return least
 }
 
-// endure has a reporter endure something in rounds, each of several times, and compares what it
-// holds after a tenth of them, when every pool and table has found its size, with what it holds
-// at the end.
+// endure repeats an event in rounds, each of which has several events. It compares the values of held after a tenth of
+// the rounds, when pools and tables have their final size, with those at the end.
 func (n *node) endure(p *process, what string, rounds, each int, round func(i int)) {
 	n.Helper()
 	first := max(rounds/10/cycle*cycle, cycle)
@@ -71,8 +68,8 @@ func (n *node) endure(p *process, what string, rounds, each int, round func(i in
 	}
 }
 
-// manyReloads has a reporter reload its file again and again, each time when the last is active. Each
-// reload brings a plugin and drops another; every tenth changes the destination too.
+// manyReloads reloads a reporter's file many times, each time when the last one is active. Each reload adds a plugin
+// and drops another one. Every tenth also changes the destination.
 func (f *fixture) manyReloads(reporter string) {
 	n := f.newNode("reloads", reporter, 3)
 	kubeconfig := n.kubeconfig(f.access)
@@ -88,7 +85,7 @@ func (f *fixture) manyReloads(reporter string) {
 	n.endure(p, "reloads", f.reloads/cycle*cycle, 1, reload)
 }
 
-// manyFlaps has all plugins of a reporter crash and return, again and again.
+// manyFlaps crashes and restarts all plugins of a reporter many times.
 func (f *fixture) manyFlaps(reporter string) {
 	n := f.newNode("flaps", reporter, v1alpha1.MaxPlugins)
 	p := n.runProbing(everyPlugin(time.Second))
@@ -105,8 +102,8 @@ func (f *fixture) manyFlaps(reporter string) {
 	})
 }
 
-// manyFrozen probes a plugin that is stopped (SIGSTOP, a frozen cgroup, a deadlock), by several
-// connections: it reads nothing, so writes fill the sockets' buffers, and then block.
+// manyFrozen probes a stopped plugin (SIGSTOP, a frozen cgroup, a deadlock) by several connections. The plugin reads
+// nothing, so writes fill the sockets' buffers, and then block.
 func (f *fixture) manyFrozen(reporter string) {
 	n := f.newNode("frozen", reporter, 0)
 	plugin := f.start("plugin", f.program("kms-plugin"), "--endpoint", "unix://"+n.socket(1),
@@ -118,13 +115,13 @@ func (f *fixture) manyFrozen(reporter string) {
 	p := n.runProbing(everyPlugin(time.Second))
 	defer p.end()
 	n.must(syscall.Kill(plugin.pid, syscall.SIGSTOP))
-	defer func() { n.must(syscall.Kill(plugin.pid, syscall.SIGCONT)) }() // so that it ends
+	defer func() { n.must(syscall.Kill(plugin.pid, syscall.SIGCONT)) }() // a stopped plugin could not end
 	n.endure(p, "probes of a frozen plugin", f.frozen/v1alpha1.MaxPlugins, v1alpha1.MaxPlugins, func(i int) {
 		n.probeAll(time.Duration(20+i%2)*time.Millisecond, contract.Error)
 	})
 }
 
-// everyPlugin are settings with all plugins, by which they are probed only when the settings change.
+// everyPlugin returns settings with all plugins. The interval is so long that only changed settings cause probes.
 func everyPlugin(timeout time.Duration) settings {
 	s := settings{interval: time.Hour, timeout: timeout}
 	for i := range v1alpha1.MaxPlugins {
@@ -146,7 +143,7 @@ func (n *node) runProbing(s settings) *process {
 	return p
 }
 
-// probeAll has every plugin probed, by another timeout in the file, and waits for their results.
+// probeAll makes the reporter probe every plugin, by a changed timeout in the file, and waits for the results.
 func (n *node) probeAll(timeout time.Duration, status contract.Status) {
 	n.Helper()
 	want := n.probes(status) + v1alpha1.MaxPlugins
@@ -154,7 +151,7 @@ func (n *node) probeAll(timeout time.Duration, status contract.Status) {
 	n.until("the probes of every plugin", 5*time.Millisecond, func() bool { return n.probes(status) >= want })
 }
 
-// probes counts those of all plugins that had a result.
+// probes returns how many probes of all plugins had a result.
 func (n *node) probes(status contract.Status) (sum float64) {
 	n.Helper()
 	for name, value := range n.scrape("http://"+n.serving, "") {

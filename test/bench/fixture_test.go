@@ -28,11 +28,11 @@ const (
 
 var nodeNames = []string{"master-0", "master-1", "master-2"}
 
-// fixture is what one measurement has.
+// fixture is the environment of one measurement.
 type fixture struct {
 	*testing.T
 	plan
-	dir     string // short, as sockets' paths must be: reports have them, and should be as long as in a cluster
+	dir     string // short, so that socket paths in reports are as long as in a cluster
 	configs string // see newFixture
 	began   time.Time
 	builds  []string                   // copies of the reporter's: this one, and the one of -base
@@ -46,10 +46,8 @@ func newFixture(t *testing.T) *fixture {
 		t.Skip("not measured without -measure: see make bench")
 	}
 	f := &fixture{T: t, plan: newPlan(), began: time.Now()}
-	// The watched files are not in /tmp: to watch a folder costs the kernel a look at
-	// every name below it that it remembers, those of deleted files included. In /tmp
-	// that is milliseconds on a machine that builds; in /etc it is nothing, and so it
-	// is here.
+	// The watched files are not in /tmp. When a watch starts, the kernel visits every cached name below the folder,
+	// including deleted files. In /tmp of a build machine this takes milliseconds, elsewhere nothing.
 	for folder, parent := range map[*string]string{&f.dir: "", &f.configs: bin} {
 		dir, err := os.MkdirTemp(parent, "k")
 		if err == nil {
@@ -65,7 +63,7 @@ func newFixture(t *testing.T) *fixture {
 
 // logTails prints what the programs of a failed test logged last.
 func (f *fixture) logTails() {
-	paths, _ := filepath.Glob(filepath.Join(f.dir, "*.log")) // fails for a bad pattern only
+	paths, _ := filepath.Glob(filepath.Join(f.dir, "*.log")) // fails only for a bad pattern
 	for _, path := range paths {
 		if text, _ := os.ReadFile(path); f.Failed() {
 			f.Logf("%s ends:\n%s", path, text[max(0, len(text)-2000):])
@@ -98,12 +96,10 @@ func (f *fixture) pause(d time.Duration) {
 // bin is where `make bench` builds the programs.
 const bin = "../../bin"
 
-// program returns the path of a copy of a program, one of bin by its name: another build may
-// replace it during the run.
+// program copies a program, of bin if it is a name, and returns the path: another build may replace it during the run.
 //
-// It is copied in pieces of 32 KiB, as container runtimes do with images. It matters:
-// by a single large write the kernel's page cache gets large folios, and maps megabytes
-// of the binary that nothing touches.
+// It copies in pieces of 32 KiB, like container runtimes. A single large write would create large folios in the page
+// cache, which map megabytes of the binary that nothing touches.
 func (f *fixture) program(name string) string {
 	f.Helper()
 	if !filepath.IsAbs(name) {
@@ -117,14 +113,14 @@ func (f *fixture) program(name string) string {
 	target, err := os.CreateTemp(f.dir, filepath.Base(name)+"-")
 	f.must(err)
 	f.must(target.Chmod(0o700))
-	// The wrappers hide that both are files, which the kernel would copy whole.
+	// The wrappers hide that both are files. Otherwise the kernel would copy in one piece.
 	_, err = io.CopyBuffer(struct{ io.Writer }{target}, struct{ io.Reader }{source}, make([]byte, 32<<10))
 	f.must(err)
 	f.must(target.Close())
 	return target.Name()
 }
 
-// reporters returns the paths of copies of this build of the reporter, and of that of -base.
+// reporters returns the paths of copies of this build of the reporter, and of the -base build.
 func (f *fixture) reporters() []string {
 	f.Helper()
 	f.builds = []string{f.program("kms-health-reporter")}
@@ -146,7 +142,7 @@ func (f *fixture) startCluster(syncEtcd bool) {
 	f.access = controlplane.Kubeconfig{Server: f.cluster.URL(), CA: f.cluster.ServingCA().PEM(), Credential: controlplane.Credential{Token: token}}
 }
 
-// start runs a program until the test ends, or its end is called. Its log has the name.
+// start runs a program until the test ends, or its end is called. name is the log's name.
 func (f *fixture) start(name, binary string, args ...string) *process {
 	f.Helper()
 	log := filepath.Join(f.dir, name+".log")
@@ -162,8 +158,7 @@ func (f *fixture) start(name, binary string, args ...string) *process {
 	return p
 }
 
-// node has a reporter's file, and plugins. The plugins live in this process: each counts
-// the calls that it receives, and when, without a poll in between.
+// node has a reporter's file, and plugins. The plugins run in this process, so each call is counted when it arrives.
 type node struct {
 	*fixture
 	name    string
@@ -190,8 +185,8 @@ func (n *node) socket(keyID int) string {
 	return filepath.Join(n.sockets, fmt.Sprintf("kms-%d.sock", keyID))
 }
 
-// run starts the reporter. It keeps its samples in a file, as in a pod, unless it is the build of -base,
-// which may not know the flag.
+// run starts the reporter. It keeps its samples in a file, as in a pod, except for the -base build, which may not know
+// the flag.
 func (n *node) run() *process {
 	n.Helper()
 	args := []string{"--config", filepath.Join(n.config, "config.yaml"), "--node-name", n.name}
@@ -201,7 +196,7 @@ func (n *node) run() *process {
 	return n.start(n.name, n.binary, args...)
 }
 
-// settings are those of a reporter's file. Metrics are always served.
+// settings are the settings in a reporter's file. Metrics are always served.
 type settings struct {
 	interval     time.Duration
 	timeout      time.Duration // of every plugin; 0: the default
@@ -240,7 +235,7 @@ func (n *node) configure(content string) {
 	n.must(disk.WriteVolume(n.config, map[string]string{"config.yaml": content}))
 }
 
-// configureAll has the reporter write about two plugins every second.
+// configureAll makes the reporter write a report on two plugins every second.
 func (n *node) configureAll(access controlplane.Kubeconfig) {
 	n.Helper()
 	n.configure(n.render(settings{interval: time.Second, kubeconfig: n.kubeconfig(access), keyIDs: []int{1, 2}}))

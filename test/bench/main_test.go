@@ -1,12 +1,12 @@
-// Package bench measures the reporter and the operator as users run them, as
-// processes, and compares them with bounds: `make bench`.
+// Package bench measures the reporter and the operator as processes, as users run them, and compares the values with
+// bounds: `make bench`.
 //
-// Each measurement is a test that is skipped without -measure. A value over its bound
-// fails the test. The results of a run are printed as one table at its end.
+// Each measurement is a test that is skipped without -measure. A value over its bound fails the test. A run ends with a
+// table of the results.
 //
-// Where a value of the reporter depends on the machine, it is compared with a program
-// that does the minimum of a reporter's work (./floor), and by -base with another build of
-// the reporter, in the same run. By -operator-base the operator is, too.
+// If a value of the reporter depends on the machine, it is compared with a program that does the minimum of a
+// reporter's work (./floor) in the same run. With -base it is also compared with another build of the reporter.
+// -operator-base does the same for the operator.
 package bench
 
 import (
@@ -26,9 +26,8 @@ const (
 	maxResident = 18_000_000
 	maxAnon     = 5_000_000
 	maxWorse    = 1.03 // times the other build's figure in the same run
-	// maxHeapGain is less than 16 bytes, the smallest thing with a pointer and
-	// anything else, for each of 9,000 reloads. Without a leak the least heap of
-	// some seconds was seen to vary by up to 50 KiB.
+	// maxHeapGain is less than 9,000 reloads times 16 bytes, the size of the smallest leak with a pointer. Without a leak
+	// the minimum heap of some seconds varied by up to 50 KiB.
 	maxHeapGain   = 128 << 10
 	maxMemoryGain = 2_000_000
 
@@ -38,8 +37,8 @@ const (
 )
 
 const (
-	fullTime    = 5 * time.Minute // the least life of a reporter after which its memory is judged
-	fullReports = 2 * time.Minute // the same for the operator, with reports around it
+	fullTime    = 5 * time.Minute // the minimum age of a reporter at which its memory is judged
+	fullReports = 2 * time.Minute // the same for the operator, while reports arrive
 )
 
 var (
@@ -49,11 +48,11 @@ var (
 	operatorBase = flag.String("operator-base", "", "the same, of the operator, in the folder bin of its checkout")
 )
 
-// plan is how much is measured. -short takes about two minutes.
+// plan has the lengths and repetitions of the measurements. -short takes about two minutes.
 type plan struct {
-	duration               time.Duration // beside the floor
+	duration               time.Duration // of the long run with the floor
 	reloads, flaps, frozen int           // see endurance_test.go
-	quiet, reports         time.Duration // around the operator
+	quiet, reports         time.Duration // of the operator's phases without and with reports
 }
 
 func newPlan() plan {

@@ -12,12 +12,12 @@ import (
 	"github.com/kms-health/kms-health/pkg/operatorstatus"
 )
 
-// observer keeps what the watch of an operator resource shows.
+// observer keeps what the watch of an operator resource has shown.
 type observer struct {
 	mu       sync.Mutex
-	changed  chan struct{} // closed, and replaced, with each change
+	changed  chan struct{} // closed and replaced at each change
 	version  string
-	versions int64                      // how many were seen
+	versions int64                      // the number of versions seen
 	status   map[string]contract.Status // of the first plugin, by node
 }
 
@@ -25,7 +25,7 @@ func newObserver() *observer {
 	return &observer{changed: make(chan struct{}), status: map[string]contract.Status{}}
 }
 
-// observe takes a version of the object.
+// observe records a version of the object.
 func (o *observer) observe(object *unstructured.Unstructured) *operatorstatus.Status {
 	read := operatorstatus.Read(object)
 	o.mu.Lock()
@@ -45,14 +45,14 @@ func (o *observer) observe(object *unstructured.Unstructured) *operatorstatus.St
 	return read
 }
 
-// count is how many versions were seen.
+// count returns the number of versions seen.
 func (o *observer) count() int64 {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return o.versions
 }
 
-// await waits until something holds of the observer, which it may read.
+// await waits until holds returns true. holds may read the observer.
 func (o *observer) await(ctx context.Context, limit time.Duration, what string, holds func() bool) error {
 	end := time.After(limit)
 	for {

@@ -24,14 +24,14 @@ import (
 	"github.com/kms-health/kms-health/test/manifests/install"
 )
 
-// settled is how long the operator must have written nothing to be done.
+// settled is the time without a write after which the operator counts as finished.
 const settled = 3 * time.Second
 
-// measured are the API servers whose plugins the operator has reported.
+// measured are the API servers that the operator delivers reporters to.
 var measured = []apiservers.Server{apiservers.Kube, apiservers.OpenShift}
 
-// operatorFixture is an operator on a cluster of its own with two of OpenShift's API
-// servers, in different modes. Nodes are package nodes', so no reporter runs.
+// operatorFixture is an operator on its own cluster with two of OpenShift's API servers, in different modes. The nodes
+// are simulated (package nodes), so no reporter runs.
 type operatorFixture struct {
 	*fixture
 	name      string // of the build
@@ -39,11 +39,11 @@ type operatorFixture struct {
 	config    string // the folder of its file
 	admin     dynamic.Interface
 	kube      kubernetes.Interface
-	metrics   string // their address
+	metrics   string // the URL of the metrics
 	process   *process
 }
 
-// Each build has a cluster of its own. Sizes of the one of -operator-base have no bound.
+// Each build has its own cluster. The sizes of the -operator-base build have no bound.
 func TestOperator(t *testing.T) {
 	var sizes, residents []int64
 	var cpus []time.Duration
@@ -69,8 +69,8 @@ func TestOperator(t *testing.T) {
 	}
 }
 
-// eachOperator measures this build of the operator, and the one of -operator-base, which works with the manifests of its
-// own checkout alone.
+// eachOperator measures this build of the operator and the -operator-base build. The latter works only with the
+// manifests of its own checkout.
 func eachOperator(t *testing.T, what string, measured func(f *fixture, name, binary string, manifests install.Manifests)) {
 	builds := []string{"kms-health-operator"}
 	if *operatorBase != "" {
@@ -89,7 +89,7 @@ func eachOperator(t *testing.T, what string, measured func(f *fixture, name, bin
 	}
 }
 
-// newOperator starts a control plane for an operator, without OpenShift's API types if there is no variant of them.
+// newOperator starts a control plane for an operator, with OpenShift's API types if a variant is given.
 func (f *fixture) newOperator(name, overlay string, variant controlplane.Variant) *operatorFixture {
 	f.Helper()
 	o := &operatorFixture{fixture: f, name: name, namespace: install.Namespace(overlay), config: filepath.Join(f.configs, "operator")}
@@ -118,7 +118,7 @@ func (o *operatorFixture) run(binary, file string, flags ...string) {
 		"--image", "reporter:1"}, flags...)...)
 }
 
-// awaitDelivery waits until an API server's reporters are delivered, by the condition on an object.
+// awaitDelivery waits until an object's condition shows that an API server's reporters are delivered.
 func (o *operatorFixture) awaitDelivery(apiServer string, gvr schema.GroupVersionResource, object string) {
 	o.Helper()
 	o.until("delivery to "+apiServer, freshPoll, func() bool {
@@ -127,8 +127,8 @@ func (o *operatorFixture) awaitDelivery(apiServer string, gvr schema.GroupVersio
 	})
 }
 
-// startOperator starts the operator as manifests/ does, with the rights that it ships
-// with: elected, and with metrics over TLS. It returns when all is delivered.
+// startOperator starts the operator as manifests/ does: with the shipped rights, leader election, and metrics over TLS.
+// It returns when everything is delivered.
 func (f *fixture) startOperator(name, binary string, manifests install.Manifests) *operatorFixture {
 	f.Helper()
 	o := f.newOperator(name, install.OpenShift, controlplane.TechPreviewNoUpgrade)
@@ -161,8 +161,7 @@ func (f *fixture) startOperator(name, binary string, manifests install.Manifests
 	return o
 }
 
-// fill gives an operator resource as many conditions as OpenShift's have: each event of
-// a watch has all of them.
+// fill gives an operator resource as many conditions as OpenShift's, because each watch event contains all of them.
 func (f *fixture) fill(admin dynamic.Interface, s apiservers.Server) {
 	f.Helper()
 	var conditions []any
@@ -175,8 +174,8 @@ func (f *fixture) fill(admin dynamic.Interface, s apiservers.Server) {
 	f.must(apiservers.Apply(running, admin, owner, controlplane.OperatorGVR(s.Resource), "", s.Status(conditions...), "status"))
 }
 
-// awaitDelivered waits until every target's reporters are delivered, and the operator has
-// written nothing for a while.
+// awaitDelivered waits until every target's reporters are delivered, and until the operator has written nothing for
+// settled.
 func (o *operatorFixture) awaitDelivered() {
 	o.Helper()
 	for _, s := range measured {
@@ -187,7 +186,7 @@ func (o *operatorFixture) awaitDelivered() {
 	})
 }
 
-// requests are the operator's that came after a time, from the API server's log.
+// requests returns the operator's requests after a time, from the API server's audit log.
 func (o *operatorFixture) requests(after time.Time) []auditv1.Event {
 	o.Helper()
 	o.must(o.cluster.AuditFence(running))
@@ -195,7 +194,7 @@ func (o *operatorFixture) requests(after time.Time) []auditv1.Event {
 	events, err := o.cluster.AuditEvents(
 		controlplane.ServiceAccountUser(o.namespace, install.ServiceAccount),
 		func(event *auditv1.Event) bool {
-			id := string(event.AuditID) // a watch's beginning and end have one
+			id := string(event.AuditID) // the start and the end of a watch have the same ID
 			again := seen[id]
 			seen[id] = true
 			return !again && event.RequestReceivedTimestamp.After(after)
@@ -212,7 +211,7 @@ func isWrite(event auditv1.Event) bool {
 	return !slices.Contains([]string{"get", "list", "watch"}, event.Verb)
 }
 
-// quietTime measures what the operator does while nothing happens.
+// quietTime measures the operator while nothing changes.
 func (o *operatorFixture) quietTime() {
 	o.progress("nothing happens around the operator, for %s", o.quiet)
 	began, before := time.Now(), o.process.cpuTime()
@@ -235,11 +234,10 @@ func (o *operatorFixture) quietTime() {
 	judge(o.fixture, quiet+"writes", written, 0, number)
 }
 
-// reportedTime measures memory while reporters report: each on its node, once a
-// second, on every operator resource.
+// reportedTime measures memory and CPU while reporters report: once a second for each node, on every operator resource.
 func (o *operatorFixture) reportedTime() (resident int64, cpu time.Duration) {
 	o.progress("reporters report around the operator, for %s", o.reports)
-	o.report(5 * time.Second) // the first reports are news, which is rolled up
+	o.report(5 * time.Second) // the first reports change conditions
 	began, before, cpuBefore := time.Now(), o.process.memory(), o.process.cpuTime()
 	o.report(o.reports)
 	after, cpuAfter := o.process.memory(), o.process.cpuTime()
@@ -261,8 +259,7 @@ func (o *operatorFixture) reportedTime() (resident int64, cpu time.Duration) {
 	return resident, cpu
 }
 
-// report writes what the reporters would, once a second, and scrapes the operator. It
-// fails if there are fewer reports than there should be.
+// report writes reports once a second, like reporters, and scrapes the operator. It fails if there are too few reports.
 func (o *operatorFixture) report(d time.Duration) {
 	o.Helper()
 	began, written := time.Now(), 0
@@ -276,7 +273,7 @@ func (o *operatorFixture) report(d time.Duration) {
 				written++
 			}
 		}
-		if written%(30*len(measured)*len(nodeNames)) == 0 { // as Prometheus would
+		if written%(30*len(measured)*len(nodeNames)) == 0 { // every 30 s, like Prometheus
 			o.scrape("https://"+o.metrics, o.cluster.RESTConfig().BearerToken)
 		}
 		<-tick.C
@@ -286,7 +283,7 @@ func (o *operatorFixture) report(d time.Duration) {
 	}
 }
 
-// healthy is a report of two plugins.
+// healthy returns a report of two healthy plugins.
 func (o *operatorFixture) healthy(interval time.Duration) string {
 	o.Helper()
 	var entries []contract.Entry

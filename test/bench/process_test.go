@@ -15,8 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/wait"
 )
 
-// The series that are read. They are compared as they are printed, which the text
-// format leaves no choice in: labels are sorted.
+// The series that are read. They are compared as text, because the format sorts labels.
 const (
 	goroutines    = "go_goroutines"
 	heap          = "go_memstats_heap_alloc_bytes"
@@ -31,7 +30,7 @@ var scraper = http.Client{
 	Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}},
 }
 
-// scrape reads metrics in Prometheus's text format, as client_golang writes it: no timestamps.
+// scrape reads metrics in Prometheus's text format without timestamps, as client_golang writes it.
 func (f *fixture) scrape(url, token string) map[string]float64 {
 	f.Helper()
 	request, err := http.NewRequestWithContext(running, http.MethodGet, url+"/metrics", nil)
@@ -67,9 +66,8 @@ type process struct {
 	end   func()
 }
 
-// cpuTime returns the CPU time that the process has had, of all its threads and to the
-// nanosecond. Threads that have ended are missing; Go's do not end while nothing locks a
-// goroutine to one.
+// cpuTime returns the CPU time of all threads of the process, to the nanosecond. It misses threads that have ended.
+// Go's threads do not end unless a goroutine is locked to one.
 func (p *process) cpuTime() (sum time.Duration) {
 	p.Helper()
 	threads, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/schedstat", p.pid))
@@ -77,7 +75,7 @@ func (p *process) cpuTime() (sum time.Duration) {
 	for _, path := range threads {
 		text, err := os.ReadFile(path)
 		var ran time.Duration
-		if err == nil { // else it has just ended
+		if err == nil { // otherwise the thread has just ended
 			_, err = fmt.Sscan(string(text), &ran)
 			p.must(err)
 		}
@@ -89,10 +87,10 @@ func (p *process) cpuTime() (sum time.Duration) {
 	return sum
 }
 
-// memory is what a process has resident, in bytes.
+// memory is the resident memory of a process, in bytes.
 type memory struct {
-	all  int64 // VmRSS, with the pages of the binary that were touched
-	anon int64 // RssAnon, what is the process's own
+	all  int64 // VmRSS, including touched pages of the binary
+	anon int64 // RssAnon, without the binary
 }
 
 // memory reads /proc/<pid>/status, proc_pid_status(5), where kB are 1,024 bytes.

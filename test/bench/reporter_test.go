@@ -32,10 +32,10 @@ func TestReporter(t *testing.T) {
 }
 
 const (
-	scrapeEvery = 30 * time.Second // as Prometheus would
-	warmUp      = 5 * time.Second  // not part of the CPU time: the start, connecting, the handshake
-	parts       = 9                // of a long run
-	copies      = 5                // of each build: what a process has resident is in part chance
+	scrapeEvery = 30 * time.Second // like Prometheus
+	warmUp      = 5 * time.Second  // the start and the handshakes, which do not count as CPU time
+	parts       = 9                // parts of a long run
+	copies      = 5                // copies of each build, because resident memory is partly chance
 )
 
 // runner is a process whose cycles are counted by the calls that its plugins receive.
@@ -43,7 +43,7 @@ type runner struct {
 	*process
 	node   *node
 	cpu    time.Duration // at the last reading
-	cycles float64       // the same
+	cycles float64       // at the last reading
 }
 
 // perCycle returns the CPU time of a cycle since the last reading.
@@ -61,17 +61,17 @@ func (r *runner) perCycle() time.Duration {
 	return time.Duration(float64(since) / n)
 }
 
-// build is what runs of one build of the reporter.
+// build has the runners of one build of the reporter.
 type build struct {
 	runners []*runner
-	ratios  []float64 // of its CPU time and the floor's, by part
+	ratios  []float64 // its CPU time divided by the floor's, by part
 }
 
-// longRun measures reporters and the floor side by side: their CPU time, of which other
-// programs on the machine disturb one part or another, and their memory at the end.
+// longRun measures the CPU time of reporters and the floor side by side, in parts, because other programs may disturb
+// some parts. At the end it measures memory.
 func (f *fixture) longRun(floor string) {
 	f.progress("reporters and the floor side by side, for %s", f.duration)
-	theirs := &runner{node: f.newNode("baseline-0", f.builds[0], 2)} // the names are as long
+	theirs := &runner{node: f.newNode("baseline-0", f.builds[0], 2)} // the name is as long as the reporters' names
 	request, ca := theirs.node.capture(), filepath.Join(f.dir, "floor-ca.crt")
 	f.must(os.WriteFile(ca, f.access.CA, 0o600))
 	theirs.process = f.start("floor", floor, request, f.cluster.Address(), ca, theirs.node.socket(1), theirs.node.socket(2))
@@ -90,7 +90,7 @@ func (f *fixture) longRun(floor string) {
 	for _, b := range builds {
 		b.perCycle()
 	}
-	var worse []float64 // this build's and the other's CPU time
+	var worse []float64 // this build's ratio divided by the other build's
 	for range parts {
 		f.scrapeFor(f.duration/parts, builds)
 		least := theirs.perCycle()
@@ -126,7 +126,7 @@ func (f *fixture) scrapeFor(d time.Duration, builds []build) {
 	}
 }
 
-// perCycle is the runners' mean.
+// perCycle returns the mean of the runners.
 func (b build) perCycle() (sum time.Duration) {
 	for _, r := range b.runners {
 		sum += r.perCycle()
@@ -156,15 +156,15 @@ func (f *fixture) judgeMemory(builds []build) {
 	compare(f, "RssAnon", anon)
 }
 
-// capture returns the path of a file with the write that a reporter sends here, as it
-// goes over the wire: what the floor sends, byte for byte but the times.
+// capture returns the path of a file with a reporter's write request as sent over the wire. The floor sends the same
+// bytes, except for the times.
 func (n *node) capture() string {
 	n.Helper()
 	requests := make(chan []byte, 1)
 	server := httptest.NewTLSServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 		wire, err := httputil.DumpRequest(r, true)
 		if err != nil {
-			return // the reporter sends another
+			return // the reporter sends another request
 		}
 		select {
 		case requests <- wire:
@@ -188,5 +188,5 @@ func (n *node) capture() string {
 	}
 }
 
-// freshPoll is how often a wait looks.
+// freshPoll is the interval of a wait's checks.
 const freshPoll = 20 * time.Millisecond

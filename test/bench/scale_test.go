@@ -15,13 +15,14 @@ import (
 	"github.com/kms-health/kms-health/test/manifests/install"
 )
 
-// How many API servers the operator accepts, on the nodes of a large control plane.
+// The greatest number of API servers in a configuration, on the nodes of a large control plane.
 const manyServers, manyNodes = 16, 5
 
 // reportsASecond are as many as in TestOperator.
 const reportsASecond = 6
 
-// TestOperatorOfManyAPIServers compares the operator's CPU with that of -operator-base, on a plain control plane each.
+// TestOperatorOfManyAPIServers compares the CPU use of the operator and of -operator-base, each on a plain control
+// plane.
 func TestOperatorOfManyAPIServers(t *testing.T) {
 	if *measure && *operatorBase == "" {
 		t.Skip("there is no build to compare with: set OPERATOR_BASE")
@@ -29,7 +30,7 @@ func TestOperatorOfManyAPIServers(t *testing.T) {
 	var cpus []time.Duration
 	eachOperator(t, "operator of many", func(f *fixture, name, binary string, manifests install.Manifests) {
 		o := f.startMany(name, binary, manifests)
-		o.reportMany(10 * time.Second) // the first reports are news, which is rolled up
+		o.reportMany(10 * time.Second) // the first reports change conditions
 		before := o.process.cpuTime()
 		o.reportMany(o.reports)
 		cpu := o.process.cpuTime() - before
@@ -51,7 +52,7 @@ func (f *fixture) startMany(name, binary string, manifests install.Manifests) *o
 	f.Helper()
 	o := f.newOperator(name, install.Kubernetes, "")
 	f.must(manifests.Apply(running, f.cluster.RESTConfig(), install.Kubernetes))
-	// The rights of the manifests are for one API server, by its name.
+	// The manifests grant rights for only one API server, by its name.
 	_, err := o.kube.RbacV1().ClusterRoleBindings().Create(running, &rbacv1.ClusterRoleBinding{
 		ObjectMeta: metav1.ObjectMeta{Name: "many"},
 		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "cluster-admin"},
@@ -112,7 +113,7 @@ func manyPod(server, node string) *corev1.Pod {
 	}
 }
 
-// reportMany writes what the reporters would, by turns.
+// reportMany writes reports like the reporters, one API server after another.
 func (o *operatorFixture) reportMany(d time.Duration) {
 	o.Helper()
 	began, next := time.Now(), 0

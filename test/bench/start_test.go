@@ -15,12 +15,12 @@ const (
 	starts   = 100
 	changes  = 30
 	maxStart = 12 * time.Millisecond
-	// maxChange is five more than the 25 ms that the reporter waits for an editor's next event.
+	// maxChange is 5 ms more than the 25 ms that the reporter waits for an editor's next event.
 	maxChange = 30 * time.Millisecond
 )
 
-// TestStart measures how long it takes from the start of a reporter, and from a change of its
-// file, to the first Status call that a plugin receives. No API server runs. Builds take turns.
+// TestStart measures the time from a reporter's start, and from a change of its file, to the first Status call that a
+// plugin receives. No API server runs. Builds take turns.
 func TestStart(t *testing.T) {
 	f := newFixture(t)
 	var nodes []*node
@@ -33,7 +33,7 @@ func TestStart(t *testing.T) {
 	started, changed := make([][]time.Duration, len(nodes)), make([][]time.Duration, len(nodes))
 	for round := range starts {
 		for i := range nodes {
-			i = (i + round) % len(nodes) // each build is the first as often
+			i = (i + round) % len(nodes) // each build comes first equally often
 			n := nodes[i]
 			var p *process
 			started[i] = append(started[i], n.untilStatus(1, func() { p = n.run() }))
@@ -72,7 +72,7 @@ func (n *node) untilStatus(keyID int, cause func()) time.Duration {
 	return plugin.Calls(kmsplugin.CallStatus).Latest.Sub(began)
 }
 
-// medians judges a measurement that was repeated, by builds.
+// medians judges the medians of a repeated measurement, by build.
 func (f *fixture) medians(what string, took [][]time.Duration, bound time.Duration) {
 	f.Helper()
 	var figures []time.Duration
@@ -80,12 +80,12 @@ func (f *fixture) medians(what string, took [][]time.Duration, bound time.Durati
 		f.Logf("%s: %v", what, all)
 		figures = append(figures, median(all))
 	}
-	if len(figures) > 1 { // milliseconds are the machine's, too; the other build's are not
+	if len(figures) > 1 { // compared in the same run, because absolute times depend on the machine
 		bound = unbounded
 	}
 	judge(f, fmt.Sprintf("%s, median of %d", what, len(took[0])), figures[0], bound, milliseconds)
 	compare(f, what, figures)
 }
 
-// median is the upper one of two.
+// median returns the upper median.
 func median[T cmp.Ordered](values []T) T { return slices.Sorted(slices.Values(values))[len(values)/2] }

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// unbounded is a bound by which nothing is judged.
+// unbounded means that a value has no bound.
 const unbounded = -1
 
 // results are the lines of the table that a run prints at its end.
@@ -23,7 +23,7 @@ func judge[T int | int64 | float64 | time.Duration](f *fixture, what string, val
 	f.row(what, show(value), "at most "+show(bound), value <= bound)
 }
 
-// judgeEqual is judge for a ratio that must be 1, give or take what is tolerated.
+// judgeEqual is judge for a ratio that must be 1, within a tolerance.
 func judgeEqual(f *fixture, what string, ratio, tolerance float64) {
 	f.Helper()
 	f.row(what, times(ratio), times(1-tolerance)+" to "+times(1+tolerance), ratio >= 1-tolerance && ratio <= 1+tolerance)
@@ -39,7 +39,7 @@ func (f *fixture) row(what, value, bound string, pass bool) {
 	results = append(results, what+"\t"+value+"\t"+bound+"\t"+outcome)
 }
 
-// compare judges a figure of this build by that of the other one. A figure that is greater is worse.
+// compare judges this build's figure by the other build's. Greater figures are worse.
 func compare[T int64 | time.Duration](f *fixture, what string, figures []T) {
 	f.Helper()
 	if len(figures) > 1 {
@@ -58,7 +58,7 @@ func printResults() {
 	_ = w.Flush()
 }
 
-// megabytes are of 1,000,000 bytes.
+// megabytes formats bytes in MB of 1,000,000 bytes.
 func megabytes(bytes int64) string { return fmt.Sprintf("%.2f MB", float64(bytes)/1e6) }
 
 func milliseconds(d time.Duration) string {

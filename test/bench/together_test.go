@@ -8,7 +8,7 @@ import (
 
 var ofTogether = flag.Bool("together", false, "measure writes with reports in upstream's shape beside")
 
-// TestTogether measures what reports cost etcd's disk where upstream's reporter reports beside this one, on one node.
+// TestTogether measures the disk writes of etcd while upstream's reporter and this one report on the same node.
 func TestTogether(t *testing.T) {
 	if !*ofTogether {
 		t.Skip("not measured without -together")

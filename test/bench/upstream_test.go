@@ -16,8 +16,8 @@ import (
 	"github.com/kms-health/kms-health/test/harness/controlplane"
 )
 
-// reportTyped reports in the shape of OpenShift's own reporter, until the end of the test: at each
-// interval it asks for the Status of the node's plugin, and applies a typed list.
+// reportTyped reports in the form of OpenShift's reporter until the end of the test: at each interval it calls Status
+// of the node's plugin, and applies a typed list.
 func (n *node) reportTyped(admin dynamic.Interface, interval time.Duration) {
 	n.Helper()
 	conn, err := grpc.NewClient("unix://"+n.socket(1), grpc.WithTransportCredentials(insecure.NewCredentials()))
@@ -50,9 +50,9 @@ func (n *node) reportTyped(admin dynamic.Interface, interval time.Duration) {
 	}()
 }
 
-// typedReport asks a plugin. Upstream has a remoteKeyID of a healthy plugin alone, and the schema refuses a
-// report without one, so upstream does not report this fault at all. Here it always has one: what is measured is how
-// soon a report of its shape would arrive.
+// typedReport returns a typed report on a plugin. Upstream sends a remoteKeyID only for a healthy plugin. The schema
+// requires one, so upstream's reports of this fault are rejected. Here each report has a remoteKeyID, to measure how
+// soon a report in this form would arrive.
 func typedReport(ctx context.Context, plugin kmsapi.KeyManagementServiceClient) map[string]any {
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()

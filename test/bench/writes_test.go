@@ -28,29 +28,29 @@ var (
 
 // The bounds.
 const (
-	maxFewerDelay = 0.22 // with unchangedEvery, times the other build's default
+	maxFewerDelay = 0.22 // with unchangedEvery, as a factor of the other build's default
 	maxFewerBytes = 0.55 // the same
 	sameDefault   = 0.05 // the tolerance for this build's default and the other's
 )
 
 const (
-	// steady is how old an API server is when the measurement of writes begins: half of the time between
-	// two compactions (kube-apiserver's --etcd-compaction-interval). So the same number of them is in each.
+	// steady is the age of an API server when the measurement of writes begins: half of the time between two compactions
+	// (kube-apiserver's --etcd-compaction-interval). So each measurement contains the same number of compactions.
 	steady = 150 * time.Second
-	// spread is the time in which the nodes' reporters start: they would else write all at once.
+	// spread is the time in which the nodes' reporters start, so that they do not write all at once.
 	spread = time.Minute
 	// committed is longer than etcd takes to commit a write to its database (--backend-batch-interval).
 	committed = time.Second
 )
 
-// variant is what reports to an API server.
+// variant is a kind of reporter with its settings.
 type variant struct {
 	name                string
-	build               string        // the path of the reporter; empty: upstream's shape
-	interval, unchanged time.Duration // no reporter without an interval
+	build               string        // the path of the reporter; empty: upstream's form of reports
+	interval, unchanged time.Duration // interval 0: no reporter
 }
 
-// The places of the variants.
+// The indexes of the variants.
 const (
 	thisDefault = iota
 	baseDefault
@@ -69,7 +69,7 @@ func variants(this, base string) []variant {
 	}
 }
 
-// pair is an etcd and a kube-apiserver, with an operator resource of 43 kB, and what reports to it.
+// pair is an etcd and a kube-apiserver, with an operator resource of 43 kB, and the nodes that report to it.
 type pair struct {
 	*fixture
 	variant
@@ -77,16 +77,16 @@ type pair struct {
 	admin   dynamic.Interface
 	object  *observer
 	began   time.Time
-	plugins []*kmsplugin.Plugin // of the nodes
+	plugins []*kmsplugin.Plugin // by node
 	nodeOf  []*node
 
-	writes int     // while all plugins were healthy
-	bytes  float64 // to etcd's disk, in the same time
+	writes int     // writes while all plugins were healthy
+	bytes  float64 // written to etcd's disk in the same time
 	delays [][]time.Duration
 }
 
-// TestWrites measures how soon a fault is reported, and what the reports of healthy plugins cost etcd's
-// disk, of several reporters side by side. It takes 80 minutes.
+// TestWrites measures how soon a fault is reported, and etcd's disk writes for the reports of healthy plugins, of
+// several reporters side by side. It takes 80 minutes.
 func TestWrites(t *testing.T) {
 	if !*ofWrites || *base == "" {
 		t.Skip("not measured without -writes and -base: see make bench-writes")
@@ -111,7 +111,7 @@ func TestWrites(t *testing.T) {
 	judgePairs(f, pairs)
 }
 
-// sideBySide does something with all pairs at once.
+// sideBySide calls a function for all pairs at once.
 func (f *fixture) sideBySide(pairs []*pair, do func(*pair, context.Context) error) {
 	f.Helper()
 	group, ctx := errgroup.WithContext(running)
@@ -127,7 +127,7 @@ func (f *fixture) sideBySide(pairs []*pair, do func(*pair, context.Context) erro
 	f.must(group.Wait())
 }
 
-// newPair starts it.
+// newPair starts a pair.
 func (f *fixture) newPair(number int, v variant) *pair {
 	f.Helper()
 	own := *f
@@ -164,20 +164,20 @@ func (p *pair) addNode() {
 
 func (p *pair) nodeName(i int) string { return fmt.Sprintf("%d-%d", p.number, i) }
 
-// reported waits for a status of a node.
+// reported waits until a node reports a status.
 func (p *pair) reported(ctx context.Context, node int, status contract.Status) error {
 	name := p.nodeName(node)
 	return p.object.await(ctx, 4*p.interval+waitLimit, fmt.Sprintf("%s reports %s", name, status),
 		func() bool { return p.object.status[name] == status })
 }
 
-// mark is a moment of the measurement of writes.
+// mark is a moment of the measurement of writes, with the counters at that time.
 type mark struct {
 	at              time.Time
 	versions, bytes int64
 }
 
-// mark waits for a write, where there are any. Between two marks is a whole number of writes.
+// mark waits for a write, if the variant writes at all. So the number of writes between two marks is whole.
 func (p *pair) mark(ctx context.Context) (m mark, err error) {
 	if p.interval > 0 {
 		before := p.object.count()
@@ -217,8 +217,8 @@ func (p *pair) measureWrites(ctx context.Context) error {
 	return err
 }
 
-// drawMoments draws when each fault of each node begins, as parts of an interval. They are random, and
-// evenly distributed over all: the median of a few that are not would be random, too.
+// drawMoments draws the beginning of each fault of each node, as a fraction of an interval. The moments are random, but
+// evenly distributed in all. Otherwise the median of a few would vary.
 func drawMoments(nodes, faults int) [][]float64 {
 	moments := make([][]float64, nodes)
 	for i, place := range rand.Perm(nodes * faults) {
@@ -238,8 +238,8 @@ func (p *pair) measureFaults(ctx context.Context, moments [][]float64) error {
 	return group.Wait()
 }
 
-// measureNode returns how long each fault took from its beginning to the report in the API server. Each
-// begins when the plugin was reported healthy again, and a part of an interval is over.
+// measureNode returns the time from the beginning of each fault to its report in the API server. A fault begins at its
+// fraction of an interval after the plugin was reported as healthy.
 func (p *pair) measureNode(ctx context.Context, node int, moments []float64) (delays []time.Duration, err error) {
 	plugin := p.plugins[node]
 	for i, moment := range moments {
@@ -267,7 +267,7 @@ func (p *pair) measureNode(ctx context.Context, node int, moments []float64) (de
 	return delays, nil
 }
 
-// judgePairs adds the results.
+// judgePairs compares the pairs, and adds the results to the table.
 func judgePairs(f *fixture, pairs []*pair) {
 	f.Helper()
 	medians, bytes := make([]time.Duration, len(pairs)), make([]float64, len(pairs))

@@ -19,14 +19,14 @@ import (
 
 const (
 	interval = 5 * time.Second
-	// few is within which a fault that a reporter sees must be reported, on a busy machine.
+	// few is the time in which a fault must be reported, also on a busy machine.
 	few = 4 * interval
-	// quiet is for how long nothing may change while everything is healthy.
+	// quiet is a time in which nothing may change while everything is healthy.
 	quiet = time.Minute
 )
 
-// No clock of a node or of an API server decides anything: verdicts, and when they come, are those of the node whose
-// clock is right, which is the first.
+// No clock of a node or of an API server decides anything: verdicts and their times are the same as with right clocks.
+// The first node's clock is right.
 func TestWrongClocksOfNodesAndTheirAPIServers(t *testing.T) {
 	if len(ahead) == 0 {
 		t.Skip("it takes a quarter of an hour, and programs built for it: make test-clocks")
@@ -77,7 +77,7 @@ func startCluster(t *testing.T, op *fixture.Operator) []*node {
 
 func since(at time.Time) time.Duration { return time.Since(at).Round(100 * time.Millisecond) }
 
-// expectNone checks that a condition had none of some statuses.
+// expectNone requires that a condition had none of these statuses. A status is "TYPE STATUS".
 func expectNone(t *testing.T, seen *fixture.ConditionsSeen, statuses ...string) {
 	t.Helper()
 	for _, status := range statuses {
@@ -103,7 +103,7 @@ func expectRotation(t *testing.T, all []*node) {
 	}
 }
 
-// expectSealed checks that a sealed plugin is reported, with its node, and for no longer than it lasts.
+// expectSealed checks that a sealed plugin is reported with its node in time, and that the end is, too.
 func expectSealed(t *testing.T, n *node) {
 	t.Helper()
 	var took []time.Duration
@@ -128,7 +128,7 @@ func expectSealed(t *testing.T, n *node) {
 	}
 }
 
-// expectSilent checks that a silent reporter is stale after as many intervals as any other.
+// expectSilent checks that a silent reporter is stale after StaleIntervals, whatever its clock.
 func expectSilent(t *testing.T, n *node) {
 	t.Helper()
 	if err := n.reporter.Signal(syscall.SIGSTOP); err != nil {
@@ -146,7 +146,7 @@ func expectSilent(t *testing.T, n *node) {
 	began = time.Now()
 	fixture.AwaitHealthy(t)
 	t.Logf("%s: silent, stale after %s; reports again, healthy after %s", n, took, since(began))
-	// Its last report may be of an interval before.
+	// The last report may be up to an interval older than began.
 	if stale := contract.StaleIntervals * interval; took < stale-interval-time.Second || took > stale+2*interval {
 		t.Errorf("%s is stale after %s, want about %s", n, took, stale)
 	}

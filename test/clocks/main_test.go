@@ -16,7 +16,7 @@ import (
 var aheadFlag = flag.String("ahead", "", "how far the clocks of nodes are ahead, such as 20m,-6h; "+
 	"each node has an API server, beside one whose clock is right")
 
-// ahead are the nodes with wrong clocks.
+// ahead are the errors of the clocks, one for each node with a wrong clock.
 var ahead []time.Duration
 
 func TestMain(m *testing.M) { os.Exit(run(m)) }

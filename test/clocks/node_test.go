@@ -66,7 +66,7 @@ func startNode(t *testing.T, number int, ahead time.Duration) *node {
 	return n
 }
 
-// startPlugin starts one with the same remote key as the cluster's first. Each rotates by itself.
+// startPlugin starts a plugin with the same remote key as the cluster's first plugin. Each is rotated separately.
 func (n *node) startPlugin(t *testing.T) {
 	t.Helper()
 	first := filepath.Dir(strings.TrimPrefix(fixture.Plugin.Endpoint(), "unix://"))
@@ -86,8 +86,8 @@ func (n *node) startPlugin(t *testing.T) {
 	})
 }
 
-// startAPIServer starts one by the flags of the cluster's, whose port and files it does not share: of two equal flags
-// the last one counts.
+// startAPIServer starts an API server with the flags of the cluster's, but another port and other files. Of two equal
+// flags the last one counts.
 func (n *node) startAPIServer(t *testing.T) {
 	t.Helper()
 	config := disk.Read(t, filepath.Join(fixture.Cluster.Dir(), "encryption-config.yaml"))
@@ -142,8 +142,8 @@ destination: {resource: %s, kubeconfig: %s}
 	n.reporter = n.start(t, "reporter", binary, []string{"--config", config, "--node-name", n.name})
 }
 
-// credentials are a kubeconfig of a proxy that has the reporter's certificate. A token would not be valid yet, or no
-// longer, at an API server with another clock.
+// credentials returns a kubeconfig for a proxy that uses the reporter's certificate. An API server with another clock
+// would refuse a token as expired, or as not valid yet.
 func (n *node) credentials(t *testing.T) string {
 	t.Helper()
 	user := controlplane.ServiceAccountUser(fixture.Namespace, contract.ReporterName(apiservers.Kube.Name))

@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
-# Shows kms-health-reporter at work beside KMS plugins: real processes, no cluster, no root, no internet. It ends with 0
-# only if everything that it showed is what happened. `make demo`.
+# Shows kms-health-reporter at work with KMS plugins: real processes, no cluster, no root, no internet. Its exit code is
+# 0 only if everything happened as shown. `make demo`.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 
 readonly reporter=$PWD/bin/kms-health-reporter plugin=$PWD/bin/kms-plugin
-dir=$(mktemp -d /tmp/kXXXXXX) # short, since the path of a socket has at most 107 bytes
+dir=$(mktemp -d /tmp/kXXXXXX) # short: the path of a socket has at most 107 bytes
 readonly dir
 pids=() scene=0 seen=1 version=0
 
@@ -36,8 +36,8 @@ until_true() {
 	done
 }
 
-# reported STATES TEXT finds the first report, of those that were not shown yet, with KEY=STATUS of each plugin in its
-# order, and with a text in it.
+# reported STATES TEXT finds the first report that was not shown yet, and has KEY=STATUS of each plugin in this order,
+# and the text.
 reported() {
 	local line states number=$seen
 	while read -r line; do
@@ -51,7 +51,7 @@ reported() {
 	return 1
 }
 
-# expect STATES [TEXT] waits for a report, and shows it.
+# expect STATES [TEXT] waits for such a report, and shows it.
 expect() {
 	until_true "a report of $1 with '${2:-}'" reported "$1" "${2:-}"
 	echo "${report//\},\{/$'},\n {'}" | show
@@ -81,7 +81,7 @@ configuration() {
 	for p in "${@:2}"; do printf -- '- {endpoint: "unix://%s/kms-%s.sock", role: %s}\n' "$dir" "${p%:*}" "${p#*:}"; done
 }
 
-# configure writes its input as a kubelet writes a ConfigMap's volume.
+# configure writes its input as a kubelet writes the volume of a ConfigMap.
 configure() {
 	mkdir -p "$dir/config/..version-$((++version))"
 	cat >"$dir/config/..version-$version/config.yaml"

@@ -27,9 +27,9 @@ var (
 	flagName      = regexp.MustCompile(`--([a-z][a-z-]+)`)
 )
 
-// The commands of the README and of the quickstarts run, too: TestCommandsOfReadmeAndQuickstartsRun.
+// Commands of the README and of the quickstarts are also run: see TestCommandsOfReadmeAndQuickstartsRun.
 func TestWhatCommandsOfPagesNameExists(t *testing.T) {
-	sources := map[string]string{"kubectl kms-health": `"context" "kubeconfig" "namespace"`} // of kubectl
+	sources := map[string]string{"kubectl kms-health": `"context" "kubeconfig" "namespace"`} // flags that kubectl also has
 	tree(t, func(path string, content func() string) {
 		for program, folder := range map[string]string{
 			"kms-health-reporter": "cmd/kms-health-reporter/", "kms-health-operator": "cmd/kms-health-operator/",
@@ -64,7 +64,7 @@ func TestWhatCommandsOfPagesNameExists(t *testing.T) {
 	}
 }
 
-// A kustomization of the reader's own, in a page, is beside a checkout named kms-health.
+// The pages' sample kustomizations are in a folder next to a checkout named kms-health.
 func TestSampleKustomizationsBuild(t *testing.T) {
 	dir := t.TempDir()
 	if err := os.CopyFS(filepath.Join(dir, "kms-health/manifests"), os.DirFS("../../manifests")); err != nil {
@@ -92,8 +92,8 @@ func TestSampleKustomizationsBuild(t *testing.T) {
 	}
 }
 
-// Whoever follows a quickstart again, as for an upgrade, or goes on to a kustomization of their own, has a checkout
-// in which its commands were typed before.
+// A reader may follow a quickstart again, for example for an upgrade, or continue with a kustomization. The commands
+// must work in a checkout in which they were typed before.
 func TestCheckoutOfAQuickstartCanBeUsedAgain(t *testing.T) {
 	if os.Getenv("KUBEBUILDER_ASSETS") == "" {
 		t.Skip("KUBEBUILDER_ASSETS is not set, so there is no kubectl")
@@ -124,10 +124,10 @@ func TestCheckoutOfAQuickstartCanBeUsedAgain(t *testing.T) {
 	}
 }
 
-// ownConfiguration is in the reader's own file of the operator.
+// ownConfiguration is a line in the reader's file for the operator.
 const ownConfiguration = "probe: {interval: 1m}"
 
-// buildsSample builds a kustomization of the reader's own, with a file of the operator beside it.
+// buildsSample builds a sample kustomization with an operator's file next to it.
 func buildsSample(t *testing.T, dir string, p *page, kustomization string) (rendered string) {
 	t.Helper()
 	own := filepath.Join(dir, "own")

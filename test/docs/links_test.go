@@ -13,8 +13,8 @@ import (
 	"github.com/kms-health/kms-health/test/harness/disk"
 )
 
-// maxLines bounds a page without its samples, unless it is generated: nobody reads a longer one in
-// an outage.
+// maxLines bounds the lines of a page without its samples, unless it is generated: a longer page is useless in an
+// outage.
 const maxLines = 250
 
 func TestLinksLeadToPagesAndHeadingsThatExist(t *testing.T) {
@@ -63,7 +63,7 @@ var (
 	testFunc  = regexp.MustCompile(`(?m)^func (Test[A-Z]\w*)\(`)
 )
 
-// Comments name pages, and pages name tests as evidence.
+// Comments refer to pages, and pages refer to tests as evidence.
 func TestNamedPagesAndTestsExist(t *testing.T) {
 	functions, named := map[string]bool{}, map[string]string{}
 	tree(t, func(path string, content func() string) {

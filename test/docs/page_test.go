@@ -18,7 +18,7 @@ type page struct {
 	lines   int    // without fenced code
 	anchors map[string]bool
 	links   []string
-	code    []string // commands: lines of code blocks, continued ones joined, and code within text
+	code    []string // commands: code in text, and lines of code blocks, with continued lines joined
 	blocks  []string // fenced code blocks
 }
 
@@ -112,7 +112,7 @@ func parse(path, text string) *page {
 	return p
 }
 
-// slug is the anchor that GitHub gives a heading.
+// slug returns the anchor that GitHub gives a heading.
 func slug(heading string) string {
 	heading = regexp.MustCompile(`\[([^\]]*)\]\([^)]*\)`).ReplaceAllString(heading, "$1")
 	return strings.ReplaceAll(notSlug.ReplaceAllString(strings.ToLower(strings.TrimSpace(heading)), ""), " ", "-")

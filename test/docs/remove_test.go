@@ -12,7 +12,7 @@ import (
 
 var byHand = regexp.MustCompile(`(?s)\n    for r in kubeapiservers .*?\n    done\n`)
 
-// The commands for conditions that no operator removes any more are those of the page.
+// The page's commands must remove the conditions that a removed operator leaves.
 func TestCommandsOfRemoveDeleteTheConditions(t *testing.T) {
 	if !*commands {
 		t.Skip("it starts an API server: make verify ONLY=commands")
@@ -34,7 +34,7 @@ func TestCommandsOfRemoveDeleteTheConditions(t *testing.T) {
 	for i, name := range written {
 		written[i] = `{"type": "` + name + `", "status": "True", "reason": "AsExpected", "message": "", "lastTransitionTime": "2026-05-08T12:34:56Z"}`
 	}
-	for _, r := range []string{"kubeapiservers", "openshiftapiservers"} { // authentications has none
+	for _, r := range []string{"kubeapiservers", "openshiftapiservers"} { // authentications has no conditions here
 		kubectl("patch", r, "cluster", "--subresource=status", "--type=merge", "-p", `{"status": {"conditions": [`+strings.Join(written, ",")+`]}}`)
 	}
 	command := exec.CommandContext(t.Context(), "bash", "-o", "pipefail", "-c", byHand.FindString(read(t, "docs/operate/remove.md")))

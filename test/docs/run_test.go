@@ -15,7 +15,7 @@ import (
 	"github.com/kms-health/kms-health/test/harness/program"
 )
 
-// commands makes TestCommandsOfReadmeAndQuickstartsRun run: `make verify` sets it.
+// commands enables TestCommandsOfReadmeAndQuickstartsRun. `make verify` sets it.
 var commands = flag.Bool("commands", false, "run the commands of README.md and of docs/quickstart")
 
 // notHere are beginnings of commands that cannot run here, each with the reason.
@@ -32,7 +32,7 @@ var notHere = map[string]string{
 	"kubectl apply -f openshift.yaml": "a file of a release",
 }
 
-// also are exit codes other than 0, by the beginning of a command.
+// also has allowed exit codes other than 0, by the beginning of a command.
 var also = map[string][]int{
 	// No kubelet runs the operator, so there are no conditions: the state is unknown.
 	"kubectl kms-health status":    {2},
@@ -41,13 +41,13 @@ var also = map[string][]int{
 
 var untilStop = regexp.MustCompile(`#.*until Ctrl-C`)
 
-// session is a shell in a copy of the checkout, with a home and a /tmp of its own.
+// session is a shell in a copy of the checkout, with its own home and /tmp.
 type session struct {
 	t        *testing.T
 	dir      string
 	env      []string
-	done     map[string]bool // make commands
-	excepted map[string]bool // keys of notHere
+	done     map[string]bool // make commands that were run
+	excepted map[string]bool // keys of notHere that a page has
 }
 
 func newSession(t *testing.T) *session {
@@ -60,8 +60,7 @@ func newSession(t *testing.T) *session {
 	return &session{t: t, dir: dir, env: env, done: map[string]bool{}, excepted: map[string]bool{}}
 }
 
-// runnable are the commands of a page that run here, and were not run before if nothing but make
-// runs in them.
+// runnable returns the commands of a page that can run here. make commands that were run before are left out.
 func (s *session) runnable(page string) (all []string) {
 	for _, command := range typed.Commands(read(s.t, page)) {
 		skip := false
@@ -93,7 +92,7 @@ func (s *session) follow(page, kubeconfig string) {
 		command = strings.ReplaceAll(command, "/tmp/", s.dir+"/tmp/")
 		script += fmt.Sprintf("%s\ncode=$?; echo \"=== $code %d\" >&3\n", command, i)
 		if strings.HasSuffix(command, "&") {
-			script += "sleep 1\n" // nobody types faster
+			script += "sleep 1\n" // a person does not type faster
 		}
 	}
 	codes, err := os.Create(filepath.Join(s.dir, "codes"))
@@ -130,7 +129,7 @@ func (s *session) follow(page, kubeconfig string) {
 	}
 }
 
-// The commands are those of the pages, as they stand there, but for the folder /tmp.
+// The commands run exactly as in the pages, except for the folder /tmp.
 func TestCommandsOfReadmeAndQuickstartsRun(t *testing.T) {
 	if !*commands {
 		t.Skip("it takes minutes: make verify ONLY=commands")
@@ -140,7 +139,7 @@ func TestCommandsOfReadmeAndQuickstartsRun(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	pages := []string{"README.md"} // it uses what a quickstart installs
+	pages := []string{"README.md"} // comes last, because it uses what a quickstart installs
 	for _, path := range quickstarts {
 		pages = slices.Insert(pages, len(pages)-1, "docs/quickstart/"+filepath.Base(path))
 	}

@@ -10,8 +10,8 @@ import (
 	"github.com/kms-health/kms-health/test/manifests/install"
 )
 
-// openShiftKubeconfig is an administrator's, of an API server with what OpenShift has before
-// kms-health is installed: its CRDs and namespaces.
+// openShiftKubeconfig returns an administrator's kubeconfig for an API server with OpenShift's CRDs and namespaces, but
+// without kms-health.
 func openShiftKubeconfig(t *testing.T) string {
 	t.Helper()
 	c := controlplane.StartForTest(t, controlplane.Options{CRDs: controlplane.TechPreviewNoUpgrade})
@@ -32,8 +32,8 @@ func openShiftKubeconfig(t *testing.T) string {
 	return path
 }
 
-// plainKubeconfig is an administrator's, of an API server without anything of OpenShift, on which
-// the operator has created what it reports in.
+// plainKubeconfig returns an administrator's kubeconfig for an API server without OpenShift, on which the operator has
+// created its KMSHealth.
 func plainKubeconfig(t *testing.T) string {
 	t.Helper()
 	c := controlplane.StartForTest(t, controlplane.Options{})

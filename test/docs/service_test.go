@@ -22,7 +22,7 @@ func readByHand(t *testing.T, name string) string {
 	return string(raw)
 }
 
-// systemd-analyze reports no capability that does not exist, so the list is compared here.
+// systemd-analyze accepts unknown capabilities, so the list is compared here.
 func TestServiceRunsAsTheAPIServerWithItsFile(t *testing.T) {
 	config, err := v1alpha1.DecodeReporter([]byte(readByHand(t, "service.yaml")))
 	if err != nil {
@@ -44,7 +44,7 @@ func TestServiceRunsAsTheAPIServerWithItsFile(t *testing.T) {
 	if folder := "/run/credentials/kms-health-reporter.service/"; config.Destination.Kubeconfig != folder+credential {
 		t.Errorf("the kubeconfig is %s, and systemd writes it to %s", config.Destination.Kubeconfig, folder)
 	}
-	// A socket that the API server reaches would be missing for the reporter.
+	// With these options the reporter would not see sockets that the API server can reach.
 	if hidden := regexp.MustCompile(`(?m)^(PrivateTmp=yes|ProtectHome=yes|ProtectHome=tmpfs|InaccessiblePaths=.*)$`).FindString(unit); hidden != "" {
 		t.Errorf("%s hides folders of the host", hidden)
 	}
@@ -56,7 +56,7 @@ func TestServiceRunsAsTheAPIServerWithItsFile(t *testing.T) {
 	}
 }
 
-// Agents are in the node's network, where no Service's name is resolved.
+// Agents use the node's network, which does not resolve names of Services.
 func TestByHandOnOpenShiftNamesServersThatANodeResolves(t *testing.T) {
 	_, rest, _ := strings.Cut(readByHand(t, "../by-hand.md"), "\nOn OpenShift, ")
 	_, rest, _ = strings.Cut(rest, "```yaml\n")
@@ -88,7 +88,7 @@ func TestServiceIsVerifiedBySystemd(t *testing.T) {
 	if _, err := exec.LookPath("systemd-analyze"); err != nil {
 		t.Skipf("kms-health-reporter.service is not verified: %v (Debian: package systemd)", err)
 	}
-	program, err := os.Executable() // in the place of the reporter, which is not installed here
+	program, err := os.Executable() // stands in for the reporter, which is not installed here
 	if err != nil {
 		t.Fatal(err)
 	}

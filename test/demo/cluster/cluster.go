@@ -29,16 +29,16 @@ import (
 
 var (
 	home      = install.Namespace(install.OpenShift) // the operator's namespace
-	target    = apiservers.Kube.Namespace            // that of the API server
+	target    = apiservers.Kube.Namespace            // the API server's namespace
 	nodeNames = []string{"master-0", "master-1", "master-2"}
 )
 
-// cluster is what OpenShift would be, and the operator.
+// cluster simulates OpenShift, and runs the operator.
 type cluster struct {
 	ctx   context.Context
 	dir   string
 	tools string // folder of etcd, kube-apiserver, kubectl
-	scene int    // the last of which a title was shown
+	scene int    // number of the last title
 	ends  []func() error
 
 	*controlplane.ControlPlane
@@ -51,11 +51,11 @@ type cluster struct {
 }
 
 func newCluster(ctx context.Context) (*cluster, error) {
-	// What the libraries in this process log is of no interest to who watches.
+	// The libraries' logs are hidden: they do not interest a viewer.
 	klog.LogToStderr(false)
 	klog.SetOutput(io.Discard)
 	rest.SetDefaultWarningHandler(rest.NoWarnings{})
-	// Not TMPDIR: the path of a socket has at most 107 bytes, and with a pod's folders it comes close.
+	// Not TMPDIR: a socket's path has at most 107 bytes, and with a pod's folders it comes close to that.
 	dir, err := os.MkdirTemp("/tmp", "k")
 	c := &cluster{ctx: ctx, dir: dir, tools: os.Getenv("KUBEBUILDER_ASSETS"), plugins: map[string]*kmsplugin.Plugin{}}
 	c.atEnd(func() error { return os.RemoveAll(dir) })
@@ -72,8 +72,8 @@ func (c *cluster) end() error {
 	return errors.Join(errs...)
 }
 
-// start starts the API and its nodes, and applies manifests/openshift: all but what belongs to the operator's pods.
-// These run nothing here: it is a process, with a file of its own.
+// start starts the API and its nodes, and applies manifests/openshift without what only the operator's pods need. These
+// are only simulated: the operator runs as a process, with another configuration file.
 func (c *cluster) start() {
 	var err error
 	c.ControlPlane, err = controlplane.Start(c.ctx, controlplane.Options{
@@ -106,7 +106,7 @@ func (c *cluster) start() {
 	c.atEnd(func() error { running.Stop(); return nil })
 }
 
-// program is the path of one that the Makefile builds.
+// program returns the path of a program that the Makefile builds.
 func program(name string) string {
 	path, err := filepath.Abs(filepath.Join("bin", name))
 	must(err)
@@ -121,8 +121,7 @@ func (c *cluster) kubeconfig(dir, token string) string {
 	return path
 }
 
-// setEncryption writes the live Secret, then that of a revision, as OpenShift's operator
-// of kube-apiserver would.
+// setEncryption writes the live Secret, then the revision's Secret, like OpenShift's kube-apiserver operator.
 func (c *cluster) setEncryption(revision string, providers ...string) {
 	for _, r := range []string{"", revision} {
 		must(apiservers.Apply(c.ctx, c.client, "kube-apiserver-operator", apiservers.Secrets, target,
@@ -130,8 +129,8 @@ func (c *cluster) setEncryption(revision string, providers ...string) {
 	}
 }
 
-// roll rolls kube-apiserver's static pods out to a revision, with the plugin of key 1 or without. The
-// plugins share their state, as nodes share a remote key.
+// roll rolls out a revision of kube-apiserver's static pods, with the plugin of key 1 or without. The plugins share
+// their state, as nodes share a remote key.
 func (c *cluster) roll(revision string, encrypted bool) {
 	must(c.stopPlugins())
 	for _, node := range nodeNames {
@@ -167,7 +166,7 @@ func (c *cluster) stopPlugins() error {
 	return errors.Join(errs...)
 }
 
-// control is the path of the socket by which the plugin of a node takes commands.
+// control returns the path of the control socket of a node's plugin.
 func (c *cluster) control(node string) string { return filepath.Join(c.path(node), "control") }
 
 // configure replaces the operator's file.
@@ -211,12 +210,12 @@ func (c *cluster) run(args ...string) (output []byte, exit int, err error) {
 	return output, cmd.ProcessState.ExitCode(), err
 }
 
-// searchPath has kubectl, and its plugins, which it finds in PATH.
+// searchPath returns the folders of kubectl and of its plugin, for PATH.
 func (c *cluster) searchPath() string {
 	return c.tools + ":" + filepath.Dir(program("kubectl-kms_health"))
 }
 
-// commandLine is a kubectl command as one would type it.
+// commandLine returns a kubectl command with the quotes of a shell.
 func commandLine(args []string) string {
 	words := []string{"kubectl"}
 	for _, a := range args {
@@ -228,9 +227,9 @@ func commandLine(args []string) string {
 	return strings.Join(words, " ")
 }
 
-// logs are the ends of those of the operator and the reporters.
+// logs returns the last lines of the logs of the operator and the reporters.
 func (c *cluster) logs() string {
-	paths, _ := filepath.Glob(c.path("reporters/*.*")) // fails for a bad pattern only
+	paths, _ := filepath.Glob(c.path("reporters/*.*")) // fails only for a bad pattern
 	output, _ := exec.Command("tail", append([]string{"-n", "12", c.path("operator.log")}, paths...)...).CombinedOutput()
 	return string(output)
 }

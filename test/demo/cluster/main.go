@@ -4,7 +4,7 @@
 //
 //	cluster [--stay]
 //
-// It ends with 0 only if everything that it showed is what happened.
+// It exits with 0 only if everything happened as shown.
 package main
 
 import (
@@ -27,12 +27,12 @@ import (
 )
 
 const (
-	// bound is for a run that does not stay, and waitLimit for each of its waits, also on a busy machine.
+	// bound limits a run without --stay, and waitLimit each of its waits, also on a busy machine.
 	bound     = 4 * time.Minute
 	waitLimit = 30 * time.Second
-	// inertia is how long something must last until the ClusterOperator reports it.
+	// inertia is the time that a problem must last until the ClusterOperator reports it.
 	inertia = 3 * time.Second
-	// managed selects what the operator makes.
+	// managed selects the objects that the operator creates.
 	managed = contract.ManagedByLabel + "=" + contract.OperatorName
 )
 
@@ -54,7 +54,7 @@ func main() {
 	}
 }
 
-// failure ends a run.
+// failure is the panic that ends a run.
 type failure struct{ error }
 
 func must(err error) {
@@ -126,7 +126,7 @@ func (c *cluster) on() {
 	c.kubectl(0, "wait", "clusteroperator/kms-health", "--for=condition=Degraded=False", "--timeout=60s")
 }
 
-// unhealthy shows what an administrator sees of a fault, and of its end.
+// unhealthy shows a fault and its end, as an administrator sees them.
 func (c *cluster) unhealthy() {
 	c.title("The vault behind the plugin on master-1 is sealed. Then it is unsealed.")
 	c.note("$ kms-plugin ctl --control %s unhealthy vault is sealed", c.control("master-1"))
@@ -151,7 +151,7 @@ func (c *cluster) off() {
 	c.note("it reads encryption configs, and its record in a ClusterRole, until its file removes these, too:")
 	c.note("$ echo 'managementState: Removed' >> operator.yaml")
 	c.configure(operatorConfiguration + "managementState: Removed\n")
-	// All kinds that the operator makes, and its conditions.
+	// All kinds of objects that the operator creates, and its conditions.
 	left := []string{"get", "pods,configmaps,secrets,serviceaccounts,daemonsets,roles,clusterroles,clusterrolebindings," +
 		"validatingadmissionpolicies,validatingadmissionpolicybindings", "-A", "-l", managed}
 	conditions := []string{"get", "kubeapiserver", "cluster", "-o", "jsonpath={.status.conditions[*].type}"}
@@ -171,7 +171,7 @@ func (c *cluster) off() {
 	c.kubectl(0, conditions...)
 }
 
-// invite lists what one can do with a cluster that is kept.
+// invite prints commands for a cluster that is kept.
 func (c *cluster) invite() {
 	fmt.Printf(`
 The cluster stays until Ctrl-C. Its plugins are real, and its API server encrypts
@@ -213,7 +213,7 @@ func (c *cluster) awaitCompanions(on ...string) {
 	})
 }
 
-// until waits until a check succeeds, and while the operator runs.
+// until waits until a check succeeds. It fails if the operator ends.
 func (c *cluster) until(what string, check func() error) {
 	must(wait.For(c.ctx, waitLimit, what, func(context.Context) error {
 		if !c.operator.Running() {
@@ -233,7 +233,7 @@ func (c *cluster) note(format string, args ...any) {
 	fmt.Println("   " + c.tidy(fmt.Sprintf(format, args...)))
 }
 
-// text shows output of a program, or a file.
+// text prints a program's output, or a file.
 func (c *cluster) text(output string) {
 	for line := range strings.SplitSeq(strings.TrimSpace(output), "\n") {
 		fmt.Println(strings.TrimRight("     "+c.tidy(line), " "))

@@ -10,8 +10,8 @@ import (
 	"github.com/kms-health/kms-health/test/harness/program"
 )
 
-// Copy copies the checkout into kms-health of a folder, with tmp and a home beside it, and returns the environment of a
-// shell there.
+// Copy copies the checkout into the subfolder kms-health of a folder, creates tmp and home there, and returns the
+// environment for a shell.
 func Copy(ctx context.Context, dir string) ([]string, error) {
 	root, err := program.Root()
 	if err != nil {
@@ -24,8 +24,8 @@ func Copy(ctx context.Context, dir string) ([]string, error) {
 		return nil, fmt.Errorf("copy the checkout: %w\n%s", err, out)
 	}
 	env := append(os.Environ(), "HOME="+dir+"/user", "PATH="+os.Getenv("KUBEBUILDER_ASSETS")+":"+dir+"/user/.local/bin:"+os.Getenv("PATH"),
-		"MAKEFLAGS=", "MAKELEVEL=") // those of make verify
-	for _, name := range []string{"GOENV", "GOPATH", "GOCACHE", "GOMODCACHE"} { // which follow HOME
+		"MAKEFLAGS=", "MAKELEVEL=") // make verify sets these
+	for _, name := range []string{"GOENV", "GOPATH", "GOCACHE", "GOMODCACHE"} { // their defaults depend on HOME
 		out, err := exec.CommandContext(ctx, "go", "env", name).Output()
 		if err != nil {
 			return nil, err

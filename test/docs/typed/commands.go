@@ -1,4 +1,4 @@
-// Package typed reads the commands of the documentation's pages, and gives them a copy of the checkout to run in.
+// Package typed reads the commands of documentation pages, and makes a copy of the checkout in which they can run.
 package typed
 
 import (
@@ -12,7 +12,7 @@ var (
 	codeSpan = regexp.MustCompile("`([^`]+)`")
 )
 
-// Commands are the commands of a page, in their order: those of blocks, and those in the text.
+// Commands returns the commands of a page in their order, from code blocks and from the text.
 func Commands(page string) (all []string) {
 	var command []string
 	end, open, fenced, language := "", false, false, ""
