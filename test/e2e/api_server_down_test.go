@@ -25,7 +25,7 @@ import (
 	"github.com/kms-health/kms-health/test/kmsplugin"
 )
 
-// downFor is how long the API server is kept down, and the network cut.
+// downFor is the time for which the API server is kept down, or twice the time for which the network is cut.
 func downFor() time.Duration {
 	if testing.Short() {
 		return 30 * time.Second
@@ -34,9 +34,9 @@ func downFor() time.Duration {
 }
 
 func testAPIServerDown(h *scenario) {
-	before, start := h.allPIDs(), time.Now().Truncate(time.Second) // as the times of containers are
+	before, start := h.allPIDs(), time.Now().Truncate(time.Second) // times of containers are in seconds
 	h.apiServerDown(reporterPods[apiservers.Kube], downFor(), func() {
-		// Its local view shows it, too.
+		// The reporter's own view is served without the API server.
 		h.await(time.Minute, "the reporter's own view is healthy", func() error {
 			view, err := h.served("/kms-providers?verbose")
 			if err == nil && !strings.Contains(view, "[+]kms-provider-"+h.state.writeKey+" ok") {
@@ -46,7 +46,7 @@ func testAPIServerDown(h *scenario) {
 		})
 	})
 	h.awaitHealthy()
-	// Its kubelet, which backed off meanwhile, may write the pod's status later: the next scenario begins with it.
+	// The kubelet backed off meanwhile, and may write the pod's status later. The next scenario needs that status.
 	h.await(waitLimit, "the kubelet has written that it was started again", func() error {
 		pod, err := h.Kube.CoreV1().Pods(apiservers.Kube.Namespace).Get(h.ctx, cluster.APIServerName+"-"+h.node().Name,
 			metav1.GetOptions{})
@@ -64,8 +64,8 @@ func testAPIServerDown(h *scenario) {
 		"apiserver-/openshift-apiserver", "apiserver-/oauth-apiserver")
 }
 
-// apiServerDown keeps the API server down, and kills the reporter of a pod too. It must start,
-// and go on, and report soon after the API server is back.
+// apiServerDown keeps the API server down, and kills the reporter of a pod. The reporter must start and probe
+// meanwhile, and report soon after the API server is back.
 func (h *scenario) apiServerDown(pod string, length time.Duration, meanwhile func()) {
 	h.t.Helper()
 	n, plugin := h.node(), h.pluginOn(h.node())
@@ -74,7 +74,7 @@ func (h *scenario) apiServerDown(pod string, length time.Duration, meanwhile fun
 	h.must(n.SignalContainer(h.ctx, cluster.APIServerName, cluster.APIServerName, syscall.SIGKILL))
 	h.must(n.SignalContainer(h.ctx, pod, reporterContainer, syscall.SIGKILL))
 	down := time.Now()
-	// No client calls this plugin now, and the next one is the new reporter.
+	// No client calls this plugin now. The next calls are the new reporter's.
 	h.do(plugin, "reset-counters")
 	calls := func() kmsplugin.CallStats {
 		state, err := plugin.State()
@@ -88,7 +88,7 @@ func (h *scenario) apiServerDown(pod string, length time.Duration, meanwhile fun
 		return nil
 	})
 	reporter := h.process(pod, reporterContainer)
-	// The process begins as the container runtime's, which then becomes the reporter.
+	// The process begins as one of the container runtime, so the log shows when the reporter started.
 	var began logLine
 	h.await(time.Minute, "the runtime has written the log of the reporter's start", func() (err error) {
 		if began, err = h.lastLogged(pod, reporterContainer, `"Starting"`); err == nil && began.at.Before(down) {
@@ -124,7 +124,7 @@ func (h *scenario) apiServerDown(pod string, length time.Duration, meanwhile fun
 	h.must(n.AwaitAPIServer(h.ctx, "/readyz"))
 }
 
-// served is what a reporter serves at a path on the node's loopback.
+// served returns what a reporter serves at a path on the node's loopback.
 func (h *scenario) served(path string) (string, error) {
 	client := &http.Client{Timeout: 3 * time.Second, Transport: &http.Transport{DisableKeepAlives: true,
 		DialContext: h.node().Dial}}
@@ -137,7 +137,7 @@ func (h *scenario) served(path string) (string, error) {
 	return string(body), err
 }
 
-// metric is one that has no labels, of those that a reporter serves.
+// metric returns the value of a reporter's metric without labels.
 func (h *scenario) metric(name string) (float64, error) {
 	text, err := h.served("/metrics")
 	if err != nil {
@@ -151,8 +151,8 @@ func (h *scenario) metric(name string) (float64, error) {
 	return 0, fmt.Errorf("there is no metric %s", name)
 }
 
-// awaitWrites waits until a node's API server answers a write of the resource that reports go to, and
-// returns when it did. It has a connection to etcd for each resource.
+// awaitWrites waits until a node's API server answers a write of the resource for reports, and returns that time. The
+// resource matters, because the API server has a connection to etcd for each resource.
 func (h *scenario) awaitWrites(n *cluster.Node) (at time.Time) {
 	h.t.Helper()
 	config, err := n.RESTConfig()

@@ -21,7 +21,7 @@ import (
 	"github.com/kms-health/kms-health/test/harness/apiservers"
 )
 
-// ahead are the clocks of a cluster's nodes, see cluster.Options.
+// ahead are the errors of the nodes' clocks, see cluster.Options.
 var ahead []time.Duration
 
 func init() {
@@ -38,14 +38,14 @@ func init() {
 		})
 }
 
-// everyHalfMinute is the configuration with the default interval, by which false alarms are counted.
+// everyHalfMinute is the configuration with the default interval, as in production.
 var everyHalfMinute = strings.Replace(fixture.Configuration, "interval: 1s", "interval: 30s", 1)
 
-// Whatever an administrator does to healthy plugins is no alarm, though the clocks of two nodes are wrong: those of
-// their kubelets, API servers, plugins, reporters and of the operator there.
+// No action of an administrator on healthy plugins is an alarm, although the clocks of two nodes are wrong. This
+// includes the clocks of their kubelets, API servers, plugins and reporters, and of an operator there.
 //
-// A kubelet whose clock is behind its container runtime's makes no new pod Ready until it has caught up. So that of
-// the third node has a wrong clock for two events only.
+// A kubelet whose clock is behind its container runtime's makes no new pod Ready until it has caught up. So the third
+// node's kubelet has a wrong clock during two events only.
 func TestWrongClocksOnThreeNodes(t *testing.T) {
 	if len(ahead) != 3 {
 		t.Skip("it takes half an hour, and programs built for it: make test-e2e-clocks")
@@ -53,7 +53,8 @@ func TestWrongClocksOnThreeNodes(t *testing.T) {
 	h := start(t, 3, everyHalfMinute)
 	t.Logf("clocks are ahead by %v\n%-50s %8s %9s %9s", ahead, "event", "took", "Degraded", "Reporting")
 	second, third := h.Nodes()[1], h.Nodes()[2]
-	// The sidecars' one token is by the clock of the API server that the operator uses: the others refuse it until then.
+	// All sidecars share a token with times by the clock of the operator's API server. If that is ahead, the others refuse
+	// the token at first. So the operator begins at the server whose clock is behind.
 	h.lead(third)
 	for _, e := range []part{
 		{name: "KMS turned on", run: func(h *scenario) { h.must(h.TurnOn(h.ctx)) }},
@@ -72,14 +73,14 @@ func TestWrongClocksOnThreeNodes(t *testing.T) {
 		{name: "", run: (*scenario).seal},
 		{name: "KMS turned off", run: (*scenario).turnOff},
 	} {
-		if e.name == "" { // alarms, with a cause
+		if e.name == "" { // alarms with a cause are expected
 			h.parts(true, part{name: "plugins sealed", run: e.run})
 			continue
 		}
 		began := time.Now()
 		h.parts(true, part{name: e.name, run: func(h *scenario) {
 			e.run(h)
-			h.awaitLeader(h.Nodes()...) // without an operator nothing would be an alarm
+			h.awaitLeader(h.Nodes()...) // without a leader no condition would change
 			if e.name != "KMS turned off" {
 				h.awaitHealthy()
 			}
@@ -96,9 +97,9 @@ func TestWrongClocksOnThreeNodes(t *testing.T) {
 
 const surging = "surge of openshift-apiserver stuck, and undone"
 
-// alarms is for how long since a time KMSPluginsDegraded was True or Unknown, and for how long in a row
-// KMSHealthReporting was False, beyond a StatusSyncer's inertia; the longest of all API servers'. After 5 minutes two API
-// server pods of a node are reported as such for as long as they last.
+// alarms returns for how long since a time KMSPluginsDegraded was not False, and for how long in a row beyond a
+// StatusSyncer's inertia KMSHealthReporting was False. Each is the longest of all API servers. With stuck, SeveralPods
+// is no alarm: two API server pods on a node are reported after 5 minutes.
 func (h *scenario) alarms(since time.Time, stuck bool) (degraded, silent time.Duration) {
 	for _, server := range apiservers.All {
 		var total, row time.Duration
@@ -137,7 +138,7 @@ func (h *scenario) alarms(since time.Time, stuck bool) (degraded, silent time.Du
 	return degraded, silent
 }
 
-// lead moves the operator to a node, by new processes.
+// lead moves the operator to a node by new pods.
 func (h *scenario) lead(n *cluster.Node) {
 	h.t.Helper()
 	for _, other := range h.Nodes() {
@@ -157,7 +158,7 @@ func (h *scenario) lead(n *cluster.Node) {
 	h.awaitLeader(n)
 }
 
-// awaitLeader waits until the operator leads, on one of some nodes.
+// awaitLeader waits until the operator's leader runs on one of these nodes.
 func (h *scenario) awaitLeader(on ...*cluster.Node) {
 	h.t.Helper()
 	h.await(waitLimit, "the operator leads", func() error {
@@ -171,9 +172,9 @@ func (h *scenario) awaitLeader(on ...*cluster.Node) {
 	})
 }
 
-// kubectl uses the API server of a node. By the clock of another one a pod that is deleted can be gone for long: the
-// node's own then refuses its token at once, and an operator could not release its lease, which others await for
-// 2m43s.
+// kubectl uses the API server of a node. With another server's clock, a pod's deletion could seem long ago to the
+// node's server, which would then refuse the pod's token at once. The operator could not release its lease, and others
+// would wait for 2m43s.
 func (h *scenario) kubectl(of *cluster.Node, args ...string) {
 	h.t.Helper()
 	_, err := h.Kubectl(h.ctx, "", append([]string{"--server=https://" + of.IP.String() + ":6443"}, args...)...)
@@ -205,7 +206,7 @@ func (h *scenario) rotate() {
 	command := "rotate"
 	for _, n := range h.Nodes() {
 		h.do(h.pluginOn(n), command)
-		command = "refresh" // they share the key
+		command = "refresh" // the plugins share the key
 	}
 	h.reports(2*time.Minute, "all reports have the new KEK ID",
 		func(e contract.Entry) bool { return e.KEKID != "" && e.KEKID != old }, apiservers.Kube)
@@ -234,7 +235,7 @@ func (h *scenario) edit() {
 func (h *scenario) killLeader() {
 	leader := h.leader()
 	h.must(h.nodeNamed(leader.Spec.NodeName).SignalContainer(h.ctx, leader.Name, operatorContainer, syscall.SIGKILL))
-	time.Sleep(inertia) // what the new process makes of reports that it did not see change
+	time.Sleep(inertia) // the new process has not seen the reports change
 	h.must(h.AwaitOperator(h.ctx))
 }
 
@@ -266,8 +267,8 @@ func (h *scenario) powerCycle(n *cluster.Node) {
 	h.awaitReady(n, corev1.ConditionTrue)
 }
 
-// surge keeps a second pod beside an old one for longer than reports are excused. It is healthy but for its probe.
-// kube-apiserver itself cannot have two: a static pod is replaced.
+// surge keeps a second API server pod on the node for longer than reports are excused. Only its readiness probe fails.
+// kube-apiserver cannot have two pods on a node, because a static pod is replaced.
 func (h *scenario) surge() {
 	probe := func(path string) {
 		h.t.Helper()
@@ -280,9 +281,10 @@ func (h *scenario) surge() {
 	h.must(h.AwaitDeployment(h.ctx, apiservers.OpenShift.Namespace, "apiserver"))
 }
 
-// seal makes the plugin of each node unhealthy, which must be reported with that node alone, and ends with it.
+// seal makes the plugin of each node unhealthy, one after another. Only that node must be reported, and only while it
+// lasts.
 func (h *scenario) seal() {
-	const bound = 20*time.Second + 15*time.Second // the interval, and as much as elsewhere
+	const bound = 20*time.Second + 15*time.Second // the interval, and the usual bound
 	for _, n := range h.Nodes() {
 		began := time.Now()
 		h.do(h.pluginOn(n), "unhealthy", "vault is sealed")

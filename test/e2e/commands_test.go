@@ -18,14 +18,14 @@ import (
 	"github.com/kms-health/kms-health/test/harness/apiservers"
 )
 
-// pagesOfRunningClusters have commands for a cluster on which kms-health runs.
+// pagesOfRunningClusters are pages with commands for a cluster on which kms-health runs.
 var pagesOfRunningClusters = []string{
 	"operate/runbooks.md", "operate/troubleshooting.md", "operate/install.md", "operate/upgrade.md", "operate/remove.md",
 	"operate/stored-keys.md", "reference/conditions.md", "reference/contract.md", "reference/kubectl.md",
 	"reference/manifests.md",
 }
 
-// notHere are expressions of commands that run on no cluster of these tests, each with the reason.
+// notHere are patterns of commands that cannot run on a cluster of these tests, each with the reason.
 var notHere = map[string]string{
 	`kubectl describe$`: "what to describe is in the condition's message",
 	`operator render$`:  "with the flags of by-hand.md",
@@ -43,13 +43,13 @@ var notHere = map[string]string{
 	`kubectl patch \$r`: "a line of a loop: TestCommandsOfRemoveDeleteTheConditions",
 }
 
-// reader is one of pages, with a cluster.
+// reader adapts the pages' commands to a cluster.
 type reader struct {
-	notHere map[string]string // more of them
-	words   []string          // that the reader replaces, each with its value: a longer one first
+	notHere map[string]string // more patterns
+	words   []string          // placeholders, each with its value; longer ones first
 }
 
-// administrator is one who has installed the kubectl plugin.
+// administrator returns an administrator who has installed the kubectl plugin.
 func (h *scenario) administrator() *administrator {
 	h.t.Helper()
 	kubeconfig, err := h.Kubeconfig("https://127.0.0.1:6443")
@@ -60,7 +60,7 @@ func (h *scenario) administrator() *administrator {
 	return a
 }
 
-// testCommands runs the commands of pages and those that `status` prints as next, as printed, but for placeholders.
+// testCommands runs the commands of pages, with placeholders replaced, and the commands that `status` prints as next.
 func testCommands(h *scenario) {
 	a := h.administrator()
 	a.types("kubectl get kubeapiservers,openshiftapiservers,authentications -o yaml >status.yaml")
@@ -90,8 +90,8 @@ func testCommands(h *scenario) {
 	a.shows(waitLimit, status, "^Healthy")
 }
 
-// readsPages runs the commands of pages for a running cluster, and requires their exit codes, and each reason to leave
-// one out to be used.
+// readsPages runs the commands of the pages for a running cluster, and checks the exit codes. Each pattern in notHere
+// must match a command.
 func (a *administrator) readsPages(r reader) {
 	a.Helper()
 	reporter := a.types("kubectl -n $NS get pods -l app.kubernetes.io/name=kms-health-reporter " +
@@ -123,13 +123,13 @@ func (a *administrator) readsPages(r reader) {
 	}
 }
 
-// mayExit are exit codes other than 0, by a part of a command.
+// mayExit has allowed exit codes other than 0, by a part of a command.
 var mayExit = map[string]int{
-	"--kek-id":  1, // of the key that is in use
+	"--kek-id":  1, // the key is in use
 	"preflight": 2, // API servers agree on a key after 3 minutes
 }
 
-// exits runs a command of a page, and requires it to succeed, or to exit with the code that it may.
+// exits runs a command of a page, and requires exit code 0 or an allowed one.
 func (a *administrator) exits(page, command string) {
 	a.Helper()
 	out, err := a.run(a.Context(), command)
@@ -148,7 +148,7 @@ func (a *administrator) exits(page, command string) {
 	}
 }
 
-// nextOf waits until status has a problem of a reason, and runs what it prints as next.
+// nextOf waits until status has a problem with a reason, and runs the commands that it prints as next.
 func (h *scenario) nextOf(a *administrator, what, reason string) {
 	h.t.Helper()
 	var next []string

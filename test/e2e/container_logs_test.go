@@ -13,14 +13,14 @@ import (
 	"time"
 )
 
-// logLine is one of a container's, with the time at which the runtime received it.
+// logLine is a line of a container's log, with the time at which the runtime received it.
 type logLine struct {
 	at   time.Time
 	text string
 }
 
-// lastLogged is the latest line with all of this in the logs of a container, of pods whose name begins with
-// a prefix.
+// lastLogged returns the latest line that has all of these texts in the logs of a container, in pods whose name begins
+// with a prefix.
 func (h *scenario) lastLogged(podPrefix, container string, what ...string) (logLine, error) {
 	lines, err := h.logLines(podPrefix, container, what...)
 	if err == nil && len(lines) == 0 {
@@ -32,12 +32,12 @@ func (h *scenario) lastLogged(podPrefix, container string, what ...string) (logL
 	return slices.MaxFunc(lines, func(a, b logLine) int { return a.at.Compare(b.at) }), nil
 }
 
-// logLines are all such lines. A folder is NAMESPACE_POD_UID.
+// logLines returns all such lines.
 func (h *scenario) logLines(podPrefix, container string, what ...string) (found []logLine, err error) {
 	paths, err := filepath.Glob(h.node().Path("/var/log/pods/*_" + podPrefix + "*/" + container + "/*.log"))
 	for _, path := range paths {
 		content, failed := os.ReadFile(path)
-		if !errors.Is(failed, fs.ErrNotExist) { // the kubelet has removed a former container's since they were listed
+		if !errors.Is(failed, fs.ErrNotExist) { // the kubelet may have removed a former container's log
 			err = errors.Join(err, failed)
 		}
 		for line := range strings.Lines(string(content)) {

@@ -19,10 +19,10 @@ import (
 	"github.com/kms-health/kms-health/test/harness/apiservers"
 )
 
-// What rotates does not travel on the path that restarts things: no process ends, and
-// no tick is missed. (Client certificates are the sidecar's: TestSidecar.)
+// A rotation of tokens and of the CA ends no process and causes no gap in the reports. TestSidecar rotates client
+// certificates.
 func testCredentialRotation(h *scenario) {
-	h.awaitVersion(h.version) // and nothing of a rollout before
+	h.awaitVersion(h.version) // an earlier rollout has ended
 	before := h.allPIDs()
 	h.parts(false, part{name: "tokens", run: testTokens}, part{name: "CA", run: testCA})
 	h.untouched(before)
@@ -35,7 +35,7 @@ func testTokens(h *scenario) {
 	if len(old) < 3 {
 		h.t.Fatalf("%d tokens of reporters, want those of three", len(old))
 	}
-	// The operator mints another; and a kubelet that starts asks for new ones.
+	// The operator requests a new token for the Secret. A restarted kubelet requests new tokens for its pods.
 	_, err := h.Kubectl(h.ctx, "", "-n", apiservers.OpenShift.Namespace, "delete", "secret",
 		"kms-health-reporter-openshift-apiserver-token")
 	h.must(err)
@@ -59,7 +59,7 @@ func testCA(h *scenario) {
 	start := time.Now()
 	first := h.rootCA()
 	h.must(h.RotateCA(cluster.TrustBoth))
-	// The operator copies the CA of its own pod to its reporters.
+	// The operator copies its own pod's CA to its reporters.
 	h.awaitKubeconfigs(2, first)
 	h.must(h.RotateCA(cluster.ServeByNext))
 	h.await(waitLimit, "kube-apiserver serves by the new CA", func() error { return h.ServedByNext(h.ctx, h.node()) })
@@ -69,14 +69,14 @@ func testCA(h *scenario) {
 	h.steady(start, fixture.State.Healthy, apiservers.All...)
 }
 
-// tokens are the reporters' on the node, by path.
+// tokens returns the tokens of the node's reporters, by path.
 func (h *scenario) tokens() map[string][]byte {
 	h.t.Helper()
 	found := map[string][]byte{}
 	for _, path := range h.reporterFiles("token") {
 		token, err := os.ReadFile(path)
 		if errors.Is(err, fs.ErrNotExist) {
-			continue // the kubelet has removed a former pod's since they were listed
+			continue // the kubelet may have removed a former pod's token
 		}
 		h.must(err)
 		found[path] = token
@@ -84,7 +84,7 @@ func (h *scenario) tokens() map[string][]byte {
 	return found
 }
 
-// reporterFiles are the files of a name in the volumes of reporters.
+// reporterFiles returns the paths of all files with a name in volumes of reporters.
 func (h *scenario) reporterFiles(name string) []string {
 	h.t.Helper()
 	var found []string
@@ -96,7 +96,7 @@ func (h *scenario) reporterFiles(name string) []string {
 	return found
 }
 
-// rootCA is what a pod trusts.
+// rootCA returns the one CA that pods trust.
 func (h *scenario) rootCA() string {
 	h.t.Helper()
 	m, err := h.Kube.CoreV1().ConfigMaps("default").Get(h.ctx, "kube-root-ca.crt", metav1.GetOptions{})
@@ -109,8 +109,7 @@ func (h *scenario) rootCA() string {
 	return trusted[0]
 }
 
-// awaitKubeconfigs waits until every reporter trusts this many CAs, and something other
-// than before.
+// awaitKubeconfigs waits until every reporter trusts this many CAs. A single one must not be before.
 func (h *scenario) awaitKubeconfigs(cas int, before string) {
 	h.t.Helper()
 	h.await(waitLimit, fmt.Sprintf("every reporter trusts %d CAs", cas), func() error {
@@ -125,7 +124,7 @@ func (h *scenario) awaitKubeconfigs(cas int, before string) {
 				return err
 			}
 			if len(trusted) == 0 {
-				continue // a kubeconfig that names a file
+				continue // this kubeconfig refers to a CA file
 			}
 			found++
 			if len(trusted) != cas || cas == 1 && trusted[0] == before {

@@ -19,7 +19,7 @@ import (
 	"github.com/kms-health/kms-health/test/kmsplugin"
 )
 
-// folders is a reporter's process, and what it takes to mount things under its sockets.
+// folders runs a reporter, and mounts file systems in the folders of its sockets.
 type folders struct {
 	t     *testing.T
 	dir   string
@@ -50,8 +50,8 @@ func (f *folders) mkdir(parts ...string) string {
 	return path
 }
 
-// report starts a reporter of two plugins: 1 in the folder "sockets", where nothing
-// listens, and 2, which is healthy and returned.
+// report starts a reporter with two plugins. Plugin 1 does not listen on its socket in the folder "sockets". Plugin 2
+// is healthy and returned.
 func (f *folders) report() *kmsplugin.Plugin {
 	f.t.Helper()
 	healthy := "unix://" + f.dir + "/kms-2.sock"
@@ -75,7 +75,7 @@ func (f *folders) run(args ...string) {
 	f.child = program.Start(f.t, cmd)
 }
 
-// hang mounts a file system at a path that never answers.
+// hang mounts a file system that never answers at a path.
 func (f *folders) hang(path string) {
 	f.t.Helper()
 	fuse, err := unix.Open("/dev/fuse", unix.O_RDWR|unix.O_CLOEXEC, 0)
@@ -87,7 +87,7 @@ func (f *folders) hang(path string) {
 		fmt.Sprintf("fd=%d,rootmode=40000,user_id=0,group_id=0", fuse))
 }
 
-// end sends SIGTERM, and requires the reporter to end after its two seconds, and before the 5 s of a pod's grace.
+// end sends SIGTERM. The reporter ends itself after 2 s, and must not need more than a pod's grace period of 5 s.
 func (f *folders) end(what string) {
 	f.t.Helper()
 	_, took := f.child.End(f.t, 30*time.Second, syscall.SIGTERM)
@@ -96,7 +96,7 @@ func (f *folders) end(what string) {
 	}
 }
 
-// threads is how many the reporter has.
+// threads returns the number of the reporter's threads.
 func (f *folders) threads() int {
 	f.t.Helper()
 	tasks, err := os.ReadDir(fmt.Sprintf("/proc/%d/task", f.child.Process.Pid))
@@ -112,18 +112,18 @@ func newFolders(t *testing.T) *folders {
 	return &folders{t: t, dir: dir}
 }
 
-// A file system that hangs (a stopped NFS or FUSE server) blocks every process that uses it, and
-// that cannot be interrupted.
+// A hanging file system (a stopped NFS or FUSE server) blocks every process that uses it, and no signal interrupts
+// that.
 func TestFileSystemOfTheSocketsHangs(t *testing.T) {
 	f := newFolders(t)
-	// As a kubelet mounts an emptyDir: its absent socket is looked for all the time.
+	// The path is like a kubelet's emptyDir, where the reporter checks for a missing socket all the time.
 	volume, sockets := f.mkdir("kubernetes.io~empty-dir", "kms"), f.mkdir("sockets")
 	f.mount(volume, sockets, "", unix.MS_BIND, "")
 	two := f.report()
 	f.awaitLog("SocketMissing")
 
 	f.hang(sockets)
-	time.Sleep(2 * time.Second) // until it has been looked for, and probed
+	time.Sleep(2 * time.Second) // the socket is checked and probed meanwhile
 
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 	defer cancel()
@@ -134,17 +134,17 @@ func TestFileSystemOfTheSocketsHangs(t *testing.T) {
 	f.end("the sockets' file system hangs")
 }
 
-// keepsThreads requires that no probe blocks one more.
+// keepsThreads requires that the probes do not block one more thread each.
 func (f *folders) keepsThreads() {
 	f.t.Helper()
 	before := f.threads()
-	time.Sleep(8 * time.Second) // so many probes
+	time.Sleep(8 * time.Second) // as many probes
 	if now := f.threads(); now > before+2 {
 		f.t.Errorf("%d threads, then %d: each probe costs one", before, now)
 	}
 }
 
-// A connection outlasts that, but the next kube-apiserver cannot connect.
+// An open connection still works, but a restarted kube-apiserver could not connect.
 func TestFileSystemOfAConnectedSocketHangs(t *testing.T) {
 	f := newFolders(t)
 	f.report()
@@ -161,11 +161,11 @@ func TestFileSystemOfTheConfigurationHangs(t *testing.T) {
 	f.hang(hung)
 	f.run("--config", hung+"/config.yaml")
 	f.awaitLog("Starting")
-	time.Sleep(2 * time.Second) // until it is waited for
+	time.Sleep(2 * time.Second) // the reporter waits for the file meanwhile
 	f.end("the configuration's file system hangs")
 }
 
-// A folder of the host that is deleted and made anew leaves the mount of the former one.
+// If a folder of the host is deleted and created again, mounts still show the former one.
 func TestDeletedFolderOfTheHostIsReported(t *testing.T) {
 	f := newFolders(t)
 	host, sockets := f.mkdir("host"), f.mkdir("sockets")

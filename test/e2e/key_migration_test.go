@@ -15,8 +15,8 @@ import (
 	"github.com/kms-health/kms-health/test/harness/apiservers"
 )
 
-// From key 1 to key 2, as OpenShift does it: a second key that reads, then writes,
-// everything written anew, and then without the first.
+// A migration to another key in OpenShift's steps: the new key first reads, then writes. Everything is written again,
+// and the old key is removed.
 func testKeyMigration(h *scenario) {
 	old, next := h.state.writeKey, "2"
 	if old == next {
@@ -46,16 +46,15 @@ func testKeyMigration(h *scenario) {
 	h.noLongAlarm(start)
 	h.always(apiservers.Kube, start, func(s fixture.State) error {
 		var errs []error
-		// A kubelet deletes a mirror pod before it makes the next one, and may start the companion later than reports
-		// are excused for after a restart.
+		// A kubelet deletes a mirror pod before it creates the next one. It may start the companion so late that the excuse
+		// after a restart has ended.
 		if s.Is(contract.PluginsDegraded, "False", contract.NoPods) != nil &&
 			s.Is(contract.PluginsDegraded, "False", contract.Progressing) != nil {
 			errs = append(errs, asExpected(s))
 		}
 		for node, entries := range s.Reports {
 			for _, e := range entries {
-				// Plugins remove their sockets before their pod has ended. That is reported,
-				// and the roll-up excuses it.
+				// Plugins remove their sockets before their pod has ended. The roll-up excuses such reports.
 				if e.Status != contract.Healthy && e.Reason != contract.SocketMissing {
 					errs = append(errs, fmt.Errorf("%s: key %s is %s: %s", node, e.KeyID, e.Status, e.Detail))
 				}
@@ -73,8 +72,7 @@ func testKeyMigration(h *scenario) {
 	}
 }
 
-// awaitKeys waits until the node's report names these keys, the write key first, and
-// everything is healthy.
+// awaitKeys waits until the node's report has these keys, the write key first, and everything is healthy.
 func (h *scenario) awaitKeys(keys ...string) {
 	h.t.Helper()
 	h.await(waitLimit, "the report has the new keys", func() error {
@@ -86,7 +84,7 @@ func (h *scenario) awaitKeys(keys ...string) {
 	})
 }
 
-// generation is that of openshift-apiserver's Deployment.
+// generation returns the generation of openshift-apiserver's Deployment.
 func (h *scenario) generation() int64 {
 	h.t.Helper()
 	d, err := h.Kube.AppsV1().Deployments(apiservers.OpenShift.Namespace).Get(h.ctx, "apiserver", metav1.GetOptions{})
@@ -94,8 +92,7 @@ func (h *scenario) generation() int64 {
 	return d.Generation
 }
 
-// created counts the pods of a namespace that the API server made since a time, by its
-// audit log, which also contains those that were deleted.
+// created counts the pods created in a namespace since a time, including deleted ones, by the audit log.
 func (h *scenario) created(namespace string, since time.Time) int {
 	h.t.Helper()
 	events, err := h.node().Audit(since)

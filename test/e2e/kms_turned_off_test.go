@@ -17,13 +17,13 @@ import (
 	"github.com/kms-health/kms-health/test/harness/apiservers"
 )
 
-// KMS is turned off, by way of its migration: nothing of ours is left. It is the last of
-// the shared cluster's tests, in which all other tests need KMS to be on.
+// KMS is turned off by a migration, and nothing of the reporters is left. This is the last part of TestSingleNode,
+// because all others need KMS to be on.
 func testKMSTurnedOff(h *scenario) {
 	start := time.Now()
 	key := h.state.writeKey
 	h.must(h.Roll(h.ctx, fixture.Roll{Encryption: apiservers.Encryption("identity", key), Plugins: []string{key}}))
-	// The plugin still reads, so it is still watched.
+	// The plugin still reads, so it is still probed.
 	h.await(waitLimit, "no plugin writes", func() error {
 		s := h.now(apiservers.Kube)
 		return errors.Join(s.Is(contract.PluginsDegraded, "False", contract.AsExpected), s.Is(contract.WriteKeyAgreed,
@@ -57,10 +57,9 @@ func testKMSTurnedOff(h *scenario) {
 	h.await(2*time.Minute, "ClusterOperator kms-health is healthy", h.clusterOperator)
 }
 
-// nothingLeft has nothing against a cluster without anything of the reporters.
+// nothingLeft returns an error if anything of the reporters is in the cluster.
 func (h *scenario) nothingLeft() error {
-	// Except the right by which the operator detects that KMS is turned on again, and
-	// the record of each target.
+	// The Role by which the operator detects that KMS is turned on again stays, and so does each target's record.
 	for line := range strings.Lines(h.belongings()) {
 		right := strings.HasPrefix(line, "Role openshift-") && strings.Contains(line, "/kms-health-operator-")
 		if !right && !strings.HasPrefix(line, "ClusterRole /kms-health-reporter-") {

@@ -13,7 +13,7 @@ import (
 	"github.com/kms-health/kms-health/test/harness/controlplane"
 )
 
-// KMS is turned on where kms-health is there before it.
+// KMS is turned on after kms-health was installed.
 func testKMSTurnedOn(h *scenario) {
 	start := time.Now()
 	h.must(h.TurnOn(h.ctx))
@@ -30,11 +30,11 @@ func testKMSTurnedOn(h *scenario) {
 		h.t.Errorf("etcd has %d Secrets and ConfigMaps, must be more", all)
 	}
 	h.flunder("first")
-	// An informer reads again at most half a minute after an API server that restarts.
+	// After an API server's restart an informer reads again within half a minute.
 	h.await(2*time.Minute, "ClusterOperator kms-health is healthy", h.clusterOperator)
 }
 
-// flunder makes an object of the aggregated API server, which must be encrypted.
+// flunder creates an object of the aggregated API server, and requires it to be encrypted.
 func (h *scenario) flunder(name string) {
 	h.t.Helper()
 	manifest := "apiVersion: wardle.example.com/v1alpha1\nkind: Flunder\nmetadata: {name: " + name + ", namespace: default}\n"
@@ -46,7 +46,7 @@ func (h *scenario) flunder(name string) {
 	}
 }
 
-// clusterOperator has nothing against a healthy ClusterOperator/kms-health.
+// clusterOperator returns an error unless ClusterOperator/kms-health is healthy.
 func (h *scenario) clusterOperator() error {
 	o, err := h.Dynamic.Resource(controlplane.ConfigGVR(controlplane.ClusterOperators)).Get(h.ctx, "kms-health",
 		metav1.GetOptions{})

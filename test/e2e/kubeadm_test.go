@@ -23,7 +23,7 @@ import (
 	"github.com/kms-health/kms-health/test/kmsplugin"
 )
 
-// onlySecrets is encrypted, as most clusters of kubeadm have it.
+// onlySecrets encrypts only Secrets, as most kubeadm clusters do.
 const onlySecrets = `apiVersion: apiserver.config.k8s.io/v1
 kind: EncryptionConfiguration
 resources:
@@ -33,11 +33,11 @@ resources:
   - identity: {}
 `
 
-// administrator is one of a node that `kubeadm init` has made, with a shell in a copy of the checkout.
+// administrator is an administrator of a node's cluster, with a shell in a copy of the checkout.
 type administrator struct {
 	*testing.T
 	node *cluster.Node
-	dir  string // has the checkout
+	dir  string // contains the checkout
 	env  []string
 }
 
@@ -48,7 +48,7 @@ func (a *administrator) must(err error) {
 	}
 }
 
-// sectionOf is a page's section of a heading.
+// sectionOf returns a page's section with a heading.
 func sectionOf(t *testing.T, page, heading string) string {
 	t.Helper()
 	content := disk.Read(t, root+"/docs/"+page)
@@ -60,7 +60,7 @@ func sectionOf(t *testing.T, page, heading string) string {
 	return section
 }
 
-// yamlOf is a section's sample.
+// yamlOf returns the YAML sample of a section.
 func yamlOf(t *testing.T, page, heading string) string {
 	t.Helper()
 	_, sample, found := strings.Cut(sectionOf(t, page, heading), "```yaml\n")
@@ -96,7 +96,7 @@ func startKubeadm(t *testing.T, apiServer string) *administrator {
 	return a
 }
 
-// newAdministrator is the administrator of a node's cluster, with a copy of the checkout in the cluster's folder. oc is
+// newAdministrator returns an administrator with a copy of the checkout in the cluster's folder. The command oc is
 // kubectl.
 func newAdministrator(t *testing.T, node *cluster.Node, kubeconfig []byte, folder string) *administrator {
 	t.Helper()
@@ -106,7 +106,7 @@ func newAdministrator(t *testing.T, node *cluster.Node, kubeconfig []byte, folde
 	a.must(err)
 	a.must(os.WriteFile(filepath.Join(a.dir, "kubeconfig"), kubeconfig, 0o600))
 	a.must(os.Symlink(filepath.Join(os.Getenv("KUBEBUILDER_ASSETS"), "kubectl"), a.dir+"/user/.local/bin/oc"))
-	// What the pages build needs nothing but the module cache.
+	// Builds on the pages must need only the module cache.
 	a.env = append(a.env, "KUBECONFIG="+a.dir+"/kubeconfig", "GOPROXY=off")
 	return a
 }
@@ -117,7 +117,7 @@ func (a *administrator) took(what string, began time.Time) {
 	a.Log(line)
 }
 
-// run runs a command: in the node as root where it begins with sudo, else on a host that is in the node's network.
+// run runs a command: as root in the node if it begins with sudo, else as on another host in the node's network.
 func (a *administrator) run(ctx context.Context, command string) (string, error) {
 	if onNode, ok := strings.CutPrefix(command, "sudo "); ok {
 		return a.node.Run(ctx, "bash", "-c", onNode)
@@ -136,10 +136,10 @@ func (a *administrator) types(command string) string {
 	return out
 }
 
-// quickstart is the page that is typed.
+// quickstart is the page whose commands are typed.
 const quickstart = "quickstart/kubernetes.md"
 
-// follow types the commands of the quickstart's section, but for those of kind.
+// follow types the commands of a quickstart section, except for the commands of kind.
 func (a *administrator) follow(heading string) {
 	a.Helper()
 	began := time.Now()
@@ -148,7 +148,7 @@ func (a *administrator) follow(heading string) {
 		switch {
 		case strings.HasPrefix(command, "kind "), command == "make image":
 			continue
-		case push: // there is no registry
+		case push: // no registry: the images are built and imported instead
 			command = strings.Replace(command, "image-push", "image ARCHITECTURES="+runtime.GOARCH, 1)
 		}
 		a.types(command)
@@ -161,7 +161,7 @@ func (a *administrator) follow(heading string) {
 	a.took(heading, began)
 }
 
-// shows waits until a command prints something, and logs it then.
+// shows waits until a command's output matches a pattern, and logs it.
 func (a *administrator) shows(limit time.Duration, command, pattern string) {
 	a.Helper()
 	began, out := time.Now(), ""
@@ -177,7 +177,7 @@ func (a *administrator) shows(limit time.Duration, command, pattern string) {
 	a.took("until it shows "+pattern, began)
 }
 
-// storedKeys types on the node what the page has for it.
+// storedKeys types the page's command for a kubeadm node.
 func (a *administrator) storedKeys() {
 	a.Helper()
 	const page = "operate/stored-keys.md"
@@ -192,7 +192,7 @@ func (a *administrator) storedKeys() {
 	}
 }
 
-// losesArguments has kubeadm write kube-apiserver anew with a configuration that lost its arguments, then with them.
+// losesArguments makes kubeadm write kube-apiserver's manifest without the arguments for KMS, and then with them.
 func (a *administrator) losesArguments(apiServer string) {
 	a.Helper()
 	a.must(a.node.KubeadmAPIServer(a.Context(), ""))
@@ -201,7 +201,7 @@ func (a *administrator) losesArguments(apiServer string) {
 	a.shows(waitLimit, status, `^Healthy`)
 }
 
-// remove types docs/operate/remove.md, as far as the operator's part.
+// remove types the first step of docs/operate/remove.md.
 func (a *administrator) remove() {
 	a.Helper()
 	content, err := os.ReadFile(root + "/docs/operate/remove.md")
@@ -218,7 +218,7 @@ func (a *administrator) remove() {
 	}
 }
 
-// reset undoes kubeadm init, and requires nothing to be left.
+// reset undoes kubeadm init. No container, manifest or pod may be left.
 func (a *administrator) reset() {
 	a.Helper()
 	began := time.Now()

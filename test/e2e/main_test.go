@@ -1,8 +1,7 @@
 //go:build e2e
 
-// Package e2e runs kms-health on real clusters: package cluster has the cluster, package
-// fixture what is on it. Each Test function has a cluster of its own, and its parts run on it
-// one after another.
+// Package e2e runs kms-health on real clusters. Package cluster makes the cluster, package fixture installs kms-health
+// on it. Each Test function has its own cluster. Its parts run there one after another.
 package e2e
 
 import (
@@ -24,7 +23,7 @@ const (
 	logsDir = root + "/.logs/e2e"
 )
 
-// times is how long things took.
+// times are the measured durations, one a line.
 var times []string
 
 func TestMain(m *testing.M) {
@@ -37,21 +36,20 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// atOnce bounds what waits for no interval. The benchmark measures how long it takes; on a busy
-// machine that is more.
+// atOnce bounds what does not wait for an interval, on a busy machine. The benchmark measures it exactly.
 const atOnce = interval * 9 / 10
 
-// waitLimit bounds what waits for others and measures nothing. A kubelet starts a pod up to 2 minutes after its API
-// server is back: of restarts within 2 minutes of each other, its informers wait 30 to 60 s before they ask again, and
-// the first request may come too early (client-go's defaultBackoffMax, Jitter and Reset); 98 s were seen. So do the
-// informers of API servers and of kube-controller-manager. kube-apiserver reads its certificate each minute.
+// waitLimit bounds waits that measure nothing. A kubelet may start a pod up to 2 minutes after its API server is back;
+// 98 s were seen. If restarts are less than 2 minutes apart, its informers wait 30 to 60 s before they retry, and the
+// first retry may be too early (client-go's defaultBackoffMax, Jitter and Reset). The informers of API servers and of
+// kube-controller-manager wait as long. kube-apiserver reads its certificate each minute.
 const waitLimit = 5 * time.Minute
 
-// retryBound is less than the 10 s after which a write that cannot succeed soon is tried again: what took no longer
-// was tried again after 2 s, or at once, and the rest was a busy machine.
+// retryBound is less than 10 s, after which a write that cannot succeed soon is retried. What took less was retried at
+// once or after 2 s, on a busy machine.
 const retryBound = 8 * time.Second
 
-// took notes how long something took, and fails the test where that is more than a bound; 0: there is none.
+// took records a duration, and fails the test if it is greater than bound; 0: no bound.
 func (h *scenario) took(what string, took, bound time.Duration) {
 	h.t.Helper()
 	line := fmt.Sprintf("%s: %s: %s", h.t.Name(), what, took.Round(time.Millisecond))
@@ -64,8 +62,8 @@ func (h *scenario) took(what string, took, bound time.Duration) {
 	}
 }
 
-// start starts a cluster of this checkout's kms-health with an operator's configuration, KMS off, which
-// ends with the test, and by Ctrl-C.
+// start starts a cluster with KMS off and, if there is a config, with this checkout's operator. The cluster ends with
+// the test, or by Ctrl-C.
 func start(t *testing.T, nodes int, config string) *scenario {
 	t.Helper()
 	return startWith(t, cluster.Options{Nodes: nodes, Ahead: ahead}, config)
@@ -96,7 +94,7 @@ func startWith(t *testing.T, o cluster.Options, config string) *scenario {
 	return h
 }
 
-// ends stops a cluster with the test, and by Ctrl-C.
+// ends stops a cluster at the end of the test, or by Ctrl-C.
 func ends(t *testing.T, stop func() error) {
 	interrupted := make(chan os.Signal, 1)
 	signal.Notify(interrupted, syscall.SIGTERM, os.Interrupt)
@@ -114,15 +112,15 @@ func ends(t *testing.T, stop func() error) {
 	})
 }
 
-// part is one of a test. A long one is left to the full run.
+// part is a part of a test. -short skips the long ones.
 type part struct {
 	name string
 	run  func(*scenario)
 	long bool
 }
 
-// parts runs parts in their order, and keeps the logs of those that fail. Each of a chain begins with the
-// state in which the previous one ended.
+// parts runs parts in their order, and keeps the logs of those that fail. A chain ends with the first failure, because
+// each part begins with the state in which the previous one ended.
 func (h *scenario) parts(chain bool, all ...part) {
 	for _, p := range all {
 		if p.long && testing.Short() {
@@ -134,8 +132,8 @@ func (h *scenario) parts(chain bool, all ...part) {
 	}
 }
 
-// TestSingleNode runs what leaves the cluster as it found it, with KMS on: one part alone turns it on
-// itself, -run TestSingleNode/plugin. The first turns it on, and the last off.
+// TestSingleNode runs parts that leave KMS on, except for the last one, which turns it off. A part can run alone, since
+// it turns KMS on if that is off: -run TestSingleNode/plugin.
 func TestSingleNode(t *testing.T) {
 	h := start(t, 1, fixture.Configuration)
 	on := func(run func(*scenario)) func(*scenario) {
@@ -156,7 +154,7 @@ func TestSingleNode(t *testing.T) {
 		part{name: "plugin unhealthy", run: on(testPluginUnhealthy)},
 		part{name: "commands of pages and of status", run: on(testCommands)},
 		part{name: "restarts while a plugin is unhealthy", run: on(testRestartsWhilePluginUnhealthy)},
-		part{name: "node rebooted while the plugin is unhealthy", run: on(testNodeRebooted)},
+		part{name: "node rebooted, with the plugin healthy or unhealthy", run: on(testNodeRebooted)},
 		part{name: "key migration", run: on(testKeyMigration)},
 		part{name: "API server down", run: on(testAPIServerDown)},
 		part{name: "manifest moved away and back", run: on(testManifestMovedAwayAndBack)},

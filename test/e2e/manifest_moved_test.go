@@ -15,8 +15,8 @@ import (
 	"github.com/kms-health/kms-health/test/harness/apiservers"
 )
 
-// The manifest is moved away and back, as administrators restart a static pod. Its UID is the same after it, and its
-// volumes are others, while the companion, which the kubelet kept, mounts the former ones.
+// The manifest is moved away and back, as administrators restart a static pod. The pod has the same UID but new volumes
+// after it. The kubelet keeps the companion, which mounts the former volumes.
 func testManifestMovedAwayAndBack(h *scenario) {
 	n := h.node()
 	pod, err := h.Kube.CoreV1().Pods(apiservers.Kube.Namespace).Get(h.ctx, cluster.APIServerName+"-"+n.Name, metav1.GetOptions{})
@@ -40,7 +40,7 @@ func testManifestMovedAwayAndBack(h *scenario) {
 		s, err := h.Now(h.ctx, apiservers.Kube)
 		return errors.Join(err, s.Fresh(n.Name, ready.Add(interval)))
 	})
-	// Its kubelet has seen what is new after 50 to 100 s.
+	// The kubelet sees the new companion after 50 to 100 s.
 	h.took("/readyz to a report of a companion", time.Since(ready), 4*time.Minute)
 	h.awaitHealthy()
 	h.noLongAlarm(moved)

@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// A node is drained, as for its upgrade, and tainted. Its kube-apiserver is a static pod and
-// serves all the while, so its reporter must be back at once, and is not an alarm.
+// A node is drained, as for an upgrade, and tainted. Its kube-apiserver is a static pod and continues to serve, so its
+// reporter must return at once, without an alarm.
 func testNodeDrained(h *scenario) {
 	n := h.nodeBeside(h.leader().Spec.NodeName)
 	kubectl := func(args ...string) {
@@ -26,7 +26,7 @@ func testNodeDrained(h *scenario) {
 		_, _ = h.Kubectl(context.WithoutCancel(h.t.Context()), "", "uncordon", n.Name)
 		_, _ = h.Kubectl(context.WithoutCancel(h.t.Context()), "", "taint", "node", n.Name, "e2e-")
 	})
-	// Without --force: every pod of ours has a controller.
+	// --force is not needed: every pod of this project has a controller.
 	kubectl("drain", n.Name, "--ignore-daemonsets", "--delete-emptydir-data", "--timeout=3m")
 	back("drain", time.Now())
 	kubectl("uncordon", n.Name)

@@ -20,15 +20,15 @@ import (
 	"github.com/kms-health/kms-health/test/harness/apiservers"
 )
 
-// rollupBound is for KMSPluginsDegraded, from the API server's first answer, the operator's start and the first report:
-// a kubelet that backed off starts pods later. It is less than a resync.
+// rollupBound bounds the time to KMSPluginsDegraded from the latest of the API server's first answer, the operator's
+// start and the first report. It is less than a resync.
 const rollupBound = time.Minute
 
-// sealed are the faults of a plugin whose remote KMS does nothing any more.
+// sealed are the faults of a plugin whose remote KMS refuses everything.
 var sealed = []string{"unhealthy vault is sealed", "refuse-encrypt", "refuse-decrypt"}
 
-// The power of the node is cut, with kube-apiserver's plugin healthy or unhealthy after it,
-// and with the reporter's file in a mounted ConfigMap or in an annotation.
+// The node's power is cut. After it the plugin of kube-apiserver is healthy or unhealthy. The reporter's file is in a
+// mounted ConfigMap or in an annotation.
 func testNodeRebooted(h *scenario) {
 	h.t.Cleanup(func() {
 		ctx := context.WithoutCancel(h.ctx)
@@ -55,7 +55,7 @@ func testNodeRebooted(h *scenario) {
 	h.awaitHealthy()
 }
 
-// reboot cuts the power and measures what follows.
+// reboot cuts the power, and measures the recovery.
 func (h *scenario) reboot(source v1alpha1.ConfigSource, healthy bool) {
 	h.t.Helper()
 	h.deliverBy(source)
@@ -76,7 +76,7 @@ func (h *scenario) reboot(source v1alpha1.ConfigSource, healthy bool) {
 		report := h.awaitSince(on, 2*time.Minute, "a report of after the reboot", func(s fixture.State) error {
 			return s.Fresh(h.node().Name, process)
 		})
-		// It can precede the answer to our own question.
+		// The report may come before the answer to awaitWrites.
 		took("the API server's first answer to the first report", max(0, report.At.Sub(answers)), 0)
 		if !healthy {
 			degraded := h.awaitSince(answers.Add(-time.Second), waitLimit, "KMSPluginsDegraded is True",
@@ -91,7 +91,7 @@ func (h *scenario) reboot(source v1alpha1.ConfigSource, healthy bool) {
 	h.awaitNext(operatorPods, operatorContainer, 0)
 	if !healthy {
 		h.must(h.FaultsAtStart(h.state.writeKey))
-		healed := time.Now() // before it: what is checked during the command is healthy
+		healed := time.Now() // before the command, because checks during it may be healthy
 		h.do(h.pluginOf(apiservers.Kube), "heal")
 		process := h.awaitNext(reporterPods[apiservers.Kube], reporterContainer, 0)
 		took("the plugin's recovery to the reporter's process", max(0, process.Started.Sub(healed)), 0)
@@ -109,8 +109,8 @@ func (h *scenario) reboot(source v1alpha1.ConfigSource, healthy bool) {
 	}
 }
 
-// deliverBy installs the operator as on a single node, with a source of the file for
-// kube-apiserver's companion, and waits until the companion has it.
+// deliverBy installs the operator as on a single node, with a configSource for kube-apiserver's companion, and waits
+// until the companion uses it.
 func (h *scenario) deliverBy(source v1alpha1.ConfigSource) {
 	h.t.Helper()
 	config := strings.Replace(fixture.Configuration, "container: kube-apiserver\n",
@@ -135,8 +135,8 @@ func (h *scenario) deliverBy(source v1alpha1.ConfigSource) {
 	h.await(waitLimit, "everything is healthy", func() error { return h.allFresh(since, source) })
 }
 
-// allFresh has nothing against healthy API servers that were checked after a time, with
-// kube-apiserver's companion fed from a source.
+// allFresh returns an error unless all API servers are healthy by checks after a time. source is the configSource of
+// kube-apiserver's companion.
 func (h *scenario) allFresh(since time.Time, source v1alpha1.ConfigSource) error {
 	var errs []error
 	for _, server := range apiservers.All {
@@ -166,8 +166,7 @@ func (h *scenario) companion() (*corev1.Pod, error) {
 	return &pods.Items[0], nil
 }
 
-// doesNotStart requires a companion that mounts a ConfigMap not to start while ConfigMaps
-// cannot be decrypted.
+// doesNotStart requires that a companion with a mounted ConfigMap does not start while ConfigMaps cannot be decrypted.
 func (h *scenario) doesNotStart(on, answers time.Time) {
 	h.t.Helper()
 	check := func() error {
@@ -189,8 +188,8 @@ func (h *scenario) doesNotStart(on, answers time.Time) {
 	h.must(check())
 }
 
-// cannotMount has nothing against a pod that has not started since a time because of its
-// volumes. A container of before stays Terminated, that of a new pod is in ContainerCreating.
+// cannotMount returns an error unless a pod has not started since a time because of its volumes. Its container is still
+// Terminated from before, or in ContainerCreating.
 func (h *scenario) cannotMount(pod *corev1.Pod, on time.Time) error {
 	if len(pod.Status.ContainerStatuses) == 0 {
 		return fmt.Errorf("%s has no status", pod.Name)
@@ -215,8 +214,8 @@ func (h *scenario) cannotMount(pod *corev1.Pod, on time.Time) error {
 	return fmt.Errorf("%s has no event FailedMount of after the reboot", pod.Name)
 }
 
-// truthful requires that nothing checked while the plugin was unhealthy was reported as
-// healthy. A report shows the time to the second.
+// truthful requires that no check while the plugin was unhealthy was reported as healthy. Reports have times in
+// seconds.
 func (h *scenario) truthful(from, to time.Time) {
 	h.t.Helper()
 	for _, s := range h.seen.States(apiservers.Kube, from) {

@@ -16,7 +16,7 @@ import (
 	"github.com/kms-health/kms-health/test/harness/apiservers"
 )
 
-// The operator is killed after each thing that it does in a rollout of everything.
+// All reporters are rolled out several times. Each time the operator is killed after one more of its changes.
 func testOperatorKilledInEachStep(h *scenario) {
 	before := h.belongings()
 	served := h.ask("the aggregated API server", h.askAggregated)
@@ -26,7 +26,7 @@ func testOperatorKilledInEachStep(h *scenario) {
 		h.t.Helper()
 		interval, source := intervals[i%2], sources[i%2]
 		start := time.Now()
-		// Another source replaces companions and agents; the sidecar's file is live.
+		// Another configSource replaces companions and agents. A sidecar gets its file without a restart.
 		config := strings.ReplaceAll(fixture.Configuration, "container: kube-apiserver\n",
 			"container: kube-apiserver\n  configSource: "+string(source)+"\n")
 		config = strings.ReplaceAll(config, "container: oauth-apiserver\n",
@@ -65,7 +65,7 @@ func testOperatorKilledInEachStep(h *scenario) {
 	})
 }
 
-// changes counts what the operator has reported to have changed since a time.
+// changes counts the changes that the operator has logged since a time.
 func (h *scenario) changes(since time.Time) int {
 	h.t.Helper()
 	lines, err := h.logLines(operatorPods, operatorContainer, `"Changed"`)
@@ -81,8 +81,8 @@ func (h *scenario) changes(since time.Time) int {
 	return n
 }
 
-// awaitRolled waits until every reporter uses an interval, pods of ours have their file from
-// a source, and everything is healthy.
+// awaitRolled waits until every reporter uses an interval, companions and agents use a configSource, and everything is
+// healthy.
 func (h *scenario) awaitRolled(since time.Time, interval string, source v1alpha1.ConfigSource) {
 	h.t.Helper()
 	for _, server := range apiservers.All {
@@ -110,8 +110,7 @@ func (h *scenario) awaitRolled(since time.Time, interval string, source v1alpha1
 	h.must(h.AwaitDeployment(h.ctx, apiservers.OpenShift.Namespace, "apiserver"))
 }
 
-// belongings are everything in the cluster that the operator made, but for pods, by kind and
-// name.
+// belongings returns kind and name of every object that the operator created, except for pods.
 func (h *scenario) belongings() string {
 	h.t.Helper()
 	args := []string{"get", "--all-namespaces",

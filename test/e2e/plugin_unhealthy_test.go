@@ -16,15 +16,15 @@ import (
 	"github.com/kms-health/kms-health/test/harness/apiservers"
 )
 
-// logCommand begins the command that shows more of an API server's unhealthy plugin.
+// logCommand is the beginning of the command in the message that shows the plugin's log.
 var logCommand = map[apiservers.Server]string{
 	apiservers.Kube:      "see oc logs -n openshift-kube-apiserver kube-apiserver-node-1 -c kms-plugin-1",
 	apiservers.OpenShift: "see oc logs -n openshift-apiserver apiserver-",
-	// Its plugin is in no pod of the API server, so the place of its log is not known.
+	// This plugin is in no pod of the API server, so its log is unknown.
 	apiservers.OAuth: "",
 }
 
-// The plugin becomes unhealthy, and recovers; in each way to deliver a reporter.
+// The plugin becomes unhealthy, and recovers, for a reporter of each mode.
 func testPluginUnhealthy(h *scenario) {
 	for _, server := range apiservers.All {
 		h.parts(false, part{name: server.Name, run: func(h *scenario) {
@@ -53,8 +53,8 @@ func testPluginUnhealthy(h *scenario) {
 	}
 }
 
-// While the plugin is unhealthy its own API server restarts, which can read no Secret then,
-// and after it the operator.
+// While the plugin is unhealthy its API server restarts, which then cannot read Secrets. After it the operator
+// restarts.
 func testRestartsWhilePluginUnhealthy(h *scenario) {
 	plugin := h.pluginOf(apiservers.Kube)
 	start := time.Now()
@@ -69,7 +69,7 @@ func testRestartsWhilePluginUnhealthy(h *scenario) {
 	written := h.awaitSince(killed, time.Minute, "a report of after the restart", func(s fixture.State) error {
 		return errors.Join(degraded(s), s.Fresh(h.node().Name, killed))
 	})
-	// The first write can precede the answer to our own question.
+	// The report may come before the answer to awaitWrites.
 	h.took("kube-apiserver's answers to a fresh report", max(0, written.At.Sub(answers)), retryBound)
 	if _, err := h.Kube.CoreV1().Secrets(apiservers.Kube.Namespace).Get(h.ctx, apiservers.EncryptionSecret,
 		metav1.GetOptions{}); err == nil {
@@ -79,7 +79,7 @@ func testRestartsWhilePluginUnhealthy(h *scenario) {
 		h.t.Error("/readyz passes without the plugin")
 	}
 
-	// A companion needs nothing that is encrypted: a new one starts, and reports.
+	// A companion needs no encrypted object, so a new one starts and reports.
 	before := h.process(reporterPods[apiservers.Kube], reporterContainer)
 	_, err := h.Kubectl(h.ctx, "", "-n", fixture.Home, "delete", "pod", "-l",
 		"kmshealth.openshift.io/api-server="+apiservers.Kube.Name)

@@ -18,18 +18,17 @@ import (
 	"github.com/kms-health/kms-health/test/harness/apiservers"
 )
 
-// Whatever is done to a reporter, the API server that it is beside never notices.
+// Faults of a reporter never affect its API server.
 func testReporterDoesNoHarm(h *scenario) {
 	var parts []part
 	for _, image := range []struct {
 		what, name         string
 		unharmed, reported []apiservers.Server
 	}{
-		// A rolling update stops at the first pod that does not become ready. What runs goes on
-		// until the next does.
+		// A rolling update stops at the first pod that does not become ready. The old pods keep running.
 		{"image cannot be pulled", "registry.invalid/no-such-image:v1", apiservers.All, apiservers.All},
-		// A container without a readiness probe is ready for the moment in which it runs, so
-		// the Deployment goes on, and the last pod without the sidecar goes.
+		// A container without a readiness probe is ready while it runs, even for a moment. So the Deployment's rollout
+		// continues, and removes the last good pod.
 		{"crashes", cluster.PauseImage, []apiservers.Server{apiservers.Kube, apiservers.OAuth}, nil},
 	} {
 		parts = append(parts, part{name: image.what, run: func(h *scenario) {
@@ -64,7 +63,7 @@ func testGarbage(h *scenario) {
 	h.scaleOperator(0)
 	start := time.Now()
 	h.spoilFiles()
-	// What was active stays active.
+	// The last good configuration stays active.
 	h.await(waitLimit, "the agent rejects the file", func() error {
 		line, err := h.lastLogged(reporterPods[apiservers.OAuth], reporterContainer,
 			"Configuration file cannot be used; the last good one stays active")
@@ -77,7 +76,7 @@ func testGarbage(h *scenario) {
 		return errors.Join(h.now(apiservers.OAuth).Fresh("node-1", time.Now().Add(-3*interval)),
 			h.now(apiservers.OpenShift).Fresh("node-1", time.Now().Add(-3*interval)))
 	})
-	// One that starts with it waits, and does not crash.
+	// A reporter that starts with such a file waits, and does not crash.
 	next := h.kill(reporterPods[apiservers.OAuth], reporterContainer)
 	time.Sleep(5 * interval)
 	if now := h.process(reporterPods[apiservers.OAuth], reporterContainer); now.PID != next.PID {
@@ -88,7 +87,7 @@ func testGarbage(h *scenario) {
 		"-n " + fixture.Home + " delete configmap -l app.kubernetes.io/managed-by=kms-health-operator",
 		"-n " + apiservers.OpenShift.Namespace + " delete configmap,secret -l app.kubernetes.io/managed-by=kms-health-operator",
 		"-n " + fixture.Home + " delete pod -l app.kubernetes.io/managed-by=kms-health-operator --wait=false",
-		// A new pod of the API server starts without them.
+		// A new pod of the API server must start without these objects.
 		"-n " + apiservers.OpenShift.Namespace + " rollout restart deployment/apiserver",
 	} {
 		_, err := h.Kubectl(h.ctx, "", strings.Fields(what)...)
@@ -101,7 +100,7 @@ func testGarbage(h *scenario) {
 	unharmed()
 }
 
-// image names the reporters' image; empty: the version's own.
+// image configures the reporters' image; empty: the image of the version.
 func (h *scenario) image(name string) {
 	h.t.Helper()
 	config := fixture.Configuration
@@ -111,7 +110,7 @@ func (h *scenario) image(name string) {
 	h.must(h.Configure(h.ctx, config))
 }
 
-// restore undoes what a test that failed has left.
+// restore cleans up after a failed test.
 func (h *scenario) restore() {
 	if !h.t.Failed() {
 		return
@@ -123,8 +122,8 @@ func (h *scenario) restore() {
 	}
 }
 
-// watchAPIServers records the pods of API servers; the returned function requires them as
-// they were: the same pods, Ready all the time, and no container restarted.
+// watchAPIServers records the pods of API servers. The returned function requires the same pods, Ready all the time,
+// and no container restarted.
 func (h *scenario) watchAPIServers(servers ...apiservers.Server) func() {
 	h.t.Helper()
 	var before map[string]string
@@ -157,10 +156,10 @@ func (h *scenario) apiServerPods(servers []apiservers.Server) map[string]string 
 		})
 		for _, p := range pods.Items {
 			if p.DeletionTimestamp != nil {
-				continue // of a rollout before
+				continue // from an earlier rollout
 			}
 			text := string(p.UID)
-			// Not Ready: kube-controller-manager sets that where a kubelet was silent, which takes it back later.
+			// The condition Ready is not used: kube-controller-manager sets it False while a kubelet is silent.
 			for _, c := range p.Status.Conditions {
 				if c.Type == corev1.ContainersReady {
 					text += fmt.Sprintf(" ready=%s since %s", c.Status, c.LastTransitionTime.Format(time.TimeOnly))
@@ -190,8 +189,7 @@ func (h *scenario) scaleOperator(replicas int) {
 	})
 }
 
-// spoilFiles puts garbage into every ConfigMap of a reporter, and into the annotations of the
-// pods that have a copy of it.
+// spoilFiles puts garbage into every reporter's ConfigMap, and into the annotations of pods that have a copy.
 func (h *scenario) spoilFiles() {
 	h.t.Helper()
 	_, err := h.Kubectl(h.ctx, "", "-n", fixture.Home, "annotate", "--overwrite", "pod", "-l", contract.ModeLabel,
@@ -221,7 +219,7 @@ func (h *scenario) askAggregated(ctx context.Context) error {
 	return err
 }
 
-// ask repeats a request until stopped, and each must have a good answer.
+// ask repeats a request until stop is called. Each request must succeed.
 func (h *scenario) ask(whom string, question func(context.Context) error) (stop func()) {
 	ctx, cancel := context.WithCancel(h.ctx)
 	done := make(chan struct{})

@@ -28,7 +28,7 @@ import (
 
 const interval = fixture.Interval
 
-// scenario is a test, on a cluster.
+// scenario is a test on a cluster.
 type scenario struct {
 	*fixture.Cluster
 	t       *testing.T
@@ -38,14 +38,14 @@ type scenario struct {
 	state   *state
 }
 
-// state is the cluster's, which one part leaves to the next.
+// state is the cluster's state, which parts share.
 type state struct {
 	on       bool   // KMS was turned on
-	writeKey string // that kube-apiserver writes with
+	writeKey string // the key that kube-apiserver writes with
 	broken   string // the part that left it in an unknown state
 }
 
-// sub is the scenario of a subtest, of which it keeps the logs when it fails.
+// sub returns the scenario of a subtest. If the subtest fails, all nodes' logs are kept.
 func (h *scenario) sub(t *testing.T) *scenario {
 	c := *h
 	c.t, c.ctx = t, t.Context()
@@ -67,7 +67,7 @@ func (h *scenario) must(err error) {
 
 func (h *scenario) node() *cluster.Node { return h.Nodes()[0] }
 
-// pluginOn is the plugin of a node's kube-apiserver.
+// pluginOn returns the plugin of a node's kube-apiserver.
 func (h *scenario) pluginOn(n *cluster.Node) kmsplugin.Client {
 	return kmsplugin.Client(n.Path(cluster.PluginControl(h.state.writeKey)))
 }
@@ -78,13 +78,13 @@ func (h *scenario) do(p kmsplugin.Client, name string, args ...string) {
 	h.must(err)
 }
 
-// now is the state of one resource, from etcd.
+// now returns the state of an operator resource, from etcd.
 func (h *scenario) now(server apiservers.Server) fixture.State {
 	h.t.Helper()
 	return read(h, "what etcd has of "+server.Name, func() (fixture.State, error) { return h.Now(h.ctx, server) })
 }
 
-// read reads something, again where it fails: a busy server may not answer in time.
+// read calls once until it succeeds, because a busy server may not answer in time.
 func read[T any](h *scenario, what string, once func() (T, error)) (got T) {
 	h.t.Helper()
 	h.await(time.Minute, what, func() (err error) {
@@ -104,7 +104,7 @@ func (h *scenario) awaitHealthy(servers ...apiservers.Server) {
 	h.must(h.AwaitHealthy(h.ctx, servers...))
 }
 
-// pluginOf is the plugin of an API server.
+// pluginOf returns the plugin of an API server on the first node.
 func (h *scenario) pluginOf(server apiservers.Server) kmsplugin.Client {
 	h.t.Helper()
 	if server == apiservers.Kube {
@@ -115,13 +115,14 @@ func (h *scenario) pluginOf(server apiservers.Server) kmsplugin.Client {
 	return p
 }
 
-// process is the one of a container, of a pod whose name begins with a prefix. That of a former pod may still end.
+// process returns the one process of a container, in a pod whose name begins with a prefix. It waits while a former
+// pod's process ends.
 func (h *scenario) process(podPrefix, container string) cluster.Process {
 	h.t.Helper()
 	return h.awaitNext(podPrefix, container, 0)
 }
 
-// kill ends the process of a container, and waits for the next.
+// kill kills the process of a container, and waits for the next one.
 func (h *scenario) kill(podPrefix, container string) (next cluster.Process) {
 	h.t.Helper()
 	before := h.process(podPrefix, container)
@@ -129,7 +130,7 @@ func (h *scenario) kill(podPrefix, container string) (next cluster.Process) {
 	return h.awaitNext(podPrefix, container, before.PID)
 }
 
-// awaitNext waits until the one process of a container is another one; 0: until there is one.
+// awaitNext waits until a container has exactly one process, which is not before; 0: any.
 func (h *scenario) awaitNext(podPrefix, container string, before int) (next cluster.Process) {
 	h.t.Helper()
 	h.await(waitLimit, "a new process of "+container+" of "+podPrefix, func() error {
@@ -145,7 +146,7 @@ func (h *scenario) awaitNext(podPrefix, container string, before int) (next clus
 	return next
 }
 
-// reporterPods begin the names of the pods with the reporter of an API server.
+// reporterPods are the beginnings of the names of the pods with an API server's reporter.
 var reporterPods = map[apiservers.Server]string{
 	apiservers.Kube:      "kms-health-kube-apiserver-",
 	apiservers.OpenShift: "apiserver-",
@@ -158,7 +159,7 @@ const (
 	operatorPods      = fixture.OperatorName
 )
 
-// allPIDs are the process ids of the containers that matter, of every pod on the node.
+// allPIDs returns the process ids of the relevant containers in all pods of the node.
 func (h *scenario) allPIDs() map[string][]int {
 	h.t.Helper()
 	all := map[string][]int{}
@@ -183,7 +184,7 @@ func (h *scenario) allPIDs() map[string][]int {
 	return all
 }
 
-// untouched requires every process to be one of before, but those of some containers.
+// untouched requires all processes to be the same as before, except for the processes of some containers.
 func (h *scenario) untouched(before map[string][]int, but ...string) {
 	h.t.Helper()
 	for name, pids := range h.allPIDs() {
@@ -204,12 +205,12 @@ func (h *scenario) always(server apiservers.Server, since time.Time, check func(
 	}
 }
 
-// asExpected has nothing against a state in which no plugin is unhealthy or unknown.
+// asExpected returns an error if a plugin is unhealthy or unknown.
 func asExpected(s fixture.State) error {
 	return s.Is(contract.PluginsDegraded, "False", contract.AsExpected)
 }
 
-// notDegraded has nothing against a state in which no plugin is unhealthy.
+// notDegraded returns an error if a plugin is unhealthy.
 func notDegraded(s fixture.State) error {
 	if c := s.Conditions[contract.PluginsDegraded]; c.Status == operatorstatus.True {
 		return fmt.Errorf("KMSPluginsDegraded is True: %s", c.Message)
@@ -217,11 +218,11 @@ func notDegraded(s fixture.State) error {
 	return nil
 }
 
-// inertia is for how long a StatusSyncer waits before a condition counts.
+// inertia is the time for which a StatusSyncer waits before a condition counts.
 const inertia = 2 * time.Minute
 
-// noLongAlarm requires that since a time no KMSPluginsDegraded was True or Unknown for as
-// long as it takes to count for `oc get co`. Every plugin was healthy all the while.
+// noLongAlarm requires that since a time no KMSPluginsDegraded was True or Unknown for longer than inertia, so that `oc
+// get co` did not show it. It is for times in which every plugin was healthy.
 func (h *scenario) noLongAlarm(since time.Time) {
 	h.t.Helper()
 	for _, server := range apiservers.All {
@@ -241,17 +242,16 @@ func (h *scenario) noLongAlarm(since time.Time) {
 	}
 }
 
-// steady requires all states of some API servers since a time to be good, no write of a reporter to have
-// failed, which each of them logs, and no report to have become stale.
+// steady requires that since a time all states of some API servers were good, no reporter logged a failed write, and no
+// report became stale.
 func (h *scenario) steady(since time.Time, good func(fixture.State) error, servers ...apiservers.Server) {
 	h.t.Helper()
-	end := time.Now() // reading the log takes its time
+	end := time.Now() // before the log is read, which takes time
 	events, err := h.node().Audit(since)
 	h.must(err)
 	for _, server := range servers {
 		h.always(server, since, good)
-		// Not by what etcd saw: a report in the same second as the one before it, with
-		// nothing else that is new, changes nothing there.
+		// The audit log is used because etcd does not change if two equal reports come within a second.
 		var at []time.Time
 		for _, e := range events {
 			if isReport(e, h.node(), server) {
@@ -269,7 +269,7 @@ func (h *scenario) steady(since time.Time, good func(fixture.State) error, serve
 	}
 }
 
-// longestGap is the longest time without any of some times, from one to another.
+// longestGap returns the longest time between from, the times at, and to.
 func longestGap(from, to time.Time, at []time.Time) (longest time.Duration) {
 	slices.SortFunc(at, time.Time.Compare)
 	for _, next := range append(at, to) {
@@ -278,7 +278,7 @@ func longestGap(from, to time.Time, at []time.Time) (longest time.Duration) {
 	return longest
 }
 
-// isReport returns whether a request is a report of a node's reporter that was accepted.
+// isReport returns whether a request is an accepted report of a node's reporter.
 func isReport(e auditv1.Event, n *cluster.Node, server apiservers.Server) bool {
 	return e.Verb == "patch" && e.ResponseStatus != nil && e.ResponseStatus.Code == http.StatusOK &&
 		strings.HasPrefix(e.RequestURI, "/apis/operator.openshift.io/v1/"+server.Resource+"/cluster/status?") &&

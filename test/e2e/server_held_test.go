@@ -22,7 +22,7 @@ import (
 	"github.com/kms-health/kms-health/test/harness/apiservers"
 )
 
-// heldFor is how long one of three API servers is kept down.
+// heldFor is the time for which one of three API servers is kept down, in two halves.
 func heldFor() time.Duration {
 	if testing.Short() {
 		return time.Minute
@@ -30,8 +30,8 @@ func heldFor() time.Duration {
 	return 10 * time.Minute
 }
 
-// One of three kube-apiservers is kept down. The reporters of its node continue through
-// another server: the kubernetes service, and after it the internal load balancer.
+// One of three kube-apiservers is kept down. Its node's reporters write through another server: first by the kubernetes
+// service, later by the internal load balancer.
 func testAPIServerOfOneNodeHeld(h *scenario) {
 	h.must(h.Aggregate(h.ctx))
 	h.must(h.Configure(h.ctx, fixture.Configuration))
@@ -46,8 +46,8 @@ func testAPIServerOfOneNodeHeld(h *scenario) {
 	}
 }
 
-// useInternalServer publishes the load balancer's URL as OpenShift does, or none, and waits
-// until the reporters have it.
+// useInternalServer publishes the load balancer's URL as OpenShift does, or no URL, and waits until the reporters'
+// files have it.
 func (h *scenario) useInternalServer(uri string) {
 	h.t.Helper()
 	_, err := h.Kubectl(h.ctx, "", "patch", "infrastructures.config.openshift.io", "cluster", "--subresource=status",
@@ -56,7 +56,7 @@ func (h *scenario) useInternalServer(uri string) {
 	h.must(err)
 	want := uri
 	if want == "" {
-		want = "https://172.30.0.1" // the kubernetes service, by the operator's environment
+		want = "https://172.30.0.1" // the kubernetes service, from the operator's environment
 	}
 	h.await(waitLimit, "the reporters' file has "+want, func() error {
 		pods, err := h.Kubectl(h.ctx, "", "-n", fixture.Home, "get", "pods", "-l", "kmshealth.openshift.io/api-server",
@@ -91,8 +91,8 @@ func (h *scenario) holdOne(name string, length time.Duration) {
 	end := time.Now()
 	h.must(h.allNodesFresh(end.Add(-5 * interval)))
 	for _, server := range apiservers.All {
-		// At first each connection through the service or the load balancer may lead to the server that is down, and
-		// so be refused. With an interval of 1 s, a report is stale before retryBound.
+		// At first connections through the service or the load balancer may lead to the server that is down. With an
+		// interval of 1 s, a report is stale before retryBound.
 		h.always(server, down.Add(retryBound), known)
 		writes := h.writesOf(n, server, down.Add(-5*interval), end)
 		h.took(fmt.Sprintf("%s: %s, %d reports in %s, longest time between two", name, server.Name, len(writes), length),
@@ -113,16 +113,14 @@ func (h *scenario) holdOne(name string, length time.Duration) {
 		return nil
 	})
 	h.await(waitLimit, "everything is healthy", func() error { return h.allNodesFresh(time.Now().Add(-5 * interval)) })
-	// A starting kube-apiserver takes the host's cores from the others, so that reports of
-	// every second are late.
+	// A starting kube-apiserver uses all cores of the host, so reports with an interval of 1 s are late.
 	h.noLongAlarm(down)
 	for _, server := range apiservers.All {
 		h.always(server, down, notDegraded)
 	}
 }
 
-// writesOf are the times at which the API servers of the other nodes took reports of a
-// node, by their audit logs.
+// writesOf returns when the API servers accepted reports of a node, by all audit logs.
 func (h *scenario) writesOf(n *cluster.Node, server apiservers.Server, from, to time.Time) (at []time.Time) {
 	h.t.Helper()
 	for _, other := range h.Nodes() {
@@ -137,8 +135,7 @@ func (h *scenario) writesOf(n *cluster.Node, server apiservers.Server, from, to 
 	return at
 }
 
-// allNodesFresh has nothing against healthy API servers that were checked on all nodes after
-// a time.
+// allNodesFresh returns an error unless all API servers are healthy by checks on all nodes after a time.
 func (h *scenario) allNodesFresh(since time.Time, more ...func(fixture.State) error) error {
 	var errs []error
 	for _, server := range apiservers.All {
@@ -157,7 +154,7 @@ func (h *scenario) allNodesFresh(since time.Time, more ...func(fixture.State) er
 	return errors.Join(errs...)
 }
 
-// known has nothing against a state in which nothing is unknown, and no plugin unhealthy.
+// known returns an error if a condition is Unknown, or a plugin unhealthy.
 func known(s fixture.State) error {
 	errs := []error{asExpected(s)}
 	for kind, c := range s.Conditions {

@@ -29,35 +29,34 @@ import (
 	"github.com/kms-health/kms-health/test/harness/apiservers"
 )
 
-// sidecarConfig is the operator's configuration for a kube-apiserver whose owner puts the
-// reporter into its static pod, and so what `render` gets.
+// sidecarConfig is the configuration for a kube-apiserver whose owner adds the reporter to its static pod. `render` and
+// the operator use it.
 var sidecarConfig = kubeOnly + "  mode: Sidecar\n  connection: {server: \"https://localhost:6443\"}\n  serving: {address: 127.0.0.1:9180}\n"
 
 // Folders on the node.
 const (
 	hostFolder = "/etc/kubernetes/kms-health" // render's default
-	// liveFolder holds the reporter's file and is exchanged as a whole. The folder above
-	// it is mounted, with a link to the file.
+	// liveFolder contains the reporter's file, and is exchanged as a whole. The sidecar mounts the folder above it, which
+	// has a link to the file.
 	liveFolder   = hostFolder + "/config/live"
 	clientFolder = hostFolder + "/credentials/client"
 )
 
-// credentialsAge is how old the reporter's copy of its credentials may be at a write.
+// credentialsAge is the greatest age of the reporter's copy of its credentials at a write.
 const credentialsAge = 10 * time.Second
 
 const reporterUser = "system:kms-health-reporter"
 
-// owner is the owner of kube-apiserver's static pod: what is beside it is made by
-// `kms-health-operator render`, with no help of the operator.
+// owner is the owner of kube-apiserver's static pod. `kms-health-operator render` makes the sidecar and its files, and
+// the operator does not deliver anything.
 type owner struct {
 	*scenario
-	dir     string // for files, with the program in it
-	file    []byte // the reporter's, as last made
-	objects []byte // to apply
+	dir     string // folder of the program and its files
+	file    []byte // the reporter's file, as last rendered
+	objects []byte // rendered objects to apply
 }
 
-// The other variant: a container of kube-apiserver's own static pod, in place of a pod
-// beside it.
+// The reporter is a container in kube-apiserver's static pod, instead of a companion.
 func TestSidecar(t *testing.T) {
 	o := &owner{scenario: start(t, 1, ""), dir: t.TempDir()}
 	build := exec.CommandContext(t.Context(), "go", "build", "-o", o.dir, "./cmd/kms-health-operator")
@@ -82,12 +81,12 @@ func TestSidecar(t *testing.T) {
 				func() {})
 		}},
 		part{name: "with the operator", run: by(testSidecarOperator)},
-		part{name: "taken out", run: by(testSidecarTakenOut)},
+		part{name: "sidecar removed", run: by(testSidecarTakenOut)},
 	)
 }
 
-// eventBound is what an event takes at most on a busy machine; a file is looked at without one every 10 s, and a
-// change of it waits for no interval.
+// eventBound bounds the time from a change of the file to its application, on a busy machine. Without an event the file
+// would be read after up to 10 s.
 const eventBound = 2 * time.Second
 
 func testSidecarOn(h *owner) {
@@ -104,7 +103,7 @@ func testSidecarOn(h *owner) {
 			name, contract.Healthy, "")
 	})
 	h.must(h.WriteAnew(h.ctx))
-	// What must wait for its rights is retried every 10 s.
+	// Writes that are forbidden are retried every 10 s.
 	h.took("the reporter's rights to its first report", first.At.Sub(applied), 10*time.Second+retryBound)
 	if got := first.Reports[name][0]; got.KEKID != h.remoteKey(h.node()) {
 		h.t.Errorf("reports %+v, and the plugin's key is %s", got, h.remoteKey(h.node()))
@@ -118,7 +117,7 @@ func testSidecarOn(h *owner) {
 		h.t.Errorf("the last container is %s", last.Name)
 	}
 	for _, m := range last.VolumeMounts {
-		if own := m.Name == contract.StateVolume; m.ReadOnly == own { // for kept samples
+		if own := m.Name == contract.StateVolume; m.ReadOnly == own { // the volume for kept samples is writable
 			h.t.Errorf("the sidecar's mount of %s is read-only: %v", m.MountPath, m.ReadOnly)
 		}
 	}
@@ -127,7 +126,7 @@ func testSidecarOn(h *owner) {
 	}
 }
 
-// The reporter's file changes by an exchange of its folder, and by one of the file in it.
+// The reporter's file is changed by exchanging its folder, and by replacing the file.
 func testSidecarConfiguration(h *owner) {
 	name := h.node().Name
 	before := h.sidecarPID()
@@ -169,8 +168,8 @@ func testSidecarConfiguration(h *owner) {
 	h.same(before)
 }
 
-// The credentials' folder is exchanged: another certificate; then a bundle of both CAs, to the sidecar as
-// to all pods, the serving certificate, and the new CA alone, over a connection that it alone vouched for.
+// The credentials' folder is exchanged three times: with another client certificate, with a bundle of both CAs and,
+// after kube-apiserver's serving certificate was rotated, with the new CA alone.
 func testSidecarCredentials(h *owner) {
 	before := h.sidecarPID()
 	start := time.Now()
@@ -183,7 +182,7 @@ func testSidecarCredentials(h *owner) {
 	h.rotate("the new CA alone", next)
 	h.must(h.RotateCA(cluster.TrustNext))
 	time.Sleep(5 * interval)
-	// No operator judges here.
+	// No operator writes conditions here, so the reports are checked.
 	h.steady(start, func(s fixture.State) error { return reports(s, h.node().Name, contract.Healthy, "") },
 		apiservers.Kube)
 	h.same(before)
@@ -223,7 +222,7 @@ func (h *owner) rotate(what string, cas []byte) {
 	h.took(what+" exchanged: used for a write", used.Sub(exchanged), credentialsAge+3*interval)
 }
 
-// With an operator beside it, which delivers nothing here, and rolls up.
+// The operator is installed. It delivers nothing here, but rolls up the reports.
 func testSidecarOperator(h *owner) {
 	before := h.sidecarPID()
 	n, p := h.node(), h.pluginOn(h.node())
@@ -272,7 +271,7 @@ func testSidecarTakenOut(h *owner) {
 	}
 }
 
-// roll is a revision with KMS on, with the sidecar or without.
+// roll returns a rollout with KMS on, with the sidecar or without.
 func (h *owner) roll(with bool) fixture.Roll {
 	r := fixture.Roll{Encryption: apiservers.Encryption("1", "identity"), Plugins: []string{"1"}}
 	if with {
@@ -282,7 +281,7 @@ func (h *owner) roll(with bool) fixture.Roll {
 	return r
 }
 
-// render has the reporter put into a manifest, and its files onto the node.
+// render adds the reporter to a manifest, and writes its files to the node.
 func (h *owner) render(r fixture.Roll, manifest []byte) ([]byte, error) {
 	files := map[string][]byte{"operator.yaml": []byte(sidecarConfig), "encryption.yaml": []byte(r.Encryption),
 		"pod.json": manifest}
@@ -323,13 +322,13 @@ func (h *owner) render(r fixture.Roll, manifest []byte) ([]byte, error) {
 	return made["host/static-pod.json"], sameBut(manifest, made["host/static-pod.json"])
 }
 
-// exchangeFile replaces the reporter's file, folder and all.
+// exchangeFile replaces the reporter's file by exchanging its folder.
 func (h *owner) exchangeFile(content []byte) error {
 	return h.node().SyncFolder(liveFolder, map[string][]byte{"config.yaml": content})
 }
 
-// sameBut requires two manifests to be equal except for the sidecar, after an installer has
-// replaced its placeholders in both.
+// sameBut requires two manifests to be equal except for the sidecar, after an installer has replaced the placeholders
+// in both.
 func sameBut(without, with []byte) error {
 	replace := strings.NewReplacer("NODE_NAME", "node-1", "REVISION", "7")
 	var a, b corev1.Pod
@@ -354,14 +353,13 @@ func sameBut(without, with []byte) error {
 	return nil
 }
 
-// applied is when the active file was applied, by what the sidecar serves on the node's
-// loopback.
+// applied returns when the active file was applied, from the sidecar's metrics.
 func (h *owner) applied() (time.Time, error) {
 	seconds, err := h.metric("kms_health_reporter_config_applied_timestamp_seconds")
 	return time.UnixMicro(int64(seconds * 1e6)), err
 }
 
-// reports has nothing against a node's one entry with this status and detail.
+// reports returns an error unless a node reports exactly one entry, of key 1, with this status and detail.
 func reports(s fixture.State, node string, status contract.Status, detail string) error {
 	entries := s.Reports[node]
 	if len(entries) != 1 || entries[0].KeyID != "1" || entries[0].Status != status || entries[0].Detail != detail {
@@ -375,7 +373,7 @@ func (h *owner) sidecarPID() int {
 	return h.process(cluster.APIServerName, contract.ReporterContainer).PID
 }
 
-// same requires the sidecar to be the one of before.
+// same requires the sidecar to be the same process as before.
 func (h *owner) same(before int) {
 	h.t.Helper()
 	if now := h.sidecarPID(); now != before {

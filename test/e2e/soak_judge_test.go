@@ -15,13 +15,13 @@ import (
 	"github.com/kms-health/kms-health/test/e2e/fixture"
 )
 
-// written is an object as etcd has it: when its write was requested, and under which KEK ID it is.
+// written is a written object: the time of the request, and the KEK ID in etcd.
 type written struct {
 	Requested time.Time
 	KEKID     string
 }
 
-// record is what was done and seen.
+// record is the record of a run: what was done and seen.
 type record struct {
 	Moves  timeline
 	States []fixture.State // in their order
@@ -35,7 +35,7 @@ type judgement struct {
 	record
 	problems []string
 
-	named, followed, agreed int // faults, states in which one had to be named, writes while a key was agreed on
+	named, followed, agreed int // counts of faults, of states that had to name one, and of writes while a key was agreed on
 }
 
 func (j *judgement) problem(format string, args ...any) {
@@ -87,7 +87,7 @@ func (j *judgement) judge() {
 	j.agreement()
 }
 
-// silent reports whether a line of KMSPluginsDegraded is about a report that is missing, not about a plugin.
+// silent reports whether a line of KMSPluginsDegraded is about a missing report, not about a plugin.
 func silent(line string) bool {
 	return !strings.Contains(line, ": error") && !strings.Contains(line, ": unhealthy") && strings.Contains(line, "report")
 }
@@ -106,7 +106,7 @@ func (m *move) names(s fixture.State) bool {
 	})
 }
 
-// fault requires that a fault was named from when it was due until its end, and not after it.
+// fault requires that a fault was named from its due time until its end, and not later.
 func (j *judgement) fault(m *move) {
 	due, seen := j.Moves.due(m.Node, m.Start, m.namedAfter()), false
 	for _, s := range j.States {
@@ -137,7 +137,7 @@ func (k *kind) namedAfter() time.Duration {
 	return namedAfter
 }
 
-// alarm requires that no condition is bad without a cause for longer than a time. bad returns the lines that are.
+// alarm requires that no condition is bad without a cause for longer than most. bad returns the lines without a cause.
 func (j *judgement) alarm(node, what string, most time.Duration, bad func(fixture.State) []string) {
 	var since time.Time
 	for _, s := range j.States {

@@ -73,8 +73,8 @@ func faultKinds() (all []*kind) {
 	return all
 }
 
-// breaks makes a plugin unhealthy. What a round trip finds is found at the next. An API server that had a wrong answer
-// to Decrypt is restarted, as the runbook says: until then it cannot read what it has that data key for.
+// breaks makes a plugin unhealthy. After a wrong answer to Decrypt the API server is restarted at the end, as the
+// runbook says: until then it cannot read the objects of that data key.
 func breaks(s *soak, m *move) (func() error, error) {
 	p := s.pluginOn(s.nodeOf(m))
 	words := strings.Fields(strings.ReplaceAll(m.fault, "%s", m.Text))
@@ -88,7 +88,7 @@ func breaks(s *soak, m *move) (func() error, error) {
 	}, err
 }
 
-// kills ends the process of a container, on the move's node or else the next that has one.
+// kills kills the process of a container, on the move's node or the next node that has one.
 func kills(podPrefix, container string) func(*soak, *move) (func() error, error) {
 	return func(s *soak, m *move) (func() error, error) {
 		nodes := s.Nodes()
@@ -116,7 +116,7 @@ func kills(podPrefix, container string) func(*soak, *move) (func() error, error)
 	}
 }
 
-// serves waits until the API servers of nodes answer.
+// serves waits until the API servers of these nodes answer.
 func (s *soak) serves(nodes ...*cluster.Node) error {
 	for _, n := range nodes {
 		if err := n.AwaitAPIServer(s.ctx, "/livez"); err != nil {
@@ -151,7 +151,7 @@ func fillDisk(s *soak, m *move) (func() error, error) {
 	return func() error { return os.Remove(n.Path(file)) }, nil
 }
 
-// retry does what needs an API server, until it succeeds.
+// retry calls a function that needs an API server until it succeeds.
 func (s *soak) retry(what string, do func() error) error {
 	return wait.For(s.ctx, 10*time.Minute, what, func(context.Context) error { return do() })
 }
@@ -175,7 +175,7 @@ func upgrade(s *soak, _ *move) (func() error, error) {
 	return func() error { return to(s.version) }, to(s.before)
 }
 
-// rotate makes a new key, of all plugins.
+// rotate rotates the key of all plugins.
 func (s *soak) rotate() error {
 	command := "rotate"
 	for _, n := range s.Nodes() {
@@ -196,7 +196,7 @@ func (s *soak) rotate() error {
 
 const kubectlPlugin = "/opt/kubectl-kms_health"
 
-// preflight runs the command on a node. A wrong exit code is an error.
+// preflight runs kubectl kms-health preflight on a node. An undocumented exit code is an error.
 func (s *soak) preflight(node string) error {
 	_, err := s.nodeNamed(node).Run(s.ctx, kubectlPlugin, "preflight", "--kubeconfig=/etc/kubernetes/pki/admin.kubeconfig",
 		"--timeout=60s")
@@ -214,7 +214,7 @@ func (s *soak) preflight(node string) error {
 	return err
 }
 
-// healthyAgain has nothing against a cluster that is as it was.
+// healthyAgain returns an error unless the cluster is healthy, and agrees on the newest key.
 func (s *soak) healthyAgain() error {
 	state, err := s.Now(s.ctx, apiservers.Kube)
 	if err != nil {

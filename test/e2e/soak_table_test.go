@@ -46,7 +46,7 @@ func TestJudgement(t *testing.T) {
 		return &move{kind: k, Node: node, Text: "cause-1.", Start: at(from), End: at(to)}
 	}
 	const unhealthy, silence = "key 1 on node node-2: unhealthy: cause-1.", "node node-3: stopped reporting"
-	// A phase lasts until its second.
+	// A phase lasts until its second of the run.
 	type phase struct {
 		until           int
 		status, message string

@@ -34,15 +34,15 @@ import (
 
 var (
 	soakFor = flag.Duration("soak", 0, "how long TestSoak makes moves; it is skipped without")
-	// soakRecord is judged again by TestSoakRecord, without a cluster. TestSoak writes .logs/e2e/soak.json.
+	// soakRecord is a record that TestSoakRecord judges again, without a cluster. TestSoak writes .logs/e2e/soak.json.
 	soakRecord = flag.String("soak-record", "", "the record of a run, which is to be judged")
 	soakSeed   = flag.Uint64("soak-seed", 1, "what its moves are drawn with")
 )
 
 const (
-	// every is the time from one move to the next, and round how long there are moves until all must be healthy.
+	// every is the time between two moves. After each round everything must become healthy.
 	every, round = 20 * time.Second, 7 * time.Minute
-	// calmAfter bounds the time until then: an agreement, and an operator that begins its 180 s after a restart.
+	// calmAfter bounds the time until then. An agreement takes 180 s, and begins again after an operator's restart.
 	calmAfter = rollup.SettlePeriod + 5*time.Minute
 )
 
@@ -50,19 +50,19 @@ const (
 type soak struct {
 	*scenario
 	before *fixture.Version
-	kekIDs []string // written by one move at a time
+	kekIDs []string // only one move at a time changes it
 
 	mu     sync.Mutex
 	moves  timeline
 	writes []written
-	codes  map[int]int // of preflight
+	codes  map[int]int // counts of preflight's exit codes
 	last   int
-	memory map[string][]int // in kB, by program
+	memory map[string][]int // in kB, by container
 }
 
-// TestSoak makes faults, kills, cuts, full disks, upgrades, rotations and edits, drawn at random: each fault that lasts
-// is in KMSPluginsDegraded with its cause until it ends, no condition is bad without a cause, nothing is written under
-// a former key once a later one is agreed on, and memory does not grow.
+// TestSoak makes random faults, kills, cuts, full disks, upgrades, rotations and edits. Each fault that lasts must be
+// in KMSPluginsDegraded with its cause until it ends. No condition may be bad without a cause. Nothing may be written
+// under a former key once a later one is agreed on. Memory must not grow.
 func TestSoak(t *testing.T) {
 	if *soakFor == 0 {
 		t.Skip("takes as long as -soak says, and ten minutes: see make soak-cluster")
@@ -124,7 +124,7 @@ func newSoak(t *testing.T) *soak {
 
 func (s *soak) nodeOf(m *move) *cluster.Node { return s.nodeNamed(m.Node) }
 
-// copy are the moves so far.
+// copy returns a copy of the moves so far.
 func (s *soak) copy() timeline {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -164,7 +164,7 @@ func (s *soak) play(m *move) {
 	}
 }
 
-// write writes a Secret by a node's API server four times a second, and reads its envelope in etcd.
+// write writes a Secret through a node's API server four times a second, and reads its envelope in etcd.
 func (s *soak) write(n *cluster.Node) {
 	config, err := n.RESTConfig()
 	if err != nil {
@@ -180,7 +180,7 @@ func (s *soak) write(n *cluster.Node) {
 		patch := fmt.Appendf(nil, `{"stringData": {"at": %q}}`, w.Requested)
 		if _, err := client.Patch(s.ctx, name, types.MergePatchType, patch, metav1.PatchOptions{}); err != nil {
 			_, _ = client.Create(s.ctx, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{})
-			continue // an API server or a plugin does not answer
+			continue // the API server or a plugin is down, or the Secret did not exist yet
 		}
 		found, err := s.Etcd(s.ctx, "/registry/secrets/default/"+name)
 		if err != nil || len(found) != 1 {
@@ -195,7 +195,7 @@ func (s *soak) write(n *cluster.Node) {
 	}
 }
 
-// measure notes the memory of all reporters and operators.
+// measure records the greatest memory of all reporters, and of all operators.
 func (s *soak) measure() {
 	for _, of := range [][2]string{{reporterPods[apiservers.Kube], reporterContainer}, {operatorPods, operatorContainer}} {
 		most := 0
@@ -213,7 +213,7 @@ func (s *soak) measure() {
 	}
 }
 
-// calm requires everything to be healthy while no move is made, and judges what was, before and after it.
+// calm judges the run, waits without moves until everything is healthy, and judges again.
 func (s *soak) calm(nodes, known []string) *judgement {
 	s.Say("calm")
 	known = append(known, s.judged(nodes, known).problems...)
@@ -233,7 +233,7 @@ func (s *soak) calm(nodes, known []string) *judgement {
 	return j
 }
 
-// judged judges what was done so far, prints the problems that are not known, and keeps the record.
+// judged judges the run so far, reports new problems, and writes the record to a file.
 func (s *soak) judged(nodes, known []string) *judgement {
 	s.mu.Lock()
 	j := &judgement{record: record{Moves: s.copyLocked(), States: s.seen.States(apiservers.Kube, s.moves[0].Start),
@@ -271,7 +271,7 @@ func TestSoakRecord(t *testing.T) {
 	t.Log(j)
 }
 
-// exited requires that no container of ours ended but by a kill.
+// exited requires that containers of this project ended only by SIGKILL.
 func (s *soak) exited() {
 	pods, err := s.Kube.CoreV1().Pods(fixture.Home).List(s.ctx, metav1.ListOptions{})
 	if err != nil {
@@ -288,7 +288,7 @@ func (s *soak) exited() {
 	}
 }
 
-// summary judges the memory, and prints what was done and judged.
+// summary judges the memory, and prints a summary of the run.
 func (s *soak) summary(j *judgement) {
 	var memory []string
 	for program, all := range s.memory {

@@ -13,23 +13,24 @@ import (
 	"github.com/kms-health/kms-health/test/harness/apiservers"
 )
 
-// kind is a sort of move.
+// kind is a kind of move.
 type kind struct {
 	name   string
 	weight int
-	// fault is a command of the development plugin, and reason and detail are how a report names it. A text in place
-	// of %s makes each fault's cause its own.
+	// fault is a command of the development plugin. A report has its reason and detail. A text in place of %s makes each
+	// fault's cause unique.
 	fault, detail string
 	reason        contract.Reason
-	// plugin means that the node's plugin is unhealthy meanwhile.
+	// plugin means that the node's plugin is unhealthy during the move.
 	plugin bool
-	// blinds means that reports, of the node or of all, may be missing or late meanwhile, and for settles after it.
+	// blinds says whether reports of the node, or of all nodes, may be missing or late during the move, and for settles
+	// after it.
 	blinds  sight
 	settles time.Duration
-	// early moves restart programs whose memory is measured later. beside leaves out the first node, which has etcd.
-	// spoils means that the operator's file is garbage.
+	// early moves restart programs whose memory is measured in the second half of the run. beside excludes the first node,
+	// which has etcd. spoils means that the operator's file is garbage.
 	early, beside, spoils bool
-	least, most           time.Duration // how long it lasts
+	least, most           time.Duration // bounds of its duration
 	do                    func(*soak, *move) (end func() error, err error)
 }
 
@@ -42,21 +43,21 @@ const (
 )
 
 const (
-	// namedAfter is how long a fault must last to be reported: the plugin's timeout of 10 s, intervals of 3 s, a
-	// busy machine. tripAfter is that of a fault that a round trip finds, which is made each minute.
+	// namedAfter is the time until a fault must be reported: the plugin's timeout of 10 s, intervals of 3 s, a busy
+	// machine. tripAfter is for faults that only a round trip finds, which is made each minute.
 	namedAfter, tripAfter = 20 * time.Second, 80 * time.Second
-	// endedAfter is how long a fault may be reported after its end: a failed round trip is repeated after 15 s.
+	// endedAfter is the time for which a fault may be reported after its end: a failed round trip is repeated after 15 s.
 	endedAfter = 45 * time.Second
 )
 
-// move is one that was made. Its End is zero until then.
+// move is a move of a run. End is zero while it lasts.
 type move struct {
 	*kind      `json:"-"`
-	Name       string // of the kind
+	Name       string // the kind's name
 	Node       string
 	Text       string
 	Start, End time.Time
-	until      time.Time // from when on it explains nothing, see timeline.settle
+	until      time.Time // the end of its excuse, see timeline.settle
 	lasts      time.Duration
 }
 
@@ -65,14 +66,14 @@ func (m *move) String() string {
 		m.End.Sub(m.Start).Round(time.Second))
 }
 
-// excludes reports whether a kind may not begin on a node while the move is under way: one at a time is in the way of
-// reports, a plugin has one fault, and no program starts with a file of garbage.
+// excludes reports whether a kind may not begin on a node during the move: only one move at a time may blind, a plugin
+// has only one fault, and no program starts while the operator's file is garbage.
 func (m *move) excludes(k *kind, node string) bool {
 	return m.kind == k || m.blinds != nothing && k.blinds != nothing || m.Node == node && m.plugin && k.plugin ||
 		m.spoils && k.early || m.early && k.spoils
 }
 
-// draw returns the next move: its kind by weight, a node, and how long it lasts.
+// draw returns the next move: a kind by weight, a node and a duration, all random.
 func draw(random *rand.Rand, kinds []*kind, nodes []string, running []*move, early bool) *move {
 	sum := 0
 	for _, k := range kinds {
@@ -91,10 +92,10 @@ func draw(random *rand.Rand, kinds []*kind, nodes []string, running []*move, ear
 	}
 }
 
-// timeline is all moves.
+// timeline are all moves of a run.
 type timeline []*move
 
-// running are those that have not ended.
+// running returns the moves that have not ended.
 func (t timeline) running() (all []*move) {
 	for _, m := range t {
 		if m.End.IsZero() {
@@ -104,8 +105,8 @@ func (t timeline) running() (all []*move) {
 	return all
 }
 
-// blind returns until when a move keeps reports of a node from being seen that are due at a time; zero: none does. An
-// empty node is any.
+// blind returns the end of the time around at in which a move may prevent reports of a node; zero: no move does. An
+// empty node is any node.
 func (t timeline) blind(node string, at time.Time) (until time.Time) {
 	for _, m := range t {
 		about := m.blinds == ofAll || m.blinds == ofNode && (node == "" || m.Node == node)
@@ -116,7 +117,7 @@ func (t timeline) blind(node string, at time.Time) (until time.Time) {
 	return until
 }
 
-// due is a bound after a time, or later where reports cannot be seen then.
+// due returns a time plus a bound, or a later time if reports are blind then.
 func (t timeline) due(node string, from time.Time, bound time.Duration) time.Time {
 	at := from.Add(bound)
 	for until := t.blind(node, at); !until.IsZero(); until = t.blind(node, at) {
@@ -125,21 +126,21 @@ func (t timeline) due(node string, from time.Time, bound time.Duration) time.Tim
 	return at
 }
 
-// settle sets until when each move explains an alarm. All have ended.
+// settle sets the end of each move's excuse. All moves must have ended.
 func (t timeline) settle() {
 	for _, m := range t {
 		m.until = t.due(m.Node, m.End, endedAfter)
 	}
 }
 
-// unhealthy reports whether a node's plugin may be called unhealthy at a time.
+// unhealthy reports whether a node's plugin may be reported as unhealthy at a time.
 func (t timeline) unhealthy(node string, at time.Time) bool {
 	return slices.ContainsFunc(t, func(m *move) bool {
 		return m.plugin && m.Node == node && !at.Before(m.Start) && at.Before(m.until)
 	})
 }
 
-// linesOf are the lines of a message about a node; without one, those that name no node.
+// linesOf returns the lines of a message about a node; node empty: the lines that name no node.
 func linesOf(message, node string) (found []string) {
 	for line := range strings.Lines(message) {
 		ofNone := !strings.Contains(line, "node-") && !apiservers.Delivered.MatchString(line)

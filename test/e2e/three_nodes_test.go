@@ -24,7 +24,7 @@ import (
 	"github.com/kms-health/kms-health/test/kmsplugin"
 )
 
-// kubeOnly is the operator's configuration where KMS is on for kube-apiserver alone.
+// kubeOnly is the operator's configuration with kube-apiserver alone.
 var kubeOnly = "apiVersion: kmshealth.openshift.io/v1alpha1\nkind: OperatorConfiguration\nprobe: {interval: 1s}\napiServers:\n" +
 	apiservers.Kube.Target()
 
@@ -60,7 +60,7 @@ func testThreeOn(h *scenario) {
 		h.t.Errorf("%q, wanted %q", got, want)
 	}
 	h.noLongAlarm(start)
-	// An informer reads again at most half a minute after an API server that restarts.
+	// After an API server's restart an informer reads again within half a minute.
 	h.await(2*time.Minute, "ClusterOperator kms-health is healthy", h.clusterOperator)
 
 	var on []string
@@ -73,8 +73,7 @@ func testThreeOn(h *scenario) {
 	}
 }
 
-// The lease is in the pod's name, so that the container that comes after one that was
-// killed need not wait for it to run out.
+// The lease's holder is the pod's name, so a restarted container need not wait until the lease expires.
 func testLeaderKilled(h *scenario) {
 	lease := h.lease()
 	leader := h.leader()
@@ -83,7 +82,7 @@ func testLeaderKilled(h *scenario) {
 	h.must(err)
 	start := time.Now()
 	h.must(n.SignalContainer(h.ctx, leader.Name, "operator", syscall.SIGKILL))
-	// The fault that it has to report happens while it is down.
+	// The fault happens while the leader is down.
 	failing := h.Nodes()[2]
 	p := h.pluginOn(failing)
 	h.do(p, "unhealthy", "vault is sealed")
@@ -93,7 +92,7 @@ func testLeaderKilled(h *scenario) {
 		if err := s.Is(contract.PluginsDegraded, "True", contract.PluginUnhealthy); err != nil {
 			return err
 		}
-		// By an equality: no other node is named.
+		// The whole message is compared, so that no other node is named.
 		if got := s.Conditions[contract.PluginsDegraded].Message; got != want {
 			return fmt.Errorf("reports %q, wanted %q", got, want)
 		}
@@ -119,14 +118,13 @@ func testLeaderKilled(h *scenario) {
 	h.awaitSince(start, time.Minute, "everything is healthy again", fixture.State.Healthy)
 }
 
-// A node without its network: its API server cannot write, and everybody else loses
-// sight of it.
+// A node loses its network: its API server cannot write, and no other node can reach it.
 func testNetworkCut(h *scenario) {
-	// The leader's node, and etcd's, would make this a test of those.
+	// Neither the leader's node nor etcd's, whose failure would be another test.
 	leader := h.leader()
 	n := h.nodeBeside(leader.Spec.NodeName)
 	p := h.pluginOn(n)
-	// Soon after a rollout missing reports are excused.
+	// Shortly after a rollout missing reports are excused.
 	h.await(rollup.QuietPeriod+waitLimit, "the rollout of "+n.Name+" is long ago", func() error {
 		if rest := time.Until(h.apiServerSince(n).Add(rollup.QuietPeriod + time.Second)); rest > 0 {
 			return fmt.Errorf("%v to go", rest)
@@ -140,8 +138,7 @@ func testNetworkCut(h *scenario) {
 	h.t.Cleanup(func() { _ = n.RestoreNetwork(context.WithoutCancel(h.ctx)) })
 
 	settled := h.awaitStopped(n, leader, cut)
-	// Once the Node is not Ready, what was reported last stays: the Node's own condition
-	// shows that story.
+	// Once the Node is not Ready, the last verdict stays: the Node's own condition shows the problem.
 	h.awaitReady(n, corev1.ConditionUnknown)
 	excused := func(s fixture.State) error {
 		return errors.Join(
@@ -156,12 +153,12 @@ func testNetworkCut(h *scenario) {
 		h.t.Errorf("%q, wanted %q", message, want)
 	}
 
-	// For a while. For the reporter, only the API server is unreachable.
+	// The verdict stays for a while. To the reporter, only the API server is unreachable.
 	time.Sleep(time.Until(cut.Add(80 * time.Second)))
 	if err := excused(h.now(apiservers.Kube)); err != nil {
 		h.t.Error(err)
 	}
-	// kube-apiserver calls it about every 20 s, and the reporter each second.
+	// kube-apiserver calls the plugin about every 20 s, the reporter each second.
 	if probed, least := h.statusCalls(p)-calls, int64(time.Since(cut).Seconds()/2); probed < least {
 		h.t.Errorf("the plugin got %d calls without a network, must be at least %d", probed, least)
 	}
@@ -177,7 +174,7 @@ func testNetworkCut(h *scenario) {
 	h.took("answering to a fresh condition", fresh.At.Sub(answered), retryBound)
 	h.awaitHealthy(apiservers.Kube)
 	h.always(apiservers.Kube, cut, notDegraded)
-	h.always(apiservers.Kube, cut, func(s fixture.State) error { // whatever the operator's watch goes through
+	h.always(apiservers.Kube, cut, func(s fixture.State) error { // the operator's watch may use the lost API server
 		c := s.Conditions[contract.PluginsDegraded]
 		for _, other := range h.Nodes() {
 			if other.Name != n.Name && strings.Contains(c.Message, "node "+other.Name+":") {
@@ -192,12 +189,12 @@ func testNetworkCut(h *scenario) {
 	}
 }
 
-// deadConnection is how long the operator takes to read anew where its watch went through the API server that was cut
-// off: 15 s until a connection is given up, and a backoff of up to 4 s.
+// deadConnection bounds the time until the operator reads again if its watch used the lost API server: 15 s until it
+// gives the connection up, and a backoff of up to 4 s.
 const deadConnection = 25 * time.Second
 
-// awaitStopped waits until a node without reports is reported as unknown, while its Node is still Ready, and
-// returns how soon after the end of that the state settles.
+// awaitStopped waits until the silent node is reported as unknown while its Node is still Ready. It returns how long
+// the state may take to settle after the Node is not Ready.
 func (h *scenario) awaitStopped(n *cluster.Node, leader corev1.Pod, cut time.Time) (settled time.Duration) {
 	h.t.Helper()
 	unknown := func(s fixture.State) error {
@@ -220,8 +217,8 @@ func (h *scenario) awaitStopped(n *cluster.Node, leader corev1.Pod, cut time.Tim
 			logged, failed := h.Kubectl(h.ctx, "", "logs", "-n", leader.Namespace, leader.Name,
 				"--since-time="+cut.UTC().Format(time.RFC3339))
 			if failed == nil && strings.Contains(logged, `"Failed to write the roll-up`) {
-				// For the operator this was an outage of the API server, which excuses missing
-				// reports for a minute. Until then the Node is not Ready.
+				// To the operator this was an outage of the API server, which excuses missing reports for a minute. The Node
+				// is no longer Ready when that ends.
 				settled = time.Minute
 				return nil
 			}
@@ -236,7 +233,7 @@ func (h *scenario) awaitStopped(n *cluster.Node, leader corev1.Pod, cut time.Tim
 	return settled
 }
 
-// A node burns down, and another takes its name.
+// A node is lost, and another one takes its name.
 func testNodeReplaced(h *scenario) {
 	n := h.nodeBeside(h.leader().Spec.NodeName)
 	number := int(n.Name[len(n.Name)-1] - '0')
@@ -281,7 +278,7 @@ func testNodeReplaced(h *scenario) {
 	if made.UID == old.UID {
 		h.t.Errorf("the Node is the old one")
 	}
-	// A kubelet may start the companion of the node before, which is replaced, since it looks silent.
+	// The kubelet may first start the former node's companion. The operator replaces it because it seems silent.
 	var found []cluster.Process
 	h.await(waitLimit, "the newcomer has one companion", func() error {
 		if found, err = n.Processes(h.ctx, reporterPods[apiservers.Kube], reporterContainer); err != nil || len(found) == 1 {
@@ -289,16 +286,15 @@ func testNodeReplaced(h *scenario) {
 		}
 		return fmt.Errorf("it has %d", len(found))
 	})
-	// The API server answers 503 for a moment, and the Service, which is tried next, may have
-	// no route yet: 2 s until the next try.
+	// The API server answers 503 for a moment, and the Service, which is tried next, may have no route yet. The next try
+	// is 2 s later.
 	h.took("its companion's start to its entry", first.At.Sub(found[0].Started), retryBound)
 
 	h.noLongAlarm(fire)
 	h.always(apiservers.Kube, fire, notDegraded)
 }
 
-// ours are the processes of all containers that are ours on a node, and of those that
-// they must not disturb.
+// ours returns the processes of this project's containers on a node, and of the containers that they must not disturb.
 func (h *scenario) ours(n *cluster.Node) []int {
 	h.t.Helper()
 	var pids []int
@@ -330,7 +326,7 @@ func (h *scenario) nodeNamed(name string) *cluster.Node {
 	return nil
 }
 
-// nodeBeside is a node that is neither the first one, which has etcd, nor this one.
+// nodeBeside returns a node other than this one and the first one, which has etcd.
 func (h *scenario) nodeBeside(name string) *cluster.Node {
 	h.t.Helper()
 	for _, n := range h.Nodes()[1:] {
@@ -359,7 +355,7 @@ func (h *scenario) awaitReady(n *cluster.Node, status corev1.ConditionStatus) {
 	})
 }
 
-// apiServerSince is when a node's kube-apiserver, or the pod that has it, began.
+// apiServerSince returns the later start of a node's kube-apiserver container and its pod.
 func (h *scenario) apiServerSince(n *cluster.Node) time.Time {
 	h.t.Helper()
 	pod := read(h, "kube-apiserver's pod of "+n.Name, func() (*corev1.Pod, error) {
@@ -378,7 +374,7 @@ func (h *scenario) apiServerSince(n *cluster.Node) time.Time {
 	return since
 }
 
-// remoteKey is what the plugin of a node calls its key.
+// remoteKey returns the key ID of a node's plugin.
 func (h *scenario) remoteKey(n *cluster.Node) string {
 	h.t.Helper()
 	state, err := h.pluginOn(n).State()
@@ -402,7 +398,7 @@ func (h *scenario) awaitSince(since time.Time, limit time.Duration, what string,
 	return s
 }
 
-// lastReport is when a node last reported before a time, by what etcd was given.
+// lastReport returns when a node's last report before a time was written to etcd.
 func (h *scenario) lastReport(n *cluster.Node, before time.Time) (last time.Time) {
 	h.t.Helper()
 	var checked time.Time
@@ -417,7 +413,7 @@ func (h *scenario) lastReport(n *cluster.Node, before time.Time) (last time.Time
 	return last
 }
 
-// operators are the operator's pods that run.
+// operators returns the operator's pods that are not being deleted.
 func (h *scenario) operators() []corev1.Pod {
 	h.t.Helper()
 	found := read(h, "the operator's pods", func() (*corev1.PodList, error) {
@@ -438,7 +434,7 @@ func (h *scenario) lease() *coordinationv1.Lease {
 	return l
 }
 
-// leader is the operator's pod that holds the lease.
+// leader returns the operator's pod that holds the lease.
 func (h *scenario) leader() (leader corev1.Pod) {
 	h.t.Helper()
 	h.await(waitLimit, "the operator leads", func() error {

@@ -18,8 +18,8 @@ import (
 	"github.com/kms-health/kms-health/test/harness/apiservers"
 )
 
-// From this commit to the one before it, and back: manifests, operator and reporters.
-// The API servers serve all the while.
+// Manifests, operator and reporters go from this commit to the one before it, and back. The API servers serve all the
+// time.
 func testUpgradeAndBack(h *scenario) {
 	before := h.previous()
 	unharmed := h.watchAPIServers(apiservers.Kube, apiservers.OAuth)
@@ -61,7 +61,7 @@ func (h *scenario) previous() *fixture.Version {
 	return v
 }
 
-// awaitVersion waits until nothing but this version runs, and everything is healthy.
+// awaitVersion waits until only this version runs, and everything is healthy.
 func (h *scenario) awaitVersion(v *fixture.Version) {
 	h.t.Helper()
 	h.await(waitLimit, "all of version "+v.Name, func() error {
@@ -72,7 +72,7 @@ func (h *scenario) awaitVersion(v *fixture.Version) {
 	h.awaitHealthy()
 }
 
-// runs has nothing against namespaces where nothing but this version runs.
+// runs returns an error unless only this version runs in each of these namespaces.
 func (h *scenario) runs(v *fixture.Version, namespaces ...string) error {
 	for _, namespace := range namespaces {
 		pods, err := h.Kube.CoreV1().Pods(namespace).List(h.ctx, metav1.ListOptions{})

@@ -39,43 +39,39 @@ var files embed.FS
 
 var templates = template.Must(template.ParseFS(files, "files/*"))
 
-// file is one of files/, with values.
+// file returns a file of files/ with values filled in.
 func file(name string, values any) []byte {
 	var b bytes.Buffer
 	if err := templates.ExecuteTemplate(&b, name, values); err != nil {
-		panic(err) // an error of a file, which any start shows
+		panic(err) // an error in the file, which each start would show
 	}
 	return b.Bytes()
 }
 
-// Revision is one of kube-apiserver's static pod.
+// Revision is a revision of kube-apiserver's static pod.
 type Revision struct {
 	Number int
 	// Encryption is its EncryptionConfiguration. Empty: none.
 	Encryption string
-	// Plugins are those that run in the pod, by key id.
+	// Plugins are the key IDs of the plugins in the pod.
 	Plugins []string
-	// Change changes the manifest before it is written, or is nil: the part of who
-	// puts a sidecar in.
+	// Change changes the manifest before it is written, for example to add a sidecar. It may be nil.
 	Change func(manifest []byte) ([]byte, error)
-	// Files are more files of the host, by their path: NODE_NAME and REVISION in them
-	// are replaced as they are in the manifest.
+	// Files are more files of the node, by path. NODE_NAME and REVISION in them are replaced as in the manifest.
 	Files map[string][]byte
 }
 
-// PluginControl is the path in a node of the control socket of a plugin of its
-// kube-apiserver.
+// PluginControl returns the path in a node of the control socket of a plugin of its kube-apiserver.
 func PluginControl(keyID string) string { return StateDir + "/kms-" + keyID + ".control" }
 
-// Install writes a revision to a node, as OpenShift's installer pod does: the files of
-// the revision beside those of others, NODE_NAME and REVISION replaced in all of them,
-// and the manifest last. The kubelet does the rest.
+// Install writes a revision to a node, as OpenShift's installer pod does. The revision's files have their own folder.
+// NODE_NAME and REVISION are replaced in all files. The manifest is written last, and the kubelet runs it.
 func (n *Node) Install(r Revision) error {
 	etcd := "127.0.0.1"
 	if n.index != 1 {
 		etcd = nodeIP(1).String()
 	}
-	// JSON, as OpenShift writes it: a number in the place of REVISION stays a string.
+	// JSON, as OpenShift writes it, so that a number in place of REVISION stays a string.
 	manifest, err := yaml.YAMLToJSON(file("kube-apiserver.yaml", struct {
 		Etcd, Encryption string
 		Plugins          []string
@@ -105,8 +101,8 @@ func (n *Node) Install(r Revision) error {
 	return n.WriteFile(manifestFile, []byte(replace.Replace(string(manifest))), 0o600)
 }
 
-// SyncFolder replaces a folder of the node as a whole, as OpenShift's cert-syncer
-// does: the new one is made beside it, the two are exchanged, and the old is removed.
+// SyncFolder replaces a folder of the node as a whole, as OpenShift's cert-syncer does: it creates the new folder,
+// exchanges both, and removes the old one.
 func (n *Node) SyncFolder(folder string, files map[string][]byte) error {
 	next := folder + ".next"
 	for name, content := range files {
@@ -123,14 +119,14 @@ func (n *Node) SyncFolder(folder string, files map[string][]byte) error {
 	)
 }
 
-// HoldAPIServer keeps the node's kube-apiserver from starting, from its next start on:
-// its container runs, and waits. To end the one that runs: KillContainer.
+// HoldAPIServer keeps the node's kube-apiserver from serving after its next start: the container runs, but waits. It
+// does not end the running one; see SignalContainer.
 func (n *Node) HoldAPIServer() error { return n.WriteFile(holdFile, nil, 0o600) }
 
-// ReleaseAPIServer lets it start.
+// ReleaseAPIServer ends HoldAPIServer.
 func (n *Node) ReleaseAPIServer() error { return os.Remove(n.Path(holdFile)) }
 
-// MoveManifest moves kube-apiserver's manifest out of the kubelet's sight, or back.
+// MoveManifest moves kube-apiserver's manifest out of the kubelet's folder, or back.
 func (n *Node) MoveManifest(back bool) error {
 	from, to := n.Path(manifestFile), n.Path(filepath.Dir(manifestsDir)+"/moved.yaml")
 	if back {
@@ -139,8 +135,7 @@ func (n *Node) MoveManifest(back bool) error {
 	return os.Rename(from, to)
 }
 
-// Get asks the node's kube-apiserver as its loopback does, without credentials, and
-// returns the status code.
+// Get sends a GET to the node's kube-apiserver by its loopback, without credentials, and returns the status code.
 func (n *Node) Get(ctx context.Context, path string) (int, error) {
 	client := &http.Client{Timeout: 3 * time.Second, Transport: &http.Transport{
 		DisableKeepAlives: true, TLSClientConfig: n.cluster.pki.tlsConfig(), DialContext: n.Dial,
@@ -158,7 +153,7 @@ func (n *Node) Get(ctx context.Context, path string) (int, error) {
 
 // AwaitAPIServer waits until the node's kube-apiserver passes a health check.
 func (n *Node) AwaitAPIServer(ctx context.Context, check string) error {
-	// With a plugin that was unhealthy its informers ask again after up to a minute.
+	// After an outage of the plugin, kube-apiserver's informers ask again only after up to a minute.
 	err := wait.For(ctx, 10*time.Minute, "200", func(ctx context.Context) error {
 		code, err := n.Get(ctx, check)
 		if err == nil && code != http.StatusOK {

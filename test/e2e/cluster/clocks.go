@@ -8,18 +8,17 @@ import (
 	"github.com/kms-health/kms-health/test/harness/wait"
 )
 
-// A node's clock can be wrong for programs that test/tools/clocks.sh has linked: for its kubelet, and in all of its
-// containers. etcd, containerd and kube-proxy have the host's clock; so have the scheduler and
+// A node's clock can be wrong for programs that test/tools/clocks.sh has linked: the kubelet, and programs in
+// containers. etcd, containerd and kube-proxy have the host's clock, and so do the scheduler and
 // kube-controller-manager, which run on the first node.
 //
-// API servers refuse a ServiceAccount's token before it begins, with a minute's grace, so that one of a server that
-// is ahead by more is worth nothing to the others. Where a clock is wrong each node therefore keeps to its own API
-// server: its kubelet, which asks for its pods' tokens, and its pods by way of the kubernetes service. Certificates
-// begin a day before they are made.
+// API servers refuse a ServiceAccount's token before it is valid, with a minute's grace. If a server's clock is ahead
+// by more, the other servers refuse its tokens. So each node uses only its own API server: its kubelet, which requests
+// the pods' tokens, and its pods by the kubernetes service. Certificates are valid from a day before they were signed.
 
-// setClocks sets the node's clock, and its kubelet's unless that would be behind. The times of containers are
-// containerd's. A kubelet takes one for younger than its probes' initial delay until its own clock has reached the
-// container's start, so with a clock behind it, no new pod is Ready for as long.
+// setClocks sets the clock of the node, and of its kubelet unless that would be behind. Start times of containers are
+// by containerd's clock. With a clock behind that, a kubelet takes a container as younger than its probes' initial
+// delay, so no new pod would become Ready until the kubelet's clock has caught up.
 func (n *Node) setClocks() {
 	if ahead := n.cluster.options.Ahead; n.index <= len(ahead) {
 		n.ahead = ahead[n.index-1]
@@ -37,8 +36,8 @@ func clockSetting(ahead time.Duration) string {
 	return fmt.Sprintf("CLOCK_AHEAD=%d", int(ahead.Seconds()))
 }
 
-// writeContainerClock writes what containerd begins each container's specification with: as without a file, it has no
-// limits.
+// writeContainerClock writes the base of all container specifications, with the clock in the environment. It removes
+// the rlimits, which containerd does not set without such a file.
 func (n *Node) writeContainerClock(ctx context.Context) error {
 	if n.ahead == 0 {
 		return nil
@@ -48,8 +47,8 @@ func (n *Node) writeContainerClock(ctx context.Context) error {
 	return err
 }
 
-// useOwnServer leads the kubernetes service to the node's own API server. The rules have to precede kube-proxy's,
-// which it prepends once it knows the services.
+// useOwnServer redirects the kubernetes service to the node's own API server. The rules must precede kube-proxy's,
+// which kube-proxy inserts once it knows the services.
 func (n *Node) useOwnServer(ctx context.Context) error {
 	if len(n.cluster.options.Ahead) == 0 {
 		return nil

@@ -25,10 +25,10 @@ import (
 )
 
 const (
-	// InternalServer is the URL of the API servers' load balancer, as OpenShift's api-int: the
-	// kubelets and kube-proxies of a cluster with several nodes use it.
+	// InternalServer is the URL of the API servers' load balancer, like OpenShift's api-int. Kubelets and kube-proxies use
+	// it in a cluster with several nodes.
 	InternalServer = "https://" + balancerIP + ":6443"
-	balancerIP     = "192.168.126.1" // that of the bridge
+	balancerIP     = "192.168.126.1" // the bridge's address
 
 	podCIDR   = "10.128.0.0/16"
 	serviceIP = "172.30.0.1"
@@ -36,25 +36,25 @@ const (
 	maxNodes  = 9
 )
 
-// PauseImage is of a program that waits without arguments, and fails with those of a reporter.
+// PauseImage has a program that waits. With the arguments of a reporter it fails.
 const PauseImage = "registry.invalid/e2e/pause:v1"
 
 const module = "github.com/kms-health/kms-health"
 
 // Options of Start.
 type Options struct {
-	// Assets is the folder of the Kubernetes binaries, and etcd.
+	// Assets is the folder with etcd and the Kubernetes binaries.
 	Assets string
-	// Nodes is their number, from 1 to 9.
+	// Nodes is the number of nodes, from 1 to 9.
 	Nodes int
-	// Disk is the size of each node's disk but the first's, for example 2G. Empty: all use the host's.
+	// Disk is the size of each node's disk except the first's, for example 2G. Empty: all use the host's disk.
 	Disk string
-	// Log is given what happens. Nil: nothing is logged.
+	// Log gets the progress. Nil: nothing is logged.
 	Log io.Writer
-	// Ahead is by how much nodes' clocks are ahead of the host's, in the nodes' order: clocks.go.
+	// Ahead is by how much the nodes' clocks are ahead of the host's, in the order of the nodes. See clocks.go.
 	Ahead []time.Duration
 
-	kubeadm bool // API servers are kubeadm's
+	kubeadm bool // kubeadm makes the API server
 }
 
 // Cluster is a running cluster.
@@ -73,8 +73,8 @@ type Cluster struct {
 	first Revision
 }
 
-// Start starts a cluster, and returns when its nodes are Ready and its API servers
-// too. Stop it, also after an error's nil.
+// Start starts a cluster, and returns when its nodes and API servers are Ready. The caller has to call Stop. After an
+// error the Cluster is nil, and everything is stopped.
 func Start(ctx context.Context, options Options) (*Cluster, error) {
 	return start(ctx, options, func(c *Cluster) error {
 		for i := 1; i <= options.Nodes; i++ {
@@ -86,7 +86,7 @@ func Start(ctx context.Context, options Options) (*Cluster, error) {
 	})
 }
 
-// start makes what nodes need, and adds them.
+// start creates what nodes need, and adds the nodes.
 func start(ctx context.Context, options Options, addNodes func(*Cluster) error) (_ *Cluster, err error) {
 	if os.Geteuid() != 0 {
 		return nil, errors.New("a cluster with kubelets needs root")
@@ -101,7 +101,7 @@ func start(ctx context.Context, options Options, addNodes func(*Cluster) error) 
 		return nil, err
 	}
 	c := &Cluster{options: options, start: time.Now(), first: Revision{Number: 1}, admin: pkiDir + "/admin.kubeconfig"}
-	// It may not be on an overlay file system.
+	// The folder must not be on an overlay file system, because a node's /etc is an overlay.
 	if c.dir, err = os.MkdirTemp("", "kms-health-e2e-"); err != nil {
 		return nil, err
 	}
@@ -137,7 +137,7 @@ func (c *Cluster) Say(format string, args ...any) {
 	}
 }
 
-// makeImages makes those that every cluster needs.
+// makeImages makes the images that every cluster needs.
 func (c *Cluster) makeImages(ctx context.Context) error {
 	for _, dir := range []string{"images", "remote"} {
 		if err := os.Mkdir(filepath.Join(c.dir, dir), 0o755); err != nil {
@@ -176,7 +176,7 @@ func (c *Cluster) addImage(ctx context.Context, name string, i *image.Image) err
 	return c.AddImage(ctx, x)
 }
 
-// AddImage makes an image known to all nodes.
+// AddImage imports an image on all nodes.
 func (c *Cluster) AddImage(ctx context.Context, x *image.Index) error {
 	archive := filepath.Join(c.dir, "images", fmt.Sprintf("%d.tar", c.generation.Add(1)))
 	if err := x.WriteArchive(archive); err != nil {
@@ -192,8 +192,8 @@ func (c *Cluster) AddImage(ctx context.Context, x *image.Index) error {
 
 func (c *Cluster) asset(name string) string { return filepath.Join(c.options.Assets, name) }
 
-// startBridge makes a namespace with a bridge, which nodes are plugged into. Nothing
-// of it is seen on the host.
+// startBridge creates a network namespace with a bridge, to which nodes are connected. The host's network does not show
+// it.
 func (c *Cluster) startBridge(ctx context.Context) (err error) {
 	cmd := exec.Command("sleep", "infinity")
 	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: unix.CLONE_NEWNET}
@@ -216,7 +216,7 @@ func (c *Cluster) inSwitch(ctx context.Context, args ...string) error {
 	return err
 }
 
-// startBalancer forwards each connection to a kube-apiserver that accepts it, one after the other.
+// startBalancer starts a load balancer that forwards connections to the kube-apiservers in turn, if they accept.
 func (c *Cluster) startBalancer() (err error) {
 	var servers []string
 	for i := 1; i <= c.options.Nodes; i++ {
@@ -229,8 +229,8 @@ func (c *Cluster) startBalancer() (err error) {
 	return err
 }
 
-// AddNode adds a node, whose number is free, with a kube-apiserver of the first
-// revision, and waits until both are Ready.
+// AddNode adds a node with a number that is not in use, and with a kube-apiserver of the revision of SetFirst. It waits
+// until both are Ready.
 func (c *Cluster) AddNode(ctx context.Context, number int) (*Node, error) {
 	n, err := c.newNode(number)
 	if err != nil {
@@ -259,7 +259,7 @@ func (c *Cluster) AddNode(ctx context.Context, number int) (*Node, error) {
 	return n, c.awaitNode(ctx, n.Name)
 }
 
-// RemoveNode removes a node without cleanup. Its Node object is left.
+// RemoveNode removes a node without a cleanup in the API. Its Node object stays.
 func (c *Cluster) RemoveNode(n *Node) error {
 	c.mu.Lock()
 	c.nodes = slices.DeleteFunc(slices.Clone(c.nodes), func(is *Node) bool { return is == n })
@@ -267,22 +267,21 @@ func (c *Cluster) RemoveNode(n *Node) error {
 	return n.stop()
 }
 
-// SetFirst changes what AddNode installs.
+// SetFirst sets the revision that AddNode installs.
 func (c *Cluster) SetFirst(r Revision) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.first = r
 }
 
-// Nodes are all that run, the first one first.
+// Nodes returns all running nodes, the first one first.
 func (c *Cluster) Nodes() []*Node {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return slices.Clone(c.nodes)
 }
 
-// KeepLogs copies what the programs and containers of all nodes have written into a
-// folder, one folder per node.
+// KeepLogs copies the logs of programs and containers of all nodes into a folder, with a subfolder for each node.
 func (c *Cluster) KeepLogs(dir string) error {
 	errs := []error{os.MkdirAll(dir, 0o755)}
 	for _, n := range c.Nodes() {
@@ -295,7 +294,7 @@ func (c *Cluster) KeepLogs(dir string) error {
 	return errors.Join(errs...)
 }
 
-// Stop ends everything, and removes every trace but what KeepLogs has copied.
+// Stop ends everything, and removes all files except for copies by KeepLogs.
 func (c *Cluster) Stop() error {
 	var errs []error
 	for _, n := range c.Nodes() {
@@ -310,14 +309,14 @@ func (n *Node) Dial(ctx context.Context, network, address string) (net.Conn, err
 	return namespaces(n.PID()).dial(ctx, network, address)
 }
 
-// RESTConfig is an administrator's, by way of the first node's loopback: it works
-// while the network does not.
+// RESTConfig returns an administrator's configuration that uses the first node's loopback, so it works without the
+// network.
 func (c *Cluster) RESTConfig() (*rest.Config, error) { return c.Nodes()[0].RESTConfig() }
 
-// Dir is the folder, on the host, of everything that the cluster keeps.
+// Dir returns the cluster's folder on the host.
 func (c *Cluster) Dir() string { return c.dir }
 
-// PID is the id of the node's first process, on the host; 0 while it is off.
+// PID returns the id of the node's first process on the host; 0 while the node is off.
 func (n *Node) PID() int {
 	if first := n.first.Load(); first.Running() {
 		return first.PID()
@@ -325,12 +324,12 @@ func (n *Node) PID() int {
 	return 0
 }
 
-// Kubeconfig is an administrator's, for a server that leads to kube-apiserver.
+// Kubeconfig returns an administrator's kubeconfig for a server that leads to kube-apiserver.
 func (c *Cluster) Kubeconfig(server string) ([]byte, error) {
 	return c.pki.kubeconfig(server, "admin", "system:masters")
 }
 
-// RESTConfig is an administrator's of this node's API server.
+// RESTConfig returns an administrator's configuration for this node's API server.
 func (n *Node) RESTConfig() (*rest.Config, error) {
 	kubeconfig, err := n.cluster.Kubeconfig("https://127.0.0.1:6443")
 	if err != nil {

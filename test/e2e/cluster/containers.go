@@ -17,16 +17,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Process is one of a container.
+// Process is a process of a container.
 type Process struct {
 	PID     int // on the host
 	Started time.Time
 }
 
-// Processes returns those of the running containers of a name, in pods whose name begins
-// with a prefix, as the node's container runtime knows them: it works without any API
-// server. Before a container runs, its control group has one process after the other of the
-// runtime (runc:[0:PARENT]), each with a process id that the container never has.
+// Processes returns the processes of running containers with a name, in pods whose name begins with a prefix. It asks
+// the node's container runtime, so it works without an API server. Containers that do not run yet are left out: their
+// control groups have short-lived processes of the runtime (runc:[0:PARENT]).
 func (n *Node) Processes(ctx context.Context, podPrefix, container string) ([]Process, error) {
 	out, err := n.ctr(ctx, "containers", "list", "--quiet",
 		fmt.Sprintf(`labels."io.kubernetes.container.name"==%q,labels."io.kubernetes.pod.name"~=%q`, container,
@@ -53,7 +52,7 @@ func (n *Node) Processes(ctx context.Context, podPrefix, container string) ([]Pr
 		}
 		groups, err := os.ReadFile(filepath.Join("/proc", e.Name(), "cgroup"))
 		if err != nil {
-			continue // it has ended
+			continue // the process has ended
 		}
 		for _, id := range ids {
 			if bytes.Contains(groups, []byte(id)) {
@@ -67,8 +66,7 @@ func (n *Node) Processes(ctx context.Context, podPrefix, container string) ([]Pr
 	return found, nil
 }
 
-// SignalContainer sends a signal to every process of such containers, and wants there
-// to be one.
+// SignalContainer sends a signal to every process of such containers. It is an error if there is none.
 func (n *Node) SignalContainer(ctx context.Context, podPrefix, container string, signal syscall.Signal) error {
 	found, err := n.Processes(ctx, podPrefix, container)
 	if err != nil {
@@ -85,13 +83,13 @@ func (n *Node) SignalContainer(ctx context.Context, podPrefix, container string,
 	return nil
 }
 
-// StartTime is when a process began, to 10 ms.
+// StartTime returns when a process began, to 10 ms.
 func StartTime(pid int) (time.Time, error) {
 	stat, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "stat"))
 	if err != nil {
 		return time.Time{}, err
 	}
-	// The name, in brackets, may hold anything.
+	// The program's name, in brackets, may contain any character.
 	_, rest, _ := strings.Cut(string(stat), ") ")
 	fields := strings.Fields(rest)
 	const startTime = 22 - 3

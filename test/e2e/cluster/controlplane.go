@@ -23,9 +23,8 @@ import (
 func (n *Node) startEtcd(ctx context.Context) error {
 	daemon, err := n.daemon("etcd", binariesDir+"/etcd", "--name=default", "--data-dir=/var/lib/etcd",
 		"--listen-client-urls=http://0.0.0.0:2379", "--advertise-client-urls=http://"+n.IP.String()+":2379",
-		// Without fsync nothing is lost when it is killed, also by PowerCut: it has written its
-		// log before it answers, and the host keeps what was written. It would be lost when
-		// the host itself lost power.
+		// Without fsync nothing is lost by SIGKILL or PowerCut: etcd writes its log before it answers, and the host's kernel
+		// keeps the data. Only a power loss of the host would lose it.
 		"--listen-peer-urls=http://127.0.0.1:2380", "--unsafe-no-fsync", "--log-level=warn")
 	if err != nil {
 		return err
@@ -41,7 +40,7 @@ func (n *Node) startEtcd(ctx context.Context) error {
 	})
 }
 
-// RestartEtcd restarts etcd, which the first node has.
+// RestartEtcd restarts etcd. Only the first node has it.
 func (n *Node) RestartEtcd() error { return n.restart("etcd", n.startEtcd) }
 
 func (n *Node) startControllers(context.Context) error {
@@ -54,11 +53,11 @@ func (n *Node) startControllers(context.Context) error {
 		"--controllers=*,-node-ipam-controller,-cloud-node-lifecycle-controller,-service-lb-controller",
 		"--use-service-account-credentials=true", "--root-ca-file="+pkiDir+"/root-ca.crt", "--service-account-private-key-file="+pkiDir+"/sa.key",
 		"--cluster-signing-cert-file="+pkiDir+"/ca.crt", "--cluster-signing-key-file="+pkiDir+"/ca.key",
-		// It is alone, and is to be back soon after an API server.
+		// It is the only one, and without an election it is back sooner after an outage of the API server.
 		"--leader-elect=false"))
 }
 
-// EtcdClient is a client of the first node's etcd, past the API server.
+// EtcdClient returns a client of the first node's etcd, without the API server.
 func (c *Cluster) EtcdClient() (*clientv3.Client, error) { return c.Nodes()[0].etcd() }
 
 func (n *Node) etcd() (*clientv3.Client, error) {
@@ -70,7 +69,7 @@ func (n *Node) etcd() (*clientv3.Client, error) {
 	})
 }
 
-// Etcd returns what etcd holds below a prefix: bytes, which are encrypted or not.
+// Etcd returns the stored keys and values below a prefix. Values may be encrypted.
 func (c *Cluster) Etcd(ctx context.Context, prefix string) ([]*mvccpb.KeyValue, error) {
 	client, err := c.EtcdClient()
 	if err != nil {
@@ -138,7 +137,7 @@ func (c *Cluster) prepare(ctx context.Context) error {
 	if _, err := c.Kubectl(ctx, "", "wait", "--for=condition=Established", "crd", "--all", "--timeout=2m"); err != nil {
 		return err
 	}
-	// Discovery has them a moment after they are Established.
+	// Discovery shows the CRDs only a moment after they are Established.
 	err = wait.For(ctx, 2*time.Minute, "OpenShift's resources are applied", func(context.Context) error {
 		_, err := c.Kubectl(ctx, string(file("openshift.yaml", contract.Resources)), "apply", "--server-side", "-f", "-")
 		return err

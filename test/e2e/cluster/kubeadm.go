@@ -16,13 +16,14 @@ import (
 	"github.com/kms-health/kms-health/test/harness/wait"
 )
 
-// AdminConfig is the administrator's kubeconfig that kubeadm writes, in a node.
+// AdminConfig is the path in a node of the administrator's kubeconfig that kubeadm writes.
 const AdminConfig = "/etc/kubernetes/admin.conf"
 
 const kubeadmFile = "/etc/kubernetes/kubeadm.yaml"
 
-// StartKubeadm starts a cluster of one node by `kubeadm init`. apiServer is that field of its ClusterConfiguration. The
-// files of the node, by their paths, are there before. kubeadm's output is in the node's /var/log/kubeadm.log.
+// StartKubeadm starts a cluster of one node by `kubeadm init`. apiServer is the YAML of the field apiServer in the
+// ClusterConfiguration. files are written to the node before, by path. kubeadm's output is in /var/log/kubeadm.log
+// there.
 func StartKubeadm(ctx context.Context, options Options, apiServer string, files map[string][]byte) (*Cluster, error) {
 	options.Nodes, options.kubeadm = 1, true
 	return start(ctx, options, func(c *Cluster) error {
@@ -72,7 +73,7 @@ func (n *Node) writeKubeadmFile(ctx context.Context, apiServer string) error {
 	return n.WriteFile(kubeadmFile, slices.Concat(content, file("kubelet.yaml", nil)), 0o600)
 }
 
-// kubeadmImages makes the images that kubeadm names, and imports all.
+// kubeadmImages makes the images that kubeadm lists, and imports all images.
 func (n *Node) kubeadmImages(ctx context.Context) error {
 	names, err := n.kubeadm(ctx, "config", "images", "list", "--config", kubeadmFile)
 	if err != nil {
@@ -84,7 +85,7 @@ func (n *Node) kubeadmImages(ctx context.Context) error {
 	for _, name := range strings.Fields(names) {
 		program, _, _ := strings.Cut(path.Base(name), ":")
 		i := &image.Image{Files: map[string]string{"/usr/local/bin/" + program: n.cluster.asset(program)}}
-		if program == "pause" { // containerd's is used: kubeadm only asks whether there is one
+		if program == "pause" { // kubeadm only checks that it exists; containerd uses another one
 			i.Files = map[string]string{"/hold": filepath.Join(n.cluster.dir, "hold")}
 		}
 		if err := n.cluster.addImage(ctx, name, i); err != nil {
@@ -94,7 +95,7 @@ func (n *Node) kubeadmImages(ctx context.Context) error {
 	return nil
 }
 
-// kubeadmInit runs kubeadm, and the kubelet once kubeadm waits for it: there is no systemd to start it.
+// kubeadmInit runs kubeadm, and starts the kubelet once kubeadm waits for it, because there is no systemd.
 func (n *Node) kubeadmInit(ctx context.Context) error {
 	kubeadm, err := n.daemon("kubeadm", binariesDir+"/kubeadm", "init", "--config="+kubeadmFile,
 		"--ignore-preflight-errors=all")
@@ -132,7 +133,7 @@ func (n *Node) kubeadmInit(ctx context.Context) error {
 	return nil
 }
 
-// KubeadmAPIServer writes kube-apiserver's manifest anew, as an upgrade does.
+// KubeadmAPIServer makes kubeadm write kube-apiserver's manifest again, as in an upgrade.
 func (n *Node) KubeadmAPIServer(ctx context.Context, apiServer string) error {
 	if err := n.writeKubeadmFile(ctx, apiServer); err != nil {
 		return err
@@ -141,7 +142,7 @@ func (n *Node) KubeadmAPIServer(ctx context.Context, apiServer string) error {
 	return err
 }
 
-// KubeadmReset ends the kubelet, which is systemd's part, and undoes kubeadm init. It returns what kubeadm printed.
+// KubeadmReset ends the kubelet, as systemd would, and undoes kubeadm init. It returns kubeadm's output.
 func (n *Node) KubeadmReset(ctx context.Context) (string, error) {
 	if err := n.restart("kubelet", func(context.Context) error { return nil }); err != nil {
 		return "", err
@@ -149,12 +150,12 @@ func (n *Node) KubeadmReset(ctx context.Context) (string, error) {
 	return n.kubeadm(ctx, "reset", "--force")
 }
 
-// Containers are those that the node's container runtime has, one a line.
+// Containers returns the ids of the node's containers, one a line.
 func (n *Node) Containers(ctx context.Context) (string, error) {
 	return n.ctr(ctx, "containers", "list", "--quiet")
 }
 
-// Import imports an image's archive of the host.
+// Import imports an image from an archive on the host.
 func (n *Node) Import(ctx context.Context, archive string) error {
 	known := filepath.Join(n.cluster.dir, "images", filepath.Base(archive))
 	if out, err := exec.CommandContext(ctx, "cp", archive, known).CombinedOutput(); err != nil {
@@ -163,8 +164,8 @@ func (n *Node) Import(ctx context.Context, archive string) error {
 	return n.importArchive(ctx, known)
 }
 
-// RunOnHost runs a command of the host, which has its folder and environment, in the node's network: it reaches the
-// API server and nothing else.
+// RunOnHost runs a command with the host's files in the node's network. cmd must have its folder and environment. It
+// can reach only the cluster.
 func (n *Node) RunOnHost(ctx context.Context, cmd *exec.Cmd) (string, error) {
 	return run(ctx, namespaces(n.PID()), cmd, "net")
 }

@@ -17,27 +17,26 @@ import (
 	"github.com/kms-health/kms-health/test/harness/controlplane"
 )
 
-// namespaces are those of a process, named by its id.
+// namespaces are the Linux namespaces of the process with this id.
 type namespaces int
 
-// In the order in which they are entered; mnt is last, for it hides /proc.
+// In the order in which they are entered. mnt is last, because it hides the host's /proc.
 var allNamespaces = []string{"uts", "ipc", "net", "pid", "mnt"}
 
-// start starts cmd in the namespaces of these kinds. A thread enters them, forks,
-// and ends with the child.
+// start starts cmd in namespaces of these kinds. A thread enters them, forks, and ends with the child.
 func (n namespaces) start(name string, cmd *exec.Cmd, kinds ...string) (*controlplane.Child, error) {
 	if cmd.SysProcAttr == nil {
 		cmd.SysProcAttr = &syscall.SysProcAttr{}
 	}
-	// In the node's own process ids it dies with the node's first process; and os/exec
-	// treats a parent that it cannot see there as one that has exited.
+	// In the node's PID namespace the child ends with the node's first process. Pdeathsig would fail there: os/exec does
+	// not see the parent, and takes it as exited.
 	if !slices.Contains(kinds, "pid") {
 		cmd.SysProcAttr.Pdeathsig = syscall.SIGKILL
 	}
 	return controlplane.StartCommand(name, cmd, func() error { return n.enter(kinds...) })
 }
 
-// enter takes the calling thread, which must be locked, into namespaces.
+// enter moves the calling thread, which must be locked, into namespaces.
 func (n namespaces) enter(kinds ...string) error {
 	files := make([]*os.File, 0, len(kinds))
 	defer func() {
@@ -64,13 +63,12 @@ func (n namespaces) enter(kinds ...string) error {
 	return nil
 }
 
-// dial connects to an IP address as a process in the network namespace does: a socket stays
-// in the namespace that it is made in.
+// dial connects to an IP address from the network namespace. The socket stays in that namespace.
 func (n namespaces) dial(ctx context.Context, network, address string) (conn net.Conn, err error) {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		runtime.LockOSThread() // for good
+		runtime.LockOSThread() // never unlocked, so the thread ends with the goroutine
 		if err = n.enter("net"); err == nil {
 			conn, err = new(net.Dialer).DialContext(ctx, network, address)
 		}

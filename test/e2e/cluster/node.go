@@ -27,10 +27,9 @@ const (
 	manifestsDir = "/etc/kubernetes/manifests"
 	pkiDir       = "/etc/kubernetes/pki"
 	binariesDir  = "/opt/e2e"
-	// StateDir holds what plugins and API servers of a node share with the tests:
-	// control sockets, and files that hold an API server down.
+	// StateDir has control sockets of plugins, and files that hold an API server down. Tests use it from the host.
 	StateDir = "/var/lib/e2e"
-	// RemoteDir is the same on all nodes: the keys, which a remote KMS would hold.
+	// RemoteDir is shared by all nodes. It has the keys of the simulated remote KMS.
 	RemoteDir = "/var/lib/e2e-remote"
 )
 
@@ -44,7 +43,7 @@ type Node struct {
 	dir     string // on the host
 	index   int
 	first   atomic.Pointer[controlplane.Child] // the first process
-	ahead   time.Duration                      // the node's clock, and the kubelet's
+	ahead   time.Duration                      // how far the node's clock is ahead; kubelet: the kubelet's clock
 	kubelet time.Duration
 
 	mu       sync.Mutex
@@ -53,7 +52,7 @@ type Node struct {
 
 func nodeIP(index int) net.IP { return net.IPv4(192, 168, 126, byte(10+index)) }
 
-// newNode is a node that is off.
+// newNode returns a node that is off.
 func (c *Cluster) newNode(index int) (*Node, error) {
 	n := &Node{
 		Name: fmt.Sprintf("node-%d", index), IP: nodeIP(index),
@@ -96,10 +95,10 @@ func (n *Node) startFirst(context.Context) error {
 	return nil
 }
 
-// link is the bridge's end of the node's cable.
+// link is the name of the bridge's end of the node's veth pair.
 func (n *Node) link() string { return fmt.Sprintf("n%d", n.index) }
 
-// connect plugs the node's cable in, and shows it the way to the pods of others.
+// connect connects the node to the bridge, with routes to the pods of other nodes.
 func (n *Node) connect(ctx context.Context) error {
 	pid := strconv.Itoa(n.PID())
 	for _, args := range [][]string{
@@ -118,7 +117,7 @@ func (n *Node) connect(ctx context.Context) error {
 	)
 }
 
-// routes makes the pods' networks of all nodes reachable.
+// routes adds routes to the pods of all other nodes.
 func (n *Node) routes(ctx context.Context) error {
 	for i := 1; i <= maxNodes; i++ {
 		if i != n.index {
@@ -135,12 +134,12 @@ func (n *Node) ip(ctx context.Context, args ...string) error {
 	return err
 }
 
-// CutNetwork pulls the node's cable. Its loopback stays.
+// CutNetwork disconnects the node. Its loopback stays.
 func (n *Node) CutNetwork(ctx context.Context) error {
 	return n.cluster.inSwitch(ctx, "link", "set", n.link(), "down")
 }
 
-// RestoreNetwork plugs it in again.
+// RestoreNetwork connects the node again.
 func (n *Node) RestoreNetwork(ctx context.Context) error {
 	return n.cluster.inSwitch(ctx, "link", "set", n.link(), "up")
 }
@@ -174,8 +173,7 @@ func run(ctx context.Context, where namespaces, cmd *exec.Cmd, kinds ...string) 
 
 var environment = []string{"PATH=" + binariesDir + ":/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "HOME=/root"}
 
-// daemon starts a program in the node, for as long as the node runs. Its output is
-// in the node's /var/log/NAME.log.
+// daemon starts a program that runs as long as the node. Its output is in the node's /var/log/NAME.log.
 func (n *Node) daemon(name, path string, args ...string) (*controlplane.Child, error) {
 	log, err := os.OpenFile(filepath.Join(n.dir, "log", name+".log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
 	if err != nil {
@@ -195,13 +193,12 @@ func (n *Node) daemon(name, path string, args ...string) (*controlplane.Child, e
 	return c, nil
 }
 
-// Path is where a file of the node is on the host. Beyond symbolic links that are
-// absolute it does not lead.
+// Path returns the path on the host of a file of the node. It does not work for paths with absolute symbolic links.
 func (n *Node) Path(path string) string {
 	return filepath.Join("/proc", strconv.Itoa(n.PID()), "root", path)
 }
 
-// WriteFile writes a file of the node, whole.
+// WriteFile replaces a file of the node in one step.
 func (n *Node) WriteFile(path string, content []byte, mode os.FileMode) error {
 	path = n.Path(path)
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
@@ -232,7 +229,7 @@ func (n *Node) startContainerd(ctx context.Context) error {
 	if err := errors.Join(
 		n.WriteFile("/etc/containerd/config.toml", file("containerd.toml", n.ahead != 0), 0o644),
 		n.writeContainerClock(ctx),
-		// There is no upstream server: an unknown name fails at once.
+		// Without an upstream DNS server an unknown name fails at once.
 		n.WriteFile("/etc/resolv.conf", []byte("nameserver 127.0.0.1\n"), 0o644),
 		n.WriteFile("/etc/cni/net.d/10-pods.conflist", file("pods.conflist", n.index), 0o644),
 	); err != nil {
@@ -248,7 +245,7 @@ func (n *Node) startContainerd(ctx context.Context) error {
 	})
 }
 
-// awaitDaemon waits until a program that has started answers.
+// awaitDaemon waits until a started program answers.
 func (n *Node) awaitDaemon(ctx context.Context, daemon *controlplane.Child, check func(context.Context) error) error {
 	return wait.For(ctx, 2*time.Minute, daemon.Name, func(ctx context.Context) error {
 		if !daemon.Running() {
@@ -258,7 +255,7 @@ func (n *Node) awaitDaemon(ctx context.Context, daemon *controlplane.Child, chec
 	})
 }
 
-// importImages imports what the cluster has made so far.
+// importImages imports all images that the cluster has so far.
 func (n *Node) importImages(ctx context.Context) error {
 	archives, err := filepath.Glob(filepath.Join(n.cluster.dir, "images", "*.tar"))
 	if err != nil {
@@ -299,7 +296,7 @@ func (n *Node) restart(name string, start func(context.Context) error) error {
 	ctx, cancel := context.WithTimeout(context.Background(), restartGrace)
 	defer cancel()
 	var running *controlplane.Child
-	// One that is kept running may be between its end and its next start.
+	// A program started by keep may be between its end and its next start.
 	if err := wait.For(ctx, time.Minute, name+" runs on "+n.Name, func(context.Context) error {
 		n.mu.Lock()
 		defer n.mu.Unlock()
@@ -319,15 +316,15 @@ func (n *Node) restart(name string, start func(context.Context) error) error {
 	return start(ctx)
 }
 
-// RestartKubelet restarts the kubelet, which then asks for new tokens for every pod.
+// RestartKubelet restarts the kubelet, which then requests new tokens for all pods.
 func (n *Node) RestartKubelet() error { return n.restart("kubelet", n.startKubelet) }
 
-// startNetwork starts what startNetworkAs does, as kube-proxy.
+// startNetwork is startNetworkAs with kube-proxy's kubeconfig.
 func (n *Node) startNetwork(ctx context.Context) error {
 	return n.startNetworkAs(ctx, pkiDir+"/kube-proxy.kubeconfig")
 }
 
-// startNetworkAs starts kube-proxy, and a server for the one name that pods ask for.
+// startNetworkAs starts kube-proxy, and a DNS server for the name kubernetes.default.svc.
 func (n *Node) startNetworkAs(ctx context.Context, kubeconfig string) error {
 	err := n.keep("kube-proxy", binariesDir+"/kube-proxy", "--kubeconfig="+kubeconfig,
 		"--hostname-override="+n.Name, "--cluster-cidr="+podCIDR, "--conntrack-max-per-core=0", "--proxy-mode=iptables")
@@ -348,6 +345,6 @@ func (n *Node) startNetworkAs(ctx context.Context, kubeconfig string) error {
 // stop ends everything in the node, and removes its folder.
 func (n *Node) stop() error {
 	err := n.PowerCut()
-	_ = unix.Unmount(n.dir, unix.MNT_DETACH) // it may be no disk of its own
+	_ = unix.Unmount(n.dir, unix.MNT_DETACH) // fails if the node has no disk of its own
 	return errors.Join(err, os.RemoveAll(n.dir))
 }

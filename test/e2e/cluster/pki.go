@@ -15,12 +15,11 @@ import (
 
 const lifetime = 7 * 24 * time.Hour
 
-// caLifetime is as in a cluster: the end of one that lives for less than 30 days is a problem.
+// caLifetime is as long as in production: the operator reports a CA that ends within 30 days.
 const caLifetime = 365 * 24 * time.Hour
 
-// pki is the cluster's authority, which signs for servers and clients alike; the one
-// that will sign for kube-apiserver after a rotation, which the cluster's own programs
-// trust from the start; and the key that signs ServiceAccounts' tokens.
+// pki has the cluster's CA, which signs for servers and clients, and the key for ServiceAccount tokens. next is the CA
+// that signs for kube-apiserver after a rotation. The cluster's programs trust next from the start.
 type pki struct {
 	ca, next *controlplane.CA
 	tokenKey []byte
@@ -39,10 +38,10 @@ func newPKI() (*pki, error) {
 	return p, err
 }
 
-// both is what the cluster's own programs trust.
+// both returns the CAs that the cluster's programs trust.
 func (p *pki) both() []byte { return slices.Concat(p.ca.PEM(), p.next.PEM()) }
 
-// kubeconfig is a user's, with all that it needs inside.
+// kubeconfig returns a user's kubeconfig without references to files.
 func (p *pki) kubeconfig(server, user string, groups ...string) ([]byte, error) {
 	pair, err := p.ca.Client(lifetime, user, groups...)
 	if err != nil {
@@ -58,7 +57,7 @@ func (p *pki) kubeconfig(server, user string, groups ...string) ([]byte, error) 
 	})
 }
 
-// tlsConfig is a client's that trusts the authority.
+// tlsConfig returns a client's configuration that trusts both CAs.
 func (p *pki) tlsConfig() *tls.Config {
 	pool := x509.NewCertPool()
 	pool.AppendCertsFromPEM(p.both())
@@ -69,10 +68,10 @@ func (n *Node) servingNames() []string {
 	return []string{"localhost", "127.0.0.1", serviceIP, balancerIP, n.IP.String(), "kubernetes", "kubernetes.default.svc"}
 }
 
-// nodeFiles are the files below a node's pkiDir.
+// nodeFiles returns the files below a node's pkiDir.
 func (p *pki) nodeFiles(n *Node) (map[string][]byte, error) {
 	const localhost = "https://localhost:6443"
-	// A kubelet goes on while its node's own API server is down, where there is another.
+	// With several nodes a kubelet does not depend on its own node's API server.
 	nodes := localhost
 	if n.cluster.options.Nodes > 1 && len(n.cluster.options.Ahead) == 0 {
 		nodes = InternalServer
@@ -125,5 +124,5 @@ func (c *Cluster) Client(user string, groups ...string) (*controlplane.KeyPair, 
 	return c.pki.ca.Client(lifetime, user, groups...)
 }
 
-// CAs are kube-apiserver's, PEM: the one that signs first, and the next.
+// CAs returns kube-apiserver's CAs in PEM: the first one, and the one after a rotation.
 func (c *Cluster) CAs() (first, next []byte) { return c.pki.ca.PEM(), c.pki.next.PEM() }

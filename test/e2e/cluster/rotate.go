@@ -10,16 +10,15 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 )
 
-// The steps of a rotation of the CA that kube-apiserver's certificate is signed by, in
-// their order. What pods trust is the ConfigMap kube-root-ca.crt of their namespace,
-// which kube-controller-manager writes.
+// The steps of a rotation of kube-apiserver's CA, in their order. Pods trust the ConfigMap kube-root-ca.crt of their
+// namespace, which kube-controller-manager writes.
 const (
 	TrustBoth = iota
 	ServeByNext
 	TrustNext
 )
 
-// RotateCA makes one step.
+// RotateCA does one step of the rotation.
 func (c *Cluster) RotateCA(step int) error {
 	first := c.Nodes()[0]
 	switch step {
@@ -44,15 +43,15 @@ func (c *Cluster) RotateCA(step int) error {
 	}
 }
 
-// trust distributes a bundle to all pods, by a new kube-controller-manager.
+// trust distributes a bundle to all pods, by a restart of kube-controller-manager.
 func (n *Node) trust(bundle []byte) error {
 	if err := n.WriteFile(filepath.Join(pkiDir, "root-ca.crt"), bundle, 0o600); err != nil {
 		return err
 	}
-	return n.restart("kube-controller-manager", func(context.Context) error { return nil }) // it is kept running
+	return n.restart("kube-controller-manager", func(context.Context) error { return nil }) // keep starts it again
 }
 
-// ServedByNext has nothing against a kube-apiserver whose certificate is of the next CA.
+// ServedByNext returns an error unless the next CA signed the certificate that a node's kube-apiserver serves.
 func (c *Cluster) ServedByNext(ctx context.Context, n *Node) error {
 	conn, err := n.Dial(ctx, "tcp", "127.0.0.1:6443")
 	if err != nil {
@@ -62,7 +61,7 @@ func (c *Cluster) ServedByNext(ctx context.Context, n *Node) error {
 	return tls.Client(conn, &tls.Config{RootCAs: c.pki.next.Pool(), ServerName: "localhost"}).HandshakeContext(ctx)
 }
 
-// CAs are the certificates of a kubeconfig's authority, or of a PEM file, each in PEM.
+// CAs returns the CA certificates of a kubeconfig, or of a PEM file, each in PEM.
 func CAs(content []byte) ([]string, error) {
 	if !bytes.HasPrefix(content, []byte("-----BEGIN")) {
 		config, err := clientcmd.Load(content)

@@ -1,16 +1,16 @@
 #!/bin/bash
-# The first process of a node, in namespaces of its own: NAME DIR CLUSTER ASSETS. It makes the node's root of the
-# host's programs and DIR, says ready, and waits for orphans, which become its children. It ends by SIGKILL alone.
+# The first process of a node, in separate namespaces: NAME DIR CLUSTER ASSETS. It builds the node's root from the
+# host's programs and DIR, prints ready, and reaps orphans, which become its children. Only SIGKILL ends it.
 set -euo pipefail
 name=$1 dir=$2 cluster=$3 assets=$4 root=$2/root
 
-# bind FROM PATH [OPTIONS] shows a folder of the host at a path of the node.
+# bind FROM PATH [OPTIONS] mounts a folder of the host at a path of the node.
 bind() {
 	mkdir -p "$1" "$root$2"
 	mount --bind -o "${3:-rw}" "$1" "$root$2"
 }
 
-# The mounts are this namespace's alone.
+# The mounts are visible only in this namespace.
 mount --make-rprivate /
 mkdir -p "$root"
 mount -t tmpfs -o mode=755 tmpfs "$root"
@@ -42,7 +42,7 @@ pivot_root "$root" "$root/.old"
 cd /
 umount --lazy /.old
 rmdir /.old
-# The kubelet's volumes and the containers' roots are mounts that others see.
+# Other mount namespaces must see the kubelet's volumes and the containers' roots.
 mount --make-rshared /
 
 echo "$name" >/proc/sys/kernel/hostname

@@ -1,5 +1,5 @@
-// cluster keeps a real cluster with kms-health on it until Ctrl-C, for trying things by
-// hand: `make cluster-up`. What it is made of: go doc ./test/e2e/cluster
+// cluster runs a real cluster with kms-health until Ctrl-C, to try things by hand: `make cluster-up`. For its parts see
+// go doc ./test/e2e/cluster
 package main
 
 import (
@@ -71,7 +71,7 @@ func run(ctx context.Context, nodes int, bare bool) (err error) {
 	return nil
 }
 
-// install puts kms-health on the cluster, and turns KMS on.
+// install installs kms-health on the cluster, and turns KMS on.
 func install(ctx context.Context, s *fixture.Cluster) error {
 	version, err := s.Build(ctx, "dev", ".")
 	if err != nil {
@@ -86,7 +86,7 @@ func install(ctx context.Context, s *fixture.Cluster) error {
 	return s.TurnOn(ctx)
 }
 
-// prepare adds what the manifests need of OpenShift, and turns KMS on.
+// prepare adds the parts of OpenShift that the manifests need, and turns KMS on.
 func prepare(ctx context.Context, s *fixture.Cluster) error {
 	files, err := controlplane.MonitoringCRDs()
 	if err != nil {
@@ -104,7 +104,7 @@ func prepare(ctx context.Context, s *fixture.Cluster) error {
 	return s.Encrypt(ctx)
 }
 
-// invite lists what one can do with the cluster.
+// invite prints commands for the cluster.
 func invite(s *fixture.Cluster, kubeconfig string, bare bool) {
 	fmt.Printf(`
 The cluster is up until Ctrl-C, with KMS on. In another terminal:

@@ -1,9 +1,8 @@
-// hold waits while a file exists, and then becomes another program:
+// hold waits while a file exists, and then executes another program:
 //
 //	hold FILE -- PROGRAM [ARGUMENT...]
 //
-// Without arguments it waits until it is ended: the process that holds a pod's
-// namespaces.
+// Without arguments it waits until it is killed, as the pause container of a pod.
 package main
 
 import (
