@@ -22,7 +22,7 @@ const commands = `Commands:
 Faults, active until healed; several may be:
 `
 
-// Do runs a command of [Help] by its name, as the control socket does.
+// Do runs a command or sets a fault, see [Help].
 func (p *Plugin) Do(name string, args ...string) (err error) {
 	switch name {
 	case "status":
@@ -50,18 +50,18 @@ func Help() string {
 	return text.String()
 }
 
-// remote are the procedures of the control socket.
+// remote has the procedures of the control socket.
 type remote struct{ plugin *Plugin }
 
-// Do is Plugin.Do of a name and its arguments, and returns the state after it.
+// Do calls Plugin.Do with a name and its arguments, and returns the state after it.
 func (r remote) Do(command []string, state *State) error {
 	err := r.plugin.Do(command[0], command[1:]...)
 	*state = r.plugin.State()
 	return err
 }
 
-// serveControl takes commands on a unix socket at path until the plugin closes, by Go's net/rpc. Only the
-// user that runs the plugin can open it.
+// serveControl serves commands by Go's net/rpc on a unix socket at path, until the plugin is closed. Only the user
+// that runs the plugin can open the socket.
 func (p *Plugin) serveControl(path string) (err error) {
 	if p.control, err = listen(path); err != nil {
 		return err
@@ -79,7 +79,7 @@ func (p *Plugin) serveControl(path string) (err error) {
 	return os.Chmod(path, 0o600)
 }
 
-// Client gives commands to a plugin in another process. It is the path of its control socket.
+// Client sends commands to a plugin in another process. Its value is the path of the control socket.
 type Client string
 
 // State returns the state of the plugin.

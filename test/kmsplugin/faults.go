@@ -14,7 +14,7 @@ import (
 	kmsapi "k8s.io/kms/apis/v2"
 )
 
-// The names of the faults that programs set. What each does is in the table, see [Faults].
+// The names of the faults that programs set. [Faults] describes them.
 const (
 	FaultUnhealthy     = "unhealthy"
 	FaultRPCError      = "rpc-error"
@@ -29,8 +29,7 @@ const (
 	FaultKeepVersions  = "keep-versions"
 )
 
-// Fault is one way to be unhealthy, as a user names it: the name of a [FaultKind]
-// and its arguments. Those at the end may be omitted.
+// Fault is a fault as a user writes it: the name of a [FaultKind] and its arguments. The last arguments may be omitted.
 type Fault struct {
 	Name string   `json:"name"`
 	Args []string `json:"args,omitempty"`
@@ -50,19 +49,19 @@ func ParseFault(line string) (Fault, error) {
 	return f, err
 }
 
-// FaultKind is a row of the table of faults.
+// FaultKind is a row of [Faults].
 type FaultKind struct {
 	Name string
-	// Usage lists the arguments, and Default is what they are where none are given.
+	// Usage lists the arguments. Default has the arguments that apply if none are given.
 	Usage, Default string
-	// What it does, in one line.
+	// What describes the effect, in one line.
 	What string
 
-	// apply writes the fault, with its arguments as one text, into a behaviour. Nil: its name there is enough.
+	// apply sets fields of b. args are the arguments, joined with spaces. Nil: only the name in b.on is used.
 	apply func(b *behaviour, args string) error
 }
 
-// behaviour is what the active faults amount to. It is made anew for each change.
+// behaviour is the combined effect of the active faults. Each change of the faults creates a new one.
 type behaviour struct {
 	on      map[string]bool // faults by name
 	delay   map[Call]time.Duration
@@ -70,17 +69,17 @@ type behaviour struct {
 
 	healthz, version          string
 	padding, headers          int    // bytes
-	endsAt                    string // the call, or formerDecrypt
+	endsAt                    string // a call, or formerDecrypt
 	restart                   time.Duration
-	versions                  int     // of the key that the KMS keeps; 0: all
-	statusKeyID, encryptKeyID *string // nil: the key's own
+	versions                  int     // how many keys the KMS keeps; 0: all
+	statusKeyID, encryptKeyID *string // nil: the ID of the key
 }
 
-// compile turns faults into the behaviour they amount to.
+// compile returns the behaviour with these faults.
 func compile(faults []Fault) (*behaviour, error) {
 	b := &behaviour{
 		on: map[string]bool{}, delay: map[Call]time.Duration{}, refused: map[Call]*status.Status{},
-		healthz: "ok", version: "v2", // as kube-apiserver expects it
+		healthz: "ok", version: "v2", // the values that kube-apiserver requires
 	}
 	for _, f := range faults {
 		i := slices.IndexFunc(Faults, func(k FaultKind) bool { return k.Name == f.Name })
@@ -102,8 +101,7 @@ func compile(faults []Fault) (*behaviour, error) {
 	return b, nil
 }
 
-// Faults is the table of faults. Several may be active; where two set
-// the same thing, the later one wins.
+// Faults lists the faults. Several may be active. If two set the same value, the later one wins.
 var Faults = []FaultKind{
 	{FaultUnhealthy, "[TEXT]", "unhealthy", `Status answers healthz=TEXT instead of "ok"`,
 		with(func(b *behaviour, text string) { b.healthz = text })},
@@ -171,7 +169,7 @@ func slow(b *behaviour, args string) error {
 	return err
 }
 
-// formerDecrypt is a call to Decrypt for another key_id than the current one.
+// formerDecrypt is a call to Decrypt with a key_id that is not the current one.
 const formerDecrypt = "former-decrypt"
 
 func endsAt(b *behaviour, args string) (err error) {
@@ -185,14 +183,14 @@ func endsAt(b *behaviour, args string) (err error) {
 	return err
 }
 
-// ends reports whether the process ends at a call.
+// ends reports whether the process ends at this call.
 func (b *behaviour) ends(call Call, request any, current string) bool {
 	decrypt, _ := request.(*kmsapi.DecryptRequest)
 	return strings.EqualFold(b.endsAt, string(call)) ||
 		b.endsAt == formerDecrypt && decrypt != nil && decrypt.KeyId != current
 }
 
-// refuse makes a call fail with the code, as Go spells it, and the text of the arguments.
+// refuse makes a call fail. Its arguments are the gRPC code, as Go spells it, and the error's text.
 func refuse(call Call) func(*behaviour, string) error {
 	return func(b *behaviour, args string) error {
 		name, text, _ := strings.Cut(args, " ")
@@ -206,7 +204,7 @@ func refuse(call Call) func(*behaviour, string) error {
 	}
 }
 
-// parseCalls reads calls as a user writes them: separated by spaces, in any case, "all" for all.
+// parseCalls reads the names of calls, separated by spaces, in upper or lower case. "all" means all calls.
 func parseCalls(text string) ([]Call, error) {
 	if text == "all" {
 		return allCalls, nil

@@ -16,27 +16,27 @@ import (
 	"k8s.io/kms/pkg/service"
 )
 
-// usedKeyAnnotation carries the number of the key that encrypted from Encrypt to Decrypt, also when
-// Encrypt is to answer with another key_id. kube-apiserver wants a fully qualified domain name, and
-// stores it.
+// usedKeyAnnotation has the number of the key that encrypted. So Decrypt finds the key even if a fault made Encrypt
+// answer another key_id. kube-apiserver stores the annotation, and requires a fully qualified domain name.
 const usedKeyAnnotation = "key.kmsplugin.kms-health.dev"
 
-// keyring is numbered keys, all made from the seed in a state directory, which has a file for each number.
-// The newest one encrypts, all decrypt. Several plugins may share the directory, as the nodes of a cluster
-// share a remote key; a key that another one added encrypts after a restart, or refresh.
+// keyring has numbered keys, derived from the seed in a state directory, which has a file for each number. The newest
+// key encrypts, all keys decrypt. Several plugins may share the directory, as the nodes of a cluster share a remote
+// key. A key that another plugin added encrypts only after a restart or refresh.
 type keyring struct {
 	dir    string
 	seed   string
 	newest atomic.Int64
 }
 
-// openKeyring reads the state in dir, and makes it where there is none.
+// openKeyring reads the state in dir, and creates it if it is missing.
 func openKeyring(dir string) (*keyring, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, err
 	}
 	k := &keyring{dir: dir}
-	// The seed is the target of a link, which is made in one step: of plugins that start at once, one does.
+	// The seed is the target of a symbolic link, which is created atomically: if plugins start concurrently, only one
+	// creates it.
 	seed := filepath.Join(dir, "seed")
 	err := os.Symlink(rand.Text(), seed)
 	if err == nil || errors.Is(err, fs.ErrExist) {
@@ -47,7 +47,7 @@ func openKeyring(dir string) (*keyring, error) {
 	return k, err
 }
 
-// refresh makes the newest key of the directory encrypt.
+// refresh selects the newest key in the directory for encryption.
 func (k *keyring) refresh() {
 	for k.exists(k.newest.Load() + 1) {
 		k.newest.Add(1)
@@ -82,8 +82,8 @@ func (k *keyring) current() string {
 	return id
 }
 
-// key has an ID that holds a hash of the key, so that two plugins report the same key_id only when
-// they hold the same key.
+// key returns a key and its ID. The ID has a hash of the key, so two plugins report the same key_id only if they have
+// the same key.
 func (k *keyring) key(number int64) (id string, aead cipher.AEAD) {
 	key := sha256.Sum256(fmt.Appendf(nil, "%s %d", k.seed, number))
 	block, err := aes.NewCipher(key[:])
@@ -91,14 +91,13 @@ func (k *keyring) key(number int64) (id string, aead cipher.AEAD) {
 		aead, err = cipher.NewGCMWithRandomNonce(block)
 	}
 	if err != nil {
-		panic(err) // the size is AES-256's
+		panic(err) // cannot happen: the key has the size of AES-256
 	}
 	sum := sha256.Sum256(key[:])
 	return fmt.Sprintf("key-%d-%x", number, sum[:4]), aead
 }
 
-// encrypt seals plaintext with the current key, under the key_id alias or, if
-// that is nil, the key's own.
+// encrypt encrypts plaintext with the current key. The answer has the key_id alias, or if alias is nil, the key's ID.
 func (k *keyring) encrypt(plaintext []byte, alias *string) *service.EncryptResponse {
 	number := k.newest.Load()
 	keyID, aead := k.key(number)
@@ -111,7 +110,7 @@ func (k *keyring) encrypt(plaintext []byte, alias *string) *service.EncryptRespo
 	}
 }
 
-// decrypt opens what encrypt sealed, with one of the newest keys if versions is not 0.
+// decrypt decrypts a ciphertext of encrypt. If versions is not 0, only that many of the newest keys decrypt.
 func (k *keyring) decrypt(ciphertext []byte, keyID, usedKey string, versions int) ([]byte, error) {
 	number, err := strconv.ParseInt(usedKey, 10, 64)
 	if err != nil {

@@ -2,14 +2,14 @@
 // made unhealthy while it runs.
 //
 // It is a real plugin: kube-apiserver accepts it as a `kms` provider with `apiVersion: v2`. It
-// encrypts with AES-256-GCM, its keys survive a restart, after a rotation the old keys still
-// decrypt, and Decrypt demands the key_id and the annotations that Encrypt answered with. Faults
-// are states, not scripts: one holds from the return of SetFault until it is cleared, for every
-// caller alike, since kube-apiserver calls too, at unknown times. Calls are counted before any fault
-// holds or refuses them.
+// encrypts with AES-256-GCM. Its keys survive a restart, and after a rotation the old keys still
+// decrypt. Decrypt requires the key_id and the annotations of Encrypt's answer. A fault is a state:
+// it is active for all callers, from the return of SetFault until it is cleared. It does not count
+// calls, since kube-apiserver calls too, at unknown times. A call is counted even if a fault then
+// delays or refuses it.
 //
-// It protects nothing: the keys are on disk in plain text, and whoever may open the control socket
-// may do all. It is not for production.
+// It is not for production. It protects nothing: the keys are on disk in plain text, and everybody who
+// can open the control socket can run every command.
 package kmsplugin
 
 import (
@@ -33,26 +33,24 @@ import (
 	"k8s.io/kms/pkg/util"
 )
 
-// FaultsFile is a file in the state directory, with a fault in each line, as ParseFault
-// reads it. They are active when a plugin starts: so a fault survives the restart of a
-// node.
+// FaultsFile is a file in the state directory, with one fault a line, in the format of ParseFault. These faults are
+// active when a plugin starts, so that a fault survives the restart of a node.
 const FaultsFile = "faults"
 
-// Options are what a plugin is when it starts.
+// Options are the options of a plugin.
 type Options struct {
-	// Endpoint is unix:///path. A socket file that a crash left there is removed.
+	// Endpoint is unix:///path. An old socket at the path is removed.
 	Endpoint string
-	// StateDir holds the keys, and FaultsFile. It is made if it is missing. Plugins that
-	// share it can decrypt each other's data, as if they had one remote key.
+	// StateDir has the keys and FaultsFile. It is created if it is missing. Plugins with the same StateDir can
+	// decrypt each other's data, as if they had one remote key.
 	StateDir string
-	// Control is the path of a socket that takes commands, see [NewClient]. Empty: none.
+	// Control is the path of a socket for commands, see [Client]. Empty: no socket.
 	Control string
-	// Faults are active before the first call is answered.
+	// Faults are active from the start.
 	Faults []Fault
 }
 
-// Plugin is a running KMS v2 plugin. Its methods may be called at any time
-// from any goroutine.
+// Plugin is a running KMS v2 plugin. It is safe for concurrent use.
 type Plugin struct {
 	options Options
 	socket  string
@@ -60,14 +58,13 @@ type Plugin struct {
 	control *net.UnixListener
 	ended   chan struct{} // closed by Close
 
-	// change makes changes of faults one after another, and guards what only they touch.
+	// change serialises changes of the faults, and guards the fields up to server.
 	change   sync.Mutex
 	closed   bool
 	listener net.Listener // nil while it does not listen
 	server   *grpc.Server // nil while crashed
 
-	// mu guards what follows. changed is closed, and replaced, with each change of the
-	// behaviour and each call.
+	// mu guards the fields below. changed is closed and replaced at each change of the behaviour and at each call.
 	mu          sync.Mutex
 	changed     chan struct{}
 	faults      []Fault
@@ -78,8 +75,8 @@ type Plugin struct {
 	ending      bool
 }
 
-// Start reads or makes the keys, listens, and serves. When it returns a
-// client can connect, unless a fault in the options forbids it.
+// Start reads or creates the keys, listens, and serves. When it returns, a client can connect, unless a fault prevents
+// it.
 func Start(o Options) (*Plugin, error) {
 	socket, err := util.ParseEndpoint(o.Endpoint)
 	if err != nil {
@@ -113,20 +110,20 @@ func Start(o Options) (*Plugin, error) {
 	return p, nil
 }
 
-// Endpoint returns where the plugin listens, as an EncryptionConfiguration has it.
+// Endpoint returns the plugin's endpoint in the format of an EncryptionConfiguration.
 func (p *Plugin) Endpoint() string { return "unix://" + p.socket }
 
-// KeyID returns the ID of the key that encrypts, whatever faults answer.
+// KeyID returns the ID of the key that encrypts. Faults do not change it.
 func (p *Plugin) KeyID() string { return p.keys.current() }
 
-// SetFault adds a fault to those active, or sets it anew with other arguments. It fails, and changes
-// nothing, if the fault is not in the table, or its arguments are wrong.
+// SetFault adds a fault, or replaces its arguments if it is active. It returns an error, and changes nothing, if the
+// fault is not in [Faults] or its arguments are wrong.
 func (p *Plugin) SetFault(f Fault) error {
 	return p.become(func(before []Fault) []Fault { return append(without(before, f.Name), f) })
 }
 
-// ClearFaults ends faults, all if none is named: a crashed plugin returns, a removed socket
-// is restored, what hangs is answered. That one was not active is no error.
+// ClearFaults ends these faults, or all if no name is given: a crashed plugin listens again, a removed socket is
+// created again, a hanging call is answered. It is no error if a fault is not active.
 func (p *Plugin) ClearFaults(names ...string) error {
 	return p.become(func(before []Fault) []Fault {
 		if len(names) == 0 {
@@ -140,14 +137,13 @@ func without(faults []Fault, names ...string) []Fault {
 	return slices.DeleteFunc(slices.Clone(faults), func(f Fault) bool { return slices.Contains(names, f.Name) })
 }
 
-// Crash breaks all connections and stops listening. The socket's file stays
-// behind, as after a kill.
+// Crash closes all connections and stops listening. The socket's file remains, as after SIGKILL.
 func (p *Plugin) Crash() error { return p.SetFault(Fault{Name: FaultCrash}) }
 
-// Return ends a crash: the plugin listens again. Its counters go on.
+// Return ends a crash: the plugin listens again. The counters are not reset.
 func (p *Plugin) Return() error { return p.ClearFaults(FaultCrash) }
 
-// end is the end of the process at a call, and its restart: a crash for some time.
+// end simulates that the process ends at a call and is restarted: a crash, and after some time its end.
 func (p *Plugin) end(after time.Duration) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -170,14 +166,14 @@ func (p *Plugin) end(after time.Duration) {
 	}()
 }
 
-// Rotate makes a new key, which encrypts from now on, and returns its ID.
+// Rotate creates a new key, which encrypts from now on, and returns its ID.
 func (p *Plugin) Rotate() (string, error) {
 	p.change.Lock()
 	defer p.change.Unlock()
 	return p.keys.rotate()
 }
 
-// CallStats is how often a call was received.
+// CallStats is how often and when a call was received.
 type CallStats struct {
 	Count  int64     `json:"count"`
 	First  time.Time `json:"first,omitzero"`
@@ -190,17 +186,17 @@ type ConnectionStats struct {
 	Open     int64 `json:"open"`
 }
 
-// State is all there is to know of a running plugin.
+// State is the state of a running plugin.
 type State struct {
 	Endpoint    string             `json:"endpoint"`
 	KeyID       string             `json:"keyID"`
 	Faults      []Fault            `json:"faults"`
 	Calls       map[Call]CallStats `json:"calls"`
 	Connections ConnectionStats    `json:"connections"`
-	Ends        int64              `json:"ends"` // of the process, by its fault
+	Ends        int64              `json:"ends"` // how often FaultEndsAt ended the process
 }
 
-// State returns what the plugin is and what it has received.
+// State returns the plugin's state and counters.
 func (p *Plugin) State() State {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -213,7 +209,7 @@ func (p *Plugin) State() State {
 // Calls returns how often a call was received.
 func (p *Plugin) Calls(call Call) CallStats { return p.State().Calls[call] }
 
-// WaitForCalls returns when a call was received n times in all, and an error when ctx ends before.
+// WaitForCalls waits until a call was received n times in total. It returns an error if ctx ends earlier.
 func (p *Plugin) WaitForCalls(ctx context.Context, call Call, n int64) error {
 	for {
 		p.mu.Lock()
@@ -230,7 +226,7 @@ func (p *Plugin) WaitForCalls(ctx context.Context, call Call, n int64) error {
 	}
 }
 
-// ResetCounters resets all but the number of open connections, which is a state.
+// ResetCounters resets all counters except the number of open connections.
 func (p *Plugin) ResetCounters() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -255,7 +251,7 @@ func (p *Plugin) wake() {
 	p.changed = make(chan struct{})
 }
 
-// Close ends all calls and every goroutine, and removes the socket. To call it again does nothing.
+// Close ends all calls and all goroutines, and removes the socket. It may be called again.
 func (p *Plugin) Close() error {
 	p.change.Lock()
 	defer p.change.Unlock()
@@ -270,15 +266,15 @@ func (p *Plugin) Close() error {
 	return p.reconcile(&behaviour{on: map[string]bool{FaultCrash: true, FaultRemoveSocket: true}})
 }
 
-// become replaces the active faults. The answers change before the socket opens: who connects to a
-// plugin that returns must not meet the faults of before.
+// become replaces the active faults. It changes the answers before it opens the socket: a client that connects after
+// a crash must not get the old faults.
 func (p *Plugin) become(change func(before []Fault) []Fault) error {
 	p.change.Lock()
 	defer p.change.Unlock()
 	if p.closed {
 		return errors.New("the plugin is closed")
 	}
-	faults := change(p.faults) // written under change alone
+	faults := change(p.faults) // without p.mu: only become writes p.faults, under p.change
 	b, err := compile(faults)
 	if err != nil {
 		return err
@@ -290,7 +286,7 @@ func (p *Plugin) become(change func(before []Fault) []Fault) error {
 	return p.reconcile(b)
 }
 
-// reconcile brings the socket and the server into the state of b.
+// reconcile makes the socket and the server match b.
 func (p *Plugin) reconcile(b *behaviour) error {
 	if b.on[FaultRemoveSocket] || b.on[FaultCrash] {
 		p.stopListening(b.on[FaultRemoveSocket])
@@ -317,26 +313,26 @@ func (p *Plugin) reconcile(b *behaviour) error {
 	return nil
 }
 
-// newServer returns a gRPC server, which cannot be used again after a crash.
+// newServer returns a new gRPC server. A stopped one cannot serve again.
 func (p *Plugin) newServer() *grpc.Server {
 	server := grpc.NewServer(
 		grpc.UnaryInterceptor(p.intercept),
 		grpc.StatsHandler(connections{p}),
-		// A crash and Close leave no handler behind, and wait this long for a handshake.
+		// Crash and Close wait for all handlers, and at most this long for a handshake.
 		grpc.WaitForHandlers(true),
 		grpc.ConnectionTimeout(5*time.Second),
 	)
-	// Neither address nor timeout is used: we listen ourselves.
+	// Neither the address nor the timeout is used, since listen opens the socket.
 	kmsapi.RegisterKeyManagementServiceServer(server, service.NewGRPCService("", 0, crypt{p.keys}))
-	healthpb.RegisterHealthServer(server, healthpb.UnimplementedHealthServer{}) // counted, and held, too
+	healthpb.RegisterHealthServer(server, healthpb.UnimplementedHealthServer{}) // its calls are counted and delayed too
 	return server
 }
 
-// listen opens a socket, in the place of one that a crash left. The file stays
-// when the listener is closed, like after a crash of the process.
+// listen opens a socket, and replaces one that a crash left. The file remains when the listener is closed, as after a
+// crash of the process.
 func listen(socket string) (*net.UnixListener, error) {
 	if info, err := os.Lstat(socket); err == nil && info.Mode().Type() == fs.ModeSocket {
-		_ = os.Remove(socket) // listening reports what is in the way
+		_ = os.Remove(socket) // if this fails, ListenUnix returns the error
 	}
 	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: socket, Net: "unix"})
 	if err == nil {
@@ -345,8 +341,7 @@ func listen(socket string) (*net.UnixListener, error) {
 	return l, err
 }
 
-// stopListening ends listening. Connections that are open stay so, and the socket's file too, unless it is
-// to be removed.
+// stopListening closes the listener. Open connections remain open. The socket's file remains unless remove is set.
 func (p *Plugin) stopListening(remove bool) {
 	if p.listener == nil {
 		return

@@ -20,7 +20,7 @@ import (
 // Call names a remote procedure that the plugin serves.
 type Call string
 
-// The calls that are counted, and that a fault can name.
+// The calls that are counted and that a fault can name.
 const (
 	CallStatus  Call = "Status"
 	CallEncrypt Call = "Encrypt"
@@ -35,11 +35,11 @@ type (
 	formerKey    struct{} // an atomic.Pointer[string]: the key_id at a connection's last call to Status
 )
 
-// behaviourOf returns the behaviour with which intercept let a call through.
+// behaviourOf returns the behaviour that intercept put into the context.
 func behaviourOf(ctx context.Context) *behaviour { return ctx.Value(behaviourKey{}).(*behaviour) }
 
-// intercept does what concerns a call as a whole: count it, hold it, refuse
-// it, pad its answer. What an answer reports is up to crypt.
+// intercept handles a call as a whole: it counts it, delays or refuses it, or pads its answer. crypt decides the
+// answer's content.
 func (p *Plugin) intercept(
 	ctx context.Context, req any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler,
 ) (any, error) {
@@ -67,8 +67,8 @@ func (p *Plugin) intercept(
 	return resp, err
 }
 
-// await returns the behaviour to answer a call with, once that call may be answered. A call that
-// waits is judged anew when the faults change, so that healing releases it.
+// await waits until a call may be answered, and returns the behaviour for the answer. It checks again when the faults
+// change, so that the end of a fault releases the call.
 func (p *Plugin) await(ctx context.Context, call Call) (*behaviour, error) {
 	arrived := time.Now()
 	for {
@@ -89,13 +89,13 @@ func (p *Plugin) await(ctx context.Context, call Call) (*behaviour, error) {
 	}
 }
 
-// pad makes an answer n bytes longer, in a field that it has not, without changing what it reports.
+// pad makes an answer n bytes longer, with an unknown field.
 func pad(answer *kmsapi.StatusResponse, n int) {
 	field := protowire.AppendTag(nil, 1000, protowire.BytesType)
 	answer.ProtoReflect().SetUnknown(protowire.AppendBytes(field, make([]byte, n)))
 }
 
-// crypt is the key management service proper.
+// crypt is the key management service.
 type crypt struct{ keys *keyring }
 
 func (c crypt) Status(ctx context.Context) (*service.StatusResponse, error) {
@@ -137,7 +137,7 @@ func (c crypt) Decrypt(ctx context.Context, _ string, req *service.DecryptReques
 	return plaintext, nil
 }
 
-// otherThan returns as many other bytes, and one byte for none.
+// otherThan returns different bytes of the same length, or one byte if there are none.
 func otherThan(plaintext []byte) []byte {
 	other := make([]byte, max(1, len(plaintext)))
 	for i := range plaintext {
@@ -146,7 +146,7 @@ func otherThan(plaintext []byte) []byte {
 	return other
 }
 
-// connections gives each connection its state, and counts them.
+// connections counts the connections, and gives each a formerKey.
 type connections struct{ plugin *Plugin }
 
 func (connections) TagConn(ctx context.Context, _ *stats.ConnTagInfo) context.Context {

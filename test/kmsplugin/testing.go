@@ -2,7 +2,7 @@ package kmsplugin
 
 import "testing"
 
-// StartForTest is [Start] of a plugin that ends with the test.
+// StartForTest is [Start] for a plugin that ends with the test.
 func StartForTest(t testing.TB, o Options) *Plugin {
 	t.Helper()
 	p, err := Start(o)

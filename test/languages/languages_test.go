@@ -1,8 +1,8 @@
 //go:build integration
 
-// Package languages compares kube-apiserver's verdict with the reporter's on plugins that are written with the
-// gRPC libraries of three languages, each with the faults that authors make: `make test-languages`. The plugins
-// are in testdata; testdata/verdicts.txt is what was seen.
+// Package languages compares the verdicts of kube-apiserver and the reporter on plugins that use the gRPC libraries of
+// three languages, each with typical mistakes of authors: `make test-languages`. The plugins are in testdata.
+// testdata/verdicts.txt has the expected verdicts.
 package languages
 
 import (
@@ -40,17 +40,17 @@ var (
 
 const (
 	verdicts = "testdata/verdicts.txt"
-	// timeout is each provider's, and the reporter's. A slow answer takes 4 s.
+	// timeout is the timeout of each provider and of the reporter. A slow answer takes 4 s.
 	timeout = "2s"
-	// listens bounds the start of a plugin: many start at the same time.
+	// listens bounds the start of a plugin. Many start at the same time.
 	listens = time.Minute
 )
 
-// faults are what a plugin is started with, or what befalls it.
+// faults are set by an argument at a plugin's start, or by befalls after it.
 var faults = []struct {
 	name, argument string
 	befalls        func(*testing.T, *subject)
-	skeleton       bool // also a row of the skeleton
+	skeleton       bool // also tested with the skeleton
 }{
 	{name: "none", skeleton: true},
 	{name: "throws", argument: "throw"},
@@ -91,7 +91,7 @@ func (s *subject) start(t *testing.T) {
 	})
 }
 
-// awaitListening waits until this process listens: the file is another one than before.
+// awaitListening waits until this process listens: the socket's file differs from before.
 func (s *subject) awaitListening(t *testing.T, before os.FileInfo) {
 	t.Helper()
 	wait.Eventually(t, listens, s.language+" listens", func() error {
@@ -114,7 +114,7 @@ func (s *subject) signal(t *testing.T, signal os.Signal) {
 	}
 }
 
-// overlap starts a successor, and then ends the process.
+// overlap starts a successor, and then ends the old process.
 func overlap(t *testing.T, s *subject) {
 	t.Helper()
 	before, err := os.Stat(s.socket)
@@ -127,15 +127,14 @@ func overlap(t *testing.T, s *subject) {
 	old.End(t, time.Minute, syscall.SIGTERM)
 }
 
-// TestVerdictsOnPluginsOfThreeLanguages starts each plugin, then kube-apiserver with all of them as providers,
-// and lets the reporter probe each once.
+// The test starts all plugins, then kube-apiserver with all of them as providers. The reporter probes each plugin once.
 func TestVerdictsOnPluginsOfThreeLanguages(t *testing.T) {
 	if *modules == "" {
 		t.Skip("not compared without -node-modules: see make test-languages")
 	}
 	all := subjects(t)
 	server := controlplane.StartForTest(t, controlplane.Options{
-		ExtraArgs: []string{"--request-timeout=10m"}, // it waits for each that does not answer
+		ExtraArgs: []string{"--request-timeout=10m"}, // /healthz waits for the timeout of each plugin in turn
 	})
 	config := []byte("apiVersion: apiserver.config.k8s.io/v1\nkind: EncryptionConfiguration\nresources:\n")
 	for i, s := range all {
@@ -164,7 +163,7 @@ func TestVerdictsOnPluginsOfThreeLanguages(t *testing.T) {
 	compare(t, all)
 }
 
-// subjects starts all plugins, as they are when kube-apiserver starts.
+// subjects starts all plugins and applies their faults.
 func subjects(t *testing.T) (all []*subject) {
 	t.Helper()
 	dir := program.SocketDir(t)
@@ -227,7 +226,7 @@ var (
 	socketPath = regexp.MustCompile(`/tmp/kmsh[\w./]+`)
 )
 
-// theirVerdict is kube-apiserver's, with the gRPC code that it names.
+// theirVerdict returns kube-apiserver's verdict, with the gRPC code if it names one.
 func theirVerdict(failure string) string {
 	if failure == "" {
 		return "ok"
@@ -238,7 +237,7 @@ func theirVerdict(failure string) string {
 	return "failed"
 }
 
-// probe lets the reporter probe each plugin once, some at a time.
+// probe runs the reporter once for each plugin, up to four at a time.
 func probe(t *testing.T, all []*subject) {
 	t.Helper()
 	dir := program.SocketDir(t)
@@ -255,7 +254,7 @@ func probe(t *testing.T, all []*subject) {
 				fmt.Sprint(i), "unix://"+s.socket, timeout))
 			var stdout, stderr bytes.Buffer
 			cmd.Stdout, cmd.Stderr = &stdout, &stderr
-			_ = cmd.Run() // 1 for unhealthy
+			_ = cmd.Run() // exit code 1 means unhealthy
 			entries, err := contract.DecodeMessage(strings.TrimSpace(stdout.String()))
 			if err != nil || len(entries) != 1 {
 				s.ours, s.text = "no report", stderr.String()
@@ -269,7 +268,7 @@ func probe(t *testing.T, all []*subject) {
 	done.Wait()
 }
 
-// compare prints what was seen, and compares it with the file.
+// compare prints the verdicts, and compares them with the file.
 func compare(t *testing.T, all []*subject) {
 	t.Helper()
 	var text strings.Builder

@@ -1,5 +1,5 @@
-// Package apiservers simulates OpenShift's operators: the API servers
-// with encryption that our operator finds, as far as it looks at them.
+// Package apiservers simulates the API servers with encryption that OpenShift's operators deploy. It creates
+// only the objects and fields that the operator reads.
 package apiservers
 
 import (
@@ -31,7 +31,7 @@ type Server struct {
 	Namespace string
 }
 
-// OpenShift's, all of them in All.
+// The API servers of OpenShift. All lists them.
 var (
 	Kube      = of(controlplane.KubeAPIServers)
 	OpenShift = of(controlplane.OpenShiftAPIServers)
@@ -40,17 +40,17 @@ var (
 	All = []Server{Kube, OpenShift, OAuth}
 )
 
-// of is the API server whose reports a resource has.
+// of returns the API server whose reports are in this resource.
 func of(resource string) Server {
 	r := contract.ResourceOf(resource)
 	return Server{r.APIServer.Name, resource, r.Kind, r.APIServer.Namespace}
 }
 
-// Delivered is in the message of KMSHealthReporting while nothing is left to be done for reporters.
+// Delivered matches the message of KMSHealthReporting once all reporters are deployed.
 var Delivered = regexp.MustCompile("(" + strings.ReplaceAll(strings.Trim(fmt.Sprint(v1alpha1.Modes), "[]"), " ", "|") +
 	"): (as configured|the sockets are in )")
 
-// Target is the server's entry in the operator's configuration, with more lines.
+// Target returns the server's entry in the operator's configuration. more are further lines of it.
 func (s Server) Target(more ...string) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "- name: %s\n  resource: %s\n  namespace: %s\n  podSelector: {apiserver: \"true\"}\n  container: %s\n",
@@ -61,7 +61,7 @@ func (s Server) Target(more ...string) string {
 	return b.String()
 }
 
-// Status is the operator resource with these conditions, to be applied.
+// Status returns the operator resource with these conditions, for Apply.
 func (s Server) Status(conditions ...any) map[string]any {
 	return map[string]any{
 		"apiVersion": controlplane.OperatorGroup + "/v1", "kind": s.Kind, "metadata": map[string]any{"name": controlplane.ClusterObject},
@@ -77,7 +77,7 @@ func PutNodeStatuses(ctx context.Context, client dynamic.Interface, statuses ...
 		"status")
 }
 
-// Report writes what a node's reporter would, which first wrote at a time.
+// Report writes the condition of a node as its reporter does. since is its lastTransitionTime.
 func (s Server) Report(ctx context.Context, client dynamic.Interface, node, message string, since time.Time) error {
 	return Apply(ctx, client, contract.ConditionManager(node), controlplane.OperatorGVR(s.Resource), "",
 		s.Status(map[string]any{
@@ -99,7 +99,7 @@ func Apply(ctx context.Context, client dynamic.Interface, manager string, gvr sc
 	return err
 }
 
-// CreateNamespaces makes those of OpenShift's API servers that are not there.
+// CreateNamespaces creates the missing namespaces of OpenShift's API servers.
 func CreateNamespaces(ctx context.Context, client kubernetes.Interface) error {
 	for _, r := range contract.Resources {
 		ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: r.APIServer.Namespace}}

@@ -7,7 +7,8 @@ import (
 	kmstypes "k8s.io/apiserver/pkg/storage/value/encrypt/envelope/kmsv2/v2"
 )
 
-// StoredKEKID is the KEK ID of a value in etcd that a KMS v2 provider of this name encrypted; empty: none did.
+// StoredKEKID returns the KEK ID of a value in etcd. It is empty unless a KMS v2 provider of this name encrypted
+// the value.
 func StoredKEKID(value []byte, provider string) (string, error) {
 	_, object, _ := bytes.Cut(value, []byte("k8s:enc:kms:v2:"+provider+":"))
 	var envelope kmstypes.EncryptedObject

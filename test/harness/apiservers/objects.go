@@ -10,25 +10,25 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// EncryptionSecret is the name of each server's live Secret, and its key.
-// Those of revisions have -<revision> behind it.
+// EncryptionSecret is the name of each server's live Secret, and the key in it. The Secret of a revision has the
+// suffix -<revision>.
 const EncryptionSecret = "encryption-config"
 
-// Resources of what is made here.
+// The resources of the objects of this package.
 var (
 	Secrets     = schema.GroupVersionResource{Version: "v1", Resource: "secrets"}
 	Deployments = schema.GroupVersionResource{Group: "apps", Version: "v1", Resource: "deployments"}
 )
 
-// Unmounted is the provider whose socket is in a folder that no pod mounts, Unprobed one of KMS v1, which has no
-// Status call.
+// Unmounted is a provider with its socket in a folder that no pod mounts. Unprobed is a provider of KMS v1, which
+// has no Status call.
 const Unmounted, Unprobed = "9", "8"
 
-// Moved is behind the key ID of a plugin whose socket is in another folder, which pods mount. Reversed is no provider:
-// ConfigMaps have the others in reverse order.
+// Moved is a suffix of a plugin's key ID: its socket is in another folder, which pods mount too. Reversed is not a
+// provider: it lists the providers of ConfigMaps in reverse order.
 const Moved, Reversed = "m", "reversed"
 
-// Endpoint is that of a plugin in pods, by its key ID.
+// Endpoint returns the endpoint of a plugin as pods see it, by the plugin's key ID.
 func Endpoint(plugin string) string {
 	keyID, moved := strings.CutSuffix(plugin, Moved)
 	folder := "kmsplugin"
@@ -41,8 +41,8 @@ func Endpoint(plugin string) string {
 	return fmt.Sprintf("unix:///var/run/%s/kms-%s.sock", folder, keyID)
 }
 
-// Encryption is an EncryptionConfiguration of Secrets and ConfigMaps. Each word is
-// a provider: identity, aescbc, or the key id of a plugin.
+// Encryption returns an EncryptionConfiguration for Secrets and ConfigMaps. A provider is identity, aescbc, or the
+// key ID of a plugin.
 func Encryption(providers ...string) string {
 	var b strings.Builder
 	b.WriteString("apiVersion: apiserver.config.k8s.io/v1\nkind: EncryptionConfiguration\nresources:\n")
@@ -71,8 +71,7 @@ func Encryption(providers ...string) string {
 	return b.String()
 }
 
-// Secret is one with an EncryptionConfiguration: that of a revision, or the live
-// one, whose revision is empty.
+// Secret returns the Secret with the EncryptionConfiguration of a revision. An empty revision means the live Secret.
 func Secret(revision, encryption string) map[string]any {
 	name := EncryptionSecret
 	if revision != "" {
@@ -84,8 +83,7 @@ func Secret(revision, encryption string) map[string]any {
 	}
 }
 
-// StaticPod is Kube's, of one revision. Its plugins' sockets are in its one volume,
-// an emptyDir.
+// StaticPod returns the static pod of Kube at this revision. The plugins' sockets are in its only volume, an emptyDir.
 func StaticPod(revision string) *corev1.Pod {
 	return &corev1.Pod{
 		TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Pod"},
@@ -103,7 +101,7 @@ func StaticPod(revision string) *corev1.Pod {
 	}
 }
 
-// Deployment is OpenShift's, of one revision, with a pod on each of three nodes.
+// Deployment returns the Deployment of OpenShift at this revision, with three replicas.
 func Deployment(revision string) map[string]any {
 	labels := map[string]any{"apiserver": "true"}
 	return map[string]any{

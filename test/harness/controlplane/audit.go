@@ -18,8 +18,8 @@ import (
 	"github.com/kms-health/kms-health/test/harness/wait"
 )
 
-// One event for each request, when it is answered: RequestReceived would be a
-// second one, without the answer.
+// auditPolicy writes one event for each request, when it is answered. The stage RequestReceived would add a second
+// event, without the answer.
 const auditPolicy = `apiVersion: audit.k8s.io/v1
 kind: Policy
 omitStages: [RequestReceived]
@@ -32,28 +32,27 @@ const auditFenceTimeout = 2 * time.Minute
 // AuditFilter picks events.
 type AuditFilter func(*auditv1.Event) bool
 
-// AuditEvents returns the events of a user, or of all where none is named, that pass all
-// filters, in the order in which the API server wrote them, over all its runs. A request
-// that is still being served has none yet, and the event of one that was just answered may
-// follow its answer: to prove that something did not happen, call AuditFence first.
+// AuditEvents returns the events of a user that pass all filters, over all runs of the API server, in the order in
+// which it wrote them. An empty user means all users. A request has no event while it is being served, and the event
+// may follow the answer. To prove that something did not happen, call AuditFence first.
 func (c *ControlPlane) AuditEvents(user string, filters ...AuditFilter) ([]auditv1.Event, error) {
 	return ReadAudit(c.auditLog(), user, filters...)
 }
 
-// ReadAudit is AuditEvents of any audit log. It is many times faster with a user: of other
-// users' events nothing is decoded.
+// ReadAudit is AuditEvents for any audit log. With a user it is many times faster, since it does not decode the
+// events of other users.
 func ReadAudit(path, user string, filters ...AuditFilter) ([]auditv1.Event, error) {
 	events, _, err := readAudit(path, 0, user, filters)
 	return events, err
 }
 
-// AuditTail is the audit log from a given time. It is for callers that read again and
-// again: what was read for a user is not read for the same user again.
+// AuditTail is the audit log from a given time on. It is for callers that read repeatedly: for each user it reads
+// each line only once.
 type AuditTail struct {
 	path string
 	from int64
 	mu   sync.Mutex
-	end  map[string]int64 // of what was read, by user
+	end  map[string]int64 // the offset up to which the log was read, by user
 	read map[string][]auditv1.Event
 }
 
@@ -63,8 +62,7 @@ func (c *ControlPlane) AuditTail() (*AuditTail, error) {
 	return &AuditTail{path: c.auditLog(), from: end, end: map[string]int64{}, read: map[string][]auditv1.Event{}}, err
 }
 
-// ByUser is AuditEvents of the tail. What an event points to is for reading
-// only.
+// ByUser is AuditEvents for the tail. The events share memory with the tail: do not change what they point to.
 func (a *AuditTail) ByUser(name string, filters ...AuditFilter) ([]auditv1.Event, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -76,10 +74,10 @@ func (a *AuditTail) ByUser(name string, filters ...AuditFilter) ([]auditv1.Event
 	return slices.DeleteFunc(slices.Clone(a.read[name]), func(e auditv1.Event) bool { return !passes(&e, filters) }), nil
 }
 
-// readAudit reads events from an offset on, one JSON object a line, and returns where the next
-// line begins. The last line counts only when it is complete: the server may be writing it, or was
-// killed over it. A restarted server goes on where the killed one stopped, so a line may hold the
-// stump of one event and the whole of the next. With a user, other users' events are passed over.
+// readAudit reads events, one JSON object a line, from an offset on. It returns the offset of the next line. It
+// ignores an incomplete last line: the server may be writing it, or was killed while it wrote it. A restarted server
+// appends to that line, so a line may hold a part of one event and then a whole event. With a user, readAudit skips
+// the events of other users.
 func readAudit(path string, from int64, user string, filters []AuditFilter) ([]auditv1.Event, int64, error) {
 	log, err := readFrom(path, from)
 	if err != nil {
@@ -121,8 +119,8 @@ func readFrom(path string, offset int64) ([]byte, error) {
 	return io.ReadAll(io.NewSectionReader(f, offset, math.MaxInt64-offset))
 }
 
-// AuditFence makes a request of its own and waits until the log holds it. Events
-// of requests that were answered before the call are in the log then.
+// AuditFence sends a request and waits until the log has it. Then the log also has the events of all requests that
+// were answered before the call.
 func (c *ControlPlane) AuditFence(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, auditFenceTimeout)
 	defer cancel()
@@ -133,7 +131,7 @@ func (c *ControlPlane) AuditFence(ctx context.Context) error {
 	id := string(uuid.NewUUID())
 	made := false
 	return wait.Until(ctx, func(ctx context.Context) error {
-		if !made { // a busy API server may not answer the first in time
+		if !made { // repeated until answered: a busy API server may exceed the timeout
 			if err := get(ctx, c.adminTLS(), c.URL()+"/version?"+id, c.adminToken); err != nil {
 				return fmt.Errorf("make a request to find in the audit log: %w", err)
 			}

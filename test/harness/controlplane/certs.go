@@ -14,12 +14,10 @@ import (
 	"k8s.io/client-go/util/keyutil"
 )
 
-// certLifetime is longer than any test or demo, and short enough that a
-// forgotten file is of no use to anyone.
+// certLifetime is longer than any test or demo, and short enough that a forgotten file soon becomes useless.
 const certLifetime = 7 * 24 * time.Hour
 
-// CA is a certificate authority of one test run. Its key exists in memory only,
-// but for the client CA's where a controller-manager runs, which signs by it.
+// CA is a certificate authority of one test run. Its key is only in memory, unless a caller writes KeyPEM to a file.
 type CA struct {
 	certificate *x509.Certificate
 	key         *ecdsa.PrivateKey
@@ -31,10 +29,10 @@ type KeyPair struct {
 	Key  []byte
 }
 
-// NewCA makes a self-signed authority for some days, which the operator reports as one that ends soon.
+// NewCA creates a self-signed authority that is valid for certLifetime. The operator reports that it expires soon.
 func NewCA(name string) (*CA, error) { return NewCAFor(name, certLifetime) }
 
-// NewCAFor makes one that lives as long.
+// NewCAFor is NewCA with another lifetime.
 func NewCAFor(name string, lifetime time.Duration) (*CA, error) {
 	template := certTemplate(pkix.Name{CommonName: name}, lifetime)
 	template.IsCA, template.BasicConstraintsValid = true, true
@@ -44,11 +42,11 @@ func NewCAFor(name string, lifetime time.Duration) (*CA, error) {
 
 // PEM returns the authority's certificate.
 func (ca *CA) PEM() []byte {
-	pem, _ := cert.EncodeCertificates(ca.certificate) // never fails
+	pem, _ := cert.EncodeCertificates(ca.certificate) // cannot fail
 	return pem
 }
 
-// KeyPEM returns the authority's key, for a program that signs by it.
+// KeyPEM returns the authority's key, for a program that signs with it.
 func (ca *CA) KeyPEM() ([]byte, error) { return keyutil.MarshalPrivateKeyToPEM(ca.key) }
 
 // Pool returns a pool that trusts this authority only.
@@ -89,7 +87,7 @@ func (ca *CA) pair(template *x509.Certificate) (*KeyPair, error) {
 	return &KeyPair{Cert: issued.PEM(), Key: key}, err
 }
 
-// issue makes a key, and signs its certificate by the authority's key, or by itself where there is none.
+// issue creates a key and signs its certificate with ca's key. If ca has no key, the certificate is self-signed.
 func (ca *CA) issue(template *x509.Certificate) (*CA, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -111,7 +109,7 @@ func certTemplate(subject pkix.Name, lifetime time.Duration) *x509.Certificate {
 	now := time.Now()
 	return &x509.Certificate{
 		Subject: subject,
-		// Certificates count whole seconds; a day covers the wrong clocks of tests.
+		// A day earlier, since tests set clocks wrong.
 		NotBefore: now.Add(-24 * time.Hour),
 		NotAfter:  now.Add(lifetime),
 		KeyUsage:  x509.KeyUsageDigitalSignature,

@@ -16,8 +16,8 @@ import (
 	"github.com/kms-health/kms-health/test/harness/disk"
 )
 
-// Options of a control plane. The zero value is one without CRDs, audit log and
-// encryption, in a temporary folder.
+// Options are the options of a control plane. The zero value means: in a temporary folder, without CRDs, audit log
+// and encryption.
 type Options struct {
 	// Dir holds data, certificates and logs. Empty: a temporary folder, which
 	// Stop removes. A given one is kept, and must be empty or new.
@@ -30,18 +30,16 @@ type Options struct {
 	CRDs Variant
 	// Audit records every request, at level Metadata, for AuditEvents.
 	Audit bool
-	// SyncEtcd has etcd sync its data to disk, as in production. Without it pages that are written
-	// again and again reach the disk once.
+	// SyncEtcd makes etcd sync its data to disk, as in production. Without it, a page that is written repeatedly
+	// reaches the disk only once.
 	SyncEtcd bool
-	// ExtraArgs are appended to kube-apiserver's flags, so a flag of ours that
-	// is given again here is overridden.
+	// ExtraArgs are appended to kube-apiserver's flags, and so override flags that this package sets.
 	ExtraArgs []string
 }
 
-// ControlPlane is a running etcd and a kube-apiserver that can be stopped and
-// started, and if requested a kube-controller-manager. Its methods may
-// be called from several goroutines, except that one start or stop at a time is
-// the caller's business.
+// ControlPlane is a running etcd, a kube-apiserver that can be stopped and started, and, after
+// StartControllerManager, a kube-controller-manager. Its methods may be called from several goroutines, but the
+// caller must not start or stop servers concurrently.
 type ControlPlane struct {
 	dir       string
 	removeDir bool
@@ -58,7 +56,7 @@ type ControlPlane struct {
 	encryption         bool
 }
 
-// servingNames are those of the API server's certificate. Clients of ours verify the first.
+// servingNames are the names in the API server's certificate. The clients of this package verify the first.
 var servingNames = []string{"127.0.0.1", "localhost", "kubernetes", "kubernetes.default.svc"}
 
 // Start runs etcd and kube-apiserver and waits until they serve. ctx bounds the
@@ -92,13 +90,12 @@ func Start(ctx context.Context, options Options) (_ *ControlPlane, err error) {
 	return c, err
 }
 
-// writeFiles makes what the servers need before their first start, and what
-// every restart finds again.
+// writeFiles writes the files that the servers need at each start.
 func (c *ControlPlane) writeFiles(context.Context) (err error) {
 	if err := os.MkdirAll(c.dir, 0o700); err != nil {
 		return err
 	}
-	// Data of an earlier run would hold tokens and secrets of other keys.
+	// The data of an earlier run would have tokens and Secrets that were signed or encrypted with other keys.
 	if found, err := os.ReadDir(c.dir); err != nil || len(found) > 0 {
 		return fmt.Errorf("the folder of the control plane, %s, is not empty (%w)", c.dir, err)
 	}
@@ -135,12 +132,10 @@ func (c *ControlPlane) writeFiles(context.Context) (err error) {
 	return nil
 }
 
-// Stop ends the servers and removes the folder if it was a temporary one. It
-// is bounded, needs no context (that of a cleanup is often cancelled), and
-// may be called again.
+// Stop ends the servers, and removes the folder if it is temporary. It has a time limit, and takes no context, since
+// the context of a test's cleanup is often cancelled. It may be called again.
 func (c *ControlPlane) Stop() error {
-	// Only etcd gets a grace period: the others' results are no longer used,
-	// and its data could matter to a kept folder.
+	// Only etcd gets a grace period: a folder that is kept needs its data.
 	errs := []error{c.KillControllerManager(), c.KillAPIServer(), c.child(&c.etcd).Stop(context.Background(), stopGrace)}
 	if c.removeDir {
 		errs = append(errs, os.RemoveAll(c.dir))
@@ -148,12 +143,11 @@ func (c *ControlPlane) Stop() error {
 	return errors.Join(errs...)
 }
 
-// ServingCA is the authority that the API server's certificate comes from.
+// ServingCA returns the authority that signed the API server's certificate.
 func (c *ControlPlane) ServingCA() *CA { return c.servingCA }
 
-// SignUser signs a certificate by the API server's client CA: the
-// common name is the user, the organizations are the groups ("system:masters"
-// for an administrator).
+// SignUser signs a certificate with the API server's client CA. The common name is the user, the organizations are
+// the groups ("system:masters" for an administrator).
 func (c *ControlPlane) SignUser(lifetime time.Duration, commonName string, organizations ...string) (*KeyPair, error) {
 	return c.clientCA.Client(lifetime, commonName, organizations...)
 }
@@ -161,29 +155,28 @@ func (c *ControlPlane) SignUser(lifetime time.Duration, commonName string, organ
 // Dir is the folder of data, certificates and logs.
 func (c *ControlPlane) Dir() string { return c.dir }
 
-// auditLog is there with Options.Audit only.
+// auditLog is the path of the audit log. The file exists only with Options.Audit.
 func (c *ControlPlane) auditLog() string { return c.logPath("audit") }
 
-// logPath is where a server writes, over all its runs.
+// logPath is the path of a server's log, over all its runs.
 func (c *ControlPlane) logPath(name string) string { return c.file(name + ".log") }
 
-// Address is the API server's host:port, the same over its whole life.
+// Address is the API server's host:port. It does not change at a restart.
 func (c *ControlPlane) Address() string { return loopback(c.port) }
 
-// EtcdURL is where clients of etcd connect.
+// EtcdURL is the URL for clients of etcd.
 func (c *ControlPlane) EtcdURL() string { return c.etcdURL }
 
-// URL is the API server's, by IP address.
+// URL is the API server's URL, by IP address.
 func (c *ControlPlane) URL() string { return "https://" + c.Address() }
 
-// Credential is who a client is. The zero value is anonymous.
+// Credential identifies a client. The zero value means anonymous.
 type Credential struct {
 	Token       string
 	Certificate *KeyPair
 }
 
-// RESTConfig is an administrator's (system:masters), without client-side rate
-// limits.
+// RESTConfig returns the configuration of an administrator (system:masters), without client-side rate limits.
 func (c *ControlPlane) RESTConfig() *rest.Config {
 	return c.RESTConfigAs(Credential{Token: c.adminToken})
 }

@@ -3,7 +3,7 @@
 // tests, the parity check, benchmarks and the demo.
 //
 // It promises
-//   - a server configured as in production where it matters to us: RBAC and the
+//   - a server with a configuration as in production, where it matters to the tests: RBAC and the
 //     Node authorizer, the default admission plugins, bound ServiceAccount
 //     tokens, client certificates, optional encryption at rest;
 //   - full control of the process: stop, kill, freeze and start again on the
@@ -14,10 +14,9 @@
 //     ends with this process.
 //
 // Without StartControllerManager there are no default ServiceAccounts, no legacy
-// token Secrets, no garbage collection, and a namespace that is deleted stays
-// Terminating. It never has a scheduler or kubelets: no pods run. Package nodes
-// stands in for those.
+// token Secrets, no garbage collection, and a deleted namespace stays Terminating.
+// There is never a scheduler or a kubelet, so no pods run. Package nodes simulates both.
 //
-// The binaries are found by the environment variable KUBEBUILDER_ASSETS, which
-// `make test` sets. Without it everything here fails; nothing is skipped.
+// The environment variable KUBEBUILDER_ASSETS names the folder of the binaries.
+// `make test` sets it. Without it every start fails; nothing is skipped.
 package controlplane

@@ -9,17 +9,17 @@ import (
 	"github.com/kms-health/kms-health/test/harness/program"
 )
 
-// Etcd is an etcd by itself, without an API server.
+// Etcd is an etcd without an API server.
 type Etcd struct {
 	URL   string
 	child *Child
 }
 
-// PID is its process id.
+// PID returns the process ID.
 func (e *Etcd) PID() int { return e.child.PID() }
 
-// StartEtcdForTest starts an etcd that ends with the test. With a configuration it has TLS: the test
-// checks by it whether etcd answers, and its flags must have the certificates.
+// StartEtcdForTest starts an etcd that ends with the test. If client is not nil, etcd serves TLS: flags must name its
+// certificates, and client is used to wait until it is healthy.
 func StartEtcdForTest(t testing.TB, client *tls.Config, flags ...string) *Etcd {
 	t.Helper()
 	port, err := freePort()
@@ -58,7 +58,7 @@ func etcdArgs(url, dir string) []string {
 		"--data-dir=" + dir,
 		"--listen-client-urls=" + url,
 		"--advertise-client-urls=" + url,
-		// A single member has no peers; port 0 keeps the fixed default free.
+		// A single member has no peers. Port 0 avoids the fixed default port.
 		"--listen-peer-urls=http://127.0.0.1:0",
 		"--log-level=warn",
 	}

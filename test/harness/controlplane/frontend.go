@@ -8,8 +8,8 @@ import (
 	"net/url"
 )
 
-// StartFrontend starts a server that clients take for the API server. handle gets their requests, and what forwards
-// them; change gets the answers to those.
+// StartFrontend starts a proxy in front of the API server, with the API server's certificate. handle handles the
+// requests; forward forwards one to the API server. change may change the answers.
 func (c *ControlPlane) StartFrontend(change func(*http.Response) error,
 	handle func(forward http.Handler) http.HandlerFunc) (*httptest.Server, error) {
 	target, err := url.Parse(c.URL())
@@ -25,7 +25,7 @@ func (c *ControlPlane) StartFrontend(change func(*http.Response) error,
 	forward.ModifyResponse = change
 	forward.Transport = &http.Transport{DisableCompression: true, TLSClientConfig: &tls.Config{RootCAs: c.servingCA.Pool()}}
 	forward.ErrorHandler = func(http.ResponseWriter, *http.Request, error) {
-		panic(http.ErrAbortHandler) // as an API server that is away
+		panic(http.ErrAbortHandler) // closes the connection: the API server is down
 	}
 	server := httptest.NewUnstartedServer(handle(forward))
 	server.TLS = &tls.Config{Certificates: []tls.Certificate{certificate}}

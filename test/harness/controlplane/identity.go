@@ -23,13 +23,12 @@ func (c *ControlPlane) kube() kubernetes.Interface {
 	return kubernetes.NewForConfigOrDie(c.RESTConfig())
 }
 
-// ServiceAccountUser is the user name under which a ServiceAccount is known.
+// ServiceAccountUser returns the user name of a ServiceAccount.
 func ServiceAccountUser(namespace, name string) string {
 	return "system:serviceaccount:" + namespace + ":" + name
 }
 
-// CreateServiceAccount makes a ServiceAccount without any rights, and its
-// namespace where that is missing.
+// CreateServiceAccount creates a ServiceAccount without any rights, and its namespace if that is missing.
 func (c *ControlPlane) CreateServiceAccount(ctx context.Context, namespace, name string) error {
 	ctx, cancel := context.WithTimeout(ctx, identityTimeout)
 	defer cancel()
@@ -46,10 +45,9 @@ func (c *ControlPlane) CreateServiceAccount(ctx context.Context, namespace, name
 	return err
 }
 
-// AllowStatusPatch lets a user (by ServiceAccountUser's result, or a
-// certificate's common name) patch the status of the object "cluster" of these
-// operator resources, and nothing else: a reporter's role. It waits until the
-// authorizer, which reads roles from a cache, allows it.
+// AllowStatusPatch gives a user the rights of a reporter: to patch the status of the object "cluster" of these
+// operator resources. The user is a result of ServiceAccountUser, or a certificate's common name. AllowStatusPatch
+// waits until the authorizer, which reads roles from a cache, allows it.
 func (c *ControlPlane) AllowStatusPatch(ctx context.Context, user string, resources ...string) error {
 	ctx, cancel := context.WithTimeout(ctx, identityTimeout)
 	defer cancel()
@@ -72,19 +70,19 @@ func (c *ControlPlane) AllowStatusPatch(ctx context.Context, user string, resour
 	_, err = client.RbacV1().ClusterRoleBindings().Create(ctx, &rbacv1.ClusterRoleBinding{
 		ObjectMeta: metav1.ObjectMeta{Name: role.Name},
 		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: role.Name},
-		// A ServiceAccount is a user of that name, so one form does for both.
+		// Kind User also works for a ServiceAccount, by its user name.
 		Subjects: []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.UserKind, Name: user}},
 	}, metav1.CreateOptions{})
 	if err != nil {
 		return fmt.Errorf("bind the role of %s: %w", user, err)
 	}
-	return AwaitAllowed(ctx, client, user, &authorizationv1.ResourceAttributes{ // and with it all others
+	return AwaitAllowed(ctx, client, user, &authorizationv1.ResourceAttributes{ // one role: the others are allowed too
 		Group: OperatorGroup, Version: "v1", Resource: resources[0], Subresource: "status",
 		Name: ClusterObject, Verb: "patch",
 	})
 }
 
-// AwaitAllowed waits until the authorizer, which reads roles from a cache, allows something to a user.
+// AwaitAllowed waits until the authorizer, which reads roles from a cache, allows this to the user.
 func AwaitAllowed(
 	ctx context.Context, client kubernetes.Interface, user string, may *authorizationv1.ResourceAttributes,
 ) error {
@@ -101,16 +99,16 @@ func AwaitAllowed(
 	})
 }
 
-// TokenOptions are what token to mint.
+// TokenOptions are the options of ServiceAccountToken.
 type TokenOptions struct {
-	// Lifetime is at least ten minutes, by the API's rule. Zero: a day, as some tests take an hour.
+	// Lifetime is at least ten minutes: the API requires it. Zero means a day, since some tests take an hour.
 	Lifetime time.Duration
-	// BoundTo makes the token invalid when an object is deleted: a Pod (its node is then named
-	// in the token), Secret or Node. Nil: with the ServiceAccount only.
+	// BoundTo is a Pod, Secret or Node. The token becomes invalid when it is deleted. A token that is bound to a Pod
+	// also names its node. Nil: the token is bound to the ServiceAccount only.
 	BoundTo *authenticationv1.BoundObjectReference
 }
 
-// ServiceAccountToken mints a token by TokenRequest.
+// ServiceAccountToken requests a token by TokenRequest.
 func (c *ControlPlane) ServiceAccountToken(
 	ctx context.Context, namespace, name string, options TokenOptions,
 ) (string, error) {

@@ -14,10 +14,10 @@ import (
 
 var checkName = regexp.MustCompile(`kms-provider-(\d+): `)
 
-// KMSProviders returns why kube-apiserver finds KMS v2 providers unhealthy, by their number in its
-// configuration. It asks them one after another, each by kmsv2PluginProbe.check, and does not stop at the first
-// that is unhealthy. The answer is "ok", or one text in which each provider that is unhealthy has its check's
-// name and an error (k8s.io/apiserver's encryptionconfig, kmsHealthChecker).
+// KMSProviders returns why kube-apiserver considers KMS v2 providers unhealthy, by their number in its
+// configuration. kube-apiserver checks them one after another, each by kmsv2PluginProbe.check, and does not stop at
+// an unhealthy one. It answers "ok", or one text with the check's name and an error for each unhealthy provider
+// (k8s.io/apiserver's encryptionconfig, kmsHealthChecker).
 func (c *ControlPlane) KMSProviders(ctx context.Context) (map[int]string, error) {
 	client, err := rest.HTTPClientFor(c.RESTConfig())
 	if err != nil {

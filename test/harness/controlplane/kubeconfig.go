@@ -11,7 +11,7 @@ import (
 	"github.com/kms-health/kms-health/test/harness/disk"
 )
 
-// Files that WriteKubeconfig makes. Tests replace single ones of them.
+// The files that WriteKubeconfig writes. Tests replace some of them.
 const (
 	KubeconfigFile       = "kubeconfig"
 	KubeconfigTokenFile  = "token"
@@ -20,24 +20,21 @@ const (
 	KubeconfigClientKey  = "tls.key"
 )
 
-// Kubeconfig is what a kubeconfig holds.
+// Kubeconfig is the content of a kubeconfig.
 type Kubeconfig struct {
-	// Server is a URL. Empty: the API server's own, by IP address.
+	// Server is a URL. Empty: the URL of the API server, by IP address.
 	Server string
-	// CA is what the client trusts, PEM. Empty: the serving CA of this moment.
+	// CA is the client's trust bundle, PEM. Empty: the current serving CA.
 	CA []byte
 	// TLSServerName is requested and verified instead of Server's host. Empty:
 	// Server's host.
 	TLSServerName string
-	// Who the client is.
-	Credential Credential
+	Credential    Credential
 }
 
-// WriteKubeconfig writes a kubeconfig into dir, which it makes where needed, and
-// beside it the files that it refers to, by absolute paths: CA, token,
-// certificate and key. Each file is replaced whole, so writing again into a
-// folder rotates credentials under a running client. It returns the path of the
-// kubeconfig.
+// WriteKubeconfig writes a kubeconfig into dir, which it creates if needed, and next to it the files that it names by
+// absolute paths: CA, token, certificate and key. It replaces each file in one step, so a second write into the same
+// folder rotates the credentials of a running client. It returns the path of the kubeconfig.
 func (c *ControlPlane) WriteKubeconfig(dir string, k Kubeconfig) (string, error) {
 	if k.Server == "" {
 		k.Server = c.URL()
@@ -48,7 +45,7 @@ func (c *ControlPlane) WriteKubeconfig(dir string, k Kubeconfig) (string, error)
 	return k.Write(dir)
 }
 
-// Write is WriteKubeconfig for any API server: Server and CA must be set.
+// Write is WriteKubeconfig for any API server. Server and CA must be set.
 func (k Kubeconfig) Write(dir string) (string, error) {
 	dir, err := filepath.Abs(dir)
 	if err != nil {
@@ -87,7 +84,7 @@ func (k Kubeconfig) Write(dir string) (string, error) {
 			return "", err
 		}
 	}
-	// Last, since it refers to the others.
+	// The kubeconfig last, since it names the other files.
 	path := filepath.Join(dir, KubeconfigFile)
 	return path, disk.Replace(path, content)
 }

@@ -10,8 +10,8 @@ import (
 	"sync"
 	"time"
 
-	// Named here only so that go.mod keeps the module: the manifests are read from
-	// these folders of it, and its code is not used.
+	// This import keeps the module in go.mod. The code is not used: OperatorCRDs and ConfigCRDs read the manifests in
+	// folders of the module.
 	_ "github.com/openshift/api/config/v1/zz_generated.crd-manifests"
 	_ "github.com/openshift/api/operator/v1/zz_generated.crd-manifests"
 	_ "github.com/openshift/api/security/v1/zz_generated.crd-manifests"
@@ -32,18 +32,18 @@ import (
 
 const crdTimeout = 2 * time.Minute
 
-// Variant is a feature set of OpenShift: it chooses among the CRD manifests.
+// Variant is a feature set of OpenShift. It selects the CRD manifests.
 type Variant string
 
 const (
 	// Default has no status.encryptionStatus.
 	Default Variant = "Default"
-	// TechPreviewNoUpgrade has it (gate KMSEncryption).
+	// TechPreviewNoUpgrade has status.encryptionStatus (feature gate KMSEncryption).
 	TechPreviewNoUpgrade Variant = "TechPreviewNoUpgrade"
 )
 
-// Resources of operator.openshift.io/v1 and config.openshift.io/v1. The one object of each is ClusterObject, but for
-// cluster operators.
+// Resources of operator.openshift.io/v1 and config.openshift.io/v1. Except for cluster operators, the only object of
+// each resource is ClusterObject.
 const (
 	KubeAPIServers      = contract.KubeAPIServers
 	OpenShiftAPIServers = "openshiftapiservers"
@@ -69,12 +69,12 @@ func ConfigGVR(resource string) schema.GroupVersionResource {
 	return schema.GroupVersionResource{Group: ConfigGroup, Version: "v1", Resource: resource}
 }
 
-// openShiftAPIDir is the folder of the module github.com/openshift/api at the version of our go.mod.
+// openShiftAPIDir returns the folder of the module github.com/openshift/api at the version in go.mod.
 var openShiftAPIDir = sync.OnceValues(func() (string, error) {
 	return program.ModuleDir(".", "github.com/openshift/api")
 })
 
-// OperatorCRDs are the files of the CRDs of the operator resources in a variant, in the order of contract.Resources.
+// OperatorCRDs returns the CRD files of the operator resources in a variant, in the order of contract.Resources.
 func OperatorCRDs(variant Variant) (files []string, err error) {
 	module, err := openShiftAPIDir()
 	if err != nil {
@@ -95,7 +95,7 @@ func OperatorCRDs(variant Variant) (files []string, err error) {
 	return files, nil
 }
 
-// ConfigCRDs are the files of the CRDs that ApplyOpenShiftConfig installs.
+// ConfigCRDs returns the CRD files that ApplyOpenShiftConfig installs.
 func ConfigCRDs(variant Variant) (files []string, err error) {
 	module, err := openShiftAPIDir()
 	for _, file := range []string{
@@ -109,14 +109,14 @@ func ConfigCRDs(variant Variant) (files []string, err error) {
 	return files, err
 }
 
-// MonitoringCRDs are the files of the CRDs of Prometheus's operator that manifests/ uses.
+// MonitoringCRDs returns the CRD files of the Prometheus operator's resources in manifests/.
 func MonitoringCRDs() ([]string, error) {
 	module, err := program.ModuleDir("test/tools/monitoring", "github.com/prometheus-operator/prometheus-operator")
 	crds := filepath.Join(module, "example/prometheus-operator-crd/monitoring.coreos.com_")
 	return []string{crds + "servicemonitors.yaml", crds + "prometheusrules.yaml"}, err
 }
 
-// ApplyMonitoringCRDs installs them.
+// ApplyMonitoringCRDs installs the CRDs of MonitoringCRDs.
 func (c *ControlPlane) ApplyMonitoringCRDs(ctx context.Context) error {
 	files, err := MonitoringCRDs()
 	if err != nil {
@@ -125,10 +125,9 @@ func (c *ControlPlane) ApplyMonitoringCRDs(ctx context.Context) error {
 	return c.InstallCRDs(ctx, files...)
 }
 
-// ApplyOperatorCRDs installs the CRDs of the operator resources in this variant, or changes
-// those that are installed to it, makes sure that each has its object "cluster", and waits until
-// the variant is active. Objects are kept; a field that the new variant lacks is no longer
-// shown, and removed by the next write of the object.
+// ApplyOperatorCRDs installs the CRDs of the operator resources in this variant, or changes the installed CRDs to it.
+// It creates each object "cluster" that is missing, and waits until the variant is active. Existing objects are kept.
+// A field that the new variant lacks is no longer shown, and the next write of the object removes it.
 func (c *ControlPlane) ApplyOperatorCRDs(ctx context.Context, variant Variant) error {
 	ctx, cancel := context.WithTimeout(ctx, crdTimeout)
 	defer cancel()
@@ -155,10 +154,9 @@ func (c *ControlPlane) ApplyOperatorCRDs(ctx context.Context, variant Variant) e
 	return nil
 }
 
-// awaitEncryptionStatus finds out which schema the handler uses: the
-// published OpenAPI document and the CRD's conditions run ahead of it, or after
-// it. A strict dry run that sets the field is refused with "unknown field" where
-// it is unknown; any other answer knows it.
+// awaitEncryptionStatus waits until the handler uses the wanted schema. The published OpenAPI document and the CRD's
+// conditions may change earlier or later than the handler. So it sends a strict dry run that sets the field: the
+// error "unknown field" shows that the schema lacks it.
 func awaitEncryptionStatus(ctx context.Context, objects dynamic.ResourceInterface, field []string, wanted bool) error {
 	path := strings.Join(field, ".")
 	body := `{}`
@@ -170,7 +168,7 @@ func awaitEncryptionStatus(ctx context.Context, objects dynamic.ResourceInterfac
 			DryRun:          []string{metav1.DryRunAll},
 			FieldValidation: metav1.FieldValidationStrict,
 		}, "status")
-		// The code for it is 400 or 422, by the kind of patch.
+		// The status code of that error is 400 or 422, depending on the kind of patch.
 		unknown := err != nil && strings.Contains(err.Error(), `unknown field "`+path+`"`)
 		if err != nil && !unknown && !apierrors.IsInvalid(err) {
 			return err
@@ -182,13 +180,11 @@ func awaitEncryptionStatus(ctx context.Context, objects dynamic.ResourceInterfac
 	})
 }
 
-// ApplyOpenShiftConfig makes the cluster look like OpenShift to clients that read its
-// configuration: it installs the CRDs of apiservers, infrastructures (in this
-// variant: encryption by KMS is in TechPreviewNoUpgrade's alone),
-// clusteroperators and securitycontextconstraints, and makes sure that there are
-// apiservers/cluster, with an empty spec, and infrastructures/cluster. That one
-// gets the status of a highly available cluster on no platform; one that is
-// there already keeps its own.
+// ApplyOpenShiftConfig makes the cluster look like OpenShift to clients that read its configuration. It installs the
+// CRDs of apiservers, infrastructures, clusteroperators and securitycontextconstraints in this variant (only
+// TechPreviewNoUpgrade has encryption by KMS). It creates apiservers/cluster, with an empty spec, and
+// infrastructures/cluster, with the status of a highly available cluster on no platform. It does not change objects
+// that exist.
 func (c *ControlPlane) ApplyOpenShiftConfig(ctx context.Context, variant Variant) error {
 	ctx, cancel := context.WithTimeout(ctx, crdTimeout)
 	defer cancel()
@@ -222,7 +218,7 @@ func (c *ControlPlane) ApplyOpenShiftConfig(ctx context.Context, variant Variant
 	return err
 }
 
-// createCluster creates the object "cluster", and returns nil for one that was there.
+// createCluster creates the object "cluster". It returns nil if the object exists.
 func createCluster(
 	ctx context.Context, objects dynamic.ResourceInterface, group, kind string, spec map[string]any,
 ) (*unstructured.Unstructured, error) {
@@ -241,15 +237,15 @@ func createCluster(
 	return created, nil
 }
 
-// dynamic is an administrator's client without warnings: the manifests are not ours to better.
+// dynamic returns an administrator's client. It drops warnings, since they are about manifests of OpenShift.
 func (c *ControlPlane) dynamic() dynamic.Interface {
 	config := c.RESTConfig()
 	config.WarningHandlerWithContext = rest.NoWarnings{}
 	return dynamic.NewForConfigOrDie(config)
 }
 
-// InstallCRDs applies the CRDs of these files, and waits until each is served. It does not wait
-// until a changed schema takes effect: nothing in the API shows.
+// InstallCRDs applies the CRDs in these files, and waits until each is served. It does not wait until a changed schema
+// takes effect, since the API does not show that.
 func (c *ControlPlane) InstallCRDs(ctx context.Context, files ...string) error {
 	client := c.dynamic()
 	var served []schema.GroupVersionResource
@@ -276,7 +272,7 @@ func (c *ControlPlane) InstallCRDs(ctx context.Context, files ...string) error {
 			}
 		}
 	}
-	// All first, then wait: they become established side by side.
+	// Wait only after all are applied: they become established concurrently.
 	for _, resource := range served {
 		err := wait.For(ctx, crdTimeout, resource.String()+" is served", func(ctx context.Context) error {
 			_, err := client.Resource(resource).List(ctx, metav1.ListOptions{Limit: 1})

@@ -10,17 +10,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Ports are of this range: above what services commonly use, and below Linux's range of source ports.
+// Ports are in this range: above the ports of common services, and below Linux's range of source ports.
 const lowestPort, highestPort = 15000, 32768
 
-// freePort returns a loopback port on which nothing listens just now, and which no other
-// freePort returns.
+// freePort returns a loopback port on which nothing listens now. While this process runs, no other call in any
+// process returns it.
 //
-// It lies below the range from which the kernel takes the source ports of
-// outgoing connections, unlike the port that a listener on port 0 gets. Ours is
-// free for whole stretches of a test while its server is down and clients keep
-// dialling it, and inside that range a dial can meet itself (TCP's simultaneous
-// open), or another connection may hold the port when the server wants it back.
+// The port is below the kernel's range for source ports, unlike the port that a listener on port 0 gets. Tests stop
+// servers while clients keep dialling the port. Inside that range, a dial can connect to itself (TCP's simultaneous
+// open), or another connection may hold the port when the server restarts.
 func freePort() (int, error) {
 	for range 100 {
 		port := lowestPort + rand.IntN(highestPort-lowestPort)
@@ -28,7 +26,7 @@ func freePort() (int, error) {
 		if err != nil {
 			continue
 		}
-		// Reserved until this process ends, by an abstract socket with its number, of which no file is left.
+		// An abstract socket with the port's number reserves it until this process ends, and leaves no file.
 		socket, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 		if err == nil {
 			err = unix.Bind(socket, &unix.SockaddrUnix{Name: "@kms-health-port-" + strconv.Itoa(port)})
@@ -40,7 +38,7 @@ func freePort() (int, error) {
 	return 0, errors.New("no free port found on 127.0.0.1")
 }
 
-// FreeAddress is a host:port at which nothing listens.
+// FreeAddress returns a host:port at which nothing listens.
 func FreeAddress(t testing.TB) string {
 	t.Helper()
 	port, err := freePort()

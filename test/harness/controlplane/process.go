@@ -17,8 +17,7 @@ import (
 // tailBytes bounds how much of a process's log goes into an error.
 const tailBytes = 4 << 10
 
-// killGrace bounds the wait after SIGKILL. Only a process in uninterruptible
-// sleep needs longer, and then there is nothing more that we could do.
+// killGrace bounds the wait after SIGKILL. Only a process in uninterruptible sleep needs longer.
 const killGrace = time.Minute
 
 // Child is one run of a program. A restart is another Child.
@@ -27,18 +26,18 @@ type Child struct {
 	logPath string
 	handle  *os.Process
 	done    chan struct{} // closed once the child is reaped
-	waitErr error         // how it ended; read it after done
+	waitErr error         // the result of exec.Cmd.Wait; read it after done
 }
 
-// StartChild starts binary with exactly this environment (nil: ours) and its output appended to
-// logPath. It ends with this process.
+// StartChild starts binary with exactly this environment (nil: the environment of this process), and appends its
+// output to logPath. The child ends with this process.
 func StartChild(name, binary string, env, args []string, logPath string) (*Child, error) {
 	log, err := os.OpenFile(logPath, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	if err != nil {
 		return nil, fmt.Errorf("open the log of %s: %w", name, err)
 	}
-	// The child has its own descriptor; a file, unlike a pipe, needs no copying
-	// goroutine and stays readable after both have ended.
+	// The child has its own descriptor. A file, unlike a pipe, needs no goroutine that copies, and remains readable
+	// after both processes have ended.
 	defer log.Close()
 	cmd := exec.Command(binary, args...)
 	cmd.Env = env
@@ -51,13 +50,12 @@ func StartChild(name, binary string, env, args []string, logPath string) (*Child
 	return p, err
 }
 
-// StartCommand starts cmd on a thread that has called prepare, unless that is nil.
+// StartCommand starts cmd on a thread that has called prepare, unless prepare is nil.
 //
-// The child gets a process group of its own, so that Ctrl-C in a terminal
-// reaches only us and we end it in order. The kernel sends a Pdeathsig when the
-// *thread* that forked ends, and the Go runtime ends threads as it likes; so the goroutine
-// that forks locks its thread and keeps it until the child is reaped. The thread ends then: prepare
-// may have changed it.
+// The child gets a separate process group, so that Ctrl-C in a terminal reaches only this process, which then ends
+// the child in order. The kernel sends Pdeathsig when the *thread* that forked ends, and the Go runtime may end any
+// thread. So the goroutine locks its thread until the child is reaped. It never unlocks it, so the thread then ends:
+// prepare may have changed it.
 func StartCommand(name string, cmd *exec.Cmd, prepare func() error) (*Child, error) {
 	if cmd.SysProcAttr == nil {
 		cmd.SysProcAttr = &syscall.SysProcAttr{}
@@ -66,7 +64,7 @@ func StartCommand(name string, cmd *exec.Cmd, prepare func() error) (*Child, err
 	p := &Child{Name: name, done: make(chan struct{})}
 	started := make(chan error)
 	go func() {
-		runtime.LockOSThread() // for good
+		runtime.LockOSThread() // never unlocked
 		var err error
 		if prepare != nil {
 			err = prepare()
@@ -88,13 +86,13 @@ func StartCommand(name string, cmd *exec.Cmd, prepare func() error) (*Child, err
 	return p, nil
 }
 
-// PID is the process id, of a process that may have ended.
+// PID returns the process ID. The process may have ended.
 func (p *Child) PID() int { return p.handle.Pid }
 
 // Done is closed once the process has ended and is reaped.
 func (p *Child) Done() <-chan struct{} { return p.done }
 
-// Err returns how it ended, as exec.Cmd.Wait does. Read it after Done.
+// Err returns the result of exec.Cmd.Wait. Call it only after Done is closed.
 func (p *Child) Err() error { return p.waitErr }
 
 // Running returns whether the child has not been reaped yet.
@@ -110,8 +108,8 @@ func (p *Child) Running() bool {
 	}
 }
 
-// Signal sends sig to the child alone. os.Process holds a pidfd, so a signal
-// never hits a stranger that got the number of a child which has just ended.
+// Signal sends sig to the child alone. os.Process holds a pidfd, so the signal cannot reach another process that got
+// the process ID of an ended child.
 func (p *Child) Signal(sig syscall.Signal) error {
 	if !p.Running() {
 		return os.ErrProcessDone
@@ -122,10 +120,10 @@ func (p *Child) Signal(sig syscall.Signal) error {
 	return nil
 }
 
-// Stop sends SIGTERM to the child, and kills it after grace or when ctx ends. On
-// return without an error the child is reaped and its ports are free.
+// Stop sends SIGTERM to the child, and kills it after grace or when ctx ends. If it returns no error, the child is
+// reaped and its ports are free.
 func (p *Child) Stop(ctx context.Context, grace time.Duration) error {
-	// A frozen process handles SIGTERM once it is continued.
+	// A stopped process handles SIGTERM only after SIGCONT.
 	return p.end(ctx, grace, syscall.SIGTERM, syscall.SIGCONT)
 }
 
@@ -161,8 +159,8 @@ func (p *Child) End() error {
 	return p.waitErr
 }
 
-// await polls check until it succeeds, the process ends or a start's time is over. The error has what the
-// check returned last, how the process ended, and the end of its log.
+// await polls check until it succeeds, the process ends or startTimeout is over. The error has the last result of
+// the check, how the process ended, and the end of its log.
 func (p *Child) await(ctx context.Context, check func(context.Context) error) error {
 	ctx, cancel := context.WithTimeout(ctx, startTimeout)
 	defer cancel()

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// proxyDialTimeout bounds the way from the proxy to its target, on loopback.
+// proxyDialTimeout bounds the dial from the proxy to its target, on loopback.
 const proxyDialTimeout = 5 * time.Second
 
 // ProxyMode is what a Proxy does to the network between a client and a server.
@@ -16,18 +16,16 @@ type ProxyMode string
 const (
 	// Pass forwards.
 	Pass ProxyMode = "Pass"
-	// Refuse makes the kernel refuse new connections, as when no server is
-	// there. Those that are open go on; see ResetConnections.
+	// Refuse makes the kernel refuse new connections, as if no server listened. Open connections continue; see
+	// ResetConnections.
 	Refuse ProxyMode = "Refuse"
-	// BlackHole swallows: new connections are accepted and answered nothing, and
-	// those that are open get no more data. A connection that was in this mode is
-	// lost for good, as behind a firewall that forgot it: after a return to
-	// Pass only new ones work.
+	// BlackHole accepts new connections and never answers, and open connections get no more data. A connection that
+	// was in this mode never works again, as behind a firewall that lost its state: after Pass, only new connections
+	// work.
 	BlackHole ProxyMode = "BlackHole"
 )
 
-// Proxy forwards TCP connections from one loopback port, fixed for its whole
-// life, to a target, as long as its mode lets it.
+// Proxy forwards TCP connections from one loopback port, which does not change, to a target, if its mode permits it.
 type Proxy struct {
 	dial    func() (net.Conn, error)
 	address string
@@ -39,11 +37,11 @@ type Proxy struct {
 	conns    map[*proxyConn]bool
 }
 
-// proxyConn is one client's connection, and the one to the target, guarded by Proxy.mu.
+// proxyConn is a client's connection and its connection to the target, guarded by Proxy.mu.
 type proxyConn struct {
 	client    *net.TCPConn
 	upstream  net.Conn
-	swallowed bool // cut off from its target for good, while the client's side stays open
+	swallowed bool // never forwarded again; the client's connection stays open
 }
 
 // NewProxy listens on a free port and passes connections to target, a host:port
@@ -52,7 +50,7 @@ func NewProxy(target string) (*Proxy, error) {
 	return NewProxyBy(func() (net.Conn, error) { return net.DialTimeout("tcp", target, proxyDialTimeout) })
 }
 
-// NewProxyBy is NewProxy to what dial connects to.
+// NewProxyBy is NewProxy, with dial to connect to the target.
 func NewProxyBy(dial func() (net.Conn, error)) (*Proxy, error) {
 	port, err := freePort()
 	if err != nil {
@@ -66,7 +64,7 @@ func NewProxyBy(dial func() (net.Conn, error)) (*Proxy, error) {
 // URL is the proxy's address for a client of a TLS server behind it.
 func (p *Proxy) URL() string { return "https://" + p.address }
 
-// SetMode changes what happens from now on.
+// SetMode sets the mode, from now on.
 func (p *Proxy) SetMode(mode ProxyMode) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -94,7 +92,7 @@ func (p *Proxy) SetMode(mode ProxyMode) error {
 	return nil
 }
 
-// ResetConnections ends every open connection by RST, and leaves the mode as it is.
+// ResetConnections ends every open connection by RST. It does not change the mode.
 func (p *Proxy) ResetConnections() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -103,9 +101,9 @@ func (p *Proxy) ResetConnections() {
 	}
 }
 
-// Close resets all connections, frees the port, and waits until nothing runs.
+// Close resets all connections, frees the port, and waits until all goroutines have ended.
 func (p *Proxy) Close() {
-	_ = p.SetMode(Refuse) // closing a listener never fails here
+	_ = p.SetMode(Refuse) // Refuse returns no error
 	p.ResetConnections()
 	p.wg.Wait()
 }
@@ -118,7 +116,7 @@ func (p *Proxy) accept(listener net.Listener) {
 		}
 		p.mu.Lock()
 		c := &proxyConn{client: client.(*net.TCPConn), swallowed: p.mode == BlackHole}
-		if p.listener != listener { // accepted before, and handed to us after, it was closed
+		if p.listener != listener { // the listener was closed after it accepted this connection
 			c.reset()
 		} else {
 			p.conns[c] = true
@@ -132,7 +130,7 @@ func (p *Proxy) serve(c *proxyConn) {
 	upstream, err := p.dial()
 	p.mu.Lock()
 	if err != nil {
-		c.reset() // what a client gets from a load balancer without a healthy server
+		c.reset() // as a load balancer without a healthy server does
 	} else if c.upstream = upstream; c.swallowed {
 		upstream.Close()
 	}
@@ -148,7 +146,7 @@ func (p *Proxy) serve(c *proxyConn) {
 	swallowed := c.swallowed
 	p.mu.Unlock()
 	if swallowed {
-		_, _ = io.Copy(io.Discard, c.client) // still read, so that a client that gives up is noticed
+		_, _ = io.Copy(io.Discard, c.client) // read on, to notice when the client closes
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()

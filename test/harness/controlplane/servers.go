@@ -19,14 +19,13 @@ import (
 )
 
 const (
-	// startTimeout is for each server. A start is CPU time: seconds when alone on two cores, tens
-	// of seconds when tests of several packages share them.
+	// startTimeout is for each server. A start takes seconds on two idle cores, and tens of seconds while tests of
+	// several packages share them.
 	startTimeout = 4 * time.Minute
-	// stopGrace is for etcd, and for kube-apiserver, which ends within a second or two unless requests
-	// are still being served.
+	// stopGrace is for etcd and for kube-apiserver, which ends within two seconds unless it still serves requests.
 	stopGrace = 20 * time.Second
-	// A single question to a server that does not answer must not use up the
-	// whole wait: a starting server accepts connections before it serves them.
+	// pollCallTimeout is for one call. A starting server accepts connections before it serves them, and one call must
+	// not use up the whole wait.
 	pollCallTimeout = 5 * time.Second
 )
 
@@ -43,26 +42,25 @@ const (
 	rootCAFile           = "root-ca.crt"
 )
 
-// live is /livez but for one check: a server with objects that an unhealthy KMS plugin
-// encrypted waits a minute for the caches of those, and serves all else meanwhile.
+// live is /livez without one check: if an unhealthy KMS plugin encrypted objects, the server waits a minute for
+// their caches, and serves everything else meanwhile.
 const live = "/livez?exclude=poststarthook/storage-readiness"
 
 // RootCAPublisherController is the name of the controller that writes the ConfigMaps kube-root-ca.crt
 // (k8s.io/kubernetes/cmd/kube-controller-manager/names).
 const RootCAPublisherController = "root-ca-certificate-publisher-controller"
 
-// OperatorControllers are those that tests of an operator need: ServiceAccounts
-// and their tokens, the workloads that it creates, and what cleans up. No
-// controller evicts pods from a node that stopped reporting. The garbage collector
-// observes a new CRD's objects within 30 seconds, not at once.
+// OperatorControllers are the controllers that tests of an operator need: for ServiceAccounts and their tokens, for
+// the workloads that the operator creates, and for cleanup. None evicts pods from a node that stopped reporting. The
+// garbage collector observes the objects of a new CRD only after up to 30 seconds.
 var OperatorControllers = []string{
 	"serviceaccount-controller", "serviceaccount-token-controller", RootCAPublisherController,
 	"daemonset-controller", "deployment-controller", "replicaset-controller",
 	"garbage-collector-controller", "namespace-controller", "clusterrole-aggregation-controller",
 }
 
-// startServer starts one of the servers, if it does not run, and waits until a check succeeds. A server
-// that does not get there is killed.
+// startServer starts a server and waits until check succeeds. It fails if the server runs already, and kills a server
+// that does not pass in time.
 func (c *ControlPlane) startServer(
 	ctx context.Context, server **Child, name string, args []string, check func(context.Context) error,
 ) error {
@@ -96,22 +94,21 @@ func (c *ControlPlane) startEtcd(ctx context.Context) error {
 	}
 	c.etcdURL = "http://" + loopback(port)
 	args := etcdArgs(c.etcdURL, filepath.Join(c.dir, "etcd"))
-	if !c.options.SyncEtcd { // data must survive a killed API server, not a power cut
+	if !c.options.SyncEtcd { // the data need not survive a power cut
 		args = append(args, "--unsafe-no-fsync")
 	}
 	return c.startServer(ctx, &c.etcd, "etcd", args, func(ctx context.Context) error { return get(ctx, nil, c.etcdURL+"/health", "") })
 }
 
-// StartAPIServer starts kube-apiserver, for the first time or again with the
-// same port, data, certificates and keys, and waits until it is live: its RBAC
-// bootstrap is done by then. A server that does not get there is killed.
+// StartAPIServer starts kube-apiserver and waits until it is live; its RBAC bootstrap is done then. A restart uses
+// the same port, data, certificates and keys. A server that does not become live in time is killed.
 func (c *ControlPlane) StartAPIServer(ctx context.Context) error {
 	return c.startServer(ctx, &c.api, "kube-apiserver", c.apiServerArgs(), func(ctx context.Context) error {
 		return get(ctx, c.adminTLS(), c.URL()+live, c.adminToken)
 	})
 }
 
-// AwaitReady waits until /readyz passes. With an unhealthy KMS plugin it never does.
+// AwaitReady waits until /readyz passes. It never passes with an unhealthy KMS plugin.
 func (c *ControlPlane) AwaitReady(ctx context.Context) error {
 	return c.child(&c.api).await(ctx, func(ctx context.Context) error {
 		return get(ctx, c.adminTLS(), c.URL()+"/readyz", c.adminToken)
@@ -122,9 +119,8 @@ func (c *ControlPlane) adminTLS() *tls.Config {
 	return &tls.Config{RootCAs: c.servingCA.Pool(), ServerName: servingNames[0]}
 }
 
-// StopAPIServer ends kube-apiserver in order and waits until the process is
-// stopped and its port free. One that does not end within 20 seconds, or by the
-// end of ctx, is killed.
+// StopAPIServer ends kube-apiserver in order, and waits until the process has ended and the port is free. It kills
+// the process after 20 seconds, or at the end of ctx.
 func (c *ControlPlane) StopAPIServer(ctx context.Context) error {
 	return c.child(&c.api).Stop(ctx, stopGrace)
 }
@@ -132,14 +128,13 @@ func (c *ControlPlane) StopAPIServer(ctx context.Context) error {
 // KillAPIServer ends kube-apiserver by SIGKILL and waits until it has ended.
 func (c *ControlPlane) KillAPIServer() error { return c.child(&c.api).Kill() }
 
-// FreezeAPIServer stops the process by SIGSTOP: the kernel still accepts
-// connections and data for it, and nothing answers.
+// FreezeAPIServer stops the process by SIGSTOP: the kernel still accepts connections and data, but nothing answers.
 func (c *ControlPlane) FreezeAPIServer() error { return c.child(&c.api).Signal(syscall.SIGSTOP) }
 
-// ThawAPIServer continues a frozen process, which then serves what has piled up.
+// ThawAPIServer continues a frozen process, which then serves the waiting requests.
 func (c *ControlPlane) ThawAPIServer() error { return c.child(&c.api).Signal(syscall.SIGCONT) }
 
-// APIServerPID is the process id of kube-apiserver, 0 while it is not running.
+// APIServerPID returns the process ID of kube-apiserver, 0 while it is not running.
 func (c *ControlPlane) APIServerPID() int {
 	if p := c.child(&c.api); p.Running() {
 		return p.PID()
@@ -147,7 +142,7 @@ func (c *ControlPlane) APIServerPID() int {
 	return 0
 }
 
-// EtcdPID is the process id of etcd.
+// EtcdPID returns the process ID of etcd.
 func (c *ControlPlane) EtcdPID() int { return c.child(&c.etcd).PID() }
 
 func (c *ControlPlane) child(server **Child) *Child {
@@ -164,7 +159,7 @@ func (c *ControlPlane) apiServerArgs() []string {
 		"--bind-address=127.0.0.1",
 		"--advertise-address=127.0.0.1",
 		"--secure-port=" + strconv.Itoa(c.port),
-		// Loopback is no lawful address of an Endpoints object.
+		// An Endpoints object must not have a loopback address.
 		"--endpoint-reconciler-type=none",
 		"--service-cluster-ip-range=10.0.0.0/24",
 		"--allow-privileged=true",
@@ -178,12 +173,12 @@ func (c *ControlPlane) apiServerArgs() []string {
 		"--service-account-signing-key-file=" + c.file(signingKeyFile),
 
 		"--authorization-mode=Node,RBAC",
-		// What kubeadm and OpenShift add to the default plugins.
+		// kubeadm and OpenShift add this to the default plugins.
 		"--enable-admission-plugins=NodeRestriction",
 
-		// Otherwise it serves on for a while, and holds the port.
+		// Otherwise the process keeps the port for a while.
 		"--shutdown-delay-duration=0s",
-		// Otherwise an open watch holds the process, for up to a minute.
+		// Otherwise an open watch keeps the process alive for up to a minute.
 		"--shutdown-watch-termination-grace-period=1s",
 	}
 	c.mu.Lock()
@@ -195,8 +190,7 @@ func (c *ControlPlane) apiServerArgs() []string {
 		args = append(args,
 			"--audit-policy-file="+c.file(auditPolicyFile),
 			"--audit-log-path="+c.auditLog(),
-			// Blocking writes an event before its request is done with; one
-			// file without rotation is complete for a reader.
+			// Blocking: an event is written before its request is finished. One file without rotation has all events.
 			"--audit-log-mode=blocking",
 			"--audit-log-maxsize=0",
 		)
@@ -204,10 +198,9 @@ func (c *ControlPlane) apiServerArgs() []string {
 	return append(args, c.options.ExtraArgs...)
 }
 
-// SetEncryptionConfig replaces the content of the EncryptionConfiguration file.
-// It counts from the next start of the API server, or at once where that runs
-// with --encryption-provider-config-automatic-reload (see Options.ExtraArgs)
-// and had such a file when it started.
+// SetEncryptionConfig replaces the content of the EncryptionConfiguration file. It takes effect at the next start of
+// the API server. It takes effect at once if the API server was started with such a file and with the flag
+// --encryption-provider-config-automatic-reload (see Options.ExtraArgs).
 func (c *ControlPlane) SetEncryptionConfig(content []byte) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -215,12 +208,11 @@ func (c *ControlPlane) SetEncryptionConfig(content []byte) error {
 	return disk.Replace(c.file(encryptionFile), content)
 }
 
-// StartControllerManager runs kube-controller-manager, for the first time or
-// again, with these controllers, and waits until all report that they run. The API server
-// must serve. From then on the API server may come and go, but what watches it looks
-// for it ever more seldom, up to once a minute.
+// StartControllerManager starts or restarts kube-controller-manager with these controllers, and waits until all of
+// them report that they run. The API server must serve. It may be restarted later, but the controllers' watches then
+// retry with a backoff of up to a minute.
 func (c *ControlPlane) StartControllerManager(ctx context.Context, controllers ...string) error {
-	pair, err := c.SignUser(certLifetime, "system:kube-controller-manager") // to which roles are bound
+	pair, err := c.SignUser(certLifetime, "system:kube-controller-manager") // the default roles are bound to this user
 	if err != nil {
 		return err
 	}
@@ -245,31 +237,31 @@ func (c *ControlPlane) StartControllerManager(ctx context.Context, controllers .
 		"--service-account-private-key-file=" + c.file(signingKeyFile),
 		"--root-ca-file=" + c.file(rootCAFile),
 
-		// Its port is only used to check whether it runs.
+		// The port is only used to check whether it runs.
 		"--bind-address=127.0.0.1",
 		"--secure-port=" + strconv.Itoa(port),
 		"--tls-cert-file=" + c.file(servingCertFile),
 		"--tls-private-key-file=" + c.file(servingKeyFile),
 		"--profiling=false",
 
-		// Two cores, and few objects: a worker each, that need not wait.
+		// There are two cores and few objects: one worker for each controller, without client-side rate limits.
 		"--kube-api-qps=200",
 		"--kube-api-burst=400",
 	}
 	for _, of := range []string{"daemonset", "deployment", "gc", "namespace", "replicaset", "serviceaccount-token"} {
 		args = append(args, "--concurrent-"+of+"-syncs=1")
 	}
-	// Until they are started, /healthz reports "ok" without the controllers.
+	// Before the controllers are started, /healthz reports "ok" without naming them.
 	return c.startServer(ctx, &c.manager, "kube-controller-manager", args, func(ctx context.Context) error {
 		return get(ctx, c.adminTLS(), "https://"+loopback(port)+"/healthz?verbose", "", controllers...)
 	})
 }
 
-// KillControllerManager ends it by SIGKILL and waits until it has ended.
+// KillControllerManager ends kube-controller-manager by SIGKILL and waits until it has ended.
 func (c *ControlPlane) KillControllerManager() error { return c.child(&c.manager).Kill() }
 
-// get gets url once, and requires 200, and that these checks are named as passed. It keeps no connection:
-// a question must not go down one that a frozen or restarted server has left behind.
+// get gets url once. It requires status 200, and that the answer names these checks as passed. It does not reuse
+// connections: one to a server that was frozen or restarted may be dead.
 func get(ctx context.Context, config *tls.Config, url, token string, passed ...string) error {
 	ctx, cancel := context.WithTimeout(ctx, pollCallTimeout)
 	defer cancel()

@@ -10,13 +10,12 @@ import (
 	"github.com/kms-health/kms-health/test/harness/program"
 )
 
-// StartForTest starts a control plane that ends with the test. When the test
-// failed, its logs are kept in .logs/ in the root of the checkout, and the test's
-// output has their path.
+// StartForTest starts a control plane that ends with the test. If the test fails, the logs are kept in .logs/ in the
+// root of the checkout, and the test's output has their path.
 func StartForTest(t testing.TB, options Options) *ControlPlane {
 	t.Helper()
 	if options.Dir == "" {
-		// Made here, so that the logs of a failed start are still there below.
+		// Not by Start, which would remove a temporary folder, and with it the logs, when it fails.
 		options.Dir = t.TempDir()
 	}
 	c, err := Start(t.Context(), options)
@@ -35,7 +34,7 @@ func StartForTest(t testing.TB, options Options) *ControlPlane {
 	return c
 }
 
-// AdminKubeconfig is the path of an administrator's, in a folder that ends with the test.
+// AdminKubeconfig returns the path of an administrator's kubeconfig. The file is removed at the end of the test.
 func (c *ControlPlane) AdminKubeconfig(t testing.TB) string {
 	t.Helper()
 	path, err := c.WriteKubeconfig(t.TempDir(), Kubeconfig{Credential: Credential{Token: c.adminToken}})
@@ -49,8 +48,8 @@ func keepLogs(t testing.TB, dir string) {
 	t.Helper()
 	root, err := program.Root()
 	kept := filepath.Join(root, ".logs", unsafeInName.ReplaceAllString(t.Name(), "_"))
-	logs, _ := filepath.Glob(filepath.Join(dir, "*.log")) // fails for a bad pattern only
-	// What lies there is of an earlier run of the same test.
+	logs, _ := filepath.Glob(filepath.Join(dir, "*.log")) // only a bad pattern is an error
+	// Remove the logs of an earlier run of the same test.
 	err = errors.Join(err, os.RemoveAll(kept), os.MkdirAll(kept, 0o755))
 	for _, log := range logs {
 		content, readErr := os.ReadFile(log)

@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// Read is the content of a file.
+// Read returns the content of a file.
 func Read(t testing.TB, path string) []byte {
 	t.Helper()
 	content, err := os.ReadFile(path)
@@ -18,7 +18,7 @@ func Read(t testing.TB, path string) []byte {
 	return content
 }
 
-// Write writes a file, which the user of the test alone can read.
+// Write writes a file that only the test's user can read.
 func Write(t testing.TB, path string, content []byte) {
 	t.Helper()
 	if err := os.WriteFile(path, content, 0o600); err != nil {
@@ -26,8 +26,8 @@ func Write(t testing.TB, path string, content []byte) {
 	}
 }
 
-// Replace replaces a file whole, so that a reader which watches it (the API
-// server its certificate, the reporter its token) never reads a partial file.
+// Replace replaces a file in one step, so that a program that watches it (the API server its certificate, the reporter
+// its token) never reads a partial file.
 func Replace(path string, content []byte) error {
 	f, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+"-*")
 	if err != nil {

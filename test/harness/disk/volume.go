@@ -7,8 +7,8 @@ import (
 	"path/filepath"
 )
 
-// WriteVolume shows these files in a folder, all at once and as a kubelet does: a new version, which
-// one rename of the link ..data makes the visible one. Same files, no change.
+// WriteVolume writes these files into a folder as a kubelet does: one rename of the link ..data makes all of them
+// visible. It changes nothing if the files are the same.
 func WriteVolume(dir string, files map[string]string) error {
 	link := filepath.Join(dir, "..data")
 	former, err := os.Readlink(link)

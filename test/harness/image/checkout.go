@@ -10,14 +10,14 @@ import (
 	"time"
 )
 
-// Programs are those with an image: kms-health-PROGRAM, the target PROGRAM of the Dockerfile.
+// Programs are the programs with an image: image kms-health-PROGRAM, target PROGRAM of the Dockerfile.
 var Programs = []string{"operator", "reporter"}
 
-// Architectures are those that images are for, as Go names them.
+// Architectures are the architectures of the images, as Go names them.
 var Architectures = []string{"amd64", "arm64", "ppc64le", "s390x"}
 
-// FromCheckout makes the image REGISTRY/kms-health-PROGRAM:VERSION of a checkout for these
-// architectures. Equal commits give equal digests, with one version of Go. dir gets the programs.
+// FromCheckout builds the image REGISTRY/kms-health-PROGRAM:VERSION of a checkout for these architectures, and the
+// programs in dir. With the same version of Go, equal commits give equal digests.
 func FromCheckout(ctx context.Context, root, program, registry, version, dir string,
 	architectures ...string) (*Index, error) {
 	revision, at := Commit(ctx, root)
@@ -39,7 +39,7 @@ func FromCheckout(ctx context.Context, root, program, registry, version, dir str
 	return NewIndex(registry+"/kms-health-"+program+":"+version, images...)
 }
 
-// Commit is the checkout's commit and its time; without one, "unknown" and the zero time.
+// Commit returns the checkout's commit and its time, or "unknown" and the zero time.
 func Commit(ctx context.Context, root string) (string, time.Time) {
 	out, err := exec.CommandContext(ctx, "git", "-C", root, "log", "-1", "--no-show-signature", "--format=%H %cI").Output()
 	revision, when, found := strings.Cut(strings.TrimSpace(string(out)), " ")

@@ -17,11 +17,10 @@ var (
 	label    = regexp.MustCompile(`([a-z.]+)="([^"]*)"`)
 )
 
-// FromDockerfile is the image that `docker build --target` would make: its files are
-// made by the Dockerfile's own command, on this host, from the checkout at root, and
-// its configuration is read from the target's instructions. It supports the
-// instructions that our Dockerfile uses; another one is an error. dir gets these files, and
-// args are the build arguments, TARGETARCH among them.
+// FromDockerfile returns the image that `docker build --target` would build. It runs the Dockerfile's RUN command on
+// this host, in the checkout at root, and reads the configuration from the target's instructions. dir gets the files,
+// and args are the build arguments, with TARGETARCH. An instruction that the project's Dockerfile does not use is an
+// error.
 func FromDockerfile(ctx context.Context, root, target, dir string, args map[string]string) (*Image, error) {
 	content, err := os.ReadFile(filepath.Join(root, "Dockerfile"))
 	if err != nil {

@@ -15,7 +15,7 @@ import (
 	"github.com/kms-health/kms-health/test/harness/program"
 )
 
-// Whoever gets an image gets copies of the programs' modules, whose licences ask for their text.
+// An image has copies of the programs' modules. Their licences require that their text is distributed too.
 func TestImagesHaveTheLicencesOfTheirPrograms(t *testing.T) {
 	root, err := program.Root()
 	if err != nil {
@@ -62,7 +62,7 @@ func TestImagesHaveTheLicencesOfTheirPrograms(t *testing.T) {
 			licences := []string{"std " + info.GoVersion}
 			for _, module := range info.Deps {
 				licences = append(licences, module.Path+" "+module.Version)
-				if module.Path == "k8s.io/utils" { // which has a copy of a part of Go
+				if module.Path == "k8s.io/utils" { // this module has a copy of a part of Go
 					licences = append(licences, module.Path+" "+module.Version+"/internal/third_party/forked/golang")
 				}
 			}

@@ -26,17 +26,17 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/types"
 )
 
-// Image is a container image of files and nothing else. Equal ones have equal digests.
+// Image is a container image that has only files. Equal images have equal digests.
 type Image struct {
-	Architecture string            // empty: this host's
-	Files        map[string]string // files of the host, by their path in the image
+	Architecture string            // empty: the architecture of this host
+	Files        map[string]string // path in the image: path on this host
 	Entrypoint   []string
 	User         string
 	Labels       map[string]string
 	Created      time.Time
 }
 
-// build makes the image with OCI's media types.
+// build builds the image with OCI's media types.
 func (i *Image) build() (v1.Image, error) {
 	layer, err := tarball.LayerFromOpener(i.layer, tarball.WithCompressionLevel(gzip.BestSpeed),
 		tarball.WithMediaType(types.OCILayer))
@@ -60,7 +60,7 @@ func (i *Image) build() (v1.Image, error) {
 
 func (i *Image) architecture() string { return cmp.Or(i.Architecture, runtime.GOARCH) }
 
-// layer is a tar of the files. It is opened several times.
+// layer returns a tar of the files. It is called several times.
 func (i *Image) layer() (io.ReadCloser, error) {
 	r, w := io.Pipe()
 	go func() { w.CloseWithError(i.writeLayer(w)) }()
@@ -77,7 +77,7 @@ func (i *Image) writeLayer(w io.Writer) error {
 	return out.Close()
 }
 
-// addFile gives every user the file to read, and to execute where its owner may, whatever the host's umask.
+// addFile adds a file that every user can read, and can execute if its owner can. The host's umask has no effect.
 func addFile(out *tar.Writer, file, as string) error {
 	f, err := os.Open(file)
 	if err != nil {
@@ -99,13 +99,13 @@ func addFile(out *tar.Writer, file, as string) error {
 	return err
 }
 
-// Index is an image for several architectures.
+// Index is an image index: one image for several architectures.
 type Index struct {
 	index v1.ImageIndex
 	name  name.Reference
 }
 
-// NewIndex joins images of one name, which has a tag.
+// NewIndex joins images under one name, which must have a tag.
 func NewIndex(named string, images ...*Image) (*Index, error) {
 	tag, err := name.NewTag(named)
 	if err != nil {
@@ -124,10 +124,10 @@ func NewIndex(named string, images ...*Image) (*Index, error) {
 	return x, nil
 }
 
-// Name is the image's name with its tag.
+// Name returns the image's name with its tag.
 func (x *Index) Name() string { return x.name.Name() }
 
-// ByDigest is the image's name by digest.
+// ByDigest returns the image's name with its digest.
 func (x *Index) ByDigest() (string, error) {
 	digest, err := x.index.Digest()
 	if err != nil {
@@ -136,8 +136,7 @@ func (x *Index) ByDigest() (string, error) {
 	return x.name.Context().Digest(digest.String()).Name(), nil
 }
 
-// WriteLayout writes the image into a folder, as an OCI image layout, which crane, skopeo and
-// podman push.
+// WriteLayout writes the image into a folder, as an OCI image layout. crane, skopeo and podman can push it.
 func (x *Index) WriteLayout(dir string) error {
 	path, err := layout.Write(dir, empty.Index)
 	if err != nil {
@@ -149,8 +148,7 @@ func (x *Index) WriteLayout(dir string) error {
 	}))
 }
 
-// WriteArchive writes the image as an archive of an OCI image layout, which docker, podman and
-// containerd load.
+// WriteArchive writes the image as an archive of an OCI image layout. docker, podman and containerd can load it.
 func (x *Index) WriteArchive(archive string) (err error) {
 	dir, err := os.MkdirTemp(filepath.Dir(archive), "layout-")
 	if err != nil {

@@ -22,13 +22,12 @@ const ControlPlaneLabel = "node-role.kubernetes.io/control-plane"
 type kubelet struct {
 	name   string
 	client *kubernetes.Clientset // as system:node:<name>
-	ip     string                // of TEST-NET-1: nothing answers there
+	ip     string                // in TEST-NET-1: nothing answers there
 }
 
-// AddNode registers a Ready node without taints and simulates its kubelet from now
-// on. It has the labels of a control-plane node: ControlPlaneLabel,
-// kubernetes.io/hostname, os and arch; a test that needs others, or taints, writes
-// them. A Node of that name that is there already is taken over.
+// AddNode registers a Ready node and simulates its kubelet from now on. The node has no taints, and the labels of a
+// control-plane node: ControlPlaneLabel, kubernetes.io/hostname, os and arch. AddNode adopts an existing Node of this
+// name.
 func (n *Nodes) AddNode(ctx context.Context, name string) error {
 	config := rest.CopyConfig(n.config)
 	config.Impersonate = rest.ImpersonationConfig{UserName: "system:node:" + name, Groups: []string{"system:nodes"}}
@@ -47,7 +46,7 @@ func (n *Nodes) AddNode(ctx context.Context, name string) error {
 	return nil
 }
 
-// register is an administrator's work: a node may not give itself these labels.
+// register writes as an administrator: a node must not set these labels itself.
 func (n *Nodes) register(ctx context.Context, k *kubelet) error {
 	labels := map[string]string{
 		ControlPlaneLabel: "", corev1.LabelHostname: k.name, corev1.LabelOSStable: "linux", corev1.LabelArchStable: "amd64",
@@ -67,7 +66,7 @@ func (n *Nodes) register(ctx context.Context, k *kubelet) error {
 			node.Labels = map[string]string{}
 		}
 		maps.Copy(node.Labels, labels)
-		// Admission taints a new node until the node controller finds it ready.
+		// An admission plugin adds this taint to a new node, and the node controller removes it once the node is ready.
 		node.Spec.Taints = slices.DeleteFunc(node.Spec.Taints, func(taint corev1.Taint) bool {
 			return taint.Key == corev1.TaintNodeNotReady
 		})
@@ -100,9 +99,8 @@ func (k *kubelet) status() corev1.NodeStatus {
 	}
 }
 
-// RemoveNode removes a node as an administrator does: the Node is deleted,
-// its static pods are forgotten, and its pods are deleted, as the pod garbage
-// collector would.
+// RemoveNode deletes the Node, as an administrator does, and its pods, as the pod garbage collector does. It forgets
+// its static pods.
 func (n *Nodes) RemoveNode(ctx context.Context, name string) error {
 	n.mu.Lock()
 	delete(n.kubelets, name)
@@ -116,7 +114,7 @@ func (n *Nodes) RemoveNode(ctx context.Context, name string) error {
 	if err != nil && !apierrors.IsNotFound(err) {
 		return fmt.Errorf("remove node %s: %w", name, err)
 	}
-	// By the API, since our copy may lack the youngest.
+	// From the API: the watched copy may lack the newest pods.
 	pods, err := n.admin.CoreV1().Pods("").List(ctx, metav1.ListOptions{FieldSelector: "spec.nodeName=" + name})
 	if err != nil {
 		return fmt.Errorf("remove node %s: list its pods: %w", name, err)
@@ -135,7 +133,7 @@ func (n *Nodes) kubelet(name string) *kubelet {
 	return n.kubelets[name]
 }
 
-// deleteNow deletes this pod, not another one of its name. It may be deleted already.
+// deleteNow deletes this pod, and not another pod of the same name. The pod may already be deleted.
 func deleteNow(ctx context.Context, client kubernetes.Interface, pod *corev1.Pod) error {
 	err := client.CoreV1().Pods(pod.Namespace).Delete(ctx, pod.Name, metav1.DeleteOptions{
 		GracePeriodSeconds: new(int64(0)),

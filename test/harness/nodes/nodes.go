@@ -1,17 +1,17 @@
-// Package nodes simulates the nodes of a control plane that has none (package controlplane): the
-// kubelets and the scheduler as far as the API shows them, so that DaemonSets become ready,
-// Deployments roll and static pods have their mirrors, in milliseconds and without root.
+// Package nodes simulates nodes for a control plane of package controlplane, which has none. It does what kubelets and
+// the scheduler do in the API: DaemonSets become ready, Deployments roll out and static pods have mirror pods, in
+// milliseconds and without root.
 //
-//   - Nodes are Ready, and labelled as a control plane's.
-//   - A pod without a node is bound to one that its nodeSelector or its DaemonSet names.
-//   - A bound pod becomes Running and Ready, or what PodBehaviour makes of its containers.
+//   - Nodes are Ready, and have the labels of a control-plane node.
+//   - A pod without a node is bound to one that its nodeSelector or its DaemonSet permits.
+//   - A bound pod becomes Running and Ready, unless PodBehaviour sets another status of its containers.
 //   - A deleted pod is removed at once, whatever its grace period.
-//   - Static pods have mirror pods, under the rules of NodeRestriction: all writes of a node are
-//     made as system:node:<name>, by impersonation.
+//   - Static pods have mirror pods, under the rules of NodeRestriction: a node writes as
+//     system:node:<name>, by impersonation.
 //
-// Nothing runs: no container, no probe, no volume, and nothing has an address that answers. A mirror
-// pod is made through the API server, so unlike a real one a static pod begins with the API server up.
-// What depends on a real kubelet is for the end-to-end tests.
+// Nothing really runs: no container, no probe, no volume. No address answers. Unlike a real static pod, a simulated one
+// starts only while the API server is up, since the mirror pod is all there is. The end-to-end tests have real
+// kubelets.
 package nodes
 
 import (
@@ -29,17 +29,15 @@ import (
 )
 
 const (
-	// What is in the way of a write (a conflict, a stopped API server, an
-	// authorizer that has not seen the pod) is tried again between these.
+	// The backoff after an error, such as a conflict, a stopped API server, or an authorizer that has not seen the pod.
 	retryAtFirst = 20 * time.Millisecond
 	retryAtMost  = time.Second
-	// Pods that are looked after at once. Each is a few API calls.
+	// workers is how many pods are synced concurrently. A sync is a few API calls.
 	workers = 4
 )
 
-// Behaviour returns the status of a container that does not run, of which State,
-// LastTerminationState and RestartCount count. Nil: it runs. It is called from several goroutines,
-// often, with a pod that it must not change.
+// Behaviour returns the status of a container. Only State, LastTerminationState and RestartCount are used. Nil means
+// that the container runs. Several goroutines call it often, and it must not change the pod.
 type Behaviour func(pod *corev1.Pod, container string) *corev1.ContainerStatus
 
 // Nodes are simulated nodes. Their methods may be called from any goroutine.
@@ -47,7 +45,7 @@ type Nodes struct {
 	config *rest.Config
 	admin  *kubernetes.Clientset
 
-	ctx    context.Context // ends with Stop
+	ctx    context.Context // cancelled by Stop
 	cancel context.CancelFunc
 	wg     sync.WaitGroup
 	queue  workqueue.TypedRateLimitingInterface[string] // namespace/name of pods
@@ -57,15 +55,14 @@ type Nodes struct {
 	mu          sync.Mutex
 	behaviour   Behaviour
 	kubelets    map[string]*kubelet
-	kubeletsYet int                // that there have ever been
-	podsYet     int                // that have got an address
+	kubeletsYet int                // how many were ever added
+	podsYet     int                // how many pods ever got an address
 	statics     map[string]*static // by the key of the mirror pod
-	assumed     map[string]placed  // by the UID of a pod whose binding we have not seen yet
+	assumed     map[string]placed  // by pod UID: bound, but the watch does not show it yet
 }
 
-// Start registers nodes of these names (see AddNode), and simulates their kubelets
-// and the scheduler until Stop. ctx bounds the start only. config is an
-// administrator's (system:masters), for it must impersonate nodes.
+// Start registers nodes with these names (see AddNode), and simulates their kubelets and the scheduler until Stop. ctx
+// bounds the start only. config must be an administrator's (system:masters), to impersonate nodes.
 func Start(ctx context.Context, config *rest.Config, names ...string) (_ *Nodes, err error) {
 	n := &Nodes{
 		config:   rest.CopyConfig(config),
@@ -102,14 +99,14 @@ func Start(ctx context.Context, config *rest.Config, names ...string) (_ *Nodes,
 	return n, nil
 }
 
-// Stop ends everything that runs. What is on the API stays. It may be called again.
+// Stop ends all goroutines. It does not delete API objects. It may be called again.
 func (n *Nodes) Stop() {
 	n.cancel()
 	n.queue.ShutDown()
 	n.wg.Wait()
 }
 
-// PodBehaviour sets what the pods of these nodes do from now on; nil: they run.
+// PodBehaviour sets the Behaviour of all pods from now on. Nil: all containers run.
 func (n *Nodes) PodBehaviour(of Behaviour) {
 	n.mu.Lock()
 	n.behaviour = of
@@ -132,7 +129,7 @@ func (n *Nodes) work() {
 	}
 }
 
-// queueAll queues the pods that are meant.
+// queueAll queues the pods for which meant returns true.
 func (n *Nodes) queueAll(meant func(*corev1.Pod) bool) {
 	for _, object := range n.pods.List() {
 		if pod := object.(*corev1.Pod); meant(pod) {
@@ -141,14 +138,13 @@ func (n *Nodes) queueAll(meant func(*corev1.Pod) bool) {
 	}
 }
 
-// sync takes one pod a step further. Every step that changes something is followed by an event
-// that leads here again.
+// sync does the next step for one pod. A step that changes an object causes a watch event, and so the next sync.
 func (n *Nodes) sync(ctx context.Context, key string) error {
 	pod, err := get[*corev1.Pod](n.pods, key)
 	if err != nil {
 		return err
 	}
-	// 1. A static pod has a mirror, and no other pod has one.
+	// 1. A static pod gets its mirror pod. A mirror pod without a static pod is deleted below.
 	manifest := n.static(key)
 	if manifest != nil {
 		if done, err := n.mirror(ctx, manifest, pod); !done || err != nil {
@@ -158,7 +154,7 @@ func (n *Nodes) sync(ctx context.Context, key string) error {
 	if pod == nil {
 		return nil
 	}
-	// 2. A pod without a node is the scheduler's.
+	// 2. A pod without a node is scheduled.
 	if unbound(pod) {
 		return n.schedule(ctx, pod)
 	}
@@ -172,7 +168,7 @@ func (n *Nodes) sync(ctx context.Context, key string) error {
 	if pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed {
 		return nil
 	}
-	// 3. It runs, and its status shows it.
+	// 3. The status of the pod is written.
 	n.mu.Lock()
 	behaviour := n.behaviour
 	n.mu.Unlock()
@@ -188,7 +184,7 @@ func (n *Nodes) sync(ctx context.Context, key string) error {
 	return nil
 }
 
-// podIP is the address of a pod, which keeps the one that it has.
+// podIP returns the pod's address, or a new one if it has none.
 func (n *Nodes) podIP(k *kubelet, pod *corev1.Pod) string {
 	if pod.Spec.HostNetwork {
 		return k.ip

@@ -11,12 +11,12 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 )
 
-// placed is on which node a pod is, and whose it is.
+// placed is the node and the owner of a pod.
 type placed struct{ node, owner string }
 
-// schedule binds a pod to the node that it fits with the fewest pods of its owner on it that are not being deleted,
-// then by name: a replacement takes the place that becomes free. A pod that fits nowhere is looked at again when a node
-// changes.
+// schedule binds a pod to the fitting node with the fewest pods of the same owner. It does not count pods that are
+// being deleted, so a replacement takes the place of the pod that it replaces. Names decide a tie. A pod that fits
+// nowhere is queued again when a node changes.
 func (n *Nodes) schedule(ctx context.Context, pod *corev1.Pod) error {
 	if pod.DeletionTimestamp != nil {
 		return nil
@@ -31,7 +31,7 @@ func (n *Nodes) schedule(ctx context.Context, pod *corev1.Pod) error {
 	if len(fitting) == 0 {
 		return nil
 	}
-	// Guessed and noted in one go, since several are scheduled at a time.
+	// Choose the node and record it under the lock: several pods are scheduled concurrently.
 	n.mu.Lock()
 	pods := n.pods.List()
 	load := map[string]int{}
@@ -50,7 +50,7 @@ func (n *Nodes) schedule(ctx context.Context, pod *corev1.Pod) error {
 	node := slices.MinFunc(fitting, func(a, b string) int {
 		return cmp.Or(cmp.Compare(load[a], load[b]), cmp.Compare(a, b))
 	})
-	n.assumed = unseen // the others are bound or deleted
+	n.assumed = unseen // the watch shows the other pods as bound or deleted
 	n.assumed[string(pod.UID)] = placed{node, ownerOf(pod)}
 	n.mu.Unlock()
 	err := n.admin.CoreV1().Pods(pod.Namespace).Bind(ctx, &corev1.Binding{
@@ -73,8 +73,7 @@ func ownerOf(pod *corev1.Pod) string {
 	return ""
 }
 
-// fits goes by the nodeSelector, and by the node's name, which the controller of DaemonSets writes
-// into the affinity.
+// fits checks the nodeSelector, and the node's name, which the DaemonSet controller writes into the affinity.
 func fits(pod *corev1.Pod, node *corev1.Node) bool {
 	if !labels.SelectorFromSet(pod.Spec.NodeSelector).Matches(labels.Set(node.Labels)) {
 		return false

@@ -26,16 +26,16 @@ const (
 
 const staticTimeout = 2 * time.Minute
 
-// static is a static pod on a node: a file in a kubelet's manifest folder.
+// static is a static pod on a node. A real one is a file in a kubelet's manifest folder.
 type static struct {
 	node string
 	hash string
-	pod  *corev1.Pod // its mirror, but for the owner
-	err  error       // the last of its mirror, guarded by Nodes.mu
+	pod  *corev1.Pod // the mirror pod, without the owner
+	err  error       // the last error of mirror, guarded by Nodes.mu
 }
 
-// identity is the UID by which a kubelet identifies a pod. A mirror may be deleted and created
-// again; its pod stays.
+// identity returns the UID by which a kubelet identifies a pod. For a static pod it is not the UID of the mirror pod,
+// which may be deleted and created again.
 func identity(pod *corev1.Pod) string {
 	if isMirror(pod) {
 		return pod.Annotations[ConfigHashAnnotation]
@@ -48,14 +48,11 @@ func isMirror(pod *corev1.Pod) bool {
 	return mirror
 }
 
-// RunStaticPod does what a kubelet does with a manifest in its folder, and
-// returns the mirror pod as it was created: named <name>-<node>, with the
-// kubelet's annotations (config.source is "file"; config.hash is the manifest's
-// uid, or a hash of all of it) and owned by the Node. A manifest of the same name
-// replaces the former: other content, another hash, another mirror; the same content
-// is no change. A mirror that is deleted is created again. The wait is bounded by two
-// minutes: the API server refuses some mirror pods (one with a ServiceAccount, Secrets
-// or ConfigMaps).
+// RunStaticPod does what a kubelet does with a manifest in its folder, and returns the new mirror pod. The mirror pod
+// is named <name>-<node>, is owned by the Node, and has the kubelet's annotations: config.source is "file", config.hash
+// is the manifest's UID or a hash of the manifest. A manifest of the same name replaces the earlier one: with another
+// hash, the mirror pod is replaced, too. A mirror pod that is deleted is created again. RunStaticPod waits up to two
+// minutes: the API server refuses some mirror pods (with a ServiceAccount, Secrets or ConfigMaps).
 func (n *Nodes) RunStaticPod(ctx context.Context, node string, manifest *corev1.Pod) (*corev1.Pod, error) {
 	s, err := newStatic(node, manifest)
 	if err != nil {
@@ -87,9 +84,8 @@ func (n *Nodes) RunStaticPod(ctx context.Context, node string, manifest *corev1.
 	return mirror, err
 }
 
-// RemoveStaticPod takes the manifest of this name (the static pod's, not the
-// mirror's) out of the node's folder, and waits until its mirror is deleted. There need
-// not be one.
+// RemoveStaticPod removes the manifest of this name (the name of the static pod, not of the mirror pod) from the node's
+// folder, and waits until the mirror pod is deleted. It is no error if there is none.
 func (n *Nodes) RemoveStaticPod(ctx context.Context, node, namespace, name string) error {
 	key := namespace + "/" + name + "-" + node
 	n.mu.Lock()
@@ -105,7 +101,7 @@ func (n *Nodes) RemoveStaticPod(ctx context.Context, node, namespace, name strin
 	})
 }
 
-// newStatic is k8s.io/kubernetes/pkg/kubelet/config applyDefaults.
+// newStatic follows applyDefaults in k8s.io/kubernetes/pkg/kubelet/config.
 func newStatic(node string, manifest *corev1.Pod) (*static, error) {
 	content, err := json.Marshal(manifest)
 	if err != nil {
@@ -115,7 +111,7 @@ func newStatic(node string, manifest *corev1.Pod) (*static, error) {
 	hash := string(pod.UID)
 	if hash == "" {
 		sum := fnv.New128a()
-		_, _ = sum.Write(content) // a hash never fails
+		_, _ = sum.Write(content) // a hash returns no error
 		_, _ = fmt.Fprintf(sum, "host:%sfile:%s", node, manifest.Name)
 		hash = hex.EncodeToString(sum.Sum(nil))
 	}
@@ -143,7 +139,7 @@ func (n *Nodes) static(key string) *static {
 	return n.statics[key]
 }
 
-// mirror makes the mirror pod what it should be. It is done when pod is.
+// mirror creates the mirror pod, or deletes one that is outdated. done means that pod is the current mirror pod.
 func (n *Nodes) mirror(ctx context.Context, s *static, pod *corev1.Pod) (done bool, err error) {
 	k := n.kubelet(s.node)
 	if k == nil {
@@ -163,7 +159,7 @@ func (n *Nodes) mirror(ctx context.Context, s *static, pod *corev1.Pod) (done bo
 	return true, nil
 }
 
-// createMirror is k8s.io/kubernetes/pkg/kubelet/pod CreateMirrorPod.
+// createMirror follows CreateMirrorPod in k8s.io/kubernetes/pkg/kubelet/pod.
 func (n *Nodes) createMirror(ctx context.Context, k *kubelet, s *static) error {
 	node, err := get[*corev1.Node](n.nodes, k.name)
 	if err != nil {
@@ -178,7 +174,7 @@ func (n *Nodes) createMirror(ctx context.Context, k *kubelet, s *static) error {
 	}}
 	_, err = k.client.CoreV1().Pods(mirror.Namespace).Create(ctx, mirror, metav1.CreateOptions{})
 	if apierrors.IsAlreadyExists(err) {
-		// One that we have not seen yet: what it is we shall see.
+		// The watch does not show this pod yet. Its event queues another sync.
 		return nil
 	}
 	return err

@@ -8,9 +8,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// podStatus is what a kubelet writes of a pod that it runs. Init containers are sidecars: they run
-// too. It changes nothing that is as it should be, so a status that is equal to the pod's need not be
-// written.
+// podStatus returns the status that a kubelet writes for a running pod. Init containers are sidecars, and run too. It
+// changes only what differs, so a status that equals the pod's need not be written.
 func podStatus(pod *corev1.Pod, hostIP, podIP string, behaviour Behaviour, now metav1.Time) corev1.PodStatus {
 	status := *pod.Status.DeepCopy()
 	status.ObservedGeneration = pod.Generation
@@ -94,7 +93,7 @@ func containerID(pod *corev1.Pod, container string, restarts int32) string {
 	return fmt.Sprintf("simulated://%s/%s-%d", identity(pod), container, restarts)
 }
 
-// setCondition sets a condition, whose time moves with the status only.
+// setCondition sets a condition. Its transition time changes only with its status.
 func setCondition(status *corev1.PodStatus, condition corev1.PodCondition, now metav1.Time) {
 	condition.LastTransitionTime = now
 	for i := range status.Conditions {

@@ -11,13 +11,12 @@ import (
 	"k8s.io/client-go/tools/cache"
 )
 
-// watched is a live copy of some objects that reports which of them changed. An
-// informer would do as much, but its backoff, up to 30 seconds, cannot be turned
-// down, and a test that restarts the API server would wait for it.
+// watched is a cache of objects that calls changed for each change. It is no informer: an informer's backoff of up to
+// 30 seconds cannot be configured, and a test that restarts the API server would have to wait.
 type watched struct {
 	cache.Store
 	changed func(key string)
-	synced  chan struct{} // closed once all is there
+	synced  chan struct{} // closed after the first list
 	once    sync.Once
 }
 
@@ -49,7 +48,7 @@ func (w *watched) update(object any, change func(any) error) error {
 	return nil
 }
 
-// Replace is a list, the first or one after a lost watch.
+// Replace gets a list: the first one, or one after a lost watch.
 func (w *watched) Replace(objects []any, version string) error {
 	keys := map[string]bool{}
 	for _, key := range w.ListKeys() {

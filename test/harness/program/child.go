@@ -14,22 +14,22 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Child is a program that a test runs. How it ended is in its ProcessState.
+// Child is a program that a test runs. Its ProcessState is set once it has ended.
 type Child struct {
 	*exec.Cmd
-	Ended chan struct{} // closed when it has ended
+	Ended chan struct{} // closed once it has ended
 }
 
-// Start starts a program, which is killed at the end of the test. The test fails if the
-// program has a data race: its report goes to a file, since standard error may be a full pipe,
-// and the write of a report would then keep the program from its end.
+// Start starts a program, and kills it at the end of the test. The test fails if the program has a data race. The race
+// detector's report goes to a file: if standard error is a full pipe, the program could not end until it had written
+// the report.
 func Start(t *testing.T, cmd *exec.Cmd) *Child {
 	t.Helper()
 	p := &Child{Cmd: cmd, Ended: make(chan struct{})}
 	if p.Env == nil {
 		p.Env = os.Environ()
 	}
-	// The race detector's sleep at the end is none of the program's.
+	// Without the race detector's sleep at the end, tests can measure how long the program takes to end.
 	races := filepath.Join(t.TempDir(), "race")
 	p.Env = append(p.Env, "GORACE=atexit_sleep_ms=0 log_path="+races)
 	if err := p.Start(); err != nil {
@@ -51,8 +51,8 @@ func Start(t *testing.T, cmd *exec.Cmd) *Child {
 	return p
 }
 
-// End sends signals, and returns the exit code and the time from the first of them to
-// the end, for which it waits up to a limit.
+// End sends signals and waits, up to limit, until the program ends. It returns the exit code and the time since the
+// first signal.
 func (p *Child) End(t *testing.T, limit time.Duration, signals ...os.Signal) (code int, took time.Duration) {
 	t.Helper()
 	began := time.Now()
@@ -81,7 +81,7 @@ func (o *Output) Write(p []byte) (int, error) {
 	return o.read.Write(p)
 }
 
-// Text is what was written so far.
+// Text returns what was written so far.
 func (o *Output) Text() string {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -99,7 +99,7 @@ func (o *Output) Await(t *testing.T, limit time.Duration, want string) {
 	t.Fatalf("no %q within %s in\n%s", want, limit, o.Text())
 }
 
-// Pipe is a file for a process to write to.
+// Pipe returns a file for a process to write to.
 func (o *Output) Pipe(t *testing.T) *os.File {
 	t.Helper()
 	r, w, err := os.Pipe()
@@ -109,7 +109,7 @@ func (o *Output) Pipe(t *testing.T) *os.File {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		_, _ = io.Copy(o, r) // ends when every end to write to is closed
+		_, _ = io.Copy(o, r) // ends when all copies of w are closed
 	}()
 	t.Cleanup(func() {
 		_ = w.Close()
@@ -119,8 +119,8 @@ func (o *Output) Pipe(t *testing.T) *os.File {
 	return w
 }
 
-// SocketDir is a folder for sockets until the end of the test. The name of t.TempDir is too long
-// for them.
+// SocketDir returns a folder for sockets, which is removed at the end of the test. The path of t.TempDir is too long
+// for a socket.
 func SocketDir(t *testing.T) string {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "kmsh")
@@ -145,7 +145,7 @@ func FullPipe(t *testing.T) *os.File {
 	for err == nil {
 		_, err = w.Write(make([]byte, 4096))
 	}
-	if n, err := unix.Write(int(w.Fd()), nil); n != 0 || err != nil { // Fd makes it blocking, for the child
+	if n, err := unix.Write(int(w.Fd()), nil); n != 0 || err != nil { // Fd sets it to blocking, for the child
 		t.Fatal(n, err)
 	}
 	return w

@@ -1,4 +1,4 @@
-// Package program builds the programs of this module, and runs programs, for tests.
+// Package program builds the programs of this module and runs programs, for tests.
 package program
 
 import (
@@ -13,9 +13,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Build builds the program of a folder of this module, such as cmd/kms-health-reporter, into
-// dir, with the race detector where the caller has it, and returns its path. Packages of
-// tests share the build: what is up to date is not linked again.
+// Build builds the program in a folder of this module, such as cmd/kms-health-reporter, and returns the path of a copy
+// in dir. It uses the race detector if the caller does. All test packages share one build, which is linked again only
+// if it is out of date.
 func Build(dir, folder string) (string, error) {
 	root, err := Root()
 	if err != nil {
@@ -29,13 +29,13 @@ func Build(dir, folder string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	defer lock.Close() // which unlocks it
+	defer lock.Close() // unlocks it, too
 	if err := unix.Flock(int(lock.Fd()), unix.LOCK_EX); err != nil {
 		return "", err
 	}
 	name := filepath.Base(folder)
 	built, path := filepath.Join(shared, name), filepath.Join(dir, name)
-	// The flags are those of `make test`: what the tests have compiled is not compiled again.
+	// The flags of `make test`, so that Go's build cache has the packages that the tests compiled.
 	args := append([]string{
 		"build", "-trimpath", "-gcflags=all=-dwarf=false", "-ldflags=-s",
 		"-tags", "grpcnotrace,nethttpomithttp2", "-o", built,
@@ -45,15 +45,15 @@ func Build(dir, folder string) (string, error) {
 	if out, err := build.CombinedOutput(); err != nil {
 		return "", fmt.Errorf("build %s: %w\n%s", name, err, out)
 	}
-	// Not written by this process: what it starts meanwhile would hold the file open.
+	// Copy in another process: a child that this process starts meanwhile would inherit the open file.
 	if out, err := exec.Command("cp", built, path).CombinedOutput(); err != nil {
 		return "", fmt.Errorf("%w\n%s", err, out)
 	}
 	return path, nil
 }
 
-// ModuleDir is the folder of a module that the module in a folder of the checkout requires. It is
-// downloaded where it is not in the module cache.
+// ModuleDir returns the folder of a module that the go.mod in a folder of the checkout requires. It downloads the
+// module if the module cache lacks it.
 func ModuleDir(folder, module string) (string, error) {
 	root, err := Root()
 	if err != nil {
@@ -70,14 +70,14 @@ func ModuleDir(folder, module string) (string, error) {
 	return is.Dir, nil
 }
 
-// OthersEnv is the environment for programs of others: without GODEBUG, since etcd, for one,
-// does not start in Go's strictest FIPS mode.
+// OthersEnv returns the environment for programs of other projects, without GODEBUG: etcd, for example, does not start
+// in Go's strictest FIPS mode.
 func OthersEnv() []string {
 	return slices.DeleteFunc(os.Environ(), func(e string) bool { return strings.HasPrefix(e, "GODEBUG=") })
 }
 
-// Root is the checkout: the nearest folder above that contains a go.mod, since `go test`
-// runs a test in the folder of its package.
+// Root returns the root of the checkout: the nearest parent folder with a go.mod. `go test` runs a test in the folder
+// of its package.
 func Root() (string, error) {
 	start, err := os.Getwd()
 	if err != nil {

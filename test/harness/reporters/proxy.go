@@ -7,11 +7,11 @@ import (
 	"regexp"
 )
 
-// socketName is a plugin's socket in a report.
+// socketName matches a plugin's socket in a report.
 var socketName = regexp.MustCompile(`(\\"socket\\":\\")[^"\\]*/([^"\\/]*\\")`)
 
-// AsInAPod is a request of a reporter in which sockets are in the folder that pods have, and not in one of this host: a
-// report counts for its socket.
+// AsInAPod changes a reporter's request: the sockets' folder becomes the one in pods, instead of a folder of this host.
+// The operator ignores reports about other sockets.
 func AsInAPod(r *http.Request) *http.Request {
 	body, err := io.ReadAll(r.Body)
 	if err != nil {

@@ -1,6 +1,5 @@
-// Package reporters runs the reporters of simulated pods (package nodes) as processes: with the
-// files, the identity and the environment that a kubelet gives them, and the folders of this host in
-// place of the pod's.
+// Package reporters runs the reporters of simulated pods (package nodes) as processes, with the files, the identity and
+// the environment that a kubelet gives them. Folders of this host replace the folders of the pod.
 package reporters
 
 import (
@@ -27,22 +26,22 @@ import (
 )
 
 const (
-	// period is between two looks at the pods.
+	// period is how often the pods are listed.
 	period = 200 * time.Millisecond
 	grace  = 3 * time.Second
 )
 
-// Options of Start.
+// Options are the options of Start.
 type Options struct {
 	Cluster *controlplane.ControlPlane
 	Binary  string
-	// Dir gets the processes' files, and <namespace>_<pod>.log.
+	// Dir gets the files of the processes, and <namespace>_<pod>.log.
 	Dir string
-	// Sockets is the folder of this host with the sockets that pods on a node see.
+	// Sockets returns the folder on this host with the sockets of a node.
 	Sockets func(node string) string
 }
 
-// Reporters are the processes.
+// Reporters are the reporters' processes.
 type Reporters struct {
 	Options
 	kube   *kubernetes.Clientset
@@ -54,8 +53,8 @@ type Reporters struct {
 	running map[string]*controlplane.Child // by the UID of the pod
 }
 
-// Start runs a process for each pod of the operator's that runs, for as long as there is the pod, and
-// keeps its files up to date, until Stop.
+// Start runs a process for each running pod that the operator created, and keeps its files up to date, until the pod is
+// deleted or Stop is called.
 func Start(o Options) (*Reporters, error) {
 	kube := kubernetes.NewForConfigOrDie(o.Cluster.RESTConfig())
 	proxy, err := o.Cluster.StartFrontend(nil, func(forward http.Handler) http.HandlerFunc {
@@ -81,7 +80,7 @@ func Start(o Options) (*Reporters, error) {
 	return r, nil
 }
 
-// Stop ends them all.
+// Stop ends all processes.
 func (r *Reporters) Stop() {
 	r.cancel()
 	<-r.ended
@@ -89,7 +88,7 @@ func (r *Reporters) Stop() {
 	r.proxy.Close()
 }
 
-// PID is the process of a pod, 0 while there is none.
+// PID returns the process ID of a pod's reporter, 0 while it does not run.
 func (r *Reporters) PID(pod *corev1.Pod) int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -99,7 +98,7 @@ func (r *Reporters) PID(pod *corev1.Pod) int {
 	return 0
 }
 
-// sync brings the processes into line with the pods. What fails is tried again.
+// sync starts and ends processes to match the pods. The next sync retries what failed.
 func (r *Reporters) sync(ctx context.Context) {
 	pods, err := r.kube.CoreV1().Pods("").List(ctx, metav1.ListOptions{LabelSelector: contract.ModeLabel})
 	if err != nil {
@@ -124,7 +123,7 @@ func (r *Reporters) endOthers(but map[string]bool) {
 	defer r.mu.Unlock()
 	for uid, p := range r.running {
 		if !but[uid] {
-			_ = p.Stop(context.Background(), grace) // it is killed then
+			_ = p.Stop(context.Background(), grace) // kills it after grace
 			delete(r.running, uid)
 		}
 	}
@@ -138,7 +137,7 @@ func (r *Reporters) run(ctx context.Context, pod *corev1.Pod) error {
 	folder := r.path(pod, string(pod.UID))
 	replace := []string{
 		objects.ConfigFolder, filepath.Join(folder, "config"), objects.CredentialsFolder, folder,
-		// A companion is on its node's network, where the API server listens.
+		// A companion uses its node's network, where the API server listens.
 		"https://localhost:6443", strings.Replace(r.proxy.URL, "127.0.0.1", "localhost", 1),
 		"https://kubernetes.default.svc", r.proxy.URL,
 	}
@@ -191,7 +190,7 @@ func (r *Reporters) run(ctx context.Context, pod *corev1.Pod) error {
 	return nil
 }
 
-// files are a pod's, of its ConfigMap or its annotations.
+// files returns the files of a pod, from its ConfigMap or its annotations.
 func (r *Reporters) files(ctx context.Context, pod *corev1.Pod) (map[string]string, error) {
 	for _, v := range pod.Spec.Volumes {
 		if v.ConfigMap != nil {

@@ -5,9 +5,9 @@ import (
 	"unsafe"
 )
 
-// Suspended is what time.Now returns d after t, all of which the machine was suspended for:
-// CLOCK_REALTIME went on, and CLOCK_MONOTONIC stood still. No function of package time makes such a
-// time, hence its fields (time.Time: wall, ext, loc; ext is the monotonic reading in nanoseconds).
+// Suspended returns the result of time.Now after the machine was suspended for d since t: CLOCK_REALTIME has advanced,
+// CLOCK_MONOTONIC has not. No function of package time creates such a time, so Suspended changes the fields of
+// time.Time (wall, ext, loc; ext is the monotonic reading in nanoseconds).
 func Suspended(t time.Time, d time.Duration) time.Time {
 	t = t.Add(d)
 	fields := (*struct {

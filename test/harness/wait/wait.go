@@ -1,5 +1,4 @@
-// Package wait is the one way in which tests and their tools wait for what no event
-// announces: by asking again and again, with a bound.
+// Package wait polls, with a time limit, for tests and their tools.
 package wait
 
 import (
@@ -11,20 +10,20 @@ import (
 )
 
 const (
-	// interval is between two checks. It is longer after one that took long, since what is
-	// waited for needs the processor, too.
+	// interval is the time between two checks. It is longer after a slow check, since the program under test also
+	// needs the processor.
 	interval = 50 * time.Millisecond
-	// callTimeout is for one check of For: one that gets no answer must not use up the wait.
+	// callTimeout is for one check of For. A check without an answer must not use up the whole limit.
 	callTimeout = 10 * time.Second
 )
 
-// Final marks an error after which there is nothing to wait for.
+// Final marks an error that ends the wait.
 func Final(err error) error { return final{err} }
 
 type final struct{ error }
 
-// Until calls check until it returns nil or a Final error, or ctx ends. The error of a
-// wait that ends has how long it took and what the check returned last.
+// Until calls check until it returns nil or a Final error, or ctx ends. If ctx ends, the error has the duration and the
+// last error of check.
 func Until(ctx context.Context, check func(context.Context) error) error {
 	start := time.Now()
 	var last error
@@ -37,7 +36,7 @@ func Until(ctx context.Context, check func(context.Context) error) error {
 		if f, ok := errors.AsType[final](err); ok {
 			return f.error
 		}
-		// A call that the end of the wait cut short explains less than the one before.
+		// Keep the earlier error: a call that the end of ctx interrupted explains less.
 		if last == nil || ctx.Err() == nil {
 			last = err
 		}
@@ -49,7 +48,7 @@ func Until(ctx context.Context, check func(context.Context) error) error {
 	}
 }
 
-// For is Until with a limit, and what is waited for in its error.
+// For is Until with a limit. Its error names what it waited for.
 func For(ctx context.Context, limit time.Duration, what string, check func(context.Context) error) error {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
@@ -64,7 +63,7 @@ func For(ctx context.Context, limit time.Duration, what string, check func(conte
 	return nil
 }
 
-// Eventually fails the test if For does. A cleanup may call it, too.
+// Eventually fails the test if For returns an error. A cleanup may call it too.
 func Eventually(t testing.TB, limit time.Duration, what string, check func() error) {
 	t.Helper()
 	if err := For(context.WithoutCancel(t.Context()), limit, what,

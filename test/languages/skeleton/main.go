@@ -1,5 +1,5 @@
-// Command skeleton is a KMS v2 plugin on k8s.io/kms/pkg/service to begin with: skeleton SOCKET KEY-FILE. It is
-// for authors of plugins: replace type local by calls to your KMS.
+// Command skeleton is an example of a KMS v2 plugin with k8s.io/kms/pkg/service, for authors of plugins: skeleton
+// SOCKET KEY-FILE. Replace the type local by calls to your KMS.
 package main
 
 import (
@@ -25,13 +25,13 @@ import (
 	"k8s.io/kms/pkg/service"
 )
 
-// limit bounds each request to the KMS: less than kube-apiserver's timeout, which is 3 s by default.
+// limit bounds each request to the KMS. It must be less than kube-apiserver's timeout, which is 3 s by default.
 const limit = 2 * time.Second
 
 // local encrypts with a key of 32 bytes.
 type local struct {
 	aead  cipher.AEAD
-	keyID string // derived from the key, so that no other key ever has it
+	keyID string // derived from the key, so that no other key ever has this ID
 }
 
 func open(keyFile string) (*local, error) {
@@ -47,22 +47,22 @@ func open(keyFile string) (*local, error) {
 	return &local{aead, fmt.Sprintf("%x", sha256.Sum256(key))}, err
 }
 
-// Status must include the right to decrypt: ask your KMS, and return a gRPC code that names the cause.
+// Status must check that the plugin may decrypt: send a request to your KMS. Return a gRPC code that names the cause.
 func (l *local) Status(ctx context.Context) (*service.StatusResponse, error) {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
-	if err := ctx.Err(); err != nil { // in the place of your request
+	if err := ctx.Err(); err != nil { // put your request here
 		return nil, status.FromContextError(err).Err()
 	}
 	return &service.StatusResponse{Version: "v2", Healthz: "ok", KeyID: l.keyID}, nil
 }
 
-// Encrypt must return the key ID of Status.
+// Encrypt must return the same key ID as Status.
 func (l *local) Encrypt(_ context.Context, _ string, plaintext []byte) (*service.EncryptResponse, error) {
 	return &service.EncryptResponse{Ciphertext: l.aead.Seal(nil, nil, plaintext, nil), KeyID: l.keyID}, nil
 }
 
-// Decrypt gets also what a former key encrypted.
+// Decrypt also gets data that an earlier key encrypted.
 func (l *local) Decrypt(_ context.Context, _ string, r *service.DecryptRequest) ([]byte, error) {
 	if r.KeyID != l.keyID {
 		return nil, status.Errorf(codes.NotFound, "no key %.64q", r.KeyID)
@@ -76,20 +76,20 @@ func (l *local) Decrypt(_ context.Context, _ string, r *service.DecryptRequest) 
 
 // serve serves until ctx ends.
 func serve(ctx context.Context, socket string, kms service.Service) error {
-	if err := os.Remove(socket); err != nil && !errors.Is(err, fs.ErrNotExist) { // a crash left it
+	if err := os.Remove(socket); err != nil && !errors.Is(err, fs.ErrNotExist) { // a crash may have left the socket
 		return err
 	}
-	syscall.Umask(0o007) // the API server's user or group connects, nobody else
+	syscall.Umask(0o007) // only the user and the group of the API server may connect
 	listener, err := net.ListenUnix("unix", &net.UnixAddr{Name: socket, Net: "unix"})
 	if err != nil {
 		return err
 	}
-	listener.SetUnlinkOnClose(false) // the path may be the successor's by then
+	listener.SetUnlinkOnClose(false) // the next process may already use the path
 	own, err := os.Lstat(socket)
 	if err != nil {
 		return err
 	}
-	// Not by its ListenAndServe, which removes the path and has no health service. Its timeout limits no call.
+	// Do not use ListenAndServe: it removes the path and has no health service, and its timeout does not limit calls.
 	server := grpc.NewServer()
 	kmsapi.RegisterKeyManagementServiceServer(server, service.NewGRPCService("", 0, kms))
 	healthpb.RegisterHealthServer(server, health.NewServer())

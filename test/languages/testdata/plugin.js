@@ -1,4 +1,4 @@
-// A KMS v2 plugin on @grpc/grpc-js, with faults as authors make them: plugin.js SOCKET FAULT PROTO
+// A KMS v2 plugin with @grpc/grpc-js, and with typical mistakes of authors: plugin.js SOCKET FAULT PROTO
 'use strict';
 const fs = require('fs');
 const grpc = require('@grpc/grpc-js');
@@ -15,12 +15,12 @@ function status(call, callback) {
       throw new Error('vault: permission denied');
     case 'abort':
       return callback({ code: grpc.status.PERMISSION_DENIED, details: 'vault: permission denied' });
-    case 'hang': // a synchronous call: everything else of the process waits
+    case 'hang': // a synchronous call blocks the whole process
       Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0);
       break;
     case 'limit': // the KMS never answers
       return;
-    case 'key_id': // the name of the .proto file
+    case 'key_id': // the field's name in the .proto file
       return callback(null, { version: 'v2', healthz: 'ok', key_id: 'key-1' });
     case 'message':
       return callback(null, { ciphertext: sealed, keyId: 'key-1' });

@@ -1,4 +1,4 @@
-# A KMS v2 plugin on grpcio, with faults as authors make them: plugin.py SOCKET FAULT PROTO-DESCRIPTORS
+# A KMS v2 plugin with grpcio, and with typical mistakes of authors: plugin.py SOCKET FAULT PROTO-DESCRIPTORS
 import os
 import signal
 import sys
@@ -50,7 +50,7 @@ def method(name, handler):
     return grpc.unary_unary_rpc_method_handler(
         handler,
         request_deserializer=message(name + "Request").FromString,
-        # What grpc_tools generates.
+        # The code that grpc_tools generates.
         response_serializer=message(name + "Response").SerializeToString,
     )
 

@@ -1,6 +1,6 @@
-// kms-plugin is a KMS v2 plugin for development, which can be made unhealthy while
-// it runs: `kms-plugin --endpoint … --state-dir … --control PATH` serves, and
-// `kms-plugin ctl --control PATH COMMAND` gives it commands.
+// kms-plugin is a KMS v2 plugin for development that can be made unhealthy while
+// it runs. `kms-plugin --endpoint … --state-dir … --control PATH` serves, and
+// `kms-plugin ctl --control PATH COMMAND` sends it a command.
 package main
 
 import (
@@ -36,7 +36,7 @@ func run(args []string) error {
 	ctl := len(args) > 0 && args[0] == "ctl"
 	flags := pflag.NewFlagSet("kms-plugin", pflag.ContinueOnError)
 	flags.Usage = func() { fmt.Print(usage, kmsplugin.Help(), "\nFlags:\n", flags.FlagUsages()) }
-	flags.SetInterspersed(false) // a text of a fault may begin with a dash
+	flags.SetInterspersed(false) // an argument of a fault may begin with a dash
 	var o kmsplugin.Options
 	flags.StringVar(&o.Control, "control", "", "path of the plugin's control socket; none if empty")
 	if ctl {
@@ -66,7 +66,7 @@ func run(args []string) error {
 	return out.Encode(state)
 }
 
-// serve is a plugin until SIGTERM.
+// serve runs a plugin until SIGTERM.
 func serve(o kmsplugin.Options) error {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, os.Interrupt)
 	defer stop()

@@ -1,4 +1,4 @@
-// A KMS v2 plugin on k8s.io/kms/pkg/service, with faults as authors make them: go SOCKET FAULT
+// A KMS v2 plugin with k8s.io/kms/pkg/service, and with typical mistakes of authors: go SOCKET FAULT
 package main
 
 import (
@@ -32,7 +32,7 @@ func (p plugin) Status(context.Context) (*service.StatusResponse, error) {
 		panic("vault: permission denied")
 	case "abort":
 		return nil, status.Error(codes.PermissionDenied, "vault: permission denied")
-	case "hang": // no connection is ever returned
+	case "hang": // the pool never has a free connection
 		<-p.slots
 	case "limit":
 		select {
@@ -61,7 +61,7 @@ func (plugin) Decrypt(_ context.Context, _ string, request *service.DecryptReque
 	return request.Ciphertext[len(sealed):], nil
 }
 
-// v1 serves the API of before.
+// v1 serves the API of KMS v1.
 func v1(socket string) error {
 	listener, err := net.Listen("unix", socket)
 	if err != nil {
