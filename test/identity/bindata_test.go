@@ -12,7 +12,7 @@ import (
 	"github.com/kms-health/kms-health/pkg/operator/objects"
 )
 
-// paths are where the kinds of bindata's files are served.
+// paths are the API paths of the kinds that the tests write.
 var paths = map[string]string{
 	"ServiceAccount":                   "/api/v1/namespaces/%s/serviceaccounts/",
 	"ClusterRole":                      "/apis/rbac.authorization.k8s.io/v1/clusterroles/",
@@ -26,8 +26,7 @@ var paths = map[string]string{
 	"KMSHealth":                        "/apis/kmshealth.openshift.io/v1alpha1/kmshealths/",
 }
 
-// applyAll is how the operator writes: Server-Side Apply, strict, so that a
-// misspelt field is an error.
+// applyAll writes by Server-Side Apply, as the operator does. Strict validation makes a misspelt field an error.
 func applyAll(t *testing.T, objects ...*unstructured.Unstructured) {
 	t.Helper()
 	admin := asAdmin(t)
@@ -43,8 +42,7 @@ func applyAll(t *testing.T, objects ...*unstructured.Unstructured) {
 	}
 }
 
-// identity is that of the reporters of a resource whose pods' owner brings the credentials: the one with the most
-// subjects.
+// identity returns the RBAC objects for the reporters of a resource. It uses mode Sidecar, which has the most subjects.
 func identity(s operatorResource) []*unstructured.Unstructured {
 	in := objects.Input{Namespace: home, Target: &v1alpha1.APIServer{
 		Name: target, Namespace: home, Resource: v1alpha1.Resource(s.resource), Mode: v1alpha1.ModeSidecar,

@@ -20,10 +20,10 @@ const (
 	jsonType  = "application/json-patch+json"
 )
 
-// request is one call of the API.
+// request is an API request.
 type request struct{ method, path, contentType, body string }
 
-// answer is what came of it. The message is a Status's; empty for an object.
+// answer is the response to a request. message is the message of a Status. It is empty if the response is an object.
 type answer struct {
 	code    int
 	message string

@@ -27,23 +27,23 @@ import (
 	manifests "github.com/kms-health/kms-health/test/manifests/install"
 )
 
-// installed is a control plane with manifests/ as shipped and the components that add rights, and whoever has
-// stolen a token there.
+// installed is a control plane with the shipped manifests/ and the components that add rights. Its callers have
+// stolen tokens.
 type installed struct {
 	*controlplane.ControlPlane
 	overlay       string
-	home, servers string // namespaces: the operator's, and an API server's whose pods a Deployment makes
-	server        string // its name
+	home, servers string // the namespaces of the operator, and of an API server with a Deployment
+	server        string // the name of that API server
 	admin         *caller
 	operator      *caller
 	bound, minted *caller // reporters, as in the tables
 	kube          *kubernetes.Clientset
-	injection     fields // of the sidecar
+	injection     fields // see sidecar
 }
 
 func (c *installed) openShift() bool { return c.overlay == manifests.OpenShift }
 
-// operatorResource is where the reports of kube-apiserver are.
+// operatorResource returns the resource with the reports about kube-apiserver.
 func (c *installed) operatorResource() operatorResource {
 	if c.openShift() {
 		return operatorResources[0]
@@ -51,7 +51,7 @@ func (c *installed) operatorResource() operatorResource {
 	return kmsHealth
 }
 
-// newInstalled installs an overlay, with what the operator makes of it, as the operator.
+// newInstalled installs an overlay, and creates as the operator the objects that the operator creates.
 func newInstalled(t *testing.T, overlay string) *installed {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 2*timeout)
@@ -86,7 +86,7 @@ func newInstalled(t *testing.T, overlay string) *installed {
 	return c
 }
 
-// as is the caller with a token of a ServiceAccount of the operator's namespace.
+// as returns a caller with a token for a ServiceAccount in the operator's namespace.
 func (c *installed) as(t *testing.T, name, account string, to *authenticationv1.BoundObjectReference) *caller {
 	t.Helper()
 	token, err := c.ServiceAccountToken(soon(t), c.home, account, controlplane.TokenOptions{BoundTo: to})
@@ -96,7 +96,7 @@ func (c *installed) as(t *testing.T, name, account string, to *authenticationv1.
 	return newCaller(t, name, c.RESTConfigAs(controlplane.Credential{Token: token}))
 }
 
-// awaitPolicies waits until a policy that is created last denies: then those before it do, too.
+// awaitPolicies creates one more policy, and waits until it denies. Then the earlier policies are active, too.
 func (c *installed) awaitPolicies(t *testing.T) {
 	t.Helper()
 	const group = "admissionregistration.k8s.io/v1"
@@ -119,7 +119,7 @@ func (c *installed) awaitPolicies(t *testing.T) {
 	})
 }
 
-// deliver makes what the operator makes for an API server: it must be allowed to.
+// deliver creates the operator's objects for an API server. The operator must be allowed to create them.
 func (c *installed) deliver(t *testing.T) {
 	t.Helper()
 	_, err := c.kube.CoreV1().Nodes().Create(soon(t), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node-a"}}, metav1.CreateOptions{})
@@ -142,7 +142,7 @@ func (c *installed) deliver(t *testing.T) {
 	c.must(t, c.minted, c.operatorResource().condition(t, "node-a"))
 }
 
-// input is the operator's for an API server.
+// input returns the operator's input for an API server.
 func (c *installed) input(name string, mode v1alpha1.Mode) *objects.Input {
 	of := &v1alpha1.APIServer{Name: name, Namespace: c.servers, Container: "api", Mode: mode, ConfigSource: v1alpha1.ConfigSourceAnnotation,
 		Resource: v1alpha1.Resource(c.operatorResource().resource)}
@@ -155,7 +155,7 @@ func (c *installed) input(name string, mode v1alpha1.Mode) *objects.Input {
 
 var plugins = []v1alpha1.Plugin{{KeyID: "1", Endpoint: "unix:///var/run/kmsplugin/kms-1.sock", Role: "Write"}}
 
-// companion is a companion pod as the operator creates it, with the folder for samples.
+// companion returns a companion pod as the operator creates it, with the folder for samples.
 func (c *installed) companion() fields {
 	in := c.input(target, v1alpha1.ModeCompanionPod)
 	pod := in.CompanionPod(objects.APIServerPod{Node: "node-a", UID: "0a1b2c3d", Folders: []objects.Folder{
@@ -164,7 +164,7 @@ func (c *installed) companion() fields {
 	return pod
 }
 
-// withState adds the one writable folder, where it is not there yet.
+// withState adds the writable folder, unless the PodSpec has it.
 func withState(spec fields) {
 	is := func(v any) bool { return v.(fields)["name"] == contract.StateVolume }
 	if slices.ContainsFunc(spec["volumes"].([]any), is) {
@@ -175,7 +175,7 @@ func withState(spec fields) {
 	container["volumeMounts"] = append(container["volumeMounts"].([]any), fields{"name": contract.StateVolume, "mountPath": contract.StateFolder})
 }
 
-// deployment is that of an API server, and injection what the operator applies to it.
+// deployment creates the Deployment of an API server, and returns the object that the operator applies to it.
 func (c *installed) deployment(t *testing.T) (injection fields) {
 	t.Helper()
 	labels := map[string]string{"apiserver": "true"}
@@ -208,7 +208,7 @@ func (c *installed) deployment(t *testing.T) (injection fields) {
 		"metadata": fields{"name": name, "namespace": c.servers, "uid": string(d.UID)}}
 }
 
-// write is how the operator writes an object: it creates a pod, and applies all others.
+// write returns the operator's request to write an object: it creates a pod, and applies other objects.
 func (c *installed) write(t *testing.T, o fields, manager string, dry bool) request {
 	t.Helper()
 	metadata := o["metadata"].(fields)
@@ -234,8 +234,8 @@ func (c *installed) must(t *testing.T, who *caller, r request) {
 	})
 }
 
-// with is a copy of an object with a value at a path of names and indexes; nil removes what is there. A list at the
-// path gets one more element, unless the value is a list.
+// with returns a copy of an object with a value at a path of names and indexes. nil removes the field. If the field is
+// a list and the value is not, the value is appended.
 func with(o fields, value any, path ...any) fields {
 	o = runtime.DeepCopyJSON(o)
 	var at any = o
@@ -257,7 +257,7 @@ func with(o fields, value any, path ...any) fields {
 	case string:
 		if list, is := at.(fields)[last].([]any); is && value != nil {
 			if _, whole := value.([]any); !whole {
-				value = slices.Concat(list, []any{value}) // one more
+				value = slices.Concat(list, []any{value})
 			}
 		}
 		at.(fields)[last] = value
@@ -268,7 +268,7 @@ func with(o fields, value any, path ...any) fields {
 	return o
 }
 
-// layer names what refused a request.
+// layer returns the layer that refused the request.
 func (a answer) layer() string {
 	_, policy, found := strings.Cut(a.message, "ValidatingAdmissionPolicy '")
 	policy, _, _ = strings.Cut(policy, "'")
@@ -290,7 +290,7 @@ func (a answer) layer() string {
 	}
 }
 
-// counts are sentences of how many requests each layer refused.
+// counts returns, as text, how many requests each layer refused.
 func counts(by map[string]int) string {
 	var all []string
 	for _, layer := range slices.Sorted(maps.Keys(by)) {

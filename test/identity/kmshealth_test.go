@@ -12,11 +12,11 @@ import (
 	"github.com/kms-health/kms-health/test/harness/controlplane"
 )
 
-// kmsHealth is the object for the reports of a target on clusters without OpenShift's
-// operator resources. It has a status with conditions, and nothing else.
+// kmsHealth is the resource for reports on clusters without OpenShift's operator resources. Its status has only
+// conditions.
 var kmsHealth = operatorResource{contract.KMSHealths.Plural, controlplane.Default}
 
-// collection is the path of all objects of a resource.
+// collection returns the path of all objects of a resource.
 func collection(s operatorResource) string {
 	return strings.TrimSuffix(s.path(), "/"+s.of().Name)
 }

@@ -18,12 +18,12 @@ const (
 	timeout = 2 * time.Minute
 	// home is the namespace of the reporters.
 	home = "kms-health"
-	// target is what the reporters of the tests are for, and account their own.
+	// target is the API server of the tests' reporters, and account is their ServiceAccount.
 	target  = "kube-apiserver"
 	account = "kms-health-reporter-" + target
 )
 
-// cluster serves all tests but those of an outage, one after another.
+// cluster serves all tests except the tests of an outage, one after another.
 var cluster *controlplane.ControlPlane
 
 func TestMain(m *testing.M) { os.Exit(run(m)) }
@@ -38,7 +38,7 @@ func run(m *testing.M) int {
 		return 1
 	}
 	err = cluster.StartControllerManager(ctx, controlplane.OperatorControllers...)
-	if err == nil { // policies are checked against this CRD, too
+	if err == nil { // the policies are tested with this CRD, too
 		err = cluster.InstallCRDs(ctx, "../../manifests/kubernetes/crd.yaml")
 	}
 	code := 1
@@ -54,7 +54,7 @@ func run(m *testing.M) int {
 	return code
 }
 
-// soon is a context with the timeout, also for cleanups.
+// soon returns a context that ends after timeout. It also works in cleanups.
 func soon(t *testing.T) context.Context {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), timeout)

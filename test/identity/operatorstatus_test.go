@@ -23,8 +23,8 @@ const (
 	cleanupManager  = "kms-health-operator-cleanup"
 )
 
-// theOperator is the operator's ServiceAccount, in any namespace, with all rights on
-// operator resources, and the policy that bounds it active.
+// theOperator returns the operator's ServiceAccount as a caller, with all rights on operator resources. The policy
+// that limits it is active.
 func theOperator(t *testing.T, s operatorResource) *caller {
 	t.Helper()
 	install(t, s)
@@ -118,7 +118,7 @@ func TestOperatorMayChangeItsConditionsAndRemoveReportsAndNothingElse(t *testing
 	}
 }
 
-// A policy over its budget of cost denies.
+// A policy whose evaluation exceeds the cost limit denies the request.
 func TestOperatorsPolicyAdmitsRemovalFromLargeObjects(t *testing.T) {
 	s := operatorResources[0]
 	operator, admin := theOperator(t, s), asAdmin(t)

@@ -17,8 +17,8 @@ import (
 	"github.com/kms-health/kms-health/test/harness/controlplane"
 )
 
-// wideActions need rights that no reporter has: the policy holds by itself, too,
-// should a role ever be widened by accident.
+// wideActions need rights that no reporter has. The policy must refuse them even if a role has these rights by
+// accident.
 func (s operatorResource) wideActions(t *testing.T, outcome string) []action {
 	t.Helper()
 	manager := contract.ConditionManager("node-a")
@@ -52,7 +52,7 @@ func TestPolicyHoldsWithoutRBAC(t *testing.T) {
 	}
 }
 
-// others are callers with all rights, whom the policy must not match.
+// others returns callers with all rights to which the policy must not apply.
 func others(t *testing.T) []*caller {
 	t.Helper()
 	client := clientset()
@@ -71,12 +71,12 @@ func others(t *testing.T) []*caller {
 	return who
 }
 
-// openShifts begins the names of identities of a namespace of OpenShift's, which may have names as reporters have.
+// openShifts is a prefix of identities in a namespace of OpenShift. Their names may look like names of reporters.
 const openShifts = "system:serviceaccount:openshift-kube-apiserver"
 
 func TestPolicyHoldsInEachNamespaceWithReporters(t *testing.T) {
 	s := operatorResources[0]
-	reporters(t, s) // the policy is active
+	reporters(t, s) // waits until the policy is active
 	var who []*caller
 	for _, user := range []string{openShifts + ":kms-health-reporter-kube-apiserver",
 		"system:serviceaccount:" + contract.OperatorNamespace + ":kms-health-reporter-any",
@@ -89,12 +89,11 @@ func TestPolicyHoldsInEachNamespaceWithReporters(t *testing.T) {
 
 func TestPolicyIsForNobodyElse(t *testing.T) {
 	s := operatorResources[0]
-	reporters(t, s) // the policy is active
+	reporters(t, s) // waits until the policy is active
 	s.tryAll(t, others(t), s.wideActions(t, ok))
 }
 
-// An entry that is not as the contract has it is no reason to refuse a write that
-// leaves it alone, or puts it right.
+// A condition that violates the contract must not make the policy refuse a write that keeps or corrects it.
 func TestReporterIsNotStoppedByWhatSomebodyLeft(t *testing.T) {
 	s := operatorResources[0]
 	who := reporters(t, s)
@@ -113,7 +112,7 @@ func TestReporterIsNotStoppedByWhatSomebodyLeft(t *testing.T) {
 	}
 }
 
-// A policy that fails denies those whom it is for, and no one else.
+// A policy that cannot be evaluated denies only the users to which it applies.
 func TestPolicyThatCannotBeEvaluatedStopsReportersOnly(t *testing.T) {
 	s := operatorResources[0]
 	who := reporters(t, s)
@@ -146,7 +145,7 @@ func mustSet(t *testing.T, u *unstructured.Unstructured, value any, path ...stri
 	}
 }
 
-// remove deletes policies. The API server goes by them for up to a second more.
+// remove deletes policies. The API server still enforces them for up to a second.
 func remove(t *testing.T, all []*unstructured.Unstructured) {
 	t.Helper()
 	admin := asAdmin(t)

@@ -16,7 +16,7 @@ import (
 // fields is a JSON object.
 type fields = map[string]any
 
-// operatorResource is the object that reporters write to, under one variant of its CRD.
+// operatorResource is a resource that reporters write to, with one variant of its CRD.
 type operatorResource struct {
 	resource string
 	variant  controlplane.Variant
@@ -29,7 +29,7 @@ func (s operatorResource) of() contract.Resource {
 func (s operatorResource) status() string { return "/" + strings.Join(s.of().StatusPath(), "/") }
 func (s operatorResource) path() string   { return strings.TrimSuffix(s.status(), "/status") }
 
-// encryption is a status with this encryptionStatus, where the resource has it.
+// encryption returns a status with this encryptionStatus, in the field where the resource has it.
 func (s operatorResource) encryption(content fields) fields {
 	status := fields{"encryptionStatus": content}
 	if s.resource == controlplane.Authentications {
@@ -38,7 +38,7 @@ func (s operatorResource) encryption(content fields) fields {
 	return status
 }
 
-// encryptionPath is a JSON pointer to it.
+// encryptionPath returns a JSON pointer to encryptionStatus.
 func (s operatorResource) encryptionPath() string {
 	if s.resource == controlplane.Authentications {
 		return "/status/oauthAPIServer/encryptionStatus"
@@ -66,8 +66,7 @@ const (
 	ofNodeB
 )
 
-// baseline is the object before each action: as an operator and the reporters of
-// two nodes left it.
+// baseline returns the object before each action. An operator and the reporters of two nodes have written to it.
 func (s operatorResource) baseline() fields {
 	conditions := []any{
 		theirs:    condition("NodeControllerDegraded", "not ours"),
@@ -100,13 +99,13 @@ func (s operatorResource) baselineCondition(index int) any {
 	return s.baseline()["status"].(fields)["conditions"].([]any)[index]
 }
 
-// reset puts the baseline back, as the administrator.
+// reset restores the baseline, as the administrator.
 func (s operatorResource) reset(t *testing.T, admin *caller) {
 	t.Helper()
 	s.put(t, admin, s.baseline())
 }
 
-// put makes the object be like that, its managedFields too where they are given.
+// put replaces the object's labels, spec and status, and its managedFields if wanted has them.
 func (s operatorResource) put(t *testing.T, admin *caller, wanted fields) {
 	t.Helper()
 	for _, path := range []string{s.path(), s.status()} {
@@ -123,7 +122,7 @@ func (s operatorResource) put(t *testing.T, admin *caller, wanted fields) {
 	}
 }
 
-// content is the part of the object that clients own: all except what the API server sets.
+// content returns the object without the metadata that the API server sets.
 func (s operatorResource) content(t *testing.T, admin *caller) fields {
 	t.Helper()
 	live := admin.do(t, request{method: http.MethodGet, path: s.path()})
@@ -145,31 +144,31 @@ func text(t *testing.T, v any) string {
 	return string(raw)
 }
 
-// object is a body that names its object, with this status.
+// object returns a request body with the object's name and this status.
 func (s operatorResource) object(t *testing.T, status fields) string {
 	t.Helper()
 	return text(t, fields{"apiVersion": s.of().GVR().GroupVersion().String(), "kind": s.of().Kind, "metadata": fields{"name": s.of().Name}, "status": status})
 }
 
-// apply is how a reporter writes.
+// apply returns the request by which a reporter writes.
 func (s operatorResource) apply(t *testing.T, manager string, status fields) request {
 	t.Helper()
 	return request{http.MethodPatch, s.status() + "?force=true&fieldManager=" + manager, applyType, s.object(t, status)}
 }
 
-// condition is the PATCH of a reporter's condition.
+// condition returns the PATCH of a reporter's condition.
 func (s operatorResource) condition(t *testing.T, node string) request {
 	t.Helper()
 	return s.apply(t, contract.ConditionManager(node), fields{"conditions": []any{condition(contract.ConditionType(node), `[{"keyID":"1"}]`)}})
 }
 
-// reports is a PATCH of a node's healthReports.
+// reports returns a PATCH of a node's healthReports.
 func (s operatorResource) reports(t *testing.T, manager, node string) request {
 	t.Helper()
 	return s.apply(t, manager, s.encryption(fields{"healthReports": []any{report(node, "2")}}))
 }
 
-// managedBy names the field manager of a request that names none.
+// managedBy adds a field manager to a request that has none.
 func managedBy(manager string, r request) request {
 	r.path += "?fieldManager=" + manager
 	return r
@@ -180,7 +179,7 @@ func (s operatorResource) merge(t *testing.T, path string, change fields) reques
 	return request{http.MethodPatch, path, mergeType, text(t, change)}
 }
 
-// change is one operation of a JSON patch on the status.
+// change returns a JSON patch on the status, with one operation.
 func (s operatorResource) change(t *testing.T, operation, pointer string, value any) request {
 	t.Helper()
 	return request{http.MethodPatch, s.status(), jsonType, text(t, []any{fields{"op": operation, "path": pointer, "value": value}})}

@@ -12,7 +12,7 @@ import (
 	"github.com/kms-health/kms-health/test/harness/controlplane"
 )
 
-// large is an object near etcd's bound of 1.5 MiB.
+// large returns an object whose size may be near etcd's limit of 1.5 MiB.
 func (s operatorResource) large(operators, nodes, message, reports int) fields {
 	var conditions, typed, managed []any
 	for i := range operators {
@@ -21,7 +21,7 @@ func (s operatorResource) large(operators, nodes, message, reports int) fields {
 	for i := range nodes {
 		node := fmt.Sprintf("node-%d.a-domain-as-long-as-they-are.example.com", i)
 		if i == 0 {
-			node = "node-a" // which writes
+			node = "node-a" // the node of the reporter under test
 		}
 		conditions = append(conditions, condition(contract.ConditionType(node), strings.Repeat("x", message)))
 		managed = append(managed, fields{
@@ -45,7 +45,7 @@ func (s operatorResource) large(operators, nodes, message, reports int) fields {
 	return object
 }
 
-// A policy over its budget of cost denies. None of these is.
+// A policy whose evaluation exceeds the cost limit denies the request. These objects must not exceed it.
 func TestPolicyAdmitsReportersOfLargeObjects(t *testing.T) {
 	s := operatorResource{controlplane.KubeAPIServers, controlplane.TechPreviewNoUpgrade}
 	who := reporters(t, s)
@@ -76,16 +76,15 @@ func TestPolicyAdmitsReportersOfLargeObjects(t *testing.T) {
 	}
 }
 
-// A token that names no node may write for any node, but must not make the object too
-// large for everybody who writes to it.
+// A token that names no node may write for any node, but must not fill the object: then nobody could write to it.
 func TestReportersCannotFillTheObject(t *testing.T) {
 	s := operatorResources[0]
 	who := reporters(t, s)[1:]
 	admin := asAdmin(t)
 	t.Cleanup(func() { s.reset(t, admin) })
 	for what, c := range map[string]struct {
-		nodes, message int    // of the object
-		add            string // a message of another node
+		nodes, message int    // how many nodes the object has, and the length of their messages
+		add            string // the message that a new node adds
 		want           string
 	}{
 		"99 conditions":            {99, 10, "[]", ok},
@@ -109,7 +108,7 @@ func TestReportersCannotFillTheObject(t *testing.T) {
 	}
 }
 
-// A manager stays in managedFields for as long as it owns something.
+// managedFields has a manager as long as it owns a field.
 func TestReportersCannotAddFieldManagersWithoutBound(t *testing.T) {
 	s := operatorResources[0]
 	who := reporters(t, s)[1:]
@@ -134,7 +133,7 @@ func TestReportersCannotAddFieldManagersWithoutBound(t *testing.T) {
 		for number, want := range map[int]string{255: ok, 256: byPolicy} {
 			object := s.large(10, number, 10, 1)
 			object["status"].(fields)["conditions"] = object["status"].(fields)["conditions"].([]any)[:20] // of ten nodes
-			s.put(t, admin, object)                                                                        // a condition that is new is its writer's
+			s.put(t, admin, object)                                                                        // the administrator owns new conditions
 			s.put(t, admin, object)
 			if got := managers(); got != number {
 				t.Fatalf("%s: %d field managers, want %d", reporter.name, got, number)
@@ -150,7 +149,7 @@ func TestReportersCannotAddFieldManagersWithoutBound(t *testing.T) {
 	}
 }
 
-// The API server cuts a field manager at 128 bytes.
+// The API server limits a field manager to 128 bytes.
 func TestReporterOfANodeWithALongName(t *testing.T) {
 	s := operatorResources[0]
 	who := reporters(t, s)

@@ -16,7 +16,7 @@ import (
 	manifests "github.com/kms-health/kms-health/test/manifests/install"
 )
 
-// Layers that refuse, as answer.layer names them.
+// The results of answer.layer.
 const (
 	allowed         = "allowed"
 	reportsPolicy   = "policy kms-health-reporter"
@@ -26,13 +26,13 @@ const (
 	sidecarPolicy   = "policy kms-health-operator-deployments"
 	configMapPolicy = "policy kms-health-operator-configmaps"
 	secretPolicy    = "policy kms-health-operator-tokens"
-	validation      = "validation" // of kube-apiserver, or of the CRD
+	validation      = "validation" // by kube-apiserver or by the CRD
 	byRights        = "RBAC"
 	escalation      = "RBAC, escalation"
 	plugin          = "admission plugin"
 )
 
-// attempt is a request with a stolen token, and the layer that refuses it.
+// attempt is a request with a stolen token, and the layer that must refuse it.
 type attempt struct {
 	what string
 	who  *caller
@@ -40,7 +40,7 @@ type attempt struct {
 	want string
 }
 
-// Each attempt is a request that is allowed, with one change.
+// Each attempt is an allowed request with one change.
 func TestStolenTokensMayWriteNoMoreThanTheThreatModelNames(t *testing.T) {
 	for _, overlay := range []string{manifests.OpenShift, manifests.Kubernetes} {
 		t.Run(overlay, func(t *testing.T) {
@@ -59,8 +59,8 @@ func TestStolenTokensMayWriteNoMoreThanTheThreatModelNames(t *testing.T) {
 				{"capabilities", c.capabilities},
 				{"writable mounts", c.mounts},
 				{"h: a Deployment", c.deployments},
-				{"once more, past the policies' premises", c.others},
-				{"g: KMSHealth", c.kmsHealths}, // and deletes it
+				{"other users, names and subresources", c.others},
+				{"g: KMSHealth", c.kmsHealths}, // last, since it deletes the object
 			} {
 				t.Run(group.name, func(t *testing.T) {
 					for _, a := range group.attempts(t) {
@@ -77,7 +77,8 @@ func TestStolenTokensMayWriteNoMoreThanTheThreatModelNames(t *testing.T) {
 	}
 }
 
-// times are those that kube-apiserver's format date-time admits, or not, and a decoder of Go does not.
+// times has the expected layer of each lastTransitionTime. Empty: a policy must refuse it, since kube-apiserver's
+// format date-time admits it.
 var times = map[string]string{
 	"2026-01-01T00:00:00Z": allowed, "1970-01-01T00:00:09Z": allowed, "9999-12-31T23:59:59Z": allowed,
 	"2026-01-01T00:00:00." + strings.Repeat("0", 1000000) + "Z": "", "2026-01-01T00:00:00.5Z": "", "2026-01-01t00:00:00Z": "",
@@ -86,7 +87,7 @@ var times = map[string]string{
 	"2026-01-01T00:00:60Z": validation, "2026-02-30T00:00:00Z": validation, "2026-01-01": validation, "": validation,
 }
 
-// dry makes a request one that nothing comes of.
+// dry makes a request a dry run.
 func dry(r request) request {
 	r.path += "&dryRun=All"
 	return r
@@ -119,7 +120,7 @@ func (c *installed) conditions(t *testing.T) (all []attempt) {
 			add(fmt.Sprintf("%s of %d bytes", key, lengths[i]), c.operator, s.apply(t, operatorManager, fields{"conditions": []any{long}}), want)
 		}
 	}
-	long := contract.ConditionManager(strings.Repeat("a", 120)) // ends in a hash, so it names the beginning of a node's name
+	long := contract.ConditionManager(strings.Repeat("a", 120)) // the beginning of the node's name, and a hash
 	for n, want := range map[int]string{253: allowed, 254: reportsPolicy} {
 		kind := contract.ConditionType(strings.Repeat("a", n))
 		add(fmt.Sprintf("a node's name of %d bytes", n), c.minted, s.apply(t, long, fields{"conditions": []any{condition(kind, "[]")}}), want)
@@ -127,7 +128,7 @@ func (c *installed) conditions(t *testing.T) (all []attempt) {
 	return all
 }
 
-// clusterOperator is an apply of a condition of ClusterOperator/kms-health.
+// clusterOperator returns an apply of a condition of ClusterOperator/kms-health.
 func clusterOperator(t *testing.T, condition fields) request {
 	t.Helper()
 	return request{http.MethodPatch, "/apis/config.openshift.io/v1/clusteroperators/kms-health/status?force=true&fieldManager=" + operatorManager, applyType,
@@ -135,7 +136,7 @@ func clusterOperator(t *testing.T, condition fields) request {
 			"status": fields{"conditions": []any{condition}}})}
 }
 
-// identity are the objects of it by kind.
+// identity returns the reporters' RBAC objects, by kind.
 func (c *installed) identity() map[string]fields {
 	all := map[string]fields{}
 	for _, o := range c.input(target, "CompanionPod").Identity() {
@@ -144,7 +145,7 @@ func (c *installed) identity() map[string]fields {
 	return all
 }
 
-// labels are what controllers of others select objects by.
+// labels tries labels by which other controllers select objects.
 func (c *installed) labels(t *testing.T) (all []attempt) {
 	add := func(what string, o fields, want string) {
 		all = append(all, attempt{what, c.operator, c.write(t, o, operatorManager, true), want})
@@ -185,7 +186,7 @@ func (c *installed) managers(t *testing.T) (all []attempt) {
 		add("own condition", who, s.condition(t, "node-a"), allowed)
 		add("own condition, as another manager of the node", who, s.apply(t, contract.ConditionManager("node-a")+"-0123", fields{"conditions": []any{condition(contract.ConditionType("node-a"), "[]")}}), reportsPolicy)
 	}
-	// Two nodes whose names begin with the same 91 bytes, which are all that the manager has.
+	// The names of two nodes begin with the same 91 bytes. A manager has only that many bytes of the name.
 	long := strings.Repeat("a", 120)
 	both := fields{"conditions": []any{condition(contract.ConditionType(long+"b"), "[]"), condition(contract.ConditionType(long+"c"), "[]")}}
 	add("two nodes' conditions, as one manager", c.minted, s.apply(t, contract.ConditionManager(long), both), reportsPolicy)
@@ -199,7 +200,7 @@ func (c *installed) subjects(t *testing.T) (all []attempt) {
 	binding := c.identity()["ClusterRoleBinding"]
 	in := map[string]string{c.home: allowed, c.servers: allowed, "default": rightsPolicy, "kube-public": rightsPolicy, "third-party": rightsPolicy, "": validation}
 	if c.openShift() {
-		// Of the role for kube-apiserver: each API server has one namespace.
+		// The role is the one for kube-apiserver, and each API server has one namespace.
 		in["kms-health"], in["kube-system"], in["openshift-kube-apiserver"] = rightsPolicy, rightsPolicy, allowed
 		in[c.servers], in["openshift-oauth-apiserver"] = rightsPolicy, rightsPolicy
 	} else {
@@ -216,7 +217,7 @@ func (c *installed) subjects(t *testing.T) (all []attempt) {
 	return all
 }
 
-// path is where the container of a companion has a value.
+// path returns a path in the companion's container.
 func path(more ...any) []any { return append([]any{"spec", "containers", 0}, more...) }
 
 func (c *installed) pods(t *testing.T) (all []attempt) {
@@ -251,7 +252,7 @@ func (c *installed) pods(t *testing.T) (all []attempt) {
 	return all
 }
 
-// profiles confine a container.
+// profiles tries settings that confine a container.
 func (c *installed) profiles(t *testing.T) (all []attempt) {
 	pod := with(c.companion(), "another", "metadata", "name")
 	add := func(what string, o fields, want string) {
@@ -290,13 +291,13 @@ func (c *installed) profiles(t *testing.T) (all []attempt) {
 	return all
 }
 
-// linuxCapabilities are all, in the order of their numbers.
+// linuxCapabilities are all capabilities, in the order of their numbers.
 var linuxCapabilities = strings.Fields(`CHOWN DAC_OVERRIDE DAC_READ_SEARCH FOWNER FSETID KILL SETGID SETUID SETPCAP LINUX_IMMUTABLE
 	NET_BIND_SERVICE NET_BROADCAST NET_ADMIN NET_RAW IPC_LOCK IPC_OWNER SYS_MODULE SYS_RAWIO SYS_CHROOT SYS_PTRACE SYS_PACCT
 	SYS_ADMIN SYS_BOOT SYS_NICE SYS_RESOURCE SYS_TIME SYS_TTY_CONFIG MKNOD LEASE AUDIT_WRITE AUDIT_CONTROL SETFCAP MAC_OVERRIDE
 	MAC_ADMIN SYSLOG WAKE_ALARM BLOCK_SUSPEND AUDIT_READ PERFMON BPF CHECKPOINT_RESTORE`)
 
-// capabilities tries each in a pod of the operator's namespace, and in a sidecar.
+// capabilities tries each capability in a pod in the operator's namespace, and in a sidecar.
 func (c *installed) capabilities(t *testing.T) (all []attempt) {
 	if len(linuxCapabilities) != unix.CAP_LAST_CAP+1 {
 		t.Errorf("%d capabilities, want %d", len(linuxCapabilities), unix.CAP_LAST_CAP+1)
@@ -307,7 +308,7 @@ func (c *installed) capabilities(t *testing.T) (all []attempt) {
 			podsPolicy: with(pod, list, path("securityContext", "capabilities", "add")...), sidecarPolicy: with(sidecar, list, ofSidecar("securityContext", "capabilities", "add")...),
 		} {
 			refusedBy := policy
-			if strings.Contains(what, "CAP_SYS_ADMIN") { // with allowPrivilegeEscalation false
+			if strings.Contains(what, "CAP_SYS_ADMIN") { // kube-apiserver refuses it with allowPrivilegeEscalation false
 				refusedBy = validation
 			}
 			all = append(all, attempt{what, c.operator, c.write(t, o, operatorManager, true), map[bool]string{true: allowed, false: refusedBy}[want]})
@@ -329,12 +330,12 @@ func (c *installed) capabilities(t *testing.T) (all []attempt) {
 	return all
 }
 
-// mounts tries each writable mount, and each emptyDir, in both places.
+// mounts tries writable mounts and emptyDirs, in a companion and in a sidecar.
 func (c *installed) mounts(t *testing.T) (all []attempt) {
 	pod, sidecar := with(c.companion(), "another", "metadata", "name"), c.sidecar(t)
 	for policy, of := range map[string]struct {
 		o  fields
-		at []any // the PodSpec
+		at []any // the path of the PodSpec
 	}{podsPolicy: {pod, []any{"spec"}}, sidecarPolicy: {sidecar, []any{"spec", "template", "spec"}}} {
 		in := func(more ...any) []any { return append(slices.Clone(of.at), more...) }
 		spec := of.o
@@ -402,7 +403,7 @@ func (c *installed) kmsHealths(t *testing.T) (all []attempt) {
 	main("a finalizer", fields{"finalizers": []any{"example.com/x"}})
 	create := func(what string, o fields, want string) {
 		r := c.write(t, o, operatorManager, true)
-		if o["metadata"].(fields)["managedFields"] != nil { // which an apply may not have
+		if o["metadata"].(fields)["managedFields"] != nil { // an apply must not have managedFields
 			r.method, r.contentType, r.path = http.MethodPost, "", collection(s)+"?dryRun=All&fieldManager="+operatorManager
 		}
 		all = append(all, attempt{"created " + what, c.operator, r, want})
@@ -413,12 +414,12 @@ func (c *installed) kmsHealths(t *testing.T) (all []attempt) {
 	create("with an annotation", with(o, "x", "metadata", "annotations", "other"), statusPolicy)
 	create("with a finalizer", with(o, []any{"example.com/x"}, "metadata", "finalizers"), statusPolicy)
 	create("with an owner", with(o, []any{fields{"apiVersion": "v1", "kind": "Namespace", "name": "x", "uid": "x"}}, "metadata", "ownerReferences"), statusPolicy)
-	create("with forged managedFields", with(o, forged("third-party"), "metadata", "managedFields"), byRights) // RBAC bounds create by name
+	create("with forged managedFields", with(o, forged("third-party"), "metadata", "managedFields"), byRights) // the right to create names its objects, and a POST has no name
 	create("of another name", with(o, "other", "metadata", "name"), byRights)
 	return all
 }
 
-// sidecar is what the operator applies to an API server's Deployment, made once.
+// sidecar returns the object that the operator applies to an API server's Deployment. It is created once.
 func (c *installed) sidecar(t *testing.T) fields {
 	t.Helper()
 	if c.injection == nil {
@@ -481,7 +482,8 @@ func (c *installed) deployments(t *testing.T) (all []attempt) {
 	return all
 }
 
-// others are about what the policies do not look at, since something else refuses it.
+// others tries requests of other users, with other names and subresources. Mostly another layer than a policy refuses
+// them.
 func (c *installed) others(t *testing.T) (all []attempt) {
 	s, pod := c.operatorResource(), with(c.companion(), "another", "metadata", "name")
 	add := func(what string, who *caller, r request, want string) { all = append(all, attempt{what, who, r, want}) }

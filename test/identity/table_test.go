@@ -13,8 +13,7 @@ import (
 	"github.com/kms-health/kms-health/test/harness/controlplane"
 )
 
-// Outcomes, as the tables give them. "unchanged" is a lawful request that the API
-// server made nothing of.
+// The outcomes in the tables. "unchanged": the API server accepted the request and changed nothing.
 const (
 	ok        = "200"
 	unchanged = "200 unchanged"
@@ -22,21 +21,20 @@ const (
 	byRBAC    = "403 RBAC"
 )
 
-// action is what an identity tries. want holds an outcome for each of reporters,
-// or one for all of them.
+// action is a request that callers try. want has an outcome for each caller, or one for all.
 type action struct {
 	what string
 	try  request
 	want []string
 }
 
-// onlyBound is refused to a token that names node-a, and allowed to those that
-// name no node: nothing in the request proves their node.
+// onlyBound: refused only for a token that is bound to node-a. The other identities name no node, so the policy cannot
+// check it.
 var onlyBound = []string{byPolicy, ok, ok}
 
 func all(outcome string) []string { return []string{outcome} }
 
-// statusActions are about the one status that a reporter may PATCH.
+// statusActions try the status that a reporter may PATCH.
 func (s operatorResource) statusActions(t *testing.T) []action {
 	t.Helper()
 	own, other := contract.ConditionType("node-a"), contract.ConditionType("node-b")
@@ -112,8 +110,8 @@ func (s operatorResource) statusActions(t *testing.T) []action {
 	return append(actions, s.typedActions(t)...)
 }
 
-// typedActions are about encryptionStatus, which a Default CRD does not have: an
-// apply of it is then refused with 500, and other patches are pruned.
+// typedActions try encryptionStatus. A Default CRD does not have it: the API server answers an apply with 500, and
+// prunes other patches.
 func (s operatorResource) typedActions(t *testing.T) []action {
 	t.Helper()
 	manager := contract.ConditionManager("node-a")
@@ -154,7 +152,7 @@ func (s operatorResource) typedActions(t *testing.T) []action {
 	return actions
 }
 
-// otherActions are about all else that there is in a cluster.
+// otherActions try other objects in the cluster.
 func (s operatorResource) otherActions(t *testing.T) []action {
 	t.Helper()
 	another := operatorResource{controlplane.OpenShiftAPIServers, s.variant}
@@ -200,7 +198,7 @@ func (s operatorResource) tryAll(t *testing.T, who []*caller, actions []action) 
 			outcome := got.outcome()
 			after := s.content(t, admin)
 			if dirty = !reflect.DeepEqual(before, after); !dirty && got.code == http.StatusOK {
-				outcome, dirty = unchanged, true // its managedFields are not as they were
+				outcome, dirty = unchanged, true // the managedFields may have changed
 			}
 			if dirty && got.code/100 != 2 {
 				t.Errorf("%s, %s: refused with %d, and yet the object changed to %s", a.what, caller.name, got.code, text(t, after))
@@ -227,7 +225,7 @@ func TestReportersMayDoNothingElseInACluster(t *testing.T) {
 	s.tryAll(t, who, s.otherActions(t))
 }
 
-// operatorResources are the resources, in the order that changes the CRDs least.
+// operatorResources are in the order that changes the CRDs least often.
 var operatorResources = []operatorResource{
 	{controlplane.KubeAPIServers, controlplane.TechPreviewNoUpgrade},
 	{controlplane.OpenShiftAPIServers, controlplane.TechPreviewNoUpgrade},

@@ -22,16 +22,16 @@ import (
 	"github.com/kms-health/kms-health/test/harness/controlplane"
 )
 
-// certificateUser is the user of credentials that the pods' owner brings.
+// certificateUser is the user of the credentials that the owner of the API server's pods provides.
 const certificateUser = "system:kms-health-reporter"
 
 func clientset() *kubernetes.Clientset {
 	config := cluster.RESTConfig()
-	config.WarningHandlerWithContext = rest.NoWarnings{} // some tests write what deserves them
+	config.WarningHandlerWithContext = rest.NoWarnings{} // some tests cause warnings on purpose
 	return kubernetes.NewForConfigOrDie(config)
 }
 
-// need creates an object unless it exists.
+// need fails the test unless err is nil or AlreadyExists.
 func need(t *testing.T, err error) {
 	t.Helper()
 	if err != nil && !apierrors.IsAlreadyExists(err) {
@@ -39,8 +39,8 @@ func need(t *testing.T, err error) {
 	}
 }
 
-// install makes the object of a resource as its variant has it, the identities of bindata for it,
-// and the policy.
+// install installs the CRD in the resource's variant with its object, the RBAC objects of bindata for it, and the
+// policy.
 func install(t *testing.T, s operatorResource) {
 	t.Helper()
 	if s != kmsHealth {
@@ -56,7 +56,7 @@ func install(t *testing.T, s operatorResource) {
 	applyAll(t, identity(s)...)
 }
 
-// bound is a token as the kubelet's projected volumes hold it: it names the node.
+// bound returns a token like one in a projected volume: it names the node.
 func bound(t *testing.T, node string) controlplane.Credential {
 	t.Helper()
 	client := clientset()
@@ -96,14 +96,14 @@ func certified(t *testing.T, name string) controlplane.Credential {
 	return controlplane.Credential{Certificate: pair}
 }
 
-// as makes a caller of a credential.
+// as returns a caller with a credential.
 func as(t *testing.T, name string, credential controlplane.Credential) *caller {
 	t.Helper()
 	return newCaller(t, name, cluster.RESTConfigAs(credential))
 }
 
-// reporters are the three kinds of identity, in the order of the tables' columns. RBAC and
-// admission read from caches, so it waits until both are active.
+// reporters returns the three kinds of identity, in the order of the tables' columns. It waits until RBAC and
+// admission, which read from caches, are active.
 func reporters(t *testing.T, s operatorResource) []*caller {
 	t.Helper()
 	install(t, s)
@@ -159,7 +159,7 @@ func allowAll(t *testing.T, user string) {
 	})
 }
 
-// awaitAll waits until the authorizer, which reads from a cache, agrees.
+// awaitAll waits until the authorizer, which reads from a cache, allows or refuses all to the user.
 func awaitAll(t *testing.T, user string, allowed bool) {
 	t.Helper()
 	client := clientset()

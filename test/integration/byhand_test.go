@@ -22,7 +22,8 @@ import (
 	"github.com/kms-health/kms-health/test/manifests/install"
 )
 
-// Talos enforces the level baseline in each namespace without a label, and RKE2 by its CIS profile restricted.
+// strictPodSecurity enforces the level restricted in each namespace without a label, as RKE2 with its CIS profile does.
+// Talos enforces baseline.
 const strictPodSecurity = `apiVersion: apiserver.config.k8s.io/v1
 kind: AdmissionConfiguration
 plugins:
@@ -30,7 +31,7 @@ plugins:
   configuration: {apiVersion: pod-security.admission.config.k8s.io/v1, kind: PodSecurityConfiguration, defaults: {enforce: restricted}}
 `
 
-// The files of `render`, applied by the page's commands, make agents.
+// The files of `render`, applied with the commands of docs/operate/by-hand.md, must be admitted.
 func TestRenderedFilesWorkWherePodSecurityIsStrict(t *testing.T) {
 	dir := t.TempDir()
 	out, file := filepath.Join(dir, "out"), filepath.Join(dir, "admission.yaml")

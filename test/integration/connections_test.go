@@ -32,7 +32,7 @@ func TestConnectionsToTheServedPortTakeNoDescriptorsFromProbesAndWrites(t *testi
 	if err := one.WaitForCalls(soon(t), kmsplugin.CallStatus, calls+2); err != nil {
 		t.Errorf("no longer probed: %v", err)
 	}
-	// A plugin that restarts is connected to anew, which takes a descriptor.
+	// The reporter connects again to a restarted plugin, for which it needs a file descriptor.
 	if err := one.Crash(); err != nil {
 		t.Fatal(err)
 	}

@@ -20,7 +20,7 @@ import (
 	"github.com/kms-health/kms-health/test/harness/disk"
 )
 
-// anywhere is the name of the objects that are not OpenShift's.
+// anywhere is the name of the objects of KMSHealth and of similar resources.
 const anywhere = "anywhere"
 
 // reportingTo returns a reporter that may write to the status of all objects named anywhere.
@@ -67,7 +67,7 @@ func (r *reporter) reportsTo(gvr schema.GroupVersionResource, inNamespace string
 	})
 }
 
-// kmsHealthCRD is the shipped CRD, or one like it.
+// kmsHealthCRD returns the path of the shipped CRD, with parts replaced.
 func kmsHealthCRD(t *testing.T, replace ...string) string {
 	t.Helper()
 	text := disk.Read(t, "../../manifests/kubernetes/crd.yaml")
@@ -116,8 +116,8 @@ const listOfConditions = `                x-kubernetes-list-type: map
                 x-kubernetes-list-map-keys: [type]
 `
 
-// another installs the CRD of KMSHealth in another group, with parts replaced, and creates an
-// object, which it returns as a destination too.
+// another installs the CRD of KMSHealth in another group, with parts replaced, and creates an object. It returns the
+// resource, and the object as a destination.
 func another(t *testing.T, group, inNamespace string, replace ...string) (gvr schema.GroupVersionResource, destination string) {
 	t.Helper()
 	gvr = schema.GroupVersionResource{Group: group, Version: "v1alpha1", Resource: "kmshealths"}
@@ -128,8 +128,8 @@ func another(t *testing.T, group, inNamespace string, replace ...string) (gvr sc
 	return gvr, "group: " + group + ", version: v1alpha1, resource: kmshealths, kind: KMSHealth, name: " + anywhere
 }
 
-// Each apply to a list that is atomic removes the conditions of all others, so a first one shows
-// that, and no other follows until the configuration names another destination.
+// An apply to an atomic list removes the conditions of all other managers. The first write shows that, so the reporter
+// must not write again until the configuration names another destination.
 func TestDestinationWithAnAtomicListOfConditionsIsWrittenOnce(t *testing.T) {
 	gvr, destination := another(t, "atomic.example.com", "", listOfConditions, "")
 	r := reportingTo(t)
@@ -161,7 +161,7 @@ func TestDestinationWithAnAtomicListOfConditionsIsWrittenOnce(t *testing.T) {
 	r.reportsTo(gvr, "")
 }
 
-// kube-apiserver has the same answer for it as for an object that does not exist.
+// kube-apiserver gives the same answer as for an object that does not exist.
 func TestDestinationWithoutStatusSubresource(t *testing.T) {
 	_, destination := another(t, "nostatus.example.com", "", subresources, "")
 	r := reportingTo(t)

@@ -1,4 +1,3 @@
-// Package integration holds the tests of kms-health-reporter as a process beside
-// a real kube-apiserver with etcd, and real plugins. They carry the build tag
-// integration; `make test` builds what they need and runs them.
+// Package integration tests kms-health-reporter as a process, with a real kube-apiserver, etcd and plugins. The tests
+// have the build tag integration. `make test` builds the programs and runs the tests.
 package integration

@@ -16,8 +16,7 @@ import (
 	"github.com/kms-health/kms-health/test/kmsplugin"
 )
 
-// pluginProcess starts the development plugin as a process of its own, which can be
-// stopped.
+// pluginProcess starts the development plugin as a separate process, which the test can stop by SIGSTOP.
 func (r *reporter) pluginProcess(keyID string) *os.Process {
 	r.t.Helper()
 	path, err := program.Build(r.t.TempDir(), "test/kmsplugin/cmd/kms-plugin")
@@ -60,10 +59,10 @@ func TestReporterEndsWhileSomethingHangs(t *testing.T) {
 			t.Fatal(err)
 		}
 	})
-	time.Sleep(3 * time.Second) // until every part of it waits for something
+	time.Sleep(3 * time.Second) // until every goroutine of the reporter is blocked
 	code, took := child.End(t, waitLimit, syscall.SIGTERM)
 	t.Logf("two stopped plugins, full stdout and stderr, a hanging API server: ended after %s", took.Round(time.Millisecond))
-	if took > 25*time.Second { // it ends after 2 s; the machine may be busy, and a kubelet kills it after 30 s
+	if took > 25*time.Second { // 2 s on an idle machine; a kubelet kills it after 30 s
 		t.Errorf("it took %s to end", took)
 	}
 	if code != 0 {

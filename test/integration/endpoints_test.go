@@ -23,12 +23,12 @@ import (
 	"github.com/kms-health/kms-health/test/kmsplugin"
 )
 
-// kube-apiserver writes with the plugin of each spelling, in a file of the legacy kind; so the reporter
-// must probe each, at the same socket.
+// kube-apiserver accepts each spelling, in a file of the legacy kind EncryptionConfig, and encrypts with its plugin. So
+// the reporter must probe the same socket.
 func TestEndpointsThatKubeAPIServerAcceptsAreProbed(t *testing.T) {
 	dir := program.SocketDir(t)
 	spellings := []struct {
-		format string // of an endpoint, with the path of a socket
+		format string // an endpoint; %s is the path of a socket
 		of     schema.GroupVersionKind
 	}{
 		{"unix:%s", schema.GroupVersionKind{Version: "v1", Kind: "Secret"}},

@@ -18,19 +18,19 @@ import (
 )
 
 const (
-	// waitLimit bounds each wait. A refused write is tried again after 10 s, and a round trip that failed after 30 s.
+	// waitLimit bounds each wait. The reporter retries a refused write after 10 s and a failed round trip after 30 s.
 	waitLimit = 2 * time.Minute
 	// namespace holds the identities of all reporters of the run.
 	namespace = "kms-health"
-	// certificateUser begins the names of those that are known by certificate.
+	// certificateUser is a prefix of the users with a certificate.
 	certificateUser = "system:kms-health-reporter"
 )
 
-// cluster serves all tests, which run one after another: starting it takes
-// longer than most of them, and each has a node of its own.
+// cluster serves all tests, which run one after another, each with a different node: to start it takes longer than most
+// tests.
 var cluster *controlplane.ControlPlane
 
-// binary is the reporter, with the race detector where the tests have it.
+// binary is the path of the reporter. It has the race detector if the tests have it.
 var binary string
 
 func TestMain(m *testing.M) { os.Exit(run(m)) }
@@ -42,7 +42,7 @@ func run(m *testing.M) (code int) {
 		return fail(err)
 	}
 	defer func() { _ = os.RemoveAll(dir) }()
-	// Some tests run the reporter as another user, who must get at its binary.
+	// Some tests run the reporter as another user.
 	if err := os.Chmod(dir, 0o755); err != nil {
 		return fail(err)
 	}
@@ -63,8 +63,8 @@ func run(m *testing.M) (code int) {
 	return code
 }
 
-// auditOfTheRun proves, from the API server's own log of all tests, that no
-// reporter ever sent another request than a PATCH of one status.
+// auditOfTheRun checks in the audit log of all tests that the reporters sent nothing but PATCH requests for the status
+// of an object.
 func auditOfTheRun() error {
 	ctx, cancel := context.WithTimeout(context.Background(), waitLimit)
 	defer cancel()

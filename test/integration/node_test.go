@@ -9,7 +9,7 @@ import (
 	"github.com/kms-health/kms-health/test/harness/controlplane"
 )
 
-// Without the node's name its condition has none.
+// Without the node's name, the condition has no name.
 func TestMissingNodeNameIsInHealthMetricsAndLog(t *testing.T) {
 	r := newReporter(t)
 	r.node = ""

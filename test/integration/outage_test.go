@@ -12,7 +12,7 @@ import (
 	"github.com/kms-health/kms-health/test/kmsplugin"
 )
 
-// startAgain brings the API server back, also when the test ends early.
+// startAgain starts the API server unless it runs. Cleanups call it too.
 func startAgain(t *testing.T) {
 	t.Helper()
 	if cluster.APIServerPID() == 0 {
@@ -64,7 +64,7 @@ func TestOutageDoesNotAffectProbingAndIsFollowedByAReportAtOnce(t *testing.T) {
 		t.Fatal(err)
 	}
 	startAgain(t)
-	r.freshCondition("1=unhealthy") // the latest, not the last one tried
+	r.freshCondition("1=unhealthy") // the latest report, not the one of the failed write
 	r.logged("Writing reports works")
 }
 
@@ -109,7 +109,7 @@ func TestUsersCertificateIsReplacedWithoutARestart(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		// The key and its certificate are two files, so for a moment they do not fit.
+		// The key and the certificate are two files, so for a moment they do not match.
 		r.credentials(controlplane.Kubeconfig{Credential: controlplane.Credential{Certificate: pair}})
 		if i == 0 {
 			r.start()

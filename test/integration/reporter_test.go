@@ -24,7 +24,7 @@ import (
 	"github.com/kms-health/kms-health/test/kmsplugin"
 )
 
-// reporter is a reporter's process with its environment.
+// reporter is a reporter's process, its files and its identity.
 type reporter struct {
 	t       *testing.T
 	node    string
@@ -32,14 +32,14 @@ type reporter struct {
 	dir     string
 	file    string // its configuration
 	serving string
-	podUID  string // what the downward API gives a pod; empty outside of one
+	podUID  string // the pod's UID, as the downward API gives it; empty: not in a pod
 	process *program.Child
 	log     program.Output
 	seen    int // bytes of the log that were read
 }
 
-// newReporter prepares a reporter for a node named after the test; it is started
-// by start. resources are those that it may write to.
+// newReporter prepares a reporter for a node that is named after the test. It may write to these resources. start
+// starts it.
 func newReporter(t *testing.T, resources ...string) *reporter {
 	t.Helper()
 	dir := program.SocketDir(t)
@@ -87,7 +87,7 @@ func soon(t *testing.T) context.Context {
 	return ctx
 }
 
-// token gives the reporter a new token, in files that it watches.
+// token writes a new token for the reporter, into files that it watches.
 func (r *reporter) token() {
 	r.t.Helper()
 	token, err := cluster.ServiceAccountToken(soon(r.t), namespace, short(r.node), controlplane.TokenOptions{})
@@ -110,15 +110,14 @@ func (r *reporter) endpoint(keyID string) string {
 	return "unix://" + filepath.Join(r.dir, "kms-"+keyID+".sock")
 }
 
-// plugin starts a real plugin beside the reporter.
+// plugin starts a real plugin for the reporter.
 func (r *reporter) plugin(keyID string, faults ...kmsplugin.Fault) *kmsplugin.Plugin {
 	r.t.Helper()
 	p := kmsplugin.StartForTest(r.t, kmsplugin.Options{Endpoint: r.endpoint(keyID), StateDir: filepath.Join(r.dir, "state-"+keyID), Faults: faults})
 	return p
 }
 
-// configure writes the file: plugins as keyID:role, and a destination if a
-// resource is given.
+// configure writes the configuration file. plugins are keyID:role. An empty resource means no destination.
 func (r *reporter) configure(resource string, plugins ...string) {
 	r.t.Helper()
 	var b strings.Builder
@@ -156,11 +155,11 @@ func (r *reporter) start() {
 	r.t.Cleanup(r.stop)
 }
 
-// stop ends the process as a kubelet does, and wants exit code 0.
+// stop ends the process as a kubelet does, and checks that the exit code is 0.
 func (r *reporter) stop() {
 	select {
 	case <-r.process.Ended:
-		return // stopped before
+		return // it has ended already
 	default:
 	}
 	if code, _ := r.process.End(r.t, waitLimit, syscall.SIGTERM); code != 0 {
@@ -188,7 +187,7 @@ func (r *reporter) logged(texts ...string) {
 	})
 }
 
-// count returns how often the log so far holds a text.
+// count returns how often a text is in the log so far.
 func (r *reporter) count(text string) int { return strings.Count(r.log.Text(), text) }
 
 func (r *reporter) get(path string) (int, string) {
@@ -205,14 +204,14 @@ func (r *reporter) get(path string) (int, string) {
 	return response.StatusCode, b.String()
 }
 
-// writes waits until more writes ended with a result than now.
+// writes waits until one more write ends with a result.
 func (r *reporter) writes(result string) {
 	r.t.Helper()
 	before := r.written(result)
 	eventually(r.t, "another write ends as "+result, func() bool { now := r.written(result); return now != "" && now != before })
 }
 
-// written is how many writes ended with a result so far; empty: none is counted.
+// written returns how many writes ended with a result so far. Empty: none.
 func (r *reporter) written(result string) string {
 	_, text := r.get("/metrics")
 	_, rest, _ := strings.Cut(text, `kms_health_reporter_writes_total{result="`+result+`"} `)
@@ -230,7 +229,7 @@ func eventually(t *testing.T, what string, ok func() bool) {
 	})
 }
 
-// entriesAre wants exactly these plugins, as keyID=status, in this order.
+// entriesAre reports whether the entries are exactly these keyID=status, in this order.
 func entriesAre(entries []contract.Entry, want ...string) bool {
 	var got []string
 	for _, e := range entries {

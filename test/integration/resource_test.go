@@ -16,7 +16,7 @@ import (
 	"github.com/kms-health/kms-health/test/harness/controlplane"
 )
 
-// administrator sees what the API server holds.
+// administrator returns a client with all rights.
 func administrator(t *testing.T) dynamic.Interface {
 	t.Helper()
 	client := dynamic.NewForConfigOrDie(cluster.RESTConfig())
@@ -28,7 +28,7 @@ func operatorResource(t *testing.T, resource string) dynamic.ResourceInterface {
 	return administrator(t).Resource(controlplane.OperatorGVR(resource))
 }
 
-// object reads an operator resource; nil while it cannot be read.
+// object returns an operator resource, nil if it cannot be read.
 func object(t *testing.T, resource string) *unstructured.Unstructured {
 	t.Helper()
 	u, err := operatorResource(t, resource).Get(soon(t), controlplane.ClusterObject, metav1.GetOptions{})
@@ -41,7 +41,7 @@ func object(t *testing.T, resource string) *unstructured.Unstructured {
 	return u
 }
 
-// condition returns a condition of a resource, nil when there is none.
+// condition returns a condition of a resource, nil if there is none.
 func condition(t *testing.T, resource, conditionType string) map[string]any {
 	t.Helper()
 	u := object(t, resource)
@@ -61,7 +61,7 @@ func conditionIn(u *unstructured.Unstructured, conditionType string) map[string]
 	return nil
 }
 
-// entries returns what the node's condition reports, nil when there is none.
+// entries returns the entries in the node's condition, nil if there is none.
 func entries(t *testing.T, resource, node string) []contract.Entry {
 	t.Helper()
 	return entriesOf(condition(t, resource, contract.ConditionType(node)))
@@ -73,12 +73,12 @@ func entriesOf(condition map[string]any) []contract.Entry {
 	}
 	decoded, err := contract.DecodeMessage(condition["message"].(string))
 	if err != nil {
-		return nil // not the reporter's yet
+		return nil // the reporter has not written it yet
 	}
 	return decoded
 }
 
-// freshCondition waits for a condition of kube-apiserver checked after now that is as wanted.
+// freshCondition waits until the reporter's condition has these entries (keyID=status), checked after this call.
 func (r *reporter) freshCondition(want ...string) []contract.Entry {
 	r.t.Helper()
 	since := time.Now().Truncate(time.Second)
@@ -90,8 +90,7 @@ func (r *reporter) freshCondition(want ...string) []contract.Entry {
 	return got
 }
 
-// applyCondition writes a condition under a manager of its own, as an operator
-// does.
+// applyCondition writes a condition with its own field manager, as an operator does.
 func applyCondition(t *testing.T, resource, manager, conditionType, message string) {
 	t.Helper()
 	u := object(t, resource)

@@ -11,7 +11,7 @@ import (
 	"github.com/kms-health/kms-health/test/kmsplugin"
 )
 
-// notText are the characters that docs/reference/contract.md replaces by a space in a detail.
+// notText reports whether a detail has a space instead of this character, by docs/reference/contract.md.
 func notText(r rune) bool {
 	return r < 0x20 || r >= 0x7F && r <= 0x9F || r == 0x061C || r == 0x200E || r == 0x200F || r >= 0x2028 && r <= 0x202E ||
 		r >= 0x2066 && r <= 0x2069 || r == 0xFEFF || r >= 0xFDD0 && r <= 0xFDEF || r&0xFFFE == 0xFFFE

@@ -8,7 +8,7 @@ import (
 	"github.com/kms-health/kms-health/test/harness/controlplane"
 )
 
-// credentialsFor gives the reporter a token, and a kubeconfig that names a server.
+// credentialsFor writes a token for the reporter, and a kubeconfig with this server.
 func (r *reporter) credentialsFor(server string) {
 	r.t.Helper()
 	token, err := cluster.ServiceAccountToken(soon(r.t), namespace, short(r.node), controlplane.TokenOptions{})

@@ -31,19 +31,19 @@ var (
 
 const (
 	soaked = controlplane.KubeAPIServers
-	// seenAfter is how long a fault must last to be seen: the longest interval with its jitter, a call
-	// that hangs for as long, the health call after it, and a write.
+	// seenAfter is how long a fault must last until the reporter must report it: the longest interval with its jitter,
+	// a call that hangs for the same time, the health call after it, and a write.
 	seenAfter = 7 * time.Second
-	// statusGrace is how long after its end a fault of Status may be reported; tripGrace that of a round
-	// trip, which is made again after 15 s at the latest once Status is answered.
+	// statusGrace is how long a fault of Status may be reported after its end. tripGrace is the same for a fault of a
+	// round trip: the reporter repeats it within 15 s once Status is answered.
 	statusGrace, tripGrace = 5 * time.Second, 21 * time.Second
 )
 
-// kinds are the faults: how they are made, and how a report names them. A text in place of %s makes
-// each incident's cause its own.
+// kinds are the kinds of faults: the command that sets the fault, and how a report names it. A unique text replaces %s,
+// so that each incident has a different cause.
 var kinds = []struct {
 	name, fault string
-	trip        bool // it is seen by a round trip, for which the key is rotated
+	trip        bool // only a round trip finds it; a rotation of the key causes one
 	reason      contract.Reason
 	detail      string
 }{
@@ -72,8 +72,8 @@ func (i *incident) String() string {
 		i.start.Format(time.TimeOnly), i.end.Sub(i.start).Round(100*time.Millisecond))
 }
 
-// names reports whether an entry names it as its cause, beside another one perhaps, whose reason it may
-// have: that of a round trip before it.
+// names reports whether an entry names the incident as a cause. It may name another cause too, and have the reason of
+// that one: of an earlier round trip.
 func (i *incident) names(e contract.Entry) bool {
 	k := kinds[i.kind]
 	own := k.detail != "" || e.Reason == k.reason || e.Reason == contract.Unavailable
@@ -86,7 +86,7 @@ type soak struct {
 	*reporter
 	random    *rand.Rand
 	plugins   []*kmsplugin.Plugin // number i+1
-	active    []*incident         // of each plugin; nil
+	active    []*incident         // by plugin; nil: none
 	rotated   []time.Time
 	all       []*incident
 	disturbed time.Time // until when reports may be late
@@ -94,12 +94,12 @@ type soak struct {
 	counts    map[string]int
 
 	seen   sync.Mutex
-	states []contract.Entry // every entry that was seen and is not healthy
+	states []contract.Entry // all entries seen that are not healthy
 	times  []time.Time
 }
 
-// TestSoak makes faults, restarts, edits and outages, drawn at random, every few seconds: each fault that
-// lasts is reported with its own cause, none is invented, and memory does not grow.
+// TestSoak causes random faults, restarts, edits and outages every few seconds. It checks that the reporter reports
+// each fault that lasts, with its cause, and reports no other faults, and that its memory does not grow.
 func TestSoak(t *testing.T) {
 	if *soakFor == 0 {
 		t.Skip("takes as long as -soak says: see make soak")
@@ -144,7 +144,7 @@ func newSoak(t *testing.T) *soak {
 	return s
 }
 
-// move does one thing. restarts allows those of the reporter, whose memory is measured later.
+// move does one random action. restarts permits restarts of the reporter: not later, while its memory is measured.
 func (s *soak) move(restarts bool) {
 	s.t.Helper()
 	switch n := s.random.IntN(400); {
@@ -198,7 +198,7 @@ func (s *soak) must(err error) {
 	}
 }
 
-// disturb excuses late reports from now on, for a time.
+// disturb permits late reports for this time.
 func (s *soak) disturb(d time.Duration) {
 	s.disturbed = time.Now().Add(d)
 	for _, i := range s.active {
@@ -212,7 +212,7 @@ func (s *soak) fail(i int) {
 	s.t.Helper()
 	kind := s.random.IntN(len(kinds))
 	if kinds[kind].trip && time.Since(s.rotated[i]) < 10*time.Second {
-		return // a key_id that changes twice in an interval is a fault of its own
+		return // a key_id that changes twice in an interval is another fault
 	}
 	now := &incident{plugin: i + 1, kind: kind, text: fmt.Sprintf("cause-%d.", len(s.all)), start: time.Now()}
 	now.disturbed = time.Now().Before(s.disturbed)
@@ -235,7 +235,7 @@ func (s *soak) heal(i int) {
 	s.active[i].end, s.active[i] = time.Now(), nil
 }
 
-// follow keeps every report that is not healthy.
+// follow records all reports that are not healthy.
 func (s *soak) follow(ctx context.Context) {
 	resource := administrator(s.t).Resource(controlplane.OperatorGVR(soaked))
 	for ctx.Err() == nil {
@@ -249,11 +249,11 @@ func (s *soak) follow(ctx context.Context) {
 			}
 			s.seen.Unlock()
 		}
-		time.Sleep(150 * time.Millisecond) // another process writes
+		time.Sleep(150 * time.Millisecond)
 	}
 }
 
-// judge compares what was seen with what was done.
+// judge compares the reports with the incidents.
 func (s *soak) judge() {
 	s.t.Helper()
 	s.seen.Lock()
@@ -285,8 +285,8 @@ func (s *soak) judge() {
 	}
 }
 
-// until is when the reports of an incident are over: a failed round trip stands until one succeeds, for
-// which its plugin must be without another fault.
+// until returns when reports of an incident must end. A failed round trip is reported until one succeeds, which needs
+// a plugin without another fault.
 func (s *soak) until(i *incident) time.Time {
 	if !kinds[i.kind].trip {
 		return i.end.Add(statusGrace)

@@ -33,11 +33,11 @@ func TestReportIsWrittenWhenItChangesAndElseAfterUnchangedEvery(t *testing.T) {
 	if err := one.SetFault(kmsplugin.Fault{Name: kmsplugin.FaultUnhealthy, Args: []string{"sealed"}}); err != nil {
 		t.Fatal(err)
 	}
-	r.freshCondition("1=unhealthy") // at once
+	r.freshCondition("1=unhealthy") // a change is written at once
 	if got := entries(t, resource, r.node)[0].Interval; got != every {
 		t.Errorf("the entry's interval is %s, want %s", got, every)
 	}
-	r.freshCondition("1=unhealthy") // and later once more, without a change
+	r.freshCondition("1=unhealthy") // and written again after unchangedEvery
 	if _, view := r.get("/healthz?verbose"); !strings.Contains(view, "[+]write ok") {
 		t.Errorf("/healthz?verbose: %s", view)
 	}

@@ -19,22 +19,22 @@ import (
 	"github.com/kms-health/kms-health/test/kmsplugin"
 )
 
-// verdicts is a reporter's process with one plugin, and every report that it printed. Nothing is
-// written to the API server.
+// verdicts is a reporter's process with one plugin, and all reports that it printed. It does not write to the API
+// server.
 type verdicts struct {
 	*reporter
 	plugin  *kmsplugin.Plugin
 	printed *program.Output
-	read    int // reports that were judged
+	read    int // how many reports were judged
 }
 
-// tripsEachMinute makes round trips as often as a configuration can.
+// tripsEachMinute requests round trips at the shortest interval that a configuration permits.
 const tripsEachMinute = "{roundTrip: {interval: 1m}}"
 
-// printing starts a plugin with faults, and the reporter beside it.
+// printing starts a plugin with faults, and its reporter.
 func printing(t *testing.T, faults ...string) *verdicts {
 	t.Helper()
-	t.Parallel() // it waits
+	t.Parallel() // it mostly waits
 	v := &verdicts{reporter: newReporter(t)}
 	v.plugin = v.reporter.plugin("1")
 	v.do(faults...)
@@ -54,7 +54,7 @@ func (v *verdicts) start() {
 
 func (v *verdicts) samples() string { return filepath.Join(v.dir, "samples") }
 
-// checks writes the file, with these checks beside Status.
+// checks writes the configuration file, with these checks in addition to Status.
 func (v *verdicts) checks(checks string) {
 	v.t.Helper()
 	v.write(fmt.Appendf(nil, `apiVersion: kmshealth.openshift.io/v1alpha1
@@ -64,7 +64,7 @@ plugins: [{endpoint: '%s', role: Write}]
 `, checks, v.endpoint("1")))
 }
 
-// do gives commands to the plugin, as one would type them.
+// do sends commands to the plugin, as a user types them.
 func (v *verdicts) do(commands ...string) {
 	v.t.Helper()
 	for _, line := range commands {
@@ -82,11 +82,11 @@ func (v *verdicts) rotate() string {
 	return v.plugin.KeyID()
 }
 
-// next returns the reports that were not judged yet.
+// next returns the new reports.
 func (v *verdicts) next() (entries []contract.Entry) {
 	v.t.Helper()
 	lines := strings.Split(v.printed.Text(), "\n")
-	for ; v.read < len(lines)-1; v.read++ { // the last one is not whole
+	for ; v.read < len(lines)-1; v.read++ { // the last line is not complete
 		report, err := contract.DecodeMessage(lines[v.read])
 		if err != nil {
 			v.t.Fatal(err)
@@ -96,8 +96,8 @@ func (v *verdicts) next() (entries []contract.Entry) {
 	return entries
 }
 
-// await waits for a report for which ok is true. None before it, and not that one, may be one for which
-// never is true.
+// await waits for a report for which ok returns true. The test fails if never returns true for that report or an
+// earlier one.
 func (v *verdicts) await(limit time.Duration, what string, never, ok func(contract.Entry) bool) {
 	v.t.Helper()
 	last := "none"
@@ -122,7 +122,7 @@ func (v *verdicts) await(limit time.Duration, what string, never, ok func(contra
 	})
 }
 
-// awaitCalls waits for more calls of a kind, and judges what is reported meanwhile.
+// awaitCalls waits for more calls of a kind. The test fails if never returns true for a report meanwhile.
 func (v *verdicts) awaitCalls(call kmsplugin.Call, more int64, never func(contract.Entry) bool) {
 	v.t.Helper()
 	want := v.plugin.Calls(call).Count + more
@@ -131,7 +131,7 @@ func (v *verdicts) awaitCalls(call kmsplugin.Call, more int64, never func(contra
 		entries := v.next()
 		n := v.plugin.Calls(call).Count
 		if n >= want {
-			v.read = from // what was printed may come after the last call
+			v.read = from // these reports may be later than the last call
 			return nil
 		}
 		for _, e := range entries {
@@ -150,7 +150,7 @@ func show(e contract.Entry) string {
 
 func isHealthy(e contract.Entry) bool  { return e.Status == contract.Healthy }
 func notHealthy(e contract.Entry) bool { return !isHealthy(e) }
-func anything(contract.Entry) bool     { return false } // is allowed
+func anything(contract.Entry) bool     { return false } // as never: permits any report
 
 // is matches a status, a reason and texts of the detail.
 func is(status contract.Status, reason contract.Reason, texts ...string) func(contract.Entry) bool {
@@ -160,8 +160,8 @@ func is(status contract.Status, reason contract.Reason, texts ...string) func(co
 	}
 }
 
-// healthyUnder matches a key that is healthy, and one that was healthy before it and checked since now. What
-// was answered in this second is old.
+// healthyUnder matches a healthy report with this key, or with an earlier key if it was checked after this call. A
+// report of the current second may be older.
 func healthyUnder(kekID string) func(contract.Entry) bool {
 	since := time.Now().Add(time.Second)
 	return func(e contract.Entry) bool { return isHealthy(e) && (e.KEKID == kekID || e.LastChecked.After(since)) }
@@ -223,7 +223,7 @@ func TestPluginThatReturnsIsNotHealthyBeforeARoundTrip(t *testing.T) {
 	}
 }
 
-// Neither the plugin's own restart nor the reporter's hides a key that was replaced in it.
+// Neither a restart of the plugin nor one of the reporter hides that the key was replaced during it.
 func TestKeyReplacedInARestartIsNeverHealthy(t *testing.T) {
 	lost := is(contract.Unhealthy, contract.ReportedUnhealthy, "under the same key_id was not decrypted")
 	t.Run("of the plugin", func(t *testing.T) {
@@ -248,8 +248,8 @@ func TestKeyReplacedInARestartIsNeverHealthy(t *testing.T) {
 	})
 }
 
-// The first round trip after an error fails before it decrypts what was kept. The next one does, also when it would be
-// a former key's turn.
+// The first round trip after an error fails before it decrypts the kept sample. The next one decrypts it, even if it is
+// the turn of a former key's sample.
 func TestKeyReplacedInARestartIsFoundAfterAFailedRoundTrip(t *testing.T) {
 	v := printing(t)
 	v.await(waitLimit, "healthy", anything, isHealthy)
@@ -265,7 +265,7 @@ func TestKeyReplacedInARestartIsFoundAfterAFailedRoundTrip(t *testing.T) {
 	v.await(waitLimit, "the replaced key", isHealthy, is(contract.Unhealthy, contract.ReportedUnhealthy, "the same key_id"))
 }
 
-// The process returns after two probes, so that nothing listens when the next one is made.
+// The process restarts only after two probes, so the next probe finds no listener.
 func TestPluginThatEndsAtEachEncryptAndReturnsLateIsNeverHealthy(t *testing.T) {
 	v := printing(t)
 	v.await(waitLimit, "healthy", anything, isHealthy)
@@ -277,7 +277,7 @@ func TestPluginThatEndsAtEachEncryptAndReturnsLateIsNeverHealthy(t *testing.T) {
 	v.await(2*waitLimit, "it is healthy", anything, healthyUnder(key))
 }
 
-// Plugins are seen that panic at what another key encrypted. The next retries are after 2, 4 … minutes.
+// Some plugins panic when they decrypt data of another key. The next retries are after 2, 4 … minutes.
 func TestPluginThatEndsAtAFormerKeyIsAskedAgainAfterAMinute(t *testing.T) {
 	v := printing(t)
 	v.await(waitLimit, "healthy", anything, isHealthy)
@@ -306,7 +306,8 @@ func TestPluginThatEndsAtAFormerKeyIsAskedAgainAfterAMinute(t *testing.T) {
 	})
 }
 
-// Before a change that loses what a cache decrypts, an administrator requests a round trip: it tries each kept sample.
+// An administrator requests a round trip, which tries each kept sample, before a change that empties the caches of
+// kube-apiserver.
 func TestFormerKeysThatTheKMSDroppedAreLostAfterARequest(t *testing.T) {
 	v := printing(t)
 	v.await(waitLimit, "healthy", anything, isHealthy)
@@ -317,7 +318,7 @@ func TestFormerKeysThatTheKMSDroppedAreLostAfterARequest(t *testing.T) {
 			return isHealthy(e) && e.KEKID == key
 		})
 		keys = append(keys, key)
-		time.Sleep(3 * time.Second) // a key_id that changes twice in an interval is another fault
+		time.Sleep(3 * time.Second) // a key_id that changes twice in one interval is another fault
 	}
 	v.do("keep-versions 2")
 	v.checks("{roundTrip: {interval: 1m, requested: r}}")
@@ -330,7 +331,7 @@ func TestFormerKeysThatTheKMSDroppedAreLostAfterARequest(t *testing.T) {
 	v.do("heal")
 }
 
-// kube-apiserver, too, takes the first valid version for the only one until it is restarted.
+// kube-apiserver also accepts only the first valid version that it saw, until it is restarted.
 func TestUpgradedPluginIsHealthyAfterARestartOfTheReporter(t *testing.T) {
 	v := printing(t, "version v2beta1")
 	v.await(waitLimit, "healthy", anything, isHealthy)
@@ -344,11 +345,11 @@ func TestUpgradedPluginIsHealthyAfterARestartOfTheReporter(t *testing.T) {
 	v.await(waitLimit, "healthy", notHealthy, isHealthy)
 }
 
-// The former key was no longer needed when round trips were turned on again: what is stored was migrated.
+// The former key was no longer needed when round trips were turned on again: the stored data was migrated.
 func TestRoundTripsThatAreTurnedOnAgainKnowNoFormerKey(t *testing.T) {
 	v := printing(t)
 	v.await(waitLimit, "healthy", anything, isHealthy)
-	v.awaitCalls(kmsplugin.CallStatus, 1, notHealthy) // its round trip has ended
+	v.awaitCalls(kmsplugin.CallStatus, 1, notHealthy) // the round trip has ended
 	v.checks("{roundTrip: {interval: 0s}}")
 	v.awaitCalls(kmsplugin.CallStatus, 3, notHealthy)
 	v.do("keep-versions 1")

@@ -46,7 +46,7 @@ func TestReporterOwnsItsEntryAndNothingElse(t *testing.T) {
 			t.Errorf("%s is now %v", conditionType, c)
 		}
 	}
-	// This is what pkg/reporter/publish looks for first; without it each answer is decoded.
+	// pkg/reporter/publish searches for this text first. Without it, each answer would be decoded.
 	_, answer, _ := strings.Cut(metadataOf(t, resource), `"managedFields":[`)
 	_, answer, _ = strings.Cut(answer, `{"manager":"`+contract.ConditionManager(r.node)+`",`)
 	if want := `"fieldsV1":{"f:status":{"f:conditions":{"k:{\"type\":\"` + contract.ConditionType(r.node) + `\"}":`; !strings.Contains(answer, want) {
@@ -65,7 +65,7 @@ func TestReporterOwnsItsEntryAndNothingElse(t *testing.T) {
 	}
 }
 
-// metadataOf is what an API server answers to a reporter's write.
+// metadataOf returns the metadata of a resource as the API server answers it to a reporter's write.
 func metadataOf(t *testing.T, resource string) string {
 	t.Helper()
 	client := kubernetes.NewForConfigOrDie(cluster.RESTConfig())

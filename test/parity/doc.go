@@ -1,4 +1,4 @@
-// Package parity makes the development plugin unhealthy in every way it knows, with a real
-// kube-apiserver as its client, and sets what that is affected by beside the verdict of a running
-// reporter: `make parity`. They must agree, but for the differences that a row allows.
+// Package parity compares a running reporter with a real kube-apiserver: `make parity`. It makes the
+// development plugin unhealthy in all ways that it supports. The reporter's verdict must agree with the
+// effects on kube-apiserver, except for the differences that a row allows.
 package parity

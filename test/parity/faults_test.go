@@ -8,81 +8,80 @@ import (
 	"strings"
 )
 
-// Roles of a provider. Each fault is compared in all of them.
+// Roles of a provider. Each fault is compared in all roles.
 const (
 	// write encrypts all new objects.
 	write = "write"
-	// read was the one that writes: an object is encrypted with it.
+	// read was the writing provider earlier: it encrypted one object.
 	read = "read"
-	// unused is the first rollout of a new key: nothing is encrypted with it yet.
+	// unused is a new key in its first rollout: it has not encrypted an object yet.
 	unused = "unused"
 )
 
-// opinion is what one side reports of a plugin: empty if it is healthy.
+// opinion is the verdict of one side on a plugin. Empty means healthy.
 type opinion string
 
 // verdicts are the results of both sides for one plugin, in one role.
 type verdicts struct {
-	// Of kube-apiserver: its health check in the process that ran when the fault began, and in the
-	// next one; whether that reads the object of this provider, and whether it writes with it.
+	// From kube-apiserver: the health check of the process that ran when the fault began, and of the
+	// next process; whether the next process reads the object of this provider, and writes with the provider.
 	running, restarted, reads, writes opinion
-	// asked is how often kube-apiserver asked the plugin since its fault.
+	// asked is how often kube-apiserver called Status since the fault began.
 	asked int64
-	// ours is the running reporter's, and next that of the next process, which starts with the next
-	// kube-apiserver.
+	// ours is the verdict of the running reporter. next is the verdict of the next process, which starts with
+	// the next kube-apiserver.
 	ours, next opinion
-	// early is a report that it is healthy which each process made after it could have known better.
+	// early is a report of "healthy" at a time when the reporter could have known better.
 	early opinion
 }
 
 // harmful reports whether kube-apiserver was affected in any way.
 func (v verdicts) harmful() bool { return v.running != "" || v.cannot() != "" }
 
-// cannot is what the next kube-apiserver is affected by.
+// cannot returns how the next kube-apiserver was affected.
 func (v verdicts) cannot() opinion { return v.restarted + v.reads + v.writes }
 
-// difference is a way in which the reporter may differ from kube-apiserver. The list is closed.
+// difference is a way in which the reporter may differ from kube-apiserver. No others are allowed.
 type difference string
 
 const (
 	none difference = ""
-	// Data that does not exist cannot be lost, but the next object is.
+	// No data exists that could be lost, but the next object would be lost.
 	noData difference = "unhealthy, although kube-apiserver has nothing to decrypt with it yet"
-	// kube-apiserver takes gRPC's 4 and 16 MiB, of which gRPC makes up to a hundred times as
-	// much in memory. The reporter is small, and no plugin may fill its memory.
+	// kube-apiserver accepts gRPC's limits of 4 and 16 MiB, for which gRPC may need a hundred times as
+	// much memory. The reporter has little memory, and no plugin may fill it.
 	tooLarge difference = "unhealthy, since an answer is over 256 KiB, or headers over 64 KiB"
 )
 
-// fault is one row of the comparison: how its plugin is made unhealthy, and what is
-// known of the outcome.
+// fault is one row of the comparison: how its plugin is made unhealthy, and the expected outcome.
 type fault struct {
 	name string
-	// start holds from before kube-apiserver's first call.
+	// start has the faults that are active before kube-apiserver's first call.
 	start []string
-	// steps make the plugin unhealthy, in order. They are commands and faults of package kmsplugin,
-	// as one would type them, a wire with one of its modes, or pause: until the reporter has seen those before.
+	// steps make the plugin unhealthy, in this order. A step is a command or fault of package kmsplugin, as a user
+	// types it, a wire with a mode, or pause, which waits until the reporter has seen the earlier steps.
 	steps []string
-	// later are steps between two processes of the reporter, and of kube-apiserver.
+	// later are steps between the running processes and the next ones.
 	later []string
-	// harmless is what kube-apiserver makes of it. The comparison does not need it; it keeps a
-	// fault that has lost its effect from agreeing by accident.
+	// harmless says that the fault does not affect kube-apiserver. The comparison does not need it, but without it a
+	// fault that has lost its effect would go unnoticed.
 	harmless bool
-	// decrypt marks a fault of Decrypt alone, which is harmless to a provider that is unused.
+	// decrypt marks a fault of Decrypt only, which is harmless in the role unused.
 	decrypt bool
 	// differs is the difference that this row must show.
 	differs difference
-	// turns marks a plugin whose answers differ from call to call. It counts as
-	// unhealthy if one of maxTurns answers made it so.
+	// turns marks a plugin whose answers differ from call to call. It counts as unhealthy if one of maxTurns
+	// answers was bad.
 	turns bool
-	// loses marks a former key that the KMS dropped. Whether stored data needs it, only kube-apiserver
-	// knows: the plugin is healthy, and its entry names the key as lost.
+	// loses marks a former key that the KMS dropped. Only kube-apiserver knows whether stored data needs it. So for the
+	// reporter the plugin is healthy, and its entry names the key as lost.
 	loses bool
 }
 
-// pause is the step that separates those before it.
+// pause is a step that waits until the reporter has seen the steps before it.
 const pause = "pause"
 
-// parts are the steps before a pause, and those after it: all, if there is none.
+// parts returns the steps before and after a pause. Without a pause, after has all steps.
 func (f fault) parts() (before, after []string) {
 	if i := slices.Index(f.steps, pause); i >= 0 {
 		return f.steps[:i], f.steps[i+1:]
@@ -90,21 +89,22 @@ func (f fault) parts() (before, after []string) {
 	return nil, f.steps
 }
 
-// tripsAtOnce reports whether the last step makes a round trip due. Others make none: a fault of Encrypt
-// or Decrypt is found by the next regular one.
+// tripsAtOnce reports whether the last step causes a round trip at once. After other steps, the next regular round trip
+// finds a fault of Encrypt or Decrypt.
 func (f fault) tripsAtOnce() bool {
 	return len(f.steps) > 0 && slices.Contains([]string{"rotate", "heal crash"}, f.steps[len(f.steps)-1])
 }
 
-// healsLate marks a plugin whose version a process remembers, one that is asked more and more rarely for what
-// ended it, and one that is exchanged again: that is one more change whose former key is not decrypted.
+// healsLate reports whether the reporter finds the plugin healthy only much later. It remembers the version. It retries
+// a call that ended the plugin with a growing backoff. And for it, the exchange back is one more change of the key,
+// after which data of the former key is not decrypted.
 func (f fault) healsLate() bool {
 	commands := strings.Join(slices.Concat(f.start, f.steps), " ")
 	return strings.Contains(commands, "version ") || strings.Contains(commands, "former-decrypt") ||
 		strings.Contains(commands, "exchange")
 }
 
-// expected returns what is known of the outcome in a role.
+// expected returns the expected outcome in a role.
 func (f fault) expected(role string) (harmless bool, differs difference) {
 	if f.decrypt && role == unused {
 		return true, noData
@@ -112,12 +112,11 @@ func (f fault) expected(role string) (harmless bool, differs difference) {
 	return f.harmless, f.differs
 }
 
-// compare returns what is wrong: all that is not as the row has it, also an allowed difference
-// that does not show.
+// compare returns a difference from the row, or "". An allowed difference that does not occur is an error too.
 func (f fault) compare(role string, v verdicts) string {
 	harmless, differs := f.expected(role)
 	agrees := v.harmful() == (v.ours != "")
-	if f.later != nil { // what the running ones found is of before
+	if f.later != nil { // the running processes ended before the fault
 		agrees = v.harmful() == (v.next != "")
 	}
 	switch {
@@ -125,7 +124,7 @@ func (f fault) compare(role string, v verdicts) string {
 		return fmt.Sprintf("the reporter reported %s, but kube-apiserver cannot use it: %s", v.early, v.cannot())
 	case (v.cannot() != "") != (v.next != "") && !f.turns && differs != noData && differs != tooLarge:
 		return fmt.Sprintf("the reporter's next process reports %q, the next kube-apiserver %q", v.next, v.cannot())
-	// A failure is new since the plugin was healthy; "ok" may be an old answer.
+	// A failure is a new answer, since the plugin was healthy before. "ok" may be a cached one.
 	case v.running == "" && v.asked == 0:
 		return "kube-apiserver has not asked the plugin since the fault, so its answer is an old one"
 	case v.harmful() == harmless:
@@ -136,7 +135,7 @@ func (f fault) compare(role string, v verdicts) string {
 	return ""
 }
 
-// faults is the whole comparison.
+// faults are the rows of the comparison.
 var faults = []fault{
 	{name: "healthy", harmless: true},
 

@@ -33,30 +33,30 @@ import (
 )
 
 const (
-	// timeout is each provider's, and the reporter's, which is its interval too. kube-apiserver asks the
-	// providers one after another, and waits so long for each that does not answer.
+	// timeout is the timeout of each provider and of the reporter, and the reporter's interval. kube-apiserver checks the
+	// providers one after another, and waits this long for each that does not answer.
 	timeout = time.Second
-	// positiveTTL is how long kube-apiserver keeps a good verdict
-	// (kmsPluginHealthzPositiveTTL of k8s.io/apiserver's encryptionconfig).
+	// positiveTTL is how long kube-apiserver caches a good result
+	// (kmsPluginHealthzPositiveTTL in k8s.io/apiserver's encryptionconfig).
 	positiveTTL = 20 * time.Second
-	// settle is when its answer is newer than a fault: a call that began just
-	// before the fault may take its timeout and is then kept for positiveTTL.
+	// settle is how long after a fault kube-apiserver's result must be new: a call that began just before
+	// the fault may take its timeout, and its result is then cached for positiveTTL.
 	settle = positiveTTL + timeout + time.Second
-	// tripped is when the reporter has made a round trip since a fault: a minute, a tenth more, and
+	// tripped is how long after a fault the reporter must have made a round trip: a minute, a jitter of a tenth, and
 	// the time of its calls.
 	tripped = 90 * time.Second
-	// healed bounds how long it may take to see that all are healed, with requests for round trips.
+	// healed bounds the wait until all plugins are reported as healthy, with requests for round trips.
 	healed = 5 * time.Minute
-	// paused is when each reporter has seen the steps before a pause, and has made a round trip.
+	// paused is how long a pause takes: each reporter has seen the earlier steps, and has made a round trip.
 	paused = 10 * time.Second
-	// gap is between two requests for a round trip, of which minRequests are made, and maxRequests give each
-	// kept sample its turn.
+	// gap is the time between two requests for round trips. At least minRequests are made. With maxRequests, each kept
+	// sample gets its turn.
 	gap, minRequests, maxRequests = 16 * time.Second, 3, 8
-	// stagger is between the starts of two reporters: all round trips at the same time would be late.
+	// stagger is the time between the starts of two reporters: round trips of all at the same time would be too slow.
 	stagger = time.Second
 	// maxTurns is how often kube-apiserver is asked about a plugin that answers by turns.
 	maxTurns = 3
-	// perReporter is how many plugins one reporter takes.
+	// perReporter is how many plugins one reporter probes.
 	perReporter = 16
 )
 
@@ -71,24 +71,24 @@ type subject struct {
 	plugin   *kmsplugin.Plugin
 	wire     *wire // nil: the plugin's own socket
 	endpoint string
-	next     *subject // another plugin of its row
+	next     *subject // another plugin of the same row
 	found    verdicts
-	since    time.Time // a report that was checked later is of the fault
+	since    time.Time // a later check saw the fault
 }
 
 func (s *subject) String() string { return s.name + ", " + s.role }
 
-// TestVerdictsAreThoseOfKubeAPIServer has a plugin for each fault in each role, all of them providers of
-// one kube-apiserver, so its cache must be waited out once and not once a fault.
+// The test has a plugin for each fault in each role. All are providers of one kube-apiserver, so the test waits for its
+// cache to expire only once, and not for each fault.
 func TestVerdictsAreThoseOfKubeAPIServer(t *testing.T) {
 	if !*compared {
 		t.Skip("not compared without -compare: see make parity")
 	}
 	all := startSubjects(t)
-	// First the later readers write.
+	// First, the providers with the role read write.
 	server := controlplane.StartForTest(t, controlplane.Options{
 		EncryptionConfig: encryptionConfig(all, read, write, unused),
-		// It asks all providers in one request, and waits for each that does not answer.
+		// One request checks all providers, and waits for each that does not answer.
 		ExtraArgs: []string{"--request-timeout=10m"},
 	})
 	client := dynamic.NewForConfigOrDie(server.RESTConfig())
@@ -99,7 +99,7 @@ func TestVerdictsAreThoseOfKubeAPIServer(t *testing.T) {
 
 	reporters := newReporters(t, all)
 	reporters.start(t)
-	// Before its fault both sides find each plugin healthy: what they report afterwards is the fault's doing.
+	// Before the faults, both sides report all plugins as healthy. So later reports are caused by the faults.
 	for i, o := range opinionsOf(t, server, len(all)) {
 		if o != "" {
 			t.Fatalf("%s: before the fault, kube-apiserver reports %q", all[i], o)
@@ -114,7 +114,7 @@ func TestVerdictsAreThoseOfKubeAPIServer(t *testing.T) {
 	reporters.stop(t)
 	for _, s := range all {
 		s.do(t, s.later)
-		s.since = time.Time{} // the next process has no verdict of before
+		s.since = time.Time{} // the next process starts after the fault
 	}
 	restart(t, server, nil)
 	reporters.start(t)
@@ -150,12 +150,12 @@ func begin(t *testing.T, all []*subject) time.Time {
 		_, after := s.parts()
 		s.do(t, after)
 		s.plugin.ResetCounters()
-		s.since = time.Now().Add(timeout) // what was answered before may be reported with a later second
+		s.since = time.Now().Add(timeout) // an answer from before the fault may have a later timestamp
 	}
 	return time.Now()
 }
 
-// askInTurns asks kube-apiserver, and again while a plugin that answers by turns has not failed.
+// askInTurns asks kube-apiserver, and asks again while a plugin that answers by turns has not failed.
 func askInTurns(t *testing.T, server *controlplane.ControlPlane, all []*subject, found func(*subject) *opinion) {
 	t.Helper()
 	for again, turn := true, 0; again && turn < maxTurns; turn++ {
@@ -163,7 +163,7 @@ func askInTurns(t *testing.T, server *controlplane.ControlPlane, all []*subject,
 		time.Sleep(settle)
 		for i, o := range opinionsOf(t, server, len(all)) {
 			s := all[i]
-			if *found(s) == "" { // else it was so in an earlier turn, which stays
+			if *found(s) == "" { // a failure in an earlier turn stays
 				*found(s) = o
 			}
 			again = again || s.turns && *found(s) == ""
@@ -178,12 +178,12 @@ func judge(t *testing.T, server *controlplane.ControlPlane, all []*subject) {
 	for _, s := range all {
 		s.found.asked = s.plugin.Calls(kmsplugin.CallStatus).Count
 		if s.wire != nil {
-			s.found.asked++ // its plugin may not be asked
+			s.found.asked++ // the wire may not forward calls
 		}
 	}
 }
 
-// judgeNext asks the next kube-apiserver, and for what it can do with each plugin.
+// judgeNext asks the next kube-apiserver, and tries whether it can read and write with each plugin.
 func judgeNext(t *testing.T, client dynamic.Interface, server *controlplane.ControlPlane, all []*subject) {
 	t.Helper()
 	askInTurns(t, server, all, func(s *subject) *opinion { return &s.found.restarted })
@@ -202,7 +202,7 @@ func judgeNext(t *testing.T, client dynamic.Interface, server *controlplane.Cont
 	})
 }
 
-// failure is how a request ends, which a busy machine may let fail: one success is enough.
+// failure returns the error of a request, or "". It tries three times, since requests may fail on a busy machine.
 func failure(request func() error) opinion {
 	var err error
 	for range 3 {
@@ -213,7 +213,7 @@ func failure(request func() error) opinion {
 	return opinion("failed: " + err.Error())
 }
 
-// report logs the whole comparison as a table.
+// report logs the comparison as a table.
 func report(t *testing.T, all []*subject) {
 	t.Helper()
 	short := func(o opinion) string {
@@ -239,7 +239,7 @@ func report(t *testing.T, all []*subject) {
 	t.Logf("%s\n%s", server(t), text.String())
 }
 
-// server is the version of kube-apiserver.
+// server returns the version of kube-apiserver.
 func server(t *testing.T) string {
 	t.Helper()
 	out, err := exec.Command(filepath.Join(os.Getenv("KUBEBUILDER_ASSETS"), "kube-apiserver"), "--version").Output()
@@ -249,7 +249,7 @@ func server(t *testing.T) string {
 	return strings.TrimSpace(string(out))
 }
 
-// each does something with all subjects, with some at a time.
+// each calls do for all subjects, eight at a time.
 func each(all []*subject, do func(*subject)) {
 	var done sync.WaitGroup
 	for part := range 8 {
@@ -262,8 +262,7 @@ func each(all []*subject, do func(*subject)) {
 	done.Wait()
 }
 
-// startSubjects starts a plugin for each fault in each role, healthy but for what holds from
-// the start.
+// startSubjects starts a plugin for each fault in each role, with the faults in start.
 func startSubjects(t *testing.T) (all []*subject) {
 	t.Helper()
 	dir := program.SocketDir(t)
@@ -309,7 +308,7 @@ func startSubject(t *testing.T, dir string, f fault, role string, number int, re
 	return s
 }
 
-// do gives commands to the plugin, or to the wire in front of it.
+// do sends commands to the plugin, or to the wire in front of it.
 func (s *subject) do(t *testing.T, lines []string) {
 	t.Helper()
 	for _, line := range lines {
@@ -327,7 +326,7 @@ func (s *subject) do(t *testing.T, lines []string) {
 	}
 }
 
-// encryptionConfig has a resource for each fault, with its providers in the order of roles.
+// encryptionConfig returns a configuration with a resource for each fault, and its providers in the order of roles.
 func encryptionConfig(all []*subject, roles ...string) []byte {
 	var text strings.Builder
 	text.WriteString("apiVersion: apiserver.config.k8s.io/v1\nkind: EncryptionConfiguration\nresources:\n")
@@ -395,7 +394,7 @@ func create(ctx context.Context, client dynamic.Interface, s *subject, name stri
 	return err
 }
 
-// mustCreate creates an object named as the role that writes now.
+// mustCreate creates an object for each fault, with the name of the role that writes now.
 func mustCreate(t *testing.T, client dynamic.Interface, all []*subject, role string) {
 	t.Helper()
 	for _, s := range all {
@@ -408,20 +407,20 @@ func mustCreate(t *testing.T, client dynamic.Interface, all []*subject, role str
 	}
 }
 
-// reporters are processes that follow all subjects, perReporter each.
+// reporters are processes that probe all subjects, perReporter each.
 type reporters struct {
 	all     []*subject
 	binary  string
 	running []*running
 }
 
-// running is one of them.
+// running is one reporter process.
 type running struct {
 	subjects []*subject
-	file     string // its configuration
-	samples  string // its state
+	file     string // path of its configuration
+	samples  string // path of its state
 	child    *program.Child
-	output   *program.Output // a line for each report
+	output   *program.Output // one line for each report
 }
 
 func newReporters(t *testing.T, all []*subject) *reporters {
@@ -440,15 +439,15 @@ func newReporters(t *testing.T, all []*subject) *reporters {
 	return r
 }
 
-// losesAny selects the reporters with a key that the KMS dropped: a round trip of all plugins at the same time
-// would take more than the timeout.
+// losesAny selects the reporters of a plugin with loses. Round trips of all plugins at the same time would take more
+// than the timeout.
 func losesAny(one *running) bool {
 	return slices.ContainsFunc(one.subjects, func(s *subject) bool { return s.loses })
 }
 
 func every(*running) bool { return true }
 
-// request writes the files, some with a request for a round trip.
+// request writes the configuration files. Those that some selects get a request for a round trip.
 func (r *reporters) request(t *testing.T, request string, some func(*running) bool) {
 	t.Helper()
 	for _, one := range r.running {
@@ -475,7 +474,7 @@ plugins:
 	}
 }
 
-// start starts a process of each, which has the samples of the one before it.
+// start starts the processes. Each uses the samples of the process before it.
 func (r *reporters) start(t *testing.T) {
 	t.Helper()
 	r.request(t, "start", losesAny)
@@ -500,9 +499,9 @@ func (r *reporters) stop(t *testing.T) {
 	}
 }
 
-// judge records the verdicts of these processes, and the first ones that came too early. A plugin that answers by
-// turns is unhealthy if it was once; another one is healthy if it was at one of the last two times, since its answer
-// may be late on a busy machine. Round trips are requested until a key that was lost is named.
+// judge records the verdicts of these processes, and early reports of "healthy". A plugin that answers by turns counts
+// as unhealthy if one report says so. Another plugin counts as healthy if one of the last two reports says so, since
+// answers may be late on a busy machine. judge requests round trips until lost keys are named.
 func (r *reporters) judge(t *testing.T, found func(*subject) *opinion) {
 	t.Helper()
 	unseen := func(s *subject) bool { return (s.loses || s.turns) && *found(s) == "" }
@@ -513,7 +512,7 @@ func (r *reporters) judge(t *testing.T, found func(*subject) *opinion) {
 		now := r.opinions(t)
 		for i, s := range r.all {
 			switch {
-			case s.turns && *found(s) != "": // it stays so
+			case s.turns && *found(s) != "": // it stays unhealthy
 			case s.turns || now[i] == "" || strings.HasPrefix(string(now[i]), lost):
 				*found(s) = now[i]
 			default:
@@ -535,7 +534,8 @@ func (r *reporters) judge(t *testing.T, found func(*subject) *opinion) {
 	}
 }
 
-// entriesOf are the entries of a line of output, by their subject's number. A line that is not whole has none.
+// entriesOf returns the entries in a line of output, by the number of their subject. It returns nil for an incomplete
+// line.
 func entriesOf(t *testing.T, line string) map[int]contract.Entry {
 	t.Helper()
 	message, whole := strings.CutSuffix(line, "\n")
@@ -557,13 +557,13 @@ func entriesOf(t *testing.T, line string) map[int]contract.Entry {
 	return byNumber
 }
 
-// notReported is of a plugin that no entry is about.
+// notReported means that no entry is about the plugin.
 const notReported opinion = "not reported"
 
-// lost begins the opinion on a healthy plugin that no longer has a former key.
+// lost is a prefix of the opinion on a healthy plugin that no longer has a former key.
 const lost = "lost: "
 
-// opinions returns the latest verdicts, as many as there are subjects.
+// opinions returns the latest verdict on each subject.
 func (r *reporters) opinions(t *testing.T) []opinion {
 	t.Helper()
 	opinions := make([]opinion, len(r.all))
@@ -575,7 +575,7 @@ func (r *reporters) opinions(t *testing.T) []opinion {
 		if len(lines) < 2 {
 			continue
 		}
-		for number, e := range entriesOf(t, lines[len(lines)-2]) { // the last whole one
+		for number, e := range entriesOf(t, lines[len(lines)-2]) { // the last complete line
 			switch {
 			case e.Status != contract.Healthy:
 				opinions[number] = opinion(string(e.Status) + ": " + e.Detail)
@@ -589,8 +589,8 @@ func (r *reporters) opinions(t *testing.T) []opinion {
 	return opinions
 }
 
-// awaitHealthy waits until all are healthy, but for those that become so much later. One round trip tries one kept
-// sample, so it requests them again and again: a lost key's turn may come last.
+// awaitHealthy waits until all plugins are reported as healthy, except for those with healsLate. It requests round
+// trips repeatedly: each tries only one kept sample, and the lost key's turn may come last.
 func (r *reporters) awaitHealthy(t *testing.T, when string, limit time.Duration) {
 	t.Helper()
 	requests, next := 0, time.Now()
@@ -611,7 +611,7 @@ func (r *reporters) awaitHealthy(t *testing.T, when string, limit time.Duration)
 	}
 }
 
-// opinionsOf is kube-apiserver's opinion of each provider.
+// opinionsOf returns kube-apiserver's opinion on each provider.
 func opinionsOf(t *testing.T, server *controlplane.ControlPlane, providers int) []opinion {
 	t.Helper()
 	failures, err := server.KMSProviders(t.Context())

@@ -19,15 +19,15 @@ import (
 	"github.com/kms-health/kms-health/test/kmsplugin"
 )
 
-// runtimeCapabilities are root's in a container, by default.
+// runtimeCapabilities are the default capabilities of root in a container.
 const runtimeCapabilities = "-all,+chown,+dac_override,+fowner,+kill,+setgid,+setuid,+net_bind_service"
 
-// users run kube-apiserver, and a reporter that was given the same user.
+// users are the users that run kube-apiserver and a reporter.
 var users = []struct {
 	name, owner string
-	flags       string // of setpriv(1)
+	flags       string // for setpriv(1)
 	environment string // the value of contract.APIServerUserVariable
-	connects    []bool // to each of the sockets
+	connects    []bool // whether it can connect, by socket
 }{
 	{"root", "0:0", "--reuid 0 --regid 0 --clear-groups --bounding-set=" + runtimeCapabilities,
 		"0:0 groups 0 DAC_OVERRIDE", []bool{true, true, true}},
@@ -47,22 +47,21 @@ var sockets = []struct {
 	{"0600 of root", 0, 0, 0o600},
 }
 
-// asUser is a program that starts kube-apiserver as the user of the file beside it. Its files become that
-// user's. Their folders, and that of the program, may be closed to the user.
+// asUser is a script that starts kube-apiserver as the user in the files owner and flags in its folder. It changes the
+// owner of the server's files. The user need not have access to the folder of kube-apiserver's binary.
 const asUser = `#!/bin/sh
 exec 9<"%[2]s"
 chown -R "$(cat "%[1]s/owner")" "%[1]s/server" || exit
 exec setpriv --inh-caps=-all $(cat "%[1]s/flags") /proc/self/fd/9 "$@"
 `
 
-// TestUsersReachTheSocketsThatKubeAPIServerReaches has kube-apiserver run as each user, and a reporter as
-// the same one, beside a plugin at each socket. It must be run as root.
+// The test runs kube-apiserver and a reporter as each user, with a plugin at each socket. It must run as root.
 func TestUsersReachTheSocketsThatKubeAPIServerReaches(t *testing.T) {
 	if !*compared {
 		t.Skip("not compared without -compare: see make parity")
 	}
 	dir := program.SocketDir(t)
-	if err := os.Chmod(dir, 0o755); err != nil { // every user reads what is in it
+	if err := os.Chmod(dir, 0o755); err != nil { // all users must read the files
 		t.Fatal(err)
 	}
 	reporter, err := program.Build(dir, "cmd/kms-health-reporter")
@@ -110,7 +109,7 @@ func TestUsersReachTheSocketsThatKubeAPIServerReaches(t *testing.T) {
 	}
 }
 
-// startSockets starts a plugin at each socket, and returns kube-apiserver's configuration and the path of the
+// startSockets starts a plugin at each socket. It returns kube-apiserver's configuration, and the path of the
 // reporter's.
 func startSockets(t *testing.T, dir string) (encryption []byte, config string) {
 	t.Helper()
@@ -135,8 +134,8 @@ func startSockets(t *testing.T, dir string) (encryption []byte, config string) {
 	return encryption, config
 }
 
-// onceAs returns the verdicts of a reporter that runs as a user, and was given one, or none, as that of the
-// API server.
+// onceAs returns the verdicts of a reporter that runs with these flags of setpriv. apiServer is the API server's user
+// in its environment; empty means none.
 func onceAs(t *testing.T, flags, apiServer, reporter, config string) []opinion {
 	t.Helper()
 	args := append([]string{"--inh-caps=-all"}, strings.Fields(flags)...)

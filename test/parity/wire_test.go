@@ -21,16 +21,16 @@ import (
 	kmsapi "k8s.io/kms/apis/v2"
 )
 
-// wire listens in front of a plugin, and does what a plugin that is written with gRPC's Go library
-// cannot. It starts as one that only passes on.
+// wire listens in front of a plugin. It simulates faults that a plugin with gRPC's Go library cannot have. At first it
+// only forwards.
 type wire struct {
-	socket, plugin string // where it listens, and the plugin behind it
+	socket, plugin string // the paths of its socket and of the plugin's socket
 
 	mu   sync.Mutex
 	stop []func()
 }
 
-// becomes replaces what it does, and which plugin is behind it, and breaks all connections.
+// becomes changes the mode and the plugin's socket, and breaks all connections.
 func (w *wire) becomes(t *testing.T, mode, plugin string) {
 	t.Helper()
 	w.close()
@@ -47,7 +47,7 @@ func (w *wire) becomes(t *testing.T, mode, plugin string) {
 		for {
 			client, err := listener.Accept()
 			if err != nil {
-				return // closed
+				return // the listener was closed
 			}
 			w.onClose(func() { _ = client.Close() })
 			go answer(client, mode, plugin)
@@ -113,13 +113,13 @@ func answer(client net.Conn, mode, socket string) {
 			before = bytes.Repeat([]byte{0, 0, 0, byte(http2.FrameSettings), 0, 0, 0, 0, 0}, 2000)
 		case end && mode == "goaway":
 			after = binary.BigEndian.AppendUint32([]byte{0, 0, 8, byte(http2.FrameGoAway), 0, 0, 0, 0, 0}, h.StreamID)
-			after = append(after, 0, 0, 0, 0) // no error
+			after = append(after, 0, 0, 0, 0) // the error code NO_ERROR
 		}
 		return before, after, true
 	})
 }
 
-// copyFrames copies frames of HTTP/2 until see ends it. What see returns is written before and after the
+// copyFrames copies frames of HTTP/2 until see returns false. It writes the other results of see before and after the
 // frame.
 func copyFrames(to io.Writer, from io.Reader,
 	see func(h http2.FrameHeader, payload []byte) (before, after []byte, ok bool)) {
@@ -146,7 +146,7 @@ func copyFrames(to io.Writer, from io.Reader,
 	}
 }
 
-// serve answers calls with what the plugin answers, changed.
+// serve answers calls with the plugin's answers, changed by the mode.
 func (w *wire) serve(t *testing.T, listener net.Listener, mode, socket string) {
 	t.Helper()
 	plugin, err := grpc.NewClient("unix://"+socket, grpc.WithTransportCredentials(insecure.NewCredentials()))
@@ -157,7 +157,7 @@ func (w *wire) serve(t *testing.T, listener net.Listener, mode, socket string) {
 		handle grpc.UnaryHandler) (any, error) {
 		if mode == "gzip" {
 			if err := grpc.SetSendCompressor(ctx, gzip.Name); err != nil {
-				return nil, err // the client does not say that it reads it
+				return nil, err // the client does not accept gzip
 			}
 		}
 		return handle(ctx, request)
@@ -172,7 +172,7 @@ func (w *wire) serve(t *testing.T, listener net.Listener, mode, socket string) {
 	})
 }
 
-// forwarder passes calls on to a plugin.
+// forwarder forwards calls to a plugin.
 type forwarder struct {
 	kmsapi.KeyManagementServiceClient
 	kmsapi.UnsafeKeyManagementServiceServer

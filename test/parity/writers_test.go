@@ -27,11 +27,11 @@ import (
 
 const local = "aescbc: {keys: [{name: '1', secret: c2VjcmV0IGlzIHNlY3VyZSwgb3IgaXMgaXQ/ISEhISE=}]}"
 
-// writers are encryption configs: the resources of each entry, and its providers, of which a and b are plugins.
+// writers are encryption configs: the resources and the providers of each entry. The providers a and b are plugins.
 var writers = []struct {
 	name    string
 	entries [][2]string
-	key     string // that all Secrets and ConfigMaps are written with; empty: several providers write
+	key     string // the plugin that encrypts all Secrets and ConfigMaps; empty: several providers write
 }{
 	{"one entry", [][2]string{{"secrets, configmaps", "a b"}}, "a"},
 	{"two plugins", [][2]string{{"secrets", "a b"}, {"configmaps", "b a"}}, ""},
@@ -41,8 +41,8 @@ var writers = []struct {
 		[][2]string{{"secrets, configmaps", "a"}, {"secrets.", "b"}}, "a"},
 }
 
-// TestWriteKeyIsTheOneThatKubeAPIServerWritesWith compares what is read of an encryption config with what
-// kube-apiserver stores.
+// The test compares the write key that the operator finds in an encryption config with the data that kube-apiserver
+// stores.
 func TestWriteKeyIsTheOneThatKubeAPIServerWritesWith(t *testing.T) {
 	if !*compared {
 		t.Skip("not compared without -compare: see make parity")
@@ -67,7 +67,7 @@ func TestWriteKeyIsTheOneThatKubeAPIServerWritesWith(t *testing.T) {
 			for number, entry := range c.entries {
 				fmt.Fprintf(&text, "- resources: [%s]\n  providers:\n", entry[0])
 				for _, name := range strings.Fields(entry[1]) {
-					// A provider's name is that of one entry.
+					// A provider's name must be unique.
 					fmt.Fprintf(&text, "  - %s\n", strings.ReplaceAll(provider[name], "NUMBER", fmt.Sprint(number)))
 				}
 			}
@@ -81,7 +81,7 @@ func TestWriteKeyIsTheOneThatKubeAPIServerWritesWith(t *testing.T) {
 				metav1.CreateOptions{}); err != nil {
 				t.Fatal(err)
 			}
-			stored := map[string]bool{} // prefixes without the number
+			stored := map[string]bool{} // prefixes of values, without the provider's number
 			for _, resource := range []string{"secrets", "configmaps"} {
 				got, err := etcd.Get(t.Context(), "/registry/"+resource+"/default/"+meta.Name)
 				if err != nil || len(got.Kvs) != 1 {
@@ -106,7 +106,7 @@ func TestWriteKeyIsTheOneThatKubeAPIServerWritesWith(t *testing.T) {
 	}
 }
 
-// TestTimeoutIsOneThatKubeAPIServerKeeps has one plugin for two entries, which give it different times.
+// The test has one plugin in two entries with different timeouts.
 func TestTimeoutIsOneThatKubeAPIServerKeeps(t *testing.T) {
 	if !*compared {
 		t.Skip("not compared without -compare: see make parity")

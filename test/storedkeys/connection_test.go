@@ -19,7 +19,7 @@ import (
 	"github.com/kms-health/kms-health/test/harness/disk"
 )
 
-// pki is kubeadm's folder /etc/kubernetes/pki, as far as etcd's.
+// pki is kubeadm's folder /etc/kubernetes/pki, with the files for etcd.
 type pki struct {
 	dir    string
 	client *tls.Config
@@ -60,7 +60,7 @@ func newPKI(t *testing.T) pki {
 	return pki{dir, &tls.Config{RootCAs: ca.Pool(), Certificates: []tls.Certificate{pair}}}
 }
 
-// flags are those of etcd in kubeadm's static pod.
+// flags returns the flags of etcd in kubeadm's static pod.
 func (p pki) flags() []string {
 	return []string{"--client-cert-auth=true", "--trusted-ca-file=" + p.dir + "/etcd/ca.crt",
 		"--cert-file=" + p.dir + "/etcd/server.crt", "--key-file=" + p.dir + "/etcd/server.key"}
@@ -121,7 +121,7 @@ func TestErrorsOfAConnectionSayWhereAndWhatToCheck(t *testing.T) {
 	}
 }
 
-// etcd's own authentication takes the user from the certificate's common name.
+// With authentication, etcd takes the user from the certificate's common name.
 func TestEtcdWithAuthentication(t *testing.T) {
 	p := newPKI(t)
 	server := controlplane.StartEtcdForTest(t, p.client, p.flags()...)
@@ -154,7 +154,7 @@ func TestEtcdWithAuthentication(t *testing.T) {
 	if code != 3 || !strings.Contains(stderr, "etcd at "+server.URL+": etcdserver: permission denied\nIts authentication is on: ") {
 		t.Errorf("%s: %d, %s%s", reader, code, stdout, stderr)
 	}
-	// kube-apiserver's own user may read its own prefix alone.
+	// Let kube-apiserver's user read only its prefix.
 	grants := []func() error{
 		func() error { _, err := auth.UserAdd(ctx, reader, "x"); return err },
 		func() error { _, err := auth.RoleAdd(ctx, reader); return err },

@@ -14,7 +14,7 @@ import (
 	"github.com/kms-health/kms-health/test/harness/program"
 )
 
-// binary is the kubectl plugin.
+// binary is the path of the kubectl plugin.
 var binary string
 
 func TestMain(m *testing.M) { os.Exit(run(m)) }
@@ -32,7 +32,7 @@ func run(m *testing.M) int {
 	return m.Run()
 }
 
-// command is stored-keys with these arguments, and without variables of etcdctl.
+// command returns stored-keys with these arguments, and without etcdctl's environment variables.
 func command(t *testing.T, args ...string) *exec.Cmd {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), binary, append([]string{"stored-keys"}, args...)...)
@@ -51,13 +51,13 @@ func output(t *testing.T, cmd *exec.Cmd) (code int, stdout, stderr string) {
 	return cmd.ProcessState.ExitCode(), out.String(), errs.String()
 }
 
-// row is one of the inventory.
+// row is a row of the inventory.
 type row struct {
 	Resource, Provider, KEKID string
 	Objects                   int
 }
 
-// inventory is a part of -o json.
+// inventory is a part of the output of -o json.
 type inventory struct {
 	Rows   []row
 	Others struct{ Resources, Objects int }

@@ -28,11 +28,12 @@ var (
 )
 
 const (
-	maxRatio  = 1.3      // times etcdctl
-	maxMemory = 64 << 20 // more than for an etcd without objects
+	maxRatio  = 1.3      // of etcdctl's time
+	maxMemory = 64 << 20 // in addition to the memory with an empty etcd
 )
 
-// resident is the peak of a process's resident memory, VmHWM. The rusage of a child has its parent's.
+// resident returns the peak of a process's resident memory (VmHWM), and how long it ran. It does not use rusage, since
+// the maximum in a child's rusage includes the memory of its parent.
 func resident(t *testing.T, cmd *exec.Cmd) (peak int, elapsed time.Duration) {
 	t.Helper()
 	null, err := os.OpenFile(os.DevNull, os.O_WRONLY, 0)
@@ -71,11 +72,11 @@ func highWater(pid int) int {
 	return 0
 }
 
-// value is one of some kB, under the KEK ID, or under aescbc without one, or in the clear.
+// value returns a stored value with this provider's prefix and size. An empty kekID means no KMS envelope.
 func value(t *testing.T, provider, kekID string, size int) string {
 	t.Helper()
 	data := make([]byte, size)
-	_, _ = rand.Read(data) // never fails
+	_, _ = rand.Read(data) // returns no error
 	if kekID == "" {
 		return provider + string(data)
 	}
@@ -93,7 +94,7 @@ func value(t *testing.T, provider, kekID string, size int) string {
 // fill writes n objects of a resource.
 func fill(t *testing.T, client *clientv3.Client, resource string, n, size int, form func(i int) (provider, kekID string)) {
 	t.Helper()
-	each := max(1, min(100, 1<<20/size)) // within a request of etcd
+	each := max(1, min(100, 1<<20/size)) // within etcd's limits of a request
 	for from := 0; from < n; from += each {
 		var puts []clientv3.Op
 		for i := from; i < min(from+each, n); i++ {
@@ -122,7 +123,7 @@ func TestCostsOfReading(t *testing.T) {
 
 	fill(t, client, "pods", 1, 10, func(int) (string, string) { return "k8s\x00", "" })
 	start := 0
-	for range 10 { // which end so soon that some are looked at too early
+	for range 10 { // the process ends so soon that a sample may miss its peak
 		peak, _ := resident(t, ours())
 		start = max(start, peak)
 	}
@@ -159,7 +160,7 @@ func TestCostsOfReading(t *testing.T) {
 	}
 }
 
-// compare runs both by turns, and takes each one's fastest run.
+// compare runs both programs in turns, and compares their fastest runs.
 func compare(t *testing.T, start int, ours func(...string) *exec.Cmd, endpoint string) {
 	t.Helper()
 	least, theirs, most := time.Hour, time.Hour, 0

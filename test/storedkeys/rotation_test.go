@@ -63,7 +63,7 @@ func newFixture(t *testing.T) *fixture {
 	return f
 }
 
-// create makes Secrets, ConfigMaps and a ServiceAccount.
+// create creates Secrets, ConfigMaps and a ServiceAccount.
 func (f *fixture) create(t *testing.T, prefix string, secrets, configMaps int) {
 	t.Helper()
 	meta := func(i int) metav1.ObjectMeta { return metav1.ObjectMeta{Name: fmt.Sprintf("%s-%d", prefix, i)} }
@@ -83,7 +83,7 @@ func (f *fixture) create(t *testing.T, prefix string, secrets, configMaps int) {
 	}
 }
 
-// rotate makes a new key. An API server that starts writes with it at once; one that runs does so up to a minute later.
+// rotate creates a new key and restarts the API server: otherwise it writes with the new key only up to a minute later.
 func (f *fixture) rotate(t *testing.T) (former string) {
 	t.Helper()
 	former = f.plugin.KeyID()
@@ -102,7 +102,8 @@ func (f *fixture) rotate(t *testing.T) (former string) {
 	return former
 }
 
-// counted is the same inventory by one Range, kube-apiserver's own decoder, and resources by their folders.
+// counted returns the same inventory in another way: by one Range, kube-apiserver's decoder, and resources by their
+// folders.
 func (f *fixture) counted(t *testing.T) []row {
 	t.Helper()
 	all, err := f.etcd.Get(t.Context(), "/registry/", clientv3.WithPrefix())
@@ -151,7 +152,7 @@ func (f *fixture) revision(t *testing.T) int64 {
 	return answer.Header.Revision
 }
 
-// migration returns what migrates resources: both halves of the command that help and page have, by kubectl.
+// migration returns a function that migrates resources with the two kubectl commands of the documented pipeline.
 func (f *fixture) migration(t *testing.T) func(resources string) {
 	t.Helper()
 	user, err := f.SignUser(time.Hour, "admin", "system:masters")
@@ -176,7 +177,7 @@ func (f *fixture) migration(t *testing.T) func(resources string) {
 	}
 }
 
-// A key is rotated, and Secrets alone are migrated, as administrators do. ConfigMaps still need the former key.
+// A key is rotated, and only Secrets are migrated, as some administrators do. ConfigMaps still need the former key.
 func TestAFormerKeyIsNeededUntilEveryResourceIsMigrated(t *testing.T) {
 	f := newFixture(t)
 	migrate := f.migration(t)
@@ -188,7 +189,7 @@ func TestAFormerKeyIsNeededUntilEveryResourceIsMigrated(t *testing.T) {
 	f.create(t, "third", 3, 1)
 
 	var got inventory
-	wait.Eventually(t, time.Minute, "both count the same", func() error { // the API server writes, too
+	wait.Eventually(t, time.Minute, "both count the same", func() error { // the API server may write in between
 		got = read(t, endpoint)
 		if want := f.counted(t); !slices.Equal(got.Rows, want) {
 			return fmt.Errorf("got %+v\nwant %+v", got.Rows, want)
@@ -228,7 +229,7 @@ func TestAFormerKeyIsNeededUntilEveryResourceIsMigrated(t *testing.T) {
 	f.readsWithoutAnAPIServer(t)
 }
 
-// readsWithoutAnAPIServer stops the API server, whose own writes would hide one of ours.
+// readsWithoutAnAPIServer checks that stored-keys does not write. It stops the API server, which writes too.
 func (f *fixture) readsWithoutAnAPIServer(t *testing.T) {
 	t.Helper()
 	if err := f.StopAPIServer(t.Context()); err != nil {
