@@ -25,7 +25,7 @@ func id(o *unstructured.Unstructured) string {
 	return o.GetKind() + " " + o.GetNamespace() + "/" + o.GetName()
 }
 
-// resourceOf is good for the kinds of manifests/.
+// resourceOf returns the resource of an object. It knows the plurals of the kinds in manifests/.
 func resourceOf(o *unstructured.Unstructured) schema.GroupVersionResource {
 	plural := strings.ToLower(o.GetKind())
 	switch {
@@ -37,7 +37,7 @@ func resourceOf(o *unstructured.Unstructured) schema.GroupVersionResource {
 	return o.GroupVersionKind().GroupVersion().WithResource(plural)
 }
 
-// Every overlay, and every component with the overlay that it is for.
+// installs has each overlay, with the components for it.
 var installs = map[string][][]string{
 	install.OpenShift: {
 		nil, {"single-replica"}, {"start-during-plugin-outage"}, {"deployment"},
@@ -74,7 +74,7 @@ func isAccepted(t *testing.T, s *cluster, overlay string, components []string) {
 		t.Fatal(err)
 	}
 	s.with(t, components...)
-	// Also by the policies that are among them, as in an upgrade.
+	// Apply over the installed objects, as in an upgrade: the policies among them are active.
 	if _, err := install.Kubectl(t.Context(), rendered,
 		"--kubeconfig", kubeconfig, "apply", "--server-side", "--force-conflicts", "--field-manager=install", "-f", "-"); err != nil {
 		t.Error(err)
@@ -89,12 +89,13 @@ func isAccepted(t *testing.T, s *cluster, overlay string, components []string) {
 	leavesNothing(t, s, all, install.Namespace(overlay))
 }
 
-// compared are the kinds of manifests/ that the cluster-version-operator compares as they are written (applyUnstructured).
+// compared are the kinds in manifests/ for which the cluster-version-operator compares the whole object
+// (applyUnstructured).
 var compared = []string{"NetworkPolicy", "PodDisruptionBudget", "PrometheusRule", "ServiceMonitor", "ValidatingAdmissionPolicy",
 	"ValidatingAdmissionPolicyBinding"}
 
-// isStoredAsWritten requires that the API server adds no field: the cluster-version-operator would write the object anew
-// every few minutes, and kubectl apply reports each as configured, also where nothing has changed.
+// isStoredAsWritten requires that the API server adds no field. Otherwise the cluster-version-operator would write the
+// object again every few minutes, and kubectl apply would report it as configured when nothing changed.
 func isStoredAsWritten(t *testing.T, s *cluster, o *unstructured.Unstructured) {
 	t.Helper()
 	if !slices.Contains(compared, o.GetKind()) {
@@ -111,10 +112,11 @@ func isStoredAsWritten(t *testing.T, s *cluster, o *unstructured.Unstructured) {
 	}
 }
 
-// removal is the command of a page that follows `kubectl delete -k`, which knows nothing of components of before.
+// removal is the page's command after `kubectl delete -k`, which does not delete objects of earlier components.
 var removal = regexp.MustCompile(`(?m)^ +kubectl (delete .* -l app\.kubernetes\.io/name=kms-health-operator)$`)
 
-// leavesNothing requires that the page's command deletes what components add outside of the operator's namespace.
+// leavesNothing requires that the page's command deletes the objects that components add outside the operator's
+// namespace.
 func leavesNothing(t *testing.T, s *cluster, all []*unstructured.Unstructured, home string) {
 	t.Helper()
 	command := removal.FindSubmatch(disk.Read(t, "../../docs/operate/remove.md"))
@@ -134,9 +136,8 @@ func leavesNothing(t *testing.T, s *cluster, all []*unstructured.Unstructured, h
 	}
 }
 
-// As the pages say it, without --server-side: kubectl leaves out a field that is null, for example.
-// Objects of other names are created, since those of the manifests are there. The name of a CRD
-// follows from its content.
+// The pages use kubectl apply without --server-side, which drops a field that is null, for example. The objects get
+// other names, since those of the manifests exist. A CRD cannot be renamed.
 func TestEveryInstallIsCreatedByKubectlApply(t *testing.T) {
 	for _, s := range []*cluster{openshift, plain} {
 		t.Run(s.overlay, func(t *testing.T) {
@@ -160,7 +161,7 @@ func TestEveryInstallIsCreatedByKubectlApply(t *testing.T) {
 	}
 }
 
-// Whoever mirrors or replaces the images of image-references has all that run.
+// Who mirrors or replaces the images in image-references must get all images that run.
 func TestImagesAreSetInOnePlace(t *testing.T) {
 	const operator, reporter = "registry.example.com/me/kms-health-operator:v1", "registry.example.com/me/kms-health-reporter@sha256:24a0c4b4a4c0eb97a1aabb8e29f18e917d05abfe1b7a7c07857230879ce7d3d3"
 	m := install.Manifests{Images: map[string]string{
@@ -177,7 +178,7 @@ func TestImagesAreSetInOnePlace(t *testing.T) {
 				t.Errorf("manifests/%s has %s %d times, want once", overlay, image, strings.Count(text, image))
 			}
 		}
-		for _, ofRelease := range []string{"registry.invalid", "OPERATOR_IMAGE_VERSION"} { // what a release replaces
+		for _, ofRelease := range []string{"registry.invalid", "OPERATOR_IMAGE_VERSION"} { // a release replaces these
 			if strings.Contains(text, ofRelease) {
 				t.Errorf("manifests/%s has %s", overlay, ofRelease)
 			}
@@ -191,7 +192,7 @@ func TestImagesAreSetInOnePlace(t *testing.T) {
 	}
 }
 
-// The label of a control plane's node has no value on most clusters, and "true" on k3s and RKE2.
+// The label of a control-plane node has no value on most clusters, and "true" on k3s and RKE2.
 func TestOperatorIsScheduledWhateverTheValueOfTheNodesRole(t *testing.T) {
 	for _, overlay := range []string{install.OpenShift, install.Kubernetes, install.SingleNode} {
 		objects, err := install.Render(t.Context(), overlay)
@@ -211,8 +212,8 @@ func TestOperatorIsScheduledWhateverTheValueOfTheNodesRole(t *testing.T) {
 	}
 }
 
-// The kubelet starts no new pod whose ConfigMaps and Secrets cannot be read, and each
-// token that admission mounts brings the ConfigMap kube-root-ca.crt with it.
+// The kubelet does not start a new pod if it cannot read the pod's ConfigMaps and Secrets. A token that admission
+// mounts also mounts the ConfigMap kube-root-ca.crt.
 func TestOperatorOfASingleNodeStartsDuringAPluginOutage(t *testing.T) {
 	for overlay, starts := range map[string]bool{install.SingleNode: true, install.OpenShift: false} {
 		objects, err := install.Render(t.Context(), overlay)

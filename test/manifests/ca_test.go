@@ -14,7 +14,7 @@ import (
 	"github.com/kms-health/kms-health/pkg/contract"
 )
 
-// What the operator's right to patch its own Deployment would be without the policy.
+// Without the policy, the operator's right to patch its Deployment would include all of this.
 func TestOperatorChangesTheCAInItsDeploymentAndNothingElse(t *testing.T) {
 	openshift.with(t, "deployment", "start-during-plugin-outage")
 	operator := kubernetes.NewForConfigOrDie(openshift.as(t))
@@ -49,24 +49,24 @@ func TestOperatorChangesTheCAInItsDeploymentAndNothingElse(t *testing.T) {
 		how     types.PatchType
 		body    string
 	}{
-		"another manager":           {contract.OperatorName, types.ApplyPatchType, own},
-		"no Server-Side Apply":      {contract.CAManager, types.MergePatchType, own},
-		"empty":                     {contract.CAManager, types.ApplyPatchType, fmt.Sprintf(template, fmt.Sprintf(ca, ""))},
-		"no PEM":                    {contract.CAManager, types.ApplyPatchType, fmt.Sprintf(template, fmt.Sprintf(ca, "x"))},
-		"removed":                   {contract.CAManager, types.MergePatchType, fmt.Sprintf(template, `{"metadata": {"annotations": {"kmshealth.openshift.io/ca": null}}}`)},
-		"another annotation":        {contract.CAManager, types.ApplyPatchType, fmt.Sprintf(template, `{"metadata": {"annotations": {"kmshealth.openshift.io/config": "x"}}}`)},
-		"another annotation, also":  {contract.CAManager, types.ApplyPatchType, strings.Replace(own, `"kmshealth.openshift.io/ca"`, `"x": "y", "kmshealth.openshift.io/ca"`, 1)},
-		"all annotations removed":   {contract.CAManager, types.MergePatchType, fmt.Sprintf(template, `{"metadata": {"annotations": null}}`)},
-		"a label of the pod":        {contract.CAManager, types.ApplyPatchType, fmt.Sprintf(template, `{"metadata": {"labels": {"x": "y"}}}`)},
-		"image":                     {contract.CAManager, types.ApplyPatchType, fmt.Sprintf(template, image)},
-		"image, as strategic merge": {contract.CAManager, types.StrategicMergePatchType, fmt.Sprintf(template, image)},
-		"ServiceAccount":            {contract.CAManager, types.ApplyPatchType, fmt.Sprintf(template, `{"spec": {"serviceAccountName": "other"}}`)},
-		"replicas":                  {contract.CAManager, types.ApplyPatchType, `{"spec": {"replicas": 0}}`},
-		"replicas, co-owned":        {contract.CAManager, types.ApplyPatchType, `{"spec": {"replicas": 2, ` + own[len(`{"spec": {`):]},
-		"strategy":                  {contract.CAManager, types.MergePatchType, `{"spec": {"strategy": {"type": "Recreate", "rollingUpdate": null}}}`},
-		"paused":                    {contract.CAManager, types.ApplyPatchType, `{"spec": {"paused": true}}`},
-		"annotation of its own":     {contract.CAManager, types.ApplyPatchType, `{"metadata": {"annotations": {"kmshealth.openshift.io/ca": "x"}}}`},
-		"owner":                     {contract.CAManager, types.MergePatchType, `{"metadata": {"ownerReferences": [{"apiVersion": "v1", "kind": "ConfigMap", "name": "x", "uid": "x"}]}}`},
+		"another manager":              {contract.OperatorName, types.ApplyPatchType, own},
+		"no Server-Side Apply":         {contract.CAManager, types.MergePatchType, own},
+		"empty":                        {contract.CAManager, types.ApplyPatchType, fmt.Sprintf(template, fmt.Sprintf(ca, ""))},
+		"no PEM":                       {contract.CAManager, types.ApplyPatchType, fmt.Sprintf(template, fmt.Sprintf(ca, "x"))},
+		"removed":                      {contract.CAManager, types.MergePatchType, fmt.Sprintf(template, `{"metadata": {"annotations": {"kmshealth.openshift.io/ca": null}}}`)},
+		"another annotation":           {contract.CAManager, types.ApplyPatchType, fmt.Sprintf(template, `{"metadata": {"annotations": {"kmshealth.openshift.io/config": "x"}}}`)},
+		"own and another annotation":   {contract.CAManager, types.ApplyPatchType, strings.Replace(own, `"kmshealth.openshift.io/ca"`, `"x": "y", "kmshealth.openshift.io/ca"`, 1)},
+		"all annotations removed":      {contract.CAManager, types.MergePatchType, fmt.Sprintf(template, `{"metadata": {"annotations": null}}`)},
+		"a label of the pod":           {contract.CAManager, types.ApplyPatchType, fmt.Sprintf(template, `{"metadata": {"labels": {"x": "y"}}}`)},
+		"image":                        {contract.CAManager, types.ApplyPatchType, fmt.Sprintf(template, image)},
+		"image, as strategic merge":    {contract.CAManager, types.StrategicMergePatchType, fmt.Sprintf(template, image)},
+		"ServiceAccount":               {contract.CAManager, types.ApplyPatchType, fmt.Sprintf(template, `{"spec": {"serviceAccountName": "other"}}`)},
+		"replicas":                     {contract.CAManager, types.ApplyPatchType, `{"spec": {"replicas": 0}}`},
+		"replicas, co-owned":           {contract.CAManager, types.ApplyPatchType, `{"spec": {"replicas": 2, ` + own[len(`{"spec": {`):]},
+		"strategy":                     {contract.CAManager, types.MergePatchType, `{"spec": {"strategy": {"type": "Recreate", "rollingUpdate": null}}}`},
+		"paused":                       {contract.CAManager, types.ApplyPatchType, `{"spec": {"paused": true}}`},
+		"annotation of the Deployment": {contract.CAManager, types.ApplyPatchType, `{"metadata": {"annotations": {"kmshealth.openshift.io/ca": "x"}}}`},
+		"owner":                        {contract.CAManager, types.MergePatchType, `{"metadata": {"ownerReferences": [{"apiVersion": "v1", "kind": "ConfigMap", "name": "x", "uid": "x"}]}}`},
 	} {
 		if err := patch(contract.OperatorName, "", c.manager, c.how, c.body); err == nil || !strings.Contains(err.Error(), "'kms-health-operator-ca'") {
 			t.Errorf("%s: not refused by the policy: %v", what, err)

@@ -53,7 +53,7 @@ func TestOperatorAddsItsContainerToADeploymentAndNothingElse(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	// As pkg/operator/reportercontroller makes it.
+	// The object that pkg/operator/reportercontroller applies.
 	injection := func(hash string) *unstructured.Unstructured {
 		in := objects.Input{
 			Config: &v1alpha1.OperatorConfiguration{Image: "reporter:1"},
@@ -84,7 +84,7 @@ func TestOperatorAddsItsContainerToADeploymentAndNothingElse(t *testing.T) {
 		ours(o)["volumeMounts"] = append(ours(o)["volumeMounts"].([]any), m)
 	}
 
-	for step, hash := range []string{"1", "1", "2"} { // in, again, changed
+	for step, hash := range []string{"1", "1", "2"} { // added, applied again, changed
 		if err := put(t, operator, injection(hash), false); err != nil {
 			t.Fatalf("step %d: %v", step, err)
 		}
@@ -155,7 +155,7 @@ func TestOperatorAddsItsContainerToADeploymentAndNothingElse(t *testing.T) {
 			})
 		}
 	}
-	// By another kind of patch, too.
+	// Another kind of patch is refused, too.
 	eventually(t, "a merge patch is refused", func() error {
 		_, err := client.AppsV1().Deployments(oas).Patch(t.Context(), "apiserver", types.StrategicMergePatchType,
 			[]byte(`{"spec":{"template":{"spec":{"containers":[{"name":"openshift-apiserver","image":"evil:1"}]}}}}`), metav1.PatchOptions{})
@@ -167,7 +167,7 @@ func TestOperatorAddsItsContainerToADeploymentAndNothingElse(t *testing.T) {
 		}
 		return nil
 	})
-	// Out again.
+	// The operator may remove the sidecar.
 	bare := &unstructured.Unstructured{Object: map[string]any{
 		"apiVersion": "apps/v1", "kind": "Deployment", "metadata": map[string]any{"name": "apiserver", "namespace": oas, "uid": string(d.UID)},
 	}}
@@ -181,7 +181,7 @@ func TestOperatorAddsItsContainerToADeploymentAndNothingElse(t *testing.T) {
 	if objects.Injected(&now.Spec.Template.Spec) {
 		t.Error("the reporter is still there")
 	}
-	// And whoever else is not bounded.
+	// The policy does not apply to other users.
 	admins := injection("1")
 	spec(admins)["hostNetwork"] = true
 	if err := put(t, openshift.config, admins, true); err != nil {

@@ -1,4 +1,4 @@
-// Package manifests holds the tests of manifests/, by their schemas and against a real
-// kube-apiserver: that it takes them all, that the operator may do what it needs and nothing more,
-// and that what RBAC cannot bound is bounded by the admission policies.
+// Package manifests tests manifests/ with their schemas and with a real kube-apiserver: it accepts
+// all manifests, the operator has only the rights that it needs, and admission policies limit the
+// rights that RBAC cannot limit.
 package manifests

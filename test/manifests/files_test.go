@@ -38,8 +38,8 @@ func TestConfigMapHoldsTheSampleByteForByte(t *testing.T) {
 	}
 }
 
-// A release holds these files side by side. In them `oc adm release new` puts its version in place of 0.0.1-snapshot, and
-// the cluster-version-operator waits until the operator reports the version that its file has.
+// A release has these files in one folder. `oc adm release new` replaces 0.0.1-snapshot in them by its version, and the
+// cluster-version-operator waits until the operator reports the version in the file of the ClusterOperator.
 func TestReleaseFilesSayForWhichClustersAndVersionTheyAre(t *testing.T) {
 	const release, snapshot = "include.release.openshift.io/", "0.0.1-snapshot"
 	versions := map[string]string{}
@@ -67,7 +67,7 @@ func TestReleaseFilesSayForWhichClustersAndVersionTheyAre(t *testing.T) {
 				if a[release+"self-managed-high-availability"] != "true" || a[release+"single-node-developer"] != "true" {
 					t.Errorf("%s: %s %s is in no release", name, o.GetKind(), o.GetName())
 				}
-				if _, hosted := a[release+"ibm-cloud-managed"]; hosted { // their control planes run elsewhere
+				if _, hosted := a[release+"ibm-cloud-managed"]; hosted { // hosted control planes run in another cluster
 					t.Errorf("%s: %s %s is for hosted control planes", name, o.GetKind(), o.GetName())
 				}
 				switch o.GetKind() {
@@ -87,7 +87,7 @@ func TestReleaseFilesSayForWhichClustersAndVersionTheyAre(t *testing.T) {
 	}
 }
 
-// Ports are those that a network plugin sees: of a Service, or of what is behind it.
+// Network plugins evaluate the port of a Service or the port of the pods behind it.
 func TestNetworkPoliciesLetThroughWhatEachPodNeeds(t *testing.T) {
 	raw, err := os.ReadFile(filepath.Join(root, "common/0000_50_kms-health-operator_01_networkpolicies.yaml"))
 	if err != nil {
@@ -124,7 +124,7 @@ func TestNetworkPoliciesLetThroughWhatEachPodNeeds(t *testing.T) {
 	}
 }
 
-// letThrough evaluates policies of one namespace, whose rules are for all peers.
+// letThrough evaluates the policies of one namespace. It ignores peers: the rules are for all.
 func letThrough(t *testing.T, policies []*unstructured.Unstructured, pod string, to networkingv1.PolicyType, port int32) bool {
 	t.Helper()
 	isolated, let := false, false
@@ -156,8 +156,8 @@ func letThrough(t *testing.T, policies []*unstructured.Unstructured, pod string,
 	return !isolated || let
 }
 
-// kustomize puts policies into a namespace until version 5.8.2, which knows that they have none. A component's have
-// none either: whoever adds one to manifests/kubernetes itself, as the quickstart does, has both.
+// Before version 5.8.2, kustomize sets a namespace on policies, which are cluster-scoped. The patch that removes it
+// must also work with 5.8.2, and with a component that is added to manifests/kubernetes itself, as in the quickstart.
 func TestPoliciesOfAPlainControlPlaneHaveNoNamespaceByAnyKustomize(t *testing.T) {
 	if os.Getenv("KUBEBUILDER_ASSETS") == "" {
 		t.Skip("KUBEBUILDER_ASSETS is not set, so there is no kubectl")
@@ -201,7 +201,7 @@ func TestPoliciesOfAPlainControlPlaneHaveNoNamespaceByAnyKustomize(t *testing.T)
 	}
 }
 
-// Nodes of a control plane that runs nothing else have these taints. Agents tolerate all.
+// Dedicated control-plane nodes have these taints. Agents tolerate all taints.
 func TestOperatorToleratesTheTaintsOfControlPlanes(t *testing.T) {
 	raw := disk.Read(t, filepath.Join(root, "common/0000_50_kms-health-operator_10_deployment.yaml"))
 	var d appsv1.Deployment

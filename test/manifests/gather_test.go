@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// plainOC answers as oc does of a cluster that is no OpenShift.
+// plainOC answers as oc does on a cluster that is not OpenShift.
 const plainOC = `#!/bin/bash
 case "$*" in
 api-versions) printf 'apps/v1\nkmshealth.openshift.io/v1alpha1\nv1\n' ;;
@@ -18,7 +18,7 @@ api-resources*) printf 'pods\nkmshealths.kmshealth.openshift.io\n' ;;
 esac
 `
 
-// Who has OpenShift clusters has oc, and may have others: oc adm inspect gathers nothing of these.
+// Administrators with oc may also have clusters that are not OpenShift. On these, oc adm inspect gathers nothing.
 func TestAMustGatherByOCOfAPlainControlPlane(t *testing.T) {
 	bin, out := t.TempDir(), filepath.Join(t.TempDir(), "out")
 	if err := os.WriteFile(filepath.Join(bin, "oc"), []byte(plainOC), 0o700); err != nil {

@@ -29,13 +29,13 @@ import (
 	"github.com/kms-health/kms-health/test/manifests/install"
 )
 
-// quickstart is docs/quickstart/kubernetes.md, on a cluster that has nothing of OpenShift: manifests/kubernetes as
-// they stand, the operator, a reporter beside a real plugin.
+// quickstart follows docs/quickstart/kubernetes.md, on a cluster without any resource of OpenShift: the shipped
+// manifests/kubernetes, the operator, a reporter and a real plugin.
 type quickstart struct {
 	*testing.T
-	dir, config string // the operator's file
-	shipped     string // its content
-	kubeconfig  string // an administrator's
+	dir, config string // config is the path of the operator's file
+	shipped     string // the shipped content of that file
+	kubeconfig  string // of an administrator
 	plugin      *kmsplugin.Plugin
 }
 
@@ -80,8 +80,8 @@ func (q *quickstart) configure(text string) {
 	q.must(disk.Replace(q.config, []byte(text)))
 }
 
-// start runs the operator with the Deployment's arguments and the shipped file, but for what must be otherwise outside
-// of a pod.
+// start runs the operator with the Deployment's arguments and the shipped file. It changes only settings that do not
+// work outside a pod, and the interval.
 func (q *quickstart) start() {
 	q.Helper()
 	namespace := install.Namespace(install.Kubernetes)
@@ -124,7 +124,7 @@ func (q *quickstart) start() {
 	})
 }
 
-// shows waits until kubectl shows one object, with this roll-up, and every node reporting.
+// shows waits until kubectl shows one object, with this roll-up, and with reports from all nodes.
 func (q *quickstart) shows(degraded, reason string) {
 	q.Helper()
 	eventually(q.T, degraded+" "+reason, func() error {
@@ -137,7 +137,7 @@ func (q *quickstart) shows(degraded, reason string) {
 	})
 }
 
-// audited returns the requests of a ServiceAccount, which must be some.
+// audited returns the requests of a ServiceAccount. There must be at least one.
 func (q *quickstart) audited(account string) []auditv1.Event {
 	q.Helper()
 	q.must(plain.AuditFence(soon(q.T)))
@@ -149,7 +149,7 @@ func (q *quickstart) audited(account string) []auditv1.Event {
 	return events
 }
 
-// requests requests a round trip of the KMSHealth's reporters, which are agents.
+// requests requests a round trip from the KMSHealth's reporters, which are agents.
 func (q *quickstart) requests() {
 	q.Helper()
 	_, err := install.Kubectl(q.Context(), nil, "--kubeconfig", q.kubeconfig, "annotate", "kmshealths", "kube-apiserver",
@@ -196,7 +196,7 @@ func TestPlainKubernetesShowsAnUnhealthyPluginAndIsRemoved(t *testing.T) {
 		t.Errorf("%d objects are left: %v", len(list.Items), err)
 	}
 	for _, e := range q.audited(install.ServiceAccount) {
-		// Another test's requests expect a denial.
+		// Requests of other tests expect a denial.
 		refused := e.ResponseStatus != nil && (e.ResponseStatus.Code == http.StatusForbidden || e.ResponseStatus.Code == http.StatusUnauthorized)
 		if refused && strings.HasPrefix(e.UserAgent, "kms-health-operator/") {
 			t.Errorf("refused: %s %s: %s", e.Verb, e.RequestURI, e.ResponseStatus.Message)
@@ -209,7 +209,7 @@ func TestPlainKubernetesShowsAnUnhealthyPluginAndIsRemoved(t *testing.T) {
 	}
 }
 
-// The operator may patch and delete the object itself; reporters must not get that from it.
+// The operator may patch and delete the object itself, but must not give reporters these rights.
 func TestReportersRoleHoldsNoMoreThanTheStatusOfAKMSHealth(t *testing.T) {
 	operator := plain.as(t)
 	for name, verb := range map[string]string{"patch of the object": "patch", "deletion of the object": "delete"} {

@@ -25,7 +25,7 @@ import (
 	"github.com/kms-health/kms-health/test/manifests/install"
 )
 
-// timeout bounds each wait, also on a busy machine.
+// timeout bounds each wait, even on a busy machine.
 const timeout = 2 * time.Minute
 
 // home is the operator's namespace on OpenShift.
@@ -44,8 +44,7 @@ type cluster struct {
 	base    []*unstructured.Unstructured
 }
 
-// Two control planes serve all tests, one after another on each. plain has nothing of
-// OpenShift's.
+// Two control planes serve all tests. On each, tests run one after another. plain has no resources of OpenShift.
 var openshift, plain *cluster
 
 func TestMain(m *testing.M) { os.Exit(run(m)) }
@@ -112,7 +111,7 @@ func newCluster(ctx context.Context, overlay string, crds controlplane.Variant) 
 	return s, install.Apply(ctx, s.config, overlay)
 }
 
-// with installs components for the length of a test.
+// with installs components until the test ends.
 func (s *cluster) with(t *testing.T, components ...string) {
 	t.Helper()
 	if err := install.Apply(t.Context(), s.config, s.overlay, components...); err != nil {
@@ -140,7 +139,7 @@ func (s *cluster) with(t *testing.T, components ...string) {
 	})
 }
 
-// as is a client's configuration as the operator's.
+// as returns a client configuration with the operator's identity.
 func (s *cluster) as(t *testing.T) *rest.Config {
 	t.Helper()
 	token, err := s.ServiceAccountToken(t.Context(), install.Namespace(s.overlay), install.ServiceAccount, controlplane.TokenOptions{})
@@ -156,7 +155,7 @@ func eventually(t *testing.T, what string, check func() error) {
 	wait.Eventually(t, timeout, what, check)
 }
 
-// soon is a context with the timeout, also for cleanups.
+// soon returns a context that ends after timeout. It also works in cleanups.
 func soon(t *testing.T) context.Context {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), timeout)

@@ -24,7 +24,7 @@ import (
 	"github.com/kms-health/kms-health/test/manifests/install"
 )
 
-// put applies an object as a user, also as a dry run.
+// put applies an object as a user, or tries it as a dry run.
 func put(t *testing.T, config *rest.Config, o *unstructured.Unstructured, dry bool) error {
 	t.Helper()
 	client := dynamic.NewForConfigOrDie(config)
@@ -41,8 +41,8 @@ func put(t *testing.T, config *rest.Config, o *unstructured.Unstructured, dry bo
 	return err
 }
 
-// refused waits until a policy is active that refuses an object: a new one takes a
-// moment. An empty message is any refusal.
+// refused waits until an object is refused with this message: a new policy becomes active only after a moment. An empty
+// message means any refusal.
 func refused(t *testing.T, config *rest.Config, o *unstructured.Unstructured, message string) {
 	t.Helper()
 	eventually(t, "it is refused", func() error {
@@ -110,7 +110,7 @@ func TestOperatorsOwnRoleHoldsNamedEncryptionConfigsAndNothingElse(t *testing.T)
 		role := secretRole()
 		_ = openshift.client.Resource(resourceOf(role)).Namespace(kas).Delete(soon(t), role.GetName(), metav1.DeleteOptions{})
 	})
-	// What it is for works, and goes no further.
+	// The Role permits to read these Secrets, and nothing more.
 	openshift.expect(t, question{"get list watch", "secrets", kas, "encryption-config"}, true)
 	openshift.expect(t, question{"get", "secrets", kas, "encryption-config-123"}, true)
 	openshift.expect(t, question{"list watch", "secrets", kas, ""}, false)
@@ -148,16 +148,16 @@ func TestOperatorsOwnRoleHoldsNamedEncryptionConfigsAndNothingElse(t *testing.T)
 	} {
 		t.Run(name, func(t *testing.T) {
 			refused(t, operator, secretRole(c.rules...), c.why)
-			// For administrators, too.
+			// The policy also applies to administrators.
 			refused(t, openshift.config, secretRole(c.rules...), c.why)
 		})
 	}
-	// Nothing of the sort where it holds no "escalate".
+	// The operator cannot write such Roles where it has no right "escalate".
 	for namespace, name := range map[string]string{kas: "other", "kube-system": "kms-health-operator-kube-apiserver", home: "kms-health-operator"} {
 		role := object("rbac.authorization.k8s.io/v1", "Role", namespace, name, map[string]any{"rules": []any{good}})
 		refused(t, operator, role, "forbidden")
 	}
-	// Other Roles are not bounded.
+	// The policy does not apply to other Roles.
 	other := object("rbac.authorization.k8s.io/v1", "Role", kas, "third-party", map[string]any{"rules": []any{rule("", "pods", nil, list("create"))}})
 	if err := put(t, openshift.config, other, true); err != nil {
 		t.Error(err)
@@ -201,7 +201,7 @@ func TestReportersRoleCannotHoldWhatTheOperatorDoesNot(t *testing.T) {
 		"subjects": []any{map[string]any{"kind": "ServiceAccount", "name": "kms-health-operator", "namespace": home}},
 	})
 	refused(t, operator, binding, "attempting to grant RBAC permissions not currently held")
-	// What it is for.
+	// The shipped objects are accepted.
 	in := reportersInput(v1alpha1.ModeCompanionPod)
 	for _, o := range in.Identity() {
 		if err := put(t, operator, o, false); err != nil {
@@ -211,7 +211,7 @@ func TestReportersRoleCannotHoldWhatTheOperatorDoesNot(t *testing.T) {
 			_ = openshift.client.Resource(resourceOf(o)).Namespace(o.GetNamespace()).Delete(soon(t), o.GetName(), metav1.DeleteOptions{})
 		})
 	}
-	// Nor what the operator holds for itself, or for whom the policies do not bound.
+	// Rights that only the operator needs are refused, and subjects to which the policies do not apply.
 	for name, c := range map[string]struct {
 		object *unstructured.Unstructured
 		why    string
@@ -234,7 +234,7 @@ func TestReportersRoleCannotHoldWhatTheOperatorDoesNot(t *testing.T) {
 func reportersInput(d v1alpha1.Mode) *objects.Input {
 	c, err := v1alpha1.DecodeOperator(v1alpha1.OperatorOpenShift)
 	if err != nil {
-		panic(err) // it is a test constant
+		panic(err) // the file is a constant
 	}
 	c.Image = "reporter:1"
 	t := c.APIServers[0]
@@ -248,7 +248,7 @@ func reportersInput(d v1alpha1.Mode) *objects.Input {
 
 func TestPodsOfTheNamespaceAreReportersAndNothingElse(t *testing.T) {
 	operator := openshift.as(t)
-	// The ServiceAccount that admission asks for.
+	// Admission requires the ServiceAccount.
 	in := reportersInput(v1alpha1.ModeCompanionPod)
 	account := object("v1", "ServiceAccount", home, reporter, nil)
 	if err := put(t, operator, account, false); err != nil {
@@ -285,7 +285,7 @@ func TestPodsOfTheNamespaceAreReportersAndNothingElse(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	// The folders that the operator finds, wherever in an emptyDir the sockets are.
+	// The folders that the operator finds are accepted, wherever in an emptyDir the sockets are.
 	for _, mount := range []corev1.VolumeMount{
 		{MountPath: "/var/run/kmsplugin"}, {MountPath: "/var/run/kmsplugin", SubPath: "vault/sockets"},
 		{MountPath: "/var/run"}, {MountPath: "/var/run/", SubPath: "run"},
@@ -355,12 +355,12 @@ func TestPodsOfTheNamespaceAreReportersAndNothingElse(t *testing.T) {
 				c.change(spec, spec["containers"].([]any)[0].(map[string]any))
 			}
 			if c.why == folders {
-				c.why += ", and creates none, but not " + host + ":" // the first question of whoever reads it
+				c.why += ", and creates none, but not " + host + ":" // the message must name the folder
 			}
 			refused(t, operator, pod, c.why)
 		})
 	}
-	// Other namespaces are not bounded.
+	// The policy does not apply to other namespaces.
 	elsewhere := companion("/")
 	elsewhere.SetNamespace(kas)
 	elsewhere.Object["spec"].(map[string]any)["serviceAccountName"] = "default"
@@ -396,8 +396,8 @@ func TestOperatorWritesReportersConfigMapsAndSecretsAndNoOthers(t *testing.T) {
 		if err := put(t, operator, o, true); err != nil {
 			t.Error(err)
 		}
-		// A label that others have put there stays, and stops no later write. One that a webhook adds to what the
-		// operator writes is named.
+		// A label of another client stays, and does not block later writes. If a webhook adds a label to a write of the
+		// operator, the message names it.
 		labels := []byte(`{"metadata": {"labels": {"velero.io/restore-name": "monday"}}}`)
 		err := put(t, openshift.config, o, false)
 		if err == nil {
@@ -418,7 +418,7 @@ func TestOperatorWritesReportersConfigMapsAndSecretsAndNoOthers(t *testing.T) {
 		changed.SetLabels(map[string]string{"velero.io/restore-name": "tuesday", "team": "a"})
 		refused(t, operator, changed, "from what adds team")
 	}
-	// Deleting, which shows no object to the policy.
+	// A deletion has no object that the policy could check, only the old one.
 	mine := object("v1", "ConfigMap", kas, "config", map[string]any{"data": map[string]any{"a": "b"}})
 	if err := put(t, openshift.config, mine, false); err != nil {
 		t.Fatal(err)
@@ -433,12 +433,12 @@ func TestOperatorWritesReportersConfigMapsAndSecretsAndNoOthers(t *testing.T) {
 	}
 }
 
-// specOf is the pod's of a Deployment.
+// specOf returns the PodSpec of a Deployment.
 func specOf(o *unstructured.Unstructured) map[string]any {
 	return o.Object["spec"].(map[string]any)["template"].(map[string]any)["spec"].(map[string]any)
 }
 
-// Admission of OpenShift by this is not in kube-apiserver. A field that is not here is a default of the CRD's.
+// kube-apiserver has no admission by SCCs, so the test only compares the fields, with the defaults of the CRD.
 func TestTheSCCAllowsWhatReportersNeedAndNothingElse(t *testing.T) {
 	for _, o := range openshift.base {
 		if o.GetKind() != "SecurityContextConstraints" {

@@ -20,8 +20,8 @@ import (
 	"github.com/kms-health/kms-health/test/manifests/install"
 )
 
-// kubectl and a kustomization make the same of a Deployment and the patch: the Deployment with one more
-// container, the last; and a second time changes nothing.
+// kubectl and a kustomization patch a Deployment to the same result: it has one more container, the last. A second
+// patch changes nothing.
 func TestRenderedPatchAddsTheLastContainer(t *testing.T) {
 	if os.Getenv("KUBEBUILDER_ASSETS") == "" {
 		t.Skip("KUBEBUILDER_ASSETS is not set, so there is no kubectl")

@@ -14,8 +14,7 @@ import (
 	"github.com/kms-health/kms-health/test/manifests/install"
 )
 
-// question is one to the authorizer. what is RESOURCE[.GROUP][/SUBRESOURCE], or a
-// path.
+// question is a question to the authorizer. what is RESOURCE[.GROUP][/SUBRESOURCE], or a path.
 type question struct {
 	verbs     string // separated by spaces
 	what      string
@@ -32,12 +31,12 @@ const (
 	reporter        = "kms-health-reporter-kube-apiserver"
 )
 
-// What the operator may do as shipped, and what is closest to it that it may not.
+// rights are the operator's rights as shipped, and similar rights that it must not have.
 var rights = []struct {
 	question
 	may bool
 }{
-	// Its own namespace.
+	// The operator's namespace.
 	{question{"list watch create patch delete", "pods", home, "any"}, true},
 	{question{"get update deletecollection", "pods", home, "any"}, false},
 	{question{"create get", "pods/exec", home, "any"}, false},
@@ -46,7 +45,7 @@ var rights = []struct {
 	{question{"create", "pods/portforward", home, "any"}, false},
 	{question{"patch update", "pods/ephemeralcontainers", home, "any"}, false},
 	{question{"list watch", "configmaps", home, ""}, true},
-	{question{"create patch delete", "configmaps", home, reporter + "-0123456789"}, true}, // and see the policy
+	{question{"create patch delete", "configmaps", home, reporter + "-0123456789"}, true}, // a policy limits the names
 	{question{"update get deletecollection", "configmaps", home, "kms-health-operator-config"}, false},
 	{question{"create patch delete", "serviceaccounts", home, "kms-health-reporter-oauth-apiserver"}, true},
 	{question{"patch delete", "serviceaccounts", home, "kms-health-operator"}, false},
@@ -68,7 +67,7 @@ var rights = []struct {
 	{question{"create patch update", "rolebindings.rbac.authorization.k8s.io", home, "kms-health-operator"}, false},
 	{question{"patch update delete", "networkpolicies.networking.k8s.io", home, "default-deny"}, false},
 
-	// What the roll-up reads, and where it is written.
+	// Nodes, which the roll-up reads, and the ClusterOperator.
 	{question{"patch update delete create", "nodes", "", "master-0"}, false},
 	{question{"patch", "nodes/status", "", "master-0"}, false},
 	{question{"list watch", "clusteroperators.config.openshift.io", "", "kms-health"}, true},
@@ -90,7 +89,7 @@ var rights = []struct {
 	{question{"escalate create patch", "roles.rbac.authorization.k8s.io", "kube-system", "kms-health-operator-kube-apiserver"}, false},
 	{question{"create patch update delete", "rolebindings.rbac.authorization.k8s.io", kas, "kms-health-operator-kube-apiserver"}, false},
 	{question{"get list watch", "secrets", kas, ""}, false},
-	{question{"get list watch", "secrets", kas, "encryption-config"}, false}, // before it has made the Role
+	{question{"get list watch", "secrets", kas, "encryption-config"}, false}, // only after the operator created the Role
 	{question{"get create patch delete", "secrets", kas, reporter + "-token"}, false},
 	{question{"get list watch create patch delete", "configmaps", kas, reporter}, false},
 	{question{"get list create patch delete", "serviceaccounts", kas, reporter}, false},
@@ -99,7 +98,7 @@ var rights = []struct {
 	{question{"list watch", "pods", "kube-system", ""}, false},
 	{question{"list watch", "pods", "", ""}, false},
 
-	// The cluster.
+	// Cluster-scoped resources.
 	{question{"list watch", "kubeapiservers.operator.openshift.io", "", "cluster"}, true},
 	{question{"list watch", "authentications.operator.openshift.io", "", "cluster"}, true},
 	{question{"patch", "openshiftapiservers.operator.openshift.io/status", "", "cluster"}, true},
@@ -156,7 +155,7 @@ func TestComponentsAddThisAndNothingElse(t *testing.T) {
 		{secrets, "secrets", oauth, "kms-health-reporter-oauth-apiserver-token"},
 		{"create", "serviceaccounts/token", kas, reporter},
 		{"get create patch delete", "serviceaccounts", kas, reporter},
-		{"create patch delete", "configmaps", kas, reporter + "-0123456789"}, // and see the policy
+		{"create patch delete", "configmaps", kas, reporter + "-0123456789"}, // a policy limits the names
 		{"list watch patch", "deployments.apps", oas, "apiserver"},
 	} {
 		openshift.expect(t, q, true)
@@ -213,8 +212,7 @@ func TestOperatorOfAPlainControlPlaneReadsNoSecretAndKeepsNoRole(t *testing.T) {
 	}
 }
 
-// expect asks until the answer is the expected one: the authorizer reads roles from a
-// cache.
+// expect repeats the question until the answer is as expected: the authorizer reads roles from a cache.
 func (s *cluster) expect(t *testing.T, q question, may bool) {
 	t.Helper()
 	for _, verb := range strings.Fields(q.verbs) {

@@ -30,7 +30,7 @@ type ruleTest struct {
 	PromqlExprTest []exprTest    `json:"promql_expr_test"`
 }
 
-// leading keeps the alert on an absent operator away.
+// leading prevents the alert on an absent operator.
 var leading = inputSeries{Series: "kms_health_operator_leader", Values: "1x3000"}
 
 func runRuleTests(t *testing.T, tests ...ruleTest) {
@@ -42,8 +42,8 @@ func runRuleTests(t *testing.T, tests ...ruleTest) {
 	promtool(t, raw, "test", "rules", "tests.yaml")
 }
 
-// active expects these alerts at a time of the recording, and no other. They may still be
-// pending: the recording is too short for some.
+// active expects exactly these alerts at a time of the recording. They may be pending: the recording is too short for
+// some to fire.
 func active(at string, alerts ...string) exprTest {
 	e := exprTest{Expr: `count by (alertname, provider, method_name) (ALERTS)`, EvalTime: at, ExpSamples: []sample{}}
 	for _, a := range alerts {
@@ -56,7 +56,7 @@ func active(at string, alerts ...string) exprTest {
 	return e
 }
 
-// The recording's header has what the plugin did, and when.
+// The header of the recording says when the plugin had which fault.
 func TestAlertsOnTheAPIServersMetrics(t *testing.T) {
 	runRuleTests(t, ruleTest{
 		Name: "recorded", Interval: "30s", InputSeries: append(readRecording(t), leading),
@@ -66,12 +66,12 @@ func TestAlertsOnTheAPIServersMetrics(t *testing.T) {
 			active("6m30s", "KMSCallsSlow"),
 			active("9m", "KMSCallsFail"),
 			active("11m30s", "KMSCallsFail", "KMSAPIServerLacksPlugin", "KMSNoAPIServerReachesPlugin"),
-			active("12m30s", "KMSCallsFail"), // within the last 5 minutes
+			active("12m30s", "KMSCallsFail"), // it uses the last 5 minutes
 		},
 	})
 }
 
-// One of two API servers reaches the plugin: that is no reason to wake somebody.
+// One of two API servers reaches the plugin, so the alert must not be critical.
 func TestAlertsWhereOneOfTwoAPIServersLacksThePlugin(t *testing.T) {
 	const other = `provider_name="kms-2_secrets",instance="192.0.2.2:6443",job="apiserver",namespace="default"}`
 	runRuleTests(t, ruleTest{
@@ -82,7 +82,7 @@ func TestAlertsWhereOneOfTwoAPIServersLacksThePlugin(t *testing.T) {
 	})
 }
 
-// What names have in common is no key: the plugin of one provider works, and hides no failure of the other's.
+// Providers with similar names are different: a working plugin must not hide that the plugin of the other fails.
 func TestAlertOnOneOfTwoProvidersWithSimilarNames(t *testing.T) {
 	const works = `provider_name="vault_new",instance="192.0.2.1:6443",job="apiserver",namespace="default"}`
 	series := []inputSeries{leading,
@@ -97,8 +97,8 @@ func TestAlertOnOneOfTwoProvidersWithSimilarNames(t *testing.T) {
 	}})
 }
 
-// An API server that has restarted while the plugin fails has never had an answer, and no
-// series of one.
+// An API server that restarted while the plugin fails has never had an answer from it, so it lacks the series of an
+// answer.
 func TestAlertsOfAnAPIServerThatStartsWithoutItsPlugin(t *testing.T) {
 	var without []inputSeries
 	for _, s := range readRecording(t) {
@@ -112,7 +112,7 @@ func TestAlertsOfAnAPIServerThatStartsWithoutItsPlugin(t *testing.T) {
 	})
 }
 
-// The labels are those of a kube-apiserver whose plugin had answered Decrypt with other bytes, and was healthy again.
+// The labels were recorded from a kube-apiserver whose plugin had answered Decrypt with other bytes.
 func TestAlertOnStoredDataThatCannotBeDecrypted(t *testing.T) {
 	const labels = `,instance="192.0.2.1:6443",job="apiserver",namespace="default",resource="secrets"}`
 	reads := func(status, values string) inputSeries {
@@ -137,7 +137,7 @@ func TestAlertOnStoredDataThatCannotBeDecrypted(t *testing.T) {
 
 var recordedKeys = regexp.MustCompile(`(?m)^# The plugin's key ids, one after the other: (\S+) (\S+)$`)
 
-// "Can the old key be deleted?": kube-apiserver hashes the key ids that our metrics name.
+// "Can the old key be deleted?" needs the hashes of kube-apiserver to equal the hashes in the operator's metrics.
 func TestReadsWithAnOldKeyAreFoundByOurHash(t *testing.T) {
 	raw := disk.Read(t, recorded)
 	keys := recordedKeys.FindStringSubmatch(string(raw))
@@ -178,15 +178,16 @@ func TestReadsWithAnOldKeyAreFoundByOurHash(t *testing.T) {
 		read("the reader is another plugin", "6m", []inputSeries{agreed(after), named("a", "2", after), named("a", "1", before)}, old),
 		read("another target writes with the old key", "6m", []inputSeries{agreed(before), agreed(after), named("a", "2", after)}),
 		read("nothing is known", "6m", nil),
-		// What the plugins of the write key name is no earlier key, though it is not agreed on.
+		// A key that a plugin of the write key names is not an earlier key, even without agreement.
 		read("the nodes do not agree", "6m", []inputSeries{notAgreed, finding("KeysDiffer"), named("a", "2", before), named("b", "2", after)}),
 		read("a plugin is unhealthy", "6m", []inputSeries{notAgreed, finding("PluginUnhealthy"), named("b", "2", after), named("b", "1", before)}, old),
-		// As outside of pods (k3s), or with a write key for some resources: it may be each that a plugin names.
+		// The write key is not known outside pods (k3s), or if it is only for some resources. Then each key that a plugin
+		// names may be the write key.
 		read("the write key is not known", "6m", []inputSeries{notAgreed, named("a", "2", before), named("a", "1", after)}),
 	)
 }
 
-// What happens once is a counter that begins with 1, of which increase() is 0.
+// A counter of something that happens once begins with 1, and its increase() is 0.
 func TestPanelHasTheFirstChangeOfItsKind(t *testing.T) {
 	query := panelQuery(t, "Operator: Changes")
 	at := func(when string, want ...sample) exprTest {
@@ -201,7 +202,7 @@ func TestPanelHasTheFirstChangeOfItsKind(t *testing.T) {
 	runRuleTests(t, ruleTest{Name: "changes", Interval: "1m",
 		InputSeries: []inputSeries{leading, change("Applied", "3x100 4x100"), change("KeysDiffer", "_x99 1x100")},
 		PromqlExprTest: []exprTest{
-			at("30m", counted("Applied", 3)), // since it started
+			at("30m", counted("Applied", 3)), // since the operator started
 			at("98m"),
 			at("110m", counted("Applied", 1), counted("KeysDiffer", 1)),
 			at("180m"),

@@ -23,8 +23,8 @@ import (
 	"github.com/kms-health/kms-health/test/kmsplugin"
 )
 
-// All metrics of envelope encryption are ALPHA: a release of Kubernetes may rename them.
-// Rules and dashboard are then empty, and nothing else would show it: rename them in the recording, too.
+// All metrics of envelope encryption are ALPHA, so a release of Kubernetes may rename them. Then the rules and the
+// dashboard find no series, and only this test shows it. Rename them in the recording, too.
 func TestRealAPIServerHasTheSeriesOfTheRecording(t *testing.T) {
 	s := startEncrypted(t)
 	if _, err := s.plugin.Rotate(); err != nil {
@@ -50,7 +50,8 @@ func TestRealAPIServerHasTheSeriesOfTheRecording(t *testing.T) {
 	}
 }
 
-// What KMSStoredDataUnreadable and its runbook say: a wrong answer to Decrypt outlives the fault, until a restart.
+// The alert KMSStoredDataUnreadable and its runbook rely on this: kube-apiserver keeps a wrong answer to Decrypt until
+// it is restarted.
 func TestRealAPIServerKeepsAWrongDataKey(t *testing.T) {
 	s := startEncrypted(t)
 	s.use(t)
@@ -133,8 +134,8 @@ resources:
 	return &encrypted{plugin: plugin, control: control, kube: kube}
 }
 
-// use writes a Secret, and reads that and the first one. Writing may fail, as it does when
-// the plugin has not been healthy for 3 minutes.
+// use writes a Secret, and reads that one and the first one. The write may fail, for example if the plugin has been
+// unhealthy for 3 minutes.
 func (s *encrypted) use(t *testing.T) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
@@ -152,7 +153,7 @@ func (s *encrypted) use(t *testing.T) {
 	s.used++
 }
 
-// scrape returns the series of envelope encryption, and of reads and writes of what is stored.
+// scrape returns the series of envelope encryption, and of reads and writes of stored data.
 func (s *encrypted) scrape(t *testing.T) (found []inputSeries) {
 	t.Helper()
 	text, err := s.kube.CoreV1().RESTClient().Get().AbsPath("/metrics").DoRaw(t.Context())
@@ -160,7 +161,7 @@ func (s *encrypted) scrape(t *testing.T) (found []inputSeries) {
 		t.Fatal(err)
 	}
 	for line := range strings.Lines(string(text)) {
-		// Those of dek_cache are of KMS v1.
+		// The series of dek_cache belong to KMS v1.
 		if strings.HasPrefix(line, "apiserver_envelope_encryption_") && !strings.Contains(line, "_dek_cache_") ||
 			strings.HasPrefix(line, "apiserver_storage_transformation_operations_total") {
 			found = append(found, inputSeries{Series: line})

@@ -41,7 +41,7 @@ func readDashboard(t *testing.T) (d dashboard) {
 	return d
 }
 
-// queries are all of the dashboard, with its variables replaced, by panel.
+// queries returns the queries of the dashboard by panel, with its variables replaced.
 func (d *dashboard) queries() (all map[string][]string) {
 	all = map[string][]string{}
 	for _, row := range d.Rows {
@@ -77,7 +77,7 @@ func TestQueriesOfTheDashboardAreOnMetricsThatExist(t *testing.T) {
 	}
 }
 
-// Prometheus parses each query as the expression of a rule.
+// promtool only checks rules, so each query becomes the expression of one.
 func TestPrometheusParsesTheQueriesOfTheDashboard(t *testing.T) {
 	d := readDashboard(t)
 	var rules []map[string]string
@@ -93,7 +93,7 @@ func TestPrometheusParsesTheQueriesOfTheDashboard(t *testing.T) {
 	promtool(t, raw, "check", "rules", "tests.yaml")
 }
 
-// OpenShift's console shows these types of panels, and Grafana too.
+// OpenShift's console and Grafana both support these types of panels.
 func TestConsoleShowsThePanels(t *testing.T) {
 	d := readDashboard(t)
 	for _, row := range d.Rows {

@@ -1,7 +1,7 @@
-// Package monitoring tests what is monitored: the alerts, the dashboard, and the pages of
-// docs/reference that list alerts and metrics.
+// Package monitoring tests the alerts, the dashboard, and the pages of docs/reference that
+// list alerts and metrics.
 //
-// The alerts are evaluated by promtool, on series that testdata/alerts.yaml writes down,
-// and on those that testdata/kube-apiserver.yaml has recorded from a real kube-apiserver.
-// promtool is built by `make promtool`.
+// promtool evaluates the alerts on the series in testdata/alerts.yaml, and on series that
+// were recorded from a real kube-apiserver, in testdata/kube-apiserver.yaml. `make promtool`
+// builds promtool.
 package monitoring

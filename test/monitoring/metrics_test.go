@@ -12,7 +12,7 @@ import (
 	"github.com/kms-health/kms-health/test/harness/disk"
 )
 
-// ourMetrics are those of both programs, by name.
+// ourMetrics returns the metrics of the operator and the reporter, by name.
 func ourMetrics() map[string]contract.Metric {
 	all := map[string]contract.Metric{}
 	for _, m := range slices.Concat(contract.RollupMetrics, contract.OperatorMetrics, contract.ReporterMetrics) {
@@ -27,8 +27,8 @@ var (
 	matcher    = regexp.MustCompile(`([a-z_]+)(?:=~|!~|!=|=)"`)
 )
 
-// unknown are the metrics of a query, and the labels that it selects them by, which
-// neither our programs nor the recorded kube-apiserver have.
+// unknown returns the metrics and labels of a query that neither ours (the project's programs) nor theirs (the recorded
+// kube-apiserver) have.
 func unknown(query string, ours map[string]contract.Metric, theirs map[string][]string) (problems []string) {
 	labels := func(name string) (of []string, ok bool) {
 		if m, known := ours[name]; known {
@@ -70,7 +70,7 @@ func TestAlertsAreOnMetricsThatExist(t *testing.T) {
 	}
 }
 
-// recorded are series of a real kube-apiserver, as promtool takes them.
+// recorded has series of a real kube-apiserver, in the format of promtool.
 const recorded = "testdata/kube-apiserver.yaml"
 
 type inputSeries struct {
@@ -95,7 +95,7 @@ var (
 	labelOf  = regexp.MustCompile(`([a-z_]+)="`)
 )
 
-// labelsOf are the names of the metrics of series, each with the names of its labels but for Prometheus's own.
+// labelsOf returns the names of the metrics, and of their labels without those that Prometheus adds.
 func labelsOf(series []inputSeries) map[string][]string {
 	metrics := map[string][]string{}
 	for _, s := range series {
@@ -110,7 +110,8 @@ func labelsOf(series []inputSeries) map[string][]string {
 	return metrics
 }
 
-// The script asks kube-apiserver and Prometheus for metrics by expressions.
+// The script selects metrics of kube-apiserver and Prometheus by regular expressions. They must match all metrics of
+// the alerts.
 func TestAMustGatherHasTheMetricsOfTheAlerts(t *testing.T) {
 	script := disk.Read(t, "../../manifests/must-gather/gather")
 	asks := regexp.MustCompile(`sed -n -E '/\^\(# TYPE \)\?(.*)/p'|__name__=~"(.*)"\}`).FindAllSubmatch(script, -1)
@@ -130,7 +131,7 @@ func TestAMustGatherHasTheMetricsOfTheAlerts(t *testing.T) {
 
 var findingReason = regexp.MustCompile(`kms_health_finding\{[^}]*reason=~?"([^"]+)"`)
 
-// A new reason of a finding that is to be in an alert is in none until somebody puts it there.
+// Each reason that needs an alert must be in one: alerts list reasons by name.
 func TestReasonsAreInTheirAlerts(t *testing.T) {
 	for _, r := range contract.RollupReasons {
 		alerted := slices.ContainsFunc(readAlerts(t), func(a alert) bool {

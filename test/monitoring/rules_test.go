@@ -64,8 +64,7 @@ func readAlerts(t *testing.T) (all []alert) {
 	return all
 }
 
-// promtool runs it in a folder that has the rules as rules.yaml, with an input: the file
-// tests.yaml, and standard input.
+// promtool runs promtool in a folder with the rules as rules.yaml. The input is in tests.yaml and on standard input.
 func promtool(t *testing.T, input []byte, args ...string) {
 	t.Helper()
 	program, err := filepath.Abs("../../.tools/prometheus/promtool")
@@ -97,13 +96,13 @@ func TestPrometheusAcceptsTheRules(t *testing.T) {
 	promtool(t, nil, "check", "rules", "--lint=all", "--lint-fatal", "rules.yaml")
 }
 
-// Each test of the file lists all alerts that fire, so it shows as well which do not.
+// Each test in the file lists all alerts that fire. So it also checks that no other alert fires.
 func TestAlertsOnOurMetrics(t *testing.T) {
 	tests := disk.Read(t, "testdata/alerts.yaml")
 	promtool(t, tests, "test", "rules", "tests.yaml")
 }
 
-// OpenShift's guidelines: critical alerts are those on which a person must act at once.
+// critical alerts need a person who acts at once, by OpenShift's guidelines.
 var critical = []string{"KMSNoHealthyPlugin", "KMSNoAPIServerReachesPlugin", "KMSEncryptionNotConfigured"}
 
 func TestAlertsHaveTheFormThatOpenShiftWants(t *testing.T) {
@@ -127,7 +126,7 @@ func TestAlertsHaveTheFormThatOpenShiftWants(t *testing.T) {
 	}
 }
 
-// Without it an alert ends with the operator's process, and begins after its whole `for`.
+// Without keep_firing_for, an alert ends with the operator's process, and fires again only after its whole `for`.
 func TestAlertsOnTheOperatorsMetricsBridgeItsRestart(t *testing.T) {
 	for i, g := range readRules(t) {
 		for _, a := range g.Rules {
@@ -141,7 +140,8 @@ func TestAlertsOnTheOperatorsMetricsBridgeItsRestart(t *testing.T) {
 
 var alertRow = regexp.MustCompile(`(?m)^- \[(\w+)\]\(\.\./operate/runbooks\.md#(\w+)\) \((\w+), ([^)]+)\)$`)
 
-// The page of alerts has them all, in their order, with their runbooks, and no runbook is of another one.
+// The page of alerts must list all alerts, in their order, with their runbooks. Each runbook must be for an existing
+// alert.
 func TestReferenceAndRunbooksHaveEveryAlert(t *testing.T) {
 	var want, got []string
 	alerts := map[string]bool{}

@@ -1,8 +1,8 @@
-// Package install applies manifests/ to a control plane, as kubectl would, so that
-// tests can run the operator with the rights that it ships with.
+// Package install applies manifests/ to a control plane, as kubectl does, so that
+// tests run the operator with its shipped rights.
 //
-// The binary kubectl is found by the environment variable KUBEBUILDER_ASSETS, which
-// `make test` sets.
+// The environment variable KUBEBUILDER_ASSETS names the folder of kubectl. `make test`
+// sets it.
 package install
 
 import (
@@ -37,20 +37,20 @@ import (
 	"github.com/kms-health/kms-health/test/harness/program"
 )
 
-// ServiceAccount is the operator's, in the namespace that Namespace returns.
+// ServiceAccount is the operator's ServiceAccount, in the namespace that Namespace returns.
 const ServiceAccount = "kms-health-operator"
 
-// Overlays, as folders of manifests/.
+// The overlays: folders of manifests/.
 const (
 	OpenShift  = "openshift"
 	Kubernetes = "kubernetes"
 	SingleNode = "single-node"
 )
 
-// fieldManager is not the operator's.
+// fieldManager differs from the operator's field managers.
 const fieldManager = "install"
 
-// Namespace is the operator's, of an overlay.
+// Namespace returns the operator's namespace in an overlay.
 func Namespace(overlay string) string {
 	if overlay == Kubernetes {
 		return "kms-health"
@@ -58,16 +58,14 @@ func Namespace(overlay string) string {
 	return "openshift-kms-health"
 }
 
-// Apply applies an overlay of manifests/ with components of manifests/components,
-// all as an administrator, and waits until the operator's rights are active.
-// Policies come into force a moment later, which nothing in the API shows. The
-// namespaces of the targets must be there. Objects of Prometheus's
-// operator are passed over where their kind is not served.
+// Apply applies an overlay of manifests/ with components of manifests/components, as an administrator, and waits until
+// the operator's rights are active. Policies become active a moment later; the API does not show when. The API servers'
+// namespaces must exist. Apply skips objects of the Prometheus operator if their kind is not served.
 func Apply(ctx context.Context, config *rest.Config, overlay string, components ...string) error {
 	return Manifests{}.Apply(ctx, config, overlay, components...)
 }
 
-// Apply is Apply of these manifests.
+// Apply is the function Apply for these manifests.
 func (m Manifests) Apply(ctx context.Context, config *rest.Config, overlay string, components ...string) error {
 	objects, err := m.Render(ctx, overlay, components...)
 	if err != nil {
@@ -82,10 +80,10 @@ func (m Manifests) Apply(ctx context.Context, config *rest.Config, overlay strin
 		&authorizationv1.ResourceAttributes{Namespace: namespace, Verb: "create", Resource: "pods"})
 }
 
-// consoles is a namespace that OpenShift has, and no manifest of ours makes.
+// consoles is a namespace of OpenShift. No manifest of this project creates it.
 const consoles = "openshift-config-managed"
 
-// withConsole returns the namespace as well where objects are in it.
+// withConsole adds the namespace consoles if it has one of the objects.
 func withConsole(objects []*unstructured.Unstructured) []*unstructured.Unstructured {
 	if !slices.ContainsFunc(objects, func(o *unstructured.Unstructured) bool { return o.GetNamespace() == consoles }) {
 		return objects
@@ -95,8 +93,7 @@ func withConsole(objects []*unstructured.Unstructured) []*unstructured.Unstructu
 	return append([]*unstructured.Unstructured{namespace}, objects...)
 }
 
-// Objects applies objects in their order, with the namespace of OpenShift's console where
-// they need it.
+// Objects applies objects in their order. It also creates the namespace consoles if they need it.
 func Objects(ctx context.Context, config *rest.Config, objects ...*unstructured.Unstructured) error {
 	client := dynamic.NewForConfigOrDie(config)
 	find, err := discovery.NewDiscoveryClientForConfig(config)
@@ -121,25 +118,24 @@ func Objects(ctx context.Context, config *rest.Config, objects ...*unstructured.
 	return nil
 }
 
-// Manifests is a manifests/ folder, with what whoever installs them sets.
+// Manifests is a manifests/ folder with an administrator's settings.
 type Manifests struct {
 	Root string // of the checkout; empty: this one
-	// Images are what is to run, by the names in the files; empty: those of the files. Each has a
-	// tag or a digest.
+	// Images replaces images, by their names in the files. Each image has a tag or a digest. Empty: no replacement.
 	Images map[string]string
 }
 
-// Render is what `kubectl kustomize` makes of an overlay with components.
+// Render renders an overlay with components by `kubectl kustomize`.
 func Render(ctx context.Context, overlay string, components ...string) ([]*unstructured.Unstructured, error) {
 	return Manifests{}.Render(ctx, overlay, components...)
 }
 
-// YAML is Render, as text.
+// YAML is Render with the result as text.
 func YAML(ctx context.Context, overlay string, components ...string) (rendered []byte, err error) {
 	return Manifests{}.YAML(ctx, overlay, components...)
 }
 
-// Render is what `kubectl kustomize` makes of an overlay with components.
+// Render renders an overlay with components by `kubectl kustomize`.
 func (m Manifests) Render(ctx context.Context, overlay string, components ...string) ([]*unstructured.Unstructured,
 	error) {
 	rendered, err := m.YAML(ctx, overlay, components...)
@@ -149,13 +145,12 @@ func (m Manifests) Render(ctx context.Context, overlay string, components ...str
 	return Decode(rendered)
 }
 
-// rendered has what was rendered of this checkout: kubectl takes longer for it than most
-// tests do for the rest.
+// rendered caches the results for this checkout, since kubectl takes longer than most tests.
 var rendered sync.Map
 
-// YAML is Render, as text.
+// YAML is Render with the result as text.
 func (m Manifests) YAML(ctx context.Context, overlay string, components ...string) ([]byte, error) {
-	if m.Root != "" { // its files may change
+	if m.Root != "" { // not cached: the files may change
 		return m.kustomize(ctx, overlay, components)
 	}
 	key := fmt.Sprintf("%q %q %q", m.Images, overlay, components)
@@ -170,7 +165,7 @@ func (m Manifests) YAML(ctx context.Context, overlay string, components ...strin
 }
 
 func (m Manifests) kustomize(ctx context.Context, overlay string, components []string) (text []byte, err error) {
-	// kustomize takes no absolute paths.
+	// kustomize accepts no absolute paths.
 	dir, err := os.MkdirTemp("", "kms-health-install-")
 	if err != nil {
 		return nil, err
@@ -201,7 +196,7 @@ func (m Manifests) kustomize(ctx context.Context, overlay string, components []s
 	return Kubectl(ctx, nil, "kustomize", dir)
 }
 
-// Copy copies the manifests, with what is set, into the folder manifests of a folder.
+// Copy copies the manifests, with the settings, into the folder manifests in dir.
 func (m Manifests) Copy(dir string) error {
 	root := m.Root
 	if root == "" {
@@ -216,7 +211,7 @@ func (m Manifests) Copy(dir string) error {
 	return m.setImages(filepath.Join(dir, "manifests"))
 }
 
-// setImages sets the images in the one place that the manifests have for them.
+// setImages sets the images in components/images, the only place for them.
 func (m Manifests) setImages(manifests string) error {
 	if len(m.Images) == 0 {
 		return nil
@@ -263,7 +258,7 @@ func Kubectl(ctx context.Context, stdin []byte, args ...string) ([]byte, error) 
 	return stdout.Bytes(), nil
 }
 
-// Decode takes rendered manifests apart, in their order.
+// Decode decodes rendered manifests, in their order.
 func Decode(documents []byte) ([]*unstructured.Unstructured, error) {
 	var objects []*unstructured.Unstructured
 	decoder := yaml.NewYAMLOrJSONDecoder(bytes.NewReader(documents), 4096)
