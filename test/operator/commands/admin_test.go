@@ -12,7 +12,7 @@ import (
 	"github.com/kms-health/kms-health/test/operator/fixture"
 )
 
-// What an administrator sees by kubectl: the ClusterOperator, what it names, and the exit
+// An administrator sees a fault with kubectl: in the ClusterOperator, in the objects that it names, and by the exit
 // code of kubectl kms-health.
 func TestAdministratorSeesAFaultAndItsEnd(t *testing.T) {
 	op := fixture.NewOperator(t, "--degraded-inertia=2s", "--leader-elect=true")

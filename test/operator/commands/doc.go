@@ -1,3 +1,3 @@
-// Package commands tests what people get from a cluster with kms-health-operator: the
+// Package commands tests the tools of administrators on a cluster with kms-health-operator: the
 // ClusterOperator, kubectl kms-health, and a must-gather.
 package commands

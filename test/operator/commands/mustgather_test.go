@@ -24,11 +24,11 @@ import (
 
 const repository = "../../.."
 
-// byKubectl is the command where there is no oc.
+// byKubectl is the command for hosts without oc.
 const byKubectl = "! command -v oc && bash manifests/must-gather/gather"
 
-// A must-gather of a real API server has the status of its cluster: of a healthy one, by the
-// command of the documentation, and of one with faults, by the script itself.
+// A must-gather of a real API server must give the status of its cluster: of a healthy cluster with the documented
+// command, and of one with faults with the script itself.
 func TestAMustGatherHasTheStatusOfItsCluster(t *testing.T) {
 	op := fixture.NewOperator(t, "--degraded-inertia=2s", "--leader-elect=true")
 	kubectl := fixture.NewKubectl(t)
@@ -51,7 +51,7 @@ func TestAMustGatherHasTheStatusOfItsCluster(t *testing.T) {
 			t.Fatal(out)
 		}
 	}
-	t.Cleanup(func() { // other tests have the same cluster
+	t.Cleanup(func() { // other tests use the same cluster
 		scale(2)
 		if out, code := kubectl("rollout", "status", "-n", fixture.Namespace, "deployment/kms-health-operator", "--timeout=2m"); code != 0 {
 			t.Error(out)
@@ -70,7 +70,7 @@ func TestAMustGatherHasTheStatusOfItsCluster(t *testing.T) {
 	fixture.RemoveTarget(t, op, reporters)
 }
 
-// documentedCommand is that of the page about must-gathers, which oc runs in a pod.
+// documentedCommand returns the command in the page about must-gathers. oc would run it in a pod.
 func documentedCommand(t *testing.T) string {
 	t.Helper()
 	page := disk.Read(t, filepath.Join(repository, "docs/operate/must-gather.md"))
@@ -83,8 +83,8 @@ func documentedCommand(t *testing.T) string {
 	return ""
 }
 
-// expectSameStatus compares the status of the cluster with that of its must-gather, and
-// returns its exit code. What was gathered while the cluster changed is gathered again.
+// expectSameStatus compares the status of the cluster with the status from its must-gather, and returns the exit code
+// of status. It gathers again if the cluster changed meanwhile.
 func expectSameStatus(t *testing.T, kubectl func(...string) (string, int), command string, flags ...string) (code int) {
 	t.Helper()
 	var offline int
@@ -101,7 +101,7 @@ func expectSameStatus(t *testing.T, kubectl func(...string) (string, int), comma
 			return fmt.Errorf("%s", diff)
 		}
 		expectNoSecret(t, dir)
-		incomplete := "metrics in Prometheus\n" // there is none
+		incomplete := "metrics in Prometheus\n" // the cluster has no Prometheus
 		if strings.HasSuffix(command, byKubectl) {
 			incomplete = "logs, Events, policies, ClusterRoles and other namespaces: gathered by oc, on OpenShift alone\n" + incomplete
 		}
@@ -120,7 +120,7 @@ func expectSameStatus(t *testing.T, kubectl func(...string) (string, int), comma
 	return code
 }
 
-// judged is the part of a status that does not change with every report.
+// judged is the part of a status that does not change with each report.
 type judged struct {
 	Verdict    string
 	Problems   []struct{ Reason, APIServer, Node, KeyID, Summary, Detail string }
@@ -140,7 +140,7 @@ func status(t *testing.T, kubectl func(...string) (string, int), args ...string)
 	return s, code
 }
 
-// gather runs bash with these arguments and the stand-in for oc, and returns the folder.
+// gather runs bash with these arguments and the simulated oc, and returns the folder with the result.
 func gather(t *testing.T, kubectl string, args ...string) string {
 	t.Helper()
 	path, err := filepath.Abs("testdata")
@@ -177,7 +177,7 @@ func read(t *testing.T, path string) string {
 	return string(text)
 }
 
-// Whatever fails is named, the others are tried, and oc adm must-gather sees no failure.
+// Each step that fails is named, the other steps run, and oc adm must-gather does not fail.
 func TestAMustGatherOfNothingNamesWhatFailed(t *testing.T) {
 	dir := gather(t, "false", "manifests/must-gather/gather")
 	if failed := read(t, filepath.Join(dir, "kms-health/incomplete.txt")); strings.Count(failed, "\n") != 12 || !strings.Contains(failed, "metrics of kube-apiserver\n") {

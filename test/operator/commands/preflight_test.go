@@ -16,7 +16,7 @@ import (
 	"github.com/kms-health/kms-health/test/operator/fixture"
 )
 
-// Before each change, an administrator asks; here of reporters that get the operator's file.
+// An administrator runs preflight before each change. The reporters get the requests from the operator's files.
 func TestPreflightShowsWhatDoesNotHold(t *testing.T) {
 	op := fixture.NewOperator(t, "--leader-elect=true")
 	reporters := fixture.StartReporting(t, op, nil, fixture.Steady.String())
@@ -42,11 +42,11 @@ func TestPreflightShowsWhatDoesNotHold(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	// The key has been named for less than 180 s: that it is written with is not known yet.
+	// The reporters have named the key for less than 180 s, so it is not known yet whether API servers write with it.
 	check("good", 2, "kube-apiserver", "Not known: 6 of 7 checks hold.", "3 of 3 nodes made one", contract.Settling)
 	asViewer, remove := documentedViewer(t, kubectl)
 	check("no right", 2, asViewer+" --timeout=5s", `User "viewer" cannot patch resource "kubeapiservers"`, "still awaited: a new round trip")
-	// A viewer does not read the operator's Deployment.
+	// A viewer may not read the operator's Deployment.
 	out, code := kubectl(strings.Fields("kms-health status -o json " + asViewer)...)
 	if code != 0 || !strings.Contains(out, `"state": "NotKnown"`) {
 		t.Errorf("a viewer's status: exit code %d, %s", code, out)
@@ -62,7 +62,7 @@ func TestPreflightShowsWhatDoesNotHold(t *testing.T) {
 	fault(reporters[2], kmsplugin.FaultKeyID, "another")
 	check("keys differ", 1, "kube-apiserver", "FAILS One KEK ID", "another on master-2", "Do not: delete or disable")
 	reporters[0].Signal(t, syscall.SIGSTOP)
-	// The others' last round trip was up to 15 s ago, and the next one is not made sooner.
+	// The other reporters wait 15 s between round trips.
 	check("one node does not report", 1, "kube-apiserver --timeout=40s", "2 of 3 nodes made one; still awaited", "on master-0")
 	reporters[0].Kill(t)
 	now := time.Now()
@@ -78,8 +78,8 @@ func TestPreflightShowsWhatDoesNotHold(t *testing.T) {
 	fixture.RemoveTarget(t, op, reporters)
 }
 
-// documentedViewer makes the ClusterRole of the page for the group that the page names, and returns the flags of a user
-// in it.
+// documentedViewer creates the documented ClusterRole for the documented group, and returns kubectl's flags for a user
+// in that group.
 func documentedViewer(t *testing.T, kubectl func(...string) (string, int)) (flags string, remove func()) {
 	t.Helper()
 	page := read(t, filepath.Join(repository, "docs/reference/kubectl.md"))

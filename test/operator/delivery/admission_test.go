@@ -22,9 +22,9 @@ import (
 	"github.com/kms-health/kms-health/test/operator/fixture"
 )
 
-// An image policy that is installed later rewrites the image of the injected container at
-// the owner's next change, and at each apply. That is neither a revert by the owner nor a
-// change to apply again. A real revert is noticed once, and left alone.
+// An image policy that is installed later rewrites the image of the injected container at the owner's next change, and
+// at each apply. The operator must not treat that as a revert by the owner, and must not apply again. It must report a
+// real revert once, and must not undo it.
 func TestRevertIsTheOwnersAndNotOfAdmissionThatRewritesTheImage(t *testing.T) {
 	ns := apiservers.OpenShift.Namespace
 	op := fixture.NewOperator(t)
@@ -110,8 +110,7 @@ func hasImage(t *testing.T, want string) error {
 	return fmt.Errorf("the container has another image")
 }
 
-// rewriteImage installs an admission policy that gives the reporter's container another
-// image.
+// rewriteImage installs an admission policy that replaces the image of the reporter's container.
 func rewriteImage(t *testing.T, namespace string) {
 	t.Helper()
 	reporter := fmt.Sprintf("object.spec.template.spec.containers.exists(c, c.name == '%s')", contract.ReporterContainer)
@@ -120,10 +119,10 @@ func rewriteImage(t *testing.T, namespace string) {
 			containers: [Object.spec.template.spec.containers{name: '%s', image: '%s'}]}}}}`, contract.ReporterContainer, mirrored)))
 }
 
-// isReporter is true of pods of the operator's.
+// isReporter is true for pods that the operator created.
 const isReporter = "has(object.metadata.labels) && object.metadata.labels[?'app.kubernetes.io/name'].orValue('') == 'kms-health-reporter'"
 
-// rule matches one resource of a namespace.
+// rule matches one resource in a namespace.
 func rule(namespace, group, resource string, operations ...admissionv1.OperationType) *admissionv1.MatchResources {
 	return &admissionv1.MatchResources{
 		NamespaceSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"kubernetes.io/metadata.name": namespace}},
@@ -142,7 +141,7 @@ func jsonPatch(expression string) admissionv1.Mutation {
 	return admissionv1.Mutation{PatchType: admissionv1.PatchTypeJSONPatch, JSONPatch: &admissionv1.JSONPatch{Expression: expression}}
 }
 
-// mutate installs a mutating admission policy for the objects of which condition is true.
+// mutate installs a mutating admission policy for objects for which condition is true.
 func mutate(t *testing.T, name, condition string, match *admissionv1.MatchResources, mutations ...admissionv1.Mutation) {
 	t.Helper()
 	admission := fixture.Kube.AdmissionregistrationV1()
@@ -174,8 +173,7 @@ func mutate(t *testing.T, name, condition string, match *admissionv1.MatchResour
 // withoutCPU removes a container's CPU request, as OpenShift's workload partitioning does.
 var withoutCPU = jsonPatch("[JSONPatch{op: 'remove', path: '/spec/containers/0/resources/requests/cpu'}]")
 
-// partitionedPods are those created while the operator's namespace has the label that partition
-// sets.
+// partitionedPods matches the creation of pods while the operator's namespace has the label of partition.
 func partitionedPods() *admissionv1.MatchResources {
 	match := rule(fixture.Namespace, "", "pods", admissionv1.Create)
 	match.NamespaceSelector.MatchLabels["partitioned"] = "true"
@@ -191,7 +189,7 @@ func partition(t *testing.T, on bool) {
 	}
 }
 
-// awaitAdmission waits until a policy is in use: the creation of a pod, tried, is as wanted.
+// awaitAdmission waits until a policy is active: it creates a pod as a dry run until is returns true.
 func awaitAdmission(t *testing.T, what string, is func(pod *corev1.Pod, err error) bool) {
 	t.Helper()
 	fixture.Eventually(t, what, func() error {
@@ -218,15 +216,15 @@ func awaitDenial(t *testing.T, message string) {
 	})
 }
 
-// What admission changes of a pod at its creation stays changed, as by OpenShift's workload
-// partitioning, which removes CPU requests. Afterwards only annotations are written.
+// Admission may change a pod at its creation: OpenShift's workload partitioning removes CPU requests. The operator must
+// keep such a pod, and write only its annotations.
 func TestPodsThatAdmissionChangedAtCreationAreKept(t *testing.T) {
 	changed := func(pod *corev1.Pod) bool {
 		c := &pod.Spec.Containers[0]
 		_, has := c.Resources.Requests[corev1.ResourceCPU]
 		return c.Image == mirrored && !has
 	}
-	// Once it is deleted it is in use for a moment more, and would change the pods of the next test.
+	// A deleted policy stays active for a moment, and would change the pods of the next test.
 	t.Cleanup(func() {
 		awaitAdmission(t, "the policy is in use no more", func(pod *corev1.Pod, err error) bool { return err == nil && !changed(pod) })
 	})

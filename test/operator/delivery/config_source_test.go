@@ -18,8 +18,8 @@ import (
 	"github.com/kms-health/kms-health/test/operator/fixture"
 )
 
-// watchCompanions returns the nodes that had no running companion while it watches. It stops
-// at the end of the test.
+// watchCompanions watches until the end of the test. wrong returns which nodes had no running companion, once for each
+// check.
 func watchCompanions(t *testing.T) (wrong func() []string) {
 	ctx, cancel := context.WithCancel(t.Context())
 	var running sync.WaitGroup
@@ -75,7 +75,7 @@ func TestConfigSourceIsChangedWithoutAGap(t *testing.T) {
 		lines := base(apiservers.Kube, fixture.Namespace, "encryption-config encryption-config-1", onNodes("companion on %s, reporter:1"+file+"kubeapiservers")...)
 		oauth := base(apiservers.OAuth, fixture.Namespace, "", append(onNodes("agent on %s"+file+"authentications"), "DaemonSet "+fixture.Namespace+"/kms-health-reporter-oauth-apiserver")...)
 		for _, line := range oauth {
-			if !strings.HasPrefix(line, "Role ") { // it reads no Secret
+			if !strings.HasPrefix(line, "Role ") { // with plugins in the file, the operator reads no Secret
 				lines = append(lines, line)
 			}
 		}
@@ -93,7 +93,7 @@ func TestConfigSourceIsChangedWithoutAGap(t *testing.T) {
 	expect("mounted", "ConfigMap", "30s", "")
 	wrong := watchCompanions(t)
 
-	// kube-apiserver's encryption config counts for the other target, too.
+	// kube-apiserver's encryption config matters for all API servers, since kube-apiserver stores all ConfigMaps.
 	fixture.SetEncryption(t, apiservers.Kube, both)
 	expect("configmaps begin to be encrypted", "ConfigMap", "30s", "ConfigMapsEncrypted")
 	op.Configure(config("30s", "Annotation"))

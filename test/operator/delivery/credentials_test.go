@@ -24,8 +24,8 @@ import (
 // credential is the name of the Secret with the token of openshift-apiserver's reporters.
 const credential = "kms-health-reporter-openshift-apiserver-token"
 
-// Unmanaged changes nothing but a token of which half its life is over. A renewal that fails is
-// reported while the token still works.
+// In state Unmanaged, the operator changes only a token whose half life is over. It reports a failed renewal while the
+// token still works.
 func TestUnmanagedRenewsTheTokenAndReportsAFailureInTime(t *testing.T) {
 	target, ns := apiservers.OpenShift, apiservers.OpenShift.Namespace
 	op := fixture.NewOperator(t)
@@ -52,7 +52,7 @@ func TestUnmanagedRenewsTheTokenAndReportsAFailureInTime(t *testing.T) {
 		t.Fatal(err)
 	}
 	old := age(t, time.Now().Add(10*24*time.Hour))
-	op.Configure(unmanaged + fixture.Every("20s", fixture.OpenShiftAPIServer())) // a sync
+	op.Configure(unmanaged + fixture.Every("20s", fixture.OpenShiftAPIServer())) // causes a sync
 	fixture.Eventually(t, "the token is renewed", func() error {
 		if now := tokenSecret(t); string(now.Data["token"]) == string(old.Data["token"]) {
 			return fmt.Errorf("the same token, of %s", now.Annotations[contract.IssuedAtAnnotation])
@@ -93,7 +93,7 @@ func TestUnmanagedRenewsTheTokenAndReportsAFailureInTime(t *testing.T) {
 
 const refusal = "no new token, by the test"
 
-// refuseTokens lets nobody change the token in its Secret.
+// refuseTokens installs a policy that refuses each change of the token in its Secret.
 func refuseTokens(t *testing.T) {
 	t.Helper()
 	const name = "refuse-new-tokens"
@@ -129,11 +129,11 @@ func tokenSecret(t *testing.T) *corev1.Secret {
 	return s
 }
 
-// age makes a token one of which half its life is over.
+// age changes the token's annotations: more than half its life is over.
 func age(t *testing.T, expires time.Time) (s *corev1.Secret) {
 	t.Helper()
 	fixture.Eventually(t, "the token is made old", func() (err error) {
-		s = tokenSecret(t) // which the operator may apply again meanwhile
+		s = tokenSecret(t) // the operator may apply it again meanwhile
 		s.Annotations[contract.IssuedAtAnnotation] = time.Now().Add(-20 * 24 * time.Hour).UTC().Format(time.RFC3339)
 		s.Annotations[contract.ExpiresAtAnnotation] = expires.UTC().Format(time.RFC3339)
 		s, err = fixture.Kube.CoreV1().Secrets(s.Namespace).Update(t.Context(), s, metav1.UpdateOptions{})
@@ -142,7 +142,7 @@ func age(t *testing.T, expires time.Time) (s *corev1.Secret) {
 	return s
 }
 
-// awaitWarning waits for a Warning event of a reason, after a time, with a text in it.
+// awaitWarning waits for a Warning event with this reason and text, created after since.
 func awaitWarning(t *testing.T, reason string, since time.Time, text string) {
 	t.Helper()
 	fixture.Eventually(t, "a Warning event "+reason, func() error {

@@ -1,3 +1,3 @@
-// Package delivery tests what kms-health-operator makes of its targets: their reporters,
-// through rollouts, migrations, moves and removal.
+// Package delivery tests how kms-health-operator deploys reporters for API servers, during
+// rollouts, migrations, moves and removal.
 package delivery

@@ -16,8 +16,7 @@ import (
 	"github.com/kms-health/kms-health/test/operator/fixture"
 )
 
-// When KMS is turned on for the first time there is no encryption config of the
-// revision without it. The pods of that revision have no plugin.
+// When KMS is turned on for the first time, the old revision has no encryption config, and its pods have no plugin.
 func TestFirstEnablementDegradesNothing(t *testing.T) {
 	op := fixture.NewOperator(t, "--degraded-inertia=1s")
 	fixture.RemoveEncryption(t, apiservers.Kube)
@@ -48,7 +47,7 @@ func TestFirstEnablementDegradesNothing(t *testing.T) {
 		return nil
 	}
 
-	// The live encryption config first, then pod by pod.
+	// First the live encryption config changes, then one pod after another.
 	fixture.SetEncryption(t, apiservers.Kube, apiservers.Encryption("1", "identity"), "2")
 	fixture.Never(t, 2*time.Second, undisturbed) // twice the inertia
 	for i, node := range fixture.NodeNames {
@@ -64,8 +63,7 @@ func TestFirstEnablementDegradesNothing(t *testing.T) {
 	op.AwaitNothingLeft()
 }
 
-// plainPod is kube-apiserver's of a revision without KMS: there is no
-// Secret of its revision, and no volume for sockets.
+// plainPod returns the pod of kube-apiserver of a revision without KMS: it has no volume for sockets.
 func plainPod(revision string) *corev1.Pod {
 	pod := fixture.StaticPod(revision, false)
 	pod.Spec.Volumes, pod.Spec.Containers[0].VolumeMounts = nil, nil

@@ -16,8 +16,8 @@ import (
 	"github.com/kms-health/kms-health/test/operator/fixture"
 )
 
-// failPod gives a pod the status that a kubelet writes when it ends the pod itself: on
-// the shutdown of its node, an eviction, or a refusal to admit it.
+// failPod writes the status that a kubelet writes when it ends a pod: at a shutdown of the node, at an eviction, or if
+// it does not admit the pod.
 func failPod(ctx context.Context, pod *corev1.Pod) error {
 	failed := pod.DeepCopy()
 	failed.Status.Phase, failed.Status.Reason = corev1.PodFailed, "Terminated"
@@ -29,8 +29,8 @@ func failPod(ctx context.Context, pod *corev1.Pod) error {
 	return err
 }
 
-// failEachOn fails every companion of a node, as a kubelet does that refuses to admit
-// it, until it is stopped, and returns how many there were.
+// failEachOn fails each companion on a node until stop is called, like a kubelet that does not admit it. stop returns
+// how many it failed.
 func failEachOn(t *testing.T, node string) (stop func() int) {
 	ctx, cancel := context.WithCancel(t.Context())
 	var wg sync.WaitGroup
@@ -55,8 +55,8 @@ func failEachOn(t *testing.T, node string) (stop func() int) {
 	}
 }
 
-// A kubelet that shuts down, evicts or refuses a pod leaves it in phase Failed for good,
-// while the API server beside it runs on. Companions are replaced.
+// If a kubelet shuts down, evicts or does not admit a pod, the pod stays in phase Failed while the API server's pod
+// continues to run. The operator must replace such a companion.
 func TestFailedPodsAreReplaced(t *testing.T) {
 	op := fixture.NewOperator(t)
 	t.Cleanup(func() { fixture.RemoveStatics(t) })

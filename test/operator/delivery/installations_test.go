@@ -19,8 +19,7 @@ import (
 	"github.com/kms-health/kms-health/test/operator/fixture"
 )
 
-// A second installation changes nothing while the first is there, and takes its place
-// once that is gone.
+// A second installation changes nothing while the first exists, and takes over after it is removed.
 func TestSecondInstallationRefusesToAct(t *testing.T) {
 	const other = "other-installation"
 	if _, err := fixture.Kube.CoreV1().Namespaces().Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: other}}, metav1.CreateOptions{}); err != nil && !apierrors.IsAlreadyExists(err) {

@@ -60,7 +60,7 @@ func TestDaemonSetServesHostFoldersThroughAMigrationAndAwayAgain(t *testing.T) {
 	fixture.RollStatic(t, "5", true)
 	awaitObjects(t, "off", idle(target, config+" "+config+"-5")...)
 
-	// A target that leaves the configuration is cleaned up after.
+	// An API server that is removed from the configuration is cleaned up.
 	fixture.SetEncryption(t, target, apiservers.Encryption("2", "identity"), "6")
 	fixture.RollStatic(t, "6", true)
 	expect("on again", "6", "2W", "10s", modern)
@@ -99,7 +99,7 @@ func TestDeploymentIsInjectedThroughAMigrationAndRestored(t *testing.T) {
 	expect("delivered", config+"-1", setName(target, "1"), set("1W", "30s", "1"))
 	fixture.AwaitDelivered(t, apiservers.OpenShift)
 
-	// Its owner adds a second key; the operator causes one more rollout.
+	// The owner's second key causes one rollout, and the operator's new file one more.
 	before := rolls()
 	fixture.SetEncryption(t, target, apiservers.Encryption("1", "2", "identity"), "2")
 	fixture.ApplyDeployment(t, "2")
@@ -111,7 +111,7 @@ func TestDeploymentIsInjectedThroughAMigrationAndRestored(t *testing.T) {
 	fixture.ApplyDeployment(t, "3")
 	expect("the second key alone", config+"-3", setName(target, "2"), set("2W", "30s", "2"))
 
-	// What is live is no rollout.
+	// Changes that are live cause no rollout.
 	before = rolls()
 	op.Configure(file("10s"))
 	expect("another interval", config+"-3", setName(target, "2"), set("2W", "10s", "2"))
@@ -121,14 +121,14 @@ func TestDeploymentIsInjectedThroughAMigrationAndRestored(t *testing.T) {
 	op.Kill(syscall.SIGKILL)
 	op.Start("")
 	expect("after restarts", config+"-3", setName(target, "2"), set("2W", "10s", "2"))
-	for range 20 { // noise on the CR
+	for range 20 { // many changes of the operator resource
 		fixture.ReportStatus(t, apiservers.OpenShift, fixture.NodeNames[0], contract.Healthy)
 	}
 	if n := rolls() - before; n != 0 {
 		t.Errorf("an interval, a TLS profile, two restarts and reports made %d rollouts", n)
 	}
 
-	// Off.
+	// KMS is turned off.
 	fixture.SetEncryption(t, target, apiservers.Encryption("aescbc", "2", "identity"), "4")
 	fixture.ApplyDeployment(t, "4")
 	expect("the plugin still reads", config+"-4", setName(target, "2"), set("2R", "10s", "2"))

@@ -16,9 +16,9 @@ import (
 	"github.com/kms-health/kms-health/test/operator/fixture"
 )
 
-// grantMoved gives the operator, for openshift-apiserver's target in oauth-apiserver's
-// namespace, the rights that it has in its own: what docs/reference/manifests.md asks of an
-// administrator who moves a target. The policy on reporters' rights allows a name in each of OpenShift's namespaces.
+// grantMoved gives the operator the same rights for openshift-apiserver in oauth-apiserver's namespace as in the
+// API server's namespace. docs/reference/manifests.md requires this of an administrator who moves an API server. The
+// policy on the reporters' rights allows one name in each namespace of OpenShift.
 func grantMoved(t *testing.T) {
 	t.Helper()
 	objects, err := install.Render(t.Context(), install.OpenShift, fixture.Components...)
@@ -66,7 +66,7 @@ func grantMoved(t *testing.T) {
 	}
 }
 
-// allowing is the policy with the reporter of one namespace in another one, too.
+// allowing returns the policy with the reporter of one namespace also allowed in another.
 func allowing(t *testing.T, policy *unstructured.Unstructured, from, to string) *unstructured.Unstructured {
 	t.Helper()
 	raw, err := policy.MarshalJSON()
@@ -81,14 +81,14 @@ func allowing(t *testing.T, policy *unstructured.Unstructured, from, to string) 
 	return policy
 }
 
-// openShiftIn is a configuration with openshift-apiserver in a namespace.
+// openShiftIn returns a configuration with openshift-apiserver in this namespace.
 func openShiftIn(namespace string) string {
 	return fixture.Targets(fmt.Sprintf("- {resource: %s, namespace: %s, podSelector: {apiserver: \"true\"}, container: %s, mode: Sidecar}\n",
 		apiservers.OpenShift.Resource, namespace, apiservers.OpenShift.Name))
 }
 
-// An operator that starts after the edit has only the record of what was made before, though nothing was known of its
-// plugins then.
+// An operator that starts after the edit knows the earlier objects only from its recorded state. The earlier operator
+// had not been able to read the plugins.
 func TestTargetEditedWhileNoOperatorRunsLeavesNothingBehind(t *testing.T) {
 	grantMoved(t)
 	moved := apiservers.OpenShift

@@ -19,8 +19,8 @@ import (
 	"github.com/kms-health/kms-health/test/operator/fixture"
 )
 
-// base is what there is for an API server with reporters, whatever the delivery, and the
-// ConfigMaps of the files that its own pods have.
+// base returns the lines of the objects for an API server with reporters, in any mode, and of the ConfigMaps with the
+// files in more.
 func base(server apiservers.Server, namespace string, secrets string, more ...string) []string {
 	name := "kms-health-reporter-" + server.Name
 	var files []string
@@ -40,10 +40,10 @@ func base(server apiservers.Server, namespace string, secrets string, more ...st
 	}, more...)
 }
 
-// How a pod's line shows that it has its file.
+// The source of the file in the line of a pod.
 const fromAnnotation, fromConfigMap = ", Annotation: ", ", ConfigMap: "
 
-// configMap is the line of the ConfigMap with a file, as 1W+2R every 30s.
+// configMap returns the line of the ConfigMap with a file, such as 1W+2R every 30s.
 func configMap(server apiservers.Server, namespace, file string, companion bool) string {
 	nameOf := objects.ConfigMapName
 	if companion {
@@ -53,7 +53,7 @@ func configMap(server apiservers.Server, namespace, file string, companion bool)
 	var plugins []v1alpha1.Plugin
 	for plugin := range strings.SplitSeq(set, "+") {
 		p := pluginOf(plugin[:len(plugin)-1])
-		p.Timeout.Duration = 10 * time.Second // see apiservers.Encryption
+		p.Timeout.Duration = 10 * time.Second // as in apiservers.Encryption
 		if p.Role = v1alpha1.RoleRead; strings.HasSuffix(plugin, "W") {
 			p.Role = v1alpha1.RoleWrite
 		}
@@ -66,7 +66,7 @@ func role(server apiservers.Server, secrets string) string {
 	return "Role " + server.Namespace + "/kms-health-operator-" + server.Name + ": " + secrets
 }
 
-// idle is what there is of a target whose KMS is off.
+// idle returns the lines of the objects for an API server whose KMS is off.
 func idle(server apiservers.Server, secrets string) []string {
 	return []string{role(server, secrets), "ClusterRole kms-health-reporter-" + server.Name}
 }
@@ -79,7 +79,7 @@ func onNodes(format string) []string {
 	return lines
 }
 
-// setName is the ConfigMap of a plugin set with these keys.
+// setName returns the name of the ConfigMap of a plugin set with these keys.
 func setName(target apiservers.Server, ids ...string) string {
 	var plugins []v1alpha1.Plugin
 	for _, id := range ids {
@@ -88,18 +88,18 @@ func setName(target apiservers.Server, ids ...string) string {
 	return objects.ConfigMapName(target.Name, plugins)
 }
 
-// pluginOf is the plugin of a word of apiservers.Encryption.
+// pluginOf returns the plugin for a provider of apiservers.Encryption.
 func pluginOf(word string) v1alpha1.Plugin {
 	return v1alpha1.Plugin{KeyID: strings.TrimSuffix(word, apiservers.Moved), Endpoint: apiservers.Endpoint(word)}
 }
 
-// awaitObjects waits until what the operator made is exactly this.
+// awaitObjects waits until exactly these objects of the operator exist.
 func awaitObjects(t *testing.T, step string, want ...string) {
 	t.Helper()
 	fixture.Eventually(t, step, func() error { return differ(t, want...) })
 }
 
-// differ is an error while what the operator made is not exactly this.
+// differ returns an error unless exactly these objects of the operator exist.
 func differ(t *testing.T, want ...string) error {
 	slices.Sort(want)
 	got, err := fixture.Describe(t.Context())
@@ -109,7 +109,7 @@ func differ(t *testing.T, want ...string) error {
 	return err
 }
 
-// snapshot is all that the operator decides of what it made.
+// snapshot returns the parts of the operator's objects that the operator decides.
 func snapshot(t *testing.T, op *fixture.Operator) string {
 	t.Helper()
 	all, err := fixture.ListMade(t.Context())

@@ -19,35 +19,35 @@ import (
 	"github.com/kms-health/kms-health/test/operator/fixture"
 )
 
-// faultyProxy is between the operator and the API server, and fails some of
-// the requests fail: before they are served, or after.
+// faultyProxy is a proxy between the operator and the API server. It fails some requests, before or after the API
+// server serves them.
 type faultyProxy struct {
 	*httptest.Server
 	errors atomic.Int64 // percent
 	away   atomic.Bool  // like a load balancer without a healthy server
-	// refused is whether the Secrets of kube-apiserver's revisions may not be read.
+	// refused makes reads of the Secrets of kube-apiserver's revisions fail with status 403.
 	refused atomic.Bool
-	// clocks are those of the API servers.
+	// clocks are the clocks of the API servers.
 	clocks fixture.Clocks
-	// loses is whether a request every 15 s has no answer.
+	// loses drops the answer of one request every 15 s. lost is the time of the last one.
 	loses atomic.Bool
-	lost  atomic.Int64 // when the last one was
-	// versions is how much higher than they are the versions of kube-apiserver's operator resource are shown.
+	lost  atomic.Int64
+	// versions is added to the resource versions of kube-apiserver's operator resource.
 	versions atomic.Int64
 }
 
 var version = regexp.MustCompile(`(resourceVersion(?:=|":"|","value":"))([1-9][0-9]*)`)
 
-// shiftVersions shows resource versions that are higher.
+// shiftVersions adds to the resource versions in content.
 func shiftVersions(content []byte, by int64) []byte {
 	return version.ReplaceAllFunc(content, func(text []byte) []byte {
 		parts := version.FindSubmatch(text)
-		n, _ := strconv.ParseInt(string(parts[2]), 10, 64) // digits
+		n, _ := strconv.ParseInt(string(parts[2]), 10, 64)
 		return strconv.AppendInt(parts[1], n+by, 10)
 	})
 }
 
-// answer changes an answer by the clocks and versions.
+// answer shifts the times and versions in an answer.
 func (p *faultyProxy) answer(answer *http.Response) error {
 	if restored(answer.Request) {
 		fixture.Rewrite(answer, func(line []byte) []byte { return shiftVersions(line, p.versions.Load()) })
@@ -55,7 +55,7 @@ func (p *faultyProxy) answer(answer *http.Response) error {
 	return p.clocks.Answer(answer)
 }
 
-// request changes a request back.
+// request shifts the times and versions in a request back.
 func (p *faultyProxy) request(r *http.Request) {
 	p.clocks.Request(r)
 	if body, err := io.ReadAll(r.Body); err == nil && restored(r) {
@@ -70,7 +70,7 @@ func restored(r *http.Request) bool {
 	return strings.Contains(r.URL.Path, "/"+apiservers.Kube.Resource)
 }
 
-// loseNow reports whether a request is to have no answer.
+// loseNow reports whether this request must get no answer.
 func (p *faultyProxy) loseNow() bool {
 	now, last := time.Now().UnixNano(), p.lost.Load()
 	return p.loses.Load() && now-last > int64(15*time.Second) && p.lost.CompareAndSwap(last, now)
@@ -110,7 +110,7 @@ func newFaultyProxy(t *testing.T, seed uint64) *faultyProxy {
 			case 1:
 				w.Header().Set("Retry-After", "1")
 				http.Error(w, "injected", http.StatusServiceUnavailable)
-			case 2: // it is done, and the answer is lost
+			case 2: // the API server serves the request, and the answer is lost
 				forward.ServeHTTP(httptest.NewRecorder(), r.WithContext(context.WithoutCancel(r.Context())))
 				panic(http.ErrAbortHandler)
 			}

@@ -16,16 +16,16 @@ import (
 	"github.com/kms-health/kms-health/test/operator/fixture"
 )
 
-// reportInterval is that of the reports.
+// reportInterval is the interval of the reports.
 const reportInterval = 30 * time.Second
 
-// anyTime is up to a bound, either way.
+// anyTime returns a random duration from -most to most.
 func (m *model) anyTime(most time.Duration) time.Duration {
 	return time.Duration(m.random.Int64N(int64(2*most))) - most
 }
 
-// shift makes the API servers' clocks wrong: that of the one that answers, and those that write times into objects. By
-// more than hours a token would not be accepted.
+// shift makes the API servers' clocks wrong: the clock of the one that answers, and the clocks that write times into
+// objects. With a larger shift, tokens would not be accepted.
 func (m *model) shift(p *faultyProxy) string {
 	date, content := m.anyTime(6*time.Hour), m.anyTime(6*time.Hour)
 	p.clocks.Date.Store(int64(date))
@@ -35,8 +35,8 @@ func (m *model) shift(p *faultyProxy) string {
 
 const second = "kube-apiserver-second"
 
-// surge runs a second pod of kube-apiserver on a node, with another encryption config; where there is one, the rollout
-// goes on.
+// surge runs a second pod of kube-apiserver on a node, with another encryption config. If there is a second pod
+// already, it replaces the first.
 func (m *model) surge(t *testing.T) string {
 	t.Helper()
 	node := fixture.NodeNames[m.random.IntN(len(fixture.NodeNames))]
@@ -69,8 +69,8 @@ func (m *model) endSurges(t *testing.T) {
 	}
 }
 
-// setFlag removes kube-apiserver's flag for an encryption config on a node, or sets it again. That counts where the
-// operator's file has the plugins: a Secret's may be used all the same.
+// setFlag removes kube-apiserver's flag for an encryption config on a node, or sets it again. The flag matters only if
+// the operator's file has the plugins: without the flag, an encryption config in a Secret may be used all the same.
 func (m *model) setFlag(t *testing.T, op *fixture.Operator) string {
 	t.Helper()
 	if m.file == nil {
@@ -87,7 +87,8 @@ func (m *model) setFlag(t *testing.T, op *fixture.Operator) string {
 	return fmt.Sprintf("kube-apiserver on %s has no flag for an encryption config: %t", node, m.unset[node])
 }
 
-// load restarts API servers whose plugins are in the operator's file: before, it is not known what they have loaded.
+// load restarts the API servers if their plugins are in the operator's file: the operator does not know which plugins
+// they loaded before.
 func (m *model) load(t *testing.T, want []string) {
 	t.Helper()
 	if m.file == nil && len(m.unset) == 0 {
@@ -102,20 +103,20 @@ func (m *model) load(t *testing.T, want []string) {
 	})
 }
 
-// restore restores etcd after another move.
+// restore does another action, and then restores etcd as it was before.
 func (m *model) restore(t *testing.T, p *faultyProxy, move func() string) string {
 	t.Helper()
 	backup := fixture.Resource(t, apiservers.Kube)
 	what := move()
 	m.report(t)
-	time.Sleep(2 * time.Second) // a roll-up
+	time.Sleep(2 * time.Second) // for a roll-up
 	m.restoreAs(t, p, backup)
 	m.restored = true
 	return what + "; then etcd is restored as it was before"
 }
 
-// awaitConditions waits for those of the end. A watch does not show that etcd was restored: the operator finds it out by
-// a write, or once all reports seem stale.
+// awaitConditions waits for the conditions at the end. A watch does not show that etcd was restored: the operator
+// notices it at a write, or once all reports seem stale.
 func (m *model) awaitConditions(t *testing.T, what string) {
 	t.Helper()
 	wait.Eventually(t, 2*contract.StaleIntervals*reportInterval+fixture.Timeout, what, func() error {
@@ -124,7 +125,7 @@ func (m *model) awaitConditions(t *testing.T, what string) {
 	})
 }
 
-// restoreOutage restores, at the end, what was written while a plugin was unhealthy.
+// restoreOutage restores, at the end, a status that says that a plugin is unhealthy, if etcd was restored before.
 func (m *model) restoreOutage(t *testing.T, p *faultyProxy) {
 	t.Helper()
 	backup := fixture.Resource(t, apiservers.Kube)
@@ -138,8 +139,8 @@ func (m *model) restoreOutage(t *testing.T, p *faultyProxy) {
 	m.awaitConditions(t, "the conditions of the end, after a restore")
 }
 
-// restoreAs gives kube-apiserver's operator resource the conditions and reports that it had before, and a lower
-// resource version, and begins each watch anew, as a restore of etcd does.
+// restoreAs simulates a restore of etcd: kube-apiserver's operator resource gets the earlier conditions and reports,
+// and lower resource versions, and all watches end.
 func (m *model) restoreAs(t *testing.T, p *faultyProxy, backup *operatorstatus.Status) {
 	t.Helper()
 	var conditions []any

@@ -33,8 +33,8 @@ import (
 	"github.com/kms-health/kms-health/test/operator/fixture"
 )
 
-// The environment may say how many random sequences of changes run (SEQUENCES),
-// and the seed of the first (SEED). A failure names its own.
+// The defaults of the environment variables SEQUENCES (how many random sequences of changes run) and SEED (the seed of
+// the first). A failure names its seed.
 const sequences, firstSeed = 2, 1
 
 func fromEnvironment(t *testing.T, name string, otherwise uint64) uint64 {
@@ -50,42 +50,41 @@ func fromEnvironment(t *testing.T, name string, otherwise uint64) uint64 {
 	return n
 }
 
-// model is what the test has made of the cluster, and so what the operator should
-// make of it.
+// model is the state that the test gave the cluster. The objects that the operator should create follow from it.
 type model struct {
 	random   *rand.Rand
 	revision int
-	live     []string            // of kube-apiserver
-	other    []string            // of openshift-apiserver, live and deployed
-	at       apiservers.Server   // openshift-apiserver, where the configuration has it
+	live     []string            // the live providers of kube-apiserver
+	other    []string            // the providers of openshift-apiserver, live and deployed
+	at       apiservers.Server   // the configuration's second API server, in its namespace
 	revs     map[string]string   // each node's revision
 	sets     map[string][]string // the providers of kube-apiserver's revisions
 	second   map[string]string   // the revision of a node's second kube-apiserver, in a rollout that is stuck
 	file     []string            // the plugins of kube-apiserver in the operator's file; nil: it reads the Secret
-	probed   []string            // the same in the reporters' files, which get a change a moment later
+	probed   []string            // file at the last call of report: the reporters' files change a moment later
 	unset    map[string]bool     // the nodes whose kube-apiserver has no flag for an encryption config
 	interval string
 	profile  string
-	// source is how kube-apiserver's companions get their file.
+	// source is the config source of kube-apiserver's companions.
 	source v1alpha1.ConfigSource
 	// partitioned is whether admission removes the CPU requests of new pods.
 	partitioned bool
-	// behind is how far each node's clock is behind; negative: ahead.
+	// behind is how far each node's clock is behind. Negative means ahead.
 	behind map[string]time.Duration
-	// broken are the revisions whose Secret is no encryption config yet, or may not be read, with what it will be.
+	// broken has the revisions whose Secret is not an encryption config, or may not be read, and the later content.
 	broken map[string]string
 	// stopNative ends OpenShift's own reporters; nil: there is none.
 	stopNative func()
 	unmanaged  bool
 	// silent are the nodes whose reporters of kube-apiserver write nothing.
 	silent map[string]bool
-	// servers are kube-apiserver's pods at the last reports, by UID, and reported are the UIDs and plugins of those
-	// beside which a reporter has written.
+	// servers are kube-apiserver's pods at the last reports, by UID. reported has the UIDs of pods, with their plugins,
+	// whose companion has reported.
 	servers  map[string]corev1.Pod
 	reported map[string]bool
-	turn     bool // changes with each round of reports
-	made     int  // static pods
-	restored bool // etcd was
+	turn     bool // flips at each call of report
+	made     int  // how many static pods were created
+	restored bool // etcd was restored
 }
 
 var providerSets = [][]string{
@@ -97,16 +96,16 @@ var providerSets = [][]string{
 
 const moved = "1" + apiservers.Moved
 
-// files are the plugins that the operator's file may have.
+// files are the plugins that the operator's file may have. nil: none.
 var files = [][]string{nil, {"1"}, {"1", "2"}, {"2"}, {moved}}
 
-// probed reports whether a provider is a plugin that can be reached.
+// probed reports whether a provider is a plugin that reporters can probe.
 func probed(provider string) bool { return provider == "1" || provider == "2" || provider == moved }
 
 // mixed reports whether resources have different first providers.
 func mixed(providers []string) bool { return slices.Contains(providers, apiservers.Reversed) }
 
-// keys are the plugins of providers that can be reached: a letter is the role.
+// keys returns the plugins that reporters can probe: as text with their roles, such as 1W+2R, and as a list.
 func keys(providers []string) (text string, ids []string) {
 	var write, read []string
 	for i, p := range providers {
@@ -141,7 +140,7 @@ func (m *model) config() string {
 		strings.Replace(at, "container: "+m.at.Name, "container: "+apiservers.OpenShift.Name, 1))
 }
 
-// want is the desired state, in describe's form.
+// want returns the desired objects, in the format of fixture.Describe.
 func (m *model) want() []string {
 	tls := fixture.TLSProfile(m.profile)
 	var lines []string
@@ -167,7 +166,7 @@ func (m *model) want() []string {
 		secrets += " encryption-config-" + r
 	}
 	switch {
-	case m.file != nil: // no Secret is read
+	case m.file != nil: // the operator reads no Secret
 		lines = append(lines, base(apiservers.Kube, fixture.Namespace, "", pods...)...)
 		lines = slices.DeleteFunc(lines, func(line string) bool { return line == role(apiservers.Kube, "") })
 	case on:
@@ -191,9 +190,9 @@ func (m *model) want() []string {
 	return slices.Compact(lines)
 }
 
-// rollUp is the reason of KMSHealthReporting, what status and reason KMSPluginsDegraded may have, and whether
-// all reporters agree on a key, of an API server whose pods have these encryption configs, the first one being the
-// live one, while every plugin that is probed is reported to be healthy.
+// rollUp returns the expected roll-up of an API server whose probed plugins are all reported as healthy: the reason of
+// KMSHealthReporting, the possible statuses and reasons of KMSPluginsDegraded, and whether all reporters agree on a
+// key. used are the encryption configs of its pods, after the live one.
 func rollUp(used ...[]string) (reporting string, degraded []string, agreed bool) {
 	has := func(is func(string) bool) bool {
 		return slices.ContainsFunc(used, func(set []string) bool { return slices.ContainsFunc(set, is) })
@@ -204,7 +203,7 @@ func rollUp(used ...[]string) (reporting string, degraded []string, agreed bool)
 	switch {
 	case has(func(p string) bool { return p == apiservers.Unprobed }):
 		return contract.ProviderNotProbed, []string{"Unknown " + contract.ProviderNotProbed}, agreed
-	case has(func(p string) bool { return p == apiservers.Unmounted }): // whose report may not be due yet
+	case has(func(p string) bool { return p == apiservers.Unmounted }): // its report may not be due yet
 		return contract.SocketVolumeMissing,
 			[]string{"False " + contract.Progressing, "Unknown " + contract.ReportsMissing}, agreed
 	case has(probed):
@@ -214,7 +213,7 @@ func rollUp(used ...[]string) (reporting string, degraded []string, agreed bool)
 	}
 }
 
-// differs is an error while the conditions are not what they should be.
+// differs returns an error unless the conditions are as expected.
 func (m *model) differs(t *testing.T) error {
 	var found error
 	for server, used := range map[apiservers.Server][][]string{apiservers.Kube: m.used(), m.at: {m.other}} {
@@ -227,7 +226,7 @@ func (m *model) differs(t *testing.T) error {
 			reporting, degraded, agreed = contract.NamespaceMissing, []string{now}, false
 		case server != apiservers.Kube || reporting != contract.AsExpected || m.source != v1alpha1.ConfigSourceConfigMap:
 		case m.file == nil, is[contract.HealthReporting].Reason != reporting:
-			reporting = contract.ConfigMapsEncrypted // as they are by every plugin here, if that was ever read
+			reporting = contract.ConfigMapsEncrypted // all encryption configs here encrypt ConfigMaps
 		}
 		if is[contract.HealthReporting].Reason != reporting || !slices.Contains(degraded, now) ||
 			fixture.Agrees(is[contract.WriteKeyAgreed]) != agreed {
@@ -240,12 +239,12 @@ func (m *model) differs(t *testing.T) error {
 	return found
 }
 
-// namespacesOfMoves are where openshift-apiserver may be. In absent there is none.
+// namespacesOfMoves are the namespaces where openshift-apiserver runs. It does not run in absent.
 var namespacesOfMoves = []string{apiservers.OpenShift.Namespace, apiservers.OAuth.Namespace}
 
 const absent = "absent"
 
-// grantAbsent lets the operator see that absent does not exist, as that of an API server that is not installed.
+// grantAbsent permits the operator to see that the namespace absent does not exist.
 func grantAbsent(t *testing.T) {
 	t.Helper()
 	const group, name = "rbac.authorization.k8s.io", "sees-absent"
@@ -263,7 +262,7 @@ func grantAbsent(t *testing.T) {
 	fixture.Excuse(func(e *auditv1.Event) bool { return strings.Contains(e.RequestURI, "/namespaces/"+absent+"/") })
 }
 
-// setOf are the providers of a pod of kube-apiserver.
+// setOf returns the providers of a pod of kube-apiserver.
 func (m *model) setOf(revision string) []string {
 	if m.file != nil {
 		return m.file
@@ -271,7 +270,7 @@ func (m *model) setOf(revision string) []string {
 	return m.sets[revision]
 }
 
-// used are the providers of the configuration, and of kube-apiserver's pods.
+// used returns the providers of the live configuration, and then of kube-apiserver's pods.
 func (m *model) used() [][]string {
 	used := [][]string{m.live}
 	if m.file != nil {
@@ -286,8 +285,8 @@ func (m *model) used() [][]string {
 	return used
 }
 
-// pod is kube-apiserver's, as OpenShift makes it with or without its own reporter. No two are the same, so no UID
-// comes back: for that see the end-to-end test that moves a manifest away and back.
+// pod returns a pod of kube-apiserver, like OpenShift's with or without its own reporter. Each pod is different, so no
+// UID is used twice; the end-to-end test that moves a manifest away and back covers that.
 func (m *model) pod(node, revision string) *corev1.Pod {
 	pod := fixture.StaticPod(revision, false)
 	if m.stopNative != nil {
@@ -301,7 +300,7 @@ func (m *model) pod(node, revision string) *corev1.Pod {
 	return pod
 }
 
-// run runs kube-apiserver on a node, of the node's revision.
+// run runs kube-apiserver on a node at the node's revision.
 func (m *model) run(t *testing.T, node string) {
 	t.Helper()
 	fixture.RunStatic(t, node, m.pod(node, m.revs[node]))
@@ -317,8 +316,8 @@ func companions(t *testing.T) []corev1.Pod {
 	return pods.Items
 }
 
-// report writes what each reporter would, by the clock of its node. That of a companion whose API server
-// has ended, with its plugins, finds no socket.
+// report writes the report of each reporter, by the clock of its node. A companion whose API server has ended reports a
+// missing socket.
 func (m *model) report(t *testing.T) {
 	t.Helper()
 	before, file := m.servers, m.probed
@@ -327,7 +326,7 @@ func (m *model) report(t *testing.T) {
 		m.servers[string(p.UID)] = p
 	}
 	pods := companions(t)
-	if m.turn = !m.turn; m.turn { // of two on a node, each writes last now and then
+	if m.turn = !m.turn; m.turn { // two companions on a node write last in turns
 		slices.Reverse(pods)
 	}
 	for _, p := range pods {
@@ -359,13 +358,13 @@ func (m *model) report(t *testing.T) {
 	}
 }
 
-// reported is the key of a pod of kube-apiserver with the plugins that were reported on.
+// reported returns the key of model.reported for a pod's UID and its plugins.
 func reported(uid string, providers []string) string {
 	text, _ := keys(providers)
 	return uid + " " + text
 }
 
-// write writes an entry for each of the plugins of providers that can be reached.
+// write writes a report with the entry e for each plugin that reporters can probe.
 func (m *model) write(t *testing.T, server apiservers.Server, node string, providers []string, e contract.Entry) {
 	t.Helper()
 	var all []contract.Entry
@@ -388,7 +387,7 @@ func (m *model) write(t *testing.T, server apiservers.Server, node string, provi
 	}
 }
 
-// apiServerPods are those of a namespace, a static one with the UID on its node.
+// apiServerPods returns the API server's pods in a namespace. A static pod has its UID on the node.
 func apiServerPods(t *testing.T, namespace string) []corev1.Pod {
 	t.Helper()
 	selector := metav1.ListOptions{LabelSelector: "apiserver=true"}
@@ -404,9 +403,9 @@ func apiServerPods(t *testing.T, namespace string) []corev1.Pod {
 	return list.Items
 }
 
-// claims is an error while agreement is claimed though API servers write with several keys, or it is not known with
-// which, or health though no reporter of a node has written on its plugins since its API server was started. Of
-// OpenShift's own reporters the typed reports count.
+// claims returns an error if a condition claims more than is known: agreement, while API servers write with several
+// keys or an unknown one; or reporting, while no reporter of a node has reported since its API server started. Typed
+// reports of OpenShift's own reporters count as reports.
 func (m *model) claims(t *testing.T) error {
 	t.Helper()
 	is := fixture.Resource(t, apiservers.Kube).Conditions
@@ -427,8 +426,9 @@ func (m *model) claims(t *testing.T) error {
 	return nil
 }
 
-// awaitNoClaim waits until nothing is claimed that is not known, and that it stays so. Plugins of the operator's file
-// then get other sockets, while reporters go on to probe the former ones: before, API servers load the file.
+// awaitNoClaim checks that no condition claims more than is known, now and for a while. If the operator's file has the
+// plugins, the API servers first load the file. Then the plugins get other sockets while reporters still probe the old
+// ones.
 func (m *model) awaitNoClaim(t *testing.T, op *fixture.Operator) {
 	t.Helper()
 	if m.file != nil {
@@ -445,7 +445,7 @@ func (m *model) awaitNoClaim(t *testing.T, op *fixture.Operator) {
 	m.awaitClaims(t, m.file == nil && len(m.broken)+len(m.second) > 0 && probed(m.live[0]))
 }
 
-// arrived is an error until the operator has made exactly this, and companions beside the pods that there are.
+// arrived returns an error until exactly these objects exist, and each companion belongs to an existing pod.
 func (m *model) arrived(t *testing.T, want []string) error {
 	t.Helper()
 	m.report(t)
@@ -457,19 +457,19 @@ func (m *model) arrived(t *testing.T, want []string) error {
 	return differ(t, want...)
 }
 
-// manage ends what keeps the operator and reporters from their work.
+// manage ends the states unmanaged and silent.
 func (m *model) manage(op *fixture.Operator) {
 	m.unmanaged = false
 	clear(m.silent)
 	op.Configure(m.config())
 }
 
-// awaitClaims waits until nothing is claimed that is not known, and, where more is to be seen once reporters have
-// written, goes on until they have.
+// awaitClaims waits until no condition claims more than is known. With more it then checks this for 13 s, while the
+// reporters write.
 func (m *model) awaitClaims(t *testing.T, more bool) {
 	t.Helper()
 	m.report(t)
-	time.Sleep(2 * time.Second) // a roll-up
+	time.Sleep(2 * time.Second) // for a roll-up
 	fixture.Eventually(t, "what is not known of a node is not claimed", func() error { return m.claims(t) })
 	if !more {
 		return
@@ -491,7 +491,7 @@ func (m *model) repair(t *testing.T, p *faultyProxy) {
 	clear(m.broken)
 }
 
-// native starts OpenShift's own reporters, or ends them.
+// native starts or ends OpenShift's own reporters.
 func (m *model) native(t *testing.T) string {
 	t.Helper()
 	if m.stopNative != nil {
@@ -524,7 +524,7 @@ func startNative(t *testing.T) (stop func()) {
 	}
 }
 
-// deploy brings openshift-apiserver to its revision, in each namespace that it may be in.
+// deploy rolls openshift-apiserver out to its revision, in each of its namespaces.
 func (m *model) deploy(t *testing.T) {
 	t.Helper()
 	for _, namespace := range namespacesOfMoves {
@@ -538,7 +538,7 @@ func (m *model) pick() []string { return providerSets[m.random.IntN(len(provider
 
 func (m *model) next() string { m.revision++; return fmt.Sprint(m.revision) }
 
-// configure gives kube-apiserver another encryption config.
+// configure sets another encryption config of kube-apiserver.
 func (m *model) configure(t *testing.T) (revision, text string) {
 	t.Helper()
 	m.live = m.pick()
@@ -548,8 +548,8 @@ func (m *model) configure(t *testing.T) (revision, text string) {
 	return revision, text
 }
 
-// roll brings kube-apiserver to another encryption config on some nodes. That of the revision may
-// not be readable until repair.
+// roll rolls kube-apiserver out to another encryption config on some nodes. The Secret of the revision may be
+// unreadable until repair.
 func (m *model) roll(t *testing.T, p *faultyProxy) string {
 	revision, text := m.configure(t)
 	how := []string{"readable", "readable", "refused", "broken"}[m.random.IntN(4)]
@@ -571,11 +571,11 @@ func (m *model) roll(t *testing.T, p *faultyProxy) string {
 	return fmt.Sprintf("kube-apiserver has %v, revision %s (%s), on nodes %v", m.live, revision, how, nodes)
 }
 
-// actions are what can happen. Each returns what it did.
+// actions returns the possible actions. Each returns a description of what it did.
 func (m *model) actions(t *testing.T, op *fixture.Operator, p *faultyProxy) []func() string {
 	roll := func() string { return m.roll(t, p) }
 	return []func() string{
-		roll, roll, roll, // the other moves matter most beside one
+		roll, roll, roll, // more often, since the other actions matter most during a rollout
 		func() string {
 			m.other = m.pick()
 			m.revs["other"] = m.next()
@@ -675,17 +675,16 @@ func (m *model) failCompanion(t *testing.T) string {
 	return fmt.Sprintf("pod %s fails: %v", pod.Name, failPod(t.Context(), pod))
 }
 
-// intruder is in all that edit writes.
+// intruder is in everything that edit writes.
 const intruder = "intruder"
 
-// edit changes or deletes an object of the operator's.
+// edit changes or deletes an object that the operator created.
 func (m *model) edit(t *testing.T) string {
 	all, err := fixture.ListMade(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
 	all = slices.DeleteFunc(all, func(o unstructured.Unstructured) bool {
-		// The state that is kept in a ClusterRole is not to be edited.
 		return o.GetLabels()[contract.ManagedByLabel] != contract.OperatorName || o.GetKind() == "ReplicaSet" || o.GetKind() == "ControllerRevision"
 	})
 	if len(all) == 0 {
@@ -699,7 +698,7 @@ func (m *model) edit(t *testing.T) string {
 			return strings.Contains(e.RequestURI, "/secrets") && strings.Contains(e.RequestURI, "encryption-config")
 		})
 	}
-	if m.random.IntN(2) == 0 && o.GetKind() != "ClusterRole" {
+	if m.random.IntN(2) == 0 && o.GetKind() != "ClusterRole" { // a ClusterRole has the operator's recorded state
 		_ = resource.Delete(t.Context(), o.GetName(), metav1.DeleteOptions{})
 		return what + " deleted"
 	}
@@ -743,7 +742,7 @@ func newModel(seed uint64) *model {
 	}
 }
 
-// create makes the cluster as the model has it, until the test ends.
+// create creates the cluster's objects as in the model, until the test ends.
 func (m *model) create(t *testing.T) {
 	t.Helper()
 	t.Cleanup(func() {
@@ -762,8 +761,8 @@ func (m *model) create(t *testing.T) {
 	m.deploy(t)
 }
 
-// awaitStill waits until what the operator made no longer changes: what is described may be in
-// place before the last change has been looked at.
+// awaitStill waits until the operator's objects no longer change: the described parts may be as wanted before the
+// operator has handled the last change.
 func awaitStill(t *testing.T, op *fixture.Operator) (once string) {
 	t.Helper()
 	fixture.Eventually(t, "the end of the sequence stays", func() error {
@@ -800,12 +799,12 @@ func playSequence(t *testing.T, seed uint64) {
 	actions := m.actions(t, op, p)
 	for i := range 8 + m.random.IntN(6) {
 		next := m.random.IntN(len(actions))
-		if i == 4 { // each move is one of every so many sequences
+		if i == 4 { // consecutive seeds cover all actions
 			next = int(seed) % len(actions)
 		}
 		actionsDone = append(actionsDone, actions[next]())
 		m.report(t)
-		time.Sleep(time.Duration(m.random.IntN(700)) * time.Millisecond) // any moment
+		time.Sleep(time.Duration(m.random.IntN(700)) * time.Millisecond)
 	}
 	p.errors.Store(0)
 	m.awaitNoClaim(t, op)

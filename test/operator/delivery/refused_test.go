@@ -20,8 +20,8 @@ import (
 	"github.com/kms-health/kms-health/test/operator/fixture"
 )
 
-// A companion that admission refuses is reported with the API server's message. It stops neither
-// the companions of other nodes nor the removal of what is no longer needed.
+// If admission refuses a companion, the operator reports it with the API server's message. It still creates the
+// companions of other nodes and removes objects that are not needed.
 func TestCompanionThatIsRefusedStopsNothingElse(t *testing.T) {
 	denyReportersOn(t, fixture.NodeNames[0])
 	awaitDenial(t, "no reporter here")
@@ -59,7 +59,7 @@ func TestCompanionThatIsRefusedStopsNothingElse(t *testing.T) {
 	op.AwaitNothingLeft()
 }
 
-// denyReportersOn installs an admission policy that refuses pods of the operator on a node.
+// denyReportersOn installs an admission policy that refuses the operator's pods on a node.
 func denyReportersOn(t *testing.T, node string) {
 	t.Helper()
 	const name = "deny-reporters"
@@ -71,7 +71,7 @@ func denyReportersOn(t *testing.T, node string) {
 	deny(t, policy)
 }
 
-// deny installs an admission policy that refuses what it finds invalid, until the test ends.
+// deny installs a validating admission policy that denies, until the test ends.
 func deny(t *testing.T, policy *admissionv1.ValidatingAdmissionPolicy) {
 	t.Helper()
 	name, admission := policy.Name, fixture.Kube.AdmissionregistrationV1()
@@ -95,7 +95,7 @@ func deny(t *testing.T, policy *admissionv1.ValidatingAdmissionPolicy) {
 	})
 }
 
-// Clusters may deny pods that no controller keeps. Those of a DaemonSet have one.
+// A cluster may deny pods without a controller. The pods of a DaemonSet have one.
 func TestPolicyAgainstPodsWithoutAControllerDeniesNoDaemonSet(t *testing.T) {
 	deny(t, &admissionv1.ValidatingAdmissionPolicy{ObjectMeta: metav1.ObjectMeta{Name: "deny-bare-pods"},
 		Spec: admissionv1.ValidatingAdmissionPolicySpec{

@@ -19,7 +19,7 @@ import (
 	"github.com/kms-health/kms-health/test/operator/fixture"
 )
 
-// renderInto runs the command, and returns its folder.
+// renderInto runs the command render, and returns the folder with its files.
 func renderInto(t *testing.T, args ...string) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -38,7 +38,7 @@ func TestRenderedFilesAreAccepted(t *testing.T) {
 	common := []string{"--config", data + "operator.yaml", "--encryption-config", data + "encryption-config.yaml", "--ca-file", data + "ca.crt", "--namespace", fixture.Namespace}
 	for name, args := range map[string][]string{
 		"DaemonSet":  {"--api-server", "kube-apiserver"},
-		"Deployment": {"--api-server", "openshift-apiserver", "--pod", data + "deployment.yaml"}, // but its patch
+		"Deployment": {"--api-server", "openshift-apiserver", "--pod", data + "deployment.yaml"}, // without its patch
 		"static pod": {"--api-server", "kube-apiserver", "--pod", data + "static-pod.yaml"},
 	} {
 		dir := renderInto(t, append(common, args...)...)
@@ -52,7 +52,7 @@ func TestRenderedFilesAreAccepted(t *testing.T) {
 		}
 		for _, file := range append(files, static...) {
 			text := disk.Read(t, file)
-			// What an installer does to every file that it writes.
+			// An installer replaces these in each file that it writes.
 			installed := strings.NewReplacer("NODE_NAME", fixture.NodeNames[0], "REVISION", "7").Replace(string(text))
 			disk.Write(t, file, []byte(installed))
 			if out, code := kubectl("apply", "--dry-run=server", "-f", file); code != 0 || !strings.Contains(out, "(server dry run)") {

@@ -21,11 +21,11 @@ import (
 	"github.com/kms-health/kms-health/test/operator/fixture"
 )
 
-// seconds is shorter than the operator's resync, which would hide that an annotation wakes nothing.
+// seconds is shorter than the operator's resync, which would hide that an annotation causes no sync.
 const seconds = 45 * time.Second
 
-// requestsInFiles are the requests in the files of the operator's ConfigMaps and pods, by kind and
-// namespace; of several files, each value once.
+// requestsInFiles returns the requests in the files of the operator's ConfigMaps and pods, by kind and API server. Each
+// value is listed once.
 func requestsInFiles(t *testing.T) (map[string]string, error) {
 	all, err := fixture.ListMade(t.Context())
 	if err != nil {
@@ -58,7 +58,7 @@ func requestsInFiles(t *testing.T) (map[string]string, error) {
 	return requests, nil
 }
 
-// whatPodsAreReplacedFor are the pods of the operator, and what makes new ones.
+// whatPodsAreReplacedFor returns the UIDs of the operator's pods, and the templates whose change replaces pods.
 func whatPodsAreReplacedFor(t *testing.T) string {
 	t.Helper()
 	sets, err := fixture.Kube.AppsV1().DaemonSets(fixture.Namespace).List(t.Context(), metav1.ListOptions{})
@@ -72,7 +72,7 @@ func whatPodsAreReplacedFor(t *testing.T) string {
 	return text
 }
 
-// In all three modes, from a file in an annotation and in a ConfigMap.
+// The request arrives in all three modes, with the file in an annotation and in a ConfigMap.
 func TestARequestReachesRunningReportersInSeconds(t *testing.T) {
 	const plugins = `plugins: [{endpoint: "unix:///var/run/kmsplugin/kms-1.sock", role: Write}]`
 	servers := []apiservers.Server{apiservers.Kube, apiservers.OAuth, apiservers.OpenShift}

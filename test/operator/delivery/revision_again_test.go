@@ -16,8 +16,8 @@ import (
 	"github.com/kms-health/kms-health/test/operator/fixture"
 )
 
-// After etcd was restored, OpenShift's operators give numbers of revisions again (latestAvailableRevision + 1), with
-// other content. An operator that went on meanwhile must read it.
+// After a restore of etcd, OpenShift's operators use numbers of revisions again (latestAvailableRevision + 1), with
+// other content. An operator that ran meanwhile must read the new content.
 func TestRevisionThatIsUsedAgainIsReadAgain(t *testing.T) {
 	target := apiservers.Kube
 	op := fixture.NewOperator(t)
@@ -48,7 +48,7 @@ func TestRevisionThatIsUsedAgainIsReadAgain(t *testing.T) {
 	}
 	awaitPluginSet("1")
 	fixture.RollStatic(t, "1", true)
-	awaitPluginSet("4") // so the operator has seen that no pod uses revision 2
+	awaitPluginSet("4") // then the operator has seen that no pod uses revision 2
 	fixture.SetEncryption(t, target, apiservers.Encryption("3", "identity"), "2")
 	fixture.RollStatic(t, "2", true)
 	awaitPluginSet("3")

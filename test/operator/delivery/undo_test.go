@@ -16,7 +16,8 @@ import (
 	"github.com/kms-health/kms-health/test/operator/fixture"
 )
 
-// kubectl rollout undo brings back fields of an earlier template, which Server-Side Apply leaves beside those of now.
+// kubectl rollout undo restores fields of an earlier template. Server-Side Apply does not remove them, since kubectl
+// owns them.
 func TestRolloutThatIsUndoneIsRestored(t *testing.T) {
 	op := fixture.NewOperator(t)
 	t.Cleanup(func() { fixture.RemoveStatics(t) })

@@ -24,8 +24,8 @@ import (
 	"github.com/kms-health/kms-health/test/operator/fixture"
 )
 
-// startWebhook asks a server before a reporter's pod is created, with the default timeout, until the returned function
-// is called.
+// startWebhook installs a validating webhook for the creation of reporters' pods, with the default timeout. end removes
+// it.
 func startWebhook(t *testing.T, ifItFails admissionv1.FailurePolicyType, answer http.HandlerFunc) (end func()) {
 	t.Helper()
 	server := httptest.NewTLSServer(answer)
@@ -55,8 +55,8 @@ func startWebhook(t *testing.T, ifItFails admissionv1.FailurePolicyType, answer 
 	return end
 }
 
-// A webhook's denial has no reason of Kubernetes, and the code 400, unless the webhook sets them. No DaemonSet is
-// applied whose pods would not be created.
+// A webhook's denial has code 400 and no reason, unless the webhook sets them. The operator must not apply a DaemonSet
+// whose pods would be denied.
 func TestDenialOfAWebhookIsReportedBeforeARollout(t *testing.T) {
 	end := startWebhook(t, admissionv1.Fail, denying(t, "no bare pods"))
 	awaitDenial(t, "no bare pods")
@@ -75,10 +75,10 @@ func TestDenialOfAWebhookIsReportedBeforeARollout(t *testing.T) {
 	op.AwaitNothingLeft()
 }
 
-// kube-apiserver waits for a webhook for 10 s by default, and then does without it, if its failurePolicy is Ignore.
+// By default kube-apiserver waits 10 s for a webhook. Then it continues without it, if the failurePolicy is Ignore.
 func TestWebhookThatDoesNotAnswerAndMayFailStopsNoReporter(t *testing.T) {
 	end := startWebhook(t, admissionv1.Ignore, func(_ http.ResponseWriter, r *http.Request) {
-		_, _ = io.Copy(io.Discard, r.Body) // then the end of the connection ends the context
+		_, _ = io.Copy(io.Discard, r.Body) // only after that does the end of the connection cancel the context
 		<-r.Context().Done()
 	})
 	op := fixture.NewOperator(t)
@@ -95,8 +95,9 @@ func TestWebhookThatDoesNotAnswerAndMayFailStopsNoReporter(t *testing.T) {
 	op.AwaitNothingLeft()
 }
 
-// An image policy that changes the DaemonSet itself, as Kyverno's do, makes it differ from what is applied for good. While
-// nothing is rolled out no pod is tried: its denial, as by a quota without room for one more, would concern nobody.
+// An image policy that changes the DaemonSet itself, as Kyverno's policies do, makes it differ from the applied object
+// for ever. Without a rollout, the operator must not try to create a pod: a denial, such as by a full quota, would not
+// matter.
 func TestDaemonSetThatAdmissionChangedIsNotTriedAgain(t *testing.T) {
 	mutate(t, "rewrite-the-agents-image", isReporter, rule(fixture.Namespace, "apps", "daemonsets", admissionv1.Create, admissionv1.Update),
 		applyConfiguration(fmt.Sprintf(`Object{spec: Object.spec{template: Object.spec.template{spec: Object.spec.template.spec{
@@ -133,7 +134,7 @@ func TestDaemonSetThatAdmissionChangedIsNotTriedAgain(t *testing.T) {
 	op.AwaitNothingLeft()
 }
 
-// denying is a webhook that allows nothing.
+// denying returns a webhook that denies all requests.
 func denying(t *testing.T, why string) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		review := admissionapi.AdmissionReview{}
@@ -146,7 +147,7 @@ func denying(t *testing.T, why string) http.HandlerFunc {
 	}
 }
 
-// startAgents starts an operator that delivers by a DaemonSet, to static pods with one key.
+// startAgents starts an operator in mode DaemonSet, for static pods with one key.
 func startAgents(t *testing.T) *fixture.Operator {
 	t.Helper()
 	op := fixture.NewOperator(t)
@@ -158,7 +159,7 @@ func startAgents(t *testing.T) *fixture.Operator {
 	return op
 }
 
-// agents are the pods of DaemonSets.
+// agents selects the pods of DaemonSets.
 const agents = contract.ModeLabel + "=DaemonSet"
 
 func daemonSetExists(t *testing.T, server apiservers.Server) error {

@@ -23,13 +23,13 @@ var (
 	interval  = flag.String("interval", "5s", "the reporters' interval during rotations")
 )
 
-// stored is a Secret as etcd has it: when its creation was requested, and under which KEK ID it is.
+// stored is a Secret in etcd: when its creation was requested, and the KEK ID that encrypted it.
 type stored struct {
 	requested time.Time
 	kekID     string
 }
 
-// writer creates a Secret every 200 ms, and reads each one's envelope in etcd.
+// writer creates a Secret every 200 ms, and reads its envelope from etcd.
 func writer(ctx context.Context, etcd *clientv3.Client, all chan<- stored, problems chan<- error) {
 	for i := 0; ctx.Err() == nil; i++ {
 		s := stored{requested: time.Now()}
@@ -53,8 +53,8 @@ func writer(ctx context.Context, etcd *clientv3.Client, all chan<- stored, probl
 	}
 }
 
-// A migration that begins when the new key is agreed on must leave nothing under the former one. What kube-apiserver
-// writes with is what is in etcd.
+// A migration that begins when the new key is agreed on must leave nothing under the former key. etcd shows the key
+// with which kube-apiserver writes.
 func TestNothingIsWrittenUnderTheFormerKeyOnceTheNewOneIsAgreedOn(t *testing.T) {
 	if *rotations == 0 {
 		t.Skip("it takes 4 minutes for each of -rotations")
@@ -82,7 +82,7 @@ func TestNothingIsWrittenUnderTheFormerKeyOnceTheNewOneIsAgreedOn(t *testing.T) 
 		fixture.AwaitAgreed(t, kekID)
 		agreed := time.Now()
 		took = append(took, agreed.Sub(rotated).Round(100*time.Millisecond))
-		var last time.Time // written under the former key
+		var last time.Time // the last write under the former key
 		objects, wrong := 0, 0
 		for until := time.After(30 * time.Second); until != nil; {
 			select {

@@ -1,3 +1,3 @@
-// Package encrypted tests the operator with an API server whose own Secrets and ConfigMaps are
-// encrypted by a plugin that becomes unhealthy, and which restarts.
+// Package encrypted tests the operator while the plugin that encrypts the Secrets and ConfigMaps
+// of its API server becomes unhealthy, and while that API server restarts.
 package encrypted

@@ -22,8 +22,8 @@ import (
 	"github.com/kms-health/kms-health/test/operator/fixture"
 )
 
-// While the plugin is unhealthy its API server can read neither Secrets nor ConfigMaps.
-// That is when reporters are needed most.
+// While the plugin is unhealthy, its API server can read neither Secrets nor ConfigMaps. Then reporters are needed
+// most, and the operator must not remove them.
 func TestUnhealthyPluginRemovesNothing(t *testing.T) {
 	plugin := fixture.Plugin
 	op := fixture.NewOperator(t)
@@ -49,8 +49,7 @@ func TestUnhealthyPluginRemovesNothing(t *testing.T) {
 	}
 
 	awaitLongRetryAfter(t)
-	// An operator that starts now recovers its last known plugin sets: a new API server
-	// pod gets its companion.
+	// An operator that starts now restores the plugin sets from its recorded state: a new API server pod gets a companion.
 	op.Run(kubeconfig)
 	fixture.RunStatic(t, fixture.NodeNames[0], fixture.StaticPod("2", false))
 	fixture.Eventually(t, "the new pod has a companion", func() error {
@@ -98,8 +97,8 @@ func TestUnhealthyPluginRemovesNothing(t *testing.T) {
 	fixture.RemoveTarget(t, op, nil)
 }
 
-// An outage is when a round trip is requested. It reaches the reporters while no ConfigMap can be written, and
-// that nothing of it is written to one is no problem of the delivery.
+// Administrators request round trips during an outage. The request must reach the reporters while no ConfigMap can be
+// written, and the operator must not try to write it into a ConfigMap.
 func TestRequestArrivesWhileThePluginIsUnhealthy(t *testing.T) {
 	op := fixture.NewOperator(t)
 	fixture.DeliverAll(t, op)
@@ -137,7 +136,7 @@ func TestRequestArrivesWhileThePluginIsUnhealthy(t *testing.T) {
 	}
 	fixture.RequestRoundTrip(t, apiservers.Kube, "in-the-outage")
 	await("in-the-outage")
-	fixture.Never(t, 15*time.Second, func() error { // longer than the operator's time-out of a request
+	fixture.Never(t, 15*time.Second, func() error { // longer than the timeout of the operator's requests
 		if text := op.Logged(); strings.Contains(text, "apply ConfigMap "+fixture.Namespace+"/") {
 			return errors.New(fixture.Tail(text))
 		}
@@ -152,9 +151,8 @@ func TestRequestArrivesWhileThePluginIsUnhealthy(t *testing.T) {
 	fixture.RemoveTarget(t, op, nil)
 }
 
-// awaitLongRetryAfter waits until the API server tells clients to ask for ConfigMaps again
-// only after a long time. That time grows with the outage; a client that obeyed it ten times
-// in each request, as client-go does, would see nothing for minutes.
+// awaitLongRetryAfter waits until the API server answers requests for ConfigMaps with a long Retry-After. It grows
+// during the outage. client-go obeys it up to ten times in each request, so the request would take minutes.
 func awaitLongRetryAfter(t *testing.T) {
 	t.Helper()
 	fixture.Eventually(t, "Retry-After is long", func() error {

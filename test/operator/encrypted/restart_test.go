@@ -20,9 +20,8 @@ import (
 	"github.com/kms-health/kms-health/test/operator/fixture"
 )
 
-// The plugin that encrypts this API server's own Secrets and ConfigMaps becomes unhealthy
-// while the operator is down. Then both restart: the operator must report it without
-// reading a Secret.
+// The plugin that encrypts the Secrets and ConfigMaps of the operator's API server becomes unhealthy while the operator
+// is down. Then both restart. The operator must report the plugin without reading a Secret.
 func TestUnhealthyPluginIsReportedAfterEverythingRestarts(t *testing.T) {
 	plugin := fixture.Plugin
 	op := fixture.NewOperator(t)
@@ -38,7 +37,7 @@ func TestUnhealthyPluginIsReportedAfterEverythingRestarts(t *testing.T) {
 	if err := fixture.Cluster.StopAPIServer(ctx); err != nil {
 		t.Fatal(err)
 	}
-	op.Run(kubeconfig) // and finds no API server
+	op.Run(kubeconfig) // while the API server is down
 	restarted := time.Now()
 	if err := fixture.Cluster.StartAPIServer(ctx); err != nil {
 		t.Fatal(err)
@@ -47,7 +46,7 @@ func TestUnhealthyPluginIsReportedAfterEverythingRestarts(t *testing.T) {
 	if _, err := fixture.Kube.CoreV1().Secrets(apiservers.Kube.Namespace).Get(ctx, apiservers.EncryptionSecret, metav1.GetOptions{}); err == nil {
 		t.Error("the API server reads Secrets without its plugin")
 	}
-	// It answers when it takes the first report.
+	// The API server is up when it accepts the first report.
 	first := func(writes []fixture.Written) time.Time {
 		for _, w := range writes {
 			if w.At.After(restarted) && w.Code == 200 && strings.Contains(w.What, "/kubeapiservers/cluster/status") {
@@ -58,7 +57,7 @@ func TestUnhealthyPluginIsReportedAfterEverythingRestarts(t *testing.T) {
 		return time.Time{}
 	}
 	answered, rolledUp := first(fixture.WritesOf(t, fixture.ReporterUser)), first(fixture.OperatorWrites(t))
-	const most = 45 * time.Second // one that starts refuses requests, and those are retried within 10 s
+	const most = 45 * time.Second // an API server that starts refuses requests, and the operator retries within 10 s
 	if after := rolledUp.Sub(answered); after > most {
 		t.Errorf("rolled up %s after the API server took the first report, must be at most %s", after, most)
 	} else {
@@ -71,8 +70,8 @@ func TestUnhealthyPluginIsReportedAfterEverythingRestarts(t *testing.T) {
 		}
 		return nil
 	})
-	// The plugins of each pod are known from before, though no Secret can be read and no ConfigMap
-	// be applied.
+	// The operator knows the plugins of each pod from its recorded state, though it can read no Secret and apply no
+	// ConfigMap.
 	fixture.Eventually(t, "KMSHealthReporting is about what cannot be read or applied alone", func() error {
 		c := fixture.Resource(t, apiservers.Kube).Conditions[contract.HealthReporting]
 		if c.Status != operatorstatus.False || c.Reason != contract.RequestFailed && c.Reason != contract.SourceUnreadable {
@@ -89,8 +88,8 @@ func TestUnhealthyPluginIsReportedAfterEverythingRestarts(t *testing.T) {
 	fixture.RemoveTarget(t, op, reporters)
 }
 
-// While the API server is unreachable no reporter can write, which is not reported as stale,
-// neither then nor when it is back.
+// While the API server is down, no reporter can write. The operator must not report them as stale, neither during the
+// outage nor after it.
 func TestOutageOfTheAPIServerIsNotReportedAsSilence(t *testing.T) {
 	op := fixture.NewOperator(t)
 	reporters := fixture.StartReporting(t, op, nil, fixture.Steady.String())
@@ -100,7 +99,7 @@ func TestOutageOfTheAPIServerIsNotReportedAsSilence(t *testing.T) {
 	if err := fixture.Cluster.StopAPIServer(ctx); err != nil {
 		t.Fatal(err)
 	}
-	time.Sleep((contract.StaleIntervals + 1) * fixture.Steady) // every report is stale by now
+	time.Sleep((contract.StaleIntervals + 1) * fixture.Steady) // until all reports are stale
 	if err := fixture.Cluster.StartAPIServer(ctx); err != nil {
 		t.Fatal(err)
 	}

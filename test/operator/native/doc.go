@@ -1,2 +1,2 @@
-// Package native tests kms-health-operator beside OpenShift's own reporter.
+// Package native tests kms-health-operator together with OpenShift's own reporter.
 package native

@@ -19,7 +19,7 @@ import (
 	"github.com/kms-health/kms-health/test/operator/fixture"
 )
 
-// transitions are the statuses that KMSPluginsDegraded has had, one after another.
+// transitions are the statuses that KMSPluginsDegraded had, one after another.
 type transitions struct {
 	mu  sync.Mutex
 	all []string
@@ -39,14 +39,14 @@ func recordTransitions(t *testing.T) *transitions {
 	return s
 }
 
-// seen are those until now.
+// seen returns the statuses until now.
 func (s *transitions) seen() []string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return append([]string(nil), s.all...)
 }
 
-// awaitLast waits until the last one is a status.
+// awaitLast waits until this is the last status.
 func (s *transitions) awaitLast(t *testing.T, status string) {
 	t.Helper()
 	fixture.Eventually(t, "KMSPluginsDegraded is "+status, func() error {
@@ -57,8 +57,8 @@ func (s *transitions) awaitLast(t *testing.T, status string) {
 	})
 }
 
-// startReporters runs an API server's pod on each node, the operator, and a reporter for each of its companions, of
-// which it returns the UIDs by node, too.
+// startReporters runs an API server's pod on each node, the operator, and a reporter for each companion. It also
+// returns the companions' UIDs, by node.
 func startReporters(t *testing.T, op *fixture.Operator, pod *corev1.Pod, revisions ...string) (
 	reporters []*fixture.Reporter, companions map[string]string) {
 	t.Helper()
@@ -74,9 +74,8 @@ func startReporters(t *testing.T, op *fixture.Operator, pod *corev1.Pod, revisio
 	return reporters, companions
 }
 
-// OpenShift's own reporter writes beside ours. While a plugin is unhealthy its typed reports are
-// rejected, become old and are removed; while only Decrypt fails, they go on to be healthy. Neither
-// changes the verdict.
+// OpenShift's own reporter writes, too. While a plugin is unhealthy, its typed reports are rejected, become old and are
+// removed. While only Decrypt fails, they still say healthy. Neither may change the operator's verdict.
 func TestVerdictIsSteadyBesideOpenShiftsReporter(t *testing.T) {
 	op := fixture.NewOperator(t)
 	reporters, _ := startReporters(t, op, fixture.NativeStaticPod("1"), "1")
@@ -89,7 +88,7 @@ func TestVerdictIsSteadyBesideOpenShiftsReporter(t *testing.T) {
 	for _, tt := range []struct {
 		name     string
 		fault    kmsplugin.Fault
-		rejected bool // the typed reports are
+		rejected bool // the typed reports are rejected
 	}{
 		{"unhealthy", kmsplugin.Fault{Name: kmsplugin.FaultUnhealthy, Args: []string{"vault is sealed"}}, true},
 		{"hanging", kmsplugin.Fault{Name: kmsplugin.FaultHang}, true},
@@ -102,7 +101,7 @@ func TestVerdictIsSteadyBesideOpenShiftsReporter(t *testing.T) {
 			if err := plugin.SetFault(tt.fault); err != nil {
 				t.Fatal(err)
 			}
-			if !tt.rejected { // a round trip is due at once for another key ID
+			if !tt.rejected { // a new key ID causes a round trip at once
 				if _, err := plugin.Rotate(); err != nil {
 					t.Fatal(err)
 				}
@@ -118,7 +117,7 @@ func TestVerdictIsSteadyBesideOpenShiftsReporter(t *testing.T) {
 					return nil
 				})
 			}
-			if tt.rejected { // for longer than a report is kept
+			if tt.rejected { // longer than nativePrune
 				await("rejected", &native[1].Rejected, 8)
 			} else {
 				await("accepted", &native[1].Accepted, 8)
@@ -143,8 +142,8 @@ func TestVerdictIsSteadyBesideOpenShiftsReporter(t *testing.T) {
 	fixture.RemoveTarget(t, op, reporters)
 }
 
-// The API server's pods get OpenShift's own reporter one node at a time, and lose it again;
-// each new pod gets a new companion.
+// The API server's pods get OpenShift's own reporter, one node after another, and lose it again. Each new pod gets a
+// new companion.
 func TestUpgradeToPodsWithOpenShiftsReporterAndBackIsQuiet(t *testing.T) {
 	op := fixture.NewOperator(t)
 	reporters, companions := startReporters(t, op, apiservers.StaticPod("1"), "1", "2", "3")
@@ -163,7 +162,7 @@ func TestUpgradeToPodsWithOpenShiftsReporterAndBackIsQuiet(t *testing.T) {
 			}
 			return nil
 		})
-		r.Kill(t) // it ends with its pod
+		r.Kill(t) // a reporter ends with its pod
 		reporters[i] = fixture.StartReporters(t, apiservers.Kube, fixture.Namespace, fixture.Steady.String(), r.Plugin, companions, r.Node)[0]
 		time.Sleep(fixture.Steady)
 	}

@@ -28,7 +28,7 @@ import (
 
 const withoutConfigMaps = "start-during-plugin-outage"
 
-// certificateOf is a CA that signs nothing, and ends after a time.
+// certificateOf returns the certificate of a new CA that expires after lifetime.
 func certificateOf(t *testing.T, name string, lifetime time.Duration) string {
 	t.Helper()
 	ca, err := controlplane.NewCAFor(name, lifetime)
@@ -38,7 +38,7 @@ func certificateOf(t *testing.T, name string, lifetime time.Duration) string {
 	return string(ca.PEM())
 }
 
-// ownCAs is what the operator's Deployment has, and who owns the annotation by Server-Side Apply.
+// ownCAs returns the CAs in the annotation of the operator's Deployment, the managers that own it, and the generation.
 func ownCAs(t *testing.T) (ca string, owners []string, generation int64) {
 	t.Helper()
 	d, err := fixture.Kube.AppsV1().Deployments(fixture.Namespace).Get(t.Context(), contract.OperatorName, metav1.GetOptions{})
@@ -53,7 +53,7 @@ func ownCAs(t *testing.T) (ca string, owners []string, generation int64) {
 	return d.Spec.Template.Annotations[contract.CAAnnotation], owners, d.Generation
 }
 
-// setClusterCA is what kube-controller-manager does when the CA is rotated.
+// setClusterCA writes kube-root-ca.crt, as kube-controller-manager does after a rotation of the CA.
 func setClusterCA(t *testing.T, cas ...string) {
 	t.Helper()
 	m := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "kube-root-ca.crt"}, Data: map[string]string{"ca.crt": strings.Join(cas, "")}}
@@ -94,7 +94,7 @@ func withoutPublisher(t *testing.T) {
 	})
 }
 
-// setCAByPage runs the command of the page that sets the CA.
+// setCAByPage runs the documented command that sets the CA.
 func setCAByPage(t *testing.T, kubeconfig string) {
 	t.Helper()
 	page := disk.Read(t, "../../../docs/quickstart/single-node.md")
@@ -107,8 +107,9 @@ func setCAByPage(t *testing.T, kubeconfig string) {
 	}
 }
 
-// applyByFlux applies the Deployment as Flux's kustomize-controller does, which first makes its own what any kubectl
-// wrote (github.com/fluxcd/pkg/ssa, PatchReplaceFieldsManagers), so that it removes what is not in its files.
+// applyByFlux applies the Deployment as Flux's kustomize-controller does. It first takes over the fields that any
+// kubectl wrote (github.com/fluxcd/pkg/ssa, PatchReplaceFieldsManagers), so that it removes fields that are not in its
+// files.
 func applyByFlux(t *testing.T, kubeconfig string, documents []string) {
 	t.Helper()
 	const flux = "kustomize-controller"
@@ -152,7 +153,7 @@ func TestOperatorKeepsTheCAInItsDeploymentCurrent(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	t.Cleanup(func() { // all other tests have the Deployment without a CA
+	t.Cleanup(func() { // other tests use the Deployment without a CA
 		ctx, cancel := context.WithTimeout(context.Background(), 2*fixture.Timeout)
 		defer cancel()
 		_, err := install.Kubectl(ctx, nil, "--kubeconfig", kubeconfig, "delete", "--cascade=foreground",
@@ -179,9 +180,9 @@ func TestOperatorKeepsTheCAInItsDeploymentCurrent(t *testing.T) {
 	})
 	applyByFlux(t, kubeconfig, documents)
 	awaitCA(t, "it stays when Flux removes what kubectl wrote", serving)
-	apply() // for its annotation, which Flux removed, too
+	apply() // kubectl's annotation, which Flux removed, must exist for later applies
 
-	lifetime := 75 * time.Second // the operator, which checks each 10 s, must follow two changes before its end
+	lifetime := 75 * time.Second // the operator, which checks every 10 s, must follow two changes before
 	ends := time.Now().Add(lifetime)
 	before, after := certificateOf(t, "before", lifetime), certificateOf(t, "after", time.Hour)
 	setClusterCA(t, serving, before)
@@ -205,7 +206,7 @@ func TestOperatorKeepsTheCAInItsDeploymentCurrent(t *testing.T) {
 	}
 	rejected("empty", "", serving, after, before)
 	awaitCA(t, "the new CA alone, when the old one has ended", serving, after)
-	if left := time.Until(ends); left > 2*time.Second { // certificates and the API server's clock have whole seconds
+	if left := time.Until(ends); left > 2*time.Second { // certificates and the API server's times have whole seconds
 		t.Errorf("the old CA was removed %s before its end", left)
 	}
 

@@ -13,8 +13,7 @@ import (
 	"github.com/kms-health/kms-health/test/operator/fixture"
 )
 
-// shiftedCluster shows the operator the cluster at another time: that is what an
-// operator reads while its own clock is wrong.
+// shiftedCluster returns the URL of a proxy that shifts the times of the cluster.
 func shiftedCluster(t *testing.T, c *fixture.Clocks) string {
 	t.Helper()
 	server := fixture.StartProxy(t, c.Answer, func(forward http.Handler) http.HandlerFunc {
@@ -26,8 +25,8 @@ func shiftedCluster(t *testing.T, c *fixture.Clocks) string {
 	return server.URL
 }
 
-// Times in objects are by the clocks of the API servers that wrote them, and of nodes; Date is that of the API server
-// that answers. No verdict depends on either.
+// Times in objects come from the clocks of nodes and of the API servers that wrote them. Date comes from the API server
+// that answers. No verdict may depend on them.
 func TestWrongClocksOfAPIServersAreNoVerdict(t *testing.T) {
 	for name, by := range map[string]struct{ date, content time.Duration }{
 		"the operator's own is an hour behind": {time.Hour, time.Hour},

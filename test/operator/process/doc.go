@@ -1,3 +1,3 @@
-// Package process tests kms-health-operator in its surroundings: what starts late, is
-// missing, forbidden or unreadable, restarts, and a wrong clock.
+// Package process tests kms-health-operator with dependencies that start late, are missing,
+// forbidden or unreadable, and with restarts and wrong clocks.
 package process

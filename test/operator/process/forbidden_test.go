@@ -18,7 +18,7 @@ import (
 	"github.com/kms-health/kms-health/test/operator/fixture"
 )
 
-// awaitDegraded waits until the ClusterOperator is Degraded for a delivery's reason.
+// awaitDegraded waits until the ClusterOperator is Degraded for one of these reasons of the delivery.
 func awaitDegraded(t *testing.T, reasons ...string) {
 	t.Helper()
 	fixture.Eventually(t, fmt.Sprintf("the ClusterOperator is degraded: one of %v", reasons), func() error {
@@ -32,14 +32,14 @@ func awaitDegraded(t *testing.T, reasons ...string) {
 	})
 }
 
-// Whatever the operator may not do or see of an API server is in its condition and the
-// ClusterOperator, and is done once it may.
+// If the operator lacks a right for an API server, it reports that in the API server's condition and the
+// ClusterOperator. It continues once it has the right.
 func TestWhatIsForbiddenIsReported(t *testing.T) {
 	target := apiservers.OpenShift
 	for name, c := range map[string]struct {
 		verbs    []string
 		resource string
-		reason   string // none where the operator resource itself cannot be read
+		reason   string // empty if the operator cannot read the operator resource
 	}{
 		"to see the pods":              {[]string{"list"}, "pods", contract.SourceUnreadable},
 		"to see the operator resource": {[]string{"list"}, target.Resource, ""},
@@ -66,8 +66,7 @@ func TestWhatIsForbiddenIsReported(t *testing.T) {
 	}
 }
 
-// startWithoutCA starts the operator, and removes the file of its CA before it can be
-// read a second time.
+// startWithoutCA starts the operator, and removes its CA file before it reads the file a second time.
 func startWithoutCA(t *testing.T, op *fixture.Operator) {
 	t.Helper()
 	kubeconfig := op.Credentials(op.Server)
@@ -88,7 +87,7 @@ func startWithoutCA(t *testing.T, op *fixture.Operator) {
 	thaw()
 }
 
-// A TLS profile that is not understood is replaced by the default one, and reported.
+// An invalid TLS profile is reported, and the operator uses the default profile instead.
 func TestUnusableTLSProfileStopsNothing(t *testing.T) {
 	op := fixture.NewOperator(t, "--degraded-inertia=1s")
 	fixture.SetTLSProfile(t, "Custom")
@@ -101,7 +100,7 @@ func TestUnusableTLSProfileStopsNothing(t *testing.T) {
 	awaitDegraded(t, "TLSProfileInvalid")
 	fixture.AwaitPods(t, fixture.Namespace, fixture.Companions, 3)
 	lines, err := fixture.Describe(t.Context())
-	if text := strings.Join(lines, "\n"); err != nil || strings.Count(text, fixture.TLSProfile("")) != 4 { // of three pods, and the ConfigMap
+	if text := strings.Join(lines, "\n"); err != nil || strings.Count(text, fixture.TLSProfile("")) != 4 { // three pods and the ConfigMap
 		t.Errorf("not the intermediate profile: %v\n%s", err, text)
 	}
 	fixture.SetTLSProfile(t, "")
@@ -110,7 +109,7 @@ func TestUnusableTLSProfileStopsNothing(t *testing.T) {
 	op.AwaitNothingLeft()
 }
 
-// The roll-up needs the operator resource, and nothing else.
+// The roll-up needs only the operator resource.
 func TestRollUpNeedsNoOtherSource(t *testing.T) {
 	op, allow := forbidden(t, nil, "secrets", "roles", "configmaps", "apiservers", "deployments")
 	t.Cleanup(func() { fixture.RemoveStatics(t) })
@@ -129,8 +128,8 @@ func TestRollUpNeedsNoOtherSource(t *testing.T) {
 	op.AwaitNothingLeft()
 }
 
-// A pod that mounts the live Secret has loaded what was in it: what that is now is not known without the right to read
-// it.
+// A pod that mounts the live Secret has loaded its content. Without the right to read the Secret, the operator does not
+// know the current content.
 func TestWriteKeyIsNotKnownByASecretThatMayNoLongerBeRead(t *testing.T) {
 	op, allow := forbidden(t, []string{"list"}, "secrets")
 	allow(true)

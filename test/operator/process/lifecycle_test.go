@@ -34,7 +34,7 @@ func TestUnmanagedChangesNothing(t *testing.T) {
 	}
 	op.Configure("managementState: Unmanaged\n" + fixture.KubeAPIServer("Auto"))
 	op.AwaitLogged("it is configured", `managementState="Unmanaged"`, 1)
-	// A rollout: the companions stand beside pods that have ended.
+	// During this rollout, the API server's pods of the companions end.
 	fixture.SetEncryption(t, apiservers.Kube, apiservers.Encryption("1", "identity"), "2")
 	fixture.RollStatic(t, "2", false)
 	for _, pod := range fixture.AwaitPods(t, fixture.Namespace, "kmshealth.openshift.io/mode=CompanionPod", 3) {
@@ -68,8 +68,8 @@ func TestUnmanagedChangesNothing(t *testing.T) {
 	op.AwaitNothingLeft()
 }
 
-// An operator that starts before everything else: no file, no API server. It reports that no
-// configuration is active, and the version of the OpenShift release that it is part of.
+// The operator starts without a valid file, while the API server does not answer. It must report that no configuration
+// is active, and the version of its OpenShift release.
 func TestStartsWithoutFileAndAPIServer(t *testing.T) {
 	const release = "4.22.1"
 	t.Setenv("OPERATOR_IMAGE_VERSION", release)
@@ -96,7 +96,7 @@ func TestStartsWithoutFileAndAPIServer(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// The cluster-version-operator's checkOperatorHealth waits for just this.
+	// The cluster-version-operator's checkOperatorHealth waits for exactly this.
 	want := []any{map[string]any{"name": "operator", "version": release}}
 	if got, _, _ := unstructured.NestedSlice(o.Object, "status", "versions"); !reflect.DeepEqual(got, want) {
 		t.Errorf("versions %v, want %v", got, want)
@@ -110,7 +110,7 @@ func TestStartsWithoutFileAndAPIServer(t *testing.T) {
 	fixture.RollStatic(t, "2", false)
 	fixture.Eventually(t, "it goes on by the last good file", func() error {
 		lines, err := fixture.Describe(t.Context())
-		if err == nil && strings.Count(strings.Join(lines, "\n"), "2W every 30s") != 4 { // of three pods, and the ConfigMap
+		if err == nil && strings.Count(strings.Join(lines, "\n"), "2W every 30s") != 4 { // three pods and the ConfigMap
 			err = fmt.Errorf("%v", lines)
 		}
 		return err
@@ -137,7 +137,7 @@ func TestProvidersThatAreNotProbedAreReported(t *testing.T) {
 	op.AwaitNothingLeft()
 }
 
-// For a moment a new process knows less than the one before: that shows nowhere.
+// For a moment, a new process knows less than the old one. No condition may change because of that.
 func TestRestartOfTheOperatorChangesNoCondition(t *testing.T) {
 	op := fixture.NewOperator(t)
 	reporters := fixture.StartReporting(t, op, nil, fixture.Steady.String())
@@ -146,7 +146,7 @@ func TestRestartOfTheOperatorChangesNoCondition(t *testing.T) {
 		op.Kill(signal)
 		op.Start("")
 		fixture.Never(t, 5*time.Second, func() error {
-			// The key settles, as it does without a restart.
+			// The reason Settling also occurs without a restart.
 			if found := seen.With(" Unknown "); len(found) > 1 || len(found) == 1 && !strings.Contains(found[0], contract.Settling) {
 				return fmt.Errorf("%q", found)
 			}

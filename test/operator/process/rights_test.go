@@ -12,8 +12,8 @@ import (
 	"github.com/kms-health/kms-health/test/operator/fixture"
 )
 
-// forbidden returns an operator whose requests with these verbs for these resources are forbidden until they are
-// allowed. No verbs: all; list stands for watch, too.
+// forbidden returns an operator whose requests with these verbs for these resources are forbidden until allow(true).
+// nil verbs means all. "list" means get, list and watch.
 func forbidden(t *testing.T, verbs []string, resources ...string) (op *fixture.Operator, allow func(bool)) {
 	t.Helper()
 	var allowed atomic.Bool
@@ -35,6 +35,6 @@ func forbidden(t *testing.T, verbs []string, resources ...string) (op *fixture.O
 	op.Server = server.URL
 	return op, func(now bool) {
 		allowed.Store(now)
-		server.CloseClientConnections() // a watch goes on without the right
+		server.CloseClientConnections() // otherwise a running watch continues without the right
 	}
 }

@@ -19,8 +19,8 @@ import (
 	"github.com/kms-health/kms-health/test/operator/fixture"
 )
 
-// When KMS is turned off our reports are removed, and third-party ones stay.
-// No entry of a reporter is left in managedFields.
+// When KMS is turned off, the operator removes its reporters' reports, and their entries in managedFields. Other
+// reports stay.
 func TestReportsAreRemovedWithKMS(t *testing.T) {
 	const thirdParty = "kms-preflight"
 	server := apiservers.Kube
@@ -28,7 +28,7 @@ func TestReportsAreRemovedWithKMS(t *testing.T) {
 	fixture.SetEncryption(t, server, apiservers.Encryption("1", "identity"))
 	op.Configure(fixture.Targets(server.Target("mode: Sidecar")))
 	op.Start("")
-	fixture.AwaitRollUp(t, server, contract.HealthReporting, "False", "NoReporters") // it has no pods
+	fixture.AwaitRollUp(t, server, contract.HealthReporting, "False", "NoReporters") // the API server has no pods
 	for _, node := range fixture.NodeNames[:2] {
 		fixture.ReportStatus(t, server, node, contract.Healthy)
 	}
@@ -61,7 +61,8 @@ func TestReportsAreRemovedWithKMS(t *testing.T) {
 	fixture.RemoveNativeReports(t, server)
 }
 
-// Another operator's KMSPluginsDegraded is not to be removed, and nothing to wait for. A person's edit is removed.
+// The operator must not remove KMSPluginsDegraded of another operator, nor wait for its removal. It removes a condition
+// that a person wrote.
 func TestConditionOfAnotherManagerDoesNotDelayARemoval(t *testing.T) {
 	server, resource := apiservers.Kube, controlplane.OperatorGVR(apiservers.Kube.Resource)
 	for manager, reason := range map[string]string{"kms-plugins-operator": contract.OtherOwner, "kubectl": "NoReporters"} {
@@ -91,7 +92,7 @@ func TestConditionOfAnotherManagerDoesNotDelayARemoval(t *testing.T) {
 	}
 }
 
-// Server-Side Apply cannot remove the last conditions of a list that a PUT wrote first: it would be null.
+// Server-Side Apply cannot remove the last conditions of a list that a PUT created: the list would be null.
 func TestLastConditionsAreRemovedFromAListThatAPutWroteFirst(t *testing.T) {
 	server := apiservers.Kube
 	client := fixture.Client.Resource(controlplane.OperatorGVR(server.Resource))

@@ -13,9 +13,8 @@ import (
 	"github.com/kms-health/kms-health/test/operator/fixture"
 )
 
-// A reporter is known by the UID of its pod, so a report of a node whose clock is behind ends a
-// switch, and one of the earlier reporter, whatever its clock, does not. A report is as old as
-// it was seen unchanged, so that no clock is an alarm.
+// A change of the mode ends when the new reporter of each node has reported. The UID of its pod identifies it, even if
+// the node's clock is wrong. A report's age is the time since it last changed, so a wrong clock makes no report stale.
 func TestSwitchEndsOnNodesWhoseClocksAreWrong(t *testing.T) {
 	target := apiservers.Kube
 	op := fixture.NewOperator(t)
@@ -41,7 +40,7 @@ func TestSwitchEndsOnNodesWhoseClocksAreWrong(t *testing.T) {
 	fixture.AwaitRollUp(t, target, contract.HealthReporting, "Unknown", contract.Progressing)
 	report(0, agents)
 	report(1, agents)
-	report(2, companions) // it goes on
+	report(2, companions) // the old reporter still reports
 	fixture.Never(t, 3*time.Second, func() error {
 		if n := len(fixture.PodUIDs(t, fixture.Companions)); n != 3 {
 			return fmt.Errorf("%d companions are left before the last node's new reporter wrote", n)

@@ -17,11 +17,11 @@ import (
 	"github.com/kms-health/kms-health/test/operator/fixture"
 )
 
-// The watch of the reports shows nothing more, without a word, while requests are answered: its API server was cut off
-// from the network, or from etcd. Nobody has stopped reporting, and a fault is found.
+// The watch of the reports silently shows nothing more, while requests are answered: its API server lost the network or
+// etcd. The operator must not report reporters as stale, and must find a fault.
 func TestWatchThatShowsNothingIsNoSilenceOfReporters(t *testing.T) {
 	const toDie, died = 1, 2
-	var watch atomic.Int32 // 0: it lives
+	var watch atomic.Int32 // 0: alive
 	ended := make(chan struct{})
 	server := fixture.StartProxy(t, func(answer *http.Response) error {
 		r := answer.Request
@@ -49,7 +49,7 @@ func TestWatchThatShowsNothingIsNoSilenceOfReporters(t *testing.T) {
 		}
 		return nil
 	})
-	time.Sleep(2 * contract.StaleIntervals * time.Second) // reports seem silent after half of that
+	time.Sleep(2 * contract.StaleIntervals * time.Second) // twice the time after which a report is stale
 	if err := reporters[1].Plugin.SetFault(kmsplugin.Fault{Name: kmsplugin.FaultUnhealthy, Args: []string{"sealed"}}); err != nil {
 		t.Fatal(err)
 	}

@@ -1,3 +1,3 @@
-// Package rollup tests what kms-health-operator makes of the reports: conditions, the removal
-// of reports that are no longer needed, and no write while nothing changes.
+// Package rollup tests how kms-health-operator rolls up reports: its conditions, the removal of
+// reports that are no longer needed, and that it writes nothing while nothing changes.
 package rollup

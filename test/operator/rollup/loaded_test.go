@@ -15,8 +15,8 @@ import (
 	"github.com/kms-health/kms-health/test/operator/fixture"
 )
 
-// The only API server mounts the live Secret, and its container ends and is started again just after that has another
-// write key: its mount may still have the Secret of before.
+// The only API server mounts the live Secret. Its container restarts just after the Secret got another write key, so
+// its mount may still have the old Secret.
 func TestContainerThatIsStartedAgainMayWriteWithTheFormerKey(t *testing.T) {
 	op := fixture.NewOperator(t)
 	node := fixture.NodeNames[0]
@@ -34,7 +34,7 @@ func TestContainerThatIsStartedAgainMayWriteWithTheFormerKey(t *testing.T) {
 	agreed(contract.NoWriteKey)
 	fixture.SetEncryption(t, apiservers.Kube, apiservers.Encryption("1", "aescbc"))
 	agreed(contract.WriteKeyUnknown)
-	// Who deletes a mirror pod restarts nothing: a kubelet makes it again for the same container.
+	// A new mirror pod is no restart: if a mirror pod is deleted, a kubelet creates it again for the same container.
 	fixture.RemoveStatics(t)
 	agreed(contract.ReportsMissing)
 	fixture.RunStatic(t, node, fixture.StaticPod("", false))
@@ -52,7 +52,7 @@ func TestContainerThatIsStartedAgainMayWriteWithTheFormerKey(t *testing.T) {
 			}
 			return &status
 		})
-		// The roll-up may see the new container a moment before the delivery has judged it.
+		// The roll-up may see the new container a moment before the delivery has evaluated it.
 		known := time.Now()
 		fixture.Never(t, 10*time.Second, func() error {
 			c := fixture.Resource(t, apiservers.Kube).Conditions[contract.WriteKeyAgreed]
@@ -66,7 +66,7 @@ func TestContainerThatIsStartedAgainMayWriteWithTheFormerKey(t *testing.T) {
 		})
 		agreed(contract.WriteKeyUnknown)
 	}
-	// That it is turned off again is no proof that nothing writes with the key.
+	// Even if the key is no longer the write key, a container may still write with it.
 	fixture.SetEncryption(t, apiservers.Kube, apiservers.Encryption("aescbc", "1"))
 	fixture.Never(t, 5*time.Second, func() error {
 		if c := fixture.Resource(t, apiservers.Kube).Conditions[contract.WriteKeyAgreed]; c.Reason != contract.WriteKeyUnknown {

@@ -18,8 +18,8 @@ import (
 	"github.com/kms-health/kms-health/test/operator/fixture"
 )
 
-// On a single node a plugin removes its socket before its API server ends. Then the operator's watch of its resource may
-// come back before the watch of pods: nodeStatuses names a revision that the pod does not have yet.
+// On a single node, a plugin removes its socket before its API server ends. After that the operator's watch of the
+// operator resource may recover before the watch of pods: nodeStatuses names a revision that the pod does not have yet.
 func TestASocketThatWasRemovedWithItsPodIsExcused(t *testing.T) {
 	op := fixture.NewOperator(t)
 	reporters := fixture.StartReporting(t, op, nil, "1s")
@@ -39,7 +39,7 @@ func TestASocketThatWasRemovedWithItsPodIsExcused(t *testing.T) {
 	if found := seen.With(contract.PluginsDegraded, operatorstatus.True); len(found) > 0 {
 		t.Errorf("%q", found)
 	}
-	// The watch of pods shows it, and the socket is still not there.
+	// The watch of pods shows the new revision, and the socket is still missing.
 	pods := fixture.Kube.CoreV1().Pods(apiservers.Kube.Namespace)
 	if _, err := pods.Patch(t.Context(), "kube-apiserver-"+ended.Node, types.MergePatchType,
 		[]byte(`{"metadata": {"labels": {"revision": "2"}}}`), metav1.PatchOptions{}); err != nil {
@@ -49,8 +49,8 @@ func TestASocketThatWasRemovedWithItsPodIsExcused(t *testing.T) {
 	fixture.RemoveTarget(t, op, reporters)
 }
 
-// A static pod operator does not get on, and the plugin is known not to listen: another process of this operator knows
-// no more.
+// A rollout by a static pod operator is stuck, and the plugin was reported as not listening. A restart of the operator
+// must not excuse it.
 func TestARestartExcusesNoSocketOfAStandingReplacement(t *testing.T) {
 	op := fixture.NewOperator(t)
 	reporters := fixture.StartReporting(t, op, nil, "1s")
@@ -60,7 +60,7 @@ func TestARestartExcusesNoSocketOfAStandingReplacement(t *testing.T) {
 	}
 	fixture.AwaitRollUp(t, apiservers.Kube, contract.PluginsDegraded, operatorstatus.True, contract.PluginError)
 	op.Kill(syscall.SIGTERM)
-	replace(t, ended.Node) // which a process that ran would excuse for 5 minutes, and no longer
+	replace(t, ended.Node) // a process that sees this begin excuses the socket for 5 minutes
 	op.Start("")
 	fixture.Never(t, 20*time.Second, func() error {
 		if c := fixture.Resource(t, apiservers.Kube).Conditions[contract.PluginsDegraded]; c.Status != operatorstatus.True {
@@ -71,7 +71,7 @@ func TestARestartExcusesNoSocketOfAStandingReplacement(t *testing.T) {
 	fixture.RemoveTarget(t, op, reporters)
 }
 
-// replace lists a node with another revision than its pod has, until the test ends.
+// replace writes nodeStatuses with another revision than the node's pod has, until the test ends.
 func replace(t *testing.T, node string) {
 	t.Helper()
 	list := func(ctx context.Context, statuses ...any) {
@@ -81,6 +81,6 @@ func replace(t *testing.T, node string) {
 		}
 	}
 	t.Cleanup(func() { list(context.Background()) })
-	list(t.Context(), map[string]any{"nodeName": node}) // as openshift/api's CRD requires
+	list(t.Context(), map[string]any{"nodeName": node}) // openshift/api's CRD requires that this comes first
 	list(t.Context(), map[string]any{"nodeName": node, "currentRevision": 2})
 }

@@ -25,8 +25,7 @@ import (
 	"github.com/kms-health/kms-health/test/operator/fixture"
 )
 
-// expectOneWriteEach makes a plugin unhealthy and healthy again, twice: each change is rolled
-// up by one write of the operator.
+// expectOneWriteEach makes a plugin unhealthy and healthy again, twice. The operator must write once for each change.
 func expectOneWriteEach(t *testing.T, reporters []*fixture.Reporter) {
 	t.Helper()
 	was := len(fixture.OperatorWrites(t))
@@ -58,13 +57,12 @@ func expectOneWriteEach(t *testing.T, reporters []*fixture.Reporter) {
 	}
 }
 
-// A reporter that is killed, or hangs, is reported when its last report has become stale, and not
-// before.
+// A reporter that was killed or hangs must be reported when its last report becomes stale, and not earlier.
 func TestSilenceIsReportedWhenItIsCertain(t *testing.T) {
 	op := fixture.NewOperator(t)
 	reporters := fixture.StartReporting(t, op, nil, fixture.Steady.String())
 	var mu sync.Mutex
-	last := map[string]time.Time{} // by node, when its entry becomes stale
+	last := map[string]time.Time{} // when the last entry becomes stale, by node
 	var early []string
 	silent := ""
 	fixture.WatchResource(t, apiservers.Kube, func(at time.Time, r *operatorstatus.Status) {
@@ -116,8 +114,8 @@ func TestSilenceIsReportedWhenItIsCertain(t *testing.T) {
 	fixture.RemoveTarget(t, op, reporters)
 }
 
-// A pod that is being deleted serves until it has ended: here one of the revision before, which
-// writes without KMS. It need not report.
+// A pod that is being deleted serves until it has ended. Here it is a pod of the earlier revision, which writes without
+// KMS. It needs no report.
 func TestWriteKeyIsNotAgreedOnWhileADeletedPodStillWritesWithAnother(t *testing.T) {
 	op := fixture.NewOperator(t)
 	reporters := fixture.StartReporting(t, op, nil, "1s")
@@ -149,7 +147,7 @@ func TestWriteKeyIsNotAgreedOnWhileADeletedPodStillWritesWithAnother(t *testing.
 	fixture.RemoveTarget(t, op, reporters)
 }
 
-// The report of a Node that is removed is removed when its reporter no longer writes it.
+// The report of a removed Node must be removed once its reporter no longer writes.
 func TestReportOfARemovedNodeIsRemoved(t *testing.T) {
 	op := fixture.NewOperator(t)
 	reporters := fixture.StartReporting(t, op, nil, "1s")
@@ -165,7 +163,7 @@ func TestReportOfARemovedNodeIsRemoved(t *testing.T) {
 		}
 	})
 	t.Cleanup(addAgain)
-	removals := func() []fixture.Written { // one that is rejected, since the reporter wrote in between, removes nothing
+	removals := func() []fixture.Written { // without those that a write of the reporter made conflict
 		return slices.DeleteFunc(fixture.OperatorWrites(t)[was:], func(w fixture.Written) bool {
 			return !strings.Contains(w.What, "kms-health-operator-cleanup") || w.Code == http.StatusConflict
 		})
@@ -186,15 +184,14 @@ func TestReportOfARemovedNodeIsRemoved(t *testing.T) {
 		t.Errorf("%d removals, must be 1:\n%s", len(writes), fixture.Texts(writes))
 	}
 	fixture.AwaitHealthy(t)
-	// A companion that was being deleted there would go by Kubernetes' own garbage
-	// collection, which takes more than a minute.
+	// Without the node, only Kubernetes' garbage collection would remove a companion that is being deleted there. That
+	// takes more than a minute.
 	addAgain()
 	fixture.RemoveTarget(t, op, reporters)
 }
 
-// The connection to the API server dies without a word, as when the node of one of several
-// loses its power. A fault is reported over another one, soon: client-go alone notices after
-// 45 s that nothing answers.
+// The connection to the API server dies silently, as when the node of one of several API servers loses power. The
+// operator must soon report a fault over another connection. client-go alone notices a dead connection after 45 s.
 func TestConnectionThatDiesWithoutAWordIsReplaced(t *testing.T) {
 	proxy, err := controlplane.NewProxy(fixture.Cluster.Address())
 	if err != nil {
@@ -215,7 +212,7 @@ func TestConnectionThatDiesWithoutAWordIsReplaced(t *testing.T) {
 		t.Fatal(err)
 	}
 	fixture.AwaitRollUp(t, apiservers.Kube, contract.PluginsDegraded, operatorstatus.True, contract.PluginUnhealthy)
-	// 15 s, and a backoff of up to 4 s.
+	// The operator needs 15 s, and a backoff of up to 4 s.
 	if took := time.Since(died); took > 42*time.Second {
 		t.Errorf("reported %s after the connection died", took)
 	} else {

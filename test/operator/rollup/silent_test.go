@@ -23,7 +23,7 @@ import (
 
 var silentFor = flag.Duration("silent-for", 0, "how long one node is silent while requests are lost; 0: the test is skipped")
 
-// losing returns an operator that gets no answer to one request in so many.
+// losing returns an operator that gets no answer to each one-th request.
 func losing(t *testing.T, one int64) (op *fixture.Operator, lost *atomic.Int64) {
 	t.Helper()
 	var count atomic.Int64
@@ -49,10 +49,10 @@ type verdicts struct {
 	nodes []string
 
 	mu      sync.Mutex
-	differs time.Time // since when it does; zero: it does not
+	differs time.Time // since when they differ; zero: they agree
 	changes int
 	worst   time.Duration
-	agreed  bool // once
+	agreed  bool // KMSWriteKeyAgreed was True at least once
 }
 
 func (v *verdicts) see(at time.Time, r *operatorstatus.Status) {
@@ -74,8 +74,8 @@ func (v *verdicts) see(at time.Time, r *operatorstatus.Status) {
 	v.agreed = v.agreed || r.Conditions[contract.WriteKeyAgreed].Status == operatorstatus.True
 }
 
-// One node's reporter hangs, and each loss of a request is an excuse of its own: it is for that node's rows. What the
-// other nodes report is written within an interval, and nothing is agreed on without that node.
+// The reporter of one node hangs, and each lost request excuses its silence. The operator must write the verdict on the
+// other nodes within an interval, and must not claim agreement without that node.
 func TestSilentNodeAndLostRequestsDelayNoVerdictOnOthers(t *testing.T) {
 	if *silentFor == 0 {
 		t.Skip("takes as long as -silent-for says")
@@ -97,7 +97,7 @@ func TestSilentNodeAndLostRequestsDelayNoVerdictOnOthers(t *testing.T) {
 			t.Fatal(err)
 		}
 		time.Sleep(2 * interval)
-		// A change of the file lists and writes more.
+		// A change of the file causes more lists and writes.
 		op.Configure(fixture.Targets(apiservers.Kube.Target()) + fmt.Sprintf("# %d\n", i))
 	}
 	v.mu.Lock()
