@@ -1,11 +1,11 @@
-# Two images, each one static binary and the licences of what it contains. (The CA that they
-# trust comes with their kubeconfig or ServiceAccount, so there are no certificates.)
+# There are two images. Each has one static binary and the licences of its modules. (It has no CA
+# certificates: the program's kubeconfig or ServiceAccount has the CA.)
 #
 #   docker build --target reporter .
 #   docker build --target operator .
 #
-# GO_IMAGE is any image with the Go that go.mod asks for: a mirror's, by digest,
-# for a build that can be repeated to the byte (with SOURCE_DATE_EPOCH set).
+# GO_IMAGE is any image with the version of Go in go.mod. For a reproducible build, name it by its
+# digest and set SOURCE_DATE_EPOCH.
 ARG GO_IMAGE=golang:1.26
 
 FROM ${GO_IMAGE} AS source
@@ -33,7 +33,7 @@ RUN export CGO_ENABLED=0 GOFIPS140=v1.0.0 GOOS=${TARGETOS} GOARCH=${TARGETARCH} 
     -o /out/kms-health-operator ./cmd/kms-health-operator && \
     sh test/tools/licenses.sh -tags grpcnotrace,nethttpomithttp2 ./cmd/kms-health-operator >/out/kms-health-operator.licenses
 
-# Each program's stage is a target of its own; the last is the default.
+# Each program has a target. The last one is the default.
 FROM scratch AS operator
 ARG VERSION=unknown
 ARG REVISION=unknown

@@ -1,16 +1,16 @@
-# `make` alone lists the targets. Go, git and make are all they need.
+# `make` lists the targets. They need only Go, git and make.
 
 GO ?= go
 MODULE := github.com/kms-health/kms-health
 
-# v1.2.3 on a tag, v1.2.3-4-gabc after one, v0.0.0-gabc before the first; -dirty with local changes.
+# v1.2.3 on a tag, v1.2.3-4-gabc after a tag, v0.0.0-gabc before the first tag; -dirty with local changes.
 VERSION ?= $(shell git describe --tags --match 'v[0-9]*' --dirty 2>/dev/null || \
 	echo "v0.0.0-g$$(git describe --always --dirty --exclude '*' 2>/dev/null || echo unknown)")
 
 export CGO_ENABLED = 0
-# grpcnotrace leaves out gRPC's trace pages, and with them Go's templates: 3 MB less.
-# nethttpomithttp2 leaves out net/http's copy of golang.org/x/net/http2, which gRPC and
-# client-go bring themselves: 0.5 MB less.
+# grpcnotrace omits gRPC's trace pages, and so Go's templates, which saves 3 MB.
+# nethttpomithttp2 omits net/http's copy of golang.org/x/net/http2, which saves 0.5 MB:
+# gRPC and client-go import that package anyway.
 TAGS = grpcnotrace,nethttpomithttp2
 # v1.0.0 is the version of Go's cryptographic module that has a FIPS 140-3 certificate.
 GOFIPS140 = v1.0.0
@@ -59,14 +59,14 @@ demo-cluster: bin/kms-health-reporter bin/kms-health-operator bin/kubectl-kms_he
 
 # --- A real API server, for the integration tests ---
 
-# The versions are those of the module that it is built from.
+# The versions in the module from which the programs are built.
 cluster_version = $(shell sed -n 's,^[[:blank:]]*$(1) \(v[^ ]*\).*,\1,p' test/tools/cluster/go.mod)
 KUBERNETES_VERSION := $(call cluster_version,k8s.io/kubernetes)
 ETCD_VERSION := $(call cluster_version,go.etcd.io/etcd/server/v3)
 CLUSTER := .tools/cluster-$(KUBERNETES_VERSION)-$(ETCD_VERSION)
 
-# Another program of Kubernetes is one more word here, and a `tool` line in test/tools/cluster/go.mod.
-# Each goal needs others.
+# To add a program of Kubernetes, add its name here, and a `tool` line in test/tools/cluster/go.mod.
+# The goals need different programs.
 CLUSTER_PROGRAMS := kubectl \
 	$(if $(filter-out release release-check,$(MAKECMDGOALS)),etcd kube-apiserver kube-controller-manager) \
 	$(if $(filter test-e2e test-e2e-clocks test-kubeadm cluster-up soak-cluster,$(MAKECMDGOALS)),kube-proxy kube-scheduler kubelet sample-apiserver) \
@@ -76,13 +76,13 @@ package_etcd = go.etcd.io/etcd/server/v3
 package_sample-apiserver = k8s.io/sample-apiserver
 cluster_package = $(or $(package_$(1)),k8s.io/kubernetes/cmd/$(1))
 
-# Without these a server calls itself v0.0.0, which its clients reject.
+# Without these flags a server's version is v0.0.0, which clients reject.
 kubernetes_ldflags = $(addprefix -X k8s.io/component-base/version., \
 	gitVersion=$(1) \
 	gitMajor=$(patsubst v%,%,$(word 1,$(subst ., ,$(1)))) \
 	gitMinor=$(word 2,$(subst ., ,$(1))))
 
-# Those that are missing, in one build. The folder's name has their version.
+# All missing programs are built in one build. The folder's name has their versions.
 cluster_missing = $(filter-out $(notdir $(wildcard $(CLUSTER)/*)),$(CLUSTER_PROGRAMS))
 
 .PHONY: cluster
@@ -95,7 +95,7 @@ $(CLUSTER)/crane: test/tools/programs/go.mod
 
 ##@ Images
 
-# The images' names before /kms-health-PROGRAM, such as registry.example.com/me.
+# The part of the images' names before /kms-health-PROGRAM, such as registry.example.com/me.
 REGISTRY ?= registry.invalid
 ARCHITECTURES ?= amd64,arm64,ppc64le,s390x
 IMAGES := bin/images
@@ -130,11 +130,12 @@ release-check: cluster $(CYCLONEDX) #+ Make a release in two clones, and compare
 
 ##@ Tests
 
-# gotestsum prints go test's closing lines, then failures in full, and the totals. With a race detector where there is a C compiler. `make verify` vets; without debug
-# information and the symbol table a test binary links in half the time, and with -trimpath
-# another clone finds what this one has compiled. The tags are the programs': else most
-# packages would be compiled twice, once for the tests and once for what they start
-# (test/harness/program has the same flags).
+# gotestsum prints the last line of each package, then all output of failed tests, and the totals.
+# Tests use the race detector if there is a C compiler. They are not vetted, since `make verify` does
+# that. Without debug information and the symbol table, a test binary links in half the time. With
+# -trimpath, clones share the build cache. The tags are the programs' tags: otherwise most packages
+# would be compiled twice, for the tests and for the programs that tests start (test/harness/program
+# has the same flags).
 TEST_BUILD = -trimpath -gcflags=all=-dwarf=false
 GO_TEST = $(GOTESTSUM) --format standard-quiet --hide-summary skipped -- -vet=off $(TEST_BUILD) -ldflags=-s
 RACE = race=$$(test/tools/race.sh) && if [ -n "$$race" ]; then export CGO_ENABLED=1; fi
@@ -144,18 +145,18 @@ GOTESTSUM := .tools/test/gotestsum
 $(GOTESTSUM): test/tools/programs/go.mod
 	@test/tools/build.sh $(@D) $(<D) '' 'some seconds' $(@F)=gotest.tools/gotestsum
 
-# Those with an API server, the longest first. They wait as much as they compute, so there
-# are four packages more at a time than there are cores; the reporter's units wait most, and run
-# beside those that compute.
+# The packages that start an API server, the longest first. They wait half of their time, so four more
+# packages than cores run at the same time. The reporter's unit tests mostly wait, and run concurrently.
 OPERATOR_PACKAGES = ./test/operator/delivery ./test/operator/process ./test/integration ./test/operator/...
 OTHER_PACKAGES = ./test/identity ./test/monitoring ./test/manifests ./test/storedkeys ./test/harness/...
 INTEGRATION = $$race -tags integration,$(TAGS) -count 1 -p $(PARALLEL) -timeout $(TEST_TIMEOUT) $(TESTFLAGS) $(OPERATOR_PACKAGES)
 PARALLEL ?= $(shell echo $$(($$(nproc) + 4)))
 test test-integration sequences test-e2e cluster-up parity test-languages soak soak-cluster bench bench-writes: export KUBEBUILDER_ASSETS = $(CURDIR)/$(CLUSTER)
 
-# Memory for time: 100 otherwise, in Go's own programs and those that the tests start.
+# Less garbage collection: more memory, less time. The default is 100. It also applies to the go
+# command, and to the programs that the tests start.
 test test-unit test-integration sequences verify: export GOGC ?= 400
-# So long a program with the race detector sleeps before it ends; a second otherwise.
+# How long a program with the race detector sleeps before it ends. The default is a second.
 test test-unit test-integration: export GORACE ?= atexit_sleep_ms=100
 
 .PHONY: test
@@ -170,8 +171,8 @@ test-unit: $(GOTESTSUM) ## Run the tests that need nothing but Go
 test-integration: $(GOTESTSUM) cluster ## Run the tests with a real kube-apiserver and etcd (SEQUENCES=50 SEED=7: more random sequences)
 	@$(RACE); $(GO_TEST) $(INTEGRATION) $(OTHER_PACKAGES)
 
-# A process plays ten, on an API server of its own, and waits as much as it computes. The race detector, which costs half
-# as much again, is left to those that `make test` plays.
+# Each process plays ten sequences on a separate API server, and waits half of its time. It does not use the race
+# detector, which takes 50 % more time; `make test` does.
 .PHONY: sequences
 sequences: cluster #+ Random sequences of changes around the operator, in five processes at once (SEED=1 LAST=200)
 	@mkdir -p bin
@@ -180,7 +181,7 @@ sequences: cluster #+ Random sequences of changes around the operator, in five p
 		SEED=FIRST SEQUENCES=10 $(CURDIR)/bin/sequences.test -test.run Random -test.timeout 0 >$$log 2>&1 && \
 		echo "ten from seed FIRST: ok" || { cat $$log; false; }'
 
-# Four control planes side by side; a rotation takes 4 minutes.
+# Four control planes run concurrently. A rotation takes 4 minutes.
 .PHONY: test-agreement
 test-agreement: export KUBEBUILDER_ASSETS = $(CURDIR)/$(CLUSTER)
 test-agreement: cluster ## Rotate a key at four intervals at once, and compare KMSWriteKeyAgreed with what etcd has (ROTATIONS=12)
@@ -217,7 +218,7 @@ e2e-ready:
 e2e-packages: ## Install the Debian packages that a real cluster needs, as root
 	@test/tools/e2e-packages.sh
 
-# kube-apiserver of another version has a module file of its own, and etcd is the same.
+# Each other version of kube-apiserver has a separate module file. The etcd is the same.
 .tools/parity-%/kube-apiserver: test/tools/cluster/%.mod | cluster
 	@GOFLAGS=-modfile=$(abspath $<) test/tools/build.sh $(@D) $(<D) '$(call kubernetes_ldflags,$*)' \
 		'5 to 10 minutes on 2 cores' $(@F)=k8s.io/kubernetes/cmd/$(@F)
@@ -227,8 +228,8 @@ e2e-packages: ## Install the Debian packages that a real cluster needs, as root
 parity: cluster $(if $(KUBERNETES),.tools/parity-$(KUBERNETES)/kube-apiserver) #+ Compare our verdicts with kube-apiserver's own (KUBERNETES=v1.34.4, v1.37.2: of another version)
 	$(if $(KUBERNETES),KUBEBUILDER_ASSETS=$(CURDIR)/.tools/parity-$(KUBERNETES)) $(GO) test -tags integration,$(TAGS) -count 1 -timeout 40m -v ./test/parity -compare
 
-# kube-apiserver, kubelet, reporter and operator whose clocks are wrong (test/tools/clocks.sh), beside programs whose
-# clocks are right. Without the race detector, with which package time is another.
+# Some of the programs kube-apiserver, kubelet, reporter and operator have wrong clocks (test/tools/clocks.sh). There is
+# no race detector, since it needs another build of package time.
 CLOCKS := .tools/clocks-$(KUBERNETES_VERSION)
 CLOCKS_FLAGS = GOFLAGS='-toolexec=$(CURDIR)/test/tools/clocks.sh -gcflags=all=-dwarf=false'
 $(CLOCKS)/kube-apiserver $(CLOCKS)/kubelet: test/tools/clocks.sh | cluster
@@ -248,7 +249,8 @@ test-e2e-clocks: e2e-ready $(CLOCKS)/kube-apiserver $(CLOCKS)/kubelet #+ Three n
 	KUBEBUILDER_ASSETS=$(CURDIR)/$(CLOCKS) $(CLOCKS_FLAGS) $(GO) test -tags e2e,$(TAGS) $(TEST_BUILD) -ldflags=-s -vet=off \
 		-count 1 -timeout 90m -v ./test/e2e -run TestWrongClocksOnThreeNodes -ahead=$(AHEAD) $(TESTFLAGS)
 
-# Without the race detector, which finds a race of k8s.io/kms/pkg/service. TESTFLAGS=-update writes test/languages/testdata/verdicts.txt anew.
+# Without the race detector, since k8s.io/kms/pkg/service has a race. TESTFLAGS=-update writes
+# test/languages/testdata/verdicts.txt.
 .PHONY: test-languages
 test-languages: cluster ## Compare verdicts on plugins in Python, Node and Go (Debian; root, where packages are missing)
 	@test/tools/languages.sh .tools/languages
@@ -262,7 +264,8 @@ soak: cluster #+ The reporter under faults, restarts, edits and outages drawn at
 soak-cluster: e2e-ready cluster #+ Chaos on a real cluster of three nodes, drawn at random, and what each part made of it, as root (FOR=1h SEED=1)
 	$(GO) test -tags e2e,$(TAGS) -count 1 -v -timeout 0 ./test/e2e -run '^TestSoak$$' -soak $(or $(FOR),1h) -soak-seed $(or $(SEED),1)
 
-# BASE is the path of another build of the reporter, OPERATOR_BASE of the operator, in the folder bin of its checkout.
+# BASE and OPERATOR_BASE are paths of other builds of the reporter and the operator, in the folder bin of their
+# checkouts.
 BENCH = $(GO) test -v -count 1 -timeout $(1) ./test/bench -measure $(if $(BASE),-base $(abspath $(BASE))) \
 	$(if $(OPERATOR_BASE),-operator-base $(abspath $(OPERATOR_BASE)))
 
@@ -297,7 +300,7 @@ lint: #+ The part of verify that reads Go
 facts: #+ Change facts of pkg/contract in a clone of HEAD, and check that everything that follows is generated
 	@TEST_BUILD='$(TEST_BUILD)' TAGS='$(TAGS)' test/tools/facts.sh
 
-# A mutant may ask for memory without end: each program gets 16 GB of addresses.
+# A mutant may allocate memory without end, so each process is limited to 16 GB of address space.
 .PHONY: mutations
 mutations: PACKAGES ?= $(addprefix pkg/,contract rollup operator/reportercontroller operator/objects operator/encryptionconfig reporter/probe config/v1alpha1)
 mutations: #+ Change the code of pure packages, and count what their tests notice (PACKAGES=pkg/rollup SEED=7 MOST=0: all mutants)
@@ -348,7 +351,7 @@ $(LINTERS): test/tools/programs/go.mod
 $(BUNDLE_CHECK): test/tools/monitoring/go.mod test/tools/monitoring/bundle/main.go
 	@test/tools/build.sh $(@D) $(<D) '' '2 minutes on 2 cores' $(@F)=$(MODULE)/$(<D)/bundle
 
-# Without the service discovery of clouds, whose SDKs take most of the build.
+# Without service discovery of clouds, since the SDKs would take most of the build's time.
 $(PROMTOOL): export GOFLAGS = -tags=remove_all_sd
 
 $(PROMTOOL): test/tools/monitoring/go.mod

@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
-# structured-merge-diff v6.4.2, the merge of Server-Side Apply: an apply that withdraws the last entry of a list leaves
-# `null` in the object, where another manager's update made the list.
+# structured-merge-diff v6.4.2, the merge of Server-Side Apply: an apply that removes the last entry of a list leaves
+# `null` in the object, if another manager's update created the list.
 #
-# Another manager updates the object with condition A, ours applies B, the other updates without A: B is left. Then ours
-# applies without B, which should remove it. The result has conditions: null, because the other manager still owns the
-# list itself. A CRD's schema refuses null (422), so the last condition stays until somebody replaces the object. Where
-# ours made the list, the same apply removes it.
+# Manager X updates the object with condition A, manager Y applies B, and X updates without A: B is left. Then Y applies
+# without B, which should remove it. The result is conditions: null, because X still owns the list. A CRD's schema
+# refuses null (422), so the last condition stays until somebody replaces the object. If Y created the list, the same
+# apply removes it.
 set -euo pipefail
 dir=$(mktemp -d)
 trap 'rm -rf "$dir"' EXIT

@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# client-go v0.36.3: one GET that is answered by 429 with Retry-After is eleven requests, and ten waits without a word.
+# client-go v0.36.3: one GET that is answered by 429 with Retry-After becomes eleven requests, with ten silent waits.
 #
-# kube-apiserver answers so while it cannot decrypt what is asked for, and while a CRD is not served yet (503). The
-# caller has no error, no log line and no event until the last answer. A watch or a write is retried as well; only the
-# context ends it earlier.
+# kube-apiserver answers so while it cannot decrypt the requested objects, and while a CRD is not served yet (503). The
+# caller gets no error, no log line and no event until the last answer. A watch or a write is retried as well. Only the
+# context ends the retries earlier.
 set -euo pipefail
 dir=$(mktemp -d)
 trap 'rm -rf "$dir"' EXIT

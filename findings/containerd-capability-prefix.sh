@@ -1,9 +1,10 @@
 #!/usr/bin/env bash
-# containerd v1.7.27: a capability that is added as CAP_DAC_OVERRIDE becomes CAP_CAP_DAC_OVERRIDE in the container's spec.
+# containerd v1.7.27: a capability that is added as CAP_DAC_OVERRIDE becomes CAP_CAP_DAC_OVERRIDE in the container's
+# spec.
 #
-# The API server takes both spellings of securityContext.capabilities.add, and the pod starts. CRI-O takes both, too.
-# containerd prefixes each name, so the container has a capability that no kernel knows, and lacks the one that was
-# asked for. A capability that is added and dropped is dropped: additions are applied first.
+# The API server accepts both spellings in securityContext.capabilities.add, and the pod starts. CRI-O accepts both,
+# too. containerd prefixes each name, so the container gets a capability that no kernel knows, and lacks the requested
+# one. A capability that is added and dropped is dropped: additions are applied first.
 set -euo pipefail
 dir=$(mktemp -d)
 trap 'rm -rf "$dir"' EXIT

@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# go.etcd.io/etcd/client/v3 v3.6.8: the error of a compacted revision is no gRPC status, although it was one.
+# go.etcd.io/etcd/client/v3 v3.6.8: the client's error for a compacted revision is not a gRPC status any more.
 #
-# A Range of a revision that was compacted since is answered by OutOfRange. The client turns that into its own type:
-# status.FromError of grpc says that it is no status, and status.Code gives Unknown. A reader of pages that checks for
-# codes.OutOfRange never begins anew; errors.Is(err, rpctypes.ErrCompacted) finds it.
+# The server answers a Range of a compacted revision with OutOfRange. The client converts that to its own type: grpc's
+# status.FromError says that it is no status, and status.Code returns Unknown. A program that reads pages and checks for
+# codes.OutOfRange never starts again. errors.Is(err, rpctypes.ErrCompacted) finds the error.
 set -euo pipefail
 dir=$(mktemp -d)
 trap 'rm -rf "$dir"' EXIT

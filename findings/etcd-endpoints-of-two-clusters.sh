@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
-# go.etcd.io/etcd/client/v3 v3.6.8: endpoints of two clusters are one client, which asks them by turns.
+# go.etcd.io/etcd/client/v3 v3.6.8: a client with endpoints of two clusters sends requests to both in turn.
 #
-# Two servers answer with two cluster IDs, as the main etcd and that of --etcd-servers-overrides of kube-apiserver. The
-# client compares nothing: eight reads come from both, so a list in pages is a mixture. Only the header of each answer
-# names the cluster. Even that may be equal: the ID is a hash of the token and of the peers' URLs, so each etcd that was
-# started with default flags has cdf818194e3a8c32.
+# Two servers answer with different cluster IDs, like kube-apiserver's main etcd and an etcd of
+# --etcd-servers-overrides. The client does not compare them: eight reads come from both, so a list in pages is a
+# mixture. Only the header of each answer names the cluster. Even the IDs may be equal: the ID is a hash of the token
+# and of the peers' URLs, so each etcd with default flags has cdf818194e3a8c32.
 set -euo pipefail
 dir=$(mktemp -d)
 trap 'rm -rf "$dir"' EXIT

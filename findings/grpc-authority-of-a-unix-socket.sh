@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# grpc v1.79.3: what a server sees as :authority depends on how the same unix socket is written.
+# grpc v1.79.3: the :authority that a server gets depends on how the client writes the same unix socket.
 #
-# By the target unix:///path it is "localhost". By passthrough:///path with a dialer of one's own, as kube-apiserver had
-# it until 1.31, it is the path of the socket, with its slashes escaped. Servers that check the authority refuse that.
+# With the target unix:///path it is "localhost". With passthrough:///path and a custom dialer, as in kube-apiserver
+# until 1.31, it is the path of the socket, with escaped slashes. Servers that check the authority refuse that.
 set -euo pipefail
 dir=$(mktemp -d)
 trap 'rm -rf "$dir"' EXIT

@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
-# @grpc/grpc-js 1.14.7, @grpc/proto-loader 0.8.1: two ways in which a KMS plugin on Node loses what it wanted to say,
-# without an error or a line of log in the server.
+# @grpc/grpc-js 1.14.7, @grpc/proto-loader 0.8.1: two ways in which a KMS plugin on Node loses information, without an
+# error or a log line in the server.
 #
-# 1. A handler throws an error that has a code and details: the client gets UNKNOWN "Unknown error". The same error given
-#    to the callback arrives with both. So "vault is sealed" reaches nobody if it is thrown.
-# 2. The proto's field key_id is keyId for proto-loader's defaults. An answer with key_id is sent without that field: the
-#    client gets an empty one.
+# 1. A handler throws an error with a code and details: the client gets UNKNOWN "Unknown error". If the same error is
+#    passed to the callback, the client gets both. So a thrown "vault is sealed" reaches nobody.
+# 2. With proto-loader's defaults, the proto's field key_id is called keyId. An answer with key_id is sent without that
+#    field: the client gets an empty one.
 set -euo pipefail
 dir=$(mktemp -d)
 trap 'rm -rf "$dir"' EXIT

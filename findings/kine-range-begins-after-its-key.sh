@@ -1,10 +1,9 @@
 #!/usr/bin/env bash
-# github.com/k3s-io/kine v0.14.0 (k3s' etcd, on SQLite): a Range leaves out the key that it begins with, if it ends at a
-# folder's end.
+# github.com/k3s-io/kine v0.14.0 (k3s' etcd, on SQLite): a Range omits its first key, if it ends at the end of a folder.
 #
-# etcd's API has the first key of a Range included. kine takes it for the one to continue after, unless it is the folder
-# itself: kube-apiserver asks so, since its lists begin at the folder or after a page's last key. Of another reader's
-# [a, folder's end) the answer begins with b, with a count that fits: nothing shows that a is missing.
+# In etcd's API, a Range includes its first key. kine treats it as the last key of the previous page, unless it is the
+# folder itself: kube-apiserver's lists begin at the folder or after a page's last key. If another client reads [a,
+# folder's end), the answer begins with b, and the count matches: nothing shows that a is missing.
 set -euo pipefail
 dir=$(mktemp -d)
 trap 'rm -rf "$dir"' EXIT
@@ -66,7 +65,7 @@ func main() {
 GO
 go mod init finding >/dev/null 2>&1
 go get github.com/k3s-io/kine/pkg/drivers/sqlite@v0.14.0 github.com/k3s-io/kine/pkg/server@v0.14.0 >/dev/null 2>&1
-got=$(CGO_ENABLED=1 CGO_CFLAGS=-O0 go run -mod=mod . 2>/dev/null) # SQLite in C: optimised, it takes a minute
+got=$(CGO_ENABLED=1 CGO_CFLAGS=-O0 go run -mod=mod . 2>/dev/null) # -O0: to compile SQLite optimised takes a minute
 want='[secrets/, end): 3: a b c; [secrets/a, end): 2: b c; [secrets/b, end): 1: c; '
 if [[ $got != "$want" ]]; then echo "changed: got $got, want $want" >&2; exit 1; fi
 echo "as described: $got"

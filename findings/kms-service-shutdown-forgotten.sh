@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
-# k8s.io/kms v0.36.3: Shutdown of pkg/service.GRPCService before ListenAndServe has made its server is forgotten, and
-# the plugin serves on.
+# k8s.io/kms v0.36.3: if Shutdown of pkg/service.GRPCService is called before ListenAndServe has created its server, it
+# has no effect, and the plugin continues to serve.
 #
-# A plugin starts `go s.ListenAndServe()`, and calls s.Shutdown() on SIGTERM. ListenAndServe makes
-# the server after it has made the socket, and Shutdown of no server does nothing: a plugin that gets SIGTERM in its
-# first moments does not end, or holds up its container until SIGKILL. Close is the same. A plugin that makes its
-# grpc.Server itself has GracefulStop remembered: Serve then returns ErrServerStopped.
+# A plugin starts `go s.ListenAndServe()`, and calls s.Shutdown() on SIGTERM. ListenAndServe creates the server after
+# the socket, and Shutdown without a server does nothing. So a plugin that gets SIGTERM in its first moments does not
+# end until SIGKILL. Close has the same problem. If a plugin creates the grpc.Server itself, an early GracefulStop is
+# not lost: Serve then returns ErrServerStopped.
 set -euo pipefail
 dir=$(mktemp -d)
 trap 'rm -rf "$dir"' EXIT

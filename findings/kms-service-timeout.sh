@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # k8s.io/kms v0.36.3: the timeout of pkg/service.NewGRPCService does not limit a call.
 #
-# The plugin's service is made with a timeout of 1 s, and its Encrypt takes 3 s. The caller waits for 10 s. The answer
-# comes after 3 s, without an error: the timeout is that of a connection's handshake (grpc.ConnectionTimeout).
+# The plugin's service has a timeout of 1 s, and its Encrypt takes 3 s. The caller waits up to 10 s. The answer comes
+# after 3 s, without an error: the timeout only limits the handshake of a connection (grpc.ConnectionTimeout).
 set -euo pipefail
 dir=$(mktemp -d)
 trap 'rm -rf "$dir"' EXIT

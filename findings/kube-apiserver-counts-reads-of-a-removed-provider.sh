@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
-# k8s.io/apiserver v0.36.3: a read of what a removed provider encrypted is counted under no provider's prefix.
+# k8s.io/apiserver v0.36.3: a failed read of a value that a removed provider encrypted is not counted for its prefix.
 #
 # apiserver_storage_transformation_operations_total has a label transformer_prefix, and its help says to alert on failed
-# reads by it. Where the provider of a stored value was removed from the encryption config, the read fails, and is
-# counted under "unknown". An alert that selects the prefixes of KMS never fires for the one failure that a repaired
-# plugin does not end. And where two entries of the list are of one kind, as two of aescbc, they have one prefix: each
-# read by the second is counted as a failure of the first one, too, though nothing is lost.
+# reads by it. If the provider of a stored value was removed from the encryption config, the read fails, and is counted
+# as "unknown". So an alert that selects the prefixes of KMS never fires for this failure, the only one that the repair
+# of a plugin does not end. And two providers of the same kind in one list, such as aescbc, have the same prefix: each
+# read by the second is also counted as a failure of the first, though nothing is lost.
 set -euo pipefail
 dir=$(mktemp -d)
 trap 'rm -rf "$dir"' EXIT

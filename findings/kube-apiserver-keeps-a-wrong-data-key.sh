@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
 # k8s.io/apiserver v0.36.3: one wrong answer to Decrypt makes data unreadable until the API server restarts.
 #
-# A KMS v2 plugin answers Decrypt once with other bytes of the right length, and rightly ever after. The transformer
-# keeps the data key of that answer for 24 hours without having tried it: each later read fails to authenticate, and
-# asks no plugin again. A new transformer, as of an API server that restarts, reads the data.
+# A KMS v2 plugin answers Decrypt once with wrong bytes of the right length, and later correctly. The transformer caches
+# the data key of that answer for 24 hours, without a test: each later read fails to authenticate, and does not call the
+# plugin again. A new transformer, as after a restart of the API server, reads the data.
 set -euo pipefail
 dir=$(mktemp -d)
 trap 'rm -rf "$dir"' EXIT

@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# client-go v0.36.3: resourcelock.NewFromKubeconfig halves the time that it is given.
+# client-go v0.36.3: resourcelock.NewFromKubeconfig halves its last argument.
 #
-# Its last argument is called renewDeadline. A lock that is made with 4 s gives up a request to an API server that does
-# not answer after 2 s: the client's timeout is half of it, and at least 1 s. With the usual 107 s one hanging request
-# takes 53 s of the time in which the lease must be renewed.
+# That argument is called renewDeadline. If it is 4 s, a request to an API server that does not answer fails after 2 s:
+# the client's timeout is half of renewDeadline, and at least 1 s. With the usual 107 s, one hanging request takes 53 s
+# of the time in which the lease must be renewed.
 set -euo pipefail
 dir=$(mktemp -d)
 trap 'rm -rf "$dir"' EXIT

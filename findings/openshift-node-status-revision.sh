@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
 # openshift/api of 2026-08-05, CRD kubeapiservers: an apply that adds a node with its revision to status.nodeStatuses is
-# refused, and the same two fields in two applies are taken.
+# refused, but the same two fields in two applies are accepted.
 #
-# Rules of the CRD (CEL, optionalOldSelf) refuse currentRevision and targetRevision in an element that is new. So what
-# restores or imitates a status lists the nodes first, and writes their revisions with a second request.
+# Rules of the CRD (CEL, optionalOldSelf) refuse currentRevision and targetRevision in a new element. So a program that
+# restores or simulates a status must first add the nodes, and then write their revisions with a second request.
 set -euo pipefail
 dir=$(mktemp -d)
 trap 'rm -rf "$dir"' EXIT

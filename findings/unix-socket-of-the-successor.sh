@@ -1,9 +1,10 @@
 #!/usr/bin/env bash
 # Go's net package and grpc v1.79.3: a server that stops removes the socket of its successor.
 #
-# Two servers share the path of a unix socket, as when a plugin's old process ends after the new one has begun: the new
-# one removes the file and listens. When the old one stops, it removes the path by its name. The new server runs on, and
-# no client can connect to it any more. ListenConfig has no switch; UnixListener.SetUnlinkOnClose(false) prevents it.
+# Two servers share the path of a unix socket, for example if a plugin's old process ends after the new one has started.
+# The new one removes the file and listens. When the old one stops, it removes the path by name. The new server still
+# runs, but no client can connect to it. ListenConfig has no option for this; UnixListener.SetUnlinkOnClose(false)
+# prevents it.
 set -euo pipefail
 dir=$(mktemp -d)
 trap 'rm -rf "$dir"' EXIT

@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
-# Builds programs of a tools module, once.
+# Builds programs of a tools module.
 #
 #   build.sh DIR MODULE_DIR LDFLAGS HOW_LONG NAME=PACKAGE...
 #
-# All of them in one go build, which links one while it compiles another. They get their
-# names only when they are whole, so an interrupted build is not mistaken for a complete
-# one. Prints a line every 30 seconds, since go build prints nothing for minutes.
+# One go build builds all of them, so it links one program while it compiles another. The files
+# get their names only when they are complete, so that an interrupted build leaves no program.
+# Prints a line every 30 seconds, since go build prints nothing for minutes.
 set -euo pipefail
 
 dir=$1 module=$2 ldflags=$3 how_long=$4
@@ -19,7 +19,7 @@ mkdir "$partial"
 echo "building ${names[*]} (once; the first time $how_long)"
 start=$SECONDS
 (
-	# sleep outlives this loop: it must not keep the caller's output open.
+	# The sleep may live longer than this loop, and must not keep the caller's output open.
 	while sleep 30 >/dev/null 2>&1; do
 		echo "  still building, $((SECONDS - start)) s"
 	done
@@ -27,11 +27,11 @@ start=$SECONDS
 ticker=$!
 trap 'kill "$ticker" 2>/dev/null || true; rm -rf "$partial"' EXIT
 
-# No debug information: compiling takes a twelfth less.
+# Without debug information, compiling takes a twelfth less time.
 CGO_ENABLED=0 go build -C "$module" -trimpath -buildvcs=false -gcflags=all=-dwarf=false \
 	-ldflags "-s -w $ldflags" -o "$partial/" "${packages[@]}"
 for i in "${!names[@]}"; do
-	# go build names a program by its package, without a last /v3.
+	# go build names a program after its package, without a suffix like /v3.
 	mv "$partial/$(basename "${packages[i]%/v[0-9]}")" "$dir/${names[i]}"
 done
 echo "built ${names[*]} in $((SECONDS - start)) s"

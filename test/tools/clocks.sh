@@ -1,18 +1,18 @@
 #!/usr/bin/env bash
 # Links programs whose clock can be wrong: go build -toolexec=/path/to/clocks.sh -trimpath -gcflags=all=-dwarf=false
 #
-# Such a program adds the seconds of the environment variable CLOCK_AHEAD to each time.Now. What measures
-# durations (monotonic readings, timers) stays right, as after a wrong setting of a machine's clock.
+# Such a program adds the seconds in the environment variable CLOCK_AHEAD to each time.Now. Durations
+# (monotonic readings, timers) stay right, as on a machine whose clock was set wrong.
 #
-# Only Go's own package time is compiled anew, by an overlay, and takes its place when a program is linked: all
-# else comes from the build cache. The linker fails unless what other packages know of it is the same, hence no
-# new line, and the flags above.
+# The script compiles only Go's package time, with an overlay, and replaces it when a program is linked. All other
+# packages come from the build cache. The linker fails if the exported data of package time changes. So the overlay adds
+# no line, and the flags above are needed.
 set -euo pipefail
 
 if [ "$(basename "$1")" != link ]; then
 	exec "$@"
 fi
-if [ "${2-}" = -V=full ]; then # by which go knows whether a program is up to date
+if [ "${2-}" = -V=full ]; then # go uses the output to check whether a program is up to date
 	echo "$("$@") $(sha256sum <"$0")"
 	exit
 fi

@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
-# The Debian packages that a cluster with kubelets needs: a container runtime, and what
-# kubelet, kube-proxy and the pods' network call.
+# The Debian packages that a cluster with kubelets needs: a container runtime, and the programs
+# that kubelet, kube-proxy and the pods' network call.
 #
-#   e2e-packages.sh            installs those that are missing
-#   e2e-packages.sh --check    reports which are, and fails if any is; and without root
+#   e2e-packages.sh            installs missing packages
+#   e2e-packages.sh --check    reports missing packages, and fails if any is missing, or without root
 set -euo pipefail
 
-# The programs, and the package of each. /usr/lib/cni is where Debian has the plugins.
+# The programs, and the package of each. Debian has the plugins in /usr/lib/cni.
 programs=(containerd:containerd runc:runc ip:iproute2 iptables:iptables
 	dnsmasq:dnsmasq-base tar:tar /usr/lib/cni/bridge:containernetworking-plugins)
 

@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
-# Changes a fact of pkg/contract in a clone of HEAD, generates what follows from it, and checks that nothing else states
-# it: nothing that is written by hand has to change, and only the tests that pin the fact fail. `make facts`.
+# Changes a fact of pkg/contract in a clone of HEAD, runs go generate, and checks that no other place states the fact:
+# no file that is written by hand has to change, and only the tests of the fact fail. `make facts`.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 
-# As `make test` compiles, whose build cache it uses.
+# The flags of `make test`, to use its build cache.
 race=$(test/tools/race.sh)
 if [[ -n $race ]]; then export CGO_ENABLED=1; fi
 export GOFLAGS="$TEST_BUILD -tags=$TAGS $race"
@@ -15,17 +15,17 @@ trap 'rm -rf "$tmp"' EXIT
 status=0
 
 # stale_factor makes reports valid for longer.
-# shellcheck disable=SC2317  # called by name, as resource is
+# shellcheck disable=SC2317  # mutate calls it by name, like resource
 stale_factor() { sed -i 's/^const StaleIntervals = .*$/const StaleIntervals = 6/' pkg/contract/entry.go; }
 
-# resource adds an operator resource: the last row of the table.
+# resource adds an operator resource as the last row of the table.
 # shellcheck disable=SC2317
 resource() {
 	sed -i '/^var Resources = /,/^}$/s/^}$/\topenShift("etcds", "Etcd", nil, APIServer{Name: "etcd", Namespace: "openshift-etcd", ClusterOperator: "etcd"}),\n}/' \
 		pkg/contract/resource.go
 }
 
-# by_hand copies a clone without what is generated.
+# by_hand copies a clone without generated files and lines.
 by_hand() { # CLONE TO
 	mkdir "$2"
 	git -C "$1" archive "$(git -C "$1" stash create)" | tar -x -C "$2" \

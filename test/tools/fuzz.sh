@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Runs every fuzz target of this module for FUZZTIME each (go fuzzes one target
+# Runs each fuzz target of this module for FUZZTIME (go can fuzz only one target
 # of one package at a time).
 set -euo pipefail
 

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Installs what the plugins of test/languages need and is missing: Debian's packages, as root, and Node's by their lock
-# file into a folder.
+# Installs missing dependencies of the plugins in test/languages: Debian's packages, as root, and Node's packages in the
+# lock file, into a folder.
 #
 #   languages.sh DIR
 set -euo pipefail

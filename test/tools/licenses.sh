@@ -1,6 +1,7 @@
 #!/bin/sh
-# Prints the licence and notice files of what a program contains, for GOOS and GOARCH: of Go, of modules but for this
-# one, and of what modules have copied, which are in the folders of its packages. For any shell, as in images with Go.
+# Prints the licence and notice files for the code in a program, for GOOS and GOARCH: of Go, of its modules without this
+# one, and of code that modules have copied, in the folders of its packages. For any shell, since it runs in images with
+# Go.
 #
 #   licenses.sh [-tags TAGS] PACKAGE
 set -eu
@@ -9,7 +10,7 @@ export LC_ALL=C
 std=$(go env GOVERSION)
 goroot=$(go env GOROOT)
 packages=$(go list -deps -f '{{with .Module}}{{if not .Main}}{{.Path}} {{.Version}}|{{.Dir}}|{{$.Dir}}{{end}}{{end}}' "$@")
-# Each package's folder, and those above it up to its module's, once.
+# The folder of each package, and its parents up to the folder of its module, without duplicates.
 folders=$({
 	echo "std $std|$goroot|"
 	echo "$packages" | while IFS='|' read -r module root dir; do

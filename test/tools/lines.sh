@@ -1,15 +1,15 @@
 #!/usr/bin/env bash
-# Counts what people maintain: lines of Go by folder, without generated files, and the words of pages. `make lines`.
+# Counts lines of Go by folder, without generated files, and words of pages. `make lines`.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 
-# go_files PATHSPEC... lists Go files that are written by hand.
+# go_files PATHSPEC... lists Go files that are not generated.
 go_files() { git ls-files -- "$@" | grep '\.go$' | grep -v '/zz_generated' || true; }
 
-# count prints the lines of the files that are named on its input, or 0.
+# count prints how many lines the files named on standard input have.
 count() { xargs -r cat | wc -l; }
 
-# by_folder prints the lines for each first two folders of the files that are named on its input.
+# by_folder prints the lines of the files named on standard input, by the first two folders of their paths.
 by_folder() {
 	while IFS= read -r file; do printf '%s %s\n' "$(cut -d / -f 1-2 <<<"$file")" "$(wc -l <"$file")"; done |
 		awk '{ n[$1] += $2 } END { for (f in n) printf "  %6d  %s\n", n[f], f }' | sort -k 2

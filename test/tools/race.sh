@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
-# Prints -race where Go's race detector can be built, and nothing, with one line
-# of explanation on stderr, where it cannot: it needs cgo, so a C compiler and
-# the C library's headers.
+# Prints -race if Go's race detector can be built. Otherwise it prints only one
+# line of explanation, on stderr. The race detector needs cgo, so a C compiler
+# and the C library's headers.
 set -euo pipefail
 
 cc=$(go env CC)
-# CC may hold flags as well, so it is split into words.
+# CC is not quoted, since it may also have flags.
 # shellcheck disable=SC2086
 if printf '#include <stdlib.h>\n' | CGO_ENABLED=1 $cc -x c -fsyntax-only - >/dev/null 2>&1; then
 	echo -race

@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# Makes a release of the checked-out commit in two clones, and compares their files: `make release-check`.
+# Builds a release of the checked-out commit in two clones, and compares the files: `make release-check`.
 #
 #   release-check.sh [ARCHITECTURES]     Go's names, separated by commas
 #
-# The second clone is shallow, lies deeper, and has another umask, time zone, language, CPU level
+# The second clone is shallow, in a longer path, and has another umask, time zone, language and CPU level,
 # and an empty build cache.
 set -euo pipefail
 cd "$(dirname "$0")/../.."

@@ -1,11 +1,12 @@
 #!/usr/bin/env bash
-# Makes everything that a release consists of in bin/release, from a git clone, without a container engine:
+# Builds all files of a release in bin/release, from a git clone, without a container engine:
 # archives of the programs, images, manifests with the images' digests, a bundle for OLM, the manifest of the kubectl
-# plugin for krew, bills of materials and sums. Equal commits give equal bytes, with one version of Go. `make release`.
+# plugin for krew, bills of materials and checksums. With the same version of Go, equal commits give equal files.
+# `make release`.
 #
 #   release.sh VERSION REGISTRY ARCHITECTURE,... [dirty]
 #
-# RELEASE_BUILD is the Makefile's go build, up to -o, and TAGS its tags. KUBEBUILDER_ASSETS has kubectl.
+# RELEASE_BUILD is the Makefile's go build without -o, and TAGS has its tags. KUBEBUILDER_ASSETS has kubectl.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 readonly version=$1 registry=$2
@@ -14,7 +15,7 @@ readonly dirty=${4:-} out=$PWD/bin/release all=(amd64 arm64 ppc64le s390x) home=
 readonly cyclonedx=$PWD/.tools/release/cyclonedx-gomod
 readonly number='(0|[1-9][0-9]*)' identifier='(0|[1-9][0-9]*|[0-9]*[a-z-][0-9a-z-]*)'
 
-# What the environment, or `go env -w`, could change in a program.
+# The environment or `go env -w` could change programs by these variables.
 export GOFLAGS=-mod=readonly GOWORK=off GOAMD64=v1 GOARM64=v8.0 GOPPC64=power8 LC_ALL=C
 
 fail() { # CODE MESSAGE
@@ -22,14 +23,14 @@ fail() { # CODE MESSAGE
 	exit "$1"
 }
 
-# In lower case, as in names of objects, and without build metadata, which no image tag can hold.
+# In lower case, as names of objects require, and without build metadata, which image tags do not permit.
 [[ $version =~ ^v$number\.$number\.$number(-$identifier(\.$identifier)*)?$ ]] ||
 	fail 2 "version \"$version\" is not vMAJOR.MINOR.PATCH or vMAJOR.MINOR.PATCH-PRERELEASE"
 [[ -z $(go env GOEXPERIMENT) ]] || fail 1 'GOEXPERIMENT is set: a release is built without experiments'
 commit=$(git rev-parse HEAD)
 at=$(git log -1 --no-show-signature --format=%ct)
 time=$(date -u -d "@$at" +%Y-%m-%dT%H:%M:%SZ)
-# The compiler takes a file that git ignores.
+# The compiler also reads files that git ignores.
 changes=$(git status --porcelain --untracked-files=all && git ls-files --others -- bindata cmd pkg)
 [[ -z $changes || -n $dirty ]] ||
 	fail 2 "the checkout has changes; commit them, or set DIRTY=1 for a build that is no release:"$'\n'"$changes"
@@ -44,13 +45,13 @@ build() {
 	[[ -e $4 ]] || (export GOOS=$2 GOARCH=$3 && eval "$RELEASE_BUILD" -o "$4" "./cmd/$1")
 }
 
-# archive NAME FILE... makes OUT/NAME.tar.gz of files in the current folder: sorted, owned by root, all of one time.
+# archive NAME FILE... writes OUT/NAME.tar.gz with files in the current folder: sorted, owned by root, all with one time.
 archive() {
 	tar --sort=name --format=ustar --owner=0 --group=0 --numeric-owner --mode=u=rwX,go=rX --mtime="@$at" -c "${@:2}" |
 		gzip -9n >"$out/$1.tar.gz"
 }
 
-# pack PROGRAM OS ARCH writes a program's archive, and its bill of materials.
+# pack PROGRAM OS ARCH writes a program's archive and its bill of materials.
 pack() {
 	local name=$1_${version}_$2_$3 file=$1 dir=$tmp/$1-$2-$3
 	echo "$1: packing for $2/$3"
@@ -59,11 +60,11 @@ pack() {
 	build "$1" "$2" "$3" "$tmp/programs/$2-$3/$file"
 	cp "$tmp/programs/$2-$3/$file" LICENSE "$dir"
 	GOOS=$2 GOARCH=$3 CGO_ENABLED=0 test/tools/licenses.sh -tags "$TAGS" "./cmd/$1" >"$dir/THIRD_PARTY_LICENSES"
-	if [[ $1 != kms-health-reporter ]]; then # which has no commands to complete
+	if [[ $1 != kms-health-reporter ]]; then # the reporter has no commands to complete
 		cp -r "$tmp/completion/$1" "$dir/completion"
 	fi
 	if [[ $file == kubectl-kms_health ]]; then
-		# kubectl calls it to complete its plugin.
+		# kubectl calls this script to complete commands of the plugin.
 		# shellcheck disable=SC2016
 		printf '#!/bin/sh\nexec kubectl kms-health __complete "$@"\n' >"$dir/kubectl_complete-kms_health"
 		chmod +x "$dir/kubectl_complete-kms_health"
@@ -113,7 +114,7 @@ krew() {
 
 go run ./test/tools/images --version "$version" --registry "$registry" --architectures "$3" \
 	--programs "$tmp/programs" --out "$tmp/images" | tee "$tmp/images.log" | grep -v '^ '
-# The manifests as they are in the checkout, with the images by digest in the one place for them.
+# The manifests of the checkout, with the images by digest in components/images.
 mkdir "$tmp/tree"
 git ls-files -z -- manifests ':!*.go' | tar --null --files-from=- -c | tar -x -C "$tmp/tree"
 for program in operator reporter; do
@@ -136,7 +137,7 @@ plugins=()
 for architecture in "${architectures[@]}"; do
 	pack kms-health-operator linux "$architecture"
 	pack kms-health-reporter linux "$architecture"
-	plugins+=("linux/$architecture") # etcd's certificates are on control-plane nodes
+	plugins+=("linux/$architecture") # stored-keys runs on control-plane nodes, which have etcd's certificates
 	case $architecture in
 	amd64) plugins+=(darwin/amd64 windows/amd64) ;;
 	arm64) plugins+=(darwin/arm64) ;;

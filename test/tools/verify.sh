@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
-# The static checks, and the commands of the README: `make verify`. Every step runs, whatever the results of the others.
+# Runs the static checks, and the commands of the README: `make verify`. All steps run, even if others fail.
 #
 #   verify.sh [STEP...]     all steps, or these
 #
-# A step is a function check_NAME: it prints what is wrong and returns 1. It
-# returns 77 (and prints why, in one line) when it cannot be done here. Errexit
-# is of no use inside a step, whose status is asked for: steps chain with &&.
+# A step is a function check_NAME. If it finds a problem, it prints it and returns 1. If it
+# cannot run here, it prints why, in one line, and returns 77. The script tests the status of
+# a step, which disables errexit inside the step. So steps chain their commands with &&.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 
@@ -18,7 +18,7 @@ trap 'rm -rf "$tmp"' EXIT
 steps=(gofmt shellcheck workflows traces boundaries methods rules docs commands bundle mod-tidy
 	mod-verify vet vet-integration staticcheck golangci-lint generated govulncheck)
 
-# What is in the repository, or is about to be.
+# Lists the files in the repository, and new files that git does not ignore.
 files() { # PATTERN...
 	git ls-files -co --exclude-standard -z -- "$@" |
 		while IFS= read -r -d '' file; do
@@ -54,7 +54,7 @@ check_shellcheck() {
 	shellcheck -- "${scripts[@]}"
 }
 
-# .github's files; dependabot has every module.
+# Checks the files in .github, and that dependabot knows all modules.
 check_workflows() {
 	"$lint/actionlint" || return 1
 	local module
@@ -66,9 +66,9 @@ check_workflows() {
 	done
 }
 
-# The project is fetched from wherever the environment reports, and is built
-# anywhere: it names no registry's host and no machine's folder. (The brackets
-# keep these patterns from finding themselves.)
+# The project can be fetched and built anywhere, so no file may name the host of
+# a registry or a folder of one machine. (The brackets keep these patterns from
+# matching themselves.)
 check_traces() {
 	local hosts='(proxy|sum)[.]golang[.]org|docker[.]io|quay[.]io|gcr[.]io|ghcr[.]io|mcr[.]microsoft[.]com'
 	hosts+='|public[.]ecr[.]aws|registry[.](k8s|redhat|access|npmjs)[.]|([a-z]+)[.]debian[.]org|pypi[.]org'
@@ -76,9 +76,9 @@ check_traces() {
 	! files | xargs -0 grep -nIE "$hosts|$folders"
 }
 
-# What links what, directly or by way of a third: packages, then what they must not link, each with
-# what is below it, but for themselves, the contract and what follows "but". Paths are of this module
-# where they begin with a folder of its root.
+# Each row has packages, and then packages that they must not link, directly or indirectly. All
+# packages below these are forbidden too, except for the packages of the row themselves, the contract, and
+# the packages after "but". A path that begins with a folder of the repository's root is in this module.
 boundaries() {
 	cat <<-'END'
 		./pkg/... ./cmd/... ./bindata/...  test
@@ -136,8 +136,9 @@ check_boundaries() {
 	return "$status"
 }
 
-# Where a reachable function calls methods by names that the linker does not know, as text/template does, all exported
-# methods of all types are linked: 19 MB of the operator. The last -ldflags count. A line ends with such a function.
+# If a reachable function calls methods by names that the linker does not know, as text/template does, the linker keeps
+# all exported methods of all types: 19 MB of the operator. <ReflectMethod> marks such a function. The last -ldflags
+# wins.
 check_methods() {
 	local program
 	for program in cmd/*; do
@@ -146,9 +147,8 @@ check_methods() {
 	done
 }
 
-# promtool on the rules, and its linter on the operator's metrics. Like the other steps that run tests, it runs
-# those of `make test` that need no cluster. A result in the cache does not know what a
-# program read.
+# Runs promtool on the rules, and its linter on the operator's metrics: tests of `make test` that need no cluster. Here,
+# and in the other steps that run tests, -count 1 is needed: go's cache does not know which files a program read.
 check_rules() {
 	if [[ ! -x $promtool ]]; then
 		echo "there is no promtool: make promtool"
@@ -157,12 +157,12 @@ check_rules() {
 	go test -count 1 ./test/monitoring ./pkg/operator ./pkg/operator/pluginhealthcontroller
 }
 
-# Links, commands, flags and names of the pages, and the references against the code.
-# Those that are generated are in the step generated, alerts and metrics in rules.
-# It builds the programs, for their --help.
+# Checks the links, commands, flags and names in the pages, and compares the references with the
+# code. The step generated checks generated references, and the step rules checks alerts and
+# metrics. This step builds the programs, for their --help.
 check_docs() { go test -count 1 -timeout 30m ./test/docs ./cmd/kubectl-kms_health; }
 
-# The commands of README.md and of the quickstarts, as they stand there.
+# Runs the commands in README.md and in the quickstarts.
 check_commands() {
 	if [[ ! -x ${KUBEBUILDER_ASSETS:-}/kube-apiserver ]]; then
 		echo "there is no kube-apiserver: make verify ONLY=commands"
@@ -171,7 +171,7 @@ check_commands() {
 	go test -count 1 -timeout 30m -run TestCommandsOf ./test/docs -commands
 }
 
-# The bundle for OLM, with the validators of the Operator Framework.
+# Checks the bundle for OLM with the validators of the Operator Framework.
 check_bundle() {
 	"$KUBEBUILDER_ASSETS/kubectl" kustomize manifests |
 		go run ./test/tools/olm 0.0.1 1970-01-01T00:00:00Z amd64 "$tmp/olm" &&
@@ -196,7 +196,7 @@ check_vet-integration() { go vet -tags integration,e2e ./...; }
 check_staticcheck() { "$lint/staticcheck" -tags integration,e2e ./...; }
 check_golangci-lint() { "$lint/golangci-lint" run; }
 
-# Generates anew in a copy, and compares.
+# Runs go generate in a copy, and compares.
 check_generated() {
 	mkdir "$tmp/before" "$tmp/after" &&
 		files | tar --null --files-from=- -cf "$tmp/files.tar" &&
@@ -209,11 +209,11 @@ check_generated() {
 	fi
 }
 
-# The database is the public one, or a mirror of it that GOVULNDB names.
+# Uses the public database, or the mirror that GOVULNDB names.
 check_govulncheck() {
 	local scan=("$lint/govulncheck") status=0
 	if [[ -n ${GOVULNDB:-} ]]; then scan+=(-db "$GOVULNDB"); fi
-	# A program of one function shows in seconds whether the database can be had.
+	# Check with an empty program, in seconds, whether the database is reachable.
 	mkdir "$tmp/probe"
 	printf 'module probe\n\ngo 1.26.0\n' >"$tmp/probe/go.mod"
 	printf 'package main\n\nfunc main() {}\n' >"$tmp/probe/main.go"

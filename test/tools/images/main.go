@@ -1,6 +1,6 @@
 // Command images builds both images of a checkout, without a container engine. For each it writes a
-// folder with an OCI image layout, which crane, skopeo and podman push, and an archive of it, which
-// docker and podman load. Equal commits give equal digests, with one version of Go.
+// folder with an OCI image layout, which crane, skopeo and podman can push, and an archive of it, which
+// docker and podman can load. With the same version of Go, equal commits give equal digests.
 package main
 
 import (

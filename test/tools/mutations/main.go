@@ -1,7 +1,7 @@
 // Command mutations changes the code of packages, one expression or statement at a time, and counts how many of these
-// mutants the packages' own tests kill. Those that lived are printed: a line of a file, and the change.
+// mutants the tests of the package kill. It prints the mutants that survived: file, line, and change.
 //
-// A package's mutants are drawn by a seed. One that does not compile is not counted. The working tree is not
+// A seed determines which mutants are chosen. A mutant that does not compile is not counted. The working tree is not
 // changed: go test gets the changed file as an overlay.
 package main
 
@@ -45,7 +45,7 @@ func main() {
 	os.Exit(status)
 }
 
-// mutant is a text in place of the bytes from start to end of a file.
+// mutant replaces the bytes of a file from start to end by the text with.
 type mutant struct {
 	path       string
 	start, end int
@@ -53,7 +53,7 @@ type mutant struct {
 	with, what string
 }
 
-// swapped are an operator's mutants.
+// swapped has the replacements of each operator.
 var swapped = map[token.Token][]string{
 	token.EQL: {"!="}, token.NEQ: {"=="},
 	token.LSS: {"<=", ">="}, token.LEQ: {"<", ">"}, token.GTR: {">=", "<="}, token.GEQ: {">", "<"},
@@ -61,7 +61,7 @@ var swapped = map[token.Token][]string{
 	token.ADD: {"-"}, token.SUB: {"+"}, token.MUL: {"/"}, token.QUO: {"*"},
 }
 
-// mutantsOf finds what can be changed in a file.
+// mutantsOf returns all mutants of a file.
 func mutantsOf(path string) (found []mutant, err error) {
 	files := token.NewFileSet()
 	file, err := parser.ParseFile(files, path, nil, 0)
@@ -104,7 +104,7 @@ func mutantsOf(path string) (found []mutant, err error) {
 	return found, nil
 }
 
-// dropped are mutants without one of the statements.
+// dropped adds a mutant for each statement that can be removed.
 func dropped(list []ast.Stmt, add func(from, to token.Pos, with, what string)) {
 	for _, s := range list {
 		if assign, ok := s.(*ast.AssignStmt); ok && assign.Tok == token.DEFINE {
@@ -117,7 +117,7 @@ func dropped(list []ast.Stmt, add func(from, to token.Pos, with, what string)) {
 	}
 }
 
-// isText reports whether an expression has a string literal in its sum.
+// isText reports whether an expression is a string literal, or a sum with one.
 func isText(e ast.Expr) bool {
 	switch e := e.(type) {
 	case *ast.BasicLit:
@@ -128,7 +128,7 @@ func isText(e ast.Expr) bool {
 	return false
 }
 
-// judge runs the tests of a package against its mutants, and prints the result.
+// judge runs the tests of a package with its mutants, and prints the result.
 func judge(ctx context.Context, folder string) error {
 	paths, err := filepath.Glob(filepath.Join(folder, "*.go"))
 	if err != nil {
@@ -191,7 +191,7 @@ func outcomes(ctx context.Context, folder string, drawn []mutant) (killed, lived
 	return killed, lived, errors.Join(err, ctx.Err())
 }
 
-// outcome runs the tests against a mutant.
+// outcome runs the tests with a mutant.
 func (m mutant) outcome(ctx context.Context, folder string) (compiles, survives bool, err error) {
 	text, err := os.ReadFile(m.path)
 	if err != nil {
@@ -220,7 +220,7 @@ func (m mutant) outcome(ctx context.Context, folder string) (compiles, survives 
 	return !strings.Contains(output, "[build failed]"), err == nil, nil
 }
 
-// test runs the tests of a package. Those that hang have failed.
+// test runs the tests of a package. A test that hangs fails after a minute.
 func test(ctx context.Context, folder string, flags ...string) (output string, err error) {
 	flags = append([]string{"test", "-count=1", "-failfast", "-vet=off", "-timeout=1m", "-tags=" + *tags}, flags...)
 	raw, err := exec.CommandContext(ctx, "go", append(flags, "./"+folder)...).CombinedOutput()

@@ -1,18 +1,18 @@
-// Command olm makes the bundle by which the Operator Lifecycle Manager (OLM) installs the operator,
-// from the rendered manifests for OpenShift on its input, and the files of what OLM does not install.
-// Each object of the manifests is in one of them.
+// Command olm reads the rendered manifests for OpenShift on standard input. It writes the bundle with
+// which the Operator Lifecycle Manager (OLM) installs the operator, and files with the objects that OLM
+// does not install. Each object of the manifests is in exactly one of them.
 //
 //	kubectl kustomize manifests | olm VERSION TIME ARCHITECTURE,… DIR
 //
-// The bundle has the format registry+v1. Of it OLM installs the ClusterServiceVersion's Deployment,
-// ServiceAccount and rights, and objects of some kinds, all in the one namespace of the operator,
-// whatever namespace an object names. So these are not in it:
+// The bundle has the format registry+v1. From it OLM installs the ClusterServiceVersion's Deployment,
+// ServiceAccount and rights, and objects of some kinds, all in the operator's namespace, whatever
+// namespace an object names. So the bundle does not have:
 //
 //   - kinds that it does not support: ValidatingAdmissionPolicies, SecurityContextConstraints,
 //     the ClusterOperator, the Namespace itself;
 //   - Roles and RoleBindings of other namespaces;
-//   - NetworkPolicies, which OLM supports since September 2025 only: an older one rejects the bundle;
-//   - the configuration, a ConfigMap, which an upgrade by OLM would overwrite.
+//   - NetworkPolicies: OLM supports them only since September 2025, and an older OLM rejects the bundle;
+//   - the configuration, a ConfigMap that an upgrade by OLM would overwrite.
 package main
 
 import (
@@ -43,33 +43,33 @@ var (
 	//go:embed icon.svg
 	icon []byte
 
-	// templates are those of the files, by their names.
+	// templates are the templates of the files, by file name.
 	templates = template.Must(template.New("").Funcs(template.FuncMap{"json": func(v any) (string, error) {
 		raw, err := json.Marshal(v)
 		return string(raw), err
 	}}).Parse(text))
 )
 
-// carriedKinds are those of objects that every supported OLM installs beside the Deployment.
+// carriedKinds are the kinds of other objects that all supported versions of OLM install from a bundle.
 var carriedKinds = []string{"PodDisruptionBudget", "PrometheusRule", "Role", "RoleBinding", "Service", "ServiceMonitor"}
 
-// bundle is what templates see.
+// bundle is the data of the templates.
 type bundle struct {
-	Version        string // semantic, without v
+	Version        string // a semantic version, without v
 	Created        string
 	Architectures  []string
 	Icon           string
-	Operator       string // images
-	Reporter       string
+	Operator       string // image
+	Reporter       string // image
 	Namespace      *unstructured.Unstructured
 	Deployment     *unstructured.Unstructured
-	ClusterRole    *unstructured.Unstructured // rights of the operator's ServiceAccount
+	ClusterRole    *unstructured.Unstructured // of the operator's ServiceAccount
 	Role           *unstructured.Unstructured
 	Before, Config []string // objects that OLM does not install
 	beside         map[string][]byte
 }
 
-// Channel is that of the version in a catalog.
+// Channel returns the version's channel in a catalog.
 func (b *bundle) Channel() string {
 	if strings.HasPrefix(b.Version, "0.") || strings.Contains(b.Version, "-") {
 		return "candidate"
@@ -106,7 +106,7 @@ func run(version, created, architectures, dir string) error {
 	return nil
 }
 
-// makeBundle returns the files by their names.
+// makeBundle returns the files, by name.
 func makeBundle(rendered []byte, version, created string, architectures []string) (map[string][]byte, error) {
 	b := &bundle{
 		Version: version, Created: created, Architectures: architectures, Icon: base64.StdEncoding.EncodeToString(icon),
@@ -127,7 +127,7 @@ func makeBundle(rendered []byte, version, created string, architectures []string
 	files := b.beside
 	for _, t := range templates.Templates() {
 		if t.Name() == "" {
-			continue // that of the whole text
+			continue // the template of the whole text
 		}
 		var content bytes.Buffer
 		if err := t.Execute(&content, b); err != nil {
@@ -138,7 +138,7 @@ func makeBundle(rendered []byte, version, created string, architectures []string
 	return files, nil
 }
 
-// add puts an object into its place.
+// add puts an object into the bundle or into the other files.
 func (b *bundle) add(o *unstructured.Unstructured) error {
 	kind, own := o.GetKind(), o.GetNamespace() == install.Namespace(install.OpenShift)
 	operators := o.GetName() == install.ServiceAccount && (own || o.GetNamespace() == "")
@@ -153,9 +153,9 @@ func (b *bundle) add(o *unstructured.Unstructured) error {
 	case operators && kind == "Role":
 		b.Role = o
 	case operators && slices.Contains([]string{"ServiceAccount", "ClusterRoleBinding", "RoleBinding"}, kind):
-		// OLM makes them anew.
+		// OLM creates these itself.
 	case own && slices.Contains(carriedKinds, kind):
-		o.SetNamespace("") // OLM uses that of the operator
+		o.SetNamespace("") // OLM sets the operator's namespace
 		raw, err = yaml.Marshal(o.Object)
 		b.beside["bundle/manifests/"+o.GetName()+"_"+strings.ToLower(kind)+".yaml"] = raw
 	case own && kind == "ConfigMap":
@@ -169,7 +169,7 @@ func (b *bundle) add(o *unstructured.Unstructured) error {
 	return err
 }
 
-// setImages takes the images from the Deployment.
+// setImages reads the images from the Deployment.
 func (b *bundle) setImages() error {
 	var d appsv1.Deployment
 	err := runtime.DefaultUnstructuredConverter.FromUnstructured(b.Deployment.Object, &d)

@@ -14,7 +14,7 @@ import (
 	"github.com/kms-health/kms-health/test/manifests/install"
 )
 
-// made are the files, and the objects that they are made of.
+// made returns the files, and the objects of the manifests.
 func made(t *testing.T) (map[string][]byte, []*unstructured.Unstructured) {
 	t.Helper()
 	if os.Getenv("KUBEBUILDER_ASSETS") == "" {
@@ -51,8 +51,8 @@ func decoded(t *testing.T, raw []byte) []*unstructured.Unstructured {
 	return objects
 }
 
-// OLM drops the namespace of an object in a bundle, and ignores or rejects kinds that it does not
-// know, so an object in the wrong place is lost.
+// OLM drops the namespace of an object in a bundle, and ignores or rejects unknown kinds. So an object in the wrong
+// file would be lost.
 func TestEachObjectOfTheManifestsIsInOnePlace(t *testing.T) {
 	files, objects := made(t)
 	places := map[string]int{}
@@ -75,7 +75,7 @@ func TestEachObjectOfTheManifestsIsInOnePlace(t *testing.T) {
 		places[id(o)]++
 	}
 	own := install.Namespace(install.OpenShift)
-	for _, key := range []string{ // the ClusterServiceVersion stands for these
+	for _, key := range []string{ // the ClusterServiceVersion replaces these
 		"Deployment " + own, "ServiceAccount " + own, "Role " + own, "RoleBinding " + own, "ClusterRole ", "ClusterRoleBinding ",
 	} {
 		places[key+"/"+install.ServiceAccount]++
@@ -91,7 +91,7 @@ func TestEachObjectOfTheManifestsIsInOnePlace(t *testing.T) {
 	}
 }
 
-// OLM offers the operator to no cluster that the README does not name.
+// OLM must offer the operator only to the versions that the README names.
 func TestBundleIsForTheVersionsThatAreSupported(t *testing.T) {
 	readme := disk.Read(t, "../../../README.md")
 	files, _ := made(t)

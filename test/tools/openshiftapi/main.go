@@ -1,5 +1,5 @@
-// Command openshiftapi compares the parts of openshift/api's CRDs that this project relies on with those of
-// another version, by default the newest, and fails with what changed. It needs the internet.
+// Command openshiftapi compares the parts of openshift/api's CRDs on which this project relies with another version,
+// by default the newest. It prints the changes, and fails if there are any. It needs the internet.
 package main
 
 import (
@@ -21,7 +21,7 @@ const (
 	repository = "https://" + module
 )
 
-// relied are the files, by pattern, and the paths in them that the project reads, writes or validates.
+// relied has the files, by pattern, and the paths in them that the project reads, writes or validates.
 var relied = map[string][]string{
 	"operator/v1/zz_generated.crd-manifests/*_kubeapiservers-*.crd.yaml":      operatorPaths,
 	"operator/v1/zz_generated.crd-manifests/*_openshiftapiservers-*.crd.yaml": operatorPaths,
@@ -80,7 +80,7 @@ func compare(version string) ([]string, error) {
 	return difference(values[0], values[1]), nil
 }
 
-// read are the values that the project relies on, by their files and paths.
+// read returns the values on which the project relies, by file and path.
 func read(dir string) (map[string]string, error) {
 	values := map[string]string{}
 	for pattern, paths := range relied {
@@ -101,7 +101,7 @@ func read(dir string) (map[string]string, error) {
 	return values, nil
 }
 
-// flatten adds the values of a CRD that are below paths. A schema's path is that of its fields.
+// flatten adds the values of a CRD below paths. In a schema, the path has only the names of fields.
 func flatten(data []byte, file string, paths []string, values map[string]string) error {
 	var crd any
 	if err := yaml.Unmarshal(data, &crd); err != nil {
@@ -139,7 +139,7 @@ func flatten(data []byte, file string, paths []string, values map[string]string)
 	return nil
 }
 
-// difference are lines of what was removed and added, in the order of their paths.
+// difference returns a line for each removed and each added value, in the order of their paths.
 func difference(before, after map[string]string) (lines []string) {
 	paths := maps.Clone(before)
 	maps.Copy(paths, after)

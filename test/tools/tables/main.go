@@ -1,11 +1,11 @@
-// Command tables writes what follows from the tables of pkg/contract into manifests and pages: it
+// Command tables generates parts of manifests and pages from the tables of pkg/contract. It
 // replaces the lines between
 //
 //	# BEGIN generated: NAME
 //	# END generated
 //
-// (in Markdown <!-- BEGIN generated: NAME --> and <!-- END generated -->) by the template NAME of
-// tables.tmpl, indented like the first of these lines. Run by go generate in manifests.
+// (in Markdown <!-- BEGIN generated: NAME --> and <!-- END generated -->) by the result of the
+// template NAME in tables.tmpl, indented like the BEGIN line. go generate in manifests runs it.
 package main
 
 import (
@@ -27,16 +27,16 @@ import (
 //go:embed tables.tmpl
 var text string
 
-// roots have the files with such lines.
+// roots are the files and folders with such lines.
 var roots = []string{"manifests", "docs", "README.md", "FAQ.md"}
 
-// whole are files that people see as they are, without those lines: each has its template.
+// whole has files that are generated completely, without such lines, and the template of each.
 var whole = map[string]string{
 	"pkg/config/v1alpha1/operator-openshift.yaml": "configuration",
 	"pkg/contract/zz_generated_reasons.go":        "reasons",
 }
 
-// block is what a file has of one template: the indent, the name, and the generated lines.
+// block matches a generated block: the indent, the template's name, and the generated lines.
 var block = regexp.MustCompile(
 	`(?s)([ \t]*)(?:#|<!--) BEGIN generated: ([a-z-]+)(?: -->)?\n(.*?)[ \t]*(?:#|<!--) END generated`)
 
@@ -136,12 +136,12 @@ func (t *tables) update(path string) error {
 		return fmt.Errorf("%s: %w", path, err)
 	}
 	if updated != string(old) {
-		return os.WriteFile(path, []byte(updated), 0o644) //nolint:gosec // a file of the repository, whose mode stays
+		return os.WriteFile(path, []byte(updated), 0o644) //nolint:gosec // a file of the repository; its mode does not change
 	}
 	return nil
 }
 
-// render returns the lines that a template makes of the tables.
+// render returns the lines of a template.
 func (t *tables) render(name, indent string) (string, error) {
 	var b strings.Builder
 	if err := t.ExecuteTemplate(&b, name, data); err != nil {
@@ -156,14 +156,14 @@ func (t *tables) render(name, indent string) (string, error) {
 	return strings.Join(lines, "\n") + "\n", nil
 }
 
-// data is what templates see.
+// data is the data of the templates.
 var data = struct {
 	Resources  []contract.Resource
 	Plurals    []string
-	APIServers []string // their names
-	Namespaces []string // theirs
+	APIServers []string // names
+	Namespaces []string // of the API servers
 	Group      string
-	Object     string // the name of each resource's one object
+	Object     string // the name of the object of each resource
 
 	StaleIntervals int
 	PluginReasons  []contract.Row
@@ -186,7 +186,7 @@ var data = struct {
 	},
 }
 
-// status is a status of a condition, and the reasons that give it, the most severe first.
+// status is a status of a condition, and the reasons that cause it, the most severe first.
 type status struct {
 	Condition, Status string
 	Reasons           []string
@@ -210,7 +210,7 @@ func statuses() (all []status) {
 	return all
 }
 
-// only are the reasons for which is returns true, the most severe first.
+// only returns the reasons for which is returns true, the most severe first.
 func only(is func(contract.Row) bool) (all []string) {
 	for _, r := range contract.RollupReasons {
 		if is(r) {
@@ -220,7 +220,7 @@ func only(is func(contract.Row) bool) (all []string) {
 	return all
 }
 
-// reasons are those of both tables.
+// reasons returns the reasons of both tables.
 func reasons() (all []string) {
 	for _, r := range slices.Concat(contract.RollupReasons, contract.ClusterOperatorReasons) {
 		all = append(all, r.Name)
@@ -231,7 +231,7 @@ func reasons() (all []string) {
 
 var quoted = regexp.MustCompile("`(\\w+)`")
 
-// linked makes each name of a runbook in a text a link to its block in the same page.
+// linked replaces each name of a runbook in a text by a link to its block on the same page.
 func linked(text string) string {
 	return quoted.ReplaceAllStringFunc(text, func(name string) string {
 		r, found := contract.RunbookOf(strings.Trim(name, "`"))
@@ -250,7 +250,7 @@ func each(of func(contract.APIServer) string) []string {
 	return all
 }
 
-// names puts each value into a pattern with one %s.
+// names inserts each value into a pattern with one %s.
 func names(pattern string, values []string) []string {
 	var all []string
 	for _, value := range values {

@@ -13,13 +13,13 @@ import (
 	"github.com/kms-health/kms-health/pkg/contract"
 )
 
-// configuration has the types that the configuration files are decoded into, with their comments.
+// configuration has the Go types of the configuration files, with their comments.
 type configuration map[string]*doc.Type
 
-// typeOf is a type in the reference of the files.
+// typeOf is a type in the reference of the configuration files.
 type typeOf struct {
 	Name, Text string
-	Items      []string // its fields, or its values
+	Items      []string // the fields, or the values
 	refers     []string // the types of its fields
 }
 
@@ -51,7 +51,7 @@ func readConfiguration(dir string) (configuration, error) {
 	return c, nil
 }
 
-// types are a type and those that it refers to, outermost first, each in one reference only.
+// types returns a type and the types that it refers to, outermost first. Each type is in only one reference.
 func (c configuration) types(root string) (all []typeOf, err error) {
 	for queue := []string{root}; len(queue) > 0; queue = queue[1:] {
 		t := c[queue[0]]
@@ -60,7 +60,7 @@ func (c configuration) types(root string) (all []typeOf, err error) {
 		}
 		delete(c, t.Name)
 		one := typeOf{Name: t.Name}
-		// The first sentence of a comment names the type.
+		// Skip the first sentence of the comment, which names the type.
 		_, one.Text, _ = strings.Cut(paragraph(t.Doc), ". ")
 		switch is := t.Decl.Specs[0].(*ast.TypeSpec).Type.(type) {
 		case *ast.StructType:
@@ -79,7 +79,7 @@ func (c configuration) types(root string) (all []typeOf, err error) {
 func (t *typeOf) fields(of *ast.StructType) error {
 	for _, f := range of.Fields.List {
 		if len(f.Names) == 0 {
-			continue // apiVersion and kind, which the samples show
+			continue // apiVersion and kind: the samples show them
 		}
 		if f.Doc == nil {
 			return fmt.Errorf("%s has no comment", f.Names[0])
@@ -89,7 +89,7 @@ func (t *typeOf) fields(of *ast.StructType) error {
 		shown, refers := typeName(f.Type)
 		t.refers = append(t.refers, refers)
 		item := fmt.Sprintf("%#q", name)
-		// Most fields are strings, which need no type.
+		// Most fields are strings, so the type "string" is omitted.
 		if about := strings.TrimPrefix(strings.TrimPrefix(shown+marks, "string"), "; "); about != "" {
 			item += " (" + about + ")"
 		}
@@ -98,7 +98,7 @@ func (t *typeOf) fields(of *ast.StructType) error {
 	return nil
 }
 
-// split parts a comment from its markers, and puts these into words.
+// split separates a comment from its markers, and puts the markers into words.
 func split(comment string) (text, marks string) {
 	marks = "; required"
 	for line := range strings.Lines(comment) {
@@ -114,7 +114,8 @@ func split(comment string) (text, marks string) {
 	return text, marks
 }
 
-// typeName names a type as it is written in a file, and the type of ours behind it, if any.
+// typeName returns the name of a type for readers of a file, and the type of the configuration that it refers to, if
+// any.
 func typeName(e ast.Expr) (shown, refers string) {
 	switch e := e.(type) {
 	case *ast.StarExpr:
@@ -137,7 +138,7 @@ func typeName(e ast.Expr) (shown, refers string) {
 	return fmt.Sprintf("%T", e), ""
 }
 
-// values are the constants of a string type. Those of Resource are rows of the contract.
+// values adds the constants of a string type. The values of Resource are in the contract.
 func (t *typeOf) values(of *doc.Type) error {
 	if t.Name == "Resource" {
 		for _, r := range contract.Resources {
@@ -153,7 +154,7 @@ func (t *typeOf) values(of *doc.Type) error {
 			if v.Doc == nil {
 				return fmt.Errorf("%s has no comment", v.Names[0])
 			}
-			// Past the constant's name. The subject, the value, is before it.
+			// Skip the constant's name: the item begins with the value.
 			_, text, _ := strings.Cut(paragraph(v.Doc.Text()), " ")
 			text = strings.TrimPrefix(strings.TrimPrefix(text, "is "), "means that ")
 			t.Items = append(t.Items, fmt.Sprintf("%#q: %s%s",
@@ -163,7 +164,7 @@ func (t *typeOf) values(of *doc.Type) error {
 	return nil
 }
 
-// paragraph joins the lines of a comment, and keeps <this> from being HTML.
+// paragraph joins the lines of a comment, and escapes "<" for HTML.
 func paragraph(text string) string {
 	return strings.ReplaceAll(strings.Join(strings.Fields(text), " "), "<", "&lt;")
 }

@@ -1,6 +1,6 @@
 // Command bundle checks a bundle for OLM with the validators of github.com/operator-framework/api.
-// Its own command, operator-verify, runs three of them, and exits with 0 whatever it finds. This
-// one runs all that apply to a bundle, and fails on warnings too.
+// That module's command operator-verify runs only three of them, and its exit code is always 0. This
+// command runs all validators for bundles, and fails on warnings too.
 //
 //	bundle DIR     DIR has the folders manifests and metadata
 package main
