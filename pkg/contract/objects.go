@@ -46,8 +46,8 @@ const (
 	CAAnnotation = "kmshealth.openshift.io/ca"
 )
 
-// Annotations of the Secret with a token. Times are RFC 3339. Both are by the operator's clock, so
-// that a clock that is wrong by days does not shorten a token's life.
+// Annotations of the Secret with a token. Times are RFC 3339, both by the API server's clock
+// as the operator saw it, so that a node's wrong clock does not shorten a token's life.
 const (
 	IssuedAtAnnotation          = "kmshealth.openshift.io/issued-at"
 	ExpiresAtAnnotation         = "kmshealth.openshift.io/expires-at"
