@@ -8,13 +8,13 @@ var openShiftConditions = []Row{
 	{Name: PreflightDegraded,
 		Means: "OpenShift's preflight (`Status`, `Encrypt`, `Decrypt`) of a new KMS configuration fails: no new key is made",
 		Check: "the message; `encryptionStatus.preflight` of the operator resource",
-		Fix: "correct the KMS configuration or its credentials. A plugin of an operator of its own (`VaultKMSConfig`): " +
-			"in that operator's resource",
+		Fix: "correct the KMS configuration or its credentials (an operator's plugin: in its resource, " +
+			"`VaultKMSConfig`)",
 		DoNot: "turn the former configuration off"},
 	{Name: "KmsHealthReportsDegraded",
 		Means: "OpenShift's own reports on plugins are incomplete or wrong: it does not rotate by them",
 		Check: "the message; `encryptionStatus.healthReports` of the operator resource",
-		Fix:   "as for the plugin in the message; of a report alone: as its container's log says",
+		Fix:   "as for the plugin in the message; if only a report is wrong, as its container's log says",
 		DoNot: "edit the reports by hand"},
 	{Name: "KmsHealthReportsProgressing",
 		Means: "OpenShift waits until plugins agree on a key. After 5 minutes it rotates and migrates by itself",
@@ -24,8 +24,8 @@ var openShiftConditions = []Row{
 	{Name: "Encrypted",
 		Means: "OpenShift encrypts data for the first time, or decrypts it, or encryption is off",
 		Check: "the message; what is stored: `kubectl kms-health stored-keys`",
-		Fix:   "wait. A migration, also of a rotation: `EncryptionMigrationControllerProgressing`",
-		DoNot: "remove a key or its plugin before"},
+		Fix:   "wait. `EncryptionMigrationControllerProgressing` shows a migration, also of a rotation",
+		DoNot: "remove a key or its plugin before that"},
 }
 
 // UnhealthyDoNot is what not to do while a plugin is unhealthy, where its own block has nothing.

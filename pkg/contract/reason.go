@@ -41,8 +41,8 @@ var PluginReasons = []Row{
 	{Name: "SocketMissing", From: "connect(2) or lstat(2)",
 		Means: "no socket in its folder: the plugin ended cleanly, or has not started",
 		Check: "the plugin's log; the socket's path. An old process may remove its successor's socket",
-		Fix: "start the plugin; if only the file was removed, restart it before any API server. A pod of the cluster that " +
-			"it unlocks may wait for itself: run it on the host"},
+		Fix: "start the plugin; if only the file was removed, restart it before any API server. A plugin in a pod may wait " +
+			"for the cluster that it unlocks: run it on the host"},
 	{Name: "Timeout", From: "the gRPC code `DeadlineExceeded`; a plugin that does not read its socket",
 		Means: "no answer within the plugin's timeout, or its own deadline",
 		Check: "one node: its network to the KMS, the plugin's CPU limit. All nodes: the KMS",
@@ -50,7 +50,7 @@ var PluginReasons = []Row{
 	{Name: "Unauthenticated", From: "the gRPC code",
 		Means: "the KMS does not accept the plugin's credentials",
 		Check: "the plugin's log; when the credentials expire",
-		Fix:   "renew the plugin's credentials; of an operator's plugin, in that operator's resource (`VaultKMSConfig`)"},
+		Fix:   "renew the plugin's credentials (an operator's plugin: in its resource, `VaultKMSConfig`)"},
 	{Name: "PermissionDenied", From: "the gRPC code",
 		Means: "the KMS accepts the credentials, and denies the call",
 		Check: "the plugin's log; the KMS's policy for this key",
@@ -80,8 +80,8 @@ var PluginReasons = []Row{
 	{Name: "RoundTripMismatch", From: "the round trip",
 		Means: "a round trip returned other bytes, or earlier data can no longer be decrypted: it may be lost",
 		Check: "the KMS's log: was the KMS or the key replaced? If the connection broke: the plugin's log and restarts",
-		Fix: "restore the earlier key first; a requested round trip then shows it at once. After other bytes, see also " +
-			"`KMSStoredDataUnreadable`",
+		Fix: "restore the earlier key first; a requested round trip then shows it at once. If it returned other bytes, " +
+			"see also `KMSStoredDataUnreadable`",
 		DoNot: "rotate, migrate, or restart an API server: only its cache may still have the data"},
 }
 

@@ -33,7 +33,7 @@ const RoundTripAwaited = "RoundTripAwaited"
 // waitReasons are the reasons of `status --wait`.
 var waitReasons = []Row{
 	{Name: RoundTripAwaited,
-		Means: "all is healthy by reports that may be older than a change",
+		Means: "everything is healthy, but by reports that may be older than your change",
 		Fix:   "wait longer (`--timeout`), or request round trips: that needs an operator, and the right to patch"},
 }
 
@@ -52,16 +52,16 @@ var alerts = []Row{
 	{Name: "KMSAPIServerLacksPlugin",
 		Means: "this API server has had no valid `Status` for 3 minutes, and rejects what it would encrypt",
 		Check: "the node in `instance`. If its plugin is healthy: whether reporter and encryption config name one socket",
-		Fix:   "as for `PluginUnhealthy`. If the socket's folder was made anew, restart this API server",
+		Fix:   "as for `PluginUnhealthy`. If the socket's folder was deleted and created again, restart this API server",
 		DoNot: "restart it otherwise"},
 	{Name: "KMSStoredDataUnreadable",
 		Means: "this API server cannot decrypt a stored object, so lists of that resource fail",
 		Check: "the plugin on the node in `instance`; the providers of its encryption config",
-		Fix: "repair the plugin, or add a provider that was removed. Else restart this API server: for a day it keeps a " +
-			"wrong data key. If that does not help, the key is lost",
+		Fix: "repair the plugin, or add a provider that was removed. Else restart this API server: it keeps a wrong " +
+			"data key for a day. If that does not help, the key is lost",
 		DoNot: "restart it before its plugin is healthy"},
 	{Name: "KMSCallsFail",
-		Means: "without `Status` encryption stops in 3 minutes, without `Decrypt` what is not cached is unreadable",
+		Means: "calls fail. Without `Status` encryption stops after 3 minutes, without `Decrypt` only the cache is readable",
 		Check: "the dashboard. `DeadlineExceeded` is the provider's timeout, `unknown-non-grpc` no connection",
 		Fix:   "as for `PluginUnhealthy`. If only `Decrypt` fails, restore the right to decrypt or the earlier key",
 		DoNot: "rotate the key"},
@@ -78,7 +78,7 @@ var alerts = []Row{
 			"Proof: the command above exits with 0",
 		DoNot: "delete the old key before that proof, or while a backup of etcd needs it"},
 	{Name: "KMSReporterCertificateExpires",
-		Means: "a sidecar owner's client certificate has a tenth of its lifetime left, or has ended",
+		Means: "a reporter's client certificate has less than a tenth of its lifetime left, or has expired",
 		Check: "`not_after` in the metrics of the reporter at `instance`; who renews the Secret or files",
 		Fix:   "renew the certificate. The reporter reads it within 10 s, without a restart",
 		DoNot: "restart the API server's pod for it"},
