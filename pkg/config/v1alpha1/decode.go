@@ -68,8 +68,8 @@ const maxErrors = 50
 
 // otherFiles are kinds of files that are mistaken for one of this package's.
 var otherFiles = map[string]string{
-	ReporterKind:              "; this is kms-health-reporter's file: kms-health-reporter --validate --config FILE",
-	OperatorKind:              "; this is kms-health-operator's file: kms-health-operator validate --config FILE",
+	ReporterKind:              "; kms-health-reporter --validate --config FILE checks that kind",
+	OperatorKind:              "; kms-health-operator validate --config FILE checks that kind",
 	"EncryptionConfiguration": apiServersFile,
 	"EncryptionConfig":        apiServersFile,
 }
@@ -133,7 +133,7 @@ func parse(data []byte, kind string) (document map[string]any, twice []error, er
 	case err != nil:
 		hint := "check indentation and quotes, also in the lines before and after"
 		if bytes.Contains(data, []byte("{{")) {
-			hint = "{{ }} is a template's: the file must be what it renders"
+			hint = "{{ }} belongs to a template: use the file that it renders"
 		}
 		detail := contract.CleanDetail(strings.TrimPrefix(err.Error(), "yaml: "))
 		return nil, nil, fmt.Errorf("invalid YAML: %s (%s)", detail, hint)
@@ -158,7 +158,7 @@ func checkText(data []byte) error {
 	text := strings.ReplaceAll(string(data), "\r\n", "\n")
 	if at := strings.IndexFunc(text, isHidden); at >= 0 {
 		character, _ := utf8.DecodeRuneInString(text[at:])
-		return fmt.Errorf("the file is not text: %q in line %d", string(character), 1+strings.Count(text[:at], "\n"))
+		return fmt.Errorf("hidden character %q in line %d", string(character), 1+strings.Count(text[:at], "\n"))
 	}
 	return checkAnchors(text)
 }

@@ -113,19 +113,19 @@ var rejected = map[string]struct {
 	"too large":       {strings.Repeat("#", 10<<20), []string{"the file is 10485760 bytes, must be at most 131072"}},
 	"second document": {head + onePlugin + "---\n" + head + onePlugin, []string{"the file must hold one YAML document: remove what follows ---"}},
 	"UTF-16":          {"\xff\xfea\x00", []string{"the file is not text: it must be UTF-8"}},
-	"NUL":             {head + "\x00", []string{`the file is not text: "\x00" in line 3`}},
-	"NUL at first":    {"\x00", []string{`the file is not text: "\x00" in line 1`}},
+	"NUL":             {head + "\x00", []string{`hidden character "\x00" in line 3`}},
+	"NUL at first":    {"\x00", []string{`hidden character "\x00" in line 1`}},
 	"too large by 1":  {strings.Repeat("#", MaxFileSize+1), []string{"the file is 131073 bytes, must be at most 131072"}},
 	"alias":           {head + "probe: {interval: &t 7s}\nplugins: [{endpoint: 'unix:///kms-1.sock', role: Read, timeout: *t}]\n", []string{"line 3 has a YAML anchor (&): write plain values"}},
 	"tab":             {head + "plugins:\n- endpoint: unix:///kms-1.sock\n\trole: Write\n", []string{"invalid YAML: line 5: found a tab character that violates indentation" + hints}},
-	"template":        {head + "plugins: {{ .Values.plugins }}\n", []string{`invalid YAML: invalid map key: map[interface {}]interface {}{".Values.plugins":interface {}(nil)} ({{ }} is a template's: the file must be what it renders)`}},
+	"template":        {head + "plugins: {{ .Values.plugins }}\n", []string{`invalid YAML: invalid map key: map[interface {}]interface {}{".Values.plugins":interface {}(nil)} ({{ }} belongs to a template: use the file that it renders)`}},
 	"missing quote":   {head + "plugins:\n- endpoint: 'unix:///kms-1.sock\n  role: Write\n", []string{"invalid YAML: line 6: found unexpected end of stream" + hints}},
 	"wrong indent":    {head + "plugins:\n- endpoint: unix:///kms-1.sock\n role: Write\n", []string{"invalid YAML: line 4: did not find expected key" + hints}},
 	"indent too deep": {head + "plugins:\n- endpoint: unix:///kms-1.sock\n   role: Write\n", []string{"invalid YAML: line 5: mapping values are not allowed in this context" + hints}},
 
 	"no type":                 {onePlugin, []string{`apiVersion, kind: must be kmshealth.openshift.io/v1alpha1, ReporterConfiguration, and not "", ""`}},
 	"wrong version":           {strings.Replace(head, "v1alpha1", "v1", 1), []string{`apiVersion, kind: must be kmshealth.openshift.io/v1alpha1, ReporterConfiguration, and not "kmshealth.openshift.io/v1", "ReporterConfiguration"`}},
-	"the operator's file":     {string(OperatorOpenShift), []string{notReporters + `"kmshealth.openshift.io/v1alpha1", "OperatorConfiguration"; this is kms-health-operator's file: kms-health-operator validate --config FILE`}},
+	"the operator's file":     {string(OperatorOpenShift), []string{notReporters + `"kmshealth.openshift.io/v1alpha1", "OperatorConfiguration"; kms-health-operator validate --config FILE checks that kind`}},
 	"EncryptionConfiguration": {encryptionConfiguration, []string{notReporters + `"apiserver.config.k8s.io/v1", "EncryptionConfiguration"; this is kube-apiserver's file, which kms-health-operator render reads by --encryption-config`}},
 	"ConfigMap":               {"apiVersion: v1\nkind: ConfigMap\ndata: {config.yaml: 'a: 1'}\n", []string{notReporters + `"v1", "ConfigMap"; of a ConfigMap data["config.yaml"] is read, as text: this one's data has the keys ["config.yaml"]`}},
 
@@ -348,7 +348,7 @@ func TestCharactersThatHideConfigurationAreRejected(t *testing.T) {
 		"\u202e", "\u2066", // which show text in another order
 	} {
 		_, err := DecodeReporter([]byte(before + hidden + "probe: {interval: 1h}\n"))
-		if want := fmt.Sprintf("the file is not text: %q in line 5", hidden); err == nil || err.Error() != want {
+		if want := fmt.Sprintf("hidden character %q in line 5", hidden); err == nil || err.Error() != want {
 			t.Errorf("%q: %v, want %s", hidden, err, want)
 		}
 	}

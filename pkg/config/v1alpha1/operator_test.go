@@ -88,7 +88,7 @@ func kmsHealth(name string) string {
 func TestOperatorMistakesAreReportedWithPathAndValue(t *testing.T) {
 	const head = operatorHead
 	for name, c := range map[string]struct{ file, want string }{
-		"the reporter's file":            {string(ReporterSample), `apiVersion, kind: must be kmshealth.openshift.io/v1alpha1, OperatorConfiguration, and not "kmshealth.openshift.io/v1alpha1", "ReporterConfiguration"; this is kms-health-reporter's file: kms-health-reporter --validate --config FILE`},
+		"the reporter's file":            {string(ReporterSample), `apiVersion, kind: must be kmshealth.openshift.io/v1alpha1, OperatorConfiguration, and not "kmshealth.openshift.io/v1alpha1", "ReporterConfiguration"; kms-health-reporter --validate --config FILE checks that kind`},
 		"no plugins and no Secret":       {head + "apiServers: [{name: a, resource: kmshealths, namespace: ns, podSelector: {a: b}}]\n", "apiServers[0].encryptionConfig.secret: Required value: the Secret that holds the API server's EncryptionConfiguration; or set plugins, in place of encryptionConfig"},
 		"kmshealths alone":               {head + "apiServers: [{resource: kmshealths, plugins: []}]\n", "apiServers[0].name: Required value: a DNS label\napiServers[0].namespace: Required value: the namespace of the API server's pods\napiServers[0].podSelector: Required value: the labels of the API server's pods"},
 		"no targets":                     {head, "apiServers: Required value"},

@@ -11,7 +11,7 @@ type OperatorConfiguration struct {
 	// +default=Managed
 	ManagementState ManagementState `json:"managementState"`
 
-	// The reporter's image, by digest best.
+	// The reporter's image, best by digest.
 	// +default=the operator's environment variable REPORTER_IMAGE
 	Image string `json:"image,omitempty"`
 
@@ -81,7 +81,7 @@ type APIServer struct {
 	// +optional
 	Deployment string `json:"deployment,omitempty"`
 
-	// With DaemonSet: the nodes.
+	// With DaemonSet: the labels of the nodes that get an agent.
 	// +default=the label node-role.kubernetes.io/control-plane, with any value
 	NodeSelector map[string]string `json:"nodeSelector,omitempty"`
 
@@ -157,7 +157,7 @@ const (
 
 // Connection is how a reporter reaches the API server.
 type Connection struct {
-	// Its URL.
+	// The API server's URL.
 	// +default=https://localhost:6443 for CompanionPod, DaemonSet and static pods, else https://kubernetes.default.svc
 	Server string `json:"server,omitempty"`
 

@@ -111,8 +111,8 @@ const (
 	RoleRead Role = "Read"
 )
 
-// Destination is the object that has the reports. They are written by Server-Side Apply of
-// its status; it is never created or read. Either resource or object is required.
+// Destination is the object that has the reports. Reports are written by Server-Side Apply of
+// its status; the object is never created or read. Either resource or object is required.
 type Destination struct {
 	// One of OpenShift's operator resources: its object named cluster.
 	// +optional
@@ -140,8 +140,8 @@ type Destination struct {
 	UnchangedEvery Duration `json:"unchangedEvery,omitzero"`
 }
 
-// ObjectReference names an object, such as the KMSHealth of an API server. Its status has
-// conditions, a list keyed by type.
+// ObjectReference names an object, such as the KMSHealth of an API server. The object's status must
+// have conditions, a list keyed by type.
 type ObjectReference struct {
 	// Such as kmshealth.openshift.io. Not set: the core group.
 	// +optional
