@@ -29,9 +29,9 @@ func newRender() *cobra.Command {
 		Short: "Write the objects that would be applied into files, without an API server",
 		Long: `Writes what the operator would apply for one API server into files, without any API
 server: for bootstrap, for control planes without the operator, for GitOps, or to
-see what would be done. The files are numbered in the order to apply them in.
+see what it would apply. The files are numbered in the order to apply them in.
 
-What is made depends on the API server's mode and on --pod: see docs/operate/by-hand.md.
+What is written depends on the API server's mode and on --pod: see docs/operate/by-hand.md.
 
 Environment:
   IS_OPENSHIFT    true or false. Without it, this is OpenShift unless each API server's

@@ -100,5 +100,5 @@ func addStartFlags(f *pflag.FlagSet, o *operator.Options) {
 	f.StringVar(&o.HealthAddress, "health-bind-address", ":8081",
 		"the `address` of /healthz and /readyz over HTTP; 0: none")
 	f.DurationVar(&o.DegradedInertia, "degraded-inertia", 2*time.Minute,
-		"how long something must be bad before ClusterOperator/kms-health is Degraded, at least 0")
+		"how long a problem must last before ClusterOperator/kms-health is Degraded, at least 0")
 }

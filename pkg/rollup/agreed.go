@@ -73,8 +73,8 @@ func (e *evaluation) settle(c *operatorstatus.Condition, key, kekID string) {
 			e.result.Agreement = next
 		}
 		c.Reason = contract.Settling
-		c.Message = fmt.Sprintf("for less than %d s all plugins have named KEK ID %s of key %s: an API server may still "+
-			"write with the one before", int(SettlePeriod.Seconds()), kekName(kekID), keyName(key))
+		c.Message = fmt.Sprintf("all plugins have named KEK ID %s of key %s for less than %d s: an API server may still "+
+			"write with the previous one", kekName(kekID), keyName(key), int(SettlePeriod.Seconds()))
 		return
 	}
 	e.result.Agreement = next

@@ -167,7 +167,7 @@ func (e *evaluation) node(n *Node, rows []Row) {
 
 func (n *Node) severalPods() Finding {
 	return Finding{Reason: contract.SeveralPods, Node: n.Name,
-		Text: "has several API server pods, and one report is about one of them: " + strings.Join(n.Pods, ", ")}
+		Text: "has several API server pods, and its report is about one of them: " + strings.Join(n.Pods, ", ")}
 }
 
 // excuse returns why a missing, stale or unreadable report is not the reporter's failure; empty if it is, or if the

@@ -40,9 +40,9 @@ const (
 	notReadable  = "the report cannot be read"
 	silent       = "stopped reporting"
 	noLonger     = "no longer reported" // one key of several
-	notConfirmed = "reported before this process started; whether it still does is seen within minutes"
+	notConfirmed = "last reported before the operator restarted; whether it still reports is known within minutes"
 	keyNotKnown  = "the key that its API server writes with is not known: its pod or its encryption config cannot be " +
-		"read, or it was started before the config changed"
+		"read, or the config changed after the API server had started"
 )
 
 // text is the findings as text for people. Equal ones of several nodes are one line.

@@ -83,7 +83,7 @@ func (c *Controller) sync(ctx context.Context) {
 	default:
 		c.expiry.WithLabelValues().Set(max(0, float64(end.Unix())))
 		if end.Sub(c.Now()) < caLeft {
-			why = fmt.Sprintf("the CA of the API server ends at %s, and the operator has no later one",
+			why = fmt.Sprintf("the CA of the API server expires at %s, and the operator has no later one",
 				end.UTC().Format(time.RFC3339))
 		}
 	}

@@ -101,7 +101,7 @@ func (in *Input) available() operatorstatus.Condition {
 		c.Status, c.Reason = operatorstatus.False, contract.NoConfiguration
 		c.Message = strings.TrimSuffix("no configuration is active: "+in.Configuration, ": ")
 	case len(in.Targets) == 0:
-		c.Message = "no target is configured"
+		c.Message = "no API server is configured"
 	}
 	return c
 }

@@ -94,7 +94,7 @@ var clusterOperators = []struct {
 }{
 	{"no problem", configured(ok("a"), ok("b")),
 		texts{Available: "True AsExpected a: one beside each\nb: one beside each"}, false},
-	{"no target", Input{Configured: true}, texts{Available: "True AsExpected no target is configured"}, false},
+	{"no target", Input{Configured: true}, texts{Available: "True AsExpected no API server is configured"}, false},
 	{"no configuration yet", Input{}, texts{Available: "False NoConfiguration no configuration is active"}, true},
 	{"an invalid configuration, and none before", Input{Configuration: "apiServers: Required"}, texts{
 		Available: "False NoConfiguration no configuration is active: apiServers: Required",

@@ -73,7 +73,7 @@ func (p *provider) writer() (text string, isV2 bool) {
 	case bool(p.Secretbox):
 		return "secretbox", false
 	case bool(p.Identity):
-		return "identity, so in the clear", false
+		return "identity, so unencrypted", false
 	}
 	return "an unknown provider", false
 }

@@ -114,9 +114,9 @@ func (in *Input) check(t *v1alpha1.APIServer, p pods) error {
 	add := func(format string, values ...any) { all = append(all, fmt.Errorf(format, values...)) }
 	switch {
 	case t.Mode == v1alpha1.ModeCompanionPod && !p.running():
-		add("--pod: mode CompanionPod of target %s needs a running pod: `kubectl get pod NAME -n NAMESPACE -o yaml`", t.Name)
+		add("--pod: mode CompanionPod of %s needs a running pod: `kubectl get pod NAME -n NAMESPACE -o yaml`", t.Name)
 	case t.Mode.InOwnersPods() && p.deployment == nil && !p.static():
-		add("--pod: mode %s of target %s needs the API server's Deployment, or a static pod's manifest, a file of its node",
+		add("--pod: mode %s of %s needs the API server's Deployment, or a static pod's manifest, a file of its node",
 			t.Mode, t.Name)
 	case p.deployment != nil && t.Deployment != "" && p.deployment.Name != t.Deployment:
 		add("--pod: is Deployment %q, must be %q, as the configuration names it", p.deployment.Name, t.Deployment)
@@ -126,10 +126,9 @@ func (in *Input) check(t *v1alpha1.APIServer, p pods) error {
 	}
 	switch given := len(in.EncryptionConfig) > 0; {
 	case t.Plugins != nil && given:
-		add("--encryption-config: target %s names its plugins itself, in `plugins` of the configuration: "+
-			"give one of the two", t.Name)
+		add("--encryption-config: %s has its plugins in `plugins` of the configuration: remove these, or the flag", t.Name)
 	case t.Plugins == nil && !given:
-		add("--encryption-config: target %s names no plugins itself: give the API server's EncryptionConfiguration", t.Name)
+		add("--encryption-config: %s has no `plugins` in the configuration: give its EncryptionConfiguration", t.Name)
 	}
 	return errors.Join(all...)
 }
@@ -157,7 +156,7 @@ func (r *rendering) readEncryption(file []byte) (err error) {
 	}
 	r.encrypted, err = encryptionconfig.Parse(file, r.Target.EncryptionConfig.KeyIDs)
 	if r.plugins = r.encrypted.Plugins; err == nil && len(r.plugins) == 0 {
-		err = errors.New("no kms provider is named that can be probed: " + encryptionconfig.IgnoredText(r.encrypted.Ignored))
+		err = errors.New("it has no kms provider that can be probed: " + encryptionconfig.IgnoredText(r.encrypted.Ignored))
 	}
 	if err != nil {
 		return fmt.Errorf("--encryption-config: %w", err)

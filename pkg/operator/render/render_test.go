@@ -259,11 +259,11 @@ var wrongInputs = map[string]struct {
 	"no such target": {func(in *Input) { in.Target = "x" }, `--api-server: the configuration has no "x"`},
 	"no plugins": {
 		func(in *Input) { in.EncryptionConfig = nil },
-		"--encryption-config: target kube-apiserver names no plugins itself",
+		"--encryption-config: kube-apiserver has no `plugins`",
 	},
 	"plugins twice": {
 		func(in *Input) { in.Config.APIServers[0].Plugins = []v1alpha1.Plugin{} },
-		"--encryption-config: target kube-apiserver names its plugins itself, in `plugins`",
+		"--encryption-config: kube-apiserver has its plugins in `plugins`",
 	},
 	"a DaemonSet for a volume of the pod": {func(in *Input) {
 		in.Pod = []byte(
@@ -287,7 +287,7 @@ var wrongInputs = map[string]struct {
 			"{apiVersion: apiserver.config.k8s.io/v1, kind: EncryptionConfiguration, resources: [{resources: [secrets], " +
 				"providers: [{identity: {}}]}]}",
 		)
-	}, "no kms provider is named"},
+	}, "it has no kms provider that can be probed"},
 	"no CA": {func(in *Input) { in.CA = nil }, "--ca-file: is needed: the API server's CA"},
 	"a CA's key": {func(in *Input) {
 		in.CA = append(in.CA, "-----BEGIN PRIVATE KEY-----\nAAAA\n-----END PRIVATE KEY-----\n"...)
@@ -304,7 +304,7 @@ var wrongInputs = map[string]struct {
 	}, `--host-folder: "/a/../b" must be`},
 	"Sidecar, no pod": {
 		func(in *Input) { in.Target = "openshift-apiserver" },
-		"--pod: mode Sidecar of target openshift-apiserver needs the API server's Deployment, or a static pod's manifest",
+		"--pod: mode Sidecar of openshift-apiserver needs the API server's Deployment, or a static pod's manifest",
 	},
 	"Companion, no pod": {func(in *Input) { in.Config.APIServers[0].Mode = v1alpha1.ModeCompanionPod }, "--pod"},
 	"Auto, no pod": {

@@ -60,8 +60,8 @@ func (r *rendering) staticPod(template map[string]any) error {
 		return fmt.Errorf("--pod: %w", err)
 	}
 	r.hostFiles()
-	r.add("host/static-pod.json", quoted(whole), "takes the place of the API server's manifest, last; has the reporter "+
-		"(it runs as root, as its files on the node are root's). For another mode give a running pod by --pod, or none")
+	r.add("host/static-pod.json", quoted(whole), "replaces the API server's manifest, as the last step; the reporter in "+
+		"it runs as root, as its files are root's. For another mode give a running pod by --pod, or none")
 	return nil
 }
 

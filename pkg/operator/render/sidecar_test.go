@@ -138,7 +138,7 @@ func TestManifestThatCannotGetTheReporterIsRefused(t *testing.T) {
 		},
 		"a mirror": {
 			pod + "metadata: {annotations: {kubernetes.io/config.mirror: x}}\nspec: {nodeName: a}\n",
-			"--pod: mode Sidecar of target openshift-apiserver needs the API server's Deployment, or a static pod's manifest",
+			"--pod: mode Sidecar of openshift-apiserver needs the API server's Deployment, or a static pod's manifest",
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

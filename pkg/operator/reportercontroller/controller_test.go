@@ -463,7 +463,7 @@ func TestConfigMapsThatCannotBeListedAreReported(t *testing.T) {
 	forbidLists(client, informers.ConfigMaps, "kms-health")
 	r.run(t, client, oneTarget+"managementState: Removed\n")
 	if !slices.ContainsFunc(r.all, func(request string) bool {
-		return strings.HasPrefix(request, "status SourceUnreadable") && strings.Contains(request, "what is left of ConfigMaps cannot be listed")
+		return strings.HasPrefix(request, "status SourceUnreadable") && strings.Contains(request, "the ConfigMaps that are left cannot be listed")
 	}) {
 		t.Errorf("%q", r.all)
 	}

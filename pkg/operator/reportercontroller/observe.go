@@ -212,7 +212,7 @@ func (c *Controller) observeObjects(s *Snapshot, t *informers.Target) {
 		}
 		if err := from.Err(); err != nil && !from.HasSynced() {
 			s.Unlisted = &delivery.Status{Reason: contract.SourceUnreadable,
-				Message: fmt.Sprintf("what is left of ConfigMaps cannot be listed: %v", err)}
+				Message: fmt.Sprintf("the ConfigMaps that are left cannot be listed: %v", err)}
 		} else if !from.HasSynced() && s.Unlisted == nil {
 			s.Unlisted = &delivery.Status{Reason: contract.Removing, Message: ""} // transient: not synced yet
 		}

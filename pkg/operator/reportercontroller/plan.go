@@ -145,7 +145,7 @@ func (p *planner) choose() {
 		p.remove(delivery.Status{Reason: contract.NoPods, Message: "no running pod shows where the sockets are yet"}, false)
 	case onHost: // also an abstract socket, which has no folder
 		p.deliver(v1alpha1.ModeDaemonSet, delivery.Status{Reason: contract.AsExpected,
-			Message: "DaemonSet: the sockets are in folders of the nodes, or in their network"})
+			Message: "DaemonSet: the sockets are in folders of the nodes, or abstract"})
 	default:
 		p.deliver(v1alpha1.ModeCompanionPod, delivery.Status{Reason: contract.AsExpected,
 			Message: "CompanionPod: the sockets are in volumes of the API server's pods"})

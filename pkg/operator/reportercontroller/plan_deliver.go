@@ -119,9 +119,9 @@ func (p *planner) inTarget() bool {
 // that reporters in their own pods cannot reach.
 func (p *planner) checkEncrypted() {
 	if to := p.Target.ReportsTo(); slices.Contains(p.Encrypted, to.GVR().GroupResource()) {
-		p.problem(contract.ReportsEncrypted, "kube-apiserver encrypts %s with KMS, as with the resource *.*, so reports "+
-			"and conditions cannot be written from 3 minutes after its plugin becomes unhealthy: give it an entry of its "+
-			"own, without KMS, before that one", to.Plural)
+		p.problem(contract.ReportsEncrypted, "kube-apiserver encrypts %[1]s with KMS, as by an entry for *.*: reports and "+
+			"conditions cannot be written from 3 minutes after its plugin becomes unhealthy. In the encryption config, "+
+			"before that entry, give %[1]s an entry of its own, without KMS", to.Plural)
 	}
 	if p.Target.Mode.InOwnersPods() {
 		return

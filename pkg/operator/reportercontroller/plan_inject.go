@@ -28,7 +28,7 @@ func (p *planner) inject() (plugins []v1alpha1.Plugin) {
 	plugins = p.reachable(what, set, p.mountOf(&template.Spec))
 	if d.Name != p.Target.Deployment {
 		p.eject()
-		p.wait("the reporter is removed from Deployment %s first", d.Name)
+		p.wait("the reporter is being removed from Deployment %s first", d.Name)
 		return plugins
 	}
 	if len(set) == 0 {
@@ -44,8 +44,8 @@ func (p *planner) inject() (plugins []v1alpha1.Plugin) {
 	p.state.Reverted = p.state.Reverted || seen && d.Generation > was.Generation && !p.HasContainer
 	if p.state.Reverted {
 		p.problem(contract.InjectionReverted, "the owner of %s removed the reporter, so it is not added again; use mode "+
-			"CompanionPod, or leave `deployment` out and add the container to the owner's manifest, or, when the owner "+
-			"leaves it in, `kubectl annotate clusterrole %s %s-`",
+			"CompanionPod, or leave `deployment` out and add the container to the owner's manifest, or, if the owner now "+
+			"keeps it, run `kubectl annotate clusterrole %s %s-`",
 			what, contract.ReporterName(p.Target.Name), contract.StateAnnotation)
 		return plugins
 	}

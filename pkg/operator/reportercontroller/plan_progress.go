@@ -8,6 +8,7 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/kms-health/kms-health/pkg/contract"
@@ -116,13 +117,13 @@ func (p *planner) selectsNodes() {
 		case exist < wanted:
 			p.wait("%s has %d of %d pods: %s", what, exist, wanted, cmp.Or(p.Failures[ds.UID], "its events show why"))
 		case ds.Status.UpdatedNumberScheduled < wanted:
-			p.wait("%s is rolled out: %d of %d pods are updated", what, ds.Status.UpdatedNumberScheduled, wanted)
+			p.wait("%s is being rolled out: %d of %d pods are updated", what, ds.Status.UpdatedNumberScheduled, wanted)
 		case wanted > 0:
 		case selector == nil:
 			p.problem(contract.NoReporters, "%s selects no node: no node has the label %s; set nodeSelector", what,
 				objects.ControlPlaneLabel)
 		default:
-			p.problem(contract.NoReporters, "%s selects no node: its node selector is %v", what, selector)
+			p.problem(contract.NoReporters, "%s selects no node: nodeSelector is %s", what, labels.FormatLabels(selector))
 		}
 	}
 }
@@ -162,10 +163,10 @@ func (p *planner) inAPIServerPods() {
 	case !ownerInjects && d.Status.ObservedGeneration != d.Generation:
 		p.wait("Deployment %s/%s has changed, and %s", namespace, d.Name, unobserved)
 	case !ownerInjects && d.Status.UpdatedReplicas < d.Status.Replicas:
-		p.wait("Deployment %s/%s is rolled out: %d of %d pods are updated", namespace, d.Name, d.Status.UpdatedReplicas,
-			d.Status.Replicas)
+		p.wait("Deployment %s/%s is being rolled out: %d of %d pods are updated", namespace, d.Name,
+			d.Status.UpdatedReplicas, d.Status.Replicas)
 	case ownerInjects && withReporter == 0 && len(p.pods) > 0:
-		p.problem(contract.NoReporters, "no pod in namespace %s has a container %s: its owner adds it", namespace,
+		p.problem(contract.NoReporters, "no pod in namespace %s has a container %s: its owner must add it", namespace,
 			contract.ReporterContainer)
 	}
 }

@@ -21,7 +21,7 @@ func (p *planner) renew() {
 	p.Status = delivery.Status{Reason: contract.Unmanaged,
 		Message: "managementState is Unmanaged: only the CA, the TLS settings and the token of sidecars are renewed"}
 	if p.Deleting {
-		p.Status.Message += "; what is left of this target is removed when it is not"
+		p.Status.Message += "; what is left of this API server's objects is removed when that ends"
 	}
 	if len(p.problems) > 0 {
 		p.Status = delivery.Worst(p.problems)

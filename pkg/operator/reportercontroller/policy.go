@@ -26,8 +26,8 @@ func policyProblem(kind string, part *informers.Informer[string]) string {
 func checkPolicy(live *unstructured.Unstructured) string {
 	for _, wanted := range ofKind(objects.Policy(), live.GetKind()) {
 		if !reflect.DeepEqual(normalized(live.Object["spec"]), normalized(wanted.Object["spec"])) {
-			return fmt.Sprintf("%s %s is not the one of %s, the operator that runs: apply its manifests, or start the new "+
-				"operator", live.GetKind(), live.GetName(), version.Version)
+			return fmt.Sprintf("%s %s does not match the running operator, version %s: apply the manifests of that version, "+
+				"or start the new operator", live.GetKind(), live.GetName(), version.Version)
 		}
 	}
 	return ""

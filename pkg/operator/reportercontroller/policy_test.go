@@ -15,8 +15,8 @@ func TestPolicyIsActiveOnlyAsThisVersionHasIt(t *testing.T) {
 		return func(o *unstructured.Unstructured) { _ = unstructured.SetNestedField(o.Object, value, path...) }
 	}
 	// During an upgrade the new manifests may be applied while the old operator still runs.
-	differs := "is not the one of " + version.Version + ", the operator that runs: apply its manifests, or start " +
-		"the new operator"
+	differs := "does not match the running operator, version " + version.Version + ": apply the manifests of that " +
+		"version, or start the new operator"
 	for name, c := range map[string]struct {
 		policy, binding func(*unstructured.Unstructured)
 		want            string // a part of the problem; empty: none

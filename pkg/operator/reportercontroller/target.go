@@ -137,8 +137,8 @@ func (c *Controller) recorded(name string) delivery.State {
 // otherInstallation explains what to do about a target of another installation.
 func (s *Snapshot) otherInstallation() *delivery.Status {
 	return &delivery.Status{Reason: contract.OtherInstallation,
-		Message: fmt.Sprintf("the installation in namespace %s owns this target, so nothing is changed here; remove one of "+
-			"the two, or, when that one no longer exists, run `kubectl annotate clusterrole %s %s-`",
+		Message: fmt.Sprintf("the installation in namespace %s owns this API server, so this operator changes nothing: "+
+			"remove one of the two, or, if the other no longer exists, run `kubectl annotate clusterrole %s %s-`",
 			s.OtherInstallation, contract.ReporterName(s.Target.Name), contract.StateAnnotation)}
 }
 

@@ -69,7 +69,7 @@ func (c *Controller) ensureToken(ctx context.Context, namespace, target string) 
 	case err == nil:
 		return halved(now, expires), nil
 	case current == validity{}:
-		return current, fmt.Errorf("make a token in Secret %s/%s: %w", namespace, secretName, err)
+		return current, fmt.Errorf("create a token in Secret %s/%s: %w", namespace, secretName, err)
 	}
 	return current, fmt.Errorf("renew the token in Secret %s/%s, which expires at %s: %w", namespace, secretName,
 		current.notAfter.UTC().Format(time.RFC3339), err)

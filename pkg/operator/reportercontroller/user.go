@@ -108,8 +108,8 @@ func (p *planner) agentUser() contract.User {
 	})
 	for _, a := range pods {
 		if a.User.String() != last.User.String() {
-			p.wait("pod %s/%s runs as %s, and the agents as %s, as pod %s, which was seen last", a.pod.Namespace, a.pod.Name,
-				a.User, last.User, last.pod.Name)
+			p.wait("pod %s/%s runs as %s, and the agents as %s, the user of pod %s, which was seen last", a.pod.Namespace,
+				a.pod.Name, a.User, last.User, last.pod.Name)
 		}
 	}
 	return last.User
