@@ -36,7 +36,7 @@ func (o *options) follow(ctx context.Context, isLast func(*view.Status) (bool, e
 			return false, nil
 		}
 		if failed != "" {
-			fmt.Fprintln(o.stderr, "warning: it can be read again")
+			fmt.Fprintln(o.stderr, "warning: the state can be read again")
 		}
 		wasRead, failed = true, ""
 		return isLast(status)
@@ -45,7 +45,7 @@ func (o *options) follow(ctx context.Context, isLast func(*view.Status) (bool, e
 	case err != nil && !wait.Interrupted(err):
 		return err
 	case !wasRead || failed != "":
-		return fmt.Errorf("the state cannot be read at the timeout of %s: %s", o.timeout,
+		return fmt.Errorf("the state could not be read at the end of --timeout (%s): %s", o.timeout,
 			cmp.Or(failed, "there was no answer"))
 	}
 	return nil

@@ -13,9 +13,9 @@ import (
 	"github.com/kms-health/kms-health/pkg/contract"
 )
 
-const aboutPreflight = `Tells whether a change is safe now: KMS is turned on, a key is switched, an API server is
-restarted, a node is drained, a plugin is upgraded. Each of these loses what only the
-cache of a running API server still decrypts.
+const aboutPreflight = `Shows whether a change is safe now: to turn KMS on, switch a key, restart an API server,
+drain a node, or upgrade a plugin. Each of these can lose data that only the cache of a
+running API server still has.
 
 It requests a round trip (Encrypt and Decrypt) of each plugin on each node, waits until
 every node has made it, and prints which of these hold:
@@ -24,9 +24,9 @@ every node has made it, and prints which of these hold:
   No problem              status shows none
   One KEK ID of key …     its plugins on all nodes name one key of the KMS
   Same providers          every node has the same plugins, in the same order
-  Former keys             what reporters keep of each still decrypts. A new reporter has
-                          nothing; stored-keys shows whether a former key is needed
-  Writes with it          every API server writes with one of these (KMSWriteKeyAgreed)
+  Former keys             the sample that reporters keep of each still decrypts. A new
+                          reporter has none; stored-keys shows whether a key is needed
+  Writes with it          every API server writes with that KEK ID (KMSWriteKeyAgreed)
   Reporters               they are delivered as configured, and what they need during an
                           outage is not encrypted (KMSHealthReporting)
   OpenShift's own preflight, where it fails for a new configuration
@@ -44,7 +44,7 @@ Exit codes:
   3  nothing could be read, the output could not be written, or the command line is wrong
 
 Rights: those of status, and patch of the operator resource, or of the kmshealths. Without
-that right or an operator it awaits two regular round trips: set --timeout=11m.`
+that right or an operator it waits for two regular round trips: set --timeout=11m.`
 
 func newPreflight(e environment) *cobra.Command {
 	o := newOptions(e)

@@ -27,7 +27,7 @@ AGE is that of the last check, SINCE of the state, TRIP of the last good round t
 last two by the node's clock. LOST are former keys that no longer decrypt.
 
 It evaluates the reports on the operator resources itself, so that it works while the
-operator is down. It writes nothing; with --wait, the request of preflight.
+operator is down. It writes nothing, except with --wait: the request, as preflight.
 
 A plugin is healthy; unhealthy; in error, if it does not answer; stale, if its last
 report is too old; unreadable, if its report is; or not reported yet.

@@ -21,18 +21,18 @@ and no API server, and only reads. With --etcd-servers-overrides, run it for eac
 
 A key may be deleted when no object of any cluster needs it, and no backup of etcd that you
 may restore.
-An API server goes on writing with the former key for up to 3 minutes after a rotation:
-run this when KMSWriteKeyAgreed is True with the new key, or without an operator 3 minutes
-after preflight was ready. Objects are encrypted anew when they are written: for each
-resource of the encryption config, not for Secrets alone,
+An API server may write with the former key for up to 3 minutes after a rotation: run this
+when KMSWriteKeyAgreed is True with the new key, or without an operator 3 minutes after
+preflight was ready. Objects are encrypted again when they are written. Rewrite each
+resource of the encryption config, not Secrets alone:
 
   kubectl get secrets,configmaps -A -o json | kubectl patch --type=merge -p '{}' -f -
 
 Exit codes:
-  0  everything was read; with --kek-id: no object needs it, as none needs a misspelled one
+  0  everything was read; with --kek-id: no object needs it (also if it is misspelled)
   1  with --kek-id: an object still needs it
-  2  not known: a value is not readable; with --kek-id also: KMS v1 stores no KEK ID, or
-     the ID begins or ends one in use, as a key's does its version's name or ARN
+  2  not known: a value is not readable; with --kek-id also: KMS v1 is used, which stores no
+     KEK ID, or the ID is only a part of one in use, such as a key without its version
   3  etcd could not be read, the output could not be written, or the command line is wrong
 
 Flags are etcdctl's, and so are ETCDCTL_ENDPOINTS, ETCDCTL_CACERT, ETCDCTL_CERT and ETCDCTL_KEY.

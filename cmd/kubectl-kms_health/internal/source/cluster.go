@@ -210,12 +210,12 @@ func problemsOf(reports []*request) (problems []error) {
 	return problems
 }
 
-const unreachable = "Check that the API server runs, and that it is the right one (--context). On a node without " +
-	"one: crictl ps -a --name kms; crictl logs --tail=20 CONTAINER"
+const unreachable = "Check that the API server runs, and that it is the right one (--context). If it does not run, " +
+	"on its node: crictl ps -a --name kms; crictl logs --tail=20 CONTAINER"
 
 // hints are what to do after an error.
 var hints = map[metav1.StatusReason]string{
 	metav1.StatusReasonForbidden:     "Request the rights listed by kubectl kms-health status --help",
 	metav1.StatusReasonUnauthorized:  "Log in again, or use another kubeconfig or context",
-	metav1.StatusReasonInternalError: "It cannot read what a KMS plugin that fails has encrypted; its log has more",
+	metav1.StatusReasonInternalError: "The API server may be unable to decrypt, because a KMS plugin fails; its log has more",
 }

@@ -104,7 +104,7 @@ func (p *Preflight) check(a *APIServer) {
 	default:
 		text := "each kept sample decrypts; a new reporter has none of them: see stored-keys"
 		if slices.ContainsFunc(a.Plugins, func(plugin Plugin) bool { return plugin.Requested != p.Request }) {
-			text = "no loss is known; without a request kept samples take turns"
+			text = "no loss is known; without a request each round trip tries one kept sample"
 		}
 		p.add(a, "Former keys", Healthy, "", text)
 	}
