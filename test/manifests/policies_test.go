@@ -304,7 +304,7 @@ func TestPodsOfTheNamespaceAreReportersAndNothingElse(t *testing.T) {
 		}
 	}
 
-	const folders, context = "that hold the plugins' sockets", "is not privileged"
+	const folders, context = "a pod of this namespace may not mount or create ", "is not privileged"
 	for name, c := range map[string]struct {
 		host   string
 		change func(spec, container map[string]any)
@@ -355,7 +355,7 @@ func TestPodsOfTheNamespaceAreReportersAndNothingElse(t *testing.T) {
 				c.change(spec, spec["containers"].([]any)[0].(map[string]any))
 			}
 			if c.why == folders {
-				c.why += ", and creates none, but not " + host + ":" // the message must name the folder
+				c.why += host + ":" // the message must name the folder
 			}
 			refused(t, operator, pod, c.why)
 		})
