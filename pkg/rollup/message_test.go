@@ -183,7 +183,7 @@ func TestLongKeyIDsThatDifferAreDistinguishable(t *testing.T) {
 }
 
 // maxMessage bounds a condition's message: maxLines lines and one more. A line has
-// five nodes' names at most (253 bytes each), a key (64), twice five keys where
+// nodes' names of 256 bytes and one more (253), a key (64), twice five keys where
 // plugins differ, 256 bytes of detail, and a command.
 const maxMessage = 24 * 1024
 
