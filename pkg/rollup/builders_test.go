@@ -161,6 +161,12 @@ func at(socket string, e Entry) Entry {
 	return e
 }
 
+// unmounted returns a node whose API server does not mount the folder of its plugin's socket.
+func unmounted(n Node) Node {
+	n.NotMounted = []string{"2"}
+	return n
+}
+
 // probing sets the plugins that a node's reporter probes, which may include plugins of other pods.
 func probing(n Node, keys ...string) Node {
 	n.Probed = keys

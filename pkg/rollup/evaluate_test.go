@@ -181,6 +181,8 @@ var verdicts = []struct {
 		missing, noReport},
 	{"about a socket of before, and unhealthy", []Node{listening(on("a", "2"))},
 		list{from("a", at("/old/kms-2.sock", inError("2", 5, "refused")))}, awaiting, missing, noReport},
+	{"about a folder that its API server does not mount", []Node{unmounted(on("a", "2"))}, list{by("u", from("a", fresh))},
+		awaiting, missing, noReport},
 	{"without a socket", []Node{listening(on("a", "2"))}, list{from("a", fresh)}, fine, observed, agreed},
 	{"also about a plugin of other pods", []Node{probing(on("a", "2"), "1")}, list{from("a", fresh, inError("1", 5, "x"))},
 		fine, observed, agreed},

@@ -96,6 +96,8 @@ type Node struct {
 	Sockets map[string]string
 	// Probed are keyIDs of other plugins that its reporter may report on: plugins of other pods.
 	Probed []string
+	// NotMounted are keyIDs of plugins whose sockets' folders its pod does not mount from the node, as its agent does.
+	NotMounted []string
 	// WriteKey is the key that the API server encrypts with; empty: it writes without KMS.
 	// WriteKeyNotKnown means that this is not known. WriteKeyOfSome describes what it writes otherwise; empty: nothing.
 	WriteKey         string
@@ -133,7 +135,7 @@ func (n *Node) counts(e *Entry) bool {
 	if e.Reporter == "" {
 		return !e.Changed.Before(n.PodSeen)
 	}
-	return slices.Contains(n.Writers, e.Reporter)
+	return slices.Contains(n.Writers, e.Reporter) && !slices.Contains(n.NotMounted, e.KeyID)
 }
 
 // has reports whether the node has a fault.

@@ -55,15 +55,8 @@ func FindFolders(pod *corev1.Pod, container, kubeletRoot string, plugins ...v1al
 			return nil, err
 		}
 		f, err := onNode(pod, mounts[0], folder, cmp.Or(kubeletRoot, KubeletRoot))
-		if err == nil {
-			err = cmp.Or(v1alpha1.CheckSocketFolder(folder), v1alpha1.CheckSocketFolder(f.HostPath))
-		}
-		for _, own := range []string{ownFolder, contract.StateFolder} {
-			if err == nil {
-				err = checkOwn(mounts[0].Name, f.MountPath, own)
-			}
-		}
-		if err != nil {
+		if err = cmp.Or(err, v1alpha1.CheckSocketFolder(folder), v1alpha1.CheckSocketFolder(f.HostPath),
+			checkOwn(mounts[0].Name, f.MountPath, ownFolder, contract.StateFolder)); err != nil {
 			return nil, err
 		}
 		if !slices.Contains(folders, f) {
@@ -207,13 +200,15 @@ func APIServerContainer(spec *corev1.PodSpec, name string) (*corev1.Container, e
 
 // checkOwn refuses a mount of sockets that overlaps one of the reporter's own mounts. The mount point of the inner
 // one could not be created in the outer one, which is read-only.
-func checkOwn(volume, mountPath, own string) error {
+func checkOwn(volume, mountPath string, all ...string) error {
 	a := path.Clean(mountPath)
-	if !within(a, own) && !within(own, a) {
-		return nil
+	for _, own := range all {
+		if within(a, own) || within(own, a) {
+			return fmt.Errorf("volume %q, with the sockets, is mounted at %s, which conflicts with the reporter's own "+
+				"mount at %s: mount the sockets' folder separately", volume, mountPath, own)
+		}
 	}
-	return fmt.Errorf("volume %q, with the sockets, is mounted at %s, which conflicts with the reporter's own "+
-		"mount at %s: mount the sockets' folder separately", volume, mountPath, own)
+	return nil
 }
 
 // within reports whether a clean path is a folder, or below it.

@@ -60,10 +60,9 @@ func (in *Input) Sidecar(spec *corev1.PodSpec, plugins []v1alpha1.Plugin) (map[s
 		{Name: NoTokenVolume, MountPath: tokenFolder},
 	}
 	for _, m := range mounts {
-		for _, folder := range []string{ConfigFolder, CredentialsFolder, tokenFolder, contract.StateFolder} {
-			if err := checkOwn(m.Name, m.MountPath, folder); err != nil {
-				return nil, err
-			}
+		err := checkOwn(m.Name, m.MountPath, ConfigFolder, CredentialsFolder, tokenFolder, contract.StateFolder)
+		if err != nil {
+			return nil, err
 		}
 	}
 	user := in.sidecarUser(spec)

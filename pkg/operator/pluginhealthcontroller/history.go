@@ -209,7 +209,7 @@ func (l *look) expect(n *rollup.Node) {
 			since = l.now
 		}
 		l.expected[plugin] = since
-		n.Due[key] = latest(since, latest(n.PodSeen, l.reporter)).Add(rollup.FirstReport)
+		n.Due[key] = latest(since, n.PodSeen, l.reporter).Add(rollup.FirstReport)
 	}
 }
 

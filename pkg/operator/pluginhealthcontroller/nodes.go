@@ -51,16 +51,11 @@ func (s *healthSync) observe(in *rollup.Input, resource *operatorstatus.Status) 
 	return true
 }
 
-// alive returns the pods that are on a node and have not ended permanently.
-func alive(pods []*corev1.Pod) []*corev1.Pod {
-	return slices.DeleteFunc(slices.Clone(pods), func(p *corev1.Pod) bool { return !delivery.Alive(p) })
-}
-
-// readers returns the alive pods that may read an encryption config.
+// readers returns the pods that are on a node, have not ended permanently, and may read an encryption config.
 func (s *healthSync) readers(pods []*corev1.Pod) []*corev1.Pod {
-	return slices.DeleteFunc(alive(pods), func(p *corev1.Pod) bool {
+	return slices.DeleteFunc(slices.Clone(pods), func(p *corev1.Pod) bool {
 		_, reads := delivery.RevisionOf(s.target.EncryptionConfig.Secret, &p.Spec, p.Labels)
-		return s.target.Plugins == nil && !reads
+		return !delivery.Alive(p) || s.target.Plugins == nil && !reads
 	})
 }
 
@@ -75,7 +70,9 @@ func byNode(pods []*corev1.Pod) map[string][]*corev1.Pod {
 // agents returns the nodes with a reporter of a DaemonSet.
 func agents(ours map[string][]*corev1.Pod) (nodes []string) {
 	for node, pods := range ours {
-		if slices.ContainsFunc(alive(pods), func(p *corev1.Pod) bool { return p.DeletionTimestamp == nil && isAgent(p) }) {
+		if slices.ContainsFunc(pods, func(p *corev1.Pod) bool {
+			return delivery.Alive(p) && p.DeletionTimestamp == nil && isAgent(p)
+		}) {
 			nodes = append(nodes, node)
 		}
 	}
@@ -116,6 +113,9 @@ func (s *healthSync) expect(in *rollup.Input, before map[string]nodeHistory, pod
 		if slices.ContainsFunc(ours[name], isAgent) {
 			n.Probed = probed(&s.target.State)
 		}
+		if b.reporter != nil && isAgent(b.reporter) {
+			n.NotMounted = notMounted(pod, s.target.Container, plugins)
+		}
 		n.Ready = its.Ready
 		look.complete(&n, b, ours[name])
 		s.attendance[name] = look.nodeHistory
@@ -137,14 +137,10 @@ func (s *healthSync) expectHosts(in *rollup.Input, before map[string]nodeHistory
 		if !s.selects(its) && !slices.Contains(with, its.Name) {
 			continue
 		}
-		n := rollup.Node{Name: its.Name, Ready: its.Ready, WriteKeyNotKnown: true}
-		if s.target.Plugins != nil {
-			expectPlugins(&n, s.target.Plugins)
-		} else if s.target.SetsKnown {
-			expectPlugins(&n, s.target.State.Live)
-		}
-		look := s.lookAt(its.Name, before, in, resource)
 		host := &corev1.Pod{Spec: corev1.PodSpec{NodeName: its.Name}}
+		n, _ := uses(s.target, host)
+		n.Ready, n.WriteKeyNotKnown = its.Ready, true
+		look := s.lookAt(its.Name, before, in, resource)
 		look.complete(&n, &beside{tool: s.target.Tool, pod: host, reporter: newest(ours[its.Name])}, ours[its.Name])
 		s.attendance[its.Name] = look.nodeHistory
 		in.Nodes = append(in.Nodes, n)
@@ -251,6 +247,17 @@ func probed(state *delivery.State) (keys []string) {
 	return keys
 }
 
+// notMounted returns the keyIDs of the plugins whose sockets' folders a container does not mount from its node. Agents
+// mount them from the node.
+func notMounted(pod *corev1.Pod, container string, plugins []v1alpha1.Plugin) (keys []string) {
+	for _, p := range plugins {
+		if folders, err := objects.FindFolders(pod, container, "", p); err != nil || !objects.OnHost(folders) {
+			keys = append(keys, p.KeyID)
+		}
+	}
+	return keys
+}
+
 // configuredKey returns the write key of the current configuration, and whether it is known to have none.
 func configuredKey(t *delivery.Snapshot) (key string, none bool) {
 	if !t.LiveKnown {
@@ -270,9 +277,4 @@ func loaded(t *delivery.Snapshot, pod *corev1.Pod, revision string) bool {
 		!slices.Contains(t.State.NotLoaded, delivery.ContainerStatus(pod, t.Container).ContainerID)
 }
 
-func latest(a, b time.Time) time.Time {
-	if a.After(b) {
-		return a
-	}
-	return b
-}
+func latest(all ...time.Time) time.Time { return slices.MaxFunc(all, time.Time.Compare) }

@@ -147,3 +147,39 @@ func TestOfTwoReportersOnANodeTheNewerCounts(t *testing.T) {
 		}
 	}
 }
+
+// An agent mounts a folder of its node, whatever the API server there mounts.
+func TestAgentsReportCountsWhereTheAPIServerMountsTheFolder(t *testing.T) {
+	const folder, socket = "/var/run/kmsplugin", "/var/run/kmsplugin/kms-2.sock"
+	onNode := corev1.VolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: folder}}
+	ofPod := corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}
+	agent := pod("a", named("agent"), func(p *corev1.Pod) {
+		p.Labels = map[string]string{contract.ModeLabel: string(v1alpha1.ModeDaemonSet)}
+	})
+	companion := pod("a", named("companion"), aged(time.Minute))
+	for name, tt := range map[string]struct {
+		at       string
+		volume   corev1.VolumeSource
+		reporter []*corev1.Pod
+		want     []string
+	}{
+		"the folder":              {folder, onNode, []*corev1.Pod{agent}, nil},
+		"a folder above":          {"/var/run", onNode, []*corev1.Pod{agent}, nil},
+		"the socket alone":        {socket, onNode, []*corev1.Pod{agent}, []string{"2"}},
+		"another folder":          {"/var/run/kms", onNode, []*corev1.Pod{agent}, []string{"2"}},
+		"a volume of the pod":     {folder, ofPod, []*corev1.Pod{agent}, []string{"2"}},
+		"the same, and companion": {folder, ofPod, []*corev1.Pod{agent, companion}, nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			server := pod("a")
+			server.Spec.Volumes = []corev1.Volume{{Name: "sockets", VolumeSource: tt.volume}}
+			server.Spec.Containers[0].VolumeMounts[0].MountPath = tt.at
+			var in rollup.Input
+			syncingOf(withKeys("2"), abc).expect(&in, nil, byNode([]*corev1.Pod{server}), byNode(tt.reporter),
+				&operatorstatus.Status{})
+			if d := cmp.Diff(tt.want, in.Nodes[0].NotMounted); d != "" {
+				t.Error(d)
+			}
+		})
+	}
+}
