@@ -285,15 +285,16 @@ func (b *beside) starts() string {
 	return strings.Join(text, " ")
 }
 
-// unencrypted reports whether the pod's container runs kube-apiserver itself, without an encryption config: no flag
-// for it, and none for a file that may have it.
+// unencrypted reports whether the pod's container runs kube-apiserver, itself or by the runner of Kubernetes' images,
+// without an encryption config: no flag for it, and none for a file that may have it.
 func (b *beside) unencrypted() bool {
 	for _, c := range b.pod.Spec.Containers {
 		line := slices.Concat(c.Command, c.Args)
-		if c.Name != b.served || len(line) == 0 || path.Base(line[0]) != "kube-apiserver" {
+		at := slices.IndexFunc(line, func(word string) bool { return path.Base(word) == "kube-apiserver" })
+		if c.Name != b.served || at < 0 || at > 0 && path.Base(line[0]) != "go-runner" {
 			continue
 		}
-		return !slices.ContainsFunc(line[1:], func(argument string) bool {
+		return !slices.ContainsFunc(line[at+1:], func(argument string) bool {
 			name, _, _ := strings.Cut(strings.TrimLeft(argument, "-"), "=")
 			return slices.Contains([]string{"encryption-provider-config", "config", "openshift-config"},
 				strings.ReplaceAll(name, "_", "-"))

@@ -343,6 +343,8 @@ func TestAPIServerThatDoesNotEncrypt(t *testing.T) {
 		"without it":                    {[]string{"/usr/local/bin/kube-apiserver", "--etcd-servers=x", "--encryption-provider-config-automatic-reload"}, true},
 		"a file of flags":               {[]string{"kube-apiserver", "--openshift-config=x"}, false},
 		"another file of flags":         {[]string{"kube-apiserver", "--config", "x"}, false},
+		"by Kubernetes' runner":         {[]string{"/go-runner", "--log-file=x", "/usr/local/bin/kube-apiserver", "--etcd-servers=x"}, true},
+		"by it, with the flag":          {[]string{"/go-runner", "kube-apiserver", "--encryption-provider-config=x"}, false},
 		"a shell":                       {[]string{"/bin/sh", "-c", "exec kube-apiserver"}, false},
 		"another program":               {[]string{"hyperkube", "kube-apiserver"}, false},
 		"the image's own command":       {nil, false},
