@@ -176,8 +176,9 @@ func SocketFolder(endpoint string) string {
 	return path.Dir(CleanSocket(address))
 }
 
-// sharedFolders hold more than sockets: a reporter's pod that mounts one would see other secrets of its node.
-var sharedFolders = []string{"/", "/etc", "/run", "/tmp", "/var", "/var/lib", "/var/run"}
+// sharedFolders hold more than sockets: a reporter's pod that mounts one would see secrets, as an API server's keys.
+var sharedFolders = []string{"/", "/etc", "/etc/kubernetes", "/etc/kubernetes/pki", "/run", "/srv/kubernetes",
+	"/srv/kubernetes/kube-apiserver", "/tmp", "/var", "/var/lib", "/var/run"}
 
 // CheckSocketFolder returns why a reporter's own pod does not mount a folder of sockets; nil if it does.
 func CheckSocketFolder(folder string) error {
