@@ -174,8 +174,8 @@ func SocketMounts(spec *corev1.PodSpec, container string, plugins ...v1alpha1.Pl
 		}
 		switch {
 		case mount == nil:
-			return nil, fmt.Errorf("container %q mounts no volume at %s or above it, where the socket of %s is",
-				c.Name, folder, p.Endpoint)
+			return nil, fmt.Errorf("container %q mounts no volume at %s or above it, where the socket of %s is: a mount of "+
+				"the socket alone keeps that of one process", c.Name, folder, p.Endpoint)
 		case mount.SubPathExpr != "":
 			return nil, fmt.Errorf("container %q mounts volume %q by a subPathExpr, which cannot be followed from another "+
 				"container: mount the sockets' folder by subPath, or whole", c.Name, mount.Name)
