@@ -33,6 +33,9 @@ var backoff = wait.Backoff{Duration: 250 * time.Millisecond, Cap: 4 * time.Secon
 // unserved is an additional wait before a kind is listed again that is not served: its CRD may be created later.
 const unserved = 30 * time.Second
 
+// pageSize is how many Nodes are listed at a time: a list takes nine times the memory of its JSON until it is stored.
+const pageSize = 250
+
 // listTimeout bounds a list that etcd must answer. A Relist must not wait for an API server whose etcd does not
 // answer.
 const listTimeout = 10 * time.Second
@@ -107,10 +110,13 @@ func (s *Informer[T]) Run(ctx context.Context) {
 		s.mu.Lock()
 		s.relist = stop
 		s.mu.Unlock()
-		cache.NewReflectorWithOptions(
+		reflector := cache.NewReflectorWithOptions(
 			listsFirst{&cache.ListWatch{ListWithContextFunc: s.list, WatchFuncWithContext: s.watch}},
-			&unstructured.Unstructured{}, store[T]{s}, cache.ReflectorOptions{Backoff: &backoff},
-		).RunWithContext(klog.NewContext(following, logr.Discard())) // it would log each error; observe logs changes
+			&unstructured.Unstructured{}, store[T]{s}, cache.ReflectorOptions{Backoff: &backoff})
+		if s.selection.Resource == Nodes {
+			reflector.WatchListPageSize = pageSize
+		}
+		reflector.RunWithContext(klog.NewContext(following, logr.Discard())) // it would log each error; observe logs changes
 		stop()
 	}
 }
@@ -152,7 +158,17 @@ func (s *Informer[T]) list(ctx context.Context, o metav1.ListOptions) (runtime.O
 		request, cancel = context.WithTimeout(ctx, listTimeout)
 		defer cancel()
 	}
+	paged := s.selection.Resource == Nodes && o.Limit > 0 // 0: all at once, since a page has expired
+	if paged {
+		o.ResourceVersion = "" // for version 0 an API server ignores the limit
+	}
 	list, err := s.resource.List(request, o)
+	for i := 0; paged && err == nil && i < len(list.Items); i++ { // images are most of a Node
+		conditions, _, _ := unstructured.NestedFieldNoCopy(list.Items[i].Object, "status", "conditions")
+		list.Items[i].Object["status"] = map[string]any{"conditions": conditions}
+		list.Items[i].SetManagedFields(nil)
+		list.Items[i].SetAnnotations(nil)
+	}
 	if s.observe(ctx, err); err == nil && !fromEtcd.IsZero() {
 		s.mu.Lock()
 		s.fromEtcd, s.listed = time.Time{}, fromEtcd
