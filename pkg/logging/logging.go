@@ -16,10 +16,12 @@ import (
 	"io"
 	"math"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"sync/atomic"
 	"time"
+	"unicode"
 
 	"google.golang.org/grpc/grpclog"
 	"k8s.io/klog/v2"
@@ -100,6 +102,13 @@ func (q *Queue) Flush(limit time.Duration) {
 		<-ctx.Done()
 	case <-ctx.Done():
 	}
+}
+
+// Cause is what two errors have in common that differ in numbers, ports, times or IDs alone: the words without a digit.
+func Cause(text string) string {
+	words := strings.FieldsFunc(text, func(r rune) bool { return !unicode.IsLetter(r) && !unicode.IsDigit(r) })
+	words = slices.DeleteFunc(words, func(word string) bool { return strings.ContainsFunc(word, unicode.IsDigit) })
+	return strings.Join(words, " ")
 }
 
 // unquote undoes what strconv.Quote does to quotes and backslashes: klog quotes values itself.

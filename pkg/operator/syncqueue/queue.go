@@ -12,6 +12,8 @@ import (
 	"k8s.io/client-go/util/workqueue"
 	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
+
+	"github.com/kms-health/kms-health/pkg/logging"
 )
 
 const (
@@ -36,7 +38,7 @@ type Queue struct {
 }
 
 type failure struct {
-	text  string
+	cause string
 	until time.Time // the time of the next attempt
 }
 
@@ -65,18 +67,20 @@ func (q *Queue) Observe(name string, err error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	before, failed := q.failures[name]
+	cause := logging.Cause(fmt.Sprint(err))
 	switch {
 	case err == nil && failed:
 		klog.InfoSDepth(1, "Recovered: "+q.what, "name", name)
-		q.forget(name)
+		delete(q.failures, name)
+		q.limiter.Forget(name)
 		return
 	case err == nil:
 		return
-	case before.text != err.Error():
+	case !failed || before.cause != cause:
 		klog.ErrorSDepth(1, err, "Failed to "+q.what+", retrying", "name", name)
 	}
 	delay := q.limiter.When(name)
-	q.failures[name] = failure{err.Error(), q.clock.Now().Add(delay)}
+	q.failures[name] = failure{cause, q.clock.Now().Add(delay)}
 	q.AddAfter(name, delay)
 }
 
@@ -84,10 +88,6 @@ func (q *Queue) Observe(name string, err error) {
 func (q *Queue) Forget(name string) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	q.forget(name)
-}
-
-func (q *Queue) forget(name string) {
 	delete(q.failures, name)
 	q.limiter.Forget(name)
 }

@@ -2,20 +2,26 @@ package syncqueue
 
 import (
 	"context"
-	"errors"
+	"fmt"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/go-logr/logr/funcr"
+	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
 )
 
+// A line in the log for each try would be thousands a day: an error may have a port, a time or an ID.
 func TestWhatFailedComesBackUntilItSucceeds(t *testing.T) {
+	defer klog.CaptureState().Restore()
+	lines := 0
+	klog.SetLogger(funcr.New(func(_, _ string) { lines++ }, funcr.Options{}))
 	synctest.Test(t, func(t *testing.T) {
 		q := New(clock.RealClock{}, "try")
 		defer q.ShutDown()
 		for wait := FirstRetry; wait < 4*LastRetry; wait *= 2 {
-			q.Observe("a", errors.New("failed"))
+			q.Observe("a", fmt.Errorf("certificate has expired: current time %s is after 2026", time.Now()))
 			if left := q.Left("a"); left != min(wait, LastRetry) {
 				t.Fatalf("got %s left, want %s", left, min(wait, LastRetry))
 			}
@@ -25,8 +31,8 @@ func TestWhatFailedComesBackUntilItSucceeds(t *testing.T) {
 			q.Done("a")
 		}
 		q.Observe("a", nil)
-		if left := q.Left("a"); left != 0 || q.Len() != 0 {
-			t.Errorf("after a success: %s left, %d in the queue", left, q.Len())
+		if left := q.Left("a"); left != 0 || q.Len() != 0 || lines != 2 {
+			t.Errorf("after a success: %s left, %d in the queue, %d lines in the log", left, q.Len(), lines)
 		}
 	})
 }

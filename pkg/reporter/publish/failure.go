@@ -11,7 +11,6 @@ import (
 	"strconv"
 	"strings"
 	"time"
-	"unicode"
 
 	"github.com/kms-health/kms-health/pkg/contract"
 )
@@ -43,12 +42,6 @@ const (
 	Unexpected  Kind = "unexpected"   // any other response
 )
 
-// Kinds are all of them.
-var Kinds = []Kind{
-	Success, BadCredentials, Unreachable, TLSFailed, TimedOut, Unauthorized, Forbidden, NoResource, NoObject, Conflict,
-	Invalid, AtomicList, NoNodeName, Throttled, ServerError, Unexpected,
-}
-
 // failure is the error of a write.
 type failure struct {
 	kind Kind
@@ -66,14 +59,6 @@ func (f *failure) Error() string {
 		return f.text
 	}
 	return contract.CleanDetail(f.err.Error())
-}
-
-// cause is the kind and the words without a digit. It is equal for failures that differ in numbers, ports,
-// times or IDs alone.
-func (f *failure) cause() string {
-	words := strings.FieldsFunc(f.Error(), func(r rune) bool { return !unicode.IsLetter(r) && !unicode.IsDigit(r) })
-	words = slices.DeleteFunc(words, func(word string) bool { return strings.ContainsFunc(word, unicode.IsDigit) })
-	return string(f.kind) + " " + strings.Join(words, " ")
 }
 
 // transient reports whether a failure of this kind is expected to end soon without

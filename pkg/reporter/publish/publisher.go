@@ -91,7 +91,7 @@ func (p *Publisher) Offer(entries []contract.Entry) {
 func (p *Publisher) Run(ctx context.Context) {
 	defer p.credentials.close()
 	defer p.metrics.Delete(contract.MetricLastWrite, "", "") // nothing more is written there
-	defer p.hideCertificate()
+	defer p.showCertificate(nil)
 	// Counted for each kind since the last success: alternating kinds back off too, and
 	// after a new kind (an API server that starts sends 403 and 404 for a short time) the
 	// retry comes soon.
@@ -191,21 +191,16 @@ func (p *Publisher) attempt(ctx context.Context, entries []contract.Entry) *fail
 	return failed
 }
 
-// showCertificate sets the metrics of the client certificate, which the owner of a sidecar renews.
+// showCertificate sets the metrics of the client certificate, which the owner of a sidecar renews, or deletes them.
 func (p *Publisher) showCertificate(client []tls.Certificate) {
 	if len(client) == 0 {
-		p.hideCertificate()
+		p.metrics.Delete(contract.MetricCertificateBegin, "", "")
+		p.metrics.Delete(contract.MetricCertificateEnd, "", "")
 		return
 	}
 	p.metrics.SetTime(contract.MetricCertificateBegin, client[0].Leaf.NotBefore)
 	p.metrics.SetTime(contract.MetricCertificateEnd, client[0].Leaf.NotAfter)
 }
 
-func (p *Publisher) hideCertificate() {
-	p.metrics.Delete(contract.MetricCertificateBegin, "", "")
-	p.metrics.Delete(contract.MetricCertificateEnd, "", "")
-}
-
-// LastError is why the last write failed; empty when it succeeded, and before the first. It may
-// be called from any goroutine.
+// LastError is why the last write failed; empty: it did not, or there was none. Any goroutine may call it.
 func (p *Publisher) LastError() string { return *cmp.Or(p.lastError.Load(), new("")) }

@@ -5,6 +5,8 @@ import (
 	"time"
 
 	"k8s.io/klog/v2"
+
+	"github.com/kms-health/kms-health/pkg/logging"
 )
 
 const (
@@ -49,7 +51,7 @@ func (l *writeLog) write(failed *failure, final bool, now time.Time) {
 		clear(l.causes)
 		return
 	}
-	cause := failed.cause()
+	cause := string(failed.kind) + " " + logging.Cause(failed.Error())
 	if at, logged := l.causes[cause]; logged && now.Sub(at) < causePeriod || !l.allow(string(failed.kind), now) {
 		return
 	}
