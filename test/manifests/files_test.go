@@ -187,15 +187,15 @@ func TestPoliciesOfAPlainControlPlaneHaveNoNamespaceByAnyKustomize(t *testing.T)
 			}
 			policies := 0
 			for _, o := range objects {
-				if o.GroupVersionKind().Group != "admissionregistration.k8s.io" {
+				if !slices.Contains([]string{"admissionregistration.k8s.io", "flowcontrol.apiserver.k8s.io"}, o.GroupVersionKind().Group) {
 					continue
 				}
 				if policies++; o.GetNamespace() != "" {
 					t.Errorf("%s %s is in namespace %s", o.GetKind(), o.GetName(), o.GetNamespace())
 				}
 			}
-			if policies < 10 {
-				t.Errorf("%d policies and bindings", policies)
+			if policies < 11 {
+				t.Errorf("%d policies, bindings and flow schemas", policies)
 			}
 		})
 	}

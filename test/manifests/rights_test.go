@@ -9,6 +9,7 @@ import (
 
 	authorizationv1 "k8s.io/api/authorization/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/rest"
 
 	"github.com/kms-health/kms-health/test/harness/controlplane"
 	"github.com/kms-health/kms-health/test/manifests/install"
@@ -242,4 +243,42 @@ func (q question) review(overlay, verb string) *authorizationv1.SubjectAccessRev
 		Namespace: q.namespace, Verb: verb, Group: group, Resource: resource, Subresource: subresource, Name: q.name,
 	}
 	return &authorizationv1.SubjectAccessReview{Spec: spec}
+}
+
+// Other ServiceAccounts share a priority level, in which those that list much keep a report waiting for longer than a
+// write may take.
+func TestRequestsAreNotQueuedWithThoseOfOtherServiceAccounts(t *testing.T) {
+	for _, s := range []*cluster{openshift, plain} {
+		schema, err := s.kube.FlowcontrolV1().FlowSchemas().Get(t.Context(), "kms-health", metav1.GetOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		home := install.Namespace(s.overlay)
+		for user, want := range map[string]bool{
+			"system:serviceaccount:" + home + ":" + install.ServiceAccount: true, "system:kms-health-reporter": true,
+			"system:serviceaccount:" + home + ":kms-health-reporter-kube-apiserver": true, "system:serviceaccount:default:other": false,
+		} {
+			config := s.RESTConfig()
+			config.Impersonate = rest.ImpersonationConfig{UserName: user, Groups: []string{"system:authenticated"}}
+			if namespace, is := strings.CutPrefix(user, "system:serviceaccount:"); is {
+				namespace, _, _ = strings.Cut(namespace, ":")
+				config.Impersonate.Groups = append(config.Impersonate.Groups, "system:serviceaccounts", "system:serviceaccounts:"+namespace)
+			}
+			eventually(t, "flow schema of "+user+" on "+s.overlay, func() error {
+				client, err := rest.HTTPClientFor(config)
+				if err != nil {
+					return err
+				}
+				answer, err := client.Get(s.URL() + "/api/v1/nodes")
+				if err != nil {
+					return err
+				}
+				defer answer.Body.Close()
+				if got := answer.Header.Get("X-Kubernetes-Pf-Flowschema-Uid"); (got == string(schema.UID)) != want {
+					return fmt.Errorf("%s, that of kms-health is %s", got, schema.UID)
+				}
+				return nil
+			})
+		}
+	}
 }
