@@ -35,6 +35,7 @@ func TestIdentitiesMayChangeTheirConditionsOfKMSHealthAndNothingElse(t *testing.
 	s.tryAll(t, who, []action{
 		{"own condition", s.condition(t, "node-a"), all(ok)},
 		{"own condition, message of 32769 bytes", under(manager, condition(contract.ConditionType("node-a"), strings.Repeat("x", 32769))), all(byPolicy)},
+		{"own condition, owned by an update", managedBy(manager, s.change(t, "replace", fmt.Sprintf("/status/conditions/%d/message", ofNodeA), "[1]")), all(byPolicy)},
 		{"own condition removed", removal(manager, ofNodeA), all(ok)},
 		{"another node's condition, under own manager", under(manager, condition(contract.ConditionType("node-b"), "[]")), all(byPolicy)},
 		{"another node's condition, under its manager", s.condition(t, "node-b"), onlyBound},

@@ -69,6 +69,7 @@ func (s operatorResource) operatorActions(t *testing.T) []action {
 	actions = append(actions, []action{
 		{"all own conditions", under(operatorManager, own...), all(ok)},
 		{"own condition, under another manager", under("x", own[0]), all(byPolicy)},
+		{"own condition, owned by an update", managedBy(operatorManager, s.change(t, "add", "/status/conditions/-", own[0])), all(byPolicy)},
 		{"own condition, under a reporter's manager", under(contract.ConditionManager("node-a"), own[0], s.baselineCondition(ofNodeA)), all(byPolicy)},
 		{"condition KMSHealthOtherDegraded", under(operatorManager, condition("KMSHealthOtherDegraded", "x")), all(byPolicy)},
 		{"condition KmsHealthReportsDegraded", under(operatorManager, condition("KmsHealthReportsDegraded", "x")), all(byPolicy)},

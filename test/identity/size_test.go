@@ -154,8 +154,7 @@ func TestReporterOfANodeWithALongName(t *testing.T) {
 	s := operatorResources[0]
 	who := reporters(t, s)
 	node := strings.Repeat("long.", 25) + "example.com"
-	bound := as(t, "bound to it", bound(t, node))
-	for _, reporter := range []*caller{bound, who[1], who[2]} {
+	for _, reporter := range []*caller{as(t, "bound to it", bound(t, node)), who[1], who[2]} {
 		if got := reporter.do(t, s.condition(t, node)); got.code != http.StatusOK {
 			t.Errorf("%s: condition: %d %.300s", reporter.name, got.code, got.message)
 		}
@@ -166,5 +165,13 @@ func TestReporterOfANodeWithALongName(t *testing.T) {
 	}
 	if got := who[0].do(t, s.condition(t, node)); got.outcome() != byPolicy {
 		t.Errorf("%s: its condition: %d %.300s", who[0].name, got.code, got.message)
+	}
+	for _, length := range []int{91, 107} { // its manager is not cut, so no other may look like it
+		node := strings.Repeat("n", length)
+		manager := contract.ConditionManager(node + strings.Repeat("n", 20))
+		own := s.apply(t, manager, fields{"conditions": []any{condition(contract.ConditionType(node), "[]")}})
+		if got := as(t, "bound to it", bound(t, node)).do(t, own); got.outcome() != byPolicy {
+			t.Errorf("a node's name of %d bytes: its condition under a cut manager: %d %.300s", length, got.code, got.message)
+		}
 	}
 }

@@ -76,6 +76,7 @@ func (s operatorResource) statusActions(t *testing.T) []action {
 		{"own condition, under the operator's manager", under("kms-health-operator", condition(own, "[]")), all(byPolicy)},
 		{"own condition, under another node's manager", under(contract.ConditionManager("node-b"), condition(own, "[1]"), s.baselineCondition(ofNodeB)), all(byPolicy)},
 		{"own condition, no manager named", s.merge(t, s.status(), conditionsWith(with("message", "[1]"))), all(byPolicy)},
+		{"own condition, owned by an update", merge(s.status(), conditionsWith(with("message", "[1]"))), all(byPolicy)},
 		{"own condition removed", change("remove", at(ofNodeA), nil), all(ok)},
 		{"another node's condition, under own manager", apply(condition(other, "[]")), all(byPolicy)},
 		{"another node's condition, under its manager", s.condition(t, "node-b"), onlyBound},
