@@ -25,6 +25,7 @@ const (
 	// maxFieldManager is the API server's bound on a field manager's name, in
 	// bytes (k8s.io/apimachinery/pkg/apis/meta/v1/validation).
 	maxFieldManager = 128
+	cutFieldManager = maxFieldManager - 17 // of a longer name, before a "-" and 16 digits
 )
 
 // ConditionType returns the type of the condition that the reporter on a node
@@ -59,8 +60,13 @@ func ConditionManager(node string) string {
 		return name
 	}
 	sum := sha256.Sum256([]byte(name))
-	suffix := fmt.Sprintf("-%x", sum[:8])
-	return name[:maxFieldManager-len(suffix)] + suffix
+	return fmt.Sprintf("%s-%x", name[:cutFieldManager], sum[:8])
+}
+
+// WritesFor reports whether a manager may be that of a node's condition. Of one that was cut the policy sees the start.
+func WritesFor(manager, node string) bool {
+	return manager == ConditionManager(node) || len(manager) == maxFieldManager &&
+		strings.HasPrefix(fieldManagerPrefix+node, manager[:cutFieldManager])
 }
 
 // NativeManager is the field manager of OpenShift's own reporter on a node.

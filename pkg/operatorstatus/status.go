@@ -181,10 +181,9 @@ func (r *Status) Sign(o *unstructured.Unstructured) *Status {
 		at, _ := time.Parse(time.RFC3339, e.text("time"))
 		owned, _ := e["fieldsV1"].(map[string]any)
 		for key := range below(owned, "status", "conditions") {
-			if conditionType, ok := keyField(key, "type"); ok {
-				if node, ok := contract.NodeOf(conditionType); ok {
-					r.note(FormCondition, node, e.text("manager"), contract.ConditionManager(node), at)
-				}
+			conditionType, found := keyField(key, "type")
+			if node, is := contract.NodeOf(conditionType); found && is {
+				r.note(FormCondition, node, e.text("manager"), contract.ConditionManager(node), at)
 			}
 		}
 		for _, path := range encryptionStatuses {
@@ -207,7 +206,7 @@ func (r *Status) note(form Form, node, manager, own string, at time.Time) {
 	}
 	if isOwn && !report.Own || isOwn == report.Own && (report.Writer == "" || at.After(report.Written)) {
 		report.Writer, report.Written, report.Own = manager, at, isOwn
-		report.Ours = isOwn && form == FormCondition
+		report.Ours = form == FormCondition && contract.WritesFor(manager, node)
 	}
 }
 

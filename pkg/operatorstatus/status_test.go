@@ -214,6 +214,18 @@ var writerCases = []struct {
 		"a long name", longNode, managedBy(contract.ConditionManager(longNode), early, ofNode(longNode)), true,
 		contract.ConditionManager(longNode), timeOf(early),
 	},
+	{ // the admission policy sees its beginning only
+		"a long name, with a hash of another", longNode, managedBy(contract.ConditionManager(longNode+"x"), early, ofNode(longNode)), true,
+		contract.ConditionManager(longNode + "x"), timeOf(early),
+	},
+	{
+		"a name that need not be cut", longNode[:100], managedBy(contract.ConditionManager(longNode), early, ofNode(longNode[:100])), true,
+		contract.ConditionManager(longNode), timeOf(early),
+	},
+	{
+		"a long name, of another node", "b" + longNode, managedBy(contract.ConditionManager(longNode), early, ofNode("b"+longNode)), false,
+		contract.ConditionManager(longNode), timeOf(early),
+	},
 	{
 		"ours of another node", "a", managedBy("kms-health-reporter-b", early, ofNode("a")), false,
 		"kms-health-reporter-b", timeOf(early),
