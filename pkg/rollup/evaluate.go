@@ -124,7 +124,7 @@ func (e *evaluation) node(n *Node, rows []Row) {
 	for i := range rows {
 		row := &rows[i]
 		if row.Unexpected {
-			if !slices.Contains(n.Probed, row.KeyID) {
+			if row.Unasked {
 				others = append(others, keyName(row.KeyID))
 			}
 			continue

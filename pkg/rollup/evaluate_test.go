@@ -414,6 +414,21 @@ func TestAgreementIsJSONInTheMessage(t *testing.T) {
 	}
 }
 
+// Whoever writes a report chooses its node and its keys.
+func TestRowsOfOtherNodesAndPluginsAreKnownAsSuch(t *testing.T) {
+	got := Evaluate(&Input{Now: now, Wall: now, Nodes: []Node{probing(on("a", "2"), "1")}, Reports: list{
+		from("a", healthy("2", 5), healthy("1", 5), healthy("3", 5)), from("other", healthy("2", 5))}})
+	var unasked []string
+	for _, r := range got.Rows {
+		if r.Unasked {
+			unasked = append(unasked, r.Node+" "+r.KeyID)
+		}
+	}
+	if want := []string{"a 3", "other 2"}; !slices.Equal(unasked, want) {
+		t.Errorf("%v, want %v", unasked, want)
+	}
+}
+
 // Such a provider's health is unknown, so the verdict is neither healthy nor unhealthy.
 func TestAProviderThatCannotBeProbedIsNotHealthy(t *testing.T) {
 	notProbed := []Finding{{Reason: contract.ProviderNotProbed,

@@ -35,6 +35,7 @@ type Row struct {
 	State      State
 	Entry           // the last one; if Missing only with a KeyID, if known; if Unreadable only with a Detail
 	Unexpected bool // the node's pod has no such plugin
+	Unasked    bool // the node need not report, or none of its pods that a reporter may report on has such a plugin
 	// TypedHealthy means that a fresh typed report says healthy. It outweighs a stale report that does not.
 	TypedHealthy bool
 }
@@ -90,8 +91,9 @@ func (e *evaluation) reportRows(r *Report, node *Node) (rows []Row) {
 		}
 		row := Row{Node: r.Node, Entry: *entry, State: Stale}
 		row.Unexpected = node != nil && node.Keys != nil && !slices.Contains(node.Keys, entry.KeyID)
-		expected, until := node != nil && !row.Unexpected, entry.FreshUntil()
-		if e.before(until) || expected && e.unconfirmed(until) {
+		row.Unasked = node == nil || row.Unexpected && !slices.Contains(node.Probed, entry.KeyID)
+		until := entry.FreshUntil()
+		if e.before(until) || node != nil && !row.Unexpected && e.unconfirmed(until) {
 			row.State = State(entry.Status)
 		}
 		rows = append(rows, row)

@@ -70,19 +70,26 @@ func (m *metrics) Describe(chan<- *prometheus.Desc) {}
 func (m *metrics) Collect(ch chan<- prometheus.Metric) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	sent := sets.New[string]() // a registry rejects all where two series are equal
 	gauge := func(d *prometheus.Desc, value float64, labels ...string) {
-		ch <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, value, labels...)
+		if series := fmt.Sprintf("%p %q", d, labels); !sent.Has(series) {
+			sent.Insert(series)
+			ch <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, value, labels...)
+		}
 	}
 	one := map[bool]float64{true: 1}
 	for target, r := range m.results {
 		for i := range r.Rows {
 			row := &r.Rows[i]
+			if row.Unasked { // a writer of reports can choose any text, and each would be a series
+				continue
+			}
 			for _, s := range rollup.States {
 				gauge(statusDesc, one[s == row.State], target, row.Node, row.KeyID, string(s))
 			}
 			if row.State.Unhealthy() && row.Reason != "" {
 				reason := string(row.Reason)
-				if !row.Reason.Known() { // a writer of reports can choose any text, and each would be a series
+				if !row.Reason.Known() { // as above
 					reason = "Other"
 				}
 				gauge(reasonDesc, 1, target, row.Node, row.KeyID, reason)
@@ -94,24 +101,16 @@ func (m *metrics) Collect(ch chan<- prometheus.Metric) {
 			if row.KEKID != "" {
 				gauge(keyDesc, 1, target, row.Node, row.KeyID, contract.CleanDetail(row.KEKID), keyIDHash(row.KEKID))
 			}
-			lost := sets.New[string]() // two of one text would be equal series, which a registry rejects
 			for _, kekID := range row.Lost {
-				lost.Insert(contract.CleanDetail(kekID))
-			}
-			for kekID := range lost {
-				gauge(lostDesc, 1, target, row.Node, row.KeyID, kekID)
+				gauge(lostDesc, 1, target, row.Node, row.KeyID, contract.CleanDetail(kekID))
 			}
 		}
 		if r.KEKID != "" {
 			gauge(writeKeyDesc, 1, target, r.KeyID, contract.CleanDetail(r.KEKID), keyIDHash(r.KEKID))
 		}
-		seen := map[[4]string]bool{} // two containers of a node, for example: a registry rejects equal series
 		for condition, findings := range r.Findings {
-			for _, f := range findings {
-				if subject := [4]string{condition, f.Reason, f.Node, f.Key}; !seen[subject] {
-					seen[subject] = true
-					gauge(findingDesc, 1, append([]string{target}, subject[:]...)...)
-				}
+			for _, f := range findings { // two containers of a node, for example
+				gauge(findingDesc, 1, target, condition, f.Reason, f.Node, f.Key)
 			}
 		}
 		for _, c := range r.Conditions {
