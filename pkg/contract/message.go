@@ -130,28 +130,22 @@ func Marshal(v any) string {
 // its writer does.
 func wholeSeconds(d time.Duration) int64 { return int64((max(0, d) + time.Second - 1) / time.Second) }
 
-// CleanDetail makes a text fit to be a detail: valid UTF-8, trimmed, at most MaxDetail
-// bytes, with a space in place of each character that is not text: see notText.
+// CleanDetail makes a text fit to be a detail: Clean, trimmed, at most MaxDetail bytes.
 func CleanDetail(s string) string {
-	// Bound the work before looking at every rune: a plugin chooses this text.
-	if len(s) > 4*MaxDetail {
-		s = s[:4*MaxDetail]
-	}
-	s = strings.Map(func(r rune) rune {
-		if notText(r) {
+	s = s[:min(len(s), 4*MaxDetail)]                                  // a bound for the work: a plugin chooses this text
+	return strings.Clone(Cut(strings.TrimSpace(Clean(s)), MaxDetail)) // so that the long text can be freed
+}
+
+// Clean makes external text a line that is safe to print: valid UTF-8, with a space for each control, line break,
+// character that turns the direction of text, byte order mark, and noncharacter, which not every parser accepts.
+func Clean(s string) string {
+	return strings.Map(func(r rune) rune {
+		if unicode.IsControl(r) || unicode.In(r, unicode.Bidi_Control, unicode.Noncharacter_Code_Point) ||
+			r == '\u2028' || r == '\u2029' || r == '\uFEFF' {
 			return ' '
 		}
 		return r
 	}, strings.ToValidUTF8(s, "\uFFFD"))
-	return strings.Clone(Cut(strings.TrimSpace(s), MaxDetail)) // so that the long text can be freed
-}
-
-// notText reports whether a character has no place in a line of text: controls, line
-// breaks, those that turn the direction of text, the byte order mark, and Unicode's 66
-// noncharacters, which not every parser accepts.
-func notText(r rune) bool {
-	return unicode.IsControl(r) || unicode.Is(unicode.Bidi_Control, r) || unicode.Is(unicode.Noncharacter_Code_Point, r) ||
-		r == '\u2028' || r == '\u2029' || r == '\uFEFF'
 }
 
 // Cut shortens s to at most limit bytes, at a rune, and marks that it did.

@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"github.com/kms-health/kms-health/cmd/kubectl-kms_health/internal/view"
+	"github.com/kms-health/kms-health/pkg/contract"
 )
 
 // results are the words for the verdict of a check.
@@ -14,7 +15,7 @@ var results = map[view.Verdict]string{
 // Preflight is the output for people: whether all is ready, each check, and the problems of the status. Lines have at
 // most the width, but for commands.
 func Preflight(p *view.Preflight, width int, wide bool) string {
-	text := wrapped("", clean(p.Summary), width)
+	text := wrapped("", contract.Clean(p.Summary), width)
 	server := ""
 	for i := range p.Checks {
 		c := &p.Checks[i]
@@ -22,10 +23,10 @@ func Preflight(p *view.Preflight, width int, wide bool) string {
 			server = c.APIServer
 			text += line("\n", server)
 		}
-		text += wrapped(fmt.Sprintf("  %-8s", results[c.Verdict]), clean(c.Name+": "+c.Summary), width)
+		text += wrapped(fmt.Sprintf("  %-8s", results[c.Verdict]), contract.Clean(c.Name+": "+c.Summary), width)
 		for _, more := range [][2]string{{"Fix: ", c.Fix}, {"Do not: ", c.DoNot}} {
 			if more[1] != "" {
-				text += wrapped("          "+more[0], clean(more[1]), width)
+				text += wrapped("          "+more[0], contract.Clean(more[1]), width)
 			}
 		}
 	}

@@ -92,7 +92,7 @@ func problems(s *view.Status, all bool, width int) (parts []string) {
 		}
 		for _, more := range [][2]string{{"  Fix: ", p.Fix}, {"  Do not: ", p.DoNot}} {
 			if !shown[more[1]] { // several may have one cause
-				text, shown[more[1]] = text+wrapped(more[0], clean(more[1]), width), true
+				text, shown[more[1]] = text+wrapped(more[0], contract.Clean(more[1]), width), true
 			}
 		}
 		parts = append(parts, text)
@@ -101,13 +101,13 @@ func problems(s *view.Status, all bool, width int) (parts []string) {
 }
 
 // line returns external text as one line.
-func line(begin, text string) string { return begin + strings.TrimSpace(clean(text)) + "\n" }
+func line(begin, text string) string { return begin + strings.TrimSpace(contract.Clean(text)) + "\n" }
 
 // block is external text of several lines, indented, without empty lines.
 func block(lines string, width int) (text string) {
 	for l := range strings.Lines(lines) {
-		if strings.TrimSpace(clean(l)) != "" {
-			text += wrapped("  ", clean(l), width)
+		if strings.TrimSpace(contract.Clean(l)) != "" {
+			text += wrapped("  ", contract.Clean(l), width)
 		}
 	}
 	return text
@@ -125,7 +125,7 @@ func problem(p *view.Problem, width int) string {
 	if head != "" {
 		head += ": "
 	}
-	text := wrapped("", clean(head+p.Summary), width) + block(p.Detail, width)
+	text := wrapped("", contract.Clean(head+p.Summary), width) + block(p.Detail, width)
 	if p.Next != nil {
 		text += line("  Next: ", p.Next.Command)
 	}

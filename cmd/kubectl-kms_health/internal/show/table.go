@@ -7,30 +7,19 @@ import (
 	"strings"
 	"text/tabwriter"
 	"time"
-	"unicode"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/duration"
 
 	"github.com/kms-health/kms-health/cmd/kubectl-kms_health/internal/view"
+	"github.com/kms-health/kms-health/pkg/contract"
 )
-
-// clean removes control characters from external text, which could control the terminal: every
-// writer of a status, and a plugin through its reporter, can choose it.
-func clean(s string) string {
-	return strings.Map(func(r rune) rune {
-		if unicode.IsControl(r) || unicode.Is(unicode.Bidi_Control, r) || r == '\u2028' || r == '\u2029' {
-			return ' '
-		}
-		return r
-	}, strings.ToValidUTF8(s, "\uFFFD"))
-}
 
 // Lines is external text of several lines, without control characters.
 func Lines(s string) string {
 	lines := strings.Split(s, "\n")
 	for i := range lines {
-		lines[i] = clean(lines[i])
+		lines[i] = contract.Clean(lines[i])
 	}
 	return strings.Join(lines, "\n")
 }
@@ -88,7 +77,7 @@ func cells(a *view.APIServer, p *view.Plugin, wide bool) []string {
 	if p.IntervalSeconds > 0 {
 		interval = fmt.Sprintf("%ds", p.IntervalSeconds)
 	}
-	all := []string{orDash(a.Name), orDash(p.Node), key, clean(view.StateWords(p.State)), kek,
+	all := []string{orDash(a.Name), orDash(p.Node), key, contract.Clean(view.StateWords(p.State)), kek,
 		since(p.LastChecked, a.AsOf), since(p.Since, a.AsOf), since(p.RoundTrip, a.AsOf), orDash(strings.Join(p.Lost, ", "))}
 	if wide {
 		all = append(all, checked, interval, orDash(p.Reporter))
@@ -98,7 +87,7 @@ func cells(a *view.APIServer, p *view.Plugin, wide bool) []string {
 
 // orDash is the text of a cell, a dash if it is empty.
 func orDash(s string) string {
-	return cmp.Or(strings.TrimSpace(clean(s)), "-")
+	return cmp.Or(strings.TrimSpace(contract.Clean(s)), "-")
 }
 
 // middle shortens a text to a number of runes, in its middle: many ids and names have the same
