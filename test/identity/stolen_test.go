@@ -155,12 +155,13 @@ func (c *installed) labels(t *testing.T) (all []attempt) {
 		"labels": role["metadata"].(fields)["labels"]}, "data": fields{"config.yaml": "x"}}
 	token := fields{"apiVersion": "v1", "kind": "Secret", "type": "Opaque", "metadata": fields{"name": contract.ReporterName(c.server) + "-token",
 		"namespace": c.servers, "labels": with(role, c.server, "metadata", "labels", contract.APIServerLabel)["metadata"].(fields)["labels"]}}
-	for policy, objects := range map[string][]fields{rightsPolicy: {role, binding}, configMapPolicy: {file}, secretPolicy: {token}} {
+	for policy, objects := range map[string][]fields{rightsPolicy: {role, binding}, configMapPolicy: {file, c.identity()["ServiceAccount"]}, secretPolicy: {token}} {
 		for _, o := range objects {
 			kind := o["kind"].(string)
 			add(kind+" as it is", o, allowed)
 			add(kind+" without labels", with(o, nil, "metadata", "labels"), allowed)
-			add(kind+" with its annotation", with(o, "{}", "metadata", "annotations", contract.StateAnnotation), allowed)
+			annotated := map[bool]string{true: policy, false: allowed}[kind == "ServiceAccount"] // as OpenShift's OAuth clients are
+			add(kind+" with its annotation", with(o, "{}", "metadata", "annotations", contract.StateAnnotation), annotated)
 			for _, label := range []string{
 				"rbac.authorization.k8s.io/aggregate-to-view", "rbac.authorization.k8s.io/aggregate-to-admin", "authorization.openshift.io/aggregate-to-basic-user",
 				"grafana_dashboard", "olm.opgroup.permissions/aggregate-to-admin", "app.kubernetes.io/component", "kmshealth.openshift.io/mode",
