@@ -228,7 +228,7 @@ func (c *installed) pods(t *testing.T) (all []attempt) {
 	add := func(what string, o fields, want string) {
 		all = append(all, attempt{what, c.operator, c.write(t, with(o, "another", "metadata", "name"), operatorManager, true), want})
 	}
-	for kind, want := range map[string]string{"": allowed, "Directory": allowed, "Socket": allowed,
+	for kind, want := range map[string]string{"": podsPolicy, "Directory": allowed, "Socket": allowed,
 		"DirectoryOrCreate": podsPolicy, "FileOrCreate": podsPolicy, "File": podsPolicy, "CharDevice": podsPolicy, "BlockDevice": podsPolicy} {
 		add("hostPath of type "+kind, with(pod, kind, "spec", "volumes", volume, "hostPath", "type"), want)
 	}
@@ -245,6 +245,12 @@ func (c *installed) pods(t *testing.T) (all []attempt) {
 		}
 		add("the resource "+resource, o, podsPolicy)
 	}
+	for _, annotation := range []string{"io.kubernetes.cri-o.Devices", "devices.crio.io", "devices.crio.io/kms-health", "io.containers.trace-syscall"} {
+		add("CRI-O's annotation "+annotation, with(pod, "/dev/fuse", "metadata", "annotations", annotation), podsPolicy)
+	}
+	port := []any{fields{"containerPort": int64(6443), "hostPort": int64(6443), "protocol": "TCP"}}
+	add("a port of the node", with(with(pod, port, path("ports")...), false, "spec", "hostNetwork"), podsPolicy)
+	add("a port on the node's network", with(with(pod, port, path("ports")...), true, "spec", "hostNetwork"), allowed)
 	add("resources of the pod", with(pod, "64Mi", "spec", "resources", "limits", "hugepages-2Mi"), podsPolicy)
 	add("OpenShift's resource of management", with(pod, "5", path("resources", "limits", "management.workload.openshift.io/cores")...), allowed)
 	add("the node's PIDs", with(pod, true, "spec", "hostPID"), podsPolicy)
@@ -452,6 +458,9 @@ func (c *installed) deployments(t *testing.T) (all []attempt) {
 	add("an end that restarts the API server", operatorManager, with(ours("Always", "restartPolicy"), restarts, ofSidecar("restartPolicyRules")...),
 		sidecarPolicy)
 	add("a disk as a device", operatorManager, ours([]any{fields{"name": "disk", "devicePath": "/dev/x"}}, "volumeDevices"), sidecarPolicy)
+	for resource, amount := range map[string]string{"example.com/device": "1", "hugepages-2Mi": "2Mi"} {
+		add("the resource "+resource, operatorManager, with(ours(amount, "resources", "limits", resource), "64Mi", ofSidecar("resources", "limits", "memory")...), sidecarPolicy)
+	}
 	theirs := fields{"name": "api", "image": "api:1"}
 	add("their container's image co-owned", operatorManager, template(theirs, "spec", "containers"), sidecarPolicy)
 	add("their container co-owned", operatorManager, template(fields{"name": "api"}, "spec", "containers"), sidecarPolicy)
