@@ -62,7 +62,7 @@ func (q *Queue) Left(name string) time.Duration {
 }
 
 // Observe takes the outcome of a sync. After an error it syncs the name again after the backoff. It logs an error if
-// its text is new, and a recovery.
+// its cause is new, and a recovery.
 func (q *Queue) Observe(name string, err error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()

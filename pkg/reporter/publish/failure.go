@@ -42,6 +42,12 @@ const (
 	Unexpected  Kind = "unexpected"   // any other response
 )
 
+// Kinds has every Kind, for the test of the reference page.
+var Kinds = []Kind{
+	Success, BadCredentials, Unreachable, TLSFailed, TimedOut, Unauthorized, Forbidden, NoResource, NoObject, Conflict,
+	Invalid, AtomicList, NoNodeName, Throttled, ServerError, Unexpected,
+}
+
 // failure is the error of a write.
 type failure struct {
 	kind Kind
