@@ -119,7 +119,7 @@ var RollupReasons = []Row{
 	{Name: "ReporterNotRunning", Alerts: []string{"KMSReporterNotRunning"},
 		Reporting: isFalse, Alerted: true, NeedsAction: true,
 		Means: "a reporter cannot start. The state of plugins on that node may be unknown",
-		Fix:   "correct image, Pod Security, SCC or folder. For a ConfigMap: repair the plugin, then `configSource: Annotation`",
+		Fix:   "correct image, Pod Security, SCC or folder. For ConfigMaps repair the plugin; use `configSource: Annotation`",
 		DoNot: "delete the API server's pod"},
 	{Name: "OtherOwner", Reporting: isFalse, NeedsAction: true,
 		Means: "another field manager owns `KMSPluginsDegraded`: this operator does not write it",

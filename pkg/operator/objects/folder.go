@@ -55,8 +55,9 @@ func FindFolders(pod *corev1.Pod, container, kubeletRoot string, plugins ...v1al
 			return nil, err
 		}
 		f, err := onNode(pod, mounts[0], folder, cmp.Or(kubeletRoot, KubeletRoot))
-		if err = cmp.Or(err, v1alpha1.CheckSocketFolder(folder), v1alpha1.CheckSocketFolder(f.HostPath),
-			checkOwn(mounts[0].Name, f.MountPath, ownFolder, contract.StateFolder)); err != nil {
+		err = cmp.Or(err, v1alpha1.CheckSocketFolder(folder), v1alpha1.CheckSocketFolder(f.HostPath),
+			checkOwn(mounts[0].Name, f.MountPath, ownFolder, contract.StateFolder))
+		if err != nil {
 			return nil, err
 		}
 		if !slices.Contains(folders, f) {

@@ -217,5 +217,5 @@ const unreachable = "Check that the API server runs, and that it is the right on
 var hints = map[metav1.StatusReason]string{
 	metav1.StatusReasonForbidden:     "Request the rights listed by kubectl kms-health status --help",
 	metav1.StatusReasonUnauthorized:  "Log in again, or use another kubeconfig or context",
-	metav1.StatusReasonInternalError: "The API server may be unable to decrypt, because a KMS plugin fails; its log has more",
+	metav1.StatusReasonInternalError: "The API server may be unable to decrypt: a KMS plugin fails; its log has more",
 }

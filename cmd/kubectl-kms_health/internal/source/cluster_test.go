@@ -46,7 +46,7 @@ func TestProblemsAreReportedOncePerKind(t *testing.T) {
 		"not found":    {status(404, "NotFound"), ""},
 		"forbidden":    {status(403, "Forbidden"), "kubeapiservers.operator.openshift.io, openshiftapiservers.operator.openshift.io, "},
 		"unauthorized": {status(401, "Unauthorized"), "Log in again"},
-		"a plugin":     {status(500, "InternalError"), "because a KMS plugin fails"},
+		"a plugin":     {status(500, "InternalError"), ": a KMS plugin fails"},
 		"unavailable":  {status(503, "ServiceUnavailable"), "cannot be read: said"},
 		"silent":       {silent, "cannot be read: Get "},
 		"another page": {func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("<html>")) }, "cannot be read"},
