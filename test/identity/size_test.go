@@ -166,7 +166,7 @@ func TestReporterOfANodeWithALongName(t *testing.T) {
 	if got := who[0].do(t, s.condition(t, node)); got.outcome() != byPolicy {
 		t.Errorf("%s: its condition: %d %.300s", who[0].name, got.code, got.message)
 	}
-	for _, length := range []int{91, 107} { // its manager is not cut, so no other may look like it
+	for _, length := range []int{91, 108} { // its manager is not cut, so no other may look like it
 		node := strings.Repeat("n", length)
 		manager := contract.ConditionManager(node + strings.Repeat("n", 20))
 		own := s.apply(t, manager, fields{"conditions": []any{condition(contract.ConditionType(node), "[]")}})

@@ -245,7 +245,8 @@ func (c *installed) pods(t *testing.T) (all []attempt) {
 		}
 		add("the resource "+resource, o, podsPolicy)
 	}
-	for _, annotation := range []string{"io.kubernetes.cri-o.Devices", "devices.crio.io", "devices.crio.io/kms-health", "io.containers.trace-syscall"} {
+	for _, annotation := range []string{"io.kubernetes.cri-o.Devices", "devices.crio.io", "devices.crio.io/kms-health", "io.containers.trace-syscall",
+		"seccomp-profile.kubernetes.cri-o.io/POD"} {
 		add("CRI-O's annotation "+annotation, with(pod, "/dev/fuse", "metadata", "annotations", annotation), podsPolicy)
 	}
 	port := []any{fields{"containerPort": int64(6443), "hostPort": int64(6443), "protocol": "TCP"}}
