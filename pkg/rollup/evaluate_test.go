@@ -416,15 +416,16 @@ func TestAgreementIsJSONInTheMessage(t *testing.T) {
 
 // Whoever writes a report chooses its node and its keys.
 func TestRowsOfOtherNodesAndPluginsAreKnownAsSuch(t *testing.T) {
-	got := Evaluate(&Input{Now: now, Wall: now, Nodes: []Node{probing(on("a", "2"), "1")}, Reports: list{
-		from("a", healthy("2", 5), healthy("1", 5), healthy("3", 5)), from("other", healthy("2", 5))}})
+	got := Evaluate(&Input{Now: now, Wall: now, Nodes: []Node{probing(on("a", "2"), "1")},
+		Others: []Node{on("deleted", "2")}, Reports: list{from("deleted", healthy("2", 5), healthy("4", 5)),
+			from("a", healthy("2", 5), healthy("1", 5), healthy("3", 5)), from("other", healthy("2", 5)), unreadable("unknown")}})
 	var unasked []string
 	for _, r := range got.Rows {
 		if r.Unasked {
 			unasked = append(unasked, r.Node+" "+r.KeyID)
 		}
 	}
-	if want := []string{"a 3", "other 2"}; !slices.Equal(unasked, want) {
+	if want := []string{"a 3", "deleted 4", "other 2", "unknown "}; !slices.Equal(unasked, want) {
 		t.Errorf("%v, want %v", unasked, want)
 	}
 }

@@ -80,9 +80,15 @@ func (e *evaluation) rows(reports []*Report, node *Node) (rows []Row) {
 // reportRows returns the rows of the entries of a report that count. If none does, it returns those of the newest
 // overwritten report with entries that count.
 func (e *evaluation) reportRows(r *Report, node *Node) (rows []Row) {
+	of := node // or whose pod is being deleted
+	at := slices.IndexFunc(e.Others, func(n Node) bool { return n.Name == r.Node })
+	if of == nil && at >= 0 {
+		of = &e.Others[at]
+	}
 	if r.Err != nil {
 		detail := contract.Entry{Detail: contract.CleanDetail(r.Err.Error())}
-		return []Row{{Node: r.Node, State: Unreadable, Entry: Entry{Entry: detail}}}
+		unasked := of == nil || !of.Expected()
+		return []Row{{Node: r.Node, State: Unreadable, Unasked: unasked, Entry: Entry{Entry: detail}}}
 	}
 	for i := range r.Entries {
 		entry := &r.Entries[i]
@@ -91,7 +97,8 @@ func (e *evaluation) reportRows(r *Report, node *Node) (rows []Row) {
 		}
 		row := Row{Node: r.Node, Entry: *entry, State: Stale}
 		row.Unexpected = node != nil && node.Keys != nil && !slices.Contains(node.Keys, entry.KeyID)
-		row.Unasked = node == nil || row.Unexpected && !slices.Contains(node.Probed, entry.KeyID)
+		row.Unasked = of == nil || of.Keys != nil && !slices.Contains(of.Keys, entry.KeyID) &&
+			!slices.Contains(of.Probed, entry.KeyID)
 		until := entry.FreshUntil()
 		if e.before(until) || node != nil && !row.Unexpected && e.unconfirmed(until) {
 			row.State = State(entry.Status)
