@@ -113,8 +113,8 @@ func (s *healthSync) expect(in *rollup.Input, before map[string]nodeHistory, pod
 		if slices.ContainsFunc(ours[name], isAgent) {
 			n.Probed = probed(&s.target.State)
 		}
-		if b.reporter != nil && isAgent(b.reporter) {
-			n.NotMounted = notMounted(pod, s.target.Container, plugins)
+		if b.reporter != nil && isAgent(b.reporter) || b.reporter == nil && s.target.State.Mode.ServesNode() {
+			n.NotMounted = notMounted(s.target, pod, plugins)
 		}
 		n.Ready = its.Ready
 		look.complete(&n, b, ours[name])
@@ -247,11 +247,15 @@ func probed(state *delivery.State) (keys []string) {
 	return keys
 }
 
-// notMounted returns the keyIDs of the plugins whose sockets' folders a container does not mount from its node. Agents
-// mount them from the node.
-func notMounted(pod *corev1.Pod, container string, plugins []v1alpha1.Plugin) (keys []string) {
+// notMounted returns the keyIDs of the plugins whose sockets' folders a pod does not mount from its node as its agent
+// does.
+func notMounted(t *delivery.Snapshot, pod *corev1.Pod, plugins []v1alpha1.Plugin) (keys []string) {
+	other := func(f objects.Folder) bool {
+		return f.EmptyDir || len(t.State.Folders) > 0 && !slices.Contains(t.State.Folders, f)
+	}
 	for _, p := range plugins {
-		if folders, err := objects.FindFolders(pod, container, "", p); err != nil || !objects.OnHost(folders) {
+		folders, err := objects.FindFolders(pod, t.Container, "", p)
+		if err != nil || slices.ContainsFunc(folders, other) {
 			keys = append(keys, p.KeyID)
 		}
 	}

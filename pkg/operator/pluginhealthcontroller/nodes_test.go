@@ -13,6 +13,7 @@ import (
 	"github.com/kms-health/kms-health/pkg/contract"
 	"github.com/kms-health/kms-health/pkg/operator/delivery"
 	"github.com/kms-health/kms-health/pkg/operator/informers"
+	"github.com/kms-health/kms-health/pkg/operator/objects"
 	"github.com/kms-health/kms-health/pkg/operatorstatus"
 	"github.com/kms-health/kms-health/pkg/rollup"
 )
@@ -161,21 +162,29 @@ func TestAgentsReportCountsWhereTheAPIServerMountsTheFolder(t *testing.T) {
 		at       string
 		volume   corev1.VolumeSource
 		reporter []*corev1.Pod
+		agents   string // the folder that agents mount, if it is recorded
 		want     []string
 	}{
-		"the folder":              {folder, onNode, []*corev1.Pod{agent}, nil},
-		"a folder above":          {"/var/run", onNode, []*corev1.Pod{agent}, nil},
-		"the socket alone":        {socket, onNode, []*corev1.Pod{agent}, []string{"2"}},
-		"another folder":          {"/var/run/kms", onNode, []*corev1.Pod{agent}, []string{"2"}},
-		"a volume of the pod":     {folder, ofPod, []*corev1.Pod{agent}, []string{"2"}},
-		"the same, and companion": {folder, ofPod, []*corev1.Pod{agent, companion}, nil},
+		"the folder":              {folder, onNode, []*corev1.Pod{agent}, folder, nil},
+		"a folder above":          {"/var/run", onNode, []*corev1.Pod{agent}, folder + "/kmsplugin", nil},
+		"the socket alone":        {socket, onNode, []*corev1.Pod{agent}, "", []string{"2"}},
+		"another folder":          {"/var/run/kms", onNode, []*corev1.Pod{agent}, "", []string{"2"}},
+		"a volume of the pod":     {folder, ofPod, []*corev1.Pod{agent}, "", []string{"2"}},
+		"the same, and companion": {folder, ofPod, []*corev1.Pod{agent, companion}, "", nil},
+		"not as the agents":       {folder, onNode, []*corev1.Pod{agent}, "/elsewhere", []string{"2"}},
+		"no agent at the moment":  {folder, ofPod, nil, folder, []string{"2"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			server := pod("a")
 			server.Spec.Volumes = []corev1.Volume{{Name: "sockets", VolumeSource: tt.volume}}
 			server.Spec.Containers[0].VolumeMounts[0].MountPath = tt.at
 			var in rollup.Input
-			syncingOf(withKeys("2"), abc).expect(&in, nil, byNode([]*corev1.Pod{server}), byNode(tt.reporter),
+			target := withKeys("2")
+			target.State.Mode = v1alpha1.ModeDaemonSet
+			if tt.agents != "" {
+				target.State.Folders = []objects.Folder{{MountPath: folder, HostPath: tt.agents}}
+			}
+			syncingOf(target, abc).expect(&in, nil, byNode([]*corev1.Pod{server}), byNode(tt.reporter),
 				&operatorstatus.Status{})
 			if d := cmp.Diff(tt.want, in.Nodes[0].NotMounted); d != "" {
 				t.Error(d)
