@@ -38,9 +38,13 @@ type Queue struct {
 }
 
 type failure struct {
-	cause string
-	until time.Time // the time of the next attempt
+	cause  string
+	logged time.Time // when the cause was last logged
+	until  time.Time // the time of the next attempt
 }
+
+// causePeriod is how often a lasting cause is logged again: errors of one cause may name other nodes.
+const causePeriod = 10 * time.Minute
 
 // New returns a Queue. what names, in log messages, what a sync does. clock is used for the delays.
 func New(clock clock.WithTicker, what string) *Queue {
@@ -62,12 +66,12 @@ func (q *Queue) Left(name string) time.Duration {
 }
 
 // Observe takes the outcome of a sync. After an error it syncs the name again after the backoff. It logs an error if
-// its cause is new, and a recovery.
+// its cause is new or was not logged for causePeriod, and a recovery.
 func (q *Queue) Observe(name string, err error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	before, failed := q.failures[name]
-	cause := logging.Cause(fmt.Sprint(err))
+	cause, now := logging.Cause(fmt.Sprint(err)), q.clock.Now()
 	switch {
 	case err == nil && failed:
 		klog.InfoSDepth(1, "Recovered: "+q.what, "name", name)
@@ -76,11 +80,12 @@ func (q *Queue) Observe(name string, err error) {
 		return
 	case err == nil:
 		return
-	case !failed || before.cause != cause:
+	case !failed || before.cause != cause || now.Sub(before.logged) >= causePeriod:
+		before.logged = now
 		klog.ErrorSDepth(1, err, "Failed to "+q.what+", retrying", "name", name)
 	}
 	delay := q.limiter.When(name)
-	q.failures[name] = failure{cause, q.clock.Now().Add(delay)}
+	q.failures[name] = failure{cause, before.logged, now.Add(delay)}
 	q.AddAfter(name, delay)
 }
 
