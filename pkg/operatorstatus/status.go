@@ -42,8 +42,8 @@ type Report struct {
 
 	// Written is when its writer last wrote, by the clock of the API server that stored it.
 	Written time.Time
-	// Ours means that a reporter of this project wrote it, even if others own a part of
-	// it, too. Writer is that reporter's field manager, else the last writer's.
+	// Ours means that a reporter of this project wrote it, as far as the admission policy can know by the field manager,
+	// even if others own a part of it, too. Writer is that manager, else the last writer's.
 	Ours   bool
 	Writer string
 	Own    bool // Writer writes for this node alone

@@ -226,8 +226,7 @@ func (s *samples) retry(now time.Time) bool {
 	return slices.ContainsFunc(s.Kept, func(k *kept) bool { return s.must(k, now) && !now.Before(k.Next) })
 }
 
-// verdict is unhealthy if the plugin does not decrypt what it encrypted before. Made is false if no
-// failure is known.
+// verdict is unhealthy if the plugin does not decrypt a sample that it must: see must. Otherwise Made is false.
 func (s *samples) verdict(now time.Time) probe.Trip {
 	i := slices.IndexFunc(s.Kept, func(k *kept) bool { return s.must(k, now) })
 	if i < 0 {

@@ -40,7 +40,7 @@ type Config struct {
 	// plugin is unhealthy.
 	Encrypted []schema.GroupResource
 	// Mixed lists which provider encrypts which resources, plain and bounded, if entries with a KMS v2 plugin have
-	// different first providers. Empty: they do not.
+	// different first providers. Empty: they do not, or none of these is a KMS v2 plugin.
 	Mixed string
 }
 

@@ -36,8 +36,7 @@ const unserved = 30 * time.Second
 // pageSize is how many Nodes are listed at a time: a list takes nine times the memory of its JSON until it is stored.
 const pageSize = 250
 
-// listTimeout bounds a list that etcd must answer. A Relist must not wait for an API server whose etcd does not
-// answer.
+// listTimeout bounds a list after Relist, which must not wait for an API server whose etcd does not answer.
 const listTimeout = 10 * time.Second
 
 // Selection is what an informer follows.

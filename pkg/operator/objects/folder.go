@@ -175,8 +175,14 @@ func SocketMounts(spec *corev1.PodSpec, container string, plugins ...v1alpha1.Pl
 		}
 		switch {
 		case mount == nil:
-			return nil, fmt.Errorf("container %q mounts no volume at %s or above it, where the socket of %s is: a mount of "+
-				"the socket alone keeps that of one process", c.Name, folder, p.Endpoint)
+			why := ""
+			if slices.ContainsFunc(c.VolumeMounts, func(m corev1.VolumeMount) bool {
+				return within(path.Clean(m.MountPath), folder)
+			}) {
+				why = ": a mount of the socket alone keeps that of one process"
+			}
+			return nil, fmt.Errorf("container %q mounts no volume at %s or above it, where the socket of %s is%s", c.Name,
+				folder, p.Endpoint, why)
 		case mount.SubPathExpr != "":
 			return nil, fmt.Errorf("container %q mounts volume %q by a subPathExpr, which cannot be followed from another "+
 				"container: mount the sockets' folder by subPath, or whole", c.Name, mount.Name)
