@@ -87,7 +87,7 @@ func NewCluster(ctx context.Context, o ClusterOptions) *Cluster {
 		c.Infrastructure = New(o.Client, Selection{Resource: Infrastructures, Name: ClusterName},
 			internalServer, reporters).start(ctx)
 	}
-	c.Nodes = New(o.Client, Selection{Resource: Nodes}, readNode, health, reporters).start(ctx)
+	c.Nodes = New(o.Client, Selection{Resource: Nodes}, readNode, health, reporters).inPages(trimNode).start(ctx)
 	warnings := Selection{Resource: Events, Namespace: o.Namespace, Fields: "type=" + corev1.EventTypeWarning}
 	c.Failures = New(o.Client, warnings, readFailure, reporters).start(ctx)
 	return c
@@ -159,6 +159,13 @@ type Node struct {
 	Name   string
 	Labels map[string]string
 	Ready  bool
+}
+
+// trimNode keeps what readNode needs. Images are most of a Node.
+func trimNode(o *unstructured.Unstructured) {
+	conditions, _, _ := unstructured.NestedFieldNoCopy(o.Object, "status", "conditions")
+	o.Object["status"] = map[string]any{"conditions": conditions}
+	whole(o).SetAnnotations(nil)
 }
 
 func readNode(o *unstructured.Unstructured) Node {

@@ -33,7 +33,7 @@ var backoff = wait.Backoff{Duration: 250 * time.Millisecond, Cap: 4 * time.Secon
 // unserved is an additional wait before a kind is listed again that is not served: its CRD may be created later.
 const unserved = 30 * time.Second
 
-// pageSize is how many Nodes are listed at a time: a list takes nine times the memory of its JSON until it is stored.
+// pageSize is how many objects are listed at a time: a list takes nine times the memory of its JSON until it is stored.
 const pageSize = 250
 
 // listTimeout bounds a list after Relist, which must not wait for an API server whose etcd does not answer.
@@ -53,6 +53,7 @@ type Informer[T any] struct {
 	selection Selection
 	resource  dynamic.ResourceInterface
 	convert   func(*unstructured.Unstructured) T
+	trim      func(*unstructured.Unstructured) // set by inPages; nil: all are listed at once
 	handlers  []handler[T]
 	end       context.CancelFunc // set by start
 
@@ -95,6 +96,13 @@ func New[T any](
 	return s
 }
 
+// inPages makes the informer list in pages, for objects that are large and many. trim drops from each page's objects
+// what convert does not need.
+func (s *Informer[T]) inPages(trim func(*unstructured.Unstructured)) *Informer[T] {
+	s.trim = trim
+	return s
+}
+
 // start runs the informer until ctx ends or end is called.
 func (s *Informer[T]) start(ctx context.Context) *Informer[T] {
 	ctx, s.end = context.WithCancel(ctx)
@@ -112,7 +120,7 @@ func (s *Informer[T]) Run(ctx context.Context) {
 		reflector := cache.NewReflectorWithOptions(
 			listsFirst{&cache.ListWatch{ListWithContextFunc: s.list, WatchFuncWithContext: s.watch}},
 			&unstructured.Unstructured{}, store[T]{s}, cache.ReflectorOptions{Backoff: &backoff})
-		if s.selection.Resource == Nodes {
+		if s.trim != nil {
 			reflector.WatchListPageSize = pageSize
 		}
 		reflector.RunWithContext(klog.NewContext(following, logr.Discard())) // it would log each error; observe logs changes
@@ -157,16 +165,13 @@ func (s *Informer[T]) list(ctx context.Context, o metav1.ListOptions) (runtime.O
 		request, cancel = context.WithTimeout(ctx, listTimeout)
 		defer cancel()
 	}
-	paged := s.selection.Resource == Nodes && o.Limit > 0 // 0: all at once, since a page has expired
+	paged := s.trim != nil && o.Limit > 0 // 0: all at once, since a page has expired
 	if paged {
 		o.ResourceVersion = "" // for version 0 an API server ignores the limit
 	}
 	list, err := s.resource.List(request, o)
-	for i := 0; paged && err == nil && i < len(list.Items); i++ { // images are most of a Node
-		conditions, _, _ := unstructured.NestedFieldNoCopy(list.Items[i].Object, "status", "conditions")
-		list.Items[i].Object["status"] = map[string]any{"conditions": conditions}
-		list.Items[i].SetManagedFields(nil)
-		list.Items[i].SetAnnotations(nil)
+	for i := 0; paged && err == nil && i < len(list.Items); i++ {
+		s.trim(&list.Items[i])
 	}
 	if s.observe(ctx, err); err == nil && !fromEtcd.IsZero() {
 		s.mu.Lock()
