@@ -104,6 +104,9 @@ func (q *Queue) Flush(limit time.Duration) {
 	}
 }
 
+// CausePeriod is how often a lasting cause is logged again: errors of one cause may name other nodes.
+const CausePeriod = 10 * time.Minute
+
 // Cause is what two errors have in common that differ in numbers, ports, times or IDs alone: the words without a digit.
 func Cause(text string) string {
 	words := strings.FieldsFunc(text, func(r rune) bool { return !unicode.IsLetter(r) && !unicode.IsDigit(r) })

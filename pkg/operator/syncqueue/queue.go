@@ -43,9 +43,6 @@ type failure struct {
 	until  time.Time // the time of the next attempt
 }
 
-// causePeriod is how often a lasting cause is logged again: errors of one cause may name other nodes.
-const causePeriod = 10 * time.Minute
-
 // New returns a Queue. what names, in log messages, what a sync does. clock is used for the delays.
 func New(clock clock.WithTicker, what string) *Queue {
 	return &Queue{what: what, clock: clock, failures: map[string]failure{},
@@ -66,7 +63,7 @@ func (q *Queue) Left(name string) time.Duration {
 }
 
 // Observe takes the outcome of a sync. After an error it syncs the name again after the backoff. It logs an error if
-// its cause is new or was not logged for causePeriod, and a recovery.
+// its cause is new or was not logged for logging.CausePeriod, and a recovery.
 func (q *Queue) Observe(name string, err error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -75,12 +72,11 @@ func (q *Queue) Observe(name string, err error) {
 	switch {
 	case err == nil && failed:
 		klog.InfoSDepth(1, "Recovered: "+q.what, "name", name)
-		delete(q.failures, name)
-		q.limiter.Forget(name)
+		q.forget(name)
 		return
 	case err == nil:
 		return
-	case !failed || before.cause != cause || now.Sub(before.logged) >= causePeriod:
+	case !failed || before.cause != cause || now.Sub(before.logged) >= logging.CausePeriod:
 		before.logged = now
 		klog.ErrorSDepth(1, err, "Failed to "+q.what+", retrying", "name", name)
 	}
@@ -93,6 +89,10 @@ func (q *Queue) Observe(name string, err error) {
 func (q *Queue) Forget(name string) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
+	q.forget(name)
+}
+
+func (q *Queue) forget(name string) {
 	delete(q.failures, name)
 	q.limiter.Forget(name)
 }

@@ -72,7 +72,7 @@ func (c *credentials) unchanged() bool {
 
 func (c *credentials) close() {
 	for _, e := range c.endpoints {
-		e.transport.CloseIdleConnections()
+		e.disconnect()
 	}
 }
 

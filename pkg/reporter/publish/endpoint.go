@@ -53,6 +53,9 @@ func newEndpoint(c *Config, server *url.URL, settings *tls.Config, token string,
 	}}
 }
 
+// disconnect closes the connection. One that is still being made is closed as soon as it is made.
+func (e *endpoint) disconnect() { e.transport.CloseIdleConnections() }
+
 // acceptMetadata requests the object's metadata only: the whole object is large, and not needed.
 const acceptMetadata = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
 

@@ -54,7 +54,7 @@ func (p *Publisher) send(ctx context.Context, endpoints []*endpoint, payload []b
 		if !why.kind.differsByServer() || ctx.Err() != nil {
 			break
 		}
-		endpoints[i].transport.CloseIdleConnections() // also the one that is being made, once it is
+		endpoints[i].disconnect() // also the one that is being made, once it is
 		p.order.failed(i)
 	}
 	return together(failures)

@@ -12,14 +12,12 @@ import (
 const (
 	// linePeriod is the shortest time between two log lines on the same kind of failure.
 	linePeriod = time.Minute
-	// causePeriod is how often a lasting cause is logged again.
-	causePeriod = 10 * time.Minute
 	// maxCauses bounds how many causes are remembered.
 	maxCauses = 16
 )
 
 // writeLog logs changes in the results of writes: each cause of a failure once and then every
-// causePeriod, at most one of each kind in a linePeriod, and a success only after a failure that was logged.
+// logging.CausePeriod, at most one of each kind in a linePeriod, and a success only after a failure that was logged.
 type writeLog struct {
 	fields []any // of every line; without spare capacity, so that append copies it
 
@@ -52,7 +50,7 @@ func (l *writeLog) write(failed *failure, final bool, now time.Time) {
 		return
 	}
 	cause := string(failed.kind) + " " + logging.Cause(failed.Error())
-	if at, logged := l.causes[cause]; logged && now.Sub(at) < causePeriod || !l.allow(string(failed.kind), now) {
+	if at, logged := l.causes[cause]; logged && now.Sub(at) < logging.CausePeriod || !l.allow(string(failed.kind), now) {
 		return
 	}
 	if len(l.causes) >= maxCauses {
