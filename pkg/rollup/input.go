@@ -112,6 +112,9 @@ type Node struct {
 	Look   map[string]string // the command that shows a plugin's log, by keyID, and the reporter's, under ""
 }
 
+// lacks reports whether the node's pod is known to have no plugin of a key.
+func (n *Node) lacks(key string) bool { return n.Keys != nil && !slices.Contains(n.Keys, key) }
+
 // Expected reports whether the node should report.
 func (n *Node) Expected() bool { return n.Keys == nil || len(n.Keys) > 0 }
 

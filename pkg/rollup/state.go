@@ -96,9 +96,8 @@ func (e *evaluation) reportRows(r *Report, node *Node) (rows []Row) {
 			continue
 		}
 		row := Row{Node: r.Node, Entry: *entry, State: Stale}
-		row.Unexpected = node != nil && node.Keys != nil && !slices.Contains(node.Keys, entry.KeyID)
-		row.Unasked = of == nil || of.Keys != nil && !slices.Contains(of.Keys, entry.KeyID) &&
-			!slices.Contains(of.Probed, entry.KeyID)
+		row.Unexpected = node != nil && node.lacks(entry.KeyID)
+		row.Unasked = of == nil || of.lacks(entry.KeyID) && !slices.Contains(of.Probed, entry.KeyID)
 		until := entry.FreshUntil()
 		if e.before(until) || node != nil && !row.Unexpected && e.unconfirmed(until) {
 			row.State = State(entry.Status)
