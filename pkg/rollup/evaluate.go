@@ -27,7 +27,7 @@ type Result struct {
 	Conditions map[string]operatorstatus.Condition // by type
 	// Rows are the plugins of all nodes that report or should report, by node, the write key first on each.
 	Rows []Row
-	// Findings are the reasons of each condition, by its type. Excused ones are left out, and those
+	// Findings are the reasons of each condition, by its type. Excused ones are omitted, and those
 	// that need no action and are in no alert, such as progress.
 	Findings map[string][]Finding
 	// KeyID is the key that all API servers write with, and KEKID the one behind it; empty unless

@@ -60,7 +60,7 @@ func newSession(t *testing.T) *session {
 	return &session{t: t, dir: dir, env: env, done: map[string]bool{}, excepted: map[string]bool{}}
 }
 
-// runnable returns the commands of a page that can run here. make commands that were run before are left out.
+// runnable returns the commands of a page that can run here. make commands that were run before are omitted.
 func (s *session) runnable(page string) (all []string) {
 	for _, command := range typed.Commands(read(s.t, page)) {
 		skip := false

@@ -77,7 +77,7 @@ func fillAll(template []*unstructured.Unstructured, v values) (all []*unstructur
 }
 
 // fill replaces each scalar $NAME of a tree by its value. A list in the place of an item becomes several items. A map
-// whose key $if has no value is left out, and so is a map or list that has become empty.
+// whose key $if has no value is dropped, and so is a map or list that has become empty.
 func fill(node any, v values, used map[string]bool) any {
 	switch node := node.(type) {
 	case string:

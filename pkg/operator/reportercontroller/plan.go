@@ -316,7 +316,7 @@ func (p *planner) mountOf(spec *corev1.PodSpec) func(v1alpha1.Plugin) error {
 	}
 }
 
-// reachable returns the plugins whose sockets can be found. Any other plugin adds a problem, and is left out, unless
+// reachable returns the plugins whose sockets can be found. Any other plugin adds a problem, and is dropped, unless
 // the pods' owner adds the reporter: then the owner decides.
 func (p *planner) reachable(
 	what string, plugins []v1alpha1.Plugin, find func(v1alpha1.Plugin) error,

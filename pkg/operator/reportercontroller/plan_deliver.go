@@ -301,7 +301,7 @@ func (p *planner) liveFiles(ds *unstructured.Unstructured, file []byte) {
 }
 
 // livePlaced returns the plugins of the live set that reporters may reach. Own pods do not mount every folder: such a
-// plugin is a problem. If running pods show that none of them has a socket, its plugin is left out, unless the pods'
+// plugin is a problem. If running pods show that none of them has a socket, its plugin is dropped, unless the pods'
 // owner adds the reporter.
 func (p *planner) livePlaced() []v1alpha1.Plugin {
 	return slices.DeleteFunc(slices.Clone(p.state.Live), func(plugin v1alpha1.Plugin) bool {

@@ -24,7 +24,7 @@ type Process struct {
 }
 
 // Processes returns the processes of running containers with a name, in pods whose name begins with a prefix. It asks
-// the node's container runtime, so it works without an API server. Containers that do not run yet are left out: their
+// the node's container runtime, so it works without an API server. Containers that do not run yet are omitted: their
 // control groups have short-lived processes of the runtime (runc:[0:PARENT]).
 func (n *Node) Processes(ctx context.Context, podPrefix, container string) ([]Process, error) {
 	out, err := n.ctr(ctx, "containers", "list", "--quiet",
