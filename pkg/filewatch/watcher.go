@@ -1,10 +1,10 @@
 // Package filewatch watches one file, and calls a function with its content each time
 // the content changes.
 //
-// By inotify it finds at once an edit in place, a rename over the file, and any link or
-// directory of the path that is replaced, created or removed, as those of a ConfigMap
-// volume. It also reads the file every 10 seconds, which finds a change without an event: with
-// no inotify instances or watches left, or of a file system without events (NFS, FUSE).
+// By inotify it finds at once an edit in place, a rename over the file, a link in its place that is replaced,
+// an exchange of its directory, and an update of a ConfigMap volume. It also reads the file every 10 seconds,
+// which finds any other change: of a link's target, of a directory above, with no inotify instances or watches left,
+// or of a file system without events (NFS, FUSE).
 //
 // A file that is truncated and written 25 ms later is reported as empty in between. If a
 // file system blocks, Run blocks.
@@ -18,10 +18,6 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"slices"
-	"strings"
-	"sync"
-	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -30,7 +26,6 @@ import (
 
 // settle is how long after an event the file is read: an editor causes several.
 const settle = 25 * time.Millisecond
-const maxLookups = 256 // ends a loop of symbolic links
 
 // Watcher follows one file.
 type Watcher struct {
@@ -38,12 +33,6 @@ type Watcher struct {
 	limit int64
 	poll  time.Duration
 	open  func() (*fsnotify.Watcher, error)
-
-	events *fsnotify.Watcher // nil until an inotify instance could be created
-	all    bool              // every directory of the names is watched
-	pump   sync.WaitGroup
-	names  atomic.Pointer[[]string] // whose events are relevant
-	wake   chan struct{}            // holds a token after such an event
 }
 
 // New returns a Watcher of the file at path, which is an error if it is larger than limit
@@ -52,22 +41,13 @@ func New(path string, limit int64) *Watcher {
 	if absolute, err := filepath.Abs(path); err == nil {
 		path = absolute
 	}
-	return &Watcher{path: path, limit: limit, poll: 10 * time.Second, open: fsnotify.NewWatcher,
-		wake: make(chan struct{}, 1)}
+	return &Watcher{path: path, limit: limit, poll: 10 * time.Second, open: fsnotify.NewWatcher}
 }
 
 // Run calls onChange with the first content at once (also when the file is absent), then
 // after each change, until ctx ends. A change during a call is reported after it. Everything
 // that Run started has ended when it returns.
 func (w *Watcher) Run(ctx context.Context, onChange func(Content)) {
-	defer func() {
-		if w.events != nil {
-			_ = w.events.Close()
-			w.pump.Wait()
-		}
-	}()
-	poll := time.NewTicker(w.poll)
-	defer poll.Stop()
 	last := ""
 	read := func() (changed bool) {
 		content := Read(w.path, w.limit)
@@ -79,110 +59,52 @@ func (w *Watcher) Run(ctx context.Context, onChange func(Content)) {
 	}
 	read()
 	time.Sleep(settle) // the caller needs the CPU first: to watch a directory can take milliseconds
-	for polled := false; ; {
-		w.watch(polled)       // before read: a later change then causes another read
-		if read() && polled { // there was no event, so watches are wrong or missing
-			w.watch(false)
-			read()
-		}
+	events, errs, stop := w.watch()
+	defer func() { stop() }()
+	read()
+	poll := time.NewTicker(w.poll)
+	defer poll.Stop()
+	for {
 		select {
 		case <-ctx.Done():
 			return
 		case <-poll.C:
-			polled = true
-		case <-w.wake:
-			polled = false
-			time.Sleep(settle)
-		}
-	}
-}
-
-// watch receives events from the directories that the path leads through, and from no
-// others. What cannot be watched is left to the poll.
-//
-// After an event all watches are removed and created again. fsnotify keeps them by path, the
-// kernel by inode: when directories are moved, exchanged, or created again, a watch is leaked,
-// lost, or listed under another path, where Remove panics (v1.10.1).
-func (w *Watcher) watch(polled bool) {
-	if w.events == nil {
-		events, err := w.open()
-		if err != nil {
-			return
-		}
-		w.events = events
-		w.pump.Go(func() { w.forward(events) })
-	}
-	var was []string
-	if polled && w.all {
-		was = *w.names.Load()
-	}
-	// Repeat until no name was replaced before its directory was watched.
-	for names := lookups(w.path); !slices.Equal(names, was); names = lookups(w.path) {
-		was = names
-		w.names.Store(&names)
-		for _, dir := range w.events.WatchList() {
-			_ = w.events.Remove(dir) // an error means that the kernel has removed it already
-		}
-		w.all = true
-		for _, name := range names { // a directory is watched once, however often it is added
-			w.all = w.events.Add(filepath.Dir(name)) == nil && w.all
-		}
-	}
-}
-
-// forward turns relevant events into one token in w.wake, and errors too, since events were
-// then lost. fsnotify sends errors while it holds the lock of Add: hence a goroutine.
-func (w *Watcher) forward(events *fsnotify.Watcher) {
-	for {
-		select {
-		case event, ok := <-events.Events:
-			if !ok {
-				return
-			}
-			// The name of an entry of the root directory begins with "//".
-			if !slices.Contains(*w.names.Load(), filepath.Clean(event.Name)) {
+			if !read() && events != nil {
+				continue
+			} // else the watch is missing, or of another directory
+		case event, open := <-events:
+			if open && !w.concerns(event) {
 				continue
 			}
-		case _, ok := <-events.Errors:
-			if !ok {
-				return
-			}
+			time.Sleep(settle)
+		case <-errs: // events were lost
+			time.Sleep(settle)
 		}
-		select {
-		case w.wake <- struct{}{}:
-		default:
-		}
+		// Watch anew, as the directory may be another one now, and read afterwards: a later change causes an event.
+		stop()
+		events, errs, stop = w.watch()
+		read()
 	}
 }
 
-// lookups returns the path of each name that the kernel looks up to find the file behind an
-// absolute path (path_resolution(7)): its directories, and those of each symbolic link.
-func lookups(path string) []string {
-	var names []string
-	dir := "/"
-	for rest := strings.Split(path, "/"); len(rest) > 0 && len(names) < maxLookups; {
-		name := rest[0]
-		rest = rest[1:]
-		switch name {
-		case "", ".":
-			continue
-		case "..":
-			dir = filepath.Dir(dir) // the same as the kernel's "..", since dir holds no links
-			continue
-		}
-		at := filepath.Join(dir, name)
-		names = append(names, at)
-		target, err := os.Readlink(at)
-		if err != nil { // not a symbolic link, or absent
-			dir = at
-			continue
-		}
-		if filepath.IsAbs(target) {
-			dir = "/"
-		}
-		rest = slices.Concat(strings.Split(target, "/"), rest)
+// watch watches the file's directory until stop is called. Without events it cannot be watched now.
+func (w *Watcher) watch() (events <-chan fsnotify.Event, errs <-chan error, stop func()) {
+	watcher, err := w.open()
+	if err != nil {
+		return nil, nil, func() {}
 	}
-	return names
+	stop = func() { _ = watcher.Close() }
+	if watcher.Add(filepath.Dir(w.path)) != nil {
+		return nil, nil, stop
+	}
+	return watcher.Events, watcher.Errors, stop
+}
+
+// concerns reports whether an event is about the file, its directory, or the link that an update of a ConfigMap volume
+// replaces.
+func (w *Watcher) concerns(event fsnotify.Event) bool {
+	name := filepath.Clean(event.Name) // that of an entry of the root directory begins with "//"
+	return name == w.path || name == filepath.Dir(w.path) || filepath.Base(name) == "..data"
 }
 
 // Content is what the file holds, or why it cannot be read.

@@ -35,25 +35,11 @@ func TestEachKindOfReplacementIsReportedByAnEvent(t *testing.T) {
 		"ConfigMap volume": {"config.yaml", func(t testing.TB, dir, data string, _ int) {
 			must(t, disk.WriteVolume(dir, map[string]string{"config.yaml": data}))
 		}},
-		"directory exchanged":  {"live/config.yaml", func(t testing.TB, dir, data string, _ int) { exchange(t, dir, "config.yaml", data) }},
-		"a directory above it": {"live/in/it/config.yaml", func(t testing.TB, dir, data string, _ int) { exchange(t, dir, "in/it/config.yaml", data) }},
-		"renamed over":         {"config.yaml", func(t testing.TB, dir, data string, _ int) { rename(t, data, dir+"/config.yaml") }},
-		"edited in place":      {"config.yaml", func(t testing.TB, dir, data string, _ int) { write(t, data, dir, "config.yaml") }},
-		"link to the file": {"config.yaml", func(t testing.TB, dir, data string, i int) {
+		"directory exchanged": {"live/config.yaml", func(t testing.TB, dir, data string, _ int) { exchange(t, dir, "config.yaml", data) }},
+		"renamed over":        {"config.yaml", func(t testing.TB, dir, data string, _ int) { rename(t, data, dir+"/config.yaml") }},
+		"edited in place":     {"config.yaml", func(t testing.TB, dir, data string, _ int) { write(t, data, dir, "config.yaml") }},
+		"link": {"config.yaml", func(t testing.TB, dir, data string, i int) {
 			link(t, write(t, data, dir, "data", fmt.Sprint(i)), dir, "config.yaml")
-		}},
-		"link to its directory": {"in/first/file", func(t testing.TB, dir, data string, i int) {
-			write(t, data, dir, fmt.Sprint(i), "file")
-			link(t, fmt.Sprint("./../", i), dir, "in", "first")
-		}},
-		"directories that appear": {"a/b/config.yaml", func(t testing.TB, dir, data string, _ int) {
-			must(t, os.RemoveAll(dir+"/a"))
-			write(t, data, dir, "a/b/config.yaml")
-		}},
-		"a directory that moves": {"a/b/config.yaml", func(t testing.TB, dir, data string, _ int) {
-			write(t, data, dir, "away/b/config.yaml")
-			must(t, os.RemoveAll(dir+"/a"))
-			must(t, os.Rename(dir+"/away", dir+"/a"))
 		}},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -88,13 +74,34 @@ func TestDirectoryExchangedFasterThanItIsRead(t *testing.T) {
 
 func TestPollFindsChangesWithoutEvents(t *testing.T) {
 	t.Parallel()
-	elsewhere := write(t, "0", t.TempDir(), "file")
-	file := filepath.Join(t.TempDir(), "config.yaml")
-	must(t, os.Link(elsewhere, file)) // for a write through another hard link there is no event
-	f := follow(t, file, 10*time.Millisecond)
-	f.until("0")
-	write(t, "1", elsewhere)
-	f.until("1")
+	for name, change := range map[string]func(t testing.TB, dir, data string){
+		"through another hard link": func(t testing.TB, dir, data string) {
+			must(t, os.MkdirAll(dir+"/a/b", 0o755))
+			write(t, data, dir, "other")
+			_ = os.Remove(dir + "/a/b/file")
+			must(t, os.Link(dir+"/other", dir+"/a/b/file"))
+			write(t, data+" edited", dir, "other")
+		},
+		"of a link's target": func(t testing.TB, dir, data string) {
+			link(t, write(t, data, dir, "other"), dir, "a/b/file")
+			write(t, data+" edited", dir, "other")
+		},
+		"of a directory above": func(t testing.TB, dir, data string) {
+			write(t, data+" edited", dir, "away/b/file")
+			must(t, os.RemoveAll(dir+"/a"))
+			must(t, os.Rename(dir+"/away", dir+"/a"))
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			dir := t.TempDir()
+			f := follow(t, filepath.Join(dir, "a/b/file"), 10*time.Millisecond)
+			for i := range 10 {
+				change(t, dir, fmt.Sprint("version ", i))
+				f.until(fmt.Sprintf("version %d edited", i))
+			}
+		})
+	}
 }
 
 func TestWithoutInotifyTheFileIsPolledUntilThereIsInotifyAgain(t *testing.T) {
