@@ -6,24 +6,17 @@ import "github.com/kms-health/kms-health/pkg/contract"
 // kms-health-operator-config.
 type OperatorConfiguration struct {
 	TypeMeta `json:",inline"`
-
 	// What the operator may change.
 	// +default=Managed
 	ManagementState ManagementState `json:"managementState"`
-
 	// The reporter's image, best by digest.
 	// +default=the operator's environment variable REPORTER_IMAGE
 	Image string `json:"image,omitempty"`
-
 	// How the reporters probe. A change is live: it replaces no pod.
-	// +optional
-	Probe Probe `json:"probe"`
-
+	Probe Probe `json:"probe,omitzero"`
 	// How often reporters write an unchanged report, from 1s to 10m. A change is live. Not set: after
 	// each round of probes.
-	// +optional
 	UnchangedEvery Duration `json:"unchangedEvery,omitzero"`
-
 	// The API servers with plugins. What is removed from the list is cleaned up.
 	APIServers []APIServer `json:"apiServers"`
 }
@@ -45,52 +38,35 @@ type APIServer struct {
 	// A DNS label of at most 40 characters. Fixed for OpenShift's resources.
 	// +default=by resource; required for kmshealths
 	Name string `json:"name"`
-
 	// The resource that has the reports and conditions.
 	Resource Resource `json:"resource"`
-
 	// The namespace of the API server's pods and of its encryption config.
 	// +default=by resource; required for kmshealths
 	Namespace string `json:"namespace"`
-
 	// The labels of the API server's pods.
 	// +default=by resource; required for kmshealths
 	PodSelector map[string]string `json:"podSelector"`
-
 	// The container that mounts the plugins' sockets.
 	// +default=by resource, where podSelector has its default, else the pod's first
 	Container string `json:"container,omitempty"`
-
 	// The Secret with the EncryptionConfiguration; not with plugins.
-	// +optional
 	EncryptionConfig EncryptionConfig `json:"encryptionConfig,omitzero"`
-
 	// The plugins, if the encryption config is a file on the node. Empty: KMS is off.
-	// +optional
 	Plugins []Plugin `json:"plugins,omitzero"`
-
 	// How reporters reach the sockets.
 	// +default=Auto
 	Mode Mode `json:"mode"`
-
 	// How pods get their file, with CompanionPod and DaemonSet. Sidecar mounts the ConfigMap.
 	// +default=Annotation for OpenShift's resources, else ConfigMap
 	ConfigSource ConfigSource `json:"configSource"`
-
 	// With Sidecar: the Deployment that gets the container. Not set: the pods' owner adds it.
-	// +optional
 	Deployment string `json:"deployment,omitempty"`
-
 	// With DaemonSet: the labels of the nodes that get an agent.
 	// +default=the label node-role.kubernetes.io/control-plane, with any value
 	NodeSelector map[string]string `json:"nodeSelector,omitempty"`
-
 	// How a reporter reaches the API server.
-	// +optional
-	Connection Connection `json:"connection"`
-
+	Connection Connection `json:"connection,omitzero"`
 	// Where the reporters serve their state. Not set: nowhere.
-	// +optional
 	Serving *APIServerServing `json:"serving,omitempty"`
 }
 
@@ -99,13 +75,10 @@ type EncryptionConfig struct {
 	// The Secret's name. A pod of revision N uses {secret}-{N}.
 	// +default=encryption-config for OpenShift's resources; required for kmshealths
 	Secret string `json:"secret,omitempty"`
-
 	// The key in the Secret's data.
 	// +default=encryption-config
 	Key string `json:"key,omitempty"`
-
 	// keyIDs by endpoint, for plugins whose socket and provider names have none.
-	// +optional
 	KeyIDs map[string]string `json:"keyIDs,omitempty"`
 }
 
@@ -160,11 +133,9 @@ type Connection struct {
 	// The API server's URL.
 	// +default=https://localhost:6443 for CompanionPod, DaemonSet and static pods, else https://kubernetes.default.svc
 	Server string `json:"server,omitempty"`
-
 	// The name that its certificate must have.
 	// +default=the host of the URL
 	TLSServerName string `json:"tlsServerName,omitempty"`
-
 	// Further servers, at most 3, in order of preference, with the same CA bundle. Empty: none.
 	// +default=the cluster's internal address
 	Fallbacks []Server `json:"fallbacks,omitzero"`
@@ -174,12 +145,9 @@ type Connection struct {
 type APIServerServing struct {
 	// The IP address and port. Reporters on the network of one node need different ports.
 	Address string `json:"address"`
-
 	// A Secret in the reporters' namespace with tls.crt and tls.key, and ca.crt for client
 	// certificates. Not set: plain HTTP on a loopback address.
-	// +optional
 	Secret string `json:"secret,omitempty"`
-
 	// What is accepted with the Secret.
 	// +default=the cluster's TLS profile; without OpenShift Intermediate
 	TLS *TLSSettings `json:"tls,omitempty"`
@@ -189,7 +157,6 @@ type APIServerServing struct {
 type TLSSettings struct {
 	// The lowest TLS version accepted.
 	MinVersion TLSVersion `json:"minVersion"`
-
 	// The cipher suites up to TLS 1.2, by their IANA names.
 	// +default=Go's own choice
 	CipherSuites []string `json:"cipherSuites,omitempty"`

@@ -6,7 +6,7 @@
 // returns either a complete configuration or none: there is no half-accepted
 // file. The package reads no file itself.
 //
-// A field of a type without +default or +optional is required.
+// A field is required, unless it has a +default, or its JSON omits it where it is not set.
 package v1alpha1
 
 import (
@@ -34,20 +34,13 @@ type TypeMeta struct {
 // node's name is not in it.
 type ReporterConfiguration struct {
 	TypeMeta `json:",inline"`
-
 	// How the plugins are probed.
-	// +optional
-	Probe Probe `json:"probe"`
-
+	Probe Probe `json:"probe,omitzero"`
 	// At most 16, each with a keyID and an endpoint of its own. Empty: nothing is probed or written.
 	Plugins []Plugin `json:"plugins"`
-
 	// Where the reports are written. Not set: local only.
-	// +optional
 	Destination *Destination `json:"destination,omitempty"`
-
 	// Where the reporter serves its state. Not set: nothing listens.
-	// +optional
 	Serving *Serving `json:"serving,omitempty"`
 }
 
@@ -56,17 +49,14 @@ type Probe struct {
 	// How often each plugin is probed, from 1s to 1h. Each wait varies by up to 10%.
 	// +default=30s
 	Interval Duration `json:"interval"`
-
 	// What is checked in addition to Status.
-	// +optional
 	Checks *Checks `json:"checks,omitempty"`
 }
 
 // Checks are in addition to Status, which is called at every probe.
 type Checks struct {
 	// Encrypt and decrypt a sample.
-	// +optional
-	RoundTrip RoundTrip `json:"roundTrip"`
+	RoundTrip RoundTrip `json:"roundTrip,omitzero"`
 }
 
 // RoundTrip is a check with its own interval. A plugin, of either role, encrypts 32 random
@@ -75,11 +65,9 @@ type RoundTrip struct {
 	// How often, from 1m to 24h; 0s turns the check off.
 	// +default=5m
 	Interval Duration `json:"interval"`
-
 	// A new value makes one round trip with each plugin at once, at most every 15s: 1 to 63 letters,
 	// digits, '-', '_' or '.'. The operator sets it from the annotation
 	// kmshealth.openshift.io/probe-requested.
-	// +optional
 	Requested string `json:"requested,omitempty"`
 }
 
@@ -88,14 +76,11 @@ type Plugin struct {
 	// 1 to 63 letters, digits, '-', '_' or '.', beginning and ending with a letter or digit.
 	// +default=of an endpoint kms-{keyID}.sock; otherwise required
 	KeyID string `json:"keyID"`
-
 	// The plugin's socket, spelled as for kube-apiserver: unix:///absolute/path without "..", or
 	// unix:///@name for an abstract socket; at most 107 bytes after unix://.
 	Endpoint string `json:"endpoint"`
-
 	// What the API server uses it for.
 	Role Role `json:"role"`
-
 	// How long one call may take, from 10ms to the interval: as the provider in the encryption config.
 	// +default=3s, or the interval where that is shorter
 	Timeout Duration `json:"timeout"`
@@ -115,28 +100,20 @@ const (
 // its status; the object is never created or read. Either resource or object is required.
 type Destination struct {
 	// One of OpenShift's operator resources: its object named cluster.
-	// +optional
 	Resource Resource `json:"resource,omitempty"`
-
 	// Any other object, such as a KMSHealth.
-	// +optional
 	Object *ObjectReference `json:"object,omitempty"`
-
 	// Absolute path of a kubeconfig. It, and every file it names, is read again when it changes.
 	// +default=/etc/kms-health/credentials/kubeconfig
 	Kubeconfig string `json:"kubeconfig"`
-
 	// The API servers to write to, at most 4, tried in this order, with the credentials and the CA
 	// bundle of the kubeconfig. One that failed is tried last by the next four writes.
 	// +default=the server of the kubeconfig
 	Servers []Server `json:"servers,omitempty"`
-
 	// How long one write may take, all servers together, from 100ms to 1m.
 	// +default=10s
 	WriteTimeout Duration `json:"writeTimeout"`
-
 	// How often an unchanged report is written, from 1s to 10m. Not set: after each round of probes.
-	// +optional
 	UnchangedEvery Duration `json:"unchangedEvery,omitzero"`
 }
 
@@ -144,22 +121,15 @@ type Destination struct {
 // have conditions, a list keyed by type.
 type ObjectReference struct {
 	// Such as kmshealth.openshift.io. Not set: the core group.
-	// +optional
 	Group string `json:"group,omitempty"`
-
 	// Such as v1alpha1.
 	Version string `json:"version"`
-
 	// Such as kmshealths.
 	Resource string `json:"resource"`
-
 	// Such as KMSHealth.
 	Kind string `json:"kind"`
-
 	// Not set: the object is cluster-scoped.
-	// +optional
 	Namespace string `json:"namespace,omitempty"`
-
 	// Its name.
 	Name string `json:"name"`
 }
@@ -168,7 +138,6 @@ type ObjectReference struct {
 type Server struct {
 	// Such as https://localhost:6443, without user, password, query and fragment.
 	URL string `json:"url"`
-
 	// The name that its certificate must have.
 	// +default=the host of the URL
 	TLSServerName string `json:"tlsServerName,omitempty"`
@@ -187,9 +156,7 @@ const (
 type Serving struct {
 	// The IP address and port to listen on. Without tls it must be a loopback address.
 	Address string `json:"address"`
-
 	// Serve HTTPS. Not set: plain HTTP.
-	// +optional
 	TLS *ServingTLS `json:"tls,omitempty"`
 }
 
@@ -198,19 +165,14 @@ type Serving struct {
 type ServingTLS struct {
 	// Absolute path of the certificate chain (PEM).
 	CertFile string `json:"certFile"`
-
 	// Absolute path of its key (PEM).
 	KeyFile string `json:"keyFile"`
-
 	// Absolute path of the CAs (PEM) of client certificates, which are required then. While the file
 	// is invalid, no client is accepted.
-	// +optional
 	ClientCAFile string `json:"clientCAFile,omitempty"`
-
 	// The lowest TLS version accepted.
 	// +default=VersionTLS12
 	MinVersion TLSVersion `json:"minVersion"`
-
 	// The cipher suites up to TLS 1.2, by their IANA names.
 	// +default=Go's own choice
 	CipherSuites []string `json:"cipherSuites,omitempty"`

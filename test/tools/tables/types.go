@@ -84,8 +84,14 @@ func (t *typeOf) fields(of *ast.StructType) error {
 		if f.Doc == nil {
 			return fmt.Errorf("%s has no comment", f.Names[0])
 		}
-		name, _, _ := strings.Cut(reflect.StructTag(strings.Trim(f.Tag.Value, "`")).Get("json"), ",")
-		text, marks := split(f.Doc.Text())
+		name, omit, _ := strings.Cut(reflect.StructTag(strings.Trim(f.Tag.Value, "`")).Get("json"), ",")
+		text, value, hasDefault := strings.Cut(f.Doc.Text(), "+default=")
+		marks := "; required"
+		if hasDefault {
+			marks = "; default " + strings.TrimSpace(value)
+		} else if omit != "" {
+			marks = ""
+		}
 		shown, refers := typeName(f.Type)
 		t.refers = append(t.refers, refers)
 		item := fmt.Sprintf("%#q", name)
@@ -96,22 +102,6 @@ func (t *typeOf) fields(of *ast.StructType) error {
 		t.Items = append(t.Items, item+": "+paragraph(text))
 	}
 	return nil
-}
-
-// split separates a comment from its markers, and puts the markers into words.
-func split(comment string) (text, marks string) {
-	marks = "; required"
-	for line := range strings.Lines(comment) {
-		switch value, isDefault := strings.CutPrefix(line, "+default="); {
-		case isDefault:
-			marks = "; default " + strings.TrimSpace(value)
-		case strings.TrimSpace(line) == "+optional":
-			marks = ""
-		default:
-			text += line
-		}
-	}
-	return text, marks
 }
 
 // typeName returns the name of a type for readers of a file, and the type of the configuration that it refers to, if
