@@ -1,10 +1,8 @@
-// Package applybody encodes the bodies of requests that change an object: Server-Side
-// Apply, and patches.
+// Package applybody encodes the bodies of requests that change an object: Server-Side Apply, and patches.
 //
-// kube-apiserver reads the body of an apply as YAML, and not all JSON is YAML: the
-// parser (go.yaml.in/yaml, readerc.go and scannerc.go) refuses some characters that JSON
-// allows in a string, with "control characters are not allowed", and changes others. One
-// such character, in a name that a plugin chooses, would stop every write that holds it.
+// kube-apiserver reads the body of an apply as YAML, and not all JSON is YAML: the parser (go.yaml.in/yaml, readerc.go
+// and scannerc.go) refuses some characters that JSON allows in a string, with "control characters are not allowed",
+// and changes others. One such character, in a name that a plugin chooses, would stop every write that holds it.
 // Marshal escapes them, so that the API server stores the same string.
 package applybody
 
@@ -26,10 +24,9 @@ func differs(r rune) bool {
 	}
 }
 
-// Marshal returns v as encoding/json does, with every character escaped (\uXXXX) that
-// a YAML parser reads differently from a JSON parser. v must hold no json.RawMessage with
-// surrogate pairs (\ud83d\ude00), which YAML does not support; encoding/json itself
-// writes none.
+// Marshal returns v as encoding/json does, with every character escaped (\uXXXX) that a YAML parser reads differently
+// from a JSON parser. v must hold no json.RawMessage with surrogate pairs (\ud83d\ude00), which YAML does not support;
+// encoding/json itself writes none.
 func Marshal(v any) ([]byte, error) {
 	raw, err := json.Marshal(v)
 	if err != nil || !bytes.ContainsFunc(raw, differs) {

@@ -1,10 +1,9 @@
 // Package contract is the contract between writers and readers of reports on KMS
 // plugins: how a report is named, how it is encoded, and for how long it is valid.
 //
-// A reporter for each API server pod writes one condition, named
-// KMSHealthReporter_<node>, to the API server's operator resource. Its status
-// is always "True" and its reason always "AsExpected"; the facts are in its
-// message, a minified JSON array with an Entry per plugin.
+// A reporter for each API server pod writes one condition, named KMSHealthReporter_<node>, to the API server's
+// operator resource. Its status is always "True" and its reason always "AsExpected"; the facts are in its message, a
+// minified JSON array with an Entry per plugin.
 //
 // The package is pure, and imports nothing of this project. Anyone may import it: a rotation
 // controller, a must-gather script, a third-party operator.
@@ -24,8 +23,7 @@ const (
 	Error     Status = "error"     // the check got no answer from the plugin
 )
 
-// Bounds on how often a plugin is checked, and what a reader assumes of an
-// entry without an interval.
+// Bounds on how often a plugin is checked, and what a reader assumes of an entry without an interval.
 const (
 	MinInterval     = time.Second
 	MaxInterval     = time.Hour
@@ -45,8 +43,7 @@ type Entry struct {
 	// bytes. Empty when the plugin returned no valid one.
 	KEKID  string
 	Status Status // the verdict
-	// LastChecked is when this plugin's answer, or the failure to get one, arrived. Encoded in UTC to the
-	// second.
+	// LastChecked is when this plugin's answer, or the failure to get one, arrived. Encoded in UTC to the second.
 	LastChecked time.Time
 	Reason      Reason // why it is not healthy, in one word; empty when it is, and where the writer gives none
 	Detail      string // why it is not healthy, for people; at most MaxDetail bytes are encoded

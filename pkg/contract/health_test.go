@@ -38,7 +38,7 @@ func TestNodeOfConditionType(t *testing.T) {
 		"KMSHealthReporter_":         "",
 		"KMSPluginsDegraded":         "",
 	} {
-		if got, ok := NodeOf(conditionType); got != want || ok != (want != "") {
+		if got, ok := NodeOf(conditionType); ok != (want != "") || ok && got != want {
 			t.Errorf("%s: %q, %v", conditionType, got, ok)
 		}
 	}

@@ -72,17 +72,6 @@ func TestReportersContainersAreOursAndOpenShifts(t *testing.T) {
 	}
 }
 
-func TestHashOfAPluginSetIsOfTheSocketsInAnyOrder(t *testing.T) {
-	a, b := Socket{"1", "unix:///a"}, Socket{"2", "unix:///b"}
-	sockets := []Socket{b, a}
-	if ConfigHash(sockets) != ConfigHash([]Socket{a, b}) || sockets[0] != b {
-		t.Error("the order is part of the hash, or the caller's was changed")
-	}
-	if ConfigHash(sockets) == ConfigHash([]Socket{a, {"2", "unix:///c"}}) || ConfigHash(sockets) == ConfigHash([]Socket{a}) {
-		t.Error("another set has the same hash")
-	}
-}
-
 func TestPrintableJSONIsTheSameAndHasNoCharacterThatCannotBePrinted(t *testing.T) {
 	value := "a\x1b[2J\x7f\u009b2J\u2028\u202e\U000e0001é\U0001f600\n"
 	raw, err := json.Marshal([]string{value})

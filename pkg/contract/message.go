@@ -18,8 +18,7 @@ import (
 const (
 	MaxMessage = 32 * 1024 // bytes of an encoded message: the bound of metav1.Condition
 	MaxDetail  = 1024      // bytes of an encoded detail: the typed form's bound
-	// maxEncodedKEKID is what remains of a KEKID, in bytes, in a message that would be too long with all
-	// details gone.
+	// maxEncodedKEKID is what remains of a KEKID, in bytes, in a message that would be too long with all details gone.
 	maxEncodedKEKID = len(hashed) + sha256.Size*2
 	hashed          = "sha256:"
 )
@@ -42,9 +41,8 @@ type wireEntry struct {
 	Lost      []string `json:"lost,omitempty"`
 }
 
-// EncodeMessage encodes entries, in their order, as a condition's message: a
-// minified JSON array without HTML escaping and without a final newline. Equal
-// entries give equal bytes.
+// EncodeMessage encodes entries, in their order, as a condition's message: a minified JSON array without HTML escaping
+// and without a final newline. Equal entries give equal bytes.
 //
 // The result is at most MaxMessage bytes. Control characters in details become
 // spaces, and details over MaxDetail bytes are cut at a rune. When the whole is
@@ -56,35 +54,30 @@ func EncodeMessage(entries []Entry) (string, error) {
 		wire[i] = wireEntry{
 			KeyID: e.KeyID, KEKID: e.KEKID, Status: e.Status, LastChecked: e.LastChecked.UTC().Format(time.RFC3339),
 			Reason: e.Reason, Detail: CleanDetail(e.Detail), IntervalSeconds: wholeSeconds(e.Interval),
-			Socket: e.Socket, Since: optionalTime(e.Since), RoundTrip: optionalTime(e.RoundTrip), Requested: e.Requested,
+			Reporter: onlyIf(ValidPodUID(e.Reporter), e.Reporter),
+			Socket:   e.Socket, Since: optionalTime(e.Since), RoundTrip: optionalTime(e.RoundTrip), Requested: e.Requested,
 			Lost: slices.Clone(e.Lost[:min(len(e.Lost), MaxLost)]),
 		}
-		if ValidPodUID(e.Reporter) {
-			wire[i].Reporter = e.Reporter
-		}
 	}
-	// A quarter at a time: it takes a few rounds, and most of the text remains.
-	for limit := MaxDetail; limit > 0; limit = limit * 3 / 4 {
+	for limit := MaxDetail; ; limit = limit * 3 / 4 { // a few rounds, and most of the text remains
 		for i := range wire {
 			wire[i].Detail = Cut(wire[i].Detail, limit)
+			if limit == 0 { // the last round
+				wire[i].KEKID = shortKEKID(wire[i].KEKID)
+				for n, lost := range wire[i].Lost {
+					wire[i].Lost[n] = shortKEKID(lost)
+				}
+			}
 		}
-		if message := Marshal(wire); len(message) <= MaxMessage {
+		message := Marshal(wire)
+		switch {
+		case len(message) <= MaxMessage:
 			return message, nil
+		case limit == 0:
+			return "", fmt.Errorf("%d entries do not fit in a message: %d bytes without details, the bound is %d",
+				len(wire), len(message), MaxMessage)
 		}
 	}
-	for i := range wire {
-		wire[i].Detail = ""
-		wire[i].KEKID = shortKEKID(wire[i].KEKID)
-		for n, lost := range wire[i].Lost {
-			wire[i].Lost[n] = shortKEKID(lost)
-		}
-	}
-	message := Marshal(wire)
-	if len(message) > MaxMessage {
-		return "", fmt.Errorf("%d entries do not fit in a message: %d bytes without details, the bound is %d",
-			len(wire), len(message), MaxMessage)
-	}
-	return message, nil
 }
 
 func shortKEKID(id string) string {
@@ -126,8 +119,7 @@ func Marshal(v any) string {
 	return strings.TrimSuffix(b.String(), "\n")
 }
 
-// wholeSeconds rounds up, so that no reader considers an entry stale earlier than
-// its writer does.
+// wholeSeconds rounds up, so that no reader considers an entry stale earlier than its writer does.
 func wholeSeconds(d time.Duration) int64 { return int64((max(0, d) + time.Second - 1) / time.Second) }
 
 // CleanDetail makes a text fit to be a detail: Clean, trimmed, at most MaxDetail bytes.
@@ -160,9 +152,8 @@ func Cut(s string, limit int) string {
 	return strings.ToValidUTF8(s[:limit-len(mark)], "") + mark
 }
 
-// DecodeMessage decodes a condition's message. Unknown fields are ignored. An error has what is wrong and
-// where, as in "[1].lastChecked: …"; with an error no entry is returned, since half a message leads to
-// the wrong conclusion.
+// DecodeMessage decodes a condition's message. Unknown fields are ignored. An error has what is wrong and where, as in
+// "[1].lastChecked: …"; with an error no entry is returned, since half a message leads to the wrong conclusion.
 func DecodeMessage(message string) ([]Entry, error) {
 	if len(message) > MaxMessage {
 		return nil, fmt.Errorf("message is %d bytes, the bound is %d", len(message), MaxMessage)
@@ -185,43 +176,41 @@ func DecodeMessage(message string) ([]Entry, error) {
 	return entries, nil
 }
 
-// decode's errors begin with the path inside the entry.
+// decode's errors begin with the path inside the entry. An optional field of another format is ignored, as if it were
+// not set.
 func (w wireEntry) decode() (Entry, error) {
-	if w.KeyID == "" {
+	checked, isTime := parseTime(w.LastChecked)
+	switch {
+	case w.KeyID == "":
 		return Entry{}, errors.New(".keyID: is missing")
-	}
-	if w.Status != Healthy && w.Status != Unhealthy && w.Status != Error {
+	case w.Status != Healthy && w.Status != Unhealthy && w.Status != Error:
 		return Entry{}, fmt.Errorf(".status: %q is none of %q, %q, %q", w.Status, Healthy, Unhealthy, Error)
-	}
-	checked, valid := parseTime(w.LastChecked)
-	if !valid {
+	case !isTime:
 		return Entry{}, fmt.Errorf(".lastChecked: %q is not an RFC 3339 time", w.LastChecked)
-	}
-	if w.IntervalSeconds != 0 &&
-		(w.IntervalSeconds < int64(MinInterval/time.Second) || w.IntervalSeconds > int64(MaxInterval/time.Second)) {
+	case w.IntervalSeconds < 0 || w.IntervalSeconds > int64(MaxInterval/time.Second): // 0 is not set
 		return Entry{}, fmt.Errorf(".intervalSeconds: %d is not from 1 to 3600", w.IntervalSeconds)
 	}
-	if !IsWord(string(w.Reason), "_") || w.Reason < "A" {
-		w.Reason = "" // it does not have the form of a condition's reason (metav1.Condition): ignored
-	}
-	if !ValidPodUID(w.Reporter) {
-		w.Reporter = "" // not a pod's UID: ignored
-	}
+	isReason := IsWord(string(w.Reason), "_") && w.Reason >= "A" // as a condition's (metav1.Condition)
 	e := Entry{
-		KeyID: w.KeyID, KEKID: w.KEKID, Status: w.Status, LastChecked: checked, Reason: w.Reason, Detail: w.Detail,
-		Interval: time.Duration(w.IntervalSeconds) * time.Second, Reporter: w.Reporter,
-		Lost: w.Lost[:min(len(w.Lost), MaxLost)],
+		KeyID: w.KeyID, KEKID: w.KEKID, Status: w.Status, LastChecked: checked, Detail: w.Detail,
+		Reason:    onlyIf(isReason, w.Reason),
+		Interval:  time.Duration(w.IntervalSeconds) * time.Second,
+		Reporter:  onlyIf(ValidPodUID(w.Reporter), w.Reporter),
+		Socket:    onlyIf(len(w.Socket) <= MaxSocket, w.Socket),
+		Requested: onlyIf(ValidRequest(w.Requested), w.Requested),
+		Lost:      w.Lost[:min(len(w.Lost), MaxLost)],
 	}
-	// An optional field of another format is ignored, as if it were not set.
 	e.Since, _ = parseTime(w.Since)
 	e.RoundTrip, _ = parseTime(w.RoundTrip)
-	if len(w.Socket) <= MaxSocket {
-		e.Socket = w.Socket
-	}
-	if ValidRequest(w.Requested) {
-		e.Requested = w.Requested
-	}
 	return e, nil
+}
+
+// onlyIf returns a text if it is valid, else none.
+func onlyIf[T ~string](valid bool, text T) T {
+	if valid {
+		return text
+	}
+	return ""
 }
 
 // parseTime returns an RFC 3339 time in UTC. It is not valid if its year in UTC is not 0 to 9999, as in RFC 3339.
@@ -233,10 +222,9 @@ func parseTime(text string) (at time.Time, valid bool) {
 	return at, true
 }
 
-// Printable returns JSON, such as a message, in a form that is safe to print to a terminal: the
-// same JSON, with each character that cannot be printed as \u and four hexadecimal digits.
-// JSON itself leaves DEL, C1 and bidirectional controls as they are. Newlines stay: in JSON
-// they are only between values.
+// Printable returns JSON, such as a message, in a form that is safe to print to a terminal: the same JSON, with each
+// character that cannot be printed as \u and four hexadecimal digits. JSON itself leaves DEL, C1 and bidirectional
+// controls as they are. Newlines stay: in JSON they are only between values.
 func Printable(text string) []byte {
 	printable := make([]byte, 0, len(text)+1)
 	for _, r := range text {

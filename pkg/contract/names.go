@@ -4,15 +4,13 @@ import (
 	"crypto/sha256"
 	"fmt"
 	"path"
-	"slices"
 	"strings"
 )
 
 const (
-	// ConditionTypePrefix begins the type of every reporter's condition; the
-	// node's name follows. The type ends in none of the suffixes that an
-	// operator's StatusSyncer unites (Available, Degraded, Progressing,
-	// Upgradeable), so a single node's report never moves a cluster operator.
+	// ConditionTypePrefix begins the type of every reporter's condition; the node's name follows. The type ends in
+	// none of the suffixes that an operator's StatusSyncer unites (Available, Degraded, Progressing, Upgradeable), so
+	// a single node's report never moves a cluster operator.
 	ConditionTypePrefix = "KMSHealthReporter_"
 
 	// ConditionStatus and ConditionReason are those of every reporter's condition, whatever the
@@ -28,16 +26,13 @@ const (
 	cutFieldManager = maxFieldManager - 17 // of a longer name, before a "-" and 16 digits
 )
 
-// ConditionType returns the type of the condition that the reporter on a node
-// writes.
+// ConditionType returns the type of the condition that the reporter on a node writes.
 func ConditionType(node string) string { return ConditionTypePrefix + node }
 
 // NodeOf returns the node of a reporter's condition type, and whether it is one.
 func NodeOf(conditionType string) (node string, ok bool) {
-	if node, ok = strings.CutPrefix(conditionType, ConditionTypePrefix); !ok {
-		return "", false
-	}
-	return node, node != ""
+	node, ok = strings.CutPrefix(conditionType, ConditionTypePrefix)
+	return node, ok && node != ""
 }
 
 // KeyIDOfSocket is the {keyID} of a socket, or its endpoint, named kms-{keyID}.sock, as OpenShift
@@ -51,9 +46,8 @@ func KeyIDOfSocket(socket string) string {
 	return id
 }
 
-// ConditionManager returns the Server-Side Apply field manager under which a
-// node's condition is written: at most 128 bytes; a longer name ends in a hash
-// of the whole, so that two long names never share a manager.
+// ConditionManager returns the Server-Side Apply field manager under which a node's condition is written: at most 128
+// bytes; a longer name ends in a hash of the whole, so that two long names never share a manager.
 func ConditionManager(node string) string {
 	name := fieldManagerPrefix + node
 	if len(name) <= maxFieldManager {
@@ -74,25 +68,11 @@ func NativeManager(node string) string {
 	return fmt.Sprintf("%s%x", fieldManagerPrefix, sha256.Sum256([]byte(node)))
 }
 
-// Socket is a plugin's socket and the key ID that it serves.
-type Socket struct{ KeyID, Endpoint string }
-
-// ConfigHash identifies a plugin set, as 64 hex digits: its sockets, in any order. Roles and
-// timeouts are no part of it: a reporter follows those without being replaced.
-func ConfigHash(sockets []Socket) string {
-	set := slices.Clone(sockets)
-	slices.SortFunc(set, func(a, b Socket) int {
-		return strings.Compare(a.KeyID+"\x00"+a.Endpoint, b.KeyID+"\x00"+b.Endpoint)
-	})
-	return FileHash([]byte(Marshal(set)))
-}
-
 // FileHash identifies a file by its bytes, as 64 hex digits.
 func FileHash(data []byte) string { return fmt.Sprintf("%x", sha256.Sum256(data)) }
 
-// ValidPodUID reports whether a text has the form of a pod's UID: 1 to 63 letters, digits
-// and '-', with a letter or digit at both ends. It is a UUID, or the 32 hexadecimal digits that
-// the kubelet computes for a static pod.
+// ValidPodUID reports whether a text has the form of a pod's UID: 1 to 63 letters, digits and '-', with a letter or
+// digit at both ends. It is a UUID, or the 32 hexadecimal digits that the kubelet computes for a static pod.
 //
 // The downward API (fieldRef metadata.uid) gives a container the UID that its kubelet knows the pod
 // by. For a static pod that is never the metadata.uid that the API server shows, which is the mirror

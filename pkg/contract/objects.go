@@ -32,7 +32,8 @@ const (
 	// ConfigAnnotation and KubeconfigAnnotation have a reporter's files where its pod mounts no ConfigMap.
 	ConfigAnnotation     = "kmshealth.openshift.io/config"
 	KubeconfigAnnotation = "kmshealth.openshift.io/kubeconfig"
-	// ConfigHashAnnotation has the ConfigHash that a reporter's own pod was created for. Another hash replaces the pod.
+	// ConfigHashAnnotation has the hash of the plugin set that a reporter's own pod was created for. Another hash
+	// replaces the pod.
 	ConfigHashAnnotation = "kmshealth.openshift.io/config-hash"
 	// PodHashAnnotation has the hash of the pod, or of the container and volumes in a Deployment, as they were sent.
 	// Another hash replaces the pod, or rolls the Deployment.
@@ -80,8 +81,7 @@ func ValidRequest(text string) bool { return IsWord(text, "-_.") }
 // ReporterName is the name of the ServiceAccount, roles and DaemonSet of an API server's reporters.
 func ReporterName(apiServer string) string { return "kms-health-reporter-" + apiServer }
 
-// Event is a reason of an Event of the operator that no condition has. make generate writes a
-// constant for each.
+// Event is a reason of an Event of the operator that no condition has. make generate writes a constant for each.
 type Event struct{ Reason, Type, When string }
 
 // Events are all of them. The reasons of conditions are reasons of Events, too.
@@ -90,15 +90,11 @@ var Events = []Event{
 	{"Deleted", "Normal", "an object was deleted"},
 	{"Injected", "Normal", "the reporter was added to a Deployment, or changed in it"},
 	{"Ejected", "Normal", "the reporter was removed from a Deployment"},
-	{
-		"ConfigurationInvalid", "Warning",
-		"the operator's file was rejected, and the last valid one stays active. Its message begins with `configuration`",
-	},
+	{"ConfigurationInvalid", "Warning",
+		"the operator's file was rejected, and the last valid one stays active. Its message begins with `configuration`"},
 	{"ReportRemoved", "Normal", "a report that no reporter writes any more was removed"},
-	{
-		"RequestInvalid", "Warning",
-		"the annotation `kmshealth.openshift.io/probe-requested` has a text that is no request, and is ignored",
-	},
+	{"RequestInvalid", "Warning",
+		"the annotation `kmshealth.openshift.io/probe-requested` has a text that is no request, and is ignored"},
 }
 
 // IsReporter reports whether a container of an API server's pod is a reporter, OpenShift's own included.

@@ -2,17 +2,15 @@ package contract
 
 import "slices"
 
-// Row is a reason, or an alert that no reason covers, with its effects and what an
-// administrator needs to know. The texts are plain, with commands and names in backquotes,
-// and end without a full stop, so that programs can print them; docs/operate/runbooks.md is
-// generated from them. Means, Check and Fix have at most 60 words. make generate writes a constant
-// for each reason: zz_generated_reasons.go.
+// Row is a reason, or an alert that no reason covers, with its effects and what an administrator needs to know. The
+// texts are plain, with commands and names in backquotes, and end without a full stop, so that programs can print
+// them; docs/operate/runbooks.md is generated from them. Means, Check and Fix have at most 60 words. make generate
+// writes a constant for each reason: zz_generated_reasons.go.
 type Row struct {
 	Name   string   // in lower case it is the anchor in the page
 	Alerts []string // those that fire for this reason
-	// Means is what has happened, and its impact. Check is how to find the cause; if it is not set, the
-	// message has the cause. Fix is what to do, if action is needed. DoNot is what makes it worse; not set
-	// if nothing does.
+	// Means is what has happened, and its impact. Check is how to find the cause; if it is not set, the message has
+	// the cause. Fix is what to do, if action is needed. DoNot is what makes it worse; not set if nothing does.
 	Means, Check, Fix, DoNot string
 
 	// From is what a plugin's reason is derived from. Only plugins' rows have it, and these have no field below.

@@ -15,15 +15,13 @@ type Resource struct {
 	// ConfigMapsEncrypted means that clusters with it encrypt ConfigMaps together with Secrets,
 	// so reporters' pods do not mount one by default.
 	ConfigMapsEncrypted bool
-	// APIServer is the one whose reports the object has; zero for a resource that has an object
-	// for each API server.
+	// APIServer is the one whose reports the object has; zero for a resource that has an object for each API server.
 	APIServer APIServer
 }
 
 // APIServer is where an API server of OpenShift runs.
 type APIServer struct {
-	// Name is the same everywhere: in the configuration, in labels, metrics and Events, and in the
-	// names of objects.
+	// Name is the same everywhere: in the configuration, in labels, metrics and Events, and in the names of objects.
 	Name            string
 	Namespace       string            // of its pods and of its encryption config
 	PodSelector     map[string]string // the labels of its pods
@@ -112,8 +110,7 @@ func (r Resource) TargetName() string {
 	return r.Plural
 }
 
-// PerAPIServer reports whether the resource has an object for each API server. The operator creates
-// and deletes those.
+// PerAPIServer reports whether the resource has an object for each API server. The operator creates and deletes those.
 func (r Resource) PerAPIServer() bool {
 	return r.Group == KMSHealths.Group && r.Plural == KMSHealths.Plural
 }

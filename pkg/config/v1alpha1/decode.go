@@ -6,9 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"maps"
 	"reflect"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -39,16 +37,12 @@ func decode[T any](data []byte, kind string, setDefaults func(*T), validate func
 	if err != nil {
 		return nil, err
 	}
-	if err := checkKind(document, kind); err != nil {
-		return nil, err // in another kind of file the other fields have another meaning
-	}
-	c := new(T)
-	f := fitting{errs: errs}
+	c, f := new(T), fitting{errs: errs}
 	if err := json.Unmarshal([]byte(contract.Marshal(f.fit(nil, document, reflect.TypeFor[T]()))), c); err != nil {
 		return nil, err
 	}
-	errs = f.errs
 	setDefaults(c)
+	errs = f.errs
 	for _, invalid := range validate(c) {
 		if !f.within(invalid.Field) {
 			errs = append(errs, invalid)
@@ -66,16 +60,18 @@ func decode[T any](data []byte, kind string, setDefaults func(*T), validate func
 // maxErrors bounds how many errors are logged: a file can hold thousands.
 const maxErrors = 50
 
-// otherFiles are kinds of files that are mistaken for one of this package's.
+// otherFiles has hints for kinds of files that are mistaken for one of this package's.
 var otherFiles = map[string]string{
 	ReporterKind:              "; kms-health-reporter --validate --config FILE checks that kind",
 	OperatorKind:              "; kms-health-operator validate --config FILE checks that kind",
 	"EncryptionConfiguration": apiServersFile,
 	"EncryptionConfig":        apiServersFile,
+	"ConfigMap":               `; of a ConfigMap data["` + contract.ConfigFile + `"] is read, as text`,
 }
 
 const apiServersFile = "; this is kube-apiserver's file, which kms-health-operator render reads by --encryption-config"
 
+// checkKind's error is the only one of a file: in another kind of file the other fields have another meaning.
 func checkKind(document map[string]any, kind string) error {
 	text := func(field string) string {
 		if document[field] == nil {
@@ -87,20 +83,12 @@ func checkKind(document map[string]any, kind string) error {
 	if found == (TypeMeta{APIVersion, kind}) {
 		return nil
 	}
-	other := otherFiles[found.Kind]
-	if found.Kind == "ConfigMap" {
-		data, _ := document["data"].(map[string]any)
-		keys := contract.Cut(fmt.Sprintf("%q", slices.Sorted(maps.Keys(data))), 200)
-		other = fmt.Sprintf("; of a ConfigMap data[%q] is read, as text: this one's data has the keys %s",
-			contract.ConfigFile, keys)
-	}
-	return fmt.Errorf("apiVersion, kind: must be %s, %s, and not %q, %q%s", APIVersion, kind, found.APIVersion, found.Kind,
-		other)
+	return fmt.Errorf("apiVersion, kind: must be %s, %s, and not %q, %q%s",
+		APIVersion, kind, found.APIVersion, found.Kind, otherFiles[found.Kind])
 }
 
-// short renders a value for an error: enough to find it in the file. A URL may have a user
-// and password, and may stand in the wrong field; one that cannot be parsed may have them anywhere,
-// and an encoded one may hide them.
+// short renders a value for an error: enough to find it in the file. A URL may have a user and password, and may stand
+// in the wrong field; one that cannot be parsed may have them anywhere, and an encoded one may hide them.
 func short(text string) string {
 	secret := strings.Contains(text, "@") || strings.Contains(text, "://") && strings.ContainsAny(text, "%?#")
 	if secret && !strings.HasPrefix(text, "unix:///") {
@@ -112,9 +100,8 @@ func short(text string) string {
 // MaxFileSize bounds a configuration file, in bytes. It leaves ample room for comments.
 const MaxFileSize = 128 << 10
 
-// parse reads exactly one YAML (or JSON) document, a mapping, and returns it with an error for each
-// key that it has twice. It first rejects anchors, whose values are repeated: they could make a small
-// file large in memory.
+// parse reads exactly one YAML (or JSON) document, a mapping of a kind, and returns it with an error for
+// each key that it has twice.
 func parse(data []byte, kind string) (document map[string]any, twice []error, err error) {
 	if err := checkText(data); err != nil {
 		return nil, nil, err
@@ -145,9 +132,11 @@ func parse(data []byte, kind string) (document map[string]any, twice []error, er
 	if yaml.Unmarshal(data, &document, numbers) != nil {
 		return nil, nil, errors.New("the file must be a mapping, with apiVersion and kind")
 	}
-	return document, twice, nil
+	return document, twice, checkKind(document, kind)
 }
 
+// checkText rejects what must not be in a file, in comments and quoted strings too: hidden characters, and
+// what begins like an anchor, whose value aliases could repeat until a small file is large in memory.
 func checkText(data []byte) error {
 	if len(data) > MaxFileSize {
 		return fmt.Errorf("the file is %d bytes, must be at most %d", len(data), MaxFileSize)
@@ -155,33 +144,28 @@ func checkText(data []byte) error {
 	if !utf8.Valid(data) {
 		return errors.New("the file is not text: it must be UTF-8")
 	}
-	text := strings.ReplaceAll(string(data), "\r\n", "\n")
-	if at := strings.IndexFunc(text, isHidden); at >= 0 {
-		character, _ := utf8.DecodeRuneInString(text[at:])
-		return fmt.Errorf("hidden character %q in line %d", string(character), 1+strings.Count(text[:at], "\n"))
-	}
-	return checkAnchors(text)
-}
-
-// isHidden reports whether a character must not be in a file. One that ends a line for the parser but not
-// for an editor, or that changes the direction of text, could hide configuration in a comment.
-func isHidden(r rune) bool {
-	return unicode.IsControl(r) && r != '\t' && r != '\n' || r == '\u2028' || r == '\u2029' ||
-		unicode.Is(unicode.Bidi_Control, r)
-}
-
-// checkAnchors rejects what begins like an anchor, in comments and quoted strings too: its value
-// could be repeated by aliases.
-func checkAnchors(text string) error {
-	const before, after = " \t\r\n[{,:?\xbf", " \t\r\n:" // \xbf ends a byte order mark
-	for i := range len(text) - 1 {
-		begins := i == 0 || strings.IndexByte(before, text[i-1]) >= 0
-		if begins && text[i] == '&' && strings.IndexByte(after, text[i+1]) < 0 {
-			return fmt.Errorf("line %d has a YAML anchor (&): write plain values", 1+strings.Count(text[:i], "\n"))
+	for i, line := range strings.Split(strings.ReplaceAll(string(data), "\r\n", "\n"), "\n") {
+		if at := strings.IndexFunc(line, isHidden); at >= 0 {
+			character, _ := utf8.DecodeRuneInString(line[at:])
+			return fmt.Errorf("hidden character %q in line %d", string(character), i+1)
+		}
+		for _, word := range strings.FieldsFunc(line, isSeparator) {
+			if len(word) > 1 && word[0] == '&' {
+				return fmt.Errorf("line %d has a YAML anchor (&): write plain values", i+1)
+			}
 		}
 	}
 	return nil
 }
+
+// isHidden reports whether a character must not be in a line. One that ends a line for the parser but not
+// for an editor, or that changes the direction of text, could hide configuration in a comment.
+func isHidden(r rune) bool {
+	return unicode.IsControl(r) && r != '\t' || r == '\u2028' || r == '\u2029' || unicode.Is(unicode.Bidi_Control, r)
+}
+
+// isSeparator reports whether an anchor may begin after a character, for example after a byte order mark.
+func isSeparator(r rune) bool { return strings.ContainsRune(" \t[{,:?\ufeff", r) }
 
 // Unwrap returns the configuration file in a ConfigMap, and any other file as it is.
 func Unwrap(data []byte) []byte {
@@ -209,9 +193,9 @@ type Duration struct {
 
 // UnmarshalJSON accepts any value: one that is no duration is found by validation.
 func (d *Duration) UnmarshalJSON(data []byte) error {
-	text := string(data)
-	if s, err := strconv.Unquote(text); err == nil {
-		text = s
+	text, err := strconv.Unquote(string(data))
+	if err != nil {
+		text = string(data)
 	}
 	switch value, err := time.ParseDuration(text); {
 	case text == "null":

@@ -127,7 +127,7 @@ var rejected = map[string]struct {
 	"wrong version":           {strings.Replace(head, "v1alpha1", "v1", 1), []string{`apiVersion, kind: must be kmshealth.openshift.io/v1alpha1, ReporterConfiguration, and not "kmshealth.openshift.io/v1", "ReporterConfiguration"`}},
 	"the operator's file":     {string(OperatorOpenShift), []string{notReporters + `"kmshealth.openshift.io/v1alpha1", "OperatorConfiguration"; kms-health-operator validate --config FILE checks that kind`}},
 	"EncryptionConfiguration": {encryptionConfiguration, []string{notReporters + `"apiserver.config.k8s.io/v1", "EncryptionConfiguration"; this is kube-apiserver's file, which kms-health-operator render reads by --encryption-config`}},
-	"ConfigMap":               {"apiVersion: v1\nkind: ConfigMap\ndata: {config.yaml: 'a: 1'}\n", []string{notReporters + `"v1", "ConfigMap"; of a ConfigMap data["config.yaml"] is read, as text: this one's data has the keys ["config.yaml"]`}},
+	"ConfigMap":               {"apiVersion: v1\nkind: ConfigMap\ndata: {config.yaml: 'a: 1'}\n", []string{notReporters + `"v1", "ConfigMap"; of a ConfigMap data["config.yaml"] is read, as text`}},
 
 	"no plugins":            {head, []string{"plugins: Required value"}},
 	"17 plugins":            {manyPlugins(MaxPlugins + 1), []string{"plugins: Too many: 17: must have at most 16 items"}},
@@ -295,16 +295,10 @@ func TestFileOfAConfigMap(t *testing.T) {
 	if _, err := DecodeReporter(file); err != nil {
 		t.Error(err)
 	}
-	for keys, want := range map[string]string{
-		"":                                    `data["config.yaml"] is read, as text: this one's data has the keys []`,
-		"data: {other.yaml: a, b: c}":         `this one's data has the keys ["b" "other.yaml"]`,
-		"data: {config.yaml: {a: b}}":         `this one's data has the keys ["config.yaml"]`,
-		"binaryData: {config.yaml: YTogYg==}": `data["config.yaml"] is read, as text: this one's data has the keys []`,
-		"data: [a]":                           `data["config.yaml"] is read, as text: this one's data has the keys []`,
-	} {
+	for _, keys := range []string{"", "data: {other.yaml: a}", "data: {config.yaml: {a: b}}", "binaryData: {config.yaml: YTogYg==}", "data: [a]"} {
 		_, err := DecodeReporter(Unwrap([]byte("apiVersion: v1\nkind: ConfigMap\n" + keys + "\n")))
-		if err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("%q: %v, want %s", keys, err, want)
+		if err == nil || !strings.HasSuffix(err.Error(), `; of a ConfigMap data["config.yaml"] is read, as text`) {
+			t.Errorf("%q: %v", keys, err)
 		}
 	}
 	for file, want := range map[string]string{head: head, "\x00": "\x00", "a: b: c": "a: b: c"} {

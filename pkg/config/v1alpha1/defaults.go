@@ -16,8 +16,7 @@ const (
 	DefaultKubeconfig   = "/etc/kms-health/credentials/kubeconfig"
 
 	DefaultEncryptionConfig = "encryption-config"
-	// DefaultLocalServer is reachable during a network outage, and where the cluster's
-	// DNS names do not resolve.
+	// DefaultLocalServer is reachable during a network outage, and where the cluster's DNS names do not resolve.
 	DefaultLocalServer   = "https://localhost:6443"
 	DefaultClusterServer = "https://kubernetes.default.svc"
 )
@@ -90,9 +89,8 @@ func setOperatorDefaults(c *OperatorConfiguration) {
 	}
 }
 
-// defaultConfigSource is Annotation where ConfigMaps are encrypted together with Secrets: a
-// pod that mounts one could not start in the outage that it is to report. Pods of other owners
-// always mount it.
+// defaultConfigSource is Annotation where ConfigMaps are encrypted together with Secrets: a pod that mounts one could
+// not start in the outage that it is to report. Pods of other owners always mount it.
 func defaultConfigSource(t *APIServer) ConfigSource {
 	if contract.ResourceOf(string(t.Resource)).ConfigMapsEncrypted && !t.Mode.InOwnersPods() {
 		return ConfigSourceAnnotation

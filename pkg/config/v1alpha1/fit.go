@@ -69,13 +69,8 @@ func (f *fitting) fit(at *field.Path, value any, t reflect.Type) any {
 
 // fieldOf returns the type of a struct's field by its name in a file, which is case-sensitive; nil if there is none.
 func fieldOf(t reflect.Type, name string) reflect.Type {
-	for i := range t.NumField() {
-		f := t.Field(i)
-		if f.Anonymous {
-			if of := fieldOf(f.Type, name); of != nil {
-				return of
-			}
-		} else if tag, _, _ := strings.Cut(f.Tag.Get("json"), ","); tag == name {
+	for _, f := range reflect.VisibleFields(t) {
+		if tag, _, _ := strings.Cut(f.Tag.Get("json"), ","); tag == name && !f.Anonymous {
 			return f.Type
 		}
 	}

@@ -2,8 +2,7 @@ package v1alpha1
 
 import "github.com/kms-health/kms-health/pkg/contract"
 
-// OperatorConfiguration is the operator's file. It is config.yaml in the ConfigMap
-// kms-health-operator-config.
+// OperatorConfiguration is the operator's file. It is config.yaml in the ConfigMap kms-health-operator-config.
 type OperatorConfiguration struct {
 	TypeMeta `json:",inline"`
 	// What the operator may change.
@@ -108,8 +107,7 @@ func (m Mode) InOwnersPods() bool { return m == ModeSidecar }
 // and not one of them alone.
 func (m Mode) ServesNode() bool { return m == ModeDaemonSet }
 
-// OwnerInjects reports whether the pods' owner adds the reporter's container, and brings
-// its credentials.
+// OwnerInjects reports whether the pods' owner adds the reporter's container, and brings its credentials.
 func (t *APIServer) OwnerInjects() bool { return t.Mode.InOwnersPods() && t.Deployment == "" }
 
 // ReportsTo is the object that has the API server's reports.

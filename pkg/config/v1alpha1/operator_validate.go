@@ -19,13 +19,11 @@ import (
 const maxAPIServerName = 40
 
 func validateOperator(c *OperatorConfiguration) field.ErrorList {
-	var errs field.ErrorList
 	probe := field.NewPath("probe")
-	if c.Probe.Checks.RoundTrip.Requested != "" {
-		errs = append(errs, field.Forbidden(probe.Child("checks", "roundTrip", "requested"), "the operator sets it, "+
-			"from the annotation "+contract.ProbeRequestedAnnotation+" of the operator resource or KMSHealth"))
-	}
-	return slices.Concat(errs,
+	return slices.Concat(
+		when(c.Probe.Checks.RoundTrip.Requested != "", field.Forbidden(probe.Child("checks", "roundTrip", "requested"),
+			"the operator sets it, from the annotation "+contract.ProbeRequestedAnnotation+
+				" of the operator resource or KMSHealth")),
 		oneOf(field.NewPath("managementState"), c.ManagementState, Managed, Unmanaged, Removed),
 		validateImage(c.Image),
 		validateProbe(probe, &c.Probe),
@@ -53,22 +51,14 @@ func validateImage(image string) field.ErrorList {
 }
 
 func validateAPIServers(path *field.Path, c *OperatorConfiguration) field.ErrorList {
-	if c.APIServers == nil {
-		return field.ErrorList{field.Required(path, "use an empty list, [], for no API server")}
-	}
-	var errs field.ErrorList
-	names, resources := map[string]bool{}, map[Resource]bool{}
+	errs := when(c.APIServers == nil, field.Required(path, "use an empty list, [], for no API server"))
+	names, resources := seen{}, seen{}
 	for i := range c.APIServers {
 		t, at := &c.APIServers[i], path.Index(i)
-		errs = append(errs, validateAPIServer(at, t, c)...)
-		if names[t.Name] {
-			errs = append(errs, field.Duplicate(at.Child("name"), t.Name))
+		errs = slices.Concat(errs, validateAPIServer(at, t, c), names.again(at.Child("name"), t.Name, t.Name))
+		if t.Resource != ResourceKMSHealths { // two reporters of a node would overwrite each other's entry
+			errs = append(errs, resources.again(at.Child("resource"), string(t.Resource), string(t.Resource))...)
 		}
-		// Two reporters of a node would overwrite each other's entry.
-		if resources[t.Resource] && t.Resource != "" && t.Resource != ResourceKMSHealths {
-			errs = append(errs, field.Duplicate(at.Child("resource"), t.Resource))
-		}
-		names[t.Name], resources[t.Resource] = true, true
 	}
 	return errs
 }
@@ -77,43 +67,41 @@ func validateAPIServer(at *field.Path, t *APIServer, c *OperatorConfiguration) f
 	resources := append(contract.ResourceNames(), contract.KMSHealthsPlural)
 	errs := oneOf(at.Child("resource"), string(t.Resource), resources...)
 	if len(errs) == 0 { // otherwise these fields have no defaults
-		errs = append(errs, validateName(at.Child("name"), t)...)
-		errs = append(errs, word(at.Child("namespace"), t.Namespace, validation.IsDNS1123Label,
-			"the namespace of the API server's pods")...)
-		if len(t.PodSelector) == 0 {
-			errs = append(errs, field.Required(at.Child("podSelector"), "the labels of the API server's pods"))
-		}
+		errs = slices.Concat(validateName(at.Child("name"), t),
+			word(at.Child("namespace"), t.Namespace, validation.IsDNS1123Label, "the namespace of the API server's pods"),
+			when(len(t.PodSelector) == 0, field.Required(at.Child("podSelector"), "the labels of the API server's pods")))
 	}
-	errs = slices.Concat(errs,
+	return slices.Concat(errs,
 		validateLabels(at.Child("podSelector"), t.PodSelector),
 		validateLabels(at.Child("nodeSelector"), t.NodeSelector),
 		word(at.Child("container"), t.Container, validation.IsDNS1123Label, ""),
 		validatePluginSource(at, t, c.Probe.Interval.Duration),
 		validateMode(at, t),
 		validateServer(at.Child("connection"), "server", t.Connection.Server, t.Connection.TLSServerName),
-		validateServers(at.Child("connection", "fallbacks"), t.Connection.Fallbacks, MaxServers-1))
-	if t.Serving != nil {
-		path := at.Child("serving")
-		errs = append(errs, validateAddress(path.Child("address"), t.Serving.Address, t.Serving.Secret != "", "secret")...)
-		errs = append(errs, word(path.Child("secret"), t.Serving.Secret, validation.IsDNS1123Subdomain, "")...)
-		if s := t.Serving.TLS; s != nil {
-			errs = append(errs, validateTLS(path.Child("tls"), s.MinVersion, s.CipherSuites)...)
-			if t.Serving.Secret == "" {
-				errs = append(errs, field.Forbidden(path.Child("tls"), "must not be set without secret"))
-			}
-		}
-		if t.Serving.Secret != "" && t.Mode.InOwnersPods() {
-			errs = append(errs, field.Invalid(path.Child("secret"), short(t.Serving.Secret),
-				fmt.Sprintf("must not be set with mode %s, whose pods do not mount it", t.Mode)))
-		}
+		validateServers(at.Child("connection", "fallbacks"), t.Connection.Fallbacks, MaxServers-1),
+		validateAPIServerServing(at.Child("serving"), t.Serving, t.Mode))
+}
+
+func validateAPIServerServing(path *field.Path, s *APIServerServing, mode Mode) field.ErrorList {
+	if s == nil {
+		return nil
+	}
+	errs := slices.Concat(validateAddress(path.Child("address"), s.Address, s.Secret != "", "secret"),
+		word(path.Child("secret"), s.Secret, validation.IsDNS1123Subdomain, ""),
+		when(s.Secret != "" && mode.InOwnersPods(), field.Invalid(path.Child("secret"), short(s.Secret),
+			fmt.Sprintf("must not be set with mode %s, whose pods do not mount it", mode))),
+		when(s.TLS != nil && s.Secret == "", field.Forbidden(path.Child("tls"), "must not be set without secret")))
+	if s.TLS != nil {
+		errs = append(errs, validateTLS(path.Child("tls"), s.TLS.MinVersion, s.TLS.CipherSuites)...)
 	}
 	return errs
 }
 
-func validateLabels(at *field.Path, labels map[string]string) (errs field.ErrorList) {
+func validateLabels(path *field.Path, labels map[string]string) (errs field.ErrorList) {
 	for _, name := range slices.Sorted(maps.Keys(labels)) {
-		errs = append(errs, word(at.Key(shownKey(name)), name, validation.IsQualifiedName, "the name of a label")...)
-		errs = append(errs, word(at.Key(shownKey(name)), labels[name], validation.IsValidLabelValue, "")...)
+		at := path.Key(shownKey(name))
+		errs = slices.Concat(errs, word(at, name, validation.IsQualifiedName, "the name of a label"),
+			word(at, labels[name], validation.IsValidLabelValue, ""))
 	}
 	return errs
 }
@@ -123,14 +111,14 @@ func validatePluginSource(at *field.Path, t *APIServer, interval time.Duration) 
 	if t.Plugins == nil {
 		return validateEncryptionConfig(at.Child("encryptionConfig"), &t.EncryptionConfig)
 	}
-	errs := validatePlugins(at.Child("plugins"), t.Plugins, interval)
+	path, e := at.Child("plugins"), t.EncryptionConfig
+	errs := slices.Concat(validatePlugins(path, t.Plugins, interval),
+		when(e.Secret != "" || e.Key != "" || len(e.KeyIDs) > 0,
+			field.Forbidden(at.Child("encryptionConfig"), "must not be set together with plugins")))
 	for i, p := range t.Plugins {
-		if err := CheckSocketFolder(SocketFolder(p.Endpoint)); err != nil && !t.Mode.InOwnersPods() {
-			errs = append(errs, field.Invalid(at.Child("plugins").Index(i).Child("endpoint"), short(p.Endpoint), err.Error()))
-		}
-	}
-	if e := t.EncryptionConfig; e.Secret != "" || e.Key != "" || len(e.KeyIDs) > 0 {
-		errs = append(errs, field.Forbidden(at.Child("encryptionConfig"), "must not be set together with plugins"))
+		err := CheckSocketFolder(SocketFolder(p.Endpoint))
+		errs = append(errs, when(err != nil && !t.Mode.InOwnersPods(),
+			field.Invalid(path.Index(i).Child("endpoint"), short(p.Endpoint), fmt.Sprint(err)))...)
 	}
 	return errs
 }
@@ -139,43 +127,38 @@ func validatePluginSource(at *field.Path, t *APIServer, interval time.Duration) 
 // that do not read the file use that name in labels, metrics and commands.
 func validateName(at *field.Path, t *APIServer) field.ErrorList {
 	row := contract.ResourceOf(string(t.Resource)).APIServer
-	if row.Name != "" && t.Name != row.Name {
+	switch {
+	case row.Name != "" && t.Name != row.Name:
 		return field.ErrorList{field.Invalid(at, short(t.Name),
 			fmt.Sprintf("must be %s, the API server of %s: remove the field", row.Name, t.Resource))}
-	}
-	if len(t.Name) > maxAPIServerName {
+	case len(t.Name) > maxAPIServerName:
 		return field.ErrorList{field.TooLong(at, "", maxAPIServerName)}
 	}
 	return word(at, t.Name, validation.IsDNS1123Label, "a DNS label")
 }
 
-func validateEncryptionConfig(at *field.Path, e *EncryptionConfig) field.ErrorList {
-	errs := word(at.Child("secret"), e.Secret, validation.IsDNS1123Subdomain,
-		"the Secret that holds the API server's EncryptionConfiguration; or set plugins, in place of encryptionConfig")
-	errs = append(errs, word(at.Child("key"), e.Key, validation.IsConfigMapKey, "")...)
-	sockets := map[string]bool{}
+func validateEncryptionConfig(path *field.Path, e *EncryptionConfig) field.ErrorList {
+	errs := slices.Concat(word(path.Child("secret"), e.Secret, validation.IsDNS1123Subdomain,
+		"the Secret that holds the API server's EncryptionConfiguration; or set plugins, in place of encryptionConfig"),
+		word(path.Child("key"), e.Key, validation.IsConfigMapKey, ""))
+	sockets := seen{}
 	for _, endpoint := range slices.Sorted(maps.Keys(e.KeyIDs)) {
-		at := at.Child("keyIDs").Key(shownKey(endpoint))
-		if sockets[Plain(endpoint)] {
-			errs = append(errs, field.Duplicate(at, short(endpoint)))
-		}
-		sockets[Plain(endpoint)] = true
-		errs = slices.Concat(errs, word(at, endpoint, socketRules, "an endpoint"),
+		at := path.Child("keyIDs").Key(shownKey(endpoint))
+		errs = slices.Concat(errs, sockets.again(at, Plain(endpoint), endpoint),
+			word(at, endpoint, socketRules, "an endpoint"),
 			word(at, e.KeyIDs[endpoint], keyIDRules, "the key ID of the endpoint"))
 	}
 	return errs
 }
 
 func validateMode(at *field.Path, t *APIServer) field.ErrorList {
-	errs := oneOf(at.Child("mode"), t.Mode, Modes...)
-	if t.Deployment != "" && !t.Mode.InOwnersPods() {
-		errs = append(errs, field.Invalid(at.Child("deployment"), short(t.Deployment), "is for mode Sidecar only"))
-	}
-	errs = append(errs, word(at.Child("deployment"), t.Deployment, validation.IsDNS1123Subdomain, "")...)
-	errs = append(errs, oneOf(at.Child("configSource"), t.ConfigSource, ConfigSourceConfigMap, ConfigSourceAnnotation)...)
-	if t.ConfigSource == ConfigSourceAnnotation && t.Mode.InOwnersPods() {
-		errs = append(errs, field.Invalid(at.Child("configSource"), t.ConfigSource,
-			fmt.Sprintf("cannot serve mode %s: its pods mount the ConfigMap", t.Mode)))
-	}
-	return errs
+	return slices.Concat(
+		oneOf(at.Child("mode"), t.Mode, Modes...),
+		when(t.Deployment != "" && !t.Mode.InOwnersPods(),
+			field.Invalid(at.Child("deployment"), short(t.Deployment), "is for mode Sidecar only")),
+		word(at.Child("deployment"), t.Deployment, validation.IsDNS1123Subdomain, ""),
+		oneOf(at.Child("configSource"), t.ConfigSource, ConfigSourceConfigMap, ConfigSourceAnnotation),
+		when(t.ConfigSource == ConfigSourceAnnotation && t.Mode.InOwnersPods(),
+			field.Invalid(at.Child("configSource"), t.ConfigSource,
+				fmt.Sprintf("cannot serve mode %s: its pods mount the ConfigMap", t.Mode))))
 }

@@ -1,16 +1,17 @@
-// Package v1alpha1 is the file format of kms-health,
-// kmshealth.openshift.io/v1alpha1: types, strict decoding, defaults and
-// validation.
+// Package v1alpha1 is the file format of kms-health, kmshealth.openshift.io/v1alpha1: types, strict decoding, defaults
+// and validation.
 //
-// Decoding reports every error at once, each with its path and value, and
-// returns either a complete configuration or none: there is no half-accepted
-// file. The package reads no file itself.
+// Decoding reports every error at once, each with its path and value, and returns either a complete configuration or
+// none: there is no half-accepted file. The package reads no file itself.
 //
 // A field is required, unless it has a +default, or its JSON omits it where it is not set.
 package v1alpha1
 
 import (
+	"cmp"
 	_ "embed" // for the samples
+	"slices"
+	"strings"
 
 	"github.com/kms-health/kms-health/pkg/contract"
 )
@@ -30,8 +31,7 @@ type TypeMeta struct {
 	Kind       string `json:"kind"`
 }
 
-// ReporterConfiguration is the reporter's file. One file serves all nodes of a cluster: the
-// node's name is not in it.
+// ReporterConfiguration is the reporter's file. One file serves all nodes of a cluster: the node's name is not in it.
 type ReporterConfiguration struct {
 	TypeMeta `json:",inline"`
 	// How the plugins are probed.
@@ -65,9 +65,8 @@ type RoundTrip struct {
 	// How often, from 1m to 24h; 0s turns the check off.
 	// +default=5m
 	Interval Duration `json:"interval"`
-	// A new value makes one round trip with each plugin at once, at most every 15s: 1 to 63 letters,
-	// digits, '-', '_' or '.'. The operator sets it from the annotation
-	// kmshealth.openshift.io/probe-requested.
+	// A new value makes one round trip with each plugin at once, at most every 15s: 1 to 63 letters, digits, '-', '_'
+	// or '.'. The operator sets it from the annotation kmshealth.openshift.io/probe-requested.
 	Requested string `json:"requested,omitempty"`
 }
 
@@ -84,6 +83,28 @@ type Plugin struct {
 	// How long one call may take, from 10ms to the interval: as the provider in the encryption config.
 	// +default=3s, or the interval where that is shorter
 	Timeout Duration `json:"timeout"`
+}
+
+// PluginSetHash identifies a plugin set, as 64 hex digits: its sockets, in any order. Roles and timeouts
+// are no part of it: a reporter follows those without being replaced.
+func PluginSetHash(plugins []Plugin) string {
+	type socket struct{ KeyID, Endpoint string }
+	set := make([]socket, len(plugins))
+	for i, p := range plugins {
+		set[i] = socket{p.KeyID, Plain(p.Endpoint)}
+	}
+	slices.SortFunc(set, func(a, b socket) int {
+		return cmp.Or(strings.Compare(a.KeyID, b.KeyID), strings.Compare(a.Endpoint, b.Endpoint))
+	})
+	return contract.FileHash([]byte(contract.Marshal(set)))
+}
+
+// Plain returns the plain spelling of an endpoint, by which endpoints are compared; an invalid one unchanged.
+func Plain(endpoint string) string {
+	if address, err := SocketAddress(endpoint); err == nil {
+		return Endpoint(CleanSocket(address))
+	}
+	return endpoint
 }
 
 // Role is the use of a plugin.
@@ -192,9 +213,8 @@ const (
 	TLS13 TLSVersion = "VersionTLS13"
 )
 
-// ReporterSample explains every field of the reporter's file, and is a valid file itself.
-// OperatorOpenShift and OperatorKubernetes are the operator's file for OpenShift, and for a plain
-// control plane.
+// ReporterSample explains every field of the reporter's file, and is a valid file itself. OperatorOpenShift and
+// OperatorKubernetes are the operator's file for OpenShift, and for a plain control plane.
 var (
 	//go:embed reporter-sample.yaml
 	ReporterSample []byte

@@ -34,33 +34,15 @@ const (
 // ValidKeyID reports whether a string can be a plugin's keyID.
 func ValidKeyID(id string) bool { return contract.IsWord(id, "-_.") }
 
-const wordRule = "must be 1 to 63 letters, digits, '-', '_' or '.', beginning and ending with a letter or digit"
-
-func keyIDRules(id string) []string        { return unless(ValidKeyID(id), wordRule) }
-func requestRules(request string) []string { return unless(contract.ValidRequest(request), wordRule) }
+// keyIDRules are also those of a request.
+func keyIDRules(id string) []string {
+	return unless(ValidKeyID(id),
+		"must be 1 to 63 letters, digits, '-', '_' or '.', beginning and ending with a letter or digit")
+}
 
 func socketRules(endpoint string) []string {
-	if _, err := SocketAddress(endpoint); err != nil {
-		return []string{err.Error()}
-	}
-	return nil
-}
-
-// PluginSetHash is the contract.ConfigHash of a plugin set, with the plain spellings of its endpoints.
-func PluginSetHash(plugins []Plugin) string {
-	sockets := make([]contract.Socket, len(plugins))
-	for i, p := range plugins {
-		sockets[i] = contract.Socket{KeyID: p.KeyID, Endpoint: Plain(p.Endpoint)}
-	}
-	return contract.ConfigHash(sockets)
-}
-
-// Plain returns the plain spelling of an endpoint, by which endpoints are compared; an invalid one unchanged.
-func Plain(endpoint string) string {
-	if address, err := SocketAddress(endpoint); err == nil {
-		return Endpoint(CleanSocket(address))
-	}
-	return endpoint
+	_, err := SocketAddress(endpoint)
+	return unless(err == nil, fmt.Sprint(err))
 }
 
 func validate(c *ReporterConfiguration) field.ErrorList {
@@ -76,12 +58,13 @@ func validate(c *ReporterConfiguration) field.ErrorList {
 }
 
 func validateProbe(path *field.Path, p *Probe) field.ErrorList {
-	errs := between(path.Child("interval"), p.Interval, contract.MinInterval, contract.MaxInterval)
 	trip, at := p.Checks.RoundTrip, path.Child("checks", "roundTrip")
+	errs := slices.Concat(between(path.Child("interval"), p.Interval, contract.MinInterval, contract.MaxInterval),
+		word(at.Child("requested"), trip.Requested, keyIDRules, ""))
 	if trip.Interval != off {
 		errs = append(errs, between(at.Child("interval"), trip.Interval, time.Minute, 24*time.Hour)...)
 	}
-	return append(errs, word(at.Child("requested"), trip.Requested, requestRules, "")...)
+	return errs
 }
 
 // validateUnchangedEvery accepts a field that is not set. A value of 0s is set, and is an error.
@@ -92,44 +75,34 @@ func validateUnchangedEvery(path *field.Path, d Duration) field.ErrorList {
 	return between(path, d, time.Second, 10*time.Minute)
 }
 
-func validatePlugins(path *field.Path, plugins []Plugin, interval time.Duration) field.ErrorList {
-	var errs field.ErrorList
-	if plugins == nil {
-		return append(errs, field.Required(path, "use an empty list, [], to probe nothing"))
+func validatePlugins(path *field.Path, plugins []Plugin, interval time.Duration) (errs field.ErrorList) {
+	switch {
+	case plugins == nil:
+		return field.ErrorList{field.Required(path, "use an empty list, [], to probe nothing")}
+	case len(plugins) > MaxPlugins:
+		return field.ErrorList{field.TooMany(path, len(plugins), MaxPlugins)}
 	}
-	if len(plugins) > MaxPlugins {
-		return append(errs, field.TooMany(path, len(plugins), MaxPlugins))
-	}
-	keyIDs, endpoints := map[string]bool{}, map[string]bool{}
-	for i := range plugins {
-		p, at := &plugins[i], path.Index(i)
-		errs = append(errs, validatePlugin(at, p, interval)...)
-		if p.KeyID != "" && keyIDs[p.KeyID] {
-			errs = append(errs, field.Duplicate(at.Child("keyID"), p.KeyID))
-		}
-		if p.Endpoint != "" && endpoints[Plain(p.Endpoint)] {
-			errs = append(errs, field.Duplicate(at.Child("endpoint"), short(p.Endpoint)))
-		}
-		keyIDs[p.KeyID], endpoints[Plain(p.Endpoint)] = true, true
+	keyIDs, endpoints := seen{}, seen{}
+	for i, p := range plugins {
+		at := path.Index(i)
+		errs = slices.Concat(errs, validatePlugin(at, &p, interval),
+			keyIDs.again(at.Child("keyID"), p.KeyID, p.KeyID),
+			endpoints.again(at.Child("endpoint"), Plain(p.Endpoint), p.Endpoint))
 	}
 	return errs
 }
 
 func validatePlugin(at *field.Path, p *Plugin, interval time.Duration) field.ErrorList {
-	errs := slices.Concat(
+	if interval < contract.MinInterval { // already reported as an error of the interval
+		interval = contract.MaxInterval
+	}
+	return slices.Concat(
 		word(at.Child("keyID"), p.KeyID, keyIDRules,
 			fmt.Sprintf("cannot be taken from the endpoint %q, which does not end in kms-{keyID}.sock", short(p.Endpoint))),
 		word(at.Child("endpoint"), p.Endpoint, socketRules,
 			"the plugin's socket, as unix:///absolute/path or unix:///@name"),
-		oneOf(at.Child("role"), p.Role, RoleWrite, RoleRead))
-	if interval < contract.MinInterval { // already reported as an error of the interval
-		interval = contract.MaxInterval
-	}
-	for _, err := range between(at.Child("timeout"), p.Timeout, MinTimeout, interval) {
-		err.Detail += ", which is probe.interval"
-		errs = append(errs, err)
-	}
-	return errs
+		oneOf(at.Child("role"), p.Role, RoleWrite, RoleRead),
+		explained(between(at.Child("timeout"), p.Timeout, MinTimeout, interval), ", which is probe.interval"))
 }
 
 // SocketAddress returns the address, as the net package takes it, of an endpoint that kube-apiserver
@@ -137,29 +110,25 @@ func validatePlugin(at *field.Path, p *Plugin, interval time.Duration) field.Err
 // kube-apiserver dials for that endpoint. What cannot be dialled, or not from another container, is an
 // error. Compare addresses by CleanSocket. An error contains no part of the endpoint.
 func SocketAddress(endpoint string) (string, error) {
-	address, err := util.ParseEndpoint(endpoint)
-	if err != nil || address == "" {
+	switch address, err := util.ParseEndpoint(endpoint); {
+	case err != nil || address == "":
 		return "", errors.New("must be an absolute path after unix://, as in unix:///run/kms.sock")
-	}
-	if !isPrintable(address) { // a NUL would end the path early, unix(7)
+	case !isPrintable(address): // a NUL would end the path early, unix(7)
 		return "", errors.New("must hold only characters that can be printed, also where they are percent-encoded")
-	}
-	if CleanSocket(address) == "/" || address == "@" {
+	case CleanSocket(address) == "/" || address == "@":
 		return "", errors.New("must name a socket")
-	}
-	if address[0] == '/' && slices.Contains(strings.Split(address, "/"), "..") {
+	case address[0] == '/' && slices.Contains(strings.Split(address, "/"), ".."):
 		return "", errors.New("must be written without .., which can lead elsewhere from another container")
-	}
-	if len(address) > contract.MaxSocket {
+	case len(address) > contract.MaxSocket:
 		return "", fmt.Errorf("is a path of %d bytes, must be at most %d: a socket's address has no room for more "+
 			"(sun_path, unix(7))", len(address), contract.MaxSocket)
+	default:
+		return address, nil
 	}
-	return address, nil
 }
 
-// CleanSocket returns the form by which addresses of SocketAddress are compared, and in
-// which a folder can be derived from them: without duplicate or trailing slashes and without
-// dots.
+// CleanSocket returns the form by which addresses of SocketAddress are compared, and in which a folder can be derived
+// from them: without duplicate or trailing slashes and without dots.
 func CleanSocket(address string) string {
 	if strings.HasPrefix(address, "@") {
 		return address
@@ -201,17 +170,15 @@ func validateDestination(path *field.Path, d *Destination) field.ErrorList {
 	var errs field.ErrorList
 	switch {
 	case d.Resource != "" && d.Object != nil:
-		errs = append(errs, field.Forbidden(path.Child("object"), "must not be set together with resource"))
-	case d.Object == nil && d.Resource == "":
-		errs = append(errs, field.Required(path.Child("resource"),
-			"resource, or object; without destination nothing is written"))
-	case d.Object == nil:
-		for _, err := range oneOf(path.Child("resource"), string(d.Resource), contract.ResourceNames()...) {
-			err.Detail += "; any other resource, such as a KMSHealth, is destination.object"
-			errs = append(errs, err)
-		}
+		errs = field.ErrorList{field.Forbidden(path.Child("object"), "must not be set together with resource")}
+	case d.Object != nil:
+		errs = validateObject(path.Child("object"), d.Object)
+	case d.Resource == "":
+		errs = field.ErrorList{field.Required(path.Child("resource"),
+			"resource, or object; without destination nothing is written")}
 	default:
-		errs = append(errs, validateObject(path.Child("object"), d.Object)...)
+		errs = explained(oneOf(path.Child("resource"), string(d.Resource), contract.ResourceNames()...),
+			"; any other resource, such as a KMSHealth, is destination.object")
 	}
 	return slices.Concat(errs,
 		word(path.Child("kubeconfig"), d.Kubeconfig, absolute, "an absolute path"),
@@ -220,10 +187,8 @@ func validateDestination(path *field.Path, d *Destination) field.ErrorList {
 		between(path.Child("writeTimeout"), d.WriteTimeout, 100*time.Millisecond, time.Minute))
 }
 
-func validateServers(path *field.Path, servers []Server, most int) (errs field.ErrorList) {
-	if len(servers) > most {
-		errs = append(errs, field.TooMany(path, len(servers), most))
-	}
+func validateServers(path *field.Path, servers []Server, most int) field.ErrorList {
+	errs := when(len(servers) > most, field.TooMany(path, len(servers), most))
 	for i, s := range servers {
 		errs = append(errs, validateServer(path.Index(i), "url", s.URL, s.TLSServerName)...)
 	}
@@ -277,15 +242,14 @@ func validateAddress(at *field.Path, address string, isHTTPS bool, tls string) f
 
 func validateServing(path *field.Path, s *Serving) field.ErrorList {
 	errs := validateAddress(path.Child("address"), s.Address, s.TLS != nil, "serving.tls")
-	if s.TLS == nil {
-		return errs
+	if s.TLS != nil {
+		path = path.Child("tls")
+		errs = slices.Concat(errs,
+			word(path.Child("certFile"), s.TLS.CertFile, absolute, "an absolute path"),
+			word(path.Child("keyFile"), s.TLS.KeyFile, absolute, "an absolute path"),
+			word(path.Child("clientCAFile"), s.TLS.ClientCAFile, absolute, ""),
+			validateTLS(path, s.TLS.MinVersion, s.TLS.CipherSuites))
 	}
-	path = path.Child("tls")
-	errs = slices.Concat(errs,
-		word(path.Child("certFile"), s.TLS.CertFile, absolute, "an absolute path"),
-		word(path.Child("keyFile"), s.TLS.KeyFile, absolute, "an absolute path"),
-		word(path.Child("clientCAFile"), s.TLS.ClientCAFile, absolute, ""),
-		validateTLS(path, s.TLS.MinVersion, s.TLS.CipherSuites))
 	return errs
 }
 
@@ -305,8 +269,7 @@ func (v TLSVersion) Version() uint16 {
 		TLS13: tls.VersionTLS13}[v]
 }
 
-// CipherSuite returns the id of a cipher suite that Go implements for TLS 1.0 to
-// 1.2, by its IANA name.
+// CipherSuite returns the id of a cipher suite that Go implements for TLS 1.0 to 1.2, by its IANA name.
 func CipherSuite(name string) (uint16, error) {
 	for _, suite := range slices.Concat(tls.CipherSuites(), tls.InsecureCipherSuites()) {
 		if suite.Name == name && suite.SupportedVersions[0] <= tls.VersionTLS12 {
@@ -366,4 +329,30 @@ func unless(valid bool, problem string) []string {
 		return nil
 	}
 	return []string{problem}
+}
+
+// when returns an error if it applies.
+func when(applies bool, err *field.Error) field.ErrorList {
+	if applies {
+		return field.ErrorList{err}
+	}
+	return nil
+}
+
+// explained adds a text to each error's detail.
+func explained(errs field.ErrorList, more string) field.ErrorList {
+	for _, err := range errs {
+		err.Detail += more
+	}
+	return errs
+}
+
+// seen are the values of a field that must differ.
+type seen map[string]bool
+
+// again returns an error, with the value as it is in the file, if a value that is set was seen before.
+func (s seen) again(at *field.Path, value, written string) field.ErrorList {
+	before := s[value]
+	s[value] = value != ""
+	return when(before, field.Duplicate(at, short(written)))
 }

@@ -235,9 +235,9 @@ func (p *planner) daemonSet() {
 // rolled out. The live set comes first, and there are at most as many plugins as a file can have. Of two plugins with
 // one key ID or one socket, it has the one that more running pods use.
 func (p *planner) agentPlugins() (union []v1alpha1.Plugin) {
-	all, users := p.livePlaced(), map[contract.Socket]int{}
-	socket := func(plugin v1alpha1.Plugin) contract.Socket {
-		return contract.Socket{KeyID: plugin.KeyID, Endpoint: v1alpha1.Plain(plugin.Endpoint)}
+	all, users := p.livePlaced(), map[v1alpha1.Plugin]int{}
+	socket := func(plugin v1alpha1.Plugin) v1alpha1.Plugin {
+		return v1alpha1.Plugin{KeyID: plugin.KeyID, Endpoint: v1alpha1.Plain(plugin.Endpoint)}
 	}
 	for _, a := range p.pods {
 		all = append(all, a.plugins...)
