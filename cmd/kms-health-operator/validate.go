@@ -60,7 +60,7 @@ func readConfig(file string, stdin io.Reader) (*v1alpha1.OperatorConfiguration, 
 	if content.Err != nil {
 		return nil, usageError{fmt.Errorf("--config: %w", content.Err)}
 	}
-	c, err := v1alpha1.DecodeOperator(v1alpha1.Unwrap(content.Data))
+	c, err := v1alpha1.DecodeOperator(content.Data)
 	if err != nil {
 		at := filewatch.Shown(file) + ": "
 		return nil, errors.New(at + strings.ReplaceAll(err.Error(), "\n", "\n"+at))

@@ -25,16 +25,15 @@ const (
 	ExitUsage    = 3 // the flags or the file cannot be used
 )
 
-// readConfig reads the configuration as the running reporter would, but also from standard input and
-// from a ConfigMap, and prints each error on a line of its own. If config is nil, exit is the exit
-// code of Validate.
+// readConfig reads the configuration as the running reporter would, but also from standard input, and
+// prints each error on a line of its own. If config is nil, exit is the exit code of Validate.
 func readConfig(path string, stdin io.Reader, stderr io.Writer) (config *v1alpha1.ReporterConfiguration, exit int) {
 	content := filewatch.ReadOnce(path, stdin, v1alpha1.MaxFileSize)
 	if content.Err != nil { // it contains the path
 		printErrors(stderr, "--config", content.Err.Error())
 		return nil, ExitUsage
 	}
-	config, err := v1alpha1.DecodeReporter(v1alpha1.Unwrap(content.Data))
+	config, err := v1alpha1.DecodeReporter(content.Data)
 	if err != nil {
 		printErrors(stderr, path, strings.Split(err.Error(), "\n")...)
 	}

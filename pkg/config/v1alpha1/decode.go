@@ -100,8 +100,8 @@ func short(text string) string {
 // MaxFileSize bounds a configuration file, in bytes. It leaves ample room for comments.
 const MaxFileSize = 128 << 10
 
-// parse reads exactly one YAML (or JSON) document, a mapping of a kind, and returns it with an error for
-// each key that it has twice.
+// parse reads exactly one YAML (or JSON) document, a mapping of a kind or a ConfigMap with one, and returns it with an
+// error for each key that it has twice.
 func parse(data []byte, kind string) (document map[string]any, twice []error, err error) {
 	if err := checkText(data); err != nil {
 		return nil, nil, err
@@ -131,6 +131,10 @@ func parse(data []byte, kind string) (document map[string]any, twice []error, er
 	numbers := func(d *json.Decoder) *json.Decoder { d.UseNumber(); return d } // as they are written
 	if yaml.Unmarshal(data, &document, numbers) != nil {
 		return nil, nil, errors.New("the file must be a mapping, with apiVersion and kind")
+	}
+	files, _ := document["data"].(map[string]any)
+	if file, isText := files[contract.ConfigFile].(string); isText && document["kind"] == "ConfigMap" {
+		return parse([]byte(file), kind)
 	}
 	return document, twice, checkKind(document, kind)
 }
@@ -166,22 +170,6 @@ func isHidden(r rune) bool {
 
 // isSeparator reports whether an anchor may begin after a character, for example after a byte order mark.
 func isSeparator(r rune) bool { return strings.ContainsRune(" \t[{,:?\ufeff", r) }
-
-// Unwrap returns the configuration file in a ConfigMap, and any other file as it is.
-func Unwrap(data []byte) []byte {
-	var object struct {
-		Kind string            `json:"kind"`
-		Data map[string]string `json:"data"`
-	}
-	// What decodes the file reports what is wrong with it.
-	if checkText(data) != nil || yaml.Unmarshal(data, &object) != nil || object.Kind != "ConfigMap" {
-		return data
-	}
-	if file, ok := object.Data[contract.ConfigFile]; ok {
-		return []byte(file)
-	}
-	return data
-}
 
 // Duration is a time.Duration, written with its unit: 500ms, 30s, 5m.
 type Duration struct {

@@ -1,9 +1,10 @@
 package v1alpha1
 
 import (
-	"cmp"
 	"strings"
 	"testing"
+
+	"github.com/google/go-cmp/cmp"
 
 	"github.com/kms-health/kms-health/pkg/contract"
 )
@@ -12,58 +13,39 @@ import (
 const operatorHead = "apiVersion: kmshealth.openshift.io/v1alpha1\nkind: OperatorConfiguration\n"
 
 func TestOperatorSamplesAreValid(t *testing.T) {
-	openShift, err := DecodeOperator(OperatorOpenShift)
-	if err != nil {
-		t.Fatal(err)
+	openShift := accepted(t, DecodeOperator, string(OperatorOpenShift)).APIServers
+	if len(openShift) != len(contract.Resources) {
+		t.Errorf("%d API servers", len(openShift))
 	}
-	if n := len(openShift.APIServers); n != len(contract.Resources) {
-		t.Errorf("%d targets", n)
-	}
-	for _, target := range openShift.APIServers {
-		if target.Mode != ModeAuto || target.Connection.Server != DefaultLocalServer {
-			t.Errorf("%s: %s, %s", target.Name, target.Mode, target.Connection.Server)
-		}
-		if e := target.EncryptionConfig; e.Secret != DefaultEncryptionConfig || e.Key != DefaultEncryptionConfig {
-			t.Errorf("%s: %+v", target.Name, target.EncryptionConfig)
+	for _, s := range openShift {
+		row := contract.ResourceOf(string(s.Resource)).APIServer // the file has the resource only
+		want := APIServer{Name: row.Name, Resource: s.Resource, Namespace: row.Namespace, PodSelector: row.PodSelector, Container: row.Container,
+			EncryptionConfig: EncryptionConfig{Secret: DefaultEncryptionConfig, Key: DefaultEncryptionConfig}, Mode: ModeAuto,
+			ConfigSource: ConfigSourceAnnotation, Connection: Connection{Server: DefaultLocalServer}}
+		if diff := cmp.Diff(want, s); diff != "" || s.Name == "" {
+			t.Error(diff)
 		}
 	}
-	oauth := openShift.APIServers[2] // the file has its resource only
-	if oauth.Name != "oauth-apiserver" || oauth.Namespace != "openshift-oauth-apiserver" || oauth.PodSelector["apiserver"] != "true" ||
-		oauth.Container != "oauth-apiserver" {
-		t.Errorf("%+v", oauth)
-	}
-	plain, err := DecodeOperator(OperatorKubernetes)
-	if err != nil {
-		t.Fatal(err)
-	}
-	target := plain.APIServers[0]
-	if target.Mode != ModeDaemonSet || target.Plugins[0].Timeout.Duration != DefaultTimeout {
-		t.Errorf("%+v", target)
+	plain := accepted(t, DecodeOperator, string(OperatorKubernetes)).APIServers[0]
+	if plain.Mode != ModeDaemonSet || plain.Plugins[0].Timeout.Duration != DefaultTimeout {
+		t.Errorf("%+v", plain)
 	}
 }
 
 func TestOperatorDefaultsFollowResourceAndMode(t *testing.T) {
 	for _, c := range []struct {
-		resource, rest string
-		source         ConfigSource
-		server         string
+		file   string
+		source ConfigSource
+		server string
 	}{
-		{"kubeapiservers", "", ConfigSourceAnnotation, DefaultLocalServer},
-		{"kubeapiservers", "configSource: ConfigMap", ConfigSourceConfigMap, DefaultLocalServer},
-		{"kubeapiservers", "mode: CompanionPod", ConfigSourceAnnotation, DefaultLocalServer},
-		{"openshiftapiservers", "mode: DaemonSet", ConfigSourceAnnotation, DefaultLocalServer},
-		{"authentications", "mode: Sidecar", ConfigSourceConfigMap, DefaultClusterServer},
-		{"kmshealths", "plugins: []", ConfigSourceConfigMap, DefaultLocalServer},
-		{"kmshealths", "plugins: []\n  configSource: Annotation", ConfigSourceAnnotation, DefaultLocalServer},
+		{operatorFile("configSource: ConfigMap"), ConfigSourceConfigMap, DefaultLocalServer},
+		{operatorFile("mode: CompanionPod"), ConfigSourceAnnotation, DefaultLocalServer},
+		{operatorFile("mode: Sidecar"), ConfigSourceConfigMap, DefaultClusterServer},
+		{kmsHealth("a"), ConfigSourceConfigMap, DefaultLocalServer},
+		{kmsHealth("a") + "  configSource: Annotation\n", ConfigSourceAnnotation, DefaultLocalServer},
 	} {
-		name := cmp.Or(contract.ResourceOf(c.resource).APIServer.Name, "a")
-		file := strings.Replace(operatorFile(c.rest), "resource: kubeapiservers", "name: "+name+"\n  resource: "+c.resource, 1)
-		config, err := DecodeOperator([]byte(file))
-		if err != nil {
-			t.Fatalf("%s, %q: %v", c.resource, c.rest, err)
-		}
-		if got := config.APIServers[0]; got.ConfigSource != c.source || got.Connection.Server != c.server {
-			t.Errorf("%s, %q: %s, %s", c.resource, c.rest, got.ConfigSource, got.Connection.Server)
+		if got := accepted(t, DecodeOperator, c.file).APIServers[0]; got.ConfigSource != c.source || got.Connection.Server != c.server {
+			t.Errorf("%s: %s, %s", c.file, got.ConfigSource, got.Connection.Server)
 		}
 	}
 }
@@ -86,60 +68,66 @@ func kmsHealth(name string) string {
 }
 
 func TestOperatorMistakesAreReportedWithPathAndValue(t *testing.T) {
-	const head = operatorHead
-	for name, c := range map[string]struct{ file, want string }{
-		"the reporter's file":            {string(ReporterSample), `apiVersion, kind: must be kmshealth.openshift.io/v1alpha1, OperatorConfiguration, and not "kmshealth.openshift.io/v1alpha1", "ReporterConfiguration"; kms-health-reporter --validate --config FILE checks that kind`},
-		"no plugins and no Secret":       {head + "apiServers: [{name: a, resource: kmshealths, namespace: ns, podSelector: {a: b}}]\n", "apiServers[0].encryptionConfig.secret: Required value: the Secret that holds the API server's EncryptionConfiguration; or set plugins, in place of encryptionConfig"},
-		"kmshealths alone":               {head + "apiServers: [{resource: kmshealths, plugins: []}]\n", "apiServers[0].name: Required value: a DNS label\napiServers[0].namespace: Required value: the namespace of the API server's pods\napiServers[0].podSelector: Required value: the labels of the API server's pods"},
-		"no targets":                     {head, "apiServers: Required value"},
-		"unknown field":                  {head + "apiServers: []\nfoo: 1\n", `unknown field "foo"`},
-		"management state":               {head + "apiServers: []\nmanagementState: Gone\n", `managementState: Unsupported value: "Gone"`},
-		"interval":                       {head + "apiServers: []\nprobe: {interval: 1ms}\n", `probe.interval: Invalid value: "1ms"`},
-		"a request of the file":          {head + "apiServers: []\nprobe: {checks: {roundTrip: {requested: a}}}\n", "probe.checks.roundTrip.requested: Forbidden: the operator sets it, from the annotation kmshealth.openshift.io/probe-requested of the operator resource or KMSHealth"},
-		"image with a space":             {head + "apiServers: []\nimage: registry/x y\n", `image: Invalid value: "registry/x y": must be an image, as registry.example.com/kms-health-reporter:v1`},
-		"image that is a tag":            {head + "apiServers: []\nimage: ':v1'\n", `image: Invalid value: ":v1": must be an image`},
-		"image that is a socket":         {head + "apiServers: []\nimage: unix:///kms-1.sock\n", `image: Invalid value: "unix:///kms-1.sock": must be an image`},
-		"unchanged reports, each 0s":     {head + "apiServers: []\nunchangedEvery: 0s\n", `unchangedEvery: Invalid value: "0s": must be a duration with its unit, from 1s to 10m0s`},
-		"unchanged reports, each 11m":    {head + "apiServers: []\nunchangedEvery: 11m\n", `unchangedEvery: Invalid value: "11m0s": must be a duration with its unit, from 1s to 10m0s`},
-		"plugins and encryptionConfig":   {operatorFile("plugins: []", "encryptionConfig: {key: k}"), `apiServers[0].encryptionConfig: Forbidden: must not be set together with plugins`},
-		"bare target":                    {head + "apiServers: [{}]\n", `apiServers[0].resource: Required value`},
-		"no selector":                    {head + "apiServers: [{name: a, resource: kmshealths, namespace: b}]\n", "apiServers[0].podSelector: Required value"},
-		"selector that is no string":     {operatorFile("container: c", "nodeSelector: {a: 1}"), `apiServers[0].nodeSelector[a]: Invalid value: 1: must be a string`},
-		"selector that is no mapping":    {operatorFile("nodeSelector: [a]"), `apiServers[0].nodeSelector: Invalid value: ["a"]: must be a mapping`},
-		"selector that is no label":      {operatorFile(`nodeSelector: {"a b": c}`), `apiServers[0].nodeSelector[a b]: Invalid value: "a b"`},
-		"label with a line of its own":   {operatorFile(`nodeSelector: {"a\nerror: b": c}`), `apiServers[0].nodeSelector[a\nerror: b]: Invalid value: "a\nerror: b"`},
-		"long name":                      {kmsHealth(strings.Repeat("a", 41)), "apiServers[0].name: Too long"},
-		"resource":                       {strings.Replace(operatorFile(), "kubeapiservers", "pods", 1), `apiServers[0].resource: Unsupported value: "pods"`},
-		"mode":                           {operatorFile("mode: Webhook"), `apiServers[0].mode: Unsupported value: "Webhook"`},
-		"a name without Deployment":      {operatorFile("deployment: x"), `apiServers[0].deployment: Invalid value: "x"`},
-		"source of a sidecar's file":     {operatorFile("mode: Sidecar", "configSource: Annotation"), `apiServers[0].configSource: Invalid value: "Annotation": cannot serve mode Sidecar`},
-		"Deployment's name":              {operatorFile("mode: Sidecar", "deployment: A"), `apiServers[0].deployment: Invalid value: "A"`},
-		"server":                         {operatorFile("connection: {server: 'http://x'}"), `apiServers[0].connection.server: Invalid value: "http://x"`},
-		"fallbacks":                      {operatorFile("connection: {fallbacks: [{url: 'https://a'}, {url: 'https://b'}, {url: 'https://c'}, {url: 'https://d'}]}"), "apiServers[0].connection.fallbacks: Too many: 4: must have at most 3 items"},
-		"server name":                    {operatorFile("connection: {tlsServerName: A_B}"), `apiServers[0].connection.tlsServerName: Invalid value: "A_B"`},
-		"serving without TLS":            {operatorFile("serving: {address: '0.0.0.0:1'}"), `apiServers[0].serving.address: Invalid value: "0.0.0.0:1": must be a loopback address without secret`},
-		"serving TLS without a Secret":   {operatorFile("serving: {address: '127.0.0.1:1', tls: {minVersion: VersionTLS13}}"), `apiServers[0].serving.tls: Forbidden: must not be set without secret`},
-		"serving TLS of another name":    {operatorFile("serving: {address: '0.0.0.0:1', secret: s, tls: {minVersion: TLS13, cipherSuites: [x]}}"), `apiServers[0].serving.tls.minVersion: Unsupported value: "TLS13"`},
-		"serving secret in others' pods": {operatorFile("mode: Sidecar", "serving: {address: '0.0.0.0:1', secret: s}"), `apiServers[0].serving.secret: Invalid value: "s"`},
-		"endpoint with ..":               {operatorFile("plugins: [{keyID: a, endpoint: 'unix:///run/x/../a.sock', role: Write}]"), `apiServers[0].plugins[0].endpoint: Invalid value: "unix:///run/x/../a.sock": must be written without ..`},
-		"endpoint in a shared folder":    {operatorFile("plugins: [{keyID: a, endpoint: 'unix:///run//a.sock', role: Write}]"), `apiServers[0].plugins[0].endpoint: Invalid value: "unix:///run//a.sock": the socket is in /run, which holds much else`},
-		"plugin":                         {operatorFile("plugins: [{endpoint: 'unix:///a.sock', role: Write}]"), "apiServers[0].plugins[0].keyID: Required value"},
-		"keyID":                          {operatorFile("encryptionConfig: {keyIDs: {'unix:///a.sock': '!'}}"), `apiServers[0].encryptionConfig.keyIDs[unix:///a.sock]: Invalid value: "!"`},
-		"endpoint of a keyID":            {operatorFile("encryptionConfig: {keyIDs: {'/a.sock': '1'}}"), `apiServers[0].encryptionConfig.keyIDs[/a.sock]: Invalid value: "/a.sock"`},
-		"two keyIDs of one socket":       {operatorFile("encryptionConfig: {keyIDs: {'unix:///a.sock': '1', 'unix:/a.sock': '2'}}"), `apiServers[0].encryptionConfig.keyIDs[unix:/a.sock]: Duplicate value: "unix:/a.sock"`},
-		"one resource twice":             {operatorFile() + strings.TrimPrefix(operatorFile(), head+"apiServers:\n"), `apiServers[1].resource: Duplicate value: "kubeapiservers"`},
-		"one name twice":                 {kmsHealth("a") + strings.TrimPrefix(kmsHealth("a"), head+"apiServers:\n"), `apiServers[1].name: Duplicate value: "a"`},
-		"another name":                   {operatorFile("name: api"), `apiServers[0].name: Invalid value: "api": must be kube-apiserver, the API server of kubeapiservers: remove the field`},
+	const empty = operatorHead + "apiServers: []\n"
+	for name, c := range map[string]struct {
+		file string
+		want []string
+	}{
+		"the reporter's file": {string(ReporterSample), []string{`apiVersion, kind: must be kmshealth.openshift.io/v1alpha1, OperatorConfiguration, and not "kmshealth.openshift.io/v1alpha1", "ReporterConfiguration"; kms-health-reporter --validate --config FILE checks that kind`}},
+		"no plugins and no Secret": {operatorHead + "apiServers: [{name: a, resource: kmshealths, namespace: ns, podSelector: {a: b}}]\n", []string{
+			"apiServers[0].encryptionConfig.secret: Required value: the Secret that holds the API server's EncryptionConfiguration; or set plugins, in place of encryptionConfig",
+		}},
+		"kmshealths alone": {operatorHead + "apiServers: [{resource: kmshealths, plugins: []}]\n", []string{
+			"apiServers[0].name: Required value: a DNS label", "apiServers[0].namespace: Required value: the namespace of the API server's pods", "apiServers[0].podSelector: Required value: the labels of the API server's pods",
+		}},
+		"no API servers": {operatorHead, []string{"apiServers: Required value"}},
+		"outside of API servers": {empty + "foo: 1\nmanagementState: Gone\nprobe: {interval: 1ms, checks: {roundTrip: {requested: a}}}\nunchangedEvery: 0s\n", []string{
+			`unknown field "foo"`, `managementState: Unsupported value: "Gone"`, `probe.interval: Invalid value: "1ms"`,
+			"probe.checks.roundTrip.requested: Forbidden: the operator sets it, from the annotation kmshealth.openshift.io/probe-requested of the operator resource or KMSHealth",
+			`unchangedEvery: Invalid value: "0s": must be a duration with its unit, from 1s to 10m0s`,
+		}},
+		"image with a space":     {empty + "image: registry/x y\n", []string{`image: Invalid value: "registry/x y": must be an image, as registry.example.com/kms-health-reporter:v1`}},
+		"image that is a tag":    {empty + "image: ':v1'\n", []string{`image: Invalid value: ":v1": must be an image`}},
+		"image that is a socket": {empty + "image: unix:///kms-1.sock\n", []string{`image: Invalid value: "unix:///kms-1.sock": must be an image`}},
+		"plugins and encryptionConfig": {operatorFile("plugins: [{endpoint: 'unix:///a/../a.sock', role: Write}]", "encryptionConfig: {key: k}"), []string{
+			`apiServers[0].encryptionConfig: Forbidden: must not be set together with plugins`, "apiServers[0].plugins[0].keyID: Required value",
+			`apiServers[0].plugins[0].endpoint: Invalid value: "unix:///a/../a.sock": must be written without ..`,
+		}},
+		"bare API server": {operatorHead + "apiServers: [{}]\n", []string{`apiServers[0].resource: Required value`}},
+		"labels": {operatorFile("nodeSelector: {a: 1, b: '?', \"a b\": c, \"a\\nerror: b\": c}"), []string{
+			`apiServers[0].nodeSelector[a]: Invalid value: 1: must be a string`, `apiServers[0].nodeSelector[b]: Invalid value: "?"`,
+			`apiServers[0].nodeSelector[a b]: Invalid value: "a b"`, `apiServers[0].nodeSelector[a\nerror: b]: Invalid value: "a\nerror: b"`,
+		}},
+		"selector that is no mapping": {operatorFile("nodeSelector: [a]"), []string{`apiServers[0].nodeSelector: Invalid value: ["a"]: must be a mapping`}},
+		"long name":                   {kmsHealth(strings.Repeat("a", 41)), []string{"apiServers[0].name: Too long"}},
+		"resource":                    {strings.Replace(operatorFile(), "kubeapiservers", "pods", 1), []string{`apiServers[0].resource: Unsupported value: "pods"`}},
+		"mode, source and connection": {operatorFile("container: C", "mode: Webhook", "configSource: File", "deployment: A", "connection: {server: 'http://x', tlsServerName: A_B, fallbacks: [{url: 'https://a'}, {url: 'https://b'}, {url: 'https://c'}, {url: 'https://d'}]}"), []string{
+			`apiServers[0].container: Invalid value: "C"`, `apiServers[0].mode: Unsupported value: "Webhook"`, `apiServers[0].configSource: Unsupported value: "File"`, `apiServers[0].deployment: Invalid value: "A": is for mode Sidecar only`,
+			`apiServers[0].deployment: Invalid value: "A": a lowercase`, `apiServers[0].connection.server: Invalid value: "http://x"`, `apiServers[0].connection.tlsServerName: Invalid value: "A_B"`,
+			"apiServers[0].connection.fallbacks: Too many: 4: must have at most 3 items",
+		}},
+		"mode Sidecar": {operatorFile("mode: Sidecar", "configSource: Annotation", "serving: {address: '0.0.0.0:1', secret: s}"), []string{
+			`apiServers[0].configSource: Invalid value: "Annotation": cannot serve mode Sidecar`, `apiServers[0].serving.secret: Invalid value: "s"`,
+		}},
+		"serving without TLS": {operatorFile("serving: {address: '0.0.0.0:1', tls: {minVersion: VersionTLS13}}"), []string{
+			`apiServers[0].serving.address: Invalid value: "0.0.0.0:1": must be a loopback address without secret`, `apiServers[0].serving.tls: Forbidden: must not be set without secret`,
+		}},
+		"serving TLS of another name": {operatorFile("serving: {address: '0.0.0.0:1', secret: S, tls: {minVersion: TLS13, cipherSuites: [x]}}"), []string{
+			`apiServers[0].serving.secret: Invalid value: "S"`, `apiServers[0].serving.tls.minVersion: Unsupported value: "TLS13"`, `apiServers[0].serving.tls.cipherSuites[0]: Invalid value: "x"`,
+		}},
+		"endpoint in a shared folder": {operatorFile("plugins: [{keyID: a, endpoint: 'unix:///run//a.sock', role: Write}]"), []string{`apiServers[0].plugins[0].endpoint: Invalid value: "unix:///run//a.sock": the socket is in /run, which holds much else`}},
+		"encryptionConfig": {operatorFile("encryptionConfig: {secret: S, key: k/k, keyIDs: {'unix:///b.sock': '!', '/a.sock': '1', 'unix:///a.sock': '1', 'unix:/a.sock': '2'}}"), []string{
+			`apiServers[0].encryptionConfig.secret: Invalid value: "S"`, `apiServers[0].encryptionConfig.key: Invalid value: "k/k"`, `apiServers[0].encryptionConfig.keyIDs[unix:///b.sock]: Invalid value: "!"`,
+			`apiServers[0].encryptionConfig.keyIDs[/a.sock]: Invalid value: "/a.sock"`, `apiServers[0].encryptionConfig.keyIDs[unix:/a.sock]: Duplicate value: "unix:/a.sock"`,
+		}},
+		"one resource twice": {operatorFile() + strings.TrimPrefix(operatorFile("name: api"), operatorHead+"apiServers:\n"), []string{
+			`apiServers[1].resource: Duplicate value: "kubeapiservers"`, `apiServers[1].name: Invalid value: "api": must be kube-apiserver, the API server of kubeapiservers: remove the field`,
+		}},
+		"one name twice": {kmsHealth("a") + strings.TrimPrefix(kmsHealth("a"), operatorHead+"apiServers:\n"), []string{`apiServers[1].name: Duplicate value: "a"`}},
 	} {
-		got, err := DecodeOperator([]byte(c.file))
-		if err == nil || got != nil {
-			t.Errorf("%s: taken", name)
-			continue
-		}
-		if !strings.Contains(err.Error(), c.want) {
-			t.Errorf("%s: %v\nmust hold %s", name, err, c.want)
-		}
+		t.Run(name, func(t *testing.T) { mistakes(t, DecodeOperator, c.file, c.want...) })
 	}
+	accepted(t, DecodeOperator, kmsHealth(strings.Repeat("a", 40))) // the longest name
 }
 
 func TestTheOwnerInjectsASidecarWithoutADeployment(t *testing.T) {
@@ -150,21 +138,13 @@ func TestTheOwnerInjectsASidecarWithoutADeployment(t *testing.T) {
 	}
 }
 
-func TestAnAPIServersNameHasAtMost40Characters(t *testing.T) {
-	for n, valid := range map[int]bool{40: true, 41: false} {
-		if _, err := DecodeOperator([]byte(kmsHealth(strings.Repeat("a", n)))); (err == nil) != valid {
-			t.Errorf("%d: %v", n, err)
-		}
-	}
-}
-
 func TestPluginSetHashIsOfSocketsAlone(t *testing.T) {
 	set := []Plugin{{KeyID: "1", Endpoint: "unix:///1", Role: RoleWrite}, {KeyID: "2", Endpoint: "unix:///2", Role: RoleRead}}
 	same := []Plugin{{KeyID: "2", Endpoint: "unix:///2", Role: RoleWrite}, {KeyID: "1", Endpoint: "unix:///1", Role: RoleRead}}
 	if PluginSetHash(set) != PluginSetHash(same) {
 		t.Error("order or role made another set")
 	}
-	for _, endpoint := range []string{"unix:/1", "UNIX:///1", "unix://localhost/1", "unix:///1?a", "unix:///./1"} {
+	for _, endpoint := range []string{"unix:/1", "UNIX:///1", "unix://localhost/1", "unix:///1?a", "unix:///./1", "unix:////1", "unix:///1/", "unix:///%31"} {
 		if PluginSetHash([]Plugin{{KeyID: "1", Endpoint: endpoint}, set[1]}) != PluginSetHash(set) {
 			t.Errorf("%s is another socket than unix:///1", endpoint)
 		}

@@ -27,7 +27,7 @@ func validateOperator(c *OperatorConfiguration) field.ErrorList {
 		oneOf(field.NewPath("managementState"), c.ManagementState, Managed, Unmanaged, Removed),
 		validateImage(c.Image),
 		validateProbe(probe, &c.Probe),
-		validateUnchangedEvery(field.NewPath("unchangedEvery"), c.UnchangedEvery),
+		between(field.NewPath("unchangedEvery"), c.UnchangedEvery, minUnchanged, maxUnchanged),
 		validateAPIServers(field.NewPath("apiServers"), c))
 }
 

@@ -24,11 +24,13 @@ import (
 // Bounds of a valid configuration.
 const (
 	MinTimeout = 10 * time.Millisecond // of a call
-	// MaxPlugins keeps a message with one entry per plugin within its bound. An
-	// API server has one plugin, and two during a migration.
+	// MaxPlugins keeps a message with one entry per plugin within its bound. An API server has one plugin, and two
+	// during a migration.
 	MaxPlugins = 16
 	// MaxServers is enough for the node's own API server and two addresses of the others.
 	MaxServers = 4
+
+	minUnchanged, maxUnchanged = time.Second, 10 * time.Minute // the bounds of unchangedEvery
 )
 
 // ValidKeyID reports whether a string can be a plugin's keyID.
@@ -65,14 +67,6 @@ func validateProbe(path *field.Path, p *Probe) field.ErrorList {
 		errs = append(errs, between(at.Child("interval"), trip.Interval, time.Minute, 24*time.Hour)...)
 	}
 	return errs
-}
-
-// validateUnchangedEvery accepts a field that is not set. A value of 0s is set, and is an error.
-func validateUnchangedEvery(path *field.Path, d Duration) field.ErrorList {
-	if d == (Duration{}) {
-		return nil
-	}
-	return between(path, d, time.Second, 10*time.Minute)
 }
 
 func validatePlugins(path *field.Path, plugins []Plugin, interval time.Duration) (errs field.ErrorList) {
@@ -183,7 +177,7 @@ func validateDestination(path *field.Path, d *Destination) field.ErrorList {
 	return slices.Concat(errs,
 		word(path.Child("kubeconfig"), d.Kubeconfig, absolute, "an absolute path"),
 		validateServers(path.Child("servers"), d.Servers, MaxServers),
-		validateUnchangedEvery(path.Child("unchangedEvery"), d.UnchangedEvery),
+		between(path.Child("unchangedEvery"), d.UnchangedEvery, minUnchanged, maxUnchanged),
 		between(path.Child("writeTimeout"), d.WriteTimeout, 100*time.Millisecond, time.Minute))
 }
 
@@ -289,9 +283,9 @@ func oneOf[T ~string](path *field.Path, value T, allowed ...T) field.ErrorList {
 	return nil
 }
 
-// between checks that a duration is valid, and within bounds.
+// between checks that a duration is not set, or valid and within bounds. A value of 0s is set.
 func between(path *field.Path, d Duration, low, high time.Duration) field.ErrorList {
-	if d.text == "" && d.Duration >= low && d.Duration <= high {
+	if d == (Duration{}) || d.text == "" && d.Duration >= low && d.Duration <= high {
 		return nil
 	}
 	return field.ErrorList{field.Invalid(path, cmp.Or(short(d.text), d.String()),
