@@ -4,31 +4,23 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/kms-health/kms-health/test/harness/wait"
 )
 
 func TestFieldManagersAreBoundedAndDiffer(t *testing.T) {
-	long := strings.Repeat("a", 200)
-	seen := map[string]string{}
-	for _, node := range []string{
-		"n", "master-0.example.com", long, long + "b", strings.Repeat("a", 108), strings.Repeat("a", 109),
-	} {
-		manager := ConditionManager(node)
-		if len(manager) > 128 {
-			t.Errorf("%d bytes: %s", len(manager), manager)
-		}
-		if other, used := seen[manager]; used {
-			t.Errorf("%s is the manager of %q and of %q", manager, node, other)
-		}
-		seen[manager] = node
-	}
+	a := func(n int) string { return strings.Repeat("a", n) }
 	for node, want := range map[string]string{ // field managers own what they wrote, so these names must not change
-		"master-0":               "kms-health-reporter-master-0",
-		strings.Repeat("a", 108): "kms-health-reporter-" + strings.Repeat("a", 108),
-		strings.Repeat("a", 109): "kms-health-reporter-" + strings.Repeat("a", 91) + "-8a36de3051bf9a09",
+		"master-0": "kms-health-reporter-master-0",
+		a(108):     "kms-health-reporter-" + a(108),
+		a(109):     "kms-health-reporter-" + a(91) + "-8a36de3051bf9a09",
 	} {
-		if got := ConditionManager(node); got != want {
+		if got := ConditionManager(node); got != want || len(got) > 128 {
 			t.Errorf("%s, want %s", got, want)
 		}
+	}
+	if ConditionManager(a(200)) == ConditionManager(a(200)+"b") {
+		t.Error("two nodes have one manager")
 	}
 }
 
@@ -47,50 +39,43 @@ func TestNodeOfConditionType(t *testing.T) {
 	}
 }
 
-// freshness is whether an entry is valid.
-type freshness string
-
-const fresh, stale, skewed freshness = "fresh", "stale", "skewed"
-
-func (e Entry) freshness(now time.Time) freshness {
-	switch {
-	case e.Stale(now):
-		return stale
-	case e.Skewed(now):
-		return skewed
-	}
-	return fresh
-}
-
 func TestFreshness(t *testing.T) {
-	at := noon.Add
+	const bound = StaleIntervals * time.Second
+	checked := time.Now()
+	suspended := func(d time.Duration) time.Time { return wait.Suspended(checked, d) }
+	if d := suspended(time.Hour).Sub(checked); d != 0 {
+		t.Fatalf("the monotonic clock advanced by %s", d)
+	}
 	for name, tt := range map[string]struct {
-		interval time.Duration
-		now      time.Time
-		want     freshness
+		interval      time.Duration
+		now           time.Time
+		stale, skewed bool
 	}{
-		"just now":                        {time.Second, noon, fresh},
-		"the last instant":                {time.Second, at(StaleIntervals * time.Second), fresh},
-		"after it":                        {time.Second, at(StaleIntervals*time.Second + 1), stale},
-		"default interval":                {0, at(StaleIntervals * DefaultInterval), fresh},
-		"after it, default interval":      {0, at(StaleIntervals*DefaultInterval + 1), stale},
-		"an interval ahead":               {time.Minute, at(-time.Minute), fresh},
-		"over an interval ahead":          {time.Minute, at(-time.Minute - 1), skewed},
-		"far ahead is not fresh for ever": {time.Second, at(-time.Hour), skewed},
+		"just now":                         {time.Second, checked, false, false},
+		"the last instant":                 {time.Second, checked.Add(bound), false, false},
+		"after it":                         {time.Second, checked.Add(bound + 1), true, false},
+		"default interval":                 {0, checked.Add(StaleIntervals * DefaultInterval), false, false},
+		"after it, default interval":       {0, checked.Add(StaleIntervals*DefaultInterval + 1), true, false},
+		"an interval ahead":                {time.Minute, checked.Add(-time.Minute), false, false},
+		"over an interval ahead":           {time.Minute, checked.Add(-time.Minute - 1), false, true},
+		"far ahead is not fresh for ever":  {time.Second, checked.Add(-time.Hour), false, true},
+		"suspended until the last instant": {time.Second, suspended(bound), false, false},
+		"suspended for longer":             {time.Second, suspended(bound + 1), true, false},
+		"suspended for an hour":            {time.Second, suspended(time.Hour), true, false},
+		"the wall clock was set back":      {time.Second, suspended(-time.Hour), false, true},
 	} {
-		t.Run(name, func(t *testing.T) {
-			if got := (Entry{LastChecked: noon, Interval: tt.interval}).freshness(tt.now); got != tt.want {
-				t.Errorf("got %s, want %s", got, tt.want)
+		for _, at := range []time.Time{checked, checked.Round(0)} { // the second one is as from a message
+			e := Entry{LastChecked: at, Interval: tt.interval}
+			if e.Stale(tt.now) != tt.stale || e.Skewed(tt.now) != tt.skewed {
+				t.Errorf("%s: stale %t, skewed %t", name, e.Stale(tt.now), e.Skewed(tt.now))
 			}
-		})
+		}
 	}
 }
 
-// TestStaleIntervals pins the value, which is part of the contract. Nothing else does.
-func TestStaleIntervals(t *testing.T) {
-	if got, want := (Entry{
-		LastChecked: noon, Interval: 10 * time.Second,
-	}).StaleAt(), noon.Add(40*time.Second); !got.Equal(want) {
-		t.Errorf("got %s, want %s", got, want)
+// The values are part of the contract. Nothing else pins them.
+func TestIntervals(t *testing.T) {
+	if DefaultInterval != 30*time.Second || MinInterval != time.Second || MaxInterval != time.Hour || StaleIntervals != 4 {
+		t.Error(MinInterval, DefaultInterval, MaxInterval, StaleIntervals)
 	}
 }

@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"strings"
 	"testing"
-	"time"
 )
 
 func TestWordsHaveLettersAndDigitsAtBothEnds(t *testing.T) {
@@ -85,12 +84,5 @@ func TestPrintableJSONIsTheSameAndHasNoCharacterThatCannotBePrinted(t *testing.T
 	var back []string
 	if err := json.Unmarshal([]byte(got), &back); err != nil || len(back) != 1 || back[0] != value {
 		t.Errorf("%q, %v", back, err)
-	}
-}
-
-// The entry of a reporter that names no interval is judged by the default one.
-func TestDefaultInterval(t *testing.T) {
-	if DefaultInterval != 30*time.Second || MinInterval != time.Second || MaxInterval != time.Hour {
-		t.Error(MinInterval, DefaultInterval, MaxInterval)
 	}
 }
