@@ -89,11 +89,8 @@ func report(o *options, stdout, stderr io.Writer) {
 	klog.InfoS("Starting", "version", version.Version, "fips140", version.FIPS(), "config", o.config, "node", o.node,
 		"podUID", os.Getenv(contract.PodUIDVariable), "pid", os.Getpid())
 	time.AfterFunc(time.Second, afterStart)
-	registry, build := metrics.New(contract.ReporterMetrics), []string{}
-	for _, label := range contract.BuildLabels {
-		build = append(build, version.Labels()[label])
-	}
-	registry.Set(contract.MetricReporterBuild, 1, build...)
+	registry := metrics.New(contract.ReporterMetrics)
+	registry.Set(contract.MetricReporterBuild, 1, version.LabelValues()...)
 	registry.Set(contract.MetricReporter, 1, o.node)
 	if !o.output {
 		stdout = nil

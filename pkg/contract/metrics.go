@@ -85,11 +85,10 @@ var (
 		"Events: changes of objects and of reasons.", "api_server", "reason")
 	MetricErrors = ofOperator("errors_total", counter, "Syncs of an API server that failed and are retried.", "api_server")
 
-	MetricOperatorBuild = ofOperator("build_info", gauge, buildHelp, BuildLabels...)
+	MetricOperatorBuild = ofOperator("build_info", gauge, buildHelp, buildLabels...)
 )
 
-// BuildLabels are those of a program's metric …_build_info.
-var BuildLabels = []string{"version", "goversion", "fips140", "fips140_module"}
+var buildLabels = []string{"version", "goversion", "fips140", "fips140_module"}
 
 const buildHelp = "1, with versions and the FIPS 140-3 mode (off, on, only)."
 
@@ -132,7 +131,7 @@ var (
 
 	MetricOutputErrors = ofReporter("output_errors_total", counter, "Failed writes to --output.")
 
-	MetricReporterBuild = ofReporter("build_info", gauge, buildHelp, BuildLabels...)
+	MetricReporterBuild = ofReporter("build_info", gauge, buildHelp, buildLabels...)
 	MetricReporter      = ofReporter(
 		"info", gauge, "1; join other metrics with it on job and instance to get the node.", "node",
 	)

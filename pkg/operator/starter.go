@@ -161,7 +161,7 @@ func ready(file *configobserver.File, reporters *reportercontroller.Controller) 
 
 func newRegistry() *prometheus.Registry {
 	registry := prometheus.NewRegistry()
-	metric.GaugeVec(registry, contract.MetricOperatorBuild).With(version.Labels()).Set(1)
+	metric.GaugeVec(registry, contract.MetricOperatorBuild).WithLabelValues(version.LabelValues()...).Set(1)
 	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	return registry
 }

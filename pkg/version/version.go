@@ -29,9 +29,6 @@ func FIPS() string {
 	}
 }
 
-// Labels returns the labels of a program's metric …_build_info. The cryptographic module with the version "v1.0.0"
-// has a certificate; "latest" is the module of the Go release, which has none.
-func Labels() map[string]string {
-	return map[string]string{"version": Version, "goversion": runtime.Version(), "fips140": FIPS(),
-		"fips140_module": fips140.Version()}
-}
+// LabelValues are those of a program's metric …_build_info, in the order of its row in package contract. The module
+// with the version "v1.0.0" has a certificate; "latest" is the module of the Go release, which has none.
+func LabelValues() []string { return []string{Version, runtime.Version(), FIPS(), fips140.Version()} }

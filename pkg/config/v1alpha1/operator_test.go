@@ -1,6 +1,7 @@
 package v1alpha1
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 
@@ -153,32 +154,21 @@ func TestPluginSetHashIsOfSocketsAlone(t *testing.T) {
 	if got, want := PluginSetHash(set), contract.FileHash([]byte(`[{"KeyID":"1","Endpoint":"unix:///1"},{"KeyID":"2","Endpoint":"unix:///2"}]`)); got != want {
 		t.Errorf("%s, want %s", got, want)
 	}
-	for name, other := range map[string][]Plugin{
-		"empty":            nil,
-		"one less":         set[:1],
-		"another keyID":    {set[0], {KeyID: "3", Endpoint: "unix:///2"}},
-		"another endpoint": {set[0], {KeyID: "2", Endpoint: "unix:///3"}},
-	} {
+	for _, other := range [][]Plugin{nil, set[:1], {set[0], {KeyID: "3", Endpoint: "unix:///2"}}, {set[0], {KeyID: "2", Endpoint: "unix:///3"}}} {
 		if PluginSetHash(set) == PluginSetHash(other) {
-			t.Errorf("%s: the same hash", name)
+			t.Errorf("%v has the same hash", other)
 		}
 	}
 }
 
 func TestImageOfTheReporter(t *testing.T) {
-	for name, tt := range map[string]struct{ file, flag, want, err string }{
-		"the file's":          {"a:1", "", "a:1", ""},
-		"the flag's":          {"", "b:1", "b:1", ""},
-		"the file's, of both": {"a:1", "b:1", "a:1", ""},
-		"none":                {"", "", "", "image: Required value: the reporter's image: in the file, by --image, or by the environment variable REPORTER_IMAGE"},
+	const none = "image: Required value: the reporter's image: in the file, by --image, or by the environment variable REPORTER_IMAGE"
+	for _, tt := range []struct{ file, flag, want, err string }{
+		{"a:1", "", "a:1", "<nil>"}, {"", "b:1", "b:1", "<nil>"}, {"a:1", "b:1", "a:1", "<nil>"}, {"", "", "", none},
 	} {
 		c := &OperatorConfiguration{Image: tt.file}
-		err := ""
-		if e := c.UseImage(tt.flag); e != nil {
-			err = e.Error()
-		}
-		if c.Image != tt.want || err != tt.err {
-			t.Errorf("%s: image %q, error %q", name, c.Image, err)
+		if err := fmt.Sprint(c.UseImage(tt.flag)); c.Image != tt.want || err != tt.err {
+			t.Errorf("%+v: image %q, error %q", tt, c.Image, err)
 		}
 	}
 }
