@@ -1,12 +1,10 @@
-// Package kmsplugin is a KMS v2 plugin for development and tests, which can be
-// made unhealthy while it runs.
+// Package kmsplugin is a KMS v2 plugin for development and tests, which can be made unhealthy while it runs.
 //
-// It is a real plugin: kube-apiserver accepts it as a `kms` provider with `apiVersion: v2`. It
-// encrypts with AES-256-GCM. Its keys survive a restart, and after a rotation the old keys still
-// decrypt. Decrypt requires the key_id and the annotations of Encrypt's answer. A fault is a state:
-// it is active for all callers, from the return of SetFault until it is cleared. It does not count
-// calls, since kube-apiserver calls too, at unknown times. A call is counted even if a fault then
-// delays or refuses it.
+// It is a real plugin: kube-apiserver accepts it as a `kms` provider with `apiVersion: v2`. It encrypts with
+// AES-256-GCM. Its keys survive a restart, and after a rotation the old keys still decrypt. Decrypt requires the
+// key_id and the annotations of Encrypt's answer. A fault is a state: it is active for all callers, from the return of
+// SetFault until it is cleared. It does not count calls, since kube-apiserver calls too, at unknown times. A call is
+// counted even if a fault then delays or refuses it.
 //
 // It is not for production. It protects nothing: the keys are on disk in plain text, and everybody who
 // can open the control socket can run every command.

@@ -1,6 +1,5 @@
-// Command cluster shows kms-health-operator and its reporters at work on a real etcd,
-// kube-apiserver and kube-controller-manager with OpenShift's CRDs: real processes, no root,
-// no internet.
+// Command cluster shows kms-health-operator and its reporters at work on a real etcd, kube-apiserver and
+// kube-controller-manager with OpenShift's CRDs: real processes, no root, no internet.
 //
 //	cluster [--stay]
 //

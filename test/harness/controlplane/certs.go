@@ -70,8 +70,7 @@ func (ca *CA) Serving(names ...string) (*KeyPair, error) {
 	return ca.pair(template)
 }
 
-// Client signs a client certificate: to Kubernetes the common name is the user
-// and the organizations are the groups.
+// Client signs a client certificate: to Kubernetes the common name is the user and the organizations are the groups.
 func (ca *CA) Client(lifetime time.Duration, commonName string, organizations ...string) (*KeyPair, error) {
 	template := certTemplate(pkix.Name{CommonName: commonName, Organization: organizations}, lifetime)
 	template.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}

@@ -25,8 +25,7 @@ type Options struct {
 	// EncryptionConfig is the content of an EncryptionConfiguration file. Empty:
 	// no encryption at rest. See SetEncryptionConfig.
 	EncryptionConfig []byte
-	// CRDs names the variant of OpenShift's operator CRDs to install, each with
-	// its object "cluster". Empty: none.
+	// CRDs names the variant of OpenShift's operator CRDs to install, each with its object "cluster". Empty: none.
 	CRDs Variant
 	// Audit records every request, at level Metadata, for AuditEvents.
 	Audit bool

@@ -1,6 +1,5 @@
-// Package controlplane runs a real etcd, a real kube-apiserver and, where it is
-// requested, a real kube-controller-manager as child processes: for integration
-// tests, the parity check, benchmarks and the demo.
+// Package controlplane runs a real etcd, a real kube-apiserver and, where it is requested, a real
+// kube-controller-manager as child processes: for integration tests, the parity check, benchmarks and the demo.
 //
 // It promises
 //   - a server with a configuration as in production, where it matters to the tests: RBAC and the

@@ -26,8 +26,7 @@ type Kubeconfig struct {
 	Server string
 	// CA is the client's trust bundle, PEM. Empty: the current serving CA.
 	CA []byte
-	// TLSServerName is requested and verified instead of Server's host. Empty:
-	// Server's host.
+	// TLSServerName is requested and verified instead of Server's host. Empty: Server's host.
 	TLSServerName string
 	Credential    Credential
 }

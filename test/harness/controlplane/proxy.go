@@ -44,8 +44,7 @@ type proxyConn struct {
 	swallowed bool // never forwarded again; the client's connection stays open
 }
 
-// NewProxy listens on a free port and passes connections to target, a host:port
-// such as ControlPlane.Address.
+// NewProxy listens on a free port and passes connections to target, a host:port such as ControlPlane.Address.
 func NewProxy(target string) (*Proxy, error) {
 	return NewProxyBy(func() (net.Conn, error) { return net.DialTimeout("tcp", target, proxyDialTimeout) })
 }

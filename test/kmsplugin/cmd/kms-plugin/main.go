@@ -1,6 +1,5 @@
-// kms-plugin is a KMS v2 plugin for development that can be made unhealthy while
-// it runs. `kms-plugin --endpoint … --state-dir … --control PATH` serves, and
-// `kms-plugin ctl --control PATH COMMAND` sends it a command.
+// kms-plugin is a KMS v2 plugin for development that can be made unhealthy while it runs. `kms-plugin --endpoint …
+// --state-dir … --control PATH` serves, and `kms-plugin ctl --control PATH COMMAND` sends it a command.
 package main
 
 import (
