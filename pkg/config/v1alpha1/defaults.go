@@ -37,7 +37,6 @@ func setDefaults(c *ReporterConfiguration) {
 
 func setProbeDefaults(p *Probe) {
 	p.Interval = cmp.Or(p.Interval, Duration{Duration: contract.DefaultInterval})
-	p.Checks = cmp.Or(p.Checks, &Checks{})
 	p.Checks.RoundTrip.Interval = cmp.Or(p.Checks.RoundTrip.Interval, Duration{Duration: DefaultRoundTrip})
 }
 

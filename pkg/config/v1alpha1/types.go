@@ -50,7 +50,7 @@ type Probe struct {
 	// +default=30s
 	Interval Duration `json:"interval"`
 	// What is checked in addition to Status.
-	Checks *Checks `json:"checks,omitempty"`
+	Checks Checks `json:"checks,omitzero"`
 }
 
 // Checks are in addition to Status, which is called at every probe.

@@ -37,11 +37,10 @@ func (in *Input) File(plugins []v1alpha1.Plugin) []byte {
 		}
 	}
 	defaults := v1alpha1.DefaultProbe().Checks
-	checks := *cmp.Or(c.Probe.Checks, defaults)
-	checks.RoundTrip.Requested = in.Requested
-	c.Probe.Checks = &checks
-	if checks == *defaults { // omitted, so that a reporter of another version can read the file
-		c.Probe.Checks = nil
+	c.Probe.Checks = cmp.Or(c.Probe.Checks, defaults)
+	c.Probe.Checks.RoundTrip.Requested = in.Requested
+	if c.Probe.Checks == defaults { // omitted, so that a reporter of another version can read the file
+		c.Probe.Checks = v1alpha1.Checks{}
 	}
 	for _, p := range plugins {
 		p.Timeout.Duration = min(p.Timeout.Duration, c.Probe.Interval.Duration)

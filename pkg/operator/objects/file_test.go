@@ -155,7 +155,7 @@ func TestARequestChangesNothingElseOfTheFile(t *testing.T) {
 				if err := yaml.UnmarshalStrict(in.File(sidecarPlugins), &c); err != nil {
 					t.Fatal(err)
 				}
-				if c.Probe.Checks == nil {
+				if c.Probe.Checks == (v1alpha1.Checks{}) {
 					c.Probe.Checks = v1alpha1.DefaultProbe().Checks
 				}
 				requested, c.Probe.Checks.RoundTrip.Requested = c.Probe.Checks.RoundTrip.Requested, ""
