@@ -78,7 +78,7 @@ func TestPrintableJSONIsTheSameAndHasNoCharacterThatCannotBePrinted(t *testing.T
 		t.Fatal(err)
 	}
 	got := string(Printable("\n" + string(raw)))
-	if want := "\n" + `["a\u001b[2J\u007f\u009b2J\u2028\u202e\udb40\udc01é😀\n"]`; got != want {
+	if want := "\n" + `["a\u001b[2J\u007f\u009b2J\u2028\u202e` + "\U000e0001" + `é😀\n"]`; got != want {
 		t.Errorf("%q, want %q", got, want)
 	}
 	var back []string

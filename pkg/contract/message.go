@@ -12,7 +12,7 @@ import (
 	"strings"
 	"time"
 	"unicode"
-	"unicode/utf16"
+	"unicode/utf8"
 )
 
 const (
@@ -223,18 +223,23 @@ func parseTime(text string) (at time.Time, valid bool) {
 }
 
 // Printable returns JSON, such as a message, in a form that is safe to print to a terminal: the same JSON, with each
-// character that cannot be printed as \u and four hexadecimal digits. JSON itself leaves DEL, C1 and bidirectional
-// controls as they are. Newlines stay: in JSON they are only between values.
+// character of the basic plane that cannot be printed as \u and four hexadecimal digits. JSON itself leaves DEL, C1 and
+// bidirectional controls as they are. Newlines stay: in JSON they are only between values.
 func Printable(text string) []byte {
+	const lastOfBasicPlane = 0xFFFF
 	printable := make([]byte, 0, len(text)+1)
 	for _, r := range text {
-		if r == '\n' || strconv.IsPrint(r) {
-			printable = append(printable, string(r)...)
-			continue
-		}
-		for _, unit := range utf16.AppendRune(nil, r) {
-			printable = fmt.Appendf(printable, `\u%04x`, unit)
+		if r == '\n' || r > lastOfBasicPlane || strconv.IsPrint(r) {
+			printable = utf8.AppendRune(printable, r)
+		} else {
+			printable = fmt.Appendf(printable, `\u%04x`, r)
 		}
 	}
 	return printable
 }
+
+// Body returns v as the body of a request that changes an object, which a YAML parser reads as JSON's does:
+// kube-apiserver reads the body of an apply as YAML. Its parser (go.yaml.in/yaml, readerc.go and scannerc.go) refuses
+// some characters that JSON allows in a string, with "control characters are not allowed", changes others, and knows no
+// surrogate pairs. One such character, in a name that a plugin chooses, would stop every write that holds it.
+func Body(v any) []byte { return Printable(Marshal(v)) }

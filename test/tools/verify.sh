@@ -88,7 +88,6 @@ boundaries() {
 		./pkg/contract                     pkg cmd bindata
 		./pkg/config/...                   pkg cmd bindata
 		./bindata                          pkg cmd
-		./pkg/applybody                    pkg cmd bindata
 		./pkg/serverclock                  pkg cmd bindata
 		./pkg/operatorstatus                   pkg cmd bindata
 		./pkg/rollup                       pkg cmd bindata but pkg/operatorstatus

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"cmp"
 	"encoding/json"
-	"errors"
 	"fmt"
 
 	appsv1 "k8s.io/api/apps/v1"
@@ -13,7 +12,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/strategicpatch"
 
-	"github.com/kms-health/kms-health/pkg/applybody"
 	"github.com/kms-health/kms-health/pkg/contract"
 	"github.com/kms-health/kms-health/pkg/operator/objects"
 )
@@ -88,9 +86,8 @@ func (r *rendering) ownersKubeconfig() {
 // quoted returns JSON, in which every string has quotes: OpenShift's installer of static pods replaces words in it,
 // and an unquoted string could become a number.
 func quoted(object map[string]any) []byte {
-	raw, err := applybody.Marshal(object)
 	var data bytes.Buffer
-	if err = errors.Join(err, json.Indent(&data, append(raw, '\n'), "", "  ")); err != nil {
+	if err := json.Indent(&data, append(contract.Body(object), '\n'), "", "  "); err != nil {
 		panic(err) // it came from JSON
 	}
 	return data.Bytes()

@@ -21,7 +21,6 @@ import (
 	"k8s.io/client-go/util/csaupgrade"
 	"k8s.io/klog/v2"
 
-	"github.com/kms-health/kms-health/pkg/applybody"
 	"github.com/kms-health/kms-health/pkg/contract"
 )
 
@@ -58,10 +57,7 @@ func (a *Applier) Apply(ctx context.Context, desired, live *unstructured.Unstruc
 		return a.applyPod(ctx, desired, live)
 	}
 	key := Describe(desired)
-	raw, err := applybody.Marshal(desired.Object)
-	if err != nil {
-		return false, nil, fmt.Errorf("apply %s: %w", key, err)
-	}
+	raw := contract.Body(desired.Object)
 	hash := contract.FileHash(raw)
 	before := a.last(key)
 	if isAsApplied(before, hash, live) {
@@ -85,8 +81,7 @@ func (a *Applier) Apply(ctx context.Context, desired, live *unstructured.Unstruc
 
 // Applied reports whether an object is as it was applied last, so that Apply sends nothing.
 func (a *Applier) Applied(desired, live *unstructured.Unstructured) bool {
-	raw, err := applybody.Marshal(desired.Object)
-	return err == nil && isAsApplied(a.last(Describe(desired)), contract.FileHash(raw), live)
+	return isAsApplied(a.last(Describe(desired)), contract.FileHash(contract.Body(desired.Object)), live)
 }
 
 // last returns the hash and the changeToken of the last apply of an object; empty if there was none.

@@ -15,7 +15,6 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/dynamic"
 
-	"github.com/kms-health/kms-health/pkg/applybody"
 	"github.com/kms-health/kms-health/pkg/contract"
 	"github.com/kms-health/kms-health/pkg/operatorstatus"
 )
@@ -35,13 +34,9 @@ func ApplyStatus(ctx context.Context, client dynamic.Interface, to contract.Reso
 		byType := func(a, b operatorstatus.Condition) int { return strings.Compare(a.Type, b.Type) }
 		fields["conditions"] = slices.SortedFunc(maps.Values(conditions), byType)
 	}
-	body, err := applybody.Marshal(to.WithStatus(fields))
-	if err != nil {
-		return nil, fmt.Errorf("marshal the status of %s: %w", to, err)
-	}
 	ctx, cancel := context.WithTimeout(ctx, RequestTimeout)
 	defer cancel()
-	o, err := client.Resource(to.GVR()).Patch(ctx, to.Name, types.ApplyPatchType, body,
+	o, err := client.Resource(to.GVR()).Patch(ctx, to.Name, types.ApplyPatchType, contract.Body(to.WithStatus(fields)),
 		metav1.PatchOptions{FieldManager: contract.OperatorName, Force: &force}, "status")
 	if err != nil {
 		return nil, fmt.Errorf("apply the status of %s: %w", to, err)

@@ -13,7 +13,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/kms-health/kms-health/pkg/applybody"
 	"github.com/kms-health/kms-health/pkg/contract"
 )
 
@@ -125,11 +124,11 @@ func body(to contract.Resource, node string, since time.Time, entries []contract
 	if err != nil {
 		return nil, fmt.Errorf("condition: %w", err)
 	}
-	return applybody.Marshal(to.WithStatus(map[string]any{"conditions": []map[string]string{{
+	return contract.Body(to.WithStatus(map[string]any{"conditions": []map[string]string{{
 		"type":               contract.ConditionType(node),
 		"status":             contract.ConditionStatus,
 		"lastTransitionTime": since.UTC().Format(time.RFC3339),
 		"reason":             contract.ConditionReason,
 		"message":            message,
-	}}}))
+	}}})), nil
 }
