@@ -9,10 +9,8 @@ import (
 	"net/url"
 	"path"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
-	"unicode/utf8"
 
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
@@ -107,7 +105,7 @@ func SocketAddress(endpoint string) (string, error) {
 	switch address, err := util.ParseEndpoint(endpoint); {
 	case err != nil || address == "":
 		return "", errors.New("must be an absolute path after unix://, as in unix:///run/kms.sock")
-	case !isPrintable(address): // a NUL would end the path early, unix(7)
+	case contract.Clean(address) != address: // a NUL would end the path early, unix(7)
 		return "", errors.New("must hold only characters that can be printed, also where they are percent-encoded")
 	case CleanSocket(address) == "/" || address == "@":
 		return "", errors.New("must name a socket")
@@ -292,27 +290,21 @@ func between(path *field.Path, d Duration, low, high time.Duration) field.ErrorL
 		fmt.Sprintf("must be a duration with its unit, from %s to %s", low, high))}
 }
 
-// word checks a text by rules that return what is wrong with it. why describes a required text;
-// if why is empty, the text is optional.
+// word checks a text by rules that return what is wrong with it. why describes a required text; if why is empty, the
+// text is optional.
 func word(at *field.Path, value string, rules func(string) []string, why string) (errs field.ErrorList) {
-	if value == "" && why == "" {
+	switch {
+	case value == "" && why == "":
 		return nil
-	}
-	if value == "" {
+	case value == "":
 		return field.ErrorList{field.Required(at, why)}
-	}
-	if !isPrintable(value) {
+	case contract.Clean(value) != value:
 		return field.ErrorList{field.Invalid(at, short(value), "must hold only characters that can be printed")}
 	}
 	for _, problem := range rules(value) {
 		errs = append(errs, field.Invalid(at, short(value), problem))
 	}
 	return errs
-}
-
-// isPrintable reports whether a text has only characters that cannot control a terminal or forge a line.
-func isPrintable(s string) bool {
-	return !strings.ContainsFunc(s, func(r rune) bool { return !strconv.IsPrint(r) || r == utf8.RuneError })
 }
 
 func absolute(file string) []string { return unless(path.IsAbs(file), "must be an absolute path") }
