@@ -22,6 +22,14 @@ func TestFieldManagersAreBoundedAndDiffer(t *testing.T) {
 	if ConditionManager(a(200)) == ConditionManager(a(200)+"b") {
 		t.Error("two nodes have one manager")
 	}
+	start := fieldManagerPrefix + a(91) + "-"
+	for manager, want := range map[string]bool{
+		ConditionManager(a(109)): true, start + strings.Repeat("0", 16): true, start + "0": false, strings.Repeat("b", 128): false,
+	} {
+		if WritesFor(manager, a(109)) != want {
+			t.Errorf("%s writes for the node: %t", manager, !want)
+		}
+	}
 }
 
 func TestNodeOfConditionType(t *testing.T) {
