@@ -74,10 +74,10 @@ func FileHash(data []byte) string { return fmt.Sprintf("%x", sha256.Sum256(data)
 // ValidPodUID reports whether a text has the form of a pod's UID: 1 to 63 letters, digits and '-', with a letter or
 // digit at both ends. It is a UUID, or the 32 hexadecimal digits that the kubelet computes for a static pod.
 //
-// The downward API (metadata.uid) gives a container the UID that its kubelet knows the pod by. For a static pod that is
-// never the mirror pod's metadata.uid: it is the manifest's own (OpenShift's installer sets one), or a hash of manifest,
-// node and path, which changes with the manifest. The mirror pod's annotation kubernetes.io/config.hash has it
-// (applyDefaults in k8s.io/kubernetes/pkg/kubelet/config).
+// The downward API (metadata.uid) gives a container the UID that its kubelet knows the pod by. For a static pod that
+// is never the mirror pod's metadata.uid: it is the manifest's own (OpenShift's installer sets one), or a hash of
+// manifest, node and path, which changes with the manifest. The mirror pod's annotation kubernetes.io/config.hash has
+// it (applyDefaults in k8s.io/kubernetes/pkg/kubelet/config).
 func ValidPodUID(uid string) bool { return IsWord(uid, "-") }
 
 // IsWord reports whether a text is 1 to 63 letters, digits and the other characters given, with a
