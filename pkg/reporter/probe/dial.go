@@ -18,9 +18,7 @@ const writeTimeout = 5 * time.Second
 // dialer connects to a unix socket. It keeps the error of the last failure, since gRPC
 // wraps the reason in a long text; and the connection, to be able to break it.
 type dialer struct {
-	address     string
-	connections *atomic.Int64 // how many were made
-	sockets     *sockets
+	plugin *Plugin
 
 	mu     sync.Mutex
 	busy   bool // the kernel is connecting
@@ -33,9 +31,9 @@ func (d *dialer) dial(ctx context.Context, _ string) (net.Conn, error) {
 	d.mu.Lock()
 	d.busy = true
 	d.mu.Unlock()
-	conn, err := (&net.Dialer{}).DialContext(ctx, "unix", d.address)
+	conn, err := (&net.Dialer{}).DialContext(ctx, "unix", d.plugin.address)
 	if err == nil {
-		d.sockets.connected(d.address)
+		d.plugin.sockets.connected(d.plugin.address)
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -47,7 +45,7 @@ func (d *dialer) dial(ctx context.Context, _ string) (net.Conn, error) {
 		_ = conn.Close()
 		return nil, net.ErrClosed
 	}
-	d.connections.Add(1)
+	d.plugin.connections.Add(1)
 	d.conn = &boundedConn{Conn: conn}
 	return d.conn, nil
 }
@@ -140,8 +138,7 @@ func (d *dialer) state() connection {
 	return s
 }
 
-// abort breaks the connection. gRPC would first send GOAWAY, and wait for seconds if
-// the plugin does not read.
+// abort breaks the connection. gRPC would first send GOAWAY, and wait for seconds if the plugin does not read.
 func (d *dialer) abort() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -151,9 +148,8 @@ func (d *dialer) abort() {
 	}
 }
 
-// boundedConn breaks when the other side does not read. gRPC would wait forever, and
-// keep every further call in memory; and after a failed write it would wait until its
-// reader notices.
+// boundedConn breaks when the other side does not read. gRPC would wait forever, and keep every further call in memory;
+// and after a failed write it would wait until its reader notices.
 type boundedConn struct {
 	net.Conn
 	closed, stalled atomic.Bool

@@ -11,40 +11,43 @@ import (
 	"github.com/kms-health/kms-health/pkg/contract"
 )
 
-// absence returns the result for a connection that failed with the kernel's error, from what the file system shows.
-// Detail has only what to add to that error. In a volume of a pod (an emptyDir) the socket's folder is deleted with
-// the pod. A plugin that exits normally removes its socket; one that crashes does not.
-func (p *Plugin) absence(failed error) Result {
-	r := Result{Reason: contract.ConnectFailed, Detail: explained(failed)}
-	if strings.HasPrefix(p.address, "@") {
-		r.Detail = strings.TrimSuffix(r.Detail, leftFile)
-		return r
-	}
+// unreachable is the result of a connection that failed with the kernel's error, by what the file system shows. In a
+// volume of a pod (an emptyDir) the socket's folder is deleted with the pod. A plugin that exits normally removes its
+// socket; one that crashes does not.
+func (p *Plugin) unreachable(failed error) Result {
 	folder := p.address[:strings.LastIndexByte(p.address, '/')+1] // as the kernel resolves it
-	pods, err := p.inPodVolume(folder)
-	deleted := isDeleted(folder)
 	_, noFolder := os.Stat(folder)
 	info, noSocket := os.Stat(p.address)
+	reason, why := contract.ConnectFailed, explained(failed)
 	switch {
-	case own(err):
-		return Result{NotProbed: err.Error()}
-	case deleted && pods:
-		return Result{Gone: true, Detail: "its folder was deleted, with the pod that it belonged to"}
-	case deleted || isDeleted(p.address):
-		r.Detail = "what is mounted was deleted on the host, and mounts of pods still show the deleted one: once the " +
-			"plugin runs, restart the API server if it is not ready, and then delete the reporter's pod"
+	case own(failed):
+		return Result{NotProbed: failed.Error()}
+	case strings.HasPrefix(p.address, "@"):
+		why = strings.TrimSuffix(why, leftFile)
+	case isDeleted(folder) || isDeleted(p.address):
+		switch pods, err := p.inPodVolume(folder); {
+		case err != nil:
+			return Result{NotProbed: err.Error()}
+		case pods:
+			return Result{Gone: true, Detail: "its folder was deleted, with the pod that it belonged to"}
+		}
+		why = "what is mounted was deleted on the host, and mounts of pods still show the deleted one: once the plugin " +
+			"runs, restart the API server if it is not ready, and then delete the reporter's pod"
 	case errors.Is(noFolder, os.ErrNotExist):
-		r.Reason = contract.SocketMissing
-		r.Detail = "its folder does not exist: check the endpoint, and the volume that has the socket"
+		reason = contract.SocketMissing
+		why = "its folder does not exist: check the endpoint, and the volume that has the socket"
 	case errors.Is(noSocket, os.ErrNotExist):
-		r.Reason, r.Detail = contract.SocketMissing, noSocketFile
+		reason, why = contract.SocketMissing, noSocketFile
 		if _, err := os.Readlink(p.address); err == nil {
-			r.Detail = "it is a link to a file that does not exist"
+			why = "it is a link to a file that does not exist"
 		}
 	case noSocket == nil && info.Mode().Type() != os.ModeSocket:
-		r.Detail = "it is not a socket, its mode is " + info.Mode().String()
+		why = "it is not a socket, its mode is " + info.Mode().String()
+	case denied(failed) && notAsAPIServer() != "":
+		return Result{NotProbed: fmt.Sprintf("cannot be probed as the API server: connect: %v: %s", failed, notAsAPIServer())}
 	}
-	return r
+	detail := strings.TrimSuffix(fmt.Sprintf("cannot connect to %s: %v: %s", p.address, failed, why), ": ")
+	return Result{Status: contract.Error, Reason: reason, Detail: contract.CleanDetail(detail)}
 }
 
 // noSocketFile explains a folder without the socket. A server that ends removes the socket by its path, even if the
@@ -67,8 +70,7 @@ func explained(failed error) string {
 	return ""
 }
 
-// isDeleted reports whether a folder, or a socket, was deleted while it is mounted here: its link
-// count is then 0.
+// isDeleted reports whether a folder, or a socket, was deleted while it is mounted here: its link count is then 0.
 func isDeleted(path string) bool {
 	var st syscall.Stat_t
 	return syscall.Stat(path, &st) == nil && st.Nlink == 0

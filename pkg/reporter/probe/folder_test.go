@@ -1,6 +1,7 @@
 package probe
 
 import (
+	"errors"
 	"fmt"
 	"net"
 	"os"
@@ -15,76 +16,68 @@ import (
 	"github.com/kms-health/kms-health/test/harness/program"
 )
 
-// mountedAs gives a plugin a mountinfo in which root is mounted at folder.
-func mountedAs(p *Plugin, folder, root string) {
-	p.mounts = func() (string, error) {
-		return "1 0 254:0 / / rw - ext4 /dev/vda rw\n2 1 254:0 " + root + " " + folder + " ro - ext4 /dev/vda rw\n", nil
-	}
-}
-
-const podVolume = "/var/lib/kubelet/pods/9f/volumes/kubernetes.io~empty-dir/kms-sockets"
-
 // A folder that was deleted while mounted can still be opened: here through /proc, in a pod through its mount.
 func TestDeletedFolder(t *testing.T) {
-	for root, want := range map[string]string{
-		podVolume + "//deleted": "",
-		"/run/kms//deleted":     ": what is mounted was deleted on the host, and mounts of pods still show the deleted one: once the plugin runs, restart the API server if it is not ready, and then",
+	const podVolume = "/var/lib/kubelet/pods/9f/volumes/kubernetes.io~empty-dir/kms-sockets"
+	for name, tt := range map[string]struct {
+		root       string // of the mount
+		unreadable error  // the mountinfo
+		want       Result // texts: parts of them
+	}{
+		"of a pod": {podVolume + "//deleted", nil, Result{Gone: true, Detail: "with the pod that it belonged to"}},
+		"of the host": {"/run/kms//deleted", nil, Result{Status: contract.Error, Reason: contract.ConnectFailed,
+			Detail: ": what is mounted was deleted on the host, and mounts of pods still show the deleted one: once the plugin runs, restart the API server if it is not ready, and then"}},
+		"without descriptors for the mountinfo": {"", syscall.EMFILE, Result{NotProbed: "too many open files"}},
 	} {
-		folder := filepath.Join(t.TempDir(), "plugins")
-		if err := os.Mkdir(folder, 0o755); err != nil {
-			t.Fatal(err)
-		}
-		open, err := os.Open(folder)
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() { _ = open.Close() })
-		mount := fmt.Sprintf("/proc/self/fd/%d", open.Fd())
-		plugin := probed(t, "unix://"+mount+"/kms.sock")
-		if r := ask(t, plugin, writer(generous)); r.Gone || r.Status != contract.Error {
-			t.Fatalf("an empty folder that is there: %+v", r)
-		}
-		mountedAs(plugin, mount, root)
-		if err := os.Remove(folder); err != nil {
-			t.Fatal(err)
-		}
-		r := ask(t, plugin, writer(generous))
-		if want == "" && (!r.Gone || r.Status != "" || r.At.IsZero()) {
-			t.Errorf("a deleted folder of a pod: %+v", r)
-		}
-		if want != "" && (r.Gone || r.Reason != contract.ConnectFailed || !strings.Contains(r.Detail, want)) {
-			t.Errorf("a deleted folder of the host: %+v", r)
-		}
+		t.Run(name, func(t *testing.T) {
+			folder := filepath.Join(t.TempDir(), "plugins")
+			if err := os.Mkdir(folder, 0o755); err != nil {
+				t.Fatal(err)
+			}
+			open, err := os.Open(folder)
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { _ = open.Close() })
+			mount := fmt.Sprintf("/proc/self/fd/%d", open.Fd())
+			plugin := probed(t, "unix://"+mount+"/kms.sock")
+			plugin.mounts = func() (string, error) {
+				return "1 0 254:0 / / rw - ext4 /dev/vda rw\n2 1 254:0 " + tt.root + " " + mount + " ro - ext4 /dev/vda rw\n", tt.unreadable
+			}
+			if r := ask(t, plugin, writer(generous)); r.Reason != contract.SocketMissing {
+				t.Fatalf("an empty folder that is there: %+v", r)
+			}
+			if err := os.Remove(folder); err != nil {
+				t.Fatal(err)
+			}
+			got := ask(t, plugin, writer(generous))
+			if got.Gone != tt.want.Gone || got.Status != tt.want.Status || got.Reason != tt.want.Reason || got.At.IsZero() ||
+				!strings.Contains(got.Detail, tt.want.Detail) || !strings.Contains(got.NotProbed, tt.want.NotProbed) {
+				t.Errorf("got %+v", got)
+			}
+		})
 	}
 }
 
 // A link to a missing socket is watched like the missing socket itself.
 func TestSocketThatCannotBeConnectedTo(t *testing.T) {
+	listen := func() (socket string, listener *net.UnixListener) {
+		socket = filepath.Join(program.SocketDir(t), "kms.sock")
+		listener, err := net.ListenUnix("unix", &net.UnixAddr{Name: socket})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return socket, listener
+	}
 	link := filepath.Join(program.SocketDir(t), "kms.sock")
-	if err := os.Symlink(link+".target", link); err != nil {
-		t.Fatal(err)
-	}
-	stale := filepath.Join(program.SocketDir(t), "kms.sock")
-	listener, err := net.ListenUnix("unix", &net.UnixAddr{Name: stale})
-	if err != nil {
-		t.Fatal(err)
-	}
-	listener.SetUnlinkOnClose(false)
-	if err := listener.Close(); err != nil {
-		t.Fatal(err)
-	}
-	replaced := filepath.Join(program.SocketDir(t), "kms.sock")
-	if listener, err = net.ListenUnix("unix", &net.UnixAddr{Name: replaced}); err != nil {
-		t.Fatal(err)
-	}
+	stale, killed := listen()
+	killed.SetUnlinkOnClose(false)
+	replaced, ended := listen()
 	mounted, err := unix.Open(replaced, unix.O_PATH|unix.O_CLOEXEC, 0)
-	if err != nil {
+	if err := errors.Join(err, os.Symlink(link+".target", link), killed.Close(), ended.Close()); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = unix.Close(mounted) })
-	if err := listener.Close(); err != nil {
-		t.Fatal(err)
-	}
 	for name, tt := range map[string]struct {
 		endpoint, detail string
 		reason           contract.Reason
@@ -105,15 +98,5 @@ func TestSocketThatCannotBeConnectedTo(t *testing.T) {
 				t.Errorf("%+v", r)
 			}
 		})
-	}
-}
-
-func TestMountinfoUnreadableForLackOfDescriptorsIsNotThePluginsError(t *testing.T) {
-	plugin := probed(t, "unix://"+program.SocketDir(t)+"/kms.sock")
-	plugin.mounts = func() (string, error) {
-		return "", &os.PathError{Op: "open", Path: "/proc/self/mountinfo", Err: syscall.EMFILE}
-	}
-	if r := ask(t, plugin, writer(generous)); r.Status != "" || !strings.Contains(r.NotProbed, "too many open files") {
-		t.Errorf("%+v", r)
 	}
 }

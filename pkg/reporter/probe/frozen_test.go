@@ -40,8 +40,8 @@ func probeByCommand(address string) {
 		case "probe":
 			probe(Settings{Timeout: time.Second})
 		case "goroutines":
-			_, err := call(context.Background(), time.Second, "Status", oneAfterAnother, 10)
-			fmt.Printf("%+v\n", failureOf(err))
+			_, v := call(context.Background(), time.Second, "Status", oneAfterAnother, 10)
+			fmt.Printf("%+v\n", v)
 		case "round trip":
 			fmt.Printf("%+v\n", plugin.RoundTrip(context.Background(), writer(time.Second), keyID, nil))
 		}
@@ -153,7 +153,7 @@ func TestReporterThatHardlyRunsDoesNotBlameThePlugin(t *testing.T) {
 		reporter.signal(syscall.SIGCONT)
 		select {
 		case got := <-ended:
-			if want := fmt.Sprintf("%+v\n", callError{}); got != want && !strings.Contains(got, "stalled:true") {
+			if got != "<nil>\n" && !strings.Contains(got, "stalled:true") {
 				t.Errorf("%s", got)
 			}
 			return

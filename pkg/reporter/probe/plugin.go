@@ -1,12 +1,10 @@
 // Package probe checks the health of a KMS v2 plugin.
 //
-// A Plugin holds one gRPC connection over a unix socket. Probe calls Status, and
-// RoundTrip encrypts and decrypts a sample. Both take bounded time and return a result,
-// never an error: a failure to get an answer is a result too. Nothing is retried here.
+// A Plugin holds one gRPC connection over a unix socket. Probe calls Status, and RoundTrip encrypts and decrypts a
+// sample. Both take bounded time and return a result, never an error: a failure to get an answer is a result too.
 //
-// A plugin may send any answer at any time, or stop reading: only its own probe is
-// affected. Answers are bounded in size, writes have a deadline, and closing does not
-// wait for the plugin.
+// A plugin may send any answer at any time, or stop reading: only its own probe is affected. Answers are bounded in
+// size, writes have a deadline, and closing does not wait for the plugin.
 package probe
 
 import (
@@ -20,11 +18,9 @@ import (
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/backoff"
-	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/connectivity"
 	"google.golang.org/grpc/credentials/insecure"
 	_ "google.golang.org/grpc/encoding/gzip" // a plugin may compress its answers: kube-apiserver reads that
-	"google.golang.org/grpc/status"
 	kmsapi "k8s.io/kms/apis/v2"
 
 	"github.com/kms-health/kms-health/pkg/contract"
@@ -38,16 +34,15 @@ const (
 	// answer to measure the plugin's rate, and may enlarge the window to 16 MiB.
 	window = 64 << 10
 
-	// maxAnswer and maxHeaders bound one answer, and its headers or trailers with an
-	// error's text, in bytes. kube-apiserver has gRPC's own bounds, 4 and 16 MiB. Decoded,
-	// those can take a hundred times as much memory, on an API server's node. A normal
-	// answer is under 2 KiB.
+	// maxAnswer and maxHeaders bound one answer, and its headers or trailers with an error's text, in bytes.
+	// kube-apiserver has gRPC's own bounds, 4 and 16 MiB. Decoded, those can take a hundred times as much memory, on an
+	// API server's node. A normal answer is under 2 KiB.
 	maxAnswer  = 256 << 10
 	maxHeaders = 64 << 10
 
-	// handshake bounds the wait for a plugin that listens but does not accept, since it is
-	// stopped or hangs. Each attempt stays in its accept queue, which kube-apiserver needs
-	// too; so the next one is made only after the maximum of kube-apiserver's backoff.
+	// handshake bounds the wait for a plugin that listens but does not accept, since it is stopped or hangs. Each
+	// attempt stays in its accept queue, which kube-apiserver needs too; so the next one is made only after the maximum
+	// of kube-apiserver's backoff.
 	handshake = 2 * time.Minute
 )
 
@@ -71,22 +66,24 @@ type Result struct {
 	At        time.Time // when the answer, or the failure to get one, arrived, by the wall clock
 	Took      time.Duration
 
-	// Gone is set when there is nothing to observe: the socket's folder was deleted,
-	// with its pod. Only Detail and the times are set then.
+	// Gone: there is nothing to observe, since the socket's folder was deleted with its pod. Only Detail and the times
+	// are set then.
 	Gone bool
-	// NotProbed is why the reporter itself could not probe the plugin: it has no descriptors or
-	// memory left, did not run, or was denied to connect as another user than the API server's. The
-	// plugin's state is unknown: only the times are set then.
+	// NotProbed is why the reporter itself could not probe the plugin: it has no descriptors or memory left, did not
+	// run, or was denied to connect as another user than the API server's. Only the times are set then.
 	NotProbed string
 }
 
-// verdict is a status with its reason, and a detail for people.
+// verdict is a status with its reason, and a detail for people. nil: healthy.
 type verdict struct {
 	status contract.Status
 	reason contract.Reason
 	detail string
-	lost   bool // the gRPC code can also mean that the connection was lost or closed
-	// stalled: the timeout may be caused by the reporter itself, which did not run
+	// The fields below are set for a failed call only.
+	lost     bool // the gRPC code can also mean that the connection was lost or closed
+	timedOut bool // the timeout of the call ended it
+	// stalled: this process did not run for so long (a frozen cgroup, a paused machine, no CPU time) that the answer
+	// may have arrived in time.
 	stalled bool
 }
 
@@ -94,6 +91,9 @@ type verdict struct {
 func unhealthy(reason contract.Reason, detail string) *verdict {
 	return &verdict{status: contract.Unhealthy, reason: reason, detail: detail}
 }
+
+// answered reports whether the verdict came from the plugin's process, not from the connection or a timeout.
+func (v *verdict) answered() bool { return v == nil || !v.timedOut && !v.lost }
 
 // Plugin is one KMS plugin. Neither Probe nor RoundTrip may be called concurrently
 // with itself; they may with each other.
@@ -120,8 +120,7 @@ func NewPlugin(address string) *Plugin {
 	}}
 }
 
-// Close closes the connection, and ends the calls on it. It does not wait for
-// the plugin.
+// Close closes the connection, and ends the calls on it. It does not wait for the plugin.
 func (p *Plugin) Close() {
 	p.mu.Lock()
 	conn, dialer := p.conn, p.dialer
@@ -137,51 +136,40 @@ func closeConnection(conn *grpc.ClientConn, dialer *dialer) {
 	}
 }
 
-// Probe checks the plugin once, and returns the result after at most four times the Timeout, if
-// this process runs.
+// Probe checks the plugin once, and returns the result after at most four times the Timeout, if this process runs.
 func (p *Plugin) Probe(ctx context.Context, s Settings) Result {
 	began := time.Now()
-	finish := func(keyID string, v *verdict, err error) Result {
-		r := p.result(keyID, v, err)
-		r.At = time.Now().Round(0) // by the wall clock: the monotonic clock stops during a suspend
-		r.Took = time.Since(began)
-		r.Restarted = p.sockets.replaced.Swap(false)
-		return r
-	}
-	for attempt := 0; ; attempt++ {
-		leads := same
-		if attempt == 0 {
-			leads = p.sockets.look(p.address, s.Timeout)
-		}
-		conn, err := p.connect(leads)
-		if err != nil {
-			return finish("", nil, err)
-		}
-		kms := kmsapi.NewKeyManagementServiceClient(conn)
-		answer, err := call(ctx, s.Timeout, "Status", kms.Status, &kmsapi.StatusRequest{})
-		if err != nil {
-			// An established connection broke during the call, because the plugin exited:
-			// probe again, to report the current state.
-			if attempt == 0 && p.broke(err) {
-				continue
-			}
-			r := finish("", nil, err)
-			if r.NotProbed == "" && !r.Gone {
-				r.Detail = contract.CleanDetail(r.Detail + diagnosis(ctx, conn, s.Timeout, err))
-			}
-			return r
-		}
-		keyID, version, v := judge(answer, p.version)
-		p.version = version
-		return finish(keyID, v, nil)
-	}
+	r := p.probe(ctx, s)
+	r.At = time.Now().Round(0) // by the wall clock: the monotonic clock stops during a suspend
+	r.Took = time.Since(began)
+	r.Restarted = p.sockets.replaced.Swap(false)
+	return r
 }
 
-// broke reports whether a call failed because an established connection was closed, but
-// not by this process.
-func (p *Plugin) broke(err error) bool {
-	s := p.state()
-	return status.Code(err) == codes.Unavailable && s.failed == nil && !s.stalled && !s.connected
+func (p *Plugin) probe(ctx context.Context, s Settings) Result {
+	leads := p.sockets.look(p.address, s.Timeout)
+	for retried := false; ; retried = true {
+		conn, err := p.connect(leads)
+		if err != nil {
+			return Result{NotProbed: err.Error()}
+		}
+		kms := kmsapi.NewKeyManagementServiceClient(conn)
+		answer, v := call(ctx, s.Timeout, "Status", kms.Status, &kmsapi.StatusRequest{})
+		if v == nil {
+			keyID, version, v := judge(answer, p.version)
+			p.version = version
+			return p.result(keyID, v)
+		}
+		if c := p.state(); v.lost && !retried && c.failed == nil && !c.stalled && !c.connected {
+			continue // an established connection broke, because the plugin exited: report the current state
+		}
+		v.status = contract.Error
+		r := p.result("", v)
+		if r.Detail != "" && !r.Gone {
+			r.Detail = contract.CleanDetail(r.Detail + diagnosis(ctx, conn, s.Timeout, v))
+		}
+		return r
+	}
 }
 
 func (p *Plugin) state() connection {
@@ -193,18 +181,12 @@ func (p *Plugin) state() connection {
 	return p.dialer.state()
 }
 
-// result returns a Result without its times, from the verdict on an answer (nil: healthy),
-// or from the error of not getting one.
-func (p *Plugin) result(keyID string, v *verdict, err error) Result {
-	r := Result{Status: contract.Healthy, KEKID: keyID, Answered: answered(err)}
-	if err != nil {
-		v = refusal(err)
-		v.status = contract.Error
-	}
+// result returns a Result without its times, by a verdict.
+func (p *Plugin) result(keyID string, v *verdict) Result {
 	state := p.state()
 	switch {
 	case v == nil:
-		return r
+		return Result{Status: contract.Healthy, KEKID: keyID, Answered: true}
 	case v.stalled:
 		return Result{NotProbed: "the reporter itself did not run for a time: " + v.detail}
 	case v.lost && state.failed != nil:
@@ -213,37 +195,15 @@ func (p *Plugin) result(keyID string, v *verdict, err error) Result {
 		v.reason = contract.Timeout
 		v.detail = fmt.Sprintf("no answer to Status: the plugin has not read its socket for %s", writeTimeout)
 	}
-	r.Status, r.Reason, r.Detail = v.status, v.reason, contract.CleanDetail(v.detail)
-	return r
+	return Result{Status: v.status, Reason: v.reason, Detail: contract.CleanDetail(v.detail), KEKID: keyID,
+		Answered: v.answered()}
 }
 
-// unreachable is the result of a connection that could not be made, by the kernel's error.
-func (p *Plugin) unreachable(failed error) Result {
-	r := p.absence(failed)
-	switch {
-	case own(failed):
-		return Result{NotProbed: failed.Error()}
-	case r.Gone || r.NotProbed != "":
-		return r
-	case r.Reason == contract.ConnectFailed && denied(failed):
-		if why := notAsAPIServer(); why != "" {
-			return Result{NotProbed: fmt.Sprintf("cannot be probed as the API server: connect: %v: %s", failed, why)}
-		}
-	}
-	detail := fmt.Sprintf("cannot connect to %s: %v", p.address, failed)
-	if r.Detail != "" {
-		detail += ": " + r.Detail
-	}
-	r.Status, r.Detail = contract.Error, contract.CleanDetail(detail)
-	return r
-}
-
-// connect returns the connection. It makes a new one if there is none, or if the last
-// attempt failed: gRPC would first wait for its backoff and meanwhile fail every call
-// with the old error; a new connection is tried at once, and its first call waits for the
-// outcome. A connection that works is kept while the path leads to its socket, since the next kube-apiserver connects
-// by the path. One that the plugin has not accepted yet is kept unless the path leads elsewhere. One that the kernel is
-// still making is kept, too: on a file system that hangs, each attempt blocks a thread and cannot be cancelled.
+// connect returns the connection. It makes a new one if there is none, or if the last attempt failed: gRPC would first
+// wait for its backoff and meanwhile fail every call with the old error. A connection that works is kept while the path
+// leads to its socket, since the next kube-apiserver connects by the path. One that the plugin has not accepted yet is
+// kept unless the path leads elsewhere. One that the kernel is still making is kept, too: on a file system that hangs,
+// each attempt blocks a thread and cannot be cancelled.
 func (p *Plugin) connect(leads path) (*grpc.ClientConn, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -264,7 +224,7 @@ func (p *Plugin) connect(leads path) (*grpc.ClientConn, error) {
 		closeConnection(p.conn, p.dialer)
 		p.conn = nil
 	}
-	dialer := &dialer{address: p.address, connections: &p.connections, sockets: &p.sockets}
+	dialer := &dialer{plugin: p}
 	conn, err := grpc.NewClient("passthrough:///localhost",
 		grpc.WithContextDialer(dialer.dial),
 		grpc.WithAuthority("localhost"), // as kube-apiserver sends it
@@ -280,7 +240,7 @@ func (p *Plugin) connect(leads path) (*grpc.ClientConn, error) {
 		grpc.WithWriteBufferSize(buffer),
 	)
 	if err != nil {
-		return nil, fmt.Errorf("prepare connection: %w", err)
+		return nil, err
 	}
 	p.conn, p.dialer = conn, dialer
 	return conn, nil

@@ -223,16 +223,12 @@ func TestEveryCodeIsAVerdict(t *testing.T) {
 		codes.NotFound: contract.KeyUnavailable,
 	}
 	for code := codes.OK + 1; code <= codes.Unauthenticated; code++ {
-		err := &callError{call: "Encrypt", err: status.Error(code, "x")}
-		reason, ofTrip := cmp.Or(want[code], contract.ReportedUnhealthy), contract.Unhealthy
+		reason, kind := cmp.Or(want[code], contract.ReportedUnhealthy), contract.Unhealthy
 		if code == codes.Unavailable {
-			ofTrip = contract.Error
+			kind = contract.Error
 		}
-		if v := refusal(err); v.status != ofTrip || v.reason != reason {
+		if v := failedCall("Encrypt", status.Error(code, "x")); v.status != kind || v.reason != reason {
 			t.Errorf("%s: %+v", code, v)
-		}
-		if r := NewPlugin("/none").result("", nil, err); r.Status != contract.Error || r.Reason != reason {
-			t.Errorf("%s: %+v", code, r)
 		}
 	}
 }
@@ -378,10 +374,11 @@ func TestRequestThatWasNotSentHasNoAnswer(t *testing.T) {
 	method := func(context.Context, *kmsapi.StatusRequest, ...grpc.CallOption) (*kmsapi.StatusResponse, error) {
 		return nil, io.EOF
 	}
-	_, err := call(t.Context(), generous, "Status", method, &kmsapi.StatusRequest{})
-	if v := refusal(err); answered(err) || !v.lost || v.status != contract.Error || v.reason != contract.Unavailable ||
-		v.detail != "Status: Unavailable: the connection ended before the request was sent" {
-		t.Errorf("answered %t, %+v", answered(err), v)
+	_, got := call(t.Context(), generous, "Status", method, &kmsapi.StatusRequest{})
+	want := verdict{status: contract.Error, reason: contract.Unavailable, lost: true,
+		detail: "Status: Unavailable: the connection ended before the request was sent"}
+	if got == nil || *got != want {
+		t.Errorf("got %+v, want %+v", got, want)
 	}
 }
 

@@ -9,8 +9,6 @@ import (
 	"slices"
 	"time"
 
-	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/status"
 	"k8s.io/apimachinery/pkg/util/validation"
 	kmsapi "k8s.io/kms/apis/v2"
 
@@ -67,11 +65,10 @@ func (t *Trip) Ended() bool {
 	return slices.ContainsFunc(t.Kept, func(o Opened) bool { return o.Ended })
 }
 
-// RoundTrip lets a plugin encrypt a new sample and decrypt it, and then decrypt kept ones, if any:
-// that detects a key that was replaced under the same key ID, and a plugin that no longer has a
-// former key. RoundTrip is the same for every role: kube-apiserver has each KMS v2 provider of its
-// list encrypt, too, and otherwise neither becomes ready nor decrypts with it
-// (rotateDEKOnKeyIDChange, k8s.io/apiserver/pkg/server/options/encryptionconfig).
+// RoundTrip lets a plugin encrypt a new sample and decrypt it, and then decrypt kept ones, if any: that detects a key
+// that was replaced under the same key ID, and a plugin that no longer has a former key. RoundTrip is the same for
+// every role: kube-apiserver has each KMS v2 provider of its list encrypt, too, and otherwise neither becomes ready nor
+// decrypts with it (rotateDEKOnKeyIDChange, k8s.io/apiserver/pkg/server/options/encryptionconfig).
 //
 // kube-apiserver's rules for an Encrypt answer apply: 1 to 1,024 bytes, under the key that Status
 // returned (keyID, empty if none), and its rules for annotations. RoundTrip makes at most three
@@ -86,8 +83,7 @@ func (p *Plugin) RoundTrip(ctx context.Context, s Settings, keyID string, kept [
 	before, began := p.connections.Load(), time.Now()
 	kms := kmsapi.NewKeyManagementServiceClient(conn)
 	broke := func(v *verdict) bool {
-		after := dialer.state()
-		return v.lost && (before != p.connections.Load() || !after.connected || after.failed != nil)
+		return v.lost && (before != p.connections.Load() || !dialer.state().connected)
 	}
 	sealed, named, v := seal(ctx, kms, s.Timeout, keyID)
 	if v == nil {
@@ -118,26 +114,24 @@ func (p *Plugin) RoundTrip(ctx context.Context, s Settings, keyID string, kept [
 	return t
 }
 
-// seal lets the plugin encrypt a new sample. named is the key_id of Status if that was called again,
-// else empty.
+// seal lets the plugin encrypt a new sample. named is the key_id of Status if that was called again, else empty.
 func seal(ctx context.Context, kms kmsapi.KeyManagementServiceClient, timeout time.Duration, keyID string) (
 	sealed *Sample, named string, v *verdict) {
 	plain := make([]byte, sampleSize)
 	_, _ = rand.Read(plain) // never fails, according to its documentation
 	request := &kmsapi.EncryptRequest{Plaintext: plain, Uid: newUID()}
-	answer, err := call(ctx, timeout, "Encrypt", kms.Encrypt, request)
-	if err != nil {
-		return nil, "", refusal(err)
+	answer, v := call(ctx, timeout, "Encrypt", kms.Encrypt, request)
+	if v != nil {
+		return nil, "", v
 	}
 	if broken := checkSealed(answer); broken != "" {
 		return nil, "", unhealthy(contract.ProtocolViolation, "the answer to Encrypt "+broken)
 	}
 	if keyID != "" && answer.KeyId != keyID {
-		// The key may have been rotated since; and some plugins' Status returns the former
-		// key once more.
-		again, err := call(ctx, timeout, "Status", kms.Status, &kmsapi.StatusRequest{})
-		if err != nil {
-			return nil, "", refusal(err)
+		// The key may have been rotated since; and some plugins' Status returns the former key once more.
+		again, v := call(ctx, timeout, "Status", kms.Status, &kmsapi.StatusRequest{})
+		if v != nil {
+			return nil, "", v
 		}
 		if named = keyID; again.KeyId != "" && len(again.KeyId) <= maxKeyID {
 			named = again.KeyId
@@ -153,17 +147,14 @@ func seal(ctx context.Context, kms kmsapi.KeyManagementServiceClient, timeout ti
 
 // open lets the plugin decrypt a sample, and compares the result.
 func open(ctx context.Context, kms kmsapi.KeyManagementServiceClient, timeout time.Duration, sealed *Sample) *verdict {
-	answer, err := call(ctx, timeout, "Decrypt", kms.Decrypt, &kmsapi.DecryptRequest{Uid: newUID(),
+	answer, v := call(ctx, timeout, "Decrypt", kms.Decrypt, &kmsapi.DecryptRequest{Uid: newUID(),
 		Ciphertext: sealed.Ciphertext, KeyId: sealed.KeyID, Annotations: sealed.Annotations})
-	if err != nil {
-		return refusal(err)
-	}
-	if !bytes.Equal(answer.Plaintext, sealed.Plain) {
-		return unhealthy(contract.RoundTripMismatch,
+	if v == nil && !bytes.Equal(answer.Plaintext, sealed.Plain) {
+		v = unhealthy(contract.RoundTripMismatch,
 			fmt.Sprintf("the answer to Decrypt is %d bytes that differ from the %d that were encrypted",
 				len(answer.Plaintext), len(sealed.Plain)))
 	}
-	return nil
+	return v
 }
 
 // checkSealed returns which of kube-apiserver's rules an answer to Encrypt breaks.
@@ -189,20 +180,3 @@ func checkSealed(answer *kmsapi.EncryptResponse) string {
 
 // newUID returns the UID of a call, by which it can be found in the plugin's log.
 func newUID() string { return "kms-health-" + rand.Text() }
-
-// refusal returns the verdict on a failed call that follows an answer to Status: since
-// the plugin answers, an error or a timeout means that it is unhealthy. If its backend is
-// unavailable, the verdict is an error.
-func refusal(err error) *verdict {
-	v := unhealthy(contract.ReportedUnhealthy, err.Error())
-	if failed := failureOf(err); failed.err != nil {
-		v.reason, v.stalled = failed.reason(), failed.stalled
-	}
-	switch code := status.Code(err); code {
-	case codes.Unavailable:
-		v.status, v.lost = contract.Error, true
-	case codes.Canceled:
-		v.lost = true // or the plugin itself returned that code
-	}
-	return v
-}

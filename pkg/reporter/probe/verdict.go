@@ -9,9 +9,8 @@ import (
 	"github.com/kms-health/kms-health/pkg/contract"
 )
 
-// The rules of kube-apiserver 1.36 for one Status answer:
-// k8s.io/apiserver/pkg/server/options/encryptionconfig, kmsv2PluginProbe, and
-// ValidateKeyID of k8s.io/apiserver/pkg/storage/value/encrypt/envelope/kmsv2.
+// The rules of kube-apiserver 1.36 for one Status answer: k8s.io/apiserver/pkg/server/options/encryptionconfig,
+// kmsv2PluginProbe, and ValidateKeyID of k8s.io/apiserver/pkg/storage/value/encrypt/envelope/kmsv2.
 const (
 	healthzOK      = "ok"
 	versionV2      = "v2"
@@ -19,11 +18,9 @@ const (
 	maxKeyID       = 1024
 )
 
-// judge applies kube-apiserver's rules to an answer: healthz is "ok"; version is
-// v2 or v2beta1, and the one it was in the first answer (seen; empty before
-// that); key_id is 1 to 1,024 bytes. It returns a verdict that names every rule
-// that is broken, nil if none is; the key id where it is valid; and the version that
-// the next answer must have.
+// judge applies kube-apiserver's rules to an answer: healthz is "ok"; version is v2 or v2beta1, and the one it was in
+// the first answer (seen; empty before that); key_id is 1 to 1,024 bytes. It returns a verdict that names every rule
+// that is broken, nil if none is; the key id where it is valid; and the version that the next answer must have.
 func judge(answer *kmsapi.StatusResponse, seen string) (keyID, version string, v *verdict) {
 	var broken []string
 	reason := contract.ProtocolViolation
