@@ -1,12 +1,11 @@
-// Package reporter joins the reporter's parts: it watches a file, probes the plugins
-// that the file names, and publishes, prints and serves the results.
+// Package reporter joins the reporter's parts: it watches a file, probes the plugins that the file names, and publishes,
+// prints and serves the results.
 //
-// One goroutine owns all state and never blocks on I/O: reading the file, probing,
-// writing and serving each run in other goroutines. So a plugin that hangs, an API
-// server that is down or a full disk delays nothing else.
+// One goroutine owns all state and never blocks on I/O: reading the file, probing, writing and serving each run in other
+// goroutines. So a plugin that hangs, an API server that is down or a full disk delays nothing else.
 //
-// The last valid file stays active: an invalid or deleted file is logged, and changes
-// nothing. Only an empty list of plugins turns probing off.
+// The last valid file stays active: an invalid or deleted file is logged, and changes nothing. Only an empty list of
+// plugins turns probing off.
 package reporter
 
 import (
@@ -50,14 +49,11 @@ type Options struct {
 type Reporter struct {
 	options Options
 	metrics *metrics.Registry
-	server  *serve.Server
-	output  *sink // of reports; nil without --output
-	samples *sink // of the state file; nil without --state
-
-	since         func() time.Time   // when the process first tried to write
-	publisher     *publish.Publisher // nil: nothing is written
-	stopPublisher context.CancelFunc
-	running       sync.WaitGroup
+	server  serve.Server
+	output  *sink            // of reports; nil without --output
+	samples *sink            // of the state file; nil without --state
+	since   func() time.Time // when the process first tried to write
+	running sync.WaitGroup
 
 	outputProblem, samplesProblem serving.Problem // of the sinks
 
@@ -67,11 +63,15 @@ type Reporter struct {
 	mismatch    string                          // why it is not what the pod was created for; empty if it is
 	configError string                          // why the current file is not active; empty if it is
 	plugins     []*plugin
-	state       *state           // as last read or saved
-	events      chan func()      // functions from other goroutines, which Run calls
-	ended       chan struct{}    // closed when Run calls no more events
-	tick        <-chan time.Time // of the next round; nil: no plugins
-	grace       <-chan time.Time // ends a round's wait for its last answers; nil: no round waits
+	publisher   *publish.Publisher // nil: nothing is written
+	// stopServing and stopWriting end what runs by a former configuration.
+	stopServing, stopWriting context.CancelFunc
+
+	state  *state           // as last read or saved
+	events chan func()      // functions from other goroutines, which Run calls
+	ended  chan struct{}    // closed when Run calls no more events
+	tick   <-chan time.Time // of the next round; nil: no plugins
+	grace  <-chan time.Time // ends a round's wait for its last answers; nil: no round waits
 }
 
 // New returns a Reporter. It opens nothing yet.
@@ -83,6 +83,8 @@ func New(options Options) *Reporter {
 		ended:       make(chan struct{}),
 		configError: "not read yet",
 		since:       sync.OnceValue(time.Now),
+		stopServing: func() {},
+		stopWriting: func() {},
 	}
 	r.metrics.Set(contract.MetricConfigExpected, 1)
 	for _, m := range []contract.Metric{contract.MetricLastWrite, contract.MetricCertificateBegin,
@@ -92,7 +94,7 @@ func New(options Options) *Reporter {
 	for _, result := range []string{reloadApplied, reloadInvalid, reloadUnreadable} {
 		r.metrics.Add(contract.MetricReloads, 0, result) // a rate needs the zero before the one
 	}
-	r.server = serve.New(r.handler())
+	r.server.Handler = r.handler()
 	if options.Output != nil {
 		r.output = newSink(r.writeOutput)
 	}
@@ -102,8 +104,7 @@ func New(options Options) *Reporter {
 	return r
 }
 
-// Run reports until ctx ends, and then returns within two seconds. Nothing else
-// ends it.
+// Run reports until ctx ends, and then returns within two seconds. Nothing else ends it.
 func (r *Reporter) Run(ctx context.Context) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -112,13 +113,9 @@ func (r *Reporter) Run(ctx context.Context) {
 		r.state = loadState(r.options.StateFile)
 		r.running.Go(func() { r.samples.run(ctx) })
 	}
-	readings := make(chan reading)
 	r.running.Go(func() {
 		filewatch.New(r.options.ConfigFile, v1alpha1.MaxFileSize).Run(ctx, func(c filewatch.Content) {
-			select {
-			case readings <- read(c):
-			case <-ctx.Done():
-			}
+			r.do(ctx, func() { r.reload(ctx, c) })
 		})
 	})
 	if r.output != nil {
@@ -130,8 +127,6 @@ func (r *Reporter) Run(ctx context.Context) {
 			close(r.ended)
 			r.finish()
 			return
-		case now := <-readings:
-			r.reload(ctx, now)
 		case <-r.tick:
 			r.probe(r.plugins)
 			r.tick = time.After(jitter(r.config.Probe.Interval.Duration))
@@ -143,8 +138,20 @@ func (r *Reporter) Run(ctx context.Context) {
 	}
 }
 
-// jitter varies an interval by up to a tenth either way, so that replicas that
-// started at the same time do not write at the same time.
+// do makes the loop of Run call event, unless ctx ends first.
+func (r *Reporter) do(ctx context.Context, event func()) {
+	select {
+	case r.events <- func() {
+		if ctx.Err() == nil {
+			event()
+		}
+	}:
+	case <-ctx.Done():
+	}
+}
+
+// jitter varies an interval by up to a tenth either way, so that replicas that started at the same time do not write at
+// the same time.
 func jitter(interval time.Duration) time.Duration {
 	return interval*9/10 + rand.N(interval/5+1)
 }
@@ -154,8 +161,6 @@ func (r *Reporter) finish() {
 	for _, p := range r.plugins {
 		r.running.Go(p.conn.Close)
 	}
-	ended := r.server.Ended()
-	r.running.Go(func() { <-ended })
 	done := make(chan struct{})
 	go func() {
 		r.running.Wait()

@@ -22,18 +22,6 @@ const grace = 250 * time.Millisecond
 // absence is how often the reporter checks whether a missing socket exists.
 const absence = 250 * time.Millisecond
 
-// send makes the loop of Run call event, unless the plugin is no longer configured or the reporter ends.
-func (r *Reporter) send(p *plugin, event func()) {
-	select {
-	case r.events <- func() {
-		if p.ctx.Err() == nil {
-			event()
-		}
-	}:
-	case <-p.ctx.Done():
-	}
-}
-
 // probe starts a probe of each plugin, concurrently; a plugin whose probe still runs is
 // skipped.
 func (r *Reporter) probe(plugins []*plugin) {
@@ -55,7 +43,7 @@ func (r *Reporter) prober(p *plugin) {
 			return
 		case settings := <-p.probes:
 			result := p.conn.Probe(p.ctx, settings)
-			r.send(p, func() { r.observe(p, result) })
+			r.do(p.ctx, func() { r.observe(p, result) })
 		}
 	}
 }
@@ -91,7 +79,7 @@ func (r *Reporter) trip(p *plugin, kekID string, kept []*probe.Sample) {
 	settings := p.settings
 	r.running.Go(func() {
 		trip := p.conn.RoundTrip(p.ctx, settings, kekID, kept)
-		r.send(p, func() { r.observeTrip(p, trip) })
+		r.do(p.ctx, func() { r.observeTrip(p, trip) })
 	})
 }
 
@@ -122,7 +110,7 @@ func (r *Reporter) wake(p *plugin) {
 	}
 	p.waking = true
 	time.AfterFunc(max(p.trips.gap()-time.Since(p.trips.at), time.Second), func() {
-		r.send(p, func() {
+		r.do(p.ctx, func() {
 			p.waking = false
 			r.probe([]*plugin{p})
 		})
@@ -156,7 +144,7 @@ func (r *Reporter) awaitSocket(p *plugin) {
 		case <-time.After(absence):
 		}
 	}
-	r.send(p, func() {
+	r.do(p.ctx, func() {
 		p.awaited = false
 		r.probe([]*plugin{p})
 	})

@@ -1,7 +1,7 @@
 // Package serve serves over HTTP on the address of a configuration, and answers checks in kube-apiserver's form.
 //
-// No failure ends it. If the key pair is invalid, the last valid one is
-// used; if the client CAs are invalid, no client is trusted.
+// No failure ends it. If the key pair is invalid, the last valid one is used; if the client CAs are invalid, no client
+// is trusted.
 package serve
 
 import (
@@ -10,7 +10,7 @@ import (
 	"crypto/x509"
 	"fmt"
 	"net/http"
-	"reflect"
+	"sync"
 	"time"
 
 	"k8s.io/klog/v2"
@@ -23,42 +23,27 @@ import (
 // retry is the wait before an address is opened again, after listen or accept failed.
 const retry = 5 * time.Second
 
-// Server serves by the latest configuration. Only one goroutine may use it.
+// Server serves a handler by one configuration at a time.
 type Server struct {
-	handler http.Handler
-	config  *v1alpha1.Serving // nil: off
-	stop    context.CancelFunc
-	ended   chan struct{} // closed when nothing is served any more
+	Handler http.Handler
+	serving sync.Mutex
 }
 
-// New returns a Server that serves nothing yet.
-func New(handler http.Handler) *Server {
-	s := &Server{handler: handler, stop: func() {}, ended: make(chan struct{})}
-	close(s.ended)
-	return s
-}
-
-// Apply serves by a configuration until ctx ends; nil ends serving. If the configuration differs from
-// the last one, all connections are closed. Apply never waits.
-func (s *Server) Apply(ctx context.Context, config *v1alpha1.Serving) {
-	if reflect.DeepEqual(s.config, config) {
-		return
-	}
-	s.stop()
-	ctx, s.stop = context.WithCancel(ctx)
-	before, ended := s.ended, make(chan struct{})
-	s.config, s.ended = config, ended
-	go func() {
-		defer close(ended)
-		<-before // the port may be the same
-		if config != nil {
-			(&address{config: config}).serve(ctx, s)
+// Serve serves by a configuration until ctx ends, and then closes all connections. It first waits for a former Serve,
+// which may have the same port, to end. Failures are logged once, and retried.
+func (s *Server) Serve(ctx context.Context, config *v1alpha1.Serving) {
+	s.serving.Lock()
+	defer s.serving.Unlock()
+	a := &address{config: config}
+	for ctx.Err() == nil {
+		err := a.serve(ctx, s.Handler)
+		a.problem.Note(err, "Cannot serve; trying again", "address", config.Address, "after", retry)
+		select {
+		case <-ctx.Done():
+		case <-time.After(retry):
 		}
-	}()
+	}
 }
-
-// Ended returns a channel that is closed when serving has ended, after the context of the last Apply has.
-func (s *Server) Ended() <-chan struct{} { return s.ended }
 
 // address serves one configuration.
 type address struct {
@@ -68,20 +53,8 @@ type address struct {
 	caProblem serving.Problem
 }
 
-// serve serves until ctx ends. Failures are logged once, and retried.
-func (a *address) serve(ctx context.Context, s *Server) {
-	for ctx.Err() == nil {
-		err := a.listen(ctx, s)
-		a.problem.Note(err, "Cannot serve; trying again", "address", a.config.Address, "after", retry)
-		select {
-		case <-ctx.Done():
-		case <-time.After(retry):
-		}
-	}
-}
-
-// listen returns nil at the end of ctx, else why connections cannot be accepted.
-func (a *address) listen(ctx context.Context, s *Server) error {
+// serve returns nil at the end of ctx, else why connections cannot be accepted.
+func (a *address) serve(ctx context.Context, handler http.Handler) error {
 	handshake := a.handshake
 	if a.config.TLS == nil {
 		handshake = nil
@@ -92,7 +65,7 @@ func (a *address) listen(ctx context.Context, s *Server) error {
 	}
 	a.problem.Note(nil, "")
 	klog.InfoS("Serving", "address", a.config.Address, "tls", a.config.TLS != nil)
-	return serving.Serve(ctx, listener, s.handler)
+	return serving.Serve(ctx, listener, handler)
 }
 
 // handshake returns the TLS settings for one connection, with the current content of the certificate

@@ -1,6 +1,7 @@
 package serve
 
 import (
+	"context"
 	"crypto/tls"
 	"net"
 	"net/http"
@@ -17,12 +18,20 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 const waitLimit = time.Minute
 
-func run(t *testing.T, config *v1alpha1.Serving) *Server {
-	t.Helper()
-	s := New(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
-	s.Apply(t.Context(), config)
-	t.Cleanup(func() { <-s.Ended() })
-	return s
+func newServer() *Server {
+	return &Server{Handler: http.HandlerFunc(func(http.ResponseWriter, *http.Request) {})}
+}
+
+// run serves by a configuration, until the function that it returns is called or the test ends.
+func run(t *testing.T, s *Server, config *v1alpha1.Serving) (stop func()) {
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		s.Serve(ctx, config)
+	}()
+	t.Cleanup(func() { <-ended })
+	return cancel
 }
 
 // awaitOpen waits until an address accepts connections.
@@ -61,16 +70,17 @@ func get(t *testing.T, url string, config *tls.Config) (*http.Response, error) {
 
 func TestServesOnTheAddressOfTheLatestConfiguration(t *testing.T) {
 	first, second := controlplane.FreeAddress(t), controlplane.FreeAddress(t)
-	s := run(t, nil)
+	s, stop := newServer(), func() {}
 	for _, address := range []string{first, second, first} {
-		s.Apply(t.Context(), &v1alpha1.Serving{Address: address})
+		stop()
+		stop = run(t, s, &v1alpha1.Serving{Address: address})
 		awaitOpen(t, address)
 		if r, err := get(t, "http://"+address+"/readyz", nil); err != nil || r.StatusCode != http.StatusOK {
 			t.Fatal(r, err)
 		}
 	}
 	await(t, "the earlier address is closed", func() bool { return !isOpen(second) })
-	s.Apply(t.Context(), nil)
+	stop()
 	await(t, "the server is off", func() bool { return !isOpen(first) })
 }
 
@@ -81,7 +91,7 @@ func TestPortInUseIsTriedAgain(t *testing.T) {
 		t.Fatal(err)
 	}
 	address := taken.Addr().String()
-	run(t, &v1alpha1.Serving{Address: address})
+	run(t, newServer(), &v1alpha1.Serving{Address: address})
 	time.Sleep(100 * time.Millisecond) // the first try has failed by then
 	if err := taken.Close(); err != nil {
 		t.Fatal(err)

@@ -63,16 +63,17 @@ func servingTLS(t *testing.T, dir, clientCAFile string) *v1alpha1.Serving {
 func TestTLSSettingsAndFilesApplyToTheNextConnection(t *testing.T) {
 	ca, dir := authority(t, "ca"), t.TempDir()
 	config := servingTLS(t, dir, "")
-	s := run(t, config)
+	s := newServer()
+	stop := run(t, s, config)
 	url := "https://" + config.Address + "/metrics"
 	at12 := &tls.Config{RootCAs: ca.Pool(), MaxVersion: tls.VersionTLS12}
 	apply := func(version v1alpha1.TLSVersion, suites ...string) {
 		next, settings := *config, *config.TLS
 		settings.MinVersion, settings.CipherSuites = version, suites
 		next.TLS = &settings
-		before := s.Ended()
-		s.Apply(t.Context(), &next)
-		<-before
+		stop()
+		await(t, "the former one has ended", func() bool { return !isOpen(config.Address) })
+		stop = run(t, s, &next)
 		awaitOpen(t, config.Address)
 	}
 
@@ -106,7 +107,7 @@ func TestClientsWithoutATrustedCertificateAreNotAccepted(t *testing.T) {
 	serveAs(t, serving, dir, "server")
 	file := dir + "/ca.crt"
 	config := servingTLS(t, dir, file)
-	run(t, config)
+	run(t, newServer(), config)
 	awaitOpen(t, config.Address)
 	for _, tt := range []struct {
 		what     string
