@@ -1,5 +1,4 @@
-// kms-health-reporter runs on the node of an API server, probes the KMS plugins that one
-// file names, and reports on them.
+// kms-health-reporter runs on the node of an API server, probes the KMS plugins that a file names, and reports on them.
 package main
 
 import (
@@ -26,8 +25,8 @@ import (
 	"github.com/kms-health/kms-health/pkg/version"
 )
 
-// The kernel delivers a signal to the main thread, also while that thread is blocked in a
-// file system, where it is not handled. So the main thread does nothing but wait.
+// The kernel delivers a signal to the main thread, also while that thread is blocked in a file system, where it is not
+// handled. So the main thread does nothing but wait.
 func init() { runtime.LockOSThread() }
 
 func main() {
@@ -50,9 +49,9 @@ func run(args []string, out, stderr io.Writer) (code int) {
 	case o.printDefaults:
 		_, _ = stdout.Write(v1alpha1.ReporterSample)
 	case o.validate:
-		code = reporter.Validate(o.config, os.Stdin, stdout, stderr)
+		code = reporter.Validate(o.ConfigFile, os.Stdin, stdout, stderr)
 	case o.once:
-		code = reporter.Once(context.Background(), o.config, os.Stdin, stdout, stderr)
+		code = reporter.Once(context.Background(), o.ConfigFile, os.Stdin, stdout, stderr)
 	default:
 		report(o, out, stderr) // it continues if its output fails
 	}
@@ -70,8 +69,8 @@ func afterStart() {
 	if os.Getenv("GOMAXPROCS") == "" {
 		runtime.GOMAXPROCS(1)
 	}
-	// Its live heap is 1 MB, and by default Go collects at 4 MB. Collecting at 1.6 MB needs
-	// 1.5 MB less resident memory, at one collection in some 8 rounds instead of 30.
+	// Its live heap is 1 MB, and by default Go collects at 4 MB. Collecting at 1.6 MB needs 1.5 MB less resident memory,
+	// at one collection in some 8 rounds instead of 30.
 	if os.Getenv("GOGC") == "" {
 		debug.SetGCPercent(40)
 	}
@@ -82,29 +81,19 @@ func report(o *options, stdout, stderr io.Writer) {
 	signals := make(chan os.Signal, 2)
 	signal.Notify(signals, syscall.SIGTERM, syscall.SIGINT)
 	ctx := untilSignal(signals, os.Exit)
-	// The process must not end when the reader of its output or its terminal closes, nor
-	// by a SIGHUP that was meant as a reload.
+	// The process must not end when the reader of its output or its terminal closes, nor by a SIGHUP meant as a reload.
 	signal.Ignore(syscall.SIGPIPE, syscall.SIGHUP)
 	log := logging.Start(stderr)
-	klog.InfoS("Starting", "version", version.Version, "fips140", version.FIPS(), "config", o.config, "node", o.node,
-		"podUID", os.Getenv(contract.PodUIDVariable), "pid", os.Getpid())
+	klog.InfoS("Starting", "version", version.Version, "fips140", version.FIPS(), "config", o.ConfigFile, "node", o.Node,
+		"podUID", o.PodUID, "pid", os.Getpid())
 	time.AfterFunc(time.Second, afterStart)
-	registry := metrics.New(contract.ReporterMetrics)
-	registry.Set(contract.MetricReporterBuild, 1, version.LabelValues()...)
-	registry.Set(contract.MetricReporter, 1, o.node)
-	if !o.output {
-		stdout = nil
+	o.Metrics, o.UserAgent = metrics.New(contract.ReporterMetrics), "kms-health-reporter/"+version.Version
+	o.Metrics.Set(contract.MetricReporterBuild, 1, version.LabelValues()...)
+	o.Metrics.Set(contract.MetricReporter, 1, o.Node)
+	if o.reports != "" {
+		o.Output = stdout
 	}
-	reporter.New(reporter.Options{
-		ConfigFile: o.config,
-		StateFile:  o.state,
-		Node:       o.node,
-		PodUID:     os.Getenv(contract.PodUIDVariable),
-		Output:     stdout,
-		ConfigHash: os.Getenv(contract.ConfigHashVariable),
-		UserAgent:  "kms-health-reporter/" + version.Version,
-		Metrics:    registry,
-	}).Run(ctx)
+	reporter.New(o.Options).Run(ctx)
 	klog.InfoS("Ended")
 	log.Flush(flushTime)
 }
@@ -112,13 +101,13 @@ func report(o *options, stdout, stderr io.Writer) {
 const (
 	// hardEnd is when the process exits after the first signal, even if something hangs.
 	hardEnd = 2 * time.Second
-	// flushTime bounds the wait for the log's last lines to be read. With the time
-	// that reporter.Run takes to end, it is shorter than hardEnd.
+	// flushTime bounds the wait for the log's last lines to be read. With the time that reporter.Run takes to end, it is
+	// shorter than hardEnd.
 	flushTime = 250 * time.Millisecond
 )
 
-// untilSignal returns a context that ends at the first signal. The process exits, with
-// ExitOK, at the second signal, or hardEnd after the first.
+// untilSignal returns a context that ends at the first signal. The process exits, with ExitOK, at the second signal, or
+// hardEnd after the first.
 func untilSignal(signals <-chan os.Signal, exit func(code int)) context.Context {
 	ctx, cancel := context.WithCancel(context.Background())
 	go func() {

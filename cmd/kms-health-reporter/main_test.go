@@ -115,8 +115,8 @@ func TestNodeIsTakenFromTheEnvironment(t *testing.T) {
 		return ""
 	}
 	for want, args := range map[string][]string{"from-env": nil, "from-flag": {"--node-name=from-flag"}, "a-host": {"--node-name=A-Host"}} {
-		if o, err := parseFlags(args, environment); err != nil || o.node != want {
-			t.Errorf("%q, %v", o.node, err)
+		if o, err := parseFlags(args, environment); err != nil || o.Node != want {
+			t.Errorf("%q, %v", o.Node, err)
 		}
 	}
 }

@@ -29,17 +29,13 @@ import (
 // shutdown bounds the wait for running operations when the reporter ends.
 const shutdown = 1500 * time.Millisecond
 
-// Options are set by flags; all other settings are in the file.
+// Options are set by flags and the environment; all other settings are in the file.
 type Options struct {
-	ConfigFile string // its path
-	// Node is the name of the node. If it is empty, nothing is written to an operator resource.
-	Node string
-	// PodUID is the UID of the reporter's pod. Reports name it as their writer; if it is empty, they name no writer.
-	PodUID string
-	// StateFile is the path of the file that keeps samples of round trips. Empty: samples end with the process.
-	StateFile string
-	// ConfigHash is the v1alpha1.PluginSetHash that the pod was created for. Empty: not compared with the file.
-	ConfigHash string
+	ConfigFile string            // its path
+	Node       string            // empty: nothing is written to an operator resource
+	PodUID     string            // of the reporter's pod, which reports name as their writer; empty: they name none
+	StateFile  string            // the path of the file of kept samples; empty: samples end with the process
+	ConfigHash string            // the v1alpha1.PluginSetHash that the pod was created for; empty: not compared
 	UserAgent  string            // names the program to the API server
 	Output     io.Writer         // gets a line for each report; nil: no output
 	Metrics    *metrics.Registry // of contract.ReporterMetrics
