@@ -83,10 +83,6 @@ func New(options Options) *Reporter {
 		stopWriting: func() {},
 	}
 	r.metrics.Set(contract.MetricConfigExpected, 1)
-	for _, m := range []contract.Metric{contract.MetricLastWrite, contract.MetricCertificateBegin,
-		contract.MetricCertificateEnd} {
-		r.metrics.Delete(m, "", "")
-	}
 	for _, result := range []string{reloadApplied, reloadInvalid, reloadUnreadable} {
 		r.metrics.Add(contract.MetricReloads, 0, result) // a rate needs the zero before the one
 	}

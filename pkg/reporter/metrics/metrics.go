@@ -38,12 +38,12 @@ type series struct {
 	counts []uint64 // in a histogram: how many values are at most each bound, and how many there are
 }
 
-// New returns a Registry. A metric without labels is 0 at first, one with labels has no series.
+// New returns a Registry. A counter or histogram without labels is 0 at first. Other metrics have no series.
 func New(table []contract.Metric) *Registry {
 	r := &Registry{}
 	for _, m := range table {
 		r.metrics = append(r.metrics, &metric{Metric: m})
-		if len(m.Labels) == 0 {
+		if len(m.Labels) == 0 && m.Type != "gauge" {
 			r.Set(m, 0)
 		}
 	}

@@ -16,8 +16,9 @@ func TestTextIsInPrometheusFormat(t *testing.T) {
 	gauge := contract.Metric{Name: "b", Type: "gauge", Help: "Of b."}
 	histogram := contract.Metric{Name: "c_seconds", Type: "histogram", Help: "Of c.", Labels: []string{"key_id"}}
 	empty := contract.Metric{Name: "d_total", Type: "counter", Help: "Has no series.", Labels: []string{"key_id"}}
-	zero := contract.Metric{Name: "e", Type: "gauge", Help: "Of e."}
-	r := New([]contract.Metric{counter, gauge, histogram, empty, zero})
+	zero := contract.Metric{Name: "e_total", Type: "counter", Help: "Of e."}
+	unset := contract.Metric{Name: "f", Type: "gauge", Help: "Has no value."}
+	r := New([]contract.Metric{counter, gauge, histogram, empty, zero, unset})
 	const odd = "a \"b\" \\ \n é"
 	r.Add(counter, 1, "1", odd)
 	r.Add(counter, 2, "1", odd)
@@ -45,9 +46,9 @@ c_seconds_bucket{key_id="1",le="10"} 2
 c_seconds_bucket{key_id="1",le="+Inf"} 3
 c_seconds_sum{key_id="1"} 60.501
 c_seconds_count{key_id="1"} 3
-# HELP e Of e.
-# TYPE e gauge
-e 0
+# HELP e_total Of e.
+# TYPE e_total counter
+e_total 0
 `
 	ours, _, _ := strings.Cut(string(r.Text()), "# HELP go_")
 	if diff := cmp.Diff(want, ours); diff != "" {
