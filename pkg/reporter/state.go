@@ -17,8 +17,6 @@ const (
 	// maxState bounds the file with the kept samples, in bytes: 16 plugins with nine samples each of at
 	// most 6 KiB, in base64.
 	maxState = 8 << 20
-	// stateTimeout bounds the wait for the file at the start: its file system may hang.
-	stateTimeout = 2 * time.Second
 	// statePeriod is how old the file may become while nothing changes. Its age shows for how long no
 	// reporter has run.
 	statePeriod = 10 * time.Minute
@@ -36,21 +34,11 @@ type state struct {
 
 // loadState reads the file. If it cannot, the state is empty: samples only help to find more problems.
 func loadState(path string) *state {
-	read := make(chan *state, 1)
-	go func() {
-		s, err := readState(path, time.Now())
-		if err != nil && !errors.Is(err, fs.ErrNotExist) {
-			klog.ErrorS(err, "Kept samples cannot be read; beginning without them", "file", path)
-		}
-		read <- s
-	}()
-	select {
-	case s := <-read:
-		return s
-	case <-time.After(stateTimeout):
-		klog.ErrorS(nil, "Kept samples cannot be read in time; beginning without them", "file", path)
-		return &state{}
+	s, err := readState(path, time.Now())
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		klog.ErrorS(err, "Kept samples cannot be read; beginning without them", "file", path)
 	}
+	return s
 }
 
 func readState(path string, now time.Time) (*state, error) {
