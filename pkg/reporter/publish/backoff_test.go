@@ -84,9 +84,9 @@ func TestEachCauseOfAFailureIsLoggedOnceAndEveryTenMinutes(t *testing.T) {
 			if pause, err := time.ParseDuration(result); err == nil {
 				now = now.Add(pause)
 			} else if result == "" {
-				log.write(nil, false, now)
+				log.write(nil, now)
 			} else {
-				log.write(&failure{kind: Kind(kind), err: errors.New(result)}, false, now)
+				log.write(&failure{kind: Kind(kind), err: errors.New(result)}, now)
 			}
 			now = now.Add(time.Second)
 		}
@@ -104,7 +104,7 @@ func TestCausesWithoutEndAreALineAMinuteAndBoundedMemory(t *testing.T) {
 	log := newWriteLog()
 	for i := range 3600 {
 		words := strings.Map(func(r rune) rune { return r + 'a' - '0' }, fmt.Sprint(i))
-		log.write(&failure{kind: ServerError, err: errors.New(words)}, false, noon.Add(time.Duration(i)*time.Second))
+		log.write(&failure{kind: ServerError, err: errors.New(words)}, noon.Add(time.Duration(i)*time.Second))
 	}
 	if n := len(lines()); n != 60 || len(log.causes) > maxCauses {
 		t.Errorf("%d lines in an hour, want 60; %d causes are remembered", n, len(log.causes))

@@ -18,13 +18,11 @@ import (
 	"github.com/kms-health/kms-health/pkg/filewatch"
 )
 
-// credentials are a kubeconfig and every file that it names. A write reads them again if they were
-// read credentialsAge ago, or if the write before it failed: a rotated token, certificate or CA is
-// used without a restart, and without a watch that could be lost.
+// credentials are a kubeconfig and every file that it names. A write reads them again if they were read credentialsAge
+// ago, or if the write before it failed: a rotated token, certificate or CA is used without a restart or a watch.
 //
-// client-go reloads some of these by itself, at intervals of minutes and by
-// goroutines that outlive the client, keeps every transport it ever made, and
-// would be half of this program's size and start time.
+// client-go reloads some of these, at intervals of minutes and by goroutines that outlive the client, keeps every
+// transport it ever made, and would be half of this program's size and start time.
 type credentials struct {
 	config    *Config
 	age       time.Duration     // how old they may be

@@ -161,7 +161,7 @@ func (p *Publisher) write(ctx context.Context, entries []contract.Entry) *failur
 	if log := klog.V(2); log.Enabled() {
 		log.InfoS("Write ended", append(p.log.fields, "result", kind, "plugins", len(entries), "took", time.Since(began))...)
 	}
-	p.log.write(failed, p.refused != nil, time.Now())
+	p.log.write(failed, time.Now())
 	return failed
 }
 

@@ -32,7 +32,7 @@ func newWriteLog(fields ...any) writeLog {
 }
 
 func (l *writeLog) allow(line string, now time.Time) bool {
-	if at, logged := l.last[line]; logged && now.Sub(at) < linePeriod {
+	if now.Sub(l.last[line]) < linePeriod {
 		return false
 	}
 	l.last[line] = now
@@ -40,7 +40,7 @@ func (l *writeLog) allow(line string, now time.Time) bool {
 }
 
 // write logs the result of a write, unless that was logged.
-func (l *writeLog) write(failed *failure, final bool, now time.Time) {
+func (l *writeLog) write(failed *failure, now time.Time) {
 	if failed == nil {
 		if !l.works {
 			klog.InfoS("Writing reports works", l.fields...)
@@ -50,18 +50,14 @@ func (l *writeLog) write(failed *failure, final bool, now time.Time) {
 		return
 	}
 	cause := string(failed.kind) + " " + logging.Cause(failed.Error())
-	if at, logged := l.causes[cause]; logged && now.Sub(at) < logging.CausePeriod || !l.allow(string(failed.kind), now) {
+	if now.Sub(l.causes[cause]) < logging.CausePeriod || !l.allow(string(failed.kind), now) {
 		return
 	}
 	if len(l.causes) >= maxCauses {
 		clear(l.causes)
 	}
 	l.causes[cause], l.works = now, false
-	next := "retrying with the latest"
-	if final {
-		next = "nothing more is written to this resource"
-	}
-	klog.ErrorS(failed, "Failed to write reports; "+next, append(l.fields, "result", failed.kind)...)
+	klog.ErrorS(failed, "Failed to write reports", append(l.fields, "result", failed.kind)...)
 }
 
 // server logs which server accepted a write, if it is not the one in the last line, at first the preferred one.
