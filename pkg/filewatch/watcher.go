@@ -1,5 +1,4 @@
-// Package filewatch watches one file, and calls a function with its content each time
-// the content changes.
+// Package filewatch watches one file, and calls a function with its content each time the content changes.
 //
 // By inotify it finds at once an edit in place, a rename over the file, a link in its place that is replaced,
 // an exchange of its directory, and an update of a ConfigMap volume. It also reads the file every 10 seconds,
@@ -35,8 +34,7 @@ type Watcher struct {
 	open  func() (*fsnotify.Watcher, error)
 }
 
-// New returns a Watcher of the file at path, which is an error if it is larger than limit
-// bytes. A relative path is taken from the current directory. Nothing is opened before Run.
+// New returns a Watcher of the file at path, which must not be larger than limit bytes. Nothing is opened before Run.
 func New(path string, limit int64) *Watcher {
 	if absolute, err := filepath.Abs(path); err == nil {
 		path = absolute
@@ -44,9 +42,8 @@ func New(path string, limit int64) *Watcher {
 	return &Watcher{path: path, limit: limit, poll: 10 * time.Second, open: fsnotify.NewWatcher}
 }
 
-// Run calls onChange with the first content at once (also when the file is absent), then
-// after each change, until ctx ends. A change during a call is reported after it. Everything
-// that Run started has ended when it returns.
+// Run calls onChange with the first content at once (also when the file is absent), then after each change, until ctx
+// ends. A change during a call is reported after it. Everything that Run started has ended when it returns.
 func (w *Watcher) Run(ctx context.Context, onChange func(Content)) {
 	last := ""
 	read := func() (changed bool) {
@@ -136,8 +133,7 @@ func Read(path string, limit int64) Content {
 // Stdin is the path of standard input for ReadOnce.
 const Stdin = "-"
 
-// ReadOnce is Read for a command that ends with the file: it also reads standard input and
-// pipes, such as those of a shell's <(command), to their end.
+// ReadOnce is Read for a command that ends with the file: it also reads standard input and pipes, to their end.
 func ReadOnce(path string, stdin io.Reader, limit int64) Content {
 	if path == Stdin || path == "/dev/stdin" {
 		return readAll(stdin, Shown(path), limit)

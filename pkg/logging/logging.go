@@ -1,12 +1,9 @@
-// Package logging writes a process's log so that neither the log's reader nor the logged
-// text can harm the process or the log.
+// Package logging writes a process's log so that neither its reader nor the logged text can harm the process or log.
 //
-// It never blocks: when the reader of stderr stops reading, entries beyond a bound are dropped,
-// and counted when it reads again. One entry is one line of at most 64 KiB, whose control
-// characters, line separators, bidirectional controls and invalid UTF-8 are escaped, so that a value
-// from outside cannot forge a line or control a terminal. This applies to klog (with -v and
-// --vmodule), the standard log package, log/slog's default logger, and gRPC's errors, and not to
-// the Go runtime's output when the process crashes.
+// It never blocks: when the reader of stderr stops reading, entries beyond a bound are dropped, and counted when it
+// reads again. One entry is one line of at most 64 KiB, whose control characters, line separators, bidirectional
+// controls and invalid UTF-8 are escaped: no value can forge a line or control a terminal. This applies to klog (with
+// -v and --vmodule), the standard log package, log/slog's default logger, and gRPC's errors, but not to a crash.
 package logging
 
 import (
@@ -34,13 +31,11 @@ const (
 	maxBytes   = 256 << 10   // bytes of the entries that may wait, escaped
 )
 
-// Start sends all logging of the process to out, through the Queue that it returns. It must
-// be called before other goroutines log: klog's and gRPC's loggers are global and unguarded.
-// klog's flags, registered by klog.InitFlags, keep working before and after.
+// Start sends all logging of the process to out, through the Queue that it returns. It must be called before other
+// goroutines log: klog's and gRPC's loggers are global and unguarded. klog's flags keep working before and after.
 func Start(out io.Writer) *Queue {
 	q := newQueue(out)
-	// klog checks -v and --vmodule before it calls its logger, which therefore lets every
-	// level through.
+	// klog checks -v and --vmodule before it calls its logger, which therefore lets every level through.
 	text := textlogger.NewLogger(textlogger.NewConfig(textlogger.Output(q), textlogger.Verbosity(math.MaxInt32)))
 	klog.SetLoggerWithOptions(text, klog.WriteKlogBuffer(func(entry []byte) { _, _ = q.Write(entry) }))
 	klog.CopyStandardLogTo("WARNING")
@@ -48,8 +43,7 @@ func Start(out io.Writer) *Queue {
 	return q
 }
 
-// Queue is an io.Writer that takes one log entry per Write, and writes it as one line to
-// another writer in a goroutine of its own. Its methods may be called concurrently.
+// Queue is an io.Writer that takes one log entry per Write, and writes it as a line, in a goroutine, to another writer.
 type Queue struct {
 	out     io.Writer
 	todo    chan func()  // writes of lines
@@ -67,8 +61,7 @@ func newQueue(out io.Writer) *Queue {
 	return q
 }
 
-// Write adds an entry. It never blocks and never fails: an entry for which there is no room
-// is dropped and counted.
+// Write adds an entry. It never blocks and never fails: an entry for which there is no room is dropped and counted.
 func (q *Queue) Write(entry []byte) (int, error) {
 	text := escape(entry)
 	if q.bytes.Add(int64(len(text))) <= maxBytes {

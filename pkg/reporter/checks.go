@@ -45,8 +45,7 @@ func (r *Reporter) ask(checks func() []serve.Check) (answer []serve.Check) {
 	}
 }
 
-// healthChecks reports whether this process works. None of them fails the
-// endpoint: a restart of the reporter would not fix their causes.
+// healthChecks reports whether this process works. None fails the endpoint: a restart would not fix their causes.
 func (r *Reporter) healthChecks() []serve.Check {
 	config := r.mismatch
 	switch {
@@ -93,8 +92,7 @@ func (r *Reporter) pluginChecks() []serve.Check {
 	return checks
 }
 
-// problem is why a plugin is not known to be healthy. While the reporter cannot probe it, the entry is the
-// last result, and becomes stale.
+// problem is why a plugin is not known to be healthy. An entry ages while the reporter cannot probe the plugin.
 func (p *plugin) problem(now time.Time) string {
 	checked := "last checked " + p.entry.LastChecked.UTC().Format(time.RFC3339)
 	switch {

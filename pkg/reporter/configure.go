@@ -42,8 +42,7 @@ func (r *Reporter) reload(ctx context.Context, c filewatch.Content) {
 	r.apply(ctx, config)
 }
 
-// compare logs when the file's plugin set is not the one that the pod was created for: the file is old and not replaced
-// yet, or was edited.
+// compare logs when the pod was created for another plugin set than the file's, which is old or was edited.
 func (r *Reporter) compare(set string) {
 	r.mismatch = ""
 	r.metrics.Set(contract.MetricConfigExpected, 1)

@@ -25,8 +25,8 @@ const (
 	ExitUsage    = 3 // the flags or the file cannot be used
 )
 
-// readConfig reads the configuration as the running reporter would, but also from standard input, and
-// prints each error on a line of its own. If config is nil, exit is the exit code of Validate.
+// readConfig reads the configuration as the running reporter would, but also from standard input, and prints each error
+// on a line of its own. If config is nil, exit is the exit code of Validate.
 func readConfig(path string, stdin io.Reader, stderr io.Writer) (config *v1alpha1.ReporterConfiguration, exit int) {
 	content := filewatch.ReadOnce(path, stdin, v1alpha1.MaxFileSize)
 	if content.Err != nil { // it contains the path
@@ -46,8 +46,7 @@ func printErrors(stderr io.Writer, path string, lines ...string) {
 	}
 }
 
-// Validate checks the file at path, and prints it with its defaults, or every error on a
-// line of its own.
+// Validate checks the file at path, and prints it with its defaults, or every error on a line of its own.
 func Validate(path string, stdin io.Reader, stdout, stderr io.Writer) int {
 	config, exit := readConfig(path, stdin, stderr)
 	if config == nil {
@@ -87,10 +86,9 @@ func Once(ctx context.Context, path string, stdin io.Reader, stdout, stderr io.W
 	return ExitOK
 }
 
-// once probes all plugins at the same time, and returns their entries in the order of a report. A
-// plugin with nothing to observe, or that the reporter could not probe, has no entry. While round trips
-// are on, a plugin is healthy only after a successful one. once takes at most 24 times the longest
-// timeout, or a second if that is longer.
+// once probes all plugins at the same time, and returns their entries in the order of a report. A plugin with nothing
+// to observe, or that the reporter could not probe, has no entry. While round trips are on, a plugin is healthy only
+// after a successful one. once takes at most 24 times the longest timeout, or a second if that is longer.
 func once(ctx context.Context, config *v1alpha1.ReporterConfiguration) (entries []contract.Entry, unobserved []string) {
 	var plugins []*plugin
 	var probes sync.WaitGroup
@@ -115,8 +113,7 @@ func once(ctx context.Context, config *v1alpha1.ReporterConfiguration) (entries 
 	return entriesOf(plugins), unobserved
 }
 
-// once probes a plugin and makes a round trip. It repeats both until there is an entry, for example
-// until round trips that cannot be made count as the plugin's error.
+// once probes a plugin and makes a round trip, until there is an entry: round trips that cannot be made are an error.
 func (p *plugin) once(ctx context.Context, c v1alpha1.Probe) {
 	for !p.observed {
 		p.last = p.conn.Probe(ctx, p.settings)

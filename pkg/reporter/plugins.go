@@ -11,8 +11,7 @@ import (
 	"github.com/kms-health/kms-health/pkg/reporter/probe"
 )
 
-// wanted is a plugin as it is configured. One with the same identity in the next configuration
-// keeps its connection and its history.
+// wanted is a plugin as configured. One with the same identity in the next configuration keeps its history.
 type wanted struct {
 	identity
 	settings probe.Settings
@@ -58,9 +57,8 @@ func want(c *v1alpha1.ReporterConfiguration) []wanted {
 	return list
 }
 
-// arrange returns the wanted plugins, in their order: existing ones, with their new
-// settings, and new ones from make. changed are the new ones and those with other
-// settings; leftOver are the existing ones that are no longer configured.
+// arrange returns the wanted plugins, in their order: existing ones, with their new settings, and new ones from make.
+// changed are the new ones and those with other settings; leftOver are the existing ones that are no longer configured.
 func arrange(have []*plugin, list []wanted, make func(wanted) *plugin) (plugins, changed, leftOver []*plugin) {
 	for _, w := range list {
 		i := slices.IndexFunc(have, func(p *plugin) bool { return p.identity == w.identity })
@@ -121,10 +119,9 @@ func (p *plugin) judge(now time.Time, c v1alpha1.Probe) {
 	e.RoundTrip, e.Requested, e.Lost = p.trips.good, p.trips.samples.Answered, p.trips.samples.lost(now)
 }
 
-// verdict combines the result of a probe with that of the last round trip. A failed round
-// trip makes a healthy plugin unhealthy. To an unhealthy plugin that answered it adds its
-// detail, and its reason where the plugin's own names no cause: Encrypt's error often
-// has the cause where healthz does not.
+// verdict combines the result of a probe with that of the last round trip. A failed round trip makes a healthy plugin
+// unhealthy. To an unhealthy plugin that answered it adds its detail, and its reason where the plugin's own names no
+// cause: Encrypt's error often has the cause where healthz does not.
 func verdict(r probe.Result, t probe.Trip) (contract.Status, contract.Reason, string) {
 	switch {
 	case !t.Made || t.Status == contract.Healthy || !r.Answered:

@@ -15,15 +15,13 @@ import (
 	"github.com/kms-health/kms-health/pkg/reporter/probe"
 )
 
-// grace is how long the first answers of a round wait for the others, so that one write
-// has all of them. A plugin that hangs delays the results of others by no more than this.
+// grace is how long the first answers of a round wait for the others, so that one write has all of them.
 const grace = 250 * time.Millisecond
 
 // absence is how often the reporter checks whether a missing socket exists.
 const absence = 250 * time.Millisecond
 
-// probe starts a probe of each plugin, concurrently; a plugin whose probe still runs is
-// skipped.
+// probe starts a probe of each plugin, concurrently; a plugin whose probe still runs is skipped.
 func (r *Reporter) probe(plugins []*plugin) {
 	for _, p := range plugins {
 		if p.busy {
@@ -34,8 +32,7 @@ func (r *Reporter) probe(plugins []*plugin) {
 	}
 }
 
-// prober makes a plugin's probes until the plugin is dropped. One goroutine makes all of them: the stack of
-// a new goroutine for each probe would have to grow each time.
+// prober makes a plugin's probes until the plugin is dropped: the stack of a goroutine for each would have to grow.
 func (r *Reporter) prober(p *plugin) {
 	for {
 		select {
@@ -121,8 +118,7 @@ func (r *Reporter) tripInterval() time.Duration {
 	return r.config.Probe.Checks.RoundTrip.Interval.Duration
 }
 
-// noteNotProbed logs when the reporter itself becomes unable to probe (probe.Result.NotProbed),
-// and when it can probe again.
+// noteNotProbed logs when the reporter itself becomes unable to probe, and when it can probe again.
 func (r *Reporter) noteNotProbed(p *plugin, why string) {
 	switch {
 	case why != "" && p.notProbed == "":
@@ -134,8 +130,7 @@ func (r *Reporter) noteNotProbed(p *plugin, why string) {
 	p.notProbed = why
 }
 
-// awaitSocket waits until a socket exists, so that the plugin is probed at once and not
-// an interval later. In a new pod the socket is usually missing at first.
+// awaitSocket has the plugin probed as soon as its socket exists. In a new pod the socket is usually missing at first.
 func (r *Reporter) awaitSocket(p *plugin) {
 	for err := fs.ErrNotExist; errors.Is(err, fs.ErrNotExist); _, err = os.Stat(p.address) {
 		select {
@@ -150,8 +145,7 @@ func (r *Reporter) awaitSocket(p *plugin) {
 	})
 }
 
-// publishWhenComplete publishes when all results of the round have arrived, otherwise
-// when grace has passed.
+// publishWhenComplete publishes when all results of the round have arrived, otherwise when grace has passed.
 func (r *Reporter) publishWhenComplete() {
 	switch {
 	case r.complete():
@@ -172,8 +166,7 @@ type logged struct {
 	text  time.Time // when it was logged, if only texts had changed; else zero
 }
 
-// textGap is the shortest time between two log lines that differ only in texts that the plugin
-// chooses (detail, key_id, lost keys): it may change them each time.
+// textGap is the shortest time between two log lines that differ only in texts of the plugin.
 const textGap = time.Minute
 
 // change logs the first verdict on a plugin and each other one, but a change of texts alone at most each textGap.
@@ -224,8 +217,7 @@ func (r *Reporter) publish() {
 	}
 }
 
-// sink writes values in a goroutine of its own. It holds only the latest value: a slow writer skips
-// values, and does not delay the loop.
+// sink writes values in a goroutine of its own. A slow writer skips values: only the latest one waits.
 type sink struct {
 	latest chan []byte
 	write  func([]byte)

@@ -21,13 +21,11 @@ const (
 	mostSampleRetry = time.Hour
 	// transientTries: after so many failures in a row that show nothing about the key, it counts as lost.
 	transientTries = 3
-	// owedFor is for how long a sample must be decrypted after its key was last named, or the plugin
-	// is unhealthy. Later, everything may have been encrypted again.
+	// owedFor: a sample must decrypt until so long after its key was last named. Later, all may be encrypted again.
 	owedFor = 24 * time.Hour
 	// keptFor is for how long the sample of a former key is kept after the key was last named.
 	keptFor = 7 * 24 * time.Hour
-	// absentFor bounds a time without a reporter. After a longer one, a change of the key may have been followed by a
-	// migration, and is no fault.
+	// absentFor bounds a time without a reporter. After a longer one, a migration may have followed a change of the key.
 	absentFor = time.Hour
 )
 
@@ -60,7 +58,7 @@ type kept struct {
 }
 
 // loaded reports whether samples that were read from a file are valid. It converts their times to the monotonic clock
-// of this process: the wall clock may have been set since they were saved, and may be set again.
+// of this process, since the wall clock may be set.
 func (s *samples) loaded(now, saved time.Time) bool {
 	s.Absent, s.recheck = s.Absent || now.Sub(saved) > absentFor, true
 	ago := func(t time.Time) time.Time { return now.Add(-max(0, now.Sub(t))) }
@@ -201,8 +199,7 @@ func (s *samples) record(k *kept, now time.Time, o probe.Opened) {
 	k.Next = now.Add(wait)
 }
 
-// lostRetry is the wait for a lost key, and the longest one: as long again as it has been a former key, at least
-// mostSampleRetry.
+// lostRetry is the longest wait, that for a lost key: as long again as it has been a former one.
 func (k *kept) lostRetry(now time.Time) time.Duration { return max(mostSampleRetry, now.Sub(k.Named)) }
 
 // transient reports whether a failure shows nothing about the key: the KMS was not reached in time, or the error names

@@ -14,19 +14,16 @@ import (
 )
 
 const (
-	// maxState bounds the file with the kept samples, in bytes: 16 plugins with nine samples each of at
-	// most 6 KiB, in base64.
+	// maxState bounds the file, in bytes: 16 plugins with nine samples each of at most 6 KiB, in base64.
 	maxState = 8 << 20
-	// statePeriod is how old the file may become while nothing changes. Its age shows for how long no
-	// reporter has run.
+	// statePeriod is how old the file may become while nothing changes. Its age shows for how long no reporter has run.
 	statePeriod = 10 * time.Minute
 	// saveDelay delays each save, so that probes that begin at the same time come first. While a file is written,
 	// a process with GOMAXPROCS=1 does nothing else until Go's runtime notices, for up to 10 ms.
 	saveDelay = 100 * time.Millisecond
 )
 
-// state is the content of the file with the kept samples of each configured plugin, which outlives the process. Newer
-// samples are in the plugins.
+// state is the content of the file, which outlives the process. Newer samples are in the plugins.
 type state struct {
 	Saved   time.Time          `json:"saved"`
 	Plugins map[string]samples `json:"plugins"` // by identity

@@ -10,26 +10,22 @@ import (
 )
 
 const (
-	// tripRetry is the shortest time between two round trips after a failed one, or after a request. A
-	// recovery is then reported as fast as the fault was.
+	// tripRetry is the shortest time between two round trips after a failed one, or after a request.
 	tripRetry = 15 * time.Second
 	// tripGap replaces tripRetry for a plugin whose key_id alternates.
 	tripGap = time.Minute
-	// mostTripRetry bounds the wait after round trips that could not be made. The wait doubles from
-	// tripRetry on, since the plugin may end at each of them.
+	// mostTripRetry bounds the wait after round trips that could not be made, since the plugin may end at each of them.
 	mostTripRetry = 5 * time.Minute
 	// mostRetries is how many failed round trips in a row are retried early; later ones wait for the interval. A plugin
 	// may count a refused call against its health, and against that of its other keys (aws-encryption-provider).
 	mostRetries = 20
-	// notMadeBound: after so many round trips in a row that could not be made, the plugin is in error.
-	// During a single one the connection may have been lost by chance.
+	// notMadeBound: after so many round trips in a row that could not be made, not by chance, the plugin is in error.
 	notMadeBound = 2
 	// tripIntervals bounds a round trip, in probe intervals: the entry that waits for it must not become stale.
 	tripIntervals = contract.StaleIntervals - 1
 )
 
-// trips is the schedule and the verdict of one plugin's round trips. Its transitions are
-// observe, due, begin and end.
+// trips is the schedule and the verdict of one plugin's round trips. Its transitions are observe, due, begin and end.
 type trips struct {
 	last probe.Trip // the last one that was made, if it began after the plugin's last error
 	busy bool
@@ -51,8 +47,7 @@ type trips struct {
 	samples samples
 }
 
-// observe records a probe's result. After an error, earlier round trips show nothing about the plugin that
-// returns. Only those that could not be made still count: they may have caused the error.
+// observe records a probe's result. After an error, only round trips that could not be made, its cause, still count.
 func (t *trips) observe(now time.Time, interval time.Duration, r probe.Result) {
 	if r.Gone || r.Status == contract.Error || r.Restarted {
 		t.last, t.void, t.keys, t.failures = probe.Trip{}, true, keyIDs{}, 0
@@ -187,9 +182,8 @@ type keyIDs struct {
 	alternates   bool      // the last two changes came too soon after one another
 }
 
-// see records a key_id that the plugin named. A rotation changes it once; two changes within an interval
-// are a fault. kube-apiserver compares the key_ids of Encrypt and Status. With such a plugin it is not
-// healthy, and encrypts under a key that it then takes for outdated.
+// see records a key_id that the plugin named. A rotation changes it once; two changes within an interval are a fault:
+// kube-apiserver, which compares the key_ids of Encrypt and Status, is then not healthy.
 func (k *keyIDs) see(now time.Time, interval time.Duration, keyID string) {
 	// kube-apiserver calls Status each minute, so slower changes look like rotations to it. A probe may be late by its
 	// timeout, hence half an interval more.

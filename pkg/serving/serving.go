@@ -1,5 +1,4 @@
-// Package serving serves HTTP on an address. It bounds what a client can cost: at most 64
-// connections are open, and each ends after a time without progress.
+// Package serving serves HTTP. A client's cost is bounded: at most 64 connections are open, and each ends when idle.
 package serving
 
 import (
@@ -23,9 +22,8 @@ import (
 )
 
 const (
-	// maxConnections bounds the open connections of an address: each takes a file
-	// descriptor, of which a process may have as few as 1,024, and some kilobytes. More wait
-	// until one ends: by its client, or by a timeout.
+	// maxConnections bounds the open connections of an address: each takes a file descriptor, of which a process may
+	// have as few as 1,024, and some kilobytes. More wait until one ends: by its client, or by a timeout.
 	maxConnections = 64
 	// MaxFile bounds a file of certificates or a key, in bytes.
 	MaxFile = 1 << 20
@@ -45,8 +43,7 @@ func Listen(address string, handshake func(*tls.ClientHelloInfo) (*tls.Config, e
 	return listener, nil
 }
 
-// TLSConfig returns the settings of a handshake, without a certificate. The suites are valid
-// names of v1alpha1.CipherSuite; none leaves the choice to Go.
+// TLSConfig returns the settings of a handshake, without a certificate. Without suites the choice is Go's.
 func TLSConfig(lowest v1alpha1.TLSVersion, suites []string) *tls.Config {
 	c := &tls.Config{MinVersion: lowest.Version(), NextProtos: []string{"http/1.1"}}
 	for _, name := range suites {
@@ -57,8 +54,7 @@ func TLSConfig(lowest v1alpha1.TLSVersion, suites []string) *tls.Config {
 	return c
 }
 
-// Serve serves HTTP/1.1 on a listener until ctx ends, and closes it. An error means that
-// connections can no longer be accepted.
+// Serve serves HTTP/1.1 on a listener until ctx ends, and closes it. After an error it accepts no more connections.
 func Serve(ctx context.Context, listener net.Listener, handler http.Handler) error {
 	server := &http.Server{
 		Handler:           handler,
@@ -79,8 +75,7 @@ func Serve(ctx context.Context, listener net.Listener, handler http.Handler) err
 	return err
 }
 
-// Problem is an error that may last. Only a change of it is logged: every client can cause a handshake, but none can
-// change the files.
+// Problem is an error that may last. Only a change of it is logged, since every client can cause a handshake.
 type Problem struct{ last atomic.Value }
 
 // Note takes the current error; nil: none.

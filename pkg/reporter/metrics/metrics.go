@@ -20,8 +20,7 @@ import (
 // buckets are the upper bounds of all histograms, in seconds.
 var buckets = []float64{.001, .005, .025, .1, .5, 2, 10}
 
-// Registry holds the metrics of a table. Its methods may be called concurrently. A caller passes a metric
-// of that table, and a value for each of its labels, in their order.
+// Registry holds the metrics of a table, and may be used concurrently. Values of labels are in the order of the table.
 type Registry struct {
 	mu      sync.Mutex
 	metrics []*metric
@@ -111,8 +110,7 @@ func (r *Registry) update(m contract.Metric, labels []string, change func(*serie
 	change(of.series[i])
 }
 
-// Text returns all series (https://prometheus.io/docs/instrumenting/exposition_formats), and two
-// of Go's runtime. A container runtime measures CPU time and memory of a process, but not these two.
+// Text returns all series (https://prometheus.io/docs/instrumenting/exposition_formats), and two of Go's runtime.
 func (r *Registry) Text() []byte {
 	var memory runtime.MemStats
 	runtime.ReadMemStats(&memory)

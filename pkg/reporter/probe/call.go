@@ -33,8 +33,7 @@ var reasons = map[codes.Code]contract.Reason{
 	codes.Unimplemented:     contract.ProtocolViolation,
 }
 
-// deadlines are gRPC's own texts for a deadline that ended in the plugin. With another text, the plugin itself gave up
-// shortly before.
+// deadlines are gRPC's own texts for a deadline. With another text, the plugin itself gave up shortly before.
 var deadlines = []string{context.DeadlineExceeded.Error(), "Deadline Exceeded", "Deadline exceeded",
 	"stream terminated by RST_STREAM with error code: CANCEL"}
 
@@ -104,8 +103,7 @@ func call[Q, A any](ctx context.Context, timeout time.Duration, name string,
 	if err == nil {
 		return answer, nil
 	}
-	// gRPC repeats a call when its connection ends. If the next connection ends before the request is written,
-	// the error is a bare io.EOF. An error that a plugin returned has a status code.
+	// gRPC repeats a call when its connection ends. If the next one ends before the request is written, the error is EOF.
 	if errors.Is(err, io.EOF) {
 		err = status.Error(codes.Unavailable, "the connection ended before the request was sent")
 	}
@@ -133,8 +131,7 @@ func own(err error) bool {
 	return call || slices.Contains([]syscall.Errno{syscall.EMFILE, syscall.ENFILE, syscall.ENOMEM, syscall.ENOBUFS}, errno)
 }
 
-// diagnosisTimeout bounds the call that follows a timeout of Status. That call also takes no longer than Status. With
-// the shortest interval and a timeout as long (a second), the two take 1.5 s, so only one later probe is skipped.
+// diagnosisTimeout bounds the call after a timeout of Status: with the shortest interval only one probe is skipped.
 const diagnosisTimeout = 500 * time.Millisecond
 
 // diagnosis is the part of the detail that says, after a timeout of Status, whether the plugin's process works: any

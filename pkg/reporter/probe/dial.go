@@ -11,8 +11,7 @@ import (
 	"time"
 )
 
-// writeTimeout bounds one write to the socket. A write blocks only when the socket's
-// buffer is full: when the plugin, stopped or hanging, has not read for so long.
+// writeTimeout bounds one write to the socket, which blocks only when the plugin has not read for so long.
 const writeTimeout = 5 * time.Second
 
 // dialer connects to a unix socket. It keeps the error of the last failure, since gRPC

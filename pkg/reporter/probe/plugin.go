@@ -95,8 +95,7 @@ func unhealthy(reason contract.Reason, detail string) *verdict {
 // answered reports whether the verdict came from the plugin's process, not from the connection or a timeout.
 func (v *verdict) answered() bool { return v == nil || !v.timedOut && !v.lost }
 
-// Plugin is one KMS plugin. Neither Probe nor RoundTrip may be called concurrently
-// with itself; they may with each other.
+// Plugin is one KMS plugin. Probe and RoundTrip may be called concurrently, but neither with itself.
 type Plugin struct {
 	address string
 	mounts  func() (string, error) // the mountinfo; tests replace it
@@ -111,8 +110,7 @@ type Plugin struct {
 	version     string // of the first valid answer; used by Probe only
 }
 
-// NewPlugin returns the plugin behind a unix socket, given by its path or, for
-// an abstract socket, its name after an @. It connects at the first probe.
+// NewPlugin returns the plugin behind a path, or @ and the name of an abstract socket. It connects at the first probe.
 func NewPlugin(address string) *Plugin {
 	return &Plugin{address: address, mounts: func() (string, error) {
 		text, err := os.ReadFile("/proc/self/mountinfo")

@@ -15,8 +15,7 @@ import (
 	"github.com/kms-health/kms-health/pkg/contract"
 )
 
-// sampleSize is the size of the sample of a round trip, in bytes: the size of the
-// seed that kube-apiserver has encrypted.
+// sampleSize is the size of a sample, in bytes: that of the seed that kube-apiserver has encrypted.
 const sampleSize = 32
 
 // kube-apiserver's limits for the answer to such an Encrypt, in bytes
@@ -42,8 +41,7 @@ type Trip struct {
 	Took    time.Duration // all its calls
 }
 
-// Sample is a plaintext that a plugin encrypted and could decrypt, with what Decrypt needs. It is not
-// changed after it was created.
+// Sample is a plaintext that a plugin encrypted and could decrypt, with what Decrypt needs. It does not change.
 type Sample struct {
 	KeyID       string            `json:"keyID"`
 	Plain       []byte            `json:"plain"`

@@ -16,8 +16,7 @@ func denied(failed error) bool {
 	return errors.Is(failed, syscall.EACCES) || errors.Is(failed, syscall.EPERM)
 }
 
-// notAsAPIServer returns why a denied connection shows nothing about the plugin: the API server runs as
-// another user, or its user is not known. Empty: it is denied to the API server, too.
+// notAsAPIServer is why a denied connection shows nothing about the plugin; empty: the API server is denied it, too.
 func notAsAPIServer() string {
 	user, apiServer := processUser().String(), os.Getenv(contract.APIServerUserVariable)
 	switch apiServer {

@@ -11,8 +11,7 @@ import (
 )
 
 const (
-	// maxAnswer bounds how much of a response is read, in bytes: enough for metadata with
-	// the managed fields of some hundred reporters.
+	// maxAnswer bounds how much of a response is read, in bytes: metadata with managed fields of some hundred reporters.
 	maxAnswer = 4 << 20
 	// keptAnswer is how large a buffer is kept for the next response, in bytes.
 	keptAnswer = 256 << 10

@@ -31,16 +31,14 @@ type credentials struct {
 	read      time.Time // when the files were last read; zero: the next write reads them
 }
 
-// credentialsAge is how old the credentials of a write are at most. A kubelet replaces a token
-// when a fifth of its time is left, minutes before its end.
+// credentialsAge is how old the credentials of a write are at most. A kubelet replaces a token minutes before its end.
 const credentialsAge = 10 * time.Second
 
 // maxFile bounds each of these files, in bytes.
 const maxFile = 1 << 20
 
-// current returns an endpoint for each server, made from the current files. If these are
-// invalid (only some of them replaced, a key that does not match its certificate), it
-// returns the last valid endpoints, if any, with the error.
+// current returns an endpoint for each server, made from the current files. If these are invalid (only some of them
+// replaced, a key that does not match its certificate), it returns the last valid endpoints, if any, with the error.
 func (c *credentials) current() ([]*endpoint, error) {
 	if time.Since(c.read) < c.age {
 		return c.endpoints, nil
@@ -175,9 +173,8 @@ func parseKubeconfig(data []byte) (*cluster, *user, error) {
 		k.CurrentContext)
 }
 
-// inline reads the files that a kubeconfig names, if they are used, and adds them to files. As in client-go,
-// data wins over the file of a CA, certificate or key. A tokenFile wins over a token, which is used until the
-// file first has one.
+// inline reads the files that a kubeconfig names, if they are used, and adds them to files. As in client-go, data wins
+// over the file of a CA, certificate or key. A tokenFile wins over a token, which is used until the file first has one.
 func (c *credentials) inline(of *cluster, u *user, files map[string][]byte) error {
 	token := []byte(u.Token)
 	for _, named := range []struct {
@@ -208,8 +205,7 @@ func (c *credentials) inline(of *cluster, u *user, files map[string][]byte) erro
 	return nil
 }
 
-// readFilled reads a file that must not be empty. With an empty CA file the system's CAs would be trusted,
-// and servers with their certificates would get the token.
+// readFilled reads a file that must not be empty: with an empty CA file the system's CAs would be trusted.
 func readFilled(path string) filewatch.Content {
 	content := filewatch.Read(path, maxFile)
 	if content.Err == nil && len(bytes.TrimSpace(content.Data)) == 0 {
@@ -237,8 +233,7 @@ func tlsSettings(c *cluster, u *user) (*tls.Config, error) {
 	return settings, nil
 }
 
-// parseServer parses a server's URL. Its error shows no part of an invalid one, which may contain a
-// password: "https://user:1234/word@host" has the port 1234.
+// parseServer shows no part of an invalid URL: in https://user:1/2@host the password looks like a port and a path.
 func parseServer(server string) (*url.URL, error) {
 	if v1alpha1.ValidServer(server) {
 		return url.Parse(server)

@@ -26,9 +26,8 @@ type endpoint struct {
 	answer    bytes.Buffer // for one answer; kept for the next, since answers are large
 }
 
-// newEndpoint opens nothing yet. least is the shortest time that an attempt has. It also bounds connecting,
-// since net/http continues to connect after the request has ended. It uses HTTP/1.1: with one request at a
-// time HTTP/2 has no advantage, and would keep using a broken connection.
+// newEndpoint opens nothing yet. least is the shortest time of an attempt. It also bounds connecting, which net/http
+// continues after the request has ended. HTTP/2 would keep using a broken connection.
 func newEndpoint(c *Config, server *url.URL, settings *tls.Config, token string, least time.Duration) *endpoint {
 	target := server.JoinPath(c.To.StatusPath()...)
 	target.RawQuery = url.Values{"fieldManager": {contract.ConditionManager(c.Node)}, "force": {"true"}}.Encode()
@@ -80,10 +79,8 @@ func (e *endpoint) apply(ctx context.Context, payload []byte, timeout time.Durat
 	return transportFailure(err)
 }
 
-// exchange sends a request and returns the result according to the response, or an error without
-// a status, or without the whole answer to a write that was accepted. It uses the transport directly,
-// without net/http's client, which would follow redirects (an API server does not redirect a PATCH,
-// and another server must get neither the token nor a GET) and writes URLs into its errors.
+// exchange sends a request and returns the result by the response, or an error without a status, or without the whole
+// answer to an accepted write. net/http's client would follow redirects with the token, and show URLs in its errors.
 func (e *endpoint) exchange(request *http.Request) (*failure, error) {
 	answer, err := e.transport.RoundTrip(request)
 	if err != nil {

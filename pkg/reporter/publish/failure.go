@@ -15,8 +15,7 @@ import (
 	"github.com/kms-health/kms-health/pkg/contract"
 )
 
-// Kind is the result of a write. It is a label value of the metric, so the set is
-// closed.
+// Kind is the result of a write. It is a label value of the metric, so the set is closed.
 type Kind string
 
 const (
@@ -27,19 +26,15 @@ const (
 	TimedOut       Kind = "timeout"         // no answer within the write timeout
 	Unauthorized   Kind = "unauthorized"    // 401
 	Forbidden      Kind = "forbidden"       // 403
-	// NoResource is 404 for the resource type: its CRD does not exist, or its objects are in
-	// namespaces and the configured one is not.
-	NoResource Kind = "no_resource"
-	// NoObject is 404 for the object: it does not exist, or its CRD has no status subresource, for
-	// which an API server has the same answer. The Publisher waits for it, and never creates it.
-	NoObject    Kind = "no_object"
-	Conflict    Kind = "conflict"     // 409 of an API server
-	Invalid     Kind = "invalid"      // 400 or 422 of an API server: it rejects the content
-	AtomicList  Kind = "atomic_list"  // each apply replaces all conditions: nothing more is written
-	NoNodeName  Kind = "no_node_name" // the condition has no name: nothing is written
-	Throttled   Kind = "throttled"    // 429
-	ServerError Kind = "server_error" // 5xx
-	Unexpected  Kind = "unexpected"   // any other response
+	NoResource     Kind = "no_resource"     // 404 for the resource type: no CRD, or the destination lacks a namespace
+	NoObject       Kind = "no_object"       // 404 for the object: it does not exist, or has no status subresource
+	Conflict       Kind = "conflict"        // 409 of an API server
+	Invalid        Kind = "invalid"         // 400 or 422 of an API server: it rejects the content
+	AtomicList     Kind = "atomic_list"     // each apply replaces all conditions: nothing more is written
+	NoNodeName     Kind = "no_node_name"    // the condition has no name: nothing is written
+	Throttled      Kind = "throttled"       // 429
+	ServerError    Kind = "server_error"    // 5xx
+	Unexpected     Kind = "unexpected"      // any other response
 )
 
 // Kinds has every Kind, for the test of the reference page.
@@ -51,9 +46,8 @@ var Kinds = []Kind{
 // failure is the error of a write.
 type failure struct {
 	kind Kind
-	// retryAfter is the delay that a throttling API server requests; 0 if it requests none.
-	// An API server that starts sends 503 with 5 s, although it may be ready sooner: that
-	// one is ignored.
+	// retryAfter is the delay that a throttling API server requests; 0 if it requests none. An API server that starts
+	// sends 503 with 5 s, although it may be ready sooner: that one is ignored.
 	retryAfter time.Duration
 	err        error
 	text       string // instead of err's
@@ -67,21 +61,18 @@ func (f *failure) Error() string {
 	return contract.CleanDetail(f.err.Error())
 }
 
-// transient reports whether a failure of this kind is expected to end soon without
-// intervention. The others last until an administrator changes something, and are
-// retried less often.
+// transient reports whether a failure of this kind is expected to end soon without intervention. The others last until
+// an administrator changes something, and are retried less often.
 func (k Kind) transient() bool {
 	return slices.Contains([]Kind{Unreachable, TimedOut, Conflict, Throttled, ServerError}, k)
 }
 
-// differsByServer reports whether another API server, also another one behind the same
-// load balancer, might answer differently.
+// differsByServer reports whether another API server, also behind the same load balancer, might answer differently.
 func (k Kind) differsByServer() bool {
 	return !slices.Contains([]Kind{BadCredentials, NoObject, Conflict, Invalid, AtomicList}, k)
 }
 
-// transportFailure classifies the error of a request without a response. Errors of crypto/tls,
-// alerts of the other side among them, have no type in common but a prefix.
+// transportFailure classifies the error of a request without a response. Errors of crypto/tls share only a prefix.
 func transportFailure(err error) *failure {
 	var network net.Error
 	switch {
@@ -94,9 +85,8 @@ func transportFailure(err error) *failure {
 	}
 }
 
-// answerFailure classifies a response other than 2xx. All errors of an API server are a
-// Status. Without one the response may be a load balancer's, which uses the same codes,
-// and another server may answer differently.
+// answerFailure classifies a response other than 2xx. All errors of an API server are a Status. Without one the
+// response may be a load balancer's, which uses the same codes, and another server may answer differently.
 func answerFailure(code int, header http.Header, body []byte) *failure {
 	var status struct { // the fields of a metav1.Status that are needed
 		Kind    string
@@ -134,8 +124,7 @@ func answerFailure(code int, header http.Header, body []byte) *failure {
 	return f
 }
 
-// maxRetryAfter bounds how long a response may delay writes: the condition becomes stale
-// after a few intervals, and a request to wait for an hour is probably an error.
+// maxRetryAfter bounds how long a response may delay writes: a condition becomes stale after a few intervals.
 const maxRetryAfter = time.Minute
 
 // retryAfter reads the header in seconds, the form that API servers use.
@@ -152,9 +141,8 @@ const (
 	slowDelay = 10 * time.Second
 )
 
-// delay returns how long to wait after the nth failure of its kind (from 1) since the last
-// success: 250ms, doubled each time up to the kind's bound, and at least the delay that
-// the API server requested.
+// delay returns how long to wait after the nth failure of its kind (from 1) since the last success: 250ms, doubled each
+// time up to the kind's bound, and at least the delay that the API server requested.
 func delay(f *failure, nth int) time.Duration {
 	bound := slowDelay
 	if f.kind.transient() {

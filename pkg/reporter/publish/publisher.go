@@ -1,13 +1,10 @@
-// Package publish writes observations to the status of an operator resource, by
-// Server-Side Apply.
+// Package publish writes observations to the status of an operator resource, by Server-Side Apply.
 //
-// A Publisher keeps only the latest observation: a failed write is dropped, and the
-// observation that is then the latest is written soon after, so that a recovered API
-// server gets the current report at once. If several API servers are configured, each
-// write tries them in turn, those that failed lately last. A Publisher sends
-// one kind of request only, a PATCH of one status; it never reads, and never creates
-// the resource. No failed write ends it, and no slow write delays the caller. No error,
-// log line or metric of it shows a user or password of a URL.
+// A Publisher keeps only the latest observation: a failed write is dropped, and the observation that is then the latest
+// is written soon after, so that a recovered API server gets the current report at once. If several API servers are
+// configured, each write tries them in turn, those that failed lately last. A Publisher sends one kind of request only,
+// a PATCH of one status; it never reads, and never creates the resource. No failed write ends it, and no slow write
+// delays the caller. No error, log line or metric of it shows a user or password of a URL.
 package publish
 
 import (
@@ -73,9 +70,8 @@ func New(config Config, metrics *metrics.Registry) *Publisher {
 	return p
 }
 
-// Offer sets the latest entries to write, instead of earlier ones that are not yet written; an
-// empty list withdraws those. It raises each entry's Interval to UnchangedEvery, if that is longer. It never
-// blocks. Only one goroutine may call it, and must not use the slice afterwards.
+// Offer replaces the entries to write; an empty list withdraws them. It raises each Interval to UnchangedEvery, and
+// never blocks. Only one goroutine may call it, and must not use the slice afterwards.
 func (p *Publisher) Offer(entries []contract.Entry) {
 	for i := range entries {
 		entries[i].Interval = max(entries[i].Interval, p.config.UnchangedEvery.Duration)
@@ -92,9 +88,8 @@ func (p *Publisher) Run(ctx context.Context) {
 	defer p.credentials.close()
 	defer p.metrics.Delete(contract.MetricLastWrite, "", "") // nothing more is written there
 	defer p.showCertificate(nil)
-	// Counted for each kind since the last success: alternating kinds back off too, and
-	// after a new kind (an API server that starts sends 403 and 404 for a short time) the
-	// retry comes soon.
+	// Counted for each kind since the last success: alternating kinds back off too, and after a new kind (an API server
+	// that starts sends 403 and 404 for a short time) the retry comes soon.
 	failures := map[Kind]int{}
 	for {
 		var latest []contract.Entry

@@ -34,10 +34,9 @@ func (o *serverOrder) failed(server int) {
 	o.left = restWrites + 1
 }
 
-// send tries the servers in turn, within one timeout for all: each gets an equal share of
-// the remaining time. It ends at the first server that accepts the write, and at a failure
-// that every server would return. After any other failure it closes the connection: the next one
-// may reach another server behind the same load balancer.
+// send tries the servers in turn, within one timeout for all: each gets an equal share of the remaining time. It ends
+// at the first server that accepts the write, and at a failure that every server would return. After any other failure
+// it closes the connection: the next one may reach another server behind the same load balancer.
 func (p *Publisher) send(ctx context.Context, endpoints []*endpoint, payload []byte) *failure {
 	deadline := time.Now().Add(p.config.WriteTimeout.Duration)
 	var failures []*failure
@@ -60,8 +59,7 @@ func (p *Publisher) send(ctx context.Context, endpoints []*endpoint, payload []b
 	return together(failures)
 }
 
-// together joins the failures of several servers into one: of the kind of the last, with
-// the text of each, and with the longest delay that any of them requested.
+// together joins the failures of several servers: the kind of the last, all texts, and the longest requested delay.
 func together(failures []*failure) *failure {
 	all, texts := *failures[len(failures)-1], []string{}
 	for _, f := range failures {

@@ -68,8 +68,7 @@ func (a *address) serve(ctx context.Context, handler http.Handler) error {
 	return serving.Serve(ctx, listener, handler)
 }
 
-// handshake returns the TLS settings for one connection, with the current content of the certificate
-// and client CA files.
+// handshake returns the TLS settings for one connection, by the current certificate and client CA files.
 func (a *address) handshake(*tls.ClientHelloInfo) (*tls.Config, error) {
 	settings := a.config.TLS
 	pair, err := a.pair.Read(settings.CertFile, settings.KeyFile)
