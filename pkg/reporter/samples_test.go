@@ -1,9 +1,9 @@
 package reporter
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -36,6 +36,39 @@ func newSimulation(t *testing.T) *simulation {
 		plugin: &plugin{wanted: wanted{identity: identity{keyID: "1", address: "/run/kms.sock"}}}}
 }
 
+// do simulates steps: a duration passes, or what the switch has.
+func (s *simulation) do(steps string) *simulation {
+	s.Helper()
+	for step := range strings.SplitSeq(steps, ", ") {
+		what, of, _ := strings.Cut(step, " ")
+		d, err := time.ParseDuration(cmp.Or(of, what))
+		switch what {
+		case "rotate":
+			s.keyID = of
+		case "lose":
+			s.lost[of] = true
+		case "restore":
+			delete(s.lost, of)
+		case "down":
+			s.away = s.now.Add(d)
+		case "suspend":
+			s.now = wait.Suspended(s.now, d)
+		case "real-clock": // has a wall and a monotonic reading
+			s.now = time.Now()
+		case "round-trips-off":
+			s.plugin.trips = trips{} // as apply does
+		case "forget-reports":
+			s.reports = nil
+		default:
+			if err != nil {
+				s.Fatal(err)
+			}
+			s.pass(d)
+		}
+	}
+	return s
+}
+
 // pass probes once each interval, for a duration.
 func (s *simulation) pass(d time.Duration) {
 	for end := s.now.Add(d); s.now.Before(end); s.now = s.now.Add(s.probes.Interval.Duration) {
@@ -56,14 +89,15 @@ func (s *simulation) probe() (again bool) {
 		again = p.trips.end(s.now, interval, s.trip(p.trips.begin(s.now, p.last)))
 	}
 	p.judge(s.now, s.probes)
-	if got := describe(p.entry); p.observed && (len(s.reports) == 0 || s.reports[len(s.reports)-1] != got) {
+	if got := s.entry(); p.observed && (len(s.reports) == 0 || s.reports[len(s.reports)-1] != got) {
 		s.reports = append(s.reports, got)
 	}
 	return again
 }
 
-// describe returns an entry without times, and without texts that contain times.
-func describe(e contract.Entry) string {
+// entry returns the entry without times, and without texts that contain times.
+func (s *simulation) entry() string {
+	e := s.plugin.entry
 	text := fmt.Sprintf("%s %s %s", e.Status, e.KEKID, e.Reason)
 	if len(e.Lost) > 0 {
 		text += " lost " + strings.Join(e.Lost, ",")
@@ -93,251 +127,105 @@ func (s *simulation) trip(kept []*probe.Sample) probe.Trip {
 	return trip
 }
 
-func (s *simulation) rotate(to string) { s.keyID = to }
-
-func (s *simulation) expect(want ...string) {
+// expect compares all reports, separated by "; ".
+func (s *simulation) expect(want string) {
 	s.Helper()
-	if !slices.Equal(s.reports, want) {
-		s.Errorf("reported:\n%s\nwant:\n%s", strings.Join(s.reports, "\n"), strings.Join(want, "\n"))
+	if got := strings.Join(s.reports, "; "); got != want {
+		s.Errorf("reported: %s\nwant:     %s", got, want)
+	}
+}
+
+// shows compares the entry.
+func (s *simulation) shows(want string) {
+	s.Helper()
+	if got := s.entry(); got != want {
+		s.Errorf("got %s: %s, want %s", got, s.plugin.entry.Detail, want)
 	}
 }
 
 // A real plugin panicked when it was asked to decrypt data of another key.
 func TestPluginThatEndsAtAFormerKeyIsAskedMoreAndMoreRarely(t *testing.T) {
-	s := newSimulation(t)
-	s.pass(time.Minute)
-	s.rotate("k1")
-	s.lost["k0"], s.endsAt = true, true
-	s.pass(time.Hour)
+	s := newSimulation(t).do("1m, rotate k1, lose k0")
+	s.endsAt = true
+	s.do("1h")
 	if s.ends < 4 || s.ends > 8 {
 		t.Errorf("it ended %d times in an hour", s.ends)
 	}
-	if e := s.plugin.entry; e.Status != contract.Unhealthy || e.Reason != contract.RoundTripMismatch ||
-		!strings.Contains(e.Detail, `under the former key_id "k0" was not decrypted: the connection broke at this call, so the plugin may have ended at it`) {
-		t.Errorf("%+v", e)
+	s.shows("unhealthy k1 RoundTripMismatch")
+	if detail := s.plugin.entry.Detail; !strings.Contains(detail, `under the former key_id "k0" was not decrypted: the connection broke at this call, so the plugin may have ended at it`) {
+		t.Errorf("%s", detail)
 	}
-	s.pass(24 * time.Hour)
-	if e := s.plugin.entry; e.Status != contract.Healthy || !slices.Equal(e.Lost, []string{"k0"}) {
-		t.Errorf("a day later: %+v", e)
-	}
+	s.do("24h").shows("healthy k1 lost k0")
+	s.do("48h, restore k0, forget-reports, rotate k0, 1h").expect("healthy k0")
 }
 
 // aws-encryption-provider is unhealthy for 30 s after each Decrypt that AWS refuses (healthCheckErrc in
 // pkg/plugin/plugin_v2.go). AWS refuses it after an administrator disabled a former key that is no longer needed.
 func TestFormerKeyThatWasDisabledIsTriedMoreAndMoreRarely(t *testing.T) {
-	s := newSimulation(t)
-	s.pass(time.Minute)
-	s.rotate("k1")
-	s.pass(time.Hour)
-	s.reason, s.lost["k0"] = contract.ReportedUnhealthy, true
+	s := newSimulation(t).do("1m, rotate k1, 1h, lose k0")
+	s.reason = contract.ReportedUnhealthy
 	clear(s.calls)
-	s.pass(6 * 24 * time.Hour)
+	s.do("144h").shows("healthy k1 lost k0")
 	if n := s.calls["kept k0"]; n < 4 || n > 10 {
 		t.Errorf("it was tried %d times in 6 days", n)
-	}
-	if e := s.plugin.entry; e.Status != contract.Healthy || !slices.Equal(e.Lost, []string{"k0"}) {
-		t.Errorf("%+v", e)
 	}
 }
 
 func TestFormerKeys(t *testing.T) {
-	for name, tt := range map[string]struct {
-		do   func(*simulation)
-		want []string
-	}{
-		"kept by the KMS": {func(s *simulation) { s.rotate("k1"); s.pass(25 * time.Hour) }, []string{"healthy k0", "healthy k1"}},
-		"gone at the change, for a day": {
-			func(s *simulation) { s.lost["k0"] = true; s.rotate("k1"); s.pass(25 * time.Hour) },
-			[]string{"healthy k0", "unhealthy k1 RoundTripMismatch", "healthy k1 lost k0"},
-		},
-		"gone at the change, and restored": {
-			func(s *simulation) {
-				s.lost["k0"] = true
-				s.rotate("k1")
-				s.pass(time.Hour)
-				s.lost["k0"] = false
-				s.pass(time.Hour)
-			},
-			[]string{"healthy k0", "unhealthy k1 RoundTripMismatch", "healthy k1"},
-		},
-		"gone later": {
-			func(s *simulation) { s.rotate("k1"); s.pass(time.Hour); s.lost["k0"] = true; s.pass(time.Hour) },
-			[]string{"healthy k0", "healthy k1", "healthy k1 lost k0"},
-		},
-		"gone later, and restored": {
-			func(s *simulation) {
-				s.rotate("k1")
-				s.pass(time.Hour)
-				s.lost["k0"] = true
-				s.pass(time.Hour)
-				s.lost["k0"] = false
-				s.pass(2 * time.Hour)
-			},
-			[]string{"healthy k0", "healthy k1", "healthy k1 lost k0", "healthy k1"},
-		},
-		"gone later, for one try, by an error without a cause": {
-			func(s *simulation) {
-				s.rotate("k1")
-				s.pass(time.Hour)
-				s.reason, s.lost["k0"] = contract.ReportedUnhealthy, true
-				for clear(s.calls); s.calls["kept k0"] == 0; {
-					s.pass(s.probes.Interval.Duration)
-				}
-				s.lost["k0"] = false
-				s.pass(time.Hour)
-			},
-			[]string{"healthy k0", "healthy k1"},
-		},
-		"gone later, for a week": {
-			func(s *simulation) {
-				s.rotate("k1")
-				s.pass(time.Hour)
-				s.lost["k0"] = true
-				s.pass(8 * 24 * time.Hour)
-			},
-			[]string{"healthy k0", "healthy k1", "healthy k1 lost k0", "healthy k1"},
-		},
-		"the current one, replaced": {
-			func(s *simulation) { s.lost["k0"] = true; s.pass(time.Hour) },
-			[]string{"healthy k0", "unhealthy k0 RoundTripMismatch"},
-		},
-		"the current one, replaced, then rotated": {
-			func(s *simulation) { s.lost["k0"] = true; s.pass(time.Hour); s.rotate("k1"); s.pass(time.Hour) },
-			[]string{"healthy k0", "unhealthy k0 RoundTripMismatch", "unhealthy k1 RoundTripMismatch"},
-		},
-		"rotated twice, two versions kept": {
-			func(s *simulation) {
-				s.rotate("k1")
-				s.pass(time.Hour)
-				s.lost["k0"] = true
-				s.rotate("k2")
-				s.pass(time.Hour)
-			},
-			[]string{"healthy k0", "healthy k1", "healthy k2", "healthy k2 lost k0"},
-		},
-		"gone at the change, restored, and named again": {
-			func(s *simulation) {
-				s.lost["k0"] = true
-				s.rotate("k1")
-				s.pass(5 * time.Hour)
-				s.lost["k0"] = false
-				s.rotate("k0")
-				s.pass(2 * time.Minute)
-				if e := s.plugin.entry; e.Status != contract.Healthy {
-					s.Errorf("two minutes later: %+v", e)
-				}
-			},
-			[]string{"healthy k0", "unhealthy k1 RoundTripMismatch", "healthy k0"},
-		},
-		"gone at the change, and named again": {
-			func(s *simulation) {
-				s.lost["k0"] = true
-				s.rotate("k1")
-				s.pass(time.Hour)
-				s.rotate("k0")
-				s.pass(time.Hour)
-			},
-			[]string{"healthy k0", "unhealthy k1 RoundTripMismatch", "unhealthy k0 RoundTripMismatch"},
-		},
-		"the plugin ended at it while it was a former one": {
-			func(s *simulation) {
-				s.rotate("k1")
-				s.pass(time.Hour)
-				s.lost["k0"], s.endsAt = true, true
-				s.pass(48 * time.Hour)
-				s.lost["k0"], s.reports = false, nil
-				s.rotate("k0")
-				s.pass(time.Hour)
-			},
-			[]string{"healthy k0"},
-		},
-		"the current one, restored with a restart": {
-			func(s *simulation) {
-				s.lost["k0"] = true
-				s.pass(5 * time.Hour)
-				s.lost["k0"] = false
-				s.away = s.now.Add(time.Minute)
-				s.pass(3 * time.Minute)
-			},
-			[]string{"healthy k0", "unhealthy k0 RoundTripMismatch", "error ConnectFailed", "healthy k0"},
-		},
-		"gone at a change during two hours of a suspend": {
-			func(s *simulation) {
-				s.now = time.Now() // has a wall and a monotonic reading
-				s.pass(time.Hour)
-				s.now = wait.Suspended(s.now, 2*time.Hour)
-				s.lost["k0"] = true
-				s.rotate("k1")
-				s.pass(time.Hour)
-			},
-			[]string{"healthy k0", "healthy k1 lost k0"},
-		},
-		"turned off and on": {
-			func(s *simulation) {
-				s.lost["k0"] = true
-				s.rotate("k1")
-				s.pass(time.Hour)
-				s.plugin.trips = trips{} // apply does this when round trips are turned off
-				s.pass(time.Hour)
-			},
-			[]string{"healthy k0", "unhealthy k1 RoundTripMismatch", "healthy k1"},
-		},
+	for name, tt := range map[string]struct{ steps, want string }{
+		"kept by the KMS":                         {"rotate k1, 25h", "healthy k0; healthy k1"},
+		"gone at the change, for a day":           {"lose k0, rotate k1, 25h", "healthy k0; unhealthy k1 RoundTripMismatch; healthy k1 lost k0"},
+		"gone at the change, and restored":        {"lose k0, rotate k1, 1h, restore k0, 1h", "healthy k0; unhealthy k1 RoundTripMismatch; healthy k1"},
+		"gone later":                              {"rotate k1, 1h, lose k0, 1h", "healthy k0; healthy k1; healthy k1 lost k0"},
+		"gone later, and restored":                {"rotate k1, 1h, lose k0, 1h, restore k0, 2h", "healthy k0; healthy k1; healthy k1 lost k0; healthy k1"},
+		"gone later, for a week":                  {"rotate k1, 1h, lose k0, 192h", "healthy k0; healthy k1; healthy k1 lost k0; healthy k1"},
+		"the current one, replaced":               {"lose k0, 1h", "healthy k0; unhealthy k0 RoundTripMismatch"},
+		"the current one, replaced, then rotated": {"lose k0, 1h, rotate k1, 1h", "healthy k0; unhealthy k0 RoundTripMismatch; unhealthy k1 RoundTripMismatch"},
+		"rotated twice, two versions kept":        {"rotate k1, 1h, lose k0, rotate k2, 1h", "healthy k0; healthy k1; healthy k2; healthy k2 lost k0"},
+		// After that the sample is tried within two minutes, not an hour later.
+		"gone at the change, restored, and named again":  {"lose k0, rotate k1, 5h, restore k0, rotate k0, 2m", "healthy k0; unhealthy k1 RoundTripMismatch; healthy k0"},
+		"gone at the change, and named again":            {"lose k0, rotate k1, 1h, rotate k0, 1h", "healthy k0; unhealthy k1 RoundTripMismatch; unhealthy k0 RoundTripMismatch"},
+		"the current one, restored with a restart":       {"lose k0, 5h, restore k0, down 1m, 3m", "healthy k0; unhealthy k0 RoundTripMismatch; error ConnectFailed; healthy k0"},
+		"gone at a change during two hours of a suspend": {"real-clock, forget-reports, 1h, suspend 2h, lose k0, rotate k1, 1h", "healthy k0; healthy k1 lost k0"},
+		"turned off and on":                              {"lose k0, rotate k1, 1h, round-trips-off, 1h", "healthy k0; unhealthy k1 RoundTripMismatch; healthy k1"},
 	} {
-		t.Run(name, func(t *testing.T) {
-			s := newSimulation(t)
-			s.pass(time.Hour)
-			tt.do(s)
-			s.expect(tt.want...)
-		})
+		t.Run(name, func(t *testing.T) { newSimulation(t).do("1h, " + tt.steps).expect(tt.want) })
 	}
+}
+
+func TestFormerKeyThatIsRefusedOnceWithoutACauseIsNotLost(t *testing.T) {
+	s := newSimulation(t).do("1h, rotate k1, 1h, lose k0")
+	s.reason = contract.ReportedUnhealthy
+	for clear(s.calls); s.calls["kept k0"] == 0; {
+		s.pass(s.probes.Interval.Duration)
+	}
+	s.do("restore k0, 1h").expect("healthy k0; healthy k1")
 }
 
 // The KMS keeps only two versions of its key, so each key is lost at the second rotation after it.
 func TestEightRotations(t *testing.T) {
-	s := newSimulation(t)
-	s.pass(time.Hour)
-	for i := 1; i <= 8; i++ {
-		if i >= 2 {
-			s.lost[fmt.Sprintf("k%d", i-2)] = true
-		}
-		s.rotate(fmt.Sprintf("k%d", i))
-		s.pass(3 * time.Hour)
+	s := newSimulation(t).do("1h, rotate k1, 3h")
+	for i := range 7 {
+		s.do(fmt.Sprintf("lose k%d, rotate k%d, 3h", i, i+2))
 	}
-	if e := s.plugin.entry; e.Status != contract.Healthy || !slices.Equal(e.Lost, []string{"k0", "k1", "k2", "k3", "k4", "k5", "k6"}) {
-		t.Errorf("%+v", e)
-	}
+	s.shows("healthy k8 lost k0,k1,k2,k3,k4,k5,k6")
 	if n := len(s.plugin.trips.samples.Kept); n != 9 {
 		t.Errorf("%d samples are kept", n)
 	}
-	s.rotate("k9")
-	s.lost["k7"] = true
-	s.pass(3 * time.Hour)
-	if e := s.plugin.entry; !slices.Equal(e.Lost, []string{"k1", "k2", "k3", "k4", "k5", "k6", "k7"}) {
-		t.Errorf("%+v", e)
-	}
-	t.Log(strings.Join(s.reports, "\n"))
+	s.do("rotate k9, lose k7, 3h").shows("healthy k9 lost k1,k2,k3,k4,k5,k6,k7")
 }
 
 // A day has 288 round trips of one Encrypt and two Decrypt calls, with former keys or without.
 func TestCallsOfADay(t *testing.T) {
-	for _, rotations := range []int{0, 1, 5} {
-		s := newSimulation(t)
-		s.pass(time.Hour)
+	for rotations, want := range map[int]int{0: 288, 1: 144, 5: 144} { // the samples take turns
+		s := newSimulation(t).do("1h")
 		for i := range rotations {
-			s.rotate(fmt.Sprintf("k%d", i+1))
-			s.pass(time.Hour)
+			s.do(fmt.Sprintf("rotate k%d, 1h", i+1))
 		}
 		clear(s.calls)
-		s.pass(24 * time.Hour)
-		if s.calls["Encrypt"] != 288 || s.calls["Decrypt"] != 2*288 {
-			t.Errorf("after %d rotations: %v", rotations, s.calls)
-		}
-		want := 288
-		if rotations > 0 {
-			want /= 2 // the samples take turns
-		}
-		if n := s.calls["kept "+s.keyID]; n != want {
-			t.Errorf("after %d rotations the first sample of the key was decrypted %d times, want %d", rotations, n, want)
+		s.do("24h")
+		if s.calls["Encrypt"] != 288 || s.calls["Decrypt"] != 2*288 || s.calls["kept "+s.keyID] != want {
+			t.Errorf("after %d rotations: %v, want the first sample of the key %d times", rotations, s.calls, want)
 		}
 	}
 }
@@ -365,27 +253,19 @@ func (s *simulation) restart(away time.Duration) *simulation {
 // Samples of the former process reveal changes that happened while no reporter ran.
 func TestSamplesOutliveTheProcess(t *testing.T) {
 	for name, tt := range map[string]struct {
-		away  time.Duration
-		lost  string
-		keyID string
-		want  []string
+		away        time.Duration
+		steps, want string
 	}{
-		"nothing changed":                    {time.Minute, "", "k0", []string{"healthy k0"}},
-		"the key was replaced":               {time.Minute, "k0", "k0", []string{"unhealthy k0 RoundTripMismatch"}},
-		"the key was replaced, days ago":     {50 * time.Hour, "k0", "k0", []string{"unhealthy k0 RoundTripMismatch"}},
-		"rotated":                            {time.Minute, "", "k1", []string{"healthy k1"}},
-		"rotated, and the former key lost":   {time.Minute, "k0", "k1", []string{"unhealthy k1 RoundTripMismatch"}},
-		"so, while no reporter ran for long": {2 * time.Hour, "k0", "k1", []string{"healthy k1 lost k0"}},
-		"so, for more than a week":           {8 * 24 * time.Hour, "k0", "k1", []string{"healthy k1"}},
+		"nothing changed":                    {time.Minute, "1h", "healthy k0"},
+		"the key was replaced":               {time.Minute, "lose k0, 1h", "unhealthy k0 RoundTripMismatch"},
+		"the key was replaced, days ago":     {50 * time.Hour, "lose k0, 1h", "unhealthy k0 RoundTripMismatch"},
+		"rotated":                            {time.Minute, "rotate k1, 1h", "healthy k1"},
+		"rotated, and the former key lost":   {time.Minute, "lose k0, rotate k1, 1h", "unhealthy k1 RoundTripMismatch"},
+		"so, while no reporter ran for long": {2 * time.Hour, "lose k0, rotate k1, 1h", "healthy k1 lost k0"},
+		"so, for more than a week":           {8 * 24 * time.Hour, "lose k0, rotate k1, 1h", "healthy k1"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			before := newSimulation(t)
-			before.pass(time.Hour)
-			after := before.restart(tt.away)
-			after.rotate(tt.keyID)
-			after.lost[tt.lost] = true
-			after.pass(time.Hour)
-			after.expect(tt.want...)
+			newSimulation(t).do("1h").restart(tt.away).do(tt.steps).expect(tt.want)
 		})
 	}
 }
@@ -393,17 +273,12 @@ func TestSamplesOutliveTheProcess(t *testing.T) {
 // A fulfilled request stays in the file, and a former key may be lost for days. A restart must not repeat a refused
 // Decrypt, because aws-encryption-provider counts that against its health.
 func TestLostKeyIsNotTriedSoonerAfterARestart(t *testing.T) {
-	s := newSimulation(t)
-	s.pass(time.Hour)
-	s.rotate("k1")
-	s.pass(time.Hour)
-	s.lost["k0"] = true
+	s := newSimulation(t).do("1h, rotate k1, 1h, lose k0")
 	s.plugin.trips.request = "r"
-	s.pass(24 * time.Hour)
-	next := s.restart(time.Minute)
-	next.pass(6 * time.Hour)
-	if e := next.plugin.entry; next.calls["kept k0"] != 0 || e.Requested != "r" || !slices.Equal(e.Lost, []string{"k0"}) {
-		t.Errorf("after a restart: %v, %+v", next.calls, e)
+	next := s.do("24h").restart(time.Minute).do("6h")
+	next.shows("healthy k1 lost k0")
+	if got := next.plugin.entry.Requested; next.calls["kept k0"] != 0 || got != "r" {
+		t.Errorf("after a restart: %v, request %q", next.calls, got)
 	}
 }
 
@@ -411,18 +286,9 @@ func TestLostKeyIsNotTriedSoonerAfterARestart(t *testing.T) {
 // restored.
 func TestRestoredKeyIsTriedAtOnceAfterARestart(t *testing.T) {
 	for _, current := range []string{"k0", "k1"} {
-		s := newSimulation(t)
-		s.pass(time.Hour)
-		s.lost["k0"] = true
-		s.rotate(current)
-		s.pass(5 * time.Hour)
-		if e := s.plugin.entry; e.Status != contract.Unhealthy {
-			t.Errorf("%s: k0 is lost: %+v", current, e)
-		}
-		s.lost["k0"] = false
-		next := s.restart(time.Minute)
-		next.pass(time.Hour)
-		next.expect("healthy " + current)
+		s := newSimulation(t).do("1h, lose k0, rotate " + current + ", 5h")
+		s.shows("unhealthy " + current + " RoundTripMismatch")
+		s.do("restore k0").restart(time.Minute).do("1h").expect("healthy " + current)
 	}
 }
 
@@ -596,19 +462,18 @@ func TestRequestIsFulfilledWhenEachKeptSampleWasTried(t *testing.T) {
 			s := newSimulation(t)
 			s.slow, s.reason = tt.slow, tt.reason
 			for i := range 6 {
-				s.rotate(fmt.Sprintf("k%d", i))
-				s.pass(time.Hour)
+				s.do(fmt.Sprintf("rotate k%d, 1h", i))
 			}
-			s.lost["k0"], s.lost["k1"] = true, true
+			s.do("lose k0, lose k1")
 			clear(s.calls)
 			s.plugin.trips.request = "r"
 			trips := 0
 			for ; s.plugin.entry.Requested != "r" && trips < 9; trips++ {
 				s.pass(s.probes.Interval.Duration)
 			}
-			e := s.plugin.entry
-			if trips != tt.trips || !slices.Equal(e.Lost, []string{"k0", "k1"}) || s.calls["Decrypt"] != trips+tt.opened {
-				t.Errorf("after %d round trips %v, %+v", trips, s.calls, e)
+			s.shows("healthy k5 lost k0,k1")
+			if trips != tt.trips || s.calls["Decrypt"] != trips+tt.opened {
+				t.Errorf("after %d round trips %v", trips, s.calls)
 			}
 		})
 	}
