@@ -91,10 +91,7 @@ func TestWriteSucceededOnlyIfTheAnswerShowsIt(t *testing.T) {
 		}, Unexpected},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s := newServer(t)
-			s.answers(tt.answer)
-			p := run(t, credentialFiles(t, s), waitLimit)
-			p.offer("1")
+			_, p := reportTo(t, tt.answer, waitLimit)
 			p.waitFor(t, tt.want, 1)
 			if text := p.LastError(); len(text) > 2048 || strings.Contains(text, "\n") {
 				t.Errorf("%d bytes: %.100q", len(text), text)
@@ -126,28 +123,26 @@ func TestBufferOfALargeAnswerIsNotKept(t *testing.T) {
 // A proxy, or an overloaded server, may send the status code but never finish the body.
 func TestAnswerIsOfItsStatusKindAlsoIfItsBodyIsSlowOrBroken(t *testing.T) {
 	const start = `{"kind":"Status","status":"Failure","message":"forbidden: by policy`
+	breaks := func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }
 	for name, tt := range map[string]struct {
 		code int
 		want Kind
 		end  http.HandlerFunc
 	}{
 		"403 slow":   {http.StatusForbidden, Forbidden, hangs},
-		"403 broken": {http.StatusForbidden, Forbidden, func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }},
+		"403 broken": {http.StatusForbidden, Forbidden, breaks},
 		"401 slow":   {http.StatusUnauthorized, Unauthorized, hangs},
 		"429 slow":   {http.StatusTooManyRequests, Throttled, hangs},
-		"500 broken": {http.StatusInternalServerError, ServerError, func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }},
+		"500 broken": {http.StatusInternalServerError, ServerError, breaks},
 		"302 slow":   {http.StatusFound, Unexpected, hangs},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s := newServer(t)
-			s.answers(func(w http.ResponseWriter, r *http.Request) {
+			_, p := reportTo(t, func(w http.ResponseWriter, r *http.Request) {
 				w.WriteHeader(tt.code)
 				_, _ = io.WriteString(w, start)
 				_ = http.NewResponseController(w).Flush()
 				tt.end(w, r)
-			})
-			p := run(t, credentialFiles(t, s), 500*time.Millisecond)
-			p.offer("1")
+			}, 500*time.Millisecond)
 			await(t, "the text that arrived is in the error", func() bool {
 				return strings.Contains(p.LastError(), "forbidden: by policy")
 			})

@@ -15,15 +15,12 @@ import (
 )
 
 func TestFailuresOfAlternatingKindsBackOff(t *testing.T) {
-	s := newServer(t)
 	times, n := make(chan time.Time, 100), 0
-	s.answers(func(w http.ResponseWriter, _ *http.Request) {
+	reportTo(t, func(w http.ResponseWriter, _ *http.Request) {
 		times <- time.Now()
 		http.Error(w, "", []int{401, 503}[n%2])
 		n++
-	})
-	p := run(t, credentialFiles(t, s), waitLimit)
-	p.offer("1")
+	}, waitLimit)
 	var last time.Time
 	for i, want := range []time.Duration{0, firstDelay, firstDelay, 2 * firstDelay, 2 * firstDelay, 4 * firstDelay} {
 		now := <-times

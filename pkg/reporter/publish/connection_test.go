@@ -26,14 +26,11 @@ func TestFailureThatAnotherServerMightNotHaveClosesTheConnection(t *testing.T) {
 		"conflict":         {refuses(http.StatusConflict, "conflict", ""), false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s := newServer(t)
-			s.answers(tt.answer)
 			timeout := waitLimit
 			if tt.want { // a timeout also leads to a new connection
 				timeout = 500 * time.Millisecond
 			}
-			p := run(t, credentialFiles(t, s), timeout)
-			p.offer("1")
+			s, p := reportTo(t, tt.answer, timeout)
 			first := s.next(t)
 			s.answers(nil)
 			p.offer("2")
@@ -97,8 +94,7 @@ func TestHandshakeThatHangsLeaksNoConnection(t *testing.T) {
 
 // The text of a server's error is untrusted, and may be endless.
 func TestErrorIsOneLineOfBoundedLength(t *testing.T) {
-	s := newServer(t)
-	s.answers(func(w http.ResponseWriter, _ *http.Request) {
+	s, p := reportTo(t, func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Location", "https://%zz"+strings.Repeat("long", 10_000))
 		w.WriteHeader(http.StatusFound)
 		for {
@@ -106,9 +102,7 @@ func TestErrorIsOneLineOfBoundedLength(t *testing.T) {
 				return // the client has closed the connection
 			}
 		}
-	})
-	p := run(t, credentialFiles(t, s), waitLimit)
-	p.offer("1")
+	}, waitLimit)
 	p.waitFor(t, Unexpected, 1)
 	if text := p.awaitError(t); len(text) > 2048 || strings.ContainsAny(text, "\n\x7f") || !strings.HasPrefix(text, s.URL+": 302 Found") {
 		t.Errorf("%d bytes: %.100q", len(text), text)

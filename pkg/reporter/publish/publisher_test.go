@@ -157,6 +157,15 @@ func run(t *testing.T, dir string, timeout time.Duration) *running {
 	return runAs(t, dir, through(timeout))
 }
 
+// reportTo runs a publisher to a server that answers so, or accepts if answer is nil, and offers the report "1".
+func reportTo(t *testing.T, answer http.HandlerFunc, timeout time.Duration) (*server, *running) {
+	s := newServer(t)
+	s.answers(answer)
+	p := run(t, credentialFiles(t, s), timeout)
+	p.offer("1")
+	return s, p
+}
+
 // runAs runs a publisher whose configuration was changed.
 func runAs(t *testing.T, dir string, change func(*Config)) *running {
 	config := Config{To: contract.ResourceOf("kubeapiservers"), Node: "n", UserAgent: "test/1", Since: func() time.Time { return noon }}
@@ -223,15 +232,12 @@ test/1
 }
 
 func TestFailedWriteIsDroppedAndTheLatestIsWritten(t *testing.T) {
-	s := newServer(t)
 	entered, leave := make(chan struct{}), make(chan struct{})
-	s.answers(func(w http.ResponseWriter, _ *http.Request) {
+	s, p := reportTo(t, func(w http.ResponseWriter, _ *http.Request) {
 		entered <- struct{}{}
 		<-leave
 		http.Error(w, "not now", http.StatusServiceUnavailable)
-	})
-	p := run(t, credentialFiles(t, s), waitLimit)
-	p.offer("1")
+	}, waitLimit)
 	<-entered
 	for _, keyID := range []string{"2", "3", "4"} {
 		p.offer(keyID) // offered while the first write runs
@@ -250,27 +256,21 @@ func TestFailedWriteIsDroppedAndTheLatestIsWritten(t *testing.T) {
 }
 
 func TestWithdrawnReportLeavesNoError(t *testing.T) {
-	s := newServer(t)
-	s.answers(fails(503))
-	p := run(t, credentialFiles(t, s), waitLimit)
-	p.offer("1")
+	_, p := reportTo(t, fails(503), waitLimit)
 	p.waitFor(t, ServerError, 1)
 	p.Offer(nil)
 	await(t, "no error", func() bool { return p.LastError() == "" })
 }
 
 func TestNothingIsWrittenToAnAtomicListAfterTheFirstWrite(t *testing.T) {
-	s := newServer(t)
 	var fields atomic.Value
-	s.answers(func(w http.ResponseWriter, _ *http.Request) {
+	fields.Store(`{"k:{\"type\":\"KMSHealthReporter_n\"}":{".":{}}}`)
+	s, p := reportTo(t, func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "application/json")
 		_, _ = fmt.Fprintf(w, `{"metadata":{"managedFields":[
 			{"manager":"another","fieldsV1":{"f:status":{"f:conditions":{}}}},
 			{"manager":"kms-health-reporter-n","subresource":"status","fieldsV1":{"f:status":{"f:conditions":%s}}}]}}`, fields.Load())
-	})
-	p := run(t, credentialFiles(t, s), waitLimit)
-	fields.Store(`{"k:{\"type\":\"KMSHealthReporter_n\"}":{".":{}}}`)
-	p.offer("1")
+	}, waitLimit)
 	p.waitFor(t, Success, 1)
 	s.next(t)
 	fields.Store(`{}`)
@@ -301,7 +301,7 @@ func TestAnotherServersCertificateIsRefusedUntilItsCAIsThere(t *testing.T) {
 
 // The reporter must not follow a redirect: no other server may get the token or a GET.
 func TestPagesAndRedirectsAreNoSuccessAndNotFollowed(t *testing.T) {
-	s, other := newServer(t), newServer(t)
+	other := newServer(t)
 	redirect := func(code int) http.HandlerFunc {
 		return func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, other.URL+"/login", code) }
 	}
@@ -309,9 +309,7 @@ func TestPagesAndRedirectsAreNoSuccessAndNotFollowed(t *testing.T) {
 		"302": redirect(http.StatusFound), "307": redirect(http.StatusTemporaryRedirect),
 		"a page": func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "<html>log in</html>") },
 	} {
-		s.answers(answer)
-		p := run(t, credentialFiles(t, s), waitLimit)
-		p.offer("1")
+		_, p := reportTo(t, answer, waitLimit)
 		p.waitFor(t, Unexpected, 1)
 		if n := len(other.requests); n != 0 || p.metrics.Value(contract.MetricWrites, string(Success)) != 0 {
 			t.Errorf("%s: %d requests to where it was redirected, or a success", name, n)

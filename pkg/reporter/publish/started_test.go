@@ -14,9 +14,7 @@ import (
 // increase() does not see a counter's first value, so the counter must start at 0: the next success may be minutes
 // later.
 func TestSuccessesAreCountedFromZero(t *testing.T) {
-	s := newServer(t)
-	s.answers(fails(http.StatusServiceUnavailable))
-	p := run(t, credentialFiles(t, s), waitLimit)
+	_, p := reportTo(t, fails(http.StatusServiceUnavailable), waitLimit)
 	want := contract.MetricWrites.Name + `{result="success"} 0`
 	await(t, want, func() bool { return strings.Contains(string(p.metrics.Text()), want+"\n") })
 }
@@ -48,12 +46,10 @@ func TestEachWriteIsLoggedAtLevelTwo(t *testing.T) {
 			if err := level.Set(fmt.Sprint(int(tt.level))); err != nil {
 				t.Fatal(err)
 			}
-			s := newServer(t)
-			p := runAs(t, credentialFiles(t, s), func(*Config) {})
-			for n := range 2 {
-				p.offer("1")
-				p.waitFor(t, Success, n+1)
-			}
+			_, p := reportTo(t, nil, waitLimit)
+			p.waitFor(t, Success, 1)
+			p.offer("1")
+			p.waitFor(t, Success, 2)
 			await(t, "the lines", func() bool { return strings.Count(strings.Join(lines(), "\n"), `"Write ended"`) >= tt.want })
 			if got := strings.Count(strings.Join(lines(), "\n"), `"Write ended"`); got != tt.want {
 				t.Errorf("got %d lines, want %d", got, tt.want)

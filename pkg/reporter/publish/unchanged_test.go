@@ -15,6 +15,11 @@ func (r *running) taken(t *testing.T, entries ...contract.Entry) {
 	await(t, "an offer is taken", func() bool { return len(r.offers) == 0 })
 }
 
+func unchangedEvery(t *testing.T, period time.Duration) (*server, *running) {
+	s := newServer(t)
+	return s, runAs(t, credentialFiles(t, s), func(c *Config) { c.UnchangedEvery.Duration = period })
+}
+
 func TestReportThatChangedIsWrittenAtOnceAndAnotherAfterUnchangedEvery(t *testing.T) {
 	entry := contract.Entry{KeyID: "1", KEKID: "k", Status: contract.Healthy, LastChecked: noon, Interval: time.Second,
 		Since: noon, Socket: "/run/kms-1.sock", RoundTrip: noon, Requested: "a", Reporter: "u-1"}
@@ -36,8 +41,7 @@ func TestReportThatChangedIsWrittenAtOnceAndAnotherAfterUnchangedEvery(t *testin
 		"the status began again": {func(e *contract.Entry) { e.Since = e.Since.Add(time.Minute) }, true},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s := newServer(t)
-			p := runAs(t, credentialFiles(t, s), func(c *Config) { c.UnchangedEvery.Duration = time.Minute })
+			s, p := unchangedEvery(t, time.Minute)
 			p.taken(t, entry)
 			s.next(t)
 			p.waitFor(t, Success, 1)
@@ -55,8 +59,7 @@ func TestReportThatChangedIsWrittenAtOnceAndAnotherAfterUnchangedEvery(t *testin
 
 func TestUnchangedReportIsWrittenAgainByTheFirstProbeAfterUnchangedEvery(t *testing.T) {
 	const every = time.Second
-	s := newServer(t)
-	p := runAs(t, credentialFiles(t, s), func(c *Config) { c.UnchangedEvery.Duration = every })
+	s, p := unchangedEvery(t, every)
 	entry := contract.Entry{KeyID: "1", Status: contract.Healthy, LastChecked: noon, Interval: time.Millisecond}
 	began := time.Now()
 	p.Offer([]contract.Entry{entry})
@@ -78,8 +81,7 @@ func TestUnchangedReportIsWrittenAgainByTheFirstProbeAfterUnchangedEvery(t *test
 }
 
 func TestFailedWriteIsTriedAgainAlsoIfTheReportDidNotChange(t *testing.T) {
-	s := newServer(t)
-	p := runAs(t, credentialFiles(t, s), func(c *Config) { c.UnchangedEvery.Duration = time.Minute })
+	s, p := unchangedEvery(t, time.Minute)
 	p.offer("1")
 	s.next(t)
 	p.waitFor(t, Success, 1)
@@ -122,8 +124,7 @@ func TestEachResultIsWrittenUntilAServerThatFailedTakesOne(t *testing.T) {
 }
 
 func TestWithoutUnchangedEveryEachResultIsWrittenWithItsInterval(t *testing.T) {
-	s := newServer(t)
-	p := run(t, credentialFiles(t, s), waitLimit)
+	s, p := unchangedEvery(t, 0)
 	for range 3 {
 		p.taken(t, contract.Entry{KeyID: "1", Status: contract.Healthy, LastChecked: noon, Interval: 7 * time.Second})
 		if got := s.next(t).entries[0].Interval; got != 7*time.Second {
