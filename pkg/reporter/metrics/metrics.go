@@ -7,6 +7,7 @@ package metrics
 import (
 	"bytes"
 	"fmt"
+	"math"
 	"runtime"
 	"slices"
 	"strconv"
@@ -18,7 +19,7 @@ import (
 )
 
 // buckets are the upper bounds of all histograms, in seconds.
-var buckets = []float64{.001, .005, .025, .1, .5, 2, 10}
+var buckets = []float64{.001, .005, .025, .1, .5, 2, 10, math.Inf(1)}
 
 // Registry holds the metrics of a table, and may be used concurrently. Values of labels are in the order of the table.
 type Registry struct {
@@ -32,17 +33,17 @@ type metric struct {
 }
 
 type series struct {
-	labels []string
-	value  float64  // in a histogram: the sum
-	counts []uint64 // in a histogram: how many values are at most each bound, and how many there are
+	suffix string   // of the metric's name, in a histogram
+	labels []string // the last one of a bucket is its bound
+	value  float64
 }
 
-// New returns a Registry. A counter or histogram without labels is 0 at first. Other metrics have no series.
+// New returns a Registry. A counter without labels is 0 at first. Other metrics have no series.
 func New(table []contract.Metric) *Registry {
 	r := &Registry{}
 	for _, m := range table {
 		r.metrics = append(r.metrics, &metric{Metric: m})
-		if len(m.Labels) == 0 && m.Type != "gauge" {
+		if len(m.Labels) == 0 && m.Type == "counter" {
 			r.Set(m, 0)
 		}
 	}
@@ -51,12 +52,12 @@ func New(table []contract.Metric) *Registry {
 
 // Add adds to a counter.
 func (r *Registry) Add(m contract.Metric, n float64, labels ...string) {
-	r.update(m, labels, func(s *series) { s.value += n })
+	r.update(m, "", labels, func(value *float64) { *value += n })
 }
 
 // Set sets a gauge.
-func (r *Registry) Set(m contract.Metric, value float64, labels ...string) {
-	r.update(m, labels, func(s *series) { s.value = value })
+func (r *Registry) Set(m contract.Metric, to float64, labels ...string) {
+	r.update(m, "", labels, func(value *float64) { *value = to })
 }
 
 // SetTime sets a gauge to a time.
@@ -66,21 +67,21 @@ func (r *Registry) SetTime(m contract.Metric, at time.Time, labels ...string) {
 
 // Observe adds a time to a histogram.
 func (r *Registry) Observe(m contract.Metric, took time.Duration, labels ...string) {
-	r.update(m, labels, func(s *series) {
-		s.value += took.Seconds()
-		for i, bound := range buckets {
+	for _, bound := range buckets {
+		r.update(m, "_bucket", append(slices.Clone(labels), number(bound)), func(value *float64) {
 			if took.Seconds() <= bound {
-				s.counts[i]++
+				*value++
 			}
-		}
-		s.counts[len(buckets)]++
-	})
+		})
+	}
+	r.update(m, "_sum", labels, func(value *float64) { *value += took.Seconds() })
+	r.update(m, "_count", labels, func(value *float64) { *value++ })
 }
 
 // Value returns the value of a series.
-func (r *Registry) Value(m contract.Metric, labels ...string) (value float64) {
-	r.update(m, labels, func(s *series) { value = s.value })
-	return value
+func (r *Registry) Value(m contract.Metric, labels ...string) (got float64) {
+	r.update(m, "", labels, func(value *float64) { got = *value })
+	return got
 }
 
 // Delete deletes the series of a metric in which label has the value; all of them if label is empty.
@@ -97,17 +98,17 @@ func (r *Registry) metric(m contract.Metric) *metric {
 	return r.metrics[slices.IndexFunc(r.metrics, func(of *metric) bool { return of.Name == m.Name })]
 }
 
-// update changes a series. If there is none, it adds one.
-func (r *Registry) update(m contract.Metric, labels []string, change func(*series)) {
+// update changes the value of a series. If there is none, it adds one.
+func (r *Registry) update(m contract.Metric, suffix string, labels []string, change func(*float64)) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	of := r.metric(m)
-	i := slices.IndexFunc(of.series, func(s *series) bool { return slices.Equal(s.labels, labels) })
+	i := slices.IndexFunc(of.series, func(s *series) bool { return s.suffix == suffix && slices.Equal(s.labels, labels) })
 	if i < 0 {
 		i = len(of.series)
-		of.series = append(of.series, &series{labels: slices.Clone(labels), counts: make([]uint64, len(buckets)+1)})
+		of.series = append(of.series, &series{suffix: suffix, labels: slices.Clone(labels)})
 	}
-	change(of.series[i])
+	change(&of.series[i].value)
 }
 
 // Text returns all series (https://prometheus.io/docs/instrumenting/exposition_formats), and two of Go's runtime.
@@ -138,26 +139,17 @@ var escape = strings.NewReplacer(`\`, `\\`, `"`, `\"`, "\n", `\n`)
 func (m *metric) write(b *bytes.Buffer, s *series) {
 	var pairs []string
 	for i, value := range s.labels {
-		pairs = append(pairs, m.Labels[i]+`="`+escape.Replace(value)+`"`)
-	}
-	line := func(suffix string, value float64, pairs ...string) {
-		b.WriteString(m.Name + suffix)
-		if len(pairs) > 0 {
-			b.WriteString("{" + strings.Join(pairs, ",") + "}")
+		name := "le" // of a bucket
+		if i < len(m.Labels) {
+			name = m.Labels[i]
 		}
-		fmt.Fprintf(b, " %s\n", number(value))
+		pairs = append(pairs, name+`="`+escape.Replace(value)+`"`)
 	}
-	if m.Type != "histogram" {
-		line("", s.value, pairs...)
-		return
+	b.WriteString(m.Name + s.suffix)
+	if len(pairs) > 0 {
+		b.WriteString("{" + strings.Join(pairs, ",") + "}")
 	}
-	all := float64(s.counts[len(buckets)])
-	for i, bound := range buckets {
-		line("_bucket", float64(s.counts[i]), append(pairs, `le="`+number(bound)+`"`)...)
-	}
-	line("_bucket", all, append(pairs, `le="+Inf"`)...)
-	line("_sum", s.value, pairs...)
-	line("_count", all, pairs...)
+	fmt.Fprintf(b, " %s\n", number(s.value))
 }
 
 func number(value float64) string { return strconv.FormatFloat(value, 'g', -1, 64) }
