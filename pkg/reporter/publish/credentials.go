@@ -110,19 +110,26 @@ func (c *credentials) load() ([]*endpoint, map[string][]byte, error) {
 
 // kubeconfig has the fields of a kubeconfig that are used or rejected here.
 type kubeconfig struct {
-	CurrentContext string `json:"current-context"`
-	Contexts       []struct {
-		Name    string
-		Context struct{ Cluster, User string }
+	CurrentContext            string `json:"current-context"`
+	Contexts, Clusters, Users []entry
+}
+
+// entry is an entry of one of the lists, which has one of the fields.
+type entry struct {
+	Name    string
+	Context struct{ Cluster, User string }
+	Cluster cluster
+	User    user
+}
+
+// named returns the entry with a name, or an empty one.
+func named(list []entry, name string) entry {
+	for _, e := range list {
+		if e.Name == name {
+			return e
+		}
 	}
-	Clusters []struct {
-		Name    string
-		Cluster cluster
-	}
-	Users []struct {
-		Name string
-		User user
-	}
+	return entry{}
 }
 
 type cluster struct {
@@ -152,40 +159,34 @@ func parseKubeconfig(data []byte) (*cluster, *user, error) {
 	if err := yaml.Unmarshal(data, &k); err != nil {
 		return nil, nil, err
 	}
-	for _, x := range k.Contexts {
-		for _, c := range k.Clusters {
-			for _, u := range k.Users {
-				if x.Name != k.CurrentContext || c.Name != x.Context.Cluster || u.Name != x.Context.User {
-					continue
-				}
-				if u.User.Exec != nil || u.User.AuthProvider != nil || u.User.Username != "" || u.User.As != "" {
-					return nil, nil, errors.New("users: exec, auth-provider, username and as are not supported; use a token, a " +
-						"tokenFile or a client certificate")
-				}
-				if c.Cluster.ProxyURL != nil {
-					return nil, nil, errors.New("clusters: proxy-url is not supported: the API server must be reachable from the node")
-				}
-				return &c.Cluster, &u.User, nil
-			}
-		}
+	x := named(k.Contexts, k.CurrentContext).Context
+	c, u := named(k.Clusters, x.Cluster), named(k.Users, x.User)
+	switch {
+	case c.Name == "" || u.Name == "":
+		return nil, nil, fmt.Errorf("current-context: %q is not among the contexts, or its cluster or user is missing",
+			k.CurrentContext)
+	case u.User.Exec != nil || u.User.AuthProvider != nil || u.User.Username != "" || u.User.As != "":
+		return nil, nil, errors.New("users: exec, auth-provider, username and as are not supported; use a token, a " +
+			"tokenFile or a client certificate")
+	case c.Cluster.ProxyURL != nil:
+		return nil, nil, errors.New("clusters: proxy-url is not supported: the API server must be reachable from the node")
 	}
-	return nil, nil, fmt.Errorf("current-context: %q is not among the contexts, or its cluster or user is missing",
-		k.CurrentContext)
+	return &c.Cluster, &u.User, nil
 }
 
 // inline reads the files that a kubeconfig names, if they are used, and adds them to files. As in client-go, data wins
 // over the file of a CA, certificate or key. A tokenFile wins over a token, which is used until the file first has one.
 func (c *credentials) inline(of *cluster, u *user, files map[string][]byte) error {
 	token := []byte(u.Token)
-	for _, named := range []struct {
+	for _, f := range []struct {
 		path string
 		data *[]byte
 	}{{of.CA, &of.CAData}, {u.Certificate, &u.CertificateData}, {u.Key, &u.KeyData}, {u.TokenFile, &token}} {
-		isToken := named.data == &token
-		if named.path == "" || len(*named.data) > 0 && !isToken {
+		isToken := f.data == &token
+		if f.path == "" || len(*f.data) > 0 && !isToken {
 			continue
 		}
-		at := named.path
+		at := f.path
 		if !filepath.IsAbs(at) {
 			at = filepath.Join(filepath.Dir(c.config.Kubeconfig), at)
 		}
@@ -193,7 +194,7 @@ func (c *credentials) inline(of *cluster, u *user, files map[string][]byte) erro
 		files[at] = content.Data
 		switch {
 		case content.Err == nil:
-			*named.data = content.Data
+			*f.data = content.Data
 		case !isToken || len(token) == 0 || len(c.files[at]) > 0:
 			return content.Err
 		}
