@@ -15,9 +15,7 @@ import (
 func decode(t *testing.T, plugins ...string) *v1alpha1.ReporterConfiguration {
 	t.Helper()
 	c, err := v1alpha1.DecodeReporter([]byte("apiVersion: kmshealth.openshift.io/v1alpha1\nkind: ReporterConfiguration\nplugins: [" + strings.Join(plugins, ", ") + "]\n"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return c
 }
 

@@ -19,9 +19,7 @@ func finds(status contract.Status, reason contract.Reason, detail string) func([
 
 func (h *fixture) set(p *kmsplugin.Plugin, fault string, args ...string) {
 	h.t.Helper()
-	if err := p.SetFault(kmsplugin.Fault{Name: fault, Args: args}); err != nil {
-		h.t.Fatal(err)
-	}
+	must(h.t, p.SetFault(kmsplugin.Fault{Name: fault, Args: args}))
 }
 
 // reportsOn starts a reporter with one healthy plugin, whose role is Write.
@@ -38,9 +36,8 @@ func reportsOn(t *testing.T) (*fixture, *kmsplugin.Plugin) {
 // rotate rotates the plugin's key, which makes a round trip due.
 func (h *fixture) rotate(p *kmsplugin.Plugin) {
 	h.t.Helper()
-	if _, err := p.Rotate(); err != nil {
-		h.t.Fatal(err)
-	}
+	_, err := p.Rotate()
+	must(h.t, err)
 }
 
 // kube-apiserver does not become ready, and decrypts nothing, with a Read plugin that rejects Encrypt. Turning round
@@ -81,12 +78,8 @@ func TestPluginThatRestartsBetweenProbesIsChecked(t *testing.T) {
 	h, p := reportsOn(t)
 	h.write("3s", "1:Write")
 	h.set(p, kmsplugin.FaultRefuseDecrypt)
-	if err := p.Crash(); err != nil {
-		t.Fatal(err)
-	}
-	if err := p.Return(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, p.Crash())
+	must(t, p.Return())
 	h.await("its Decrypt is refused, minutes before a round trip is due", finds(contract.Unhealthy, contract.PermissionDenied, "Decrypt: "))
 }
 

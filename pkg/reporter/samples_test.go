@@ -344,9 +344,7 @@ func TestFileOfSamplesThatCannotBeUsedMeansNone(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			file := t.TempDir() + "/samples"
-			if err := writeState(file, []byte(content)); err != nil {
-				t.Fatal(err)
-			}
+			must(t, writeState(file, []byte(content)))
 			if s, err := readState(file, noon); len(s.Plugins) != 0 || err == nil && name != "null" {
 				t.Errorf("%+v, %v", s, err)
 			}

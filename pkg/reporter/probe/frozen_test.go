@@ -48,6 +48,21 @@ func probeByCommand(address string) {
 	}
 }
 
+func startReporter(t *testing.T, plugin *kmsplugin.Plugin) *process {
+	t.Helper()
+	return startChild(t, childSocket+"="+strings.TrimPrefix(plugin.Endpoint(), "unix://"))
+}
+
+// stopDuring stops the reporter while it waits for the answer to a call that a command makes.
+func (p *process) stopDuring(plugin *kmsplugin.Plugin, call kmsplugin.Call, command string) {
+	p.t.Helper()
+	calls := plugin.Calls(call).Count
+	_, err := fmt.Fprintln(p.input, command)
+	must(p.t, err)
+	must(p.t, plugin.WaitForCalls(p.t.Context(), call, calls+1))
+	p.signal(syscall.SIGSTOP)
+}
+
 // An answer that is present when the stopped reporter continues may have come in time, so it counts. Chance decides
 // whether the reporter notices the timeout or the answer first, so there are eight reporters. The time in which it did
 // not run does not count against a round trip's bound either.
@@ -65,16 +80,9 @@ func TestAnswerThatArrivedWhileTheReporterDidNotRunCounts(t *testing.T) {
 		t.Run(fmt.Sprint(tt.command, i), func(t *testing.T) {
 			t.Parallel() // it waits
 			real := start(t)
-			reporter := startChild(t, childSocket+"="+strings.TrimPrefix(real.Endpoint(), "unix://"))
+			reporter := startReporter(t, real)
 			set(t, real, tt.fault)
-			calls := real.Calls(tt.call).Count
-			if _, err := fmt.Fprintln(reporter.input, tt.command); err != nil {
-				t.Fatal(err)
-			}
-			if err := real.WaitForCalls(t.Context(), tt.call, calls+1); err != nil {
-				t.Fatal(err)
-			}
-			reporter.signal(syscall.SIGSTOP)
+			reporter.stopDuring(real, tt.call, tt.command)
 			time.Sleep(tt.stopped)
 			reporter.signal(syscall.SIGCONT)
 			if got := reporter.line(); !strings.Contains(got, tt.want) {
@@ -103,19 +111,12 @@ func TestReporterThatDidNotRunDoesNotBlameThePlugin(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel() // it waits
 			real := start(t)
-			reporter := startChild(t, childSocket+"="+strings.TrimPrefix(real.Endpoint(), "unix://"))
+			reporter := startReporter(t, real)
 			for line := range strings.SplitSeq(tt.faults, "; ") {
 				set(t, real, line)
 			}
 			for inTime := false; !inTime; { // on a busy machine the call may end before SIGSTOP
-				calls := real.Calls(tt.call).Count
-				if _, err := fmt.Fprintln(reporter.input, tt.command); err != nil {
-					t.Fatal(err)
-				}
-				if err := real.WaitForCalls(t.Context(), tt.call, calls+1); err != nil {
-					t.Fatal(err)
-				}
-				reporter.signal(syscall.SIGSTOP)
+				reporter.stopDuring(real, tt.call, tt.command)
 				inTime = time.Since(real.Calls(tt.call).Latest) < diagnosisTimeout*4/5
 				time.Sleep(2500 * time.Millisecond)
 				reporter.signal(syscall.SIGCONT)
@@ -141,10 +142,9 @@ func oneAfterAnother(ctx context.Context, goroutines int, _ ...grpc.CallOption) 
 
 // A container with few CPU shares on a busy node runs only for a moment now and then.
 func TestReporterThatHardlyRunsDoesNotBlameThePlugin(t *testing.T) {
-	reporter := startChild(t, childSocket+"="+strings.TrimPrefix(start(t).Endpoint(), "unix://"))
-	if _, err := fmt.Fprintln(reporter.input, "goroutines"); err != nil {
-		t.Fatal(err)
-	}
+	reporter := startReporter(t, start(t))
+	_, err := fmt.Fprintln(reporter.input, "goroutines")
+	must(t, err)
 	ended := make(chan string, 1)
 	go func() { ended <- reporter.line() }()
 	for {

@@ -34,10 +34,27 @@ const short = 300 * time.Millisecond
 
 func writer(timeout time.Duration) Settings { return Settings{Timeout: timeout, Bound: 4 * timeout} }
 
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
 // ask probes once.
 func ask(t *testing.T, p *Plugin, s Settings) Result {
 	t.Helper()
 	return p.Probe(t.Context(), s)
+}
+
+// healthy probes once, and returns the key_id. Any result but healthy ends the test.
+func healthy(t *testing.T, p *Plugin) (keyID string) {
+	t.Helper()
+	r := ask(t, p, writer(generous))
+	if r.Status != contract.Healthy || r.NotProbed != "" {
+		t.Fatalf("got %+v", r)
+	}
+	return r.KEKID
 }
 
 // check probes once and makes a round trip, and returns the worse of the two verdicts.
@@ -65,26 +82,20 @@ func start(t *testing.T, faults ...string) *kmsplugin.Plugin {
 func fault(t *testing.T, line string) kmsplugin.Fault {
 	t.Helper()
 	f, err := kmsplugin.ParseFault(line)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return f
 }
 
 func set(t *testing.T, p *kmsplugin.Plugin, line string) {
 	t.Helper()
-	if err := p.SetFault(fault(t, line)); err != nil {
-		t.Fatal(err)
-	}
+	must(t, p.SetFault(fault(t, line)))
 }
 
 // probed returns the Plugin under test, which is closed after the test.
 func probed(t *testing.T, endpoint string) *Plugin {
 	t.Helper()
 	address, err := v1alpha1.SocketAddress(endpoint)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	p := NewPlugin(address)
 	t.Cleanup(p.Close)
 	return p
@@ -161,9 +172,7 @@ func TestEachFaultGetsItsVerdictAndRecoveryIsDetectedByTheNextProbe(t *testing.T
 				t.Errorf("with the fault: %+v", r)
 			}
 
-			if err := real.ClearFaults(); err != nil {
-				t.Fatal(err)
-			}
+			must(t, real.ClearFaults())
 			settings.Timeout = generous
 			if r := find(t, plugin, settings); r.Status != contract.Healthy || r.Reason != "" {
 				t.Errorf("after the fault: %+v", r)
@@ -197,18 +206,12 @@ func TestTextOfAPluginThatGivesUpBeforeTheTimeoutIsReported(t *testing.T) {
 func TestPluginThatEndsDuringStatusIsReportedAsItIsThen(t *testing.T) {
 	real := start(t)
 	plugin := probed(t, real.Endpoint())
-	if r := ask(t, plugin, writer(generous)); r.Status != contract.Healthy {
-		t.Fatalf("%+v", r)
-	}
+	healthy(t, plugin)
 	set(t, real, "hang")
 	done := make(chan Result, 1)
 	go func() { done <- plugin.Probe(context.Background(), writer(generous)) }()
-	if err := real.WaitForCalls(t.Context(), kmsplugin.CallStatus, 2); err != nil {
-		t.Fatal(err)
-	}
-	if err := real.Close(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, real.WaitForCalls(t.Context(), kmsplugin.CallStatus, 2))
+	must(t, real.Close())
 	if r := <-done; r.Reason != contract.SocketMissing || !strings.HasSuffix(r.Detail, ": no such file or directory: "+noSocketFile) {
 		t.Errorf("%+v", r)
 	}
@@ -237,9 +240,7 @@ func TestOneConnectionServesManyProbes(t *testing.T) {
 	real := start(t)
 	plugin := probed(t, real.Endpoint())
 	for range 10 {
-		if r := ask(t, plugin, writer(generous)); r.Status != contract.Healthy {
-			t.Fatalf("%+v", r)
-		}
+		healthy(t, plugin)
 	}
 	if got := real.Calls(kmsplugin.CallHealth).Count; got != 0 {
 		t.Errorf("%d calls of gRPC health without a timeout", got)
@@ -266,9 +267,7 @@ func TestProbeFollowsThePathToASuccessor(t *testing.T) {
 		t.Fatalf("%+v", r)
 	}
 	socket := strings.TrimPrefix(old.Endpoint(), "unix://")
-	if err := os.Rename(socket, socket+".old"); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.Rename(socket, socket+".old"))
 	next := kmsplugin.StartForTest(t, kmsplugin.Options{Endpoint: old.Endpoint(), StateDir: t.TempDir(),
 		Faults: []kmsplugin.Fault{fault(t, "unhealthy the successor is sealed")}})
 	if r := ask(t, plugin, writer(generous)); r.Status != contract.Unhealthy || !r.Restarted ||
@@ -276,9 +275,7 @@ func TestProbeFollowsThePathToASuccessor(t *testing.T) {
 		t.Errorf("%+v", r)
 	}
 	// With this mode the API server's user could not connect, so the probe must connect again.
-	if err := os.Chmod(socket, 0); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.Chmod(socket, 0))
 	accepted := next.State().Connections.Accepted
 	if ask(t, plugin, writer(generous)); os.Geteuid() == 0 && next.State().Connections.Accepted != accepted+1 {
 		t.Error("a socket of another mode is not connected to")
@@ -289,30 +286,22 @@ func TestProbeFollowsThePathToASuccessor(t *testing.T) {
 func TestProbeLeavesAQueueThatThePathNoLongerLeadsTo(t *testing.T) {
 	socket := filepath.Join(program.SocketDir(t), "kms.sock")
 	hung, err := net.Listen("unix", socket)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer hung.Close()
 	plugin := probed(t, "unix://"+socket)
 	if r := ask(t, plugin, writer(short)); r.Reason != contract.Timeout {
 		t.Fatalf("%+v", r)
 	}
-	if err := os.Rename(socket, socket+".old"); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.Rename(socket, socket+".old"))
 	kmsplugin.StartForTest(t, kmsplugin.Options{Endpoint: "unix://" + socket, StateDir: t.TempDir()})
-	if r := ask(t, plugin, writer(generous)); r.Status != contract.Healthy {
-		t.Errorf("%+v", r)
-	}
+	healthy(t, plugin)
 }
 
 func TestPathWithoutAPluginIsReportedAtOnceWithTheReason(t *testing.T) {
 	dir := t.TempDir()
 	file := dir + "/file"
 	disk.Write(t, file, nil)
-	if err := errors.Join(os.Chmod(dir, 0o700), os.Chmod(file, 0o600)); err != nil {
-		t.Fatal(err)
-	}
+	must(t, errors.Join(os.Chmod(dir, 0o700), os.Chmod(file, 0o600)))
 	for path, want := range map[string]struct {
 		reason contract.Reason
 		detail string
@@ -340,9 +329,7 @@ func TestPathWithoutAPluginIsReportedAtOnceWithTheReason(t *testing.T) {
 func TestPluginThatEndsEachConnectionIsAnError(t *testing.T) {
 	socket := program.SocketDir(t) + "/kms.sock"
 	listener, err := net.Listen("unix", socket)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(func() { _ = listener.Close() })
 	go func() {
 		for {
@@ -385,16 +372,10 @@ func TestRequestThatWasNotSentHasNoAnswer(t *testing.T) {
 func TestAbstractSocket(t *testing.T) {
 	name := fmt.Sprintf("unix:///@kms-health-probe-%d", os.Getpid())
 	real, err := kmsplugin.Start(kmsplugin.Options{Endpoint: name, StateDir: t.TempDir()})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	plugin := probed(t, name)
-	if r := ask(t, plugin, writer(generous)); r.Status != contract.Healthy {
-		t.Errorf("%+v", r)
-	}
-	if err := real.Close(); err != nil {
-		t.Fatal(err)
-	}
+	healthy(t, plugin)
+	must(t, real.Close())
 	if r := ask(t, plugin, writer(generous)); r.Status != contract.Error || r.Gone || !strings.Contains(r.Detail, ": connection refused: ") {
 		t.Errorf("%+v", r)
 	}

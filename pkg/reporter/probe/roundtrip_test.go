@@ -11,13 +11,10 @@ import (
 )
 
 // trip makes a round trip after a probe that must find the plugin healthy.
-func trip(t *testing.T, p *Plugin, s Settings, kept []*Sample) Trip {
+func trip(t *testing.T, p *Plugin, kept ...*Sample) Trip {
 	t.Helper()
-	r := ask(t, p, s)
-	if r.Status != contract.Healthy {
-		t.Fatalf("Status: %+v", r)
-	}
-	return p.RoundTrip(t.Context(), s, r.KEKID, kept)
+	keyID := healthy(t, p)
+	return p.RoundTrip(t.Context(), writer(generous), keyID, kept)
 }
 
 func healthyTrip(made Trip) bool {
@@ -27,13 +24,12 @@ func healthyTrip(made Trip) bool {
 func TestStatusThatLagsBehindARotationIsHealthy(t *testing.T) {
 	real := start(t, "lagging-status")
 	plugin := probed(t, real.Endpoint())
-	if made := trip(t, plugin, writer(generous), nil); !healthyTrip(made) {
+	if made := trip(t, plugin); !healthyTrip(made) {
 		t.Fatalf("%+v", made)
 	}
-	if _, err := real.Rotate(); err != nil {
-		t.Fatal(err)
-	}
-	if made := trip(t, plugin, writer(generous), nil); !healthyTrip(made) {
+	_, err := real.Rotate()
+	must(t, err)
+	if made := trip(t, plugin); !healthyTrip(made) {
 		t.Errorf("Status names the former key, Encrypt the new one: %+v", made)
 	}
 }
@@ -54,7 +50,7 @@ func TestKeptSampleIsDecrypted(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			real := start(t)
 			plugin := probed(t, real.Endpoint())
-			first := trip(t, plugin, writer(generous), nil)
+			first := trip(t, plugin)
 			if !healthyTrip(first) || first.Kept != nil {
 				t.Fatalf("%+v", first)
 			}
@@ -62,12 +58,11 @@ func TestKeptSampleIsDecrypted(t *testing.T) {
 				set(t, real, tt.fault)
 			}
 			if tt.rotate {
-				if _, err := real.Rotate(); err != nil {
-					t.Fatal(err)
-				}
+				_, err := real.Rotate()
+				must(t, err)
 			}
 			for range 2 {
-				made := trip(t, plugin, writer(generous), []*Sample{first.Sealed})
+				made := trip(t, plugin, first.Sealed)
 				if got := made.Kept[0]; !healthyTrip(made) || got.Sample != first.Sealed || got.Ended || got.Reason != tt.reason ||
 					!strings.HasPrefix(got.Detail, tt.detail) || (got.Detail == "") != (tt.detail == "") {
 					t.Errorf("%+v", made)
@@ -81,7 +76,7 @@ func TestKeptSampleIsDecrypted(t *testing.T) {
 func TestSampleThatNeverCouldBeDecryptedIsNotKept(t *testing.T) {
 	real := start(t, "refuse-decrypt")
 	plugin := probed(t, real.Endpoint())
-	if made := trip(t, plugin, writer(generous), nil); made.Reason != contract.PermissionDenied || made.Sealed != nil {
+	if made := trip(t, plugin); made.Reason != contract.PermissionDenied || made.Sealed != nil {
 		t.Fatalf("%+v", made)
 	}
 }
@@ -104,9 +99,7 @@ func TestTripNamesTheKeyIDThatStatusHasDuringIt(t *testing.T) {
 	plugin := probed(t, real.Endpoint())
 	before := ask(t, plugin, writer(generous)).KEKID
 	after, err := real.Rotate()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if made := plugin.RoundTrip(t.Context(), writer(generous), before, nil); !healthyTrip(made) || made.KEKID != after {
 		t.Errorf("%+v", made)
 	}
@@ -131,17 +124,11 @@ func TestRoundTripIsNotMadeWithoutAConnection(t *testing.T) {
 func TestConnectionLostDuringARoundTripIsNoVerdict(t *testing.T) {
 	real := start(t, "hang encrypt")
 	plugin := probed(t, real.Endpoint())
-	if r := ask(t, plugin, writer(generous)); r.Status != contract.Healthy {
-		t.Fatalf("%+v", r)
-	}
+	healthy(t, plugin)
 	trips := make(chan Trip, 1)
 	go func() { trips <- plugin.RoundTrip(context.Background(), writer(generous), real.KeyID(), nil) }()
-	if err := real.WaitForCalls(t.Context(), kmsplugin.CallEncrypt, 1); err != nil {
-		t.Fatal(err)
-	}
-	if err := real.Crash(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, real.WaitForCalls(t.Context(), kmsplugin.CallEncrypt, 1))
+	must(t, real.Crash())
 	if made := <-trips; made.Made || !strings.HasPrefix(made.Detail, "Encrypt: Unavailable: ") {
 		t.Errorf("%+v", made)
 	}

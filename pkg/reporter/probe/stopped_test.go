@@ -68,9 +68,7 @@ func startChild(t *testing.T, role string) *process {
 	cmd.Env, cmd.Stderr = append(os.Environ(), role), os.Stderr
 	input, err := cmd.StdinPipe()
 	output, err2 := cmd.StdoutPipe()
-	if err := errors.Join(err, err2); err != nil {
-		t.Fatal(err)
-	}
+	must(t, errors.Join(err, err2))
 	p := &process{Child: program.Start(t, cmd), t: t, input: input, output: bufio.NewReader(output)}
 	p.line()
 	return p
@@ -80,9 +78,7 @@ func startChild(t *testing.T, role string) *process {
 func (p *process) line() string {
 	p.t.Helper()
 	line, err := p.output.ReadString('\n')
-	if err != nil {
-		p.t.Fatal(err)
-	}
+	must(p.t, err)
 	return line
 }
 
@@ -94,9 +90,8 @@ func (p *process) signal(s syscall.Signal) {
 		p.t.Errorf("%s: %v", s, err)
 	}
 	if s == syscall.SIGSTOP {
-		if _, err := syscall.Wait4(p.Process.Pid, nil, syscall.WUNTRACED, nil); err != nil {
-			p.t.Fatal(err)
-		}
+		_, err := syscall.Wait4(p.Process.Pid, nil, syscall.WUNTRACED, nil)
+		must(p.t, err)
 	}
 }
 
@@ -113,9 +108,7 @@ func held(t *testing.T) resources {
 	var m runtime.MemStats
 	runtime.ReadMemStats(&m)
 	open, err := os.ReadDir("/proc/self/fd")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return resources{runtime.NumGoroutine(), len(open), m.HeapAlloc}
 }
 
@@ -140,12 +133,10 @@ func TestStoppedPluginCostsNoMemoryAndFewConnections(t *testing.T) {
 	real := startProcess(t)
 	plugin := NewPlugin(real.socket)
 	defer plugin.Close()
-	healthy := func() {
+	goesOn := func() {
 		t.Helper()
 		real.signal(syscall.SIGCONT)
-		if r := ask(t, plugin, writer(generous)); r.Status != contract.Healthy {
-			t.Fatalf("%+v", r)
-		}
+		healthy(t, plugin)
 	}
 	// A plugin that listens but never starts HTTP/2 gets only one connection.
 	real.signal(syscall.SIGSTOP)
@@ -157,7 +148,7 @@ func TestStoppedPluginCostsNoMemoryAndFewConnections(t *testing.T) {
 	if n := plugin.connections.Load(); n != 1 {
 		t.Errorf("%d connections before the first answer", n)
 	}
-	healthy()
+	goesOn()
 
 	before := held(t)
 	real.signal(syscall.SIGSTOP)
@@ -172,7 +163,7 @@ func TestStoppedPluginCostsNoMemoryAndFewConnections(t *testing.T) {
 	if n := plugin.connections.Load(); n > 4 {
 		t.Errorf("%d connections in the queue of the plugin, which kube-apiserver needs too", n)
 	}
-	healthy()
+	goesOn()
 
 	real.signal(syscall.SIGSTOP)
 	for range 500 { // fills its socket's buffer

@@ -131,9 +131,7 @@ func socketOf(t *testing.T, uid, gid int, mode os.FileMode) string {
 	plugin := kmsplugin.StartForTest(t, kmsplugin.Options{Endpoint: "unix://" + dir + "/kms.sock", StateDir: dir + "/state"})
 	socket := strings.TrimPrefix(plugin.Endpoint(), "unix://")
 	for _, err := range []error{os.Chmod(dir, 0o755), os.Chown(socket, uid, gid), os.Chmod(socket, mode)} {
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 	}
 	return socket
 }

@@ -108,9 +108,7 @@ func TestBufferOfALargeAnswerIsNotKept(t *testing.T) {
 	c := credentials{config: &config, age: time.Hour}
 	config.Kubeconfig, config.WriteTimeout.Duration = credentialFiles(t, s)+"/kubeconfig", waitLimit
 	endpoints, err := c.current()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(c.close)
 	if failed := endpoints[0].apply(t.Context(), []byte("{}"), waitLimit); failed != nil {
 		t.Fatal(failed)

@@ -64,9 +64,7 @@ func TestHandshakeThatHangsLeaksNoConnection(t *testing.T) {
 	s := newServer(t)
 	dir := credentialFiles(t, s)
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	var open atomic.Int32
 	done := make(chan struct{})
 	go func() {

@@ -26,9 +26,7 @@ func certificateServer(t *testing.T) (s *server, dir string) {
 	dir = credentialFiles(t, s)
 	own := s.TLS.Certificates[0]
 	key, err := x509.MarshalPKCS8PrivateKey(own.PrivateKey)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	write(t, dir+"/tls.crt", string(s.ca()))
 	write(t, dir+"/tls.key", string(pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: key})))
 	replaceIn(t, dir+"/kubeconfig", "user: {", "user: {client-certificate: tls.crt, client-key: tls.key, ")
@@ -49,9 +47,7 @@ func TestEmptiedOrDeletedCredentialFileKeepsTheLastValidOnesInUse(t *testing.T) 
 			p := run(t, dir, waitLimit)
 			p.offer("1")
 			p.waitFor(t, Success, 1)
-			if err := spoil(dir + "/" + name); err != nil {
-				t.Fatal(err)
-			}
+			must(t, spoil(dir+"/"+name))
 			p.offer("2")
 			p.waitFor(t, Success, 2)
 			if name == "token" { // the next write uses a new token

@@ -18,12 +18,8 @@ import (
 func clientGo(t *testing.T, path string) (*http.Client, error) {
 	t.Helper()
 	loaded, err := clientcmd.LoadFromFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := clientcmd.ResolveLocalPaths(loaded); err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
+	must(t, clientcmd.ResolveLocalPaths(loaded))
 	c, u := loaded.Clusters["c"], loaded.AuthInfos["u"]
 	config := &rest.Config{
 		Host: c.Server, BearerToken: u.Token, BearerTokenFile: u.TokenFile,
@@ -47,9 +43,7 @@ func clientGo(t *testing.T, path string) (*http.Client, error) {
 func pair(t *testing.T, name string) (certificate, key string) {
 	t.Helper()
 	c, k, err := cert.GenerateSelfSignedCertKey(name, nil, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return string(c), string(k)
 }
 

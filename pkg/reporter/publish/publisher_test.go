@@ -131,11 +131,16 @@ current-context: x
 	return dir
 }
 
-func write(t *testing.T, path, text string) {
+func must(t *testing.T, err error) {
 	t.Helper()
-	if err := disk.Replace(path, []byte(text)); err != nil {
+	if err != nil {
 		t.Fatal(err)
 	}
+}
+
+func write(t *testing.T, path, text string) {
+	t.Helper()
+	must(t, disk.Replace(path, []byte(text)))
 }
 
 // replaceIn replaces a text in a file.
@@ -288,9 +293,7 @@ func TestAnotherServersCertificateIsRefusedUntilItsCAIsThere(t *testing.T) {
 	s := newServer(t)
 	dir := credentialFiles(t, s)
 	other, _, err := cert.GenerateSelfSignedCertKey("other.test", nil, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	write(t, dir+"/ca.crt", string(other))
 	p := run(t, dir, waitLimit)
 	p.offer("1")

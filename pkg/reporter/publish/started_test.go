@@ -43,9 +43,7 @@ func TestEachWriteIsLoggedAtLevelTwo(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			lines := logLines(t) // also restores the level
 			var level klog.Level
-			if err := level.Set(fmt.Sprint(int(tt.level))); err != nil {
-				t.Fatal(err)
-			}
+			must(t, level.Set(fmt.Sprint(int(tt.level))))
 			_, p := reportTo(t, nil, waitLimit)
 			p.waitFor(t, Success, 1)
 			p.offer("1")

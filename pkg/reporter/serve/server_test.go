@@ -34,6 +34,13 @@ func run(t *testing.T, s *Server, config *v1alpha1.Serving) (stop func()) {
 	return cancel
 }
 
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
 // awaitOpen waits until an address accepts connections.
 func awaitOpen(t *testing.T, address string) {
 	t.Helper()
@@ -87,14 +94,10 @@ func TestServesOnTheAddressOfTheLatestConfiguration(t *testing.T) {
 func TestPortInUseIsTriedAgain(t *testing.T) {
 	t.Parallel() // it waits
 	taken, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	address := taken.Addr().String()
 	run(t, newServer(), &v1alpha1.Serving{Address: address})
 	time.Sleep(100 * time.Millisecond) // the first try has failed by then
-	if err := taken.Close(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, taken.Close())
 	awaitOpen(t, address)
 }

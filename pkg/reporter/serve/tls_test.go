@@ -16,9 +16,7 @@ import (
 func authority(t *testing.T, name string) *controlplane.CA {
 	t.Helper()
 	ca, err := controlplane.NewCA(name)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return ca
 }
 
@@ -26,9 +24,7 @@ func authority(t *testing.T, name string) *controlplane.CA {
 func serveAs(t *testing.T, ca *controlplane.CA, dir, name string) {
 	t.Helper()
 	pair, err := ca.Serving(name, "127.0.0.1")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	disk.Write(t, dir+"/tls.crt", pair.Cert)
 	disk.Write(t, dir+"/tls.key", pair.Key)
 }
@@ -40,13 +36,9 @@ func client(t *testing.T, server, by *controlplane.CA) *tls.Config {
 	config := &tls.Config{RootCAs: server.Pool()}
 	if by != nil {
 		files, err := by.Client(time.Hour, "client")
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		pair, err := tls.X509KeyPair(files.Cert, files.Key)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		config.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return &pair, nil }
 	}
 	return config
