@@ -102,7 +102,7 @@ func (r *Reporter) Run(ctx context.Context) {
 	defer cancel()
 	r.state = &state{}
 	if r.samples != nil {
-		r.state = loadState(r.options.StateFile)
+		r.state = loadState(r.options.StateFile, time.Now())
 		r.running.Go(func() { r.samples.run(ctx) })
 	}
 	r.running.Go(func() {

@@ -1,6 +1,7 @@
 package reporter
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -30,30 +31,25 @@ type state struct {
 }
 
 // loadState reads the file. If it cannot, the state is empty: samples only help to find more problems.
-func loadState(path string) *state {
-	s, err := readState(path, time.Now())
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		klog.ErrorS(err, "Kept samples cannot be read; beginning without them", "file", path)
-	}
-	return s
-}
-
-func readState(path string, now time.Time) (*state, error) {
-	content := filewatch.Read(path, maxState)
-	if content.Err != nil {
-		return &state{}, content.Err
-	}
-	s := &state{}
-	if err := json.Unmarshal(content.Data, s); err != nil {
-		return &state{}, err
+func loadState(path string, now time.Time) *state {
+	s, content := &state{}, filewatch.Read(path, maxState)
+	err := content.Err
+	if err == nil {
+		err = json.Unmarshal(content.Data, s)
 	}
 	for id, kept := range s.Plugins {
 		if !kept.loaded(now, s.Saved) {
-			return &state{}, fmt.Errorf("the samples of the plugin %q are not valid", id)
+			err = cmp.Or(err, fmt.Errorf("the samples of the plugin %q are not valid", id))
 		}
 		s.Plugins[id] = kept
 	}
-	return s, nil
+	if err == nil {
+		return s
+	}
+	if !errors.Is(err, fs.ErrNotExist) {
+		klog.ErrorS(err, "Kept samples cannot be read; beginning without them", "file", path)
+	}
+	return &state{}
 }
 
 // save has the samples of all plugins written: at once if they changed, else if the file is older than statePeriod.
