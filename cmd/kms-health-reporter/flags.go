@@ -34,20 +34,9 @@ second one at once; SIGHUP does not, nor does an output that is closed or not re
 
 Usage:
   kms-health-reporter [--config FILE] [--node-name NODE] [--output -]
-  kms-health-reporter --once [--config FILE]
-  kms-health-reporter --validate [--config FILE]
-  kms-health-reporter --print-defaults
-
-Examples:
-  # Write a sample file that explains every field. Check a file.
-  kms-health-reporter --print-defaults > config.yaml
-  kms-health-reporter --validate --config config.yaml
-
-  # Probe every plugin once, and show the result by the exit code.
-  kms-health-reporter --once --config config.yaml
-
-  # A line of JSON for every round of probes.
-  kms-health-reporter --config config.yaml --output -
+  kms-health-reporter --once [--config FILE]           # the exit code is the result
+  kms-health-reporter --validate [--config FILE]       # check a file
+  kms-health-reporter --print-defaults > config.yaml   # a file that explains every field
 
 Exit codes:
   0  ended by SIGTERM or SIGINT; --validate: the file is valid; --once: every plugin of
@@ -95,32 +84,29 @@ func parseFlags(args []string, getenv func(string) string) (*options, error) {
 	if err := fs.Parse(args); err != nil {
 		return o, err
 	}
-	if fs.NArg() > 0 {
-		return o, fmt.Errorf("unexpected argument %q: only flags are read, such as --config FILE", fs.Arg(0))
-	}
-	if o.reports != "" && o.reports != "-" {
-		return o, fmt.Errorf("--output: %q must be -, which is standard output; redirect that to write a file", o.reports)
-	}
 	modes := 0
 	for _, is := range []bool{o.once, o.validate, o.printDefaults, o.version} {
 		if is {
 			modes++
 		}
 	}
-	if modes > 1 || modes == 1 && (o.reports != "" || o.StateFile != "") {
+	o.Node = strings.ToLower(o.Node) // as a kubelet does with its host's name
+	why := validation.IsDNS1123Subdomain(o.Node)
+	switch {
+	case fs.NArg() > 0:
+		return o, fmt.Errorf("unexpected argument %q: only flags are read, such as --config FILE", fs.Arg(0))
+	case o.reports != "" && o.reports != "-":
+		return o, fmt.Errorf("--output: %q must be -, which is standard output; redirect that to write a file", o.reports)
+	case modes > 1 || modes == 1 && (o.reports != "" || o.StateFile != ""):
 		return o, errors.New("of --once, --validate, --print-defaults and --version only one can be used, and that " +
 			"without --output and --state")
-	}
-	o.Node = strings.ToLower(o.Node) // as a kubelet does with its host's name
-	if why := validation.IsDNS1123Subdomain(o.Node); o.Node != "" && modes == 0 && len(why) > 0 {
+	case o.Node != "" && modes == 0 && len(why) > 0:
 		return o, fmt.Errorf("--node-name (or $%s): %q is not the name of a node: %s", contract.NodeVariable, o.Node,
 			strings.Join(why, "; "))
-	}
-	switch {
 	case o.ConfigFile == "":
-		return o, fmt.Errorf("--config: is empty, must be a path")
+		return o, errors.New("--config: is empty, must be a path")
 	case o.ConfigFile == filewatch.Stdin && modes == 0:
-		return o, fmt.Errorf("--config: standard input is read by --validate and --once only: a running reporter " +
+		return o, errors.New("--config: standard input is read by --validate and --once only: a running reporter " +
 			"follows a file")
 	}
 	return o, nil

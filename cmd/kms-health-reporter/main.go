@@ -99,11 +99,8 @@ func report(o *options, stdout, stderr io.Writer) {
 }
 
 const (
-	// hardEnd is when the process exits after the first signal, even if something hangs.
-	hardEnd = 2 * time.Second
-	// flushTime bounds the wait for the log's last lines to be read. With the time that reporter.Run takes to end, it is
-	// shorter than hardEnd.
-	flushTime = 250 * time.Millisecond
+	hardEnd   = 2 * time.Second        // when the process exits after the first signal, even if something hangs
+	flushTime = 250 * time.Millisecond // bounds the wait for the log's last lines to be read; Run takes at most 1.5 s
 )
 
 // untilSignal returns a context that ends at the first signal. The process exits, with ExitOK, at the second signal, or
