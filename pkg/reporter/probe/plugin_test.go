@@ -371,14 +371,8 @@ func TestRequestThatWasNotSentHasNoAnswer(t *testing.T) {
 
 func TestAbstractSocket(t *testing.T) {
 	name := fmt.Sprintf("unix:///@kms-health-probe-%d", os.Getpid())
-	real, err := kmsplugin.Start(kmsplugin.Options{Endpoint: name, StateDir: t.TempDir()})
-	must(t, err)
-	plugin := probed(t, name)
-	healthy(t, plugin)
-	must(t, real.Close())
-	if r := ask(t, plugin, writer(generous)); r.Status != contract.Error || r.Gone || !strings.Contains(r.Detail, ": connection refused: ") {
-		t.Errorf("%+v", r)
-	}
+	kmsplugin.StartForTest(t, kmsplugin.Options{Endpoint: name, StateDir: t.TempDir()})
+	healthy(t, probed(t, name))
 }
 
 func TestInEmptyDir(t *testing.T) {

@@ -118,9 +118,15 @@ func TestBufferOfALargeAnswerIsNotKept(t *testing.T) {
 	}
 }
 
-// A proxy, or an overloaded server, may send the status code but never finish the body.
+// A proxy, or an overloaded server, may send the status code but never finish the body. An error is one line of bounded
+// length.
 func TestAnswerIsOfItsStatusKindAlsoIfItsBodyIsSlowOrBroken(t *testing.T) {
 	const start = `{"kind":"Status","status":"Failure","message":"forbidden: by policy`
+	goesOn := func(w http.ResponseWriter, _ *http.Request) {
+		for err := error(nil); err == nil; { // until the client has closed the connection
+			_, err = io.WriteString(w, "line\n\x7f")
+		}
+	}
 	breaks := func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }
 	for name, tt := range map[string]struct {
 		code int
@@ -133,6 +139,7 @@ func TestAnswerIsOfItsStatusKindAlsoIfItsBodyIsSlowOrBroken(t *testing.T) {
 		"429 slow":   {http.StatusTooManyRequests, Throttled, hangs},
 		"500 broken": {http.StatusInternalServerError, ServerError, breaks},
 		"302 slow":   {http.StatusFound, Unexpected, hangs},
+		"500 longer": {http.StatusInternalServerError, ServerError, goesOn},
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, p := reportTo(t, func(w http.ResponseWriter, r *http.Request) {
@@ -145,6 +152,9 @@ func TestAnswerIsOfItsStatusKindAlsoIfItsBodyIsSlowOrBroken(t *testing.T) {
 				return strings.Contains(p.LastError(), "forbidden: by policy")
 			})
 			p.waitFor(t, tt.want, 1)
+			if text := p.LastError(); len(text) > 2048 || strings.ContainsAny(text, "\n\x7f") {
+				t.Errorf("%d bytes: %.100q", len(text), text)
+			}
 		})
 	}
 }

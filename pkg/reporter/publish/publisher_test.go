@@ -18,7 +18,6 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"go.uber.org/goleak"
-	"k8s.io/client-go/util/cert"
 
 	"github.com/kms-health/kms-health/pkg/contract"
 	"github.com/kms-health/kms-health/pkg/reporter/metrics"
@@ -287,19 +286,6 @@ func TestNothingIsWrittenToAnAtomicListAfterTheFirstWrite(t *testing.T) {
 	if text := p.LastError(); len(s.requests) != 0 || !strings.Contains(text, "x-kubernetes-list-type: map") {
 		t.Errorf("%d further writes; %q", len(s.requests), text)
 	}
-}
-
-func TestAnotherServersCertificateIsRefusedUntilItsCAIsThere(t *testing.T) {
-	s := newServer(t)
-	dir := credentialFiles(t, s)
-	other, _, err := cert.GenerateSelfSignedCertKey("other.test", nil, nil)
-	must(t, err)
-	write(t, dir+"/ca.crt", string(other))
-	p := run(t, dir, waitLimit)
-	p.offer("1")
-	p.waitFor(t, TLSFailed, 1)
-	write(t, dir+"/ca.crt", string(s.ca()))
-	p.waitFor(t, Success, 1)
 }
 
 // The reporter must not follow a redirect: no other server may get the token or a GET.
