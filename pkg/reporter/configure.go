@@ -19,7 +19,6 @@ import (
 	"github.com/kms-health/kms-health/pkg/reporter/publish"
 )
 
-// reload applies the file's content, or keeps the configuration in use.
 func (r *Reporter) reload(ctx context.Context, c filewatch.Content) {
 	if c.Err != nil {
 		r.reject(reloadUnreadable, c.Err)
@@ -70,7 +69,7 @@ func (r *Reporter) reject(result string, err error) {
 	}
 }
 
-// apply applies a configuration. Plugins that did not change are not interrupted.
+// apply does not interrupt plugins that did not change.
 func (r *Reporter) apply(ctx context.Context, config *v1alpha1.ReporterConfiguration) {
 	before := cmp.Or(r.config, &v1alpha1.ReporterConfiguration{})
 	r.config = config

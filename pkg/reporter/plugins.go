@@ -21,7 +21,6 @@ type identity struct{ keyID, address string }
 
 func (i identity) String() string { return i.keyID + " " + i.address }
 
-// plugin is a configured plugin, with the state of its probes.
 type plugin struct {
 	wanted
 	conn   *probe.Plugin
@@ -79,7 +78,6 @@ func arrange(have []*plugin, list []wanted, make func(wanted) *plugin) (plugins,
 // judged reports whether there is a verdict, or nothing to observe.
 func (p *plugin) judged() bool { return p.observed || p.last.Gone }
 
-// entriesOf are the entries of the plugins that have one.
 func entriesOf(plugins []*plugin) []contract.Entry {
 	list := make([]contract.Entry, 0, len(plugins))
 	for _, p := range plugins {

@@ -15,11 +15,10 @@ import (
 	"github.com/kms-health/kms-health/pkg/reporter/probe"
 )
 
-// grace is how long the first answers of a round wait for the others, so that one write has all of them.
-const grace = 250 * time.Millisecond
-
-// absence is how often the reporter checks whether a missing socket exists.
-const absence = 250 * time.Millisecond
+const (
+	grace   = 250 * time.Millisecond // the first answers of a round wait so long for the others, to be one write
+	absence = 250 * time.Millisecond // how often the reporter checks whether a missing socket exists
+)
 
 // probe starts a probe of each plugin, concurrently; a plugin whose probe still runs is skipped.
 func (r *Reporter) probe(plugins []*plugin) {
@@ -80,7 +79,6 @@ func (r *Reporter) trip(p *plugin, kekID string, kept []*probe.Sample) {
 	})
 }
 
-// observeTrip stores the outcome of a round trip.
 func (r *Reporter) observeTrip(p *plugin, trip probe.Trip) {
 	klog.V(2).InfoS("Round trip ended", "keyID", p.keyID, "made", trip.Made, "status", trip.Status, "took", trip.Took)
 	p.waiting = false
@@ -251,7 +249,6 @@ func (s *sink) run(ctx context.Context) {
 	}
 }
 
-// writeOutput writes a line to standard output, if --output is set.
 func (r *Reporter) writeOutput(line []byte) {
 	_, err := r.options.Output.Write(line)
 	r.outputProblem.Note(err, "Failed to write to --output; continuing without it")

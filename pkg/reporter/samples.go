@@ -10,21 +10,17 @@ import (
 )
 
 const (
-	// mostFormer is how many former keys have a kept sample: as many as an entry reports.
-	mostFormer = contract.MaxLost
-	// mostKeptAnnotations bounds the annotations of a kept sample, in bytes, and so the file.
-	mostKeptAnnotations = 4 << 10
+	mostFormer          = contract.MaxLost // how many former keys have a kept sample
+	mostKeptAnnotations = 4 << 10          // of a kept sample, in bytes
 	// A sample that was not decrypted is tried again after sampleRetry, doubled each time up to mostSampleRetry: the
 	// plugin may end at it. After two refusals, a sample that need not decrypt waits for lostRetry: a plugin may count
 	// refusals against its health, and kube-apiserver is then not ready (aws-encryption-provider: for 30 s).
 	sampleRetry     = time.Minute
 	mostSampleRetry = time.Hour
-	// transientTries: after so many failures in a row that show nothing about the key, it counts as lost.
-	transientTries = 3
+	transientTries  = 3 // after so many failures in a row that show nothing about the key, it counts as lost
 	// owedFor: a sample must decrypt until so long after its key was last named. Later, all may be encrypted again.
 	owedFor = 24 * time.Hour
-	// keptFor is for how long the sample of a former key is kept after the key was last named.
-	keptFor = 7 * 24 * time.Hour
+	keptFor = 7 * 24 * time.Hour // so long after its key was last named a sample is kept
 	// absentFor bounds a time without a reporter. After a longer one, a migration may have followed a change of the key.
 	absentFor = time.Hour
 )
@@ -158,7 +154,6 @@ func (s *samples) next(now time.Time) (all []*probe.Sample) {
 	return all
 }
 
-// end records the outcome of a round trip.
 func (s *samples) end(now time.Time, trip probe.Trip) {
 	for _, o := range trip.Kept {
 		s.recheck = s.recheck && o.Sample.KeyID != s.Current
@@ -218,7 +213,6 @@ func (s *samples) must(k *kept, now time.Time) bool {
 	return k.Failed > 0 && (k.KeyID == s.Current || k.Owed && now.Sub(k.Named) <= owedFor)
 }
 
-// retry reports whether a sample that makes the plugin unhealthy is to be tried again.
 func (s *samples) retry(now time.Time) bool {
 	return slices.ContainsFunc(s.Kept, func(k *kept) bool { return s.must(k, now) && !now.Before(k.Next) })
 }

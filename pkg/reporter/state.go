@@ -15,8 +15,7 @@ import (
 )
 
 const (
-	// maxState bounds the file, in bytes: 16 plugins with nine samples each of at most 6 KiB, in base64.
-	maxState = 8 << 20
+	maxState = 8 << 20 // bytes: 16 plugins with nine samples each of at most 6 KiB, in base64
 	// statePeriod is how old the file may become while nothing changes. Its age shows for how long no reporter has run.
 	statePeriod = 10 * time.Minute
 	// saveDelay delays each save, so that probes that begin at the same time come first. While a file is written,

@@ -10,12 +10,9 @@ import (
 )
 
 const (
-	// tripRetry is the shortest time between two round trips after a failed one, or after a request.
-	tripRetry = 15 * time.Second
-	// tripGap replaces tripRetry for a plugin whose key_id alternates.
-	tripGap = time.Minute
-	// mostTripRetry bounds the wait after round trips that could not be made, since the plugin may end at each of them.
-	mostTripRetry = 5 * time.Minute
+	tripRetry     = 15 * time.Second // the shortest time between two round trips after a failed one, or after a request
+	tripGap       = time.Minute      // the same for a plugin whose key_id alternates
+	mostTripRetry = 5 * time.Minute  // the longest wait after round trips that could not be made
 	// mostRetries is how many failed round trips in a row are retried early; later ones wait for the interval. A plugin
 	// may count a refused call against its health, and against that of its other keys (aws-encryption-provider).
 	mostRetries = 20
@@ -95,7 +92,6 @@ func (t *trips) seen(r probe.Result) bool {
 	return t.last.Made && (r.KEKID == "" || r.KEKID == t.last.KEKID)
 }
 
-// backoff doubles a time, n times.
 func backoff(first time.Duration, n int, most time.Duration) time.Duration {
 	return min(first<<min(n, 20), most)
 }

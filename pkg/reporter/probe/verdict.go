@@ -58,5 +58,4 @@ func judge(answer *kmsapi.StatusResponse, seen string) (keyID, version string, v
 	return keyID, version, v
 }
 
-// excerpt cuts a long text, so that it does not hide the other rules that are broken.
 func excerpt(s string) string { return contract.Cut(s, 512) }

@@ -11,23 +11,18 @@ import (
 )
 
 const (
-	// maxAnswer bounds how much of a response is read, in bytes: metadata with managed fields of some hundred reporters.
-	maxAnswer = 4 << 20
-	// keptAnswer is how large a buffer is kept for the next response, in bytes.
-	keptAnswer = 256 << 10
-	// maxErrorText bounds how much of an error response is read, in bytes.
-	maxErrorText = 64 << 10
-	// shownAnswer is how much is shown of a response that is not an API server's, in bytes.
-	shownAnswer = 100
+	maxAnswer    = 4 << 20   // bytes of a response that are read: metadata with managed fields of some hundred reporters
+	keptAnswer   = 256 << 10 // bytes of the largest buffer that is kept for the next response
+	maxErrorText = 64 << 10  // bytes of an error response that are read
+	shownAnswer  = 100       // bytes that are shown of a response that is not an API server's
 )
 
 var errAtomicList = errors.New("the list status.conditions of this resource is atomic, so each write removes " +
 	"all other conditions: nothing more is written. Set x-kubernetes-list-type: map and " +
 	"x-kubernetes-list-map-keys: [type] in its CRD, and restart the reporter")
 
-// answerShows returns nil if the answer to a write shows that it took effect: by its managed fields,
-// the node's manager owns the node's condition. A manager that owns the list of conditions as a whole,
-// and not its items, has replaced all conditions (AtomicList).
+// answerShows returns nil if, by an answer's managed fields, the node's manager owns the node's condition: the write
+// took effect. A manager that owns the list of conditions, and not its items, has replaced all (AtomicList).
 func answerShows(answer []byte, node string) *failure {
 	manager, key := contract.ConditionManager(node), `k:{"type":"`+contract.ConditionType(node)+`"}`
 	if ownsAtFirstSight(answer, manager, key) {

@@ -31,11 +31,10 @@ type credentials struct {
 	read      time.Time // when the files were last read; zero: the next write reads them
 }
 
-// credentialsAge is how old the credentials of a write are at most. A kubelet replaces a token minutes before its end.
-const credentialsAge = 10 * time.Second
-
-// maxFile bounds each of these files, in bytes.
-const maxFile = 1 << 20
+const (
+	credentialsAge = 10 * time.Second // how old those of a write are; a kubelet replaces a token minutes before its end
+	maxFile        = 1 << 20          // bytes of each of these files
+)
 
 // current returns an endpoint for each server, made from the current files. If these are invalid (only some of them
 // replaced, a key that does not match its certificate), it returns the last valid endpoints, if any, with the error.

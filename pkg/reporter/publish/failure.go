@@ -135,10 +135,8 @@ func retryAfter(value string) time.Duration {
 
 const (
 	firstDelay = 250 * time.Millisecond
-	// quickDelay bounds the wait after a transient failure.
-	quickDelay = 2 * time.Second
-	// slowDelay bounds the wait after a failure that an administrator must fix.
-	slowDelay = 10 * time.Second
+	quickDelay = 2 * time.Second  // the longest wait after a transient failure
+	slowDelay  = 10 * time.Second // the longest wait after a failure that an administrator must fix
 )
 
 // delay returns how long to wait after the nth failure of its kind (from 1) since the last success: 250ms, doubled each

@@ -10,10 +10,8 @@ import (
 )
 
 const (
-	// linePeriod is the shortest time between two log lines on the same kind of failure.
-	linePeriod = time.Minute
-	// maxCauses bounds how many causes are remembered.
-	maxCauses = 16
+	linePeriod = time.Minute // the shortest time between two log lines on the same kind of failure
+	maxCauses  = 16          // how many are remembered
 )
 
 // writeLog logs changes in the results of writes: each cause of a failure once and then every
