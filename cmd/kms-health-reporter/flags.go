@@ -71,7 +71,7 @@ func parseFlags(args []string, getenv func(string) string) (*options, error) {
 	fs.StringVar(&o.StateFile, "state", "",
 		"a `file` that keeps samples of round trips, so that a key that is replaced while the reporter restarts is "+
 			"detected; its folder must be writable; by default they end with the process; not with --once")
-	fs.StringVar(&o.reports, "output", "", "`-` writes a JSON array to standard output, a line after every round of probes")
+	fs.StringVar(&o.reports, "output", "", "`-` writes a line of JSON to standard output after every round of probes")
 	fs.BoolVar(&o.once, "once", false, "probe every plugin of the file once, print the JSON array, and end; without "+
 		"earlier samples, so it cannot see that a key was replaced or lost")
 	fs.BoolVar(&o.validate, "validate", false,

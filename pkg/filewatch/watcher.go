@@ -5,7 +5,7 @@
 // which finds any other change: of a link's target, of a directory above, with no inotify instances or watches left,
 // or of a file system without events (NFS, FUSE).
 //
-// A file that is truncated and written 25 ms later is reported as empty in between. If a file system blocks, so does Run.
+// A file that is truncated and written 25 ms later is reported as empty in between. Run blocks if the file system does.
 package filewatch
 
 import (

@@ -75,8 +75,8 @@ type bounded struct {
 
 func (b bounded) Deadline() (time.Time, bool) { return b.deadline, true }
 
-// call makes a call within a timeout, as kube-apiserver does for each call. It returns the answer, or the verdict on its
-// failure. The timeout counts only the time in which this process runs.
+// call makes a call within a timeout, as kube-apiserver does. It returns the answer, or the verdict on a failure. The
+// timeout counts only the time in which this process runs.
 func call[Q, A any](ctx context.Context, timeout time.Duration, name string,
 	method func(context.Context, Q, ...grpc.CallOption) (A, error), request Q) (A, *verdict) {
 	began := time.Now()
