@@ -34,6 +34,14 @@ func file(t *testing.T, text string) string {
 
 const head = "apiVersion: kmshealth.openshift.io/v1alpha1\nkind: ReporterConfiguration\n"
 
+// plugin starts a plugin, keyID 1, and returns a file with more and the plugin.
+func plugin(t *testing.T, more string) (*kmsplugin.Plugin, string) {
+	t.Helper()
+	dir := program.SocketDir(t)
+	p := kmsplugin.StartForTest(t, kmsplugin.Options{Endpoint: "unix://" + dir + "/kms-1.sock", StateDir: dir + "/state"})
+	return p, file(t, head+more+"plugins: [{endpoint: '"+p.Endpoint()+"', role: Write}]\n")
+}
+
 func TestFlagsThatCannotBeParsedEndIt(t *testing.T) {
 	for name, tt := range map[string]struct {
 		args []string
@@ -66,9 +74,7 @@ func TestOutputThatCannotBeWrittenFails(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer full.Close()
-	dir := program.SocketDir(t)
-	kmsplugin.StartForTest(t, kmsplugin.Options{Endpoint: "unix://" + dir + "/kms-1.sock", StateDir: dir + "/state"})
-	config := file(t, head+"plugins: [{endpoint: 'unix://"+dir+"/kms-1.sock', role: Write}]\n")
+	_, config := plugin(t, "")
 	for name, tt := range map[string]struct {
 		args []string
 		code int
@@ -162,11 +168,7 @@ func TestValidatePrintsTheEffectiveConfigurationOrEveryMistake(t *testing.T) {
 }
 
 func TestOnceShowsTheResultByItsExitCode(t *testing.T) {
-	dir := program.SocketDir(t)
-	endpoint := "unix://" + dir + "/kms-1.sock"
-	p := kmsplugin.StartForTest(t, kmsplugin.Options{Endpoint: endpoint, StateDir: dir + "/state"})
-	config := file(t, head+"plugins: [{endpoint: '"+endpoint+"', role: Write}]\n")
-
+	p, config := plugin(t, "")
 	code, stdout, stderr := call(t, "--once", "--config", config)
 	entries, err := contract.DecodeMessage(strings.TrimSpace(stdout))
 	if code != reporter.ExitOK || err != nil || len(entries) != 1 || entries[0].KEKID != p.KeyID() || stderr != "" {

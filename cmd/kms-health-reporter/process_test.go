@@ -3,7 +3,6 @@ package main
 import (
 	"os"
 	"os/exec"
-	"path/filepath"
 	"regexp"
 	"strings"
 	"syscall"
@@ -11,7 +10,6 @@ import (
 	"time"
 
 	"github.com/kms-health/kms-health/pkg/reporter"
-	"github.com/kms-health/kms-health/test/harness/disk"
 	"github.com/kms-health/kms-health/test/harness/program"
 	"github.com/kms-health/kms-health/test/kmsplugin"
 )
@@ -36,19 +34,14 @@ type process struct {
 	plugin *kmsplugin.Plugin
 }
 
-// start runs the program with a file of one plugin, keyID 1, that is probed every
-// second. It is cleaned up after the test.
+// start runs the program with a file of one plugin that is probed every second. It is cleaned up after the test.
 func start(t *testing.T, stdout, stderr *os.File, args ...string) *process {
 	t.Helper()
-	dir := program.SocketDir(t)
-	endpoint := "unix://" + dir + "/kms-1.sock"
-	plugin := kmsplugin.StartForTest(t, kmsplugin.Options{Endpoint: endpoint, StateDir: dir + "/state"})
-	config := filepath.Join(dir, "config.yaml")
-	disk.Write(t, config, []byte(head+"probe: {interval: 1s}\nplugins: [{endpoint: '"+endpoint+"', role: Write}]\n"))
+	p, config := plugin(t, "probe: {interval: 1s}\n")
 	cmd := exec.Command(os.Args[0], append([]string{"--config", config}, args...)...)
 	cmd.Env = append(os.Environ(), asMain+"=1")
 	cmd.Stdout, cmd.Stderr = stdout, stderr
-	return &process{Child: program.Start(t, cmd), plugin: plugin}
+	return &process{Child: program.Start(t, cmd), plugin: p}
 }
 
 func TestSignalEndsItWhileSomethingHangs(t *testing.T) {

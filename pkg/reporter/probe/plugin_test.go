@@ -101,6 +101,13 @@ func probed(t *testing.T, endpoint string) *Plugin {
 	return p
 }
 
+// startProbed runs a real plugin, and returns the Plugin under test, too.
+func startProbed(t *testing.T, faults ...string) (*kmsplugin.Plugin, *Plugin) {
+	t.Helper()
+	real := start(t, faults...)
+	return real, probed(t, real.Endpoint())
+}
+
 // faults are faults of the development plugin, one a line, and the verdict with each. trip: only a round trip finds it.
 var faults = map[string]struct {
 	trip    bool
@@ -145,8 +152,7 @@ var faults = map[string]struct {
 func TestEachFaultGetsItsVerdictAndRecoveryIsDetectedByTheNextProbe(t *testing.T) {
 	for line, tt := range faults {
 		t.Run(line, func(t *testing.T) {
-			real := start(t)
-			plugin := probed(t, real.Endpoint())
+			real, plugin := startProbed(t)
 			settings := Settings{Timeout: generous, Bound: time.Minute}
 			find := ask
 			if tt.trip {
@@ -204,8 +210,7 @@ func TestTextOfAPluginThatGivesUpBeforeTheTimeoutIsReported(t *testing.T) {
 
 // If a plugin exits during a call, its state after that is reported.
 func TestPluginThatEndsDuringStatusIsReportedAsItIsThen(t *testing.T) {
-	real := start(t)
-	plugin := probed(t, real.Endpoint())
+	real, plugin := startProbed(t)
 	healthy(t, plugin)
 	set(t, real, "hang")
 	done := make(chan Result, 1)
@@ -237,8 +242,7 @@ func TestEveryCodeIsAVerdict(t *testing.T) {
 }
 
 func TestOneConnectionServesManyProbes(t *testing.T) {
-	real := start(t)
-	plugin := probed(t, real.Endpoint())
+	real, plugin := startProbed(t)
 	for range 10 {
 		healthy(t, plugin)
 	}

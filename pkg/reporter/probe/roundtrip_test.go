@@ -22,8 +22,7 @@ func healthyTrip(made Trip) bool {
 }
 
 func TestStatusThatLagsBehindARotationIsHealthy(t *testing.T) {
-	real := start(t, "lagging-status")
-	plugin := probed(t, real.Endpoint())
+	real, plugin := startProbed(t, "lagging-status")
 	if made := trip(t, plugin); !healthyTrip(made) {
 		t.Fatalf("%+v", made)
 	}
@@ -48,8 +47,7 @@ func TestKeptSampleIsDecrypted(t *testing.T) {
 		"a former key that was replaced":           {"replaced-key", true, contract.ReportedUnhealthy, "Decrypt: "},
 	} {
 		t.Run(name, func(t *testing.T) {
-			real := start(t)
-			plugin := probed(t, real.Endpoint())
+			real, plugin := startProbed(t)
 			first := trip(t, plugin)
 			if !healthyTrip(first) || first.Kept != nil {
 				t.Fatalf("%+v", first)
@@ -74,8 +72,7 @@ func TestKeptSampleIsDecrypted(t *testing.T) {
 
 // A sample that could never be decrypted is useless for later checks.
 func TestSampleThatNeverCouldBeDecryptedIsNotKept(t *testing.T) {
-	real := start(t, "refuse-decrypt")
-	plugin := probed(t, real.Endpoint())
+	_, plugin := startProbed(t, "refuse-decrypt")
 	if made := trip(t, plugin); made.Reason != contract.PermissionDenied || made.Sealed != nil {
 		t.Fatalf("%+v", made)
 	}
@@ -83,8 +80,7 @@ func TestSampleThatNeverCouldBeDecryptedIsNotKept(t *testing.T) {
 
 func TestKeptSampleForWhichNoTimeIsLeftShowsNothing(t *testing.T) {
 	t.Parallel() // it waits
-	real := start(t)
-	plugin := probed(t, real.Endpoint())
+	real, plugin := startProbed(t)
 	ask(t, plugin, writer(generous))
 	set(t, real, "slow 700ms encrypt decrypt")
 	kept := []*Sample{{KeyID: "k"}}
@@ -95,8 +91,7 @@ func TestKeptSampleForWhichNoTimeIsLeftShowsNothing(t *testing.T) {
 }
 
 func TestTripNamesTheKeyIDThatStatusHasDuringIt(t *testing.T) {
-	real := start(t)
-	plugin := probed(t, real.Endpoint())
+	real, plugin := startProbed(t)
 	before := ask(t, plugin, writer(generous)).KEKID
 	after, err := real.Rotate()
 	must(t, err)
@@ -109,8 +104,7 @@ func TestTripNamesTheKeyIDThatStatusHasDuringIt(t *testing.T) {
 }
 
 func TestRoundTripIsNotMadeWithoutAConnection(t *testing.T) {
-	real := start(t, "crash")
-	plugin := probed(t, real.Endpoint())
+	_, plugin := startProbed(t, "crash")
 	if made := plugin.RoundTrip(t.Context(), writer(generous), "", nil); made.Made {
 		t.Errorf("before the first probe: %+v", made)
 	}
@@ -122,8 +116,7 @@ func TestRoundTripIsNotMadeWithoutAConnection(t *testing.T) {
 
 // The next probe reports the lost connection. A verdict of the round trip would outlast the recovery.
 func TestConnectionLostDuringARoundTripIsNoVerdict(t *testing.T) {
-	real := start(t, "hang encrypt")
-	plugin := probed(t, real.Endpoint())
+	real, plugin := startProbed(t, "hang encrypt")
 	healthy(t, plugin)
 	trips := make(chan Trip, 1)
 	go func() { trips <- plugin.RoundTrip(context.Background(), writer(generous), real.KeyID(), nil) }()

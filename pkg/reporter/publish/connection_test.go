@@ -84,7 +84,6 @@ func TestHandshakeThatHangsLeaksNoConnection(t *testing.T) {
 	t.Cleanup(func() { _ = listener.Close(); <-done })
 	replaceIn(t, dir+"/kubeconfig", s.URL, "https://"+listener.Addr().String())
 	p := run(t, dir, 50*time.Millisecond)
-	p.offer("1")
-	p.waitFor(t, TimedOut, 4)
+	p.report(t, "1", TimedOut, 4)
 	await(t, "at most one connection is open after 4 tries", func() bool { return open.Load() <= 1 })
 }

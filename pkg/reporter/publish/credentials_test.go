@@ -45,11 +45,9 @@ func TestEmptiedOrDeletedCredentialFileKeepsTheLastValidOnesInUse(t *testing.T) 
 			lines := logLines(t)
 			_, dir := certificateServer(t)
 			p := run(t, dir, waitLimit)
-			p.offer("1")
-			p.waitFor(t, Success, 1)
+			p.report(t, "1", Success, 1)
 			must(t, spoil(dir+"/"+name))
-			p.offer("2")
-			p.waitFor(t, Success, 2)
+			p.report(t, "2", Success, 2)
 			if name == "token" { // the next write uses a new token
 				write(t, dir+"/token", "second")
 				p.offer("3")
@@ -108,8 +106,7 @@ func TestInvalidCredentialsAreNotUsedUntilTheyAreValid(t *testing.T) {
 			}
 			spoil(t, dir)
 			p := run(t, dir, waitLimit)
-			p.offer("1")
-			p.waitFor(t, BadCredentials, 1)
+			p.report(t, "1", BadCredentials, 1)
 			if n := len(s.requests); n != 0 {
 				t.Errorf("%d requests were sent", n)
 			}
@@ -129,8 +126,7 @@ func TestRefusedWriteReadsTheCredentialsAgain(t *testing.T) {
 	dir := credentialFiles(t, s)
 	p := run(t, dir, waitLimit)
 	p.credentials.age = time.Hour
-	p.offer("1")
-	p.waitFor(t, Success, 1)
+	p.report(t, "1", Success, 1)
 	s.answers(func(w http.ResponseWriter, r *http.Request) {
 		if r.Header.Get("Authorization") != "Bearer second" {
 			w.WriteHeader(http.StatusUnauthorized)
@@ -139,8 +135,7 @@ func TestRefusedWriteReadsTheCredentialsAgain(t *testing.T) {
 		accepts(w, r)
 	})
 	write(t, dir+"/token", "second")
-	p.offer("2")
-	p.waitFor(t, Unauthorized, 1)
+	p.report(t, "2", Unauthorized, 1)
 	p.waitFor(t, Success, 2)
 }
 
@@ -153,8 +148,7 @@ func inlineToken(t *testing.T, dir, token string) {
 func TestLifetimeOfAClientCertificateIsAMetric(t *testing.T) {
 	s, dir := certificateServer(t)
 	p := run(t, dir, waitLimit)
-	p.offer("1")
-	p.waitFor(t, Success, 1)
+	p.report(t, "1", Success, 1)
 	own := s.Certificate()
 	begin, end := p.metrics.Value(contract.MetricCertificateBegin), p.metrics.Value(contract.MetricCertificateEnd)
 	if int64(begin) != own.NotBefore.Unix() || int64(end) != own.NotAfter.Unix() {

@@ -197,6 +197,13 @@ func (r *running) waitFor(t *testing.T, kind Kind, n int) {
 	})
 }
 
+// report offers a report, and waits until n writes have ended as a kind.
+func (r *running) report(t *testing.T, keyID string, kind Kind, n int) {
+	t.Helper()
+	r.offer(keyID)
+	r.waitFor(t, kind, n)
+}
+
 // awaitError waits until the last write has failed, and returns why.
 func (r *running) awaitError(t *testing.T) string {
 	t.Helper()
@@ -281,8 +288,7 @@ func TestNothingIsWrittenToAnAtomicListAfterTheFirstWrite(t *testing.T) {
 	p.offer("2")
 	s.next(t)
 	p.waitFor(t, AtomicList, 2)
-	p.offer("3")
-	p.waitFor(t, AtomicList, 3)
+	p.report(t, "3", AtomicList, 3)
 	if text := p.LastError(); len(s.requests) != 0 || !strings.Contains(text, "x-kubernetes-list-type: map") {
 		t.Errorf("%d further writes; %q", len(s.requests), text)
 	}

@@ -125,8 +125,7 @@ func TestFailureThatEveryServerWouldReturnEndsTheWrite(t *testing.T) {
 			a, b, c, dir := three(t)
 			a.answers(answer)
 			p := runAs(t, dir, through(waitLimit, a, b, c))
-			p.offer("1")
-			p.waitFor(t, kind, 2)
+			p.report(t, "1", kind, 2)
 			if n := len(b.requests) + len(c.requests); n != 0 {
 				t.Errorf("%d requests to other servers", n)
 			}
@@ -144,8 +143,7 @@ func TestWhenAllServersFailTheErrorNamesEachAndTheKindIsTheLasts(t *testing.T) {
 	c.answers(fails(503))
 	const timeout = 3 * time.Second
 	p := runAs(t, dir, through(timeout, a, b, c))
-	p.offer("1")
-	p.waitFor(t, ServerError, 1)
+	p.report(t, "1", ServerError, 1)
 	text := p.awaitError(t)
 	for _, want := range []string{fmt.Sprintf("%s: no answer within %s: ", a.URL, timeout/3), b.URL + ": dial tcp ", "connection refused", c.URL + ": 503 Service Unavailable: on purpose"} {
 		if !strings.Contains(text, want) {
@@ -201,7 +199,6 @@ func TestTLSServerNameIsTheServersAndNotTheKubeconfigs(t *testing.T) {
 	replaceIn(t, dir+"/kubeconfig", "certificate-authority:", "tls-server-name: wrong.invalid, certificate-authority:")
 	for name, want := range map[string]Kind{"": Success, "example.com": Success, "other.example.org": TLSFailed} {
 		p := runAs(t, dir, func(c *Config) { c.Servers = []v1alpha1.Server{{URL: a.URL, TLSServerName: name}} })
-		p.offer("1")
-		p.waitFor(t, want, 1)
+		p.report(t, "1", want, 1)
 	}
 }

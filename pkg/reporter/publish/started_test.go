@@ -22,8 +22,7 @@ func TestWithoutANodeNameNothingIsSentAndThatIsShown(t *testing.T) {
 	lines := logLines(t)
 	s := newServer(t)
 	p := runAs(t, credentialFiles(t, s), func(c *Config) { c.Node = "" })
-	p.offer("1")
-	p.waitFor(t, NoNodeName, 2)
+	p.report(t, "1", NoNodeName, 2)
 	const want = "KMS_HEALTH_NODE"
 	text, logged := p.awaitError(t), strings.Join(lines(), "\n")
 	if !strings.Contains(text, want) || strings.Count(logged, want) != 1 || len(s.requests) != 0 {
@@ -38,8 +37,7 @@ func TestEachWriteIsLoggedAtLevelTwo(t *testing.T) {
 			must(t, new(klog.Level).Set(level))
 			_, p := reportTo(t, nil, waitLimit)
 			p.waitFor(t, Success, 1)
-			p.offer("1")
-			p.waitFor(t, Success, 2)
+			p.report(t, "1", Success, 2)
 			await(t, "the lines", func() bool { return strings.Count(strings.Join(lines(), "\n"), `"Write ended"`) == want })
 		})
 	}

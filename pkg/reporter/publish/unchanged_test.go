@@ -93,8 +93,7 @@ func TestFailedWriteIsTriedAgainAlsoIfTheReportDidNotChange(t *testing.T) {
 	s.answers(nil)
 	p.waitFor(t, Success, 2)
 	p.taken(t) // withdraws the report
-	p.offer("1")
-	p.waitFor(t, Success, 3)
+	p.report(t, "1", Success, 3)
 }
 
 // A frozen API server may still execute a request that it did not answer. Then an old report would replace a later one.
