@@ -1,6 +1,7 @@
 package reporter
 
 import (
+	"context"
 	"fmt"
 	"net/http"
 	"strings"
@@ -23,7 +24,7 @@ func (r *Reporter) handler() http.Handler {
 		{"kms-providers", r.pluginChecks, http.StatusInternalServerError},
 	} {
 		mux.HandleFunc("GET /"+e.name, func(w http.ResponseWriter, request *http.Request) {
-			serve.Write(w, request, e.name, r.ask(e.checks), e.failed)
+			serve.Write(w, request, e.name, r.ask(request.Context(), e.checks), e.failed)
 		})
 	}
 	mux.HandleFunc("GET /metrics", func(w http.ResponseWriter, _ *http.Request) {
@@ -34,14 +35,14 @@ func (r *Reporter) handler() http.Handler {
 }
 
 // ask calls checks in the goroutine of Run, which owns the state. Any other goroutine may call ask.
-func (r *Reporter) ask(checks func() []serve.Check) (answer []serve.Check) {
-	done := make(chan struct{})
+func (r *Reporter) ask(ctx context.Context, checks func() []serve.Check) []serve.Check {
+	answers := make(chan []serve.Check, 1)
+	r.do(ctx, func() { answers <- checks() })
 	select {
-	case r.events <- func() { answer = checks(); close(done) }:
-		<-done
+	case answer := <-answers:
 		return answer
-	case <-r.ended:
-		return []serve.Check{{Name: "config", Why: "the reporter is ending"}}
+	case <-ctx.Done(): // the connection is closed
+		return nil
 	}
 }
 

@@ -97,7 +97,7 @@ func TestAnswersHaveKubeAPIServersForm(t *testing.T) {
 				tt.state.plugins[0].entry.LastChecked = time.Now().Add(-tt.after)
 			}
 			r := tt.state
-			r.metrics, r.events, r.ended = metrics.New(nil), make(chan func()), make(chan struct{})
+			r.metrics, r.events = metrics.New(nil), make(chan func())
 			go func() {
 				for event := range r.events {
 					event()

@@ -65,7 +65,6 @@ type Reporter struct {
 
 	state  *state           // as last read or saved
 	events chan func()      // functions from other goroutines, which Run calls
-	ended  chan struct{}    // closed when Run calls no more events
 	tick   <-chan time.Time // of the next round; nil: no plugins
 	grace  <-chan time.Time // ends a round's wait for its last answers; nil: no round waits
 }
@@ -76,7 +75,6 @@ func New(options Options) *Reporter {
 		options:     options,
 		metrics:     options.Metrics,
 		events:      make(chan func()),
-		ended:       make(chan struct{}),
 		configError: "not read yet",
 		since:       sync.OnceValue(time.Now),
 		stopServing: func() {},
@@ -116,7 +114,6 @@ func (r *Reporter) Run(ctx context.Context) {
 	for {
 		select {
 		case <-ctx.Done():
-			close(r.ended)
 			r.finish()
 			return
 		case <-r.tick:

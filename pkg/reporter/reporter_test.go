@@ -88,7 +88,7 @@ func (h *fixture) endpoint(keyID string) string {
 
 // configProblem returns what /healthz reports about the file.
 func (h *fixture) configProblem() string {
-	return h.reporter.ask(h.reporter.healthChecks)[1].Why
+	return h.reporter.ask(h.t.Context(), h.reporter.healthChecks)[1].Why
 }
 
 // write writes a configuration file with plugins given as keyID:role.
