@@ -88,7 +88,7 @@ func Once(ctx context.Context, path string, stdin io.Reader, stdout, stderr io.W
 
 // once probes all plugins at the same time, and returns their entries in the order of a report. A plugin with nothing
 // to observe, or that the reporter could not probe, has no entry. While round trips are on, a plugin is healthy only
-// after a successful one. once takes at most 24 times the longest timeout, or a second if that is longer.
+// after a successful one. If this process runs, once takes at most 24 times the longest timeout, or a second.
 func once(ctx context.Context, config *v1alpha1.ReporterConfiguration) (entries []contract.Entry, unobserved []string) {
 	var plugins []*plugin
 	var probes sync.WaitGroup
@@ -115,7 +115,7 @@ func once(ctx context.Context, config *v1alpha1.ReporterConfiguration) (entries 
 
 // once probes a plugin and makes a round trip, until there is an entry: round trips that cannot be made are an error.
 func (p *plugin) once(ctx context.Context, c v1alpha1.Probe) {
-	for !p.observed {
+	for !p.judged() {
 		p.last = p.conn.Probe(ctx, p.settings)
 		if p.last.NotProbed != "" {
 			return
@@ -124,15 +124,8 @@ func (p *plugin) once(ctx context.Context, c v1alpha1.Probe) {
 		if p.last.Answered && c.Checks.RoundTrip.Interval.Duration != 0 {
 			p.trips.begin(time.Now(), p.last)
 			trip := p.conn.RoundTrip(ctx, p.settings, p.last.KEKID, nil)
-			if trip.Stalled {
-				p.last = probe.Result{NotProbed: "the reporter itself did not run for a time, so the round trip has no result"}
-				return
-			}
 			p.trips.end(time.Now(), c.Interval.Duration, trip)
 		}
 		p.judge(time.Now(), c)
-		if p.last.Gone {
-			return
-		}
 	}
 }

@@ -238,9 +238,8 @@ func (s *samples) verdict(now time.Time) probe.Trip {
 	case reason == contract.ReportedUnhealthy: // no other cause, since new data can be decrypted
 		reason = contract.RoundTripMismatch
 	}
-	return probe.Trip{Made: true, Status: contract.Unhealthy, Reason: reason, Detail: contract.CleanDetail(fmt.Sprintf(
-		"what was encrypted at %s under %s %s: %s; tried %d times, again at %s",
-		k.At.UTC().Format(time.RFC3339), under, what, detail, k.Failed, k.Next.UTC().Format(time.RFC3339)))}
+	return fault(contract.Unhealthy, reason, "what was encrypted at %s under %s %s: %s; tried %d times, again at %s",
+		k.At.UTC().Format(time.RFC3339), under, what, detail, k.Failed, k.Next.UTC().Format(time.RFC3339))
 }
 
 // lost returns the former keys whose samples no longer decrypt, unless that makes the plugin unhealthy.

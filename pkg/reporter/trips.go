@@ -156,11 +156,8 @@ func (t *trips) verdict(now time.Time, r probe.Result) probe.Trip {
 		return v
 	}
 	if t.notMade >= notMadeBound {
-		return probe.Trip{
-			Made: true, Status: contract.Error, Reason: contract.Unavailable,
-			Detail: contract.CleanDetail(fmt.Sprintf("the connection broke during each of the last %d round trips, "+
-				"so the plugin may end at this call: %s", t.notMade, t.why)),
-		}
+		return fault(contract.Error, contract.Unavailable, "the connection broke during each of the last %d round trips, "+
+			"so the plugin may end at this call: %s", t.notMade, t.why)
 	}
 	if !t.seen(r) {
 		return probe.Trip{}
@@ -169,6 +166,10 @@ func (t *trips) verdict(now time.Time, r probe.Result) probe.Trip {
 		return v
 	}
 	return t.last
+}
+
+func fault(status contract.Status, reason contract.Reason, format string, of ...any) probe.Trip {
+	return probe.Trip{Made: true, Status: status, Reason: reason, Detail: contract.CleanDetail(fmt.Sprintf(format, of...))}
 }
 
 // keyIDs are the key_ids that a plugin has named, in order.
@@ -204,8 +205,7 @@ func (k *keyIDs) verdict() probe.Trip {
 	if !k.alternates {
 		return probe.Trip{}
 	}
-	return probe.Trip{Made: true, Status: contract.Unhealthy, Reason: contract.ProtocolViolation,
-		Detail: contract.CleanDetail(fmt.Sprintf(
-			"key_id changed twice within an interval, between %q and %q: a rotation changes it once",
-			contract.Cut(k.before, 128), contract.Cut(k.last, 128)))}
+	return fault(contract.Unhealthy, contract.ProtocolViolation,
+		"key_id changed twice within an interval, between %q and %q: a rotation changes it once",
+		contract.Cut(k.before, 128), contract.Cut(k.last, 128))
 }
