@@ -26,8 +26,7 @@ import (
 	"github.com/kms-health/kms-health/pkg/serving"
 )
 
-// shutdown bounds the wait for running operations when the reporter ends.
-const shutdown = 1500 * time.Millisecond
+const shutdown = 1500 * time.Millisecond // the longest wait for running operations at the end
 
 // Options are set by flags and the environment; all other settings are in the file.
 type Options struct {

@@ -164,8 +164,7 @@ type logged struct {
 	text  time.Time // when it was logged, if only texts had changed; else zero
 }
 
-// textGap is the shortest time between two log lines that differ only in texts of the plugin.
-const textGap = time.Minute
+const textGap = time.Minute // the shortest time between two log lines that differ only in texts of the plugin
 
 // change logs the first verdict on a plugin and each other one, but a change of texts alone at most each textGap.
 func (l *logged) change(p *plugin) {

@@ -31,9 +31,8 @@ type samples struct {
 	Kept    []*kept `json:"kept"`    // at most one of the current key and mostFormer others
 
 	// Absent: no reporter ran for more than absentFor, so the next change of the key is no fault.
-	Absent bool `json:"absent,omitempty"`
-	// Answered is the last request that was fulfilled. The configuration may still have it after a restart.
-	Answered string `json:"answered,omitempty"`
+	Absent   bool   `json:"absent,omitempty"`
+	Answered string `json:"answered,omitempty"` // the last fulfilled request; after a restart the file may still have it
 
 	turn    int  // counts round trips; the current key's turn is each second one
 	recheck bool // the plugin was in error: the first sample of its key is next
@@ -42,9 +41,8 @@ type samples struct {
 // kept is a sample, and the results of decrypting it.
 type kept struct {
 	probe.Sample
-	Named time.Time `json:"named"` // when its key was last named
-	// Owed: the key was replaced, and the sample was not decrypted since.
-	Owed   bool            `json:"owed,omitempty"`
+	Named  time.Time       `json:"named"`            // when its key was last named
+	Owed   bool            `json:"owed,omitempty"`   // the key was replaced, and the sample not decrypted since
 	Tried  time.Time       `json:"tried"`            // when it was last tried
 	Failed int             `json:"failed,omitempty"` // tries in a row
 	Ended  bool            `json:"ended,omitempty"`  // the plugin may have ended at the last one

@@ -18,8 +18,7 @@ import (
 	"github.com/kms-health/kms-health/pkg/contract"
 )
 
-// buckets are the upper bounds of all histograms, in seconds.
-var buckets = []float64{.001, .005, .025, .1, .5, 2, 10, math.Inf(1)}
+var buckets = []float64{.001, .005, .025, .1, .5, 2, 10, math.Inf(1)} // the bounds of all histograms, in seconds
 
 // Registry holds the metrics of a table, and may be used concurrently. Values of labels are in the order of the table.
 type Registry struct {

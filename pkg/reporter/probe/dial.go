@@ -11,8 +11,7 @@ import (
 	"time"
 )
 
-// writeTimeout bounds one write to the socket, which blocks only when the plugin has not read for so long.
-const writeTimeout = 5 * time.Second
+const writeTimeout = 5 * time.Second // of one write to the socket, which blocks only while the plugin does not read
 
 // dialer connects to a unix socket. It keeps the error of the last failure, since gRPC
 // wraps the reason in a long text; and the connection, to be able to break it.

@@ -54,7 +54,6 @@ func (p *Plugin) unreachable(failed error) Result {
 // socket is already that of a later process.
 const noSocketFile = "the plugin does not run, or a former process of it removed the socket when it ended"
 
-// leftFile explains a socket without a plugin.
 const leftFile = " (a plugin that was killed leaves its socket's file behind: remove it if the plugin's log has " +
 	"\"address already in use\")"
 

@@ -27,8 +27,7 @@ import (
 )
 
 const (
-	// buffer is the connection's read and write buffer, in bytes: answers are small.
-	buffer = 4 << 10
+	buffer = 4 << 10 // bytes to read and to write; answers are small
 
 	// window is the window of HTTP/2's flow control, in bytes. By default gRPC sends a ping with each
 	// answer to measure the plugin's rate, and may enlarge the window to 16 MiB.
@@ -48,10 +47,8 @@ const (
 
 // Settings are how a plugin is probed. They may change without a new connection.
 type Settings struct {
-	// Timeout bounds each call, as the provider's timeout does in kube-apiserver.
-	Timeout time.Duration
-	// Bound is how long a round trip may take, at least three Timeouts.
-	Bound time.Duration
+	Timeout time.Duration // of each call, as the provider's timeout in kube-apiserver
+	Bound   time.Duration // of a round trip, at least three Timeouts
 }
 
 // Result is the result of one probe.

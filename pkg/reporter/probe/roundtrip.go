@@ -15,8 +15,7 @@ import (
 	"github.com/kms-health/kms-health/pkg/contract"
 )
 
-// sampleSize is the size of a sample, in bytes: that of the seed that kube-apiserver has encrypted.
-const sampleSize = 32
+const sampleSize = 32 // bytes, as of the seed that kube-apiserver has encrypted
 
 // kube-apiserver's limits for the answer to such an Encrypt, in bytes
 // (k8s.io/apiserver/pkg/storage/value/encrypt/envelope/kmsv2).

@@ -124,8 +124,7 @@ func answerFailure(code int, header http.Header, body []byte) *failure {
 	return f
 }
 
-// maxRetryAfter bounds how long a response may delay writes: a condition becomes stale after a few intervals.
-const maxRetryAfter = time.Minute
+const maxRetryAfter = time.Minute // a condition becomes stale after a few intervals
 
 // retryAfter reads the header in seconds, the form that API servers use.
 func retryAfter(value string) time.Duration {

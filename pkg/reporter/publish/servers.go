@@ -7,8 +7,7 @@ import (
 	"time"
 )
 
-// restWrites is for how many writes a server that failed is tried last.
-const restWrites = 4
+const restWrites = 4 // for so many writes a server that failed is tried last
 
 // serverOrder is the order in which writes try the servers, by their index: as configured, but with
 // those that failed lately at the end. restWrites writes after the last failure it is as configured again.

@@ -20,8 +20,7 @@ import (
 	"github.com/kms-health/kms-health/pkg/serving"
 )
 
-// retry is the wait before an address is opened again, after listen or accept failed.
-const retry = 5 * time.Second
+const retry = 5 * time.Second // the wait before an address is opened again
 
 // Server serves a handler by one configuration at a time.
 type Server struct {
