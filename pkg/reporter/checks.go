@@ -14,19 +14,14 @@ import (
 // handler serves checks of the reporter's state, and its metrics.
 func (r *Reporter) handler() http.Handler {
 	mux := http.NewServeMux()
-	for _, e := range []struct {
-		name   string
-		checks func() []serve.Check
-		failed int
-	}{
-		{"healthz", r.healthChecks, http.StatusOK},
-		{"readyz", r.readyChecks, http.StatusServiceUnavailable},
-		{"kms-providers", r.pluginChecks, http.StatusInternalServerError},
-	} {
-		mux.HandleFunc("GET /"+e.name, func(w http.ResponseWriter, request *http.Request) {
-			serve.Write(w, request, e.name, r.ask(request.Context(), e.checks), e.failed)
+	answer := func(name string, failed int, checks func() []serve.Check) {
+		mux.HandleFunc("GET /"+name, func(w http.ResponseWriter, request *http.Request) {
+			serve.Write(w, request, name, r.ask(request.Context(), checks), failed)
 		})
 	}
+	answer("healthz", http.StatusOK, r.healthChecks)
+	answer("readyz", http.StatusServiceUnavailable, r.readyChecks)
+	answer("kms-providers", http.StatusInternalServerError, r.pluginChecks)
 	mux.HandleFunc("GET /metrics", func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "text/plain; version=0.0.4; charset=utf-8")
 		_, _ = w.Write(r.metrics.Text()) // fails only if the client went away

@@ -78,7 +78,7 @@ func answers(failing *publish.Publisher) []answer {
 	}
 }
 
-func unprobed(keyID string) *plugin { return &plugin{wanted: wanted{identity: identity{keyID: keyID}}} }
+func unprobed(keyID string) *plugin { return &plugin{wanted: wanted{keyID: keyID}} }
 
 func TestAnswersHaveKubeAPIServersForm(t *testing.T) {
 	failing := publish.New(publish.Config{}, metrics.New(contract.ReporterMetrics)) // fails without a node name

@@ -75,7 +75,7 @@ func (r *Reporter) apply(ctx context.Context, config *v1alpha1.ReporterConfigura
 	r.config = config
 	plugins, changed, leftOver := arrange(r.plugins, want(config), func(w wanted) *plugin {
 		p := &plugin{wanted: w, conn: probe.NewPlugin(w.address), probes: make(chan probe.Settings, 1)}
-		p.trips.samples = r.state.Plugins[w.identity.String()]
+		p.trips.samples = r.state.Plugins[w.id()]
 		p.ctx, p.cancel = context.WithCancel(ctx)
 		r.running.Go(func() { r.prober(p) })
 		return p

@@ -11,15 +11,13 @@ import (
 	"github.com/kms-health/kms-health/pkg/reporter/probe"
 )
 
-// wanted is a plugin as configured. One with the same identity in the next configuration keeps its history.
+// wanted is a plugin as configured. One with the same id in the next configuration keeps its history.
 type wanted struct {
-	identity
-	settings probe.Settings
+	keyID, address string
+	settings       probe.Settings
 }
 
-type identity struct{ keyID, address string }
-
-func (i identity) String() string { return i.keyID + " " + i.address }
+func (w wanted) id() string { return w.keyID + " " + w.address }
 
 type plugin struct {
 	wanted
@@ -50,7 +48,7 @@ func want(c *v1alpha1.ReporterConfiguration) []wanted {
 		if err != nil {
 			panic("a valid configuration has valid endpoints: " + err.Error())
 		}
-		list = append(list, wanted{identity{p.KeyID, address}, probe.Settings{Timeout: p.Timeout.Duration,
+		list = append(list, wanted{p.KeyID, address, probe.Settings{Timeout: p.Timeout.Duration,
 			Bound: tripIntervals * c.Probe.Interval.Duration}})
 	}
 	return list
@@ -60,7 +58,7 @@ func want(c *v1alpha1.ReporterConfiguration) []wanted {
 // changed are the new ones and those with other settings; leftOver are the existing ones that are no longer configured.
 func arrange(have []*plugin, list []wanted, make func(wanted) *plugin) (plugins, changed, leftOver []*plugin) {
 	for _, w := range list {
-		i := slices.IndexFunc(have, func(p *plugin) bool { return p.identity == w.identity })
+		i := slices.IndexFunc(have, func(p *plugin) bool { return p.id() == w.id() })
 		if i < 0 {
 			have = append(have, make(w))
 			i = len(have) - 1

@@ -117,7 +117,7 @@ func TestEntryIsMadeByAVerdict(t *testing.T) {
 			if c.Checks.RoundTrip.Interval.Duration = 0; tt.trips == on {
 				c.Checks.RoundTrip.Interval.Duration = time.Minute
 			}
-			p := &plugin{wanted: wanted{identity: identity{keyID: "1", address: "/run/kms.sock"}}}
+			p := &plugin{wanted: wanted{keyID: "1", address: "/run/kms.sock"}}
 			for _, s := range tt.steps {
 				p.last = s.result
 				p.trips.busy = false

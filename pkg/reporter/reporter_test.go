@@ -309,7 +309,7 @@ func TestReporterWithoutResourcesKeepsTheLastResult(t *testing.T) {
 	r := newFixture(t).reporter
 	r.config = decode(t, writeOne)
 	r.config.Probe.Checks.RoundTrip.Interval = v1alpha1.Duration{} // Status alone is enough
-	one := &plugin{wanted: wanted{identity: identity{keyID: "1"}}}
+	one := &plugin{wanted: wanted{keyID: "1"}}
 	r.plugins = []*plugin{one}
 	last := probe.Result{Status: contract.Healthy, KEKID: "k", At: time.Now().Add(-time.Minute).Round(0)}
 	lacking := probe.Result{NotProbed: "too many open files", At: time.Now()}

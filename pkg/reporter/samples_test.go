@@ -33,7 +33,7 @@ type simulation struct {
 
 func newSimulation(t *testing.T) *simulation {
 	return &simulation{T: t, now: noon, probes: v1alpha1.DefaultProbe(), keyID: "k0", reason: contract.RoundTripMismatch, lost: map[string]bool{}, calls: map[string]int{},
-		plugin: &plugin{wanted: wanted{identity: identity{keyID: "1", address: "/run/kms.sock"}}}}
+		plugin: &plugin{wanted: wanted{keyID: "1", address: "/run/kms.sock"}}}
 }
 
 // do simulates steps: a duration passes, or what the switch has.
@@ -239,7 +239,7 @@ func (s *simulation) restart(away time.Duration) *simulation {
 	must(s.T, writeState(file, <-r.samples.latest))
 	next := newSimulation(s.T)
 	next.now, next.keyID, next.lost = s.now.Add(away), s.keyID, s.lost
-	next.plugin.trips.samples = loadState(file, next.now).Plugins[next.plugin.identity.String()]
+	next.plugin.trips.samples = loadState(file, next.now).Plugins[next.plugin.id()]
 	next.plugin.trips.request = s.plugin.trips.request // the request is still in the configuration file
 	return next
 }

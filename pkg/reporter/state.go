@@ -26,7 +26,7 @@ const (
 // state is the content of the file, which outlives the process. Newer samples are in the plugins.
 type state struct {
 	Saved   time.Time          `json:"saved"`
-	Plugins map[string]samples `json:"plugins"` // by identity
+	Plugins map[string]samples `json:"plugins"` // by id
 }
 
 // loadState reads the file. If it cannot, the state is empty: samples only help to find more problems.
@@ -58,7 +58,7 @@ func (r *Reporter) save(now time.Time, changed bool) {
 	}
 	r.state = &state{Saved: now, Plugins: map[string]samples{}}
 	for _, p := range r.plugins {
-		r.state.Plugins[p.identity.String()] = p.trips.samples
+		r.state.Plugins[p.id()] = p.trips.samples
 	}
 	data, err := json.Marshal(r.state)
 	if err != nil {
