@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"crypto/tls"
-	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -71,10 +70,7 @@ func (e *endpoint) apply(ctx context.Context, payload []byte, timeout time.Durat
 	case err == nil:
 		return failed
 	case ctx.Err() != nil: // ctx ended the request, whatever the error is
-		if !errors.Is(err, ctx.Err()) {
-			err = fmt.Errorf("%w: %w", ctx.Err(), err)
-		}
-		err = fmt.Errorf("no answer within %s: %w", timeout.Round(time.Millisecond), err)
+		return &failure{kind: TimedOut, err: fmt.Errorf("no answer within %s: %w", timeout.Round(time.Millisecond), err)}
 	}
 	return transportFailure(err)
 }

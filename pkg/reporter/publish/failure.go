@@ -97,10 +97,7 @@ func answerFailure(code int, header http.Header, body []byte) *failure {
 		status.Message = string(body)
 	}
 	isStatus := status.Kind == "Status"
-	f := &failure{
-		kind: Unexpected,
-		err:  fmt.Errorf("%d %s: %s", code, http.StatusText(code), status.Message),
-	}
+	f := &failure{kind: Unexpected, err: fmt.Errorf("%d %s: %s", code, http.StatusText(code), status.Message)}
 	switch {
 	case code == http.StatusUnauthorized:
 		f.kind = Unauthorized

@@ -135,22 +135,18 @@ func sameButTimes(a, b contract.Entry) bool {
 
 // write makes one attempt to write an offer, and counts and logs it, unless ctx ends.
 func (p *Publisher) write(ctx context.Context, entries []contract.Entry) *failure {
-	began, text := time.Now(), ""
+	began, kind, text := time.Now(), Success, ""
 	failed := p.attempt(ctx, entries)
-	if failed == nil {
-		p.written, p.writtenAt = entries, began
-	} else {
-		p.written, text = nil, failed.Error()
+	p.written, p.writtenAt = entries, began
+	if failed != nil {
+		p.written, kind, text = nil, failed.kind, failed.Error()
 	}
 	p.lastError.Store(&text)
 	if ctx.Err() != nil || len(entries) == 0 {
 		return failed
 	}
-	kind := Success
 	if failed == nil {
 		p.metrics.SetTime(contract.MetricLastWrite, time.Now())
-	} else {
-		kind = failed.kind
 	}
 	p.metrics.Add(contract.MetricWrites, 1, string(kind))
 	if log := klog.V(2); log.Enabled() {
