@@ -52,25 +52,19 @@ func (d *dialer) dial(ctx context.Context, _ string) (net.Conn, error) {
 // file, and one that ends removes it. A server that only closes connections keeps it. An abstract socket has no
 // file, so its replacement is not noticed.
 type sockets struct {
-	replaced atomic.Bool // since the last probe
-
-	looking chan path // has the result of a look that has not ended; used by look only
-
-	mu   sync.Mutex
-	last syscall.Stat_t
+	replaced atomic.Bool                    // since the last probe
+	last     atomic.Pointer[syscall.Stat_t] // of the socket that was connected to; nil before that
+	looking  chan path                      // has the result of a look that has not ended; used by look only
 }
 
 func (s *sockets) connected(address string) {
-	var now syscall.Stat_t
-	if syscall.Stat(address, &now) != nil {
+	now := &syscall.Stat_t{}
+	if syscall.Stat(address, now) != nil {
 		return
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.last.Ino != 0 && !equal(&s.last, &now) {
+	if last := s.last.Swap(now); last != nil && !equal(last, now) {
 		s.replaced.Store(true)
 	}
-	s.last = now
 }
 
 func equal(a, b *syscall.Stat_t) bool { return a.Dev == b.Dev && a.Ino == b.Ino && a.Ctim == b.Ctim }
@@ -87,10 +81,8 @@ const (
 // look returns where the path leads. A file system that does not answer within the timeout blocks one thread, however
 // often it is asked. look may not be called concurrently with itself.
 func (s *sockets) look(address string, timeout time.Duration) path {
-	s.mu.Lock()
-	last := s.last
-	s.mu.Unlock()
-	if last.Ino == 0 {
+	last := s.last.Load()
+	if last == nil {
 		return same
 	}
 	if s.looking == nil {
@@ -99,7 +91,7 @@ func (s *sockets) look(address string, timeout time.Duration) path {
 		go func() {
 			var now syscall.Stat_t
 			found := same
-			if syscall.Stat(address, &now) != nil || !equal(&last, &now) {
+			if syscall.Stat(address, &now) != nil || !equal(last, &now) {
 				found = moved
 			}
 			looking <- found
@@ -119,8 +111,7 @@ type connection struct {
 	failed    error // of the last attempt: the kernel's bare error if connect(2) failed; nil if it succeeded
 	connected bool  // the kernel has made it: the plugin listens, although it may not have answered yet
 	stalled   bool  // it broke because the plugin did not read
-	// dialling: the kernel is still connecting. That takes no time, unless the file system hangs.
-	dialling bool
+	dialling  bool  // the kernel is still connecting, which takes no time, unless the file system hangs
 }
 
 func (d *dialer) state() connection {
@@ -154,9 +145,7 @@ type boundedConn struct {
 }
 
 func (c *boundedConn) Write(b []byte) (int, error) {
-	if err := c.SetWriteDeadline(time.Now().Add(writeTimeout)); err != nil {
-		return 0, err
-	}
+	_ = c.SetWriteDeadline(time.Now().Add(writeTimeout)) // fails only if the connection is closed
 	n, err := c.Conn.Write(b)
 	if err != nil {
 		c.stalled.Store(errors.Is(err, os.ErrDeadlineExceeded))
