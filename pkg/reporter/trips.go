@@ -152,8 +152,10 @@ func (t *trips) pending() bool {
 
 // verdict is what the round trips show about a plugin with this probe result. Made is false if they show nothing yet.
 func (t *trips) verdict(now time.Time, r probe.Result) probe.Trip {
-	if v := t.keys.verdict(); v.Made {
-		return v
+	if t.keys.alternates {
+		return fault(contract.Unhealthy, contract.ProtocolViolation,
+			"key_id changed twice within an interval, between %q and %q: a rotation changes it once",
+			contract.Cut(t.keys.before, 128), contract.Cut(t.keys.last, 128))
 	}
 	if t.notMade >= notMadeBound {
 		return fault(contract.Error, contract.Unavailable, "the connection broke during each of the last %d round trips, "+
@@ -191,21 +193,9 @@ func (k *keyIDs) see(now time.Time, interval time.Duration, keyID string) {
 	case k.last == "":
 		k.last = keyID
 	case keyID == k.last:
-		if !soon(now.Sub(k.changed)) {
-			k.alternates = false
-		}
+		k.alternates = k.alternates && soon(now.Sub(k.changed))
 	default:
-		k.alternates = !k.changed.IsZero() && soon(now.Sub(k.changed))
+		k.alternates = soon(now.Sub(k.changed)) // not after the first one, whose time is zero
 		k.before, k.last, k.changed = k.last, keyID, now
 	}
-}
-
-// verdict is unhealthy if the key_id alternates. Made is false if it does not.
-func (k *keyIDs) verdict() probe.Trip {
-	if !k.alternates {
-		return probe.Trip{}
-	}
-	return fault(contract.Unhealthy, contract.ProtocolViolation,
-		"key_id changed twice within an interval, between %q and %q: a rotation changes it once",
-		contract.Cut(k.before, 128), contract.Cut(k.last, 128))
 }

@@ -296,7 +296,8 @@ func TestAKeyIDThatAlternates(t *testing.T) {
 			if name == "nothing named, and two of them" { // the second key_id is seen within a round trip
 				keys.see(noon.Add(2*tt.interval), tt.interval, "k")
 			}
-			if v := keys.verdict(); v.Made != tt.want || tt.want && v.Reason != contract.ProtocolViolation {
+			history := trips{keys: keys}
+			if v := history.verdict(noon, probe.Result{}); v.Made != tt.want || tt.want && v.Reason != contract.ProtocolViolation {
 				t.Errorf("%+v", v)
 			}
 		})
