@@ -206,13 +206,12 @@ func since(age int, n Node) Node {
 func renewed(age int, n Node) Node {
 	n.PodSeen = ago(age)
 	n.QuietUntil = n.PodSeen.Add(QuietPeriod)
-	n.SocketUntil = n.QuietUntil
 	return n
 }
 
 // replacing makes a node's API server one that is being replaced, and excused for some more seconds.
 func replacing(within int, n Node) Node {
-	n.QuietUntil, n.SocketUntil = in(within), in(within)
+	n.QuietUntil = in(within)
 	return n
 }
 

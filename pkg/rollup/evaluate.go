@@ -175,7 +175,7 @@ func (n *Node) severalPods() Finding {
 func (e *evaluation) excuse(n *Node, row *Row) string {
 	until := row.FreshUntil()
 	switch {
-	case !n.Ready && e.before(n.DownUntil):
+	case e.before(n.DownUntil):
 		return "the Node is not Ready"
 	case row.State == Missing:
 		// A start of the API server excuses nothing here. The time when the report is due includes it, and
@@ -205,8 +205,7 @@ func (e *evaluation) onPlugin(n *Node, row *Row) (f Finding) {
 		f.Reason, f.Text = contract.PluginUnhealthy, "unhealthy"
 	}
 	if row.Reason == contract.SocketMissing {
-		down := !n.Ready && e.before(n.DownUntil)
-		f.Excused = down || e.before(n.SocketUntil)
+		f.Excused = e.before(n.DownUntil) || e.before(n.QuietUntil)
 		if (last || row.Standing) && !n.Ready && !f.Excused { // it ended with its node
 			return Finding{}
 		}
@@ -349,10 +348,8 @@ func (e *evaluation) deliveryFindings() (found []Finding, mode string) {
 	}
 	if contract.RollupReasonOf(f.Reason).UnderWay {
 		exceeded, due := was.Reason == contract.ProgressDeadlineExceeded, e.Delivery.Since.Add(FirstReport)
-		for i := range e.Nodes { // on one that is not Ready no kubelet starts or ends a pod
-			if until := e.Nodes[i].excusedUntil(); until.After(due) && !exceeded {
-				due = until
-			}
+		for i := 0; i < len(e.Nodes) && !exceeded; i++ { // on one that is not Ready no kubelet starts or ends a pod
+			due = latest(due, e.Nodes[i].QuietUntil, e.Nodes[i].DownUntil)
 		}
 		if exceeded && e.Now.Before(e.Began.Add(FirstReport)) || !e.before(due) {
 			f.Reason = contract.ProgressDeadlineExceeded

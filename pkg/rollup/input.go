@@ -75,9 +75,11 @@ type Delivery struct {
 
 // Node is one with an API server.
 type Node struct {
-	Name      string
-	Ready     bool
-	DownUntil time.Time // while the Node is not Ready, missing and stale reports are excused until then
+	Name  string
+	Ready bool
+	// Missing and stale reports, and missing sockets, are excused until then: DownUntil because the Node is not Ready,
+	// QuietUntil because its API server is being replaced. The plugin may stop before it, or start after it.
+	DownUntil, QuietUntil time.Time
 	// PodSeen is when its API server's pod was first seen: entries that do not name their reporter, and have not
 	// changed since, are about another pod. Zero: it was there before the process.
 	PodSeen time.Time
@@ -85,11 +87,7 @@ type Node struct {
 	Writers []string
 	// Due is when the first report on each plugin is due, by keyID; under an empty one while Keys are not known.
 	Due        map[string]time.Time
-	Unattended bool      // the pod has no reporter and gets none, since managementState is Unmanaged
-	QuietUntil time.Time // missing reports are excused, since the API server is being replaced
-	// SocketUntil is until when a missing socket is excused: the plugin may stop before its API server, or start
-	// after it.
-	SocketUntil time.Time
+	Unattended bool // the pod has no reporter and gets none, since managementState is Unmanaged
 	// Keys are the keyIDs of its plugins: empty if the API server on it does not use
 	// KMS; nil while they are not known. Sockets has where each one listens.
 	Keys    []string
@@ -117,14 +115,6 @@ func (n *Node) lacks(key string) bool { return n.Keys != nil && !slices.Contains
 
 // Expected reports whether the node should report.
 func (n *Node) Expected() bool { return n.Keys == nil || len(n.Keys) > 0 }
-
-// excusedUntil is until when it is no fault that nothing is delivered to the node.
-func (n *Node) excusedUntil() time.Time {
-	if !n.Ready && n.DownUntil.After(n.QuietUntil) {
-		return n.DownUntil
-	}
-	return n.QuietUntil
-}
 
 // counts reports whether an entry of a report is about the node's API server pod and its plugin's socket. It is true
 // for a nil node.
@@ -166,9 +156,7 @@ func (r *Report) StaleFrom() (at time.Time) {
 		return r.Changed.Add(contract.Entry{}.Validity())
 	}
 	for i := range r.Entries {
-		if until := r.Entries[i].FreshUntil(); until.After(at) {
-			at = until
-		}
+		at = latest(at, r.Entries[i].FreshUntil())
 	}
 	return at
 }
@@ -177,12 +165,12 @@ func (r *Report) StaleFrom() (at time.Time) {
 func (r *Report) LastChange() time.Time {
 	last := r.Changed
 	for i := range r.Entries {
-		if at := r.Entries[i].Changed; at.After(last) {
-			last = at
-		}
+		last = latest(last, r.Entries[i].Changed)
 	}
 	return last
 }
+
+func latest(all ...time.Time) time.Time { return slices.MaxFunc(all, time.Time.Compare) }
 
 // Entry is an entry with what the process saw of it.
 type Entry struct {

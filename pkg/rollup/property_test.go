@@ -96,12 +96,12 @@ func (d dice) node(name string) Node {
 	if d.chance(50) {
 		n = withLook(n)
 	}
-	n.Ready = d.chance(80)
-	n.DownUntil = in(pick(d, -1, 0, 1, 900))
+	if n.Ready = d.chance(80); !n.Ready {
+		n.DownUntil = in(pick(d, -1, 0, 1, 900))
+	}
 	n.PodSeen = ago(pick(d, 1, 5, 60, 179, 180, 3600))
 	if d.chance(50) {
 		n.QuietUntil = n.PodSeen.Add(QuietPeriod)
-		n.SocketUntil = n.QuietUntil
 	}
 	if d.chance(10) {
 		n = shared(n, pick(d, -1, 1))

@@ -213,7 +213,7 @@ func (l *look) expect(n *rollup.Node) {
 	}
 }
 
-// excuse sets until when a silence of the node, and a missing socket, are excused.
+// excuse sets until when a silence of the node, or a missing socket, is excused.
 func (l *look) excuse(n *rollup.Node, b *beside) {
 	l.starts, l.restart, l.row = b.starts(), l.was.restart, l.was.row
 	begins := b.stopped() && l.degraded.Status != operatorstatus.True // the first look may be during a restart
@@ -233,7 +233,6 @@ func (l *look) excuse(n *rollup.Node, b *beside) {
 		l.replacing = l.since(l.was.replacing, l.degraded.Status == operatorstatus.True, replacePeriod)
 		n.QuietUntil = latest(n.QuietUntil, l.replacing.Add(replacePeriod))
 	}
-	n.SocketUntil = n.QuietUntil
 	if !n.Ready {
 		l.down = l.since(l.was.down, l.degraded.Status == operatorstatus.Unknown, downPeriod)
 		n.DownUntil = l.down.Add(downPeriod)

@@ -186,8 +186,8 @@ func TestStartsThatWereSeenExcuseSilence(t *testing.T) {
 				if step.until < 0 {
 					want = time.Time{}
 				}
-				if n := l.at(step.at, step.pod); !n.QuietUntil.Equal(want) || !n.SocketUntil.Equal(want) {
-					t.Errorf("step %d: until %s and %s, want %s", i, n.QuietUntil, n.SocketUntil, want)
+				if n := l.at(step.at, step.pod); !n.QuietUntil.Equal(want) {
+					t.Errorf("step %d: until %s, want %s", i, n.QuietUntil, want)
 				}
 			}
 		})
@@ -251,8 +251,8 @@ func TestExcuseThatEndedBeforeThisProcessStaysEnded(t *testing.T) {
 		l.previous.Status = status
 		l.resource.Nodes = []operatorstatus.NodeStatus{{Name: "a", Replacing: true}}
 		for _, at := range []time.Duration{0, time.Minute} {
-			if n := l.at(at, withUID(serverUID)); !n.SocketUntil.Equal(now.Add(want)) {
-				t.Errorf("%s, after %s: the replacement excuses until %s, want %s", status, at, n.SocketUntil, now.Add(want))
+			if n := l.at(at, withUID(serverUID)); !n.QuietUntil.Equal(now.Add(want)) {
+				t.Errorf("%s, after %s: the replacement excuses until %s, want %s", status, at, n.QuietUntil, now.Add(want))
 			}
 		}
 	}
