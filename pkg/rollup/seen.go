@@ -2,6 +2,7 @@ package rollup
 
 import (
 	"reflect"
+	"slices"
 	"time"
 
 	"github.com/kms-health/kms-health/pkg/contract"
@@ -11,11 +12,15 @@ import (
 // Seen is what a process saw of the reports on one resource, and when. The zero Seen has seen nothing. A report's own
 // times are by its node's clock, which may be wrong: they are not used, except that a new one is a change.
 type Seen struct {
-	places map[place]Entry
-	errors map[place]sight
-	last   map[place][]Report // by places without a keyID: the last report of each reporter, the newest first
+	last map[place]Report // nil: nothing was seen yet
 	// Resumed is what an earlier process saw, by node.
 	Resumed map[string]Silence
+}
+
+// place is where a report is: a new one there replaces the one before.
+type place struct {
+	node string
+	form operatorstatus.Form
 }
 
 // Silence is for how long a report has been seen unchanged, in seconds. It is saved for the next process: otherwise a
@@ -25,15 +30,16 @@ type Silence struct {
 	For    int64  `json:"for"`
 }
 
-// silenceStep is how often the Silence of a stale report is saved again.
-const silenceStep = 10 * time.Minute
+const (
+	silenceStep  = 10 * time.Minute // how often the Silence of a stale report is saved again
+	maxReporters = 4                // how many reporters of one node are remembered
+)
 
 // Silences returns a Silence for each node whose report has been unchanged for a third of the time until it is stale,
 // or more. For grows in steps: thirds of that time, then silenceStep. next is when that may change by time alone.
 func (s *Seen) Silences(now time.Time) (silent map[string]Silence, next time.Time) {
 	silent = map[string]Silence{}
-	for at, reports := range s.last {
-		r := &reports[0]
+	for at, r := range s.last {
 		if at.form != operatorstatus.FormCondition || len(r.Entries) == 0 {
 			continue
 		}
@@ -52,7 +58,7 @@ func (s *Seen) Silences(now time.Time) (silent map[string]Silence, next time.Tim
 			next = due
 		}
 		if kept > 0 {
-			silent[at.node] = Silence{hashOf(r), int64(kept / time.Second)}
+			silent[at.node] = Silence{hashOf(&r), int64(kept / time.Second)}
 		}
 	}
 	return silent, next
@@ -67,53 +73,30 @@ func hashOf(r *Report) string {
 	return contract.FileHash([]byte(message))
 }
 
-// maxReporters is how many reporters of one node are remembered.
-const maxReporters = 4
-
-// place is where an entry is: a new one there replaces the one before.
-type place struct {
-	node  string
-	form  operatorstatus.Form
-	keyID string
-}
-
-// sight is a report that cannot be read.
-type sight struct {
-	text string
-	at   time.Time
-}
-
 // Observe adds the reports as they are now to what was seen.
-func (s *Seen) Observe(now time.Time, reports []operatorstatus.Report) []Report {
-	first := s.places == nil
-	before, failed, last := s.places, s.errors, s.last
-	s.places, s.errors, s.last = map[place]Entry{}, map[place]sight{}, map[place][]Report{}
-	all := make([]Report, 0, len(reports))
+func (s *Seen) Observe(now time.Time, reports []operatorstatus.Report) (all []Report) {
+	before, first := s.last, s.last == nil
+	s.last = map[place]Report{}
 	for i := range reports {
-		r := &reports[i]
+		r, at := &reports[i], place{reports[i].Node, reports[i].Form}
+		was := before[at]
 		report := Report{Node: r.Node, Form: r.Form, Err: r.Err, Reporter: r.Reporter()}
-		at := place{r.Node, r.Form, ""}
+		report.Overwritten = was.before(report.Reporter)
 		if r.Err != nil {
-			was := failed[at]
-			if text := r.Err.Error(); was.text != text || was.at.IsZero() {
-				was = sight{text, now}
+			report.Changed = now
+			if was.Err != nil && was.Err.Error() == r.Err.Error() {
+				report.Changed = was.Changed
 			}
-			s.errors[at], report.Changed = was, was.at
 		}
 		for _, entry := range r.Entries {
-			at.keyID = entry.KeyID
-			was, had := before[at]
-			e := next(was, had, entry, now)
+			e := was.next(entry, now)
 			e.Standing = first || e.Standing
-			s.places[at] = e
 			report.Entries = append(report.Entries, e)
 		}
-		at.keyID = ""
 		if first && r.Form == operatorstatus.FormCondition {
 			s.resume(&report, now)
 		}
-		report.Overwritten = overwritten(last[at], report.Reporter)
-		s.last[at] = append([]Report{report}, report.Overwritten...)
+		s.last[at] = report
 		all = append(all, report)
 	}
 	return all
@@ -126,36 +109,35 @@ func (s *Seen) resume(r *Report, now time.Time) {
 		return
 	}
 	for i := range r.Entries {
-		e := &r.Entries[i]
-		e.Changed = now.Add(-time.Duration(was.For) * time.Second)
-		s.places[place{r.Node, r.Form, e.KeyID}] = *e
+		r.Entries[i].Changed = now.Add(-time.Duration(was.For) * time.Second)
 	}
 }
 
-// overwritten returns the last reports that other reporters wrote at the same place. A report without entries is left
-// out, since its reporter is not known.
-func overwritten(last []Report, reporter string) (others []Report) {
-	for _, r := range last {
-		if reporter != "" && r.Reporter != "" && r.Reporter != reporter && len(others) < maxReporters-1 {
-			r.Overwritten = nil
-			others = append(others, r)
+// before returns the last reports, this one and those before it, that other reporters wrote at the same place. Reports
+// without entries are omitted, since their reporter is not known.
+func (r *Report) before(reporter string) (others []Report) {
+	for _, other := range append([]Report{*r}, r.Overwritten...) {
+		if reporter != "" && other.Reporter != "" && other.Reporter != reporter && len(others) < maxReporters-1 {
+			other.Overwritten = nil
+			others = append(others, other)
 		}
 	}
 	return others
 }
 
-// next returns an entry with what was seen of it, given the one seen at its place before. One with another socket is
-// about another plugin.
-func next(was Entry, had bool, entry contract.Entry, now time.Time) Entry {
-	e := was
-	if !had || !reflect.DeepEqual(was.Entry, entry) {
-		e = Entry{Entry: entry, Changed: now}
-		if entry.Socket == was.Socket {
-			e.Named, e.NamedAt = was.Named, was.NamedAt
-		}
-		if entry.Status == contract.Healthy && entry.KEKID != "" {
-			e.Named, e.NamedAt = entry.KEKID, now
-		}
+// next returns an entry with what was seen of it, given the report before. One with another socket is about another
+// plugin.
+func (r *Report) next(entry contract.Entry, now time.Time) Entry {
+	e := Entry{Entry: entry, Changed: now}
+	at := slices.IndexFunc(r.Entries, func(was Entry) bool { return was.KeyID == entry.KeyID })
+	if at >= 0 && reflect.DeepEqual(r.Entries[at].Entry, entry) {
+		return r.Entries[at]
+	}
+	if at >= 0 && r.Entries[at].Socket == entry.Socket {
+		e.Named, e.NamedAt = r.Entries[at].Named, r.Entries[at].NamedAt
+	}
+	if entry.Status == contract.Healthy && entry.KEKID != "" {
+		e.Named, e.NamedAt = entry.KEKID, now
 	}
 	return e
 }
@@ -169,9 +151,7 @@ func Dated(reports []operatorstatus.Report) (all []Report) {
 		report := Report{Node: r.Node, Form: r.Form, Err: r.Err, Changed: r.Written, Reporter: r.Reporter()}
 		var newest time.Time
 		for _, e := range r.Entries {
-			if e.LastChecked.After(newest) {
-				newest = e.LastChecked
-			}
+			newest = latest(newest, e.LastChecked)
 		}
 		for _, e := range r.Entries {
 			at := e.LastChecked
