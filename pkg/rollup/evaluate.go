@@ -252,32 +252,32 @@ func (e *evaluation) onReport(n *Node, row *Row, reports bool) (f Finding) {
 // degraded is the condition KMSPluginsDegraded: whether a plugin is unhealthy. A plugin known to be
 // unhealthy outweighs one whose state is unknown.
 func (e *evaluation) degraded() operatorstatus.Condition {
-	c := operatorstatus.Condition{Type: contract.PluginsDegraded, Status: operatorstatus.False}
-	c.Reason = contract.AsExpected
+	c := operatorstatus.Condition{Type: contract.PluginsDegraded}
 	found := slices.Concat(e.NotObserved, e.onPlugins)
 	if len(found) == 0 {
-		found = slices.Clone(e.standing)
+		found = e.standing
 	}
-	switch {
-	case len(found) > 0:
-		c.Status = e.describe(&c, found).Degraded
-	case len(e.Nodes) == 0:
-		c.Reason, c.Message = contract.NoPods, noPods
-	case e.expected == 0:
-		c.Reason, c.Message = contract.NoPlugins, noPlugins
-	default:
-		c.Message = fmt.Sprintf("every plugin is healthy on %d of %d nodes", e.expected-e.excused, e.expected)
+	if len(found) == 0 {
+		healthy := fmt.Sprintf("every plugin is healthy on %d of %d nodes", e.expected-e.excused, e.expected)
 		if e.excused > 0 {
-			c.Message += "; the others are being replaced, are not Ready, had no API server to write to, or have no reporter"
+			healthy += "; the others are being replaced, are not Ready, had no API server to write to, or have no reporter"
 		}
+		found = e.asExpected(healthy)
 	}
+	c.Status = e.describe(&c, found).Degraded
 	return c
 }
 
-const (
-	noPods    = "no pod of the API server runs on a node"
-	noPlugins = "no pod of the API server has a KMS plugin"
-)
+// asExpected returns the finding where there is no other one: text, if a node should report.
+func (e *evaluation) asExpected(text string) []Finding {
+	switch {
+	case len(e.Nodes) == 0:
+		return []Finding{{Reason: contract.NoPods, Text: "no pod of the API server runs on a node"}}
+	case e.expected == 0:
+		return []Finding{{Reason: contract.NoPlugins, Text: "no pod of the API server has a KMS plugin"}}
+	}
+	return []Finding{{Reason: contract.AsExpected, Text: text}}
+}
 
 // reporting is the condition KMSHealthReporting: whether every node that should report does, on the
 // plugins of its pod, and what prevents it. It is Unknown if nothing prevents it, but it is under way
@@ -291,21 +291,14 @@ func (e *evaluation) reporting() (c operatorstatus.Condition, stands bool) {
 		found = append(found, Finding{Reason: contract.OtherOwner,
 			Text: "field manager " + owner + " owns " + contract.PluginsDegraded})
 	}
-	switch {
-	case len(found) > 0:
-		e.describe(&c, found)
-	case len(e.standing) > 0:
-		e.describe(&c, slices.Clone(e.standing))
-		stands = !contract.RollupReasonOf(e.Previous[c.Type].Reason).NeedsAction
-	case len(e.Nodes) == 0:
-		c.Reason, c.Message = contract.NoPods, noPods
-	case e.expected == 0:
-		c.Reason, c.Message = contract.NoPlugins, noPlugins
-	default:
-		c.Reason, c.Message = contract.AsExpected, fmt.Sprintf("%d of %d nodes report", e.expected, e.expected)
+	if len(found) == 0 && len(e.standing) > 0 {
+		found, stands = e.standing, !contract.RollupReasonOf(e.Previous[c.Type].Reason).NeedsAction
 	}
-	c.Status = contract.RollupReasonOf(c.Reason).Reporting
-	if len(found) > 0 && !slices.ContainsFunc(found, Finding.prevents) {
+	if len(found) == 0 {
+		found = e.asExpected(fmt.Sprintf("%d of %d nodes report", e.expected, e.expected))
+	}
+	c.Status = e.describe(&c, found).Reporting
+	if c.Status == operatorstatus.False && !slices.ContainsFunc(found, Finding.prevents) {
 		c.Status = operatorstatus.Unknown
 	}
 	c.Message += mode

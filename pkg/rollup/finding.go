@@ -94,6 +94,7 @@ func (f *Finding) line(nodes []string) string {
 // describe sets a condition's reason and message from findings, the most severe first, and returns
 // the row of that one.
 func (e *evaluation) describe(c *operatorstatus.Condition, findings []Finding) contract.Row {
+	findings = slices.Clone(findings)
 	slices.SortStableFunc(findings, func(a, b Finding) int {
 		return contract.Severity(a.Reason) - contract.Severity(b.Reason)
 	})

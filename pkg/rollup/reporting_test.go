@@ -82,7 +82,7 @@ var reportings = []struct {
 	{"no namespace", nil, nil, delivered(contract.NamespaceMissing, "namespace ns does not exist", 0), nil, long,
 		"False NamespaceMissing", "namespace ns does not exist", 0},
 	{"no pod has a plugin yet", []Node{noKMS("a")}, nil, delivered(contract.NoPods, "none shows a socket", 0), nil, long,
-		"True NoPlugins", noPlugins + "\nnone shows a socket", 0},
+		"True NoPlugins", "no pod of the API server has a KMS plugin\nnone shows a socket", 0},
 }
 
 func TestReportingHasTheMostSevereReasonOfReportsAndDelivery(t *testing.T) {
