@@ -36,17 +36,13 @@ type Report struct {
 	// cannot be read; Err is the reason.
 	Entries []contract.Entry
 	Err     error
-	at      int // the index of a FormCondition among the conditions
 
-	// What follows is set by Sign.
-
-	// Written is when its writer last wrote, by the clock of the API server that stored it.
+	// What follows is set by Sign. Writer is the field manager of the node's own reporter (Own), even if others own a
+	// part of the report, too; else the last writer's. Written is when it last wrote, by the clock of the API server that
+	// stored it.
+	Writer  string
+	Own     bool
 	Written time.Time
-	// Ours means that a reporter of this project wrote it, as far as the admission policy can know by the field manager,
-	// even if others own a part of it, too. Writer is that manager, else the last writer's.
-	Ours   bool
-	Writer string
-	Own    bool // Writer writes for this node alone
 }
 
 // Status is what belongs to this project in the status of an operator resource.
@@ -79,7 +75,7 @@ type NodeStatus struct {
 func Read(o *unstructured.Unstructured) *Status {
 	r := &Status{Version: o.GetResourceVersion(), UID: o.GetUID(), Conditions: map[string]Condition{},
 		Requested: o.GetAnnotations()[contract.ProbeRequestedAnnotation]}
-	for i, e := range elements(o, "status", "conditions") {
+	for _, e := range elements(o, "status", "conditions") {
 		if !strings.HasPrefix(e.text("type"), prefix) {
 			continue // most conditions have other writers
 		}
@@ -89,7 +85,7 @@ func Read(o *unstructured.Unstructured) *Status {
 			r.Conditions[condition.Type] = condition
 			continue
 		}
-		report := Report{Node: node, Form: FormCondition, at: i}
+		report := Report{Node: node, Form: FormCondition}
 		report.Entries, report.Err = contract.DecodeMessage(condition.Message)
 		r.Reports = append(r.Reports, report)
 	}
@@ -173,24 +169,17 @@ func (r *Status) readNodes(o *unstructured.Unstructured) {
 	}
 }
 
-// Sign sets the writers of the reports from the object's managedFields. People need them, and the removal of a
-// report; a verdict does not. The decoded managedFields are walked: converting them to typed ones first would cost
-// more than all other work.
+// Sign sets the writers of the reports from the object's managedFields, for people: no verdict depends on them.
 func (r *Status) Sign(o *unstructured.Unstructured) *Status {
 	for _, e := range elements(o, "metadata", "managedFields") {
-		at, _ := time.Parse(time.RFC3339, e.text("time"))
-		owned, _ := e["fieldsV1"].(map[string]any)
-		for key := range below(owned, "status", "conditions") {
-			conditionType, found := keyField(key, "type")
-			if node, is := contract.NodeOf(conditionType); found && is {
-				r.note(FormCondition, node, e.text("manager"), contract.ConditionManager(node), at)
+		for _, conditionType := range e.owned("type", "status", "conditions") {
+			if node, is := contract.NodeOf(conditionType); is {
+				r.note(FormCondition, node, e, contract.ConditionManager(node))
 			}
 		}
 		for _, path := range encryptionStatuses {
-			for key := range below(below(owned, path...), contract.HealthReports) {
-				if node, ok := keyField(key, "nodeName"); ok {
-					r.note(FormTyped, node, e.text("manager"), contract.NativeManager(node), at)
-				}
+			for _, node := range e.owned("nodeName", append(slices.Clone(path), contract.HealthReports)...) {
+				r.note(FormTyped, node, e, contract.NativeManager(node))
 			}
 		}
 	}
@@ -199,36 +188,45 @@ func (r *Status) Sign(o *unstructured.Unstructured) *Status {
 
 // note sets the writer of a report: its node's own reporter, even if others own a part of it, else the
 // last writer. own is the manager of a reporter that writes for this node alone.
-func (r *Status) note(form Form, node, manager, own string, at time.Time) {
-	report, isOwn := r.reportOf(form, node), manager == own
+func (r *Status) note(form Form, node string, fields element, own string) {
+	report, manager := r.reportOf(form, node), fields.text("manager")
 	if report == nil {
 		return
 	}
+	at, _ := time.Parse(time.RFC3339, fields.text("time"))
+	isOwn := manager == own
 	if isOwn && !report.Own || isOwn == report.Own && (report.Writer == "" || at.After(report.Written)) {
 		report.Writer, report.Written, report.Own = manager, at, isOwn
-		report.Ours = form == FormCondition && contract.WritesFor(manager, node)
 	}
 }
 
-// below follows field names in a FieldsV1.
-func below(fields map[string]any, path ...string) map[string]any {
-	for _, name := range path {
+// Managers returns the field managers that own a part of a condition.
+func Managers(o *unstructured.Unstructured, conditionType string) (all []string) {
+	for _, e := range elements(o, "metadata", "managedFields") {
+		if slices.Contains(e.owned("type", "status", "conditions"), conditionType) {
+			all = append(all, e.text("manager"))
+		}
+	}
+	return all
+}
+
+// owned returns a field of the keys of a list's elements that an element of managedFields owns a part of. FieldsV1
+// spells a key k:{"type":"…"}.
+func (e element) owned(field string, list ...string) (values []string) {
+	fields, _ := e["fieldsV1"].(map[string]any)
+	for _, name := range list {
 		fields, _ = fields["f:"+name].(map[string]any)
 	}
-	return fields
-}
-
-// keyField returns a field of a list element's key, as FieldsV1 spells it:
-// k:{"type":"…"}.
-func keyField(key, name string) (string, bool) {
-	// No node has a name with an escape, so a quote ends it: a decoder for each key would cost more
-	// than all other work.
-	_, value, found := strings.Cut(key, `"`+name+`":"`)
-	if !found || !strings.HasPrefix(key, "k:") || strings.Contains(key, `\`) {
-		return "", false
+	for key := range fields {
+		// No node has a name with an escape, so a quote ends it.
+		_, value, found := strings.Cut(key, `"`+field+`":"`)
+		if !found || !strings.HasPrefix(key, "k:") || strings.Contains(key, `\`) {
+			continue
+		}
+		value, _, _ = strings.Cut(value, `"`)
+		values = append(values, value)
 	}
-	value, _, found = strings.Cut(value, `"`)
-	return value, found
+	return values
 }
 
 // Reporter is the UID of the pod that wrote the report; empty: it does not name one.
@@ -247,45 +245,17 @@ func (r *Report) Validity() (longest time.Duration) {
 	return cmp.Or(longest, contract.Entry{}.Validity())
 }
 
-// Removal returns the JSON patch that removes reports of this project, which are conditions. The patch is a conflict
-// if the resource was written after version.
-func Removal(version string, gone []Report) []byte {
-	var places []int
-	for i := range gone {
-		places = append(places, gone[i].at)
-	}
-	return without(version, places)
-}
-
-// without returns the JSON patch that removes the conditions at these indexes of a version.
-func without(version string, places []int) []byte {
-	patch := []map[string]any{{"op": "replace", "path": "/metadata/resourceVersion", "value": version}}
-	slices.Sort(places)
-	for _, at := range slices.Backward(places) { // the last first: the indexes before it stay valid
-		patch = append(patch, map[string]any{"op": "remove", "path": fmt.Sprintf("/status/conditions/%d", at)})
-	}
-	return []byte(contract.Marshal(patch))
-}
-
-// Withdrawal returns the JSON patch that removes conditions of some types from an object as it was read, except those
-// that another manager owns a part of; nil: there is none to remove.
-func Withdrawal(o *unstructured.Unstructured, conditionTypes []string, isOther func(manager string) bool) []byte {
-	kept := map[string]bool{}
-	for _, e := range elements(o, "metadata", "managedFields") {
-		owned, _ := e["fieldsV1"].(map[string]any)
-		for key := range below(owned, "status", "conditions") {
-			conditionType, _ := keyField(key, "type")
-			kept[conditionType] = kept[conditionType] || isOther(e.text("manager"))
+// Removal returns the JSON patch that removes conditions of some types from an object as it was read; nil: it has
+// none. The patch is a conflict if the object was written since.
+func Removal(o *unstructured.Unstructured, conditionTypes []string) []byte {
+	patch := []map[string]any{{"op": "replace", "path": "/metadata/resourceVersion", "value": o.GetResourceVersion()}}
+	for at, e := range slices.Backward(elements(o, "status", "conditions")) { // the last first: other indexes stay valid
+		if slices.Contains(conditionTypes, e.text("type")) {
+			patch = append(patch, map[string]any{"op": "remove", "path": fmt.Sprintf("/status/conditions/%d", at)})
 		}
 	}
-	var places []int
-	for i, e := range elements(o, "status", "conditions") {
-		if conditionType := e.text("type"); slices.Contains(conditionTypes, conditionType) && !kept[conditionType] {
-			places = append(places, i)
-		}
-	}
-	if len(places) == 0 {
+	if len(patch) == 1 {
 		return nil
 	}
-	return without(o.GetResourceVersion(), places)
+	return []byte(contract.Marshal(patch))
 }

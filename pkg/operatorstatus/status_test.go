@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
-	"github.com/google/go-cmp/cmp/cmpopts"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/yaml"
 
@@ -126,10 +125,10 @@ func TestReadDecodesAResource(t *testing.T) {
 	want := []Report{
 		{
 			Node: "a", Form: FormCondition, Entries: []contract.Entry{every10, k1},
-			Written: clock(11, 59, 56), Ours: true, Own: true, Writer: "kms-health-reporter-a",
+			Written: clock(11, 59, 56), Own: true, Writer: "kms-health-reporter-a",
 		},
 		{Node: "a", Form: FormTyped, Entries: []contract.Entry{k2, k1}, Written: clock(11, 59, 57), Writer: "third-party-a"},
-		{Node: "b", Form: FormCondition, Written: clock(11, 57, 0), Ours: true, Own: true, Writer: "kms-health-reporter-b"},
+		{Node: "b", Form: FormCondition, Written: clock(11, 57, 0), Own: true, Writer: "kms-health-reporter-b"},
 		{
 			Node: "b", Form: FormTyped,
 			Entries: []contract.Entry{
@@ -148,7 +147,7 @@ func TestReadDecodesAResource(t *testing.T) {
 		}
 		r.Err = nil
 	}
-	if diff := cmp.Diff(want, got.Reports, cmpopts.IgnoreUnexported(Report{})); diff != "" {
+	if diff := cmp.Diff(want, got.Reports); diff != "" {
 		t.Error(diff)
 	}
 	if diff := cmp.Diff([]NodeStatus{{"a", "7", true}, {"b", "8", false}, {"c", "8", false}, {"d", "", true}}, got.Nodes); diff != "" {
@@ -181,7 +180,7 @@ func TestReadSupportsAllKinds(t *testing.T) {
 		if len(got.Reports) != 1 {
 			t.Fatalf("%s: %+v", kind, got.Reports)
 		}
-		if r := got.Reports[0]; r.Node != "a" || r.Form != FormTyped || r.Ours ||
+		if r := got.Reports[0]; r.Node != "a" || r.Form != FormTyped ||
 			r.Written != time.Date(2026, 5, 8, 11, 59, 56, 0, time.UTC) || len(r.Entries) != 1 ||
 			r.Entries[0].LastChecked != time.Date(2026, 5, 8, 11, 59, 55, 0, time.UTC) {
 			t.Errorf("%s: %+v", kind, r)
@@ -202,68 +201,39 @@ const early, late = "2026-05-08T11:00:00Z", "2026-05-08T11:30:00Z"
 
 func timeOf(text string) time.Time { v, _ := time.Parse(time.RFC3339, text); return v }
 
+const oursA = "kms-health-reporter-a"
+
+var oursOfLong, malformedFields = contract.ConditionManager(longNode), `{'f:conditions': {'k:{': {}, 'k:7': {}, ` +
+	`'k:{"type":7}': {}, 'v:"KMSHealthReporter_a"': {}, 'k:{"type":"KMSHealthReporter_"}': {}}}`
+
 var writerCases = []struct {
 	name, node, fields string
 	ours               bool
-	writer             string
-	written            time.Time
+	writer, written    string
 }{
-	{"no writer", "a", "", false, "", time.Time{}},
-	{"ours", "a", managedBy("kms-health-reporter-a", early, ofNode("a")), true, "kms-health-reporter-a", timeOf(early)},
-	{
-		"a long name", longNode, managedBy(contract.ConditionManager(longNode), early, ofNode(longNode)), true,
-		contract.ConditionManager(longNode), timeOf(early),
-	},
-	{ // the admission policy sees its beginning only
-		"a long name, with a hash of another", longNode, managedBy(contract.ConditionManager(longNode+"x"), early, ofNode(longNode)), true,
-		contract.ConditionManager(longNode + "x"), timeOf(early),
-	},
-	{
-		"a name that need not be cut", longNode[:100], managedBy(contract.ConditionManager(longNode), early, ofNode(longNode[:100])), true,
-		contract.ConditionManager(longNode), timeOf(early),
-	},
-	{
-		"a long name, of another node", "b" + longNode, managedBy(contract.ConditionManager(longNode), early, ofNode("b"+longNode)), false,
-		contract.ConditionManager(longNode), timeOf(early),
-	},
-	{
-		"ours of another node", "a", managedBy("kms-health-reporter-b", early, ofNode("a")), false,
-		"kms-health-reporter-b", timeOf(early),
-	},
-	{
-		"ours, in two versions of the API", "a",
-		managedBy("kms-health-reporter-a", late, ofNode("a")) + managedBy("kms-health-reporter-a", early, ofNode("a")),
-		true, "kms-health-reporter-a", timeOf(late),
-	},
-	{
-		"ours, and then a human's", "a",
-		managedBy("kms-health-reporter-a", early, ofNode("a")) + managedBy("kubectl-edit", late, ofNode("a")), true,
-		"kms-health-reporter-a", timeOf(early),
-	},
-	{
-		"a human's, and then ours", "a",
-		managedBy("kubectl-edit", early, ofNode("a")) + managedBy("kms-health-reporter-a", late, ofNode("a")), true,
-		"kms-health-reporter-a", timeOf(late),
-	},
-	{
-		"the spec alone is no report", "a", "  - {manager: x, time: '" + late + "', fieldsV1: {'f:spec': {}}}\n",
-		false, "", time.Time{},
-	},
-	{
-		"without a time", "a", managedBy("kms-health-reporter-a", "", ofNode("a")), true, "kms-health-reporter-a",
-		time.Time{},
-	},
-	{
-		"a list that is owned as a whole", "a", managedBy("third-party", late, `{'f:conditions': {}}`), false, "",
-		time.Time{},
-	},
-	{"what is malformed", "a", "  - 7\n  - {manager: 7, time: 7, fieldsV1: 7}\n" +
-		managedBy(
-			"x", late,
-			`{'f:conditions': {'k:{': {}, 'k:7': {}, 'k:{"type":7}': {}, 'v:"KMSHealthReporter_a"': {}, `+
-				`'k:{"type":"KMSHealthReporter_"}': {}}}`,
-		) +
-		managedBy("kms-health-reporter-a", early, ofNode("a")), true, "kms-health-reporter-a", timeOf(early)},
+	{"no writer", "a", "", false, "", ""},
+	{"ours", "a", managedBy(oursA, early, ofNode("a")), true, oursA, early},
+	{"a long name", longNode, managedBy(oursOfLong, early, ofNode(longNode)), true, oursOfLong, early},
+	// The admission policy sees only the beginning of a long name.
+	{"a long name, with a hash of another", longNode + "x", managedBy(oursOfLong, early, ofNode(longNode+"x")), true,
+		oursOfLong, early},
+	{"a name that need not be cut", longNode[:100], managedBy(oursOfLong, early, ofNode(longNode[:100])), true, oursOfLong,
+		early},
+	{"a long name, of another node", "b" + longNode, managedBy(oursOfLong, early, ofNode("b"+longNode)), false, oursOfLong,
+		early},
+	{"ours of another node", "b", managedBy(oursA, early, ofNode("b")), false, oursA, early},
+	{"ours, in two versions of the API", "a",
+		managedBy(oursA, late, ofNode("a")) + managedBy(oursA, early, ofNode("a")), true, oursA, late},
+	{"ours, and then a human's", "a",
+		managedBy(oursA, early, ofNode("a")) + managedBy("kubectl-edit", late, ofNode("a")), true, oursA, early},
+	{"a human's, and then ours", "a",
+		managedBy("kubectl-edit", early, ofNode("a")) + managedBy(oursA, late, ofNode("a")), true, oursA, late},
+	{"the spec alone is no report", "a", "  - {manager: x, time: '" + late + "', fieldsV1: {'f:spec': {}}}\n", false, "",
+		""},
+	{"without a time", "a", managedBy(oursA, "", ofNode("a")), true, oursA, ""},
+	{"a list that is owned as a whole", "a", managedBy("third-party", late, `{'f:conditions': {}}`), false, "", ""},
+	{"what is malformed", "a", "  - 7\n  - {manager: 7, time: 7, fieldsV1: 7}\n" + managedBy("x", late, malformedFields) +
+		managedBy(oursA, early, ofNode("a")), true, oursA, early},
 }
 
 // The writer of a report is found by field manager, time, and form.
@@ -273,8 +243,12 @@ func TestReportsHaveTheirWriter(t *testing.T) {
 			o := object(t, "metadata:\n  managedFields:\n"+tt.fields+
 				"status:\n  conditions:\n  - {type: KMSHealthReporter_"+tt.node+", message: '[]'}")
 			got := Read(o).Sign(o).Reports[0]
-			if got.Ours != tt.ours || got.Writer != tt.writer || !got.Written.Equal(tt.written) {
-				t.Errorf("ours: %v, by %q at %s", got.Ours, got.Writer, got.Written)
+			if got.Writer != tt.writer || !got.Written.Equal(timeOf(tt.written)) {
+				t.Errorf("by %q at %s", got.Writer, got.Written)
+			}
+			writes := func(manager string) bool { return contract.WritesFor(manager, tt.node) }
+			if managers := Managers(o, contract.ConditionType(tt.node)); slices.ContainsFunc(managers, writes) != tt.ours {
+				t.Errorf("managers %q", managers)
 			}
 		})
 	}

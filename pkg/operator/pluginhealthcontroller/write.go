@@ -98,7 +98,10 @@ func (s *healthSync) withdraw(ctx context.Context, o *unstructured.Unstructured)
 		o, err = s.read(ctx)
 	}
 	if err == nil {
-		if body := operatorstatus.Withdrawal(o, rollup.Types, ssa.IsOther); body != nil {
+		own := slices.DeleteFunc(slices.Clone(rollup.Types), func(conditionType string) bool {
+			return slices.ContainsFunc(operatorstatus.Managers(o, conditionType), ssa.IsOther)
+		})
+		if body := operatorstatus.Removal(o, own); body != nil {
 			o, err = s.patch(ctx, body, contract.OperatorName)
 		}
 	}
@@ -130,11 +133,11 @@ func (s *healthSync) read(ctx context.Context) (*unstructured.Unstructured, erro
 	return nil, apierrors.NewNotFound(to.GVR().GroupResource(), to.Name)
 }
 
-// leftovers returns the reports that no reporter will write again. These are all, once the API server is off and its
-// reporters are removed; stale ones of a node that does not exist; and those that have been stale for a QuietPeriod
-// on a node that should not report. After all were removed once, only stale ones are: others have a running writer
-// that the operator does not know.
-func (s *healthSync) leftovers(reports []rollup.Report, nodes []rollup.Node) (gone []rollup.Report) {
+// leftovers returns the nodes of the reports that no reporter will write again. These are all, once the API server is
+// off and its reporters are removed; stale ones of a node that does not exist; and those that have been stale for a
+// QuietPeriod on a node that should not report. After all were removed once, only stale ones are: others have a running
+// writer that the operator does not know.
+func (s *healthSync) leftovers(reports []rollup.Report, nodes []rollup.Node) (gone []string) {
 	off := s.target.Off
 	for _, r := range reports {
 		expected := slices.ContainsFunc(nodes, func(n rollup.Node) bool { return n.Name == r.Node && n.Expected() })
@@ -151,13 +154,13 @@ func (s *healthSync) leftovers(reports []rollup.Report, nodes []rollup.Node) (go
 			s.requeue(due)
 			continue
 		}
-		gone = append(gone, r)
+		gone = append(gone, r.Node)
 	}
 	return gone
 }
 
-// clean removes leftovers of this project. It reads the resource with its managed fields, which show who wrote them.
-// A write after that makes the removal a conflict; the watch will deliver that write.
+// clean removes leftovers of this project: the field managers show who wrote a report. A write after the object was
+// read makes the removal a conflict; the watch will deliver that write.
 func (s *healthSync) clean(ctx context.Context, resource *operatorstatus.Status, in *rollup.Input) error {
 	left := s.leftovers(in.Reports, in.Nodes)
 	if len(left) == 0 {
@@ -170,16 +173,19 @@ func (s *healthSync) clean(ctx context.Context, resource *operatorstatus.Status,
 	if err != nil {
 		return fmt.Errorf("read the writers of reports of %s: %w", to, err)
 	}
-	current := operatorstatus.Read(o).Sign(o)
-	gone := slices.DeleteFunc(current.Reports, func(r operatorstatus.Report) bool {
-		return !r.Ours || !slices.ContainsFunc(left, func(l rollup.Report) bool { return l.Node == r.Node })
-	})
-	if current.Version != resource.Version { // the watch is about to deliver a newer write
+	if o.GetResourceVersion() != resource.Version { // the watch is about to deliver a newer write
 		s.requeue(s.now.Add(time.Second))
 		return nil
 	}
-	if len(gone) > 0 {
-		_, err = s.patch(ctx, operatorstatus.Removal(current.Version, gone), cleanupManager)
+	var nodes, gone []string
+	for _, node := range left {
+		conditionType, ours := contract.ConditionType(node), func(m string) bool { return contract.WritesFor(m, node) }
+		if slices.ContainsFunc(operatorstatus.Managers(o, conditionType), ours) {
+			nodes, gone = append(nodes, node), append(gone, conditionType)
+		}
+	}
+	if body := operatorstatus.Removal(o, gone); body != nil {
+		_, err = s.patch(ctx, body, cleanupManager)
 		if apierrors.IsConflict(err) {
 			return nil
 		}
@@ -188,9 +194,9 @@ func (s *healthSync) clean(ctx context.Context, resource *operatorstatus.Status,
 		}
 	}
 	s.cleaned = s.target.Off
-	for i := range gone {
+	for _, node := range nodes {
 		s.Event(s.target.Name, corev1.EventTypeNormal, contract.EventReportRemoved,
-			fmt.Sprintf("the report of node %s on %s, which no reporter writes any more", gone[i].Node, to))
+			fmt.Sprintf("the report of node %s on %s, which no reporter writes any more", node, to))
 	}
 	return nil
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/kms-health/kms-health/pkg/contract"
@@ -336,6 +337,26 @@ func TestATargetThatIsOffIsDoneThoughAnotherManagersConditionIsLeft(t *testing.T
 		s.wantWrites(2, "the reports and the roll-up, each once")
 		if !s.IsDone("api") {
 			t.Errorf("the verdict is %+v", s.Verdict("api"))
+		}
+	})
+}
+
+// Server-Side Apply leaves a condition that a person's edit owns, too. Another manager's condition stays.
+func TestWithdrawalKeepsWhatAnotherManagerOwns(t *testing.T) {
+	withFixture(t, func(s *fixture) {
+		owned := func(manager string) any {
+			return map[string]any{"manager": manager, "fieldsV1": map[string]any{"f:status": map[string]any{
+				"f:conditions": map[string]any{`k:{"type":"KMSPluginsDegraded"}`: map[string]any{}}}}}
+		}
+		for other, want := range map[string]int{"kubectl-edit": 1, contract.OperatorName: 1, "kms-plugins-operator": 0} {
+			before := len(s.removals())
+			o := &unstructured.Unstructured{Object: map[string]any{
+				"metadata": map[string]any{"managedFields": []any{owned(contract.OperatorName), owned(other)}},
+				"status":   map[string]any{"conditions": []any{map[string]any{"type": contract.PluginsDegraded}}}}}
+			sync := &healthSync{Controller: s.Controller, target: &withKeys("2").Snapshot}
+			if _, err := sync.withdraw(s.ctx, o); err != nil || len(s.removals())-before != want {
+				t.Errorf("beside %s: %d removals, want %d (%v)", other, len(s.removals())-before, want, err)
+			}
 		}
 	})
 }
