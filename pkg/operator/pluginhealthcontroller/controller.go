@@ -286,23 +286,25 @@ func (s *healthSync) judge(ctx context.Context, in *rollup.Input) (v delivery.Ve
 		s.agreement = result.Agreement
 	}
 	if judged && !in.Off && !in.Unobserved {
-		result.Rows = slices.DeleteFunc(result.Rows, s.leftBehind)
+		result.Rows = slices.DeleteFunc(result.Rows, func(r rollup.Row) bool { // a third-party report may stay forever
+			return r.State == rollup.Stale && !s.expects(r.Node)
+		})
 		s.metrics.set(t.Name, result, s.now)
 	} else if judged {
 		s.metrics.set(t.Name, nil, s.now)
 	}
 	if resource == nil {
 		v.Done = judged && t.Clean
-		return v, judged
+	} else {
+		v.Done = s.act(ctx, resource, in, result, judged)
 	}
-	return s.act(ctx, resource, in, result, v, judged)
+	return v, judged
 }
 
-// leftBehind reports whether a report is stale and its node is not expected to report. A third-party report may stay
-// forever.
-func (s *healthSync) leftBehind(r rollup.Row) bool {
-	_, expected := s.attendance[r.Node]
-	return r.State == rollup.Stale && !expected
+// expects reports whether a node should have an API server's report.
+func (s *healthSync) expects(node string) bool {
+	_, expected := s.attendance[node]
+	return expected
 }
 
 // recordSilence requests that the reports that do not change are recorded.
@@ -321,10 +323,7 @@ func (s *healthSync) recordSilence() {
 // relist reads the resource again before reports count as stale, and at most once a minute while they do. The watch
 // may miss changes, if its API server disappeared without closing it, or may show what etcd lost in a restore.
 func (s *healthSync) relist(result *rollup.Result) {
-	stale := func(r rollup.Row) bool {
-		_, expected := s.attendance[r.Node]
-		return expected && r.State == rollup.Stale && !r.Unexpected
-	}
+	stale := func(r rollup.Row) bool { return r.State == rollup.Stale && !r.Unexpected && s.expects(r.Node) }
 	resource := s.target.Sources.Resource
 	longAgo := s.now.Sub(s.watching.at(resource.Relisted())) > time.Minute
 	if result.Unconfirmed || slices.ContainsFunc(result.Rows, stale) && longAgo {
@@ -332,9 +331,9 @@ func (s *healthSync) relist(result *rollup.Result) {
 	}
 }
 
-// act carries out a result: it removes leftovers, and writes the conditions.
+// act carries out a result: it removes leftovers, and writes the conditions. done means that nothing is left.
 func (s *healthSync) act(ctx context.Context, resource *operatorstatus.Status, in *rollup.Input, result *rollup.Result,
-	v delivery.Verdict, judged bool) (delivery.Verdict, bool) {
+	judged bool) (done bool) {
 	t, left := s.target, false
 	if t.Off && t.Clean {
 		left = slices.ContainsFunc(resource.Reports, func(r operatorstatus.Report) bool {
@@ -343,26 +342,24 @@ func (s *healthSync) act(ctx context.Context, resource *operatorstatus.Status, i
 		result = &rollup.Result{}
 		s.withdrawn = s.withdrawn || result.Same(in.Previous)
 	}
-	v.Done = s.withdrawn && (s.cleaned || !left)
-	if t.Off && t.Unmanaged {
-		return v, true
-	}
-	if wait := s.Queue.Left(t.Name); wait > 0 { // a failed write is retried then, whatever changes meanwhile
-		s.requeue(s.now.Add(wait))
-		return v, judged
-	}
-	// A removal is a patch of the version that was read, so it comes before the write.
 	var cleaned, written error
-	if judged && !s.unread && !t.Unmanaged && (t.Clean || !t.Off) {
-		cleaned = s.clean(ctx, resource, in)
+	wait := s.Queue.Left(t.Name)
+	switch {
+	case t.Off && t.Unmanaged:
+	case wait > 0: // a failed write is retried then, whatever changes meanwhile
+		s.requeue(s.now.Add(wait))
+	default:
+		// A removal is a patch of the version that was read, so it comes before the write.
+		if judged && !s.unread && !t.Unmanaged && (t.Clean || !t.Off) {
+			cleaned = s.clean(ctx, resource, in)
+		}
+		if !s.withdrawn {
+			written = s.write(ctx, resource, in.Previous, result)
+			s.withdrawn = written == nil && t.Off && t.Clean
+		}
+		s.finish(errors.Join(cleaned, written))
 	}
-	if !s.withdrawn {
-		written = s.write(ctx, resource, in.Previous, result)
-		s.withdrawn = written == nil && t.Off && t.Clean
-	}
-	s.finish(errors.Join(cleaned, written))
-	v.Done = s.withdrawn && (s.cleaned || !left)
-	return v, judged
+	return s.withdrawn && (s.cleaned || !left)
 }
 
 // excuse excuses reports that become stale because the API server did not answer recently, or because the operator

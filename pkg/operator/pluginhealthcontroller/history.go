@@ -273,11 +273,8 @@ func (b *beside) starts() string {
 		}
 		text = append(text, s.Name, s.ContainerID)
 		for _, state := range []corev1.ContainerState{s.State, s.LastTerminationState} {
-			if r := state.Running; r != nil {
-				text = append(text, "runs", r.StartedAt.String())
-			}
-			if e := state.Terminated; e != nil {
-				text = append(text, "ended", e.FinishedAt.String())
+			if state.Running != nil || state.Terminated != nil {
+				text = append(text, fmt.Sprint(state.Running, state.Terminated))
 			}
 		}
 	}

@@ -36,11 +36,11 @@ func (s *healthSync) observe(in *rollup.Input, resource *operatorstatus.Status) 
 		s.stood = in.Previous[contract.PluginsDegraded].Status == operatorstatus.True
 	}
 	in.Stood, s.attendance = s.stood, map[string]nodeHistory{}
-	if in.Alone = len(pods) == 0 && (t.State.Mode.ServesNode() || len(agents(ours)) > 0); in.Alone {
-		s.expectHosts(in, before, ours, resource)
-	} else {
-		s.expect(in, before, byNode(pods), ours, resource)
+	with := agents(ours)
+	if in.Alone = len(pods) == 0 && (t.State.Mode.ServesNode() || len(with) > 0); in.Alone {
+		pods = s.hosts(with)
 	}
+	s.expect(in, before, byNode(pods), ours, resource)
 	in.WriteKey, in.NoWriteKey = configuredKey(t)
 	if t.State.NotProbed != "" {
 		in.NotObserved = append(in.NotObserved, rollup.Finding{Reason: contract.ProviderNotProbed, Text: t.State.NotProbed})
@@ -113,7 +113,8 @@ func (s *healthSync) expect(in *rollup.Input, before map[string]nodeHistory, pod
 		if slices.ContainsFunc(ours[name], isAgent) {
 			n.Probed = probed(&s.target.State)
 		}
-		if b.reporter != nil && isAgent(b.reporter) || b.reporter == nil && s.target.State.Mode.ServesNode() {
+		served := b.reporter != nil && isAgent(b.reporter) || b.reporter == nil && s.target.State.Mode.ServesNode()
+		if served && !in.Alone {
 			n.NotMounted = notMounted(s.target, pod, plugins)
 		}
 		n.Ready = its.Ready
@@ -129,22 +130,14 @@ func (s *healthSync) expect(in *rollup.Input, before map[string]nodeHistory, pod
 	}
 }
 
-// expectHosts adds the nodes that agents should serve, for an API server that runs outside of pods.
-func (s *healthSync) expectHosts(in *rollup.Input, before map[string]nodeHistory, ours map[string][]*corev1.Pod,
-	resource *operatorstatus.Status) {
-	with := agents(ours)
-	for _, its := range s.target.Sources.Cluster.Nodes.List() {
-		if !s.selects(its) && !slices.Contains(with, its.Name) {
-			continue
+// hosts returns a pod for each node that has an agent or should have one, for an API server that runs outside of pods.
+func (s *healthSync) hosts(with []string) (pods []*corev1.Pod) {
+	for _, n := range s.target.Sources.Cluster.Nodes.List() {
+		if s.selects(n) || slices.Contains(with, n.Name) {
+			pods = append(pods, &corev1.Pod{Spec: corev1.PodSpec{NodeName: n.Name}})
 		}
-		host := &corev1.Pod{Spec: corev1.PodSpec{NodeName: its.Name}}
-		n, _ := uses(s.target, host)
-		n.Ready, n.WriteKeyNotKnown = its.Ready, true
-		look := s.lookAt(its.Name, before, in, resource)
-		look.complete(&n, &beside{tool: s.target.Tool, pod: host, reporter: newest(ours[its.Name])}, ours[its.Name])
-		s.attendance[its.Name] = look.nodeHistory
-		in.Nodes = append(in.Nodes, n)
 	}
+	return pods
 }
 
 // selects reports whether the agents' DaemonSet selects a node.
