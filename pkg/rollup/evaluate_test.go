@@ -12,321 +12,279 @@ import (
 
 // Common results.
 const (
-	fine            = "False AsExpected" // Degraded
+	fine            = "False AsExpected" // KMSPluginsDegraded
 	awaiting        = "False Progressing"
-	observed        = "True AsExpected"
-	agreed          = "True AsExpected"
-	notYet          = "False WriteKeyNotDeployed"
 	stale           = "Unknown ReporterStale"
-	late            = "False ReporterStale" // Reporting
-	missing         = "Unknown Progressing" // a first report may still come
-	notRunning      = "False ReporterNotRunning"
-	unmanaged       = "Unknown Unmanaged"
-	others          = "False OtherPlugins"
 	failed          = "True PluginError"
 	pluginUnhealthy = "True PluginUnhealthy"
 	stopped         = "True PluginNotRunning"
 	garbage         = "Unknown ReportUnreadable"
-	noReport        = "Unknown ReportsMissing" // WriteKeyAgreed
+	observed        = "True AsExpected" // KMSHealthReporting
+	late            = "False ReporterStale"
+	missing         = "Unknown Progressing" // a first report may still come
+	notRunning      = "False ReporterNotRunning"
+	unmanaged       = "Unknown Unmanaged"
+	others          = "False OtherPlugins"
+	agreed          = "True AsExpected" // KMSWriteKeyAgreed
+	notYet          = "False WriteKeyNotDeployed"
+	noReport        = "Unknown ReportsMissing"
 	keyUnhealthy    = "Unknown PluginUnhealthy"
 	differ          = "False KeysDiffer"
 	noKey           = "Unknown WriteKeyUnknown"
 )
 
-var two, ok = abc("2"), each(healthy("2", 5))
+// want are the conditions: KMSPluginsDegraded, KMSHealthReporting and KMSWriteKeyAgreed.
+type want [3]string
+
+var (
+	allFine     = want{fine, observed, agreed}
+	isAwaited   = want{awaiting, missing, noReport}
+	isSilent    = want{stale, late, stale}
+	isExcused   = want{fine, stale, stale} // a silence
+	isUnhealthy = want{pluginUnhealthy, observed, keyUnhealthy}
+	isFailed    = want{failed, observed, keyUnhealthy}
+	isRolledOut = want{fine, observed, notYet} // the write key
+)
+
+var one, two, ok = abc("2")[:1], abc("2"), each(healthy("2", 5))
 var old, fresh = each(healthy("1", 5)), healthy("2", 5)
 
-// b returns a report of b, with healthy ones of the other nodes.
+// a returns a report of a. b returns a report of b, with healthy ones of the other nodes.
+func a(entries ...Entry) list { return list{from("a", entries...)} }
 func b(entries ...Entry) list { return but(ok, from("b", entries...)) }
 
+// aIs returns the node a, changed.
+func aIs(change func(Node) Node) []Node { return []Node{change(on("a", "2"))} }
+
+func aboutToBeReplaced(n Node) Node { return replacing(60, n) }
+
 var verdicts = []struct {
-	name     string
-	nodes    []Node
-	reports  []Report
-	degraded string
-	observed string
-	agreed   string
+	name    string
+	nodes   []Node
+	reports []Report
+	want    want
 }{
 	// Each state of a plugin, a reporter and a node.
-	{"all fresh and healthy", two, ok, fine, observed, agreed},
-	{"all healthy on two keys", abc("2", "1"), each(fresh, healthy("1", 5)), fine, observed, agreed},
-	{"one unhealthy", two, b(unhealthy("2", 5, "sealed")), pluginUnhealthy, observed, keyUnhealthy},
-	{"one error", two, b(inError("2", 5, "refused")), failed, observed, keyUnhealthy},
-	{"a container cannot start: image",
-		[]Node{on("a", "2"), broken(on("b", "2"), "kms-2", "ImagePullBackOff"), on("c", "2")}, ok[:1], stopped, missing,
-		noReport},
-	{"a reporter cannot start", []Node{on("a", "2"), reporterBroken(on("b", "2"))}, ok[:1], awaiting,
-		notRunning, noReport},
-	{"a reporter cannot start any more", []Node{on("a", "2"), reporterBroken(on("b", "2"))},
-		but(ok[:2], from("b", healthy("2", 999))), stale, notRunning, "Unknown ReporterStale"},
-	{"a reporter crashes, and reports all the same", []Node{on("a", "2"), reporterBroken(on("b", "2")), on("c", "2")}, ok,
-		fine, notRunning, agreed},
-	{"a reporter crashes, and reports an unhealthy plugin", []Node{reporterBroken(on("a", "2"))},
-		list{from("a", inError("2", 5, "refused"))}, failed, notRunning, keyUnhealthy},
-	{"an unhealthy plugin outweighs a reporter that cannot start", []Node{on("a", "2"), reporterBroken(on("b", "2"))},
-		list{from("a", unhealthy("2", 5, "sealed"))}, pluginUnhealthy, notRunning, keyUnhealthy},
+	{"all fresh and healthy", two, ok, allFine},
+	{"all healthy on two keys", abc("2", "1"), each(fresh, healthy("1", 5)), allFine},
+	{"one unhealthy", two, b(unhealthy("2", 5, "sealed")), isUnhealthy},
+	{"one error", two, b(inError("2", 5, "refused")), isFailed},
+	{"a container cannot start: image", []Node{on("a", "2"), broken(on("b", "2"), "kms-2", "ImagePullBackOff"),
+		on("c", "2")}, ok[:1], want{stopped, missing, noReport}},
+	{"a reporter cannot start", bIs(reporterBroken)[:2], ok[:1], want{awaiting, notRunning, noReport}},
+	{"a reporter cannot start any more", bIs(reporterBroken)[:2], but(ok[:2], from("b", healthy("2", 999))),
+		want{stale, notRunning, "Unknown ReporterStale"}},
+	{"a reporter crashes, and reports all the same", bIs(reporterBroken), ok, want{fine, notRunning, agreed}},
+	{"an unhealthy plugin outweighs a reporter that cannot start", bIs(reporterBroken)[:2], a(unhealthy("2", 5, "sealed")),
+		want{pluginUnhealthy, notRunning, keyUnhealthy}},
 	{"a container cannot start: crash loop, others healthy",
-		[]Node{on("a", "2"), broken(on("b", "2"), "kms-2", "CrashLoopBackOff: exit code 1"), on("c", "2")}, ok, stopped,
-		observed, agreed},
-	{"nothing observed yet", two, nil, awaiting, missing, noReport},
-	{"no node, no report", nil, nil, "False NoPods", "False NoPods", noKey},
-	{"a reporter stopped, its Node is Ready", two, b(healthy("2", valid+1)), stale, late, stale},
-	{"a reporter stopped, its Node is not Ready, last report healthy", bIs(down), b(healthy("2", 999)), fine, stale, stale},
+		[]Node{on("a", "2"), broken(on("b", "2"), "kms-2", "CrashLoopBackOff: exit code 1"), on("c", "2")}, ok,
+		want{stopped, observed, agreed}},
+	{"nothing observed yet", two, nil, isAwaited},
+	{"no node, no report", nil, nil, want{"False NoPods", "False NoPods", noKey}},
+	{"a reporter stopped, its Node is Ready", two, b(healthy("2", valid+1)), isSilent},
+	{"a reporter stopped, its Node is not Ready, last report healthy", bIs(down), b(healthy("2", 999)), isExcused},
 	{"a reporter stopped, its Node is not Ready, last report unhealthy", bIs(down), b(unhealthy("2", 999, "sealed")),
-		pluginUnhealthy, stale, stale},
-	{"a reporter stopped, its Node is not Ready, last report error", bIs(down), b(inError("2", 999, "refused")), failed,
-		stale, stale},
-	{"one is missing", two, ok[:2], awaiting, missing, noReport},
-	{"one reports on another key", two, b(healthy("1", 5)), awaiting, others, noReport},
+		want{pluginUnhealthy, stale, stale}},
+	{"one is missing", two, ok[:2], isAwaited},
+	{"one reports on another key", two, b(healthy("1", 5)), want{awaiting, others, noReport}},
 	{"one does not report on a key that it should", abc("2", "1"), but(each(fresh, healthy("1", 5)), from("b", fresh)),
-		awaiting, missing, agreed},
-	{"the write key's ids differ", two, b(naming("k-8", fresh)), fine, observed, differ},
+		want{awaiting, missing, agreed}},
+	{"the write key's ids differ", two, b(naming("k-8", fresh)), want{fine, observed, differ}},
 	{"another key's ids may differ", abc("2", "1"),
-		but(each(fresh, healthy("1", 5)), from("b", fresh, naming("k-9", healthy("1", 5)))), fine, observed, agreed},
-	{"a node has no plugin", []Node{{Name: "a", Ready: true, Keys: []string{}}}, nil, "False NoPlugins", "True NoPlugins",
-		noKey},
+		but(each(fresh, healthy("1", 5)), from("b", fresh, naming("k-9", healthy("1", 5)))), allFine},
+	{"a node has no plugin", []Node{{Name: "a", Ready: true, Keys: []string{}}}, nil,
+		want{"False NoPlugins", "True NoPlugins", noKey}},
 
 	// Freshness.
-	{"just not stale", two, each(healthy("2", valid)), fine, observed, agreed},
-	{"all stale", two, each(healthy("2", valid+1)), stale, late, stale},
+	{"just not stale", two, each(healthy("2", valid)), allFine},
+	{"all stale", two, each(healthy("2", valid+1)), isSilent},
 	{"one key of two is stale", abc("2", "1"),
-		but(each(fresh, healthy("1", 5)), from("b", fresh, every(1, healthy("1", contract.StaleIntervals+1)))), stale, late,
-		agreed},
+		but(each(fresh, healthy("1", 5)), from("b", fresh, every(1, healthy("1", contract.StaleIntervals+1)))),
+		want{stale, late, agreed}},
 	{"the write key of two is stale", abc("2", "1"),
 		but(each(fresh, healthy("1", 5)), from("b", every(1, healthy("2", contract.StaleIntervals+1)), healthy("1", 5))),
-		stale, late, stale},
-	{"stale, and unhealthy before", two, b(inError("2", valid+1, "refused")), failed, late, stale},
-	{"stale, and unhealthy for hours before", two, b(unhealthy("2", 9999, "sealed")), pluginUnhealthy, late, stale},
-	{"an interval of an hour", two, each(every(3600, healthy("2", contract.StaleIntervals*3600-1))), fine, observed, agreed},
-	{"no interval is 30 seconds", two, each(every(0, healthy("2", valid))), fine, observed, agreed},
-	{"no interval is 30 seconds, and stale", two, each(every(0, healthy("2", valid+1))), stale, late, stale},
+		isSilent},
+	{"stale, and unhealthy for hours before", two, b(unhealthy("2", 9999, "sealed")), want{pluginUnhealthy, late, stale}},
+	{"an interval of an hour", two, each(every(3600, healthy("2", contract.StaleIntervals*3600-1))), allFine},
 
 	// Missing reports that are excused, and those that are not.
-	{"replaced, last report healthy", bRenewed(179), b(healthy("2", 300)), awaiting, missing, noReport},
-	{"QuietPeriod is over", bRenewed(180), b(every(1, healthy("2", 170))), stale, late, stale},
-	{"replaced, the last report of the previous pod does not count", bRenewed(60),
-		b(every(1, inError("2", 61, "refused"))), awaiting, missing, noReport},
-	{"replaced, the last report of this pod counts", bRenewed(60), b(every(1, inError("2", 60, "refused"))), failed, stale,
-		stale},
+	{"replaced, last report healthy", bRenewed(179), b(healthy("2", 300)), isAwaited},
+	{"QuietPeriod is over", bRenewed(180), b(every(1, healthy("2", 170))), isSilent},
 	{"not Ready, the last report of the previous pod does not count",
-		[]Node{on("a", "2"), down(renewed(600, on("b", "2"))), on("c", "2")}, b(unhealthy("2", 601, "sealed")), awaiting,
-		missing, noReport},
-	{"not Ready, but it reports unhealthy", bIs(down), b(unhealthy("2", 5, "sealed")), pluginUnhealthy, observed,
-		keyUnhealthy},
-	{"replaced, but it reports unhealthy", bRenewed(30), b(unhealthy("2", 5, "sealed")), pluginUnhealthy, observed,
-		keyUnhealthy},
+		[]Node{on("a", "2"), down(renewed(600, on("b", "2"))), on("c", "2")}, b(unhealthy("2", 601, "sealed")), isAwaited},
+	{"not Ready, but it reports unhealthy", bIs(down), b(unhealthy("2", 5, "sealed")), isUnhealthy},
+	{"replaced, but it reports unhealthy", bRenewed(30), b(unhealthy("2", 5, "sealed")), isUnhealthy},
 	{"replaced, a recent report of the previous pod does not count", bRenewed(30), b(inError("2", 31, "refused")),
-		awaiting, missing, noReport},
-	{"replaced, the first report of this pod counts", bRenewed(30), b(inError("2", 30, "refused")), failed, observed,
-		keyUnhealthy},
-	{"not Ready, a recent report of the previous pod does not count",
-		[]Node{on("a", "2"), down(since(200, on("b", "2"))), on("c", "2")}, b(every(60, unhealthy("2", 201, "sealed"))),
-		awaiting, missing, noReport},
-	{"replaced, and unreadable", bRenewed(30), but(ok, unreadable("b")), fine, garbage, garbage},
-	{"not Ready for half an hour, last report healthy", bIs(longDown), b(healthy("2", 9999)), stale, late, stale},
+		isAwaited},
+	{"replaced, the first report of this pod counts", bRenewed(30), b(inError("2", 30, "refused")), isFailed},
+	{"replaced, and unreadable", bRenewed(30), but(ok, unreadable("b")), want{fine, garbage, garbage}},
+	{"not Ready for half an hour, last report healthy", bIs(longDown), b(healthy("2", 9999)), isSilent},
 	{"not Ready for half an hour, and it has not reported", bIs(func(n Node) Node { return overdue(longDown(n)) }), ok[:1],
-		"Unknown ReportsMissing", "False ReportsMissing", noReport},
-	{"no socket, and then no reports, its Node is down for half an hour", bIs(longDown), b(socketless("2", 9999)), stale,
-		late, stale},
-	{"not Ready, and unreadable", bIs(down), but(ok, unreadable("b")), fine, garbage, garbage},
-	{"being replaced, last report healthy", []Node{on("a", "2"), replacing(60, on("b", "2")), on("c", "2")},
-		b(healthy("2", 300)), fine, stale, stale},
-	{"being replaced, silent for longer than any excuse", bIs(func(n Node) Node { return replacing(60, n) }),
-		b(healthy("2", valid+301)), stale, late, stale},
-	{"renewed, and it has not reported yet", bRenewed(5), ok[:1], awaiting, missing, noReport},
-	{"not Ready, and it has not reported yet", []Node{on("a", "2"), down(on("b", "2"))}, ok[:1], awaiting, missing,
-		noReport},
-	{"all not Ready", []Node{down(on("a", "2")), down(on("b", "2"))}, each(healthy("2", 500))[:2], fine, stale, stale},
+		want{"Unknown ReportsMissing", "False ReportsMissing", noReport}},
+	{"no socket, and then no reports, its Node is down for half an hour", bIs(longDown), b(socketless("2", 9999)),
+		isSilent},
+	{"not Ready, and unreadable", bIs(down), but(ok, unreadable("b")), want{fine, garbage, garbage}},
+	{"being replaced, last report healthy", bIs(aboutToBeReplaced), b(healthy("2", 300)), isExcused},
+	{"being replaced, silent for longer than any excuse", bIs(aboutToBeReplaced), b(healthy("2", valid+301)), isSilent},
+	{"not Ready, and it has not reported yet", bIs(down)[:2], ok[:1], isAwaited},
+	{"all not Ready", []Node{down(on("a", "2")), down(on("b", "2"))}, each(healthy("2", 500))[:2], isExcused},
 
 	// A missing socket: the plugin has ended, or has not started.
-	{"no socket", two, b(socketless("2", 5)), failed, observed, keyUnhealthy},
-	{"no socket, its API server starts", bRenewed(5), b(socketless("2", 1)), fine, observed, keyUnhealthy},
-	{"no socket, its API server started", bRenewed(180), b(socketless("2", 1)), failed, observed, keyUnhealthy},
-	{"no socket, its API server is about to be replaced", []Node{on("a", "2"), replacing(60, on("b", "2")), on("c", "2")},
-		b(socketless("2", 1)), fine, observed, keyUnhealthy},
-	{"no socket, its API server should have been replaced",
-		[]Node{on("a", "2"), replacing(-1, on("b", "2")), on("c", "2")}, b(socketless("2", 1)), failed, observed,
-		keyUnhealthy},
-	{"no socket, its Node shuts down", bIs(down), b(socketless("2", 1)), fine, observed, keyUnhealthy},
-	{"no socket, and then no reports, its Node is down", bIs(down), b(socketless("2", 999)), fine, stale, stale},
+	{"no socket", two, b(socketless("2", 5)), isFailed},
+	{"no socket, its API server starts", bRenewed(5), b(socketless("2", 1)), want{fine, observed, keyUnhealthy}},
+	{"no socket, its API server started", bRenewed(180), b(socketless("2", 1)), isFailed},
+	{"no socket, its Node shuts down", bIs(down), b(socketless("2", 1)), want{fine, observed, keyUnhealthy}},
+	{"no socket, and then no reports, its Node is down", bIs(down), b(socketless("2", 999)), isExcused},
 	{"no socket, the plugin was removed", []Node{on("a", "2"), noKMS("b")}, but(ok[:1], from("b", socketless("2", 1))),
-		fine, observed, notYet},
-	{"no socket, that plugin alone was removed", []Node{on("a", "2")}, list{from("a", fresh, socketless("1", 1))}, fine,
-		others, agreed},
+		isRolledOut},
 	{"no socket of one key while another's plugin is unhealthy", []Node{renewed(5, on("a", "2", "1"))},
-		list{from("a", socketless("2", 1), unhealthy("1", 1, "x"))}, pluginUnhealthy, observed, keyUnhealthy},
+		a(socketless("2", 1), unhealthy("1", 1, "x")), isUnhealthy},
 
 	// Who wrote a report.
-	{"by the companion beside its pod", []Node{attended(on("a", "2"), "u1")}, list{by("u1", from("a", fresh))}, fine,
-		observed, agreed},
+	{"by the companion beside its pod", []Node{attended(on("a", "2"), "u1")}, list{by("u1", from("a", fresh))}, allFine},
 	{"by the companion beside the pod before", []Node{attended(on("a", "2"), "u1")}, list{by("u0", from("a", fresh))},
-		awaiting, missing, noReport},
-	{"by the companion beside the pod before, and in error", []Node{attended(on("a", "2"), "u1")},
-		list{by("u0", from("a", inError("2", 5, "refused")))}, awaiting, missing, noReport},
+		isAwaited},
 	{"by the companion, its node's clock 4 seconds behind", []Node{attended(renewed(3, on("a", "2")), "u1")},
-		list{by("u1", from("a", healthy("2", 7)))}, fine, observed, agreed},
+		list{by("u1", from("a", healthy("2", 7)))}, allFine},
 	{"by an agent, also before the API server was restarted", []Node{attended(renewed(5, on("a", "2")), "agent")},
-		list{by("agent", from("a", healthy("2", 20)))}, fine, observed, agreed},
+		list{by("agent", from("a", healthy("2", 20)))}, allFine},
 	{"by an agent, unhealthy before the API server was restarted", []Node{attended(since(5, on("a", "2")), "agent")},
-		list{by("agent", from("a", unhealthy("2", 20, "sealed")))}, pluginUnhealthy, observed, keyUnhealthy},
-	{"by one that was set up by hand, since the pod's start", []Node{attended(since(5, on("a", "2")))},
-		list{from("a", fresh)}, fine, observed, agreed},
-	{"by one that was set up by hand, before the pod's start", []Node{attended(since(4, on("a", "2")), "u1")},
-		list{from("a", fresh)}, awaiting, missing, noReport},
+		list{by("agent", from("a", unhealthy("2", 20, "sealed")))}, isUnhealthy},
+	{"by one that was set up by hand, since the pod's start", []Node{attended(since(5, on("a", "2")))}, a(fresh), allFine},
+	{"by one that was set up by hand, before the pod's start", []Node{attended(since(4, on("a", "2")), "u1")}, a(fresh),
+		isAwaited},
 
 	// A plugin is its key ID and its socket.
-	{"about its socket", []Node{listening(on("a", "2"))}, list{from("a", at("/run/kms-2.sock", fresh))}, fine, observed,
-		agreed},
-	{"about a socket of before", []Node{listening(on("a", "2"))}, list{from("a", at("/old/kms-2.sock", fresh))}, awaiting,
-		missing, noReport},
-	{"about a socket of before, and unhealthy", []Node{listening(on("a", "2"))},
-		list{from("a", at("/old/kms-2.sock", inError("2", 5, "refused")))}, awaiting, missing, noReport},
-	{"about a folder that its API server does not mount", []Node{unmounted(on("a", "2"))}, list{by("u", from("a", fresh))},
-		awaiting, missing, noReport},
-	{"without a socket", []Node{listening(on("a", "2"))}, list{from("a", fresh)}, fine, observed, agreed},
-	{"also about a plugin of other pods", []Node{probing(on("a", "2"), "1")}, list{from("a", fresh, inError("1", 5, "x"))},
-		fine, observed, agreed},
+	{"about its socket", aIs(listening), a(at("/run/kms-2.sock", fresh)), allFine},
+	{"about a socket of before", aIs(listening), a(at("/old/kms-2.sock", fresh)), isAwaited},
+	{"about a folder that its API server does not mount", aIs(unmounted), list{by("u", from("a", fresh))}, isAwaited},
+	{"without a socket", aIs(listening), a(fresh), allFine},
+	{"also about a plugin of other pods", []Node{probing(on("a", "2"), "1")}, a(fresh, inError("1", 5, "x")), allFine},
 
 	// Several pods of the API server on a node.
-	{"two pods for a moment", []Node{shared(on("a", "2"), 1)}, ok[:1], fine, observed, "Unknown SeveralPods"},
-	{"two pods for long", []Node{shared(on("a", "2"), 0)}, ok[:1], fine, "False SeveralPods", "Unknown SeveralPods"},
+	{"two pods for a moment", []Node{shared(on("a", "2"), 1)}, ok[:1], want{fine, observed, "Unknown SeveralPods"}},
+	{"two pods for long", []Node{shared(on("a", "2"), 0)}, ok[:1], want{fine, "False SeveralPods", "Unknown SeveralPods"}},
 
 	// An API server that does not encrypt, or not everything with one key.
-	{"no flag", []Node{on("a", "2"), unencrypted(on("b", "2"))}, ok[:2], "True EncryptionNotConfigured", observed,
-		"False EncryptionNotConfigured"},
-	{"another key for some resources", []Node{on("a", "2"), mixed(on("b", "2"))}, ok[:2], fine, observed,
-		"False WriteKeyOfSome"},
+	{"no flag", bIs(unencrypted)[:2], ok[:2],
+		want{"True EncryptionNotConfigured", observed, "False EncryptionNotConfigured"}},
+	{"another key for some resources", bIs(mixed)[:2], ok[:2], want{fine, observed, "False WriteKeyOfSome"}},
 
 	// What an earlier process saw.
-	{"standing, and healthy", two, each(standing(fresh)), awaiting, missing, agreed},
-	{"standing, and unhealthy", two, b(standing(unhealthy("2", 5, "sealed"))), pluginUnhealthy, observed, keyUnhealthy},
-	{"standing for too long", two, b(standing(healthy("2", valid+61))), stale, late, stale},
+	{"standing, and healthy", two, each(standing(fresh)), want{awaiting, missing, agreed}},
+	{"standing, and unhealthy", two, b(standing(unhealthy("2", 5, "sealed"))), isUnhealthy},
+	{"standing for too long", two, b(standing(healthy("2", valid+61))), isSilent},
 
 	// A plugin that did not answer in time.
-	{"a time-out", two, b(timedOut(5, 35)), failed, observed, agreed},
-	{"time-outs for as long as an entry is valid", two, b(timedOut(5, valid+1)), failed, observed, keyUnhealthy},
+	{"a time-out", two, b(timedOut(5, 35)), want{failed, observed, agreed}},
+	{"time-outs for as long as an entry is valid", two, b(timedOut(5, valid+1)), isFailed},
 
 	// Typed reports, of OpenShift's own reporter.
-	{"typed alone", two, list{thirdParty("a", fresh), thirdParty("b", fresh), thirdParty("c", fresh)}, fine, observed,
-		agreed},
-	{"typed has no interval: at the last instant", two[:1], list{thirdParty("a", every(1, healthy("2", valid)))}, fine,
-		observed, agreed},
-	{"typed has no interval: stale after it", two[:1], list{thirdParty("a", every(3600, healthy("2", valid+1)))}, stale,
-		late, stale},
-	{"typed, unhealthy", two[:1], list{thirdParty("a", unhealthy("2", 5, "sealed"))}, pluginUnhealthy, observed,
-		keyUnhealthy},
-	{"typed, of the pod before", []Node{since(4, on("a", "2"))}, list{thirdParty("a", fresh)}, awaiting, missing,
-		noReport},
-	{"typed, its writes are rejected while its plugin is unhealthy", two,
-		list{thirdParty("a", fresh), thirdParty("b", healthy("2", valid+1)), thirdParty("c", fresh)}, stale, late, stale},
+	{"typed alone", two, list{thirdParty("a", fresh), thirdParty("b", fresh), thirdParty("c", fresh)}, allFine},
+	{"typed has no interval: at the last instant", one, list{thirdParty("a", every(1, healthy("2", valid)))}, allFine},
+	{"typed has no interval: stale after it", one, list{thirdParty("a", every(3600, healthy("2", valid+1)))}, isSilent},
+	{"typed, unhealthy", one, list{thirdParty("a", unhealthy("2", 5, "sealed"))}, isUnhealthy},
+	{"typed, of the pod before", []Node{since(4, on("a", "2"))}, list{thirdParty("a", fresh)}, isAwaited},
 	{"a condition on some nodes, typed on others", two, list{from("a", fresh), thirdParty("b", fresh), from("c", fresh)},
-		fine, observed, agreed},
+		allFine},
 
 	// With a condition for the same pod they do not count, unless the condition is stale or unreadable.
-	{"both agree", two[:1], list{from("a", fresh), thirdParty("a", fresh)}, fine, observed, agreed},
-	{"unhealthy, while a newer typed one is healthy", two[:1],
-		list{from("a", inError("2", 20, "refused")), thirdParty("a", fresh)}, failed, observed, keyUnhealthy},
-	{"healthy, while a newer typed one is in error", two[:1],
-		list{from("a", healthy("2", 20)), thirdParty("a", inError("2", 5, "refused"))}, fine, observed, agreed},
-	{"a key that is typed only is not reported", []Node{on("a", "2", "1")},
-		list{from("a", fresh), thirdParty("a", healthy("1", 6))}, awaiting, missing, agreed},
-	{"stale, while the typed one is healthy", two[:1], list{from("a", healthy("2", valid+1)), thirdParty("a", fresh)},
-		stale, late, stale},
-	{"stale and in error, while the typed one is healthy", two[:1],
-		list{from("a", inError("2", 999, "refused")), thirdParty("a", fresh)}, stale, late, stale},
-	{"stale and in error, and typed as stale", two[:1],
-		list{from("a", inError("2", 999, "refused")), thirdParty("a", healthy("2", 999))}, failed, late, stale},
-	{"stale, while the typed one is unhealthy", two[:1],
-		list{from("a", healthy("2", valid+1)), thirdParty("a", unhealthy("2", 5, "sealed"))}, pluginUnhealthy, observed,
-		keyUnhealthy},
-	{"stale, as is the typed one, which is unhealthy", two[:1],
-		list{from("a", healthy("2", valid+10)), thirdParty("a", unhealthy("2", valid+5, "sealed"))}, stale, late, stale},
-	{"unreadable, while the typed one is healthy", two[:1], list{unreadable("a"), thirdParty("a", fresh)}, garbage,
-		"False ReportUnreadable", garbage},
-	{"unreadable, while the typed one is unhealthy", two[:1],
-		list{unreadable("a"), thirdParty("a", unhealthy("2", 5, "sealed"))}, pluginUnhealthy, "False ReportUnreadable",
-		garbage},
-	{"one key of two is stale, and typed as unhealthy", []Node{on("a", "2", "1")},
-		list{from("a", fresh, healthy("1", valid+1)), thirdParty("a", inError("1", 5, "refused"))}, failed, observed, agreed},
+	{"unhealthy, while a newer typed one is healthy", one,
+		list{from("a", inError("2", 20, "refused")), thirdParty("a", fresh)}, isFailed},
+	{"healthy, while a newer typed one is in error", one,
+		list{from("a", healthy("2", 20)), thirdParty("a", inError("2", 5, "refused"))}, allFine},
+	{"a key that is typed only is not reported", abc("2", "1")[:1],
+		list{from("a", fresh), thirdParty("a", healthy("1", 6))}, want{awaiting, missing, agreed}},
+	{"stale, while the typed one is healthy", one, list{from("a", healthy("2", valid+1)), thirdParty("a", fresh)},
+		isSilent},
+	{"stale and in error, while the typed one is healthy", one,
+		list{from("a", inError("2", 999, "refused")), thirdParty("a", fresh)}, isSilent},
+	{"stale and in error, and typed as stale", one,
+		list{from("a", inError("2", 999, "refused")), thirdParty("a", healthy("2", 999))}, want{failed, late, stale}},
+	{"stale, while the typed one is unhealthy", one,
+		list{from("a", healthy("2", valid+1)), thirdParty("a", unhealthy("2", 5, "sealed"))}, isUnhealthy},
+	{"stale, as is the typed one, which is unhealthy", one,
+		list{from("a", healthy("2", valid+10)), thirdParty("a", unhealthy("2", valid+5, "sealed"))}, isSilent},
+	{"unreadable, while the typed one is healthy", one, list{unreadable("a"), thirdParty("a", fresh)},
+		want{garbage, "False ReportUnreadable", garbage}},
+	{"unreadable, while the typed one is unhealthy", one,
+		list{unreadable("a"), thirdParty("a", unhealthy("2", 5, "sealed"))},
+		want{pluginUnhealthy, "False ReportUnreadable", garbage}},
+	{"one key of two is stale, and typed as unhealthy", abc("2", "1")[:1],
+		list{from("a", fresh, healthy("1", valid+1)), thirdParty("a", inError("1", 5, "refused"))},
+		want{failed, observed, agreed}},
 	{"of the pod before, beside a typed one of this", []Node{attended(since(60, on("a", "2")), "u1")},
-		list{by("u0", from("a", inError("2", 5, "refused"))), thirdParty("a", fresh)}, fine, observed, agreed},
+		list{by("u0", from("a", inError("2", 5, "refused"))), thirdParty("a", fresh)}, allFine},
 
 	// While the operator is Unmanaged.
-	{"unattended, and not reported", []Node{on("a", "2"), unattended(on("b", "2"))}, ok[:1], fine, unmanaged, noReport},
-	{"unattended, and stale", []Node{on("a", "2"), unattended(on("b", "2"))}, but(ok[:1], from("b", healthy("2", 999))),
-		fine, unmanaged, stale},
-	{"unattended, and typed as unhealthy", []Node{on("a", "2"), unattended(on("b", "2"))},
-		but(ok[:1], thirdParty("b", unhealthy("2", 5, "sealed"))), pluginUnhealthy, observed, keyUnhealthy},
+	{"unattended, and not reported", bIs(unattended)[:2], ok[:1], want{fine, unmanaged, noReport}},
+	{"unattended, and stale", bIs(unattended)[:2], but(ok[:1], from("b", healthy("2", 999))),
+		want{fine, unmanaged, stale}},
+	{"unattended, and typed as unhealthy", bIs(unattended)[:2], but(ok[:1], thirdParty("b", unhealthy("2", 5, "sealed"))),
+		isUnhealthy},
 
 	// Unreadable reports, and nodes that do not count.
-	{"an unreadable message", two, but(ok, unreadable("b")), garbage, "False ReportUnreadable", garbage},
-	{"an unreadable message, keys not known", []Node{on("a")}, list{unreadable("a")}, garbage, "False ReportUnreadable",
-		noKey},
-	{"a node without a pod is unhealthy", two, but(ok, from("gone", inError("2", 5, "refused"))), fine, observed, agreed},
-	{"a node without a pod names another id", two, but(ok, from("gone", naming("k-8", fresh))), fine, observed, agreed},
-	{"a node without a pod is unreadable, another stale", two,
-		but(ok, unreadable("gone"), from("went", healthy("2", 999))), fine, observed, agreed},
-	{"only a node without a pod reports", nil, ok[:1], "False NoPods", "False NoPods", noKey},
-	{"an old file: a key that its pod does not have is in error", two, b(fresh, inError("1", 5, "no such socket")), fine,
-		others, agreed},
-	{"an old file: nothing that its pod has, and in error", two, b(inError("1", 5, "no such socket")), awaiting, others,
-		noReport},
-	{"an old file, stale", two, b(fresh, healthy("1", 999)), fine, others, agreed},
-	{"keys not known: every entry counts", []Node{on("a")}, list{from("a", fresh, inError("1", 5, "refused"))}, failed,
-		observed, noKey},
-	{"keys not known, nothing reported", []Node{on("a")}, nil, awaiting, missing, noKey},
-	{"keys not known, no plugin reported", []Node{on("a")}, list{from("a")}, awaiting, missing, noKey},
+	{"an unreadable message", two, but(ok, unreadable("b")), want{garbage, "False ReportUnreadable", garbage}},
+	{"an unreadable message, keys not known", []Node{on("a")}, list{unreadable("a")},
+		want{garbage, "False ReportUnreadable", noKey}},
+	{"nodes without a pod", two, but(ok, from("d", inError("2", 5, "refused")), from("e", naming("k-8", fresh)),
+		unreadable("f"), from("g", healthy("2", 999))), allFine},
+	{"only a node without a pod reports", nil, ok[:1], want{"False NoPods", "False NoPods", noKey}},
+	{"an old file: a key that its pod does not have is in error", two, b(fresh, inError("1", 5, "no such socket")),
+		want{fine, others, agreed}},
+	{"an old file: nothing that its pod has, and in error", two, b(inError("1", 5, "no such socket")),
+		want{awaiting, others, noReport}},
+	{"keys not known: every entry counts", []Node{on("a")}, a(fresh, inError("1", 5, "refused")),
+		want{failed, observed, noKey}},
+	{"keys not known, nothing reported", []Node{on("a")}, nil, want{awaiting, missing, noKey}},
+	{"keys not known, no plugin reported", []Node{on("a")}, list{from("a")}, want{awaiting, missing, noKey}},
 
 	// Severity.
-	{"unhealthy outweighs stale", two,
-		list{from("a", inError("2", 5, "refused")), from("b", healthy("2", 999)), from("c", fresh)}, failed, late,
-		"Unknown PluginUnhealthy"},
-	{"unhealthy outweighs missing", two, list{from("a", unhealthy("2", 5, "sealed"))}, pluginUnhealthy, missing,
-		"Unknown PluginUnhealthy"},
-	{"stale outweighs missing", two, list{from("a", healthy("2", 999))}, stale, late, stale},
-	{"error outweighs unhealthy", two,
-		list{from("a", unhealthy("2", 5, "sealed")), from("b", inError("2", 5, "refused")), from("c", fresh)}, failed,
-		observed, keyUnhealthy},
+	{"unhealthy outweighs stale", two, list{from("a", inError("2", 5, "refused")), from("b", healthy("2", 999)),
+		from("c", fresh)}, want{failed, late, "Unknown PluginUnhealthy"}},
+	{"stale outweighs missing", two, a(healthy("2", 999)), isSilent},
+	{"error outweighs unhealthy", two, list{from("a", unhealthy("2", 5, "sealed")), from("b", inError("2", 5, "refused")),
+		from("c", fresh)}, isFailed},
 	{"a container that cannot start outweighs error",
 		[]Node{on("a", "2"), broken(on("b", "2"), "kms-2", "CrashLoopBackOff")},
-		list{from("a", inError("2", 5, "refused")), from("b", inError("2", 5, "refused"))}, stopped, observed, keyUnhealthy},
-	{"different KEK IDs outweigh missing reports", two, list{from("a", fresh), from("b", naming("k-8", fresh))}, awaiting,
-		missing, differ},
+		list{from("a", inError("2", 5, "refused")), from("b", inError("2", 5, "refused"))},
+		want{stopped, observed, keyUnhealthy}},
+	{"different KEK IDs outweigh missing reports", two, list{from("a", fresh), from("b", naming("k-8", fresh))},
+		want{awaiting, missing, differ}},
 	{"KEK IDs of unhealthy and stale nodes are not compared", two,
 		list{from("a", fresh), from("b", naming("k-8", unhealthy("2", 5, "x"))), from("c", naming("k-9", healthy("2", 999)))},
-		pluginUnhealthy, late, keyUnhealthy},
+		want{pluginUnhealthy, late, keyUnhealthy}},
 
 	// The write key, if it is not known from the configuration.
 	{"the pods' own plugin sets outweigh the order of a report", two[:2],
-		list{from("a", fresh, healthy("1", 5)), from("b", healthy("1", 5), fresh)}, fine, others, agreed},
-	{"no key id", two[:1], list{from("a", naming("", fresh))}, fine, observed, keyUnhealthy},
-	{"first enablement: 1 of 3 has a plugin", []Node{on("a", "2"), noKMS("b"), noKMS("c")}, ok[:1], fine, observed,
-		notYet},
-	{"first enablement: no node has a plugin", []Node{noKMS("a"), noKMS("b")}, nil, "False NoPlugins", "True NoPlugins",
-		noKey},
-	{"first enablement, and the plugin is unhealthy", []Node{on("a", "2"), noKMS("b")},
-		list{from("a", unhealthy("2", 5, "x"))}, pluginUnhealthy, observed, notYet},
+		list{from("a", fresh, healthy("1", 5)), from("b", healthy("1", 5), fresh)}, want{fine, others, agreed}},
+	{"no key id", one, a(naming("", fresh)), want{fine, observed, keyUnhealthy}},
+	{"first enablement: 1 of 3 has a plugin", []Node{on("a", "2"), noKMS("b"), noKMS("c")}, ok[:1], isRolledOut},
+	{"first enablement: no node has a plugin", []Node{noKMS("a"), noKMS("b")}, nil,
+		want{"False NoPlugins", "True NoPlugins", noKey}},
+	{"first enablement, and the plugin is unhealthy", []Node{on("a", "2"), noKMS("b")}, a(unhealthy("2", 5, "x")),
+		want{pluginUnhealthy, observed, notYet}},
 	{"a node without a plugin may report what it had", []Node{on("a", "2"), noKMS("b")},
-		list{from("a", fresh), from("b", inError("2", 5, "x"))}, fine, observed, notYet},
+		list{from("a", fresh), from("b", inError("2", 5, "x"))}, isRolledOut},
 	{"a node without a plugin may have a reporter that cannot start", []Node{on("a", "2"), reporterBroken(noKMS("b"))},
-		ok[:1], fine, observed, notYet},
-	{"a node whose plugin only reads", []Node{on("a", "2"), reading(on("b", "2"))}, ok[:2], fine, observed, notYet},
+		ok[:1], isRolledOut},
+	{"a node whose plugin only reads", bIs(reading)[:2], ok[:2], isRolledOut},
 	{"a migration: old pods and new", []Node{on("a", "2", "1"), on("b", "1"), on("c", "1")},
-		but(old, from("a", fresh, healthy("1", 5))), fine, observed, noKey},
+		but(old, from("a", fresh, healthy("1", 5))), want{fine, observed, noKey}},
 }
 
 func TestVerdicts(t *testing.T) {
 	for _, tt := range verdicts {
 		t.Run(tt.name, func(t *testing.T) {
 			got := Evaluate(&Input{Now: now, Wall: now, Agreement: agreement2, Nodes: tt.nodes, Reports: tt.reports})
-			for _, one := range []struct{ kind, want string }{{contract.PluginsDegraded, tt.degraded},
-				{contract.HealthReporting, tt.observed}, {contract.WriteKeyAgreed, tt.agreed}} {
-				c := got.Conditions[one.kind]
-				if have := c.Status + " " + c.Reason; have != one.want {
-					t.Errorf("%s is %s, want %s: %s", one.kind, have, one.want, c.Message)
+			for i, kind := range Types {
+				c := got.Conditions[kind]
+				if have := c.Status + " " + c.Reason; have != tt.want[i] {
+					t.Errorf("%s is %s, want %s: %s", kind, have, tt.want[i], c.Message)
 				}
 				if c.Message == "" || strings.TrimSpace(c.Message) != c.Message {
-					t.Errorf("%s has the message %q", one.kind, c.Message)
+					t.Errorf("%s has the message %q", kind, c.Message)
 				}
 			}
 		})
