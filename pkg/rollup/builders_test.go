@@ -265,3 +265,32 @@ func but(all []Report, others ...Report) []Report {
 	}
 	return all
 }
+
+// process evaluates a roll-up over time.
+type process struct {
+	seen      Seen
+	agreement Agreement
+	previous  map[string]operatorstatus.Condition
+	ahead     time.Duration // how far the API server's clock is ahead
+}
+
+// at evaluates at a time in seconds.
+func (p *process) at(seconds int, nodes []Node, reports ...operatorstatus.Report) *Result {
+	r := Evaluate(&Input{Now: in(seconds), Wall: in(seconds).Add(p.ahead), Nodes: nodes,
+		Reports: p.seen.Observe(in(seconds), reports), Previous: p.previous, Agreement: p.agreement})
+	p.previous, p.agreement = r.Conditions, r.Agreement
+	return r
+}
+
+// wrote returns a report as a node's reporter has written it.
+func wrote(node string, entries ...contract.Entry) operatorstatus.Report {
+	return operatorstatus.Report{Node: node, Form: operatorstatus.FormCondition, Entries: entries}
+}
+
+// is returns the status and the reason of a condition.
+func (r *Result) is(kind string) string {
+	return r.Conditions[kind].Status + " " + r.Conditions[kind].Reason
+}
+
+func (r *Result) degraded() string { return r.is(contract.PluginsDegraded) }
+func (r *Result) agreed() string   { return r.is(contract.WriteKeyAgreed) }

@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/kms-health/kms-health/pkg/contract"
-	"github.com/kms-health/kms-health/pkg/operatorstatus"
 )
 
 // Common results.
@@ -279,12 +278,9 @@ func TestVerdicts(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			got := Evaluate(&Input{Now: now, Wall: now, Agreement: agreement2, Nodes: tt.nodes, Reports: tt.reports})
 			for i, kind := range Types {
-				c := got.Conditions[kind]
-				if have := c.Status + " " + c.Reason; have != tt.want[i] {
-					t.Errorf("%s is %s, want %s: %s", kind, have, tt.want[i], c.Message)
-				}
-				if c.Message == "" || strings.TrimSpace(c.Message) != c.Message {
-					t.Errorf("%s has the message %q", kind, c.Message)
+				message := got.Conditions[kind].Message
+				if got.is(kind) != tt.want[i] || message == "" || strings.TrimSpace(message) != message {
+					t.Errorf("%s is %s, want %s: %q", kind, got.is(kind), tt.want[i], message)
 				}
 			}
 		})
@@ -310,9 +306,8 @@ func TestNoReportIsSilentBeforeThatWasSeen(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			got := Evaluate(&Input{Now: now, Wall: now, Shown: tt.shown, Agreement: agreement2, Nodes: two, Reports: tt.reports})
-			c := got.Conditions[contract.PluginsDegraded]
-			if have := c.Status + " " + c.Reason; have != tt.degraded || got.Unconfirmed != tt.unconfirmed {
-				t.Errorf("%s, unconfirmed %v, want %s, %v", have, got.Unconfirmed, tt.degraded, tt.unconfirmed)
+			if got.degraded() != tt.degraded || got.Unconfirmed != tt.unconfirmed {
+				t.Errorf("%s, unconfirmed %v, want %s, %v", got.degraded(), got.Unconfirmed, tt.degraded, tt.unconfirmed)
 			}
 		})
 	}
@@ -328,9 +323,8 @@ func TestWriteKeyDuringAMigration(t *testing.T) {
 		"1": notYet + ": key 1 on node a: " + other + "2\nkey 1 on node c: " + none,
 		"2": notYet + ": key 2 on node b: " + other + "1\nkey 2 on node c: " + none,
 	} {
-		c := Evaluate(&Input{Now: now, Wall: now, Agreement: agreement2, Nodes: nodes, Reports: reports, WriteKey: key})
-		got := c.Conditions[contract.WriteKeyAgreed]
-		if have := got.Status + " " + got.Reason + ": " + got.Message; have != want {
+		got := Evaluate(&Input{Now: now, Wall: now, Agreement: agreement2, Nodes: nodes, Reports: reports, WriteKey: key})
+		if have := got.agreed() + ": " + got.Conditions[contract.WriteKeyAgreed].Message; have != want {
 			t.Errorf("key %q: %s, want %s", key, have, want)
 		}
 	}
@@ -339,26 +333,21 @@ func TestWriteKeyDuringAMigration(t *testing.T) {
 // While KMS is turned off, API servers write with the key until each has the new configuration. After that an unhealthy
 // plugin does not prevent writes.
 func TestWithoutAWriteKeyNothingIsAgreed(t *testing.T) {
-	for name, reports := range map[string]list{"healthy": each(healthy("2", 5)),
-		"unhealthy": each(inError("2", 5, "refused")), "missing": nil} {
+	for want, reports := range map[string]list{fine: ok, failed: each(inError("2", 5, "refused")), awaiting: nil} {
 		in := Input{Now: now, Wall: now, Agreement: agreement2, Nodes: abc("2"), Reports: reports, NoWriteKey: true}
-		const text = "False WriteKeyNotDeployed: key 2 on nodes a, b, c: still in use: the API server writes with it"
-		if c := Evaluate(&in).Conditions[contract.WriteKeyAgreed]; c.Status+" "+c.Reason+": "+c.Message != text {
-			t.Errorf("%s: before a restart: %+v", name, c)
+		const text = "key 2 on nodes a, b, c: still in use: the API server writes with it"
+		if got := Evaluate(&in); got.agreed() != notYet || got.Conditions[contract.WriteKeyAgreed].Message != text {
+			t.Errorf("%s: before a restart: %+v", want, got.Conditions)
 		}
 		for i := range in.Nodes {
 			in.Nodes[i] = reading(in.Nodes[i])
 		}
-		got := Evaluate(&in)
-		if c := got.Conditions[contract.WriteKeyAgreed]; c.Status+" "+c.Reason != "Unknown NoWriteKey" || c.Message == "" {
-			t.Errorf("%s: %+v", name, c)
-		}
-		if c := got.Conditions[contract.PluginsDegraded]; (c.Status == operatorstatus.True) != (name == "unhealthy") {
-			t.Errorf("%s: %+v", name, c)
+		if got := Evaluate(&in); got.agreed() != "Unknown NoWriteKey" || got.degraded() != want {
+			t.Errorf("%s: %+v", want, got.Conditions)
 		}
 		in.Alone = true
-		if c := Evaluate(&in).Conditions[contract.WriteKeyAgreed]; c.Status+" "+c.Reason != noKey {
-			t.Errorf("%s: outside of pods: %+v", name, c)
+		if got := Evaluate(&in).agreed(); got != noKey {
+			t.Errorf("%s: outside of pods: %s", want, got)
 		}
 	}
 }
@@ -366,9 +355,10 @@ func TestWithoutAWriteKeyNothingIsAgreed(t *testing.T) {
 func TestAgreementIsJSONInTheMessage(t *testing.T) {
 	since := agreement2
 	since.KEKID = `k"7`
-	got := Evaluate(&Input{Now: now, Agreement: since, Nodes: abc("2"), Reports: each(naming(`k"7`, healthy("2", 5)))})
-	if want := `{"keyID":"2","kekID":"k\"7","since":"2026-05-08T11:43:20Z"}`; got.Conditions[contract.WriteKeyAgreed].Message != want {
-		t.Errorf("got %s, want %s", got.Conditions[contract.WriteKeyAgreed].Message, want)
+	got := Evaluate(&Input{Now: now, Agreement: since, Nodes: two, Reports: each(naming(`k"7`, fresh))})
+	const want = `{"keyID":"2","kekID":"k\"7","since":"2026-05-08T11:43:20Z"}`
+	if c := got.Conditions[contract.WriteKeyAgreed]; c.Message != want {
+		t.Errorf("got %s, want %s", c.Message, want)
 	}
 }
 
@@ -390,24 +380,21 @@ func TestRowsOfOtherNodesAndPluginsAreKnownAsSuch(t *testing.T) {
 
 // Such a provider's health is unknown, so the verdict is neither healthy nor unhealthy.
 func TestAProviderThatCannotBeProbedIsNotHealthy(t *testing.T) {
-	notProbed := []Finding{{Reason: contract.ProviderNotProbed,
-		Text: "provider old of secrets is not probed: it is v1"}}
-	for _, tt := range []struct {
-		name    string
+	notProbed := []Finding{{Reason: contract.ProviderNotProbed, Text: "provider old of secrets is not probed: it is v1"}}
+	for name, tt := range map[string]struct {
 		nodes   []Node
 		reports []Report
 		want    string
 	}{
-		{"beside healthy plugins", abc("2"), each(healthy("2", 5)), "Unknown ProviderNotProbed"},
-		{"beside an unhealthy plugin", abc("2"), but(each(healthy("2", 5)), from("b", unhealthy("2", 5, "sealed"))),
-			pluginUnhealthy},
-		{"without a plugin", abc(), nil, "Unknown ProviderNotProbed"},
-		{"without a pod", nil, nil, "Unknown ProviderNotProbed"},
+		"beside healthy plugins":     {two, ok, "Unknown ProviderNotProbed"},
+		"beside an unhealthy plugin": {two, b(unhealthy("2", 5, "sealed")), pluginUnhealthy},
+		"without a plugin":           {abc(), nil, "Unknown ProviderNotProbed"},
+		"without a pod":              {nil, nil, "Unknown ProviderNotProbed"},
 	} {
-		got := Evaluate(&Input{Now: now, Wall: now, Agreement: agreement2, Nodes: tt.nodes, Reports: tt.reports, NotObserved: notProbed})
-		if c := got.Conditions[contract.PluginsDegraded]; c.Status+" "+c.Reason != tt.want ||
-			!strings.Contains(c.Message, "provider old") {
-			t.Errorf("%s: %+v, want %s", tt.name, c, tt.want)
+		got := Evaluate(&Input{Now: now, Wall: now, Nodes: tt.nodes, Reports: tt.reports, NotObserved: notProbed})
+		if message := got.Conditions[contract.PluginsDegraded].Message; got.degraded() != tt.want ||
+			!strings.Contains(message, "provider old") {
+			t.Errorf("%s: %s: %s, want %s", name, got.degraded(), message, tt.want)
 		}
 	}
 }

@@ -1,12 +1,10 @@
 package rollup
 
 import (
-	"strings"
 	"testing"
 	"time"
 
 	"github.com/kms-health/kms-health/pkg/contract"
-	"github.com/kms-health/kms-health/pkg/operatorstatus"
 )
 
 const (
@@ -21,45 +19,26 @@ func awaited(seconds int) Node {
 	return n
 }
 
-func unknownKeys() Node {
-	n := on("a")
-	n.Due[""] = ago(long)
-	return n
-}
-
 func TestPluginThatIsNotReportedIsUnknownWhenItsReportIsDue(t *testing.T) {
-	for _, tt := range []struct {
-		name     string
-		node     Node
-		want     string
-		deadline time.Time // zero: none
+	unknownKeys := on("a")
+	unknownKeys.Due[""] = ago(long)
+	for name, tt := range map[string]struct {
+		node                Node
+		degraded, reporting string
+		deadline            time.Time // zero: none
 	}{
-		{"before", awaited(1), awaiting, in(1)},
-		{"from then on", awaited(0), lost, time.Time{}},
-		{"its plugins are not known", unknownKeys(), lost, time.Time{}},
-		{"its API server crashes, and is restarted again and again", replacing(60, awaited(-long)), lost, time.Time{}},
-		{"excused: its Node is not Ready", down(awaited(-long)), fine, in(1800)},
+		"before":                    {awaited(1), awaiting, missing, in(1)},
+		"from then on":              {awaited(0), lost, "False ReportsMissing", time.Time{}},
+		"its plugins are not known": {unknownKeys, lost, "False ReportsMissing", time.Time{}},
+		"its API server crashes, and is restarted again and again": {replacing(60, awaited(-long)), lost,
+			"False ReportsMissing", time.Time{}},
+		"excused: its Node is not Ready": {down(awaited(-long)), fine, lost, in(1800)},
 	} {
-		t.Run(tt.name, func(t *testing.T) {
-			got := Evaluate(&Input{Now: now, Wall: now, Agreement: agreement2, Nodes: []Node{tt.node}})
-			c := got.Conditions[contract.PluginsDegraded]
-			if have := c.Status + " " + c.Reason; have != tt.want {
-				t.Errorf("%s, want %s", have, tt.want)
-			}
-			if !got.Deadline.Equal(tt.deadline) {
-				t.Errorf("evaluated again in %s, want in %s", got.Deadline.Sub(now), tt.deadline.Sub(now))
-			}
-			reporting := operatorstatus.Unknown + " " + contract.Progressing
-			switch {
-			case tt.want == lost:
-				reporting = operatorstatus.False + " " + contract.ReportsMissing
-			case strings.HasPrefix(tt.name, "excused"):
-				reporting = lost
-			}
-			if c := got.Conditions[contract.HealthReporting]; c.Status+" "+c.Reason != reporting {
-				t.Errorf("%+v, want %s", c, reporting)
-			}
-		})
+		got := Evaluate(&Input{Now: now, Wall: now, Agreement: agreement2, Nodes: []Node{tt.node}})
+		if reporting := got.is(contract.HealthReporting); got.degraded() != tt.degraded || reporting != tt.reporting ||
+			!got.Deadline.Equal(tt.deadline) {
+			t.Errorf("%s: %s, %s until %s, want %+v", name, got.degraded(), reporting, got.Deadline, tt)
+		}
 	}
 }
 
@@ -67,14 +46,15 @@ func TestPluginThatIsNotReportedIsUnknownWhenItsReportIsDue(t *testing.T) {
 func TestPluginThatIsMissingInAReportIsUnknownWhenItIsDue(t *testing.T) {
 	n := on("a", "2", "1")
 	n.Due["1"] = in(1)
-	in := Input{Now: now, Nodes: []Node{n}, Reports: list{from("a", every(3600, healthy("2", 5)))}}
+	in := Input{Now: now, Nodes: []Node{n}, Reports: a(every(3600, fresh))}
 	got := Evaluate(&in)
-	if c := got.Conditions[contract.PluginsDegraded]; c.Status+" "+c.Reason != awaiting || !got.Deadline.Equal(ago(-1)) {
-		t.Errorf("%+v until %s", c, got.Deadline)
+	if got.degraded() != awaiting || !got.Deadline.Equal(ago(-1)) {
+		t.Errorf("%s until %s", got.degraded(), got.Deadline)
 	}
 	in.Now = got.Deadline
-	if c := Evaluate(&in).Conditions[contract.PluginsDegraded]; c.Status+" "+c.Reason != lost ||
-		c.Message != "key 1 on node a: not reported yet" {
-		t.Errorf("%+v", c)
+	got = Evaluate(&in)
+	if message := got.Conditions[contract.PluginsDegraded].Message; got.degraded() != lost ||
+		message != "key 1 on node a: not reported yet" {
+		t.Errorf("%s: %s", got.degraded(), message)
 	}
 }

@@ -13,14 +13,18 @@ func delivered(reason, message string, seconds int) Delivery {
 	return Delivery{Reason: reason, Message: message, Since: ago(seconds)}
 }
 
+// progressing returns a delivery that has been under way for some seconds.
+func progressing(seconds int) Delivery { return delivered(contract.Progressing, starting, seconds) }
+
 var mode = delivered(contract.AsExpected, "CompanionPod: in pods", long)
 var starting = "1 of 3 reporters are starting"
-var deadline = map[string]operatorstatus.Condition{contract.HealthReporting: {
-	Type: contract.HealthReporting, Status: operatorstatus.False, Reason: contract.ProgressDeadlineExceeded, Message: "x",
-	LastTransitionTime: ago(long)}}
-var forbidden = map[string]operatorstatus.Condition{contract.HealthReporting: {
-	Type: contract.HealthReporting, Status: operatorstatus.False, Reason: contract.Forbidden, Message: "x",
-	LastTransitionTime: ago(long)}}
+
+func found(reason string) map[string]operatorstatus.Condition {
+	return map[string]operatorstatus.Condition{contract.HealthReporting: {Type: contract.HealthReporting,
+		Status: operatorstatus.False, Reason: reason, Message: "x", LastTransitionTime: ago(long)}}
+}
+
+var deadline, forbidden = found(contract.ProgressDeadlineExceeded), found(contract.Forbidden)
 
 var reportings = []struct {
 	name     string
@@ -33,50 +37,35 @@ var reportings = []struct {
 	message  string
 	again    int // the latest deadline, in seconds; 0: not checked
 }{
-	{"all report, and how", abc("2"), ok, mode, nil, long, observed, "3 of 3 nodes report\nCompanionPod: in pods", 0},
-	{"one has not reported yet", abc("2"), ok[:2], mode, nil, long, "Unknown Progressing",
+	{"all report, and how", two, ok, mode, nil, long, observed, "3 of 3 nodes report\nCompanionPod: in pods", 0},
+	{"one has not reported yet", two, ok[:2], mode, nil, long, "Unknown Progressing",
 		"node c: not reported yet\nCompanionPod: in pods", 300},
-	{"the delivery has a problem, and all report", abc("2"), ok,
-		delivered(contract.ConfigMapsEncrypted, "a problem", long), nil, long, "False ConfigMapsEncrypted", "a problem", 0},
-	{"a problem is the cause", []Node{overdue(on("a", "2"))}, nil, delivered(contract.Forbidden, "a right", 0), nil, long,
+	{"the delivery has a problem, and all report", two, ok, delivered(contract.ConfigMapsEncrypted, "a problem", long),
+		nil, long, "False ConfigMapsEncrypted", "a problem", 0},
+	{"a problem is the cause", aIs(overdue), nil, delivered(contract.Forbidden, "a right", 0), nil, long,
 		"False Forbidden", lines("a right", "node a: not reported yet"), 0},
-	{"a report is missing, and reports may end", []Node{overdue(on("a", "2"))}, nil,
-		delivered(contract.RenewalFailed, "a token", 0), nil, long, "False RenewalFailed",
-		lines("a token", "node a: not reported yet"), 0},
-	{"it is under way", abc("2"), ok, delivered(contract.Progressing, starting, 299), nil, long, "Unknown Progressing",
-		starting, 1},
-	{"it is under way, without a change for 5 minutes", abc("2"), ok, delivered(contract.Progressing, starting, 300), nil,
-		long, "False ProgressDeadlineExceeded", starting, 0},
-	{"it is under way for longer, and a Node is not Ready: no kubelet there starts a pod", append(abc("2")[:2],
-		down(on("c", "2"))), ok, delivered(contract.Progressing, starting, 600), nil, long, "Unknown Progressing", starting,
-		1800},
-	{"it is under way for longer, and an API server has just been started again, as after a boot", append(abc("2")[:2],
-		replacing(180, on("c", "2"))), ok, delivered(contract.Progressing, starting, 600), nil, long,
-		"Unknown Progressing", starting, 180},
-	{"it is under way for longer, and a Node has not been Ready for longer than is excused", append(abc("2")[:2],
-		longDown(on("c", "2"))), ok, delivered(contract.Progressing, starting, 600), nil, long,
+	{"it is under way", two, ok, progressing(299), nil, long, "Unknown Progressing", starting, 1},
+	{"it is under way, without a change for 5 minutes", two, ok, progressing(300), nil, long,
 		"False ProgressDeadlineExceeded", starting, 0},
-	{"that was a problem before the Node", append(abc("2")[:2], down(on("c", "2"))), ok,
-		delivered(contract.Progressing, starting, 600), deadline, long, "False ProgressDeadlineExceeded", starting, 0},
-	{"what an earlier process found stays until this one could", abc("2"), ok,
-		delivered(contract.Progressing, starting, 10), deadline, 20, "False ProgressDeadlineExceeded", starting, 280},
-	{"not longer", abc("2"), ok, delivered(contract.Progressing, starting, 10), deadline, 300, "Unknown Progressing",
-		starting, 290},
-	{"a reporter cannot start, and its report is fresh", []Node{reporterBroken(on("a", "2"))}, ok[:1], mode, nil, long,
-		"False ReporterNotRunning", lines("node a: container kms-health cannot start: CrashLoopBackOff, exit code 2; see "+
-			"oc describe pod -n kms pod-a", "CompanionPod: in pods"), 0},
-	{"nothing is known of the delivery, and an earlier process had found a problem", abc("2"), ok, Delivery{}, forbidden,
-		5, "False Forbidden", "x", 0},
-	{"nothing is known of the delivery", abc("2"), ok, Delivery{}, nil, 5, observed, "3 of 3 nodes report", 0},
-	{"the problem is over", abc("2"), ok, mode, forbidden, long, observed, "3 of 3 nodes report\nCompanionPod: in pods",
-		0},
-	{"no reporter while Unmanaged", []Node{on("a", "2"), unattended(on("b", "2"))}, ok[:1],
-		delivered(contract.Unmanaged, "paused", 0), nil, long, "Unknown Unmanaged",
-		lines("node b: has no reporter, and managementState is Unmanaged", "paused"), 0},
-	{"Unmanaged, and all report", abc("2"), ok, delivered(contract.Unmanaged, "paused", 0), nil, long, observed,
+	{"it is under way for longer, and a Node is not Ready: no kubelet there starts a pod", bIs(down), ok, progressing(600),
+		nil, long, "Unknown Progressing", starting, 1800},
+	{"it is under way for longer, and an API server has just been started again, as after a boot", bIs(aboutToBeReplaced),
+		ok, progressing(600), nil, long, "Unknown Progressing", starting, 60},
+	{"it is under way for longer, and a Node has not been Ready for longer than is excused", bIs(longDown), ok,
+		progressing(600), nil, long, "False ProgressDeadlineExceeded", starting, 0},
+	{"that was a problem before the Node", bIs(down), ok, progressing(600), deadline, long,
+		"False ProgressDeadlineExceeded", starting, 0},
+	{"what an earlier process found stays until this one could", two, ok, progressing(10), deadline, 20,
+		"False ProgressDeadlineExceeded", starting, 280},
+	{"not longer", two, ok, progressing(10), deadline, 300, "Unknown Progressing", starting, 290},
+	{"nothing is known of the delivery, and an earlier process had found a problem", two, ok, Delivery{}, forbidden, 5,
+		"False Forbidden", "x", 0},
+	{"nothing is known of the delivery", two, ok, Delivery{}, nil, 5, observed, "3 of 3 nodes report", 0},
+	{"the problem is over", two, ok, mode, forbidden, long, observed, "3 of 3 nodes report\nCompanionPod: in pods", 0},
+	{"no reporter while Unmanaged", bIs(unattended)[:2], ok[:1], delivered(contract.Unmanaged, "paused", 0), nil, long,
+		"Unknown Unmanaged", lines("node b: has no reporter, and managementState is Unmanaged", "paused"), 0},
+	{"Unmanaged, and all report", two, ok, delivered(contract.Unmanaged, "paused", 0), nil, long, observed,
 		"3 of 3 nodes report\npaused", 0},
-	{"its Node is not Ready, and it never reported", []Node{down(overdue(on("a", "2")))}, nil, mode, nil, long,
-		"Unknown ReportsMissing", lines("node a: not reported yet; the Node is not Ready", "CompanionPod: in pods"), 0},
 	{"no pod runs", nil, nil, delivered(contract.NoPods, "none shows a socket", 0), nil, long, "False NoPods",
 		"no pod of the API server runs on a node\nnone shows a socket", 0},
 	{"no namespace", nil, nil, delivered(contract.NamespaceMissing, "namespace ns does not exist", 0), nil, long,
@@ -91,9 +80,9 @@ func TestReportingHasTheMostSevereReasonOfReportsAndDelivery(t *testing.T) {
 			in := Input{Now: now, Began: ago(tt.began), Nodes: tt.nodes, Reports: tt.reports, Delivery: tt.delivery,
 				Previous: tt.previous}
 			got := Evaluate(&in)
-			c := got.Conditions[contract.HealthReporting]
-			if have := c.Status + " " + c.Reason; have != tt.want || c.Message != tt.message {
-				t.Errorf("%s: %q, want %s: %q", have, c.Message, tt.want, tt.message)
+			message := got.Conditions[contract.HealthReporting].Message
+			if have := got.is(contract.HealthReporting); have != tt.want || message != tt.message {
+				t.Errorf("%s: %q, want %s: %q", have, message, tt.want, tt.message)
 			}
 			if want := now.Add(time.Duration(tt.again) * time.Second); tt.again > 0 && got.Deadline.After(want) {
 				t.Errorf("evaluated again in %s, want in %d s", got.Deadline.Sub(now), tt.again)

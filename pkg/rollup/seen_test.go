@@ -2,19 +2,15 @@ package rollup
 
 import (
 	"errors"
-	"fmt"
+	"maps"
 	"math/rand/v2"
+	"slices"
 	"testing"
 	"time"
 
 	"github.com/kms-health/kms-health/pkg/contract"
 	"github.com/kms-health/kms-health/pkg/operatorstatus"
 )
-
-// wrote returns a report as a node's reporter has written it, with times by its own clock.
-func wrote(node string, entries ...contract.Entry) operatorstatus.Report {
-	return operatorstatus.Report{Node: node, Form: operatorstatus.FormCondition, Entries: entries}
-}
 
 func TestAgeIsSinceAChangeWasSeen(t *testing.T) {
 	e := healthy("2", 0).Entry
@@ -67,173 +63,106 @@ func TestAgeOfAReportThatCannotBeReadIsSinceItsError(t *testing.T) {
 // Two API server pods on one node, each with a sidecar, overwrite each other's condition. The last report of the pod
 // that counts decides the verdict.
 func TestReportsThatOverwriteEachOtherDoNotAlternateTheVerdict(t *testing.T) {
-	node := on("a", "2")
-	node.Writers = []string{"counts"}
-	report := func(reporter string, e Entry) operatorstatus.Report {
+	nodes := []Node{attended(on("a", "2"), "counts")}
+	p := &process{}
+	check := func(at int, reporter string, e Entry, want string) {
+		t.Helper()
 		e.Reporter = reporter
-		return wrote("a", e.Entry)
+		if got := p.at(at, nodes, wrote("a", e.Entry)).degraded(); got != want {
+			t.Errorf("at %d s, by %s: %s, want %s", at, reporter, got, want)
+		}
 	}
-	seen := &Seen{}
-	verdict := func(at int, r operatorstatus.Report) string {
-		c := Evaluate(&Input{Now: in(at), Wall: in(at), Reports: seen.Observe(in(at), []operatorstatus.Report{r}),
-			Nodes: []Node{node}}).Conditions[contract.PluginsDegraded]
-		return c.Status + " " + c.Reason
-	}
-	const fine = "False AsExpected"
-	verdict(0, report("counts", healthy("2", 0)))
+	check(0, "counts", healthy("2", 0), awaiting)
 	for at := 30; at < 600; at += 30 {
-		e := healthy("2", -at)
-		if got := verdict(at, report("counts", e)); got != fine {
-			t.Errorf("at %d s: its own report: %s", at, got)
-		}
-		if got := verdict(at+15, report("other", inError("2", -at, "sealed"))); got != fine {
-			t.Errorf("at %d s: overwritten: %s", at, got)
-		}
+		check(at, "counts", healthy("2", -at), fine)
+		check(at+15, "other", inError("2", -at, "sealed"), fine)
 	}
-	if got := verdict(600, report("counts", inError("2", -600, "sealed"))); got != "True PluginError" {
-		t.Errorf("unhealthy: %s", got)
-	}
-	if got := verdict(601, report("other", healthy("2", -600))); got != "True PluginError" {
-		t.Errorf("unhealthy, and overwritten: %s", got)
-	}
-	if got := verdict(800, report("other", healthy("2", -700))); got != "True PluginError" {
-		t.Errorf("unhealthy, and overwritten for longer than its report is valid: %s", got)
-	}
-	node.Keys = []string{}
-	if got := verdict(830, wrote("a")); got != "False NoPlugins" {
+	check(600, "counts", inError("2", -600, "sealed"), failed)
+	check(601, "other", healthy("2", -600), failed)
+	check(800, "other", healthy("2", -700), failed) // for longer than the report that counts is valid
+	nodes = []Node{noKMS("a")}
+	if got := p.at(830, nodes, wrote("a")).degraded(); got != "False NoPlugins" {
 		t.Errorf("a report without entries: %s", got)
 	}
-	if got := verdict(831, report("other", inError("3", -831, "sealed"))); got != "False NoPlugins" {
-		t.Errorf("another's after it: %s", got)
-	}
+	check(831, "other", inError("3", -831, "sealed"), "False NoPlugins")
 }
 
 // Each process ends before a report could become stale. The silence is still found, because processes hand it on.
 func TestRestartsHideNoSilence(t *testing.T) {
 	const life = 70 // seconds
-	last := map[string]contract.Entry{"a": healthy("2", 0).Entry, "b": healthy("2", 0).Entry, "c": healthy("2", 0).Entry}
-	previous, kept, found := map[string]operatorstatus.Condition{}, map[string]Silence{}, -1
-	for process := range 8 {
-		seen := &Seen{Resumed: kept}
-		for second := 0; second < life; second += 10 {
-			at := process*life + second
-			var reports []operatorstatus.Report
-			for _, node := range []string{"a", "b", "c"} {
-				e := last[node]
-				if node != "b" { // b is silent
-					e.LastChecked = in(at / 30 * 30)
-				}
-				reports = append(reports, wrote(node, e))
+	p, found := &process{}, -1
+	var kept map[string]Silence
+	for at := range 8 * life / 10 {
+		at *= 10
+		if at%life == 0 {
+			p = &process{seen: Seen{Resumed: kept}, previous: p.previous}
+		}
+		var reports []operatorstatus.Report
+		for _, node := range []string{"a", "b", "c"} {
+			e := checked(at/30*30, healthy("2", 0))
+			if node == "b" { // b is silent
+				e = checked(0, healthy("2", 0))
 			}
-			previous = Evaluate(&Input{Now: in(at), Wall: in(at), Reports: seen.Observe(in(at), reports), Nodes: abc("2"),
-				Previous: previous}).Conditions
-			silent, next := seen.Silences(in(at))
-			if !next.After(in(at)) {
-				t.Errorf("at %d s: the next change is due at %s", at, next.Sub(now))
-			}
-			if len(silent) > 1 || len(silent) == 1 && silent["b"].Report == "" {
-				t.Fatalf("at %d s: silent are %v", at, silent)
-			}
-			kept = silent
-			if c := previous[contract.PluginsDegraded]; found < 0 && c.Reason == contract.ReporterStale {
-				found = process
-			}
+			reports = append(reports, wrote(node, e))
+		}
+		if got := p.at(at, abc("2"), reports...).degraded(); found < 0 && got == stale {
+			found = at
+		}
+		var next time.Time
+		if kept, next = p.seen.Silences(in(at)); !next.After(in(at)) {
+			t.Errorf("at %d s: the next change is due at %s", at, next.Sub(now))
+		}
+		if len(kept) > 1 || len(kept) == 1 && kept["b"].Report == "" {
+			t.Fatalf("at %d s: silent are %v", at, kept)
 		}
 	}
-	if found != 2 {
-		t.Errorf("found in process %d, want 2: after 180 s", found)
-	}
-	if got := kept["b"].For; got != 180 {
-		t.Errorf("kept is a silence of %d s, want 180", got)
+	if found != 200 || kept["b"].For != 180 { // it is handed on in steps of a minute
+		t.Errorf("found at %d s, want 200 s; kept is a silence of %d s, want 180 s", found, kept["b"].For)
 	}
 	// A kept silence does not count for another report.
-	e := last["b"]
-	e.LastChecked = in(999)
-	r := (&Seen{Resumed: kept}).Observe(in(1000), []operatorstatus.Report{wrote("b", e)})
+	r := (&Seen{Resumed: kept}).Observe(in(1000), []operatorstatus.Report{wrote("b", checked(999, healthy("2", 0)))})
 	if !r[0].Entries[0].Changed.Equal(in(1000)) {
 		t.Errorf("another report counts as unchanged since %s", r[0].Entries[0].Changed)
 	}
 }
 
-// clocks are the errors of the nodes' clocks: constant or changing, of up to a month.
-type clocks map[string]time.Duration
-
-func (c clocks) step(d dice) {
-	const month = 30 * 24 * time.Hour
-	for _, node := range []string{"a", "b", "c"} {
-		if c[node] == 0 || d.chance(20) {
-			c[node] = time.Duration(d.Int64N(int64(2*month))) - month
-		}
-	}
-}
-
-// Wrong clocks of nodes and of the API server change nothing in a condition but its time, even if the error changes.
+// Wrong clocks of nodes and of the API server change nothing in a condition but its time: they are wrong by up to a
+// month, and the error may change.
 func TestWrongClocksChangeNoCondition(t *testing.T) {
-	const runs, steps = 10000, 10
+	const runs, steps, month = 10000, 10, 30 * 24 * time.Hour
 	seed := uint64(time.Now().UnixNano())
 	for run := range uint64(runs) {
-		d := dice{rand.New(rand.NewPCG(seed, run))}
-		right, wrong := newSimulated(), newSimulated()
-		errors := clocks{}
-		at := now
+		d, at := dice{rand.New(rand.NewPCG(seed, run))}, 0
+		right, wrong, errors := &process{}, &process{}, map[string]time.Duration{}
+		rightly, wrongly := map[string]operatorstatus.Report{}, map[string]operatorstatus.Report{} // by node
 		for range steps {
-			at = at.Add(time.Duration(1+d.IntN(90)) * time.Second)
-			errors.step(d)
-			events := d.events(at)
-			a, b := right.step(at, at, events, nil), wrong.step(at, at.Add(errors["a"]), events, errors)
-			if a != b {
-				t.Fatalf("seeds %d, %d at %s: with wrong clocks\n%s\nwant\n%s", seed, run, at.Sub(now), b, a)
+			at += 1 + d.IntN(90)
+			for _, node := range []string{"a", "b", "c"} {
+				if errors[node] == 0 || d.chance(20) {
+					errors[node] = time.Duration(d.Int64N(int64(2*month))) - month
+				}
+				if d.chance(25) { // it does not report
+					continue
+				}
+				e := naming(pick(d, "k-7", "k-7", "k-8"), healthy("2", 0)).Entry
+				e.Status = pick(d, contract.Healthy, contract.Healthy, contract.Error)
+				for clock, reports := range map[time.Duration]map[string]operatorstatus.Report{0: rightly, errors[node]: wrongly} {
+					checked := in(at).Add(clock)
+					e.LastChecked, e.Since, e.RoundTrip = checked, checked, checked
+					reports[node] = wrote(node, e)
+				}
+			}
+			wrong.ahead = errors["a"]
+			a := right.at(at, abc("2"), slices.Collect(maps.Values(rightly))...)
+			b := wrong.at(at, abc("2"), slices.Collect(maps.Values(wrongly))...)
+			for _, kind := range Types {
+				if a.is(kind) != b.is(kind) || a.Deadline != b.Deadline {
+					t.Fatalf("seeds %d, %d at %d s: %s is %s until %s, want %s until %s", seed, run, at, kind, b.is(kind), b.Deadline,
+						a.is(kind), a.Deadline)
+				}
 			}
 		}
 	}
-}
-
-// simulated evaluates a roll-up over time.
-type simulated struct {
-	seen     Seen
-	reports  map[string]operatorstatus.Report
-	previous map[string]operatorstatus.Condition
-	agreed   Agreement
-}
-
-func newSimulated() *simulated { return &simulated{reports: map[string]operatorstatus.Report{}} }
-
-// event is a report of a node. Nodes without an event are silent.
-type event struct {
-	node, kekID string
-	status      contract.Status
-	at          time.Time
-}
-
-func (d dice) events(at time.Time) (all []event) {
-	for _, node := range []string{"a", "b", "c"} {
-		if d.chance(75) {
-			all = append(all, event{node, pick(d, "k-7", "k-7", "k-8"), pick(d, contract.Healthy, contract.Healthy, contract.Error), at})
-		}
-	}
-	return all
-}
-
-// step evaluates once: at is by the process's clock, wall by the API server's.
-func (s *simulated) step(at, wall time.Time, events []event, wrong clocks) string {
-	for _, v := range events {
-		e := contract.Entry{KeyID: "2", KEKID: v.kekID, Status: v.status, LastChecked: v.at.Add(wrong[v.node]),
-			Interval: 30 * time.Second, Since: v.at.Add(wrong[v.node]), RoundTrip: v.at.Add(wrong[v.node])}
-		s.reports[v.node] = wrote(v.node, e)
-	}
-	var all []operatorstatus.Report
-	for _, r := range s.reports {
-		all = append(all, r)
-	}
-	r := Evaluate(&Input{Now: at, Wall: wall, Reports: s.seen.Observe(at, all), Nodes: abc("2"), Previous: s.previous,
-		Agreement: s.agreed})
-	s.previous, s.agreed = r.Conditions, r.Agreement
-	text := ""
-	for _, kind := range Types {
-		c := r.Conditions[kind]
-		text += fmt.Sprintln(c.Type, c.Status, c.Reason)
-	}
-	return text + r.Deadline.String()
 }
 
 // A report that a new process finds may be old. If its missing socket is excused, it is no evidence of health, so the
@@ -248,18 +177,12 @@ func TestMissingSocketThatStandsDoesNotEndWhatAnEarlierProcessFound(t *testing.T
 		"its API server is being replaced": {replacing(600, on("a", "2")), stale},
 		"nothing excuses it":               {on("a", "2"), failed},
 	} {
-		t.Run(name, func(t *testing.T) {
-			unknown := operatorstatus.Condition{Type: contract.PluginsDegraded, Status: operatorstatus.Unknown, Reason: contract.ReporterStale}
-			seen := &Seen{}
-			previous := map[string]operatorstatus.Condition{contract.PluginsDegraded: unknown}
-			for at := range 180 {
-				previous = Evaluate(&Input{Now: in(at), Wall: in(at), Nodes: []Node{tt.node}, Previous: previous,
-					Reports: seen.Observe(in(at), []operatorstatus.Report{wrote("a", socketless("2", 0).Entry)})}).Conditions
-				c := previous[contract.PluginsDegraded]
-				if got := c.Status + " " + c.Reason; got != tt.want {
-					t.Fatalf("at %d s: %s, want %s", at, got, tt.want)
-				}
+		p := &process{previous: map[string]operatorstatus.Condition{contract.PluginsDegraded: {
+			Type: contract.PluginsDegraded, Status: operatorstatus.Unknown, Reason: contract.ReporterStale}}}
+		for at := range 180 {
+			if got := p.at(at, []Node{tt.node}, wrote("a", socketless("2", 0).Entry)).degraded(); got != tt.want {
+				t.Fatalf("%s, at %d s: %s, want %s", name, at, got, tt.want)
 			}
-		})
+		}
 	}
 }
