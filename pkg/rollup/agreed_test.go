@@ -14,7 +14,7 @@ func (p *process) agrees(seconds int, entries ...contract.Entry) string {
 	var reports []operatorstatus.Report
 	for i, e := range entries {
 		name := string(rune('a' + i))
-		reports, nodes = append(reports, wrote(name, e)), append(nodes, listening(on(name, "2")))
+		reports, nodes = append(reports, wrote(name, e)), append(nodes, on(name, "2"))
 	}
 	return p.at(seconds, nodes, reports...).agreed()
 }

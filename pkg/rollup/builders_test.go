@@ -95,22 +95,11 @@ func by(reporter string, r Report) Report {
 	return r
 }
 
-// attended sets the reporters of a node's API server pod.
-func attended(n Node, reporters ...string) Node {
-	n.Writers = reporters
-	return n
-}
-
-// unattended makes a node one without a reporter while the operator is Unmanaged.
-func unattended(n Node) Node {
-	n.Unattended = true
-	return n
-}
-
 // on returns a Ready node whose pod is older than the process, and whose plugins have just become expected. Without
 // keys its plugins are unknown.
 func on(name string, keys ...string) Node {
 	n := Node{Name: name, Ready: true, Keys: keys, Writers: []string{"u"}}
+	n.Sockets = map[string]string{"2": "/run/kms-2.sock"}
 	n.Due = map[string]time.Time{"": now.Add(FirstReport)}
 	for _, key := range keys {
 		n.Due[key] = now.Add(FirstReport)
@@ -121,12 +110,6 @@ func on(name string, keys ...string) Node {
 	return n
 }
 
-// overdue makes a node's first reports overdue.
-func overdue(n Node) Node {
-	n.Due = nil
-	return n
-}
-
 // noKMS returns a node whose API server has no plugin.
 func noKMS(name string) Node {
 	n := on(name)
@@ -134,59 +117,75 @@ func noKMS(name string) Node {
 	return n
 }
 
-// reading makes a node's API server write without KMS.
-func reading(n Node) Node {
-	n.WriteKey = ""
-	return n
-}
-
-func down(n Node) Node {
-	n.Ready, n.DownUntil = false, in(1800)
-	return n
-}
-
-func longDown(n Node) Node {
-	n.Ready = false
-	return n
-}
-
-// listening sets the socket of a node's plugin; at sets the socket of an entry.
-func listening(n Node) Node {
-	n.Sockets = map[string]string{"2": "/run/kms-2.sock"}
-	return n
-}
-
+// at sets the socket of an entry.
 func at(socket string, e Entry) Entry {
 	e.Socket = socket
 	return e
 }
 
-// unmounted returns a node whose API server does not mount the folder of its plugin's socket.
-func unmounted(n Node) Node {
-	n.NotMounted = []string{"2"}
+// with changes a node.
+func with(n Node, changes ...func(*Node)) Node {
+	for _, change := range changes {
+		change(&n)
+	}
 	return n
 }
+
+// Changes of a node: its API server writes without KMS; its first reports are overdue; it has no reporter while the
+// operator is Unmanaged; its API server does not mount the folder of its plugin's socket, does not encrypt, or encrypts
+// some resources otherwise; it is not Ready, and excused or no longer excused.
+func reading(n *Node)     { n.WriteKey = "" }
+func overdue(n *Node)     { n.Due = nil }
+func unattended(n *Node)  { n.Unattended = true }
+func unmounted(n *Node)   { n.NotMounted = []string{"2"} }
+func unencrypted(n *Node) { fault(n, contract.EncryptionNotConfigured, "no flag", "") }
+func mixed(n *Node)       { n.WriteKeyOfSome = "secrets: aescbc" }
+func down(n *Node)        { n.Ready, n.DownUntil = false, in(1800) }
+func longDown(n *Node)    { n.Ready = false }
+
+// attended sets the reporters of a node's API server pod.
+func attended(reporters ...string) func(*Node) { return func(n *Node) { n.Writers = reporters } }
 
 // probing sets the plugins that a node's reporter probes, which may include plugins of other pods.
-func probing(n Node, keys ...string) Node {
-	n.Probed = keys
-	return n
-}
+func probing(keys ...string) func(*Node) { return func(n *Node) { n.Probed = keys } }
 
 // shared gives a node two pods of the API server, which becomes a problem after some seconds.
-func shared(n Node, within int) Node {
-	n.Pods, n.PodsDue = []string{"ns/api-1", "ns/api-2"}, in(within)
-	return n
+func shared(within int) func(*Node) {
+	return func(n *Node) { n.Pods, n.PodsDue = []string{"ns/api-1", "ns/api-2"}, in(within) }
 }
 
-func unencrypted(n Node) Node {
-	n.Faults = []Finding{{Reason: contract.EncryptionNotConfigured, Node: n.Name, Text: "no flag"}}
-	return n
+// since makes a node's pod first seen some seconds ago, without an excuse for a replacement.
+func since(age int) func(*Node) { return func(n *Node) { n.PodSeen = ago(age) } }
+
+// renewed makes a node's pod a replacement that was first seen some seconds ago, with its excuses.
+func renewed(age int) func(*Node) {
+	return func(n *Node) { n.PodSeen, n.QuietUntil = ago(age), ago(age).Add(QuietPeriod) }
 }
 
-func mixed(n Node) Node {
-	n.WriteKeyOfSome = "secrets: aescbc"
-	return n
+// replacing makes a node's API server one that is being replaced, and excused for some more seconds.
+func replacing(within int) func(*Node) { return func(n *Node) { n.QuietUntil = in(within) } }
+
+func fault(n *Node, reason, text, why string) {
+	f := Finding{Reason: reason, Node: n.Name, Text: text, Detail: why}
+	if why != "" {
+		f.Look = "oc describe pod -n kms pod-" + n.Name
+	}
+	n.Faults = append(slices.Clone(n.Faults), f)
+}
+
+// broken gives a node a container that cannot start.
+func broken(container, why string) func(*Node) {
+	return func(n *Node) { fault(n, contract.PluginNotRunning, "container "+container+" cannot start", why) }
+}
+
+// reporterBroken makes a node's reporter one whose container cannot start.
+func reporterBroken(n *Node) {
+	fault(n, contract.ReporterNotRunning, "container kms-health cannot start", "CrashLoopBackOff, exit code 2")
+}
+
+// withLook gives a node the commands that show the logs of key 2's plugin and of the reporter.
+func withLook(n *Node) {
+	n.Look = map[string]string{"2": "oc logs -n ns pod-" + n.Name + " -c kms-2", "": "oc logs -n kms reporter-" + n.Name}
 }
 
 // timedOut returns the error of a plugin that timed out, and named its KEK ID some seconds ago.
@@ -196,56 +195,14 @@ func timedOut(age, named int) Entry {
 	return e
 }
 
-// since makes a node's pod first seen some seconds ago, without an excuse for a replacement.
-func since(age int, n Node) Node {
-	n.PodSeen = ago(age)
-	return n
-}
-
-// renewed makes a node's pod a replacement that was first seen some seconds ago, with its excuses.
-func renewed(age int, n Node) Node {
-	n.PodSeen = ago(age)
-	n.QuietUntil = n.PodSeen.Add(QuietPeriod)
-	return n
-}
-
-// replacing makes a node's API server one that is being replaced, and excused for some more seconds.
-func replacing(within int, n Node) Node {
-	n.QuietUntil = in(within)
-	return n
-}
-
-// broken gives a node a container that cannot start.
-func broken(n Node, container, why string) Node {
-	n.Faults = append(slices.Clone(n.Faults),
-		Finding{Reason: contract.PluginNotRunning, Node: n.Name, Text: "container " + container + " cannot start",
-			Detail: why, Look: "oc describe pod -n kms pod-" + n.Name})
-	return n
-}
-
-// reporterBroken makes a node's reporter one whose container cannot start.
-func reporterBroken(n Node) Node {
-	n = broken(n, "kms-health", "CrashLoopBackOff, exit code 2")
-	n.Faults[len(n.Faults)-1].Reason = contract.ReporterNotRunning
-	return n
-}
-
-// withLook gives a node the commands that show the logs of key 2's plugin and of the reporter.
-func withLook(n Node) Node {
-	n.Look = map[string]string{"2": "oc logs -n ns pod-" + n.Name + " -c kms-2", "": "oc logs -n kms reporter-" + n.Name}
-	return n
-}
-
 // abc returns three nodes with the plugins of these keys.
 func abc(keys ...string) []Node { return []Node{on("a", keys...), on("b", keys...), on("c", keys...)} }
 
-// bIs returns a, b and c with one plugin, and changes b.
-func bIs(change func(Node) Node) []Node {
-	return []Node{on("a", "2"), change(on("b", "2")), on("c", "2")}
+// aIs returns the node a, changed, and bIs returns a, b and c with b changed.
+func aIs(changes ...func(*Node)) []Node { return []Node{with(on("a", "2"), changes...)} }
+func bIs(changes ...func(*Node)) []Node {
+	return []Node{on("a", "2"), with(on("b", "2"), changes...), on("c", "2")}
 }
-
-// bRenewed returns a, b and c. b was renewed some seconds ago.
-func bRenewed(age int) []Node { return bIs(func(n Node) Node { return renewed(age, n) }) }
 
 // each returns the same report of a, b and c.
 func each(entries ...Entry) []Report {

@@ -52,11 +52,6 @@ var old, fresh = each(healthy("1", 5)), healthy("2", 5)
 func a(entries ...Entry) list { return list{from("a", entries...)} }
 func b(entries ...Entry) list { return but(ok, from("b", entries...)) }
 
-// aIs returns the node a, changed.
-func aIs(change func(Node) Node) []Node { return []Node{change(on("a", "2"))} }
-
-func aboutToBeReplaced(n Node) Node { return replacing(60, n) }
-
 var verdicts = []struct {
 	name    string
 	nodes   []Node
@@ -68,16 +63,15 @@ var verdicts = []struct {
 	{"all healthy on two keys", abc("2", "1"), each(fresh, healthy("1", 5)), allFine},
 	{"one unhealthy", two, b(unhealthy("2", 5, "sealed")), isUnhealthy},
 	{"one error", two, b(inError("2", 5, "refused")), isFailed},
-	{"a container cannot start: image", []Node{on("a", "2"), broken(on("b", "2"), "kms-2", "ImagePullBackOff"),
-		on("c", "2")}, ok[:1], want{stopped, missing, noReport}},
+	{"a container cannot start: image", bIs(broken("kms-2", "ImagePullBackOff")), ok[:1],
+		want{stopped, missing, noReport}},
 	{"a reporter cannot start", bIs(reporterBroken)[:2], ok[:1], want{awaiting, notRunning, noReport}},
 	{"a reporter cannot start any more", bIs(reporterBroken)[:2], but(ok[:2], from("b", healthy("2", 999))),
 		want{stale, notRunning, "Unknown ReporterStale"}},
 	{"a reporter crashes, and reports all the same", bIs(reporterBroken), ok, want{fine, notRunning, agreed}},
 	{"an unhealthy plugin outweighs a reporter that cannot start", bIs(reporterBroken)[:2], a(unhealthy("2", 5, "sealed")),
 		want{pluginUnhealthy, notRunning, keyUnhealthy}},
-	{"a container cannot start: crash loop, others healthy",
-		[]Node{on("a", "2"), broken(on("b", "2"), "kms-2", "CrashLoopBackOff: exit code 1"), on("c", "2")}, ok,
+	{"a container cannot start: crash loop, others healthy", bIs(broken("kms-2", "CrashLoopBackOff: exit code 1")), ok,
 		want{stopped, observed, agreed}},
 	{"nothing observed yet", two, nil, isAwaited},
 	{"no node, no report", nil, nil, want{"False NoPods", "False NoPods", noKey}},
@@ -108,62 +102,61 @@ var verdicts = []struct {
 	{"an interval of an hour", two, each(every(3600, healthy("2", contract.StaleIntervals*3600-1))), allFine},
 
 	// Missing reports that are excused, and those that are not.
-	{"replaced, last report healthy", bRenewed(179), b(healthy("2", 300)), isAwaited},
-	{"QuietPeriod is over", bRenewed(180), b(every(1, healthy("2", 170))), isSilent},
-	{"not Ready, the last report of the previous pod does not count",
-		[]Node{on("a", "2"), down(renewed(600, on("b", "2"))), on("c", "2")}, b(unhealthy("2", 601, "sealed")), isAwaited},
+	{"replaced, last report healthy", bIs(renewed(179)), b(healthy("2", 300)), isAwaited},
+	{"QuietPeriod is over", bIs(renewed(180)), b(every(1, healthy("2", 170))), isSilent},
+	{"not Ready, the last report of the previous pod does not count", bIs(renewed(600), down),
+		b(unhealthy("2", 601, "sealed")), isAwaited},
 	{"not Ready, but it reports unhealthy", bIs(down), b(unhealthy("2", 5, "sealed")), isUnhealthy},
-	{"replaced, but it reports unhealthy", bRenewed(30), b(unhealthy("2", 5, "sealed")), isUnhealthy},
-	{"replaced, a recent report of the previous pod does not count", bRenewed(30), b(inError("2", 31, "refused")),
+	{"replaced, but it reports unhealthy", bIs(renewed(30)), b(unhealthy("2", 5, "sealed")), isUnhealthy},
+	{"replaced, a recent report of the previous pod does not count", bIs(renewed(30)), b(inError("2", 31, "refused")),
 		isAwaited},
-	{"replaced, the first report of this pod counts", bRenewed(30), b(inError("2", 30, "refused")), isFailed},
-	{"replaced, and unreadable", bRenewed(30), but(ok, unreadable("b")), want{fine, garbage, garbage}},
+	{"replaced, the first report of this pod counts", bIs(renewed(30)), b(inError("2", 30, "refused")), isFailed},
+	{"replaced, and unreadable", bIs(renewed(30)), but(ok, unreadable("b")), want{fine, garbage, garbage}},
 	{"not Ready for half an hour, last report healthy", bIs(longDown), b(healthy("2", 9999)), isSilent},
-	{"not Ready for half an hour, and it has not reported", bIs(func(n Node) Node { return overdue(longDown(n)) }), ok[:1],
+	{"not Ready for half an hour, and it has not reported", bIs(longDown, overdue), ok[:1],
 		want{"Unknown ReportsMissing", "False ReportsMissing", noReport}},
 	{"no socket, and then no reports, its Node is down for half an hour", bIs(longDown), b(socketless("2", 9999)),
 		isSilent},
 	{"not Ready, and unreadable", bIs(down), but(ok, unreadable("b")), want{fine, garbage, garbage}},
-	{"being replaced, last report healthy", bIs(aboutToBeReplaced), b(healthy("2", 300)), isExcused},
-	{"being replaced, silent for longer than any excuse", bIs(aboutToBeReplaced), b(healthy("2", valid+301)), isSilent},
+	{"being replaced, last report healthy", bIs(replacing(60)), b(healthy("2", 300)), isExcused},
+	{"being replaced, silent for longer than any excuse", bIs(replacing(60)), b(healthy("2", valid+301)), isSilent},
 	{"not Ready, and it has not reported yet", bIs(down)[:2], ok[:1], isAwaited},
-	{"all not Ready", []Node{down(on("a", "2")), down(on("b", "2"))}, each(healthy("2", 500))[:2], isExcused},
+	{"all not Ready", []Node{with(on("a", "2"), down), with(on("b", "2"), down)}, each(healthy("2", 500))[:2], isExcused},
 
 	// A missing socket: the plugin has ended, or has not started.
 	{"no socket", two, b(socketless("2", 5)), isFailed},
-	{"no socket, its API server starts", bRenewed(5), b(socketless("2", 1)), want{fine, observed, keyUnhealthy}},
-	{"no socket, its API server started", bRenewed(180), b(socketless("2", 1)), isFailed},
+	{"no socket, its API server starts", bIs(renewed(5)), b(socketless("2", 1)), want{fine, observed, keyUnhealthy}},
+	{"no socket, its API server started", bIs(renewed(180)), b(socketless("2", 1)), isFailed},
 	{"no socket, its Node shuts down", bIs(down), b(socketless("2", 1)), want{fine, observed, keyUnhealthy}},
 	{"no socket, and then no reports, its Node is down", bIs(down), b(socketless("2", 999)), isExcused},
 	{"no socket, the plugin was removed", []Node{on("a", "2"), noKMS("b")}, but(ok[:1], from("b", socketless("2", 1))),
 		isRolledOut},
-	{"no socket of one key while another's plugin is unhealthy", []Node{renewed(5, on("a", "2", "1"))},
+	{"no socket of one key while another's plugin is unhealthy", []Node{with(on("a", "2", "1"), renewed(5))},
 		a(socketless("2", 1), unhealthy("1", 1, "x")), isUnhealthy},
 
 	// Who wrote a report.
-	{"by the companion beside its pod", []Node{attended(on("a", "2"), "u1")}, list{by("u1", from("a", fresh))}, allFine},
-	{"by the companion beside the pod before", []Node{attended(on("a", "2"), "u1")}, list{by("u0", from("a", fresh))},
-		isAwaited},
-	{"by the companion, its node's clock 4 seconds behind", []Node{attended(renewed(3, on("a", "2")), "u1")},
+	{"by the companion beside its pod", aIs(attended("u1")), list{by("u1", from("a", fresh))}, allFine},
+	{"by the companion beside the pod before", aIs(attended("u1")), list{by("u0", from("a", fresh))}, isAwaited},
+	{"by the companion, its node's clock 4 seconds behind", aIs(renewed(3), attended("u1")),
 		list{by("u1", from("a", healthy("2", 7)))}, allFine},
-	{"by an agent, also before the API server was restarted", []Node{attended(renewed(5, on("a", "2")), "agent")},
+	{"by an agent, also before the API server was restarted", aIs(renewed(5), attended("agent")),
 		list{by("agent", from("a", healthy("2", 20)))}, allFine},
-	{"by an agent, unhealthy before the API server was restarted", []Node{attended(since(5, on("a", "2")), "agent")},
+	{"by an agent, unhealthy before the API server was restarted", aIs(since(5), attended("agent")),
 		list{by("agent", from("a", unhealthy("2", 20, "sealed")))}, isUnhealthy},
-	{"by one that was set up by hand, since the pod's start", []Node{attended(since(5, on("a", "2")))}, a(fresh), allFine},
-	{"by one that was set up by hand, before the pod's start", []Node{attended(since(4, on("a", "2")), "u1")}, a(fresh),
-		isAwaited},
+	{"by one that was set up by hand, since the pod's start", aIs(since(5), attended()), a(fresh), allFine},
+	{"by one that was set up by hand, before the pod's start", aIs(since(4), attended("u1")), a(fresh), isAwaited},
 
 	// A plugin is its key ID and its socket.
-	{"about its socket", aIs(listening), a(at("/run/kms-2.sock", fresh)), allFine},
-	{"about a socket of before", aIs(listening), a(at("/old/kms-2.sock", fresh)), isAwaited},
+	{"about its socket", one, a(at("/run/kms-2.sock", fresh)), allFine},
+	{"about a socket of before", one, a(at("/old/kms-2.sock", fresh)), isAwaited},
 	{"about a folder that its API server does not mount", aIs(unmounted), list{by("u", from("a", fresh))}, isAwaited},
-	{"without a socket", aIs(listening), a(fresh), allFine},
-	{"also about a plugin of other pods", []Node{probing(on("a", "2"), "1")}, a(fresh, inError("1", 5, "x")), allFine},
+	{"about a socket, where its plugin's is not known", []Node{on("a", "1")}, a(at("/x", healthy("1", 5))),
+		want{fine, observed, "Unknown Settling"}},
+	{"also about a plugin of other pods", aIs(probing("1")), a(fresh, inError("1", 5, "x")), allFine},
 
 	// Several pods of the API server on a node.
-	{"two pods for a moment", []Node{shared(on("a", "2"), 1)}, ok[:1], want{fine, observed, "Unknown SeveralPods"}},
-	{"two pods for long", []Node{shared(on("a", "2"), 0)}, ok[:1], want{fine, "False SeveralPods", "Unknown SeveralPods"}},
+	{"two pods for a moment", aIs(shared(1)), ok[:1], want{fine, observed, "Unknown SeveralPods"}},
+	{"two pods for long", aIs(shared(0)), ok[:1], want{fine, "False SeveralPods", "Unknown SeveralPods"}},
 
 	// An API server that does not encrypt, or not everything with one key.
 	{"no flag", bIs(unencrypted)[:2], ok[:2],
@@ -184,7 +177,7 @@ var verdicts = []struct {
 	{"typed has no interval: at the last instant", one, list{thirdParty("a", every(1, healthy("2", valid)))}, allFine},
 	{"typed has no interval: stale after it", one, list{thirdParty("a", every(3600, healthy("2", valid+1)))}, isSilent},
 	{"typed, unhealthy", one, list{thirdParty("a", unhealthy("2", 5, "sealed"))}, isUnhealthy},
-	{"typed, of the pod before", []Node{since(4, on("a", "2"))}, list{thirdParty("a", fresh)}, isAwaited},
+	{"typed, of the pod before", aIs(since(4)), list{thirdParty("a", fresh)}, isAwaited},
 	{"a condition on some nodes, typed on others", two, list{from("a", fresh), thirdParty("b", fresh), from("c", fresh)},
 		allFine},
 
@@ -213,7 +206,7 @@ var verdicts = []struct {
 	{"one key of two is stale, and typed as unhealthy", abc("2", "1")[:1],
 		list{from("a", fresh, healthy("1", valid+1)), thirdParty("a", inError("1", 5, "refused"))},
 		want{failed, observed, agreed}},
-	{"of the pod before, beside a typed one of this", []Node{attended(since(60, on("a", "2")), "u1")},
+	{"of the pod before, beside a typed one of this", aIs(since(60), attended("u1")),
 		list{by("u0", from("a", inError("2", 5, "refused"))), thirdParty("a", fresh)}, allFine},
 
 	// While the operator is Unmanaged.
@@ -245,8 +238,7 @@ var verdicts = []struct {
 	{"stale outweighs missing", two, a(healthy("2", 999)), isSilent},
 	{"error outweighs unhealthy", two, list{from("a", unhealthy("2", 5, "sealed")), from("b", inError("2", 5, "refused")),
 		from("c", fresh)}, isFailed},
-	{"a container that cannot start outweighs error",
-		[]Node{on("a", "2"), broken(on("b", "2"), "kms-2", "CrashLoopBackOff")},
+	{"a container that cannot start outweighs error", bIs(broken("kms-2", "CrashLoopBackOff"))[:2],
 		list{from("a", inError("2", 5, "refused")), from("b", inError("2", 5, "refused"))},
 		want{stopped, observed, keyUnhealthy}},
 	{"different KEK IDs outweigh missing reports", two, list{from("a", fresh), from("b", naming("k-8", fresh))},
@@ -266,8 +258,8 @@ var verdicts = []struct {
 		want{pluginUnhealthy, observed, notYet}},
 	{"a node without a plugin may report what it had", []Node{on("a", "2"), noKMS("b")},
 		list{from("a", fresh), from("b", inError("2", 5, "x"))}, isRolledOut},
-	{"a node without a plugin may have a reporter that cannot start", []Node{on("a", "2"), reporterBroken(noKMS("b"))},
-		ok[:1], isRolledOut},
+	{"a node without a plugin may have a reporter that cannot start",
+		[]Node{on("a", "2"), with(noKMS("b"), reporterBroken)}, ok[:1], isRolledOut},
 	{"a node whose plugin only reads", bIs(reading)[:2], ok[:2], isRolledOut},
 	{"a migration: old pods and new", []Node{on("a", "2", "1"), on("b", "1"), on("c", "1")},
 		but(old, from("a", fresh, healthy("1", 5))), want{fine, observed, noKey}},
@@ -340,7 +332,7 @@ func TestWithoutAWriteKeyNothingIsAgreed(t *testing.T) {
 			t.Errorf("%s: before a restart: %+v", want, got.Conditions)
 		}
 		for i := range in.Nodes {
-			in.Nodes[i] = reading(in.Nodes[i])
+			reading(&in.Nodes[i])
 		}
 		if got := Evaluate(&in); got.agreed() != "Unknown NoWriteKey" || got.degraded() != want {
 			t.Errorf("%s: %+v", want, got.Conditions)
@@ -364,7 +356,7 @@ func TestAgreementIsJSONInTheMessage(t *testing.T) {
 
 // Whoever writes a report chooses its node and its keys.
 func TestRowsOfOtherNodesAndPluginsAreKnownAsSuch(t *testing.T) {
-	got := Evaluate(&Input{Now: now, Wall: now, Nodes: []Node{probing(on("a", "2"), "1")},
+	got := Evaluate(&Input{Now: now, Wall: now, Nodes: aIs(probing("1")),
 		Others: []Node{on("deleted", "2")}, Reports: list{from("deleted", healthy("2", 5), healthy("4", 5)),
 			from("a", healthy("2", 5), healthy("1", 5), healthy("3", 5)), from("other", healthy("2", 5)), unreadable("unknown")}})
 	var unasked []string

@@ -30,9 +30,9 @@ func TestPluginThatIsNotReportedIsUnknownWhenItsReportIsDue(t *testing.T) {
 		"before":                    {awaited(1), awaiting, missing, in(1)},
 		"from then on":              {awaited(0), lost, "False ReportsMissing", time.Time{}},
 		"its plugins are not known": {unknownKeys, lost, "False ReportsMissing", time.Time{}},
-		"its API server crashes, and is restarted again and again": {replacing(60, awaited(-long)), lost,
+		"its API server crashes, and is restarted again and again": {with(awaited(-long), replacing(60)), lost,
 			"False ReportsMissing", time.Time{}},
-		"excused: its Node is not Ready": {down(awaited(-long)), fine, lost, in(1800)},
+		"excused: its Node is not Ready": {with(awaited(-long), down), fine, lost, in(1800)},
 	} {
 		got := Evaluate(&Input{Now: now, Wall: now, Agreement: agreement2, Nodes: []Node{tt.node}})
 		if reporting := got.is(contract.HealthReporting); got.degraded() != tt.degraded || reporting != tt.reporting ||

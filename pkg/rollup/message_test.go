@@ -43,12 +43,12 @@ var messages = []struct {
 	{"healthy", isDegraded, two, ok, "every plugin is healthy on 3 of 3 nodes"},
 	{"healthy, one is stale and excused", isDegraded, bIs(down)[:2], b(healthy("2", 999))[:2],
 		"every plugin is healthy on 1 of 2 nodes" + excused},
-	{"healthy, one was healthy before it was replaced", isDegraded, bRenewed(30)[:2], b(healthy("2", 31))[:2],
+	{"healthy, one was healthy before it was replaced", isDegraded, bIs(renewed(30))[:2], b(healthy("2", 31))[:2],
 		"node b: not reported yet"},
-	{"healthy, one has no socket and is replaced", isDegraded, bRenewed(5)[:2], b(socketless("2", 1))[:2],
+	{"healthy, one has no socket and is replaced", isDegraded, bIs(renewed(5))[:2], b(socketless("2", 1))[:2],
 		"every plugin is healthy on 1 of 2 nodes" + excused},
 	{"all are stale and excused", isDegraded,
-		[]Node{down(on("a", "2")), replacing(60, on("b", "2")), attended(renewed(30, on("c", "2")), "u")},
+		[]Node{with(on("a", "2"), down), with(on("b", "2"), replacing(60)), with(on("c", "2"), renewed(30), attended("u"))},
 		list{from("a", healthy("2", 300)), from("b", healthy("2", 300)), by("u", from("c", healthy("2", 300)))},
 		"every plugin is healthy on 0 of 3 nodes" + excused},
 	{"a key that is missing beside another is named", isDegraded, abc("2", "1"),
@@ -58,7 +58,7 @@ var messages = []struct {
 	{"details that differ are not joined", isDegraded, two,
 		list{from("a", unhealthy("2", 5, "attempt 3")), from("b", unhealthy("2", 5, "attempt four")), from("c", fresh)},
 		lines("key 2 on node a: unhealthy: attempt 3", "key 2 on node b: unhealthy: attempt four")},
-	{"one unhealthy, with a command", isDegraded, []Node{withLook(on("a", "2")), withLook(on("b", "2"))},
+	{"one unhealthy, with a command", isDegraded, []Node{with(on("a", "2"), withLook), with(on("b", "2"), withLook)},
 		list{from("a", unhealthy("2", 5, "err")), from("b", fresh)},
 		"key 2 on node a: unhealthy: err; see oc logs -n ns pod-a -c kms-2"},
 	{"two with the same detail", isDegraded, two, but(each(unhealthy("2", 5, "sealed")), from("c", fresh)),
@@ -72,10 +72,10 @@ var messages = []struct {
 	{"two keys of a node", isDegraded, abc("2", "1")[:1], a(unhealthy("2", 5, "x"), inError("1", 5, "y")),
 		lines("key 1 on node a: error: y", "key 2 on node a: unhealthy: x")},
 	{"a container cannot start", isDegraded,
-		[]Node{broken(on("a", "2"), "kms-2", "CrashLoopBackOff: exit code 1"), on("b", "2")}, ok[1:2],
+		[]Node{with(on("a", "2"), broken("kms-2", "CrashLoopBackOff: exit code 1")), on("b", "2")}, ok[1:2],
 		lines("node a: container kms-2 cannot start: CrashLoopBackOff: exit code 1; see oc describe pod -n kms pod-a",
 			"node a: not reported yet")},
-	{"stale after unhealthy", isDegraded, []Node{withLook(on("a", "2")), withLook(on("b", "2"))},
+	{"stale after unhealthy", isDegraded, []Node{with(on("a", "2"), withLook), with(on("b", "2"), withLook)},
 		list{from("a", healthy("2", 999)), from("b", unhealthy("2", 5, "x"))},
 		lines("key 2 on node b: unhealthy: x; see oc logs -n ns pod-b -c kms-2",
 			"node a: stopped reporting; see oc logs -n kms reporter-a")},
@@ -94,12 +94,14 @@ var messages = []struct {
 	{"all report", isReporting, two, ok, "3 of 3 nodes report"},
 	{"nothing yet", isReporting, two, nil, "nodes a, b, c: not reported yet"},
 	{"no pods", isReporting, nil, nil, "no pod of the API server runs on a node"},
-	{"stale, and why", isReporting, []Node{on("a", "2"), down(on("b", "2")), replacing(60, withLook(on("c", "2")))},
-		each(healthy("2", 300)), lines("node a: stopped reporting", "node b: stopped reporting; the Node is not Ready",
+	{"stale, and why", isReporting, []Node{on("a", "2"), with(on("b", "2"), down),
+		with(on("c", "2"), withLook, replacing(60))}, each(healthy("2", 300)),
+		lines("node a: stopped reporting", "node b: stopped reporting; the Node is not Ready",
 			"node c: stopped reporting; its API server is being replaced")},
 	{"unreadable, and so not missing", isReporting, abc("2", "1")[:1], list{unreadable("a")},
 		"node a: the report cannot be read: message is not a JSON array"},
-	{"fewer plugins", isReporting, []Node{overdue(on("a", "2", "1"))}, a(fresh), "key 1 on node a: not reported yet"},
+	{"fewer plugins", isReporting, []Node{with(on("a", "2", "1"), overdue)}, a(fresh),
+		"key 1 on node a: not reported yet"},
 	{"many other plugins", isReporting, one,
 		a(fresh, healthy("11", 5), healthy("12", 5), healthy("13", 5), healthy("14", 5), healthy("15", 5), healthy("16", 5)),
 		"node a: reports on keys that its pod does not have: 11, 12, 13, 14, 15, 16"},
@@ -154,7 +156,7 @@ func TestMessagesAreBounded(t *testing.T) {
 	var reports []Report
 	for i := range 60 {
 		name := fmt.Sprintf("%s%03d", long, i)
-		n := withLook(on(name, strings.Repeat("1", 250)))
+		n := with(on(name, strings.Repeat("1", 250)), withLook)
 		n.Look["2"] = strings.Repeat("l", 600)
 		if i%3 == 0 {
 			n.Keys = nil

@@ -94,7 +94,7 @@ func (d dice) reports(node string) []Report {
 func (d dice) node(name string) Node {
 	n := on(name, pick(d, [][]string{nil, {}, {"2"}, {"2"}, {"2", "1"}, {"1"}}...)...)
 	if d.chance(50) {
-		n = withLook(n)
+		withLook(&n)
 	}
 	if n.Ready = d.chance(80); !n.Ready {
 		n.DownUntil = in(pick(d, -1, 0, 1, 900))
@@ -104,10 +104,10 @@ func (d dice) node(name string) Node {
 		n.QuietUntil = n.PodSeen.Add(QuietPeriod)
 	}
 	if d.chance(10) {
-		n = shared(n, pick(d, -1, 1))
+		shared(pick(d, -1, 1))(&n)
 	}
 	if d.chance(10) {
-		n = broken(n, pick(d, "kms-2", "kms-health"), pick(d, "ImagePullBackOff", "exit code 1"))
+		broken(pick(d, "kms-2", "kms-health"), pick(d, "ImagePullBackOff", "exit code 1"))(&n)
 	}
 	return n
 }

@@ -63,7 +63,7 @@ func TestAgeOfAReportThatCannotBeReadIsSinceItsError(t *testing.T) {
 // Two API server pods on one node, each with a sidecar, overwrite each other's condition. The last report of the pod
 // that counts decides the verdict.
 func TestReportsThatOverwriteEachOtherDoNotAlternateTheVerdict(t *testing.T) {
-	nodes := []Node{attended(on("a", "2"), "counts")}
+	nodes := aIs(attended("counts"))
 	p := &process{}
 	check := func(at int, reporter string, e Entry, want string) {
 		t.Helper()
@@ -172,9 +172,9 @@ func TestMissingSocketThatStandsDoesNotEndWhatAnEarlierProcessFound(t *testing.T
 		node Node
 		want string // while the report does not change
 	}{
-		"its Node has been down for long":  {longDown(on("a", "2")), stale},
-		"its Node is down":                 {down(on("a", "2")), stale},
-		"its API server is being replaced": {replacing(600, on("a", "2")), stale},
+		"its Node has been down for long":  {with(on("a", "2"), longDown), stale},
+		"its Node is down":                 {with(on("a", "2"), down), stale},
+		"its API server is being replaced": {with(on("a", "2"), replacing(600)), stale},
 		"nothing excuses it":               {on("a", "2"), failed},
 	} {
 		p := &process{previous: map[string]operatorstatus.Condition{contract.PluginsDegraded: {
