@@ -9,6 +9,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus/testutil"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	clienttesting "k8s.io/client-go/testing"
 
 	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
 	"github.com/kms-health/kms-health/pkg/contract"
@@ -30,8 +31,7 @@ func (s *fixture) begin(targets ...*target) (stale time.Duration) {
 	}
 	s.set(targets[0])
 	s.until(2 * time.Second)
-	s.report("a", "b")
-	s.show()
+	s.showReports("a", "b")
 	s.settled()
 	s.wantWrites(0, "first")
 	return 2*time.Second + syncqueue.CoalescePeriod + contract.StaleIntervals*interval
@@ -65,13 +65,9 @@ func TestRestartsOfTheOperatorHideNoSilence(t *testing.T) {
 			s.Remove("api")
 			s.set(withKeys("2").but(func(p *delivery.Snapshot) { p.State.Silent = silent }))
 		}
-		w := s.wantWrites(1, "in the third process")
-		if degraded(w.apply) != "Unknown ReporterStale" {
-			t.Errorf("at %s: %s", w.at, w.body)
-		}
+		s.wantVerdict(1, "Unknown ReporterStale", "in the third process")
 		s.showWritten()
-		s.report("a", "b")
-		s.show()
+		s.showReports("a", "b")
 		s.settled()
 		if silent := s.Silent("api"); len(silent) > 0 {
 			t.Errorf("when they report again, silent are %v", silent)
@@ -86,15 +82,12 @@ func TestWatchThatShowsNothingIsNoSilence(t *testing.T) {
 		s.begin()
 		s.blind.Store(true)
 		for range 60 {
-			s.until(time.Since(s.start) + interval)
-			s.report("a", "b")
-			s.show()
+			s.pass(interval)
+			s.showReports("a", "b")
 		}
 		s.wantWrites(0, "while they report")
-		s.until(time.Since(s.start) + contract.StaleIntervals*interval + contract.StaleIntervals*interval)
-		if w := s.wantWrites(1, "when nobody does"); degraded(w.apply) != "Unknown ReporterStale" {
-			t.Errorf("at %s: %s", w.at, w.body)
-		}
+		s.pass(contract.StaleIntervals*interval + contract.StaleIntervals*interval)
+		s.wantVerdict(1, "Unknown ReporterStale", "when nobody does")
 	})
 }
 
@@ -118,13 +111,9 @@ func TestStaleReportsAreReportedAtTheirDeadlineWithoutAnotherWrite(t *testing.T)
 		s.until(stale - 1)
 		s.wantWrites(0, "at the last instant at which all is fresh")
 		s.until(stale + readAnew)
-		w := s.wantWrites(1, "when the resource was read anew")
-		if w.at != stale+readAnew || degraded(w.apply) != "Unknown ReporterStale" {
-			t.Errorf("at %s: %s", w.at, w.body)
-		}
-		if v := s.Verdict("api"); !v.Judged ||
-			v.Degraded.Status != operatorstatus.Unknown {
-			t.Errorf("the verdict is %+v", v)
+		w := s.wantVerdict(1, "Unknown ReporterStale", "when the resource was read anew")
+		if v := s.Verdict("api"); w.at != stale+readAnew || !v.Judged || v.Degraded.Status != operatorstatus.Unknown {
+			t.Errorf("at %s: the verdict is %+v", w.at, v)
 		}
 		s.showWritten()
 		s.until(stale + time.Hour)
@@ -139,27 +128,24 @@ func TestStaleReportsAreReportedAtTheirDeadlineWithoutAnotherWrite(t *testing.T)
 // once the API servers write with it.
 func TestFirstRollUp(t *testing.T) {
 	withFixture(t, func(s *fixture) {
-		s.report("a", "b")
-		s.show()
-		s.set(withKeys("2"))
+		s.startUp()
 		s.settled()
-		if w := s.wantWrites(1, "first"); degraded(w.apply) != "False Progressing" || !strings.Contains(w.body, contract.Settling) {
-			t.Fatalf("written: %s", w.body)
+		if w := s.wantVerdict(1, "False Progressing", "first"); !strings.Contains(w.body, contract.Settling) {
+			t.Errorf("written: %s", w.body)
 		}
 		s.showWritten()
-		for s.until(10 * time.Second); time.Since(s.start) < 170*time.Second; s.until(time.Since(s.start) + 10*time.Second) {
-			s.report("a", "b")
-			s.show()
+		for s.until(10 * time.Second); s.now() < 170*time.Second; s.pass(10 * time.Second) {
+			s.showReports("a", "b")
 			s.settled()
 			s.showWritten()
 		}
-		if w := s.wantWrites(2, "both have reported again"); degraded(w.apply) != "False AsExpected" || !strings.Contains(w.body, contract.Settling) {
-			t.Fatalf("written: %s", w.body)
+		if w := s.wantVerdict(2, "False AsExpected", "both have reported again"); !strings.Contains(w.body, contract.Settling) {
+			t.Errorf("written: %s", w.body)
 		}
 		s.showWritten()
 		s.until(3*time.Minute + 11*time.Second) // both had reported after 10 s
 		if w := s.wantWrites(3, "the key is settled"); !strings.Contains(w.body, `\"kekID\":\"k-7\",\"since\":`) {
-			t.Fatalf("written: %s", w.body)
+			t.Errorf("written: %s", w.body)
 		}
 	})
 }
@@ -167,9 +153,7 @@ func TestFirstRollUp(t *testing.T) {
 func TestAWriteThatFailsIsTriedAgainLaterEachTime(t *testing.T) {
 	withFixture(t, func(s *fixture) {
 		s.failing(apierrors.NewInternalError(errors.New("away")))
-		s.report("a", "b")
-		s.show()
-		s.set(withKeys("2"))
+		s.startUp()
 		s.until(30 * time.Second)
 		tried := s.written()
 		for i, want := range []time.Duration{250 * time.Millisecond, 500 * time.Millisecond, time.Second, 2 * time.Second,
@@ -181,11 +165,8 @@ func TestAWriteThatFailsIsTriedAgainLaterEachTime(t *testing.T) {
 		if got := testutil.ToFloat64(s.metrics.errors.WithLabelValues("api")); got != float64(len(tried)) {
 			t.Errorf("%v failures are counted, of %d", got, len(tried))
 		}
-		if len(s.events) > 0 {
-			t.Errorf("events of what was not written: %q", s.events)
-		}
-		if !s.Verdict("api").Judged {
-			t.Error("no verdict, though only writing fails")
+		if judged := s.Verdict("api").Judged; !judged || len(s.events) > 0 {
+			t.Errorf("judged: %v, events of what was not written: %q", judged, s.events)
 		}
 
 		s.failing(nil)
@@ -197,7 +178,7 @@ func TestAWriteThatFailsIsTriedAgainLaterEachTime(t *testing.T) {
 		s.failing(apierrors.NewInternalError(errors.New("away again")))
 		s.reports["a"][0].Status = contract.Error
 		s.show()
-		s.until(time.Since(s.start) + syncqueue.CoalescePeriod + 250*time.Millisecond)
+		s.pass(syncqueue.CoalescePeriod + 250*time.Millisecond)
 		again := s.written()[len(tried)+1:]
 		if len(again) != 2 || again[1].at-again[0].at != 250*time.Millisecond {
 			t.Errorf("it begins with %+v", again)
@@ -209,19 +190,15 @@ func TestAWriteThatFailsIsTriedAgainLaterEachTime(t *testing.T) {
 func TestWriteCountsUntilTheWatchShowsIt(t *testing.T) {
 	withFixture(t, func(s *fixture) {
 		s.ahead = 3
-		s.report("a", "b")
-		s.show()
-		s.set(withKeys("2"))
+		s.startUp()
 		s.settled()
 		s.wantWrites(1, "first")
 		for range s.ahead - 1 {
-			s.report("a")
-			s.show()
+			s.showReports("a")
 			s.settled()
 		}
 		s.wantWrites(1, "while the watch shows what others wrote before")
-		s.show()
-		s.settled()
+		s.shows()
 		s.wantWrites(2, "when the watch shows it, and another client has removed the conditions")
 	})
 }
@@ -234,7 +211,7 @@ func TestReportsThatComeOneByOneAreRolledUpTogether(t *testing.T) {
 		for _, node := range []string{"a", "b"} {
 			s.reports[node][0].Status = contract.Error
 			s.show()
-			s.until(time.Since(s.start) + syncqueue.CoalescePeriod/4)
+			s.pass(syncqueue.CoalescePeriod / 4)
 		}
 		s.settled()
 		if w := s.wantWrites(1, "both unhealthy"); w.at != 10*time.Second+syncqueue.CoalescePeriod {
@@ -246,18 +223,11 @@ func TestReportsThatComeOneByOneAreRolledUpTogether(t *testing.T) {
 func TestStateOfARemovedTargetIsDropped(t *testing.T) {
 	withFixture(t, func(s *fixture) {
 		s.failing(apierrors.NewInternalError(errors.New("away")))
-		s.report("a", "b")
-		s.show()
-		s.set(withKeys("2"))
+		s.startUp()
 		s.until(10 * time.Second)
 		lists := func() int {
-			n := 0
-			for _, a := range s.client.Actions() {
-				if a.Matches("list", "kubeapiservers") {
-					n++
-				}
-			}
-			return n
+			other := func(a clienttesting.Action) bool { return !a.Matches("list", "kubeapiservers") }
+			return len(slices.DeleteFunc(s.client.Actions(), other))
 		}
 		tried, before := len(s.written()), s.changes
 		if lists() != 1 {
@@ -265,19 +235,12 @@ func TestStateOfARemovedTargetIsDropped(t *testing.T) {
 		}
 		s.remove()
 		s.settled()
-		if v := s.Verdict("api"); v.Judged {
-			t.Errorf("its verdict is %+v", v)
-		}
-		if s.changes != before+1 {
-			t.Errorf("%d changes reported", s.changes-before)
-		}
-		if len(s.targets)+len(s.metrics.results) > 0 {
-			t.Errorf("left: %v %v", s.targets, s.metrics.results)
+		if v := s.Verdict("api"); v.Judged || s.changes != before+1 || len(s.targets)+len(s.metrics.results) > 0 {
+			t.Errorf("%d changes reported, left: %+v, %v %v", s.changes-before, v, s.targets, s.metrics.results)
 		}
 
 		// It is added again, without any earlier state.
-		s.set(withKeys("2"))
-		s.settled()
+		s.sets(withKeys("2"))
 		again := s.written()[tried:]
 		if len(again) != 2 || again[1].at-again[0].at != syncqueue.FirstRetry {
 			t.Errorf("it begins with %+v", again)
@@ -292,15 +255,12 @@ func TestStateOfARemovedTargetIsDropped(t *testing.T) {
 func TestReportDoesNotShortenTheBackoff(t *testing.T) {
 	withFixture(t, func(s *fixture) {
 		s.failing(apierrors.NewInternalError(errors.New("away")))
-		s.report("a", "b")
-		s.show()
-		s.set(withKeys("2"))
+		s.startUp()
 		s.until(20 * time.Second)
 		tried := len(s.written())
 		for range 40 {
-			s.until(time.Since(s.start) + 500*time.Millisecond)
-			s.report("a", "b")
-			s.show()
+			s.pass(500 * time.Millisecond)
+			s.showReports("a", "b")
 		}
 		if got := len(s.written()) - tried; got > 3 {
 			t.Errorf("got %d tries in 20 s, want one each %s", got, syncqueue.LastRetry)
@@ -320,8 +280,7 @@ func TestNothingIsWrittenWhileTooLittleIsKnown(t *testing.T) {
 		s.settled()
 		quiet("before any target was set")
 		unknown := withKeys().but(func(t *delivery.Snapshot) { t.SetsKnown = false })
-		s.set(unknown)
-		s.settled()
+		s.sets(unknown)
 		if v := s.Verdict("api"); v != (delivery.Verdict{Judged: true}) {
 			t.Errorf("the resource is not there, and the verdict is %+v", v)
 		}
@@ -330,22 +289,18 @@ func TestNothingIsWrittenWhileTooLittleIsKnown(t *testing.T) {
 		s.settled()
 
 		s.show()
-		s.set(unknown)
-		s.settled()
+		s.sets(unknown)
 		quiet("neither plugins nor reports are known")
 		s.report("a", "b")
 		s.shown = []any{map[string]any{"type": contract.PluginsDegraded, "status": operatorstatus.True}}
-		s.show()
-		s.settled()
+		s.shows()
 		quiet("pods cannot be listed")
 		if v := s.Verdict("api"); v.Degraded.Status != operatorstatus.True { // the ClusterOperator uses it
 			t.Errorf("an earlier process had found an unhealthy plugin, and the verdict is %+v", v)
 		}
 		s.listing(informers.Pods, nil)
-		s.until(time.Since(s.start) + 2*time.Second)
-		if w := s.wantWrites(1, "pods are known"); degraded(w.apply) != "False AsExpected" {
-			t.Errorf("written: %s", w.body)
-		}
+		s.pass(2 * time.Second)
+		s.wantVerdict(1, "False AsExpected", "pods are known")
 	})
 }
 
@@ -354,50 +309,42 @@ func TestNothingIsWrittenWhileTooLittleIsKnown(t *testing.T) {
 func TestNodesOfAgentsCountWhereNoAPIServerHasAPod(t *testing.T) {
 	withFixture(t, func(s *fixture) {
 		for _, name := range []string{"a", "b"} {
-			if err := s.client.Tracker().Delete(informers.Pods, "ns", "api-"+name); err != nil {
-				t.Fatal(err)
-			}
+			s.deletePod("ns", "api-"+name)
 			s.addAgent(name)
 		}
 		s.set(withKeys("2").but(func(t *delivery.Snapshot) {
 			t.State.Mode, t.NodeSelector = v1alpha1.ModeDaemonSet, map[string]string{"x": "y"}
 		}))
-		reports := func(until time.Duration, change func(), nodes ...string) string {
-			for time.Since(s.start) < until {
+		check := func(until time.Duration, want string, nodes ...string) {
+			t.Helper()
+			for s.now() < until {
 				clear(s.reports)
 				s.report(nodes...)
-				change()
-				s.show()
-				s.settled()
+				if want == "True PluginUnhealthy" {
+					s.reports["b"][0].Status = contract.Unhealthy
+				}
+				s.shows()
 				if len(s.written()) > 0 {
 					s.showWritten()
 				}
-				s.until(time.Since(s.start) + 10*time.Second)
+				s.pass(10 * time.Second)
 			}
-			return degraded(s.shown)
+			if got := degraded(s.shown); got != want {
+				t.Errorf("after %s: %s, want %s", until, got, want)
+			}
 		}
-		healthy := func() {}
-		unhealthy := func() { s.reports["b"][0].Status = contract.Unhealthy }
-		if got := reports(30*time.Second, healthy, "a", "b"); got != "False AsExpected" || s.Verdict("api").Reporting.Status != operatorstatus.True {
-			t.Errorf("healthy: %s, %+v", got, s.Verdict("api").Reporting)
+		check(30*time.Second, "False AsExpected", "a", "b")
+		if c := s.Verdict("api").Reporting; c.Status != operatorstatus.True {
+			t.Errorf("healthy: %+v", c)
 		}
-		if got := reports(time.Minute, unhealthy, "a", "b"); got != "True PluginUnhealthy" {
-			t.Errorf("unhealthy: %s", got)
-		}
-		if err := s.client.Tracker().Delete(informers.Pods, "kms-health", "kms-health-api-b"); err != nil {
-			t.Fatal(err)
-		}
-		if got := reports(10*time.Minute, healthy, "a"); got != "Unknown ReportsMissing" {
-			t.Errorf("without an agent and its report: %s", got)
-		}
-		if err := s.client.Tracker().Delete(informers.Pods, "kms-health", "kms-health-api-a"); err != nil {
-			t.Fatal(err)
-		}
-		if got := reports(20*time.Minute, healthy); got != "Unknown ReportsMissing" {
-			t.Errorf("without any agent: %s", got)
-		}
-		if body := s.written()[len(s.written())-1].body; strings.Contains(body, `"status":"True","type":"KMSWriteKeyAgreed"`) {
-			t.Errorf("written: %s", body)
+		check(time.Minute, "True PluginUnhealthy", "a", "b")
+		s.deletePod("kms-health", "kms-health-api-b")
+		check(10*time.Minute, "Unknown ReportsMissing", "a")
+		s.deletePod("kms-health", "kms-health-api-a")
+		check(20*time.Minute, "Unknown ReportsMissing")
+		w := s.wantLast("Unknown ReportsMissing", "without any agent")
+		if strings.Contains(w.body, `"status":"True","type":"KMSWriteKeyAgreed"`) {
+			t.Errorf("written: %s", w.body)
 		}
 	})
 }
@@ -407,18 +354,14 @@ func TestReportsAreNotMissedWhenATargetIsOnAgain(t *testing.T) {
 	withFixture(t, func(s *fixture) {
 		s.begin()
 		for range 40 {
-			s.until(time.Since(s.start) + 10*time.Second)
-			s.report("a", "b")
-			s.show()
+			s.pass(10 * time.Second)
+			s.showReports("a", "b")
 		}
-		s.set(withKeys("2").but(func(t *delivery.Snapshot) { t.Off, t.Clean = true, true }))
-		s.settled()
+		s.sets(withKeys("2").but(func(t *delivery.Snapshot) { t.Off, t.Clean = true, true }))
 		clear(s.reports)
 		s.shown = nil
-		s.show()
-		s.settled()
-		s.set(withKeys("2"))
-		s.settled()
+		s.shows()
+		s.sets(withKeys("2"))
 		if c := s.Verdict("api").Degraded; c.Status != operatorstatus.False || c.Reason != contract.Progressing {
 			t.Errorf("%+v", c)
 		}

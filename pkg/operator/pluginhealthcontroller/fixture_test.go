@@ -70,7 +70,6 @@ type fixture struct {
 	fails    error                                 // the response to writes
 	conflict error                                 // the response to an apply of KMSPluginsDegraded without force
 	silence  time.Time                             // when a request last had no response
-	offset   time.Duration                         // of the API server's clock from the local one
 	lists    map[schema.GroupVersionResource]error // the response to lists and watches
 	watched  map[schema.GroupVersionResource][]apiwatch.Interface
 }
@@ -111,34 +110,16 @@ func withFixture(t *testing.T, test func(s *fixture)) {
 		})
 		s.client.PrependWatchReactor("*", s.watch)
 		for _, name := range []string{"a", "b"} {
-			s.add(informers.Nodes, "",
-				map[string]any{"kind": "Node", "apiVersion": "v1",
-					"metadata": map[string]any{"name": name, "labels": map[string]any{"x": "y"}, "creationTimestamp": s.start.Add(-time.Hour).Format(time.RFC3339)},
-					"status":   map[string]any{"conditions": []any{map[string]any{"type": "Ready", "status": "True"}}}})
+			s.add(informers.Nodes, "", nodeObject(name, "True"))
 			s.addPod(name)
 		}
 		s.Controller = New(Options{
 			Client: s.client, Registry: prometheus.NewRegistry(), Clock: clock.RealClock{},
-			Now: func() time.Time {
-				s.mu.Lock()
-				defer s.mu.Unlock()
-				return time.Now().Add(s.offset)
-			},
-			Unanswered: func() time.Time {
-				s.mu.Lock()
-				defer s.mu.Unlock()
-				return s.silence
-			},
-			Event: func(_, _, reason, _ string) {
-				s.mu.Lock()
-				defer s.mu.Unlock()
-				s.events = append(s.events, reason)
-			},
-			Queue: syncqueue.New(clock.RealClock{}, "write"), Reporters: queue(func() {}), ClusterOperator: queue(func() {
-				s.mu.Lock()
-				defer s.mu.Unlock()
-				s.changes++
-			}),
+			Now:        time.Now,
+			Unanswered: func() (at time.Time) { s.locked(func() { at = s.silence }); return at },
+			Event:      func(_, _, reason, _ string) { s.locked(func() { s.events = append(s.events, reason) }) },
+			Queue:      syncqueue.New(clock.RealClock{}, "write"), Reporters: queue(func() {}),
+			ClusterOperator: queue(func() { s.locked(func() { s.changes++ }) }),
 		})
 		s.ctx = ctx
 		s.sources = informers.NewCluster(ctx,
@@ -150,6 +131,13 @@ func withFixture(t *testing.T, test func(s *fixture)) {
 		running.Go(func() { s.Controller.Run(ctx) })
 		test(s)
 	})
+}
+
+// locked calls a function that uses what mu guards.
+func (s *fixture) locked(f func()) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	f()
 }
 
 // queue calls a function for each key.
@@ -166,6 +154,19 @@ func (s *fixture) set(t *target) {
 	p := t.Snapshot
 	p.Sources = s.published
 	s.Controller.Set(p)
+}
+
+// sets publishes a target, and waits until that is handled.
+func (s *fixture) sets(t *target) {
+	s.set(t)
+	s.settled()
+}
+
+// startUp publishes a target whose nodes have reported.
+func (s *fixture) startUp() {
+	s.Helper()
+	s.showReports("a", "b")
+	s.set(withKeys("2"))
 }
 
 // remove removes the target and its sources.
@@ -212,6 +213,13 @@ func (s *fixture) add(resource schema.GroupVersionResource, namespace string, o 
 	}
 }
 
+// nodeObject returns a Node, whose condition Ready has a status.
+func nodeObject(name, ready string) map[string]any {
+	return map[string]any{"kind": "Node", "apiVersion": "v1",
+		"metadata": map[string]any{"name": name, "labels": map[string]any{"x": "y"}},
+		"status":   map[string]any{"conditions": []any{map[string]any{"type": "Ready", "status": ready}}}}
+}
+
 // addPod adds an API server on a node, an hour old.
 func (s *fixture) addPod(node string) {
 	s.Helper()
@@ -236,6 +244,13 @@ func (s *fixture) addPodIn(namespace string, p *corev1.Pod) {
 		s.Fatal(err)
 	}
 	s.add(informers.Pods, namespace, o)
+}
+
+func (s *fixture) deletePod(namespace, name string) {
+	s.Helper()
+	if err := s.client.Tracker().Delete(informers.Pods, namespace, name); err != nil {
+		s.Fatal(err)
+	}
 }
 
 // interval is the interval in the reports.
@@ -304,8 +319,28 @@ func (s *fixture) until(at time.Duration) {
 	synctest.Wait()
 }
 
+// now is the time since the start.
+func (s *fixture) now() time.Duration { return time.Since(s.start) }
+
+// pass advances the clock by some time.
+func (s *fixture) pass(d time.Duration) { s.until(s.now() + d) }
+
 // settled waits until what was shown is handled.
-func (s *fixture) settled() { s.until(time.Since(s.start) + 500*time.Millisecond) }
+func (s *fixture) settled() { s.pass(500 * time.Millisecond) }
+
+// shows makes the watch deliver the resource, and waits until that is handled.
+func (s *fixture) shows() {
+	s.Helper()
+	s.show()
+	s.settled()
+}
+
+// showReports makes nodes report, and the watch deliver that.
+func (s *fixture) showReports(nodes ...string) {
+	s.Helper()
+	s.report(nodes...)
+	s.show()
+}
 
 func (s *fixture) written() []request {
 	s.mu.Lock()
@@ -313,17 +348,11 @@ func (s *fixture) written() []request {
 	return slices.Clone(s.writes)
 }
 
-func (s *fixture) failing(err error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.fails = err
-}
+func (s *fixture) failing(err error) { s.locked(func() { s.fails = err }) }
 
 // listing sets the response to lists of a resource.
 func (s *fixture) listing(resource schema.GroupVersionResource, err error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.lists[resource] = err
+	s.locked(func() { s.lists[resource] = err })
 }
 
 // watch records each watch, so that refuse can end it. Events get copies of the tracker's objects, because informers
@@ -351,9 +380,8 @@ func (s *fixture) away() { s.refuse(cluster, errAway) }
 // refuse ends the watches of a resource, and answers its lists and watches with an error.
 func (s *fixture) refuse(resource schema.GroupVersionResource, err error) {
 	s.listing(resource, err)
-	s.mu.Lock()
-	all := s.watched[resource]
-	s.mu.Unlock()
+	var all []apiwatch.Interface
+	s.locked(func() { all = s.watched[resource] })
 	for _, w := range all {
 		w.Stop()
 	}
@@ -363,7 +391,11 @@ func (s *fixture) refuse(resource schema.GroupVersionResource, err error) {
 // wantWrites requires a number of writes since the start, and returns the last.
 func (s *fixture) wantWrites(n int, when string) request {
 	s.Helper()
-	all := s.written()
+	return s.want(s.written(), n, when)
+}
+
+func (s *fixture) want(all []request, n int, when string) request {
+	s.Helper()
 	if len(all) != n {
 		s.Fatalf("%s: %d writes, want %d: %+v", when, len(all), n, all)
 	}
@@ -371,6 +403,23 @@ func (s *fixture) wantWrites(n int, when string) request {
 		return request{}
 	}
 	return all[n-1]
+}
+
+// wantVerdict requires a number of writes since the start, the last one with this KMSPluginsDegraded. It returns that.
+func (s *fixture) wantVerdict(n int, verdict, when string) request {
+	s.Helper()
+	s.wantWrites(n, when)
+	return s.wantLast(verdict, when)
+}
+
+// wantLast requires the last write to have this KMSPluginsDegraded, and returns it.
+func (s *fixture) wantLast(verdict, when string) request {
+	s.Helper()
+	w := s.wantWrites(len(s.written()), when)
+	if degraded(w.apply) != verdict {
+		s.Errorf("%s, at %s: want %s, written: %s", when, w.at, verdict, w.body)
+	}
+	return w
 }
 
 // degraded is the condition Degraded in a write or in the watch.

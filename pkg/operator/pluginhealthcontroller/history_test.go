@@ -133,64 +133,41 @@ func served(uid, container string) *corev1.Pod {
 // Only a restart that was seen counts, and several restarts in a row are excused once.
 func TestStartsThatWereSeenExcuseSilence(t *testing.T) {
 	const minute = time.Minute
-	other := func(p *corev1.Pod) *corev1.Pod {
-		p.Status.ContainerStatuses = append(p.Status.ContainerStatuses, running("other", 0))
-		return p
+	type step struct {
+		at    time.Duration
+		pod   *corev1.Pod
+		until time.Duration // since the first look; negative: not excused
 	}
+	stopped, other := withUID(serverUID, status(ended("api", 0, 0))), served(serverUID, "1")
+	status(running("other", 0))(other)
 	for name, tt := range map[string]struct {
 		degraded string
-		steps    []struct {
-			at    time.Duration
-			pod   *corev1.Pod
-			until time.Duration // since the first look; negative: not excused
-		}
+		steps    []step
 	}{
-		"the first look may be during a restart": {operatorstatus.False, []struct {
-			at    time.Duration
-			pod   *corev1.Pod
-			until time.Duration
-		}{{0, withUID(serverUID, status(ended("api", 0, 0))), 3 * minute}}},
-		"and is not where all runs": {operatorstatus.False, []struct {
-			at    time.Duration
-			pod   *corev1.Pod
-			until time.Duration
-		}{{0, served(serverUID, "1"), -1}, {minute, served(serverUID, "1"), -1}}},
-		"and is not where an init container has completed": {operatorstatus.False, []struct {
-			at    time.Duration
-			pod   *corev1.Pod
-			until time.Duration
-		}{{0, withUID(serverUID, status(running("api", 0)), inInit(completed("setup"))), -1}}},
-		"but a plugin that is known to be unhealthy stays so": {operatorstatus.True, []struct {
-			at    time.Duration
-			pod   *corev1.Pod
-			until time.Duration
-		}{{0, withUID(serverUID, status(ended("api", 0, 0))), -1}, {minute, served(serverUID, "2"), 4 * minute}}},
-		"a container, another pod, and a stranger": {operatorstatus.True, []struct {
-			at    time.Duration
-			pod   *corev1.Pod
-			until time.Duration
-		}{{0, served(serverUID, "1"), -1}, {minute, other(served(serverUID, "1")), -1}, {30 * minute, served(beforeUID, "2"), 33 * minute}}},
-		"a row of restarts": {operatorstatus.True, []struct {
-			at    time.Duration
-			pod   *corev1.Pod
-			until time.Duration
-		}{{0, served(serverUID, "1"), -1}, {10 * minute, served(serverUID, "2"), 13 * minute},
-			{14 * minute, served(serverUID, "3"), 15 * minute}, {20 * minute, served(serverUID, "4"), 15 * minute},
-			{31 * minute, served(serverUID, "5"), 34 * minute}}},
+		"the first look may be during a restart": {operatorstatus.False, []step{{0, stopped, 3 * minute}}},
+		"and is not where all runs": {operatorstatus.False, []step{{0, served(serverUID, "1"), -1},
+			{minute, served(serverUID, "1"), -1}}},
+		"and is not where an init container has completed": {operatorstatus.False, []step{
+			{0, withUID(serverUID, status(running("api", 0)), inInit(completed("setup"))), -1}}},
+		"but a plugin that is known to be unhealthy stays so": {operatorstatus.True, []step{{0, stopped, -1},
+			{minute, served(serverUID, "2"), 4 * minute}}},
+		"a container, another pod, and a stranger": {operatorstatus.True, []step{{0, served(serverUID, "1"), -1},
+			{minute, other, -1}, {30 * minute, served(beforeUID, "2"), 33 * minute}}},
+		"a row of restarts": {operatorstatus.True, []step{{0, served(serverUID, "1"), -1},
+			{10 * minute, served(serverUID, "2"), 13 * minute}, {14 * minute, served(serverUID, "3"), 15 * minute},
+			{20 * minute, served(serverUID, "4"), 15 * minute}, {31 * minute, served(serverUID, "5"), 34 * minute}}},
 	} {
-		t.Run(name, func(t *testing.T) {
-			l := lookingAt(withKeys("2"))
-			l.previous.Status = tt.degraded
-			for i, step := range tt.steps {
-				want := now.Add(step.until)
-				if step.until < 0 {
-					want = time.Time{}
-				}
-				if n := l.at(step.at, step.pod); !n.QuietUntil.Equal(want) {
-					t.Errorf("step %d: until %s, want %s", i, n.QuietUntil, want)
-				}
+		l := lookingAt(withKeys("2"))
+		l.previous.Status = tt.degraded
+		for i, step := range tt.steps {
+			want := now.Add(step.until)
+			if step.until < 0 {
+				want = time.Time{}
 			}
-		})
+			if n := l.at(step.at, step.pod); !n.QuietUntil.Equal(want) {
+				t.Errorf("%s: step %d: until %s, want %s", name, i, n.QuietUntil, want)
+			}
+		}
 	}
 }
 
@@ -234,34 +211,38 @@ func TestNodeThatIsNotReadyIsExcusedForABoundedTime(t *testing.T) {
 	}
 }
 
-// A restart of the operator does not renew an excuse that has ended.
+// A restart of the operator does not renew an excuse that has ended: the conditions show that it has.
 func TestExcuseThatEndedBeforeThisProcessStaysEnded(t *testing.T) {
-	for status, want := range map[string]time.Duration{operatorstatus.Unknown: 0, operatorstatus.False: downPeriod} {
-		l := lookingAt(withKeys("2"))
-		l.previous.Status = status
-		l.node = func(string) (informers.Node, bool) { return informers.Node{Name: "a"}, true }
-		for _, at := range []time.Duration{0, time.Minute} {
-			if n := l.at(at, withUID(serverUID)); !n.DownUntil.Equal(now.Add(want)) {
-				t.Errorf("%s, after %s: the Node that is not Ready excuses until %s, want %s", status, at, n.DownUntil, now.Add(want))
+	for name, tt := range map[string]struct {
+		begins, ended func(*looking)
+		until         func(rollup.Node) time.Time
+		period        time.Duration
+	}{
+		"its Node is not Ready": {
+			func(l *looking) {
+				l.node = func(string) (informers.Node, bool) { return informers.Node{Name: "a"}, true }
+			},
+			func(l *looking) { l.previous.Status = operatorstatus.Unknown },
+			func(n rollup.Node) time.Time { return n.DownUntil }, downPeriod},
+		"it is being replaced": {
+			func(l *looking) { l.resource.Nodes = []operatorstatus.NodeStatus{{Name: "a", Replacing: true}} },
+			func(l *looking) { l.previous.Status = operatorstatus.True },
+			func(n rollup.Node) time.Time { return n.QuietUntil }, replacePeriod},
+		"it has two pods": {func(*looking) {},
+			func(l *looking) { l.reporting.Reason = contract.SeveralPods },
+			func(n rollup.Node) time.Time { return n.PodsDue }, rollup.FirstReport},
+	} {
+		for _, ended := range []bool{false, true} {
+			l, want := lookingAt(withKeys("2")), now.Add(tt.period)
+			tt.begins(l)
+			if ended {
+				tt.ended(l)
+				want = now
 			}
-		}
-	}
-	for status, want := range map[string]time.Duration{operatorstatus.True: 0, operatorstatus.False: replacePeriod} {
-		l := lookingAt(withKeys("2"))
-		l.previous.Status = status
-		l.resource.Nodes = []operatorstatus.NodeStatus{{Name: "a", Replacing: true}}
-		for _, at := range []time.Duration{0, time.Minute} {
-			if n := l.at(at, withUID(serverUID)); !n.QuietUntil.Equal(now.Add(want)) {
-				t.Errorf("%s, after %s: the replacement excuses until %s, want %s", status, at, n.QuietUntil, now.Add(want))
-			}
-		}
-	}
-	for reason, want := range map[string]time.Duration{contract.SeveralPods: 0, contract.AsExpected: rollup.FirstReport} {
-		l := lookingAt(withKeys("2"))
-		l.reporting.Reason = reason
-		for _, at := range []time.Duration{0, time.Minute} {
-			if n := l.at(at, withUID(serverUID), withUID(beforeUID)); !n.PodsDue.Equal(now.Add(want)) {
-				t.Errorf("%s, after %s: two pods are due at %s, want %s", reason, at, n.PodsDue, now.Add(want))
+			for _, at := range []time.Duration{0, time.Minute} {
+				if got := tt.until(l.at(at, withUID(serverUID), withUID(beforeUID))); !got.Equal(want) {
+					t.Errorf("%s, had ended: %v, after %s: until %s, want %s", name, ended, at, got, want)
+				}
 			}
 		}
 	}

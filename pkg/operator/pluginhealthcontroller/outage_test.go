@@ -1,6 +1,7 @@
 package pluginhealthcontroller
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -16,58 +17,46 @@ import (
 )
 
 // Reports do not age while the operator cannot see them, so reporters have time to recover after an outage of any
-// length.
-func TestReportsDoNotBecomeStaleDuringAnOutage(t *testing.T) {
+// length. A starting API server may deny requests that it allows a moment later.
+func TestReportsAreExcusedAfterAnOutage(t *testing.T) {
+	denial := apierrors.NewForbidden(cluster.GroupResource(), "", nil)
+	outages := map[string]func(s *fixture){
+		"a denial": func(s *fixture) {
+			s.refuse(cluster, denial)
+			s.pass(63 * time.Second)
+		},
+		"a minute, and a denial": func(s *fixture) {
+			s.away()
+			s.pass(63 * time.Second)
+			s.listing(cluster, denial)
+			s.pass(2 * outageSync)
+		},
+	}
 	for _, lasts := range []time.Duration{5 * time.Second, 25 * time.Second, time.Minute, time.Hour} {
-		for _, speaks := range []bool{true, false} {
-			name := lasts.String() + ", and they report again"
-			if !speaks {
-				name = lasts.String() + ", and they do not report again"
-			}
-			t.Run(name, func(t *testing.T) {
+		outages[lasts.String()] = func(s *fixture) {
+			s.away()
+			s.pass(lasts)
+		}
+	}
+	for name, outage := range outages {
+		for _, reported := range []bool{true, false} {
+			t.Run(fmt.Sprintf("%s, and they report again: %v", name, reported), func(t *testing.T) {
 				withFixture(t, func(s *fixture) {
-					stale := s.begin()
-					s.until(stale - 3*time.Second)
-					s.away()
-					back := time.Since(s.start) + lasts
-					s.until(back)
+					s.until(s.begin() - 3*time.Second)
+					outage(s)
 					s.wantWrites(0, "while the API server is away")
 					s.listing(cluster, nil)
-					if speaks {
-						s.until(back + 5*time.Second)
-						s.report("a", "b")
-						s.show()
-						s.until(back + 30*time.Second)
-						s.wantWrites(0, "when they report again")
+					if !reported {
+						s.wantExcused(s.now())
 						return
 					}
-					s.wantExcused(back)
+					s.pass(5 * time.Second)
+					s.showReports("a", "b")
+					s.pass(25 * time.Second)
+					s.wantWrites(0, "when they report again")
 				})
 			})
 		}
-	}
-}
-
-// unanswered makes now the time of a request without a response.
-func (s *fixture) unanswered() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.silence = time.Now()
-}
-
-// wantExcused requires stale reports to be excused for the period afterOutage once the API server is back.
-func (s *fixture) wantExcused(back time.Duration) {
-	s.Helper()
-	s.until(back + afterOutage - outageSync)
-	for _, w := range s.written() { // only KMSWriteKeyAgreed may be written
-		if degraded(w.apply) != "False AsExpected" {
-			s.Errorf("before they could report again: %s", w.body)
-		}
-	}
-	s.until(back + afterOutage + 15*time.Second) // the watch needs some time to be re-established
-	all := s.written()
-	if len(all) == 0 || degraded(all[len(all)-1].apply) != "Unknown ReporterStale" {
-		s.Errorf("when they could have: %+v", all)
 	}
 }
 
@@ -79,6 +68,22 @@ func TestMissingReportsAreExcusedAfterAnyRequestWithoutAResponse(t *testing.T) {
 		s.unanswered()
 		s.wantExcused(back)
 	})
+}
+
+// unanswered makes now the time of a request without a response.
+func (s *fixture) unanswered() { s.locked(func() { s.silence = time.Now() }) }
+
+// wantExcused requires stale reports to be excused for the period afterOutage once the API server is back.
+func (s *fixture) wantExcused(back time.Duration) {
+	s.Helper()
+	s.until(back + afterOutage - outageSync)
+	for _, w := range s.written() { // only KMSWriteKeyAgreed may be written
+		if degraded(w.apply) != "False AsExpected" {
+			s.Errorf("before they could report again: %s", w.body)
+		}
+	}
+	s.until(back + afterOutage + 15*time.Second) // the watch needs some time to be re-established
+	s.wantLast("Unknown ReporterStale", "when they could have")
 }
 
 // One request a minute has no answer, because a load balancer has a dead backend. One node is silent.
@@ -94,16 +99,18 @@ func TestOneSilentNodeStopsNothingThatIsWrittenOfTheOthers(t *testing.T) {
 			if i%6 == 1 {
 				s.unanswered()
 			}
-			s.show()
-			s.settled()
+			s.shows()
 			if all := s.written(); len(all) > 0 {
-				s.showWritten()
-				if strings.Contains(all[len(all)-1].body, `"status":"True","type":"KMSWriteKeyAgreed"`) {
+				if s.showWritten(); strings.Contains(all[len(all)-1].body, `"status":"True","type":"KMSWriteKeyAgreed"`) {
 					t.Fatalf("after %d0 s: %s", i, all[len(all)-1].body)
 				}
 			}
-			if got, silent := degraded(s.shown), i > 7+30+1; i != 50 && silent && got != "Unknown ReporterStale" || i == 50 && got != "True PluginUnhealthy" {
-				t.Fatalf("after %d0 s: %s", i, got)
+			want := "Unknown ReporterStale"
+			if i == 50 {
+				want = "True PluginUnhealthy"
+			}
+			if got, silent := degraded(s.shown), i > 7+30+1; silent && got != want {
+				t.Fatalf("after %d0 s: %s, want %s", i, got, want)
 			}
 			s.until(time.Duration(i) * 10 * time.Second)
 		}
@@ -119,23 +126,17 @@ func TestAnExcuseKeepsNoVerdictThatIsOver(t *testing.T) {
 	withFixture(t, func(s *fixture) {
 		cut := s.begin() + 5*time.Second
 		s.until(cut)
-		if w := s.wantWrites(1, "when they are silent"); degraded(w.apply) != "Unknown ReporterStale" {
-			s.Fatalf("written: %s", w.body)
-		}
+		s.wantVerdict(1, "Unknown ReporterStale", "when they are silent")
 		s.showWritten()
 		s.unanswered()
 		for _, name := range []string{"a", "b"} {
-			conditions := []any{map[string]any{"type": "Ready", "status": "Unknown"}}
-			if err := s.client.Tracker().Update(informers.Nodes, &unstructured.Unstructured{Object: map[string]any{
-				"kind": "Node", "apiVersion": "v1", "metadata": map[string]any{"name": name},
-				"status": map[string]any{"conditions": conditions}}}, ""); err != nil {
+			node := &unstructured.Unstructured{Object: nodeObject(name, "Unknown")}
+			if err := s.client.Tracker().Update(informers.Nodes, node, ""); err != nil {
 				s.Fatal(err)
 			}
 		}
 		s.settled()
-		if w := s.wantWrites(2, "when the Nodes are not Ready"); degraded(w.apply) != "False AsExpected" {
-			s.Errorf("written: %s", w.body)
-		}
+		s.wantVerdict(2, "False AsExpected", "when the Nodes are not Ready")
 	})
 }
 
@@ -144,46 +145,16 @@ func TestAnExcuseKeepsThatAPluginIsUnhealthy(t *testing.T) {
 	withFixture(t, func(s *fixture) {
 		s.begin()
 		s.reports["a"][0].Status = contract.Error
-		s.show()
-		s.settled()
-		if w := s.wantWrites(1, "when it is unhealthy"); degraded(w.apply) != "True PluginError" {
-			s.Fatalf("written: %s", w.body)
-		}
+		s.shows()
+		s.wantVerdict(1, "True PluginError", "when it is unhealthy")
 		s.showWritten()
 		s.unanswered()
 		delete(s.reports, "a")
 		s.show()
-		s.until(time.Since(s.start) + 20*time.Second)
+		s.pass(20 * time.Second)
 		if all := s.written(); degraded(all[len(all)-1].apply) == "False AsExpected" {
 			t.Errorf("while its report is missing: %s", all[len(all)-1].body)
 		}
-	})
-}
-
-// Without the right to read the resource the operator's copy is outdated, while reporters go on writing.
-func TestADenialExcusesReports(t *testing.T) {
-	withFixture(t, func(s *fixture) {
-		denied := s.begin() - 3*time.Second
-		s.until(denied)
-		s.refuse(cluster, apierrors.NewForbidden(cluster.GroupResource(), "", nil))
-		back := denied + 63*time.Second
-		s.until(back)
-		s.wantWrites(0, "while it may not be read")
-		s.listing(cluster, nil)
-		s.wantExcused(back)
-	})
-}
-
-// A starting API server may deny requests that it allows a moment later. Reporters still need the full time to recover.
-func TestRefusalAfterAnOutageDoesNotShortenTheTimeToRecover(t *testing.T) {
-	withFixture(t, func(s *fixture) {
-		back := s.begin() + time.Minute
-		s.away()
-		s.until(back)
-		s.listing(cluster, apierrors.NewForbidden(cluster.GroupResource(), "", nil))
-		s.until(back + 2*outageSync)
-		s.listing(cluster, nil)
-		s.wantExcused(back + 2*outageSync)
 	})
 }
 
@@ -194,15 +165,13 @@ func TestAnUnhealthyPluginIsReportedDuringAnOutage(t *testing.T) {
 		s.until(10 * time.Second)
 		s.reports["a"][0].Status = contract.Error
 		s.failing(errAway)
-		s.show()
-		s.settled()
+		s.shows()
 		s.away()
 		s.until(20 * time.Second)
 		s.failing(nil)
 		s.until(26 * time.Second)
-		all := s.written()
-		if last := all[len(all)-1]; degraded(last.apply) != "True PluginError" || last.at < 20*time.Second {
-			t.Errorf("written: %+v", last)
+		if last := s.wantLast("True PluginError", "when it can be written"); last.at < 20*time.Second {
+			t.Errorf("written at %s", last.at)
 		}
 		if v := s.Verdict("api"); v.Degraded.Status != operatorstatus.True {
 			t.Errorf("the verdict is %+v", v)
@@ -214,17 +183,14 @@ func TestAnUnhealthyPluginIsReportedDuringAnOutage(t *testing.T) {
 func TestPodsThatCanNoLongerBeListedAreNotHealthy(t *testing.T) {
 	withFixture(t, func(s *fixture) {
 		s.begin()
-		s.add(informers.Nodes, "", map[string]any{"kind": "Node", "apiVersion": "v1", "metadata": map[string]any{"name": "new"},
-			"status": map[string]any{"conditions": []any{map[string]any{"type": "Ready", "status": "True"}}}})
+		s.add(informers.Nodes, "", nodeObject("new", "True"))
 		s.until(5 * time.Second)
 		s.refuse(informers.Pods, apierrors.NewForbidden(informers.Pods.GroupResource(), "", nil))
 		s.until(15 * time.Second)
 		s.wantWrites(0, "while the API server may just have started")
 		s.until(25 * time.Second)
-		all := s.written()
-		if last := all[len(all)-1]; degraded(last.apply) != "Unknown SourceUnreadable" ||
-			!strings.Contains(last.body, "WriteKeyUnknown") {
-			t.Errorf("written: %s", last.body)
+		if w := s.wantLast("Unknown SourceUnreadable", "then"); !strings.Contains(w.body, "WriteKeyUnknown") {
+			t.Errorf("written: %s", w.body)
 		}
 	})
 }
@@ -244,9 +210,8 @@ func TestPodsThatCouldNeverBeListedAreNotHealthy(t *testing.T) {
 			t.Errorf("while the API server may just have started: %s", all[len(all)-1].body)
 		}
 		s.until(time.Hour)
-		all := s.written()
-		if last := all[len(all)-1]; degraded(last.apply) != "Unknown SourceUnreadable" || strings.Contains(last.body, "kek-2") {
-			t.Errorf("written: %s", last.body)
+		if w := s.wantLast("Unknown SourceUnreadable", "later"); strings.Contains(w.body, "kek-2") {
+			t.Errorf("written: %s", w.body)
 		}
 		s.wantsRemoved(0, "where no pod is known, none is known to be gone")
 	})
@@ -262,7 +227,7 @@ func TestUnhealthyPluginStaysSoUntilTheNextReporterReports(t *testing.T) {
 			"reason": contract.PluginUnhealthy, "message": "x", "lastTransitionTime": s.start.UTC().Format(time.RFC3339)}}
 		s.show()
 		s.set(withKeys("2"))
-		for s.settled(); time.Since(s.start) < rollup.FirstReport-interval; s.until(time.Since(s.start) + interval) {
+		for s.settled(); time.Since(s.start) < rollup.FirstReport-interval; s.until(s.now() + interval) {
 			if s.report("b"); len(s.written()) > 0 {
 				s.showWritten()
 			} else {
@@ -272,8 +237,7 @@ func TestUnhealthyPluginStaysSoUntilTheNextReporterReports(t *testing.T) {
 				t.Fatalf("at %s: %s", time.Since(s.start), got)
 			}
 		}
-		s.report("a", "b")
-		s.show()
+		s.showReports("a", "b")
 		s.settled()
 		if s.showWritten(); degraded(s.shown) != "False AsExpected" {
 			t.Errorf("when it reports: %s", degraded(s.shown))

@@ -16,7 +16,6 @@ import (
 
 	"github.com/kms-health/kms-health/pkg/contract"
 	"github.com/kms-health/kms-health/pkg/operator/delivery"
-	"github.com/kms-health/kms-health/pkg/operator/informers"
 	"github.com/kms-health/kms-health/pkg/operator/ssa"
 	"github.com/kms-health/kms-health/pkg/operator/syncqueue"
 	"github.com/kms-health/kms-health/pkg/operatorstatus"
@@ -31,26 +30,17 @@ func (s *fixture) removals() []request {
 // wantsRemoved requires a number of removals since the start, and returns the last.
 func (s *fixture) wantsRemoved(n int, when string) request {
 	s.Helper()
-	all := s.removals()
-	if len(all) != n {
-		s.Fatalf("%s: %d removals, want %d: %+v", when, len(all), n, all)
-	}
-	if n == 0 {
-		return request{}
-	}
-	return all[n-1]
+	return s.want(s.removals(), n, when)
 }
 
 // stale makes a node report once, and waits until its report is stale. Meanwhile a and b report.
 func (s *fixture) stale(node string) {
 	s.Helper()
-	s.report(node)
-	s.show()
-	stale := time.Since(s.start) + syncqueue.CoalescePeriod + contract.StaleIntervals*interval
+	s.showReports(node)
+	stale := s.now() + syncqueue.CoalescePeriod + contract.StaleIntervals*interval
 	s.until(stale - interval)
 	s.wantsRemoved(0, "while it may be written")
-	s.report("a", "b")
-	s.show()
+	s.showReports("a", "b")
 	s.until(stale)
 }
 
@@ -89,10 +79,9 @@ func TestAReportThatIsWrittenAgainIsKeptUntilItIsStale(t *testing.T) {
 		s.show()
 		for i := range 20 {
 			s.until(time.Duration(i+6) * 10 * time.Second)
-			s.report("a", "b", "z")
-			s.show()
+			s.showReports("a", "b", "z")
 		}
-		stale := time.Since(s.start) + syncqueue.CoalescePeriod + contract.StaleIntervals*interval
+		stale := s.now() + syncqueue.CoalescePeriod + contract.StaleIntervals*interval
 		s.until(stale - 1)
 		s.wantsRemoved(1, "while its reporter writes, and until its last report is stale")
 		s.until(stale)
@@ -123,16 +112,15 @@ func TestRemovalThatIsRefused(t *testing.T) {
 				s.begin()
 				s.failing(tt.refusal)
 				s.stale("z")
-				s.until(time.Since(s.start) + interval)
+				s.pass(interval)
 				tried := len(s.removals())
 				got := testutil.ToFloat64(s.metrics.errors.WithLabelValues("api"))
 				if (tried > 1) != tt.counts || (got == float64(tried)) != tt.counts || slices.Contains(s.events, "ReportRemoved") {
 					t.Errorf("%d removals, %v failures are counted, events %q", tried, got, s.events)
 				}
 				s.failing(nil)
-				s.report("a", "b")
-				s.show()
-				s.until(time.Since(s.start) + syncqueue.LastRetry) // the backoff after a denial
+				s.showReports("a", "b")
+				s.pass(syncqueue.LastRetry) // the backoff after a denial
 				s.wantsRemoved(tried+1, "when it has changed")
 			})
 		})
@@ -144,11 +132,10 @@ func TestRemovalOfATargetThatIsOffIsTriedAgain(t *testing.T) {
 	withFixture(t, func(s *fixture) {
 		s.begin()
 		s.failing(apierrors.NewInvalid(cluster.GroupVersion().WithKind("KubeAPIServer").GroupKind(), "cluster", nil))
-		s.set(withKeys("2").but(func(t *delivery.Snapshot) { t.Off, t.Clean = true, true }))
-		s.settled()
+		s.sets(withKeys("2").but(func(t *delivery.Snapshot) { t.Off, t.Clean = true, true }))
 		tried := len(s.removals())
 		s.failing(nil)
-		s.until(time.Since(s.start) + syncqueue.LastRetry)
+		s.pass(syncqueue.LastRetry)
 		if got := len(s.removals()); tried == 0 || got <= tried {
 			t.Errorf("%d removals were denied, and %d tried after that", tried, got-tried)
 		}
@@ -203,9 +190,7 @@ func TestLeftovers(t *testing.T) {
 func TestAReportOfANodeWithoutPodIsRemovedAfterAQuietPeriod(t *testing.T) {
 	withFixture(t, func(s *fixture) {
 		stale := s.begin()
-		if err := s.client.Tracker().Delete(informers.Pods, "ns", "api-b"); err != nil {
-			t.Fatal(err)
-		}
+		s.deletePod("ns", "api-b")
 		due := stale + rollup.QuietPeriod
 		s.until(due - 1)
 		s.wantsRemoved(0, "before the quiet period is over")
@@ -221,16 +206,14 @@ func TestUnmanagedTargetKeepsItsReports(t *testing.T) {
 	withFixture(t, func(s *fixture) {
 		s.addAgent("a") // without a reporter a node is not expected to report
 		stale := s.begin(withKeys("2").but(func(t *delivery.Snapshot) { t.Unmanaged = true }))
-		s.report("z")
-		s.show()
+		s.showReports("z")
 		s.until(stale + readAnew)
 		s.wantsRemoved(0, "unmanaged")
 		if w := s.wantWrites(1, "all have stopped reporting"); degraded(w.apply) != "Unknown ReporterStale" ||
 			!strings.Contains(w.body, `"message":"node a: `) {
 			t.Errorf("written: %s", w.body)
 		}
-		s.set(withKeys("2").but(func(t *delivery.Snapshot) { t.Unmanaged, t.Off, t.Clean = true, true, true }))
-		s.settled()
+		s.sets(withKeys("2").but(func(t *delivery.Snapshot) { t.Unmanaged, t.Off, t.Clean = true, true, true }))
 		s.wantWrites(1, "off")
 		if v := s.Verdict("api"); !v.Judged || v.Done || v.Degraded.Type != "" {
 			t.Errorf("the verdict is %+v", v)
@@ -245,8 +228,6 @@ func TestSilenceOfANodeThatIsNotExpectedHasNoSeries(t *testing.T) {
 		s.report("z")
 		stale := s.begin(withKeys("2").but(func(t *delivery.Snapshot) { t.Unmanaged = true }))
 		s.until(stale + readAnew + time.Minute)
-		s.mu.Lock()
-		defer s.mu.Unlock()
 		var silent []string
 		for _, row := range s.metrics.results["api"].Rows {
 			if row.State == rollup.Stale {
@@ -269,8 +250,7 @@ func TestATargetThatIsOffIsDoneWhenNothingIsLeft(t *testing.T) {
 		}
 		s.begin()
 		off := withKeys("2").but(func(t *delivery.Snapshot) { t.Off = true })
-		s.set(off)
-		s.settled()
+		s.sets(off)
 		if w := s.wantWrites(1, "the roll-up is removed first"); w.apply != nil || w.kind != types.ApplyPatchType {
 			t.Errorf("written: %s", w.body)
 		}
@@ -280,8 +260,7 @@ func TestATargetThatIsOffIsDoneWhenNothingIsLeft(t *testing.T) {
 		done(false, "reporters may still write")
 
 		off.Clean = true
-		s.set(off)
-		s.settled()
+		s.sets(off)
 		s.wantsRemoved(1, "none writes")
 		for range 3 {
 			s.Queue.Enqueue("api")
@@ -292,16 +271,14 @@ func TestATargetThatIsOffIsDoneWhenNothingIsLeft(t *testing.T) {
 		// A reporter writes its report again, which does not delay the removal.
 		delete(s.reports, "b")
 		for range 2 {
-			s.until(time.Since(s.start) + time.Second)
-			s.report("a")
-			s.show()
+			s.pass(time.Second)
+			s.showReports("a")
 			s.settled()
 		}
 		s.wantsRemoved(1, "it was written again")
 		done(true, "a report was written again")
 		s.reports = nil
-		s.show()
-		s.settled()
+		s.shows()
 		done(true, "all are gone")
 		if len(s.metrics.results) > 0 {
 			t.Errorf("metrics of it: %v", s.metrics.results)
@@ -328,8 +305,7 @@ func TestATargetThatIsOffIsDoneThoughAnotherManagersConditionIsLeft(t *testing.T
 	withFixture(t, func(s *fixture) {
 		s.begin()
 		s.reports = nil
-		s.set(withKeys("2").but(func(t *delivery.Snapshot) { t.Off, t.Clean = true, true }))
-		s.settled()
+		s.sets(withKeys("2").but(func(t *delivery.Snapshot) { t.Off, t.Clean = true, true }))
 		for range 2 {
 			s.show() // without reports, but with the conditions
 			s.settled()
@@ -363,8 +339,7 @@ func TestWithdrawalKeepsWhatAnotherManagerOwns(t *testing.T) {
 
 func TestTargetOfAnotherInstallationWritesNothing(t *testing.T) {
 	withFixture(t, func(s *fixture) {
-		s.report("a", "b", "z")
-		s.show()
+		s.showReports("a", "b", "z")
 		s.set(withKeys("2").but(func(t *delivery.Snapshot) { t.OtherInstallation = true }))
 		s.until(time.Hour)
 		s.wantWrites(0, "another has the resource")
@@ -378,14 +353,13 @@ func TestAWatchThatLagsMakesNoConditionBeginAgain(t *testing.T) {
 	withFixture(t, func(s *fixture) {
 		s.ahead = 1
 		s.begin()
-		s.report("a", "b")
-		s.show()
+		s.showReports("a", "b")
 		s.settled()
 		s.until(contract.StaleIntervals*10*time.Second + ssa.RequestTimeout) // the reports are stale
 		s.settled()
 		first := len(s.written())
 		for range 3 {
-			s.until(time.Since(s.start) + ssa.RequestTimeout + time.Second)
+			s.pass(ssa.RequestTimeout + time.Second)
 			s.Queue.Enqueue("api")
 			s.settled()
 		}
@@ -401,12 +375,10 @@ func TestRestoredEtcdIsWrittenAnew(t *testing.T) {
 		s.version = 5000000
 		s.begin()
 		s.reports["a"][0].Status = contract.Error
-		s.show()
-		s.settled()
+		s.shows()
 		s.showWritten()
 		backup := slices.Clone(s.shown)
-		s.report("a", "b")
-		s.show()
+		s.showReports("a", "b")
 		s.settled()
 		s.showWritten()
 		if got := degraded(s.shown); got != "False AsExpected" {
@@ -414,8 +386,7 @@ func TestRestoredEtcdIsWrittenAnew(t *testing.T) {
 		}
 		n := len(s.written())
 		s.version, s.shown = 4000000, backup
-		s.report("a", "b")
-		s.show()
+		s.showReports("a", "b")
 		s.settled()
 		if all := s.written(); len(all) == n || degraded(all[len(all)-1].apply) != "False AsExpected" {
 			t.Errorf("the condition of the backup stays: %d writes, then %d", n, len(all))
@@ -434,12 +405,10 @@ func TestConditionOfAnotherOwnerIsNotWritten(t *testing.T) {
 		t.Run(manager, func(t *testing.T) {
 			withFixture(t, func(s *fixture) {
 				s.begin()
-				s.mu.Lock()
-				s.conflict = conflict(manager)
-				s.mu.Unlock()
+				s.locked(func() { s.conflict = conflict(manager) })
 				s.reports["a"][0].Status = contract.Error
 				s.show()
-				s.until(time.Since(s.start) + 3*time.Second)
+				s.pass(3 * time.Second)
 				all := s.written()
 				last := all[len(all)-1]
 				if has := degraded(last.apply) != ""; has == yields || strings.Contains(last.body, contract.OtherOwner) != yields {
