@@ -2,6 +2,7 @@ package pluginhealthcontroller
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -28,82 +29,63 @@ func initially(p *corev1.Pod, containers ...corev1.Container) *corev1.Pod {
 	return p
 }
 
-type logCommands struct {
-	name      string
-	pod       *corev1.Pod
-	container string
-	reporter  *corev1.Pod
-	keys      []string
-	want      map[string]string
-}
-
-func (tt *logCommands) check(t *testing.T) {
-	of := withKeys(tt.keys...).but(func(t *delivery.Snapshot) { t.Container = tt.container })
-	if d := cmp.Diff(tt.want, newBeside(&of.Snapshot, tt.pod, of.State.Live, tt.reporter).look()); d != "" {
-		t.Error(d)
-	}
-}
-
 func TestLogCommands(t *testing.T) {
+	const logs, companionLogs = "oc logs -n ns api-a -c ", "oc logs -n kms-health kms-health-api-0a1b"
+	type commands map[string]string // by keyID
+	ofKMS, ofTwo := commands{"2": logs + "kms"}, commands{"2": logs + "kms-new", "1": logs + "kms-old"}
 	api, kms, sidecar := container("api", "sockets"), container("kms", "sockets"), container("kms-health", "sockets")
-	companion := &corev1.Pod{}
-	companion.Name, companion.Namespace = "kms-health-api-0a1b", "kms-health"
+	companion := companionWith(corev1.ContainerStatus{})
 	onHost := corev1.Container{Name: "api",
 		VolumeMounts: []corev1.VolumeMount{{Name: "host", MountPath: "/var/run/kmsplugin"}}}
-	for _, tt := range []logCommands{
-		{"nothing but an API server", with(api), "api", nil, []string{"2"}, map[string]string{}},
-		{"a plugin", with(api, container("other"), kms), "api", nil, []string{"2"},
-			map[string]string{"2": "oc logs -n ns api-a -c kms"}},
-		{"the API server's container is the first", with(api, kms), "", nil, []string{"2"},
-			map[string]string{"2": "oc logs -n ns api-a -c kms"}},
-		{"the API server's container is the first but our own", with(sidecar, api, kms), "", nil, []string{"2"},
-			map[string]string{"2": "oc logs -n ns api-a -c kms", "": "oc logs -n ns api-a -c kms-health"}},
-		{"a plugin in a restartable init container", initially(with(api), kms), "api", nil, []string{"2"},
-			map[string]string{"2": "oc logs -n ns api-a -c kms"}},
-		{"a plugin and a sidecar", with(api, kms, sidecar), "api", nil, []string{"2"},
-			map[string]string{"2": "oc logs -n ns api-a -c kms", "": "oc logs -n ns api-a -c kms-health"}},
-		{"a plugin and a companion", with(api, kms), "api", companion, []string{"2"},
-			map[string]string{"2": "oc logs -n ns api-a -c kms", "": "oc logs -n kms-health kms-health-api-0a1b"}},
-		{"a companion takes the place of a sidecar", with(api, kms, sidecar), "api", companion, []string{"2"},
-			map[string]string{"2": "oc logs -n ns api-a -c kms", "": "oc logs -n kms-health kms-health-api-0a1b"}},
-		{"OpenShift's own reporter", initially(with(api, kms), container("kms-health-reporter", "sockets")), "api", nil,
-			[]string{"2"},
-			map[string]string{"2": "oc logs -n ns api-a -c kms", "": "oc logs -n ns api-a -c kms-health-reporter"}},
-		{"a plugin on the host, elsewhere", with(onHost, container("other")), "api", companion, []string{"2"},
-			map[string]string{"": "oc logs -n kms-health kms-health-api-0a1b"}},
-		{"no such container", with(api, kms), "apiserver", companion, []string{"2"},
-			map[string]string{"": "oc logs -n kms-health kms-health-api-0a1b"}},
-		{"no volume with sockets", with(container("api"), kms), "api", nil, []string{"2"}, map[string]string{}},
-	} {
-		t.Run(tt.name, tt.check)
-	}
-}
-
-func TestLogCommandsOfSeveralPlugins(t *testing.T) {
-	api, kms := container("api", "sockets"), container("kms", "sockets")
 	two := []corev1.Container{container("kms-new", "sockets"), container("kms-old", "sockets")}
 	command := two[0]
 	command.Command = []string{"plugin", "--listen=/s/kms-2.sock"}
 	environment := two[1]
 	environment.Env = []corev1.EnvVar{{Name: "LISTEN", Value: "unix:///s/kms-1.sock"}}
-	for _, tt := range []logCommands{
-		{"two keys of one plugin", with(api, kms), "api", nil, []string{"2", "1"},
-			map[string]string{"2": "oc logs -n ns api-a -c kms", "1": "oc logs -n ns api-a -c kms"}},
+	for _, tt := range []struct {
+		name      string
+		pod       *corev1.Pod
+		container string
+		reporter  *corev1.Pod
+		keys      string
+		want      commands
+	}{
+		{"nothing but an API server", with(api), "api", nil, "2", commands{}},
+		{"a plugin", with(api, container("other"), kms), "api", nil, "2", ofKMS},
+		{"the API server's container is the first", with(api, kms), "", nil, "2", ofKMS},
+		{"the API server's container is the first but our own", with(sidecar, api, kms), "", nil, "2",
+			commands{"2": logs + "kms", "": logs + "kms-health"}},
+		{"a plugin in a restartable init container", initially(with(api), kms), "api", nil, "2", ofKMS},
+		{"a plugin and a sidecar", with(api, kms, sidecar), "api", nil, "2",
+			commands{"2": logs + "kms", "": logs + "kms-health"}},
+		{"a companion takes the place of a sidecar", with(api, kms, sidecar), "api", companion, "2",
+			commands{"2": logs + "kms", "": companionLogs}},
+		{"OpenShift's own reporter", initially(with(api, kms), container("kms-health-reporter", "sockets")), "api", nil, "2",
+			commands{"2": logs + "kms", "": logs + "kms-health-reporter"}},
+		{"a plugin on the host, elsewhere", with(onHost, container("other")), "api", companion, "2",
+			commands{"": companionLogs}},
+		{"no such container", with(api, kms), "apiserver", companion, "2", commands{"": companionLogs}},
+		{"no volume with sockets", with(container("api"), kms), "api", nil, "2", commands{}},
+
+		{"two keys of one plugin", with(api, kms), "api", nil, "2 1", commands{"2": logs + "kms", "1": logs + "kms"}},
 		{"two plugins by their arguments",
 			with(api, withArgs(two[0], "--listen", "unix:///s/kms-2.sock"), withArgs(two[1], "--listen=/s/kms-1.sock")), "api",
-			nil, []string{"2", "1"},
-			map[string]string{"2": "oc logs -n ns api-a -c kms-new", "1": "oc logs -n ns api-a -c kms-old"}},
-		{"two plugins by command and environment", with(api, command, environment), "api", nil, []string{"2", "1"},
-			map[string]string{"2": "oc logs -n ns api-a -c kms-new", "1": "oc logs -n ns api-a -c kms-old"}},
+			nil, "2 1", ofTwo},
+		{"two plugins by command and environment", with(api, command, environment), "api", nil, "2 1", ofTwo},
 		{"the API server itself has the sockets in its arguments",
-			with(withArgs(api, "kms-2.sock"), two[0], withArgs(two[1], "kms-2.sock")), "api", nil, []string{"2"},
-			map[string]string{"2": "oc logs -n ns api-a -c kms-old"}},
-		{"two plugins without arguments", with(api, two[0], two[1]), "api", nil, []string{"2", "1"}, map[string]string{}},
-		{"kms-1 is not kms-11", with(api, withArgs(two[0], "kms-11.sock"), withArgs(two[1], "kms-1.sock")), "api", nil,
-			[]string{"1", "11"},
-			map[string]string{"1": "oc logs -n ns api-a -c kms-old", "11": "oc logs -n ns api-a -c kms-new"}},
+			with(withArgs(api, "kms-2.sock"), two[0], withArgs(two[1], "kms-2.sock")), "api", nil, "2",
+			commands{"2": logs + "kms-old"}},
+		{"two plugins without arguments", with(api, two[0], two[1]), "api", nil, "2 1", commands{}},
+		{"kms-1 is not kms-11", with(api, withArgs(two[0], "kms-11.sock"), withArgs(two[1], "kms-1.sock")), "api", nil, "1 11",
+			commands{"1": logs + "kms-old", "11": logs + "kms-new"}},
 	} {
-		t.Run(tt.name, tt.check)
+		t.Run(tt.name, func(t *testing.T) {
+			of := withKeys(strings.Fields(tt.keys)...).but(func(t *delivery.Snapshot) { t.Container = tt.container })
+			got := newBeside(&of.Snapshot, tt.pod, of.State.Live, tt.reporter).look()
+			if d := cmp.Diff(tt.want, commands(got)); d != "" {
+				t.Error(d)
+			}
+		})
 	}
 }
 
@@ -155,48 +137,46 @@ func TestFaults(t *testing.T) {
 	const (
 		plugin, reporter = contract.PluginNotRunning, contract.ReporterNotRunning
 		describe, logs   = "kubectl describe -n ns pod api-a", "kubectl logs -n ns api-a -c kms --previous"
+		ofCompanion      = "kubectl describe -n kms-health pod kms-health-api-0a1b"
 	)
+	type faults []rollup.Finding
+	noImage, noSidecar := fault(plugin, "kms", "ImagePullBackOff", describe),
+		fault(reporter, "kms-health", "ImagePullBackOff", describe)
 	for _, tt := range []struct {
 		name     string
 		pod      *corev1.Pod
 		reporter *corev1.Pod
-		want     []rollup.Finding
+		want     faults
 	}{
 		{"all run", faulty(status(running("kms", time.Hour))), companionWith(running("kms-health", time.Hour)), nil},
-		{"a plugin's image", faulty(status(pull("kms"))), nil, []rollup.Finding{
-			fault(plugin, "kms", "ImagePullBackOff", describe)}},
-		{"a plugin crashes", faulty(status(crash("kms"))), nil, []rollup.Finding{
-			fault(plugin, "kms", "CrashLoopBackOff, exit code 1: no socket", logs)}},
-		{"a plugin that the kernel kills, of which its log has nothing",
-			faulty(status(outOfMemory(crash("kms")))), nil, []rollup.Finding{
-				fault(plugin, "kms", "CrashLoopBackOff, exit code 137 (OOMKilled): serving", logs)}},
+		{"a plugin's image", faulty(status(pull("kms"))), nil, faults{noImage}},
+		{"a plugin crashes", faulty(status(crash("kms"))), nil,
+			faults{fault(plugin, "kms", "CrashLoopBackOff, exit code 1: no socket", logs)}},
+		{"a plugin that the kernel kills, of which its log has nothing", faulty(status(outOfMemory(crash("kms")))), nil,
+			faults{fault(plugin, "kms", "CrashLoopBackOff, exit code 137 (OOMKilled): serving", logs)}},
 		{"restarted, and its image can no longer be pulled", faulty(status(after(pull("kms"), 1, 1, ""))), nil,
-			[]rollup.Finding{
-				fault(plugin, "kms", "ImagePullBackOff", describe)}},
-		{"the sidecar", faulty(status(pull("kms-health"))), nil, []rollup.Finding{
-			fault(reporter, "kms-health", "ImagePullBackOff", describe)}},
+			faults{noImage}},
+		{"the sidecar", faulty(status(pull("kms-health"))), nil, faults{noSidecar}},
 		{"the API server itself, and a stranger", faulty(status(crash("api")), status(pull("other"))), nil, nil},
-		{"init containers first", faulty(status(pull("kms")), inInit(pull("kms-health"))), nil, []rollup.Finding{
-			fault(reporter, "kms-health", "ImagePullBackOff", describe), fault(plugin, "kms", "ImagePullBackOff", describe)}},
+		{"init containers first", faulty(status(pull("kms")), inInit(pull("kms-health"))), nil, faults{noSidecar, noImage}},
 		{"OpenShift's own reporter is neither", faulty(inInit(crash("kms-health-reporter"))), nil, nil},
 		{"an init container that shares the sockets' volume has completed, also after two reboots",
 			faulty(inInit(after(completed("setup"), 2, 0, ""))), nil, nil},
 		{"a stranger's init container",
 			faulty(func(p *corev1.Pod) { p.Status.InitContainerStatuses = []corev1.ContainerStatus{pull("setup")} }), nil, nil},
-		{"a companion", faulty(), companionWith(pull("kms-health")), []rollup.Finding{
-			fault(reporter, "kms-health", "ImagePullBackOff",
-				"kubectl describe -n kms-health pod kms-health-api-0a1b")}},
-		{"a companion that a kubelet refused", faulty(), refused, []rollup.Finding{
-			fault(reporter, "kms-health", "Evicted: no memory", "kubectl describe -n kms-health pod kms-health-api-0a1b")}},
-		{"a plugin and a companion", faulty(status(pull("kms"))), companionWith(crash("kms-health")), []rollup.Finding{
-			fault(plugin, "kms", "ImagePullBackOff", describe),
-			fault(reporter, "kms-health", "CrashLoopBackOff, exit code 1: no socket",
+		{"a companion", faulty(), companionWith(pull("kms-health")),
+			faults{fault(reporter, "kms-health", "ImagePullBackOff", ofCompanion)}},
+		{"a companion that a kubelet refused", faulty(), refused,
+			faults{fault(reporter, "kms-health", "Evicted: no memory",
+				ofCompanion)}},
+		{"a plugin and a companion", faulty(status(pull("kms"))), companionWith(crash("kms-health")),
+			faults{noImage, fault(reporter, "kms-health", "CrashLoopBackOff, exit code 1: no socket",
 				"kubectl logs -n kms-health kms-health-api-0a1b -c kms-health --previous")}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			of := withKeys("2").but(func(t *delivery.Snapshot) { t.Tool = "kubectl" })
 			got := lookOf(of).faults(newBeside(&of.Snapshot, tt.pod, of.State.Live, tt.reporter))
-			if d := cmp.Diff(tt.want, got); d != "" {
+			if d := cmp.Diff(tt.want, faults(got)); d != "" {
 				t.Error(d)
 			}
 		})
