@@ -232,50 +232,37 @@ func TestContainerThatCannotStart(t *testing.T) {
 }
 
 // A container in CrashLoopBackOff has recovered only when it was seen to run for the period calm. Its exit codes and
-// the times in its status do not count.
+// the times in its status do not count. An init container has recovered when it completed, too.
 func TestContainerRecoversWhenItWasSeenToRunForAWhile(t *testing.T) {
-	const loop = "CrashLoopBackOff, exit code "
-	runs := func(id string, code int32) corev1.ContainerStatus {
-		s := after(running("kms", -24*time.Hour), 3, code, "")
-		s.ContainerID = id
-		return s
-	}
-	waits := after(waiting("kms", "CrashLoopBackOff"), 3, 0, "")
-	for _, code := range []int32{0, 1} {
-		exit := fmt.Sprint(loop, code)
-		was := containerHistory{}
-		for i, step := range []struct {
-			at     time.Duration
-			status corev1.ContainerStatus
-			want   string
-		}{
-			{0, runs("1", code), ""}, {time.Minute, waits, loop + "0"}, {2 * time.Minute, runs("2", code), exit},
-			{2*time.Minute + calm - 1, runs("2", code), exit}, {2*time.Minute + calm - 1, ended("kms", code, 0), exit},
-			{3 * time.Minute, runs("3", code), exit}, {3*time.Minute + calm, runs("3", code), ""},
-			{4 * time.Minute, ended("kms", code, 0), ""}, {4 * time.Minute, runs("4", code), ""},
-		} {
-			var why string
-			if why, was = cannotStart(&step.status, was, now.Add(step.at)); why != step.want {
-				t.Errorf("exit code %d, step %d: %q, want %q", code, i, why, step.want)
-			}
-		}
-	}
-}
-
-// An init container that failed and then completed has recovered, although it is not seen to run.
-func TestInitContainerThatCompletedHasRecovered(t *testing.T) {
-	const loop = "CrashLoopBackOff, exit code "
-	done := after(completed("kms"), 3, 1, "")
-	was := containerHistory{}
-	for i, step := range []struct {
+	const loop, minute = "CrashLoopBackOff, exit code ", time.Minute
+	type step struct {
+		at     time.Duration
 		status corev1.ContainerStatus
 		want   string
-	}{
-		{after(waiting("kms", "CrashLoopBackOff"), 2, 1, ""), loop + "1"}, {ended("kms", 1, 0), loop + "1"}, {done, ""}, {done, ""},
+	}
+	waits := func(code int32) corev1.ContainerStatus { return after(waiting("kms", "CrashLoopBackOff"), 3, code, "") }
+	runs := func(code int32) []step {
+		runs := func(id string) corev1.ContainerStatus {
+			s := after(running("kms", -24*time.Hour), 3, code, "")
+			s.ContainerID = id
+			return s
+		}
+		ended, exit := ended("kms", code, 0), fmt.Sprint(loop, code)
+		return []step{{0, runs("1"), ""}, {minute, waits(0), loop + "0"}, {2 * minute, runs("2"), exit},
+			{2*minute + calm - 1, runs("2"), exit}, {2*minute + calm - 1, ended, exit}, {3 * minute, runs("3"), exit},
+			{3*minute + calm, runs("3"), ""}, {4 * minute, ended, ""}, {4 * minute, runs("4"), ""}}
+	}
+	done := after(completed("kms"), 3, 1, "")
+	for name, steps := range map[string][]step{"exit code 0": runs(0), "exit code 1": runs(1),
+		"an init container": {{0, waits(1), loop + "1"}, {minute, ended("kms", 1, 0), loop + "1"}, {2 * minute, done, ""},
+			{3 * minute, done, ""}},
 	} {
-		var why string
-		if why, was = cannotStart(&step.status, was, now.Add(time.Duration(i)*time.Minute)); why != step.want {
-			t.Errorf("step %d: %q, want %q", i, why, step.want)
+		var was containerHistory
+		for i, step := range steps {
+			var why string
+			if why, was = cannotStart(&step.status, was, now.Add(step.at)); why != step.want {
+				t.Errorf("%s, step %d: %q, want %q", name, i, why, step.want)
+			}
 		}
 	}
 }
