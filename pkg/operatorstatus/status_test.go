@@ -37,41 +37,17 @@ metadata:
   resourceVersion: "42"
   annotations: {kmshealth.openshift.io/probe-requested: two words}
   managedFields:
-  - manager: kms-health-reporter-a
-    operation: Apply
-    subresource: status
-    time: "2026-05-08T11:59:56Z"
-    fieldsType: FieldsV1
-    fieldsV1:
-      f:status:
-        f:conditions:
-          'k:{"type":"KMSHealthReporter_a"}': {".": {}, f:message: {}, f:status: {}}
-  - manager: third-party-a
-    operation: Apply
-    subresource: status
-    time: "2026-05-08T11:59:57Z"
-    fieldsV1:
-      f:status:
-        f:encryptionStatus:
-          f:healthReports:
-            'k:{"keyID":"2","nodeName":"a"}': {".": {}, f:detail: {}}
-            'k:{"keyID":"1","nodeName":"a"}': {".": {}}
-  - manager: third-party
-    time: "2026-05-08T11:58:00Z"
-    fieldsV1:
-      f:status:
-        f:conditions:
-          'k:{"type":"KMSHealthReporter_b"}': {f:message: {}}
-          'k:{"type":"NodeInstallerDegraded"}': {f:message: {}}
-        f:encryptionStatus:
-          f:healthReports:
-            'k:{"keyID":"1","nodeName":"b"}': {".": {}}
-  - manager: kms-health-reporter-b
-    time: "2026-05-08T11:57:00Z"
-    fieldsV1:
-      f:status:
-        f:conditions:
-          'k:{"type":"KMSHealthReporter_b"}': {f:message: {}}
+  - {manager: kms-health-reporter-a, operation: Apply, subresource: status, time: "2026-05-08T11:59:56Z",
+     fieldsType: FieldsV1, fieldsV1: {"f:status": {"f:conditions":
+       {'k:{"type":"KMSHealthReporter_a"}': {".": {}, f:message: {}, f:status: {}}}}}}
+  - {manager: third-party-a, time: "2026-05-08T11:59:57Z", fieldsV1: {"f:status": {"f:encryptionStatus":
+      {"f:healthReports": {'k:{"keyID":"2","nodeName":"a"}': {".": {}, f:detail: {}},
+        'k:{"keyID":"1","nodeName":"a"}': {".": {}}}}}}}
+  - {manager: third-party, time: "2026-05-08T11:58:00Z", fieldsV1: {"f:status": {
+      "f:conditions": {'k:{"type":"KMSHealthReporter_b"}': {}, 'k:{"type":"NodeInstallerDegraded"}': {}},
+      "f:encryptionStatus": {"f:healthReports": {'k:{"keyID":"1","nodeName":"b"}': {".": {}}}}}}}
+  - {manager: kms-health-reporter-b, time: "2026-05-08T11:57:00Z",
+     fieldsV1: {"f:status": {"f:conditions": {'k:{"type":"KMSHealthReporter_b"}': {f:message: {}}}}}}
 status:
   conditions:
   - {type: NodeInstallerDegraded, status: "False", reason: AsExpected, message: fine,
@@ -123,19 +99,12 @@ func TestReadDecodesAResource(t *testing.T) {
 	every10.Socket, every10.Requested, every10.Lost = "@kms", "r-1", []string{"k-6", "k-5"}
 	every10.Since, every10.RoundTrip = clock(10, 0, 0), clock(11, 55, 0) // by the node's clock
 	want := []Report{
-		{
-			Node: "a", Form: FormCondition, Entries: []contract.Entry{every10, k1},
-			Written: clock(11, 59, 56), Own: true, Writer: "kms-health-reporter-a",
-		},
+		{Node: "a", Form: FormCondition, Entries: []contract.Entry{every10, k1}, Written: clock(11, 59, 56), Own: true,
+			Writer: "kms-health-reporter-a"},
 		{Node: "a", Form: FormTyped, Entries: []contract.Entry{k2, k1}, Written: clock(11, 59, 57), Writer: "third-party-a"},
 		{Node: "b", Form: FormCondition, Written: clock(11, 57, 0), Own: true, Writer: "kms-health-reporter-b"},
-		{
-			Node: "b", Form: FormTyped,
-			Entries: []contract.Entry{
-				{KeyID: "1", KEKID: "k-6", Status: contract.Unhealthy, LastChecked: clock(11, 57, 0), Detail: "sealed"},
-			},
-			Written: clock(11, 58, 0), Writer: "third-party",
-		},
+		{Node: "b", Form: FormTyped, Written: clock(11, 58, 0), Writer: "third-party", Entries: []contract.Entry{
+			{KeyID: "1", KEKID: "k-6", Status: contract.Unhealthy, LastChecked: clock(11, 57, 0), Detail: "sealed"}}},
 		{Node: "c", Form: FormCondition, Entries: []contract.Entry{}},
 		{Node: "c", Form: FormTyped},
 	}
@@ -153,12 +122,9 @@ func TestReadDecodesAResource(t *testing.T) {
 	if diff := cmp.Diff([]NodeStatus{{"a", "7", true}, {"b", "8", false}, {"c", "8", false}, {"d", "", true}}, got.Nodes); diff != "" {
 		t.Error(diff)
 	}
-	if got.Reports[0].Reporter() != every10.Reporter || got.Reports[1].Reporter() != "" ||
-		got.Reports[2].Reporter() != "" {
-		t.Errorf("reporters of %+v", got.Reports)
-	}
-	if got.Version != "42" || got.Requested != "two words" {
-		t.Errorf("version %q, requested %q", got.Version, got.Requested)
+	if got.Reports[0].Reporter() != every10.Reporter || got.Reports[1].Reporter()+got.Reports[2].Reporter() != "" ||
+		got.Version != "42" || got.Requested != "two words" {
+		t.Errorf("version %q, requested %q, reporters of %+v", got.Version, got.Requested, got.Reports)
 	}
 }
 
@@ -263,41 +229,27 @@ var malformed = map[string]struct {
 	"no status":            {`{metadata: {name: cluster}}`, nil, 0},
 	"status is a word":     {`{status: x}`, nil, 0},
 	"conditions are a map": {`{status: {conditions: {a: b}}}`, nil, 0},
-	"elements of other types": {
-		`{status: {conditions: [x, 7, null, [], {}, {type: 7}, {status: "True"}, {type: KMSPluginsDegraded}]}}`, nil,
-		1,
-	},
-	"managedFields is a word": {
-		`{metadata: {managedFields: x}, status: {conditions: [{type: KMSHealthReporter_a, message: "[]"}]}}`,
-		[]string{"a Condition "}, 0,
-	},
-	"a message that is none": {
-		`{status: {conditions: [{type: KMSHealthReporter_a, message: 7}]}}`,
-		[]string{"a Condition message is not a JSON array of entries: unexpected end of JSON input"}, 0,
-	},
-	"a time that is none": {
-		`{status: {conditions: [{type: KMSHealthReporter_a, message: "[]", lastTransitionTime: noon}]}}`,
-		[]string{"a Condition "}, 0,
-	},
+	"elements of other types": {`{status: {conditions: [x, 7, null, [], {}, {type: 7}, {status: "True"}, ` +
+		`{type: KMSPluginsDegraded}]}}`, nil, 1},
+	"managedFields is a word": {`{metadata: {managedFields: x}, status: {conditions: [{type: KMSHealthReporter_a, ` +
+		`message: "[]"}]}}`, []string{"a Condition "}, 0},
+	"a message that is none": {`{status: {conditions: [{type: KMSHealthReporter_a, message: 7}]}}`,
+		[]string{"a Condition message is not a JSON array of entries: unexpected end of JSON input"}, 0},
+	"a time that is none": {`{status: {conditions: [{type: KMSHealthReporter_a, message: "[]", ` +
+		`lastTransitionTime: noon}]}}`, []string{"a Condition "}, 0},
 	"no node's report":           {`{status: {conditions: [{type: KMSHealthReporter_, message: "[]"}]}}`, nil, 1},
 	"encryptionStatus is a word": {`{status: {encryptionStatus: x}}`, nil, 0},
 	"oauthAPIServer is a list":   {`{status: {oauthAPIServer: []}}`, nil, 0},
 	"healthReports is a map":     {`{status: {encryptionStatus: {healthReports: {}}}}`, nil, 0},
 	"elements of no node":        {`{status: {encryptionStatus: {healthReports: [x, null, {}, {keyID: "1"}]}}}`, nil, 0},
-	"an element without fields": {
-		`{status: {encryptionStatus: {healthReports: [{nodeName: a}]}}}`,
-		[]string{`a HealthReports status: "" is none of Healthy, Unhealthy, Error`}, 0,
-	},
-	"an element without a time": {
-		`{status: {encryptionStatus: {healthReports: [{nodeName: a, status: Healthy, lastCheckedTime: x}]}}}`,
-		[]string{`a HealthReports lastCheckedTime: "x" is not an RFC 3339 time`}, 0,
-	},
-	"one bad element, and good ones": {
-		`{status: {encryptionStatus: {healthReports: [{nodeName: a, status: Healthy, lastCheckedTime: ` +
-			`"2026-05-08T11:59:55Z"}, {nodeName: a}, {nodeName: a, status: Healthy, lastCheckedTime: ` +
-			`"2026-05-08T11:59:55Z"}]}}}`,
-		[]string{`a HealthReports status: "" is none of Healthy, Unhealthy, Error`}, 0,
-	},
+	"an element without fields": {`{status: {encryptionStatus: {healthReports: [{nodeName: a}]}}}`,
+		[]string{`a HealthReports status: "" is none of Healthy, Unhealthy, Error`}, 0},
+	"an element without a time": {`{status: {encryptionStatus: {healthReports: [{nodeName: a, status: Healthy, ` +
+		`lastCheckedTime: x}]}}}`, []string{`a HealthReports lastCheckedTime: "x" is not an RFC 3339 time`}, 0},
+	"one bad element, and good ones": {`{status: {encryptionStatus: {healthReports: [{nodeName: a, status: Healthy, ` +
+		`lastCheckedTime: "2026-05-08T11:59:55Z"}, {nodeName: a}, {nodeName: a, status: Healthy, ` +
+		`lastCheckedTime: "2026-05-08T11:59:55Z"}]}}}`,
+		[]string{`a HealthReports status: "" is none of Healthy, Unhealthy, Error`}, 0},
 }
 
 func TestReadSkipsMalformedParts(t *testing.T) {
@@ -323,13 +275,8 @@ func TestReadSkipsMalformedParts(t *testing.T) {
 }
 
 func TestReadConditionsReturnsAllConditions(t *testing.T) {
-	got := ReadConditions(
-		object(
-			t,
-			`{status: {conditions: [x, {}, {type: Degraded, status: "True", reason: R, message: m, lastTransitionTime: `+
-				`"2026-05-08T10:00:00Z"}, {type: KMSHealthReporter_a}]}}`,
-		),
-	)
+	got := ReadConditions(object(t, `{status: {conditions: [x, {}, {type: Degraded, status: "True", reason: R, `+
+		`message: m, lastTransitionTime: "2026-05-08T10:00:00Z"}, {type: KMSHealthReporter_a}]}}`))
 	want := map[string]Condition{
 		"Degraded":            {"Degraded", "True", "R", "m", time.Date(2026, 5, 8, 10, 0, 0, 0, time.UTC)},
 		"KMSHealthReporter_a": {Type: "KMSHealthReporter_a"},

@@ -1,7 +1,6 @@
 package pluginhealthcontroller
 
 import (
-	"slices"
 	"testing"
 	"time"
 
@@ -32,8 +31,6 @@ var reading = func() []v1alpha1.Plugin {
 }()
 var set7, set8 = plugins("1", "2"), plugins("2", "1")
 var turnedOff = withKeys("2").but(func(t *delivery.Snapshot) { t.State.Live = reading })
-var only2 = []rollup.Report{report("a", "2"), report("b", "2"), report("c", "2")}
-var and4 = append(slices.Clone(only2), report("d", "2"))
 
 func changed() *target {
 	return withKeys("2").but(func(t *delivery.Snapshot) { t.State.NotLoaded = []string{"before"} })
@@ -47,74 +44,67 @@ func runsAs(id string) func(*corev1.Pod) {
 }
 func notLive(t *delivery.Snapshot) { t.LiveKnown = false }
 
-var bothKeys = []rollup.Report{report("a", "2", "1"), report("b", "2", "1"), report("c", "2", "1")}
-
 var writeKeys = []struct {
 	name          string
 	target        *target
 	before, after []v1alpha1.Plugin
-	rolled        int
-	reports       []rollup.Report
+	rolled        int // how many of the nodes a, b and c have the pod of revision 8
 	want          string
 	others        []*corev1.Pod // in addition to one pod of each node
 }{
-	{"aescbc to KMS, 1 of 3", withKeys("2"), nil, plugins("2"), 1, []rollup.Report{report("a", "2")},
-		"False WriteKeyNotDeployed", nil},
-	{"aescbc to KMS, 2 of 3", withKeys("2"), nil, plugins("2"), 2, []rollup.Report{report("a", "2"), report("b", "2")},
-		"False WriteKeyNotDeployed", nil},
-	{"aescbc to KMS, all", withKeys("2"), nil, plugins("2"), 3, only2, "True AsExpected", nil},
-	{"a new key, 1 of 3: the others read it", withKeys("2", "1"), set7, set8, 1,
-		[]rollup.Report{report("a", "2", "1"), report("b", "1", "2"), report("c", "1", "2")}, "False WriteKeyNotDeployed",
-		nil},
-	{"a new key, all", withKeys("2", "1"), set7, set8, 3, bothKeys, "True AsExpected", nil},
-	{"a new key, all; one of before is being deleted", withKeys("2", "1"), set7, set8, 3, bothKeys,
-		"False WriteKeyNotDeployed", []*corev1.Pod{pod("c", named("before"), revision(7), terminating)}},
-	{"a new key, all; one of before still runs", withKeys("2", "1"), set7, set8, 3, bothKeys,
-		"False WriteKeyNotDeployed", []*corev1.Pod{pod("c", named("before"), revision(7), aged(7*24*time.Hour))}},
-	{"a new key, all; on another node one of before is being deleted", withKeys("2", "1"), set7, set8, 3, bothKeys,
+	{"aescbc to KMS, 1 of 3", withKeys("2"), nil, plugins("2"), 1, "False WriteKeyNotDeployed", nil},
+	{"aescbc to KMS, 2 of 3", withKeys("2"), nil, plugins("2"), 2, "False WriteKeyNotDeployed", nil},
+	{"aescbc to KMS, all", withKeys("2"), nil, plugins("2"), 3, "True AsExpected", nil},
+	{"a new key, 1 of 3: the others read it", withKeys("2", "1"), set7, set8, 1, "False WriteKeyNotDeployed", nil},
+	{"a new key, all", withKeys("2", "1"), set7, set8, 3, "True AsExpected", nil},
+	{"a new key, all; one of before is being deleted", withKeys("2", "1"), set7, set8, 3, "False WriteKeyNotDeployed",
+		[]*corev1.Pod{pod("c", named("before"), revision(7), terminating)}},
+	{"a new key, all; one of before still runs", withKeys("2", "1"), set7, set8, 3, "False WriteKeyNotDeployed",
+		[]*corev1.Pod{pod("c", named("before"), revision(7), aged(7*24*time.Hour))}},
+	{"a new key, all; on another node one of before is being deleted", withKeys("2", "1"), set7, set8, 3,
 		"False WriteKeyNotDeployed", []*corev1.Pod{pod("d", revision(7), terminating)}},
-	{"a new key, all; one of before has ended", withKeys("2", "1"), set7, set8, 3, bothKeys,
-		"True AsExpected", []*corev1.Pod{pod("c", named("before"), revision(7), terminating, phase(corev1.PodSucceeded))}},
-	{"a new key, all; the Node of one of before is gone", withKeys("2", "1"), set7, set8, 3, bothKeys,
-		"True AsExpected", []*corev1.Pod{pod("z", revision(7), terminating)}},
-	{"a new key, all; one with it is being deleted", withKeys("2", "1"), set7, set8, 3, bothKeys,
-		"True AsExpected", []*corev1.Pod{pod("c", named("before"), revision(8), terminating)}},
-	{"KMS being turned off, 2 of 3", turnedOff, plugins("2"), reading, 2, only2, "False WriteKeyNotDeployed", nil},
-	{"KMS being turned off, all", turnedOff, plugins("2"), reading, 3, only2, "Unknown NoWriteKey", nil},
-	{"KMS being turned off, all; one of before is being deleted", turnedOff, plugins("2"), reading, 3, only2,
+	{"a new key, all; one of before has ended", withKeys("2", "1"), set7, set8, 3, "True AsExpected",
+		[]*corev1.Pod{pod("c", named("before"), revision(7), terminating, phase(corev1.PodSucceeded))}},
+	{"a new key, all; the Node of one of before is gone", withKeys("2", "1"), set7, set8, 3, "True AsExpected",
+		[]*corev1.Pod{pod("z", revision(7), terminating)}},
+	{"a new key, all; one with it is being deleted", withKeys("2", "1"), set7, set8, 3, "True AsExpected",
+		[]*corev1.Pod{pod("c", named("before"), revision(8), terminating)}},
+	{"KMS being turned off, 2 of 3", turnedOff, plugins("2"), reading, 2, "False WriteKeyNotDeployed", nil},
+	{"KMS being turned off, all", turnedOff, plugins("2"), reading, 3, "Unknown NoWriteKey", nil},
+	{"KMS being turned off, all; one of before is being deleted", turnedOff, plugins("2"), reading, 3,
 		"False WriteKeyNotDeployed", []*corev1.Pod{pod("c", named("before"), revision(7), terminating)}},
-	{"KMS being turned off in the live Secret, while a container ran", turnedOff.but(func(t *delivery.Snapshot) {
-		t.State.NotLoaded = []string{"before"}
-	}), plugins("2"), reading, 3, and4, "Unknown WriteKeyUnknown", []*corev1.Pod{pod("d", runsAs("before"))}},
-	{"a revision that cannot be read, beside one that can", withKeys("2"), plugins("2"), plugins("2"), 2, and4,
+	{"KMS being turned off in the live Secret, while a container ran",
+		turnedOff.but(func(t *delivery.Snapshot) { t.State.NotLoaded = []string{"before"} }), plugins("2"), reading, 3,
+		"Unknown WriteKeyUnknown", []*corev1.Pod{pod("d", runsAs("before"))}},
+	{"a revision that cannot be read, beside one that can", withKeys("2"), plugins("2"), plugins("2"), 2,
 		"Unknown WriteKeyUnknown", []*corev1.Pod{pod("d", revision(6))}},
-	{"a revision that cannot be read is being deleted", withKeys("2"), plugins("2"), plugins("2"), 3, only2,
+	{"a revision that cannot be read is being deleted", withKeys("2"), plugins("2"), plugins("2"), 3,
 		"Unknown WriteKeyUnknown", []*corev1.Pod{pod("c", named("before"), revision(6), terminating)}},
 	{"the live Secret cannot be read any more, the revisions were", withKeys("1").but(notLive), plugins("2"), plugins("2"),
-		2, only2, "True AsExpected", nil},
+		2, "True AsExpected", nil},
 	{"the live Secret cannot be read any more, in which KMS was off", withKeys().but(notLive), plugins("2"), plugins("2"),
-		2, only2, "True AsExpected", nil},
+		2, "True AsExpected", nil},
 	{"the live Secret cannot be read any more, and a pod mounts it", withKeys("2").but(notLive), plugins("2"),
-		plugins("2"), 3, and4,
-		"Unknown WriteKeyUnknown", []*corev1.Pod{pod("d")}},
-	{"the live Secret was changed while a container ran", changed(), plugins("2"), plugins("2"), 3, and4,
+		plugins("2"), 3, "Unknown WriteKeyUnknown", []*corev1.Pod{pod("d")}},
+	{"the live Secret was changed while a container ran", changed(), plugins("2"), plugins("2"), 3,
 		"Unknown WriteKeyUnknown", []*corev1.Pod{pod("d", runsAs("before"))}},
-	{"the live Secret was changed before a container started", changed(), plugins("2"), plugins("2"), 3, and4,
-		"True AsExpected", []*corev1.Pod{pod("d", runsAs("after"))}},
-	{"the live Secret was changed, and a container has ended since", changed(), plugins("2"), plugins("2"), 3, and4,
-		"Unknown WriteKeyUnknown", []*corev1.Pod{pod("d", status(corev1.ContainerStatus{Name: "api", ContainerID: "before"}))}},
-	{"the live Secret was changed, and a new pod has no status yet", changed(), plugins("2"), plugins("2"), 3, and4,
+	{"the live Secret was changed before a container started", changed(), plugins("2"), plugins("2"), 3, "True AsExpected",
+		[]*corev1.Pod{pod("d", runsAs("after"))}},
+	{"the live Secret was changed, and a container has ended since", changed(), plugins("2"), plugins("2"), 3,
+		"Unknown WriteKeyUnknown", []*corev1.Pod{pod("d",
+			status(corev1.ContainerStatus{Name: "api", ContainerID: "before"}))}},
+	{"the live Secret was changed, and a new pod has no status yet", changed(), plugins("2"), plugins("2"), 3,
 		"True AsExpected", []*corev1.Pod{pod("d")}},
 	{"plugins of the configuration were changed", changed().but(func(t *delivery.Snapshot) { t.Plugins = plugins("2") }),
-		plugins("2"), plugins("2"), 3, and4, "Unknown WriteKeyUnknown", []*corev1.Pod{pod("d", runsAs("before"))}},
-	{"some resources have another key", withKeys("2").but(func(t *delivery.Snapshot) {
-		t.State.Mixed = map[string]string{"8": "secrets by aescbc"}
-	}), plugins("2"), plugins("2"), 3, only2, "False WriteKeyOfSome", nil},
-	{"one of two pods of a node is not reported", withKeys("2"), plugins("2"), plugins("2"), 3, only2,
-		"Unknown SeveralPods", []*corev1.Pod{pod("c", named("second"), revision(8))}},
+		plugins("2"), plugins("2"), 3, "Unknown WriteKeyUnknown", []*corev1.Pod{pod("d", runsAs("before"))}},
+	{"some resources have another key",
+		withKeys("2").but(func(t *delivery.Snapshot) { t.State.Mixed = map[string]string{"8": "secrets by aescbc"} }),
+		plugins("2"), plugins("2"), 3, "False WriteKeyOfSome", nil},
+	{"one of two pods of a node is not reported", withKeys("2"), plugins("2"), plugins("2"), 3, "Unknown SeveralPods",
+		[]*corev1.Pod{pod("c", named("second"), revision(8))}},
 	{"a provider that cannot be probed may encrypt",
-		withKeys().but(func(t *delivery.Snapshot) { t.State.NotProbed = "one" }),
-		reading, reading, 3, only2, "Unknown WriteKeyUnknown", nil},
+		withKeys().but(func(t *delivery.Snapshot) { t.State.NotProbed = "one" }), reading, reading, 3,
+		"Unknown WriteKeyUnknown", nil},
 }
 
 // A key is agreed on when every API server writes with it. Revision 7 is before the change, revision 8 after it.
@@ -137,7 +127,13 @@ func TestTheWriteKeyIsAgreedOnWhenEveryAPIServerWritesWithIt(t *testing.T) {
 			}
 			pods = append(pods, tt.others...)
 			in := observed(target, pods, nodes)
-			in.Now, in.Reports = now, tt.reports
+			in.Now = now
+			for _, n := range in.Nodes { // each reports on what it has
+				if n.Keys == nil {
+					n.Keys = []string{"2"}
+				}
+				in.Reports = append(in.Reports, report(n.Name, n.Keys...))
+			}
 			in.WriteKey, in.NoWriteKey = configuredKey(&target.Snapshot)
 			in.Agreement = rollup.Agreement{KeyID: "2", KEKID: "kek-2", Seen: now.Add(-rollup.SettlePeriod)}
 			got := rollup.Evaluate(&in)
@@ -178,7 +174,7 @@ func TestNoKeyIsAgreedOnWithoutThePodOfAListedNode(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			in := observedBeside(target, []*corev1.Pod{pod("a", revision(8))}, nodes,
 				&operatorstatus.Status{Nodes: []operatorstatus.NodeStatus{tt.listed}})
-			in.Now, in.Reports, in.WriteKey = now, only2[:1], "2"
+			in.Now, in.Reports, in.WriteKey = now, []rollup.Report{report("a", "2")}, "2"
 			in.Agreement = rollup.Agreement{KeyID: "2", KEKID: "kek-2", Seen: now.Add(-rollup.SettlePeriod)}
 			if c := rollup.Evaluate(&in).Conditions[contract.WriteKeyAgreed]; c.Status+" "+c.Reason != tt.want {
 				t.Errorf("%+v, want %s", c, tt.want)
