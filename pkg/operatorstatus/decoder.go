@@ -10,9 +10,8 @@ import (
 	utiljson "k8s.io/apimachinery/pkg/util/json"
 )
 
-// Decoder decodes only what Read needs of an operator resource, with each condition at its index. The hundred
-// conditions of others and the managedFields, which are as large, would cost more than all other work of the
-// operator. A list is decoded whole.
+// Decoder decodes only what Read needs of an operator resource, with each condition at its index: the conditions of
+// others and the managedFields would cost more than all other work of the operator. A list is decoded whole.
 func Decoder(whole runtime.Decoder) runtime.Decoder { return decoder{whole} }
 
 type decoder struct{ runtime.Decoder }

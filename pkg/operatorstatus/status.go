@@ -186,8 +186,7 @@ func (r *Status) Sign(o *unstructured.Unstructured) *Status {
 	return r
 }
 
-// note sets the writer of a report: its node's own reporter, even if others own a part of it, else the
-// last writer. own is the manager of a reporter that writes for this node alone.
+// note sets the writer of a report. own is the manager of a reporter that writes for this node alone.
 func (r *Status) note(form Form, node string, fields element, own string) {
 	report, manager := r.reportOf(form, node), fields.text("manager")
 	if report == nil {

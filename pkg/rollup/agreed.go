@@ -15,9 +15,8 @@ import (
 	"github.com/kms-health/kms-health/pkg/operatorstatus"
 )
 
-// SettlePeriod is for how long all reporters must name one KEK ID before API servers are known to write with it:
-// kube-apiserver may go on writing with the former key for 3 minutes after its plugin names another one
-// (kmsv2PluginWriteDEKSourceMaxTTL in k8s.io/apiserver/pkg/server/options/encryptionconfig).
+// SettlePeriod is for how long all reporters must name one KEK ID: kube-apiserver may go on writing with the former key
+// for 3 minutes (kmsv2PluginWriteDEKSourceMaxTTL in k8s.io/apiserver/pkg/server/options/encryptionconfig).
 const SettlePeriod = 180 * time.Second
 
 // AgreedKey is the message of KMSWriteKeyAgreed where it is True.
@@ -34,7 +33,7 @@ func DecodeAgreedKey(message string) (agreed AgreedKey, err error) {
 }
 
 // writeKeyAgreed is the condition KMSWriteKeyAgreed: whether all API servers write with one key, and healthy, freshly
-// reported plugins have named one KEK ID for it for SettlePeriod. If so, it sets both in the result.
+// reported plugins have named one KEK ID for it for SettlePeriod.
 func (e *evaluation) writeKeyAgreed() operatorstatus.Condition {
 	c := operatorstatus.Condition{Type: contract.WriteKeyAgreed, Status: operatorstatus.Unknown}
 	key := e.agreedKey()
@@ -61,7 +60,7 @@ func (e *evaluation) writeKeyAgreed() operatorstatus.Condition {
 func (e *evaluation) settle(c *operatorstatus.Condition, key, kekID string) {
 	next, was := e.Agreement, e.Previous[c.Type]
 	if next.KeyID != key || !contract.SameKEK(next.KEKID, kekID) {
-		next = Agreement{KeyID: key, KEKID: kekID, Seen: e.Now, Since: e.Wall.UTC().Format(time.RFC3339)}
+		next = Agreement{AgreedKey: AgreedKey{key, kekID, e.Wall.UTC().Format(time.RFC3339)}, Seen: e.Now}
 		stands := !e.Agreement.Evaluated && was.Status == operatorstatus.True
 		found, err := DecodeAgreedKey(was.Message)
 		if stands && err == nil && found.KeyID == key && contract.SameKEK(found.KEKID, kekID) {
@@ -77,10 +76,8 @@ func (e *evaluation) settle(c *operatorstatus.Condition, key, kekID string) {
 			"write with the previous one", kekName(kekID), keyName(key), int(SettlePeriod.Seconds()))
 		return
 	}
-	e.result.Agreement = next
-	e.result.KeyID, e.result.KEKID = key, kekID
-	c.Status, c.Reason = operatorstatus.True, contract.AsExpected
-	c.Message = contract.Marshal(AgreedKey{key, kekID, next.Since})
+	next.KEKID, e.result.Agreement = kekID, next // in the form that reporters name it now
+	c.Status, c.Reason, c.Message = operatorstatus.True, contract.AsExpected, contract.Marshal(next.AgreedKey)
 }
 
 // agreedKey is the key to agree on: the configuration's, else the one that every API server writes with.
@@ -101,8 +98,7 @@ func (e *evaluation) agreedKey() string {
 	return keys.UnsortedList()[0]
 }
 
-// disagreements returns why API servers do not agree on a key, or on writing without KMS, by node, and the KEK IDs
-// that are reported for the key.
+// disagreements returns why API servers do not agree on a key, or on none, and the KEK IDs that are reported for it.
 func (e *evaluation) disagreements(key string) (found []Finding, kekIDs sets.Set[string]) {
 	add := func(node, reason, text string) {
 		found = append(found, Finding{Reason: reason, Node: node, Key: key, Text: text})

@@ -22,7 +22,7 @@ func in(seconds int) time.Time { return ago(-seconds) }
 const valid = contract.StaleIntervals*30 - 1
 
 // agreement2 is the agreement of API servers that have written with key 2 for long.
-var agreement2 = Agreement{KeyID: "2", KEKID: "k-7", Seen: ago(1000), Since: "2026-05-08T11:43:20Z"}
+var agreement2 = Agreement{AgreedKey: AgreedKey{"2", "k-7", "2026-05-08T11:43:20Z"}, Seen: ago(1000)}
 
 // healthy returns a healthy entry that changed age seconds ago, with an interval of 30 s, from a node whose clock is
 // days behind.

@@ -1,8 +1,6 @@
-// Package rollup combines the reports of all nodes on their KMS plugins into one verdict.
-//
-// Evaluate returns the conditions for the reports on an operator resource and the expected nodes, and
-// when they change without another write: reports become rows (state.go), these and what the nodes'
-// containers show become findings, and the most severe finding is the condition's reason.
+// Package rollup combines the reports of all nodes on their KMS plugins into one verdict. Reports become rows
+// (state.go), these and what the nodes' containers show become findings, and the most severe finding is the condition's
+// reason.
 //
 // The package is pure: it uses no clock and no API server. Age is what the process saw (seen.go), never a time that
 // another machine wrote.
@@ -27,13 +25,9 @@ type Result struct {
 	Conditions map[string]operatorstatus.Condition // by type
 	// Rows are the plugins of all nodes that report or should report, by node, the write key first on each.
 	Rows []Row
-	// Findings are the reasons of each condition, by its type. Excused ones are omitted, and those
-	// that need no action and are in no alert, such as progress.
-	Findings map[string][]Finding
-	// KeyID is the key that all API servers write with, and KEKID the one behind it; empty unless
-	// KMSWriteKeyAgreed is True.
-	KeyID, KEKID string
-	Agreement    Agreement // for the next Input
+	// Findings are the reasons of each condition, by its type, without excused ones and those that ask for nothing.
+	Findings  map[string][]Finding
+	Agreement Agreement // for the next Input
 	// Deadline is when the result may change without another write; zero: never.
 	Deadline time.Time
 	// Unconfirmed means that a report seems silent, and the resource must be read again to know.
@@ -49,8 +43,7 @@ func (r *Result) Same(current map[string]operatorstatus.Condition) bool {
 type evaluation struct {
 	*Input
 	result *Result
-	// Of the nodes that should report: how many there are, how many are excused, and what is found about
-	// plugins and about reports.
+	// Of the nodes that should report: how many there are and are excused, and the findings on plugins and on reports.
 	expected, excused  int
 	onPlugins, onNodes []Finding
 	// standing has a finding for each row that shows no fault and has not changed since this process began.
@@ -170,8 +163,7 @@ func (n *Node) severalPods() Finding {
 		Text: "has several API server pods, and its report is about one of them: " + strings.Join(n.Pods, ", ")}
 }
 
-// excuse returns why a missing, stale or unreadable report is not the reporter's failure; empty if it is, or if the
-// excuse has lasted for too long.
+// excuse returns why a missing, stale or unreadable report is not the reporter's failure; empty if it is one by now.
 func (e *evaluation) excuse(n *Node, row *Row) string {
 	until := row.FreshUntil()
 	switch {
@@ -191,9 +183,8 @@ func (e *evaluation) excuse(n *Node, row *Row) string {
 	return ""
 }
 
-// onPlugin returns the finding about a plugin that is unhealthy, or was so in the last report of a node that no
-// longer reports; otherwise one without a Reason. It is Excused while the plugin may stop before its API server,
-// or start after it.
+// onPlugin returns the finding about a plugin that is unhealthy, or was so in a node's last report; else one without a
+// Reason. It is Excused while the plugin may stop before its API server, or start after it.
 func (e *evaluation) onPlugin(n *Node, row *Row) (f Finding) {
 	last := row.State == Stale && !n.Unattended && !row.TypedHealthy && State(row.Status).Unhealthy()
 	if !last && !row.State.Unhealthy() {
@@ -249,8 +240,7 @@ func (e *evaluation) onReport(n *Node, row *Row, reports bool) (f Finding) {
 	return f
 }
 
-// degraded is the condition KMSPluginsDegraded: whether a plugin is unhealthy. A plugin known to be
-// unhealthy outweighs one whose state is unknown.
+// degraded is KMSPluginsDegraded. A plugin known to be unhealthy outweighs one whose state is unknown.
 func (e *evaluation) degraded() operatorstatus.Condition {
 	c := operatorstatus.Condition{Type: contract.PluginsDegraded}
 	found := slices.Concat(e.NotObserved, e.onPlugins)
@@ -279,9 +269,8 @@ func (e *evaluation) asExpected(text string) []Finding {
 	return []Finding{{Reason: contract.AsExpected, Text: text}}
 }
 
-// reporting is the condition KMSHealthReporting: whether every node that should report does, on the
-// plugins of its pod, and what prevents it. It is Unknown if nothing prevents it, but it is under way
-// or excused. stands means that the previous condition stays, since nothing new is known.
+// reporting is KMSHealthReporting: Unknown if nothing prevents reports, but they are under way or excused. stands means
+// that the previous condition stays, since nothing new is known.
 func (e *evaluation) reporting() (c operatorstatus.Condition, stands bool) {
 	c.Type = contract.HealthReporting
 	found, mode := e.deliveryFindings()
@@ -320,9 +309,8 @@ func (e *evaluation) ofDelivery() {
 	}
 }
 
-// deliveryFindings returns problems and progress of the delivery, or, if there are none, one line on the mode. Progress
-// without a change for a FirstReport is a problem, or later while a Node is not Ready. After a restart the previous
-// finding is kept until the state is known.
+// deliveryFindings returns problems and progress of the delivery; without any, one line on the mode. Progress without a
+// change for a FirstReport is a problem. After a restart the previous finding stays until the state is known.
 func (e *evaluation) deliveryFindings() (found []Finding, mode string) {
 	f, was := Finding{Reason: e.Delivery.Reason, Text: e.Delivery.Message}, e.Previous[contract.HealthReporting]
 	switch f.Reason {

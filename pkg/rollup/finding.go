@@ -91,8 +91,7 @@ func (f *Finding) line(nodes []string) string {
 	return line
 }
 
-// describe sets a condition's reason and message from findings, the most severe first, and returns
-// the row of that one.
+// describe sets a condition's reason and message from findings, the most severe first, and returns its reason's row.
 func (e *evaluation) describe(c *operatorstatus.Condition, findings []Finding) contract.Row {
 	findings = slices.Clone(findings)
 	slices.SortStableFunc(findings, func(a, b Finding) int {
@@ -111,8 +110,7 @@ func (e *evaluation) describe(c *operatorstatus.Condition, findings []Finding) c
 // keyName is a keyID, cleaned and shortened for display.
 func keyName(id string) string { return contract.Cut(contract.CleanDetail(id), maxKeyID) }
 
-// kekName is a remote key's id, cleaned and shortened for display. It is cut in the
-// middle: ids usually differ at their ends, in the version.
+// kekName is a remote key's id, cleaned, and cut in the middle for display: ids usually differ at their ends.
 func kekName(id string) string {
 	if id = contract.CleanDetail(id); len(id) > maxKEKID {
 		id = contract.Cut(id, maxKEKID/2) + strings.ToValidUTF8(id[len(id)-maxKEKID/2:], "")

@@ -5,9 +5,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-
-	"github.com/kms-health/kms-health/pkg/contract"
-	"github.com/kms-health/kms-health/pkg/operatorstatus"
 )
 
 // Alerts use findings, so an excused problem must not be a finding.
@@ -48,10 +45,6 @@ func TestFindingsAreThoseOfTheConditions(t *testing.T) {
 		slices.Sort(got)
 		if strings.Join(got, ", ") != tt.want {
 			t.Errorf("%s:\n%s, want\n%s", tt.name, strings.Join(got, ", "), tt.want)
-		}
-		wantAgreed := r.Conditions[contract.WriteKeyAgreed].Status == operatorstatus.True
-		if wantAgreed != (r.KEKID != "") || wantAgreed != (r.KeyID != "") {
-			t.Errorf("%s: key %q, %q", tt.name, r.KeyID, r.KEKID)
 		}
 	}
 }

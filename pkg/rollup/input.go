@@ -8,8 +8,7 @@ import (
 	"github.com/kms-health/kms-health/pkg/operatorstatus"
 )
 
-// FirstReport is how long a plugin may be expected without a report, and a delivery be under way without
-// a change, before that is a problem: images are pulled, and credentials created.
+// FirstReport is how long a plugin may be without a report, and a delivery without a change: images are pulled first.
 const FirstReport = 5 * time.Minute
 
 // QuietPeriod is for how long missing reports of a node are excused while its API server is replaced: longer
@@ -33,19 +32,17 @@ type Input struct {
 	// Off means that no node should report. Unobserved means that it is not known which nodes should; the other
 	// conditions then stay. With either, only Delivery is evaluated.
 	Off, Unobserved bool
-	// Nodes are those with a pod of the API server that is scheduled and not being deleted.
-	// They should report if that pod has plugins.
+	// Nodes are those with a pod of the API server that is not being deleted. They should report if it has plugins.
 	Nodes []Node
-	// Others are the nodes of the API server's other running pods: pods that are being deleted, a second pod on a node,
-	// and static pods without a mirror pod. They need not report, but the keys that they write with are in use.
+	// Others are the nodes of its other running pods: being deleted, a second one on a node, or static and without a
+	// mirror. They need not report, but the keys that they write with are in use.
 	Others []Node
-	// Alone means that the API server runs outside of pods: Nodes are those that should have a reporter. What API
-	// servers use, and write with, is not known.
+	// Alone means that it runs outside of pods. What it uses and writes with is not known, and Nodes should have a
+	// reporter.
 	Alone bool
 	// Outage is when the API server did not answer. A report that became stale since is excused.
 	Outage Outage
-	// WriteKey is the keyID of the plugin that encrypts new data by the configuration. If it is not
-	// known, WriteKey is empty, and the key that all nodes write with is used.
+	// WriteKey is the keyID that the configuration encrypts with; empty: not known, so the key of all nodes is used.
 	WriteKey    string
 	NoWriteKey  bool                                // there is none: KMS is being turned on or off
 	Agreement   Agreement                           // of the previous Result
@@ -58,16 +55,15 @@ type Input struct {
 // Outage is a time in which requests to the API server had no answer. It ends when all had one for a while.
 type Outage struct{ Since, Until time.Time }
 
-// Agreement is a KEK ID that all reporters name, and since when the process has seen that.
+// Agreement is a KEK ID that all reporters name (empty: they name none, or several), and when the process first saw
+// that. Since is that time by the API server's clock, RFC 3339, for people.
 type Agreement struct {
-	Evaluated    bool   // by this process; if not, an agreement of an earlier process stays
-	KeyID, KEKID string // empty: reporters name none, or several
-	Seen         time.Time
-	Since        string // Seen by the API server's clock, RFC 3339, for people
+	AgreedKey
+	Seen      time.Time
+	Evaluated bool // by this process; if not, an agreement of an earlier process stays
 }
 
-// Delivery is the state of the reporters' delivery: its most severe reason, and a message
-// with all reasons. A zero Delivery means that it is not known yet.
+// Delivery is the state of the reporters' delivery: its most severe reason, and a message with all. Zero: not known.
 type Delivery struct {
 	Reason, Message string
 	Since           time.Time // when the evaluating process first saw it so
@@ -80,8 +76,8 @@ type Node struct {
 	// Missing and stale reports, and missing sockets, are excused until then: DownUntil because the Node is not Ready,
 	// QuietUntil because its API server is being replaced. The plugin may stop before it, or start after it.
 	DownUntil, QuietUntil time.Time
-	// PodSeen is when its API server's pod was first seen: entries that do not name their reporter, and have not
-	// changed since, are about another pod. Zero: it was there before the process.
+	// PodSeen is when its pod was first seen (zero: before the process). Entries without a Reporter from before do not
+	// count.
 	PodSeen time.Time
 	// Writers are the reporters whose entries are about this pod, by the UIDs of their pods.
 	Writers []string
@@ -116,8 +112,7 @@ func (n *Node) lacks(key string) bool { return n.Keys != nil && !slices.Contains
 // Expected reports whether the node should report.
 func (n *Node) Expected() bool { return n.Keys == nil || len(n.Keys) > 0 }
 
-// counts reports whether an entry of a report is about the node's API server pod and its plugin's socket. It is true
-// for a nil node.
+// counts reports whether an entry is about the node's API server pod and its plugin's socket; true for a nil node.
 func (n *Node) counts(e *Entry) bool {
 	if n == nil {
 		return true
@@ -145,8 +140,8 @@ type Report struct {
 	Changed time.Time // if it cannot be read: when it was first seen as it is
 	// Reporter is who wrote it; empty: that is not known.
 	Reporter string
-	// Overwritten are the last reports of other reporters of the node, the newest first: where two API server
-	// pods on it have one each, they write one condition.
+	// Overwritten are the last reports of the node's other reporters, the newest first: two pods with one each overwrite
+	// it.
 	Overwritten []Report
 }
 
@@ -183,8 +178,7 @@ type Entry struct {
 	NamedAt time.Time
 }
 
-// standingPeriod is how much longer a Standing entry counts: like this process, its reporter may have been without an
-// API server.
+// standingPeriod is how much longer a Standing entry counts: its reporter may have lost the API server, too.
 const standingPeriod = time.Minute
 
 // FreshUntil is the first instant at which the entry is stale, unless it changes.

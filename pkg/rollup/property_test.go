@@ -26,7 +26,7 @@ func (d dice) chance(percent int) bool { return d.IntN(100) < percent }
 
 func (d dice) input() *Input {
 	in := &Input{Now: now.Add(time.Duration(d.IntN(3)) * 500 * time.Millisecond), WriteKey: pick(d, "", "1", "2"),
-		Agreement: pick(d, agreement2, Agreement{}, Agreement{KeyID: "2", KEKID: "k-7", Seen: ago(60)}),
+		Agreement: pick(d, agreement2, Agreement{}, Agreement{AgreedKey: agreement2.AgreedKey, Seen: ago(60)}),
 		Outage:    pick(d, Outage{}, Outage{Since: ago(200), Until: in(20)})}
 	in.Wall = in.Now
 	for _, name := range []string{"a", "b", "c", "d", "e", "f", "g"}[:d.IntN(8)] {

@@ -125,8 +125,7 @@ func (r *Report) before(reporter string) (others []Report) {
 	return others
 }
 
-// next returns an entry with what was seen of it, given the report before. One with another socket is about another
-// plugin.
+// next returns an entry with what was seen of it. One with another socket is about another plugin.
 func (r *Report) next(entry contract.Entry, now time.Time) Entry {
 	e := Entry{Entry: entry, Changed: now}
 	at := slices.IndexFunc(r.Entries, func(was Entry) bool { return was.KeyID == entry.KeyID })

@@ -43,10 +43,9 @@ type Row struct {
 // Silent reports whether there is no valid report.
 func (r *Row) Silent() bool { return r.State == Missing || r.State == Stale }
 
-// rows returns the plugins of one node. If there is a condition that was written for the API server's
-// pod, typed reports do not count, so that two reporters never change a verdict in turns. There is one
-// exception. Where that condition is stale or unreadable, a fresh typed report of an unhealthy plugin
-// counts, since nothing contradicts it.
+// rows returns the plugins of one node. Typed reports do not count beside a condition that was written for the API
+// server's pod, so that two reporters never change a verdict in turns. But where that condition is stale or unreadable,
+// a fresh typed report of an unhealthy plugin counts: nothing contradicts it.
 func (e *evaluation) rows(reports []*Report, node *Node) (rows []Row) {
 	var typed []Row
 	for _, r := range reports {

@@ -13,8 +13,7 @@ import (
 	"k8s.io/utils/clock"
 )
 
-// minOffset is the smallest difference that counts: a Date header has whole seconds,
-// and took some time to arrive.
+// minOffset is the smallest difference that counts: a Date header has whole seconds, and took some time to arrive.
 const minOffset = 5 * time.Second
 
 // Clock is safe for several goroutines.
@@ -30,9 +29,8 @@ func New(local clock.PassiveClock) *Clock { return &Clock{local: local} }
 // Now is the time by the API server's clock.
 func (c *Clock) Now() time.Time { return c.local.Now().Add(time.Duration(c.offset.Load())) }
 
-// Unanswered is when a request last had no response; zero if each had one. It is by the local clock, since the API
-// server's may not be known then. A request counts if the API server cannot be reached, or the connection ends. It
-// does not count if its own deadline has passed: a webhook that is slow for one resource is no outage.
+// Unanswered is when a request last had no response, by the local clock; zero if each had one. A request that reached
+// its own deadline does not count: a webhook that is slow for one resource is no outage.
 func (c *Clock) Unanswered() time.Time { return *cmp.Or(c.unanswered.Load(), &time.Time{}) }
 
 // Wrap returns a transport that reads the Date of each response.

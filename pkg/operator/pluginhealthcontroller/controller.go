@@ -1,8 +1,6 @@
-// Package pluginhealthcontroller writes the conditions of the roll-up to the operator resource of each API server:
-// the result of pkg/rollup for the reports there, the API server's pods, and their nodes.
-//
-// It works while Secrets and ConfigMaps cannot be read: it reads only operator resources, Nodes and Pods. It gets the
-// state of the reporters' delivery as values of package delivery.
+// Package pluginhealthcontroller writes the conditions of the roll-up (pkg/rollup) to the operator resource of each API
+// server. It works while Secrets and ConfigMaps cannot be read: it reads only operator resources, Nodes and Pods, and
+// gets the state of the reporters' delivery as values of package delivery.
 package pluginhealthcontroller
 
 import (
@@ -31,9 +29,8 @@ import (
 
 const (
 	resync = 5 * time.Minute
-	// afterOutage is how long after the last unanswered request reports that become stale are excused: no reporter could
-	// write. Kubelets back off to half a minute. Until they have written the state of their pods, a pod that was
-	// replaced looks like one whose reporter stopped. So the excuse lasts for a minute after the outage.
+	// afterOutage is how long after the last unanswered request stale reports are excused. Kubelets back off to half a
+	// minute, and until then show a pod that was replaced like one whose reporter stopped.
 	afterOutage = time.Minute + outageSync
 	outageSync  = 10 * time.Second // how often an outage is observed, at least
 	workers     = 4
@@ -63,8 +60,7 @@ type Controller struct {
 	targets map[string]*healthState
 }
 
-// healthState is the state of a target between its syncs. Its fields are used by the one worker
-// that syncs it, except those guarded by the Controller's mu.
+// healthState is the state of a target between its syncs, for the one worker that syncs it; the rest is under mu.
 type healthState struct {
 	// conditions are those that were applied last, and written is the resource's version with them. They count as the
 	// current ones until the watch shows that version.
@@ -91,8 +87,8 @@ type healthState struct {
 	silent map[string]rollup.Silence
 }
 
-// watchClock is the local clock, but it stands still while the operator resource cannot be read: then a report may
-// change unseen, so it must not age.
+// watchClock is the local clock, but stands still while the operator resource cannot be read: reports must not age
+// then.
 type watchClock struct {
 	blind time.Duration // for how long it stood still
 	away  bool
@@ -363,8 +359,7 @@ func (s *healthSync) act(ctx context.Context, resource *operatorstatus.Status, i
 }
 
 // excuse excuses reports that become stale because the API server did not answer recently, or because the operator
-// resource cannot be read. The watch alone does not show an outage: to client-go, an API server that drops packets
-// looks like a quiet one.
+// resource cannot be read. To the watch alone, an API server that drops packets looks like a quiet one.
 func (s *healthSync) excuse(err error) {
 	if at := s.Unanswered(); !at.IsZero() {
 		s.excuseFrom(s.watching.at(at))

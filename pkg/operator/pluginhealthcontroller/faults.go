@@ -129,8 +129,7 @@ func statuses(pod *corev1.Pod) []corev1.ContainerStatus {
 }
 
 const (
-	// calm is how long a container that crashed must run before it counts as started: it also runs briefly between two
-	// crashes.
+	// calm is how long a container that crashed must run before it counts as started.
 	calm      = 30 * time.Second
 	crashLoop = "CrashLoopBackOff"
 )
@@ -142,9 +141,8 @@ type containerHistory struct {
 	since time.Time // when that was first seen; zero: none runs
 }
 
-// cannotStart returns why a container cannot start, or ends soon after each start; empty: nothing shows that. The
-// text has nothing that changes by itself, such as the seconds of a back-off. It does not matter whether the
-// container ends with an error: the kubelet's back-off grows all the same.
+// cannotStart returns why a container cannot start, or ends soon after each start, with an error or not; empty: nothing
+// shows that. The text has nothing that changes by itself, such as the seconds of a back-off.
 func cannotStart(s *corev1.ContainerStatus, was containerHistory, now time.Time) (why string, next containerHistory) {
 	next.loops = was.loops
 	last := s.LastTerminationState.Terminated
@@ -184,8 +182,7 @@ func cannotStart(s *corev1.ContainerStatus, was containerHistory, now time.Time)
 // hasCompleted reports whether it is an init container that has done its work: no other one that has ended is Ready.
 func hasCompleted(s *corev1.ContainerStatus) bool { return s.State.Terminated != nil && s.Ready }
 
-// exit describes how a container ended: its exit code, and the last line of its message, which may be the end of its
-// log.
+// exit describes how a container ended: its exit code, and the last line of its message (or of its log).
 func exit(t *corev1.ContainerStateTerminated) string {
 	if t == nil {
 		return ""

@@ -19,10 +19,9 @@ import (
 )
 
 const (
-	// replacePeriod bounds for how long the replacement of an API server by a static pod operator excuses its
-	// node, from when it was seen: an installer's start, an API server's graceful shutdown (up to 135
-	// seconds on OpenShift) and its successor's start. A kubelet does not update the status of a pod while
-	// it terminates, so the pod alone does not show that its plugins have stopped before its API server.
+	// replacePeriod bounds the excuse of an API server that a static pod operator replaces: an installer's start, a
+	// graceful shutdown (up to 135 seconds on OpenShift) and the successor's start. The pod does not show that its plugins
+	// have stopped first: a kubelet does not update its status while it terminates.
 	replacePeriod = 5 * time.Minute
 	// rowEnds is how long without a restart ends a series of restarts. A series excuses for rollup.MaxExcuse in all.
 	rowEnds = 10 * time.Minute
@@ -30,10 +29,9 @@ const (
 	downPeriod = 30 * time.Minute
 )
 
-// nodeHistory is what is remembered of one node: its API server's pod, and who reports on it. Its times are when this
-// process saw something; the zero time means that it was there at the first look. The report
-// of a reporter that was deleted counts until it is stale, so its UID is kept as long as the report
-// names it.
+// nodeHistory is what is remembered of one node: its API server's pod, and who reports on it. Times are when this
+// process saw something; zero: at the first look. A deleted reporter's UID is kept as long as the report names it,
+// since that counts until it is stale.
 type nodeHistory struct {
 	pods     map[string]time.Time // the API server's pods, by their UIDs
 	server   string               // the UID, on its node, of the one that counts
@@ -94,9 +92,8 @@ func (l *look) since(before time.Time, found bool, period time.Duration) time.Ti
 	return cmp.Or(before, l.now)
 }
 
-// choose returns the pod on a node that counts, and the others that are not being deleted. It is the pod that the
-// delivery serves. If that does not decide, it is the pod that was seen last, and of those at the first look the
-// newest. nil: there is none.
+// choose returns the pod on a node that counts (nil: none), and the others that are not being deleted. It is the one
+// that the delivery serves, else the one that was seen last, and of those at the first look the newest.
 func (l *look) choose(pods []*corev1.Pod) (chosen *corev1.Pod, second []*corev1.Pod) {
 	l.pods = map[string]time.Time{}
 	served := func(p *corev1.Pod) int {
@@ -239,9 +236,8 @@ func (l *look) excuse(n *rollup.Node, b *beside) {
 	}
 }
 
-// replaced reports whether a static pod operator lists the API server's pod as being replaced, or with another
-// revision than the pod shows. After an outage the watch of that list may recover half a minute before the watch of
-// pods.
+// replaced reports whether a static pod operator lists the pod as being replaced, or with another revision than it
+// shows: after an outage the watch of that list may recover half a minute before the watch of pods.
 func (l *look) replaced(pod *corev1.Pod) bool {
 	shown := pod.Labels[delivery.RevisionLabel]
 	return l.listed.Replacing || shown != "" && l.listed.Revision != "" && shown != l.listed.Revision

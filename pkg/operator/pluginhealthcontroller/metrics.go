@@ -105,8 +105,8 @@ func (m *metrics) Collect(ch chan<- prometheus.Metric) {
 				gauge(lostDesc, 1, target, row.Node, row.KeyID, contract.CleanDetail(kekID))
 			}
 		}
-		if r.KEKID != "" {
-			gauge(writeKeyDesc, 1, target, r.KeyID, contract.CleanDetail(r.KEKID), keyIDHash(r.KEKID))
+		if key := r.Agreement; r.Conditions[contract.WriteKeyAgreed].Status == operatorstatus.True {
+			gauge(writeKeyDesc, 1, target, key.KeyID, contract.CleanDetail(key.KEKID), keyIDHash(key.KEKID))
 		}
 		for condition, findings := range r.Findings {
 			for _, f := range findings { // two containers of a node, for example

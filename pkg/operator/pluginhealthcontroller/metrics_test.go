@@ -79,8 +79,9 @@ var everything = &rollup.Result{
 	},
 	Conditions: map[string]operatorstatus.Condition{
 		contract.PluginsDegraded: {Type: contract.PluginsDegraded, Status: operatorstatus.Unknown},
-		contract.HealthReporting: {Type: contract.HealthReporting, Status: operatorstatus.False}},
-	KeyID: "2", KEKID: "k-7",
+		contract.HealthReporting: {Type: contract.HealthReporting, Status: operatorstatus.False},
+		contract.WriteKeyAgreed:  {Type: contract.WriteKeyAgreed, Status: operatorstatus.True}},
+	Agreement: agreement("k-7"),
 	Findings: map[string][]rollup.Finding{
 		contract.PluginsDegraded: {
 			{Reason: contract.PluginNotRunning, Node: "a", Text: "kms-1", Detail: "exit code 1"},
@@ -112,8 +113,8 @@ func TestMetricsHaveEveryTargetNodeAndKey(t *testing.T) {
 	condition := func(of, is string) string {
 		return series("kms_health_condition", fmt.Sprintf("condition=%q", of), is, "False", "True", "Unknown")
 	}
-	want := head(contract.MetricCondition) + condition("KMSHealthReporting", "False") + condition("KMSPluginsDegraded",
-		"Unknown") +
+	want := head(contract.MetricCondition) + condition("KMSHealthReporting", "False") +
+		condition("KMSPluginsDegraded", "Unknown") + condition("KMSWriteKeyAgreed", "True") +
 		head(contract.MetricFinding) + finding("KMSPluginsDegraded", "", "a", "PluginNotRunning") +
 		finding("KMSPluginsDegraded", "2", "c", "PluginUnhealthy") + finding("KMSWriteKeyAgreed", "2", "c",
 		"PluginUnhealthy") +
@@ -139,7 +140,7 @@ func TestMetricsHaveEveryTargetNodeAndKey(t *testing.T) {
 	}
 
 	m.errors.WithLabelValues("api").Inc()
-	m.set("api", nil, now)
+	m.set("api", &rollup.Result{Agreement: agreement("k-7")}, now) // it settles
 	want = errors + "kms_health_operator_rollup_errors_total{api_server=\"api\"} 1\n"
 	if err := testutil.GatherAndCompare(registry, strings.NewReader(want)); err != nil {
 		t.Error(err)

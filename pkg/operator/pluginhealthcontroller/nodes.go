@@ -178,7 +178,6 @@ func (s *healthSync) readSources(in *rollup.Input) (known bool) {
 }
 
 // newest returns the newest pod that is not being deleted, of equally old ones the last by name; nil: there is none.
-// While one delivery replaces another there are two on a node.
 func newest(pods []*corev1.Pod) (best *corev1.Pod) {
 	for _, pod := range pods {
 		if pod.DeletionTimestamp == nil && (best == nil || cmp.Or(
@@ -198,8 +197,7 @@ func names(pods []*corev1.Pod) (all []string) {
 }
 
 // uses returns the plugins of an API server's pod, nil while they are not known, and what it writes with. A live set
-// that cannot be read any more may have been replaced; the set of a revision does not change. A provider that cannot
-// be probed may be the one that encrypts.
+// that cannot be read any more may have been replaced. A provider that cannot be probed may be the one that encrypts.
 func uses(t *delivery.Snapshot, pod *corev1.Pod) (n rollup.Node, plugins []v1alpha1.Plugin) {
 	n = rollup.Node{Name: pod.Spec.NodeName, WriteKeyNotKnown: true}
 	revision, _ := delivery.RevisionOf(t.EncryptionConfig.Secret, &pod.Spec, pod.Labels)
@@ -240,8 +238,7 @@ func probed(state *delivery.State) (keys []string) {
 	return keys
 }
 
-// notMounted returns the keyIDs of the plugins whose sockets' folders a pod does not mount from its node as its agent
-// does.
+// notMounted returns the keyIDs of plugins whose sockets' folders a pod does not mount from its node as its agent does.
 func notMounted(t *delivery.Snapshot, pod *corev1.Pod, plugins []v1alpha1.Plugin) (keys []string) {
 	other := func(f objects.Folder) bool {
 		return f.EmptyDir || len(t.State.Folders) > 0 && !slices.Contains(t.State.Folders, f)
@@ -265,10 +262,8 @@ func configuredKey(t *delivery.Snapshot) (key string, none bool) {
 }
 
 // loaded reports whether the API server of a pod is known to have loaded the plugin set that the pod uses. The Secret
-// of a revision does not change. Any other set does, also that of the operator's configuration: a container may still
-// use what it read at its start. Only metrics of kube-apiserver show a reload. A pod that shows no container yet
-// counts as loaded, so that it ends no agreement: a mirror pod has a status within seconds, and a new agreement
-// settles for minutes.
+// of a revision does not change. Of any other set, a container may still use what it read at its start. A pod that
+// shows no container yet counts as loaded, so that it ends no agreement: a mirror pod has a status within seconds.
 func loaded(t *delivery.Snapshot, pod *corev1.Pod, revision string) bool {
 	return t.Plugins == nil && revision != "" ||
 		!slices.Contains(t.State.NotLoaded, delivery.ContainerStatus(pod, t.Container).ContainerID)

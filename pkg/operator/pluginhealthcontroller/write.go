@@ -133,10 +133,9 @@ func (s *healthSync) read(ctx context.Context) (*unstructured.Unstructured, erro
 	return nil, apierrors.NewNotFound(to.GVR().GroupResource(), to.Name)
 }
 
-// leftovers returns the nodes of the reports that no reporter will write again. These are all, once the API server is
-// off and its reporters are removed; stale ones of a node that does not exist; and those that have been stale for a
-// QuietPeriod on a node that should not report. After all were removed once, only stale ones are: others have a running
-// writer that the operator does not know.
+// leftovers returns the nodes of the reports that no reporter will write again: all, once the API server is off and its
+// reporters are removed; stale ones of a node that does not exist; and those stale for a QuietPeriod on a node that
+// should not report. After all were removed once, others than stale ones have a writer that is not known.
 func (s *healthSync) leftovers(reports []rollup.Report, nodes []rollup.Node) (gone []string) {
 	off := s.target.Off
 	for _, r := range reports {

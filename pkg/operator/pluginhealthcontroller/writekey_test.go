@@ -36,6 +36,11 @@ func changed() *target {
 	return withKeys("2").but(func(t *delivery.Snapshot) { t.State.NotLoaded = []string{"before"} })
 }
 
+// agreement returns an agreement on key 2 that has just settled.
+func agreement(kekID string) rollup.Agreement {
+	return rollup.Agreement{AgreedKey: rollup.AgreedKey{KeyID: "2", KEKID: kekID}, Seen: now.Add(-rollup.SettlePeriod)}
+}
+
 // runsAs makes the API server's container run with a container ID.
 func runsAs(id string) func(*corev1.Pod) {
 	s := running("api", time.Hour)
@@ -135,7 +140,7 @@ func TestTheWriteKeyIsAgreedOnWhenEveryAPIServerWritesWithIt(t *testing.T) {
 				in.Reports = append(in.Reports, report(n.Name, n.Keys...))
 			}
 			in.WriteKey, in.NoWriteKey = configuredKey(&target.Snapshot)
-			in.Agreement = rollup.Agreement{KeyID: "2", KEKID: "kek-2", Seen: now.Add(-rollup.SettlePeriod)}
+			in.Agreement = agreement("kek-2")
 			got := rollup.Evaluate(&in)
 			if c := got.Conditions[contract.WriteKeyAgreed]; c.Status+" "+c.Reason != tt.want {
 				t.Errorf("%+v, want %s", c, tt.want)
@@ -175,7 +180,7 @@ func TestNoKeyIsAgreedOnWithoutThePodOfAListedNode(t *testing.T) {
 			in := observedBeside(target, []*corev1.Pod{pod("a", revision(8))}, nodes,
 				&operatorstatus.Status{Nodes: []operatorstatus.NodeStatus{tt.listed}})
 			in.Now, in.Reports, in.WriteKey = now, []rollup.Report{report("a", "2")}, "2"
-			in.Agreement = rollup.Agreement{KeyID: "2", KEKID: "kek-2", Seen: now.Add(-rollup.SettlePeriod)}
+			in.Agreement = agreement("kek-2")
 			if c := rollup.Evaluate(&in).Conditions[contract.WriteKeyAgreed]; c.Status+" "+c.Reason != tt.want {
 				t.Errorf("%+v, want %s", c, tt.want)
 			}
