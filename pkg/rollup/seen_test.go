@@ -15,7 +15,10 @@ import (
 func TestAgeIsSinceAChangeWasSeen(t *testing.T) {
 	e := healthy("2", 0).Entry
 	seen, day := &Seen{}, 24*time.Hour
-	steps := []struct {
+	observe := func(at int) Entry {
+		return seen.Observe(in(at), []operatorstatus.Report{wrote("a", e)})[0].Entries[0]
+	}
+	for _, step := range []struct {
 		at       int // seconds
 		checked  time.Duration
 		kekID    string
@@ -27,20 +30,19 @@ func TestAgeIsSinceAChangeWasSeen(t *testing.T) {
 		{60, day, "k-8", 60, false},
 		{61, day, "k-8", 60, false},
 		{90, -day, "k-8", 90, false}, // after a step back of the clock, too, a write is a change
-	}
-	for _, step := range steps {
+	} {
 		e.LastChecked, e.KEKID = now.Add(step.checked), step.kekID
-		got := seen.Observe(in(step.at), []operatorstatus.Report{wrote("a", e)})[0].Entries[0]
+		got := observe(step.at)
 		if !got.Changed.Equal(in(step.changed)) || got.Standing != step.standing || got.Named != step.kekID {
-			t.Errorf("at %d s: changed at %s, standing %t, named %q, want %+v", step.at, got.Changed, got.Standing, got.Named, step)
+			t.Errorf("%+v, want %+v", got, step)
 		}
 	}
 	e.Status, e.KEKID, e.Reason = contract.Error, "", contract.Timeout
-	if got := seen.Observe(in(120), []operatorstatus.Report{wrote("a", e)})[0].Entries[0]; got.Named != "k-8" || !got.NamedAt.Equal(in(90)) {
+	if got := observe(120); got.Named != "k-8" || !got.NamedAt.Equal(in(90)) {
 		t.Errorf("after a time-out it named %q at %s, want k-8 at %s", got.Named, got.NamedAt, in(90))
 	}
 	seen.Observe(in(150), nil)
-	if got := seen.Observe(in(180), []operatorstatus.Report{wrote("a", e)})[0].Entries[0]; got.Standing || got.Named != "" || !got.Changed.Equal(in(180)) {
+	if got := observe(180); got.Standing || got.Named != "" || !got.Changed.Equal(in(180)) {
 		t.Errorf("an entry that came back: %+v", got)
 	}
 }

@@ -49,13 +49,17 @@ func (t *transport) RoundTrip(r *http.Request) (*http.Response, error) {
 		now := t.clock.local.Now()
 		t.clock.unanswered.Store(&now)
 	}
-	// The Date of a slow response is the time at an unknown moment during the request.
-	if err == nil && t.clock.local.Since(sent) < minOffset {
-		if offset, ok := offsetOf(response.Header.Get("Date"), t.clock.local.Now()); ok {
-			t.clock.offset.Store(int64(offset))
-		}
+	if err != nil || t.clock.local.Since(sent) >= minOffset { // slow: its Date is of an unknown moment in between
+		return response, err
 	}
-	return response, err
+	if at, err := http.ParseTime(response.Header.Get("Date")); err == nil {
+		offset := at.Sub(t.clock.local.Now()).Round(time.Second)
+		if offset.Abs() < minOffset {
+			offset = 0
+		}
+		t.clock.offset.Store(int64(offset))
+	}
+	return response, nil
 }
 
 // over reports whether a request was given up. An http.Client may end one just before its context ends.
@@ -66,16 +70,3 @@ func over(ctx context.Context) bool {
 
 // WrappedRoundTripper lets client-go find the wrapped transport.
 func (t *transport) WrappedRoundTripper() http.RoundTripper { return t.next }
-
-// offsetOf returns the clock offset that a just received Date header shows.
-func offsetOf(date string, now time.Time) (offset time.Duration, ok bool) {
-	at, err := http.ParseTime(date)
-	if err != nil {
-		return 0, false
-	}
-	offset = at.Sub(now).Round(time.Second)
-	if offset.Abs() < minOffset {
-		offset = 0
-	}
-	return offset, true
-}

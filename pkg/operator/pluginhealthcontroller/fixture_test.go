@@ -85,10 +85,8 @@ type request struct {
 var listKinds = map[schema.GroupVersionResource]string{
 	cluster: "KubeAPIServerList", informers.Pods: "PodList", informers.Nodes: "NodeList", informers.Namespaces: "NamespaceList",
 	informers.ClusterRoles: "ClusterRoleList", informers.ClusterBindings: "ClusterRoleBindingList",
-	informers.Policies:       "ValidatingAdmissionPolicyList",
-	informers.PolicyBindings: "ValidatingAdmissionPolicyBindingList",
-	informers.Events:         "EventList",
-	informers.DaemonSets:     "DaemonSetList", informers.ConfigMaps: "ConfigMapList",
+	informers.Policies: "ValidatingAdmissionPolicyList", informers.PolicyBindings: "ValidatingAdmissionPolicyBindingList",
+	informers.Events: "EventList", informers.DaemonSets: "DaemonSetList", informers.ConfigMaps: "ConfigMapList",
 	informers.ServiceAccounts: "ServiceAccountList",
 }
 
@@ -102,10 +100,8 @@ func withFixture(t *testing.T, test func(s *fixture)) {
 			watched: map[schema.GroupVersionResource][]apiwatch.Interface{}}
 		s.client = dynamicfake.NewSimpleDynamicClientWithCustomListKinds(runtime.NewScheme(), listKinds)
 		s.client.PrependReactor("patch", "*", s.write)
-		s.client.PrependReactor("list", "*", func(a clienttesting.Action) (bool, runtime.Object, error) {
-			s.mu.Lock()
-			defer s.mu.Unlock()
-			err := s.lists[a.GetResource()]
+		s.client.PrependReactor("list", "*", func(a clienttesting.Action) (_ bool, _ runtime.Object, err error) {
+			s.locked(func() { err = s.lists[a.GetResource()] })
 			return err != nil, nil, err
 		})
 		s.client.PrependWatchReactor("*", s.watch)

@@ -2,6 +2,7 @@ package pluginhealthcontroller
 
 import (
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -40,10 +41,16 @@ func syncingOf(target *target, nodes map[string]informers.Node) *healthSync {
 		node: func(name string) (informers.Node, bool) { n, exists := nodes[name]; return n, exists }}
 }
 
-func revisions(t *delivery.Snapshot) {
-	t.State.Revisions = map[string][]v1alpha1.Plugin{"7": plugins("1"), "8": plugins("2", "1"), "9": {}}
+// revisions returns a target whose live plugin has the key ID 2, with the plugin sets of three revisions.
+func revisions() *target {
+	return withKeys("2").but(func(t *delivery.Snapshot) {
+		t.State.Revisions = map[string][]v1alpha1.Plugin{"7": plugins("1"), "8": plugins("2", "1"), "9": {}}
+	})
 }
+
 func unknown(t *delivery.Snapshot) { t.SetsKnown, t.LiveKnown, t.State.Live = false, false, nil }
+
+type servers = []*corev1.Pod
 
 var expectedNodes = []struct {
 	name   string
@@ -52,67 +59,59 @@ var expectedNodes = []struct {
 	want   string // node:keys, with ? for unknown keys
 }{
 	{"none", withKeys("2"), nil, ""},
-	{"by name, whatever the order", withKeys("2", "1"), []*corev1.Pod{pod("c"), pod("a"), pod("b")}, "a:2,1 b:2,1 c:2,1"},
-	{"not placed yet", withKeys("2"), []*corev1.Pod{pod("a"), pod("")}, "a:2"},
-	{"ended", withKeys("2"),
-		[]*corev1.Pod{pod("a", phase(corev1.PodSucceeded)), pod("b", phase(corev1.PodFailed)),
-			pod("c", phase(corev1.PodPending))}, "c:2"},
-	{"terminating", withKeys("2"), []*corev1.Pod{pod("a", terminating), pod("c")}, "c:2"},
-	{"its Node is gone", withKeys("2"), []*corev1.Pod{pod("a"), pod("z")}, "a:2"},
+	{"by name", withKeys("2", "1"), servers{pod("c"), pod("a"), pod("b")}, "a:2,1 b:2,1 c:2,1"},
+	{"not placed yet", withKeys("2"), servers{pod("a"), pod("")}, "a:2"},
+	{"ended", withKeys("2"), servers{pod("a", phase(corev1.PodSucceeded)), pod("b", phase(corev1.PodFailed)),
+		pod("c", phase(corev1.PodPending))}, "c:2"},
+	{"terminating", withKeys("2"), servers{pod("a", terminating), pod("c")}, "c:2"},
+	{"its Node is gone", withKeys("2"), servers{pod("a"), pod("z")}, "a:2"},
 
 	// If two pods of a node exist at the first look, the newer one counts.
-	{"two pods: the newer", withKeys("2").but(revisions),
-		[]*corev1.Pod{pod("a", revision(8), aged(time.Minute)), pod("a", revision(7))}, "a:2,1"},
-	{"two pods: the newer, whatever the order", withKeys("2").but(revisions),
-		[]*corev1.Pod{pod("a", revision(7)), pod("a", revision(8), aged(time.Minute))}, "a:2,1"},
-	{"two pods as old: the last by name", withKeys("2").but(revisions),
-		[]*corev1.Pod{pod("a", named("y"), revision(8)), pod("a", named("x"), revision(7))}, "a:2,1"},
-	{"two pods as old: the last by name, whatever the order", withKeys("2").but(revisions),
-		[]*corev1.Pod{pod("a", named("x"), revision(7)), pod("a", named("y"), revision(8))}, "a:2,1"},
-	{"two pods: the newer terminates", withKeys("2").but(revisions),
-		[]*corev1.Pod{pod("a", revision(8), aged(time.Minute), terminating), pod("a", revision(7))}, "a:1"},
-	{"two pods: the newer has ended", withKeys("2").but(revisions),
-		[]*corev1.Pod{pod("a", revision(8), aged(time.Minute), phase(corev1.PodFailed)), pod("a", revision(7))}, "a:1"},
+	{"two pods: the newer", revisions(), servers{pod("a", revision(8), aged(time.Minute)), pod("a", revision(7))},
+		"a:2,1"},
+	{"two pods as old: the last by name", revisions(),
+		servers{pod("a", named("y"), revision(8)), pod("a", named("x"), revision(7))}, "a:2,1"},
+	{"two pods: the newer terminates", revisions(),
+		servers{pod("a", revision(8), aged(time.Minute), terminating), pod("a", revision(7))}, "a:1"},
+	{"two pods: the newer has ended", revisions(),
+		servers{pod("a", revision(8), aged(time.Minute), phase(corev1.PodFailed)), pod("a", revision(7))}, "a:1"},
 
 	// The plugins of a pod.
-	{"by its label", withKeys("2").but(revisions), []*corev1.Pod{pod("a", revision(7)), pod("b", revision(8))},
-		"a:1 b:2,1"},
-	{"by the Secret that it mounts", withKeys("2").but(revisions),
-		[]*corev1.Pod{pod("a", mounting("encryption-config-7"))}, "a:1"},
-	{"the Secret outweighs the label", withKeys("2").but(revisions),
-		[]*corev1.Pod{pod("a", revision(7), mounting("encryption-config-8"))}, "a:2,1"},
-	{"it has a revision, and mounts other Secrets alone: it reads none", withKeys("2").but(revisions),
-		[]*corev1.Pod{pod("a", revision(7), mounting("serving-cert")), pod("b", revision(7))}, "b:1"},
-	{"it mounts the live one", withKeys("2").but(revisions),
-		[]*corev1.Pod{pod("a", revision(7), mounting("encryption-config"))}, "a:2"},
-	{"a revision that could not be read is not the live one", withKeys("2").but(revisions),
-		[]*corev1.Pod{pod("a", revision(6))}, "a:?"},
-	{"a revision with no plugin", withKeys("2").but(revisions),
-		[]*corev1.Pod{pod("a", revision(9)), pod("b", revision(8))}, "a: b:2,1"},
-	{"no plugin at all", withKeys(), []*corev1.Pod{pod("a"), pod("b")}, "a: b:"},
-	{"its revision is about to be read", withKeys("2").but(revisions),
-		[]*corev1.Pod{pod("a", revision(6)), pod("b", revision(7))}, "a:? b:1"},
+	{"by its label", revisions(), servers{pod("a", revision(7)), pod("b", revision(8))}, "a:1 b:2,1"},
+	{"by the Secret that it mounts", revisions(), servers{pod("a", mounting("encryption-config-7"))}, "a:1"},
+	{"the Secret outweighs the label", revisions(), servers{pod("a", revision(7), mounting("encryption-config-8"))},
+		"a:2,1"},
+	{"it has a revision, and mounts other Secrets alone: it reads none", revisions(),
+		servers{pod("a", revision(7), mounting("serving-cert")), pod("b", revision(7))}, "b:1"},
+	{"it mounts the live one", revisions(), servers{pod("a", revision(7), mounting("encryption-config"))}, "a:2"},
+	{"a revision that could not be read is not the live one", revisions(), servers{pod("a", revision(6))}, "a:?"},
+	{"a revision with no plugin", revisions(), servers{pod("a", revision(9)), pod("b", revision(8))}, "a: b:2,1"},
+	{"no plugin at all", withKeys(), servers{pod("a"), pod("b")}, "a: b:"},
+	{"its revision is about to be read", revisions(), servers{pod("a", revision(6)), pod("b", revision(7))}, "a:? b:1"},
 	{"plugins of the configuration", withKeys("2").but(func(t *delivery.Snapshot) { t.Plugins = plugins("3") }),
-		[]*corev1.Pod{pod("a", revision(7))}, "a:3"},
-	{"nothing is known", withKeys().but(unknown), []*corev1.Pod{pod("a"), pod("b", revision(7))}, "a:? b:?"},
+		servers{pod("a", revision(7))}, "a:3"},
+	{"nothing is known", withKeys().but(unknown), servers{pod("a"), pod("b", revision(7))}, "a:? b:?"},
 }
 
 func TestExpectedNodes(t *testing.T) {
 	for _, tt := range expectedNodes {
 		t.Run(tt.name, func(t *testing.T) {
-			var got []string
-			for _, n := range observed(tt.target, tt.pods, abc).Nodes {
-				keys := strings.Join(n.Keys, ",")
-				if n.Keys == nil {
-					keys = "?"
+			for range 2 { // in any order of the pods
+				var got []string
+				for _, n := range observed(tt.target, tt.pods, abc).Nodes {
+					keys := strings.Join(n.Keys, ",")
+					if n.Keys == nil {
+						keys = "?"
+					}
+					got = append(got, n.Name+":"+keys)
+					if n.Ready != abc[n.Name].Ready {
+						t.Errorf("node %s is Ready: %v", n.Name, n.Ready)
+					}
 				}
-				got = append(got, n.Name+":"+keys)
-				if n.Ready != abc[n.Name].Ready {
-					t.Errorf("node %s is Ready: %v", n.Name, n.Ready)
+				if text := strings.Join(got, " "); text != tt.want {
+					t.Errorf("%q, want %q", text, tt.want)
 				}
-			}
-			if text := strings.Join(got, " "); text != tt.want {
-				t.Errorf("%q, want %q", text, tt.want)
+				slices.Reverse(tt.pods)
 			}
 		})
 	}
