@@ -40,11 +40,11 @@ type nodeHistory struct {
 	writers  []string             // the UIDs of their pods, and of the API server's, which may have a sidecar
 	taken    bool                 // one of them has reported; until then those of its other pods count, too
 	expected map[string]time.Time // since when, by plugin: keyID and socket; no keyID while they are not known
-	// since when it has a second pod, is not Ready, its API server is being replaced, or does not encrypt; zero: not so.
-	second, down, replacing, unencrypted time.Time
-	starts                               string    // changes with each start and end of its API server and of plugins
-	restart, row                         time.Time // the last restart, and the first of its series; zero: none was seen
-	containers                           map[string]containerHistory
+	began    map[string]time.Time // since when it has what until was asked about, while it has it
+	starts   string               // changes with each start and end of its API server and of plugins
+	// restart is the last restart, and row the first of its series; zero: none was seen.
+	restart, row time.Time
+	containers   map[string]containerHistory
 }
 
 // look is one look at a node.
@@ -63,6 +63,7 @@ type look struct {
 func (s *healthSync) lookAt(node string, before map[string]nodeHistory, in *rollup.Input,
 	resource *operatorstatus.Status) *look {
 	l := &look{healthSync: s, was: before[node], first: before == nil, degraded: in.Previous[contract.PluginsDegraded]}
+	l.began = map[string]time.Time{}
 	for i := range resource.Reports {
 		if r := &resource.Reports[i]; r.Node == node {
 			l.named = cmp.Or(r.Reporter(), l.named)
@@ -84,12 +85,16 @@ func (l *look) seen(before time.Time, had bool) time.Time {
 	return l.now
 }
 
-// since returns when something that is so now began. What an earlier process had found (found) began a period ago.
-func (l *look) since(before time.Time, found bool, period time.Duration) time.Time {
-	if before.IsZero() && l.first && found {
-		return l.now.Add(-period)
+// until returns when something that is so now has been so for a period. If an earlier process had found that, it has.
+func (l *look) until(what string, found bool, period time.Duration) time.Time {
+	began, had := l.was.began[what]
+	if !had && l.first && found {
+		began = l.now.Add(-period)
+	} else if !had {
+		began = l.now
 	}
-	return cmp.Or(before, l.now)
+	l.began[what] = began
+	return began.Add(period)
 }
 
 // choose returns the pod on a node that counts (nil: none), and the others that are not being deleted. It is the one
@@ -144,8 +149,7 @@ func (l *look) complete(n *rollup.Node, b *beside, ours []*corev1.Pod) {
 	n.Look, n.Faults = b.look(), l.faults(b)
 	if l.target.Plugins != nil && b.unencrypted() {
 		found := l.degraded.Reason == contract.EncryptionNotConfigured
-		l.unencrypted = l.since(l.was.unencrypted, found, rollup.FirstReport)
-		if due := l.unencrypted.Add(rollup.FirstReport); l.now.Before(due) {
+		if due := l.until("not encrypted", found, rollup.FirstReport); l.now.Before(due) {
 			n.WriteKeyNotKnown = true
 			l.requeue(due)
 		} else {
@@ -227,12 +231,11 @@ func (l *look) excuse(n *rollup.Node, b *beside) {
 		}
 	}
 	if l.replaced(b.pod) {
-		l.replacing = l.since(l.was.replacing, l.degraded.Status == operatorstatus.True, replacePeriod)
-		n.QuietUntil = latest(n.QuietUntil, l.replacing.Add(replacePeriod))
+		found := l.degraded.Status == operatorstatus.True
+		n.QuietUntil = latest(n.QuietUntil, l.until("replaced", found, replacePeriod))
 	}
 	if !n.Ready {
-		l.down = l.since(l.was.down, l.degraded.Status == operatorstatus.Unknown, downPeriod)
-		n.DownUntil = l.down.Add(downPeriod)
+		n.DownUntil = l.until("not Ready", l.degraded.Status == operatorstatus.Unknown, downPeriod)
 	}
 }
 

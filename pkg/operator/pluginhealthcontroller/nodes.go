@@ -107,8 +107,7 @@ func (s *healthSync) expect(in *rollup.Input, before map[string]nodeHistory, pod
 		if len(second) > 0 {
 			n.Pods = names(append(second, pod))
 			found := in.Previous[contract.HealthReporting].Reason == contract.SeveralPods
-			look.second = look.since(look.was.second, found, rollup.FirstReport)
-			n.PodsDue = look.second.Add(rollup.FirstReport)
+			n.PodsDue = look.until("several pods", found, rollup.FirstReport)
 		}
 		if slices.ContainsFunc(ours[name], isAgent) {
 			n.Probed = probed(&s.target.State)
