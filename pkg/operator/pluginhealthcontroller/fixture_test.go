@@ -106,7 +106,7 @@ func withFixture(t *testing.T, test func(s *fixture)) {
 		})
 		s.client.PrependWatchReactor("*", s.watch)
 		for _, name := range []string{"a", "b"} {
-			s.add(informers.Nodes, "", nodeObject(name, "True"))
+			s.add(informers.Nodes, "", nodeObject(name))
 			s.addPod(name)
 		}
 		s.Controller = New(Options{
@@ -209,11 +209,11 @@ func (s *fixture) add(resource schema.GroupVersionResource, namespace string, o 
 	}
 }
 
-// nodeObject returns a Node, whose condition Ready has a status.
-func nodeObject(name, ready string) map[string]any {
+// nodeObject returns a Node that is Ready.
+func nodeObject(name string) map[string]any {
 	return map[string]any{"kind": "Node", "apiVersion": "v1",
 		"metadata": map[string]any{"name": name, "labels": map[string]any{"x": "y"}},
-		"status":   map[string]any{"conditions": []any{map[string]any{"type": "Ready", "status": ready}}}}
+		"status":   map[string]any{"conditions": []any{map[string]any{"type": "Ready", "status": "True"}}}}
 }
 
 // addPod adds an API server on a node, an hour old.

@@ -16,7 +16,6 @@ import (
 
 	"github.com/kms-health/kms-health/pkg/contract"
 	"github.com/kms-health/kms-health/pkg/operator/delivery"
-	"github.com/kms-health/kms-health/pkg/operator/ssa"
 	"github.com/kms-health/kms-health/pkg/operator/syncqueue"
 	"github.com/kms-health/kms-health/pkg/operatorstatus"
 	"github.com/kms-health/kms-health/pkg/rollup"
@@ -345,26 +344,6 @@ func TestTargetOfAnotherInstallationWritesNothing(t *testing.T) {
 		s.wantWrites(0, "another has the resource")
 		if v := s.Verdict("api"); !v.Judged || !v.Done {
 			t.Errorf("the verdict is %+v", v)
-		}
-	})
-}
-
-func TestAWatchThatLagsMakesNoConditionBeginAgain(t *testing.T) {
-	withFixture(t, func(s *fixture) {
-		s.ahead = 1
-		s.begin()
-		s.showReports("a", "b")
-		s.settled()
-		s.until(contract.StaleIntervals*10*time.Second + ssa.RequestTimeout) // the reports are stale
-		s.settled()
-		first := len(s.written())
-		for range 3 {
-			s.pass(ssa.RequestTimeout + time.Second)
-			s.Queue.Enqueue("api")
-			s.settled()
-		}
-		if n := len(s.written()); first == 0 || n > first {
-			t.Errorf("%d writes, and %d while the watch shows none of them", first, n-first)
 		}
 	})
 }
