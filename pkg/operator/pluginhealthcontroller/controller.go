@@ -234,7 +234,10 @@ type healthSync struct {
 	node   func(name string) (n informers.Node, exists bool)
 	now    time.Time // by the watchClock, like again
 	again  time.Time // when to sync again at the latest
-	unread bool      // pods or Nodes are denied and were never read, so it is not known which reports are left over
+	// resource is what the watch shows; nil: nothing. before is the attendance before this sync.
+	resource *operatorstatus.Status
+	before   map[string]nodeHistory
+	unread   bool // pods or Nodes are denied and were never read, so it is not known which reports are left over
 }
 
 func (s *healthSync) requeue(at time.Time) {
@@ -252,7 +255,7 @@ func (s *healthSync) judge(ctx context.Context, in *rollup.Input) (v delivery.Ve
 		return delivery.Verdict{Done: true}, true
 	}
 	resource := t.Sources.Destination()
-	if resource == nil {
+	if s.resource = resource; resource == nil {
 		judged = t.Sources.Resource.HasSynced()
 	} else {
 		in.Reports = s.seen.Observe(s.now, resource.Reports)
@@ -268,7 +271,7 @@ func (s *healthSync) judge(ctx context.Context, in *rollup.Input) (v delivery.Ve
 		if s.shown = resource.Version; !ssa.AtLeast(resource.Version, s.written) {
 			in.Previous = s.conditions
 		}
-		judged = t.Off || s.observe(in, resource)
+		judged = t.Off || s.observe(in)
 	}
 	in.Unobserved, in.Owner = resource == nil || !judged, s.owner
 	result := rollup.Evaluate(in)
@@ -281,18 +284,16 @@ func (s *healthSync) judge(ctx context.Context, in *rollup.Input) (v delivery.Ve
 	} else if judged {
 		s.agreement = result.Agreement
 	}
+	result.Rows = slices.DeleteFunc(result.Rows, func(r rollup.Row) bool { // a third-party report may stay forever
+		return r.State == rollup.Stale && !s.expects(r.Node)
+	})
 	if judged && !in.Off && !in.Unobserved {
-		result.Rows = slices.DeleteFunc(result.Rows, func(r rollup.Row) bool { // a third-party report may stay forever
-			return r.State == rollup.Stale && !s.expects(r.Node)
-		})
 		s.metrics.set(t.Name, result, s.now)
 	} else if judged {
 		s.metrics.set(t.Name, nil, s.now)
 	}
-	if resource == nil {
-		v.Done = judged && t.Clean
-	} else {
-		v.Done = s.act(ctx, resource, in, result, judged)
+	if v.Done = judged && t.Clean; resource != nil {
+		v.Done = s.act(ctx, in, result, judged)
 	}
 	return v, judged
 }
@@ -328,11 +329,10 @@ func (s *healthSync) relist(result *rollup.Result) {
 }
 
 // act carries out a result: it removes leftovers, and writes the conditions. done means that nothing is left.
-func (s *healthSync) act(ctx context.Context, resource *operatorstatus.Status, in *rollup.Input, result *rollup.Result,
-	judged bool) (done bool) {
+func (s *healthSync) act(ctx context.Context, in *rollup.Input, result *rollup.Result, judged bool) (done bool) {
 	t, left := s.target, false
 	if t.Off && t.Clean {
-		left = slices.ContainsFunc(resource.Reports, func(r operatorstatus.Report) bool {
+		left = slices.ContainsFunc(s.resource.Reports, func(r operatorstatus.Report) bool {
 			return r.Form == operatorstatus.FormCondition
 		})
 		result = &rollup.Result{}
@@ -347,10 +347,10 @@ func (s *healthSync) act(ctx context.Context, resource *operatorstatus.Status, i
 	default:
 		// A removal is a patch of the version that was read, so it comes before the write.
 		if judged && !s.unread && !t.Unmanaged && (t.Clean || !t.Off) {
-			cleaned = s.clean(ctx, resource, in)
+			cleaned = s.clean(ctx, in)
 		}
 		if !s.withdrawn {
-			written = s.write(ctx, resource, in.Previous, result)
+			written = s.write(ctx, in.Previous, result)
 			s.withdrawn = written == nil && t.Off && t.Clean
 		}
 		s.finish(errors.Join(cleaned, written))

@@ -60,16 +60,16 @@ type look struct {
 	nodeHistory
 }
 
-func (s *healthSync) lookAt(node string, before map[string]nodeHistory, in *rollup.Input,
-	resource *operatorstatus.Status) *look {
-	l := &look{healthSync: s, was: before[node], first: before == nil, degraded: in.Previous[contract.PluginsDegraded]}
+func (s *healthSync) lookAt(node string, in *rollup.Input) *look {
+	l := &look{healthSync: s, was: s.before[node], first: s.before == nil}
+	l.degraded = in.Previous[contract.PluginsDegraded]
 	l.began = map[string]time.Time{}
-	for i := range resource.Reports {
-		if r := &resource.Reports[i]; r.Node == node {
+	for i := range s.resource.Reports {
+		if r := &s.resource.Reports[i]; r.Node == node {
 			l.named = cmp.Or(r.Reporter(), l.named)
 		}
 	}
-	for _, listed := range resource.Nodes {
+	for _, listed := range s.resource.Nodes {
 		if listed.Name == node {
 			l.listed = listed
 		}

@@ -96,11 +96,9 @@ func TestSidecarOfAStaticPodIsKnownByTheUIDOnItsNode(t *testing.T) {
 // looking observes node a of a target several times.
 type looking struct {
 	*healthSync
-	resource  operatorstatus.Status
 	previous  operatorstatus.Condition
 	reporting operatorstatus.Condition
 	ours      []*corev1.Pod
-	before    map[string]nodeHistory
 }
 
 func lookingAt(t *target) *looking { return &looking{healthSync: syncingOf(t, abc)} }
@@ -110,7 +108,7 @@ func (l *looking) at(since time.Duration, pods ...*corev1.Pod) rollup.Node {
 	l.now, l.attendance = now.Add(since), map[string]nodeHistory{}
 	in := rollup.Input{Previous: map[string]operatorstatus.Condition{contract.PluginsDegraded: l.previous,
 		contract.HealthReporting: l.reporting}}
-	l.expect(&in, l.before, byNode(pods), byNode(l.ours), &l.resource)
+	l.expect(&in, byNode(pods), byNode(l.ours))
 	l.before = l.attendance
 	return in.Nodes[0]
 }

@@ -21,9 +21,9 @@ import (
 )
 
 // observe adds the nodes and pods to the input; false: a source is not known.
-func (s *healthSync) observe(in *rollup.Input, resource *operatorstatus.Status) (known bool) {
+func (s *healthSync) observe(in *rollup.Input) (known bool) {
 	t := s.target
-	if !t.SetsKnown && len(resource.Reports) == 0 || !s.readSources(in) {
+	if !t.SetsKnown && len(s.resource.Reports) == 0 || !s.readSources(in) {
 		return false
 	}
 	var pods []*corev1.Pod
@@ -31,16 +31,16 @@ func (s *healthSync) observe(in *rollup.Input, resource *operatorstatus.Status) 
 		pods = t.Sources.Pods.List()
 	}
 	pods, ours := s.readers(pods), byNode(reporterPods(t.Name, t.Sources.Cluster.OwnPods.List()))
-	before, denied := s.attendance, len(in.NotObserved) > 0
-	if before == nil {
+	denied := len(in.NotObserved) > 0
+	if s.attendance == nil {
 		s.stood = in.Previous[contract.PluginsDegraded].Status == operatorstatus.True
 	}
-	in.Stood, s.attendance = s.stood, map[string]nodeHistory{}
+	in.Stood, s.before, s.attendance = s.stood, s.attendance, map[string]nodeHistory{}
 	with := agents(ours)
 	if in.Alone = len(pods) == 0 && (t.State.Mode.ServesNode() || len(with) > 0); in.Alone {
 		pods = s.hosts(with)
 	}
-	s.expect(in, before, byNode(pods), ours, resource)
+	s.expect(in, byNode(pods), ours)
 	in.WriteKey, in.NoWriteKey = configuredKey(t)
 	if t.State.NotProbed != "" {
 		in.NotObserved = append(in.NotObserved, rollup.Finding{Reason: contract.ProviderNotProbed, Text: t.State.NotProbed})
@@ -70,9 +70,7 @@ func byNode(pods []*corev1.Pod) map[string][]*corev1.Pod {
 // agents returns the nodes with a reporter of a DaemonSet.
 func agents(ours map[string][]*corev1.Pod) (nodes []string) {
 	for node, pods := range ours {
-		if slices.ContainsFunc(pods, func(p *corev1.Pod) bool {
-			return delivery.Alive(p) && p.DeletionTimestamp == nil && isAgent(p)
-		}) {
+		if p := newest(pods); p != nil && isAgent(p) {
 			nodes = append(nodes, node)
 		}
 	}
@@ -84,14 +82,13 @@ func isAgent(p *corev1.Pod) bool { return v1alpha1.Mode(p.Labels[contract.ModeLa
 // expect adds the nodes that API servers run on, each with the plugins of the pod that counts, and what the other
 // pods write with. A static pod operator may list a pod that is not shown, since a kubelet is about to create its
 // mirror again. That ends no agreement, but no agreement begins without it. ours are the reporters' pods.
-func (s *healthSync) expect(in *rollup.Input, before map[string]nodeHistory, pods, ours map[string][]*corev1.Pod,
-	resource *operatorstatus.Status) {
+func (s *healthSync) expect(in *rollup.Input, pods, ours map[string][]*corev1.Pod) {
 	for _, name := range slices.Sorted(maps.Keys(pods)) {
 		its, exists := s.node(name)
 		if !exists {
 			continue
 		}
-		look := s.lookAt(name, before, in, resource)
+		look := s.lookAt(name, in)
 		pod, second := look.choose(pods[name])
 		for _, other := range pods[name] {
 			if other != pod {
@@ -121,7 +118,7 @@ func (s *healthSync) expect(in *rollup.Input, before map[string]nodeHistory, pod
 		s.attendance[name] = look.nodeHistory
 		in.Nodes = append(in.Nodes, n)
 	}
-	for _, listed := range resource.Nodes { // a static pod may run without a mirror
+	for _, listed := range s.resource.Nodes { // a static pod may run without a mirror
 		_, exists := s.node(listed.Name)
 		if exists && listed.Revision != "" && len(pods[listed.Name]) == 0 && s.agreement.KeyID == "" {
 			in.Others = append(in.Others, rollup.Node{Name: listed.Name, WriteKeyNotKnown: true})
@@ -210,14 +207,6 @@ func uses(t *delivery.Snapshot, pod *corev1.Pod) (n rollup.Node, plugins []v1alp
 	default:
 		return n, nil
 	}
-	expectPlugins(&n, plugins)
-	n.WriteKey, n.WriteKeyOfSome = delivery.WriteKey(plugins), t.State.Mixed[revision]
-	n.WriteKeyNotKnown = !current || !loaded(t, pod, revision) || n.WriteKey == "" && t.State.NotProbed != ""
-	return n, plugins
-}
-
-// expectPlugins sets the plugins of a node.
-func expectPlugins(n *rollup.Node, plugins []v1alpha1.Plugin) {
 	n.Keys, n.Sockets = make([]string, 0, len(plugins)), map[string]string{}
 	for _, p := range plugins {
 		n.Keys = append(n.Keys, p.KeyID)
@@ -225,6 +214,9 @@ func expectPlugins(n *rollup.Node, plugins []v1alpha1.Plugin) {
 			n.Sockets[p.KeyID] = v1alpha1.CleanSocket(address)
 		}
 	}
+	n.WriteKey, n.WriteKeyOfSome = delivery.WriteKey(plugins), t.State.Mixed[revision]
+	n.WriteKeyNotKnown = !current || !loaded(t, pod, revision) || n.WriteKey == "" && t.State.NotProbed != ""
+	return n, plugins
 }
 
 // probed returns the keyIDs of all known plugin sets, which agents probe.

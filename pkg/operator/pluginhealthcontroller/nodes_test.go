@@ -30,14 +30,15 @@ func observed(target *target, pods []*corev1.Pod, nodes map[string]informers.Nod
 func observedBeside(target *target, pods []*corev1.Pod, nodes map[string]informers.Node, resource *operatorstatus.Status,
 ) (in rollup.Input) {
 	s := syncingOf(target, nodes)
-	s.expect(&in, nil, byNode(s.readers(pods)), nil, resource)
+	s.resource = resource
+	s.expect(&in, byNode(s.readers(pods)), nil)
 	return in
 }
 
 // syncingOf returns a sync of a target in a cluster with these Nodes.
 func syncingOf(target *target, nodes map[string]informers.Node) *healthSync {
 	return &healthSync{Controller: &Controller{}, healthState: &healthState{attendance: map[string]nodeHistory{}},
-		target: &target.Snapshot, now: now, again: now.Add(1e17),
+		target: &target.Snapshot, resource: &operatorstatus.Status{}, now: now, again: now.Add(1e17),
 		node: func(name string) (informers.Node, bool) { n, exists := nodes[name]; return n, exists }}
 }
 
@@ -183,8 +184,7 @@ func TestAgentsReportCountsWhereTheAPIServerMountsTheFolder(t *testing.T) {
 			if tt.agents != "" {
 				target.State.Folders = []objects.Folder{{MountPath: folder, HostPath: tt.agents}}
 			}
-			syncingOf(target, abc).expect(&in, nil, byNode([]*corev1.Pod{server}), byNode(tt.reporter),
-				&operatorstatus.Status{})
+			syncingOf(target, abc).expect(&in, byNode([]*corev1.Pod{server}), byNode(tt.reporter))
 			if d := cmp.Diff(tt.want, in.Nodes[0].NotMounted); d != "" {
 				t.Error(d)
 			}

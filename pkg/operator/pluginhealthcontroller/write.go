@@ -24,8 +24,8 @@ import (
 const cleanupManager = "kms-health-operator-cleanup"
 
 // write applies a result, unless the current conditions equal it.
-func (s *healthSync) write(ctx context.Context, resource *operatorstatus.Status,
-	current map[string]operatorstatus.Condition, result *rollup.Result) error {
+func (s *healthSync) write(ctx context.Context, current map[string]operatorstatus.Condition,
+	result *rollup.Result) error {
 	if s.yields() { // the other owner decides
 		delete(result.Conditions, contract.PluginsDegraded)
 		current = maps.Clone(current)
@@ -40,9 +40,9 @@ func (s *healthSync) write(ctx context.Context, resource *operatorstatus.Status,
 		return err
 	}
 	version := o.GetResourceVersion()
-	if !ssa.AtLeast(version, resource.Version) { // etcd was restored, and lost what was written and seen
+	if !ssa.AtLeast(version, s.resource.Version) { // etcd was restored, and lost what was written and seen
 		klog.InfoS("The resource has an older version than before, reading it again", "apiServer", s.target.Name,
-			"resource", s.target.ReportsTo().String(), "before", resource.Version, "now", version)
+			"resource", s.target.ReportsTo().String(), "before", s.resource.Version, "now", version)
 		s.target.Sources.Resource.Relist()
 		version = ""
 	}
@@ -160,7 +160,7 @@ func (s *healthSync) leftovers(reports []rollup.Report, nodes []rollup.Node) (go
 
 // clean removes leftovers of this project: the field managers show who wrote a report. A write after the object was
 // read makes the removal a conflict; the watch will deliver that write.
-func (s *healthSync) clean(ctx context.Context, resource *operatorstatus.Status, in *rollup.Input) error {
+func (s *healthSync) clean(ctx context.Context, in *rollup.Input) error {
 	left := s.leftovers(in.Reports, in.Nodes)
 	if len(left) == 0 {
 		return nil
@@ -172,7 +172,7 @@ func (s *healthSync) clean(ctx context.Context, resource *operatorstatus.Status,
 	if err != nil {
 		return fmt.Errorf("read the writers of reports of %s: %w", to, err)
 	}
-	if o.GetResourceVersion() != resource.Version { // the watch is about to deliver a newer write
+	if o.GetResourceVersion() != s.resource.Version { // the watch is about to deliver a newer write
 		s.requeue(s.now.Add(time.Second))
 		return nil
 	}
