@@ -35,7 +35,7 @@ func (d dice) input() *Input {
 			in.Nodes = append(in.Nodes, d.node(name))
 		}
 	}
-	// There are no current conditions, or they are random, or the result of a similar input.
+	// There are no current conditions, or they are random, or the result of the same input earlier.
 	switch d.IntN(3) {
 	case 0:
 		in.Previous = map[string]operatorstatus.Condition{}
@@ -47,16 +47,9 @@ func (d dice) input() *Input {
 				LastTransitionTime: pick(d, ago(500), time.Time{})}
 		}
 	case 1:
-		before := *in
-		before.Reports = slices.Clone(in.Reports)
-		for i := range before.Reports {
-			before.Reports[i].Entries = slices.Clone(before.Reports[i].Entries)
-			for j := range before.Reports[i].Entries {
-				e := &before.Reports[i].Entries[j]
-				e.Detail = strings.ReplaceAll(e.Detail, "1", "0")
-			}
-		}
-		in.Previous = Evaluate(&before).Conditions
+		earlier := *in
+		earlier.Now, earlier.Wall = ago(60), ago(60)
+		in.Previous = Evaluate(&earlier).Conditions
 	}
 	return in
 }

@@ -53,29 +53,27 @@ func entryOf(e contract.Entry, changed time.Time) rollup.Entry {
 	return rollup.Entry{Entry: e, Changed: changed}
 }
 
+func row(node string, state rollup.State, e contract.Entry, changed time.Time) rollup.Row {
+	return rollup.Row{Node: node, State: state, Entry: entryOf(e, changed)}
+}
+
 var checked = time.Unix(1778241600, 0)
 
 var everything = &rollup.Result{
 	Rows: []rollup.Row{
-		{Node: "a", State: rollup.Healthy,
-			Entry: entryOf(contract.Entry{KeyID: "2", KEKID: "k-7", Status: contract.Healthy,
-				Lost: []string{"k-5", "k\x1b4", "k 4", "k-5"}}, checked)},
-		{Node: "a", State: rollup.Stale,
-			Entry: entryOf(contract.Entry{KeyID: "1", KEKID: "k\x1b6", Status: contract.Error,
-				Lost: []string{hash7}}, checked.Add(-time.Hour))},
-		{Node: "a", State: rollup.Stale,
-			Entry: entryOf(contract.Entry{KeyID: "0", Status: contract.Unhealthy, Reason: contract.Timeout}, time.Time{})},
-		{Node: "b", State: rollup.Missing, Entry: entryOf(contract.Entry{KeyID: "2"}, time.Time{})},
-		{Node: "c", State: rollup.Unhealthy,
-			Entry: entryOf(contract.Entry{KeyID: "2", Status: contract.Unhealthy, Reason: contract.Throttled}, time.Time{})},
-		{Node: "d", State: rollup.Error,
-			Entry: entryOf(contract.Entry{KeyID: "2", Status: contract.Error, Reason: "OfALaterVersion"}, time.Time{})},
-		{Node: "e", State: rollup.Error, Entry: entryOf(contract.Entry{KeyID: "2", Status: contract.Error}, time.Time{})}, // the entry of an earlier version's reporter
+		row("a", rollup.Healthy, contract.Entry{KeyID: "2", KEKID: "k-7", Lost: []string{"k-5", "k\x1b4", "k 4", "k-5"}},
+			checked),
+		row("a", rollup.Stale, contract.Entry{KeyID: "1", KEKID: "k\x1b6", Lost: []string{hash7}}, checked.Add(-time.Hour)),
+		row("a", rollup.Stale, contract.Entry{KeyID: "0", Reason: contract.Timeout}, time.Time{}),
+		row("b", rollup.Missing, contract.Entry{KeyID: "2"}, time.Time{}),
+		row("c", rollup.Unhealthy, contract.Entry{KeyID: "2", Reason: contract.Throttled}, time.Time{}),
+		row("d", rollup.Error, contract.Entry{KeyID: "2", Reason: "OfALaterVersion"}, time.Time{}),
+		row("e", rollup.Error, contract.Entry{KeyID: "2"}, time.Time{}), // the entry of an earlier version's reporter
 		{Node: "g", State: rollup.Unreadable},
-		{Node: "h", State: rollup.Error, Unexpected: true, Entry: entryOf(contract.Entry{KeyID: "3", Status: contract.Error}, time.Time{})},
-		{Node: "h", State: rollup.Healthy, Unasked: true, Entry: entryOf(contract.Entry{KeyID: "any text", KEKID: "k", Status: contract.Healthy}, checked)},
-		{Node: "f", State: rollup.Healthy,
-			Entry: entryOf(contract.Entry{KeyID: "2", Status: contract.Healthy, Reason: contract.Timeout}, time.Time{})},
+		{Node: "h", State: rollup.Error, Unexpected: true, Entry: entryOf(contract.Entry{KeyID: "3"}, time.Time{})},
+		{Node: "h", State: rollup.Healthy, Unasked: true,
+			Entry: entryOf(contract.Entry{KeyID: "any text", KEKID: "k"}, checked)},
+		row("f", rollup.Healthy, contract.Entry{KeyID: "2", Reason: contract.Timeout}, time.Time{}),
 	},
 	Conditions: map[string]operatorstatus.Condition{
 		contract.PluginsDegraded: {Type: contract.PluginsDegraded, Status: operatorstatus.Unknown},
