@@ -6,9 +6,12 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 
 	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
+	"github.com/kms-health/kms-health/pkg/contract"
 	"github.com/kms-health/kms-health/pkg/operator/delivery"
+	"github.com/kms-health/kms-health/pkg/operator/informers"
 )
 
 // now is the time of the evaluation.
@@ -126,4 +129,44 @@ func after(s corev1.ContainerStatus, restarts, code int32, message string) corev
 	s.LastTerminationState.Terminated = &corev1.ContainerStateTerminated{ExitCode: code, Message: message,
 		StartedAt: ago(time.Minute + time.Second), FinishedAt: ago(time.Minute)}
 	return s
+}
+
+// nodeObject returns a Node that is Ready.
+func nodeObject(name string) map[string]any {
+	return map[string]any{"kind": "Node", "apiVersion": "v1",
+		"metadata": map[string]any{"name": name, "labels": map[string]any{"x": "y"}},
+		"status":   map[string]any{"conditions": []any{map[string]any{"type": "Ready", "status": "True"}}}}
+}
+
+// addPod adds an API server on a node, an hour old.
+func (s *fixture) addPod(node string) {
+	s.Helper()
+	s.addPodIn("ns", pod(node))
+}
+
+// addAgent adds an agent on a node, an hour old.
+func (s *fixture) addAgent(node string) {
+	s.Helper()
+	s.addPodIn("kms-health", pod(node, named("kms-health-api-"+node), func(p *corev1.Pod) {
+		p.Namespace = "kms-health"
+		p.Labels = map[string]string{contract.ManagedByLabel: contract.OperatorName, contract.APIServerLabel: "api",
+			contract.ModeLabel: string(v1alpha1.ModeDaemonSet)}
+	}))
+}
+
+func (s *fixture) addPodIn(namespace string, p *corev1.Pod) {
+	s.Helper()
+	p.CreationTimestamp = metav1.NewTime(s.start.Add(-time.Hour))
+	o, err := runtime.DefaultUnstructuredConverter.ToUnstructured(p)
+	if err != nil {
+		s.Fatal(err)
+	}
+	s.add(informers.Pods, namespace, o)
+}
+
+func (s *fixture) deletePod(namespace, name string) {
+	s.Helper()
+	if err := s.client.Tracker().Delete(informers.Pods, namespace, name); err != nil {
+		s.Fatal(err)
+	}
 }

@@ -15,9 +15,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -205,46 +203,6 @@ func (s *fixture) write(action clienttesting.Action) (bool, runtime.Object, erro
 func (s *fixture) add(resource schema.GroupVersionResource, namespace string, o map[string]any) {
 	s.Helper()
 	if err := s.client.Tracker().Create(resource, &unstructured.Unstructured{Object: o}, namespace); err != nil {
-		s.Fatal(err)
-	}
-}
-
-// nodeObject returns a Node that is Ready.
-func nodeObject(name string) map[string]any {
-	return map[string]any{"kind": "Node", "apiVersion": "v1",
-		"metadata": map[string]any{"name": name, "labels": map[string]any{"x": "y"}},
-		"status":   map[string]any{"conditions": []any{map[string]any{"type": "Ready", "status": "True"}}}}
-}
-
-// addPod adds an API server on a node, an hour old.
-func (s *fixture) addPod(node string) {
-	s.Helper()
-	s.addPodIn("ns", pod(node))
-}
-
-// addAgent adds an agent on a node, an hour old.
-func (s *fixture) addAgent(node string) {
-	s.Helper()
-	s.addPodIn("kms-health", pod(node, named("kms-health-api-"+node), func(p *corev1.Pod) {
-		p.Namespace = "kms-health"
-		p.Labels = map[string]string{contract.ManagedByLabel: contract.OperatorName, contract.APIServerLabel: "api",
-			contract.ModeLabel: string(v1alpha1.ModeDaemonSet)}
-	}))
-}
-
-func (s *fixture) addPodIn(namespace string, p *corev1.Pod) {
-	s.Helper()
-	p.CreationTimestamp = metav1.NewTime(s.start.Add(-time.Hour))
-	o, err := runtime.DefaultUnstructuredConverter.ToUnstructured(p)
-	if err != nil {
-		s.Fatal(err)
-	}
-	s.add(informers.Pods, namespace, o)
-}
-
-func (s *fixture) deletePod(namespace, name string) {
-	s.Helper()
-	if err := s.client.Tracker().Delete(informers.Pods, namespace, name); err != nil {
 		s.Fatal(err)
 	}
 }
