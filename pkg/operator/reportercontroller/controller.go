@@ -133,14 +133,14 @@ func (c *Controller) sync(ctx context.Context, name string) (again time.Duration
 	e := c.entry(s)
 	c.observe(ctx, s, e)
 	leaves := s.Deleting && !s.InConfig
-	if s.Problem != nil && leaves && s.State.Namespace == "" && c.cluster.Roles.HasSynced() && e.published.Name == "" {
+	if s.Undecided && leaves && s.State.Namespace == "" && c.cluster.Roles.HasSynced() && e.published.Name == "" {
 		c.forget(name) // nothing was created for it
 		return syncqueue.CoalescePeriod
 	}
-	if s.Problem != nil {
-		klog.V(2).InfoS("Nothing is planned", "apiServer", name, "reason", s.Problem.Reason, "message", s.Problem.Message)
-	}
 	plan := ComputePlan(s)
+	if s.Undecided {
+		klog.V(2).InfoS("Nothing is planned", "apiServer", name, "reason", plan.Status.Reason, "message", plan.Status.Message)
+	}
 	c.updatePublished(s, e, plan)
 	if left := c.Queue.Left(name); left > 0 {
 		klog.V(2).InfoS("Not synced: the backoff has not ended", "apiServer", name, "left", left)
@@ -154,7 +154,7 @@ func (c *Controller) sync(ctx context.Context, name string) (again time.Duration
 	switch {
 	case outcome.Recorded.Version != "":
 		e.recorded = outcome.Recorded
-	case s.Problem == nil && !s.Unrecorded:
+	case !s.Undecided && !s.Unrecorded:
 		e.recorded.State = outcome.Recorded.State
 	}
 	// The state is kept until the informer has seen the ClusterRole deleted. A new one, created from the stale cache,

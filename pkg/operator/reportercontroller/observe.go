@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -65,7 +64,7 @@ func (c *Controller) observe(ctx context.Context, s *Snapshot, e *serverState) {
 	s.Encrypted = c.encrypted()
 	s.ResourceMissing = e.sources.Resource.HasSynced() && e.sources.Destination() == nil
 	if s.OtherInstallation != "" {
-		s.Resource, s.Problem = e.sources.Destination(), s.otherInstallation()
+		s.Resource, s.Undecided = e.sources.Destination(), true
 		return
 	}
 	known := c.cluster.Roles.HasSynced()
@@ -82,11 +81,8 @@ func (c *Controller) observe(ctx context.Context, s *Snapshot, e *serverState) {
 			"remove the API server from the configuration", to))
 	}
 	c.reads(s, "Nodes", c.cluster.Nodes)
-	tls, why, exists := c.TLS()
-	if !exists && known {
-		s.Problem = &delivery.Status{Reason: contract.Progressing, Message: ""}
-	}
-	if s.Problem != nil {
+	tls, why, tlsKnown := c.TLS()
+	if s.Undecided = !known || !tlsKnown; s.Undecided {
 		return
 	}
 	s.TLS = tls
@@ -120,8 +116,8 @@ func (c *Controller) readRequest(s *Snapshot, e *serverState) {
 	}
 }
 
-// needs reports whether every required informer has synced. If not, it sets s.Problem; a transient problem has no
-// message. ConfigMaps are not required: while they are encrypted, and the plugin is unhealthy, they cannot be listed.
+// needs reports whether every required informer has synced. ConfigMaps are not required: while they are encrypted, and
+// the plugin is unhealthy, they cannot be listed.
 func (c *Controller) needs(s *Snapshot, t *informers.Target) (known bool) {
 	namespace, cluster := "namespace "+s.Target.Namespace, c.cluster
 	needed := map[string]informers.Source{
@@ -157,18 +153,11 @@ func (c *Controller) needs(s *Snapshot, t *informers.Target) (known bool) {
 			needed["the Role of "+namespace] = t.SecretRole
 		}
 	}
-	for _, what := range slices.Sorted(maps.Keys(needed)) {
-		before := len(s.SourceProblems)
-		if c.reads(s, what, needed[what]) {
-			continue
-		}
-		if len(s.SourceProblems) > before && (s.Problem == nil || s.Problem.Message == "") {
-			s.Problem = &s.SourceProblems[before]
-		} else if s.Problem == nil {
-			s.Problem = &delivery.Status{Reason: contract.Progressing, Message: ""}
-		}
+	known = true
+	for what, from := range needed {
+		known = c.reads(s, what, from) && known
 	}
-	return s.Problem == nil
+	return known
 }
 
 // deploymentName is the name of the Deployment that was patched earlier, else of the one to patch.

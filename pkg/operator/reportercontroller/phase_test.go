@@ -181,9 +181,9 @@ func TestKMSHealthIsCreatedWhereItIsMissingAndDeletedLast(t *testing.T) {
 		"there":                   {[]func(*Snapshot){kmsHealth, pods(apiPod("a", "1"))}, false},
 		"unmanaged":               {[]func(*Snapshot){missing, func(s *Snapshot) { s.Unmanaged = true }}, false},
 		"being removed":           {[]func(*Snapshot){missing, func(s *Snapshot) { s.Deleting = true }}, false},
-		"missing, and a problem":  {[]func(*Snapshot){missing, func(s *Snapshot) { s.Problem = &delivery.Status{Reason: contract.NoPods, Message: "x"} }}, true},
+		"missing, and a problem":  {[]func(*Snapshot){missing, func(s *Snapshot) { s.Undecided = true }}, true},
 		"not known, and a problem": {[]func(*Snapshot){missing, func(s *Snapshot) {
-			s.ResourceMissing, s.Problem = false, &delivery.Status{Reason: contract.NoPods, Message: "x"}
+			s.ResourceMissing, s.Undecided = false, true
 		}}, false},
 		"of another installation": {[]func(*Snapshot){missing, func(s *Snapshot) { s.OtherInstallation = "x" }}, false},
 		"an operator resource":    {[]func(*Snapshot){pods(apiPod("a", "1"))}, false},

@@ -44,6 +44,9 @@ type Plan struct {
 	Status delivery.Status
 }
 
+// transient is the status while too little is known. It is not reported: the last one stays.
+var transient = delivery.Status{Reason: contract.Progressing, Message: ""}
+
 // planner is the state shared by the steps of a plan.
 type planner struct {
 	*Snapshot // a copy, whose Target gets the chosen mode
@@ -63,25 +66,25 @@ type planner struct {
 func ComputePlan(s *Snapshot) *Plan {
 	observed, target := *s, *s.Target
 	observed.Target = &target
-	p := &planner{Snapshot: &observed, Plan: &Plan{State: s.State}, unplaced: map[string]bool{}}
+	p := &planner{Snapshot: &observed, Plan: &Plan{State: s.State, Status: transient}, unplaced: map[string]bool{}}
 	p.state = &p.Plan.State
 	switch {
 	case s.Unrecorded:
-		p.Status = delivery.Status{Reason: contract.Progressing, Message: ""}
 		p.identify()
 		p.identity()
-	case s.Problem != nil:
-		p.Status = *s.Problem
-	default:
+		return p.Plan
+	case s.OtherInstallation != "":
+		p.Status = s.otherInstallation()
+		return p.Plan
+	case !s.Undecided:
 		p.record()
 		p.findPods()
 		p.decide()
-		if len(s.SourceProblems) > 0 && !p.Off { // these are reported whatever is planned, unless there is no roll-up
-			p.Status = delivery.Worst(append(p.Status.IfNeedsAction(), s.SourceProblems...))
-		}
 	}
-	if s.Resource == nil && (s.ResourceMissing || s.Problem == nil) && !s.Unrecorded && !s.Deleting && !s.Unmanaged &&
-		s.OtherInstallation == "" {
+	if len(s.SourceProblems) > 0 && !p.Off { // these are reported whatever is planned, unless there is no roll-up
+		p.Status = delivery.Worst(append(p.Status.IfNeedsAction(), s.SourceProblems...))
+	}
+	if s.ResourceMissing && !s.Deleting && !s.Unmanaged {
 		p.apply(s.Destination())
 	}
 	p.sortByUse()
@@ -113,7 +116,7 @@ func (p *planner) decide() {
 		p.remove(delivery.Status{Reason: contract.NamespaceMissing,
 			Message: fmt.Sprintf("namespace %s does not exist", p.Target.Namespace)}, true)
 	case p.state.Live == nil:
-		p.Status = delivery.Status{Reason: contract.Progressing, Message: ""} // transient: not read yet
+		p.Status = transient
 	case len(p.state.Live) == 0 && p.state.NotProbed == "" && !p.pending && !p.plugins:
 		p.Off = true
 		p.remove(delivery.Status{Reason: contract.Off, Message: "no KMS plugin is configured, so nothing is delivered"}, true)
@@ -138,7 +141,7 @@ func (p *planner) choose() {
 		p.deliver(p.state.Mode, delivery.Status{Reason: contract.NoPods,
 			Message: fmt.Sprintf("%s: as before; no running pod shows where the sockets are", p.state.Mode)})
 	case len(p.pods) == 0 && p.pending:
-		p.Status = delivery.Status{Reason: contract.Progressing, Message: ""}
+		p.Status = transient
 	case len(p.pods) == 0 && len(p.unplaced) > 0:
 		p.remove(delivery.Worst(p.problems), false)
 	case len(p.pods) == 0:
@@ -171,8 +174,8 @@ func (p *planner) identify() {
 func (p *planner) record() {
 	t, was := p.Target, &p.Snapshot.State
 	p.identify()
-	p.state.NotLoaded, p.state.Mixed = p.notLoaded(), p.mixed()
-	p.state.Live, p.state.Revisions, p.state.NotProbed = p.live(), p.revisionSets(), p.notProbed()
+	p.recordSets()
+	p.state.NotLoaded = p.notLoaded()
 	if was.Namespace == "" && p.Deleting && t.Mode.InOwnersPods() && !t.OwnerInjects() {
 		p.state.Token = true // there may be one: its record was removed
 	}
@@ -181,6 +184,42 @@ func (p *planner) record() {
 	}
 	if p.state.NotProbed != "" {
 		p.problem(contract.ProviderNotProbed, "%s", p.state.NotProbed)
+	}
+}
+
+// recordSets records the plugin sets in use: the live one, and by revision. What cannot be read stays as recorded. The
+// Secret of a revision never changes. So if it was deleted, the recorded plugins stay; if none are recorded, it never
+// existed.
+func (p *planner) recordSets() {
+	was, now := &p.Snapshot.State, p.state
+	if p.Target.Plugins != nil {
+		now.Live, now.Revisions, now.Mixed, now.NotProbed = p.Target.Plugins, nil, nil, ""
+		return
+	}
+	now.Revisions, now.Mixed = map[string][]v1alpha1.Plugin{}, map[string]string{}
+	ignored, known := []string(nil), true
+	for _, r := range append(p.Revisions(), liveRevision) {
+		set, mixed := p.set(r), was.Mixed[r]
+		plugins, recorded := was.Revisions[r]
+		if set.Known {
+			mixed = set.Config.Mixed
+		}
+		switch {
+		case r == liveRevision && set.Known:
+			now.Live = set.Config.Plugins
+		case r == liveRevision:
+		case set.Known && (len(set.Config.Plugins) > 0 || len(plugins) == 0):
+			now.Revisions[r] = set.Config.Plugins
+		case recorded:
+			now.Revisions[r] = plugins
+		}
+		if mixed != "" {
+			now.Mixed[r] = mixed
+		}
+		ignored, known = append(ignored, set.Config.Ignored...), known && set.Known
+	}
+	if now.NotProbed = encryptionconfig.IgnoredText(ignored); now.NotProbed == "" && !known {
+		now.NotProbed = was.NotProbed
 	}
 }
 
@@ -194,8 +233,8 @@ const mountDelay = 5 * time.Minute
 // No times of different machines are compared.
 func (p *planner) notLoaded() (ids []string) {
 	was := &p.Snapshot.State
-	changed := p.liveKnown() && was.Live != nil && (delivery.Writer(p.live()) != delivery.Writer(was.Live) ||
-		p.Target.Plugins == nil && p.Live.Config.Mixed != was.Mixed[""])
+	changed := was.Live != nil && (delivery.Writer(p.state.Live) != delivery.Writer(was.Live) ||
+		p.Target.Plugins == nil && p.state.Mixed[liveRevision] != was.Mixed[liveRevision])
 	ids = slices.Clone(was.NotLoaded)
 	for _, pod := range p.Pods {
 		served := delivery.ContainerStatus(pod, p.Target.Container)
@@ -218,32 +257,6 @@ func (p *planner) mountsFormer(pod *corev1.Pod, c *corev1.ContainerStatus) bool 
 		(follows || p.Seen[pod.UID] > p.LiveSeen && p.Seen[types.UID(c.ContainerID)] < p.LiveSeen)
 }
 
-// mixed returns State.Mixed: which resources another provider encrypts than the write key, by revision.
-func (p *planner) mixed() map[string]string {
-	if p.Target.Plugins != nil {
-		return nil
-	}
-	all := map[string]string{}
-	keep := func(revision string, set encryptionconfig.Set) {
-		text := p.Snapshot.State.Mixed[revision] // as last known
-		if set.Known {
-			text = set.Config.Mixed
-		}
-		if text != "" {
-			all[revision] = text
-		}
-	}
-	live := encryptionconfig.Set{}
-	if p.Live != nil {
-		live = *p.Live
-	}
-	keep("", live)
-	for _, r := range p.Revisions() {
-		keep(r, p.Sets[r])
-	}
-	return all
-}
-
 // setOf returns the plugin set that pods of a spec use: the set of their revision, else the live one. It is not known
 // before the Secret of their revision was read, nor if that was never read while the live configuration has no
 // plugin.
@@ -256,7 +269,8 @@ func (p *planner) setOf(spec *corev1.PodSpec, labels map[string]string) (set []v
 		return set, true
 	}
 	_, asked := p.Sets[revision]
-	return p.state.Live, p.Target.Plugins != nil || revision == "" || len(p.state.Live) > 0 && (asked || p.Live == nil)
+	return p.state.Live, p.Target.Plugins != nil || revision == liveRevision ||
+		len(p.state.Live) > 0 && (asked || p.Live == nil)
 }
 
 // findPods finds the running pods that have plugins, and their sockets.
@@ -279,7 +293,8 @@ func (p *planner) findPods() {
 			p.problem(contract.SocketVolumeMissing, "pod %s/%s: %v", pod.Namespace, pod.Name, err)
 			continue
 		}
-		if p.place(&a, plugins); len(a.plugins) > 0 {
+		a.plugins, a.Folders = p.place(fmt.Sprintf("pod %s/%s", pod.Namespace, pod.Name), pod, plugins)
+		if len(a.plugins) > 0 {
 			p.pods = append(p.pods, a)
 		}
 	}
@@ -290,48 +305,32 @@ func (p *planner) findPods() {
 	}
 }
 
-// place finds the plugins whose sockets another container of a pod can reach, and, for reporters in their own pods,
-// the sockets' folders.
-func (p *planner) place(a *apiServerPod, plugins []v1alpha1.Plugin) {
-	find := p.mountOf(&a.pod.Spec)
-	if !p.Target.Mode.InOwnersPods() {
-		find = func(plugin v1alpha1.Plugin) error {
-			folders, err := objects.FindFolders(a.pod, p.Target.Container, p.KubeletRoot, plugin)
-			for _, f := range folders {
-				if !slices.Contains(a.Folders, f) {
-					a.Folders = append(a.Folders, f)
-				}
-			}
-			return err
-		}
-	}
-	a.plugins = p.reachable(fmt.Sprintf("pod %s/%s", a.pod.Namespace, a.pod.Name), plugins, find)
-}
-
-// mountOf returns a function that finds the mount of a plugin's socket in pods of a spec.
-func (p *planner) mountOf(spec *corev1.PodSpec) func(v1alpha1.Plugin) error {
-	return func(plugin v1alpha1.Plugin) error {
-		_, err := objects.SocketMounts(spec, p.Target.Container, plugin)
-		return err
-	}
-}
-
-// reachable returns the plugins whose sockets can be found. Any other plugin adds a problem, and is dropped, unless
-// the pods' owner adds the reporter: then the owner decides.
-func (p *planner) reachable(
-	what string, plugins []v1alpha1.Plugin, find func(v1alpha1.Plugin) error,
-) (all []v1alpha1.Plugin) {
+// place returns the plugins whose sockets another container of a pod can reach, and, for reporters in their own pods,
+// the sockets' folders. Any other plugin adds a problem, and is dropped, unless the pods' owner adds the reporter: then
+// the owner decides. what is the pod in messages.
+func (p *planner) place(what string, pod *corev1.Pod, plugins []v1alpha1.Plugin) (
+	reachable []v1alpha1.Plugin, folders []objects.Folder) {
 	for _, plugin := range plugins {
-		err := find(plugin)
+		found, err := []objects.Folder(nil), error(nil)
+		if p.Target.Mode.InOwnersPods() {
+			_, err = objects.SocketMounts(&pod.Spec, p.Target.Container, plugin)
+		} else {
+			found, err = objects.FindFolders(pod, p.Target.Container, p.KubeletRoot, plugin)
+		}
 		if err != nil {
 			p.problem(contract.SocketVolumeMissing, "%s: %v", what, err)
 			p.unplaced[plugin.Endpoint] = true
 		}
 		if err == nil || p.Target.OwnerInjects() {
-			all = append(all, plugin)
+			reachable = append(reachable, plugin)
+		}
+		for _, f := range found {
+			if !slices.Contains(folders, f) {
+				folders = append(folders, f)
+			}
 		}
 	}
-	return all
+	return reachable, folders
 }
 
 // sortByUse puts objects before those that use them. ConfigMaps come last if pods have their content in annotations:

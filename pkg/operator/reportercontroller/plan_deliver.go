@@ -67,7 +67,7 @@ func (p *planner) delivered(done delivery.Status) delivery.Status {
 	case len(p.problems) > 0:
 		return delivery.Worst(p.problems)
 	case p.pending:
-		return delivery.Status{Reason: contract.Progressing, Message: ""} // transient: not known yet
+		return transient
 	case len(p.waits) > 0:
 		return delivery.Status{Reason: contract.Progressing, Message: delivery.Join(p.waits)}
 	case p.Target.OwnerInjects():

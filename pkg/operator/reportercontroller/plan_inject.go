@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/utils/ptr"
@@ -25,7 +26,7 @@ func (p *planner) inject() (plugins []v1alpha1.Plugin) {
 	what := fmt.Sprintf("Deployment %s/%s", d.Namespace, d.Name)
 	template := &d.Spec.Template
 	set, _ := p.setOf(&template.Spec, template.Labels)
-	plugins = p.reachable(what, set, p.mountOf(&template.Spec))
+	plugins, _ = p.place(what, &corev1.Pod{Spec: template.Spec}, set)
 	if d.Name != p.Target.Deployment {
 		p.eject()
 		p.wait("the reporter is being removed from Deployment %s first", d.Name)

@@ -74,9 +74,10 @@ func (p *planner) cutOff(companion *unstructured.Unstructured) bool {
 	}
 	settled := !slices.ContainsFunc(slices.Concat(pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses),
 		func(c corev1.ContainerStatus) bool { return c.State.Running == nil && !c.Ready })
+	silent := time.Duration(p.state.Silent[nodeOf(companion)].For) * time.Second
 	return p.Resource == nil || !slices.ContainsFunc(p.Resource.Reports, func(r operatorstatus.Report) bool {
-		return r.Node == nodeOf(companion) && r.Reporter() == string(companion.GetUID()) &&
-			p.Unchanged[r.Node] < r.Validity() && (!settled || slices.ContainsFunc(r.Entries, findsPlugin))
+		return r.Node == nodeOf(companion) && r.Reporter() == string(companion.GetUID()) && silent < r.Validity() &&
+			(!settled || slices.ContainsFunc(r.Entries, findsPlugin))
 	})
 }
 

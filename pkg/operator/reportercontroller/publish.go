@@ -35,7 +35,7 @@ type Health interface {
 // AuthorizerWarmup. So the conditions of the process before stay until then.
 func (c *Controller) updatePublished(s *Snapshot, e *serverState, plan *Plan) {
 	p := &e.published
-	decided := s.Problem == nil && !s.Unrecorded
+	decided := !s.Undecided && !s.Unrecorded
 	settled := decided && (s.Live != nil || s.Target.Plugins != nil || s.Deleting || s.NamespaceMissing)
 	switch left := informers.AuthorizerWarmup - c.Clock.Since(c.began); {
 	case s.Unrecorded && !e.status.Reason.NeedsAction():

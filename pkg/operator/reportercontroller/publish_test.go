@@ -38,7 +38,7 @@ func publishPlan(c *Controller, s *Snapshot, e *serverState, plan *Plan) {
 
 // Conditions of an earlier process stay until this one has read its sources, or for 10 s.
 func TestNothingIsPublishedBeforeItIsRead(t *testing.T) {
-	problem := func(s *Snapshot) { s.Problem = &delivery.Status{Reason: contract.Progressing, Message: ""} }
+	problem := func(s *Snapshot) { s.Undecided = true }
 	unread := func(s *Snapshot) { s.Live = nil }
 	for name, c := range map[string]struct {
 		change    []func(*Snapshot)
@@ -81,7 +81,7 @@ func TestTheLastDecisionIsPublishedWhileThereIsNone(t *testing.T) {
 	controller, rollup := publisher(nil, 0)
 	s, e := fixture(t, v1alpha1.ModeCompanionPod, pods(apiPod("a", "1"))), &serverState{}
 	publishPlan(controller, s, e, planOf(t, s))
-	s.Problem, s.Unmanaged, s.OtherInstallation = &delivery.Status{Reason: contract.Progressing, Message: ""}, true, "another"
+	s.Undecided, s.Unmanaged, s.OtherInstallation = true, true, "another"
 	publishPlan(controller, s, e, &Plan{Off: true, Clean: true})
 	first, second := rollup.got[0], rollup.got[1]
 	if !first.SetsKnown || !second.SetsKnown || second.State.Namespace != first.State.Namespace || second.Off || second.Clean {
@@ -104,7 +104,7 @@ func TestUndecidedTargetIsOffWhileItIsRemoved(t *testing.T) {
 	for _, unmanaged := range []bool{false, true} {
 		controller, rollup := publisher(nil, informers.AuthorizerWarmup)
 		s, e := fixture(t, v1alpha1.ModeCompanionPod), &serverState{}
-		s.Problem, s.Unmanaged = &delivery.Status{Reason: contract.SourceUnreadable, Message: "no right"}, unmanaged
+		s.Undecided, s.Unmanaged = true, unmanaged
 		for i, deleting := range []bool{true, false, true} {
 			s.Deleting = deleting
 			publishPlan(controller, s, e, planOf(t, s))
@@ -130,9 +130,7 @@ func TestCommandsAreForTheToolOfTheCluster(t *testing.T) {
 	} {
 		controller, rollup := publisher(c.given, informers.AuthorizerWarmup)
 		s := fixture(t, v1alpha1.ModeCompanionPod, func(s *Snapshot) { s.OpenShift = c.detected })
-		if !c.decided {
-			s.Problem = &delivery.Status{Reason: contract.Progressing, Message: ""}
-		}
+		s.Undecided = !c.decided
 		publishPlan(controller, s, &serverState{}, planOf(t, s))
 		if got := rollup.got[0].Tool; got != c.want {
 			t.Errorf("%s: %s", name, got)

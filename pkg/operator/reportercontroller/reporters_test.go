@@ -18,6 +18,7 @@ import (
 	"github.com/kms-health/kms-health/pkg/operator/informers"
 	"github.com/kms-health/kms-health/pkg/operator/objects"
 	"github.com/kms-health/kms-health/pkg/operatorstatus"
+	"github.com/kms-health/kms-health/pkg/rollup"
 )
 
 // setPhase sets the phase of the reporters' pods, and when they were created.
@@ -126,7 +127,8 @@ func TestCompanionThatReachesNoPluginOfAPodThatWasMadeAgainIsReplaced(t *testing
 		s.Resource = &operatorstatus.Status{Reports: []operatorstatus.Report{
 			reportOf("b", "another", testTime), reportOf("a", string(pod.UID), testTime)}}
 		s.Seen["containerd://1"] = c.runs
-		if s.Unchanged = map[string]time.Duration{"a": c.reported}; c.error != "" {
+		s.State.Silent = map[string]rollup.Silence{"a": {For: int64(c.reported / time.Second)}}
+		if c.error != "" {
 			e := &s.Resource.Reports[1].Entries[0]
 			e.Status, e.Reason = contract.Error, c.error
 		}

@@ -1,7 +1,6 @@
 package reportercontroller
 
 import (
-	"cmp"
 	"slices"
 	"time"
 
@@ -10,6 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
 
 	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
 	"github.com/kms-health/kms-health/pkg/operator/delivery"
@@ -31,8 +31,9 @@ type Snapshot struct {
 	OtherInstallation string
 	// Unmanaged means that only the token, the CA and the TLS settings are renewed.
 	Unmanaged bool
-	// Problem is why nothing can be decided: a required source is not known. nil: all are known.
-	Problem *delivery.Status
+	// Undecided means that nothing can be decided: a required source is not known, or another installation owns the
+	// target.
+	Undecided bool
 	// Unrecorded means that the target has no record yet. It is written before anything else of the target. So an
 	// operator that starts after the target was edited or removed finds what is left.
 	Unrecorded bool
@@ -60,9 +61,8 @@ type Snapshot struct {
 	Sets map[string]encryptionconfig.Set
 	Pods []*corev1.Pod // the API server's
 	// Seen is how long this process has seen each of Pods and each managed pod, by UID, and each API server's container,
-	// by ID. Unchanged is how long each node's report has been unchanged.
+	// by ID.
 	Seen       map[types.UID]time.Duration
-	Unchanged  map[string]time.Duration
 	Deployment *appsv1.Deployment // the one that was patched, else the one to patch; nil: there is none
 	// Injected means that fields of it are the operator's, HasContainer that the
 	// reporter's container is.
@@ -129,22 +129,19 @@ func (s *Snapshot) has(reason delivery.Reason) bool {
 	return slices.ContainsFunc(s.SourceProblems, func(p delivery.Status) bool { return p.Reason == reason })
 }
 
-// liveKnown reports whether the live plugin set is known now.
-func (s *Snapshot) liveKnown() bool {
-	return s.Target.Plugins != nil || s.Live != nil && s.Live.Known
+// liveRevision is the revision of the live encryption config, which pods without a revision use.
+const liveRevision = ""
+
+// set returns what was read of a revision's plugin set.
+func (s *Snapshot) set(revision string) encryptionconfig.Set {
+	if revision == liveRevision {
+		return ptr.Deref(s.Live, encryptionconfig.Set{})
+	}
+	return s.Sets[revision]
 }
 
-// live returns the plugin set of the current configuration; if it is not known, the last known one.
-func (s *Snapshot) live() []v1alpha1.Plugin {
-	switch {
-	case s.Target.Plugins != nil:
-		return s.Target.Plugins
-	case s.liveKnown():
-		return s.Live.Config.Plugins
-	default:
-		return s.State.Live
-	}
-}
+// liveKnown reports whether the live plugin set is known now.
+func (s *Snapshot) liveKnown() bool { return s.Target.Plugins != nil || s.set(liveRevision).Known }
 
 // own returns the operator's objects of a kind.
 func (s *Snapshot) own(kind string) []*unstructured.Unstructured { return ofKind(s.Own, kind) }
@@ -162,41 +159,4 @@ func (s *Snapshot) find(desired *unstructured.Unstructured) *unstructured.Unstru
 		return s.Own[at]
 	}
 	return nil
-}
-
-// revisionSets returns the known plugin sets of the revisions in use. The Secret of a revision never changes. So if
-// it was deleted, the recorded plugins stay; if none are recorded, it never existed.
-func (s *Snapshot) revisionSets() map[string][]v1alpha1.Plugin {
-	if s.Target.Plugins != nil {
-		return nil
-	}
-	sets := map[string][]v1alpha1.Plugin{}
-	for _, r := range s.Revisions() {
-		read := s.Sets[r]
-		was, recorded := s.State.Revisions[r]
-		switch {
-		case read.Known && (len(read.Config.Plugins) > 0 || len(was) == 0):
-			sets[r] = read.Config.Plugins
-		case recorded:
-			sets[r] = was
-		}
-	}
-	return sets
-}
-
-// notProbed lists the providers in the encryption configs in use that cannot be probed; empty: there are none.
-func (s *Snapshot) notProbed() string {
-	switch {
-	case s.Target.Plugins != nil:
-		return ""
-	case !s.liveKnown():
-		return s.State.NotProbed
-	}
-	ignored, before := slices.Clone(s.Live.Config.Ignored), ""
-	for _, r := range s.Revisions() {
-		if ignored = append(ignored, s.Sets[r].Config.Ignored...); !s.Sets[r].Known {
-			before = s.State.NotProbed
-		}
-	}
-	return cmp.Or(encryptionconfig.IgnoredText(ignored), before)
 }

@@ -16,7 +16,6 @@ import (
 	"github.com/kms-health/kms-health/pkg/operator/delivery"
 	"github.com/kms-health/kms-health/pkg/operator/informers"
 	"github.com/kms-health/kms-health/pkg/operator/ssa"
-	"github.com/kms-health/kms-health/pkg/rollup"
 )
 
 // serverState is the state of a target between its syncs. Its fields are used by the one worker
@@ -33,7 +32,6 @@ type serverState struct {
 	seen      map[types.UID]time.Time // when each pod, and API server's container, was first seen
 	writer    *string                 // of the live set, once it was read; liveSeen: since when it was seen
 	liveSeen  time.Time
-	reports   rollup.Seen
 
 	// Under mu.
 	status    delivery.Status
@@ -135,8 +133,8 @@ func (c *Controller) recorded(name string) delivery.State {
 }
 
 // otherInstallation explains what to do about a target of another installation.
-func (s *Snapshot) otherInstallation() *delivery.Status {
-	return &delivery.Status{Reason: contract.OtherInstallation,
+func (s *Snapshot) otherInstallation() delivery.Status {
+	return delivery.Status{Reason: contract.OtherInstallation,
 		Message: fmt.Sprintf("the installation in namespace %s owns this API server, so this operator changes nothing: "+
 			"remove one of the two, or, if the other no longer exists, run `kubectl annotate clusterrole %s %s-`",
 			s.OtherInstallation, contract.ReporterName(s.Target.Name), contract.StateAnnotation)}

@@ -4,7 +4,6 @@ import (
 	"testing"
 
 	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
-	"github.com/kms-health/kms-health/pkg/contract"
 	"github.com/kms-health/kms-health/pkg/operator/delivery"
 )
 
@@ -67,10 +66,9 @@ func TestLifeOfATargetFollowsItsConfigurationAndItsRecord(t *testing.T) {
 // The record must exist before anything else is done, so that an operator that starts after an edit finds all
 // leftovers.
 func TestTargetWithoutARecordGetsThatFirst(t *testing.T) {
-	for name, problem := range map[string]*delivery.Status{"all is known": nil,
-		"a source is not": {Reason: contract.SourceUnreadable, Message: "pods cannot be read"}} {
+	for name, undecided := range map[string]bool{"all is known": false, "a source is not": true} {
 		s := fixture(t, v1alpha1.ModeCompanionPod, kmsHealth, pods(apiPod("a", "1")))
-		s.Unrecorded, s.Problem, s.Resource, s.ResourceMissing = true, problem, nil, true
+		s.Unrecorded, s.Undecided, s.Resource, s.ResourceMissing = true, undecided, nil, true
 		plan := planOf(t, s)
 		if plan.Anchor == nil || plan.State.Namespace != "ns" || len(plan.Apply)+len(plan.Delete) > 0 ||
 			plan.Status.Message != "" {

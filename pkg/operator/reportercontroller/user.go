@@ -13,15 +13,14 @@ import (
 	"github.com/kms-health/kms-health/pkg/operator/delivery"
 	"github.com/kms-health/kms-health/pkg/operator/informers"
 	"github.com/kms-health/kms-health/pkg/operator/objects"
-	"github.com/kms-health/kms-health/pkg/operatorstatus"
 )
 
 // startsWithin is how long to wait for the container of a pod that was just seen. The node reports its user only
 // then, and a reporter's user cannot change without a new pod.
 const startsWithin = time.Minute
 
-// observeAges adds how long each pod and API server's container has been seen, and each report unchanged. If the user
-// of an API server's pod is not known, it syncs again once startsWithin is over.
+// observeAges adds how long each pod and API server's container has been seen. If the user of an API server's pod is
+// not known, it syncs again once startsWithin is over.
 func (c *Controller) observeAges(s *Snapshot, e *serverState) {
 	now, before := c.Clock.Now(), e.seen
 	if e.looked = now; before == nil {
@@ -47,14 +46,6 @@ func (c *Controller) observeAges(s *Snapshot, e *serverState) {
 	}
 	for _, pod := range s.own("Pod") {
 		see(pod.GetUID())
-	}
-	s.Unchanged = map[string]time.Duration{}
-	if s.Resource != nil {
-		for _, r := range e.reports.Observe(now, s.Resource.Reports) {
-			if since := now.Sub(r.LastChange()); r.Form == operatorstatus.FormCondition {
-				s.Unchanged[r.Node] = since
-			}
-		}
 	}
 }
 
