@@ -4,6 +4,7 @@ import (
 	"encoding/base64"
 	"maps"
 	"reflect"
+	"regexp"
 	"slices"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -58,50 +59,37 @@ func (p *planner) renewFiles() {
 	}
 }
 
-// edited returns a YAML file after a change of its content. It is unchanged if change returns false, or if it is not
-// YAML. Fields that this version does not know are kept.
-func edited(file string, change func(content map[string]any) (changed bool)) string {
-	var content map[string]any
-	if err := yaml.Unmarshal([]byte(file), &content); err != nil || !change(content) {
-		return file
-	}
-	raw, err := yaml.Marshal(content)
-	if err != nil {
-		return file
-	}
-	return string(raw)
-}
+// caData matches the CA in a kubeconfig that the operator wrote.
+var caData = regexp.MustCompile(`(certificate-authority-data): .*`)
 
 // withCA returns a kubeconfig with the current CA, if it contains one.
 func (p *planner) withCA(kubeconfig string) string {
-	const key = "certificate-authority-data"
-	current := base64.StdEncoding.EncodeToString(p.CA)
-	return edited(kubeconfig, func(content map[string]any) (changed bool) {
-		clusters, _ := content["clusters"].([]any)
-		for _, c := range clusters {
-			named, _ := c.(map[string]any)
-			cluster, _ := named["cluster"].(map[string]any)
-			if before, has := cluster[key]; has && before != current && current != "" {
-				cluster[key], changed = current, true
-			}
-		}
-		return changed
-	})
+	if len(p.CA) == 0 {
+		return kubeconfig
+	}
+	return caData.ReplaceAllString(kubeconfig, "$1: "+base64.StdEncoding.EncodeToString(p.CA))
 }
 
-// withTLS returns a reporter's file with the current TLS settings, if it serves with TLS.
+// withTLS returns a reporter's file with the current TLS settings, if it serves with TLS. Fields that this version does
+// not know are kept.
 func (p *planner) withTLS(file string) string {
-	return edited(file, func(content map[string]any) bool {
-		before, has, _ := unstructured.NestedMap(content, "serving", "tls")
-		if !has {
-			return false
-		}
-		after, current := maps.Clone(before), p.ServingTLS()
-		delete(after, "cipherSuites")
-		if after["minVersion"] = string(current.MinVersion); len(current.CipherSuites) > 0 {
-			_ = unstructured.SetNestedStringSlice(after, current.CipherSuites, "cipherSuites")
-		}
-		_ = unstructured.SetNestedMap(content, after, "serving", "tls")
-		return !reflect.DeepEqual(before, after)
-	})
+	var content map[string]any
+	if err := yaml.Unmarshal([]byte(file), &content); err != nil {
+		return file
+	}
+	before, has, _ := unstructured.NestedMap(content, "serving", "tls")
+	if !has {
+		return file
+	}
+	after, current := maps.Clone(before), p.ServingTLS()
+	delete(after, "cipherSuites")
+	if after["minVersion"] = string(current.MinVersion); len(current.CipherSuites) > 0 {
+		_ = unstructured.SetNestedStringSlice(after, current.CipherSuites, "cipherSuites")
+	}
+	_ = unstructured.SetNestedMap(content, after, "serving", "tls")
+	raw, err := yaml.Marshal(content)
+	if err != nil || reflect.DeepEqual(before, after) {
+		return file
+	}
+	return string(raw)
 }
