@@ -12,6 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/intstr"
 
 	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
 	"github.com/kms-health/kms-health/pkg/contract"
@@ -172,7 +173,12 @@ func keyIDs(t *testing.T, o *unstructured.Unstructured) string {
 func deployment(generation int64) *appsv1.Deployment {
 	d := &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Name: "apiserver", Namespace: "ns", UID: "d",
 		Generation: generation}}
+	d.Spec.Strategy.RollingUpdate = rolling("25%", "25%")
 	d.Spec.Template.Spec = apiPod("", "").Spec
 	d.Spec.Template.Labels = map[string]string{"app": "api"}
 	return d
+}
+
+func rolling(surge, unavailable string) *appsv1.RollingUpdateDeployment {
+	return &appsv1.RollingUpdateDeployment{MaxSurge: new(intstr.Parse(surge)), MaxUnavailable: new(intstr.Parse(unavailable))}
 }

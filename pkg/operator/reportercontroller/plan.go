@@ -111,19 +111,19 @@ func (p *planner) decide() {
 		p.renew()
 	case p.Deleting:
 		p.Off = true
-		p.remove(delivery.Status{Reason: contract.Removed, Message: "everything is removed"}, true)
+		p.remove(delivery.Status{Reason: contract.Removed, Message: "everything is removed"})
 	case p.NamespaceMissing:
 		p.remove(delivery.Status{Reason: contract.NamespaceMissing,
-			Message: fmt.Sprintf("namespace %s does not exist", p.Target.Namespace)}, true)
+			Message: fmt.Sprintf("namespace %s does not exist", p.Target.Namespace)})
 	case p.state.Live == nil:
 		p.Status = transient
 	case len(p.state.Live) == 0 && p.state.NotProbed == "" && !p.pending && !p.plugins:
 		p.Off = true
-		p.remove(delivery.Status{Reason: contract.Off, Message: "no KMS plugin is configured, so nothing is delivered"}, true)
+		p.remove(delivery.Status{Reason: contract.Off, Message: "no KMS plugin is configured, so nothing is delivered"})
 	case p.has(contract.PolicyMissing) && len(p.own("ClusterRoleBinding")) == 0, // unbounded by the policy
 		p.has(contract.CAUnreadable) && len(p.CA) == 0:
 	case len(p.state.Live) == 0 && len(p.pods) == 0 && !p.pending && p.state.NotProbed != "":
-		p.remove(delivery.Worst(p.problems), false)
+		p.remove(delivery.Worst(p.problems))
 	default:
 		p.choose()
 	}
@@ -134,24 +134,21 @@ func (p *planner) decide() {
 func (p *planner) choose() {
 	mode := p.Target.Mode
 	onHost := !slices.ContainsFunc(p.pods, func(a apiServerPod) bool { return !objects.OnHost(a.Folders) })
-	switch auto := mode == v1alpha1.ModeAuto; {
-	case !auto:
-		p.deliver(mode, delivery.Status{Reason: contract.AsExpected, Message: fmt.Sprintf("%s: as configured", mode)})
+	switch {
+	case mode != v1alpha1.ModeAuto:
+		p.deliver(mode, contract.AsExpected, "as configured")
 	case len(p.pods) == 0 && deliveries[p.state.Mode] != nil:
-		p.deliver(p.state.Mode, delivery.Status{Reason: contract.NoPods,
-			Message: fmt.Sprintf("%s: as before; no running pod shows where the sockets are", p.state.Mode)})
+		p.deliver(p.state.Mode, contract.NoPods, "as before; no running pod shows where the sockets are")
 	case len(p.pods) == 0 && p.pending:
 		p.Status = transient
 	case len(p.pods) == 0 && len(p.unplaced) > 0:
-		p.remove(delivery.Worst(p.problems), false)
+		p.remove(delivery.Worst(p.problems))
 	case len(p.pods) == 0:
-		p.remove(delivery.Status{Reason: contract.NoPods, Message: "no running pod shows where the sockets are yet"}, false)
+		p.remove(delivery.Status{Reason: contract.NoPods, Message: "no running pod shows where the sockets are yet"})
 	case onHost: // also an abstract socket, which has no folder
-		p.deliver(v1alpha1.ModeDaemonSet, delivery.Status{Reason: contract.AsExpected,
-			Message: "DaemonSet: the sockets are in folders of the nodes, or abstract"})
+		p.deliver(v1alpha1.ModeDaemonSet, contract.AsExpected, "the sockets are in folders of the nodes, or abstract")
 	default:
-		p.deliver(v1alpha1.ModeCompanionPod, delivery.Status{Reason: contract.AsExpected,
-			Message: "CompanionPod: the sockets are in volumes of the API server's pods"})
+		p.deliver(v1alpha1.ModeCompanionPod, contract.AsExpected, "the sockets are in volumes of the API server's pods")
 	}
 }
 

@@ -2,6 +2,7 @@ package reportercontroller
 
 import (
 	"cmp"
+	"fmt"
 	"maps"
 	"reflect"
 	"slices"
@@ -27,8 +28,8 @@ var deliveries = map[v1alpha1.Mode]func(*planner){
 	v1alpha1.ModeSidecar:      (*planner).inOwnersPods,
 }
 
-// deliver plans a target with reporters. done is its status once nothing is left to do.
-func (p *planner) deliver(mode v1alpha1.Mode, done delivery.Status) {
+// deliver plans a target with reporters. reason and why are its status once nothing is left to do.
+func (p *planner) deliver(mode v1alpha1.Mode, reason delivery.Reason, why string) {
 	p.Target.Mode = mode
 	if p.state.Mode == "" {
 		p.state.Mode = mode
@@ -40,7 +41,8 @@ func (p *planner) deliver(mode v1alpha1.Mode, done delivery.Status) {
 	deliveries[mode](p)
 	p.notStarted()
 	// 2. The old reporters stay until the new ones report.
-	switching := p.state.Mode != mode && (p.pending || !p.takenOver())
+	switching := p.state.Mode != mode && (p.pending ||
+		slices.ContainsFunc(p.pods, func(a apiServerPod) bool { return !p.takenOverOn(a.Node) }))
 	if switching {
 		p.keepSubjects(identity)
 		p.wait("the earlier reporters (%s) stay until those of %s report", p.state.Mode, mode)
@@ -58,7 +60,7 @@ func (p *planner) deliver(mode v1alpha1.Mode, done delivery.Status) {
 		p.prune(false)
 		p.state.InTarget = mode.InOwnersPods() || p.inTarget()
 	}
-	p.Status = p.delivered(done)
+	p.Status = p.delivered(delivery.Status{Reason: reason, Message: fmt.Sprintf("%s: %s", mode, why)})
 }
 
 // delivered returns the status of a delivery. Problems come before waits.
@@ -81,30 +83,26 @@ func (p *planner) delivered(done delivery.Status) delivery.Status {
 
 // identity returns the ServiceAccount and its binding. The ClusterRole becomes the plan's Anchor.
 func (p *planner) identity() []*unstructured.Unstructured {
-	return slices.DeleteFunc(p.Identity(), func(o *unstructured.Unstructured) bool {
-		if o.GetKind() == "ClusterRole" {
-			p.Anchor = o
-		}
-		return o.GetKind() == "ClusterRole"
-	})
+	all := p.Identity()
+	p.Anchor = ofKind(all, "ClusterRole")[0]
+	return slices.DeleteFunc(all, func(o *unstructured.Unstructured) bool { return o == p.Anchor })
 }
 
 // keepSubjects keeps the current subjects of the ClusterRoleBinding while the mode changes.
 func (p *planner) keepSubjects(identity []*unstructured.Unstructured) {
-	for _, binding := range identity {
-		live := p.find(binding)
-		if live == nil || binding.GetKind() != "ClusterRoleBinding" {
-			continue
-		}
-		subjects, _, _ := unstructured.NestedSlice(binding.Object, "subjects")
-		had, _, _ := unstructured.NestedSlice(live.Object, "subjects")
-		for _, subject := range had {
-			if !slices.ContainsFunc(subjects, func(s any) bool { return reflect.DeepEqual(s, subject) }) {
-				subjects = append(subjects, subject)
-			}
-		}
-		_ = unstructured.SetNestedSlice(binding.Object, subjects, "subjects")
+	binding := ofKind(identity, "ClusterRoleBinding")[0]
+	live := p.find(binding)
+	if live == nil {
+		return
 	}
+	subjects, _, _ := unstructured.NestedSlice(binding.Object, "subjects")
+	had, _, _ := unstructured.NestedSlice(live.Object, "subjects")
+	for _, subject := range had {
+		if !slices.ContainsFunc(subjects, func(s any) bool { return reflect.DeepEqual(s, subject) }) {
+			subjects = append(subjects, subject)
+		}
+	}
+	_ = unstructured.SetNestedSlice(binding.Object, subjects, "subjects")
 }
 
 // inTarget reports whether the target's namespace has, or may have, objects of the operator.

@@ -1,6 +1,7 @@
 package reportercontroller
 
 import (
+	"cmp"
 	"fmt"
 
 	appsv1 "k8s.io/api/apps/v1"
@@ -27,16 +28,15 @@ func (p *planner) inject() (plugins []v1alpha1.Plugin) {
 	template := &d.Spec.Template
 	set, _ := p.setOf(&template.Spec, template.Labels)
 	plugins, _ = p.place(what, &corev1.Pod{Spec: template.Spec}, set)
-	if d.Name != p.Target.Deployment {
+	switch {
+	case d.Name != p.Target.Deployment:
 		p.eject()
 		p.wait("the reporter is being removed from Deployment %s first", d.Name)
 		return plugins
-	}
-	if len(set) == 0 {
+	case len(set) == 0:
 		p.eject()
 		return nil
-	}
-	if len(plugins) == 0 {
+	case len(plugins) == 0:
 		return nil // the Deployment stays unchanged; the problems say why
 	}
 	// Reverted: another client has removed the container, so that the operator's field manager does not own it.
@@ -106,12 +106,19 @@ func (p *planner) eject() {
 
 // strategyProblem returns why a rollout of a Deployment could end all its pods before a new one is ready. With an
 // image that cannot be pulled, the API server would then be gone. A rolling update that keeps a pod stops at the
-// first new pod that does not become ready.
+// first new pod that does not become ready. It computes what the Deployment controller does: of a percentage,
+// maxUnavailable is rounded down, and maxSurge up; if both are 0, maxUnavailable is 1. The API server sets the defaults.
 func strategyProblem(d *appsv1.Deployment) string {
-	replicas := int(ptr.Deref(d.Spec.Replicas, 1))
 	const fix = "set strategy.type to RollingUpdate and strategy.rollingUpdate.maxUnavailable below spec.replicas, " +
 		"or use mode CompanionPod"
-	switch unavailable := maxUnavailable(d, replicas); {
+	replicas := int(ptr.Deref(d.Spec.Replicas, 1))
+	rolling := cmp.Or(d.Spec.Strategy.RollingUpdate, &appsv1.RollingUpdateDeployment{})
+	surge, _ := intstr.GetScaledValueFromIntOrPercent(rolling.MaxSurge, replicas, true)
+	unavailable, _ := intstr.GetScaledValueFromIntOrPercent(rolling.MaxUnavailable, replicas, false)
+	if surge == 0 && unavailable == 0 {
+		unavailable = 1
+	}
+	switch {
 	case replicas == 0:
 		return "" // there is nothing that a rollout could end
 	case d.Spec.Strategy.Type == appsv1.RecreateDeploymentStrategyType:
@@ -122,20 +129,4 @@ func strategyProblem(d *appsv1.Deployment) string {
 	default:
 		return ""
 	}
-}
-
-// maxUnavailable returns how many pods a rolling update may end before new ones are ready, as the Deployment
-// controller computes it. A percentage of maxUnavailable is rounded down, one of maxSurge up. If both are 0,
-// maxUnavailable is 1. The default of both is 25%. The API server validates both.
-func maxUnavailable(d *appsv1.Deployment, replicas int) int {
-	surge, unavailable := intstr.FromString("25%"), intstr.FromString("25%")
-	if r := d.Spec.Strategy.RollingUpdate; r != nil {
-		surge, unavailable = *intstr.ValueOrDefault(r.MaxSurge, surge), *intstr.ValueOrDefault(r.MaxUnavailable, unavailable)
-	}
-	up, _ := intstr.GetScaledValueFromIntOrPercent(&surge, replicas, true)
-	down, _ := intstr.GetScaledValueFromIntOrPercent(&unavailable, replicas, false)
-	if up == 0 && down == 0 {
-		return 1
-	}
-	return down
 }

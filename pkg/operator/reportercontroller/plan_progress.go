@@ -112,19 +112,16 @@ func (p *planner) selectsNodes() {
 			continue
 		}
 		what, wanted, exist := ssa.Describe(o), ds.Status.DesiredNumberScheduled, ds.Status.CurrentNumberScheduled
-		switch selector := p.Target.NodeSelector; {
+		switch {
 		case ds.Status.ObservedGeneration != ds.Generation:
 			p.wait("%s has changed, and %s", what, unobserved)
 		case exist < wanted:
 			p.wait("%s has %d of %d pods: %s", what, exist, wanted, cmp.Or(p.Failures[ds.UID], "its events show why"))
 		case ds.Status.UpdatedNumberScheduled < wanted:
 			p.wait("%s is being rolled out: %d of %d pods are updated", what, ds.Status.UpdatedNumberScheduled, wanted)
-		case wanted > 0:
-		case selector == nil:
-			p.problem(contract.NoReporters, "%s selects no node: no node has the label %s; set nodeSelector", what,
-				objects.ControlPlaneLabel)
-		default:
-			p.problem(contract.NoReporters, "%s selects no node: nodeSelector is %s", what, labels.FormatLabels(selector))
+		case wanted == 0:
+			p.problem(contract.NoReporters, "%s selects no node: no node has the labels %s; set nodeSelector", what,
+				cmp.Or(labels.Set(p.Target.NodeSelector).String(), objects.ControlPlaneLabel))
 		}
 	}
 }
@@ -170,12 +167,6 @@ func (p *planner) inAPIServerPods() {
 		p.problem(contract.NoReporters, "no pod in namespace %s has a container %s: its owner must add it", namespace,
 			contract.ReporterContainer)
 	}
-}
-
-// takenOver reports whether reporters of the wanted delivery have taken over on every node that
-// needs one.
-func (p *planner) takenOver() bool {
-	return !slices.ContainsFunc(p.pods, func(a apiServerPod) bool { return !p.takenOverOn(a.Node) })
 }
 
 // takenOverOn reports whether a reporter of the wanted delivery runs on a node. If the node's condition exists, it

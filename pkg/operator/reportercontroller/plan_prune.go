@@ -98,9 +98,8 @@ func modeOf(pod *unstructured.Unstructured) v1alpha1.Mode {
 	return v1alpha1.Mode(pod.GetLabels()[contract.ModeLabel])
 }
 
-// remove plans a target without reporters. done is its status once nothing is left of them. If clean, its reports are
-// removed, too.
-func (p *planner) remove(done delivery.Status, clean bool) {
+// remove plans a target without reporters. done is its status once nothing is left of them.
+func (p *planner) remove(done delivery.Status) {
 	p.eject()
 	if p.NamespaceMissing { // all objects in it are gone with it
 		p.state.Role, p.state.Token, p.state.InTarget = false, false, false
@@ -108,7 +107,7 @@ func (p *planner) remove(done delivery.Status, clean bool) {
 	p.prune(false)
 	p.Clean = !p.Eject && len(p.own("DaemonSet")) == 0 && len(p.own("Pod")) == 0 && len(p.own("ClusterRoleBinding")) == 0
 	if p.Status = p.left(); p.Status.Reason == "" {
-		p.last(done, clean)
+		p.last(done)
 	}
 	if !p.Gone && (!p.Deleting || len(p.own("ClusterRole")) > 0) {
 		p.identity()
@@ -143,11 +142,11 @@ func (p *planner) left() delivery.Status {
 	return delivery.Status{}
 }
 
-// last plans the end of a removal, in this order: the reports, after their writers; the object that has them; and the
-// ClusterRole with the record.
-func (p *planner) last(done delivery.Status, clean bool) {
+// last plans the end of a removal, in this order: the reports, after their writers, unless they are expected again;
+// the object that has them; and the ClusterRole with the record.
+func (p *planner) last(done delivery.Status) {
 	switch {
-	case clean && p.ReportsLeft:
+	case (p.Off || p.NamespaceMissing) && p.ReportsLeft:
 		p.Status = delivery.Status{Reason: contract.Removing, Message: "removing the reports from the operator resource"}
 		if p.state.Mode == "" { // there were no managed reporters
 			p.Status.Message = ""
