@@ -2,8 +2,7 @@
 //
 // One sync of an API server has four steps. observe creates a Snapshot of its state. ComputePlan, a pure function,
 // turns it into a Plan: the objects that should exist, and those that nothing needs any more. reconcile writes, and
-// returns a Result. publish and report pass that to the metrics, the ClusterOperator, an Event, and the controller of
-// the conditions.
+// returns a Result. report and publish pass that to the metrics, the ClusterOperator, an Event, and the roll-up.
 package reportercontroller
 
 import (
@@ -141,10 +140,9 @@ func (c *Controller) sync(ctx context.Context, name string) (again time.Duration
 	if s.Undecided {
 		klog.V(2).InfoS("Nothing is planned", "apiServer", name, "reason", plan.Status.Reason, "message", plan.Status.Message)
 	}
-	c.updatePublished(s, e, plan)
 	if left := c.Queue.Left(name); left > 0 {
 		klog.V(2).InfoS("Not synced: the backoff has not ended", "apiServer", name, "left", left)
-		c.publish(e)
+		c.publish(s, e, plan)
 		return left
 	}
 	outcome := c.reconcile(ctx, s, plan)
@@ -163,28 +161,28 @@ func (c *Controller) sync(ctx context.Context, name string) (again time.Duration
 		c.forget(name)
 		return syncqueue.CoalescePeriod // the configuration may have a new target of this name
 	}
-	return c.finish(ctx, e, s, outcome)
-}
-
-// finish reports an outcome, and decides when to sync again.
-func (c *Controller) finish(ctx context.Context, e *serverState, s *Snapshot, o *Result) (again time.Duration) {
-	name := e.target.Name
 	if ctx.Err() != nil {
 		return 0 // the operator is ending, which canceled its requests
 	}
-	if !unreachable(o.Err) {
-		c.report(e, s, o)
-	}
-	c.publish(e)
-	klog.V(4).InfoS("Synced", "apiServer", name, "reason", o.Status.Reason, "err", o.Err)
-	c.Queue.Observe(name, o.Err)
-	if o.Err != nil {
-		c.metrics.errors.WithLabelValues(name).Inc()
-	}
+	c.finish(e, s, plan, outcome)
 	if slices.ContainsFunc(s.own("Pod"), func(pod *unstructured.Unstructured) bool {
 		return ended(pod) || s.madeAgain(pod) != nil
 	}) {
 		return replaceAfter
 	}
 	return resync
+}
+
+// finish publishes and reports an outcome.
+func (c *Controller) finish(e *serverState, s *Snapshot, plan *Plan, o *Result) {
+	name := e.target.Name
+	if !unreachable(o.Err) {
+		c.report(e, s, o)
+	}
+	c.publish(s, e, plan)
+	klog.V(4).InfoS("Synced", "apiServer", name, "reason", o.Status.Reason, "err", o.Err)
+	c.Queue.Observe(name, o.Err)
+	if o.Err != nil {
+		c.metrics.errors.WithLabelValues(name).Inc()
+	}
 }

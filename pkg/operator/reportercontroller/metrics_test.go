@@ -35,12 +35,12 @@ func TestMetricsHaveTheTokenInUse(t *testing.T) {
 		if step.token {
 			o.Token = validity{time.Unix(2000, 0), time.Unix(1000, 0)}
 		}
-		m.set("api", "", o)
+		m.set("api", o)
 		if err := testutil.GatherAndCompare(registry, strings.NewReader(step.want), name); err != nil {
 			t.Errorf("%s: %v", step.name, err)
 		}
 	}
-	m.set("api", "", &Result{Token: validity{notAfter: time.Unix(2000, 0)}})
+	m.set("api", &Result{Token: validity{notAfter: time.Unix(2000, 0)}})
 	m.forget("api")
 	if n, err := testutil.GatherAndCount(registry, "kms_health_operator_credential_expiry_timestamp_seconds"); n != 0 ||
 		err != nil {
@@ -52,7 +52,7 @@ func TestMetricsHaveTheTokenInUse(t *testing.T) {
 func TestErrorsOfATargetAreCountedFromZero(t *testing.T) {
 	registry := prometheus.NewPedanticRegistry()
 	m := newMetrics(registry)
-	m.set("api", "CompanionPod", &Result{Status: delivery.Status{Reason: contract.AsExpected, Message: "delivered"}})
+	m.set("api", &Result{Status: delivery.Status{Reason: contract.AsExpected, Message: "delivered"}})
 	want := head(contract.MetricErrors) + `kms_health_operator_errors_total{api_server="api"} 0
 `
 	if err := testutil.GatherAndCompare(registry, strings.NewReader(want),

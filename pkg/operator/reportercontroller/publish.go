@@ -10,7 +10,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
-	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
 	"github.com/kms-health/kms-health/pkg/contract"
 	"github.com/kms-health/kms-health/pkg/metric"
 	"github.com/kms-health/kms-health/pkg/operator/delivery"
@@ -30,10 +29,10 @@ type Health interface {
 	Silent(name string) map[string]rollup.Silence
 }
 
-// updatePublished updates the published snapshot of an API server. If nothing was decided, it keeps the last known
-// state. A process that has just started publishes nothing before it has read the plugin set, for at most
+// publish passes a snapshot of an API server to the roll-up, once per sync. If nothing was decided, it keeps the last
+// known state. A process that has just started publishes nothing before it has read the plugin set, for at most
 // AuthorizerWarmup. So the conditions of the process before stay until then.
-func (c *Controller) updatePublished(s *Snapshot, e *serverState, plan *Plan) {
+func (c *Controller) publish(s *Snapshot, e *serverState, plan *Plan) {
 	p := &e.published
 	decided := !s.Undecided && !s.Unrecorded
 	settled := decided && (s.Live != nil || s.Target.Plugins != nil || s.Deleting || s.NamespaceMissing)
@@ -58,18 +57,11 @@ func (c *Controller) updatePublished(s *Snapshot, e *serverState, plan *Plan) {
 			before.Stop()
 		}
 	}
-	p.OtherInstallation, p.Unmanaged = s.OtherInstallation != "", s.Unmanaged
-	p.Tool = "oc"
+	p.OtherInstallation, p.Unmanaged, p.Tool = s.OtherInstallation != "", s.Unmanaged, "oc"
 	if decided && !s.OpenShift || c.OpenShift != nil && !*c.OpenShift {
 		p.Tool = "kubectl"
 	}
-}
-
-// publish passes the snapshot to the roll-up, once per sync.
-func (c *Controller) publish(e *serverState) {
-	if e.published.Name != "" {
-		c.Health.Set(e.published)
-	}
+	c.Health.Set(*p)
 }
 
 // report keeps a status for metrics, Targets, and the roll-up, which puts it into the target's condition. A status
@@ -78,7 +70,7 @@ func (c *Controller) publish(e *serverState) {
 // An Event is recorded only if no condition has the status: there is no operator resource, another installation owns
 // the target, or the result has NoCondition. With NoCondition, the first status has no Event.
 func (c *Controller) report(e *serverState, s *Snapshot, o *Result) {
-	c.metrics.set(e.target.Name, e.published.State.Mode, o)
+	c.metrics.set(e.target.Name, o)
 	if o.Status.Message == "" {
 		return
 	}
@@ -130,7 +122,7 @@ func newMetrics(registry prometheus.Registerer) *metrics {
 
 // set sets the status of a delivery, and when its token expires and is to be renewed. The result of a complete
 // delivery has the token, unless there is none. After any other result the series of the token stay as they were.
-func (m *metrics) set(target string, mode v1alpha1.Mode, o *Result) {
+func (m *metrics) set(target string, o *Result) {
 	if o.Status.Delivered() && o.Status.Reason != contract.Unmanaged {
 		m.forget(target)
 	}
@@ -147,7 +139,7 @@ func (m *metrics) set(target string, mode v1alpha1.Mode, o *Result) {
 		value = 1
 	}
 	m.delivered.DeletePartialMatch(prometheus.Labels{"api_server": target})
-	m.delivered.WithLabelValues(target, string(mode), string(o.Status.Reason)).Set(value)
+	m.delivered.WithLabelValues(target, string(o.Recorded.State.Mode), string(o.Status.Reason)).Set(value)
 }
 
 // forget removes the series of a target that is gone.

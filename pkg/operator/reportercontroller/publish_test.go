@@ -1,10 +1,16 @@
 package reportercontroller
 
 import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/url"
 	"testing"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	clocktesting "k8s.io/utils/clock/testing"
 
 	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
@@ -12,6 +18,7 @@ import (
 	"github.com/kms-health/kms-health/pkg/operator/delivery"
 	"github.com/kms-health/kms-health/pkg/operator/informers"
 	"github.com/kms-health/kms-health/pkg/operator/syncqueue"
+	"github.com/kms-health/kms-health/pkg/operatorstatus"
 )
 
 // publishing is a roll-up that records what is published to it.
@@ -22,57 +29,50 @@ type publishing struct {
 
 func (r *publishing) Set(p delivery.Snapshot) { r.got = append(r.got, p) }
 
+// publisher returns a Controller of a process of an age.
 func publisher(openShift *bool, age time.Duration) (*Controller, *publishing) {
 	clock, rollup := clocktesting.NewFakeClock(time.Unix(1e9, 0)), &publishing{}
 	c := New(Options{Clock: clock, Health: rollup, Queue: syncqueue.New(clock, "deliver"), ClusterOperator: noQueue{},
-		Registry: prometheus.NewRegistry(), OpenShift: openShift})
+		Registry: prometheus.NewRegistry(), OpenShift: openShift, Event: func(_, _, _, _ string) {}})
 	c.began = clock.Now().Add(-age)
 	return c, rollup
 }
 
-// publishPlan publishes the result of a plan.
-func publishPlan(c *Controller, s *Snapshot, e *serverState, plan *Plan) {
-	c.updatePublished(s, e, plan)
-	c.publish(e)
-}
+func undecided(s *Snapshot) { s.Undecided = true }
 
-// Conditions of an earlier process stay until this one has read its sources, or for 10 s.
+// Conditions of an earlier process stay until this one has read its sources, or for 10 s. They are written only after
+// the record by which a removal finds them, unless the record cannot be written.
 func TestNothingIsPublishedBeforeItIsRead(t *testing.T) {
-	problem := func(s *Snapshot) { s.Undecided = true }
+	type change = func(*Snapshot)
 	unread := func(s *Snapshot) { s.Live = nil }
+	unrecorded := func(s *Snapshot) { s.Unrecorded = true }
+	deleting := func(s *Snapshot) { s.Deleting = true }
+	const before, after = informers.AuthorizerWarmup - 1, informers.AuthorizerWarmup
 	for name, c := range map[string]struct {
-		change    []func(*Snapshot)
+		change    []change
 		age       time.Duration
+		status    delivery.Reason // the last one
 		published bool
 	}{
-		"decided":                          {nil, 0, true},
-		"not read yet":                     {[]func(*Snapshot){problem}, informers.AuthorizerWarmup - 1, false},
-		"not read for 10 s":                {[]func(*Snapshot){problem}, informers.AuthorizerWarmup, true},
-		"without its plugins":              {[]func(*Snapshot){unread}, informers.AuthorizerWarmup - 1, false},
-		"without its plugins for 10 s":     {[]func(*Snapshot){unread}, informers.AuthorizerWarmup, true},
-		"without them, and removed":        {[]func(*Snapshot){unread, func(s *Snapshot) { s.Deleting = true }}, 0, true},
-		"without them, and its namespace":  {[]func(*Snapshot){unread, func(s *Snapshot) { s.NamespaceMissing = true }}, 0, true},
-		"with those of the configuration":  {[]func(*Snapshot){unread, func(s *Snapshot) { s.Target.Plugins = set(1).Config.Plugins }}, 0, true},
-		"removed, and nothing is read yet": {[]func(*Snapshot){problem, func(s *Snapshot) { s.Deleting = true }}, 0, false},
-		"before it is recorded":            {[]func(*Snapshot){func(s *Snapshot) { s.Unrecorded = true }}, informers.AuthorizerWarmup, false},
+		"decided":                         {nil, 0, "", true},
+		"not read yet":                    {[]change{undecided}, before, "", false},
+		"not read for 10 s":               {[]change{undecided}, after, "", true},
+		"without its plugins":             {[]change{unread}, before, "", false},
+		"without its plugins for 10 s":    {[]change{unread}, after, "", true},
+		"without them, and removed":       {[]change{unread, deleting}, 0, "", true},
+		"without them, and its namespace": {[]change{unread, func(s *Snapshot) { s.NamespaceMissing = true }}, 0, "", true},
+		"with those of the configuration": {[]change{unread, func(s *Snapshot) { s.Target.Plugins = set(1).Config.Plugins }},
+			0, "", true},
+		"removed, and nothing is read yet": {[]change{undecided, deleting}, 0, "", false},
+		"before it is recorded":            {[]change{unrecorded}, after, "", false},
+		"before that, and removed earlier": {[]change{unrecorded}, after, contract.Removed, false},
+		"it cannot be recorded":            {[]change{unrecorded}, after, contract.Forbidden, true},
 	} {
 		controller, rollup := publisher(nil, c.age)
 		s := fixture(t, v1alpha1.ModeCompanionPod, c.change...)
-		publishPlan(controller, s, &serverState{}, planOf(t, s))
+		controller.publish(s, &serverState{status: delivery.Status{Reason: c.status}}, ComputePlan(s))
 		if published := len(rollup.got) == 1; published != c.published {
 			t.Errorf("%s: published %t", name, published)
-		}
-	}
-}
-
-// Conditions are written only after the record by which a removal finds them, unless the record cannot be written.
-func TestConditionsComeAfterTheRecord(t *testing.T) {
-	for reason, published := range map[delivery.Reason]bool{"": false, contract.Removed: false, contract.Forbidden: true} {
-		controller, rollup := publisher(nil, informers.AuthorizerWarmup)
-		s, e := fixture(t, v1alpha1.ModeCompanionPod, func(s *Snapshot) { s.Unrecorded = true }), &serverState{status: delivery.Status{Reason: reason}}
-		publishPlan(controller, s, e, planOf(t, s))
-		if got := len(rollup.got) == 1; got != published {
-			t.Errorf("after %q: published %t", reason, got)
 		}
 	}
 }
@@ -80,20 +80,20 @@ func TestConditionsComeAfterTheRecord(t *testing.T) {
 func TestTheLastDecisionIsPublishedWhileThereIsNone(t *testing.T) {
 	controller, rollup := publisher(nil, 0)
 	s, e := fixture(t, v1alpha1.ModeCompanionPod, pods(apiPod("a", "1"))), &serverState{}
-	publishPlan(controller, s, e, planOf(t, s))
+	controller.publish(s, e, ComputePlan(s))
 	s.Undecided, s.Unmanaged, s.OtherInstallation = true, true, "another"
-	publishPlan(controller, s, e, &Plan{Off: true, Clean: true})
+	controller.publish(s, e, &Plan{Off: true, Clean: true})
 	first, second := rollup.got[0], rollup.got[1]
-	if !first.SetsKnown || !second.SetsKnown || second.State.Namespace != first.State.Namespace || second.Off || second.Clean {
+	if !first.SetsKnown || !second.SetsKnown || second.State.Namespace != first.State.Namespace || second.Off ||
+		second.Clean {
 		t.Errorf("%+v\n%+v", first, second)
 	}
 	if first.Unmanaged || first.OtherInstallation || !second.Unmanaged || !second.OtherInstallation {
 		t.Error("whose it is, and whether it is managed, is that of now")
 	}
-	unread, recorded := &serverState{}, delivery.State{Live: set(1).Config.Plugins}
 	controller, rollup = publisher(nil, informers.AuthorizerWarmup)
-	s.State = recorded
-	publishPlan(controller, s, unread, &Plan{})
+	s.State = delivery.State{Live: set(1).Config.Plugins}
+	controller.publish(s, &serverState{}, &Plan{})
 	if got := rollup.got[0]; !got.SetsKnown || len(got.State.Live) != 1 || got.LiveKnown || got.Off {
 		t.Errorf("of a process that has read nothing: %+v", got)
 	}
@@ -103,11 +103,11 @@ func TestTheLastDecisionIsPublishedWhileThereIsNone(t *testing.T) {
 func TestUndecidedTargetIsOffWhileItIsRemoved(t *testing.T) {
 	for _, unmanaged := range []bool{false, true} {
 		controller, rollup := publisher(nil, informers.AuthorizerWarmup)
-		s, e := fixture(t, v1alpha1.ModeCompanionPod), &serverState{}
-		s.Undecided, s.Unmanaged = true, unmanaged
+		s, e := fixture(t, v1alpha1.ModeCompanionPod, undecided), &serverState{}
+		s.Unmanaged = unmanaged
 		for i, deleting := range []bool{true, false, true} {
 			s.Deleting = deleting
-			publishPlan(controller, s, e, planOf(t, s))
+			controller.publish(s, e, ComputePlan(s))
 			if got, want := rollup.got[i], deleting && !unmanaged; got.Off != want || got.Clean {
 				t.Errorf("unmanaged %t, removed %t: off %t, clean %t", unmanaged, deleting, got.Off, got.Clean)
 			}
@@ -129,11 +129,39 @@ func TestCommandsAreForTheToolOfTheCluster(t *testing.T) {
 		"given: OpenShift, unknown": {new(true), false, false, "oc"},
 	} {
 		controller, rollup := publisher(c.given, informers.AuthorizerWarmup)
-		s := fixture(t, v1alpha1.ModeCompanionPod, func(s *Snapshot) { s.OpenShift = c.detected })
-		s.Undecided = !c.decided
-		publishPlan(controller, s, &serverState{}, planOf(t, s))
+		s := fixture(t, v1alpha1.ModeCompanionPod)
+		s.OpenShift, s.Undecided = c.detected, !c.decided
+		controller.publish(s, &serverState{}, ComputePlan(s))
 		if got := rollup.got[0].Tool; got != c.want {
 			t.Errorf("%s: %s", name, got)
+		}
+	}
+}
+
+func TestOnlyAnAPIServerThatDoesNotAnswerIsNotReported(t *testing.T) {
+	cut := fmt.Errorf("delete ConfigMap ns/b: %w", &url.Error{Op: "Delete", URL: "https://api",
+		Err: context.DeadlineExceeded})
+	refused := &url.Error{Op: "Patch", URL: "https://api", Err: errors.New("connection refused")}
+	slow := &url.Error{Op: "Patch", URL: "https://api", Err: &net.OpError{Op: "dial", Err: context.DeadlineExceeded}}
+	answered := apierrors.NewInternalError(errors.New("the plugin is unhealthy"))
+	for name, c := range map[string]struct {
+		err      error
+		reported bool
+	}{
+		"an answer":                                {answered, true},
+		"a request that was cut off":               {cut, true},
+		"a request that was cut off after others":  {errors.Join(answered, cut), true},
+		"no connection":                            {refused, false},
+		"no connection in time":                    {slow, false},
+		"no success, and something answered":       {errors.Join(answered, refused), true},
+		"an error that is no outcome of a request": {errors.New("cannot be read"), true},
+	} {
+		controller, rollup := publisher(nil, 0)
+		s, e := fixture(t, v1alpha1.ModeCompanionPod), &serverState{target: v1alpha1.APIServer{Name: "api"}}
+		s.Resource = &operatorstatus.Status{}
+		controller.finish(e, s, &Plan{}, &Result{Status: problemOf(c.err), Err: c.err})
+		if got := e.status.Reason == contract.RequestFailed && rollup.got[0].Status == e.status; got != c.reported {
+			t.Errorf("%s: reported: %v; status %+v, to the roll-up %+v", name, got, e.status, rollup.got[0].Status)
 		}
 	}
 }

@@ -113,21 +113,20 @@ func (x *reconciliation) try(ctx context.Context, do func(context.Context) error
 
 // problemOf converts an error to a problem.
 func problemOf(err error) delivery.Status {
-	switch renewal := (renewalError{}); {
+	problem := delivery.Status{Reason: contract.RequestFailed, Message: err.Error()}
+	switch {
 	case apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause):
-		return delivery.Status{Reason: contract.NamespaceMissing, Message: err.Error()}
-	case denied(err) && !byRBAC(err):
-		return delivery.Status{Reason: contract.Forbidden, Message: err.Error()} // the text has the cause
+		problem.Reason = contract.NamespaceMissing
 	case denied(err):
-		return delivery.Status{Reason: contract.Forbidden,
-			Message: err.Error() + "; apply the manifests with the components that the mode needs, see docs/operate/install.md"}
-	case errors.As(err, &renewal):
-		return delivery.Status{Reason: contract.RenewalFailed, Message: err.Error()}
+		if problem.Reason = contract.Forbidden; byRBAC(err) { // else the text has the cause
+			problem.Message += "; apply the manifests with the components that the mode needs, see docs/operate/install.md"
+		}
+	case errors.As(err, new(renewalError)):
+		problem.Reason = contract.RenewalFailed
 	case apierrors.IsInvalid(err): // for example by a LimitRange's defaults
-		return delivery.Status{Reason: contract.Refused, Message: err.Error()}
-	default:
-		return delivery.Status{Reason: contract.RequestFailed, Message: err.Error()}
+		problem.Reason = contract.Refused
 	}
+	return problem
 }
 
 // denied reports whether a right is missing, or admission denied a request. A webhook's denial has the code 400 and
@@ -176,10 +175,10 @@ func (x *reconciliation) apply(ctx context.Context) {
 		if live != nil && slices.Contains(x.plan.Delete, live) {
 			continue // the pod has ended: it is created again after it is deleted
 		}
-		if !x.try(ctx, func(ctx context.Context) error { return x.admitted(ctx, o, live) }) {
-			continue
-		}
 		x.try(ctx, func(ctx context.Context) error {
+			if err := x.admitted(ctx, o, live); err != nil {
+				return err
+			}
 			changed, _, err := x.applier.Apply(ctx, o, live)
 			switch {
 			case o.GetUID() != "" && (apierrors.IsNotFound(err) || apierrors.IsConflict(err)):
