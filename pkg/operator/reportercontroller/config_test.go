@@ -1,6 +1,7 @@
 package reportercontroller
 
 import (
+	"encoding/base64"
 	"maps"
 	"slices"
 	"strings"
@@ -15,9 +16,7 @@ import (
 	"github.com/kms-health/kms-health/pkg/contract"
 	"github.com/kms-health/kms-health/pkg/operator/encryptionconfig"
 	"github.com/kms-health/kms-health/pkg/operator/informers"
-	"github.com/kms-health/kms-health/pkg/operator/objects"
 	"github.com/kms-health/kms-health/pkg/operator/ssa"
-	"github.com/kms-health/kms-health/pkg/operatorstatus"
 )
 
 func configSource(source v1alpha1.ConfigSource) func(*Snapshot) {
@@ -43,7 +42,7 @@ func TestMountedConfigMapThatKMSEncryptsIsAProblem(t *testing.T) {
 		if c.delivery == v1alpha1.ModeDaemonSet {
 			pod = apiPod("a", "1", onHost)
 		}
-		plan := planOf(t, fixture(t, c.delivery, pods(pod), configSource(c.source), func(s *Snapshot) {
+		plan := ComputePlan(fixture(t, c.delivery, pods(pod), configSource(c.source), func(s *Snapshot) {
 			if s.Deployment = deployment(1); c.encrypted {
 				s.Encrypted = []schema.GroupResource{encryptionconfig.ConfigMaps}
 			}
@@ -58,7 +57,7 @@ func TestMountedConfigMapThatKMSEncryptsIsAProblem(t *testing.T) {
 // The problem is reported before an outage. The delivery continues, because reports can be written until the plugin
 // fails.
 func TestReportsThatNeedThePluginAreReportedBeforehand(t *testing.T) {
-	plan := planOf(t, fixture(t, v1alpha1.ModeCompanionPod, pods(apiPod("a", "1")), func(s *Snapshot) {
+	plan := ComputePlan(fixture(t, v1alpha1.ModeCompanionPod, pods(apiPod("a", "1")), func(s *Snapshot) {
 		s.Encrypted = []schema.GroupResource{s.Target.ReportsTo().GVR().GroupResource()}
 	}))
 	if plan.Status.Reason != contract.ReportsEncrypted || len(workloads(plan)) != 1 {
@@ -67,76 +66,61 @@ func TestReportsThatNeedThePluginAreReportedBeforehand(t *testing.T) {
 }
 
 func TestEveryPluginSetHasItsConfigMap(t *testing.T) {
-	two := func(s *Snapshot) {
-		s.Sets = map[string]encryptionconfig.Set{"7": *set(2, 1)}
-		s.Pods = append(s.Pods, apiPod("b", "2", revision("7")))
-	}
-	sorted := []string{"ConfigMap/" + companionConfigMapOf(1), "ConfigMap/" + companionConfigMapOf(2, 1)}
-	slices.Sort(sorted)
-	both := strings.Join(sorted, " ")
 	if companionConfigMapOf(1, 2) == companionConfigMapOf(2, 1) {
 		t.Error("companions with other roles share a ConfigMap") // while the write key changes
 	}
-	for _, c := range []struct {
-		source          v1alpha1.ConfigSource
-		applied, copied string
-	}{{v1alpha1.ConfigSourceConfigMap, both, ""}, {v1alpha1.ConfigSourceAnnotation, "", both}} {
-		plan := planOf(t, fixture(t, v1alpha1.ModeCompanionPod, pods(apiPod("a", "1")), two, configSource(c.source)))
-		pod := slices.IndexFunc(plan.Apply, func(o *unstructured.Unstructured) bool { return o.GetKind() == "Pod" })
-		before, after := ofKind(plan.Apply[:pod], "ConfigMap"), ofKind(plan.Apply[pod:], "ConfigMap")
-		if names(before) != c.applied || names(after) != c.copied {
-			t.Errorf("%s: %q before the pods, %q after them", c.source, names(before), names(after))
+	both := []string{"ConfigMap/" + companionConfigMapOf(1), "ConfigMap/" + companionConfigMapOf(2, 1)}
+	slices.Sort(both)
+	for _, source := range []v1alpha1.ConfigSource{v1alpha1.ConfigSourceConfigMap, v1alpha1.ConfigSourceAnnotation} {
+		s := fixture(t, v1alpha1.ModeCompanionPod, pods(apiPod("a", "1"), apiPod("b", "2", revision("7"))), configSource(source))
+		s.Sets = map[string]encryptionconfig.Set{"7": *set(2, 1)}
+		plan, copied := ComputePlan(s), source == v1alpha1.ConfigSourceAnnotation
+		firstPod := slices.IndexFunc(plan.Apply, func(o *unstructured.Unstructured) bool { return o.GetKind() == "Pod" })
+		files := ofKind(plan.Apply, "ConfigMap")
+		beforePods := len(ofKind(plan.Apply[:firstPod], "ConfigMap"))
+		if names(files) != strings.Join(both, " ") || beforePods != map[bool]int{false: 2, true: 0}[copied] {
+			t.Errorf("%s: %q, %d of them before the pods", source, names(files), beforePods)
 		}
-		for _, o := range workloads(plan) {
-			_, copied := o.GetAnnotations()[contract.ConfigAnnotation]
-			hash := o.GetAnnotations()[contract.ConfigHashAnnotation]
-			if copied != (c.source == v1alpha1.ConfigSourceAnnotation) || hash == "" {
-				t.Errorf("%s: %s has its file in an annotation: %v, hash %q", c.source, o.GetName(), copied, hash)
-			}
-			if copied && !slices.ContainsFunc(after, func(cm *unstructured.Unstructured) bool {
+		for _, pod := range workloads(plan) {
+			is := pod.GetAnnotations()
+			same := slices.ContainsFunc(files, func(cm *unstructured.Unstructured) bool {
 				data, _, _ := unstructured.NestedStringMap(cm.Object, "data")
-				is := o.GetAnnotations()
-				return is[contract.ConfigAnnotation] == data["config.yaml"] &&
-					is[contract.KubeconfigAnnotation] == data["kubeconfig"]
-			}) {
-				t.Errorf("%s has another file than its ConfigMap", o.GetName())
+				return is[contract.ConfigAnnotation] == data["config.yaml"] && is[contract.KubeconfigAnnotation] == data["kubeconfig"]
+			})
+			if same != copied || is[contract.ConfigHashAnnotation] == "" {
+				t.Errorf("%s: %s has the files of a ConfigMap in annotations: %t; %v", source, pod.GetName(), same, is)
 			}
 		}
 	}
 }
 
-// Agents that wait for their replacement get a changed interval, and so do companions that agents replace.
+// Agents that wait for their replacement get a changed interval and CA, and so do companions that agents replace.
 func TestEarlierReportersGetChangesLive(t *testing.T) {
-	on := pods(apiPod("a", "1", onHost))
-	agent := func(s *Snapshot) {
-		pod := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "v1", "kind": "Pod", "spec": map[string]any{
-			"nodeName": "a", "volumes": []any{map[string]any{"name": objects.ConfigVolume,
-				"configMap": map[string]any{"name": configMapOf(1)}}},
-		}}}
-		pod.SetName("agent")
-		pod.SetNamespace(s.Namespace)
-		pod.SetLabels(map[string]string{contract.ModeLabel: string(v1alpha1.ModeDaemonSet)})
-		s.Own = append(s.Own, pod)
-	}
-	for name, c := range map[string]struct {
-		was    v1alpha1.Mode
-		change func(*Snapshot)
-		mounts string
-	}{
-		"agents with another socket":      {v1alpha1.ModeDaemonSet, agent, configMapOf(1)},
-		"companions before the DaemonSet": {v1alpha1.ModeCompanionPod, func(*Snapshot) {}, companionConfigMapOf(1)},
+	for was, mounts := range map[v1alpha1.Mode]string{
+		v1alpha1.ModeDaemonSet: configMapOf(1), v1alpha1.ModeCompanionPod: companionConfigMapOf(1),
 	} {
-		first := planOf(t, fixture(t, c.was, on, configSource(v1alpha1.ConfigSourceConfigMap)))
-		files := appliedFiles(planOf(t, fixture(t, v1alpha1.ModeDaemonSet, on, delivered(t, first), c.change,
-			configSource(v1alpha1.ConfigSourceConfigMap), func(s *Snapshot) {
-				s.Live = set(2, 1)
-				s.Config.Probe.Interval.Duration = 17 * time.Second
-			})))
-		if file := files[c.mounts]; !strings.Contains(file, "17s") || strings.Contains(file, "kms-2.sock") {
-			t.Errorf("%s: ConfigMap %s: %q", name, c.mounts, file)
+		s := after(t, was, pods(apiPod("a", "1", onHost)), configSource(v1alpha1.ConfigSourceConfigMap))
+		if was == v1alpha1.ModeDaemonSet {
+			pod := agent(nil)
+			pod.Object["spec"] = map[string]any{"nodeName": "a", "volumes": []any{
+				map[string]any{"name": "config", "configMap": map[string]any{"name": mounts}}}}
+			s.Own = append(s.Own, pod)
+		}
+		s.Target.Mode, s.Live, s.CA = v1alpha1.ModeDaemonSet, set(2, 1), []byte("after")
+		s.Config.Probe.Interval.Duration = 17 * time.Second
+		plan := ComputePlan(s)
+		files := appliedFiles(plan)
+		if file := files[mounts]; !strings.Contains(file, "17s") || strings.Contains(file, "kms-2.sock") {
+			t.Errorf("%s: ConfigMap %s: %q", was, mounts, file)
 		}
 		if file := files[configMapOf(2, 1)]; !strings.Contains(file, "kms-2.sock") {
-			t.Errorf("%s: the new file: %q", name, file)
+			t.Errorf("%s: the new file: %q", was, file)
+		}
+		for _, cm := range ofKind(plan.Apply, "ConfigMap") {
+			kubeconfig, _, _ := unstructured.NestedString(cm.Object, "data", "kubeconfig")
+			if !strings.Contains(kubeconfig, base64.StdEncoding.EncodeToString(s.CA)) {
+				t.Errorf("%s: ConfigMap %s has another CA:\n%s", was, cm.GetName(), kubeconfig)
+			}
 		}
 	}
 }
@@ -152,42 +136,29 @@ func appliedFiles(plan *Plan) map[string]string {
 	return files
 }
 
-// reportedBy gives nodes a report of an earlier reporter at a time.
-func reportedBy(at time.Time, nodes ...string) func(*Snapshot) {
-	return func(s *Snapshot) {
-		s.Resource = &operatorstatus.Status{}
-		for _, node := range nodes {
-			s.Resource.Reports = append(s.Resource.Reports, reportOf(node, "before", at))
-		}
-	}
-}
-
 func TestCompanionStaysUntilItsSuccessorReports(t *testing.T) {
-	three := pods(apiPod("a", "1"), apiPod("b", "2"), apiPod("c", "3"))
-	began := time.Unix(1e9, 0).Add(-time.Hour)
-	first := planOf(t, fixture(t, v1alpha1.ModeCompanionPod, three, configSource(v1alpha1.ConfigSourceAnnotation)))
-	s := fixture(t, v1alpha1.ModeCompanionPod, three, delivered(t, first), configSource(v1alpha1.ConfigSourceConfigMap),
-		reportedBy(began, "a", "b", "c"))
-	plan := planOf(t, s)
+	s := after(t, v1alpha1.ModeCompanionPod, pods(apiPod("a", "1"), apiPod("b", "2"), apiPod("c", "3")),
+		configSource(v1alpha1.ConfigSourceAnnotation),
+		reports(reportOf("a", "before"), reportOf("b", "before"), reportOf("c", "before")))
+	s.Target.ConfigSource = v1alpha1.ConfigSourceConfigMap
+	plan := ComputePlan(s)
 	if created := created(s, plan); len(created) != 3 || len(plan.Delete) > 0 ||
 		plan.Status.Reason != contract.Progressing {
 		t.Fatalf("creates %s, deletes %s; %+v", names(created), names(plan.Delete), plan.Status)
 	}
-	delivered(t, &Plan{Apply: plan.Apply, State: plan.State})(s)
-	if plan := planOf(t, s); len(plan.Delete) > 0 {
+	delivered(&Plan{Apply: plan.Apply, State: plan.State})(s)
+	if plan := ComputePlan(s); len(plan.Delete) > 0 {
 		t.Fatalf("%s is deleted before the new one has reported", names(plan.Delete))
 	}
-	for i := range s.Resource.Reports {
-		node := s.Resource.Reports[i].Node
-		s.Resource.Reports[i].Entries[0].Reporter = "companion-" + node
-		plan := planOf(t, s)
+	for i, node := range []string{"a", "b", "c"} {
+		s.Resource.Reports[i] = reportOf(node, "companion-"+node)
+		plan := ComputePlan(s)
 		if len(plan.Delete) != 1 || nodeOf(plan.Delete[0]) != node {
 			t.Fatalf("%s is deleted, must be the earlier one on node %s", names(plan.Delete), node)
 		}
-		gone := plan.Delete[0]
-		s.Own = slices.DeleteFunc(s.Own, func(o *unstructured.Unstructured) bool { return o == gone })
+		s.Own = slices.DeleteFunc(s.Own, func(o *unstructured.Unstructured) bool { return o == plan.Delete[0] })
 	}
-	if plan := planOf(t, s); !plan.Status.Delivered() || len(plan.Delete) > 0 {
+	if plan := ComputePlan(s); !plan.Status.Delivered() || len(plan.Delete) > 0 {
 		t.Errorf("%+v, deletes %s", plan.Status, names(plan.Delete))
 	}
 }
@@ -201,87 +172,70 @@ func templateAnnotations(plan *Plan) map[string]string {
 
 // agent returns a pod of a DaemonSet whose template has these annotations.
 func agent(template map[string]string) *unstructured.Unstructured {
-	pod := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "v1", "kind": "Pod"}}
-	pod.SetName("agent")
-	pod.SetNamespace("kms-health")
+	pod := object("v1", "Pod", "kms-health", "agent")
 	pod.SetAnnotations(template)
 	pod.SetLabels(map[string]string{contract.ModeLabel: "DaemonSet", contract.APIServerLabel: "api"})
 	return pod
 }
 
-func TestARequestIsLiveInAnnotationsOfADaemonSet(t *testing.T) {
-	on, copied := pods(apiPod("a", "1", onHost)), configSource(v1alpha1.ConfigSourceAnnotation)
+// A change of the DaemonSet's template would replace the pods.
+func TestChangesAreLiveInAnnotationsOfADaemonSet(t *testing.T) {
+	type change = func(*Snapshot)
+	base := []change{pods(apiPod("a", "1", onHost)), configSource(v1alpha1.ConfigSourceAnnotation)}
+	template := templateAnnotations(ComputePlan(fixture(t, v1alpha1.ModeDaemonSet, base...)))
+	exists := func(s *Snapshot) { delivered(ComputePlan(s))(s) }
 	requested := func(s *Snapshot) { s.Requested = "r1" }
-	first := planOf(t, fixture(t, v1alpha1.ModeDaemonSet, on, copied))
-	template := templateAnnotations(first)
-	pod := agent(template)
-	existing := func(s *Snapshot) { s.Own = append(s.Own, pod) }
+	slower := func(s *Snapshot) { s.Config.Probe.Interval.Duration = 90 * time.Second }
 	for name, tt := range map[string]struct {
-		more []func(*Snapshot)
-		want bool
+		more                []change
+		requested, interval bool
 	}{
-		"a new DaemonSet":                {[]func(*Snapshot){requested, existing}, true},
-		"an existing one":                {[]func(*Snapshot){delivered(t, first), requested, existing}, true},
-		"an annotation that was deleted": {[]func(*Snapshot){delivered(t, first), existing}, false},
-		"and another interval":           {[]func(*Snapshot){delivered(t, first), requested, existing, slower}, true},
+		"a request, and a new DaemonSet":     {[]change{requested}, true, false},
+		"a request, and an existing one":     {[]change{exists, requested}, true, false},
+		"a request that was deleted":         {[]change{exists}, false, false},
+		"an interval":                        {[]change{exists, slower}, false, true},
+		"a request, and another interval":    {[]change{exists, requested, slower}, true, true},
+		"the same, beside a pod that mounts": {[]change{exists, requested, slower, mountingAgent(template)}, true, true},
 	} {
 		t.Run(name, func(t *testing.T) {
-			plan := planOf(t, fixture(t, v1alpha1.ModeDaemonSet, append([]func(*Snapshot){on, copied}, tt.more...)...))
+			s := fixture(t, v1alpha1.ModeDaemonSet, append(base, tt.more...)...)
+			pod := agent(template)
+			s.Own = append(s.Own, pod)
+			plan := ComputePlan(s)
 			if now := templateAnnotations(plan); !maps.Equal(now, template) {
 				t.Errorf("the template has %v, want %v", now, template)
 			}
 			files := liveFiles(plan)
-			if len(files) != 1 {
-				t.Fatalf("%d pods get files", len(files))
+			if len(files) != 1 || files[0].GetName() != "agent" {
+				t.Fatalf("%s get files", names(files))
 			}
-			file := files[0].GetAnnotations()[contract.ConfigAnnotation]
-			if got := strings.Contains(file, "requested: r1"); got != tt.want {
-				t.Errorf("the request is in the pod's file: %v\n%s", got, file)
+			got := files[0].GetAnnotations()
+			file := got[contract.ConfigAnnotation]
+			if strings.Contains(file, "requested: r1") != tt.requested || strings.Contains(file, "1m30s") != tt.interval {
+				t.Errorf("the pod's file is\n%s", file)
 			}
-			if hash := files[0].GetAnnotations()[contract.ConfigHashAnnotation]; hash != template[contract.ConfigHashAnnotation] {
+			if hash := got[contract.ConfigHashAnnotation]; hash != template[contract.ConfigHashAnnotation] {
 				t.Errorf("the hash of the plugin set is %s", hash)
+			}
+			pod.SetAnnotations(got)
+			if part := ssa.MetadataPatch(liveFiles(ComputePlan(s))[0], pod); len(part) > 0 {
+				t.Errorf("a pod that has the current files gets %v", part)
+			}
+			s.Live = set(2, 1)
+			plan = ComputePlan(s)
+			if now := templateAnnotations(plan)[contract.ConfigAnnotation]; !strings.Contains(now, "kms-2.sock") ||
+				strings.Contains(now, "1m30s") != tt.interval || len(liveFiles(plan)) > 0 {
+				t.Errorf("another plugin set is a new template, with the current files; pods get %v:\n%s", liveFiles(plan), now)
 			}
 		})
 	}
 }
 
-func slower(s *Snapshot) { s.Config.Probe.Interval.Duration = 90 * time.Second }
-
-func TestIntervalIsLiveInAnnotationsOfADaemonSet(t *testing.T) {
-	on := pods(apiPod("a", "1", onHost))
-	first := planOf(t, fixture(t, v1alpha1.ModeDaemonSet, on, configSource(v1alpha1.ConfigSourceAnnotation)))
-	template := templateAnnotations(first)
-	pod := agent(template)
-	s := fixture(t, v1alpha1.ModeDaemonSet, on, delivered(t, first), configSource(v1alpha1.ConfigSourceAnnotation),
-		func(s *Snapshot) {
-			s.Own = append(s.Own, pod)
-			slower(s)
-		})
-	mounting := pod.DeepCopy()
-	mounting.SetName("mounting")
-	mounting.SetAnnotations(map[string]string{contract.ConfigHashAnnotation: template[contract.ConfigHashAnnotation]})
-	s.Own = append(s.Own, mounting)
-	plan := planOf(t, s)
-	now := templateAnnotations(plan)
-	if now[contract.ConfigAnnotation] != template[contract.ConfigAnnotation] {
-		t.Error("an interval changes the template, which replaces the pods")
-	}
-	if len(liveFiles(plan)) != 1 || !strings.Contains(liveFiles(plan)[0].GetAnnotations()[contract.ConfigAnnotation],
-		"1m30s") {
-		t.Errorf("the pod gets %v", liveFiles(plan))
-	}
-	pod.SetAnnotations(map[string]string{contract.ConfigHashAnnotation: template[contract.ConfigHashAnnotation],
-		contract.ConfigAnnotation:     liveFiles(plan)[0].GetAnnotations()[contract.ConfigAnnotation],
-		contract.KubeconfigAnnotation: template[contract.KubeconfigAnnotation]})
-	if part := ssa.MetadataPatch(liveFiles(planOf(t, s))[0], pod); len(part) > 0 {
-		t.Errorf("a pod that has the current files gets %v", part)
-	}
-	s.Live = set(2, 1)
-	plan = planOf(t, s)
-	now = templateAnnotations(plan)
-	if !strings.Contains(now[contract.ConfigAnnotation], "kms-2.sock") ||
-		!strings.Contains(now[contract.ConfigAnnotation], "1m30s") || len(liveFiles(plan)) > 0 {
-		t.Errorf("another plugin set is a new template, with the current files; pods get %v:\n%s", liveFiles(plan),
-			now[contract.ConfigAnnotation])
+// mountingAgent adds a pod that mounts its files.
+func mountingAgent(template map[string]string) func(*Snapshot) {
+	return func(s *Snapshot) {
+		pod := agent(map[string]string{contract.ConfigHashAnnotation: template[contract.ConfigHashAnnotation]})
+		pod.SetName("mounting")
+		s.Own = append(s.Own, pod)
 	}
 }

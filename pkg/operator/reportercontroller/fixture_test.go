@@ -18,6 +18,7 @@ import (
 	"github.com/kms-health/kms-health/pkg/contract"
 	"github.com/kms-health/kms-health/pkg/operator/encryptionconfig"
 	"github.com/kms-health/kms-health/pkg/operator/objects"
+	"github.com/kms-health/kms-health/pkg/operatorstatus"
 )
 
 // fixture returns a snapshot of a target with all sources known and no objects.
@@ -48,8 +49,8 @@ apiServers:
 	return s
 }
 
-// testTime is the creation time of the tests' objects.
-var testTime = time.Unix(1e9, 0)
+// now is a time of deletion.
+var now = metav1.NewTime(time.Unix(1e9, 0))
 
 // inDeployment means that the operator adds the reporter's container to a Deployment.
 func inDeployment(s *Snapshot) { s.Target.Deployment = "apiserver" }
@@ -108,8 +109,7 @@ func revision(r string) func(*corev1.Pod) {
 func pods(all ...*corev1.Pod) func(*Snapshot) { return func(s *Snapshot) { s.Pods = all } }
 
 // delivered adds the objects of a plan to a snapshot, with running pods.
-func delivered(t *testing.T, plan *Plan) func(*Snapshot) {
-	t.Helper()
+func delivered(plan *Plan) func(*Snapshot) {
 	return func(s *Snapshot) {
 		objects := slices.Clone(plan.Apply)
 		if plan.Anchor != nil {
@@ -119,13 +119,20 @@ func delivered(t *testing.T, plan *Plan) func(*Snapshot) {
 			o := o.DeepCopy()
 			if o.GetKind() == "Pod" {
 				_ = unstructured.SetNestedField(o.Object, "Running", "status", "phase")
-				o.SetCreationTimestamp(metav1.NewTime(testTime))
 				o.SetUID(types.UID("companion-" + nodeOf(o)))
 			}
 			s.Own = append(s.Own, o)
 		}
 		s.State = plan.State
 	}
+}
+
+// after returns a snapshot whose plan was carried out.
+func after(t testing.TB, mode v1alpha1.Mode, more ...func(*Snapshot)) *Snapshot {
+	t.Helper()
+	s := fixture(t, mode, more...)
+	delivered(ComputePlan(s))(s)
+	return s
 }
 
 // configMapOf is the name of the ConfigMap of a plugin set.
@@ -141,7 +148,11 @@ func workloads(plan *Plan) []*unstructured.Unstructured {
 	return slices.Concat(ofKind(plan.Apply, "DaemonSet"), ofKind(plan.Apply, "Pod"))
 }
 
-func planOf(_ testing.TB, s *Snapshot) *Plan { return ComputePlan(s) }
+// object returns an object as it is in the API server.
+func object(apiVersion, kind, namespace, name string) *unstructured.Unstructured {
+	return &unstructured.Unstructured{Object: map[string]any{"apiVersion": apiVersion, "kind": kind,
+		"metadata": map[string]any{"name": name, "namespace": namespace}}}
+}
 
 // names returns kind and name of each object, sorted.
 func names(objects []*unstructured.Unstructured) string {
@@ -181,4 +192,14 @@ func deployment(generation int64) *appsv1.Deployment {
 
 func rolling(surge, unavailable string) *appsv1.RollingUpdateDeployment {
 	return &appsv1.RollingUpdateDeployment{MaxSurge: new(intstr.Parse(surge)), MaxUnavailable: new(intstr.Parse(unavailable))}
+}
+
+// reportOf returns a node's report. by is the reporter's UID; empty: the report names none.
+func reportOf(node, by string) operatorstatus.Report {
+	return operatorstatus.Report{Node: node, Form: operatorstatus.FormCondition,
+		Entries: []contract.Entry{{KeyID: "1", Status: contract.Healthy, Reporter: by}}}
+}
+
+func reports(all ...operatorstatus.Report) func(*Snapshot) {
+	return func(s *Snapshot) { s.Resource = &operatorstatus.Status{Reports: all} }
 }

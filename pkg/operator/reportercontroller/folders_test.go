@@ -37,18 +37,18 @@ func hostFolders(t *testing.T, plan *Plan) map[string]string {
 
 // While the only API server pod is being replaced, no pod shows where the sockets are.
 func TestDaemonSetKeepsItsFoldersWhileNoPodShowsThem(t *testing.T) {
-	before := planOf(t, fixture(t, v1alpha1.ModeDaemonSet, pods(apiPod("a", "1", onHost))))
+	before := ComputePlan(fixture(t, v1alpha1.ModeDaemonSet, pods(apiPod("a", "1", onHost))))
 	if got := hostFolders(t, before)["/var/run/kmsplugin"]; got != "/run/kms" {
 		t.Fatalf("/var/run/kmsplugin is %q", got)
 	}
-	between := planOf(t, fixture(t, v1alpha1.ModeDaemonSet, delivered(t, before)))
+	between := ComputePlan(fixture(t, v1alpha1.ModeDaemonSet, delivered(before)))
 	if got := hostFolders(t, between)["/var/run/kmsplugin"]; got != "/run/kms" {
 		t.Errorf("without a pod, /var/run/kmsplugin became %q", got)
 	}
 	// Before a pod shows its volume, a socket's folder is taken as a folder of the node.
-	s := fixture(t, v1alpha1.ModeDaemonSet, delivered(t, before))
+	s := fixture(t, v1alpha1.ModeDaemonSet, delivered(before))
 	s.Live.Config.Plugins[0].Endpoint = "unix:///run/other/kms-1.sock"
-	folders := hostFolders(t, planOf(t, s))
+	folders := hostFolders(t, ComputePlan(s))
 	if len(folders) != 1 || folders["/run/other"] != "/run/other" {
 		t.Errorf("another endpoint without a pod: %v", folders)
 	}
@@ -59,7 +59,7 @@ func TestDaemonSetMountsNoFolderThatHoldsMuchElse(t *testing.T) {
 	s := fixture(t, v1alpha1.ModeDaemonSet)
 	s.Live = set(1, 2)
 	s.Live.Config.Plugins[1].Endpoint = "unix:///run/kms-2.sock"
-	plan := planOf(t, s)
+	plan := ComputePlan(s)
 	if folders := hostFolders(t, plan); folders["/run"] != "" || plan.Status.Reason != contract.SocketVolumeMissing {
 		t.Errorf("mounts %v, %+v", folders, plan.Status)
 	}

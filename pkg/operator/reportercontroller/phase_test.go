@@ -15,20 +15,30 @@ import (
 )
 
 // ownObject returns an object that the operator created for the target.
-func ownObject(kind string) *unstructured.Unstructured {
-	o := &unstructured.Unstructured{Object: map[string]any{"kind": kind}}
-	o.SetName("kms-health-reporter-api")
+func ownObject(kind, namespace string) *unstructured.Unstructured {
+	o := object("v1", kind, namespace, "kms-health-reporter-api")
 	o.SetLabels(map[string]string{contract.APIServerLabel: "api"})
 	return o
 }
 
-func own(kinds ...string) func(*Snapshot) {
+// own adds objects that are cluster-scoped, or in neither namespace; ownInTarget, objects in the target's namespace.
+func own(kinds ...string) func(*Snapshot) { return ownIn("", kinds) }
+
+func ownInTarget(kinds ...string) func(*Snapshot) { return ownIn("ns", kinds) }
+
+func ownIn(namespace string, kinds []string) func(*Snapshot) {
 	return func(s *Snapshot) {
 		for _, kind := range kinds {
-			s.Own = append(s.Own, ownObject(kind))
+			s.Own = append(s.Own, ownObject(kind, namespace))
 		}
 	}
 }
+
+func off(s *Snapshot) { s.Live = set() }
+
+func deleting(s *Snapshot) { s.Deleting = true }
+
+func unmanaged(s *Snapshot) { s.Unmanaged = true }
 
 // delivers reports whether a plan has reporters.
 func delivers(plan *Plan) bool {
@@ -38,9 +48,6 @@ func delivers(plan *Plan) bool {
 func TestPlanFollowsFromWhatIsObserved(t *testing.T) {
 	type change = func(*Snapshot)
 	onePod := pods(apiPod("a", "1"))
-	off := func(s *Snapshot) { s.Live = set() }
-	deleting := func(s *Snapshot) { s.Deleting = true }
-	unmanaged := func(s *Snapshot) { s.Unmanaged = true }
 	noPolicy := func(s *Snapshot) { s.add(contract.PolicyMissing, "none") }
 	noCA := func(s *Snapshot) { s.add(contract.CAUnreadable, "no such file") }
 	auto := func(s *Snapshot) { s.Target.Mode = v1alpha1.ModeAuto }
@@ -74,21 +81,10 @@ func TestPlanFollowsFromWhatIsObserved(t *testing.T) {
 			s.SourceProblems = []delivery.Status{{Reason: contract.SourceUnreadable, Message: "pods: forbidden"}}
 		}}, true, contract.SourceUnreadable, false},
 	} {
-		plan := planOf(t, fixture(t, v1alpha1.ModeCompanionPod, c.change...))
+		plan := ComputePlan(fixture(t, v1alpha1.ModeCompanionPod, c.change...))
 		if delivers(plan) != c.delivers || plan.Status.Reason != c.reason || plan.Off != c.off || len(plan.Delete) > 0 {
 			t.Errorf("%s: delivers %s, deletes %s, off %t, %+v", name, names(workloads(plan)), names(plan.Delete), plan.Off,
 				plan.Status)
-		}
-	}
-}
-
-// inTarget puts the objects of a change into the target's namespace.
-func inTarget(change func(*Snapshot)) func(*Snapshot) {
-	return func(s *Snapshot) {
-		before := len(s.Own)
-		change(s)
-		for _, o := range s.Own[before:] {
-			o.SetNamespace(s.Target.Namespace)
 		}
 	}
 }
@@ -108,8 +104,6 @@ func injectedBefore(uid string) func(*Snapshot) {
 // Objects that nothing needs are deleted at once, even if others cannot be deleted or listed.
 func TestRemovalDeletesWhatNothingNeeds(t *testing.T) {
 	type change = func(*Snapshot)
-	off := func(s *Snapshot) { s.Live, s.Target.Plugins = set(), nil }
-	deleting := func(s *Snapshot) { s.Deleting = true }
 	token := func(s *Snapshot) { s.State.Token = true }
 	const removing = contract.Removing
 	for name, c := range map[string]struct {
@@ -119,44 +113,35 @@ func TestRemovalDeletesWhatNothingNeeds(t *testing.T) {
 		clean  bool
 	}{
 		"everything": {[]change{own("Pod", "DaemonSet", "ConfigMap", "ServiceAccount", "ClusterRoleBinding", "ClusterRole",
-			"Role"), deleting},
-			removing, "ConfigMap DaemonSet Pod Role ServiceAccount", false},
+			"Role"), deleting}, removing, "ConfigMap DaemonSet Pod Role ServiceAccount", false},
 		"an injected Deployment": {[]change{func(s *Snapshot) { s.Deployment, s.Injected = deployment(1), true },
-			inTarget(own("ConfigMap", "ServiceAccount", "ClusterRoleBinding")), deleting}, removing, "", false},
-		"a Deployment as it was before its injection": {[]change{injectedBefore("d"), deleting}, removing, "", false},
-		"a Deployment of the same name that is another": {[]change{injectedBefore("other"), deleting}, contract.Removed, "",
-			true},
+			ownInTarget("ConfigMap", "ServiceAccount", "ClusterRoleBinding"), deleting}, removing, "", false},
+		"a Deployment as it was before its injection":   {[]change{injectedBefore("d"), deleting}, removing, "", false},
+		"a Deployment of the same name that is another": {[]change{injectedBefore("other"), deleting}, contract.Removed, "", true},
 		"a DaemonSet, by which its pods go": {[]change{own("DaemonSet", "Pod", "ClusterRoleBinding"), func(s *Snapshot) {
 			s.own("Pod")[0].SetLabels(map[string]string{contract.ModeLabel: "DaemonSet"})
 		}, deleting}, removing, "DaemonSet", false},
-		"ConfigMaps are not known": {[]change{noConfigMaps(removing, ""),
-			own("ServiceAccount", "ClusterRoleBinding", "ClusterRole"), deleting},
-			removing, "ClusterRoleBinding ServiceAccount", false},
-		"ConfigMaps cannot be listed": {[]change{noConfigMaps(contract.SourceUnreadable, "forbidden"), own("ServiceAccount", "ClusterRole"),
-			deleting},
-			contract.SourceUnreadable, "ServiceAccount", true},
-		"a Secret, whose token is the ServiceAccount's": {[]change{token, inTarget(own("ServiceAccount", "ClusterRole")),
+		"ConfigMaps are not known": {[]change{noConfigMaps(removing, ""), own("ServiceAccount", "ClusterRoleBinding",
+			"ClusterRole"), deleting}, removing, "ClusterRoleBinding ServiceAccount", false},
+		"ConfigMaps cannot be listed": {[]change{noConfigMaps(contract.SourceUnreadable, "forbidden"),
+			own("ServiceAccount", "ClusterRole"), deleting}, contract.SourceUnreadable, "ServiceAccount", true},
+		"a Secret, whose token is the ServiceAccount's": {[]change{token, ownInTarget("ServiceAccount", "ClusterRole"),
 			deleting}, removing, "", true},
-		"a ServiceAccount": {[]change{own("ServiceAccount", "ClusterRole"), deleting}, removing,
-			"ServiceAccount", true},
-		"a ConfigMap": {[]change{own("ConfigMap", "ClusterRole"), deleting}, removing, "ConfigMap",
-			true},
+		"a ServiceAccount":                     {[]change{own("ServiceAccount", "ClusterRole"), deleting}, removing, "ServiceAccount", true},
+		"a ConfigMap":                          {[]change{own("ConfigMap", "ClusterRole"), deleting}, removing, "ConfigMap", true},
 		"the Role of a target that is removed": {[]change{own("Role"), deleting}, removing, "Role", true},
 		"the Role by which the Secret is read": {[]change{own("Role"), off}, contract.Off, "", true},
-		"reports": {[]change{own("ClusterRole"), deleting,
-			func(s *Snapshot) { s.ReportsLeft = true }}, removing, "", true},
-		"the KMSHealth": {[]change{own("ClusterRole"), kmsHealth, deleting}, removing, "KMSHealth",
-			true},
+		"reports": {[]change{own("ClusterRole"), deleting, func(s *Snapshot) { s.ReportsLeft = true }},
+			removing, "", true},
+		"the KMSHealth":                   {[]change{own("ClusterRole"), kmsHealth, deleting}, removing, "KMSHealth", true},
 		"the KMSHealth of an idle target": {[]change{own("ClusterRole"), kmsHealth, off}, contract.Off, "", true},
-		"an operator resource": {[]change{deleting, func(s *Snapshot) { s.Resource = &operatorstatus.Status{} }},
-			contract.Removed, "", true},
-		"the ClusterRole":                   {[]change{own("ClusterRole"), deleting}, removing, "ClusterRole", true},
-		"nothing":                           {[]change{deleting}, contract.Removed, "", true},
-		"the ClusterRole of an idle target": {[]change{own("ClusterRole"), off}, contract.Off, "", true},
-		"a pod of an idle target": {[]change{own("Pod", "ClusterRoleBinding", "ClusterRole"), off}, removing,
-			"Pod", false},
+		"an operator resource":            {[]change{deleting, reports()}, contract.Removed, "", true},
+		"the ClusterRole":                 {[]change{own("ClusterRole"), deleting}, removing, "ClusterRole", true},
+		"nothing":                         {[]change{deleting}, contract.Removed, "", true},
+		"the ClusterRole of an idle one":  {[]change{own("ClusterRole"), off}, contract.Off, "", true},
+		"a pod of an idle one":            {[]change{own("Pod", "ClusterRoleBinding", "ClusterRole"), off}, removing, "Pod", false},
 	} {
-		plan := planOf(t, fixture(t, v1alpha1.ModeCompanionPod, c.change...))
+		plan := ComputePlan(fixture(t, v1alpha1.ModeCompanionPod, c.change...))
 		got := regexp.MustCompile("/[^ ]*").ReplaceAllString(names(plan.Delete), "")
 		if got != c.want || plan.Status.Reason != c.reason || plan.Clean != c.clean {
 			t.Errorf("%s: %+v deletes %q, clean %t; want %s, %q, clean %t", name, plan.Status, got, plan.Clean, c.reason,
@@ -171,35 +156,34 @@ func kmsHealth(s *Snapshot) {
 }
 
 func TestKMSHealthIsCreatedWhereItIsMissingAndDeletedLast(t *testing.T) {
+	type changes = []func(*Snapshot)
 	missing := func(s *Snapshot) { kmsHealth(s); s.Resource, s.ResourceMissing = nil, true }
+	onePod := pods(apiPod("a", "1"))
 	for name, c := range map[string]struct {
-		change []func(*Snapshot)
+		change changes
 		want   bool
 	}{
-		"missing":                 {[]func(*Snapshot){missing, pods(apiPod("a", "1"))}, true},
-		"missing, and KMS is off": {[]func(*Snapshot){missing, func(s *Snapshot) { s.Live = set() }}, true},
-		"there":                   {[]func(*Snapshot){kmsHealth, pods(apiPod("a", "1"))}, false},
-		"unmanaged":               {[]func(*Snapshot){missing, func(s *Snapshot) { s.Unmanaged = true }}, false},
-		"being removed":           {[]func(*Snapshot){missing, func(s *Snapshot) { s.Deleting = true }}, false},
-		"missing, and a problem":  {[]func(*Snapshot){missing, func(s *Snapshot) { s.Undecided = true }}, true},
-		"not known, and a problem": {[]func(*Snapshot){missing, func(s *Snapshot) {
-			s.ResourceMissing, s.Undecided = false, true
-		}}, false},
-		"of another installation": {[]func(*Snapshot){missing, func(s *Snapshot) { s.OtherInstallation = "x" }}, false},
-		"an operator resource":    {[]func(*Snapshot){pods(apiPod("a", "1"))}, false},
+		"missing":                         {changes{missing, onePod}, true},
+		"missing, and KMS is off":         {changes{missing, off}, true},
+		"there":                           {changes{kmsHealth, onePod}, false},
+		"unmanaged":                       {changes{missing, unmanaged}, false},
+		"being removed":                   {changes{missing, deleting}, false},
+		"missing, and nothing is decided": {changes{missing, undecided}, true},
+		"of another installation":         {changes{missing, func(s *Snapshot) { s.OtherInstallation = "x" }}, false},
+		"an operator resource":            {changes{onePod, func(s *Snapshot) { s.ResourceMissing = true }}, false},
 	} {
-		plan := planOf(t, fixture(t, v1alpha1.ModeCompanionPod, c.change...))
+		plan := ComputePlan(fixture(t, v1alpha1.ModeCompanionPod, c.change...))
 		if strings.Contains(names(plan.Apply), "KMSHealth") != c.want {
 			t.Errorf("%s: %s applied", name, names(plan.Apply))
 		}
 	}
-	s := fixture(t, v1alpha1.ModeCompanionPod, own("ClusterRole"), kmsHealth, func(s *Snapshot) { s.Deleting = true })
-	plan := planOf(t, s)
+	s := fixture(t, v1alpha1.ModeCompanionPod, own("ClusterRole"), kmsHealth, deleting)
+	plan := ComputePlan(s)
 	if names(plan.Delete) != "KMSHealth/api" || plan.Delete[0].GetUID() != "health" || !plan.Clean || plan.Gone {
 		t.Errorf("%s deleted: %+v", names(plan.Delete), plan)
 	}
 	s.Resource = nil
-	if plan := planOf(t, s); !strings.HasPrefix(names(plan.Delete), "ClusterRole/") || !plan.Gone {
+	if plan := ComputePlan(s); !strings.HasPrefix(names(plan.Delete), "ClusterRole/") || !plan.Gone {
 		t.Errorf("%s deleted", names(plan.Delete))
 	}
 }
@@ -207,12 +191,10 @@ func TestKMSHealthIsCreatedWhereItIsMissingAndDeletedLast(t *testing.T) {
 func TestConditionStaysWhileTheNamespaceIsMissing(t *testing.T) {
 	s := fixture(t, v1alpha1.ModeCompanionPod, own("ClusterRole", "Pod"), func(s *Snapshot) { s.NamespaceMissing = true })
 	for range 2 {
-		plan := planOf(t, s)
-		if plan.Off || plan.Status.Reason != contract.NamespaceMissing || !strings.Contains(plan.Status.Message, "ns") {
-			t.Errorf("off %v, %+v", plan.Off, plan.Status)
-		}
-		if slices.ContainsFunc(plan.Apply, func(o *unstructured.Unstructured) bool { return o.GetNamespace() == "ns" }) {
-			t.Errorf("%s applied", names(plan.Apply))
+		plan := ComputePlan(s)
+		if plan.Off || plan.Status.Reason != contract.NamespaceMissing || !strings.Contains(plan.Status.Message, "ns") ||
+			slices.ContainsFunc(plan.Apply, func(o *unstructured.Unstructured) bool { return o.GetNamespace() == "ns" }) {
+			t.Errorf("off %v, %+v, %s applied", plan.Off, plan.Status, names(plan.Apply))
 		}
 		s.Own = nil
 	}

@@ -14,7 +14,6 @@ import (
 	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
 	"github.com/kms-health/kms-health/pkg/contract"
 	"github.com/kms-health/kms-health/pkg/operator/delivery"
-	"github.com/kms-health/kms-health/pkg/operatorstatus"
 )
 
 // A plugin is added in a folder that no pod mounts yet, or its endpoint is mistyped. The other plugins' reporters must
@@ -24,21 +23,20 @@ func TestEndpointThatNoPodMountsIsAProblemOfItsPluginAlone(t *testing.T) {
 		withReporter(p)
 		mounting(configMapOf(1))(p)
 	}
-	for name, c := range map[string]struct {
-		mode v1alpha1.Mode
-		pod  *corev1.Pod
-		more func(*Snapshot)
-	}{
-		"companions":  {v1alpha1.ModeCompanionPod, apiPod("a", "1"), func(*Snapshot) {}},
-		"a DaemonSet": {v1alpha1.ModeDaemonSet, apiPod("a", "1", onHost), func(*Snapshot) {}},
-		"a sidecar of Deployment": {v1alpha1.ModeSidecar, apiPod("a", "1", asInjected),
-			func(s *Snapshot) { inDeployment(s); s.Deployment = deployment(1) }},
+	for name, c := range map[v1alpha1.Mode]*corev1.Pod{
+		v1alpha1.ModeCompanionPod: apiPod("a", "1"),
+		v1alpha1.ModeDaemonSet:    apiPod("a", "1", onHost),
+		v1alpha1.ModeSidecar:      apiPod("a", "1", asInjected),
 	} {
-		first := planOf(t, fixture(t, c.mode, pods(c.pod), c.more))
-		s := fixture(t, c.mode, pods(c.pod), delivered(t, first), c.more)
+		s := fixture(t, name, pods(c))
+		if name == v1alpha1.ModeSidecar {
+			s.Target.Deployment, s.Deployment = "apiserver", deployment(1)
+		}
+		first := ComputePlan(s)
+		delivered(first)(s)
 		s.Live = set(1, 2)
 		s.Live.Config.Plugins[1].Endpoint = "unix:///var/run/kmsplugins/kms-2.sock"
-		plan := planOf(t, s)
+		plan := ComputePlan(s)
 		if plan.Status.Reason != contract.SocketVolumeMissing || !strings.Contains(plan.Status.Message,
 			"/var/run/kmsplugins") || strings.Contains(plan.Status.Message, "kms-1") {
 			t.Errorf("%s: %+v", name, plan.Status)
@@ -85,7 +83,7 @@ func TestAbstractSocketsHaveAModeOrAFix(t *testing.T) {
 		s := fixture(t, v1alpha1.ModeAuto, pods(c.pod))
 		s.Target.Connection.Server = c.server
 		s.Live.Config.Plugins[0].Endpoint = "unix:///@kms"
-		plan := planOf(t, s)
+		plan := ComputePlan(s)
 		if plan.State.Mode != c.mode || plan.Status.Reason != c.reason || !strings.Contains(plan.Status.Message, c.part) {
 			t.Errorf("%s: mode %s, %+v", name, plan.State.Mode, plan.Status)
 		}
@@ -101,7 +99,7 @@ func TestOnePodOfEachNodeHasACompanion(t *testing.T) {
 	deleting := func(p *corev1.Pod) { p.DeletionTimestamp = &metav1.Time{} }
 	newer := func(p *corev1.Pod) { p.CreationTimestamp = metav1.Unix(1, 0) }
 	unstarted := func(p *corev1.Pod) { p.Status.ContainerStatuses = nil }
-	companion := planOf(t, fixture(t, v1alpha1.ModeCompanionPod, pods(apiPod("a", "2"))))
+	companion := ComputePlan(fixture(t, v1alpha1.ModeCompanionPod, pods(apiPod("a", "2"))))
 	for name, c := range map[string]struct {
 		first, second *corev1.Pod
 		change        change
@@ -111,27 +109,26 @@ func TestOnePodOfEachNodeHasACompanion(t *testing.T) {
 		"the one that is not being deleted":  {apiPod("a", "1"), apiPod("a", "2", deleting), seen(2, 1), "1"},
 		"the one that has started":           {apiPod("a", "1"), apiPod("a", "2", unstarted), seen(2, 1), "1"},
 		"at a start, the newest":             {apiPod("a", "1", newer), apiPod("a", "2"), seen(1, 1), "1"},
-		"at a start, the one that has one":   {apiPod("a", "1", newer), apiPod("a", "2"), delivered(t, companion), "2"},
-		"seen later than the one that has":   {apiPod("a", "1"), apiPod("a", "2"), func(s *Snapshot) { delivered(t, companion)(s); seen(1, 2)(s) }, "1"},
+		"at a start, the one that has one":   {apiPod("a", "1", newer), apiPod("a", "2"), delivered(companion), "2"},
+		"seen later than the one that has":   {apiPod("a", "1"), apiPod("a", "2"), func(s *Snapshot) { delivered(companion)(s); seen(1, 2)(s) }, "1"},
 		"both are being deleted, the latter": {apiPod("a", "1", deleting), apiPod("a", "2", deleting), seen(1, 2), "1"},
 	} {
-		plan := planOf(t, fixture(t, v1alpha1.ModeCompanionPod, pods(c.first, c.second), c.change))
+		plan := ComputePlan(fixture(t, v1alpha1.ModeCompanionPod, pods(c.first, c.second), c.change))
 		if w := workloads(plan); len(w) != 1 || w[0].GetAnnotations()[contract.BesideAnnotation] != c.want ||
 			plan.Served["a"] != c.want || len(plan.Delete) > 0 {
 			t.Errorf("%s: %s made, served are %v, %s deleted, want %s", name, names(w), plan.Served, names(plan.Delete), c.want)
 		}
 	}
-	s := fixture(t, v1alpha1.ModeCompanionPod, pods(apiPod("a", "1"), apiPod("a", "2")), delivered(t, companion), seen(1, 2))
+	s := fixture(t, v1alpha1.ModeCompanionPod, pods(apiPod("a", "1"), apiPod("a", "2")), delivered(companion), seen(1, 2))
 	old := s.own("Pod")[0]
 	old.SetUID("old")
-	plan := planOf(t, s)
-	delivered(t, plan)(s)
-	s.Resource = &operatorstatus.Status{Reports: []operatorstatus.Report{reportOf("a", "old", testTime)}}
-	if plan := planOf(t, s); len(plan.Delete) > 0 || plan.Status.Reason != contract.Progressing {
+	delivered(ComputePlan(s))(s)
+	reports(reportOf("a", "old"))(s)
+	if plan := ComputePlan(s); len(plan.Delete) > 0 || plan.Status.Reason != contract.Progressing {
 		t.Errorf("before the next one reports: deletes %s, %+v", names(plan.Delete), plan.Status)
 	}
-	s.Resource.Reports[0] = reportOf("a", "companion-a", testTime)
-	if plan := planOf(t, s); !slices.Contains(plan.Delete, old) {
+	reports(reportOf("a", "companion-a"))(s)
+	if plan := ComputePlan(s); !slices.Contains(plan.Delete, old) {
 		t.Errorf("after it has reported: deletes %s", names(plan.Delete))
 	}
 }

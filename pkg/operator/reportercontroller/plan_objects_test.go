@@ -14,31 +14,30 @@ import (
 	"github.com/kms-health/kms-health/pkg/contract"
 	"github.com/kms-health/kms-health/pkg/operator/delivery"
 	"github.com/kms-health/kms-health/pkg/operator/ssa"
-	"github.com/kms-health/kms-health/pkg/operatorstatus"
 )
 
 func TestRecordHasWhatARemovalNeeds(t *testing.T) {
-	got := planOf(t, fixture(t, v1alpha1.ModeCompanionPod, pods(apiPod("a", "1")))).State
+	got := ComputePlan(fixture(t, v1alpha1.ModeCompanionPod, pods(apiPod("a", "1")))).State
 	if got.Installation != "kms-health" || got.Namespace != "ns" || got.Resource != v1alpha1.ResourceKubeAPIServers ||
 		got.PodSelector["app"] != "api" || got.Mode != v1alpha1.ModeCompanionPod {
 		t.Errorf("%+v", got)
 	}
 	s := fixture(t, v1alpha1.ModeCompanionPod, func(s *Snapshot) { s.Deleting, s.State.Token, s.State.Namespace = true, true, "ns" })
-	if plan := planOf(t, s); plan.Status.Reason != contract.Removing || !strings.HasSuffix(plan.Status.Message, "Secret") {
+	if plan := ComputePlan(s); plan.Status.Reason != contract.Removing || !strings.HasSuffix(plan.Status.Message, "Secret") {
 		t.Errorf("the token's Secret is left: %+v", plan.Status)
 	}
 	for what, c := range map[string]struct {
 		change func(*Snapshot)
 		want   bool
 	}{
-		"a ConfigMap":      {inTarget(own("ConfigMap")), true},
-		"a ServiceAccount": {inTarget(own("ServiceAccount")), true},
+		"a ConfigMap":      {ownInTarget("ConfigMap"), true},
+		"a ServiceAccount": {ownInTarget("ServiceAccount"), true},
 		"a token":          {func(s *Snapshot) { s.State.Token = true }, true},
 		"what is unknown":  {noConfigMaps(contract.SourceUnreadable, "forbidden"), true},
-		"a Role":           {inTarget(own("Role")), false},
+		"a Role":           {ownInTarget("Role"), false},
 	} {
 		s := fixture(t, v1alpha1.ModeCompanionPod, c.change, func(s *Snapshot) { s.State.InTarget = true })
-		if got := planOf(t, s).State.InTarget; got != c.want {
+		if got := ComputePlan(s).State.InTarget; got != c.want {
 			t.Errorf("%s is left in the target's namespace: recorded %t", what, got)
 		}
 	}
@@ -56,14 +55,13 @@ func TestBothReportersMayWriteWhileTheModeChanges(t *testing.T) {
 		slices.Sort(all)
 		return all
 	}
-	first := planOf(t, fixture(t, v1alpha1.ModeCompanionPod, pods(apiPod("a", "1"))))
-	s := fixture(t, v1alpha1.ModeSidecar, inDeployment, pods(apiPod("a", "1")), delivered(t, first))
-	s.Deployment, s.Resource = deployment(1), &operatorstatus.Status{Reports: []operatorstatus.Report{reportOf("a", "companion-a", testTime)}}
-	if got := subjects(planOf(t, s)); !slices.Equal(got, []string{"ClusterRoleBinding of kms-health", "ClusterRoleBinding of ns"}) {
+	s := after(t, v1alpha1.ModeCompanionPod, pods(apiPod("a", "1")), reports(reportOf("a", "companion-a")))
+	s.Target.Mode, s.Target.Deployment, s.Deployment = v1alpha1.ModeSidecar, "apiserver", deployment(1)
+	if got := subjects(ComputePlan(s)); !slices.Equal(got, []string{"ClusterRoleBinding of kms-health", "ClusterRoleBinding of ns"}) {
 		t.Errorf("while it changes: %q", got)
 	}
 	s.Own, s.State = nil, delivery.State{}
-	if got := subjects(planOf(t, s)); !slices.Equal(got, []string{"ClusterRoleBinding of ns"}) {
+	if got := subjects(ComputePlan(s)); !slices.Equal(got, []string{"ClusterRoleBinding of ns"}) {
 		t.Errorf("without a reporter of before: %q", got)
 	}
 }
@@ -79,7 +77,7 @@ func TestTerminatingPodKeepsItsCompanionUntilANewerPodIsOnItsNode(t *testing.T) 
 		"its own UID, as its list may show": {[]*corev1.Pod{apiPod("a", "1", terminating), apiPod("a", "1")}, "1"},
 	} {
 		var beside []string
-		for _, o := range workloads(planOf(t, fixture(t, v1alpha1.ModeCompanionPod, pods(c.pods...)))) {
+		for _, o := range workloads(ComputePlan(fixture(t, v1alpha1.ModeCompanionPod, pods(c.pods...)))) {
 			beside = append(beside, o.GetAnnotations()[contract.BesideAnnotation])
 		}
 		if slices.Sort(beside); strings.Join(beside, " ") != c.want {

@@ -1,6 +1,7 @@
 package reportercontroller
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -8,9 +9,7 @@ import (
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
@@ -18,8 +17,6 @@ import (
 	"github.com/kms-health/kms-health/pkg/operator/delivery"
 	"github.com/kms-health/kms-health/pkg/operator/encryptionconfig"
 	"github.com/kms-health/kms-health/pkg/operator/informers"
-	"github.com/kms-health/kms-health/pkg/operator/ssa"
-	"github.com/kms-health/kms-health/pkg/operatorstatus"
 )
 
 func TestAutoChoosesByWhereTheSocketsAre(t *testing.T) {
@@ -42,7 +39,7 @@ func TestAutoChoosesByWhereTheSocketsAre(t *testing.T) {
 			contract.AsExpected},
 	} {
 		s := fixture(t, v1alpha1.ModeAuto, c.change)
-		plan := planOf(t, s)
+		plan := ComputePlan(s)
 		if plan.State.Mode != c.delivery || plan.Status.Reason != c.reason || plan.Status.Message == "" {
 			t.Errorf("%s: %s, %+v", name, plan.State.Mode, plan.Status)
 		}
@@ -60,87 +57,67 @@ func TestEveryModeIsDelivered(t *testing.T) {
 func TestEachPodGetsACompanionWithItsPlugins(t *testing.T) {
 	s := fixture(t, v1alpha1.ModeCompanionPod, pods(apiPod("a", "1", revision("4")), apiPod("b", "2", revision("5"))))
 	s.Live, s.Sets = set(2, 1), map[string]encryptionconfig.Set{"4": *set(1), "5": *set(2, 1)}
-	plan := planOf(t, s)
-	if len(workloads(plan)) != 2 {
-		t.Fatalf("%s", names(workloads(plan)))
+	plan := ComputePlan(s)
+	var got []string
+	for _, pod := range workloads(plan) {
+		uid := pod.GetAnnotations()[contract.BesideAnnotation]
+		path := "/var/lib/kubelet/pods/" + uid + "/volumes/kubernetes.io~empty-dir/sockets"
+		mounts := slices.ContainsFunc(informers.As[corev1.Pod](pod).Spec.Volumes, func(v corev1.Volume) bool {
+			return v.HostPath != nil && v.HostPath.Path == path
+		})
+		got = append(got, fmt.Sprintf("%s beside %s with %s: %t", nodeOf(pod), uid, keyIDs(t, pod), mounts))
 	}
-	for i, want := range []struct{ node, uid, ids string }{{"a", "1", "1"}, {"b", "2", "2+1"}} {
-		pod := workloads(plan)[i]
-		if nodeOf(pod) != want.node || pod.GetAnnotations()[contract.BesideAnnotation] != want.uid ||
-			keyIDs(t, pod) != want.ids {
-			t.Errorf("%s on %s beside %s with %s", pod.GetName(), nodeOf(pod), pod.GetAnnotations()[contract.BesideAnnotation],
-				keyIDs(t, pod))
-		}
-		typed := informers.As[corev1.Pod](pod)
-		if typed == nil {
-			t.Fatalf("%s is no pod", pod.GetName())
-		}
-		path := "/var/lib/kubelet/pods/" + want.uid + "/volumes/kubernetes.io~empty-dir/sockets"
-		if !slices.ContainsFunc(typed.Spec.Volumes, func(v corev1.Volume) bool {
-			return v.HostPath != nil &&
-				v.HostPath.Path == path
-		}) {
-			t.Errorf("%s does not mount %s", pod.GetName(), path)
-		}
+	if want := []string{"a beside 1 with 1: true", "b beside 2 with 2+1: true"}; !slices.Equal(got, want) ||
+		len(plan.Delete) > 0 {
+		t.Errorf("%q, deletes %s, want %q", got, names(plan.Delete), want)
 	}
-	if len(plan.Delete) > 0 {
-		t.Errorf("%s; %+v", names(plan.Delete), plan.Status)
-	}
-	delivered(t, plan)(s)
-	if plan := planOf(t, s); !plan.Status.Delivered() {
+	delivered(plan)(s)
+	if plan := ComputePlan(s); !plan.Status.Delivered() {
 		t.Errorf("%+v", plan.Status)
 	}
 }
 
 func TestCompanionIsReplacedWithItsPodOrForAChangeOfItsContainer(t *testing.T) {
-	first := planOf(t, fixture(t, v1alpha1.ModeCompanionPod, pods(apiPod("a", "1"))))
+	first := ComputePlan(fixture(t, v1alpha1.ModeCompanionPod, pods(apiPod("a", "1"))))
 	old := workloads(first)[0].GetName()
 
-	live := fixture(t, v1alpha1.ModeCompanionPod, pods(apiPod("a", "1")), delivered(t, first),
-		func(s *Snapshot) { s.Config.Probe.Interval.Duration = time.Minute })
-	plan := planOf(t, live)
-	if workloads(plan)[0].GetName() != old || len(plan.Delete) > 0 {
-		t.Error("an interval replaced a companion")
-	}
+	live := after(t, v1alpha1.ModeCompanionPod, pods(apiPod("a", "1")))
+	live.Config.Probe.Interval.Duration = time.Minute
+	plan := ComputePlan(live)
 	file := func(plan *Plan) string { return workloads(plan)[0].GetAnnotations()[contract.ConfigAnnotation] }
-	if file(plan) == file(first) {
-		t.Error("the interval is not in the file")
+	if workloads(plan)[0].GetName() != old || len(plan.Delete) > 0 || file(plan) == file(first) {
+		t.Errorf("for an interval %s made, %s deleted, the file is\n%s", names(workloads(plan)), names(plan.Delete), file(plan))
 	}
 
-	image := fixture(t, v1alpha1.ModeCompanionPod, pods(apiPod("a", "1")), delivered(t, first),
-		func(s *Snapshot) { s.Config.Image = "reporter:2" })
-	plan = planOf(t, image)
+	image := after(t, v1alpha1.ModeCompanionPod, pods(apiPod("a", "1")))
+	image.Config.Image = "reporter:2"
+	plan = ComputePlan(image)
 	if workloads(plan)[0].GetName() == old || len(plan.Delete) > 0 {
 		t.Errorf("a new image: %s made, %s deleted before the new one runs", names(workloads(plan)), names(plan.Delete))
 	}
-	delivered(t, plan)(image)
-	if plan := planOf(t, image); names(plan.Delete) != "Pod/"+old {
+	delivered(plan)(image)
+	if plan := ComputePlan(image); names(plan.Delete) != "Pod/"+old {
 		t.Errorf("when the new one runs, %q goes", names(plan.Delete))
 	}
 
-	replaced := fixture(t, v1alpha1.ModeCompanionPod, pods(apiPod("a", "2")), delivered(t, first))
-	if plan := planOf(t, replaced); names(plan.Delete) != "Pod/"+old {
+	replaced := after(t, v1alpha1.ModeCompanionPod, pods(apiPod("a", "1")))
+	replaced.Pods = []*corev1.Pod{apiPod("a", "2")}
+	if plan := ComputePlan(replaced); names(plan.Delete) != "Pod/"+old {
 		t.Errorf("after its pod was deleted, %q is deleted", names(plan.Delete))
 	}
 }
 
 func TestDaemonSetMountsTheFoldersOfTheNodes(t *testing.T) {
-	plan := planOf(t, fixture(t, v1alpha1.ModeDaemonSet, pods(apiPod("a", "1", onHost), apiPod("b", "2", onHost))))
-	if got, want := names(slices.Clone(plan.Apply)),
-		"ClusterRoleBinding/kms-health-reporter-api ConfigMap/"+configMapOf(1)+
-			" DaemonSet/kms-health-reporter-api Role/kms-health-operator-api "+
-			"ServiceAccount/kms-health-reporter-api"; got != want {
-		t.Errorf("%s", got)
+	plan := ComputePlan(fixture(t, v1alpha1.ModeDaemonSet, pods(apiPod("a", "1", onHost), apiPod("b", "2", onHost))))
+	if got, want := names(plan.Apply), "ClusterRoleBinding/kms-health-reporter-api ConfigMap/"+configMapOf(1)+
+		" DaemonSet/kms-health-reporter-api Role/kms-health-operator-api "+
+		"ServiceAccount/kms-health-reporter-api"; got != want {
+		t.Errorf("%s, want %s", got, want)
 	}
-	ds := &appsv1.DaemonSet{}
-	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(workloads(plan)[0].Object, ds); err != nil {
-		t.Fatal(err)
+	if folders := hostFolders(t, plan); folders["/var/run/kmsplugin"] != "/run/kms" {
+		t.Errorf("%v", folders)
 	}
-	if v := ds.Spec.Template.Spec.Volumes; !slices.ContainsFunc(v,
-		func(v corev1.Volume) bool { return v.HostPath != nil && v.HostPath.Path == "/run/kms" }) {
-		t.Errorf("%+v", v)
-	}
-	plan = planOf(t, fixture(t, v1alpha1.ModeDaemonSet, pods(apiPod("a", "1"))))
+	plan = ComputePlan(fixture(t, v1alpha1.ModeDaemonSet, pods(apiPod("a", "1"))))
 	if plan.Status.Reason != "SocketVolumeMissing" || !strings.Contains(plan.Status.Message, "ns/api-a-1") {
 		t.Errorf("sockets in a pod: %+v", plan.Status)
 	}
@@ -156,36 +133,31 @@ func mounting(name string) func(*corev1.Pod) {
 }
 
 func TestConfigMapOfAPluginSetStaysWhileAPodMountsIt(t *testing.T) {
-	first := planOf(t, fixture(t, v1alpha1.ModeSidecar, pods(apiPod("a", "1"))))
 	old := configMapOf(1)
-	s := fixture(t, v1alpha1.ModeSidecar, pods(apiPod("a", "1", mounting(old))), delivered(t, first), func(s *Snapshot) {
-		s.Live = set(2, 1)
-		s.Config.Probe.Interval.Duration = time.Minute
-	})
-	plan := planOf(t, s)
-	if names(plan.Delete) != "" {
-		t.Errorf("%s goes while a pod mounts it", names(plan.Delete))
+	s := after(t, v1alpha1.ModeSidecar, pods(apiPod("a", "1", mounting(old))))
+	s.Live, s.Config.Probe.Interval.Duration = set(2, 1), time.Minute
+	deletes := func(when, want string) {
+		t.Helper()
+		if plan := ComputePlan(s); names(plan.Delete) != want {
+			t.Errorf("%s deletes %q, want %q", when, names(plan.Delete), want)
+		}
 	}
+	deletes("while a pod mounts it", "")
 	for name, want := range map[string]string{old: "kms-1.sock", configMapOf(2, 1): "kms-2.sock"} {
-		if file := appliedFiles(plan)[name]; !strings.Contains(file, "interval: 1m0s") || !strings.Contains(file, want) {
+		if file := appliedFiles(ComputePlan(s))[name]; !strings.Contains(file, "interval: 1m0s") || !strings.Contains(file, want) {
 			t.Errorf("%s:\n%s", name, file)
 		}
 	}
 	_ = unstructured.SetNestedField(s.own("ConfigMap")[0].Object, "broken", "data", "config.yaml")
-	if plan := planOf(t, s); names(plan.Delete) != "" {
-		t.Errorf("%s goes, whose file is invalid, while a pod mounts it", names(plan.Delete))
-	}
+	deletes("while a pod mounts it, and its file is invalid", "")
 	s.Pods = []*corev1.Pod{apiPod("a", "2")}
-	if plan := planOf(t, s); names(plan.Delete) != "ConfigMap/"+old {
-		t.Errorf("%q goes when no pod mounts it", names(plan.Delete))
-	}
+	deletes("when no pod mounts it", "ConfigMap/"+old)
 }
 
 func TestInjectionThatItsOwnerRevertedIsNotRepeated(t *testing.T) {
-	s := fixture(t, v1alpha1.ModeSidecar, inDeployment, pods(apiPod("a", "1")), func(s *Snapshot) {
-		s.Deployment = deployment(1)
-	})
-	plan := planOf(t, s)
+	s := fixture(t, v1alpha1.ModeSidecar, inDeployment, pods(apiPod("a", "1")))
+	s.Deployment = deployment(1)
+	plan := ComputePlan(s)
 	if plan.Inject == nil {
 		t.Fatalf("%+v", plan.Status)
 	}
@@ -200,156 +172,128 @@ func TestInjectionThatItsOwnerRevertedIsNotRepeated(t *testing.T) {
 
 	// The injection was not recorded, for example because the operator was killed in between.
 	s.Deployment, s.Injected, s.HasContainer = injected, true, true
-	plan = planOf(t, s)
+	plan = ComputePlan(s)
 	if recorded := plan.State.Injected; plan.Inject != nil || plan.State.Reverted || recorded == nil ||
 		*recorded != (delivery.Injected{Deployment: "apiserver", UID: "d", Generation: 2}) {
 		t.Fatalf("what is in place: %v, recorded %+v; %+v", plan.Inject, recorded, plan.Status)
 	}
 	s.State = plan.State
-	scaled := injected.DeepCopy()
+	scaled, changed := injected.DeepCopy(), injected.DeepCopy()
 	scaled.Generation, scaled.Spec.Paused = 3, true
-	s.Deployment = scaled
-	if plan := planOf(t, s); plan.Inject != nil || plan.State.Reverted {
-		t.Errorf("another change of the owner counts as one of ours: %+v", plan.Status)
-	}
-	changed := injected.DeepCopy()
 	changed.Generation, changed.Spec.Template.Annotations = 3, map[string]string{contract.PodHashAnnotation: "another"}
-	s.Deployment = changed
-	if plan := planOf(t, s); plan.Inject == nil || plan.State.Reverted {
-		t.Errorf("another hash is not applied again: %+v", plan.Status)
+	for _, c := range []struct {
+		name              string
+		deployment        *appsv1.Deployment
+		hasContainer      bool
+		injects, reverted bool
+	}{
+		{"the owner changes something else", scaled, true, false, false},
+		{"another hash", changed, true, true, false},
+		{"the cache shows an old version", deployment(1), false, true, false},
+		{"the cache shows old managedFields", deployment(2), false, true, false},
+		{"a revert", deployment(3), false, false, true},
+	} {
+		s.Deployment, s.HasContainer = c.deployment, c.hasContainer
+		plan = ComputePlan(s)
+		if (plan.Inject != nil) != c.injects || plan.State.Reverted != c.reverted ||
+			(plan.Status.Reason == "InjectionReverted") != c.reverted {
+			t.Errorf("%s: injects %v, %+v", c.name, plan.Inject, plan.Status)
+		}
 	}
-	s.HasContainer = false
-	s.Deployment = deployment(1) // the cache shows an old version
-	if plan := planOf(t, s); plan.Inject == nil || plan.State.Reverted {
-		t.Errorf("an old view counts as a revert: %+v", plan.Status)
-	}
-	s.Deployment = deployment(2) // the cache shows old managedFields
-	if plan := planOf(t, s); plan.Inject == nil || plan.State.Reverted {
-		t.Errorf("the generation that was injected counts as a revert: %+v", plan.Status)
-	}
-	s.Deployment = deployment(3)
-	plan = planOf(t, s)
-	if plan.Inject != nil || plan.Status.Reason != "InjectionReverted" || !plan.State.Reverted {
-		t.Errorf("a revert: %+v", plan.Status)
-	}
-	s.State = plan.State
-	s.Deployment = deployment(4)
-	if plan := planOf(t, s); plan.Inject != nil {
+	s.State, s.Deployment = plan.State, deployment(4)
+	if plan := ComputePlan(s); plan.Inject != nil {
 		t.Error("tried again")
 	}
 }
 
 func TestEarlierReportersStayUntilTheNewOnesReport(t *testing.T) {
 	host := []*corev1.Pod{apiPod("a", "1", onHost), apiPod("b", "2", onHost)}
-	first := planOf(t, fixture(t, v1alpha1.ModeCompanionPod, pods(host...)))
-	s := fixture(t, v1alpha1.ModeDaemonSet, pods(host...), delivered(t, first))
-	s.Resource = &operatorstatus.Status{Reports: []operatorstatus.Report{
-		reportOf("a", "before", testTime), reportOf("b", "before", testTime),
-	}}
-	plan := planOf(t, s)
-	if len(plan.Delete) > 0 || plan.Status.Reason != contract.Progressing || plan.State.Mode != v1alpha1.ModeCompanionPod {
-		t.Fatalf("%s goes at once; %+v", names(plan.Delete), plan.Status)
-	}
-	daemonSetPods := func(s *Snapshot) {
-		for _, node := range []string{"a", "b"} {
-			pod := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "v1", "kind": "Pod",
-				"spec": map[string]any{"nodeName": node}, "status": map[string]any{"phase": "Running"}}}
-			pod.SetName("pod-" + node)
-			pod.SetUID(types.UID("new-" + node))
-			pod.SetLabels(map[string]string{contract.ModeLabel: "DaemonSet", contract.APIServerLabel: "api"})
-			pod.SetCreationTimestamp(metav1.NewTime(testTime))
-			s.Own = append(s.Own, pod)
+	s := after(t, v1alpha1.ModeCompanionPod, pods(host...), reports(reportOf("a", "before"), reportOf("b", "before")))
+	s.Target.Mode = v1alpha1.ModeDaemonSet
+	stay := func(when string) {
+		t.Helper()
+		if plan := ComputePlan(s); len(plan.Delete) > 0 || plan.Status.Reason != contract.Progressing ||
+			plan.State.Mode != v1alpha1.ModeCompanionPod {
+			t.Errorf("%s goes %s; %+v", names(plan.Delete), when, plan.Status)
 		}
 	}
-	daemonSetPods(s)
-	if plan := planOf(t, s); len(plan.Delete) > 0 {
-		t.Errorf("%s goes before the new reports", names(plan.Delete))
+	stay("at once")
+	for _, node := range []string{"a", "b"} {
+		pod := agent(nil)
+		pod.SetName("pod-" + node)
+		pod.SetUID(types.UID("new-" + node))
+		pod.Object["spec"], pod.Object["status"] = map[string]any{"nodeName": node}, map[string]any{"phase": "Running"}
+		s.Own = append(s.Own, pod)
 	}
-	s.Resource.Reports[0] = reportOf("a", "new-a", testTime)
-	if plan := planOf(t, s); len(plan.Delete) > 0 {
-		t.Errorf("%s goes before all of the new report", names(plan.Delete))
-	}
-	s.Resource.Reports[1] = reportOf("b", "new-b", testTime)
+	stay("before the new ones report")
+	s.Resource.Reports[0] = reportOf("a", "new-a")
+	stay("before all new ones report")
+	s.Resource.Reports[1] = reportOf("b", "new-b")
 	s.Pods = append(s.Pods, apiPod("c", "3", onHost, revision("9")))
-	if plan := planOf(t, s); len(plan.Delete) > 0 {
-		t.Errorf("%s goes before all is known", names(plan.Delete))
-	}
+	stay("before all is known")
 	s.Pods = s.Pods[:2]
-	plan = planOf(t, s)
+	plan := ComputePlan(s)
 	if strings.Count(names(plan.Delete), "Pod/kms-health-api") != 2 || plan.State.Mode != v1alpha1.ModeDaemonSet {
 		t.Errorf("%s goes when the new report; %s", names(plan.Delete), plan.State.Mode)
 	}
 }
 
 func TestRemovalDeletesWhatReportersNeedAfterThem(t *testing.T) {
-	first := planOf(t, fixture(t, v1alpha1.ModeDaemonSet, pods(apiPod("a", "1", onHost))))
-	s := fixture(t, v1alpha1.ModeDaemonSet, delivered(t, first),
-		func(s *Snapshot) { s.Live, s.ReportsLeft = set(), true })
-	step := func(reason delivery.Reason, clean bool, want string) *Plan {
+	s := after(t, v1alpha1.ModeDaemonSet, pods(apiPod("a", "1", onHost)))
+	s.Pods, s.Live, s.ReportsLeft = nil, set(), true
+	step := func(reason delivery.Reason, clean, gone bool, want string) {
 		t.Helper()
-		plan := planOf(t, s)
-		if got := names(plan.Delete); got != want || plan.Status.Reason != reason {
-			t.Fatalf("%+v deletes %q, want %s and %q", plan.Status, got, reason, want)
+		plan := ComputePlan(s)
+		if got := names(plan.Delete); got != want || plan.Status.Reason != reason || plan.Clean != clean || !plan.Off ||
+			plan.Gone != gone {
+			t.Fatalf("%+v deletes %q, clean %t, off %t, gone %t, want %s and %q", plan.Status, got, plan.Clean, plan.Off,
+				plan.Gone, reason, want)
 		}
-		if plan.Clean != clean || !plan.Off {
-			t.Errorf("%s: clean %v, off %v", reason, plan.Clean, plan.Off)
-		}
-		s.Own = slices.DeleteFunc(s.Own, func(o *unstructured.Unstructured) bool {
-			return slices.ContainsFunc(plan.Delete, func(d *unstructured.Unstructured) bool { return ssa.Describe(d) == ssa.Describe(o) })
-		})
+		s.Own = slices.DeleteFunc(s.Own, func(o *unstructured.Unstructured) bool { return slices.Contains(plan.Delete, o) })
 		s.State = plan.State
-		return plan
 	}
-	step(contract.Removing, false, "ConfigMap/"+configMapOf(1)+" DaemonSet/kms-health-reporter-api")
-	step(contract.Removing, false, "ClusterRoleBinding/kms-health-reporter-api ServiceAccount/kms-health-reporter-api")
-	step(contract.Removing, true, "")
+	step(contract.Removing, false, false, "ConfigMap/"+configMapOf(1)+" DaemonSet/kms-health-reporter-api")
+	step(contract.Removing, false, false,
+		"ClusterRoleBinding/kms-health-reporter-api ServiceAccount/kms-health-reporter-api")
+	step(contract.Removing, true, false, "")
 	s.ReportsLeft = false
-	step(contract.Off, true, "")
+	step(contract.Off, true, false, "")
 	if names(s.Own) != "ClusterRole/kms-health-reporter-api Role/kms-health-operator-api" {
 		t.Errorf("%s stays", names(s.Own))
 	}
 	s.Deleting = true
-	step(contract.Removing, true, "Role/kms-health-operator-api")
-	if plan := step(contract.Removing, true, "ClusterRole/kms-health-reporter-api"); !plan.Gone {
-		t.Error("it is not gone")
-	}
+	step(contract.Removing, true, false, "Role/kms-health-operator-api")
+	step(contract.Removing, true, true, "ClusterRole/kms-health-reporter-api")
 }
 
 // The record must name the Role before it exists, so that a removal always finds it.
 func TestRoleIsRecordedBeforeItIsApplied(t *testing.T) {
 	s := fixture(t, v1alpha1.ModeCompanionPod, func(s *Snapshot) { s.Live = nil })
-	if plan := planOf(t, s); plan.Anchor == nil || !plan.State.Role || names(plan.Apply) != "Role/kms-health-operator-api" {
+	if plan := ComputePlan(s); plan.Anchor == nil || !plan.State.Role || names(plan.Apply) != "Role/kms-health-operator-api" {
 		t.Errorf("records %v, %+v, applies %s", plan.Anchor, plan.State, names(plan.Apply))
 	}
 }
 
 func TestUnknownSourcesChangeNothing(t *testing.T) {
-	first := planOf(t, fixture(t, v1alpha1.ModeCompanionPod, pods(apiPod("a", "1"))))
 	for name, c := range map[string]struct {
-		change func(*Snapshot)
-		want   delivery.Status
+		live *encryptionconfig.Set
+		want delivery.Status
 	}{
-		"the Secret, and no plugin set recorded": {func(s *Snapshot) { s.Live, s.State.Live = nil, nil },
-			delivery.Status{Reason: contract.Progressing, Message: ""}},
-		"an invalid Secret, and no plugin set recorded": {func(s *Snapshot) {
-			s.Live, s.State.Live = &encryptionconfig.Set{}, nil
-			s.add(contract.EncryptionConfigUnreadable, "not YAML")
-		}, delivery.Status{Reason: contract.EncryptionConfigUnreadable, Message: "not YAML"}},
+		"no Secret":        {nil, delivery.Status{Reason: contract.Progressing, Message: ""}},
+		"a garbled Secret": {&encryptionconfig.Set{}, delivery.Status{Reason: contract.EncryptionConfigUnreadable, Message: "not YAML"}},
 	} {
-		plan := planOf(t, fixture(t, v1alpha1.ModeCompanionPod, pods(apiPod("a", "1")), delivered(t, first), c.change))
-		made := slices.DeleteFunc(slices.Clone(plan.Apply),
-			func(o *unstructured.Unstructured) bool { return o.GetKind() == "Role" }) // it allows the operator to read the Secret
-		if len(plan.Delete)+len(made) > 0 || plan.Anchor != nil || plan.Status != c.want || plan.Off {
-			t.Errorf("%s: %s applied, %s deleted; %+v", name, names(made), names(plan.Delete), plan.Status)
-		}
-	}
-	for name, change := range map[string]func(*Snapshot){
-		"Secret":           func(s *Snapshot) { s.Live = nil },
-		"a garbled Secret": func(s *Snapshot) { s.Live = &encryptionconfig.Set{} },
-	} {
-		plan := planOf(t, fixture(t, v1alpha1.ModeCompanionPod, pods(apiPod("a", "2")), delivered(t, first), change))
-		if len(workloads(plan)) != 1 || keyIDs(t, workloads(plan)[0]) != "1" {
+		s := after(t, v1alpha1.ModeCompanionPod, pods(apiPod("a", "1")))
+		s.Pods, s.Live = []*corev1.Pod{apiPod("a", "2")}, c.live
+		if plan := ComputePlan(s); len(workloads(plan)) != 1 || keyIDs(t, workloads(plan)[0]) != "1" {
 			t.Errorf("%s: what was known last does not serve a new pod: %s", name, names(workloads(plan)))
+		}
+		if s.State.Live = nil; c.live != nil {
+			s.add(contract.EncryptionConfigUnreadable, "not YAML")
+		}
+		plan := ComputePlan(s)
+		if names(plan.Apply) != "Role/kms-health-operator-api" || // it allows the operator to read the Secret
+			len(plan.Delete) > 0 || plan.Anchor != nil || plan.Status != c.want || plan.Off {
+			t.Errorf("%s: %s applied, %s deleted; %+v", name, names(plan.Apply), names(plan.Delete), plan.Status)
 		}
 	}
 }
@@ -357,13 +301,13 @@ func TestUnknownSourcesChangeNothing(t *testing.T) {
 func TestKMSIsOffOnlyWhenNoConfigInUseHasAPlugin(t *testing.T) {
 	s := fixture(t, v1alpha1.ModeCompanionPod, pods(apiPod("a", "1", revision("4")), apiPod("b", "2", revision("5"))))
 	s.Live, s.Sets = set(), map[string]encryptionconfig.Set{"4": *set(1), "5": *set()}
-	plan := planOf(t, s)
+	plan := ComputePlan(s)
 	if len(workloads(plan)) != 1 || nodeOf(workloads(plan)[0]) != "a" {
 		t.Errorf("%s; %+v", names(workloads(plan)), plan.Status)
 	}
-	delivered(t, plan)(s)
+	delivered(plan)(s)
 	s.Pods = s.Pods[1:]
-	if plan := planOf(t, s); !strings.Contains(names(plan.Delete), "Pod/") || len(workloads(plan)) > 0 {
+	if plan := ComputePlan(s); !strings.Contains(names(plan.Delete), "Pod/") || len(workloads(plan)) > 0 {
 		t.Errorf("%s stays, %s goes; %+v", names(workloads(plan)), names(plan.Delete), plan.Status)
 	}
 }
@@ -374,49 +318,40 @@ func TestProvidersThatCannotBeProbedAreNotOff(t *testing.T) {
 	s := fixture(t, v1alpha1.ModeCompanionPod, pods(apiPod("a", "1"), apiPod("b", "2")))
 	s.Live = set()
 	s.Live.Config.Ignored = []string{v1}
-	plan := planOf(t, s)
+	plan := ComputePlan(s)
 	if plan.Off || plan.Status.Reason != contract.ProviderNotProbed ||
 		!strings.Contains(plan.Status.Message, "old of secrets") {
 		t.Errorf("alone: off %t, %+v", plan.Off, plan.Status)
 	}
-	s.Pods, s.Own = nil, []*unstructured.Unstructured{ownObject("ConfigMap")}
-	if plan = planOf(t, s); names(plan.Delete) == "" || plan.Status.Reason != contract.Removing {
+	s.Pods, s.Own = nil, []*unstructured.Unstructured{ownObject("ConfigMap", "")}
+	if plan = ComputePlan(s); names(plan.Delete) == "" || plan.Status.Reason != contract.Removing {
 		t.Errorf("without a pod: deletes %q, %+v", names(plan.Delete), plan.Status)
 	}
 	s.Pods, s.Own = []*corev1.Pod{apiPod("a", "1"), apiPod("b", "2")}, nil
 	s.Live.Config.Plugins = set(1).Config.Plugins
-	plan = planOf(t, s)
+	plan = ComputePlan(s)
 	if len(workloads(plan)) != 2 || plan.State.NotProbed == "" {
 		t.Errorf("beside a plugin: %s, %+v", names(workloads(plan)), plan.State)
 	}
 	s.State, s.Live = plan.State, nil // after a restart, while the plugin is unhealthy
-	if again := planOf(t, s); again.State.NotProbed != plan.State.NotProbed ||
+	if again := ComputePlan(s); again.State.NotProbed != plan.State.NotProbed ||
 		again.Status.Reason != contract.ProviderNotProbed {
 		t.Errorf("not read any more: %+v, %+v", again.State, again.Status)
 	}
 	s.Live, s.Sets = set(1), map[string]encryptionconfig.Set{"7": {}} // one revision's Secret cannot be read
 	s.Pods[0].Labels = map[string]string{"revision": "7"}
-	if again := planOf(t, s); again.State.NotProbed != plan.State.NotProbed {
+	if again := ComputePlan(s); again.State.NotProbed != plan.State.NotProbed {
 		t.Errorf("a revision cannot be read: %+v", again.State)
 	}
 }
 
 func TestPodWhosePluginsAreBeingReadGetsNoReporterYet(t *testing.T) {
-	first := planOf(t, fixture(t, v1alpha1.ModeCompanionPod, pods(apiPod("a", "1", revision("4"))),
-		func(s *Snapshot) { s.Sets = map[string]encryptionconfig.Set{"4": *set(1)} }))
-	s := fixture(t, v1alpha1.ModeCompanionPod, pods(apiPod("a", "2", revision("5"))), delivered(t, first))
-	s.Live = set()
-	plan := planOf(t, s)
+	s := after(t, v1alpha1.ModeCompanionPod, pods(apiPod("a", "1", revision("4"))),
+		func(s *Snapshot) { s.Sets = map[string]encryptionconfig.Set{"4": *set(1)} })
+	s.Pods, s.Live, s.Sets = []*corev1.Pod{apiPod("a", "2", revision("5"))}, set(), nil
+	plan := ComputePlan(s)
 	if len(workloads(plan)) > 0 || plan.Off || plan.Clean || len(plan.Delete) > 1 || plan.Status.Message != "" {
 		t.Errorf("%s made, %s goes; %+v", names(workloads(plan)), names(plan.Delete), plan.Status)
-	}
-}
-
-func TestTimeoutOfAPluginIsAtMostTheInterval(t *testing.T) {
-	s := fixture(t, v1alpha1.ModeCompanionPod, pods(apiPod("a", "1")))
-	s.Config.Probe.Interval.Duration = time.Second
-	if got := keyIDs(t, workloads(planOf(t, s))[0]); got != "1" { // decoding checks the timeout
-		t.Error(got)
 	}
 }
 
@@ -459,7 +394,7 @@ func TestPodThatReadsNoEncryptionConfigNeedsNoReporter(t *testing.T) {
 	})
 	s := fixture(t, v1alpha1.ModeAuto, pods(withoutStorage))
 	s.Sets = map[string]encryptionconfig.Set{"5": *set(1)}
-	if plan := planOf(t, s); len(workloads(plan)) > 0 || plan.Status.Reason != contract.NoPods {
+	if plan := ComputePlan(s); len(workloads(plan)) > 0 || plan.Status.Reason != contract.NoPods {
 		t.Errorf("%s made; %+v", names(workloads(plan)), plan.Status)
 	}
 	if got := s.Revisions(); len(got) > 0 {
@@ -468,32 +403,28 @@ func TestPodThatReadsNoEncryptionConfigNeedsNoReporter(t *testing.T) {
 }
 
 func TestUnfinishedSwitchIntoTheTargetsNamespaceIsRemoved(t *testing.T) {
-	host := []*corev1.Pod{apiPod("a", "1", onHost)}
-	first := planOf(t, fixture(t, v1alpha1.ModeCompanionPod, pods(host...)))
-	withDeployment := func(s *Snapshot) { s.Deployment = deployment(1) }
-	begun := fixture(t, v1alpha1.ModeSidecar, inDeployment, pods(host...), delivered(t, first), withDeployment)
-	plan := planOf(t, begun)
-	if plan.State.Mode != v1alpha1.ModeCompanionPod || !plan.State.InTarget {
-		t.Fatalf("%+v", plan.State)
+	s := after(t, v1alpha1.ModeCompanionPod, pods(apiPod("a", "1", onHost)))
+	s.Target.Mode, s.Target.Deployment, s.Deployment = v1alpha1.ModeSidecar, "apiserver", deployment(1)
+	begun := ComputePlan(s)
+	if begun.State.Mode != v1alpha1.ModeCompanionPod || !begun.State.InTarget {
+		t.Fatalf("%+v", begun.State)
 	}
-	s := fixture(t, v1alpha1.ModeCompanionPod, pods(host...), delivered(t, first), delivered(t, plan))
-	back := planOf(t, s)
+	delivered(begun)(s)
+	s.Target.Mode, s.Target.Deployment, s.Deployment = v1alpha1.ModeCompanionPod, "", nil
+	back := ComputePlan(s)
 	if !strings.Contains(names(back.Delete), "ConfigMap/kms-health-reporter-api-") || !back.State.InTarget ||
 		!back.DeleteToken {
 		t.Errorf("%s goes: %+v; deletes the token %t", names(back.Delete), back.State, back.DeleteToken)
 	}
 	s.State = back.State
 	s.State.Token = false
-	if back := planOf(t, s); !strings.Contains(names(back.Delete), "ServiceAccount/kms-health-reporter-api") {
+	if back := ComputePlan(s); !strings.Contains(names(back.Delete), "ServiceAccount/kms-health-reporter-api") {
 		t.Errorf("the ServiceAccount stays: %s goes", names(back.Delete))
 	}
 	s.Own = slices.DeleteFunc(s.Own, func(o *unstructured.Unstructured) bool {
-		return o.GetNamespace() == "ns" &&
-			o.GetKind() != "Role"
+		return o.GetNamespace() == "ns" && o.GetKind() != "Role"
 	})
-	s.State = back.State
-	s.State.Token = false
-	if done := planOf(t, s); done.State.InTarget {
+	if done := ComputePlan(s); done.State.InTarget {
 		t.Error("it is still looked after when nothing is left")
 	}
 }
@@ -569,12 +500,12 @@ func TestContainersThatRanWhenTheWriteKeyChangedHaveNotLoadedIt(t *testing.T) {
 		for _, change := range c.change {
 			change(s)
 		}
-		plan := planOf(t, s)
+		plan := ComputePlan(s)
 		if got := strings.Join(plan.State.NotLoaded, " "); got != c.want {
 			t.Errorf("%s: %q, want %q", name, got, c.want)
 		}
 		s.State, s.LiveSeen = plan.State, time.Hour // the next sync
-		if got := strings.Join(planOf(t, s).State.NotLoaded, " "); got != c.want {
+		if got := strings.Join(ComputePlan(s).State.NotLoaded, " "); got != c.want {
 			t.Errorf("%s, synced again: %q, want %q", name, got, c.want)
 		}
 	}
@@ -591,34 +522,30 @@ func servedBy(id string) func(*corev1.Pod) {
 // The Secret of the pods' revision was never read, so their plugins are unknown. A live configuration without plugins
 // does not show that these pods have none.
 func TestPodsWhosePluginsWereNeverReadAreNotOff(t *testing.T) {
-	unread := func(s *Snapshot) { s.Sets = map[string]encryptionconfig.Set{"5": {}} }
-	s := fixture(t, v1alpha1.ModeCompanionPod, pods(apiPod("a", "1", revision("5"))), unread)
-	first := planOf(t, s)
+	s := fixture(t, v1alpha1.ModeCompanionPod, pods(apiPod("a", "1", revision("5"))))
+	s.Sets = map[string]encryptionconfig.Set{"5": {}}
+	first := ComputePlan(s)
 	if len(workloads(first)) != 1 {
 		t.Fatalf("%s for the live plugins", names(workloads(first)))
 	}
-	s = fixture(t, v1alpha1.ModeCompanionPod, pods(apiPod("a", "1", revision("5"))), unread, delivered(t, first))
+	delivered(first)(s)
 	s.Live = set()
-	if plan := planOf(t, s); plan.Off || plan.Clean || len(plan.Delete) > 0 {
+	if plan := ComputePlan(s); plan.Off || plan.Clean || len(plan.Delete) > 0 {
 		t.Errorf("off %t, %s goes; %+v", plan.Off, names(plan.Delete), plan.Status)
 	}
 	s.Sets["5"] = *set()
-	if plan := planOf(t, s); !plan.Off {
+	if plan := ComputePlan(s); !plan.Off {
 		t.Errorf("known to have none: %+v", plan.Status)
 	}
 }
 
 // The operator read the Secret before it was deleted, and keeps the plugins.
 func TestDeletedSecretOfARunningRevisionLeavesItsPlugins(t *testing.T) {
-	running := pods(apiPod("a", "1", revision("4")))
-	first := planOf(t, fixture(t, v1alpha1.ModeCompanionPod, running,
-		func(s *Snapshot) { s.Sets = map[string]encryptionconfig.Set{"4": *set(2, 1)} }))
 	for name, live := range map[string]*encryptionconfig.Set{"the live one stays": set(1), "the live one, too": set()} {
-		s := fixture(t, v1alpha1.ModeCompanionPod, running, delivered(t, first), func(s *Snapshot) {
-			s.Live = live
-			s.Sets = map[string]encryptionconfig.Set{"4": encryptionconfig.Read(nil, s.Target.EncryptionConfig)}
-		})
-		plan := planOf(t, s)
+		s := after(t, v1alpha1.ModeCompanionPod, pods(apiPod("a", "1", revision("4"))),
+			func(s *Snapshot) { s.Sets = map[string]encryptionconfig.Set{"4": *set(2, 1)} })
+		s.Live, s.Sets["4"] = live, encryptionconfig.Read(nil, s.Target.EncryptionConfig)
+		plan := ComputePlan(s)
 		if got := plan.State.Revisions["4"]; plan.Off || len(got) != 2 || len(plan.Delete) > 0 {
 			t.Errorf("%s: off %t, recorded %v, deletes %s", name, plan.Off, got, names(plan.Delete))
 		}
@@ -654,7 +581,7 @@ func TestAgentsProbeThePluginsOfAllRunningPods(t *testing.T) {
 	} {
 		s := fixture(t, v1alpha1.ModeDaemonSet, pods(apiPod("a", "1", onHost, revision("8")), apiPod("b", "2", onHost, revision("7"))))
 		s.Live, s.Sets = c.live, map[string]encryptionconfig.Set{"8": *c.first, "7": *c.second}
-		files := ofKind(planOf(t, s).Apply, "ConfigMap")
+		files := ofKind(ComputePlan(s).Apply, "ConfigMap")
 		if len(files) != 1 {
 			t.Fatalf("%s: %s", name, names(files))
 		}

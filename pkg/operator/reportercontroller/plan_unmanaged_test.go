@@ -12,14 +12,12 @@ import (
 )
 
 func TestUnmanagedTargetGetsOnlyWhatExpires(t *testing.T) {
-	injects := func(s *Snapshot) { s.CA, s.Deployment = []byte("old"), deployment(1) }
-	first := planOf(t, fixture(t, v1alpha1.ModeSidecar, inDeployment, pods(apiPod("a", "1")), injects))
-	s := fixture(t, v1alpha1.ModeSidecar, inDeployment, pods(apiPod("a", "1")), injects, delivered(t, first),
-		func(s *Snapshot) {
-			s.CA, s.Unmanaged, s.Config.Image = []byte("new"), true, "reporter:2"
-			s.Live = set(2, 1)
-		})
-	plan := planOf(t, s)
+	s := fixture(t, v1alpha1.ModeSidecar, inDeployment, pods(apiPod("a", "1")))
+	s.CA, s.Deployment = []byte("old"), deployment(1)
+	first := ComputePlan(s)
+	delivered(first)(s)
+	s.CA, s.Unmanaged, s.Config.Image, s.Live = []byte("new"), true, "reporter:2", set(2, 1)
+	plan := ComputePlan(s)
 	if plan.Status.Reason != contract.Unmanaged || names(plan.Apply) != "ConfigMap/"+configMapOf(1) || len(plan.Delete) > 0 ||
 		plan.DeleteToken || plan.Anchor != nil || plan.Off || plan.Clean {
 		t.Errorf("%+v: %s applied, %s deleted, the token %t", plan.Status, names(plan.Apply), names(plan.Delete),
@@ -51,24 +49,20 @@ func TestUnmanagedReportersGetACAAndTLSSettings(t *testing.T) {
 			},
 		} {
 			plan := func(more ...func(*Snapshot)) *Plan {
-				return planOf(t, fixture(t, c.mode, append([]func(*Snapshot){pods(apiPod("a", "1", onHost)), configSource(c.source), before}, more...)...))
+				return ComputePlan(fixture(t, c.mode, append([]func(*Snapshot){pods(apiPod("a", "1", onHost)), configSource(c.source), before}, more...)...))
 			}
 			first := plan()
-			got := plan(delivered(t, first), func(s *Snapshot) { s.Unmanaged, s.Config.Image = true, "reporter:2" }, with)
+			got := plan(delivered(first), func(s *Snapshot) { s.Unmanaged, s.Config.Image = true, "reporter:2" }, with)
 			files := func(plan *Plan) string {
-				all := slices.Collect(func(yield func(string) bool) {
-					for _, o := range plan.Apply {
-						data, _, _ := unstructured.NestedStringMap(o.Object, "data")
-						for _, text := range []string{data["config.yaml"], data["kubeconfig"], o.GetAnnotations()[contract.ConfigAnnotation],
-							o.GetAnnotations()[contract.KubeconfigAnnotation]} {
-							if text != "" && !yield(text) {
-								return
-							}
-						}
-					}
-				})
+				var all []string
+				for _, o := range plan.Apply {
+					data, _, _ := unstructured.NestedStringMap(o.Object, "data")
+					annotations := o.GetAnnotations()
+					all = append(all, data["config.yaml"], data["kubeconfig"], annotations[contract.ConfigAnnotation],
+						annotations[contract.KubeconfigAnnotation])
+				}
 				slices.Sort(all)
-				return strings.Join(all, "\n")
+				return strings.TrimLeft(strings.Join(all, "\n"), "\n")
 			}
 			if managed := files(plan(with)); change == "nothing" && len(got.Apply) > 0 || change != "nothing" && files(got) != managed {
 				t.Errorf("%s, %s: got %s\nwant %s", name, change, files(got), managed)

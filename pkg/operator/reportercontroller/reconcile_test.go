@@ -202,7 +202,7 @@ func TestPodThatIsDeletedIsNotWrittenBeforeItIsGone(t *testing.T) {
 // A working agent must not be replaced by one that admission denies.
 func TestDaemonSetWhosePodsAreDeniedIsNotApplied(t *testing.T) {
 	s := fixture(t, v1alpha1.ModeDaemonSet, pods(apiPod("a", "1", onHost)))
-	plan := planOf(t, s)
+	plan := ComputePlan(s)
 	before := plan.Apply[slices.IndexFunc(plan.Apply, func(o *unstructured.Unstructured) bool { return o.GetKind() == "DaemonSet" })]
 	denied := apierrors.NewForbidden(informers.Pods.GroupResource(), "agent-", errors.New("may not mount the folders /run/kms"))
 	for name, c := range map[string]struct {
@@ -230,7 +230,7 @@ func TestDaemonSetWhosePodsAreDeniedIsNotApplied(t *testing.T) {
 		})
 		controller := executor(client)
 		s.Own, s.Config.Image = []*unstructured.Unstructured{before}, c.image
-		daemonSets := ofKind(planOf(t, s).Apply, "DaemonSet")
+		daemonSets := ofKind(ComputePlan(s).Apply, "DaemonSet")
 		got := controller.reconcile(t.Context(), s, &Plan{Apply: daemonSets, Status: delivery.Status{Reason: contract.AsExpected}})
 		if asked != c.asked || applied != c.applied || got.Status.Reason != c.reason ||
 			errors.Is(c.answer, denied) && asked && !strings.HasSuffix(got.Status.Message, "may not mount the folders /run/kms") {

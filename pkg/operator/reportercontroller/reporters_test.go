@@ -1,6 +1,7 @@
 package reportercontroller
 
 import (
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -15,63 +16,51 @@ import (
 	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
 	"github.com/kms-health/kms-health/pkg/contract"
 	"github.com/kms-health/kms-health/pkg/operator/delivery"
-	"github.com/kms-health/kms-health/pkg/operator/informers"
 	"github.com/kms-health/kms-health/pkg/operator/objects"
 	"github.com/kms-health/kms-health/pkg/operatorstatus"
 	"github.com/kms-health/kms-health/pkg/rollup"
 )
 
-// setPhase sets the phase of the reporters' pods, and when they were created.
-func setPhase(s *Snapshot, phase corev1.PodPhase, created time.Time) {
+// setPhase sets the phase of the reporters' pods, and how long they have been seen.
+func setPhase(s *Snapshot, phase corev1.PodPhase, age time.Duration) {
+	s.Seen = map[types.UID]time.Duration{}
 	for _, o := range s.own("Pod") {
 		_ = unstructured.SetNestedField(o.Object, string(phase), "status", "phase")
-		if s.Seen == nil {
-			s.Seen = map[types.UID]time.Duration{}
-		}
-		s.Seen[o.GetUID()] = testTime.Sub(created)
+		s.Seen[o.GetUID()] = age
 	}
 }
 
 func TestPodThatHasEndedIsReplacedAfterAMoment(t *testing.T) {
-	companion := func(t *testing.T) *Snapshot {
-		first := planOf(t, fixture(t, v1alpha1.ModeCompanionPod, pods(apiPod("a", "1"))))
-		return fixture(t, v1alpha1.ModeCompanionPod, pods(apiPod("a", "1")), delivered(t, first))
-	}
 	for name, c := range map[string]struct {
-		snapshot func(*testing.T) *Snapshot
-		phase    corev1.PodPhase
-		age      time.Duration
-		replaced bool
+		phase              corev1.PodPhase
+		age                time.Duration
+		deleting, replaced bool
 	}{
-		"a companion that runs":       {companion, corev1.PodRunning, time.Hour, false},
-		"one that failed, younger":    {companion, corev1.PodFailed, 29 * time.Second, false},
-		"one that failed, 30 s old":   {companion, corev1.PodFailed, 30 * time.Second, true},
-		"one that failed, older":      {companion, corev1.PodFailed, time.Hour, true},
-		"one that succeeded, older":   {companion, corev1.PodSucceeded, time.Hour, true},
-		"one that succeeded, younger": {companion, corev1.PodSucceeded, time.Second, false},
+		"one that runs":               {corev1.PodRunning, time.Hour, false, false},
+		"one that failed, younger":    {corev1.PodFailed, replaceAfter - 1, false, false},
+		"one that failed, 30 s old":   {corev1.PodFailed, replaceAfter, false, true},
+		"one that failed, older":      {corev1.PodFailed, time.Hour, false, true},
+		"one that succeeded, older":   {corev1.PodSucceeded, time.Hour, false, true},
+		"one that succeeded, younger": {corev1.PodSucceeded, time.Second, false, false},
+		"one that is being deleted":   {corev1.PodFailed, time.Hour, true, false},
 	} {
-		t.Run(name, func(t *testing.T) {
-			s := c.snapshot(t)
-			setPhase(s, c.phase, testTime.Add(-c.age))
-			plan := planOf(t, s)
-			if replaced := len(plan.Delete) == 1 && plan.Delete[0] == s.own("Pod")[0]; replaced != c.replaced ||
-				len(workloads(plan)) != 1 {
-				t.Errorf("%s deleted, %s wanted", names(plan.Delete), names(workloads(plan)))
-			}
-		})
-	}
-	s := companion(t)
-	setPhase(s, corev1.PodFailed, testTime.Add(-time.Hour))
-	now := metav1.NewTime(testTime)
-	s.own("Pod")[0].SetDeletionTimestamp(&now)
-	if plan := planOf(t, s); len(plan.Delete) > 0 {
-		t.Errorf("%s, which is being deleted, is deleted again", names(plan.Delete))
+		s := after(t, v1alpha1.ModeCompanionPod, pods(apiPod("a", "1")))
+		setPhase(s, c.phase, c.age)
+		companion := s.own("Pod")[0]
+		if c.deleting {
+			companion.SetDeletionTimestamp(&now)
+		}
+		plan := ComputePlan(s)
+		if replaced := slices.Contains(plan.Delete, companion); replaced != c.replaced || len(plan.Delete) > 1 ||
+			len(workloads(plan)) != 1 {
+			t.Errorf("%s: %s deleted, %s wanted", name, names(plan.Delete), names(workloads(plan)))
+		}
 	}
 }
 
 // A static pod whose manifest was moved away and back has the same UID, but new volumes.
 func TestCompanionThatReachesNoPluginOfAPodThatWasMadeAgainIsReplaced(t *testing.T) {
-	began := time.Unix(1e9, 0).Add(-time.Hour)
+	began := time.Unix(1e9, 0)
 	running := func(ats ...int) (all []corev1.ContainerStatus) {
 		for _, at := range ats {
 			s := corev1.ContainerStatus{Name: "api", ContainerID: "containerd://1"}
@@ -82,58 +71,56 @@ func TestCompanionThatReachesNoPluginOfAPodThatWasMadeAgainIsReplaced(t *testing
 		}
 		return all
 	}
+	type starts = []int // of containers, in seconds; 0: does not run
+	const stale, fresh = time.Hour, time.Minute
 	for name, c := range map[string]struct {
-		companion, init, servers []int         // start times of containers, in seconds; 0: does not run
-		reported                 time.Duration // time since the companion last reported
+		companion, init, servers starts
+		unchanged                time.Duration   // of the companion's report
+		reason                   contract.Reason // of the plugin's error in it
+		runs                     time.Duration   // for how long the API server's container has been seen
 		replaced                 bool
-		error                    contract.Reason // the plugin's reason in the report
-		runs                     time.Duration   // for how long the API server's container has run
 	}{
-		"made again":                            {[]int{1}, nil, []int{2, 3}, time.Hour, true, "", startsWithin},
-		"made again, and its plugin":            {[]int{1}, []int{2}, []int{3}, time.Hour, true, "", startsWithin},
-		"made again, and the companion reports": {[]int{1}, nil, []int{2, 3}, time.Minute, false, "", startsWithin},
-		"the companion was started again":       {[]int{4}, nil, []int{2, 3}, time.Hour, false, "", startsWithin},
-		"within the same second":                {[]int{2}, nil, []int{2, 3}, time.Hour, false, "", startsWithin},
-		"one container was started again":       {[]int{2}, nil, []int{1, 3}, time.Hour, false, "", startsWithin},
-		"the plugin was not":                    {[]int{2}, []int{1}, []int{3}, time.Hour, false, "", startsWithin},
-		"the companion does not run":            {[]int{0}, nil, []int{2, 3}, time.Hour, false, "", startsWithin},
-		"the API server does not run":           {[]int{1}, nil, []int{0}, time.Hour, false, "", startsWithin},
+		"made again":                            {starts{1}, nil, starts{2, 3}, stale, "", startsWithin, true},
+		"made again, and its plugin":            {starts{1}, starts{2}, starts{3}, stale, "", startsWithin, true},
+		"made again, and the companion reports": {starts{1}, nil, starts{2, 3}, fresh, "", startsWithin, false},
+		"the companion was started again":       {starts{4}, nil, starts{2, 3}, stale, "", startsWithin, false},
+		"within the same second":                {starts{2}, nil, starts{2, 3}, stale, "", startsWithin, false},
+		"one container was started again":       {starts{2}, nil, starts{1, 3}, stale, "", startsWithin, false},
+		"the plugin was not":                    {starts{2}, starts{1}, starts{3}, stale, "", startsWithin, false},
+		"the companion does not run":            {starts{0}, nil, starts{2, 3}, stale, "", startsWithin, false},
+		"the API server does not run":           {starts{1}, nil, starts{0}, stale, "", startsWithin, false},
 		// The kubelet unmounts an emptyDir in memory (teardownTmpfsOrHugetlbfs), but a companion keeps the former one.
-		"made again, and no socket is there": {[]int{1}, nil, []int{2, 3}, time.Minute, true, contract.SocketMissing, startsWithin},
-		"made again, and nothing listens":    {[]int{1}, nil, []int{2, 3}, time.Minute, true, contract.ConnectFailed, startsWithin},
-		"made again, and the plugin answers": {[]int{1}, nil, []int{2, 3}, time.Minute, false, contract.Timeout, startsWithin},
-		"no socket is there":                 {[]int{4}, nil, []int{2, 3}, time.Minute, false, contract.SocketMissing, startsWithin},
-		"made again a moment ago":            {[]int{1}, nil, []int{2, 3}, time.Minute, false, contract.SocketMissing, startsWithin - 1},
+		"made again, and no socket is there": {starts{1}, nil, starts{2, 3}, fresh, contract.SocketMissing, startsWithin, true},
+		"made again, and nothing listens":    {starts{1}, nil, starts{2, 3}, fresh, contract.ConnectFailed, startsWithin, true},
+		"made again, and the plugin answers": {starts{1}, nil, starts{2, 3}, fresh, contract.Timeout, startsWithin, false},
+		"no socket is there":                 {starts{4}, nil, starts{2, 3}, fresh, contract.SocketMissing, startsWithin, false},
+		"made again a moment ago":            {starts{1}, nil, starts{2, 3}, fresh, contract.SocketMissing, startsWithin - 1, false},
 		// A starting kubelet first shows the static pods, which it started before it reached an API server.
-		"its node was restarted a moment ago": {[]int{1}, nil, []int{2, 3}, time.Hour, false, "", startsWithin - 1},
-		"made again, and a plugin ended":      {[]int{1}, nil, []int{2, 3, 0}, time.Minute, false, contract.SocketMissing, startsWithin},
+		"its node was restarted a moment ago": {starts{1}, nil, starts{2, 3}, stale, "", startsWithin - 1, false},
+		"made again, and a plugin ended":      {starts{1}, nil, starts{2, 3, 0}, fresh, contract.SocketMissing, startsWithin, false},
 		// The node's clock was set back between the starts.
-		"the companion is the one of now, and finds no socket": {[]int{1}, nil, []int{2, 3}, time.Minute, false, contract.SocketMissing, 2 * time.Hour},
-		"the companion is the one of now, and does not report": {[]int{1}, nil, []int{2, 3}, time.Hour, false, "", 2 * time.Hour},
+		"the companion is the one of now, and finds no socket": {starts{1}, nil, starts{2, 3}, fresh, contract.SocketMissing,
+			2 * time.Hour, false},
+		"the companion is the one of now, and does not report": {starts{1}, nil, starts{2, 3}, stale, "", 2 * time.Hour, false},
 	} {
-		server := apiPod("a", "1", func(p *corev1.Pod) {
+		s := after(t, v1alpha1.ModeCompanionPod, pods(apiPod("a", "1", func(p *corev1.Pod) {
 			p.Status.InitContainerStatuses, p.Status.ContainerStatuses = running(c.init...), running(c.servers...)
-		})
-		first := planOf(t, fixture(t, v1alpha1.ModeCompanionPod, pods(server)))
-		s := fixture(t, v1alpha1.ModeCompanionPod, pods(server), delivered(t, first))
-		setPhase(s, corev1.PodRunning, began)
-		pod := informers.As[corev1.Pod](s.own("Pod")[0]).DeepCopy()
-		pod.Status.ContainerStatuses = running(c.companion...)
-		object, err := runtime.DefaultUnstructuredConverter.ToUnstructured(pod)
+		})), reports(reportOf("b", "another"), reportOf("a", "companion-a")))
+		setPhase(s, corev1.PodRunning, time.Hour)
+		companion := s.own("Pod")[0]
+		status, err := runtime.DefaultUnstructuredConverter.ToUnstructured(&corev1.PodStatus{ContainerStatuses: running(c.companion...)})
 		if err != nil {
 			t.Fatal(err)
 		}
-		s.own("Pod")[0].Object["status"] = object["status"]
-		s.Resource = &operatorstatus.Status{Reports: []operatorstatus.Report{
-			reportOf("b", "another", testTime), reportOf("a", string(pod.UID), testTime)}}
+		companion.Object["status"] = status
 		s.Seen["containerd://1"] = c.runs
-		s.State.Silent = map[string]rollup.Silence{"a": {For: int64(c.reported / time.Second)}}
-		if c.error != "" {
+		s.State.Silent = map[string]rollup.Silence{"a": {For: int64(c.unchanged / time.Second)}}
+		if c.reason != "" {
 			e := &s.Resource.Reports[1].Entries[0]
-			e.Status, e.Reason = contract.Error, c.error
+			e.Status, e.Reason = contract.Error, c.reason
 		}
-		plan := planOf(t, s)
-		if replaced := names(plan.Delete) == "Pod/"+pod.Name; replaced != c.replaced || len(workloads(plan)) != 1 {
+		plan := ComputePlan(s)
+		if replaced := slices.Contains(plan.Delete, companion); replaced != c.replaced || len(workloads(plan)) != 1 {
 			t.Errorf("%s: %q deleted, %s wanted", name, names(plan.Delete), names(workloads(plan)))
 		}
 	}
@@ -150,8 +137,7 @@ func withReporter(p *corev1.Pod) {
 // daemonSet adds a DaemonSet with an observed generation, and numbers of wanted, existing and updated pods.
 func daemonSet(observed, wanted, exist, updated int64) func(*Snapshot) {
 	return func(s *Snapshot) {
-		o := ownObject("DaemonSet")
-		o.SetNamespace(s.Namespace)
+		o := ownObject("DaemonSet", s.Namespace)
 		o.SetGeneration(2)
 		o.Object["status"] = map[string]any{"observedGeneration": observed, "desiredNumberScheduled": wanted,
 			"currentNumberScheduled": exist, "updatedNumberScheduled": updated}
@@ -162,8 +148,7 @@ func daemonSet(observed, wanted, exist, updated int64) func(*Snapshot) {
 // companion adds an existing companion in a phase.
 func companion(phase corev1.PodPhase) func(*Snapshot) {
 	return func(s *Snapshot) {
-		o := ownObject("Pod")
-		o.SetNamespace(s.Namespace)
+		o := ownObject("Pod", s.Namespace)
 		o.SetName("companion")
 		o.SetUID("Pod")
 		o.Object["spec"], o.Object["status"] = map[string]any{"nodeName": "a"}, map[string]any{"phase": string(phase)}
@@ -182,8 +167,7 @@ func failed(kind types.UID, why string) func(*Snapshot) {
 // rollout sets the status of the Deployment that gets the reporter's container.
 func rollout(paused bool, updated, all int32) func(*Snapshot) {
 	return func(s *Snapshot) {
-		inDeployment(s)
-		s.Deployment = deployment(1)
+		s.Target.Deployment, s.Deployment = "apiserver", deployment(1)
 		s.Deployment.Spec.Paused = paused
 		s.Deployment.Status = appsv1.DeploymentStatus{ObservedGeneration: 1, UpdatedReplicas: updated, Replicas: all}
 	}
@@ -208,7 +192,7 @@ func TestWhatIsMissingOfADeliveryIsReported(t *testing.T) {
 		"a DaemonSet whose change was not observed yet": {agents, []change{onHosts, daemonSet(1, 3, 3, 3)}, waits,
 			"kube-controller-manager"},
 		"a DaemonSet that is being deleted": {agents, []change{onHosts, daemonSet(2, 0, 0, 0),
-			func(s *Snapshot) { s.own("DaemonSet")[0].SetDeletionTimestamp(&metav1.Time{Time: testTime}) }}, ok, ""},
+			func(s *Snapshot) { s.own("DaemonSet")[0].SetDeletionTimestamp(&now) }}, ok, ""},
 		"a DaemonSet that nothing has observed": {agents, []change{onHosts, daemonSet(0, 0, 0, 0),
 			func(s *Snapshot) { s.own("DaemonSet")[0].SetGeneration(0) }}, ok, ""},
 		"a DaemonSet whose pods admission denies": {agents, []change{onHosts, daemonSet(2, 3, 0, 0)}, waits, "has 0 of 3 pods"},
@@ -242,7 +226,7 @@ func TestWhatIsMissingOfADeliveryIsReported(t *testing.T) {
 			func(s *Snapshot) { s.Deployment.Generation = 2 }}, waits, "kube-controller-manager"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			got := planOf(t, fixture(t, c.mode, c.change...)).Status
+			got := ComputePlan(fixture(t, c.mode, c.change...)).Status
 			if got.Reason != c.want || !strings.Contains(got.Message, c.part) {
 				t.Errorf("%+v, want %s with %q", got, c.want, c.part)
 			}
@@ -250,33 +234,21 @@ func TestWhatIsMissingOfADeliveryIsReported(t *testing.T) {
 	}
 }
 
-// reportOf returns a node's report of a check at a time. by is the reporter's UID; empty: the report names none.
-func reportOf(node, by string, at time.Time) operatorstatus.Report {
-	return operatorstatus.Report{
-		Node: node, Form: operatorstatus.FormCondition,
-		Entries: []contract.Entry{{KeyID: "1", Status: contract.Healthy, LastChecked: at, Reporter: by}},
-	}
-}
-
 func TestReporterHasTakenOverWhenTheReportNamesIt(t *testing.T) {
-	began := time.Unix(1e9, 0)
-	unreadable, typed := reportOf("a", "u1", began), reportOf("a", "u1", began)
+	unreadable, typed := reportOf("a", "u1"), reportOf("a", "u1")
 	unreadable.Entries, typed.Form = nil, operatorstatus.FormTyped
 	for name, c := range map[string]struct {
 		report operatorstatus.Report
 		want   bool
 	}{
-		"it names it":                                  {reportOf("a", "u1", began), true},
-		"its node's clock is 4 seconds behind":         {reportOf("a", "u1", began.Add(-4*time.Second)), true},
-		"its node's clock is an hour behind":           {reportOf("a", "u1", began.Add(-time.Hour)), true},
-		"the one before goes on":                       {reportOf("a", "u0", began.Add(time.Minute)), false},
-		"another node's, and its own has none":         {reportOf("b", "u0", began), true},
-		"set up by hand":                               {reportOf("a", "", began), false},
+		"it names it":                                  {reportOf("a", "u1"), true},
+		"the one before goes on":                       {reportOf("a", "u0"), false},
+		"another node's, and its own has none":         {reportOf("b", "u0"), true},
+		"set up by hand":                               {reportOf("a", ""), false},
 		"unreadable":                                   {unreadable, false},
 		"typed reports, which are a third-party one's": {typed, true},
 	} {
-		p := &planner{Snapshot: fixture(t, v1alpha1.ModeSidecar, pods(apiPod("a", "u1", withReporter)))}
-		p.Resource = &operatorstatus.Status{Reports: []operatorstatus.Report{c.report}}
+		p := &planner{Snapshot: fixture(t, v1alpha1.ModeSidecar, pods(apiPod("a", "u1", withReporter)), reports(c.report))}
 		if got := p.takenOverOn("a"); got != c.want {
 			t.Errorf("%s: %v", name, got)
 		}

@@ -69,7 +69,7 @@ func TestTargetWithoutARecordGetsThatFirst(t *testing.T) {
 	for name, undecided := range map[string]bool{"all is known": false, "a source is not": true} {
 		s := fixture(t, v1alpha1.ModeCompanionPod, kmsHealth, pods(apiPod("a", "1")))
 		s.Unrecorded, s.Undecided, s.Resource, s.ResourceMissing = true, undecided, nil, true
-		plan := planOf(t, s)
+		plan := ComputePlan(s)
 		if plan.Anchor == nil || plan.State.Namespace != "ns" || len(plan.Apply)+len(plan.Delete) > 0 ||
 			plan.Status.Message != "" {
 			t.Errorf("%s: records %v, %+v, applies %s; %+v", name, plan.Anchor, plan.State, names(plan.Apply), plan.Status)

@@ -62,7 +62,7 @@ func TestCompanionIsMadeOnceTheUserIsKnown(t *testing.T) {
 		"another of its containers is up": {apiPod("a", "1", func(p *corev1.Pod) { p.Status.ContainerStatuses[0].Name = "kms" }), 0, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
-			plan := planOf(t, fixture(t, v1alpha1.ModeCompanionPod, pods(c.pod), seen(map[types.UID]time.Duration{"1": c.seen})))
+			plan := ComputePlan(fixture(t, v1alpha1.ModeCompanionPod, pods(c.pod), seen(map[types.UID]time.Duration{"1": c.seen})))
 			got := ""
 			for _, o := range workloads(plan) {
 				got += userOf(t, o)
@@ -76,33 +76,40 @@ func TestCompanionIsMadeOnceTheUserIsKnown(t *testing.T) {
 
 // A companion is not replaced if the user of the same API server pod becomes known later.
 func TestCompanionIsNotReplacedForItsUser(t *testing.T) {
-	old := map[types.UID]time.Duration{"1": startsWithin}
-	first := planOf(t, fixture(t, v1alpha1.ModeCompanionPod, pods(apiPod("a", "1", notStarted)), seen(old)))
-	made := workloads(first)[0]
-	s := fixture(t, v1alpha1.ModeCompanionPod, pods(apiPod("a", "1", runsAs(7))), seen(old), delivered(t, first))
-	if plan := planOf(t, s); names(workloads(plan)) != names(workloads(first)) || len(plan.Delete) > 0 {
-		t.Errorf("%s made, %s deleted", names(workloads(plan)), names(plan.Delete))
+	begin := func(pod *corev1.Pod) *Snapshot {
+		s := after(t, v1alpha1.ModeCompanionPod, pods(apiPod("a", "1", notStarted)), seen(map[types.UID]time.Duration{"1": startsWithin}))
+		s.Pods = []*corev1.Pod{pod}
+		return s
 	}
-	// A restarted operator has not yet seen for a minute that the container is missing.
-	s = fixture(t, v1alpha1.ModeCompanionPod, pods(apiPod("a", "1", notStarted)), delivered(t, first))
-	if plan := planOf(t, s); names(workloads(plan)) != names(workloads(first)) || len(plan.Delete) > 0 {
-		t.Errorf("after a restart %s made, %s deleted", names(workloads(plan)), names(plan.Delete))
-	}
-	s.Config.Image = "reporter:2"
-	if plan := planOf(t, s); userOf(t, workloads(plan)[0]) != userOf(t, made) || workloads(plan)[0].GetName() == made.GetName() {
-		t.Errorf("for a new image %s was made, of %s", names(workloads(plan)), userOf(t, workloads(plan)[0]))
-	}
-	s = fixture(t, v1alpha1.ModeCompanionPod, pods(apiPod("a", "2", runsAs(7))), delivered(t, first))
-	if plan := planOf(t, s); userOf(t, workloads(plan)[0]) != "7:7 groups 7" || names(plan.Delete) != "Pod/"+made.GetName() {
-		t.Errorf("for a new pod of the API server %s was made, of %s", names(workloads(plan)), userOf(t, workloads(plan)[0]))
-	}
-	// Companions of earlier versions name no user. They are replaced like companions with any other difference.
-	s = fixture(t, v1alpha1.ModeCompanionPod, pods(apiPod("a", "1", runsAs(7))), delivered(t, first))
-	containers, _, _ := unstructured.NestedSlice(s.own("Pod")[0].Object, "spec", "containers")
-	delete(containers[0].(map[string]any), "env")
-	_ = unstructured.SetNestedSlice(s.own("Pod")[0].Object, containers, "spec", "containers")
-	if plan := planOf(t, s); userOf(t, workloads(plan)[0]) != "7:7 groups 7" {
-		t.Errorf("beside one without a user: %s", userOf(t, workloads(plan)[0]))
+	made := begin(nil).own("Pod")[0]
+	const user = "7:7 groups 7"
+	for name, c := range map[string]struct {
+		pod    *corev1.Pod
+		change func(*Snapshot)
+		same   bool   // the companion stays
+		user   string // else that of the next
+	}{
+		"the user becomes known": {apiPod("a", "1", runsAs(7)), func(*Snapshot) {}, true, ""},
+		// A restarted operator has not yet seen for a minute that the container is missing.
+		"a restart of the operator": {apiPod("a", "1", notStarted), func(s *Snapshot) { s.Seen = nil }, true, ""},
+		"a new image": {apiPod("a", "1", runsAs(7)), func(s *Snapshot) { s.Config.Image = "reporter:2" }, false,
+			contract.Root.String()},
+		"a new pod of the API server": {apiPod("a", "2", runsAs(7)), func(*Snapshot) {}, false, user},
+		// Companions of earlier versions name no user. They are replaced like companions with any other difference.
+		"a companion that names no user": {apiPod("a", "1", runsAs(7)), func(s *Snapshot) {
+			containers, _, _ := unstructured.NestedSlice(s.own("Pod")[0].Object, "spec", "containers")
+			delete(containers[0].(map[string]any), "env")
+			_ = unstructured.SetNestedSlice(s.own("Pod")[0].Object, containers, "spec", "containers")
+		}, false, user},
+	} {
+		s := begin(c.pod)
+		c.change(s)
+		plan := ComputePlan(s)
+		next := workloads(plan)[0]
+		if same := next.GetName() == made.GetName(); same != c.same || same && len(plan.Delete) > 0 ||
+			!same && userOf(t, next) != c.user {
+			t.Errorf("%s: %s made, of %s, %s deleted", name, next.GetName(), userOf(t, next), names(plan.Delete))
+		}
 	}
 }
 
@@ -139,9 +146,9 @@ func TestAgentsHaveTheUserOfThePodThatWasSeenLast(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			s := fixture(t, v1alpha1.ModeDaemonSet, pods(c.pods...), seen(c.ages))
 			if c.before != nil {
-				delivered(t, planOf(t, fixture(t, v1alpha1.ModeDaemonSet, pods(c.before...))))(s)
+				delivered(ComputePlan(fixture(t, v1alpha1.ModeDaemonSet, pods(c.before...))))(s)
 			}
-			plan := planOf(t, s)
+			plan := ComputePlan(s)
 			if got := userOf(t, ofKind(plan.Apply, "DaemonSet")[0]); got != c.want {
 				t.Errorf("got %s, want %s", got, c.want)
 			}
