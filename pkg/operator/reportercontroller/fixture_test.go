@@ -1,6 +1,7 @@
 package reportercontroller
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -9,15 +10,22 @@ import (
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/intstr"
+	dynamicfake "k8s.io/client-go/dynamic/fake"
+	clienttesting "k8s.io/client-go/testing"
 
 	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
 	"github.com/kms-health/kms-health/pkg/contract"
 	"github.com/kms-health/kms-health/pkg/operator/encryptionconfig"
+	"github.com/kms-health/kms-health/pkg/operator/informers"
 	"github.com/kms-health/kms-health/pkg/operator/objects"
+	"github.com/kms-health/kms-health/pkg/operator/ssa"
 	"github.com/kms-health/kms-health/pkg/operatorstatus"
 )
 
@@ -202,4 +210,43 @@ func reportOf(node, by string) operatorstatus.Report {
 
 func reports(all ...operatorstatus.Report) func(*Snapshot) {
 	return func(s *Snapshot) { s.Resource = &operatorstatus.Status{Reports: all} }
+}
+
+// executor returns a Controller with what reconcile needs.
+func executor(client *dynamicfake.FakeDynamicClient) *Controller {
+	return &Controller{applier: ssa.New(client), Options: Options{
+		Client: client, Now: time.Now, Event: func(_, _, _, _ string) {},
+	}}
+}
+
+// newClient returns a fake API server with objects.
+func newClient(objects ...runtime.Object) *dynamicfake.FakeDynamicClient {
+	return dynamicfake.NewSimpleDynamicClientWithCustomListKinds(runtime.NewScheme(),
+		map[schema.GroupVersionResource]string{informers.Pods: "PodList"}, objects...)
+}
+
+// anyServer is the target of tests that carry out a plan of their own.
+func anyServer() *Snapshot {
+	s := &Snapshot{}
+	s.Target = &v1alpha1.APIServer{Name: "api", Namespace: "ns", PodSelector: map[string]string{"app": "api"}}
+	return s
+}
+
+// noRight is the answer if RBAC denies a request.
+func noRight(resource string) error {
+	return apierrors.NewForbidden(schema.GroupResource{Resource: resource}, "", errors.New("no right"))
+}
+
+// fail makes an API server answer a request with an error.
+func fail(fake interface {
+	PrependReactor(verb, resource string, reaction clienttesting.ReactionFunc)
+}, verb, resource string, err error) {
+	fake.PrependReactor(verb, resource, func(clienttesting.Action) (bool, runtime.Object, error) { return true, nil, err })
+}
+
+// exists reports whether an object is in an API server.
+func exists(t *testing.T, client *dynamicfake.FakeDynamicClient, o *unstructured.Unstructured) bool {
+	t.Helper()
+	_, err := client.Tracker().Get(ssa.GVROf(o), o.GetNamespace(), o.GetName())
+	return !apierrors.IsNotFound(err)
 }

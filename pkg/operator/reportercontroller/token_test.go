@@ -2,6 +2,7 @@ package reportercontroller
 
 import (
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -11,15 +12,12 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
-	dynamicfake "k8s.io/client-go/dynamic/fake"
 	"k8s.io/client-go/kubernetes/fake"
 	clienttesting "k8s.io/client-go/testing"
 
-	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
 	"github.com/kms-health/kms-health/pkg/contract"
 	"github.com/kms-health/kms-health/pkg/operator/delivery"
 	"github.com/kms-health/kms-health/pkg/operator/objects"
@@ -45,40 +43,33 @@ func tokenSecret(change func(*corev1.Secret)) *corev1.Secret {
 }
 
 func TestTokenIsRenewedAtHalfItsLifeOrWhenItIsInvalid(t *testing.T) {
+	valid := tokenSecret(nil)
 	annotate := func(name, value string) *corev1.Secret {
 		return tokenSecret(func(s *corev1.Secret) { s.Annotations[name] = value })
 	}
-	for _, test := range []struct {
-		name       string
+	for name, c := range map[string]struct {
 		secret     *corev1.Secret
 		at         time.Duration
 		uid        types.UID
 		due, works bool
 	}{
-		{"new", tokenSecret(nil), 0, "account", false, true},
-		{"before half its life", tokenSecret(nil), days(15) - time.Second, "account", false, true},
-		{"at half its life", tokenSecret(nil), days(15), "account", true, true},
-		{"after its end", tokenSecret(nil), days(30), "account", true, false},
-		{"a clock that went back", tokenSecret(nil), -days(400), "account", false, true},
-		{
-			"of ten minutes", annotate(contract.ExpiresAtAnnotation, "2026-01-01T00:10:00Z"), 5 * time.Minute, "account",
-			true, true,
-		},
-		{"no Secret", &corev1.Secret{}, 0, "account", true, false},
-		{"no token", tokenSecret(func(s *corev1.Secret) { s.Data = nil }), 0, "account", true, false},
-		{"an empty token", tokenSecret(func(s *corev1.Secret) { s.Data[corev1.ServiceAccountTokenKey] = nil }), 0, "account", true, false},
-		{"another account of that name", tokenSecret(nil), 0, "another", true, false},
-		{"no annotations", tokenSecret(func(s *corev1.Secret) { s.Annotations = nil }), 0, "account", true, false},
-		{"no end", annotate(contract.ExpiresAtAnnotation, ""), 0, "account", true, false},
-		{"no beginning", annotate(contract.IssuedAtAnnotation, "yesterday"), 0, "account", true, false},
-		{
-			"an end before the beginning", annotate(contract.ExpiresAtAnnotation, "2025-01-01T00:00:00Z"), 0, "account",
-			true, false,
-		},
+		"new":                    {valid, 0, "account", false, true},
+		"before half its life":   {valid, days(15) - time.Second, "account", false, true},
+		"at half its life":       {valid, days(15), "account", true, true},
+		"after its end":          {valid, days(30), "account", true, false},
+		"a clock that went back": {valid, -days(400), "account", false, true},
+		"another account":        {valid, 0, "another", true, false},
+		"of ten minutes":         {annotate(contract.ExpiresAtAnnotation, "2026-01-01T00:10:00Z"), 5 * time.Minute, "account", true, true},
+		"no Secret":              {&corev1.Secret{}, 0, "account", true, false},
+		"no token":               {tokenSecret(func(s *corev1.Secret) { s.Data = nil }), 0, "account", true, false},
+		"no annotations":         {tokenSecret(func(s *corev1.Secret) { s.Annotations = nil }), 0, "account", true, false},
+		"no end":                 {annotate(contract.ExpiresAtAnnotation, ""), 0, "account", true, false},
+		"no beginning":           {annotate(contract.IssuedAtAnnotation, "yesterday"), 0, "account", true, false},
+		"an end before that":     {annotate(contract.ExpiresAtAnnotation, "2025-01-01T00:00:00Z"), 0, "account", true, false},
 	} {
-		v, now := tokenValidity(test.secret, test.uid), day0.Add(test.at)
-		if due, works := !now.Before(v.renewAt), now.Before(v.notAfter); due != test.due || works != test.works {
-			t.Errorf("%s: due %t, works %t, want %t, %t", test.name, due, works, test.due, test.works)
+		v, now := tokenValidity(c.secret, c.uid), day0.Add(c.at)
+		if due, works := !now.Before(v.renewAt), now.Before(v.notAfter); due != c.due || works != c.works {
+			t.Errorf("%s: due %t, works %t, want %t, %t", name, due, works, c.due, c.works)
 		}
 	}
 }
@@ -112,31 +103,27 @@ func (f *tokenFixture) respond(verb, resource string, o runtime.Object, err erro
 }
 
 func TestErrorOfARenewalIsReportedWithItsCause(t *testing.T) {
-	forbidden := apierrors.NewForbidden(schema.GroupResource{Resource: "x"}, "y", errors.New("no rule"))
 	unreadable := apierrors.NewInternalError(errors.New("kms: unable to decrypt"))
 	gone := apierrors.NewNotFound(schema.GroupResource{Resource: "serviceaccounts"}, "sa")
 	all := halved(day0, day0.Add(days(30)))
-	for _, test := range []struct {
-		name           string
+	for name, c := range map[string]struct {
 		verb, resource string
 		err            error
 		want           validity
 	}{
-		{"no right to request a token", "create", "serviceaccounts", forbidden, all},
-		{"the account cannot be read", "get", "serviceaccounts", forbidden, validity{}},
-		{"the account was deleted", "get", "serviceaccounts", gone, validity{}},
-		{"the Secret cannot be decrypted", "get", "secrets", unreadable, validity{}},
-		{"the Secret cannot be written", "patch", "secrets", unreadable, all},
+		"no right to request a token":    {"create", "serviceaccounts", noRight("x"), all},
+		"the account cannot be read":     {"get", "serviceaccounts", noRight("x"), validity{}},
+		"the account was deleted":        {"get", "serviceaccounts", gone, validity{}},
+		"the Secret cannot be decrypted": {"get", "secrets", unreadable, validity{}},
+		"the Secret cannot be written":   {"patch", "secrets", unreadable, all},
 	} {
 		f := newTokenFixture(tokenSecret(func(s *corev1.Secret) { s.Namespace, s.Name = "ns", objects.TokenName("api") }))
 		f.respond("create", "serviceaccounts", &authenticationv1.TokenRequest{}, nil)
-		f.respond(test.verb, test.resource, nil, test.err)
+		f.respond(c.verb, c.resource, nil, c.err)
 		v, err := f.at(t, days(15))
-		if v != test.want || !errors.Is(err, test.err) {
-			t.Errorf("%s: %+v, %v", test.name, v, err)
-		}
-		if dated := strings.Contains(err.Error(), "expires at 2026-01-31T00:00:00Z"); dated != (test.want == all) {
-			t.Errorf("%s: %v", test.name, err)
+		dated := strings.Contains(fmt.Sprint(err), "expires at 2026-01-31T00:00:00Z")
+		if v != c.want || !errors.Is(err, c.err) || dated != (c.want == all) {
+			t.Errorf("%s: %+v, %v", name, v, err)
 		}
 	}
 }
@@ -174,19 +161,13 @@ func TestTokenIsMadeOnceItIsRecorded(t *testing.T) {
 	} {
 		f := newTokenFixture()
 		f.respond("create", "serviceaccounts", &authenticationv1.TokenRequest{}, nil)
-		client := dynamicfake.NewSimpleDynamicClient(runtime.NewScheme())
-		role := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "rbac.authorization.k8s.io/v1",
-			"kind": "ClusterRole", "metadata": map[string]any{"name": "api"}}}
-		client.PrependReactor("patch", "clusterroles", func(clienttesting.Action) (bool, runtime.Object, error) {
-			if c.forbidden {
-				return true, nil, apierrors.NewForbidden(schema.GroupResource{Resource: "clusterroles"}, "api", errors.New("no rule"))
-			}
-			return true, role, nil
-		})
-		e := executor(client)
-		e.Core = f.client.CoreV1()
-		s := &Snapshot{State: delivery.State{Token: c.before}}
-		s.Target = &v1alpha1.APIServer{Name: "api", Namespace: "ns"}
+		client, role := newClient(), object("rbac.authorization.k8s.io/v1", "ClusterRole", "", "api")
+		client.PrependReactor("patch", "clusterroles", patched())
+		if c.forbidden {
+			fail(client, "patch", "clusterroles", noRight("clusterroles"))
+		}
+		e, s := executor(client), anyServer()
+		e.Core, s.State.Token = f.client.CoreV1(), c.before
 		_ = e.reconcile(t.Context(), s, &Plan{Anchor: role, Token: true, State: delivery.State{Namespace: "ns", Token: true}})
 		asked := slices.ContainsFunc(f.client.Actions(), func(a clienttesting.Action) bool { return a.GetSubresource() == "token" })
 		if asked != c.want {
