@@ -3,7 +3,6 @@ package delivery
 import (
 	"encoding/json"
 	"fmt"
-	"slices"
 
 	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
 	"github.com/kms-health/kms-health/pkg/contract"
@@ -69,28 +68,18 @@ type Injected struct {
 	Generation int64  `json:"generation"`
 }
 
+// Writer is the plugin that encrypts new data; zero: none does.
+func Writer(set []v1alpha1.Plugin) contract.Socket {
+	for _, p := range set {
+		if p.Role == v1alpha1.RoleWrite {
+			return contract.Socket{KeyID: p.KeyID, Endpoint: v1alpha1.Plain(p.Endpoint)}
+		}
+	}
+	return contract.Socket{}
+}
+
 // WriteKey is the keyID of the plugin that encrypts new data; empty: none does.
-func WriteKey(set []v1alpha1.Plugin) string {
-	if at := writing(set); at >= 0 {
-		return set[at].KeyID
-	}
-	return ""
-}
-
-// Writer is the plugin that encrypts new data, its key ID and its socket; empty: none does.
-func Writer(set []v1alpha1.Plugin) string {
-	if at := writing(set); at >= 0 {
-		return set[at].KeyID + " at " + v1alpha1.Plain(set[at].Endpoint)
-	}
-	return ""
-}
-
-func writing(set []v1alpha1.Plugin) int {
-	return slices.IndexFunc(set, func(p v1alpha1.Plugin) bool { return p.Role == v1alpha1.RoleWrite })
-}
-
-// Untouched reports whether nothing of the target was created in its namespace.
-func (s *State) Untouched() bool { return !s.Role && !s.InTarget && !s.Token }
+func WriteKey(set []v1alpha1.Plugin) string { return Writer(set).KeyID }
 
 // NotInjected records that no Deployment has the reporter.
 func (s *State) NotInjected() {

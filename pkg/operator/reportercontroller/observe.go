@@ -119,43 +119,34 @@ func (c *Controller) readRequest(s *Snapshot, e *serverState) {
 // needs reports whether every required informer has synced. ConfigMaps are not required: while they are encrypted, and
 // the plugin is unhealthy, they cannot be listed.
 func (c *Controller) needs(s *Snapshot, t *informers.Target) (known bool) {
-	namespace, cluster := "namespace "+s.Target.Namespace, c.cluster
-	needed := map[string]informers.Source{
-		"clusterroles": cluster.Roles, "clusterrolebindings": cluster.Bindings,
-		"validatingadmissionpolicies": cluster.Policy, "validatingadmissionpolicybindings": cluster.PolicyBinding,
-		"the pods of namespace " + c.Namespace:            cluster.OwnPods,
-		"the DaemonSets of namespace " + c.Namespace:      cluster.DaemonSets,
-		"the ServiceAccounts of namespace " + c.Namespace: cluster.ServiceAccount,
-		s.Target.ReportsTo().String():                     t.Resource,
+	known = true
+	need := func(what string, from informers.Source, needed bool) {
+		known = (!needed || c.reads(s, what, from)) && known
 	}
-	if cluster.Infrastructure != nil {
-		needed["infrastructures.config.openshift.io"] = cluster.Infrastructure
-	}
+	cluster, inOwn, namespace := c.cluster, " of namespace "+c.Namespace, "namespace "+s.Target.Namespace
+	need("clusterroles", cluster.Roles, true)
+	need("clusterrolebindings", cluster.Bindings, true)
+	need("validatingadmissionpolicies", cluster.Policy, true)
+	need("validatingadmissionpolicybindings", cluster.PolicyBinding, true)
+	need("the pods"+inOwn, cluster.OwnPods, true)
+	need("the DaemonSets"+inOwn, cluster.DaemonSets, true)
+	need("the ServiceAccounts"+inOwn, cluster.ServiceAccount, true)
+	need("infrastructures.config.openshift.io", cluster.Infrastructure, cluster.Infrastructure != nil)
+	need(s.Target.ReportsTo().String(), t.Resource, true)
 	read := t.Namespace.HasSynced() // before Get: an object missing from an unsynced cache may exist
 	_, exists := t.Namespace.Get("", s.Target.Namespace)
 	s.NamespaceMissing = read && !exists
-	if s.Deleting && s.State.Untouched() && !read && apierrors.IsForbidden(t.Namespace.Err()) &&
+	untouched := !s.State.Role && !s.State.InTarget && !s.State.Token
+	if s.Deleting && untouched && !read && apierrors.IsForbidden(t.Namespace.Err()) &&
 		t.Namespace.FailedFor() > informers.AuthorizerWarmup {
 		s.NamespaceMissing = true // the operator created nothing there, and will not get a right to look
 	}
 	if !s.NamespaceMissing {
-		needed[namespace] = t.Namespace
-		if !s.Deleting {
-			needed["the pods of "+namespace] = t.Pods
-		}
-		if t.Deployment != nil {
-			needed["the Deployment of "+namespace] = t.Deployment
-		}
-		if t.ServiceAccount != nil {
-			needed["the ServiceAccount of "+namespace] = t.ServiceAccount
-		}
-		if t.SecretRole != nil {
-			needed["the Role of "+namespace] = t.SecretRole
-		}
-	}
-	known = true
-	for what, from := range needed {
-		known = c.reads(s, what, from) && known
+		need(namespace, t.Namespace, true)
+		need("the pods of "+namespace, t.Pods, !s.Deleting)
+		need("the Deployment of "+namespace, t.Deployment, t.Deployment != nil)
+		need("the ServiceAccount of "+namespace, t.ServiceAccount, t.ServiceAccount != nil)
+		need("the Role of "+namespace, t.SecretRole, t.SecretRole != nil)
 	}
 	return known
 }

@@ -154,35 +154,30 @@ func (p *planner) companions() {
 	p.configMaps(files)
 }
 
-// served returns the pods that get companions. There is one on each node, since two companions would overwrite one
-// condition: the pod that precedes the others.
-func (p *planner) served() (all []apiServerPod) {
-	for _, a := range p.pods {
-		var made contract.User
-		if made, a.companion = p.companionUser(a); a.companion {
-			a.User = made
+// served returns the pods that get companions: on each node the one that precedes the others, since two companions
+// would overwrite one condition.
+func (p *planner) served() []apiServerPod {
+	all := slices.Clone(p.pods)
+	for i := range all {
+		a := &all[i]
+		if made, has := p.companionUser(*a); has {
+			a.User, a.companion = made, true
 		}
-		a.started = a.companion || !p.starting(a)
-		at := slices.IndexFunc(all, func(other apiServerPod) bool { return other.Node == a.Node })
-		switch {
-		case at < 0:
-			all = append(all, a)
-		case p.precedes(a, all[at]):
-			all[at] = a
-		}
+		a.started = a.companion || !p.starting(*a)
 	}
-	return all
+	slices.SortFunc(all, p.precedence)
+	return slices.CompactFunc(all, func(a, b apiServerPod) bool { return a.Node == b.Node })
 }
 
-// precedes reports whether a node's report is about pod a, not pod b. It prefers a pod for which a companion can be
-// created; then one that is not being deleted; then the one that this process saw later. Pods that were there at the
-// process's start are equal in that: then it prefers one with a companion, then the newer one.
-func (p *planner) precedes(a, b apiServerPod) bool {
-	return cmp.Or(trueFirst(a.started, b.started),
+// precedence sorts pods by node, and then by how much the node's report is to be about them. First come those for which
+// a companion can be created; then those that are not being deleted; then those that this process saw later. Pods that
+// were there at the process's start are equal in that: then those with a companion come first, then the newer ones.
+func (p *planner) precedence(a, b apiServerPod) int {
+	return cmp.Or(strings.Compare(a.Node, b.Node), trueFirst(a.started, b.started),
 		trueFirst(a.pod.DeletionTimestamp == nil, b.pod.DeletionTimestamp == nil),
 		cmp.Compare(p.Seen[a.pod.UID], p.Seen[b.pod.UID]),
 		trueFirst(a.companion, b.companion),
-		b.pod.CreationTimestamp.Compare(a.pod.CreationTimestamp.Time), strings.Compare(a.UID, b.UID)) < 0
+		b.pod.CreationTimestamp.Compare(a.pod.CreationTimestamp.Time), strings.Compare(a.UID, b.UID))
 }
 
 // trueFirst compares so that true comes before false.
@@ -233,10 +228,10 @@ func (p *planner) daemonSet() {
 // rolled out. The live set comes first, and there are at most as many plugins as a file can have. Of two plugins with
 // one key ID or one socket, it has the one that more running pods use.
 func (p *planner) agentPlugins() (union []v1alpha1.Plugin) {
-	all, users := p.livePlaced(), map[v1alpha1.Plugin]int{}
 	socket := func(plugin v1alpha1.Plugin) v1alpha1.Plugin {
 		return v1alpha1.Plugin{KeyID: plugin.KeyID, Endpoint: v1alpha1.Plain(plugin.Endpoint)}
 	}
+	all, users := p.livePlaced(), map[v1alpha1.Plugin]int{}
 	for _, a := range p.pods {
 		all = append(all, a.plugins...)
 		for _, plugin := range a.plugins {
@@ -244,21 +239,16 @@ func (p *planner) agentPlugins() (union []v1alpha1.Plugin) {
 		}
 	}
 	for _, plugin := range all {
-		s, most := socket(plugin), -1
+		s := socket(plugin)
 		conflicts := func(other v1alpha1.Plugin) bool {
-			o := socket(other)
-			return o.KeyID == s.KeyID || o.Endpoint == s.Endpoint
+			return other.KeyID == s.KeyID || socket(other).Endpoint == s.Endpoint
 		}
-		for _, other := range union {
-			if conflicts(other) {
-				most = max(most, users[socket(other)])
-			}
-		}
+		stays := func(other v1alpha1.Plugin) bool { return conflicts(other) && users[socket(other)] >= users[s] }
 		at := slices.IndexFunc(union, conflicts)
 		switch {
 		case at < 0 && len(union) < v1alpha1.MaxPlugins:
 			union = append(union, plugin)
-		case at >= 0 && users[s] > most:
+		case at >= 0 && !slices.ContainsFunc(union, stays):
 			union = slices.Insert(slices.DeleteFunc(union, conflicts), at, plugin)
 		}
 	}

@@ -106,8 +106,8 @@ func (p *planner) eject() {
 
 // strategyProblem returns why a rollout of a Deployment could end all its pods before a new one is ready. With an
 // image that cannot be pulled, the API server would then be gone. A rolling update that keeps a pod stops at the
-// first new pod that does not become ready. It computes what the Deployment controller does: of a percentage,
-// maxUnavailable is rounded down, and maxSurge up; if both are 0, maxUnavailable is 1. The API server sets the defaults.
+// first new pod that does not become ready. The Deployment controller rounds a percentage of maxUnavailable down, and
+// of maxSurge up; if both are 0, maxUnavailable is 1. The API server sets the defaults.
 func strategyProblem(d *appsv1.Deployment) string {
 	const fix = "set strategy.type to RollingUpdate and strategy.rollingUpdate.maxUnavailable below spec.replicas, " +
 		"or use mode CompanionPod"

@@ -2,6 +2,7 @@ package reportercontroller
 
 import (
 	"context"
+	"fmt"
 	"maps"
 	"slices"
 	"strings"
@@ -54,7 +55,7 @@ func (c *Controller) observeSecrets(ctx context.Context, s *Snapshot, e *serverS
 		s.add(contract.EncryptionConfigUnreadable, secret+": "+live.Problem)
 	}
 	s.Live, s.Sets = &live, map[string]encryptionconfig.Set{}
-	s.LiveSeen = e.seenLive(delivery.Writer(live.Config.Plugins) + live.Config.Mixed)
+	s.LiveSeen = e.seenLive(fmt.Sprint(delivery.Writer(live.Config.Plugins), live.Config.Mixed))
 	used := s.Revisions()
 	// After etcd was restored, a revision's number may be used again for another Secret.
 	maps.DeleteFunc(e.revisions, func(name string, _ revisionRead) bool {

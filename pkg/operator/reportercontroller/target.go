@@ -72,16 +72,17 @@ func (c *Controller) Targets() (all []delivery.Target) {
 // resolve finds an API server in the configuration and in its recorded state, and begins a snapshot; nil: neither has
 // it. If its namespace or operator resource was edited, the recorded one is removed first, and the new one comes then.
 func (c *Controller) resolve(config *v1alpha1.OperatorConfiguration, name string) *Snapshot {
-	state := c.recorded(name)
+	c.mu.Lock()
+	e := c.targets[name]
+	c.mu.Unlock()
+	state := c.recorded(name, e)
 	var was *v1alpha1.APIServer
 	if state.Namespace != "" {
 		was = new(state.Target(name))
 	}
-	c.mu.Lock()
-	if e := c.targets[name]; e != nil && (was == nil || samePlace(&e.target, was)) {
+	if e != nil && (was == nil || samePlace(&e.target, was)) {
 		was = new(e.target)
 	}
-	c.mu.Unlock()
 	return resolve(config, name, was, state, c.Namespace)
 }
 
@@ -114,11 +115,8 @@ func samePlace(a, b *v1alpha1.APIServer) bool {
 
 // recorded returns the state in the target's ClusterRole. While the informer does not show the last write of it, it
 // is the state of the last sync.
-func (c *Controller) recorded(name string) delivery.State {
+func (c *Controller) recorded(name string, e *serverState) delivery.State {
 	role, exists := c.cluster.Roles.Get("", contract.ReporterName(name))
-	c.mu.Lock()
-	e := c.targets[name]
-	c.mu.Unlock()
 	if e != nil && (!exists || !ssa.AtLeast(role.GetResourceVersion(), e.recorded.Version)) {
 		return e.recorded.State
 	}
