@@ -4,49 +4,35 @@ import (
 	"testing"
 
 	appsv1 "k8s.io/api/apps/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 
 	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
 	"github.com/kms-health/kms-health/pkg/contract"
+	"github.com/kms-health/kms-health/pkg/operator/informers"
 )
 
 // hostFolders returns the host folders of the DaemonSet in a plan, by mount path.
 func hostFolders(t *testing.T, plan *Plan) map[string]string {
 	t.Helper()
-	for _, o := range workloads(plan) {
-		if o.GetKind() != "DaemonSet" {
-			continue
-		}
-		ds := &appsv1.DaemonSet{}
-		if err := runtime.DefaultUnstructuredConverter.FromUnstructured(o.Object, ds); err != nil {
-			t.Fatal(err)
-		}
-		folders := map[string]string{}
-		for _, v := range ds.Spec.Template.Spec.Volumes {
-			for _, m := range ds.Spec.Template.Spec.Containers[0].VolumeMounts {
-				if v.HostPath != nil && m.Name == v.Name {
-					folders[m.MountPath] = v.HostPath.Path
-				}
+	folders := map[string]string{}
+	spec := informers.As[appsv1.DaemonSet](ofKind(plan.Apply, "DaemonSet")[0]).Spec.Template.Spec
+	for _, v := range spec.Volumes {
+		for _, m := range spec.Containers[0].VolumeMounts {
+			if v.HostPath != nil && m.Name == v.Name {
+				folders[m.MountPath] = v.HostPath.Path
 			}
 		}
-		return folders
 	}
-	t.Fatal("no DaemonSet")
-	return nil
+	return folders
 }
 
 // While the only API server pod is being replaced, no pod shows where the sockets are.
 func TestDaemonSetKeepsItsFoldersWhileNoPodShowsThem(t *testing.T) {
-	before := ComputePlan(fixture(t, v1alpha1.ModeDaemonSet, pods(apiPod("a", "1", onHost))))
-	if got := hostFolders(t, before)["/var/run/kmsplugin"]; got != "/run/kms" {
-		t.Fatalf("/var/run/kmsplugin is %q", got)
-	}
-	between := ComputePlan(fixture(t, v1alpha1.ModeDaemonSet, delivered(before)))
-	if got := hostFolders(t, between)["/var/run/kmsplugin"]; got != "/run/kms" {
+	s := after(t, v1alpha1.ModeDaemonSet, pods(apiPod("a", "1", onHost)))
+	s.Pods = nil
+	if got := hostFolders(t, ComputePlan(s))["/var/run/kmsplugin"]; got != "/run/kms" {
 		t.Errorf("without a pod, /var/run/kmsplugin became %q", got)
 	}
 	// Before a pod shows its volume, a socket's folder is taken as a folder of the node.
-	s := fixture(t, v1alpha1.ModeDaemonSet, delivered(before))
 	s.Live.Config.Plugins[0].Endpoint = "unix:///run/other/kms-1.sock"
 	folders := hostFolders(t, ComputePlan(s))
 	if len(folders) != 1 || folders["/run/other"] != "/run/other" {

@@ -111,6 +111,7 @@ func TestOnePodOfEachNodeHasACompanion(t *testing.T) {
 		"at a start, the newest":             {apiPod("a", "1", newer), apiPod("a", "2"), seen(1, 1), "1"},
 		"at a start, the one that has one":   {apiPod("a", "1", newer), apiPod("a", "2"), delivered(companion), "2"},
 		"seen later than the one that has":   {apiPod("a", "1"), apiPod("a", "2"), func(s *Snapshot) { delivered(companion)(s); seen(1, 2)(s) }, "1"},
+		"the same UID, as a list may show":   {apiPod("a", "1", deleting), apiPod("a", "1"), func(*Snapshot) {}, "1"},
 		"both are being deleted, the latter": {apiPod("a", "1", deleting), apiPod("a", "2", deleting), seen(1, 2), "1"},
 	} {
 		plan := ComputePlan(fixture(t, v1alpha1.ModeCompanionPod, pods(c.first, c.second), c.change))

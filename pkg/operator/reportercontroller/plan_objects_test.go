@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
@@ -13,6 +14,7 @@ import (
 	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
 	"github.com/kms-health/kms-health/pkg/contract"
 	"github.com/kms-health/kms-health/pkg/operator/delivery"
+	"github.com/kms-health/kms-health/pkg/operator/informers"
 	"github.com/kms-health/kms-health/pkg/operator/ssa"
 )
 
@@ -44,58 +46,35 @@ func TestRecordHasWhatARemovalNeeds(t *testing.T) {
 }
 
 func TestBothReportersMayWriteWhileTheModeChanges(t *testing.T) {
-	subjects := func(plan *Plan) (all []string) {
-		for _, o := range plan.Apply {
-			list, _, _ := unstructured.NestedSlice(o.Object, "subjects")
-			for _, subject := range list {
-				namespace, _ := subject.(map[string]any)["namespace"].(string)
-				all = append(all, o.GetKind()+" of "+namespace)
-			}
-		}
-		slices.Sort(all)
-		return all
-	}
 	s := after(t, v1alpha1.ModeCompanionPod, pods(apiPod("a", "1")), reports(reportOf("a", "companion-a")))
 	s.Target.Mode, s.Target.Deployment, s.Deployment = v1alpha1.ModeSidecar, "apiserver", deployment(1)
-	if got := subjects(ComputePlan(s)); !slices.Equal(got, []string{"ClusterRoleBinding of kms-health", "ClusterRoleBinding of ns"}) {
-		t.Errorf("while it changes: %q", got)
+	has := func(when string, want ...string) {
+		t.Helper()
+		var got []string
+		binding := ofKind(ComputePlan(s).Apply, "ClusterRoleBinding")[0]
+		for _, subject := range informers.As[rbacv1.ClusterRoleBinding](binding).Subjects {
+			got = append(got, subject.Namespace)
+		}
+		if slices.Sort(got); !slices.Equal(got, want) {
+			t.Errorf("%s: those of namespaces %q, want %q", when, got, want)
+		}
 	}
+	has("while it changes", "kms-health", "ns")
 	s.Own, s.State = nil, delivery.State{}
-	if got := subjects(ComputePlan(s)); !slices.Equal(got, []string{"ClusterRoleBinding of ns"}) {
-		t.Errorf("without a reporter of before: %q", got)
-	}
-}
-
-func TestTerminatingPodKeepsItsCompanionUntilANewerPodIsOnItsNode(t *testing.T) {
-	terminating := func(p *corev1.Pod) { p.DeletionTimestamp = &metav1.Time{} }
-	for name, c := range map[string]struct {
-		pods []*corev1.Pod
-		want string
-	}{
-		"alone":                             {[]*corev1.Pod{apiPod("a", "1", terminating)}, "1"},
-		"with a newer one on another node":  {[]*corev1.Pod{apiPod("a", "1", terminating), apiPod("b", "2")}, "1 2"},
-		"its own UID, as its list may show": {[]*corev1.Pod{apiPod("a", "1", terminating), apiPod("a", "1")}, "1"},
-	} {
-		var beside []string
-		for _, o := range workloads(ComputePlan(fixture(t, v1alpha1.ModeCompanionPod, pods(c.pods...)))) {
-			beside = append(beside, o.GetAnnotations()[contract.BesideAnnotation])
-		}
-		if slices.Sort(beside); strings.Join(beside, " ") != c.want {
-			t.Errorf("%s: companions beside %q, want %q", name, beside, c.want)
-		}
-	}
+	has("without a reporter of before", "ns")
 }
 
 func TestMetadataOfALivePodIsPatchedWhereItDiffers(t *testing.T) {
-	pod := func(label, annotation string, owners ...string) *unstructured.Unstructured {
-		o := &unstructured.Unstructured{Object: map[string]any{"kind": "Pod"}}
+	pod := func(label, annotation, owner string) *unstructured.Unstructured {
+		o := object("v1", "Pod", "ns", "o")
+		o.SetUID("read")
 		o.SetLabels(map[string]string{"l": label})
 		o.SetAnnotations(map[string]string{"a": annotation})
-		for _, uid := range owners {
-			o.SetOwnerReferences(append(o.GetOwnerReferences(), metav1.OwnerReference{UID: types.UID(uid)}))
-		}
+		o.SetOwnerReferences([]metav1.OwnerReference{{UID: types.UID(owner)}})
 		return o
 	}
+	noOwner := pod("1", "1", "")
+	noOwner.SetOwnerReferences(nil)
 	for name, c := range map[string]struct {
 		live    *unstructured.Unstructured
 		differs bool
@@ -104,16 +83,12 @@ func TestMetadataOfALivePodIsPatchedWhereItDiffers(t *testing.T) {
 		"another label":      {pod("2", "1", "o"), true},
 		"another annotation": {pod("1", "2", "o"), true},
 		"another owner":      {pod("1", "1", "p"), true},
-		"no owner":           {pod("1", "1"), true},
+		"no owner":           {noOwner, true},
 	} {
-		if patch := ssa.MetadataPatch(pod("1", "1", "o"), c.live); (patch != nil) != c.differs {
+		patch := ssa.MetadataPatch(pod("1", "1", "o"), c.live)
+		if (patch != nil) != c.differs || c.differs && patch["uid"] != types.UID("read") { // of this pod alone
 			t.Errorf("%s: %v", name, patch)
 		}
-	}
-	live := pod("2", "1", "o")
-	live.SetUID("read")
-	if patch := ssa.MetadataPatch(pod("1", "1", "o"), live); patch["uid"] != types.UID("read") {
-		t.Errorf("another pod of the name would be patched: %v", patch)
 	}
 }
 
@@ -124,12 +99,10 @@ func TestVersionsAndPodsAtTheirBounds(t *testing.T) {
 	for phase, alive := range map[corev1.PodPhase]bool{
 		corev1.PodRunning: true, corev1.PodPending: true, corev1.PodSucceeded: false, corev1.PodFailed: false,
 	} {
-		pod := apiPod("a", "1", func(p *corev1.Pod) { p.Status.Phase = phase })
-		if delivery.Alive(pod) != alive {
-			t.Errorf("%s: alive %t", phase, !alive)
-		}
-		if pod.Spec.NodeName = ""; delivery.Alive(pod) {
-			t.Errorf("%s: alive without a node", phase)
+		onNode, onNone := apiPod("a", "1"), apiPod("", "1")
+		onNode.Status.Phase, onNone.Status.Phase = phase, phase
+		if delivery.Alive(onNode) != alive || delivery.Alive(onNone) {
+			t.Errorf("%s: alive %t, without a node %t", phase, !alive, delivery.Alive(onNone))
 		}
 	}
 }

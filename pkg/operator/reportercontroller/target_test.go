@@ -8,58 +8,50 @@ import (
 )
 
 func TestLifeOfATargetFollowsItsConfigurationAndItsRecord(t *testing.T) {
-	target := func(name, namespace string, resource v1alpha1.Resource) v1alpha1.APIServer {
-		return v1alpha1.APIServer{Name: name, Namespace: namespace, Resource: resource}
-	}
+	type targets = []v1alpha1.APIServer
 	const kube, oauth = v1alpha1.ResourceKubeAPIServers, v1alpha1.Resource("authentications")
-	api, moved := target("api", "ns", kube), target("api", "ns2", kube)
-	retyped := target("api", "ns", oauth)
-	health, otherHealth := target("api", "ns", v1alpha1.ResourceKMSHealths),
-		target("other", "ns", v1alpha1.ResourceKMSHealths)
+	api := v1alpha1.APIServer{Name: "api", Namespace: "ns", Resource: kube}
+	moved, retyped, health := api, api, api
+	moved.Namespace, retyped.Resource, health.Resource = "ns2", oauth, v1alpha1.ResourceKMSHealths
+	otherHealth := health
+	otherHealth.Name = "other"
+	const on, deleting, unknown, elsewhere = "on", "deleting", "unknown", "of another installation"
 	for name, c := range map[string]struct {
-		configured   []v1alpha1.APIServer
+		configured   targets
 		management   v1alpha1.ManagementState
 		recorded     *v1alpha1.APIServer
 		installation string
-
-		exists    bool
-		namespace string // of the target to sync
-		deleting  bool
-		other     string
+		want         string // the target is always the one in namespace ns
 	}{
-		"new": {configured: []v1alpha1.APIServer{api}, exists: true, namespace: "ns"},
-		"as recorded": {configured: []v1alpha1.APIServer{api}, recorded: &api,
-			installation: "kms-health", exists: true, namespace: "ns"},
-		"removed by the management state": {configured: []v1alpha1.APIServer{api}, management: v1alpha1.Removed,
-			recorded: &api, exists: true, namespace: "ns", deleting: true},
-		"unmanaged": {configured: []v1alpha1.APIServer{api}, management: v1alpha1.Unmanaged,
-			recorded: &api, exists: true, namespace: "ns"},
-		"no longer configured":            {recorded: &api, exists: true, namespace: "ns", deleting: true},
-		"neither configured nor recorded": {},
-		"another target has a KMSHealth": {configured: []v1alpha1.APIServer{otherHealth}, recorded: &health,
-			exists: true, namespace: "ns", deleting: true},
-		"moved to another namespace": {configured: []v1alpha1.APIServer{moved}, recorded: &api, exists: true,
-			namespace: "ns", deleting: true},
-		"moved to another resource": {configured: []v1alpha1.APIServer{retyped}, recorded: &api, exists: true,
-			namespace: "ns", deleting: true},
-		"of another installation": {configured: []v1alpha1.APIServer{api}, recorded: &api,
-			installation: "elsewhere", exists: true, namespace: "ns", other: "elsewhere"},
-		"of another, no longer configured": {recorded: &api, installation: "elsewhere"},
-		"removed, and no longer configured": {management: v1alpha1.Removed, recorded: &api, exists: true, namespace: "ns",
-			deleting: true},
+		"new":                               {targets{api}, "", nil, "", on},
+		"as recorded":                       {targets{api}, "", &api, "kms-health", on},
+		"removed by the management state":   {targets{api}, v1alpha1.Removed, &api, "", deleting},
+		"unmanaged":                         {targets{api}, v1alpha1.Unmanaged, &api, "", on},
+		"no longer configured":              {nil, "", &api, "", deleting},
+		"neither configured nor recorded":   {nil, "", nil, "", unknown},
+		"another target has a KMSHealth":    {targets{otherHealth}, "", &health, "", deleting},
+		"moved to another namespace":        {targets{moved}, "", &api, "", deleting},
+		"moved to another resource":         {targets{retyped}, "", &api, "", deleting},
+		"of another installation":           {targets{api}, "", &api, "elsewhere", elsewhere},
+		"of another, no longer configured":  {nil, "", &api, "elsewhere", unknown},
+		"removed, and no longer configured": {nil, v1alpha1.Removed, &api, "", deleting},
 	} {
-		t.Run(name, func(t *testing.T) {
-			state := delivery.State{Installation: c.installation}
-			config := &v1alpha1.OperatorConfiguration{ManagementState: c.management, APIServers: c.configured}
-			s := resolve(config, "api", c.recorded, state, "kms-health")
-			if (s != nil) != c.exists {
-				t.Fatalf("%+v", s)
-			}
-			if c.exists && (s.Target.Name != "api" || s.Target.Namespace != c.namespace || s.Deleting != c.deleting ||
-				s.OtherInstallation != c.other || s.State.Installation != c.installation) {
-				t.Errorf("%+v", s)
-			}
-		})
+		state := delivery.State{Installation: c.installation}
+		config := &v1alpha1.OperatorConfiguration{ManagementState: c.management, APIServers: c.configured}
+		s, got := resolve(config, "api", c.recorded, state, "kms-health"), on
+		switch {
+		case s == nil:
+			got = unknown
+		case s.Target.Name != "api" || s.Target.Namespace != "ns" || s.State.Installation != c.installation:
+			got = "another target"
+		case s.OtherInstallation == "elsewhere":
+			got = elsewhere
+		case s.Deleting:
+			got = deleting
+		}
+		if got != c.want {
+			t.Errorf("%s: %s, want %s: %+v", name, got, c.want, s)
+		}
 	}
 }
 
