@@ -10,32 +10,27 @@ import (
 	"github.com/kms-health/kms-health/pkg/rollup"
 )
 
-// State is what the operator needs after a restart, also while neither Secrets nor
-// ConfigMaps can be read. It is stored in an annotation of the target's ClusterRole,
-// which no plugin encrypts; that ClusterRole is created first and removed last.
+// State is what the operator needs after a restart, also while neither Secrets nor ConfigMaps can be read. It is stored
+// in an annotation of the target's ClusterRole, which no plugin encrypts; that ClusterRole is created first and removed
+// last.
 type State struct {
-	// Installation is the namespace of the operator that owns the target.
-	Installation string `json:"installation,omitempty"`
-
-	// What follows is enough to clean up after a target that has left the configuration.
-	Namespace   string            `json:"namespace"`
-	Resource    v1alpha1.Resource `json:"resource"`
-	PodSelector map[string]string `json:"podSelector,omitempty"`
-
+	// Installation is the namespace of the operator that owns the target. It and what follows is enough to clean up after
+	// a target that has left the configuration.
+	Installation string            `json:"installation,omitempty"`
+	Namespace    string            `json:"namespace"`
+	Resource     v1alpha1.Resource `json:"resource"`
+	PodSelector  map[string]string `json:"podSelector,omitempty"`
 	// Mode is the mode of the reporters that report now. When the mode changes, it stays until reporters of the new mode
 	// report.
 	Mode v1alpha1.Mode `json:"mode,omitempty"`
-
-	// Role means that the target's namespace may have the Role by which the operator reads Secrets there; InTarget, that
-	// it may have other objects of the operator.
+	// Role means that the target's namespace may have the Role by which the operator reads Secrets there; Token, that it
+	// may have the Secret with the reporters' token; InTarget, that it may have other objects of the operator.
 	Role     bool `json:"role,omitempty"`
 	InTarget bool `json:"inTarget,omitempty"`
-	// Token means that the target's namespace may have the Secret with the reporters'
-	// token.
-	Token bool `json:"token,omitempty"`
+	Token    bool `json:"token,omitempty"`
 
-	// Live and Revisions are the plugin sets last read. A Live that is empty is known to have no
-	// plugin; nil: it was never read.
+	// Live and Revisions are the plugin sets last read. A Live that is empty is known to have no plugin; nil: it was never
+	// read.
 	Live      []v1alpha1.Plugin            `json:"live"`
 	Revisions map[string][]v1alpha1.Plugin `json:"revisions,omitempty"`
 	// NotLoaded are the IDs of the API servers' containers that ran when the writer of the live set changed, or that
@@ -45,19 +40,16 @@ type State struct {
 	Mixed map[string]string `json:"mixed,omitempty"`
 	// NotProbed has the kms providers that cannot be probed, with the reasons.
 	NotProbed string `json:"notProbed,omitempty"`
-
 	// Silent has, by node, the reports that have not changed for long.
 	Silent map[string]rollup.Silence `json:"silent,omitempty"`
 
-	// Folders are the host folders that the DaemonSet last mounted. While no pod of the
-	// API server runs, nothing else shows them.
+	// Folders are the host folders that the DaemonSet last mounted. While no pod of the API server runs, nothing else
+	// shows them.
 	Folders []objects.Folder `json:"folders,omitempty"`
-
 	// Injected is the Deployment that has the reporter. It is first recorded before the injection, still without a UID
-	// and a generation.
+	// and a generation. Reverted means that the Deployment's owner removed the reporter again.
 	Injected *Injected `json:"injected,omitempty"`
-	// Reverted means that the Deployment's owner removed the reporter again.
-	Reverted bool `json:"reverted,omitempty"`
+	Reverted bool      `json:"reverted,omitempty"`
 }
 
 // Injected is a Deployment with the reporter. Generation is the one after the injection: a cached Deployment with a

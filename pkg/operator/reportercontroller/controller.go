@@ -26,11 +26,8 @@ import (
 )
 
 const (
-	// resync is how often a target is synced without a change: Secrets with credentials
-	// are not watched.
-	resync = time.Minute
-	// workers is how many targets are synced at a time.
-	workers = 4
+	resync  = time.Minute // how often a target is synced without a change: Secrets with credentials are not watched
+	workers = 4           // how many targets are synced at a time
 )
 
 // CoreClient has the clients that create tokens and keep them in Secrets.
@@ -46,28 +43,21 @@ type Options struct {
 	Core      CoreClient        // for the tokens of sidecars, in Secrets
 	// CA returns the certificates, PEM, that API servers are verified with.
 	CA func() ([]byte, error)
-	// TLS returns the cluster's TLS settings, and why its profile is not active;
-	// false while they are not known.
+	// TLS returns the cluster's TLS settings, and why its profile is not active; false while they are not known.
 	TLS func() (settings v1alpha1.ServingTLS, problem string, known bool)
 	// Namespace is the operator's own. Reporters that are pods of their own run there, too.
-	Namespace string
-	// OpenShift is whether this is OpenShift; nil: detected by the existence of its Infrastructure.
-	OpenShift *bool
-	// Server is the URL by which the operator reaches the API server.
-	Server string
-	// KubeletRoot is the kubelets' folder on the nodes.
-	KubeletRoot string
+	Namespace   string
+	OpenShift   *bool  // whether this is OpenShift; nil: detected by the existence of its Infrastructure
+	Server      string // the URL by which the operator reaches the API server
+	KubeletRoot string // the kubelets' folder on the nodes
 	// Event records an Event of a target.
 	Event    func(target, eventType, reason, message string)
 	Registry prometheus.Registerer
-	// Clock is for timers. Now is the time by the API server's clock.
-	Clock clock.WithTicker
-	Now   func() time.Time
-	// Config is the configuration file.
-	Config interface {
+	Clock    clock.WithTicker // for timers
+	Now      func() time.Time // the time by the API server's clock
+	Config   interface {      // the configuration file
 		Current() *v1alpha1.OperatorConfiguration
 	}
-	// Health is the controller of the roll-ups.
 	Health Health
 	Queue  *syncqueue.Queue // names of API servers
 	// HealthQueue is the queue of the roll-ups; informers add keys to it. ClusterOperator gets contract.ClusterOperator

@@ -18,9 +18,7 @@ import (
 
 // Plan is what should exist for a target, and how to get there, in the order of its fields.
 type Plan struct {
-	// Anchor is the target's ClusterRole, which holds the state. Nil: there is
-	// nothing to record.
-	Anchor *unstructured.Unstructured
+	Anchor *unstructured.Unstructured // the target's ClusterRole, which holds the state; nil: there is nothing to record
 	// Apply is applied in order, before anything is deleted. Only the metadata of an existing pod is written.
 	Apply []*unstructured.Unstructured
 	// Token means to create the Secret with the reporters' token, or to renew it; DeleteToken, to delete it, since
@@ -29,18 +27,13 @@ type Plan struct {
 	// Inject is the part of a Deployment to apply; Eject means to remove it.
 	Inject *unstructured.Unstructured
 	Eject  bool
-	// Delete has the objects to delete.
 	Delete []*unstructured.Unstructured
 	// Off means that no reporter should report any more; Clean, that no managed reporter is left that could.
 	Off, Clean bool
-	// Gone means that nothing of the target is left but its ClusterRole, which is in Delete.
-	Gone bool
+	Gone       bool              // nothing of the target is left but its ClusterRole, which is in Delete
+	Served     map[string]string // the UIDs of the API server's pods that get companions, by node
 
-	// Served has the UIDs of the API server's pods that get companions, by node.
-	Served map[string]string
-
-	// State is what to record.
-	State  delivery.State
+	State  delivery.State // to record
 	Status delivery.Status
 }
 

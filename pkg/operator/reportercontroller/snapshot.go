@@ -22,62 +22,45 @@ import (
 // Snapshot is the state of one API server, on which decisions are based. It is not changed after observe.
 type Snapshot struct {
 	objects.Input
-	// LiveSeen is how long this process has seen the current writer of the live set.
-	LiveSeen time.Duration
-	// InConfig means that Target is an entry of the configuration; Deleting, that all objects of the target are to be
-	// removed.
-	InConfig, Deleting bool
+	// InConfig means that Target is an entry of the configuration; Deleting, that all its objects are to be removed;
+	// Unmanaged, that only the token, the CA and the TLS settings are renewed.
+	InConfig, Deleting, Unmanaged bool
 	// OtherInstallation is the namespace of another operator that owns the target; empty: this operator owns it.
 	OtherInstallation string
-	// Unmanaged means that only the token, the CA and the TLS settings are renewed.
-	Unmanaged bool
-	// Undecided means that nothing can be decided: a required source is not known, or another installation owns the
-	// target.
+	// Undecided means that a required source is not known, or that there is another installation.
 	Undecided bool
 	// Unrecorded means that the target has no record yet. It is written before anything else of the target. So an
 	// operator that starts after the target was edited or removed finds what is left.
 	Unrecorded bool
-	// ResourceMissing means that its operator resource is known not to exist.
-	ResourceMissing bool
-	// KubeletRoot is the kubelets' folder on the nodes.
-	KubeletRoot string
-
+	// NamespaceMissing means that the target's namespace does not exist; ResourceMissing, that its operator resource
+	// does not; ReportsLeft, that reports and roll-ups of the target are still to be removed from that.
+	NamespaceMissing, ResourceMissing, ReportsLeft bool
 	// SourceProblems has why sources of the target, or of its roll-up, are missing, invalid or cannot be read. What was
 	// active before stays active.
 	SourceProblems []delivery.Status
-
-	// ReportsLeft means that reports and roll-ups of the target are still to be removed
-	// from its operator resource.
-	ReportsLeft bool
-	// NamespaceMissing means that the target's namespace does not exist.
-	NamespaceMissing bool
-
-	// Encrypted has the resources for which kube-apiserver is known to need a KMS plugin.
-	Encrypted []schema.GroupResource
+	KubeletRoot    string                 // the kubelets' folder on the nodes
+	Encrypted      []schema.GroupResource // for which kube-apiserver is known to need a KMS plugin
 
 	// Live is the content of the live encryption config's Secret, nil while it cannot be read. Sets has the same of the
 	// revisions of running pods, without those that were not read yet.
-	Live *encryptionconfig.Set
-	Sets map[string]encryptionconfig.Set
-	Pods []*corev1.Pod // the API server's
+	Live     *encryptionconfig.Set
+	Sets     map[string]encryptionconfig.Set
+	LiveSeen time.Duration // how long this process has seen the current writer of the live set
+	Pods     []*corev1.Pod // the API server's
 	// Seen is how long this process has seen each of Pods and each managed pod, by UID, and each API server's container,
 	// by ID.
 	Seen       map[types.UID]time.Duration
 	Deployment *appsv1.Deployment // the one that was patched, else the one to patch; nil: there is none
-	// Injected means that fields of it are the operator's, HasContainer that the
-	// reporter's container is.
+	// Injected means that fields of it are the operator's, HasContainer that the reporter's container is.
 	Injected, HasContainer bool
 	Resource               *operatorstatus.Status // nil: there is none
 
-	// Own are the operator's existing objects for this target.
-	Own []*unstructured.Unstructured
+	Own []*unstructured.Unstructured // the operator's existing objects for this target
 	// Failures has why pods of Own do not start, and why DaemonSets have no pods, from Events, by UID.
 	Failures map[types.UID]string
 	// Unlisted is the status of a removal while Own may lack ConfigMaps; nil: it does not.
 	Unlisted *delivery.Status
-
-	// State is what an earlier sync recorded.
-	State delivery.State
+	State    delivery.State // what an earlier sync recorded
 }
 
 // Recorded is the State that was written to the ClusterRole.
