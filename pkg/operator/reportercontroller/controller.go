@@ -20,6 +20,7 @@ import (
 	"k8s.io/utils/clock"
 
 	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
+	"github.com/kms-health/kms-health/pkg/contract"
 	"github.com/kms-health/kms-health/pkg/operator/informers"
 	"github.com/kms-health/kms-health/pkg/operator/ssa"
 	"github.com/kms-health/kms-health/pkg/operator/syncqueue"
@@ -147,7 +148,7 @@ func (c *Controller) sync(ctx context.Context, name string) (again time.Duration
 	}
 	// The state is kept until the informer has seen the ClusterRole deleted. A new one, created from the stale cache,
 	// would treat the API server as enabled.
-	if plan.Gone && len(plan.Delete) == 0 && leaves {
+	if plan.Status.Reason == contract.Removed && leaves {
 		c.forget(name)
 		return syncqueue.CoalescePeriod // the configuration may have a new target of this name
 	}

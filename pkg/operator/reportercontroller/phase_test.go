@@ -179,11 +179,11 @@ func TestKMSHealthIsCreatedWhereItIsMissingAndDeletedLast(t *testing.T) {
 	}
 	s := fixture(t, v1alpha1.ModeCompanionPod, own("ClusterRole"), kmsHealth, deleting)
 	plan := ComputePlan(s)
-	if names(plan.Delete) != "KMSHealth/api" || plan.Delete[0].GetUID() != "health" || !plan.Clean || plan.Gone {
+	if names(plan.Delete) != "KMSHealth/api" || plan.Delete[0].GetUID() != "health" || !plan.Clean {
 		t.Errorf("%s deleted: %+v", names(plan.Delete), plan)
 	}
 	s.Resource = nil
-	if plan := ComputePlan(s); !strings.HasPrefix(names(plan.Delete), "ClusterRole/") || !plan.Gone {
+	if plan := ComputePlan(s); !strings.HasPrefix(names(plan.Delete), "ClusterRole/") {
 		t.Errorf("%s deleted", names(plan.Delete))
 	}
 }

@@ -30,7 +30,6 @@ type Plan struct {
 	Delete []*unstructured.Unstructured
 	// Off means that no reporter should report any more; Clean, that no managed reporter is left that could.
 	Off, Clean bool
-	Gone       bool              // nothing of the target is left but its ClusterRole, which is in Delete
 	Served     map[string]string // the UIDs of the API server's pods that get companions, by node
 
 	State  delivery.State // to record

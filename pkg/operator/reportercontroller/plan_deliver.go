@@ -263,27 +263,25 @@ func (p *planner) liveFiles(ds *unstructured.Unstructured, file []byte) {
 		return annotations[contract.ConfigAnnotation] != "" &&
 			annotations[contract.ConfigHashAnnotation] == wanted[contract.ConfigHashAnnotation]
 	}
+	put := func(o *unstructured.Unstructured, files map[string]string, path ...string) {
+		for _, name := range []string{contract.ConfigAnnotation, contract.KubeconfigAnnotation} {
+			_ = unstructured.SetNestedField(o.Object, files[name], append(path, "metadata", "annotations", name)...)
+		}
+	}
 	if !hasFiles(wanted) {
 		return
 	}
 	wanted[contract.ConfigAnnotation] = string(file) // with a request, which the template does not have
-	files := []string{contract.ConfigAnnotation, contract.KubeconfigAnnotation}
 	for _, o := range p.own("Pod") {
 		if hasFiles(o.GetAnnotations()) && modeOf(o).ServesNode() && o.GetDeletionTimestamp() == nil && !ended(o) {
 			pod := o.DeepCopy() // only its metadata is written
-			for _, name := range files {
-				_ = unstructured.SetNestedField(pod.Object, wanted[name], "metadata", "annotations", name)
-			}
+			put(pod, wanted)
 			p.Apply = append(p.Apply, pod)
 		}
 	}
-	live := p.find(ds)
-	if live == nil {
-		return
-	}
-	if first := informers.As[appsv1.DaemonSet](live).Spec.Template.Annotations; hasFiles(first) {
-		for _, name := range files {
-			_ = unstructured.SetNestedField(ds.Object, first[name], "spec", "template", "metadata", "annotations", name)
+	if live := p.find(ds); live != nil {
+		if first := informers.As[appsv1.DaemonSet](live).Spec.Template.Annotations; hasFiles(first) {
+			put(ds, first, "spec", "template")
 		}
 	}
 }

@@ -75,10 +75,14 @@ func (p *planner) cutOff(companion *unstructured.Unstructured) bool {
 	settled := !slices.ContainsFunc(slices.Concat(pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses),
 		func(c corev1.ContainerStatus) bool { return c.State.Running == nil && !c.Ready })
 	silent := time.Duration(p.state.Silent[nodeOf(companion)].For) * time.Second
-	return p.Resource == nil || !slices.ContainsFunc(p.Resource.Reports, func(r operatorstatus.Report) bool {
+	return !slices.ContainsFunc(p.reports(), func(r operatorstatus.Report) bool {
 		return r.Node == nodeOf(companion) && r.Reporter() == string(companion.GetUID()) && silent < r.Validity() &&
 			(!settled || slices.ContainsFunc(r.Entries, findsPlugin))
 	})
+}
+
+func (s *Snapshot) reports() []operatorstatus.Report {
+	return cmp.Or(s.Resource, &operatorstatus.Status{}).Reports
 }
 
 // findsPlugin reports whether something listened on a plugin's socket. It is true if that is not known.
@@ -173,11 +177,9 @@ func (p *planner) inAPIServerPods() {
 // must name this reporter.
 func (p *planner) takenOverOn(node string) bool {
 	running := p.running(node)
-	if p.Resource != nil {
-		for _, r := range p.Resource.Reports {
-			if r.Node == node && r.Form == operatorstatus.FormCondition {
-				return slices.Contains(running, r.Reporter())
-			}
+	for _, r := range p.reports() {
+		if r.Node == node && r.Form == operatorstatus.FormCondition {
+			return slices.Contains(running, r.Reporter())
 		}
 	}
 	return len(running) > 0
@@ -196,18 +198,12 @@ func (p *planner) running(node string) (uids []string) {
 		return uids
 	}
 	for _, o := range p.own("Pod") {
-		wanted := p.Target.Mode.ServesNode() ||
-			slices.ContainsFunc(p.Apply, func(w *unstructured.Unstructured) bool { return ssa.Describe(w) == ssa.Describe(o) })
 		pod := informers.As[corev1.Pod](o)
-		if pod.Spec.NodeName == node && modeOf(o) == p.Target.Mode && wanted && runs(pod) {
+		runs := pod.Status.Phase == corev1.PodRunning && !slices.ContainsFunc(pod.Status.ContainerStatuses,
+			func(s corev1.ContainerStatus) bool { return s.State.Running == nil })
+		if runs && pod.Spec.NodeName == node && modeOf(o) == p.Target.Mode && (p.Target.Mode.ServesNode() || p.wants(o)) {
 			uids = append(uids, string(o.GetUID()))
 		}
 	}
 	return uids
-}
-
-// runs reports whether all containers of a pod do.
-func runs(pod *corev1.Pod) bool {
-	return pod.Status.Phase == corev1.PodRunning && !slices.ContainsFunc(pod.Status.ContainerStatuses,
-		func(s corev1.ContainerStatus) bool { return s.State.Running == nil })
 }

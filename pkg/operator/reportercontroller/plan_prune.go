@@ -23,16 +23,12 @@ import (
 // kubelet that did not admit it. So is a companion that reaches no plugin because the API server's pod was created
 // again. The next sync creates it again.
 func (p *planner) prune(switching bool) {
-	wanted := map[string]bool{}
-	for _, o := range p.Apply {
-		wanted[ssa.Describe(o)] = true
-	}
 	for _, o := range p.Own {
 		if o.GetDeletionTimestamp() != nil {
 			continue
 		}
 		goes := (ended(o) || p.cutOff(o)) && p.Seen[o.GetUID()] >= replaceAfter
-		if !wanted[ssa.Describe(o)] {
+		if !p.wants(o) {
 			goes = !p.keeps(o) && p.superseded(o, switching) && !p.inUse(o)
 		}
 		if goes {
@@ -41,6 +37,12 @@ func (p *planner) prune(switching bool) {
 	}
 	used := switching || p.Token || p.Eject || p.mounted(objects.TokenName(p.Target.Name)) && !p.Deleting
 	p.DeleteToken = p.state.Token && !used
+}
+
+// wants reports whether an object is one to apply.
+func (p *planner) wants(o *unstructured.Unstructured) bool {
+	key := ssa.Describe(o)
+	return slices.ContainsFunc(p.Apply, func(w *unstructured.Unstructured) bool { return ssa.Describe(w) == key })
 }
 
 // keeps reports whether an object stays without reporters. The ClusterRole has the record. The Role is how the
@@ -109,7 +111,7 @@ func (p *planner) remove(done delivery.Status) {
 	if p.Status = p.left(); p.Status.Reason == "" {
 		p.last(done)
 	}
-	if !p.Gone && (!p.Deleting || len(p.own("ClusterRole")) > 0) {
+	if len(ofKind(p.Delete, "ClusterRole")) == 0 && (!p.Deleting || len(p.own("ClusterRole")) > 0) {
 		p.identity()
 	}
 	if done.Reason == contract.NamespaceMissing {
@@ -157,8 +159,7 @@ func (p *planner) last(done delivery.Status) {
 		destination.SetUID(p.Resource.UID)
 		p.Delete = append(p.Delete, destination)
 	case p.Deleting:
-		p.Gone, p.Delete, p.Status = true, p.own("ClusterRole"), done
-		if len(p.Delete) > 0 {
+		if p.Delete, p.Status = p.own("ClusterRole"), done; len(p.Delete) > 0 {
 			p.Status = delivery.Status{Reason: contract.Removing, Message: "removing the last objects"}
 		}
 	default:
