@@ -14,6 +14,7 @@ import (
 
 	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
 	"github.com/kms-health/kms-health/pkg/contract"
+	"github.com/kms-health/kms-health/pkg/operator/delivery"
 	"github.com/kms-health/kms-health/pkg/operator/encryptionconfig"
 	"github.com/kms-health/kms-health/pkg/operator/informers"
 	"github.com/kms-health/kms-health/pkg/operator/ssa"
@@ -27,7 +28,7 @@ func configSource(source v1alpha1.ConfigSource) func(*Snapshot) {
 func TestMountedConfigMapThatKMSEncryptsIsAProblem(t *testing.T) {
 	const mounted, copied = v1alpha1.ConfigSourceConfigMap, v1alpha1.ConfigSourceAnnotation
 	for name, c := range map[string]struct {
-		delivery  v1alpha1.Mode
+		mode      v1alpha1.Mode
 		source    v1alpha1.ConfigSource
 		encrypted bool
 		problem   bool
@@ -39,10 +40,10 @@ func TestMountedConfigMapThatKMSEncryptsIsAProblem(t *testing.T) {
 		"pods of another owner": {v1alpha1.ModeSidecar, mounted, true, false},
 	} {
 		pod := apiPod("a", "1")
-		if c.delivery == v1alpha1.ModeDaemonSet {
+		if c.mode == v1alpha1.ModeDaemonSet {
 			pod = apiPod("a", "1", onHost)
 		}
-		plan := ComputePlan(fixture(t, c.delivery, pods(pod), configSource(c.source), func(s *Snapshot) {
+		plan := ComputePlan(fixture(t, c.mode, pods(pod), configSource(c.source), func(s *Snapshot) {
 			if s.Deployment = deployment(1); c.encrypted {
 				s.Encrypted = []schema.GroupResource{encryptionconfig.ConfigMaps}
 			}
@@ -147,20 +148,15 @@ func TestCompanionStaysUntilItsSuccessorReports(t *testing.T) {
 		t.Fatalf("creates %s, deletes %s; %+v", names(created), names(plan.Delete), plan.Status)
 	}
 	delivered(&Plan{Apply: plan.Apply, State: plan.State})(s)
-	if plan := ComputePlan(s); len(plan.Delete) > 0 {
-		t.Fatalf("%s is deleted before the new one has reported", names(plan.Delete))
-	}
+	deletes(t, s, "before the new ones have reported", "", contract.Progressing)
 	for i, node := range []string{"a", "b", "c"} {
+		old := s.own("Pod")[0]
 		s.Resource.Reports[i] = reportOf(node, "companion-"+node)
-		plan := ComputePlan(s)
-		if len(plan.Delete) != 1 || nodeOf(plan.Delete[0]) != node {
-			t.Fatalf("%s is deleted, must be the earlier one on node %s", names(plan.Delete), node)
-		}
-		s.Own = slices.DeleteFunc(s.Own, func(o *unstructured.Unstructured) bool { return o == plan.Delete[0] })
+		deletes(t, s, "when that of "+node+" reports", "Pod/"+old.GetName(), map[string]delivery.Reason{
+			"a": contract.Progressing, "b": contract.Progressing, "c": contract.AsExpected}[node])
+		s.Own = slices.DeleteFunc(s.Own, func(o *unstructured.Unstructured) bool { return o == old })
 	}
-	if plan := ComputePlan(s); !plan.Status.Delivered() || len(plan.Delete) > 0 {
-		t.Errorf("%+v, deletes %s", plan.Status, names(plan.Delete))
-	}
+	deletes(t, s, "in the end", "", contract.AsExpected)
 }
 
 // liveFiles returns a plan's changes to existing pods of a DaemonSet.

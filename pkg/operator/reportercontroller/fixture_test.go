@@ -22,6 +22,7 @@ import (
 
 	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
 	"github.com/kms-health/kms-health/pkg/contract"
+	"github.com/kms-health/kms-health/pkg/operator/delivery"
 	"github.com/kms-health/kms-health/pkg/operator/encryptionconfig"
 	"github.com/kms-health/kms-health/pkg/operator/informers"
 	"github.com/kms-health/kms-health/pkg/operator/objects"
@@ -30,7 +31,7 @@ import (
 )
 
 // fixture returns a snapshot of a target with all sources known and no objects.
-func fixture(t testing.TB, delivery v1alpha1.Mode, more ...func(*Snapshot)) *Snapshot {
+func fixture(t testing.TB, mode v1alpha1.Mode, more ...func(*Snapshot)) *Snapshot {
 	t.Helper()
 	config, err := v1alpha1.DecodeOperator([]byte(`apiVersion: kmshealth.openshift.io/v1alpha1
 kind: OperatorConfiguration
@@ -40,7 +41,7 @@ apiServers:
   namespace: ns
   podSelector: {app: api}
   container: api
-  mode: ` + string(delivery)))
+  mode: ` + string(mode)))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -154,6 +155,16 @@ func companionConfigMapOf(ids ...int) string {
 // workloads are the pods and DaemonSets of a plan.
 func workloads(plan *Plan) []*unstructured.Unstructured {
 	return slices.Concat(ofKind(plan.Apply, "DaemonSet"), ofKind(plan.Apply, "Pod"))
+}
+
+// deletes checks what the plan of a snapshot deletes, and the reason that it reports.
+func deletes(t *testing.T, s *Snapshot, when, want string, reason delivery.Reason) *Plan {
+	t.Helper()
+	plan := ComputePlan(s)
+	if got := names(plan.Delete); got != want || plan.Status.Reason != reason {
+		t.Errorf("%s: deletes %q, %+v, want %q, %s", when, got, plan.Status, want, reason)
+	}
+	return plan
 }
 
 // object returns an object as it is in the API server.

@@ -178,14 +178,12 @@ func TestKMSHealthIsCreatedWhereItIsMissingAndDeletedLast(t *testing.T) {
 		}
 	}
 	s := fixture(t, v1alpha1.ModeCompanionPod, own("ClusterRole"), kmsHealth, deleting)
-	plan := ComputePlan(s)
-	if names(plan.Delete) != "KMSHealth/api" || plan.Delete[0].GetUID() != "health" || !plan.Clean {
-		t.Errorf("%s deleted: %+v", names(plan.Delete), plan)
+	plan := deletes(t, s, "once reports are removed", "KMSHealth/api", contract.Removing)
+	if plan.Delete[0].GetUID() != "health" || !plan.Clean {
+		t.Errorf("%+v", plan)
 	}
 	s.Resource = nil
-	if plan := ComputePlan(s); !strings.HasPrefix(names(plan.Delete), "ClusterRole/") {
-		t.Errorf("%s deleted", names(plan.Delete))
-	}
+	deletes(t, s, "last", "ClusterRole/kms-health-reporter-api", contract.Removing)
 }
 
 func TestConditionStaysWhileTheNamespaceIsMissing(t *testing.T) {

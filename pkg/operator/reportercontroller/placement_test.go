@@ -1,7 +1,6 @@
 package reportercontroller
 
 import (
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -125,11 +124,7 @@ func TestOnePodOfEachNodeHasACompanion(t *testing.T) {
 	old.SetUID("old")
 	delivered(ComputePlan(s))(s)
 	reports(reportOf("a", "old"))(s)
-	if plan := ComputePlan(s); len(plan.Delete) > 0 || plan.Status.Reason != contract.Progressing {
-		t.Errorf("before the next one reports: deletes %s, %+v", names(plan.Delete), plan.Status)
-	}
+	deletes(t, s, "before the next one reports", "", contract.Progressing)
 	reports(reportOf("a", "companion-a"))(s)
-	if plan := ComputePlan(s); !slices.Contains(plan.Delete, old) {
-		t.Errorf("after it has reported: deletes %s", names(plan.Delete))
-	}
+	deletes(t, s, "after it has reported", "Pod/"+old.GetName(), contract.AsExpected)
 }

@@ -78,33 +78,28 @@ func TestEachPodGetsACompanionWithItsPlugins(t *testing.T) {
 }
 
 func TestCompanionIsReplacedWithItsPodOrForAChangeOfItsContainer(t *testing.T) {
-	first := ComputePlan(fixture(t, v1alpha1.ModeCompanionPod, pods(apiPod("a", "1"))))
-	old := workloads(first)[0].GetName()
-
-	live := after(t, v1alpha1.ModeCompanionPod, pods(apiPod("a", "1")))
-	live.Config.Probe.Interval.Duration = time.Minute
-	plan := ComputePlan(live)
-	file := func(plan *Plan) string { return workloads(plan)[0].GetAnnotations()[contract.ConfigAnnotation] }
-	if workloads(plan)[0].GetName() != old || len(plan.Delete) > 0 || file(plan) == file(first) {
-		t.Errorf("for an interval %s made, %s deleted, the file is\n%s", names(workloads(plan)), names(plan.Delete), file(plan))
+	begin := func() (s *Snapshot, companion string) {
+		s = after(t, v1alpha1.ModeCompanionPod, pods(apiPod("a", "1")))
+		return s, s.own("Pod")[0].GetName()
 	}
-
-	image := after(t, v1alpha1.ModeCompanionPod, pods(apiPod("a", "1")))
+	live, companion := begin()
+	before := live.own("Pod")[0].GetAnnotations()[contract.ConfigAnnotation]
+	live.Config.Probe.Interval.Duration = time.Minute
+	next := workloads(deletes(t, live, "for an interval", "", contract.AsExpected))[0]
+	if next.GetName() != companion || next.GetAnnotations()[contract.ConfigAnnotation] == before {
+		t.Errorf("for an interval %s made, the file was\n%s", next.GetName(), before)
+	}
+	image, _ := begin()
 	image.Config.Image = "reporter:2"
-	plan = ComputePlan(image)
-	if workloads(plan)[0].GetName() == old || len(plan.Delete) > 0 {
-		t.Errorf("a new image: %s made, %s deleted before the new one runs", names(workloads(plan)), names(plan.Delete))
+	plan := deletes(t, image, "before the new one runs", "", contract.Progressing)
+	if workloads(plan)[0].GetName() == companion {
+		t.Error("a new image makes no new companion")
 	}
 	delivered(plan)(image)
-	if plan := ComputePlan(image); names(plan.Delete) != "Pod/"+old {
-		t.Errorf("when the new one runs, %q goes", names(plan.Delete))
-	}
-
-	replaced := after(t, v1alpha1.ModeCompanionPod, pods(apiPod("a", "1")))
+	deletes(t, image, "when the new one runs", "Pod/"+companion, contract.AsExpected)
+	replaced, _ := begin()
 	replaced.Pods = []*corev1.Pod{apiPod("a", "2")}
-	if plan := ComputePlan(replaced); names(plan.Delete) != "Pod/"+old {
-		t.Errorf("after its pod was deleted, %q is deleted", names(plan.Delete))
-	}
+	deletes(t, replaced, "after its pod was deleted", "Pod/"+companion, contract.AsExpected)
 }
 
 func TestDaemonSetMountsTheFoldersOfTheNodes(t *testing.T) {
@@ -136,22 +131,16 @@ func TestConfigMapOfAPluginSetStaysWhileAPodMountsIt(t *testing.T) {
 	old := configMapOf(1)
 	s := after(t, v1alpha1.ModeSidecar, pods(apiPod("a", "1", mounting(old))))
 	s.Live, s.Config.Probe.Interval.Duration = set(2, 1), time.Minute
-	deletes := func(when, want string) {
-		t.Helper()
-		if plan := ComputePlan(s); names(plan.Delete) != want {
-			t.Errorf("%s deletes %q, want %q", when, names(plan.Delete), want)
-		}
-	}
-	deletes("while a pod mounts it", "")
+	files := appliedFiles(deletes(t, s, "while a pod mounts it", "", contract.NoReporters))
 	for name, want := range map[string]string{old: "kms-1.sock", configMapOf(2, 1): "kms-2.sock"} {
-		if file := appliedFiles(ComputePlan(s))[name]; !strings.Contains(file, "interval: 1m0s") || !strings.Contains(file, want) {
+		if file := files[name]; !strings.Contains(file, "interval: 1m0s") || !strings.Contains(file, want) {
 			t.Errorf("%s:\n%s", name, file)
 		}
 	}
 	_ = unstructured.SetNestedField(s.own("ConfigMap")[0].Object, "broken", "data", "config.yaml")
-	deletes("while a pod mounts it, and its file is invalid", "")
+	deletes(t, s, "while a pod mounts it, and its file is invalid", "", contract.NoReporters)
 	s.Pods = []*corev1.Pod{apiPod("a", "2")}
-	deletes("when no pod mounts it", "ConfigMap/"+old)
+	deletes(t, s, "when no pod mounts it", "ConfigMap/"+old, contract.NoReporters)
 }
 
 func TestInjectionThatItsOwnerRevertedIsNotRepeated(t *testing.T) {
@@ -212,9 +201,8 @@ func TestEarlierReportersStayUntilTheNewOnesReport(t *testing.T) {
 	s.Target.Mode = v1alpha1.ModeDaemonSet
 	stay := func(when string) {
 		t.Helper()
-		if plan := ComputePlan(s); len(plan.Delete) > 0 || plan.Status.Reason != contract.Progressing ||
-			plan.State.Mode != v1alpha1.ModeCompanionPod {
-			t.Errorf("%s goes %s; %+v", names(plan.Delete), when, plan.Status)
+		if plan := deletes(t, s, when, "", contract.Progressing); plan.State.Mode != v1alpha1.ModeCompanionPod {
+			t.Errorf("%s: the mode is %s", when, plan.State.Mode)
 		}
 	}
 	stay("at once")
@@ -243,9 +231,9 @@ func TestRemovalDeletesWhatReportersNeedAfterThem(t *testing.T) {
 	s.Pods, s.Live, s.ReportsLeft = nil, set(), true
 	step := func(reason delivery.Reason, clean bool, want string) {
 		t.Helper()
-		plan := ComputePlan(s)
-		if got := names(plan.Delete); got != want || plan.Status.Reason != reason || plan.Clean != clean || !plan.Off {
-			t.Fatalf("%+v deletes %q, clean %t, off %t, want %s and %q", plan.Status, got, plan.Clean, plan.Off, reason, want)
+		plan := deletes(t, s, "next", want, reason)
+		if plan.Clean != clean || !plan.Off {
+			t.Errorf("while %s is deleted: clean %t, off %t", want, plan.Clean, plan.Off)
 		}
 		s.Own = slices.DeleteFunc(s.Own, func(o *unstructured.Unstructured) bool { return slices.Contains(plan.Delete, o) })
 		s.State = plan.State
@@ -347,9 +335,9 @@ func TestPodWhosePluginsAreBeingReadGetsNoReporterYet(t *testing.T) {
 	s := after(t, v1alpha1.ModeCompanionPod, pods(apiPod("a", "1", revision("4"))),
 		func(s *Snapshot) { s.Sets = map[string]encryptionconfig.Set{"4": *set(1)} })
 	s.Pods, s.Live, s.Sets = []*corev1.Pod{apiPod("a", "2", revision("5"))}, set(), nil
-	plan := ComputePlan(s)
-	if len(workloads(plan)) > 0 || plan.Off || plan.Clean || len(plan.Delete) > 1 || plan.Status.Message != "" {
-		t.Errorf("%s made, %s goes; %+v", names(workloads(plan)), names(plan.Delete), plan.Status)
+	plan := deletes(t, s, "before they are read", "", contract.Progressing)
+	if len(workloads(plan)) > 0 || plan.Off || plan.Clean || plan.Status.Message != "" {
+		t.Errorf("%s made; %+v", names(workloads(plan)), plan.Status)
 	}
 }
 
@@ -528,8 +516,8 @@ func TestPodsWhosePluginsWereNeverReadAreNotOff(t *testing.T) {
 	}
 	delivered(first)(s)
 	s.Live = set()
-	if plan := ComputePlan(s); plan.Off || plan.Clean || len(plan.Delete) > 0 {
-		t.Errorf("off %t, %s goes; %+v", plan.Off, names(plan.Delete), plan.Status)
+	if plan := deletes(t, s, "not read", "", contract.Progressing); plan.Off || plan.Clean {
+		t.Errorf("off %t; %+v", plan.Off, plan.Status)
 	}
 	s.Sets["5"] = *set()
 	if plan := ComputePlan(s); !plan.Off {

@@ -114,34 +114,33 @@ func TestCompanionIsNotReplacedForItsUser(t *testing.T) {
 }
 
 func TestAgentsHaveTheUserOfThePodThatWasSeenLast(t *testing.T) {
+	type list = []*corev1.Pod
+	type ages = map[types.UID]time.Duration
 	root := contract.Root.String()
 	terminating := func(p *corev1.Pod) { p.DeletionTimestamp = new(metav1.Now()) }
 	a, b := apiPod("a", "1", onHost, runsAs(7)), apiPod("b", "2", onHost, runsAs(8))
+	const seven, eight = "7:7 groups 7", "8:8 groups 8"
+	an := ages{"1": time.Hour}
 	for name, c := range map[string]struct {
-		before  []*corev1.Pod // the pods for which the agents were created
-		pods    []*corev1.Pod
-		ages    map[types.UID]time.Duration
-		want    string
-		differs string // the difference that the condition names
+		before, pods list // before: the pods for which the agents were created
+		ages         ages
+		want         string
+		differs      string // the difference that the condition names
 	}{
-		"no pod":                        {nil, nil, nil, root, ""},
-		"no pod now":                    {[]*corev1.Pod{a}, nil, nil, "7:7 groups 7", ""},
-		"one pod":                       {nil, []*corev1.Pod{a}, nil, "7:7 groups 7", ""},
-		"equal pods":                    {nil, []*corev1.Pod{a, apiPod("c", "3", onHost, runsAs(7))}, nil, "7:7 groups 7", ""},
-		"the second was seen last":      {[]*corev1.Pod{a}, []*corev1.Pod{a, b}, map[types.UID]time.Duration{"1": time.Hour, "2": time.Minute}, "8:8 groups 8", "pod ns/api-a-1 runs as 7:7 groups 7, and the agents as 8:8 groups 8"},
-		"the first was seen last":       {[]*corev1.Pod{b}, []*corev1.Pod{a, b}, map[types.UID]time.Duration{"2": time.Hour}, "7:7 groups 7", "pod ns/api-b-2 runs as 8:8 groups 8"},
-		"both by a process that starts": {[]*corev1.Pod{b}, []*corev1.Pod{a, b}, nil, "8:8 groups 8", "pod ns/api-a-1 runs as 7:7 groups 7"},
-		"both, without agents":          {nil, []*corev1.Pod{a, b}, nil, "7:7 groups 7", "pod ns/api-b-2 runs as 8:8 groups 8"},
-		"the other terminates": {[]*corev1.Pod{a}, []*corev1.Pod{a, apiPod("b", "2", onHost, runsAs(8), terminating)},
-			map[types.UID]time.Duration{"1": time.Hour}, "7:7 groups 7", ""},
-		"a new one without a container": {[]*corev1.Pod{a}, []*corev1.Pod{a, apiPod("b", "2", onHost, notStarted)},
-			map[types.UID]time.Duration{"1": time.Hour}, "7:7 groups 7", ""},
-		"one whose container is gone": {[]*corev1.Pod{a}, []*corev1.Pod{apiPod("a", "1", onHost, notStarted)},
-			map[types.UID]time.Duration{"1": time.Hour}, "7:7 groups 7", ""},
-		"one without a container for a minute, without agents": {nil,
-			[]*corev1.Pod{apiPod("a", "1", onHost, notStarted, func(p *corev1.Pod) {
-				p.Spec.SecurityContext = &corev1.PodSecurityContext{RunAsUser: new(int64(9))}
-			})}, map[types.UID]time.Duration{"1": startsWithin}, "9:0 groups 0", ""},
+		"no pod":                   {nil, nil, nil, root, ""},
+		"no pod now":               {list{a}, nil, nil, seven, ""},
+		"one pod":                  {nil, list{a}, nil, seven, ""},
+		"equal pods":               {nil, list{a, apiPod("c", "3", onHost, runsAs(7))}, nil, seven, ""},
+		"the second was seen last": {list{a}, list{a, b}, an, eight, "pod ns/api-a-1 runs as 7:7 groups 7, and the agents as 8:8 groups 8"},
+		"the first was seen last":  {list{b}, list{a, b}, ages{"2": time.Hour}, seven, "pod ns/api-b-2 runs as 8:8 groups 8"},
+		"both, when it starts":     {list{b}, list{a, b}, nil, eight, "pod ns/api-a-1 runs as 7:7 groups 7"},
+		"both, without agents":     {nil, list{a, b}, nil, seven, "pod ns/api-b-2 runs as 8:8 groups 8"},
+		"the other terminates":     {list{a}, list{a, apiPod("b", "2", onHost, runsAs(8), terminating)}, an, seven, ""},
+		"the other does not run":   {list{a}, list{a, apiPod("b", "2", onHost, notStarted)}, an, seven, ""},
+		"its container is gone":    {list{a}, list{apiPod("a", "1", onHost, notStarted)}, an, seven, ""},
+		"none for a minute, without agents": {nil, list{apiPod("a", "1", onHost, notStarted, func(p *corev1.Pod) {
+			p.Spec.SecurityContext = &corev1.PodSecurityContext{RunAsUser: new(int64(9))}
+		})}, ages{"1": startsWithin}, "9:0 groups 0", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := fixture(t, v1alpha1.ModeDaemonSet, pods(c.pods...), seen(c.ages))
