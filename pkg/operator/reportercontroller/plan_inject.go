@@ -1,7 +1,6 @@
 package reportercontroller
 
 import (
-	"cmp"
 	"fmt"
 
 	appsv1 "k8s.io/api/apps/v1"
@@ -109,24 +108,19 @@ func (p *planner) eject() {
 // first new pod that does not become ready. The Deployment controller rounds a percentage of maxUnavailable down, and
 // of maxSurge up; if both are 0, maxUnavailable is 1. The API server sets the defaults.
 func strategyProblem(d *appsv1.Deployment) string {
-	const fix = "set strategy.type to RollingUpdate and strategy.rollingUpdate.maxUnavailable below spec.replicas, " +
-		"or use mode CompanionPod"
-	replicas := int(ptr.Deref(d.Spec.Replicas, 1))
-	rolling := cmp.Or(d.Spec.Strategy.RollingUpdate, &appsv1.RollingUpdateDeployment{})
-	surge, _ := intstr.GetScaledValueFromIntOrPercent(rolling.MaxSurge, replicas, true)
-	unavailable, _ := intstr.GetScaledValueFromIntOrPercent(rolling.MaxUnavailable, replicas, false)
-	if surge == 0 && unavailable == 0 {
-		unavailable = 1
+	replicas, rolling := int(ptr.Deref(d.Spec.Replicas, 1)), d.Spec.Strategy.RollingUpdate
+	unavailable := replicas
+	if rolling != nil { // else the type is Recreate
+		surge, _ := intstr.GetScaledValueFromIntOrPercent(rolling.MaxSurge, replicas, true)
+		unavailable, _ = intstr.GetScaledValueFromIntOrPercent(rolling.MaxUnavailable, replicas, false)
+		if surge == 0 && unavailable == 0 {
+			unavailable = 1
+		}
 	}
-	switch {
-	case replicas == 0:
-		return "" // there is nothing that a rollout could end
-	case d.Spec.Strategy.Type == appsv1.RecreateDeploymentStrategyType:
-		return "strategy.type Recreate ends all pods before a new one is ready: " + fix
-	case unavailable >= replicas:
-		return fmt.Sprintf("strategy.rollingUpdate lets a rollout end %d of %d replicas before a new one is ready: %s",
-			unavailable, replicas, fix)
-	default:
+	if unavailable < replicas || replicas == 0 {
 		return ""
 	}
+	return fmt.Sprintf("its strategy lets a rollout end %d of %d replicas before a new one is ready: set strategy.type to "+
+		"RollingUpdate and strategy.rollingUpdate.maxUnavailable below spec.replicas, or use mode CompanionPod",
+		unavailable, replicas)
 }

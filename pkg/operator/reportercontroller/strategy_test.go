@@ -26,7 +26,7 @@ func TestDeploymentThatCouldLoseAllPodsIsNotInjected(t *testing.T) {
 		"99% of one, without: 1":      {1, "0%", "99%", "end 1 of 1 replicas"},
 		"1% of one rounds up to 1":    {1, "1%", "99%", ""},
 		"100% of three":               {3, "1", "100%", "end 3 of 3 replicas"},
-		"Recreate":                    {3, "", "", "Deployment ns/apiserver: strategy.type Recreate ends all pods"},
+		"Recreate":                    {3, "", "", "Deployment ns/apiserver: its strategy lets a rollout end 3 of 3"},
 		"Recreate, no replica":        {0, "", "", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
