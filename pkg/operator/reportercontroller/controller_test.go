@@ -78,16 +78,6 @@ type requests struct {
 
 // newRequests returns a fake API server. recorded is the state in a ClusterRole; nil: there is none.
 func newRequests(recorded *delivery.State, secrets ...runtime.Object) *requests {
-	resource := contract.ResourceOf("kubeapiservers")
-	kinds := map[schema.GroupVersionResource]string{
-		resource.GVR(): "KubeAPIServerList", informers.Pods: "PodList", informers.Secrets: "SecretList",
-		informers.ConfigMaps: "ConfigMapList", informers.ServiceAccounts: "ServiceAccountList",
-		informers.Namespaces: "NamespaceList", informers.DaemonSets: "DaemonSetList", informers.Deployments: "DeploymentList",
-		informers.Roles: "RoleList", informers.ClusterRoles: "ClusterRoleList",
-		informers.ClusterBindings: "ClusterRoleBindingList", informers.Nodes: "NodeList", informers.Events: "EventList",
-		informers.Policies:       "ValidatingAdmissionPolicyList",
-		informers.PolicyBindings: "ValidatingAdmissionPolicyBindingList",
-	}
 	stored := func(apiVersion, kind, name string) *unstructured.Unstructured {
 		o := object(apiVersion, kind, "", name)
 		o.SetUID(types.UID(name))
@@ -102,8 +92,7 @@ func newRequests(recorded *delivery.State, secrets ...runtime.Object) *requests 
 		role.SetAnnotations(map[string]string{contract.StateAnnotation: recorded.String()})
 		objects = append(objects, role)
 	}
-	r := &requests{secrets: kubernetesfake.NewClientset(secrets...), FakeDynamicClient: dynamicfake.
-		NewSimpleDynamicClientWithCustomListKinds(runtime.NewScheme(), kinds, objects...)}
+	r := &requests{secrets: kubernetesfake.NewClientset(secrets...), FakeDynamicClient: newClient(objects...)}
 	r.PrependReactor("*", "*", r.react)
 	return r
 }

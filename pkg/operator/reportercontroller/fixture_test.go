@@ -232,8 +232,17 @@ func executor(client *dynamicfake.FakeDynamicClient) *Controller {
 
 // newClient returns a fake API server with objects.
 func newClient(objects ...runtime.Object) *dynamicfake.FakeDynamicClient {
-	return dynamicfake.NewSimpleDynamicClientWithCustomListKinds(runtime.NewScheme(),
-		map[schema.GroupVersionResource]string{informers.Pods: "PodList"}, objects...)
+	lists := map[schema.GroupVersionResource]string{
+		contract.ResourceOf(contract.KubeAPIServers).GVR(): "KubeAPIServerList", informers.Infrastructures: "InfrastructureList",
+		informers.Pods: "PodList", informers.Secrets: "SecretList", informers.ConfigMaps: "ConfigMapList",
+		informers.ServiceAccounts: "ServiceAccountList", informers.Namespaces: "NamespaceList",
+		informers.DaemonSets: "DaemonSetList", informers.Deployments: "DeploymentList", informers.Roles: "RoleList",
+		informers.ClusterRoles: "ClusterRoleList", informers.ClusterBindings: "ClusterRoleBindingList",
+		informers.Nodes: "NodeList", informers.Events: "EventList",
+		informers.Policies:       "ValidatingAdmissionPolicyList",
+		informers.PolicyBindings: "ValidatingAdmissionPolicyBindingList",
+	}
+	return dynamicfake.NewSimpleDynamicClientWithCustomListKinds(runtime.NewScheme(), lists, objects...)
 }
 
 // anyServer is the target of tests that carry out a plan of their own.

@@ -7,9 +7,6 @@ import (
 	"testing/synctest"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/runtime/schema"
-	dynamicfake "k8s.io/client-go/dynamic/fake"
 
 	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
 	"github.com/kms-health/kms-health/pkg/contract"
@@ -32,10 +29,9 @@ func TestClusterServerIsOneThatTheReportersNetworkResolves(t *testing.T) {
 		"the operator on the node": {false, v1alpha1.DefaultClusterServer, "https://127.0.0.1:6443", ""},
 	} {
 		synctest.Test(t, func(t *testing.T) {
-			infrastructure := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "config.openshift.io/v1",
-				"kind": "Infrastructure", "metadata": map[string]any{"name": informers.ClusterName, "resourceVersion": "1"}}}
-			informer := informers.New(dynamicfake.NewSimpleDynamicClientWithCustomListKinds(runtime.NewScheme(),
-				map[schema.GroupVersionResource]string{informers.Infrastructures: "InfrastructureList"}, infrastructure),
+			infrastructure := object("config.openshift.io/v1", "Infrastructure", "", informers.ClusterName)
+			infrastructure.SetResourceVersion("1")
+			informer := informers.New(newClient(infrastructure),
 				informers.Selection{Resource: informers.Infrastructures, Name: informers.ClusterName},
 				func(*unstructured.Unstructured) string { return balancer })
 			ctx, cancel := context.WithCancel(t.Context())
@@ -54,6 +50,7 @@ func TestClusterServerIsOneThatTheReportersNetworkResolves(t *testing.T) {
 
 // Each text is the annotation's value at a sync; empty: no annotation.
 func TestAnInvalidRequestIsIgnoredWithOneEvent(t *testing.T) {
+	const noResource = "none"
 	long := strings.Repeat("a", 64)
 	for name, tt := range map[string]struct {
 		texts  []string
@@ -62,6 +59,7 @@ func TestAnInvalidRequestIsIgnoredWithOneEvent(t *testing.T) {
 	}{
 		"no annotation":              {[]string{"", ""}, "", 0},
 		"a request":                  {[]string{"r1", "r1"}, "r1", 0},
+		"no resource any more":       {[]string{"r1", noResource}, "", 0},
 		"another one":                {[]string{"r1", "R-2_b.c"}, "R-2_b.c", 0},
 		"deleted":                    {[]string{"r1", ""}, "", 0},
 		"an invalid one":             {[]string{"two words", "two words", "two words"}, "", 1},
@@ -79,7 +77,9 @@ func TestAnInvalidRequestIsIgnoredWithOneEvent(t *testing.T) {
 			e := &serverState{}
 			for _, text := range tt.texts {
 				s = fixture(t, v1alpha1.ModeCompanionPod)
-				s.Resource = &operatorstatus.Status{Requested: text}
+				if s.Resource = (&operatorstatus.Status{Requested: text}); text == noResource {
+					s.Resource = nil
+				}
 				c.readRequest(s, e)
 			}
 			if s.Requested != tt.want || len(events) != tt.events {
@@ -92,13 +92,5 @@ func TestAnInvalidRequestIsIgnoredWithOneEvent(t *testing.T) {
 				}
 			}
 		})
-	}
-}
-
-func TestNoOperatorResourceIsNoRequest(t *testing.T) {
-	s := fixture(t, v1alpha1.ModeCompanionPod)
-	(&Controller{}).readRequest(s, &serverState{requested: "r1"})
-	if s.Requested != "" {
-		t.Errorf("requested %q", s.Requested)
 	}
 }

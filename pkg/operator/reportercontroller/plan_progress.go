@@ -144,11 +144,10 @@ func (p *planner) notStarted() {
 func (p *planner) inAPIServerPods() {
 	withReporter, alive := 0, 0
 	for _, pod := range p.Pods {
-		if !delivery.Alive(pod) {
-			continue
+		if delivery.Alive(pod) {
+			alive++
 		}
-		alive++
-		if objects.Injected(&pod.Spec) {
+		if delivery.Alive(pod) && objects.Injected(&pod.Spec) {
 			withReporter++
 		}
 	}
