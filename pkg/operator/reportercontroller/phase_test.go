@@ -11,6 +11,7 @@ import (
 	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
 	"github.com/kms-health/kms-health/pkg/contract"
 	"github.com/kms-health/kms-health/pkg/operator/delivery"
+	"github.com/kms-health/kms-health/pkg/operator/encryptionconfig"
 	"github.com/kms-health/kms-health/pkg/operatorstatus"
 )
 
@@ -77,6 +78,10 @@ func TestPlanFollowsFromWhatIsObserved(t *testing.T) {
 		"the CA cannot be read any more": {[]change{onePod, withCA, noCA}, true, contract.CAUnreadable, false},
 		"the TLS profile is invalid": {[]change{onePod, func(s *Snapshot) { s.add(contract.TLSProfileInvalid, "no such cipher") }},
 			true, contract.TLSProfileInvalid, false},
+		"the Secret was never valid": {[]change{onePod, func(s *Snapshot) {
+			s.Live = &encryptionconfig.Set{}
+			s.add(contract.EncryptionConfigUnreadable, "not YAML")
+		}}, false, contract.EncryptionConfigUnreadable, false},
 		"a source is refused": {[]change{onePod, func(s *Snapshot) {
 			s.SourceProblems = []delivery.Status{{Reason: contract.SourceUnreadable, Message: "pods: forbidden"}}
 		}}, true, contract.SourceUnreadable, false},

@@ -260,84 +260,79 @@ func TestRoleIsRecordedBeforeItIsApplied(t *testing.T) {
 	}
 }
 
-func TestUnknownSourcesChangeNothing(t *testing.T) {
-	for name, c := range map[string]struct {
-		live *encryptionconfig.Set
-		want delivery.Status
-	}{
-		"no Secret":        {nil, delivery.Status{Reason: contract.Progressing, Message: ""}},
-		"a garbled Secret": {&encryptionconfig.Set{}, delivery.Status{Reason: contract.EncryptionConfigUnreadable, Message: "not YAML"}},
-	} {
-		s := after(t, v1alpha1.ModeCompanionPod, pods(apiPod("a", "1")))
-		s.Pods, s.Live = []*corev1.Pod{apiPod("a", "2")}, c.live
-		if plan := ComputePlan(s); len(workloads(plan)) != 1 || keyIDs(t, workloads(plan)[0]) != "1" {
-			t.Errorf("%s: what was known last does not serve a new pod: %s", name, names(workloads(plan)))
+// A KMS v1 provider encrypts, but its health is unknown. The operator read the Secret of a revision before it was
+// deleted, and keeps the plugins. A live configuration without plugins does not show that pods have none whose Secret
+// was never read.
+func TestPluginsAreTheOnesLastKnownOfThePodsRevision(t *testing.T) {
+	type sets = map[string]encryptionconfig.Set
+	deleted := encryptionconfig.Read(nil, v1alpha1.EncryptionConfig{})
+	v1 := func(ids ...int) *encryptionconfig.Set {
+		with := set(ids...)
+		with.Config.Ignored = []string{"provider old of secrets is not probed"}
+		return with
+	}
+	on := func(revisions ...string) (all []*corev1.Pod) {
+		for i, r := range revisions {
+			all = append(all, apiPod(string(rune('a'+i)), fmt.Sprint(i+1), revision(r)))
 		}
-		if s.State.Live = nil; c.live != nil {
-			s.add(contract.EncryptionConfigUnreadable, "not YAML")
+		return all
+	}
+	known := func(live []int, r4 ...int) delivery.State {
+		state := delivery.State{Mode: v1alpha1.ModeCompanionPod, Live: set(live...).Config.Plugins}
+		if len(r4) > 0 {
+			state.Revisions = map[string][]v1alpha1.Plugin{"4": set(r4...).Config.Plugins}
+		}
+		return state
+	}
+	notProbed := known([]int{1})
+	notProbed.NotProbed = "provider old of secrets is not probed"
+	for name, c := range map[string]struct {
+		recorded delivery.State
+		live     *encryptionconfig.Set // nil: it cannot be read
+		sets     sets
+		pods     []*corev1.Pod
+		want     string // the reason, and what companions probe
+	}{
+		"nothing was ever read":              {delivery.State{}, nil, nil, on(""), "Progressing transient unrecorded"},
+		"a garbled Secret, nothing recorded": {delivery.State{}, &encryptionconfig.Set{}, nil, on(""), "Progressing transient unrecorded"},
+		"not read any more":                  {known([]int{1}), nil, nil, on(""), "AsExpected deletes a:1"},
+		"a garbled Secret":                   {known([]int{1}), &encryptionconfig.Set{}, nil, on(""), "AsExpected deletes a:1"},
+		"one of two revisions has none":      {known(nil), set(), sets{"4": *set(1), "5": *set()}, on("4", "5"), "AsExpected deletes a:1"},
+		"no revision in use has any":         {known(nil, 1), set(), sets{"5": *set()}, on("5"), "Removing off deletes"},
+		"the revision is being read":         {known([]int{1}, 1), set(), nil, on("5"), "Progressing transient"},
+		"it was never read":                  {known(nil), set(1), sets{"5": {}}, on("5"), "AsExpected deletes a:1"},
+		"it was never read, and live is off": {known([]int{1}), set(), sets{"5": {}}, on("5"), "Progressing transient"},
+		"it has none, and live is off":       {known([]int{1}), set(), sets{"5": *set()}, on("5"), "Removing off deletes"},
+		"its Secret was deleted":             {known([]int{1}, 2, 1), set(1), sets{"4": deleted}, on("4"), "AsExpected deletes a:2+1"},
+		"the same, and live is off":          {known([]int{1}, 2, 1), set(), sets{"4": deleted}, on("4"), "AsExpected deletes a:2+1"},
+		"a v1 provider alone":                {known(nil), v1(), nil, on("", ""), "Removing deletes"},
+		"a v1 provider alone, without a pod": {known(nil), v1(), nil, nil, "ProviderNotProbed"},
+		"a v1 provider beside a plugin":      {known(nil), v1(1), nil, on("", ""), "ProviderNotProbed deletes a:1 b:1"},
+		"the same, not read any more":        {notProbed, nil, nil, on("", ""), "ProviderNotProbed deletes a:1 b:1"},
+		"the same, a revision is not read":   {notProbed, set(1), sets{"7": {}}, on("7"), "ProviderNotProbed deletes a:1"},
+	} {
+		s := fixture(t, v1alpha1.ModeCompanionPod, pods(c.pods...))
+		s.State, s.Live, s.Sets = c.recorded, c.live, c.sets
+		if s.State.Role = true; len(c.pods) > 0 {
+			s.Own = objectList{ownObject("ConfigMap", s.Namespace)} // which nothing needs
 		}
 		plan := ComputePlan(s)
-		if names(plan.Apply) != "Role/kms-health-operator-api" || // it allows the operator to read the Secret
-			len(plan.Delete) > 0 || plan.Anchor != nil || plan.Status != c.want || plan.Off {
-			t.Errorf("%s: %s applied, %s deleted; %+v", name, names(plan.Apply), names(plan.Delete), plan.Status)
+		got := string(plan.Status.Reason)
+		for _, is := range []struct {
+			what string
+			so   bool
+		}{{" transient", plan.Status.Message == ""}, {" off", plan.Off}, {" unrecorded", plan.Anchor == nil},
+			{" deletes", len(plan.Delete) > 0}} {
+			if is.so {
+				got += is.what
+			}
 		}
-	}
-}
-
-func TestKMSIsOffOnlyWhenNoConfigInUseHasAPlugin(t *testing.T) {
-	s := fixture(t, v1alpha1.ModeCompanionPod, pods(apiPod("a", "1", revision("4")), apiPod("b", "2", revision("5"))))
-	s.Live, s.Sets = set(), map[string]encryptionconfig.Set{"4": *set(1), "5": *set()}
-	plan := ComputePlan(s)
-	if len(workloads(plan)) != 1 || nodeOf(workloads(plan)[0]) != "a" {
-		t.Errorf("%s; %+v", names(workloads(plan)), plan.Status)
-	}
-	delivered(plan)(s)
-	s.Pods = s.Pods[1:]
-	if plan := ComputePlan(s); !strings.Contains(names(plan.Delete), "Pod/") || len(workloads(plan)) > 0 {
-		t.Errorf("%s stays, %s goes; %+v", names(workloads(plan)), names(plan.Delete), plan.Status)
-	}
-}
-
-// A KMS v1 provider encrypts, but its health is unknown.
-func TestProvidersThatCannotBeProbedAreNotOff(t *testing.T) {
-	const v1 = "provider old of secrets is not probed: its apiVersion is v1"
-	s := fixture(t, v1alpha1.ModeCompanionPod, pods(apiPod("a", "1"), apiPod("b", "2")))
-	s.Live = set()
-	s.Live.Config.Ignored = []string{v1}
-	plan := ComputePlan(s)
-	if plan.Off || plan.Status.Reason != contract.ProviderNotProbed ||
-		!strings.Contains(plan.Status.Message, "old of secrets") {
-		t.Errorf("alone: off %t, %+v", plan.Off, plan.Status)
-	}
-	s.Pods, s.Own = nil, []*unstructured.Unstructured{ownObject("ConfigMap", "")}
-	if plan = ComputePlan(s); names(plan.Delete) == "" || plan.Status.Reason != contract.Removing {
-		t.Errorf("without a pod: deletes %q, %+v", names(plan.Delete), plan.Status)
-	}
-	s.Pods, s.Own = []*corev1.Pod{apiPod("a", "1"), apiPod("b", "2")}, nil
-	s.Live.Config.Plugins = set(1).Config.Plugins
-	plan = ComputePlan(s)
-	if len(workloads(plan)) != 2 || plan.State.NotProbed == "" {
-		t.Errorf("beside a plugin: %s, %+v", names(workloads(plan)), plan.State)
-	}
-	s.State, s.Live = plan.State, nil // after a restart, while the plugin is unhealthy
-	if again := ComputePlan(s); again.State.NotProbed != plan.State.NotProbed ||
-		again.Status.Reason != contract.ProviderNotProbed {
-		t.Errorf("not read any more: %+v, %+v", again.State, again.Status)
-	}
-	s.Live, s.Sets = set(1), map[string]encryptionconfig.Set{"7": {}} // one revision's Secret cannot be read
-	s.Pods[0].Labels = map[string]string{"revision": "7"}
-	if again := ComputePlan(s); again.State.NotProbed != plan.State.NotProbed {
-		t.Errorf("a revision cannot be read: %+v", again.State)
-	}
-}
-
-func TestPodWhosePluginsAreBeingReadGetsNoReporterYet(t *testing.T) {
-	s := after(t, v1alpha1.ModeCompanionPod, pods(apiPod("a", "1", revision("4"))),
-		func(s *Snapshot) { s.Sets = map[string]encryptionconfig.Set{"4": *set(1)} })
-	s.Pods, s.Live, s.Sets = []*corev1.Pod{apiPod("a", "2", revision("5"))}, set(), nil
-	plan := deletes(t, s, "before they are read", "", contract.Progressing)
-	if len(workloads(plan)) > 0 || plan.Off || plan.Clean || plan.Status.Message != "" {
-		t.Errorf("%s made; %+v", names(workloads(plan)), plan.Status)
+		for _, w := range workloads(plan) {
+			got += " " + nodeOf(w) + ":" + keyIDs(t, w)
+		}
+		if got != c.want {
+			t.Errorf("%s: %q, want %q", name, got, c.want)
+		}
 	}
 }
 
@@ -502,39 +497,6 @@ func servedBy(id string) func(*corev1.Pod) {
 	return func(p *corev1.Pod) {
 		p.Status.ContainerStatuses = []corev1.ContainerStatus{{Name: p.Spec.Containers[0].Name, ContainerID: id,
 			State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{}}}}
-	}
-}
-
-// The Secret of the pods' revision was never read, so their plugins are unknown. A live configuration without plugins
-// does not show that these pods have none.
-func TestPodsWhosePluginsWereNeverReadAreNotOff(t *testing.T) {
-	s := fixture(t, v1alpha1.ModeCompanionPod, pods(apiPod("a", "1", revision("5"))))
-	s.Sets = map[string]encryptionconfig.Set{"5": {}}
-	first := ComputePlan(s)
-	if len(workloads(first)) != 1 {
-		t.Fatalf("%s for the live plugins", names(workloads(first)))
-	}
-	delivered(first)(s)
-	s.Live = set()
-	if plan := deletes(t, s, "not read", "", contract.Progressing); plan.Off || plan.Clean {
-		t.Errorf("off %t; %+v", plan.Off, plan.Status)
-	}
-	s.Sets["5"] = *set()
-	if plan := ComputePlan(s); !plan.Off {
-		t.Errorf("known to have none: %+v", plan.Status)
-	}
-}
-
-// The operator read the Secret before it was deleted, and keeps the plugins.
-func TestDeletedSecretOfARunningRevisionLeavesItsPlugins(t *testing.T) {
-	for name, live := range map[string]*encryptionconfig.Set{"the live one stays": set(1), "the live one, too": set()} {
-		s := after(t, v1alpha1.ModeCompanionPod, pods(apiPod("a", "1", revision("4"))),
-			func(s *Snapshot) { s.Sets = map[string]encryptionconfig.Set{"4": *set(2, 1)} })
-		s.Live, s.Sets["4"] = live, encryptionconfig.Read(nil, s.Target.EncryptionConfig)
-		plan := ComputePlan(s)
-		if got := plan.State.Revisions["4"]; plan.Off || len(got) != 2 || len(plan.Delete) > 0 {
-			t.Errorf("%s: off %t, recorded %v, deletes %s", name, plan.Off, got, names(plan.Delete))
-		}
 	}
 }
 
