@@ -12,7 +12,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/labels"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/resourceversion"
 	"k8s.io/apimachinery/pkg/util/sets"
@@ -28,10 +27,8 @@ import (
 // nothing for an object that has not changed since it was applied. Pods are created, and later only their metadata is
 // patched. Several goroutines may use it if no two of them write the same object.
 type Applier struct {
-	client dynamic.Interface
-
-	mu      sync.Mutex
-	applied map[string]string // by object: the hash of what was sent, and the changeToken of the result
+	client  dynamic.Interface
+	applied sync.Map // by Describe: the hash of what was sent, with the changeToken of the result
 }
 
 // changeToken differs after each change that matters. For an object with a generation it is the generation, since
@@ -45,9 +42,7 @@ func changeToken(o *unstructured.Unstructured) string {
 }
 
 // New returns an Applier.
-func New(client dynamic.Interface) *Applier {
-	return &Applier{client: client, applied: map[string]string{}}
-}
+func New(client dynamic.Interface) *Applier { return &Applier{client: client} }
 
 // Apply brings an object to its desired state, and reports whether that changed it. live is the object as the
 // informer last saw it, nil if it saw none. The result is nil if nothing was sent.
@@ -56,13 +51,11 @@ func (a *Applier) Apply(ctx context.Context, desired, live *unstructured.Unstruc
 	if desired.GetKind() == "Pod" {
 		return a.applyPod(ctx, desired, live)
 	}
-	key := Describe(desired)
-	raw := contract.Body(desired.Object)
-	hash := contract.FileHash(raw)
-	before := a.last(key)
-	if isAsApplied(before, hash, live) {
-		klog.V(4).InfoS("Not applied: unchanged since the last apply", "object", key)
+	if a.Applied(desired, live) {
+		klog.V(4).InfoS("Not applied: unchanged since the last apply", "object", Describe(desired))
 		return false, nil, nil
+	}
+	raw := contract.Body(desired.Object)
 	}
 	result, err = a.patch(ctx, desired, types.ApplyPatchType, raw, new(true))
 	if apierrors.IsInvalid(err) && a.takeOver(ctx, live) {
@@ -71,28 +64,16 @@ func (a *Applier) Apply(ctx context.Context, desired, live *unstructured.Unstruc
 	if err != nil {
 		return false, nil, err
 	}
-	after := hash + changeToken(result)
-	a.mu.Lock()
-	a.applied[key] = after
-	a.mu.Unlock()
+	after := contract.FileHash(raw) + changeToken(result)
+	before, _ := a.applied.Swap(Describe(desired), after)
 	// An apply that changes nothing does not change the resourceVersion.
-	return after != before && (live == nil || live.GetResourceVersion() != result.GetResourceVersion()), result, nil
+	return before != after && (live == nil || live.GetResourceVersion() != result.GetResourceVersion()), result, nil
 }
 
 // Applied reports whether an object is as it was applied last, so that Apply sends nothing.
 func (a *Applier) Applied(desired, live *unstructured.Unstructured) bool {
-	return isAsApplied(a.last(Describe(desired)), contract.FileHash(contract.Body(desired.Object)), live)
-}
-
-// last returns the hash and the changeToken of the last apply of an object; empty if there was none.
-func (a *Applier) last(key string) string {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	return a.applied[key]
-}
-
-func isAsApplied(last, hash string, live *unstructured.Unstructured) bool {
-	return live != nil && last == hash+changeToken(live)
+	last, exists := a.applied.Load(Describe(desired))
+	return exists && live != nil && last == contract.FileHash(contract.Body(desired.Object))+changeToken(live)
 }
 
 // takeOver makes the operator own the fields that others wrote into an object, so that the next apply removes them.
@@ -176,10 +157,7 @@ func MetadataPatch(desired, live *unstructured.Unstructured) map[string]any {
 // Delete deletes the object with the UID of live, and reports whether it did: not if the object is gone or is already
 // being deleted.
 func (a *Applier) Delete(ctx context.Context, live *unstructured.Unstructured) (deleted bool, err error) {
-	key := Describe(live)
-	a.mu.Lock()
-	delete(a.applied, key)
-	a.mu.Unlock()
+	a.applied.Delete(Describe(live))
 	if live.GetDeletionTimestamp() != nil {
 		return false, nil
 	}
@@ -190,19 +168,14 @@ func (a *Applier) Delete(ctx context.Context, live *unstructured.Unstructured) (
 		return false, nil
 	}
 	if err != nil {
-		return false, fmt.Errorf("delete %s: %w", key, err)
+		return false, fmt.Errorf("delete %s: %w", Describe(live), err)
 	}
 	return true, nil
 }
 
 func (a *Applier) resource(o *unstructured.Unstructured) dynamic.ResourceInterface {
-	return a.client.Resource(GVROf(o)).Namespace(o.GetNamespace())
-}
-
-// GVROf returns the resource of an object. Its guess is right for every kind that the operator writes.
-func GVROf(o *unstructured.Unstructured) schema.GroupVersionResource {
-	plural, _ := meta.UnsafeGuessKindToResource(o.GroupVersionKind())
-	return plural
+	plural, _ := meta.UnsafeGuessKindToResource(o.GroupVersionKind()) // right for every kind that the operator writes
+	return a.client.Resource(plural).Namespace(o.GetNamespace())
 }
 
 // Describe returns the kind, namespace and name of an object: a key that people can read.
