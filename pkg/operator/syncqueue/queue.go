@@ -65,18 +65,17 @@ func (q *Queue) Left(name string) time.Duration {
 // Observe takes the outcome of a sync. After an error it syncs the name again after the backoff. It logs an error if
 // its cause is new or was not logged for logging.CausePeriod, and a recovery.
 func (q *Queue) Observe(name string, err error) {
+	if err == nil {
+		if q.Forget(name) {
+			klog.InfoSDepth(1, "Recovered: "+q.what, "name", name)
+		}
+		return
+	}
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	before, failed := q.failures[name]
-	cause, now := logging.Cause(fmt.Sprint(err)), q.clock.Now()
-	switch {
-	case err == nil && failed:
-		klog.InfoSDepth(1, "Recovered: "+q.what, "name", name)
-		q.forget(name)
-		return
-	case err == nil:
-		return
-	case !failed || before.cause != cause || now.Sub(before.logged) >= logging.CausePeriod:
+	cause, now := logging.Cause(err.Error()), q.clock.Now()
+	if !failed || before.cause != cause || now.Sub(before.logged) >= logging.CausePeriod {
 		before.logged = now
 		klog.ErrorSDepth(1, err, "Failed to "+q.what+", retrying", "name", name)
 	}
@@ -85,16 +84,14 @@ func (q *Queue) Observe(name string, err error) {
 	q.AddAfter(name, delay)
 }
 
-// Forget forgets the failures of a name.
-func (q *Queue) Forget(name string) {
+// Forget forgets the failures of a name, and reports whether there were any.
+func (q *Queue) Forget(name string) (failed bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	q.forget(name)
-}
-
-func (q *Queue) forget(name string) {
+	_, failed = q.failures[name]
 	delete(q.failures, name)
 	q.limiter.Forget(name)
+	return failed
 }
 
 // Work syncs the names in the queue until ctx ends. workers is how many are synced at a time, so that a slow one does
@@ -105,7 +102,8 @@ func (q *Queue) Work(ctx context.Context, workers int,
 	var running gosync.WaitGroup
 	for range workers {
 		running.Go(func() {
-			for q.processNext(ctx, sync) {
+			for name, ends := q.Get(); !ends; name, ends = q.Get() {
+				q.process(ctx, name, sync)
 			}
 		})
 	}
@@ -114,27 +112,18 @@ func (q *Queue) Work(ctx context.Context, workers int,
 	running.Wait()
 }
 
-// processNext syncs one name. It returns false once the queue is shut down.
-func (q *Queue) processNext(ctx context.Context, sync func(context.Context, string) time.Duration) (goesOn bool) {
-	name, ends := q.Get()
-	if ends {
-		return false
-	}
-	goesOn = true // after a panic, too
+func (q *Queue) process(ctx context.Context, name string, sync func(context.Context, string) time.Duration) {
 	defer q.Done(name)
 	// utilruntime.HandleCrash would end the process, and with it the syncs of all API servers.
 	defer func() {
-		r := recover()
-		if r == nil {
-			return
+		if r := recover(); r != nil {
+			for _, report := range utilruntime.PanicHandlers {
+				report(ctx, r)
+			}
+			q.Observe(name, fmt.Errorf("panic: %v", r))
 		}
-		for _, report := range utilruntime.PanicHandlers {
-			report(ctx, r)
-		}
-		q.Observe(name, fmt.Errorf("panic: %v", r))
 	}()
 	if again := sync(ctx, name); again > 0 {
 		q.AddAfter(name, again)
 	}
-	return goesOn
 }
