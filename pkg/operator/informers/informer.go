@@ -58,7 +58,7 @@ type Informer[T any] struct {
 	end       context.CancelFunc // set by start
 
 	mu       sync.Mutex
-	objects  values[T] // nil before the first list
+	objects  map[cache.ObjectName]T // nil before the first list
 	err      error
 	relist   context.CancelFunc // nil before Run
 	fromEtcd time.Time          // when Relist was called: the next list reads from etcd, not a cache; zero: not called
@@ -66,8 +66,6 @@ type Informer[T any] struct {
 	seen     time.Time          // the same for the last list that was stored
 	since    time.Time          // when errors with the reason of err began; zero while there are none
 }
-
-type values[T any] map[cache.ObjectName]T
 
 // Queue is a controller's. A change only adds a key to it.
 type Queue interface{ Enqueue(name string) }
@@ -232,9 +230,7 @@ func (s *Informer[T]) observe(ctx context.Context, err error) {
 		klog.InfoS("Informer recovered", what...)
 	}
 	if (before == nil) != (err == nil) {
-		for _, h := range s.handlers {
-			h.Queue.Enqueue(h.Name)
-		}
+		s.enqueue(func(handler[T]) bool { return true })
 	}
 }
 
@@ -288,34 +284,31 @@ func (s store[T]) Add(obj any) error { return s.Update(obj) }
 
 // Update adds or replaces an object.
 func (s store[T]) Update(obj any) error {
-	before, after := values[T]{}, s.read(obj)
+	key, after := s.read(obj)
 	s.mu.Lock()
-	for key, value := range after {
-		if was, existed := s.objects[key]; existed {
-			before[key] = was
-		}
-		s.objects[key] = value
-	}
+	before, existed := s.objects[key]
+	s.objects[key] = after
 	s.mu.Unlock()
-	s.enqueue(before, after)
+	s.enqueue(func(h handler[T]) bool { return !existed || h.concerns(before, after) })
 	return nil
 }
 
 // Delete removes an object.
 func (s store[T]) Delete(obj any) error {
-	before := s.read(obj)
 	s.mu.Lock()
-	for key := range before {
-		delete(s.objects, key)
-	}
+	delete(s.objects, cache.MetaObjectToName(obj.(metav1.Object)))
 	s.mu.Unlock()
-	s.enqueue(before, nil)
+	s.enqueue(func(handler[T]) bool { return true })
 	return nil
 }
 
 // Replace sets all objects. The first time, and after a Relist, it enqueues in any case.
 func (s store[T]) Replace(all []any, _ string) error {
-	after := s.read(all...)
+	after := map[cache.ObjectName]T{}
+	for _, obj := range all {
+		key, value := s.read(obj)
+		after[key] = value
+	}
 	s.mu.Lock()
 	before := s.objects
 	s.objects = after
@@ -323,40 +316,30 @@ func (s store[T]) Replace(all []any, _ string) error {
 		before, s.seen, s.listed = nil, s.listed, time.Time{}
 	}
 	s.mu.Unlock()
-	s.enqueue(before, after)
+	s.enqueue(func(h handler[T]) bool {
+		return before == nil || !maps.EqualFunc(before, after, func(b, a T) bool { return !h.concerns(b, a) })
+	})
 	return nil
 }
 
 // Resync does nothing.
 func (s store[T]) Resync() error { return nil }
 
-func (s store[T]) read(all ...any) values[T] {
-	read := values[T]{}
-	for _, obj := range all {
-		o := obj.(*unstructured.Unstructured) // the reflector lets nothing else through
-		read[cache.MetaObjectToName(o)] = s.convert(o)
-	}
-	return read
+func (s store[T]) read(obj any) (cache.ObjectName, T) {
+	o := obj.(*unstructured.Unstructured) // the reflector lets nothing else through
+	return cache.MetaObjectToName(o), s.convert(o)
 }
 
-func (s store[T]) enqueue(before, after values[T]) {
+// enqueue enqueues the keys of the handlers that a change concerns.
+func (s *Informer[T]) enqueue(concerned func(handler[T]) bool) {
 	for _, h := range s.handlers {
-		if before == nil || h.concerns(before, after) {
+		if concerned(h) {
 			h.Queue.Enqueue(h.Name)
 		}
 	}
 }
 
-// concerns reports whether an object was added, deleted, or changed in what matters.
-func (h handler[T]) concerns(before, after values[T]) bool {
-	if len(before) != len(after) {
-		return true
-	}
-	for key, b := range before {
-		a, exists := after[key] // a Node's heartbeat changes no T
-		if !exists || !reflect.DeepEqual(b, a) && (h.matters == nil || h.matters(b, a)) {
-			return true
-		}
-	}
-	return false
+// concerns reports whether a T changed in what matters. A Node's heartbeat does not change it.
+func (h handler[T]) concerns(before, after T) bool {
+	return !reflect.DeepEqual(before, after) && (h.matters == nil || h.matters(before, after))
 }
