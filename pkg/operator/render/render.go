@@ -206,12 +206,6 @@ func (r *rendering) configMap(name string) {
 	r.apply("30-configmap-"+name+".yaml", "apply it", r.ConfigMap(name, r.plugins))
 }
 
-// reporters adds the object that runs the reporters.
-func (r *rendering) reporters(kind string, folders []objects.Folder, o *unstructured.Unstructured) {
-	r.apply("40-"+kind+"-"+o.GetName()+".yaml", "apply it", o)
-	r.files[len(r.files)-1].Warning = objects.NotAllowed(folders)
-}
-
 // ownPods adds the reporters that have their own pods.
 func (r *rendering) ownPods() error {
 	t, server := r.Target, objects.APIServerPod{Folders: objects.AsNamed(r.plugins), User: contract.Root}
@@ -247,12 +241,14 @@ func (r *rendering) ownPods() error {
 			return errors.New(why)
 		}
 	}
+	kind, configMap := "pod", objects.CompanionConfigMapName(t.Name, r.plugins)
+	reporters := r.CompanionPod(server, r.plugins)
 	if t.Mode.ServesNode() {
-		r.reporters("daemonset", server.Folders, r.DaemonSet(server.Folders, server.User, r.plugins))
-		r.configMap(objects.ConfigMapName(t.Name, r.plugins))
-		return nil
+		kind, configMap = "daemonset", objects.ConfigMapName(t.Name, r.plugins)
+		reporters = r.DaemonSet(server.Folders, server.User, r.plugins)
 	}
-	r.reporters("pod", server.Folders, r.CompanionPod(server, r.plugins))
-	r.configMap(objects.CompanionConfigMapName(t.Name, r.plugins))
+	r.configMap(configMap)
+	r.apply("40-"+kind+"-"+reporters.GetName()+".yaml", "apply it", reporters)
+	r.files[len(r.files)-1].Warning = objects.NotAllowed(server.Folders)
 	return nil
 }

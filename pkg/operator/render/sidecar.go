@@ -35,8 +35,10 @@ func (r *rendering) sidecar() error {
 	if r.deployment == nil {
 		return r.staticPod(template)
 	}
-	if r.Target.OwnerInjects() {
-		r.ownersKubeconfig()
+	if r.Target.OwnerInjects() { // no file has the Secret: applying it again would replace the credentials
+		r.add("credentials/kubeconfig", r.Kubeconfig(), fmt.Sprintf("goes into a Secret with a certificate and key of the "+
+			"user system:kms-health-reporter; in the folder of the three files: kubectl create secret generic %s -n %s "+
+			"--from-file=kubeconfig --from-file=tls.crt --from-file=tls.key", r.Secret(), r.Target.Namespace))
 	}
 	r.configMap(objects.ConfigMapName(r.Target.Name, r.plugins))
 	name, namespace := r.deployment.Name, cmp.Or(r.deployment.Namespace, r.Target.Namespace)
@@ -57,14 +59,8 @@ func (r *rendering) staticPod(template map[string]any) error {
 	if err != nil {
 		return fmt.Errorf("--pod: %w", err)
 	}
-	r.hostFiles()
 	r.add("host/static-pod.json", quoted(whole), "replaces the API server's manifest, as the last step; the reporter in "+
 		"it runs as root, as its files are root's. For another mode give a running pod by --pod, or none")
-	return nil
-}
-
-// hostFiles adds the files that a static pod's reporter reads on its node.
-func (r *rendering) hostFiles() {
 	certificate := "tls.crt and tls.key"
 	if len(r.CA) == 0 {
 		certificate += ", with the API server's CA as " + objects.CAFile
@@ -73,14 +69,7 @@ func (r *rendering) hostFiles() {
 	r.add("host/config/config.yaml", r.File(r.plugins), "goes to "+config+"/config.yaml on each node")
 	r.add("host/config/kubeconfig", r.Kubeconfig(),
 		"goes to "+config+"/kubeconfig on each node; the client certificate to "+client+"/"+certificate)
-}
-
-// ownersKubeconfig adds the kubeconfig for the Secret of the pods' owner, which is not secret. No file has the Secret
-// itself: applying it again would replace the credentials.
-func (r *rendering) ownersKubeconfig() {
-	r.add("credentials/kubeconfig", r.Kubeconfig(), fmt.Sprintf("goes into a Secret with a certificate and key of the "+
-		"user system:kms-health-reporter; in the folder of the three files: kubectl create secret generic %s -n %s "+
-		"--from-file=kubeconfig --from-file=tls.crt --from-file=tls.key", r.Secret(), r.Target.Namespace))
+	return nil
 }
 
 // quoted returns JSON, in which every string has quotes: OpenShift's installer of static pods replaces words in it,
