@@ -166,23 +166,17 @@ func SocketMounts(spec *corev1.PodSpec, container string, plugins ...v1alpha1.Pl
 		if folder == "" {
 			continue
 		}
-		var mount *corev1.VolumeMount // the innermost that the folder is in
-		for i := range c.VolumeMounts {
-			m, at := &c.VolumeMounts[i], path.Clean(c.VolumeMounts[i].MountPath)
-			if within(folder, at) && (mount == nil || len(at) > len(path.Clean(mount.MountPath))) {
+		var mount corev1.VolumeMount // the innermost that the folder is in
+		for _, m := range c.VolumeMounts {
+			at := path.Clean(m.MountPath)
+			if within(folder, at) && (mount.Name == "" || len(at) > len(path.Clean(mount.MountPath))) {
 				mount = m
 			}
 		}
 		switch {
-		case mount == nil:
-			why := ""
-			if slices.ContainsFunc(c.VolumeMounts, func(m corev1.VolumeMount) bool {
-				return within(path.Clean(m.MountPath), folder)
-			}) {
-				why = ": a mount of the socket alone keeps that of one process"
-			}
-			return nil, fmt.Errorf("container %q mounts no volume at %s or above it, where the socket of %s is%s", c.Name,
-				folder, p.Endpoint, why)
+		case mount.Name == "":
+			return nil, fmt.Errorf("container %q mounts no volume at %s or above it, where the socket of %s is; "+
+				"a mount of the socket alone keeps that of one process", c.Name, folder, p.Endpoint)
 		case mount.SubPathExpr != "":
 			return nil, fmt.Errorf("container %q mounts volume %q by a subPathExpr, which cannot be followed from another "+
 				"container: mount the sockets' folder by subPath, or whole", c.Name, mount.Name)
