@@ -1,8 +1,8 @@
 package objects
 
 import (
+	"cmp"
 	"encoding/json"
-	"errors"
 	"maps"
 	"slices"
 	"strings"
@@ -14,7 +14,7 @@ import (
 	"github.com/kms-health/kms-health/bindata"
 )
 
-// values are what the placeholders of a file stand for; nil leaves out the key or the item.
+// values are what the placeholders of a file stand for. One that is nil or not set omits the key or the item.
 type values map[string]any
 
 // when returns a value, or nil.
@@ -30,40 +30,29 @@ func object(file string, v values) *unstructured.Unstructured { return objects(f
 
 // objects returns the objects of a file of bindata/.
 func objects(file string, v values) []*unstructured.Unstructured {
-	template, exists := templates()[file]
-	if !exists {
-		panic("no file " + file)
-	}
-	return fillAll(template, v)
+	return fillAll(templates()[file], v)
 }
 
 // templates has the objects of each file of bindata/. They are decoded once: each sync builds pods for all nodes.
 var templates = sync.OnceValue(func() map[string][]*unstructured.Unstructured {
 	all := map[string][]*unstructured.Unstructured{}
-	files, err := bindata.Files.ReadDir(".")
+	files, _ := bindata.Files.ReadDir(".") // they are part of the program
 	for _, file := range files {
-		raw, failed := bindata.Files.ReadFile(file.Name())
-		err = errors.Join(err, failed)
+		raw, _ := bindata.Files.ReadFile(file.Name())
 		all[file.Name()] = decode(raw)
-	}
-	if err != nil {
-		panic(err)
 	}
 	return all
 })
 
-// fillAll fills a template. It panics unless v has exactly the names of the template: both are part of the program.
+// fillAll fills a template. It panics if the template does not have all names of v: both are part of the program.
 // Package text/template is not used: it calls methods by name, so that the linker keeps all methods of all types.
 func fillAll(template []*unstructured.Unstructured, v values) (all []*unstructured.Unstructured) {
 	used := map[string]bool{}
 	for _, from := range template {
 		// JSON turns values of any type into those of an unstructured object, and copies them.
 		content, err := json.Marshal(fill(from.Object, v, used))
-		if err != nil {
-			panic(err)
-		}
 		o := &unstructured.Unstructured{}
-		if err := json.Unmarshal(content, &o.Object); err != nil {
+		if err = cmp.Or(err, json.Unmarshal(content, &o.Object)); err != nil {
 			panic(err)
 		}
 		all = append(all, o)
@@ -85,12 +74,8 @@ func fill(node any, v values, used map[string]bool) any {
 		if !is {
 			return node
 		}
-		value, known := v[name]
-		if !known {
-			panic("no value for $" + name)
-		}
 		used[name] = true
-		return value
+		return v[name]
 	case map[string]any:
 		filled := map[string]any{}
 		for key, child := range node {

@@ -19,7 +19,7 @@ func TestPlaceholdersAreReplacedByValues(t *testing.T) {
 		"nothing is left":          {"{a: {b: [$A]}, c: {}, d: e}", "{c: {}, d: e}", values{"A": nil}},
 		"a condition that holds":   {"a: [{$if: $A, b: c}]", "a: [{b: c}]", values{"A": ""}},
 		"a condition without":      {"{a: [{$if: $A, b: $B}], d: e}", "d: e", values{"A": nil, "B": 1}},
-		"an unknown placeholder":   {"a: $A", "", values{}},
+		"a value that is not set":  {"{a: $A, b: c}", "b: c", values{}},
 		"an unused value":          {"a: b", "", values{"A": 1}},
 		"a placeholder in a text":  {"a: x-$A", "", values{"A": 1}},
 		"a placeholder as the key": {"$A: x", "", values{"A": 1}},

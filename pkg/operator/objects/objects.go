@@ -6,7 +6,7 @@
 package objects
 
 import (
-	"encoding/json"
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -54,8 +54,8 @@ type APIServerPod struct {
 // PolicyName is the name of the reporters' admission policy, and of its binding.
 const PolicyName = "kms-health-reporter"
 
-// Policies are the names of the admission policies of an installation on OpenShift, and of
-// their bindings. Components add others.
+// Policies are the names of the admission policies of an installation on OpenShift, and of their bindings. Components
+// add others.
 var Policies = []string{
 	PolicyName, "kms-health-reporter-rights", "kms-health-pods",
 	"kms-health-operator-configmaps", "kms-health-operator-roles", "kms-health-operator-status",
@@ -64,8 +64,7 @@ var Policies = []string{
 // ControlPlaneLabel is the label of the nodes that agents serve by default, as bindata/daemonset.yaml selects them.
 const ControlPlaneLabel = "node-role.kubernetes.io/control-plane"
 
-// Policy bounds what the reporters' identities may write. It is the same for all
-// targets, and is installed with the operator.
+// Policy bounds what the reporters' identities may write. It is the same for all targets, and is in the manifests.
 func Policy() []*unstructured.Unstructured { return decode(install.ReporterPolicy) }
 
 // Identity returns the ServiceAccount of the target's reporters, in their namespace, with its rights.
@@ -101,8 +100,7 @@ func (in *Input) ReportersNamespace() string {
 // ReporterName is the name of the target's identity and DaemonSet.
 func (in *Input) ReporterName() string { return contract.ReporterName(in.Target.Name) }
 
-// SecretRole lets the operator read the encryption configs of these revisions,
-// and the live one.
+// SecretRole lets the operator read the encryption configs of these revisions, and the live one.
 func (in *Input) SecretRole(revisions []string) *unstructured.Unstructured {
 	var names []string
 	for _, revision := range revisions {
@@ -132,16 +130,13 @@ func (in *Input) withoutRequest() *Input {
 	return &without
 }
 
-// ownPod returns the values of a reporter in its own pod, with the folders of a server's sockets. Values of only one
-// mode, companions or agents, are nil.
+// ownPod returns the values of a reporter in its own pod, with the folders of a server's sockets. Those of only one
+// mode, companions or agents, are not set.
 func (in *Input) ownPod(server APIServerPod, plugins []v1alpha1.Plugin, configMap string) values {
 	mounts := []corev1.VolumeMount{
 		{Name: "config", MountPath: ConfigFolder}, {Name: "credentials", MountPath: CredentialsFolder},
 	}
-	secret := ""
-	if in.Target.Serving != nil {
-		secret = in.Target.Serving.Secret
-	}
+	secret := cmp.Or(in.Target.Serving, &v1alpha1.APIServerServing{}).Secret
 	if secret != "" {
 		mounts = append(mounts, corev1.VolumeMount{Name: "serving", MountPath: servingFolder})
 	}
@@ -154,11 +149,9 @@ func (in *Input) ownPod(server APIServerPod, plugins []v1alpha1.Plugin, configMa
 	}
 	groups, annotated := server.User.Supplementary(), in.Target.ConfigSource != v1alpha1.ConfigSourceConfigMap
 	return values{
-		"NAME": nil, "NAMESPACE": nil, "API_SERVER": in.Target.Name, "MODE": nil, "API_SERVER_POD": nil, "POD_HASH": nil,
+		"API_SERVER": in.Target.Name, "SERVICE_ACCOUNT": in.ReporterName(), "SCC": when(in.OpenShift, PolicyName),
 		"CONFIG": when(annotated, string(in.File(plugins))), "KUBECONFIG": when(annotated, string(in.Kubeconfig())),
 		"CONFIG_MAP": when(!annotated, configMap), "CONFIG_HASH": v1alpha1.PluginSetHash(plugins),
-		"SCC": when(in.OpenShift, PolicyName), "OWNER_NAME": nil, "OWNER_UID": nil,
-		"NODE": nil, "NODE_SELECTOR": nil, "ON_CONTROL_PLANE": nil, "SERVICE_ACCOUNT": in.ReporterName(),
 		"LOCAL": when(in.Local(), true), "GROUPS": when(len(groups) > 0, groups),
 		"CONTAINER":      in.container(&server.User, &server.User, mounts),
 		"SERVING_SECRET": when(secret != "", secret), "SOCKETS": sockets,
@@ -171,13 +164,10 @@ func (in *Input) ownPod(server APIServerPod, plugins []v1alpha1.Plugin, configMa
 func (in *Input) container(apiServer, runAs *contract.User, mounts []corev1.VolumeMount) map[string]any {
 	var readOnly []any
 	for _, m := range mounts {
-		m = corev1.VolumeMount{Name: m.Name, MountPath: m.MountPath, SubPath: m.SubPath, ReadOnly: true}
-		readOnly = append(readOnly, m)
+		readOnly = append(readOnly,
+			corev1.VolumeMount{Name: m.Name, MountPath: m.MountPath, SubPath: m.SubPath, ReadOnly: true})
 	}
-	v := values{
-		"IMAGE": in.Config.Image, "API_SERVER_USER": nil, "UID": nil, "GID": nil, "NON_ROOT": nil, "CAPABILITIES": nil,
-		"ANY_SOCKET": nil, "MOUNTS": readOnly,
-	}
+	v := values{"IMAGE": in.Config.Image, "MOUNTS": readOnly}
 	if !in.Target.Mode.InOwnersPods() { // another pod's emptyDir is labelled for that pod alone
 		v["ANY_SOCKET"] = when(in.OpenShift || !in.Target.Mode.ServesNode() || apiServer.OwnSELinuxType, true)
 	}
@@ -199,11 +189,7 @@ func (in *Input) CompanionPod(server APIServerPod, plugins []v1alpha1.Plugin) *u
 	// The hash is of all content but the files, which reach a running pod. If it changes, the pod is replaced.
 	fixed := maps.Clone(v)
 	fixed["CONFIG"], fixed["KUBECONFIG"] = "", ""
-	content, err := json.Marshal(object("pod.yaml", fixed))
-	if err != nil {
-		panic(err)
-	}
-	hash := shortHash(string(content))
+	hash := shortHash(contract.Marshal(object("pod.yaml", fixed).Object))
 	v["POD_HASH"], v["NAME"] = hash, "kms-health-"+in.Target.Name+"-"+shortHash(server.Node, server.UID, hash)
 	if in.Owner != nil {
 		v["OWNER_NAME"], v["OWNER_UID"] = in.Owner.Name, in.Owner.UID

@@ -45,7 +45,7 @@ const (
 // A pod with the reporter also starts without its ConfigMap, its Secret and its host files.
 func (in *Input) Sidecar(spec *corev1.PodSpec, plugins []v1alpha1.Plugin) (map[string]any, error) {
 	for at, c := range slices.Concat(spec.InitContainers, spec.Containers) {
-		if c.Name == contract.ReporterContainer && (at < len(spec.InitContainers) || !isOurs(&c)) {
+		if c.Name == contract.ReporterContainer && (at < len(spec.InitContainers) || !isReporter(c)) {
 			return nil, fmt.Errorf("container %q has the name of the reporter's, and is another one: it does not mount %s at %s",
 				c.Name, ConfigVolume, ConfigFolder)
 		}
@@ -65,10 +65,15 @@ func (in *Input) Sidecar(spec *corev1.PodSpec, plugins []v1alpha1.Plugin) (map[s
 			return nil, err
 		}
 	}
-	user := in.sidecarUser(spec)
+	c, _ := APIServerContainer(spec, in.Target.Container) // SocketMounts found it
+	configured, known := configuredUser(spec, c)
+	user := &configured
+	if !known {
+		user = nil
+	}
 	runAs, static := user, in.HostFolder != ""
 	if static { // its files are root's
-		runAs = &contract.User{DACOverride: user != nil && user.DACOverride}
+		runAs = &contract.User{DACOverride: known && configured.DACOverride}
 	}
 	return object("sidecar.yaml", values{
 		"CONFIG_HASH": v1alpha1.PluginSetHash(plugins), "CONTAINER": in.container(user, runAs, slices.Concat(mounts, own)),
@@ -86,12 +91,10 @@ func (in *Input) Secret() string {
 }
 
 // Injected reports whether a PodSpec holds the reporter.
-func Injected(spec *corev1.PodSpec) bool {
-	return slices.ContainsFunc(spec.Containers, func(c corev1.Container) bool { return isOurs(&c) })
-}
+func Injected(spec *corev1.PodSpec) bool { return slices.ContainsFunc(spec.Containers, isReporter) }
 
-// isOurs distinguishes the reporter, of any version, from another container with its name.
-func isOurs(c *corev1.Container) bool {
+// isReporter distinguishes the reporter, of any version, from another container with its name.
+func isReporter(c corev1.Container) bool {
 	return c.Name == contract.ReporterContainer && slices.ContainsFunc(c.VolumeMounts, func(m corev1.VolumeMount) bool {
 		return m.Name == ConfigVolume && m.MountPath == ConfigFolder
 	})

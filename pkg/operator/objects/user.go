@@ -26,34 +26,10 @@ func UserOf(pod *corev1.Pod, container string) (user contract.User, known bool) 
 		known = s.ContainerID != ""
 		if s.User != nil && s.User.Linux != nil {
 			user.UID, user.GID, user.Groups = s.User.Linux.UID, s.User.Linux.GID, s.User.Linux.SupplementalGroups
-			known = true
+			user.DACOverride, known = overridesDAC(user.UID, c.SecurityContext), true
 		}
 	}
-	user.DACOverride, user.OwnSELinuxType = overridesDAC(user.UID, c), ownSELinuxType(&pod.Spec, c)
 	return user, known
-}
-
-// ownSELinuxType reports whether a container has another SELinux type than the default of container runtimes. They
-// give spc_t to a privileged container.
-func ownSELinuxType(spec *corev1.PodSpec, c *corev1.Container) bool {
-	own := cmp.Or(c.SecurityContext, &corev1.SecurityContext{})
-	pods := cmp.Or(spec.SecurityContext, &corev1.PodSecurityContext{})
-	options := cmp.Or(own.SELinuxOptions, pods.SELinuxOptions, &corev1.SELinuxOptions{})
-	return ptr.Deref(own.Privileged, false) || options.Type != "" && options.Type != "container_t"
-}
-
-// sidecarUser returns the user of the API server's container in pods of a spec; nil: the image's, which is not root.
-func (in *Input) sidecarUser(spec *corev1.PodSpec) *contract.User {
-	c, err := APIServerContainer(spec, in.Target.Container)
-	if err != nil {
-		return nil
-	}
-	user, known := configuredUser(spec, c)
-	if !known {
-		return nil
-	}
-	user.DACOverride = overridesDAC(user.UID, c)
-	return &user
 }
 
 // configuredUser returns the user that a PodSpec has for a container, root if it has none. known is false if the
@@ -67,14 +43,18 @@ func configuredUser(spec *corev1.PodSpec, c *corev1.Container) (user contract.Us
 	if pods.FSGroup != nil {
 		user.Groups = append(user.Groups, *pods.FSGroup)
 	}
+	user.DACOverride = overridesDAC(user.UID, own)
+	// Container runtimes give container_t to a container by default, and spc_t to a privileged one.
+	options := cmp.Or(own.SELinuxOptions, pods.SELinuxOptions, &corev1.SELinuxOptions{})
+	user.OwnSELinuxType = ptr.Deref(own.Privileged, false) || options.Type != "" && options.Type != "container_t"
 	return user, uid != nil || !ptr.Deref(cmp.Or(own.RunAsNonRoot, pods.RunAsNonRoot), false)
 }
 
 // overridesDAC reports whether a container of a user has the capability DAC_OVERRIDE, by the rules of container
 // runtimes. Root has it by default. If it is both added and dropped, drop wins; but an added one stays if ALL is
 // dropped.
-func overridesDAC(uid int64, c *corev1.Container) bool {
-	own := cmp.Or(c.SecurityContext, &corev1.SecurityContext{})
+func overridesDAC(uid int64, own *corev1.SecurityContext) bool {
+	own = cmp.Or(own, &corev1.SecurityContext{})
 	capabilities := cmp.Or(own.Capabilities, &corev1.Capabilities{})
 	names := func(list []corev1.Capability, name string) bool {
 		return slices.ContainsFunc(list, func(c corev1.Capability) bool {
