@@ -202,9 +202,8 @@ func (k *kms) check() (address string, timeout time.Duration, why string) {
 //  4. a provider's name, unchanged
 //  5. a hash of its address, so that every plugin is probed: an unprobed one would look healthy
 //
-// Each source is applied to all sockets before the next one is, and of several sockets
-// the earlier one gets the keyID. A keyID that is invalid, or already another socket's,
-// is skipped.
+// Each source is applied to all sockets before the next one is, and of several sockets the earlier one gets the keyID.
+// A keyID that is invalid, or already another socket's, is skipped.
 func nameKeys(sockets []*socket, given map[string]string) {
 	byAddress := map[string]string{}
 	for _, endpoint := range slices.Sorted(maps.Keys(given)) {
@@ -230,8 +229,8 @@ func nameKeys(sockets []*socket, given map[string]string) {
 	}
 }
 
-// fromNames reads {keyID}_{resource} and kms-{keyID}_{resource}: a provider's
-// name must be unique in a file, so one plugin has a name for each resource.
+// fromNames reads {keyID}_{resource} and kms-{keyID}_{resource}: a provider's name must be unique in a file, so one
+// plugin has a name for each resource.
 func fromNames(s *socket) (ids []string) {
 	for _, u := range s.uses {
 		i := strings.LastIndexByte(u.provider, '_') // a resource has none

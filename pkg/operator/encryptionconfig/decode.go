@@ -1,7 +1,6 @@
 package encryptionconfig
 
 import (
-	"cmp"
 	stdjson "encoding/json"
 	"errors"
 	"fmt"
@@ -11,29 +10,27 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/json"
+	"k8s.io/apimachinery/pkg/util/sets"
 	"sigs.k8s.io/yaml"
 
 	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
 )
 
-// file is the part of an EncryptionConfiguration that is read:
-// k8s.io/apiserver/pkg/apis/apiserver/v1 without the fields for keys. (That
-// package would also link tracing and all that it needs.)
+// file is the part of an EncryptionConfiguration that is read: k8s.io/apiserver/pkg/apis/apiserver/v1 without the
+// fields for keys. (That package would also link tracing and all that it needs.)
 type file struct {
 	APIVersion string  `json:"apiVersion"`
 	Kind       string  `json:"kind"`
 	Resources  []entry `json:"resources"`
 }
 
-// kinds are those that kube-apiserver decodes as an EncryptionConfiguration
-// (addKnownTypes in k8s.io/apiserver/pkg/apis/apiserver/v1).
+// kinds are those that kube-apiserver decodes as one (addKnownTypes in k8s.io/apiserver/pkg/apis/apiserver/v1).
 var kinds = []v1alpha1.TypeMeta{
 	{APIVersion: "apiserver.config.k8s.io/v1", Kind: "EncryptionConfiguration"},
 	{APIVersion: "v1", Kind: "EncryptionConfig"},
 }
 
-// entry is a list of resources and how they are encrypted: the first provider
-// encrypts, and all decrypt.
+// entry is a list of resources and how they are encrypted: the first provider encrypts, and all decrypt.
 type entry struct {
 	Resources []string   `json:"resources"`
 	Providers []provider `json:"providers"`
@@ -56,43 +53,44 @@ func (g *given) UnmarshalJSON(raw []byte) error {
 	return nil
 }
 
-// writer describes how a provider encrypts as the first of its entry, and reports whether it is a KMS v2 plugin.
-func (p *provider) writer() (text string, isV2 bool) {
+func (p provider) isV2() bool { return p.KMS != nil && p.KMS.APIVersion == "v2" }
+
+// writer describes how a provider encrypts as the first of its entry.
+func (p provider) writer() string {
 	switch {
-	case p.KMS != nil && p.KMS.APIVersion == "v2":
+	case p.isV2():
 		if address, err := v1alpha1.SocketAddress(p.KMS.Endpoint); err == nil {
-			return "the plugin at " + v1alpha1.CleanSocket(address), true
+			return "the plugin at " + v1alpha1.CleanSocket(address)
 		}
-		return "a KMS v2 plugin that cannot be probed", true
+		return "a KMS v2 plugin that cannot be probed"
 	case p.KMS != nil:
-		return "a KMS v1 plugin", false
+		return "a KMS v1 plugin"
 	case bool(p.AESCBC):
-		return "aescbc", false
+		return "aescbc"
 	case bool(p.AESGCM):
-		return "aesgcm", false
+		return "aesgcm"
 	case bool(p.Secretbox):
-		return "secretbox", false
+		return "secretbox"
 	case bool(p.Identity):
-		return "identity, so unencrypted", false
+		return "identity, so unencrypted"
 	}
-	return "an unknown provider", false
+	return "an unknown provider"
 }
 
 // mixed lists the first provider of each entry that names a KMS v2 plugin. It is empty if these providers are all the
 // same, or if none of them is a KMS v2 plugin.
 func (f *file) mixed() string {
-	first, text, different, plugins := "", []string{}, false, false
+	var text []string
+	writers, plugins := sets.New[string](), false
 	for _, e := range f.Resources {
-		if !slices.ContainsFunc(e.Providers, func(p provider) bool { return p.KMS != nil && p.KMS.APIVersion == "v2" }) {
-			continue
+		if slices.ContainsFunc(e.Providers, provider.isV2) {
+			first := e.Providers[0]
+			writers.Insert(first.writer())
+			plugins = plugins || first.isV2()
+			text = append(text, shownFirst(e.Resources)+" by "+first.writer())
 		}
-		writer, isV2 := e.Providers[0].writer()
-		plugins = plugins || isV2
-		different = different || first != "" && writer != first
-		first = cmp.Or(first, writer)
-		text = append(text, shownFirst(e.Resources)+" by "+writer)
 	}
-	if !different || !plugins {
+	if len(writers) < 2 || !plugins {
 		return ""
 	}
 	return "encrypts by several providers: " + strings.Join(atMost(maxEntries, text), ", ")
@@ -193,12 +191,12 @@ func Read(secret *corev1.Secret, config v1alpha1.EncryptionConfig) Set {
 	if secret == nil {
 		return Set{Known: true, Config: Config{Plugins: []v1alpha1.Plugin{}}}
 	}
-	data, ok := secret.Data[config.Key]
-	if !ok {
-		return Set{Problem: fmt.Sprintf("the Secret has no key %q", config.Key)}
-	}
+	data, exists := secret.Data[config.Key]
 	c, err := Parse(data, config.KeyIDs)
-	if err != nil {
+	switch {
+	case !exists:
+		return Set{Problem: fmt.Sprintf("the Secret has no key %q", config.Key)}
+	case err != nil:
 		return Set{Problem: err.Error()}
 	}
 	return Set{Known: true, Config: c}
