@@ -71,8 +71,8 @@ func RunOperator(ctx context.Context, o Options) error {
 	// What configures the operator.
 	file := configobserver.NewFile(configobserver.FileOptions{
 		Path: o.ConfigFile, Image: o.Image,
-		Valid: metric.GaugeVec(registry, contract.MetricConfigurationValid).WithLabelValues(),
-		Event: event, Enqueue: []informers.Key{allReporters, clusterOperatorKey},
+		Valid:   metric.GaugeVec(registry, contract.MetricConfigurationValid).WithLabelValues(),
+		Enqueue: []informers.Key{allReporters, clusterOperatorKey},
 	})
 	profile := configobserver.NewTLSProfile(dynamicClient, o.OpenShift, allReporters)
 
@@ -88,8 +88,10 @@ func RunOperator(ctx context.Context, o Options) error {
 		Event: recorder, Registry: registry, Clock: timers, Now: now.Now, Config: file, Health: health,
 		Queue: reporterQueue, HealthQueue: healthQueue, ClusterOperator: clusterOperatorQueue,
 	})
-	collector := &clusteroperatorcontroller.Collector{
-		Namespace: o.Namespace, Config: file, Reporters: reporters, Health: health,
+	clusterOperator := clusteroperatorcontroller.Options{
+		Client: dynamicClient, Clock: timers, Now: now.Now, Version: o.Version, Inertia: o.DegradedInertia,
+		Namespace: o.Namespace, Queue: clusterOperatorQueue, Event: event,
+		Config: file, Reporters: reporters, Health: health,
 	}
 	controllers := []controller{health, reporters}
 	if o.KeepCA {
@@ -97,12 +99,9 @@ func RunOperator(ctx context.Context, o Options) error {
 			ConfigMaps: client.core.ConfigMaps(o.Namespace), Deployments: client.apps.Deployments(o.Namespace),
 			Namespace: o.Namespace, Server: config.Host, Now: now.Now, Registry: registry, Enqueue: clusterOperatorKey,
 		})
-		collector.CA, controllers = ca, append(controllers, ca)
+		clusterOperator.CA, controllers = ca, append(controllers, ca)
 	}
-	controllers = append(controllers, clusteroperatorcontroller.New(clusteroperatorcontroller.Options{
-		Client: dynamicClient, Clock: timers, Now: now.Now, Version: o.Version, Inertia: o.DegradedInertia,
-		Queue: clusterOperatorQueue, Collect: collector.Collect,
-	}))
+	controllers = append(controllers, clusteroperatorcontroller.New(clusterOperator))
 
 	// Servers and observers on every replica, and the controllers on the one that leads.
 	all, ctx := errgroup.WithContext(ctx)
@@ -124,7 +123,7 @@ func RunOperator(ctx context.Context, o Options) error {
 	}
 	all.Go(func() error { profile.Run(ctx); return nil })
 	all.Go(func() error { file.Run(ctx); return nil })
-	all.Go(func() error { return lead(ctx, o, client.coordination, work(leading, file, controllers)) })
+	all.Go(func() error { return lead(ctx, o, client.coordination, work(leading, controllers)) })
 	return all.Wait()
 }
 
@@ -132,12 +131,10 @@ func RunOperator(ctx context.Context, o Options) error {
 type controller interface{ Run(ctx context.Context) }
 
 // work returns what the leader runs: all controllers, until ctx ends.
-func work(leading prometheus.Gauge, file *configobserver.File, controllers []controller) func(context.Context) {
+func work(leading prometheus.Gauge, controllers []controller) func(context.Context) {
 	return func(ctx context.Context) {
 		leading.Set(1)
 		defer leading.Set(0)
-		file.Lead(true)
-		defer file.Lead(false)
 		var running errgroup.Group
 		for _, c := range controllers {
 			running.Go(func() error { c.Run(ctx); return nil })

@@ -9,7 +9,6 @@ import (
 
 	"github.com/kms-health/kms-health/pkg/contract"
 	"github.com/kms-health/kms-health/pkg/metric"
-	"github.com/kms-health/kms-health/pkg/operator/configobserver"
 )
 
 // running is a controller that closes itself when it runs.
@@ -29,7 +28,7 @@ func TestLeaderGaugeIsOneWhileTheControllersRun(t *testing.T) {
 	ended, one, two := make(chan struct{}), make(running), make(running)
 	go func() {
 		defer close(ended)
-		work(leading, configobserver.NewFile(configobserver.FileOptions{}), []controller{one, two})(ctx)
+		work(leading, []controller{one, two})(ctx)
 	}()
 	<-one
 	<-two

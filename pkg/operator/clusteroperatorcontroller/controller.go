@@ -1,5 +1,5 @@
 // Package clusteroperatorcontroller reports the operator's own state as `oc get clusteroperators` shows it: its
-// configuration, the deliveries, and the roll-ups.
+// configuration, the deliveries, and the roll-ups. A rejected configuration is also an Event.
 package clusteroperatorcontroller
 
 import (
@@ -13,7 +13,9 @@ import (
 	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
 
+	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
 	"github.com/kms-health/kms-health/pkg/contract"
+	"github.com/kms-health/kms-health/pkg/operator/delivery"
 	"github.com/kms-health/kms-health/pkg/operator/informers"
 	"github.com/kms-health/kms-health/pkg/operator/ssa"
 	"github.com/kms-health/kms-health/pkg/operator/syncqueue"
@@ -33,26 +35,38 @@ const (
 
 // Options of a Controller.
 type Options struct {
-	Client  dynamic.Interface
-	Clock   clock.WithTicker
-	Now     func() time.Time
-	Version string
-	Inertia time.Duration    // how long a problem must last before Degraded reports it
-	Queue   *syncqueue.Queue // of one item: contract.ClusterOperator
-	// Collect returns what to report, and the related objects. running is how long the operator has run. ready is false
-	// while too little is known, and if this is not OpenShift.
-	Collect func(running time.Duration) (in Input, related []any, ready bool)
+	Client    dynamic.Interface
+	Clock     clock.WithTicker
+	Now       func() time.Time // by the API server's clock
+	Version   string
+	Inertia   time.Duration    // how long a problem must last before Degraded reports it
+	Namespace string           // the operator's own
+	Queue     *syncqueue.Queue // of one item: contract.ClusterOperator
+	Event     func(about, eventType, reason, message string)
+	// What is reported.
+	Config interface { // configobserver.File
+		Current() *v1alpha1.OperatorConfiguration
+		Problem() string
+		Standing() string
+	}
+	CA        interface{ Problem() string } // nil: the operator keeps none
+	Reporters interface {
+		Targets() []delivery.Target
+		IsOpenShift() bool
+	}
+	Health interface {
+		Verdict(target string) delivery.Verdict
+	}
 }
 
-// Controller keeps ClusterOperator/kms-health, the operator's own state as `oc get clusteroperators` shows it: the
-// state of its configuration, of the deliveries and of the roll-ups. Inertia keeps a short problem from causing an
-// alert.
+// Controller keeps ClusterOperator/kms-health. Inertia keeps a short problem from causing an alert.
 type Controller struct {
 	Options
 	// source is followed once there is something to report: outside of OpenShift there is no right to read it.
-	source *informers.Informer[shown]
-	follow sync.Once
-	since  map[string]time.Time
+	source   *informers.Informer[shown]
+	follow   sync.Once
+	since    map[string]time.Time
+	rejected string // why the configuration was rejected at the last sync
 }
 
 // New returns a Controller.
@@ -69,7 +83,8 @@ func (c *Controller) Run(ctx context.Context) {
 	began := c.Clock.Now()
 	c.Queue.Enqueue(object.Name)
 	c.Queue.Work(ctx, 1, func(ctx context.Context, name string) time.Duration {
-		in, related, ready := c.Collect(c.Clock.Since(began))
+		c.recordRejected()
+		in, ready := c.collect(c.Clock.Since(began))
 		if !ready {
 			klog.V(2).InfoS("ClusterOperator is not written: nothing is known yet, or this is no OpenShift")
 			return readyCheck
@@ -78,7 +93,7 @@ func (c *Controller) Run(ctx context.Context) {
 		if left := c.Queue.Left(name); left > 0 {
 			return left
 		}
-		again, err := c.sync(ctx, in, related)
+		again, err := c.sync(ctx, in)
 		c.Queue.Observe(name, err)
 		return max(1, again)
 	})
@@ -98,7 +113,7 @@ func read(o *unstructured.Unstructured) (s shown) {
 }
 
 // sync updates the ClusterOperator's status. It returns after how long to sync again.
-func (c *Controller) sync(ctx context.Context, in Input, related []any) (again time.Duration, err error) {
+func (c *Controller) sync(ctx context.Context, in Input) (again time.Duration, err error) {
 	current, exists := c.source.Get("", object.Name)
 	if !exists {
 		return resync, nil
@@ -114,6 +129,7 @@ func (c *Controller) sync(ctx context.Context, in Input, related []any) (again t
 	if conditions[Progressing].Status == operatorstatus.True && current.versions != nil {
 		versions = current.versions
 	}
+	related := related(c.Namespace, in.Targets)
 	same := reflect.DeepEqual(current.versions, versions) && reflect.DeepEqual(current.related, related)
 	for kind, condition := range conditions {
 		same = same && current.conditions[kind] == condition

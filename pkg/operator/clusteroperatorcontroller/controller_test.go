@@ -20,6 +20,7 @@ import (
 	clienttesting "k8s.io/client-go/testing"
 	"k8s.io/utils/clock"
 
+	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
 	"github.com/kms-health/kms-health/pkg/contract"
 	"github.com/kms-health/kms-health/pkg/operator/informers"
 	"github.com/kms-health/kms-health/pkg/operator/syncqueue"
@@ -35,18 +36,18 @@ type operatorFixture struct {
 	client *dynamicfake.FakeDynamicClient
 	begin  func() // starts the controller
 
-	mu      sync.Mutex
+	parts   // its mutex is for all of these
 	version int
 	writes  []map[string]any
 	at      []time.Duration
-	input   Input
 }
 
 func withOperatorFixture(t *testing.T, test func(s *operatorFixture)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
-		s := &operatorFixture{T: t, start: time.Now(), input: Input{Configured: true, Targets: []Target{ok("a")}}}
+		s := &operatorFixture{T: t, start: time.Now()}
+		s.targets, s.config = []Target{ok("a")}, &v1alpha1.OperatorConfiguration{}
 		s.client = dynamicfake.NewSimpleDynamicClientWithCustomListKinds(runtime.NewScheme(),
 			map[schema.GroupVersionResource]string{informers.ClusterOperators: "ClusterOperatorList"})
 		s.client.PrependReactor("patch", "*", s.write)
@@ -54,11 +55,7 @@ func withOperatorFixture(t *testing.T, test func(s *operatorFixture)) {
 			t.Fatal(err)
 		}
 		s.Controller = New(Options{Client: s.client, Clock: clock.RealClock{}, Now: time.Now, Version: "1.2.3",
-			Inertia: inertia, Queue: syncqueue.New(clock.RealClock{}, "write"), Collect: func(time.Duration) (Input, []any, bool) {
-				s.mu.Lock()
-				defer s.mu.Unlock()
-				return s.input, []any{map[string]any{"resource": "namespaces", "name": "kms-health"}}, true
-			}})
+			Inertia: inertia, Queue: syncqueue.New(clock.RealClock{}, "write"), Config: s, Reporters: s, Health: s})
 		var running sync.WaitGroup
 		defer running.Wait()
 		defer cancel()
@@ -103,10 +100,10 @@ func (s *operatorFixture) show(status any) {
 	synctest.Wait()
 }
 
-// set changes the input of the next evaluation.
-func (s *operatorFixture) set(change func()) {
+// set changes the target of the next evaluation.
+func (s *operatorFixture) set(target Target) {
 	s.mu.Lock()
-	change()
+	s.targets = []Target{target}
 	s.mu.Unlock()
 	s.Queue.Enqueue(object.Name)
 }
@@ -151,7 +148,7 @@ func TestVersionIsThatOfReportersThatAreRolledOut(t *testing.T) {
 	withOperatorFixture(t, func(s *operatorFixture) {
 		before := []any{map[string]any{"name": "operator", "version": "1.2.2"}}
 		s.show(map[string]any{"versions": before})
-		s.input.Targets = []Target{delivers("a", contract.Progressing, "1 of 3")}
+		s.set(delivers("a", contract.Progressing, "1 of 3"))
 		s.begin()
 		s.until(time.Second)
 		status := s.wantWrites(1, "while reporters are rolled out")
@@ -159,10 +156,7 @@ func TestVersionIsThatOfReportersThatAreRolledOut(t *testing.T) {
 			t.Errorf("versions %v", status["versions"])
 		}
 		s.show(status)
-		s.mu.Lock()
-		s.input.Targets = []Target{ok("a")}
-		s.mu.Unlock()
-		s.Queue.Enqueue(object.Name)
+		s.set(ok("a"))
 		s.until(2 * time.Second)
 		if status = s.wantWrites(2, "when they are"); reflect.DeepEqual(status["versions"], before) {
 			t.Errorf("versions %v", status["versions"])
@@ -194,9 +188,7 @@ func TestDegradedIsWrittenWhenTheInertiaIsOver(t *testing.T) {
 		s.begin()
 		s.until(time.Second)
 		s.show(s.wantWrites(1, "first"))
-		s.set(func() {
-			s.input.Targets = []Target{pluginsAre("a", operatorstatus.True, contract.PluginError, "x", s.start.Add(time.Second))}
-		})
+		s.set(pluginsAre("a", operatorstatus.True, contract.PluginError, "x", s.start.Add(time.Second)))
 		s.until(time.Second + inertia)
 		s.wantWrites(1, "before")
 		s.until(time.Second + inertia + 1 + syncqueue.CoalescePeriod)

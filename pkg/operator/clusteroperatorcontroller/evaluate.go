@@ -32,15 +32,14 @@ type Input struct {
 	Since         map[string]time.Time                // when each problem was first observed, as Evaluate returned it
 }
 
-// Target is the state of one target.
+// Target is the state of one target. The Status of its delivery counts while Reporting is not known.
 type Target struct {
-	Name     string
-	Delivery delivery.Status // zero: not known yet; used while Reporting is not known
+	delivery.Target
 	delivery.Verdict
 }
 
-// Evaluate returns the four conditions, when they may change without a change of the
-// input (zero: never), and the next Since.
+// Evaluate returns the four conditions, when they may change without a change of the input (zero: never), and the next
+// Since.
 func Evaluate(in *Input) (conditions map[string]operatorstatus.Condition, again time.Time, since map[string]time.Time) {
 	available, progressing := in.available(), normally(Progressing, operatorstatus.False)
 	var problems []operatorstatus.Condition // Status is what Degraded would be with this problem alone
@@ -61,8 +60,8 @@ func Evaluate(in *Input) (conditions map[string]operatorstatus.Condition, again 
 		t := &in.Targets[i]
 		reason, message := t.reporting()
 		row := contract.RollupReasonOf(reason)
-		if in.Configured && t.Delivery.Message != "" {
-			available.Message = line(available.Message, t.Name+": "+t.Delivery.Message)
+		if in.Configured && t.Status.Message != "" {
+			available.Message = line(available.Message, t.Name+": "+t.Status.Message)
 		}
 		if row.UnderWay && message != "" {
 			progressing.Status, progressing.Reason = operatorstatus.True, reason
@@ -113,7 +112,7 @@ func (t *Target) reporting() (reason, message string) {
 	if t.Reporting.Reason != "" {
 		return t.Reporting.Reason, t.Reporting.Message
 	}
-	return string(cmp.Or(t.Delivery.Reason, contract.Off)), t.Delivery.Message
+	return string(cmp.Or(t.Status.Reason, contract.Off)), t.Status.Message
 }
 
 func (t *Target) prefixed(message string) string {
@@ -151,8 +150,8 @@ func (in *Input) degraded(problems []operatorstatus.Condition) (c operatorstatus
 	return c, time.Time{}
 }
 
-// upgradeable is False while an upgrade, which restarts every API server, could leave one
-// of them unable to read its Secrets.
+// upgradeable is False while an upgrade, which restarts every API server, could leave one of them unable to read its
+// Secrets.
 func upgradeable(degraded operatorstatus.Condition, unhealthy []string) operatorstatus.Condition {
 	c := normally(Upgradeable, operatorstatus.True)
 	if degraded.Status == operatorstatus.True && len(unhealthy) > 0 {

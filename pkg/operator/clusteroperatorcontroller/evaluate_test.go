@@ -17,17 +17,15 @@ var start = time.Date(2026, 5, 8, 12, 0, 0, 0, time.UTC)
 
 const inertia = 2 * time.Minute
 
-const upgradeRestarts = "an upgrade restarts API servers, which cannot read Secrets while their KMS plugin is " +
-	"unhealthy: "
+// delivers is a target whose delivery has a status, with healthy plugins.
+func delivers(name string, reason delivery.Reason, message string) (t Target) {
+	t.Name, t.Status, t.Judged = name, delivery.Status{Reason: reason, Message: message}, true
+	t.Degraded = operatorstatus.Condition{Type: contract.PluginsDegraded, Status: operatorstatus.False, Reason: contract.AsExpected}
+	return t
+}
 
 // ok is a target without a problem.
-func ok(name string) Target {
-	return Target{
-		Name: name, Delivery: delivery.Status{Reason: contract.AsExpected, Message: "one beside each"},
-		Verdict: delivery.Verdict{Degraded: operatorstatus.Condition{Type: contract.PluginsDegraded, Status: operatorstatus.False,
-			Reason: contract.AsExpected}},
-	}
-}
+func ok(name string) Target { return delivers(name, contract.AsExpected, "one beside each") }
 
 // pluginsAre is a target whose roll-up has a condition since a time.
 func pluginsAre(name, status, reason, message string, since time.Time) Target {
@@ -37,17 +35,10 @@ func pluginsAre(name, status, reason, message string, since time.Time) Target {
 	return t
 }
 
-// delivers is a target whose delivery has a status.
-func delivers(name string, reason delivery.Reason, message string) Target {
-	t := ok(name)
-	t.Delivery = delivery.Status{Reason: reason, Message: message}
-	return t
-}
-
 // exceeded is a target whose delivery is under way for too long.
 func exceeded(t Target) Target {
 	t.Reporting = operatorstatus.Condition{Type: contract.HealthReporting, Status: operatorstatus.False,
-		Reason: contract.ProgressDeadlineExceeded, Message: t.Delivery.Message}
+		Reason: contract.ProgressDeadlineExceeded, Message: t.Status.Message}
 	return t
 }
 
@@ -57,26 +48,22 @@ type history struct {
 	standing map[string]operatorstatus.Condition
 }
 
-func begin() *history { return &history{} }
-
 // at evaluates targets while a configuration is active.
 func (s *history) at(after time.Duration, invalid string, targets ...Target) (map[string]operatorstatus.Condition,
 	time.Time) {
-	return s.judge(&Input{Now: start.Add(after), Configuration: invalid, Configured: true, Targets: targets})
+	return s.judge(Input{Now: start.Add(after), Configuration: invalid, Configured: true, Targets: targets})
 }
 
-func (s *history) judge(in *Input) (map[string]operatorstatus.Condition, time.Time) {
+func (s *history) judge(in Input) (_ map[string]operatorstatus.Condition, again time.Time) {
 	in.Inertia, in.Since, in.Previous = inertia, s.since, s.standing
-	var again time.Time
-	s.standing, again, s.since = Evaluate(in)
+	s.standing, again, s.since = Evaluate(&in)
 	return s.standing, again
 }
 
-const stopsUpgrades = "False PluginUnhealthy " + upgradeRestarts
+const stopsUpgrades = "False PluginUnhealthy an upgrade restarts API servers, which cannot read Secrets while their " +
+	"KMS plugin is unhealthy: "
 
 func configured(all ...Target) Input { return Input{Configured: true, Targets: all} }
-
-const tooEarly = "before the inertia is over"
 
 var longAgo = start.Add(-time.Hour)
 
@@ -154,15 +141,15 @@ var clusterOperators = []struct {
 func TestConditions(t *testing.T) {
 	for _, tt := range clusterOperators {
 		t.Run(tt.name, func(t *testing.T) {
-			s := begin()
+			s := &history{}
 			tt.in.Now = start
-			got, _ := s.judge(&tt.in)
+			got, _ := s.judge(tt.in)
 			if tt.settled {
 				if c := got[Degraded]; c.Status != operatorstatus.False {
-					t.Errorf("%s: %+v", tooEarly, c)
+					t.Errorf("before the inertia is over: %+v", c)
 				}
 				tt.in.Now = start.Add(inertia + 1)
-				got, _ = s.judge(&tt.in)
+				got, _ = s.judge(tt.in)
 			}
 			if len(got) != 4 {
 				t.Errorf("%d conditions: %v", len(got), got)
@@ -254,7 +241,7 @@ var stories = []struct {
 func TestInertia(t *testing.T) {
 	for _, tt := range stories {
 		t.Run(tt.name, func(t *testing.T) {
-			s := begin()
+			s := &history{}
 			for i, m := range tt.story {
 				got, again := s.at(m.at, m.invalid, m.targets...)
 				if have := got[Degraded].Status + " " + got[Degraded].Reason; have != m.want {
@@ -275,15 +262,12 @@ func TestInertia(t *testing.T) {
 // After a restart, Upgradeable does not wait for the verdicts of all API servers: one that is judged healthy no longer
 // stops upgrades.
 func TestUpgradeableIsOfThePluginsThatAreJudged(t *testing.T) {
-	s := begin()
-	s.standing = map[string]operatorstatus.Condition{
-		Degraded:    {Type: Degraded, Status: operatorstatus.True, Reason: "KMSPlugins_PluginError", Message: "a: x"},
-		Upgradeable: {Type: Upgradeable, Status: operatorstatus.False, Reason: contract.PluginUnhealthy, Message: upgradeRestarts + "a"},
-	}
-	got, _ := s.at(0, "", ok("a"), Target{Name: "b"})
-	for kind, want := range map[string]string{Degraded: operatorstatus.False, Upgradeable: operatorstatus.True} {
-		if got[kind].Status != want {
-			t.Errorf("%+v, want %s", got[kind], want)
-		}
+	s := &history{standing: map[string]operatorstatus.Condition{
+		Degraded:    {Type: Degraded, Status: operatorstatus.True, Reason: "KMSPlugins_PluginError"},
+		Upgradeable: {Type: Upgradeable, Status: operatorstatus.False, Reason: contract.PluginUnhealthy},
+	}}
+	got, _ := s.at(0, "", ok("a"), Target{})
+	if got[Degraded].Status != operatorstatus.False || got[Upgradeable].Status != operatorstatus.True {
+		t.Errorf("%+v", got)
 	}
 }

@@ -9,29 +9,24 @@ import (
 	"sync/atomic"
 
 	"github.com/prometheus/client_golang/prometheus"
-	corev1 "k8s.io/api/core/v1"
 	"k8s.io/klog/v2"
 
 	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
-	"github.com/kms-health/kms-health/pkg/contract"
 	"github.com/kms-health/kms-health/pkg/filewatch"
 	"github.com/kms-health/kms-health/pkg/operator/informers"
 )
 
 // FileOptions of a File.
 type FileOptions struct {
-	Path  string
-	Image string           // the reporter's, used if the file has none; may be empty
-	Valid prometheus.Gauge // 1 while the current content of the file is active, else 0
-	// Event records an Event, on the replica that leads.
-	Event   func(about, eventType, reason, message string)
-	Enqueue []informers.Key // after each change
+	Path    string
+	Image   string           // the reporter's, used if the file has none; may be empty
+	Valid   prometheus.Gauge // 1 while the current content of the file is active, else 0
+	Enqueue []informers.Key  // after each change
 }
 
 // File is the operator's configuration file.
 type File struct {
 	FileOptions
-	leads   atomic.Bool
 	active  atomic.Pointer[v1alpha1.OperatorConfiguration]
 	problem atomic.Pointer[string]
 }
@@ -50,14 +45,6 @@ func (f *File) Current() *v1alpha1.OperatorConfiguration { return f.active.Load(
 // Problem returns why the file is rejected; empty: it is active, or was not read yet.
 func (f *File) Problem() string { return *cmp.Or(f.problem.Load(), new("")) }
 
-// Lead sets whether this replica leads. Only the leader records Events, and at once one for a file that is rejected.
-func (f *File) Lead(leads bool) {
-	f.leads.Store(leads)
-	if why := f.Problem(); leads && why != "" {
-		f.record(why)
-	}
-}
-
 // observe applies the content of the file, or keeps the previous configuration, and reports why the file is rejected,
 // once for each reason.
 func (f *File) observe(content filewatch.Content) {
@@ -68,10 +55,7 @@ func (f *File) observe(content filewatch.Content) {
 		if was := f.problem.Swap(&why); was != nil && *was == why {
 			return
 		}
-		klog.ErrorS(err, "Rejected the configuration, "+f.standing(), "file", f.Path)
-		if f.leads.Load() {
-			f.record(why)
-		}
+		klog.ErrorS(err, "Rejected the configuration, "+f.Standing(), "file", f.Path)
 	} else {
 		f.Valid.Set(1)
 		f.problem.Store(nil)
@@ -97,13 +81,8 @@ func (f *File) decode(content filewatch.Content) (c *v1alpha1.OperatorConfigurat
 	return c, nil
 }
 
-func (f *File) record(why string) {
-	f.Event("configuration", corev1.EventTypeWarning, contract.EventConfigurationInvalid,
-		"rejected, "+f.standing()+": "+why)
-}
-
-// standing describes the configuration that is used after one was rejected.
-func (f *File) standing() string {
+// Standing describes the configuration that is used after one was rejected.
+func (f *File) Standing() string {
 	if f.Current() == nil {
 		return "none is active"
 	}

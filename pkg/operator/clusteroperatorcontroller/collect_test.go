@@ -4,16 +4,17 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
-	"github.com/prometheus/client_golang/prometheus"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	dynamicfake "k8s.io/client-go/dynamic/fake"
 	"sigs.k8s.io/yaml"
 
 	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
 	"github.com/kms-health/kms-health/pkg/contract"
-	"github.com/kms-health/kms-health/pkg/operator/configobserver"
 	"github.com/kms-health/kms-health/pkg/operator/delivery"
 	"github.com/kms-health/kms-health/pkg/operator/informers"
 	"github.com/kms-health/kms-health/pkg/operator/objects"
@@ -34,12 +35,11 @@ func TestTheManifestsRelatedObjectsAreThoseOfTheOperator(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var targets []delivery.Target
+	var targets []Target
 	for _, server := range c.APIServers {
-		targets = append(targets, delivery.Target{APIServer: server})
+		targets = append(targets, Target{Target: delivery.Target{APIServer: server}})
 	}
-	collector := &Collector{Namespace: "openshift-kms-health"}
-	related := slices.DeleteFunc(collector.related(targets), func(o any) bool {
+	related := slices.DeleteFunc(related("openshift-kms-health", targets), func(o any) bool {
 		return o.(map[string]any)["group"] == informers.ClusterRoles.Group
 	})
 	if diff := cmp.Diff(related, shipped.Status.RelatedObjects); diff != "" {
@@ -76,37 +76,64 @@ func TestTheRelatedPoliciesAreThoseOfTheManifests(t *testing.T) {
 	}
 }
 
-// parts are the sources of a Collector, with one API server that has no verdict yet.
+// parts are what a Controller reports.
 type parts struct {
-	delivery.Status
-	configured chan struct{}
+	mu      sync.Mutex
+	targets []Target
+	config  *v1alpha1.OperatorConfiguration
+	problem string
 }
 
-func (p *parts) Enqueue(string) { p.configured <- struct{}{} }
-func (p *parts) Targets() []delivery.Target {
-	return []delivery.Target{{APIServer: v1alpha1.APIServer{Name: "a"}, Status: p.Status}}
+func (p *parts) Targets() (all []delivery.Target) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, t := range p.targets {
+		all = append(all, t.Target)
+	}
+	return all
 }
-func (p *parts) IsOpenShift() bool               { return true }
-func (p *parts) Verdict(string) delivery.Verdict { return delivery.Verdict{} }
 
-// The Collector waits for the first verdicts, unless a delivery needs an administrator.
+func (p *parts) Verdict(name string) delivery.Verdict {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.targets[slices.IndexFunc(p.targets, func(t Target) bool { return t.Name == name })].Verdict
+}
+func (p *parts) IsOpenShift() bool                        { return true }
+func (p *parts) Current() *v1alpha1.OperatorConfiguration { return p.config }
+func (p *parts) Problem() string                          { return p.problem }
+func (p *parts) Standing() string                         { return "none is active" }
+
+// The controller waits for the first verdicts, unless a delivery needs an administrator.
 func TestADeliveryThatNeedsActionIsReportedBeforeTheFirstVerdicts(t *testing.T) {
-	p := &parts{configured: make(chan struct{}, 10)}
-	path := filepath.Join(t.TempDir(), "config.yaml")
-	text := "apiVersion: " + v1alpha1.APIVersion + "\nkind: OperatorConfiguration\nimage: i:1\napiServers: []\n"
-	disk.Write(t, path, []byte(text))
-	file := configobserver.NewFile(configobserver.FileOptions{Path: path, Enqueue: []informers.Key{{Queue: p}},
-		Valid: prometheus.NewGauge(prometheus.GaugeOpts{})})
-	go file.Run(t.Context())
-	<-p.configured
-	collector := &Collector{Config: file, Reporters: p, Health: p}
-	for reason, want := range map[string]bool{contract.Forbidden: true, contract.Progressing: false, "": false} {
-		p.Reason = delivery.Reason(reason)
-		if _, _, ready := collector.Collect(0); ready != want {
+	for reason, want := range map[delivery.Reason]bool{contract.Forbidden: true, contract.Progressing: false, "": false} {
+		server := delivers("a", reason, "")
+		server.Judged = false
+		p := &parts{targets: []Target{server}, config: &v1alpha1.OperatorConfiguration{}}
+		c := New(Options{Client: dynamicfake.NewSimpleDynamicClient(runtime.NewScheme()), Config: p, Reporters: p, Health: p})
+		if _, ready := c.collect(0); ready != want {
 			t.Errorf("%q: reported at once: %t, want %t", reason, ready, want)
 		}
-		if _, _, ready := collector.Collect(firstLook + 1); !ready {
+		if _, ready := c.collect(firstLook + 1); !ready {
 			t.Errorf("%q: not reported after %s", reason, firstLook)
 		}
+	}
+}
+
+// On a cluster without ClusterOperators only the Event shows the error.
+func TestRejectedFileIsAnEventForEachReason(t *testing.T) {
+	var events []string
+	p := &parts{}
+	c := &Controller{Options: Options{Config: p, Event: func(about, eventType, reason, message string) {
+		events = append(events, strings.Join([]string{about, eventType, reason, message}, " "))
+	}}}
+	for _, p.problem = range []string{"", "a", "a", "b", "", "b"} {
+		c.recordRejected()
+	}
+	var want []string
+	for _, problem := range []string{"a", "b", "b"} {
+		want = append(want, "configuration Warning ConfigurationInvalid rejected, none is active: "+problem)
+	}
+	if diff := cmp.Diff(want, events); diff != "" {
+		t.Error(diff)
 	}
 }
