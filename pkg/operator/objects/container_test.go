@@ -1,9 +1,9 @@
 package objects
 
 import (
+	"maps"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -11,7 +11,6 @@ import (
 
 	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
 	"github.com/kms-health/kms-health/pkg/contract"
-	"github.com/kms-health/kms-health/pkg/operator/tlsprofile"
 )
 
 func typed[T any](t *testing.T, o *unstructured.Unstructured) *T {
@@ -21,52 +20,6 @@ func typed[T any](t *testing.T, o *unstructured.Unstructured) *T {
 		t.Fatal(err)
 	}
 	return v
-}
-
-// The reporter's container differs between the modes only by its mounts, its user, and the SELinux type that lets it
-// connect to sockets of other pods.
-func TestContainerIsTheSameInEveryDelivery(t *testing.T) {
-	config, err := v1alpha1.DecodeOperator(v1alpha1.OperatorOpenShift)
-	if err != nil {
-		t.Fatal(err)
-	}
-	config.Image = "reporter:1"
-	settings, err := tlsprofile.Of(nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	in := &Input{
-		Config: config, Namespace: "kms-health", Target: &config.APIServers[0], OpenShift: true, TLS: settings,
-		CA: []byte("CA"),
-	}
-	folders := []Folder{{MountPath: "/run/kms", HostPath: "/srv"}}
-	companion := in.CompanionPod(APIServerPod{Node: "n", UID: "u", Folders: folders, User: contract.Root}, nil)
-	daemonSet := in.DaemonSet(folders, contract.Root, nil)
-	api := corev1.Container{Name: "api", VolumeMounts: []corev1.VolumeMount{{Name: "s", MountPath: "/run/kms"}}}
-	sidecar := *in
-	sidecar.Target = &v1alpha1.APIServer{Name: "a", Mode: v1alpha1.ModeSidecar, Container: "api"}
-	spec := &corev1.PodSpec{Containers: []corev1.Container{api}}
-	injected, err := added(&sidecar, spec, []v1alpha1.Plugin{{KeyID: "a", Endpoint: "unix:///run/kms/a.sock"}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	same := func(c corev1.Container) corev1.Container {
-		if len(c.VolumeMounts) == 0 || c.SecurityContext.RunAsUser == nil {
-			t.Errorf("no mounts or no user: %v", c)
-		}
-		c.VolumeMounts = nil
-		c.SecurityContext.RunAsUser, c.SecurityContext.RunAsNonRoot, c.SecurityContext.SELinuxOptions = nil, nil, nil
-		return c
-	}
-	want := same(injected.Containers[0])
-	for name, spec := range map[string]corev1.PodSpec{
-		"Companion": typed[corev1.Pod](t, companion).Spec,
-		"DaemonSet": typed[appsv1.DaemonSet](t, daemonSet).Spec.Template.Spec,
-	} {
-		if d := cmp.Diff(want, same(spec.Containers[0])); d != "" {
-			t.Errorf("%s (-injected +own):\n%s", name, d)
-		}
-	}
 }
 
 func TestLocalServerIsThatOfTheNodeItself(t *testing.T) {
@@ -84,28 +37,20 @@ func TestLocalServerIsThatOfTheNodeItself(t *testing.T) {
 
 // The label of a control plane's node has no value on most clusters, and "true" on k3s and RKE2.
 func TestDaemonSetSelectsByTheLabelUnlessNodesAreNamed(t *testing.T) {
-	config, err := v1alpha1.DecodeOperator(v1alpha1.OperatorKubernetes)
-	if err != nil {
-		t.Fatal(err)
-	}
 	for name, c := range map[string]struct {
 		selector map[string]string
-		exists   bool
-	}{"not set": {nil, true}, "all nodes": {map[string]string{}, false}, "named": {map[string]string{"a": "b"}, false}} {
-		config.APIServers[0].NodeSelector = c.selector
-		in := &Input{Config: config, Namespace: "kms-health", Target: &config.APIServers[0], CA: []byte("CA")}
-		o := in.DaemonSet([]Folder{{MountPath: "/run/kms", HostPath: "/srv"}}, contract.Root, nil)
-		spec := typed[appsv1.DaemonSet](t, o).Spec.Template.Spec
-		if d := cmp.Diff(c.selector, spec.NodeSelector); d != "" && len(c.selector) > 0 {
-			t.Errorf("%s: %s", name, d)
-		}
-		exists := false
+		want     corev1.NodeSelectorOperator
+	}{"not set": {nil, corev1.NodeSelectorOpExists}, "all nodes": {map[string]string{}, ""}, "named": {map[string]string{"a": "b"}, ""}} {
+		in := sidecarInput()
+		in.Target.Mode, in.Target.NodeSelector = v1alpha1.ModeDaemonSet, c.selector
+		spec := typed[appsv1.DaemonSet](t, in.DaemonSet(nil, contract.Root, nil)).Spec.Template.Spec
+		var got corev1.NodeSelectorOperator
 		if spec.Affinity != nil {
 			required := spec.Affinity.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution
-			exists = required.NodeSelectorTerms[0].MatchExpressions[0].Operator == corev1.NodeSelectorOpExists
+			got = required.NodeSelectorTerms[0].MatchExpressions[0].Operator
 		}
-		if exists != c.exists {
-			t.Errorf("%s: %+v", name, spec.Affinity)
+		if got != c.want || !maps.Equal(spec.NodeSelector, c.selector) {
+			t.Errorf("%s: %v, %+v", name, spec.NodeSelector, spec.Affinity)
 		}
 	}
 }

@@ -2,7 +2,6 @@ package objects
 
 import (
 	"flag"
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -11,7 +10,6 @@ import (
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"sigs.k8s.io/yaml"
 
 	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
 	"github.com/kms-health/kms-health/pkg/contract"
@@ -21,7 +19,10 @@ import (
 
 var update = flag.Bool("update", false, "write the golden files of testdata anew")
 
-// testdata contains the objects of each mode, so that a reviewer can read them.
+// testdata contains the objects of each mode, so that a reviewer can read them. Every field that an API server would
+// default is set (k8s.io/kubernetes, pkg/apis/core/v1/defaults.go), so an object read back equals the applied one. No
+// container has probes: a missing key pair or a port in use must not restart the reporter. A static pod may not refer
+// to Secrets and ConfigMaps.
 func TestObjectsOfEachMode(t *testing.T) {
 	plugins := []v1alpha1.Plugin{
 		{KeyID: "1", Endpoint: "unix:///var/run/kmsplugin/kms-1.sock", Role: v1alpha1.RoleRead},
@@ -35,63 +36,62 @@ func TestObjectsOfEachMode(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for name, c := range map[string]struct {
-		config  []byte
-		change  func(*Input)
-		objects func(*Input) []*unstructured.Unstructured
-	}{
-		"companion": {v1alpha1.OperatorOpenShift, func(in *Input) {
+	type objects = []*unstructured.Unstructured
+	sidecar := func(in *Input) objects {
+		in.Target.Mode, in.Target.Deployment = v1alpha1.ModeSidecar, "apiserver"
+		spec := apiServerPod()
+		spec.SecurityContext = &corev1.PodSecurityContext{RunAsUser: new(int64(1001))}
+		spec.Containers[0].Name = in.Target.Container
+		template, err := in.Sidecar(spec, plugins)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return objects{in.ConfigMap(ConfigMapName(in.Target.Name, plugins), plugins), {Object: template}}
+	}
+	for name, of := range map[string]func(*Input) objects{
+		"companion": func(in *Input) objects {
 			in.Target.Serving = &v1alpha1.APIServerServing{Address: "0.0.0.0:9180", Secret: "serving"}
 			in.ClusterServer, in.Owner = ofAll, &Owner{Name: "owner", UID: "uid"}
-		}, func(in *Input) []*unstructured.Unstructured {
-			return []*unstructured.Unstructured{in.SecretRole([]string{"3", "4"}),
+			return objects{in.SecretRole([]string{"3", "4"}),
 				in.ConfigMap(CompanionConfigMapName(in.Target.Name, plugins), plugins),
 				in.CompanionPod(APIServerPod{Node: "master-0", UID: "u", Folders: ofPod, User: user}, plugins)}
-		}},
-		"daemonset": {v1alpha1.OperatorKubernetes, func(in *Input) {
+		},
+		"daemonset": func(in *Input) objects {
 			in.Target.Serving = &v1alpha1.APIServerServing{Address: "127.0.0.1:9180"}
-		}, func(in *Input) []*unstructured.Unstructured {
-			return []*unstructured.Unstructured{in.Destination(), in.ConfigMap(ConfigMapName(in.Target.Name, plugins), plugins),
+			return objects{in.Destination(), in.ConfigMap(ConfigMapName(in.Target.Name, plugins), plugins),
 				in.DaemonSet(onHost, contract.Root, plugins)}
-		}},
-		"sidecar": {v1alpha1.OperatorOpenShift, func(in *Input) {
-			in.Target.Mode, in.Target.Deployment = v1alpha1.ModeSidecar, "apiserver"
-		}, func(in *Input) []*unstructured.Unstructured {
-			spec := apiServerPod()
-			spec.SecurityContext = &corev1.PodSecurityContext{RunAsUser: new(int64(1001))}
-			spec.Containers[0].Name = in.Target.Container
-			template, err := in.Sidecar(spec, plugins)
-			if err != nil {
-				t.Fatal(err)
-			}
-			return []*unstructured.Unstructured{in.ConfigMap(ConfigMapName(in.Target.Name, plugins), plugins), {Object: template}}
-		}},
+		},
+		"sidecar": sidecar,
+		"static-pod": func(in *Input) objects {
+			in.HostFolder = "/etc/kubernetes/kms-health"
+			return sidecar(in)
+		},
 	} {
-		config, err := v1alpha1.DecodeOperator(c.config)
+		text := v1alpha1.OperatorOpenShift
+		if name == "daemonset" {
+			text = v1alpha1.OperatorKubernetes
+		}
+		config, err := v1alpha1.DecodeOperator(text)
 		if err != nil {
 			t.Fatal(err)
 		}
 		config.Image = "example.com/reporter@sha256:0123"
 		in := &Input{Config: config, Namespace: "kms-health", Target: &config.APIServers[0], TLS: settings, CA: []byte("CA"),
 			OpenShift: name != "daemonset"}
-		c.change(in)
 		var texts []string
-		for _, o := range append(in.Identity(), c.objects(in)...) {
-			text, err := yaml.Marshal(o.Object)
-			if err != nil {
-				t.Fatal(err)
-			}
-			texts = append(texts, string(text))
+		all := of(in)
+		for _, o := range append(in.Identity(), all...) {
+			texts = append(texts, marshal(t, o.Object))
 		}
 		got, path := strings.Join(texts, "---\n"), filepath.Join("testdata", name+".yaml")
 		if *update {
-			if err := os.WriteFile(path, []byte(got), 0o644); err != nil {
-				t.Fatal(err)
-			}
+			disk.Write(t, path, []byte(got))
 		}
-		want := disk.Read(t, path)
-		if d := cmp.Diff(string(want), got); d != "" {
+		if d := cmp.Diff(string(disk.Read(t, path)), got); d != "" {
 			t.Errorf("%s (-want +got; `make generate` writes it anew):\n%s", path, d)
+		}
+		if n := strings.Count(got, "mountPath: ") - strings.Count(got, "readOnly: true\n"); n != 1 {
+			t.Errorf("%s: %d mounts are writable, want the state's alone", path, n)
 		}
 	}
 }

@@ -4,7 +4,6 @@ import (
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
@@ -62,29 +61,10 @@ func TestReporterHasTheUserOfTheAPIServersContainer(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			pod := podWith(c.container, c.pod)
 			if got, known := UserOf(pod, "kube-apiserver"); got.String() != c.want || known {
-				t.Errorf("beside it: got %s, known %v, want %s", got, known, c.want)
+				t.Errorf("got %s, known %v, want %s", got, known, c.want)
 			}
-			spec, err := added(sidecarInput(), &pod.Spec, sidecarPlugins)
-			if err != nil {
-				t.Fatal(err)
-			}
-			got, env := runsAs(t, &spec)
-			if c.ofImage {
-				if got != "" || env != "" {
-					t.Errorf("in it: runs as %q, env %q", got, env)
-				}
-				return
-			}
-			if pod.Spec.SecurityContext != nil { // the pod's groups apply to all of its containers
-				u, _ := contract.ParseUser(got)
-				u.Groups = append(u.Groups, pod.Spec.SecurityContext.SupplementalGroups...)
-				if g := pod.Spec.SecurityContext.FSGroup; g != nil {
-					u.Groups = append(u.Groups, *g)
-				}
-				got = u.String()
-			}
-			if got != c.want || env != c.want {
-				t.Errorf("in it: runs as %q, env %q, want %q", got, env, c.want)
+			if _, known := configuredUser(&pod.Spec, &pod.Spec.Containers[0]); known == c.ofImage {
+				t.Errorf("a sidecar's user is known: %v", known)
 			}
 		})
 	}
@@ -158,38 +138,6 @@ func user(uid int64, s *corev1.SecurityContext) *corev1.SecurityContext {
 	return s
 }
 
-// runsAs returns the user of the reporter's container, and the API server's user in its environment.
-func runsAs(t *testing.T, spec *corev1.PodSpec) (is, env string) {
-	t.Helper()
-	c := spec.Containers[0]
-	for _, v := range c.Env {
-		if v.Name == contract.APIServerUserVariable {
-			env = v.Value
-		}
-	}
-	s := c.SecurityContext
-	if d := s.Capabilities.Drop; len(d) != 1 || d[0] != "ALL" || len(s.Capabilities.Add) > 1 {
-		t.Errorf("capabilities %+v", s.Capabilities)
-	}
-	if s.RunAsUser == nil {
-		if len(s.Capabilities.Add) > 0 {
-			t.Errorf("capabilities %+v", s.Capabilities)
-		}
-		return "", env
-	}
-	if *s.RunAsNonRoot != (*s.RunAsUser != 0) {
-		t.Errorf("runAsNonRoot of %d is %v", *s.RunAsUser, *s.RunAsNonRoot)
-	}
-	u := contract.User{UID: *s.RunAsUser, GID: *s.RunAsGroup, DACOverride: len(s.Capabilities.Add) == 1 && s.Capabilities.Add[0] == "DAC_OVERRIDE"}
-	if p := spec.SecurityContext; p != nil {
-		if p.FSGroup != nil {
-			t.Errorf("fsGroup %d", *p.FSGroup)
-		}
-		u.Groups = p.SupplementalGroups
-	}
-	return u.String(), env
-}
-
 func TestUserThatTheNodeReportsCountsFirst(t *testing.T) {
 	linux := &corev1.ContainerUser{Linux: &corev1.LinuxContainerUser{UID: 65534, GID: 65534, SupplementalGroups: []int64{65534, 1000}}}
 	for name, c := range map[string]struct {
@@ -221,63 +169,40 @@ func TestUserThatTheNodeReportsCountsFirst(t *testing.T) {
 }
 
 // The files in a static pod's folder belong to root.
-func TestSidecarOfAStaticPodIsRoot(t *testing.T) {
+func TestSidecarHasTheUserOfTheAPIServerOrIsRootInAStaticPod(t *testing.T) {
+	const root, rootWithout = "0:0 groups 0 DAC_OVERRIDE", "0:0 groups 0"
+	ofImage := &corev1.SecurityContext{RunAsNonRoot: new(true)}
 	for name, c := range map[string]struct {
 		container *corev1.SecurityContext
+		host      string
 		is, env   string
 	}{
-		"as the API server":    {nil, "0:0 groups 0 DAC_OVERRIDE", "0:0 groups 0 DAC_OVERRIDE"},
-		"without DAC_OVERRIDE": {dropping("ALL"), "0:0 groups 0", "0:0 groups 0"},
-		"not as it":            {user(7, &corev1.SecurityContext{}), "0:0 groups 0", "7:0 groups 0"},
-		"as one of its image":  {&corev1.SecurityContext{RunAsNonRoot: new(true)}, "0:0 groups 0", ""},
+		"root":                                  {nil, "", root, root},
+		"another user":                          {user(7, &corev1.SecurityContext{}), "", "7:0 groups 0", "7:0 groups 0"},
+		"of the image":                          {ofImage, "", "", ""},
+		"in a static pod, as the API server":    {nil, "/etc/kms", root, root},
+		"in a static pod, without DAC_OVERRIDE": {dropping("ALL"), "/etc/kms", rootWithout, rootWithout},
+		"in a static pod, not as it":            {user(7, &corev1.SecurityContext{}), "/etc/kms", rootWithout, "7:0 groups 0"},
+		"in a static pod, as one of its image":  {ofImage, "/etc/kms", rootWithout, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			in := sidecarInput()
-			in.HostFolder = "/etc/kubernetes/kms-health"
+			in.HostFolder = c.host
 			spec, err := added(in, &podWith(c.container, nil).Spec, sidecarPlugins)
 			if err != nil {
 				t.Fatal(err)
 			}
-			if is, env := runsAs(t, &spec); is != c.is || env != c.env {
-				t.Errorf("runs as %q, env %q", is, env)
+			is, env, s := "", "", spec.Containers[0].SecurityContext
+			if s.RunAsUser != nil && *s.RunAsNonRoot == (*s.RunAsUser != 0) {
+				is = contract.User{UID: *s.RunAsUser, GID: *s.RunAsGroup, DACOverride: len(s.Capabilities.Add) == 1}.String()
 			}
-		})
-	}
-}
-
-// Each reporter keeps its samples in a volume of its pod. The volume is on disk, bounded, and the only writable one.
-func TestStateIsTheOnlyFolderThatAReporterMayWrite(t *testing.T) {
-	in := sidecarInput()
-	sidecar, err := added(in, apiServerPod(), sidecarPlugins)
-	if err != nil {
-		t.Fatal(err)
-	}
-	in.Target.Mode, in.Target.Serving = v1alpha1.ModeCompanionPod, &v1alpha1.APIServerServing{Secret: "s"}
-	folders := []Folder{{MountPath: "/run/kms", HostPath: "/srv"}}
-	u := contract.User{UID: 7, GID: 70, Groups: []int64{9, 70, 5}}
-	companion := typed[corev1.Pod](t, in.CompanionPod(APIServerPod{Folders: folders, User: u}, nil)).Spec
-	if is, env := runsAs(t, &companion); is != u.String() || env != u.String() {
-		t.Errorf("a companion of %s runs as %q, env %q", u, is, env)
-	}
-	for name, spec := range map[string]corev1.PodSpec{"sidecar": sidecar, "companion": companion} {
-		t.Run(name, func(t *testing.T) {
-			c := spec.Containers[0]
-			if c.Args[1] != "--state="+contract.StateFile {
-				t.Errorf("args %v", c.Args)
-			}
-			for _, m := range c.VolumeMounts {
-				if state := m.Name == contract.StateVolume; m.ReadOnly == state || state && m.MountPath != contract.StateFolder {
-					t.Errorf("%+v", m)
+			for _, v := range spec.Containers[0].Env {
+				if v.Name == contract.APIServerUserVariable {
+					env = v.Value
 				}
 			}
-			found := false
-			for _, v := range spec.Volumes {
-				if v.Name == contract.StateVolume {
-					found = v.EmptyDir != nil && v.EmptyDir.Medium == "" && v.EmptyDir.SizeLimit.Cmp(resource.MustParse("8Mi")) == 0
-				}
-			}
-			if !found {
-				t.Errorf("volumes %+v", spec.Volumes)
+			if is != c.is || env != c.env {
+				t.Errorf("runs as %q, env %q, want %q and %q", is, env, c.is, c.env)
 			}
 		})
 	}
