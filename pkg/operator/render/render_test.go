@@ -6,8 +6,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
-	"sigs.k8s.io/yaml"
 
 	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
 	"github.com/kms-health/kms-health/pkg/contract"
@@ -16,8 +16,7 @@ import (
 
 func testdata(t *testing.T, name string) []byte {
 	t.Helper()
-	data := disk.Read(t, filepath.Join("../../../test/testdata", name))
-	return data
+	return disk.Read(t, filepath.Join("../../../test/testdata", name))
 }
 
 func input(t *testing.T, target string) Input {
@@ -52,28 +51,34 @@ func find(t *testing.T, files []File, name string) string {
 	return ""
 }
 
+// wantIn requires texts in a file.
+func wantIn(t *testing.T, files []File, name string, texts ...string) {
+	t.Helper()
+	got := find(t, files, name)
+	for _, text := range texts {
+		if !strings.Contains(got, text) {
+			t.Errorf("%s has no %q:\n%s", name, text, got)
+		}
+	}
+}
+
+const companionPod = `{"apiVersion": "v1", "kind": "Pod", "metadata": {"uid": "u-1"}, "spec": {"nodeName": "n", ` +
+	`"containers": [{"name": "kube-apiserver", "volumeMounts": [{"name": "s", "mountPath": "/var/run/kmsplugin"}]}], ` +
+	`"volumes": [{"name": "s", "emptyDir": {}}]}}`
+
 // inputs returns one input for each mode.
 func inputs(t *testing.T) map[string]Input {
 	t.Helper()
 	companion := input(t, "kube-apiserver")
 	companion.Config.APIServers[0].Mode = v1alpha1.ModeCompanionPod
-	companion.Pod = []byte(
-		`{"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "api", "namespace": "ns", "uid": "u-1"}, "spec": ` +
-			`{"nodeName": "n", "containers": [{"name": "kube-apiserver", "image": "i", "volumeMounts": [{"name": "s", ` +
-			`"mountPath": "/var/run/kmsplugin"}]}], "volumes": [{"name": "s", "emptyDir": {}}]}}`,
-	)
+	companion.Pod = []byte(companionPod)
 	deployment := input(t, "openshift-apiserver")
 	deployment.Pod = testdata(t, "deployment.yaml")
-	owners := input(t, "openshift-apiserver")
-	owners.Pod = testdata(t, "deployment.yaml")
-	for i := range owners.Config.APIServers {
-		owners.Config.APIServers[i].Deployment = ""
-	}
 	static := input(t, "kube-apiserver")
 	static.Pod = testdata(t, "static-pod.yaml")
 	return map[string]Input{
-		"DaemonSet": input(t, "kube-apiserver"), "Companion": companion, "Deployment": deployment, "owner's": owners,
-		"static pod": static,
+		"DaemonSet": input(t, "kube-apiserver"), "Companion": companion, "Deployment": deployment,
+		"owner's": ownersOf(t, string(testdata(t, "deployment.yaml"))), "static pod": static,
 	}
 }
 
@@ -92,21 +97,16 @@ func TestFilesAreThoseOfTheDelivery(t *testing.T) {
 			"credentials/kubeconfig sidecar/patch.yaml",
 		"static pod": "10-policy.yaml 20-identity.yaml host/config/config.yaml host/config/kubeconfig host/static-pod.json",
 	} {
-		files, err := Render(all[name])
-		if err != nil {
-			t.Errorf("%s: %v", name, err)
-			continue
-		}
+		files := render(t, all[name])
 		if got := names(files); !strings.HasPrefix(got, want) {
 			t.Errorf("%s: %s", name, got)
 		}
-		again, err := Render(all[name])
-		if err != nil || len(again) != len(files) {
-			t.Fatalf("%s: %v", name, err)
+		if d := cmp.Diff(files, render(t, all[name])); d != "" {
+			t.Errorf("%s: it differs the second time:\n%s", name, d)
 		}
-		for i := range files {
-			if string(files[i].Data) != string(again[i].Data) || files[i].Note == "" {
-				t.Errorf("%s: %s differs the second time, or has no note", name, files[i].Name)
+		for _, f := range files {
+			if root := strings.Contains(f.Note, "it runs as root"); f.Note == "" || root != (f.Name == "host/static-pod.json") {
+				t.Errorf("%s: the note of %s is %q", name, f.Name, f.Note)
 			}
 		}
 	}
@@ -114,24 +114,11 @@ func TestFilesAreThoseOfTheDelivery(t *testing.T) {
 
 // OpenShift's installer of static pods replaces both placeholders in every file that it writes.
 func TestStaticPodIsRightAfterAnInstallersReplacement(t *testing.T) {
-	in := input(t, "kube-apiserver")
-	in.Pod = testdata(t, "static-pod.yaml")
-	files, err := Render(in)
-	if err != nil {
-		t.Fatal(err)
-	}
-	node := "master-0"
+	files, node := render(t, inputs(t)["static pod"]), "master-0"
 	install := func(name string) []byte {
 		return []byte(strings.NewReplacer("REVISION", "7", "NODE_NAME", node).Replace(find(t, files, name)))
 	}
-	pod := &corev1.Pod{}
-	if err := yaml.UnmarshalStrict(install("host/static-pod.json"), pod); err != nil {
-		t.Fatal(err)
-	}
-	reporter := pod.Spec.Containers[len(pod.Spec.Containers)-1]
-	if reporter.Name != contract.ReporterContainer {
-		t.Errorf("the last container is %s", reporter.Name)
-	}
+	pod := decoded[corev1.Pod](t, string(install("host/static-pod.json")))
 	if pod.Labels["revision"] != "7" || pod.Spec.Containers[0].Env[0].Value != node {
 		t.Errorf("labels %v, variables %v", pod.Labels, pod.Spec.Containers[0].Env)
 	}
@@ -147,11 +134,7 @@ func TestStaticPodIsRightAfterAnInstallersReplacement(t *testing.T) {
 	if hash := pod.Annotations[contract.ConfigHashAnnotation]; hash != v1alpha1.PluginSetHash(config.Plugins) {
 		t.Errorf("the pod is made for %s", hash)
 	}
-	if kubeconfig := find(t, files, "host/config/kubeconfig"); !strings.Contains(
-		kubeconfig, "/etc/kms-health/credentials/client/tls.crt",
-	) || !strings.Contains(kubeconfig, "https://localhost:6443") {
-		t.Errorf("%s", kubeconfig)
-	}
+	wantIn(t, files, "host/config/kubeconfig", "/etc/kms-health/credentials/client/tls.crt", "https://localhost:6443")
 }
 
 // On its node's network no name of a Service resolves.
@@ -176,35 +159,17 @@ func TestStaticPodWritesToTheAPIServerOfItsNode(t *testing.T) {
 	} {
 		in := input(t, "openshift-apiserver") // its mode is Sidecar
 		c.change(&in)
-		if kubeconfig := find(t, render(t, in), "host/config/kubeconfig"); !strings.Contains(kubeconfig, c.want) {
-			t.Errorf("%s: %s", name, kubeconfig)
-		}
+		t.Run(name, func(t *testing.T) { wantIn(t, render(t, in), "host/config/kubeconfig", c.want) })
 	}
 }
 
 // The owner creates the Secret. render writes what it needs, a kubeconfig and a command, but no Secret.
 func TestOwnersCredentialsAreAKubeconfigAndACommand(t *testing.T) {
-	in := input(t, "openshift-apiserver")
-	in.Pod = testdata(t, "deployment.yaml")
-	for i := range in.Config.APIServers {
-		in.Config.APIServers[i].Deployment = ""
-	}
-	files, err := Render(in)
-	if err != nil {
-		t.Fatal(err)
-	}
+	files := render(t, inputs(t)["owner's"])
 	const secret = "kms-health-reporter-openshift-apiserver-credentials"
-	if kubeconfig := find(t, files, "credentials/kubeconfig"); !strings.Contains(
-		kubeconfig, "client-certificate: /etc/kms-health/credentials/tls.crt",
-	) {
-		t.Errorf("%s", kubeconfig)
-	}
-	if d := find(t, files, "sidecar/patch.yaml"); !strings.Contains(d, "secretName: "+secret) {
-		t.Errorf("the Deployment does not mount %s:\n%s", secret, d)
-	}
-	if identity := find(t, files, "20-identity.yaml"); !strings.Contains(identity, "name: system:kms-health-reporter") {
-		t.Errorf("the user has no right:\n%s", identity)
-	}
+	wantIn(t, files, "credentials/kubeconfig", "client-certificate: /etc/kms-health/credentials/tls.crt")
+	wantIn(t, files, "sidecar/patch.yaml", "secretName: "+secret)
+	wantIn(t, files, "20-identity.yaml", "name: system:kms-health-reporter")
 	for _, f := range files {
 		if f.Name == "credentials/kubeconfig" &&
 			!strings.Contains(f.Note, "kubectl create secret generic "+secret+" -n openshift-apiserver ") {
@@ -227,10 +192,7 @@ func TestKMSHealthIsRenderedWithItsCRD(t *testing.T) {
 	for name, pod := range map[string][]byte{"DaemonSet": nil, "static pod": testdata(t, "static-pod.yaml")} {
 		in := input(t, "kube-apiserver")
 		in.Config.APIServers[0].Resource, in.Pod = v1alpha1.ResourceKMSHealths, pod
-		files, err := Render(in)
-		if err != nil {
-			t.Fatal(err)
-		}
+		files := render(t, in)
 		if got := names(files); !strings.HasPrefix(got, "00-crd.yaml ") ||
 			!strings.Contains(got, " 15-kmshealth-kube-apiserver.yaml ") {
 			t.Errorf("%s: %s", name, got)
@@ -239,13 +201,8 @@ func TestKMSHealthIsRenderedWithItsCRD(t *testing.T) {
 		if pod == nil {
 			file = "30-configmap-kms-health-reporter-kube-apiserver-3940a7a9b1.yaml"
 		}
-		if text := find(t, files, file); !strings.Contains(text, "resource: kmshealths") ||
-			!strings.Contains(text, "name: kube-apiserver") {
-			t.Errorf("%s: %s", name, text)
-		}
-		if role := find(t, files, "20-identity.yaml"); !strings.Contains(role, "kmshealths/status") {
-			t.Errorf("%s: %s", name, role)
-		}
+		wantIn(t, files, file, "resource: kmshealths", "name: kube-apiserver")
+		wantIn(t, files, "20-identity.yaml", "kmshealths/status")
 	}
 }
 
@@ -253,29 +210,15 @@ var wrongInputs = map[string]struct {
 	change func(*Input)
 	want   string
 }{
-	"which target": {
-		func(in *Input) { in.Target = "" }, "name one of them by --api-server: kube-apiserver, openshift-apiserver",
-	},
+	"which target": {func(in *Input) { in.Target = "" },
+		"name one of them by --api-server: kube-apiserver, openshift-apiserver"},
 	"no such target": {func(in *Input) { in.Target = "x" }, `--api-server: the configuration has no "x"`},
-	"no plugins": {
-		func(in *Input) { in.EncryptionConfig = nil },
-		"--encryption-config: kube-apiserver has no `plugins`",
-	},
-	"plugins twice": {
-		func(in *Input) { in.Config.APIServers[0].Plugins = []v1alpha1.Plugin{} },
-		"--encryption-config: kube-apiserver has its plugins in `plugins`",
-	},
-	"a DaemonSet for a volume of the pod": {func(in *Input) {
-		in.Pod = []byte(
-			`{"apiVersion": "v1", "kind": "Pod", "metadata": {"uid": "u"}, "spec": {"nodeName": "n", "containers": ` +
-				`[{"name": "kube-apiserver", "volumeMounts": [{"name": "s", "mountPath": "/var/run/kmsplugin"}]}], ` +
-				`"volumes": [{"name": "s", "emptyDir": {}}]}}`,
-		)
-	}, "where no DaemonSet reaches them"},
+	"no plugins":     {func(in *Input) { in.EncryptionConfig = nil }, "--encryption-config: kube-apiserver has no `plugins`"},
+	"plugins twice": {func(in *Input) { in.Config.APIServers[0].Plugins = []v1alpha1.Plugin{} },
+		"--encryption-config: kube-apiserver has its plugins in `plugins`"},
+	"a DaemonSet for a volume of the pod": {func(in *Input) { in.Pod = []byte(companionPod) }, "where no DaemonSet reaches them"},
 	"another Deployment": {func(in *Input) {
-		in.Target, in.Pod = "openshift-apiserver", []byte(
-			`{"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "x"}}`,
-		)
+		in.Target, in.Pod = "openshift-apiserver", []byte("apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: x}\n")
 	}, `--pod: is Deployment "x", must be "apiserver"`},
 	"encrypted ConfigMaps that are mounted": {func(in *Input) {
 		in.Config.APIServers[0].ConfigSource = v1alpha1.ConfigSourceConfigMap
@@ -283,33 +226,27 @@ var wrongInputs = map[string]struct {
 	}, "set configSource: Annotation"},
 	"garbage": {func(in *Input) { in.EncryptionConfig = []byte("garbage") }, "--encryption-config: "},
 	"no kms": {func(in *Input) {
-		in.EncryptionConfig = []byte(
-			"{apiVersion: apiserver.config.k8s.io/v1, kind: EncryptionConfiguration, resources: [{resources: [secrets], " +
-				"providers: [{identity: {}}]}]}",
-		)
+		in.EncryptionConfig = []byte("{apiVersion: apiserver.config.k8s.io/v1, kind: EncryptionConfiguration, " +
+			"resources: [{resources: [secrets], providers: [{identity: {}}]}]}")
 	}, "it has no kms provider that can be probed"},
 	"no CA": {func(in *Input) { in.CA = nil }, "--ca-file: is needed: the API server's CA"},
 	"a CA's key": {func(in *Input) {
 		in.CA = append(in.CA, "-----BEGIN PRIVATE KEY-----\nAAAA\n-----END PRIVATE KEY-----\n"...)
 	}, "holds a PRIVATE KEY"},
 	"no PEM": {func(in *Input) { in.CA = []byte("garbage") }, "--ca-file: must be the API server's CA"},
-	"another kind": {
-		func(in *Input) { in.Pod = []byte("apiVersion: v1\nkind: Service\n") }, `--pod: is a "Service" of "v1"`,
-	},
+	"another kind": {func(in *Input) { in.Pod = []byte("apiVersion: v1\nkind: Service\n") },
+		`--pod: is a "Service" of "v1"`},
 	"a relative folder": {func(in *Input) {
 		in.Pod, in.HostFolder = []byte("apiVersion: v1\nkind: Pod\n"), "etc"
 	}, `--host-folder: "etc" must be the absolute path of a folder`},
 	"a folder upwards": {func(in *Input) {
 		in.Pod, in.HostFolder = []byte("apiVersion: v1\nkind: Pod\n"), "/a/../b"
 	}, `--host-folder: "/a/../b" must be`},
-	"Sidecar, no pod": {
-		func(in *Input) { in.Target = "openshift-apiserver" },
-		"--pod: mode Sidecar of openshift-apiserver needs the API server's Deployment, or a static pod's manifest",
-	},
+	"Sidecar, no pod": {func(in *Input) { in.Target = "openshift-apiserver" },
+		"--pod: mode Sidecar of openshift-apiserver needs the API server's Deployment, or a static pod's manifest"},
 	"Companion, no pod": {func(in *Input) { in.Config.APIServers[0].Mode = v1alpha1.ModeCompanionPod }, "--pod"},
-	"Auto, no pod": {
-		func(in *Input) { in.Config.APIServers[0].Mode = v1alpha1.ModeAuto }, "give it by --pod, or set mode",
-	},
+	"Auto, no pod": {func(in *Input) { in.Config.APIServers[0].Mode = v1alpha1.ModeAuto },
+		"give it by --pod, or set mode"},
 }
 
 func TestWhatIsMissingOrWrongIsNamed(t *testing.T) {
@@ -337,8 +274,7 @@ func TestReportersHaveTheUserOfTheGivenPod(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			in := inputs(t)["Companion"]
 			in.Config.APIServers[0].Mode = c.mode
-			in.Pod = bytes.TrimSuffix(in.Pod, []byte("}"))
-			in.Pod = append(in.Pod, status...)
+			in.Pod = append(bytes.TrimSuffix(in.Pod, []byte("}")), status...)
 			if c.mode == v1alpha1.ModeDaemonSet {
 				in.Pod = bytes.ReplaceAll(in.Pod, []byte(`"emptyDir": {}`), []byte(`"hostPath": {"path": "/var/run/kmsplugin"}`))
 			}
@@ -352,13 +288,5 @@ func TestReportersHaveTheUserOfTheGivenPod(t *testing.T) {
 				}
 			}
 		})
-	}
-}
-
-func TestNoteOfAStaticPodNamesRoot(t *testing.T) {
-	for _, f := range render(t, inputs(t)["static pod"]) {
-		if root := strings.Contains(f.Note, "it runs as root"); root != (f.Name == "host/static-pod.json") {
-			t.Errorf("%s: %s", f.Name, f.Note)
-		}
 	}
 }

@@ -1,7 +1,6 @@
 package render
 
 import (
-	"encoding/json"
 	"slices"
 	"strings"
 	"testing"
@@ -66,17 +65,13 @@ func TestManifestGetsTheReporterAndNothingElse(t *testing.T) {
 	deployment := string(testdata(t, "deployment.yaml"))
 	future := strings.NewReplacer("  replicas: 3", "  replicas: 3\n  futureField: {a: [1, 2.5, 12345678901]}",
 		"image: openshift-apiserver:1", "image: openshift-apiserver:1\n        futureField: true").Replace(deployment)
-	static := string(testdata(t, "static-pod.yaml"))
 	for name, c := range map[string]struct {
 		in   Input
 		file string
 		pods []string // where they are in the object
 	}{
 		"a Deployment": {ownersOf(t, future), "sidecar/patch.yaml", []string{"spec", "template"}},
-		"a static pod": {
-			func() Input { in := input(t, "kube-apiserver"); in.Pod = []byte(static); return in }(),
-			"host/static-pod.json", nil,
-		},
+		"a static pod": {inputs(t)["static pod"], "host/static-pod.json", nil},
 	} {
 		t.Run(name, func(t *testing.T) {
 			before := decoded[map[string]any](t, string(c.in.Pod))
@@ -121,25 +116,16 @@ func TestManifestThatCannotGetTheReporterIsRefused(t *testing.T) {
 		"two objects":      {deployment + "---\n" + deployment, "--pod: holds more than one object, must be one"},
 		"two JSON objects": {`{"a": 1}{"a": 1}`, "--pod: holds more than one object, must be one"},
 		"a list":           {"- a\n", "--pod: json: cannot unmarshal array into Go value "},
-		"a wrong type": {
-			pod + "spec: {containers: [{name: 1}]}\n", "--pod: json: cannot unmarshal number into Go struct field ",
-		},
-		"no pods": {
-			"apiVersion: apps/v1\nkind: Deployment\nspec: {}\n",
-			"--pod: the pod has no container \"openshift-apiserver\" of the API server",
-		},
-		"no socket": {
-			strings.ReplaceAll(deployment, "kmsplugin", "other"),
-			`--pod: container "openshift-apiserver" mounts no volume at /var/run/kmsplugin or above it`,
-		},
-		"another's name": {
-			strings.ReplaceAll(deployment, "containers:\n", "containers:\n      - {name: kms-health}\n"),
-			`--pod: container "kms-health" has the name of the reporter's`,
-		},
-		"a mirror": {
-			pod + "metadata: {annotations: {kubernetes.io/config.mirror: x}}\nspec: {nodeName: a}\n",
-			"--pod: mode Sidecar of openshift-apiserver needs the API server's Deployment, or a static pod's manifest",
-		},
+		"a wrong type": {pod + "spec: {containers: [{name: 1}]}\n",
+			"--pod: json: cannot unmarshal number into Go struct field "},
+		"no pods": {"apiVersion: apps/v1\nkind: Deployment\nspec: {}\n",
+			"--pod: the pod has no container \"openshift-apiserver\" of the API server"},
+		"no socket": {strings.ReplaceAll(deployment, "kmsplugin", "other"),
+			`--pod: container "openshift-apiserver" mounts no volume at /var/run/kmsplugin or above it`},
+		"another's name": {strings.ReplaceAll(deployment, "containers:\n", "containers:\n      - {name: kms-health}\n"),
+			`--pod: container "kms-health" has the name of the reporter's`},
+		"a mirror": {pod + "metadata: {annotations: {kubernetes.io/config.mirror: x}}\nspec: {nodeName: a}\n",
+			"--pod: mode Sidecar of openshift-apiserver needs the API server's Deployment, or a static pod's manifest"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			files, err := Render(ownersOf(t, c.pod))
@@ -156,14 +142,10 @@ func TestStringsOfAStaticPodStayStringsAfterTheInstallersReplacement(t *testing.
 		"REVISION", "0xREVISION", "REVISIONe1", "a: NODE_NAME", "\"NODE_NAME\"\t\\ \u0085\u2028é<&>",
 		"set -e\nfoo: REVISION\n- NODE_NAME\n",
 	}
-	in := input(t, "kube-apiserver")
-	pod := decoded[corev1.Pod](t, string(testdata(t, "static-pod.yaml")))
+	in := inputs(t)["static pod"]
+	pod := decoded[corev1.Pod](t, string(in.Pod))
 	pod.Spec.Containers[0].Args = texts
-	raw, err := json.Marshal(pod)
-	if err != nil {
-		t.Fatal(err)
-	}
-	in.Pod = raw
+	in.Pod = []byte(contract.Marshal(pod))
 	made := find(t, render(t, in), "host/static-pod.json")
 	for _, node := range []string{"7", "0x10", "true"} {
 		replace := strings.NewReplacer("NODE_NAME", node, "REVISION", "7").Replace
