@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"testing"
 
@@ -20,12 +19,26 @@ func call(t *testing.T, args ...string) (code int, stdout, stderr string) {
 	return code, out.String(), errs.String()
 }
 
+const testdata = "../../test/testdata/"
+
+// fileOf returns a file with a text.
+func fileOf(t *testing.T, text string) (path string) {
+	t.Helper()
+	path = filepath.Join(t.TempDir(), "file.yaml")
+	disk.Write(t, path, []byte(text))
+	return path
+}
+
+// renderArgs is a command that renders a static pod, with more flags.
+func renderArgs(t *testing.T, more ...string) []string {
+	t.Helper()
+	return append([]string{"render", "--config", testdata + "operator.yaml", "--api-server", "kube-apiserver",
+		"--image", "r:1", "--ca-file", testdata + "ca.crt", "--pod", testdata + "static-pod.yaml", "--output-dir", t.TempDir(),
+		"--encryption-config", testdata + "encryption-config.yaml"}, more...)
+}
+
 func TestExitCodes(t *testing.T) {
-	file := func(text string) string {
-		path := filepath.Join(t.TempDir(), "config.yaml")
-		disk.Write(t, path, []byte(text))
-		return path
-	}
+	file := func(text string) string { return fileOf(t, text) }
 	broken, empty := file("nonsense: true\n"), file("")
 	wrong := file("apiVersion: kmshealth.openshift.io/v1alpha1\nkind: OperatorConfiguration\na: 1\n")
 	t.Setenv("KUBERNETES_SERVICE_HOST", "")
@@ -41,11 +54,10 @@ func TestExitCodes(t *testing.T) {
 		"unknown flag":    {[]string{"start", "--wait"}, exitUsage, "unknown flag: --wait"},
 		"argument":        {[]string{"start", "now"}, exitUsage, "now"},
 		"broken file":     {[]string{"validate", "--config", broken}, exitFailed, "apiVersion, kind: must be "},
-		"every mistake": {
-			[]string{"validate", "--config", wrong}, exitFailed,
-			"error: " + wrong + ": unknown field \"a\"\nerror: " + wrong + ": apiServers: Required value",
-		},
-		"another argument": {[]string{"validate", "a"}, exitUsage, `unknown argument "a": validate takes its files by flags, such as --config FILE`},
+		"every mistake": {[]string{"validate", "--config", wrong}, exitFailed,
+			"error: " + wrong + ": unknown field \"a\"\nerror: " + wrong + ": apiServers: Required value"},
+		"another argument": {[]string{"validate", "a"}, exitUsage,
+			`unknown argument "a": validate takes its files by flags, such as --config FILE`},
 		"empty file":       {[]string{"validate", "--config", empty}, exitFailed, "must hold kind OperatorConfiguration"},
 		"a directory":      {[]string{"validate", "--config", t.TempDir()}, exitUsage, "is a directory"},
 		"missing file":     {[]string{"validate", "--config", "/no/such/file"}, exitUsage, "/no/such/file"},
@@ -71,8 +83,7 @@ func TestOpenShiftVariableIsChecked(t *testing.T) {
 func TestPrintedDefaultsAreValid(t *testing.T) {
 	for _, args := range [][]string{{"print-defaults"}, {"print-defaults", "--kubernetes"}} {
 		_, sample, _ := call(t, args...)
-		file := filepath.Join(t.TempDir(), "config.yaml")
-		disk.Write(t, file, []byte(sample))
+		file := fileOf(t, sample)
 		standardInput(t, file)
 		for _, way := range [][]string{{"validate", "--config", file}, {"validate", "--config", "-"}} {
 			if code, stdout, stderr := call(t, way...); code != exitOK || !strings.HasPrefix(stdout, "# ok") {
@@ -83,13 +94,8 @@ func TestPrintedDefaultsAreValid(t *testing.T) {
 }
 
 func TestRenderReadsAndWritesFiles(t *testing.T) {
-	const testdata = "../../test/testdata/"
-	folder := t.TempDir()
-	args := []string{"render", "--config", testdata + "operator.yaml", "--api-server", "kube-apiserver", "--image", "r:1"}
-	files := append(slices.Clone(args), "--encryption-config", testdata+"encryption-config.yaml", "--ca-file", testdata+"ca.crt",
-		"--pod", "-", "--output-dir", folder)
 	standardInput(t, testdata+"static-pod.yaml")
-	code, stdout, stderr := call(t, files...)
+	code, stdout, stderr := call(t, renderArgs(t, "--pod", "-")...)
 	if code != exitOK || !strings.Contains(stdout, "host/static-pod.json: ") {
 		t.Errorf("%d, %q, %q", code, stdout, stderr)
 	}
@@ -99,11 +105,11 @@ func TestRenderReadsAndWritesFiles(t *testing.T) {
 			t.Errorf("%q: %v", line, err)
 		}
 	}
-	if code, _, stderr := call(t, append(files, "--pod", "missing")...); code != exitUsage ||
+	if code, _, stderr := call(t, renderArgs(t, "--pod", "missing")...); code != exitUsage ||
 		!strings.Contains(stderr, "missing") {
 		t.Errorf("%d, %q", code, stderr)
 	}
-	code, _, stderr = call(t, args...)
+	code, _, stderr = call(t, renderArgs(t)[:7]...)
 	lines := strings.Split(strings.TrimSpace(stderr), "\n")
 	for i, want := range []string{"--output-dir: ", "--encryption-config: ", "--ca-file: "} { // all at once
 		if code != exitUsage || len(lines) != 3 || !strings.HasPrefix(lines[i], "error: "+want) {
@@ -123,10 +129,8 @@ func TestRenderKnowsOpenShiftByTheResource(t *testing.T) {
 	}{{"kubeapiservers", "", true}, {"kubeapiservers", "false", false}, {"kmshealths, name: a", "", false}} {
 		t.Setenv("IS_OPENSHIFT", tt.variable)
 		folder := t.TempDir()
-		config := filepath.Join(folder, "operator.yaml")
-		disk.Write(t, config, fmt.Appendf(nil, file, tt.resource))
-		code, _, stderr := call(t, "render", "--config", config, "--image", "r:1", "--ca-file", "../../test/testdata/ca.crt",
-			"--output-dir", folder)
+		code, _, stderr := call(t, "render", "--config", fileOf(t, fmt.Sprintf(file, tt.resource)), "--image", "r:1",
+			"--ca-file", testdata+"ca.crt", "--output-dir", folder)
 		identity, err := os.ReadFile(filepath.Join(folder, "20-identity.yaml"))
 		if has := strings.Contains(string(identity), "securitycontextconstraints"); err != nil || has != tt.want {
 			t.Errorf("%+v: a right to the SCC is %t: %d, %s, %v", tt, has, code, stderr, err)
@@ -136,22 +140,20 @@ func TestRenderKnowsOpenShiftByTheResource(t *testing.T) {
 
 // Nothing reports the health of such a provider, so render must not omit it silently.
 func TestRenderWarnsOfProvidersThatAreNotProbed(t *testing.T) {
-	const testdata = "../../test/testdata/"
 	for name, tt := range map[string]struct{ head, second, warning string }{
 		"KMS v1 beside v2": {
-			"apiVersion: apiserver.config.k8s.io/v1\nkind: EncryptionConfiguration\n", `{name: old, endpoint: "unix:///var/run/kmsplugin/a.sock", cachesize: 1000}`,
-			"warning: --encryption-config: provider old of secrets is not probed: its apiVersion is v1, which is the default: only a KMS v2 plugin has a Status call\n",
+			"apiVersion: apiserver.config.k8s.io/v1\nkind: EncryptionConfiguration\n",
+			`{name: old, endpoint: "unix:///var/run/kmsplugin/a.sock", cachesize: 1000}`,
+			"warning: --encryption-config: provider old of secrets is not probed: its apiVersion is v1, which is the default: " +
+				"only a KMS v2 plugin has a Status call\n",
 		},
-		"all are probed, of the legacy kind": {"apiVersion: v1\nkind: EncryptionConfig\n", `{apiVersion: v2, name: old, endpoint: "unix:/var/run/kmsplugin/a.sock"}`, ""},
+		"all are probed, of the legacy kind": {"apiVersion: v1\nkind: EncryptionConfig\n",
+			`{apiVersion: v2, name: old, endpoint: "unix:/var/run/kmsplugin/a.sock"}`, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
-			file := filepath.Join(t.TempDir(), "encryption-config.yaml")
-			if err := os.WriteFile(file, []byte(tt.head+"resources:\n- resources: [secrets]\n  providers:\n"+
-				"  - kms: {apiVersion: v2, name: new, endpoint: \"unix:///var/run/kmsplugin/b.sock\"}\n  - kms: "+tt.second+"\n"), 0o600); err != nil {
-				t.Fatal(err)
-			}
-			code, _, stderr := call(t, "render", "--config", testdata+"operator.yaml", "--api-server", "kube-apiserver", "--image", "r:1",
-				"--ca-file", testdata+"ca.crt", "--pod", testdata+"static-pod.yaml", "--output-dir", t.TempDir(), "--encryption-config", file)
+			file := fileOf(t, tt.head+"resources:\n- resources: [secrets]\n  providers:\n  - kms: {apiVersion: v2, name: new, "+
+				"endpoint: \"unix:///var/run/kmsplugin/b.sock\"}\n  - kms: "+tt.second+"\n")
+			code, _, stderr := call(t, renderArgs(t, "--encryption-config", file)...)
 			if code != exitOK || stderr != tt.warning {
 				t.Errorf("%d, %q, want %q", code, stderr, tt.warning)
 			}
@@ -174,18 +176,17 @@ func TestFoldersThatTheManifestsDoNotAllowAreWarnedOf(t *testing.T) {
 		"another folder, of a mode that is decided": {"Auto", "opt/kms", true},
 	} {
 		t.Run(name, func(t *testing.T) {
-			file := filepath.Join(t.TempDir(), "config.yaml")
-			disk.Write(t, file, fmt.Appendf(nil, head, tt.mode, tt.folder))
-			const warning = "does not allow the folder /opt/kms"
-			if code, _, stderr := call(t, "validate", "--config", file); code != exitOK || strings.Contains(stderr, warning) != tt.warned {
-				t.Errorf("validate: %d, %q", code, stderr)
+			file := fileOf(t, fmt.Sprintf(head, tt.mode, tt.folder))
+			commands := [][]string{{"validate", "--config", file}}
+			if tt.mode == "DaemonSet" {
+				commands = append(commands, []string{"render", "--config", file, "--ca-file", testdata + "ca.crt",
+					"--output-dir", t.TempDir()})
 			}
-			if tt.mode != "DaemonSet" {
-				return
-			}
-			code, _, stderr := call(t, "render", "--config", file, "--ca-file", "../../test/testdata/ca.crt", "--output-dir", t.TempDir())
-			if code != exitOK || strings.Contains(stderr, warning) != tt.warned {
-				t.Errorf("render: %d, %q", code, stderr)
+			for _, args := range commands {
+				code, _, stderr := call(t, args...)
+				if warned := strings.Contains(stderr, "does not allow the folder /opt/kms"); code != exitOK || warned != tt.warned {
+					t.Errorf("%s: %d, %q", args[0], code, stderr)
+				}
 			}
 		})
 	}
@@ -198,7 +199,6 @@ func TestOutputThatCannotBeWrittenFails(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer full.Close()
-	const testdata = "../../test/testdata/"
 	for name, args := range map[string][]string{
 		"help":           {"--help"},
 		"help of render": {"render", "--help"},
@@ -207,8 +207,7 @@ func TestOutputThatCannotBeWrittenFails(t *testing.T) {
 		"completion":     {"completion", "bash"},
 		"sample":         {"print-defaults"},
 		"validate":       {"validate", "--config", testdata + "operator.yaml"},
-		"render": {"render", "--config", testdata + "operator.yaml", "--api-server", "kube-apiserver", "--image", "r:1", "--ca-file", testdata + "ca.crt",
-			"--pod", testdata + "static-pod.yaml", "--output-dir", t.TempDir(), "--encryption-config", testdata + "encryption-config.yaml"},
+		"render":         renderArgs(t),
 	} {
 		t.Run(name, func(t *testing.T) {
 			var stderr bytes.Buffer

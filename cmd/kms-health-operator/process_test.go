@@ -47,12 +47,8 @@ func start(t *testing.T, server string, stderr *os.File, args ...string) *child 
 	dir := t.TempDir()
 	p := &child{config: filepath.Join(dir, "config.yaml")}
 	kubeconfig := filepath.Join(dir, "kubeconfig")
-	text := fmt.Sprintf(
-		"apiVersion: v1\nkind: Config\ncurrent-context: c\ncontexts: [{name: c, context: {cluster: c}}]\nclusters: "+
-			"[{name: c, cluster: {server: %q}}]\n",
-		server,
-	)
-	disk.Write(t, kubeconfig, []byte(text))
+	disk.Write(t, kubeconfig, fmt.Appendf(nil, "apiVersion: v1\nkind: Config\ncurrent-context: c\n"+
+		"contexts: [{name: c, context: {cluster: c}}]\nclusters: [{name: c, cluster: {server: %q}}]\n", server))
 	cmd := exec.Command(os.Args[0], append([]string{"start", "--config", p.config, "--kubeconfig", kubeconfig,
 		"--image", "reporter:1",
 		"--metrics-bind-address", "127.0.0.1:0", "--health-bind-address", "127.0.0.1:0"}, args...)...)
@@ -61,13 +57,6 @@ func start(t *testing.T, server string, stderr *os.File, args ...string) *child 
 	p.Child = program.Start(t, cmd)
 	return p
 }
-
-func (p *child) configure(t *testing.T, text string) {
-	t.Helper()
-	disk.Write(t, p.config, []byte(text))
-}
-
-const emptyConfig = "apiVersion: kmshealth.openshift.io/v1alpha1\nkind: OperatorConfiguration\napiServers: []\n"
 
 // Messages of an API server, and keys of the configuration, are untrusted.
 func TestUntrustedTextForgesNoLogLineAndControlsNoTerminal(t *testing.T) {
@@ -85,7 +74,8 @@ func TestUntrustedTextForgesNoLogLineAndControlsNoTerminal(t *testing.T) {
 	var log program.Output
 	p := start(t, server.URL, log.Pipe(t), "-v=2")
 	log.Await(t, waitLimit, "forged.go")
-	p.configure(t, emptyConfig+strconv.QuoteToASCII(hostile)+": 1\n") // YAML knows Go's escapes
+	disk.Write(t, p.config, []byte("apiVersion: kmshealth.openshift.io/v1alpha1\nkind: OperatorConfiguration\n"+
+		"apiServers: []\n"+strconv.QuoteToASCII(hostile)+": 1\n")) // YAML knows Go's escapes
 	log.Await(t, waitLimit, "config.yaml: ")
 	if code, _ := p.End(t, waitLimit, syscall.SIGTERM); code != exitOK {
 		t.Errorf("exit code %d", code)

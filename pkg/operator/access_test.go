@@ -1,7 +1,6 @@
 package operator
 
 import (
-	"context"
 	"errors"
 	"net/http"
 	"net/http/httptest"
@@ -10,60 +9,36 @@ import (
 
 	authenticationv1 "k8s.io/api/authentication/v1"
 	authorizationv1 "k8s.io/api/authorization/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	authenticationclient "k8s.io/client-go/kubernetes/typed/authentication/v1"
-	authorizationclient "k8s.io/client-go/kubernetes/typed/authorization/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	authenticationfake "k8s.io/client-go/kubernetes/typed/authentication/v1/fake"
+	authorizationfake "k8s.io/client-go/kubernetes/typed/authorization/v1/fake"
+	clienttesting "k8s.io/client-go/testing"
 )
 
-// reviews simulates an API server that accepts the tokens "scraper" and "stranger", and allows only "scraper" to get
-// /metrics.
-type reviews struct{ err error }
-
-type tokenReviews struct {
-	authenticationclient.TokenReviewInterface
-	*reviews
-}
-
-type accessReviews struct {
-	authorizationclient.SubjectAccessReviewInterface
-	*reviews
-}
-
-func (r *reviews) access() *access {
-	return &access{tokens: tokenReviews{reviews: r}, accesses: accessReviews{reviews: r}}
-}
-
-func (r tokenReviews) Create(
-	_ context.Context, review *authenticationv1.TokenReview, _ metav1.CreateOptions,
-) (*authenticationv1.TokenReview, error) {
-	review.Status.Authenticated = slices.Contains([]string{"scraper", "stranger"}, review.Spec.Token)
-	review.Status.User = authenticationv1.UserInfo{
-		Username: review.Spec.Token, UID: "uid", Groups: []string{"group"},
-		Extra: map[string]authenticationv1.ExtraValue{"key": {"value"}},
+// reviews is an API server that accepts the tokens "scraper" and "stranger", and allows only "scraper" to get /metrics.
+func reviews(problem error) *access {
+	api := &clienttesting.Fake{}
+	api.AddReactor("create", "*", func(action clienttesting.Action) (bool, runtime.Object, error) {
+		o := action.(clienttesting.CreateAction).GetObject()
+		switch review := o.(type) {
+		case *authenticationv1.TokenReview:
+			review.Status.Authenticated = slices.Contains([]string{"scraper", "stranger"}, review.Spec.Token)
+			review.Status.User = authenticationv1.UserInfo{
+				Username: review.Spec.Token, UID: "uid", Groups: []string{"group"},
+				Extra: map[string]authenticationv1.ExtraValue{"key": {"value"}},
+			}
+		case *authorizationv1.SubjectAccessReview:
+			s := review.Spec
+			review.Status.Allowed = s.User == "scraper" && s.UID == "uid" && slices.Equal(s.Groups, []string{"group"}) &&
+				slices.Equal(s.Extra["key"], []string{"value"}) && s.ResourceAttributes == nil &&
+				*s.NonResourceAttributes == authorizationv1.NonResourceAttributes{Path: "/metrics", Verb: "get"}
+		}
+		return true, o, problem
+	})
+	return &access{
+		tokens:   (&authenticationfake.FakeAuthenticationV1{Fake: api}).TokenReviews(),
+		accesses: (&authorizationfake.FakeAuthorizationV1{Fake: api}).SubjectAccessReviews(),
 	}
-	return review, r.err
-}
-
-func (r accessReviews) Create(
-	_ context.Context, review *authorizationv1.SubjectAccessReview, _ metav1.CreateOptions,
-) (*authorizationv1.SubjectAccessReview, error) {
-	s := review.Spec
-	review.Status.Allowed = s.User == "scraper" && s.UID == "uid" && slices.Equal(s.Groups, []string{"group"}) &&
-		slices.Equal(s.Extra["key"], []string{"value"}) &&
-		s.ResourceAttributes == nil &&
-		*s.NonResourceAttributes == authorizationv1.NonResourceAttributes{Path: "/metrics", Verb: "get"}
-	return review, r.err
-}
-
-// get returns the status code of a request.
-func get(access *access, method, path, authorization string) int {
-	request := httptest.NewRequest(method, path, nil)
-	if authorization != "" {
-		request.Header.Set("Authorization", authorization)
-	}
-	response := httptest.NewRecorder()
-	access.protect(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {})).ServeHTTP(response, request)
-	return response.Code
 }
 
 func TestAPIServerDecidesWhoMayRead(t *testing.T) {
@@ -84,9 +59,12 @@ func TestAPIServerDecidesWhoMayRead(t *testing.T) {
 		"no token, it is away": {"GET", "/metrics", "", errors.New("connection refused"), 401},
 	} {
 		t.Run(name, func(t *testing.T) {
-			api := &reviews{err: c.err}
-			if got := get(api.access(), c.method, c.path, c.authorization); got != c.want {
-				t.Errorf("%d, want %d", got, c.want)
+			request := httptest.NewRequest(c.method, c.path, nil)
+			request.Header.Set("Authorization", c.authorization)
+			response := httptest.NewRecorder()
+			reviews(c.err).protect(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {})).ServeHTTP(response, request)
+			if response.Code != c.want {
+				t.Errorf("%d, want %d", response.Code, c.want)
 			}
 		})
 	}

@@ -2,26 +2,42 @@ package operator
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	coordinationv1 "k8s.io/api/coordination/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/kubernetes/scheme"
+	coordinationfake "k8s.io/client-go/kubernetes/typed/coordination/v1/fake"
+	clienttesting "k8s.io/client-go/testing"
 	"k8s.io/client-go/tools/leaderelection"
-	"k8s.io/client-go/tools/leaderelection/resourcelock"
+
+	"github.com/kms-health/kms-health/pkg/contract"
 )
 
-var leases = schema.GroupResource{Group: "coordination.k8s.io", Resource: "leases"}
-
-// lease is a Lease that several replicas share.
+// lease is an API with a Lease that several replicas share.
 type lease struct {
-	mu     sync.Mutex
-	record *resourcelock.LeaderElectionRecord
-	err    error // of every request
+	coordinationfake.FakeCoordinationV1
+	tracker clienttesting.ObjectTracker
+
+	mu  sync.Mutex
+	err error // of every request
+}
+
+func newLease() *lease {
+	l := &lease{tracker: clienttesting.NewObjectTracker(scheme.Scheme, scheme.Codecs.UniversalDecoder())}
+	l.Fake = &clienttesting.Fake{}
+	l.Fake.AddReactor("*", "*", func(clienttesting.Action) (bool, runtime.Object, error) {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		return l.err != nil, nil, l.err
+	})
+	l.Fake.AddReactor("*", "*", clienttesting.ObjectReaction(l.tracker))
+	return l
 }
 
 func (l *lease) fail(err error) {
@@ -30,58 +46,8 @@ func (l *lease) fail(err error) {
 	l.err = err
 }
 
-func (l *lease) holder() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.record == nil {
-		return ""
-	}
-	return l.record.HolderIdentity
-}
-
-func (l *lease) put(r resourcelock.LeaderElectionRecord) error {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.err == nil {
-		l.record = &r
-	}
-	return l.err
-}
-
-// replica is one replica's view of a lease.
-type replica struct {
-	*lease
-	name string
-}
-
-func (r replica) Get(context.Context) (*resourcelock.LeaderElectionRecord, []byte, error) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.err != nil {
-		return nil, nil, r.err
-	}
-	if r.record == nil {
-		return nil, nil, apierrors.NewNotFound(leases, "test")
-	}
-	raw, err := json.Marshal(r.record)
-	record := *r.record
-	return &record, raw, err
-}
-
-func (r replica) Create(_ context.Context, record resourcelock.LeaderElectionRecord) error {
-	return r.put(record)
-}
-
-func (r replica) Update(_ context.Context, record resourcelock.LeaderElectionRecord) error {
-	return r.put(record)
-}
-func (r replica) RecordEvent(string) {}
-func (r replica) Identity() string   { return r.name }
-func (r replica) Describe() string   { return "test/test" }
-
 // run is an election of one replica.
 type run struct {
-	lease   *lease
 	cancel  func()
 	working chan struct{} // closed when its work began
 	stopped chan struct{} // closed when its work ended
@@ -90,15 +56,13 @@ type run struct {
 
 func start(l *lease, name string) *run {
 	ctx, cancel := context.WithCancel(context.Background())
-	r := &run{
-		lease: l, cancel: cancel, working: make(chan struct{}), stopped: make(chan struct{}),
-		err: make(chan error, 1),
-	}
+	r := &run{cancel: cancel, working: make(chan struct{}), stopped: make(chan struct{}), err: make(chan error, 1)}
 	go func() {
-		r.err <- elect(ctx, replica{l, name}, leaseTimings(Options{}), func(ctx context.Context) {
+		r.err <- lead(ctx, Options{LeaderElect: true, Namespace: "ns", Pod: name}, l, func(ctx context.Context) {
 			close(r.working)
 			<-ctx.Done()
-			if l.holder() != name {
+			o, err := l.tracker.Get(coordinationv1.SchemeGroupVersion.WithResource("leases"), "ns", contract.OperatorName)
+			if err != nil || *o.(*coordinationv1.Lease).Spec.HolderIdentity != name {
 				panic("the lease was released before the work had ended")
 			}
 			close(r.stopped)
@@ -118,7 +82,7 @@ func closed(c <-chan struct{}) bool {
 
 func TestOneReplicaWorksAndReleasesTheLeaseAtItsEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l := &lease{}
+		l := newLease()
 		first := start(l, "first")
 		<-first.working
 		second := start(l, "second")
@@ -146,7 +110,7 @@ func TestOneReplicaWorksAndReleasesTheLeaseAtItsEnd(t *testing.T) {
 
 func TestSameIdentityTakesAKilledProcessesLeaseAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l := &lease{}
+		l := newLease()
 		for range 2 { // the first one does not release its lease
 			l.fail(nil)
 			r := start(l, "pod")
@@ -171,7 +135,8 @@ func TestElectionStartsWhenTheAPIServerAnswers(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				l := &lease{err: away}
+				l := newLease()
+				l.fail(away)
 				r := start(l, "pod")
 				time.Sleep(10*time.Minute + 500*time.Millisecond)
 				l.fail(nil)
@@ -199,7 +164,7 @@ func TestElectionStartsWhenTheAPIServerAnswers(t *testing.T) {
 
 func TestLostLeaseEndsTheWorkWithAnError(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l := &lease{}
+		l := newLease()
 		r := start(l, "pod")
 		<-r.working
 		l.fail(errors.New("connection refused"))
@@ -215,15 +180,15 @@ func TestLostLeaseEndsTheWorkWithAnError(t *testing.T) {
 func TestEndDoesNotWaitForTheAPIServer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for _, waiting := range []bool{true, false} {
-			l := &lease{}
+			l, away := newLease(), errors.New("connection refused")
 			if waiting {
-				l.fail(errors.New("connection refused"))
+				l.fail(away)
 			}
 			r := start(l, "pod")
 			if !waiting {
 				<-r.working
-				l.fail(errors.New("connection refused"))
 			}
+			l.fail(away)
 			time.Sleep(time.Minute + 500*time.Millisecond)
 			began := time.Now()
 			r.cancel()
