@@ -36,10 +36,7 @@ func ignored(resource, provider, reason string) string {
 }
 
 func writer(keyID, endpoint string) v1alpha1.Plugin {
-	return v1alpha1.Plugin{
-		KeyID: keyID, Endpoint: endpoint, Role: v1alpha1.RoleWrite,
-		Timeout: v1alpha1.Duration{Duration: 3 * time.Second},
-	}
+	return within(v1alpha1.Plugin{KeyID: keyID, Endpoint: endpoint, Role: v1alpha1.RoleWrite}, 3*time.Second)
 }
 
 func reader(keyID, endpoint string) v1alpha1.Plugin {
@@ -101,8 +98,7 @@ var fileCases = []struct {
 	{"writers first, each kind in order of appearance",
 		entryOf("secrets", v2("a", "unix:///a"), v2("r1", "unix:///r1"), v2("r2", "unix:///r2")) +
 			entryOf("configmaps", v2("b", "unix:///b"), v2("r0", "unix:///r0")),
-		nil,
-		set{writer("a", "unix:///a"), writer("b", "unix:///b"), reader("r1", "unix:///r1"), reader("r2", "unix:///r2"),
+		nil, set{writer("a", "unix:///a"), writer("b", "unix:///b"), reader("r1", "unix:///r1"), reader("r2", "unix:///r2"),
 			reader("r0", "unix:///r0")},
 		nil},
 	{"first for one resource is a writer, though it reads another",
@@ -130,8 +126,7 @@ var fileCases = []struct {
 			"{kms: {apiVersion: v2, name: several, endpoint: 'unix:///several', timeout: 2s}}",
 			"{kms: {apiVersion: v2, name: several-2, endpoint: 'unix:///several', timeout: 1s}}",
 			"{kms: {apiVersion: v2, name: several-3, endpoint: 'unix:///several', timeout: 2s}}"),
-		nil,
-		set{within(writer("own", "unix:///own"), 7*time.Second),
+		nil, set{within(writer("own", "unix:///own"), 7*time.Second),
 			within(reader("short", "unix:///short"), v1alpha1.MinTimeout),
 			within(reader("long", "unix:///long"), contract.MaxInterval), reader("empty", "unix:///empty"),
 			within(reader("several", "unix:///several"), time.Second)},
@@ -196,8 +191,7 @@ var fileCases = []struct {
 	{"keyID is the name, where it names no resource",
 		entryOf("secrets", v2("my_plugin", "unix:///1"), v2("vault", "unix:///2"), v2("kms-_secrets", "unix:///3"),
 			v2("5_configmaps", "unix:///4")),
-		nil,
-		set{writer("my_plugin", "unix:///1"), reader("vault", "unix:///2"), reader("kms-_secrets", "unix:///3"),
+		nil, set{writer("my_plugin", "unix:///1"), reader("vault", "unix:///2"), reader("kms-_secrets", "unix:///3"),
 			reader("5_configmaps", "unix:///4")},
 		nil},
 	{"keyID is the first valid name of several",
@@ -207,8 +201,7 @@ var fileCases = []struct {
 	{"two sockets of one keyID",
 		entryOf("secrets", v2("a", "unix:///a/kms-1.sock"), v2("2_secrets", "unix:///b/kms-1.sock"),
 			v2("d", "unix:///c/kms-1.sock")),
-		nil,
-		set{writer("1", "unix:///a/kms-1.sock"), reader("2", "unix:///b/kms-1.sock"), reader("d", "unix:///c/kms-1.sock")},
+		nil, set{writer("1", "unix:///a/kms-1.sock"), reader("2", "unix:///b/kms-1.sock"), reader("d", "unix:///c/kms-1.sock")},
 		nil},
 	{"of two sockets of one keyID the writer has it",
 		entryOf("secrets", identity, v2("old", "unix:///a/kms-1.sock")) +
@@ -219,8 +212,7 @@ var fileCases = []struct {
 	{"no keyID to be had: a hash of the socket's address",
 		entryOf("secrets", v2("1", sock2), v2("a b", "unix:///x"), v2("2", "unix:///y"),
 			v2(strings.Repeat("a", 64), "unix:///z")),
-		nil,
-		set{writer("2", sock2), reader("socket-b3d1db3186", "unix:///x"), reader("socket-3c46b5381c", "unix:///y"),
+		nil, set{writer("2", sock2), reader("socket-b3d1db3186", "unix:///x"), reader("socket-3c46b5381c", "unix:///y"),
 			reader("socket-c2f38b42de", "unix:///z")},
 		nil},
 }
@@ -271,52 +263,35 @@ func TestMorePluginsThanAReporterProbesAreIgnoredReadersFirst(t *testing.T) {
 	}
 }
 
-func TestWhetherConfigMapsNeedAPlugin(t *testing.T) {
-	kms := v2("1", sock1)
-	for name, c := range map[string]struct {
-		entries string
-		want    bool
-	}{
-		"named":                          {entryOf("configmaps", kms), true},
-		"named with a dot at the end":    {entryOf("configmaps.", kms), true},
-		"not named":                      {entryOf("secrets", kms), false},
-		"core group":                     {entryOf("*.", kms), true},
-		"all groups":                     {entryOf("*.*", kms), true},
-		"another group":                  {entryOf("*.apps", kms), false},
-		"a resource of another group":    {entryOf("configmaps.example.com", kms), false},
-		"read only":                      {entryOf("configmaps", identity, kms), true},
-		"KMS v1":                         {entryOf("configmaps", "{kms: {name: one, endpoint: 'unix:///a'}}"), true},
-		"local keys":                     {entryOf("configmaps", aescbc, identity), false},
-		"named without KMS, before all":  {entryOf("configmaps", aescbc) + entryOf("*.*", kms), false},
-		"core group without, before all": {entryOf("*.", identity) + entryOf("*.*", kms), false},
-		"named twice, once with KMS":     {entryOf("configmaps", aescbc) + entryOf("configmaps", kms), true},
-		"named beside others":            {"- {resources: [secrets, configmaps], providers: [" + kms + "]}\n", true},
-		"a plugin that cannot be probed": {entryOf("configmaps", v2("1", "tcp://x")), true},
-	} {
-		if got, err := Parse([]byte(head+c.entries), nil); err != nil ||
-			slices.Contains(got.Encrypted, ConfigMaps) != c.want {
-			t.Errorf("%s: %v, %v", name, got.Encrypted, err)
-		}
-	}
-}
-
-func TestWhetherReportsNeedAPlugin(t *testing.T) {
+func TestResourcesThatNeedAPlugin(t *testing.T) {
 	kms, first := v2("1", sock1), contract.Resources[0]
-	var openShifts []string
+	var openShifts, none []string
 	for _, r := range contract.Resources {
 		openShifts = append(openShifts, r.GVR().GroupResource().String())
 	}
-	other := []string{"configmaps", contract.KMSHealths.GVR().GroupResource().String()}
+	core := []string{"configmaps"}
+	all := slices.Concat(core, []string{contract.KMSHealths.GVR().GroupResource().String()}, openShifts)
 	for name, c := range map[string]struct {
 		entries string
 		want    []string
 	}{
-		"Secrets alone":  {entryOf("secrets", kms), nil},
-		"the core group": {entryOf("*.", kms), other[:1]},
-		"all groups":     {entryOf("*.*", kms), slices.Concat(other, openShifts)},
-		"one group":      {entryOf("*."+first.Group, kms), openShifts},
-		"all groups, but one without KMS": {entryOf(openShifts[0], identity) + entryOf("*.*", kms),
-			slices.Concat(other, openShifts[1:])},
+		"named":                          {entryOf("configmaps", kms), core},
+		"named with a dot at the end":    {entryOf("configmaps.", kms), core},
+		"not named":                      {entryOf("secrets", kms), none},
+		"core group":                     {entryOf("*.", kms), core},
+		"all groups":                     {entryOf("*.*", kms), all},
+		"another group":                  {entryOf("*.apps", kms), none},
+		"the group of reports":           {entryOf("*."+first.Group, kms), openShifts},
+		"a resource of another group":    {entryOf("configmaps.example.com", kms), none},
+		"read only":                      {entryOf("configmaps", identity, kms), core},
+		"KMS v1":                         {entryOf("configmaps", "{kms: {name: one, endpoint: 'unix:///a'}}"), core},
+		"local keys":                     {entryOf("configmaps", aescbc, identity), none},
+		"named without KMS, before all":  {entryOf("configmaps", aescbc) + entryOf("*.*", kms), all[1:]},
+		"core group without, before all": {entryOf("*.", identity) + entryOf("*.*", kms), all[1:]},
+		"one of reports without":         {entryOf(openShifts[0], identity) + entryOf("*.*", kms), slices.Concat(all[:2], all[3:])},
+		"named twice, once with KMS":     {entryOf("configmaps", aescbc) + entryOf("configmaps", kms), core},
+		"named beside others":            {"- {resources: [secrets, configmaps], providers: [" + kms + "]}\n", core},
+		"a plugin that cannot be probed": {entryOf("configmaps", v2("1", "tcp://x")), core},
 	} {
 		got, err := Parse([]byte(head+c.entries), nil)
 		var names []string
@@ -358,8 +333,8 @@ func TestResourcesThatAnotherProviderEncryptsAreMixed(t *testing.T) {
 		"named again with another":    {entryOf("secrets", two) + entryOf("configmaps", two) + entryOf("secrets", one), ""},
 	} {
 		got, err := Parse([]byte(head+c.entries), nil)
-		if want := strings.TrimSuffix("encrypts by several providers: "+c.want, "encrypts by several providers: "); err != nil || got.Mixed != want {
-			t.Errorf("%s: %q, want %q (%v)", name, got.Mixed, want, err)
+		if is, _ := strings.CutPrefix(got.Mixed, "encrypts by several providers: "); err != nil || is != c.want {
+			t.Errorf("%s: %q, want %q (%v)", name, got.Mixed, c.want, err)
 		}
 	}
 }

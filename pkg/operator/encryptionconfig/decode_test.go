@@ -27,41 +27,22 @@ func TestGarbageIsRejectedWithTheReason(t *testing.T) {
 		"not UTF-8":        {"a: \xff\xfe\n", "is neither YAML nor JSON"},
 		"half a file":      {head + resources[:20], "is neither YAML nor JSON"},
 		"half a JSON file": {`{"kind": "EncryptionConfiguration", "resou`, "is neither YAML nor JSON"},
-		"no kind": {
-			"resources:\n" + resources,
-			anotherKind,
-		},
-		"wrong kind": {
-			strings.Replace(head, "EncryptionC", "AdmissionC", 1) + resources,
-			anotherKind,
-		},
-		"wrong version": {
-			strings.Replace(head, "/v1", "/v2", 1) + resources,
-			anotherKind,
-		},
-		"legacy kind in the group": {
-			strings.Replace(head, "EncryptionConfiguration", "EncryptionConfig", 1) + resources,
-			anotherKind,
-		},
-		"kind in the legacy version": {
-			strings.Replace(head, "apiserver.config.k8s.io/v1", "v1", 1) + resources,
-			anotherKind,
-		},
+		"no kind":          {"resources:\n" + resources, anotherKind},
+		"wrong kind":       {strings.Replace(head, "EncryptionC", "AdmissionC", 1) + resources, anotherKind},
+		"wrong version":    {strings.Replace(head, "/v1", "/v2", 1) + resources, anotherKind},
+		"legacy kind in the group": {strings.Replace(head, "EncryptionConfiguration", "EncryptionConfig", 1) + resources,
+			anotherKind},
+		"kind in the legacy version": {strings.Replace(head, "apiserver.config.k8s.io/v1", "v1", 1) + resources,
+			anotherKind},
 		"no resources":      {head, "has no resources"},
 		"empty resources":   {head + "  []\n", "has no resources"},
 		"resources no list": {head + "  secrets: 1\n", "has a value of the wrong type in resources"},
-		"name a number": {
-			head + entryOf("secrets", "{kms: {name: 12345}}"),
-			"has a value of the wrong type in resources.providers.kms.name",
-		},
-		"version a number": {
-			strings.Replace(head, "apiserver.config.k8s.io/v1", "1", 1) + resources,
-			"has a value of the wrong type in apiVersion",
-		},
-		"timeout a number": {
-			head + entryOf("secrets", "{kms: {timeout: 12345}}"),
-			"has a value of the wrong type in resources.providers.kms.timeout",
-		},
+		"name a number": {head + entryOf("secrets", "{kms: {name: 12345}}"),
+			"has a value of the wrong type in resources.providers.kms.name"},
+		"version a number": {strings.Replace(head, "apiserver.config.k8s.io/v1", "1", 1) + resources,
+			"has a value of the wrong type in apiVersion"},
+		"timeout a number": {head + entryOf("secrets", "{kms: {timeout: 12345}}"),
+			"has a value of the wrong type in resources.providers.kms.timeout"},
 		"aliases that grow": {bomb(), "is neither YAML nor JSON"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -89,24 +70,15 @@ func bomb() string {
 func TestLegacyKindIsRead(t *testing.T) {
 	const legacy = "apiVersion: v1\nkind: EncryptionConfig\nresources:\n"
 	got, err := Parse([]byte(legacy+entryOf("secrets", v2("2_secrets", sock2))), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if diff := cmp.Diff([]v1alpha1.Plugin{writer("2", sock2)}, got.Plugins); diff != "" {
-		t.Error(diff)
+	if diff := cmp.Diff([]v1alpha1.Plugin{writer("2", sock2)}, got.Plugins); diff != "" || err != nil {
+		t.Error(err, diff)
 	}
 }
 
 // JSON allows surrogate pairs as escapes, YAML does not.
 func TestJSONIsReadAsJSON(t *testing.T) {
-	c, err := Parse(
-		[]byte(
-			`{"apiVersion": "apiserver.config.k8s.io/v1", "kind": "EncryptionConfiguration", `+
-				`"resources": [{"providers": [{"kms": {}}]}], "note": `+
-				`"\ud83d\ude00"}`,
-		),
-		nil,
-	)
+	c, err := Parse([]byte(`{"apiVersion": "apiserver.config.k8s.io/v1", "kind": "EncryptionConfiguration", `+
+		`"resources": [{"providers": [{"kms": {}}]}], "note": "\ud83d\ude00"}`), nil)
 	if err != nil || len(c.Ignored) != 1 {
 		t.Errorf("%+v, %v", c, err)
 	}
@@ -201,19 +173,10 @@ func TestKeyMaterialIsInNoErrorOfABrokenFile(t *testing.T) {
 func FuzzParse(f *testing.F) {
 	f.Add([]byte(local), "unix:///run/kms.sock", "1")
 	f.Add([]byte(head+entryOf("secrets", v2("2_secrets", sock2), v2("1_secrets", sock1))), sock2, "1")
-	f.Add(
-		[]byte(
-			head+entryOf(
-				"*.*", "{kms: {apiVersion: v2, name: \"\\u0085\", endpoint: \"unix:///%00\\u2028\\U000E0001/kms-a.sock\"}}",
-			),
-		),
-		"unix:///@a", "",
-	)
-	f.Add(
-		[]byte(`{"kind":"EncryptionConfiguration","apiVersion":"apiserver.config.k8s.io/v1",`+
-			`"resources":[{"providers":[{"kms":{"name":"a"}}]}]}`),
-		"", "a",
-	)
+	f.Add([]byte(head+entryOf("*.*", "{kms: {apiVersion: v2, name: \"\\u0085\", "+
+		"endpoint: \"unix:///%00\\u2028\\U000E0001/kms-a.sock\"}}")), "unix:///@a", "")
+	f.Add([]byte(`{"kind":"EncryptionConfiguration","apiVersion":"apiserver.config.k8s.io/v1",`+
+		`"resources":[{"providers":[{"kms":{"name":"a"}}]}]}`), "", "a")
 	f.Fuzz(func(t *testing.T, data []byte, endpoint, keyID string) {
 		c, err := Parse(data, map[string]string{endpoint: keyID})
 		if err != nil {

@@ -13,54 +13,32 @@ const oneProvider = `{apiVersion: apiserver.config.k8s.io/v1, kind: EncryptionCo
   resources: [{resources: [secrets],
   providers: [{kms: {apiVersion: v2, name: x_secrets, endpoint: "unix:///run/kms.sock"}}, {identity: {}}]}]}`
 
-func secretOf(data string) *corev1.Secret {
-	return &corev1.Secret{Data: map[string][]byte{"k": []byte(data)}}
-}
-
 func TestSetOfASecret(t *testing.T) {
-	config := v1alpha1.EncryptionConfig{Key: "k"}
-	for _, test := range []struct {
-		name    string
+	secret := &corev1.Secret{Data: map[string][]byte{"k": []byte(oneProvider), "broken": []byte("{}")}}
+	given := map[string]string{"unix:///run/kms.sock": "7"}
+	for name, test := range map[string]struct {
 		secret  *corev1.Secret
-		known   bool
+		config  v1alpha1.EncryptionConfig
 		plugins string // their keyIDs
-		problem string
+		problem string // empty: known
 	}{
-		{"with a plugin", secretOf(oneProvider), true, "x", ""},
-		{"of a revision from before KMS was turned on", nil, true, "", ""},
-		{"broken", secretOf("{}"), false, "", "has another apiVersion"},
-		{"without the key", &corev1.Secret{}, false, "", `has no key "k"`},
+		"with a plugin":                               {secret, v1alpha1.EncryptionConfig{Key: "k"}, "x", ""},
+		"with a keyID of the configuration":           {secret, v1alpha1.EncryptionConfig{Key: "k", KeyIDs: given}, "7", ""},
+		"of a revision from before KMS was turned on": {nil, v1alpha1.EncryptionConfig{Key: "k"}, "", ""},
+		"broken":          {secret, v1alpha1.EncryptionConfig{Key: "broken"}, "", "has another apiVersion"},
+		"without the key": {secret, v1alpha1.EncryptionConfig{Key: "gone"}, "", `has no key "gone"`},
 	} {
-		got := Read(test.secret, config)
+		got := Read(test.secret, test.config)
 		var ids []string
 		for _, p := range got.Config.Plugins {
 			ids = append(ids, p.KeyID)
 		}
-		if got.Known != test.known || strings.Join(ids, " ") != test.plugins ||
+		if got.Known != (test.problem == "") || strings.Join(ids, " ") != test.plugins ||
 			!strings.Contains(got.Problem, test.problem) || (got.Problem == "") != (test.problem == "") {
-			t.Errorf("%s: %+v", test.name, got)
+			t.Errorf("%s: %+v", name, got)
 		}
 		if got.Known && got.Config.Plugins == nil {
-			t.Errorf("%s: a known set is never nil", test.name)
+			t.Errorf("%s: a known set is never nil", name)
 		}
 	}
 }
-
-func TestSetFollowsKeyAndKeyIDsOfTheConfiguration(t *testing.T) {
-	secret := secretOf(oneProvider)
-	secret.Data["other"] = []byte(oneProvider)
-	for want, config := range map[string]v1alpha1.EncryptionConfig{
-		"x": {Key: "k"},
-		"7": {Key: "other", KeyIDs: map[string]string{"unix:///run/kms.sock": "7"}},
-		"8": {Key: "k", KeyIDs: map[string]string{"unix:///run/kms.sock": "8"}},
-	} {
-		if got := Read(secret, config); len(got.Config.Plugins) != 1 || got.Config.Plugins[0].KeyID != want {
-			t.Errorf("%+v: %+v, want keyID %s", config, got, want)
-		}
-	}
-	if got := Read(secret, v1alpha1.EncryptionConfig{Key: "gone"}); got.Known || got.Problem == "" {
-		t.Errorf("%+v", got)
-	}
-}
-
-// Labels of a Secret may change at any time; only a write of its data may have changed what an
