@@ -2,8 +2,10 @@ package informers
 
 import (
 	"context"
+	"errors"
 	"os"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -39,26 +41,31 @@ type fixture struct {
 	running sync.WaitGroup
 
 	mu      sync.Mutex
-	answer  func() error // to lists and watches
+	errs    []error // the answers to lists and watches; the last one stays
 	lists   []time.Duration
 	chosen  []clienttesting.ListRestrictions
 	watches []apiwatch.Interface
+}
+
+// answer returns the next answer. The mutex is locked.
+func (f *fixture) answer() error {
+	next := f.errs[0]
+	f.errs = f.errs[min(1, len(f.errs)-1):]
+	return next
 }
 
 func withFixture(t *testing.T, test func(f *fixture)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
-		f := &fixture{T: t, ctx: ctx, start: time.Now(), answer: func() error { return nil }}
+		f := &fixture{T: t, ctx: ctx, start: time.Now(), errs: []error{nil}}
 		f.client = dynamicfake.NewSimpleDynamicClientWithCustomListKinds(
-			runtime.NewScheme(), map[schema.GroupVersionResource]string{configMaps: "ConfigMapList"},
-		)
+			runtime.NewScheme(), map[schema.GroupVersionResource]string{configMaps: "ConfigMapList"})
 		f.client.PrependReactor("list", "*", func(a clienttesting.Action) (bool, runtime.Object, error) {
 			f.mu.Lock()
 			defer f.mu.Unlock()
-			f.lists, f.chosen = append(f.lists, time.Since(f.start)), append(
-				f.chosen, a.(clienttesting.ListAction).GetListRestrictions(),
-			)
+			f.lists = append(f.lists, time.Since(f.start))
+			f.chosen = append(f.chosen, a.(clienttesting.ListAction).GetListRestrictions())
 			err := f.answer()
 			return err != nil, nil, err
 		})
@@ -80,9 +87,8 @@ func withFixture(t *testing.T, test func(f *fixture)) {
 
 func configMap(name, data, version string) *unstructured.Unstructured {
 	return &unstructured.Unstructured{Object: map[string]any{"apiVersion": "v1", "kind": "ConfigMap",
-		"metadata": map[string]any{
-			"name": name, "namespace": "ns", "resourceVersion": version,
-		}, "data": map[string]any{"x": data}}}
+		"metadata": map[string]any{"name": name, "namespace": "ns", "resourceVersion": version},
+		"data":     map[string]any{"x": data}}}
 }
 
 // data returns the part of a ConfigMap that the tests' informers keep.
@@ -107,10 +113,10 @@ func (f *fixture) update(data, version string) {
 	synctest.Wait()
 }
 
-// answers sets the response to lists and watches from now on, and ends the open watches.
-func (f *fixture) answers(err func() error) {
+// answers sets the answers to lists and watches from now on, and ends the open watches.
+func (f *fixture) answers(errs ...error) {
 	f.mu.Lock()
-	f.answer = err
+	f.errs = errs
 	for _, w := range f.watches {
 		w.Stop()
 	}
@@ -133,26 +139,15 @@ func (f *fixture) listed() []time.Duration {
 }
 
 // wakes is a queue that counts.
-type wakes struct {
-	mu sync.Mutex
-	n  int
-}
+type wakes struct{ n atomic.Int64 }
 
 // Enqueue implements Queue.
-func (w *wakes) Enqueue(string) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.n++
-}
+func (w *wakes) Enqueue(string) { w.n.Add(1) }
 
 // count returns the number of calls since the last count.
-func (w *wakes) count() int {
+func (w *wakes) count() int64 {
 	synctest.Wait()
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	n := w.n
-	w.n = 0
-	return n
+	return w.n.Swap(0)
 }
 
 // run runs an informer of the ConfigMaps until the test ends or end is called.
@@ -166,10 +161,8 @@ func (f *fixture) run(more ...handler[string]) (s *Informer[string], w *wakes, e
 	return s, w, end
 }
 
-func refused() error {
-	return apierrors.NewInternalError(context.DeadlineExceeded) // the answer for Secrets whose plugin is unhealthy
-}
-
-func notServed() error { return apierrors.NewNotFound(configMaps.GroupResource(), "") }
-
-func staleVersionError() error { return apierrors.NewResourceExpired("too old resource version") }
+var (
+	unreachable = errors.New("connection refused")
+	refused     = apierrors.NewInternalError(context.DeadlineExceeded) // for Secrets whose plugin is unhealthy
+	notServed   = apierrors.NewNotFound(configMaps.GroupResource(), "")
+)

@@ -1,7 +1,6 @@
 package informers
 
 import (
-	"errors"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -14,10 +13,6 @@ func within(d time.Duration) time.Duration {
 	return d + time.Duration(float64(d)*backoff.Jitter) + time.Millisecond
 }
 
-func unreachable() error { return errors.New("connection refused") }
-
-func served() error { return nil }
-
 // gaps returns the times between lists.
 func gaps(at []time.Duration) (all []time.Duration) {
 	for i := range at[1:] {
@@ -27,7 +22,7 @@ func gaps(at []time.Duration) (all []time.Duration) {
 }
 
 func TestFailedListsBackOffAndRecover(t *testing.T) {
-	for name, failure := range map[string]func() error{"unreachable": unreachable, "rejected": refused} {
+	for name, failure := range map[string]error{"unreachable": unreachable, "rejected": refused} {
 		t.Run(name, func(t *testing.T) {
 			withFixture(t, func(f *fixture) {
 				f.answers(failure)
@@ -47,7 +42,7 @@ func TestFailedListsBackOffAndRecover(t *testing.T) {
 					t.Errorf("known %v, %v", s.HasSynced(), s.Err())
 				}
 				f.create("a", "1")
-				f.answers(served)
+				f.answers(nil)
 				f.until(time.Minute + within(backoff.Cap))
 				if x, ok := s.Get("ns", "a"); !ok || x != "1" || !s.HasSynced() || s.Err() != nil {
 					t.Errorf("%q, known %v, %v", x, s.HasSynced(), s.Err())
@@ -62,12 +57,12 @@ func TestWatchThatIsRejectedIsTriedAgainSoon(t *testing.T) {
 	withFixture(t, func(f *fixture) {
 		s, _, _ := f.run()
 		f.until(10 * time.Second)
-		f.answers(func() error { return apierrors.NewTooManyRequests("undecryptable", 1) })
+		f.answers(apierrors.NewTooManyRequests("undecryptable", 1))
 		f.until(2 * time.Minute)
 		if s.Err() == nil {
 			t.Error("rejected, and there is no error")
 		}
-		f.answers(served)
+		f.answers(nil)
 		f.until(2*time.Minute + within(backoff.Cap))
 		f.create("a", "1")
 		if x, _ := s.Get("ns", "a"); x != "1" || s.Err() != nil {
@@ -105,7 +100,7 @@ func TestObjectsStayKnownWhileListsAreRejected(t *testing.T) {
 		if n := w.count(); n != 1 {
 			t.Errorf("%d wakes by the rejected lists", n)
 		}
-		f.answers(served)
+		f.answers(nil)
 		f.until(time.Minute + within(backoff.Cap) + time.Second)
 		if s.Err() != nil || w.count() == 0 {
 			t.Errorf("lists succeed again, and the error is %v", s.Err())
@@ -129,7 +124,7 @@ func TestKindThatIsNotServedHasNoObjects(t *testing.T) {
 			t.Errorf("a kind that is not served is listed at %v", lists)
 		}
 
-		f.answers(served)
+		f.answers(nil)
 		f.until(time.Minute + unserved + within(backoff.Cap))
 		if x, ok := s.Get("ns", "a"); !ok || x != "1" || !s.HasSynced() || w.count() == 0 {
 			t.Errorf("it is served, and the object is %q", x)
@@ -158,20 +153,10 @@ func TestObjectDeletedBetweenTwoWatchesIsRemoved(t *testing.T) {
 		f.create("b", "2")
 		f.until(15 * time.Second)
 		// The API server no longer has the informer's resourceVersion.
-		expired := true
-		f.answers(func() error {
-			if expired {
-				expired = false
-				return staleVersionError()
-			}
-			return nil
-		})
+		f.answers(apierrors.NewResourceExpired("too old resource version"), nil)
 		f.until(30 * time.Second)
-		if got := s.List(); len(got) != 1 || got[0] != "2" {
-			t.Errorf("%q", got)
-		}
-		if s.Err() != nil {
-			t.Errorf("%v", s.Err())
+		if got := s.List(); len(got) != 1 || got[0] != "2" || s.Err() != nil {
+			t.Errorf("%q, %v", got, s.Err())
 		}
 	})
 }
@@ -186,27 +171,26 @@ func TestChangeOfTheKeptValueWakes(t *testing.T) {
 			t.Errorf("%d wakes by an empty list, known %v", n, s.HasSynced())
 		}
 		filtered.count()
+		want := func(by string, all, some int64) {
+			t.Helper()
+			if n, m := w.count(), filtered.count(); n != all || m != some {
+				t.Errorf("%d and %d wakes by %s, want %d and %d", n, m, by, all, some)
+			}
+		}
 		f.create("a", "1")
-		if n, m := w.count(), filtered.count(); n != 1 || m != 1 {
-			t.Errorf("%d and %d wakes by an object", n, m)
-		}
+		want("an object", 1, 1)
 		f.update("1", "2")
-		if n, m := w.count(), filtered.count(); n != 0 || m != 0 {
-			t.Errorf("%d and %d wakes by a change of what is not kept", n, m)
-		}
+		want("a change of what is not kept", 0, 0)
 		f.update("2", "3")
-		if n, m := w.count(), filtered.count(); n != 1 || m != 0 {
-			t.Errorf("%d and %d wakes by a change that only one is for", n, m)
-		}
+		want("a change that only one is for", 1, 0)
 		f.update("3", "4")
-		if n, m := w.count(), filtered.count(); n != 1 || m != 1 {
-			t.Errorf("%d and %d wakes by a change that both are for", n, m)
-		}
+		want("a change that both are for", 1, 1)
 		if err := f.client.Tracker().Delete(configMaps, "ns", "a"); err != nil {
 			t.Fatal(err)
 		}
-		if n, m := w.count(), filtered.count(); n != 1 || m != 1 || len(s.List()) > 0 {
-			t.Errorf("%d and %d wakes by a deletion, %q", n, m, s.List())
+		want("a deletion", 1, 1)
+		if len(s.List()) > 0 {
+			t.Errorf("%q", s.List())
 		}
 	})
 }

@@ -3,61 +3,36 @@ package informers
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"reflect"
 	"strconv"
 	"testing"
-	"testing/synctest"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/dynamic"
-	dynamicfake "k8s.io/client-go/dynamic/fake"
 	"k8s.io/client-go/rest"
-	clienttesting "k8s.io/client-go/testing"
-
-	"github.com/kms-health/kms-health/pkg/contract"
 )
 
-// withNode returns a fake API with Node b.
-func withNode() *dynamicfake.FakeDynamicClient {
-	kinds := map[schema.GroupVersionResource]string{contract.Resources[0].GVR(): "KubeAPIServerList"}
-	for _, r := range []schema.GroupVersionResource{
-		Pods, Nodes, ConfigMaps, ServiceAccounts, Namespaces, DaemonSets, ClusterRoles, ClusterBindings, Policies,
-		PolicyBindings, Events,
-	} {
-		kinds[r] = "AnyList"
-	}
-	node := &unstructured.Unstructured{
-		Object: map[string]any{"apiVersion": "v1", "kind": "Node", "metadata": map[string]any{"name": "b"}},
-	}
-	return dynamicfake.NewSimpleDynamicClientWithCustomListKinds(runtime.NewScheme(), kinds, node)
-}
-
 func TestTheDeliveryIsWokenWhenNodesCannotBeRead(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		client := withNode()
-		client.PrependReactor("list", "nodes", func(clienttesting.Action) (bool, runtime.Object, error) {
-			return true, nil, apierrors.NewForbidden(Nodes.GroupResource(), "b", errors.New("no right"))
-		})
-		deliveries := &wakes{}
-		c := NewCluster(t.Context(), ClusterOptions{
-			Client: client, Namespace: "kms-health", Reporters: deliveries, Health: &wakes{},
-		})
-		time.Sleep(time.Second)
-		n := deliveries.count()
-		if n == 0 || !apierrors.IsForbidden(c.Nodes.Err()) {
-			t.Errorf("the delivery was woken %d times: %v", n, c.Nodes.Err())
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path != "/api/v1/nodes" {
+			<-r.Context().Done()
 		}
-	})
+		w.WriteHeader(http.StatusForbidden)
+	}))
+	t.Cleanup(server.Close)
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	client, woken := dynamic.NewForConfigOrDie(&rest.Config{Host: server.URL}), make(signal, 1)
+	c := NewCluster(ctx, ClusterOptions{Client: client, Resources: client, Reporters: woken, Health: &wakes{}})
+	if <-woken; !apierrors.IsForbidden(c.Nodes.Err()) {
+		t.Errorf("woken by %v", c.Nodes.Err())
+	}
 }
 
 func TestOfANodeIsKeptWhetherItIsReady(t *testing.T) {
