@@ -76,24 +76,9 @@ func TestFileHasNoFieldForADefault(t *testing.T) {
 	if err := yaml.Unmarshal(in.File(sidecarPlugins), &file); err != nil {
 		t.Fatal(err)
 	}
-	for what, fields := range map[string][2][]string{
-		"probe":   {slices.Sorted(maps.Keys(file.Probe)), {"interval"}},
-		"plugins": {slices.Sorted(maps.Keys(file.Plugins[0])), {"endpoint", "keyID", "role", "timeout"}},
-	} {
-		if !slices.Equal(fields[0], fields[1]) {
-			t.Errorf("%s has %v, want %v", what, fields[0], fields[1])
-		}
-	}
-}
-
-// unchangedEvery is no part of the plugin set, so a change does not replace pods.
-func TestFileHasTheOperatorsUnchangedEvery(t *testing.T) {
-	in := sidecarInput()
-	for every, want := range map[time.Duration]bool{0: false, time.Minute: true} {
-		in.Config.UnchangedEvery = v1alpha1.Duration{Duration: every}
-		if got := strings.Contains(string(in.File(sidecarPlugins)), "  unchangedEvery: 1m0s\n"); got != want {
-			t.Errorf("%s: %s", every, in.File(sidecarPlugins))
-		}
+	fields := slices.Concat(slices.Sorted(maps.Keys(file.Probe)), slices.Sorted(maps.Keys(file.Plugins[0])))
+	if want := []string{"interval", "endpoint", "keyID", "role", "timeout"}; !slices.Equal(fields, want) {
+		t.Errorf("probe and plugins have %v, want %v", fields, want)
 	}
 }
 
@@ -221,13 +206,17 @@ func TestSocketsThatPodsOfTheirOwnReach(t *testing.T) {
 	}
 }
 
-// Plain Kubernetes has no TLS profile for the whole cluster.
-func TestServingHasItsOwnTLSSettings(t *testing.T) {
+func TestFileHasTheOperatorsUnchangedEveryAndItsOwnTLSSettings(t *testing.T) {
+	const every, tls, profile = "  unchangedEvery: 1m0s\n", "minVersion: VersionTLS13", "of the profile"
 	in := sidecarInput()
-	in.TLS = v1alpha1.ServingTLS{MinVersion: v1alpha1.TLS12, CipherSuites: []string{"of the profile"}}
-	in.Target.Serving = &v1alpha1.APIServerServing{Address: "0.0.0.0:8443", Secret: "serving",
-		TLS: &v1alpha1.TLSSettings{MinVersion: v1alpha1.TLS13}}
-	if file := string(in.File(nil)); !strings.Contains(file, "minVersion: VersionTLS13") || strings.Contains(file, "of the profile") {
+	in.TLS = v1alpha1.ServingTLS{MinVersion: v1alpha1.TLS12, CipherSuites: []string{profile}}
+	in.Target.Serving = &v1alpha1.APIServerServing{Address: "0.0.0.0:8443", Secret: "serving"}
+	if file := string(in.File(nil)); strings.Contains(file, "unchangedEvery") || !strings.Contains(file, profile) {
+		t.Error(file)
+	}
+	in.Config.UnchangedEvery = v1alpha1.Duration{Duration: time.Minute}
+	in.Target.Serving.TLS = &v1alpha1.TLSSettings{MinVersion: v1alpha1.TLS13} // plain Kubernetes has no profile
+	if file := string(in.File(nil)); !strings.Contains(file, every) || !strings.Contains(file, tls) || strings.Contains(file, profile) {
 		t.Error(file)
 	}
 }

@@ -211,20 +211,13 @@ func TestSocketMountsOfANamedContainer(t *testing.T) {
 }
 
 func TestSocketsThatConflictWithTheReportersFolders(t *testing.T) {
-	for path, own := range map[string]string{
-		"/var/run":                    tokenFolder,
-		"/etc/kms-health/config/deep": ConfigFolder,
-		"/etc/kms-health/credentials": CredentialsFolder,
-		"/":                           ConfigFolder,
-	} {
-		t.Run(path, func(t *testing.T) {
-			spec := apiServerPod()
-			spec.Containers[0].VolumeMounts[0].MountPath = path
-			plugins := []v1alpha1.Plugin{{KeyID: "x", Endpoint: "unix://" + path + "/x.sock"}}
-			_, err := added(sidecarInput(), spec, plugins)
-			wantError(t, err, `volume "kms-sockets", with the sockets, is mounted at `+path+
-				`, which conflicts with the reporter's own mount at `+own+`: mount the sockets' folder separately`)
-		})
+	for path, own := range map[string]string{"/var/run": tokenFolder, "/etc/kms-health/config/deep": ConfigFolder,
+		"/etc/kms-health/credentials": CredentialsFolder, "/": ConfigFolder} {
+		spec := apiServerPod()
+		spec.Containers[0].VolumeMounts[0].MountPath = path
+		_, err := added(sidecarInput(), spec, pluginsAt(path+"/x.sock"))
+		wantError(t, err, `volume "kms-sockets", with the sockets, is mounted at `+path+
+			`, which conflicts with the reporter's own mount at `+own+`: mount the sockets' folder separately`)
 	}
 }
 

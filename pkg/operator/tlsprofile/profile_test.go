@@ -90,11 +90,13 @@ var profileCases = map[string]struct {
 		v1alpha1.ServingTLS{MinVersion: v1alpha1.TLS11, CipherSuites: []string{"TLS_RSA_WITH_AES_128_CBC_SHA", aes128}},
 	},
 	"custom, with names that cannot be applied": {
-		custom(
-			configv1.VersionTLS12, "DHE-RSA-AES128-GCM-SHA256", "ecdhe-rsa-aes128-gcm-sha256", "",
-			"TLS_AES_128_CCM_SHA256", "TLS_AES_256_GCM_SHA384", "ECDHE-RSA-AES128-GCM-SHA256",
-		),
+		custom(configv1.VersionTLS12, "DHE-RSA-AES128-GCM-SHA256", "ecdhe-rsa-aes128-gcm-sha256", "",
+			"TLS_AES_128_CCM_SHA256", "TLS_AES_256_GCM_SHA384", "ECDHE-RSA-AES128-GCM-SHA256"),
 		v1alpha1.ServingTLS{MinVersion: v1alpha1.TLS12, CipherSuites: []string{aes128}},
+	},
+	"custom, with a suite that no profile of OpenShift contains": {
+		custom(configv1.VersionTLS12, "ECDHE-RSA-DES-CBC3-SHA"),
+		v1alpha1.ServingTLS{MinVersion: v1alpha1.TLS12, CipherSuites: []string{"TLS_ECDHE_RSA_WITH_3DES_EDE_CBC_SHA"}},
 	},
 	"custom TLS 1.3, with older suites": {
 		custom(configv1.VersionTLS13, "TLS_AES_128_GCM_SHA256", "ECDHE-RSA-AES128-GCM-SHA256", "AES256-SHA256"),
@@ -135,18 +137,6 @@ func TestInvalidProfileFallsBackToIntermediate(t *testing.T) {
 		}
 		if diff := cmp.Diff(intermediate, got); diff != "" {
 			t.Errorf("with an error: %s", diff)
-		}
-	}
-}
-
-// No profile of OpenShift contains this suite.
-func TestNamesOfOtherSuites(t *testing.T) {
-	for openSSL, iana := range map[string]string{
-		"ECDHE-RSA-DES-CBC3-SHA": "TLS_ECDHE_RSA_WITH_3DES_EDE_CBC_SHA",
-	} {
-		got, err := Of(custom(configv1.VersionTLS12, openSSL))
-		if err != nil || !slices.Equal(got.CipherSuites, []string{iana}) {
-			t.Errorf("%s: %q, %v", openSSL, got.CipherSuites, err)
 		}
 	}
 }
