@@ -17,7 +17,6 @@ import (
 	"github.com/kms-health/kms-health/pkg/contract"
 	"github.com/kms-health/kms-health/pkg/filewatch"
 	"github.com/kms-health/kms-health/pkg/operator"
-	"github.com/kms-health/kms-health/pkg/operator/encryptionconfig"
 	"github.com/kms-health/kms-health/pkg/operator/render"
 )
 
@@ -53,18 +52,12 @@ Environment:
 			if folder == "" {
 				problems = append(problems, errors.New("--output-dir: is empty, must be the folder to write to"))
 			}
-			files, err := render.Render(in, problems...)
+			files, warnings, err := render.Render(in, problems...)
 			if err != nil {
 				return usageError{err}
 			}
-			encrypted, _ := encryptionconfig.Parse(in.EncryptionConfig, nil) // Render has parsed it, if it is set
-			for _, ignored := range encrypted.Ignored {
-				cmd.PrintErrln("warning: --encryption-config: " + ignored)
-			}
-			for _, f := range files {
-				if f.Warning != "" {
-					cmd.PrintErrln("warning: " + f.Name + ": " + f.Warning)
-				}
+			for _, warning := range warnings {
+				cmd.PrintErrln("warning: " + warning)
 			}
 			return write(folder, files, cmd.OutOrStdout())
 		},
@@ -108,7 +101,7 @@ func (c *content) String() string { return "" }
 func (c *content) Type() string   { return "file" }
 
 func addInputFlags(f *pflag.FlagSet, in *render.Input) {
-	f.StringVar(&in.Target, "api-server", "", "the `name` of one of its API servers, where there are several")
+	f.StringVar(&in.APIServer, "api-server", "", "the `name` of one of its API servers, where there are several")
 	f.Var((*content)(&in.EncryptionConfig), "encryption-config",
 		"the API server's EncryptionConfiguration, a `file`; needed unless the configuration names its plugins")
 	f.Var((*content)(&in.Pod), "pod",

@@ -10,6 +10,7 @@ import (
 
 	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
 	"github.com/kms-health/kms-health/pkg/contract"
+	"github.com/kms-health/kms-health/pkg/operator/objects"
 	"github.com/kms-health/kms-health/pkg/operator/render"
 	"github.com/kms-health/kms-health/test/harness/disk"
 )
@@ -66,8 +67,8 @@ func TestByHandOnOpenShiftNamesServersThatANodeResolves(t *testing.T) {
 		t.Fatal(err)
 	}
 	config.Image = "kms-health-reporter"
-	in := render.Input{Config: config, Namespace: "kms-health", OpenShift: true, CA: disk.Read(t, "../testdata/ca.crt")}
-	files, err := render.Render(in)
+	in := objects.Input{Config: config, Namespace: "kms-health", OpenShift: true, CA: disk.Read(t, "../testdata/ca.crt")}
+	files, _, err := render.Render(render.Input{Input: in})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -15,6 +15,7 @@ import (
 
 	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
 	"github.com/kms-health/kms-health/pkg/contract"
+	"github.com/kms-health/kms-health/pkg/operator/objects"
 	"github.com/kms-health/kms-health/pkg/operator/render"
 	"github.com/kms-health/kms-health/test/docs/typed"
 	"github.com/kms-health/kms-health/test/harness/controlplane"
@@ -41,7 +42,8 @@ func TestRenderedFilesWorkWherePodSecurityIsStrict(t *testing.T) {
 		t.Fatal(err)
 	}
 	config.Image = "kms-health-reporter"
-	files, err := render.Render(render.Input{Config: config, Namespace: "kms-health", CA: disk.Read(t, "../testdata/ca.crt")})
+	files, _, err := render.Render(render.Input{Input: objects.Input{
+		Config: config, Namespace: "kms-health", CA: disk.Read(t, "../testdata/ca.crt")}})
 	if err != nil {
 		t.Fatal(err)
 	}

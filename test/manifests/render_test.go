@@ -15,6 +15,7 @@ import (
 
 	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
 	"github.com/kms-health/kms-health/pkg/contract"
+	"github.com/kms-health/kms-health/pkg/operator/objects"
 	"github.com/kms-health/kms-health/pkg/operator/render"
 	"github.com/kms-health/kms-health/test/harness/disk"
 	"github.com/kms-health/kms-health/test/manifests/install"
@@ -35,9 +36,9 @@ func TestRenderedPatchAddsTheLastContainer(t *testing.T) {
 		t.Fatal(err)
 	}
 	given := read("deployment.yaml")
-	files, err := render.Render(render.Input{
-		Config: config, Target: "openshift-apiserver", Namespace: "kms-health",
-		EncryptionConfig: read("encryption-config.yaml"), CA: read("ca.crt"), Pod: given,
+	files, _, err := render.Render(render.Input{
+		Input:     objects.Input{Config: config, Namespace: "kms-health", CA: read("ca.crt")},
+		APIServer: "openshift-apiserver", EncryptionConfig: read("encryption-config.yaml"), Pod: given,
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -23,16 +23,13 @@ import (
 	"github.com/kms-health/kms-health/pkg/operator/tlsprofile"
 )
 
-// Input is the content of the files. A file that is not needed may be empty.
+// Input has the content of the files, and Config, Namespace, OpenShift, CA and HostFolder of an objects.Input. A file
+// that is not needed may be empty.
 type Input struct {
-	Config           *v1alpha1.OperatorConfiguration // with an image
-	Target           string                          // the name of one; may be empty if there is only one
-	Namespace        string
-	OpenShift        bool
+	objects.Input
+	APIServer        string // the name of one; may be empty if there is only one
 	EncryptionConfig []byte // an EncryptionConfiguration, unless the target lists its plugins
 	Pod              []byte // the API server's: a static pod's manifest, a Deployment, or a running Pod
-	CA               []byte // the API server's, PEM
-	HostFolder       string // where a static pod's files will be on its node
 }
 
 // File is a rendered file, with a note on what to do with it.
@@ -40,21 +37,21 @@ type File struct {
 	Name string
 	Data []byte
 	Note string
-	// Warning is why it may not fit the cluster; empty: no reason is known.
-	Warning string
 }
 
 // rendering is the state of one Render.
 type rendering struct {
-	*objects.Input
+	objects.Input
 	pods
 	plugins   []v1alpha1.Plugin
 	encrypted encryptionconfig.Config
 	files     []File
+	warnings  []string
 }
 
-// Render returns the files. problems were found before: all errors are reported at once.
-func Render(in Input, problems ...error) ([]File, error) {
+// Render returns the files, and why they may not fit the cluster. problems were found before: all errors are reported
+// at once.
+func Render(in Input, problems ...error) (files []File, warnings []string, err error) {
 	t, noTarget := in.target()
 	p, noPod := readPods(in.Pod)
 	problems = append(problems, noTarget, noPod)
@@ -65,11 +62,10 @@ func Render(in Input, problems ...error) ([]File, error) {
 		problems = append(problems, in.checkCA(p))
 	}
 	if err := errors.Join(problems...); err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	r := &rendering{pods: p, plugins: t.Plugins, Input: &objects.Input{
-		Config: in.Config, Namespace: in.Namespace, Target: t, OpenShift: in.OpenShift, CA: in.CA,
-	}}
+	r := &rendering{pods: p, plugins: t.Plugins, Input: in.Input}
+	r.Target, r.HostFolder = t, ""
 	if p.static() {
 		r.HostFolder, t.Mode, t.Deployment = in.HostFolder, v1alpha1.ModeSidecar, ""
 		if to := &t.Connection; to.Server == v1alpha1.DefaultClusterServer && p.pod.Spec.HostNetwork {
@@ -79,33 +75,33 @@ func Render(in Input, problems ...error) ([]File, error) {
 	}
 	r.TLS, _ = tlsprofile.Of(nil) // Intermediate
 	if err := r.readEncryption(in.EncryptionConfig); err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	reporters := r.ownPods
 	if t.Mode.InOwnersPods() {
 		reporters = r.sidecar
 	}
 	if err := reporters(); err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	r.identity()
 	slices.SortStableFunc(r.files, func(a, b File) int { return strings.Compare(a.Name, b.Name) })
-	return r.files, nil
+	return r.files, r.warnings, nil
 }
 
 func (in *Input) target() (*v1alpha1.APIServer, error) {
 	var names []string
 	for _, t := range in.Config.APIServers {
-		if t.Name == in.Target || in.Target == "" && len(in.Config.APIServers) == 1 {
+		if t.Name == in.APIServer || in.APIServer == "" && len(in.Config.APIServers) == 1 {
 			return &t, nil
 		}
 		names = append(names, t.Name)
 	}
-	if in.Target == "" {
+	if in.APIServer == "" {
 		return nil, fmt.Errorf("the configuration has %d API servers, name one of them by --api-server: %s",
 			len(names), strings.Join(names, ", "))
 	}
-	return nil, fmt.Errorf("--api-server: the configuration has no %q, only: %s", in.Target, strings.Join(names, ", "))
+	return nil, fmt.Errorf("--api-server: the configuration has no %q, only: %s", in.APIServer, strings.Join(names, ", "))
 }
 
 // check returns all errors of a target and its pods.
@@ -160,6 +156,9 @@ func (r *rendering) readEncryption(file []byte) (err error) {
 	}
 	if err != nil {
 		return fmt.Errorf("--encryption-config: %w", err)
+	}
+	for _, ignored := range r.encrypted.Ignored {
+		r.warnings = append(r.warnings, "--encryption-config: "+ignored)
 	}
 	return nil
 }
@@ -248,7 +247,10 @@ func (r *rendering) ownPods() error {
 		reporters = r.DaemonSet(server.Folders, server.User, r.plugins)
 	}
 	r.configMap(configMap)
-	r.apply("40-"+kind+"-"+reporters.GetName()+".yaml", "apply it", reporters)
-	r.files[len(r.files)-1].Warning = objects.NotAllowed(server.Folders)
+	name := "40-" + kind + "-" + reporters.GetName() + ".yaml"
+	r.apply(name, "apply it", reporters)
+	if why := objects.NotAllowed(server.Folders); why != "" {
+		r.warnings = append(r.warnings, name+": "+why)
+	}
 	return nil
 }

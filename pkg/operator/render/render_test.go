@@ -11,6 +11,7 @@ import (
 
 	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
 	"github.com/kms-health/kms-health/pkg/contract"
+	"github.com/kms-health/kms-health/pkg/operator/objects"
 	"github.com/kms-health/kms-health/test/harness/disk"
 )
 
@@ -25,11 +26,9 @@ func input(t *testing.T, target string) Input {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return Input{
-		Config: config, Target: target, Namespace: "kms-health",
-		EncryptionConfig: testdata(t, "encryption-config.yaml"), CA: testdata(t, "ca.crt"),
-		HostFolder: "/etc/kubernetes/kms-health",
-	}
+	return Input{APIServer: target, EncryptionConfig: testdata(t, "encryption-config.yaml"), Input: objects.Input{
+		Config: config, Namespace: "kms-health", CA: testdata(t, "ca.crt"), HostFolder: "/etc/kubernetes/kms-health",
+	}}
 }
 
 func names(files []File) string {
@@ -210,15 +209,15 @@ var wrongInputs = map[string]struct {
 	change func(*Input)
 	want   string
 }{
-	"which target": {func(in *Input) { in.Target = "" },
+	"which target": {func(in *Input) { in.APIServer = "" },
 		"name one of them by --api-server: kube-apiserver, openshift-apiserver"},
-	"no such target": {func(in *Input) { in.Target = "x" }, `--api-server: the configuration has no "x"`},
+	"no such target": {func(in *Input) { in.APIServer = "x" }, `--api-server: the configuration has no "x"`},
 	"no plugins":     {func(in *Input) { in.EncryptionConfig = nil }, "--encryption-config: kube-apiserver has no `plugins`"},
 	"plugins twice": {func(in *Input) { in.Config.APIServers[0].Plugins = []v1alpha1.Plugin{} },
 		"--encryption-config: kube-apiserver has its plugins in `plugins`"},
 	"a DaemonSet for a volume of the pod": {func(in *Input) { in.Pod = []byte(companionPod) }, "where no DaemonSet reaches them"},
 	"another Deployment": {func(in *Input) {
-		in.Target, in.Pod = "openshift-apiserver", []byte("apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: x}\n")
+		in.APIServer, in.Pod = "openshift-apiserver", []byte("apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: x}\n")
 	}, `--pod: is Deployment "x", must be "apiserver"`},
 	"encrypted ConfigMaps that are mounted": {func(in *Input) {
 		in.Config.APIServers[0].ConfigSource = v1alpha1.ConfigSourceConfigMap
@@ -242,7 +241,7 @@ var wrongInputs = map[string]struct {
 	"a folder upwards": {func(in *Input) {
 		in.Pod, in.HostFolder = []byte("apiVersion: v1\nkind: Pod\n"), "/a/../b"
 	}, `--host-folder: "/a/../b" must be`},
-	"Sidecar, no pod": {func(in *Input) { in.Target = "openshift-apiserver" },
+	"Sidecar, no pod": {func(in *Input) { in.APIServer = "openshift-apiserver" },
 		"--pod: mode Sidecar of openshift-apiserver needs the API server's Deployment, or a static pod's manifest"},
 	"Companion, no pod": {func(in *Input) { in.Config.APIServers[0].Mode = v1alpha1.ModeCompanionPod }, "--pod"},
 	"Auto, no pod": {func(in *Input) { in.Config.APIServers[0].Mode = v1alpha1.ModeAuto },
@@ -253,7 +252,7 @@ func TestWhatIsMissingOrWrongIsNamed(t *testing.T) {
 	for name, c := range wrongInputs {
 		in := input(t, "kube-apiserver")
 		c.change(&in)
-		_, err := Render(in)
+		_, _, err := Render(in)
 		if err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: %v", name, err)
 		}

@@ -16,7 +16,7 @@ import (
 
 func render(t *testing.T, in Input) []File {
 	t.Helper()
-	files, err := Render(in)
+	files, _, err := Render(in)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -128,7 +128,7 @@ func TestManifestThatCannotGetTheReporterIsRefused(t *testing.T) {
 			"--pod: mode Sidecar of openshift-apiserver needs the API server's Deployment, or a static pod's manifest"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			files, err := Render(ownersOf(t, c.pod))
+			files, _, err := Render(ownersOf(t, c.pod))
 			if err == nil || !strings.HasPrefix(err.Error(), c.want) || files != nil {
 				t.Errorf("got  %v\nwant %s", err, c.want)
 			}
