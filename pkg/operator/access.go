@@ -13,12 +13,9 @@ import (
 	"github.com/kms-health/kms-health/pkg/serving"
 )
 
-// access lets the API server decide who may send a request, by a TokenReview and a
-// SubjectAccessReview for each.
-//
-// The delegating authorizer and authenticator of k8s.io/apiserver do the same. They
-// link CEL, gRPC and OpenTelemetry, 9 MB of resident memory, and log a line for every
-// request while the API server is away.
+// access lets the API server decide who may send a request, by a TokenReview and a SubjectAccessReview for each. The
+// delegating authorizer and authenticator of k8s.io/apiserver do the same. They link CEL, gRPC and OpenTelemetry, 9 MB
+// of resident memory, and log a line for every request while the API server is away.
 type access struct {
 	tokens   authenticationclient.TokenReviewInterface
 	accesses authorizationclient.SubjectAccessReviewInterface

@@ -46,9 +46,8 @@ func lead(ctx context.Context, o Options, client typedcoordinationv1.LeasesGette
 	return elect(ctx, lock, leaseTimings(o), work)
 }
 
-// elect waits for the lease and runs work until ctx ends, which is no error. The lease is
-// released after the work has ended. An error means that the lease was lost: the process must
-// end.
+// elect waits for the lease and runs work until ctx ends, which is no error. The lease is released after the work has
+// ended. An error means that the lease was lost: the process must end.
 func elect(
 	ctx context.Context, lock resourcelock.Interface, t configv1.LeaderElection, work func(context.Context),
 ) error {
@@ -87,8 +86,7 @@ func elect(
 }
 
 // awaitServer waits until the API server answers. The network of a node that has just started drops the first
-// requests, and the election would try again only after up to 132 s (a single replica's 60 s, with client-go's
-// jitter).
+// requests, and the election of a single replica would try again only after up to 132 s.
 func awaitServer(ctx context.Context, lock resourcelock.Interface) {
 	logged := false
 	_ = wait.PollUntilContextCancel(ctx, time.Second, true, func(ctx context.Context) (bool, error) {

@@ -22,17 +22,9 @@ import (
 	"github.com/kms-health/kms-health/pkg/operatorstatus"
 )
 
-const (
-	connectTimeout = 2 * time.Second
-	// requestTimeout bounds Events, reviews, and requests for tokens and the lease. A hanging request would delay all
-	// later Events, or use up the time in which the lease must be renewed.
-	requestTimeout = ssa.RequestTimeout
-)
-
 func restConfig(kubeconfig, version string) (*rest.Config, error) {
 	// After the first number of seconds without data a connection is pinged; after the second without an answer it is
-	// closed. client-go has 30 and 15. If a node dies, its API server closes no connection, and reports would go unread
-	// that long.
+	// closed. client-go has 30 and 15: if a node dies with its API server, reports would go unread that long.
 	for name, seconds := range map[string]string{
 		"HTTP2_READ_IDLE_TIMEOUT_SECONDS": "10", "HTTP2_PING_TIMEOUT_SECONDS": "5",
 	} {
@@ -57,7 +49,7 @@ func restConfig(kubeconfig, version string) (*rest.Config, error) {
 	// While a node starts, packets to the Service of the API server are dropped. A lost SYN is sent again after 1 s, 2 s
 	// and 4 s, so a new connection is faster. The keep-alive probes are for API servers without HTTP/2.
 	probes := net.KeepAliveConfig{Enable: true, Idle: 10 * time.Second, Interval: 5 * time.Second, Count: 2}
-	config.Dial = (&net.Dialer{Timeout: connectTimeout, KeepAliveConfig: probes}).DialContext
+	config.Dial = (&net.Dialer{Timeout: 2 * time.Second, KeepAliveConfig: probes}).DialContext
 	config.Wrap(func(next http.RoundTripper) http.RoundTripper { return unretried{next} })
 	return config, nil
 }
@@ -74,7 +66,7 @@ type clients struct {
 // newClients returns clients that share their connections.
 func newClients(config *rest.Config) (c clients, err error) {
 	config = rest.CopyConfig(config)
-	config.Timeout = requestTimeout
+	config.Timeout = ssa.RequestTimeout // a hanging request would delay later Events, or the lease's renewal
 	shared, err := rest.HTTPClientFor(config)
 	if err != nil {
 		return c, err
@@ -107,9 +99,8 @@ func (s resourceSerializer) DecoderToVersion(d runtime.Decoder, version runtime.
 }
 
 // unretried removes the header Retry-After from refused reads, so that the caller gets the reason at once, and
-// retries with its own backoff. With that header client-go silently waits and repeats a request up to ten times. The
-// waits are 5 s for a custom resource that is not served yet (503). For objects that cannot be decrypted (429) they
-// grow from 1 to 30 s during an outage.
+// retries with its own backoff. With that header client-go silently waits and repeats a request up to ten times: 5 s
+// for a custom resource that is not served yet (503), 1 to 30 s for objects that cannot be decrypted (429).
 type unretried struct{ next http.RoundTripper }
 
 // RoundTrip implements http.RoundTripper.
@@ -127,8 +118,7 @@ func (u unretried) RoundTrip(request *http.Request) (*http.Response, error) {
 // WrappedRoundTripper lets client-go find the transport below.
 func (u unretried) WrappedRoundTripper() http.RoundTripper { return u.next }
 
-// caOf returns the CA bundle of the API server, as PEM. A file is read each time: it is
-// replaced when the CA is rotated.
+// caOf returns the CA bundle of the API server, as PEM. A file is read each time, since the CA is rotated.
 func caOf(config *rest.Config) ([]byte, error) {
 	if len(config.CAData) > 0 || config.CAFile == "" {
 		return config.CAData, nil

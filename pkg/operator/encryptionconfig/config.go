@@ -77,9 +77,9 @@ var reasonTooMany = fmt.Sprintf("there are %d plugins before it, and a reporter 
 // same), YAML or JSON, of at most 1 MiB, which is what a Secret can hold.
 //
 // A plugin's role is Write if it is the first provider of any entry, else Read. Its timeout is the shortest of its
-// providers, since kube-apiserver cannot use a provider that exceeds its own. It is at least v1alpha1.MinTimeout and
-// at most contract.MaxInterval. Its endpoint is rebuilt from the socket's address, so no other part of
-// a URL is copied. See nameKeys for its keyID. An error contains nothing from the file but the names of fields.
+// providers, since kube-apiserver cannot use a provider that exceeds its own, within v1alpha1.MinTimeout and
+// contract.MaxInterval. Its endpoint is rebuilt from the socket's address, so no other part of a URL is copied. See
+// nameKeys for its keyID. An error contains nothing from the file but the names of fields.
 func Parse(data []byte, given map[string]string) (Config, error) {
 	f, err := decode(data)
 	if err != nil {
@@ -124,8 +124,7 @@ type use struct {
 	provider  string
 }
 
-// ignore returns a text of fixed parts. From the file it quotes only the names of the provider and of its first
-// resource.
+// ignore returns a text. From the file it quotes only the names of the provider and of its first resource.
 func ignore(u use, reason string) string {
 	return fmt.Sprintf("provider %s of %s is not probed: %s", shown(u.provider), shownFirst(u.resources), reason)
 }

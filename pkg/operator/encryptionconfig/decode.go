@@ -184,9 +184,8 @@ type Set struct {
 	Problem string // why a Secret gives no set, without anything from it but the names of fields
 }
 
-// Read returns the plugin set in the Secret of an encryption config. A nil Secret does not exist, so it has no
-// plugin: a revision from before KMS was turned on has no Secret. Pass nil for a revision only if the live Secret
-// could be read.
+// Read returns the plugin set in the Secret of an encryption config. A nil Secret does not exist, so it has no plugin,
+// as a revision from before KMS was turned on. Pass nil for a revision only if the live Secret could be read.
 func Read(secret *corev1.Secret, config v1alpha1.EncryptionConfig) Set {
 	if secret == nil {
 		return Set{Known: true, Config: Config{Plugins: []v1alpha1.Plugin{}}}

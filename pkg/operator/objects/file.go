@@ -125,8 +125,7 @@ func (in *Input) kubeconfigFolder() string {
 func (in *Input) Local() bool { return IsLocal(in.Target.Connection.Server) }
 
 // NotReachable returns why reporters in their own pods do not reach a socket; empty: they do. They do not mount some
-// folders. An abstract socket is in the node's network, which they share only if they reach the API server on their
-// node.
+// folders. They share the node's network, which has abstract sockets, if they reach the API server on their node.
 func (in *Input) NotReachable(endpoint string) string {
 	if err := v1alpha1.CheckSocketFolder(v1alpha1.SocketFolder(endpoint)); err != nil {
 		return endpoint + ": " + err.Error()

@@ -33,12 +33,11 @@ type Folder struct {
 
 // FindFolders returns the folders that hold the plugins' sockets, each once, in the plugins' order. For an emptyDir
 // it is the whole volume, as the API server's container mounts it. For a hostPath it is the folder of the socket,
-// even if the container mounts a folder above it. The admission policy kms-health-pods admits both. If container is
-// empty, the API server's container is the first of the pod.
+// even if the container mounts a folder above it. The admission policy kms-health-pods admits both. An abstract socket
+// of a host-network pod needs no folder. See APIServerContainer for container.
 //
-// It is an error if a socket is in no volume, or in one that is neither an emptyDir nor a hostPath; if its folder
-// also holds other things; and if it is abstract and the pod has its own network. An abstract socket of a
-// host-network pod needs no folder.
+// It is an error if a socket is in no such volume, if its folder also holds other things, and if it is abstract and
+// the pod has its own network.
 func FindFolders(pod *corev1.Pod, container, kubeletRoot string, plugins ...v1alpha1.Plugin) ([]Folder, error) {
 	var folders []Folder
 	for _, p := range plugins {
@@ -133,8 +132,7 @@ func onNode(pod *corev1.Pod, mount corev1.VolumeMount, folder, kubeletRoot strin
 	}
 }
 
-// hashAnnotation is kubelet's ConfigHashAnnotationKey
-// (k8s.io/kubernetes, pkg/kubelet/types/pod_update.go).
+// hashAnnotation is kubelet's ConfigHashAnnotationKey (k8s.io/kubernetes, pkg/kubelet/types/pod_update.go).
 const hashAnnotation = "kubernetes.io/config.hash"
 
 // PodUID returns the UID by which the kubelet identifies a pod and names its folder. It is metadata.uid, or, for the
@@ -152,9 +150,8 @@ func PodUID(pod *corev1.Pod) (string, error) {
 }
 
 // SocketMounts returns the mounts through which the API server's container reaches the folders of the plugins'
-// sockets, for another container of the pod. Each is there once, and read-only, which suffices to connect. If
-// container is empty, it is the pod's first. An abstract socket needs no mount. It is an error if a folder is in no
-// mount, or in one with a subPathExpr, which depends on the container's environment.
+// sockets, for another container of the pod. Each is there once, and read-only, which suffices to connect. An abstract
+// socket needs none. A folder in no mount is an error, and so is a subPathExpr, which another container cannot follow.
 func SocketMounts(spec *corev1.PodSpec, container string, plugins ...v1alpha1.Plugin) ([]corev1.VolumeMount, error) {
 	c, err := APIServerContainer(spec, container)
 	if err != nil {

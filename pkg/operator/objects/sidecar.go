@@ -39,10 +39,8 @@ const (
 
 // Sidecar returns what pods of an API server get, as a part of their template: the container, its volumes, and the
 // annotation with the hash of its plugin set. It fits a Server-Side Apply and a strategic-merge patch. spec is the
-// pods'; it may already contain the reporter, and is not changed. Another container with the reporter's name is an
-// error, since an apply or a patch would merge the two.
-//
-// A pod with the reporter also starts without its ConfigMap, its Secret and its host files.
+// pods', and may already contain the reporter. Another container with the reporter's name is an error, since an apply
+// or a patch would merge the two. The pods also start without the reporter's ConfigMap, Secret and host files.
 func (in *Input) Sidecar(spec *corev1.PodSpec, plugins []v1alpha1.Plugin) (map[string]any, error) {
 	for at, c := range slices.Concat(spec.InitContainers, spec.Containers) {
 		if c.Name == contract.ReporterContainer && (at < len(spec.InitContainers) || !isReporter(c)) {

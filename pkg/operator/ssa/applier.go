@@ -100,9 +100,8 @@ func (a *Applier) takeOver(ctx context.Context, live *unstructured.Unstructured)
 	return err == nil
 }
 
-// applyPod creates a pod, or patches the metadata of one that exists. A spec is written once:
-// admission may change it at creation, and writing it again is then refused for as long as
-// the pod lives. A pod that should have another spec has another name.
+// applyPod creates a pod, or patches the metadata of one that exists. A spec is written once: admission may change it
+// at creation, and each later write is then refused. A pod that should have another spec has another name.
 func (a *Applier) applyPod(ctx context.Context, desired, live *unstructured.Unstructured) (changed bool,
 	result *unstructured.Unstructured, err error) {
 	if live == nil {

@@ -94,9 +94,8 @@ func (q *Queue) Forget(name string) (failed bool) {
 	return failed
 }
 
-// Work syncs the names in the queue until ctx ends. workers is how many are synced at a time, so that a slow one does
-// not delay the others. sync returns after how long to sync the name again at the latest; zero: not again. A panic is
-// logged, and the name is synced again after its backoff, as after an error.
+// Work syncs the names in the queue until ctx ends, workers of them at a time, so that a slow one does not delay the
+// others. sync returns after how long to sync the name again at the latest; zero: not again. A panic is an error.
 func (q *Queue) Work(ctx context.Context, workers int,
 	sync func(ctx context.Context, name string) (again time.Duration)) {
 	var running gosync.WaitGroup

@@ -15,14 +15,12 @@ import (
 	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
 )
 
-// Of returns the lowest version of a profile, and the cipher suites to accept up to TLS 1.2. The suites have the IANA
-// names of those that Go implements, in the profile's order, each once. Their OpenSSL names are those of library-go,
-// as in OpenShift's other operators; another spelling does not count. With VersionTLS13, and only then, there are
-// none. A nil profile, and one without a type, is Intermediate, as in OpenShift's other operators. Suites that FIPS
-// 140-3 does not approve stay; crypto/tls does not use them.
+// Of returns the lowest version of a profile, and the cipher suites to accept up to TLS 1.2: the IANA names of those
+// that Go implements, in the profile's order, each once. Their OpenSSL names are those of library-go, as in OpenShift's
+// other operators; another spelling does not count. With VersionTLS13, and only then, there are none. A nil profile,
+// and one without a type, is Intermediate. Suites that FIPS 140-3 does not approve stay; crypto/tls does not use them.
 //
-// If a profile cannot be applied, there is an error, and the settings are those of Intermediate: an invalid profile
-// must not stop the operator.
+// With an error the settings are those of Intermediate: an invalid profile must not stop the operator.
 func Of(p *configv1.TLSSecurityProfile) (v1alpha1.ServingTLS, error) {
 	s, err := settingsOf(p)
 	if err != nil {
