@@ -27,8 +27,8 @@ import (
 	"github.com/kms-health/kms-health/pkg/operatorstatus"
 )
 
-// operatorFixture is a fake API with the ClusterOperator, and a controller. It records the writes. A test decides when
-// the watch shows them. The clock is synctest's.
+// operatorFixture is a fake API with the ClusterOperator, and a controller. It records the writes. The clock is
+// synctest's.
 type operatorFixture struct {
 	*testing.T
 	*Controller
@@ -39,7 +39,6 @@ type operatorFixture struct {
 	parts   // its mutex is for all of these
 	version int
 	writes  []map[string]any
-	at      []time.Duration
 }
 
 func withOperatorFixture(t *testing.T, test func(s *operatorFixture)) {
@@ -76,7 +75,7 @@ func (s *operatorFixture) write(action clienttesting.Action) (bool, runtime.Obje
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.writes, s.at = append(s.writes, body), append(s.at, time.Since(s.start))
+	s.writes = append(s.writes, body)
 	o := s.versioned(clusterOperator(body["status"]))
 	return true, o, s.client.Tracker().Update(informers.ClusterOperators, o, "") // which the watch shows
 }
@@ -114,13 +113,16 @@ func (s *operatorFixture) until(at time.Duration) {
 	synctest.Wait()
 }
 
-// wantWrites requires a number of writes since the start, and returns the last status.
+// wantWrites requires a number of writes since the start, and returns the last status; nil: none.
 func (s *operatorFixture) wantWrites(n int, when string) map[string]any {
 	s.Helper()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if len(s.writes) != n {
-		s.Fatalf("%s: %d writes, want %d, at %v: %v", when, len(s.writes), n, s.at, s.writes)
+		s.Fatalf("%s: %d writes, want %d: %v", when, len(s.writes), n, s.writes)
+	}
+	if n == 0 {
+		return nil
 	}
 	return s.writes[n-1]["status"].(map[string]any)
 }
@@ -133,7 +135,6 @@ func TestStatusIsWrittenOnce(t *testing.T) {
 		if !reflect.DeepEqual(status["versions"], []any{map[string]any{"name": "operator", "version": "1.2.3"}}) {
 			t.Errorf("versions %v", status["versions"])
 		}
-		s.show(status)
 		for i := range 10 {
 			s.until(time.Duration(i+2) * time.Second)
 			s.Queue.Enqueue(object.Name)
@@ -155,7 +156,6 @@ func TestVersionIsThatOfReportersThatAreRolledOut(t *testing.T) {
 		if !reflect.DeepEqual(status["versions"], before) {
 			t.Errorf("versions %v", status["versions"])
 		}
-		s.show(status)
 		s.set(ok("a"))
 		s.until(2 * time.Second)
 		if status = s.wantWrites(2, "when they are"); reflect.DeepEqual(status["versions"], before) {
@@ -170,10 +170,7 @@ func TestChangesOfOthersAreReverted(t *testing.T) {
 			withOperatorFixture(t, func(s *operatorFixture) {
 				s.begin()
 				s.until(time.Second)
-				status := s.wantWrites(1, "first")
-				s.show(status)
-				s.until(10 * time.Second)
-				other := maps.Clone(status)
+				other := maps.Clone(s.wantWrites(1, "first"))
 				delete(other, field)
 				s.show(other)
 				s.until(11 * time.Second)
@@ -187,12 +184,12 @@ func TestDegradedIsWrittenWhenTheInertiaIsOver(t *testing.T) {
 	withOperatorFixture(t, func(s *operatorFixture) {
 		s.begin()
 		s.until(time.Second)
-		s.show(s.wantWrites(1, "first"))
+		s.wantWrites(1, "first")
 		s.set(pluginsAre("a", operatorstatus.True, contract.PluginError, "x", s.start.Add(time.Second)))
 		s.until(time.Second + inertia)
 		s.wantWrites(1, "before")
 		s.until(time.Second + inertia + 1 + syncqueue.CoalescePeriod)
-		s.show(s.wantWrites(2, "when it is over"))
+		s.wantWrites(2, "when it is over")
 		s.until(time.Hour)
 		s.wantWrites(2, "and nothing more")
 	})
@@ -205,11 +202,7 @@ func TestNothingIsWrittenWhereThereIsNoClusterOperator(t *testing.T) {
 		}
 		s.begin()
 		s.until(time.Hour)
-		s.mu.Lock()
-		if len(s.writes) > 0 {
-			t.Errorf("written: %v", s.writes)
-		}
-		s.mu.Unlock()
+		s.wantWrites(0, "without it")
 		if err := s.client.Tracker().Create(informers.ClusterOperators, s.versioned(clusterOperator(nil)), ""); err != nil {
 			t.Fatal(err)
 		}

@@ -1,10 +1,10 @@
 package objects
 
 import (
+	"strings"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
 	"github.com/kms-health/kms-health/pkg/contract"
@@ -77,46 +77,32 @@ func TestReporterMayConnectByItsSELinuxTypeToWhatTheAPIServerMay(t *testing.T) {
 	for name, c := range map[string]struct {
 		container *corev1.SecurityContext
 		pod       *corev1.PodSecurityContext
-		agent     string // the type, on a plain control plane
+		own       bool
 	}{
-		"kubeadm's":            {nil, nil, ""},
-		"RKE2's":               {dropping(), &corev1.PodSecurityContext{SELinuxOptions: typed("rke2_service_t")}, "spc_t"},
-		"privileged":           {privileged(dropping()), nil, "spc_t"},
-		"spc_t":                {&corev1.SecurityContext{SELinuxOptions: typed("spc_t")}, nil, "spc_t"},
-		"the default, by name": {nil, &corev1.PodSecurityContext{SELinuxOptions: typed("container_t")}, ""},
+		"kubeadm's":            {nil, nil, false},
+		"RKE2's":               {dropping(), &corev1.PodSecurityContext{SELinuxOptions: typed("rke2_service_t")}, true},
+		"privileged":           {privileged(dropping()), nil, true},
+		"spc_t":                {&corev1.SecurityContext{SELinuxOptions: typed("spc_t")}, nil, true},
+		"the default, by name": {nil, &corev1.PodSecurityContext{SELinuxOptions: typed("container_t")}, false},
 		"the container's counts": {&corev1.SecurityContext{SELinuxOptions: typed("container_t")},
-			&corev1.PodSecurityContext{SELinuxOptions: typed("rke2_service_t")}, ""},
-		"a level alone": {nil, &corev1.PodSecurityContext{SELinuxOptions: &corev1.SELinuxOptions{Level: "s0:c1,c2"}}, ""},
+			&corev1.PodSecurityContext{SELinuxOptions: typed("rke2_service_t")}, false},
+		"a level alone": {nil, &corev1.PodSecurityContext{SELinuxOptions: &corev1.SELinuxOptions{Level: "s0:c1,c2"}}, false},
 	} {
-		t.Run(name, func(t *testing.T) {
-			user, _ := UserOf(podWith(c.container, c.pod), "kube-apiserver")
-			in := sidecarInput()
-			in.Target.Mode = v1alpha1.ModeDaemonSet
-			if got := seLinuxType(t, in.DaemonSet(nil, user, sidecarPlugins), "spec", "template"); got != c.agent {
-				t.Errorf("the agent has %q, want %q", got, c.agent)
-			}
-			in.Target.Mode = v1alpha1.ModeCompanionPod
-			if got := seLinuxType(t, in.CompanionPod(APIServerPod{User: user}, sidecarPlugins)); got != "spc_t" {
-				t.Errorf("the companion has %q", got)
-			}
-		})
+		if user, _ := UserOf(podWith(c.container, c.pod), "kube-apiserver"); user.OwnSELinuxType != c.own {
+			t.Errorf("%s: %t", name, user.OwnSELinuxType)
+		}
 	}
-	in := sidecarInput()
-	in.Target.Mode = v1alpha1.ModeDaemonSet
-	if got := seLinuxType(t, in.DaemonSet(nil, contract.Root, sidecarPlugins), "spec", "template"); got != "spc_t" {
-		t.Errorf("the agent of an API server that is no pod, as k3s', has %q", got)
+	for _, own := range []bool{true, false} {
+		in, user := sidecarInput(), contract.User{OwnSELinuxType: own}
+		in.Target.Mode = v1alpha1.ModeDaemonSet
+		if got := marshal(t, in.DaemonSet(nil, user, nil).Object); strings.Contains(got, "type: spc_t") != own {
+			t.Errorf("the agent beside one with a type of its own (%t):\n%s", own, got)
+		}
+		in.Target.Mode = v1alpha1.ModeCompanionPod
+		if got := marshal(t, in.CompanionPod(APIServerPod{User: user}, nil).Object); !strings.Contains(got, "type: spc_t") {
+			t.Errorf("the companion:\n%s", got)
+		}
 	}
-}
-
-// seLinuxType returns the type of a container in a pod, or in a template.
-func seLinuxType(t *testing.T, o *unstructured.Unstructured, template ...string) string {
-	t.Helper()
-	containers, _, _ := unstructured.NestedSlice(o.Object, append(template, "spec", "containers")...)
-	if len(containers) != 1 {
-		t.Fatalf("%d containers", len(containers))
-	}
-	is, _, _ := unstructured.NestedString(containers[0].(map[string]any), "securityContext", "seLinuxOptions", "type")
-	return is
 }
 
 func dropping(names ...corev1.Capability) *corev1.SecurityContext {
