@@ -63,7 +63,7 @@ type Options struct {
 type Controller struct {
 	Options
 	// source is followed once there is something to report: outside of OpenShift there is no right to read it.
-	source   *informers.Informer[shown]
+	source   *informers.Informer[*unstructured.Unstructured]
 	follow   sync.Once
 	since    map[string]time.Time
 	rejected string // why the configuration was rejected at the last sync
@@ -71,8 +71,9 @@ type Controller struct {
 
 // New returns a Controller.
 func New(o Options) *Controller {
+	whole := func(o *unstructured.Unstructured) *unstructured.Unstructured { return o }
 	return &Controller{Options: o, source: informers.New(o.Client,
-		informers.Selection{Resource: object.GVR(), Name: object.Name}, read,
+		informers.Selection{Resource: object.GVR(), Name: object.Name}, whole,
 		informers.Key{Queue: o.Queue, Name: object.Name})}
 }
 
@@ -99,26 +100,16 @@ func (c *Controller) Run(ctx context.Context) {
 	})
 }
 
-// shown is the part of the status that the informer keeps: all conditions, and the operator's other fields.
-type shown struct {
-	conditions        map[string]operatorstatus.Condition
-	versions, related []any
-}
-
-func read(o *unstructured.Unstructured) (s shown) {
-	s.conditions = operatorstatus.ReadConditions(o)
-	s.versions, _, _ = unstructured.NestedSlice(o.Object, "status", "versions")
-	s.related, _, _ = unstructured.NestedSlice(o.Object, "status", "relatedObjects")
-	return s
-}
-
 // sync updates the ClusterOperator's status. It returns after how long to sync again.
 func (c *Controller) sync(ctx context.Context, in Input) (again time.Duration, err error) {
 	current, exists := c.source.Get("", object.Name)
 	if !exists {
 		return resync, nil
 	}
-	in.Now, in.Wall, in.Inertia, in.Since, in.Previous = c.Clock.Now(), c.Now(), c.Inertia, c.since, current.conditions
+	shownVersions, _, _ := unstructured.NestedSlice(current.Object, "status", "versions")
+	shownRelated, _, _ := unstructured.NestedSlice(current.Object, "status", "relatedObjects")
+	in.Previous = operatorstatus.ReadConditions(current)
+	in.Now, in.Wall, in.Inertia, in.Since = c.Clock.Now(), c.Now(), c.Inertia, c.since
 	conditions, at, since := Evaluate(&in)
 	again, c.since = resync, since
 	if !at.IsZero() {
@@ -126,13 +117,13 @@ func (c *Controller) sync(ctx context.Context, in Input) (again time.Duration, e
 	}
 	versions := []any{map[string]any{"name": "operator", "version": c.Version}}
 	// A new version is reported once its reporters are rolled out, too.
-	if conditions[Progressing].Status == operatorstatus.True && current.versions != nil {
-		versions = current.versions
+	if conditions[Progressing].Status == operatorstatus.True && shownVersions != nil {
+		versions = shownVersions
 	}
 	related := related(c.Namespace, in.Targets)
-	same := reflect.DeepEqual(current.versions, versions) && reflect.DeepEqual(current.related, related)
+	same := reflect.DeepEqual(shownVersions, versions) && reflect.DeepEqual(shownRelated, related)
 	for kind, condition := range conditions {
-		same = same && current.conditions[kind] == condition
+		same = same && in.Previous[kind] == condition
 	}
 	if same {
 		klog.V(4).InfoS("ClusterOperator is unchanged")

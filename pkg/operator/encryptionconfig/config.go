@@ -211,16 +211,16 @@ func nameKeys(sockets []*socket, given map[string]string) {
 		}
 	}
 	used := map[string]bool{}
-	for _, source := range []func(*socket) []string{
-		func(s *socket) []string { return []string{byAddress[s.address]} },
-		func(s *socket) []string { return []string{contract.KeyIDOfSocket(s.address)} },
-		fromNames,
-		asNamed,
-		func(s *socket) []string { return []string{"socket-" + contract.FileHash([]byte(s.address))[:10]} },
+	for _, source := range []func(*socket, use) string{
+		func(s *socket, _ use) string { return byAddress[s.address] },
+		func(s *socket, _ use) string { return contract.KeyIDOfSocket(s.address) },
+		func(_ *socket, u use) string { return u.keyID() },
+		func(_ *socket, u use) string { return u.provider },
+		func(s *socket, _ use) string { return "socket-" + contract.FileHash([]byte(s.address))[:10] },
 	} {
 		for _, s := range sockets {
-			for _, id := range source(s) {
-				if s.plugin.KeyID == "" && v1alpha1.ValidKeyID(id) && !used[id] {
+			for _, u := range s.uses {
+				if id := source(s, u); s.plugin.KeyID == "" && v1alpha1.ValidKeyID(id) && !used[id] {
 					s.plugin.KeyID, used[id] = id, true
 				}
 			}
@@ -228,24 +228,15 @@ func nameKeys(sockets []*socket, given map[string]string) {
 	}
 }
 
-// fromNames reads {keyID}_{resource} and kms-{keyID}_{resource}: a provider's name must be unique in a file, so one
-// plugin has a name for each resource.
-func fromNames(s *socket) (ids []string) {
-	for _, u := range s.uses {
-		i := strings.LastIndexByte(u.provider, '_') // a resource has none
-		if i >= 0 && slices.ContainsFunc(u.resources, func(resource string) bool {
-			plural, _, _ := strings.Cut(resource, ".") // as in routes and route.openshift.io-routes
-			return strings.Contains(u.provider[i:], plural)
-		}) {
-			ids = append(ids, strings.TrimPrefix(u.provider[:i], "kms-"))
-		}
+// keyID reads {keyID}_{resource} and kms-{keyID}_{resource}, else it is empty: a provider's name must be unique in a
+// file, so one plugin has a name for each resource.
+func (u use) keyID() string {
+	i := strings.LastIndexByte(u.provider, '_') // a resource has none
+	if i >= 0 && slices.ContainsFunc(u.resources, func(resource string) bool {
+		plural, _, _ := strings.Cut(resource, ".") // as in routes and route.openshift.io-routes
+		return strings.Contains(u.provider[i:], plural)
+	}) {
+		return strings.TrimPrefix(u.provider[:i], "kms-")
 	}
-	return ids
-}
-
-func asNamed(s *socket) (ids []string) {
-	for _, u := range s.uses {
-		ids = append(ids, u.provider)
-	}
-	return ids
+	return ""
 }
