@@ -125,33 +125,33 @@ func user(uid int64, s *corev1.SecurityContext) *corev1.SecurityContext {
 }
 
 func TestUserThatTheNodeReportsCountsFirst(t *testing.T) {
-	linux := &corev1.ContainerUser{Linux: &corev1.LinuxContainerUser{UID: 65534, GID: 65534, SupplementalGroups: []int64{65534, 1000}}}
+	linux := &corev1.LinuxContainerUser{UID: 65534, GID: 65534, SupplementalGroups: []int64{65534, 1000}}
+	reported := &corev1.ContainerUser{Linux: linux}
+	root, seven := &corev1.ContainerUser{Linux: &corev1.LinuxContainerUser{}}, user(7, &corev1.SecurityContext{})
+	const ofPod, ofNode, api = "7:0 groups 0", "65534:65534 groups 65534 1000", "kube-apiserver"
 	for name, c := range map[string]struct {
-		status corev1.ContainerStatus
-		want   string
-		known  bool
+		container *corev1.SecurityContext
+		of, id    string // the status
+		user      *corev1.ContainerUser
+		want      string
+		known     bool
 	}{
-		"no container yet":           {corev1.ContainerStatus{Name: "kube-apiserver"}, "7:0 groups 0", false},
-		"a node that reports none":   {corev1.ContainerStatus{Name: "kube-apiserver", ContainerID: "cri-o://1"}, "7:0 groups 0", true},
-		"the user of another system": {corev1.ContainerStatus{Name: "kube-apiserver", ContainerID: "a", User: &corev1.ContainerUser{}}, "7:0 groups 0", true},
-		"the node's":                 {corev1.ContainerStatus{Name: "kube-apiserver", ContainerID: "a", User: linux}, "65534:65534 groups 65534 1000", true},
-		"of another container":       {corev1.ContainerStatus{Name: "kms-plugin", ContainerID: "a", User: linux}, "7:0 groups 0", false},
+		"no container yet":           {seven, api, "", nil, ofPod, false},
+		"a node that reports none":   {seven, api, "cri-o://1", nil, ofPod, true},
+		"the user of another system": {seven, api, "a", &corev1.ContainerUser{}, ofPod, true},
+		"the node's":                 {seven, api, "a", reported, ofNode, true},
+		"the node's, and no other":   {nil, api, "", reported, ofNode, true},
+		"of another container":       {seven, "kms-plugin", "a", reported, ofPod, false},
+		"root, without capabilities": {dropping("ALL"), api, "", root, "0:0 groups 0", true},
 	} {
 		t.Run(name, func(t *testing.T) {
-			pod := podWith(user(7, &corev1.SecurityContext{}), nil)
-			pod.Status.ContainerStatuses = []corev1.ContainerStatus{c.status}
-			if got, known := UserOf(pod, "kube-apiserver"); got.String() != c.want || known != c.known {
+			pod := podWith(c.container, nil)
+			pod.Status.ContainerStatuses = []corev1.ContainerStatus{{Name: c.of, ContainerID: c.id, User: c.user}}
+			if got, known := UserOf(pod, api); got.String() != c.want || known != c.known {
 				t.Errorf("got %s, %v, want %s, %v", got, known, c.want, c.known)
 			}
 		})
 	}
-	t.Run("root by the node, with the capabilities of the spec", func(t *testing.T) {
-		pod := podWith(dropping("ALL"), nil)
-		pod.Status.ContainerStatuses = []corev1.ContainerStatus{{Name: "kube-apiserver", User: &corev1.ContainerUser{Linux: &corev1.LinuxContainerUser{}}}}
-		if got, _ := UserOf(pod, "kube-apiserver"); got.String() != "0:0 groups 0" {
-			t.Errorf("got %s", got)
-		}
-	})
 }
 
 // The files in a static pod's folder belong to root.
