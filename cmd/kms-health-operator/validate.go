@@ -34,7 +34,8 @@ admission policy of the manifests does not allow.`,
 				return err
 			}
 			for _, t := range c.APIServers {
-				if why := objects.NotAllowed(objects.AsNamed(t.Plugins)); why != "" && onNodes(t.Mode) {
+				onNodes := t.Mode == v1alpha1.ModeAuto || t.Mode.ServesNode() // the folders may be the nodes'
+				if why := objects.NotAllowed(objects.AsNamed(t.Plugins)); why != "" && onNodes {
 					cmd.PrintErrf("warning: %s: %s: %s\n", filewatch.Shown(file), t.Name, why)
 				}
 			}
@@ -49,9 +50,6 @@ admission policy of the manifests does not allow.`,
 	cmd.Flags().StringVar(&file, "config", defaultConfig, "the configuration `file`; - is standard input")
 	return cmd
 }
-
-// onNodes reports whether reporters of a mode may mount folders of the nodes at the paths of their plugins' sockets.
-func onNodes(mode v1alpha1.Mode) bool { return mode == v1alpha1.ModeAuto || mode.ServesNode() }
 
 // readConfig reads an OperatorConfiguration, or the ConfigMap that has it. An error has one line for each error of
 // the file.
