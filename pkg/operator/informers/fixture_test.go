@@ -162,7 +162,7 @@ func (f *fixture) run(more ...handler[string]) (s *Informer[string], w *wakes, e
 }
 
 var (
-	unreachable = errors.New("connection refused")
-	refused     = apierrors.NewInternalError(context.DeadlineExceeded) // for Secrets whose plugin is unhealthy
-	notServed   = apierrors.NewNotFound(configMaps.GroupResource(), "")
+	errUnreachable = errors.New("connection refused")
+	errRefused     = apierrors.NewInternalError(context.DeadlineExceeded) // for Secrets whose plugin is unhealthy
+	errNotServed   = apierrors.NewNotFound(configMaps.GroupResource(), "")
 )

@@ -22,7 +22,7 @@ func gaps(at []time.Duration) (all []time.Duration) {
 }
 
 func TestFailedListsBackOffAndRecover(t *testing.T) {
-	for name, failure := range map[string]error{"unreachable": unreachable, "rejected": refused} {
+	for name, failure := range map[string]error{"unreachable": errUnreachable, "rejected": errRefused} {
 		t.Run(name, func(t *testing.T) {
 			withFixture(t, func(f *fixture) {
 				f.answers(failure)
@@ -73,7 +73,7 @@ func TestWatchThatIsRejectedIsTriedAgainSoon(t *testing.T) {
 
 func TestSourceEndsAtOnceWhileItWaitsForAnotherList(t *testing.T) {
 	withFixture(t, func(f *fixture) {
-		f.answers(refused)
+		f.answers(errRefused)
 		_, _, end := f.run()
 		f.until(time.Minute)
 		before := time.Now()
@@ -92,7 +92,7 @@ func TestObjectsStayKnownWhileListsAreRejected(t *testing.T) {
 		s, w, _ := f.run()
 		w.count()
 		f.until(10 * time.Second) // client-go treats a shorter watch as a failure
-		f.answers(refused)
+		f.answers(errRefused)
 		f.until(time.Minute)
 		if x, ok := s.Get("ns", "a"); !ok || x != "1" || !s.HasSynced() || s.Err() == nil {
 			t.Errorf("%q, known %v, %v", x, s.HasSynced(), s.Err())
@@ -111,7 +111,7 @@ func TestObjectsStayKnownWhileListsAreRejected(t *testing.T) {
 func TestKindThatIsNotServedHasNoObjects(t *testing.T) {
 	withFixture(t, func(f *fixture) {
 		f.create("a", "1")
-		f.answers(notServed)
+		f.answers(errNotServed)
 		s, w, _ := f.run()
 		if n := w.count(); n != 1 || !s.HasSynced() || s.Err() != nil || len(s.List()) > 0 {
 			t.Errorf("%d wakes, known %v, %v, %q", n, s.HasSynced(), s.Err(), s.List())
@@ -132,7 +132,7 @@ func TestKindThatIsNotServedHasNoObjects(t *testing.T) {
 
 		// Removing a CRD removes its objects.
 		f.until(3 * time.Minute)
-		f.answers(notServed)
+		f.answers(errNotServed)
 		f.until(4 * time.Minute)
 		_, exists := s.Get("ns", "a")
 		if exists || len(s.List()) > 0 || !s.HasSynced() || s.Err() != nil || w.count() == 0 {
@@ -146,7 +146,7 @@ func TestObjectDeletedBetweenTwoWatchesIsRemoved(t *testing.T) {
 		f.create("a", "1")
 		s, _, _ := f.run()
 		f.until(10 * time.Second)
-		f.answers(unreachable)
+		f.answers(errUnreachable)
 		if err := f.client.Tracker().Delete(configMaps, "ns", "a"); err != nil {
 			t.Fatal(err)
 		}

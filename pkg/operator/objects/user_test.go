@@ -56,7 +56,7 @@ func TestReporterHasTheUserOfTheAPIServersContainer(t *testing.T) {
 		"ALL dropped, another is added":         {adding(dropping("ALL"), "NET_BIND_SERVICE"), nil, rootWithout, false},
 		"it is dropped and added":               {adding(dropping("DAC_OVERRIDE"), "DAC_OVERRIDE"), nil, rootWithout, false},
 		"privileged, ALL dropped":               {privileged(dropping("ALL")), nil, root, false},
-		"another user, privileged and it added": {user(7, privileged(adding(dropping(), "DAC_OVERRIDE"))), nil, "7:0 groups 0", false},
+		"another user, privileged and it added": {asSeven(privileged(adding(dropping(), "DAC_OVERRIDE"))), nil, "7:0 groups 0", false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			pod := podWith(c.container, c.pod)
@@ -119,15 +119,15 @@ func privileged(s *corev1.SecurityContext) *corev1.SecurityContext {
 	return s
 }
 
-func user(uid int64, s *corev1.SecurityContext) *corev1.SecurityContext {
-	s.RunAsUser = &uid
+func asSeven(s *corev1.SecurityContext) *corev1.SecurityContext {
+	s.RunAsUser = new(int64(7))
 	return s
 }
 
 func TestUserThatTheNodeReportsCountsFirst(t *testing.T) {
 	linux := &corev1.LinuxContainerUser{UID: 65534, GID: 65534, SupplementalGroups: []int64{65534, 1000}}
 	reported := &corev1.ContainerUser{Linux: linux}
-	root, seven := &corev1.ContainerUser{Linux: &corev1.LinuxContainerUser{}}, user(7, &corev1.SecurityContext{})
+	root, seven := &corev1.ContainerUser{Linux: &corev1.LinuxContainerUser{}}, asSeven(&corev1.SecurityContext{})
 	const ofPod, ofNode, api = "7:0 groups 0", "65534:65534 groups 65534 1000", "kube-apiserver"
 	for name, c := range map[string]struct {
 		container *corev1.SecurityContext
@@ -164,11 +164,11 @@ func TestSidecarHasTheUserOfTheAPIServerOrIsRootInAStaticPod(t *testing.T) {
 		is, env   string
 	}{
 		"root":                                  {nil, "", root, root},
-		"another user":                          {user(7, &corev1.SecurityContext{}), "", "7:0 groups 0", "7:0 groups 0"},
+		"another user":                          {asSeven(&corev1.SecurityContext{}), "", "7:0 groups 0", "7:0 groups 0"},
 		"of the image":                          {ofImage, "", "", ""},
 		"in a static pod, as the API server":    {nil, "/etc/kms", root, root},
 		"in a static pod, without DAC_OVERRIDE": {dropping("ALL"), "/etc/kms", rootWithout, rootWithout},
-		"in a static pod, not as it":            {user(7, &corev1.SecurityContext{}), "/etc/kms", rootWithout, "7:0 groups 0"},
+		"in a static pod, not as it":            {asSeven(&corev1.SecurityContext{}), "/etc/kms", rootWithout, "7:0 groups 0"},
 		"in a static pod, as one of its image":  {ofImage, "/etc/kms", rootWithout, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
