@@ -1,10 +1,7 @@
 package operator
 
 import (
-	"context"
 	"crypto/tls"
-	"crypto/x509"
-	"net"
 	"net/http"
 	"net/http/httptest"
 	"path/filepath"
@@ -16,20 +13,6 @@ import (
 	"github.com/kms-health/kms-health/pkg/serving"
 	"github.com/kms-health/kms-health/test/harness/disk"
 )
-
-// serveFor serves until the test ends.
-func serveFor(t *testing.T, listener net.Listener, handler http.Handler) {
-	t.Helper()
-	ctx, cancel := context.WithCancel(context.Background())
-	ended := make(chan error, 1)
-	go func() { ended <- serving.Serve(ctx, listener, handler) }()
-	t.Cleanup(func() {
-		cancel()
-		if err := <-ended; err != nil {
-			t.Error(err)
-		}
-	})
-}
 
 func TestHealthEndpoints(t *testing.T) {
 	for ready, want := range map[bool]int{true: 200, false: 500} {
@@ -56,16 +39,6 @@ func pair(t *testing.T, dir, host string) {
 	}
 }
 
-// handshake returns the certificate that is served.
-func handshake(address string) (*x509.Certificate, error) {
-	c, err := tls.Dial("tcp", address, &tls.Config{InsecureSkipVerify: true})
-	if err != nil {
-		return nil, err
-	}
-	defer c.Close()
-	return c.ConnectionState().PeerCertificates[0], nil
-}
-
 func TestFirstCertificateMustBeGoodAndAReplacedOneIsServed(t *testing.T) {
 	dir := t.TempDir()
 	if _, err := listenTLS("127.0.0.1:0", dir, nil); err == nil || !strings.Contains(err.Error(), dir) {
@@ -76,12 +49,16 @@ func TestFirstCertificateMustBeGoodAndAReplacedOneIsServed(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	serveFor(t, listener, http.NotFoundHandler())
+	go func() { _ = serving.Serve(t.Context(), listener, http.NotFoundHandler()) }()
 	served := func(want string) {
 		t.Helper()
-		c, err := handshake(listener.Addr().String())
-		if err != nil || c.VerifyHostname(want) != nil {
-			t.Errorf("%v, want the certificate of %s", err, want)
+		c, err := tls.Dial("tcp", listener.Addr().String(), &tls.Config{InsecureSkipVerify: true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		if err := c.ConnectionState().PeerCertificates[0].VerifyHostname(want); err != nil {
+			t.Error(err)
 		}
 	}
 	served("first.test")
