@@ -61,13 +61,13 @@ type Injected struct {
 }
 
 // Writer is the plugin that encrypts new data; zero: none does.
-func Writer(set []v1alpha1.Plugin) contract.Socket {
+func Writer(set []v1alpha1.Plugin) v1alpha1.Plugin {
 	for _, p := range set {
 		if p.Role == v1alpha1.RoleWrite {
-			return contract.Socket{KeyID: p.KeyID, Endpoint: v1alpha1.Plain(p.Endpoint)}
+			return v1alpha1.Plugin{KeyID: p.KeyID, Endpoint: v1alpha1.Plain(p.Endpoint)}
 		}
 	}
-	return contract.Socket{}
+	return v1alpha1.Plugin{}
 }
 
 // WriteKey is the keyID of the plugin that encrypts new data; empty: none does.

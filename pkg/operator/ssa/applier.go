@@ -56,7 +56,6 @@ func (a *Applier) Apply(ctx context.Context, desired, live *unstructured.Unstruc
 		return false, nil, nil
 	}
 	raw := contract.Body(desired.Object)
-	}
 	result, err = a.patch(ctx, desired, types.ApplyPatchType, raw, new(true))
 	if apierrors.IsInvalid(err) && a.takeOver(ctx, live) {
 		result, err = a.patch(ctx, desired, types.ApplyPatchType, raw, new(true))
