@@ -174,12 +174,12 @@ func (r *reader) get(ctx context.Context, from, end string, more ...clientv3.OpO
 const maxRows, maxKeys = 10000, 100
 
 func (r *reader) add(resource string, kv *mvccpb.KeyValue) error {
-	e, err := encryptionOf(kv.Value)
+	provider, kekID, err := encryptionOf(kv.Value)
 	if err != nil {
 		r.unreadable(kv, err)
 		return nil
 	}
-	r.counts[Row{Resource: resource, Provider: e.provider, KEKID: e.kekID}]++
+	r.counts[Row{Resource: resource, Provider: provider, KEKID: kekID}]++
 	if len(r.counts) > maxRows {
 		return fmt.Errorf("more than %d combinations of resource, provider and KEK ID: read less, by --resource", maxRows)
 	}

@@ -5,7 +5,8 @@ import (
 	"errors"
 	"unicode/utf8"
 
-	"google.golang.org/protobuf/encoding/protowire"
+	"google.golang.org/protobuf/proto"
+	kmsv2 "k8s.io/apiserver/pkg/storage/value/encrypt/envelope/kmsv2/v2"
 )
 
 const (
@@ -23,69 +24,37 @@ const (
 // providers are those of kube-apiserver, each with the version of its format.
 var providers = []string{kmsV2, kmsV1, "aescbc:v1:", "aesgcm:v1:", "secretbox:v1:"}
 
-// encryption is how a value is encrypted. It is not verified, since that needs the key.
-type encryption struct {
-	provider string // as kube-apiserver's prefix names it, such as kms:v2:NAME or aescbc:v1:KEY
-	kekID    string // of KMS v2; other providers store none
-}
-
-// encryptionOf reads what kube-apiserver wrote before the data. The value may be anything. A name of KMS v1
-// or of a local key may have a colon, and is cut there: nothing shows where it ends.
-func encryptionOf(value []byte) (encryption, error) {
-	rest, ok := bytes.CutPrefix(value, []byte(encrypted))
-	if !ok {
-		return encryption{provider: Identity}, nil
+// encryptionOf returns how a value is encrypted: the provider as kube-apiserver's prefix names it, such as
+// aescbc:v1:KEY, and of KMS v2 the KEK ID. It verifies nothing, since that needs the key. The value may be anything. A
+// name of KMS v1 or of a local key may have a colon, and is cut there: nothing shows where it ends.
+func encryptionOf(value []byte) (provider, kekID string, err error) {
+	rest, is := bytes.CutPrefix(value, []byte(encrypted))
+	if !is {
+		return Identity, "", nil
 	}
 	for _, kind := range providers {
-		named, ok := bytes.CutPrefix(rest, []byte(kind))
-		if !ok {
+		named, is := bytes.CutPrefix(rest, []byte(kind))
+		if !is {
 			continue
 		}
 		length := bytes.IndexByte(named[:min(len(named), maxName)], ':')
 		if length < 1 || !utf8.Valid(named[:length]) {
-			return encryption{}, errors.New("no name of a provider")
+			return "", "", errors.New("no name of a provider")
 		}
-		e := encryption{provider: kind + string(named[:length])}
-		var err error
 		if kind == kmsV2 {
-			e.kekID, err = kekIDOf(named[length+1:])
+			kekID, err = kekIDOf(named[length+1:])
 		}
-		return e, err
+		return kind + string(named[:length]), kekID, err
 	}
-	return encryption{}, errors.New("not a known provider")
+	return "", "", errors.New("not a known provider")
 }
 
-// Fields of EncryptedObject (k8s.io/apiserver/pkg/storage/value/encrypt/envelope/kmsv2/v2).
-const (
-	dataField  protowire.Number = 1
-	kekIDField protowire.Number = 2
-)
-
-// kekIDOf reads the KEK ID of an EncryptedObject, and copies nothing else.
-func kekIDOf(object []byte) (string, error) {
-	var data, kekID []byte
-	for len(object) > 0 {
-		number, kind, n := protowire.ConsumeTag(object)
-		if n < 0 {
-			return "", protowire.ParseError(n)
-		}
-		object = object[n:]
-		if n = protowire.ConsumeFieldValue(number, kind, object); n < 0 {
-			return "", protowire.ParseError(n)
-		}
-		if kind == protowire.BytesType {
-			field, _ := protowire.ConsumeBytes(object)
-			switch number { // if a field is repeated, the last one counts
-			case dataField:
-				data = field
-			case kekIDField:
-				kekID = field
-			}
-		}
-		object = object[n:]
-	}
-	if len(data) == 0 || len(kekID) == 0 || len(kekID) > maxName || !utf8.Valid(kekID) {
+// kekIDOf decodes an envelope of KMS v2 by kube-apiserver's own type.
+func kekIDOf(envelope []byte) (string, error) {
+	var object kmsv2.EncryptedObject
+	err := proto.Unmarshal(envelope, &object)
+	if err != nil || len(object.EncryptedData) == 0 || object.KeyID == "" || len(object.KeyID) > maxName {
 		return "", errors.New("no data, or no KEK ID that kube-apiserver would read")
 	}
-	return string(kekID), nil
+	return object.KeyID, nil
 }
