@@ -41,7 +41,6 @@ Rights: a client certificate of etcd, which may read everything.`
 // storedKeys are the flags of stored-keys.
 type storedKeys struct {
 	environment
-	etcd    stored.Etcd
 	request stored.Request
 	kekID   string
 	output  string
@@ -66,10 +65,10 @@ func newStoredKeys(e environment) *cobra.Command {
 	}
 	f := cmd.Flags()
 	endpoints := strings.Split(cmp.Or(os.Getenv("ETCDCTL_ENDPOINTS"), "127.0.0.1:2379"), ",")
-	f.StringSliceVar(&s.etcd.Endpoints, "endpoints", endpoints, "etcd's `addresses`")
-	f.StringVar(&s.etcd.CACert, "cacert", os.Getenv("ETCDCTL_CACERT"), "the CA of etcd's certificate, a PEM `file`")
-	f.StringVar(&s.etcd.Cert, "cert", os.Getenv("ETCDCTL_CERT"), "the client certificate, a PEM `file`")
-	f.StringVar(&s.etcd.Key, "key", os.Getenv("ETCDCTL_KEY"), "the client certificate's key, a PEM `file`")
+	f.StringSliceVar(&s.request.Endpoints, "endpoints", endpoints, "etcd's `addresses`")
+	f.StringVar(&s.request.Cacert, "cacert", os.Getenv("ETCDCTL_CACERT"), "the CA of etcd's certificate, a PEM `file`")
+	f.StringVar(&s.request.Cert, "cert", os.Getenv("ETCDCTL_CERT"), "the client certificate, a PEM `file`")
+	f.StringVar(&s.request.Key, "key", os.Getenv("ETCDCTL_KEY"), "the client certificate's key, a PEM `file`")
 	f.StringSliceVar(&s.request.Prefixes, "etcd-prefix", nil, "kube-apiserver's `prefixes`; not set: those that exist of "+
 		strings.Join(stored.DefaultPrefixes, ", "))
 	f.StringSliceVar(&s.request.Resources, "resource", nil, "read these `resources` alone, such as secrets")
@@ -99,19 +98,9 @@ func (s *storedKeys) validate(cmd *cobra.Command, _ []string) error {
 }
 
 func (s *storedKeys) run(ctx context.Context) error {
-	client, err := s.etcd.Connect(ctx)
+	inventory, err := s.read(ctx)
 	if err != nil {
 		return err
-	}
-	defer func() { _ = client.Close() }()
-	if len(s.etcd.Endpoints) > 1 {
-		if err := stored.OneCluster(ctx, client, s.request.Timeout); err != nil {
-			return err
-		}
-	}
-	inventory, err := s.read(ctx, client)
-	if err != nil {
-		return s.etcd.Explain(err)
 	}
 	if s.kekID != "" {
 		inventory.Select(s.kekID)
@@ -127,18 +116,18 @@ func (s *storedKeys) run(ctx context.Context) error {
 }
 
 // read reads etcd, and shows on a terminal how far it is.
-func (s *storedKeys) read(ctx context.Context, etcd stored.Getter) (*stored.Inventory, error) {
-	const clearLine = "\r\x1b[K"
-	begin, progress := "", func(string, int) {}
+func (s *storedKeys) read(ctx context.Context) (*stored.Inventory, error) {
+	clearLine := ""
 	if s.terminal {
-		begin = clearLine
-		progress = func(resource string, objects int) {
-			fmt.Fprintf(s.stderr, "%sRead %d objects, now %s", clearLine, objects, show.Lines(resource))
-		}
-		defer fmt.Fprint(s.stderr, clearLine)
+		clearLine = "\r\x1b[K"
 	}
 	request := s.request
-	request.Progress = progress
-	request.Warn = func(text string) { fmt.Fprintf(s.stderr, "%swarning: %s\n", begin, show.Lines(text)) }
-	return stored.Read(ctx, etcd, request)
+	request.Warn = func(text string) { fmt.Fprintf(s.stderr, "%swarning: %s\n", clearLine, show.Lines(text)) }
+	request.Progress = func(resource string, objects int) {
+		if s.terminal {
+			fmt.Fprintf(s.stderr, "%sRead %d objects, now %s", clearLine, objects, show.Lines(resource))
+		}
+	}
+	defer fmt.Fprint(s.stderr, clearLine)
+	return stored.Read(ctx, request)
 }

@@ -2,15 +2,11 @@ package stored
 
 import (
 	"context"
-	"crypto/tls"
-	"crypto/x509"
 	"errors"
 	"fmt"
-	"os"
 	"strings"
 	"time"
 
-	"go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
@@ -21,55 +17,59 @@ import (
 
 // Etcd is where etcd is, and who reads it, as etcdctl's flags have it.
 type Etcd struct {
-	Endpoints         []string
-	CACert, Cert, Key string // paths of PEM files
+	Endpoints []string
+	clientv3.SecureConfig
+	Timeout time.Duration // for each answer
 }
 
-// Connect returns a client, which connects at its first request.
-func (e Etcd) Connect(ctx context.Context) (*clientv3.Client, error) {
+// connect returns a client. Of several endpoints it uses those that answer now.
+func (e Etcd) connect(ctx context.Context) (*clientv3.Client, error) {
 	if len(e.Endpoints) == 0 {
 		return nil, errors.New("--endpoints: is empty, must be etcd's addresses")
 	}
-	security, err := e.tls()
+	e.InsecureTransport = true // without files: the endpoints' schemes decide
+	config, err := clientv3.NewClientConfig(&clientv3.ConfigSpec{
+		Endpoints: e.Endpoints, Secure: &e.SecureConfig, MaxCallRecvMsgSize: maxAnswer}, zap.NewNop())
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("--cacert, --cert and --key: %w", err)
 	}
-	return clientv3.New(clientv3.Config{
-		Context: ctx, Endpoints: e.Endpoints, TLS: security, Logger: zap.NewNop(), MaxCallRecvMsgSize: maxAnswer,
-		DialOptions: []grpc.DialOption{grpc.WithChainUnaryInterceptor(failFast)},
-	})
+	config.Context, config.Logger = ctx, zap.NewNop()
+	config.DialOptions = []grpc.DialOption{grpc.WithChainUnaryInterceptor(failFast)}
+	client, err := clientv3.New(*config)
+	if err == nil && len(e.Endpoints) > 1 {
+		if err = e.choose(ctx, client); err != nil {
+			_ = client.Close()
+		}
+	}
+	return client, err
 }
 
-// errOther is the error for endpoints of several clusters: the objects of all but one would be missing.
+// errOther is the error for endpoints of several clusters: the client would read them in turns, or one alone.
 var errOther = errors.New("the endpoints are of more than one etcd cluster, as by --etcd-servers-overrides of " +
 	"kube-apiserver: read one cluster after the other")
 
-// OneCluster returns an error if a client's endpoints are of several clusters: the client would read them in turns, or
-// one alone. It ignores an endpoint that does not answer; Read checks that endpoint if it answers later.
-func OneCluster(ctx context.Context, client *clientv3.Client, timeout time.Duration) error {
-	var one cluster
-	for _, endpoint := range client.Endpoints() {
-		bounded, cancel := context.WithTimeout(ctx, timeout)
+// choose makes a client use only the endpoints that answer. Those must be of one cluster.
+func (e Etcd) choose(ctx context.Context, client *clientv3.Client) error {
+	var answering []string
+	var cluster uint64
+	var failed error
+	for _, endpoint := range e.Endpoints {
+		bounded, cancel := context.WithTimeout(ctx, e.Timeout)
 		answer, err := client.Status(bounded, endpoint)
 		cancel()
-		if err == nil {
-			err = one.check(answer.Header)
+		switch {
+		case err != nil:
+			failed = e.explain(err)
+			continue
+		case len(answering) > 0 && answer.Header.ClusterId != cluster:
+			return errOther
 		}
-		if errors.Is(err, errOther) {
-			return err
-		}
+		answering, cluster = append(answering, endpoint), answer.Header.ClusterId
 	}
-	return nil
-}
-
-// cluster has the ID of the etcd cluster that answers come from; nil before the first.
-type cluster struct{ id *uint64 }
-
-func (c *cluster) check(answer *etcdserverpb.ResponseHeader) error {
-	if c.id != nil && *c.id != answer.ClusterId {
-		return errOther
+	if len(answering) == 0 {
+		return failed
 	}
-	c.id = &answer.ClusterId
+	client.SetEndpoints(answering...)
 	return nil
 }
 
@@ -80,37 +80,8 @@ func failFast(ctx context.Context, method string, request, reply any, conn *grpc
 	return invoke(ctx, method, request, reply, conn, append(options, grpc.WaitForReady(false))...)
 }
 
-// tls is nil without files: the endpoints' schemes decide then.
-func (e Etcd) tls() (*tls.Config, error) {
-	switch {
-	case e.CACert == "" && e.Cert == "" && e.Key == "":
-		return nil, nil
-	case (e.Cert == "") != (e.Key == ""):
-		return nil, errors.New("--cert and --key: set both, a client certificate and its key")
-	}
-	config := &tls.Config{MinVersion: tls.VersionTLS12}
-	if e.CACert != "" {
-		pem, err := os.ReadFile(e.CACert)
-		if err != nil {
-			return nil, fmt.Errorf("--cacert: %w", err)
-		}
-		config.RootCAs = x509.NewCertPool()
-		if !config.RootCAs.AppendCertsFromPEM(pem) {
-			return nil, fmt.Errorf("--cacert: %s has no certificate in PEM", e.CACert)
-		}
-	}
-	if e.Cert != "" {
-		pair, err := tls.LoadX509KeyPair(e.Cert, e.Key)
-		if err != nil {
-			return nil, fmt.Errorf("--cert and --key: %w", err)
-		}
-		config.Certificates = []tls.Certificate{pair}
-	}
-	return config, nil
-}
-
-// Explain adds to an error of Read where it was, and what to check.
-func (e Etcd) Explain(err error) error {
+// explain adds to an error of reading where it was, and what to check.
+func (e Etcd) explain(err error) error {
 	code := status.Code(err)
 	if known, ok := errors.AsType[rpctypes.EtcdError](err); ok {
 		code = known.Code()

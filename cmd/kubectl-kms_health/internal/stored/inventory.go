@@ -3,10 +3,11 @@ package stored
 import (
 	"cmp"
 	"fmt"
-	"maps"
 	"regexp"
 	"slices"
 	"strings"
+
+	"k8s.io/apimachinery/pkg/util/sets"
 
 	"github.com/kms-health/kms-health/pkg/contract"
 )
@@ -51,40 +52,40 @@ type Inventory struct {
 
 // inventory sorts what was counted.
 func (r *reader) inventory() *Inventory {
-	inventory, encrypted, kekIDs := &r.result, map[string]bool{}, map[string]bool{}
+	i, encrypted, kekIDs := &r.result, sets.New[string](), sets.New[string]()
 	all, secured := 0, 0
 	for row, objects := range r.counts {
 		all += objects
 		if row.Provider != Identity {
-			encrypted[row.Resource] = true
+			encrypted.Insert(row.Resource)
 			secured += objects
 		}
 		if row.KEKID != "" {
-			kekIDs[row.KEKID] = true
+			kekIDs.Insert(row.KEKID)
 		}
 	}
-	inventory.Rows, inventory.Others = []Row{}, &Others{}
-	if len(r.Resources) > 0 {
-		inventory.of = " of " + strings.Join(r.Resources, ", ")
-	}
-	inventory.of += " below " + strings.Join(r.below, ", ")
+	i.Rows, i.Others = []Row{}, &Others{}
 	for row, objects := range r.counts {
-		if row.Objects = objects; encrypted[row.Resource] {
-			inventory.Rows = append(inventory.Rows, row)
+		if row.Objects = objects; encrypted.Has(row.Resource) {
+			i.Rows = append(i.Rows, row)
 		} else {
-			inventory.Others.Resources++
-			inventory.Others.Objects += objects
+			i.Others.Resources++
+			i.Others.Objects += objects
 		}
 	}
-	slices.SortFunc(inventory.Rows, func(a, b Row) int {
+	slices.SortFunc(i.Rows, func(a, b Row) int {
 		return cmp.Or(cmp.Compare(a.Resource, b.Resource), cmp.Compare(a.Provider, b.Provider),
 			cmp.Compare(a.KEKID, b.KEKID))
 	})
-	inventory.Summary = fmt.Sprintf("Encrypted: %d of %d objects, KEK IDs: %d", secured, all, len(kekIDs))
-	if inventory.unknown = inventory.UnreadableObjects; inventory.unknown > 0 {
-		inventory.Summary += fmt.Sprintf(", not readable: %d", inventory.unknown)
+	if len(r.Resources) > 0 {
+		i.of = " of " + strings.Join(r.Resources, ", ")
 	}
-	return inventory
+	i.of += " below " + strings.Join(r.below, ", ")
+	i.Summary = fmt.Sprintf("Encrypted: %d of %d objects, KEK IDs: %d", secured, all, kekIDs.Len())
+	if i.unknown = i.UnreadableObjects; i.unknown > 0 {
+		i.Summary += fmt.Sprintf(", not readable: %d", i.unknown)
+	}
+	return i
 }
 
 // commandName is a resource that may stand in a command: names come from etcd, which may have any.
@@ -108,23 +109,24 @@ func isPart(a, b string) bool {
 // Select keeps the rows that need a KEK ID, or may need it. Objects that cannot be read, are encrypted by KMS v1, or
 // need an ID that is a part of that ID, or the reverse, may need it.
 func (i *Inventory) Select(kekID string) {
-	others, resources, rows := map[string]bool{}, map[string]bool{}, []Row{}
+	others, resources, rows := sets.New[string](), sets.New[string](), []Row{}
 	for _, row := range i.Rows {
+		hasID := row.KEKID != ""
 		switch {
-		case row.KEKID != "" && isNamed(row.KEKID, kekID):
+		case hasID && isNamed(row.KEKID, kekID):
 			rows = append(rows, row)
-			resources[row.Resource] = true
+			resources.Insert(row.Resource)
 			i.needed += row.Objects
 			continue
-		case row.KEKID != "" && isPart(row.KEKID, kekID), strings.HasPrefix(row.Provider, kmsV1):
+		case hasID && isPart(row.KEKID, kekID), strings.HasPrefix(row.Provider, kmsV1):
 			rows = append(rows, row)
 			i.unknown += row.Objects
 		}
-		if row.KEKID != "" {
-			others[row.KEKID] = true
+		if hasID {
+			others.Insert(row.KEKID)
 		}
 	}
-	names := slices.Sorted(maps.Keys(resources))
+	names := sets.List(resources)
 	i.Rows, i.Others = rows, nil
 	switch {
 	case i.needed > 0:
@@ -138,7 +140,7 @@ func (i *Inventory) Select(kekID string) {
 		i.Summary = fmt.Sprintf("No object%s needs KEK ID %q", i.of, kekID)
 	}
 	if i.needed == 0 {
-		i.Summary += "; in use are " + cmp.Or(strings.Join(slices.Sorted(maps.Keys(others)), ", "), "none")
+		i.Summary += "; in use are " + cmp.Or(strings.Join(sets.List(others), ", "), "none")
 	}
 }
 

@@ -1,5 +1,4 @@
-// Package stored finds which stored data still needs which key. It reads etcd, and cannot write: all that it
-// calls is Getter. It decrypts nothing, needs no key, and its memory is bounded, however many objects there
+// Package stored finds which stored data still needs which key. It reads etcd by a getter, which cannot write. It decrypts nothing, needs no key, and its memory is bounded, however many objects there
 // are and however large.
 package stored
 
@@ -9,7 +8,6 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"time"
 
 	mvccpb "go.etcd.io/etcd/api/v3/mvccpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
@@ -18,8 +16,8 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// Getter is the part of etcd's client that is used.
-type Getter interface {
+// getter is the part of etcd's client that reads.
+type getter interface {
 	Get(ctx context.Context, key string, opts ...clientv3.OpOption) (*clientv3.GetResponse, error)
 }
 
@@ -37,15 +35,28 @@ const (
 
 // Request is what to read.
 type Request struct {
-	Prefixes  []string      // none: those of DefaultPrefixes that exist
-	Resources []string      // with or without their group; none: all
-	Timeout   time.Duration // for each answer
+	Etcd
+	Prefixes  []string // none: those of DefaultPrefixes that exist
+	Resources []string // with or without their group; none: all
 	Progress  func(resource string, objects int)
 	Warn      func(warning string)
 }
 
-// Read reads what the request selects.
-func Read(ctx context.Context, etcd Getter, request Request) (*Inventory, error) {
+// Read connects to etcd, and reads what the request selects.
+func Read(ctx context.Context, request Request) (*Inventory, error) {
+	client, err := request.connect(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = client.Close() }()
+	inventory, err := read(ctx, client, request)
+	if err != nil {
+		return nil, request.explain(err)
+	}
+	return inventory, nil
+}
+
+func read(ctx context.Context, etcd getter, request Request) (*Inventory, error) {
 	r := &reader{Request: request, etcd: etcd, counts: map[Row]int{}}
 	prefixes := r.Prefixes
 	if len(prefixes) == 0 {
@@ -71,8 +82,7 @@ func Read(ctx context.Context, etcd Getter, request Request) (*Inventory, error)
 
 type reader struct {
 	Request
-	etcd     Getter
-	cluster  cluster  // of all pages
+	etcd     getter
 	revision int64    // of all pages; 0: the newest
 	below    []string // the prefixes that exist
 	found    []string
@@ -149,20 +159,12 @@ func (r *reader) get(ctx context.Context, from, end string, more ...clientv3.OpO
 		options := append([]clientv3.OpOption{clientv3.WithRange(end), clientv3.WithRev(r.revision)}, more...)
 		answer, err := r.etcd.Get(bounded, from, options...)
 		cancel()
-		switch {
-		case errors.Is(err, rpctypes.ErrFutureRev):
-			return nil, errOther
-		case err == nil:
-			if err := r.cluster.check(answer.Header); err != nil {
-				return nil, err
-			}
-			if r.revision == 0 {
-				r.revision = answer.Header.Revision
-				r.result.Revisions = append(r.result.Revisions, r.revision)
-			}
-			return answer, nil
-		case r.revision == 0 || !errors.Is(err, rpctypes.ErrCompacted):
-			return nil, err
+		if err == nil && r.revision == 0 {
+			r.revision = answer.Header.Revision
+			r.result.Revisions = append(r.result.Revisions, r.revision)
+		}
+		if r.revision == 0 || !errors.Is(err, rpctypes.ErrCompacted) {
+			return answer, err
 		}
 		r.Warn(fmt.Sprintf("etcd has compacted revision %d meanwhile: reading on at its newest one, from %s",
 			r.revision, from))
