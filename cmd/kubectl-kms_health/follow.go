@@ -90,7 +90,7 @@ func (t *trips) update(ctx context.Context, s *view.Status, made []view.Trip) {
 			continue
 		}
 		t.requested[a.Name] = true
-		if err := t.request(ctx, a.Target(), t.Request); err != nil {
+		if err := t.request(ctx, a.Target, t.Request); err != nil {
 			fmt.Fprintf(t.stderr, "warning: no round trip is requested: %s\n"+
 				"Waiting for regular ones (%d), at most %s (--timeout)\n", show.Lines(err.Error()), view.Regular, t.timeout)
 		}

@@ -46,7 +46,7 @@ func (c *cluster) read(context.Context) (*view.Snapshot, error) {
 			s = each
 		}
 	}
-	snapshot := &view.Snapshot{Now: now, Unread: map[string]bool{view.KindDeployment: true, view.KindLease: true}}
+	snapshot := &view.Snapshot{Now: now, OperatorUnread: true}
 	if s.err != nil || s.status == "" {
 		return snapshot, s.err
 	}

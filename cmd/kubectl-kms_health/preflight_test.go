@@ -36,7 +36,7 @@ type fleet struct {
 
 func (f *fleet) read(context.Context) (*view.Snapshot, error) {
 	now := time.Now()
-	s := &view.Snapshot{Now: now, Unread: map[string]bool{}}
+	s := &view.Snapshot{Now: now}
 	var conditions []any
 	add := func(conditionType, status, reason, message string) {
 		conditions = append(conditions, map[string]any{"type": conditionType, "status": status, "reason": reason,

@@ -77,14 +77,10 @@ func (s sender) RoundTrip(r *http.Request) (*http.Response, error) {
 // request is one get, or a list if the name is empty.
 type request struct {
 	schema.GroupVersionResource
-	namespace, name, kind string
-	options               metav1.ListOptions
-	objects               []*unstructured.Unstructured
-	err                   error
-}
-
-func get(gvr schema.GroupVersionResource, namespace, name, kind string) *request {
-	return &request{GroupVersionResource: gvr, namespace: namespace, name: name, kind: kind}
+	namespace, name string
+	options         metav1.ListOptions
+	objects         []*unstructured.Unstructured
+	err             error
 }
 
 var (
@@ -120,43 +116,42 @@ func (c *Cluster) do(ctx context.Context, all []*request) {
 	running.Wait()
 }
 
-// resources are all that can have reports.
-var resources = append(slices.Clone(contract.Resources), contract.KMSHealths)
-
 // Read reads everything. It is an error if no resource with reports can be read.
 func (c *Cluster) Read(ctx context.Context) (*view.Snapshot, error) {
-	s := &view.Snapshot{Unread: map[string]bool{}}
-	var reports []*request
-	for _, r := range resources {
-		reports = append(reports, get(r.GVR(), "", r.Name, r.Kind))
+	var reports, operator, others []*request
+	for _, r := range view.Resources {
+		reports = append(reports, &request{GroupVersionResource: r.GVR(), name: r.Name})
 	}
-	var others []*request
+	get := func(gvr schema.GroupVersionResource, namespace, name string) *request {
+		return &request{GroupVersionResource: gvr, namespace: namespace, name: name}
+	}
 	for _, namespace := range c.namespaces {
-		others = append(others,
-			get(deployments, namespace, contract.OperatorName, view.KindDeployment),
-			get(leases, namespace, contract.OperatorName, view.KindLease),
-			get(configMaps, namespace, contract.OperatorConfigMap, view.KindConfigMap),
-			get(pods, namespace, "", view.KindPod),
-			&request{GroupVersionResource: events, namespace: namespace, kind: view.KindEvent,
+		operator = append(operator, get(deployments, namespace, contract.OperatorName),
+			get(leases, namespace, contract.OperatorName))
+		others = append(others, get(configMaps, namespace, contract.OperatorConfigMap), get(pods, namespace, ""),
+			&request{GroupVersionResource: events, namespace: namespace,
 				options: metav1.ListOptions{FieldSelector: "source=" + contract.OperatorName}})
 	}
-	c.do(ctx, slices.Concat(reports, others))
+	c.do(ctx, slices.Concat(reports, operator, others))
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
-	for _, r := range reports {
-		s.Objects = append(s.Objects, r.objects...)
-	}
-	if s.Problems = problemsOf(reports); len(s.Problems) > 0 && len(s.Objects) == 0 {
+	s := &view.Snapshot{Objects: objects(reports), Problems: problemsOf(reports)}
+	if len(s.Problems) > 0 && len(s.Objects) == 0 {
 		return nil, errors.Join(s.Problems...)
 	}
-	for _, r := range others {
-		s.Objects = append(s.Objects, r.objects...)
-		s.Unread[r.kind] = s.Unread[r.kind] || r.err != nil
-	}
-	c.readServers(ctx, s)
+	s.OperatorUnread = slices.ContainsFunc(operator, func(r *request) bool { return r.err != nil })
+	s.Objects = append(s.Objects, objects(slices.Concat(operator, others))...)
+	s.Objects = append(s.Objects, c.serverPods(ctx, s)...)
 	s.Now = c.clock.Now()
 	return s, nil
+}
+
+func objects(requests []*request) (all []*unstructured.Unstructured) {
+	for _, r := range requests {
+		all = append(all, r.objects...)
+	}
+	return all
 }
 
 // Request requests a round trip of the reporters that report to a resource.
@@ -168,24 +163,18 @@ func (c *Cluster) Request(ctx context.Context, r contract.Resource, text string)
 	return err
 }
 
-// readServers reads the pods of API servers whose resources were read, for the names of their
-// containers. If it cannot, only commands to run next are missing.
-func (c *Cluster) readServers(ctx context.Context, s *view.Snapshot) {
+// serverPods reads the pods of API servers, for the names of their containers. If it cannot, only commands to run next
+// are missing.
+func (c *Cluster) serverPods(ctx context.Context, s *view.Snapshot) []*unstructured.Unstructured {
 	var all []*request
-	servers := view.APIServers(s.Objects)
-	for _, o := range s.Objects {
-		r, is := view.ResourceOf(o)
-		server, known := servers[cmp.Or(r.APIServer.Name, r.Name)]
-		if !is || !known || len(server.PodSelector) == 0 || slices.Contains(c.namespaces, server.Namespace) {
-			continue
+	for _, server := range view.APIServers(s.Objects) {
+		if len(server.PodSelector) > 0 && !slices.Contains(c.namespaces, server.Namespace) {
+			all = append(all, &request{GroupVersionResource: pods, namespace: server.Namespace,
+				options: metav1.ListOptions{LabelSelector: labels.FormatLabels(server.PodSelector)}})
 		}
-		all = append(all, &request{GroupVersionResource: pods, namespace: server.Namespace, kind: view.KindPod,
-			options: metav1.ListOptions{LabelSelector: labels.FormatLabels(server.PodSelector)}})
 	}
 	c.do(ctx, all)
-	for _, r := range all {
-		s.Objects = append(s.Objects, r.objects...)
-	}
+	return objects(all)
 }
 
 // problemsOf returns the errors of requests, each kind once. A cluster need not have both OpenShift's

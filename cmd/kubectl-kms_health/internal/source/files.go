@@ -24,8 +24,10 @@ import (
 	"github.com/kms-health/kms-health/pkg/filewatch"
 )
 
-// ErrNothing is wrapped if files contain no resource with reports.
-var ErrNothing = errors.New("no resource with reports is in it")
+// errNothing is the error for files that contain no resource with reports.
+var errNothing = fmt.Errorf("no resource with reports is in it: expected, in YAML or JSON, %s of %s named %s, or a %s, or "+
+	"a List of such; unpack an archive first", strings.Join(contract.ResourceNames(), ", "), contract.OperatorGroup,
+	contract.OperatorObject, contract.KMSHealths.Kind)
 
 // maxFile bounds what is read of one file, in bytes: a must-gather has logs of any size.
 const maxFile = 64 << 20
@@ -35,8 +37,7 @@ const maxError = 512
 
 type reading struct {
 	view.Snapshot
-	hasReports bool     // whether a resource with reports was found
-	failed     []string // the parts of a must-gather that failed, or are not complete
+	failed []string // the parts of a must-gather that failed, or are not complete
 }
 
 // ReadFiles reads a file or a folder; - is stdin. A folder is the output of a must-gather, or of
@@ -44,73 +45,65 @@ type reading struct {
 // newest report was written, or when a must-gather began, if that is later; now if neither is known.
 func ReadFiles(name string, stdin io.Reader, now time.Time) (*view.Snapshot, error) {
 	r := &reading{}
-	info, err := os.Stat(name)
-	switch {
+	var err error
+	switch info, failed := os.Stat(name); {
 	case name == "-":
-		err = r.file(stdin)
-	case err == nil && info.IsDir():
+		err = r.file(content(stdin))
+	case failed == nil && info.IsDir():
 		err = r.folder(name)
-	case err == nil:
-		err = open(name, r.file)
+	default:
+		err = r.file(readFile(name))
 	}
-	if err == nil && !r.hasReports {
-		err = errors.Join(append(r.Problems, fmt.Errorf("%w: expected, in YAML or JSON, %s, or a List of such; "+
-			"unpack an archive first", ErrNothing, wanted))...)
+	isResource := func(o *unstructured.Unstructured) bool { _, is := view.ResourceOf(o); return is }
+	if err == nil && !slices.ContainsFunc(r.Objects, isResource) {
+		err = errors.Join(append(r.Problems, errNothing)...)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("--from-file: %s: %w", filewatch.Shown(name), err)
 	}
 	r.Now = r.Began
 	for _, o := range r.Objects {
-		if at := view.Newest(o); at.After(r.Now) {
-			r.Now = at
-		}
+		r.Now = slices.MaxFunc([]time.Time{r.Now, view.Newest(o)}, time.Time.Compare)
 	}
 	r.Now = cmp.Or(r.Now, now)
 	// Objects that are not in the files may exist in the cluster.
-	r.FromFiles, r.FilesAge = true, max(0, now.Sub(r.Now))
-	r.Unread = map[string]bool{view.KindDeployment: true, view.KindLease: true}
+	r.FromFiles, r.FilesAge, r.OperatorUnread = true, max(0, now.Sub(r.Now)), true
 	return &r.Snapshot, nil
 }
 
-func open(name string, use func(io.Reader) error) error {
-	file, err := os.Open(name)
+// file reads the content of the one file that was named.
+func (r *reading) file(data []byte, err error) error {
 	if err != nil {
 		return err
 	}
-	defer file.Close()
-	return use(file)
+	if err := r.parse(data); err != nil {
+		return fmt.Errorf("is no resource in YAML or JSON, as kubectl get -o yaml prints it "+
+			"(unpack an archive first): %w", err)
+	}
+	return nil
 }
+
+// readable are the names of files that are read in a folder.
+var readable = regexp.MustCompile(`/timestamp$|/kms-health/incomplete\.txt$|\.(ya?ml|json)$`)
 
 // folder reads the files of a folder. Those that cannot be read are problems of the snapshot.
 func (r *reading) folder(name string) error {
 	visit := func(at string, entry fs.DirEntry, err error) error {
 		at = filepath.ToSlash(at) // which Windows reads, too
-		isTimestamp := path.Base(at) == "timestamp"
-		isIncomplete := strings.HasSuffix(at, "/kms-health/incomplete.txt")
-		isObject := slices.Contains([]string{".yaml", ".yml", ".json"}, path.Ext(at))
 		switch {
 		case err != nil:
-		case entry.IsDir(), !isTimestamp && !isIncomplete && !isObject:
+		case entry.IsDir(), !readable.MatchString("/" + at):
 			return nil
 		case !entry.Type().IsRegular():
 			err = errors.New("is a link or no file; links are not followed")
-		case isTimestamp:
-			err = open(at, r.timestamp)
-		case isIncomplete:
-			err = open(at, r.incomplete)
 		default:
-			err = open(at, func(from io.Reader) error {
-				data, err := content(from)
-				if err != nil || !resourceFile.MatchString("/"+at) && (!mayBeWanted(data) || isOtherJSON(data)) {
-					return err
-				}
-				return r.parse(bytes.NewReader(data))
-			})
+			var data []byte
+			if data, err = readFile(at); err == nil {
+				err = r.use("/"+at, data)
+			}
 		}
 		if err != nil {
-			text := contract.Cut(err.Error(), maxError)
-			r.Problems = append(r.Problems, fmt.Errorf("%s: %s", at, text))
+			r.Problems = append(r.Problems, fmt.Errorf("%s: %s", at, contract.Cut(err.Error(), maxError)))
 		}
 		return nil
 	}
@@ -119,28 +112,41 @@ func (r *reading) folder(name string) error {
 	return err
 }
 
-// incomplete reads which parts a must-gather does not have.
-func (r *reading) incomplete(from io.Reader) error {
-	data, err := content(from)
-	r.failed = append(r.failed, strings.Split(string(data), "\n")...)
-	return err
+// use reads the content of one file of a folder.
+func (r *reading) use(at string, data []byte) error {
+	switch {
+	case path.Base(at) == "timestamp":
+		r.timestamp(data)
+	case path.Ext(at) == ".txt":
+		r.failed = append(r.failed, strings.Split(string(data), "\n")...)
+	case resourceFile.MatchString(at), mayBeWanted(data) && !isOtherJSON(data):
+		return r.parse(data)
+	}
+	return nil
 }
 
 // notGathered are the resources with reports among the parts that failed. Those that were gathered all the same, and
 // other parts, are no problem.
 func (r *reading) notGathered() (problems []error) {
-	for _, of := range resources {
-		isPart := func(part string) bool { return strings.HasPrefix(part, of.GVR().GroupResource().String()+"/") }
-		isRead := func(o *unstructured.Unstructured) bool {
-			read, is := view.ResourceOf(o)
-			return is && read.Plural == of.Plural
+	for _, part := range r.failed {
+		isOf := func(of contract.Resource) bool {
+			return strings.HasPrefix(part, of.GVR().GroupResource().String()+"/")
 		}
-		at := slices.IndexFunc(r.failed, isPart)
-		if at >= 0 && !slices.ContainsFunc(r.Objects, isRead) {
-			problems = append(problems, fmt.Errorf("%s was not gathered", strings.TrimSuffix(r.failed[at], "/")))
+		isRead := func(o *unstructured.Unstructured) bool { of, is := view.ResourceOf(o); return is && isOf(of) }
+		if slices.ContainsFunc(view.Resources, isOf) && !slices.ContainsFunc(r.Objects, isRead) {
+			problems = append(problems, fmt.Errorf("%s was not gathered", strings.TrimSuffix(part, "/")))
 		}
 	}
 	return problems
+}
+
+func readFile(name string) ([]byte, error) {
+	file, err := os.Open(name)
+	if err != nil {
+		return nil, err
+	}
+	defer file.Close()
+	return content(file)
 }
 
 // content reads a file. One that is too large, or compressed, is an error.
@@ -179,23 +185,17 @@ func isOtherJSON(data []byte) bool {
 
 // timestamp reads when a must-gather began, which is the first line of its file: a time as
 // Go prints it. A file with something else is ignored.
-func (r *reading) timestamp(from io.Reader) error {
-	data, err := content(from)
+func (r *reading) timestamp(data []byte) {
 	line, _, _ := strings.Cut(string(data), "\n")
 	fields := strings.Fields(line) // date, time, offset, and the zone's name, not all of which Go reads
-	began, invalid := time.Parse("2006-01-02 15:04:05.999999999 -0700", strings.Join(fields[:min(3, len(fields))], " "))
-	if err == nil && invalid == nil && (r.Began.IsZero() || began.Before(r.Began)) {
+	began, err := time.Parse("2006-01-02 15:04:05.999999999 -0700", strings.Join(fields[:min(3, len(fields))], " "))
+	if err == nil && (r.Began.IsZero() || began.Before(r.Began)) {
 		r.Began = began
 	}
-	return err
 }
 
-// parse adds the objects of a file that are of use, from its documents and from Lists in them.
-func (r *reading) parse(from io.Reader) error {
-	data, err := content(from)
-	if err != nil {
-		return err
-	}
+// parse adds the objects of a file, from its documents and from Lists in them.
+func (r *reading) parse(data []byte) error {
 	text := bytes.NewReader(bytes.TrimPrefix(data, []byte("\ufeff")))
 	documents := resource.NewLocalBuilder().Unstructured().Stream(text, "").Flatten()
 	return documents.Do().Visit(func(info *resource.Info, err error) error {
@@ -206,33 +206,16 @@ func (r *reading) parse(from io.Reader) error {
 	})
 }
 
-// file is parse for the one file that was named.
-func (r *reading) file(from io.Reader) error {
-	if err := r.parse(from); err != nil {
-		return fmt.Errorf("is no resource in YAML or JSON, as kubectl get -o yaml prints it "+
-			"(unpack an archive first): %w", err)
-	}
-	return nil
-}
-
-// add adds an object if it is of use. If it was found twice, as when data was gathered twice, the
-// newer report counts.
+// add adds an object. If it was found twice, as when data was gathered twice, the newer report counts.
 func (r *reading) add(o *unstructured.Unstructured) {
 	at := slices.IndexFunc(r.Objects, func(had *unstructured.Unstructured) bool {
-		return had.GetKind() == o.GetKind() && had.GetNamespace() == o.GetNamespace() && had.GetName() == o.GetName()
+		return had.GroupVersionKind() == o.GroupVersionKind() &&
+			had.GetNamespace() == o.GetNamespace() && had.GetName() == o.GetName()
 	})
-	_, is := view.ResourceOf(o)
-	r.hasReports = r.hasReports || is
 	switch {
-	case !view.Wanted(o):
 	case at < 0:
 		r.Objects = append(r.Objects, o)
 	case view.Newest(o).After(view.Newest(r.Objects[at])):
 		r.Objects[at] = o
 	}
 }
-
-// wanted describes the objects that have reports.
-var wanted = fmt.Sprintf("%s of %s named %s, or a %s",
-	strings.Join(contract.ResourceNames(), ", "), contract.OperatorGroup, contract.OperatorObject,
-	contract.KMSHealths.Kind)

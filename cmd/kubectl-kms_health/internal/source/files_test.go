@@ -138,7 +138,7 @@ func TestAFolderIsSearched(t *testing.T) {
 	if err := os.Symlink(dir, link); err != nil {
 		t.Fatal(err)
 	}
-	if taken, err := read(link); err != nil || len(taken.Objects) != 2 {
+	if taken, err := read(link); err != nil || len(names(taken)) != 2 {
 		t.Errorf("%v, %v", names(taken), err)
 	}
 }
@@ -146,7 +146,7 @@ func TestAFolderIsSearched(t *testing.T) {
 func TestAFolderWithoutResourcesIsAnErrorWithTheExpectedContent(t *testing.T) {
 	dir := in(t, map[string]string{"a/nodes.yaml": "kind: NodeList", "pods.log": "", "b/pod.json": "{}"})
 	_, err := read(dir)
-	if !errors.Is(err, ErrNothing) {
+	if !errors.Is(err, errNothing) {
 		t.Fatal(err)
 	}
 	for _, want := range []string{dir, "YAML or JSON", "named cluster", "kubeapiservers"} {

@@ -24,13 +24,13 @@ type Change struct {
 const maxHistory = 10
 
 // history are the last changes of the conditions of API servers, the oldest first.
-func (s *Status) history() (all []Change) {
-	for _, e := range decoded[corev1.Event](s.snapshot, KindEvent) {
-		server, message, _ := strings.Cut(e.Message, ": ")
+func (e *evaluation) history() (all []Change) {
+	for _, event := range decoded[corev1.Event](e.snapshot, "Event") {
+		server, message, _ := strings.Cut(event.Message, ": ")
 		condition, _, _ := strings.Cut(message, " ")
-		shown := slices.ContainsFunc(s.APIServers, func(a APIServer) bool { return a.Name == server })
-		if shown && e.Source.Component == contract.OperatorName && slices.Contains(rollup.Types, condition) {
-			all = append(all, Change{e.LastTimestamp, server, e.Reason, message, e.Count})
+		shown := slices.ContainsFunc(e.APIServers, func(a APIServer) bool { return a.Name == server })
+		if shown && event.Source.Component == contract.OperatorName && slices.Contains(rollup.Types, condition) {
+			all = append(all, Change{event.LastTimestamp, server, event.Reason, message, event.Count})
 		}
 	}
 	slices.SortStableFunc(all, func(a, b Change) int { return a.Time.Compare(b.Time.Time) })

@@ -14,34 +14,14 @@ import (
 	"github.com/kms-health/kms-health/pkg/contract"
 )
 
-// commands finds the command to run next: one that works as it is typed, with the pods and
-// containers of this cluster.
-type commands struct {
-	tool     string // oc or kubectl
-	operator *Operator
-	pods     []*corev1.Pod
-	servers  map[string]contract.APIServer
-}
-
-func newCommands(s *Snapshot, operator *Operator) *commands {
-	c := &commands{tool: "kubectl", operator: operator, pods: s.pods(), servers: APIServers(s.Objects)}
-	openShift := func(o *unstructured.Unstructured) bool {
-		return strings.HasPrefix(o.GetAPIVersion(), contract.OperatorGroup+"/")
-	}
-	if slices.ContainsFunc(s.Objects, openShift) {
-		c.tool = "oc"
-	}
-	return c
-}
-
-// APIServers returns where API servers run, by name: OpenShift's, and those in the operator's
+// APIServers returns where API servers run, by name: OpenShift's whose resources are there, and those in the operator's
 // configuration.
 func APIServers(objects []*unstructured.Unstructured) map[string]contract.APIServer {
 	servers := map[string]contract.APIServer{}
-	for _, r := range contract.Resources {
-		servers[r.APIServer.Name] = r.APIServer
-	}
 	for _, o := range objects {
+		if r, is := ResourceOf(o); is && !r.PerAPIServer() {
+			servers[r.APIServer.Name] = r.APIServer
+		}
 		configuration, _ := configurationOf(o)
 		for i := 0; configuration != nil && i < len(configuration.APIServers); i++ {
 			a := &configuration.APIServers[i]
@@ -67,44 +47,44 @@ func command(format string, words ...string) *Command {
 }
 
 // ofPlugin is the command for a plugin that is not known to be healthy.
-func (c *commands) ofPlugin(a *APIServer, p *Plugin) *Command {
-	find, otherwise := c.reporterOf, "%s get node %s"
+func (e *evaluation) ofPlugin(a *APIServer, p *Plugin) *Command {
+	find, otherwise := e.reporterOf, "%s get node %s"
 	if p.State.Unhealthy() {
-		find, otherwise = c.pluginOf, "%s get pods -A --field-selector spec.nodeName=%s"
+		find, otherwise = e.pluginOf, "%s get pods -A --field-selector spec.nodeName=%s"
 	}
 	if pod, container := find(a, p); pod != nil {
-		return c.logs(pod, container)
+		return e.logs(pod, container)
 	}
-	return command(otherwise, c.tool, p.Node)
+	return command(otherwise, e.tool, p.Node)
 }
 
 // ofCondition is the command for what only a condition shows.
-func (c *commands) ofCondition(a *APIServer, condition *metav1.Condition) *Command {
-	server, known := c.servers[a.Name]
+func (e *evaluation) ofCondition(a *APIServer, condition *metav1.Condition) *Command {
+	server, known := e.servers[a.Name]
 	switch {
 	case condition.Reason == contract.PluginNotRunning && known:
 		selector := labels.FormatLabels(server.PodSelector)
-		return command("%s get pods -n %s -o wide -l %s", c.tool, server.Namespace, selector)
+		return command("%s get pods -n %s -o wide -l %s", e.tool, server.Namespace, selector)
 	case condition.Reason == contract.ReporterNotRunning:
-		return command("%s get pods -A -o wide -l %s", c.tool, contract.APIServerLabel+"="+a.Name)
+		return command("%s get pods -A -o wide -l %s", e.tool, contract.APIServerLabel+"="+a.Name)
 	}
-	return c.operatorLog()
+	return e.operatorLog()
 }
 
 // logs shows a container's log. One that has never run has none.
-func (c *commands) logs(pod *corev1.Pod, container string) *Command {
+func (e *evaluation) logs(pod *corev1.Pod, container string) *Command {
 	for _, s := range slices.Concat(pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses) {
 		if s.Name == container && s.State.Waiting != nil && s.RestartCount == 0 {
-			return command("%s describe pod -n %s %s", c.tool, pod.Namespace, pod.Name)
+			return command("%s describe pod -n %s %s", e.tool, pod.Namespace, pod.Name)
 		}
 	}
-	return command("%s logs -n %s %s -c %s --tail=20", c.tool, pod.Namespace, pod.Name, container)
+	return command("%s logs -n %s %s -c %s --tail=20", e.tool, pod.Namespace, pod.Name, container)
 }
 
 // serverPods are an API server's pods on a node, the newest first.
-func (c *commands) serverPods(a *APIServer, node string) (pods []*corev1.Pod) {
-	server := c.servers[a.Name]
-	for _, pod := range c.pods {
+func (e *evaluation) serverPods(a *APIServer, node string) (pods []*corev1.Pod) {
+	server := e.servers[a.Name]
+	for _, pod := range e.pods {
 		isServer := len(server.PodSelector) > 0 && labels.SelectorFromSet(server.PodSelector).Matches(labels.Set(pod.Labels))
 		if isServer && pod.Namespace == server.Namespace && pod.Spec.NodeName == node {
 			pods = append(pods, pod)
@@ -116,16 +96,16 @@ func (c *commands) serverPods(a *APIServer, node string) (pods []*corev1.Pod) {
 // pluginOf finds the container of a plugin in its API server's pod: the only one with the socket in its
 // arguments, else the only one that is named after the key, else the only one that is named after KMS.
 // The pod is nil if none is found.
-func (c *commands) pluginOf(a *APIServer, p *Plugin) (*corev1.Pod, string) {
+func (e *evaluation) pluginOf(a *APIServer, p *Plugin) (*corev1.Pod, string) {
 	ofSocket := func(c *corev1.Container) bool {
 		return strings.Contains(strings.Join(slices.Concat(c.Command, c.Args), " "), "kms-"+p.KeyID+".sock")
 	}
 	ofKey := func(c *corev1.Container) bool { return strings.HasSuffix(c.Name, "-"+p.KeyID) }
 	ofKMS := func(c *corev1.Container) bool { return strings.Contains(c.Name, "kms") }
-	for _, pod := range c.serverPods(a, p.Node) {
+	for _, pod := range e.serverPods(a, p.Node) {
 		for _, is := range []func(*corev1.Container) bool{ofSocket, ofKey, ofKMS} {
 			found := slices.DeleteFunc(containers(pod), func(o corev1.Container) bool {
-				return o.Name == c.servers[a.Name].Container || contract.IsReporter(o.Name) || !is(&o)
+				return o.Name == e.servers[a.Name].Container || contract.IsReporter(o.Name) || !is(&o)
 			})
 			if len(found) == 1 {
 				return pod, found[0].Name
@@ -140,9 +120,9 @@ func containers(pod *corev1.Pod) []corev1.Container {
 }
 
 // reporterOf finds the reporter of a plugin: in a pod of its own, else in the API server's.
-func (c *commands) reporterOf(a *APIServer, p *Plugin) (*corev1.Pod, string) {
-	pods := c.serverPods(a, p.Node)
-	for _, pod := range c.pods {
+func (e *evaluation) reporterOf(a *APIServer, p *Plugin) (*corev1.Pod, string) {
+	pods := e.serverPods(a, p.Node)
+	for _, pod := range e.pods {
 		if pod.Labels[contract.APIServerLabel] == a.Name && pod.Spec.NodeName == p.Node {
 			pods = append([]*corev1.Pod{pod}, pods...)
 		}
@@ -160,6 +140,6 @@ func (c *commands) reporterOf(a *APIServer, p *Plugin) (*corev1.Pod, string) {
 const operatorLabel = "app.kubernetes.io/name=" + contract.OperatorName
 
 // operatorLog is the command for the logs of all its pods. The leader logs more than the others.
-func (c *commands) operatorLog() *Command {
-	return command("%s logs -n %s -l %s --prefix --tail=20", c.tool, c.operator.Namespace, operatorLabel)
+func (e *evaluation) operatorLog() *Command {
+	return command("%s logs -n %s -l %s --prefix --tail=20", e.tool, e.Operator.Namespace, operatorLabel)
 }

@@ -37,7 +37,7 @@ func TestTheNextCommandWorksAsItIsTyped(t *testing.T) {
 		"a plugin that does not run":    {"KMSPluginsDegraded True PluginNotRunning", []string{works, leader}, "oc get pods -n openshift-kube-apiserver -o wide -l apiserver=true"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s := &Snapshot{Objects: []*unstructured.Unstructured{resource(t, tt.condition)}, Unread: map[string]bool{KindDeployment: true, KindLease: true}}
+			s := &Snapshot{Objects: []*unstructured.Unstructured{resource(t, tt.condition)}, OperatorUnread: true}
 			for _, text := range tt.objects {
 				s.Objects = append(s.Objects, object(t, text))
 			}

@@ -39,7 +39,7 @@ func (o *Operator) ConditionsHold() bool {
 }
 
 func readOperator(s *Snapshot) (o Operator) {
-	deployment, lease := s.find(KindDeployment), s.find(KindLease)
+	deployment, lease := s.ofOperator("Deployment"), s.ofOperator("Lease")
 	if deployment != nil {
 		o.Namespace = deployment.GetNamespace()
 		o.Replicas, _, _ = unstructured.NestedInt64(deployment.Object, "spec", "replicas")
@@ -55,7 +55,7 @@ func readOperator(s *Snapshot) (o Operator) {
 		o.State, o.Leader = OperatorWorks, holder
 	case deployment != nil && o.Available == 0: // whoever holds the Lease
 		o.State = OperatorNotRunning
-	case lease == nil && s.Unread[KindLease], deployment == nil && s.Unread[KindDeployment]:
+	case s.OperatorUnread && (lease == nil || deployment == nil):
 		o.State = OperatorNotKnown
 	case lease == nil && deployment == nil:
 		o.State = OperatorNotInstalled
@@ -78,9 +78,9 @@ func (s *Snapshot) isReady(namespace, name string) bool {
 // judgeOperator adds the problems of the operator itself. Reports count without an operator, too,
 // if reporters were set up by hand.
 func (e *evaluation) judgeOperator() {
-	o := &e.Operator
-	tool, p := e.commands.tool, Problem{Verdict: NotKnown, Reason: string(o.State), Cause: "KMSHealthOperatorAbsent"}
-	p.Next = command("%s describe deployments,pods -n %s -l %s", tool, o.Namespace, operatorLabel)
+	o, deployment := &e.Operator, e.snapshot.ofOperator("Deployment")
+	p := Problem{Verdict: NotKnown, Reason: string(o.State), Cause: "KMSHealthOperatorAbsent"}
+	p.Next = command("%s describe deployments,pods -n %s -l %s", e.tool, o.Namespace, operatorLabel)
 	switch {
 	case o.State == OperatorNotInstalled && (e.count().all == 0 || e.snapshot.Namespace != ""):
 		p.Summary = "the operator is not installed: no Deployment and no Lease " + contract.OperatorName
@@ -89,17 +89,17 @@ func (e *evaluation) judgeOperator() {
 			p.Summary += " in namespace " + e.snapshot.Namespace
 			p.Fix, p.Cause = "name the operator's namespace by -n, or omit -n", "" // it may run elsewhere
 		}
-	case o.State == OperatorNotRunning && o.Replicas == 0 && e.snapshot.find(KindDeployment) != nil:
+	case o.State == OperatorNotRunning && o.Replicas == 0 && deployment != nil:
 		p.Summary = "the operator is not running: its Deployment is scaled to 0"
 		p.Fix = "scale it up: 1 on a single node, else 2"
-	case o.State == OperatorNotRunning && e.snapshot.find(KindDeployment) == nil:
+	case o.State == OperatorNotRunning && deployment == nil:
 		p.Summary = "the operator is not running: it has no Deployment, and the pod that its Lease names is not Ready"
 	case o.State == OperatorNotRunning:
 		p.Summary = fmt.Sprintf("the operator is not running: %d of %d replicas are available", o.Available, o.Replicas)
 	case o.State == OperatorStandby:
 		replicas := plural(int(o.Available), "replica")
 		p.Summary = fmt.Sprintf("the operator is on standby only: of %s, none holds the Lease", replicas)
-		p.Next = e.commands.operatorLog()
+		p.Next = e.operatorLog()
 	}
 	if p.Summary != "" {
 		e.add(p)
@@ -112,10 +112,10 @@ func (e *evaluation) judgeOperator() {
 		}
 		rejected := Problem{Verdict: Unhealthy, Reason: contract.ConfigurationInvalid, Detail: err.Error(),
 			Summary: "the operator's configuration is rejected; the last valid one stays active",
-			Next:    command("%s edit configmap -n %s %s", tool, o.GetNamespace(), o.GetName())}
-		if o.GetKind() == KindDeployment {
+			Next:    command("%s edit configmap -n %s %s", e.tool, o.GetNamespace(), o.GetName())}
+		if o.GetKind() == "Deployment" {
 			rejected.Summary = "the operator's configuration is rejected: a pod with it does not become Ready"
-			rejected.Fix, rejected.Next = "correct the file, and apply the kustomization again", e.commands.operatorLog()
+			rejected.Fix, rejected.Next = "correct the file, and apply the kustomization again", e.operatorLog()
 		}
 		e.add(rejected)
 	}
@@ -137,7 +137,7 @@ func (e *evaluation) judgeMissing() {
 			isIt := func(a APIServer) bool { return a.Name == name }
 			if len(c.APIServers[i].Plugins) > 0 && !slices.ContainsFunc(e.APIServers, isIt) {
 				e.add(Problem{Verdict: NotKnown, Reason: contract.ResourceMissing, APIServer: name,
-					Summary: "the resource for its reports does not exist", Next: e.commands.operatorLog(),
+					Summary: "the resource for its reports does not exist", Next: e.operatorLog(),
 					Fix: "grant the operator the rights for this name, or wait until it has created it"})
 			}
 		}
@@ -147,18 +147,15 @@ func (e *evaluation) judgeMissing() {
 // configurationOf returns the operator's configuration, if an object has it: a ConfigMap, or with the component
 // start-during-plugin-outage its Deployment; nil if it has none.
 func configurationOf(o *unstructured.Unstructured) (*v1alpha1.OperatorConfiguration, error) {
-	var text string
-	switch o.GetKind() {
-	case KindConfigMap:
-		text, _, _ = unstructured.NestedString(o.Object, "data", contract.ConfigFile)
-	case KindDeployment:
+	switch o.GetKind() + " " + o.GetName() {
+	case "ConfigMap " + contract.OperatorConfigMap:
+		text, _, _ := unstructured.NestedString(o.Object, "data", contract.ConfigFile)
+		return v1alpha1.DecodeOperator([]byte(text))
+	case "Deployment " + contract.OperatorName:
 		in := []string{"spec", "template", "metadata", "annotations", contract.ConfigAnnotation}
-		var has bool
-		if text, has, _ = unstructured.NestedString(o.Object, in...); !has {
-			return nil, nil
+		if text, has, _ := unstructured.NestedString(o.Object, in...); has {
+			return v1alpha1.DecodeOperator([]byte(text))
 		}
-	default:
-		return nil, nil
 	}
-	return v1alpha1.DecodeOperator([]byte(text))
+	return nil, nil
 }

@@ -6,8 +6,10 @@ import (
 	"slices"
 	"strings"
 
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/duration"
+	"k8s.io/apimachinery/pkg/util/sets"
 
 	"github.com/kms-health/kms-health/pkg/contract"
 	"github.com/kms-health/kms-health/pkg/operatorstatus"
@@ -74,7 +76,10 @@ func StateWords(s rollup.State) string {
 type evaluation struct {
 	*Status
 	snapshot *Snapshot
-	commands *commands
+	// The following are for commands.
+	tool    string // oc or kubectl
+	pods    []*corev1.Pod
+	servers map[string]contract.APIServer // by name
 }
 
 // judge sets the problems, the verdict and the summary.
@@ -93,7 +98,7 @@ func (e *evaluation) judge() {
 		}
 	}
 	if len(e.Problems) == 0 && e.count().all == 0 {
-		p := Problem{Verdict: NotKnown, Reason: contract.NoPlugins, Summary: nothingReported, Next: e.commands.operatorLog()}
+		p := Problem{Verdict: NotKnown, Reason: contract.NoPlugins, Summary: nothingReported, Next: e.operatorLog()}
 		if len(e.APIServers) == 0 || !e.APIServers[0].has(contract.NoPlugins) {
 			p.Cause = "KMSNothingReported" // the alert
 		}
@@ -139,7 +144,7 @@ func (e *evaluation) judgePlugins(a *APIServer) {
 		problem := Problem{
 			Verdict: NotKnown, Reason: cmp.Or(reasons[p.State], contract.ReportUnreadable),
 			APIServer: a.Name, Node: p.Node, KeyID: p.KeyID,
-			Summary: StateWords(p.State), Detail: p.Detail, Next: e.commands.ofPlugin(a, p),
+			Summary: StateWords(p.State), Detail: p.Detail, Next: e.ofPlugin(a, p),
 		}
 		switch {
 		case p.State.Unhealthy():
@@ -167,7 +172,7 @@ func (e *evaluation) judgeConditions(a *APIServer) {
 		}
 		e.add(Problem{
 			Verdict: conditionVerdict(c), Reason: c.Reason, APIServer: a.Name, Summary: ConditionText(c), Detail: c.Message,
-			Next: e.commands.ofCondition(a, c),
+			Next: e.ofCondition(a, c),
 		})
 	}
 }
@@ -181,7 +186,7 @@ func (a *APIServer) has(reason string) bool {
 // operator found no pod or namespace, and nothing is reported. For any other API server, the operator's file is wrong.
 func (a *APIServer) notRunning() bool {
 	absent := a.has(contract.NoPods) || a.has(contract.NamespaceMissing)
-	return absent && len(a.Plugins) == 0 && !a.Target().PerAPIServer()
+	return absent && len(a.Plugins) == 0 && !a.Target.PerAPIServer()
 }
 
 // Shown reports whether an API server has a problem with the reason.
@@ -208,25 +213,27 @@ func conditionVerdict(c *metav1.Condition) Verdict {
 	return Healthy
 }
 
-// count is how many plugins there are, and on how many nodes.
-type count struct{ all, healthy, unhealthy, nodes, badNodes int }
+// count is how many plugins there are, and on which nodes.
+type count struct {
+	all, healthy, unhealthy int
+	nodes, badNodes         sets.Set[string]
+}
 
-func (s *Status) count() (c count) {
-	nodes, badNodes := map[string]bool{}, map[string]bool{}
+func (s *Status) count() count {
+	c := count{nodes: sets.New[string](), badNodes: sets.New[string]()}
 	for _, a := range s.APIServers {
 		for _, p := range a.Plugins {
 			c.all++
-			nodes[p.Node] = true
-			if p.State == rollup.Healthy {
+			c.nodes.Insert(p.Node)
+			switch {
+			case p.State == rollup.Healthy:
 				c.healthy++
-			}
-			if p.State.Unhealthy() {
+			case p.State.Unhealthy():
 				c.unhealthy++
-				badNodes[p.Node] = true
+				c.badNodes.Insert(p.Node)
 			}
 		}
 	}
-	c.nodes, c.badNodes = len(nodes), len(badNodes)
 	return c
 }
 
@@ -234,7 +241,7 @@ func (s *Status) count() (c count) {
 func (s *Status) Nodes(apiServer string) int {
 	others := func(a APIServer) bool { return a.Name != apiServer }
 	of := Status{APIServers: slices.DeleteFunc(slices.Clone(s.APIServers), others)}
-	return of.count().nodes
+	return of.count().nodes.Len()
 }
 
 const nothingReported = "no KMS plugin is reported"
@@ -249,7 +256,7 @@ func (e *evaluation) summary() string {
 	plugins, unknown := plural(c.all, "KMS plugin"), c.all-c.healthy-c.unhealthy
 	switch {
 	case c.unhealthy > 0:
-		plugins = fmt.Sprintf("%d of %s unhealthy, on %d of %s", c.unhealthy, plugins, c.badNodes, plural(c.nodes, "node"))
+		plugins = fmt.Sprintf("%d of %s unhealthy, on %d of %s", c.unhealthy, plugins, c.badNodes.Len(), plural(c.nodes.Len(), "node"))
 		if unknown > 0 {
 			plugins += fmt.Sprintf("; %d not known", unknown)
 		}
@@ -258,7 +265,7 @@ func (e *evaluation) summary() string {
 	case c.all == 0:
 		plugins = nothingReported
 	default:
-		plugins += " healthy, on " + plural(c.nodes, "node")
+		plugins += " healthy, on " + plural(c.nodes.Len(), "node")
 	}
 	// A problem that is not about a node explains the verdict better than plugins.
 	if len(e.Problems) > 0 && e.Problems[0].Node == "" && e.Problems[0].Summary != nothingReported {

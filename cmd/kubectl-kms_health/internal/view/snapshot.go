@@ -3,7 +3,6 @@ package view
 import (
 	"cmp"
 	"slices"
-	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -24,49 +23,26 @@ type Snapshot struct {
 	Objects []*unstructured.Unstructured
 	// Namespace is the one that the operator should be in; empty: one of the manifests'.
 	Namespace string
-	// Unread are the kinds that were not all read: an object of them may exist and not be in Objects.
-	Unread map[string]bool
+	// OperatorUnread means that the operator's Deployment or Lease may exist and not be in Objects.
+	OperatorUnread bool
 	// Problems are why resources or files with reports could not be read.
 	Problems  []error
 	FromFiles bool
 	FilesAge  time.Duration // how old the files are
 }
 
-// Kinds of objects besides the resources with reports.
-const (
-	KindConfigMap  = "ConfigMap"
-	KindDeployment = "Deployment"
-	KindEvent      = "Event"
-	KindLease      = "Lease"
-	KindPod        = "Pod"
-)
+// Resources are those that can have reports, in the order in which they are shown.
+var Resources = append(slices.Clone(contract.Resources), contract.KMSHealths)
 
 // ResourceOf returns the resource of an object that has reports; false: it is another object.
 func ResourceOf(o *unstructured.Unstructured) (contract.Resource, bool) {
-	group, _, _ := strings.Cut(o.GetAPIVersion(), "/")
-	if o.GetKind() == contract.KMSHealths.Kind && group == contract.KMSHealths.Group {
-		return contract.ResourceFor(contract.KMSHealths.Plural, o.GetName()), true
-	}
-	for _, r := range contract.Resources {
-		if r.Kind == o.GetKind() && r.Group == group && r.Name == o.GetName() {
+	for _, r := range Resources {
+		r.Name = cmp.Or(r.Name, o.GetName())
+		if r.Kind == o.GetKind() && r.Group == o.GroupVersionKind().Group && r.Name == o.GetName() {
 			return r, true
 		}
 	}
 	return contract.Resource{}, false
-}
-
-// Wanted reports whether an object is of use.
-func Wanted(o *unstructured.Unstructured) bool {
-	if _, is := ResourceOf(o); is {
-		return true
-	}
-	switch o.GetKind() {
-	case KindConfigMap:
-		return o.GetName() == contract.OperatorConfigMap
-	case KindDeployment, KindLease:
-		return o.GetName() == contract.OperatorName
-	}
-	return o.GetKind() == KindPod || o.GetKind() == KindEvent
 }
 
 // Newest is when the newest report on an object was written: by the API server's clock if that is
@@ -94,15 +70,14 @@ func (s *Snapshot) asOf(o *unstructured.Unstructured) time.Time {
 	if s.Began.IsZero() {
 		return s.Now
 	}
-	if at := Newest(o); at.After(s.Began) {
-		return at
-	}
-	return s.Began
+	return slices.MaxFunc([]time.Time{s.Began, Newest(o)}, time.Time.Compare)
 }
 
-// find returns the first object of a kind; nil if there is none.
-func (s *Snapshot) find(kind string) *unstructured.Unstructured {
-	at := slices.IndexFunc(s.Objects, func(o *unstructured.Unstructured) bool { return o.GetKind() == kind })
+// ofOperator returns the operator's object of a kind; nil if there is none.
+func (s *Snapshot) ofOperator(kind string) *unstructured.Unstructured {
+	at := slices.IndexFunc(s.Objects, func(o *unstructured.Unstructured) bool {
+		return o.GetKind() == kind && o.GetName() == contract.OperatorName
+	})
 	if at < 0 {
 		return nil
 	}
@@ -122,7 +97,7 @@ func decoded[T any](s *Snapshot, kind string) (all []*T) {
 
 // pods are those that can be decoded, the newest first.
 func (s *Snapshot) pods() (pods []*corev1.Pod) {
-	pods = decoded[corev1.Pod](s, KindPod)
+	pods = decoded[corev1.Pod](s, "Pod")
 	slices.SortStableFunc(pods, func(a, b *corev1.Pod) int {
 		return cmp.Or(b.CreationTimestamp.Compare(a.CreationTimestamp.Time), cmp.Compare(a.Name, b.Name))
 	})

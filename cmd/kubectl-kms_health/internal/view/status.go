@@ -7,7 +7,6 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -15,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/util/sets"
 
 	"github.com/kms-health/kms-health/pkg/contract"
 	"github.com/kms-health/kms-health/pkg/operatorstatus"
@@ -41,16 +41,15 @@ type Status struct {
 	APIServers []APIServer `json:"apiServers"`
 	Operator   Operator    `json:"operator"`
 	History    []Change    `json:"history,omitempty"`
-
-	snapshot *Snapshot
 }
 
 // APIServer is the state of one API server's plugins.
 type APIServer struct {
 	// Name is the name in the operator's configuration.
 	Name string `json:"name"`
-	// Resource has the reports, as in kubeapiservers or kmshealths/NAME.
-	Resource string `json:"resource"`
+	// Resource has the reports, as in kubeapiservers or kmshealths/NAME. Target is the same.
+	Resource string            `json:"resource"`
+	Target   contract.Resource `json:"-"`
 	// AsOf is the time of the reports' evaluation: of a must-gather each resource's own.
 	AsOf time.Time `json:"-"`
 	// Conditions are the operator's, and OpenShift's on key rotation, as last written.
@@ -58,12 +57,6 @@ type APIServer struct {
 	// Plugins are by node, the one that encrypts first.
 	Plugins []Plugin `json:"plugins"`
 	Reports []Report `json:"reports"`
-}
-
-// Target is the resource with the reports.
-func (a *APIServer) Target() contract.Resource {
-	plural, name, _ := strings.Cut(a.Resource, "/")
-	return contract.ResourceFor(plural, name)
 }
 
 // Plugin is one plugin on one node.
@@ -130,11 +123,11 @@ var ErrUnknownName = errors.New("no API server and no node")
 // Evaluate judges a snapshot. Only one API server is evaluated, or one node, if selected is its
 // name; empty: all. It is an error if there is no such name.
 func Evaluate(s *Snapshot, selected string) (*Status, error) {
-	status := &Status{APIVersion: APIVersion, Kind: "Status", Time: metav1.NewTime(s.Now.UTC()), snapshot: s}
-	status.APIServers, status.Problems, status.Operator = []APIServer{}, []Problem{}, readOperator(s)
-	for _, plural := range append(contract.ResourceNames(), contract.KMSHealthsPlural) {
+	status := &Status{APIVersion: APIVersion, Kind: "Status", Time: metav1.NewTime(s.Now.UTC()), Problems: []Problem{},
+		APIServers: []APIServer{}, Operator: readOperator(s)}
+	for _, kind := range Resources {
 		for _, o := range s.Objects {
-			if r, is := ResourceOf(o); is && r.Plural == plural {
+			if r, is := ResourceOf(o); is && r.Plural == kind.Plural {
 				status.APIServers = append(status.APIServers, read(r, o, s.asOf(o)))
 			}
 		}
@@ -147,8 +140,13 @@ func Evaluate(s *Snapshot, selected string) (*Status, error) {
 			status.APIServers[i].dropUnexpected()
 		}
 	}
-	status.History = status.history()
-	e := &evaluation{status, s, newCommands(s, &status.Operator)}
+	e := &evaluation{Status: status, snapshot: s, tool: "kubectl", pods: s.pods(), servers: APIServers(s.Objects)}
+	if slices.ContainsFunc(s.Objects, func(o *unstructured.Unstructured) bool {
+		return o.GroupVersionKind().Group == contract.OperatorGroup
+	}) {
+		e.tool = "oc"
+	}
+	status.History = e.history()
 	if selected == "" {
 		e.judgeMissing()
 	}
@@ -161,45 +159,43 @@ func (s *Status) narrow(selected string, unread []error) error {
 	if selected == "" {
 		return nil
 	}
-	kind, name, typed := strings.Cut(selected, "/")
-	if typed && slices.Contains([]string{"node", "nodes", "no"}, kind) {
-		selected = name
-	}
-	known, others := map[string]bool{}, func(a APIServer) bool {
-		return a.Name != selected && a.Resource != selected && a.Target().Plural+"/"+a.Target().Name != selected
-	}
-	for _, a := range s.APIServers {
-		known[a.Name] = true
-		for _, p := range a.Plugins {
-			known[p.Node] = true
-		}
+	others := func(a APIServer) bool {
+		return !slices.Contains([]string{a.Name, a.Resource, a.Target.Plural + "/" + a.Target.Name}, selected)
 	}
 	if all := slices.DeleteFunc(slices.Clone(s.APIServers), others); len(all) > 0 {
 		s.APIServers = all
 		return nil
 	}
-	if !known[selected] {
-		names := cmp.Or(strings.Join(slices.Sorted(maps.Keys(known)), ", "), "none")
-		err := fmt.Errorf("%w %q; known are %s", ErrUnknownName, selected, names)
-		if len(unread) > 0 {
-			return fmt.Errorf("%s\n%w", err.Error(), errors.Join(unread...)) // it may exist
-		}
-		return err
+	if kind, name, typed := strings.Cut(selected, "/"); typed && slices.Contains([]string{"node", "nodes", "no"}, kind) {
+		selected = name
 	}
-	s.Node = selected
+	known := sets.New[string]()
 	for i := range s.APIServers {
 		a := &s.APIServers[i]
+		known.Insert(a.Name)
+		for _, p := range a.Plugins {
+			known.Insert(p.Node)
+		}
 		a.Plugins = slices.DeleteFunc(a.Plugins, func(p Plugin) bool { return p.Node != selected })
 		a.Reports = slices.DeleteFunc(a.Reports, func(r Report) bool { return r.Node != selected })
 	}
+	s.Node = selected
 	s.APIServers = slices.DeleteFunc(s.APIServers, func(a APIServer) bool { return len(a.Plugins) == 0 })
-	return nil
+	if len(s.APIServers) > 0 {
+		return nil
+	}
+	err := fmt.Errorf("%w %q; known are %s", ErrUnknownName, selected,
+		cmp.Or(strings.Join(sets.List(known), ", "), "none"))
+	if len(unread) > 0 {
+		return fmt.Errorf("%s\n%w", err.Error(), errors.Join(unread...)) // it may exist
+	}
+	return err
 }
 
 // read decodes a resource, and evaluates its reports.
 func read(r contract.Resource, o *unstructured.Unstructured, now time.Time) APIServer {
 	resource := operatorstatus.Read(o).Sign(o)
-	a := APIServer{Name: cmp.Or(r.APIServer.Name, r.Name), Resource: r.TargetName(), AsOf: now}
+	a := APIServer{Name: cmp.Or(r.APIServer.Name, r.Name), Resource: r.TargetName(), Target: r, AsOf: now}
 	a.Conditions, a.Plugins, a.Reports = []metav1.Condition{}, []Plugin{}, []Report{}
 	all := operatorstatus.ReadConditions(o)
 	for _, s := range shown {
@@ -214,10 +210,15 @@ func read(r contract.Resource, o *unstructured.Unstructured, now time.Time) APIS
 		written := metav1.NewTime(r.Written)
 		a.Reports = append(a.Reports, Report{Node: r.Node, Form: r.Form, Writer: r.Writer, Written: written})
 	}
-	result := rollup.Evaluate(&rollup.Input{Now: now, Wall: now, Reports: rollup.Dated(resource.Reports),
-		Nodes: expected(resource)})
+	rows := rollup.Evaluate(&rollup.Input{Now: now, Wall: now, Reports: rollup.Dated(resource.Reports)}).Rows
+	for _, node := range expected(resource) {
+		if !slices.ContainsFunc(rows, func(r rollup.Row) bool { return r.Node == node }) {
+			rows = append(rows, rollup.Row{Node: node, State: rollup.Missing})
+		}
+	}
+	slices.SortStableFunc(rows, func(a, b rollup.Row) int { return cmp.Compare(a.Node, b.Node) })
 	marked := ""
-	for _, row := range result.Rows {
+	for _, row := range rows {
 		p := Plugin{
 			Node: row.Node, KeyID: row.KeyID, KEKID: row.KEKID, State: row.State, Reason: row.Reason, Detail: row.Detail,
 			LastChecked: metav1.NewTime(row.Changed), IntervalSeconds: int64(row.Interval / time.Second),
@@ -254,30 +255,16 @@ func (a *APIServer) hasMessage(node string) bool {
 	})
 }
 
-// expected returns the nodes that should report and do not: those that report on no plugin; and, if
-// anything is reported or the operator expects it, those that the API server runs on.
-func expected(resource *operatorstatus.Status) (nodes []rollup.Node) {
-	var names []string
+// expected returns the nodes that should report: those with a report, which may have no plugin; and, if there is any or
+// the operator expects one, those that the API server runs on.
+func expected(resource *operatorstatus.Status) (nodes []string) {
 	for _, r := range resource.Reports {
-		if r.Err == nil && len(r.Entries) == 0 {
-			names = append(names, r.Node)
-		}
+		nodes = append(nodes, r.Node)
 	}
 	_, rolledUp := resource.Conditions[contract.PluginsDegraded]
 	rolledUp = rolledUp && resource.Conditions[contract.HealthReporting].Reason != contract.NoPlugins
-	if len(resource.Reports) > 0 || rolledUp {
-		for _, n := range resource.Nodes {
-			names = append(names, n.Name)
-		}
-	}
-	slices.Sort(names)
-	for _, name := range slices.Compact(names) {
-		if slices.ContainsFunc(resource.Reports, func(r operatorstatus.Report) bool {
-			return r.Node == name && (r.Err != nil || len(r.Entries) > 0)
-		}) {
-			continue
-		}
-		nodes = append(nodes, rollup.Node{Name: name})
+	for i := 0; i < len(resource.Nodes) && (len(nodes) > 0 || rolledUp); i++ {
+		nodes = append(nodes, resource.Nodes[i].Name)
 	}
 	return nodes
 }

@@ -114,8 +114,7 @@ func TestVerdicts(t *testing.T) {
 			"Not known: kube-apiserver: KMSHealthReporting=False (Forbidden); 1 KMS plugin healthy, on 1 node.", []string{"KMSHealthReporting=False (Forbidden)"}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			unread := map[string]bool{KindDeployment: true, KindLease: true}
-			s := evaluate(t, &Snapshot{Objects: []*unstructured.Unstructured{resource(t, tt.conditions...)}, Unread: unread}, "")
+			s := evaluate(t, &Snapshot{Objects: []*unstructured.Unstructured{resource(t, tt.conditions...)}, OperatorUnread: true}, "")
 			if s.Verdict != tt.want || s.Summary != tt.summary || !slices.Equal(problems(s), tt.problems) {
 				t.Errorf("%s, %q, %q", s.Verdict, s.Summary, problems(s))
 			}
@@ -179,10 +178,8 @@ func TestTheOperatorItself(t *testing.T) {
 		"valid, of the pod":     {[]string{works, annotated("apiServers: []")}, false, OperatorNotRunning, NotKnown, "0 of 1 replicas", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s := &Snapshot{Objects: []*unstructured.Unstructured{resource(t, "a healthy", "KMSPluginsDegraded False AsExpected")}}
-			if tt.unread {
-				s.Unread = map[string]bool{KindDeployment: true, KindLease: true}
-			}
+			s := &Snapshot{OperatorUnread: tt.unread,
+				Objects: []*unstructured.Unstructured{resource(t, "a healthy", "KMSPluginsDegraded False AsExpected")}}
 			for _, text := range tt.objects {
 				s.Objects = append(s.Objects, object(t, text))
 			}
@@ -268,11 +265,12 @@ func TestNodesThatTheOperatorDoesNotExpectAreNoProblem(t *testing.T) {
 			}
 			_ = unstructured.SetNestedSlice(o.Object, reports, "status", "encryptionStatus", "healthReports")
 			_ = unstructured.SetNestedSlice(o.Object, []any{map[string]any{"nodeName": "a"}, map[string]any{"nodeName": "b"}}, "status", "nodeStatuses")
-			s := evaluate(t, &Snapshot{Objects: []*unstructured.Unstructured{o, object(t, fmt.Sprintf(deployment, tt.available)), object(t, fmt.Sprintf(lease, "p"))}}, "")
+			snapshot := &Snapshot{Objects: []*unstructured.Unstructured{o, object(t, fmt.Sprintf(deployment, tt.available)), object(t, fmt.Sprintf(lease, "p"))}}
+			s := evaluate(t, snapshot, "")
 			if s.Verdict != tt.want || !slices.Equal(problems(s), tt.problems) {
 				t.Errorf("%s, %q", s.Verdict, problems(s))
 			}
-			if b, err := Evaluate(s.snapshot, "b"); err != nil {
+			if b, err := Evaluate(snapshot, "b"); err != nil {
 				t.Errorf("b is no name: %v, %+v", err, b)
 			}
 		})
