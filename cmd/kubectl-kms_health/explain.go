@@ -7,7 +7,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/kms-health/kms-health/cmd/kubectl-kms_health/internal/show"
-	"github.com/kms-health/kms-health/pkg/contract"
 )
 
 func newExplain(e environment) *cobra.Command {
@@ -28,7 +27,7 @@ also of several conditions, as KMSPlugins_PluginError::KmsHealthReports_Error.`,
 			if len(args) > 0 {
 				return nil, cobra.ShellCompDirectiveNoFileComp
 			}
-			return contract.Explainable(), cobra.ShellCompDirectiveNoFileComp
+			return show.Names(), cobra.ShellCompDirectiveNoFileComp
 		},
 		RunE: func(_ *cobra.Command, args []string) error {
 			text := show.Explanations()
@@ -61,7 +60,7 @@ func explain(name string) (text string) {
 // similar suggests names, as for a misspelt command.
 func similar(name string) string {
 	names := &cobra.Command{SuggestionsMinimumDistance: 3}
-	for _, n := range contract.Explainable() {
+	for _, n := range show.Names() {
 		names.AddCommand(&cobra.Command{Use: n, Run: func(*cobra.Command, []string) {}})
 	}
 	if all := names.SuggestionsFor(name); len(all) > 0 {

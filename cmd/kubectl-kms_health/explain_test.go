@@ -4,11 +4,11 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/kms-health/kms-health/pkg/contract"
+	"github.com/kms-health/kms-health/cmd/kubectl-kms_health/internal/show"
 )
 
 func TestEachNameIsExplained(t *testing.T) {
-	for _, name := range contract.Explainable() {
+	for _, name := range show.Names() {
 		t.Run(name, func(t *testing.T) {
 			code, stdout, stderr := command{}.run(t, "explain", strings.ToLower(name))
 			if code != 0 || stderr != "" || !strings.Contains(stdout, "  Means ") || !strings.Contains(stdout, name) {

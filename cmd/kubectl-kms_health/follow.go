@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -18,9 +19,13 @@ import (
 // appear later are found, and an outage needs no special handling.
 const period = 2 * time.Second
 
-// follow reads and evaluates each period until isLast is true, or until the timeout, which interrupts no read. It
-// continues after an outage. It returns an error if the last read failed, or if a retry cannot fix the failure.
-func (o *options) follow(ctx context.Context, isLast func(*view.Status) (bool, error)) error {
+// follow requests round trips, and reads and evaluates each period until isLast is true, or until the timeout, which
+// interrupts no read. It continues after an outage. It returns an error if the last read failed, or if a retry cannot
+// fix the failure.
+func (o *options) follow(ctx context.Context, command string,
+	isLast func(*view.Status, *view.Trips) (bool, error)) error {
+	f := &followed{options: o}
+	f.Request = o.clock.Now().UTC().Format(command + "-20060102-150405.000")
 	wasRead, failed := false, "" // why it cannot be read now; empty: it can
 	err := wait.PollUntilContextTimeout(ctx, period, o.timeout, true, func(context.Context) (bool, error) {
 		status, err := o.evaluate(ctx)
@@ -39,7 +44,12 @@ func (o *options) follow(ctx context.Context, isLast func(*view.Status) (bool, e
 			fmt.Fprintln(o.stderr, "warning: the state can be read again")
 		}
 		wasRead, failed = true, ""
-		return isLast(status)
+		f.Follow(status)
+		last, err := isLast(status, &f.Trips)
+		if err == nil {
+			f.update(ctx, status)
+		}
+		return last, err
 	})
 	switch {
 	case err != nil && !wait.Interrupted(err):
@@ -55,12 +65,9 @@ func (o *options) follow(ctx context.Context, isLast func(*view.Status) (bool, e
 // status.
 func (o *options) awaitHealthy(ctx context.Context) error {
 	var last *view.Status
-	trips := o.newTrips("wait")
-	err := o.follow(ctx, func(s *view.Status) (bool, error) {
+	err := o.follow(ctx, "wait", func(s *view.Status, trips *view.Trips) (bool, error) {
 		last = s
-		made := trips.Follow(s)
-		trips.update(ctx, s, made)
-		return s.Await(made), nil
+		return s.Await(trips.Made), nil
 	})
 	if err != nil {
 		return err
@@ -68,37 +75,31 @@ func (o *options) awaitHealthy(ctx context.Context) error {
 	return o.finish(last)
 }
 
-// trips requests round trips, and shows them.
-type trips struct {
-	view.Trips
+// followed are round trips that are requested and shown.
+type followed struct {
 	*options
-	requested map[string]bool   // by API server
-	shown     map[string]string // by API server and node
-}
-
-// newTrips returns trips whose request has the name of the command and the time.
-func (o *options) newTrips(command string) *trips {
-	request := o.clock.Now().UTC().Format(command + "-20060102-150405.000")
-	return &trips{view.Trips{Request: request}, o, map[string]bool{}, map[string]string{}}
+	view.Trips
+	requested []string    // of these API servers
+	shown     []view.Trip // as they were before
 }
 
 // update requests, once, a round trip of each API server's plugins. On a terminal it prints each node whose state has
 // changed.
-func (t *trips) update(ctx context.Context, s *view.Status, made []view.Trip) {
+func (f *followed) update(ctx context.Context, s *view.Status) {
 	for _, a := range s.APIServers {
-		if len(a.Plugins) == 0 || t.requested[a.Name] {
+		if len(a.Plugins) == 0 || slices.Contains(f.requested, a.Name) {
 			continue
 		}
-		t.requested[a.Name] = true
-		if err := t.request(ctx, a.Target, t.Request); err != nil {
-			fmt.Fprintf(t.stderr, "warning: no round trip is requested: %s\n"+
-				"Waiting for regular ones (%d), at most %s (--timeout)\n", show.Lines(err.Error()), view.Regular, t.timeout)
+		f.requested = append(f.requested, a.Name)
+		if err := f.request(ctx, a.Target, f.Request); err != nil {
+			fmt.Fprintf(f.stderr, "warning: no round trip is requested: %s\n"+
+				"Waiting for regular ones (%d), at most %s (--timeout)\n", show.Lines(err.Error()), view.Regular, f.timeout)
 		}
 	}
-	for _, m := range made {
-		if text := show.Trip(&m); t.terminal && t.shown[m.APIServer+"/"+m.Node] != text {
-			fmt.Fprint(t.stderr, text)
-			t.shown[m.APIServer+"/"+m.Node] = text
+	for _, m := range f.Made {
+		if f.terminal && !slices.Contains(f.shown, m) {
+			fmt.Fprint(f.stderr, show.Trip(&m))
 		}
 	}
+	f.shown = f.Made
 }

@@ -83,6 +83,18 @@ type verdict int
 
 func (v verdict) Error() string { return fmt.Sprintf("verdict %d", int(v)) }
 
+// print prints a value, in a format for programs or as text, and returns the exit code as an error if it is not 0.
+func (e environment) print(format string, value any, text string, code int) error {
+	output, err := show.As(format, value, text)
+	if err == nil {
+		_, err = e.stdout.Write(output)
+	}
+	if err == nil && code != 0 {
+		err = verdict(code)
+	}
+	return err
+}
+
 func newRoot(e environment) *cobra.Command {
 	root := &cobra.Command{
 		Use:           "kubectl-kms_health",

@@ -79,14 +79,12 @@ func (o *options) preflight(ctx context.Context) error {
 		return err
 	}
 	var last *view.Preflight
-	trips, after := o.newTrips("preflight"), 0
-	err := o.follow(ctx, func(status *view.Status) (bool, error) {
+	after := 0
+	err := o.follow(ctx, "preflight", func(status *view.Status, trips *view.Trips) (bool, error) {
 		if status.Node != "" {
 			return false, fmt.Errorf("%q is a node; preflight takes an API server: its nodes change together", o.name)
 		}
-		status.Narrow()
 		last = trips.Preflight(status)
-		trips.update(ctx, status, last.Trips)
 		if slices.ContainsFunc(last.Trips, func(t view.Trip) bool { return !t.Done }) {
 			return false, nil
 		}
@@ -96,5 +94,5 @@ func (o *options) preflight(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	return o.print(last, show.Preflight(last, o.columns, o.output == "wide"), last.Verdict)
+	return o.print(o.output, last, show.Preflight(last, o.columns, o.output == "wide"), last.Verdict.ExitCode())
 }

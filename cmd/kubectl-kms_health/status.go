@@ -107,7 +107,7 @@ func newOptions(e environment) *options {
 func (o *options) addFlags(cmd *cobra.Command) {
 	addOutput(cmd, &o.output, formats)
 	o.config.AddFlags(cmd.Flags())
-	usage := "The operator's namespace; not set: " + strings.Join(operatorNamespaces, ", or ")
+	usage := "The operator's namespace; not set: " + strings.Join(source.Namespaces, ", or ")
 	cmd.Flags().Lookup("namespace").Usage = usage
 	timeout := cmd.Flags().Lookup("request-timeout")
 	timeout.Usage = fmt.Sprintf("How long to wait for each answer, such as 30s; not set, or 0: %s", source.RequestTimeout)
@@ -145,9 +145,6 @@ func (o *options) validate(cmd *cobra.Command, args []string) error {
 	}
 	return nil
 }
-
-// operatorNamespaces are the namespaces of the shipped manifests.
-var operatorNamespaces = []string{contract.OperatorNamespace, contract.KubernetesNamespace}
 
 func (o *options) run(ctx context.Context) error {
 	if err := o.open(); err != nil {
@@ -193,38 +190,14 @@ func (o *options) open() error {
 			"/etc/kubernetes/admin.conf")
 	}
 	config.UserAgent = "kubectl-kms-health/" + version.Version
-	namespaces := operatorNamespaces
-	if *o.config.Namespace != "" {
-		namespaces = []string{*o.config.Namespace}
-	}
-	cluster, err := source.NewCluster(config, namespaces, o.clock)
+	cluster, err := source.NewCluster(config, *o.config.Namespace, o.clock)
 	if err == nil {
-		o.request = cluster.Request
-		o.read = func(ctx context.Context) (*view.Snapshot, error) {
-			s, err := cluster.Read(ctx)
-			if err == nil {
-				s.Namespace = *o.config.Namespace
-			}
-			return s, err
-		}
+		o.read, o.request = cluster.Read, cluster.Request
 	}
 	return err
 }
 
 // finish prints a status.
 func (o *options) finish(s *view.Status) error {
-	return o.print(s, show.Status(s, o.output == "wide"), s.Verdict)
-}
-
-// print prints a value, in a format for programs or as text, and returns the verdict as an error, which ends the
-// command with its code.
-func (o *options) print(value any, text string, v view.Verdict) error {
-	output, err := show.As(o.output, value, text)
-	if err == nil {
-		_, err = o.stdout.Write(output)
-	}
-	if err == nil && v != view.Healthy {
-		err = verdict(v.ExitCode())
-	}
-	return err
+	return o.print(o.output, s, show.Status(s, o.output == "wide"), s.Verdict.ExitCode())
 }

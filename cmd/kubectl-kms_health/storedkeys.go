@@ -105,14 +105,7 @@ func (s *storedKeys) run(ctx context.Context) error {
 	if s.kekID != "" {
 		inventory.Select(s.kekID)
 	}
-	text, err := show.As(s.output, inventory, show.Stored(inventory))
-	if err == nil {
-		_, err = s.stdout.Write(text)
-	}
-	if code := inventory.ExitCode(); err == nil && code != 0 {
-		err = verdict(code)
-	}
-	return err
+	return s.print(s.output, inventory, show.Stored(inventory), inventory.ExitCode())
 }
 
 // read reads etcd, and shows on a terminal how far it is.

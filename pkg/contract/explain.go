@@ -1,7 +1,5 @@
 package contract
 
-import "slices"
-
 // ConditionInfo explains a condition on an operator resource. The texts are as in a Row.
 // docs/reference/conditions.md is generated from them.
 type ConditionInfo struct {
@@ -35,18 +33,4 @@ var Conditions = []ConditionInfo{
 		False: "not every API server writes as configured yet, some resource is written otherwise, or the KEK IDs differ",
 		Unknown: "a node is missing, silent or unhealthy, the 180 s are not over, what one writes with is not known, or " +
 			"no plugin writes"},
-}
-
-// Explainable are the names of all conditions, reasons and alerts, in alphabetical order.
-func Explainable() (names []string) {
-	for _, c := range Conditions {
-		names = append(names, c.Name)
-	}
-	for _, g := range RunbookGroups {
-		for _, r := range g.Rows {
-			names = append(append(names, r.Name), r.Alerts...)
-		}
-	}
-	slices.Sort(names)
-	return slices.Compact(names)
 }

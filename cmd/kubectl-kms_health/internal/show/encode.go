@@ -10,37 +10,25 @@ import (
 	"github.com/kms-health/kms-health/pkg/contract"
 )
 
-// As returns v as JSON or YAML; for any other format it returns the text.
+// As returns v as JSON or YAML, safe to print to a terminal; for any other format it returns the text.
 func As(format string, v any, text string) ([]byte, error) {
-	switch format {
-	case "json":
-		return JSON(v)
-	case "yaml":
-		return YAML(v)
+	if format != "json" && format != "yaml" {
+		return []byte(text), nil
 	}
-	return []byte(text), nil
-}
-
-// JSON is v in a readable form, safe to print to a terminal.
-func JSON(v any) ([]byte, error) {
 	var b bytes.Buffer
 	encoder := json.NewEncoder(&b)
 	encoder.SetEscapeHTML(false)
 	encoder.SetIndent("", "  ")
 	err := encoder.Encode(v)
-	return contract.Printable(b.String()), err
-}
-
-// YAML is v, safe to print to a terminal. The encoder leaves some characters that cannot be
-// printed, such as bidirectional controls: what has any is printed as JSON, which is YAML, too.
-func YAML(v any) ([]byte, error) {
-	text, err := JSON(v)
-	if err != nil {
-		return nil, err
+	asJSON := contract.Printable(b.String())
+	if err != nil || format == "json" {
+		return asJSON, err
 	}
-	block, _ := yaml.JSONToYAML(text) // nil for what it cannot read
+	// The encoder leaves some characters that cannot be printed, such as bidirectional controls: what has any is printed
+	// as JSON, which is YAML, too.
+	block, _ := yaml.JSONToYAML(asJSON) // nil for what it cannot read
 	if block == nil || bytes.ContainsFunc(block, func(r rune) bool { return r != '\n' && !strconv.IsPrint(r) }) {
-		return text, nil
+		return asJSON, nil
 	}
 	return block, nil
 }

@@ -15,11 +15,11 @@ func TestJSONAndYAMLArePrintableAndHaveTheSameValues(t *testing.T) {
 	for _, s := range []string{"\u202e", "\x1b[2J\x7f\u009b\r\n\t\"\\", "\u2028\u200b", "unprintable0.", "unprintable-0.\u202e", `\u202e`, `\`, "one\ntwo", "true", "é\U0001f600"} {
 		want[s] = s
 	}
-	raw, err := JSON(want)
+	raw, err := As("json", want, "")
 	if err != nil {
 		t.Fatal(err)
 	}
-	text, err := YAML(want)
+	text, err := As("yaml", want, "")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -72,6 +72,14 @@ func Explain(name string) (text string, found bool) {
 	return text, true
 }
 
+// Names are those of all conditions, reasons and alerts.
+func Names() (names []string) {
+	for _, x := range explanations() {
+		names = append(names, x.names...)
+	}
+	return names
+}
+
 // Explanations are all names, each with what it means, by group.
 func Explanations() (text string) {
 	group := ""

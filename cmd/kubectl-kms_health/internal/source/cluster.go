@@ -34,15 +34,18 @@ import (
 type Cluster struct {
 	client dynamic.Interface
 	clock  *serverclock.Clock
-	// namespaces are where the operator may be. All are read, and the first with its objects counts.
-	namespaces []string
+	// namespace is the operator's; empty: the first of Namespaces that has its objects.
+	namespace string
 }
+
+// Namespaces are the operator's in the shipped manifests.
+var Namespaces = []string{contract.OperatorNamespace, contract.KubernetesNamespace}
 
 // RequestTimeout bounds the wait for each answer, if the config has no timeout.
 const RequestTimeout = 10 * time.Second
 
 // NewCluster does not connect yet.
-func NewCluster(config *rest.Config, namespaces []string, c clock.PassiveClock) (*Cluster, error) {
+func NewCluster(config *rest.Config, namespace string, c clock.PassiveClock) (*Cluster, error) {
 	config = rest.CopyConfig(config)
 	answer := bounded(cmp.Or(config.Timeout, RequestTimeout))
 	config.Timeout = 0
@@ -51,7 +54,7 @@ func NewCluster(config *rest.Config, namespaces []string, c clock.PassiveClock) 
 	config.Wrap(server.Wrap)
 	config.Wrap(answer)
 	client, err := dynamic.NewForConfig(config)
-	return &Cluster{client, server, namespaces}, err
+	return &Cluster{client, server, namespace}, err
 }
 
 // bounded bounds the wait for each answer. A config's Timeout would include the time of a credential plugin, which may
@@ -125,7 +128,11 @@ func (c *Cluster) Read(ctx context.Context) (*view.Snapshot, error) {
 	get := func(gvr schema.GroupVersionResource, namespace, name string) *request {
 		return &request{GroupVersionResource: gvr, namespace: namespace, name: name}
 	}
-	for _, namespace := range c.namespaces {
+	namespaces := Namespaces
+	if c.namespace != "" {
+		namespaces = []string{c.namespace}
+	}
+	for _, namespace := range namespaces {
 		operator = append(operator, get(deployments, namespace, contract.OperatorName),
 			get(leases, namespace, contract.OperatorName))
 		others = append(others, get(configMaps, namespace, contract.OperatorConfigMap), get(pods, namespace, ""),
@@ -136,13 +143,13 @@ func (c *Cluster) Read(ctx context.Context) (*view.Snapshot, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
-	s := &view.Snapshot{Objects: objects(reports), Problems: problemsOf(reports)}
+	s := &view.Snapshot{Namespace: c.namespace, Objects: objects(reports), Problems: problemsOf(reports)}
 	if len(s.Problems) > 0 && len(s.Objects) == 0 {
 		return nil, errors.Join(s.Problems...)
 	}
 	s.OperatorUnread = slices.ContainsFunc(operator, func(r *request) bool { return r.err != nil })
 	s.Objects = append(s.Objects, objects(slices.Concat(operator, others))...)
-	s.Objects = append(s.Objects, c.serverPods(ctx, s)...)
+	s.Objects = append(s.Objects, c.serverPods(ctx, s, namespaces)...)
 	s.Now = c.clock.Now()
 	return s, nil
 }
@@ -163,12 +170,12 @@ func (c *Cluster) Request(ctx context.Context, r contract.Resource, text string)
 	return err
 }
 
-// serverPods reads the pods of API servers, for the names of their containers. If it cannot, only commands to run next
-// are missing.
-func (c *Cluster) serverPods(ctx context.Context, s *view.Snapshot) []*unstructured.Unstructured {
+// serverPods reads the pods of API servers in namespaces not read yet, for the names of their containers. If it cannot,
+// only commands to run next are missing.
+func (c *Cluster) serverPods(ctx context.Context, s *view.Snapshot, read []string) []*unstructured.Unstructured {
 	var all []*request
 	for _, server := range view.APIServers(s.Objects) {
-		if len(server.PodSelector) > 0 && !slices.Contains(c.namespaces, server.Namespace) {
+		if len(server.PodSelector) > 0 && !slices.Contains(read, server.Namespace) {
 			all = append(all, &request{GroupVersionResource: pods, namespace: server.Namespace,
 				options: metav1.ListOptions{LabelSelector: labels.FormatLabels(server.PodSelector)}})
 		}

@@ -20,7 +20,7 @@ func cluster(t *testing.T, timeout time.Duration, answer http.HandlerFunc) (*vie
 	t.Helper()
 	server := httptest.NewServer(answer)
 	t.Cleanup(server.Close)
-	c, err := NewCluster(&rest.Config{Host: server.URL, Timeout: timeout}, []string{"ns"}, clock.RealClock{})
+	c, err := NewCluster(&rest.Config{Host: server.URL, Timeout: timeout}, "ns", clock.RealClock{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -78,7 +78,7 @@ func TestALoginIsNoPartOfTheWaitForAnAnswer(t *testing.T) {
 	c, err := NewCluster(&rest.Config{Host: server.URL, Timeout: 2 * time.Second,
 		TLSClientConfig: rest.TLSClientConfig{CAData: pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw})},
 		ExecProvider: &api.ExecConfig{APIVersion: "client.authentication.k8s.io/v1", Command: "/bin/sh", Args: []string{"-c", login},
-			InteractiveMode: api.NeverExecInteractiveMode}}, []string{"ns"}, clock.RealClock{})
+			InteractiveMode: api.NeverExecInteractiveMode}}, "ns", clock.RealClock{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,5 +1,5 @@
-// Package stored finds which stored data still needs which key. It reads etcd by a getter, which cannot write. It decrypts nothing, needs no key, and its memory is bounded, however many objects there
-// are and however large.
+// Package stored finds which stored data still needs which key. It reads etcd by a getter, which cannot write. It
+// decrypts nothing, needs no key, and its memory is bounded, however many objects there are and however large.
 package stored
 
 import (

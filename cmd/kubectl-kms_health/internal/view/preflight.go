@@ -35,9 +35,16 @@ type Check struct {
 	DoNot string `json:"doNot,omitempty"`
 }
 
-// Preflight judges a status, and the trips in it.
+// Preflight judges a status, which was followed. It drops API servers that do not run, or neither report a plugin nor
+// have a condition, if others remain.
 func (t *Trips) Preflight(s *Status) *Preflight {
-	p := &Preflight{Status: *s, Request: t.Request, Trips: t.Follow(s), Checks: []Check{}}
+	p := &Preflight{Status: *s, Request: t.Request, Trips: t.Made, Checks: []Check{}}
+	used := slices.DeleteFunc(slices.Clone(p.APIServers), func(a APIServer) bool {
+		return len(a.Plugins)+len(a.Conditions) == 0 || a.notRunning()
+	})
+	if len(used) > 0 {
+		p.APIServers = used
+	}
 	p.Kind = "Preflight"
 	for i := range p.APIServers {
 		p.check(&p.APIServers[i])

@@ -253,10 +253,10 @@ func (e *evaluation) summary() string {
 		head += " as of " + duration.HumanDuration(e.snapshot.FilesAge) + " ago"
 	}
 	c := e.count()
-	plugins, unknown := plural(c.all, "KMS plugin"), c.all-c.healthy-c.unhealthy
+	plugins, nodes, unknown := plural(c.all, "KMS plugin"), plural(c.nodes.Len(), "node"), c.all-c.healthy-c.unhealthy
 	switch {
 	case c.unhealthy > 0:
-		plugins = fmt.Sprintf("%d of %s unhealthy, on %d of %s", c.unhealthy, plugins, c.badNodes.Len(), plural(c.nodes.Len(), "node"))
+		plugins = fmt.Sprintf("%d of %s unhealthy, on %d of %s", c.unhealthy, plugins, c.badNodes.Len(), nodes)
 		if unknown > 0 {
 			plugins += fmt.Sprintf("; %d not known", unknown)
 		}
@@ -265,7 +265,7 @@ func (e *evaluation) summary() string {
 	case c.all == 0:
 		plugins = nothingReported
 	default:
-		plugins += " healthy, on " + plural(c.nodes.Len(), "node")
+		plugins += " healthy, on " + nodes
 	}
 	// A problem that is not about a node explains the verdict better than plugins.
 	if len(e.Problems) > 0 && e.Problems[0].Node == "" && e.Problems[0].Summary != nothingReported {

@@ -1,8 +1,6 @@
 package view
 
 import (
-	"slices"
-
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/kms-health/kms-health/pkg/contract"
@@ -21,6 +19,7 @@ type Trip struct {
 // Trips follows round trips over several statuses of one cluster.
 type Trips struct {
 	Request string               // what is requested
+	Made    []Trip               // of each node, in the last status
 	plugins map[string]*followed // by API server, node and key
 }
 
@@ -34,34 +33,23 @@ type followed struct {
 	changes            int
 }
 
-// Narrow drops API servers that do not run, or neither report a plugin nor have a condition, if others remain.
-func (s *Status) Narrow() {
-	used := slices.DeleteFunc(slices.Clone(s.APIServers), func(a APIServer) bool {
-		return len(a.Plugins)+len(a.Conditions) == 0 || a.notRunning()
-	})
-	if len(used) > 0 {
-		s.APIServers = used
-	}
-}
-
-// Follow returns each node's trip. It is done if all plugins on the node have made theirs.
-func (t *Trips) Follow(s *Status) []Trip {
-	all := []Trip{}
+// Follow sets each node's trip by a new status. It is done if all plugins on the node have made theirs.
+func (t *Trips) Follow(s *Status) {
 	if t.plugins == nil {
 		t.plugins = map[string]*followed{}
 	}
+	t.Made = []Trip{}
 	for _, a := range s.APIServers {
-		for _, p := range a.Plugins {
-			if len(all) == 0 || all[len(all)-1].Node != p.Node || all[len(all)-1].APIServer != a.Name {
-				all = append(all, Trip{APIServer: a.Name, Node: p.Node, Done: true})
+		for i, p := range a.Plugins {
+			if i == 0 || a.Plugins[i-1].Node != p.Node {
+				t.Made = append(t.Made, Trip{APIServer: a.Name, Node: p.Node, Done: true})
 			}
 			if waits := t.waits(a.Name, &p); waits != "" {
-				trip := &all[len(all)-1]
+				trip := &t.Made[len(t.Made)-1]
 				trip.Done, trip.Waits = false, waits
 			}
 		}
 	}
-	return all
 }
 
 // waits is what a plugin waits for; empty: it is done. A healthy one has the request, or enough later round trips. An
