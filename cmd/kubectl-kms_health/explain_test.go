@@ -10,7 +10,7 @@ import (
 func TestEachNameIsExplained(t *testing.T) {
 	for _, name := range show.Names() {
 		t.Run(name, func(t *testing.T) {
-			code, stdout, stderr := command{}.run(t, "explain", strings.ToLower(name))
+			code, stdout, stderr := kubectl(t, environment{}, "explain", strings.ToLower(name))
 			if code != 0 || stderr != "" || !strings.Contains(stdout, "  Means ") || !strings.Contains(stdout, name) {
 				t.Errorf("got %d, %q, %q, want the block with %s", code, stdout, stderr, name)
 			}
@@ -29,7 +29,7 @@ func TestExplanationOf(t *testing.T) {
 		"a reason of a report":          {"PermissionDenied", "\n  Do not    restart, drain, reboot or upgrade an API server"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if code, stdout, _ := (command{}).run(t, "explain", tt.arg); code != 0 || !strings.Contains(stdout, tt.want) {
+			if code, stdout, _ := kubectl(t, environment{}, "explain", tt.arg); code != 0 || !strings.Contains(stdout, tt.want) {
 				t.Errorf("got %d, %q, want %q", code, stdout, tt.want)
 			}
 		})
@@ -37,7 +37,7 @@ func TestExplanationOf(t *testing.T) {
 }
 
 func TestExplanationsFitATerminal(t *testing.T) {
-	_, stdout, _ := command{}.run(t, "explain")
+	_, stdout, _ := kubectl(t, environment{}, "explain")
 	for line := range strings.Lines(stdout) {
 		names := strings.HasPrefix(line, "  ") && !strings.HasPrefix(line, "   ")
 		if len(strings.TrimSpace(line)) > 80 && !names {
@@ -47,7 +47,7 @@ func TestExplanationsFitATerminal(t *testing.T) {
 }
 
 func TestNamesAreCompleted(t *testing.T) {
-	_, stdout, _ := command{}.run(t, "__complete", "explain", "")
+	_, stdout, _ := kubectl(t, environment{}, "__complete", "explain", "")
 	for _, want := range []string{"KMSPluginsDegraded\n", "KMSOldKeyStillRead\n", "SocketMissing\n"} {
 		if !strings.Contains(stdout, want) {
 			t.Errorf("got %q, want %q in it", stdout, want)

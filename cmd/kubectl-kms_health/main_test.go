@@ -9,40 +9,32 @@ import (
 	"time"
 
 	clocktesting "k8s.io/utils/clock/testing"
-
-	"github.com/kms-health/kms-health/cmd/kubectl-kms_health/internal/view"
-	"github.com/kms-health/kms-health/pkg/contract"
 )
 
 // taken is when the files of testdata were taken.
 var taken = time.Date(2026, 5, 8, 12, 34, 56, 0, time.UTC)
 
-// command is the program without a kubeconfig, with a clock of the test.
-type command struct {
-	stdin   string
-	read    func(context.Context) (*view.Snapshot, error)
-	request func(context.Context, contract.Resource, string) error
-}
-
-func (c command) run(t *testing.T, args ...string) (code int, stdout, stderr string) {
+// kubectl runs the program without a kubeconfig, if not set by a clock of the test.
+func kubectl(t *testing.T, e environment, args ...string) (code int, stdout, stderr string) {
 	t.Helper()
 	t.Setenv("KUBECONFIG", "/nonexistent/kubeconfig")
 	var out, errs bytes.Buffer
-	code = run(context.Background(), args, environment{
-		stdin: strings.NewReader(c.stdin), stdout: &out, stderr: &errs,
-		clock: clocktesting.NewFakeClock(taken), read: c.read, request: c.request,
-	})
+	e.stdin, e.stdout, e.stderr = strings.NewReader(""), &out, &errs
+	if e.clock == nil {
+		e.clock = clocktesting.NewFakeClock(taken)
+	}
+	code = run(t.Context(), args, e)
 	return code, out.String(), errs.String()
 }
 
 func TestWithoutACommandHelpIsPrinted(t *testing.T) {
-	code, stdout, stderr := command{}.run(t)
+	code, stdout, stderr := kubectl(t, environment{})
 	for _, want := range []string{"status ", "completion ", "kubectl kms-health [command]"} {
 		if code != 0 || stderr != "" || !strings.Contains(stdout, want) {
 			t.Errorf("%d, %q: no %q in\n%s", code, stderr, want, stdout)
 		}
 	}
-	_, stdout, _ = command{}.run(t, "status", "--help")
+	_, stdout, _ = kubectl(t, environment{}, "status", "--help")
 	for _, want := range []string{"Exit codes:", "Rights:", "not reported yet", "--context", "--kubeconfig", "--namespace", "not set, or 0: 10s\n"} {
 		if !strings.Contains(stdout, want) {
 			t.Errorf("no %q in\n%s", want, stdout)
@@ -77,7 +69,7 @@ func TestErrorsInTheCommandLineAreExplained(t *testing.T) {
 		"terminal's control": {[]string{"status", "\x1b[2J", file}, "[2J"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			code, stdout, stderr := command{}.run(t, tt.args...)
+			code, stdout, stderr := kubectl(t, environment{}, tt.args...)
 			if code != exitFailed || stdout != "" || !strings.HasPrefix(stderr, "error: ") || !strings.Contains(stderr, tt.want) || strings.Contains(stderr, "\x1b") {
 				t.Errorf("%d, %q, %q", code, stdout, stderr)
 			}

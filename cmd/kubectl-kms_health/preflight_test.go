@@ -1,11 +1,9 @@
 package main
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"fmt"
-	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -20,12 +18,14 @@ import (
 	"github.com/kms-health/kms-health/pkg/contract"
 )
 
-// fleet simulates kube-apiserver on two nodes. Reporters fulfil a request after 5 s, and make a round trip each minute.
+// fleet simulates kube-apiserver on two nodes, by the clock of synctest. Reporters fulfil a request after 5 s while their
+// plugin is healthy, and make a round trip each minute.
 type fleet struct {
 	absent    bool                                 // the operator is not installed
 	elsewhere bool                                 // it is in a namespace that is not read
 	denied    bool                                 // to patch
 	absentAPI string                               // "KIND REASON" of another API server, which does not run
+	states    []state                              // none: it is always healthy
 	change    func(node string, e *contract.Entry) // of what reporters write
 	second    map[string]string                    // the KEK IDs of a second provider, key 3, by node
 	condition map[string]string                    // TYPE to "STATUS REASON MESSAGE"
@@ -34,8 +34,23 @@ type fleet struct {
 	request          string
 }
 
+// state is active from after on. With an error the cluster cannot be read.
+type state struct {
+	after  time.Duration
+	status contract.Status // of the plugins; empty: no report exists
+	err    error
+}
+
 func (f *fleet) read(context.Context) (*view.Snapshot, error) {
-	now := time.Now()
+	now, is := time.Now(), state{status: contract.Healthy}
+	for _, s := range f.states {
+		if now.Sub(f.began) >= s.after {
+			is = s
+		}
+	}
+	if is.err != nil {
+		return nil, is.err
+	}
 	s := &view.Snapshot{Now: now}
 	var conditions []any
 	add := func(conditionType, status, reason, message string) {
@@ -43,9 +58,9 @@ func (f *fleet) read(context.Context) (*view.Snapshot, error) {
 			"message": message, "lastTransitionTime": f.began.UTC().Format(time.RFC3339)})
 	}
 	for _, node := range []string{"a", "b"} {
-		e := contract.Entry{KeyID: "2", KEKID: "k-7", Status: contract.Healthy, LastChecked: now,
+		e := contract.Entry{KeyID: "2", KEKID: "k-7", Status: is.status, LastChecked: now,
 			Interval: 30 * time.Second, RoundTrip: f.began.Add(now.Sub(f.began).Truncate(time.Minute))}
-		if f.request != "" && now.Sub(f.requested) >= 5*time.Second {
+		if f.request != "" && is.status == contract.Healthy && now.Sub(f.requested) >= 5*time.Second {
 			e.Requested, e.RoundTrip = f.request, f.requested
 		}
 		if f.change != nil {
@@ -55,7 +70,7 @@ func (f *fleet) read(context.Context) (*view.Snapshot, error) {
 		if e.KeyID, e.KEKID = "3", f.second[node]; e.KEKID != "" {
 			entries = append(entries, e)
 		}
-		if message, err := contract.EncodeMessage(entries); entries[0].KeyID != "" && err == nil {
+		if message, err := contract.EncodeMessage(entries); entries[0].KeyID != "" && is.status != "" && err == nil {
 			add(contract.ConditionType(node), "True", "AsExpected", message)
 		}
 	}
@@ -104,15 +119,13 @@ func (f *fleet) patch(_ context.Context, r contract.Resource, text string) error
 	return nil
 }
 
-// preflight runs the command on a terminal of a width.
-func (f *fleet) preflight(t *testing.T, columns int, args ...string) (code int, took time.Duration, stdout, stderr string) {
+// run runs a command on a terminal until it ends.
+func (f *fleet) run(t *testing.T, args ...string) (code int, took time.Duration, stdout, stderr string) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		f.began = time.Now()
-		var out, errs bytes.Buffer
-		code = run(t.Context(), append([]string{"preflight"}, args...), environment{stdin: strings.NewReader(""), stdout: &out,
-			stderr: &errs, clock: clock.RealClock{}, terminal: true, columns: columns, read: f.read, request: f.patch})
-		took, stdout, stderr = time.Since(f.began), out.String(), errs.String()
+		code, stdout, stderr = kubectl(t, environment{clock: clock.RealClock{}, terminal: true, read: f.read, request: f.patch}, args...)
+		took = time.Since(f.began)
 	})
 	return code, took, stdout, stderr
 }
@@ -129,7 +142,7 @@ func TestPreflight(t *testing.T) {
 		fleet fleet
 		code  int
 		took  time.Duration
-		want  []string // lines of the output begin with these, or of stderr
+		want  []string // parts of the output or of stderr
 	}{
 		"good": {fleet{}, 0, 6 * time.Second, []string{"Ready: 7 of 7 checks hold.", "holds   Round trip: 2 of 2 nodes made one", "holds   Former keys: each kept sample decrypts; a new reporter has none of them: see stored-keys",
 			"holds   Writes with it: KMSWriteKeyAgreed=True (AsExpected)", "kube-apiserver on b: waiting for a new round trip of key 2", "kube-apiserver on b: done"}},
@@ -190,22 +203,19 @@ func TestPreflight(t *testing.T) {
 		"OpenShift's preflight does not run": {fleet{condition: map[string]string{contract.PreflightDegraded: "True Error no image"}}, 1, 16 * time.Second, []string{"FAILS   OpenShift's own preflight: EncryptionKMSPreflightControllerDegraded=True (Error): no image"}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			code, took, stdout, stderr := tt.fleet.preflight(t, 120)
+			code, took, stdout, stderr := tt.fleet.run(t, "preflight")
 			if code != tt.code || took != tt.took {
 				t.Errorf("%d after %s, want %d after %s", code, took, tt.code, tt.took)
 			}
-			lines := strings.Split(stdout+stderr, "\n")
+			text := strings.Join(strings.Fields(stdout+stderr), " ")
 			for _, want := range tt.want {
-				if !slices.ContainsFunc(lines, func(l string) bool { return strings.HasPrefix(strings.TrimSpace(l), want) }) {
-					t.Errorf("no line %q in\n%s%s", want, stdout, stderr)
+				if !strings.Contains(text, strings.Join(strings.Fields(want), " ")) {
+					t.Errorf("no %q in\n%s%s", want, stdout, stderr)
 				}
 			}
-			for _, columns := range []int{80, 120} {
-				_, _, stdout, _ := tt.fleet.preflight(t, columns)
-				for line := range strings.Lines(stdout) {
-					if len(line) > columns && !strings.Contains(line, "Next") {
-						t.Errorf("%d columns, not %d: %s", len(line), columns, line)
-					}
+			for line := range strings.Lines(stdout) {
+				if len(line) > 80 && !strings.Contains(line, "Next") {
+					t.Errorf("%d columns: %s", len(line), line)
 				}
 			}
 		})
@@ -214,8 +224,8 @@ func TestPreflight(t *testing.T) {
 
 // This happens with the context of another cluster. Scripts range over the lists, so they must not be null.
 func TestPreflightOfNothingHasEmptyLists(t *testing.T) {
-	c := command{read: func(context.Context) (*view.Snapshot, error) { return &view.Snapshot{Now: taken}, nil }}
-	code, stdout, stderr := c.run(t, "preflight", "-o", "json")
+	read := func(context.Context) (*view.Snapshot, error) { return &view.Snapshot{Now: taken}, nil }
+	code, stdout, stderr := kubectl(t, environment{read: read}, "preflight", "-o", "json")
 	for _, want := range []string{`"trips": []`, `"checks": []`, `"apiServers": []`} {
 		if code != 2 || stderr != "" || !strings.Contains(stdout, want) {
 			t.Errorf("%d, %q: no %s in\n%s", code, stderr, want, stdout)
@@ -228,7 +238,7 @@ func TestPreflightOfAnotherNameThanAnAPIServersEndsAtOnce(t *testing.T) {
 		"a":             `error: "a" is a node; preflight takes an API server`,
 		"kube-apiservr": `error: no API server and no node "kube-apiservr"; known are a, b, kube-apiserver`,
 	} {
-		code, took, _, stderr := (&fleet{}).preflight(t, 80, arg)
+		code, took, _, stderr := (&fleet{}).run(t, "preflight", arg)
 		if code != exitFailed || took != 0 || !strings.HasPrefix(stderr, want) {
 			t.Errorf("%s: %d after %s, %q, want %q", arg, code, took, stderr, want)
 		}
