@@ -4,7 +4,6 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"flag"
@@ -34,9 +33,6 @@ func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
 	e := environment{stdin: os.Stdin, stdout: os.Stdout, stderr: os.Stderr, clock: clock.RealClock{}}
 	e.terminal = term.IsTerminal(int(os.Stderr.Fd()))
-	if columns, _, err := term.GetSize(int(os.Stdout.Fd())); err == nil && columns > 0 {
-		e.columns = columns
-	}
 	code := run(ctx, os.Args[1:], e)
 	stop()
 	klog.Flush()
@@ -48,9 +44,7 @@ type environment struct {
 	stdin          io.Reader
 	stdout, stderr io.Writer
 	clock          clock.PassiveClock
-	// terminal means that stderr is one, and columns is the width of stdout.
-	terminal bool
-	columns  int
+	terminal       bool // stderr is one
 	// read reads what the flags select, and request requests a round trip. If nil, open sets them.
 	read    func(context.Context) (*view.Snapshot, error)
 	request func(context.Context, contract.Resource, string) error
@@ -58,7 +52,7 @@ type environment struct {
 
 func run(ctx context.Context, args []string, e environment) int {
 	stdout := &output.Checked{Writer: e.stdout}
-	e.stdout, e.columns = stdout, cmp.Or(e.columns, show.Width)
+	e.stdout = stdout
 	root := newRoot(e)
 	root.SetArgs(append([]string{}, args...)) // for nil it would use the process's arguments
 	root.SetOut(e.stdout)

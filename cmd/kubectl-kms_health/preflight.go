@@ -94,5 +94,5 @@ func (o *options) preflight(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	return o.print(o.output, last, show.Preflight(last, o.columns, o.output == "wide"), last.Verdict.ExitCode())
+	return o.print(o.output, last, show.Preflight(last, o.output == "wide"), last.Verdict.ExitCode())
 }

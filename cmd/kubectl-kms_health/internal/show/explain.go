@@ -66,7 +66,7 @@ func Explain(name string) (text string, found bool) {
 	text = all[at].names[0] + "\n"
 	for _, f := range all[at].fields {
 		if f[1] != "" {
-			text += wrapped(fmt.Sprintf("  %-9s ", f[0]), f[1], Width)
+			text += wrapped(fmt.Sprintf("  %-9s ", f[0]), f[1], terminal)
 		}
 	}
 	return text, true
@@ -88,13 +88,14 @@ func Explanations() (text string) {
 			group = x.group
 			text += group + "\n"
 		}
-		text += "  " + strings.Join(x.names, ", ") + "\n" + wrapped("      ", x.fields[0][1], Width)
+		text += "  " + strings.Join(x.names, ", ") + "\n" + wrapped("      ", x.fields[0][1], terminal)
 	}
 	return text + "\nkubectl kms-health explain NAME shows what to check, and how to fix it.\n"
 }
 
-// Width is the assumed width of a terminal, if it is not known.
-const Width = 80
+// terminal is the width of one. Lines of a preflight and of an explanation have at most as many characters, but for
+// commands.
+const terminal = 80
 
 // wrapped is a label and its text, in lines of at most a width, if not 0, where words allow it. Lines after the
 // first are indented to the text.

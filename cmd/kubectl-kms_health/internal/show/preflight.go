@@ -12,10 +12,9 @@ var results = map[view.Verdict]string{
 	view.Healthy: "holds", view.Unhealthy: "FAILS", view.NotKnown: "UNKNOWN",
 }
 
-// Preflight is the output for people: whether all is ready, each check, and the problems of the status. Lines have at
-// most the width, but for commands.
-func Preflight(p *view.Preflight, width int, wide bool) string {
-	text := wrapped("", contract.Clean(p.Summary), width)
+// Preflight is the output for people: whether all is ready, each check, and the problems of the status.
+func Preflight(p *view.Preflight, wide bool) string {
+	text := wrapped("", contract.Clean(p.Summary), terminal)
 	server := ""
 	for i := range p.Checks {
 		c := &p.Checks[i]
@@ -23,14 +22,14 @@ func Preflight(p *view.Preflight, width int, wide bool) string {
 			server = c.APIServer
 			text += line("\n", server)
 		}
-		text += wrapped(fmt.Sprintf("  %-8s", results[c.Verdict]), contract.Clean(c.Name+": "+c.Summary), width)
+		text += wrapped(fmt.Sprintf("  %-8s", results[c.Verdict]), contract.Clean(c.Name+": "+c.Summary), terminal)
 		for _, more := range [][2]string{{"Fix: ", c.Fix}, {"Do not: ", c.DoNot}} {
 			if more[1] != "" {
-				text += wrapped("          "+more[0], contract.Clean(more[1]), width)
+				text += wrapped("          "+more[0], contract.Clean(more[1]), terminal)
 			}
 		}
 	}
-	for _, problem := range problems(&p.Status, wide, width) {
+	for _, problem := range problems(&p.Status, wide, terminal) {
 		text += "\n" + problem
 	}
 	return text
