@@ -1,6 +1,7 @@
 package source
 
 import (
+	"cmp"
 	"errors"
 	"os"
 	"path/filepath"
@@ -9,7 +10,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
+	gocmp "github.com/google/go-cmp/cmp"
 
 	"github.com/kms-health/kms-health/cmd/kubectl-kms_health/internal/view"
 	"github.com/kms-health/kms-health/pkg/operatorstatus"
@@ -61,7 +62,7 @@ func TestWhatAFileMayBe(t *testing.T) {
 		"nothing":              {" \n", nil, "no resource with reports is in it"},
 		"another kind":         {strings.ReplaceAll(apiServer, "KubeAPIServer", "Storage"), nil, "no resource with reports is in it"},
 		"another group's kind": {strings.ReplaceAll(auth, "operator.openshift.io", "config.openshift.io"), nil, "no resource with reports is in it"},
-		"another name":         {strings.Replace(apiServer, `"cluster"`, `"other"`, 1), nil, "no resource with reports is in it: expected, in YAML or JSON, kubeapiservers"},
+		"another name":         {strings.Replace(apiServer, `"cluster"`, `"other"`, 1), nil, "no resource with reports is in it: expected, in YAML or JSON, kubeapiservers, openshiftapiservers, authentications of operator.openshift.io named cluster"},
 		"no object":            {"- a\n- b\n", nil, "cannot unmarshal array"},
 		"no YAML":              {"kind: [", nil, "error converting YAML to JSON"},
 		"broken later":         {block + "---\nkind: [", nil, "error converting YAML to JSON"},
@@ -79,11 +80,11 @@ func TestWhatAFileMayBe(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if diff := cmp.Diff(tt.want, names(taken)); diff != "" {
+			if diff := gocmp.Diff(tt.want, names(taken)); diff != "" {
 				t.Error(diff)
 			}
 			fromStdin, err := ReadFiles("-", strings.NewReader(tt.text), now)
-			if diff := cmp.Diff(names(taken), names(fromStdin)); diff != "" || err != nil {
+			if diff := gocmp.Diff(names(taken), names(fromStdin)); diff != "" || err != nil {
 				t.Error(diff, err)
 			}
 		})
@@ -112,114 +113,67 @@ func names(taken *view.Snapshot) (all []string) {
 }
 
 func TestAFolderIsSearched(t *testing.T) {
-	dir := in(t, map[string]string{
-		"a/b/cluster.yaml":     apiServer,
-		"a/b/auth.json":        auth,
-		"a/b/other.yaml":       strings.ReplaceAll(block, "cluster", "other"),
-		"a/b/broken.yaml":      "operator.openshift.io/v1 KubeAPIServer: [",
-		"a/b/broken-else.yaml": "nonsense: [",
-		"a/b/cluster.yaml.log": block,
-		"reporter.json":        report,
-	})
-	taken, err := read(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if diff := cmp.Diff([]string{"authentications a", "kubeapiservers a"}, names(taken)); diff != "" {
-		t.Error(diff)
-	}
-	if want := time.Date(2026, 5, 8, 12, 34, 55, 0, time.UTC); !taken.Now.Equal(want) {
-		t.Error(taken.Now)
-	}
-	if len(taken.Problems) != 1 || !strings.Contains(taken.Problems[0].Error(), "/a/b/broken.yaml: error parsing") {
-		t.Errorf("%q", taken.Problems)
-	}
-	link := filepath.Join(t.TempDir(), "link")
-	if err := os.Symlink(dir, link); err != nil {
-		t.Fatal(err)
-	}
-	if taken, err := read(link); err != nil || len(names(taken)) != 2 {
-		t.Errorf("%v, %v", names(taken), err)
+	const at = "cluster-scoped-resources/operator.openshift.io/"
+	const kube, openShift = at + "kubeapiservers/cluster.json", at + "openshiftapiservers/cluster.yaml"
+	for name, tt := range map[string]struct {
+		files    map[string]string
+		want     []string // as names
+		problems []string // parts of them
+		now      string   // 12:34:50 unless set
+	}{
+		"by the files' content": {map[string]string{
+			"a/b/cluster.yaml": apiServer, "a/b/auth.json": auth, "a/b/other.yaml": strings.ReplaceAll(block, "cluster", "other"),
+			"a/b/broken.yaml": "operator.openshift.io/v1 KubeAPIServer: [", "a/b/broken-else.yaml": "nonsense: [",
+			"a/b/cluster.yaml.log": block, "reporter.json": report,
+		}, []string{"authentications a", "kubeapiservers a"}, []string{"/a/b/broken.yaml: error parsing"}, "12:34:55"},
+		"of a resource found twice the newer counts": {map[string]string{"1.json": apiServer, "2.json": newer, "3.json": apiServer}, []string{"kubeapiservers a"}, nil, "12:44:50"},
+		// A broken file with the path of a resource is not ignored, whatever it contains.
+		"a broken resource":              {map[string]string{kube: apiServer, openShift: "\"unterminated"}, []string{"kubeapiservers a"}, []string{openShift}, ""},
+		"a cut resource":                 {map[string]string{kube: apiServer, openShift: block[:len(block)/3] + "\n\t: ["}, []string{"kubeapiservers a"}, []string{openShift}, ""},
+		"a large resource without kind":  {map[string]string{kube: apiServer, openShift: `{"a": "` + strings.Repeat("b", 1<<20) + `"}`}, []string{"kubeapiservers a"}, []string{openShift}, ""},
+		"a broken file of another group": {map[string]string{kube: apiServer, "config.openshift.io/authentications/cluster.yaml": "x: y"}, []string{"kubeapiservers a"}, nil, ""},
+		// OpenShift's must-gather has Prometheus's rules and scrape targets, which name this project.
+		"files of Prometheus": {map[string]string{kube: apiServer,
+			"monitoring/prometheus/rules.json":                           `{"status":"success","data":{"groups":[{"name":"kms-health-plugins"}]}}`,
+			"monitoring/prometheus/prometheus-k8s-0/active-targets.json": `{"data":{"activeTargets":[{"labels":{"job":"kms-health-operator"}}]}}`,
+			"monitoring/alertmanager/alerts.json":                        `[{"labels":{"namespace":"openshift-kms-health"}}]`,
+		}, []string{"kubeapiservers a"}, nil, ""},
+		// What the script could not gather may be unhealthy. A failed step may still have gathered most of its objects.
+		"resources that were not gathered": {map[string]string{kube: apiServer, "kms-health/incomplete.txt": "metrics in Prometheus\nkubeapiservers.operator.openshift.io/cluster\n" +
+			"openshiftapiservers.operator.openshift.io/cluster\nkmshealths.kmshealth.openshift.io/\n"}, []string{"kubeapiservers a"},
+			[]string{"openshiftapiservers.operator.openshift.io/cluster was not gathered", "kmshealths.kmshealth.openshift.io was not gathered"}, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Chdir(in(t, tt.files))
+			taken, err := read(".")
+			if err != nil {
+				t.Fatal(err)
+			}
+			if diff := gocmp.Diff(tt.want, names(taken)); diff != "" {
+				t.Error(diff)
+			}
+			if want := cmp.Or(tt.now, "12:34:50"); taken.Now.Format(time.TimeOnly) != want {
+				t.Errorf("now %s, want %s", taken.Now, want)
+			}
+			if len(taken.Problems) != len(tt.problems) {
+				t.Errorf("%q, want %q", taken.Problems, tt.problems)
+			}
+			for i, p := range taken.Problems {
+				if !strings.Contains("/"+p.Error(), tt.problems[i]) || len(p.Error()) > 1000 {
+					t.Errorf("%q, want %q", p, tt.problems[i])
+				}
+			}
+		})
 	}
 }
 
 func TestAFolderWithoutResourcesIsAnErrorWithTheExpectedContent(t *testing.T) {
 	dir := in(t, map[string]string{"a/nodes.yaml": "kind: NodeList", "pods.log": "", "b/pod.json": "{}"})
-	_, err := read(dir)
-	if !errors.Is(err, errNothing) {
-		t.Fatal(err)
-	}
-	for _, want := range []string{dir, "YAML or JSON", "named cluster", "kubeapiservers"} {
-		if !strings.Contains(err.Error(), want) {
-			t.Errorf("no %q in %v", want, err)
-		}
+	if _, err := read(dir); !errors.Is(err, errNothing) || !strings.Contains(err.Error(), dir) {
+		t.Error(err)
 	}
 	if _, err := read(filepath.Join(dir, "none")); !errors.Is(err, os.ErrNotExist) {
 		t.Error(err)
-	}
-}
-
-func TestOfAResourceFoundTwiceTheNewerCounts(t *testing.T) {
-	dir := in(t, map[string]string{"1.json": apiServer, "2.json": newer, "3.json": apiServer})
-	taken, err := read(dir)
-	if err != nil || len(taken.Objects) != 1 || view.Newest(taken.Objects[0]).Minute() != 44 {
-		t.Fatalf("%v, %v", taken, err)
-	}
-}
-
-// A broken file with the path of a resource is not ignored, whatever it contains.
-func TestABrokenResourceOfAMustGatherIsAProblem(t *testing.T) {
-	const at = "cluster-scoped-resources/operator.openshift.io/openshiftapiservers/cluster.yaml"
-	for name, tt := range map[string]struct{ text, want string }{
-		"no YAML": {"\"unterminated", at},
-		"cut":     {block[:len(block)/3] + "\n\t: [", at},
-	} {
-		t.Run(name, func(t *testing.T) {
-			dir := in(t, map[string]string{"cluster-scoped-resources/operator.openshift.io/kubeapiservers/cluster.json": apiServer, at: tt.text})
-			taken, err := read(dir)
-			if err != nil || len(taken.Objects) != 1 || len(taken.Problems) != 1 || !strings.Contains(taken.Problems[0].Error(), tt.want) {
-				t.Errorf("%+v, %v, want %s", taken, err, tt.want)
-			}
-			t.Chdir(filepath.Join(dir, "cluster-scoped-resources"))
-			if taken, err := read("."); err != nil || len(taken.Objects) != 1 || len(taken.Problems) != 1 {
-				t.Errorf("by a relative path: %+v, %v", taken, err)
-			}
-		})
-	}
-	dir := in(t, map[string]string{"cluster-scoped-resources/operator.openshift.io/kubeapiservers/cluster.json": apiServer, "config.openshift.io/authentications/cluster.yaml": "x: y"})
-	if taken, err := read(dir); err != nil || len(taken.Problems) != 0 {
-		t.Errorf("%+v, %v", taken, err)
-	}
-}
-
-// OpenShift's must-gather has Prometheus's rules and scrape targets, which name this project.
-func TestFilesOfPrometheusAreNoProblem(t *testing.T) {
-	dir := in(t, map[string]string{"cluster.yaml": apiServer,
-		"monitoring/prometheus/rules.json":                           `{"status":"success","data":{"groups":[{"name":"kms-health-plugins"}]}}`,
-		"monitoring/prometheus/prometheus-k8s-0/active-targets.json": `{"data":{"activeTargets":[{"labels":{"job":"kms-health-operator"}}]}}`,
-		"monitoring/alertmanager/alerts.json":                        `[{"labels":{"namespace":"openshift-kms-health"}}]`,
-	})
-	taken, err := read(dir)
-	if err != nil || len(taken.Objects) != 1 || len(taken.Problems) != 0 {
-		t.Errorf("%d, %q, %v", len(taken.Objects), taken.Problems, err)
-	}
-	const at = "cluster-scoped-resources/operator.openshift.io/openshiftapiservers/cluster.json"
-	dir = in(t, map[string]string{"cluster.yaml": apiServer, at: `{"a": "` + strings.Repeat("b", 1<<20) + `"}`})
-	taken, err = read(dir)
-	if err != nil || len(taken.Problems) != 1 || len(taken.Problems[0].Error()) > 1000 {
-		t.Errorf("a resource without a kind: %.200q, %v", taken.Problems, err)
-	}
-}
-
-// What the script could not gather may be unhealthy. A failed step may still have gathered most of its objects.
-func TestAResourceThatWasNotGatheredIsAProblem(t *testing.T) {
-	dir := in(t, map[string]string{"cluster-scoped-resources/operator.openshift.io/kubeapiservers/cluster.yaml": apiServer,
-		"kms-health/incomplete.txt": "metrics in Prometheus\nkubeapiservers.operator.openshift.io/cluster\n" +
-			"openshiftapiservers.operator.openshift.io/cluster\nkmshealths.kmshealth.openshift.io/\n"})
-	taken, err := read(dir)
-	if err != nil || len(taken.Problems) != 2 ||
-		!strings.Contains(taken.Problems[0].Error(), "openshiftapiservers.operator.openshift.io/cluster was not gathered") {
-		t.Errorf("%q, %v", taken.Problems, err)
 	}
 }
 
@@ -260,13 +214,14 @@ func TestResourcesOfAMustGatherAreGatheredMinutesApart(t *testing.T) {
 	}
 }
 
-func TestLinksAreNotFollowed(t *testing.T) {
+func TestLinksAreNotFollowedButForTheFolderItself(t *testing.T) {
 	secret := filepath.Join(in(t, map[string]string{"newer.json": newer}), "newer.json")
 	dir := in(t, map[string]string{"cluster.yaml": apiServer})
-	if err := os.Symlink(secret, filepath.Join(dir, "link.yaml")); err != nil {
+	link := filepath.Join(t.TempDir(), "link")
+	if err := errors.Join(os.Symlink(secret, filepath.Join(dir, "link.yaml")), os.Symlink(dir, link)); err != nil {
 		t.Fatal(err)
 	}
-	taken, err := read(dir)
+	taken, err := read(link)
 	if err != nil || taken.Now.Minute() == 44 || len(taken.Problems) != 1 || !strings.Contains(taken.Problems[0].Error(), "link.yaml: is a link") {
 		t.Errorf("%v, %q", err, taken.Problems)
 	}

@@ -3,8 +3,6 @@ package view
 import (
 	"fmt"
 	"testing"
-
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 )
 
 func TestTheNextCommandWorksAsItIsTyped(t *testing.T) {
@@ -14,7 +12,6 @@ func TestTheNextCommandWorksAsItIsTyped(t *testing.T) {
 	pod := func(more, containers, waits, state string) string {
 		return fmt.Sprintf(server, more, containers, waits, state)
 	}
-	works, leader := fmt.Sprintf(lease, "operator-1"), `{apiVersion: v1, kind: Pod, metadata: {name: operator-1, namespace: ns}, status: {conditions: [{type: Ready, status: "True"}]}}`
 	for name, tt := range map[string]struct {
 		condition string
 		objects   []string
@@ -32,17 +29,13 @@ func TestTheNextCommandWorksAsItIsTyped(t *testing.T) {
 		"a sidecar":                     {"a stale", []string{pod("", ", {name: kms-health}", "kms-health", "running: {}")}, "oc logs -n openshift-kube-apiserver kube-apiserver-a -c kms-health --tail=20"},
 		"no reporter":                   {"a stale", nil, "oc get node a"},
 		"nothing for the delivery":      {"KMSHealthReporting False Forbidden", nil, ""},
-		"the operator's pods":           {"KMSHealthReporting False Forbidden", []string{works, leader}, "oc logs -n ns -l app.kubernetes.io/name=kms-health-operator --prefix --tail=20"},
-		"a reporter that does not run":  {"KMSPluginsDegraded True ReporterNotRunning", []string{works, leader}, "oc get pods -A -o wide -l kmshealth.openshift.io/api-server=kube-apiserver"},
-		"a plugin that does not run":    {"KMSPluginsDegraded True PluginNotRunning", []string{works, leader}, "oc get pods -n openshift-kube-apiserver -o wide -l apiserver=true"},
+		"the operator's pods":           {"KMSHealthReporting False Forbidden", []string{lease, leader}, "oc logs -n ns -l app.kubernetes.io/name=kms-health-operator --prefix --tail=20"},
+		"a reporter that does not run":  {"KMSPluginsDegraded True ReporterNotRunning", []string{lease, leader}, "oc get pods -A -o wide -l kmshealth.openshift.io/api-server=kube-apiserver"},
+		"a plugin that does not run":    {"KMSPluginsDegraded True PluginNotRunning", []string{lease, leader}, "oc get pods -n openshift-kube-apiserver -o wide -l apiserver=true"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s := &Snapshot{Objects: []*unstructured.Unstructured{resource(t, tt.condition)}, OperatorUnread: true}
-			for _, text := range tt.objects {
-				s.Objects = append(s.Objects, object(t, text))
-			}
 			got := ""
-			if next := evaluate(t, s, "").Problems[0].Next; next != nil {
+			if next := evaluate(t, "", append(tt.objects, tt.condition, "unread")...).Problems[0].Next; next != nil {
 				got = next.Command
 			}
 			if got != tt.want {
@@ -54,14 +47,17 @@ func TestTheNextCommandWorksAsItIsTyped(t *testing.T) {
 
 // On plain Kubernetes the operator's file names the API server's pods.
 func TestTheNextCommandOfAKMSHealth(t *testing.T) {
-	message := `[{"keyID":"2","status":"error","lastChecked":"2026-05-08T12:34:50Z"}]`
-	s := &Snapshot{Objects: []*unstructured.Unstructured{
-		object(t, fmt.Sprintf("{apiVersion: kmshealth.openshift.io/v1alpha1, kind: KMSHealth, metadata: {name: api}, status: {conditions: [{type: KMSHealthReporter_a, message: %q}]}}", message)),
-		object(t, `{apiVersion: v1, kind: ConfigMap, metadata: {name: kms-health-operator-config, namespace: kms-health}, data: {config.yaml: "apiVersion: kmshealth.openshift.io/v1alpha1\nkind: OperatorConfiguration\napiServers:\n- {name: api, resource: kmshealths, namespace: kube-system, podSelector: {component: api}, container: api, plugins: []}\n"}}`),
-		object(t, "{apiVersion: v1, kind: Pod, metadata: {name: api-a, namespace: kube-system, labels: {component: api}}, spec: {nodeName: a, containers: [{name: api}, {name: kms}]}, status: {containerStatuses: [{name: kms, state: {running: {}}}]}}"),
-	}}
-	got := evaluate(t, s, "")
-	if len(got.Problems) != 1 || got.Problems[0].Next == nil || got.Problems[0].Next.Command != "kubectl logs -n kube-system api-a -c kms --tail=20" {
-		t.Errorf("%+v %+v", got.Problems, got.Problems[0].Next)
+	s := &Snapshot{Now: now}
+	for _, text := range []string{
+		fmt.Sprintf("{apiVersion: kmshealth.openshift.io/v1alpha1, kind: KMSHealth, metadata: {name: api}, status: {conditions: [{type: KMSHealthReporter_a, message: %q}]}}", message(t, "error")),
+		fmt.Sprintf("{apiVersion: v1, kind: ConfigMap, metadata: {name: kms-health-operator-config, namespace: kms-health}, data: {config.yaml: %q}}", fileKind+
+			"apiServers:\n- {name: api, resource: kmshealths, namespace: kube-system, podSelector: {component: api}, container: api, plugins: []}\n"),
+		"{apiVersion: v1, kind: Pod, metadata: {name: api-a, namespace: kube-system, labels: {component: api}}, spec: {nodeName: a, containers: [{name: api}, {name: kms}]}, status: {containerStatuses: [{name: kms, state: {running: {}}}]}}",
+	} {
+		s.Objects = append(s.Objects, object(t, text))
+	}
+	got, err := Evaluate(s, "")
+	if err != nil || len(got.Problems) != 1 || got.Problems[0].Next == nil || got.Problems[0].Next.Command != "kubectl logs -n kube-system api-a -c kms --tail=20" {
+		t.Errorf("%+v, %v", got, err)
 	}
 }
