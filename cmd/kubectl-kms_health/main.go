@@ -45,7 +45,7 @@ type environment struct {
 	stdout, stderr io.Writer
 	clock          clock.PassiveClock
 	terminal       bool // stderr is one
-	// read reads what the flags select, and request requests a round trip. If nil, open sets them.
+	// read reads what the flags select, and request requests a round trip; nil: open sets them.
 	read    func(context.Context) (*view.Snapshot, error)
 	request func(context.Context, contract.Resource, string) error
 }

@@ -26,8 +26,8 @@ import (
 
 // errNothing is the error for files that contain no resource with reports.
 var errNothing = fmt.Errorf("no resource with reports is in it: expected, in YAML or JSON, "+
-	"%s of %s named %s, or a %s, or a List of such; unpack an archive first",
-	strings.Join(contract.ResourceNames(), ", "), contract.OperatorGroup, contract.OperatorObject, contract.KMSHealths.Kind)
+	"%s of %s named %s, or a %s, or a List of such; unpack an archive first", strings.Join(contract.ResourceNames(), ", "),
+	contract.OperatorGroup, contract.OperatorObject, contract.KMSHealths.Kind)
 
 // maxFile bounds what is read of one file, in bytes: a must-gather has logs of any size.
 const maxFile = 64 << 20

@@ -35,15 +35,13 @@ type Others struct {
 // Inventory is the result of Read.
 type Inventory struct {
 	Summary string `json:"summary"`
-	// Next rewrites what still needs the KEK ID that was asked for.
-	Next string `json:"next,omitempty"`
+	Next    string `json:"next,omitempty"` // rewrites what still needs the KEK ID that was asked for
 	// Revisions are etcd's: one, and one more for each compaction during the reading.
 	Revisions []int64 `json:"revisions"`
 	// Rows are those of each resource with any encrypted object, or of the KEK ID that was asked for.
-	Rows   []Row   `json:"rows"`
-	Others *Others `json:"others,omitempty"`
-	// Unreadable has at most 100 of the UnreadableObjects.
-	Unreadable        []Unreadable `json:"unreadable,omitempty"`
+	Rows              []Row        `json:"rows"`
+	Others            *Others      `json:"others,omitempty"`
+	Unreadable        []Unreadable `json:"unreadable,omitempty"` // at most 100 of the UnreadableObjects
 	UnreadableObjects int          `json:"unreadableObjects"`
 
 	needed, unknown int

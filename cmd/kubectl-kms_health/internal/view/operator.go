@@ -17,8 +17,7 @@ type Operator struct {
 	Namespace string        `json:"namespace,omitempty"`
 	Replicas  int64         `json:"replicas,omitempty"`
 	Available int64         `json:"available,omitempty"`
-	// Leader is the pod that works, by the Lease.
-	Leader string `json:"leader,omitempty"`
+	Leader    string        `json:"leader,omitempty"` // the pod that works, by the Lease
 }
 
 // OperatorState is whether the operator works.
@@ -39,13 +38,12 @@ func (o *Operator) ConditionsHold() bool {
 }
 
 func readOperator(s *Snapshot) (o Operator) {
-	deployment, lease := s.ofOperator("Deployment"), s.ofOperator("Lease")
+	deployment, lease, holder := s.ofOperator("Deployment"), s.ofOperator("Lease"), ""
 	if deployment != nil {
 		o.Namespace = deployment.GetNamespace()
 		o.Replicas, _, _ = unstructured.NestedInt64(deployment.Object, "spec", "replicas")
 		o.Available, _, _ = unstructured.NestedInt64(deployment.Object, "status", "availableReplicas")
 	}
-	holder := ""
 	if lease != nil {
 		o.Namespace = lease.GetNamespace()
 		holder, _, _ = unstructured.NestedString(lease.Object, "spec", "holderIdentity")
@@ -97,49 +95,40 @@ func (e *evaluation) judgeOperator() {
 	case o.State == OperatorNotRunning:
 		p.Summary = fmt.Sprintf("the operator is not running: %d of %d replicas are available", o.Available, o.Replicas)
 	case o.State == OperatorStandby:
-		replicas := plural(int(o.Available), "replica")
-		p.Summary = fmt.Sprintf("the operator is on standby only: of %s, none holds the Lease", replicas)
+		p.Summary = "the operator is on standby only: of " + plural(int(o.Available), "replica") + ", none holds the Lease"
 		p.Next = e.operatorLog()
 	}
 	if p.Summary != "" {
 		e.add(p)
 	}
-	// The operator decodes its file by the same function.
-	for _, o := range e.snapshot.Objects {
-		_, err := configurationOf(o)
-		if err == nil {
-			continue
-		}
-		rejected := Problem{Verdict: Unhealthy, Reason: contract.ConfigurationInvalid, Detail: err.Error(),
+}
+
+// judgeConfiguration adds that the operator's file is rejected, which the operator decodes by the same function. If all
+// API servers are shown, it adds those with plugins in the file that have no resource for reports: the operator creates
+// a KMSHealth, if it may. What was not read may exist.
+func (e *evaluation) judgeConfiguration(o *unstructured.Unstructured, all bool) {
+	c, err := configurationOf(o)
+	if err != nil {
+		p := Problem{Verdict: Unhealthy, Reason: contract.ConfigurationInvalid, Detail: err.Error(),
 			Summary: "the operator's configuration is rejected; the last valid one stays active",
 			Next:    command("%s edit configmap -n %s %s", e.tool, o.GetNamespace(), o.GetName())}
 		if o.GetKind() == "Deployment" {
-			rejected.Summary = "the operator's configuration is rejected: a pod with it does not become Ready"
-			rejected.Fix, rejected.Next = "correct the file, and apply the kustomization again", e.operatorLog()
+			p.Summary = "the operator's configuration is rejected: a pod with it does not become Ready"
+			p.Fix, p.Next = "correct the file, and apply the kustomization again", e.operatorLog()
 		}
-		e.add(rejected)
-	}
-}
-
-// judgeMissing adds the API servers with plugins in the operator's file that have no resource for reports. The operator
-// creates a KMSHealth, if it may. What was not read may exist.
-func (e *evaluation) judgeMissing() {
-	if e.snapshot.FromFiles || len(e.snapshot.Problems) > 0 {
+		e.add(p)
 		return
 	}
-	for _, o := range e.snapshot.Objects {
-		c, err := configurationOf(o)
-		if err != nil || c == nil || c.ManagementState != v1alpha1.Managed {
-			continue
-		}
-		for i := range c.APIServers {
-			name := c.APIServers[i].Name
-			isIt := func(a APIServer) bool { return a.Name == name }
-			if len(c.APIServers[i].Plugins) > 0 && !slices.ContainsFunc(e.APIServers, isIt) {
-				e.add(Problem{Verdict: NotKnown, Reason: contract.ResourceMissing, APIServer: name,
-					Summary: "the resource for its reports does not exist", Next: e.operatorLog(),
-					Fix: "grant the operator the rights for this name, or wait until it has created it"})
-			}
+	if c == nil || c.ManagementState != v1alpha1.Managed || !all || e.snapshot.FromFiles || len(e.snapshot.Problems) > 0 {
+		return
+	}
+	for i := range c.APIServers {
+		name := c.APIServers[i].Name
+		isIt := func(a APIServer) bool { return a.Name == name }
+		if len(c.APIServers[i].Plugins) > 0 && !slices.ContainsFunc(e.APIServers, isIt) {
+			e.add(Problem{Verdict: NotKnown, Reason: contract.ResourceMissing, APIServer: name,
+				Summary: "the resource for its reports does not exist", Next: e.operatorLog(),
+				Fix: "grant the operator the rights for this name, or wait until it has created it"})
 		}
 	}
 }

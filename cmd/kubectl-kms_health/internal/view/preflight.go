@@ -18,8 +18,7 @@ import (
 // Preflight is a Status, and what a change of keys, plugins or API servers needs besides.
 type Preflight struct {
 	Status
-	// Request is the text that requests the round trips.
-	Request string  `json:"request"`
+	Request string  `json:"request"` // the text that requests the round trips
 	Trips   []Trip  `json:"trips"`
 	Checks  []Check `json:"checks"`
 }
@@ -87,10 +86,10 @@ func (p *Preflight) check(a *APIServer) {
 		if plugin.State == rollup.Stale { // both may have changed
 			kekID, keyID = notNamed, notNamed
 		}
-		if kekIDs[plugin.KeyID] == nil {
-			kekIDs[plugin.KeyID] = byNode{}
-		}
 		if !plugin.LastChecked.IsZero() {
+			if kekIDs[plugin.KeyID] == nil {
+				kekIDs[plugin.KeyID] = byNode{}
+			}
 			kekIDs[plugin.KeyID].add(plugin.Node, kekID)
 			providers.add(plugin.Node, keyID)
 		}
@@ -163,27 +162,25 @@ func (p *Preflight) checkSame(a *APIServer, name string, of byNode, reason strin
 // be in another namespace, or gone. An agreement must be about the KEK ID that all nodes name for its key.
 func (p *Preflight) checkCondition(a *APIServer, name, conditionType string, named map[string]string) {
 	c, absent := meta.FindStatusCondition(a.Conditions, conditionType), p.Operator.State == OperatorNotInstalled
+	agrees := func() bool {
+		agreed, err := rollup.DecodeAgreedKey(c.Message)
+		return err == nil && contract.SameKEK(agreed.KEKID, named[agreed.KeyID])
+	}
 	switch {
 	case c == nil && (absent || p.Operator.State == OperatorNotKnown), absent && c.Status == operatorstatus.True:
-		return
 	case c == nil || !p.Operator.ConditionsHold():
 		p.add(a, name, NotKnown, "", "the operator does not run, or has not written "+conditionType)
-		return
 	case c.Reason == contract.NoWriteKey:
 		p.add(a, name, Healthy, "", explained(c))
-		return
+	case c.Status == operatorstatus.False:
+		p.add(a, name, Unhealthy, c.Reason, explained(c))
 	case c.Status != operatorstatus.True:
-		verdict := map[metav1.ConditionStatus]Verdict{operatorstatus.False: Unhealthy}[c.Status]
-		p.add(a, name, cmp.Or(verdict, NotKnown), c.Reason, explained(c))
-		return
-	}
-	agreed, err := rollup.DecodeAgreedKey(c.Message)
-	differs := err != nil || !contract.SameKEK(agreed.KEKID, named[agreed.KeyID])
-	if conditionType == contract.WriteKeyAgreed && differs {
+		p.add(a, name, NotKnown, c.Reason, explained(c))
+	case conditionType == contract.WriteKeyAgreed && !agrees():
 		p.add(a, name, NotKnown, c.Reason, ConditionText(c)+" is about a KEK ID that not every node names: "+c.Message)
-		return
+	default:
+		p.add(a, name, Healthy, "", ConditionText(c))
 	}
-	p.add(a, name, Healthy, "", ConditionText(c))
 }
 
 // explained is a condition in one line.

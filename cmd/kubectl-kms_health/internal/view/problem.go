@@ -33,10 +33,8 @@ func (v Verdict) ExitCode() int {
 
 // Problem is one reason of a verdict that is not Healthy.
 type Problem struct {
-	// Verdict is the one that it leads to, Unhealthy or NotKnown.
-	Verdict Verdict `json:"verdict"`
-	// Reason is a reason of a condition, an OperatorState, or contract.RoundTripAwaited.
-	Reason string `json:"reason"`
+	Verdict Verdict `json:"verdict"` // that it leads to, Unhealthy or NotKnown
+	Reason  string  `json:"reason"`  // of a condition, an OperatorState, or contract.RoundTripAwaited
 	// APIServer, Node and KeyID are what it is about; empty: more than one, or none.
 	APIServer string `json:"apiServer,omitempty"`
 	Node      string `json:"node,omitempty"`
@@ -59,9 +57,8 @@ type Command struct {
 
 // reasons are those that the roll-up has for a plugin's state.
 var reasons = map[rollup.State]string{
-	rollup.Error: contract.PluginError, rollup.Unhealthy: contract.PluginUnhealthy,
-	rollup.Unreadable: contract.ReportUnreadable,
-	rollup.Stale:      contract.ReporterStale, rollup.Missing: contract.ReportsMissing,
+	rollup.Error: contract.PluginError, rollup.Unhealthy: contract.PluginUnhealthy, rollup.Stale: contract.ReporterStale,
+	rollup.Unreadable: contract.ReportUnreadable, rollup.Missing: contract.ReportsMissing,
 }
 
 // StateWords is the text of a state for people.
@@ -82,14 +79,17 @@ type evaluation struct {
 	servers map[string]contract.APIServer // by name
 }
 
-// judge sets the problems, the verdict and the summary.
-func (e *evaluation) judge() {
+// judge sets the problems, the verdict and the summary. All means that nothing was selected.
+func (e *evaluation) judge(all bool) {
 	for _, err := range e.snapshot.Problems {
-		const text = "not everything could be read"
-		e.add(Problem{Verdict: NotKnown, Reason: contract.SourceUnreadable, Summary: text, Detail: err.Error()})
+		e.add(Problem{Verdict: NotKnown, Reason: contract.SourceUnreadable, Detail: err.Error(),
+			Summary: "not everything could be read"})
 	}
 	if e.Node == "" {
 		e.judgeOperator()
+		for _, o := range e.snapshot.Objects {
+			e.judgeConfiguration(o, all)
+		}
 	}
 	for i := range e.APIServers {
 		e.judgePlugins(&e.APIServers[i])
@@ -128,10 +128,10 @@ func (p *Problem) severity() int {
 	if at < 0 {
 		at = contract.Severity(contract.OtherInstallation)
 	}
-	if p.Verdict == Unhealthy {
-		return at
+	if p.Verdict != Unhealthy {
+		at += len(contract.RollupReasons)
 	}
-	return len(contract.RollupReasons) + at
+	return at
 }
 
 // judgePlugins adds the plugins that are not known to be healthy.
@@ -142,8 +142,7 @@ func (e *evaluation) judgePlugins(a *APIServer) {
 			continue
 		}
 		problem := Problem{
-			Verdict: NotKnown, Reason: cmp.Or(reasons[p.State], contract.ReportUnreadable),
-			APIServer: a.Name, Node: p.Node, KeyID: p.KeyID,
+			Verdict: NotKnown, Reason: reasons[p.State], APIServer: a.Name, Node: p.Node, KeyID: p.KeyID,
 			Summary: StateWords(p.State), Detail: p.Detail, Next: e.ofPlugin(a, p),
 		}
 		switch {
@@ -167,13 +166,10 @@ func (e *evaluation) judgeConditions(a *APIServer) {
 	for i := range a.Conditions {
 		c := &a.Conditions[i]
 		notRunning := c.Reason == contract.NoPods && a.notRunning()
-		if conditionVerdict(c) == Healthy || notRunning || e.Shown(a.Name, c.Reason) {
-			continue
+		if verdict := conditionVerdict(c); verdict != Healthy && !notRunning && !e.Shown(a.Name, c.Reason) {
+			e.add(Problem{Verdict: verdict, Reason: c.Reason, APIServer: a.Name, Summary: ConditionText(c),
+				Detail: c.Message, Next: e.ofCondition(a, c)})
 		}
-		e.add(Problem{
-			Verdict: conditionVerdict(c), Reason: c.Reason, APIServer: a.Name, Summary: ConditionText(c), Detail: c.Message,
-			Next: e.ofCondition(a, c),
-		})
 	}
 }
 

@@ -15,20 +15,17 @@ import (
 
 // Snapshot is what was read from a cluster, or from files. All of it is untrusted.
 type Snapshot struct {
-	// Now is the time of the evaluation. For files it is when they were taken.
-	Now time.Time
+	Now time.Time // of the evaluation; for files when they were taken
 	// Began is when a must-gather began, which reads one resource minutes after another; zero: all were read at Now.
 	Began time.Time
 	// Objects are the resources with reports, the operator's objects, and pods.
-	Objects []*unstructured.Unstructured
-	// Namespace is the one that the operator should be in; empty: one of the manifests'.
-	Namespace string
+	Objects   []*unstructured.Unstructured
+	Namespace string // that the operator should be in; empty: one of the manifests'
 	// OperatorUnread means that the operator's Deployment or Lease may exist and not be in Objects.
 	OperatorUnread bool
-	// Problems are why resources or files with reports could not be read.
-	Problems  []error
-	FromFiles bool
-	FilesAge  time.Duration // how old the files are
+	Problems       []error // why resources or files with reports could not be read
+	FromFiles      bool
+	FilesAge       time.Duration // how old the files are
 }
 
 // Resources are those that can have reports, in the order in which they are shown.

@@ -27,17 +27,13 @@ const APIVersion = "kmshealth.openshift.io/v1alpha1"
 
 // Status is the output of -o json and -o yaml.
 type Status struct {
-	APIVersion string `json:"apiVersion"`
-	Kind       string `json:"kind"` // Status
-	// Time is the time of the evaluation.
-	Time    metav1.Time `json:"time"`
-	Verdict Verdict     `json:"verdict"`
-	// Summary is the verdict with its numbers, a sentence.
-	Summary string `json:"summary"`
-	// Node is set if only this node is shown.
-	Node string `json:"node,omitempty"`
-	// Problems are all reasons of a verdict that is not Healthy, the most severe first.
-	Problems   []Problem   `json:"problems"`
+	APIVersion string      `json:"apiVersion"`
+	Kind       string      `json:"kind"` // Status
+	Time       metav1.Time `json:"time"` // of the evaluation
+	Verdict    Verdict     `json:"verdict"`
+	Summary    string      `json:"summary"`        // the verdict with its numbers, a sentence
+	Node       string      `json:"node,omitempty"` // set if only this node is shown
+	Problems   []Problem   `json:"problems"`       // all reasons of a verdict that is not Healthy, the most severe first
 	APIServers []APIServer `json:"apiServers"`
 	Operator   Operator    `json:"operator"`
 	History    []Change    `json:"history,omitempty"`
@@ -45,26 +41,21 @@ type Status struct {
 
 // APIServer is the state of one API server's plugins.
 type APIServer struct {
-	// Name is the name in the operator's configuration.
-	Name string `json:"name"`
-	// Resource has the reports, as in kubeapiservers or kmshealths/NAME. Target is the same.
-	Resource string            `json:"resource"`
-	Target   contract.Resource `json:"-"`
-	// AsOf is the time of the reports' evaluation: of a must-gather each resource's own.
-	AsOf time.Time `json:"-"`
+	Name     string            `json:"name"`     // in the operator's configuration
+	Resource string            `json:"resource"` // with the reports, as in kubeapiservers or kmshealths/NAME
+	Target   contract.Resource `json:"-"`        // the same
+	AsOf     time.Time         `json:"-"`        // when its reports are evaluated: of a must-gather its own time
 	// Conditions are the operator's, and OpenShift's on key rotation, as last written.
 	Conditions []metav1.Condition `json:"conditions"`
-	// Plugins are by node, the one that encrypts first.
-	Plugins []Plugin `json:"plugins"`
-	Reports []Report `json:"reports"`
+	Plugins    []Plugin           `json:"plugins"` // by node, the one that encrypts first
+	Reports    []Report           `json:"reports"`
 }
 
 // Plugin is one plugin on one node.
 type Plugin struct {
-	Node  string `json:"node"`
-	KeyID string `json:"keyID"` // empty if not in the report, or without a report
-	// Write means that this is the key that the node encrypts with, by its report.
-	Write bool         `json:"write,omitempty"`
+	Node  string       `json:"node"`
+	KeyID string       `json:"keyID"`           // empty if not in the report, or without a report
+	Write bool         `json:"write,omitempty"` // the node encrypts with this key, by its report
 	KEKID string       `json:"kekID,omitempty"`
 	State rollup.State `json:"state"`
 	// Reason and Detail are the cause, as reported.
@@ -72,8 +63,7 @@ type Plugin struct {
 	Detail          string          `json:"detail,omitempty"`
 	LastChecked     metav1.Time     `json:"lastChecked,omitzero"`
 	IntervalSeconds int64           `json:"intervalSeconds,omitempty"` // 0: not reported
-	// Reporter is the UID of the pod that reported it.
-	Reporter string `json:"reporter,omitempty"`
+	Reporter        string          `json:"reporter,omitempty"`        // the UID of the pod that reported it
 
 	// The following are as reported, by the node's clock: since when State and Reason are as they are, the end of
 	// the last successful round trip, the last request that was fulfilled, and former keys that do not decrypt.
@@ -141,16 +131,11 @@ func Evaluate(s *Snapshot, selected string) (*Status, error) {
 		}
 	}
 	e := &evaluation{Status: status, snapshot: s, tool: "kubectl", pods: s.pods(), servers: APIServers(s.Objects)}
-	if slices.ContainsFunc(s.Objects, func(o *unstructured.Unstructured) bool {
-		return o.GroupVersionKind().Group == contract.OperatorGroup
-	}) {
+	if slices.ContainsFunc(status.APIServers, func(a APIServer) bool { return !a.Target.PerAPIServer() }) {
 		e.tool = "oc"
 	}
 	status.History = e.history()
-	if selected == "" {
-		e.judgeMissing()
-	}
-	e.judge()
+	e.judge(selected == "")
 	return status, nil
 }
 

@@ -12,8 +12,7 @@ type Trip struct {
 	APIServer string `json:"apiServer"`
 	Node      string `json:"node"`
 	Done      bool   `json:"done"`
-	// Waits is what it waits for; empty if it is done.
-	Waits string `json:"waits,omitempty"`
+	Waits     string `json:"waits,omitempty"` // for what; empty if it is done
 }
 
 // Trips follows round trips over several statuses of one cluster.
