@@ -97,11 +97,11 @@ func Explanations() (text string) {
 // commands.
 const terminal = 80
 
-// wrapped is a label and its text, in lines of at most a width, if not 0, where words allow it. Lines after the
+// wrapped is a label and external text, in lines of at most a width, if not 0, where words allow it. Lines after the
 // first are indented to the text.
 func wrapped(label, text string, width int) (lines string) {
 	line := label
-	for i, word := range strings.Fields(text) {
+	for i, word := range strings.Fields(contract.Clean(text)) {
 		if i > 0 && len(line)+len(word) >= width && width > 0 {
 			lines += strings.TrimRight(line, " ") + "\n"
 			line = strings.Repeat(" ", len(label))

@@ -4,7 +4,6 @@ import (
 	"fmt"
 
 	"github.com/kms-health/kms-health/cmd/kubectl-kms_health/internal/view"
-	"github.com/kms-health/kms-health/pkg/contract"
 )
 
 // results are the words for the verdict of a check.
@@ -14,7 +13,7 @@ var results = map[view.Verdict]string{
 
 // Preflight is the output for people: whether all is ready, each check, and the problems of the status.
 func Preflight(p *view.Preflight, wide bool) string {
-	text := wrapped("", contract.Clean(p.Summary), terminal)
+	text := wrapped("", p.Summary, terminal)
 	server := ""
 	for i := range p.Checks {
 		c := &p.Checks[i]
@@ -22,10 +21,10 @@ func Preflight(p *view.Preflight, wide bool) string {
 			server = c.APIServer
 			text += line("\n", server)
 		}
-		text += wrapped(fmt.Sprintf("  %-8s", results[c.Verdict]), contract.Clean(c.Name+": "+c.Summary), terminal)
+		text += wrapped(fmt.Sprintf("  %-8s", results[c.Verdict]), c.Name+": "+c.Summary, terminal)
 		for _, more := range [][2]string{{"Fix: ", c.Fix}, {"Do not: ", c.DoNot}} {
 			if more[1] != "" {
-				text += wrapped("          "+more[0], contract.Clean(more[1]), terminal)
+				text += wrapped("          "+more[0], more[1], terminal)
 			}
 		}
 	}

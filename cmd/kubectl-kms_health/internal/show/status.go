@@ -61,38 +61,20 @@ func Status(s *view.Status, wide bool) string {
 // problems returns the problems of a status, each with its fix. Equal ones of several nodes are one. Unless all are
 // wanted, it returns at most maxProblems. If width is not 0, lines but for commands are at most as long.
 func problems(s *view.Status, all bool, width int) (parts []string) {
-	var order []view.Problem
-	nodes, details := map[view.Problem][]string{}, map[view.Problem]string{}
-	for _, p := range s.Problems {
-		kind := view.Problem{APIServer: p.APIServer, KeyID: p.KeyID, Summary: p.Summary}
-		of, had := nodes[kind]
-		if !had {
-			order = append(order, p)
-		}
-		if p.Node != "" {
-			of = append(of, p.Node)
-		}
-		nodes[kind] = of
-		if !strings.Contains(details[kind], p.Detail) {
-			details[kind] += p.Detail + "\n"
-		}
-	}
-	shown := map[string]bool{"": true}
-	for i, p := range order {
+	groups, shown := grouped(s.Problems), map[string]bool{"": true}
+	for i, p := range groups {
 		if i == maxProblems && !all {
-			return append(parts, fmt.Sprintf("and %d more problems; -o wide shows all\n", len(order)-maxProblems))
+			return append(parts, fmt.Sprintf("and %d more problems; -o wide shows all\n", len(groups)-maxProblems))
 		}
-		kind := view.Problem{APIServer: p.APIServer, KeyID: p.KeyID, Summary: p.Summary}
-		p.Node, p.Detail = strings.Join(nodes[kind], ", "), details[kind]
 		text := problem(&p, width)
 		absent := slices.Contains([]string{"", string(contract.ConnectFailed), string(contract.SocketMissing)}, p.Cause)
 		answers := p.Reason == contract.PluginUnhealthy || p.Reason == contract.PluginError && !absent
-		if len(nodes[kind]) > 1 && answers && len(nodes[kind]) == s.Nodes(p.APIServer) {
+		if len(p.nodes) > 1 && answers && len(p.nodes) == s.Nodes(p.APIServer) {
 			text += wrapped("  All nodes: ", "the KMS itself, or what they share. Do not restart an API server", width)
 		}
 		for _, more := range [][2]string{{"  Fix: ", p.Fix}, {"  Do not: ", p.DoNot}} {
 			if !shown[more[1]] { // several may have one cause
-				text, shown[more[1]] = text+wrapped(more[0], contract.Clean(more[1]), width), true
+				text, shown[more[1]] = text+wrapped(more[0], more[1], width), true
 			}
 		}
 		parts = append(parts, text)
@@ -100,24 +82,50 @@ func problems(s *view.Status, all bool, width int) (parts []string) {
 	return parts
 }
 
+// group is one problem of several nodes.
+type group struct {
+	view.Problem
+	nodes []string
+}
+
+// grouped joins problems that differ in nodes and details alone.
+func grouped(problems []view.Problem) (groups []group) {
+	for _, p := range problems {
+		at := slices.IndexFunc(groups, func(g group) bool {
+			return g.APIServer == p.APIServer && g.KeyID == p.KeyID && g.Summary == p.Summary
+		})
+		if at < 0 {
+			at, groups = len(groups), append(groups, group{Problem: p})
+		}
+		g := &groups[at]
+		if !strings.Contains(g.Detail, p.Detail) {
+			g.Detail += "\n" + p.Detail
+		}
+		if p.Node != "" {
+			g.nodes = append(g.nodes, p.Node)
+		}
+	}
+	return groups
+}
+
 // line returns external text as one line.
-func line(begin, text string) string { return begin + strings.TrimSpace(contract.Clean(text)) + "\n" }
+func line(label, text string) string { return wrapped(label, text, 0) }
 
 // block is external text of several lines, indented, without empty lines.
 func block(lines string, width int) (text string) {
 	for l := range strings.Lines(lines) {
 		if strings.TrimSpace(contract.Clean(l)) != "" {
-			text += wrapped("  ", contract.Clean(l), width)
+			text += wrapped("  ", l, width)
 		}
 	}
 	return text
 }
 
 // problem returns what a problem is about, its details, and the next command.
-func problem(p *view.Problem, width int) string {
+func problem(p *group, width int) string {
 	head := p.APIServer
-	if p.Node != "" {
-		head += " on " + p.Node
+	if len(p.nodes) > 0 {
+		head += " on " + strings.Join(p.nodes, ", ")
 	}
 	if p.KeyID != "" {
 		head += ", key " + p.KeyID
@@ -125,7 +133,7 @@ func problem(p *view.Problem, width int) string {
 	if head != "" {
 		head += ": "
 	}
-	text := wrapped("", contract.Clean(head+p.Summary), width) + block(p.Detail, width)
+	text := wrapped("", head+p.Summary, width) + block(p.Detail, width)
 	if p.Next != nil {
 		text += line("  Next: ", p.Next.Command)
 	}
