@@ -51,7 +51,7 @@ func TestErrorsInTheCommandLineAreExplained(t *testing.T) {
 		"unknown command":    {[]string{"preflights"}, `unknown command "preflights"`},
 		"unknown flag":       {[]string{"status", "--nod=a"}, "unknown flag: --nod"},
 		"two names":          {[]string{"status", "a", "b"}, "accepts at most 1 arg(s), received 2"},
-		"unknown format":     {[]string{"status", "-o=table"}, `--output: "table" is none of wide, json, yaml`},
+		"unknown format":     {[]string{"status", "-o=table"}, `invalid argument "table" for "-o, --output" flag: must be one of wide, json, yaml`},
 		"unknown reason":     {[]string{"explain", "Healthy"}, `"Healthy" is no reason, alert or condition of this version; kubectl kms-health explain lists all`},
 		"misspelt reason":    {[]string{"explain", "PluginUnhealty"}, "similar are PluginUnhealthy"},
 		"a wait for a file":  {[]string{"status", "--wait", file}, "--from-file: files do not change"},

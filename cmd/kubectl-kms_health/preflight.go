@@ -47,24 +47,17 @@ Rights: those of status, and patch of the operator resource, or of the kmshealth
 that right or an operator it waits for two regular round trips: set --timeout=11m.`
 
 func newPreflight(e environment) *cobra.Command {
-	o := newOptions(e)
-	cmd := &cobra.Command{
-		Use:   "preflight [API-SERVER]",
-		Short: "Show whether a change of keys, plugins or API servers is safe now, by new round trips",
-		Long:  aboutPreflight,
-		Example: `  kubectl kms-health preflight
+	o, cmd := newOptions(e, (*options).preflight)
+	cmd.Use = "preflight [API-SERVER]"
+	cmd.Short = "Show whether a change of keys, plugins or API servers is safe now, by new round trips"
+	cmd.Long = aboutPreflight
+	cmd.Example = `  kubectl kms-health preflight
 
   # Before a node is drained.
   kubectl kms-health preflight kube-apiserver && kubectl drain master-0
 
   # What does not hold?
-  kubectl kms-health preflight -o json | jq -r '.checks[] | select(.verdict != "Healthy") | [.name, .summary] | @tsv'`,
-		Args:              cobra.MaximumNArgs(1),
-		ValidArgsFunction: cobra.NoFileCompletions,
-		PreRunE:           o.validate,
-		RunE:              func(cmd *cobra.Command, _ []string) error { return o.preflight(cmd.Context()) },
-	}
-	o.addFlags(cmd)
+  kubectl kms-health preflight -o json | jq -r '.checks[] | select(.verdict != "Healthy") | [.name, .summary] | @tsv'`
 	cmd.Flags().DurationVar(&o.timeout, "timeout", 3*time.Minute, "how long to wait for the round trips")
 	return cmd
 }

@@ -57,15 +57,11 @@ type options struct {
 	timeout time.Duration
 }
 
-var formats = []string{"wide", "json", "yaml"}
-
 func newStatus(e environment) *cobra.Command {
-	o := newOptions(e)
-	cmd := &cobra.Command{
-		Use:   "status [API-SERVER | NODE]",
-		Short: "Show the state of every plugin, problems first, each with the next command",
-		Long:  about,
-		Example: `  kubectl kms-health status
+	o, cmd := newOptions(e, (*options).run)
+	cmd.Use = "status [API-SERVER | NODE]"
+	cmd.Short, cmd.Long = "Show the state of every plugin, problems first, each with the next command", about
+	cmd.Example = `  kubectl kms-health status
   kubectl kms-health status kube-apiserver
   kubectl kms-health status master-0          # everything about a node
 
@@ -76,13 +72,7 @@ func newStatus(e environment) *cobra.Command {
   kubectl kms-health status --from-file must-gather.local.123
 
   # Which plugins are not healthy?
-  kubectl kms-health status -o json | jq -r '.problems[] | [.apiServer, .node, .keyID, .summary] | @tsv'`,
-		Args:              cobra.MaximumNArgs(1),
-		ValidArgsFunction: cobra.NoFileCompletions,
-		PreRunE:           o.validate,
-		RunE:              func(cmd *cobra.Command, _ []string) error { return o.run(cmd.Context()) },
-	}
-	o.addFlags(cmd)
+  kubectl kms-health status -o json | jq -r '.problems[] | [.apiServer, .node, .keyID, .summary] | @tsv'`
 	f := cmd.Flags()
 	f.BoolVar(&o.wait, "wait", false, "wait until everything is healthy by new round trips")
 	f.DurationVar(&o.timeout, "timeout", 5*time.Minute, "with --wait: for how long; then the exit code is the verdict's")
@@ -97,37 +87,37 @@ func newStatus(e environment) *cobra.Command {
 	return cmd
 }
 
-func newOptions(e environment) *options {
+// newOptions returns a command that reads a cluster, with the flags that all of these have.
+func newOptions(e environment, run func(*options, context.Context) error) (*options, *cobra.Command) {
 	o := &options{environment: e, config: genericclioptions.NewConfigFlags(false)}
 	o.config.CacheDir = nil // discovery is not used
-	return o
-}
-
-// addFlags adds the flags that all commands have that read a cluster.
-func (o *options) addFlags(cmd *cobra.Command) {
-	addOutput(cmd, &o.output, formats)
-	o.config.AddFlags(cmd.Flags())
-	usage := "The operator's namespace; not set: " + strings.Join(source.Namespaces, ", or ")
-	cmd.Flags().Lookup("namespace").Usage = usage
-	timeout := cmd.Flags().Lookup("request-timeout")
+	cmd := &cobra.Command{
+		Args:              cobra.MaximumNArgs(1),
+		ValidArgsFunction: cobra.NoFileCompletions,
+		PreRunE:           o.validate,
+		RunE:              func(cmd *cobra.Command, _ []string) error { return run(o, cmd.Context()) },
+	}
+	addOutput(cmd, &o.output, "wide", "json", "yaml")
+	f := cmd.Flags()
+	o.config.AddFlags(f)
+	f.Lookup("namespace").Usage = "The operator's namespace; not set: " + strings.Join(source.Namespaces, ", or ")
+	timeout := f.Lookup("request-timeout")
 	timeout.Usage = fmt.Sprintf("How long to wait for each answer, such as 30s; not set, or 0: %s", source.RequestTimeout)
 	timeout.DefValue = "" // a 0 would be shown as the default
+	return o, cmd
 }
 
 // addOutput adds -o, which is one of these formats, or not set.
-func addOutput(cmd *cobra.Command, output *string, formats []string) {
-	cmd.Flags().StringVarP(output, "output", "o", *output, "the `format`: one of "+strings.Join(formats, ", "))
+func addOutput(cmd *cobra.Command, output *string, formats ...string) {
+	all := "one of " + strings.Join(formats, ", ")
+	cmd.Flags().FuncP("output", "o", "the `format`: "+all, func(format string) error {
+		if !slices.Contains(formats, format) {
+			return errors.New("must be " + all)
+		}
+		*output = format
+		return nil
+	})
 	_ = cmd.RegisterFlagCompletionFunc("output", cobra.FixedCompletions(formats, cobra.ShellCompDirectiveNoFileComp))
-	before := cmd.PreRunE
-	cmd.PreRunE = func(cmd *cobra.Command, args []string) error {
-		if *output != "" && !slices.Contains(formats, *output) {
-			return fmt.Errorf("--output: %q is none of %s", *output, strings.Join(formats, ", "))
-		}
-		if before == nil {
-			return nil
-		}
-		return before(cmd, args)
-	}
 }
 
 // validate checks the flags before anything is read.

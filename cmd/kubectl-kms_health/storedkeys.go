@@ -47,7 +47,7 @@ type storedKeys struct {
 }
 
 func newStoredKeys(e environment) *cobra.Command {
-	s := &storedKeys{environment: e, output: "table"}
+	s := &storedKeys{environment: e}
 	cmd := &cobra.Command{
 		Use:   "stored-keys",
 		Short: "Show which stored data in etcd still needs which key",
@@ -73,7 +73,7 @@ func newStoredKeys(e environment) *cobra.Command {
 		strings.Join(stored.DefaultPrefixes, ", "))
 	f.StringSliceVar(&s.request.Resources, "resource", nil, "read these `resources` alone, such as secrets")
 	f.StringVar(&s.kekID, "kek-id", "", "show what needs this KEK `id` alone; the exit code is 1 if anything does")
-	addOutput(cmd, &s.output, []string{"table", "json", "yaml"})
+	addOutput(cmd, &s.output, "table", "json", "yaml")
 	f.DurationVar(&s.request.Timeout, "timeout", 10*time.Second, "how long to wait for each answer of etcd")
 	for flag, values := range map[string][]string{
 		"etcd-prefix": stored.DefaultPrefixes, "resource": {"secrets", "configmaps"},

@@ -106,7 +106,7 @@ func TestErrorsOfAConnectionSayWhereAndWhatToCheck(t *testing.T) {
 		"a KEK ID of an unset variable": {at(ca, cert, key, "--kek-id="), "", 3, "--kek-id: is empty"},
 		"a KEK ID as status shows it":   {at(ca, cert, key, "--kek-id=arn:aws…1234abcd"), "", 3, "--kek-id: is shortened"},
 		"a KEK ID in quotes of JSON":    {at(ca, cert, key, `--kek-id="key-1"`), "", 3, `--kek-id: "\"key-1\"" has quotes`},
-		"another format":                {at("-o", "wide"), "", 3, `--output: "wide" is none of table, json, yaml`},
+		"another format":                {at("-o", "wide"), "", 3, `invalid argument "wide" for "-o, --output" flag: must be one of table, json, yaml`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			cmd := command(t, tt.args...)
