@@ -45,12 +45,3 @@ func TestExplanationsFitATerminal(t *testing.T) {
 		}
 	}
 }
-
-func TestNamesAreCompleted(t *testing.T) {
-	_, stdout, _ := kubectl(t, environment{}, "__complete", "explain", "")
-	for _, want := range []string{"KMSPluginsDegraded\n", "KMSOldKeyStillRead\n", "SocketMissing\n"} {
-		if !strings.Contains(stdout, want) {
-			t.Errorf("got %q, want %q in it", stdout, want)
-		}
-	}
-}

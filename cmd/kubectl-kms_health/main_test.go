@@ -27,17 +27,17 @@ func kubectl(t *testing.T, e environment, args ...string) (code int, stdout, std
 	return code, out.String(), errs.String()
 }
 
-func TestWithoutACommandHelpIsPrinted(t *testing.T) {
-	code, stdout, stderr := kubectl(t, environment{})
-	for _, want := range []string{"status ", "completion ", "kubectl kms-health [command]"} {
-		if code != 0 || stderr != "" || !strings.Contains(stdout, want) {
-			t.Errorf("%d, %q: no %q in\n%s", code, stderr, want, stdout)
-		}
-	}
-	_, stdout, _ = kubectl(t, environment{}, "status", "--help")
-	for _, want := range []string{"Exit codes:", "Rights:", "not reported yet", "--context", "--kubeconfig", "--namespace", "not set, or 0: 10s\n"} {
-		if !strings.Contains(stdout, want) {
-			t.Errorf("no %q in\n%s", want, stdout)
+func TestHelpAndCompletion(t *testing.T) {
+	for args, all := range map[string][]string{
+		"":                     {"status ", "completion ", "kubectl kms-health [command]"},
+		"status --help":        {"Exit codes:", "Rights:", "not reported yet", "--context", "--kubeconfig", "--namespace", "not set, or 0: 10s\n"},
+		"__complete explain P": {"KMSPluginsDegraded\n", "KMSOldKeyStillRead\n", "SocketMissing\n"},
+	} {
+		code, stdout, stderr := kubectl(t, environment{}, strings.Fields(args)...)
+		for _, want := range all {
+			if code != 0 || !strings.Contains(stdout, want) {
+				t.Errorf("%q: %d, %q: no %q in\n%s", args, code, stderr, want, stdout)
+			}
 		}
 	}
 }

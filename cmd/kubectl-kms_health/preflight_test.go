@@ -1,7 +1,6 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"strings"
@@ -10,10 +9,10 @@ import (
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/utils/clock"
 
+	"github.com/kms-health/kms-health/cmd/kubectl-kms_health/internal/source"
 	"github.com/kms-health/kms-health/cmd/kubectl-kms_health/internal/view"
 	"github.com/kms-health/kms-health/pkg/contract"
 )
@@ -24,7 +23,7 @@ type fleet struct {
 	absent    bool                                 // the operator is not installed
 	elsewhere bool                                 // it is in a namespace that is not read
 	denied    bool                                 // to patch
-	absentAPI string                               // "KIND REASON" of another API server, which does not run
+	absentAPI string                               // "APIVERSION KIND REASON" of another API server, which does not run
 	states    []state                              // none: it is always healthy
 	change    func(node string, e *contract.Entry) // of what reporters write
 	second    map[string]string                    // the KEK IDs of a second provider, key 3, by node
@@ -51,7 +50,6 @@ func (f *fleet) read(context.Context) (*view.Snapshot, error) {
 	if is.err != nil {
 		return nil, is.err
 	}
-	s := &view.Snapshot{Now: now}
 	var conditions []any
 	add := func(conditionType, status, reason, message string) {
 		conditions = append(conditions, map[string]any{"type": conditionType, "status": status, "reason": reason,
@@ -85,25 +83,21 @@ func (f *fleet) read(context.Context) (*view.Snapshot, error) {
 			add(conditionType, words[0], words[1], words[2])
 		}
 	}
+	objects := fmt.Sprintf("{apiVersion: operator.openshift.io/v1, kind: KubeAPIServer, metadata: {name: cluster}, "+
+		"status: {nodeStatuses: [{nodeName: a}, {nodeName: b}], conditions: %s}}\n", contract.Marshal(conditions))
 	if !f.absent && !f.elsewhere {
-		s.Objects = append(s.Objects,
-			object("coordination.k8s.io/v1", "Lease", contract.OperatorName, map[string]any{"spec": map[string]any{"holderIdentity": "o"}}),
-			object("apps/v1", "Deployment", contract.OperatorName, map[string]any{"status": map[string]any{"availableReplicas": int64(1)}}))
+		objects += "---\n{apiVersion: coordination.k8s.io/v1, kind: Lease, metadata: {name: kms-health-operator}, spec: {holderIdentity: o}}\n" +
+			"---\n{apiVersion: apps/v1, kind: Deployment, metadata: {name: kms-health-operator}, status: {availableReplicas: 1}}\n"
 	}
-	if kind, reason, is := strings.Cut(f.absentAPI, " "); is {
-		apiVersion := map[string]string{"KMSHealth": "kmshealth.openshift.io/v1alpha1"}[kind]
-		missing := map[string]any{"type": contract.HealthReporting, "status": "False", "reason": reason, "message": "m"}
-		s.Objects = append(s.Objects, object(cmp.Or(apiVersion, "operator.openshift.io/v1"), kind, "cluster",
-			map[string]any{"status": map[string]any{"conditions": []any{missing}}}))
+	if words := strings.Fields(f.absentAPI); len(words) > 0 {
+		objects += fmt.Sprintf("---\n{apiVersion: %s, kind: %s, metadata: {name: cluster}, "+
+			"status: {conditions: [{type: KMSHealthReporting, status: 'False', reason: %s, message: m}]}}", words[0], words[1], words[2])
 	}
-	status := map[string]any{"conditions": conditions, "nodeStatuses": []any{map[string]any{"nodeName": "a"}, map[string]any{"nodeName": "b"}}}
-	s.Objects = append(s.Objects, object("operator.openshift.io/v1", "KubeAPIServer", "cluster", map[string]any{"status": status}))
-	return s, nil
-}
-
-func object(apiVersion, kind, name string, more map[string]any) *unstructured.Unstructured {
-	more["apiVersion"], more["kind"], more["metadata"] = apiVersion, kind, map[string]any{"name": name, "namespace": "ns"}
-	return &unstructured.Unstructured{Object: more}
+	s, err := source.ReadFiles("-", strings.NewReader(objects), now)
+	if err == nil {
+		s.Now, s.FromFiles, s.OperatorUnread = now, false, false
+	}
+	return s, err
 }
 
 func (f *fleet) patch(_ context.Context, r contract.Resource, text string) error {
@@ -185,11 +179,11 @@ func TestPreflight(t *testing.T) {
 				e.Status, e.Reason, e.Detail = contract.Unhealthy, "PermissionDenied", "Decrypt: denied"
 			}
 		}}, 1, 70 * time.Second, []string{"Not ready: ", "FAILS   No problem: status has some, see below"}},
-		"no oauth-apiserver, as with external OIDC": {fleet{absentAPI: "Authentication NoPods"}, 0, 6 * time.Second,
+		"no oauth-apiserver, as with external OIDC": {fleet{absentAPI: "operator.openshift.io/v1 Authentication NoPods"}, 0, 6 * time.Second,
 			[]string{"Ready: 7 of 7 checks hold."}},
-		"no namespace of one of OpenShift's": {fleet{absentAPI: "OpenShiftAPIServer NamespaceMissing"}, 0, 6 * time.Second,
+		"no namespace of one of OpenShift's": {fleet{absentAPI: "operator.openshift.io/v1 OpenShiftAPIServer NamespaceMissing"}, 0, 6 * time.Second,
 			[]string{"Ready: 7 of 7 checks hold."}},
-		"a wrong selector of the operator's file": {fleet{absentAPI: "KMSHealth NoPods"}, 1, 16 * time.Second,
+		"a wrong selector of the operator's file": {fleet{absentAPI: "kmshealth.openshift.io/v1alpha1 KMSHealth NoPods"}, 1, 16 * time.Second,
 			[]string{"FAILS   Reporters: KMSHealthReporting=False (NoPods): m"}},
 		"settling": {fleet{condition: map[string]string{contract.WriteKeyAgreed: "Unknown Settling wait"}}, 2, 16 * time.Second, []string{"UNKNOWN Writes with it: KMSWriteKeyAgreed=Unknown (Settling): wait"}},
 		"keys differ before KMS is turned on": {fleet{change: onB(func(e *contract.Entry) { e.KEKID = "k-6" }), condition: map[string]string{contract.WriteKeyAgreed: "Unknown NoWriteKey none"}}, 1, 16 * time.Second,

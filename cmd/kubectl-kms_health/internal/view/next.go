@@ -34,28 +34,28 @@ func APIServers(objects []*unstructured.Unstructured) map[string]contract.APISer
 // word is what may be part of a command without quotes. Names come from reports and files.
 var word = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9.,/=_-]*$`)
 
-// command makes a command; nil if a part of it is no plain word.
-func command(format string, words ...string) *Command {
-	arguments := make([]any, len(words))
-	for i, w := range words {
+// command makes a command of oc or kubectl; nil if a part of it is no plain word.
+func (e *evaluation) command(format string, words ...string) *Command {
+	arguments := []any{e.tool}
+	for _, w := range words {
 		if !word.MatchString(w) {
 			return nil
 		}
-		arguments[i] = w
+		arguments = append(arguments, w)
 	}
-	return &Command{fmt.Sprintf(format, arguments...)}
+	return &Command{fmt.Sprintf("%s "+format, arguments...)}
 }
 
 // ofPlugin is the command for a plugin that is not known to be healthy.
 func (e *evaluation) ofPlugin(a *APIServer, p *Plugin) *Command {
-	find, otherwise := e.reporterOf, "%s get node %s"
+	find, otherwise := e.reporterOf, "get node %s"
 	if p.State.Unhealthy() {
-		find, otherwise = e.pluginOf, "%s get pods -A --field-selector spec.nodeName=%s"
+		find, otherwise = e.pluginOf, "get pods -A --field-selector spec.nodeName=%s"
 	}
 	if pod, container := find(a, p); pod != nil {
 		return e.logs(pod, container)
 	}
-	return command(otherwise, e.tool, p.Node)
+	return e.command(otherwise, p.Node)
 }
 
 // ofCondition is the command for what only a condition shows.
@@ -63,10 +63,9 @@ func (e *evaluation) ofCondition(a *APIServer, condition *metav1.Condition) *Com
 	server, known := e.servers[a.Name]
 	switch {
 	case condition.Reason == contract.PluginNotRunning && known:
-		selector := labels.FormatLabels(server.PodSelector)
-		return command("%s get pods -n %s -o wide -l %s", e.tool, server.Namespace, selector)
+		return e.command("get pods -n %s -o wide -l %s", server.Namespace, labels.FormatLabels(server.PodSelector))
 	case condition.Reason == contract.ReporterNotRunning:
-		return command("%s get pods -A -o wide -l %s", e.tool, contract.APIServerLabel+"="+a.Name)
+		return e.command("get pods -A -o wide -l %s", contract.APIServerLabel+"="+a.Name)
 	}
 	return e.operatorLog()
 }
@@ -75,10 +74,10 @@ func (e *evaluation) ofCondition(a *APIServer, condition *metav1.Condition) *Com
 func (e *evaluation) logs(pod *corev1.Pod, container string) *Command {
 	for _, s := range slices.Concat(pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses) {
 		if s.Name == container && s.State.Waiting != nil && s.RestartCount == 0 {
-			return command("%s describe pod -n %s %s", e.tool, pod.Namespace, pod.Name)
+			return e.command("describe pod -n %s %s", pod.Namespace, pod.Name)
 		}
 	}
-	return command("%s logs -n %s %s -c %s --tail=20", e.tool, pod.Namespace, pod.Name, container)
+	return e.command("logs -n %s %s -c %s --tail=20", pod.Namespace, pod.Name, container)
 }
 
 // serverPods are an API server's pods on a node, the newest first.
@@ -141,5 +140,5 @@ const operatorLabel = "app.kubernetes.io/name=" + contract.OperatorName
 
 // operatorLog is the command for the logs of all its pods. The leader logs more than the others.
 func (e *evaluation) operatorLog() *Command {
-	return command("%s logs -n %s -l %s --prefix --tail=20", e.tool, e.Operator.Namespace, operatorLabel)
+	return e.command("logs -n %s -l %s --prefix --tail=20", e.Operator.Namespace, operatorLabel)
 }

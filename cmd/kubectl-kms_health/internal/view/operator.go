@@ -78,7 +78,7 @@ func (s *Snapshot) isReady(namespace, name string) bool {
 func (e *evaluation) judgeOperator() {
 	o, deployment := &e.Operator, e.snapshot.ofOperator("Deployment")
 	p := Problem{Verdict: NotKnown, Reason: string(o.State), Cause: "KMSHealthOperatorAbsent"}
-	p.Next = command("%s describe deployments,pods -n %s -l %s", e.tool, o.Namespace, operatorLabel)
+	p.Next = e.command("describe deployments,pods -n %s -l %s", o.Namespace, operatorLabel)
 	switch {
 	case o.State == OperatorNotInstalled && (e.count().all == 0 || e.snapshot.Namespace != ""):
 		p.Summary = "the operator is not installed: no Deployment and no Lease " + contract.OperatorName
@@ -111,7 +111,7 @@ func (e *evaluation) judgeConfiguration(o *unstructured.Unstructured, all bool) 
 	if err != nil {
 		p := Problem{Verdict: Unhealthy, Reason: contract.ConfigurationInvalid, Detail: err.Error(),
 			Summary: "the operator's configuration is rejected; the last valid one stays active",
-			Next:    command("%s edit configmap -n %s %s", e.tool, o.GetNamespace(), o.GetName())}
+			Next:    e.command("edit configmap -n %s %s", o.GetNamespace(), o.GetName())}
 		if o.GetKind() == "Deployment" {
 			p.Summary = "the operator's configuration is rejected: a pod with it does not become Ready"
 			p.Fix, p.Next = "correct the file, and apply the kustomization again", e.operatorLog()

@@ -137,8 +137,6 @@ func TestVerdicts(t *testing.T) {
 		"KMS is off":        {[]string{"unread", "KMSPluginsDegraded False NoPlugins", "KMSHealthReporting True NoPlugins", "KMSWriteKeyAgreed Unknown NoWriteKey"}, NotKnown, "Not known: no KMS plugin is reported.", []string{nothingReported}},
 		"first enablement": {[]string{"unread", "KMSPluginsDegraded False Progressing", "KMSHealthReporting False Progressing"}, NotKnown,
 			"Not known: kube-apiserver: KMSHealthReporting=False (Progressing); no KMS plugin is reported.", []string{"KMSHealthReporting=False (Progressing)"}},
-		"no namespace":      {[]string{"a healthy", "KMSHealthReporting False NamespaceMissing"}, Healthy, "", nil},
-		"a wrong selector":  {[]string{"a healthy", "KMSHealthReporting False NoPods"}, NotKnown, "", []string{"KMSHealthReporting=False (NoPods)"}},
 		"a migration":       {[]string{"a healthy", "KMSWriteKeyAgreed False WriteKeyNotDeployed"}, Healthy, "", nil},
 		"shown by a report": {[]string{"a unhealthy", "KMSPluginsDegraded True PluginUnhealthy"}, Unhealthy, "", []string{"a unhealthy"}},
 		"a plugin that no report shows": {[]string{"a healthy", "KMSPluginsDegraded True PluginNotRunning"}, Unhealthy,
