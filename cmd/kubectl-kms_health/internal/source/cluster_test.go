@@ -35,21 +35,31 @@ func status(code int, reason string) http.HandlerFunc {
 	}
 }
 
-// The usual answers are tested with a real API server. Only an unhealthy one, or another server, gives these.
-func TestProblemsAreReportedOncePerKind(t *testing.T) {
+// The usual answers are tested with a real API server. Only an unhealthy one, or another server, gives these. A problem
+// is reported once per kind, and a problem of one resource hides no other.
+func TestProblemsOfACluster(t *testing.T) {
+	const kmsHealths = `{"kind":"KMSHealthList","apiVersion":"kmshealth.openshift.io/v1alpha1","items":[{"kind":"KMSHealth","apiVersion":"kmshealth.openshift.io/v1alpha1","metadata":{"name":"a"}}]}`
+	const kube = "kubeapiservers/cluster"
 	// silent returns when the client gives up, so that the server can be closed.
 	silent := func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }
+	page := func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("<html>")) }
 	for name, tt := range map[string]struct {
-		answer http.HandlerFunc
-		want   string // empty: no problem
+		answer            http.HandlerFunc
+		objects, problems int
+		err               string // if no resource can be read
 	}{
-		"not found":    {status(404, "NotFound"), ""},
-		"forbidden":    {status(403, "Forbidden"), "kubeapiservers.operator.openshift.io, openshiftapiservers.operator.openshift.io, "},
-		"unauthorized": {status(401, "Unauthorized"), "Log in again"},
-		"a plugin":     {status(500, "InternalError"), ": a KMS plugin fails"},
-		"unavailable":  {status(503, "ServiceUnavailable"), "cannot be read: said"},
-		"silent":       {silent, "cannot be read: Get "},
-		"another page": {func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("<html>")) }, "cannot be read"},
+		"not found":                     {status(404, "NotFound"), 0, 0, ""},
+		"forbidden":                     {status(403, "Forbidden"), 0, 0, "kubeapiservers.operator.openshift.io, openshiftapiservers.operator.openshift.io, "},
+		"unauthorized":                  {status(401, "Unauthorized"), 0, 0, "Log in again"},
+		"a plugin":                      {status(500, "InternalError"), 0, 0, ": a KMS plugin fails"},
+		"unavailable":                   {status(503, "ServiceUnavailable"), 0, 0, "cannot be read: said"},
+		"silent":                        {silent, 0, 0, "cannot be read: Get "},
+		"another page":                  {page, 0, 0, "cannot be read"},
+		"other resources are forbidden": {only(kube, apiServer, status(403, "Forbidden")), 1, 1, ""},
+		"OpenShift's are forbidden where there are KMSHealths":  {only("kmshealths", kmsHealths, status(403, "Forbidden")), 1, 0, ""},
+		"OpenShift's cannot be read where there are KMSHealths": {only("kmshealths", kmsHealths, status(500, "InternalError")), 1, 1, ""},
+		"KMSHealths cannot be read where there are OpenShift's": {only(kube, apiServer, status(500, "InternalError")), 1, 1, ""},
+		"no KMSHealths and no operator beside OpenShift's":      {only(kube, apiServer, status(404, "NotFound")), 1, 0, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			timeout := time.Minute
@@ -57,14 +67,13 @@ func TestProblemsAreReportedOncePerKind(t *testing.T) {
 				timeout = 50 * time.Millisecond
 			}
 			s, err := cluster(t, timeout, tt.answer)
-			if tt.want == "" {
-				if err != nil || len(s.Objects) > 0 {
-					t.Errorf("%v, %v", s, err)
+			switch {
+			case tt.err != "":
+				if err == nil || !strings.Contains(err.Error(), tt.err) || strings.Count(err.Error(), "cannot be read") != 1 {
+					t.Errorf("%q, want %q", err, tt.err)
 				}
-				return
-			}
-			if err == nil || !strings.Contains(err.Error(), tt.want) || strings.Count(err.Error(), "cannot be read") != 1 {
-				t.Errorf("%q, want %q", err, tt.want)
+			case err != nil || len(s.Objects) != tt.objects || len(s.Problems) != tt.problems:
+				t.Errorf("%+v, %v", s, err)
 			}
 		})
 	}
@@ -96,26 +105,6 @@ func only(resource, text string, others http.HandlerFunc) http.HandlerFunc {
 		}
 		w.Header().Set("Content-Type", "application/json")
 		_, _ = w.Write([]byte(text))
-	}
-}
-
-func TestAProblemOfOneResourceHidesNoOther(t *testing.T) {
-	const kmsHealths = `{"kind":"KMSHealthList","apiVersion":"kmshealth.openshift.io/v1alpha1","items":[{"kind":"KMSHealth","apiVersion":"kmshealth.openshift.io/v1alpha1","metadata":{"name":"a"}}]}`
-	for name, tt := range map[string]struct {
-		answer   http.HandlerFunc
-		problems int
-	}{
-		"other resources are forbidden":                          {only("kubeapiservers/cluster", apiServer, status(403, "Forbidden")), 1},
-		"OpenShift's are forbidden where there are KMSHealths":   {only("kmshealths", kmsHealths, status(403, "Forbidden")), 0},
-		"OpenShift's cannot be read where there are KMSHealths":  {only("kmshealths", kmsHealths, status(500, "InternalError")), 1},
-		"KMSHealths do not exist where there are OpenShift's":    {only("kubeapiservers/cluster", apiServer, status(404, "NotFound")), 0},
-		"KMSHealths cannot be read where there are OpenShift's":  {only("kubeapiservers/cluster", apiServer, status(500, "InternalError")), 1},
-		"the operator's own objects cannot be read, and no more": {only("kubeapiservers/cluster", apiServer, status(404, "NotFound")), 0},
-	} {
-		s, err := cluster(t, time.Minute, tt.answer)
-		if err != nil || len(s.Objects) != 1 || len(s.Problems) != tt.problems {
-			t.Errorf("%s: %+v, %v", name, s, err)
-		}
 	}
 }
 
