@@ -24,8 +24,8 @@ const period = 2 * time.Second
 // fix the failure.
 func (o *options) follow(ctx context.Context, command string,
 	isLast func(*view.Status, *view.Trips) (bool, error)) error {
-	f := &followed{options: o}
-	f.Request = o.clock.Now().UTC().Format(command + "-20060102-150405.000")
+	trips := &roundTrips{options: o}
+	trips.Request = o.clock.Now().UTC().Format(command + "-20060102-150405.000")
 	wasRead, failed := false, "" // why it cannot be read now; empty: it can
 	err := wait.PollUntilContextTimeout(ctx, period, o.timeout, true, func(context.Context) (bool, error) {
 		status, err := o.evaluate(ctx)
@@ -44,10 +44,10 @@ func (o *options) follow(ctx context.Context, command string,
 			fmt.Fprintln(o.stderr, "warning: the state can be read again")
 		}
 		wasRead, failed = true, ""
-		f.Follow(status)
-		last, err := isLast(status, &f.Trips)
+		trips.Follow(status)
+		last, err := isLast(status, &trips.Trips)
 		if err == nil {
-			f.update(ctx, status)
+			trips.update(ctx, status)
 		}
 		return last, err
 	})
@@ -75,8 +75,8 @@ func (o *options) awaitHealthy(ctx context.Context) error {
 	return o.finish(last)
 }
 
-// followed are round trips that are requested and shown.
-type followed struct {
+// roundTrips are requested and shown.
+type roundTrips struct {
 	*options
 	view.Trips
 	requested []string    // of these API servers
@@ -85,21 +85,21 @@ type followed struct {
 
 // update requests, once, a round trip of each API server's plugins. On a terminal it prints each node whose state has
 // changed.
-func (f *followed) update(ctx context.Context, s *view.Status) {
+func (t *roundTrips) update(ctx context.Context, s *view.Status) {
 	for _, a := range s.APIServers {
-		if len(a.Plugins) == 0 || slices.Contains(f.requested, a.Name) {
+		if len(a.Plugins) == 0 || slices.Contains(t.requested, a.Name) {
 			continue
 		}
-		f.requested = append(f.requested, a.Name)
-		if err := f.request(ctx, a.Target, f.Request); err != nil {
-			fmt.Fprintf(f.stderr, "warning: no round trip is requested: %s\n"+
-				"Waiting for regular ones (%d), at most %s (--timeout)\n", show.Lines(err.Error()), view.Regular, f.timeout)
+		t.requested = append(t.requested, a.Name)
+		if err := t.request(ctx, a.Target, t.Request); err != nil {
+			fmt.Fprintf(t.stderr, "warning: no round trip is requested: %s\n"+
+				"Waiting for regular ones (%d), at most %s (--timeout)\n", show.Lines(err.Error()), view.Regular, t.timeout)
 		}
 	}
-	for _, m := range f.Made {
-		if f.terminal && !slices.Contains(f.shown, m) {
-			fmt.Fprint(f.stderr, show.Trip(&m))
+	for _, trip := range t.Made {
+		if t.terminal && !slices.Contains(t.shown, trip) {
+			fmt.Fprint(t.stderr, show.Trip(&trip))
 		}
 	}
-	f.shown = f.Made
+	t.shown = t.Made
 }

@@ -32,9 +32,6 @@ var errNothing = fmt.Errorf("no resource with reports is in it: expected, in YAM
 // maxFile bounds what is read of one file, in bytes: a must-gather has logs of any size.
 const maxFile = 64 << 20
 
-// maxError bounds an error about a file, in bytes: it may quote the file.
-const maxError = 512
-
 type reading struct {
 	view.Snapshot
 	failed []string // the parts of a must-gather that failed, or are not complete
@@ -103,7 +100,7 @@ func (r *reading) folder(name string) error {
 			}
 		}
 		if err != nil {
-			r.Problems = append(r.Problems, fmt.Errorf("%s: %s", at, contract.Cut(err.Error(), maxError)))
+			r.Problems = append(r.Problems, fmt.Errorf("%s: %s", at, contract.Cut(err.Error(), 512))) // it may quote the file
 		}
 		return nil
 	}
