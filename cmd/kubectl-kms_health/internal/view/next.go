@@ -46,16 +46,62 @@ func (e *evaluation) command(format string, words ...string) *Command {
 	return &Command{fmt.Sprintf("%s "+format, arguments...)}
 }
 
-// ofPlugin is the command for a plugin that is not known to be healthy.
+// ofPlugin is the command for a plugin that is not known to be healthy: for its log, or its reporter's. The container is
+// the only one by the first rule that any has.
 func (e *evaluation) ofPlugin(a *APIServer, p *Plugin) *Command {
-	find, otherwise := e.reporterOf, "get node %s"
+	rules, otherwise := reporterRules, "get node %s"
 	if p.State.Unhealthy() {
-		find, otherwise = e.pluginOf, "get pods -A --field-selector spec.nodeName=%s"
+		rules, otherwise = e.pluginRules(a, p), "get pods -A --field-selector spec.nodeName=%s"
 	}
-	if pod, container := find(a, p); pod != nil {
-		return e.logs(pod, container)
+	for _, pod := range e.podsOf(a, p.Node) {
+		for _, is := range rules {
+			found := slices.DeleteFunc(slices.Concat(pod.Spec.InitContainers, pod.Spec.Containers),
+				func(c corev1.Container) bool { return !is(&c) })
+			if len(found) == 1 {
+				return e.logs(pod, found[0].Name)
+			}
+		}
 	}
 	return e.command(otherwise, p.Node)
+}
+
+type rule func(*corev1.Container) bool
+
+var reporterRules = []rule{
+	func(c *corev1.Container) bool { return c.Name == contract.ReporterContainer },
+	func(c *corev1.Container) bool { return contract.IsReporter(c.Name) },
+}
+
+// pluginRules find a plugin: the container with the socket in its arguments, named after the key, or named after KMS.
+func (e *evaluation) pluginRules(a *APIServer, p *Plugin) []rule {
+	other := func(is rule) rule {
+		return func(c *corev1.Container) bool {
+			return c.Name != e.servers[a.Name].Container && !contract.IsReporter(c.Name) && is(c)
+		}
+	}
+	return []rule{
+		other(func(c *corev1.Container) bool {
+			return strings.Contains(strings.Join(slices.Concat(c.Command, c.Args), " "), "kms-"+p.KeyID+".sock")
+		}),
+		other(func(c *corev1.Container) bool { return strings.HasSuffix(c.Name, "-"+p.KeyID) }),
+		other(func(c *corev1.Container) bool { return strings.Contains(c.Name, "kms") }),
+	}
+}
+
+// podsOf are pods on a node, the newest first: those of an API server's reporters, then its own.
+func (e *evaluation) podsOf(a *APIServer, node string) []*corev1.Pod {
+	var reporters, servers []*corev1.Pod
+	server := e.servers[a.Name]
+	for _, pod := range e.pods {
+		switch selector := labels.SelectorFromSet(server.PodSelector); {
+		case pod.Spec.NodeName != node:
+		case pod.Labels[contract.APIServerLabel] == a.Name:
+			reporters = append(reporters, pod)
+		case !selector.Empty() && selector.Matches(labels.Set(pod.Labels)) && pod.Namespace == server.Namespace:
+			servers = append(servers, pod)
+		}
+	}
+	return append(reporters, servers...)
 }
 
 // ofCondition is the command for what only a condition shows.
@@ -78,62 +124,6 @@ func (e *evaluation) logs(pod *corev1.Pod, container string) *Command {
 		}
 	}
 	return e.command("logs -n %s %s -c %s --tail=20", pod.Namespace, pod.Name, container)
-}
-
-// serverPods are an API server's pods on a node, the newest first.
-func (e *evaluation) serverPods(a *APIServer, node string) (pods []*corev1.Pod) {
-	server := e.servers[a.Name]
-	for _, pod := range e.pods {
-		isServer := len(server.PodSelector) > 0 && labels.SelectorFromSet(server.PodSelector).Matches(labels.Set(pod.Labels))
-		if isServer && pod.Namespace == server.Namespace && pod.Spec.NodeName == node {
-			pods = append(pods, pod)
-		}
-	}
-	return pods
-}
-
-// pluginOf finds the container of a plugin in its API server's pod: the only one with the socket in its
-// arguments, else the only one that is named after the key, else the only one that is named after KMS.
-// The pod is nil if none is found.
-func (e *evaluation) pluginOf(a *APIServer, p *Plugin) (*corev1.Pod, string) {
-	ofSocket := func(c *corev1.Container) bool {
-		return strings.Contains(strings.Join(slices.Concat(c.Command, c.Args), " "), "kms-"+p.KeyID+".sock")
-	}
-	ofKey := func(c *corev1.Container) bool { return strings.HasSuffix(c.Name, "-"+p.KeyID) }
-	ofKMS := func(c *corev1.Container) bool { return strings.Contains(c.Name, "kms") }
-	for _, pod := range e.serverPods(a, p.Node) {
-		for _, is := range []func(*corev1.Container) bool{ofSocket, ofKey, ofKMS} {
-			found := slices.DeleteFunc(containers(pod), func(o corev1.Container) bool {
-				return o.Name == e.servers[a.Name].Container || contract.IsReporter(o.Name) || !is(&o)
-			})
-			if len(found) == 1 {
-				return pod, found[0].Name
-			}
-		}
-	}
-	return nil, ""
-}
-
-func containers(pod *corev1.Pod) []corev1.Container {
-	return slices.Concat(pod.Spec.InitContainers, pod.Spec.Containers)
-}
-
-// reporterOf finds the reporter of a plugin: in a pod of its own, else in the API server's.
-func (e *evaluation) reporterOf(a *APIServer, p *Plugin) (*corev1.Pod, string) {
-	pods := e.serverPods(a, p.Node)
-	for _, pod := range e.pods {
-		if pod.Labels[contract.APIServerLabel] == a.Name && pod.Spec.NodeName == p.Node {
-			pods = append([]*corev1.Pod{pod}, pods...)
-		}
-	}
-	for _, pod := range pods {
-		for _, container := range containers(pod) {
-			if contract.IsReporter(container.Name) {
-				return pod, container.Name
-			}
-		}
-	}
-	return nil, ""
 }
 
 const operatorLabel = "app.kubernetes.io/name=" + contract.OperatorName

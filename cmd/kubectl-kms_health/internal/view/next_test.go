@@ -2,6 +2,7 @@ package view
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 )
 
@@ -27,11 +28,14 @@ func TestTheNextCommandWorksAsItIsTyped(t *testing.T) {
 		"a name that is no word":        {"a;reboot error", nil, ""},
 		"a reporter's own pod":          {"a stale", []string{reporter}, "oc logs -n ns kms-health-kube-apiserver-0a -c kms-health --tail=20"},
 		"a sidecar":                     {"a stale", []string{pod("", ", {name: kms-health}", "kms-health", "running: {}")}, "oc logs -n openshift-kube-apiserver kube-apiserver-a -c kms-health --tail=20"},
-		"no reporter":                   {"a stale", nil, "oc get node a"},
-		"nothing for the delivery":      {"KMSHealthReporting False Forbidden", nil, ""},
-		"the operator's pods":           {"KMSHealthReporting False Forbidden", []string{lease, leader}, "oc logs -n ns -l app.kubernetes.io/name=kms-health-operator --prefix --tail=20"},
-		"a reporter that does not run":  {"KMSPluginsDegraded True ReporterNotRunning", []string{lease, leader}, "oc get pods -A -o wide -l kmshealth.openshift.io/api-server=kube-apiserver"},
-		"a plugin that does not run":    {"KMSPluginsDegraded True PluginNotRunning", []string{lease, leader}, "oc get pods -n openshift-kube-apiserver -o wide -l apiserver=true"},
+		"a sidecar beside OpenShift's":  {"a stale", []string{pod("", ", {name: kms-health-reporter}, {name: kms-health}", "kms-health", "running: {}")}, "oc logs -n openshift-kube-apiserver kube-apiserver-a -c kms-health --tail=20"},
+		"the newest reporter": {"a stale", []string{reporter, strings.NewReplacer("-0a", "-new", "namespace: ns", "namespace: ns, creationTimestamp: '2026-05-08T12:00:00Z'").Replace(reporter)},
+			"oc logs -n ns kms-health-kube-apiserver-new -c kms-health --tail=20"},
+		"no reporter":                  {"a stale", nil, "oc get node a"},
+		"nothing for the delivery":     {"KMSHealthReporting False Forbidden", nil, ""},
+		"the operator's pods":          {"KMSHealthReporting False Forbidden", []string{lease, leader}, "oc logs -n ns -l app.kubernetes.io/name=kms-health-operator --prefix --tail=20"},
+		"a reporter that does not run": {"KMSPluginsDegraded True ReporterNotRunning", []string{lease, leader}, "oc get pods -A -o wide -l kmshealth.openshift.io/api-server=kube-apiserver"},
+		"a plugin that does not run":   {"KMSPluginsDegraded True PluginNotRunning", []string{lease, leader}, "oc get pods -n openshift-kube-apiserver -o wide -l apiserver=true"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			got := ""
