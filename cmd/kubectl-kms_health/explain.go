@@ -46,12 +46,11 @@ also of several conditions, as KMSPlugins_PluginError::KmsHealthReports_Error.`,
 // those of several conditions by "::", and some may be OpenShift's. The text is empty if none is known.
 func explain(name string) (text string) {
 	for part := range strings.SplitSeq(name, "::") {
-		one, found := show.Explain(part)
-		if !found {
-			one, found = show.Explain(part[strings.LastIndex(part, "_")+1:])
-		}
-		if found {
-			text += one
+		for _, name := range []string{part, part[strings.LastIndex(part, "_")+1:]} {
+			if one, found := show.Explain(name); found {
+				text += one
+				break
+			}
 		}
 	}
 	return text

@@ -185,15 +185,12 @@ func read(r contract.Resource, o *unstructured.Unstructured, now time.Time) APIS
 	all := operatorstatus.ReadConditions(o)
 	for _, s := range shown {
 		if c, is := all[s.Type]; is {
-			a.Conditions = append(a.Conditions, metav1.Condition{
-				Type: c.Type, Status: metav1.ConditionStatus(c.Status), Reason: c.Reason, Message: c.Message,
-				LastTransitionTime: metav1.NewTime(c.LastTransitionTime),
-			})
+			a.Conditions = append(a.Conditions, metav1.Condition{Type: c.Type, Status: metav1.ConditionStatus(c.Status),
+				Reason: c.Reason, Message: c.Message, LastTransitionTime: metav1.NewTime(c.LastTransitionTime)})
 		}
 	}
 	for _, r := range resource.Reports {
-		written := metav1.NewTime(r.Written)
-		a.Reports = append(a.Reports, Report{Node: r.Node, Form: r.Form, Writer: r.Writer, Written: written})
+		a.Reports = append(a.Reports, Report{r.Node, r.Form, r.Writer, metav1.NewTime(r.Written)})
 	}
 	rows := rollup.Evaluate(&rollup.Input{Now: now, Wall: now, Reports: rollup.Dated(resource.Reports)}).Rows
 	for _, node := range expected(resource) {
