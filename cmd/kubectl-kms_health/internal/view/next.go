@@ -46,8 +46,8 @@ func (e *evaluation) command(format string, words ...string) *Command {
 	return &Command{fmt.Sprintf("%s "+format, arguments...)}
 }
 
-// ofPlugin is the command for a plugin that is not known to be healthy: for its log, or its reporter's. The container is
-// the only one by the first rule that any has.
+// ofPlugin is the command for a plugin that is not known to be healthy: for its log, or its reporter's. The container
+// is the only one in its pod that matches a rule; the first such rule counts.
 func (e *evaluation) ofPlugin(a *APIServer, p *Plugin) *Command {
 	rules, otherwise := reporterRules, "get node %s"
 	if p.State.Unhealthy() {
@@ -72,7 +72,7 @@ var reporterRules = []rule{
 	func(c *corev1.Container) bool { return contract.IsReporter(c.Name) },
 }
 
-// pluginRules find a plugin: the container with the socket in its arguments, named after the key, or named after KMS.
+// pluginRules find a plugin's container: by the socket in its arguments, or a name after the key, or after KMS.
 func (e *evaluation) pluginRules(a *APIServer, p *Plugin) []rule {
 	other := func(is rule) rule {
 		return func(c *corev1.Container) bool {
