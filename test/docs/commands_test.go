@@ -11,13 +11,13 @@ import (
 
 	"github.com/kms-health/kms-health/test/docs/typed"
 	"github.com/kms-health/kms-health/test/harness/disk"
+	"github.com/kms-health/kms-health/test/harness/must"
 	"github.com/kms-health/kms-health/test/manifests/install"
 )
 
 func read(t *testing.T, path string) string {
 	t.Helper()
-	raw := disk.Read(t, filepath.Join("../..", path))
-	return string(raw)
+	return string(disk.Read(t, filepath.Join("../..", path)))
 }
 
 var (
@@ -67,9 +67,7 @@ func TestWhatCommandsOfPagesNameExists(t *testing.T) {
 // The pages' sample kustomizations are in a folder next to a checkout named kms-health.
 func TestSampleKustomizationsBuild(t *testing.T) {
 	dir := t.TempDir()
-	if err := os.CopyFS(filepath.Join(dir, "kms-health/manifests"), os.DirFS("../../manifests")); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, os.CopyFS(filepath.Join(dir, "kms-health/manifests"), os.DirFS("../../manifests")))
 	samples := 0
 	for _, p := range pages(t) {
 		i := slices.IndexFunc(p.blocks, func(block string) bool { return strings.HasPrefix(block, "# kustomization.yaml") })
@@ -99,9 +97,7 @@ func TestCheckoutOfAQuickstartCanBeUsedAgain(t *testing.T) {
 		t.Skip("KUBEBUILDER_ASSETS is not set, so there is no kubectl")
 	}
 	dir := t.TempDir()
-	if err := os.CopyFS(filepath.Join(dir, "kms-health/manifests"), os.DirFS("../../manifests")); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, os.CopyFS(filepath.Join(dir, "kms-health/manifests"), os.DirFS("../../manifests")))
 	for _, command := range slices.Repeat(typed.Commands(read(t, "docs/quickstart/kubernetes.md")), 2) {
 		if !strings.HasPrefix(command, "sed -i") {
 			continue
@@ -131,9 +127,7 @@ const ownConfiguration = "probe: {interval: 1m}"
 func buildsSample(t *testing.T, dir string, p *page, kustomization string) (rendered string) {
 	t.Helper()
 	own := filepath.Join(dir, "own")
-	if err := os.MkdirAll(own, 0o755); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, os.MkdirAll(own, 0o755))
 	config := read(t, "pkg/config/v1alpha1/operator-openshift.yaml") + ownConfiguration + "\n"
 	for name, content := range map[string]string{"kustomization.yaml": kustomization, "operator.yaml": config} {
 		disk.Write(t, filepath.Join(own, name), []byte(content))

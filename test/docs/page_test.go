@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/kms-health/kms-health/test/harness/disk"
+	"github.com/kms-health/kms-health/test/harness/must"
 	"github.com/kms-health/kms-health/test/harness/program"
 )
 
@@ -33,9 +34,7 @@ var (
 func tree(t *testing.T, visit func(path string, content func() string)) {
 	t.Helper()
 	root, err := program.Root()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	err = filepath.WalkDir(root, func(path string, entry fs.DirEntry, err error) error {
 		if err != nil {
 			return err
@@ -48,16 +47,11 @@ func tree(t *testing.T, visit func(path string, content func() string)) {
 			return nil
 		}
 		if entry.Type().IsRegular() {
-			visit(rel, func() string {
-				raw := disk.Read(t, path)
-				return string(raw)
-			})
+			visit(rel, func() string { return string(disk.Read(t, path)) })
 		}
 		return nil
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 }
 
 var readPages = sync.OnceValue(func() map[string]*page { return map[string]*page{} })

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/kms-health/kms-health/test/harness/must"
 	"github.com/kms-health/kms-health/test/manifests/install"
 )
 
@@ -24,9 +25,7 @@ func TestCommandsOfRemoveDeleteTheConditions(t *testing.T) {
 	kubectl := func(args ...string) string {
 		t.Helper()
 		out, err := install.Kubectl(t.Context(), nil, append([]string{"--kubeconfig", kubeconfig}, args...)...)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		return string(out)
 	}
 	const types = `{range .status.conditions[*]}{.type} {end}`

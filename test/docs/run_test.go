@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"github.com/kms-health/kms-health/test/docs/typed"
+	"github.com/kms-health/kms-health/test/harness/must"
 	"github.com/kms-health/kms-health/test/harness/program"
 )
 
@@ -54,9 +55,7 @@ func newSession(t *testing.T) *session {
 	t.Helper()
 	dir := program.SocketDir(t)
 	env, err := typed.Copy(t.Context(), dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	return &session{t: t, dir: dir, env: env, done: map[string]bool{}, excepted: map[string]bool{}}
 }
 
@@ -96,9 +95,7 @@ func (s *session) follow(page, kubeconfig string) {
 		}
 	}
 	codes, err := os.Create(filepath.Join(s.dir, "codes"))
-	if err != nil {
-		s.t.Fatal(err)
-	}
+	must.Succeed(s.t, err)
 	defer func() { _ = codes.Close() }()
 	cmd := exec.CommandContext(s.t.Context(), "bash", "-c", script)
 	cmd.Dir, cmd.Env, cmd.ExtraFiles = filepath.Join(s.dir, "kms-health"), slices.Concat(s.env, []string{"KUBECONFIG=" + kubeconfig}), []*os.File{codes}
@@ -136,9 +133,7 @@ func TestCommandsOfReadmeAndQuickstartsRun(t *testing.T) {
 	}
 	s := newSession(t)
 	quickstarts, err := filepath.Glob("../../docs/quickstart/*.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	pages := []string{"README.md"} // comes last, because it uses what a quickstart installs
 	for _, path := range quickstarts {
 		pages = slices.Insert(pages, len(pages)-1, "docs/quickstart/"+filepath.Base(path))

@@ -7,6 +7,7 @@ import (
 
 	"github.com/kms-health/kms-health/test/harness/apiservers"
 	"github.com/kms-health/kms-health/test/harness/controlplane"
+	"github.com/kms-health/kms-health/test/harness/must"
 	"github.com/kms-health/kms-health/test/manifests/install"
 )
 
@@ -15,20 +16,13 @@ import (
 func openShiftKubeconfig(t *testing.T) string {
 	t.Helper()
 	c := controlplane.StartForTest(t, controlplane.Options{CRDs: controlplane.TechPreviewNoUpgrade})
-	if err := c.ApplyOpenShiftConfig(t.Context(), controlplane.TechPreviewNoUpgrade); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, c.ApplyOpenShiftConfig(t.Context(), controlplane.TechPreviewNoUpgrade))
 	client := kubernetes.NewForConfigOrDie(c.RESTConfig())
-	if err := apiservers.CreateNamespaces(t.Context(), client); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, apiservers.CreateNamespaces(t.Context(), client))
 	path := administrator(t, c)
-	if err := c.ApplyMonitoringCRDs(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := install.Kubectl(t.Context(), nil, "--kubeconfig", path, "create", "namespace", "openshift-config-managed"); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, c.ApplyMonitoringCRDs(t.Context()))
+	_, err := install.Kubectl(t.Context(), nil, "--kubeconfig", path, "create", "namespace", "openshift-config-managed")
+	must.Succeed(t, err)
 	return path
 }
 
@@ -38,20 +32,15 @@ func plainKubeconfig(t *testing.T) string {
 	t.Helper()
 	c := controlplane.StartForTest(t, controlplane.Options{})
 	path := administrator(t, c)
-	if err := c.InstallCRDs(t.Context(), "../../manifests/kubernetes/crd.yaml"); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, c.InstallCRDs(t.Context(), "../../manifests/kubernetes/crd.yaml"))
 	object := []byte(`{"apiVersion": "kmshealth.openshift.io/v1alpha1", "kind": "KMSHealth", "metadata": {"name": "kube-apiserver"}}`)
-	if _, err := install.Kubectl(t.Context(), object, "--kubeconfig", path, "create", "-f", "-"); err != nil {
-		t.Fatal(err)
-	}
+	_, err := install.Kubectl(t.Context(), object, "--kubeconfig", path, "create", "-f", "-")
+	must.Succeed(t, err)
 	return path
 }
 
 func administrator(t *testing.T, c *controlplane.ControlPlane) string {
 	t.Helper()
-	if err := c.StartControllerManager(t.Context(), controlplane.OperatorControllers...); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, c.StartControllerManager(t.Context(), controlplane.OperatorControllers...))
 	return c.AdminKubeconfig(t)
 }

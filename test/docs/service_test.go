@@ -13,22 +13,20 @@ import (
 	"github.com/kms-health/kms-health/pkg/operator/objects"
 	"github.com/kms-health/kms-health/pkg/operator/render"
 	"github.com/kms-health/kms-health/test/harness/disk"
+	"github.com/kms-health/kms-health/test/harness/must"
 )
 
 const byHandFolder = "../../docs/operate/by-hand/"
 
 func readByHand(t *testing.T, name string) string {
 	t.Helper()
-	raw := disk.Read(t, byHandFolder+name)
-	return string(raw)
+	return string(disk.Read(t, byHandFolder+name))
 }
 
 // systemd-analyze accepts unknown capabilities, so the list is compared here.
 func TestServiceRunsAsTheAPIServerWithItsFile(t *testing.T) {
 	config, err := v1alpha1.DecodeReporter([]byte(readByHand(t, "service.yaml")))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	unit := readByHand(t, "kms-health-reporter.service")
 	credential := filepath.Base(config.Destination.Kubeconfig)
 	for _, want := range []string{
@@ -63,15 +61,11 @@ func TestByHandOnOpenShiftNamesServersThatANodeResolves(t *testing.T) {
 	_, rest, _ = strings.Cut(rest, "```yaml\n")
 	sample, _, _ := strings.Cut(rest, "```\n")
 	config, err := v1alpha1.DecodeOperator([]byte(strings.ReplaceAll(sample, "CLUSTER.DOMAIN", "c.example.com")))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	config.Image = "kms-health-reporter"
 	in := objects.Input{Config: config, Namespace: "kms-health", OpenShift: true, CA: disk.Read(t, "../testdata/ca.crt")}
 	files, _, err := render.Render(render.Input{Input: in})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	servers := ""
 	for _, f := range files {
 		for _, url := range regexp.MustCompile(`https://[^\s"]+`).FindAllString(string(f.Data), -1) {
@@ -90,9 +84,7 @@ func TestServiceIsVerifiedBySystemd(t *testing.T) {
 		t.Skipf("kms-health-reporter.service is not verified: %v (Debian: package systemd)", err)
 	}
 	program, err := os.Executable() // stands in for the reporter, which is not installed here
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	unit := strings.Replace(readByHand(t, "kms-health-reporter.service"), "/usr/local/bin/kms-health-reporter", program, 1)
 	for name, tt := range map[string]struct {
 		content string

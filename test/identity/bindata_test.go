@@ -10,6 +10,7 @@ import (
 
 	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
 	"github.com/kms-health/kms-health/pkg/operator/objects"
+	"github.com/kms-health/kms-health/test/harness/must"
 )
 
 // paths are the API paths of the kinds that the tests write.
@@ -33,9 +34,7 @@ func applyAll(t *testing.T, objects ...*unstructured.Unstructured) {
 	for _, u := range objects {
 		path := expand(paths[u.GetKind()], u.GetNamespace()) + u.GetName() + "?force=true&fieldManager=kms-health-operator&fieldValidation=Strict"
 		body, err := u.MarshalJSON()
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		if got := admin.do(t, request{http.MethodPatch, path, applyType, string(body)}); got.code/100 != 2 {
 			t.Fatalf("apply %s %s: %d %s", u.GetKind(), u.GetName(), got.code, got.message)
 		}

@@ -11,6 +11,8 @@ import (
 	"testing"
 
 	"k8s.io/client-go/rest"
+
+	"github.com/kms-health/kms-health/test/harness/must"
 )
 
 // Content types of a PATCH.
@@ -40,9 +42,7 @@ type caller struct {
 func newCaller(t *testing.T, name string, config *rest.Config) *caller {
 	t.Helper()
 	client, err := rest.HTTPClientFor(config)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	t.Cleanup(client.CloseIdleConnections)
 	return &caller{name: name, url: config.Host, client: client}
 }
@@ -55,9 +55,7 @@ func asAdmin(t *testing.T) *caller {
 func (who *caller) do(t *testing.T, r request) answer {
 	t.Helper()
 	call, err := http.NewRequestWithContext(soon(t), r.method, who.url+r.path, strings.NewReader(r.body))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	call.Header.Set("Content-Type", r.contentType)
 	if r.contentType == "" {
 		call.Header.Set("Content-Type", "application/json")
@@ -68,9 +66,7 @@ func (who *caller) do(t *testing.T, r request) answer {
 	}
 	defer response.Body.Close()
 	body, err := io.ReadAll(response.Body)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	got := answer{code: response.StatusCode}
 	if err := json.Unmarshal(body, &got.object); err != nil {
 		got.message = string(body)

@@ -24,6 +24,7 @@ import (
 	"github.com/kms-health/kms-health/pkg/operator/objects"
 	"github.com/kms-health/kms-health/test/harness/apiservers"
 	"github.com/kms-health/kms-health/test/harness/controlplane"
+	"github.com/kms-health/kms-health/test/harness/must"
 	manifests "github.com/kms-health/kms-health/test/manifests/install"
 )
 
@@ -63,22 +64,12 @@ func newInstalled(t *testing.T, overlay string) *installed {
 		c.servers, c.server = "openshift-apiserver", "openshift-apiserver"
 	}
 	c.ControlPlane = controlplane.StartForTest(t, options)
-	var err error
-	check := func() {
-		t.Helper()
-		if err != nil {
-			t.Fatal(err)
-		}
-	}
 	c.kube = kubernetes.NewForConfigOrDie(c.RESTConfig())
 	if c.openShift() {
-		err = c.ApplyOpenShiftConfig(ctx, options.CRDs)
-		check()
-		err = apiservers.CreateNamespaces(ctx, c.kube)
-		check()
+		must.Succeed(t, c.ApplyOpenShiftConfig(ctx, options.CRDs))
+		must.Succeed(t, apiservers.CreateNamespaces(ctx, c.kube))
 	}
-	err = manifests.Apply(ctx, c.RESTConfig(), overlay, components...)
-	check()
+	must.Succeed(t, manifests.Apply(ctx, c.RESTConfig(), overlay, components...))
 	c.admin = newCaller(t, "administrator", c.RESTConfig())
 	c.awaitPolicies(t)
 	c.operator = c.as(t, "operator", operatorAccount, nil)
@@ -90,9 +81,7 @@ func newInstalled(t *testing.T, overlay string) *installed {
 func (c *installed) as(t *testing.T, name, account string, to *authenticationv1.BoundObjectReference) *caller {
 	t.Helper()
 	token, err := c.ServiceAccountToken(soon(t), c.home, account, controlplane.TokenOptions{BoundTo: to})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	return newCaller(t, name, c.RESTConfigAs(controlplane.Credential{Token: token}))
 }
 
@@ -134,9 +123,7 @@ func (c *installed) deliver(t *testing.T) {
 		c.must(t, c.operator, c.write(t, o.Object, operatorManager, false))
 	}
 	created, err := c.kube.CoreV1().Pods(c.home).Get(soon(t), pod["metadata"].(fields)["name"].(string), metav1.GetOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	c.bound = c.as(t, "bound to node-a", account, &authenticationv1.BoundObjectReference{Kind: "Pod", APIVersion: "v1", Name: created.Name, UID: created.UID})
 	c.minted = c.as(t, "minted", account, nil)
 	c.must(t, c.minted, c.operatorResource().condition(t, "node-a"))
@@ -195,13 +182,9 @@ func (c *installed) deployment(t *testing.T) (injection fields) {
 			},
 		}},
 	}, metav1.CreateOptions{FieldManager: "theirs"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	template, err := c.input(c.server, v1alpha1.ModeSidecar).Sidecar(&d.Spec.Template.Spec, plugins)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	withState(template["spec"].(fields))
 	template["metadata"].(fields)["annotations"].(fields)[contract.PodHashAnnotation] = "1"
 	return fields{"apiVersion": "apps/v1", "kind": "Deployment", "spec": fields{"template": template},

@@ -15,6 +15,7 @@ import (
 	"github.com/kms-health/kms-health/pkg/contract"
 	"github.com/kms-health/kms-health/pkg/operator/objects"
 	"github.com/kms-health/kms-health/test/harness/controlplane"
+	"github.com/kms-health/kms-health/test/harness/must"
 )
 
 // wideActions need rights that no reporter has. The policy must refuse them even if a role has these rights by
@@ -140,9 +141,7 @@ func TestPolicyThatCannotBeEvaluatedStopsReportersOnly(t *testing.T) {
 
 func mustSet(t *testing.T, u *unstructured.Unstructured, value any, path ...string) {
 	t.Helper()
-	if err := unstructured.SetNestedField(u.Object, value, path...); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, unstructured.SetNestedField(u.Object, value, path...))
 }
 
 // remove deletes policies. The API server still enforces them for up to a second.

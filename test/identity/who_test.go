@@ -20,6 +20,7 @@ import (
 	"github.com/kms-health/kms-health/pkg/contract"
 	"github.com/kms-health/kms-health/pkg/operator/objects"
 	"github.com/kms-health/kms-health/test/harness/controlplane"
+	"github.com/kms-health/kms-health/test/harness/must"
 )
 
 // certificateUser is the user of the credentials that the owner of the API server's pods provides.
@@ -44,9 +45,7 @@ func need(t *testing.T, err error) {
 func install(t *testing.T, s operatorResource) {
 	t.Helper()
 	if s != kmsHealth {
-		if err := cluster.ApplyOperatorCRDs(soon(t), s.variant); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, cluster.ApplyOperatorCRDs(soon(t), s.variant))
 	} else if got := asAdmin(t).do(t, request{method: http.MethodPost, path: collection(s), body: s.object(t, nil)}); got.code != http.StatusCreated && got.code != http.StatusConflict {
 		t.Fatalf("%d %s", got.code, got.message)
 	}
@@ -72,27 +71,21 @@ func bound(t *testing.T, node string) controlplane.Credential {
 	_, err = client.CoreV1().Pods(home).Create(soon(t), pod, metav1.CreateOptions{})
 	need(t, err)
 	pod, err = client.CoreV1().Pods(home).Get(soon(t), pod.Name, metav1.GetOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	return token(t, account, &authenticationv1.BoundObjectReference{Kind: "Pod", APIVersion: "v1", Name: pod.Name, UID: pod.UID})
 }
 
 func token(t *testing.T, name string, to *authenticationv1.BoundObjectReference) controlplane.Credential {
 	t.Helper()
 	made, err := cluster.ServiceAccountToken(soon(t), home, name, controlplane.TokenOptions{BoundTo: to})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	return controlplane.Credential{Token: made}
 }
 
 func certified(t *testing.T, name string) controlplane.Credential {
 	t.Helper()
 	pair, err := cluster.SignUser(time.Hour, name)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	return controlplane.Credential{Certificate: pair}
 }
 
@@ -139,17 +132,13 @@ func allowAll(t *testing.T, user string) {
 		ObjectMeta: metav1.ObjectMeta{GenerateName: "all-"},
 		Rules:      []rbacv1.PolicyRule{{APIGroups: []string{controlplane.OperatorGroup, contract.KMSHealths.Group}, Resources: []string{"*"}, Verbs: []string{"*"}}},
 	}, metav1.CreateOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	_, err = client.RbacV1().ClusterRoleBindings().Create(soon(t), &rbacv1.ClusterRoleBinding{
 		ObjectMeta: metav1.ObjectMeta{Name: role.Name},
 		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: role.Name},
 		Subjects:   []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.UserKind, Name: user}},
 	}, metav1.CreateOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	awaitAll(t, user, true)
 	t.Cleanup(func() {
 		if err := client.RbacV1().ClusterRoleBindings().Delete(soon(t), role.Name, metav1.DeleteOptions{}); err != nil {

@@ -18,6 +18,7 @@ import (
 	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
 	"github.com/kms-health/kms-health/pkg/contract"
 	"github.com/kms-health/kms-health/test/harness/disk"
+	"github.com/kms-health/kms-health/test/harness/must"
 	"github.com/kms-health/kms-health/test/manifests/install"
 )
 
@@ -70,9 +71,7 @@ func isAccepted(t *testing.T, s *cluster, overlay string, components []string) {
 	t.Helper()
 	kubeconfig := s.AdminKubeconfig(t)
 	rendered, err := install.YAML(t.Context(), overlay, components...)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	s.with(t, components...)
 	// Apply over the installed objects, as in an upgrade: the policies among them are active.
 	if _, err := install.Kubectl(t.Context(), rendered,
@@ -80,9 +79,7 @@ func isAccepted(t *testing.T, s *cluster, overlay string, components []string) {
 		t.Error(err)
 	}
 	all, err := install.Render(t.Context(), overlay, components...)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	for _, o := range all {
 		isStoredAsWritten(t, s, o)
 	}
@@ -102,9 +99,7 @@ func isStoredAsWritten(t *testing.T, s *cluster, o *unstructured.Unstructured) {
 		return
 	}
 	live, err := s.client.Resource(resourceOf(o)).Namespace(o.GetNamespace()).Get(t.Context(), o.GetName(), metav1.GetOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	written, err1 := json.Marshal(o.Object["spec"])
 	stored, err2 := json.Marshal(live.Object["spec"])
 	if err1 != nil || err2 != nil || string(written) != string(stored) {
@@ -125,9 +120,7 @@ func leavesNothing(t *testing.T, s *cluster, all []*unstructured.Unstructured, h
 	}
 	args := append(strings.Fields(string(command[1])), "--kubeconfig", s.AdminKubeconfig(t), "--dry-run=server", "-o", "name")
 	deleted, err := install.Kubectl(t.Context(), nil, args...)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	for _, o := range all {
 		kept := slices.ContainsFunc(s.base, func(b *unstructured.Unstructured) bool { return id(b) == id(o) })
 		if !kept && o.GetNamespace() != home && !strings.Contains(string(deleted), "/"+o.GetName()+"\n") {
@@ -151,9 +144,7 @@ func TestEveryInstallIsCreatedByKubectlApply(t *testing.T) {
 				list = append(list, o.Object)
 			}
 			raw, err := json.Marshal(map[string]any{"apiVersion": "v1", "kind": "List", "items": list})
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.Succeed(t, err)
 			if _, err := install.Kubectl(t.Context(), raw, "--kubeconfig", s.AdminKubeconfig(t), "apply", "--validate=strict", "--dry-run=server", "-f", "-"); err != nil {
 				t.Error(err)
 			}
@@ -169,9 +160,7 @@ func TestImagesAreSetInOnePlace(t *testing.T) {
 	}}
 	for _, overlay := range []string{".", install.Kubernetes, install.SingleNode} {
 		rendered, err := m.YAML(t.Context(), overlay)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		text := string(rendered)
 		for _, image := range []string{operator, reporter} {
 			if strings.Count(text, image) != 1 {
@@ -196,9 +185,7 @@ func TestImagesAreSetInOnePlace(t *testing.T) {
 func TestOperatorIsScheduledWhateverTheValueOfTheNodesRole(t *testing.T) {
 	for _, overlay := range []string{install.OpenShift, install.Kubernetes, install.SingleNode} {
 		objects, err := install.Render(t.Context(), overlay)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		for _, o := range objects {
 			if o.GetKind() != "Deployment" {
 				continue
@@ -217,18 +204,14 @@ func TestOperatorIsScheduledWhateverTheValueOfTheNodesRole(t *testing.T) {
 func TestOperatorOfASingleNodeStartsDuringAPluginOutage(t *testing.T) {
 	for overlay, starts := range map[string]bool{install.SingleNode: true, install.OpenShift: false} {
 		objects, err := install.Render(t.Context(), overlay)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		for _, o := range objects {
 			if o.GetKind() != "Deployment" {
 				continue
 			}
 			template, _, _ := unstructured.NestedMap(o.Object, "spec", "template")
 			raw, err := json.Marshal(template)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.Succeed(t, err)
 			pod := string(raw)
 			needs := !strings.Contains(pod, `"automountServiceAccountToken":false`) || strings.Contains(pod, `"configMap":`) || strings.Contains(pod, `"secret":`)
 			if needs == starts {

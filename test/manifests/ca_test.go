@@ -12,6 +12,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/kms-health/kms-health/pkg/contract"
+	"github.com/kms-health/kms-health/test/harness/must"
 )
 
 // Without the policy, the operator's right to patch its Deployment would include all of this.
@@ -78,9 +79,7 @@ func TestOperatorChangesTheCAInItsDeploymentAndNothingElse(t *testing.T) {
 		"status":             patch(contract.OperatorName, "status", contract.CAManager, types.MergePatchType, `{"status": {"replicas": 9}}`),
 		"update": func() error {
 			d, err := openshift.kube.AppsV1().Deployments(home).Get(soon(t), contract.OperatorName, metav1.GetOptions{})
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.Succeed(t, err)
 			_, err = operator.AppsV1().Deployments(home).Update(soon(t), d, metav1.UpdateOptions{})
 			return err
 		}(),

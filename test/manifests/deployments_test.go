@@ -17,6 +17,7 @@ import (
 	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
 	"github.com/kms-health/kms-health/pkg/contract"
 	"github.com/kms-health/kms-health/pkg/operator/objects"
+	"github.com/kms-health/kms-health/test/harness/must"
 )
 
 func TestOperatorAddsItsContainerToADeploymentAndNothingElse(t *testing.T) {
@@ -45,9 +46,7 @@ func TestOperatorAddsItsContainerToADeploymentAndNothingElse(t *testing.T) {
 			},
 		},
 	}, metav1.CreateOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	t.Cleanup(func() {
 		if err := openshift.kube.AppsV1().Deployments(oas).Delete(soon(t), "apiserver", metav1.DeleteOptions{}); err != nil {
 			t.Error(err)
@@ -63,9 +62,7 @@ func TestOperatorAddsItsContainerToADeploymentAndNothingElse(t *testing.T) {
 		}
 		template, err := in.Sidecar(&d.Spec.Template.Spec,
 			[]v1alpha1.Plugin{{KeyID: "1", Endpoint: "unix:///var/run/kmsplugin/kms-1.sock"}})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		template["metadata"].(map[string]any)["annotations"] = map[string]any{contract.ConfigHashAnnotation: hash}
 		return &unstructured.Unstructured{Object: map[string]any{
 			"apiVersion": "apps/v1", "kind": "Deployment",
@@ -175,9 +172,7 @@ func TestOperatorAddsItsContainerToADeploymentAndNothingElse(t *testing.T) {
 		t.Error(err)
 	}
 	now, err := openshift.kube.AppsV1().Deployments(oas).Get(t.Context(), "apiserver", metav1.GetOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	if objects.Injected(&now.Spec.Template.Spec) {
 		t.Error("the reporter is still there")
 	}

@@ -22,6 +22,7 @@ import (
 
 	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
 	"github.com/kms-health/kms-health/test/harness/disk"
+	"github.com/kms-health/kms-health/test/harness/must"
 	"github.com/kms-health/kms-health/test/manifests/install"
 )
 
@@ -30,9 +31,7 @@ const root = "../../manifests"
 func TestConfigMapHoldsTheSampleByteForByte(t *testing.T) {
 	raw := disk.Read(t, filepath.Join(root, "kubernetes/config.yaml"))
 	var cm corev1.ConfigMap
-	if err := yaml.UnmarshalStrict(raw, &cm); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, yaml.UnmarshalStrict(raw, &cm))
 	if cm.Data["config.yaml"] != string(v1alpha1.OperatorKubernetes) {
 		t.Errorf("it is not pkg/config's sample:\n%s", cm.Data["config.yaml"])
 	}
@@ -59,9 +58,7 @@ func TestReleaseFilesSayForWhichClustersAndVersionTheyAre(t *testing.T) {
 			}
 			raw := disk.Read(t, file)
 			objects, err := install.Decode(raw)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.Succeed(t, err)
 			for _, o := range objects {
 				a := o.GetAnnotations()
 				if a[release+"self-managed-high-availability"] != "true" || a[release+"single-node-developer"] != "true" {
@@ -90,13 +87,9 @@ func TestReleaseFilesSayForWhichClustersAndVersionTheyAre(t *testing.T) {
 // Network plugins evaluate the port of a Service or the port of the pods behind it.
 func TestNetworkPoliciesLetThroughWhatEachPodNeeds(t *testing.T) {
 	raw, err := os.ReadFile(filepath.Join(root, "common/0000_50_kms-health-operator_01_networkpolicies.yaml"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	objects, err := install.Decode(raw)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	const in, out = networkingv1.PolicyTypeIngress, networkingv1.PolicyTypeEgress
 	const operator, reporter, other = "kms-health-operator", "kms-health-reporter", "other"
 	for name, c := range map[string]struct {
@@ -130,14 +123,10 @@ func letThrough(t *testing.T, policies []*unstructured.Unstructured, pod string,
 	isolated, let := false, false
 	for _, o := range policies {
 		var policy networkingv1.NetworkPolicy
-		if err := runtime.DefaultUnstructuredConverter.FromUnstructured(o.Object, &policy); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, runtime.DefaultUnstructuredConverter.FromUnstructured(o.Object, &policy))
 		spec := policy.Spec
 		selector, err := metav1.LabelSelectorAsSelector(&spec.PodSelector)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		if !selector.Matches(labels.Set{"app.kubernetes.io/name": pod}) || !slices.Contains(spec.PolicyTypes, to) {
 			continue
 		}
@@ -170,21 +159,15 @@ func TestPoliciesOfAPlainControlPlaneHaveNoNamespaceByAnyKustomize(t *testing.T)
 	} {
 		t.Run(name, func(t *testing.T) {
 			dir := t.TempDir()
-			if err := (install.Manifests{}).Copy(dir); err != nil {
-				t.Fatal(err)
-			}
+			must.Succeed(t, (install.Manifests{}).Copy(dir))
 			file := filepath.Join(dir, "manifests/kubernetes/kustomization.yaml")
 			raw := disk.Read(t, file)
 			edited := strings.Replace(string(raw), edit.before+"\n", edit.after+"\n", 1)
 			disk.Write(t, file, []byte(edited))
 			text, err := install.Kubectl(t.Context(), nil, "kustomize", filepath.Join(dir, "manifests/kubernetes"))
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.Succeed(t, err)
 			objects, err := install.Decode(text)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.Succeed(t, err)
 			policies := 0
 			for _, o := range objects {
 				if !slices.Contains([]string{"admissionregistration.k8s.io", "flowcontrol.apiserver.k8s.io"}, o.GroupVersionKind().Group) {
@@ -205,9 +188,7 @@ func TestPoliciesOfAPlainControlPlaneHaveNoNamespaceByAnyKustomize(t *testing.T)
 func TestOperatorToleratesTheTaintsOfControlPlanes(t *testing.T) {
 	raw := disk.Read(t, filepath.Join(root, "common/0000_50_kms-health-operator_10_deployment.yaml"))
 	var d appsv1.Deployment
-	if err := yaml.UnmarshalStrict(raw, &d); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, yaml.UnmarshalStrict(raw, &d))
 	for whose, taint := range map[string]corev1.Taint{
 		"kubeadm":          {Key: "node-role.kubernetes.io/control-plane", Effect: corev1.TaintEffectNoSchedule},
 		"OpenShift":        {Key: "node-role.kubernetes.io/master", Effect: corev1.TaintEffectNoSchedule},

@@ -6,6 +6,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/kms-health/kms-health/test/harness/must"
 )
 
 // plainOC answers as oc does on a cluster that is not OpenShift.
@@ -21,9 +23,7 @@ esac
 // Administrators with oc may also have clusters that are not OpenShift. On these, oc adm inspect gathers nothing.
 func TestAMustGatherByOCOfAPlainControlPlane(t *testing.T) {
 	bin, out := t.TempDir(), filepath.Join(t.TempDir(), "out")
-	if err := os.WriteFile(filepath.Join(bin, "oc"), []byte(plainOC), 0o700); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, os.WriteFile(filepath.Join(bin, "oc"), []byte(plainOC), 0o700))
 	cmd := exec.CommandContext(t.Context(), "bash", "../../manifests/must-gather/gather")
 	cmd.Env = append(os.Environ(), "PATH="+bin+":/usr/bin:/bin", "MUST_GATHER_DIR="+out)
 	printed, err := cmd.CombinedOutput()

@@ -22,6 +22,7 @@ import (
 	"github.com/kms-health/kms-health/test/harness/apiservers"
 	"github.com/kms-health/kms-health/test/harness/controlplane"
 	"github.com/kms-health/kms-health/test/harness/disk"
+	"github.com/kms-health/kms-health/test/harness/must"
 	"github.com/kms-health/kms-health/test/harness/nodes"
 	"github.com/kms-health/kms-health/test/harness/program"
 	"github.com/kms-health/kms-health/test/harness/reporters"
@@ -39,17 +40,10 @@ type quickstart struct {
 	plugin      *kmsplugin.Plugin
 }
 
-func (q *quickstart) must(err error) {
-	q.Helper()
-	if err != nil {
-		q.Fatal(err)
-	}
-}
-
 func (q *quickstart) build(folder string) string {
 	q.Helper()
 	binary, err := program.Build(q.TempDir(), folder)
-	q.must(err)
+	must.Succeed(q, err)
 	return binary
 }
 
@@ -60,24 +54,24 @@ func newQuickstart(t *testing.T) *quickstart {
 	sockets := program.SocketDir(t)
 	q.plugin = kmsplugin.StartForTest(t, kmsplugin.Options{Endpoint: "unix://" + filepath.Join(sockets, "kms-1.sock"), StateDir: t.TempDir()})
 	workers, err := nodes.Start(t.Context(), plain.config, "master-0")
-	q.must(err)
+	must.Succeed(q, err)
 	t.Cleanup(workers.Stop)
 	running, err := reporters.Start(reporters.Options{
 		Cluster: plain.ControlPlane, Binary: q.build("cmd/kms-health-reporter"), Dir: t.TempDir(), Sockets: func(string) string { return sockets },
 	})
-	q.must(err)
+	must.Succeed(q, err)
 	t.Cleanup(running.Stop)
 	pod := apiservers.StaticPod("1")
 	pod.Namespace, pod.Labels = "kube-system", map[string]string{"component": "kube-apiserver"}
 	pod.Spec.Volumes[0].VolumeSource = corev1.VolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: "/var/run/kmsplugin"}}
 	_, err = workers.RunStaticPod(soon(t), "master-0", pod)
-	q.must(err)
+	must.Succeed(q, err)
 	return q
 }
 
 func (q *quickstart) configure(text string) {
 	q.Helper()
-	q.must(disk.Replace(q.config, []byte(text)))
+	must.Succeed(q, disk.Replace(q.config, []byte(text)))
 }
 
 // start runs the operator with the Deployment's arguments and the shipped file. It changes only settings that do not
@@ -86,9 +80,9 @@ func (q *quickstart) start() {
 	q.Helper()
 	namespace := install.Namespace(install.Kubernetes)
 	token, err := plain.ServiceAccountToken(soon(q.T), namespace, install.ServiceAccount, controlplane.TokenOptions{})
-	q.must(err)
+	must.Succeed(q, err)
 	kubeconfig, err := plain.WriteKubeconfig(filepath.Join(q.dir, "credentials"), controlplane.Kubeconfig{Credential: controlplane.Credential{Token: token}})
-	q.must(err)
+	must.Succeed(q, err)
 	var args []string
 	environment := append(os.Environ(), "KUBECONFIG="+kubeconfig)
 	for _, o := range plain.base {
@@ -113,7 +107,7 @@ func (q *quickstart) start() {
 	log := filepath.Join(q.dir, "log")
 	args = append(args, "--metrics-bind-address", "0", "--health-bind-address", "0")
 	process, err := controlplane.StartChild("the operator", q.build("cmd/kms-health-operator"), environment, args, log)
-	q.must(err)
+	must.Succeed(q, err)
 	q.Cleanup(func() {
 		if err := process.End(); err != nil {
 			q.Errorf("the operator ended with %v", err)
@@ -140,9 +134,9 @@ func (q *quickstart) shows(degraded, reason string) {
 // audited returns the requests of a ServiceAccount. There must be at least one.
 func (q *quickstart) audited(account string) []auditv1.Event {
 	q.Helper()
-	q.must(plain.AuditFence(soon(q.T)))
+	must.Succeed(q, plain.AuditFence(soon(q.T)))
 	events, err := plain.AuditEvents(controlplane.ServiceAccountUser(install.Namespace(install.Kubernetes), account))
-	q.must(err)
+	must.Succeed(q, err)
 	if len(events) == 0 {
 		q.Errorf("no request of %s is in the audit log", account)
 	}
@@ -154,7 +148,7 @@ func (q *quickstart) requests() {
 	q.Helper()
 	_, err := install.Kubectl(q.Context(), nil, "--kubeconfig", q.kubeconfig, "annotate", "kmshealths", "kube-apiserver",
 		contract.ProbeRequestedAnnotation+"=r-1")
-	q.must(err)
+	must.Succeed(q, err)
 	eventually(q.T, "the agents' file has the request", func() error {
 		list, err := plain.kube.CoreV1().ConfigMaps(install.Namespace(install.Kubernetes)).List(q.Context(),
 			metav1.ListOptions{LabelSelector: contract.APIServerLabel})
@@ -169,13 +163,13 @@ func TestPlainKubernetesShowsAnUnhealthyPluginAndIsRemoved(t *testing.T) {
 	q := newQuickstart(t)
 	q.start()
 	q.shows("False", "AsExpected")
-	q.must(q.plugin.SetFault(kmsplugin.Fault{Name: kmsplugin.FaultUnhealthy}))
+	must.Succeed(q, q.plugin.SetFault(kmsplugin.Fault{Name: kmsplugin.FaultUnhealthy}))
 	q.shows("True", "PluginUnhealthy")
 	out, _ := exec.Command(q.build("cmd/kubectl-kms_health"), "status", "--kubeconfig", q.kubeconfig).CombinedOutput()
 	if !regexp.MustCompile(`kube-apiserver.*master-0.*unhealthy`).Match(out) {
 		t.Errorf("%s", out)
 	}
-	q.must(q.plugin.ClearFaults())
+	must.Succeed(q, q.plugin.ClearFaults())
 	q.shows("False", "AsExpected")
 	q.requests()
 

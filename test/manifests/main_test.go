@@ -21,6 +21,7 @@ import (
 
 	"github.com/kms-health/kms-health/test/harness/apiservers"
 	"github.com/kms-health/kms-health/test/harness/controlplane"
+	"github.com/kms-health/kms-health/test/harness/must"
 	"github.com/kms-health/kms-health/test/harness/wait"
 	"github.com/kms-health/kms-health/test/manifests/install"
 )
@@ -114,13 +115,9 @@ func newCluster(ctx context.Context, overlay string, crds controlplane.Variant) 
 // with installs components until the test ends.
 func (s *cluster) with(t *testing.T, components ...string) {
 	t.Helper()
-	if err := install.Apply(t.Context(), s.config, s.overlay, components...); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, install.Apply(t.Context(), s.config, s.overlay, components...))
 	all, err := install.Render(t.Context(), s.overlay, components...)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), timeout)
 		defer cancel()
@@ -143,9 +140,7 @@ func (s *cluster) with(t *testing.T, components ...string) {
 func (s *cluster) as(t *testing.T) *rest.Config {
 	t.Helper()
 	token, err := s.ServiceAccountToken(t.Context(), install.Namespace(s.overlay), install.ServiceAccount, controlplane.TokenOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	return s.RESTConfigAs(controlplane.Credential{Token: token})
 }
 

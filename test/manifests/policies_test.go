@@ -21,6 +21,7 @@ import (
 	"github.com/kms-health/kms-health/pkg/contract"
 	"github.com/kms-health/kms-health/pkg/operator/objects"
 	"github.com/kms-health/kms-health/pkg/operator/tlsprofile"
+	"github.com/kms-health/kms-health/test/harness/must"
 	"github.com/kms-health/kms-health/test/manifests/install"
 )
 
@@ -29,9 +30,7 @@ func put(t *testing.T, config *rest.Config, o *unstructured.Unstructured, dry bo
 	t.Helper()
 	client := dynamic.NewForConfigOrDie(config)
 	raw, err := json.Marshal(o)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	force := true
 	options := metav1.PatchOptions{FieldManager: "kms-health-operator", Force: &force}
 	if dry {
@@ -251,9 +250,7 @@ func TestPodsOfTheNamespaceAreReportersAndNothingElse(t *testing.T) {
 	// Admission requires the ServiceAccount.
 	in := reportersInput(v1alpha1.ModeCompanionPod)
 	account := object("v1", "ServiceAccount", home, reporter, nil)
-	if err := put(t, operator, account, false); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, put(t, operator, account, false))
 	t.Cleanup(func() {
 		_ = openshift.client.Resource(resourceOf(account)).Namespace(home).Delete(soon(t), reporter, metav1.DeleteOptions{})
 	})
@@ -264,9 +261,7 @@ func TestPodsOfTheNamespaceAreReportersAndNothingElse(t *testing.T) {
 	const pods = "/var/lib/kubelet/pods/"
 	daemonSet := reportersInput(v1alpha1.ModeDaemonSet).DaemonSet([]objects.Folder{{MountPath: "/var/run/kmsplugin", HostPath: "/var/run/kmsplugin"}}, contract.Root, plugins)
 	ofDaemonSet, _, err := unstructured.NestedMap(daemonSet.Object, "spec", "template", "spec")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	var own map[string]any
 	for _, o := range openshift.base {
 		if o.GetKind() == "Deployment" {
@@ -295,9 +290,7 @@ func TestPodsOfTheNamespaceAreReportersAndNothingElse(t *testing.T) {
 		server.Spec.Volumes = []corev1.Volume{{Name: mount.Name, VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}}}
 		server.Spec.Containers = []corev1.Container{{Name: "api", VolumeMounts: []corev1.VolumeMount{mount}}}
 		found, err := objects.FindFolders(server, "api", "", plugins[0])
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		pod := in.CompanionPod(objects.APIServerPod{Node: "master-0", UID: string(server.UID), Folders: found}, plugins)
 		if err := put(t, operator, pod, true); err != nil {
 			t.Errorf("%+v: %v", mount, err)
@@ -404,9 +397,7 @@ func TestOperatorWritesReportersConfigMapsAndSecretsAndNoOthers(t *testing.T) {
 			_, err = openshift.client.Resource(resourceOf(o)).Namespace(kas).Patch(t.Context(), o.GetName(), types.MergePatchType,
 				labels, metav1.PatchOptions{FieldManager: "velero"})
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		t.Cleanup(func() {
 			_ = openshift.client.Resource(resourceOf(o)).Namespace(kas).Delete(soon(t), o.GetName(), metav1.DeleteOptions{})
 		})
@@ -420,9 +411,7 @@ func TestOperatorWritesReportersConfigMapsAndSecretsAndNoOthers(t *testing.T) {
 	}
 	// A deletion has no object that the policy could check, only the old one.
 	mine := object("v1", "ConfigMap", kas, "config", map[string]any{"data": map[string]any{"a": "b"}})
-	if err := put(t, openshift.config, mine, false); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, put(t, openshift.config, mine, false))
 	t.Cleanup(func() {
 		_ = openshift.client.Resource(resourceOf(mine)).Namespace(kas).Delete(soon(t), "config", metav1.DeleteOptions{})
 	})

@@ -18,6 +18,7 @@ import (
 	"github.com/kms-health/kms-health/pkg/operator/objects"
 	"github.com/kms-health/kms-health/pkg/operator/render"
 	"github.com/kms-health/kms-health/test/harness/disk"
+	"github.com/kms-health/kms-health/test/harness/must"
 	"github.com/kms-health/kms-health/test/manifests/install"
 )
 
@@ -27,27 +28,18 @@ func TestRenderedPatchAddsTheLastContainer(t *testing.T) {
 	if os.Getenv("KUBEBUILDER_ASSETS") == "" {
 		t.Skip("KUBEBUILDER_ASSETS is not set, so there is no kubectl")
 	}
-	read := func(name string) []byte {
-		raw := disk.Read(t, "../testdata/"+name)
-		return raw
-	}
+	read := func(name string) []byte { return disk.Read(t, "../testdata/"+name) }
 	config, err := v1alpha1.DecodeOperator(read("operator.yaml"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	given := read("deployment.yaml")
 	files, _, err := render.Render(render.Input{
 		Input:     objects.Input{Config: config, Namespace: "kms-health", CA: read("ca.crt")},
 		APIServer: "openshift-apiserver", EncryptionConfig: read("encryption-config.yaml"), Pod: given,
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	patch := files[slices.IndexFunc(files, func(f render.File) bool { return f.Name == "sidecar/patch.yaml" })].Data
 	var before appsv1.Deployment
-	if err := yaml.Unmarshal(given, &before); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, yaml.Unmarshal(given, &before))
 
 	var made []appsv1.Deployment
 	for how, arguments := range map[string]string{
@@ -63,13 +55,9 @@ func TestRenderedPatchAddsTheLastContainer(t *testing.T) {
 				disk.Write(t, filepath.Join(dir, name), content)
 			}
 			deployment, err = install.Kubectl(t.Context(), nil, strings.Fields(strings.ReplaceAll(arguments, "DIR", dir))...)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.Succeed(t, err)
 			var after appsv1.Deployment
-			if err := yaml.UnmarshalStrict(deployment, &after); err != nil {
-				t.Fatal(err)
-			}
+			must.Succeed(t, yaml.UnmarshalStrict(deployment, &after))
 			made = append(made, after)
 			if d := cmp.Diff(made[0], after); d != "" {
 				t.Errorf("%s (-first +now):\n%s", how, d)

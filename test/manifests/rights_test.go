@@ -12,6 +12,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/kms-health/kms-health/test/harness/controlplane"
+	"github.com/kms-health/kms-health/test/harness/must"
 	"github.com/kms-health/kms-health/test/manifests/install"
 )
 
@@ -250,9 +251,7 @@ func (q question) review(overlay, verb string) *authorizationv1.SubjectAccessRev
 func TestRequestsAreNotQueuedWithThoseOfOtherServiceAccounts(t *testing.T) {
 	for _, s := range []*cluster{openshift, plain} {
 		schema, err := s.kube.FlowcontrolV1().FlowSchemas().Get(t.Context(), "kms-health", metav1.GetOptions{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		home := install.Namespace(s.overlay)
 		for user, want := range map[string]bool{
 			"system:serviceaccount:" + home + ":" + install.ServiceAccount: true, "system:kms-health-reporter": true,

@@ -10,6 +10,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/kms-health/kms-health/test/harness/disk"
+	"github.com/kms-health/kms-health/test/harness/must"
 )
 
 type sample struct {
@@ -36,9 +37,7 @@ var leading = inputSeries{Series: "kms_health_operator_leader", Values: "1x3000"
 func runRuleTests(t *testing.T, tests ...ruleTest) {
 	t.Helper()
 	raw, err := yaml.Marshal(map[string]any{"rule_files": []string{"rules.yaml"}, "evaluation_interval": "30s", "tests": tests})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	promtool(t, raw, "test", "rules", "tests.yaml")
 }
 

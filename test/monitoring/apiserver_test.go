@@ -19,6 +19,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/kms-health/kms-health/test/harness/controlplane"
+	"github.com/kms-health/kms-health/test/harness/must"
 	"github.com/kms-health/kms-health/test/harness/wait"
 	"github.com/kms-health/kms-health/test/kmsplugin"
 )
@@ -27,9 +28,8 @@ import (
 // dashboard find no series, and only this test shows it. Rename them in the recording, too.
 func TestRealAPIServerHasTheSeriesOfTheRecording(t *testing.T) {
 	s := startEncrypted(t)
-	if _, err := s.plugin.Rotate(); err != nil {
-		t.Fatal(err)
-	}
+	_, err := s.plugin.Rotate()
+	must.Succeed(t, err)
 	want := labelsOf(readRecording(t))
 	var now []inputSeries
 	for deadline := time.Now().Add(3 * time.Minute); ; time.Sleep(time.Second) {
@@ -56,9 +56,7 @@ func TestRealAPIServerKeepsAWrongDataKey(t *testing.T) {
 	s := startEncrypted(t)
 	s.use(t)
 	restart := func() {
-		if err := errors.Join(s.control.StopAPIServer(t.Context()), s.control.StartAPIServer(t.Context())); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, errors.Join(s.control.StopAPIServer(t.Context()), s.control.StartAPIServer(t.Context())))
 	}
 	reads := func(what, want string) {
 		wait.Eventually(t, 2*time.Minute, what, func() error {
@@ -70,14 +68,10 @@ func TestRealAPIServerKeepsAWrongDataKey(t *testing.T) {
 		})
 	}
 	const failed = "message authentication failed"
-	if err := s.plugin.SetFault(kmsplugin.Fault{Name: "wrong-decrypt"}); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, s.plugin.SetFault(kmsplugin.Fault{Name: "wrong-decrypt"}))
 	restart()
 	reads("the wrong data key is tried", failed)
-	if err := s.plugin.ClearFaults(); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, s.plugin.ClearFaults())
 	s.plugin.ResetCounters()
 	for range 5 {
 		reads("the wrong data key is kept", failed)
@@ -95,9 +89,7 @@ func TestRealAPIServerKeepsAWrongDataKey(t *testing.T) {
 	counts("k8s:enc:kms:v2:kms-2_secrets:")
 	restart()
 	reads("the data, after a restart", fmt.Sprint(nil))
-	if err := s.control.SetEncryptionConfig([]byte(withoutProvider)); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, s.control.SetEncryptionConfig([]byte(withoutProvider)))
 	restart()
 	reads("the data, without its provider", "no matching prefix found")
 	counts("unknown")
@@ -157,9 +149,7 @@ func (s *encrypted) use(t *testing.T) {
 func (s *encrypted) scrape(t *testing.T) (found []inputSeries) {
 	t.Helper()
 	text, err := s.kube.CoreV1().RESTClient().Get().AbsPath("/metrics").DoRaw(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	for line := range strings.Lines(string(text)) {
 		// The series of dek_cache belong to KMS v1.
 		if strings.HasPrefix(line, "apiserver_envelope_encryption_") && !strings.Contains(line, "_dek_cache_") ||

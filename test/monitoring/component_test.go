@@ -8,6 +8,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
+	"github.com/kms-health/kms-health/test/harness/must"
 	"github.com/kms-health/kms-health/test/manifests/install"
 )
 
@@ -19,9 +20,7 @@ func TestComponentForAPlainControlPlane(t *testing.T) {
 	find := func(overlay, kind, name string, components ...string) *unstructured.Unstructured {
 		t.Helper()
 		objects, err := install.Render(t.Context(), overlay, components...)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		for _, o := range objects {
 			if o.GetKind() == kind && o.GetName() == name {
 				return o

@@ -9,6 +9,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/kms-health/kms-health/test/harness/disk"
+	"github.com/kms-health/kms-health/test/harness/must"
 )
 
 const dashboardFile = "../../manifests/monitoring/dashboard/kms-health.json"
@@ -35,9 +36,7 @@ type dashboard struct {
 func readDashboard(t *testing.T) (d dashboard) {
 	t.Helper()
 	raw := disk.Read(t, dashboardFile)
-	if err := json.Unmarshal(raw, &d); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, json.Unmarshal(raw, &d))
 	return d
 }
 
@@ -87,9 +86,7 @@ func TestPrometheusParsesTheQueriesOfTheDashboard(t *testing.T) {
 		}
 	}
 	raw, err := yaml.Marshal(map[string]any{"groups": []map[string]any{{"name": "dashboard", "rules": rules}}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	promtool(t, raw, "check", "rules", "tests.yaml")
 }
 

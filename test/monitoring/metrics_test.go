@@ -10,6 +10,7 @@ import (
 
 	"github.com/kms-health/kms-health/pkg/contract"
 	"github.com/kms-health/kms-health/test/harness/disk"
+	"github.com/kms-health/kms-health/test/harness/must"
 )
 
 // ourMetrics returns the metrics of the operator and the reporter, by name.
@@ -84,9 +85,7 @@ func readRecording(t *testing.T) []inputSeries {
 	var content struct {
 		InputSeries []inputSeries `json:"input_series"`
 	}
-	if err := yaml.UnmarshalStrict(raw, &content); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, yaml.UnmarshalStrict(raw, &content))
 	return content.InputSeries
 }
 

@@ -14,6 +14,7 @@ import (
 
 	"github.com/kms-health/kms-health/pkg/contract"
 	"github.com/kms-health/kms-health/test/harness/disk"
+	"github.com/kms-health/kms-health/test/harness/must"
 )
 
 const (
@@ -47,9 +48,7 @@ func readRules(t *testing.T) []group {
 			Groups []group `json:"groups"`
 		} `json:"spec"`
 	}
-	if err := yaml.UnmarshalStrict(raw, &rule); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, yaml.UnmarshalStrict(raw, &rule))
 	return rule.Spec.Groups
 }
 
@@ -68,9 +67,7 @@ func readAlerts(t *testing.T) (all []alert) {
 func promtool(t *testing.T, input []byte, args ...string) {
 	t.Helper()
 	program, err := filepath.Abs("../../.tools/prometheus/promtool")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	if _, err := os.Stat(program); err != nil {
 		if os.Getenv("CI") == "true" {
 			t.Fatal(err)
@@ -78,9 +75,7 @@ func promtool(t *testing.T, input []byte, args ...string) {
 		t.Skip("there is no promtool: make promtool")
 	}
 	rules, err := yaml.Marshal(map[string]any{"groups": readRules(t)})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	dir := t.TempDir()
 	for name, content := range map[string][]byte{"rules.yaml": rules, "tests.yaml": input} {
 		disk.Write(t, filepath.Join(dir, name), content)

@@ -17,6 +17,7 @@ import (
 
 	"github.com/kms-health/kms-health/test/harness/controlplane"
 	"github.com/kms-health/kms-health/test/harness/disk"
+	"github.com/kms-health/kms-health/test/harness/must"
 )
 
 // pki is kubeadm's folder /etc/kubernetes/pki, with the files for etcd.
@@ -36,27 +37,17 @@ func newPKI(t *testing.T) pki {
 	t.Helper()
 	dir := t.TempDir()
 	ca, err := controlplane.NewCA("etcd-ca")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Mkdir(filepath.Join(dir, "etcd"), 0o700); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
+	must.Succeed(t, os.Mkdir(filepath.Join(dir, "etcd"), 0o700))
 	disk.Write(t, filepath.Join(dir, "etcd/ca.crt"), ca.PEM())
 	server, err := ca.Serving("node-1", "localhost", "127.0.0.1")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	client, err := ca.Client(time.Hour, "kube-apiserver-etcd-client")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	write(t, dir, "etcd/server", server)
 	write(t, dir, "apiserver-etcd-client", client)
 	pair, err := tls.X509KeyPair(client.Cert, client.Key)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	return pki{dir, &tls.Config{RootCAs: ca.Pool(), Certificates: []tls.Certificate{pair}}}
 }
 
@@ -70,13 +61,10 @@ func TestErrorsOfAConnectionSayWhereAndWhatToCheck(t *testing.T) {
 	ours, other := newPKI(t), newPKI(t)
 	server := controlplane.StartEtcdForTest(t, ours.client, ours.flags()...)
 	client, err := clientv3.New(clientv3.Config{Endpoints: []string{server.URL}, TLS: ours.client})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	defer client.Close()
-	if _, err := client.Put(t.Context(), "/registry/secrets/default/a", "k8s:enc:aescbc:v1:key1:x"); err != nil {
-		t.Fatal(err)
-	}
+	_, err = client.Put(t.Context(), "/registry/secrets/default/a", "k8s:enc:aescbc:v1:key1:x")
+	must.Succeed(t, err)
 	address := strings.TrimPrefix(server.URL, "https://")
 	ca, cert, key := "--cacert=etcd/ca.crt", "--cert=apiserver-etcd-client.crt", "--key=apiserver-etcd-client.key"
 	at := func(more ...string) []string { return append(more, "--endpoints="+server.URL) }
@@ -126,9 +114,7 @@ func TestEtcdWithAuthentication(t *testing.T) {
 	p := newPKI(t)
 	server := controlplane.StartEtcdForTest(t, p.client, p.flags()...)
 	client, err := clientv3.New(clientv3.Config{Endpoints: []string{server.URL}, TLS: p.client})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	defer client.Close()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
@@ -140,13 +126,10 @@ func TestEtcdWithAuthentication(t *testing.T) {
 		func() error { _, err := auth.UserGrantRole(ctx, "root", "root"); return err },
 		func() error { _, err := auth.AuthEnable(ctx); return err },
 	}
-	if _, err := auth.RoleAdd(ctx, "root"); err != nil {
-		t.Fatal(err)
-	}
+	_, err = auth.RoleAdd(ctx, "root")
+	must.Succeed(t, err)
 	for _, step := range steps {
-		if err := step(); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, step())
 	}
 	args := []string{"--endpoints=" + server.URL, "--cacert=" + p.dir + "/etcd/ca.crt",
 		"--cert=" + p.dir + "/apiserver-etcd-client.crt", "--key=" + p.dir + "/apiserver-etcd-client.key"}
@@ -165,15 +148,11 @@ func TestEtcdWithAuthentication(t *testing.T) {
 		func() error { _, err := auth.UserGrantRole(ctx, reader, reader); return err },
 	}
 	root, err := clientv3.New(clientv3.Config{Endpoints: []string{server.URL}, TLS: p.client, Username: "root", Password: "x"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	defer root.Close()
 	auth = root.Auth
 	for _, grant := range grants {
-		if err := grant(); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, grant())
 	}
 	if code, stdout, stderr := output(t, command(t, args...)); code != 3 || !strings.Contains(stderr, "--etcd-prefix") {
 		t.Errorf("all prefixes: %d, %s%s", code, stdout, stderr)
@@ -186,29 +165,20 @@ func TestEtcdWithAuthentication(t *testing.T) {
 func TestProgressIsShownOnATerminalAlone(t *testing.T) {
 	server := controlplane.StartEtcdForTest(t, nil)
 	client, err := clientv3.New(clientv3.Config{Endpoints: []string{server.URL}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	defer client.Close()
-	if _, err := client.Put(t.Context(), "/registry/secrets/default/a", "k8s"); err != nil {
-		t.Fatal(err)
-	}
+	_, err = client.Put(t.Context(), "/registry/secrets/default/a", "k8s")
+	must.Succeed(t, err)
 	controller, err := os.OpenFile("/dev/ptmx", os.O_RDWR, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	defer controller.Close()
 	number, err := unix.IoctlGetInt(int(controller.Fd()), unix.TIOCGPTN)
 	if err == nil {
 		err = unix.IoctlSetPointerInt(int(controller.Fd()), unix.TIOCSPTLCK, 0)
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	terminal, err := os.OpenFile("/dev/pts/"+strconv.Itoa(number), os.O_RDWR|unix.O_NOCTTY, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	defer terminal.Close()
 	cmd := command(t, "--endpoints="+server.URL)
 	cmd.Stderr = terminal

@@ -11,6 +11,7 @@ import (
 	"os/exec"
 	"testing"
 
+	"github.com/kms-health/kms-health/test/harness/must"
 	"github.com/kms-health/kms-health/test/harness/program"
 )
 
@@ -70,8 +71,6 @@ func read(t *testing.T, args ...string) (i inventory) {
 	if code != 0 || stderr != "" {
 		t.Fatalf("%d, %s", code, stderr)
 	}
-	if err := json.Unmarshal([]byte(stdout), &i); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, json.Unmarshal([]byte(stdout), &i))
 	return i
 }

@@ -20,6 +20,7 @@ import (
 	kmstypes "k8s.io/apiserver/pkg/storage/value/encrypt/envelope/kmsv2/v2"
 
 	"github.com/kms-health/kms-health/test/harness/controlplane"
+	"github.com/kms-health/kms-health/test/harness/must"
 )
 
 var (
@@ -37,23 +38,17 @@ const (
 func resident(t *testing.T, cmd *exec.Cmd) (peak int, elapsed time.Duration) {
 	t.Helper()
 	null, err := os.OpenFile(os.DevNull, os.O_WRONLY, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	defer null.Close()
 	cmd.Stdout, cmd.Stderr = null, os.Stderr
 	began := time.Now()
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, cmd.Start())
 	done := make(chan error, 1)
 	go func() { done <- cmd.Wait() }()
 	for {
 		select {
 		case err := <-done:
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.Succeed(t, err)
 			return peak, time.Since(began)
 		case <-time.After(5 * time.Millisecond):
 			peak = max(peak, highWater(cmd.Process.Pid))
@@ -85,9 +80,7 @@ func value(t *testing.T, provider, kekID string, size int) string {
 		Annotations:            map[string][]byte{"version.example.com": []byte("1")},
 		EncryptedDEKSourceType: kmstypes.EncryptedDEKSourceType_HKDF_SHA256_XNONCE_AES_GCM_SEED,
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	return provider + string(object)
 }
 
@@ -102,9 +95,8 @@ func fill(t *testing.T, client *clientv3.Client, resource string, n, size int, f
 			key := fmt.Sprintf("/registry/%s/namespace-%03d/object-%06d", resource, i%500, i)
 			puts = append(puts, clientv3.OpPut(key, value(t, provider, kekID, size)))
 		}
-		if _, err := client.Txn(t.Context()).Then(puts...).Commit(); err != nil {
-			t.Fatal(err)
-		}
+		_, err := client.Txn(t.Context()).Then(puts...).Commit()
+		must.Succeed(t, err)
 	}
 }
 
@@ -114,9 +106,7 @@ func TestCostsOfReading(t *testing.T) {
 	}
 	server := controlplane.StartEtcdForTest(t, nil, "--quota-backend-bytes=4000000000", "--max-request-bytes=4000000")
 	client, err := clientv3.New(clientv3.Config{Endpoints: []string{server.URL}, MaxCallSendMsgSize: 8 << 20})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	defer client.Close()
 	endpoint := "--endpoints=" + server.URL
 	ours := func(args ...string) *exec.Cmd { return command(t, append(args, endpoint)...) }

@@ -19,6 +19,7 @@ import (
 
 	"github.com/kms-health/kms-health/test/harness/apiservers"
 	"github.com/kms-health/kms-health/test/harness/controlplane"
+	"github.com/kms-health/kms-health/test/harness/must"
 	"github.com/kms-health/kms-health/test/harness/program"
 	"github.com/kms-health/kms-health/test/harness/wait"
 	"github.com/kms-health/kms-health/test/kmsplugin"
@@ -69,36 +70,26 @@ func (f *fixture) create(t *testing.T, prefix string, secrets, configMaps int) {
 	meta := func(i int) metav1.ObjectMeta { return metav1.ObjectMeta{Name: fmt.Sprintf("%s-%d", prefix, i)} }
 	api, options := f.kube.CoreV1(), metav1.CreateOptions{}
 	for i := range secrets {
-		if _, err := api.Secrets("default").Create(t.Context(), &corev1.Secret{ObjectMeta: meta(i)}, options); err != nil {
-			t.Fatal(err)
-		}
+		_, err := api.Secrets("default").Create(t.Context(), &corev1.Secret{ObjectMeta: meta(i)}, options)
+		must.Succeed(t, err)
 	}
 	for i := range configMaps {
-		if _, err := api.ConfigMaps("default").Create(t.Context(), &corev1.ConfigMap{ObjectMeta: meta(i)}, options); err != nil {
-			t.Fatal(err)
-		}
+		_, err := api.ConfigMaps("default").Create(t.Context(), &corev1.ConfigMap{ObjectMeta: meta(i)}, options)
+		must.Succeed(t, err)
 	}
-	if _, err := api.ServiceAccounts("default").Create(t.Context(), &corev1.ServiceAccount{ObjectMeta: meta(0)}, options); err != nil {
-		t.Fatal(err)
-	}
+	_, err := api.ServiceAccounts("default").Create(t.Context(), &corev1.ServiceAccount{ObjectMeta: meta(0)}, options)
+	must.Succeed(t, err)
 }
 
 // rotate creates a new key and restarts the API server: otherwise it writes with the new key only up to a minute later.
 func (f *fixture) rotate(t *testing.T) (former string) {
 	t.Helper()
 	former = f.plugin.KeyID()
-	if _, err := f.plugin.Rotate(); err != nil {
-		t.Fatal(err)
-	}
-	if err := f.StopAPIServer(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	if err := f.StartAPIServer(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	if err := f.AwaitReady(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	_, err := f.plugin.Rotate()
+	must.Succeed(t, err)
+	must.Succeed(t, f.StopAPIServer(t.Context()))
+	must.Succeed(t, f.StartAPIServer(t.Context()))
+	must.Succeed(t, f.AwaitReady(t.Context()))
 	return former
 }
 
@@ -107,9 +98,7 @@ func (f *fixture) rotate(t *testing.T) (former string) {
 func (f *fixture) counted(t *testing.T) []row {
 	t.Helper()
 	all, err := f.etcd.Get(t.Context(), "/registry/", clientv3.WithPrefix())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	counts := map[row]int{}
 	for _, kv := range all.Kvs {
 		for folder, resource := range map[string]string{
@@ -122,9 +111,7 @@ func (f *fixture) counted(t *testing.T) []row {
 			r := row{Resource: resource, Provider: "identity"}
 			if bytes.HasPrefix(kv.Value, []byte("k8s:enc:kms:v2:kms-1:")) {
 				kekID, err := apiservers.StoredKEKID(kv.Value, "kms-1")
-				if err != nil {
-					t.Fatal(err)
-				}
+				must.Succeed(t, err)
 				r.Provider, r.KEKID = "kms:v2:kms-1", kekID
 			} else if bytes.HasPrefix(kv.Value, []byte("k8s:enc:aescbc:v1:key1:")) {
 				r.Provider = "aescbc:v1:key1"
@@ -146,9 +133,7 @@ func (f *fixture) counted(t *testing.T) []row {
 func (f *fixture) revision(t *testing.T) int64 {
 	t.Helper()
 	answer, err := f.etcd.Get(t.Context(), "x")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	return answer.Header.Revision
 }
 
@@ -156,14 +141,10 @@ func (f *fixture) revision(t *testing.T) int64 {
 func (f *fixture) migration(t *testing.T) func(resources string) {
 	t.Helper()
 	user, err := f.SignUser(time.Hour, "admin", "system:masters")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	credential := controlplane.Credential{Certificate: user}
 	path, err := f.WriteKubeconfig(t.TempDir(), controlplane.Kubeconfig{Credential: credential})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	return func(resources string) {
 		t.Helper()
 		config := "--kubeconfig=" + path
@@ -171,9 +152,7 @@ func (f *fixture) migration(t *testing.T) func(resources string) {
 		if err == nil {
 			_, err = install.Kubectl(t.Context(), objects, config, "patch", "--type=merge", "-p", "{}", "-f", "-")
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 	}
 }
 
@@ -232,9 +211,7 @@ func TestAFormerKeyIsNeededUntilEveryResourceIsMigrated(t *testing.T) {
 // readsWithoutAnAPIServer checks that stored-keys does not write. It stops the API server, which writes too.
 func (f *fixture) readsWithoutAnAPIServer(t *testing.T) {
 	t.Helper()
-	if err := f.StopAPIServer(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, f.StopAPIServer(t.Context()))
 	before := f.revision(t)
 	code, stdout, stderr := output(t, command(t, "--endpoints="+f.EtcdURL()))
 	t.Logf("everything:\n%s", stdout)

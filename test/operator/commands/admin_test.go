@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/kms-health/kms-health/test/harness/must"
 	"github.com/kms-health/kms-health/test/kmsplugin"
 	"github.com/kms-health/kms-health/test/operator/fixture"
 )
@@ -31,9 +32,7 @@ func TestAdministratorSeesAFaultAndItsEnd(t *testing.T) {
 	fixture.AwaitClusterOperator(t, "True False False True")
 	status("everything is healthy", 0, "(write)  healthy")
 
-	if err := reporters[1].Plugin.SetFault(kmsplugin.Fault{Name: kmsplugin.FaultUnhealthy, Args: []string{"vault is sealed"}}); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, reporters[1].Plugin.SetFault(kmsplugin.Fault{Name: kmsplugin.FaultUnhealthy, Args: []string{"vault is sealed"}}))
 	status("a plugin is unhealthy", 1, "master-1  1 (write)  unhealthy")
 	fixture.AwaitClusterOperator(t, "True False True False")
 	if c := fixture.ClusterOperator(t)["Degraded"]; c.Reason != "KMSPlugins_PluginUnhealthy" || !strings.Contains(c.Message, "kube-apiserver: key 1 on node master-1: unhealthy") {
@@ -46,9 +45,7 @@ func TestAdministratorSeesAFaultAndItsEnd(t *testing.T) {
 		}
 		return nil
 	})
-	if err := reporters[1].Plugin.ClearFaults(); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, reporters[1].Plugin.ClearFaults())
 	fixture.AwaitClusterOperator(t, "True False False True")
 	status("everything has recovered", 0, "(write)  healthy")
 	fixture.RemoveTarget(t, op, reporters)

@@ -18,6 +18,7 @@ import (
 	"github.com/kms-health/kms-health/pkg/operatorstatus"
 	"github.com/kms-health/kms-health/test/harness/apiservers"
 	"github.com/kms-health/kms-health/test/harness/disk"
+	"github.com/kms-health/kms-health/test/harness/must"
 	"github.com/kms-health/kms-health/test/kmsplugin"
 	"github.com/kms-health/kms-health/test/operator/fixture"
 )
@@ -39,9 +40,7 @@ func TestAMustGatherHasTheStatusOfItsCluster(t *testing.T) {
 		t.Errorf("a healthy cluster: exit code %d", code)
 	}
 
-	if err := reporters[1].Plugin.SetFault(kmsplugin.Fault{Name: kmsplugin.FaultUnhealthy, Args: []string{"vault is sealed"}}); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, reporters[1].Plugin.SetFault(kmsplugin.Fault{Name: kmsplugin.FaultUnhealthy, Args: []string{"vault is sealed"}}))
 	reporters[2].Kill(t)
 	op.Configure(fixture.Every("4s", apiservers.Kube.Target()))
 	fixture.AwaitClusterOperator(t, "True False True False")
@@ -64,9 +63,7 @@ func TestAMustGatherHasTheStatusOfItsCluster(t *testing.T) {
 	if code := expectSameStatus(t, kubectl, "PATH=$KUBEBUILDER_ASSETS:/usr/bin:/bin; "+byKubectl, "-c"); code != 1 {
 		t.Errorf("faults, gathered without oc: exit code %d", code)
 	}
-	if err := reporters[1].Plugin.ClearFaults(); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, reporters[1].Plugin.ClearFaults())
 	fixture.RemoveTarget(t, op, reporters)
 }
 
@@ -144,9 +141,7 @@ func status(t *testing.T, kubectl func(...string) (string, int), args ...string)
 func gather(t *testing.T, kubectl string, args ...string) string {
 	t.Helper()
 	path, err := filepath.Abs("testdata")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	dir := filepath.Join(t.TempDir(), "must-gather")
 	kubeconfig := fixture.Cluster.AdminKubeconfig(t)
 	cmd := exec.CommandContext(t.Context(), "bash", args...)
@@ -166,15 +161,12 @@ func expectNoSecret(t *testing.T, dir string) {
 		}
 		return err
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 }
 
 func read(t *testing.T, path string) string {
 	t.Helper()
-	text := disk.Read(t, path)
-	return string(text)
+	return string(disk.Read(t, path))
 }
 
 // Each step that fails is named, the other steps run, and oc adm must-gather does not fail.
@@ -187,9 +179,7 @@ func TestAMustGatherOfNothingNamesWhatFailed(t *testing.T) {
 		t.Error("metrics that could not be read are there")
 	}
 	bin := t.TempDir()
-	if err := os.Symlink("/bin/false", filepath.Join(bin, "kubectl")); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, os.Symlink("/bin/false", filepath.Join(bin, "kubectl")))
 	dir = gather(t, "false", "-c", "PATH="+bin+":/usr/bin:/bin; "+byKubectl)
 	if failed := read(t, filepath.Join(dir, "kms-health/incomplete.txt")); strings.Count(failed, "\n") != 25 || !strings.Contains(failed, "the list of resources") {
 		t.Errorf("%q", failed)

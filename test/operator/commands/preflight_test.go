@@ -12,6 +12,7 @@ import (
 
 	"github.com/kms-health/kms-health/pkg/contract"
 	"github.com/kms-health/kms-health/test/harness/apiservers"
+	"github.com/kms-health/kms-health/test/harness/must"
 	"github.com/kms-health/kms-health/test/kmsplugin"
 	"github.com/kms-health/kms-health/test/operator/fixture"
 )
@@ -38,9 +39,7 @@ func TestPreflightShowsWhatDoesNotHold(t *testing.T) {
 	}
 	fault := func(r *fixture.Reporter, name string, args ...string) {
 		t.Helper()
-		if err := r.Plugin.SetFault(kmsplugin.Fault{Name: name, Args: args}); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, r.Plugin.SetFault(kmsplugin.Fault{Name: name, Args: args}))
 	}
 	// The reporters have named the key for less than 180 s, so it is not known yet whether API servers write with it.
 	check("good", 2, "kube-apiserver", "Not known: 6 of 7 checks hold.", "3 of 3 nodes made one", contract.Settling)
@@ -56,9 +55,7 @@ func TestPreflightShowsWhatDoesNotHold(t *testing.T) {
 
 	fault(reporters[1], kmsplugin.FaultRefuseDecrypt)
 	check("Decrypt is refused", 1, "kube-apiserver", "3 of 3 nodes made one", "UNKNOWN Former keys", "FAILS No problem", "kube-apiserver on master-1, key 1: unhealthy")
-	if err := reporters[1].Plugin.ClearFaults(); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, reporters[1].Plugin.ClearFaults())
 	fault(reporters[2], kmsplugin.FaultKeyID, "another")
 	check("keys differ", 1, "kube-apiserver", "FAILS One KEK ID", "another on master-2", "Do not: delete or disable")
 	reporters[0].Signal(t, syscall.SIGSTOP)
@@ -70,9 +67,7 @@ func TestPreflightShowsWhatDoesNotHold(t *testing.T) {
 	if err == nil {
 		err = apiservers.Kube.Report(t.Context(), fixture.Client, "master-0", message, now)
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	check("a former key is lost", 1, "--timeout=5s", "FAILS Former keys: no longer decrypted: former on master-0", "Fix: ")
 	fixture.RequestRoundTrip(t, apiservers.Kube, "")
 	fixture.RemoveTarget(t, op, reporters)

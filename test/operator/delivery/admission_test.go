@@ -19,6 +19,7 @@ import (
 
 	"github.com/kms-health/kms-health/pkg/contract"
 	"github.com/kms-health/kms-health/test/harness/apiservers"
+	"github.com/kms-health/kms-health/test/harness/must"
 	"github.com/kms-health/kms-health/test/operator/fixture"
 )
 
@@ -151,14 +152,12 @@ func mutate(t *testing.T, name, condition string, match *admissionv1.MatchResour
 		ReinvocationPolicy: admissionv1.NeverReinvocationPolicy,
 		Mutations:          mutations,
 	}}
-	if _, err := admission.MutatingAdmissionPolicies().Create(t.Context(), policy, metav1.CreateOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	_, err := admission.MutatingAdmissionPolicies().Create(t.Context(), policy, metav1.CreateOptions{})
+	must.Succeed(t, err)
 	binding := &admissionv1.MutatingAdmissionPolicyBinding{ObjectMeta: metav1.ObjectMeta{Name: name},
 		Spec: admissionv1.MutatingAdmissionPolicyBindingSpec{PolicyName: name}}
-	if _, err := admission.MutatingAdmissionPolicyBindings().Create(t.Context(), binding, metav1.CreateOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	_, err = admission.MutatingAdmissionPolicyBindings().Create(t.Context(), binding, metav1.CreateOptions{})
+	must.Succeed(t, err)
 	t.Cleanup(func() {
 		ctx := context.WithoutCancel(t.Context())
 		if err := admission.MutatingAdmissionPolicyBindings().Delete(ctx, name, metav1.DeleteOptions{}); err != nil {
@@ -184,9 +183,8 @@ func partitionedPods() *admissionv1.MatchResources {
 func partition(t *testing.T, on bool) {
 	t.Helper()
 	patch := fmt.Sprintf(`{"metadata":{"labels":{"partitioned":"%t"}}}`, on)
-	if _, err := fixture.Kube.CoreV1().Namespaces().Patch(context.WithoutCancel(t.Context()), fixture.Namespace, types.MergePatchType, []byte(patch), metav1.PatchOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	_, err := fixture.Kube.CoreV1().Namespaces().Patch(context.WithoutCancel(t.Context()), fixture.Namespace, types.MergePatchType, []byte(patch), metav1.PatchOptions{})
+	must.Succeed(t, err)
 }
 
 // awaitAdmission waits until a policy is active: it creates a pod as a dry run until is returns true.

@@ -18,6 +18,7 @@ import (
 	"github.com/kms-health/kms-health/pkg/contract"
 	"github.com/kms-health/kms-health/test/harness/apiservers"
 	"github.com/kms-health/kms-health/test/harness/controlplane"
+	"github.com/kms-health/kms-health/test/harness/must"
 	"github.com/kms-health/kms-health/test/operator/fixture"
 )
 
@@ -44,13 +45,9 @@ func TestUnmanagedRenewsTheTokenAndReportsAFailureInTime(t *testing.T) {
 	op.AwaitLogged("it is configured", `managementState="Unmanaged"`, 1)
 
 	other, err := controlplane.NewCA("another")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	bundle := append(fixture.Cluster.ServingCA().PEM(), other.PEM()...)
-	if err := os.WriteFile(filepath.Join(op.Dir, "credentials", controlplane.KubeconfigCAFile), bundle, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, os.WriteFile(filepath.Join(op.Dir, "credentials", controlplane.KubeconfigCAFile), bundle, 0o600))
 	old := age(t, time.Now().Add(10*24*time.Hour))
 	op.Configure(unmanaged + fixture.Every("20s", fixture.OpenShiftAPIServer())) // causes a sync
 	fixture.Eventually(t, "the token is renewed", func() error {
@@ -123,9 +120,7 @@ func refuseTokens(t *testing.T) {
 func tokenSecret(t *testing.T) *corev1.Secret {
 	t.Helper()
 	s, err := fixture.Kube.CoreV1().Secrets(apiservers.OpenShift.Namespace).Get(t.Context(), credential, metav1.GetOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	return s
 }
 

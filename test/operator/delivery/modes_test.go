@@ -12,6 +12,7 @@ import (
 
 	"github.com/kms-health/kms-health/pkg/contract"
 	"github.com/kms-health/kms-health/test/harness/apiservers"
+	"github.com/kms-health/kms-health/test/harness/must"
 	"github.com/kms-health/kms-health/test/operator/fixture"
 )
 
@@ -148,8 +149,6 @@ func TestDeploymentIsInjectedThroughAMigrationAndRestored(t *testing.T) {
 func templateOf(t *testing.T) string {
 	t.Helper()
 	raw, err := yaml.Marshal(fixture.DeploymentNow(t).Spec.Template)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	return string(raw)
 }

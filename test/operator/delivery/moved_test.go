@@ -12,6 +12,7 @@ import (
 
 	"github.com/kms-health/kms-health/pkg/contract"
 	"github.com/kms-health/kms-health/test/harness/apiservers"
+	"github.com/kms-health/kms-health/test/harness/must"
 	"github.com/kms-health/kms-health/test/manifests/install"
 	"github.com/kms-health/kms-health/test/operator/fixture"
 )
@@ -22,9 +23,7 @@ import (
 func grantMoved(t *testing.T) {
 	t.Helper()
 	objects, err := install.Render(t.Context(), install.OpenShift, fixture.Components...)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	from, to := apiservers.OpenShift.Namespace, apiservers.OAuth.Namespace
 	var more []*unstructured.Unstructured
 	for _, o := range objects {
@@ -61,18 +60,14 @@ func grantMoved(t *testing.T) {
 			}
 		}
 	}
-	if err := install.Objects(t.Context(), fixture.Cluster.RESTConfig(), more...); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, install.Objects(t.Context(), fixture.Cluster.RESTConfig(), more...))
 }
 
 // allowing returns the policy with the reporter of one namespace also allowed in another.
 func allowing(t *testing.T, policy *unstructured.Unstructured, from, to string) *unstructured.Unstructured {
 	t.Helper()
 	raw, err := policy.MarshalJSON()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	name := "/" + contract.ReporterName(apiservers.OpenShift.Name) + "'"
 	text := strings.Replace(string(raw), "'"+from+name, "'"+from+name+", '"+to+name, 1)
 	if err := policy.UnmarshalJSON([]byte(text)); err != nil || text == string(raw) {

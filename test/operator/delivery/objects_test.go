@@ -16,6 +16,7 @@ import (
 	"github.com/kms-health/kms-health/pkg/contract"
 	"github.com/kms-health/kms-health/pkg/operator/objects"
 	"github.com/kms-health/kms-health/test/harness/apiservers"
+	"github.com/kms-health/kms-health/test/harness/must"
 	"github.com/kms-health/kms-health/test/operator/fixture"
 )
 
@@ -113,9 +114,7 @@ func differ(t *testing.T, want ...string) error {
 func snapshot(t *testing.T, op *fixture.Operator) string {
 	t.Helper()
 	all, err := fixture.ListMade(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	var parts []string
 	for _, o := range all {
 		key := fmt.Sprintf("%s %s/%s: ", o.GetKind(), o.GetNamespace(), o.GetName())
@@ -143,9 +142,7 @@ func snapshot(t *testing.T, op *fixture.Operator) string {
 			delete(annotations, name)
 		}
 		raw, err := json.Marshal([]any{o.GetLabels(), annotations, content})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		parts = append(parts, key+string(raw))
 	}
 	slices.Sort(parts)

@@ -12,6 +12,7 @@ import (
 	"github.com/kms-health/kms-health/pkg/rollup"
 	"github.com/kms-health/kms-health/test/harness/apiservers"
 	"github.com/kms-health/kms-health/test/harness/controlplane"
+	"github.com/kms-health/kms-health/test/harness/must"
 	"github.com/kms-health/kms-health/test/harness/wait"
 	"github.com/kms-health/kms-health/test/operator/fixture"
 )
@@ -56,9 +57,7 @@ func (m *model) endSurge(t *testing.T, node string) {
 	t.Helper()
 	m.revs[node] = m.second[node]
 	m.run(t, node)
-	if err := fixture.Workers.RemoveStaticPod(t.Context(), node, apiservers.Kube.Namespace, second); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, fixture.Workers.RemoveStaticPod(t.Context(), node, apiservers.Kube.Namespace, second))
 	delete(m.second, node)
 }
 
@@ -154,10 +153,8 @@ func (m *model) restoreAs(t *testing.T, p *faultyProxy, backup *operatorstatus.S
 	defer p.away.Store(false)
 	p.CloseClientConnections()
 	if len(conditions) > 0 {
-		if err := apiservers.Apply(t.Context(), fixture.Client, contract.OperatorName,
-			controlplane.OperatorGVR(apiservers.Kube.Resource), "", apiservers.Kube.Status(conditions...), "status"); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, apiservers.Apply(t.Context(), fixture.Client, contract.OperatorName,
+			controlplane.OperatorGVR(apiservers.Kube.Resource), "", apiservers.Kube.Status(conditions...), "status"))
 	}
 	for _, r := range backup.Reports {
 		if r.Form != operatorstatus.FormCondition || r.Err != nil {
@@ -167,9 +164,7 @@ func (m *model) restoreAs(t *testing.T, p *faultyProxy, backup *operatorstatus.S
 		if err == nil {
 			err = apiservers.Kube.Report(t.Context(), fixture.Client, r.Node, message, time.Now())
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 	}
 	p.versions.Add(-10_000)
 }

@@ -28,6 +28,7 @@ import (
 	"github.com/kms-health/kms-health/pkg/operator/objects"
 	"github.com/kms-health/kms-health/pkg/operatorstatus"
 	"github.com/kms-health/kms-health/test/harness/apiservers"
+	"github.com/kms-health/kms-health/test/harness/must"
 	"github.com/kms-health/kms-health/test/kmsplugin"
 	"github.com/kms-health/kms-health/test/manifests/install"
 	"github.com/kms-health/kms-health/test/operator/fixture"
@@ -310,9 +311,7 @@ func companions(t *testing.T) []corev1.Pod {
 	t.Helper()
 	selector := metav1.ListOptions{LabelSelector: fixture.Companions}
 	pods, err := fixture.Kube.CoreV1().Pods(fixture.Namespace).List(t.Context(), selector)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	return pods.Items
 }
 
@@ -379,12 +378,8 @@ func (m *model) write(t *testing.T, server apiservers.Server, node string, provi
 		all = append(all, e)
 	}
 	message, err := contract.EncodeMessage(all)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := server.Report(t.Context(), fixture.Client, node, message, at); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
+	must.Succeed(t, server.Report(t.Context(), fixture.Client, node, message, at))
 }
 
 // apiServerPods returns the API server's pods in a namespace. A static pod has its UID on the node.
@@ -392,9 +387,7 @@ func apiServerPods(t *testing.T, namespace string) []corev1.Pod {
 	t.Helper()
 	selector := metav1.ListOptions{LabelSelector: "apiserver=true"}
 	list, err := fixture.Kube.CoreV1().Pods(namespace).List(t.Context(), selector)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	for i := range list.Items {
 		if uid, err := objects.PodUID(&list.Items[i]); err == nil {
 			list.Items[i].UID = types.UID(uid)
@@ -681,9 +674,7 @@ const intruder = "intruder"
 // edit changes or deletes an object that the operator created.
 func (m *model) edit(t *testing.T) string {
 	all, err := fixture.ListMade(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	all = slices.DeleteFunc(all, func(o unstructured.Unstructured) bool {
 		return o.GetLabels()[contract.ManagedByLabel] != contract.OperatorName || o.GetKind() == "ReplicaSet" || o.GetKind() == "ControllerRevision"
 	})
@@ -716,9 +707,7 @@ func (m *model) edit(t *testing.T) string {
 		return "nothing to edit of " + what
 	}
 	raw, err := json.Marshal(patch)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	_, err = resource.Patch(t.Context(), o.GetName(), types.MergePatchType, raw, metav1.PatchOptions{FieldManager: intruder})
 	return fmt.Sprintf("%s edited: %v", what, err)
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/kms-health/kms-health/pkg/contract"
 	"github.com/kms-health/kms-health/test/harness/apiservers"
 	"github.com/kms-health/kms-health/test/harness/disk"
+	"github.com/kms-health/kms-health/test/harness/must"
 	"github.com/kms-health/kms-health/test/operator/fixture"
 )
 
@@ -43,13 +44,9 @@ func TestRenderedFilesAreAccepted(t *testing.T) {
 	} {
 		dir := renderInto(t, append(common, args...)...)
 		files, err := filepath.Glob(filepath.Join(dir, "*.yaml"))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		static, err := filepath.Glob(filepath.Join(dir, "host", "*.json"))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		for _, file := range append(files, static...) {
 			text := disk.Read(t, file)
 			// An installer replaces these in each file that it writes.
@@ -73,14 +70,10 @@ func TestRenderAndTheControllerGiveTheSameBytes(t *testing.T) {
 	fixture.AwaitDelivered(t, apiservers.Kube)
 
 	pod, err := fixture.Kube.CoreV1().Pods("openshift-kube-apiserver").Get(t.Context(), "kube-apiserver-"+fixture.NodeNames[0], metav1.GetOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	pod.TypeMeta = metav1.TypeMeta{APIVersion: "v1", Kind: "Pod"}
 	podText, err := yaml.Marshal(pod)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	args := []string{"--config", op.Config, "--namespace", fixture.Namespace}
 	for flag, content := range map[string][]byte{
 		"--encryption-config": []byte(text), "--ca-file": fixture.Cluster.ServingCA().PEM(), "--pod": podText,
@@ -95,9 +88,7 @@ func TestRenderAndTheControllerGiveTheSameBytes(t *testing.T) {
 	}
 	raw := disk.Read(t, files[0])
 	var rendered corev1.Pod
-	if err := yaml.Unmarshal(raw, &rendered); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, yaml.Unmarshal(raw, &rendered))
 	live, err := fixture.Kube.CoreV1().Pods(fixture.Namespace).Get(t.Context(), rendered.Name, metav1.GetOptions{})
 	if err != nil {
 		t.Fatalf("the controller's pod has another name: %v", err)

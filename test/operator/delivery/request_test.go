@@ -17,6 +17,7 @@ import (
 	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
 	"github.com/kms-health/kms-health/pkg/contract"
 	"github.com/kms-health/kms-health/test/harness/apiservers"
+	"github.com/kms-health/kms-health/test/harness/must"
 	"github.com/kms-health/kms-health/test/harness/wait"
 	"github.com/kms-health/kms-health/test/operator/fixture"
 )
@@ -62,9 +63,7 @@ func requestsInFiles(t *testing.T) (map[string]string, error) {
 func whatPodsAreReplacedFor(t *testing.T) string {
 	t.Helper()
 	sets, err := fixture.Kube.AppsV1().DaemonSets(fixture.Namespace).List(t.Context(), metav1.ListOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	text := fmt.Sprintln(fixture.PodUIDs(t, contract.APIServerLabel), contract.Marshal(fixture.DeploymentNow(t).Spec.Template))
 	for _, ds := range sets.Items {
 		text += fmt.Sprintln(ds.Name, ds.Generation, contract.Marshal(ds.Spec.Template))

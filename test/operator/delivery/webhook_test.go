@@ -21,6 +21,7 @@ import (
 
 	"github.com/kms-health/kms-health/pkg/contract"
 	"github.com/kms-health/kms-health/test/harness/apiservers"
+	"github.com/kms-health/kms-health/test/harness/must"
 	"github.com/kms-health/kms-health/test/operator/fixture"
 )
 
@@ -42,9 +43,8 @@ func startWebhook(t *testing.T, ifItFails admissionv1.FailurePolicyType, answer 
 			MatchConditions:   []admissionv1.MatchCondition{{Name: "reporters", Expression: isReporter}},
 		}}}
 	api := fixture.Kube.AdmissionregistrationV1().ValidatingWebhookConfigurations()
-	if _, err := api.Create(t.Context(), config, metav1.CreateOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	_, err := api.Create(t.Context(), config, metav1.CreateOptions{})
+	must.Succeed(t, err)
 	end = func() {
 		err := api.Delete(context.WithoutCancel(t.Context()), config.Name, metav1.DeleteOptions{})
 		if err != nil && !apierrors.IsNotFound(err) {

@@ -15,6 +15,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/kms-health/kms-health/test/harness/apiservers"
+	"github.com/kms-health/kms-health/test/harness/must"
 	"github.com/kms-health/kms-health/test/operator/fixture"
 )
 
@@ -63,9 +64,7 @@ func TestNothingIsWrittenUnderTheFormerKeyOnceTheNewOneIsAgreedOn(t *testing.T) 
 	reporters := fixture.StartReporting(t, op, fixture.Plugin, *interval)
 	defer fixture.RemoveTarget(t, op, reporters)
 	etcd, err := clientv3.New(clientv3.Config{Endpoints: []string{fixture.Cluster.EtcdURL()}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	t.Cleanup(func() { _ = etcd.Close() })
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
@@ -75,9 +74,8 @@ func TestNothingIsWrittenUnderTheFormerKeyOnceTheNewOneIsAgreedOn(t *testing.T) 
 	var took []time.Duration
 	for i := range *rotations {
 		rotated := time.Now()
-		if _, err := fixture.Plugin.Rotate(); err != nil {
-			t.Fatal(err)
-		}
+		_, err := fixture.Plugin.Rotate()
+		must.Succeed(t, err)
 		kekID := fixture.Plugin.KeyID()
 		fixture.AwaitAgreed(t, kekID)
 		agreed := time.Now()

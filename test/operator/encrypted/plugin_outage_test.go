@@ -19,6 +19,7 @@ import (
 	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
 	"github.com/kms-health/kms-health/pkg/contract"
 	"github.com/kms-health/kms-health/test/harness/apiservers"
+	"github.com/kms-health/kms-health/test/harness/must"
 	"github.com/kms-health/kms-health/test/operator/fixture"
 )
 
@@ -32,18 +33,12 @@ func TestUnhealthyPluginRemovesNothing(t *testing.T) {
 	generation := fixture.DeploymentNow(t).Generation
 	kubeconfig := op.Credentials("")
 
-	if err := plugin.Crash(); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, plugin.Crash())
 	op.Kill(syscall.SIGKILL)
 	ctx, cancel := context.WithTimeout(t.Context(), 4*time.Minute)
 	defer cancel()
-	if err := fixture.Cluster.StopAPIServer(ctx); err != nil {
-		t.Fatal(err)
-	}
-	if err := fixture.Cluster.StartAPIServer(ctx); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, fixture.Cluster.StopAPIServer(ctx))
+	must.Succeed(t, fixture.Cluster.StartAPIServer(ctx))
 	if _, err := fixture.Kube.CoreV1().Secrets(apiservers.Kube.Namespace).Get(ctx, "encryption-config", metav1.GetOptions{}); err == nil {
 		t.Fatal("the API server reads Secrets without its plugin")
 	}
@@ -83,9 +78,7 @@ func TestUnhealthyPluginRemovesNothing(t *testing.T) {
 	}
 
 	// The plugin recovers.
-	if err := plugin.Return(); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, plugin.Return())
 	fixture.Eventually(t, "Secrets are read again", func() error {
 		_, err := fixture.Kube.CoreV1().Secrets(apiservers.Kube.Namespace).Get(t.Context(), "encryption-config", metav1.GetOptions{})
 		return err
@@ -104,17 +97,11 @@ func TestRequestArrivesWhileThePluginIsUnhealthy(t *testing.T) {
 	fixture.DeliverAll(t, op)
 	t.Cleanup(func() { fixture.RequestRoundTrip(t, apiservers.Kube, "") })
 	companions := fixture.PodUIDs(t, fixture.Companions)
-	if err := fixture.Plugin.Crash(); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, fixture.Plugin.Crash())
 	ctx, cancel := context.WithTimeout(t.Context(), 4*time.Minute)
 	defer cancel()
-	if err := fixture.Cluster.StopAPIServer(ctx); err != nil {
-		t.Fatal(err)
-	}
-	if err := fixture.Cluster.StartAPIServer(ctx); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, fixture.Cluster.StopAPIServer(ctx))
+	must.Succeed(t, fixture.Cluster.StartAPIServer(ctx))
 	await := func(request string) {
 		t.Helper()
 		fixture.Eventually(t, fmt.Sprintf("the companions have the request %q", request), func() error {
@@ -144,9 +131,7 @@ func TestRequestArrivesWhileThePluginIsUnhealthy(t *testing.T) {
 	})
 	fixture.RequestRoundTrip(t, apiservers.Kube, "")
 	await("")
-	if err := fixture.Plugin.Return(); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, fixture.Plugin.Return())
 	fixture.AwaitAllDelivered(t)
 	fixture.RemoveTarget(t, op, nil)
 }

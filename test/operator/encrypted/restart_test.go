@@ -17,6 +17,7 @@ import (
 	"github.com/kms-health/kms-health/pkg/contract"
 	"github.com/kms-health/kms-health/pkg/operatorstatus"
 	"github.com/kms-health/kms-health/test/harness/apiservers"
+	"github.com/kms-health/kms-health/test/harness/must"
 	"github.com/kms-health/kms-health/test/operator/fixture"
 )
 
@@ -29,19 +30,13 @@ func TestUnhealthyPluginIsReportedAfterEverythingRestarts(t *testing.T) {
 	kubeconfig := op.Credentials("")
 	op.Kill(syscall.SIGKILL)
 
-	if err := plugin.Crash(); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, plugin.Crash())
 	ctx, cancel := context.WithTimeout(t.Context(), 4*time.Minute)
 	defer cancel()
-	if err := fixture.Cluster.StopAPIServer(ctx); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, fixture.Cluster.StopAPIServer(ctx))
 	op.Run(kubeconfig) // while the API server is down
 	restarted := time.Now()
-	if err := fixture.Cluster.StartAPIServer(ctx); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, fixture.Cluster.StartAPIServer(ctx))
 	fixture.AwaitRollUp(t, apiservers.Kube, contract.PluginsDegraded, operatorstatus.True, contract.PluginError)
 	if _, err := fixture.Kube.CoreV1().Secrets(apiservers.Kube.Namespace).Get(ctx, apiservers.EncryptionSecret, metav1.GetOptions{}); err == nil {
 		t.Error("the API server reads Secrets without its plugin")
@@ -81,9 +76,7 @@ func TestUnhealthyPluginIsReportedAfterEverythingRestarts(t *testing.T) {
 	})
 	fixture.AwaitRollUp(t, apiservers.Kube, contract.WriteKeyAgreed, operatorstatus.Unknown, contract.PluginUnhealthy)
 
-	if err := plugin.Return(); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, plugin.Return())
 	fixture.AwaitHealthy(t)
 	fixture.RemoveTarget(t, op, reporters)
 }
@@ -96,13 +89,9 @@ func TestOutageOfTheAPIServerIsNotReportedAsSilence(t *testing.T) {
 	before := len(fixture.AwaitNoWrites(t))
 	ctx, cancel := context.WithTimeout(t.Context(), 4*time.Minute)
 	defer cancel()
-	if err := fixture.Cluster.StopAPIServer(ctx); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, fixture.Cluster.StopAPIServer(ctx))
 	time.Sleep((contract.StaleIntervals + 1) * fixture.Steady) // until all reports are stale
-	if err := fixture.Cluster.StartAPIServer(ctx); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, fixture.Cluster.StartAPIServer(ctx))
 	fixture.Eventually(t, "all report again", func() error {
 		for _, node := range fixture.NodeNames {
 			if e := fixture.LastChecked(t, apiservers.Kube, node); e.Stale(time.Now()) {

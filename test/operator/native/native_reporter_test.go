@@ -15,6 +15,7 @@ import (
 	"github.com/kms-health/kms-health/pkg/contract"
 	"github.com/kms-health/kms-health/pkg/operatorstatus"
 	"github.com/kms-health/kms-health/test/harness/apiservers"
+	"github.com/kms-health/kms-health/test/harness/must"
 	"github.com/kms-health/kms-health/test/kmsplugin"
 	"github.com/kms-health/kms-health/test/operator/fixture"
 )
@@ -98,13 +99,10 @@ func TestVerdictIsSteadyBesideOpenShiftsReporter(t *testing.T) {
 			plugin := reporters[1].Plugin
 			seen := recordTransitions(t)
 			seen.awaitLast(t, operatorstatus.False)
-			if err := plugin.SetFault(tt.fault); err != nil {
-				t.Fatal(err)
-			}
+			must.Succeed(t, plugin.SetFault(tt.fault))
 			if !tt.rejected { // a new key ID causes a round trip at once
-				if _, err := plugin.Rotate(); err != nil {
-					t.Fatal(err)
-				}
+				_, err := plugin.Rotate()
+				must.Succeed(t, err)
 			}
 			seen.awaitLast(t, operatorstatus.True)
 			await := func(what string, n *atomic.Int64, more int64) {
@@ -125,9 +123,7 @@ func TestVerdictIsSteadyBesideOpenShiftsReporter(t *testing.T) {
 			if got := seen.seen(); len(got) != 2 {
 				t.Errorf("while it lasts it was %v", got)
 			}
-			if err := plugin.ClearFaults(); err != nil {
-				t.Fatal(err)
-			}
+			must.Succeed(t, plugin.ClearFaults())
 			seen.awaitLast(t, operatorstatus.False)
 			await("accepted", &native[1].Accepted, 4)
 			if got := seen.seen(); len(got) != 3 {

@@ -22,6 +22,7 @@ import (
 	"github.com/kms-health/kms-health/pkg/contract"
 	"github.com/kms-health/kms-health/test/harness/controlplane"
 	"github.com/kms-health/kms-health/test/harness/disk"
+	"github.com/kms-health/kms-health/test/harness/must"
 	"github.com/kms-health/kms-health/test/manifests/install"
 	"github.com/kms-health/kms-health/test/operator/fixture"
 )
@@ -32,9 +33,7 @@ const withoutConfigMaps = "start-during-plugin-outage"
 func certificateOf(t *testing.T, name string, lifetime time.Duration) string {
 	t.Helper()
 	ca, err := controlplane.NewCAFor(name, lifetime)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	return string(ca.PEM())
 }
 
@@ -42,9 +41,7 @@ func certificateOf(t *testing.T, name string, lifetime time.Duration) string {
 func ownCAs(t *testing.T) (ca string, owners []string, generation int64) {
 	t.Helper()
 	d, err := fixture.Kube.AppsV1().Deployments(fixture.Namespace).Get(t.Context(), contract.OperatorName, metav1.GetOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	for _, m := range d.ManagedFields {
 		if strings.Contains(m.FieldsV1.String(), "f:"+contract.CAAnnotation) {
 			owners = append(owners, m.Manager+" "+string(m.Operation))
@@ -57,9 +54,8 @@ func ownCAs(t *testing.T) (ca string, owners []string, generation int64) {
 func setClusterCA(t *testing.T, cas ...string) {
 	t.Helper()
 	m := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "kube-root-ca.crt"}, Data: map[string]string{"ca.crt": strings.Join(cas, "")}}
-	if _, err := fixture.Kube.CoreV1().ConfigMaps(fixture.Namespace).Update(t.Context(), m, metav1.UpdateOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	_, err := fixture.Kube.CoreV1().ConfigMaps(fixture.Namespace).Update(t.Context(), m, metav1.UpdateOptions{})
+	must.Succeed(t, err)
 }
 
 func awaitCA(t *testing.T, what string, want ...string) {
@@ -84,9 +80,7 @@ func withoutPublisher(t *testing.T) {
 		return fixture.Cluster.StartControllerManager(ctx, names...)
 	}
 	names := slices.DeleteFunc(slices.Clone(controlplane.OperatorControllers), func(n string) bool { return n == controlplane.RootCAPublisherController })
-	if err := restart(names); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, restart(names))
 	t.Cleanup(func() {
 		if err := restart(controlplane.OperatorControllers); err != nil {
 			t.Error(err)
@@ -114,9 +108,7 @@ func applyByFlux(t *testing.T, kubeconfig string, documents []string) {
 	t.Helper()
 	const flux = "kustomize-controller"
 	d, err := fixture.Kube.AppsV1().Deployments(fixture.Namespace).Get(t.Context(), contract.OperatorName, metav1.GetOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	by := sets.New[string]()
 	for _, m := range d.ManagedFields {
 		if strings.HasPrefix(m.Manager, "kubectl") {
@@ -128,30 +120,23 @@ func applyByFlux(t *testing.T, kubeconfig string, documents []string) {
 		_, err = fixture.Kube.AppsV1().Deployments(fixture.Namespace).Patch(t.Context(), d.Name, types.JSONPatchType, patch,
 			metav1.PatchOptions{})
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	at := slices.IndexFunc(documents, func(d string) bool { return strings.Contains(d, "\nkind: Deployment\n") })
-	if _, err := install.Kubectl(t.Context(), []byte(documents[at]), "--kubeconfig", kubeconfig, "apply", "--server-side",
-		"--force-conflicts", "--field-manager", flux, "-f", "-"); err != nil {
-		t.Fatal(err)
-	}
+	_, err = install.Kubectl(t.Context(), []byte(documents[at]), "--kubeconfig", kubeconfig, "apply", "--server-side",
+		"--force-conflicts", "--field-manager", flux, "-f", "-")
+	must.Succeed(t, err)
 }
 
 func TestOperatorKeepsTheCAInItsDeploymentCurrent(t *testing.T) {
 	withoutPublisher(t)
 	rendered, err := install.YAML(t.Context(), install.OpenShift, append(slices.Clone(fixture.Components), withoutConfigMaps)...)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	documents := slices.DeleteFunc(strings.SplitAfter(string(rendered), "\n---\n"), func(d string) bool { return strings.Contains(d, "monitoring.coreos.com") })
 	kubeconfig := fixture.Cluster.AdminKubeconfig(t)
 	apply := func() {
 		t.Helper()
 		_, err := install.Kubectl(t.Context(), []byte(strings.Join(documents, "")), "--kubeconfig", kubeconfig, "apply", "-f", "-")
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 	}
 	t.Cleanup(func() { // other tests use the Deployment without a CA
 		ctx, cancel := context.WithTimeout(context.Background(), 2*fixture.Timeout)

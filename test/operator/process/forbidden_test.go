@@ -15,6 +15,7 @@ import (
 	"github.com/kms-health/kms-health/test/harness/apiservers"
 	"github.com/kms-health/kms-health/test/harness/controlplane"
 	"github.com/kms-health/kms-health/test/harness/disk"
+	"github.com/kms-health/kms-health/test/harness/must"
 	"github.com/kms-health/kms-health/test/operator/fixture"
 )
 
@@ -70,9 +71,7 @@ func TestWhatIsForbiddenIsReported(t *testing.T) {
 func startWithoutCA(t *testing.T, op *fixture.Operator) {
 	t.Helper()
 	kubeconfig := op.Credentials(op.Server)
-	if err := fixture.Cluster.FreezeAPIServer(); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, fixture.Cluster.FreezeAPIServer())
 	thaw := sync.OnceFunc(func() {
 		if err := fixture.Cluster.ThawAPIServer(); err != nil {
 			t.Error(err)
@@ -81,9 +80,7 @@ func startWithoutCA(t *testing.T, op *fixture.Operator) {
 	t.Cleanup(thaw)
 	op.Run(kubeconfig)
 	op.AwaitLogged("its clients have their CA", `"Configured"`, 1)
-	if err := os.Remove(filepath.Join(op.Dir, "credentials", controlplane.KubeconfigCAFile)); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, os.Remove(filepath.Join(op.Dir, "credentials", controlplane.KubeconfigCAFile)))
 	thaw()
 }
 

@@ -17,6 +17,7 @@ import (
 	"github.com/kms-health/kms-health/pkg/contract"
 	"github.com/kms-health/kms-health/test/harness/apiservers"
 	"github.com/kms-health/kms-health/test/harness/controlplane"
+	"github.com/kms-health/kms-health/test/harness/must"
 	"github.com/kms-health/kms-health/test/operator/fixture"
 )
 
@@ -29,9 +30,7 @@ func TestUnmanagedChangesNothing(t *testing.T) {
 	op.Start("")
 	fixture.AwaitDelivered(t, apiservers.Kube)
 	before, err := fixture.Describe(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	op.Configure("managementState: Unmanaged\n" + fixture.KubeAPIServer("Auto"))
 	op.AwaitLogged("it is configured", `managementState="Unmanaged"`, 1)
 	// During this rollout, the API server's pods of the companions end.
@@ -46,9 +45,7 @@ func TestUnmanagedChangesNothing(t *testing.T) {
 	}
 	gone := fixture.PodUIDs(t, "kmshealth.openshift.io/mode=CompanionPod")
 	for name := range gone {
-		if err := fixture.Kube.CoreV1().Pods(fixture.Namespace).Delete(t.Context(), name, metav1.DeleteOptions{}); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, fixture.Kube.CoreV1().Pods(fixture.Namespace).Delete(t.Context(), name, metav1.DeleteOptions{}))
 		break
 	}
 	fixture.Eventually(t, "the pod is deleted", func() error {
@@ -58,9 +55,7 @@ func TestUnmanagedChangesNothing(t *testing.T) {
 		return nil
 	})
 	after, err := fixture.Describe(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	if len(after) != len(before)-1 {
 		t.Errorf("there were\n%s\nthere are\n%s", strings.Join(before, "\n"), strings.Join(after, "\n"))
 	}
@@ -78,13 +73,9 @@ func TestStartsWithoutFileAndAPIServer(t *testing.T) {
 	fixture.RollStatic(t, "1", false)
 	t.Cleanup(func() { fixture.RemoveStatics(t) })
 	kubeconfig := op.Credentials("")
-	if err := fixture.Cluster.FreezeAPIServer(); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, fixture.Cluster.FreezeAPIServer())
 	thaw := sync.OnceFunc(func() {
-		if err := fixture.Cluster.ThawAPIServer(); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, fixture.Cluster.ThawAPIServer())
 	})
 	t.Cleanup(thaw)
 	op.Run(kubeconfig)
@@ -93,9 +84,7 @@ func TestStartsWithoutFileAndAPIServer(t *testing.T) {
 	thaw()
 	fixture.AwaitClusterOperator(t, "False False True True")
 	o, err := fixture.Client.Resource(controlplane.ConfigGVR(controlplane.ClusterOperators)).Get(t.Context(), contract.ClusterOperator, metav1.GetOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	// The cluster-version-operator's checkOperatorHealth waits for exactly this.
 	want := []any{map[string]any{"name": "operator", "version": release}}
 	if got, _, _ := unstructured.NestedSlice(o.Object, "status", "versions"); !reflect.DeepEqual(got, want) {

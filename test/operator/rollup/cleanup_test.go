@@ -16,6 +16,7 @@ import (
 	"github.com/kms-health/kms-health/pkg/operatorstatus"
 	"github.com/kms-health/kms-health/test/harness/apiservers"
 	"github.com/kms-health/kms-health/test/harness/controlplane"
+	"github.com/kms-health/kms-health/test/harness/must"
 	"github.com/kms-health/kms-health/test/operator/fixture"
 )
 
@@ -37,9 +38,7 @@ func TestReportsAreRemovedWithKMS(t *testing.T) {
 		"nodeName": "master-2", "keyID": "1", "status": "Healthy", "remoteKeyID": "k", "lastCheckedTime": "2026-05-08T12:34:56Z",
 	}}}}
 	resource := controlplane.OperatorGVR(server.Resource)
-	if err := apiservers.Apply(t.Context(), fixture.Client, thirdParty, resource, "", typed, "status"); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, apiservers.Apply(t.Context(), fixture.Client, thirdParty, resource, "", typed, "status"))
 	fixture.SetEncryption(t, server, apiservers.Encryption("identity"))
 	fixture.Eventually(t, "our reports are deleted, and no others", func() error {
 		if left := fixture.Resource(t, server).Reports; len(left) != 1 || left[0].Form != operatorstatus.FormTyped {
@@ -50,9 +49,7 @@ func TestReportsAreRemovedWithKMS(t *testing.T) {
 	op.Configure("apiServers: []\n")
 	op.AwaitNothingLeft()
 	o, err := fixture.Client.Resource(resource).Get(t.Context(), controlplane.ClusterObject, metav1.GetOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	for _, m := range o.GetManagedFields() {
 		if strings.HasPrefix(m.Manager, "kms-") && m.Manager != thirdParty {
 			t.Errorf("manager left: %s", m.Manager)
@@ -70,9 +67,7 @@ func TestConditionOfAnotherManagerDoesNotDelayARemoval(t *testing.T) {
 			status := server.Status()
 			status["status"] = map[string]any{"conditions": []any{map[string]any{"type": contract.PluginsDegraded, "status": "False",
 				"reason": "Own", "message": "by another manager", "lastTransitionTime": "2026-05-08T12:34:56Z"}}}
-			if err := apiservers.Apply(t.Context(), fixture.Client, manager, resource, "", status, "status"); err != nil {
-				t.Fatal(err)
-			}
+			must.Succeed(t, apiservers.Apply(t.Context(), fixture.Client, manager, resource, "", status, "status"))
 			op := fixture.NewOperator(t)
 			fixture.SetEncryption(t, server, apiservers.Encryption("1", "identity"))
 			op.Configure(fixture.Targets(server.Target("mode: Sidecar")))
@@ -85,9 +80,7 @@ func TestConditionOfAnotherManagerDoesNotDelayARemoval(t *testing.T) {
 				t.Errorf("left: %+v", c)
 			}
 			delete(status, "status")
-			if err := apiservers.Apply(t.Context(), fixture.Client, manager, resource, "", status, "status"); err != nil {
-				t.Fatal(err)
-			}
+			must.Succeed(t, apiservers.Apply(t.Context(), fixture.Client, manager, resource, "", status, "status"))
 		})
 	}
 }
@@ -110,9 +103,7 @@ func TestLastConditionsAreRemovedFromAListThatAPutWroteFirst(t *testing.T) {
 			_, err = client.UpdateStatus(t.Context(), o, metav1.UpdateOptions{FieldManager: "kubectl-replace"})
 			return err
 		})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 	}
 	isOther := func(c any) bool { return c.(map[string]any)["type"] == "Other" }
 	put(func([]any) []any {

@@ -13,6 +13,7 @@ import (
 	"github.com/kms-health/kms-health/pkg/contract"
 	"github.com/kms-health/kms-health/pkg/operatorstatus"
 	"github.com/kms-health/kms-health/test/harness/apiservers"
+	"github.com/kms-health/kms-health/test/harness/must"
 	"github.com/kms-health/kms-health/test/kmsplugin"
 	"github.com/kms-health/kms-health/test/operator/fixture"
 )
@@ -50,18 +51,14 @@ func TestWatchThatShowsNothingIsNoSilenceOfReporters(t *testing.T) {
 		return nil
 	})
 	time.Sleep(2 * contract.StaleIntervals * time.Second) // twice the time after which a report is stale
-	if err := reporters[1].Plugin.SetFault(kmsplugin.Fault{Name: kmsplugin.FaultUnhealthy, Args: []string{"sealed"}}); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, reporters[1].Plugin.SetFault(kmsplugin.Fault{Name: kmsplugin.FaultUnhealthy, Args: []string{"sealed"}}))
 	fixture.AwaitRollUp(t, apiservers.Kube, contract.PluginsDegraded, operatorstatus.True, contract.PluginUnhealthy)
 	for _, unknown := range []string{"KMSPluginsDegraded Unknown", "KMSHealthReporting False"} {
 		if found := seen.With(unknown); len(found) > 0 {
 			t.Error(strings.Join(found, "\n"))
 		}
 	}
-	if err := reporters[1].Plugin.ClearFaults(); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, reporters[1].Plugin.ClearFaults())
 	fixture.AwaitHealthy(t)
 	fixture.RemoveTarget(t, op, reporters)
 }

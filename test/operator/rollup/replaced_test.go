@@ -15,6 +15,7 @@ import (
 	"github.com/kms-health/kms-health/pkg/contract"
 	"github.com/kms-health/kms-health/pkg/operatorstatus"
 	"github.com/kms-health/kms-health/test/harness/apiservers"
+	"github.com/kms-health/kms-health/test/harness/must"
 	"github.com/kms-health/kms-health/test/operator/fixture"
 )
 
@@ -26,9 +27,7 @@ func TestASocketThatWasRemovedWithItsPodIsExcused(t *testing.T) {
 	ended := reporters[1]
 	replace(t, ended.Node)
 	seen := fixture.RecordConditions(t, apiservers.Kube)
-	if err := ended.Plugin.Close(); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, ended.Plugin.Close())
 	fixture.Eventually(t, "the socket is reported as missing", func() error {
 		if e := fixture.LastChecked(t, apiservers.Kube, ended.Node); e.Reason != contract.SocketMissing {
 			return fmt.Errorf("%+v", e)
@@ -41,10 +40,9 @@ func TestASocketThatWasRemovedWithItsPodIsExcused(t *testing.T) {
 	}
 	// The watch of pods shows the new revision, and the socket is still missing.
 	pods := fixture.Kube.CoreV1().Pods(apiservers.Kube.Namespace)
-	if _, err := pods.Patch(t.Context(), "kube-apiserver-"+ended.Node, types.MergePatchType,
-		[]byte(`{"metadata": {"labels": {"revision": "2"}}}`), metav1.PatchOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	_, err := pods.Patch(t.Context(), "kube-apiserver-"+ended.Node, types.MergePatchType,
+		[]byte(`{"metadata": {"labels": {"revision": "2"}}}`), metav1.PatchOptions{})
+	must.Succeed(t, err)
 	fixture.AwaitRollUp(t, apiservers.Kube, contract.PluginsDegraded, operatorstatus.True, contract.PluginError)
 	fixture.RemoveTarget(t, op, reporters)
 }
@@ -55,9 +53,7 @@ func TestARestartExcusesNoSocketOfAStandingReplacement(t *testing.T) {
 	op := fixture.NewOperator(t)
 	reporters := fixture.StartReporting(t, op, nil, "1s")
 	ended := reporters[1]
-	if err := ended.Plugin.Close(); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, ended.Plugin.Close())
 	fixture.AwaitRollUp(t, apiservers.Kube, contract.PluginsDegraded, operatorstatus.True, contract.PluginError)
 	op.Kill(syscall.SIGTERM)
 	replace(t, ended.Node) // a process that sees this begin excuses the socket for 5 minutes
@@ -76,9 +72,7 @@ func replace(t *testing.T, node string) {
 	t.Helper()
 	list := func(ctx context.Context, statuses ...any) {
 		t.Helper()
-		if err := apiservers.PutNodeStatuses(ctx, fixture.Client, statuses...); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, apiservers.PutNodeStatuses(ctx, fixture.Client, statuses...))
 	}
 	t.Cleanup(func() { list(context.Background()) })
 	list(t.Context(), map[string]any{"nodeName": node}) // openshift/api's CRD requires that this comes first

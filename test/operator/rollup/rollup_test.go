@@ -21,6 +21,7 @@ import (
 	"github.com/kms-health/kms-health/pkg/operatorstatus"
 	"github.com/kms-health/kms-health/test/harness/apiservers"
 	"github.com/kms-health/kms-health/test/harness/controlplane"
+	"github.com/kms-health/kms-health/test/harness/must"
 	"github.com/kms-health/kms-health/test/kmsplugin"
 	"github.com/kms-health/kms-health/test/operator/fixture"
 )
@@ -37,9 +38,7 @@ func expectOneWriteEach(t *testing.T, reporters []*fixture.Reporter) {
 		} else {
 			err = reporters[1].Plugin.ClearFaults()
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		c = fixture.AwaitRollUp(t, apiservers.Kube, contract.PluginsDegraded, status, reason)
 		writes := fixture.AwaitNoWrites(t)
 		if len(writes) != was+1 {
@@ -122,12 +121,9 @@ func TestWriteKeyIsNotAgreedOnWhileADeletedPodStillWritesWithAnother(t *testing.
 	before := fixture.StaticPod("0", false)
 	before.Name, before.Spec.NodeName, before.Finalizers = "kube-apiserver-before", "master-1", []string{"kms-health.test/still-runs"}
 	pods := fixture.Kube.CoreV1().Pods(before.Namespace)
-	if _, err := pods.Create(t.Context(), before, metav1.CreateOptions{}); err != nil {
-		t.Fatal(err)
-	}
-	if err := pods.Delete(t.Context(), before.Name, metav1.DeleteOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	_, err := pods.Create(t.Context(), before, metav1.CreateOptions{})
+	must.Succeed(t, err)
+	must.Succeed(t, pods.Delete(t.Context(), before.Name, metav1.DeleteOptions{}))
 	end := sync.OnceFunc(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), fixture.Timeout)
 		defer cancel()
@@ -152,9 +148,7 @@ func TestReportOfARemovedNodeIsRemoved(t *testing.T) {
 	op := fixture.NewOperator(t)
 	reporters := fixture.StartReporting(t, op, nil, "1s")
 	was := len(fixture.OperatorWrites(t))
-	if err := fixture.Workers.RemoveNode(t.Context(), "master-2"); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, fixture.Workers.RemoveNode(t.Context(), "master-2"))
 	addAgain := sync.OnceFunc(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), fixture.Timeout)
 		defer cancel()
@@ -194,23 +188,17 @@ func TestReportOfARemovedNodeIsRemoved(t *testing.T) {
 // operator must soon report a fault over another connection. client-go alone notices a dead connection after 45 s.
 func TestConnectionThatDiesWithoutAWordIsReplaced(t *testing.T) {
 	proxy, err := controlplane.NewProxy(fixture.Cluster.Address())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	t.Cleanup(proxy.Close)
 	op := fixture.NewOperator(t)
 	op.Server = proxy.URL()
 	reporters := fixture.StartReporting(t, op, nil, "1s")
 	fixture.AwaitNoWrites(t)
 	for _, mode := range []controlplane.ProxyMode{controlplane.BlackHole, controlplane.Pass} {
-		if err := proxy.SetMode(mode); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, proxy.SetMode(mode))
 	}
 	died := time.Now()
-	if err := reporters[1].Plugin.SetFault(kmsplugin.Fault{Name: kmsplugin.FaultUnhealthy, Args: []string{"vault is sealed"}}); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, reporters[1].Plugin.SetFault(kmsplugin.Fault{Name: kmsplugin.FaultUnhealthy, Args: []string{"vault is sealed"}}))
 	fixture.AwaitRollUp(t, apiservers.Kube, contract.PluginsDegraded, operatorstatus.True, contract.PluginUnhealthy)
 	// The operator needs 15 s, and a backoff of up to 4 s.
 	if took := time.Since(died); took > 42*time.Second {
@@ -218,9 +206,7 @@ func TestConnectionThatDiesWithoutAWordIsReplaced(t *testing.T) {
 	} else {
 		t.Logf("reported %s after the connection died", took.Round(time.Millisecond))
 	}
-	if err := reporters[1].Plugin.ClearFaults(); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, reporters[1].Plugin.ClearFaults())
 	fixture.AwaitHealthy(t)
 	fixture.RemoveTarget(t, op, reporters)
 }

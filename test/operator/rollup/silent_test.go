@@ -17,6 +17,7 @@ import (
 	"github.com/kms-health/kms-health/pkg/contract"
 	"github.com/kms-health/kms-health/pkg/operatorstatus"
 	"github.com/kms-health/kms-health/test/harness/apiservers"
+	"github.com/kms-health/kms-health/test/harness/must"
 	"github.com/kms-health/kms-health/test/kmsplugin"
 	"github.com/kms-health/kms-health/test/operator/fixture"
 )
@@ -89,13 +90,9 @@ func TestSilentNodeAndLostRequestsDelayNoVerdictOnOthers(t *testing.T) {
 	fixture.WatchResource(t, apiservers.Kube, v.see)
 	for i, end := 0, time.Now().Add(*silentFor); time.Now().Before(end); i++ {
 		plugin := reporters[1+i%2].Plugin
-		if err := plugin.SetFault(kmsplugin.Fault{Name: kmsplugin.FaultUnhealthy, Args: []string{fmt.Sprint("sealed ", i)}}); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, plugin.SetFault(kmsplugin.Fault{Name: kmsplugin.FaultUnhealthy, Args: []string{fmt.Sprint("sealed ", i)}}))
 		time.Sleep(2 * interval)
-		if err := plugin.ClearFaults(); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, plugin.ClearFaults())
 		time.Sleep(2 * interval)
 		// A change of the file causes more lists and writes.
 		op.Configure(fixture.Targets(apiservers.Kube.Target()) + fmt.Sprintf("# %d\n", i))

@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/kms-health/kms-health/test/harness/disk"
+	"github.com/kms-health/kms-health/test/harness/must"
 	"github.com/kms-health/kms-health/test/manifests/install"
 )
 
@@ -23,13 +24,9 @@ func made(t *testing.T) (map[string][]byte, []*unstructured.Unstructured) {
 	rendered, err := install.Manifests{Images: map[string]string{
 		"registry.invalid/kms-health-operator": operator, "registry.invalid/kms-health-reporter": reporter,
 	}}.YAML(t.Context(), ".")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	files, err := makeBundle(rendered, "1.2.3", "1970-01-01T00:00:00Z", []string{"amd64"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	return files, decoded(t, rendered)
 }
 
@@ -45,9 +42,7 @@ func id(o *unstructured.Unstructured) string {
 func decoded(t *testing.T, raw []byte) []*unstructured.Unstructured {
 	t.Helper()
 	objects, err := install.Decode(raw)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	return objects
 }
 

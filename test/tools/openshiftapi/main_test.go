@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/kms-health/kms-health/test/harness/must"
 	"github.com/kms-health/kms-health/test/harness/program"
 )
 
@@ -31,9 +32,7 @@ func TestChangesThatTheProjectReliesOnAreFound(t *testing.T) {
 	lines := func(old, new string) []string {
 		before, after := map[string]string{}, map[string]string{}
 		for data, values := range map[string]map[string]string{crd: before, strings.Replace(crd, old, new, 1): after} {
-			if err := flatten([]byte(data), "f", operatorPaths, values); err != nil {
-				t.Fatal(err)
-			}
+			must.Succeed(t, flatten([]byte(data), "f", operatorPaths, values))
 		}
 		return difference(before, after)
 	}
@@ -67,13 +66,9 @@ var absent = map[string][]string{
 // The paths must exist in the version in go.mod.
 func TestEachPathIsThere(t *testing.T) {
 	dir, err := program.ModuleDir(".", module)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	values, err := read(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	found := func(pattern, path string) bool {
 		for at := range values {
 			file, below, _ := strings.Cut(at, ": ")
