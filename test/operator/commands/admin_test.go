@@ -48,5 +48,4 @@ func TestAdministratorSeesAFaultAndItsEnd(t *testing.T) {
 	must.Succeed(t, reporters[1].Plugin.ClearFaults())
 	fixture.AwaitClusterOperator(t, "True False False True")
 	status("everything has recovered", 0, "(write)  healthy")
-	fixture.RemoveTarget(t, op, reporters)
 }

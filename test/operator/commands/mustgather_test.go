@@ -64,7 +64,6 @@ func TestAMustGatherHasTheStatusOfItsCluster(t *testing.T) {
 		t.Errorf("faults, gathered without oc: exit code %d", code)
 	}
 	must.Succeed(t, reporters[1].Plugin.ClearFaults())
-	fixture.RemoveTarget(t, op, reporters)
 }
 
 // documentedCommand returns the command in the page about must-gathers. oc would run it in a pod.

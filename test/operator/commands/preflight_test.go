@@ -70,7 +70,6 @@ func TestPreflightShowsWhatDoesNotHold(t *testing.T) {
 	must.Succeed(t, err)
 	check("a former key is lost", 1, "--timeout=5s", "FAILS Former keys: no longer decrypted: former on master-0", "Fix: ")
 	fixture.RequestRoundTrip(t, apiservers.Kube, "")
-	fixture.RemoveTarget(t, op, reporters)
 }
 
 // documentedViewer creates the documented ClusterRole for the documented group, and returns kubectl's flags for a user

@@ -29,13 +29,9 @@ import (
 func TestRevertIsTheOwnersAndNotOfAdmissionThatRewritesTheImage(t *testing.T) {
 	ns := apiservers.OpenShift.Namespace
 	op := fixture.NewOperator(t)
-	op.Configure(fixture.Targets(fixture.OpenShiftAPIServer()))
-	fixture.SetEncryption(t, apiservers.OpenShift, apiservers.Encryption("1", "identity"), "1")
-	fixture.ApplyDeployment(t, "1")
-	t.Cleanup(func() { fixture.RemoveDeployment(t, apiservers.OpenShift.Namespace) })
-	fixture.AwaitPods(t, ns, "apiserver=true", 3)
+	fixture.Deploy(t, "1", "1", "identity")
 	bare := fixture.DeploymentNow(t).Spec.Template
-	op.Start("")
+	op.Start(fixture.Targets(fixture.OpenShiftAPIServer()))
 	fixture.AwaitDelivered(t, apiservers.OpenShift)
 	fixture.AwaitPods(t, ns, "apiserver=true", 3)
 
@@ -66,8 +62,7 @@ func TestRevertIsTheOwnersAndNotOfAdmissionThatRewritesTheImage(t *testing.T) {
 	steady("after the owner's change")
 	op.Configure(fixture.Every("11s", fixture.OpenShiftAPIServer()))
 	steady("after another interval")
-	op.Kill(syscall.SIGKILL)
-	op.Start("")
+	op.Restart(syscall.SIGKILL)
 	fixture.AwaitDelivered(t, apiservers.OpenShift)
 	steady("after a restart of the operator")
 
@@ -83,8 +78,7 @@ func TestRevertIsTheOwnersAndNotOfAdmissionThatRewritesTheImage(t *testing.T) {
 		t.Errorf("the message does not name the fix: %s", m)
 	}
 	op.Kill(syscall.SIGKILL)
-	op.Configure(fixture.Every("12s", fixture.OpenShiftAPIServer()))
-	op.Start("")
+	op.Start(fixture.Every("12s", fixture.OpenShiftAPIServer()))
 	fixture.Eventually(t, "the file shows that the operator has synced", func() error {
 		lines, err := fixture.Describe(t.Context())
 		if err == nil && !strings.Contains(strings.Join(lines, "\n"), "every 12s") {
@@ -95,8 +89,6 @@ func TestRevertIsTheOwnersAndNotOfAdmissionThatRewritesTheImage(t *testing.T) {
 	if now := fixture.DeploymentNow(t).Generation; now != generation {
 		t.Errorf("the Deployment was patched again: generation %d, was %d", now, generation)
 	}
-	op.Configure("apiServers: []\n")
-	op.AwaitNothingLeft()
 }
 
 const mirrored = "mirror.example/reporter:1"
@@ -230,11 +222,8 @@ func TestPodsThatAdmissionChangedAtCreationAreKept(t *testing.T) {
 		withoutCPU, applyConfiguration(fmt.Sprintf("Object{spec: Object.spec{containers: [Object.spec.containers{name: '%s', image: '%s'}]}}", contract.ReporterContainer, mirrored)))
 	awaitAdmission(t, "the policy is in use", func(pod *corev1.Pod, err error) bool { return err == nil && changed(pod) })
 	op := fixture.NewOperator(t)
-	t.Cleanup(func() { fixture.RemoveStatics(t) })
-	fixture.SetEncryption(t, apiservers.Kube, apiservers.Encryption("1", "identity"), "1")
-	fixture.RollStatic(t, "1", false)
-	op.Configure(fixture.Targets(apiservers.Kube.Target()))
-	op.Start("")
+	fixture.RollOut(t, fixture.InPod, "1", "1", "identity")
+	op.Start(fixture.KubeAPIServer())
 	for _, pod := range fixture.AwaitPods(t, fixture.Namespace, fixture.Companions, 3) {
 		if !changed(&pod) {
 			t.Fatalf("pod %s is not changed by admission", pod.Name)
@@ -244,8 +233,7 @@ func TestPodsThatAdmissionChangedAtCreationAreKept(t *testing.T) {
 	before := fixture.PodUIDs(t, fixture.Companions)
 	seen := fixture.RecordConditions(t, apiservers.Kube)
 
-	op.Kill(syscall.SIGKILL)
-	op.Start("")
+	op.Restart(syscall.SIGKILL)
 	op.Configure(fixture.Every("11s", apiservers.Kube.Target()))
 	fixture.Eventually(t, "the pods get the other interval", func() error {
 		for _, pod := range fixture.AwaitPods(t, fixture.Namespace, fixture.Companions, 3) {
@@ -258,9 +246,5 @@ func TestPodsThatAdmissionChangedAtCreationAreKept(t *testing.T) {
 	if after := fixture.PodUIDs(t, fixture.Companions); !maps.Equal(before, after) {
 		t.Errorf("the pods were %v and are %v", before, after)
 	}
-	if found := seen.With("Refused"); len(found) > 0 {
-		t.Errorf("reported: %v", found)
-	}
-	op.Configure("apiServers: []\n")
-	op.AwaitNothingLeft()
+	must.Succeed(t, seen.None("Refused"))
 }

@@ -62,13 +62,11 @@ func TestConfigSourceIsChangedWithoutAGap(t *testing.T) {
 		return fixture.Every(interval, apiservers.Kube.Target("configSource: "+source),
 			apiservers.OAuth.Target("mode: DaemonSet", "configSource: "+source, plugins, "nodeSelector: {kubernetes.io/os: linux}"))
 	}
-	op.Configure(config("30s", "ConfigMap"))
 	both := apiservers.Encryption("1", "identity")
 	secretsOnly, _, _ := strings.Cut(both, "- resources: [configmaps]")
 	fixture.SetEncryption(t, apiservers.Kube, secretsOnly, "1")
 	fixture.RollStatic(t, "1", false)
-	t.Cleanup(func() { fixture.RemoveStatics(t) })
-	op.Start("")
+	op.Start(config("30s", "ConfigMap"))
 	expect := func(step, source, interval, reason string) {
 		t.Helper()
 		file := ", " + source + ": 1W every " + interval + " to "
@@ -117,6 +115,4 @@ func TestConfigSourceIsChangedWithoutAGap(t *testing.T) {
 	if all := wrong(); len(all) > 0 {
 		t.Errorf("%d times: %s", len(all), strings.Join(all[:min(5, len(all))], "; "))
 	}
-	op.Configure("apiServers: []\n")
-	op.AwaitNothingLeft()
 }

@@ -30,13 +30,9 @@ const credential = "kms-health-reporter-openshift-apiserver-token"
 func TestUnmanagedRenewsTheTokenAndReportsAFailureInTime(t *testing.T) {
 	target, ns := apiservers.OpenShift, apiservers.OpenShift.Namespace
 	op := fixture.NewOperator(t)
-	fixture.SetEncryption(t, target, apiservers.Encryption("1", "identity"), "1")
-	fixture.ApplyDeployment(t, "1")
-	t.Cleanup(func() { fixture.RemoveDeployment(t, apiservers.OpenShift.Namespace) })
-	fixture.AwaitPods(t, ns, "apiserver=true", 3)
+	fixture.Deploy(t, "1", "1", "identity")
 	began := time.Now()
-	op.Configure(fixture.Targets(fixture.OpenShiftAPIServer()))
-	op.Start("")
+	op.Start(fixture.Targets(fixture.OpenShiftAPIServer()))
 	fixture.AwaitDelivered(t, apiservers.OpenShift)
 	fixture.AwaitPods(t, ns, "apiserver=true", 3)
 	generation := fixture.DeploymentNow(t).Generation
@@ -84,8 +80,6 @@ func TestUnmanagedRenewsTheTokenAndReportsAFailureInTime(t *testing.T) {
 	if now := fixture.DeploymentNow(t).Generation; now != generation {
 		t.Errorf("a renewed token made %d rollouts", now-generation)
 	}
-	op.Configure("apiServers: []\n")
-	op.AwaitNothingLeft()
 }
 
 const refusal = "no new token, by the test"

@@ -59,11 +59,8 @@ func failEachOn(t *testing.T, node string) (stop func() int) {
 // continues to run. The operator must replace such a companion.
 func TestFailedPodsAreReplaced(t *testing.T) {
 	op := fixture.NewOperator(t)
-	t.Cleanup(func() { fixture.RemoveStatics(t) })
-	fixture.SetEncryption(t, apiservers.Kube, apiservers.Encryption("1", "identity"), "1")
-	fixture.RollStatic(t, "1", false)
-	op.Configure(fixture.Targets(apiservers.Kube.Target()))
-	op.Start("")
+	fixture.RollOut(t, fixture.InPod, "1", "1", "identity")
+	op.Start(fixture.KubeAPIServer())
 	fixture.AwaitPods(t, fixture.Namespace, fixture.Companions, 3)
 	fixture.AwaitDelivered(t, apiservers.Kube)
 	seen := fixture.RecordConditions(t, apiservers.Kube)
@@ -82,6 +79,4 @@ func TestFailedPodsAreReplaced(t *testing.T) {
 	})
 	fixture.AwaitPods(t, fixture.Namespace, fixture.Companions, 3)
 	fixture.AwaitDelivered(t, apiservers.Kube)
-	op.Configure("apiServers: []\n")
-	op.AwaitNothingLeft()
 }

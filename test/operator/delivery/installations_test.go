@@ -28,13 +28,9 @@ func TestSecondInstallationRefusesToAct(t *testing.T) {
 	first, second := fixture.NewOperator(t), fixture.NewOperator(t, "--namespace", other)
 	health := controlplane.FreeAddress(t)
 	second.More = []string{"--health-bind-address", health}
-	fixture.SetEncryption(t, apiservers.Kube, apiservers.Encryption("1", "identity"), "1")
-	fixture.RollStatic(t, "1", false)
-	t.Cleanup(func() { fixture.RemoveStatics(t) })
-	for _, op := range []*fixture.Operator{first, second} {
-		op.Configure(fixture.Targets(apiservers.Kube.Target()))
-	}
-	first.Start("")
+	fixture.RollOut(t, fixture.InPod, "1", "1", "identity")
+	second.Configure(fixture.KubeAPIServer())
+	first.Start(fixture.KubeAPIServer())
 	fixture.AwaitPods(t, fixture.Namespace, fixture.Companions, 3)
 	fixture.AwaitDelivered(t, apiservers.Kube)
 	was, uids := snapshot(t, first), fixture.PodUIDs(t, fixture.Companions)
@@ -77,6 +73,4 @@ func TestSecondInstallationRefusesToAct(t *testing.T) {
 		}
 		return nil
 	})
-	second.Configure("apiServers: []\n")
-	second.AwaitNothingLeft()
 }

@@ -21,11 +21,8 @@ func TestDaemonSetServesHostFoldersThroughAMigrationAndAwayAgain(t *testing.T) {
 	target := apiservers.Kube
 	op := fixture.NewOperator(t)
 	file := func(interval string) string { return fixture.Every(interval, apiservers.Kube.Target(fixture.Serving)) }
-	op.Configure(file("30s"))
-	fixture.SetEncryption(t, target, apiservers.Encryption("1", "identity"), "1")
-	fixture.RollStatic(t, "1", true)
-	t.Cleanup(func() { fixture.RemoveStatics(t); fixture.SetTLSProfile(t, "") })
-	op.Start("")
+	fixture.RollOut(t, fixture.OnHost, "1", "1", "identity")
+	op.Start(file("30s"))
 
 	const name = "kms-health-reporter-kube-apiserver"
 	expect := func(step, revision, set, interval, tls string) {
@@ -36,11 +33,9 @@ func TestDaemonSetServesHostFoldersThroughAMigrationAndAwayAgain(t *testing.T) {
 	intermediate, modern := fixture.TLSProfile(""), fixture.TLSProfile("Modern")
 	expect("delivered", "1", "1W", "30s", intermediate)
 	fixture.AwaitDelivered(t, apiservers.Kube)
-	fixture.SetEncryption(t, target, apiservers.Encryption("1", "2", "identity"), "2")
-	fixture.RollStatic(t, "2", true)
+	fixture.RollOut(t, fixture.OnHost, "2", "1", "2", "identity")
 	expect("a second key", "2", "1W+2R", "30s", intermediate)
-	fixture.SetEncryption(t, target, apiservers.Encryption("2", "identity"), "3")
-	fixture.RollStatic(t, "3", true)
+	fixture.RollOut(t, fixture.OnHost, "3", "2", "identity")
 	expect("the second key alone", "3", "2W", "30s", intermediate)
 	agents := fixture.PodUIDs(t, "kmshealth.openshift.io/mode=DaemonSet")
 	op.Configure(file("10s"))
@@ -51,8 +46,7 @@ func TestDaemonSetServesHostFoldersThroughAMigrationAndAwayAgain(t *testing.T) {
 		t.Errorf("agents were replaced for what is live: %v, now %v", agents, now)
 	}
 
-	fixture.SetEncryption(t, target, apiservers.Encryption("aescbc", "2", "identity"), "4")
-	fixture.RollStatic(t, "4", true)
+	fixture.RollOut(t, fixture.OnHost, "4", "aescbc", "2", "identity")
 	expect("the plugin still reads", "4", "2R", "10s", modern)
 	fixture.SetEncryption(t, target, apiservers.Encryption("aescbc", "identity"), "5")
 	fixture.RunStatic(t, fixture.NodeNames[0], fixture.StaticPod("5", true))
@@ -62,12 +56,8 @@ func TestDaemonSetServesHostFoldersThroughAMigrationAndAwayAgain(t *testing.T) {
 	awaitObjects(t, "off", idle(target, config+" "+config+"-5")...)
 
 	// An API server that is removed from the configuration is cleaned up.
-	fixture.SetEncryption(t, target, apiservers.Encryption("2", "identity"), "6")
-	fixture.RollStatic(t, "6", true)
+	fixture.RollOut(t, fixture.OnHost, "6", "2", "identity")
 	expect("on again", "6", "2W", "10s", modern)
-	op.Configure("apiServers: []\n")
-	op.AwaitNothingLeft()
-	op.Kill(syscall.SIGTERM)
 }
 
 func TestDeploymentIsInjectedThroughAMigrationAndRestored(t *testing.T) {
@@ -75,13 +65,9 @@ func TestDeploymentIsInjectedThroughAMigrationAndRestored(t *testing.T) {
 	target, ns := apiservers.OpenShift, apiservers.OpenShift.Namespace
 	op := fixture.NewOperator(t)
 	file := func(interval string) string { return fixture.Every(interval, fixture.OpenShiftAPIServer()) }
-	op.Configure(file("30s"))
-	fixture.SetEncryption(t, target, apiservers.Encryption("1", "identity"), "1")
-	fixture.ApplyDeployment(t, "1")
-	t.Cleanup(func() { fixture.RemoveDeployment(t, apiservers.OpenShift.Namespace); fixture.SetTLSProfile(t, "") })
-	fixture.AwaitPods(t, ns, "apiserver=true", 3)
+	fixture.Deploy(t, "1", "1", "identity")
 	bare := templateOf(t)
-	op.Start("")
+	op.Start(file("30s"))
 
 	expect := func(step, revisions, injected string, sets ...string) {
 		t.Helper()
@@ -102,14 +88,12 @@ func TestDeploymentIsInjectedThroughAMigrationAndRestored(t *testing.T) {
 
 	// The owner's second key causes one rollout, and the operator's new file one more.
 	before := rolls()
-	fixture.SetEncryption(t, target, apiservers.Encryption("1", "2", "identity"), "2")
-	fixture.ApplyDeployment(t, "2")
+	fixture.Deploy(t, "2", "1", "2", "identity")
 	expect("a second key", config+"-2", setName(target, "1", "2"), set("1W+2R", "30s", "1", "2"))
 	if n := rolls() - before; n != 2 {
 		t.Errorf("a new plugin set: %d rollouts, must be the owner's and ours", n)
 	}
-	fixture.SetEncryption(t, target, apiservers.Encryption("2", "identity"), "3")
-	fixture.ApplyDeployment(t, "3")
+	fixture.Deploy(t, "3", "2", "identity")
 	expect("the second key alone", config+"-3", setName(target, "2"), set("2W", "30s", "2"))
 
 	// Changes that are live cause no rollout.
@@ -117,10 +101,8 @@ func TestDeploymentIsInjectedThroughAMigrationAndRestored(t *testing.T) {
 	op.Configure(file("10s"))
 	expect("another interval", config+"-3", setName(target, "2"), set("2W", "10s", "2"))
 	fixture.SetTLSProfile(t, "Old")
-	op.Kill(syscall.SIGTERM)
-	op.Start("")
-	op.Kill(syscall.SIGKILL)
-	op.Start("")
+	op.Restart(syscall.SIGTERM)
+	op.Restart(syscall.SIGKILL)
 	expect("after restarts", config+"-3", setName(target, "2"), set("2W", "10s", "2"))
 	for range 20 { // many changes of the operator resource
 		fixture.ReportStatus(t, apiservers.OpenShift, fixture.NodeNames[0], contract.Healthy)
@@ -130,11 +112,9 @@ func TestDeploymentIsInjectedThroughAMigrationAndRestored(t *testing.T) {
 	}
 
 	// KMS is turned off.
-	fixture.SetEncryption(t, target, apiservers.Encryption("aescbc", "2", "identity"), "4")
-	fixture.ApplyDeployment(t, "4")
+	fixture.Deploy(t, "4", "aescbc", "2", "identity")
 	expect("the plugin still reads", config+"-4", setName(target, "2"), set("2R", "10s", "2"))
-	fixture.SetEncryption(t, target, apiservers.Encryption("aescbc", "identity"), "5")
-	fixture.ApplyDeployment(t, "5")
+	fixture.Deploy(t, "5", "aescbc", "identity")
 	awaitObjects(t, "off", idle(target, config+" "+config+"-5")...)
 	fixture.AwaitPods(t, ns, "apiserver=true", 3)
 	op.AwaitNothingLeft("Role openshift-apiserver/kms-health-operator-openshift-apiserver", "ClusterRole /kms-health-reporter-openshift-apiserver")

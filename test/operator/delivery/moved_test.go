@@ -93,12 +93,10 @@ func TestTargetEditedWhileNoOperatorRunsLeavesNothingBehind(t *testing.T) {
 	fixture.RemoveEncryption(t, apiservers.OAuth)
 	fixture.SetEncryption(t, apiservers.OpenShift, "not: an EncryptionConfiguration")
 	fixture.SetEncryption(t, apiservers.OAuth, apiservers.Encryption("identity"))
-	op.Configure(openShiftIn(apiservers.OpenShift.Namespace))
-	op.Start("")
+	op.Start(openShiftIn(apiservers.OpenShift.Namespace))
 	fixture.AwaitRollUp(t, apiservers.OpenShift, contract.HealthReporting, "False", "EncryptionConfigUnreadable")
 	op.Kill(syscall.SIGKILL)
-	op.Configure(openShiftIn(moved.Namespace))
-	op.Start("")
+	op.Start(openShiftIn(moved.Namespace))
 	awaitObjects(t, "where the target is now", idle(moved, apiservers.EncryptionSecret)...)
 	fixture.Eventually(t, "no report and no condition is left on the operator resource", func() error {
 		if r := fixture.Resource(t, apiservers.OpenShift); len(r.Reports)+len(r.Conditions) > 0 {
@@ -106,7 +104,6 @@ func TestTargetEditedWhileNoOperatorRunsLeavesNothingBehind(t *testing.T) {
 		}
 		return nil
 	})
-	op.Configure("apiServers: []\n")
-	op.AwaitNothingLeft()
+	op.RemoveAll()
 	fixture.RemoveEncryption(t, apiservers.OpenShift)
 }

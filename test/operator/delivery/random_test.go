@@ -592,8 +592,7 @@ func (m *model) actions(t *testing.T, op *fixture.Operator, p *faultyProxy) []fu
 		},
 		func() string { return m.edit(t) },
 		func() string {
-			op.Kill(syscall.SIGKILL)
-			op.Start(p.URL)
+			op.Restart(syscall.SIGKILL)
 			return "operator killed"
 		},
 		func() string {
@@ -734,17 +733,9 @@ func newModel(seed uint64) *model {
 // create creates the cluster's objects as in the model, until the test ends.
 func (m *model) create(t *testing.T) {
 	t.Helper()
-	t.Cleanup(func() {
-		fixture.RemoveStatics(t)
-		m.endSurges(t)
-		for _, namespace := range namespacesOfMoves {
-			fixture.RemoveDeployment(t, namespace)
-		}
-		fixture.SetTLSProfile(t, "")
-	})
-	fixture.SetEncryption(t, apiservers.Kube, apiservers.Encryption(m.live...), "100")
+	t.Cleanup(func() { m.endSurges(t) })
+	fixture.RollOut(t, fixture.InPod, "100", m.live...)
 	for _, node := range fixture.NodeNames {
-		fixture.RunStatic(t, node, fixture.StaticPod("100", false))
 		m.revs[node] = "100"
 	}
 	m.deploy(t)
@@ -776,9 +767,9 @@ func playSequence(t *testing.T, seed uint64) {
 	partition(t, false)
 	m, p := newModel(seed), newFaultyProxy(t, seed)
 	op := fixture.NewOperator(t)
+	op.Server = p.URL
 	m.create(t)
-	op.Configure(m.config())
-	op.Start(p.URL)
+	op.Start(m.config())
 
 	var actionsDone []string
 	t.Cleanup(func() {
@@ -826,7 +817,4 @@ func playSequence(t *testing.T, seed uint64) {
 		}
 		return nil
 	})
-	op.Configure("apiServers: []\n")
-	op.AwaitNothingLeft()
-	op.Kill(syscall.SIGTERM)
 }

@@ -27,7 +27,6 @@ func TestCompanionThatIsRefusedStopsNothingElse(t *testing.T) {
 	denyReportersOn(t, fixture.NodeNames[0])
 	awaitDenial(t, "no reporter here")
 	op, began := fixture.NewOperator(t), time.Now()
-	t.Cleanup(func() { fixture.RemoveStatics(t) })
 	configMaps := schema.GroupVersionResource{Version: "v1", Resource: "configmaps"}
 	left := objects.ConfigMapName(apiservers.Kube.Name, nil)
 	fixture.ApplyObject(t, configMaps, fixture.Namespace, map[string]any{
@@ -35,10 +34,8 @@ func TestCompanionThatIsRefusedStopsNothingElse(t *testing.T) {
 			contract.ManagedByLabel: contract.OperatorName, contract.APIServerLabel: apiservers.Kube.Name,
 		}},
 	})
-	fixture.SetEncryption(t, apiservers.Kube, apiservers.Encryption("1", "identity"), "1")
-	fixture.RollStatic(t, "1", false)
-	op.Configure(fixture.Targets(apiservers.Kube.Target()))
-	op.Start("")
+	fixture.RollOut(t, fixture.InPod, "1", "1", "identity")
+	op.Start(fixture.KubeAPIServer())
 	refused := fixture.AwaitRollUp(t, apiservers.Kube, contract.HealthReporting, "False", "Refused")
 	awaitWarning(t, "Refused", began, "no reporter here")
 	if !strings.Contains(refused.Message, "no reporter here") {
@@ -56,8 +53,6 @@ func TestCompanionThatIsRefusedStopsNothingElse(t *testing.T) {
 		}
 		return nil
 	})
-	op.Configure("apiServers: []\n")
-	op.AwaitNothingLeft()
 }
 
 // denyReportersOn installs an admission policy that refuses the operator's pods on a node.
@@ -104,8 +99,6 @@ func TestPolicyAgainstPodsWithoutAControllerDeniesNoDaemonSet(t *testing.T) {
 				Expression: "has(object.metadata.ownerReferences) && object.metadata.ownerReferences.exists(o, o.controller)"}},
 		}})
 	awaitDenial(t, "no bare pods")
-	op := startAgents(t)
+	startAgents(t)
 	fixture.AwaitPods(t, fixture.Namespace, agents, len(fixture.NodeNames))
-	op.Configure("apiServers: []\n")
-	op.AwaitNothingLeft()
 }

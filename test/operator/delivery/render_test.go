@@ -61,12 +61,11 @@ func TestRenderedFilesAreAccepted(t *testing.T) {
 
 func TestRenderAndTheControllerGiveTheSameBytes(t *testing.T) {
 	op := fixture.NewOperator(t)
-	op.Configure("image: reporter:1\n" + fixture.Targets(apiservers.Kube.Target(`connection: {fallbacks: [{url: "https://api-int.example.com:6443"}]}`)))
+	config := "image: reporter:1\n" + fixture.KubeAPIServer(`connection: {fallbacks: [{url: "https://api-int.example.com:6443"}]}`)
 	text := apiservers.Encryption("2", "1", "identity")
 	fixture.SetEncryption(t, apiservers.Kube, text, "1")
 	fixture.RunStatic(t, fixture.NodeNames[0], fixture.StaticPod("1", false))
-	t.Cleanup(func() { fixture.RemoveStatics(t) })
-	op.Start("")
+	op.Start(config)
 	fixture.AwaitDelivered(t, apiservers.Kube)
 
 	pod, err := fixture.Kube.CoreV1().Pods("openshift-kube-apiserver").Get(t.Context(), "kube-apiserver-"+fixture.NodeNames[0], metav1.GetOptions{})
@@ -98,6 +97,4 @@ func TestRenderAndTheControllerGiveTheSameBytes(t *testing.T) {
 			t.Errorf("%s: rendered\n%s\nthe controller's\n%s", key, got, live.Annotations[key])
 		}
 	}
-	op.Configure("apiServers: []\n")
-	op.AwaitNothingLeft()
 }

@@ -82,10 +82,8 @@ func TestARequestReachesRunningReportersInSeconds(t *testing.T) {
 	}
 	secretsOnly, _, _ := strings.Cut(apiservers.Encryption("1", "identity"), "- resources: [configmaps]")
 	fixture.SetEncryption(t, apiservers.Kube, secretsOnly, "1")
-	fixture.SetEncryption(t, apiservers.OpenShift, apiservers.Encryption("1", "identity"), "1")
-	fixture.ApplyDeployment(t, "1")
+	fixture.Deploy(t, "1", "1", "identity")
 	fixture.RollStatic(t, "1", false)
-	t.Cleanup(func() { fixture.RemoveDeployment(t, apiservers.OpenShift.Namespace); fixture.RemoveStatics(t) })
 	t.Cleanup(func() {
 		for _, server := range servers {
 			fixture.RequestRoundTrip(t, server, "")
@@ -120,10 +118,10 @@ func TestARequestReachesRunningReportersInSeconds(t *testing.T) {
 				fixture.RequestRoundTrip(t, server, text)
 			}
 		}
-		op.Configure(config(source))
 		if source == "Annotation" {
-			op.Start("")
+			op.Start(config(source))
 		}
+		op.Configure(config(source))
 		for _, server := range servers {
 			fixture.AwaitDelivered(t, server)
 		}
@@ -140,8 +138,7 @@ func TestARequestReachesRunningReportersInSeconds(t *testing.T) {
 		everywhere("2_b")
 		await(seconds, "the files have another request", requested("2_b"))
 
-		op.Kill(syscall.SIGKILL)
-		op.Start("")
+		op.Restart(syscall.SIGKILL)
 		fixture.RequestRoundTrip(t, apiservers.OpenShift, "after-restart")
 		restarted := requested("2_b")
 		restarted["ConfigMap "+apiservers.OpenShift.Name] = "after-restart"
@@ -173,6 +170,4 @@ func TestARequestReachesRunningReportersInSeconds(t *testing.T) {
 		}
 		everywhere("")
 	}
-	op.Configure("apiServers: []\n")
-	op.AwaitNothingLeft()
 }

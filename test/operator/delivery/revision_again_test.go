@@ -21,12 +21,9 @@ import (
 func TestRevisionThatIsUsedAgainIsReadAgain(t *testing.T) {
 	target := apiservers.Kube
 	op := fixture.NewOperator(t)
-	t.Cleanup(func() { fixture.RemoveStatics(t) })
 	fixture.SetEncryption(t, target, apiservers.Encryption("4", "identity"), "1")
-	fixture.SetEncryption(t, target, apiservers.Encryption("1", "identity"), "2")
-	fixture.RollStatic(t, "2", true)
-	op.Configure(fixture.Targets(target.Target("mode: CompanionPod")))
-	op.Start("")
+	fixture.RollOut(t, fixture.OnHost, "2", "1", "identity")
+	op.Start(fixture.Targets(target.Target("mode: CompanionPod")))
 	awaitPluginSet := func(keyID string) {
 		t.Helper()
 		fixture.Eventually(t, "the reporters' files have key "+keyID, func() error {
@@ -49,11 +46,9 @@ func TestRevisionThatIsUsedAgainIsReadAgain(t *testing.T) {
 	awaitPluginSet("1")
 	fixture.RollStatic(t, "1", true)
 	awaitPluginSet("4") // then the operator has seen that no pod uses revision 2
-	fixture.SetEncryption(t, target, apiservers.Encryption("3", "identity"), "2")
-	fixture.RollStatic(t, "2", true)
+	fixture.RollOut(t, fixture.OnHost, "2", "3", "identity")
 	awaitPluginSet("3")
-	op.Configure("apiServers: []\n")
-	op.AwaitNothingLeft()
+	op.RemoveAll()
 	op.Kill(syscall.SIGTERM)
 	fixture.RemoveEncryption(t, target)
 }

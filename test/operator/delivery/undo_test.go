@@ -20,11 +20,8 @@ import (
 // owns them.
 func TestRolloutThatIsUndoneIsRestored(t *testing.T) {
 	op := fixture.NewOperator(t)
-	t.Cleanup(func() { fixture.RemoveStatics(t) })
-	fixture.SetEncryption(t, apiservers.Kube, apiservers.Encryption("1", "identity"), "1")
-	fixture.RollStatic(t, "1", true)
-	op.Configure(fixture.Targets(apiservers.Kube.Target("configSource: ConfigMap")))
-	op.Start("")
+	fixture.RollOut(t, fixture.OnHost, "1", "1", "identity")
+	op.Start(fixture.KubeAPIServer("configSource: ConfigMap"))
 	expect := func(step, source string) {
 		t.Helper()
 		lines := onNodes("agent on %s, " + source + ": 1W every 30s to kubeapiservers")
@@ -37,7 +34,7 @@ func TestRolloutThatIsUndoneIsRestored(t *testing.T) {
 	if err != nil || len(first.Items) != 1 {
 		t.Fatalf("%d revisions: %v", len(first.Items), err)
 	}
-	op.Configure(fixture.Targets(apiservers.Kube.Target("configSource: Annotation")))
+	op.Configure(fixture.KubeAPIServer("configSource: Annotation"))
 	expect("copied", "Annotation")
 	if _, err := fixture.Kube.AppsV1().DaemonSets(fixture.Namespace).Patch(t.Context(),
 		contract.ReporterName(apiservers.Kube.Name), types.StrategicMergePatchType, first.Items[0].Data.Raw,
@@ -55,6 +52,4 @@ func TestRolloutThatIsUndoneIsRestored(t *testing.T) {
 	})
 	expect("undone", "Annotation")
 	fixture.AwaitDelivered(t, apiservers.Kube)
-	op.Configure("apiServers: []\n")
-	op.AwaitNothingLeft()
 }

@@ -60,7 +60,7 @@ func startWebhook(t *testing.T, ifItFails admissionv1.FailurePolicyType, answer 
 func TestDenialOfAWebhookIsReportedBeforeARollout(t *testing.T) {
 	end := startWebhook(t, admissionv1.Fail, denying(t, "no bare pods"))
 	awaitDenial(t, "no bare pods")
-	op := startAgents(t)
+	startAgents(t)
 	message := fixture.AwaitRollUp(t, apiservers.Kube, contract.HealthReporting, "False", contract.Forbidden).Message
 	if !strings.Contains(message, "no bare pods") || strings.Contains(message, "apply the manifests") {
 		t.Errorf("not the webhook's message alone: %s", message)
@@ -71,8 +71,6 @@ func TestDenialOfAWebhookIsReportedBeforeARollout(t *testing.T) {
 	end()
 	fixture.AwaitPods(t, fixture.Namespace, agents, len(fixture.NodeNames))
 	fixture.AwaitDelivered(t, apiservers.Kube)
-	op.Configure("apiServers: []\n")
-	op.AwaitNothingLeft()
 }
 
 // By default kube-apiserver waits 10 s for a webhook. Then it continues without it, if the failurePolicy is Ignore.
@@ -82,17 +80,13 @@ func TestWebhookThatDoesNotAnswerAndMayFailStopsNoReporter(t *testing.T) {
 		<-r.Context().Done()
 	})
 	op := fixture.NewOperator(t)
-	t.Cleanup(func() { fixture.RemoveStatics(t) })
 	fixture.SetEncryption(t, apiservers.Kube, apiservers.Encryption("1", "identity"), "1")
 	fixture.RunStatic(t, fixture.NodeNames[0], fixture.StaticPod("1", false))
-	op.Configure(fixture.Targets(apiservers.Kube.Target(), apiservers.OAuth.Target("mode: DaemonSet",
+	op.Start(fixture.Targets(apiservers.Kube.Target(), apiservers.OAuth.Target("mode: DaemonSet",
 		`plugins: [{endpoint: "unix:///var/run/kmsplugin/kms-1.sock", role: Write}]`)))
-	op.Start("")
 	fixture.AwaitPods(t, fixture.Namespace, fixture.Companions, 1)
 	fixture.Eventually(t, "the DaemonSet is applied", func() error { return daemonSetExists(t, apiservers.OAuth) })
 	end()
-	op.Configure("apiServers: []\n")
-	op.AwaitNothingLeft()
 }
 
 // An image policy that changes the DaemonSet itself, as Kyverno's policies do, makes it differ from the applied object
@@ -126,12 +120,8 @@ func TestDaemonSetThatAdmissionChangedIsNotTriedAgain(t *testing.T) {
 		}
 		return nil
 	})
-	if found := seen.With(contract.Forbidden); len(found) > 0 {
-		t.Errorf("reported: %v", found)
-	}
+	must.Succeed(t, seen.None(contract.Forbidden))
 	end()
-	op.Configure("apiServers: []\n")
-	op.AwaitNothingLeft()
 }
 
 // denying returns a webhook that denies all requests.
@@ -151,11 +141,8 @@ func denying(t *testing.T, why string) http.HandlerFunc {
 func startAgents(t *testing.T) *fixture.Operator {
 	t.Helper()
 	op := fixture.NewOperator(t)
-	t.Cleanup(func() { fixture.RemoveStatics(t) })
-	fixture.SetEncryption(t, apiservers.Kube, apiservers.Encryption("1", "identity"), "1")
-	fixture.RollStatic(t, "1", true)
-	op.Configure(fixture.Targets(apiservers.Kube.Target()))
-	op.Start("")
+	fixture.RollOut(t, fixture.OnHost, "1", "1", "identity")
+	op.Start(fixture.KubeAPIServer())
 	return op
 }
 

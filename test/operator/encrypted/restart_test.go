@@ -3,7 +3,6 @@
 package encrypted
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"slices"
@@ -26,19 +25,17 @@ import (
 func TestUnhealthyPluginIsReportedAfterEverythingRestarts(t *testing.T) {
 	plugin := fixture.Plugin
 	op := fixture.NewOperator(t)
-	reporters := fixture.StartReporting(t, op, plugin, "1s")
-	kubeconfig := op.Credentials("")
+	fixture.StartReporting(t, op, plugin, "1s")
+	kubeconfig := op.Credentials()
 	op.Kill(syscall.SIGKILL)
 
 	must.Succeed(t, plugin.Crash())
-	ctx, cancel := context.WithTimeout(t.Context(), 4*time.Minute)
-	defer cancel()
-	must.Succeed(t, fixture.Cluster.StopAPIServer(ctx))
+	must.Succeed(t, fixture.Cluster.StopAPIServer(t.Context()))
 	op.Run(kubeconfig) // while the API server is down
 	restarted := time.Now()
-	must.Succeed(t, fixture.Cluster.StartAPIServer(ctx))
+	must.Succeed(t, fixture.Cluster.StartAPIServer(t.Context()))
 	fixture.AwaitRollUp(t, apiservers.Kube, contract.PluginsDegraded, operatorstatus.True, contract.PluginError)
-	if _, err := fixture.Kube.CoreV1().Secrets(apiservers.Kube.Namespace).Get(ctx, apiservers.EncryptionSecret, metav1.GetOptions{}); err == nil {
+	if _, err := fixture.Kube.CoreV1().Secrets(apiservers.Kube.Namespace).Get(t.Context(), apiservers.EncryptionSecret, metav1.GetOptions{}); err == nil {
 		t.Error("the API server reads Secrets without its plugin")
 	}
 	// The API server is up when it accepts the first report.
@@ -78,20 +75,17 @@ func TestUnhealthyPluginIsReportedAfterEverythingRestarts(t *testing.T) {
 
 	must.Succeed(t, plugin.Return())
 	fixture.AwaitHealthy(t)
-	fixture.RemoveTarget(t, op, reporters)
 }
 
 // While the API server is down, no reporter can write. The operator must not report them as stale, neither during the
 // outage nor after it.
 func TestOutageOfTheAPIServerIsNotReportedAsSilence(t *testing.T) {
 	op := fixture.NewOperator(t)
-	reporters := fixture.StartReporting(t, op, nil, fixture.Steady.String())
+	fixture.StartReporting(t, op, nil, fixture.Steady.String())
 	before := len(fixture.AwaitNoWrites(t))
-	ctx, cancel := context.WithTimeout(t.Context(), 4*time.Minute)
-	defer cancel()
-	must.Succeed(t, fixture.Cluster.StopAPIServer(ctx))
+	must.Succeed(t, fixture.Cluster.StopAPIServer(t.Context()))
 	time.Sleep((contract.StaleIntervals + 1) * fixture.Steady) // until all reports are stale
-	must.Succeed(t, fixture.Cluster.StartAPIServer(ctx))
+	must.Succeed(t, fixture.Cluster.StartAPIServer(t.Context()))
 	fixture.Eventually(t, "all report again", func() error {
 		for _, node := range fixture.NodeNames {
 			if e := fixture.LastChecked(t, apiservers.Kube, node); e.Stale(time.Now()) {
@@ -105,5 +99,4 @@ func TestOutageOfTheAPIServerIsNotReportedAsSilence(t *testing.T) {
 		t.Errorf("the roll-up was written:\n%s", fixture.Texts(rollups))
 	}
 	fixture.AwaitHealthy(t)
-	fixture.RemoveTarget(t, op, reporters)
 }

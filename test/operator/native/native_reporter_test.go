@@ -67,9 +67,7 @@ func startReporters(t *testing.T, op *fixture.Operator, pod *corev1.Pod, revisio
 	for _, node := range fixture.NodeNames {
 		fixture.RunStatic(t, node, pod.DeepCopy())
 	}
-	t.Cleanup(func() { fixture.RemoveStatics(t) })
-	op.Configure(fixture.Targets(apiservers.Kube.Target()))
-	op.Start("")
+	op.Start(fixture.KubeAPIServer())
 	companions = fixture.UIDsByNode(fixture.AwaitPods(t, fixture.Namespace, fixture.Companions, len(fixture.NodeNames)))
 	reporters = fixture.StartReporters(t, apiservers.Kube, fixture.Namespace, fixture.Steady.String(), nil, companions)
 	return reporters, companions
@@ -135,7 +133,6 @@ func TestVerdictIsSteadyBesideOpenShiftsReporter(t *testing.T) {
 		n.Stop()
 	}
 	fixture.RemoveNativeReports(t, apiservers.Kube)
-	fixture.RemoveTarget(t, op, reporters)
 }
 
 // The API server's pods get OpenShift's own reporter, one node after another, and lose it again. Each new pod gets a
@@ -176,5 +173,4 @@ func TestUpgradeToPodsWithOpenShiftsReporterAndBackIsQuiet(t *testing.T) {
 		t.Errorf("KMSPluginsDegraded was %v", got)
 	}
 	fixture.RemoveNativeReports(t, apiservers.Kube)
-	fixture.RemoveTarget(t, op, reporters)
 }

@@ -10,6 +10,7 @@ import (
 	"os/exec"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -154,8 +155,7 @@ func TestOperatorKeepsTheCAInItsDeploymentCurrent(t *testing.T) {
 	setCAByPage(t, kubeconfig)
 	awaitCA(t, "it is set by the page's command", serving)
 	op := fixture.NewOperator(t, "--keep-ca")
-	op.Configure("apiServers: []\n")
-	op.Start("")
+	op.Start("apiServers: []\n")
 	_, _, first := ownCAs(t)
 	fixture.Eventually(t, "the operator owns it", func() error {
 		if _, owners, generation := ownCAs(t); !slices.Contains(owners, contract.CAManager+" Apply") || generation != first {
@@ -204,4 +204,5 @@ func TestOperatorKeepsTheCAInItsDeploymentCurrent(t *testing.T) {
 	fixed := strings.Count(op.Logged(), "the operator has no later one")
 	rejected("no PEM", "not a CA\n", serving, after)
 	op.AwaitLogged("it is fixed; the harness's CA lives for days", "the operator has no later one", fixed+1)
+	op.Kill(syscall.SIGTERM) // its field in the Deployment stays
 }

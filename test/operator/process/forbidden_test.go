@@ -49,20 +49,14 @@ func TestWhatIsForbiddenIsReported(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			op, allow := forbidden(t, c.verbs, c.resource)
-			fixture.SetEncryption(t, target, apiservers.Encryption("1", "identity"), "1")
-			fixture.ApplyDeployment(t, "1")
-			t.Cleanup(func() { fixture.RemoveDeployment(t, apiservers.OpenShift.Namespace) })
-			fixture.AwaitPods(t, target.Namespace, "apiserver=true", 3)
-			op.Configure(fixture.Targets(fixture.OpenShiftAPIServer()))
-			op.Start("")
+			fixture.Deploy(t, "1", "1", "identity")
+			op.Start(fixture.Targets(fixture.OpenShiftAPIServer()))
 			if c.reason != "" {
 				fixture.AwaitRollUp(t, target, contract.HealthReporting, "False", c.reason)
 			}
 			awaitDegraded(t, "Forbidden", "SourceUnreadable")
 			allow(true)
 			fixture.AwaitDelivered(t, target)
-			op.Configure("apiServers: []\n")
-			op.AwaitNothingLeft()
 		})
 	}
 }
@@ -70,7 +64,7 @@ func TestWhatIsForbiddenIsReported(t *testing.T) {
 // startWithoutCA starts the operator, and removes its CA file before it reads the file a second time.
 func startWithoutCA(t *testing.T, op *fixture.Operator) {
 	t.Helper()
-	kubeconfig := op.Credentials(op.Server)
+	kubeconfig := op.Credentials()
 	must.Succeed(t, fixture.Cluster.FreezeAPIServer())
 	thaw := sync.OnceFunc(func() {
 		if err := fixture.Cluster.ThawAPIServer(); err != nil {
@@ -88,11 +82,8 @@ func startWithoutCA(t *testing.T, op *fixture.Operator) {
 func TestUnusableTLSProfileStopsNothing(t *testing.T) {
 	op := fixture.NewOperator(t, "--degraded-inertia=1s")
 	fixture.SetTLSProfile(t, "Custom")
-	t.Cleanup(func() { fixture.RemoveStatics(t); fixture.SetTLSProfile(t, "") })
-	fixture.SetEncryption(t, apiservers.Kube, apiservers.Encryption("1", "identity"), "1")
-	fixture.RollStatic(t, "1", false)
-	op.Configure(fixture.Targets(apiservers.Kube.Target(fixture.Serving)))
-	op.Start("")
+	fixture.RollOut(t, fixture.InPod, "1", "1", "identity")
+	op.Start(fixture.KubeAPIServer(fixture.Serving))
 	fixture.AwaitRollUp(t, apiservers.Kube, contract.HealthReporting, "False", "TLSProfileInvalid")
 	awaitDegraded(t, "TLSProfileInvalid")
 	fixture.AwaitPods(t, fixture.Namespace, fixture.Companions, 3)
@@ -102,16 +93,12 @@ func TestUnusableTLSProfileStopsNothing(t *testing.T) {
 	}
 	fixture.SetTLSProfile(t, "")
 	fixture.AwaitDelivered(t, apiservers.Kube)
-	op.Configure("apiServers: []\n")
-	op.AwaitNothingLeft()
 }
 
 // The roll-up needs only the operator resource.
 func TestRollUpNeedsNoOtherSource(t *testing.T) {
 	op, allow := forbidden(t, nil, "secrets", "roles", "configmaps", "apiservers", "deployments")
-	t.Cleanup(func() { fixture.RemoveStatics(t) })
-	fixture.SetEncryption(t, apiservers.Kube, apiservers.Encryption("1", "identity"), "1")
-	fixture.RollStatic(t, "1", false)
+	fixture.RollOut(t, fixture.InPod, "1", "1", "identity")
 	for i, node := range fixture.NodeNames {
 		fixture.ReportStatus(t, apiservers.Kube, node, []contract.Status{contract.Healthy, contract.Unhealthy, contract.Healthy}[i])
 	}
@@ -121,8 +108,6 @@ func TestRollUpNeedsNoOtherSource(t *testing.T) {
 	allow(true)
 	fixture.AwaitRollUp(t, apiservers.Kube, contract.HealthReporting, "False", "CAUnreadable")
 	disk.Write(t, filepath.Join(op.Dir, "credentials", controlplane.KubeconfigCAFile), fixture.Cluster.ServingCA().PEM())
-	op.Configure("apiServers: []\n")
-	op.AwaitNothingLeft()
 }
 
 // A pod that mounts the live Secret has loaded its content. Without the right to read the Secret, the operator does not
@@ -130,13 +115,11 @@ func TestRollUpNeedsNoOtherSource(t *testing.T) {
 func TestWriteKeyIsNotKnownByASecretThatMayNoLongerBeRead(t *testing.T) {
 	op, allow := forbidden(t, []string{"list"}, "secrets")
 	allow(true)
-	t.Cleanup(func() { fixture.RemoveStatics(t) })
 	fixture.SetEncryption(t, apiservers.Kube, apiservers.Encryption("1", "identity"))
 	fixture.RollStatic(t, "", false)
-	op.Configure(fixture.Targets(apiservers.Kube.Target()))
-	op.Start("")
+	op.Start(fixture.KubeAPIServer())
 	fixture.AwaitDelivered(t, apiservers.Kube)
-	reporters := fixture.StartReporters(t, apiservers.Kube, fixture.Namespace, "1s", nil, nil)
+	fixture.StartReporters(t, apiservers.Kube, fixture.Namespace, "1s", nil, nil)
 	agreed := func(reason string) {
 		t.Helper()
 		fixture.AwaitRollUp(t, apiservers.Kube, contract.WriteKeyAgreed, "Unknown", reason)
@@ -147,5 +130,4 @@ func TestWriteKeyIsNotKnownByASecretThatMayNoLongerBeRead(t *testing.T) {
 	fixture.AwaitRollUp(t, apiservers.Kube, contract.HealthReporting, "False", contract.SourceUnreadable)
 	allow(true)
 	agreed(contract.Settling)
-	fixture.RemoveTarget(t, op, reporters)
 }

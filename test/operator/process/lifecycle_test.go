@@ -23,19 +23,15 @@ import (
 
 func TestUnmanagedChangesNothing(t *testing.T) {
 	op := fixture.NewOperator(t)
-	fixture.SetEncryption(t, apiservers.Kube, apiservers.Encryption("1", "identity"), "1")
-	fixture.RollStatic(t, "1", false)
-	t.Cleanup(func() { fixture.RemoveStatics(t) })
-	op.Configure(fixture.KubeAPIServer("Auto"))
-	op.Start("")
+	fixture.RollOut(t, fixture.InPod, "1", "1", "identity")
+	op.Start(fixture.KubeAPIServer("mode: Auto"))
 	fixture.AwaitDelivered(t, apiservers.Kube)
 	before, err := fixture.Describe(t.Context())
 	must.Succeed(t, err)
-	op.Configure("managementState: Unmanaged\n" + fixture.KubeAPIServer("Auto"))
+	op.Configure("managementState: Unmanaged\n" + fixture.KubeAPIServer("mode: Auto"))
 	op.AwaitLogged("it is configured", `managementState="Unmanaged"`, 1)
 	// During this rollout, the API server's pods of the companions end.
-	fixture.SetEncryption(t, apiservers.Kube, apiservers.Encryption("1", "identity"), "2")
-	fixture.RollStatic(t, "2", false)
+	fixture.RollOut(t, fixture.InPod, "2", "1", "identity")
 	for _, pod := range fixture.AwaitPods(t, fixture.Namespace, "kmshealth.openshift.io/mode=CompanionPod", 3) {
 		fixture.ReportBy(t, apiservers.Kube, pod.Spec.NodeName, string(pod.UID), contract.Error, time.Now())
 	}
@@ -59,8 +55,6 @@ func TestUnmanagedChangesNothing(t *testing.T) {
 	if len(after) != len(before)-1 {
 		t.Errorf("there were\n%s\nthere are\n%s", strings.Join(before, "\n"), strings.Join(after, "\n"))
 	}
-	op.Configure("apiServers: []\n")
-	op.AwaitNothingLeft()
 }
 
 // The operator starts without a valid file, while the API server does not answer. It must report that no configuration
@@ -69,10 +63,8 @@ func TestStartsWithoutFileAndAPIServer(t *testing.T) {
 	const release = "4.22.1"
 	t.Setenv("OPERATOR_IMAGE_VERSION", release)
 	op := fixture.NewOperator(t, "--degraded-inertia=1s")
-	fixture.SetEncryption(t, apiservers.Kube, apiservers.Encryption("1", "identity"), "1")
-	fixture.RollStatic(t, "1", false)
-	t.Cleanup(func() { fixture.RemoveStatics(t) })
-	kubeconfig := op.Credentials("")
+	fixture.RollOut(t, fixture.InPod, "1", "1", "identity")
+	kubeconfig := op.Credentials()
 	must.Succeed(t, fixture.Cluster.FreezeAPIServer())
 	thaw := sync.OnceFunc(func() {
 		must.Succeed(t, fixture.Cluster.ThawAPIServer())
@@ -90,13 +82,12 @@ func TestStartsWithoutFileAndAPIServer(t *testing.T) {
 	if got, _, _ := unstructured.NestedSlice(o.Object, "status", "versions"); !reflect.DeepEqual(got, want) {
 		t.Errorf("versions %v, want %v", got, want)
 	}
-	op.Configure(fixture.KubeAPIServer("Auto"))
+	op.Configure(fixture.KubeAPIServer("mode: Auto"))
 	fixture.AwaitDelivered(t, apiservers.Kube)
 	// The last good file stays active.
 	op.ConfigureRaw("garbage")
 	op.AwaitLogged("the bad file is reported", `"Rejected the configuration`, 2)
-	fixture.SetEncryption(t, apiservers.Kube, apiservers.Encryption("2", "identity"), "2")
-	fixture.RollStatic(t, "2", false)
+	fixture.RollOut(t, fixture.InPod, "2", "2", "identity")
 	fixture.Eventually(t, "it goes on by the last good file", func() error {
 		lines, err := fixture.Describe(t.Context())
 		if err == nil && strings.Count(strings.Join(lines, "\n"), "2W every 30s") != 4 { // three pods and the ConfigMap
@@ -104,17 +95,13 @@ func TestStartsWithoutFileAndAPIServer(t *testing.T) {
 		}
 		return err
 	})
-	op.Configure("apiServers: []\n")
-	op.AwaitNothingLeft()
 }
 
 func TestProvidersThatAreNotProbedAreReported(t *testing.T) {
 	op := fixture.NewOperator(t)
 	fixture.SetEncryption(t, apiservers.Kube, strings.ReplaceAll(apiservers.Encryption("1", "identity"), "apiVersion: v2", "apiVersion: v1"), "1")
 	fixture.RollStatic(t, "1", false)
-	t.Cleanup(func() { fixture.RemoveStatics(t) })
-	op.Configure(fixture.KubeAPIServer("Auto"))
-	op.Start("")
+	op.Start(fixture.KubeAPIServer("mode: Auto"))
 	for _, kind := range []string{contract.HealthReporting, contract.PluginsDegraded} {
 		status := map[string]string{contract.HealthReporting: "False", contract.PluginsDegraded: "Unknown"}[kind]
 		c := fixture.AwaitRollUp(t, apiservers.Kube, kind, status, contract.ProviderNotProbed)
@@ -122,18 +109,15 @@ func TestProvidersThatAreNotProbedAreReported(t *testing.T) {
 			t.Errorf("%+v", c)
 		}
 	}
-	op.Configure("apiServers: []\n")
-	op.AwaitNothingLeft()
 }
 
 // For a moment, a new process knows less than the old one. No condition may change because of that.
 func TestRestartOfTheOperatorChangesNoCondition(t *testing.T) {
 	op := fixture.NewOperator(t)
-	reporters := fixture.StartReporting(t, op, nil, fixture.Steady.String())
+	fixture.StartReporting(t, op, nil, fixture.Steady.String())
 	seen := fixture.RecordConditions(t, apiservers.Kube)
 	for _, signal := range []syscall.Signal{syscall.SIGTERM, syscall.SIGKILL, syscall.SIGTERM} {
-		op.Kill(signal)
-		op.Start("")
+		op.Restart(signal)
 		fixture.Never(t, 5*time.Second, func() error {
 			// The reason Settling also occurs without a restart.
 			if found := seen.With(" Unknown "); len(found) > 1 || len(found) == 1 && !strings.Contains(found[0], contract.Settling) {
@@ -143,5 +127,4 @@ func TestRestartOfTheOperatorChangesNoCondition(t *testing.T) {
 		})
 	}
 	fixture.AwaitHealthy(t)
-	fixture.RemoveTarget(t, op, reporters)
 }

@@ -27,8 +27,7 @@ func TestReportsAreRemovedWithKMS(t *testing.T) {
 	server := apiservers.Kube
 	op := fixture.NewOperator(t)
 	fixture.SetEncryption(t, server, apiservers.Encryption("1", "identity"))
-	op.Configure(fixture.Targets(server.Target("mode: Sidecar")))
-	op.Start("")
+	op.Start(fixture.Targets(server.Target("mode: Sidecar")))
 	fixture.AwaitRollUp(t, server, contract.HealthReporting, "False", "NoReporters") // the API server has no pods
 	for _, node := range fixture.NodeNames[:2] {
 		fixture.ReportStatus(t, server, node, contract.Healthy)
@@ -70,8 +69,7 @@ func TestConditionOfAnotherManagerDoesNotDelayARemoval(t *testing.T) {
 			must.Succeed(t, apiservers.Apply(t.Context(), fixture.Client, manager, resource, "", status, "status"))
 			op := fixture.NewOperator(t)
 			fixture.SetEncryption(t, server, apiservers.Encryption("1", "identity"))
-			op.Configure(fixture.Targets(server.Target("mode: Sidecar")))
-			op.Start("")
+			op.Start(fixture.Targets(server.Target("mode: Sidecar")))
 			fixture.AwaitRollUp(t, server, contract.HealthReporting, "False", reason)
 			op.Configure("apiServers: []\n")
 			op.AwaitNothingLeft()
@@ -112,12 +110,10 @@ func TestLastConditionsAreRemovedFromAListThatAPutWroteFirst(t *testing.T) {
 	})
 	op := fixture.NewOperator(t)
 	fixture.SetEncryption(t, server, apiservers.Encryption("1", "identity"))
-	op.Configure(fixture.Targets(server.Target("mode: Sidecar")))
-	op.Start("")
+	op.Start(fixture.Targets(server.Target("mode: Sidecar")))
 	fixture.AwaitRollUp(t, server, contract.HealthReporting, "False", "NoReporters")
 	put(func(conditions []any) []any { return slices.DeleteFunc(conditions, isOther) })
-	op.Configure("apiServers: []\n")
-	op.AwaitNothingLeft()
+	op.RemoveAll()
 	if left := fixture.Resource(t, server).Conditions; len(left) > 0 {
 		t.Errorf("left: %v", left)
 	}

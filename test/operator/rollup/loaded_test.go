@@ -20,13 +20,12 @@ import (
 func TestContainerThatIsStartedAgainMayWriteWithTheFormerKey(t *testing.T) {
 	op := fixture.NewOperator(t)
 	node := fixture.NodeNames[0]
-	t.Cleanup(func() { fixture.Workers.PodBehaviour(nil); fixture.RemoveStatics(t) })
+	t.Cleanup(func() { fixture.Workers.PodBehaviour(nil) })
 	fixture.SetEncryption(t, apiservers.Kube, apiservers.Encryption("aescbc", "1"))
 	fixture.RunStatic(t, node, fixture.StaticPod("", false))
-	op.Configure(fixture.Targets(apiservers.Kube.Target()))
-	op.Start("")
+	op.Start(fixture.KubeAPIServer())
 	fixture.AwaitDelivered(t, apiservers.Kube)
-	reporters := fixture.StartReporters(t, apiservers.Kube, fixture.Namespace, "1s", nil, nil, node)
+	fixture.StartReporters(t, apiservers.Kube, fixture.Namespace, "1s", nil, nil, node)
 	agreed := func(reason string) {
 		t.Helper()
 		fixture.AwaitRollUp(t, apiservers.Kube, contract.WriteKeyAgreed, "Unknown", reason)
@@ -74,5 +73,4 @@ func TestContainerThatIsStartedAgainMayWriteWithTheFormerKey(t *testing.T) {
 		}
 		return nil
 	})
-	fixture.RemoveTarget(t, op, reporters)
 }

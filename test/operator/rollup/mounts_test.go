@@ -18,15 +18,14 @@ import (
 // the process that listened first. Its agent mounts the folder, and finds the plugin of now.
 func TestAgentsReportIsNotAboutAnAPIServerThatDoesNotMountTheFolder(t *testing.T) {
 	op := fixture.NewOperator(t)
-	t.Cleanup(func() { fixture.RemoveStatics(t) })
-	op.Configure(fixture.Targets(apiservers.Kube.Target("mode: DaemonSet",
+	config := fixture.KubeAPIServer("mode: DaemonSet",
 		`plugins: [{endpoint: "unix:///var/run/kmsplugin/kms-1.sock", role: Write}]`,
-		"nodeSelector: {kubernetes.io/os: linux}")))
+		"nodeSelector: {kubernetes.io/os: linux}")
 	fixture.RollStatic(t, "", true)
-	op.Start("")
+	op.Start(config)
 	fixture.AwaitDelivered(t, apiservers.Kube)
 	agents := fixture.AwaitPods(t, fixture.Namespace, "kmshealth.openshift.io/mode=DaemonSet", len(fixture.NodeNames))
-	reporters := fixture.StartReporters(t, apiservers.Kube, fixture.Namespace, "1s", nil, fixture.UIDsByNode(agents))
+	fixture.StartReporters(t, apiservers.Kube, fixture.Namespace, "1s", nil, fixture.UIDsByNode(agents))
 	fixture.AwaitHealthy(t)
 	pod := fixture.StaticPod("", true)
 	pod.Spec.Volumes[0].VolumeSource = corev1.VolumeSource{HostPath: &corev1.HostPathVolumeSource{
@@ -41,5 +40,4 @@ func TestAgentsReportIsNotAboutAnAPIServerThatDoesNotMountTheFolder(t *testing.T
 	fixture.AwaitRollUp(t, apiservers.Kube, contract.PluginsDegraded, operatorstatus.False, contract.Progressing)
 	fixture.RunStatic(t, fixture.NodeNames[2], fixture.StaticPod("", true))
 	fixture.AwaitHealthy(t)
-	fixture.RemoveTarget(t, op, reporters)
 }

@@ -110,14 +110,13 @@ func TestSilenceIsReportedWhenItIsCertain(t *testing.T) {
 		}
 		return err
 	})
-	fixture.RemoveTarget(t, op, reporters)
 }
 
 // A pod that is being deleted serves until it has ended. Here it is a pod of the earlier revision, which writes without
 // KMS. It needs no report.
 func TestWriteKeyIsNotAgreedOnWhileADeletedPodStillWritesWithAnother(t *testing.T) {
 	op := fixture.NewOperator(t)
-	reporters := fixture.StartReporting(t, op, nil, "1s")
+	fixture.StartReporting(t, op, nil, "1s")
 	before := fixture.StaticPod("0", false)
 	before.Name, before.Spec.NodeName, before.Finalizers = "kube-apiserver-before", "master-1", []string{"kms-health.test/still-runs"}
 	pods := fixture.Kube.CoreV1().Pods(before.Namespace)
@@ -140,7 +139,6 @@ func TestWriteKeyIsNotAgreedOnWhileADeletedPodStillWritesWithAnother(t *testing.
 	fixture.AwaitRollUp(t, apiservers.Kube, contract.PluginsDegraded, operatorstatus.False, contract.AsExpected)
 	end()
 	fixture.AwaitHealthy(t)
-	fixture.RemoveTarget(t, op, reporters)
 }
 
 // The report of a removed Node must be removed once its reporter no longer writes.
@@ -181,7 +179,6 @@ func TestReportOfARemovedNodeIsRemoved(t *testing.T) {
 	// Without the node, only Kubernetes' garbage collection would remove a companion that is being deleted there. That
 	// takes more than a minute.
 	addAgain()
-	fixture.RemoveTarget(t, op, reporters)
 }
 
 // The connection to the API server dies silently, as when the node of one of several API servers loses power. The
@@ -208,5 +205,4 @@ func TestConnectionThatDiesWithoutAWordIsReplaced(t *testing.T) {
 	}
 	must.Succeed(t, reporters[1].Plugin.ClearFaults())
 	fixture.AwaitHealthy(t)
-	fixture.RemoveTarget(t, op, reporters)
 }

@@ -95,7 +95,7 @@ func TestSilentNodeAndLostRequestsDelayNoVerdictOnOthers(t *testing.T) {
 		must.Succeed(t, plugin.ClearFaults())
 		time.Sleep(2 * interval)
 		// A change of the file causes more lists and writes.
-		op.Configure(fixture.Targets(apiservers.Kube.Target()) + fmt.Sprintf("# %d\n", i))
+		op.Configure(fixture.KubeAPIServer() + fmt.Sprintf("# %d\n", i))
 	}
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -104,5 +104,4 @@ func TestSilentNodeAndLostRequestsDelayNoVerdictOnOthers(t *testing.T) {
 	if v.worst > interval || !v.differs.IsZero() || v.agreed || v.changes == 0 {
 		t.Errorf("late: %s, still differs since %s, agreed %t", v.worst, v.differs, v.agreed)
 	}
-	fixture.RemoveTarget(t, op, reporters)
 }

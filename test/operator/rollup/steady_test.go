@@ -50,5 +50,4 @@ func TestNothingIsWrittenWhileNothingChanges(t *testing.T) {
 	}
 	t.Logf("%d writes until all was delivered, 0 in %s and %d syncs after, in which the reporters wrote %d times", before, steady, syncs, reported)
 	expectOneWriteEach(t, reporters)
-	fixture.RemoveTarget(t, op, reporters)
 }
