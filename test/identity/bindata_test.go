@@ -16,6 +16,7 @@ import (
 // paths are the API paths of the kinds that the tests write.
 var paths = map[string]string{
 	"ServiceAccount":                   "/api/v1/namespaces/%s/serviceaccounts/",
+	"Role":                             "/apis/rbac.authorization.k8s.io/v1/namespaces/%s/roles/",
 	"ClusterRole":                      "/apis/rbac.authorization.k8s.io/v1/clusterroles/",
 	"ClusterRoleBinding":               "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings/",
 	"ValidatingAdmissionPolicy":        "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies/",

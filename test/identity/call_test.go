@@ -20,6 +20,8 @@ const (
 	applyType = "application/apply-patch+yaml"
 	mergeType = "application/merge-patch+json"
 	jsonType  = "application/json-patch+json"
+
+	strategicType = "application/strategic-merge-patch+json"
 )
 
 // request is an API request.

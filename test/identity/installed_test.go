@@ -39,7 +39,6 @@ type installed struct {
 	operator      *caller
 	bound, minted *caller // reporters, as in the tables
 	kube          *kubernetes.Clientset
-	injection     fields // see sidecar
 }
 
 func (c *installed) openShift() bool { return c.overlay == manifests.OpenShift }
@@ -142,11 +141,17 @@ func (c *installed) input(name string, mode v1alpha1.Mode) *objects.Input {
 
 var plugins = []v1alpha1.Plugin{{KeyID: "1", Endpoint: "unix:///var/run/kmsplugin/kms-1.sock", Role: "Write"}}
 
-// companion returns a companion pod as the operator creates it, with the folder for samples.
-func (c *installed) companion() fields {
+// socketFolder is the folder of the plugins' sockets.
+var socketFolder = objects.Folder{MountPath: "/var/run/kmsplugin", HostPath: "/var/run/kmsplugin"}
+
+// companion returns a companion pod as the operator creates it, with the folder for samples. Without folders it has
+// socketFolder.
+func (c *installed) companion(folders ...objects.Folder) fields {
 	in := c.input(target, v1alpha1.ModeCompanionPod)
-	pod := in.CompanionPod(objects.APIServerPod{Node: "node-a", UID: "0a1b2c3d", Folders: []objects.Folder{
-		{MountPath: "/var/run/kmsplugin", HostPath: "/var/run/kmsplugin"}}}, plugins).Object
+	if len(folders) == 0 {
+		folders = []objects.Folder{socketFolder}
+	}
+	pod := in.CompanionPod(objects.APIServerPod{Node: "node-a", UID: "0a1b2c3d", Folders: folders}, plugins).Object
 	withState(pod["spec"].(fields))
 	return pod
 }
@@ -173,10 +178,11 @@ func (c *installed) deployment(t *testing.T) (injection fields) {
 		Spec: appsv1.DeploymentSpec{Replicas: new(int32(0)), Selector: &metav1.LabelSelector{MatchLabels: labels}, Template: corev1.PodTemplateSpec{
 			ObjectMeta: metav1.ObjectMeta{Labels: labels, Annotations: map[string]string{"theirs": "1"}},
 			Spec: corev1.PodSpec{
-				Containers: []corev1.Container{{Name: "api", Image: "api:1", VolumeMounts: []corev1.VolumeMount{folder("sockets", "/var/run/kmsplugin"), folder("etcd-client", "/etcd")}}},
+				Containers: []corev1.Container{{Name: "api", Image: "api:1", VolumeMounts: []corev1.VolumeMount{folder("sockets", "/var/run/kmsplugin"), folder("etcd-client", "/etcd"), folder("audit", "/var/log")}}},
 				Volumes: []corev1.Volume{
 					{Name: "sockets", VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}},
 					{Name: "etcd-client", VolumeSource: corev1.VolumeSource{Secret: &corev1.SecretVolumeSource{SecretName: "etcd-client"}}},
+					{Name: "audit", VolumeSource: corev1.VolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: "/var/log/openshift-apiserver"}}},
 					{Name: "disk", VolumeSource: corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: "disk"}}},
 				},
 			},

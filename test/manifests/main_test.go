@@ -136,14 +136,6 @@ func (s *cluster) with(t *testing.T, components ...string) {
 	})
 }
 
-// as returns a client configuration with the operator's identity.
-func (s *cluster) as(t *testing.T) *rest.Config {
-	t.Helper()
-	token, err := s.ServiceAccountToken(t.Context(), install.Namespace(s.overlay), install.ServiceAccount, controlplane.TokenOptions{})
-	must.Succeed(t, err)
-	return s.RESTConfigAs(controlplane.Credential{Token: token})
-}
-
 // eventually waits until check returns no error.
 func eventually(t *testing.T, what string, check func() error) {
 	t.Helper()
