@@ -3,7 +3,6 @@
 package storedkeys
 
 import (
-	"context"
 	"crypto/tls"
 	"os"
 	"path/filepath"
@@ -60,10 +59,8 @@ func (p pki) flags() []string {
 func TestErrorsOfAConnectionSayWhereAndWhatToCheck(t *testing.T) {
 	ours, other := newPKI(t), newPKI(t)
 	server := controlplane.StartEtcdForTest(t, ours.client, ours.flags()...)
-	client, err := clientv3.New(clientv3.Config{Endpoints: []string{server.URL}, TLS: ours.client})
-	must.Succeed(t, err)
-	defer client.Close()
-	_, err = client.Put(t.Context(), "/registry/secrets/default/a", "k8s:enc:aescbc:v1:key1:x")
+	client := connect(t, server.URL, clientv3.Config{TLS: ours.client})
+	_, err := client.Put(t.Context(), "/registry/secrets/default/a", "k8s:enc:aescbc:v1:key1:x")
 	must.Succeed(t, err)
 	address := strings.TrimPrefix(server.URL, "https://")
 	ca, cert, key := "--cacert=etcd/ca.crt", "--cert=apiserver-etcd-client.crt", "--key=apiserver-etcd-client.key"
@@ -113,47 +110,26 @@ func TestErrorsOfAConnectionSayWhereAndWhatToCheck(t *testing.T) {
 func TestEtcdWithAuthentication(t *testing.T) {
 	p := newPKI(t)
 	server := controlplane.StartEtcdForTest(t, p.client, p.flags()...)
-	client, err := clientv3.New(clientv3.Config{Endpoints: []string{server.URL}, TLS: p.client})
-	must.Succeed(t, err)
-	defer client.Close()
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-	defer cancel()
-	const reader = "kube-apiserver-etcd-client"
-	auth := client.Auth
-	steps := []func() error{
-		func() error { _, err := client.Put(ctx, "/registry/secrets/default/a", "k8s"); return err },
-		func() error { _, err := auth.UserAdd(ctx, "root", "x"); return err },
-		func() error { _, err := auth.UserGrantRole(ctx, "root", "root"); return err },
-		func() error { _, err := auth.AuthEnable(ctx); return err },
-	}
-	_, err = auth.RoleAdd(ctx, "root")
-	must.Succeed(t, err)
-	for _, step := range steps {
-		must.Succeed(t, step())
-	}
+	client := connect(t, server.URL, clientv3.Config{TLS: p.client})
+	do := func(_ any, err error) { t.Helper(); must.Succeed(t, err) }
+	do(client.Put(t.Context(), "/registry/secrets/default/a", "k8s"))
+	do(client.RoleAdd(t.Context(), "root"))
+	do(client.UserAdd(t.Context(), "root", "x"))
+	do(client.UserGrantRole(t.Context(), "root", "root"))
+	do(client.AuthEnable(t.Context()))
 	args := []string{"--endpoints=" + server.URL, "--cacert=" + p.dir + "/etcd/ca.crt",
 		"--cert=" + p.dir + "/apiserver-etcd-client.crt", "--key=" + p.dir + "/apiserver-etcd-client.key"}
 	code, stdout, stderr := output(t, command(t, args...))
 	if code != 3 || !strings.Contains(stderr, "etcd at "+server.URL+": etcdserver: permission denied\nIts authentication is on: ") {
-		t.Errorf("%s: %d, %s%s", reader, code, stdout, stderr)
+		t.Errorf("%d, %s%s", code, stdout, stderr)
 	}
 	// Let kube-apiserver's user read only its prefix.
-	grants := []func() error{
-		func() error { _, err := auth.UserAdd(ctx, reader, "x"); return err },
-		func() error { _, err := auth.RoleAdd(ctx, reader); return err },
-		func() error {
-			_, err := auth.RoleGrantPermission(ctx, reader, "/registry/", "/registry0", clientv3.PermissionType(clientv3.PermReadWrite))
-			return err
-		},
-		func() error { _, err := auth.UserGrantRole(ctx, reader, reader); return err },
-	}
-	root, err := clientv3.New(clientv3.Config{Endpoints: []string{server.URL}, TLS: p.client, Username: "root", Password: "x"})
-	must.Succeed(t, err)
-	defer root.Close()
-	auth = root.Auth
-	for _, grant := range grants {
-		must.Succeed(t, grant())
-	}
+	const reader = "kube-apiserver-etcd-client"
+	root := connect(t, server.URL, clientv3.Config{TLS: p.client, Username: "root", Password: "x"})
+	do(root.UserAdd(t.Context(), reader, "x"))
+	do(root.RoleAdd(t.Context(), reader))
+	do(root.RoleGrantPermission(t.Context(), reader, "/registry/", "/registry0", clientv3.PermissionType(clientv3.PermReadWrite)))
+	do(root.UserGrantRole(t.Context(), reader, reader))
 	if code, stdout, stderr := output(t, command(t, args...)); code != 3 || !strings.Contains(stderr, "--etcd-prefix") {
 		t.Errorf("all prefixes: %d, %s%s", code, stdout, stderr)
 	}
@@ -164,10 +140,7 @@ func TestEtcdWithAuthentication(t *testing.T) {
 
 func TestProgressIsShownOnATerminalAlone(t *testing.T) {
 	server := controlplane.StartEtcdForTest(t, nil)
-	client, err := clientv3.New(clientv3.Config{Endpoints: []string{server.URL}})
-	must.Succeed(t, err)
-	defer client.Close()
-	_, err = client.Put(t.Context(), "/registry/secrets/default/a", "k8s")
+	_, err := connect(t, server.URL, clientv3.Config{}).Put(t.Context(), "/registry/secrets/default/a", "k8s")
 	must.Succeed(t, err)
 	controller, err := os.OpenFile("/dev/ptmx", os.O_RDWR, 0)
 	must.Succeed(t, err)

@@ -11,6 +11,8 @@ import (
 	"os/exec"
 	"testing"
 
+	clientv3 "go.etcd.io/etcd/client/v3"
+
 	"github.com/kms-health/kms-health/test/harness/must"
 	"github.com/kms-health/kms-health/test/harness/program"
 )
@@ -50,6 +52,16 @@ func output(t *testing.T, cmd *exec.Cmd) (code int, stdout, stderr string) {
 		t.Fatal(err)
 	}
 	return cmd.ProcessState.ExitCode(), out.String(), errs.String()
+}
+
+// connect returns a client of an etcd, until the test ends.
+func connect(t *testing.T, url string, config clientv3.Config) *clientv3.Client {
+	t.Helper()
+	config.Endpoints = []string{url}
+	client, err := clientv3.New(config)
+	must.Succeed(t, err)
+	t.Cleanup(func() { _ = client.Close() })
+	return client
 }
 
 // row is a row of the inventory.

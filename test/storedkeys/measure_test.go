@@ -105,9 +105,7 @@ func TestCostsOfReading(t *testing.T) {
 		t.Skip("without -measure")
 	}
 	server := controlplane.StartEtcdForTest(t, nil, "--quota-backend-bytes=4000000000", "--max-request-bytes=4000000")
-	client, err := clientv3.New(clientv3.Config{Endpoints: []string{server.URL}, MaxCallSendMsgSize: 8 << 20})
-	must.Succeed(t, err)
-	defer client.Close()
+	client := connect(t, server.URL, clientv3.Config{MaxCallSendMsgSize: 8 << 20})
 	endpoint := "--endpoints=" + server.URL
 	ours := func(args ...string) *exec.Cmd { return command(t, append(args, endpoint)...) }
 

@@ -56,11 +56,7 @@ func newFixture(t *testing.T) *fixture {
 		EncryptionConfig: fmt.Appendf(nil, encryptionConfig, socket), CRDs: controlplane.TechPreviewNoUpgrade,
 	})}
 	f.kube = kubernetes.NewForConfigOrDie(f.RESTConfig())
-	var err error
-	if f.etcd, err = clientv3.New(clientv3.Config{Endpoints: []string{f.EtcdURL()}}); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = f.etcd.Close() })
+	f.etcd = connect(t, f.EtcdURL(), clientv3.Config{})
 	return f
 }
 
@@ -140,14 +136,9 @@ func (f *fixture) revision(t *testing.T) int64 {
 // migration returns a function that migrates resources with the two kubectl commands of the documented pipeline.
 func (f *fixture) migration(t *testing.T) func(resources string) {
 	t.Helper()
-	user, err := f.SignUser(time.Hour, "admin", "system:masters")
-	must.Succeed(t, err)
-	credential := controlplane.Credential{Certificate: user}
-	path, err := f.WriteKubeconfig(t.TempDir(), controlplane.Kubeconfig{Credential: credential})
-	must.Succeed(t, err)
+	config := "--kubeconfig=" + f.AdminKubeconfig(t)
 	return func(resources string) {
 		t.Helper()
-		config := "--kubeconfig=" + path
 		objects, err := install.Kubectl(t.Context(), nil, config, "get", resources, "-A", "-o", "json")
 		if err == nil {
 			_, err = install.Kubectl(t.Context(), objects, config, "patch", "--type=merge", "-p", "{}", "-f", "-")
