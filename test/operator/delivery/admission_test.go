@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"maps"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -79,13 +80,7 @@ func TestRevertIsTheOwnersAndNotOfAdmissionThatRewritesTheImage(t *testing.T) {
 	}
 	op.Kill(syscall.SIGKILL)
 	op.Start(fixture.Every("12s", fixture.OpenShiftAPIServer()))
-	fixture.Eventually(t, "the file shows that the operator has synced", func() error {
-		lines, err := fixture.Describe(t.Context())
-		if err == nil && !strings.Contains(strings.Join(lines, "\n"), "every 12s") {
-			err = fmt.Errorf("%v", lines)
-		}
-		return err
-	})
+	fixture.AwaitDescribed(t, "every 12s", 1) // the operator has synced
 	if now := fixture.DeploymentNow(t).Generation; now != generation {
 		t.Errorf("the Deployment was patched again: generation %d, was %d", now, generation)
 	}
@@ -144,21 +139,29 @@ func mutate(t *testing.T, name, condition string, match *admissionv1.MatchResour
 		ReinvocationPolicy: admissionv1.NeverReinvocationPolicy,
 		Mutations:          mutations,
 	}}
-	_, err := admission.MutatingAdmissionPolicies().Create(t.Context(), policy, metav1.CreateOptions{})
+	create(t, admission.MutatingAdmissionPolicies(), policy)
+	create(t, admission.MutatingAdmissionPolicyBindings(), &admissionv1.MutatingAdmissionPolicyBinding{
+		ObjectMeta: policy.ObjectMeta, Spec: admissionv1.MutatingAdmissionPolicyBindingSpec{PolicyName: name}})
+}
+
+// client is a typed client.
+type client[T any] interface {
+	Create(context.Context, T, metav1.CreateOptions) (T, error)
+	Delete(context.Context, string, metav1.DeleteOptions) error
+}
+
+// create creates an object, until the test ends or end is called.
+func create[T metav1.Object](t *testing.T, api client[T], o T) (end func()) {
+	t.Helper()
+	_, err := api.Create(t.Context(), o, metav1.CreateOptions{})
 	must.Succeed(t, err)
-	binding := &admissionv1.MutatingAdmissionPolicyBinding{ObjectMeta: metav1.ObjectMeta{Name: name},
-		Spec: admissionv1.MutatingAdmissionPolicyBindingSpec{PolicyName: name}}
-	_, err = admission.MutatingAdmissionPolicyBindings().Create(t.Context(), binding, metav1.CreateOptions{})
-	must.Succeed(t, err)
-	t.Cleanup(func() {
-		ctx := context.WithoutCancel(t.Context())
-		if err := admission.MutatingAdmissionPolicyBindings().Delete(ctx, name, metav1.DeleteOptions{}); err != nil {
-			t.Error(err)
-		}
-		if err := admission.MutatingAdmissionPolicies().Delete(ctx, name, metav1.DeleteOptions{}); err != nil {
+	end = sync.OnceFunc(func() {
+		if err := api.Delete(context.WithoutCancel(t.Context()), o.GetName(), metav1.DeleteOptions{}); err != nil {
 			t.Error(err)
 		}
 	})
+	t.Cleanup(end)
+	return end
 }
 
 // withoutCPU removes a container's CPU request, as OpenShift's workload partitioning does.
@@ -235,14 +238,7 @@ func TestPodsThatAdmissionChangedAtCreationAreKept(t *testing.T) {
 
 	op.Restart(syscall.SIGKILL)
 	op.Configure(fixture.Every("11s", apiservers.Kube.Target()))
-	fixture.Eventually(t, "the pods get the other interval", func() error {
-		for _, pod := range fixture.AwaitPods(t, fixture.Namespace, fixture.Companions, 3) {
-			if !strings.Contains(pod.Annotations[contract.ConfigAnnotation], "interval: 11s") {
-				return fmt.Errorf("pod %s has not", pod.Name)
-			}
-		}
-		return nil
-	})
+	fixture.AwaitDescribed(t, "every 11s", 4) // three pods and the ConfigMap
 	if after := fixture.PodUIDs(t, fixture.Companions); !maps.Equal(before, after) {
 		t.Errorf("the pods were %v and are %v", before, after)
 	}

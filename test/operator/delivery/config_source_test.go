@@ -96,22 +96,17 @@ func TestConfigSourceIsChangedWithoutAGap(t *testing.T) {
 	expect("configmaps begin to be encrypted", "ConfigMap", "30s", "ConfigMapsEncrypted")
 	op.Configure(config("30s", "Annotation"))
 	expect("copied", "Annotation", "30s", "")
-	uids := fixture.PodUIDs(t, "kmshealth.openshift.io/api-server")
+	uids := fixture.PodUIDs(t, contract.APIServerLabel)
 	op.Configure(config("10s", "Annotation"))
 	expect("another interval is live", "Annotation", "10s", "")
-	if now := fixture.PodUIDs(t, "kmshealth.openshift.io/api-server"); fmt.Sprint(now) != fmt.Sprint(uids) {
+	if now := fixture.PodUIDs(t, contract.APIServerLabel); fmt.Sprint(now) != fmt.Sprint(uids) {
 		t.Errorf("pods were replaced for an interval: %v, were %v", now, uids)
 	}
 	fixture.SetEncryption(t, apiservers.Kube, secretsOnly)
 	op.Configure(config("10s", "ConfigMap"))
 	expect("mounted again", "ConfigMap", "10s", "")
-	uids = fixture.PodUIDs(t, "kmshealth.openshift.io/api-server")
-	fixture.Never(t, 3*time.Second, func() error {
-		if now := fixture.PodUIDs(t, "kmshealth.openshift.io/api-server"); fmt.Sprint(now) != fmt.Sprint(uids) {
-			return fmt.Errorf("pods are replaced again: %v, were %v", now, uids)
-		}
-		return nil
-	})
+	uids = fixture.PodUIDs(t, contract.APIServerLabel)
+	fixture.StaysEqual(t, 3*time.Second, uids, func() map[string]string { return fixture.PodUIDs(t, contract.APIServerLabel) })
 	if all := wrong(); len(all) > 0 {
 		t.Errorf("%d times: %s", len(all), strings.Join(all[:min(5, len(all))], "; "))
 	}

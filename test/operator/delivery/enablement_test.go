@@ -3,7 +3,6 @@
 package delivery
 
 import (
-	"errors"
 	"fmt"
 	"testing"
 	"time"
@@ -24,16 +23,12 @@ func TestFirstEnablementDegradesNothing(t *testing.T) {
 	}
 	op.Start(fixture.KubeAPIServer())
 	awaitObjects(t, "nothing is delivered", idle(apiservers.Kube, "encryption-config encryption-config-1")...)
-	fixture.Eventually(t, "the ClusterOperator has conditions", func() error {
-		if c := fixture.ClusterOperator(t)["Degraded"]; c.Status == "" {
-			return errors.New("not yet")
-		}
-		return nil
-	})
+	degraded := func() string { return fixture.ClusterOperator(t)["Degraded"].Status }
+	fixture.AwaitEqual(t, "the ClusterOperator has conditions", "False", degraded)
 	seen := fixture.RecordConditions(t, apiservers.Kube)
 	undisturbed := func() error {
-		if c := fixture.ClusterOperator(t)["Degraded"]; c.Status != "False" {
-			return fmt.Errorf("ClusterOperator: %+v", c)
+		if degraded() != "False" {
+			return fmt.Errorf("ClusterOperator: %+v", fixture.ClusterOperator(t))
 		}
 		return seen.None("SocketVolumeMissing", "KMSPluginsDegraded True", "KMSPluginsDegraded Unknown")
 	}

@@ -59,18 +59,8 @@ func TestSecondInstallationRefusesToAct(t *testing.T) {
 	})
 
 	first.Configure("apiServers: []\n")
-	fixture.Eventually(t, "the first one's companions are deleted", func() error {
-		if n := len(fixture.PodUIDs(t, fixture.Companions)); n > 0 {
-			return fmt.Errorf("%d", n)
-		}
-		return nil
-	})
+	fixture.AwaitPods(t, fixture.Namespace, fixture.Companions, 0)
 	fixture.AwaitPods(t, other, fixture.Companions, 3)
 	first.Kill(syscall.SIGTERM)
-	fixture.Eventually(t, "the second installation is ready", func() error {
-		if code := ready(); code != http.StatusOK {
-			return fmt.Errorf("%d", code)
-		}
-		return nil
-	})
+	fixture.AwaitEqual(t, "the second installation is ready", http.StatusOK, ready)
 }

@@ -98,11 +98,9 @@ func TestTargetEditedWhileNoOperatorRunsLeavesNothingBehind(t *testing.T) {
 	op.Kill(syscall.SIGKILL)
 	op.Start(openShiftIn(moved.Namespace))
 	awaitObjects(t, "where the target is now", idle(moved, apiservers.EncryptionSecret)...)
-	fixture.Eventually(t, "no report and no condition is left on the operator resource", func() error {
-		if r := fixture.Resource(t, apiservers.OpenShift); len(r.Reports)+len(r.Conditions) > 0 {
-			return fmt.Errorf("%+v", r)
-		}
-		return nil
+	fixture.AwaitEqual(t, "no report and no condition is left on the operator resource", 0, func() int {
+		r := fixture.Resource(t, apiservers.OpenShift)
+		return len(r.Reports) + len(r.Conditions)
 	})
 	op.RemoveAll()
 	fixture.RemoveEncryption(t, apiservers.OpenShift)

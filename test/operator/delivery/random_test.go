@@ -811,10 +811,5 @@ func playSequence(t *testing.T, seed uint64) {
 	op.AwaitNothingLeft()
 	op.Configure(m.config())
 	awaitObjects(t, "the same made anew", m.want()...)
-	fixture.Eventually(t, "what was reached is what is made anew", func() error {
-		if anew := snapshot(t, op); anew != once {
-			return fmt.Errorf("made anew:\n%s\nwas reached:\n%s", anew, once)
-		}
-		return nil
-	})
+	fixture.AwaitEqual(t, "what was reached is what is made anew", once, func() string { return snapshot(t, op) })
 }

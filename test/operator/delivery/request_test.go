@@ -18,7 +18,6 @@ import (
 	"github.com/kms-health/kms-health/pkg/contract"
 	"github.com/kms-health/kms-health/test/harness/apiservers"
 	"github.com/kms-health/kms-health/test/harness/must"
-	"github.com/kms-health/kms-health/test/harness/wait"
 	"github.com/kms-health/kms-health/test/operator/fixture"
 )
 
@@ -27,11 +26,10 @@ const seconds = 45 * time.Second
 
 // requestsInFiles returns the requests in the files of the operator's ConfigMaps and pods, by kind and API server. Each
 // value is listed once.
-func requestsInFiles(t *testing.T) (map[string]string, error) {
+func requestsInFiles(t *testing.T) map[string]string {
+	t.Helper()
 	all, err := fixture.ListMade(t.Context())
-	if err != nil {
-		return nil, err
-	}
+	must.Succeed(t, err)
 	found := map[string]map[string]bool{}
 	for i := range all {
 		o := &all[i]
@@ -44,9 +42,7 @@ func requestsInFiles(t *testing.T) (map[string]string, error) {
 			continue
 		}
 		c, err := v1alpha1.DecodeReporter([]byte(file))
-		if err != nil {
-			return nil, fmt.Errorf("%s %s: %w", where, o.GetName(), err)
-		}
+		must.Succeed(t, err)
 		if found[where] == nil {
 			found[where] = map[string]bool{}
 		}
@@ -56,7 +52,7 @@ func requestsInFiles(t *testing.T) (map[string]string, error) {
 	for where, values := range found {
 		requests[where] = strings.Join(slices.Sorted(maps.Keys(values)), " and ")
 	}
-	return requests, nil
+	return requests
 }
 
 // whatPodsAreReplacedFor returns the UIDs of the operator's pods, and the templates whose change replaces pods.
@@ -89,15 +85,14 @@ func TestARequestReachesRunningReportersInSeconds(t *testing.T) {
 			fixture.RequestRoundTrip(t, server, "")
 		}
 	})
-	await := func(limit time.Duration, what string, want map[string]string) {
+	requests := func() map[string]string { return requestsInFiles(t) }
+	inSeconds := func(what string, want map[string]string) {
 		t.Helper()
-		wait.Eventually(t, limit, what, func() error {
-			got, err := requestsInFiles(t)
-			if err == nil && !maps.Equal(got, want) {
-				err = fmt.Errorf("the files request %q, want %q", got, want)
-			}
-			return err
-		})
+		began := time.Now()
+		fixture.AwaitEqual(t, what, want, requests)
+		if took := time.Since(began); took > seconds {
+			t.Errorf("%s: after %s", what, took)
+		}
 	}
 	for _, source := range []string{"Annotation", "ConfigMap"} {
 		requested := func(text string) map[string]string {
@@ -125,46 +120,28 @@ func TestARequestReachesRunningReportersInSeconds(t *testing.T) {
 		for _, server := range servers {
 			fixture.AwaitDelivered(t, server)
 		}
-		fixture.Eventually(t, "delivered by "+source, func() error {
-			got, err := requestsInFiles(t)
-			if err == nil && !maps.Equal(got, requested("")) {
-				err = fmt.Errorf("the files request %q", got)
-			}
-			return err
-		})
+		fixture.AwaitEqual(t, "delivered by "+source, requested(""), requests)
 		before := whatPodsAreReplacedFor(t)
 		everywhere("before-restart.1")
-		await(seconds, "the files have the request", requested("before-restart.1"))
+		inSeconds("the files have the request", requested("before-restart.1"))
 		everywhere("2_b")
-		await(seconds, "the files have another request", requested("2_b"))
+		inSeconds("the files have another request", requested("2_b"))
 
 		op.Restart(syscall.SIGKILL)
 		fixture.RequestRoundTrip(t, apiservers.OpenShift, "after-restart")
 		restarted := requested("2_b")
 		restarted["ConfigMap "+apiservers.OpenShift.Name] = "after-restart"
-		await(fixture.Timeout, "after a restart of the operator only another request changes a file", restarted)
-		fixture.Never(t, 2*time.Second, func() error {
-			got, err := requestsInFiles(t)
-			if err == nil && !maps.Equal(got, restarted) {
-				err = fmt.Errorf("after a restart of the operator the files request %q", got)
-			}
-			return err
-		})
+		fixture.AwaitEqual(t, "after a restart of the operator only another request changes a file", restarted, requests)
+		fixture.StaysEqual(t, 2*time.Second, restarted, requests)
 		everywhere("")
-		await(seconds, "the files have no request", requested(""))
+		inSeconds("the files have no request", requested(""))
 
 		since := time.Now()
 		everywhere("two words " + source)
 		for _, server := range servers {
 			awaitWarning(t, contract.EventRequestInvalid, since, server.Name+": the annotation ")
 		}
-		fixture.Never(t, 2*time.Second, func() error {
-			got, err := requestsInFiles(t)
-			if err == nil && !maps.Equal(got, requested("")) {
-				err = fmt.Errorf("by a text that is no request the files request %q", got)
-			}
-			return err
-		})
+		fixture.StaysEqual(t, 2*time.Second, requested(""), requests) // no request
 		if after := whatPodsAreReplacedFor(t); after != before {
 			t.Errorf("requests changed pods or templates to\n%s\nwas\n%s", after, before)
 		}

@@ -3,7 +3,6 @@
 package delivery
 
 import (
-	"context"
 	"encoding/json"
 	"encoding/pem"
 	"errors"
@@ -42,17 +41,7 @@ func startWebhook(t *testing.T, ifItFails admissionv1.FailurePolicyType, answer 
 			Rules:             []admissionv1.RuleWithOperations{match.ResourceRules[0].RuleWithOperations},
 			MatchConditions:   []admissionv1.MatchCondition{{Name: "reporters", Expression: isReporter}},
 		}}}
-	api := fixture.Kube.AdmissionregistrationV1().ValidatingWebhookConfigurations()
-	_, err := api.Create(t.Context(), config, metav1.CreateOptions{})
-	must.Succeed(t, err)
-	end = func() {
-		err := api.Delete(context.WithoutCancel(t.Context()), config.Name, metav1.DeleteOptions{})
-		if err != nil && !apierrors.IsNotFound(err) {
-			t.Error(err)
-		}
-	}
-	t.Cleanup(end)
-	return end
+	return create(t, fixture.Kube.AdmissionregistrationV1().ValidatingWebhookConfigurations(), config)
 }
 
 // A webhook's denial has code 400 and no reason, unless the webhook sets them. The operator must not apply a DaemonSet
@@ -112,14 +101,7 @@ func TestDaemonSetThatAdmissionChangedIsNotTriedAgain(t *testing.T) {
 	awaitDenial(t, "no room for one more")
 	seen := fixture.RecordConditions(t, apiservers.Kube)
 	op.Configure(fixture.Every("11s", apiservers.Kube.Target()))
-	fixture.Eventually(t, "the agents get the other interval", func() error {
-		for _, pod := range fixture.AwaitPods(t, fixture.Namespace, agents, len(fixture.NodeNames)) {
-			if !strings.Contains(pod.Annotations[contract.ConfigAnnotation], "interval: 11s") {
-				return fmt.Errorf("pod %s has not", pod.Name)
-			}
-		}
-		return nil
-	})
+	fixture.AwaitDescribed(t, "every 11s", 4) // three pods and the ConfigMap
 	must.Succeed(t, seen.None(contract.Forbidden))
 	end()
 }

@@ -3,7 +3,6 @@
 package encrypted
 
 import (
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -55,12 +54,9 @@ func TestUnhealthyPluginIsReportedAfterEverythingRestarts(t *testing.T) {
 	} else {
 		t.Logf("rolled up %s after the API server took the first report", after.Round(time.Millisecond))
 	}
-	c := fixture.AwaitRollUp(t, apiservers.Kube, contract.PluginsDegraded, operatorstatus.True, contract.PluginError)
-	fixture.Eventually(t, "the message names all three nodes", func() error {
-		if c = fixture.Resource(t, apiservers.Kube).Conditions[contract.PluginsDegraded]; !strings.Contains(c.Message, "key 1 on nodes master-0, master-1, master-2: error: ") {
-			return errors.New(c.Message)
-		}
-		return nil
+	fixture.AwaitEqual(t, "the message names all three nodes", true, func() bool {
+		message := fixture.Resource(t, apiservers.Kube).Conditions[contract.PluginsDegraded].Message
+		return strings.Contains(message, "key 1 on nodes master-0, master-1, master-2: error: ")
 	})
 	// The operator knows the plugins of each pod from its recorded state, though it can read no Secret and apply no
 	// ConfigMap.

@@ -61,12 +61,7 @@ func setClusterCA(t *testing.T, cas ...string) {
 
 func awaitCA(t *testing.T, what string, want ...string) {
 	t.Helper()
-	fixture.Eventually(t, what, func() error {
-		if got, _, _ := ownCAs(t); got != strings.Join(want, "") {
-			return fmt.Errorf("%d certificates, want %d", strings.Count(got, "BEGIN"), len(want))
-		}
-		return nil
-	})
+	fixture.AwaitEqual(t, what, strings.Join(want, ""), func() string { ca, _, _ := ownCAs(t); return ca })
 }
 
 // withoutPublisher stops the controller that writes the ConfigMaps kube-root-ca.crt.

@@ -87,10 +87,7 @@ func TestUnusableTLSProfileStopsNothing(t *testing.T) {
 	fixture.AwaitRollUp(t, apiservers.Kube, contract.HealthReporting, "False", "TLSProfileInvalid")
 	awaitDegraded(t, "TLSProfileInvalid")
 	fixture.AwaitPods(t, fixture.Namespace, fixture.Companions, 3)
-	lines, err := fixture.Describe(t.Context())
-	if text := strings.Join(lines, "\n"); err != nil || strings.Count(text, fixture.TLSProfile("")) != 4 { // three pods and the ConfigMap
-		t.Errorf("not the intermediate profile: %v\n%s", err, text)
-	}
+	fixture.AwaitDescribed(t, fixture.TLSProfile(""), 4) // three pods and the ConfigMap
 	fixture.SetTLSProfile(t, "")
 	fixture.AwaitDelivered(t, apiservers.Kube)
 }

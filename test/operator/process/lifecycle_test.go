@@ -32,24 +32,18 @@ func TestUnmanagedChangesNothing(t *testing.T) {
 	op.AwaitLogged("it is configured", `managementState="Unmanaged"`, 1)
 	// During this rollout, the API server's pods of the companions end.
 	fixture.RollOut(t, fixture.InPod, "2", "1", "identity")
-	for _, pod := range fixture.AwaitPods(t, fixture.Namespace, "kmshealth.openshift.io/mode=CompanionPod", 3) {
+	for _, pod := range fixture.AwaitPods(t, fixture.Namespace, fixture.Companions, 3) {
 		fixture.ReportBy(t, apiservers.Kube, pod.Spec.NodeName, string(pod.UID), contract.Error, time.Now())
 	}
 	fixture.AwaitRollUp(t, apiservers.Kube, contract.HealthReporting, "Unknown", contract.Unmanaged)
 	if c := fixture.Resource(t, apiservers.Kube).Conditions[contract.PluginsDegraded]; c.Status != "False" {
 		t.Errorf("%+v", c)
 	}
-	gone := fixture.PodUIDs(t, "kmshealth.openshift.io/mode=CompanionPod")
-	for name := range gone {
+	for name := range fixture.PodUIDs(t, fixture.Companions) {
 		must.Succeed(t, fixture.Kube.CoreV1().Pods(fixture.Namespace).Delete(t.Context(), name, metav1.DeleteOptions{}))
 		break
 	}
-	fixture.Eventually(t, "the pod is deleted", func() error {
-		if n := len(fixture.PodUIDs(t, "kmshealth.openshift.io/mode=CompanionPod")); n != len(gone)-1 {
-			return fmt.Errorf("%d", n)
-		}
-		return nil
-	})
+	fixture.AwaitPods(t, fixture.Namespace, fixture.Companions, 2)
 	after, err := fixture.Describe(t.Context())
 	must.Succeed(t, err)
 	if len(after) != len(before)-1 {
@@ -88,13 +82,7 @@ func TestStartsWithoutFileAndAPIServer(t *testing.T) {
 	op.ConfigureRaw("garbage")
 	op.AwaitLogged("the bad file is reported", `"Rejected the configuration`, 2)
 	fixture.RollOut(t, fixture.InPod, "2", "2", "identity")
-	fixture.Eventually(t, "it goes on by the last good file", func() error {
-		lines, err := fixture.Describe(t.Context())
-		if err == nil && strings.Count(strings.Join(lines, "\n"), "2W every 30s") != 4 { // three pods and the ConfigMap
-			err = fmt.Errorf("%v", lines)
-		}
-		return err
-	})
+	fixture.AwaitDescribed(t, "2W every 30s", 4) // three pods and the ConfigMap
 }
 
 func TestProvidersThatAreNotProbedAreReported(t *testing.T) {

@@ -3,7 +3,6 @@
 package rollup
 
 import (
-	"fmt"
 	"testing"
 	"time"
 
@@ -38,19 +37,10 @@ func TestSwitchEndsOnNodesWhoseClocksAreWrong(t *testing.T) {
 	report(0, agents)
 	report(1, agents)
 	report(2, companions) // the old reporter still reports
-	fixture.Never(t, 3*time.Second, func() error {
-		if n := len(fixture.PodUIDs(t, fixture.Companions)); n != 3 {
-			return fmt.Errorf("%d companions are left before the last node's new reporter wrote", n)
-		}
-		return nil
-	})
+	// Until the last node's new reporter writes.
+	fixture.StaysEqual(t, 3*time.Second, 3, func() int { return len(fixture.PodUIDs(t, fixture.Companions)) })
 	report(2, agents)
 	fixture.AwaitDelivered(t, target)
-	fixture.Eventually(t, "the companions are removed", func() error {
-		if n := len(fixture.PodUIDs(t, fixture.Companions)); n > 0 {
-			return fmt.Errorf("%d are left", n)
-		}
-		return nil
-	})
+	fixture.AwaitPods(t, fixture.Namespace, fixture.Companions, 0)
 	must.Succeed(t, seen.None("KMSPluginsDegraded True", "KMSPluginsDegraded Unknown"))
 }

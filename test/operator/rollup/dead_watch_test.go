@@ -3,7 +3,6 @@
 package rollup
 
 import (
-	"errors"
 	"net/http"
 	"strings"
 	"sync/atomic"
@@ -21,7 +20,7 @@ import (
 // The watch of the reports silently shows nothing more, while requests are answered: its API server lost the network or
 // etcd. The operator must not report reporters as stale, and must find a fault.
 func TestWatchThatShowsNothingIsNoSilenceOfReporters(t *testing.T) {
-	const toDie, died = 1, 2
+	const toDie, died int32 = 1, 2
 	var watch atomic.Int32 // 0: alive
 	ended := make(chan struct{})
 	server := fixture.StartProxy(t, func(answer *http.Response) error {
@@ -44,12 +43,7 @@ func TestWatchThatShowsNothingIsNoSilenceOfReporters(t *testing.T) {
 	fixture.AwaitHealthy(t)
 	seen := fixture.RecordConditions(t, apiservers.Kube)
 	watch.Store(toDie)
-	fixture.Eventually(t, "the watch shows nothing more", func() error {
-		if watch.Load() != died {
-			return errors.New("nobody has reported")
-		}
-		return nil
-	})
+	fixture.AwaitEqual(t, "the watch shows nothing more", died, watch.Load)
 	time.Sleep(2 * contract.StaleIntervals * time.Second) // twice the time after which a report is stale
 	must.Succeed(t, reporters[1].Plugin.SetFault(kmsplugin.Fault{Name: kmsplugin.FaultUnhealthy, Args: []string{"sealed"}}))
 	fixture.AwaitRollUp(t, apiservers.Kube, contract.PluginsDegraded, operatorstatus.True, contract.PluginUnhealthy)

@@ -67,10 +67,7 @@ func TestContainerThatIsStartedAgainMayWriteWithTheFormerKey(t *testing.T) {
 	}
 	// Even if the key is no longer the write key, a container may still write with it.
 	fixture.SetEncryption(t, apiservers.Kube, apiservers.Encryption("aescbc", "1"))
-	fixture.Never(t, 5*time.Second, func() error {
-		if c := fixture.Resource(t, apiservers.Kube).Conditions[contract.WriteKeyAgreed]; c.Reason != contract.WriteKeyUnknown {
-			return fmt.Errorf("turned off: %+v", c)
-		}
-		return nil
+	fixture.StaysEqual(t, 5*time.Second, contract.WriteKeyUnknown, func() string {
+		return fixture.Resource(t, apiservers.Kube).Conditions[contract.WriteKeyAgreed].Reason
 	})
 }

@@ -4,7 +4,6 @@ package rollup
 
 import (
 	"context"
-	"fmt"
 	"syscall"
 	"testing"
 	"time"
@@ -28,11 +27,8 @@ func TestASocketThatWasRemovedWithItsPodIsExcused(t *testing.T) {
 	replace(t, ended.Node)
 	seen := fixture.RecordConditions(t, apiservers.Kube)
 	must.Succeed(t, ended.Plugin.Close())
-	fixture.Eventually(t, "the socket is reported as missing", func() error {
-		if e := fixture.LastChecked(t, apiservers.Kube, ended.Node); e.Reason != contract.SocketMissing {
-			return fmt.Errorf("%+v", e)
-		}
-		return nil
+	fixture.AwaitEqual(t, "the socket is reported as missing", contract.SocketMissing, func() contract.Reason {
+		return fixture.LastChecked(t, apiservers.Kube, ended.Node).Reason
 	})
 	fixture.AwaitRollUp(t, apiservers.Kube, contract.WriteKeyAgreed, operatorstatus.Unknown, contract.PluginUnhealthy)
 	must.Succeed(t, seen.None("KMSPluginsDegraded True"))
@@ -55,11 +51,8 @@ func TestARestartExcusesNoSocketOfAStandingReplacement(t *testing.T) {
 	op.Kill(syscall.SIGTERM)
 	replace(t, ended.Node) // a process that sees this begin excuses the socket for 5 minutes
 	op.Run(op.Credentials())
-	fixture.Never(t, 20*time.Second, func() error {
-		if c := fixture.Resource(t, apiservers.Kube).Conditions[contract.PluginsDegraded]; c.Status != operatorstatus.True {
-			return fmt.Errorf("%+v", c)
-		}
-		return nil
+	fixture.StaysEqual(t, 20*time.Second, operatorstatus.True, func() string {
+		return fixture.Resource(t, apiservers.Kube).Conditions[contract.PluginsDegraded].Status
 	})
 }
 

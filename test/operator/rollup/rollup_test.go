@@ -162,16 +162,10 @@ func TestReportOfARemovedNodeIsRemoved(t *testing.T) {
 	}
 	reporters[2].Kill(t)
 	want := []string{"master-0", "master-1"}
-	fixture.Eventually(t, "the node's report is removed", func() error {
-		if got := fixture.NodesOf(fixture.Resource(t, apiservers.Kube)); !slices.Equal(got, want) {
-			return fmt.Errorf("of %s", got)
-		}
-		return nil
-	})
+	reported := func() []string { return fixture.NodesOf(fixture.Resource(t, apiservers.Kube)) }
+	fixture.AwaitEqual(t, "the node's report is removed", want, reported)
 	fixture.AwaitNoWrites(t)
-	if got := fixture.NodesOf(fixture.Resource(t, apiservers.Kube)); !slices.Equal(got, want) {
-		t.Errorf("reports of %s", got)
-	}
+	fixture.StaysEqual(t, time.Second, want, reported)
 	if writes := removals(); len(writes) != 1 {
 		t.Errorf("%d removals, must be 1:\n%s", len(writes), fixture.Texts(writes))
 	}
