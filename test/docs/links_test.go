@@ -11,6 +11,7 @@ import (
 
 	"github.com/kms-health/kms-health/pkg/reporter/publish"
 	"github.com/kms-health/kms-health/test/harness/disk"
+	"github.com/kms-health/kms-health/test/harness/must"
 )
 
 // maxLines bounds the lines of a page without its samples, unless it is generated: a longer page is useless in an
@@ -102,9 +103,7 @@ func TestReferenceHasEveryResultOfTheReporter(t *testing.T) {
 	for _, m := range item.FindAllStringSubmatch(section, -1) {
 		has = append(has, m[1])
 	}
-	if got, want := fmt.Sprint(sorted(has)), fmt.Sprint(sorted(publish.Kinds)); got != want {
-		t.Errorf("it has %s, want %s", got, want)
-	}
+	must.Equal(t, "results", fmt.Sprint(sorted(has)), fmt.Sprint(sorted(publish.Kinds)))
 }
 
 func sorted[T ~string](values []T) []T { return slices.Sorted(slices.Values(values)) }

@@ -44,8 +44,6 @@ func TestCommandsOfRemoveDeleteTheConditions(t *testing.T) {
 	for r, want := range map[string]string{
 		"kubeapiservers": "NodeInstallerDegraded KmsHealthReportsDegraded ", "openshiftapiservers": "NodeInstallerDegraded KmsHealthReportsDegraded ", "authentications": "",
 	} {
-		if got := kubectl("get", r, "cluster", "-o", "jsonpath="+types); got != want {
-			t.Errorf("%s has %q, want %q", r, got, want)
-		}
+		must.Equal(t, r, kubectl("get", r, "cluster", "-o", "jsonpath="+types), want)
 	}
 }

@@ -36,13 +36,10 @@ func TestServiceRunsAsTheAPIServerWithItsFile(t *testing.T) {
 		"NoNewPrivileges=yes",
 		"ProtectSystem=strict",
 	} {
-		if strings.Count(unit, "\n"+want+"\n") != 1 {
-			t.Errorf("the unit has no line %s", want)
-		}
+		must.Equal(t, "number of lines "+want, strings.Count(unit, "\n"+want+"\n"), 1)
 	}
-	if folder := "/run/credentials/kms-health-reporter.service/"; config.Destination.Kubeconfig != folder+credential {
-		t.Errorf("the kubeconfig is %s, and systemd writes it to %s", config.Destination.Kubeconfig, folder)
-	}
+	written := "/run/credentials/kms-health-reporter.service/" + credential // by systemd
+	must.Equal(t, "the kubeconfig", config.Destination.Kubeconfig, written)
 	// With these options the reporter would not see sockets that the API server can reach.
 	if hidden := regexp.MustCompile(`(?m)^(PrivateTmp=yes|ProtectHome=yes|ProtectHome=tmpfs|InaccessiblePaths=.*)$`).FindString(unit); hidden != "" {
 		t.Errorf("%s hides folders of the host", hidden)

@@ -91,6 +91,23 @@ func (a answer) outcome() string {
 	}
 }
 
+// tried returns an error unless a request has this outcome.
+func (who *caller) tried(t *testing.T, r request, want string) error {
+	t.Helper()
+	if got := who.do(t, r); got.outcome() != want {
+		return fmt.Errorf("%s: %s, want %s: %.300s", who.name, got.outcome(), want, got.message)
+	}
+	return nil
+}
+
+// expect reports an error unless a request has this outcome.
+func (who *caller) expect(t *testing.T, what string, r request, want string) {
+	t.Helper()
+	if err := who.tried(t, r, want); err != nil {
+		t.Errorf("%s: %v", what, err)
+	}
+}
+
 func expand(format, namespace string) string {
 	if !strings.Contains(format, "%s") {
 		return format

@@ -4,7 +4,6 @@ package identity
 
 import (
 	"fmt"
-	"net/http"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
@@ -41,10 +40,7 @@ func theOperator(t *testing.T, s operatorResource) *caller {
 	eventually(t, "the operator's policy is active", func() error {
 		forged := managedBy(operatorManager, s.merge(t, s.status(), fields{"status": fields{"conditions": nil}}))
 		forged.path += "&dryRun=All"
-		if got := who.do(t, forged); got.outcome() != byPolicy {
-			return fmt.Errorf("%d %s", got.code, got.message)
-		}
-		return nil
+		return who.tried(t, forged, byPolicy)
 	})
 	return who
 }
@@ -130,13 +126,9 @@ func TestOperatorsPolicyAdmitsRemovalFromLargeObjects(t *testing.T) {
 			"own condition":          s.apply(t, operatorManager, fields{"conditions": []any{condition(contract.PluginsDegraded, "x")}}),
 			"a reporter's condition": managedBy(cleanupManager, s.change(t, "remove", fmt.Sprintf("/status/conditions/%d", size.operators), nil)),
 		} {
-			if got := operator.do(t, try); got.code != http.StatusOK {
-				t.Errorf("%+v: %s: %d %.300s", size, what, got.code, got.message)
-			}
+			operator.expect(t, fmt.Sprintf("%+v: %s", size, what), try, ok)
 		}
 		forged := managedBy(operatorManager, s.merge(t, s.status(), fields{"status": fields{"version": "forged"}}))
-		if got := operator.do(t, forged); got.outcome() != byPolicy {
-			t.Errorf("%+v: another field: %d %.300s", size, got.code, got.message)
-		}
+		operator.expect(t, fmt.Sprintf("%+v: another field", size), forged, byPolicy)
 	}
 }

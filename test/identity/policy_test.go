@@ -107,9 +107,7 @@ func TestReporterIsNotStoppedByWhatSomebodyLeft(t *testing.T) {
 	}
 	for _, reporter := range who {
 		s.put(t, admin, spoilt)
-		if got := reporter.do(t, s.condition(t, "node-a")); got.code != http.StatusOK {
-			t.Errorf("%s: %d %s", reporter.name, got.code, got.message)
-		}
+		reporter.expect(t, "own condition", s.condition(t, "node-a"), ok)
 	}
 }
 

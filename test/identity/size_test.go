@@ -10,6 +10,7 @@ import (
 
 	"github.com/kms-health/kms-health/pkg/contract"
 	"github.com/kms-health/kms-health/test/harness/controlplane"
+	"github.com/kms-health/kms-health/test/harness/must"
 )
 
 // large returns an object whose size may be near etcd's limit of 1.5 MiB.
@@ -65,9 +66,7 @@ func TestPolicyAdmitsReportersOfLargeObjects(t *testing.T) {
 			t.Logf("%d bytes", len(text(t, object)))
 			for _, reporter := range who {
 				own := s.apply(t, contract.ConditionManager("node-a"), fields{"conditions": []any{condition(contract.ConditionType("node-a"), "[1]")}})
-				if got := reporter.do(t, own); got.code != http.StatusOK {
-					t.Errorf("%s: own condition: %d %.300s", reporter.name, got.code, got.message)
-				}
+				reporter.expect(t, "own condition", own, ok)
 				if got := reporter.do(t, managedBy(contract.ConditionManager("node-a"), s.merge(t, s.status(), fields{"status": fields{"version": "forged"}}))); got.outcome() != byPolicy || !strings.Contains(got.message, "a reporter may change") {
 					t.Errorf("%s: another field: %d %.300s", reporter.name, got.code, got.message)
 				}
@@ -97,12 +96,8 @@ func TestReportersCannotFillTheObject(t *testing.T) {
 			for _, reporter := range who {
 				s.put(t, admin, s.large(10, c.nodes, c.message, 1))
 				added := s.apply(t, contract.ConditionManager("new"), fields{"conditions": []any{condition(contract.ConditionType("new"), c.add)}})
-				if got := reporter.do(t, added); got.outcome() != c.want {
-					t.Errorf("%s: a new node's condition: %s, want %s: %.300s", reporter.name, got.outcome(), c.want, got.message)
-				}
-				if got := reporter.do(t, s.condition(t, "node-a")); got.code != http.StatusOK {
-					t.Errorf("%s: a condition that was there: %d %.300s", reporter.name, got.code, got.message)
-				}
+				reporter.expect(t, "a new node's condition", added, c.want)
+				reporter.expect(t, "a condition that was there", s.condition(t, "node-a"), ok)
 			}
 		})
 	}
@@ -127,9 +122,7 @@ func TestReportersCannotAddFieldManagersWithoutBound(t *testing.T) {
 				reporter.do(t, s.apply(t, contract.ConditionManager(fmt.Sprintf("node-%d", i)), nothing))
 			}
 		}
-		if after := managers(); after != before {
-			t.Errorf("%s: %d managers after applies that own nothing, %d before", reporter.name, after, before)
-		}
+		must.Equal(t, reporter.name+": managers after applies that own nothing", managers(), before)
 		for number, want := range map[int]string{255: ok, 256: byPolicy} {
 			object := s.large(10, number, 10, 1)
 			object["status"].(fields)["conditions"] = object["status"].(fields)["conditions"].([]any)[:20] // of ten nodes
@@ -139,12 +132,8 @@ func TestReportersCannotAddFieldManagersWithoutBound(t *testing.T) {
 				t.Fatalf("%s: %d field managers, want %d", reporter.name, got, number)
 			}
 			added := s.apply(t, contract.ConditionManager("new"), fields{"conditions": []any{condition(contract.ConditionType("new"), "[]")}})
-			if got := reporter.do(t, added); got.outcome() != want {
-				t.Errorf("%s: one more than %d managers: %s, want %s: %.300s", reporter.name, number, got.outcome(), want, got.message)
-			}
-			if got := reporter.do(t, s.condition(t, "node-a")); got.code != http.StatusOK {
-				t.Errorf("%s: a manager of %d that was there: %d %.300s", reporter.name, number, got.code, got.message)
-			}
+			reporter.expect(t, fmt.Sprintf("one more than %d managers", number), added, want)
+			reporter.expect(t, fmt.Sprintf("a manager of %d that was there", number), s.condition(t, "node-a"), ok)
 		}
 	}
 }
@@ -155,23 +144,16 @@ func TestReporterOfANodeWithALongName(t *testing.T) {
 	who := reporters(t, s)
 	node := strings.Repeat("long.", 25) + "example.com"
 	for _, reporter := range []*caller{as(t, "bound to it", bound(t, node)), who[1], who[2]} {
-		if got := reporter.do(t, s.condition(t, node)); got.code != http.StatusOK {
-			t.Errorf("%s: condition: %d %.300s", reporter.name, got.code, got.message)
-		}
+		reporter.expect(t, "its condition", s.condition(t, node), ok)
 		forged := s.apply(t, contract.ConditionManager(node), fields{"conditions": []any{condition(contract.ConditionType("node-a"), "[]")}})
-		if got := reporter.do(t, forged); got.outcome() != byPolicy {
-			t.Errorf("%s: another node's condition: %d %.300s", reporter.name, got.code, got.message)
-		}
+		reporter.expect(t, "another node's condition", forged, byPolicy)
 	}
-	if got := who[0].do(t, s.condition(t, node)); got.outcome() != byPolicy {
-		t.Errorf("%s: its condition: %d %.300s", who[0].name, got.code, got.message)
-	}
+	who[0].expect(t, "another node's condition", s.condition(t, node), byPolicy)
 	for _, length := range []int{91, 108} { // its manager is not cut, so no other may look like it
 		node := strings.Repeat("n", length)
 		manager := contract.ConditionManager(node + strings.Repeat("n", 20))
 		own := s.apply(t, manager, fields{"conditions": []any{condition(contract.ConditionType(node), "[]")}})
-		if got := as(t, "bound to it", bound(t, node)).do(t, own); got.outcome() != byPolicy {
-			t.Errorf("a node's name of %d bytes: its condition under a cut manager: %d %.300s", length, got.code, got.message)
-		}
+		what := fmt.Sprintf("a node's name of %d bytes: its condition under a cut manager", length)
+		as(t, "bound to it", bound(t, node)).expect(t, what, own, byPolicy)
 	}
 }

@@ -3,6 +3,7 @@
 package identity
 
 import (
+	"errors"
 	"fmt"
 	"net/http"
 	"testing"
@@ -112,13 +113,7 @@ func reporters(t *testing.T, s operatorResource) []*caller {
 			forged := s.apply(t, contract.ConditionManager("node-z"), fields{"conditions": []any{condition("KMSPluginsDegraded", "")}})
 			own.path += "&dryRun=All"
 			forged.path += "&dryRun=All"
-			if got := who.do(t, own); got.code != http.StatusOK {
-				return fmt.Errorf("own condition: %d %s", got.code, got.message)
-			}
-			if got := who.do(t, forged); got.outcome() != byPolicy {
-				return fmt.Errorf("another condition: %d %s", got.code, got.message)
-			}
-			return nil
+			return errors.Join(who.tried(t, own, ok), who.tried(t, forged, byPolicy))
 		})
 	}
 	return all

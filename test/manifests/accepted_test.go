@@ -163,9 +163,7 @@ func TestImagesAreSetInOnePlace(t *testing.T) {
 		must.Succeed(t, err)
 		text := string(rendered)
 		for _, image := range []string{operator, reporter} {
-			if strings.Count(text, image) != 1 {
-				t.Errorf("manifests/%s has %s %d times, want once", overlay, image, strings.Count(text, image))
-			}
+			must.Equal(t, overlay+": number of "+image, strings.Count(text, image), 1)
 		}
 		for _, ofRelease := range []string{"registry.invalid", "OPERATOR_IMAGE_VERSION"} { // a release replaces these
 			if strings.Contains(text, ofRelease) {

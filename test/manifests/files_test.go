@@ -32,9 +32,7 @@ func TestConfigMapHoldsTheSampleByteForByte(t *testing.T) {
 	raw := disk.Read(t, filepath.Join(root, "kubernetes/config.yaml"))
 	var cm corev1.ConfigMap
 	must.Succeed(t, yaml.UnmarshalStrict(raw, &cm))
-	if cm.Data["config.yaml"] != string(v1alpha1.OperatorKubernetes) {
-		t.Errorf("it is not pkg/config's sample:\n%s", cm.Data["config.yaml"])
-	}
+	must.Equal(t, "pkg/config's sample", cm.Data["config.yaml"], string(v1alpha1.OperatorKubernetes))
 }
 
 // A release has these files in one folder. `oc adm release new` replaces 0.0.1-snapshot in them by its version, and the
@@ -111,9 +109,7 @@ func TestNetworkPoliciesLetThroughWhatEachPodNeeds(t *testing.T) {
 		"to another pod":                          {other, in, 8443, false},
 		"from another pod":                        {other, out, 443, false},
 	} {
-		if letThrough(t, objects, c.pod, c.to, c.port) != c.want {
-			t.Errorf("%s is let through: %t", name, !c.want)
-		}
+		must.Equal(t, name+" is let through", letThrough(t, objects, c.pod, c.to, c.port), c.want)
 	}
 }
 

@@ -9,7 +9,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	appsv1 "k8s.io/api/apps/v1"
 	"sigs.k8s.io/yaml"
 
@@ -59,16 +58,12 @@ func TestRenderedPatchAddsTheLastContainer(t *testing.T) {
 			var after appsv1.Deployment
 			must.Succeed(t, yaml.UnmarshalStrict(deployment, &after))
 			made = append(made, after)
-			if d := cmp.Diff(made[0], after); d != "" {
-				t.Errorf("%s (-first +now):\n%s", how, d)
-			}
+			must.Equal(t, how, after, made[0])
 		}
 	}
 	containers, n := made[0].Spec.Template.Spec.Containers, len(before.Spec.Template.Spec.Containers)
 	if len(containers) != n+1 || containers[n].Name != contract.ReporterContainer {
 		t.Errorf("containers %+v", containers)
 	}
-	if d := cmp.Diff(before.Spec.Template.Spec.Containers, containers[:n]); d != "" {
-		t.Errorf("the others (-before +after):\n%s", d)
-	}
+	must.Equal(t, "the others", containers[:n], before.Spec.Template.Spec.Containers)
 }

@@ -39,14 +39,10 @@ func TestComponentForAPlainControlPlane(t *testing.T) {
 		}
 		rules[overlay] = strings.Replace(string(raw), `"namespace":"`+namespace+`"`, "", 1)
 	}
-	if rules[install.Kubernetes] != rules[install.OpenShift] {
-		t.Errorf("other alerts: %v", rules)
-	}
+	must.Equal(t, "alerts", rules[install.Kubernetes], rules[install.OpenShift])
 	monitor, service := find(install.Kubernetes, "ServiceMonitor", "kms-health-operator", "monitoring"), find(install.Kubernetes, "Service", "kms-health-operator")
 	selector, _, _ := unstructured.NestedStringMap(monitor.Object, "spec", "selector", "matchLabels")
 	for name, value := range selector {
-		if service.GetLabels()[name] != value {
-			t.Errorf("the ServiceMonitor does not select the Service: %v, %v", selector, service.GetLabels())
-		}
+		must.Equal(t, "label "+name+" of the Service that the ServiceMonitor selects", service.GetLabels()[name], value)
 	}
 }

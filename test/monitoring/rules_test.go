@@ -126,9 +126,7 @@ func TestAlertsOnTheOperatorsMetricsBridgeItsRestart(t *testing.T) {
 	for i, g := range readRules(t) {
 		for _, a := range g.Rules {
 			needs := i < 3 && a.Alert != "KMSHealthOperatorAbsent" || a.Alert == "KMSOldKeyStillRead"
-			if (a.KeepFiringFor != "") != needs {
-				t.Errorf("%s: keep_firing_for: %q", a.Alert, a.KeepFiringFor)
-			}
+			must.Equal(t, a.Alert+" has keep_firing_for", a.KeepFiringFor != "", needs)
 		}
 	}
 }
@@ -149,9 +147,7 @@ func TestReferenceAndRunbooksHaveEveryAlert(t *testing.T) {
 	for _, m := range alertRow.FindAllStringSubmatch(string(page), -1) {
 		got = append(got, strings.Join(m[1:], " | "))
 	}
-	if !slices.Equal(got, want) {
-		t.Errorf("docs/reference/alerts.md has\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
-	}
+	must.Equal(t, "docs/reference/alerts.md", strings.Join(got, "\n"), strings.Join(want, "\n"))
 	for _, g := range contract.RunbookGroups {
 		for _, r := range g.Rows {
 			for _, name := range append(r.Alerts, r.Name) {

@@ -209,7 +209,5 @@ func (f *fixture) readsWithoutAnAPIServer(t *testing.T) {
 	if code != 0 || stderr != "" || !strings.Contains(stdout, "others)") {
 		t.Errorf("%d, %s%s", code, stdout, stderr)
 	}
-	if after := f.revision(t); after != before {
-		t.Errorf("etcd's revision was %d, and is %d", before, after)
-	}
+	must.Equal(t, "etcd's revision", f.revision(t), before)
 }

@@ -36,9 +36,7 @@ func TestAMustGatherHasTheStatusOfItsCluster(t *testing.T) {
 	reporters := fixture.StartReporting(t, op, nil, fixture.Steady.String())
 	op.Configure(fixture.Every("2s", apiservers.Kube.Target()))
 	fixture.AwaitClusterOperator(t, "True False False True")
-	if code := expectSameStatus(t, kubectl, documentedCommand(t), "-c"); code != 0 {
-		t.Errorf("a healthy cluster: exit code %d", code)
-	}
+	must.Equal(t, "exit code of a healthy cluster", expectSameStatus(t, kubectl, documentedCommand(t), "-c"), 0)
 
 	must.Succeed(t, reporters[1].Plugin.SetFault(kmsplugin.Fault{Name: kmsplugin.FaultUnhealthy, Args: []string{"vault is sealed"}}))
 	reporters[2].Kill(t)
@@ -57,12 +55,9 @@ func TestAMustGatherHasTheStatusOfItsCluster(t *testing.T) {
 		}
 	})
 	scale(0)
-	if code := expectSameStatus(t, kubectl, "manifests/must-gather/gather"); code != 1 {
-		t.Errorf("faults: exit code %d", code)
-	}
-	if code := expectSameStatus(t, kubectl, "PATH=$KUBEBUILDER_ASSETS:/usr/bin:/bin; "+byKubectl, "-c"); code != 1 {
-		t.Errorf("faults, gathered without oc: exit code %d", code)
-	}
+	must.Equal(t, "exit code with faults", expectSameStatus(t, kubectl, "manifests/must-gather/gather"), 1)
+	withoutOC := "PATH=$KUBEBUILDER_ASSETS:/usr/bin:/bin; " + byKubectl
+	must.Equal(t, "exit code with faults, gathered without oc", expectSameStatus(t, kubectl, withoutOC, "-c"), 1)
 	must.Succeed(t, reporters[1].Plugin.ClearFaults())
 }
 
@@ -101,18 +96,14 @@ func expectSameStatus(t *testing.T, kubectl func(...string) (string, int), comma
 		if strings.HasSuffix(command, byKubectl) {
 			incomplete = "logs, Events, policies, ClusterRoles and other namespaces: gathered by oc, on OpenShift alone\n" + incomplete
 		}
-		if failed := read(t, filepath.Join(dir, "kms-health/incomplete.txt")); failed != incomplete {
-			t.Errorf("incomplete: %q", failed)
-		}
+		must.Equal(t, "incomplete", read(t, filepath.Join(dir, "kms-health/incomplete.txt")), incomplete)
 		if version := read(t, filepath.Join(dir, "version")); !strings.HasPrefix(version, "kms-health\n") || strings.Count(version, "\n") != 2 {
 			t.Errorf("version: %q", version)
 		}
 		t.Logf("%+v", live)
 		return nil
 	})
-	if code != offline {
-		t.Errorf("exit codes %d, and %d of the must-gather", code, offline)
-	}
+	must.Equal(t, "exit code of the must-gather", offline, code)
 	return code
 }
 

@@ -28,9 +28,7 @@ func TestPreflightShowsWhatDoesNotHold(t *testing.T) {
 		began := time.Now()
 		out, got := kubectl(append([]string{"kms-health", "preflight"}, strings.Fields(args)...)...)
 		t.Logf("%s: exit code %d after %s\n%s", name, got, time.Since(began).Round(time.Second), out)
-		if got != code {
-			t.Errorf("%s: exit code %d, want %d", name, got, code)
-		}
+		must.Equal(t, name+": exit code", got, code)
 		for _, text := range want {
 			if !strings.Contains(strings.Join(strings.Fields(out), " "), text) {
 				t.Errorf("%s: no %q", name, text)

@@ -5,7 +5,6 @@ package delivery
 import (
 	"context"
 	"fmt"
-	"maps"
 	"strings"
 	"sync"
 	"syscall"
@@ -81,9 +80,7 @@ func TestRevertIsTheOwnersAndNotOfAdmissionThatRewritesTheImage(t *testing.T) {
 	op.Kill(syscall.SIGKILL)
 	op.Start(fixture.Every("12s", fixture.OpenShiftAPIServer()))
 	fixture.AwaitDescribed(t, "every 12s", 1) // the operator has synced
-	if now := fixture.DeploymentNow(t).Generation; now != generation {
-		t.Errorf("the Deployment was patched again: generation %d, was %d", now, generation)
-	}
+	must.Equal(t, "the generation of the Deployment", fixture.DeploymentNow(t).Generation, generation)
 }
 
 const mirrored = "mirror.example/reporter:1"
@@ -239,8 +236,6 @@ func TestPodsThatAdmissionChangedAtCreationAreKept(t *testing.T) {
 	op.Restart(syscall.SIGKILL)
 	op.Configure(fixture.Every("11s", apiservers.Kube.Target()))
 	fixture.AwaitDescribed(t, "every 11s", 4) // three pods and the ConfigMap
-	if after := fixture.PodUIDs(t, fixture.Companions); !maps.Equal(before, after) {
-		t.Errorf("the pods were %v and are %v", before, after)
-	}
+	must.Equal(t, "the pods", fixture.PodUIDs(t, fixture.Companions), before)
 	must.Succeed(t, seen.None("Refused"))
 }

@@ -15,6 +15,7 @@ import (
 
 	"github.com/kms-health/kms-health/pkg/contract"
 	"github.com/kms-health/kms-health/test/harness/apiservers"
+	"github.com/kms-health/kms-health/test/harness/must"
 	"github.com/kms-health/kms-health/test/operator/fixture"
 )
 
@@ -99,9 +100,7 @@ func TestConfigSourceIsChangedWithoutAGap(t *testing.T) {
 	uids := fixture.PodUIDs(t, contract.APIServerLabel)
 	op.Configure(config("10s", "Annotation"))
 	expect("another interval is live", "Annotation", "10s", "")
-	if now := fixture.PodUIDs(t, contract.APIServerLabel); fmt.Sprint(now) != fmt.Sprint(uids) {
-		t.Errorf("pods were replaced for an interval: %v, were %v", now, uids)
-	}
+	must.Equal(t, "pods with another interval", fixture.PodUIDs(t, contract.APIServerLabel), uids)
 	fixture.SetEncryption(t, apiservers.Kube, secretsOnly)
 	op.Configure(config("10s", "ConfigMap"))
 	expect("mounted again", "ConfigMap", "10s", "")

@@ -3,7 +3,6 @@
 package delivery
 
 import (
-	"maps"
 	"strings"
 	"syscall"
 	"testing"
@@ -42,9 +41,7 @@ func TestDaemonSetServesHostFoldersThroughAMigrationAndAwayAgain(t *testing.T) {
 	expect("another interval", "3", "2W", "10s", intermediate)
 	fixture.SetTLSProfile(t, "Modern")
 	expect("another TLS profile", "3", "2W", "10s", modern)
-	if now := fixture.PodUIDs(t, "kmshealth.openshift.io/mode=DaemonSet"); !maps.Equal(agents, now) {
-		t.Errorf("agents were replaced for what is live: %v, now %v", agents, now)
-	}
+	must.Equal(t, "agents after live changes", fixture.PodUIDs(t, "kmshealth.openshift.io/mode=DaemonSet"), agents)
 
 	fixture.RollOut(t, fixture.OnHost, "4", "aescbc", "2", "identity")
 	expect("the plugin still reads", "4", "2R", "10s", modern)
@@ -90,9 +87,7 @@ func TestDeploymentIsInjectedThroughAMigrationAndRestored(t *testing.T) {
 	before := rolls()
 	fixture.Deploy(t, "2", "1", "2", "identity")
 	expect("a second key", config+"-2", setName(target, "1", "2"), set("1W+2R", "30s", "1", "2"))
-	if n := rolls() - before; n != 2 {
-		t.Errorf("a new plugin set: %d rollouts, must be the owner's and ours", n)
-	}
+	must.Equal(t, "rollouts of a new plugin set, by the owner and the operator", rolls()-before, 2)
 	fixture.Deploy(t, "3", "2", "identity")
 	expect("the second key alone", config+"-3", setName(target, "2"), set("2W", "30s", "2"))
 
@@ -107,9 +102,7 @@ func TestDeploymentIsInjectedThroughAMigrationAndRestored(t *testing.T) {
 	for range 20 { // many changes of the operator resource
 		fixture.ReportStatus(t, apiservers.OpenShift, fixture.NodeNames[0], contract.Healthy)
 	}
-	if n := rolls() - before; n != 0 {
-		t.Errorf("an interval, a TLS profile, two restarts and reports made %d rollouts", n)
-	}
+	must.Equal(t, "rollouts by an interval, a TLS profile, two restarts and reports", rolls()-before, 0)
 
 	// KMS is turned off.
 	fixture.Deploy(t, "4", "aescbc", "2", "identity")
@@ -118,9 +111,7 @@ func TestDeploymentIsInjectedThroughAMigrationAndRestored(t *testing.T) {
 	awaitObjects(t, "off", idle(target, config+" "+config+"-5")...)
 	fixture.AwaitPods(t, ns, "apiserver=true", 3)
 	op.AwaitNothingLeft("Role openshift-apiserver/kms-health-operator-openshift-apiserver", "ClusterRole /kms-health-reporter-openshift-apiserver")
-	if now := templateOf(t); now != strings.ReplaceAll(bare, config+"-1", config+"-5") {
-		t.Errorf("the template is not what it was:\n%s\nwas\n%s", now, bare)
-	}
+	must.Equal(t, "the template", templateOf(t), strings.ReplaceAll(bare, config+"-1", config+"-5"))
 	op.Configure("managementState: Removed\n" + file("10s"))
 	op.AwaitNothingLeft()
 	op.Kill(syscall.SIGTERM)

@@ -93,8 +93,6 @@ func TestRenderAndTheControllerGiveTheSameBytes(t *testing.T) {
 		t.Fatalf("the controller's pod has another name: %v", err)
 	}
 	for _, key := range []string{contract.ConfigAnnotation, contract.KubeconfigAnnotation, contract.ConfigHashAnnotation, contract.PodHashAnnotation} {
-		if got := rendered.Annotations[key]; got != live.Annotations[key] {
-			t.Errorf("%s: rendered\n%s\nthe controller's\n%s", key, got, live.Annotations[key])
-		}
+		must.Equal(t, "rendered "+key, rendered.Annotations[key], live.Annotations[key])
 	}
 }

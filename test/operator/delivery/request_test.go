@@ -142,9 +142,7 @@ func TestARequestReachesRunningReportersInSeconds(t *testing.T) {
 			awaitWarning(t, contract.EventRequestInvalid, since, server.Name+": the annotation ")
 		}
 		fixture.StaysEqual(t, 2*time.Second, requested(""), requests) // no request
-		if after := whatPodsAreReplacedFor(t); after != before {
-			t.Errorf("requests changed pods or templates to\n%s\nwas\n%s", after, before)
-		}
+		must.Equal(t, "pods and templates after requests", whatPodsAreReplacedFor(t), before)
 		everywhere("")
 	}
 }

@@ -67,9 +67,7 @@ func TestUnhealthyPluginRemovesNothing(t *testing.T) {
 	if kept < 2 {
 		t.Errorf("companions of pods that were kept are deleted: %v, were %v", now, companions)
 	}
-	if n := fixture.DeploymentNow(t).Generation; n != generation {
-		t.Errorf("the Deployment was touched: generation %d, was %d", n, generation)
-	}
+	must.Equal(t, "the generation of the Deployment", fixture.DeploymentNow(t).Generation, generation)
 	if c := fixture.Resource(t, apiservers.OAuth).Conditions[contract.HealthReporting]; c.Reason == "Off" || c.Reason == "Removing" {
 		t.Errorf("%+v", c)
 	}
@@ -81,9 +79,7 @@ func TestUnhealthyPluginRemovesNothing(t *testing.T) {
 		return err
 	})
 	fixture.AwaitAllDelivered(t)
-	if n := fixture.DeploymentNow(t).Generation; n != generation {
-		t.Errorf("the Deployment was touched: generation %d, was %d", n, generation)
-	}
+	must.Equal(t, "the generation of the Deployment", fixture.DeploymentNow(t).Generation, generation)
 }
 
 // Administrators request round trips during an outage. The request must reach the reporters while no ConfigMap can be

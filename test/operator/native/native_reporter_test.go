@@ -118,15 +118,11 @@ func TestVerdictIsSteadyBesideOpenShiftsReporter(t *testing.T) {
 			} else {
 				await("accepted", &native[1].Accepted, 8)
 			}
-			if got := seen.seen(); len(got) != 2 {
-				t.Errorf("while it lasts it was %v", got)
-			}
+			must.Equal(t, "statuses while it lasts", seen.seen(), []string{"False", "True"})
 			must.Succeed(t, plugin.ClearFaults())
 			seen.awaitLast(t, operatorstatus.False)
 			await("accepted", &native[1].Accepted, 4)
-			if got := seen.seen(); len(got) != 3 {
-				t.Errorf("in the end it was %v", got)
-			}
+			must.Equal(t, "statuses in the end", seen.seen(), []string{"False", "True", "False"})
 		})
 	}
 	for _, n := range native {
@@ -169,8 +165,6 @@ func TestUpgradeToPodsWithOpenShiftsReporterAndBackIsQuiet(t *testing.T) {
 		replace(i, apiservers.StaticPod("3"))
 	}
 	fixture.AwaitHealthy(t)
-	if got := seen.seen(); len(got) != 1 {
-		t.Errorf("KMSPluginsDegraded was %v", got)
-	}
+	must.Equal(t, "statuses", seen.seen(), []string{"False"})
 	fixture.RemoveNativeReports(t, apiservers.Kube)
 }

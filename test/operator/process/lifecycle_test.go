@@ -4,7 +4,6 @@ package process
 
 import (
 	"fmt"
-	"reflect"
 	"strings"
 	"sync"
 	"syscall"
@@ -36,9 +35,7 @@ func TestUnmanagedChangesNothing(t *testing.T) {
 		fixture.ReportBy(t, apiservers.Kube, pod.Spec.NodeName, string(pod.UID), contract.Error, time.Now())
 	}
 	fixture.AwaitRollUp(t, apiservers.Kube, contract.HealthReporting, "Unknown", contract.Unmanaged)
-	if c := fixture.Resource(t, apiservers.Kube).Conditions[contract.PluginsDegraded]; c.Status != "False" {
-		t.Errorf("%+v", c)
-	}
+	must.Equal(t, contract.PluginsDegraded, fixture.Resource(t, apiservers.Kube).Conditions[contract.PluginsDegraded].Status, "False")
 	for name := range fixture.PodUIDs(t, fixture.Companions) {
 		must.Succeed(t, fixture.Kube.CoreV1().Pods(fixture.Namespace).Delete(t.Context(), name, metav1.DeleteOptions{}))
 		break
@@ -73,9 +70,8 @@ func TestStartsWithoutFileAndAPIServer(t *testing.T) {
 	must.Succeed(t, err)
 	// The cluster-version-operator's checkOperatorHealth waits for exactly this.
 	want := []any{map[string]any{"name": "operator", "version": release}}
-	if got, _, _ := unstructured.NestedSlice(o.Object, "status", "versions"); !reflect.DeepEqual(got, want) {
-		t.Errorf("versions %v, want %v", got, want)
-	}
+	got, _, _ := unstructured.NestedSlice(o.Object, "status", "versions")
+	must.Equal(t, "versions", got, want)
 	op.Configure(fixture.KubeAPIServer("mode: Auto"))
 	fixture.AwaitDelivered(t, apiservers.Kube)
 	// The last good file stays active.

@@ -76,9 +76,7 @@ func TestEachObjectOfTheManifestsIsInOnePlace(t *testing.T) {
 		places[key+"/"+install.ServiceAccount]++
 	}
 	for _, o := range objects {
-		if places[id(o)] != 1 {
-			t.Errorf("%s is in %d places", id(o), places[id(o)])
-		}
+		must.Equal(t, "places of "+id(o), places[id(o)], 1)
 		delete(places, id(o))
 	}
 	if len(places) > 0 {

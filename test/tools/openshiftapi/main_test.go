@@ -49,9 +49,7 @@ func TestChangesThatTheProjectReliesOnAreFound(t *testing.T) {
 		"another field":     {"other: {type: string}", "other: {type: integer}", nil},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if got := lines(tt.old, tt.new); !slices.Equal(got, tt.want) {
-				t.Errorf("got %q, want %q", got, tt.want)
-			}
+			must.Equal(t, "changes", lines(tt.old, tt.new), tt.want)
 		})
 	}
 }
@@ -80,9 +78,7 @@ func TestEachPathIsThere(t *testing.T) {
 	}
 	for pattern, paths := range relied {
 		for _, path := range paths {
-			if want := !slices.Contains(absent[pattern], path); found(pattern, path) != want {
-				t.Errorf("%s: %s is there: %t, want %t", pattern, path, !want, want)
-			}
+			must.Equal(t, pattern+": "+path+" is there", found(pattern, path), !slices.Contains(absent[pattern], path))
 		}
 	}
 }
