@@ -221,9 +221,7 @@ func TestPodsThatAdmissionChangedAtCreationAreKept(t *testing.T) {
 	mutate(t, "change-reporters", isReporter, rule(fixture.Namespace, "", "pods", admissionv1.Create),
 		withoutCPU, applyConfiguration(fmt.Sprintf("Object{spec: Object.spec{containers: [Object.spec.containers{name: '%s', image: '%s'}]}}", contract.ReporterContainer, mirrored)))
 	awaitAdmission(t, "the policy is in use", func(pod *corev1.Pod, err error) bool { return err == nil && changed(pod) })
-	op := fixture.NewOperator(t)
-	fixture.RollOut(t, fixture.InPod, "1", "1", "identity")
-	op.Start(fixture.KubeAPIServer())
+	op := fixture.StartOperator(t, fixture.InPod)
 	for _, pod := range fixture.AwaitPods(t, fixture.Namespace, fixture.Companions, 3) {
 		if !changed(&pod) {
 			t.Fatalf("pod %s is not changed by admission", pod.Name)

@@ -58,9 +58,7 @@ func failEachOn(t *testing.T, node string) (stop func() int) {
 // If a kubelet shuts down, evicts or does not admit a pod, the pod stays in phase Failed while the API server's pod
 // continues to run. The operator must replace such a companion.
 func TestFailedPodsAreReplaced(t *testing.T) {
-	op := fixture.NewOperator(t)
-	fixture.RollOut(t, fixture.InPod, "1", "1", "identity")
-	op.Start(fixture.KubeAPIServer())
+	fixture.StartOperator(t, fixture.InPod)
 	fixture.AwaitPods(t, fixture.Namespace, fixture.Companions, 3)
 	fixture.AwaitDelivered(t, apiservers.Kube)
 	seen := fixture.RecordConditions(t, apiservers.Kube)

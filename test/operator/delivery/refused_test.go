@@ -73,6 +73,6 @@ func deny(t *testing.T, policy *admissionv1.ValidatingAdmissionPolicy) {
 // A cluster may deny pods without a controller. The pods of a DaemonSet have one.
 func TestPolicyAgainstPodsWithoutAControllerDeniesNoDaemonSet(t *testing.T) {
 	denyReporters(t, "has(object.metadata.ownerReferences) && object.metadata.ownerReferences.exists(o, o.controller)", "no bare pods")
-	startAgents(t)
-	fixture.AwaitPods(t, fixture.Namespace, agents, len(fixture.NodeNames))
+	fixture.StartOperator(t, fixture.OnHost)
+	fixture.AwaitPods(t, fixture.Namespace, fixture.Agents, len(fixture.NodeNames))
 }

@@ -30,7 +30,7 @@ func TestRolloutThatIsUndoneIsRestored(t *testing.T) {
 	}
 	expect("mounted", "ConfigMap")
 	first, err := fixture.Kube.AppsV1().ControllerRevisions(fixture.Namespace).List(t.Context(),
-		metav1.ListOptions{LabelSelector: agents})
+		metav1.ListOptions{LabelSelector: fixture.Agents})
 	if err != nil || len(first.Items) != 1 {
 		t.Fatalf("%d revisions: %v", len(first.Items), err)
 	}

@@ -49,7 +49,7 @@ func startWebhook(t *testing.T, ifItFails admissionv1.FailurePolicyType, answer 
 func TestDenialOfAWebhookIsReportedBeforeARollout(t *testing.T) {
 	end := startWebhook(t, admissionv1.Fail, denying(t, "no bare pods"))
 	awaitDenial(t, "no bare pods")
-	startAgents(t)
+	fixture.StartOperator(t, fixture.OnHost)
 	message := fixture.AwaitRollUp(t, apiservers.Kube, contract.HealthReporting, "False", contract.Forbidden).Message
 	if !strings.Contains(message, "no bare pods") || strings.Contains(message, "apply the manifests") {
 		t.Errorf("not the webhook's message alone: %s", message)
@@ -58,7 +58,7 @@ func TestDenialOfAWebhookIsReportedBeforeARollout(t *testing.T) {
 		t.Errorf("the DaemonSet: %v", err)
 	}
 	end()
-	fixture.AwaitPods(t, fixture.Namespace, agents, len(fixture.NodeNames))
+	fixture.AwaitPods(t, fixture.Namespace, fixture.Agents, len(fixture.NodeNames))
 	fixture.AwaitDelivered(t, apiservers.Kube)
 }
 
@@ -85,7 +85,7 @@ func TestDaemonSetThatAdmissionChangedIsNotTriedAgain(t *testing.T) {
 	mutate(t, "rewrite-the-agents-image", isReporter, rule(fixture.Namespace, "apps", "daemonsets", admissionv1.Create, admissionv1.Update),
 		applyConfiguration(fmt.Sprintf(`Object{spec: Object.spec{template: Object.spec.template{spec: Object.spec.template.spec{
 			containers: [Object.spec.template.spec.containers{name: '%s', image: '%s'}]}}}}`, contract.ReporterContainer, mirrored)))
-	op := startAgents(t)
+	op := fixture.StartOperator(t, fixture.OnHost)
 	daemonSets := fixture.Kube.AppsV1().DaemonSets(fixture.Namespace)
 	fixture.Eventually(t, "the DaemonSet has the other image", func() error {
 		name := contract.ReporterName(apiservers.Kube.Name)
@@ -95,7 +95,7 @@ func TestDaemonSetThatAdmissionChangedIsNotTriedAgain(t *testing.T) {
 		}
 		return err
 	})
-	fixture.AwaitPods(t, fixture.Namespace, agents, len(fixture.NodeNames))
+	fixture.AwaitPods(t, fixture.Namespace, fixture.Agents, len(fixture.NodeNames))
 	fixture.AwaitDelivered(t, apiservers.Kube)
 	end := startWebhook(t, admissionv1.Fail, denying(t, "no room for one more"))
 	awaitDenial(t, "no room for one more")
@@ -118,18 +118,6 @@ func denying(t *testing.T, why string) http.HandlerFunc {
 		_ = json.NewEncoder(w).Encode(review)
 	}
 }
-
-// startAgents starts an operator in mode DaemonSet, for static pods with one key.
-func startAgents(t *testing.T) *fixture.Operator {
-	t.Helper()
-	op := fixture.NewOperator(t)
-	fixture.RollOut(t, fixture.OnHost, "1", "1", "identity")
-	op.Start(fixture.KubeAPIServer())
-	return op
-}
-
-// agents selects the pods of DaemonSets.
-const agents = contract.ModeLabel + "=DaemonSet"
 
 func daemonSetExists(t *testing.T, server apiservers.Server) error {
 	t.Helper()

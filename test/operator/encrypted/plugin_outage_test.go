@@ -28,7 +28,7 @@ func TestUnhealthyPluginRemovesNothing(t *testing.T) {
 	plugin := fixture.Plugin
 	op := fixture.NewOperator(t)
 	fixture.DeliverAll(t, op)
-	companions := fixture.PodUIDs(t, "kmshealth.openshift.io/mode=CompanionPod")
+	companions := fixture.PodUIDs(t, fixture.Companions)
 	generation := fixture.DeploymentNow(t).Generation
 	kubeconfig := op.Credentials()
 
@@ -45,7 +45,7 @@ func TestUnhealthyPluginRemovesNothing(t *testing.T) {
 	op.Run(kubeconfig)
 	fixture.RunStatic(t, fixture.NodeNames[0], fixture.StaticPod("2", false))
 	fixture.Eventually(t, "the new pod has a companion", func() error {
-		list, err := fixture.Kube.CoreV1().Pods(fixture.Namespace).List(t.Context(), metav1.ListOptions{LabelSelector: "kmshealth.openshift.io/mode=CompanionPod"})
+		list, err := fixture.Kube.CoreV1().Pods(fixture.Namespace).List(t.Context(), metav1.ListOptions{LabelSelector: fixture.Companions})
 		if err != nil {
 			return err
 		}
@@ -57,7 +57,7 @@ func TestUnhealthyPluginRemovesNothing(t *testing.T) {
 		}
 		return fmt.Errorf("there are %d: %v\n%s", len(list.Items), slices.Collect(maps.Keys(companions)), fixture.Tail(op.Logged()))
 	})
-	now := fixture.PodUIDs(t, "kmshealth.openshift.io/mode=CompanionPod")
+	now := fixture.PodUIDs(t, fixture.Companions)
 	kept := 0
 	for name, uid := range companions {
 		if now[name] == uid {

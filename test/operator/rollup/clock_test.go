@@ -32,7 +32,7 @@ func TestSwitchEndsOnNodesWhoseClocksAreWrong(t *testing.T) {
 		report(i, companions)
 	}
 	op.Configure(fixture.KubeAPIServer("mode: DaemonSet"))
-	agents := fixture.UIDsByNode(fixture.AwaitPods(t, fixture.Namespace, "kmshealth.openshift.io/mode=DaemonSet", 3))
+	agents := fixture.UIDsByNode(fixture.AwaitPods(t, fixture.Namespace, fixture.Agents, 3))
 	fixture.AwaitRollUp(t, target, contract.HealthReporting, "Unknown", contract.Progressing)
 	report(0, agents)
 	report(1, agents)

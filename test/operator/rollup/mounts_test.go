@@ -24,7 +24,7 @@ func TestAgentsReportIsNotAboutAnAPIServerThatDoesNotMountTheFolder(t *testing.T
 	fixture.RollStatic(t, "", true)
 	op.Start(config)
 	fixture.AwaitDelivered(t, apiservers.Kube)
-	agents := fixture.AwaitPods(t, fixture.Namespace, "kmshealth.openshift.io/mode=DaemonSet", len(fixture.NodeNames))
+	agents := fixture.AwaitPods(t, fixture.Namespace, fixture.Agents, len(fixture.NodeNames))
 	fixture.StartReporters(t, apiservers.Kube, fixture.Namespace, "1s", nil, fixture.UIDsByNode(agents))
 	fixture.AwaitHealthy(t)
 	pod := fixture.StaticPod("", true)

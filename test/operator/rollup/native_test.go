@@ -1,62 +1,21 @@
 //go:build integration
 
-package native
+package rollup
 
 import (
 	"errors"
 	"fmt"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 
-	"github.com/kms-health/kms-health/pkg/contract"
-	"github.com/kms-health/kms-health/pkg/operatorstatus"
 	"github.com/kms-health/kms-health/test/harness/apiservers"
 	"github.com/kms-health/kms-health/test/harness/must"
 	"github.com/kms-health/kms-health/test/kmsplugin"
 	"github.com/kms-health/kms-health/test/operator/fixture"
 )
-
-// transitions are the statuses that KMSPluginsDegraded had, one after another.
-type transitions struct {
-	mu  sync.Mutex
-	all []string
-}
-
-func recordTransitions(t *testing.T) *transitions {
-	t.Helper()
-	s := &transitions{}
-	fixture.WatchResource(t, apiservers.Kube, func(_ time.Time, r *operatorstatus.Status) {
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		status := r.Conditions[contract.PluginsDegraded].Status
-		if n := len(s.all); status != "" && (n == 0 || s.all[n-1] != status) {
-			s.all = append(s.all, status)
-		}
-	})
-	return s
-}
-
-// seen returns the statuses until now.
-func (s *transitions) seen() []string {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return append([]string(nil), s.all...)
-}
-
-// awaitLast waits until this is the last status.
-func (s *transitions) awaitLast(t *testing.T, status string) {
-	t.Helper()
-	fixture.Eventually(t, "KMSPluginsDegraded is "+status, func() error {
-		if all := s.seen(); len(all) == 0 || all[len(all)-1] != status {
-			return fmt.Errorf("it was %v", all)
-		}
-		return nil
-	})
-}
 
 // startReporters runs an API server's pod on each node, the operator, and a reporter for each companion. It also
 // returns the companions' UIDs, by node.
@@ -95,14 +54,18 @@ func TestVerdictIsSteadyBesideOpenShiftsReporter(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			plugin := reporters[1].Plugin
-			seen := recordTransitions(t)
-			seen.awaitLast(t, operatorstatus.False)
+			seen := fixture.RecordConditions(t, apiservers.Kube)
+			expect := func(statuses ...string) {
+				t.Helper()
+				fixture.AwaitEqual(t, "statuses of KMSPluginsDegraded", statuses, seen.Degraded)
+			}
+			expect("False")
 			must.Succeed(t, plugin.SetFault(tt.fault))
 			if !tt.rejected { // a new key ID causes a round trip at once
 				_, err := plugin.Rotate()
 				must.Succeed(t, err)
 			}
-			seen.awaitLast(t, operatorstatus.True)
+			expect("False", "True")
 			await := func(what string, n *atomic.Int64, more int64) {
 				t.Helper()
 				from := n.Load()
@@ -118,11 +81,11 @@ func TestVerdictIsSteadyBesideOpenShiftsReporter(t *testing.T) {
 			} else {
 				await("accepted", &native[1].Accepted, 8)
 			}
-			must.Equal(t, "statuses while it lasts", seen.seen(), []string{"False", "True"})
+			must.Equal(t, "statuses while it lasts", seen.Degraded(), []string{"False", "True"})
 			must.Succeed(t, plugin.ClearFaults())
-			seen.awaitLast(t, operatorstatus.False)
+			expect("False", "True", "False")
 			await("accepted", &native[1].Accepted, 4)
-			must.Equal(t, "statuses in the end", seen.seen(), []string{"False", "True", "False"})
+			must.Equal(t, "statuses in the end", seen.Degraded(), []string{"False", "True", "False"})
 		})
 	}
 	for _, n := range native {
@@ -137,8 +100,7 @@ func TestUpgradeToPodsWithOpenShiftsReporterAndBackIsQuiet(t *testing.T) {
 	op := fixture.NewOperator(t)
 	reporters, companions := startReporters(t, op, apiservers.StaticPod("1"), "1", "2", "3")
 	fixture.AwaitHealthy(t)
-	seen := recordTransitions(t)
-	seen.awaitLast(t, operatorstatus.False)
+	seen := fixture.RecordConditions(t, apiservers.Kube)
 	fixture.StartNativePruning(t, apiservers.Kube)
 	replace := func(i int, pod *corev1.Pod) {
 		t.Helper()
@@ -165,6 +127,6 @@ func TestUpgradeToPodsWithOpenShiftsReporterAndBackIsQuiet(t *testing.T) {
 		replace(i, apiservers.StaticPod("3"))
 	}
 	fixture.AwaitHealthy(t)
-	must.Equal(t, "statuses", seen.seen(), []string{"False"})
+	must.Equal(t, "statuses", seen.Degraded(), []string{"False"})
 	fixture.RemoveNativeReports(t, apiservers.Kube)
 }
