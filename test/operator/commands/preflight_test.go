@@ -61,11 +61,8 @@ func TestPreflightShowsWhatDoesNotHold(t *testing.T) {
 	check("one node does not report", 1, "kube-apiserver --timeout=40s", "2 of 3 nodes made one; still awaited", "on master-0")
 	reporters[0].Kill(t)
 	now := time.Now()
-	message, err := contract.EncodeMessage([]contract.Entry{{KeyID: "1", KEKID: "k", Status: contract.Healthy, LastChecked: now, Lost: []string{"former"}}})
-	if err == nil {
-		err = apiservers.Kube.Report(t.Context(), fixture.Client, "master-0", message, now)
-	}
-	must.Succeed(t, err)
+	fixture.Report(t, apiservers.Kube, "master-0", now, contract.Entry{KeyID: "1", KEKID: "k", Status: contract.Healthy, LastChecked: now,
+		Lost: []string{"former"}})
 	check("a former key is lost", 1, "--timeout=5s", "FAILS Former keys: no longer decrypted: former on master-0", "Fix: ")
 	fixture.RequestRoundTrip(t, apiservers.Kube, "")
 }

@@ -40,7 +40,7 @@ const second = "kube-apiserver-second"
 // already, it replaces the first.
 func (m *model) surge(t *testing.T) string {
 	t.Helper()
-	node := fixture.NodeNames[m.random.IntN(len(fixture.NodeNames))]
+	node := m.node()
 	if m.second[node] != "" {
 		m.endSurge(t, node)
 		return "the second pod of " + node + " is the only one"
@@ -76,7 +76,7 @@ func (m *model) setFlag(t *testing.T, op *fixture.Operator) string {
 		m.file = []string{"1"}
 		op.Configure(m.config())
 	}
-	node := fixture.NodeNames[m.random.IntN(len(fixture.NodeNames))]
+	node := m.node()
 	if m.unset[node] {
 		delete(m.unset, node)
 	} else {
@@ -157,14 +157,9 @@ func (m *model) restoreAs(t *testing.T, p *faultyProxy, backup *operatorstatus.S
 			controlplane.OperatorGVR(apiservers.Kube.Resource), "", apiservers.Kube.Status(conditions...), "status"))
 	}
 	for _, r := range backup.Reports {
-		if r.Form != operatorstatus.FormCondition || r.Err != nil {
-			continue
+		if r.Form == operatorstatus.FormCondition && r.Err == nil {
+			fixture.Report(t, apiservers.Kube, r.Node, time.Now(), r.Entries...)
 		}
-		message, err := contract.EncodeMessage(r.Entries)
-		if err == nil {
-			err = apiservers.Kube.Report(t.Context(), fixture.Client, r.Node, message, time.Now())
-		}
-		must.Succeed(t, err)
 	}
 	p.versions.Add(-10_000)
 }

@@ -38,15 +38,9 @@ import (
 // the first). A failure names its seed.
 const sequences, firstSeed = 2, 1
 
-func fromEnvironment(t *testing.T, name string, otherwise uint64) uint64 {
-	t.Helper()
-	text := os.Getenv(name)
-	if text == "" {
+func fromEnvironment(name string, otherwise uint64) (n uint64) {
+	if _, err := fmt.Sscan(os.Getenv(name), &n); err != nil {
 		return otherwise
-	}
-	n, err := strconv.ParseUint(text, 10, 64)
-	if err != nil {
-		t.Fatalf("%s: %v", name, err)
 	}
 	return n
 }
@@ -369,17 +363,14 @@ func (m *model) write(t *testing.T, server apiservers.Server, node string, provi
 	var all []contract.Entry
 	at := time.Now().Add(-m.behind[node])
 	_, ids := keys(providers)
-	if len(ids) == 0 {
-		return
-	}
 	for _, id := range ids {
 		e.KeyID, e.LastChecked, e.Interval = pluginOf(id).KeyID, at, reportInterval
 		e.Socket = strings.TrimPrefix(pluginOf(id).Endpoint, "unix://")
 		all = append(all, e)
 	}
-	message, err := contract.EncodeMessage(all)
-	must.Succeed(t, err)
-	must.Succeed(t, server.Report(t.Context(), fixture.Client, node, message, at))
+	if len(all) > 0 {
+		fixture.Report(t, server, node, at, all...)
+	}
 }
 
 // apiServerPods returns the API server's pods in a namespace. A static pod has its UID on the node.
@@ -527,6 +518,8 @@ func (m *model) deploy(t *testing.T) {
 	}
 }
 
+func (m *model) node() string { return fixture.NodeNames[m.random.IntN(len(fixture.NodeNames))] }
+
 func (m *model) pick() []string { return providerSets[m.random.IntN(len(providerSets))] }
 
 func (m *model) next() string { m.revision++; return fmt.Sprint(m.revision) }
@@ -614,7 +607,7 @@ func (m *model) actions(t *testing.T, op *fixture.Operator, p *faultyProxy) []fu
 			return m.at.Name + " is in " + m.at.Namespace
 		},
 		func() string {
-			node := fixture.NodeNames[m.random.IntN(len(fixture.NodeNames))]
+			node := m.node()
 			m.behind[node] = m.anyTime(30 * 24 * time.Hour)
 			return fmt.Sprintf("the clock of %s is %s behind", node, m.behind[node])
 		},
@@ -635,7 +628,7 @@ func (m *model) actions(t *testing.T, op *fixture.Operator, p *faultyProxy) []fu
 		func() string { return m.native(t) },
 		func() string { return m.failCompanion(t) },
 		func() string {
-			node := fixture.NodeNames[m.random.IntN(len(fixture.NodeNames))]
+			node := m.node()
 			m.silent[node] = !m.silent[node]
 			return fmt.Sprintf("the reporter of %s is silent: %t", node, m.silent[node])
 		},
@@ -712,8 +705,8 @@ func (m *model) edit(t *testing.T) string {
 }
 
 func TestRandomSequencesEndAsAFreshRenderWould(t *testing.T) {
-	first := fromEnvironment(t, "SEED", firstSeed)
-	for i := range fromEnvironment(t, "SEQUENCES", sequences) {
+	first := fromEnvironment("SEED", firstSeed)
+	for i := range fromEnvironment("SEQUENCES", sequences) {
 		seed := first + i
 		t.Run(fmt.Sprintf("seed=%d", seed), func(t *testing.T) { playSequence(t, seed) })
 	}
