@@ -5,8 +5,8 @@ package delivery
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -19,41 +19,24 @@ import (
 	"github.com/kms-health/kms-health/test/operator/fixture"
 )
 
-// watchCompanions watches until the end of the test. wrong returns which nodes had no running companion, once for each
+// watchCompanions watches until wrong is called, which returns the nodes that had no running companion, once for each
 // check.
 func watchCompanions(t *testing.T) (wrong func() []string) {
-	ctx, cancel := context.WithCancel(t.Context())
-	var running sync.WaitGroup
-	var mu sync.Mutex
 	var seen []string
-	running.Go(func() {
-		for ctx.Err() == nil {
-			time.Sleep(50 * time.Millisecond)
-			list, err := fixture.Kube.CoreV1().Pods(fixture.Namespace).List(ctx, metav1.ListOptions{LabelSelector: fixture.Companions})
-			if err != nil {
-				continue
+	stop := fixture.Repeat(t, 50*time.Millisecond, func(ctx context.Context) {
+		list, err := fixture.Kube.CoreV1().Pods(fixture.Namespace).List(ctx, metav1.ListOptions{LabelSelector: fixture.Companions})
+		if err != nil {
+			return
+		}
+		for _, node := range fixture.NodeNames {
+			if !slices.ContainsFunc(list.Items, func(p corev1.Pod) bool {
+				return p.Spec.NodeName == node && p.DeletionTimestamp == nil && p.Status.Phase == corev1.PodRunning
+			}) {
+				seen = append(seen, "no companion runs on "+node)
 			}
-			alive := map[string]bool{}
-			for _, p := range list.Items {
-				if p.DeletionTimestamp == nil && p.Status.Phase == corev1.PodRunning {
-					alive[p.Spec.NodeName] = true
-				}
-			}
-			mu.Lock()
-			for _, node := range fixture.NodeNames {
-				if !alive[node] {
-					seen = append(seen, "no companion runs on "+node)
-				}
-			}
-			mu.Unlock()
 		}
 	})
-	t.Cleanup(func() { cancel(); running.Wait() })
-	return func() []string {
-		mu.Lock()
-		defer mu.Unlock()
-		return seen
-	}
+	return func() []string { stop(); return seen }
 }
 
 func TestConfigSourceIsChangedWithoutAGap(t *testing.T) {

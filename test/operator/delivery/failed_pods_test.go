@@ -5,7 +5,6 @@ package delivery
 import (
 	"context"
 	"fmt"
-	"sync"
 	"testing"
 	"time"
 
@@ -32,27 +31,19 @@ func failPod(ctx context.Context, pod *corev1.Pod) error {
 // failEachOn fails each companion on a node until stop is called, like a kubelet that does not admit it. stop returns
 // how many it failed.
 func failEachOn(t *testing.T, node string) (stop func() int) {
-	ctx, cancel := context.WithCancel(t.Context())
-	var wg sync.WaitGroup
 	failed := map[string]bool{}
-	wg.Go(func() {
-		for ctx.Err() == nil {
-			list, err := fixture.Kube.CoreV1().Pods(fixture.Namespace).List(ctx, metav1.ListOptions{LabelSelector: fixture.Companions})
-			if err == nil {
-				for _, p := range list.Items {
-					if p.Spec.NodeName == node && p.Status.Phase != corev1.PodFailed && p.DeletionTimestamp == nil && failPod(ctx, &p) == nil {
-						failed[string(p.UID)] = true
-					}
-				}
+	end := fixture.Repeat(t, 50*time.Millisecond, func(ctx context.Context) {
+		list, err := fixture.Kube.CoreV1().Pods(fixture.Namespace).List(ctx, metav1.ListOptions{LabelSelector: fixture.Companions})
+		if err != nil {
+			return
+		}
+		for _, p := range list.Items {
+			if p.Spec.NodeName == node && p.Status.Phase != corev1.PodFailed && p.DeletionTimestamp == nil && failPod(ctx, &p) == nil {
+				failed[string(p.UID)] = true
 			}
-			time.Sleep(50 * time.Millisecond)
 		}
 	})
-	return func() int {
-		cancel()
-		wg.Wait()
-		return len(failed)
-	}
+	return func() int { end(); return len(failed) }
 }
 
 // If a kubelet shuts down, evicts or does not admit a pod, the pod stays in phase Failed while the API server's pod
