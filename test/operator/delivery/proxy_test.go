@@ -23,17 +23,13 @@ import (
 // server serves them.
 type faultyProxy struct {
 	*httptest.Server
-	errors atomic.Int64 // percent
-	away   atomic.Bool  // like a load balancer without a healthy server
-	// refused makes reads of the Secrets of kube-apiserver's revisions fail with status 403.
-	refused atomic.Bool
-	// clocks are the clocks of the API servers.
-	clocks fixture.Clocks
-	// loses drops the answer of one request every 15 s. lost is the time of the last one.
-	loses atomic.Bool
-	lost  atomic.Int64
-	// versions is added to the resource versions of kube-apiserver's operator resource.
-	versions atomic.Int64
+	errors   atomic.Int64   // percent
+	away     atomic.Bool    // like a load balancer without a healthy server
+	refused  atomic.Bool    // status 403 for the Secrets of kube-apiserver's revisions
+	clocks   fixture.Clocks // of the API servers
+	loses    atomic.Bool    // drops the answer of one request every 15 s
+	lost     atomic.Int64   // when it did so last
+	versions atomic.Int64   // added to the resource versions of kube-apiserver's operator resource
 }
 
 var version = regexp.MustCompile(`(resourceVersion(?:=|":"|","value":"))([1-9][0-9]*)`)

@@ -60,26 +60,19 @@ type model struct {
 	unset    map[string]bool     // the nodes whose kube-apiserver has no flag for an encryption config
 	interval string
 	profile  string
-	// source is the config source of kube-apiserver's companions.
-	source v1alpha1.ConfigSource
-	// partitioned is whether admission removes the CPU requests of new pods.
-	partitioned bool
-	// behind is how far each node's clock is behind. Negative means ahead.
-	behind map[string]time.Duration
-	// broken has the revisions whose Secret is not an encryption config, or may not be read, and the later content.
-	broken map[string]string
-	// stopNative ends OpenShift's own reporters; nil: there is none.
-	stopNative func()
-	unmanaged  bool
-	// silent are the nodes whose reporters of kube-apiserver write nothing.
-	silent map[string]bool
-	// servers are kube-apiserver's pods at the last reports, by UID. reported has the UIDs of pods, with their plugins,
-	// whose companion has reported.
-	servers  map[string]corev1.Pod
-	reported map[string]bool
-	turn     bool // flips at each call of report
-	made     int  // how many static pods were created
-	restored bool // etcd was restored
+	source   v1alpha1.ConfigSource // of kube-apiserver's companions
+
+	partitioned bool                     // admission removes the CPU requests of new pods
+	behind      map[string]time.Duration // how far each node's clock is behind; negative: ahead
+	broken      map[string]string        // the later content of each revision's Secret that cannot be read or decoded
+	stopNative  func()                   // ends OpenShift's own reporters; nil: there is none
+	unmanaged   bool
+	silent      map[string]bool       // the nodes whose reporters of kube-apiserver write nothing
+	servers     map[string]corev1.Pod // kube-apiserver's pods at the last reports, by UID
+	reported    map[string]bool       // the UIDs of pods, with their plugins, whose companion has reported
+	turn        bool                  // flips at each call of report
+	made        int                   // how many static pods were created
+	restored    bool                  // etcd was restored
 }
 
 var providerSets = [][]string{
