@@ -78,17 +78,15 @@ func (who *caller) do(t *testing.T, r request) answer {
 	return got
 }
 
-// outcome names the component that denied the request.
+// outcome returns the code, or the component that denied the request.
 func (a answer) outcome() string {
-	switch {
+	switch layer := a.layer(); {
 	case a.code != http.StatusForbidden:
 		return fmt.Sprint(a.code)
-	case strings.Contains(a.message, "ValidatingAdmissionPolicy 'kms-health-reporter'"),
-		strings.Contains(a.message, "ValidatingAdmissionPolicy 'kms-health-operator-status'"):
-		return "403 policy"
-	default:
-		return "403 RBAC"
+	case layer == reportsPolicy || layer == statusPolicy:
+		return byPolicy
 	}
+	return byRBAC
 }
 
 // tried returns an error unless a request has this outcome.

@@ -85,24 +85,14 @@ func (s operatorResource) operatorActions(t *testing.T) []action {
 	if !s.typed() {
 		return actions
 	}
-	reports := s.encryptionPath() + "/healthReports"
-	encryption := func(content fields) request { return merge(s.encryption(content)) }
 	actions = append(actions, []action{
-		{"healthReports of a node removed", remove(reports + "/0"), all(byPolicy)},
-		{"all healthReports removed", remove(reports), all(byPolicy)},
-		{"healthReports changed", encryption(fields{"healthReports": []any{report("node-a", "1"), report("node-b", "2")}}), all(byPolicy)},
-		{"healthReports added", encryption(fields{"healthReports": []any{report("node-a", "1"), report("node-b", "1"), report("node-c", "1")}}), all(byPolicy)},
-		{"healthReports applied", s.apply(t, operatorManager, s.encryption(fields{"healthReports": []any{report("node-a", "2")}})), all(byPolicy)},
+		{"healthReports of a node removed", remove(s.encryptionPath() + "/healthReports/0"), all(byPolicy)},
 		{"healthReports co-owned, as they are", s.apply(t, operatorManager, s.encryption(fields{"healthReports": []any{report("node-a", "1")}})), all(byPolicy)},
 		{"preflight Succeeded, applied", s.apply(t, operatorManager, s.encryption(fields{"preflight": preflight("Succeeded")})), all(byPolicy)},
-		{"preflight co-owned, as it is", s.apply(t, operatorManager, s.encryption(fields{"preflight": preflight("Failed")})), all(byPolicy)},
-		{"preflight removed", encryption(fields{"preflight": nil}), all(byPolicy)},
 		{"encryptionStatus removed", remove(s.encryptionPath()), all(byPolicy)},
 	}...)
 	if s.resource == controlplane.Authentications {
-		actions = append(actions,
-			action{"oauthAPIServer.latestAvailableRevision", merge(fields{"oauthAPIServer": fields{"latestAvailableRevision": 9}}), all(byPolicy)},
-			action{"oauthAPIServer removed", remove("/status/oauthAPIServer"), all(byPolicy)})
+		actions = append(actions, action{"oauthAPIServer.latestAvailableRevision", merge(fields{"oauthAPIServer": fields{"latestAvailableRevision": 9}}), all(byPolicy)})
 	}
 	return actions
 }

@@ -26,13 +26,10 @@ func (s operatorResource) wideActions(t *testing.T, outcome string) []action {
 	merge := func(path string, change fields) request { return managedBy(manager, s.merge(t, path, change)) }
 	actions := []action{
 		{"spec.managementState", merge(s.path(), fields{"spec": fields{"managementState": "Force"}}), all(outcome)},
-		{"spec.logLevel added", merge(s.path(), fields{"spec": fields{"logLevel": "Debug"}}), all(outcome)},
-		{"spec.unsupportedConfigOverrides added", merge(s.path(), fields{"spec": fields{"unsupportedConfigOverrides": fields{"a": 1}}}), all(outcome)},
 		{"spec.managementState removed", merge(s.path(), fields{"spec": fields{"managementState": nil}}), all(outcome)},
 		{"a label added", merge(s.path(), fields{"metadata": fields{"labels": fields{"new": "x"}}}), all(outcome)},
 		{"all labels removed", merge(s.path(), fields{"metadata": fields{"labels": nil}}), all(outcome)},
 		{"an annotation", merge(s.path(), fields{"metadata": fields{"annotations": fields{"new": "x"}}}), all(outcome)},
-		{"a finalizer", merge(s.path(), fields{"metadata": fields{"finalizers": []any{"example.com/x"}}}), all(outcome)},
 		{"status.version", merge(s.status(), fields{"status": fields{"version": "forged"}}), all(outcome)},
 		{"an operator's condition removed", managedBy(manager, s.change(t, "remove", "/status/conditions/0", nil)), all(outcome)},
 	}

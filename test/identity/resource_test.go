@@ -161,10 +161,10 @@ func (s operatorResource) condition(t *testing.T, node string) request {
 	return s.apply(t, contract.ConditionManager(node), fields{"conditions": []any{condition(contract.ConditionType(node), `[{"keyID":"1"}]`)}})
 }
 
-// reports returns a PATCH of a node's healthReports.
-func (s operatorResource) reports(t *testing.T, manager, node string) request {
+// reports returns a PATCH of healthReports of node-a.
+func (s operatorResource) reports(t *testing.T) request {
 	t.Helper()
-	return s.apply(t, manager, s.encryption(fields{"healthReports": []any{report(node, "2")}}))
+	return s.apply(t, contract.ConditionManager("node-a"), s.encryption(fields{"healthReports": []any{report("node-a", "2")}}))
 }
 
 // managedBy adds a field manager to a request that has none.
