@@ -16,12 +16,18 @@ func ofSidecar(more ...any) []any {
 	return append([]any{"spec", "template", "spec", "containers", 0}, more...)
 }
 
+// template returns the sidecar with a value in the pod template, and ours with a value in our container.
+func (a *attempts) template(value any, more ...any) fields {
+	return with(a.sidecar, value, append([]any{"spec", "template"}, more...)...)
+}
+
+func (a *attempts) ours(value any, more ...any) fields {
+	return with(a.sidecar, value, ofSidecar(more...)...)
+}
+
 func (a *attempts) deployments() {
 	sidecar := a.sidecar
-	template := func(value any, more ...any) fields {
-		return with(sidecar, value, append([]any{"spec", "template"}, more...)...)
-	}
-	ours := func(value any, more ...any) fields { return with(sidecar, value, ofSidecar(more...)...) }
+	template, ours := a.template, a.ours
 	a.add("as it is", sidecar, allowed)
 	bare := with(sidecar, nil, "spec")
 	a.add("removed", bare, allowed)
@@ -60,6 +66,15 @@ func (a *attempts) deployments() {
 		}
 		a.add("the security context's "+key, ours(value, "securityContext", key), want)
 	}
+	a.add("no seccomp profile", ours(nil, "securityContext", "seccompProfile"), sidecarPolicy)
+	a.add("another user", with(ours(int64(65534), "securityContext", "runAsUser"), true, ofSidecar("securityContext", "runAsNonRoot")...), allowed)
+	a.add("the network of the node", template(true, "spec", "hostNetwork"), sidecarPolicy)
+}
+
+// deploymentParts tries the other parts of a Deployment, with the validation that refuses each.
+func (a *attempts) deploymentParts() {
+	sidecar, template, ours := a.sidecar, a.template, a.ours
+	spec := sidecar["spec"].(fields)["template"].(fields)["spec"].(fields)
 	const ofPod, mounted = sidecarPolicy + ": the container kms-health", sidecarPolicy + ": all read-only"
 	const ownVolumes, confined = sidecarPolicy + ": own file and credentials", sidecarPolicy + ": not privileged"
 	a.add("a label of the Deployment", with(sidecar, "b", "metadata", "labels", "a"), sidecarPolicy+": no metadata")
@@ -74,7 +89,7 @@ func (a *attempts) deployments() {
 	a.add("another container", template(fields{"name": "other", "image": "evil:1"}, "spec", "containers"), ofPod)
 	a.add("an init container", template([]any{fields{"name": "kms-health-init", "image": "evil:1"}}, "spec", "initContainers"), ofPod)
 	a.add("another volume", template(fields{"name": "other", "hostPath": fields{"path": "/"}}, "spec", "volumes"), ofPod)
-	for i, v := range sidecar["spec"].(fields)["template"].(fields)["spec"].(fields)["volumes"].([]any) {
+	for i, v := range spec["volumes"].([]any) {
 		switch v := v.(fields); {
 		case v["secret"] != nil:
 			a.add("a third-party Secret", template("etcd-client", "spec", "volumes", i, "secret", "secretName"), ownVolumes)
@@ -91,22 +106,20 @@ func (a *attempts) deployments() {
 		a.add("the volume "+volume, ours(fields{"name": volume, "mountPath": "/x", "readOnly": true}, "volumeMounts"), mounted)
 	}
 	a.add("writable sockets", ours(fields{"name": "sockets", "mountPath": "/x"}, "volumeMounts"), mounted)
-	mounts := slices.Clone(sidecar["spec"].(fields)["template"].(fields)["spec"].(fields)["containers"].([]any)[0].(fields)["volumeMounts"].([]any))
+	mounts := slices.Clone(spec["containers"].([]any)[0].(fields)["volumeMounts"].([]any))
 	a.add("the token", ours(slices.DeleteFunc(mounts, func(m any) bool { return m.(fields)["name"] == objects.NoTokenVolume }), "volumeMounts"), mounted)
 	metadata := sidecar["metadata"].(fields)
 	patch := request{http.MethodPatch, expand(paths["Deployment"], a.servers) + metadata["name"].(string) + "?dryRun=All", strategicType,
 		`{"spec":{"template":{"spec":{"containers":[{"name":"api","image":"evil:1"}]}}}}`}
 	a.try("another kind of patch", a.operator, patch, ofPod)
 	a.try("an administrator's change", a.admin, a.write(a.t, template(true, "spec", "hostNetwork"), "x", true), allowed)
-	a.add("no seccomp profile", ours(nil, "securityContext", "seccompProfile"), sidecarPolicy)
-	a.add("another user", with(ours(int64(65534), "securityContext", "runAsUser"), true, ofSidecar("securityContext", "runAsNonRoot")...), allowed)
-	a.add("the network of the node", template(true, "spec", "hostNetwork"), sidecarPolicy)
 }
 
 // injected writes the sidecar, and tries the same again.
 func (a *attempts) injected() {
 	a.must(a.t, a.operator, a.write(a.t, a.sidecar, operatorManager, false))
 	a.deployments()
+	a.deploymentParts()
 }
 
 // ownDeployment tries patches of the operator's Deployment, in which it keeps a CA.

@@ -38,7 +38,6 @@ func (a *attempts) ownRole() {
 	}
 	a.try("PATCH", a.operator, request{http.MethodPatch, secrets + "encryption-config", mergeType, "{}"}, byRights)
 	a.try("DELETE", a.operator, request{method: http.MethodDelete, path: secrets + "encryption-config"}, byRights)
-
 	const about, reads, names = rolesPolicy + ": is about Secrets", rolesPolicy + ": lets read", rolesPolicy + ": names the Secrets"
 	named := []any{"encryption-config"}
 	good := rule("", "secrets", named, "get", "list", "watch")

@@ -81,6 +81,7 @@ func TestStolenTokensMayWriteNoMoreThanTheThreatModelNames(t *testing.T) {
 				{"capabilities", (*attempts).capabilities},
 				{"writable mounts", (*attempts).mounts},
 				{"h: a Deployment", (*attempts).deployments},
+				{"parts of a Deployment", (*attempts).deploymentParts},
 				{"h: a Deployment with the sidecar", (*attempts).injected},
 				{"the operator's Deployment", (*attempts).ownDeployment},
 				{"other users, names and subresources", (*attempts).others},
