@@ -38,23 +38,16 @@ func TestRenderedFilesWorkWherePodSecurityIsStrict(t *testing.T) {
 	out, file := filepath.Join(dir, "out"), filepath.Join(dir, "admission.yaml")
 	disk.Write(t, file, []byte(strictPodSecurity))
 	config, err := v1alpha1.DecodeOperator(v1alpha1.OperatorKubernetes)
-	if err := errors.Join(err, os.Mkdir(out, 0o755)); err != nil {
-		t.Fatal(err)
-	}
+	must(t, errors.Join(err, os.Mkdir(out, 0o755)))
 	config.Image = "kms-health-reporter"
 	files, _, err := render.Render(render.Input{Input: objects.Input{
 		Config: config, Namespace: "kms-health", CA: disk.Read(t, "../testdata/ca.crt")}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	var agents appsv1.DaemonSet
 	for _, f := range files {
 		disk.Write(t, filepath.Join(out, f.Name), f.Data)
-		if !strings.Contains(f.Name, "daemonset") {
-			continue
-		}
-		if err := yaml.Unmarshal(f.Data, &agents); err != nil {
-			t.Fatal(err)
+		if strings.Contains(f.Name, "daemonset") {
+			must(t, yaml.Unmarshal(f.Data, &agents))
 		}
 	}
 	strict := controlplane.StartForTest(t, controlplane.Options{ExtraArgs: []string{"--admission-control-config-file=" + file}})
@@ -62,13 +55,11 @@ func TestRenderedFilesWorkWherePodSecurityIsStrict(t *testing.T) {
 	section, _, _ := strings.Cut(string(disk.Read(t, "../../docs/operate/by-hand.md")), "On OpenShift, ")
 	here := strings.NewReplacer("kubectl", "--kubeconfig "+admin, " manifests/", " ../../manifests/", " out", " "+out)
 	for _, command := range typed.Commands(section) {
-		if _, err := install.Kubectl(soon(t), nil, strings.Fields(here.Replace(command))...); err != nil {
-			t.Fatal(err)
-		}
+		_, err := install.Kubectl(soon(t), nil, strings.Fields(here.Replace(command))...)
+		must(t, err)
 	}
 	pod := corev1.Pod{ObjectMeta: agents.Spec.Template.ObjectMeta, Spec: agents.Spec.Template.Spec}
 	pod.APIVersion, pod.Kind, pod.Namespace, pod.Name = "v1", "Pod", agents.Namespace, "agent"
-	if _, err := install.Kubectl(soon(t), []byte(contract.Marshal(pod)), "--kubeconfig", admin, "create", "-f", "-"); err != nil {
-		t.Error(err)
-	}
+	_, err = install.Kubectl(soon(t), []byte(contract.Marshal(pod)), "--kubeconfig", admin, "create", "-f", "-")
+	must(t, err)
 }

@@ -11,54 +11,33 @@ import (
 	"testing"
 	"time"
 
-	"github.com/kms-health/kms-health/test/harness/controlplane"
 	"github.com/kms-health/kms-health/test/harness/program"
-	"github.com/kms-health/kms-health/test/kmsplugin"
 )
 
 // pluginProcess starts the development plugin as a separate process, which the test can stop by SIGSTOP.
-func (r *reporter) pluginProcess(keyID string) *os.Process {
+func (r *reporter) pluginProcess(keyID string) *program.Child {
 	r.t.Helper()
 	path, err := program.Build(r.t.TempDir(), "test/kmsplugin/cmd/kms-plugin")
-	if err != nil {
-		r.t.Fatal(err)
-	}
-	cmd := exec.Command(path, "--endpoint", r.endpoint(keyID), "--state-dir", filepath.Join(r.dir, "state-"+keyID))
-	if err := cmd.Start(); err != nil {
-		r.t.Fatal(err)
-	}
-	r.t.Cleanup(func() {
-		_ = cmd.Process.Kill()
-		_ = cmd.Wait()
-	})
-	return cmd.Process
+	must(r.t, err)
+	state := filepath.Join(r.dir, "state-"+keyID)
+	return program.Start(r.t, exec.Command(path, "--endpoint", r.endpoint(keyID), "--state-dir", state))
 }
 
 func TestReporterEndsWhileSomethingHangs(t *testing.T) {
-	const resource = controlplane.KubeAPIServers
-	r := newReporter(t, resource)
-	r.token()
-	plugins := []*os.Process{r.pluginProcess("1"), r.pluginProcess("2")}
-	r.configure(resource, "1:Write", "2:Read")
+	r := newReporter(t)
+	plugins := []*program.Child{r.pluginProcess("1"), r.pluginProcess("2")}
+	r.configure(toKube, "1:Write", "2:Read")
 	cmd := exec.Command(binary, "--config", r.file, "--node-name", r.node, "--output", "-")
 	cmd.Stdout, cmd.Stderr = program.FullPipe(t), program.FullPipe(t)
 	child := program.Start(t, cmd)
 	r.freshCondition("1=healthy", "2=healthy") // although its output is not read
 
 	for _, p := range plugins {
-		if err := p.Signal(syscall.SIGSTOP); err != nil {
-			t.Fatal(err)
-		}
+		must(t, p.Process.Signal(syscall.SIGSTOP))
 	}
 	r.freshCondition("1=error", "2=error")
-	if err := cluster.FreezeAPIServer(); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := cluster.ThawAPIServer(); err != nil {
-			t.Fatal(err)
-		}
-	})
+	must(t, cluster.FreezeAPIServer())
+	t.Cleanup(func() { must(t, cluster.ThawAPIServer()) })
 	time.Sleep(3 * time.Second) // until every goroutine of the reporter is blocked
 	code, took := child.End(t, waitLimit, syscall.SIGTERM)
 	t.Logf("two stopped plugins, full stdout and stderr, a hanging API server: ended after %s", took.Round(time.Millisecond))
@@ -75,30 +54,15 @@ func TestReporterRunsAfterTheReadersOfItsOutputClosed(t *testing.T) {
 	one := r.plugin("1")
 	r.configure("", "1:Write")
 	read, write, err := os.Pipe()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	cmd := exec.Command(binary, "--config", r.file, "--output", "-")
 	cmd.Stdout, cmd.Stderr = write, write
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	if err := errors.Join(read.Close(), write.Close()); err != nil {
-		t.Fatal(err)
-	}
-	if err := one.WaitForCalls(soon(t), kmsplugin.CallStatus, 1); err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Process.Signal(syscall.SIGHUP); err != nil {
-		t.Error(err)
-	}
-	if err := one.WaitForCalls(soon(t), kmsplugin.CallStatus, 3); err != nil {
-		t.Error(err)
-	}
-	if err := cmd.Process.Signal(syscall.SIGTERM); err != nil {
-		t.Error(err)
-	}
-	if err := cmd.Wait(); err != nil {
-		t.Errorf("ended with %v", err)
+	child := program.Start(t, cmd)
+	must(t, errors.Join(read.Close(), write.Close()))
+	probes(t, one, 1)
+	must(t, child.Process.Signal(syscall.SIGHUP))
+	probes(t, one, 2)
+	if code, _ := child.End(t, waitLimit, syscall.SIGTERM); code != 0 {
+		t.Errorf("ended with %d", code)
 	}
 }

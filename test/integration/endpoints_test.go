@@ -73,9 +73,7 @@ func TestEndpointsThatKubeAPIServerAcceptsAreProbed(t *testing.T) {
 		TypeMeta: v1alpha1.TypeMeta{APIVersion: v1alpha1.APIVersion, Kind: v1alpha1.ReporterKind},
 		Probe:    v1alpha1.DefaultProbe(), Plugins: read.Plugins,
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	path := filepath.Join(dir, "config.yaml")
 	disk.Write(t, path, file)
 	if out, err := exec.Command(binary, "--once", "--config", path).CombinedOutput(); err != nil {

@@ -22,8 +22,6 @@ const (
 	waitLimit = 2 * time.Minute
 	// namespace holds the identities of all reporters of the run.
 	namespace = "kms-health"
-	// certificateUser is a prefix of the users with a certificate.
-	certificateUser = "system:kms-health-reporter"
 )
 
 // cluster serves all tests, which run one after another, each with a different node: to start it takes longer than most
@@ -73,7 +71,7 @@ func auditOfTheRun() error {
 	}
 	events, err := cluster.AuditEvents("", func(e *auditv1.Event) bool {
 		return strings.HasPrefix(e.UserAgent, "kms-health-reporter/") ||
-			strings.HasPrefix(e.User.Username, "system:serviceaccount:"+namespace+":") || strings.HasPrefix(e.User.Username, certificateUser)
+			strings.HasPrefix(e.User.Username, "system:serviceaccount:"+namespace+":")
 	})
 	if err != nil {
 		return err

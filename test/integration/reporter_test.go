@@ -27,58 +27,50 @@ import (
 // reporter is a reporter's process, its files and its identity.
 type reporter struct {
 	t       *testing.T
-	node    string
-	user    string
+	node    string // also the name of its ServiceAccount
 	dir     string
 	file    string // its configuration
+	checks  string // more fields of probe in its configuration
 	serving string
 	podUID  string // the pod's UID, as the downward API gives it; empty: not in a pod
 	process *program.Child
 	log     program.Output
-	seen    int // bytes of the log that were read
+	printed *program.Output // of this process
+	seen    int             // bytes of the log that were read
 }
 
-// newReporter prepares a reporter for a node that is named after the test. It may write to these resources. start
-// starts it.
-func newReporter(t *testing.T, resources ...string) *reporter {
+func must(t *testing.T, err error) {
 	t.Helper()
-	dir := program.SocketDir(t)
-	node := strings.ToLower(strings.Trim(strings.NewReplacer("/", "-", "_", "-", ",", "").Replace(t.Name()), "-"))
-	if len(node) > 200 {
-		node = node[:200]
-	}
-	r := &reporter{
-		t: t, dir: dir, node: node, file: filepath.Join(dir, "config.yaml"),
-		user: controlplane.ServiceAccountUser(namespace, short(node)),
-	}
-	r.serving = controlplane.FreeAddress(t)
-	ctx := soon(t)
-	if err := cluster.CreateServiceAccount(ctx, namespace, short(node)); err != nil {
+	if err != nil {
 		t.Fatal(err)
 	}
-	if len(resources) > 0 {
-		if err := cluster.AllowStatusPatch(ctx, r.user, resources...); err != nil {
-			t.Fatal(err)
-		}
+}
+
+// newReporter prepares a reporter for a node that is named after the test. It may write to kube-apiserver's operator
+// resource. start starts it.
+func newReporter(t *testing.T) *reporter {
+	t.Helper()
+	dir := program.SocketDir(t)
+	r := &reporter{
+		t: t, dir: dir, file: filepath.Join(dir, "config.yaml"), serving: controlplane.FreeAddress(t),
+		node: strings.ToLower(strings.NewReplacer("/", "-", "_", "-", ",", "").Replace(t.Name())),
 	}
+	must(t, cluster.CreateServiceAccount(soon(t), namespace, r.node))
+	must(t, cluster.AllowStatusPatch(soon(t), r.user(), resource))
+	r.token("")
 	return r
 }
 
-// reporting returns a reporter that reports on one healthy plugin, 1, to
-// kube-apiserver's operator resource.
+// reporting returns a reporter that reports on one healthy plugin, 1.
 func reporting(t *testing.T) (*reporter, *kmsplugin.Plugin) {
 	t.Helper()
-	const resource = controlplane.KubeAPIServers
-	r := newReporter(t, resource)
-	r.token()
+	r := newReporter(t)
 	one := r.plugin("1")
-	r.configure(resource, "1:Write")
+	r.configure(toKube, "1:Write")
 	r.start()
 	r.freshCondition("1=healthy")
 	return r, one
 }
-
-func short(name string) string { return strings.Trim(name[:min(len(name), 60)], "-.") }
 
 func soon(t *testing.T) context.Context {
 	t.Helper()
@@ -87,24 +79,21 @@ func soon(t *testing.T) context.Context {
 	return ctx
 }
 
-// token writes a new token for the reporter, into files that it watches.
-func (r *reporter) token() {
+func (r *reporter) user() string { return controlplane.ServiceAccountUser(namespace, r.node) }
+
+// token writes a new token for the reporter, and a kubeconfig with this server, into files that it watches. An empty
+// server is the cluster's.
+func (r *reporter) token(server string) {
 	r.t.Helper()
-	token, err := cluster.ServiceAccountToken(soon(r.t), namespace, short(r.node), controlplane.TokenOptions{})
-	if err != nil {
-		r.t.Fatal(err)
-	}
-	r.credentials(controlplane.Kubeconfig{Credential: controlplane.Credential{Token: token}})
+	token, err := cluster.ServiceAccountToken(soon(r.t), namespace, r.node, controlplane.TokenOptions{})
+	must(r.t, err)
+	_, err = cluster.WriteKubeconfig(r.credentials(), controlplane.Kubeconfig{
+		Server: server, Credential: controlplane.Credential{Token: token},
+	})
+	must(r.t, err)
 }
 
-func (r *reporter) credentials(k controlplane.Kubeconfig) {
-	r.t.Helper()
-	if _, err := cluster.WriteKubeconfig(r.credentialDir(), k); err != nil {
-		r.t.Fatal(err)
-	}
-}
-
-func (r *reporter) credentialDir() string { return filepath.Join(r.dir, "credentials") }
+func (r *reporter) credentials() string { return filepath.Join(r.dir, "credentials") }
 
 func (r *reporter) endpoint(keyID string) string {
 	return "unix://" + filepath.Join(r.dir, "kms-"+keyID+".sock")
@@ -113,44 +102,44 @@ func (r *reporter) endpoint(keyID string) string {
 // plugin starts a real plugin for the reporter.
 func (r *reporter) plugin(keyID string, faults ...kmsplugin.Fault) *kmsplugin.Plugin {
 	r.t.Helper()
-	p := kmsplugin.StartForTest(r.t, kmsplugin.Options{Endpoint: r.endpoint(keyID), StateDir: filepath.Join(r.dir, "state-"+keyID), Faults: faults})
-	return p
+	return kmsplugin.StartForTest(r.t, kmsplugin.Options{
+		Endpoint: r.endpoint(keyID), StateDir: filepath.Join(r.dir, "state-"+keyID), Faults: faults,
+	})
 }
 
-// configure writes the configuration file. plugins are keyID:role. An empty resource means no destination.
-func (r *reporter) configure(resource string, plugins ...string) {
+// probes waits for more probes of a plugin.
+func probes(t *testing.T, plugin *kmsplugin.Plugin, more int64) {
+	t.Helper()
+	must(t, plugin.WaitForCalls(soon(t), kmsplugin.CallStatus, plugin.Calls(kmsplugin.CallStatus).Count+more))
+}
+
+// toKube is the destination of most reporters.
+const toKube = "resource: " + resource
+
+// configure writes the configuration file. destination has the fields that differ; empty: none. plugins are
+// keyID:role.
+func (r *reporter) configure(destination string, plugins ...string) {
 	r.t.Helper()
-	var b strings.Builder
-	b.WriteString("apiVersion: kmshealth.openshift.io/v1alpha1\nkind: ReporterConfiguration\nprobe: {interval: 1s}\n")
-	fmt.Fprintf(&b, "serving: {address: '%s'}\n", r.serving)
-	if resource != "" {
-		fmt.Fprintf(&b, "destination: {resource: %s, kubeconfig: %s, writeTimeout: 2s}\n", resource, filepath.Join(r.credentialDir(), controlplane.KubeconfigFile))
+	text := fmt.Sprintf("apiVersion: kmshealth.openshift.io/v1alpha1\nkind: ReporterConfiguration\n"+
+		"probe: {interval: 1s%s}\nserving: {address: '%s'}\n", r.checks, r.serving)
+	if destination != "" {
+		text += fmt.Sprintf("destination: {%s, kubeconfig: %s, writeTimeout: 2s}\n", destination,
+			filepath.Join(r.credentials(), controlplane.KubeconfigFile))
 	}
-	b.WriteString("plugins:")
+	text += "plugins:\n"
 	for _, p := range plugins {
 		keyID, role, _ := strings.Cut(p, ":")
-		fmt.Fprintf(&b, "\n- {endpoint: '%s', role: %s}", r.endpoint(keyID), role)
+		text += fmt.Sprintf("- {endpoint: '%s', role: %s}\n", r.endpoint(keyID), role)
 	}
-	if len(plugins) == 0 {
-		b.WriteString(" []")
-	}
-	r.write([]byte(b.String() + "\n"))
+	must(r.t, disk.Replace(r.file, []byte(text)))
 }
 
-func (r *reporter) write(content []byte) {
+func (r *reporter) start(args ...string) {
 	r.t.Helper()
-	if err := disk.Replace(r.file, content); err != nil {
-		r.t.Fatal(err)
-	}
-}
-
-func (r *reporter) start() {
-	r.t.Helper()
-	cmd := exec.Command(binary, "--config", r.file, "--node-name", r.node)
-	cmd.Env, cmd.Stderr = os.Environ(), &r.log
-	if r.podUID != "" {
-		cmd.Env = append(cmd.Env, contract.PodUIDVariable+"="+r.podUID)
-	}
+	cmd := exec.Command(binary, append([]string{"--config", r.file, "--node-name", r.node}, args...)...)
+	r.printed = &program.Output{}
+	cmd.Env = append(os.Environ(), contract.PodUIDVariable+"="+r.podUID)
+	cmd.Stdout, cmd.Stderr = r.printed, &r.log
 	r.process = program.Start(r.t, cmd)
 	r.t.Cleanup(r.stop)
 }
@@ -207,16 +196,14 @@ func (r *reporter) get(path string) (int, string) {
 // writes waits until one more write ends with a result.
 func (r *reporter) writes(result string) {
 	r.t.Helper()
-	before := r.written(result)
-	eventually(r.t, "another write ends as "+result, func() bool { now := r.written(result); return now != "" && now != before })
-}
-
-// written returns how many writes ended with a result so far. Empty: none.
-func (r *reporter) written(result string) string {
-	_, text := r.get("/metrics")
-	_, rest, _ := strings.Cut(text, `kms_health_reporter_writes_total{result="`+result+`"} `)
-	number, _, _ := strings.Cut(rest, "\n")
-	return number
+	written := func() string {
+		_, text := r.get("/metrics")
+		_, rest, _ := strings.Cut(text, `kms_health_reporter_writes_total{result="`+result+`"} `)
+		number, _, _ := strings.Cut(rest, "\n")
+		return number
+	}
+	before := written()
+	eventually(r.t, "another write ends as "+result, func() bool { now := written(); return now != "" && now != before })
 }
 
 func eventually(t *testing.T, what string, ok func() bool) {
@@ -227,13 +214,4 @@ func eventually(t *testing.T, what string, ok func() bool) {
 		}
 		return nil
 	})
-}
-
-// entriesAre reports whether the entries are exactly these keyID=status, in this order.
-func entriesAre(entries []contract.Entry, want ...string) bool {
-	var got []string
-	for _, e := range entries {
-		got = append(got, e.KeyID+"="+string(e.Status))
-	}
-	return strings.Join(got, " ") == strings.Join(want, " ")
 }

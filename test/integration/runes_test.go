@@ -7,7 +7,6 @@ import (
 	"testing"
 	"unicode/utf8"
 
-	"github.com/kms-health/kms-health/test/harness/controlplane"
 	"github.com/kms-health/kms-health/test/kmsplugin"
 )
 
@@ -18,35 +17,27 @@ func notText(r rune) bool {
 }
 
 func TestKeyIDAndErrorsOfHostileCharactersAreReported(t *testing.T) {
-	const resource = controlplane.KubeAPIServers
-	var hostile strings.Builder
+	var all strings.Builder
 	for r := rune(1); r <= 0xFFFF; r++ {
 		if utf8.ValidRune(r) && notText(r) {
-			hostile.WriteRune(r)
+			all.WriteRune(r)
 		}
 	}
-	r := newReporter(t, resource)
-	r.token()
-	one := r.plugin("1", kmsplugin.Fault{Name: kmsplugin.FaultKeyID, Args: []string{hostile.String()}})
-	r.configure(resource, "1:Write")
+	hostile := all.String()
+	r := newReporter(t)
+	one := r.plugin("1", kmsplugin.Fault{Name: kmsplugin.FaultKeyID, Args: []string{hostile}})
+	r.configure(toKube, "1:Write")
 	r.start()
-	stored := func(status, kekID string) func() bool {
-		return func() bool {
-			e := entries(t, resource, r.node)
-			return len(e) == 1 && string(e[0].Status) == status && e[0].KEKID == kekID && !strings.ContainsFunc(e[0].Detail, notText)
-		}
+	stored := func(status, kekID string) {
+		eventually(t, "stored as "+status, func() bool {
+			e := entriesIn(operatorObject(t), r.node)
+			return len(e) == 1 && string(e[0].Status) == status && e[0].KEKID == kekID &&
+				!strings.ContainsFunc(e[0].Detail, notText)
+		})
 	}
-	eventually(t, "the key id is stored as it is", stored("healthy", hostile.String()))
-	for _, tt := range []struct {
-		fault         kmsplugin.Fault
-		status, kekID string
-	}{
-		{kmsplugin.Fault{Name: kmsplugin.FaultUnhealthy, Args: []string{hostile.String()}}, "unhealthy", hostile.String()},
-		{kmsplugin.Fault{Name: kmsplugin.FaultRPCError, Args: []string{"Internal", hostile.String()}}, "error", ""},
-	} {
-		if err := one.SetFault(tt.fault); err != nil {
-			t.Fatal(err)
-		}
-		eventually(t, tt.fault.Name+" is stored", stored(tt.status, tt.kekID))
-	}
+	stored("healthy", hostile)
+	must(t, one.SetFault(kmsplugin.Fault{Name: kmsplugin.FaultUnhealthy, Args: []string{hostile}}))
+	stored("unhealthy", hostile)
+	must(t, one.SetFault(kmsplugin.Fault{Name: kmsplugin.FaultRPCError, Args: []string{"Internal", hostile}}))
+	stored("error", "")
 }

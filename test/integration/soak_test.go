@@ -30,7 +30,6 @@ var (
 )
 
 const (
-	soaked = controlplane.KubeAPIServers
 	// seenAfter is how long a fault must last until the reporter must report it: the longest interval with its jitter,
 	// a call that hangs for the same time, the health call after it, and a write.
 	seenAfter = 7 * time.Second
@@ -117,7 +116,7 @@ func TestSoak(t *testing.T) {
 	for i := range s.plugins {
 		s.heal(i)
 	}
-	s.configure(soaked, "1:Write", "2:Read", "3:Read")
+	s.configure(toKube, "1:Write", "2:Read", "3:Read")
 	s.freshCondition("1=healthy", "2=healthy", "3=healthy")
 	s.judge()
 	if half := len(memory) / 2; half > 0 {
@@ -131,14 +130,17 @@ func TestSoak(t *testing.T) {
 
 func newSoak(t *testing.T) *soak {
 	t.Helper()
-	s := &soak{reporter: newReporter(t, soaked), random: rand.New(rand.NewPCG(*soakSeed, 0)), proxy: proxy(t),
+	proxy, err := controlplane.NewProxy(cluster.Address())
+	must(t, err)
+	t.Cleanup(proxy.Close)
+	s := &soak{reporter: newReporter(t), random: rand.New(rand.NewPCG(*soakSeed, 0)), proxy: proxy,
 		active: make([]*incident, 3), rotated: make([]time.Time, 3), counts: map[string]int{}}
 	t.Logf("seed %d, %s", *soakSeed, *soakFor)
 	for i := range s.active {
 		s.plugins = append(s.plugins, s.plugin(strconv.Itoa(i+1)))
 	}
-	s.credentialsFor(s.proxy.URL())
-	s.configure(soaked, "1:Write", "2:Read", "3:Read")
+	s.token(s.proxy.URL())
+	s.configure(toKube, "1:Write", "2:Read", "3:Read")
 	s.start()
 	s.freshCondition("1=healthy", "2=healthy", "3=healthy")
 	return s
@@ -154,7 +156,7 @@ func (s *soak) move(restarts bool) {
 		if s.random.IntN(2) == 0 {
 			roles = []string{"1:Read", "2:Write", "3:Read"}
 		}
-		s.configure(soaked, roles...)
+		s.configure(toKube, roles...)
 	case n < 16:
 		s.counts["connections cut"]++
 		s.proxy.ResetConnections()
@@ -162,21 +164,21 @@ func (s *soak) move(restarts bool) {
 	case n < 20:
 		s.counts["outage"]++
 		mode := []controlplane.ProxyMode{controlplane.Refuse, controlplane.BlackHole}[s.random.IntN(2)]
-		s.must(s.proxy.SetMode(mode))
+		must(s.t, s.proxy.SetMode(mode))
 		time.Sleep(3 * time.Second)
-		s.must(s.proxy.SetMode(controlplane.Pass))
+		must(s.t, s.proxy.SetMode(controlplane.Pass))
 		s.disturb(15 * time.Second)
 	case n == 20:
 		s.counts["API server restarted"]++
-		s.must(cluster.KillAPIServer())
-		startAgain(s.t)
+		must(s.t, cluster.KillAPIServer())
+		must(s.t, startAgain())
 		s.disturb(15 * time.Second)
 	case n < 24 && restarts:
 		s.counts["reporter restarted"]++
 		if s.random.IntN(2) == 0 {
 			s.stop()
 		} else {
-			s.must(s.process.Process.Signal(syscall.SIGKILL))
+			must(s.t, s.process.Process.Signal(syscall.SIGKILL))
 			<-s.process.Ended
 		}
 		s.start()
@@ -188,13 +190,6 @@ func (s *soak) move(restarts bool) {
 		} else if s.random.IntN(3) == 0 {
 			s.heal(i)
 		}
-	}
-}
-
-func (s *soak) must(err error) {
-	s.t.Helper()
-	if err != nil {
-		s.t.Fatal(err)
 	}
 }
 
@@ -219,10 +214,10 @@ func (s *soak) fail(i int) {
 	s.active[i], s.all = now, append(s.all, now)
 	s.counts[kinds[kind].name]++
 	words := strings.Fields(strings.ReplaceAll(kinds[kind].fault, "%s", now.text))
-	s.must(s.plugins[i].Do(words[0], words[1:]...))
+	must(s.t, s.plugins[i].Do(words[0], words[1:]...))
 	if kinds[kind].trip {
 		s.rotated[i] = time.Now()
-		s.must(s.plugins[i].Do("rotate"))
+		must(s.t, s.plugins[i].Do("rotate"))
 	}
 }
 
@@ -231,17 +226,17 @@ func (s *soak) heal(i int) {
 	if s.active[i] == nil {
 		return
 	}
-	s.must(s.plugins[i].ClearFaults())
+	must(s.t, s.plugins[i].ClearFaults())
 	s.active[i].end, s.active[i] = time.Now(), nil
 }
 
 // follow records all reports that are not healthy.
 func (s *soak) follow(ctx context.Context) {
-	resource := administrator(s.t).Resource(controlplane.OperatorGVR(soaked))
+	client := administrator().Resource(controlplane.OperatorGVR(resource))
 	for ctx.Err() == nil {
-		if object, err := resource.Get(ctx, controlplane.ClusterObject, metav1.GetOptions{}); err == nil {
+		if object, err := client.Get(ctx, controlplane.ClusterObject, metav1.GetOptions{}); err == nil {
 			s.seen.Lock()
-			for _, e := range entriesOf(conditionIn(object, contract.ConditionType(s.node))) {
+			for _, e := range entriesIn(object, s.node) {
 				known := slices.ContainsFunc(s.states, func(state contract.Entry) bool { return reflect.DeepEqual(state, e) })
 				if e.Status != contract.Healthy && !known {
 					s.states, s.times = append(s.states, e), append(s.times, time.Now())
@@ -304,9 +299,9 @@ func (s *soak) until(i *incident) time.Time {
 func (s *soak) rss() int {
 	s.t.Helper()
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", s.process.Process.Pid))
-	s.must(err)
+	must(s.t, err)
 	_, rest, _ := strings.Cut(string(text), "VmRSS:")
 	n, err := strconv.Atoi(strings.Fields(rest)[0])
-	s.must(err)
+	must(s.t, err)
 	return n
 }

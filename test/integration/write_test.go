@@ -11,68 +11,75 @@ import (
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/kms-health/kms-health/pkg/contract"
+	"github.com/kms-health/kms-health/pkg/operatorstatus"
+	"github.com/kms-health/kms-health/test/harness/apiservers"
 	"github.com/kms-health/kms-health/test/harness/controlplane"
 )
 
 func TestReporterOwnsItsEntryAndNothingElse(t *testing.T) {
-	const resource = controlplane.KubeAPIServers
-	r := newReporter(t, resource)
+	r := newReporter(t)
 	r.podUID = "8d1f2a04-4c1e-4a55-9a51-0d2c7f6b9e10"
-	r.token()
-	applyCondition(t, resource, "some-operator", "NodeControllerDegraded", "not ours")
-	applyCondition(t, resource, "kms-health-reporter-elsewhere", contract.ConditionType("elsewhere"), "[]")
-	applyCondition(t, resource, "earlier-manager", contract.ConditionType(r.node), "to be replaced")
+	own, manager := contract.ConditionType(r.node), contract.ConditionManager(r.node)
+	others := map[string]string{"NodeControllerDegraded": "not ours", contract.ConditionType("elsewhere"): "[]"}
+	apply := func(manager, conditionType, message string) {
+		must(t, apiservers.Apply(t.Context(), administrator(), manager, controlplane.OperatorGVR(resource), "",
+			apiservers.Kube.Status(map[string]any{"type": conditionType, "status": "False", "reason": "Test",
+				"message": message, "lastTransitionTime": "2026-05-08T12:34:56Z"}), "status"))
+	}
+	for conditionType, message := range others {
+		apply("manager-of-"+conditionType, conditionType, message)
+	}
+	apply("earlier-manager", own, "to be replaced")
 	one := r.plugin("1")
-	r.configure(resource, "1:Write")
+	r.configure(toKube, "1:Write")
 	r.start()
 	first := r.freshCondition("1=healthy")
 	if first[0].KEKID != one.KeyID() || first[0].Interval != time.Second || first[0].Reporter != r.podUID {
 		t.Errorf("%+v", first[0])
 	}
-	before := condition(t, resource, contract.ConditionType(r.node))
-	if before["status"] != "True" || before["reason"] != "AsExpected" {
+	before := operatorstatus.ReadConditions(operatorObject(t))[own]
+	if before.Status != "True" || before.Reason != "AsExpected" {
 		t.Errorf("%v", before)
 	}
 	r.freshCondition("1=healthy")
-	after := condition(t, resource, contract.ConditionType(r.node))
-	if before["message"] == after["message"] {
-		t.Error("the message did not change, though time passed")
+	object := operatorObject(t)
+	conditions := operatorstatus.ReadConditions(object)
+	if after := conditions[own]; before.Message == after.Message || before.LastTransitionTime != after.LastTransitionTime {
+		t.Errorf("%v, then %v: only the message must change as time passes", before, after)
 	}
-	if before["lastTransitionTime"] != after["lastTransitionTime"] {
-		t.Errorf("lastTransitionTime moved from %v to %v", before["lastTransitionTime"], after["lastTransitionTime"])
-	}
-	for conditionType, message := range map[string]string{"NodeControllerDegraded": "not ours", contract.ConditionType("elsewhere"): "[]"} {
-		if c := condition(t, resource, conditionType); c == nil || c["message"] != message {
+	for conditionType, message := range others {
+		if c := conditions[conditionType]; c.Message != message {
 			t.Errorf("%s is now %v", conditionType, c)
 		}
 	}
 	// pkg/reporter/publish searches for this text first. Without it, each answer would be decoded.
-	_, answer, _ := strings.Cut(metadataOf(t, resource), `"managedFields":[`)
-	_, answer, _ = strings.Cut(answer, `{"manager":"`+contract.ConditionManager(r.node)+`",`)
-	if want := `"fieldsV1":{"f:status":{"f:conditions":{"k:{\"type\":\"` + contract.ConditionType(r.node) + `\"}":`; !strings.Contains(answer, want) {
+	_, answer, _ := strings.Cut(metadataOf(t), `"managedFields":[`)
+	_, answer, _ = strings.Cut(answer, `{"manager":"`+manager+`",`)
+	if want := `"fieldsV1":{"f:status":{"f:conditions":{"k:{\"type\":\"` + own + `\"}":`; !strings.Contains(answer, want) {
 		t.Errorf("%s is not in %s", want, answer)
 	}
-	for _, owned := range object(t, resource).GetManagedFields() {
-		if owned.Manager != contract.ConditionManager(r.node) {
+	for _, owned := range object.GetManagedFields() {
+		if owned.Manager != manager {
 			continue
 		}
 		if owned.Operation != metav1.ManagedFieldsOperationApply || owned.Subresource != "status" {
 			t.Errorf("%s by %s of %q", owned.Manager, owned.Operation, owned.Subresource)
 		}
-		if fields := owned.FieldsV1.GetRawString(); strings.Count(fields, `"k:{`) != 1 || !strings.Contains(fields, r.node) || strings.Count(fields, `"f:conditions"`) != 1 || strings.Count(fields, `"f:status":{"f:conditions"`) != 1 {
-			t.Errorf("owns %s", fields)
+		fields := owned.FieldsV1.GetRawString()
+		for text, want := range map[string]int{`"k:{`: 1, `"f:conditions"`: 1, `"f:status":{"f:conditions"`: 1} {
+			if strings.Count(fields, text) != want || !strings.Contains(fields, r.node) {
+				t.Errorf("owns %s", fields)
+			}
 		}
 	}
 }
 
-// metadataOf returns the metadata of a resource as the API server answers it to a reporter's write.
-func metadataOf(t *testing.T, resource string) string {
+// metadataOf returns the resource's metadata as the API server answers it to a reporter's write.
+func metadataOf(t *testing.T) string {
 	t.Helper()
-	client := kubernetes.NewForConfigOrDie(cluster.RESTConfig())
-	answer, err := client.RESTClient().Get().AbsPath("/apis", controlplane.OperatorGroup, "v1", resource, controlplane.ClusterObject).
+	client := kubernetes.NewForConfigOrDie(cluster.RESTConfig()).RESTClient()
+	answer, err := client.Get().AbsPath("/apis", controlplane.OperatorGroup, "v1", resource, controlplane.ClusterObject).
 		SetHeader("Accept", "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1").Do(soon(t)).Raw()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return string(answer)
 }
