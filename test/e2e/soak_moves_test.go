@@ -46,7 +46,7 @@ var kinds = slices.Concat([]*kind{
 	{name: "file of garbage", weight: 3, spoils: true, least: 15 * time.Second, most: time.Minute,
 		do: configures("garbage: [")},
 	{name: "preflight", weight: 4,
-		do: func(s *soak, m *move) (func() error, error) { return nil, s.preflight(m.Node) }},
+		do: func(s *soak, m *move) (func() error, error) { return nil, s.preflight(m.node) }},
 }, faultKinds())
 
 // faultKinds are the faults of a plugin.
@@ -77,12 +77,12 @@ func faultKinds() (all []*kind) {
 // runbook says: until then it cannot read the objects of that data key.
 func breaks(s *soak, m *move) (func() error, error) {
 	p := s.pluginOn(s.nodeOf(m))
-	words := strings.Fields(strings.ReplaceAll(m.fault, "%s", m.Text))
+	words := strings.Fields(strings.ReplaceAll(m.fault, "%s", m.text))
 	_, err := p.Do(words[0], words[1:]...)
 	return func() error {
 		_, err := p.Do("heal")
 		if m.name == "wrong-decrypt" {
-			s.play(&move{kind: apiServerKilled, Node: m.Node})
+			s.play(&move{kind: apiServerKilled, node: m.node})
 		}
 		return err
 	}, err
@@ -99,7 +99,7 @@ func kills(podPrefix, container string) func(*soak, *move) (func() error, error)
 				continue
 			}
 			s.mu.Lock()
-			m.Node = n.Name
+			m.node = n.Name
 			s.mu.Unlock()
 			old := func(p cluster.Process) bool { return p.PID == before[0].PID }
 			return func() error {

@@ -22,14 +22,14 @@ func TestDrawnMovesFollowTheSeedAndExcludeEachOther(t *testing.T) {
 			running := moves[max(0, len(moves)-5):]
 			m := draw(random, kinds, []string{"node-1", "node-2", "node-3"}, running, i < 150)
 			for _, r := range running {
-				if r.excludes(m.kind, m.Node) {
+				if r.excludes(m.kind, m.node) {
 					t.Fatalf("%s was drawn during %s", m, r)
 				}
 			}
-			if m.early && i >= 150 || m.beside && m.Node == "node-1" || m.lasts < m.least || m.lasts > m.most {
+			if m.early && i >= 150 || m.beside && m.node == "node-1" || m.lasts < m.least || m.lasts > m.most {
 				t.Fatalf("move %d is %s for %s", i, m, m.lasts)
 			}
-			moves, names = append(moves, m), append(names, m.name+m.Node)
+			moves, names = append(moves, m), append(names, m.name+m.node)
 		}
 		return names
 	}
@@ -43,7 +43,7 @@ func TestJudgement(t *testing.T) {
 	at := func(seconds int) time.Time { return began.Add(time.Duration(seconds) * time.Second) }
 	made := func(name, node string, from, to int) *move {
 		k := kinds[slices.IndexFunc(kinds, func(k *kind) bool { return k.name == name })]
-		return &move{kind: k, Node: node, Text: "cause-1.", Start: at(from), End: at(to)}
+		return &move{kind: k, node: node, text: "cause-1.", start: at(from), end: at(to)}
 	}
 	const unhealthy, silence = "key 1 on node node-2: unhealthy: cause-1.", "node node-3: stopped reporting"
 	// A phase lasts until its second of the run.
@@ -89,10 +89,10 @@ func TestJudgement(t *testing.T) {
 		{"a write under a key that is newer than the one agreed on", nil, []phase{none}, "newest", ""},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			j := judgement{record: record{Moves: c.moves, Nodes: []string{"node-1", "node-2", "node-3"},
-				KEKIDs: []string{"old", "new", "newest"}, Writes: []written{{at(50), c.kekID}}}}
+			j := judgement{moves: c.moves, nodes: []string{"node-1", "node-2", "node-3"},
+				kekIDs: []string{"old", "new", "newest"}, writes: []written{{at(50), c.kekID}}}
 			for _, p := range c.states {
-				lasts(&j.States, p.until, p.status, p.message)
+				lasts(&j.states, p.until, p.status, p.message)
 			}
 			j.judge()
 			got := fmt.Sprint(j.problems)

@@ -4,8 +4,6 @@ package e2e
 
 import (
 	"context"
-	"encoding/json"
-	"errors"
 	"flag"
 	"fmt"
 	"math/rand/v2"
@@ -28,15 +26,12 @@ import (
 	"github.com/kms-health/kms-health/test/e2e/cluster"
 	"github.com/kms-health/kms-health/test/e2e/fixture"
 	"github.com/kms-health/kms-health/test/harness/apiservers"
-	"github.com/kms-health/kms-health/test/harness/disk"
 	"github.com/kms-health/kms-health/test/harness/wait"
 )
 
 var (
-	soakFor = flag.Duration("soak", 0, "how long TestSoak makes moves; it is skipped without")
-	// soakRecord is a record that TestSoakRecord judges again, without a cluster. TestSoak writes .logs/e2e/soak.json.
-	soakRecord = flag.String("soak-record", "", "the record of a run, which is to be judged")
-	soakSeed   = flag.Uint64("soak-seed", 1, "what its moves are drawn with")
+	soakFor  = flag.Duration("soak", 0, "how long TestSoak makes moves; it is skipped without")
+	soakSeed = flag.Uint64("soak-seed", 1, "what its moves are drawn with")
 )
 
 const (
@@ -82,7 +77,7 @@ func TestSoak(t *testing.T) {
 			early := time.Since(began) < *soakFor/2
 			moves := s.copy()
 			m := draw(random, kinds, names, moves.running(), early)
-			m.Text = fmt.Sprintf("cause-%d.", len(moves))
+			m.text = fmt.Sprintf("cause-%d.", len(moves))
 			moving.Go(func() { s.play(m) })
 			if !early {
 				s.measure()
@@ -98,7 +93,6 @@ func TestSoak(t *testing.T) {
 }
 
 func newSoak(t *testing.T) *soak {
-	t.Helper()
 	s := &soak{scenario: startWith(t, cluster.Options{Nodes: 3, Disk: "2G"}, soakConfig), codes: map[int]int{},
 		memory: map[string][]int{}}
 	s.scenario = s.sub(t)
@@ -122,7 +116,7 @@ func newSoak(t *testing.T) *soak {
 	return s
 }
 
-func (s *soak) nodeOf(m *move) *cluster.Node { return s.nodeNamed(m.Node) }
+func (s *soak) nodeOf(m *move) *cluster.Node { return s.nodeNamed(m.node) }
 
 // copy returns a copy of the moves so far.
 func (s *soak) copy() timeline {
@@ -142,10 +136,10 @@ func (s *soak) copyLocked() (all timeline) {
 // play makes a move.
 func (s *soak) play(m *move) {
 	s.mu.Lock()
-	m.Name, m.Start = m.name, time.Now()
+	m.start = time.Now()
 	s.moves = append(s.moves, m)
 	s.mu.Unlock()
-	s.Say("%s %s %s", m.name, m.Node, m.Text)
+	s.Say("%s %s %s", m.name, m.node, m.text)
 	end, err := m.do(s, m)
 	ended := time.Now()
 	if err == nil && end != nil {
@@ -156,7 +150,7 @@ func (s *soak) play(m *move) {
 		}
 	}
 	s.mu.Lock()
-	m.End = ended
+	m.end = ended
 	s.mu.Unlock()
 	s.Say("ended: %s", m)
 	if err != nil {
@@ -176,8 +170,8 @@ func (s *soak) write(n *cluster.Node) {
 	name := "soak-" + n.Name
 	for s.ctx.Err() == nil {
 		time.Sleep(250 * time.Millisecond)
-		w := written{Requested: time.Now()}
-		patch := fmt.Appendf(nil, `{"stringData": {"at": %q}}`, w.Requested)
+		w := written{requested: time.Now()}
+		patch := fmt.Appendf(nil, `{"stringData": {"at": %q}}`, w.requested)
 		if _, err := client.Patch(s.ctx, name, types.MergePatchType, patch, metav1.PatchOptions{}); err != nil {
 			_, _ = client.Create(s.ctx, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{})
 			continue // the API server or a plugin is down, or the Secret did not exist yet
@@ -186,7 +180,7 @@ func (s *soak) write(n *cluster.Node) {
 		if err != nil || len(found) != 1 {
 			continue
 		}
-		if w.KEKID, err = apiservers.StoredKEKID(found[0].Value, "1_secrets"); err != nil {
+		if w.kekID, err = apiservers.StoredKEKID(found[0].Value, "1_secrets"); err != nil {
 			s.t.Errorf("%s in etcd: %v", name, err)
 		}
 		s.mu.Lock()
@@ -227,17 +221,17 @@ func (s *soak) calm(nodes, known []string) *judgement {
 	}
 	s.exited()
 	j := s.judged(nodes, known)
-	if last := j.States[len(j.States)-1]; time.Since(last.At) > time.Minute {
+	if last := j.states[len(j.states)-1]; time.Since(last.At) > time.Minute {
 		s.t.Fatalf("nothing was seen in etcd since %s", last.At)
 	}
 	return j
 }
 
-// judged judges the run so far, reports new problems, and writes the record to a file.
+// judged judges the run so far, and reports new problems.
 func (s *soak) judged(nodes, known []string) *judgement {
 	s.mu.Lock()
-	j := &judgement{record: record{Moves: s.copyLocked(), States: s.seen.States(apiservers.Kube, s.moves[0].Start),
-		Writes: slices.Clone(s.writes), KEKIDs: s.kekIDs, Nodes: nodes}}
+	j := &judgement{moves: s.copyLocked(), states: s.seen.States(apiservers.Kube, s.moves[0].start),
+		writes: slices.Clone(s.writes), kekIDs: s.kekIDs, nodes: nodes}
 	s.mu.Unlock()
 	j.judge()
 	for _, problem := range j.problems {
@@ -245,30 +239,7 @@ func (s *soak) judged(nodes, known []string) *judgement {
 			s.t.Error(problem)
 		}
 	}
-	content, err := json.Marshal(j.record)
-	file := filepath.Join(logsDir, "soak.json")
-	s.must(errors.Join(err, os.MkdirAll(logsDir, 0o755), os.WriteFile(file, content, 0o644)))
 	return j
-}
-
-// TestSoakRecord judges a record again.
-func TestSoakRecord(t *testing.T) {
-	if *soakRecord == "" {
-		t.Skip("needs -soak-record")
-	}
-	content := disk.Read(t, *soakRecord)
-	j := &judgement{}
-	if err := json.Unmarshal(content, &j.record); err != nil {
-		t.Fatal(err)
-	}
-	for _, m := range j.Moves {
-		m.kind = kinds[slices.IndexFunc(kinds, func(k *kind) bool { return k.name == m.Name })]
-	}
-	j.judge()
-	for _, problem := range j.problems {
-		t.Error(problem)
-	}
-	t.Log(j)
 }
 
 // exited requires that containers of this project ended only by SIGKILL.

@@ -50,26 +50,24 @@ const (
 	endedAfter = 45 * time.Second
 )
 
-// move is a move of a run. End is zero while it lasts.
+// move is a move of a run. end is zero while it lasts.
 type move struct {
-	*kind      `json:"-"`
-	Name       string // the kind's name
-	Node       string
-	Text       string
-	Start, End time.Time
+	*kind
+	node, text string
+	start, end time.Time
 	until      time.Time // the end of its excuse, see timeline.settle
 	lasts      time.Duration
 }
 
 func (m *move) String() string {
-	return fmt.Sprintf("%s %s %s from %s for %s", m.name, m.Node, m.Text, m.Start.Format(time.TimeOnly),
-		m.End.Sub(m.Start).Round(time.Second))
+	return fmt.Sprintf("%s %s %s from %s for %s", m.name, m.node, m.text, m.start.Format(time.TimeOnly),
+		m.end.Sub(m.start).Round(time.Second))
 }
 
 // excludes reports whether a kind may not begin on a node during the move: only one move at a time may blind, a plugin
 // has only one fault, and no program starts while the operator's file is garbage.
 func (m *move) excludes(k *kind, node string) bool {
-	return m.kind == k || m.blinds != nothing && k.blinds != nothing || m.Node == node && m.plugin && k.plugin ||
+	return m.kind == k || m.blinds != nothing && k.blinds != nothing || m.node == node && m.plugin && k.plugin ||
 		m.spoils && k.early || m.early && k.spoils
 }
 
@@ -82,11 +80,11 @@ func draw(random *rand.Rand, kinds []*kind, nodes []string, running []*move, ear
 	for {
 		at := random.IntN(sum)
 		next := slices.IndexFunc(kinds, func(k *kind) bool { at -= k.weight; return at < 0 })
-		m := &move{kind: kinds[next], Node: nodes[random.IntN(len(nodes))]}
+		m := &move{kind: kinds[next], node: nodes[random.IntN(len(nodes))]}
 		m.lasts = m.least + time.Duration(random.Int64N(int64(m.most-m.least)+1))
 		switch {
-		case m.early && !early, m.beside && m.Node == nodes[0]:
-		case !slices.ContainsFunc(running, func(r *move) bool { return r.excludes(m.kind, m.Node) }):
+		case m.early && !early, m.beside && m.node == nodes[0]:
+		case !slices.ContainsFunc(running, func(r *move) bool { return r.excludes(m.kind, m.node) }):
 			return m
 		}
 	}
@@ -98,7 +96,7 @@ type timeline []*move
 // running returns the moves that have not ended.
 func (t timeline) running() (all []*move) {
 	for _, m := range t {
-		if m.End.IsZero() {
+		if m.end.IsZero() {
 			all = append(all, m)
 		}
 	}
@@ -109,8 +107,8 @@ func (t timeline) running() (all []*move) {
 // empty node is any node.
 func (t timeline) blind(node string, at time.Time) (until time.Time) {
 	for _, m := range t {
-		about := m.blinds == ofAll || m.blinds == ofNode && (node == "" || m.Node == node)
-		if end := m.End.Add(m.settles); about && !at.Before(m.Start) && at.Before(end) && end.After(until) {
+		about := m.blinds == ofAll || m.blinds == ofNode && (node == "" || m.node == node)
+		if end := m.end.Add(m.settles); about && !at.Before(m.start) && at.Before(end) && end.After(until) {
 			until = end
 		}
 	}
@@ -129,14 +127,14 @@ func (t timeline) due(node string, from time.Time, bound time.Duration) time.Tim
 // settle sets the end of each move's excuse. All moves must have ended.
 func (t timeline) settle() {
 	for _, m := range t {
-		m.until = t.due(m.Node, m.End, endedAfter)
+		m.until = t.due(m.node, m.end, endedAfter)
 	}
 }
 
 // unhealthy reports whether a node's plugin may be reported as unhealthy at a time.
 func (t timeline) unhealthy(node string, at time.Time) bool {
 	return slices.ContainsFunc(t, func(m *move) bool {
-		return m.plugin && m.Node == node && !at.Before(m.Start) && at.Before(m.until)
+		return m.plugin && m.node == node && !at.Before(m.start) && at.Before(m.until)
 	})
 }
 
