@@ -48,31 +48,24 @@ func (a *administrator) must(err error) {
 	}
 }
 
+// between returns the part of a text between two texts, or up to its end.
+func between(t *testing.T, text, before, after string) string {
+	t.Helper()
+	_, text, found := strings.Cut(text, before)
+	if !found {
+		t.Fatalf("no %q", before)
+	}
+	text, _, _ = strings.Cut(text, after)
+	return text
+}
+
 // sectionOf returns a page's section with a heading.
 func sectionOf(t *testing.T, page, heading string) string {
 	t.Helper()
-	content := disk.Read(t, root+"/docs/"+page)
-	_, section, found := strings.Cut(string(content), "\n## "+heading+"\n")
-	if !found {
-		t.Fatalf("%s has no section %q", page, heading)
-	}
-	section, _, _ = strings.Cut(section, "\n## ")
-	return section
-}
-
-// yamlOf returns the YAML sample of a section.
-func yamlOf(t *testing.T, page, heading string) string {
-	t.Helper()
-	_, sample, found := strings.Cut(sectionOf(t, page, heading), "```yaml\n")
-	sample, _, closed := strings.Cut(sample, "```")
-	if !found || !closed {
-		t.Fatalf("%s, %s: no sample", page, heading)
-	}
-	return sample
+	return between(t, string(disk.Read(t, root+"/docs/"+page)), "\n## "+heading+"\n", "\n## ")
 }
 
 func startKubeadm(t *testing.T, apiServer string) *administrator {
-	t.Helper()
 	began := time.Now()
 	c, err := cluster.StartKubeadm(t.Context(), cluster.Options{Assets: os.Getenv("KUBEBUILDER_ASSETS"), Log: os.Stderr},
 		apiServer, map[string][]byte{
@@ -184,8 +177,7 @@ func (a *administrator) storedKeys() {
 	plugin, err := os.ReadFile(filepath.Join(a.dir, "kms-health/bin/kubectl-kms_health"))
 	a.must(err)
 	a.must(a.node.WriteFile("/opt/kubectl-kms_health", plugin, 0o755))
-	section, _, _ := strings.Cut(sectionOf(a.T, page, "How etcd is reached"), "\nOpenShift")
-	_, block, _ := strings.Cut(section, "\n    ")
+	block := between(a.T, sectionOf(a.T, page, "How etcd is reached"), "\n    ", "\nOpenShift")
 	out := a.types("sudo PATH=$PATH:/opt\n" + block)
 	if !regexp.MustCompile(`secrets +kms:v2:vault `).MatchString(out) {
 		a.Error("no Secrets of the provider vault")
@@ -194,7 +186,6 @@ func (a *administrator) storedKeys() {
 
 // losesArguments makes kubeadm write kube-apiserver's manifest without the arguments for KMS, and then with them.
 func (a *administrator) losesArguments(apiServer string) {
-	a.Helper()
 	a.must(a.node.KubeadmAPIServer(a.Context(), ""))
 	a.shows(11*time.Minute, status, `\(EncryptionNotConfigured\)`)
 	a.must(a.node.KubeadmAPIServer(a.Context(), apiServer))
@@ -204,9 +195,7 @@ func (a *administrator) losesArguments(apiServer string) {
 // remove types the first step of docs/operate/remove.md.
 func (a *administrator) remove() {
 	a.Helper()
-	content, err := os.ReadFile(root + "/docs/operate/remove.md")
-	a.must(err)
-	first, _, _ := strings.Cut(string(content), "\n2. ")
+	first := between(a.T, string(disk.Read(a.T, root+"/docs/operate/remove.md")), "\n1. ", "\n2. ")
 	for _, command := range typed.Commands(first) {
 		command = strings.Replace(command, "openshift-kms-health", "kms-health", 1)
 		if strings.Contains(command, " edit ") {
@@ -242,7 +231,7 @@ const status = "kubectl kms-health status"
 
 // TestKubeadm types docs/quickstart/kubernetes.md on a node of `kubeadm init`.
 func TestKubeadm(t *testing.T) {
-	apiServer := yamlOf(t, quickstart, "kubeadm")
+	apiServer := between(t, sectionOf(t, quickstart, "kubeadm"), "```yaml\n", "```")
 	a := startKubeadm(t, apiServer)
 	a.follow("1. Name your plugins")
 	a.follow("2. Build the images, and apply")
