@@ -22,7 +22,6 @@ import (
 	"github.com/kms-health/kms-health/test/e2e/fixture"
 	"github.com/kms-health/kms-health/test/harness/apiservers"
 	"github.com/kms-health/kms-health/test/harness/controlplane"
-	"github.com/kms-health/kms-health/test/kmsplugin"
 )
 
 // downFor is the time for which the API server is kept down, or twice the time for which the network is cut.
@@ -34,7 +33,7 @@ func downFor() time.Duration {
 }
 
 func testAPIServerDown(h *scenario) {
-	before, start := h.allPIDs(), time.Now().Truncate(time.Second) // times of containers are in seconds
+	before, start := h.allPIDs(h.node()), time.Now().Truncate(time.Second) // times of containers are in seconds
 	h.apiServerDown(reporterPods[apiservers.Kube], downFor(), func() {
 		// The reporter's own view is served without the API server.
 		h.await(time.Minute, "the reporter's own view is healthy", func() error {
@@ -48,19 +47,15 @@ func testAPIServerDown(h *scenario) {
 	h.awaitHealthy()
 	// The kubelet backed off meanwhile, and may write the pod's status later. The next scenario needs that status.
 	h.await(waitLimit, "the kubelet has written that it was started again", func() error {
-		pod, err := h.Kube.CoreV1().Pods(apiservers.Kube.Namespace).Get(h.ctx, cluster.APIServerName+"-"+h.node().Name,
-			metav1.GetOptions{})
-		if err != nil {
-			return err
-		}
-		for _, c := range pod.Status.ContainerStatuses {
+		containers := h.apiServerPod(h.node()).Status.ContainerStatuses
+		for _, c := range containers {
 			if c.Name == cluster.APIServerName && c.Ready && !c.State.Running.StartedAt.Time.Before(start) {
 				return nil
 			}
 		}
-		return fmt.Errorf("%+v", pod.Status.ContainerStatuses)
+		return fmt.Errorf("%+v", containers)
 	})
-	h.untouched(before, "kube-apiserver-/kube-apiserver", reporterPods[apiservers.Kube]+"/"+reporterContainer,
+	h.untouched(h.node(), before, "kube-apiserver-/kube-apiserver", reporterPods[apiservers.Kube]+"/"+reporterContainer,
 		"apiserver-/openshift-apiserver", "apiserver-/oauth-apiserver")
 }
 
@@ -76,13 +71,8 @@ func (h *scenario) apiServerDown(pod string, length time.Duration, meanwhile fun
 	down := time.Now()
 	// No client calls this plugin now. The next calls are the new reporter's.
 	h.do(plugin, "reset-counters")
-	calls := func() kmsplugin.CallStats {
-		state, err := plugin.State()
-		h.must(err)
-		return state.Calls[kmsplugin.CallStatus]
-	}
 	h.await(waitLimit, "the reporter probes again", func() error {
-		if calls().Count == 0 {
+		if h.statusCalls(plugin).Count == 0 {
 			return errors.New("it does not")
 		}
 		return nil
@@ -96,10 +86,10 @@ func (h *scenario) apiServerDown(pod string, length time.Duration, meanwhile fun
 		}
 		return err
 	})
-	h.took("the reporter's start to its first probe", calls().First.Sub(began.at), atOnce)
+	h.took("the reporter's start to its first probe", h.statusCalls(plugin).First.Sub(began.at), atOnce)
 	meanwhile()
 	for time.Since(down) < length {
-		if idle := time.Since(calls().Latest); idle > 10*interval {
+		if idle := time.Since(h.statusCalls(plugin).Latest); idle > 10*interval {
 			h.t.Errorf("the reporter has not probed for %s", idle)
 			break
 		}
@@ -171,12 +161,12 @@ func (h *scenario) awaitWrites(n *cluster.Node) (at time.Time) {
 
 // The node's network is cut; its loopback stays.
 func testReporterCutOff(h *scenario) {
-	before := h.allPIDs()
-	start := time.Now()
-	h.must(h.node().CutNetwork(h.ctx))
-	h.t.Cleanup(func() { _ = h.node().RestoreNetwork(context.WithoutCancel(h.ctx)) })
+	n := h.node()
+	before, start := h.allPIDs(n), time.Now()
+	h.must(n.CutNetwork(h.ctx))
+	h.t.Cleanup(func() { _ = n.RestoreNetwork(context.WithoutCancel(h.ctx)) })
 	time.Sleep(downFor() / 2)
-	h.must(h.node().RestoreNetwork(h.ctx))
+	h.must(n.RestoreNetwork(h.ctx))
 	h.steady(start, fixture.State.Healthy, apiservers.All...)
-	h.untouched(before)
+	h.untouched(n, before)
 }

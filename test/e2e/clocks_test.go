@@ -80,12 +80,22 @@ func TestWrongClocksOnThreeNodes(t *testing.T) {
 		began := time.Now()
 		h.parts(true, part{name: e.name, run: func(h *scenario) {
 			e.run(h)
-			h.awaitLeader(h.Nodes()...) // without a leader no condition would change
+			h.leader() // without a leader no condition would change
 			if e.name != "KMS turned off" {
 				h.awaitHealthy()
 			}
 		}})
-		degraded, silent := h.alarms(began, e.name == surging)
+		degraded := h.longest(began, noAlarm)
+		silent := max(0, h.longest(began, func(s fixture.State) error {
+			// Two API server pods on a node are reported after 5 minutes.
+			if e.name == surging && s.Is(contract.HealthReporting, "False", contract.SeveralPods) == nil {
+				return nil
+			}
+			if c := s.Conditions[contract.HealthReporting]; c.Status == operatorstatus.False {
+				return fmt.Errorf("%s: KMSHealthReporting is False (%s): %s", s.Server.Name, c.Reason, c.Message)
+			}
+			return nil
+		})-inertia)
 		row := fmt.Sprintf("%-50s %8s %9s %9s", e.name, time.Since(began).Round(time.Second),
 			degraded.Round(time.Millisecond), silent.Round(time.Millisecond))
 		t.Log(row)
@@ -97,88 +107,32 @@ func TestWrongClocksOnThreeNodes(t *testing.T) {
 
 const surging = "surge of openshift-apiserver stuck, and undone"
 
-// alarms returns for how long since a time KMSPluginsDegraded was not False, and for how long in a row beyond a
-// StatusSyncer's inertia KMSHealthReporting was False. Each is the longest of all API servers. With stuck, SeveralPods
-// is no alarm: two API server pods on a node are reported after 5 minutes.
-func (h *scenario) alarms(since time.Time, stuck bool) (degraded, silent time.Duration) {
-	for _, server := range apiservers.All {
-		var total, row time.Duration
-		states := h.seen.States(server, time.Time{})
-		for i, s := range states {
-			end := time.Now()
-			if i+1 < len(states) {
-				end = states[i+1].At
-			}
-			reporting := s.Conditions[contract.HealthReporting]
-			if reporting.Status != operatorstatus.False || stuck && reporting.Reason == contract.SeveralPods {
-				row = 0
-			} else {
-				row += end.Sub(s.At)
-			}
-			if !end.After(since) {
-				continue
-			}
-			silent = max(silent, row-inertia)
-			if row > inertia {
-				h.t.Logf("%s: KMSHealthReporting is False (%s), with others before it for %s: %s", server.Name, reporting.Reason,
-					row, reporting.Message)
-			}
-			c := s.Conditions[contract.PluginsDegraded]
-			if c.Status != operatorstatus.False && c.Status != "" {
-				from := s.At
-				if from.Before(since) {
-					from = since
-				}
-				total += end.Sub(from)
-				h.t.Logf("%s: KMSPluginsDegraded is %s (%s) for %s: %s", server.Name, c.Status, c.Reason, end.Sub(from), c.Message)
-			}
-		}
-		degraded = max(degraded, total)
-	}
-	return degraded, silent
-}
-
 // lead moves the operator to a node by new pods.
 func (h *scenario) lead(n *cluster.Node) {
 	h.t.Helper()
 	for _, other := range h.Nodes() {
 		if other != n {
-			h.kubectl(n, "cordon", other.Name)
+			h.kubectlOf(n, "cordon", other.Name)
 		}
 	}
 	for _, p := range h.operators() {
 		if p.Spec.NodeName != n.Name {
-			h.kubectl(h.nodeNamed(p.Spec.NodeName), "-n", p.Namespace, "delete", "pod", p.Name)
+			h.kubectlOf(h.nodeNamed(p.Spec.NodeName), "-n", p.Namespace, "delete", "pod", p.Name)
 		}
 	}
 	h.must(h.AwaitOperator(h.ctx))
 	for _, other := range h.Nodes() {
-		h.kubectl(n, "uncordon", other.Name)
+		h.kubectlOf(n, "uncordon", other.Name)
 	}
-	h.awaitLeader(n)
+	h.leader(n)
 }
 
-// awaitLeader waits until the operator's leader runs on one of these nodes.
-func (h *scenario) awaitLeader(on ...*cluster.Node) {
-	h.t.Helper()
-	h.await(waitLimit, "the operator leads", func() error {
-		holder := *h.lease().Spec.HolderIdentity
-		for _, p := range h.operators() {
-			if p.Name == holder && slices.Contains(on, h.nodeNamed(p.Spec.NodeName)) {
-				return nil
-			}
-		}
-		return fmt.Errorf("%s leads", holder)
-	})
-}
-
-// kubectl uses the API server of a node. With another server's clock, a pod's deletion could seem long ago to the
+// kubectlOf uses the API server of a node. With another server's clock, a pod's deletion could seem long ago to the
 // node's server, which would then refuse the pod's token at once. The operator could not release its lease, and others
 // would wait for 2m43s.
-func (h *scenario) kubectl(of *cluster.Node, args ...string) {
+func (h *scenario) kubectlOf(n *cluster.Node, args ...string) {
 	h.t.Helper()
-	_, err := h.Kubectl(h.ctx, "", append([]string{"--server=https://" + of.IP.String() + ":6443"}, args...)...)
-	h.must(err)
+	h.kubectl(append([]string{"--server=https://" + n.IP.String() + ":6443"}, args...)...)
 }
 
 // reports waits until each report of some API servers passes a check.
@@ -254,9 +208,9 @@ func (h *scenario) killAPIServers() {
 }
 
 func (h *scenario) drain(n *cluster.Node) {
-	h.kubectl(n, "drain", n.Name, "--ignore-daemonsets", "--delete-emptydir-data", "--timeout=3m")
+	h.kubectlOf(n, "drain", n.Name, "--ignore-daemonsets", "--delete-emptydir-data", "--timeout=3m")
 	time.Sleep(time.Minute)
-	h.kubectl(n, "uncordon", n.Name)
+	h.kubectlOf(n, "uncordon", n.Name)
 }
 
 func (h *scenario) powerCycle(n *cluster.Node) {
@@ -272,7 +226,7 @@ func (h *scenario) powerCycle(n *cluster.Node) {
 func (h *scenario) surge() {
 	probe := func(path string) {
 		h.t.Helper()
-		h.kubectl(h.node(), "-n", apiservers.OpenShift.Namespace, "patch", "deployment", "apiserver", "--type=json", "-p",
+		h.kubectlOf(h.node(), "-n", apiservers.OpenShift.Namespace, "patch", "deployment", "apiserver", "--type=json", "-p",
 			`[{"op": "replace", "path": "/spec/template/spec/containers/0/readinessProbe/httpGet/path", "value": "`+path+`"}]`)
 	}
 	probe("/never")

@@ -23,22 +23,17 @@ import (
 // certificates.
 func testCredentialRotation(h *scenario) {
 	h.awaitVersion(h.version) // an earlier rollout has ended
-	before := h.allPIDs()
+	before := h.allPIDs(h.node())
 	h.parts(false, part{name: "tokens", run: testTokens}, part{name: "CA", run: testCA})
-	h.untouched(before)
+	h.untouched(h.node(), before)
 	h.awaitHealthy()
 }
 
 func testTokens(h *scenario) {
 	start := time.Now()
 	old := h.tokens()
-	if len(old) < 3 {
-		h.t.Fatalf("%d tokens of reporters, want those of three", len(old))
-	}
 	// The operator requests a new token for the Secret. A restarted kubelet requests new tokens for its pods.
-	_, err := h.Kubectl(h.ctx, "", "-n", apiservers.OpenShift.Namespace, "delete", "secret",
-		"kms-health-reporter-openshift-apiserver-token")
-	h.must(err)
+	h.kubectl("-n", apiservers.OpenShift.Namespace, "delete", "secret", "kms-health-reporter-openshift-apiserver-token")
 	h.must(h.node().RestartKubelet())
 	h.await(waitLimit, "every reporter has a new token", func() error {
 		tokens := h.tokens()
@@ -71,7 +66,6 @@ func testCA(h *scenario) {
 
 // tokens returns the tokens of the node's reporters, by path.
 func (h *scenario) tokens() map[string][]byte {
-	h.t.Helper()
 	found := map[string][]byte{}
 	for _, path := range h.reporterFiles("token") {
 		token, err := os.ReadFile(path)
@@ -98,7 +92,6 @@ func (h *scenario) reporterFiles(name string) []string {
 
 // rootCA returns the one CA that pods trust.
 func (h *scenario) rootCA() string {
-	h.t.Helper()
 	m, err := h.Kube.CoreV1().ConfigMaps("default").Get(h.ctx, "kube-root-ca.crt", metav1.GetOptions{})
 	h.must(err)
 	trusted, err := cluster.CAs([]byte(m.Data["ca.crt"]))

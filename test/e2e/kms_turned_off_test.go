@@ -66,11 +66,7 @@ func (h *scenario) nothingLeft() error {
 			return errors.New(line)
 		}
 	}
-	pods, err := h.Kube.CoreV1().Pods("").List(h.ctx, metav1.ListOptions{})
-	if err != nil {
-		return err
-	}
-	for _, p := range pods.Items {
+	for _, p := range h.pods("", "") {
 		for _, c := range p.Spec.Containers {
 			if c.Name == reporterContainer {
 				return fmt.Errorf("%s/%s has a container %s", p.Namespace, p.Name, c.Name)

@@ -8,10 +8,7 @@ import (
 	"os"
 	"time"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-
 	"github.com/kms-health/kms-health/pkg/operator/objects"
-	"github.com/kms-health/kms-health/test/e2e/cluster"
 	"github.com/kms-health/kms-health/test/harness/apiservers"
 )
 
@@ -19,9 +16,7 @@ import (
 // after it. The kubelet keeps the companion, which mounts the former volumes.
 func testManifestMovedAwayAndBack(h *scenario) {
 	n := h.node()
-	pod, err := h.Kube.CoreV1().Pods(apiservers.Kube.Namespace).Get(h.ctx, cluster.APIServerName+"-"+n.Name, metav1.GetOptions{})
-	h.must(err)
-	uid, err := objects.PodUID(pod)
+	uid, err := objects.PodUID(h.apiServerPod(n))
 	h.must(err)
 	moved := time.Now()
 	h.must(n.MoveManifest(false))
@@ -44,9 +39,7 @@ func testManifestMovedAwayAndBack(h *scenario) {
 	h.took("/readyz to a report of a companion", time.Since(ready), 4*time.Minute)
 	h.awaitHealthy()
 	h.noLongAlarm(moved)
-	after, err := h.Kube.CoreV1().Pods(pod.Namespace).Get(h.ctx, pod.Name, metav1.GetOptions{})
-	h.must(err)
-	if again, err := objects.PodUID(after); err != nil || again != uid {
+	if again, err := objects.PodUID(h.apiServerPod(n)); err != nil || again != uid {
 		h.t.Errorf("the pod's UID was %s, and is %s: %v", uid, again, err)
 	}
 }

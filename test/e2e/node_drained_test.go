@@ -11,28 +11,24 @@ import (
 // reporter must return at once, without an alarm.
 func testNodeDrained(h *scenario) {
 	n := h.nodeBeside(h.leader().Spec.NodeName)
-	kubectl := func(args ...string) {
-		h.t.Helper()
-		_, err := h.Kubectl(h.ctx, "", args...)
-		h.must(err)
-	}
 	back := func(what string, since time.Time) {
 		h.t.Helper()
-		h.await(waitLimit, "all nodes report after the "+what, func() error { return h.allNodesFresh(since) })
+		h.await(waitLimit, "all nodes report after the "+what, func() error { return h.allFresh(since) })
 		h.took(what+", to reports from all nodes", time.Since(since), time.Minute)
 	}
 	start := time.Now()
 	h.t.Cleanup(func() {
-		_, _ = h.Kubectl(context.WithoutCancel(h.t.Context()), "", "uncordon", n.Name)
-		_, _ = h.Kubectl(context.WithoutCancel(h.t.Context()), "", "taint", "node", n.Name, "e2e-")
+		ctx := context.WithoutCancel(h.ctx)
+		_, _ = h.Kubectl(ctx, "", "uncordon", n.Name)
+		_, _ = h.Kubectl(ctx, "", "taint", "node", n.Name, "e2e-")
 	})
 	// --force is not needed: every pod of this project has a controller.
-	kubectl("drain", n.Name, "--ignore-daemonsets", "--delete-emptydir-data", "--timeout=3m")
+	h.kubectl("drain", n.Name, "--ignore-daemonsets", "--delete-emptydir-data", "--timeout=3m")
 	back("drain", time.Now())
-	kubectl("uncordon", n.Name)
-	kubectl("taint", "node", n.Name, "e2e=tainted:NoExecute")
+	h.kubectl("uncordon", n.Name)
+	h.kubectl("taint", "node", n.Name, "e2e=tainted:NoExecute")
 	back("taint", time.Now())
-	kubectl("taint", "node", n.Name, "e2e-")
+	h.kubectl("taint", "node", n.Name, "e2e-")
 	back("end of the taint", time.Now())
 	h.noLongAlarm(start)
 }

@@ -4,7 +4,6 @@ package e2e
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -99,8 +98,7 @@ func (h *scenario) reboot(source v1alpha1.ConfigSource, healthy bool) {
 	}
 	h.must(h.node().AwaitAPIServer(h.ctx, "/readyz"))
 	h.await(waitLimit, "everything is healthy", func() error {
-		return h.allFresh(time.Now().Add(-5*interval),
-			source)
+		return h.allFresh(time.Now().Add(-5*interval), healthyFrom(source))
 	})
 	if healthy {
 		for _, server := range apiservers.All {
@@ -112,7 +110,6 @@ func (h *scenario) reboot(source v1alpha1.ConfigSource, healthy bool) {
 // deliverBy installs the operator as on a single node, with a configSource for kube-apiserver's companion, and waits
 // until the companion uses it.
 func (h *scenario) deliverBy(source v1alpha1.ConfigSource) {
-	h.t.Helper()
 	config := strings.Replace(fixture.Configuration, "container: kube-apiserver\n",
 		"container: kube-apiserver\n  configSource: "+string(source)+"\n", 1)
 	h.must(h.Install(h.ctx, h.version, config, fixture.StartDuringPluginOutage))
@@ -132,43 +129,29 @@ func (h *scenario) deliverBy(source v1alpha1.ConfigSource) {
 		return nil
 	})
 	since := time.Now()
-	h.await(waitLimit, "everything is healthy", func() error { return h.allFresh(since, source) })
+	h.await(waitLimit, "everything is healthy", func() error { return h.allFresh(since, healthyFrom(source)) })
 }
 
-// allFresh returns an error unless all API servers are healthy by checks after a time. source is the configSource of
-// kube-apiserver's companion.
-func (h *scenario) allFresh(since time.Time, source v1alpha1.ConfigSource) error {
-	var errs []error
-	for _, server := range apiservers.All {
-		s, err := h.Now(h.ctx, server)
-		if err != nil {
-			return err
+// healthyFrom returns a check that an API server is healthy. source is the configSource of kube-apiserver's companion.
+func healthyFrom(source v1alpha1.ConfigSource) func(fixture.State) error {
+	return func(s fixture.State) error {
+		if s.Server == apiservers.Kube {
+			return s.HealthyFrom(source)
 		}
-		if server == apiservers.Kube {
-			errs = append(errs, s.HealthyFrom(source))
-		} else {
-			errs = append(errs, s.Healthy())
-		}
-		errs = append(errs, s.Fresh(h.node().Name, since))
+		return s.Healthy()
 	}
-	return errors.Join(errs...)
 }
 
 func (h *scenario) companion() (*corev1.Pod, error) {
-	pods, err := h.Kube.CoreV1().Pods(fixture.Home).List(h.ctx,
-		metav1.ListOptions{LabelSelector: "kmshealth.openshift.io/api-server=" + apiservers.Kube.Name})
-	if err != nil {
-		return nil, err
+	pods := h.pods(fixture.Home, contract.APIServerLabel+"="+apiservers.Kube.Name)
+	if len(pods) != 1 {
+		return nil, fmt.Errorf("%d companions", len(pods))
 	}
-	if len(pods.Items) != 1 {
-		return nil, fmt.Errorf("%d companions", len(pods.Items))
-	}
-	return &pods.Items[0], nil
+	return &pods[0], nil
 }
 
 // doesNotStart requires that a companion with a mounted ConfigMap does not start while ConfigMaps cannot be decrypted.
 func (h *scenario) doesNotStart(on, answers time.Time) {
-	h.t.Helper()
 	check := func() error {
 		pod, err := h.companion()
 		if err != nil {
@@ -217,7 +200,6 @@ func (h *scenario) cannotMount(pod *corev1.Pod, on time.Time) error {
 // truthful requires that no check while the plugin was unhealthy was reported as healthy. Reports have times in
 // seconds.
 func (h *scenario) truthful(from, to time.Time) {
-	h.t.Helper()
 	for _, s := range h.seen.States(apiservers.Kube, from) {
 		for _, e := range s.Reports[h.node().Name] {
 			if !e.LastChecked.After(from) || !e.LastChecked.Before(to.Truncate(time.Second)) {

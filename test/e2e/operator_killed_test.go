@@ -9,9 +9,8 @@ import (
 	"syscall"
 	"time"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-
 	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
+	"github.com/kms-health/kms-health/pkg/contract"
 	"github.com/kms-health/kms-health/test/e2e/fixture"
 	"github.com/kms-health/kms-health/test/harness/apiservers"
 )
@@ -84,7 +83,6 @@ func (h *scenario) changes(since time.Time) int {
 // awaitRolled waits until every reporter uses an interval, companions and agents use a configSource, and everything is
 // healthy.
 func (h *scenario) awaitRolled(since time.Time, interval string, source v1alpha1.ConfigSource) {
-	h.t.Helper()
 	for _, server := range apiservers.All {
 		h.await(waitLimit, server.Name+": a reporter uses interval "+interval, func() error {
 			line, err := h.lastLogged(reporterPods[server], reporterContainer, `"Configuration active"`)
@@ -99,12 +97,10 @@ func (h *scenario) awaitRolled(since time.Time, interval string, source v1alpha1
 	}
 	for _, server := range []apiservers.Server{apiservers.Kube, apiservers.OAuth} {
 		h.await(waitLimit, server.Name+" has one reporter", func() error {
-			pods, err := h.Kube.CoreV1().Pods(fixture.Home).List(h.ctx,
-				metav1.ListOptions{LabelSelector: "kmshealth.openshift.io/api-server=" + server.Name})
-			if err == nil && len(pods.Items) != 1 {
-				err = fmt.Errorf("%d", len(pods.Items))
+			if n := len(h.pods(fixture.Home, contract.APIServerLabel+"="+server.Name)); n != 1 {
+				return fmt.Errorf("%d", n)
 			}
-			return err
+			return nil
 		})
 	}
 	h.must(h.AwaitDeployment(h.ctx, apiservers.OpenShift.Namespace, "apiserver"))

@@ -81,9 +81,7 @@ func testRestartsWhilePluginUnhealthy(h *scenario) {
 
 	// A companion needs no encrypted object, so a new one starts and reports.
 	before := h.process(reporterPods[apiservers.Kube], reporterContainer)
-	_, err := h.Kubectl(h.ctx, "", "-n", fixture.Home, "delete", "pod", "-l",
-		"kmshealth.openshift.io/api-server="+apiservers.Kube.Name)
-	h.must(err)
+	h.kubectl("-n", fixture.Home, "delete", "pod", "-l", contract.APIServerLabel+"="+apiservers.Kube.Name)
 	h.awaitNext(reporterPods[apiservers.Kube], reporterContainer, before.PID)
 	companion := time.Now()
 	h.awaitSince(companion, time.Minute, "the new companion reports", func(s fixture.State) error {

@@ -90,8 +90,7 @@ func testGarbage(h *scenario) {
 		// A new pod of the API server must start without these objects.
 		"-n " + apiservers.OpenShift.Namespace + " rollout restart deployment/apiserver",
 	} {
-		_, err := h.Kubectl(h.ctx, "", strings.Fields(what)...)
-		h.must(err)
+		h.kubectl(strings.Fields(what)...)
 	}
 	h.must(h.AwaitDeployment(h.ctx, apiservers.OpenShift.Namespace, "apiserver"))
 	h.awaitNext(reporterPods[apiservers.OAuth], reporterContainer, next.PID)
@@ -151,10 +150,7 @@ func (h *scenario) apiServerPods(servers []apiservers.Server) map[string]string 
 	h.t.Helper()
 	found := map[string]string{}
 	for _, server := range servers {
-		pods := read(h, "the pods of "+server.Name, func() (*corev1.PodList, error) {
-			return h.Kube.CoreV1().Pods(server.Namespace).List(h.ctx, metav1.ListOptions{LabelSelector: "apiserver=true"})
-		})
-		for _, p := range pods.Items {
+		for _, p := range h.pods(server.Namespace, "apiserver=true") {
 			if p.DeletionTimestamp != nil {
 				continue // from an earlier rollout
 			}
@@ -176,25 +172,19 @@ func (h *scenario) apiServerPods(servers []apiservers.Server) map[string]string 
 
 func (h *scenario) scaleOperator(replicas int) {
 	h.t.Helper()
-	_, err := h.Kubectl(h.ctx, "", "-n", fixture.Home, "scale", "deployment", fixture.OperatorName,
-		fmt.Sprintf("--replicas=%d", replicas))
-	h.must(err)
+	h.kubectl("-n", fixture.Home, "scale", "deployment", fixture.OperatorName, fmt.Sprintf("--replicas=%d", replicas))
 	h.await(waitLimit, fmt.Sprintf("the operator has %d pods", replicas), func() error {
-		pods, err := h.Kube.CoreV1().Pods(fixture.Home).List(h.ctx,
-			metav1.ListOptions{LabelSelector: "app.kubernetes.io/name=" + fixture.OperatorName})
-		if err == nil && len(pods.Items) != replicas {
-			err = fmt.Errorf("%d pods", len(pods.Items))
+		if n := len(h.pods(fixture.Home, "app.kubernetes.io/name="+fixture.OperatorName)); n != replicas {
+			return fmt.Errorf("%d pods", n)
 		}
-		return err
+		return nil
 	})
 }
 
 // spoilFiles puts garbage into every reporter's ConfigMap, and into the annotations of pods that have a copy.
 func (h *scenario) spoilFiles() {
-	h.t.Helper()
-	_, err := h.Kubectl(h.ctx, "", "-n", fixture.Home, "annotate", "--overwrite", "pod", "-l", contract.ModeLabel,
+	h.kubectl("-n", fixture.Home, "annotate", "--overwrite", "pod", "-l", contract.ModeLabel,
 		contract.ConfigAnnotation+"=garbage: [")
-	h.must(err)
 	for _, namespace := range []string{fixture.Home, apiservers.OpenShift.Namespace} {
 		maps, err := h.Kube.CoreV1().ConfigMaps(namespace).List(h.ctx,
 			metav1.ListOptions{LabelSelector: "app.kubernetes.io/managed-by=kms-health-operator"})

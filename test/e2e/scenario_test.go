@@ -15,6 +15,8 @@ import (
 	"testing"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	auditv1 "k8s.io/apiserver/pkg/apis/audit/v1"
 
 	"github.com/kms-health/kms-health/pkg/contract"
@@ -115,6 +117,31 @@ func (h *scenario) pluginOf(server apiservers.Server) kmsplugin.Client {
 	return p
 }
 
+// pods returns the pods in a namespace that a selector selects.
+func (h *scenario) pods(namespace, selector string) []corev1.Pod {
+	h.t.Helper()
+	return read(h, "the pods of "+namespace, func() (*corev1.PodList, error) {
+		return h.Kube.CoreV1().Pods(namespace).List(h.ctx, metav1.ListOptions{LabelSelector: selector})
+	}).Items
+}
+
+// apiServerPod returns the pod of a node's kube-apiserver.
+func (h *scenario) apiServerPod(n *cluster.Node) *corev1.Pod {
+	h.t.Helper()
+	return read(h, "kube-apiserver's pod of "+n.Name, func() (*corev1.Pod, error) {
+		return h.Kube.CoreV1().Pods(cluster.APIServerNamespace).Get(h.ctx, cluster.APIServerName+"-"+n.Name,
+			metav1.GetOptions{})
+	})
+}
+
+// kubectl runs kubectl as an administrator, and returns its output.
+func (h *scenario) kubectl(args ...string) string {
+	h.t.Helper()
+	out, err := h.Kubectl(h.ctx, "", args...)
+	h.must(err)
+	return out
+}
+
 // process returns the one process of a container, in a pod whose name begins with a prefix. It waits while a former
 // pod's process ends.
 func (h *scenario) process(podPrefix, container string) cluster.Process {
@@ -159,12 +186,13 @@ const (
 	operatorPods      = fixture.OperatorName
 )
 
-// allPIDs returns the process ids of the relevant containers in all pods of the node.
-func (h *scenario) allPIDs() map[string][]int {
+// allPIDs returns the process ids of the relevant containers in all pods of a node.
+func (h *scenario) allPIDs(n *cluster.Node) map[string][]int {
 	h.t.Helper()
 	all := map[string][]int{}
 	for _, c := range []struct{ pod, container string }{
 		{"kube-apiserver-", "kube-apiserver"},
+		{"kube-apiserver-", "kms-plugin-1"},
 		{reporterPods[apiservers.Kube], reporterContainer},
 		{reporterPods[apiservers.OpenShift], reporterContainer},
 		{reporterPods[apiservers.OAuth], reporterContainer},
@@ -172,7 +200,7 @@ func (h *scenario) allPIDs() map[string][]int {
 		{"apiserver-", "oauth-apiserver"},
 		{operatorPods, operatorContainer},
 	} {
-		found, err := h.node().Processes(h.ctx, c.pod, c.container)
+		found, err := n.Processes(h.ctx, c.pod, c.container)
 		h.must(err)
 		var pids []int
 		for _, p := range found {
@@ -184,10 +212,10 @@ func (h *scenario) allPIDs() map[string][]int {
 	return all
 }
 
-// untouched requires all processes to be the same as before, except for the processes of some containers.
-func (h *scenario) untouched(before map[string][]int, but ...string) {
+// untouched requires all processes of a node to be the same as before, except for the processes of some containers.
+func (h *scenario) untouched(n *cluster.Node, before map[string][]int, but ...string) {
 	h.t.Helper()
-	for name, pids := range h.allPIDs() {
+	for name, pids := range h.allPIDs(n) {
 		if !slices.Equal(pids, before[name]) && !slices.Contains(but, name) {
 			h.t.Errorf("%s: processes %v, before: %v", name, pids, before[name])
 		}
@@ -225,21 +253,41 @@ const inertia = 2 * time.Minute
 // get co` did not show it. It is for times in which every plugin was healthy.
 func (h *scenario) noLongAlarm(since time.Time) {
 	h.t.Helper()
+	h.took("longest KMSPluginsDegraded True or Unknown", h.longest(since, noAlarm), inertia)
+}
+
+// noAlarm returns an error if KMSPluginsDegraded is True or Unknown.
+func noAlarm(s fixture.State) error {
+	c := s.Conditions[contract.PluginsDegraded]
+	if c.Status == operatorstatus.False || c.Status == "" {
+		return nil
+	}
+	return fmt.Errorf("%s: KMSPluginsDegraded is %s (%s): %s", s.Server.Name, c.Status, c.Reason, c.Message)
+}
+
+// longest returns the longest time for which states of an API server in a row did not pass a check, until after a time.
+// It logs the states.
+func (h *scenario) longest(since time.Time, check func(fixture.State) error) (longest time.Duration) {
+	h.t.Helper()
 	for _, server := range apiservers.All {
-		var began time.Time
-		longest := time.Duration(0)
-		for _, s := range append(h.seen.States(server, since), h.now(server)) {
-			if !began.IsZero() {
-				longest = max(longest, s.At.Sub(began))
+		row, states := time.Duration(0), h.seen.States(server, time.Time{})
+		for i, s := range states {
+			end := time.Now()
+			if i+1 < len(states) {
+				end = states[i+1].At
 			}
-			if c := s.Conditions[contract.PluginsDegraded]; c.Status == "False" || c.Status == "" {
-				began = time.Time{}
-			} else if began.IsZero() {
-				began = s.At
+			err := check(s)
+			if err == nil {
+				row = 0
+				continue
+			}
+			if row += end.Sub(s.At); end.After(since) {
+				longest = max(longest, row)
+				h.t.Logf("for %s: %v", row.Round(time.Millisecond), err)
 			}
 		}
-		h.took(server.Name+": longest KMSPluginsDegraded True or Unknown", longest, inertia)
 	}
+	return longest
 }
 
 // steady requires that since a time all states of some API servers were good, no reporter logged a failed write, and no

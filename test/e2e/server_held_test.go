@@ -3,7 +3,6 @@
 package e2e
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"slices"
@@ -36,7 +35,7 @@ func testAPIServerOfOneNodeHeld(h *scenario) {
 	h.must(h.Aggregate(h.ctx))
 	h.must(h.Configure(h.ctx, fixture.Configuration))
 	h.await(waitLimit, "all three targets are healthy on three nodes",
-		func() error { return h.allNodesFresh(time.Now().Add(-5 * interval)) })
+		func() error { return h.allFresh(time.Now().Add(-5 * interval)) })
 	for _, server := range []struct{ name, uri string }{
 		{"kubernetes service", ""},
 		{"internal load balancer", cluster.InternalServer},
@@ -49,22 +48,19 @@ func testAPIServerOfOneNodeHeld(h *scenario) {
 // useInternalServer publishes the load balancer's URL as OpenShift does, or no URL, and waits until the reporters'
 // files have it.
 func (h *scenario) useInternalServer(uri string) {
-	h.t.Helper()
-	_, err := h.Kubectl(h.ctx, "", "patch", "infrastructures.config.openshift.io", "cluster", "--subresource=status",
-		"--type=merge",
+	h.kubectl("patch", "infrastructures.config.openshift.io", "cluster", "--subresource=status", "--type=merge",
 		"-p", `{"status": {"apiServerInternalURI": "`+uri+`"}}`)
-	h.must(err)
 	want := uri
 	if want == "" {
 		want = "https://172.30.0.1" // the kubernetes service, from the operator's environment
 	}
 	h.await(waitLimit, "the reporters' file has "+want, func() error {
-		pods, err := h.Kubectl(h.ctx, "", "-n", fixture.Home, "get", "pods", "-l", "kmshealth.openshift.io/api-server",
-			`--output=jsonpath={range .items[*]}{.metadata.annotations.kmshealth\.openshift\.io/config}{"\x00"}{end}`)
-		if err != nil {
-			return err
+		pods := h.pods(fixture.Home, contract.APIServerLabel)
+		if len(pods) == 0 {
+			return errors.New("there are no reporters")
 		}
-		for _, file := range strings.Split(strings.TrimSuffix(pods, "\x00"), "\x00") {
+		for _, p := range pods {
+			file := p.Annotations[contract.ConfigAnnotation]
 			if !strings.Contains(file, "https://localhost:6443") || !strings.Contains(file, want) {
 				return errors.New(file)
 			}
@@ -74,22 +70,17 @@ func (h *scenario) useInternalServer(uri string) {
 }
 
 func (h *scenario) holdOne(name string, length time.Duration) {
-	h.t.Helper()
 	n := h.nodeBeside(h.leader().Spec.NodeName)
 	h.await(rollup.SettlePeriod+waitLimit, "everything is healthy, and nothing is settling", func() error {
-		return h.allNodesFresh(time.Now().Add(-5*interval), known)
+		return h.allFresh(time.Now().Add(-5*interval), fixture.State.Healthy, known)
 	})
 	h.must(n.HoldAPIServer())
 	h.t.Cleanup(func() { _ = n.ReleaseAPIServer() })
 	down := time.Now()
 	h.must(n.SignalContainer(h.ctx, "kube-apiserver-", "kube-apiserver", syscall.SIGKILL))
-	select {
-	case <-time.After(length):
-	case <-h.ctx.Done():
-		h.t.Fatal(h.ctx.Err())
-	}
+	time.Sleep(length)
 	end := time.Now()
-	h.must(h.allNodesFresh(end.Add(-5 * interval)))
+	h.must(h.allFresh(end.Add(-5 * interval)))
 	for _, server := range apiservers.All {
 		// At first connections through the service or the load balancer may lead to the server that is down. With an
 		// interval of 1 s, a report is stale before retryBound.
@@ -104,15 +95,12 @@ func (h *scenario) holdOne(name string, length time.Duration) {
 	ready := time.Now()
 	h.await(waitLimit, "the companion writes through its own API server again", func() error {
 		events, err := n.Audit(ready)
-		if err != nil {
-			return err
-		}
 		if !slices.ContainsFunc(events, func(e auditv1.Event) bool { return isReport(e, n, apiservers.Kube) }) {
-			return errors.New("it does not")
+			return errors.Join(err, errors.New("it does not"))
 		}
 		return nil
 	})
-	h.await(waitLimit, "everything is healthy", func() error { return h.allNodesFresh(time.Now().Add(-5 * interval)) })
+	h.await(waitLimit, "everything is healthy", func() error { return h.allFresh(time.Now().Add(-5 * interval)) })
 	// A starting kube-apiserver uses all cores of the host, so reports with an interval of 1 s are late.
 	h.noLongAlarm(down)
 	for _, server := range apiservers.All {
@@ -122,7 +110,6 @@ func (h *scenario) holdOne(name string, length time.Duration) {
 
 // writesOf returns when the API servers accepted reports of a node, by all audit logs.
 func (h *scenario) writesOf(n *cluster.Node, server apiservers.Server, from, to time.Time) (at []time.Time) {
-	h.t.Helper()
 	for _, other := range h.Nodes() {
 		events, err := other.Audit(from)
 		h.must(err)
@@ -135,19 +122,22 @@ func (h *scenario) writesOf(n *cluster.Node, server apiservers.Server, from, to 
 	return at
 }
 
-// allNodesFresh returns an error unless all API servers are healthy by checks on all nodes after a time.
-func (h *scenario) allNodesFresh(since time.Time, more ...func(fixture.State) error) error {
+// allFresh returns an error unless the states of all API servers pass checks, by reports from all nodes after a time;
+// none given: all must be healthy.
+func (h *scenario) allFresh(since time.Time, checks ...func(fixture.State) error) error {
+	if len(checks) == 0 {
+		checks = append(checks, fixture.State.Healthy)
+	}
 	var errs []error
 	for _, server := range apiservers.All {
-		s, err := h.Now(context.WithoutCancel(h.ctx), server)
+		s, err := h.Now(h.ctx, server)
 		if err != nil {
 			return err
 		}
-		errs = append(errs, s.Healthy())
 		for _, n := range h.Nodes() {
 			errs = append(errs, s.Fresh(n.Name, since))
 		}
-		for _, check := range more {
+		for _, check := range checks {
 			errs = append(errs, check(s))
 		}
 	}

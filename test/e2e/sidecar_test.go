@@ -19,7 +19,6 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	apiequality "k8s.io/apimachinery/pkg/api/equality"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/yaml"
 
 	"github.com/kms-health/kms-health/pkg/contract"
@@ -77,8 +76,7 @@ func TestSidecar(t *testing.T) {
 		part{name: "configuration", run: by(testSidecarConfiguration)},
 		part{name: "client certificate and CA", run: by(testSidecarCredentials)},
 		part{name: "API server down", run: func(h *scenario) {
-			h.apiServerDown(cluster.APIServerName, 20*time.Second,
-				func() {})
+			h.apiServerDown(cluster.APIServerName, 20*time.Second, func() {})
 		}},
 		part{name: "with the operator", run: by(testSidecarOperator)},
 		part{name: "sidecar removed", run: by(testSidecarTakenOut)},
@@ -98,10 +96,7 @@ func testSidecarOn(h *owner) {
 	h.must(err)
 	applied := time.Now()
 	name := h.node().Name
-	first := h.awaitSince(start, 2*time.Minute, "the sidecar reports", func(s fixture.State) error {
-		return reports(s,
-			name, contract.Healthy, "")
-	})
+	first := h.awaitSince(start, 2*time.Minute, "the sidecar reports", h.reportsKey1)
 	h.must(h.WriteAnew(h.ctx))
 	// Writes that are forbidden are retried every 10 s.
 	h.took("the reporter's rights to its first report", first.At.Sub(applied), 10*time.Second+retryBound)
@@ -109,9 +104,7 @@ func testSidecarOn(h *owner) {
 		h.t.Errorf("reports %+v, and the plugin's key is %s", got, h.remoteKey(h.node()))
 	}
 
-	pod, err := h.Kube.CoreV1().Pods(cluster.APIServerNamespace).Get(h.ctx, cluster.APIServerName+"-"+name,
-		metav1.GetOptions{})
-	h.must(err)
+	pod := h.apiServerPod(h.node())
 	last := pod.Spec.Containers[len(pod.Spec.Containers)-1]
 	if last.Name != contract.ReporterContainer {
 		h.t.Errorf("the last container is %s", last.Name)
@@ -183,8 +176,7 @@ func testSidecarCredentials(h *owner) {
 	h.must(h.RotateCA(cluster.TrustNext))
 	time.Sleep(5 * interval)
 	// No operator writes conditions here, so the reports are checked.
-	h.steady(start, func(s fixture.State) error { return reports(s, h.node().Name, contract.Healthy, "") },
-		apiservers.Kube)
+	h.steady(start, h.reportsKey1, apiservers.Kube)
 	h.same(before)
 }
 
@@ -251,9 +243,7 @@ func testSidecarOperator(h *owner) {
 
 func testSidecarTakenOut(h *owner) {
 	h.must(h.Roll(h.ctx, h.roll(false)))
-	pod, err := h.Kube.CoreV1().Pods(cluster.APIServerNamespace).Get(h.ctx, cluster.APIServerName+"-"+h.node().Name,
-		metav1.GetOptions{})
-	h.must(err)
+	pod := h.apiServerPod(h.node())
 	text, err := yaml.Marshal(pod.Spec)
 	h.must(err)
 	if strings.Contains(string(text), "kms-health") {
@@ -359,11 +349,11 @@ func (h *owner) applied() (time.Time, error) {
 	return time.UnixMicro(int64(seconds * 1e6)), err
 }
 
-// reports returns an error unless a node reports exactly one entry, of key 1, with this status and detail.
-func reports(s fixture.State, node string, status contract.Status, detail string) error {
-	entries := s.Reports[node]
-	if len(entries) != 1 || entries[0].KeyID != "1" || entries[0].Status != status || entries[0].Detail != detail {
-		return fmt.Errorf("%s reports %+v, wanted key 1 %s %q", node, entries, status, detail)
+// reportsKey1 returns an error unless the node reports exactly one entry, of key 1, as healthy.
+func (h *owner) reportsKey1(s fixture.State) error {
+	entries := s.Reports[h.node().Name]
+	if len(entries) != 1 || entries[0].KeyID != "1" || entries[0].Status != contract.Healthy || entries[0].Detail != "" {
+		return fmt.Errorf("the node reports %+v, wanted key 1 healthy", entries)
 	}
 	return nil
 }

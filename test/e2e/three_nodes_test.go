@@ -78,10 +78,10 @@ func testLeaderKilled(h *scenario) {
 	lease := h.lease()
 	leader := h.leader()
 	n := h.nodeNamed(leader.Spec.NodeName)
-	before, err := n.Processes(h.ctx, leader.Name, "operator")
+	before, err := n.Processes(h.ctx, leader.Name, operatorContainer)
 	h.must(err)
 	start := time.Now()
-	h.must(n.SignalContainer(h.ctx, leader.Name, "operator", syscall.SIGKILL))
+	h.must(n.SignalContainer(h.ctx, leader.Name, operatorContainer, syscall.SIGKILL))
 	// The fault happens while the leader is down.
 	failing := h.Nodes()[2]
 	p := h.pluginOn(failing)
@@ -98,7 +98,7 @@ func testLeaderKilled(h *scenario) {
 		}
 		return s.Is(contract.WriteKeyAgreed, "Unknown", contract.PluginUnhealthy)
 	})
-	after, err := n.Processes(h.ctx, leader.Name, "operator")
+	after, err := n.Processes(h.ctx, leader.Name, operatorContainer)
 	h.must(err)
 	if len(after) != 1 || len(before) != 1 || after[0].PID == before[0].PID {
 		h.t.Fatalf("the leader was %v, and is %v", before, after)
@@ -124,15 +124,9 @@ func testNetworkCut(h *scenario) {
 	leader := h.leader()
 	n := h.nodeBeside(leader.Spec.NodeName)
 	p := h.pluginOn(n)
-	// Shortly after a rollout missing reports are excused.
-	h.await(rollup.QuietPeriod+waitLimit, "the rollout of "+n.Name+" is long ago", func() error {
-		if rest := time.Until(h.apiServerSince(n).Add(rollup.QuietPeriod + time.Second)); rest > 0 {
-			return fmt.Errorf("%v to go", rest)
-		}
-		return h.now(apiservers.Kube).Healthy()
-	})
-	before := h.ours(n)
-	calls := h.statusCalls(p)
+	time.Sleep(rollup.QuietPeriod) // shortly after a rollout missing reports are excused
+	h.awaitHealthy(apiservers.Kube)
+	before, calls := h.allPIDs(n), h.statusCalls(p).Count
 	cut := time.Now()
 	h.must(n.CutNetwork(h.ctx))
 	h.t.Cleanup(func() { _ = n.RestoreNetwork(context.WithoutCancel(h.ctx)) })
@@ -159,17 +153,14 @@ func testNetworkCut(h *scenario) {
 		h.t.Error(err)
 	}
 	// kube-apiserver calls the plugin about every 20 s, the reporter each second.
-	if probed, least := h.statusCalls(p)-calls, int64(time.Since(cut).Seconds()/2); probed < least {
+	if probed, least := h.statusCalls(p).Count-calls, int64(time.Since(cut).Seconds()/2); probed < least {
 		h.t.Errorf("the plugin got %d calls without a network, must be at least %d", probed, least)
 	}
 	restore := time.Now()
 	h.must(n.RestoreNetwork(h.ctx))
 	answered := h.awaitWrites(n)
 	fresh := h.awaitSince(restore, time.Minute, n.Name+" reports again", func(s fixture.State) error {
-		if len(s.Reports[n.Name]) == 0 || s.Reports[n.Name][0].LastChecked.Before(restore.Add(-interval)) {
-			return errors.New("its report is from before")
-		}
-		return nil
+		return s.Fresh(n.Name, restore.Add(-interval))
 	})
 	h.took("answering to a fresh condition", fresh.At.Sub(answered), retryBound)
 	h.awaitHealthy(apiservers.Kube)
@@ -184,9 +175,7 @@ func testNetworkCut(h *scenario) {
 		return nil
 	})
 	h.awaitReady(n, corev1.ConditionTrue)
-	if after := h.ours(n); !slices.Equal(before, after) {
-		h.t.Errorf("processes of ours on %s were %v, and are %v", n.Name, before, after)
-	}
+	h.untouched(n, before)
 }
 
 // deadConnection bounds the time until the operator reads again if its watch used the lost API server: 15 s until it
@@ -196,7 +185,6 @@ const deadConnection = 25 * time.Second
 // awaitStopped waits until the silent node is reported as unknown while its Node is still Ready. It returns how long
 // the state may take to settle after the Node is not Ready.
 func (h *scenario) awaitStopped(n *cluster.Node, leader corev1.Pod, cut time.Time) (settled time.Duration) {
-	h.t.Helper()
 	unknown := func(s fixture.State) error {
 		if err := s.Is(contract.PluginsDegraded, "Unknown", contract.ReporterStale); err != nil {
 			return err
@@ -262,11 +250,7 @@ func testNodeReplaced(h *scenario) {
 	n, err = h.AddNode(h.ctx, number)
 	h.must(err)
 	first := h.awaitSince(added, waitLimit, "the new node's entry appears", func(s fixture.State) error {
-		entries := s.Reports[n.Name]
-		if len(entries) == 0 || entries[0].LastChecked.Before(added.Truncate(time.Second)) {
-			return fmt.Errorf("%s reports %v", n.Name, entries)
-		}
-		return nil
+		return s.Fresh(n.Name, added)
 	})
 	h.awaitHealthy(apiservers.Kube)
 	now := h.now(apiservers.Kube)
@@ -292,27 +276,6 @@ func testNodeReplaced(h *scenario) {
 
 	h.noLongAlarm(fire)
 	h.always(apiservers.Kube, fire, notDegraded)
-}
-
-// ours returns the processes of this project's containers on a node, and of the containers that they must not disturb.
-func (h *scenario) ours(n *cluster.Node) []int {
-	h.t.Helper()
-	var pids []int
-	for _, of := range [][2]string{
-		{reporterPods[apiservers.Kube], reporterContainer}, {fixture.OperatorName, "operator"},
-		{cluster.APIServerName, cluster.APIServerName}, {cluster.APIServerName, "kms-plugin-1"},
-	} {
-		found, err := n.Processes(h.ctx, of[0], of[1])
-		h.must(err)
-		if len(found) == 0 && of[1] != "operator" {
-			h.t.Fatalf("no container %s runs on %s", of[1], n.Name)
-		}
-		for _, p := range found {
-			pids = append(pids, p.PID)
-		}
-	}
-	slices.Sort(pids)
-	return pids
 }
 
 func (h *scenario) nodeNamed(name string) *cluster.Node {
@@ -355,25 +318,6 @@ func (h *scenario) awaitReady(n *cluster.Node, status corev1.ConditionStatus) {
 	})
 }
 
-// apiServerSince returns the later start of a node's kube-apiserver container and its pod.
-func (h *scenario) apiServerSince(n *cluster.Node) time.Time {
-	h.t.Helper()
-	pod := read(h, "kube-apiserver's pod of "+n.Name, func() (*corev1.Pod, error) {
-		return h.Kube.CoreV1().Pods(cluster.APIServerNamespace).Get(h.ctx, cluster.APIServerName+"-"+n.Name,
-			metav1.GetOptions{})
-	})
-	if pod.Status.StartTime == nil {
-		h.t.Fatalf("%s has not started", pod.Name)
-	}
-	since := pod.Status.StartTime.Time
-	for _, c := range pod.Status.ContainerStatuses {
-		if c.Name == cluster.APIServerName && c.State.Running != nil && c.State.Running.StartedAt.After(since) {
-			since = c.State.Running.StartedAt.Time
-		}
-	}
-	return since
-}
-
 // remoteKey returns the key ID of a node's plugin.
 func (h *scenario) remoteKey(n *cluster.Node) string {
 	h.t.Helper()
@@ -382,11 +326,11 @@ func (h *scenario) remoteKey(n *cluster.Node) string {
 	return state.KeyID
 }
 
-func (h *scenario) statusCalls(p kmsplugin.Client) int64 {
+func (h *scenario) statusCalls(p kmsplugin.Client) kmsplugin.CallStats {
 	h.t.Helper()
 	state, err := p.State()
 	h.must(err)
-	return state.Calls[kmsplugin.CallStatus].Count
+	return state.Calls[kmsplugin.CallStatus]
 }
 
 // awaitSince waits for a state of kubeapiservers since a time.
@@ -400,7 +344,6 @@ func (h *scenario) awaitSince(since time.Time, limit time.Duration, what string,
 
 // lastReport returns when a node's last report before a time was written to etcd.
 func (h *scenario) lastReport(n *cluster.Node, before time.Time) (last time.Time) {
-	h.t.Helper()
 	var checked time.Time
 	for _, s := range h.seen.States(apiservers.Kube, time.Time{}) {
 		if e := s.Reports[n.Name]; len(e) > 0 && e[0].LastChecked.After(checked) && s.At.Before(before) {
@@ -416,11 +359,8 @@ func (h *scenario) lastReport(n *cluster.Node, before time.Time) (last time.Time
 // operators returns the operator's pods that are not being deleted.
 func (h *scenario) operators() []corev1.Pod {
 	h.t.Helper()
-	found := read(h, "the operator's pods", func() (*corev1.PodList, error) {
-		return h.Kube.CoreV1().Pods(fixture.Home).List(h.ctx,
-			metav1.ListOptions{LabelSelector: "app.kubernetes.io/name=" + fixture.OperatorName})
-	})
-	return slices.DeleteFunc(found.Items, func(p corev1.Pod) bool { return p.DeletionTimestamp != nil })
+	return slices.DeleteFunc(h.pods(fixture.Home, "app.kubernetes.io/name="+fixture.OperatorName),
+		func(p corev1.Pod) bool { return p.DeletionTimestamp != nil })
 }
 
 func (h *scenario) lease() *coordinationv1.Lease {
@@ -434,18 +374,18 @@ func (h *scenario) lease() *coordinationv1.Lease {
 	return l
 }
 
-// leader returns the operator's pod that holds the lease.
-func (h *scenario) leader() (leader corev1.Pod) {
+// leader returns the operator's pod that holds the lease, once it is on one of these nodes; none given: on any.
+func (h *scenario) leader(on ...*cluster.Node) (leader corev1.Pod) {
 	h.t.Helper()
 	h.await(waitLimit, "the operator leads", func() error {
 		holder := *h.lease().Spec.HolderIdentity
 		for _, p := range h.operators() {
-			if p.Name == holder {
+			if p.Name == holder && (len(on) == 0 || slices.Contains(on, h.nodeNamed(p.Spec.NodeName))) {
 				leader = p
 				return nil
 			}
 		}
-		return fmt.Errorf("the lease is held by %s, and there is no such pod", holder)
+		return fmt.Errorf("the lease is held by %s", holder)
 	})
 	return leader
 }
