@@ -130,7 +130,6 @@ func (o *operatorFixture) awaitDelivery(apiServer string, gvr schema.GroupVersio
 // startOperator starts the operator as manifests/ does: with the shipped rights, leader election, and metrics over TLS.
 // It returns when everything is delivered.
 func (f *fixture) startOperator(name, binary string, manifests install.Manifests) *operatorFixture {
-	f.Helper()
 	o := f.newOperator(name, install.OpenShift, controlplane.TechPreviewNoUpgrade)
 	f.must(apiservers.CreateNamespaces(running, o.kube))
 	f.must(manifests.Apply(running, f.cluster.RESTConfig(), install.OpenShift, "deployment"))
@@ -177,7 +176,6 @@ func (f *fixture) fill(admin dynamic.Interface, s apiservers.Server) {
 // awaitDelivered waits until every target's reporters are delivered, and until the operator has written nothing for
 // settled.
 func (o *operatorFixture) awaitDelivered() {
-	o.Helper()
 	for _, s := range measured {
 		o.awaitDelivery(s.Name, controlplane.OperatorGVR(s.Resource), controlplane.ClusterObject)
 	}

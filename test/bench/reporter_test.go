@@ -112,7 +112,6 @@ func (f *fixture) longRun(floor string) {
 
 // scrapeFor scrapes reporters for a time, and fails if they did not write.
 func (f *fixture) scrapeFor(d time.Duration, builds []build) {
-	f.Helper()
 	for end := time.Now().Add(d); time.Now().Before(end); {
 		f.pause(min(scrapeEvery, time.Until(end)))
 		for _, b := range builds {
@@ -135,7 +134,6 @@ func (b build) perCycle() (sum time.Duration) {
 }
 
 func (f *fixture) judgeMemory(builds []build) {
-	f.Helper()
 	var all, anon []int64 // by build
 	for _, b := range builds {
 		var ofAll, ofAnon []int64
@@ -159,7 +157,6 @@ func (f *fixture) judgeMemory(builds []build) {
 // capture returns the path of a file with a reporter's write request as sent over the wire. The floor sends the same
 // bytes, except for the times.
 func (n *node) capture() string {
-	n.Helper()
 	requests := make(chan []byte, 1)
 	server := httptest.NewTLSServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 		wire, err := httputil.DumpRequest(r, true)

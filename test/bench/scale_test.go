@@ -49,7 +49,6 @@ func manyNode(i int) string { return fmt.Sprintf("master-%d", i) }
 // startMany starts the operator with API servers that have a pod on each node, and waits until it has created a
 // companion for each.
 func (f *fixture) startMany(name, binary string, manifests install.Manifests) *operatorFixture {
-	f.Helper()
 	o := f.newOperator(name, install.Kubernetes, "")
 	f.must(manifests.Apply(running, f.cluster.RESTConfig(), install.Kubernetes))
 	// The manifests grant rights for only one API server, by its name.

@@ -269,7 +269,6 @@ func (p *pair) measureNode(ctx context.Context, node int, moments []float64) (de
 
 // judgePairs compares the pairs, and adds the results to the table.
 func judgePairs(f *fixture, pairs []*pair) {
-	f.Helper()
 	medians, bytes := make([]time.Duration, len(pairs)), make([]float64, len(pairs))
 	for i, p := range pairs {
 		if i == idle {

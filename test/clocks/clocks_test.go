@@ -54,11 +54,8 @@ func TestWrongClocksOfNodesAndTheirAPIServers(t *testing.T) {
 
 // startCluster starts nodes and the operator, and waits until everything is healthy.
 func startCluster(t *testing.T, op *fixture.Operator) []*node {
-	t.Helper()
 	binary, err := program.Build(filepath.Dir(fixture.Binary), "cmd/kms-health-reporter")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	fixture.RollOut(t, fixture.InPod, "1", "1", "identity")
 	all := []*node{{
 		name: fixture.NodeNames[0], plugin: fixture.Plugin, api: fixture.Cluster.RESTConfig(), dir: program.SocketDir(t),
@@ -78,7 +75,6 @@ func startCluster(t *testing.T, op *fixture.Operator) []*node {
 func since(at time.Time) time.Duration { return time.Since(at).Round(100 * time.Millisecond) }
 
 func expectRotation(t *testing.T, all []*node) {
-	t.Helper()
 	began := time.Now()
 	for _, n := range all {
 		if _, err := n.plugin.Rotate(); err != nil {
@@ -95,12 +91,9 @@ func expectRotation(t *testing.T, all []*node) {
 
 // expectSealed checks that a sealed plugin is reported with its node in time, and that the end is, too.
 func expectSealed(t *testing.T, n *node) {
-	t.Helper()
 	var took []time.Duration
 	for _, sealed := range []bool{true, false} {
-		if err := n.seal(sealed); err != nil {
-			t.Fatal(err)
-		}
+		must(t, n.seal(sealed))
 		began := time.Now()
 		if sealed {
 			c := fixture.AwaitRollUp(t, apiservers.Kube, contract.PluginsDegraded, operatorstatus.True, contract.PluginUnhealthy)
@@ -120,19 +113,14 @@ func expectSealed(t *testing.T, n *node) {
 
 // expectSilent checks that a silent reporter is stale after StaleIntervals, whatever its clock.
 func expectSilent(t *testing.T, n *node) {
-	t.Helper()
-	if err := n.reporter.Signal(syscall.SIGSTOP); err != nil {
-		t.Fatal(err)
-	}
+	must(t, n.reporter.Signal(syscall.SIGSTOP))
 	began := time.Now()
 	c := fixture.AwaitRollUp(t, apiservers.Kube, contract.PluginsDegraded, operatorstatus.Unknown, contract.ReporterStale)
 	took := since(began)
 	if !strings.Contains(c.Message, n.name) {
 		t.Errorf("%s is not named: %q", n, c.Message)
 	}
-	if err := n.reporter.Signal(syscall.SIGCONT); err != nil {
-		t.Fatal(err)
-	}
+	must(t, n.reporter.Signal(syscall.SIGCONT))
 	began = time.Now()
 	fixture.AwaitHealthy(t)
 	t.Logf("%s: silent, stale after %s; reports again, healthy after %s", n, took, since(began))

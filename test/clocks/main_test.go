@@ -19,6 +19,13 @@ var aheadFlag = flag.String("ahead", "", "how far the clocks of nodes are ahead,
 // ahead are the errors of the clocks, one for each node with a wrong clock.
 var ahead []time.Duration
 
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
 func TestMain(m *testing.M) { os.Exit(run(m)) }
 
 func run(m *testing.M) int {

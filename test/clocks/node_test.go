@@ -48,7 +48,6 @@ func (n *node) String() string { return n.name + " (" + strings.Join(n.env, "") 
 
 // startNode starts a node whose clock is wrong, with another API server on the cluster's etcd.
 func startNode(t *testing.T, number int, ahead time.Duration) *node {
-	t.Helper()
 	n := &node{
 		name: fmt.Sprintf("master-%d", number), dir: program.SocketDir(t), api: fixture.Cluster.RESTConfig(),
 		env: []string{fmt.Sprintf("CLOCK_AHEAD=%d", int(ahead.Seconds()))},
@@ -56,9 +55,7 @@ func startNode(t *testing.T, number int, ahead time.Duration) *node {
 	n.startPlugin(t)
 	n.startAPIServer(t)
 	kubelet, err := nodes.Start(t.Context(), n.api, n.name)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(kubelet.Stop)
 	if _, err := kubelet.RunStaticPod(t.Context(), n.name, fixture.StaticPod("1", false)); err != nil {
 		t.Fatal(err)
@@ -68,19 +65,12 @@ func startNode(t *testing.T, number int, ahead time.Duration) *node {
 
 // startPlugin starts a plugin with the same remote key as the cluster's first plugin. Each is rotated separately.
 func (n *node) startPlugin(t *testing.T) {
-	t.Helper()
 	first := filepath.Dir(strings.TrimPrefix(fixture.Plugin.Endpoint(), "unix://"))
 	seed, err := os.Readlink(filepath.Join(first, "state", "seed"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	state := filepath.Join(n.dir, "state")
-	if err := os.Mkdir(state, 0o700); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Symlink(seed, filepath.Join(state, "seed")); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.Mkdir(state, 0o700))
+	must(t, os.Symlink(seed, filepath.Join(state, "seed")))
 	n.plugin = kmsplugin.StartForTest(t, kmsplugin.Options{
 		Endpoint: "unix://" + filepath.Join(n.dir, "kms-1.sock"), StateDir: state,
 	})
@@ -89,7 +79,6 @@ func (n *node) startPlugin(t *testing.T) {
 // startAPIServer starts an API server with the flags of the cluster's, but another port and other files. Of two equal
 // flags the last one counts.
 func (n *node) startAPIServer(t *testing.T) {
-	t.Helper()
 	config := disk.Read(t, filepath.Join(fixture.Cluster.Dir(), "encryption-config.yaml"))
 	encryption := filepath.Join(n.dir, "encryption-config.yaml")
 	config = bytes.ReplaceAll(config, []byte(fixture.Plugin.Endpoint()), []byte(n.plugin.Endpoint()))
@@ -113,9 +102,7 @@ func (n *node) start(t *testing.T, name, path string, args []string) *controlpla
 	t.Helper()
 	log := filepath.Join(n.dir, name+".log")
 	child, err := controlplane.StartChild(name+" of "+n.name, path, append(program.OthersEnv(), n.env...), args, log)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(func() {
 		if err := child.Kill(); err != nil {
 			t.Error(err)
@@ -129,7 +116,6 @@ func (n *node) start(t *testing.T, name, path string, args []string) *controlpla
 
 // startReporter starts the node's reporter, which writes through the node's API server.
 func (n *node) startReporter(t *testing.T, binary string) {
-	t.Helper()
 	kubeconfig := n.credentials(t)
 	config := filepath.Join(n.dir, "config.yaml")
 	text := fmt.Sprintf(`apiVersion: kmshealth.openshift.io/v1alpha1
@@ -148,17 +134,11 @@ func (n *node) credentials(t *testing.T) string {
 	t.Helper()
 	user := controlplane.ServiceAccountUser(fixture.Namespace, contract.ReporterName(apiservers.Kube.Name))
 	pair, err := fixture.Cluster.SignUser(24*time.Hour, user, "system:serviceaccounts")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	certificate, err := tls.X509KeyPair(pair.Cert, pair.Key)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	target, err := url.Parse(n.api.Host)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	forward := httputil.NewSingleHostReverseProxy(target)
 	forward.Transport = &http.Transport{TLSClientConfig: &tls.Config{
 		RootCAs: fixture.Cluster.ServingCA().Pool(), Certificates: []tls.Certificate{certificate}}}
@@ -170,9 +150,7 @@ func (n *node) credentials(t *testing.T) string {
 		Server: server.URL, CA: pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw}),
 		Credential: controlplane.Credential{Certificate: pair},
 	}.Write(filepath.Join(n.dir, "credentials"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return kubeconfig
 }
 

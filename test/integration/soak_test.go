@@ -129,7 +129,6 @@ func TestSoak(t *testing.T) {
 }
 
 func newSoak(t *testing.T) *soak {
-	t.Helper()
 	proxy, err := controlplane.NewProxy(cluster.Address())
 	must(t, err)
 	t.Cleanup(proxy.Close)
@@ -148,7 +147,6 @@ func newSoak(t *testing.T) *soak {
 
 // move does one random action. restarts permits restarts of the reporter: not later, while its memory is measured.
 func (s *soak) move(restarts bool) {
-	s.t.Helper()
 	switch n := s.random.IntN(400); {
 	case n < 10:
 		s.counts["edit"]++
@@ -250,7 +248,6 @@ func (s *soak) follow(ctx context.Context) {
 
 // judge compares the reports with the incidents.
 func (s *soak) judge() {
-	s.t.Helper()
 	s.seen.Lock()
 	defer s.seen.Unlock()
 	for n, e := range s.states {
@@ -297,7 +294,6 @@ func (s *soak) until(i *incident) time.Time {
 
 // rss returns the reporter's memory in kB.
 func (s *soak) rss() int {
-	s.t.Helper()
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", s.process.Process.Pid))
 	must(s.t, err)
 	_, rest, _ := strings.Cut(string(text), "VmRSS:")

@@ -76,7 +76,6 @@ func TestReporterOwnsItsEntryAndNothingElse(t *testing.T) {
 
 // metadataOf returns the resource's metadata as the API server answers it to a reporter's write.
 func metadataOf(t *testing.T) string {
-	t.Helper()
 	client := kubernetes.NewForConfigOrDie(cluster.RESTConfig()).RESTClient()
 	answer, err := client.Get().AbsPath("/apis", controlplane.OperatorGroup, "v1", resource, controlplane.ClusterObject).
 		SetHeader("Accept", "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1").Do(soon(t)).Raw()

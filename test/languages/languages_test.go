@@ -16,12 +16,12 @@ import (
 	"path/filepath"
 	"regexp"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 	"text/tabwriter"
 	"time"
 
+	"golang.org/x/sync/errgroup"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/reflect/protodesc"
 	kmsapi "k8s.io/kms/apis/v2"
@@ -69,6 +69,13 @@ var faults = []struct {
 
 const longPath = "long path"
 
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
 // subject is one plugin.
 type subject struct {
 	language, fault, socket string
@@ -109,18 +116,14 @@ func (s *subject) awaitListening(t *testing.T, before os.FileInfo) {
 
 func (s *subject) signal(t *testing.T, signal os.Signal) {
 	t.Helper()
-	if err := s.child.Process.Signal(signal); err != nil {
-		t.Fatal(err)
-	}
+	must(t, s.child.Process.Signal(signal))
 }
 
 // overlap starts a successor, and then ends the old process.
 func overlap(t *testing.T, s *subject) {
 	t.Helper()
 	before, err := os.Stat(s.socket)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	old := s.child
 	s.start(t)
 	s.awaitListening(t, before)
@@ -142,19 +145,11 @@ func TestVerdictsOnPluginsOfThreeLanguages(t *testing.T) {
   providers: [{kms: {apiVersion: v2, name: plugin-%[1]d, endpoint: "unix://%s", timeout: %s}}]
 `, i, s.socket, timeout)
 	}
-	if err := server.StopAPIServer(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	if err := server.SetEncryptionConfig(config); err != nil {
-		t.Fatal(err)
-	}
-	if err := server.StartAPIServer(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	must(t, server.StopAPIServer(t.Context()))
+	must(t, server.SetEncryptionConfig(config))
+	must(t, server.StartAPIServer(t.Context()))
 	failures, err := server.KMSProviders(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	for i, s := range all {
 		s.theirs = theirVerdict(failures[i])
 		t.Logf("%s, %s: kube-apiserver: %.400s", s.language, s.fault, failures[i])
@@ -165,22 +160,17 @@ func TestVerdictsOnPluginsOfThreeLanguages(t *testing.T) {
 
 // subjects starts all plugins and applies their faults.
 func subjects(t *testing.T) (all []*subject) {
-	t.Helper()
 	dir := program.SocketDir(t)
 	path := func(name string) string { return filepath.Join(dir, name) }
 	plugin := build(t, dir, "test/languages/testdata/go")
 	skeleton := build(t, dir, "test/languages/skeleton")
 	descriptors, err := proto.Marshal(protodesc.ToFileDescriptorProto(kmsapi.File_staging_src_k8s_io_kms_apis_v2_api_proto))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	for name, content := range map[string][]byte{"descriptors": descriptors, "key": make([]byte, 32)} {
 		disk.Write(t, path(name), content)
 	}
 	kms, err := program.ModuleDir(".", "k8s.io/kms")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	for _, f := range faults {
 		for _, language := range []string{"Python", "Node", "Go", "Go, skeleton"} {
 			s := &subject{language: language, fault: f.name, socket: path(fmt.Sprintf("%d.sock", len(all)))}
@@ -215,9 +205,7 @@ func subjects(t *testing.T) (all []*subject) {
 func build(t *testing.T, dir, folder string) string {
 	t.Helper()
 	path, err := program.Build(dir, folder)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return path
 }
 
@@ -239,15 +227,12 @@ func theirVerdict(failure string) string {
 
 // probe runs the reporter once for each plugin, up to four at a time.
 func probe(t *testing.T, all []*subject) {
-	t.Helper()
 	dir := program.SocketDir(t)
 	reporter := build(t, dir, "cmd/kms-health-reporter")
-	slots := make(chan struct{}, 4)
-	var done sync.WaitGroup
+	var probes errgroup.Group
+	probes.SetLimit(4)
 	for i, s := range all {
-		done.Go(func() {
-			slots <- struct{}{}
-			defer func() { <-slots }()
+		probes.Go(func() error {
 			cmd := exec.Command(reporter, "--once", "--config", "-")
 			cmd.Stdin = strings.NewReader(fmt.Sprintf("apiVersion: kmshealth.openshift.io/v1alpha1\n"+
 				"kind: ReporterConfiguration\nplugins: [{keyID: %q, endpoint: %q, timeout: %s, role: Write}]\n",
@@ -263,14 +248,14 @@ func probe(t *testing.T, all []*subject) {
 				s.text = entries[0].Detail
 			}
 			s.text = strings.TrimSpace(socketPath.ReplaceAllString(s.text, "SOCKET"))
+			return nil
 		})
 	}
-	done.Wait()
+	must(t, probes.Wait())
 }
 
 // compare prints the verdicts, and compares them with the file.
 func compare(t *testing.T, all []*subject) {
-	t.Helper()
 	var text strings.Builder
 	table := tabwriter.NewWriter(&text, 0, 0, 2, ' ', 0)
 	_, _ = fmt.Fprintln(table, "FAULT\tLANGUAGE\tKUBE-APISERVER\tREPORTER\tTEXT")
@@ -280,14 +265,10 @@ func compare(t *testing.T, all []*subject) {
 			t.Errorf("%s, %s: kube-apiserver: %s, the reporter: %s", s.language, s.fault, s.theirs, s.ours)
 		}
 	}
-	if err := table.Flush(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, table.Flush())
 	t.Logf("\n%s", text.String())
 	if *update {
-		if err := os.WriteFile(verdicts, []byte(text.String()), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.WriteFile(verdicts, []byte(text.String()), 0o644))
 	}
 	want, err := os.ReadFile(verdicts)
 	if err != nil || text.String() != string(want) {

@@ -13,11 +13,11 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
 	"testing"
 	"text/tabwriter"
 	"time"
 
+	"golang.org/x/sync/errgroup"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -62,6 +62,19 @@ const (
 
 var compared = flag.Bool("compare", false, "compare; otherwise this is skipped, since it takes minutes")
 
+func skipUnlessCompared(t *testing.T) {
+	if !*compared {
+		t.Skip("not compared without -compare: see make parity")
+	}
+}
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
 // subject is one plugin, its fault and its role.
 type subject struct {
 	fault
@@ -81,9 +94,7 @@ func (s *subject) String() string { return s.name + ", " + s.role }
 // The test has a plugin for each fault in each role. All are providers of one kube-apiserver, so the test waits for its
 // cache to expire only once, and not for each fault.
 func TestVerdictsAreThoseOfKubeAPIServer(t *testing.T) {
-	if !*compared {
-		t.Skip("not compared without -compare: see make parity")
-	}
+	skipUnlessCompared(t)
 	all := startSubjects(t)
 	// First, the providers with the role read write.
 	server := controlplane.StartForTest(t, controlplane.Options{
@@ -127,9 +138,7 @@ func TestVerdictsAreThoseOfKubeAPIServer(t *testing.T) {
 		if problem := s.compare(s.role, s.found); problem != "" {
 			t.Errorf("%s: %s", s, problem)
 		}
-		if err := s.plugin.ClearFaults(); err != nil {
-			t.Fatal(err)
-		}
+		must(t, s.plugin.ClearFaults())
 		if s.wire != nil {
 			s.wire.becomes(t, "", s.wire.plugin)
 		}
@@ -140,7 +149,6 @@ func TestVerdictsAreThoseOfKubeAPIServer(t *testing.T) {
 
 // begin makes all plugins unhealthy.
 func begin(t *testing.T, all []*subject) time.Time {
-	t.Helper()
 	for _, s := range all {
 		before, _ := s.parts()
 		s.do(t, before)
@@ -185,21 +193,26 @@ func judge(t *testing.T, server *controlplane.ControlPlane, all []*subject) {
 
 // judgeNext asks the next kube-apiserver, and tries whether it can read and write with each plugin.
 func judgeNext(t *testing.T, client dynamic.Interface, server *controlplane.ControlPlane, all []*subject) {
-	t.Helper()
 	askInTurns(t, server, all, func(s *subject) *opinion { return &s.found.restarted })
-	each(all, func(s *subject) {
-		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
-		defer cancel()
-		if s.role != unused {
-			s.found.reads = failure(func() error {
-				_, err := client.Resource(s.resource).Get(ctx, s.role, metav1.GetOptions{})
-				return err
-			})
-		}
-		if s.role == write {
-			s.found.writes = failure(func() error { return create(ctx, client, s, "after") })
-		}
-	})
+	var requests errgroup.Group
+	requests.SetLimit(8)
+	for _, s := range all {
+		requests.Go(func() error {
+			ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
+			defer cancel()
+			if s.role != unused {
+				s.found.reads = failure(func() error {
+					_, err := client.Resource(s.resource).Get(ctx, s.role, metav1.GetOptions{})
+					return err
+				})
+			}
+			if s.role == write {
+				s.found.writes = failure(func() error { return create(ctx, client, s, "after") })
+			}
+			return nil
+		})
+	}
+	must(t, requests.Wait())
 }
 
 // failure returns the error of a request, or "". It tries three times, since requests may fail on a busy machine.
@@ -215,7 +228,6 @@ func failure(request func() error) opinion {
 
 // report logs the comparison as a table.
 func report(t *testing.T, all []*subject) {
-	t.Helper()
 	short := func(o opinion) string {
 		before, _, _ := strings.Cut(string(o), ":")
 		return cmp.Or(before, "ok")
@@ -236,35 +248,13 @@ func report(t *testing.T, all []*subject) {
 			short(s.found.restarted), reads, writes, short(s.found.ours), short(s.found.next), differs)
 	}
 	_ = table.Flush()
-	t.Logf("%s\n%s", server(t), text.String())
-}
-
-// server returns the version of kube-apiserver.
-func server(t *testing.T) string {
-	t.Helper()
-	out, err := exec.Command(filepath.Join(os.Getenv("KUBEBUILDER_ASSETS"), "kube-apiserver"), "--version").Output()
-	if err != nil {
-		t.Fatal(err)
-	}
-	return strings.TrimSpace(string(out))
-}
-
-// each calls do for all subjects, eight at a time.
-func each(all []*subject, do func(*subject)) {
-	var done sync.WaitGroup
-	for part := range 8 {
-		done.Go(func() {
-			for i := part; i < len(all); i += 8 {
-				do(all[i])
-			}
-		})
-	}
-	done.Wait()
+	version, err := exec.Command(filepath.Join(os.Getenv("KUBEBUILDER_ASSETS"), "kube-apiserver"), "--version").Output()
+	must(t, err)
+	t.Logf("%s%s", version, text.String())
 }
 
 // startSubjects starts a plugin for each fault in each role, with the faults in start.
 func startSubjects(t *testing.T) (all []*subject) {
-	t.Helper()
 	dir := program.SocketDir(t)
 	for i, f := range faults {
 		row := len(all)
@@ -279,7 +269,6 @@ func startSubjects(t *testing.T) (all []*subject) {
 }
 
 func startSubject(t *testing.T, dir string, f fault, role string, number int, resource string) *subject {
-	t.Helper()
 	socket := filepath.Join(dir, fmt.Sprintf("%d.sock", number))
 	s := &subject{fault: f, role: role, number: number, endpoint: "unix://" + socket,
 		resource: schema.GroupVersionResource{Group: "parity.example.com", Version: "v1", Resource: resource}}
@@ -287,23 +276,10 @@ func startSubject(t *testing.T, dir string, f fault, role string, number int, re
 	if len(f.steps) > 0 && strings.HasPrefix(f.steps[0], "wire ") {
 		own = socket + ".own"
 		s.wire = &wire{socket: socket, plugin: own}
+		s.wire.becomes(t, "", own)
+		t.Cleanup(s.wire.close)
 	}
-	plugin, err := kmsplugin.Start(kmsplugin.Options{Endpoint: "unix://" + own, StateDir: socket + ".keys"})
-	if err != nil {
-		t.Fatalf("%s: start the plugin: %v", f.name, err)
-	}
-	s.plugin = plugin
-	t.Cleanup(func() {
-		if s.wire != nil {
-			s.wire.close()
-		}
-		if err := plugin.Close(); err != nil {
-			t.Error(err)
-		}
-	})
-	if s.wire != nil {
-		s.wire.becomes(t, "", s.wire.plugin)
-	}
+	s.plugin = kmsplugin.StartForTest(t, kmsplugin.Options{Endpoint: "unix://" + own, StateDir: socket + ".keys"})
 	s.do(t, f.start)
 	return s
 }
@@ -315,9 +291,7 @@ func (s *subject) do(t *testing.T, lines []string) {
 		words := strings.Fields(line)
 		switch {
 		case words[0] != "wire":
-			if err := s.plugin.Do(words[0], words[1:]...); err != nil {
-				t.Fatalf("%s: %v", s, err)
-			}
+			must(t, s.plugin.Do(words[0], words[1:]...))
 		case words[1] == "exchange":
 			s.wire.becomes(t, "", s.next.wire.plugin)
 		default:
@@ -343,22 +317,15 @@ func encryptionConfig(all []*subject, roles ...string) []byte {
 
 func restart(t *testing.T, server *controlplane.ControlPlane, config []byte) {
 	t.Helper()
-	if err := server.StopAPIServer(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	must(t, server.StopAPIServer(t.Context()))
 	if config != nil {
-		if err := server.SetEncryptionConfig(config); err != nil {
-			t.Fatal(err)
-		}
+		must(t, server.SetEncryptionConfig(config))
 	}
-	if err := server.StartAPIServer(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	must(t, server.StartAPIServer(t.Context()))
 }
 
 // define installs a resource for each fault.
 func define(t *testing.T, server *controlplane.ControlPlane, all []*subject) {
-	t.Helper()
 	var files []string
 	for row := range slices.Chunk(all, 3) {
 		r := row[0].resource
@@ -377,9 +344,7 @@ spec:
 		files = append(files, file)
 	}
 	for some := range slices.Chunk(files, 10) {
-		if err := server.InstallCRDs(t.Context(), some...); err != nil {
-			t.Fatal(err)
-		}
+		must(t, server.InstallCRDs(t.Context(), some...))
 	}
 }
 
@@ -398,11 +363,8 @@ func create(ctx context.Context, client dynamic.Interface, s *subject, name stri
 func mustCreate(t *testing.T, client dynamic.Interface, all []*subject, role string) {
 	t.Helper()
 	for _, s := range all {
-		if s.role != role {
-			continue
-		}
-		if err := create(t.Context(), client, s, role); err != nil {
-			t.Fatalf("%s: %v", s, err)
+		if s.role == role {
+			must(t, create(t.Context(), client, s, role))
 		}
 	}
 }
@@ -424,11 +386,8 @@ type running struct {
 }
 
 func newReporters(t *testing.T, all []*subject) *reporters {
-	t.Helper()
 	binary, err := program.Build(t.TempDir(), "cmd/kms-health-reporter")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	r := &reporters{all: all, binary: binary}
 	for some := range slices.Chunk(all, perReporter) {
 		dir := t.TempDir()
@@ -468,9 +427,7 @@ plugins:
 			}
 			_, _ = fmt.Fprintf(&text, "- {keyID: %q, endpoint: %q, role: %s}\n", strconv.Itoa(s.number), s.endpoint, role)
 		}
-		if err := disk.Replace(one.file, []byte(text.String())); err != nil {
-			t.Fatal(err)
-		}
+		must(t, disk.Replace(one.file, []byte(text.String())))
 	}
 }
 
@@ -543,15 +500,11 @@ func entriesOf(t *testing.T, line string) map[int]contract.Entry {
 		return nil
 	}
 	entries, err := contract.DecodeMessage(message)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	byNumber := map[int]contract.Entry{}
 	for _, e := range entries {
 		number, err := strconv.Atoi(e.KeyID)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		byNumber[number] = e
 	}
 	return byNumber
@@ -566,10 +519,7 @@ const lost = "lost: "
 // opinions returns the latest verdict on each subject.
 func (r *reporters) opinions(t *testing.T) []opinion {
 	t.Helper()
-	opinions := make([]opinion, len(r.all))
-	for i := range opinions {
-		opinions[i] = notReported
-	}
+	opinions := slices.Repeat([]opinion{notReported}, len(r.all))
 	for _, one := range r.running {
 		lines := strings.SplitAfter(one.output.Text(), "\n")
 		if len(lines) < 2 {
@@ -606,18 +556,14 @@ func (r *reporters) awaitHealthy(t *testing.T, when string, limit time.Duration)
 		}
 		return nil
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 }
 
 // opinionsOf returns kube-apiserver's opinion on each provider.
 func opinionsOf(t *testing.T, server *controlplane.ControlPlane, providers int) []opinion {
 	t.Helper()
 	failures, err := server.KMSProviders(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	opinions := make([]opinion, providers)
 	for i, failure := range failures {
 		opinions[i] = opinion("failed: " + failure)

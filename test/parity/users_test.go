@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -57,38 +58,28 @@ exec setpriv --inh-caps=-all $(cat "%[1]s/flags") /proc/self/fd/9 "$@"
 
 // The test runs kube-apiserver and a reporter as each user, with a plugin at each socket. It must run as root.
 func TestUsersReachTheSocketsThatKubeAPIServerReaches(t *testing.T) {
-	if !*compared {
-		t.Skip("not compared without -compare: see make parity")
-	}
+	skipUnlessCompared(t)
 	dir := program.SocketDir(t)
-	if err := os.Chmod(dir, 0o755); err != nil { // all users must read the files
-		t.Fatal(err)
-	}
+	must(t, os.Chmod(dir, 0o755)) // all users must read the files
 	reporter, err := program.Build(dir, "cmd/kms-health-reporter")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	encryption, config := startSockets(t, dir)
 	assets := os.Getenv("KUBEBUILDER_ASSETS")
-	if err := errors.Join(
+	must(t, errors.Join(
 		os.Symlink(filepath.Join(assets, "etcd"), filepath.Join(dir, "etcd")),
 		os.WriteFile(filepath.Join(dir, "kube-apiserver"),
 			fmt.Appendf(nil, asUser, dir, filepath.Join(assets, "kube-apiserver")), 0o755),
-		os.WriteFile(filepath.Join(dir, "owner"), []byte(users[0].owner), 0o644),
-		os.WriteFile(filepath.Join(dir, "flags"), []byte(users[0].flags), 0o644),
-	); err != nil {
-		t.Fatal(err)
+	))
+	become := func(owner, flags string) {
+		must(t, os.WriteFile(filepath.Join(dir, "owner"), []byte(owner), 0o644))
+		must(t, os.WriteFile(filepath.Join(dir, "flags"), []byte(flags), 0o644))
 	}
+	become(users[0].owner, users[0].flags)
 	t.Setenv("KUBEBUILDER_ASSETS", dir)
 	server := controlplane.StartForTest(t, controlplane.Options{Dir: filepath.Join(dir, "server")})
 	for _, user := range users {
 		t.Run(user.name, func(t *testing.T) {
-			if err := errors.Join(
-				os.WriteFile(filepath.Join(dir, "owner"), []byte(user.owner), 0o644),
-				os.WriteFile(filepath.Join(dir, "flags"), []byte(user.flags), 0o644),
-			); err != nil {
-				t.Fatal(err)
-			}
+			become(user.owner, user.flags)
 			restart(t, server, encryption)
 			theirs := opinionsOf(t, server, len(sockets))
 			ours := onceAs(t, user.flags, user.environment, reporter, config)
@@ -112,25 +103,20 @@ func TestUsersReachTheSocketsThatKubeAPIServerReaches(t *testing.T) {
 // startSockets starts a plugin at each socket. It returns kube-apiserver's configuration, and the path of the
 // reporter's.
 func startSockets(t *testing.T, dir string) (encryption []byte, config string) {
-	t.Helper()
 	var file strings.Builder
 	file.WriteString("apiVersion: kmshealth.openshift.io/v1alpha1\nkind: ReporterConfiguration\nplugins:\n")
 	encryption = []byte("apiVersion: apiserver.config.k8s.io/v1\nkind: EncryptionConfiguration\nresources:\n")
 	for i, s := range sockets {
 		socket := filepath.Join(dir, strconv.Itoa(i)+".sock")
 		plugin := kmsplugin.StartForTest(t, kmsplugin.Options{Endpoint: "unix://" + socket, StateDir: socket + ".keys"})
-		if err := errors.Join(os.Chown(socket, s.uid, s.gid), os.Chmod(socket, s.mode)); err != nil {
-			t.Fatal(err)
-		}
+		must(t, errors.Join(os.Chown(socket, s.uid, s.gid), os.Chmod(socket, s.mode)))
 		fmt.Fprintf(&file, "- {keyID: %q, endpoint: %q, role: Write}\n", strconv.Itoa(i), plugin.Endpoint())
 		encryption = fmt.Appendf(encryption, `- resources: [users%d.parity.example.com]
   providers: [{kms: {apiVersion: v2, name: parity-%[1]d, endpoint: %q, timeout: %s}}]
 `, i, plugin.Endpoint(), timeout)
 	}
 	config = filepath.Join(dir, "config.yaml")
-	if err := os.WriteFile(config, []byte(file.String()), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(config, []byte(file.String()), 0o644))
 	return encryption, config
 }
 
@@ -150,10 +136,7 @@ func onceAs(t *testing.T, flags, apiServer, reporter, config string) []opinion {
 	if _, ended := errors.AsType[*exec.ExitError](err); err != nil && !ended {
 		t.Fatal(err)
 	}
-	opinions := make([]opinion, len(sockets))
-	for i := range opinions {
-		opinions[i] = notReported
-	}
+	opinions := slices.Repeat([]opinion{notReported}, len(sockets))
 	for number, e := range entriesOf(t, stdout.String()) {
 		if opinions[number] = ""; e.Status != contract.Healthy {
 			opinions[number] = opinion(fmt.Sprintf("%s %s: %s", e.Status, e.Reason, e.Detail))

@@ -35,9 +35,7 @@ func (w *wire) becomes(t *testing.T, mode, plugin string) {
 	t.Helper()
 	w.close()
 	listener, err := net.Listen("unix", w.socket)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if strings.HasSuffix(mode, "by-turns") || mode == "gzip" {
 		w.serve(t, listener, mode, plugin)
 		return
@@ -148,11 +146,8 @@ func copyFrames(to io.Writer, from io.Reader,
 
 // serve answers calls with the plugin's answers, changed by the mode.
 func (w *wire) serve(t *testing.T, listener net.Listener, mode, socket string) {
-	t.Helper()
 	plugin, err := grpc.NewClient("unix://"+socket, grpc.WithTransportCredentials(insecure.NewCredentials()))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	server := grpc.NewServer(grpc.UnaryInterceptor(func(ctx context.Context, request any, _ *grpc.UnaryServerInfo,
 		handle grpc.UnaryHandler) (any, error) {
 		if mode == "gzip" {

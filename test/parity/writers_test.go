@@ -44,9 +44,7 @@ var writers = []struct {
 // The test compares the write key that the operator finds in an encryption config with the data that kube-apiserver
 // stores.
 func TestWriteKeyIsTheOneThatKubeAPIServerWritesWith(t *testing.T) {
-	if !*compared {
-		t.Skip("not compared without -compare: see make parity")
-	}
+	skipUnlessCompared(t)
 	dir, provider := program.SocketDir(t), map[string]string{"local": local}
 	for _, name := range []string{"a", "b"} {
 		endpoint := "unix://" + filepath.Join(dir, "kms-"+name+".sock")
@@ -56,9 +54,7 @@ func TestWriteKeyIsTheOneThatKubeAPIServerWritesWith(t *testing.T) {
 	server := controlplane.StartForTest(t, controlplane.Options{})
 	kube := kubernetes.NewForConfigOrDie(server.RESTConfig())
 	etcd, err := clientv3.New(clientv3.Config{Endpoints: []string{server.EtcdURL()}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(func() { _ = etcd.Close() })
 	for i, c := range writers {
 		t.Run(c.name, func(t *testing.T) {
@@ -73,14 +69,12 @@ func TestWriteKeyIsTheOneThatKubeAPIServerWritesWith(t *testing.T) {
 			}
 			restart(t, server, []byte(text.String()))
 			meta := metav1.ObjectMeta{Name: fmt.Sprintf("writers-%d", i)}
-			if _, err := kube.CoreV1().Secrets("default").Create(t.Context(), &corev1.Secret{ObjectMeta: meta},
-				metav1.CreateOptions{}); err != nil {
-				t.Fatal(err)
-			}
-			if _, err := kube.CoreV1().ConfigMaps("default").Create(t.Context(), &corev1.ConfigMap{ObjectMeta: meta},
-				metav1.CreateOptions{}); err != nil {
-				t.Fatal(err)
-			}
+			_, err := kube.CoreV1().Secrets("default").Create(t.Context(), &corev1.Secret{ObjectMeta: meta},
+				metav1.CreateOptions{})
+			must(t, err)
+			_, err = kube.CoreV1().ConfigMaps("default").Create(t.Context(), &corev1.ConfigMap{ObjectMeta: meta},
+				metav1.CreateOptions{})
+			must(t, err)
 			stored := map[string]bool{} // prefixes of values, without the provider's number
 			for _, resource := range []string{"secrets", "configmaps"} {
 				got, err := etcd.Get(t.Context(), "/registry/"+resource+"/default/"+meta.Name)
@@ -94,9 +88,7 @@ func TestWriteKeyIsTheOneThatKubeAPIServerWritesWith(t *testing.T) {
 				t.Fatalf("kube-apiserver writes with %v, want the key %q", stored, c.key)
 			}
 			config, err := encryptionconfig.Parse([]byte(text.String()), nil)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			key := delivery.WriteKey(config.Plugins)
 			if (config.Mixed == "") != (c.key != "") || c.key != "" && key != c.key {
 				t.Errorf("the write key is %q, mixed %q, want %q; kube-apiserver writes with %v", key, config.Mixed, c.key,
@@ -108,9 +100,7 @@ func TestWriteKeyIsTheOneThatKubeAPIServerWritesWith(t *testing.T) {
 
 // The test has one plugin in two entries with different timeouts.
 func TestTimeoutIsOneThatKubeAPIServerKeeps(t *testing.T) {
-	if !*compared {
-		t.Skip("not compared without -compare: see make parity")
-	}
+	skipUnlessCompared(t)
 	dir := program.SocketDir(t)
 	endpoint := "unix://" + filepath.Join(dir, "kms-0.sock")
 	plugin := kmsplugin.StartForTest(t, kmsplugin.Options{Endpoint: endpoint, StateDir: filepath.Join(dir, "keys")})
@@ -119,21 +109,15 @@ func TestTimeoutIsOneThatKubeAPIServerKeeps(t *testing.T) {
 		fmt.Sprintf(entry, "secrets", endpoint, "1s") + fmt.Sprintf(entry, "configmaps", endpoint, "10s"))
 	server := controlplane.StartForTest(t, controlplane.Options{EncryptionConfig: file})
 	config, err := encryptionconfig.Parse(file, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	text, err := yaml.Marshal(v1alpha1.ReporterConfiguration{
 		TypeMeta: v1alpha1.TypeMeta{APIVersion: v1alpha1.APIVersion, Kind: v1alpha1.ReporterKind},
 		Probe:    v1alpha1.Probe{Interval: v1alpha1.Duration{Duration: 30 * time.Second}},
 		Plugins:  config.Plugins,
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	for _, took := range []string{"100ms", "3s"} {
-		if err := plugin.Do("slow", took, "all"); err != nil {
-			t.Fatal(err)
-		}
+		must(t, plugin.Do("slow", took, "all"))
 		restart(t, server, nil)
 		theirs := opinionsOf(t, server, 2)
 		var output bytes.Buffer
