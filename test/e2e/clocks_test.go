@@ -3,10 +3,8 @@
 package e2e
 
 import (
-	"errors"
 	"flag"
 	"fmt"
-	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -70,7 +68,7 @@ func TestWrongClocksOnThreeNodes(t *testing.T) {
 		{name: "third node rebooted", run: func(h *scenario) { h.powerCycle(third) }},
 		{name: "leader moved to the third node", run: func(h *scenario) { h.lead(third) }},
 		{name: surging, run: (*scenario).surge},
-		{name: "", run: (*scenario).seal},
+		{name: "", run: (*scenario).sealEach},
 		{name: "KMS turned off", run: (*scenario).turnOff},
 	} {
 		if e.name == "" { // alarms with a cause are expected
@@ -167,17 +165,11 @@ func (h *scenario) rotate() {
 }
 
 func (h *scenario) migrate() {
-	for _, keys := range [][]string{{"1", "2"}, {"2", "1"}, {"2"}} {
-		if len(keys) == 1 {
-			h.must(h.WriteAnew(h.ctx))
-		}
-		h.must(h.Roll(h.ctx, fixture.Roll{Encryption: apiservers.Encryption(append(slices.Clone(keys), "identity")...),
-			Plugins: slices.Sorted(slices.Values(keys)), Pause: 15 * time.Second}))
+	h.migrateTo("2", func(keys ...string) {
 		h.reports(waitLimit, "all reports begin with key "+keys[0],
 			func(e contract.Entry) bool { return e.KeyID == keys[0] }, apiservers.Kube)
 		h.awaitHealthy(apiservers.Kube)
-	}
-	h.state.writeKey = "2"
+	})
 }
 
 func (h *scenario) edit() {
@@ -235,24 +227,13 @@ func (h *scenario) surge() {
 	h.must(h.AwaitDeployment(h.ctx, apiservers.OpenShift.Namespace, "apiserver"))
 }
 
-// seal makes the plugin of each node unhealthy, one after another. Only that node must be reported, and only while it
+// sealEach makes the plugin of each node unhealthy, one after another. Only that node must be reported, and only while it
 // lasts.
-func (h *scenario) seal() {
+func (h *scenario) sealEach() {
 	const bound = 20*time.Second + 15*time.Second // the interval, and the usual bound
 	for _, n := range h.Nodes() {
-		began := time.Now()
-		h.do(h.pluginOn(n), "unhealthy", "vault is sealed")
-		found := h.awaitSince(began, bound, n.Name+" is reported", func(s fixture.State) error {
-			if got := s.Conditions[contract.PluginsDegraded].Message; !strings.HasPrefix(got, "key 2 on node "+n.Name) {
-				return errors.New(got)
-			}
-			return s.Is(contract.PluginsDegraded, "True", contract.PluginUnhealthy)
-		})
-		h.took(n.Name+" sealed, to KMSPluginsDegraded", found.At.Sub(began), bound)
-		began = time.Now()
-		h.do(h.pluginOn(n), "heal")
-		found = h.awaitSince(began, bound, n.Name+" is healthy again", asExpected)
-		h.took(n.Name+" healed, to KMSPluginsDegraded", found.At.Sub(began), bound)
+		h.seal(apiservers.Kube, h.pluginOn(n), bound, "key 2 on node "+n.Name)
+		h.heal(apiservers.Kube, h.pluginOn(n), bound)
 	}
 	h.awaitHealthy()
 }

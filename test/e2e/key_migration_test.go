@@ -5,6 +5,7 @@ package e2e
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -15,33 +16,32 @@ import (
 	"github.com/kms-health/kms-health/test/harness/apiservers"
 )
 
-// A migration to another key in OpenShift's steps: the new key first reads, then writes. Everything is written again,
-// and the old key is removed.
-func testKeyMigration(h *scenario) {
-	old, next := h.state.writeKey, "2"
-	if old == next {
-		next = "1"
+// migrateTo migrates kube-apiserver to another key in OpenShift's steps: the new key first reads, then writes.
+// Everything is written again, and the old key is removed. rolled is called after each rollout, with its keys.
+func (h *scenario) migrateTo(next string, rolled func(keys ...string)) {
+	h.t.Helper()
+	old := h.state.writeKey
+	for _, keys := range [][]string{{old, next}, {next, old}, {next}} {
+		if len(keys) == 1 {
+			h.must(h.WriteAnew(h.ctx))
+		}
+		h.must(h.Roll(h.ctx, fixture.Roll{Encryption: apiservers.Encryption(append(slices.Clone(keys), "identity")...),
+			Plugins: keys, Pause: 12 * time.Second}))
+		rolled(keys...)
 	}
+	h.state.writeKey = next
+}
+
+func testKeyMigration(h *scenario) {
+	next := map[string]string{"1": "2", "2": "1"}[h.state.writeKey]
 	start := time.Now()
 	deployments := h.generation()
-	const pause = 12 * interval
-	roll := func(encryption string, plugins ...string) {
-		h.t.Helper()
-		h.must(h.Roll(h.ctx, fixture.Roll{Encryption: encryption, Plugins: plugins, Pause: pause}))
-	}
-	roll(apiservers.Encryption(old, next, "identity"), old, next)
-	h.awaitKeys(old, next)
-	roll(apiservers.Encryption(next, old, "identity"), old, next)
-	h.awaitKeys(next, old)
-	h.must(h.WriteAnew(h.ctx))
+	h.migrateTo(next, h.awaitKeys)
 	others, all, err := h.Unencrypted(h.ctx, "k8s:enc:kms:v2:"+next+"_")
 	h.must(err)
 	if len(others) > 0 {
 		h.t.Errorf("%d of %d Secrets and ConfigMaps are not encrypted with key %s: %q", len(others), all, next, others)
 	}
-	roll(apiservers.Encryption(next, "identity"), next)
-	h.state.writeKey = next
-	h.awaitKeys(next)
 	h.awaitHealthy()
 	h.noLongAlarm(start)
 	h.always(apiservers.Kube, start, func(s fixture.State) error {

@@ -153,7 +153,6 @@ func TestSingleNode(t *testing.T) {
 		part{name: "KMS turned on", run: testKMSTurnedOn},
 		part{name: "plugin unhealthy", run: on(testPluginUnhealthy)},
 		part{name: "commands of pages and of status", run: on(testCommands)},
-		part{name: "restarts while a plugin is unhealthy", run: on(testRestartsWhilePluginUnhealthy)},
 		part{name: "node rebooted, with the plugin healthy or unhealthy", run: on(testNodeRebooted)},
 		part{name: "key migration", run: on(testKeyMigration)},
 		part{name: "API server down", run: on(testAPIServerDown)},

@@ -217,27 +217,15 @@ func (h *owner) rotate(what string, cas []byte) {
 // The operator is installed. It delivers nothing here, but rolls up the reports.
 func testSidecarOperator(h *owner) {
 	before := h.sidecarPID()
-	n, p := h.node(), h.pluginOn(h.node())
+	p, name := h.pluginOn(h.node()), h.node().Name
 	h.must(h.Install(h.ctx, h.version, sidecarConfig))
 	h.must(h.AwaitOperator(h.ctx))
 	h.awaitHealthy(apiservers.Kube)
 
 	start := time.Now()
-	h.do(p, "unhealthy", "vault is sealed")
-	want := fmt.Sprintf(`key 1 on node %s: unhealthy: healthz is "vault is sealed", not "ok"; see oc logs -n openshift-kube-apiserver kube-apiserver-%s -c kms-plugin-1`, n.Name, n.Name)
-	unhealthy := h.awaitSince(start, time.Minute, "Degraded names what is unhealthy", func(s fixture.State) error {
-		if err := s.Is(contract.PluginsDegraded, "True", contract.PluginUnhealthy); err != nil {
-			return err
-		}
-		if got := s.Conditions[contract.PluginsDegraded].Message; got != want {
-			return fmt.Errorf("reports %q, wanted %q", got, want)
-		}
-		return nil
-	})
+	unhealthy := h.seal(apiservers.Kube, p, time.Minute, "key 1 on node "+name+`: unhealthy: healthz is "vault is sealed"`)
 	h.took("plugin unhealthy: KMSPluginsDegraded=True", unhealthy.At.Sub(start), 3*interval)
-	start = time.Now()
-	h.do(p, "heal")
-	h.awaitSince(start, time.Minute, "everything is healthy again", fixture.State.Healthy)
+	h.heal(apiservers.Kube, p, time.Minute)
 	h.same(before)
 }
 

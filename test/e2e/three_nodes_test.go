@@ -85,16 +85,12 @@ func testLeaderKilled(h *scenario) {
 	// The fault happens while the leader is down.
 	failing := h.Nodes()[2]
 	p := h.pluginOn(failing)
-	h.do(p, "unhealthy", "vault is sealed")
-	want := fmt.Sprintf(`key 1 on node %s: unhealthy: healthz is "vault is sealed", not "ok"; `+
-		`see oc logs -n openshift-kube-apiserver kube-apiserver-%s -c kms-plugin-1`, failing.Name, failing.Name)
-	unhealthy := h.awaitSince(start, 2*time.Minute, "Degraded, after the leader was killed", func(s fixture.State) error {
-		if err := s.Is(contract.PluginsDegraded, "True", contract.PluginUnhealthy); err != nil {
-			return err
-		}
-		// The whole message is compared, so that no other node is named.
+	want := fmt.Sprintf(`key 1 on node %[1]s: unhealthy: healthz is "vault is sealed", not "ok"; `+
+		`see oc logs -n openshift-kube-apiserver kube-apiserver-%[1]s -c kms-plugin-1`, failing.Name)
+	unhealthy := h.seal(apiservers.Kube, p, 2*time.Minute, want)
+	h.awaitSince(start, time.Minute, "no other node is named", func(s fixture.State) error {
 		if got := s.Conditions[contract.PluginsDegraded].Message; got != want {
-			return fmt.Errorf("reports %q, wanted %q", got, want)
+			return errors.New(got)
 		}
 		return s.Is(contract.WriteKeyAgreed, "Unknown", contract.PluginUnhealthy)
 	})
@@ -113,16 +109,13 @@ func testLeaderKilled(h *scenario) {
 	if !now.Spec.RenewTime.After(start) {
 		h.t.Errorf("the lease was renewed at %v, and not since %v", now.Spec.RenewTime, start)
 	}
-	start = time.Now()
-	h.do(p, "heal")
-	h.awaitSince(start, time.Minute, "everything is healthy again", fixture.State.Healthy)
+	h.heal(apiservers.Kube, p, time.Minute)
 }
 
 // A node loses its network: its API server cannot write, and no other node can reach it.
 func testNetworkCut(h *scenario) {
 	// Neither the leader's node nor etcd's, whose failure would be another test.
-	leader := h.leader()
-	n := h.nodeBeside(leader.Spec.NodeName)
+	n := h.nodeBeside(h.leader().Spec.NodeName)
 	p := h.pluginOn(n)
 	time.Sleep(rollup.QuietPeriod) // shortly after a rollout missing reports are excused
 	h.awaitHealthy(apiservers.Kube)
@@ -131,7 +124,6 @@ func testNetworkCut(h *scenario) {
 	h.must(n.CutNetwork(h.ctx))
 	h.t.Cleanup(func() { _ = n.RestoreNetwork(context.WithoutCancel(h.ctx)) })
 
-	settled := h.awaitStopped(n, leader, cut)
 	// Once the Node is not Ready, the last verdict stays: the Node's own condition shows the problem.
 	h.awaitReady(n, corev1.ConditionUnknown)
 	excused := func(s fixture.State) error {
@@ -141,7 +133,8 @@ func testNetworkCut(h *scenario) {
 			s.Is(contract.WriteKeyAgreed, "Unknown", contract.ReporterStale),
 		)
 	}
-	h.await(settled, "what was reported last stays", func() error { return excused(h.now(apiservers.Kube)) })
+	// If the operator used the lost API server, it excuses missing reports for a minute.
+	h.await(time.Minute, "what was reported last stays", func() error { return excused(h.now(apiservers.Kube)) })
 	message, want := h.now(apiservers.Kube).Conditions[contract.HealthReporting].Message, "node "+n.Name+": stopped reporting; the Node is not Ready"
 	if !slices.Contains(strings.Split(message, "\n"), want) {
 		h.t.Errorf("%q, wanted %q", message, want)
@@ -176,49 +169,6 @@ func testNetworkCut(h *scenario) {
 	})
 	h.awaitReady(n, corev1.ConditionTrue)
 	h.untouched(n, before)
-}
-
-// deadConnection bounds the time until the operator reads again if its watch used the lost API server: 15 s until it
-// gives the connection up, and a backoff of up to 4 s.
-const deadConnection = 25 * time.Second
-
-// awaitStopped waits until the silent node is reported as unknown while its Node is still Ready. It returns how long
-// the state may take to settle after the Node is not Ready.
-func (h *scenario) awaitStopped(n *cluster.Node, leader corev1.Pod, cut time.Time) (settled time.Duration) {
-	unknown := func(s fixture.State) error {
-		if err := s.Is(contract.PluginsDegraded, "Unknown", contract.ReporterStale); err != nil {
-			return err
-		}
-		got := s.Conditions[contract.PluginsDegraded].Message
-		if !strings.HasPrefix(got, "node "+n.Name+": stopped reporting") || strings.Contains(got, "\n") {
-			return fmt.Errorf("reports %q, wanted %s and no others", got, n.Name)
-		}
-		return nil
-	}
-	settled = 30 * time.Second
-	h.await(30*time.Second, "the node has stopped reporting, or the operator's requests to its API server fail",
-		func() error {
-			err := unknown(h.now(apiservers.Kube))
-			if err == nil {
-				return nil
-			}
-			logged, failed := h.Kubectl(h.ctx, "", "logs", "-n", leader.Namespace, leader.Name,
-				"--since-time="+cut.UTC().Format(time.RFC3339))
-			if failed == nil && strings.Contains(logged, `"Failed to write the roll-up`) {
-				// To the operator this was an outage of the API server, which excuses missing reports for a minute. The Node
-				// is no longer Ready when that ends.
-				settled = time.Minute
-				return nil
-			}
-			return errors.Join(err, failed)
-		})
-	if settled < time.Minute {
-		stale := h.awaitSince(cut, time.Minute, "the node has stopped reporting", unknown)
-		last := h.lastReport(n, stale.At)
-		h.took("KMSPluginsDegraded=Unknown, from the node's last report", stale.At.Sub(last),
-			contract.StaleIntervals*interval+deadConnection)
-	}
-	return settled
 }
 
 // A node is lost, and another one takes its name.
@@ -337,23 +287,16 @@ func (h *scenario) statusCalls(p kmsplugin.Client) kmsplugin.CallStats {
 func (h *scenario) awaitSince(since time.Time, limit time.Duration, what string,
 	check func(fixture.State) error) fixture.State {
 	h.t.Helper()
-	s, err := h.seen.Await(h.ctx, apiservers.Kube, since, limit, what, check)
-	h.must(err)
-	return s
+	return h.awaitOf(apiservers.Kube, since, limit, what, check)
 }
 
-// lastReport returns when a node's last report before a time was written to etcd.
-func (h *scenario) lastReport(n *cluster.Node, before time.Time) (last time.Time) {
-	var checked time.Time
-	for _, s := range h.seen.States(apiservers.Kube, time.Time{}) {
-		if e := s.Reports[n.Name]; len(e) > 0 && e[0].LastChecked.After(checked) && s.At.Before(before) {
-			last, checked = s.At, e[0].LastChecked
-		}
-	}
-	if last.IsZero() {
-		h.t.Fatalf("%s never reported", n.Name)
-	}
-	return last
+// awaitOf is awaitSince for any operator resource.
+func (h *scenario) awaitOf(server apiservers.Server, since time.Time, limit time.Duration, what string,
+	check func(fixture.State) error) fixture.State {
+	h.t.Helper()
+	s, err := h.seen.Await(h.ctx, server, since, limit, what, check)
+	h.must(err)
+	return s
 }
 
 // operators returns the operator's pods that are not being deleted.
