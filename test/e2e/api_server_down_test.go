@@ -3,7 +3,6 @@
 package e2e
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -65,7 +64,6 @@ func (h *scenario) apiServerDown(pod string, length time.Duration, meanwhile fun
 	h.t.Helper()
 	n, plugin := h.node(), h.pluginOn(h.node())
 	h.must(n.HoldAPIServer())
-	h.t.Cleanup(func() { _ = n.ReleaseAPIServer() })
 	h.must(n.SignalContainer(h.ctx, cluster.APIServerName, cluster.APIServerName, syscall.SIGKILL))
 	h.must(n.SignalContainer(h.ctx, pod, reporterContainer, syscall.SIGKILL))
 	down := time.Now()
@@ -164,7 +162,6 @@ func testReporterCutOff(h *scenario) {
 	n := h.node()
 	before, start := h.allPIDs(n), time.Now()
 	h.must(n.CutNetwork(h.ctx))
-	h.t.Cleanup(func() { _ = n.RestoreNetwork(context.WithoutCancel(h.ctx)) })
 	time.Sleep(downFor() / 2)
 	h.must(n.RestoreNetwork(h.ctx))
 	h.steady(start, fixture.State.Healthy, apiservers.All...)

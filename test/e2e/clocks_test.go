@@ -72,11 +72,11 @@ func TestWrongClocksOnThreeNodes(t *testing.T) {
 		{name: "KMS turned off", run: (*scenario).turnOff},
 	} {
 		if e.name == "" { // alarms with a cause are expected
-			h.parts(true, part{name: "plugins sealed", run: e.run})
+			h.parts(part{name: "plugins sealed", run: e.run})
 			continue
 		}
 		began := time.Now()
-		h.parts(true, part{name: e.name, run: func(h *scenario) {
+		h.parts(part{name: e.name, run: func(h *scenario) {
 			e.run(h)
 			h.leader() // without a leader no condition would change
 			if e.name != "KMS turned off" {

@@ -24,7 +24,7 @@ import (
 func testCredentialRotation(h *scenario) {
 	h.awaitVersion(h.version) // an earlier rollout has ended
 	before := h.allPIDs(h.node())
-	h.parts(false, part{name: "tokens", run: testTokens}, part{name: "CA", run: testCA})
+	h.parts(part{name: "tokens", run: testTokens}, part{name: "CA", run: testCA})
 	h.untouched(h.node(), before)
 	h.awaitHealthy()
 }

@@ -20,7 +20,6 @@ func testManifestMovedAwayAndBack(h *scenario) {
 	h.must(err)
 	moved := time.Now()
 	h.must(n.MoveManifest(false))
-	h.t.Cleanup(func() { _ = n.MoveManifest(true) })
 	h.await(waitLimit, "the pod's volumes are removed", func() error {
 		_, err := os.Stat(n.Path("/var/lib/kubelet/pods/" + uid))
 		if errors.Is(err, fs.ErrNotExist) {

@@ -3,7 +3,6 @@
 package e2e
 
 import (
-	"context"
 	"time"
 )
 
@@ -17,11 +16,6 @@ func testNodeDrained(h *scenario) {
 		h.took(what+", to reports from all nodes", time.Since(since), time.Minute)
 	}
 	start := time.Now()
-	h.t.Cleanup(func() {
-		ctx := context.WithoutCancel(h.ctx)
-		_, _ = h.Kubectl(ctx, "", "uncordon", n.Name)
-		_, _ = h.Kubectl(ctx, "", "taint", "node", n.Name, "e2e-")
-	})
 	// --force is not needed: every pod of this project has a controller.
 	h.kubectl("drain", n.Name, "--ignore-daemonsets", "--delete-emptydir-data", "--timeout=3m")
 	back("drain", time.Now())

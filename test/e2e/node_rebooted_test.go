@@ -3,7 +3,6 @@
 package e2e
 
 import (
-	"context"
 	"fmt"
 	"slices"
 	"strings"
@@ -29,11 +28,6 @@ var sealed = []string{"unhealthy vault is sealed", "refuse-encrypt", "refuse-dec
 // The node's power is cut. After it the plugin of kube-apiserver is healthy or unhealthy. The reporter's file is in a
 // mounted ConfigMap or in an annotation.
 func testNodeRebooted(h *scenario) {
-	h.t.Cleanup(func() {
-		ctx := context.WithoutCancel(h.ctx)
-		_ = h.FaultsAtStart(h.state.writeKey)
-		_ = h.Install(ctx, h.version, fixture.Configuration)
-	})
 	for _, boot := range []struct {
 		source  v1alpha1.ConfigSource
 		healthy bool
@@ -152,14 +146,23 @@ func (h *scenario) companion() (*corev1.Pod, error) {
 
 // doesNotStart requires that a companion with a mounted ConfigMap does not start while ConfigMaps cannot be decrypted.
 func (h *scenario) doesNotStart(on, answers time.Time) {
-	check := func() error {
+	h.await(waitLimit, "the companion cannot mount its ConfigMap", func() error {
 		pod, err := h.companion()
 		if err != nil {
 			return err
 		}
-		return h.cannotMount(pod, on)
-	}
-	h.await(waitLimit, "the companion cannot mount its ConfigMap", check)
+		events, err := h.Kube.CoreV1().Events(pod.Namespace).List(h.ctx,
+			metav1.ListOptions{FieldSelector: "reason=FailedMount,involvedObject.uid=" + string(pod.UID)})
+		if err != nil {
+			return err
+		}
+		for _, e := range events.Items {
+			if e.LastTimestamp.After(on) && strings.Contains(e.Message, "MountVolume.SetUp failed") {
+				return nil
+			}
+		}
+		return fmt.Errorf("%s has no event FailedMount of after the reboot", pod.Name)
+	})
 	for time.Since(answers) < time.Minute {
 		found, err := h.node().Processes(h.ctx, reporterPods[apiservers.Kube], reporterContainer)
 		h.must(err)
@@ -168,33 +171,6 @@ func (h *scenario) doesNotStart(on, answers time.Time) {
 		}
 		time.Sleep(interval)
 	}
-	h.must(check())
-}
-
-// cannotMount returns an error unless a pod has not started since a time because of its volumes. Its container is still
-// Terminated from before, or in ContainerCreating.
-func (h *scenario) cannotMount(pod *corev1.Pod, on time.Time) error {
-	if len(pod.Status.ContainerStatuses) == 0 {
-		return fmt.Errorf("%s has no status", pod.Name)
-	}
-	for _, c := range pod.Status.ContainerStatuses {
-		before := c.State.Terminated != nil && c.State.Terminated.StartedAt.Time.Before(on)
-		creating := c.State.Waiting != nil && c.State.Waiting.Reason == "ContainerCreating"
-		if !before && !creating {
-			return fmt.Errorf("%s: %+v", pod.Name, c.State)
-		}
-	}
-	events, err := h.Kube.CoreV1().Events(pod.Namespace).List(h.ctx,
-		metav1.ListOptions{FieldSelector: "reason=FailedMount,involvedObject.uid=" + string(pod.UID)})
-	if err != nil {
-		return err
-	}
-	for _, e := range events.Items {
-		if e.LastTimestamp.After(on) && strings.Contains(e.Message, "MountVolume.SetUp failed") {
-			return nil
-		}
-	}
-	return fmt.Errorf("%s has no event FailedMount of after the reboot", pod.Name)
 }
 
 // truthful requires that no check while the plugin was unhealthy was reported as healthy. Reports have times in

@@ -24,7 +24,7 @@ var logCommand = map[apiservers.Server]string{
 // The plugin becomes unhealthy, and recovers, for a reporter of each mode.
 func testPluginUnhealthy(h *scenario) {
 	for _, server := range apiservers.All {
-		h.parts(false, part{name: server.Name, run: func(h *scenario) {
+		h.parts(part{name: server.Name, run: func(h *scenario) {
 			plugin := h.pluginOf(server)
 			h.awaitHealthy(server)
 			sealed := time.Now()

@@ -33,7 +33,6 @@ func testReporterDoesNoHarm(h *scenario) {
 	} {
 		parts = append(parts, part{name: image.what, run: func(h *scenario) {
 			unharmed := h.watchAPIServers(image.unharmed...)
-			h.t.Cleanup(h.restore)
 			h.image(image.name)
 			for _, server := range apiservers.All {
 				h.await(waitLimit, "the reporter of "+server.Name+" does not run", func() error {
@@ -54,12 +53,11 @@ func testReporterDoesNoHarm(h *scenario) {
 			unharmed()
 		}})
 	}
-	h.parts(false, append(parts, part{name: "its files are garbage, then deleted", run: testGarbage})...)
+	h.parts(append(parts, part{name: "its files are garbage, then deleted", run: testGarbage})...)
 }
 
 func testGarbage(h *scenario) {
 	unharmed := h.watchAPIServers(apiservers.Kube, apiservers.OAuth)
-	h.t.Cleanup(h.restore)
 	h.scaleOperator(0)
 	start := time.Now()
 	h.spoilFiles()
@@ -107,18 +105,6 @@ func (h *scenario) image(name string) {
 		config = strings.Replace(config, "probe:", "image: "+name+"\nprobe:", 1)
 	}
 	h.must(h.Configure(h.ctx, config))
-}
-
-// restore cleans up after a failed test.
-func (h *scenario) restore() {
-	if !h.t.Failed() {
-		return
-	}
-	ctx := context.WithoutCancel(h.ctx)
-	_, err := h.Kubectl(ctx, "", "-n", fixture.Home, "scale", "deployment", fixture.OperatorName, "--replicas=1")
-	if err := errors.Join(err, h.Configure(ctx, fixture.Configuration), h.AwaitHealthy(ctx)); err != nil {
-		h.state.broken = h.t.Name()
-	}
 }
 
 // watchAPIServers records the pods of API servers. The returned function requires the same pods, Ready all the time,

@@ -44,7 +44,6 @@ type scenario struct {
 type state struct {
 	on       bool   // KMS was turned on
 	writeKey string // the key that kube-apiserver writes with
-	broken   string // the part that left it in an unknown state
 }
 
 // sub returns the scenario of a subtest. If the subtest fails, all nodes' logs are kept.

@@ -75,7 +75,6 @@ func (h *scenario) holdOne(name string, length time.Duration) {
 		return h.allFresh(time.Now().Add(-5*interval), fixture.State.Healthy, known)
 	})
 	h.must(n.HoldAPIServer())
-	h.t.Cleanup(func() { _ = n.ReleaseAPIServer() })
 	down := time.Now()
 	h.must(n.SignalContainer(h.ctx, "kube-apiserver-", "kube-apiserver", syscall.SIGKILL))
 	time.Sleep(length)

@@ -8,8 +8,6 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"os"
-	"os/exec"
-	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -26,6 +24,8 @@ import (
 	"github.com/kms-health/kms-health/test/e2e/cluster"
 	"github.com/kms-health/kms-health/test/e2e/fixture"
 	"github.com/kms-health/kms-health/test/harness/apiservers"
+	"github.com/kms-health/kms-health/test/harness/disk"
+	"github.com/kms-health/kms-health/test/harness/program"
 	"github.com/kms-health/kms-health/test/harness/wait"
 )
 
@@ -97,17 +97,10 @@ func newSoak(t *testing.T) *soak {
 		memory: map[string][]int{}}
 	s.scenario = s.sub(t)
 	s.before = s.previous()
-	program := filepath.Join(t.TempDir(), "kubectl-kms_health")
-	build := exec.CommandContext(t.Context(), "go", "build", "-o", program, "./cmd/kubectl-kms_health")
-	build.Dir = root
-	out, err := build.CombinedOutput()
-	if err != nil {
-		t.Fatalf("%v: %s", err, out)
-	}
-	content, err := os.ReadFile(program)
+	path, err := program.Build(t.TempDir(), "cmd/kubectl-kms_health")
 	s.must(err)
 	for _, n := range s.Nodes() {
-		s.must(n.WriteFile(kubectlPlugin, content, 0o755))
+		s.must(n.WriteFile(kubectlPlugin, disk.Read(t, path), 0o755))
 	}
 	s.must(s.Roll(s.ctx, fixture.Roll{Encryption: apiservers.Encryption("1", "identity"), Plugins: []string{"1"}}))
 	s.must(s.WriteAnew(s.ctx))
@@ -244,12 +237,7 @@ func (s *soak) judged(nodes, known []string) *judgement {
 
 // exited requires that containers of this project ended only by SIGKILL.
 func (s *soak) exited() {
-	pods, err := s.Kube.CoreV1().Pods(fixture.Home).List(s.ctx, metav1.ListOptions{})
-	if err != nil {
-		s.t.Error(err)
-		return
-	}
-	for _, p := range pods.Items {
+	for _, p := range s.pods(fixture.Home, "") {
 		for _, c := range p.Status.ContainerStatuses {
 			if last := c.LastTerminationState.Terminated; last != nil && last.ExitCode != 128+int32(syscall.SIGKILL) {
 				s.t.Errorf("%s: container %s ended with %d (%s) at %s: %s", p.Name, c.Name, last.ExitCode, last.Reason,
@@ -262,15 +250,15 @@ func (s *soak) exited() {
 // summary judges the memory, and prints a summary of the run.
 func (s *soak) summary(j *judgement) {
 	var memory []string
-	for program, all := range s.memory {
+	for name, all := range s.memory {
 		half := len(all) / 2
 		if half == 0 {
 			continue
 		}
 		early, late := slices.Max(all[:half]), slices.Max(all[half:])
-		memory = append(memory, fmt.Sprintf("%s %d to %d kB", program, early, late))
+		memory = append(memory, fmt.Sprintf("%s %d to %d kB", name, early, late))
 		if late > early+early/5 {
-			s.t.Errorf("memory of %s grew from %d to %d kB", program, early, late)
+			s.t.Errorf("memory of %s grew from %d to %d kB", name, early, late)
 		}
 	}
 	slices.Sort(memory)

@@ -3,7 +3,6 @@
 package e2e
 
 import (
-	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -122,7 +121,6 @@ func testNetworkCut(h *scenario) {
 	before, calls := h.allPIDs(n), h.statusCalls(p).Count
 	cut := time.Now()
 	h.must(n.CutNetwork(h.ctx))
-	h.t.Cleanup(func() { _ = n.RestoreNetwork(context.WithoutCancel(h.ctx)) })
 
 	// Once the Node is not Ready, the last verdict stays: the Node's own condition shows the problem.
 	h.awaitReady(n, corev1.ConditionUnknown)

@@ -3,7 +3,6 @@
 package e2e
 
 import (
-	"bytes"
 	"context"
 	"fmt"
 	"net/http"
@@ -47,14 +46,9 @@ func testUpgradeAndBack(h *scenario) {
 func (h *scenario) previous() *fixture.Version {
 	h.t.Helper()
 	dir := h.t.TempDir()
-	archive, err := exec.CommandContext(h.ctx, "git", "-C", root, "archive", "HEAD~1").Output()
-	if err != nil {
-		h.t.Fatalf("git archive HEAD~1: %v (the history is needed, not this commit alone)", err)
-	}
-	tar := exec.CommandContext(h.ctx, "tar", "-x", "-C", dir)
-	tar.Stdin = bytes.NewReader(archive)
-	if out, err := tar.CombinedOutput(); err != nil {
-		h.t.Fatalf("tar: %v: %s", err, out)
+	copied := "git -C " + root + " archive HEAD~1 | tar -x -C " + dir
+	if out, err := exec.CommandContext(h.ctx, "bash", "-o", "pipefail", "-c", copied).CombinedOutput(); err != nil {
+		h.t.Fatalf("%s: %v: %s (the history is needed, not this commit alone)", copied, err, out)
 	}
 	v, err := h.Build(h.ctx, "previous", dir)
 	h.must(err)
