@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -76,15 +75,6 @@ func (h *scenario) apiServerDown(pod string, length time.Duration, meanwhile fun
 		return nil
 	})
 	reporter := h.process(pod, reporterContainer)
-	// The process begins as one of the container runtime, so the log shows when the reporter started.
-	var began logLine
-	h.await(time.Minute, "the runtime has written the log of the reporter's start", func() (err error) {
-		if began, err = h.lastLogged(pod, reporterContainer, `"Starting"`); err == nil && began.at.Before(down) {
-			err = fmt.Errorf("it is of before: %s", began.text)
-		}
-		return err
-	})
-	h.took("the reporter's start to its first probe", h.statusCalls(plugin).First.Sub(began.at), atOnce)
 	meanwhile()
 	for time.Since(down) < length {
 		if idle := time.Since(h.statusCalls(plugin).Latest); idle > 10*interval {
@@ -123,20 +113,6 @@ func (h *scenario) served(path string) (string, error) {
 	defer response.Body.Close()
 	body, err := io.ReadAll(io.LimitReader(response.Body, 1<<20))
 	return string(body), err
-}
-
-// metric returns the value of a reporter's metric without labels.
-func (h *scenario) metric(name string) (float64, error) {
-	text, err := h.served("/metrics")
-	if err != nil {
-		return 0, err
-	}
-	for line := range strings.Lines(text) {
-		if value, found := strings.CutPrefix(line, name+" "); found {
-			return strconv.ParseFloat(strings.TrimSpace(value), 64)
-		}
-	}
-	return 0, fmt.Errorf("there is no metric %s", name)
 }
 
 // awaitWrites waits until a node's API server answers a write of the resource for reports, and returns that time. The

@@ -3,7 +3,6 @@
 package e2e
 
 import (
-	"bytes"
 	"fmt"
 	"time"
 
@@ -29,21 +28,8 @@ func testKMSTurnedOn(h *scenario) {
 	if all < 20 {
 		h.t.Errorf("etcd has %d Secrets and ConfigMaps, must be more", all)
 	}
-	h.flunder("first")
 	// After an API server's restart an informer reads again within half a minute.
 	h.await(2*time.Minute, "ClusterOperator kms-health is healthy", h.clusterOperator)
-}
-
-// flunder creates an object of the aggregated API server, and requires it to be encrypted.
-func (h *scenario) flunder(name string) {
-	h.t.Helper()
-	manifest := "apiVersion: wardle.example.com/v1alpha1\nkind: Flunder\nmetadata: {name: " + name + ", namespace: default}\n"
-	read(h, "flunder "+name, func() (string, error) { return h.Kubectl(h.ctx, manifest, "apply", "-f", "-") })
-	found, err := h.Etcd(h.ctx, "/openshift-apiserver/wardle.example.com/flunders/default/"+name)
-	h.must(err)
-	if len(found) != 1 || !bytes.HasPrefix(found[0].Value, []byte("k8s:enc:kms:v2:1_flunders")) {
-		h.t.Errorf("flunder %s in etcd: %d values, not encrypted", name, len(found))
-	}
 }
 
 // clusterOperator returns an error unless ClusterOperator/kms-health is healthy.

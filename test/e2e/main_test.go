@@ -36,9 +36,6 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// atOnce bounds what does not wait for an interval, on a busy machine. The benchmark measures it exactly.
-const atOnce = interval * 9 / 10
-
 // waitLimit bounds waits that measure nothing. A kubelet may start a pod up to 2 minutes after its API server is back;
 // 98 s were seen. If restarts are less than 2 minutes apart, its informers wait 30 to 60 s before they retry, and the
 // first retry may be too early (client-go's defaultBackoffMax, Jitter and Reset). The informers of API servers and of

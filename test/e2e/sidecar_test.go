@@ -29,7 +29,8 @@ import (
 
 // sidecarConfig is the configuration for a kube-apiserver whose owner adds the reporter to its static pod. `render` and
 // the operator use it.
-var sidecarConfig = kubeOnly + "  mode: Sidecar\n  connection: {server: \"https://localhost:6443\"}\n  serving: {address: 127.0.0.1:9180}\n"
+var sidecarConfig = kubeOnly + "  mode: Sidecar\n  connection: {server: \"https://localhost:6443\"}\n" +
+	"  serving: {address: 127.0.0.1:9180}\n"
 
 // Folders on the node.
 const (
@@ -61,10 +62,8 @@ func TestSidecar(t *testing.T) {
 	o.must(err)
 	by := func(run func(*owner)) func(*scenario) {
 		return func(h *scenario) {
-			own := *o
-			own.scenario = h
-			run(&own)
-			o.file = own.file
+			o.scenario = h
+			run(o)
 		}
 	}
 	o.parts(
@@ -102,42 +101,19 @@ func testSidecarOn(h *owner) {
 
 // The reporter's file is changed by exchanging its folder, and by replacing the file.
 func testSidecarConfiguration(h *owner) {
-	name := h.node().Name
 	before := h.sidecarPID()
-	other := bytes.Replace(h.file, []byte("interval: 1s"), []byte("interval: 3s"), 1)
-	if bytes.Equal(other, h.file) {
-		h.t.Fatalf("the file has no interval of 1s:\n%s", h.file)
-	}
-	for _, change := range []struct {
-		what     string
-		file     []byte
-		interval time.Duration
-		make     func(content []byte) error
-	}{
-		{"folder exchanged", other, 3 * time.Second, h.exchangeFile},
-		{"file replaced", h.file, interval, func(content []byte) error { return h.node().WriteFile(liveFolder+"/config.yaml", content, 0o600) }},
-		{"folder exchanged after that", other, 3 * time.Second, h.exchangeFile},
-		{"folder exchanged again", h.file, interval, h.exchangeFile},
-	} {
-		h.must(change.make(change.file))
+	replace := func(file []byte) error { return h.node().WriteFile(liveFolder+"/config.yaml", file, 0o600) }
+	for i, write := range []func(file []byte) error{h.exchangeFile, replace, h.exchangeFile, h.exchangeFile} {
+		want := []time.Duration{3 * interval, interval}[i%2]
+		h.must(write(bytes.Replace(h.file, []byte("interval: 1s"), []byte("interval: "+want.String()), 1)))
 		changed := time.Now()
-		var applied time.Time
-		h.await(time.Minute, "the file is active", func() error {
-			var err error
-			if applied, err = h.applied(); err == nil && applied.Before(changed.Add(-time.Second)) {
-				err = fmt.Errorf("the active one is of %v", applied)
+		reported := h.awaitSince(changed, time.Minute, "reports have the new interval", func(s fixture.State) error {
+			if got := s.Reports[h.node().Name][0].Interval; got != want {
+				return fmt.Errorf("is %v", got)
 			}
-			return err
+			return nil
 		})
-		h.took(change.what+": active", applied.Sub(changed), eventBound)
-		reported := h.awaitSince(changed, time.Minute, "reports have the new interval",
-			func(s fixture.State) error {
-				if got := s.Reports[name][0].Interval; got != change.interval {
-					return fmt.Errorf("is %v", got)
-				}
-				return nil
-			})
-		h.took(change.what+": reported in a report", reported.At.Sub(changed), eventBound)
+		h.took(fmt.Sprintf("change %d of the file: in a report", i+1), reported.At.Sub(changed), eventBound)
 	}
 	h.same(before)
 }
@@ -272,12 +248,6 @@ func (h *owner) render(r fixture.Roll, manifest []byte) ([]byte, error) {
 // exchangeFile replaces the reporter's file by exchanging its folder.
 func (h *owner) exchangeFile(content []byte) error {
 	return h.node().SyncFolder(liveFolder, map[string][]byte{"config.yaml": content})
-}
-
-// applied returns when the active file was applied, from the sidecar's metrics.
-func (h *owner) applied() (time.Time, error) {
-	seconds, err := h.metric("kms_health_reporter_config_applied_timestamp_seconds")
-	return time.UnixMicro(int64(seconds * 1e6)), err
 }
 
 // reportsKey1 returns an error unless the node reports exactly one entry, of key 1, as healthy.
