@@ -71,7 +71,7 @@ func TestSidecar(t *testing.T) {
 		part{name: "configuration", run: by(testSidecarConfiguration)},
 		part{name: "client certificate and CA", run: by(testSidecarCredentials)},
 		part{name: "API server down", run: func(h *scenario) {
-			h.apiServerDown(cluster.APIServerName, 20*time.Second, func() {})
+			h.apiServerDown(cluster.APIServerName, 20*time.Second)
 		}},
 		part{name: "with the operator", run: by(testSidecarOperator)},
 		part{name: "sidecar removed", run: by(testSidecarTakenOut)},
