@@ -86,11 +86,7 @@ func (f *fixture) progress(format string, args ...any) {
 // pause waits, unless the run is interrupted.
 func (f *fixture) pause(d time.Duration) {
 	f.Helper()
-	select {
-	case <-running.Done():
-		f.Fatal(context.Cause(running))
-	case <-time.After(d):
-	}
+	f.must(sleep(running, d))
 }
 
 // bin is where `make bench` builds the programs.

@@ -257,27 +257,35 @@ func (o *operatorFixture) reportedTime() (resident int64, cpu time.Duration) {
 	return resident, cpu
 }
 
-// report writes reports once a second, like reporters, and scrapes the operator. It fails if there are too few reports.
+// report writes reports once a second, like reporters, and scrapes the operator.
 func (o *operatorFixture) report(d time.Duration) {
 	o.Helper()
-	began, written := time.Now(), 0
-	tick := time.NewTicker(time.Second)
-	defer tick.Stop()
-	for time.Since(began) < d {
+	began := time.Now()
+	o.repeat(d, time.Second, func(i int) {
 		message := o.healthy(time.Second)
 		for _, s := range measured {
 			for _, node := range nodeNames {
 				o.must(s.Report(running, o.admin, node, message, began))
-				written++
 			}
 		}
-		if written%(30*len(measured)*len(nodeNames)) == 0 { // every 30 s, like Prometheus
+		if i%30 == 29 { // like Prometheus
 			o.scrape("https://"+o.metrics, o.cluster.RESTConfig().BearerToken)
 		}
+	})
+}
+
+// repeat writes reports at each interval. It fails if it could not write as many.
+func (o *operatorFixture) repeat(d, interval time.Duration, write func(i int)) {
+	o.Helper()
+	began, n := time.Now(), 0
+	tick := time.NewTicker(interval)
+	defer tick.Stop()
+	for ; time.Since(began) < d; n++ {
+		write(n)
 		<-tick.C
 	}
-	if want := int(d.Seconds()) * len(measured) * len(nodeNames); written < want*9/10 {
-		o.Fatalf("%d reports in %s, must be %d: this would not measure the work", written, d, want)
+	if want := int(d / interval); n < want*9/10 {
+		o.Fatalf("%d times in %s, must be %d: this would not measure the work", n, d, want)
 	}
 }
 

@@ -153,11 +153,3 @@ func (n *node) credentials(t *testing.T) string {
 	must(t, err)
 	return kubeconfig
 }
-
-// seal makes the plugin unhealthy, or ends that.
-func (n *node) seal(sealed bool) error {
-	if sealed {
-		return n.plugin.SetFault(kmsplugin.Fault{Name: kmsplugin.FaultUnhealthy, Args: []string{"vault is sealed"}})
-	}
-	return n.plugin.ClearFaults()
-}
