@@ -31,7 +31,6 @@ var held = []struct {
 type holdings [4]int64
 
 func (n *node) holdings(p *process) (least holdings) {
-	n.Helper()
 	// If the destination has just changed, no connection exists before the next write.
 	n.pause(2500 * time.Millisecond)
 	for sample := range samples {
@@ -49,7 +48,6 @@ func (n *node) holdings(p *process) (least holdings) {
 // endure repeats an event in rounds, each of which has several events. It compares the values of held after a tenth of
 // the rounds, when pools and tables have their final size, with those at the end.
 func (n *node) endure(p *process, what string, rounds, each int, round func(i int)) {
-	n.Helper()
 	first := max(rounds/10/cycle*cycle, cycle)
 	var before holdings
 	for i := 1; i <= rounds; i++ {
@@ -132,7 +130,6 @@ func everyPlugin(timeout time.Duration) settings {
 
 // runProbing starts the reporter, and returns when it has probed each plugin.
 func (n *node) runProbing(s settings) *process {
-	n.Helper()
 	n.configure(n.render(s))
 	p := n.run()
 	n.until("the first address", freshPoll, func() bool {
@@ -145,7 +142,6 @@ func (n *node) runProbing(s settings) *process {
 
 // probeAll makes the reporter probe every plugin, by a changed timeout in the file, and waits for the results.
 func (n *node) probeAll(timeout time.Duration, status contract.Status) {
-	n.Helper()
 	want := n.probes(status) + v1alpha1.MaxPlugins
 	n.configure(n.render(everyPlugin(timeout)))
 	n.until("the probes of every plugin", 5*time.Millisecond, func() bool { return n.probes(status) >= want })
@@ -153,7 +149,6 @@ func (n *node) probeAll(timeout time.Duration, status contract.Status) {
 
 // probes returns how many probes of all plugins had a result.
 func (n *node) probes(status contract.Status) (sum float64) {
-	n.Helper()
 	for name, value := range n.scrape("http://"+n.serving, "") {
 		if strings.HasPrefix(name, contract.MetricProbes.Name) && strings.HasSuffix(name, fmt.Sprintf("status=%q}", status)) {
 			sum += value

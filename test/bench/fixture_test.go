@@ -15,6 +15,7 @@ import (
 	"github.com/kms-health/kms-health/test/harness/apiservers"
 	"github.com/kms-health/kms-health/test/harness/controlplane"
 	"github.com/kms-health/kms-health/test/harness/disk"
+	"github.com/kms-health/kms-health/test/harness/trace"
 	"github.com/kms-health/kms-health/test/kmsplugin"
 )
 
@@ -41,7 +42,6 @@ type fixture struct {
 }
 
 func newFixture(t *testing.T) *fixture {
-	t.Helper()
 	if !*measure {
 		t.Skip("not measured without -measure: see make bench")
 	}
@@ -73,9 +73,7 @@ func (f *fixture) logTails() {
 
 func (f *fixture) must(err error) {
 	f.Helper()
-	if err != nil {
-		f.Fatal(err)
-	}
+	trace.Must(f.T, err)
 }
 
 // progress prints how far the measurement is.
@@ -85,7 +83,6 @@ func (f *fixture) progress(format string, args ...any) {
 
 // pause waits, unless the run is interrupted.
 func (f *fixture) pause(d time.Duration) {
-	f.Helper()
 	f.must(sleep(running, d))
 }
 
@@ -97,7 +94,6 @@ const bin = "../../bin"
 // It copies in pieces of 32 KiB, like container runtimes. A single large write would create large folios in the page
 // cache, which map megabytes of the binary that nothing touches.
 func (f *fixture) program(name string) string {
-	f.Helper()
 	if !filepath.IsAbs(name) {
 		name = filepath.Join(bin, name)
 	}
@@ -118,7 +114,6 @@ func (f *fixture) program(name string) string {
 
 // reporters returns the paths of copies of this build of the reporter, and of the -base build.
 func (f *fixture) reporters() []string {
-	f.Helper()
 	f.builds = []string{f.program("kms-health-reporter")}
 	if *base != "" {
 		f.builds = append(f.builds, f.program(*base))
@@ -128,7 +123,6 @@ func (f *fixture) reporters() []string {
 
 // startCluster starts an API server, with an identity that may write reports.
 func (f *fixture) startCluster(syncEtcd bool) {
-	f.Helper()
 	f.progress("starting etcd and kube-apiserver")
 	f.cluster = controlplane.StartForTest(f, controlplane.Options{CRDs: controlplane.TechPreviewNoUpgrade, SyncEtcd: syncEtcd})
 	f.must(f.cluster.CreateServiceAccount(running, namespace, account))
@@ -140,7 +134,6 @@ func (f *fixture) startCluster(syncEtcd bool) {
 
 // start runs a program until the test ends, or its end is called. name is the log's name.
 func (f *fixture) start(name, binary string, args ...string) *process {
-	f.Helper()
 	log := filepath.Join(f.dir, name+".log")
 	child, err := controlplane.StartChild(filepath.Base(binary), binary, nil, args, log)
 	f.must(err)
@@ -167,7 +160,6 @@ type node struct {
 
 // newNode starts the plugins.
 func (f *fixture) newNode(name, binary string, plugins int) *node {
-	f.Helper()
 	n := &node{f, name, binary, filepath.Join(f.dir, name), filepath.Join(f.configs, name), controlplane.FreeAddress(f), nil}
 	f.must(os.Mkdir(n.sockets, 0o700))
 	for i := range plugins {
@@ -184,7 +176,6 @@ func (n *node) socket(keyID int) string {
 // run starts the reporter. It keeps its samples in a file, as in a pod, except for the -base build, which may not know
 // the flag.
 func (n *node) run() *process {
-	n.Helper()
 	args := []string{"--config", filepath.Join(n.config, "config.yaml"), "--node-name", n.name}
 	if slices.Index(n.builds, n.binary) <= 0 {
 		args = append(args, "--state", filepath.Join(n.sockets, "samples"))
@@ -227,18 +218,15 @@ func (n *node) render(c settings) string {
 
 // configure writes the reporter's file.
 func (n *node) configure(content string) {
-	n.Helper()
 	n.must(disk.WriteVolume(n.config, map[string]string{"config.yaml": content}))
 }
 
 // configureAll makes the reporter write a report on two plugins every second.
 func (n *node) configureAll(access controlplane.Kubeconfig) {
-	n.Helper()
 	n.configure(n.render(settings{interval: time.Second, kubeconfig: n.kubeconfig(access), keyIDs: []int{1, 2}}))
 }
 
 func (n *node) kubeconfig(access controlplane.Kubeconfig) string {
-	n.Helper()
 	path, err := access.Write(filepath.Join(n.sockets, "credentials"))
 	n.must(err)
 	return path

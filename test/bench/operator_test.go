@@ -91,7 +91,6 @@ func eachOperator(t *testing.T, what string, measured func(f *fixture, name, bin
 
 // newOperator starts a control plane for an operator, with OpenShift's API types if a variant is given.
 func (f *fixture) newOperator(name, overlay string, variant controlplane.Variant) *operatorFixture {
-	f.Helper()
 	o := &operatorFixture{fixture: f, name: name, namespace: install.Namespace(overlay), config: filepath.Join(f.configs, "operator")}
 	f.progress("starting etcd, kube-apiserver and kube-controller-manager for the operator")
 	f.cluster = controlplane.StartForTest(f, controlplane.Options{CRDs: variant, Audit: true})
@@ -106,7 +105,6 @@ func (f *fixture) newOperator(name, overlay string, variant controlplane.Variant
 
 // run starts the operator's program with its ServiceAccount, a file and more flags.
 func (o *operatorFixture) run(binary, file string, flags ...string) {
-	o.Helper()
 	token, err := o.cluster.ServiceAccountToken(running, o.namespace, install.ServiceAccount, controlplane.TokenOptions{})
 	o.must(err)
 	kubeconfig, err := o.cluster.WriteKubeconfig(filepath.Join(o.dir, "credentials"),
@@ -120,7 +118,6 @@ func (o *operatorFixture) run(binary, file string, flags ...string) {
 
 // awaitDelivery waits until an object's condition shows that an API server's reporters are delivered.
 func (o *operatorFixture) awaitDelivery(apiServer string, gvr schema.GroupVersionResource, object string) {
-	o.Helper()
 	o.until("delivery to "+apiServer, freshPoll, func() bool {
 		resource, err := o.admin.Resource(gvr).Get(running, object, metav1.GetOptions{})
 		return err == nil && apiservers.Delivered.MatchString(operatorstatus.Read(resource).Conditions[contract.HealthReporting].Message)
@@ -162,7 +159,6 @@ func (f *fixture) startOperator(name, binary string, manifests install.Manifests
 
 // fill gives an operator resource as many conditions as OpenShift's, because each watch event contains all of them.
 func (f *fixture) fill(admin dynamic.Interface, s apiservers.Server) {
-	f.Helper()
 	var conditions []any
 	for i := range 100 {
 		conditions = append(conditions, map[string]any{
@@ -186,7 +182,6 @@ func (o *operatorFixture) awaitDelivered() {
 
 // requests returns the operator's requests after a time, from the API server's audit log.
 func (o *operatorFixture) requests(after time.Time) []auditv1.Event {
-	o.Helper()
 	o.must(o.cluster.AuditFence(running))
 	seen := map[string]bool{}
 	events, err := o.cluster.AuditEvents(
@@ -259,7 +254,6 @@ func (o *operatorFixture) reportedTime() (resident int64, cpu time.Duration) {
 
 // report writes reports once a second, like reporters, and scrapes the operator.
 func (o *operatorFixture) report(d time.Duration) {
-	o.Helper()
 	began := time.Now()
 	o.repeat(d, time.Second, func(i int) {
 		message := o.healthy(time.Second)
@@ -276,7 +270,6 @@ func (o *operatorFixture) report(d time.Duration) {
 
 // repeat writes reports at each interval. It fails if it could not write as many.
 func (o *operatorFixture) repeat(d, interval time.Duration, write func(i int)) {
-	o.Helper()
 	began, n := time.Now(), 0
 	tick := time.NewTicker(interval)
 	defer tick.Stop()
@@ -291,7 +284,6 @@ func (o *operatorFixture) repeat(d, interval time.Duration, write func(i int)) {
 
 // healthy returns a report of two healthy plugins.
 func (o *operatorFixture) healthy(interval time.Duration) string {
-	o.Helper()
 	var entries []contract.Entry
 	for _, keyID := range []string{"1", "2"} {
 		entries = append(entries, contract.Entry{KeyID: keyID, KEKID: "kek-" + keyID, Status: contract.Healthy, LastChecked: time.Now(), Interval: interval})

@@ -32,7 +32,6 @@ var scraper = http.Client{
 
 // scrape reads metrics in Prometheus's text format without timestamps, as client_golang writes it.
 func (f *fixture) scrape(url, token string) map[string]float64 {
-	f.Helper()
 	request, err := http.NewRequestWithContext(running, http.MethodGet, url+"/metrics", nil)
 	f.must(err)
 	if token != "" {
@@ -69,7 +68,6 @@ type process struct {
 // cpuTime returns the CPU time of all threads of the process, to the nanosecond. It misses threads that have ended.
 // Go's threads do not end unless a goroutine is locked to one.
 func (p *process) cpuTime() (sum time.Duration) {
-	p.Helper()
 	threads, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/schedstat", p.pid))
 	p.must(err)
 	for _, path := range threads {
@@ -95,7 +93,6 @@ type memory struct {
 
 // memory reads /proc/<pid>/status, proc_pid_status(5), where kB are 1,024 bytes.
 func (p *process) memory() (m memory) {
-	p.Helper()
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", p.pid))
 	p.must(err)
 	for line := range strings.Lines(string(text)) {
@@ -123,7 +120,6 @@ func diskWrites(pid int) (bytes int64, err error) {
 
 // descriptors counts the open file descriptors of the process.
 func (p *process) descriptors() int {
-	p.Helper()
 	open, err := os.ReadDir(fmt.Sprintf("/proc/%d/fd", p.pid))
 	p.must(err)
 	return len(open)
@@ -131,7 +127,6 @@ func (p *process) descriptors() int {
 
 // until polls until the check succeeds.
 func (f *fixture) until(what string, every time.Duration, check func() bool) {
-	f.Helper()
 	err := wait.PollUntilContextTimeout(running, every, 2*time.Minute, true, // a start on a busy machine
 		func(context.Context) (bool, error) { return check(), nil })
 	if err != nil {

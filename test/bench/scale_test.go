@@ -114,7 +114,6 @@ func manyPod(server, node string) *corev1.Pod {
 
 // reportMany writes reports like the reporters, one API server after another.
 func (o *operatorFixture) reportMany(d time.Duration) {
-	o.Helper()
 	began, gvr := time.Now(), contract.KMSHealths.GVR()
 	o.repeat(d, time.Second/reportsASecond, func(next int) {
 		server, node := manyServer(next%manyServers), manyNode(next/manyServers%manyNodes)

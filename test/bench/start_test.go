@@ -61,7 +61,6 @@ func TestStart(t *testing.T) {
 
 // untilStatus returns the time until a plugin receives its next Status call.
 func (n *node) untilStatus(keyID int, cause func()) time.Duration {
-	n.Helper()
 	plugin := n.plugins[keyID-1]
 	calls := plugin.Calls(kmsplugin.CallStatus).Count
 	ctx, cancel := context.WithTimeout(running, waitLimit)
@@ -74,7 +73,6 @@ func (n *node) untilStatus(keyID int, cause func()) time.Duration {
 
 // medians judges the medians of a repeated measurement, by build.
 func (f *fixture) medians(what string, took [][]time.Duration, bound time.Duration) {
-	f.Helper()
 	var figures []time.Duration
 	for _, all := range took {
 		f.Logf("%s: %v", what, all)

@@ -15,7 +15,6 @@ var results []string
 
 // judge adds a value to the results, and fails the test if it is over its bound.
 func judge[T int | int64 | float64 | time.Duration](f *fixture, what string, value, bound T, show func(T) string) {
-	f.Helper()
 	if bound == unbounded {
 		results = append(results, what+"\t"+show(value)+"\t-\t")
 		return
@@ -25,12 +24,10 @@ func judge[T int | int64 | float64 | time.Duration](f *fixture, what string, val
 
 // judgeEqual is judge for a ratio that must be 1, within a tolerance.
 func judgeEqual(f *fixture, what string, ratio, tolerance float64) {
-	f.Helper()
 	f.row(what, times(ratio), times(1-tolerance)+" to "+times(1+tolerance), ratio >= 1-tolerance && ratio <= 1+tolerance)
 }
 
 func (f *fixture) row(what, value, bound string, pass bool) {
-	f.Helper()
 	outcome := "PASS"
 	if !pass {
 		outcome = "FAIL"
@@ -41,7 +38,6 @@ func (f *fixture) row(what, value, bound string, pass bool) {
 
 // compare judges this build's figure by the other build's. Greater figures are worse.
 func compare[T int64 | time.Duration](f *fixture, what string, figures []T) {
-	f.Helper()
 	if len(figures) > 1 {
 		judge(f, "  "+what+", times the base's", float64(figures[0])/float64(figures[1]), maxWorse, times)
 	}

@@ -19,7 +19,6 @@ import (
 // reportTyped reports in the form of OpenShift's reporter until the end of the test: at each interval it calls Status
 // of the node's plugin, and applies a typed list.
 func (n *node) reportTyped(admin dynamic.Interface, interval time.Duration) {
-	n.Helper()
 	conn, err := grpc.NewClient("unix://"+n.socket(1), grpc.WithTransportCredentials(insecure.NewCredentials()))
 	n.must(err)
 	ctx, stop := context.WithCancel(running)

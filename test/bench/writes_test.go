@@ -113,7 +113,6 @@ func TestWrites(t *testing.T) {
 
 // sideBySide calls a function for all pairs at once.
 func (f *fixture) sideBySide(pairs []*pair, do func(*pair, context.Context) error) {
-	f.Helper()
 	group, ctx := errgroup.WithContext(running)
 	for _, p := range pairs {
 		group.Go(func() error {
@@ -129,7 +128,6 @@ func (f *fixture) sideBySide(pairs []*pair, do func(*pair, context.Context) erro
 
 // newPair starts a pair.
 func (f *fixture) newPair(number int, v variant) *pair {
-	f.Helper()
 	own := *f
 	p := &pair{
 		fixture: &own, variant: v, number: number, object: newObserver(), began: time.Now(),
@@ -149,7 +147,6 @@ func (f *fixture) newPair(number int, v variant) *pair {
 
 // addNode adds a node with a plugin and its reporter.
 func (p *pair) addNode() {
-	p.Helper()
 	n := p.newNode(p.nodeName(len(p.plugins)), p.build, 1)
 	if p.build == "" {
 		n.reportTyped(p.admin, p.interval)

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/kms-health/kms-health/test/harness/trace"
 	"github.com/kms-health/kms-health/test/operator/fixture"
 )
 
@@ -19,12 +20,7 @@ var aheadFlag = flag.String("ahead", "", "how far the clocks of nodes are ahead,
 // ahead are the errors of the clocks, one for each node with a wrong clock.
 var ahead []time.Duration
 
-func must(t *testing.T, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
+var must = trace.Must
 
 func TestMain(m *testing.M) { os.Exit(run(m)) }
 

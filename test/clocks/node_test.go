@@ -99,7 +99,6 @@ func (n *node) startAPIServer(t *testing.T) {
 
 // start starts a program with the node's clock, until the test ends.
 func (n *node) start(t *testing.T, name, path string, args []string) *controlplane.Child {
-	t.Helper()
 	log := filepath.Join(n.dir, name+".log")
 	child, err := controlplane.StartChild(name+" of "+n.name, path, append(program.OthersEnv(), n.env...), args, log)
 	must(t, err)
@@ -131,7 +130,6 @@ destination: {resource: %s, kubeconfig: %s}
 // credentials returns a kubeconfig for a proxy that uses the reporter's certificate. An API server with another clock
 // would refuse a token as expired, or as not valid yet.
 func (n *node) credentials(t *testing.T) string {
-	t.Helper()
 	user := controlplane.ServiceAccountUser(fixture.Namespace, contract.ReporterName(apiservers.Kube.Name))
 	pair, err := fixture.Cluster.SignUser(24*time.Hour, user, "system:serviceaccounts")
 	must(t, err)

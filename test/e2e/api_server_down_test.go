@@ -48,7 +48,6 @@ func testAPIServerDown(h *scenario) {
 // apiServerDown keeps the API server down, and kills the reporter of a pod. The reporter must start and probe
 // meanwhile, and report soon after the API server is back.
 func (h *scenario) apiServerDown(pod string, length time.Duration) {
-	h.t.Helper()
 	n, plugin := h.node(), h.pluginOn(h.node())
 	h.must(n.HoldAPIServer())
 	h.must(n.SignalContainer(h.ctx, cluster.APIServerName, cluster.APIServerName, syscall.SIGKILL))
@@ -92,7 +91,6 @@ func (h *scenario) apiServerDown(pod string, length time.Duration) {
 // awaitWrites waits until a node's API server answers a write of the resource for reports, and returns that time. The
 // resource matters, because the API server has a connection to etcd for each resource.
 func (h *scenario) awaitWrites(n *cluster.Node) (at time.Time) {
-	h.t.Helper()
 	config, err := n.RESTConfig()
 	h.must(err)
 	config.Timeout = time.Second

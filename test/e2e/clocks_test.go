@@ -107,7 +107,6 @@ const surging = "surge of openshift-apiserver stuck, and undone"
 
 // lead moves the operator to a node by new pods.
 func (h *scenario) lead(n *cluster.Node) {
-	h.t.Helper()
 	for _, other := range h.Nodes() {
 		if other != n {
 			h.kubectlOf(n, "cordon", other.Name)
@@ -129,14 +128,12 @@ func (h *scenario) lead(n *cluster.Node) {
 // node's server, which would then refuse the pod's token at once. The operator could not release its lease, and others
 // would wait for 2m43s.
 func (h *scenario) kubectlOf(n *cluster.Node, args ...string) {
-	h.t.Helper()
 	h.kubectl(append([]string{"--server=https://" + n.IP.String() + ":6443"}, args...)...)
 }
 
 // reports waits until each report of some API servers passes a check.
 func (h *scenario) reports(limit time.Duration, what string, check func(contract.Entry) bool,
 	servers ...apiservers.Server) {
-	h.t.Helper()
 	h.await(limit, what, func() error {
 		for _, server := range servers {
 			s := h.now(server)
@@ -217,7 +214,6 @@ func (h *scenario) powerCycle(n *cluster.Node) {
 // kube-apiserver cannot have two pods on a node, because a static pod is replaced.
 func (h *scenario) surge() {
 	probe := func(path string) {
-		h.t.Helper()
 		h.kubectlOf(h.node(), "-n", apiservers.OpenShift.Namespace, "patch", "deployment", "apiserver", "--type=json", "-p",
 			`[{"op": "replace", "path": "/spec/template/spec/containers/0/readinessProbe/httpGet/path", "value": "`+path+`"}]`)
 	}

@@ -51,7 +51,6 @@ type reader struct {
 
 // administrator returns an administrator who has installed the kubectl plugin.
 func (h *scenario) administrator() *administrator {
-	h.t.Helper()
 	kubeconfig, err := h.Kubeconfig("https://127.0.0.1:6443")
 	h.must(err)
 	a := newAdministrator(h.t, h.node(), kubeconfig, h.Dir())
@@ -93,7 +92,6 @@ func testCommands(h *scenario) {
 // readsPages runs the commands of the pages for a running cluster, and checks the exit codes. Each pattern in notHere
 // must match a command.
 func (a *administrator) readsPages(r reader) {
-	a.Helper()
 	reporter := a.types("kubectl -n $NS get pods -l app.kubernetes.io/name=kms-health-reporter " +
 		"-o jsonpath='{.items[0].metadata.name}'")
 	words := strings.NewReplacer(append(r.words, "explain NAME", "explain PluginUnhealthy", "master-1", a.node.Name,
@@ -131,7 +129,6 @@ var mayExit = map[string]int{
 
 // exits runs a command of a page, and requires exit code 0 or an allowed one.
 func (a *administrator) exits(page, command string) {
-	a.Helper()
 	out, err := a.run(a.Context(), command)
 	a.Logf("%s: $ %s\n%s", page, command, out)
 	code := 0
@@ -150,7 +147,6 @@ func (a *administrator) exits(page, command string) {
 
 // nextOf waits until status has a problem with a reason, and runs the commands that it prints as next.
 func (h *scenario) nextOf(a *administrator, what, reason string) {
-	h.t.Helper()
 	var next []string
 	h.await(time.Minute, what+": status has "+reason, func() error {
 		out, err := a.run(h.ctx, "kubectl kms-health status -o json || true")

@@ -80,7 +80,6 @@ func (h *scenario) tokens() map[string][]byte {
 
 // reporterFiles returns the paths of all files with a name in volumes of reporters.
 func (h *scenario) reporterFiles(name string) []string {
-	h.t.Helper()
 	var found []string
 	for _, volume := range []string{"config", "credentials", "kms-health-config", "kms-health-credentials"} {
 		paths, err := filepath.Glob(h.node().Path("/var/lib/kubelet/pods/*/volumes/*/" + volume + "/" + name))
@@ -104,7 +103,6 @@ func (h *scenario) rootCA() string {
 
 // awaitKubeconfigs waits until every reporter trusts this many CAs. A single one must not be before.
 func (h *scenario) awaitKubeconfigs(cas int, before string) {
-	h.t.Helper()
 	h.await(waitLimit, fmt.Sprintf("every reporter trusts %d CAs", cas), func() error {
 		found := 0
 		for _, path := range slices.Concat(h.reporterFiles("kubeconfig"), h.reporterFiles("ca.crt")) {

@@ -16,6 +16,7 @@ import (
 
 	"github.com/kms-health/kms-health/test/harness/disk"
 	"github.com/kms-health/kms-health/test/harness/program"
+	"github.com/kms-health/kms-health/test/harness/trace"
 	"github.com/kms-health/kms-health/test/kmsplugin"
 )
 
@@ -33,9 +34,7 @@ func newFolders(t *testing.T) *folders {
 
 func (f *folders) must(err error) {
 	f.Helper()
-	if err != nil {
-		f.Fatal(err)
-	}
+	trace.Must(f.T, err)
 }
 
 func (f *folders) awaitLog(text string) {
@@ -45,13 +44,11 @@ func (f *folders) awaitLog(text string) {
 
 // mount mounts, and unmounts at the end of the test.
 func (f *folders) mount(source, target, kind string, flags uintptr, data string) {
-	f.Helper()
 	f.must(unix.Mount(source, target, kind, flags, data))
 	f.Cleanup(func() { _ = unix.Unmount(target, unix.MNT_DETACH) })
 }
 
 func (f *folders) mkdir(parts ...string) string {
-	f.Helper()
 	path := filepath.Join(append([]string{f.dir}, parts...)...)
 	f.must(os.MkdirAll(path, 0o755))
 	return path
@@ -60,7 +57,6 @@ func (f *folders) mkdir(parts ...string) string {
 // report starts a reporter with two plugins. Plugin 1 does not listen on its socket in the folder "sockets". Plugin 2
 // is healthy and returned.
 func (f *folders) report() *kmsplugin.Plugin {
-	f.Helper()
 	healthy := "unix://" + f.dir + "/kms-2.sock"
 	two := kmsplugin.StartForTest(f.T, kmsplugin.Options{Endpoint: healthy, StateDir: f.mkdir("state")})
 	file := filepath.Join(f.dir, "config.yaml")
@@ -77,7 +73,6 @@ plugins:
 
 // run starts the reporter.
 func (f *folders) run(args ...string) {
-	f.Helper()
 	reporter, err := program.Build(f.dir, "cmd/kms-health-reporter")
 	f.must(err)
 	cmd := exec.Command(reporter, args...)
@@ -87,7 +82,6 @@ func (f *folders) run(args ...string) {
 
 // hang mounts a file system that never answers at a path.
 func (f *folders) hang(path string) {
-	f.Helper()
 	fuse, err := unix.Open("/dev/fuse", unix.O_RDWR|unix.O_CLOEXEC, 0)
 	f.must(err)
 	f.Cleanup(func() { _ = unix.Close(fuse) }) // unblocks the waiting processes
@@ -97,7 +91,6 @@ func (f *folders) hang(path string) {
 
 // end sends SIGTERM. The reporter ends itself after 2 s, and must not need more than a pod's grace period of 5 s.
 func (f *folders) end() {
-	f.Helper()
 	if _, took := f.child.End(f.T, 30*time.Second, syscall.SIGTERM); took > 5*time.Second {
 		f.Errorf("it took %s to end", took)
 	}
@@ -105,7 +98,6 @@ func (f *folders) end() {
 
 // keepsThreads requires that the probes do not block one more thread each.
 func (f *folders) keepsThreads() {
-	f.Helper()
 	threads := func() int {
 		tasks, err := os.ReadDir(fmt.Sprintf("/proc/%d/task", f.child.Process.Pid))
 		f.must(err)

@@ -19,7 +19,6 @@ import (
 // migrateTo migrates kube-apiserver to another key in OpenShift's steps: the new key first reads, then writes.
 // Everything is written again, and the old key is removed. rolled is called after each rollout, with its keys.
 func (h *scenario) migrateTo(next string, rolled func(keys ...string)) {
-	h.t.Helper()
 	old := h.state.writeKey
 	for _, keys := range [][]string{{old, next}, {next, old}, {next}} {
 		if len(keys) == 1 {
@@ -74,7 +73,6 @@ func testKeyMigration(h *scenario) {
 
 // awaitKeys waits until the node's report has these keys, the write key first, and everything is healthy.
 func (h *scenario) awaitKeys(keys ...string) {
-	h.t.Helper()
 	h.await(waitLimit, "the report has the new keys", func() error {
 		s := h.now(apiservers.Kube)
 		if err := s.Healthy(); err != nil {
@@ -86,7 +84,6 @@ func (h *scenario) awaitKeys(keys ...string) {
 
 // generation returns the generation of openshift-apiserver's Deployment.
 func (h *scenario) generation() int64 {
-	h.t.Helper()
 	d, err := h.Kube.AppsV1().Deployments(apiservers.OpenShift.Namespace).Get(h.ctx, "apiserver", metav1.GetOptions{})
 	h.must(err)
 	return d.Generation
@@ -94,7 +91,6 @@ func (h *scenario) generation() int64 {
 
 // created counts the pods created in a namespace since a time, including deleted ones, by the audit log.
 func (h *scenario) created(namespace string, since time.Time) int {
-	h.t.Helper()
 	events, err := h.node().Audit(since)
 	h.must(err)
 	n := 0

@@ -19,6 +19,7 @@ import (
 	"github.com/kms-health/kms-health/test/e2e/cluster"
 	"github.com/kms-health/kms-health/test/e2e/fixture"
 	"github.com/kms-health/kms-health/test/harness/disk"
+	"github.com/kms-health/kms-health/test/harness/trace"
 	"github.com/kms-health/kms-health/test/harness/wait"
 	"github.com/kms-health/kms-health/test/kmsplugin"
 )
@@ -43,14 +44,11 @@ type administrator struct {
 
 func (a *administrator) must(err error) {
 	a.Helper()
-	if err != nil {
-		a.Fatal(err)
-	}
+	trace.Must(a.T, err)
 }
 
 // between returns the part of a text between two texts, or up to its end.
 func between(t *testing.T, text, before, after string) string {
-	t.Helper()
 	_, text, found := strings.Cut(text, before)
 	if !found {
 		t.Fatalf("no %q", before)
@@ -61,7 +59,6 @@ func between(t *testing.T, text, before, after string) string {
 
 // sectionOf returns a page's section with a heading.
 func sectionOf(t *testing.T, page, heading string) string {
-	t.Helper()
 	return between(t, string(disk.Read(t, root+"/docs/"+page)), "\n## "+heading+"\n", "\n## ")
 }
 
@@ -92,7 +89,6 @@ func startKubeadm(t *testing.T, apiServer string) *administrator {
 // newAdministrator returns an administrator with a copy of the checkout in the cluster's folder. The command oc is
 // kubectl.
 func newAdministrator(t *testing.T, node *cluster.Node, kubeconfig []byte, folder string) *administrator {
-	t.Helper()
 	a := &administrator{T: t, node: node, dir: filepath.Join(folder, "administrator")}
 	var err error
 	a.env, err = typed.Copy(t.Context(), a.dir)
@@ -121,7 +117,6 @@ func (a *administrator) run(ctx context.Context, command string) (string, error)
 }
 
 func (a *administrator) types(command string) string {
-	a.Helper()
 	began := time.Now()
 	out, err := a.run(a.Context(), command)
 	a.Logf("%.1f s: $ %s\n%s", time.Since(began).Seconds(), command, out)
@@ -134,7 +129,6 @@ const quickstart = "quickstart/kubernetes.md"
 
 // follow types the commands of a quickstart section, except for the commands of kind.
 func (a *administrator) follow(heading string) {
-	a.Helper()
 	began := time.Now()
 	for _, command := range typed.Commands(sectionOf(a.T, quickstart, heading)) {
 		push := strings.HasPrefix(command, "make image-push ")
@@ -156,7 +150,6 @@ func (a *administrator) follow(heading string) {
 
 // shows waits until a command's output matches a pattern, and logs it.
 func (a *administrator) shows(limit time.Duration, command, pattern string) {
-	a.Helper()
 	began, out := time.Now(), ""
 	err := wait.For(a.Context(), limit, command+" shows "+pattern, func(ctx context.Context) (err error) {
 		out, err = a.run(ctx, command)
@@ -172,7 +165,6 @@ func (a *administrator) shows(limit time.Duration, command, pattern string) {
 
 // storedKeys types the page's command for a kubeadm node.
 func (a *administrator) storedKeys() {
-	a.Helper()
 	const page = "operate/stored-keys.md"
 	plugin, err := os.ReadFile(filepath.Join(a.dir, "kms-health/bin/kubectl-kms_health"))
 	a.must(err)
@@ -194,7 +186,6 @@ func (a *administrator) losesArguments(apiServer string) {
 
 // remove types the first step of docs/operate/remove.md.
 func (a *administrator) remove() {
-	a.Helper()
 	first := between(a.T, string(disk.Read(a.T, root+"/docs/operate/remove.md")), "\n1. ", "\n2. ")
 	for _, command := range typed.Commands(first) {
 		command = strings.Replace(command, "openshift-kms-health", "kms-health", 1)

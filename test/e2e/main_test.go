@@ -62,12 +62,10 @@ func (h *scenario) took(what string, took, bound time.Duration) {
 // start starts a cluster with KMS off and, if there is a config, with this checkout's operator. The cluster ends with
 // the test, or by Ctrl-C.
 func start(t *testing.T, nodes int, config string) *scenario {
-	t.Helper()
 	return startWith(t, cluster.Options{Nodes: nodes, Ahead: ahead}, config)
 }
 
 func startWith(t *testing.T, o cluster.Options, config string) *scenario {
-	t.Helper()
 	o.Assets, o.Log = os.Getenv("KUBEBUILDER_ASSETS"), os.Stderr
 	s, err := fixture.New(t.Context(), t.TempDir(), o)
 	if err != nil {

@@ -11,7 +11,6 @@ import (
 func testNodeDrained(h *scenario) {
 	n := h.nodeBeside(h.leader().Spec.NodeName)
 	back := func(what string, since time.Time) {
-		h.t.Helper()
 		h.await(waitLimit, "all nodes report after the "+what, func() error { return h.allFresh(since) })
 		h.took(what+", to reports from all nodes", time.Since(since), time.Minute)
 	}

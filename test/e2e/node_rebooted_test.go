@@ -50,7 +50,6 @@ func testNodeRebooted(h *scenario) {
 
 // reboot cuts the power, and measures the recovery.
 func (h *scenario) reboot(source v1alpha1.ConfigSource, healthy bool) {
-	h.t.Helper()
 	h.deliverBy(source)
 	name := fmt.Sprintf("plugin %s, %s", map[bool]string{true: "healthy", false: "unhealthy"}[healthy], source)
 	took := func(what string, d, bound time.Duration) { h.took(name+": "+what, d, bound) }

@@ -22,7 +22,6 @@ func testOperatorKilledInEachStep(h *scenario) {
 	intervals := []string{"2s", "1s"}
 	sources := []v1alpha1.ConfigSource{v1alpha1.ConfigSourceConfigMap, v1alpha1.ConfigSourceAnnotation}
 	round := func(i int, killAfter int) (steps int) {
-		h.t.Helper()
 		interval, source := intervals[i%2], sources[i%2]
 		start := time.Now()
 		// Another configSource replaces companions and agents. A sidecar gets its file without a restart.
@@ -66,7 +65,6 @@ func testOperatorKilledInEachStep(h *scenario) {
 
 // changes counts the changes that the operator has logged since a time.
 func (h *scenario) changes(since time.Time) int {
-	h.t.Helper()
 	lines, err := h.logLines(operatorPods, operatorContainer, `"Changed"`)
 	h.must(err)
 	n := 0
@@ -108,7 +106,6 @@ func (h *scenario) awaitRolled(since time.Time, interval string, source v1alpha1
 
 // belongings returns kind and name of every object that the operator created, except for pods.
 func (h *scenario) belongings() string {
-	h.t.Helper()
 	args := []string{"get", "--all-namespaces",
 		"--selector=app.kubernetes.io/managed-by=kms-health-operator",
 		"--output=jsonpath={range .items[*]}{.kind} {.metadata.namespace}/{.metadata.name}{'\\n'}{end}", "--ignore-not-found",

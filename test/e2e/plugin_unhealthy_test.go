@@ -39,7 +39,6 @@ func testPluginUnhealthy(h *scenario) {
 // seal makes a plugin of an API server unhealthy, and waits until KMSPluginsDegraded has these texts.
 func (h *scenario) seal(server apiservers.Server, plugin kmsplugin.Client, limit time.Duration,
 	texts ...string) fixture.State {
-	h.t.Helper()
 	start := time.Now()
 	h.do(plugin, "unhealthy", "vault is sealed")
 	return h.awaitOf(server, start, limit, "KMSPluginsDegraded is True", func(s fixture.State) error {
@@ -55,7 +54,6 @@ func (h *scenario) seal(server apiservers.Server, plugin kmsplugin.Client, limit
 
 // heal ends seal, and waits until KMSPluginsDegraded is False.
 func (h *scenario) heal(server apiservers.Server, plugin kmsplugin.Client, limit time.Duration) fixture.State {
-	h.t.Helper()
 	start := time.Now()
 	h.do(plugin, "heal")
 	return h.awaitOf(server, start, limit, "KMSPluginsDegraded is False", asExpected)

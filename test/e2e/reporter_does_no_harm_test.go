@@ -99,7 +99,6 @@ func testGarbage(h *scenario) {
 
 // image configures the reporters' image; empty: the image of the version.
 func (h *scenario) image(name string) {
-	h.t.Helper()
 	config := fixture.Configuration
 	if name != "" {
 		config = strings.Replace(config, "probe:", "image: "+name+"\nprobe:", 1)
@@ -110,7 +109,6 @@ func (h *scenario) image(name string) {
 // watchAPIServers records the pods of API servers. The returned function requires the same pods, Ready all the time,
 // and no container restarted.
 func (h *scenario) watchAPIServers(servers ...apiservers.Server) func() {
-	h.t.Helper()
 	var before map[string]string
 	h.await(waitLimit, "the API servers' pods are Ready", func() error {
 		before = h.apiServerPods(servers)
@@ -122,7 +120,6 @@ func (h *scenario) watchAPIServers(servers ...apiservers.Server) func() {
 		return nil
 	})
 	return func() {
-		h.t.Helper()
 		after := h.apiServerPods(servers)
 		for name, was := range before {
 			if now := after[name]; now != was {
@@ -133,7 +130,6 @@ func (h *scenario) watchAPIServers(servers ...apiservers.Server) func() {
 }
 
 func (h *scenario) apiServerPods(servers []apiservers.Server) map[string]string {
-	h.t.Helper()
 	found := map[string]string{}
 	for _, server := range servers {
 		for _, p := range h.pods(server.Namespace, "apiserver=true") {
@@ -157,7 +153,6 @@ func (h *scenario) apiServerPods(servers []apiservers.Server) map[string]string 
 }
 
 func (h *scenario) scaleOperator(replicas int) {
-	h.t.Helper()
 	h.kubectl("-n", fixture.Home, "scale", "deployment", fixture.OperatorName, fmt.Sprintf("--replicas=%d", replicas))
 	h.await(waitLimit, fmt.Sprintf("the operator has %d pods", replicas), func() error {
 		if n := len(h.pods(fixture.Home, "app.kubernetes.io/name="+fixture.OperatorName)); n != replicas {

@@ -24,6 +24,7 @@ import (
 	"github.com/kms-health/kms-health/test/e2e/cluster"
 	"github.com/kms-health/kms-health/test/e2e/fixture"
 	"github.com/kms-health/kms-health/test/harness/apiservers"
+	"github.com/kms-health/kms-health/test/harness/trace"
 	"github.com/kms-health/kms-health/test/harness/wait"
 	"github.com/kms-health/kms-health/test/kmsplugin"
 )
@@ -61,9 +62,7 @@ func (h *scenario) sub(t *testing.T) *scenario {
 
 func (h *scenario) must(err error) {
 	h.t.Helper()
-	if err != nil {
-		h.t.Fatal(err)
-	}
+	trace.Must(h.t, err)
 }
 
 func (h *scenario) node() *cluster.Node { return h.Nodes()[0] }
@@ -74,20 +73,17 @@ func (h *scenario) pluginOn(n *cluster.Node) kmsplugin.Client {
 }
 
 func (h *scenario) do(p kmsplugin.Client, name string, args ...string) {
-	h.t.Helper()
 	_, err := p.Do(name, args...)
 	h.must(err)
 }
 
 // now returns the state of an operator resource, from etcd.
 func (h *scenario) now(server apiservers.Server) fixture.State {
-	h.t.Helper()
 	return read(h, "what etcd has of "+server.Name, func() (fixture.State, error) { return h.Now(h.ctx, server) })
 }
 
 // read calls once until it succeeds, because a busy server may not answer in time.
 func read[T any](h *scenario, what string, once func() (T, error)) (got T) {
-	h.t.Helper()
 	h.await(time.Minute, what, func() (err error) {
 		got, err = once()
 		return err
@@ -101,13 +97,11 @@ func (h *scenario) await(limit time.Duration, what string, check func() error) {
 }
 
 func (h *scenario) awaitHealthy(servers ...apiservers.Server) {
-	h.t.Helper()
 	h.must(h.AwaitHealthy(h.ctx, servers...))
 }
 
 // pluginOf returns the plugin of an API server on the first node.
 func (h *scenario) pluginOf(server apiservers.Server) kmsplugin.Client {
-	h.t.Helper()
 	if server == apiservers.Kube {
 		return h.pluginOn(h.node())
 	}
@@ -118,7 +112,6 @@ func (h *scenario) pluginOf(server apiservers.Server) kmsplugin.Client {
 
 // pods returns the pods in a namespace that a selector selects.
 func (h *scenario) pods(namespace, selector string) []corev1.Pod {
-	h.t.Helper()
 	return read(h, "the pods of "+namespace, func() (*corev1.PodList, error) {
 		return h.Kube.CoreV1().Pods(namespace).List(h.ctx, metav1.ListOptions{LabelSelector: selector})
 	}).Items
@@ -126,7 +119,6 @@ func (h *scenario) pods(namespace, selector string) []corev1.Pod {
 
 // apiServerPod returns the pod of a node's kube-apiserver.
 func (h *scenario) apiServerPod(n *cluster.Node) *corev1.Pod {
-	h.t.Helper()
 	return read(h, "kube-apiserver's pod of "+n.Name, func() (*corev1.Pod, error) {
 		return h.Kube.CoreV1().Pods(cluster.APIServerNamespace).Get(h.ctx, cluster.APIServerName+"-"+n.Name,
 			metav1.GetOptions{})
@@ -135,7 +127,6 @@ func (h *scenario) apiServerPod(n *cluster.Node) *corev1.Pod {
 
 // kubectl runs kubectl as an administrator, and returns its output.
 func (h *scenario) kubectl(args ...string) string {
-	h.t.Helper()
 	out, err := h.Kubectl(h.ctx, "", args...)
 	h.must(err)
 	return out
@@ -144,13 +135,11 @@ func (h *scenario) kubectl(args ...string) string {
 // process returns the one process of a container, in a pod whose name begins with a prefix. It waits while a former
 // pod's process ends.
 func (h *scenario) process(podPrefix, container string) cluster.Process {
-	h.t.Helper()
 	return h.awaitNext(podPrefix, container, 0)
 }
 
 // kill kills the process of a container, and waits for the next one.
 func (h *scenario) kill(podPrefix, container string) (next cluster.Process) {
-	h.t.Helper()
 	before := h.process(podPrefix, container)
 	h.must(h.node().SignalContainer(h.ctx, podPrefix, container, syscall.SIGKILL))
 	return h.awaitNext(podPrefix, container, before.PID)
@@ -158,7 +147,6 @@ func (h *scenario) kill(podPrefix, container string) (next cluster.Process) {
 
 // awaitNext waits until a container has exactly one process, which is not before; 0: any.
 func (h *scenario) awaitNext(podPrefix, container string, before int) (next cluster.Process) {
-	h.t.Helper()
 	h.await(waitLimit, "a new process of "+container+" of "+podPrefix, func() error {
 		found, err := h.node().Processes(h.ctx, podPrefix, container)
 		if err == nil && (len(found) != 1 || found[0].PID == before) {
@@ -187,7 +175,6 @@ const (
 
 // allPIDs returns the process ids of the relevant containers in all pods of a node.
 func (h *scenario) allPIDs(n *cluster.Node) map[string][]int {
-	h.t.Helper()
 	all := map[string][]int{}
 	for _, c := range []struct{ pod, container string }{
 		{"kube-apiserver-", "kube-apiserver"},
@@ -213,7 +200,6 @@ func (h *scenario) allPIDs(n *cluster.Node) map[string][]int {
 
 // untouched requires all processes of a node to be the same as before, except for the processes of some containers.
 func (h *scenario) untouched(n *cluster.Node, before map[string][]int, but ...string) {
-	h.t.Helper()
 	for name, pids := range h.allPIDs(n) {
 		if !slices.Equal(pids, before[name]) && !slices.Contains(but, name) {
 			h.t.Errorf("%s: processes %v, before: %v", name, pids, before[name])
@@ -223,7 +209,6 @@ func (h *scenario) untouched(n *cluster.Node, before map[string][]int, but ...st
 
 // always requires every state of an API server since a time to pass a check.
 func (h *scenario) always(server apiservers.Server, since time.Time, check func(fixture.State) error) {
-	h.t.Helper()
 	for _, s := range h.seen.States(server, since) {
 		if err := check(s); err != nil {
 			h.t.Errorf("%s, %s after it began: %v", server.Name, s.At.Sub(since).Round(time.Millisecond), err)
@@ -251,7 +236,6 @@ const inertia = 2 * time.Minute
 // noLongAlarm requires that since a time no KMSPluginsDegraded was True or Unknown for longer than inertia, so that `oc
 // get co` did not show it. It is for times in which every plugin was healthy.
 func (h *scenario) noLongAlarm(since time.Time) {
-	h.t.Helper()
 	h.took("longest KMSPluginsDegraded True or Unknown", h.longest(since, noAlarm), inertia)
 }
 
@@ -267,7 +251,6 @@ func noAlarm(s fixture.State) error {
 // longest returns the longest time for which states of an API server in a row did not pass a check, until after a time.
 // It logs the states.
 func (h *scenario) longest(since time.Time, check func(fixture.State) error) (longest time.Duration) {
-	h.t.Helper()
 	for _, server := range apiservers.All {
 		row, states := time.Duration(0), h.seen.States(server, time.Time{})
 		for i, s := range states {
@@ -292,7 +275,6 @@ func (h *scenario) longest(since time.Time, check func(fixture.State) error) (lo
 // steady requires that since a time all states of some API servers were good, no reporter logged a failed write, and no
 // report became stale.
 func (h *scenario) steady(since time.Time, good func(fixture.State) error, servers ...apiservers.Server) {
-	h.t.Helper()
 	end := time.Now() // before the log is read, which takes time
 	events, err := h.node().Audit(since)
 	h.must(err)

@@ -139,7 +139,6 @@ func testSidecarCredentials(h *owner) {
 
 // exchangeCredentials gives the sidecar a new client certificate, and CAs to trust.
 func (h *owner) exchangeCredentials(cas []byte) (certificate []byte) {
-	h.t.Helper()
 	pair, err := h.Client(reporterUser)
 	h.must(err)
 	h.must(h.node().SyncFolder(clientFolder, map[string][]byte{"tls.crt": pair.Cert, "tls.key": pair.Key, "ca.crt": cas}))
@@ -148,7 +147,6 @@ func (h *owner) exchangeCredentials(cas []byte) (certificate []byte) {
 
 // rotate exchanges the credentials, and waits until a write with the new certificate was allowed.
 func (h *owner) rotate(what string, cas []byte) {
-	h.t.Helper()
 	exchanged := time.Now()
 	block, _ := pem.Decode(h.exchangeCredentials(cas))
 	sum := sha256.Sum256(block.Bytes)
@@ -260,13 +258,11 @@ func (h *owner) reportsKey1(s fixture.State) error {
 }
 
 func (h *owner) sidecarPID() int {
-	h.t.Helper()
 	return h.process(cluster.APIServerName, contract.ReporterContainer).PID
 }
 
 // same requires the sidecar to be the same process as before.
 func (h *owner) same(before int) {
-	h.t.Helper()
 	if now := h.sidecarPID(); now != before {
 		h.t.Errorf("the sidecar was restarted: process %d, before: %d", now, before)
 	}

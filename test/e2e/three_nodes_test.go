@@ -213,7 +213,6 @@ func testNodeReplaced(h *scenario) {
 }
 
 func (h *scenario) nodeNamed(name string) *cluster.Node {
-	h.t.Helper()
 	for _, n := range h.Nodes() {
 		if n.Name == name {
 			return n
@@ -225,7 +224,6 @@ func (h *scenario) nodeNamed(name string) *cluster.Node {
 
 // nodeBeside returns a node other than this one and the first one, which has etcd.
 func (h *scenario) nodeBeside(name string) *cluster.Node {
-	h.t.Helper()
 	for _, n := range h.Nodes()[1:] {
 		if n.Name != name {
 			return n
@@ -237,7 +235,6 @@ func (h *scenario) nodeBeside(name string) *cluster.Node {
 
 // awaitReady waits until the Node's condition Ready has a status.
 func (h *scenario) awaitReady(n *cluster.Node, status corev1.ConditionStatus) {
-	h.t.Helper()
 	h.await(waitLimit, fmt.Sprintf("%s is Ready=%s", n.Name, status), func() error {
 		node, err := h.Kube.CoreV1().Nodes().Get(h.ctx, n.Name, metav1.GetOptions{})
 		if err != nil {
@@ -254,14 +251,12 @@ func (h *scenario) awaitReady(n *cluster.Node, status corev1.ConditionStatus) {
 
 // remoteKey returns the key ID of a node's plugin.
 func (h *scenario) remoteKey(n *cluster.Node) string {
-	h.t.Helper()
 	state, err := h.pluginOn(n).State()
 	h.must(err)
 	return state.KeyID
 }
 
 func (h *scenario) statusCalls(p kmsplugin.Client) kmsplugin.CallStats {
-	h.t.Helper()
 	state, err := p.State()
 	h.must(err)
 	return state.Calls[kmsplugin.CallStatus]
@@ -270,14 +265,12 @@ func (h *scenario) statusCalls(p kmsplugin.Client) kmsplugin.CallStats {
 // awaitSince waits for a state of kubeapiservers since a time.
 func (h *scenario) awaitSince(since time.Time, limit time.Duration, what string,
 	check func(fixture.State) error) fixture.State {
-	h.t.Helper()
 	return h.awaitOf(apiservers.Kube, since, limit, what, check)
 }
 
 // awaitOf is awaitSince for any operator resource.
 func (h *scenario) awaitOf(server apiservers.Server, since time.Time, limit time.Duration, what string,
 	check func(fixture.State) error) fixture.State {
-	h.t.Helper()
 	s, err := h.seen.Await(h.ctx, server, since, limit, what, check)
 	h.must(err)
 	return s
@@ -285,13 +278,11 @@ func (h *scenario) awaitOf(server apiservers.Server, since time.Time, limit time
 
 // operators returns the operator's pods that are not being deleted.
 func (h *scenario) operators() []corev1.Pod {
-	h.t.Helper()
 	return slices.DeleteFunc(h.pods(fixture.Home, "app.kubernetes.io/name="+fixture.OperatorName),
 		func(p corev1.Pod) bool { return p.DeletionTimestamp != nil })
 }
 
 func (h *scenario) lease() *coordinationv1.Lease {
-	h.t.Helper()
 	l := read(h, "the operator's lease", func() (*coordinationv1.Lease, error) {
 		return h.Kube.CoordinationV1().Leases(fixture.Home).Get(h.ctx, fixture.OperatorName, metav1.GetOptions{})
 	})
@@ -303,7 +294,6 @@ func (h *scenario) lease() *coordinationv1.Lease {
 
 // leader returns the operator's pod that holds the lease, once it is on one of these nodes; none given: on any.
 func (h *scenario) leader(on ...*cluster.Node) (leader corev1.Pod) {
-	h.t.Helper()
 	h.await(waitLimit, "the operator leads", func() error {
 		holder := *h.lease().Spec.HolderIdentity
 		for _, p := range h.operators() {

@@ -44,7 +44,6 @@ func testUpgradeAndBack(h *scenario) {
 
 // previous builds the commit before this one.
 func (h *scenario) previous() *fixture.Version {
-	h.t.Helper()
 	dir := h.t.TempDir()
 	copied := "git -C " + root + " archive HEAD~1 | tar -x -C " + dir
 	if out, err := exec.CommandContext(h.ctx, "bash", "-o", "pipefail", "-c", copied).CombinedOutput(); err != nil {
@@ -57,7 +56,6 @@ func (h *scenario) previous() *fixture.Version {
 
 // awaitVersion waits until only this version runs, and everything is healthy.
 func (h *scenario) awaitVersion(v *fixture.Version) {
-	h.t.Helper()
 	h.await(waitLimit, "all of version "+v.Name, func() error {
 		return h.runs(v, fixture.Home, apiservers.OpenShift.Namespace)
 	})

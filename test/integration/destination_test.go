@@ -39,7 +39,6 @@ func (d destination) resource() dynamic.ResourceInterface {
 
 // define installs the CRD, with parts replaced.
 func (d destination) define(t *testing.T, replace ...string) {
-	t.Helper()
 	text := disk.Read(t, "../../manifests/kubernetes/crd.yaml")
 	path := filepath.Join(t.TempDir(), "crd.yaml")
 	replacer := strings.NewReplacer(append([]string{contract.KMSHealths.Group, d.group}, replace...)...)
@@ -48,7 +47,6 @@ func (d destination) define(t *testing.T, replace ...string) {
 }
 
 func (d destination) create(t *testing.T) {
-	t.Helper()
 	u := &unstructured.Unstructured{}
 	u.SetGroupVersionKind(schema.GroupVersionKind{Group: d.group, Version: "v1alpha1", Kind: contract.KMSHealths.Kind})
 	u.SetName(anywhere)
@@ -57,7 +55,6 @@ func (d destination) create(t *testing.T) {
 }
 
 func (d destination) get(t *testing.T) *unstructured.Unstructured {
-	t.Helper()
 	u, err := d.resource().Get(soon(t), anywhere, metav1.GetOptions{})
 	must(t, err)
 	return u
@@ -65,7 +62,6 @@ func (d destination) get(t *testing.T) *unstructured.Unstructured {
 
 // reportTo starts a reporter that may write to the status of all objects named anywhere, with a destination.
 func reportTo(t *testing.T, to string) *reporter {
-	t.Helper()
 	r := newReporter(t)
 	client := kubernetes.NewForConfigOrDie(cluster.RESTConfig()).RbacV1()
 	role, err := client.ClusterRoles().Create(soon(t), &rbacv1.ClusterRole{
@@ -88,7 +84,6 @@ func reportTo(t *testing.T, to string) *reporter {
 
 // reportsTo waits until the status of an object has the reporter's condition.
 func (r *reporter) reportsTo(d destination) {
-	r.t.Helper()
 	eventually(r.t, "it reports to "+d.group, func() bool { return len(entriesIn(d.get(r.t), r.node)) == 1 })
 }
 

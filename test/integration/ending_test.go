@@ -16,7 +16,6 @@ import (
 
 // pluginProcess starts the development plugin as a separate process, which the test can stop by SIGSTOP.
 func (r *reporter) pluginProcess(keyID string) *program.Child {
-	r.t.Helper()
 	path, err := program.Build(r.t.TempDir(), "test/kmsplugin/cmd/kms-plugin")
 	must(r.t, err)
 	state := filepath.Join(r.dir, "state-"+keyID)

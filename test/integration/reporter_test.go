@@ -20,6 +20,7 @@ import (
 	"github.com/kms-health/kms-health/test/harness/controlplane"
 	"github.com/kms-health/kms-health/test/harness/disk"
 	"github.com/kms-health/kms-health/test/harness/program"
+	"github.com/kms-health/kms-health/test/harness/trace"
 	"github.com/kms-health/kms-health/test/harness/wait"
 	"github.com/kms-health/kms-health/test/kmsplugin"
 )
@@ -39,17 +40,11 @@ type reporter struct {
 	seen    int             // bytes of the log that were read
 }
 
-func must(t *testing.T, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
+var must = trace.Must
 
 // newReporter prepares a reporter for a node that is named after the test. It may write to kube-apiserver's operator
 // resource. start starts it.
 func newReporter(t *testing.T) *reporter {
-	t.Helper()
 	dir := program.SocketDir(t)
 	r := &reporter{
 		t: t, dir: dir, file: filepath.Join(dir, "config.yaml"), serving: controlplane.FreeAddress(t),
@@ -63,7 +58,6 @@ func newReporter(t *testing.T) *reporter {
 
 // reporting returns a reporter that reports on one healthy plugin, 1.
 func reporting(t *testing.T) (*reporter, *kmsplugin.Plugin) {
-	t.Helper()
 	r := newReporter(t)
 	one := r.plugin("1")
 	r.configure(toKube, "1:Write")
@@ -73,7 +67,6 @@ func reporting(t *testing.T) (*reporter, *kmsplugin.Plugin) {
 }
 
 func soon(t *testing.T) context.Context {
-	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), waitLimit)
 	t.Cleanup(cancel)
 	return ctx
@@ -84,7 +77,6 @@ func (r *reporter) user() string { return controlplane.ServiceAccountUser(namesp
 // token writes a new token for the reporter, and a kubeconfig with this server, into files that it watches. An empty
 // server is the cluster's.
 func (r *reporter) token(server string) {
-	r.t.Helper()
 	token, err := cluster.ServiceAccountToken(soon(r.t), namespace, r.node, controlplane.TokenOptions{})
 	must(r.t, err)
 	_, err = cluster.WriteKubeconfig(r.credentials(), controlplane.Kubeconfig{
@@ -101,7 +93,6 @@ func (r *reporter) endpoint(keyID string) string {
 
 // plugin starts a real plugin for the reporter.
 func (r *reporter) plugin(keyID string, faults ...kmsplugin.Fault) *kmsplugin.Plugin {
-	r.t.Helper()
 	return kmsplugin.StartForTest(r.t, kmsplugin.Options{
 		Endpoint: r.endpoint(keyID), StateDir: filepath.Join(r.dir, "state-"+keyID), Faults: faults,
 	})
@@ -109,7 +100,6 @@ func (r *reporter) plugin(keyID string, faults ...kmsplugin.Fault) *kmsplugin.Pl
 
 // probes waits for more probes of a plugin.
 func probes(t *testing.T, plugin *kmsplugin.Plugin, more int64) {
-	t.Helper()
 	must(t, plugin.WaitForCalls(soon(t), kmsplugin.CallStatus, plugin.Calls(kmsplugin.CallStatus).Count+more))
 }
 
@@ -119,7 +109,6 @@ const toKube = "resource: " + resource
 // configure writes the configuration file. destination has the fields that differ; empty: none. plugins are
 // keyID:role.
 func (r *reporter) configure(destination string, plugins ...string) {
-	r.t.Helper()
 	text := fmt.Sprintf("apiVersion: kmshealth.openshift.io/v1alpha1\nkind: ReporterConfiguration\n"+
 		"probe: {interval: 1s%s}\nserving: {address: '%s'}\n", r.checks, r.serving)
 	if destination != "" {
@@ -135,7 +124,6 @@ func (r *reporter) configure(destination string, plugins ...string) {
 }
 
 func (r *reporter) start(args ...string) {
-	r.t.Helper()
 	cmd := exec.Command(binary, append([]string{"--config", r.file, "--node-name", r.node}, args...)...)
 	r.printed = &program.Output{}
 	cmd.Env = append(os.Environ(), contract.PodUIDVariable+"="+r.podUID)
@@ -161,7 +149,6 @@ func (r *reporter) stop() {
 
 // logged waits for a new line that contains all texts.
 func (r *reporter) logged(texts ...string) {
-	r.t.Helper()
 	eventually(r.t, fmt.Sprintf("logged: %q", texts), func() bool {
 		for text := r.log.Text(); ; {
 			line, _, whole := strings.Cut(text[r.seen:], "\n")
@@ -195,7 +182,6 @@ func (r *reporter) get(path string) (int, string) {
 
 // writes waits until one more write ends with a result.
 func (r *reporter) writes(result string) {
-	r.t.Helper()
 	written := func() string {
 		_, text := r.get("/metrics")
 		_, rest, _ := strings.Cut(text, `kms_health_reporter_writes_total{result="`+result+`"} `)

@@ -25,7 +25,6 @@ func administrator() dynamic.Interface { return dynamic.NewForConfigOrDie(cluste
 
 // operatorObject returns the operator resource; without conditions if it cannot be read.
 func operatorObject(t *testing.T) *unstructured.Unstructured {
-	t.Helper()
 	u, err := administrator().Resource(controlplane.OperatorGVR(resource)).Get(soon(t), controlplane.ClusterObject,
 		metav1.GetOptions{})
 	if err != nil {
@@ -43,7 +42,6 @@ func entriesIn(u *unstructured.Unstructured, node string) []contract.Entry {
 
 // freshCondition waits until the reporter's condition has these entries (keyID=status), checked after this call.
 func (r *reporter) freshCondition(want ...string) (entries []contract.Entry) {
-	r.t.Helper()
 	since := time.Now().Truncate(time.Second)
 	eventually(r.t, fmt.Sprintf("a fresh condition of %s reports %v", r.node, want), func() bool {
 		entries = entriesIn(operatorObject(r.t), r.node)

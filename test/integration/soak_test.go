@@ -202,7 +202,6 @@ func (s *soak) disturb(d time.Duration) {
 }
 
 func (s *soak) fail(i int) {
-	s.t.Helper()
 	kind := s.random.IntN(len(kinds))
 	if kinds[kind].trip && time.Since(s.rotated[i]) < 10*time.Second {
 		return // a key_id that changes twice in an interval is another fault
@@ -220,7 +219,6 @@ func (s *soak) fail(i int) {
 }
 
 func (s *soak) heal(i int) {
-	s.t.Helper()
 	if s.active[i] == nil {
 		return
 	}

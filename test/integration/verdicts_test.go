@@ -27,7 +27,6 @@ type verdicts struct {
 
 // printing starts a plugin with faults, and its reporter.
 func printing(t *testing.T, faults ...string) *verdicts {
-	t.Helper()
 	t.Parallel() // it mostly waits
 	v := &verdicts{reporter: newReporter(t)}
 	v.plugin = v.reporter.plugin("1")
@@ -40,14 +39,12 @@ func printing(t *testing.T, faults ...string) *verdicts {
 
 // healthy is printing, and waits until the plugin is healthy.
 func healthy(t *testing.T) *verdicts {
-	t.Helper()
 	v := printing(t)
 	v.await("healthy", anything, isHealthy)
 	return v
 }
 
 func (v *verdicts) start() {
-	v.t.Helper()
 	v.read = 0
 	v.reporter.start("--output", "-", "--state", v.samples())
 }
@@ -56,7 +53,6 @@ func (v *verdicts) samples() string { return filepath.Join(v.dir, "samples") }
 
 // do sends commands to the plugin, as a user types them.
 func (v *verdicts) do(commands ...string) {
-	v.t.Helper()
 	for _, line := range commands {
 		words := strings.Fields(line)
 		must(v.t, v.plugin.Do(words[0], words[1:]...))
@@ -65,14 +61,12 @@ func (v *verdicts) do(commands ...string) {
 
 // rotate returns the plugin's new key_id.
 func (v *verdicts) rotate() string {
-	v.t.Helper()
 	v.do("rotate")
 	return v.plugin.KeyID()
 }
 
 // next returns the new reports.
 func (v *verdicts) next() (entries []contract.Entry) {
-	v.t.Helper()
 	lines := strings.Split(v.printed.Text(), "\n")
 	for ; v.read < len(lines)-1; v.read++ { // the last line is not complete
 		report, err := contract.DecodeMessage(lines[v.read])
@@ -108,7 +102,6 @@ func (v *verdicts) await(what string, never, ok func(contract.Entry) bool) {
 
 // awaitCalls is await for more calls of a kind.
 func (v *verdicts) awaitCalls(call kmsplugin.Call, more int64, never func(contract.Entry) bool) {
-	v.t.Helper()
 	want := v.plugin.Calls(call).Count + more
 	v.await(fmt.Sprintf("%d calls to %s", want, call), never, func(contract.Entry) bool {
 		return v.plugin.Calls(call).Count >= want

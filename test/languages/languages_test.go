@@ -30,6 +30,7 @@ import (
 	"github.com/kms-health/kms-health/test/harness/controlplane"
 	"github.com/kms-health/kms-health/test/harness/disk"
 	"github.com/kms-health/kms-health/test/harness/program"
+	"github.com/kms-health/kms-health/test/harness/trace"
 	"github.com/kms-health/kms-health/test/harness/wait"
 )
 
@@ -69,12 +70,7 @@ var faults = []struct {
 
 const longPath = "long path"
 
-func must(t *testing.T, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
+var must = trace.Must
 
 // subject is one plugin.
 type subject struct {
@@ -85,7 +81,6 @@ type subject struct {
 }
 
 func (s *subject) start(t *testing.T) {
-	t.Helper()
 	cmd := exec.Command(s.command[0], s.command[1:]...)
 	cmd.Env = append(os.Environ(), "NODE_PATH="+*modules)
 	log := &program.Output{}
@@ -100,7 +95,6 @@ func (s *subject) start(t *testing.T) {
 
 // awaitListening waits until this process listens: the socket's file differs from before.
 func (s *subject) awaitListening(t *testing.T, before os.FileInfo) {
-	t.Helper()
 	wait.Eventually(t, listens, s.language+" listens", func() error {
 		now, err := os.Stat(s.socket)
 		if err != nil || os.SameFile(before, now) {
@@ -115,13 +109,11 @@ func (s *subject) awaitListening(t *testing.T, before os.FileInfo) {
 }
 
 func (s *subject) signal(t *testing.T, signal os.Signal) {
-	t.Helper()
 	must(t, s.child.Process.Signal(signal))
 }
 
 // overlap starts a successor, and then ends the old process.
 func overlap(t *testing.T, s *subject) {
-	t.Helper()
 	before, err := os.Stat(s.socket)
 	must(t, err)
 	old := s.child
@@ -203,7 +195,6 @@ func subjects(t *testing.T) (all []*subject) {
 }
 
 func build(t *testing.T, dir, folder string) string {
-	t.Helper()
 	path, err := program.Build(dir, folder)
 	must(t, err)
 	return path

@@ -28,6 +28,7 @@ import (
 	"github.com/kms-health/kms-health/test/harness/controlplane"
 	"github.com/kms-health/kms-health/test/harness/disk"
 	"github.com/kms-health/kms-health/test/harness/program"
+	"github.com/kms-health/kms-health/test/harness/trace"
 	"github.com/kms-health/kms-health/test/harness/wait"
 	"github.com/kms-health/kms-health/test/kmsplugin"
 )
@@ -68,12 +69,7 @@ func skipUnlessCompared(t *testing.T) {
 	}
 }
 
-func must(t *testing.T, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
+var must = trace.Must
 
 // subject is one plugin, its fault and its role.
 type subject struct {
@@ -165,7 +161,6 @@ func begin(t *testing.T, all []*subject) time.Time {
 
 // askInTurns asks kube-apiserver, and asks again while a plugin that answers by turns has not failed.
 func askInTurns(t *testing.T, server *controlplane.ControlPlane, all []*subject, found func(*subject) *opinion) {
-	t.Helper()
 	for again, turn := true, 0; again && turn < maxTurns; turn++ {
 		again = false
 		time.Sleep(settle)
@@ -181,7 +176,6 @@ func askInTurns(t *testing.T, server *controlplane.ControlPlane, all []*subject,
 
 // judge asks the running kube-apiserver about the active faults.
 func judge(t *testing.T, server *controlplane.ControlPlane, all []*subject) {
-	t.Helper()
 	askInTurns(t, server, all, func(s *subject) *opinion { return &s.found.running })
 	for _, s := range all {
 		s.found.asked = s.plugin.Calls(kmsplugin.CallStatus).Count
@@ -286,7 +280,6 @@ func startSubject(t *testing.T, dir string, f fault, role string, number int, re
 
 // do sends commands to the plugin, or to the wire in front of it.
 func (s *subject) do(t *testing.T, lines []string) {
-	t.Helper()
 	for _, line := range lines {
 		words := strings.Fields(line)
 		switch {
@@ -316,7 +309,6 @@ func encryptionConfig(all []*subject, roles ...string) []byte {
 }
 
 func restart(t *testing.T, server *controlplane.ControlPlane, config []byte) {
-	t.Helper()
 	must(t, server.StopAPIServer(t.Context()))
 	if config != nil {
 		must(t, server.SetEncryptionConfig(config))
@@ -361,7 +353,6 @@ func create(ctx context.Context, client dynamic.Interface, s *subject, name stri
 
 // mustCreate creates an object for each fault, with the name of the role that writes now.
 func mustCreate(t *testing.T, client dynamic.Interface, all []*subject, role string) {
-	t.Helper()
 	for _, s := range all {
 		if s.role == role {
 			must(t, create(t.Context(), client, s, role))
@@ -408,7 +399,6 @@ func every(*running) bool { return true }
 
 // request writes the configuration files. Those that some selects get a request for a round trip.
 func (r *reporters) request(t *testing.T, request string, some func(*running) bool) {
-	t.Helper()
 	for _, one := range r.running {
 		its := "none"
 		if some(one) {
@@ -433,7 +423,6 @@ plugins:
 
 // start starts the processes. Each uses the samples of the process before it.
 func (r *reporters) start(t *testing.T) {
-	t.Helper()
 	r.request(t, "start", losesAny)
 	for _, one := range r.running {
 		cmd := exec.Command(r.binary, "--config", one.file, "--output", "-", "--state", one.samples)
@@ -450,7 +439,6 @@ func (r *reporters) start(t *testing.T) {
 }
 
 func (r *reporters) stop(t *testing.T) {
-	t.Helper()
 	for _, one := range r.running {
 		one.child.End(t, time.Minute, os.Interrupt)
 	}
@@ -460,7 +448,6 @@ func (r *reporters) stop(t *testing.T) {
 // as unhealthy if one report says so. Another plugin counts as healthy if one of the last two reports says so, since
 // answers may be late on a busy machine. judge requests round trips until lost keys are named.
 func (r *reporters) judge(t *testing.T, found func(*subject) *opinion) {
-	t.Helper()
 	unseen := func(s *subject) bool { return (s.loses || s.turns) && *found(s) == "" }
 	before := make([]opinion, len(r.all))
 	for n := 0; n < minRequests || n < maxRequests && slices.ContainsFunc(r.all, unseen); n++ {
@@ -494,7 +481,6 @@ func (r *reporters) judge(t *testing.T, found func(*subject) *opinion) {
 // entriesOf returns the entries in a line of output, by the number of their subject. It returns nil for an incomplete
 // line.
 func entriesOf(t *testing.T, line string) map[int]contract.Entry {
-	t.Helper()
 	message, whole := strings.CutSuffix(line, "\n")
 	if !whole {
 		return nil
@@ -518,7 +504,6 @@ const lost = "lost: "
 
 // opinions returns the latest verdict on each subject.
 func (r *reporters) opinions(t *testing.T) []opinion {
-	t.Helper()
 	opinions := slices.Repeat([]opinion{notReported}, len(r.all))
 	for _, one := range r.running {
 		lines := strings.SplitAfter(one.output.Text(), "\n")
@@ -542,7 +527,6 @@ func (r *reporters) opinions(t *testing.T) []opinion {
 // awaitHealthy waits until all plugins are reported as healthy, except for those with healsLate. It requests round
 // trips repeatedly: each tries only one kept sample, and the lost key's turn may come last.
 func (r *reporters) awaitHealthy(t *testing.T, when string, limit time.Duration) {
-	t.Helper()
 	requests, next := 0, time.Now()
 	err := wait.For(t.Context(), limit, "the reporters find all plugins healthy", func(context.Context) error {
 		if now := time.Now(); !now.Before(next) {
@@ -561,7 +545,6 @@ func (r *reporters) awaitHealthy(t *testing.T, when string, limit time.Duration)
 
 // opinionsOf returns kube-apiserver's opinion on each provider.
 func opinionsOf(t *testing.T, server *controlplane.ControlPlane, providers int) []opinion {
-	t.Helper()
 	failures, err := server.KMSProviders(t.Context())
 	must(t, err)
 	opinions := make([]opinion, providers)

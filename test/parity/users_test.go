@@ -123,7 +123,6 @@ func startSockets(t *testing.T, dir string) (encryption []byte, config string) {
 // onceAs returns the verdicts of a reporter that runs with these flags of setpriv. apiServer is the API server's user
 // in its environment; empty means none.
 func onceAs(t *testing.T, flags, apiServer, reporter, config string) []opinion {
-	t.Helper()
 	args := append([]string{"--inh-caps=-all"}, strings.Fields(flags)...)
 	cmd := exec.Command("setpriv", append(args, reporter, "--once", "--config", config)...)
 	cmd.Env = []string{"PATH=" + os.Getenv("PATH")}

@@ -32,7 +32,6 @@ type wire struct {
 
 // becomes changes the mode and the plugin's socket, and breaks all connections.
 func (w *wire) becomes(t *testing.T, mode, plugin string) {
-	t.Helper()
 	w.close()
 	listener, err := net.Listen("unix", w.socket)
 	must(t, err)

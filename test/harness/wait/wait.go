@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"testing"
 	"time"
+
+	"github.com/kms-health/kms-health/test/harness/trace"
 )
 
 const (
@@ -66,8 +68,6 @@ func For(ctx context.Context, limit time.Duration, what string, check func(conte
 // Eventually fails the test if For returns an error. A cleanup may call it too.
 func Eventually(t testing.TB, limit time.Duration, what string, check func() error) {
 	t.Helper()
-	if err := For(context.WithoutCancel(t.Context()), limit, what,
-		func(context.Context) error { return check() }); err != nil {
-		t.Fatal(err)
-	}
+	trace.Must(t, For(context.WithoutCancel(t.Context()), limit, what,
+		func(context.Context) error { return check() }))
 }
