@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"syscall"
-	"testing"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -19,17 +18,9 @@ import (
 	"github.com/kms-health/kms-health/test/harness/controlplane"
 )
 
-// downFor is the time for which the API server is kept down, or twice the time for which the network is cut.
-func downFor() time.Duration {
-	if testing.Short() {
-		return 30 * time.Second
-	}
-	return 2 * time.Minute
-}
-
 func testAPIServerDown(h *scenario) {
 	before, start := h.allPIDs(h.node()), time.Now().Truncate(time.Second) // times of containers are in seconds
-	h.apiServerDown(reporterPods[apiservers.Kube], downFor())
+	h.apiServerDown(reporterPods[apiservers.Kube], inShort(30*time.Second, 2*time.Minute))
 	h.awaitHealthy()
 	// The kubelet backed off meanwhile, and may write the pod's status later. The next scenario needs that status.
 	h.await(waitLimit, "the kubelet has written that it was started again", func() error {
@@ -110,7 +101,7 @@ func testReporterCutOff(h *scenario) {
 	n := h.node()
 	before, start := h.allPIDs(n), time.Now()
 	h.must(n.CutNetwork(h.ctx))
-	time.Sleep(downFor() / 2)
+	time.Sleep(time.Minute)
 	h.must(n.RestoreNetwork(h.ctx))
 	h.steady(start, fixture.State.Healthy, apiservers.All...)
 	h.untouched(n, before)

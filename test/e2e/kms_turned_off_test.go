@@ -39,11 +39,9 @@ func testKMSTurnedOff(h *scenario) {
 	h.state.on = false
 	h.must(h.AggregateOff(h.ctx))
 
-	off := time.Now()
 	h.await(waitLimit, "nothing of ours is left in the cluster", h.nothingLeft)
 	h.await(waitLimit, "nothing of ours is left on the node", h.nothingLeftOnNode)
 	h.noLongAlarm(start)
-	h.took("after it: nothing of ours is left", time.Since(off), 0)
 	h.must(h.Configure(h.ctx, strings.Replace(fixture.Configuration, "probe:", "managementState: Removed\nprobe:", 1)))
 	h.await(waitLimit, "with managementState Removed nothing at all is left", func() error {
 		if left := h.belongings(); left != "" {

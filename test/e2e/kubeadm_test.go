@@ -5,7 +5,6 @@ package e2e
 import (
 	"context"
 	"errors"
-	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -63,7 +62,6 @@ func sectionOf(t *testing.T, page, heading string) string {
 }
 
 func startKubeadm(t *testing.T, apiServer string) *administrator {
-	began := time.Now()
 	c, err := cluster.StartKubeadm(t.Context(), cluster.Options{Assets: os.Getenv("KUBEBUILDER_ASSETS"), Log: os.Stderr},
 		apiServer, map[string][]byte{
 			"/etc/kubernetes/enc/encryption-config.yaml": []byte(onlySecrets),
@@ -76,7 +74,6 @@ func startKubeadm(t *testing.T, apiServer string) *administrator {
 	node := c.Nodes()[0]
 	kubeconfig := disk.Read(t, node.Path(cluster.AdminConfig))
 	a := newAdministrator(t, node, kubeconfig, c.Dir())
-	a.took("kubeadm init, with images", began)
 	t.Cleanup(func() {
 		if t.Failed() {
 			dir := filepath.Join(logsDir, t.Name())
@@ -98,12 +95,6 @@ func newAdministrator(t *testing.T, node *cluster.Node, kubeconfig []byte, folde
 	// Builds on the pages must need only the module cache.
 	a.env = append(a.env, "KUBECONFIG="+a.dir+"/kubeconfig", "GOPROXY=off")
 	return a
-}
-
-func (a *administrator) took(what string, began time.Time) {
-	line := fmt.Sprintf("%s: %s: %s", a.Name(), what, time.Since(began).Round(time.Second))
-	times = append(times, line)
-	a.Log(line)
 }
 
 // run runs a command: as root in the node if it begins with sudo, else as on another host in the node's network.
@@ -129,7 +120,6 @@ const quickstart = "quickstart/kubernetes.md"
 
 // follow types the commands of a quickstart section, except for the commands of kind.
 func (a *administrator) follow(heading string) {
-	began := time.Now()
 	for _, command := range typed.Commands(sectionOf(a.T, quickstart, heading)) {
 		push := strings.HasPrefix(command, "make image-push ")
 		switch {
@@ -145,7 +135,6 @@ func (a *administrator) follow(heading string) {
 			}
 		}
 	}
-	a.took(heading, began)
 }
 
 // shows waits until a command's output matches a pattern, and logs it.
@@ -160,7 +149,6 @@ func (a *administrator) shows(limit time.Duration, command, pattern string) {
 	})
 	a.Logf("after %.1f s: $ %s\n%s", time.Since(began).Seconds(), command, out)
 	a.must(err)
-	a.took("until it shows "+pattern, began)
 }
 
 // storedKeys types the page's command for a kubeadm node.

@@ -8,8 +8,6 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
-	"path/filepath"
-	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -23,19 +21,6 @@ const (
 	logsDir = root + "/.logs/e2e"
 )
 
-// times are the measured durations, one a line.
-var times []string
-
-func TestMain(m *testing.M) {
-	code := m.Run()
-	text := strings.Join(times, "\n") + "\n"
-	fmt.Print(text)
-	if err := os.MkdirAll(logsDir, 0o755); err == nil {
-		_ = os.WriteFile(filepath.Join(logsDir, "times.txt"), []byte(text), 0o644)
-	}
-	os.Exit(code)
-}
-
 // waitLimit bounds waits that measure nothing. A kubelet may start a pod up to 2 minutes after its API server is back;
 // 98 s were seen. If restarts are less than 2 minutes apart, its informers wait 30 to 60 s before they retry, and the
 // first retry may be too early (client-go's defaultBackoffMax, Jitter and Reset). The informers of API servers and of
@@ -46,17 +31,14 @@ const waitLimit = 5 * time.Minute
 // once or after 2 s, on a busy machine.
 const retryBound = 8 * time.Second
 
-// took records a duration, and fails the test if it is greater than bound; 0: no bound.
+// took logs a duration, and fails the test if it is greater than bound.
 func (h *scenario) took(what string, took, bound time.Duration) {
 	h.t.Helper()
-	line := fmt.Sprintf("%s: %s: %s", h.t.Name(), what, took.Round(time.Millisecond))
-	if bound > 0 {
-		line += " of at most " + bound.String()
+	log := h.t.Logf
+	if took > bound {
+		log = h.t.Errorf
 	}
-	times = append(times, line)
-	if bound > 0 && took > bound {
-		h.t.Error(line)
-	}
+	log("%s: %s of at most %s", what, took.Round(time.Millisecond), bound)
 }
 
 // start starts a cluster with KMS off and, if there is a config, with this checkout's operator. The cluster ends with
@@ -105,6 +87,14 @@ func ends(t *testing.T, stop func() error) {
 			t.Error(err)
 		}
 	})
+}
+
+// inShort returns the first duration with -short, else the second.
+func inShort(short, long time.Duration) time.Duration {
+	if testing.Short() {
+		return short
+	}
+	return long
 }
 
 // part is a part of a test. -short skips the long ones.

@@ -51,8 +51,6 @@ func testNodeRebooted(h *scenario) {
 // reboot cuts the power, and measures the recovery.
 func (h *scenario) reboot(source v1alpha1.ConfigSource, healthy bool) {
 	h.deliverBy(source)
-	name := fmt.Sprintf("plugin %s, %s", map[bool]string{true: "healthy", false: "unhealthy"}[healthy], source)
-	took := func(what string, d, bound time.Duration) { h.took(name+": "+what, d, bound) }
 	if !healthy {
 		h.must(h.FaultsAtStart(h.state.writeKey, sealed...))
 	}
@@ -63,30 +61,25 @@ func (h *scenario) reboot(source v1alpha1.ConfigSource, healthy bool) {
 	if source == v1alpha1.ConfigSourceConfigMap && !healthy {
 		h.doesNotStart(on, answers)
 	} else {
-		process := h.awaitNext(reporterPods[apiservers.Kube], reporterContainer, 0).Started
-		took("power-on to the reporter's process", process.Sub(on), 0)
+		process := h.process(reporterPods[apiservers.Kube], reporterContainer).Started
 		report := h.awaitSince(on, 2*time.Minute, "a report of after the reboot", func(s fixture.State) error {
 			return s.Fresh(h.node().Name, process)
 		})
-		// The report may come before the answer to awaitWrites.
-		took("the API server's first answer to the first report", max(0, report.At.Sub(answers)), 0)
 		if !healthy {
 			degraded := h.awaitSince(answers.Add(-time.Second), waitLimit, "KMSPluginsDegraded is True",
 				func(s fixture.State) error {
 					return s.Is(contract.PluginsDegraded, "True", contract.PluginUnhealthy)
 				})
-			operator := h.awaitNext(operatorPods, operatorContainer, 0).Started
+			operator := h.process(operatorPods, operatorContainer).Started
 			last := slices.MaxFunc([]time.Time{answers, report.At, operator}, time.Time.Compare)
-			took("all run, to KMSPluginsDegraded=True", max(0, degraded.At.Sub(last)), rollupBound)
+			h.took("all run, to KMSPluginsDegraded=True", max(0, degraded.At.Sub(last)), rollupBound)
 		}
 	}
-	h.awaitNext(operatorPods, operatorContainer, 0)
+	h.process(operatorPods, operatorContainer)
 	if !healthy {
 		h.must(h.FaultsAtStart(h.state.writeKey))
 		healed := time.Now() // before the command, because checks during it may be healthy
 		h.do(h.pluginOf(apiservers.Kube), "heal")
-		process := h.awaitNext(reporterPods[apiservers.Kube], reporterContainer, 0)
-		took("the plugin's recovery to the reporter's process", max(0, process.Started.Sub(healed)), 0)
 		h.truthful(on, healed)
 	}
 	h.must(h.node().AwaitAPIServer(h.ctx, "/readyz"))

@@ -8,7 +8,6 @@ import (
 	"slices"
 	"strings"
 	"syscall"
-	"testing"
 	"time"
 
 	auditv1 "k8s.io/apiserver/pkg/apis/audit/v1"
@@ -20,14 +19,6 @@ import (
 	"github.com/kms-health/kms-health/test/e2e/fixture"
 	"github.com/kms-health/kms-health/test/harness/apiservers"
 )
-
-// heldFor is the time for which one of three API servers is kept down, in two halves.
-func heldFor() time.Duration {
-	if testing.Short() {
-		return time.Minute
-	}
-	return 10 * time.Minute
-}
 
 // One of three kube-apiservers is kept down. Its node's reporters write through another server: first by the kubernetes
 // service, later by the internal load balancer.
@@ -41,7 +32,7 @@ func testAPIServerOfOneNodeHeld(h *scenario) {
 		{"internal load balancer", cluster.InternalServer},
 	} {
 		h.useInternalServer(server.uri)
-		h.holdOne(server.name, heldFor()/2)
+		h.holdOne(server.name, inShort(30*time.Second, 5*time.Minute))
 	}
 }
 

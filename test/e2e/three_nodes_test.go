@@ -33,7 +33,6 @@ func testThreeOn(h *scenario) {
 	h.must(h.Roll(h.ctx, fixture.Roll{Encryption: apiservers.Encryption("1", "identity"), Plugins: []string{"1"}}))
 	h.must(h.WriteAnew(h.ctx))
 	h.awaitHealthy(apiservers.Kube)
-	h.took("KMS on, from the first Secret to all healthy", time.Since(start), 0)
 
 	var now fixture.State
 	var agreed struct{ KeyID, KEKID string }
