@@ -223,8 +223,7 @@ func (h *scenario) surge() {
 	h.must(h.AwaitDeployment(h.ctx, apiservers.OpenShift.Namespace, "apiserver"))
 }
 
-// sealEach makes the plugin of each node unhealthy, one after another. Only that node must be reported, and only while it
-// lasts.
+// sealEach makes the plugin of each node unhealthy, one after another. Only that node must be reported.
 func (h *scenario) sealEach() {
 	const bound = 20*time.Second + 15*time.Second // the interval, and the usual bound
 	for _, n := range h.Nodes() {

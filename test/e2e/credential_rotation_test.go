@@ -12,8 +12,6 @@ import (
 	"slices"
 	"time"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-
 	"github.com/kms-health/kms-health/test/e2e/cluster"
 	"github.com/kms-health/kms-health/test/e2e/fixture"
 	"github.com/kms-health/kms-health/test/harness/apiservers"
@@ -52,14 +50,13 @@ func testTokens(h *scenario) {
 
 func testCA(h *scenario) {
 	start := time.Now()
-	first := h.rootCA()
 	h.must(h.RotateCA(cluster.TrustBoth))
 	// The operator copies its own pod's CA to its reporters.
-	h.awaitKubeconfigs(2, first)
+	h.awaitKubeconfigs(2)
 	h.must(h.RotateCA(cluster.ServeByNext))
 	h.await(waitLimit, "kube-apiserver serves by the new CA", func() error { return h.ServedByNext(h.ctx, h.node()) })
 	h.must(h.RotateCA(cluster.TrustNext))
-	h.awaitKubeconfigs(1, first)
+	h.awaitKubeconfigs(1)
 	time.Sleep(5 * interval)
 	h.steady(start, fixture.State.Healthy, apiservers.All...)
 }
@@ -89,20 +86,9 @@ func (h *scenario) reporterFiles(name string) []string {
 	return found
 }
 
-// rootCA returns the one CA that pods trust.
-func (h *scenario) rootCA() string {
-	m, err := h.Kube.CoreV1().ConfigMaps("default").Get(h.ctx, "kube-root-ca.crt", metav1.GetOptions{})
-	h.must(err)
-	trusted, err := cluster.CAs([]byte(m.Data["ca.crt"]))
-	h.must(err)
-	if len(trusted) != 1 {
-		h.t.Fatalf("pods trust %d CAs, want one", len(trusted))
-	}
-	return trusted[0]
-}
-
-// awaitKubeconfigs waits until every reporter trusts this many CAs. A single one must not be before.
-func (h *scenario) awaitKubeconfigs(cas int, before string) {
+// awaitKubeconfigs waits until every reporter trusts this many CAs. A single one must not be the first.
+func (h *scenario) awaitKubeconfigs(cas int) {
+	first, _ := h.CAs()
 	h.await(waitLimit, fmt.Sprintf("every reporter trusts %d CAs", cas), func() error {
 		found := 0
 		for _, path := range slices.Concat(h.reporterFiles("kubeconfig"), h.reporterFiles("ca.crt")) {
@@ -118,7 +104,7 @@ func (h *scenario) awaitKubeconfigs(cas int, before string) {
 				continue // this kubeconfig refers to a CA file
 			}
 			found++
-			if len(trusted) != cas || cas == 1 && trusted[0] == before {
+			if len(trusted) != cas || cas == 1 && trusted[0] == string(first) {
 				return fmt.Errorf("%s trusts %d", path, len(trusted))
 			}
 		}

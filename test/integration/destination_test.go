@@ -22,14 +22,13 @@ import (
 // anywhere is the name of the objects of KMSHealth and of similar resources.
 const anywhere = "anywhere"
 
-// destination is the object of a CRD that differs from KMSHealth's by its group, and by parts of its text.
-type destination struct {
-	group, namespace string
-}
+// destination is an object of the CRD KMSHealth in another group, or of a CRD like it.
+type destination struct{ group, namespace string }
 
 // object returns the destination as in a reporter's file.
 func (d destination) object() string {
-	return "object: {group: " + d.group + ", version: v1alpha1, resource: kmshealths, kind: KMSHealth, name: " + anywhere + "}"
+	return "object: {group: " + d.group + ", version: v1alpha1, resource: kmshealths, kind: KMSHealth, name: " +
+		anywhere + "}"
 }
 
 func (d destination) resource() dynamic.ResourceInterface {

@@ -205,7 +205,9 @@ func TestKeyReplacedInARestartOfTheReporterIsNeverHealthy(t *testing.T) {
 func TestKeyReplacedInARestartIsFoundAfterAFailedRoundTrip(t *testing.T) {
 	v := healthy(t)
 	key := v.rotate()
-	v.await("healthy under the next key", notHealthy, func(e contract.Entry) bool { return isHealthy(e) && e.KEKID == key })
+	v.await("healthy under the next key", notHealthy, func(e contract.Entry) bool {
+		return isHealthy(e) && e.KEKID == key
+	})
 	v.checks = ", checks: {roundTrip: {interval: 1m, requested: once-more}}"
 	v.configure("", "1:Write")
 	v.await("a round trip on request", notHealthy, func(e contract.Entry) bool {
