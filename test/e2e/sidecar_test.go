@@ -13,11 +13,8 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
-	"strings"
 	"testing"
 	"time"
-
-	"sigs.k8s.io/yaml"
 
 	"github.com/kms-health/kms-health/pkg/contract"
 	"github.com/kms-health/kms-health/test/e2e/cluster"
@@ -74,7 +71,6 @@ func TestSidecar(t *testing.T) {
 			h.apiServerDown(cluster.APIServerName, 20*time.Second)
 		}},
 		part{name: "with the operator", run: by(testSidecarOperator)},
-		part{name: "sidecar removed", run: by(testSidecarTakenOut)},
 	)
 }
 
@@ -86,7 +82,7 @@ func testSidecarOn(h *owner) {
 	start := time.Now()
 	ca, _ := h.CAs()
 	h.exchangeCredentials(ca)
-	h.must(h.Roll(h.ctx, h.roll(true)))
+	h.must(h.Roll(h.ctx, h.roll()))
 	_, err := h.Kubectl(h.ctx, string(h.objects), "apply", "-f", "-")
 	h.must(err)
 	applied := time.Now()
@@ -184,33 +180,11 @@ func testSidecarOperator(h *owner) {
 	h.same(before)
 }
 
-func testSidecarTakenOut(h *owner) {
-	h.must(h.Roll(h.ctx, h.roll(false)))
-	pod := h.apiServerPod(h.node())
-	text, err := yaml.Marshal(pod.Spec)
-	h.must(err)
-	if strings.Contains(string(text), "kms-health") {
-		h.t.Errorf("something of ours is left in the pod:\n%s", text)
-	}
-	for key := range pod.Annotations {
-		if strings.Contains(key, "kmshealth") {
-			h.t.Errorf("the annotation %s is left", key)
-		}
-	}
-	found, err := h.node().Processes(h.ctx, cluster.APIServerName, contract.ReporterContainer)
-	h.must(err)
-	if len(found) > 0 {
-		h.t.Errorf("processes of the sidecar are left: %v", found)
-	}
-}
-
-// roll returns a rollout with KMS on, with the sidecar or without.
-func (h *owner) roll(with bool) fixture.Roll {
-	r := fixture.Roll{Encryption: apiservers.Encryption("1", "identity"), Plugins: []string{"1"}}
-	if with {
-		r.Files = map[string][]byte{}
-		r.Change = func(manifest []byte) ([]byte, error) { return h.render(r, manifest) }
-	}
+// roll returns a rollout with KMS on, with the sidecar.
+func (h *owner) roll() fixture.Roll {
+	r := fixture.Roll{Encryption: apiservers.Encryption("1", "identity"), Plugins: []string{"1"},
+		Files: map[string][]byte{}}
+	r.Change = func(manifest []byte) ([]byte, error) { return h.render(r, manifest) }
 	return r
 }
 
