@@ -13,7 +13,6 @@ import (
 	"github.com/kms-health/kms-health/pkg/operatorstatus"
 	"github.com/kms-health/kms-health/pkg/rollup"
 	"github.com/kms-health/kms-health/test/harness/apiservers"
-	"github.com/kms-health/kms-health/test/harness/must"
 	"github.com/kms-health/kms-health/test/harness/program"
 	"github.com/kms-health/kms-health/test/operator/fixture"
 )
@@ -40,9 +39,9 @@ func TestWrongClocksOfNodesAndTheirAPIServers(t *testing.T) {
 	t.Logf("the write key is agreed on %s after all nodes were healthy", since(began))
 	agreed := fixture.RecordConditions(t, apiservers.Kube)
 	time.Sleep(quiet)
-	must.Succeed(t, agreed.None("KMSWriteKeyAgreed Unknown", "KMSWriteKeyAgreed False"))
+	must(t, agreed.None("KMSWriteKeyAgreed Unknown", "KMSWriteKeyAgreed False"))
 	expectRotation(t, all)
-	must.Succeed(t, seen.None("KMSPluginsDegraded True", "KMSPluginsDegraded Unknown"))
+	must(t, seen.None("KMSPluginsDegraded True", "KMSPluginsDegraded Unknown"))
 	for _, n := range all {
 		expectSealed(t, n)
 	}

@@ -11,6 +11,7 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -267,6 +268,7 @@ func fail(fake interface {
 // exists reports whether an object is in an API server.
 func exists(t *testing.T, client *dynamicfake.FakeDynamicClient, o *unstructured.Unstructured) bool {
 	t.Helper()
-	_, err := client.Tracker().Get(ssa.GVROf(o), o.GetNamespace(), o.GetName())
+	resource, _ := meta.UnsafeGuessKindToResource(o.GroupVersionKind())
+	_, err := client.Tracker().Get(resource, o.GetNamespace(), o.GetName())
 	return !apierrors.IsNotFound(err)
 }
