@@ -4,11 +4,9 @@ import "k8s.io/apimachinery/pkg/runtime/schema"
 
 // Resource is a kind of resource that reports are written to, and its object.
 type Resource struct {
-	Group, Version string // the group is empty for the core group
+	Group, Version string
 	Plural, Kind   string // the plural is its name in URLs, and in the configuration
-	// Namespace is the object's; empty: it is cluster-scoped. Name is empty for a resource
-	// with an object for each API server: ResourceFor sets it.
-	Namespace, Name string
+	Name           string // of its object; empty if it has one for each API server: ResourceFor sets it
 	// EncryptionStatus is the path of the field whose list healthReports has the
 	// typed reports; nil if the resource has none.
 	EncryptionStatus []string
@@ -116,24 +114,11 @@ func (r Resource) PerAPIServer() bool {
 }
 
 // String names the object, as kubectl get accepts it.
-func (r Resource) String() string {
-	name := r.GVR().GroupResource().String() + "/" + r.Name
-	if r.Namespace != "" {
-		name += " -n " + r.Namespace
-	}
-	return name
-}
+func (r Resource) String() string { return r.GVR().GroupResource().String() + "/" + r.Name }
 
 // StatusPath are the elements of the URL of the object's status.
 func (r Resource) StatusPath() []string {
-	path := []string{"apis", r.Group, r.Version}
-	if r.Group == "" {
-		path = []string{"api", r.Version}
-	}
-	if r.Namespace != "" {
-		path = append(path, "namespaces", r.Namespace)
-	}
-	return append(path, r.Plural, r.Name, "status")
+	return []string{"apis", r.Group, r.Version, r.Plural, r.Name, "status"}
 }
 
 // ResourceNames are the names of OpenShift's resources, in order.
@@ -152,11 +137,8 @@ func (r Resource) GVR() schema.GroupVersionResource {
 // WithStatus returns the object with its name, these fields of its status, if any, and nothing
 // else, as they are applied.
 func (r Resource) WithStatus(status map[string]any) map[string]any {
-	metadata := map[string]any{"name": r.Name}
-	if r.Namespace != "" {
-		metadata["namespace"] = r.Namespace
-	}
-	object := map[string]any{"apiVersion": r.GVR().GroupVersion().String(), "kind": r.Kind, "metadata": metadata}
+	object := map[string]any{"apiVersion": r.GVR().GroupVersion().String(), "kind": r.Kind,
+		"metadata": map[string]any{"name": r.Name}}
 	if len(status) > 0 {
 		object["status"] = status
 	}

@@ -21,16 +21,6 @@ func TestObjectIsNamedTheSameInEveryPlace(t *testing.T) {
 			`{"apiVersion":"kmshealth.openshift.io/v1alpha1","kind":"KMSHealth","metadata":{"name":"api"},` +
 				`"status":{"conditions":null}}`, "kmshealths.kmshealth.openshift.io/api",
 		},
-		{
-			Resource{Group: "example.com", Version: "v1", Plural: "things", Kind: "Thing", Namespace: "ns", Name: "a"},
-			"apis/example.com/v1/namespaces/ns/things/a/status",
-			`{"apiVersion":"example.com/v1","kind":"Thing","metadata":{"name":"a","namespace":"ns"},` +
-				`"status":{"conditions":null}}`, "things.example.com/a -n ns",
-		},
-		{
-			Resource{Version: "v1", Plural: "nodes", Kind: "Node", Name: "a"}, "api/v1/nodes/a/status",
-			`{"apiVersion":"v1","kind":"Node","metadata":{"name":"a"},"status":{"conditions":null}}`, "nodes/a",
-		},
 	} {
 		body, err := json.Marshal(tt.resource.WithStatus(map[string]any{"conditions": nil}))
 		if err != nil {

@@ -141,13 +141,8 @@ func (r *Reporter) write(ctx context.Context, before, to *v1alpha1.Destination) 
 	if to == nil {
 		return
 	}
-	resource := contract.ResourceOf(string(to.Resource))
-	if o := to.Object; o != nil {
-		resource = contract.Resource{Group: o.Group, Version: o.Version, Plural: o.Resource, Kind: o.Kind,
-			Namespace: o.Namespace, Name: o.Name}
-	}
 	p := publish.New(publish.Config{
-		To:          resource,
+		To:          contract.ResourceFor(string(to.Resource), to.Name),
 		Node:        r.options.Node,
 		UserAgent:   r.options.UserAgent,
 		Since:       r.since,

@@ -9,64 +9,60 @@ import (
 	"time"
 
 	rbacv1 "k8s.io/api/rbac/v1"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/kms-health/kms-health/pkg/contract"
 	"github.com/kms-health/kms-health/test/harness/disk"
 )
 
-// anywhere is the name of the objects of KMSHealth and of similar resources.
+// anywhere is the name of the KMSHealth.
 const anywhere = "anywhere"
 
-// destination is an object of the CRD KMSHealth in another group, or of a CRD like it.
-type destination struct{ group, namespace string }
+const toKMSHealth = "resource: kmshealths, name: " + anywhere
 
-// object returns the destination as in a reporter's file.
-func (d destination) object() string {
-	return "object: {group: " + d.group + ", version: v1alpha1, resource: kmshealths, kind: KMSHealth, name: " +
-		anywhere + "}"
-}
+var definitions = apiextensionsv1.SchemeGroupVersion.WithResource("customresourcedefinitions")
 
-func (d destination) resource() dynamic.ResourceInterface {
-	gvr := schema.GroupVersionResource{Group: d.group, Version: "v1alpha1", Resource: "kmshealths"}
-	return administrator().Resource(gvr).Namespace(d.namespace)
-}
-
-// define installs the CRD, with parts replaced.
-func (d destination) define(t *testing.T, replace ...string) {
+// define installs the CRD KMSHealth without a part of it, until the test ends.
+func define(t *testing.T, without string) {
 	text := disk.Read(t, "../../manifests/kubernetes/crd.yaml")
 	path := filepath.Join(t.TempDir(), "crd.yaml")
-	replacer := strings.NewReplacer(append([]string{contract.KMSHealths.Group, d.group}, replace...)...)
-	disk.Write(t, path, []byte(replacer.Replace(string(text))))
+	disk.Write(t, path, []byte(strings.Replace(string(text), without, "", 1)))
 	must(t, cluster.InstallCRDs(soon(t), path))
+	t.Cleanup(func() {
+		name, client := contract.KMSHealths.GVR().GroupResource().String(), administrator().Resource(definitions)
+		must(t, client.Delete(soon(t), name, metav1.DeleteOptions{}))
+		eventually(t, "the CRD is gone", func() bool {
+			_, err := client.Get(soon(t), name, metav1.GetOptions{})
+			return apierrors.IsNotFound(err)
+		})
+	})
 }
 
-func (d destination) create(t *testing.T) {
-	u := &unstructured.Unstructured{}
-	u.SetGroupVersionKind(schema.GroupVersionKind{Group: d.group, Version: "v1alpha1", Kind: contract.KMSHealths.Kind})
-	u.SetName(anywhere)
-	_, err := d.resource().Create(soon(t), u, metav1.CreateOptions{})
+func createKMSHealth(t *testing.T, name string) {
+	o := contract.ResourceFor(contract.KMSHealthsPlural, name)
+	_, err := administrator().Resource(o.GVR()).Create(soon(t), &unstructured.Unstructured{Object: o.WithStatus(nil)},
+		metav1.CreateOptions{})
 	must(t, err)
 }
 
-func (d destination) get(t *testing.T) *unstructured.Unstructured {
-	u, err := d.resource().Get(soon(t), anywhere, metav1.GetOptions{})
+func kmsHealth(t *testing.T, name string) *unstructured.Unstructured {
+	u, err := administrator().Resource(contract.KMSHealths.GVR()).Get(soon(t), name, metav1.GetOptions{})
 	must(t, err)
 	return u
 }
 
-// reportTo starts a reporter that may write to the status of all objects named anywhere, with a destination.
-func reportTo(t *testing.T, to string) *reporter {
+// reportToKMSHealth starts a reporter that may write to the status of all KMSHealths.
+func reportToKMSHealth(t *testing.T) *reporter {
 	r := newReporter(t)
 	client := kubernetes.NewForConfigOrDie(cluster.RESTConfig()).RbacV1()
 	role, err := client.ClusterRoles().Create(soon(t), &rbacv1.ClusterRole{
 		ObjectMeta: metav1.ObjectMeta{GenerateName: "anywhere-"},
-		Rules: []rbacv1.PolicyRule{{APIGroups: []string{"*"}, Resources: []string{"*/status"},
-			ResourceNames: []string{anywhere}, Verbs: []string{"patch"}}},
+		Rules: []rbacv1.PolicyRule{{APIGroups: []string{contract.KMSHealths.Group},
+			Resources: []string{"kmshealths/status"}, Verbs: []string{"patch"}}},
 	}, metav1.CreateOptions{})
 	must(t, err)
 	_, err = client.ClusterRoleBindings().Create(soon(t), &rbacv1.ClusterRoleBinding{
@@ -76,69 +72,55 @@ func reportTo(t *testing.T, to string) *reporter {
 	}, metav1.CreateOptions{})
 	must(t, err)
 	r.plugin("1")
-	r.configure(to, "1:Write")
+	r.configure(toKMSHealth, "1:Write")
 	r.start()
 	return r
 }
 
-// reportsTo waits until the status of an object has the reporter's condition.
-func (r *reporter) reportsTo(d destination) {
-	eventually(r.t, "it reports to "+d.group, func() bool { return len(entriesIn(d.get(r.t), r.node)) == 1 })
+// reportsTo waits until the status of a KMSHealth has the reporter's condition.
+func (r *reporter) reportsTo(name string) {
+	eventually(r.t, "it reports to "+name, func() bool { return len(entriesIn(kmsHealth(r.t, name), r.node)) == 1 })
 }
 
 func TestDestinationWhoseCRDAndObjectComeLaterIsAwaited(t *testing.T) {
-	d := destination{group: contract.KMSHealths.Group}
-	r := reportTo(t, d.object())
+	r := reportToKMSHealth(t)
 	r.writes("no_resource")
-	d.define(t)
+	define(t, "")
 	r.writes("no_object")
-	d.create(t)
-	r.reportsTo(d)
-}
-
-func TestDestinationInANamespace(t *testing.T) {
-	d := destination{group: "example.com", namespace: "default"}
-	d.define(t, "scope: Cluster", "scope: Namespaced")
-	d.create(t)
-	r := reportTo(t, d.object()) // without its namespace
-	r.writes("no_resource")
-	r.configure(strings.Replace(d.object(), "}", ", namespace: default}", 1), "1:Write")
-	r.reportsTo(d)
+	createKMSHealth(t, anywhere)
+	r.reportsTo(anywhere)
 }
 
 // An apply to an atomic list removes the conditions of all other managers. The first write shows that, so the reporter
 // must not write again until the configuration names another destination.
 func TestDestinationWithAnAtomicListOfConditionsIsWrittenOnce(t *testing.T) {
-	d, other := destination{group: "atomic.example.com"}, destination{group: "maps.example.com"}
-	d.define(t, "                x-kubernetes-list-type: map\n                x-kubernetes-list-map-keys: [type]\n", "")
-	d.create(t)
-	r := reportTo(t, d.object())
+	define(t, "                x-kubernetes-list-type: map\n                x-kubernetes-list-map-keys: [type]\n")
+	createKMSHealth(t, anywhere)
+	createKMSHealth(t, "other")
+	r := reportToKMSHealth(t)
 	r.writes("atomic_list")
 	r.logged("Failed to write reports", "x-kubernetes-list-type: map")
-	u := d.get(t)
+	u := kmsHealth(t, anywhere)
 	if len(entriesIn(u, r.node)) != 1 {
 		t.Fatalf("there is no condition: %v", u.Object["status"])
 	}
 	time.Sleep(5 * time.Second) // some intervals
-	if again := d.get(t); again.GetResourceVersion() != u.GetResourceVersion() {
+	if again := kmsHealth(t, anywhere); again.GetResourceVersion() != u.GetResourceVersion() {
 		t.Errorf("it was written again: %v", again.Object["status"])
 	}
 	_, view := r.get("/healthz?verbose")
 	if !strings.Contains(view, "[-]write failed") || !strings.Contains(view, "x-kubernetes-list-type: map") {
 		t.Errorf("/healthz?verbose: %s", view)
 	}
-	other.define(t)
-	other.create(t)
-	r.configure(other.object(), "1:Write")
-	r.reportsTo(other)
+	r.configure("resource: kmshealths, name: other", "1:Write")
+	r.reportsTo("other")
 }
 
 // kube-apiserver gives the same answer as for an object that does not exist.
 func TestDestinationWithoutStatusSubresource(t *testing.T) {
-	d := destination{group: "nostatus.example.com"}
-	d.define(t, "    subresources:\n      status: {}\n", "")
-	d.create(t)
-	r := reportTo(t, d.object())
+	define(t, "    subresources:\n      status: {}\n")
+	createKMSHealth(t, anywhere)
+	r := reportToKMSHealth(t)
 	r.writes("no_object")
 	r.logged("Failed to write reports", "does not exist, or its CRD has no status subresource")
 }

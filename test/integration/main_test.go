@@ -13,6 +13,7 @@ import (
 
 	auditv1 "k8s.io/apiserver/pkg/apis/audit/v1"
 
+	"github.com/kms-health/kms-health/pkg/contract"
 	"github.com/kms-health/kms-health/test/harness/controlplane"
 	"github.com/kms-health/kms-health/test/harness/program"
 )
@@ -80,7 +81,8 @@ func auditOfTheRun() error {
 	for _, e := range events {
 		o := e.ObjectRef
 		if e.Verb != "patch" || o == nil || o.Subresource != "status" ||
-			(o.APIGroup != controlplane.OperatorGroup || o.Name != controlplane.ClusterObject) && o.Name != anywhere {
+			(o.APIGroup != controlplane.OperatorGroup || o.Name != controlplane.ClusterObject) &&
+				o.APIGroup != contract.KMSHealths.Group {
 			others = append(others, e.Verb+" "+e.RequestURI)
 		}
 	}

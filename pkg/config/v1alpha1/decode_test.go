@@ -125,10 +125,10 @@ var rejected = map[string]struct {
 	}},
 	"wrong types, an unknown field and a wrong value together": {
 		head + "probe: {interval: 1h, timeout: 1s}\nplugins:\n- {endpoint: 'unix:///kms-1.sock', role: Read}\n- {endpoint: 'unix:///kms-2.sock', role: 7, x: 1}\n- [1]\n" +
-			"- {keyID: no, endpoint: {a: b}, role: Read, timeout: 2h}\ndestination: {object: 5, servers: [{url: 'http://a'}]}\n", []string{
+			"- {keyID: no, endpoint: {a: b}, role: Read, timeout: 2h}\ndestination: {resource: authentications, name: [5], servers: [{url: 'http://a'}]}\n", []string{
 			`unknown field "probe.timeout"`, `plugins[1].role: Invalid value: 7: must be a string`, `unknown field "plugins[1].x"`, `plugins[2]: Invalid value: [1]: must be a mapping`,
 			`plugins[3].keyID: Invalid value: false: must be a string`, `plugins[3].endpoint: Invalid value: {"a":"b"}: must be a string`,
-			`plugins[3].timeout: Invalid value: "2h0m0s": must be a duration`, "destination.object: Invalid value: 5: must be a mapping",
+			`plugins[3].timeout: Invalid value: "2h0m0s": must be a duration`, "destination.name: Invalid value: [5]: must be a string",
 			`destination.servers[0].url: Invalid value: "http://a": must be a URL`,
 		},
 	},
@@ -168,19 +168,11 @@ var rejected = map[string]struct {
 		"destination.servers: Too many: 5: must have at most 4 items", `destination.servers[0].url: Invalid value: "http://a": must be a URL`, `destination.servers[1].url: Invalid value: "(not shown)": must be a URL`,
 		"destination.servers[2].url: Required value", `destination.servers[3].tlsServerName: Invalid value: "x y"`,
 	}},
-	"resource of another form": {with("destination: {resource: kmshealths}"), []string{`destination.resource: Unsupported value: "kmshealths": supported values: "kubeapiservers", "openshiftapiservers", "authentications"; any other resource, such as a KMSHealth, is destination.object`}},
-	"relative kubeconfig":      {with("destination: {resource: authentications, kubeconfig: a/b}"), []string{`destination.kubeconfig: Invalid value: "a/b": must be an absolute path`}},
-	"two destinations":         {with("destination: {resource: kubeapiservers, object: {version: v1, resource: nodes, kind: Node, name: a}}"), []string{"destination.object: Forbidden: must not be set together with resource"}},
-	"an empty object": {with("destination: {object: {}}"), []string{
-		"destination.object.version: Required value", "destination.object.resource: Required value", "destination.object.kind: Required value", "destination.object.name: Required value",
-	}},
-	"an object with capital letters": {with("destination: {object: {group: Example.com, version: V1, resource: KMSHealths, kind: kmshealth, namespace: A, name: B}}"), []string{
-		`destination.object.group: Invalid value: "Example.com"`, `destination.object.version: Invalid value: "V1"`, `destination.object.resource: Invalid value: "KMSHealths"`,
-		`destination.object.namespace: Invalid value: "A"`, `destination.object.name: Invalid value: "B"`,
-	}},
-	"an object with a path in it": {with("destination: {object: {group: ../x, version: v1/x, resource: pods/status, kind: K/x, namespace: a/b, name: ..}}"), []string{
-		"destination.object.group", "destination.object.version", "destination.object.resource", "destination.object.kind", "destination.object.namespace", "destination.object.name",
-	}},
+	"another resource":           {with("destination: {resource: nodes}"), []string{`destination.resource: Unsupported value: "nodes": supported values: "kubeapiservers", "openshiftapiservers", "authentications", "kmshealths"`}},
+	"relative kubeconfig":        {with("destination: {resource: authentications, kubeconfig: a/b}"), []string{`destination.kubeconfig: Invalid value: "a/b": must be an absolute path`}},
+	"a KMSHealth without a name": {with("destination: {resource: kmshealths}"), []string{"destination.name: Required value: the API server's, such as kube-apiserver"}},
+	"a KMSHealth with a path":    {with("destination: {resource: kmshealths, name: ../a}"), []string{`destination.name: Invalid value: "../a"`}},
+	"a name on OpenShift":        {with("destination: {resource: kubeapiservers, name: cluster}"), []string{"destination.name: Forbidden: must be set with resource kmshealths alone"}},
 
 	"a name":       {with("serving: {address: 'localhost:80'}"), []string{`serving.address: Invalid value: "localhost:80": must be an IP address and a port`}},
 	"open to all":  {with("serving: {address: '0.0.0.0:80'}"), []string{`serving.address: Invalid value: "0.0.0.0:80": must be a loopback address without serving.tls`}},
@@ -248,8 +240,7 @@ func TestAcceptedInputs(t *testing.T) {
 		"servers that differ":  with("destination: {resource: kubeapiservers, servers: [{url: 'https://a:6443'}, {url: 'https://a:6444'}, {url: 'https://a:6443/b'}, {url: 'https://[::1]:6443'}]}"),
 		"no alias":             with("# R&D: *see* <<here>> & there * and that! cat <<EOF *t before *t"),
 		"other characters":     with("# as agreed\t\u00a0é\ufeff😀"),
-		"an object in a group": with("destination: {object: {group: example.com, version: v1, resource: things, kind: Thing, namespace: ns, name: a.b}}"),
-		"an object without":    with("destination: {object: {version: v1, resource: nodes, kind: Node, name: master-0}}"),
+		"a KMSHealth":          with("destination: {resource: kmshealths, name: kube-apiserver}"),
 	} {
 		c := accepted(t, DecodeReporter, file)
 		if every := c.Probe.Checks.RoundTrip.Interval.Duration; (every == 0) != (name == "round trip off") {

@@ -64,8 +64,7 @@ func validateAPIServers(path *field.Path, c *OperatorConfiguration) field.ErrorL
 }
 
 func validateAPIServer(at *field.Path, t *APIServer, c *OperatorConfiguration) field.ErrorList {
-	resources := append(contract.ResourceNames(), contract.KMSHealthsPlural)
-	errs := oneOf(at.Child("resource"), string(t.Resource), resources...)
+	errs := validateResource(at.Child("resource"), t.Resource)
 	if len(errs) == 0 { // otherwise these fields have no defaults
 		errs = slices.Concat(validateName(at.Child("name"), t),
 			word(at.Child("namespace"), t.Namespace, validation.IsDNS1123Label, "the namespace of the API server's pods"),

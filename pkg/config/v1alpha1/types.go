@@ -117,13 +117,13 @@ const (
 	RoleRead Role = "Read"
 )
 
-// Destination is the object that has the reports. Reports are written by Server-Side Apply of
-// its status; the object is never created or read. Either resource or object is required.
+// Destination is the object that has the reports. Reports are written by Server-Side Apply of its status; the object is
+// never created or read.
 type Destination struct {
-	// One of OpenShift's operator resources: its object named cluster.
-	Resource Resource `json:"resource,omitempty"`
-	// Any other object, such as a KMSHealth.
-	Object *ObjectReference `json:"object,omitempty"`
+	// The resource. On OpenShift it is the API server's operator resource, whose object is named cluster.
+	Resource Resource `json:"resource"`
+	// The object's name, with kmshealths alone: the API server's, such as kube-apiserver.
+	Name string `json:"name,omitempty"`
 	// Absolute path of a kubeconfig. It, and every file it names, is read again when it changes.
 	// +default=/etc/kms-health/credentials/kubeconfig
 	Kubeconfig string `json:"kubeconfig"`
@@ -136,23 +136,6 @@ type Destination struct {
 	WriteTimeout Duration `json:"writeTimeout"`
 	// How often an unchanged report is written, from 1s to 10m. Not set: after each round of probes.
 	UnchangedEvery Duration `json:"unchangedEvery,omitzero"`
-}
-
-// ObjectReference names an object, such as the KMSHealth of an API server. The object's status must
-// have conditions, a list keyed by type.
-type ObjectReference struct {
-	// Such as kmshealth.openshift.io. Not set: the core group.
-	Group string `json:"group,omitempty"`
-	// Such as v1alpha1.
-	Version string `json:"version"`
-	// Such as kmshealths.
-	Resource string `json:"resource"`
-	// Such as KMSHealth.
-	Kind string `json:"kind"`
-	// Not set: the object is cluster-scoped.
-	Namespace string `json:"namespace,omitempty"`
-	// Its name.
-	Name string `json:"name"`
 }
 
 // Server is one address of the API server.

@@ -159,18 +159,12 @@ func Endpoint(address string) string {
 }
 
 func validateDestination(path *field.Path, d *Destination) field.ErrorList {
-	var errs field.ErrorList
-	switch {
-	case d.Resource != "" && d.Object != nil:
-		errs = field.ErrorList{field.Forbidden(path.Child("object"), "must not be set together with resource")}
-	case d.Object != nil:
-		errs = validateObject(path.Child("object"), d.Object)
-	case d.Resource == "":
-		errs = field.ErrorList{field.Required(path.Child("resource"),
-			"resource, or object; without destination nothing is written")}
-	default:
-		errs = explained(oneOf(path.Child("resource"), string(d.Resource), contract.ResourceNames()...),
-			"; any other resource, such as a KMSHealth, is destination.object")
+	errs := validateResource(path.Child("resource"), d.Resource)
+	switch name := path.Child("name"); {
+	case d.Resource == ResourceKMSHealths:
+		errs = append(errs, word(name, d.Name, validation.IsDNS1123Subdomain, "the API server's, such as kube-apiserver")...)
+	case d.Name != "":
+		errs = append(errs, field.Forbidden(name, "must be set with resource kmshealths alone"))
 	}
 	return slices.Concat(errs,
 		word(path.Child("kubeconfig"), d.Kubeconfig, absolute, "an absolute path"),
@@ -205,17 +199,8 @@ func serverRules(server string) []string {
 		"must be a URL such as https://localhost:6443, without user, password, query and fragment")
 }
 
-// validateObject checks names that become part of a URL and a body. It does not know whether the API
-// server has the resource, or whether that is namespaced.
-func validateObject(path *field.Path, o *ObjectReference) field.ErrorList {
-	kindRules := func(kind string) []string { return validation.IsDNS1035Label(strings.ToLower(kind)) }
-	return slices.Concat(
-		word(path.Child("group"), o.Group, validation.IsDNS1123Subdomain, ""),
-		word(path.Child("version"), o.Version, validation.IsDNS1035Label, "such as v1alpha1"),
-		word(path.Child("resource"), o.Resource, validation.IsDNS1035Label, "such as kmshealths"),
-		word(path.Child("kind"), o.Kind, kindRules, "such as KMSHealth"),
-		word(path.Child("namespace"), o.Namespace, validation.IsDNS1123Label, ""),
-		word(path.Child("name"), o.Name, validation.IsDNS1123Subdomain, "such as kube-apiserver"))
+func validateResource(at *field.Path, resource Resource) field.ErrorList {
+	return oneOf(at, string(resource), append(contract.ResourceNames(), contract.KMSHealthsPlural)...)
 }
 
 // validateAddress checks where something is served. tls names the field that makes it HTTPS.

@@ -30,11 +30,8 @@ func (in *Input) File(plugins []v1alpha1.Plugin) []byte {
 		},
 		Serving: in.serving(),
 	}
-	if destination := in.Target.ReportsTo(); destination.PerAPIServer() {
-		c.Destination.Resource, c.Destination.Object = "", &v1alpha1.ObjectReference{
-			Group: destination.Group, Version: destination.Version, Resource: destination.Plural,
-			Kind: destination.Kind, Name: destination.Name,
-		}
+	if to := in.Target.ReportsTo(); to.PerAPIServer() {
+		c.Destination.Name = to.Name
 	}
 	defaults := v1alpha1.DefaultProbe().Checks
 	c.Probe.Checks = cmp.Or(c.Probe.Checks, defaults)

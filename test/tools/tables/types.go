@@ -134,8 +134,7 @@ func (t *typeOf) values(of *doc.Type) error {
 		for _, r := range contract.Resources {
 			t.Items = append(t.Items, fmt.Sprintf("%#q: of %s.", r.Plural, r.APIServer.Name))
 		}
-		t.Items = append(t.Items, "`"+contract.KMSHealthsPlural+
-			"`: in the operator's file alone: without OpenShift, an object for each API server, with its name.")
+		t.Items = append(t.Items, "`"+contract.KMSHealthsPlural+"`: without OpenShift; an object for each API server.")
 		return nil
 	}
 	for _, group := range of.Consts {
