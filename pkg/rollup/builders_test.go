@@ -45,8 +45,8 @@ func inError(key string, age int, detail string) Entry {
 }
 
 // socketless returns the error of a plugin whose socket does not exist.
-func socketless(key string, age int) Entry {
-	e := inError(key, age, "no such file or directory")
+func socketless(age int) Entry {
+	e := inError("2", age, "no such file or directory")
 	e.Reason = contract.SocketMissing
 	return e
 }

@@ -25,7 +25,7 @@ func TestFindingsAreThoseOfTheConditions(t *testing.T) {
 			"KMSWriteKeyAgreed ReporterStale b 2"},
 		{"one stopped while its API server is replaced", bIs(renewed(5)), but(ok, from("b", healthy("2", valid+1))),
 			"KMSWriteKeyAgreed ReportsMissing b 2"},
-		{"no socket while its API server is replaced", bIs(renewed(5)), but(ok, from("b", socketless("2", 1))),
+		{"no socket while its API server is replaced", bIs(renewed(5)), but(ok, from("b", socketless(1))),
 			"KMSWriteKeyAgreed PluginUnhealthy b 2"},
 		{"first enablement: one has not reported yet", abc("2"), ok[:2],
 			"KMSWriteKeyAgreed ReportsMissing c 2"},

@@ -62,6 +62,27 @@ func TestAgeOfAReportThatCannotBeReadIsSinceItsError(t *testing.T) {
 	}
 }
 
+func TestConditionsOfAnEarlierProcessStayUntilReportsChange(t *testing.T) {
+	earlier := Evaluate(&Input{Now: now, Wall: now, Agreement: agreement2, Nodes: two, Reports: ok}).Conditions
+	p, e := &process{previous: earlier}, checked(0, healthy("2", 0))
+	if got := p.at(0, two, wrote("a", e), wrote("b", e), wrote("c", e)); !got.Same(earlier) {
+		t.Errorf("got %+v, want %+v", got.Conditions, earlier)
+	}
+}
+
+// For a reader that reads once, the newest entry of a node's own reporter is as old as the write.
+func TestDatedReports(t *testing.T) {
+	r := wrote("a", checked(-100, healthy("2", 0)), checked(-130, healthy("1", 0)))
+	r.Written = in(0)
+	for own, want := range map[bool][]time.Time{true: {in(0), in(-30)}, false: {in(-100), in(-130)}} {
+		r.Own = own
+		got := Dated([]operatorstatus.Report{r})[0].Entries
+		if len(got) != 2 || !got[0].Changed.Equal(want[0]) || !got[1].Changed.Equal(want[1]) {
+			t.Errorf("own: %v: %+v, want %v", own, got, want)
+		}
+	}
+}
+
 // Two API server pods on one node, each with a sidecar, overwrite each other's condition. The last report of the pod
 // that counts decides the verdict.
 func TestReportsThatOverwriteEachOtherDoNotAlternateTheVerdict(t *testing.T) {
@@ -182,7 +203,7 @@ func TestMissingSocketThatStandsDoesNotEndWhatAnEarlierProcessFound(t *testing.T
 		p := &process{previous: map[string]operatorstatus.Condition{contract.PluginsDegraded: {
 			Type: contract.PluginsDegraded, Status: operatorstatus.Unknown, Reason: contract.ReporterStale}}}
 		for at := range 180 {
-			if got := p.at(at, []Node{tt.node}, wrote("a", socketless("2", 0).Entry)).degraded(); got != tt.want {
+			if got := p.at(at, []Node{tt.node}, wrote("a", socketless(0).Entry)).degraded(); got != tt.want {
 				t.Fatalf("%s, at %d s: %s, want %s", name, at, got, tt.want)
 			}
 		}

@@ -164,7 +164,7 @@ func TestLeftovers(t *testing.T) {
 		{"there is no Node, stale", aged("z", valid), false, false, 0, false},
 		{"there is no Node, unreadable", unreadable, false, false, 0, false},
 		{"there is no Node, typed", typed, false, false, 0, true},
-		{"no plugin, fresh", aged("b", 0), false, false, valid + rollup.QuietPeriod, true},
+		{"no pod, or none with a plugin, fresh", aged("b", 0), false, false, valid + rollup.QuietPeriod, true},
 		{"no plugin, just stale", aged("b", valid), false, false, rollup.QuietPeriod, true},
 		{"no plugin, stale for a QuietPeriod", aged("b", valid+rollup.QuietPeriod), false, false, 0, false},
 		{"off", aged("a", 0), true, false, 0, false},
@@ -183,21 +183,6 @@ func TestLeftovers(t *testing.T) {
 			t.Errorf("%s: again in %s, want %s", tt.name, s.again.Sub(now), tt.due)
 		}
 	}
-}
-
-// The report of a node without an API server is removed only after QuietPeriod.
-func TestAReportOfANodeWithoutPodIsRemovedAfterAQuietPeriod(t *testing.T) {
-	withFixture(t, func(s *fixture) {
-		stale := s.begin()
-		s.deletePod("ns", "api-b")
-		due := stale + rollup.QuietPeriod
-		s.until(due - 1)
-		s.wantsRemoved(0, "before the quiet period is over")
-		s.until(due)
-		if w := s.wantsRemoved(1, "when it is over"); !strings.Contains(w.body, "/status/conditions/4") {
-			t.Errorf("removed by %s", w.body)
-		}
-	})
 }
 
 // Reports of an Unmanaged target are not removed; its state is still reported.

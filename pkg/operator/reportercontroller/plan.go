@@ -300,10 +300,9 @@ func (p *planner) findPods() {
 func (p *planner) place(what string, pod *corev1.Pod, plugins []v1alpha1.Plugin) (
 	reachable []v1alpha1.Plugin, folders []objects.Folder) {
 	for _, plugin := range plugins {
-		found, err := []objects.Folder(nil), error(nil)
-		if p.Target.Mode.InOwnersPods() {
-			_, err = objects.SocketMounts(&pod.Spec, p.Target.Container, plugin)
-		} else {
+		var found []objects.Folder
+		_, err := objects.SocketMounts(&pod.Spec, p.Target.Container, plugin)
+		if !p.Target.Mode.InOwnersPods() {
 			found, err = objects.FindFolders(pod, p.Target.Container, p.KubeletRoot, plugin)
 		}
 		if err != nil {

@@ -120,7 +120,7 @@ func strategyProblem(d *appsv1.Deployment) string {
 	if unavailable < replicas || replicas == 0 {
 		return ""
 	}
-	return fmt.Sprintf("its strategy lets a rollout end %d of %d replicas before a new one is ready: set strategy.type to "+
-		"RollingUpdate and strategy.rollingUpdate.maxUnavailable below spec.replicas, or use mode CompanionPod",
+	return fmt.Sprintf("its strategy lets a rollout end %d of %d replicas before a new one is ready: set strategy.type "+
+		"to RollingUpdate and strategy.rollingUpdate.maxUnavailable below spec.replicas, or use mode CompanionPod",
 		unavailable, replicas)
 }

@@ -21,7 +21,7 @@ func TestRevisionWithoutAPluginIsReadEachMinute(t *testing.T) {
 	for name, objects := range map[string][]runtime.Object{"not encrypted": nil, "encrypted otherwise": {secret}} {
 		client, clock := newClient(objects...), clocktesting.NewFakeClock(time.Unix(1e9, 0))
 		c := New(Options{Client: client, Clock: clock, Now: clock.Now, Queue: syncqueue.New(clock, "deliver")})
-		defer c.Queue.ShutDown()
+		t.Cleanup(c.Queue.ShutDown)
 		e := &serverState{revisions: map[string]revisionRead{}, target: v1alpha1.APIServer{Name: "api", Namespace: "ns",
 			EncryptionConfig: v1alpha1.EncryptionConfig{Secret: "encryption-config", Key: "encryption-config"}}}
 		reads := func(length time.Duration) int {
