@@ -15,7 +15,7 @@ import (
 	"github.com/kms-health/kms-health/test/harness/apiservers"
 	"github.com/kms-health/kms-health/test/harness/controlplane"
 	"github.com/kms-health/kms-health/test/harness/disk"
-	"github.com/kms-health/kms-health/test/harness/trace"
+	"github.com/kms-health/kms-health/test/harness/must"
 	"github.com/kms-health/kms-health/test/kmsplugin"
 )
 
@@ -73,7 +73,7 @@ func (f *fixture) logTails() {
 
 func (f *fixture) must(err error) {
 	f.Helper()
-	trace.Must(f.T, err)
+	must.Succeed(f.T, err)
 }
 
 // progress prints how far the measurement is.

@@ -13,6 +13,7 @@ import (
 	"github.com/kms-health/kms-health/pkg/operatorstatus"
 	"github.com/kms-health/kms-health/pkg/rollup"
 	"github.com/kms-health/kms-health/test/harness/apiservers"
+	"github.com/kms-health/kms-health/test/harness/must"
 	"github.com/kms-health/kms-health/test/harness/program"
 	"github.com/kms-health/kms-health/test/operator/fixture"
 )
@@ -39,9 +40,9 @@ func TestWrongClocksOfNodesAndTheirAPIServers(t *testing.T) {
 	t.Logf("the write key is agreed on %s after all nodes were healthy", since(began))
 	agreed := fixture.RecordConditions(t, apiservers.Kube)
 	time.Sleep(quiet)
-	must(t, agreed.None("KMSWriteKeyAgreed Unknown", "KMSWriteKeyAgreed False"))
+	must.Succeed(t, agreed.None("KMSWriteKeyAgreed Unknown", "KMSWriteKeyAgreed False"))
 	expectRotation(t, all)
-	must(t, seen.None("KMSPluginsDegraded True", "KMSPluginsDegraded Unknown"))
+	must.Succeed(t, seen.None("KMSPluginsDegraded True", "KMSPluginsDegraded Unknown"))
 	for _, n := range all {
 		expectSealed(t, n)
 	}
@@ -54,7 +55,7 @@ func TestWrongClocksOfNodesAndTheirAPIServers(t *testing.T) {
 // startCluster starts nodes and the operator, and waits until everything is healthy.
 func startCluster(t *testing.T, op *fixture.Operator) []*node {
 	binary, err := program.Build(filepath.Dir(fixture.Binary), "cmd/kms-health-reporter")
-	must(t, err)
+	must.Succeed(t, err)
 	fixture.RollOut(t, fixture.InPod, "1", "1", "identity")
 	all := []*node{{
 		name: fixture.NodeNames[0], plugin: fixture.Plugin, api: fixture.Cluster.RESTConfig(), dir: program.SocketDir(t),
@@ -95,7 +96,7 @@ func expectSealed(t *testing.T, n *node) {
 		{"heal", operatorstatus.False, contract.AsExpected, ""},
 	} {
 		words := strings.Fields(step.command)
-		must(t, n.plugin.Do(words[0], words[1:]...))
+		must.Succeed(t, n.plugin.Do(words[0], words[1:]...))
 		began := time.Now()
 		c := fixture.AwaitRollUp(t, apiservers.Kube, contract.PluginsDegraded, step.status, step.reason)
 		took := since(began)
@@ -108,14 +109,14 @@ func expectSealed(t *testing.T, n *node) {
 
 // expectSilent checks that a silent reporter is stale after StaleIntervals, whatever its clock.
 func expectSilent(t *testing.T, n *node) {
-	must(t, n.reporter.Signal(syscall.SIGSTOP))
+	must.Succeed(t, n.reporter.Signal(syscall.SIGSTOP))
 	began := time.Now()
 	c := fixture.AwaitRollUp(t, apiservers.Kube, contract.PluginsDegraded, operatorstatus.Unknown, contract.ReporterStale)
 	took := since(began)
 	if !strings.Contains(c.Message, n.name) {
 		t.Errorf("%s is not named: %q", n, c.Message)
 	}
-	must(t, n.reporter.Signal(syscall.SIGCONT))
+	must.Succeed(t, n.reporter.Signal(syscall.SIGCONT))
 	began = time.Now()
 	fixture.AwaitHealthy(t)
 	t.Logf("%s: silent, stale after %s; reports again, healthy after %s", n, took, since(began))

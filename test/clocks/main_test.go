@@ -10,7 +10,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/kms-health/kms-health/test/harness/trace"
 	"github.com/kms-health/kms-health/test/operator/fixture"
 )
 
@@ -19,8 +18,6 @@ var aheadFlag = flag.String("ahead", "", "how far the clocks of nodes are ahead,
 
 // ahead are the errors of the clocks, one for each node with a wrong clock.
 var ahead []time.Duration
-
-var must = trace.Must
 
 func TestMain(m *testing.M) { os.Exit(run(m)) }
 

@@ -25,6 +25,7 @@ import (
 	"github.com/kms-health/kms-health/test/harness/apiservers"
 	"github.com/kms-health/kms-health/test/harness/controlplane"
 	"github.com/kms-health/kms-health/test/harness/disk"
+	"github.com/kms-health/kms-health/test/harness/must"
 	"github.com/kms-health/kms-health/test/harness/nodes"
 	"github.com/kms-health/kms-health/test/harness/program"
 	"github.com/kms-health/kms-health/test/harness/reporters"
@@ -55,7 +56,7 @@ func startNode(t *testing.T, number int, ahead time.Duration) *node {
 	n.startPlugin(t)
 	n.startAPIServer(t)
 	kubelet, err := nodes.Start(t.Context(), n.api, n.name)
-	must(t, err)
+	must.Succeed(t, err)
 	t.Cleanup(kubelet.Stop)
 	if _, err := kubelet.RunStaticPod(t.Context(), n.name, fixture.StaticPod("1", false)); err != nil {
 		t.Fatal(err)
@@ -67,10 +68,10 @@ func startNode(t *testing.T, number int, ahead time.Duration) *node {
 func (n *node) startPlugin(t *testing.T) {
 	first := filepath.Dir(strings.TrimPrefix(fixture.Plugin.Endpoint(), "unix://"))
 	seed, err := os.Readlink(filepath.Join(first, "state", "seed"))
-	must(t, err)
+	must.Succeed(t, err)
 	state := filepath.Join(n.dir, "state")
-	must(t, os.Mkdir(state, 0o700))
-	must(t, os.Symlink(seed, filepath.Join(state, "seed")))
+	must.Succeed(t, os.Mkdir(state, 0o700))
+	must.Succeed(t, os.Symlink(seed, filepath.Join(state, "seed")))
 	n.plugin = kmsplugin.StartForTest(t, kmsplugin.Options{
 		Endpoint: "unix://" + filepath.Join(n.dir, "kms-1.sock"), StateDir: state,
 	})
@@ -101,7 +102,7 @@ func (n *node) startAPIServer(t *testing.T) {
 func (n *node) start(t *testing.T, name, path string, args []string) *controlplane.Child {
 	log := filepath.Join(n.dir, name+".log")
 	child, err := controlplane.StartChild(name+" of "+n.name, path, append(program.OthersEnv(), n.env...), args, log)
-	must(t, err)
+	must.Succeed(t, err)
 	t.Cleanup(func() {
 		if err := child.Kill(); err != nil {
 			t.Error(err)
@@ -132,11 +133,11 @@ destination: {resource: %s, kubeconfig: %s}
 func (n *node) credentials(t *testing.T) string {
 	user := controlplane.ServiceAccountUser(fixture.Namespace, contract.ReporterName(apiservers.Kube.Name))
 	pair, err := fixture.Cluster.SignUser(24*time.Hour, user, "system:serviceaccounts")
-	must(t, err)
+	must.Succeed(t, err)
 	certificate, err := tls.X509KeyPair(pair.Cert, pair.Key)
-	must(t, err)
+	must.Succeed(t, err)
 	target, err := url.Parse(n.api.Host)
-	must(t, err)
+	must.Succeed(t, err)
 	forward := httputil.NewSingleHostReverseProxy(target)
 	forward.Transport = &http.Transport{TLSClientConfig: &tls.Config{
 		RootCAs: fixture.Cluster.ServingCA().Pool(), Certificates: []tls.Certificate{certificate}}}
@@ -148,6 +149,6 @@ func (n *node) credentials(t *testing.T) string {
 		Server: server.URL, CA: pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw}),
 		Credential: controlplane.Credential{Certificate: pair},
 	}.Write(filepath.Join(n.dir, "credentials"))
-	must(t, err)
+	must.Succeed(t, err)
 	return kubeconfig
 }

@@ -15,8 +15,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/kms-health/kms-health/test/harness/disk"
+	"github.com/kms-health/kms-health/test/harness/must"
 	"github.com/kms-health/kms-health/test/harness/program"
-	"github.com/kms-health/kms-health/test/harness/trace"
 	"github.com/kms-health/kms-health/test/kmsplugin"
 )
 
@@ -34,7 +34,7 @@ func newFolders(t *testing.T) *folders {
 
 func (f *folders) must(err error) {
 	f.Helper()
-	trace.Must(f.T, err)
+	must.Succeed(f.T, err)
 }
 
 func (f *folders) awaitLog(text string) {

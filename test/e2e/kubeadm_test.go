@@ -18,7 +18,7 @@ import (
 	"github.com/kms-health/kms-health/test/e2e/cluster"
 	"github.com/kms-health/kms-health/test/e2e/fixture"
 	"github.com/kms-health/kms-health/test/harness/disk"
-	"github.com/kms-health/kms-health/test/harness/trace"
+	"github.com/kms-health/kms-health/test/harness/must"
 	"github.com/kms-health/kms-health/test/harness/wait"
 	"github.com/kms-health/kms-health/test/kmsplugin"
 )
@@ -43,7 +43,7 @@ type administrator struct {
 
 func (a *administrator) must(err error) {
 	a.Helper()
-	trace.Must(a.T, err)
+	must.Succeed(a.T, err)
 }
 
 // between returns the part of a text between two texts, or up to its end.
@@ -188,12 +188,9 @@ func (a *administrator) remove() {
 
 // reset undoes kubeadm init. No container, manifest or pod may be left.
 func (a *administrator) reset() {
-	a.Helper()
-	began := time.Now()
 	out, err := a.node.KubeadmReset(a.Context())
 	a.Logf("$ kubeadm reset --force\n%s", out)
 	a.must(err)
-	a.took("kubeadm reset", began)
 	containers, err := a.node.Containers(a.Context())
 	a.must(err)
 	if containers != "" {

@@ -24,7 +24,7 @@ import (
 	"github.com/kms-health/kms-health/test/e2e/cluster"
 	"github.com/kms-health/kms-health/test/e2e/fixture"
 	"github.com/kms-health/kms-health/test/harness/apiservers"
-	"github.com/kms-health/kms-health/test/harness/trace"
+	"github.com/kms-health/kms-health/test/harness/must"
 	"github.com/kms-health/kms-health/test/harness/wait"
 	"github.com/kms-health/kms-health/test/kmsplugin"
 )
@@ -62,7 +62,7 @@ func (h *scenario) sub(t *testing.T) *scenario {
 
 func (h *scenario) must(err error) {
 	h.t.Helper()
-	trace.Must(h.t, err)
+	must.Succeed(h.t, err)
 }
 
 func (h *scenario) node() *cluster.Node { return h.Nodes()[0] }

@@ -85,7 +85,7 @@ func TestSoak(t *testing.T) {
 			}
 		}
 		moving.Wait()
-		s.calm()
+		s.calm(names[0])
 	}
 	if after := s.belongings(); after != objects {
 		t.Errorf("there is now:\n%s\nthere was:\n%s", after, objects)
@@ -196,14 +196,14 @@ func (s *soak) measure() {
 }
 
 // calm waits without moves until everything is healthy.
-func (s *soak) calm() {
+func (s *soak) calm(node string) {
 	s.Say("calm")
 	err := wait.For(s.ctx, calmAfter, "everything is healthy after all moves", func(context.Context) error {
 		return s.healthyAgain()
 	})
 	if err != nil {
 		s.t.Error(err)
-	} else if err := s.preflight(nodes[0]); err != nil || s.last != 0 {
+	} else if err := s.preflight(node); err != nil || s.last != 0 {
 		s.t.Errorf("preflight when all is healthy ends with %d: %v", s.last, err)
 	}
 	s.exited()

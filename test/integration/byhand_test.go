@@ -20,6 +20,7 @@ import (
 	"github.com/kms-health/kms-health/test/docs/typed"
 	"github.com/kms-health/kms-health/test/harness/controlplane"
 	"github.com/kms-health/kms-health/test/harness/disk"
+	"github.com/kms-health/kms-health/test/harness/must"
 	"github.com/kms-health/kms-health/test/manifests/install"
 )
 
@@ -38,16 +39,16 @@ func TestRenderedFilesWorkWherePodSecurityIsStrict(t *testing.T) {
 	out, file := filepath.Join(dir, "out"), filepath.Join(dir, "admission.yaml")
 	disk.Write(t, file, []byte(strictPodSecurity))
 	config, err := v1alpha1.DecodeOperator(v1alpha1.OperatorKubernetes)
-	must(t, errors.Join(err, os.Mkdir(out, 0o755)))
+	must.Succeed(t, errors.Join(err, os.Mkdir(out, 0o755)))
 	config.Image = "kms-health-reporter"
 	files, _, err := render.Render(render.Input{Input: objects.Input{
 		Config: config, Namespace: "kms-health", CA: disk.Read(t, "../testdata/ca.crt")}})
-	must(t, err)
+	must.Succeed(t, err)
 	var agents appsv1.DaemonSet
 	for _, f := range files {
 		disk.Write(t, filepath.Join(out, f.Name), f.Data)
 		if strings.Contains(f.Name, "daemonset") {
-			must(t, yaml.Unmarshal(f.Data, &agents))
+			must.Succeed(t, yaml.Unmarshal(f.Data, &agents))
 		}
 	}
 	strict := controlplane.StartForTest(t, controlplane.Options{ExtraArgs: []string{"--admission-control-config-file=" + file}})
@@ -56,10 +57,10 @@ func TestRenderedFilesWorkWherePodSecurityIsStrict(t *testing.T) {
 	here := strings.NewReplacer("kubectl", "--kubeconfig "+admin, " manifests/", " ../../manifests/", " out", " "+out)
 	for _, command := range typed.Commands(section) {
 		_, err := install.Kubectl(soon(t), nil, strings.Fields(here.Replace(command))...)
-		must(t, err)
+		must.Succeed(t, err)
 	}
 	pod := corev1.Pod{ObjectMeta: agents.Spec.Template.ObjectMeta, Spec: agents.Spec.Template.Spec}
 	pod.APIVersion, pod.Kind, pod.Namespace, pod.Name = "v1", "Pod", agents.Namespace, "agent"
 	_, err = install.Kubectl(soon(t), []byte(contract.Marshal(pod)), "--kubeconfig", admin, "create", "-f", "-")
-	must(t, err)
+	must.Succeed(t, err)
 }

@@ -8,25 +8,27 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/kms-health/kms-health/test/harness/must"
 )
 
 func TestConnectionsToTheServedPortTakeNoDescriptorsFromProbesAndWrites(t *testing.T) {
 	const connections, descriptors = 1500, 128
 	r, one := reporting(t)
 	limit := unix.Rlimit{Cur: descriptors, Max: descriptors}
-	must(t, unix.Prlimit(r.process.Process.Pid, unix.RLIMIT_NOFILE, &limit, nil))
+	must.Succeed(t, unix.Prlimit(r.process.Process.Pid, unix.RLIMIT_NOFILE, &limit, nil))
 	var held []net.Conn
 	for range connections {
 		conn, err := net.DialTimeout("tcp", r.serving, waitLimit)
-		must(t, err)
+		must.Succeed(t, err)
 		t.Cleanup(func() { _ = conn.Close() })
 		held = append(held, conn)
 	}
 	probes(t, one, 2)
 	// The reporter connects again to a restarted plugin, for which it needs a file descriptor.
-	must(t, one.Crash())
+	must.Succeed(t, one.Crash())
 	r.logged("Plugin is not healthy", "connect")
-	must(t, one.Return())
+	must.Succeed(t, one.Return())
 	r.logged("Plugin is healthy")
 	r.freshCondition("1=healthy")
 	for _, conn := range held {

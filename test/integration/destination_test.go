@@ -17,6 +17,7 @@ import (
 
 	"github.com/kms-health/kms-health/pkg/contract"
 	"github.com/kms-health/kms-health/test/harness/disk"
+	"github.com/kms-health/kms-health/test/harness/must"
 )
 
 // anywhere is the name of the KMSHealth.
@@ -31,10 +32,10 @@ func define(t *testing.T, without string) {
 	text := disk.Read(t, "../../manifests/kubernetes/crd.yaml")
 	path := filepath.Join(t.TempDir(), "crd.yaml")
 	disk.Write(t, path, []byte(strings.Replace(string(text), without, "", 1)))
-	must(t, cluster.InstallCRDs(soon(t), path))
+	must.Succeed(t, cluster.InstallCRDs(soon(t), path))
 	t.Cleanup(func() {
 		name, client := contract.KMSHealths.GVR().GroupResource().String(), administrator().Resource(definitions)
-		must(t, client.Delete(soon(t), name, metav1.DeleteOptions{}))
+		must.Succeed(t, client.Delete(soon(t), name, metav1.DeleteOptions{}))
 		eventually(t, "the CRD is gone", func() bool {
 			_, err := client.Get(soon(t), name, metav1.GetOptions{})
 			return apierrors.IsNotFound(err)
@@ -46,12 +47,12 @@ func createKMSHealth(t *testing.T, name string) {
 	o := contract.ResourceFor(contract.KMSHealthsPlural, name)
 	_, err := administrator().Resource(o.GVR()).Create(soon(t), &unstructured.Unstructured{Object: o.WithStatus(nil)},
 		metav1.CreateOptions{})
-	must(t, err)
+	must.Succeed(t, err)
 }
 
 func kmsHealth(t *testing.T, name string) *unstructured.Unstructured {
 	u, err := administrator().Resource(contract.KMSHealths.GVR()).Get(soon(t), name, metav1.GetOptions{})
-	must(t, err)
+	must.Succeed(t, err)
 	return u
 }
 
@@ -64,13 +65,13 @@ func reportToKMSHealth(t *testing.T) *reporter {
 		Rules: []rbacv1.PolicyRule{{APIGroups: []string{contract.KMSHealths.Group},
 			Resources: []string{"kmshealths/status"}, Verbs: []string{"patch"}}},
 	}, metav1.CreateOptions{})
-	must(t, err)
+	must.Succeed(t, err)
 	_, err = client.ClusterRoleBindings().Create(soon(t), &rbacv1.ClusterRoleBinding{
 		ObjectMeta: metav1.ObjectMeta{Name: role.Name},
 		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: role.Name},
 		Subjects:   []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.UserKind, Name: r.user()}},
 	}, metav1.CreateOptions{})
-	must(t, err)
+	must.Succeed(t, err)
 	r.plugin("1")
 	r.configure(toKMSHealth, "1:Write")
 	r.start()

@@ -11,13 +11,14 @@ import (
 	"testing"
 	"time"
 
+	"github.com/kms-health/kms-health/test/harness/must"
 	"github.com/kms-health/kms-health/test/harness/program"
 )
 
 // pluginProcess starts the development plugin as a separate process, which the test can stop by SIGSTOP.
 func (r *reporter) pluginProcess(keyID string) *program.Child {
 	path, err := program.Build(r.t.TempDir(), "test/kmsplugin/cmd/kms-plugin")
-	must(r.t, err)
+	must.Succeed(r.t, err)
 	state := filepath.Join(r.dir, "state-"+keyID)
 	return program.Start(r.t, exec.Command(path, "--endpoint", r.endpoint(keyID), "--state-dir", state))
 }
@@ -32,11 +33,11 @@ func TestReporterEndsWhileSomethingHangs(t *testing.T) {
 	r.freshCondition("1=healthy", "2=healthy") // although its output is not read
 
 	for _, p := range plugins {
-		must(t, p.Process.Signal(syscall.SIGSTOP))
+		must.Succeed(t, p.Process.Signal(syscall.SIGSTOP))
 	}
 	r.freshCondition("1=error", "2=error")
-	must(t, cluster.FreezeAPIServer())
-	t.Cleanup(func() { must(t, cluster.ThawAPIServer()) })
+	must.Succeed(t, cluster.FreezeAPIServer())
+	t.Cleanup(func() { must.Succeed(t, cluster.ThawAPIServer()) })
 	time.Sleep(3 * time.Second) // until every goroutine of the reporter is blocked
 	code, took := child.End(t, waitLimit, syscall.SIGTERM)
 	t.Logf("two stopped plugins, full stdout and stderr, a hanging API server: ended after %s", took.Round(time.Millisecond))
@@ -53,13 +54,13 @@ func TestReporterRunsAfterTheReadersOfItsOutputClosed(t *testing.T) {
 	one := r.plugin("1")
 	r.configure("", "1:Write")
 	read, write, err := os.Pipe()
-	must(t, err)
+	must.Succeed(t, err)
 	cmd := exec.Command(binary, "--config", r.file, "--output", "-")
 	cmd.Stdout, cmd.Stderr = write, write
 	child := program.Start(t, cmd)
-	must(t, errors.Join(read.Close(), write.Close()))
+	must.Succeed(t, errors.Join(read.Close(), write.Close()))
 	probes(t, one, 1)
-	must(t, child.Process.Signal(syscall.SIGHUP))
+	must.Succeed(t, child.Process.Signal(syscall.SIGHUP))
 	probes(t, one, 2)
 	if code, _ := child.End(t, waitLimit, syscall.SIGTERM); code != 0 {
 		t.Errorf("ended with %d", code)

@@ -19,6 +19,7 @@ import (
 	"github.com/kms-health/kms-health/pkg/operator/encryptionconfig"
 	"github.com/kms-health/kms-health/test/harness/controlplane"
 	"github.com/kms-health/kms-health/test/harness/disk"
+	"github.com/kms-health/kms-health/test/harness/must"
 	"github.com/kms-health/kms-health/test/harness/program"
 	"github.com/kms-health/kms-health/test/kmsplugin"
 )
@@ -73,7 +74,7 @@ func TestEndpointsThatKubeAPIServerAcceptsAreProbed(t *testing.T) {
 		TypeMeta: v1alpha1.TypeMeta{APIVersion: v1alpha1.APIVersion, Kind: v1alpha1.ReporterKind},
 		Probe:    v1alpha1.DefaultProbe(), Plugins: read.Plugins,
 	})
-	must(t, err)
+	must.Succeed(t, err)
 	path := filepath.Join(dir, "config.yaml")
 	disk.Write(t, path, file)
 	if out, err := exec.Command(binary, "--once", "--config", path).CombinedOutput(); err != nil {

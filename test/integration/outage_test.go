@@ -6,6 +6,8 @@ import (
 	"context"
 	"testing"
 	"time"
+
+	"github.com/kms-health/kms-health/test/harness/must"
 )
 
 // startAgain starts the API server unless it runs. Cleanups call it too.
@@ -22,14 +24,14 @@ func TestReporterStartsAndProbesWithoutAnAPIServer(t *testing.T) {
 	r := newReporter(t)
 	one := r.plugin("1")
 	r.configure(toKube, "1:Write")
-	must(t, cluster.StopAPIServer(soon(t)))
-	t.Cleanup(func() { must(t, startAgain()) })
+	must.Succeed(t, cluster.StopAPIServer(soon(t)))
+	t.Cleanup(func() { must.Succeed(t, startAgain()) })
 	began := time.Now()
 	r.start()
 	probes(t, one, 3)
 	eventually(t, "the local view is healthy", func() bool { _, text := r.get("/kms-providers"); return text == "ok" })
 	r.writes("unreachable")
-	must(t, startAgain())
+	must.Succeed(t, startAgain())
 	back := time.Now()
 	r.freshCondition("1=healthy")
 	t.Logf("fresh %s after the API server was live", time.Since(back).Round(time.Millisecond))
@@ -49,13 +51,13 @@ func TestOutageDoesNotAffectProbingAndIsFollowedByAReportAtOnce(t *testing.T) {
 	} {
 		t.Run(c.result, func(t *testing.T) {
 			r, one := reporting(t)
-			must(t, c.begin())
-			t.Cleanup(func() { must(t, c.end()) })
+			must.Succeed(t, c.begin())
+			t.Cleanup(func() { must.Succeed(t, c.end()) })
 			r.logged("Failed to write reports", `result="`+c.result+`"`)
-			must(t, one.Do("unhealthy", "sealed", "meanwhile"))
+			must.Succeed(t, one.Do("unhealthy", "sealed", "meanwhile"))
 			probes(t, one, 4)
 			r.writes(c.result)
-			must(t, c.end())
+			must.Succeed(t, c.end())
 			r.freshCondition("1=unhealthy") // the latest report, not the one of the failed write
 			r.logged("Writing reports works")
 		})

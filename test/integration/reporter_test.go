@@ -19,8 +19,8 @@ import (
 	"github.com/kms-health/kms-health/pkg/contract"
 	"github.com/kms-health/kms-health/test/harness/controlplane"
 	"github.com/kms-health/kms-health/test/harness/disk"
+	"github.com/kms-health/kms-health/test/harness/must"
 	"github.com/kms-health/kms-health/test/harness/program"
-	"github.com/kms-health/kms-health/test/harness/trace"
 	"github.com/kms-health/kms-health/test/harness/wait"
 	"github.com/kms-health/kms-health/test/kmsplugin"
 )
@@ -40,8 +40,6 @@ type reporter struct {
 	seen    int             // bytes of the log that were read
 }
 
-var must = trace.Must
-
 // newReporter prepares a reporter for a node that is named after the test. It may write to kube-apiserver's operator
 // resource. start starts it.
 func newReporter(t *testing.T) *reporter {
@@ -50,8 +48,8 @@ func newReporter(t *testing.T) *reporter {
 		t: t, dir: dir, file: filepath.Join(dir, "config.yaml"), serving: controlplane.FreeAddress(t),
 		node: strings.ToLower(strings.NewReplacer("/", "-", "_", "-", ",", "").Replace(t.Name())),
 	}
-	must(t, cluster.CreateServiceAccount(soon(t), namespace, r.node))
-	must(t, cluster.AllowStatusPatch(soon(t), r.user(), resource))
+	must.Succeed(t, cluster.CreateServiceAccount(soon(t), namespace, r.node))
+	must.Succeed(t, cluster.AllowStatusPatch(soon(t), r.user(), resource))
 	r.token("")
 	return r
 }
@@ -78,11 +76,11 @@ func (r *reporter) user() string { return controlplane.ServiceAccountUser(namesp
 // server is the cluster's.
 func (r *reporter) token(server string) {
 	token, err := cluster.ServiceAccountToken(soon(r.t), namespace, r.node, controlplane.TokenOptions{})
-	must(r.t, err)
+	must.Succeed(r.t, err)
 	_, err = cluster.WriteKubeconfig(r.credentials(), controlplane.Kubeconfig{
 		Server: server, Credential: controlplane.Credential{Token: token},
 	})
-	must(r.t, err)
+	must.Succeed(r.t, err)
 }
 
 func (r *reporter) credentials() string { return filepath.Join(r.dir, "credentials") }
@@ -100,7 +98,7 @@ func (r *reporter) plugin(keyID string, faults ...kmsplugin.Fault) *kmsplugin.Pl
 
 // probes waits for more probes of a plugin.
 func probes(t *testing.T, plugin *kmsplugin.Plugin, more int64) {
-	must(t, plugin.WaitForCalls(soon(t), kmsplugin.CallStatus, plugin.Calls(kmsplugin.CallStatus).Count+more))
+	must.Succeed(t, plugin.WaitForCalls(soon(t), kmsplugin.CallStatus, plugin.Calls(kmsplugin.CallStatus).Count+more))
 }
 
 // toKube is the destination of most reporters.
@@ -120,7 +118,7 @@ func (r *reporter) configure(destination string, plugins ...string) {
 		keyID, role, _ := strings.Cut(p, ":")
 		text += fmt.Sprintf("- {endpoint: '%s', role: %s}\n", r.endpoint(keyID), role)
 	}
-	must(r.t, disk.Replace(r.file, []byte(text)))
+	must.Succeed(r.t, disk.Replace(r.file, []byte(text)))
 }
 
 func (r *reporter) start(args ...string) {

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"unicode/utf8"
 
+	"github.com/kms-health/kms-health/test/harness/must"
 	"github.com/kms-health/kms-health/test/kmsplugin"
 )
 
@@ -36,8 +37,8 @@ func TestKeyIDAndErrorsOfHostileCharactersAreReported(t *testing.T) {
 		})
 	}
 	stored("healthy", hostile)
-	must(t, one.SetFault(kmsplugin.Fault{Name: kmsplugin.FaultUnhealthy, Args: []string{hostile}}))
+	must.Succeed(t, one.SetFault(kmsplugin.Fault{Name: kmsplugin.FaultUnhealthy, Args: []string{hostile}}))
 	stored("unhealthy", hostile)
-	must(t, one.SetFault(kmsplugin.Fault{Name: kmsplugin.FaultRPCError, Args: []string{"Internal", hostile}}))
+	must.Succeed(t, one.SetFault(kmsplugin.Fault{Name: kmsplugin.FaultRPCError, Args: []string{"Internal", hostile}}))
 	stored("error", "")
 }

@@ -21,6 +21,7 @@ import (
 
 	"github.com/kms-health/kms-health/pkg/contract"
 	"github.com/kms-health/kms-health/test/harness/controlplane"
+	"github.com/kms-health/kms-health/test/harness/must"
 	"github.com/kms-health/kms-health/test/kmsplugin"
 )
 
@@ -130,7 +131,7 @@ func TestSoak(t *testing.T) {
 
 func newSoak(t *testing.T) *soak {
 	proxy, err := controlplane.NewProxy(cluster.Address())
-	must(t, err)
+	must.Succeed(t, err)
 	t.Cleanup(proxy.Close)
 	s := &soak{reporter: newReporter(t), random: rand.New(rand.NewPCG(*soakSeed, 0)), proxy: proxy,
 		active: make([]*incident, 3), rotated: make([]time.Time, 3), counts: map[string]int{}}
@@ -162,21 +163,21 @@ func (s *soak) move(restarts bool) {
 	case n < 20:
 		s.counts["outage"]++
 		mode := []controlplane.ProxyMode{controlplane.Refuse, controlplane.BlackHole}[s.random.IntN(2)]
-		must(s.t, s.proxy.SetMode(mode))
+		must.Succeed(s.t, s.proxy.SetMode(mode))
 		time.Sleep(3 * time.Second)
-		must(s.t, s.proxy.SetMode(controlplane.Pass))
+		must.Succeed(s.t, s.proxy.SetMode(controlplane.Pass))
 		s.disturb(15 * time.Second)
 	case n == 20:
 		s.counts["API server restarted"]++
-		must(s.t, cluster.KillAPIServer())
-		must(s.t, startAgain())
+		must.Succeed(s.t, cluster.KillAPIServer())
+		must.Succeed(s.t, startAgain())
 		s.disturb(15 * time.Second)
 	case n < 24 && restarts:
 		s.counts["reporter restarted"]++
 		if s.random.IntN(2) == 0 {
 			s.stop()
 		} else {
-			must(s.t, s.process.Process.Signal(syscall.SIGKILL))
+			must.Succeed(s.t, s.process.Process.Signal(syscall.SIGKILL))
 			<-s.process.Ended
 		}
 		s.start()
@@ -211,10 +212,10 @@ func (s *soak) fail(i int) {
 	s.active[i], s.all = now, append(s.all, now)
 	s.counts[kinds[kind].name]++
 	words := strings.Fields(strings.ReplaceAll(kinds[kind].fault, "%s", now.text))
-	must(s.t, s.plugins[i].Do(words[0], words[1:]...))
+	must.Succeed(s.t, s.plugins[i].Do(words[0], words[1:]...))
 	if kinds[kind].trip {
 		s.rotated[i] = time.Now()
-		must(s.t, s.plugins[i].Do("rotate"))
+		must.Succeed(s.t, s.plugins[i].Do("rotate"))
 	}
 }
 
@@ -222,7 +223,7 @@ func (s *soak) heal(i int) {
 	if s.active[i] == nil {
 		return
 	}
-	must(s.t, s.plugins[i].ClearFaults())
+	must.Succeed(s.t, s.plugins[i].ClearFaults())
 	s.active[i].end, s.active[i] = time.Now(), nil
 }
 
@@ -293,9 +294,9 @@ func (s *soak) until(i *incident) time.Time {
 // rss returns the reporter's memory in kB.
 func (s *soak) rss() int {
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", s.process.Process.Pid))
-	must(s.t, err)
+	must.Succeed(s.t, err)
 	_, rest, _ := strings.Cut(string(text), "VmRSS:")
 	n, err := strconv.Atoi(strings.Fields(rest)[0])
-	must(s.t, err)
+	must.Succeed(s.t, err)
 	return n
 }

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/kms-health/kms-health/pkg/contract"
+	"github.com/kms-health/kms-health/test/harness/must"
 	"github.com/kms-health/kms-health/test/harness/wait"
 	"github.com/kms-health/kms-health/test/kmsplugin"
 )
@@ -55,7 +56,7 @@ func (v *verdicts) samples() string { return filepath.Join(v.dir, "samples") }
 func (v *verdicts) do(commands ...string) {
 	for _, line := range commands {
 		words := strings.Fields(line)
-		must(v.t, v.plugin.Do(words[0], words[1:]...))
+		must.Succeed(v.t, v.plugin.Do(words[0], words[1:]...))
 	}
 }
 
@@ -70,7 +71,7 @@ func (v *verdicts) next() (entries []contract.Entry) {
 	lines := strings.Split(v.printed.Text(), "\n")
 	for ; v.read < len(lines)-1; v.read++ { // the last line is not complete
 		report, err := contract.DecodeMessage(lines[v.read])
-		must(v.t, err)
+		must.Succeed(v.t, err)
 		entries = append(entries, report...)
 	}
 	return entries

@@ -14,6 +14,7 @@ import (
 	"github.com/kms-health/kms-health/pkg/operatorstatus"
 	"github.com/kms-health/kms-health/test/harness/apiservers"
 	"github.com/kms-health/kms-health/test/harness/controlplane"
+	"github.com/kms-health/kms-health/test/harness/must"
 )
 
 func TestReporterOwnsItsEntryAndNothingElse(t *testing.T) {
@@ -22,7 +23,7 @@ func TestReporterOwnsItsEntryAndNothingElse(t *testing.T) {
 	own, manager := contract.ConditionType(r.node), contract.ConditionManager(r.node)
 	others := map[string]string{"NodeControllerDegraded": "not ours", contract.ConditionType("elsewhere"): "[]"}
 	apply := func(manager, conditionType, message string) {
-		must(t, apiservers.Apply(t.Context(), administrator(), manager, controlplane.OperatorGVR(resource), "",
+		must.Succeed(t, apiservers.Apply(t.Context(), administrator(), manager, controlplane.OperatorGVR(resource), "",
 			apiservers.Kube.Status(map[string]any{"type": conditionType, "status": "False", "reason": "Test",
 				"message": message, "lastTransitionTime": "2026-05-08T12:34:56Z"}), "status"))
 	}
@@ -79,6 +80,6 @@ func metadataOf(t *testing.T) string {
 	client := kubernetes.NewForConfigOrDie(cluster.RESTConfig()).RESTClient()
 	answer, err := client.Get().AbsPath("/apis", controlplane.OperatorGroup, "v1", resource, controlplane.ClusterObject).
 		SetHeader("Accept", "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1").Do(soon(t)).Raw()
-	must(t, err)
+	must.Succeed(t, err)
 	return string(answer)
 }

@@ -29,8 +29,8 @@ import (
 	"github.com/kms-health/kms-health/pkg/contract"
 	"github.com/kms-health/kms-health/test/harness/controlplane"
 	"github.com/kms-health/kms-health/test/harness/disk"
+	"github.com/kms-health/kms-health/test/harness/must"
 	"github.com/kms-health/kms-health/test/harness/program"
-	"github.com/kms-health/kms-health/test/harness/trace"
 	"github.com/kms-health/kms-health/test/harness/wait"
 )
 
@@ -70,8 +70,6 @@ var faults = []struct {
 
 const longPath = "long path"
 
-var must = trace.Must
-
 // subject is one plugin.
 type subject struct {
 	language, fault, socket string
@@ -109,13 +107,13 @@ func (s *subject) awaitListening(t *testing.T, before os.FileInfo) {
 }
 
 func (s *subject) signal(t *testing.T, signal os.Signal) {
-	must(t, s.child.Process.Signal(signal))
+	must.Succeed(t, s.child.Process.Signal(signal))
 }
 
 // overlap starts a successor, and then ends the old process.
 func overlap(t *testing.T, s *subject) {
 	before, err := os.Stat(s.socket)
-	must(t, err)
+	must.Succeed(t, err)
 	old := s.child
 	s.start(t)
 	s.awaitListening(t, before)
@@ -137,11 +135,11 @@ func TestVerdictsOnPluginsOfThreeLanguages(t *testing.T) {
   providers: [{kms: {apiVersion: v2, name: plugin-%[1]d, endpoint: "unix://%s", timeout: %s}}]
 `, i, s.socket, timeout)
 	}
-	must(t, server.StopAPIServer(t.Context()))
-	must(t, server.SetEncryptionConfig(config))
-	must(t, server.StartAPIServer(t.Context()))
+	must.Succeed(t, server.StopAPIServer(t.Context()))
+	must.Succeed(t, server.SetEncryptionConfig(config))
+	must.Succeed(t, server.StartAPIServer(t.Context()))
 	failures, err := server.KMSProviders(t.Context())
-	must(t, err)
+	must.Succeed(t, err)
 	for i, s := range all {
 		s.theirs = theirVerdict(failures[i])
 		t.Logf("%s, %s: kube-apiserver: %.400s", s.language, s.fault, failures[i])
@@ -157,12 +155,12 @@ func subjects(t *testing.T) (all []*subject) {
 	plugin := build(t, dir, "test/languages/testdata/go")
 	skeleton := build(t, dir, "test/languages/skeleton")
 	descriptors, err := proto.Marshal(protodesc.ToFileDescriptorProto(kmsapi.File_staging_src_k8s_io_kms_apis_v2_api_proto))
-	must(t, err)
+	must.Succeed(t, err)
 	for name, content := range map[string][]byte{"descriptors": descriptors, "key": make([]byte, 32)} {
 		disk.Write(t, path(name), content)
 	}
 	kms, err := program.ModuleDir(".", "k8s.io/kms")
-	must(t, err)
+	must.Succeed(t, err)
 	for _, f := range faults {
 		for _, language := range []string{"Python", "Node", "Go", "Go, skeleton"} {
 			s := &subject{language: language, fault: f.name, socket: path(fmt.Sprintf("%d.sock", len(all)))}
@@ -196,7 +194,7 @@ func subjects(t *testing.T) (all []*subject) {
 
 func build(t *testing.T, dir, folder string) string {
 	path, err := program.Build(dir, folder)
-	must(t, err)
+	must.Succeed(t, err)
 	return path
 }
 
@@ -242,7 +240,7 @@ func probe(t *testing.T, all []*subject) {
 			return nil
 		})
 	}
-	must(t, probes.Wait())
+	must.Succeed(t, probes.Wait())
 }
 
 // compare prints the verdicts, and compares them with the file.
@@ -256,10 +254,10 @@ func compare(t *testing.T, all []*subject) {
 			t.Errorf("%s, %s: kube-apiserver: %s, the reporter: %s", s.language, s.fault, s.theirs, s.ours)
 		}
 	}
-	must(t, table.Flush())
+	must.Succeed(t, table.Flush())
 	t.Logf("\n%s", text.String())
 	if *update {
-		must(t, os.WriteFile(verdicts, []byte(text.String()), 0o644))
+		must.Succeed(t, os.WriteFile(verdicts, []byte(text.String()), 0o644))
 	}
 	want, err := os.ReadFile(verdicts)
 	if err != nil || text.String() != string(want) {

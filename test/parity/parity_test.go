@@ -27,8 +27,8 @@ import (
 	"github.com/kms-health/kms-health/pkg/contract"
 	"github.com/kms-health/kms-health/test/harness/controlplane"
 	"github.com/kms-health/kms-health/test/harness/disk"
+	"github.com/kms-health/kms-health/test/harness/must"
 	"github.com/kms-health/kms-health/test/harness/program"
-	"github.com/kms-health/kms-health/test/harness/trace"
 	"github.com/kms-health/kms-health/test/harness/wait"
 	"github.com/kms-health/kms-health/test/kmsplugin"
 )
@@ -66,8 +66,6 @@ func skipUnlessCompared(t *testing.T) {
 		t.Skip("not compared without -compare: see make parity")
 	}
 }
-
-var must = trace.Must
 
 // subject is one plugin, its fault and its role.
 type subject struct {
@@ -198,7 +196,7 @@ func judgeNext(t *testing.T, client dynamic.Interface, server *controlplane.Cont
 			return nil
 		})
 	}
-	must(t, requests.Wait())
+	must.Succeed(t, requests.Wait())
 }
 
 // failure returns the error of a request, or "". It tries three times, since requests may fail on a busy machine.
@@ -235,7 +233,7 @@ func report(t *testing.T, all []*subject) {
 	}
 	_ = table.Flush()
 	version, err := exec.Command(filepath.Join(os.Getenv("KUBEBUILDER_ASSETS"), "kube-apiserver"), "--version").Output()
-	must(t, err)
+	must.Succeed(t, err)
 	t.Logf("%s%s", version, text.String())
 }
 
@@ -276,7 +274,7 @@ func (s *subject) do(t *testing.T, lines []string) {
 		words := strings.Fields(line)
 		switch {
 		case words[0] != "wire":
-			must(t, s.plugin.Do(words[0], words[1:]...))
+			must.Succeed(t, s.plugin.Do(words[0], words[1:]...))
 		case words[1] == "exchange":
 			s.wire.becomes(t, "", s.next.wire.plugin)
 		default:
@@ -301,11 +299,11 @@ func encryptionConfig(all []*subject, roles ...string) []byte {
 }
 
 func restart(t *testing.T, server *controlplane.ControlPlane, config []byte) {
-	must(t, server.StopAPIServer(t.Context()))
+	must.Succeed(t, server.StopAPIServer(t.Context()))
 	if config != nil {
-		must(t, server.SetEncryptionConfig(config))
+		must.Succeed(t, server.SetEncryptionConfig(config))
 	}
-	must(t, server.StartAPIServer(t.Context()))
+	must.Succeed(t, server.StartAPIServer(t.Context()))
 }
 
 // define installs a resource for each fault.
@@ -328,7 +326,7 @@ spec:
 		files = append(files, file)
 	}
 	for some := range slices.Chunk(files, 10) {
-		must(t, server.InstallCRDs(t.Context(), some...))
+		must.Succeed(t, server.InstallCRDs(t.Context(), some...))
 	}
 }
 
@@ -347,7 +345,7 @@ func create(ctx context.Context, client dynamic.Interface, s *subject, name stri
 func mustCreate(t *testing.T, client dynamic.Interface, all []*subject, role string) {
 	for _, s := range all {
 		if s.role == role {
-			must(t, create(t.Context(), client, s, role))
+			must.Succeed(t, create(t.Context(), client, s, role))
 		}
 	}
 }
@@ -370,7 +368,7 @@ type running struct {
 
 func newReporters(t *testing.T, all []*subject) *reporters {
 	binary, err := program.Build(t.TempDir(), "cmd/kms-health-reporter")
-	must(t, err)
+	must.Succeed(t, err)
 	r := &reporters{all: all, binary: binary}
 	for some := range slices.Chunk(all, perReporter) {
 		dir := t.TempDir()
@@ -409,7 +407,7 @@ plugins:
 			}
 			_, _ = fmt.Fprintf(&text, "- {keyID: %q, endpoint: %q, role: %s}\n", strconv.Itoa(s.number), s.endpoint, role)
 		}
-		must(t, disk.Replace(one.file, []byte(text.String())))
+		must.Succeed(t, disk.Replace(one.file, []byte(text.String())))
 	}
 }
 
@@ -478,11 +476,11 @@ func entriesOf(t *testing.T, line string) map[int]contract.Entry {
 		return nil
 	}
 	entries, err := contract.DecodeMessage(message)
-	must(t, err)
+	must.Succeed(t, err)
 	byNumber := map[int]contract.Entry{}
 	for _, e := range entries {
 		number, err := strconv.Atoi(e.KeyID)
-		must(t, err)
+		must.Succeed(t, err)
 		byNumber[number] = e
 	}
 	return byNumber
@@ -537,7 +535,7 @@ func (r *reporters) awaitHealthy(t *testing.T) {
 // opinionsOf returns kube-apiserver's opinion on each provider.
 func opinionsOf(t *testing.T, server *controlplane.ControlPlane, providers int) []opinion {
 	failures, err := server.KMSProviders(t.Context())
-	must(t, err)
+	must.Succeed(t, err)
 	opinions := make([]opinion, providers)
 	for i, failure := range failures {
 		opinions[i] = opinion("failed: " + failure)

@@ -16,6 +16,7 @@ import (
 
 	"github.com/kms-health/kms-health/pkg/contract"
 	"github.com/kms-health/kms-health/test/harness/controlplane"
+	"github.com/kms-health/kms-health/test/harness/must"
 	"github.com/kms-health/kms-health/test/harness/program"
 	"github.com/kms-health/kms-health/test/kmsplugin"
 )
@@ -60,19 +61,19 @@ exec setpriv --inh-caps=-all $(cat "%[1]s/flags") /proc/self/fd/9 "$@"
 func TestUsersReachTheSocketsThatKubeAPIServerReaches(t *testing.T) {
 	skipUnlessCompared(t)
 	dir := program.SocketDir(t)
-	must(t, os.Chmod(dir, 0o755)) // all users must read the files
+	must.Succeed(t, os.Chmod(dir, 0o755)) // all users must read the files
 	reporter, err := program.Build(dir, "cmd/kms-health-reporter")
-	must(t, err)
+	must.Succeed(t, err)
 	encryption, config := startSockets(t, dir)
 	assets := os.Getenv("KUBEBUILDER_ASSETS")
-	must(t, errors.Join(
+	must.Succeed(t, errors.Join(
 		os.Symlink(filepath.Join(assets, "etcd"), filepath.Join(dir, "etcd")),
 		os.WriteFile(filepath.Join(dir, "kube-apiserver"),
 			fmt.Appendf(nil, asUser, dir, filepath.Join(assets, "kube-apiserver")), 0o755),
 	))
 	become := func(owner, flags string) {
-		must(t, os.WriteFile(filepath.Join(dir, "owner"), []byte(owner), 0o644))
-		must(t, os.WriteFile(filepath.Join(dir, "flags"), []byte(flags), 0o644))
+		must.Succeed(t, os.WriteFile(filepath.Join(dir, "owner"), []byte(owner), 0o644))
+		must.Succeed(t, os.WriteFile(filepath.Join(dir, "flags"), []byte(flags), 0o644))
 	}
 	become(users[0].owner, users[0].flags)
 	t.Setenv("KUBEBUILDER_ASSETS", dir)
@@ -104,14 +105,14 @@ func startSockets(t *testing.T, dir string) (encryption []byte, config string) {
 	for i, s := range sockets {
 		socket := filepath.Join(dir, strconv.Itoa(i)+".sock")
 		plugin := kmsplugin.StartForTest(t, kmsplugin.Options{Endpoint: "unix://" + socket, StateDir: socket + ".keys"})
-		must(t, errors.Join(os.Chown(socket, s.uid, s.gid), os.Chmod(socket, s.mode)))
+		must.Succeed(t, errors.Join(os.Chown(socket, s.uid, s.gid), os.Chmod(socket, s.mode)))
 		fmt.Fprintf(&file, "- {keyID: %q, endpoint: %q, role: Write}\n", strconv.Itoa(i), plugin.Endpoint())
 		encryption = fmt.Appendf(encryption, `- resources: [users%d.parity.example.com]
   providers: [{kms: {apiVersion: v2, name: parity-%[1]d, endpoint: %q, timeout: %s}}]
 `, i, plugin.Endpoint(), timeout)
 	}
 	config = filepath.Join(dir, "config.yaml")
-	must(t, os.WriteFile(config, []byte(file.String()), 0o644))
+	must.Succeed(t, os.WriteFile(config, []byte(file.String()), 0o644))
 	return encryption, config
 }
 

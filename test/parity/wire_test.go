@@ -19,6 +19,8 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/encoding/gzip"
 	kmsapi "k8s.io/kms/apis/v2"
+
+	"github.com/kms-health/kms-health/test/harness/must"
 )
 
 // wire listens in front of a plugin. It simulates faults that a plugin with gRPC's Go library cannot have. At first it
@@ -34,7 +36,7 @@ type wire struct {
 func (w *wire) becomes(t *testing.T, mode, plugin string) {
 	w.close()
 	listener, err := net.Listen("unix", w.socket)
-	must(t, err)
+	must.Succeed(t, err)
 	if strings.HasSuffix(mode, "by-turns") || mode == "gzip" {
 		w.serve(t, listener, mode, plugin)
 		return
@@ -146,7 +148,7 @@ func copyFrames(to io.Writer, from io.Reader,
 // serve answers calls with the plugin's answers, changed by the mode.
 func (w *wire) serve(t *testing.T, listener net.Listener, mode, socket string) {
 	plugin, err := grpc.NewClient("unix://"+socket, grpc.WithTransportCredentials(insecure.NewCredentials()))
-	must(t, err)
+	must.Succeed(t, err)
 	server := grpc.NewServer(grpc.UnaryInterceptor(func(ctx context.Context, request any, _ *grpc.UnaryServerInfo,
 		handle grpc.UnaryHandler) (any, error) {
 		if mode == "gzip" {

@@ -21,6 +21,7 @@ import (
 	"github.com/kms-health/kms-health/pkg/operator/encryptionconfig"
 	"github.com/kms-health/kms-health/pkg/reporter"
 	"github.com/kms-health/kms-health/test/harness/controlplane"
+	"github.com/kms-health/kms-health/test/harness/must"
 	"github.com/kms-health/kms-health/test/harness/program"
 	"github.com/kms-health/kms-health/test/kmsplugin"
 )
@@ -54,7 +55,7 @@ func TestWriteKeyIsTheOneThatKubeAPIServerWritesWith(t *testing.T) {
 	server := controlplane.StartForTest(t, controlplane.Options{})
 	kube := kubernetes.NewForConfigOrDie(server.RESTConfig())
 	etcd, err := clientv3.New(clientv3.Config{Endpoints: []string{server.EtcdURL()}})
-	must(t, err)
+	must.Succeed(t, err)
 	t.Cleanup(func() { _ = etcd.Close() })
 	for i, c := range writers {
 		t.Run(c.name, func(t *testing.T) {
@@ -71,10 +72,10 @@ func TestWriteKeyIsTheOneThatKubeAPIServerWritesWith(t *testing.T) {
 			meta := metav1.ObjectMeta{Name: fmt.Sprintf("writers-%d", i)}
 			_, err := kube.CoreV1().Secrets("default").Create(t.Context(), &corev1.Secret{ObjectMeta: meta},
 				metav1.CreateOptions{})
-			must(t, err)
+			must.Succeed(t, err)
 			_, err = kube.CoreV1().ConfigMaps("default").Create(t.Context(), &corev1.ConfigMap{ObjectMeta: meta},
 				metav1.CreateOptions{})
-			must(t, err)
+			must.Succeed(t, err)
 			stored := map[string]bool{} // prefixes of values, without the provider's number
 			for _, resource := range []string{"secrets", "configmaps"} {
 				got, err := etcd.Get(t.Context(), "/registry/"+resource+"/default/"+meta.Name)
@@ -88,7 +89,7 @@ func TestWriteKeyIsTheOneThatKubeAPIServerWritesWith(t *testing.T) {
 				t.Fatalf("kube-apiserver writes with %v, want the key %q", stored, c.key)
 			}
 			config, err := encryptionconfig.Parse([]byte(text.String()), nil)
-			must(t, err)
+			must.Succeed(t, err)
 			key := delivery.WriteKey(config.Plugins)
 			if (config.Mixed == "") != (c.key != "") || c.key != "" && key != c.key {
 				t.Errorf("the write key is %q, mixed %q, want %q; kube-apiserver writes with %v", key, config.Mixed, c.key,
@@ -109,15 +110,15 @@ func TestTimeoutIsOneThatKubeAPIServerKeeps(t *testing.T) {
 		fmt.Sprintf(entry, "secrets", endpoint, "1s") + fmt.Sprintf(entry, "configmaps", endpoint, "10s"))
 	server := controlplane.StartForTest(t, controlplane.Options{EncryptionConfig: file})
 	config, err := encryptionconfig.Parse(file, nil)
-	must(t, err)
+	must.Succeed(t, err)
 	text, err := yaml.Marshal(v1alpha1.ReporterConfiguration{
 		TypeMeta: v1alpha1.TypeMeta{APIVersion: v1alpha1.APIVersion, Kind: v1alpha1.ReporterKind},
 		Probe:    v1alpha1.Probe{Interval: v1alpha1.Duration{Duration: 30 * time.Second}},
 		Plugins:  config.Plugins,
 	})
-	must(t, err)
+	must.Succeed(t, err)
 	for _, took := range []string{"100ms", "3s"} {
-		must(t, plugin.Do("slow", took, "all"))
+		must.Succeed(t, plugin.Do("slow", took, "all"))
 		restart(t, server, nil)
 		theirs := opinionsOf(t, server, 2)
 		var output bytes.Buffer

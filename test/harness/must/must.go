@@ -2,16 +2,34 @@
 package must
 
 import (
+	"fmt"
+	"path/filepath"
 	"reflect"
+	"runtime"
+	"strings"
 	"testing"
 )
 
-// Succeed ends the test if err is not nil.
+// Succeed ends the test with the places that led to the error, if there is one. So helpers of tests need no t.Helper,
+// which shows only one of these places.
 func Succeed(t testing.TB, err error) {
 	t.Helper()
 	if err != nil {
-		t.Fatal(err)
+		t.Fatal(err, callers())
 	}
+}
+
+// callers returns the places in test files that led to the call of Succeed, the nearest first.
+func callers() string {
+	counters := make([]uintptr, 50)
+	frames := runtime.CallersFrames(counters[:runtime.Callers(3, counters)])
+	var b strings.Builder
+	for frame, more := frames.Next(); more; frame, more = frames.Next() {
+		if strings.HasSuffix(frame.File, "_test.go") {
+			fmt.Fprintf(&b, "\n\tat %s:%d", filepath.Base(frame.File), frame.Line)
+		}
+	}
+	return b.String()
 }
 
 // Equal reports an error if what is not as wanted.

@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/kms-health/kms-health/test/harness/trace"
+	"github.com/kms-health/kms-health/test/harness/must"
 )
 
 const (
@@ -68,6 +68,6 @@ func For(ctx context.Context, limit time.Duration, what string, check func(conte
 // Eventually fails the test if For returns an error. A cleanup may call it too.
 func Eventually(t testing.TB, limit time.Duration, what string, check func() error) {
 	t.Helper()
-	trace.Must(t, For(context.WithoutCancel(t.Context()), limit, what,
+	must.Succeed(t, For(context.WithoutCancel(t.Context()), limit, what,
 		func(context.Context) error { return check() }))
 }
