@@ -148,7 +148,7 @@ var RollupReasons = []Row{
 		Degraded: isUnknown, Reporting: isFalse, Agreed: isUnknown, Alerted: true,
 		Means: "an expected node has not reported for 5 minutes, or its report was removed",
 		Check: "whether a reporter runs there (an agent: the `nodeSelector`; a sidecar: its owner), and its log",
-		Fix:   "start the reporter; or correct `keyIDs` in the operator's file"},
+		Fix:   "start the reporter; or correct the keyIDs in its file"},
 	{Name: "SeveralPods", Reporting: isFalse, Agreed: isUnknown, NeedsAction: true,
 		Means: "two API server pods have run on one node for 5 minutes, and its report is about one of them",
 		Check: "`kubectl get pods -n NAMESPACE -o wide`: more replicas than nodes, or a rollout that does not end",

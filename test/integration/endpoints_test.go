@@ -66,7 +66,7 @@ func TestEndpointsThatKubeAPIServerAcceptsAreProbed(t *testing.T) {
 		plugins[i].ResetCounters()
 	}
 
-	read, err := encryptionconfig.Parse([]byte(config), nil)
+	read, err := encryptionconfig.Parse([]byte(config))
 	if err != nil || len(read.Plugins) != len(spellings) {
 		t.Fatalf("%+v, %v, want %d plugins", read, err, len(spellings))
 	}

@@ -88,7 +88,7 @@ func TestWriteKeyIsTheOneThatKubeAPIServerWritesWith(t *testing.T) {
 			if all := len(stored) == 1 && stored["k8s:enc:kms:v2:"+c.key]; all != (c.key != "") {
 				t.Fatalf("kube-apiserver writes with %v, want the key %q", stored, c.key)
 			}
-			config, err := encryptionconfig.Parse([]byte(text.String()), nil)
+			config, err := encryptionconfig.Parse([]byte(text.String()))
 			must.Succeed(t, err)
 			key := delivery.WriteKey(config.Plugins)
 			if (config.Mixed == "") != (c.key != "") || c.key != "" && key != c.key {
@@ -109,7 +109,7 @@ func TestTimeoutIsOneThatKubeAPIServerKeeps(t *testing.T) {
 	file := []byte("apiVersion: apiserver.config.k8s.io/v1\nkind: EncryptionConfiguration\nresources:\n" +
 		fmt.Sprintf(entry, "secrets", endpoint, "1s") + fmt.Sprintf(entry, "configmaps", endpoint, "10s"))
 	server := controlplane.StartForTest(t, controlplane.Options{EncryptionConfig: file})
-	config, err := encryptionconfig.Parse(file, nil)
+	config, err := encryptionconfig.Parse(file)
 	must.Succeed(t, err)
 	text, err := yaml.Marshal(v1alpha1.ReporterConfiguration{
 		TypeMeta: v1alpha1.TypeMeta{APIVersion: v1alpha1.APIVersion, Kind: v1alpha1.ReporterKind},

@@ -117,9 +117,8 @@ func TestOperatorMistakesAreReportedWithPathAndValue(t *testing.T) {
 			`apiServers[0].serving.secret: Invalid value: "S"`, `apiServers[0].serving.tls.minVersion: Unsupported value: "TLS13"`, `apiServers[0].serving.tls.cipherSuites[0]: Invalid value: "x"`,
 		}},
 		"endpoint in a shared folder": {operatorFile("plugins: [{keyID: a, endpoint: 'unix:///run//a.sock', role: Write}]"), []string{`apiServers[0].plugins[0].endpoint: Invalid value: "unix:///run//a.sock": the socket is in /run, which holds much else`}},
-		"encryptionConfig": {operatorFile("encryptionConfig: {secret: S, key: k/k, keyIDs: {'unix:///b.sock': '!', '/a.sock': '1', 'unix:///a.sock': '1', 'unix:/a.sock': '2'}}"), []string{
-			`apiServers[0].encryptionConfig.secret: Invalid value: "S"`, `apiServers[0].encryptionConfig.key: Invalid value: "k/k"`, `apiServers[0].encryptionConfig.keyIDs[unix:///b.sock]: Invalid value: "!"`,
-			`apiServers[0].encryptionConfig.keyIDs[/a.sock]: Invalid value: "/a.sock"`, `apiServers[0].encryptionConfig.keyIDs[unix:/a.sock]: Duplicate value: "unix:/a.sock"`,
+		"encryptionConfig": {operatorFile("encryptionConfig: {secret: S, key: k/k}"), []string{
+			`apiServers[0].encryptionConfig.secret: Invalid value: "S"`, `apiServers[0].encryptionConfig.key: Invalid value: "k/k"`,
 		}},
 		"one resource twice": {operatorFile() + strings.TrimPrefix(operatorFile("name: api"), operatorHead+"apiServers:\n"), []string{
 			`apiServers[1].resource: Duplicate value: "kubeapiservers"`, `apiServers[1].name: Invalid value: "api": must be kube-apiserver, the API server of kubeapiservers: remove the field`,

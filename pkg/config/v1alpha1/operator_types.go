@@ -77,8 +77,6 @@ type EncryptionConfig struct {
 	// The key in the Secret's data.
 	// +default=encryption-config
 	Key string `json:"key,omitempty"`
-	// keyIDs by endpoint, for plugins whose socket and provider names have none.
-	KeyIDs map[string]string `json:"keyIDs,omitempty"`
 }
 
 // Mode is how reporters are deployed. See [modes](../explain/modes.md).

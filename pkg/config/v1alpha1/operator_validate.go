@@ -112,7 +112,7 @@ func validatePluginSource(at *field.Path, t *APIServer, interval time.Duration) 
 	}
 	path, e := at.Child("plugins"), t.EncryptionConfig
 	errs := slices.Concat(validatePlugins(path, t.Plugins, interval),
-		when(e.Secret != "" || e.Key != "" || len(e.KeyIDs) > 0,
+		when(e != EncryptionConfig{},
 			field.Forbidden(at.Child("encryptionConfig"), "must not be set together with plugins")))
 	for i, p := range t.Plugins {
 		err := CheckSocketFolder(SocketFolder(p.Endpoint))
@@ -137,17 +137,9 @@ func validateName(at *field.Path, t *APIServer) field.ErrorList {
 }
 
 func validateEncryptionConfig(path *field.Path, e *EncryptionConfig) field.ErrorList {
-	errs := slices.Concat(word(path.Child("secret"), e.Secret, validation.IsDNS1123Subdomain,
+	return slices.Concat(word(path.Child("secret"), e.Secret, validation.IsDNS1123Subdomain,
 		"the Secret that holds the API server's EncryptionConfiguration; or set plugins, in place of encryptionConfig"),
 		word(path.Child("key"), e.Key, validation.IsConfigMapKey, ""))
-	sockets := seen{}
-	for _, endpoint := range slices.Sorted(maps.Keys(e.KeyIDs)) {
-		at := path.Child("keyIDs").Key(shownKey(endpoint))
-		errs = slices.Concat(errs, sockets.again(at, Plain(endpoint), endpoint),
-			word(at, endpoint, socketRules, "an endpoint"),
-			word(at, e.KeyIDs[endpoint], keyIDRules, "the key ID of the endpoint"))
-	}
-	return errs
 }
 
 func validateMode(at *field.Path, t *APIServer) field.ErrorList {

@@ -11,7 +11,6 @@ package encryptionconfig
 import (
 	"cmp"
 	"fmt"
-	"maps"
 	"regexp"
 	"slices"
 	"strings"
@@ -80,7 +79,7 @@ var reasonTooMany = fmt.Sprintf("there are %d plugins before it, and a reporter 
 // providers, since kube-apiserver cannot use a provider that exceeds its own, within v1alpha1.MinTimeout and
 // contract.MaxInterval. Its endpoint is rebuilt from the socket's address, so no other part of a URL is copied. See
 // nameKeys for its keyID. An error contains nothing from the file but the names of fields.
-func Parse(data []byte, given map[string]string) (Config, error) {
+func Parse(data []byte) (Config, error) {
 	f, err := decode(data)
 	if err != nil {
 		return Config{}, fmt.Errorf("the EncryptionConfiguration %w", err)
@@ -89,7 +88,7 @@ func Parse(data []byte, given map[string]string) (Config, error) {
 	slices.SortStableFunc(sockets, func(a, b *socket) int { // Write comes first
 		return -strings.Compare(string(a.plugin.Role), string(b.plugin.Role))
 	})
-	nameKeys(sockets, given)
+	nameKeys(sockets)
 
 	c := Config{Plugins: []v1alpha1.Plugin{}, Ignored: ignored, Mixed: f.mixed()}
 	needed := []schema.GroupResource{ConfigMaps, contract.KMSHealths.GVR().GroupResource()}
@@ -193,28 +192,15 @@ func (k *kms) check() (address string, timeout time.Duration, why string) {
 	return address, min(max(timeout, v1alpha1.MinTimeout), contract.MaxInterval), why
 }
 
-// nameKeys gives each socket the keyID of its strongest source:
-//
-//  1. given, by endpoint
-//  2. its file's name, kms-{keyID}.sock
-//  3. a provider's name, {keyID}_{resource} or kms-{keyID}_{resource}
-//  4. a provider's name, unchanged
-//  5. a hash of its address, so that every plugin is probed: an unprobed one would look healthy
+// nameKeys gives each socket the keyID of its strongest source: its file's name, kms-{keyID}.sock; a provider's name; a
+// hash of its address, so that every plugin is probed: an unprobed one would look healthy.
 //
 // Each source is applied to all sockets before the next one is, and of several sockets the earlier one gets the keyID.
 // A keyID that is invalid, or already another socket's, is skipped.
-func nameKeys(sockets []*socket, given map[string]string) {
-	byAddress := map[string]string{}
-	for _, endpoint := range slices.Sorted(maps.Keys(given)) {
-		if address, err := v1alpha1.SocketAddress(endpoint); err == nil {
-			byAddress[v1alpha1.CleanSocket(address)] = given[endpoint]
-		}
-	}
+func nameKeys(sockets []*socket) {
 	used := map[string]bool{}
 	for _, source := range []func(*socket, use) string{
-		func(s *socket, _ use) string { return byAddress[s.address] },
 		func(s *socket, _ use) string { return contract.KeyIDOfSocket(s.address) },
-		func(_ *socket, u use) string { return u.keyID() },
 		func(_ *socket, u use) string { return u.provider },
 		func(s *socket, _ use) string { return "socket-" + contract.FileHash([]byte(s.address))[:10] },
 	} {
@@ -226,17 +212,4 @@ func nameKeys(sockets []*socket, given map[string]string) {
 			}
 		}
 	}
-}
-
-// keyID reads {keyID}_{resource} and kms-{keyID}_{resource}, else it is empty: a provider's name must be unique in a
-// file, so one plugin has a name for each resource.
-func (u use) keyID() string {
-	i := strings.LastIndexByte(u.provider, '_') // a resource has none
-	if i >= 0 && slices.ContainsFunc(u.resources, func(resource string) bool {
-		plural, _, _ := strings.Cut(resource, ".") // as in routes and route.openshift.io-routes
-		return strings.Contains(u.provider[i:], plural)
-	}) {
-		return strings.TrimPrefix(u.provider[:i], "kms-")
-	}
-	return ""
 }

@@ -81,43 +81,42 @@ type set = []v1alpha1.Plugin
 
 var fileCases = []struct {
 	name, entries string
-	given         map[string]string
 	plugins       set
 	ignored       []string
 }{
 	{"one plugin for several resources, each with its name",
 		entryOf("secrets", v2("2_secrets", sock2), identity) + entryOf("configmaps", v2("2_configmaps", sock2), identity),
-		nil, set{writer("2", sock2)}, nil},
-	{"no KMS", entryOf("secrets", aescbc, identity), nil, set{}, nil},
-	{"before a migration, the plugin reads", entryOf("secrets", identity, v2("2_secrets", sock2)), nil,
+		set{writer("2", sock2)}, nil},
+	{"no KMS", entryOf("secrets", aescbc, identity), set{}, nil},
+	{"before a migration, the plugin reads", entryOf("secrets", identity, v2("2_secrets", sock2)),
 		set{reader("2", sock2)}, nil},
 	{"local keys in any place",
 		entryOf("secrets", aescbc, v2("2_secrets", sock2), "{secretbox: {keys: []}}", v2("1_secrets", sock1),
 			"{aesgcm: {}}", identity),
-		nil, set{reader("2", sock2), reader("1", sock1)}, nil},
+		set{reader("2", sock2), reader("1", sock1)}, nil},
 	{"writers first, each kind in order of appearance",
 		entryOf("secrets", v2("a", "unix:///a"), v2("r1", "unix:///r1"), v2("r2", "unix:///r2")) +
 			entryOf("configmaps", v2("b", "unix:///b"), v2("r0", "unix:///r0")),
-		nil, set{writer("a", "unix:///a"), writer("b", "unix:///b"), reader("r1", "unix:///r1"), reader("r2", "unix:///r2"),
+		set{writer("a", "unix:///a"), writer("b", "unix:///b"), reader("r1", "unix:///r1"), reader("r2", "unix:///r2"),
 			reader("r0", "unix:///r0")},
 		nil},
 	{"first for one resource is a writer, though it reads another",
 		entryOf("secrets", v2("2_secrets", sock2), v2("1_secrets", sock1)) +
 			entryOf("routes", v2("1_routes", sock1), v2("2_routes", sock2)),
-		nil, set{writer("2", sock2), writer("1", sock1)}, nil},
+		set{writer("2", sock2), writer("1", sock1)}, nil},
 	{"first for a resource that an earlier entry names is a reader",
-		entryOf("secrets", identity) + entryOf("secrets", v2("2_secrets", sock2)), nil, set{reader("2", sock2)}, nil},
-	{"an unknown provider is first", entryOf("secrets", "{quantum: {level: 9}}", v2("2_secrets", sock2)), nil,
+		entryOf("secrets", identity) + entryOf("secrets", v2("2_secrets", sock2)), set{reader("2", sock2)}, nil},
+	{"an unknown provider is first", entryOf("secrets", "{quantum: {level: 9}}", v2("2_secrets", sock2)),
 		set{reader("2", sock2)}, nil},
 	{"two spellings of one socket",
 		entryOf("secrets", v2("2_secrets", "unix:///var/run/./kms-2.sock")) +
 			entryOf("configmaps", identity, v2("2_configmaps", "unix:///var/run/kms-2.sock")),
-		nil, set{writer("2", "unix:///var/run/./kms-2.sock")}, nil},
+		set{writer("2", "unix:///var/run/./kms-2.sock")}, nil},
 	{"spellings of one socket that kube-apiserver accepts",
 		entryOf("secrets", v2("2_secrets", "unix:/var/run/kms-2.sock")) +
 			entryOf("configmaps", identity, v2("2_configmaps", "UNIX://user:s3cret@localhost/var/run/kms-2.sock?a=b")),
-		nil, set{writer("2", "unix:///var/run/kms-2.sock")}, nil},
-	{"a host, which is no part of the path", entryOf("secrets", v2("1", "unix://kms.sock/a")), nil, set{writer("1", "unix:///a")}, nil},
+		set{writer("2", "unix:///var/run/kms-2.sock")}, nil},
+	{"a host, which is no part of the path", entryOf("secrets", v2("1", "unix://kms.sock/a")), set{writer("1", "unix:///a")}, nil},
 	{"timeouts",
 		entryOf("secrets", "{kms: {apiVersion: v2, name: own, endpoint: 'unix:///own', timeout: 7s}}",
 			"{kms: {apiVersion: v2, name: short, endpoint: 'unix:///short', timeout: 1ms}}",
@@ -126,7 +125,7 @@ var fileCases = []struct {
 			"{kms: {apiVersion: v2, name: several, endpoint: 'unix:///several', timeout: 2s}}",
 			"{kms: {apiVersion: v2, name: several-2, endpoint: 'unix:///several', timeout: 1s}}",
 			"{kms: {apiVersion: v2, name: several-3, endpoint: 'unix:///several', timeout: 2s}}"),
-		nil, set{within(writer("own", "unix:///own"), 7*time.Second),
+		set{within(writer("own", "unix:///own"), 7*time.Second),
 			within(reader("short", "unix:///short"), v1alpha1.MinTimeout),
 			within(reader("long", "unix:///long"), contract.MaxInterval), reader("empty", "unix:///empty"),
 			within(reader("several", "unix:///several"), time.Second)},
@@ -134,11 +133,11 @@ var fileCases = []struct {
 	{"KMS v1, explicit and by default",
 		entryOf("secrets", "{kms: {apiVersion: v1, name: old, endpoint: 'unix:///old', cachesize: 10}}",
 			"{kms: {name: older, endpoint: 'unix:///older'}}", "{kms: {}}", v2("new", "unix:///new")),
-		nil, set{reader("new", "unix:///new")},
+		set{reader("new", "unix:///new")},
 		[]string{ignored("secrets", "old", reasonV1), ignored("secrets", "older", reasonV1),
 			ignored("secrets", "", reasonV1)}},
 	{"KMS v1 at a v2 plugin's socket does not make it a writer",
-		entryOf("secrets", "{kms: {name: old, endpoint: 'unix:///both'}}", v2("new", "unix:///both")), nil,
+		entryOf("secrets", "{kms: {name: old, endpoint: 'unix:///both'}}", v2("new", "unix:///both")),
 		set{reader("new", "unix:///both")}, []string{ignored("secrets", "old", reasonV1)}},
 	{"what cannot be probed",
 		entryOf("*.*", v2("tcp", "tcp://user:password@1.2.3.4:5"), v2("relative", "unix://kms.sock"),
@@ -147,7 +146,7 @@ var fileCases = []struct {
 			"{kms: {apiVersion: v2, name: unit, endpoint: 'unix:///unit', timeout: '3'}}",
 			"{kms: {apiVersion: v2, name: negative, endpoint: 'unix:///negative', timeout: -3s}}",
 			"{kms: {apiVersion: v2, name: zero, endpoint: 'unix:///zero', timeout: 0s}}"),
-		nil, set{},
+		set{},
 		[]string{ignored("*.*", "tcp", "its endpoint must be an absolute path after unix://, as in unix:///run/kms.sock"),
 			ignored("*.*", "relative", "its endpoint must be an absolute path after unix://, as in unix:///run/kms.sock"),
 			ignored("*.*", "up", "its endpoint must be written without .., which can lead elsewhere from another container"),
@@ -160,59 +159,39 @@ var fileCases = []struct {
 		entryOf("a b", "{kms: {name: \"x\\ny\"}}") +
 			entryOf(strings.Repeat("r", 129), "{kms: {name: "+strings.Repeat("p", 128)+"}}") +
 			"- {providers: [{kms: {name: lost}}]}\n",
-		nil, set{},
+		set{},
 		[]string{ignored("(not shown)", "(not shown)", reasonV1),
 			ignored("(not shown)", strings.Repeat("p", 128), reasonV1), ignored("", "lost", reasonV1)}},
 	{"a newer API server's fields, and an entry without providers",
 		"- {resources: [secrets], mode: strict, providers: [{kms: {apiVersion: v2, name: a, endpoint: 'unix:///a', " +
 			"retries: [1]}}]}\n- null\n- {resources: [configmaps]}\nseal: {x: 1}\n",
-		nil, set{writer("a", "unix:///a")}, nil},
+		set{writer("a", "unix:///a")}, nil},
 	{"names of fields are case-sensitive",
-		"- {resources: [secrets], providers: [{KMS: {apiVersion: v2, name: a, endpoint: 'unix:///a'}}]}\n", nil, set{},
+		"- {resources: [secrets], providers: [{KMS: {apiVersion: v2, name: a, endpoint: 'unix:///a'}}]}\n", set{},
 		nil},
-	{"keyID given, for another spelling of the endpoint", entryOf("secrets", v2("1_secrets", sock2)),
-		map[string]string{"unix:///var/./run//kmsplugin/kms-2.sock": "given", "unix:///other": "x",
-			"no endpoint": "y"},
-		set{writer("given", sock2)}, nil},
-	{"keyID given is another's by its socket", entryOf("secrets", v2("one_secrets", sock1), v2("two_secrets", sock2)),
-		map[string]string{sock2: "1"}, set{writer("one", sock1), reader("1", sock2)}, nil},
-	{"keyID given is invalid", entryOf("secrets", v2("one_secrets", sock1)), map[string]string{sock1: "a b"},
-		set{writer("1", sock1)}, nil},
-	{"keyID from an abstract socket", entryOf("secrets", v2("x", "unix:///@kms-7.sock")), nil,
+	{"keyID from an abstract socket", entryOf("secrets", v2("x", "unix:///@kms-7.sock")),
 		set{writer("7", "unix:///@kms-7.sock")}, nil},
-	{"keyID from a name", entryOf("secrets", v2("3_secrets", tp)), nil, set{writer("3", tp)}, nil},
-	{"keyID from a name with kms-", entryOf("secrets", v2("kms-3_secrets", tp)), nil, set{writer("3", tp)}, nil},
-	{"keyID from a name that holds an underscore", entryOf("secrets", v2("key_3_secrets", tp)), nil,
-		set{writer("key_3", tp)}, nil},
-	{"keyID from names with a group",
-		entryOf("routes.route.openshift.io", v2("1_routes.route.openshift.io", "unix:///1"),
-			v2("2_route.openshift.io-routes", "unix:///2"), v2("3_routes", "unix:///3")),
-		nil, set{writer("1", "unix:///1"), reader("2", "unix:///2"), reader("3", "unix:///3")}, nil},
-	{"keyID is the name, where it names no resource",
-		entryOf("secrets", v2("my_plugin", "unix:///1"), v2("vault", "unix:///2"), v2("kms-_secrets", "unix:///3"),
-			v2("5_configmaps", "unix:///4")),
-		nil, set{writer("my_plugin", "unix:///1"), reader("vault", "unix:///2"), reader("kms-_secrets", "unix:///3"),
-			reader("5_configmaps", "unix:///4")},
+	{"keyID is the provider's name",
+		entryOf("secrets", v2("my_plugin", "unix:///1"), v2("vault", "unix:///2"), v2("3_secrets", "unix:///kms--.sock")),
+		set{writer("my_plugin", "unix:///1"), reader("vault", "unix:///2"), reader("3_secrets", "unix:///kms--.sock")},
 		nil},
 	{"keyID is the first valid name of several",
-		entryOf("secrets", v2("-", tp)) + entryOf("configmaps", v2("plugin", tp)), nil, set{writer("plugin", tp)}, nil},
-	{"keyID from a name where the socket's is invalid", entryOf("secrets", v2("3_secrets", "unix:///kms--.sock")), nil,
-		set{writer("3", "unix:///kms--.sock")}, nil},
+		entryOf("secrets", v2("-", tp)) + entryOf("configmaps", v2("plugin", tp)), set{writer("plugin", tp)}, nil},
 	{"two sockets of one keyID",
 		entryOf("secrets", v2("a", "unix:///a/kms-1.sock"), v2("2_secrets", "unix:///b/kms-1.sock"),
 			v2("d", "unix:///c/kms-1.sock")),
-		nil, set{writer("1", "unix:///a/kms-1.sock"), reader("2", "unix:///b/kms-1.sock"), reader("d", "unix:///c/kms-1.sock")},
+		set{writer("1", "unix:///a/kms-1.sock"), reader("2_secrets", "unix:///b/kms-1.sock"), reader("d", "unix:///c/kms-1.sock")},
 		nil},
 	{"of two sockets of one keyID the writer has it",
 		entryOf("secrets", identity, v2("old", "unix:///a/kms-1.sock")) +
 			entryOf("configmaps", v2("new", "unix:///b/kms-1.sock")),
-		nil, set{writer("1", "unix:///b/kms-1.sock"), reader("old", "unix:///a/kms-1.sock")}, nil},
-	{"a name yields to another's socket", entryOf("secrets", v2("2_secrets", tp), v2("b", sock2)), nil,
-		set{writer("2_secrets", tp), reader("2", sock2)}, nil},
+		set{writer("1", "unix:///b/kms-1.sock"), reader("old", "unix:///a/kms-1.sock")}, nil},
+	{"a name yields to another's socket", entryOf("secrets", v2("2", tp), v2("b", sock2)),
+		set{writer("socket-cc1c0c1513", tp), reader("2", sock2)}, nil},
 	{"no keyID to be had: a hash of the socket's address",
 		entryOf("secrets", v2("1", sock2), v2("a b", "unix:///x"), v2("2", "unix:///y"),
 			v2(strings.Repeat("a", 64), "unix:///z")),
-		nil, set{writer("2", sock2), reader("socket-b3d1db3186", "unix:///x"), reader("socket-3c46b5381c", "unix:///y"),
+		set{writer("2", sock2), reader("socket-b3d1db3186", "unix:///x"), reader("socket-3c46b5381c", "unix:///y"),
 			reader("socket-c2f38b42de", "unix:///z")},
 		nil},
 }
@@ -220,7 +199,7 @@ var fileCases = []struct {
 func TestPluginsOfAFile(t *testing.T) {
 	for _, tt := range fileCases {
 		t.Run(tt.name, func(t *testing.T) {
-			got, err := Parse([]byte(head+tt.entries), tt.given)
+			got, err := Parse([]byte(head + tt.entries))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -235,7 +214,7 @@ func TestPluginsOfAFile(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			again, err := Parse(asJSON, tt.given)
+			again, err := Parse(asJSON)
 			if diff := cmp.Diff(got, again); diff != "" || err != nil {
 				t.Errorf("as JSON: %v %s", err, diff)
 			}
@@ -249,7 +228,7 @@ func TestMorePluginsThanAReporterProbesAreIgnoredReadersFirst(t *testing.T) {
 		entries += entryOf(fmt.Sprintf("r%d", i), v2(fmt.Sprintf("w%d", i), fmt.Sprintf("unix:///w%d", i)),
 			v2(fmt.Sprintf("r%d", i), fmt.Sprintf("unix:///r%d", i)))
 	}
-	c, err := Parse([]byte(head+entries), nil)
+	c, err := Parse([]byte(head + entries))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -293,7 +272,7 @@ func TestResourcesThatNeedAPlugin(t *testing.T) {
 		"named beside others":            {"- {resources: [secrets, configmaps], providers: [" + kms + "]}\n", core},
 		"a plugin that cannot be probed": {entryOf("configmaps", v2("1", "tcp://x")), core},
 	} {
-		got, err := Parse([]byte(head+c.entries), nil)
+		got, err := Parse([]byte(head + c.entries))
 		var names []string
 		for _, r := range got.Encrypted {
 			names = append(names, r.String())
@@ -332,7 +311,7 @@ func TestResourcesThatAnotherProviderEncryptsAreMixed(t *testing.T) {
 		"named again with a plugin":   {entryOf("secrets", aescbc) + entryOf("secrets.", two) + entryOf("configmaps", two), "secrets by aescbc" + second},
 		"named again with another":    {entryOf("secrets", two) + entryOf("configmaps", two) + entryOf("secrets", one), ""},
 	} {
-		got, err := Parse([]byte(head+c.entries), nil)
+		got, err := Parse([]byte(head + c.entries))
 		if is, _ := strings.CutPrefix(got.Mixed, "encrypts by several providers: "); err != nil || is != c.want {
 			t.Errorf("%s: %q, want %q (%v)", name, got.Mixed, c.want, err)
 		}

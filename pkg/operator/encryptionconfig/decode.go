@@ -191,7 +191,7 @@ func Read(secret *corev1.Secret, config v1alpha1.EncryptionConfig) Set {
 		return Set{Known: true, Config: Config{Plugins: []v1alpha1.Plugin{}}}
 	}
 	data, exists := secret.Data[config.Key]
-	c, err := Parse(data, config.KeyIDs)
+	c, err := Parse(data)
 	switch {
 	case !exists:
 		return Set{Problem: fmt.Sprintf("the Secret has no key %q", config.Key)}

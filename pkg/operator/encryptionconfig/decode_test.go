@@ -46,7 +46,7 @@ func TestGarbageIsRejectedWithTheReason(t *testing.T) {
 		"aliases that grow": {bomb(), "is neither YAML nor JSON"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			c, err := Parse([]byte(tt.file), nil)
+			c, err := Parse([]byte(tt.file))
 			if want := "the EncryptionConfiguration " + tt.want; err == nil || err.Error() != want {
 				t.Errorf("%v, want %s", err, want)
 			}
@@ -69,7 +69,7 @@ func bomb() string {
 // kube-apiserver accepts this kind "due to a docs bug" (k8s.io/apiserver/pkg/apis/apiserver/v1).
 func TestLegacyKindIsRead(t *testing.T) {
 	const legacy = "apiVersion: v1\nkind: EncryptionConfig\nresources:\n"
-	got, err := Parse([]byte(legacy+entryOf("secrets", v2("2_secrets", sock2))), nil)
+	got, err := Parse([]byte(legacy + entryOf("secrets", v2("2_secrets", sock2))))
 	if diff := cmp.Diff([]v1alpha1.Plugin{writer("2", sock2)}, got.Plugins); diff != "" || err != nil {
 		t.Error(err, diff)
 	}
@@ -78,7 +78,7 @@ func TestLegacyKindIsRead(t *testing.T) {
 // JSON allows surrogate pairs as escapes, YAML does not.
 func TestJSONIsReadAsJSON(t *testing.T) {
 	c, err := Parse([]byte(`{"apiVersion": "apiserver.config.k8s.io/v1", "kind": "EncryptionConfiguration", `+
-		`"resources": [{"providers": [{"kms": {}}]}], "note": "\ud83d\ude00"}`), nil)
+		`"resources": [{"providers": [{"kms": {}}]}], "note": "\ud83d\ude00"}`))
 	if err != nil || len(c.Ignored) != 1 {
 		t.Errorf("%+v, %v", c, err)
 	}
@@ -121,7 +121,7 @@ const local = head + `- resources: [secrets]
 func TestKeyMaterialIsInNoErrorOfABrokenFile(t *testing.T) {
 	check := func(file string) {
 		t.Helper()
-		c, err := Parse([]byte(file), nil)
+		c, err := Parse([]byte(file))
 		if err != nil && (!allowed.MatchString(err.Error()) || leaks(err.Error())) {
 			t.Errorf("%v, of\n%s", err, file)
 		}
@@ -129,7 +129,7 @@ func TestKeyMaterialIsInNoErrorOfABrokenFile(t *testing.T) {
 			t.Errorf("%+v, of\n%s", c, file)
 		}
 	}
-	if c, err := Parse([]byte(local), nil); err != nil || len(c.Plugins) != 1 || len(c.Ignored) != 1 {
+	if c, err := Parse([]byte(local)); err != nil || len(c.Plugins) != 1 || len(c.Ignored) != 1 {
 		t.Fatalf("%+v, %v", c, err)
 	}
 	for i := range local {
@@ -171,14 +171,14 @@ func TestKeyMaterialIsInNoErrorOfABrokenFile(t *testing.T) {
 }
 
 func FuzzParse(f *testing.F) {
-	f.Add([]byte(local), "unix:///run/kms.sock", "1")
-	f.Add([]byte(head+entryOf("secrets", v2("2_secrets", sock2), v2("1_secrets", sock1))), sock2, "1")
-	f.Add([]byte(head+entryOf("*.*", "{kms: {apiVersion: v2, name: \"\\u0085\", "+
-		"endpoint: \"unix:///%00\\u2028\\U000E0001/kms-a.sock\"}}")), "unix:///@a", "")
-	f.Add([]byte(`{"kind":"EncryptionConfiguration","apiVersion":"apiserver.config.k8s.io/v1",`+
-		`"resources":[{"providers":[{"kms":{"name":"a"}}]}]}`), "", "a")
-	f.Fuzz(func(t *testing.T, data []byte, endpoint, keyID string) {
-		c, err := Parse(data, map[string]string{endpoint: keyID})
+	f.Add([]byte(local))
+	f.Add([]byte(head + entryOf("secrets", v2("2_secrets", sock2), v2("1_secrets", sock1))))
+	f.Add([]byte(head + entryOf("*.*", "{kms: {apiVersion: v2, name: \"\\u0085\", "+
+		"endpoint: \"unix:///%00\\u2028\\U000E0001/kms-a.sock\"}}")))
+	f.Add([]byte(`{"kind":"EncryptionConfiguration","apiVersion":"apiserver.config.k8s.io/v1",` +
+		`"resources":[{"providers":[{"kms":{"name":"a"}}]}]}`))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		c, err := Parse(data)
 		if err != nil {
 			if !allowed.MatchString(err.Error()) {
 				t.Fatalf("%q", err)

@@ -15,15 +15,13 @@ const oneProvider = `{apiVersion: apiserver.config.k8s.io/v1, kind: EncryptionCo
 
 func TestSetOfASecret(t *testing.T) {
 	secret := &corev1.Secret{Data: map[string][]byte{"k": []byte(oneProvider), "broken": []byte("{}")}}
-	given := map[string]string{"unix:///run/kms.sock": "7"}
 	for name, test := range map[string]struct {
 		secret  *corev1.Secret
 		config  v1alpha1.EncryptionConfig
 		plugins string // their keyIDs
 		problem string // empty: known
 	}{
-		"with a plugin":                               {secret, v1alpha1.EncryptionConfig{Key: "k"}, "x", ""},
-		"with a keyID of the configuration":           {secret, v1alpha1.EncryptionConfig{Key: "k", KeyIDs: given}, "7", ""},
+		"with a plugin": {secret, v1alpha1.EncryptionConfig{Key: "k"}, "x_secrets", ""},
 		"of a revision from before KMS was turned on": {nil, v1alpha1.EncryptionConfig{Key: "k"}, "", ""},
 		"broken":          {secret, v1alpha1.EncryptionConfig{Key: "broken"}, "", "has another apiVersion"},
 		"without the key": {secret, v1alpha1.EncryptionConfig{Key: "gone"}, "", `has no key "gone"`},

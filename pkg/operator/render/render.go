@@ -150,7 +150,7 @@ func (r *rendering) readEncryption(file []byte) (err error) {
 	if len(file) == 0 {
 		return nil
 	}
-	r.encrypted, err = encryptionconfig.Parse(file, r.Target.EncryptionConfig.KeyIDs)
+	r.encrypted, err = encryptionconfig.Parse(file)
 	if r.plugins = r.encrypted.Plugins; err == nil && len(r.plugins) == 0 {
 		err = errors.New("it has no kms provider that can be probed: " + encryptionconfig.IgnoredText(r.encrypted.Ignored))
 	}
