@@ -85,7 +85,7 @@ func (e *endpoint) exchange(request *http.Request) (*failure, error) {
 	defer func() { _ = answer.Body.Close() }() // read to its end, or abandoned
 	switch answer.StatusCode / 100 {
 	case 1: // 101: another protocol follows, without an end
-		return answerFailure(answer.StatusCode, answer.Header, nil), nil
+		return answerFailure(answer.StatusCode, nil), nil
 	case 2:
 		if kind := answer.Header.Get("Content-Type"); !strings.HasPrefix(kind, "application/json") {
 			return &failure{kind: Unexpected, err: fmt.Errorf("it answered %d with %q: this is no API server",
@@ -99,7 +99,7 @@ func (e *endpoint) exchange(request *http.Request) (*failure, error) {
 		return answerShows(e.answer.Bytes(), e.node), nil
 	default:
 		text, _ := io.ReadAll(io.LimitReader(answer.Body, maxErrorText)) // the status counts, whatever follows
-		return answerFailure(answer.StatusCode, answer.Header, text), nil
+		return answerFailure(answer.StatusCode, text), nil
 	}
 }
 

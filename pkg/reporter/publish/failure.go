@@ -8,7 +8,6 @@ import (
 	"net"
 	"net/http"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -46,11 +45,8 @@ var Kinds = []Kind{
 // failure is the error of a write.
 type failure struct {
 	kind Kind
-	// retryAfter is the delay that a throttling API server requests; 0 if it requests none. An API server that starts
-	// sends 503 with 5 s, although it may be ready sooner: that one is ignored.
-	retryAfter time.Duration
-	err        error
-	text       string // instead of err's
+	err  error
+	text string // instead of err's
 }
 
 // Error is one line of bounded length, also if the text is from a server.
@@ -87,7 +83,7 @@ func transportFailure(err error) *failure {
 
 // answerFailure classifies a response other than 2xx. All errors of an API server are a Status. Without one the
 // response may be a load balancer's, which uses the same codes, and another server may answer differently.
-func answerFailure(code int, header http.Header, body []byte) *failure {
+func answerFailure(code int, body []byte) *failure {
 	var status struct { // the fields of a metav1.Status that are needed
 		Kind    string
 		Message string
@@ -114,19 +110,10 @@ func answerFailure(code int, header http.Header, body []byte) *failure {
 		f.kind = Invalid
 	case code == http.StatusTooManyRequests:
 		f.kind = Throttled
-		f.retryAfter = retryAfter(header.Get("Retry-After"))
 	case code >= 500:
 		f.kind = ServerError
 	}
 	return f
-}
-
-const maxRetryAfter = time.Minute // a condition becomes stale after a few intervals
-
-// retryAfter reads the header in seconds, the form that API servers use.
-func retryAfter(value string) time.Duration {
-	seconds, _ := strconv.Atoi(value) // 0 in another form
-	return time.Duration(min(max(seconds, 0), int(maxRetryAfter/time.Second))) * time.Second
 }
 
 const (
@@ -136,11 +123,11 @@ const (
 )
 
 // delay returns how long to wait after the nth failure of its kind (from 1) since the last success: 250ms, doubled each
-// time up to the kind's bound, and at least the delay that the API server requested.
+// time up to the kind's bound.
 func delay(f *failure, nth int) time.Duration {
 	bound := slowDelay
 	if f.kind.transient() {
 		bound = quickDelay
 	}
-	return max(min(firstDelay<<min(nth-1, 10), bound), f.retryAfter)
+	return min(firstDelay<<min(nth-1, 10), bound)
 }

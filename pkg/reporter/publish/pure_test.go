@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"net/http"
 	"strings"
 	"syscall"
 	"testing"
@@ -64,7 +63,7 @@ func TestErrorResponsesAreClassified(t *testing.T) {
 		"404 in another's JSON": {404, `{"message":"no","details":{"name":"cluster"}}`, NoResource},
 		"500 in another's JSON": {500, `{"message":".status.x: field not declared in schema"}`, ServerError},
 	} {
-		got := answerFailure(tt.code, http.Header{}, []byte(tt.body))
+		got := answerFailure(tt.code, []byte(tt.body))
 		if got.kind != tt.want {
 			t.Errorf("%s: %s, want %s", name, got.kind, tt.want)
 		}
@@ -77,24 +76,6 @@ func TestErrorResponsesAreClassified(t *testing.T) {
 	}
 }
 
-func TestRetryAfter(t *testing.T) {
-	for value, want := range map[string]time.Duration{
-		"": 0, "0": 0, "3": 3 * time.Second, "-3": 0, "x": 0, "86400": time.Minute, "99999999999999999999": time.Minute,
-		"Fri, 08 May 2027 12:00:00 GMT": 0, // a format that API servers do not use
-	} {
-		if got := retryAfter(value); got != want {
-			t.Errorf("%q: %s, want %s", value, got, want)
-		}
-	}
-	// A starting API server answers 503 with five seconds, but serves the custom resource sooner.
-	header := http.Header{"Retry-After": {"5"}}
-	for code, want := range map[int]time.Duration{429: 5 * time.Second, 503: 0} {
-		if got := answerFailure(code, header, nil).retryAfter; got != want {
-			t.Errorf("%d: %s, want %s", code, got, want)
-		}
-	}
-}
-
 func TestDelaysDoubleUpToTheKindsBound(t *testing.T) {
 	ms := time.Millisecond
 	for _, tt := range []struct {
@@ -103,7 +84,6 @@ func TestDelaysDoubleUpToTheKindsBound(t *testing.T) {
 	}{
 		{failure{kind: Unreachable}, []time.Duration{250 * ms, 500 * ms, 1000 * ms, 2000 * ms, 2000 * ms}},
 		{failure{kind: Forbidden}, []time.Duration{250 * ms, 500 * ms, 1000 * ms, 2000 * ms, 4000 * ms, 8000 * ms, 10000 * ms, 10000 * ms}},
-		{failure{kind: Throttled, retryAfter: 700 * ms}, []time.Duration{700 * ms, 700 * ms, 1000 * ms}},
 	} {
 		for i, want := range tt.want {
 			if got := delay(&tt.failure, i+1); got != want {

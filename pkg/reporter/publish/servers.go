@@ -58,12 +58,11 @@ func (p *Publisher) send(ctx context.Context, endpoints []*endpoint, payload []b
 	return together(failures)
 }
 
-// together joins the failures of several servers: the kind of the last, all texts, and the longest requested delay.
+// together joins the failures of several servers: the kind of the last, and all texts.
 func together(failures []*failure) *failure {
 	all, texts := *failures[len(failures)-1], []string{}
 	for _, f := range failures {
 		texts = append(texts, f.Error())
-		all.retryAfter = max(all.retryAfter, f.retryAfter)
 	}
 	all.text = strings.Join(texts, "; ")
 	return &all
