@@ -24,12 +24,9 @@ type OperatorConfiguration struct {
 type ManagementState string
 
 const (
-	// Managed creates and updates the objects.
-	Managed ManagementState = "Managed"
-	// Unmanaged changes nothing, but still renews CA, TLS settings and the tokens of sidecars.
-	Unmanaged ManagementState = "Unmanaged"
-	// Removed deletes the objects, and undoes changes of other objects.
-	Removed ManagementState = "Removed"
+	Managed   ManagementState = "Managed"   // Creates and updates the objects.
+	Unmanaged ManagementState = "Unmanaged" // Changes nothing, but renews CA, TLS settings and sidecars' tokens.
+	Removed   ManagementState = "Removed"   // Deletes the objects, and undoes changes of other objects.
 )
 
 // APIServer is an API server, with all its pods.
@@ -83,12 +80,9 @@ type EncryptionConfig struct {
 type Mode string
 
 const (
-	// ModeAuto is CompanionPod or DaemonSet, by where the sockets are.
-	ModeAuto Mode = "Auto"
-	// ModeCompanionPod is a pod for each API server pod.
-	ModeCompanionPod Mode = "CompanionPod"
-	// ModeDaemonSet is an agent on each node, for sockets in a folder of it.
-	ModeDaemonSet Mode = "DaemonSet"
+	ModeAuto         Mode = "Auto"         // CompanionPod or DaemonSet, by where the sockets are.
+	ModeCompanionPod Mode = "CompanionPod" // A pod for each API server pod.
+	ModeDaemonSet    Mode = "DaemonSet"    // An agent on each node, for sockets in a folder of it.
 	// ModeSidecar is a container in the API server's pod, added to its Deployment, or by the pod's
 	// owner, who then brings the credentials.
 	ModeSidecar Mode = "Sidecar"
@@ -117,10 +111,8 @@ func (t *APIServer) ReportsTo() contract.Resource {
 type ConfigSource string
 
 const (
-	// ConfigSourceConfigMap mounts the ConfigMap. A pod does not start while it cannot be decrypted.
-	ConfigSourceConfigMap ConfigSource = "ConfigMap"
-	// ConfigSourceAnnotation copies the file into annotations of the pod. It starts while no ConfigMap
-	// can be decrypted.
+	ConfigSourceConfigMap ConfigSource = "ConfigMap" // Mounts the ConfigMap. No pod starts while it cannot be decrypted.
+	// ConfigSourceAnnotation copies the file into annotations of the pod. It starts while no ConfigMap can be decrypted.
 	ConfigSourceAnnotation ConfigSource = "Annotation"
 )
 

@@ -111,10 +111,8 @@ func Plain(endpoint string) string {
 type Role string
 
 const (
-	// RoleWrite means that the API server encrypts and decrypts with it.
-	RoleWrite Role = "Write"
-	// RoleRead means that the API server only decrypts with it. It must be able to encrypt all the same.
-	RoleRead Role = "Read"
+	RoleWrite Role = "Write" // The API server encrypts and decrypts with it.
+	RoleRead  Role = "Read"  // The API server only decrypts with it. It must be able to encrypt all the same.
 )
 
 // Destination is the object that has the reports. Reports are written by Server-Side Apply of its status; the object is
@@ -186,14 +184,10 @@ type ServingTLS struct {
 type TLSVersion string
 
 const (
-	// TLS10 is TLS 1.0.
-	TLS10 TLSVersion = "VersionTLS10"
-	// TLS11 is TLS 1.1.
-	TLS11 TLSVersion = "VersionTLS11"
-	// TLS12 is TLS 1.2.
-	TLS12 TLSVersion = "VersionTLS12"
-	// TLS13 is TLS 1.3.
-	TLS13 TLSVersion = "VersionTLS13"
+	TLS10 TLSVersion = "VersionTLS10" // TLS 1.0.
+	TLS11 TLSVersion = "VersionTLS11" // TLS 1.1.
+	TLS12 TLSVersion = "VersionTLS12" // TLS 1.2.
+	TLS13 TLSVersion = "VersionTLS13" // TLS 1.3.
 )
 
 // ReporterSample explains every field of the reporter's file, and is a valid file itself. OperatorOpenShift and

@@ -140,12 +140,14 @@ func (t *typeOf) values(of *doc.Type) error {
 	for _, group := range of.Consts {
 		for _, spec := range group.Decl.Specs {
 			v := spec.(*ast.ValueSpec)
-			if v.Doc == nil {
+			text := paragraph(v.Comment.Text())
+			if v.Doc != nil { // skip the constant's name: the item begins with the value
+				_, text, _ = strings.Cut(paragraph(v.Doc.Text()), " ")
+				text = strings.TrimPrefix(text, "is ")
+			}
+			if text == "" {
 				return fmt.Errorf("%s has no comment", v.Names[0])
 			}
-			// Skip the constant's name: the item begins with the value.
-			_, text, _ := strings.Cut(paragraph(v.Doc.Text()), " ")
-			text = strings.TrimPrefix(strings.TrimPrefix(text, "is "), "means that ")
 			t.Items = append(t.Items, fmt.Sprintf("%#q: %s%s",
 				strings.Trim(v.Values[0].(*ast.BasicLit).Value, `"`), strings.ToUpper(text[:1]), text[1:]))
 		}
