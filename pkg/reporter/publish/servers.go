@@ -44,7 +44,6 @@ func (p *Publisher) send(ctx context.Context, endpoints []*endpoint, payload []b
 		share := time.Until(deadline) / time.Duration(len(order)-tried)
 		why := endpoints[i].apply(ctx, payload, share)
 		if why == nil {
-			p.log.server(endpoints[i].server.String(), endpoints[0].server.String(), failures, time.Now())
 			return nil
 		}
 		why.text = endpoints[i].server.String() + ": " + why.Error()

@@ -1,7 +1,6 @@
 package publish
 
 import (
-	"errors"
 	"fmt"
 	"net/http"
 	"slices"
@@ -59,7 +58,6 @@ func TestServersAreTriedInOrderWithinOneWriteAndTheOneThatWorkedIsKept(t *testin
 		"without DNS":       func(s *server) { s.URL = "https://kubernetes.default.svc.invalid" },
 	} {
 		t.Run(name, func(t *testing.T) {
-			lines := logLines(t)
 			a, b, c, dir := three(t)
 			broken(a)
 			broken(b)
@@ -81,37 +79,7 @@ func TestServersAreTriedInOrderWithinOneWriteAndTheOneThatWorkedIsKept(t *testin
 			if got := strings.Count(string(p.metrics.Text()), contract.MetricWrites.Name+"{"); got != 1 {
 				t.Errorf("%d results, want success alone", got)
 			}
-			text := strings.Join(lines(), "\n")
-			if n := strings.Count(text, "Writing reports through another API server"); n != 1 || !strings.Contains(text, fmt.Sprintf(`"server"=%q`, c.URL)) {
-				t.Errorf("logged %d changes of server: %s", n, text)
-			}
-			if !strings.Contains(text, `"why"="`+a.URL+": ") {
-				t.Errorf("the line does not say why %s was not used: %s", a.URL, text)
-			}
 		})
-	}
-}
-
-// Another change within a minute is logged only if it lasts.
-func TestLastLineOnTheServerIsOfTheOneInUse(t *testing.T) {
-	lines, l, now := logLines(t), newWriteLog(), time.Now()
-	refused := []*failure{{kind: Unreachable, err: errors.New("refused")}}
-	write := func(server string, failures []*failure) {
-		l.server(server, "https://a", failures, now)
-		now = now.Add(10 * time.Second)
-	}
-	write("https://a", nil)
-	write("https://b", refused)
-	write("https://a", nil)
-	for range 3 {
-		write("https://b", refused)
-		for range restWrites {
-			write("https://b", nil)
-		}
-	}
-	all := lines()
-	if last := all[len(all)-1]; len(all) != 3 || !strings.Contains(last, `"server"="https://b" "previous"="https://a" "why"="refused"`) {
-		t.Errorf("%q", all)
 	}
 }
 
