@@ -52,11 +52,7 @@ func Validate(path string, stdin io.Reader, stdout, stderr io.Writer) int {
 	if config == nil {
 		return exit
 	}
-	effective, err := yaml.Marshal(config)
-	if err != nil {
-		printErrors(stderr, path, err.Error())
-		return ExitNotOK
-	}
+	effective, _ := yaml.Marshal(config) // it was read from YAML
 	_, _ = fmt.Fprintf(stdout, "ok\n---\n%s", effective)
 	return ExitOK
 }

@@ -1,7 +1,6 @@
 package docs
 
 import (
-	"fmt"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -9,7 +8,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/kms-health/kms-health/pkg/reporter/publish"
 	"github.com/kms-health/kms-health/test/harness/disk"
 	"github.com/kms-health/kms-health/test/harness/must"
 )
@@ -93,17 +91,23 @@ func TestNamedPagesAndTestsExist(t *testing.T) {
 	}
 }
 
-var item = regexp.MustCompile("(?m)^- `([A-Za-z_]+)`")
+var (
+	item = regexp.MustCompile("(?m)^- `([A-Za-z_]+)`")
+	kind = regexp.MustCompile(`(?m)^\t[A-Z]\w+ +Kind = "(\w+)"`)
+)
 
 // The results are a closed set, which alerts and scripts compare.
 func TestReferenceHasEveryResultOfTheReporter(t *testing.T) {
 	_, section, _ := strings.Cut(read(t, "docs/reference/reporter.md"), "\n### Results of a write\n")
 	section, _, _ = strings.Cut(section, "\n#")
-	var has []string
-	for _, m := range item.FindAllStringSubmatch(section, -1) {
-		has = append(has, m[1])
-	}
-	must.Equal(t, "results", fmt.Sprint(sorted(has)), fmt.Sprint(sorted(publish.Kinds)))
+	must.Equal(t, "results", found(item, section), found(kind, read(t, "pkg/reporter/publish/failure.go")))
 }
 
-func sorted[T ~string](values []T) []T { return slices.Sorted(slices.Values(values)) }
+// found returns what the group of an expression matches in a text, sorted.
+func found(expression *regexp.Regexp, text string) (all []string) {
+	for _, m := range expression.FindAllStringSubmatch(text, -1) {
+		all = append(all, m[1])
+	}
+	slices.Sort(all)
+	return all
+}

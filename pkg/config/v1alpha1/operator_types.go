@@ -95,8 +95,7 @@ var Modes = []Mode{ModeAuto, ModeCompanionPod, ModeDaemonSet, ModeSidecar}
 // whose ServiceAccount is not the reporter's.
 func (m Mode) InOwnersPods() bool { return m == ModeSidecar }
 
-// ServesNode reports whether a reporter serves whichever pods of the API server run on its node,
-// and not one of them alone.
+// ServesNode reports whether a reporter serves whichever pods of the API server run on its node, not one of them.
 func (m Mode) ServesNode() bool { return m == ModeDaemonSet }
 
 // OwnerInjects reports whether the pods' owner adds the reporter's container, and brings its credentials.

@@ -77,7 +77,7 @@ func TestLegacyKindIsRead(t *testing.T) {
 
 // JSON allows surrogate pairs as escapes, YAML does not.
 func TestJSONIsReadAsJSON(t *testing.T) {
-	c, err := Parse([]byte(`{"apiVersion": "apiserver.config.k8s.io/v1", "kind": "EncryptionConfiguration", `+
+	c, err := Parse([]byte(`{"apiVersion": "apiserver.config.k8s.io/v1", "kind": "EncryptionConfiguration", ` +
 		`"resources": [{"providers": [{"kms": {}}]}], "note": "\ud83d\ude00"}`))
 	if err != nil || len(c.Ignored) != 1 {
 		t.Errorf("%+v, %v", c, err)

@@ -25,7 +25,7 @@ const (
 	TimedOut       Kind = "timeout"         // no answer within the write timeout
 	Unauthorized   Kind = "unauthorized"    // 401
 	Forbidden      Kind = "forbidden"       // 403
-	NoResource     Kind = "no_resource"     // 404 for the resource type: no CRD, or the destination lacks a namespace
+	NoResource     Kind = "no_resource"     // 404 for the resource type: no CRD
 	NoObject       Kind = "no_object"       // 404 for the object: it does not exist, or has no status subresource
 	Conflict       Kind = "conflict"        // 409 of an API server
 	Invalid        Kind = "invalid"         // 400 or 422 of an API server: it rejects the content
@@ -35,12 +35,6 @@ const (
 	ServerError    Kind = "server_error"    // 5xx
 	Unexpected     Kind = "unexpected"      // any other response
 )
-
-// Kinds has every Kind, for the test of the reference page.
-var Kinds = []Kind{
-	Success, BadCredentials, Unreachable, TLSFailed, TimedOut, Unauthorized, Forbidden, NoResource, NoObject, Conflict,
-	Invalid, AtomicList, NoNodeName, Throttled, ServerError, Unexpected,
-}
 
 // failure is the error of a write.
 type failure struct {
@@ -71,14 +65,13 @@ func (k Kind) differsByServer() bool {
 // transportFailure classifies the error of a request without a response. Errors of crypto/tls share only a prefix.
 func transportFailure(err error) *failure {
 	var network net.Error
-	switch {
-	case errors.Is(err, context.DeadlineExceeded) || errors.As(err, &network) && network.Timeout():
-		return &failure{kind: TimedOut, err: err}
-	case strings.Contains(err.Error(), "tls: "):
-		return &failure{kind: TLSFailed, err: err}
-	default:
-		return &failure{kind: Unreachable, err: err}
+	kind := Unreachable
+	if errors.Is(err, context.DeadlineExceeded) || errors.As(err, &network) && network.Timeout() {
+		kind = TimedOut
+	} else if strings.Contains(err.Error(), "tls: ") {
+		kind = TLSFailed
 	}
+	return &failure{kind: kind, err: err}
 }
 
 // answerFailure classifies a response other than 2xx. All errors of an API server are a Status. Without one the

@@ -5,6 +5,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"k8s.io/klog/v2"
 )
 
 const restWrites = 4 // for so many writes a server that failed is tried last
@@ -44,6 +46,9 @@ func (p *Publisher) send(ctx context.Context, endpoints []*endpoint, payload []b
 		share := time.Until(deadline) / time.Duration(len(order)-tried)
 		why := endpoints[i].apply(ctx, payload, share)
 		if why == nil {
+			if len(failures) > 0 {
+				klog.V(2).InfoS("Another API server took the write", "server", endpoints[i].server, "failed", together(failures))
+			}
 			return nil
 		}
 		why.text = endpoints[i].server.String() + ": " + why.Error()
