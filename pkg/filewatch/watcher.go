@@ -73,7 +73,7 @@ func (w *Watcher) Run(ctx context.Context, onChange func(Content)) {
 				continue
 			}
 			time.Sleep(settle)
-		case <-errs: // events were lost
+		case <-errs: //nolint:errcheck // whatever it is, events were lost
 			time.Sleep(settle)
 		}
 		// Watch anew, as the directory may be another one now, and read afterwards: a later change causes an event.
