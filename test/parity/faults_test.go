@@ -95,6 +95,15 @@ func (f fault) tripsAtOnce() bool {
 	return len(f.steps) > 0 && slices.Contains([]string{"rotate", "heal crash"}, f.steps[len(f.steps)-1])
 }
 
+// healsLate reports whether the reporter finds the plugin healthy only much later. It remembers the version. It retries
+// a call that ended the plugin with a growing backoff. And for it, the exchange back is one more change of the key,
+// after which data of the former key is not decrypted.
+func (f fault) healsLate() bool {
+	commands := strings.Join(slices.Concat(f.start, f.steps), " ")
+	return strings.Contains(commands, "version ") || strings.Contains(commands, "former-decrypt") ||
+		strings.Contains(commands, "exchange")
+}
+
 // expected returns the expected outcome in a role.
 func (f fault) expected(role string) (harmless bool, differs difference) {
 	if f.decrypt && role == unused {
