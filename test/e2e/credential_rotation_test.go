@@ -30,6 +30,9 @@ func testCredentialRotation(h *scenario) {
 func testTokens(h *scenario) {
 	start := time.Now()
 	old := h.tokens()
+	if len(old) < 3 {
+		h.t.Fatalf("%d tokens of reporters, want those of three", len(old))
+	}
 	// The operator requests a new token for the Secret. A restarted kubelet requests new tokens for its pods.
 	h.kubectl("-n", apiservers.OpenShift.Namespace, "delete", "secret", "kms-health-reporter-openshift-apiserver-token")
 	h.must(h.node().RestartKubelet())

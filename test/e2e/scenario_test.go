@@ -200,6 +200,9 @@ func (h *scenario) allPIDs(n *cluster.Node) map[string][]int {
 
 // untouched requires all processes of a node to be the same as before, except for the processes of some containers.
 func (h *scenario) untouched(n *cluster.Node, before map[string][]int, but ...string) {
+	if len(before[reporterPods[apiservers.Kube]+"/"+reporterContainer]) == 0 {
+		h.t.Error("no reporter ran before")
+	}
 	for name, pids := range h.allPIDs(n) {
 		if !slices.Equal(pids, before[name]) && !slices.Contains(but, name) {
 			h.t.Errorf("%s: processes %v, before: %v", name, pids, before[name])
@@ -253,6 +256,9 @@ func noAlarm(s fixture.State) error {
 func (h *scenario) longest(since time.Time, check func(fixture.State) error) (longest time.Duration) {
 	for _, server := range apiservers.All {
 		row, states := time.Duration(0), h.seen.States(server, time.Time{})
+		if len(states) == 0 {
+			h.t.Errorf("no state of %s was seen", server.Name)
+		}
 		for i, s := range states {
 			end := time.Now()
 			if i+1 < len(states) {
@@ -263,7 +269,11 @@ func (h *scenario) longest(since time.Time, check func(fixture.State) error) (lo
 				row = 0
 				continue
 			}
-			if row += end.Sub(s.At); end.After(since) {
+			from := s.At
+			if from.Before(since) {
+				from = since
+			}
+			if row += max(0, end.Sub(from)); row > 0 {
 				longest = max(longest, row)
 				h.t.Logf("for %s: %v", row.Round(time.Millisecond), err)
 			}

@@ -70,6 +70,7 @@ func TestSoak(t *testing.T) {
 		names = append(names, n.Name)
 		go s.write(n)
 	}
+	defer func() { s.summary(s.judge(names)) }() // also of a run that ends early
 	began, moving := time.Now(), sync.WaitGroup{}
 	for time.Since(began) < *soakFor {
 		for start := time.Now(); time.Since(start) < round && time.Since(began) < *soakFor; time.Sleep(every) {
@@ -90,7 +91,6 @@ func TestSoak(t *testing.T) {
 	if after := s.belongings(); after != objects {
 		t.Errorf("there is now:\n%s\nthere was:\n%s", after, objects)
 	}
-	s.summary(s.judge(names))
 }
 
 func newSoak(t *testing.T) *soak {
@@ -212,22 +212,31 @@ func (s *soak) calm(node string) {
 // judge judges the run.
 func (s *soak) judge(nodes []string) *judgement {
 	s.mu.Lock()
-	j := &judgement{moves: s.copyMoves(), states: s.seen.States(apiservers.Kube, s.moves[0].start),
+	began := time.Now()
+	if len(s.moves) > 0 {
+		began = s.moves[0].start
+	}
+	j := &judgement{moves: s.copyMoves(), states: s.seen.States(apiservers.Kube, began),
 		writes: slices.Clone(s.writes), kekIDs: s.kekIDs, nodes: nodes}
 	s.mu.Unlock()
 	j.judge()
 	for _, problem := range j.problems {
 		s.t.Error(problem)
 	}
-	if last := j.states[len(j.states)-1]; time.Since(last.At) > time.Minute {
-		s.t.Errorf("nothing was seen in etcd since %s", last.At)
+	if n := len(j.states); n == 0 || time.Since(j.states[n-1].At) > time.Minute {
+		s.t.Errorf("nothing was seen in etcd for a minute, and %d states before", n)
 	}
 	return j
 }
 
 // exited requires that containers of this project ended only by SIGKILL.
 func (s *soak) exited() {
-	for _, p := range s.pods(fixture.Home, "") {
+	pods, err := s.Kube.CoreV1().Pods(fixture.Home).List(s.ctx, metav1.ListOptions{})
+	if err != nil {
+		s.t.Error(err)
+		return
+	}
+	for _, p := range pods.Items {
 		for _, c := range p.Status.ContainerStatuses {
 			if last := c.LastTerminationState.Terminated; last != nil && last.ExitCode != 128+int32(syscall.SIGKILL) {
 				s.t.Errorf("%s: container %s ended with %d (%s) at %s: %s", p.Name, c.Name, last.ExitCode, last.Reason,
