@@ -104,8 +104,8 @@ func (v *verdicts) await(what string, never, ok func(contract.Entry) bool) {
 // awaitCalls is await for more calls of a kind.
 func (v *verdicts) awaitCalls(call kmsplugin.Call, more int64, never func(contract.Entry) bool) {
 	want := v.plugin.Calls(call).Count + more
-	v.await(fmt.Sprintf("%d calls to %s", want, call), never, func(contract.Entry) bool {
-		return v.plugin.Calls(call).Count >= want
+	v.await(fmt.Sprintf("%d calls to %s", want, call), never, func(e contract.Entry) bool {
+		return v.plugin.Calls(call).Count >= want && !never(e)
 	})
 }
 
@@ -220,6 +220,19 @@ func TestKeyReplacedInARestartIsFoundAfterAFailedRoundTrip(t *testing.T) {
 	v.await("a time-out of Encrypt", isHealthy, is(contract.Unhealthy, contract.Timeout))
 	v.do("heal hang")
 	v.await("the replaced key", isHealthy, is(contract.Unhealthy, contract.ReportedUnhealthy, "the same key_id"))
+}
+
+func TestUpgradedPluginIsHealthyAfterARestartOfTheReporter(t *testing.T) {
+	v := printing(t, "version v2beta1")
+	v.await("healthy", anything, isHealthy)
+	v.do("crash")
+	v.await("the upgrade", anything, is(contract.Error, contract.ConnectFailed))
+	v.do("heal")
+	v.await("the version and what to do", isHealthy,
+		is(contract.Unhealthy, contract.ProtocolViolation, "v2beta1", "restart", "kube-apiserver", "reporter"))
+	v.stop()
+	v.start()
+	v.await("healthy", notHealthy, isHealthy)
 }
 
 // The former key was no longer needed when round trips were turned on again: the stored data was migrated.

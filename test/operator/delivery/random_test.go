@@ -38,10 +38,13 @@ import (
 // the first). A failure names its seed.
 const sequences, firstSeed = 2, 1
 
-func fromEnvironment(name string, otherwise uint64) (n uint64) {
-	if _, err := fmt.Sscan(os.Getenv(name), &n); err != nil {
+func fromEnvironment(t *testing.T, name string, otherwise uint64) uint64 {
+	text := os.Getenv(name)
+	if text == "" {
 		return otherwise
 	}
+	n, err := strconv.ParseUint(text, 10, 64)
+	must.Succeed(t, err)
 	return n
 }
 
@@ -698,8 +701,8 @@ func (m *model) edit(t *testing.T) string {
 }
 
 func TestRandomSequencesEndAsAFreshRenderWould(t *testing.T) {
-	first := fromEnvironment("SEED", firstSeed)
-	for i := range fromEnvironment("SEQUENCES", sequences) {
+	first := fromEnvironment(t, "SEED", firstSeed)
+	for i := range fromEnvironment(t, "SEQUENCES", sequences) {
 		seed := first + i
 		t.Run(fmt.Sprintf("seed=%d", seed), func(t *testing.T) { playSequence(t, seed) })
 	}
