@@ -222,6 +222,10 @@ func TestInvalidOrDeletedFileKeepsTheLastValidOneActive(t *testing.T) {
 	h.write("1s", "1:Write")
 	h.run()
 	h.await("healthy", hasStatuses("1=healthy"))
+	applied := h.reporter.metrics.Value(contract.MetricConfigApplied)
+	if age := time.Since(time.Unix(int64(applied), 0)); age > time.Hour {
+		t.Errorf("the metric shows that the file was applied %s ago", age)
+	}
 	for what, breakIt := range map[string]func(){
 		"an unknown field": func() { h.writeRaw("foo: bar\n") },
 		"gone": func() {
@@ -235,6 +239,9 @@ func TestInvalidOrDeletedFileKeepsTheLastValidOneActive(t *testing.T) {
 		}
 		if h.reporter.metrics.Value(contract.MetricReloadGood) != 0 {
 			t.Errorf("%s: the metric reports it as active", what)
+		}
+		if h.reporter.metrics.Value(contract.MetricConfigApplied) < applied {
+			t.Errorf("%s: the metric has an earlier time", what)
 		}
 		for len(h.reports) > 0 { // reports from before the change
 			<-h.reports

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
 	appsv1 "k8s.io/api/apps/v1"
 	"sigs.k8s.io/yaml"
 
@@ -58,12 +59,16 @@ func TestRenderedPatchAddsTheLastContainer(t *testing.T) {
 			var after appsv1.Deployment
 			must.Succeed(t, yaml.UnmarshalStrict(deployment, &after))
 			made = append(made, after)
-			must.Equal(t, how, after, made[0])
+			if diff := cmp.Diff(made[0], after); diff != "" {
+				t.Errorf("%s (-first +now): %s", how, diff)
+			}
 		}
 	}
 	containers, n := made[0].Spec.Template.Spec.Containers, len(before.Spec.Template.Spec.Containers)
 	if len(containers) != n+1 || containers[n].Name != contract.ReporterContainer {
 		t.Errorf("containers %+v", containers)
 	}
-	must.Equal(t, "the others", containers[:n], before.Spec.Template.Spec.Containers)
+	if diff := cmp.Diff(before.Spec.Template.Spec.Containers, containers[:n]); diff != "" {
+		t.Errorf("the others (-before +now): %s", diff)
+	}
 }

@@ -62,10 +62,12 @@ func TestTokenIsRenewedAtHalfItsLifeOrWhenItIsInvalid(t *testing.T) {
 		"of ten minutes":         {annotate(contract.ExpiresAtAnnotation, "2026-01-01T00:10:00Z"), 5 * time.Minute, "account", true, true},
 		"no Secret":              {&corev1.Secret{}, 0, "account", true, false},
 		"no token":               {tokenSecret(func(s *corev1.Secret) { s.Data = nil }), 0, "account", true, false},
-		"no annotations":         {tokenSecret(func(s *corev1.Secret) { s.Annotations = nil }), 0, "account", true, false},
-		"no end":                 {annotate(contract.ExpiresAtAnnotation, ""), 0, "account", true, false},
-		"no beginning":           {annotate(contract.IssuedAtAnnotation, "yesterday"), 0, "account", true, false},
-		"an end before that":     {annotate(contract.ExpiresAtAnnotation, "2025-01-01T00:00:00Z"), 0, "account", true, false},
+		"an empty token": {tokenSecret(func(s *corev1.Secret) { s.Data[corev1.ServiceAccountTokenKey] = nil }), 0, "account", true,
+			false},
+		"no annotations":     {tokenSecret(func(s *corev1.Secret) { s.Annotations = nil }), 0, "account", true, false},
+		"no end":             {annotate(contract.ExpiresAtAnnotation, ""), 0, "account", true, false},
+		"no beginning":       {annotate(contract.IssuedAtAnnotation, "yesterday"), 0, "account", true, false},
+		"an end before that": {annotate(contract.ExpiresAtAnnotation, "2025-01-01T00:00:00Z"), 0, "account", true, false},
 	} {
 		v, now := tokenValidity(c.secret, c.uid), day0.Add(c.at)
 		if due, works := !now.Before(v.renewAt), now.Before(v.notAfter); due != c.due || works != c.works {
