@@ -69,6 +69,11 @@ func hashOf(r *Report) string {
 	for i := range r.Entries {
 		entries[i] = r.Entries[i].Entry
 	}
+	return HashOf(entries)
+}
+
+// HashOf identifies the content of a report, as Silence does.
+func HashOf(entries []contract.Entry) string {
 	message, _ := contract.EncodeMessage(entries) // it was decoded
 	return contract.FileHash([]byte(message))
 }

@@ -205,6 +205,7 @@ func nameKeys(sockets []*socket) {
 		func(s *socket, _ use) string { return "socket-" + contract.FileHash([]byte(s.address))[:10] },
 	} {
 		for _, s := range sockets {
+			slices.SortStableFunc(s.uses, func(a, b use) int { return cmp.Compare(a.provider, b.provider) })
 			for _, u := range s.uses {
 				if id := source(s, u); s.plugin.KeyID == "" && v1alpha1.ValidKeyID(id) && !used[id] {
 					s.plugin.KeyID, used[id] = id, true

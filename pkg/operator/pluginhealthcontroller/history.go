@@ -272,8 +272,11 @@ func (b *beside) starts() string {
 		}
 		text = append(text, s.Name, s.ContainerID)
 		for _, state := range []corev1.ContainerState{s.State, s.LastTerminationState} {
-			if state.Running != nil || state.Terminated != nil {
-				text = append(text, fmt.Sprint(state.Running, state.Terminated))
+			if r := state.Running; r != nil {
+				text = append(text, "runs", r.StartedAt.String())
+			}
+			if e := state.Terminated; e != nil { // its message may change later
+				text = append(text, "ended", e.FinishedAt.String())
 			}
 		}
 	}

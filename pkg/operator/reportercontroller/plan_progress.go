@@ -17,6 +17,7 @@ import (
 	"github.com/kms-health/kms-health/pkg/operator/objects"
 	"github.com/kms-health/kms-health/pkg/operator/ssa"
 	"github.com/kms-health/kms-health/pkg/operatorstatus"
+	"github.com/kms-health/kms-health/pkg/rollup"
 )
 
 // replaceAfter is how long a managed pod that has ended permanently is kept. A pod that a kubelet does not admit ends
@@ -74,9 +75,10 @@ func (p *planner) cutOff(companion *unstructured.Unstructured) bool {
 	}
 	settled := !slices.ContainsFunc(slices.Concat(pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses),
 		func(c corev1.ContainerStatus) bool { return c.State.Running == nil && !c.Ready })
-	silent := time.Duration(p.state.Silent[nodeOf(companion)].For) * time.Second
+	silence := p.state.Silent[nodeOf(companion)]
 	return !slices.ContainsFunc(p.reports(), func(r operatorstatus.Report) bool {
-		return r.Node == nodeOf(companion) && r.Reporter() == string(companion.GetUID()) && silent < r.Validity() &&
+		silent := time.Duration(silence.For)*time.Second >= r.Validity() && silence.Report == rollup.HashOf(r.Entries)
+		return r.Node == nodeOf(companion) && r.Reporter() == string(companion.GetUID()) && !silent &&
 			(!settled || slices.ContainsFunc(r.Entries, findsPlugin))
 	})
 }

@@ -175,10 +175,10 @@ func (x *reconciliation) apply(ctx context.Context) {
 		if live != nil && slices.Contains(x.plan.Delete, live) {
 			continue // the pod has ended: it is created again after it is deleted
 		}
-		x.try(ctx, func(ctx context.Context) error {
-			if err := x.admitted(ctx, o, live); err != nil {
-				return err
-			}
+		if !x.try(ctx, func(ctx context.Context) error { return x.admitted(ctx, o, live) }) {
+			continue
+		}
+		x.try(ctx, func(ctx context.Context) error { // with a time limit of its own: a webhook may hang
 			changed, _, err := x.applier.Apply(ctx, o, live)
 			switch {
 			case o.GetUID() != "" && (apierrors.IsNotFound(err) || apierrors.IsConflict(err)):

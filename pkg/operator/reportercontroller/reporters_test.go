@@ -79,29 +79,31 @@ func TestCompanionThatReachesNoPluginOfAPodThatWasMadeAgainIsReplaced(t *testing
 		reason                   contract.Reason // of the plugin's error in it
 		runs                     time.Duration   // for how long the API server's container has been seen
 		replaced                 bool
+		other                    bool // the silence is that of an earlier report
 	}{
-		"made again":                            {starts{1}, nil, starts{2, 3}, stale, "", startsWithin, true},
-		"made again, and its plugin":            {starts{1}, starts{2}, starts{3}, stale, "", startsWithin, true},
-		"made again, and the companion reports": {starts{1}, nil, starts{2, 3}, fresh, "", startsWithin, false},
-		"the companion was started again":       {starts{4}, nil, starts{2, 3}, stale, "", startsWithin, false},
-		"within the same second":                {starts{2}, nil, starts{2, 3}, stale, "", startsWithin, false},
-		"one container was started again":       {starts{2}, nil, starts{1, 3}, stale, "", startsWithin, false},
-		"the plugin was not":                    {starts{2}, starts{1}, starts{3}, stale, "", startsWithin, false},
-		"the companion does not run":            {starts{0}, nil, starts{2, 3}, stale, "", startsWithin, false},
-		"the API server does not run":           {starts{1}, nil, starts{0}, stale, "", startsWithin, false},
+		"made again":                            {starts{1}, nil, starts{2, 3}, stale, "", startsWithin, true, false},
+		"made again, and it reports anew":       {starts{1}, nil, starts{2, 3}, stale, "", startsWithin, false, true},
+		"made again, and its plugin":            {starts{1}, starts{2}, starts{3}, stale, "", startsWithin, true, false},
+		"made again, and the companion reports": {starts{1}, nil, starts{2, 3}, fresh, "", startsWithin, false, false},
+		"the companion was started again":       {starts{4}, nil, starts{2, 3}, stale, "", startsWithin, false, false},
+		"within the same second":                {starts{2}, nil, starts{2, 3}, stale, "", startsWithin, false, false},
+		"one container was started again":       {starts{2}, nil, starts{1, 3}, stale, "", startsWithin, false, false},
+		"the plugin was not":                    {starts{2}, starts{1}, starts{3}, stale, "", startsWithin, false, false},
+		"the companion does not run":            {starts{0}, nil, starts{2, 3}, stale, "", startsWithin, false, false},
+		"the API server does not run":           {starts{1}, nil, starts{0}, stale, "", startsWithin, false, false},
 		// The kubelet unmounts an emptyDir in memory (teardownTmpfsOrHugetlbfs), but a companion keeps the former one.
-		"made again, and no socket is there": {starts{1}, nil, starts{2, 3}, fresh, contract.SocketMissing, startsWithin, true},
-		"made again, and nothing listens":    {starts{1}, nil, starts{2, 3}, fresh, contract.ConnectFailed, startsWithin, true},
-		"made again, and the plugin answers": {starts{1}, nil, starts{2, 3}, fresh, contract.Timeout, startsWithin, false},
-		"no socket is there":                 {starts{4}, nil, starts{2, 3}, fresh, contract.SocketMissing, startsWithin, false},
-		"made again a moment ago":            {starts{1}, nil, starts{2, 3}, fresh, contract.SocketMissing, startsWithin - 1, false},
+		"made again, and no socket is there": {starts{1}, nil, starts{2, 3}, fresh, contract.SocketMissing, startsWithin, true, false},
+		"made again, and nothing listens":    {starts{1}, nil, starts{2, 3}, fresh, contract.ConnectFailed, startsWithin, true, false},
+		"made again, and the plugin answers": {starts{1}, nil, starts{2, 3}, fresh, contract.Timeout, startsWithin, false, false},
+		"no socket is there":                 {starts{4}, nil, starts{2, 3}, fresh, contract.SocketMissing, startsWithin, false, false},
+		"made again a moment ago":            {starts{1}, nil, starts{2, 3}, fresh, contract.SocketMissing, startsWithin - 1, false, false},
 		// A starting kubelet first shows the static pods, which it started before it reached an API server.
-		"its node was restarted a moment ago": {starts{1}, nil, starts{2, 3}, stale, "", startsWithin - 1, false},
-		"made again, and a plugin ended":      {starts{1}, nil, starts{2, 3, 0}, fresh, contract.SocketMissing, startsWithin, false},
+		"its node was restarted a moment ago": {starts{1}, nil, starts{2, 3}, stale, "", startsWithin - 1, false, false},
+		"made again, and a plugin ended":      {starts{1}, nil, starts{2, 3, 0}, fresh, contract.SocketMissing, startsWithin, false, false},
 		// The node's clock was set back between the starts.
 		"the companion is the one of now, and finds no socket": {starts{1}, nil, starts{2, 3}, fresh, contract.SocketMissing,
-			2 * time.Hour, false},
-		"the companion is the one of now, and does not report": {starts{1}, nil, starts{2, 3}, stale, "", 2 * time.Hour, false},
+			2 * time.Hour, false, false},
+		"the companion is the one of now, and does not report": {starts{1}, nil, starts{2, 3}, stale, "", 2 * time.Hour, false, false},
 	} {
 		s := after(t, v1alpha1.ModeCompanionPod, pods(apiPod("a", "1", func(p *corev1.Pod) {
 			p.Status.InitContainerStatuses, p.Status.ContainerStatuses = running(c.init...), running(c.servers...)
@@ -114,11 +116,15 @@ func TestCompanionThatReachesNoPluginOfAPodThatWasMadeAgainIsReplaced(t *testing
 		}
 		companion.Object["status"] = status
 		s.Seen["containerd://1"] = c.runs
-		s.State.Silent = map[string]rollup.Silence{"a": {For: int64(c.unchanged / time.Second)}}
+		entries := s.Resource.Reports[1].Entries
 		if c.reason != "" {
-			e := &s.Resource.Reports[1].Entries[0]
-			e.Status, e.Reason = contract.Error, c.reason
+			entries[0].Status, entries[0].Reason = contract.Error, c.reason
 		}
+		of := rollup.HashOf(entries)
+		if c.other {
+			of = "that of an earlier report"
+		}
+		s.State.Silent = map[string]rollup.Silence{"a": {Report: of, For: int64(c.unchanged / time.Second)}}
 		plan := ComputePlan(s)
 		if replaced := slices.Contains(plan.Delete, companion); replaced != c.replaced || len(workloads(plan)) != 1 {
 			t.Errorf("%s: %q deleted, %s wanted", name, names(plan.Delete), names(workloads(plan)))
