@@ -125,7 +125,8 @@ func (r *reading) use(at string, data []byte) error {
 // notGathered are the resources with reports among the parts that failed. Those that were gathered all the same, and
 // other parts, are no problem.
 func (r *reading) notGathered() (problems []error) {
-	for _, part := range r.failed {
+	slices.Sort(r.failed)
+	for _, part := range slices.Compact(r.failed) {
 		isOf := func(of contract.Resource) bool {
 			return strings.HasPrefix(part, of.GVR().GroupResource().String()+"/")
 		}

@@ -141,7 +141,7 @@ func TestAFolderIsSearched(t *testing.T) {
 		// What the script could not gather may be unhealthy. A failed step may still have gathered most of its objects.
 		"resources that were not gathered": {map[string]string{kube: apiServer, "kms-health/incomplete.txt": "metrics in Prometheus\nkubeapiservers.operator.openshift.io/cluster\n" +
 			"openshiftapiservers.operator.openshift.io/cluster\nkmshealths.kmshealth.openshift.io/\n"}, []string{"kubeapiservers a"},
-			[]string{"openshiftapiservers.operator.openshift.io/cluster was not gathered", "kmshealths.kmshealth.openshift.io was not gathered"}, ""},
+			[]string{"kmshealths.kmshealth.openshift.io was not gathered", "openshiftapiservers.operator.openshift.io/cluster was not gathered"}, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Chdir(in(t, tt.files))

@@ -19,7 +19,8 @@ import (
 func APIServers(objects []*unstructured.Unstructured) map[string]contract.APIServer {
 	servers := map[string]contract.APIServer{}
 	for _, o := range objects {
-		if r, is := ResourceOf(o); is && !r.PerAPIServer() {
+		r, is := ResourceOf(o)
+		if _, configured := servers[r.APIServer.Name]; is && !r.PerAPIServer() && !configured {
 			servers[r.APIServer.Name] = r.APIServer
 		}
 		configuration, _ := configurationOf(o)
