@@ -36,8 +36,8 @@ func (r *Reporter) ask(ctx context.Context, checks func() []serve.Check) []serve
 	select {
 	case answer := <-answers:
 		return answer
-	case <-ctx.Done(): // the connection is closed
-		return nil
+	case <-ctx.Done(): // the client has closed its side; it may still read
+		return []serve.Check{{Name: "request", Why: "it ended before the answer"}}
 	}
 }
 

@@ -80,6 +80,18 @@ func answers(failing *publish.Publisher) []answer {
 
 func unprobed(keyID string) *plugin { return &plugin{wanted: wanted{keyID: keyID}} }
 
+// The client may still read the answer after it has closed its side of the connection.
+func TestRequestThatEndsBeforeItsAnswerIsNotOK(t *testing.T) {
+	h := newFixture(t)
+	ended, end := context.WithCancel(t.Context())
+	end()
+	recorder := httptest.NewRecorder()
+	h.reporter.handler().ServeHTTP(recorder, httptest.NewRequestWithContext(ended, "GET", "/readyz", nil))
+	if recorder.Code != 503 {
+		t.Errorf("%d: %s", recorder.Code, recorder.Body)
+	}
+}
+
 func TestAnswersHaveKubeAPIServersForm(t *testing.T) {
 	failing := publish.New(publish.Config{}, metrics.New(contract.ReporterMetrics)) // fails without a node name
 	ctx, cancel := context.WithCancel(t.Context())

@@ -99,7 +99,13 @@ func (r *Reporter) Run(ctx context.Context) {
 	defer cancel()
 	r.state = &state{}
 	if r.samples != nil {
-		r.state = loadState(r.options.StateFile, time.Now())
+		read := make(chan *state, 1)
+		go func() { read <- loadState(r.options.StateFile, time.Now()) }()
+		select {
+		case r.state = <-read:
+		case <-time.After(stateTimeout):
+			klog.ErrorS(nil, "Kept samples cannot be read in time; beginning without them", "file", r.options.StateFile)
+		}
 		r.running.Go(func() { r.samples.run(ctx) })
 	}
 	r.running.Go(func() {

@@ -15,7 +15,8 @@ import (
 )
 
 const (
-	maxState = 8 << 20 // bytes: 16 plugins with nine samples each of at most 6 KiB, in base64
+	maxState     = 8 << 20         // bytes: 16 plugins with nine samples each of at most 6 KiB, in base64
+	stateTimeout = 2 * time.Second // of the wait for the file at the start: its file system may hang
 	// statePeriod is how old the file may become while nothing changes. Its age shows for how long no reporter has run.
 	statePeriod = 10 * time.Minute
 	// saveDelay delays each save, so that probes that begin at the same time come first. While a file is written,

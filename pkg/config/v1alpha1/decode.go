@@ -153,7 +153,8 @@ func checkText(data []byte) error {
 			character, _ := utf8.DecodeRuneInString(line[at:])
 			return fmt.Errorf("hidden character %q in line %d", string(character), i+1)
 		}
-		for _, word := range strings.FieldsFunc(line, isSeparator) {
+		isSeparator := func(r rune) bool { return strings.ContainsRune(" \t[{,:?\ufeff", r) } // of what may be an anchor
+		for word := range strings.FieldsFuncSeq(line, isSeparator) {
 			if len(word) > 1 && word[0] == '&' {
 				return fmt.Errorf("line %d has a YAML anchor (&): write plain values", i+1)
 			}
@@ -167,9 +168,6 @@ func checkText(data []byte) error {
 func isHidden(r rune) bool {
 	return unicode.IsControl(r) && r != '\t' || r == '\u2028' || r == '\u2029' || unicode.Is(unicode.Bidi_Control, r)
 }
-
-// isSeparator reports whether an anchor may begin after a character, for example after a byte order mark.
-func isSeparator(r rune) bool { return strings.ContainsRune(" \t[{,:?\ufeff", r) }
 
 // Duration is a time.Duration, written with its unit: 500ms, 30s, 5m.
 type Duration struct {

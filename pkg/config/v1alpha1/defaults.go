@@ -10,11 +10,10 @@ import (
 
 // Defaults of fields that are not set.
 const (
-	DefaultTimeout      = 3 * time.Second // kube-apiserver's own, of a kms provider
-	DefaultRoundTrip    = 5 * time.Minute
-	DefaultWriteTimeout = 10 * time.Second
-	DefaultKubeconfig   = "/etc/kms-health/credentials/kubeconfig"
-
+	DefaultTimeout          = 3 * time.Second // kube-apiserver's own, of a kms provider
+	DefaultRoundTrip        = 5 * time.Minute
+	DefaultWriteTimeout     = 10 * time.Second
+	DefaultKubeconfig       = "/etc/kms-health/credentials/kubeconfig"
 	DefaultEncryptionConfig = "encryption-config"
 	// DefaultLocalServer is reachable during a network outage, and where the cluster's DNS names do not resolve.
 	DefaultLocalServer   = "https://localhost:6443"

@@ -26,8 +26,7 @@ const (
 	// during a migration.
 	MaxPlugins = 16
 	// MaxServers is enough for the node's own API server and two addresses of the others.
-	MaxServers = 4
-
+	MaxServers                 = 4
 	minUnchanged, maxUnchanged = time.Second, 10 * time.Minute // the bounds of unchangedEvery
 )
 
@@ -38,11 +37,6 @@ func ValidKeyID(id string) bool { return contract.IsWord(id, "-_.") }
 func keyIDRules(id string) []string {
 	return unless(ValidKeyID(id),
 		"must be 1 to 63 letters, digits, '-', '_' or '.', beginning and ending with a letter or digit")
-}
-
-func socketRules(endpoint string) []string {
-	_, err := SocketAddress(endpoint)
-	return unless(err == nil, fmt.Sprint(err))
 }
 
 func validate(c *ReporterConfiguration) field.ErrorList {
@@ -88,13 +82,17 @@ func validatePlugin(at *field.Path, p *Plugin, interval time.Duration) field.Err
 	if interval < contract.MinInterval { // already reported as an error of the interval
 		interval = contract.MaxInterval
 	}
-	return slices.Concat(
+	timeout := between(at.Child("timeout"), p.Timeout, MinTimeout, interval)
+	for _, err := range timeout {
+		err.Detail += ", which is probe.interval"
+	}
+	_, err := SocketAddress(p.Endpoint)
+	isSocket := func(string) []string { return unless(err == nil, fmt.Sprint(err)) }
+	return slices.Concat(timeout,
 		word(at.Child("keyID"), p.KeyID, keyIDRules,
 			fmt.Sprintf("cannot be taken from the endpoint %q, which does not end in kms-{keyID}.sock", short(p.Endpoint))),
-		word(at.Child("endpoint"), p.Endpoint, socketRules,
-			"the plugin's socket, as unix:///absolute/path or unix:///@name"),
-		oneOf(at.Child("role"), p.Role, RoleWrite, RoleRead),
-		explained(between(at.Child("timeout"), p.Timeout, MinTimeout, interval), ", which is probe.interval"))
+		word(at.Child("endpoint"), p.Endpoint, isSocket, "the plugin's socket, as unix:///absolute/path or unix:///@name"),
+		oneOf(at.Child("role"), p.Role, RoleWrite, RoleRead))
 }
 
 // SocketAddress returns the address, as the net package takes it, of an endpoint that kube-apiserver
@@ -183,8 +181,11 @@ func validateServers(path *field.Path, servers []Server, most int) field.ErrorLi
 
 // validateServer checks the URL of an API server and the name of its certificate.
 func validateServer(at *field.Path, name, server, tlsServerName string) field.ErrorList {
-	return slices.Concat(
-		word(at.Child(name), server, serverRules, "a URL such as https://localhost:6443"),
+	const example = "a URL such as https://localhost:6443"
+	rules := func(string) []string {
+		return unless(ValidServer(server), "must be "+example+", without user, password, query and fragment")
+	}
+	return slices.Concat(word(at.Child(name), server, rules, example),
 		word(at.Child("tlsServerName"), tlsServerName, validation.IsDNS1123Subdomain, ""))
 }
 
@@ -192,11 +193,6 @@ func validateServer(at *field.Path, name, server, tlsServerName string) field.Er
 func ValidServer(server string) bool {
 	u, err := url.Parse(server)
 	return err == nil && u.Scheme == "https" && u.Hostname() != "" && !strings.ContainsAny(server, "@?#")
-}
-
-func serverRules(server string) []string {
-	return unless(ValidServer(server),
-		"must be a URL such as https://localhost:6443, without user, password, query and fragment")
 }
 
 func validateResource(at *field.Path, resource Resource) field.ErrorList {
@@ -308,14 +304,6 @@ func when(applies bool, err *field.Error) field.ErrorList {
 		return field.ErrorList{err}
 	}
 	return nil
-}
-
-// explained adds a text to each error's detail.
-func explained(errs field.ErrorList, more string) field.ErrorList {
-	for _, err := range errs {
-		err.Detail += more
-	}
-	return errs
 }
 
 // seen are the values of a field that must differ.

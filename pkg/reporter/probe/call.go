@@ -37,8 +37,8 @@ var reasons = map[codes.Code]contract.Reason{
 var deadlines = []string{context.DeadlineExceeded.Error(), "Deadline Exceeded", "Deadline exceeded",
 	"stream terminated by RST_STREAM with error code: CANCEL"}
 
-// failedCall is the verdict on a failed call that follows an answer to Status: since the plugin answers, it is
-// unhealthy. If its backend is unavailable, the verdict is an error.
+// failedCall is the verdict on a failed call of a plugin that answers Status: it is unhealthy, or in error if its
+// backend is unavailable. If Status itself fails, Probe makes each verdict an error.
 func failedCall(name string, err error) *verdict {
 	code, text := status.Code(err), status.Convert(err).Message()
 	v := unhealthy(cmp.Or(reasons[code], contract.ReportedUnhealthy), fmt.Sprintf("%s: %s: %s", name, code, text))

@@ -43,7 +43,8 @@ func (p *Plugin) unreachable(failed error) Result {
 		}
 	case noSocket == nil && info.Mode().Type() != os.ModeSocket:
 		why = "it is not a socket, its mode is " + info.Mode().String()
-	case denied(failed) && notAsAPIServer() != "":
+	}
+	if denied(failed) && notAsAPIServer() != "" {
 		return Result{NotProbed: fmt.Sprintf("cannot be probed as the API server: connect: %v: %s", failed, notAsAPIServer())}
 	}
 	detail := strings.TrimSuffix(fmt.Sprintf("cannot connect to %s: %v: %s", p.address, failed, why), ": ")

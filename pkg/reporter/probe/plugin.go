@@ -60,7 +60,7 @@ type Result struct {
 	Answered bool   // the plugin's process answered Status, healthy or not
 	// Restarted: the socket's file was replaced since the last probe, even if no probe failed meanwhile.
 	Restarted bool
-	At        time.Time // when the answer, or the failure to get one, arrived, by the wall clock
+	At        time.Time // when the probe ended, by the wall clock
 	Took      time.Duration
 
 	// Gone: there is nothing to observe, since the socket's folder was deleted with its pod. Only Detail and the times

@@ -5,8 +5,6 @@ import (
 	"slices"
 	"strings"
 	"time"
-
-	"k8s.io/klog/v2"
 )
 
 const restWrites = 4 // for so many writes a server that failed is tried last
@@ -47,7 +45,7 @@ func (p *Publisher) send(ctx context.Context, endpoints []*endpoint, payload []b
 		why := endpoints[i].apply(ctx, payload, share)
 		if why == nil {
 			if len(failures) > 0 {
-				klog.V(2).InfoS("Another API server took the write", "server", endpoints[i].server, "failed", together(failures))
+				p.log.another(together(failures), time.Now())
 			}
 			return nil
 		}

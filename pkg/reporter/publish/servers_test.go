@@ -61,6 +61,7 @@ func TestServersAreTriedInOrderWithinOneWriteAndTheOneThatWorkedIsKept(t *testin
 			a, b, c, dir := three(t)
 			broken(a)
 			broken(b)
+			lines := logLines(t)
 			p := runAs(t, dir, through(timeout, a, b, c))
 			began := time.Now()
 			p.offer("1")
@@ -75,6 +76,9 @@ func TestServersAreTriedInOrderWithinOneWriteAndTheOneThatWorkedIsKept(t *testin
 			p.waitFor(t, Success, 2)
 			if n := len(a.requests) + len(b.requests); n != asked {
 				t.Errorf("the second write asked the broken servers %d times", n-asked)
+			}
+			if got := strings.Count(strings.Join(lines(), "\n"), "Another API server took the write"); got != 1 {
+				t.Errorf("%d lines, want one that names the broken servers", got)
 			}
 			if got := strings.Count(string(p.metrics.Text()), contract.MetricWrites.Name+"{"); got != 1 {
 				t.Errorf("%d results, want success alone", got)

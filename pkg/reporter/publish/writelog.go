@@ -21,6 +21,7 @@ type writeLog struct {
 	last   map[Kind]time.Time   // when each kind was logged
 	causes map[string]time.Time // when each cause since the last success was logged
 	works  bool                 // the last line was a success
+	other  time.Time            // when a write by another server was logged
 }
 
 func newWriteLog(fields ...any) writeLog {
@@ -46,4 +47,12 @@ func (l *writeLog) write(failed *failure, now time.Time) {
 	}
 	l.causes[cause], l.last[failed.kind], l.works = now, now, false
 	klog.ErrorS(failed, "Failed to write reports", append(l.fields, "result", failed.kind)...)
+}
+
+// another logs, each CausePeriod, why another API server than the preferred one took a write.
+func (l *writeLog) another(failed *failure, now time.Time) {
+	if now.Sub(l.other) >= logging.CausePeriod {
+		l.other = now
+		klog.InfoS("Another API server took the write", append(l.fields, "failed", failed)...)
+	}
 }
