@@ -1,6 +1,7 @@
 package operator
 
 import (
+	"context"
 	"crypto/tls"
 	"net/http"
 	"net/http/httptest"
@@ -49,7 +50,15 @@ func TestFirstCertificateMustBeGoodAndAReplacedOneIsServed(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	go func() { _ = serving.Serve(t.Context(), listener, http.NotFoundHandler()) }()
+	ctx, stop := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- serving.Serve(ctx, listener, http.NotFoundHandler()) }()
+	defer func() {
+		stop()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	}()
 	served := func(want string) {
 		t.Helper()
 		c, err := tls.Dial("tcp", listener.Addr().String(), &tls.Config{InsecureSkipVerify: true})

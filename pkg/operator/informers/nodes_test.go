@@ -9,6 +9,7 @@ import (
 	"reflect"
 	"strconv"
 	"testing"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -30,7 +31,7 @@ func TestTheDeliveryIsWokenWhenNodesCannotBeRead(t *testing.T) {
 	defer cancel()
 	client, woken := dynamic.NewForConfigOrDie(&rest.Config{Host: server.URL}), make(signal, 1)
 	c := NewCluster(ctx, ClusterOptions{Client: client, Resources: client, Reporters: woken, Health: &wakes{}})
-	if <-woken; !apierrors.IsForbidden(c.Nodes.Err()) {
+	if woken.await(t); !apierrors.IsForbidden(c.Nodes.Err()) {
 		t.Errorf("woken by %v", c.Nodes.Err())
 	}
 }
@@ -106,7 +107,7 @@ func TestNodesAreListedInPages(t *testing.T) {
 			client, woken := dynamic.NewForConfigOrDie(&rest.Config{Host: server.URL}), make(signal, 1)
 			c := NewCluster(ctx, ClusterOptions{Client: client, Resources: client, Reporters: woken, Health: &wakes{}})
 			for !c.Nodes.HasSynced() {
-				<-woken
+				woken.await(t)
 			}
 			for _, n := range c.Nodes.List() {
 				if !n.Ready || n.Labels["x"] != "y" {
@@ -128,5 +129,14 @@ func (s signal) Enqueue(name string) {
 	select {
 	case s <- name:
 	default:
+	}
+}
+
+func (s signal) await(t *testing.T) {
+	t.Helper()
+	select {
+	case <-s:
+	case <-time.After(time.Minute):
+		t.Fatal("not woken within a minute")
 	}
 }

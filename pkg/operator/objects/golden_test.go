@@ -90,6 +90,10 @@ func TestObjectsOfEachMode(t *testing.T) {
 		if d := cmp.Diff(string(disk.Read(t, path)), got); d != "" {
 			t.Errorf("%s (-want +got; `make generate` writes it anew):\n%s", path, d)
 		}
+		refers := strings.Contains(got, "secretName:") || strings.Contains(got, "configMap:")
+		if strings.Contains(got, "Probe:") || name == "static-pod" && refers {
+			t.Errorf("%s has a probe, or a static pod refers to an object", path)
+		}
 		if n := strings.Count(got, "mountPath: ") - strings.Count(got, "readOnly: true\n"); n != 1 {
 			t.Errorf("%s: %d mounts are writable, want the state's alone", path, n)
 		}
