@@ -1,9 +1,8 @@
 // Package filewatch watches one file, and calls a function with its content each time the content changes.
 //
-// By inotify it finds at once an edit in place, a rename over the file, a link in its place that is replaced,
-// an exchange of its directory, and an update of a ConfigMap volume. It also reads the file every 10 seconds,
-// which finds any other change: of a link's target, of a directory above, with no inotify instances or watches left,
-// or of a file system without events (NFS, FUSE).
+// By inotify it finds at once an edit in place, a rename over the file, and an exchange of its directory, or of what a
+// link in its place leads through there, as in a ConfigMap volume. It also reads the file every 10 seconds, which finds
+// other changes: of a link's target, of a directory above, without inotify, or without events (NFS, FUSE).
 //
 // A file that is truncated and written 25 ms later is reported as empty in between. Run blocks if the file system does.
 package filewatch
@@ -16,6 +15,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
 	"syscall"
 	"time"
 
@@ -72,10 +72,9 @@ func (w *Watcher) Run(ctx context.Context, onChange func(Content)) {
 			if open && !w.concerns(event) {
 				continue
 			}
-			time.Sleep(settle)
 		case <-errs: //nolint:errcheck // whatever it is, events were lost
-			time.Sleep(settle)
 		}
+		time.Sleep(settle)
 		// Watch anew, as the directory may be another one now, and read afterwards: a later change causes an event.
 		stop()
 		events, errs, stop = w.watch()
@@ -96,11 +95,12 @@ func (w *Watcher) watch() (events <-chan fsnotify.Event, errs <-chan error, stop
 	return watcher.Events, watcher.Errors, stop
 }
 
-// concerns reports whether an event is about the file, its directory, or the link that an update of a ConfigMap volume
-// replaces.
+// concerns reports whether an event is about the file, its directory, or what a link in its place leads through there.
 func (w *Watcher) concerns(event fsnotify.Event) bool {
 	name := filepath.Clean(event.Name) // that of an entry of the root directory begins with "//"
-	return name == w.path || name == filepath.Dir(w.path) || filepath.Base(name) == "..data"
+	target, _ := os.Readlink(w.path)
+	through, _, _ := strings.Cut(target, "/")
+	return name == w.path || name == filepath.Dir(w.path) || filepath.Base(name) == through
 }
 
 // Content is what the file holds, or why it cannot be read.

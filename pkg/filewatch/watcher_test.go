@@ -36,8 +36,12 @@ func TestEachKindOfReplacementIsReportedByAnEvent(t *testing.T) {
 			must(t, disk.WriteVolume(dir, map[string]string{"config.yaml": data}))
 		}},
 		"directory exchanged": {"live/config.yaml", func(t testing.TB, dir, data string, _ int) { exchange(t, dir, "config.yaml", data) }},
-		"renamed over":        {"config.yaml", func(t testing.TB, dir, data string, _ int) { rename(t, data, dir+"/config.yaml") }},
-		"edited in place":     {"config.yaml", func(t testing.TB, dir, data string, _ int) { write(t, data, dir, "config.yaml") }},
+		"link into a directory that is exchanged": {"config.yaml", func(t testing.TB, dir, data string, _ int) {
+			exchange(t, dir, "config.yaml", data)
+			_ = os.Symlink("live/config.yaml", dir+"/config.yaml")
+		}},
+		"renamed over":    {"config.yaml", func(t testing.TB, dir, data string, _ int) { rename(t, data, dir+"/config.yaml") }},
+		"edited in place": {"config.yaml", func(t testing.TB, dir, data string, _ int) { write(t, data, dir, "config.yaml") }},
 		"link": {"config.yaml", func(t testing.TB, dir, data string, i int) {
 			link(t, write(t, data, dir, "data", fmt.Sprint(i)), dir, "config.yaml")
 		}},

@@ -256,7 +256,7 @@ func noAlarm(s fixture.State) error {
 func (h *scenario) longest(since time.Time, check func(fixture.State) error) (longest time.Duration) {
 	for _, server := range apiservers.All {
 		row, states := time.Duration(0), h.seen.States(server, time.Time{})
-		if len(states) == 0 {
+		if len(states) == 0 && server == apiservers.Kube { // which every cluster has
 			h.t.Errorf("no state of %s was seen", server.Name)
 		}
 		for i, s := range states {
