@@ -330,7 +330,7 @@ func (e *evaluation) deliveryFindings() (found []Finding, mode string) {
 	if contract.RollupReasonOf(f.Reason).UnderWay {
 		exceeded, due := was.Reason == contract.ProgressDeadlineExceeded, e.Delivery.Since.Add(FirstReport)
 		for i := 0; i < len(e.Nodes) && !exceeded; i++ { // on one that is not Ready no kubelet starts or ends a pod
-			due = latest(due, e.Nodes[i].QuietUntil, e.Nodes[i].DownUntil)
+			due = Latest(due, e.Nodes[i].QuietUntil, e.Nodes[i].DownUntil)
 		}
 		if exceeded && e.Now.Before(e.Began.Add(FirstReport)) || !e.before(due) {
 			f.Reason = contract.ProgressDeadlineExceeded

@@ -151,7 +151,7 @@ func (r *Report) StaleFrom() (at time.Time) {
 		return r.Changed.Add(contract.Entry{}.Validity())
 	}
 	for i := range r.Entries {
-		at = latest(at, r.Entries[i].FreshUntil())
+		at = Latest(at, r.Entries[i].FreshUntil())
 	}
 	return at
 }
@@ -160,12 +160,13 @@ func (r *Report) StaleFrom() (at time.Time) {
 func (r *Report) LastChange() time.Time {
 	last := r.Changed
 	for i := range r.Entries {
-		last = latest(last, r.Entries[i].Changed)
+		last = Latest(last, r.Entries[i].Changed)
 	}
 	return last
 }
 
-func latest(all ...time.Time) time.Time { return slices.MaxFunc(all, time.Time.Compare) }
+// Latest returns the latest of some times.
+func Latest(all ...time.Time) time.Time { return slices.MaxFunc(all, time.Time.Compare) }
 
 // Entry is an entry with what the process saw of it.
 type Entry struct {

@@ -155,7 +155,7 @@ func Dated(reports []operatorstatus.Report) (all []Report) {
 		report := Report{Node: r.Node, Form: r.Form, Err: r.Err, Changed: r.Written, Reporter: r.Reporter()}
 		var newest time.Time
 		for _, e := range r.Entries {
-			newest = latest(newest, e.LastChecked)
+			newest = Latest(newest, e.LastChecked)
 		}
 		for _, e := range r.Entries {
 			at := e.LastChecked

@@ -4,7 +4,6 @@ package e2e
 
 import (
 	"fmt"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -14,6 +13,7 @@ import (
 
 	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
 	"github.com/kms-health/kms-health/pkg/contract"
+	"github.com/kms-health/kms-health/pkg/rollup"
 	"github.com/kms-health/kms-health/test/e2e/fixture"
 	"github.com/kms-health/kms-health/test/harness/apiservers"
 )
@@ -71,7 +71,7 @@ func (h *scenario) reboot(source v1alpha1.ConfigSource, healthy bool) {
 					return s.Is(contract.PluginsDegraded, "True", contract.PluginUnhealthy)
 				})
 			operator := h.process(operatorPods, operatorContainer).Started
-			last := slices.MaxFunc([]time.Time{answers, report.At, operator}, time.Time.Compare)
+			last := rollup.Latest(answers, report.At, operator)
 			h.took("all run, to KMSPluginsDegraded=True", max(0, degraded.At.Sub(last)), rollupBound)
 		}
 	}

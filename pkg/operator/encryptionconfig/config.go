@@ -198,6 +198,9 @@ func (k *kms) check() (address string, timeout time.Duration, why string) {
 // Each source is applied to all sockets before the next one is, and of several sockets the earlier one gets the keyID.
 // A keyID that is invalid, or already another socket's, is skipped.
 func nameKeys(sockets []*socket) {
+	for _, s := range sockets { // the order in the file does not matter
+		slices.SortStableFunc(s.uses, func(a, b use) int { return cmp.Compare(a.provider, b.provider) })
+	}
 	used := map[string]bool{}
 	for _, source := range []func(*socket, use) string{
 		func(s *socket, _ use) string { return contract.KeyIDOfSocket(s.address) },
@@ -205,7 +208,6 @@ func nameKeys(sockets []*socket) {
 		func(s *socket, _ use) string { return "socket-" + contract.FileHash([]byte(s.address))[:10] },
 	} {
 		for _, s := range sockets {
-			slices.SortStableFunc(s.uses, func(a, b use) int { return cmp.Compare(a.provider, b.provider) })
 			for _, u := range s.uses {
 				if id := source(s, u); s.plugin.KeyID == "" && v1alpha1.ValidKeyID(id) && !used[id] {
 					s.plugin.KeyID, used[id] = id, true

@@ -267,7 +267,7 @@ func (s *healthSync) judge(ctx context.Context, in *rollup.Input) (v delivery.Ve
 		if s.shown != resource.Version { // the watch works
 			s.showing = s.now
 		}
-		in.Shown = latest(s.showing, s.watching.at(t.Sources.Resource.Relisted()))
+		in.Shown = rollup.Latest(s.showing, s.watching.at(t.Sources.Resource.Relisted()))
 		if s.shown = resource.Version; !ssa.AtLeast(resource.Version, s.written) {
 			in.Previous = s.conditions
 		}
@@ -375,7 +375,7 @@ func (s *healthSync) excuseFrom(from time.Time) {
 	if from.After(s.outage.Until) {
 		s.outage.Since = from
 	}
-	s.outage.Until = latest(s.outage.Until, from.Add(afterOutage))
+	s.outage.Until = rollup.Latest(s.outage.Until, from.Add(afterOutage))
 }
 
 // finish keeps the outcome of the writes, and schedules a retry of failed ones.

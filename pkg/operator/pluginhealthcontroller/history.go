@@ -210,7 +210,7 @@ func (l *look) expect(n *rollup.Node) {
 			since = l.now
 		}
 		l.expected[plugin] = since
-		n.Due[key] = latest(since, n.PodSeen, l.reporter).Add(rollup.FirstReport)
+		n.Due[key] = rollup.Latest(since, n.PodSeen, l.reporter).Add(rollup.FirstReport)
 	}
 }
 
@@ -232,7 +232,7 @@ func (l *look) excuse(n *rollup.Node, b *beside) {
 	}
 	if l.replaced(b.pod) {
 		found := l.degraded.Status == operatorstatus.True
-		n.QuietUntil = latest(n.QuietUntil, l.until("replaced", found, replacePeriod))
+		n.QuietUntil = rollup.Latest(n.QuietUntil, l.until("replaced", found, replacePeriod))
 	}
 	if !n.Ready {
 		n.DownUntil = l.until("not Ready", l.degraded.Status == operatorstatus.Unknown, downPeriod)

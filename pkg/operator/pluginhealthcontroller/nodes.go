@@ -259,5 +259,3 @@ func loaded(t *delivery.Snapshot, pod *corev1.Pod, revision string) bool {
 	return t.Plugins == nil && revision != "" ||
 		!slices.Contains(t.State.NotLoaded, delivery.ContainerStatus(pod, t.Container).ContainerID)
 }
-
-func latest(all ...time.Time) time.Time { return slices.MaxFunc(all, time.Time.Compare) }

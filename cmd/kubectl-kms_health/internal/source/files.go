@@ -22,6 +22,7 @@ import (
 	"github.com/kms-health/kms-health/cmd/kubectl-kms_health/internal/view"
 	"github.com/kms-health/kms-health/pkg/contract"
 	"github.com/kms-health/kms-health/pkg/filewatch"
+	"github.com/kms-health/kms-health/pkg/rollup"
 )
 
 // errNothing is the error for files that contain no resource with reports.
@@ -60,7 +61,7 @@ func ReadFiles(name string, stdin io.Reader, now time.Time) (*view.Snapshot, err
 	}
 	r.Now = r.Began
 	for _, o := range r.Objects {
-		r.Now = slices.MaxFunc([]time.Time{r.Now, view.Newest(o)}, time.Time.Compare)
+		r.Now = rollup.Latest(r.Now, view.Newest(o))
 	}
 	r.Now = cmp.Or(r.Now, now)
 	// Objects that are not in the files may exist in the cluster.

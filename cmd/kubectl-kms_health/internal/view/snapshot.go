@@ -11,6 +11,7 @@ import (
 
 	"github.com/kms-health/kms-health/pkg/contract"
 	"github.com/kms-health/kms-health/pkg/operatorstatus"
+	"github.com/kms-health/kms-health/pkg/rollup"
 )
 
 // Snapshot is what was read from a cluster, or from files. All of it is untrusted.
@@ -67,7 +68,7 @@ func (s *Snapshot) asOf(o *unstructured.Unstructured) time.Time {
 	if s.Began.IsZero() {
 		return s.Now
 	}
-	return slices.MaxFunc([]time.Time{s.Began, Newest(o)}, time.Time.Compare)
+	return rollup.Latest(s.Began, Newest(o))
 }
 
 // ofOperator returns the operator's object of a kind; nil if there is none.
