@@ -18,6 +18,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/kms-health/kms-health/test/harness/disk"
+	"github.com/kms-health/kms-health/test/harness/must"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -33,7 +34,7 @@ func TestEachKindOfReplacementIsReportedByAnEvent(t *testing.T) {
 		replace func(t testing.TB, dir, data string, i int)
 	}{
 		"ConfigMap volume": {"config.yaml", func(t testing.TB, dir, data string, _ int) {
-			must(t, disk.WriteVolume(dir, map[string]string{"config.yaml": data}))
+			must.Succeed(t, disk.WriteVolume(dir, map[string]string{"config.yaml": data}))
 		}},
 		"directory exchanged": {"live/config.yaml", func(t testing.TB, dir, data string, _ int) { exchange(t, dir, "config.yaml", data) }},
 		"link into a directory that is exchanged": {"config.yaml", func(t testing.TB, dir, data string, _ int) {
@@ -80,10 +81,10 @@ func TestPollFindsChangesWithoutEvents(t *testing.T) {
 	t.Parallel()
 	for name, change := range map[string]func(t testing.TB, dir, data string){
 		"through another hard link": func(t testing.TB, dir, data string) {
-			must(t, os.MkdirAll(dir+"/a/b", 0o755))
+			must.Succeed(t, os.MkdirAll(dir+"/a/b", 0o755))
 			write(t, data, dir, "other")
 			_ = os.Remove(dir + "/a/b/file")
-			must(t, os.Link(dir+"/other", dir+"/a/b/file"))
+			must.Succeed(t, os.Link(dir+"/other", dir+"/a/b/file"))
 			write(t, data+" edited", dir, "other")
 		},
 		"of a link's target": func(t testing.TB, dir, data string) {
@@ -92,8 +93,8 @@ func TestPollFindsChangesWithoutEvents(t *testing.T) {
 		},
 		"of a directory above": func(t testing.TB, dir, data string) {
 			write(t, data+" edited", dir, "away/b/file")
-			must(t, os.RemoveAll(dir+"/a"))
-			must(t, os.Rename(dir+"/away", dir+"/a"))
+			must.Succeed(t, os.RemoveAll(dir+"/a"))
+			must.Succeed(t, os.Rename(dir+"/away", dir+"/a"))
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -174,7 +175,7 @@ func TestOnlyRegularFilesWithinTheLimitAreRead(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	fifo := filepath.Join(dir, "fifo")
-	must(t, unix.Mkfifo(fifo, 0o644))
+	must.Succeed(t, unix.Mkfifo(fifo, 0o644))
 	link(t, "loop", dir, "loop")
 	for path, want := range map[string]string{
 		write(t, "eight by", dir, "8"):  "eight by",
@@ -198,7 +199,7 @@ func TestReadOnceReadsStandardInputAndPipes(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	fifo := filepath.Join(dir, "fifo")
-	must(t, unix.Mkfifo(fifo, 0o600))
+	must.Succeed(t, unix.Mkfifo(fifo, 0o600))
 	go func() { _ = os.WriteFile(fifo, []byte("text"), 0o600) }()
 	for path, want := range map[string]string{
 		"-": "text", "/dev/stdin": "text", fifo: "text", write(t, "text", dir, "file"): "text",
@@ -229,41 +230,34 @@ func show(c Content) string {
 func write(t testing.TB, data string, path ...string) string {
 	t.Helper()
 	file := filepath.Join(path...)
-	must(t, os.MkdirAll(filepath.Dir(file), 0o755))
-	must(t, os.WriteFile(file, []byte(data), 0o644))
+	must.Succeed(t, os.MkdirAll(filepath.Dir(file), 0o755))
+	must.Succeed(t, os.WriteFile(file, []byte(data), 0o644))
 	return file
 }
 
 // rename replaces the file in one step.
 func rename(t testing.TB, data, file string) {
 	t.Helper()
-	must(t, os.Rename(write(t, data, file+".new"), file))
+	must.Succeed(t, os.Rename(write(t, data, file+".new"), file))
 }
 
 // link replaces the path by a symbolic link in one step.
 func link(t testing.TB, target string, path ...string) {
 	t.Helper()
 	file := filepath.Join(path...)
-	must(t, os.MkdirAll(filepath.Dir(file), 0o755))
-	must(t, os.Symlink(target, file+".link"))
-	must(t, os.Rename(file+".link", file))
-}
-
-func must(t testing.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, os.MkdirAll(filepath.Dir(file), 0o755))
+	must.Succeed(t, os.Symlink(target, file+".link"))
+	must.Succeed(t, os.Rename(file+".link", file))
 }
 
 // exchange replaces the content as OpenShift's cert-syncer does: a new directory
 // atomically replaces dir/live, and the old one is deleted.
 func exchange(t testing.TB, dir, file, data string) {
 	live, next := filepath.Join(dir, "live"), filepath.Join(dir, "next")
-	must(t, os.MkdirAll(live, 0o755))
+	must.Succeed(t, os.MkdirAll(live, 0o755))
 	write(t, data, next, file)
-	must(t, unix.Renameat2(unix.AT_FDCWD, next, unix.AT_FDCWD, live, unix.RENAME_EXCHANGE))
-	must(t, os.RemoveAll(next))
+	must.Succeed(t, unix.Renameat2(unix.AT_FDCWD, next, unix.AT_FDCWD, live, unix.RENAME_EXCHANGE))
+	must.Succeed(t, os.RemoveAll(next))
 }
 
 // follower has the contents that a running Watcher has reported.

@@ -10,12 +10,13 @@ import (
 	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
 	"github.com/kms-health/kms-health/pkg/contract"
 	"github.com/kms-health/kms-health/pkg/reporter/probe"
+	"github.com/kms-health/kms-health/test/harness/must"
 )
 
 func decode(t *testing.T, plugins ...string) *v1alpha1.ReporterConfiguration {
 	t.Helper()
 	c, err := v1alpha1.DecodeReporter([]byte("apiVersion: kmshealth.openshift.io/v1alpha1\nkind: ReporterConfiguration\nplugins: [" + strings.Join(plugins, ", ") + "]\n"))
-	must(t, err)
+	must.Succeed(t, err)
 	return c
 }
 

@@ -19,6 +19,7 @@ import (
 	"github.com/kms-health/kms-health/pkg/reporter/metrics"
 	"github.com/kms-health/kms-health/pkg/reporter/probe"
 	"github.com/kms-health/kms-health/test/harness/disk"
+	"github.com/kms-health/kms-health/test/harness/must"
 	"github.com/kms-health/kms-health/test/harness/program"
 	"github.com/kms-health/kms-health/test/harness/wait"
 	"github.com/kms-health/kms-health/test/kmsplugin"
@@ -107,7 +108,7 @@ func (h *fixture) write(interval string, plugins ...string) {
 
 func (h *fixture) writeRaw(text string) {
 	h.t.Helper()
-	must(h.t, disk.Replace(h.file, []byte(text)))
+	must.Succeed(h.t, disk.Replace(h.file, []byte(text)))
 }
 
 // await waits for a report that ok accepts, and skips earlier ones.
@@ -137,13 +138,6 @@ func hasStatuses(want ...string) func([]contract.Entry) bool {
 	}
 }
 
-func must(t *testing.T, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
-
 func eventually(t *testing.T, what string, ok func() bool) {
 	t.Helper()
 	wait.Eventually(t, waitLimit, what, func() error {
@@ -168,7 +162,7 @@ func TestFileAndSocketMayAppearLaterAndDisappear(t *testing.T) {
 	one := h.plugin("1")
 	h.await("the plugin is healthy", hasStatuses("1=healthy"))
 	h.write("1s", "1:Write")
-	must(t, one.Close())
+	must.Succeed(t, one.Close())
 	h.await("an error for the socket that was removed", missing)
 	h.write("1h", "1:Write")
 	again := h.plugin("1")
@@ -183,7 +177,7 @@ func TestNewPluginIsProbedAtOnceAndOthersKeepTheirConnection(t *testing.T) {
 	one, two := h.plugin("1"), h.plugin("2")
 	h.write("1h", "1:Read")
 	h.run()
-	must(t, one.WaitForCalls(t.Context(), kmsplugin.CallStatus, 1))
+	must.Succeed(t, one.WaitForCalls(t.Context(), kmsplugin.CallStatus, 1))
 	// With an interval of an hour, only the reload can cause this probe.
 	h.write("1h", "2:Write", "1:Read")
 	h.await("both, the write key first", hasStatuses("2=healthy", "1=healthy"))
@@ -229,7 +223,7 @@ func TestInvalidOrDeletedFileKeepsTheLastValidOneActive(t *testing.T) {
 	for what, breakIt := range map[string]func(){
 		"an unknown field": func() { h.writeRaw("foo: bar\n") },
 		"gone": func() {
-			must(t, os.Remove(h.file))
+			must.Succeed(t, os.Remove(h.file))
 		},
 	} {
 		breakIt()
@@ -281,7 +275,7 @@ func TestFileThatThePodWasNotCreatedForIsReportedAndApplied(t *testing.T) {
 func TestPluginThatHangsDelaysNoOther(t *testing.T) {
 	h := newFixture(t)
 	one, two := h.plugin("1"), h.plugin("2")
-	must(t, one.SetFault(kmsplugin.Fault{Name: kmsplugin.FaultHang}))
+	must.Succeed(t, one.SetFault(kmsplugin.Fault{Name: kmsplugin.FaultHang}))
 	h.write("60s", "1:Read, timeout: 60s", "2:Write") // the timeout is longer than this test may take
 	h.run()
 	h.await("the other one's answer", hasStatuses("2=healthy"))

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/kms-health/kms-health/pkg/contract"
+	"github.com/kms-health/kms-health/test/harness/must"
 	"github.com/kms-health/kms-health/test/kmsplugin"
 )
 
@@ -19,7 +20,7 @@ func finds(status contract.Status, reason contract.Reason, detail string) func([
 
 func (h *fixture) set(p *kmsplugin.Plugin, fault string, args ...string) {
 	h.t.Helper()
-	must(h.t, p.SetFault(kmsplugin.Fault{Name: fault, Args: args}))
+	must.Succeed(h.t, p.SetFault(kmsplugin.Fault{Name: fault, Args: args}))
 }
 
 // reportsOn starts a reporter with one healthy plugin, whose role is Write.
@@ -37,7 +38,7 @@ func reportsOn(t *testing.T) (*fixture, *kmsplugin.Plugin) {
 func (h *fixture) rotate(p *kmsplugin.Plugin) {
 	h.t.Helper()
 	_, err := p.Rotate()
-	must(h.t, err)
+	must.Succeed(h.t, err)
 }
 
 // kube-apiserver does not become ready, and decrypts nothing, with a Read plugin that rejects Encrypt. Turning round
@@ -78,8 +79,8 @@ func TestPluginThatRestartsBetweenProbesIsChecked(t *testing.T) {
 	h, p := reportsOn(t)
 	h.write("3s", "1:Write")
 	h.set(p, kmsplugin.FaultRefuseDecrypt)
-	must(t, p.Crash())
-	must(t, p.Return())
+	must.Succeed(t, p.Crash())
+	must.Succeed(t, p.Return())
 	h.await("its Decrypt is refused, minutes before a round trip is due", finds(contract.Unhealthy, contract.PermissionDenied, "Decrypt: "))
 }
 

@@ -11,6 +11,7 @@ import (
 	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
 	"github.com/kms-health/kms-health/pkg/contract"
 	"github.com/kms-health/kms-health/pkg/reporter/probe"
+	"github.com/kms-health/kms-health/test/harness/must"
 	"github.com/kms-health/kms-health/test/harness/wait"
 )
 
@@ -236,7 +237,7 @@ func (s *simulation) restart(away time.Duration) *simulation {
 	file := s.TempDir() + "/samples"
 	r := &Reporter{samples: newSink(nil), state: &state{}, plugins: []*plugin{s.plugin}}
 	r.save(s.now, true)
-	must(s.T, writeState(file, <-r.samples.latest))
+	must.Succeed(s.T, writeState(file, <-r.samples.latest))
 	next := newSimulation(s.T)
 	next.now, next.keyID, next.lost = s.now.Add(away), s.keyID, s.lost
 	next.plugin.trips.samples = loadState(file, next.now).Plugins[next.plugin.id()]
@@ -338,7 +339,7 @@ func TestFileOfSamplesThatCannotBeUsedMeansNone(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			file := t.TempDir() + "/samples"
-			must(t, writeState(file, []byte(content)))
+			must.Succeed(t, writeState(file, []byte(content)))
 			if s := loadState(file, noon); len(s.Plugins) != 0 {
 				t.Errorf("got %+v", s)
 			}

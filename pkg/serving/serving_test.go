@@ -15,6 +15,7 @@ import (
 	"k8s.io/client-go/util/cert"
 
 	"github.com/kms-health/kms-health/test/harness/disk"
+	"github.com/kms-health/kms-health/test/harness/must"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -27,25 +28,18 @@ const request = "GET / HTTP/1.1\r\nHost: x\r\n\r\n"
 func files(t *testing.T, dir, host string) (certFile, keyFile string) {
 	t.Helper()
 	certificate, key, err := cert.GenerateSelfSignedCertKey(host, nil, nil)
-	must(t, err)
+	must.Succeed(t, err)
 	certFile, keyFile = filepath.Join(dir, "tls.crt"), filepath.Join(dir, "tls.key")
 	disk.Write(t, certFile, certificate)
 	disk.Write(t, keyFile, key)
 	return certFile, keyFile
 }
 
-func must(t *testing.T, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
-
 // serve serves until the test ends, and returns the address.
 func serve(t *testing.T, handshake func(*tls.ClientHelloInfo) (*tls.Config, error)) string {
 	t.Helper()
 	listener, err := Listen("127.0.0.1:0", handshake)
-	must(t, err)
+	must.Succeed(t, err)
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
 	go func() { ended <- Serve(ctx, listener, http.NotFoundHandler()) }()
@@ -71,17 +65,17 @@ func serve(t *testing.T, handshake func(*tls.ClientHelloInfo) (*tls.Config, erro
 func open(t *testing.T, address, send string) net.Conn {
 	t.Helper()
 	conn, err := net.Dial("tcp", address)
-	must(t, err)
+	must.Succeed(t, err)
 	t.Cleanup(func() { _ = conn.Close() })
 	_, err = io.WriteString(conn, send)
-	must(t, err)
+	must.Succeed(t, err)
 	return conn
 }
 
 // read waits for an answer, at most until the limit.
 func read(t *testing.T, conn net.Conn, limit time.Duration) error {
 	t.Helper()
-	must(t, conn.SetReadDeadline(time.Now().Add(limit)))
+	must.Succeed(t, conn.SetReadDeadline(time.Now().Add(limit)))
 	_, err := conn.Read(make([]byte, 4096))
 	return err
 }
@@ -92,7 +86,7 @@ func TestConnectionsAreBounded(t *testing.T) {
 	var held []net.Conn
 	for range maxConnections {
 		conn := open(t, address, request)
-		must(t, read(t, conn, waitLimit))
+		must.Succeed(t, read(t, conn, waitLimit))
 		held = append(held, conn)
 	}
 	next := open(t, address, request)
@@ -123,10 +117,10 @@ func TestIdleAndSlowConnectionsEnd(t *testing.T) {
 	}
 	onTLS := tls.Client(open(t, secure, ""), &tls.Config{InsecureSkipVerify: true})
 	_, err := io.WriteString(onTLS, "GET /")
-	must(t, err)
+	must.Succeed(t, err)
 	waiting["half a request over TLS"] = onTLS
 	for what, conn := range waiting {
-		must(t, conn.SetReadDeadline(time.Now().Add(waitLimit)))
+		must.Succeed(t, conn.SetReadDeadline(time.Now().Add(waitLimit)))
 		if _, err := io.Copy(io.Discard, conn); os.IsTimeout(err) {
 			t.Errorf("%s: it stays open", what)
 		}
@@ -135,7 +129,7 @@ func TestIdleAndSlowConnectionsEnd(t *testing.T) {
 
 func TestServeReturnsTheErrorOfItsListener(t *testing.T) {
 	listener, err := Listen("127.0.0.1:0", nil)
-	must(t, err)
+	must.Succeed(t, err)
 	_ = listener.Close()
 	if err := Serve(t.Context(), listener, http.NotFoundHandler()); err == nil {
 		t.Error("no error")
@@ -170,7 +164,7 @@ func TestLastGoodKeyPairIsUsedWhileTheFilesAreInvalid(t *testing.T) {
 	disk.Write(t, certFile, nil)
 	disk.Write(t, keyFile, nil)
 	served("empty files", "second.test")
-	must(t, os.Remove(keyFile))
+	must.Succeed(t, os.Remove(keyFile))
 	served("no key", "second.test")
 	files(t, dir, "third.test")
 	served("a new pair", "third.test")

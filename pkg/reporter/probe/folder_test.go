@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/kms-health/kms-health/pkg/contract"
+	"github.com/kms-health/kms-health/test/harness/must"
 	"github.com/kms-health/kms-health/test/harness/program"
 )
 
@@ -31,9 +32,9 @@ func TestDeletedFolder(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			folder := filepath.Join(t.TempDir(), "plugins")
-			must(t, os.Mkdir(folder, 0o755))
+			must.Succeed(t, os.Mkdir(folder, 0o755))
 			open, err := os.Open(folder)
-			must(t, err)
+			must.Succeed(t, err)
 			t.Cleanup(func() { _ = open.Close() })
 			mount := fmt.Sprintf("/proc/self/fd/%d", open.Fd())
 			plugin := probed(t, "unix://"+mount+"/kms.sock")
@@ -43,7 +44,7 @@ func TestDeletedFolder(t *testing.T) {
 			if r := ask(t, plugin, writer(generous)); r.Reason != contract.SocketMissing {
 				t.Fatalf("an empty folder that is there: %+v", r)
 			}
-			must(t, os.Remove(folder))
+			must.Succeed(t, os.Remove(folder))
 			got := ask(t, plugin, writer(generous))
 			if got.Gone != tt.want.Gone || got.Status != tt.want.Status || got.Reason != tt.want.Reason || got.At.IsZero() ||
 				!strings.Contains(got.Detail, tt.want.Detail) || !strings.Contains(got.NotProbed, tt.want.NotProbed) {
@@ -58,7 +59,7 @@ func TestSocketThatCannotBeConnectedTo(t *testing.T) {
 	listen := func() (socket string, listener *net.UnixListener) {
 		socket = filepath.Join(program.SocketDir(t), "kms.sock")
 		listener, err := net.ListenUnix("unix", &net.UnixAddr{Name: socket})
-		must(t, err)
+		must.Succeed(t, err)
 		return socket, listener
 	}
 	link := filepath.Join(program.SocketDir(t), "kms.sock")
@@ -66,7 +67,7 @@ func TestSocketThatCannotBeConnectedTo(t *testing.T) {
 	killed.SetUnlinkOnClose(false)
 	replaced, ended := listen()
 	mounted, err := unix.Open(replaced, unix.O_PATH|unix.O_CLOEXEC, 0)
-	must(t, errors.Join(err, os.Symlink(link+".target", link), killed.Close(), ended.Close()))
+	must.Succeed(t, errors.Join(err, os.Symlink(link+".target", link), killed.Close(), ended.Close()))
 	t.Cleanup(func() { _ = unix.Close(mounted) })
 	for name, tt := range map[string]struct {
 		endpoint, detail string

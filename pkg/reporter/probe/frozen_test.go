@@ -15,6 +15,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/kms-health/kms-health/pkg/contract"
+	"github.com/kms-health/kms-health/test/harness/must"
 	"github.com/kms-health/kms-health/test/kmsplugin"
 )
 
@@ -58,8 +59,8 @@ func (p *process) stopDuring(plugin *kmsplugin.Plugin, call kmsplugin.Call, comm
 	p.t.Helper()
 	calls := plugin.Calls(call).Count
 	_, err := fmt.Fprintln(p.input, command)
-	must(p.t, err)
-	must(p.t, plugin.WaitForCalls(p.t.Context(), call, calls+1))
+	must.Succeed(p.t, err)
+	must.Succeed(p.t, plugin.WaitForCalls(p.t.Context(), call, calls+1))
 	p.signal(syscall.SIGSTOP)
 }
 
@@ -144,7 +145,7 @@ func oneAfterAnother(ctx context.Context, goroutines int, _ ...grpc.CallOption) 
 func TestReporterThatHardlyRunsDoesNotBlameThePlugin(t *testing.T) {
 	reporter := startReporter(t, start(t))
 	_, err := fmt.Fprintln(reporter.input, "goroutines")
-	must(t, err)
+	must.Succeed(t, err)
 	ended := make(chan string, 1)
 	go func() { ended <- reporter.line() }()
 	for {

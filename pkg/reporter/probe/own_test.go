@@ -4,15 +4,17 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+
+	"github.com/kms-health/kms-health/test/harness/must"
 )
 
 // exhaust uses up the process's file descriptors. The returned function releases them.
 func exhaust(t *testing.T) (restore func()) {
 	t.Helper()
 	var before syscall.Rlimit
-	must(t, syscall.Getrlimit(syscall.RLIMIT_NOFILE, &before))
+	must.Succeed(t, syscall.Getrlimit(syscall.RLIMIT_NOFILE, &before))
 	set := func(limit syscall.Rlimit) {
-		must(t, syscall.Setrlimit(syscall.RLIMIT_NOFILE, &limit))
+		must.Succeed(t, syscall.Setrlimit(syscall.RLIMIT_NOFILE, &limit))
 	}
 	set(syscall.Rlimit{Cur: 0, Max: before.Max})
 	return func() { set(before) }

@@ -22,6 +22,7 @@ import (
 	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
 	"github.com/kms-health/kms-health/pkg/contract"
 	"github.com/kms-health/kms-health/test/harness/disk"
+	"github.com/kms-health/kms-health/test/harness/must"
 	"github.com/kms-health/kms-health/test/harness/program"
 	"github.com/kms-health/kms-health/test/kmsplugin"
 )
@@ -33,13 +34,6 @@ const generous = 20 * time.Second
 const short = 300 * time.Millisecond
 
 func writer(timeout time.Duration) Settings { return Settings{Timeout: timeout, Bound: 4 * timeout} }
-
-func must(t *testing.T, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
 
 // ask probes once.
 func ask(t *testing.T, p *Plugin, s Settings) Result {
@@ -82,20 +76,20 @@ func start(t *testing.T, faults ...string) *kmsplugin.Plugin {
 func fault(t *testing.T, line string) kmsplugin.Fault {
 	t.Helper()
 	f, err := kmsplugin.ParseFault(line)
-	must(t, err)
+	must.Succeed(t, err)
 	return f
 }
 
 func set(t *testing.T, p *kmsplugin.Plugin, line string) {
 	t.Helper()
-	must(t, p.SetFault(fault(t, line)))
+	must.Succeed(t, p.SetFault(fault(t, line)))
 }
 
 // probed returns the Plugin under test, which is closed after the test.
 func probed(t *testing.T, endpoint string) *Plugin {
 	t.Helper()
 	address, err := v1alpha1.SocketAddress(endpoint)
-	must(t, err)
+	must.Succeed(t, err)
 	p := NewPlugin(address)
 	t.Cleanup(p.Close)
 	return p
@@ -178,7 +172,7 @@ func TestEachFaultGetsItsVerdictAndRecoveryIsDetectedByTheNextProbe(t *testing.T
 				t.Errorf("with the fault: %+v", r)
 			}
 
-			must(t, real.ClearFaults())
+			must.Succeed(t, real.ClearFaults())
 			settings.Timeout = generous
 			if r := find(t, plugin, settings); r.Status != contract.Healthy || r.Reason != "" {
 				t.Errorf("after the fault: %+v", r)
@@ -215,8 +209,8 @@ func TestPluginThatEndsDuringStatusIsReportedAsItIsThen(t *testing.T) {
 	set(t, real, "hang")
 	done := make(chan Result, 1)
 	go func() { done <- plugin.Probe(context.Background(), writer(generous)) }()
-	must(t, real.WaitForCalls(t.Context(), kmsplugin.CallStatus, 2))
-	must(t, real.Close())
+	must.Succeed(t, real.WaitForCalls(t.Context(), kmsplugin.CallStatus, 2))
+	must.Succeed(t, real.Close())
 	if r := <-done; r.Reason != contract.SocketMissing || !strings.HasSuffix(r.Detail, ": no such file or directory: "+noSocketFile) {
 		t.Errorf("%+v", r)
 	}
@@ -271,7 +265,7 @@ func TestProbeFollowsThePathToASuccessor(t *testing.T) {
 		t.Fatalf("%+v", r)
 	}
 	socket := strings.TrimPrefix(old.Endpoint(), "unix://")
-	must(t, os.Rename(socket, socket+".old"))
+	must.Succeed(t, os.Rename(socket, socket+".old"))
 	next := kmsplugin.StartForTest(t, kmsplugin.Options{Endpoint: old.Endpoint(), StateDir: t.TempDir(),
 		Faults: []kmsplugin.Fault{fault(t, "unhealthy the successor is sealed")}})
 	if r := ask(t, plugin, writer(generous)); r.Status != contract.Unhealthy || !r.Restarted ||
@@ -279,7 +273,7 @@ func TestProbeFollowsThePathToASuccessor(t *testing.T) {
 		t.Errorf("%+v", r)
 	}
 	// With this mode the API server's user could not connect, so the probe must connect again.
-	must(t, os.Chmod(socket, 0))
+	must.Succeed(t, os.Chmod(socket, 0))
 	accepted := next.State().Connections.Accepted
 	if ask(t, plugin, writer(generous)); os.Geteuid() == 0 && next.State().Connections.Accepted != accepted+1 {
 		t.Error("a socket of another mode is not connected to")
@@ -290,13 +284,13 @@ func TestProbeFollowsThePathToASuccessor(t *testing.T) {
 func TestProbeLeavesAQueueThatThePathNoLongerLeadsTo(t *testing.T) {
 	socket := filepath.Join(program.SocketDir(t), "kms.sock")
 	hung, err := net.Listen("unix", socket)
-	must(t, err)
+	must.Succeed(t, err)
 	defer hung.Close()
 	plugin := probed(t, "unix://"+socket)
 	if r := ask(t, plugin, writer(short)); r.Reason != contract.Timeout {
 		t.Fatalf("%+v", r)
 	}
-	must(t, os.Rename(socket, socket+".old"))
+	must.Succeed(t, os.Rename(socket, socket+".old"))
 	kmsplugin.StartForTest(t, kmsplugin.Options{Endpoint: "unix://" + socket, StateDir: t.TempDir()})
 	healthy(t, plugin)
 }
@@ -305,7 +299,7 @@ func TestPathWithoutAPluginIsReportedAtOnceWithTheReason(t *testing.T) {
 	dir := t.TempDir()
 	file := dir + "/file"
 	disk.Write(t, file, nil)
-	must(t, errors.Join(os.Chmod(dir, 0o700), os.Chmod(file, 0o600)))
+	must.Succeed(t, errors.Join(os.Chmod(dir, 0o700), os.Chmod(file, 0o600)))
 	for path, want := range map[string]struct {
 		reason contract.Reason
 		detail string
@@ -333,7 +327,7 @@ func TestPathWithoutAPluginIsReportedAtOnceWithTheReason(t *testing.T) {
 func TestPluginThatEndsEachConnectionIsAnError(t *testing.T) {
 	socket := program.SocketDir(t) + "/kms.sock"
 	listener, err := net.Listen("unix", socket)
-	must(t, err)
+	must.Succeed(t, err)
 	t.Cleanup(func() { _ = listener.Close() })
 	go func() {
 		for {

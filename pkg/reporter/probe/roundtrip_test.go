@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/kms-health/kms-health/pkg/contract"
+	"github.com/kms-health/kms-health/test/harness/must"
 	"github.com/kms-health/kms-health/test/kmsplugin"
 )
 
@@ -27,7 +28,7 @@ func TestStatusThatLagsBehindARotationIsHealthy(t *testing.T) {
 		t.Fatalf("%+v", made)
 	}
 	_, err := real.Rotate()
-	must(t, err)
+	must.Succeed(t, err)
 	if made := trip(t, plugin); !healthyTrip(made) {
 		t.Errorf("Status names the former key, Encrypt the new one: %+v", made)
 	}
@@ -57,7 +58,7 @@ func TestKeptSampleIsDecrypted(t *testing.T) {
 			}
 			if tt.rotate {
 				_, err := real.Rotate()
-				must(t, err)
+				must.Succeed(t, err)
 			}
 			for range 2 {
 				made := trip(t, plugin, first.Sealed)
@@ -94,7 +95,7 @@ func TestTripNamesTheKeyIDThatStatusHasDuringIt(t *testing.T) {
 	real, plugin := startProbed(t)
 	before := ask(t, plugin, writer(generous)).KEKID
 	after, err := real.Rotate()
-	must(t, err)
+	must.Succeed(t, err)
 	if made := plugin.RoundTrip(t.Context(), writer(generous), before, nil); !healthyTrip(made) || made.KEKID != after {
 		t.Errorf("%+v", made)
 	}
@@ -120,8 +121,8 @@ func TestConnectionLostDuringARoundTripIsNoVerdict(t *testing.T) {
 	healthy(t, plugin)
 	trips := make(chan Trip, 1)
 	go func() { trips <- plugin.RoundTrip(context.Background(), writer(generous), real.KeyID(), nil) }()
-	must(t, real.WaitForCalls(t.Context(), kmsplugin.CallEncrypt, 1))
-	must(t, real.Crash())
+	must.Succeed(t, real.WaitForCalls(t.Context(), kmsplugin.CallEncrypt, 1))
+	must.Succeed(t, real.Crash())
 	if made := <-trips; made.Made || !strings.HasPrefix(made.Detail, "Encrypt: Unavailable: ") {
 		t.Errorf("%+v", made)
 	}

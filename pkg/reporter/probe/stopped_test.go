@@ -15,6 +15,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/kms-health/kms-health/pkg/contract"
+	"github.com/kms-health/kms-health/test/harness/must"
 	"github.com/kms-health/kms-health/test/harness/program"
 	"github.com/kms-health/kms-health/test/kmsplugin"
 )
@@ -68,7 +69,7 @@ func startChild(t *testing.T, role string) *process {
 	cmd.Env, cmd.Stderr = append(os.Environ(), role), os.Stderr
 	input, err := cmd.StdinPipe()
 	output, err2 := cmd.StdoutPipe()
-	must(t, errors.Join(err, err2))
+	must.Succeed(t, errors.Join(err, err2))
 	p := &process{Child: program.Start(t, cmd), t: t, input: input, output: bufio.NewReader(output)}
 	p.line()
 	return p
@@ -78,7 +79,7 @@ func startChild(t *testing.T, role string) *process {
 func (p *process) line() string {
 	p.t.Helper()
 	line, err := p.output.ReadString('\n')
-	must(p.t, err)
+	must.Succeed(p.t, err)
 	return line
 }
 
@@ -91,7 +92,7 @@ func (p *process) signal(s syscall.Signal) {
 	}
 	if s == syscall.SIGSTOP {
 		_, err := syscall.Wait4(p.Process.Pid, nil, syscall.WUNTRACED, nil)
-		must(p.t, err)
+		must.Succeed(p.t, err)
 	}
 }
 
@@ -108,7 +109,7 @@ func held(t *testing.T) resources {
 	var m runtime.MemStats
 	runtime.ReadMemStats(&m)
 	open, err := os.ReadDir("/proc/self/fd")
-	must(t, err)
+	must.Succeed(t, err)
 	return resources{runtime.NumGoroutine(), len(open), m.HeapAlloc}
 }
 

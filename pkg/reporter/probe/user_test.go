@@ -17,6 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/kms-health/kms-health/pkg/contract"
+	"github.com/kms-health/kms-health/test/harness/must"
 	"github.com/kms-health/kms-health/test/harness/program"
 	"github.com/kms-health/kms-health/test/kmsplugin"
 )
@@ -131,7 +132,7 @@ func socketOf(t *testing.T, uid, gid int, mode os.FileMode) string {
 	plugin := kmsplugin.StartForTest(t, kmsplugin.Options{Endpoint: "unix://" + dir + "/kms.sock", StateDir: dir + "/state"})
 	socket := strings.TrimPrefix(plugin.Endpoint(), "unix://")
 	for _, err := range []error{os.Chmod(dir, 0o755), os.Chown(socket, uid, gid), os.Chmod(socket, mode)} {
-		must(t, err)
+		must.Succeed(t, err)
 	}
 	return socket
 }

@@ -12,6 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/kms-health/kms-health/pkg/contract"
+	"github.com/kms-health/kms-health/test/harness/must"
 )
 
 // owned returns an entry of managedFields: a manager, and the fields that it owns.
@@ -108,7 +109,7 @@ func TestBufferOfALargeAnswerIsNotKept(t *testing.T) {
 	c := credentials{config: &config, age: time.Hour}
 	config.Kubeconfig, config.WriteTimeout.Duration = credentialFiles(t, s)+"/kubeconfig", waitLimit
 	endpoints, err := c.current()
-	must(t, err)
+	must.Succeed(t, err)
 	t.Cleanup(c.close)
 	if failed := endpoints[0].apply(t.Context(), []byte("{}"), waitLimit); failed != nil {
 		t.Fatal(failed)

@@ -7,6 +7,8 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/kms-health/kms-health/test/harness/must"
 )
 
 // Behind a load balancer, only a new connection can reach another server.
@@ -63,7 +65,7 @@ func TestHandshakeThatHangsLeaksNoConnection(t *testing.T) {
 	s := newServer(t)
 	dir := credentialFiles(t, s)
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	must(t, err)
+	must.Succeed(t, err)
 	var open atomic.Int32
 	done := make(chan struct{})
 	go func() {

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/kms-health/kms-health/pkg/contract"
+	"github.com/kms-health/kms-health/test/harness/must"
 )
 
 // certificateServer answers 401 to clients without a certificate, or with another token than "first".
@@ -26,7 +27,7 @@ func certificateServer(t *testing.T) (s *server, dir string) {
 	dir = credentialFiles(t, s)
 	own := s.TLS.Certificates[0]
 	key, err := x509.MarshalPKCS8PrivateKey(own.PrivateKey)
-	must(t, err)
+	must.Succeed(t, err)
 	write(t, dir+"/tls.crt", string(s.ca()))
 	write(t, dir+"/tls.key", string(pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: key})))
 	replaceIn(t, dir+"/kubeconfig", "user: {", "user: {client-certificate: tls.crt, client-key: tls.key, ")
@@ -46,7 +47,7 @@ func TestEmptiedOrDeletedCredentialFileKeepsTheLastValidOnesInUse(t *testing.T) 
 			_, dir := certificateServer(t)
 			p := run(t, dir, waitLimit)
 			p.report(t, "1", Success, 1)
-			must(t, spoil(dir+"/"+name))
+			must.Succeed(t, spoil(dir+"/"+name))
 			p.report(t, "2", Success, 2)
 			if name == "token" { // the next write uses a new token
 				write(t, dir+"/token", "second")

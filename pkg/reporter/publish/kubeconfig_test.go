@@ -11,6 +11,8 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 	"k8s.io/client-go/util/cert"
+
+	"github.com/kms-health/kms-health/test/harness/must"
 )
 
 // clientGo returns the client that client-go makes from a kubeconfig. It avoids client-go's validation, which refuses a
@@ -18,8 +20,8 @@ import (
 func clientGo(t *testing.T, path string) (*http.Client, error) {
 	t.Helper()
 	loaded, err := clientcmd.LoadFromFile(path)
-	must(t, err)
-	must(t, clientcmd.ResolveLocalPaths(loaded))
+	must.Succeed(t, err)
+	must.Succeed(t, clientcmd.ResolveLocalPaths(loaded))
 	c, u := loaded.Clusters["c"], loaded.AuthInfos["u"]
 	config := &rest.Config{
 		Host: c.Server, BearerToken: u.Token, BearerTokenFile: u.TokenFile,
@@ -43,7 +45,7 @@ func clientGo(t *testing.T, path string) (*http.Client, error) {
 func pair(t *testing.T, name string) (certificate, key string) {
 	t.Helper()
 	c, k, err := cert.GenerateSelfSignedCertKey(name, nil, nil)
-	must(t, err)
+	must.Succeed(t, err)
 	return string(c), string(k)
 }
 

@@ -22,6 +22,7 @@ import (
 	"github.com/kms-health/kms-health/pkg/contract"
 	"github.com/kms-health/kms-health/pkg/reporter/metrics"
 	"github.com/kms-health/kms-health/test/harness/disk"
+	"github.com/kms-health/kms-health/test/harness/must"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -130,16 +131,9 @@ current-context: x
 	return dir
 }
 
-func must(t *testing.T, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
-
 func write(t *testing.T, path, text string) {
 	t.Helper()
-	must(t, disk.Replace(path, []byte(text)))
+	must.Succeed(t, disk.Replace(path, []byte(text)))
 }
 
 // replaceIn replaces a text in a file.

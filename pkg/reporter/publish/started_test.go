@@ -8,6 +8,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/kms-health/kms-health/pkg/contract"
+	"github.com/kms-health/kms-health/test/harness/must"
 )
 
 // increase() does not see a counter's first value, so the counter must start at 0: the next success may be minutes
@@ -34,7 +35,7 @@ func TestEachWriteIsLoggedAtLevelTwo(t *testing.T) {
 	for level, want := range map[string]int{"1": 0, "2": 2} {
 		t.Run(level, func(t *testing.T) {
 			lines := logLines(t) // also restores the level
-			must(t, new(klog.Level).Set(level))
+			must.Succeed(t, new(klog.Level).Set(level))
 			_, p := reportTo(t, nil, waitLimit)
 			p.waitFor(t, Success, 1)
 			p.report(t, "1", Success, 2)

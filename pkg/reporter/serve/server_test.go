@@ -12,6 +12,7 @@ import (
 
 	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
 	"github.com/kms-health/kms-health/test/harness/controlplane"
+	"github.com/kms-health/kms-health/test/harness/must"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -32,13 +33,6 @@ func run(t *testing.T, s *Server, config *v1alpha1.Serving) (stop func()) {
 	}()
 	t.Cleanup(func() { <-ended })
 	return cancel
-}
-
-func must(t *testing.T, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
 }
 
 // awaitOpen waits until an address accepts connections.
@@ -94,10 +88,10 @@ func TestServesOnTheAddressOfTheLatestConfiguration(t *testing.T) {
 func TestPortInUseIsTriedAgain(t *testing.T) {
 	t.Parallel() // it waits
 	taken, err := net.Listen("tcp", "127.0.0.1:0")
-	must(t, err)
+	must.Succeed(t, err)
 	address := taken.Addr().String()
 	run(t, newServer(), &v1alpha1.Serving{Address: address})
 	time.Sleep(100 * time.Millisecond) // the first try has failed by then
-	must(t, taken.Close())
+	must.Succeed(t, taken.Close())
 	awaitOpen(t, address)
 }

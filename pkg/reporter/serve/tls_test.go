@@ -11,12 +11,13 @@ import (
 	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
 	"github.com/kms-health/kms-health/test/harness/controlplane"
 	"github.com/kms-health/kms-health/test/harness/disk"
+	"github.com/kms-health/kms-health/test/harness/must"
 )
 
 func authority(t *testing.T, name string) *controlplane.CA {
 	t.Helper()
 	ca, err := controlplane.NewCA(name)
-	must(t, err)
+	must.Succeed(t, err)
 	return ca
 }
 
@@ -24,7 +25,7 @@ func authority(t *testing.T, name string) *controlplane.CA {
 func serveAs(t *testing.T, ca *controlplane.CA, dir, name string) {
 	t.Helper()
 	pair, err := ca.Serving(name, "127.0.0.1")
-	must(t, err)
+	must.Succeed(t, err)
 	disk.Write(t, dir+"/tls.crt", pair.Cert)
 	disk.Write(t, dir+"/tls.key", pair.Key)
 }
@@ -36,9 +37,9 @@ func client(t *testing.T, server, by *controlplane.CA) *tls.Config {
 	config := &tls.Config{RootCAs: server.Pool()}
 	if by != nil {
 		files, err := by.Client(time.Hour, "client")
-		must(t, err)
+		must.Succeed(t, err)
 		pair, err := tls.X509KeyPair(files.Cert, files.Key)
-		must(t, err)
+		must.Succeed(t, err)
 		config.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return &pair, nil }
 	}
 	return config
