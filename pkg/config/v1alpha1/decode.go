@@ -148,12 +148,12 @@ func checkText(data []byte) error {
 	if !utf8.Valid(data) {
 		return errors.New("the file is not text: it must be UTF-8")
 	}
+	isSeparator := func(r rune) bool { return strings.ContainsRune(" \t[{,:?\ufeff", r) } // of what may be an anchor
 	for i, line := range strings.Split(strings.ReplaceAll(string(data), "\r\n", "\n"), "\n") {
 		if at := strings.IndexFunc(line, isHidden); at >= 0 {
 			character, _ := utf8.DecodeRuneInString(line[at:])
 			return fmt.Errorf("hidden character %q in line %d", string(character), i+1)
 		}
-		isSeparator := func(r rune) bool { return strings.ContainsRune(" \t[{,:?\ufeff", r) } // of what may be an anchor
 		for word := range strings.FieldsFuncSeq(line, isSeparator) {
 			if len(word) > 1 && word[0] == '&' {
 				return fmt.Errorf("line %d has a YAML anchor (&): write plain values", i+1)
