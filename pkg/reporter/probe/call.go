@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"math"
 	"os"
 	"slices"
 	"strings"
@@ -83,22 +82,22 @@ func call[Q, A any](ctx context.Context, timeout time.Duration, name string,
 	running, end := context.WithCancel(ctx)
 	defer end()
 	var late atomic.Int64 // for how long this process did not run
-	var timer *time.Timer
 	due, inTime, all := began.Add(timeout/steps), 0, 0
-	timer = time.AfterFunc(math.MaxInt64, func() { // it runs only after Reset below, when timer is set
+	var step func()
+	step = func() {
 		by := time.Since(due)
 		if all++; by <= frozen {
 			inTime, by = inTime+1, 0
 		}
 		late.Add(int64(by))
 		if due = due.Add(by + timeout/steps); running.Err() == nil && inTime < steps && all < 2*steps {
-			timer.Reset(time.Until(due))
+			time.AfterFunc(time.Until(due), step)
 		} else {
 			end()
 		}
-	})
-	timer.Reset(timeout / steps)
-	defer timer.Stop()
+	}
+	// Created with its time, not by Reset: Go would wake the process at the time of a timer that was reset and stopped.
+	defer time.AfterFunc(timeout/steps, step).Stop()
 	answer, err := method(bounded{running, began.Add(timeout)}, request)
 	if err == nil {
 		return answer, nil
