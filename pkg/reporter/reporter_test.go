@@ -21,6 +21,7 @@ import (
 	"github.com/kms-health/kms-health/test/harness/disk"
 	"github.com/kms-health/kms-health/test/harness/must"
 	"github.com/kms-health/kms-health/test/harness/program"
+	"github.com/kms-health/kms-health/test/harness/scraped"
 	"github.com/kms-health/kms-health/test/harness/wait"
 	"github.com/kms-health/kms-health/test/kmsplugin"
 )
@@ -216,7 +217,7 @@ func TestInvalidOrDeletedFileKeepsTheLastValidOneActive(t *testing.T) {
 	h.write("1s", "1:Write")
 	h.run()
 	h.await("healthy", hasStatuses("1=healthy"))
-	applied := h.reporter.metrics.Value(contract.MetricConfigApplied)
+	applied := scraped.Value(h.reporter.metrics.Text(), contract.MetricConfigApplied)
 	if age := time.Since(time.Unix(int64(applied), 0)); age > time.Hour {
 		t.Errorf("the metric shows that the file was applied %s ago", age)
 	}
@@ -231,10 +232,10 @@ func TestInvalidOrDeletedFileKeepsTheLastValidOneActive(t *testing.T) {
 		if why := h.configProblem(); !strings.HasPrefix(why, "the last good configuration is active: ") {
 			t.Errorf("%s: no longer configured", what)
 		}
-		if h.reporter.metrics.Value(contract.MetricReloadGood) != 0 {
+		if scraped.Value(h.reporter.metrics.Text(), contract.MetricReloadGood) != 0 {
 			t.Errorf("%s: the metric reports it as active", what)
 		}
-		if h.reporter.metrics.Value(contract.MetricConfigApplied) < applied {
+		if scraped.Value(h.reporter.metrics.Text(), contract.MetricConfigApplied) < applied {
 			t.Errorf("%s: the metric has an earlier time", what)
 		}
 		for len(h.reports) > 0 { // reports from before the change
@@ -255,7 +256,7 @@ func TestFileThatThePodWasNotCreatedForIsReportedAndApplied(t *testing.T) {
 	h.plugin("2")
 	h.reporter.options.ConfigHash = v1alpha1.PluginSetHash([]v1alpha1.Plugin{{KeyID: "1", Endpoint: h.endpoint("1")}})
 	expected := func() bool {
-		return h.configProblem() == "" && h.reporter.metrics.Value(contract.MetricConfigExpected) == 1
+		return h.configProblem() == "" && scraped.Value(h.reporter.metrics.Text(), contract.MetricConfigExpected) == 1
 	}
 	h.write("1s", "1:Write")
 	h.run()
@@ -265,7 +266,7 @@ func TestFileThatThePodWasNotCreatedForIsReportedAndApplied(t *testing.T) {
 	}
 	h.write("1s", "1:Write", "2:Read")
 	h.await("another set is active", hasStatuses("1=healthy", "2=healthy"))
-	if expected() || h.reporter.metrics.Value(contract.MetricConfigExpected) != 0 {
+	if expected() || scraped.Value(h.reporter.metrics.Text(), contract.MetricConfigExpected) != 0 {
 		t.Error("a file with another plugin set is not reported")
 	}
 	h.write("2s", "1:Read")
@@ -301,7 +302,7 @@ func TestFailingOutputDoesNotEndTheReporter(t *testing.T) {
 	if err := one.WaitForCalls(t.Context(), kmsplugin.CallStatus, 3); err != nil {
 		t.Error(err)
 	}
-	if h.reporter.metrics.Value(contract.MetricOutputErrors) == 0 {
+	if scraped.Value(h.reporter.metrics.Text(), contract.MetricOutputErrors) == 0 {
 		t.Error("no failure was counted")
 	}
 }
@@ -327,7 +328,7 @@ func TestReporterWithoutResourcesKeepsTheLastResult(t *testing.T) {
 			t.Errorf("%d: %+v", i, list)
 		}
 	}
-	if n := r.metrics.Value(contract.MetricProbeFailures, "1"); n != 2 {
+	if n := scraped.Value(r.metrics.Text(), contract.MetricProbeFailures, "1"); n != 2 {
 		t.Errorf("counted %v times", n)
 	}
 }

@@ -10,7 +10,6 @@ import (
 	"math"
 	"runtime"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -32,9 +31,8 @@ type metric struct {
 }
 
 type series struct {
-	suffix string   // of the metric's name, in a histogram
-	labels []string // the last one of a bucket is its bound
-	value  float64
+	labels []string
+	values []float64 // one; of a histogram that of each bucket, the sum, and the count
 }
 
 // New returns a Registry. A counter without labels is 0 at first. Other metrics have no series.
@@ -51,12 +49,12 @@ func New(table []contract.Metric) *Registry {
 
 // Add adds to a counter.
 func (r *Registry) Add(m contract.Metric, n float64, labels ...string) {
-	r.update(m, "", labels, func(value *float64) { *value += n })
+	r.update(m, labels, func(values []float64) { values[0] += n })
 }
 
 // Set sets a gauge.
 func (r *Registry) Set(m contract.Metric, to float64, labels ...string) {
-	r.update(m, "", labels, func(value *float64) { *value = to })
+	r.update(m, labels, func(values []float64) { values[0] = to })
 }
 
 // SetTime sets a gauge to a time.
@@ -66,21 +64,15 @@ func (r *Registry) SetTime(m contract.Metric, at time.Time, labels ...string) {
 
 // Observe adds a time to a histogram.
 func (r *Registry) Observe(m contract.Metric, took time.Duration, labels ...string) {
-	for _, bound := range buckets {
-		r.update(m, "_bucket", append(slices.Clone(labels), number(bound)), func(value *float64) {
+	r.update(m, labels, func(values []float64) {
+		for i, bound := range buckets {
 			if took.Seconds() <= bound {
-				*value++
+				values[i]++
 			}
-		})
-	}
-	r.update(m, "_sum", labels, func(value *float64) { *value += took.Seconds() })
-	r.update(m, "_count", labels, func(value *float64) { *value++ })
-}
-
-// Value returns the value of a series.
-func (r *Registry) Value(m contract.Metric, labels ...string) (got float64) {
-	r.update(m, "", labels, func(value *float64) { got = *value })
-	return got
+		}
+		values[len(buckets)] += took.Seconds()
+		values[len(buckets)+1]++
+	})
 }
 
 // Delete deletes the series of a metric in which label has the value; all of them if label is empty.
@@ -97,17 +89,20 @@ func (r *Registry) metric(m contract.Metric) *metric {
 	return r.metrics[slices.IndexFunc(r.metrics, func(of *metric) bool { return of.Name == m.Name })]
 }
 
-// update changes the value of a series. If there is none, it adds one.
-func (r *Registry) update(m contract.Metric, suffix string, labels []string, change func(*float64)) {
+// update changes the values of a series. If there is none, it adds one.
+func (r *Registry) update(m contract.Metric, labels []string, change func(values []float64)) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	of := r.metric(m)
-	i := slices.IndexFunc(of.series, func(s *series) bool { return s.suffix == suffix && slices.Equal(s.labels, labels) })
+	i := slices.IndexFunc(of.series, func(s *series) bool { return slices.Equal(s.labels, labels) })
 	if i < 0 {
 		i = len(of.series)
-		of.series = append(of.series, &series{suffix: suffix, labels: slices.Clone(labels)})
+		of.series = append(of.series, &series{slices.Clone(labels), make([]float64, 1)})
+		if m.Type == "histogram" {
+			of.series[i].values = make([]float64, len(buckets)+2)
+		}
 	}
-	change(&of.series[i].value)
+	change(of.series[i].values)
 }
 
 // Text returns all series (https://prometheus.io/docs/instrumenting/exposition_formats), and two of Go's runtime.
@@ -115,7 +110,7 @@ func (r *Registry) Text() []byte {
 	var memory runtime.MemStats
 	runtime.ReadMemStats(&memory)
 	own := func(name, help string, value float64) *metric {
-		return &metric{contract.Metric{Name: name, Type: "gauge", Help: help}, []*series{{value: value}}}
+		return &metric{contract.Metric{Name: name, Type: "gauge", Help: help}, []*series{{values: []float64{value}}}}
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -127,7 +122,9 @@ func (r *Registry) Text() []byte {
 			fmt.Fprintf(&b, "# HELP %s %s\n# TYPE %s %s\n", m.Name, m.Help, m.Name, m.Type)
 		}
 		for _, s := range m.series {
-			m.write(&b, s)
+			for i, value := range s.values {
+				m.write(&b, s.labels, i, value)
+			}
 		}
 	}
 	return b.Bytes()
@@ -135,20 +132,22 @@ func (r *Registry) Text() []byte {
 
 var escape = strings.NewReplacer(`\`, `\\`, `"`, `\"`, "\n", `\n`)
 
-func (m *metric) write(b *bytes.Buffer, s *series) {
-	var pairs []string
-	for i, value := range s.labels {
-		name := "le" // of a bucket
-		if i < len(m.Labels) {
-			name = m.Labels[i]
-		}
-		pairs = append(pairs, name+`="`+escape.Replace(value)+`"`)
+func (m *metric) write(b *bytes.Buffer, labels []string, i int, value float64) {
+	suffix, names := "", m.Labels
+	switch {
+	case m.Type != "histogram":
+	case i < len(buckets):
+		suffix, names, labels = "_bucket", append(slices.Clone(names), "le"), append(slices.Clone(labels), fmt.Sprint(buckets[i]))
+	default:
+		suffix = []string{"_sum", "_count"}[i-len(buckets)]
 	}
-	b.WriteString(m.Name + s.suffix)
+	var pairs []string
+	for i, name := range names {
+		pairs = append(pairs, name+`="`+escape.Replace(labels[i])+`"`)
+	}
+	b.WriteString(m.Name + suffix)
 	if len(pairs) > 0 {
 		b.WriteString("{" + strings.Join(pairs, ",") + "}")
 	}
-	fmt.Fprintf(b, " %s\n", number(s.value))
+	fmt.Fprintf(b, " %v\n", value)
 }
-
-func number(value float64) string { return strconv.FormatFloat(value, 'g', -1, 64) }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/kms-health/kms-health/pkg/contract"
 	"github.com/kms-health/kms-health/test/harness/must"
+	"github.com/kms-health/kms-health/test/harness/scraped"
 )
 
 // certificateServer answers 401 to clients without a certificate, or with another token than "first".
@@ -151,7 +152,7 @@ func TestLifetimeOfAClientCertificateIsAMetric(t *testing.T) {
 	p := run(t, dir, waitLimit)
 	p.report(t, "1", Success, 1)
 	own := s.Certificate()
-	begin, end := p.metrics.Value(contract.MetricCertificateBegin), p.metrics.Value(contract.MetricCertificateEnd)
+	begin, end := scraped.Value(p.metrics.Text(), contract.MetricCertificateBegin), scraped.Value(p.metrics.Text(), contract.MetricCertificateEnd)
 	if int64(begin) != own.NotBefore.Unix() || int64(end) != own.NotAfter.Unix() {
 		t.Errorf("from %v until %v, want %s and %s", begin, end, own.NotBefore, own.NotAfter)
 	}

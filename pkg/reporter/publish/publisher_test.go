@@ -23,6 +23,7 @@ import (
 	"github.com/kms-health/kms-health/pkg/reporter/metrics"
 	"github.com/kms-health/kms-health/test/harness/disk"
 	"github.com/kms-health/kms-health/test/harness/must"
+	"github.com/kms-health/kms-health/test/harness/scraped"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -187,7 +188,7 @@ func (r *running) offer(keyID string) {
 func (r *running) waitFor(t *testing.T, kind Kind, n int) {
 	t.Helper()
 	await(t, fmt.Sprintf("%d writes end as %s", n, kind), func() bool {
-		return r.metrics.Value(contract.MetricWrites, string(kind)) >= float64(n)
+		return scraped.Value(r.metrics.Text(), contract.MetricWrites, string(kind)) >= float64(n)
 	})
 }
 
@@ -300,7 +301,7 @@ func TestPagesAndRedirectsAreNoSuccessAndNotFollowed(t *testing.T) {
 	} {
 		_, p := reportTo(t, answer, waitLimit)
 		p.waitFor(t, Unexpected, 1)
-		if n := len(other.requests); n != 0 || p.metrics.Value(contract.MetricWrites, string(Success)) != 0 {
+		if n := len(other.requests); n != 0 || scraped.Value(p.metrics.Text(), contract.MetricWrites, string(Success)) != 0 {
 			t.Errorf("%s: %d requests to where it was redirected, or a success", name, n)
 		}
 	}
