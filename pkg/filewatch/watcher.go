@@ -75,7 +75,8 @@ func (w *Watcher) Run(ctx context.Context, onChange func(Content)) {
 		case <-errs: //nolint:errcheck // whatever it is, events were lost
 		}
 		time.Sleep(settle)
-		// Watch anew, as the directory may be another one now, and read afterwards: a later change causes an event.
+		read()
+		// Watch anew, as the directory may be another one now, and read again: a later change causes an event.
 		stop()
 		events, errs, stop = w.watch()
 		read()
