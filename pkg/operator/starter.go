@@ -69,11 +69,11 @@ func RunOperator(ctx context.Context, o Options) error {
 	clusterOperatorKey := informers.Key{Queue: clusterOperatorQueue, Name: contract.ClusterOperator}
 
 	// What configures the operator.
-	file := configobserver.NewFile(configobserver.FileOptions{
+	file := &configobserver.File{
 		Path: o.ConfigFile, Image: o.Image,
 		Valid:   metric.GaugeVec(registry, contract.MetricConfigurationValid).WithLabelValues(),
 		Enqueue: []informers.Key{allReporters, clusterOperatorKey},
-	})
+	}
 	profile := configobserver.NewTLSProfile(dynamicClient, o.OpenShift, allReporters)
 
 	// Controllers.

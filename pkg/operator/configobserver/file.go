@@ -16,23 +16,16 @@ import (
 	"github.com/kms-health/kms-health/pkg/operator/informers"
 )
 
-// FileOptions of a File.
-type FileOptions struct {
+// File is the operator's configuration file.
+type File struct {
 	Path    string
 	Image   string           // the reporter's, used if the file has none; may be empty
 	Valid   prometheus.Gauge // 1 while the current content of the file is active, else 0
 	Enqueue []informers.Key  // after each change
-}
 
-// File is the operator's configuration file.
-type File struct {
-	FileOptions
 	active  atomic.Pointer[v1alpha1.OperatorConfiguration]
 	problem atomic.Pointer[string]
 }
-
-// NewFile returns a File.
-func NewFile(o FileOptions) *File { return &File{FileOptions: o} }
 
 // Run follows the file until ctx ends.
 func (f *File) Run(ctx context.Context) {

@@ -19,8 +19,8 @@ func (k *keys) Enqueue(name string) { *k = append(*k, name) }
 
 func TestLastValidFileStaysActive(t *testing.T) {
 	enqueued := keys{}
-	f := NewFile(FileOptions{Path: "config.yaml", Image: "reporter:1",
-		Valid: prometheus.NewGauge(prometheus.GaugeOpts{Name: "valid"}), Enqueue: []informers.Key{{Queue: &enqueued}}})
+	f := &File{Path: "config.yaml", Image: "reporter:1",
+		Valid: prometheus.NewGauge(prometheus.GaugeOpts{Name: "valid"}), Enqueue: []informers.Key{{Queue: &enqueued}}}
 	if f.Current() != nil || f.Problem() != "" {
 		t.Errorf("got %v, %q before the first file", f.Current(), f.Problem())
 	}
