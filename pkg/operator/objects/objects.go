@@ -71,7 +71,7 @@ func Policy() []*unstructured.Unstructured { return decode(install.ReporterPolic
 func (in *Input) Identity() []*unstructured.Unstructured {
 	to := in.Target.ReportsTo()
 	return objects("identity.yaml", values{
-		"NAME": in.ReporterName(), "NAMESPACE": in.ReportersNamespace(), "API_SERVER": in.Target.Name,
+		"NAME": contract.ReporterName(in.Target.Name), "NAMESPACE": in.ReportersNamespace(), "API_SERVER": in.Target.Name,
 		"GROUP": to.Group, "STATUS": to.Plural + "/status", "OBJECT": to.Name,
 		"OPENSHIFT": when(in.OpenShift, true), "OWNER_INJECTS": when(in.Target.OwnerInjects(), true),
 	})
@@ -96,9 +96,6 @@ func (in *Input) ReportersNamespace() string {
 	}
 	return in.Namespace
 }
-
-// ReporterName is the name of the target's identity and DaemonSet.
-func (in *Input) ReporterName() string { return contract.ReporterName(in.Target.Name) }
 
 // SecretRole lets the operator read the encryption configs of these revisions, and the live one.
 func (in *Input) SecretRole(revisions []string) *unstructured.Unstructured {
@@ -149,10 +146,10 @@ func (in *Input) ownPod(server APIServerPod, plugins []v1alpha1.Plugin, configMa
 	}
 	groups, annotated := server.User.Supplementary(), in.Target.ConfigSource != v1alpha1.ConfigSourceConfigMap
 	return values{
-		"API_SERVER": in.Target.Name, "SERVICE_ACCOUNT": in.ReporterName(), "SCC": when(in.OpenShift, PolicyName),
+		"API_SERVER": in.Target.Name, "SERVICE_ACCOUNT": contract.ReporterName(in.Target.Name),
 		"CONFIG": when(annotated, string(in.File(plugins))), "KUBECONFIG": when(annotated, string(in.Kubeconfig())),
 		"CONFIG_MAP": when(!annotated, configMap), "CONFIG_HASH": v1alpha1.PluginSetHash(plugins),
-		"LOCAL": when(in.Local(), true), "GROUPS": when(len(groups) > 0, groups),
+		"LOCAL": when(in.Local(), true), "GROUPS": when(len(groups) > 0, groups), "SCC": when(in.OpenShift, PolicyName),
 		"CONTAINER":      in.container(&server.User, &server.User, mounts),
 		"SERVING_SECRET": when(secret != "", secret), "SOCKETS": sockets,
 	}
@@ -205,7 +202,7 @@ func (in *Input) DaemonSet(folders []Folder, user contract.User, plugins []v1alp
 	v["NODE_SELECTOR"], v["ON_CONTROL_PLANE"] = when(selector != nil, selector), when(selector == nil, true)
 	pod := object("pod.yaml", v).Object
 	return object("daemonset.yaml", values{
-		"NAME": in.ReporterName(), "NAMESPACE": in.Namespace, "API_SERVER": in.Target.Name,
+		"NAME": contract.ReporterName(in.Target.Name), "NAMESPACE": in.Namespace, "API_SERVER": in.Target.Name,
 		"POD_METADATA": pod["metadata"], "POD_SPEC": pod["spec"],
 	})
 }
