@@ -45,14 +45,15 @@ func (p *TLSProfile) Run(ctx context.Context) {
 }
 
 // Current returns the active settings, and why the cluster's profile is not active (empty: it is). known is false
-// until the profile or an error was read.
+// until the profile was read, or an API server has refused it for longer than one that has just started does.
 func (p *TLSProfile) Current() (active v1alpha1.ServingTLS, problem string, known bool) {
 	var spec *configv1.TLSSecurityProfile
 	known = true
 	if p.informer != nil {
 		spec, _ = p.informer.Get("", informers.ClusterName)
 		err, read := p.informer.Err(), p.informer.HasSynced()
-		if known = read || err != nil; !read && err != nil {
+		refused := informers.Answered(err) && p.informer.FailedFor() > informers.AuthorizerWarmup
+		if known = read || refused; !read && refused {
 			problem = "the TLS profile cannot be read: " + err.Error()
 		}
 	}

@@ -224,9 +224,9 @@ func (s *Informer[T]) observe(ctx context.Context, err error) {
 	what := []any{"resource", s.selection.Resource.Resource, "namespace", s.selection.Namespace,
 		"name", s.selection.Name}
 	switch {
-	case err != nil && changed && answered(err):
+	case err != nil && changed && Answered(err):
 		klog.ErrorS(err, "Failed to read, retrying", what...)
-	case err == nil && answered(before):
+	case err == nil && Answered(before):
 		klog.InfoS("Informer recovered", what...)
 	}
 	if (before == nil) != (err == nil) {
@@ -234,8 +234,8 @@ func (s *Informer[T]) observe(ctx context.Context, err error) {
 	}
 }
 
-// answered reports whether an error is an API server's answer.
-func answered(err error) bool { return apierrors.ReasonForError(err) != metav1.StatusReasonUnknown }
+// Answered reports whether an error is an API server's answer.
+func Answered(err error) bool { return apierrors.ReasonForError(err) != metav1.StatusReasonUnknown }
 
 // HasSynced reports whether all objects were read at least once, or the kind is not served.
 func (s *Informer[T]) HasSynced() bool {

@@ -83,6 +83,7 @@ func (c *Controller) observe(ctx context.Context, s *Snapshot, e *serverState) {
 	c.reads(s, "Nodes", c.cluster.Nodes)
 	tls, why, tlsKnown := c.TLS()
 	if s.Undecided = !known || !tlsKnown; s.Undecided {
+		c.Queue.AddAfter(name, informers.AuthorizerWarmup+time.Second) // a TLS profile is not awaited for longer
 		return
 	}
 	s.TLS = tls

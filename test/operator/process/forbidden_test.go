@@ -9,9 +9,12 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
+	"time"
 
 	"github.com/kms-health/kms-health/pkg/contract"
+	"github.com/kms-health/kms-health/pkg/operator/informers"
 	"github.com/kms-health/kms-health/test/harness/apiservers"
 	"github.com/kms-health/kms-health/test/harness/controlplane"
 	"github.com/kms-health/kms-health/test/harness/disk"
@@ -78,9 +81,11 @@ func startWithoutCA(t *testing.T, op *fixture.Operator) {
 	thaw()
 }
 
-// An invalid TLS profile is reported, and the operator uses the default profile instead.
+// An invalid TLS profile is reported, and the operator uses the default profile instead. One that an API server denies
+// just after its start is awaited.
 func TestUnusableTLSProfileStopsNothing(t *testing.T) {
-	op := fixture.NewOperator(t, "--degraded-inertia=1s")
+	op, allow := forbidden(t, nil, "apiservers")
+	allow(true)
 	fixture.SetTLSProfile(t, "Custom")
 	fixture.RollOut(t, fixture.InPod, "1", "1", "identity")
 	op.Start(fixture.KubeAPIServer(fixture.Serving))
@@ -88,7 +93,19 @@ func TestUnusableTLSProfileStopsNothing(t *testing.T) {
 	awaitDegraded(t, "TLSProfileInvalid")
 	fixture.AwaitPods(t, fixture.Namespace, fixture.Companions, 3)
 	fixture.AwaitDescribed(t, fixture.TLSProfile(""), 4) // three pods and the ConfigMap
-	fixture.SetTLSProfile(t, "")
+	fixture.SetTLSProfile(t, "Modern")
+	fixture.AwaitDescribed(t, fixture.TLSProfile("Modern"), 4)
+	fixture.AwaitDelivered(t, apiservers.Kube)
+	op.Kill(syscall.SIGTERM)
+	allow(false)
+	seen, denied := fixture.RecordConditions(t, apiservers.Kube), `resource="apiservers"`
+	before := strings.Count(op.Logged(), denied)
+	op.Run(op.Credentials())
+	op.AwaitLogged("the profile is denied", denied, before+1)
+	time.Sleep(informers.AuthorizerWarmup / 2) // an operator that does not wait has written its files by then
+	must.Succeed(t, seen.None("KMSHealthReporting False"))
+	fixture.AwaitDescribed(t, fixture.TLSProfile("Modern"), 4)
+	allow(true)
 	fixture.AwaitDelivered(t, apiservers.Kube)
 }
 
