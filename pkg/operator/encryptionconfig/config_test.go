@@ -272,6 +272,7 @@ func TestResourcesThatNeedAPlugin(t *testing.T) {
 		"core group without, before all": {entryOf("*.", identity) + entryOf("*.*", kms), all[1:]},
 		"one of reports without":         {entryOf(openShifts[0], identity) + entryOf("*.*", kms), slices.Concat(all[:2], all[3:])},
 		"named twice, once with KMS":     {entryOf("configmaps", aescbc) + entryOf("configmaps", kms), core},
+		"named twice in one entry":       {"- {resources: [configmaps, configmaps], providers: [" + kms + "]}\n", core},
 		"named beside others":            {"- {resources: [secrets, configmaps], providers: [" + kms + "]}\n", core},
 		"a plugin that cannot be probed": {entryOf("configmaps", v2("1", "tcp://x")), core},
 	} {

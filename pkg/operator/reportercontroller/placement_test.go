@@ -86,6 +86,10 @@ func TestAbstractSocketsHaveAModeOrAFix(t *testing.T) {
 		if plan.State.Mode != c.mode || plan.Status.Reason != c.reason || !strings.Contains(plan.Status.Message, c.part) {
 			t.Errorf("%s: mode %s, %+v", name, plan.State.Mode, plan.Status)
 		}
+		files := ofKind(plan.Apply, "ConfigMap")
+		if c.reason == contract.AsExpected && (len(files) != 1 || keyIDs(t, files[0]) != "1") {
+			t.Errorf("%s: the agents' file is not of the plugin: %s", name, names(files))
+		}
 	}
 }
 

@@ -116,6 +116,11 @@ func TestDaemonSetMountsTheFoldersOfTheNodes(t *testing.T) {
 	if plan.Status.Reason != "SocketVolumeMissing" || !strings.Contains(plan.Status.Message, "ns/api-a-1") {
 		t.Errorf("sockets in a pod: %+v", plan.Status)
 	}
+	moved := apiPod("b", "2", onHost, func(p *corev1.Pod) { p.Spec.Volumes[0].HostPath.Path = "/srv/kms" })
+	plan = ComputePlan(fixture(t, v1alpha1.ModeDaemonSet, pods(apiPod("a", "1", onHost), moved)))
+	if want := "is /run/kms on some nodes and /srv/kms on others"; !strings.Contains(plan.Status.Message, want) {
+		t.Errorf("%+v, want %q", plan.Status, want)
+	}
 }
 
 // mounting makes a pod mount a ConfigMap.
@@ -523,6 +528,7 @@ func TestAgentsProbeThePluginsOfAllRunningPods(t *testing.T) {
 		"as many as a file can have":          {set(many...), set(1), set(2), "20+19+18+17+16+15+14+13+12+11+10+9+8+7+6+5"},
 		"a socket moves, in the live set":     {moved, set(2, 1), set(2, 1), "2+1"},
 		"a socket that most pods have moved":  {set(2, 1), moved, moved, "2+1 moved.sock"},
+		"a socket that half of them have":     {set(2, 1), set(2, 1), moved, "2+1"},
 		"a socket gets another key ID":        {other, set(1), set(1), "1"},
 		"a folder that no pod mounts":         {elsewhere, set(2), set(2), "2"},
 		"a socket gets a key ID, at one node": {other, set(1), other, "other"},

@@ -31,7 +31,8 @@ func TestUnmanagedTargetGetsOnlyWhatExpires(t *testing.T) {
 // Nothing else in the files changes, and no pod is replaced.
 func TestUnmanagedReportersGetACAAndTLSSettings(t *testing.T) {
 	before := func(s *Snapshot) {
-		s.CA, s.TLS = []byte("old"), v1alpha1.ServingTLS{MinVersion: v1alpha1.TLS13}
+		suites := []string{"TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384"}
+		s.CA, s.TLS = []byte("old"), v1alpha1.ServingTLS{MinVersion: v1alpha1.TLS12, CipherSuites: suites}
 		s.Target.Serving = &v1alpha1.APIServerServing{Address: "0.0.0.0:8443", Secret: "serving"}
 	}
 	for name, c := range map[string]struct {
@@ -42,8 +43,10 @@ func TestUnmanagedReportersGetACAAndTLSSettings(t *testing.T) {
 		"a ConfigMap of agents":      {v1alpha1.ModeDaemonSet, v1alpha1.ConfigSourceConfigMap},
 	} {
 		for change, with := range map[string]func(*Snapshot){
-			"nothing": func(*Snapshot) {},
-			"a CA":    func(s *Snapshot) { s.CA = []byte("new") },
+			"nothing":                func(*Snapshot) {},
+			"no CA: it is unread":    func(s *Snapshot) { s.CA = nil },
+			"a CA":                   func(s *Snapshot) { s.CA = []byte("new") },
+			"a profile with TLS 1.3": func(s *Snapshot) { s.TLS = v1alpha1.ServingTLS{MinVersion: v1alpha1.TLS13} },
 			"a TLS profile": func(s *Snapshot) {
 				s.TLS = v1alpha1.ServingTLS{MinVersion: v1alpha1.TLS12, CipherSuites: []string{"TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256"}}
 			},
@@ -64,7 +67,8 @@ func TestUnmanagedReportersGetACAAndTLSSettings(t *testing.T) {
 				slices.Sort(all)
 				return strings.TrimLeft(strings.Join(all, "\n"), "\n")
 			}
-			if managed := files(plan(with)); change == "nothing" && len(got.Apply) > 0 || change != "nothing" && files(got) != managed {
+			nothing := strings.HasPrefix(change, "no")
+			if managed := files(plan(with)); nothing && len(got.Apply) > 0 || !nothing && files(got) != managed {
 				t.Errorf("%s, %s: got %s\nwant %s", name, change, files(got), managed)
 			}
 			if len(got.Delete) > 0 || strings.Contains(names(got.Apply), "DaemonSet") {

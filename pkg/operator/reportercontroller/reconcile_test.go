@@ -3,6 +3,7 @@ package reportercontroller
 import (
 	"errors"
 	"fmt"
+	"net/url"
 	"slices"
 	"strings"
 	"testing"
@@ -53,11 +54,12 @@ func TestConfigMapMountedByAPodThatTheWatchHasNotDeliveredStays(t *testing.T) {
 }
 
 // A failing object must not stop the work on the others, wherever it is in the plan. Encrypted ConfigMaps cannot be
-// written or deleted while the plugin is unhealthy.
+// written or deleted while the plugin is unhealthy. Only without an API server, each would fail as late as the first.
 func TestObjectThatFailsStopsNoOther(t *testing.T) {
 	pod := func(name string) *unstructured.Unstructured { return object("v1", "Pod", "own", name) }
 	configMap, copied := object("v1", "ConfigMap", "own", "earlier"), object("v1", "ConfigMap", "own", "copied")
 	unhealthy := apierrors.NewInternalError(errors.New("the plugin is unhealthy"))
+	const noServer = "no API server"
 	for name, c := range map[string]struct {
 		verb, of string
 		err      error
@@ -67,6 +69,7 @@ func TestObjectThatFailsStopsNoOther(t *testing.T) {
 		"a ConfigMap that cannot be written": {"patch", "configmaps", unhealthy, contract.RequestFailed},
 		"a pod that is invalid": {"create", "pods", apierrors.NewInvalid(schema.GroupKind{Kind: "Pod"}, "first", nil),
 			contract.Refused},
+		noServer: {"create", "pods", &url.Error{Op: "Post", Err: errors.New("connection refused")}, contract.RequestFailed},
 	} {
 		client := newClient(configMap, pod("old"))
 		client.PrependReactor("patch", "configmaps", func(clienttesting.Action) (bool, runtime.Object, error) {
@@ -84,6 +87,12 @@ func TestObjectThatFailsStopsNoOther(t *testing.T) {
 		})
 		if outcome.Status.Reason != c.reason || outcome.Err == nil {
 			t.Errorf("%s: %+v", name, outcome.Status)
+		}
+		if name == noServer {
+			if n := len(client.Actions()); n != 1 {
+				t.Errorf("%s: %d requests", name, n)
+			}
+			continue
 		}
 		if exists(t, client, configMap) != (c.verb == "delete") || exists(t, client, copied) != (c.verb != "patch") ||
 			exists(t, client, pod("first")) != (c.verb != "create") || !exists(t, client, pod("second")) ||
@@ -129,6 +138,11 @@ func TestPodThatIsDeletedIsNotWrittenBeforeItIsGone(t *testing.T) {
 	outcome := executor(client).reconcile(t.Context(), s, &Plan{Apply: objectList{next}, Delete: objectList{pod}})
 	if actions := client.Actions(); outcome.Err != nil || len(actions) != 1 || actions[0].GetVerb() != "delete" {
 		t.Errorf("%v, %v", actions, outcome.Err)
+	}
+	fail(client, "patch", "pods", apierrors.NewNotFound(informers.Pods.GroupResource(), "companion"))
+	next.SetUID("ended")
+	if outcome := executor(client).reconcile(t.Context(), s, &Plan{Apply: objectList{next}}); outcome.Err != nil {
+		t.Errorf("it was deleted before its files were written: %v", outcome.Err)
 	}
 }
 
