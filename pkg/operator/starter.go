@@ -39,7 +39,7 @@ func RunOperator(ctx context.Context, o Options) error {
 	if err != nil {
 		return err
 	}
-	now, timers := serverclock.New(clock.RealClock{}), clock.RealClock{}
+	now := serverclock.New(clock.RealClock{})
 	config.Wrap(now.Wrap)
 	klog.InfoS("Starting", "version", version.Version, "fips140", version.FIPS(), "config", o.ConfigFile,
 		"namespace", o.Namespace, "server", config.Host)
@@ -62,9 +62,9 @@ func RunOperator(ctx context.Context, o Options) error {
 	registry := newRegistry()
 	leading := metric.GaugeVec(registry, contract.MetricLeader).WithLabelValues()
 	recorder := recorded(event, registry)
-	reporterQueue := syncqueue.New(timers, "deliver reporters")
-	healthQueue := syncqueue.New(timers, "write the roll-up")
-	clusterOperatorQueue := syncqueue.New(timers, "write the ClusterOperator")
+	reporterQueue := syncqueue.New("deliver reporters")
+	healthQueue := syncqueue.New("write the roll-up")
+	clusterOperatorQueue := syncqueue.New("write the ClusterOperator")
 	allReporters := informers.Key{Queue: reporterQueue, Name: syncqueue.All}
 	clusterOperatorKey := informers.Key{Queue: clusterOperatorQueue, Name: contract.ClusterOperator}
 
@@ -78,18 +78,18 @@ func RunOperator(ctx context.Context, o Options) error {
 
 	// Controllers.
 	health := pluginhealthcontroller.New(pluginhealthcontroller.Options{
-		Client: dynamicClient, Event: recorder, Registry: registry, Clock: timers, Now: now.Now, Unanswered: now.Unanswered,
+		Client: dynamicClient, Event: recorder, Registry: registry, Now: now.Now, Unanswered: now.Unanswered,
 		Queue: healthQueue, Reporters: reporterQueue, ClusterOperator: clusterOperatorQueue,
 	})
 	reporters := reportercontroller.New(reportercontroller.Options{
 		Client: dynamicClient, Resources: resources, Core: client.core, CA: func() ([]byte, error) { return caOf(config) },
 		TLS:       profile.Current,
 		Namespace: o.Namespace, OpenShift: o.OpenShift, Server: config.Host, KubeletRoot: o.KubeletRoot,
-		Event: recorder, Registry: registry, Clock: timers, Now: now.Now, Config: file, Health: health,
+		Event: recorder, Registry: registry, Now: now.Now, Config: file, Health: health,
 		Queue: reporterQueue, HealthQueue: healthQueue, ClusterOperator: clusterOperatorQueue,
 	})
 	clusterOperator := clusteroperatorcontroller.Options{
-		Client: dynamicClient, Clock: timers, Now: now.Now, Version: o.Version, Inertia: o.DegradedInertia,
+		Client: dynamicClient, Now: now.Now, Version: o.Version, Inertia: o.DegradedInertia,
 		Namespace: o.Namespace, Queue: clusterOperatorQueue, Event: event,
 		Config: file, Reporters: reporters, Health: health,
 	}

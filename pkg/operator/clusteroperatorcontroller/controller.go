@@ -11,7 +11,6 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/klog/v2"
-	"k8s.io/utils/clock"
 
 	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
 	"github.com/kms-health/kms-health/pkg/contract"
@@ -36,7 +35,6 @@ const (
 // Options of a Controller.
 type Options struct {
 	Client    dynamic.Interface
-	Clock     clock.WithTicker
 	Now       func() time.Time // by the API server's clock
 	Version   string
 	Inertia   time.Duration    // how long a problem must last before Degraded reports it
@@ -81,11 +79,11 @@ func New(o Options) *Controller {
 func (c *Controller) Run(ctx context.Context) {
 	var running sync.WaitGroup
 	defer running.Wait()
-	began := c.Clock.Now()
+	began := time.Now()
 	c.Queue.Enqueue(object.Name)
 	c.Queue.Work(ctx, 1, func(ctx context.Context, name string) time.Duration {
 		c.recordRejected()
-		in, ready := c.collect(c.Clock.Since(began))
+		in, ready := c.collect(time.Since(began))
 		if !ready {
 			klog.V(2).InfoS("ClusterOperator is not written: nothing is known yet, or this is no OpenShift")
 			return readyCheck
@@ -109,7 +107,7 @@ func (c *Controller) sync(ctx context.Context, in Input) (again time.Duration, e
 	shownVersions, _, _ := unstructured.NestedSlice(current.Object, "status", "versions")
 	shownRelated, _, _ := unstructured.NestedSlice(current.Object, "status", "relatedObjects")
 	in.Previous = operatorstatus.ReadConditions(current)
-	in.Now, in.Wall, in.Inertia, in.Since = c.Clock.Now(), c.Now(), c.Inertia, c.since
+	in.Now, in.Wall, in.Inertia, in.Since = time.Now(), c.Now(), c.Inertia, c.since
 	conditions, at, since := Evaluate(&in)
 	again, c.since = resync, since
 	if !at.IsZero() {

@@ -18,7 +18,6 @@ import (
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 	dynamicfake "k8s.io/client-go/dynamic/fake"
 	clienttesting "k8s.io/client-go/testing"
-	"k8s.io/utils/clock"
 
 	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
 	"github.com/kms-health/kms-health/pkg/contract"
@@ -53,8 +52,8 @@ func withOperatorFixture(t *testing.T, test func(s *operatorFixture)) {
 		if err := s.client.Tracker().Create(informers.ClusterOperators, s.versioned(clusterOperator(nil)), ""); err != nil {
 			t.Fatal(err)
 		}
-		s.Controller = New(Options{Client: s.client, Clock: clock.RealClock{}, Now: time.Now, Version: "1.2.3",
-			Inertia: inertia, Queue: syncqueue.New(clock.RealClock{}, "write"), Config: s, Reporters: s, Health: s})
+		s.Controller = New(Options{Client: s.client, Now: time.Now, Version: "1.2.3",
+			Inertia: inertia, Queue: syncqueue.New("write"), Config: s, Reporters: s, Health: s})
 		var running sync.WaitGroup
 		defer running.Wait()
 		defer cancel()

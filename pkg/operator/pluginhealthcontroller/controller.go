@@ -16,7 +16,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/klog/v2"
-	"k8s.io/utils/clock"
 
 	"github.com/kms-health/kms-health/pkg/contract"
 	"github.com/kms-health/kms-health/pkg/operator/delivery"
@@ -41,7 +40,6 @@ type Options struct {
 	Client   dynamic.Interface
 	Event    func(target, eventType, reason, message string)
 	Registry prometheus.Registerer
-	Clock    clock.WithTicker // the local one, for timers
 	Now      func() time.Time // by the API server's clock
 	// Unanswered is when the API server last did not answer a request, by the local clock; zero: it always did.
 	Unanswered func() time.Time
@@ -110,7 +108,7 @@ func (w *watchClock) at(local time.Time) time.Time { return local.Add(-w.blind) 
 // New returns a Controller.
 func New(o Options) *Controller {
 	return &Controller{
-		Options: o, targets: map[string]*healthState{}, metrics: newMetrics(o.Registry, o.Clock),
+		Options: o, targets: map[string]*healthState{}, metrics: newMetrics(o.Registry),
 	}
 }
 
@@ -118,7 +116,7 @@ func New(o Options) *Controller {
 func (c *Controller) Set(t delivery.Snapshot) {
 	c.mu.Lock()
 	e := c.targets[t.Name]
-	now := c.Clock.Now()
+	now := time.Now()
 	if e == nil {
 		e = &healthState{began: now, seen: rollup.Seen{Resumed: t.State.Silent}}
 		c.targets[t.Name] = e
@@ -198,7 +196,7 @@ func (c *Controller) sync(ctx context.Context, name string) time.Duration {
 	}
 	t, before := e.target, e.verdict
 	err := t.Sources.Resource.Err()
-	now := e.watching.look(c.Clock.Now(), err != nil)
+	now := e.watching.look(time.Now(), err != nil)
 	in := rollup.Input{Began: e.began, Now: now, Wall: c.Now(),
 		Delivery: rollup.Delivery{Reason: string(t.Status.Reason), Message: t.Status.Message, Since: e.stands}}
 	c.mu.Unlock()
@@ -224,7 +222,7 @@ func (c *Controller) sync(ctx context.Context, name string) time.Duration {
 	if verdict.Done && !before.Done {
 		c.Reporters.Enqueue(name)
 	}
-	return max(1, s.again.Sub(e.watching.at(c.Clock.Now())))
+	return max(1, s.again.Sub(e.watching.at(time.Now())))
 }
 
 type healthSync struct {

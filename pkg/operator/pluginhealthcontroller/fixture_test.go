@@ -24,7 +24,6 @@ import (
 	apiwatch "k8s.io/apimachinery/pkg/watch"
 	dynamicfake "k8s.io/client-go/dynamic/fake"
 	clienttesting "k8s.io/client-go/testing"
-	"k8s.io/utils/clock"
 
 	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
 	"github.com/kms-health/kms-health/pkg/contract"
@@ -108,11 +107,10 @@ func withFixture(t *testing.T, test func(s *fixture)) {
 			s.addPod(name)
 		}
 		s.Controller = New(Options{
-			Client: s.client, Registry: prometheus.NewRegistry(), Clock: clock.RealClock{},
-			Now:        time.Now,
+			Client: s.client, Registry: prometheus.NewRegistry(), Now: time.Now,
 			Unanswered: func() (at time.Time) { s.locked(func() { at = s.silence }); return at },
 			Event:      func(_, _, reason, _ string) { s.locked(func() { s.events = append(s.events, reason) }) },
-			Queue:      syncqueue.New(clock.RealClock{}, "write"), Reporters: queue(func() {}),
+			Queue:      syncqueue.New("write"), Reporters: queue(func() {}),
 			ClusterOperator: queue(func() { s.locked(func() { s.changes++ }) }),
 		})
 		s.ctx = ctx

@@ -8,7 +8,6 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"k8s.io/apimachinery/pkg/util/sets"
-	"k8s.io/utils/clock"
 
 	"github.com/kms-health/kms-health/pkg/contract"
 	"github.com/kms-health/kms-health/pkg/metric"
@@ -31,8 +30,6 @@ var (
 type metrics struct {
 	errors *prometheus.CounterVec
 
-	clock clock.PassiveClock
-
 	mu      sync.Mutex
 	results map[string]shown
 }
@@ -43,10 +40,8 @@ type shown struct {
 	now, local time.Time
 }
 
-func newMetrics(registry prometheus.Registerer, clock clock.PassiveClock) *metrics {
-	m := &metrics{
-		errors: metric.CounterVec(registry, contract.MetricRollupErrors), clock: clock, results: map[string]shown{},
-	}
+func newMetrics(registry prometheus.Registerer) *metrics {
+	m := &metrics{errors: metric.CounterVec(registry, contract.MetricRollupErrors), results: map[string]shown{}}
 	registry.MustRegister(m)
 	return m
 }
@@ -59,7 +54,7 @@ func (m *metrics) set(target string, r *rollup.Result, now time.Time) {
 		delete(m.results, target)
 		return
 	}
-	m.results[target] = shown{r, now, m.clock.Now()}
+	m.results[target] = shown{r, now, time.Now()}
 	m.errors.WithLabelValues(target) // 0 until there is one
 }
 
@@ -95,7 +90,7 @@ func (m *metrics) Collect(ch chan<- prometheus.Metric) {
 				gauge(reasonDesc, 1, target, row.Node, row.KeyID, reason)
 			}
 			if !row.Changed.IsZero() {
-				age := r.now.Sub(row.Changed) + m.clock.Since(r.local)
+				age := r.now.Sub(row.Changed) + time.Since(r.local)
 				gauge(ageDesc, age.Seconds(), target, row.Node, row.KeyID)
 			}
 			if row.KEKID != "" {

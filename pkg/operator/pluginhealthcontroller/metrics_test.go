@@ -4,12 +4,11 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
-
-	clocktesting "k8s.io/utils/clock/testing"
 
 	"github.com/kms-health/kms-health/pkg/contract"
 	"github.com/kms-health/kms-health/pkg/operatorstatus"
@@ -90,12 +89,13 @@ var everything = &rollup.Result{
 	},
 }
 
-func TestMetricsHaveEveryTargetNodeAndKey(t *testing.T) {
+func TestMetricsHaveEveryTargetNodeAndKey(t *testing.T) { synctest.Test(t, everyMetric) }
+
+func everyMetric(t *testing.T) {
 	registry := prometheus.NewPedanticRegistry()
-	local := clocktesting.NewFakePassiveClock(checked.AddDate(0, 0, 3))
-	m := newMetrics(registry, local)
+	m := newMetrics(registry)
 	m.set("api", everything, checked.Add(5*time.Second))
-	local.SetTime(local.Now().Add(7 * time.Second))
+	time.Sleep(7 * time.Second)
 	m.set("off",
 		&rollup.Result{Conditions: map[string]operatorstatus.Condition{"x": {Type: "x", Status: operatorstatus.True}}}, now)
 	m.set("off", nil, now)

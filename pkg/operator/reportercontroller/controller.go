@@ -17,7 +17,6 @@ import (
 	"k8s.io/client-go/dynamic"
 	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/klog/v2"
-	"k8s.io/utils/clock"
 
 	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
 	"github.com/kms-health/kms-health/pkg/contract"
@@ -54,7 +53,6 @@ type Options struct {
 	// Event records an Event of a target.
 	Event    func(target, eventType, reason, message string)
 	Registry prometheus.Registerer
-	Clock    clock.WithTicker // for timers
 	Now      func() time.Time // the time by the API server's clock
 	Config   interface {      // the configuration file
 		Current() *v1alpha1.OperatorConfiguration
@@ -95,7 +93,7 @@ func (c *Controller) Run(ctx context.Context) {
 		Reporters: c.Queue, Health: c.HealthQueue,
 	})
 	c.mu.Lock()
-	c.began, c.cluster, c.ctx = c.Clock.Now(), cluster, ctx
+	c.began, c.cluster, c.ctx = time.Now(), cluster, ctx
 	c.mu.Unlock()
 	c.Queue.Enqueue(syncqueue.All)
 	c.Queue.Work(ctx, workers, c.sync)

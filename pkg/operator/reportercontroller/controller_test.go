@@ -29,7 +29,6 @@ import (
 	dynamicfake "k8s.io/client-go/dynamic/fake"
 	kubernetesfake "k8s.io/client-go/kubernetes/fake"
 	clienttesting "k8s.io/client-go/testing"
-	"k8s.io/utils/clock"
 
 	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
 	"github.com/kms-health/kms-health/pkg/contract"
@@ -154,13 +153,13 @@ func (r *requests) run(t *testing.T, configurations ...string) (events []string)
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		var mu sync.Mutex
-		config, queue := &activeConfig{}, syncqueue.New(clock.RealClock{}, "deliver")
+		config, queue := &activeConfig{}, syncqueue.New("deliver")
 		c := New(Options{
 			Config: config, Queue: queue, HealthQueue: noQueue{}, ClusterOperator: noQueue{},
 			Client: r, Resources: r, Core: r.secrets.CoreV1(),
 			CA:        func() ([]byte, error) { return []byte("CA"), nil },
 			TLS:       func() (v1alpha1.ServingTLS, string, bool) { return v1alpha1.ServingTLS{}, "", true },
-			Namespace: "kms-health", OpenShift: new(false), Registry: prometheus.NewRegistry(), Clock: clock.RealClock{},
+			Namespace: "kms-health", OpenShift: new(false), Registry: prometheus.NewRegistry(),
 			Now: time.Now, Health: nodeRollup{requests: r}, Event: func(_, _, reason, _ string) {
 				mu.Lock()
 				defer mu.Unlock()

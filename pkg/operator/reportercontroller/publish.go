@@ -5,6 +5,7 @@ import (
 	"errors"
 	"net"
 	"net/url"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	corev1 "k8s.io/api/core/v1"
@@ -36,7 +37,7 @@ func (c *Controller) publish(s *Snapshot, e *serverState, plan *Plan) {
 	p := &e.published
 	decided := !s.Undecided && !s.Unrecorded
 	settled := decided && (s.Live != nil || s.Target.Plugins != nil || s.Deleting || s.NamespaceMissing)
-	switch left := informers.AuthorizerWarmup - c.Clock.Since(c.began); {
+	switch left := informers.AuthorizerWarmup - time.Since(c.began); {
 	case s.Unrecorded && !e.status.Reason.NeedsAction():
 		return // conditions come after the record, unless that cannot be written
 	case p.Name == "" && !settled && left > 0:

@@ -11,7 +11,6 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	clocktesting "k8s.io/utils/clock/testing"
 
 	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
 	"github.com/kms-health/kms-health/pkg/contract"
@@ -31,10 +30,10 @@ func (r *publishing) Set(p delivery.Snapshot) { r.got = append(r.got, p) }
 
 // publisher returns a Controller of a process of an age.
 func publisher(openShift *bool, age time.Duration) (*Controller, *publishing) {
-	clock, rollup := clocktesting.NewFakeClock(time.Unix(1e9, 0)), &publishing{}
-	c := New(Options{Clock: clock, Health: rollup, Queue: syncqueue.New(clock, "deliver"), ClusterOperator: noQueue{},
+	rollup := &publishing{}
+	c := New(Options{Health: rollup, Queue: syncqueue.New("deliver"), ClusterOperator: noQueue{},
 		Registry: prometheus.NewRegistry(), OpenShift: openShift, Event: func(_, _, _, _ string) {}})
-	c.began = clock.Now().Add(-age)
+	c.began = time.Now().Add(-age)
 	return c, rollup
 }
 
@@ -47,7 +46,7 @@ func TestNothingIsPublishedBeforeItIsRead(t *testing.T) {
 	unread := func(s *Snapshot) { s.Live = nil }
 	unrecorded := func(s *Snapshot) { s.Unrecorded = true }
 	deleting := func(s *Snapshot) { s.Deleting = true }
-	const before, after = informers.AuthorizerWarmup - 1, informers.AuthorizerWarmup
+	const before, after = informers.AuthorizerWarmup / 2, informers.AuthorizerWarmup
 	for name, c := range map[string]struct {
 		change    []change
 		age       time.Duration

@@ -72,7 +72,7 @@ func (c *Controller) observeSecrets(ctx context.Context, s *Snapshot, e *serverS
 		}
 		// The API server's authorizer may not have read the Role yet.
 		r := c.revision(ctx, e, name)
-		if r.Known || r.Problem != "" || c.Clock.Since(r.first) >= informers.AuthorizerWarmup {
+		if r.Known || r.Problem != "" || time.Since(r.first) >= informers.AuthorizerWarmup {
 			s.Sets[revision] = r.Set
 		}
 		encrypted = append(encrypted, r.Config.Encrypted...)
@@ -92,7 +92,7 @@ func (c *Controller) observeSecrets(ctx context.Context, s *Snapshot, e *serverS
 // plugins is read again, since it may be created or repaired; one with plugins does not change.
 func (c *Controller) revision(ctx context.Context, e *serverState, name string) revisionRead {
 	r, was := e.revisions[name]
-	now := c.Clock.Now()
+	now := time.Now()
 	if !was {
 		r.first = now
 	}

@@ -22,7 +22,7 @@ const startsWithin = time.Minute
 // observeAges adds how long each pod and API server's container has been seen. If the user of an API server's pod is
 // not known, it syncs again once startsWithin is over.
 func (c *Controller) observeAges(s *Snapshot, e *serverState) {
-	now, before := c.Clock.Now(), e.seen
+	now, before := time.Now(), e.seen
 	if e.looked = now; before == nil {
 		e.liveSeen = now
 	}

@@ -12,7 +12,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/utils/clock"
 
 	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
 	"github.com/kms-health/kms-health/pkg/contract"
@@ -162,8 +161,7 @@ func TestAgentsHaveTheUserOfThePodThatWasSeenLast(t *testing.T) {
 // A pod's creation time is by another machine's clock.
 func TestPodIsAsOldAsThisProcessHasSeenIt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := New(Options{Clock: clock.RealClock{}, Registry: prometheus.NewRegistry(),
-			Queue: syncqueue.New(clock.RealClock{}, "deliver")})
+		c := New(Options{Registry: prometheus.NewRegistry(), Queue: syncqueue.New("deliver")})
 		defer c.Queue.ShutDown()
 		s, e := fixture(t, v1alpha1.ModeCompanionPod), &serverState{}
 		a, b := apiPod("a", "1", notStarted), apiPod("b", "2", notStarted)

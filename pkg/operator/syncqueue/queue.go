@@ -11,7 +11,6 @@ import (
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 	"k8s.io/client-go/util/workqueue"
 	"k8s.io/klog/v2"
-	"k8s.io/utils/clock"
 
 	"github.com/kms-health/kms-health/pkg/logging"
 )
@@ -31,7 +30,6 @@ type Queue struct {
 	workqueue.TypedDelayingInterface[string]
 	what    string
 	limiter workqueue.TypedRateLimiter[string]
-	clock   clock.PassiveClock
 
 	mu       gosync.Mutex
 	failures map[string]failure
@@ -43,12 +41,11 @@ type failure struct {
 	until  time.Time // the time of the next attempt
 }
 
-// New returns a Queue. what names, in log messages, what a sync does. clock is used for the delays.
-func New(clock clock.WithTicker, what string) *Queue {
-	return &Queue{what: what, clock: clock, failures: map[string]failure{},
-		limiter: workqueue.NewTypedItemExponentialFailureRateLimiter[string](FirstRetry, LastRetry),
-		TypedDelayingInterface: workqueue.NewTypedDelayingQueueWithConfig(
-			workqueue.TypedDelayingQueueConfig[string]{Clock: clock})}
+// New returns a Queue. what names, in log messages, what a sync does.
+func New(what string) *Queue {
+	return &Queue{what: what, failures: map[string]failure{},
+		limiter:                workqueue.NewTypedItemExponentialFailureRateLimiter[string](FirstRetry, LastRetry),
+		TypedDelayingInterface: workqueue.NewTypedDelayingQueue[string]()}
 }
 
 // Enqueue syncs a name soon.
@@ -59,7 +56,7 @@ func (q *Queue) Enqueue(name string) { q.AddAfter(name, CoalescePeriod) }
 func (q *Queue) Left(name string) time.Duration {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	return max(0, q.failures[name].until.Sub(q.clock.Now()))
+	return max(0, q.failures[name].until.Sub(time.Now()))
 }
 
 // Observe takes the outcome of a sync. After an error it syncs the name again after the backoff. It logs an error if
@@ -74,7 +71,7 @@ func (q *Queue) Observe(name string, err error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	before, failed := q.failures[name]
-	cause, now := logging.Cause(err.Error()), q.clock.Now()
+	cause, now := logging.Cause(err.Error()), time.Now()
 	if !failed || before.cause != cause || now.Sub(before.logged) >= logging.CausePeriod {
 		before.logged = now
 		klog.ErrorSDepth(1, err, "Failed to "+q.what+", retrying", "name", name)

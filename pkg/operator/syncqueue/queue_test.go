@@ -9,7 +9,6 @@ import (
 
 	"github.com/go-logr/logr/funcr"
 	"k8s.io/klog/v2"
-	"k8s.io/utils/clock"
 )
 
 // A line in the log for each try would be thousands a day: an error may have a port, a time or an ID.
@@ -18,7 +17,7 @@ func TestWhatFailedComesBackUntilItSucceeds(t *testing.T) {
 	lines := 0
 	klog.SetLogger(funcr.New(func(_, _ string) { lines++ }, funcr.Options{}))
 	synctest.Test(t, func(t *testing.T) {
-		q := New(clock.RealClock{}, "try")
+		q := New("try")
 		defer q.ShutDown()
 		for wait := FirstRetry; wait < 4*LastRetry; wait *= 2 {
 			q.Observe("a", fmt.Errorf("certificate has expired: current time %s is after 2026", time.Now()))
@@ -39,7 +38,7 @@ func TestWhatFailedComesBackUntilItSucceeds(t *testing.T) {
 
 func TestPanicIsRetriedAndDelaysNoOther(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		q := New(clock.RealClock{}, "try")
+		q := New("try")
 		synced := map[string]int{}
 		ctx, cancel := context.WithCancel(t.Context())
 		q.Enqueue("a")
