@@ -159,7 +159,7 @@ func (r *requests) run(t *testing.T, configurations ...string) (events []string)
 			Client: r, Resources: r, Core: r.secrets.CoreV1(),
 			CA:        func() ([]byte, error) { return []byte("CA"), nil },
 			TLS:       func() (v1alpha1.ServingTLS, string, bool) { return v1alpha1.ServingTLS{}, "", true },
-			Namespace: "kms-health", OpenShift: new(false), Registry: prometheus.NewRegistry(),
+			Namespace: "kms-health", Registry: prometheus.NewRegistry(),
 			Now: time.Now, Health: nodeRollup{requests: r}, Event: func(_, _, reason, _ string) {
 				mu.Lock()
 				defer mu.Unlock()
@@ -204,10 +204,12 @@ func (r *requests) last(prefix string) (found string) {
 	return found
 }
 
-// forbidLists refuses the lists of a kind in a namespace.
-func (r *requests) forbidLists(kind schema.GroupVersionResource, namespace string) {
+// forbidLists refuses the lists of a kind in a namespace, for a time.
+func (r *requests) forbidLists(kind schema.GroupVersionResource, namespace string, length time.Duration) {
+	began := sync.OnceValue(time.Now)
 	r.PrependReactor("list", kind.Resource, func(a clienttesting.Action) (bool, runtime.Object, error) {
-		return a.GetResource() == kind && a.GetNamespace() == namespace, nil, noRight(kind.Resource)
+		is := a.GetResource() == kind && a.GetNamespace() == namespace
+		return is && time.Since(began()) < length, nil, noRight(kind.Resource)
 	})
 }
 
@@ -283,7 +285,7 @@ func TestMissingOperatorResourceIsReported(t *testing.T) {
 }
 
 // Without the sources of the roll-up none is evaluated, so the delivery has to report the problem, also if it has
-// nothing to do.
+// nothing to do. An API server that has just started may deny what it will allow.
 func TestEachSourceThatIsForbiddenIsReported(t *testing.T) {
 	type row struct {
 		kind          schema.GroupVersionResource
@@ -296,6 +298,7 @@ func TestEachSourceThatIsForbiddenIsReported(t *testing.T) {
 		{informers.ClusterBindings, "", withPlugin, "clusterrolebindings"},
 		{informers.Policies, "", withPlugin, "validatingadmissionpolicies"},
 		{informers.PolicyBindings, "", withPlugin, "validatingadmissionpolicybindings"},
+		{informers.Infrastructures, "", withPlugin, "infrastructures.config.openshift.io"},
 		{contract.ResourceOf("kubeapiservers").GVR(), "", withPlugin, "kubeapiservers.operator.openshift.io/cluster"},
 		{informers.DaemonSets, "kms-health", withPlugin, "the DaemonSets of namespace kms-health"},
 		{informers.ServiceAccounts, "kms-health", withPlugin, "the ServiceAccounts of namespace kms-health"},
@@ -311,10 +314,12 @@ func TestEachSourceThatIsForbiddenIsReported(t *testing.T) {
 			row{informers.Pods, "kms-health", configuration, "the pods of namespace kms-health"})
 	}
 	for _, c := range rows {
-		r := newRequests(nil)
-		r.forbidLists(c.kind, c.namespace)
-		if r.run(t, c.configuration); !r.with("SourceUnreadable", c.what+" cannot be read") {
-			t.Errorf("%s, with %s: requests %q", c.what, c.configuration, r.all)
+		for length, want := range map[time.Duration]bool{time.Hour: true, informers.AuthorizerWarmup / 2: false} {
+			r := newRequests(nil)
+			r.forbidLists(c.kind, c.namespace, length)
+			if r.run(t, c.configuration); r.with("SourceUnreadable", c.what+" cannot be read") != want {
+				t.Errorf("%s, for %s, with %s: requests %q", c.what, length, c.configuration, r.all)
+			}
 		}
 	}
 }
@@ -357,7 +362,7 @@ func TestRemovedTargetIsForgottenWhenTheWatchShowsIt(t *testing.T) {
 func TestConditionsOfATargetThatWasNeverRecordedAreNotForgotten(t *testing.T) {
 	r := newRequests(nil)
 	r.refuseRecords(0)
-	r.forbidLists(informers.DaemonSets, "kms-health")
+	r.forbidLists(informers.DaemonSets, "kms-health", time.Hour)
 	r.run(t, withPlugin, noLonger)
 	if removed, off := r.last("removed"), r.last("published"); removed != "" || !strings.HasPrefix(off, "published off true") {
 		t.Errorf("%q, %q", removed, off)
@@ -393,7 +398,7 @@ func TestTargetIsForgottenOnceNothingIsLeftOfIt(t *testing.T) {
 	for _, readable := range []bool{true, false} {
 		r := newRequests(recorded)
 		if !readable {
-			r.forbidLists(informers.Pods, "kms-health")
+			r.forbidLists(informers.Pods, "kms-health", time.Hour)
 		}
 		r.run(t, noLonger)
 		if forgotten := slices.Contains(r.all, "removed "+kube); forgotten != readable {
@@ -405,7 +410,7 @@ func TestTargetIsForgottenOnceNothingIsLeftOfIt(t *testing.T) {
 // A removal cannot end while the operator cannot list what is left.
 func TestConfigMapsThatCannotBeListedAreReported(t *testing.T) {
 	r := newRequests(recorded)
-	r.forbidLists(informers.ConfigMaps, "kms-health")
+	r.forbidLists(informers.ConfigMaps, "kms-health", time.Hour)
 	r.run(t, oneTarget+removed)
 	if !r.with("status SourceUnreadable", "the ConfigMaps that are left cannot be listed") {
 		t.Errorf("%q", r.all)
