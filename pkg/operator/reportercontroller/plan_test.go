@@ -172,6 +172,10 @@ func TestInjectionThatItsOwnerRevertedIsNotRepeated(t *testing.T) {
 		t.Fatalf("what is in place: %v, recorded %+v; %+v", plan.Inject, recorded, plan.Status)
 	}
 	s.State = plan.State
+	owners, target := *s, *s.Target
+	if owners.Target, target.Deployment = &target, ""; !ComputePlan(&owners).Eject {
+		t.Error("it stays although its owner is to add one")
+	}
 	scaled, changed := injected.DeepCopy(), injected.DeepCopy()
 	scaled.Generation, scaled.Spec.Paused = 3, true
 	changed.Generation, changed.Spec.Template.Annotations = 3, map[string]string{contract.PodHashAnnotation: "another"}
