@@ -2,7 +2,10 @@ package reporter
 
 import (
 	"fmt"
+	"io"
+	"net"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/kms-health/kms-health/pkg/contract"
@@ -53,23 +56,84 @@ func TestReadPluginMustEncryptUnlessRoundTripsAreOff(t *testing.T) {
 	h.await("its verdict goes", finds(contract.Healthy, "", ""))
 }
 
-// A plugin whose process ends at each Encrypt may still answer every Status.
+// The process returns only after two probes, which find no listener.
 func TestPluginThatEndsAtEachEncryptIsInError(t *testing.T) {
 	t.Parallel() // it waits
 	h, p := reportsOn(t)
-	h.set(p, kmsplugin.FaultHang, "encrypt")
-	go func() {
-		next := func() int64 { return p.Calls(kmsplugin.CallEncrypt).Count + 1 }
-		for n := next(); p.WaitForCalls(t.Context(), kmsplugin.CallEncrypt, n) == nil; {
-			n = next() // there are no calls between the crash and the return
-			_, _ = p.Crash(), p.Return()
-		}
-	}()
+	h.set(p, kmsplugin.FaultEndsAt, "encrypt", "2500ms")
 	h.rotate(p)
-	h.await("two round trips could not be made", finds(contract.Error, contract.Unavailable, "the connection broke during each of the last 2 round trips, so the plugin may end at this call: Encrypt: "))
+	for detail, reason := range map[string]contract.Reason{
+		"; before, the connection broke during a round trip, so the plugin may end at this call: Encrypt: ": contract.ConnectFailed,
+		"the connection broke during each of the last 2 round trips, so the plugin may end at this call: ":  contract.Unavailable,
+	} {
+		h.await(string(reason), func(entries []contract.Entry) bool {
+			if len(entries) == 1 && entries[0].Status == contract.Healthy && entries[0].KEKID == p.KeyID() {
+				t.Errorf("healthy under the new key: %+v", entries)
+			}
+			return finds(contract.Error, reason, detail)(entries)
+		})
+	}
 	entries, unobserved := once(t.Context(), h.reporter.config) // the plugin may not listen at that moment
 	if len(entries) != 1 || entries[0].Status != contract.Error || len(unobserved) != 0 {
 		t.Errorf("probed once: %+v, %v", entries, unobserved)
+	}
+}
+
+// relay listens at the socket of plugin 1, and forwards to a plugin behind another socket, until cut breaks the
+// connections. As with systemd's socket activation, the socket outlives the plugin's process.
+func (h *fixture) relay(plugin *kmsplugin.Plugin) (cut func()) {
+	listener, err := net.Listen("unix", strings.TrimPrefix(h.endpoint("1"), "unix://"))
+	must.Succeed(h.t, err)
+	var mu sync.Mutex
+	var open []net.Conn
+	cut = func() {
+		mu.Lock()
+		defer mu.Unlock()
+		for _, conn := range open {
+			_ = conn.Close()
+		}
+		open = nil
+	}
+	h.t.Cleanup(func() { _ = listener.Close(); cut() })
+	go func() {
+		for {
+			client, err := listener.Accept()
+			if err != nil {
+				return
+			}
+			server, err := net.Dial("unix", strings.TrimPrefix(plugin.Endpoint(), "unix://"))
+			must.Succeed(h.t, err)
+			mu.Lock()
+			open = append(open, client, server)
+			mu.Unlock()
+			go func() { _, _ = io.Copy(server, client) }()
+			go func() { _, _ = io.Copy(client, server) }()
+		}
+	}()
+	return cut
+}
+
+// Neither Status nor the socket's file shows that the process ends at each Encrypt. The round trip must be repeated at
+// once: the next regular one may come hours later, and would only then be the second that could not be made.
+func TestRoundTripThatCouldNotBeMadeIsRepeatedAtOnce(t *testing.T) {
+	t.Parallel() // it waits
+	h := newFixture(t)
+	p := h.plugin("behind")
+	cut := h.relay(p)
+	h.write("1s", "1:Write")
+	h.run()
+	h.await("healthy", finds(contract.Healthy, "", ""))
+	p.ResetCounters()
+	h.set(p, kmsplugin.FaultHang, "encrypt")
+	go func() {
+		for n := int64(1); p.WaitForCalls(t.Context(), kmsplugin.CallEncrypt, n) == nil; n++ {
+			cut()
+		}
+	}()
+	h.write("1s, checks: {roundTrip: {requested: r}}", "1:Write")
+	h.await("two could not be made", finds(contract.Error, contract.Unavailable, "each of the last 2 round trips"))
+	if calls := p.Calls(kmsplugin.CallEncrypt); calls.Latest.Sub(calls.First) > tripRetry/2 {
+		t.Errorf("it was repeated after %s", calls.Latest.Sub(calls.First))
 	}
 }
 

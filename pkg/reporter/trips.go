@@ -57,10 +57,10 @@ func (t *trips) observe(now time.Time, interval time.Duration, r probe.Result) {
 	}
 }
 
-// due reports whether to make a round trip after a probe that the plugin answered. One is due at once for each key_id
-// and after each error, and each interval. Others are due at most each gap: on request; up to mostRetries times after a
-// failed one; for a kept sample that makes the plugin unhealthy; when Status turned unhealthy, to report the cause, or
-// healthy after a failed one. A new connection makes none due, since it does not mean a new process.
+// due reports whether to make a round trip after a probe that the plugin answered. One is due at once for each key_id,
+// after each error, once more if it could not be made, and each interval. Others are due at most each gap: on request;
+// up to mostRetries times after a failed one; for a kept sample that makes the plugin unhealthy; when Status turned
+// unhealthy, to report the cause, or healthy after a failed one. A new connection alone does not mean a new process.
 func (t *trips) due(now time.Time, every time.Duration, r probe.Result) bool {
 	since := now.Sub(t.at)
 	switch {
@@ -70,7 +70,7 @@ func (t *trips) due(now time.Time, every time.Duration, r probe.Result) bool {
 		return true
 	case t.notMade >= notMadeBound:
 		return since >= backoff(tripRetry, t.notMade-notMadeBound, mostTripRetry)
-	case since >= every || r.Status == contract.Healthy && !t.seen(r) && !t.keys.alternates:
+	case since >= every || t.notMade > 0 || r.Status == contract.Healthy && !t.seen(r) && !t.keys.alternates:
 		return true
 	}
 	bad, failed := r.Status != contract.Healthy, t.last.Status != contract.Healthy

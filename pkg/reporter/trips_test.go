@@ -119,6 +119,7 @@ func TestRoundTripsAreDue(t *testing.T) {
 		"so, no longer unhealthy":       {forLongUnhealthy, tripRetry, every, healthy, true},
 		"unhealthy for long":            {forLongUnhealthy, time.Minute, every, unhealthy, false},
 		"not made once":                 {after(notMade), 0, every, healthy, true},
+		"so, after a good one":          {after(madeOK, notMade), 0, every, healthy, true},
 		"not made twice":                {after(notMade, notMade), tripRetry, every, healthy, true},
 		"not made twice, just before":   {after(notMade, notMade), tripRetry - 1, every, healthy, false},
 		"not made again":                {after(notMade, notMade, notMade), 2 * tripRetry, every, healthy, true},
