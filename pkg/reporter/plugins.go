@@ -86,9 +86,8 @@ func entriesOf(plugins []*plugin) []contract.Entry {
 	return list
 }
 
-// judge updates the entry after a probe or a round trip. While round trips are on, a good Status is not
-// enough: until a round trip shows whether the plugin works, a first entry is withheld, and an earlier
-// one is not updated, so that it ages.
+// judge updates the entry after a probe or a round trip. While round trips are on, a good Status is not enough: until
+// one shows whether the plugin works, a first entry is withheld, and an earlier one stays as it is, so that it ages.
 func (p *plugin) judge(now time.Time, c v1alpha1.Probe) {
 	trip := probe.Trip{}
 	if c.Checks.RoundTrip.Interval.Duration != 0 && !p.last.Gone {

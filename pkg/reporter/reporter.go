@@ -59,8 +59,8 @@ type Reporter struct {
 	configError string                          // why the current file is not active; empty if it is
 	plugins     []*plugin
 	publisher   *publish.Publisher // nil: nothing is written
-	// stopServing and stopWriting end what runs by a former configuration.
-	stopServing, stopWriting context.CancelFunc
+
+	stopServing, stopWriting context.CancelFunc // end what runs by a former configuration
 
 	state  *state           // as last read or saved
 	events chan func()      // functions from other goroutines, which Run calls

@@ -46,9 +46,7 @@ func (r *Reporter) prober(p *plugin) {
 
 // observe stores the result of a probe, and publishes when it completes a round.
 func (r *Reporter) observe(p *plugin, result probe.Result) {
-	if log := klog.V(4); log.Enabled() {
-		log.InfoS("Probed", "keyID", p.keyID, "status", result.Status, "reason", result.Reason, "took", result.Took)
-	}
+	klog.V(4).InfoS("Probed", "keyID", p.keyID, "status", result.Status, "reason", result.Reason, "took", result.Took)
 	p.busy, p.waiting = false, false
 	r.countProbe(p.keyID, result)
 	r.noteNotProbed(p, result.NotProbed)

@@ -46,8 +46,11 @@ type trips struct {
 
 // observe records a probe's result. After an error, only round trips that could not be made, its cause, still count.
 func (t *trips) observe(now time.Time, interval time.Duration, r probe.Result) {
-	if r.Gone || r.Status == contract.Error || r.Restarted {
-		t.last, t.void, t.keys, t.failures = probe.Trip{}, true, keyIDs{}, 0
+	if lost := !r.Answered || r.Restarted; lost || r.Status == contract.Error {
+		t.void, t.keys, t.unhealthy = true, keyIDs{}, t.unhealthy && !lost
+		if lost || t.last.Status == contract.Healthy { // a failed one shows the cause of an error that is an answer
+			t.last, t.failures = probe.Trip{}, 0
+		}
 		t.samples.afterError()
 	}
 	t.keys.see(now, interval, r.KEKID)
@@ -73,7 +76,7 @@ func (t *trips) due(now time.Time, every time.Duration, r probe.Result) bool {
 	case since >= every || t.notMade > 0 || r.Status == contract.Healthy && !t.seen(r) && !t.keys.alternates:
 		return true
 	}
-	bad, failed := r.Status != contract.Healthy, t.last.Status != contract.Healthy
+	bad, failed := r.Status != contract.Healthy, t.last.Made && t.last.Status != contract.Healthy
 	turned := bad != t.unhealthy && bad != failed // a change of Status that the last round trip does not explain
 	retry := turned || failed && t.failures < mostRetries || t.samples.retry(now)
 	return since >= t.gap() && (t.keys.changed.After(t.at) || retry)

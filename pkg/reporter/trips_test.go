@@ -45,11 +45,15 @@ func (t *trips) after(since time.Duration, result probe.Result, outcome probe.Tr
 func TestRoundTripsAreDue(t *testing.T) {
 	const every = 5 * time.Minute
 	healthy, unhealthy := answeredAs(contract.Healthy, "k"), answeredAs(contract.Unhealthy, "k")
+	failing := answeredAs(contract.Error, "") // the plugin answers Status with an error
 	busy, alternating, alternatingFailed := after(madeOK), after(madeOK), after(madeFailed)
 	busy.busy, alternating.keys = true, keyIDs{last: "k", before: "l", changed: noon, alternates: true}
 	alternatingFailed.keys = alternating.keys
 	whileUnhealthy := after(madeOK)
 	whileUnhealthy.unhealthy = true
+	unhealthyInError := after(madeOK)
+	unhealthyInError.unhealthy = true
+	unhealthyInError.observe(noon, time.Minute, probe.Result{Status: contract.Error})
 	unnamed := after()
 	unnamed.after(0, answeredAs(contract.Unhealthy, ""), probe.Trip{Made: true, Status: contract.Healthy})
 	requested := func(history *trips) *trips { history.request = "new"; return history }
@@ -109,7 +113,11 @@ func TestRoundTripsAreDue(t *testing.T) {
 		"turned unhealthy":              {after(madeOK), tripRetry, every, unhealthy, true},
 		"turned unhealthy, just made":   {after(madeOK), tripRetry - 1, every, unhealthy, false},
 		"unhealthy as at the last":      {whileUnhealthy, time.Minute, every, unhealthy, false},
-		"an error of the process":       {after(madeOK), tripRetry, every, answeredAs(contract.Error, ""), true},
+		"an error of the process":       {after(madeOK), tripRetry, every, failing, true},
+		"so, and at the last":           {whileUnhealthy, time.Minute, every, failing, false},
+		"so, failed for long":           {forLong, time.Minute, every, failing, false},
+		"so, failed, by the interval":   {forLong, every, every, failing, true},
+		"unhealthy as before an error":  {unhealthyInError, tripRetry, every, unhealthy, true},
 		"failed":                        {after(madeFailed), tripRetry, every, healthy, true},
 		"failed, just before":           {after(madeFailed), tripRetry - 1, every, healthy, false},
 		"failed for long":               {forLong, time.Minute, every, healthy, false},
@@ -150,6 +158,11 @@ func TestVerdictAfterRoundTrips(t *testing.T) {
 		t.observe(noon, time.Minute, probe.Result{Status: contract.Error})
 		return t
 	}
+	answered := func(outcome probe.Trip) *trips {
+		t := after(outcome)
+		t.observe(noon, time.Minute, answeredAs(contract.Error, ""))
+		return t
+	}
 	overtaken := after()
 	overtaken.begin(noon, answeredAs(contract.Healthy, "k"))
 	overtaken.observe(noon, time.Minute, probe.Result{Status: contract.Error})
@@ -176,6 +189,8 @@ func TestVerdictAfterRoundTrips(t *testing.T) {
 		"not made, and failed at last":   {after(notMade, notMade, notMade, madeFailed), denied},
 		"healthy, and an error since":    {inError(madeOK), ""},
 		"failed, and an error since":     {inError(madeFailed), ""},
+		"healthy, and Status failed":     {answered(madeOK), ""},
+		"failed, and Status, too":        {answered(madeFailed), denied},
 		"under another key than Status'": {after(probe.Trip{Made: true, KEKID: "l", Status: contract.Healthy}), ""},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -149,9 +149,8 @@ func (p *Publisher) write(ctx context.Context, entries []contract.Entry) *failur
 		p.metrics.SetTime(contract.MetricLastWrite, time.Now())
 	}
 	p.metrics.Add(contract.MetricWrites, 1, string(kind))
-	if log := klog.V(2); log.Enabled() {
-		log.InfoS("Write ended", append(p.log.fields, "result", kind, "plugins", len(entries), "took", time.Since(began))...)
-	}
+	klog.V(2).InfoS("Write ended",
+		append(p.log.fields, "result", kind, "plugins", len(entries), "took", time.Since(began))...)
 	p.log.write(failed, time.Now())
 	return failed
 }
