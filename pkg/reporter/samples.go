@@ -35,7 +35,7 @@ type samples struct {
 	Answered string `json:"answered,omitempty"` // the last fulfilled request; after a restart the file may still have it
 
 	turn    int  // counts round trips; the current key's turn is each second one
-	recheck bool // the plugin was in error: the first sample of its key is next
+	recheck bool // the plugin was in error, and may return with another key: the first sample of its key is next
 }
 
 // kept is a sample, and the results of decrypting it.
@@ -104,15 +104,6 @@ func (s *samples) former() []*kept {
 	return slices.DeleteFunc(slices.Clone(s.Kept), func(k *kept) bool { return k.KeyID == s.Current })
 }
 
-// afterError makes the next round trip decrypt the first sample of the current key, unless the plugin may have ended
-// at it: it may have returned with another key.
-func (s *samples) afterError() {
-	s.recheck = true
-	if k := s.of(s.Current); k != nil && !k.Ended {
-		k.Next = time.Time{}
-	}
-}
-
 // untried returns the samples without a clear result since the round trips for a request began. It leaves out those at
 // which the plugin may have ended, unless their next try was due then.
 func (s *samples) untried(since time.Time) (all []*probe.Sample) {
@@ -127,9 +118,11 @@ func (s *samples) untried(since time.Time) (all []*probe.Sample) {
 
 // next returns the samples to decrypt: in turns that of the current key, and that of the former key that was
 // tried longest ago. Owed ones come before others. A sample that failed waits for its next try. If it is of the
-// current key, it is then tried in addition to the other.
+// current key, it is then tried in addition to the other, and after an error at once, unless the plugin ended at it.
 func (s *samples) next(now time.Time) (all []*probe.Sample) {
-	ready := func(k *kept) bool { return k != nil && (k.Failed == 0 || !now.Before(k.Next)) }
+	ready := func(k *kept) bool {
+		return k != nil && (k.Failed == 0 || !now.Before(k.Next) || s.recheck && k.KeyID == s.Current && !k.Ended)
+	}
 	var former *kept
 	for _, k := range s.former() {
 		sooner := former == nil || k.Owed && !former.Owed || k.Owed == former.Owed && k.Tried.Before(former.Tried)

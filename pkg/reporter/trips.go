@@ -51,7 +51,7 @@ func (t *trips) observe(now time.Time, interval time.Duration, r probe.Result) {
 		if lost || t.last.Status == contract.Healthy { // a failed one shows the cause of an error that is an answer
 			t.last, t.failures = probe.Trip{}, 0
 		}
-		t.samples.afterError()
+		t.samples.recheck = true
 	}
 	t.keys.see(now, interval, r.KEKID)
 	t.samples.named(r.KEKID, now)
@@ -78,7 +78,8 @@ func (t *trips) due(now time.Time, every time.Duration, r probe.Result) bool {
 	}
 	bad, failed := r.Status != contract.Healthy, t.last.Made && t.last.Status != contract.Healthy
 	turned := bad != t.unhealthy && bad != failed // a change of Status that the last round trip does not explain
-	retry := turned || failed && t.failures < mostRetries || t.samples.retry(now)
+	// A failed round trip tries no sample, so the time of the next try stays.
+	retry := turned || failed && t.failures < mostRetries || !failed && t.samples.retry(now)
 	return since >= t.gap() && (t.keys.changed.After(t.at) || retry)
 }
 

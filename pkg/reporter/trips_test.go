@@ -69,6 +69,12 @@ func TestRoundTripsAreDue(t *testing.T) {
 	// aws-encryption-provider counts each refused call against the health of all of its keys for 30 s. Frequent round
 	// trips under a disabled key kept its API server from becoming ready.
 	forLong := after(slices.Repeat([]probe.Trip{madeFailed}, mostRetries)...)
+	forLongSample := after(slices.Repeat([]probe.Trip{madeFailed}, mostRetries)...)
+	forLongSample.samples = failedBoth.samples // a failed round trip does not try it
+	failedSampleInError := after(madeOK)
+	failedSampleInError.unhealthy = true
+	failedSampleInError.samples = samples{Current: "k", Kept: []*kept{{Sample: probe.Sample{KeyID: "k"}, Failed: 1, Next: noon.Add(time.Minute)}}}
+	failedSampleInError.observe(noon, time.Minute, failing)
 	forLongUnhealthy := after(slices.Repeat([]probe.Trip{madeFailed}, mostRetries)...)
 	forLongUnhealthy.unhealthy = true
 	for name, tt := range map[string]struct {
@@ -105,6 +111,9 @@ func TestRoundTripsAreDue(t *testing.T) {
 		"a sample failed, Encrypt too":  {failedBoth, tripRetry - 1, every, healthy, false},
 		"a sample failed":               {failedSample, time.Minute, every, healthy, true},
 		"a sample failed, just before":  {failedSample, time.Minute - 1, every, healthy, false},
+		"so, in an error that answers":  {failedSampleInError, time.Minute - 1, every, failing, false},
+		"a sample failed, failed long":  {forLongSample, time.Minute, every, healthy, false},
+		"so, also by the interval":      {forLongSample, every, every, healthy, true},
 		"keys alternate":                {alternating, 59 * time.Second, every, answeredAs(contract.Healthy, "l"), false},
 		"keys alternate, a minute":      {alternating, time.Minute, every, answeredAs(contract.Healthy, "l"), true},
 		"keys alternate, failed":        {alternatingFailed, 59 * time.Second, every, healthy, false},
