@@ -1,15 +1,19 @@
 package main
 
 import (
+	"errors"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"regexp"
 	"strings"
 	"syscall"
 	"testing"
 	"time"
 
+	"github.com/kms-health/kms-health/pkg/contract"
 	"github.com/kms-health/kms-health/pkg/reporter"
+	"github.com/kms-health/kms-health/test/harness/must"
 	"github.com/kms-health/kms-health/test/harness/program"
 	"github.com/kms-health/kms-health/test/kmsplugin"
 )
@@ -103,5 +107,27 @@ func TestLogIsFlushedAtTheEndAndAKeyIDForgesNoLineOfIt(t *testing.T) {
 				break
 			}
 		}
+	}
+}
+
+func TestOnceNamesTheUserToWhomTheSocketIsDenied(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("only root can start a process of another user")
+	}
+	p, config := plugin(t, "")
+	socket := strings.TrimPrefix(p.Endpoint(), "unix://")
+	stdin, err := os.Open(config)
+	must.Succeed(t, errors.Join(err, os.Chmod(filepath.Dir(socket), 0o755), os.Chmod(socket, 0o600)))
+	defer stdin.Close()
+	cmd := exec.Command("/proc/self/exe", "--once", "--config", "-") // other users may not enter the folders of both files
+	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 65534, Gid: 65534}}
+	cmd.Env = append(os.Environ(), asMain+"=1", contract.APIServerUserVariable+"=0:0 groups 0 DAC_OVERRIDE")
+	var stderr strings.Builder
+	cmd.Stdin, cmd.Stderr = stdin, &stderr
+	out, _ := cmd.Output()
+	const want = "cannot be probed as the API server: connect: permission denied: this process runs as 65534:65534 groups 65534, " +
+		"and the API server as 0:0 groups 0 DAC_OVERRIDE\n"
+	if code := cmd.ProcessState.ExitCode(); code != reporter.ExitNoAnswer || string(out) != "[]\n" || !strings.HasSuffix(stderr.String(), want) {
+		t.Errorf("%d, %q, %q", code, out, stderr.String())
 	}
 }

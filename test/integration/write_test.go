@@ -35,7 +35,8 @@ func TestReporterOwnsItsEntryAndNothingElse(t *testing.T) {
 	r.configure(toKube, "1:Write")
 	r.start()
 	first := r.freshCondition("1=healthy")
-	if first[0].KEKID != one.KeyID() || first[0].Interval != time.Second || first[0].Reporter != r.podUID {
+	if first[0].KEKID != one.KeyID() || first[0].Interval != time.Second || first[0].Reporter != r.podUID ||
+		"unix://"+first[0].Socket != one.Endpoint() {
 		t.Errorf("%+v", first[0])
 	}
 	before := operatorstatus.ReadConditions(operatorObject(t))[own]

@@ -46,6 +46,7 @@ func TestKeptSampleIsDecrypted(t *testing.T) {
 		"a former key": {"", true, "", ""},
 		"a key that was replaced under its key ID": {"replaced-key", false, contract.ReportedUnhealthy, "Decrypt: "},
 		"a former key that was replaced":           {"replaced-key", true, contract.ReportedUnhealthy, "Decrypt: "},
+		"a former key at which the process ends":   {"ends-at former-decrypt 1ms", true, contract.Unavailable, "Decrypt: Unavailable: "},
 	} {
 		t.Run(name, func(t *testing.T) {
 			real, plugin := startProbed(t)
@@ -62,9 +63,13 @@ func TestKeptSampleIsDecrypted(t *testing.T) {
 			}
 			for range 2 {
 				made := trip(t, plugin, first.Sealed)
-				if got := made.Kept[0]; !healthyTrip(made) || got.Sample != first.Sealed || got.Ended || got.Reason != tt.reason ||
+				ended := tt.reason == contract.Unavailable
+				if got := made.Kept[0]; !healthyTrip(made) || got.Sample != first.Sealed || got.Ended != ended || got.Reason != tt.reason ||
 					!strings.HasPrefix(got.Detail, tt.detail) || (got.Detail == "") != (tt.detail == "") {
 					t.Errorf("%+v", made)
+				}
+				for ended && ask(t, plugin, writer(generous)).Status != contract.Healthy {
+					time.Sleep(time.Millisecond)
 				}
 			}
 		})
