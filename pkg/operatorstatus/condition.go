@@ -16,11 +16,13 @@ type Condition struct {
 	LastTransitionTime time.Time `json:"lastTransitionTime"`
 }
 
-// Settle sets LastTransitionTime: to the previous condition's if the status is the same, else to now.
+// Settle sets LastTransitionTime: to the previous condition's if the status is the same, else to now. One that is to
+// come is by a clock that was set back: a StatusSyncer would ignore the condition until then.
 func (c *Condition) Settle(previous map[string]Condition, now time.Time) {
 	c.LastTransitionTime = now.UTC().Truncate(time.Second)
-	if was, had := previous[c.Type]; had && was.Status == c.Status && !was.LastTransitionTime.IsZero() {
-		c.LastTransitionTime = was.LastTransitionTime
+	was := previous[c.Type]
+	if at := was.LastTransitionTime; was.Status == c.Status && !at.IsZero() && at.Before(c.LastTransitionTime) {
+		c.LastTransitionTime = at
 	}
 }
 

@@ -299,6 +299,9 @@ func TestSettle(t *testing.T) {
 		"another reason":      {Condition{Type: "A", Status: True, Reason: "Q", LastTransitionTime: before}, false},
 		"another status":      {Condition{Type: "A", Status: Unknown, Reason: "R", LastTransitionTime: before}, true},
 		"its time is not set": {Condition{Type: "A", Status: True, Reason: "R"}, true},
+		// Until then, a StatusSyncer would ignore the condition.
+		"its time is to come: a clock was set back": {Condition{Type: "A", Status: True, Reason: "R",
+			LastTransitionTime: before.Add(2 * time.Hour)}, true},
 	} {
 		c := Condition{Type: "A", Status: True, Reason: "R"}
 		c.Settle(map[string]Condition{tt.was.Type: tt.was}, now)
