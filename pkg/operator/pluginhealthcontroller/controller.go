@@ -67,7 +67,7 @@ type healthState struct {
 	shown      string    // the version that the watch showed last
 	owner      string    // the other manager that owns KMSPluginsDegraded; empty: none
 	ownedUntil time.Time // when to try again to own it
-	showing    time.Time // when the watch last showed a new version
+	showing    time.Time // when the resource was last known to be up to date: see rollup.Input.Shown
 	cleaned    bool      // the reports were removed while the target is off
 	withdrawn  bool      // the conditions were removed, except another owner's
 	outage     rollup.Outage
@@ -118,7 +118,7 @@ func (c *Controller) Set(t delivery.Snapshot) {
 	e := c.targets[t.Name]
 	now := time.Now()
 	if e == nil {
-		e = &healthState{began: now, seen: rollup.Seen{Resumed: t.State.Silent}}
+		e = &healthState{began: now, showing: now, seen: rollup.Seen{Resumed: t.State.Silent}}
 		c.targets[t.Name] = e
 	}
 	if e.target.Status != t.Status {
@@ -265,7 +265,8 @@ func (s *healthSync) judge(ctx context.Context, in *rollup.Input) (v delivery.Ve
 		if s.shown != resource.Version { // the watch works
 			s.showing = s.now
 		}
-		in.Shown = rollup.Latest(s.showing, s.watching.at(t.Sources.Resource.Relisted()))
+		s.showing = rollup.Latest(s.showing, s.watching.at(t.Sources.Resource.Relisted()))
+		in.Shown = s.showing
 		if s.shown = resource.Version; !ssa.AtLeast(resource.Version, s.written) {
 			in.Previous = s.conditions
 		}
@@ -368,10 +369,13 @@ func (s *healthSync) excuse(err error) {
 	}
 }
 
-// excuseFrom excuses stale reports until afterOutage after a time.
+// excuseFrom excuses stale reports until afterOutage after a time. An outage may have begun before the first request
+// without an answer, but not before the resource was last shown.
 func (s *healthSync) excuseFrom(from time.Time) {
 	if from.After(s.outage.Until) {
-		s.outage.Since = from
+		if s.outage.Since = from; s.showing.Before(from) {
+			s.outage.Since = s.showing
+		}
 	}
 	s.outage.Until = rollup.Latest(s.outage.Until, from.Add(afterOutage))
 }
