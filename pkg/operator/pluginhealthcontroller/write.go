@@ -26,17 +26,18 @@ const cleanupManager = "kms-health-operator-cleanup"
 // write applies a result, unless the current conditions equal it.
 func (s *healthSync) write(ctx context.Context, current map[string]operatorstatus.Condition,
 	result *rollup.Result) error {
-	if s.yields() { // the other owner decides
-		delete(result.Conditions, contract.PluginsDegraded)
-		current = maps.Clone(current)
+	own := *result
+	if s.yields() { // the other owner decides; the metrics read the result's own map
+		own.Conditions, current = maps.Clone(own.Conditions), maps.Clone(current)
+		delete(own.Conditions, contract.PluginsDegraded)
 		delete(current, contract.PluginsDegraded)
 	}
-	if result.Same(current) {
+	if own.Same(current) {
 		klog.V(4).InfoS("Conditions are unchanged", "apiServer", s.target.Name)
 		return nil
 	}
-	o, err := s.apply(ctx, result.Conditions)
-	if err != nil {
+	o, err := s.apply(ctx, own.Conditions)
+	if err != nil || o == nil {
 		return err
 	}
 	version := o.GetResourceVersion()
@@ -46,8 +47,8 @@ func (s *healthSync) write(ctx context.Context, current map[string]operatorstatu
 		s.target.Sources.Resource.Relist()
 		version = ""
 	}
-	s.conditions, s.written = result.Conditions, version
-	for _, c := range result.Conditions {
+	s.conditions, s.written = own.Conditions, version
+	for _, c := range own.Conditions {
 		if was := current[c.Type]; was.Status != c.Status || was.Reason != c.Reason {
 			eventType := corev1.EventTypeNormal
 			degraded := c.Type == contract.PluginsDegraded && c.Status != operatorstatus.False
@@ -63,24 +64,20 @@ func (s *healthSync) write(ctx context.Context, current map[string]operatorstatu
 // yields reports whether another manager owns KMSPluginsDegraded. That is checked again at ownedUntil.
 func (s *healthSync) yields() bool { return s.owner != "" && s.now.Before(s.ownedUntil) }
 
-// apply writes conditions by Server-Side Apply. It leaves out KMSPluginsDegraded if another manager owns it. It takes
-// over any other condition: only a person's edit may own that.
+// apply writes conditions by Server-Side Apply. If another manager owns KMSPluginsDegraded it writes nothing (nil): the
+// next sync yields, and reports the owner. It takes over any other condition: only a person's edit may own that.
 func (s *healthSync) apply(ctx context.Context, conditions map[string]operatorstatus.Condition,
 ) (*unstructured.Unstructured, error) {
 	o, err := ssa.ApplyStatus(ctx, s.Client, s.target.ReportsTo(), conditions, map[string]any{}, false)
-	owner := ""
-	if apierrors.IsConflict(err) {
-		if owner = ssa.OwnerOf(err, contract.PluginsDegraded); owner != "" {
-			s.ownedUntil = s.now.Add(resync)
-			delete(conditions, contract.PluginsDegraded)
-		}
+	owner := ssa.OwnerOf(err, contract.PluginsDegraded)
+	if owner != "" {
+		o, err = nil, nil
+	} else if apierrors.IsConflict(err) {
 		o, err = ssa.ApplyStatus(ctx, s.Client, s.target.ReportsTo(), conditions, map[string]any{}, true)
 	}
-	if _, is := conditions[contract.PluginsDegraded]; is || owner != "" {
-		if s.owner != owner {
-			s.requeue(s.now.Add(time.Second)) // for KMSHealthReporting, which reports the owner
-		}
-		s.owner = owner
+	if _, tried := conditions[contract.PluginsDegraded]; tried && err == nil && (owner != "" || s.owner != "") {
+		s.owner, s.ownedUntil = owner, s.now.Add(resync)
+		s.requeue(s.now.Add(1)) // for KMSHealthReporting, which reports the owner
 	}
 	if len(conditions) == 0 && (err == nil || apierrors.IsInvalid(err)) {
 		return s.withdraw(ctx, o)

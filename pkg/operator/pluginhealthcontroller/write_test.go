@@ -373,13 +373,25 @@ func TestConditionOfAnotherOwnerIsNotWritten(t *testing.T) {
 				s.reports["a"][0].Status = contract.Error
 				s.show()
 				s.pass(3 * time.Second)
+				s.failing(errAway) // also the next try to own it
+				s.pass(resync)
+				s.failing(nil)
+				s.pass(syncqueue.LastRetry)
 				all := s.written()
+				for _, w := range all { // a restarted operator would report that none owns it
+					if degraded(w.apply) == "" && !strings.Contains(w.body, contract.OtherOwner) {
+						t.Errorf("written before the owner is known: %s", w.body)
+					}
+				}
 				last := all[len(all)-1]
 				if has := degraded(last.apply) != ""; has == yields || strings.Contains(last.body, contract.OtherOwner) != yields {
 					t.Errorf("written: %s", last.body)
 				}
 				if v := s.Verdict("api"); v.Degraded.Status != operatorstatus.True { // the verdict is unchanged
 					t.Errorf("the verdict is %+v", v)
+				}
+				if of := s.metrics.results["api"].Conditions; len(of) != len(rollup.Types) { // so is what is scraped meanwhile
+					t.Errorf("the metrics have %+v", of)
 				}
 			})
 		})

@@ -6,7 +6,9 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
+	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -57,8 +59,8 @@ func TestReportsAreRemovedWithKMS(t *testing.T) {
 	fixture.RemoveNativeReports(t, server)
 }
 
-// The operator must not remove KMSPluginsDegraded of another operator, nor wait for its removal. It removes a condition
-// that a person wrote.
+// The operator must not remove KMSPluginsDegraded of another operator, nor wait for its removal, and a restart does not
+// hide that owner. It removes a condition that a person wrote.
 func TestConditionOfAnotherManagerDoesNotDelayARemoval(t *testing.T) {
 	server, resource := apiservers.Kube, controlplane.OperatorGVR(apiservers.Kube.Resource)
 	for manager, reason := range map[string]string{"kms-plugins-operator": contract.OtherOwner, "kubectl": "NoReporters"} {
@@ -71,6 +73,10 @@ func TestConditionOfAnotherManagerDoesNotDelayARemoval(t *testing.T) {
 			fixture.SetEncryption(t, server, apiservers.Encryption("1", "identity"))
 			op.Start(fixture.Targets(server.Target("mode: Sidecar")))
 			fixture.AwaitRollUp(t, server, contract.HealthReporting, "False", reason)
+			if seen := fixture.RecordConditions(t, server); reason == contract.OtherOwner {
+				op.Restart(syscall.SIGTERM)
+				fixture.Never(t, 6*time.Second, func() error { return seen.None("KMSHealthReporting False NoReporters") })
+			}
 			op.Configure("apiServers: []\n")
 			op.AwaitNothingLeft()
 			c, stays := fixture.Resource(t, server).Conditions[contract.PluginsDegraded]
