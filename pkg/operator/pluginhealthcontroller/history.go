@@ -205,8 +205,7 @@ func (l *look) expect(n *rollup.Node) {
 	for _, key := range keys {
 		plugin := key + " " + n.Sockets[key]
 		since, had := l.was.expected[plugin]
-		stands := l.degraded.Status == operatorstatus.Unknown
-		if !had && !(l.first && stands) || had && since.IsZero() && !stands {
+		if !had && !(l.first && l.degraded.Status == operatorstatus.Unknown) {
 			since = l.now
 		}
 		l.expected[plugin] = since

@@ -255,8 +255,12 @@ func TestFirstReportIsDue(t *testing.T) {
 		before string                       // the status of KMSPluginsDegraded
 		want   time.Duration                // since the first look
 	}{
-		"all as at the first look":            {func(*looking) *corev1.Pod { return withUID(serverUID) }, operatorstatus.False, 0},
-		"what an earlier process had found":   {func(*looking) *corev1.Pod { return withUID(serverUID) }, operatorstatus.Unknown, -1},
+		"all as at the first look":          {func(*looking) *corev1.Pod { return withUID(serverUID) }, operatorstatus.False, 0},
+		"what an earlier process had found": {func(*looking) *corev1.Pod { return withUID(serverUID) }, operatorstatus.Unknown, -1},
+		"also when another plugin has become unhealthy": {func(l *looking) *corev1.Pod {
+			l.previous.Status = operatorstatus.True
+			return withUID(serverUID)
+		}, operatorstatus.Unknown, -1},
 		"another pod":                         {func(*looking) *corev1.Pod { return withUID(beforeUID) }, operatorstatus.False, time.Hour},
 		"a reporter":                          {func(l *looking) *corev1.Pod { l.ours = []*corev1.Pod{companionPod}; return withUID(serverUID) }, operatorstatus.False, time.Hour},
 		"its plugin has its socket elsewhere": {func(l *looking) *corev1.Pod { l.target = &moved.Snapshot; return withUID(serverUID) }, operatorstatus.False, time.Hour},
