@@ -95,18 +95,18 @@ func (l *look) faults(b *beside) (all []rollup.Finding) {
 			if !reporter && !slices.Contains(b.names, s.Name) {
 				continue
 			}
+			reason := contract.PluginNotRunning
+			if reporter {
+				reason = contract.ReporterNotRunning
+			}
 			key := podUID(pod) + " " + s.Name
 			was, had := l.was.containers[key]
 			if !had && l.first && s.RestartCount > 1 { // the current condition may be about it
-				was.loops = l.degraded.Reason == contract.PluginNotRunning
+				was.loops = l.degraded.Reason == reason || l.reporting.Reason == reason
 			}
 			why, next := cannotStart(&s, was, l.now)
 			if l.containers[key] = next; next.loops && !next.since.IsZero() {
 				l.requeue(next.since.Add(calm))
-			}
-			reason := contract.PluginNotRunning
-			if reporter {
-				reason = contract.ReporterNotRunning
 			}
 			add(pod, s.Name, reason, why)
 		}

@@ -181,6 +181,20 @@ func TestFaults(t *testing.T) {
 			}
 		})
 	}
+	// After two reboots of a node, all containers have restarted. A new process knows from the condition which crash.
+	rebooted := faulty(status(after(running("kms", 0), 2, 1, "")), status(after(running("kms-health", 0), 2, 1, "")))
+	for reason, want := range map[string]string{plugin: "container kms cannot start", contract.AsExpected: "",
+		reporter: "container kms-health cannot start"} {
+		of := withKeys("2")
+		l, text := lookOf(of), ""
+		l.first, l.degraded.Reason, l.reporting.Reason = true, reason, reason
+		for _, f := range l.faults(newBeside(&of.Snapshot, rebooted, of.State.Live, nil)) {
+			text += f.Text
+		}
+		if text != want {
+			t.Errorf("at the first look, after %s: %q, want %q", reason, text, want)
+		}
+	}
 }
 
 // lookOf returns a look at node a that is not the first one.

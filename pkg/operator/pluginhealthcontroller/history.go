@@ -52,17 +52,18 @@ type look struct {
 	*healthSync
 	was   nodeHistory
 	first bool // the process's first look at the target
-	// degraded is the current KMSPluginsDegraded.
-	degraded operatorstatus.Condition
-	named    string // the reporter that the node's report names
-	listed   operatorstatus.NodeStatus
-	others   []string // the UIDs of the API server's other pods that are not being deleted
+	// The current KMSPluginsDegraded and KMSHealthReporting.
+	degraded, reporting operatorstatus.Condition
+
+	named  string // the reporter that the node's report names
+	listed operatorstatus.NodeStatus
+	others []string // the UIDs of the API server's other pods that are not being deleted
 	nodeHistory
 }
 
 func (s *healthSync) lookAt(node string, in *rollup.Input) *look {
 	l := &look{healthSync: s, was: s.before[node], first: s.before == nil}
-	l.degraded = in.Previous[contract.PluginsDegraded]
+	l.degraded, l.reporting = in.Previous[contract.PluginsDegraded], in.Previous[contract.HealthReporting]
 	l.began = map[string]time.Time{}
 	for i := range s.resource.Reports {
 		if r := &s.resource.Reports[i]; r.Node == node {

@@ -103,8 +103,7 @@ func (s *healthSync) expect(in *rollup.Input, pods, ours map[string][]*corev1.Po
 		b := newBeside(s.target, pod, plugins, newest(ours[name]))
 		if len(second) > 0 {
 			n.Pods = names(append(second, pod))
-			found := in.Previous[contract.HealthReporting].Reason == contract.SeveralPods
-			n.PodsDue = look.until("several pods", found, rollup.FirstReport)
+			n.PodsDue = look.until("several pods", look.reporting.Reason == contract.SeveralPods, rollup.FirstReport)
 		}
 		if slices.ContainsFunc(ours[name], isAgent) {
 			n.Probed = probed(&s.target.State)
