@@ -156,15 +156,6 @@ func (r *Report) StaleFrom() (at time.Time) {
 	return at
 }
 
-// LastChange is when the report was last seen to change.
-func (r *Report) LastChange() time.Time {
-	last := r.Changed
-	for i := range r.Entries {
-		last = Latest(last, r.Entries[i].Changed)
-	}
-	return last
-}
-
 // Latest returns the latest of some times.
 func Latest(all ...time.Time) time.Time { return slices.MaxFunc(all, time.Time.Compare) }
 

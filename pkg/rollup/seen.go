@@ -44,11 +44,11 @@ func (s *Seen) Silences(now time.Time) (silent map[string]Silence, next time.Tim
 			continue
 		}
 		var stale time.Duration
+		var since time.Time // it was last seen to change
 		for i := range r.Entries {
-			stale = max(stale, r.Entries[i].Validity()+standingPeriod)
+			stale, since = max(stale, r.Entries[i].Validity()+standingPeriod), Latest(since, r.Entries[i].Changed)
 		}
-		since, step := r.LastChange(), stale/3
-		unchanged := now.Sub(since)
+		step, unchanged := stale/3, now.Sub(since)
 		kept := unchanged.Truncate(step)
 		if unchanged >= stale {
 			step = silenceStep
