@@ -275,7 +275,6 @@ func (s *healthSync) judge(ctx context.Context, in *rollup.Input) (v delivery.Ve
 	in.Unobserved, in.Owner = resource == nil || !judged, s.owner
 	result := rollup.Evaluate(in)
 	s.requeue(result.Deadline)
-	s.relist(result)
 	v.Degraded, v.Reporting = result.Conditions[contract.PluginsDegraded], result.Conditions[contract.HealthReporting]
 	s.cleaned, s.withdrawn = s.cleaned && t.Off, s.withdrawn && t.Off && t.Clean
 	if t.Off { // when KMS is on again, all nodes have time for their first report
@@ -284,8 +283,10 @@ func (s *healthSync) judge(ctx context.Context, in *rollup.Input) (v delivery.Ve
 		s.agreement = result.Agreement
 	}
 	result.Rows = slices.DeleteFunc(result.Rows, func(r rollup.Row) bool { // a third-party report may stay forever
-		return r.State == rollup.Stale && !s.expects(r.Node)
+		_, expected := s.attendance[r.Node]
+		return r.State == rollup.Stale && !expected
 	})
+	s.relist(result)
 	if judged && !in.Off && !in.Unobserved {
 		s.metrics.set(t.Name, result, s.now)
 	} else if judged {
@@ -295,12 +296,6 @@ func (s *healthSync) judge(ctx context.Context, in *rollup.Input) (v delivery.Ve
 		v.Done = s.act(ctx, in, result, judged)
 	}
 	return v, judged
-}
-
-// expects reports whether a node should have an API server's report.
-func (s *healthSync) expects(node string) bool {
-	_, expected := s.attendance[node]
-	return expected
 }
 
 // recordSilence requests that the reports that do not change are recorded.
@@ -319,7 +314,7 @@ func (s *healthSync) recordSilence() {
 // relist reads the resource again before reports count as stale, and at most once a minute while they do. The watch
 // may miss changes, if its API server disappeared without closing it, or may show what etcd lost in a restore.
 func (s *healthSync) relist(result *rollup.Result) {
-	stale := func(r rollup.Row) bool { return r.State == rollup.Stale && !r.Unexpected && s.expects(r.Node) }
+	stale := func(r rollup.Row) bool { return r.State == rollup.Stale && !r.Unexpected }
 	resource := s.target.Sources.Resource
 	longAgo := s.now.Sub(s.watching.at(resource.Relisted())) > time.Minute
 	if result.Unconfirmed || slices.ContainsFunc(result.Rows, stale) && longAgo {
@@ -329,11 +324,8 @@ func (s *healthSync) relist(result *rollup.Result) {
 
 // act carries out a result: it removes leftovers, and writes the conditions. done means that nothing is left.
 func (s *healthSync) act(ctx context.Context, in *rollup.Input, result *rollup.Result, judged bool) (done bool) {
-	t, left := s.target, false
+	t := s.target
 	if t.Off && t.Clean {
-		left = slices.ContainsFunc(s.resource.Reports, func(r operatorstatus.Report) bool {
-			return r.Form == operatorstatus.FormCondition
-		})
 		result = &rollup.Result{}
 		s.withdrawn = s.withdrawn || result.Same(in.Previous)
 	}
@@ -354,7 +346,9 @@ func (s *healthSync) act(ctx context.Context, in *rollup.Input, result *rollup.R
 		}
 		s.finish(errors.Join(cleaned, written))
 	}
-	return s.withdrawn && (s.cleaned || !left)
+	return s.withdrawn && (s.cleaned || !slices.ContainsFunc(s.resource.Reports, func(r operatorstatus.Report) bool {
+		return r.Form == operatorstatus.FormCondition
+	}))
 }
 
 // excuse excuses reports that become stale because the API server did not answer recently, or because the operator

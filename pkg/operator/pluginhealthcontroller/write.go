@@ -119,15 +119,13 @@ func (s *healthSync) patch(ctx context.Context, body []byte, manager string) (*u
 func (s *healthSync) read(ctx context.Context) (*unstructured.Unstructured, error) {
 	to := s.target.ReportsTo()
 	list, err := s.Client.Resource(to.GVR()).List(ctx, metav1.ListOptions{FieldSelector: "metadata.name=" + to.Name})
+	if err == nil && len(list.Items) == 0 {
+		err = apierrors.NewNotFound(to.GVR().GroupResource(), to.Name)
+	}
 	if err != nil {
 		return nil, err
 	}
-	for i := range list.Items {
-		if list.Items[i].GetName() == to.Name {
-			return &list.Items[i], nil
-		}
-	}
-	return nil, apierrors.NewNotFound(to.GVR().GroupResource(), to.Name)
+	return &list.Items[0], nil
 }
 
 // leftovers returns the nodes of the reports that no reporter will write again: all, once the API server is off and its
