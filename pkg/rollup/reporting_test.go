@@ -46,6 +46,9 @@ var reportings = []struct {
 		"False Forbidden", lines("a right", "node a: not reported yet"), 0},
 	{"a report is missing, and reports may end", aIs(overdue), nil, delivered(contract.RenewalFailed, "a token", 0), nil,
 		long, "False RenewalFailed", lines("a token", "node a: not reported yet"), 0},
+	{"a rollout does not end, and a report is of another key", two, b(healthy("1", 5)), progressing(300), nil, long,
+		"False ProgressDeadlineExceeded", lines(starting, "node b: reports on keys that its pod does not have: 1",
+			"key 2 on node b: not reported yet"), 0},
 	{"its Node is not Ready, and it never reported", aIs(overdue, down), nil, mode, nil, long, "Unknown ReportsMissing",
 		"node a: not reported yet; the Node is not Ready\nCompanionPod: in pods", 0},
 	{"it is under way", two, ok, progressing(299), nil, long, "Unknown Progressing", starting, 1},
@@ -145,9 +148,16 @@ func TestOtherConditionsStayWhereNoNodeCanBeEvaluated(t *testing.T) {
 	}
 }
 
-// Every reason has one row, and a row's statuses fit its kind.
+// Every reason has one row, and a row's statuses fit its kind. Of KMSHealthReporting's, those that need action are the
+// most severe: the ClusterOperator, and the next process, find them by the condition's reason.
 func TestEachReasonHasOneRow(t *testing.T) {
+	noAction := ""
 	for i, r := range contract.RollupReasons {
+		if r.Reporting == operatorstatus.False && !r.NeedsAction {
+			noAction = r.Name
+		} else if r.NeedsAction && noAction != "" {
+			t.Errorf("%s needs action, and is less severe than %s", r.Name, noAction)
+		}
 		if at := contract.Severity(r.Name); at != i {
 			t.Errorf("%s is in rows %d and %d", r.Name, at, i)
 		}
