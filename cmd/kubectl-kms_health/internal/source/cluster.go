@@ -174,7 +174,7 @@ func (c *Cluster) Request(ctx context.Context, r contract.Resource, text string)
 // only commands to run next are missing.
 func (c *Cluster) serverPods(ctx context.Context, s *view.Snapshot, read []string) []*unstructured.Unstructured {
 	var all []*request
-	for _, server := range view.APIServers(s.Objects) {
+	for _, server := range view.APIServers(s) {
 		if len(server.PodSelector) > 0 && !slices.Contains(read, server.Namespace) {
 			all = append(all, &request{GroupVersionResource: pods, namespace: server.Namespace,
 				options: metav1.ListOptions{LabelSelector: labels.FormatLabels(server.PodSelector)}})

@@ -8,7 +8,6 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/labels"
 
 	"github.com/kms-health/kms-health/pkg/contract"
@@ -16,18 +15,17 @@ import (
 
 // APIServers returns where API servers run, by name: OpenShift's whose resources are there, and those in the operator's
 // configuration.
-func APIServers(objects []*unstructured.Unstructured) map[string]contract.APIServer {
+func APIServers(s *Snapshot) map[string]contract.APIServer {
 	servers := map[string]contract.APIServer{}
-	for _, o := range objects {
-		r, is := ResourceOf(o)
-		if _, configured := servers[r.APIServer.Name]; is && !r.PerAPIServer() && !configured {
+	for _, o := range s.Objects {
+		if r, is := ResourceOf(o); is && !r.PerAPIServer() {
 			servers[r.APIServer.Name] = r.APIServer
 		}
-		configuration, _ := configurationOf(o)
-		for i := 0; configuration != nil && i < len(configuration.APIServers); i++ {
-			a := &configuration.APIServers[i]
-			servers[a.Name] = contract.APIServer{Namespace: a.Namespace, PodSelector: a.PodSelector, Container: a.Container}
-		}
+	}
+	_, configuration, _ := s.configuration()
+	for i := 0; configuration != nil && i < len(configuration.APIServers); i++ {
+		a := &configuration.APIServers[i]
+		servers[a.Name] = contract.APIServer{Namespace: a.Namespace, PodSelector: a.PodSelector, Container: a.Container}
 	}
 	return servers
 }

@@ -38,7 +38,7 @@ func (o *Operator) ConditionsHold() bool {
 }
 
 func readOperator(s *Snapshot) (o Operator) {
-	deployment, lease, holder := s.ofOperator("Deployment"), s.ofOperator("Lease"), ""
+	deployment, lease, holder := s.find("Deployment", contract.OperatorName), s.find("Lease", contract.OperatorName), ""
 	if deployment != nil {
 		o.Namespace = deployment.GetNamespace()
 		o.Replicas, _, _ = unstructured.NestedInt64(deployment.Object, "spec", "replicas")
@@ -76,7 +76,7 @@ func (s *Snapshot) isReady(namespace, name string) bool {
 // judgeOperator adds the problems of the operator itself. Reports count without an operator, too,
 // if reporters were set up by hand.
 func (e *evaluation) judgeOperator() {
-	o, deployment := &e.Operator, e.snapshot.ofOperator("Deployment")
+	o, deployment := &e.Operator, e.snapshot.find("Deployment", contract.OperatorName)
 	p := Problem{Verdict: NotKnown, Reason: string(o.State), Cause: "KMSHealthOperatorAbsent"}
 	p.Next = e.command("describe deployments,pods -n %s -l %s", o.Namespace, operatorLabel)
 	switch {
@@ -106,8 +106,8 @@ func (e *evaluation) judgeOperator() {
 // judgeConfiguration adds that the operator's file is rejected, which the operator decodes by the same function. If all
 // API servers are shown, it adds those with plugins in the file that have no resource for reports: the operator creates
 // a KMSHealth, if it may. What was not read may exist.
-func (e *evaluation) judgeConfiguration(o *unstructured.Unstructured, all bool) {
-	c, err := configurationOf(o)
+func (e *evaluation) judgeConfiguration(all bool) {
+	o, c, err := e.snapshot.configuration()
 	if err != nil {
 		p := Problem{Verdict: Unhealthy, Reason: contract.ConfigurationInvalid, Detail: err.Error(),
 			Summary: "the operator's configuration is rejected; the last valid one stays active",
@@ -133,18 +133,21 @@ func (e *evaluation) judgeConfiguration(o *unstructured.Unstructured, all bool) 
 	}
 }
 
-// configurationOf returns the operator's configuration, if an object has it: a ConfigMap, or with the component
-// start-during-plugin-outage its Deployment; nil if it has none.
-func configurationOf(o *unstructured.Unstructured) (*v1alpha1.OperatorConfiguration, error) {
-	switch o.GetKind() + " " + o.GetName() {
-	case "ConfigMap " + contract.OperatorConfigMap:
-		text, _, _ := unstructured.NestedString(o.Object, "data", contract.ConfigFile)
-		return v1alpha1.DecodeOperator([]byte(text))
-	case "Deployment " + contract.OperatorName:
-		in := []string{"spec", "template", "metadata", "annotations", contract.ConfigAnnotation}
-		if text, has, _ := unstructured.NestedString(o.Object, in...); has {
-			return v1alpha1.DecodeOperator([]byte(text))
+// configuration returns the operator's configuration, and the object that has it; nil if none has. With the component
+// start-during-plugin-outage that is its Deployment: then nothing reads a ConfigMap, which may be left from before.
+func (s *Snapshot) configuration() (of *unstructured.Unstructured, c *v1alpha1.OperatorConfiguration, err error) {
+	in := []string{"spec", "template", "metadata", "annotations", contract.ConfigAnnotation}
+	if of = s.find("Deployment", contract.OperatorName); of != nil {
+		if _, has, _ := unstructured.NestedString(of.Object, in...); !has {
+			of = nil
 		}
 	}
-	return nil, nil
+	if of == nil {
+		in, of = []string{"data", contract.ConfigFile}, s.find("ConfigMap", contract.OperatorConfigMap)
+	}
+	if of != nil {
+		text, _, _ := unstructured.NestedString(of.Object, in...)
+		c, err = v1alpha1.DecodeOperator([]byte(text))
+	}
+	return of, c, err
 }

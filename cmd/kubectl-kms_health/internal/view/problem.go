@@ -87,9 +87,7 @@ func (e *evaluation) judge(all bool) {
 	}
 	if e.Node == "" {
 		e.judgeOperator()
-		for _, o := range e.snapshot.Objects {
-			e.judgeConfiguration(o, all)
-		}
+		e.judgeConfiguration(all)
 	}
 	for i := range e.APIServers {
 		e.judgePlugins(&e.APIServers[i])

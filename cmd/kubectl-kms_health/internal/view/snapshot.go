@@ -71,10 +71,10 @@ func (s *Snapshot) asOf(o *unstructured.Unstructured) time.Time {
 	return rollup.Latest(s.Began, Newest(o))
 }
 
-// ofOperator returns the operator's object of a kind; nil if there is none.
-func (s *Snapshot) ofOperator(kind string) *unstructured.Unstructured {
+// find returns the first object of a kind with a name; nil if there is none.
+func (s *Snapshot) find(kind, name string) *unstructured.Unstructured {
 	at := slices.IndexFunc(s.Objects, func(o *unstructured.Unstructured) bool {
-		return o.GetKind() == kind && o.GetName() == contract.OperatorName
+		return o.GetKind() == kind && o.GetName() == name
 	})
 	if at < 0 {
 		return nil

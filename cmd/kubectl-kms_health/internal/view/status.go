@@ -130,7 +130,7 @@ func Evaluate(s *Snapshot, selected string) (*Status, error) {
 			status.APIServers[i].dropUnexpected()
 		}
 	}
-	e := &evaluation{Status: status, snapshot: s, tool: "kubectl", pods: s.pods(), servers: APIServers(s.Objects)}
+	e := &evaluation{Status: status, snapshot: s, tool: "kubectl", pods: s.pods(), servers: APIServers(s)}
 	if slices.ContainsFunc(status.APIServers, func(a APIServer) bool { return !a.Target.PerAPIServer() }) {
 		e.tool = "oc"
 	}

@@ -216,6 +216,8 @@ func TestTheOperatorItself(t *testing.T) {
 		"rejected":              {[]string{available(2), lease, rejected}, OperatorWorks, Unhealthy, "configuration is rejected", "oc edit configmap -n ns kms-health-operator-config"},
 		"rejected, of the pod":  {[]string{lease, annotated(0, "nonsense: 1")}, OperatorNotRunning, Unhealthy, "configuration is rejected: a pod with it does not become Ready", logs},
 		"valid, of the pod":     {[]string{lease, annotated(0, "apiServers: []")}, OperatorNotRunning, NotKnown, "0 of 1 replicas", ""},
+		// The operator reads no ConfigMap then; kubectl apply leaves the one from before behind.
+		"valid, of the pod, and an old ConfigMap": {[]string{rejected, lease, annotated(1, "apiServers: []"), rejected}, OperatorWorks, Healthy, "", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			got := evaluate(t, "", append(tt.parts, "a healthy", "KMSPluginsDegraded False AsExpected")...)
