@@ -16,11 +16,15 @@ case "$*" in
 api-versions) printf 'apps/v1\nkmshealth.openshift.io/v1alpha1\nv1\n' ;;
 api-resources*) printf 'pods\nkmshealths.kmshealth.openshift.io\n' ;;
 *kmshealths.kmshealth.openshift.io*) printf 'kind: KMSHealthList\n' ;;
+'get deployment -n kms-health kms-health-operator '*) printf 'apiServers:\n- {namespace: kube-system}' ;;
+'get namespace kube-system '*) printf namespace/kube-system ;;
+*'-n kube-system pods') printf 'kind: PodList\n' ;;
 *) exit 1 ;;
 esac
 `
 
-// Administrators with oc may also have clusters that are not OpenShift. On these, oc adm inspect gathers nothing.
+// Administrators with oc may also have clusters that are not OpenShift. On these, oc adm inspect gathers nothing. The
+// operator's Deployment may have its file, which names the namespaces of API servers.
 func TestAMustGatherByOCOfAPlainControlPlane(t *testing.T) {
 	bin, out := t.TempDir(), filepath.Join(t.TempDir(), "out")
 	must.Succeed(t, os.WriteFile(filepath.Join(bin, "oc"), []byte(plainOC), 0o700))
@@ -30,8 +34,11 @@ func TestAMustGatherByOCOfAPlainControlPlane(t *testing.T) {
 	if err != nil {
 		t.Fatalf("%v: %s", err, printed)
 	}
-	list, err := os.ReadFile(filepath.Join(out, "cluster-scoped-resources/kmshealth.openshift.io/kmshealths.yaml"))
-	if err != nil || !strings.Contains(string(list), "KMSHealthList") {
-		t.Errorf("%v: %s", err, printed)
+	for file, want := range map[string]string{"cluster-scoped-resources/kmshealth.openshift.io/kmshealths.yaml": "KMSHealthList",
+		"namespaces/kube-system/core/pods.yaml": "PodList"} {
+		list, err := os.ReadFile(filepath.Join(out, file))
+		if err != nil || !strings.Contains(string(list), want) {
+			t.Errorf("%v: %s", err, printed)
+		}
 	}
 }
