@@ -24,6 +24,7 @@ type fleet struct {
 	elsewhere bool                                 // it is in a namespace that is not read
 	denied    bool                                 // to patch
 	absentAPI string                               // "APIVERSION KIND REASON" of another API server, which does not run
+	file      string                               // the operator's
 	states    []state                              // none: it is always healthy
 	change    func(node string, e *contract.Entry) // of what reporters write
 	second    map[string]string                    // the KEK IDs of a second provider, key 3, by node
@@ -93,6 +94,9 @@ func (f *fleet) read(context.Context) (*view.Snapshot, error) {
 		objects += fmt.Sprintf("---\n{apiVersion: %s, kind: %s, metadata: {name: cluster}, "+
 			"status: {conditions: [{type: KMSHealthReporting, status: 'False', reason: %s, message: m}]}}", words[0], words[1], words[2])
 	}
+	if f.file != "" {
+		objects += fmt.Sprintf("---\n{apiVersion: v1, kind: ConfigMap, metadata: {name: kms-health-operator-config}, data: {config.yaml: %q}}", f.file)
+	}
 	s, err := source.ReadFiles("-", strings.NewReader(objects), now)
 	if err == nil {
 		s.Now, s.FromFiles, s.OperatorUnread = now, false, false
@@ -144,6 +148,9 @@ func TestPreflight(t *testing.T) {
 			[]string{"Not ready: 3 of 7 checks hold.", "UNKNOWN Former keys: not every plugin", "UNKNOWN Round trip: 1 of 2 nodes made one; still awaited: a first report on b", "kube-apiserver on b: not reported yet"}},
 		"one does not answer the request": {fleet{change: onB(func(e *contract.Entry) { e.Requested, e.RoundTrip = "", time.Unix(1, 0) })}, 2, 3 * time.Minute,
 			[]string{"UNKNOWN Round trip: 1 of 2 nodes made one; still awaited: a new round trip of key 2 on b. If no request arrives,"}},
+		"another API server's KMSHealth does not exist": {fleet{file: "apiVersion: kmshealth.openshift.io/v1alpha1\nkind: OperatorConfiguration\napiServers: [{name: api, resource: kmshealths, " +
+			"namespace: x, podSelector: {a: b}, plugins: [{endpoint: 'unix:///run/kmsplugin/kms-1.sock', role: Write}]}]"}, 2, 16 * time.Second,
+			[]string{"Not known: 6 of 7 checks hold.", "UNKNOWN No problem: status has some, see below", "api: the resource for its reports does not exist"}},
 		"nothing is reported": {fleet{change: func(_ string, e *contract.Entry) { e.KeyID = "" }, condition: map[string]string{contract.HealthReporting: "True NoPlugins m"}}, 2, 0,
 			[]string{"Not known: ", "UNKNOWN Round trip: no KMS plugin is reported"}},
 		"one stops reporting": {fleet{change: onB(func(e *contract.Entry) {

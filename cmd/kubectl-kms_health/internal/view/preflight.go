@@ -75,7 +75,10 @@ func (p *Preflight) add(a *APIServer, name string, verdict Verdict, reason, summ
 func (p *Preflight) check(a *APIServer) {
 	tried := p.checkTrips(a)
 	problems, text := Healthy, "status has none"
-	about := func(problem Problem) bool { return problem.APIServer == a.Name || problem.APIServer == "" }
+	about := func(problem Problem) bool { // this one, or none that is checked
+		of := func(b APIServer) bool { return b.Name == problem.APIServer }
+		return of(*a) || !slices.ContainsFunc(p.APIServers, of)
+	}
 	if at := slices.IndexFunc(p.Problems, about); at >= 0 { // the most severe first
 		problems, text = p.Problems[at].Verdict, "status has some, see below"
 	}
