@@ -147,7 +147,9 @@ func TestPreflight(t *testing.T) {
 		"one does not report": {fleet{change: onB(func(e *contract.Entry) { e.KeyID = "" }), condition: map[string]string{contract.HealthReporting: "False ReportsMissing m"}}, 1, 3 * time.Minute,
 			[]string{"Not ready: 3 of 7 checks hold.", "UNKNOWN Former keys: not every plugin", "UNKNOWN Round trip: 1 of 2 nodes made one; still awaited: a first report on b", "kube-apiserver on b: not reported yet"}},
 		"one does not answer the request": {fleet{change: onB(func(e *contract.Entry) { e.Requested, e.RoundTrip = "", time.Unix(1, 0) })}, 2, 3 * time.Minute,
-			[]string{"UNKNOWN Round trip: 1 of 2 nodes made one; still awaited: a new round trip of key 2 on b. If no request arrives,"}},
+			[]string{"UNKNOWN Round trip: 1 of 2 nodes made one; still awaited: a new round trip of key 2 on b Fix: wait longer"}},
+		"round trips are off": {fleet{change: func(_ string, e *contract.Entry) { e.Requested, e.RoundTrip = "", time.Time{} }}, 2, 3 * time.Minute,
+			[]string{"UNKNOWN Round trip: 0 of 2 nodes made one; still awaited: a new round trip of key 2 on a, b", "With `roundTrip.interval: 0s` none is made"}},
 		"another API server's KMSHealth does not exist": {fleet{file: "apiVersion: kmshealth.openshift.io/v1alpha1\nkind: OperatorConfiguration\napiServers: [{name: api, resource: kmshealths, " +
 			"namespace: x, podSelector: {a: b}, plugins: [{endpoint: 'unix:///run/kmsplugin/kms-1.sock', role: Write}]}]"}, 2, 16 * time.Second,
 			[]string{"Not known: 6 of 7 checks hold.", "UNKNOWN No problem: status has some, see below", "api: the resource for its reports does not exist"}},

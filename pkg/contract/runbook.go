@@ -34,7 +34,8 @@ const RoundTripAwaited = "RoundTripAwaited"
 var waitReasons = []Row{
 	{Name: RoundTripAwaited,
 		Means: "everything is healthy, but by reports that may be older than your change",
-		Fix:   "wait longer (`--timeout`), or request round trips: that needs an operator, and the right to patch"},
+		Fix: "wait longer (`--timeout`): without a request the second regular round trip counts, by default made every " +
+			"5 minutes. A request needs an operator, and the right to patch. With `roundTrip.interval: 0s` none is made"},
 }
 
 // alerts are those that no reason covers.

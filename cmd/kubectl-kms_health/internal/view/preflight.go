@@ -131,17 +131,16 @@ const notNamed = "not known"
 func (p *Preflight) checkTrips(a *APIServer) bool {
 	own := slices.DeleteFunc(slices.Clone(p.Trips), func(t Trip) bool { return t.APIServer != a.Name })
 	nodes, waits := awaited(own)
-	verdict, text := Healthy, fmt.Sprintf("%d of %s made one", len(own)-nodes, plural(len(own), "node"))
+	verdict, reason, text := Healthy, "", fmt.Sprintf("%d of %s made one", len(own)-nodes, plural(len(own), "node"))
 	if slices.ContainsFunc(a.Plugins, func(plugin Plugin) bool { return plugin.State.Unhealthy() }) {
 		text += " or tried in vain"
 	}
 	if len(own) == 0 {
 		verdict, text = NotKnown, nothingReported
 	} else if nodes > 0 {
-		verdict, text = NotKnown, text+"; still awaited: "+waits+
-			". If no request arrives, the second regular one counts, by default made every 5 minutes (--timeout)"
+		verdict, reason, text = NotKnown, contract.RoundTripAwaited, text+"; still awaited: "+waits
 	}
-	p.add(a, "Round trip", verdict, "", text)
+	p.add(a, "Round trip", verdict, reason, text)
 	return verdict == Healthy
 }
 
