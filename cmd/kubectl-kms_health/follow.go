@@ -22,8 +22,7 @@ const period = 2 * time.Second
 // follow requests round trips, and reads and evaluates each period until isLast is true, or until the timeout, which
 // interrupts no read. It continues after an outage. It returns an error if the last read failed, or if a retry cannot
 // fix the failure.
-func (o *options) follow(ctx context.Context, command string,
-	isLast func(*view.Status, *view.Trips) (bool, error)) error {
+func (o *options) follow(ctx context.Context, command string, isLast func(*view.Status, *view.Trips) bool) error {
 	trips := &roundTrips{options: o}
 	trips.Request = o.clock.Now().UTC().Format(command + "-20060102-150405.000")
 	wasRead, failed := false, "" // why it cannot be read now; empty: it can
@@ -43,13 +42,13 @@ func (o *options) follow(ctx context.Context, command string,
 		if failed != "" {
 			fmt.Fprintln(o.stderr, "warning: the state can be read again")
 		}
+		if status.Node != "" && !o.wait {
+			return false, fmt.Errorf("%q is a node; preflight takes an API server: its nodes change together", o.name)
+		}
 		wasRead, failed = true, ""
 		trips.Follow(status)
-		last, err := isLast(status, &trips.Trips)
-		if err == nil {
-			trips.update(ctx, status)
-		}
-		return last, err
+		trips.update(ctx, status)
+		return isLast(status, &trips.Trips), nil
 	})
 	switch {
 	case err != nil && !wait.Interrupted(err):
@@ -65,9 +64,9 @@ func (o *options) follow(ctx context.Context, command string,
 // status.
 func (o *options) awaitHealthy(ctx context.Context) error {
 	var last *view.Status
-	err := o.follow(ctx, "wait", func(s *view.Status, trips *view.Trips) (bool, error) {
+	err := o.follow(ctx, "wait", func(s *view.Status, trips *view.Trips) bool {
 		last = s
-		return s.Await(trips.Made), nil
+		return s.Await(trips.Made)
 	})
 	if err != nil {
 		return err
@@ -79,19 +78,23 @@ func (o *options) awaitHealthy(ctx context.Context) error {
 type roundTrips struct {
 	*options
 	view.Trips
-	requested []string    // of these API servers
-	shown     []view.Trip // as they were before
+	requested, warned []string    // of these API servers
+	shown             []view.Trip // as they were before
 }
 
-// update requests, once, a round trip of each API server's plugins. On a terminal it prints each node whose state has
-// changed.
+// update requests, once, a round trip of each API server's plugins. Without the right it does not try again. On a
+// terminal it prints each node whose state has changed.
 func (t *roundTrips) update(ctx context.Context, s *view.Status) {
 	for _, a := range s.APIServers {
 		if len(a.Plugins) == 0 || slices.Contains(t.requested, a.Name) {
 			continue
 		}
-		t.requested = append(t.requested, a.Name)
-		if err := t.request(ctx, a.Target, t.Request); err != nil {
+		err := t.request(ctx, a.Target, t.Request)
+		if err == nil || apierrors.IsForbidden(err) {
+			t.requested = append(t.requested, a.Name)
+		}
+		if err != nil && !slices.Contains(t.warned, a.Name) {
+			t.warned = append(t.warned, a.Name)
 			fmt.Fprintf(t.stderr, "warning: no round trip is requested: %s\n"+
 				"Waiting for regular ones (%d), at most %s (--timeout)\n", show.Lines(err.Error()), view.Regular, t.timeout)
 		}

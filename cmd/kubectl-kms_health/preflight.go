@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"fmt"
 	"slices"
 	"time"
 
@@ -73,16 +72,13 @@ func (o *options) preflight(ctx context.Context) error {
 	}
 	var last *view.Preflight
 	after := 0
-	err := o.follow(ctx, "preflight", func(status *view.Status, trips *view.Trips) (bool, error) {
-		if status.Node != "" {
-			return false, fmt.Errorf("%q is a node; preflight takes an API server: its nodes change together", o.name)
-		}
+	err := o.follow(ctx, "preflight", func(status *view.Status, trips *view.Trips) bool {
 		last = trips.Preflight(status)
 		if slices.ContainsFunc(last.Trips, func(t view.Trip) bool { return !t.Done }) {
-			return false, nil
+			return false
 		}
 		after++
-		return last.Verdict == view.Healthy || len(last.Trips) == 0 || after > settling, nil
+		return last.Verdict == view.Healthy || len(last.Trips) == 0 || after > settling
 	})
 	if err != nil {
 		return err

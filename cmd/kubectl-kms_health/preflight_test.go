@@ -23,6 +23,7 @@ type fleet struct {
 	absent    bool                                 // the operator is not installed
 	elsewhere bool                                 // it is in a namespace that is not read
 	denied    bool                                 // to patch
+	restarts  bool                                 // its API server at the first request
 	absentAPI string                               // "APIVERSION KIND REASON" of another API server, which does not run
 	file      string                               // the operator's
 	states    []state                              // none: it is always healthy
@@ -105,6 +106,10 @@ func (f *fleet) read(context.Context) (*view.Snapshot, error) {
 }
 
 func (f *fleet) patch(_ context.Context, r contract.Resource, text string) error {
+	if f.restarts {
+		f.restarts = false
+		return errAway
+	}
 	if f.denied {
 		return apierrors.NewForbidden(schema.GroupResource{}, r.Name, nil)
 	}
@@ -180,6 +185,8 @@ func TestPreflight(t *testing.T) {
 			[]string{"Not ready: 5 of 6 checks hold.", "FAILS   Writes with it: KMSWriteKeyAgreed=False (WriteKeyNotDeployed): b"}},
 		"no right": {fleet{denied: true}, 0, 2 * time.Minute,
 			[]string{"Ready: 7 of 7 checks hold.", "warning: no round trip is requested: ", "holds   Former keys: no loss is known"}},
+		"the API server restarts": {fleet{restarts: true}, 0, 8 * time.Second,
+			[]string{"Ready: 7 of 7 checks hold.", "warning: no round trip is requested: away", "holds   Former keys: each kept sample decrypts"}},
 		"a round trip of before is reported late": {fleet{denied: true, change: func(_ string, e *contract.Entry) {
 			began := time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC) // when synctest begins
 			if now := e.LastChecked.Sub(began); now < time.Minute {
