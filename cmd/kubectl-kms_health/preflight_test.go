@@ -169,6 +169,16 @@ func TestPreflight(t *testing.T) {
 			e.Status, e.Reason, e.Detail, e.KEKID, e.RoundTrip = contract.Error, "Timeout", "Status: no answer", "", time.Time{}
 		})}, 1, 16 * time.Second, []string{"UNKNOWN One KEK ID of key 2: k-7 on a; not known on b", "holds   Round trip: 2 of 2 nodes made one or tried in vain",
 			"UNKNOWN Writes with it: KMSWriteKeyAgreed=True (AsExpected) is about a KEK ID that not every node names:", "kube-apiserver on b, key 2: error (Timeout)"}},
+		// A reporter fulfils a request also if its plugin does not answer. It then tries kept samples by turns, not all.
+		"one ends when the request arrives, and returns": {fleet{change: onB(func(e *contract.Entry) {
+			began := time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC) // when synctest begins
+			switch now := e.LastChecked.Sub(began); {
+			case now >= 9*time.Second:
+				e.Since = began.Add(9 * time.Second)
+			case e.Requested != "":
+				e.Status, e.Reason, e.Detail = contract.Error, "ConnectFailed", "connect: refused"
+			}
+		})}, 2, 16 * time.Second, []string{"holds   Round trip: 2 of 2 nodes made one", "UNKNOWN Former keys: a plugin's state has changed meanwhile: run preflight again"}},
 		"one stopped before a rotation": {fleet{change: func(node string, e *contract.Entry) {
 			if node == "b" { // when synctest begins
 				e.Requested, e.KeyID, e.KEKID, e.LastChecked = "", "1", "k-6", time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC).Add(-time.Hour)

@@ -19,6 +19,7 @@ type Trip struct {
 type Trips struct {
 	Request string               // what is requested
 	Made    []Trip               // of each node, in the last status
+	changed []string             // API servers of plugins whose state is not, or not again, the one first seen
 	plugins map[string]*followed // by API server, node and key
 }
 
@@ -26,10 +27,11 @@ type Trips struct {
 // been under way before, or have been reported late (unchangedEvery).
 const Regular = 2
 
-// followed is when a plugin was checked as first seen, its last round trip, and how often that has changed.
+// followed is when a plugin was checked as first seen, and since when its state was as it was; its last round trip, and
+// how often that has changed.
 type followed struct {
-	checked, roundTrip metav1.Time
-	changes            int
+	checked, since, roundTrip metav1.Time
+	changes                   int
 }
 
 // Follow sets each node's trip by a new status. It is done if all plugins on the node have made theirs.
@@ -37,7 +39,7 @@ func (t *Trips) Follow(s *Status) {
 	if t.plugins == nil {
 		t.plugins = map[string]*followed{}
 	}
-	t.Made = []Trip{}
+	t.Made, t.changed = []Trip{}, nil
 	for _, a := range s.APIServers {
 		for i, p := range a.Plugins {
 			if i == 0 || a.Plugins[i-1].Node != p.Node {
@@ -65,8 +67,11 @@ func (t *Trips) waits(apiServer string, p *Plugin) string {
 	key := apiServer + "/" + p.Node + "/" + p.KeyID
 	f := t.plugins[key]
 	if f == nil {
-		f = &followed{checked: p.LastChecked, roundTrip: p.RoundTrip}
+		f = &followed{checked: p.LastChecked, since: p.Since, roundTrip: p.RoundTrip}
 		t.plugins[key] = f
+	}
+	if !p.Since.Equal(&f.since) {
+		t.changed = append(t.changed, apiServer)
 	}
 	if !p.RoundTrip.Equal(&f.roundTrip) {
 		f.roundTrip, f.changes = p.RoundTrip, f.changes+1
