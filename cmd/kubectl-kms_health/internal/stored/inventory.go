@@ -94,14 +94,11 @@ func isNamed(kekID, named string) bool {
 	return contract.SameKEK(kekID, named) || contract.CleanDetail(kekID) == contract.CleanDetail(named)
 }
 
-// isPart reports whether one ID is the begin or end of the other, as a key's is of its version's name, or of its ARN.
+// isPart reports whether one ID has the other between separators, as a key's version has the key's name, and an ARN the
+// key's ID.
 func isPart(a, b string) bool {
-	if len(a) > len(b) {
-		a, b = b, a
-	}
-	return slices.ContainsFunc([]string{"/", ":"}, func(separator string) bool {
-		return strings.HasPrefix(b, a+separator) || strings.HasSuffix(b, separator+a)
-	})
+	parts := func(id string) string { return "/" + strings.ReplaceAll(id, ":", "/") + "/" }
+	return strings.Contains(parts(a), parts(b)) || strings.Contains(parts(b), parts(a))
 }
 
 // Select keeps the rows that need a KEK ID, or may need it. Objects that cannot be read, are encrypted by KMS v1, or

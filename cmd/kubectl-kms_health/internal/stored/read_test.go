@@ -276,6 +276,8 @@ func TestAnIDThatIsAPartOfOneInUseIsNotCalledUnused(t *testing.T) {
 		"the ID of an ARN":              {arn, "1234-abcd", 2},
 		"an ARN where the ID is stored": {"1234-abcd", arn, 2},
 		"a key of its version":          {version, strings.TrimSuffix(version, "/cryptoKeyVersions/1"), 2},
+		"the name of a version's key":   {version, "k", 2},
+		"the name of a key of Azure":    {"https://v.vault.azure.net/keys/etcd/0123abcd", "etcd", 2},
 		"a version without the suffix":  {version + ":a", version, 2},
 		"a version of a key":            {strings.TrimSuffix(version, "/cryptoKeyVersions/1"), version, 2},
 		"the same":                      {arn, arn, 1},
