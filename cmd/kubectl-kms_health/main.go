@@ -1,6 +1,5 @@
-// kubectl-kms_health shows the state of the KMS v2 plugins of a cluster's API
-// servers, from the reports on the operator resources, and which stored data needs
-// which key, from etcd. kubectl runs it as `kubectl kms-health`.
+// kubectl-kms_health shows the state of the KMS v2 plugins of a cluster's API servers, from the reports on the operator
+// resources, and which stored data needs which key, from etcd. kubectl runs it as `kubectl kms-health`.
 package main
 
 import (

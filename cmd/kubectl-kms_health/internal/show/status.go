@@ -1,5 +1,4 @@
-// Package show formats a view.Status: as text for people, or encoded. It contains no decisions, and
-// does not write.
+// Package show formats a view.Status: as text for people, or encoded. It contains no decisions, and does not write.
 package show
 
 import (

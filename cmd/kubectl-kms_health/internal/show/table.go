@@ -90,8 +90,7 @@ func orDash(s string) string {
 	return cmp.Or(strings.TrimSpace(contract.Clean(s)), "-")
 }
 
-// middle shortens a text to a number of runes, in its middle: many ids and names have the same
-// beginning, such as ARNs.
+// middle shortens a text to a number of runes, in its middle: many ids and names have the same beginning, such as ARNs.
 func middle(s string, runes int) string {
 	r := []rune(s)
 	if len(r) <= runes {

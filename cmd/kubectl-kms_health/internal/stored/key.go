@@ -24,10 +24,9 @@ var storedAs = map[string]string{
 }
 
 // resourceOf returns the resource of a key below a prefix, as kubectl names it, and the range of its keys; end is not
-// in it.
-// Keys are RESOURCE/[NAMESPACE/]NAME for most built-in types, and GROUP/RESOURCE/[NAMESPACE/]NAME for
-// custom resources: a group has a dot, a resource has none. An aggregated API server has a prefix of
-// its own, most often its group: GROUP/GROUP/RESOURCE/[NAMESPACE/]NAME.
+// in it. Keys are RESOURCE/[NAMESPACE/]NAME for most built-in types, and GROUP/RESOURCE/[NAMESPACE/]NAME for custom
+// resources: a group has a dot, a resource has none. An aggregated API server has a prefix of its own, most often its
+// group: GROUP/GROUP/RESOURCE/[NAMESPACE/]NAME.
 func resourceOf(prefix, key string) (name, from, end string) {
 	parts := strings.Split(strings.TrimPrefix(key, prefix), "/")
 	at := 0

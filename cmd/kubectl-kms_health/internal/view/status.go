@@ -1,6 +1,5 @@
-// Package view judges what was read of a cluster: the reports by pkg/rollup, and the operator's
-// conditions as it last wrote them. It is pure, from a Snapshot to a Status, and forms no opinion
-// that the roll-up has not.
+// Package view judges what was read of a cluster: the reports by pkg/rollup, and the operator's conditions as it last
+// wrote them. It is pure, from a Snapshot to a Status, and forms no opinion that the roll-up has not.
 package view
 
 import (
@@ -21,8 +20,7 @@ import (
 	"github.com/kms-health/kms-health/pkg/rollup"
 )
 
-// APIVersion is the version of the JSON and YAML output. Fields may be added; none is removed or
-// changes its meaning.
+// APIVersion is the version of the JSON and YAML output. Fields may be added; none is removed or changes its meaning.
 const APIVersion = "kmshealth.openshift.io/v1alpha1"
 
 // Status is the output of -o json and -o yaml.
