@@ -35,14 +35,15 @@ const maxFile = 64 << 20
 
 type reading struct {
 	view.Snapshot
-	failed []string // the parts of a must-gather that failed, or are not complete
+	at     map[string]int // the index of an object, by its kind and name
+	failed []string       // the parts of a must-gather that failed, or are not complete
 }
 
 // ReadFiles reads a file or a folder; - is stdin. A folder is the output of a must-gather, or of
 // oc adm inspect; files in it are recognized by their content. The snapshot's time is when the
 // newest report was written, or when a must-gather began, if that is later; now if neither is known.
 func ReadFiles(name string, stdin io.Reader, now time.Time) (*view.Snapshot, error) {
-	r := &reading{}
+	r := &reading{at: map[string]int{}}
 	var err error
 	switch info, failed := os.Stat(name); {
 	case name == "-":
@@ -207,13 +208,11 @@ func (r *reading) parse(data []byte) error {
 
 // add adds an object. If it was found twice, as when data was gathered twice, the newer report counts.
 func (r *reading) add(o *unstructured.Unstructured) {
-	at := slices.IndexFunc(r.Objects, func(had *unstructured.Unstructured) bool {
-		return had.GroupVersionKind() == o.GroupVersionKind() &&
-			had.GetNamespace() == o.GetNamespace() && had.GetName() == o.GetName()
-	})
+	id := fmt.Sprintf("%s %s/%s", o.GroupVersionKind(), o.GetNamespace(), o.GetName())
+	at, had := r.at[id]
 	switch {
-	case at < 0:
-		r.Objects = append(r.Objects, o)
+	case !had:
+		r.at[id], r.Objects = len(r.Objects), append(r.Objects, o)
 	case view.Newest(o).After(view.Newest(r.Objects[at])):
 		r.Objects[at] = o
 	}
