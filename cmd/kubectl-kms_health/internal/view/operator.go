@@ -82,10 +82,10 @@ func (e *evaluation) judgeOperator() {
 	switch {
 	case o.State == OperatorNotInstalled && (e.count().all == 0 || e.snapshot.Namespace != ""):
 		p.Summary = "the operator is not installed: no Deployment and no Lease " + contract.OperatorName
-		p.Fix = "install it, or set up reporters by hand"
+		p.Fix, p.Cause = "install it, or set up reporters by hand", "" // there is no pod that must not be deleted
 		if e.snapshot.Namespace != "" {
 			p.Summary += " in namespace " + e.snapshot.Namespace
-			p.Fix, p.Cause = "name the operator's namespace by -n, or omit -n", "" // it may run elsewhere
+			p.Fix = "name the operator's namespace by -n, or omit -n"
 		}
 	case o.State == OperatorNotRunning && o.Replicas == 0 && deployment != nil:
 		p.Summary = "the operator is not running: its Deployment is scaled to 0"
