@@ -14,8 +14,7 @@ import (
 	"github.com/kms-health/kms-health/pkg/contract"
 )
 
-// maxProblems is how many problems are shown, unless everything is.
-const maxProblems = 10
+const maxProblems = 10 // how many are shown, unless everything is
 
 // Status is the output for people: the verdict; the problems, each with the next command; the
 // table; and the conditions that are not as expected. Of one node it has everything. If it is wide,

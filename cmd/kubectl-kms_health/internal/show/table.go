@@ -24,8 +24,7 @@ func Lines(s string) string {
 	return strings.Join(lines, "\n")
 }
 
-// maxKey and maxKEK bound identifiers in a table, in runes, unless it is wide.
-const maxKey, maxKEK = 20, 16
+const maxKey, maxKEK = 20, 16 // bounds of identifiers in a table, in runes, unless it is wide
 
 // table has a row for each plugin.
 func table(s *view.Status, wide bool) string {

@@ -30,8 +30,7 @@ var errNothing = fmt.Errorf("no resource with reports is in it: expected, in YAM
 	"%s of %s named %s, or a %s, or a List of such; unpack an archive first", strings.Join(contract.ResourceNames(), ", "),
 	contract.OperatorGroup, contract.OperatorObject, contract.KMSHealths.Kind)
 
-// maxFile bounds what is read of one file, in bytes: a must-gather has logs of any size.
-const maxFile = 64 << 20
+const maxFile = 64 << 20 // bounds what is read of one file, in bytes: a must-gather has logs of any size
 
 type reading struct {
 	view.Snapshot

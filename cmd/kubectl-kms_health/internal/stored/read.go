@@ -172,8 +172,7 @@ func (r *reader) get(ctx context.Context, from, end string, more ...clientv3.OpO
 	}
 }
 
-// maxRows and maxKeys bound the memory for unexpected values.
-const maxRows, maxKeys = 10000, 100
+const maxRows, maxKeys = 10000, 100 // bound the memory for unexpected values
 
 func (r *reader) add(resource string, kv *mvccpb.KeyValue) error {
 	provider, kekID, err := encryptionOf(kv.Value)

@@ -20,8 +20,7 @@ type Change struct {
 	Count     int32       `json:"count,omitempty"`
 }
 
-// maxHistory is how many changes a Status has.
-const maxHistory = 10
+const maxHistory = 10 // how many changes a Status has
 
 // history are the last changes of the conditions of API servers, the oldest first.
 func (e *evaluation) history() (all []Change) {

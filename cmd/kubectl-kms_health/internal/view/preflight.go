@@ -124,8 +124,7 @@ func (p *Preflight) check(a *APIServer, t *Trips) {
 	}
 }
 
-// notNamed stands for what a node does not report now.
-const notNamed = "not known"
+const notNamed = "not known" // stands for what a node does not report now
 
 // checkTrips adds whether every node has made a round trip, and returns it.
 func (p *Preflight) checkTrips(a *APIServer) bool {
