@@ -84,7 +84,7 @@ func (h *scenario) now(server apiservers.Server) fixture.State {
 
 // read calls once until it succeeds, because a busy server may not answer in time.
 func read[T any](h *scenario, what string, once func() (T, error)) (got T) {
-	h.await(time.Minute, what, func() (err error) {
+	h.await(waitLimit, what, func() (err error) {
 		got, err = once()
 		return err
 	})
