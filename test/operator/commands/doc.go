@@ -1,3 +1,3 @@
-// Package commands tests the tools of administrators on a cluster with kms-health-operator: the
-// ClusterOperator, kubectl kms-health, and a must-gather.
+// Package commands tests what administrators use on a cluster with kms-health-operator: the ClusterOperator,
+// kubectl kms-health, requests for round trips, rendered files, and a must-gather.
 package commands

@@ -70,7 +70,7 @@ func TestUnmanagedRenewsTheTokenAndReportsAFailureInTime(t *testing.T) {
 	if text := expires.UTC().Format(time.RFC3339); !strings.Contains(message, refusal) || !strings.Contains(message, text) {
 		t.Errorf("without %q or the expiry: %s", refusal, message)
 	}
-	awaitWarning(t, "RenewalFailed", began, refusal)
+	fixture.AwaitWarning(t, "RenewalFailed", began, refusal)
 	must.Equal(t, "the token that still works", tokenSecret(t).Data, old.Data)
 	must.Equal(t, "the generation after a renewed token", fixture.DeploymentNow(t).Generation, generation)
 }
@@ -122,26 +122,4 @@ func age(t *testing.T, expires time.Time) (s *corev1.Secret) {
 		return err
 	})
 	return s
-}
-
-// awaitWarning waits for a Warning event with this reason and text, created after since.
-func awaitWarning(t *testing.T, reason string, since time.Time, text string) {
-	t.Helper()
-	fixture.Eventually(t, "a Warning event "+reason, func() error {
-		events, err := fixture.Kube.CoreV1().Events(fixture.Namespace).List(t.Context(), metav1.ListOptions{})
-		if err != nil {
-			return err
-		}
-		var others []string
-		for _, e := range events.Items {
-			if e.CreationTimestamp.Time.Before(since.Truncate(time.Second)) {
-				continue
-			}
-			if e.Reason == reason && e.Type == corev1.EventTypeWarning && strings.Contains(e.Message, text) {
-				return nil
-			}
-			others = append(others, e.Type+" "+e.Reason)
-		}
-		return fmt.Errorf("there are %v", others)
-	})
 }

@@ -32,7 +32,7 @@ func TestCompanionThatIsRefusedStopsNothingElse(t *testing.T) {
 	fixture.RollOut(t, fixture.InPod, "1", "1", "identity")
 	op.Start(fixture.KubeAPIServer())
 	refused := fixture.AwaitRollUp(t, apiservers.Kube, contract.HealthReporting, "False", "Refused")
-	awaitWarning(t, "Refused", began, "no reporter here")
+	fixture.AwaitWarning(t, "Refused", began, "no reporter here")
 	if !strings.Contains(refused.Message, "no reporter here") {
 		t.Errorf("without the API server's message: %s", refused.Message)
 	}

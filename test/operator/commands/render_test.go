@@ -1,6 +1,6 @@
 //go:build integration
 
-package delivery
+package commands
 
 import (
 	"os"
@@ -47,6 +47,9 @@ func TestRenderedFilesAreAccepted(t *testing.T) {
 		must.Succeed(t, err)
 		static, err := filepath.Glob(filepath.Join(dir, "host", "*.json"))
 		must.Succeed(t, err)
+		if len(files) == 0 {
+			t.Errorf("%s: there is no file", name)
+		}
 		for _, file := range append(files, static...) {
 			text := disk.Read(t, file)
 			// An installer replaces these in each file that it writes.

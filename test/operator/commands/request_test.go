@@ -1,6 +1,6 @@
 //go:build integration
 
-package delivery
+package commands
 
 import (
 	"fmt"
@@ -139,7 +139,7 @@ func TestARequestReachesRunningReportersInSeconds(t *testing.T) {
 		since := time.Now()
 		everywhere("two words " + source)
 		for _, server := range servers {
-			awaitWarning(t, contract.EventRequestInvalid, since, server.Name+": the annotation ")
+			fixture.AwaitWarning(t, contract.EventRequestInvalid, since, server.Name+": the annotation ")
 		}
 		fixture.StaysEqual(t, 2*time.Second, requested(""), requests) // no request
 		must.Equal(t, "pods and templates after requests", whatPodsAreReplacedFor(t), before)
