@@ -24,10 +24,16 @@ import (
 	"github.com/kms-health/kms-health/test/kmsplugin"
 )
 
+// Both share one kube-apiserver.
+func TestRealAPIServer(t *testing.T) {
+	s := startEncrypted(t)
+	t.Run("has the series of the recording", s.hasTheSeries)
+	t.Run("keeps a wrong data key", s.keepsAWrongDataKey)
+}
+
 // All metrics of envelope encryption are ALPHA, so a release of Kubernetes may rename them. Then the rules and the
 // dashboard find no series, and only this test shows it. Rename them in the recording, too.
-func TestRealAPIServerHasTheSeriesOfTheRecording(t *testing.T) {
-	s := startEncrypted(t)
+func (s *encrypted) hasTheSeries(t *testing.T) {
 	_, err := s.plugin.Rotate()
 	must.Succeed(t, err)
 	want := labelsOf(readRecording(t))
@@ -52,8 +58,7 @@ func TestRealAPIServerHasTheSeriesOfTheRecording(t *testing.T) {
 
 // The alert KMSStoredDataUnreadable and its runbook rely on this: kube-apiserver keeps a wrong answer to Decrypt until
 // it is restarted.
-func TestRealAPIServerKeepsAWrongDataKey(t *testing.T) {
-	s := startEncrypted(t)
+func (s *encrypted) keepsAWrongDataKey(t *testing.T) {
 	s.use(t)
 	restart := func() {
 		must.Succeed(t, errors.Join(s.control.StopAPIServer(t.Context()), s.control.StartAPIServer(t.Context())))
