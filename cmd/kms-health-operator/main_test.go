@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/kms-health/kms-health/test/harness/disk"
+	"github.com/kms-health/kms-health/test/harness/must"
 )
 
 // call runs a command to its end.
@@ -195,9 +196,7 @@ func TestFoldersThatTheManifestsDoNotAllowAreWarnedOf(t *testing.T) {
 // Without a failing exit code a script continues with an empty file.
 func TestOutputThatCannotBeWrittenFails(t *testing.T) {
 	full, err := os.OpenFile("/dev/full", os.O_WRONLY, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	defer full.Close()
 	for name, args := range map[string][]string{
 		"help":           {"--help"},
@@ -222,9 +221,7 @@ func TestOutputThatCannotBeWrittenFails(t *testing.T) {
 func standardInput(t *testing.T, path string) {
 	t.Helper()
 	f, err := os.Open(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	before := os.Stdin
 	os.Stdin = f
 	t.Cleanup(func() { os.Stdin = before; _ = f.Close() })

@@ -13,6 +13,7 @@ import (
 	"github.com/kms-health/kms-health/pkg/contract"
 	"github.com/kms-health/kms-health/pkg/reporter"
 	"github.com/kms-health/kms-health/test/harness/disk"
+	"github.com/kms-health/kms-health/test/harness/must"
 	"github.com/kms-health/kms-health/test/harness/program"
 	"github.com/kms-health/kms-health/test/kmsplugin"
 )
@@ -70,9 +71,7 @@ func TestFlagsThatCannotBeParsedEndIt(t *testing.T) {
 // Without a failing exit code a script continues with an empty file.
 func TestOutputThatCannotBeWrittenFails(t *testing.T) {
 	full, err := os.OpenFile("/dev/full", os.O_WRONLY, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	defer full.Close()
 	_, config := plugin(t, "")
 	for name, tt := range map[string]struct {
@@ -174,9 +173,7 @@ func TestOnceShowsTheResultByItsExitCode(t *testing.T) {
 	if code != reporter.ExitOK || err != nil || len(entries) != 1 || entries[0].KEKID != p.KeyID() || stderr != "" {
 		t.Errorf("%d, %q, %q", code, stdout, stderr)
 	}
-	if err := p.SetFault(kmsplugin.Fault{Name: kmsplugin.FaultUnhealthy}); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, p.SetFault(kmsplugin.Fault{Name: kmsplugin.FaultUnhealthy}))
 	if code, stdout, _ := call(t, "--once", "--config", config); code != reporter.ExitNotOK || !strings.Contains(stdout, `"status":"unhealthy"`) {
 		t.Errorf("%d, %q", code, stdout)
 	}

@@ -83,9 +83,7 @@ func TestLogIsFlushedAtTheEndAndAKeyIDForgesNoLineOfIt(t *testing.T) {
 	keyID := "k\n" + forged + "\x1b[2J\r\u0085\u009b2J\u2028\u202e\x7f"
 	var log, reports program.Output
 	p := start(t, reports.Pipe(t), log.Pipe(t), "--output=-")
-	if err := p.plugin.SetFault(kmsplugin.Fault{Name: kmsplugin.FaultKeyID, Args: []string{keyID}}); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, p.plugin.SetFault(kmsplugin.Fault{Name: kmsplugin.FaultKeyID, Args: []string{keyID}}))
 	log.Await(t, waitLimit, "forged.go")
 	reports.Await(t, waitLimit, "forged.go")
 	if code, took := p.End(t, waitLimit, syscall.SIGTERM); code != reporter.ExitOK {

@@ -16,6 +16,8 @@ import (
 
 	"google.golang.org/grpc/grpclog"
 	"k8s.io/klog/v2"
+
+	"github.com/kms-health/kms-health/test/harness/must"
 )
 
 const waitLimit = 10 * time.Second
@@ -46,9 +48,7 @@ func start(t *testing.T, flags ...string) (*Queue, *buffer) {
 	before := klog.CaptureState()
 	set := flag.NewFlagSet("klog", flag.ContinueOnError)
 	klog.InitFlags(set)
-	if err := set.Parse(flags); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, set.Parse(flags))
 	out := &buffer{}
 	q := Start(out)
 	t.Cleanup(func() {
@@ -108,9 +108,7 @@ func TestVerbosityFlagsKeepWorking(t *testing.T) {
 // An unread pipe holds 64 KiB; writing more blocks the writer.
 func TestLoggingDoesNotBlockOnAPipeThatIsNotRead(t *testing.T) {
 	r, w, err := os.Pipe()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	q := newQueue(w)
 	const entries = 5000
 	for range entries {

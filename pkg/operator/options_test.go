@@ -20,6 +20,7 @@ import (
 	"github.com/kms-health/kms-health/pkg/operator/informers"
 	"github.com/kms-health/kms-health/pkg/serverclock"
 	"github.com/kms-health/kms-health/test/harness/disk"
+	"github.com/kms-health/kms-health/test/harness/must"
 )
 
 func TestEachMistakeIsReportedWithItsFlag(t *testing.T) {
@@ -111,28 +112,18 @@ func TestRestConfigOfAKubeconfig(t *testing.T) {
 // An API server with --disable-http2-serving answers no HTTP/2 pings. TCP must detect a dead connection as soon.
 func TestConnectionWithoutHTTP2IsTriedAsSoon(t *testing.T) {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	defer func() { _ = listener.Close() }()
 	config, err := restConfig(kubeconfigOf(t, "https://a.test"), "v1")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	conn, err := config.Dial(t.Context(), "tcp", listener.Addr().String())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	defer func() { _ = conn.Close() }()
 	raw, err := conn.(*net.TCPConn).SyscallConn()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	option := func(name int) (value int) {
 		problem := raw.Control(func(fd uintptr) { value, err = syscall.GetsockoptInt(int(fd), syscall.IPPROTO_TCP, name) })
-		if err := errors.Join(problem, err); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, errors.Join(problem, err))
 		return value
 	}
 	idle, every, probes := option(syscall.TCP_KEEPIDLE), option(syscall.TCP_KEEPINTVL), option(syscall.TCP_KEEPCNT)
@@ -145,18 +136,14 @@ func TestConnectionWithoutHTTP2IsTriedAsSoon(t *testing.T) {
 // error.
 func TestWatchOfAServerThatDropsPacketsIsUnanswered(t *testing.T) {
 	listener, err := syscall.Socket(syscall.AF_INET, syscall.SOCK_STREAM, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	defer func() { _ = syscall.Close(listener) }()
 	if err := errors.Join(syscall.Bind(listener, &syscall.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}}),
 		syscall.Listen(listener, 0)); err != nil {
 		t.Fatal(err)
 	}
 	bound, err := syscall.Getsockname(listener)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	address := net.JoinHostPort("127.0.0.1", strconv.Itoa(bound.(*syscall.SockaddrInet4).Port))
 	for range 10 { // until the backlog is full
 		conn, err := net.DialTimeout("tcp", address, 200*time.Millisecond)
@@ -166,15 +153,11 @@ func TestWatchOfAServerThatDropsPacketsIsUnanswered(t *testing.T) {
 		t.Cleanup(func() { _ = conn.Close() })
 	}
 	config, err := restConfig(kubeconfigOf(t, "https://"+address), "v1")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	now := serverclock.New(clock.RealClock{})
 	config.Wrap(now.Wrap)
 	client, err := dynamic.NewForConfig(config)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	ctx, cancel := context.WithCancel(t.Context())
 	returned := make(chan error)
 	go func() {

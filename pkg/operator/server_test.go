@@ -13,6 +13,7 @@ import (
 
 	"github.com/kms-health/kms-health/pkg/serving"
 	"github.com/kms-health/kms-health/test/harness/disk"
+	"github.com/kms-health/kms-health/test/harness/must"
 )
 
 func TestHealthEndpoints(t *testing.T) {
@@ -32,9 +33,7 @@ func TestHealthEndpoints(t *testing.T) {
 func pair(t *testing.T, dir, host string) {
 	t.Helper()
 	certificate, key, err := cert.GenerateSelfSignedCertKey(host, nil, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	for name, content := range map[string][]byte{"tls.crt": certificate, "tls.key": key} {
 		disk.Write(t, filepath.Join(dir, name), content)
 	}
@@ -47,9 +46,7 @@ func TestFirstCertificateMustBeGoodAndAReplacedOneIsServed(t *testing.T) {
 	}
 	pair(t, dir, "first.test")
 	listener, err := listenTLS("127.0.0.1:0", dir, func() *tls.Config { return &tls.Config{} })
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	ctx, stop := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() { ended <- serving.Serve(ctx, listener, http.NotFoundHandler()) }()
@@ -62,9 +59,7 @@ func TestFirstCertificateMustBeGoodAndAReplacedOneIsServed(t *testing.T) {
 	served := func(want string) {
 		t.Helper()
 		c, err := tls.Dial("tcp", listener.Addr().String(), &tls.Config{InsecureSkipVerify: true})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		defer c.Close()
 		if err := c.ConnectionState().PeerCertificates[0].VerifyHostname(want); err != nil {
 			t.Error(err)

@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 
 	"github.com/kms-health/kms-health/pkg/contract"
+	"github.com/kms-health/kms-health/test/harness/must"
 )
 
 // Decoder drops fields, but keeps everything that Read needs.
@@ -24,9 +25,7 @@ func TestDecoderKeepsWhatReadNeeds(t *testing.T) {
 		reports := []any{map[string]any{"nodeName": "a", "keyID": "1", "status": "Healthy",
 			"lastCheckedTime": "2026-05-08T11:59:55Z"}}
 		path := append(slices.Clone(r.EncryptionStatus), contract.HealthReports)
-		if err := unstructured.SetNestedSlice(o.Object, reports, path...); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, unstructured.SetNestedSlice(o.Object, reports, path...))
 		objects[r.Kind] = o
 	}
 	for name, o := range objects {
@@ -35,9 +34,7 @@ func TestDecoderKeepsWhatReadNeeds(t *testing.T) {
 			o.SetKind("KubeAPIServer")
 			o.SetName("cluster")
 			data, err := json.Marshal(o)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.Succeed(t, err)
 			whole := decode(t, unstructured.UnstructuredJSONScheme, data)
 			lean := decode(t, Decoder(unstructured.UnstructuredJSONScheme), data)
 			byText := cmp.Comparer(func(a, b error) bool { return fmt.Sprint(a) == fmt.Sprint(b) })
@@ -73,8 +70,6 @@ func TestDecoderLeavesOthersAlone(t *testing.T) {
 func decode(t *testing.T, d runtime.Decoder, data []byte) *unstructured.Unstructured {
 	t.Helper()
 	o, _, err := d.Decode(data, nil, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	return o.(*unstructured.Unstructured)
 }

@@ -67,9 +67,7 @@ func startKubeadm(t *testing.T, apiServer string) *administrator {
 			"/etc/kubernetes/enc/encryption-config.yaml": []byte(onlySecrets),
 			fixture.HostPluginManifest:                   fixture.HostPlugin,
 		})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	ends(t, c.Stop)
 	node := c.Nodes()[0]
 	kubeconfig := disk.Read(t, node.Path(cluster.AdminConfig))

@@ -14,6 +14,7 @@ import (
 
 	"github.com/kms-health/kms-health/test/e2e/cluster"
 	"github.com/kms-health/kms-health/test/e2e/fixture"
+	"github.com/kms-health/kms-health/test/harness/must"
 )
 
 const (
@@ -50,9 +51,7 @@ func start(t *testing.T, nodes int, config string) *scenario {
 func startWith(t *testing.T, o cluster.Options, config string) *scenario {
 	o.Assets, o.Log = os.Getenv("KUBEBUILDER_ASSETS"), os.Stderr
 	s, err := fixture.New(t.Context(), t.TempDir(), o)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	ends(t, s.Stop)
 	h := &scenario{Cluster: s, t: t, ctx: t.Context(), state: &state{writeKey: "1"}}
 	h.seen, err = s.Observe(t.Context())
@@ -83,9 +82,7 @@ func ends(t *testing.T, stop func() error) {
 	}()
 	t.Cleanup(func() {
 		signal.Stop(interrupted)
-		if err := stop(); err != nil {
-			t.Error(err)
-		}
+		must.Succeed(t, stop())
 	})
 }
 

@@ -130,9 +130,7 @@ func (s *cluster) with(t *testing.T, components ...string) {
 				t.Error(err)
 			}
 		}
-		if err := install.Apply(ctx, s.config, s.overlay); err != nil {
-			t.Error(err)
-		}
+		must.Succeed(t, install.Apply(ctx, s.config, s.overlay))
 	})
 }
 

@@ -16,6 +16,7 @@ import (
 
 	"github.com/kms-health/kms-health/pkg/contract"
 	"github.com/kms-health/kms-health/test/harness/disk"
+	"github.com/kms-health/kms-health/test/harness/must"
 )
 
 const head = "apiVersion: kmshealth.openshift.io/v1alpha1\nkind: ReporterConfiguration\n"
@@ -268,9 +269,7 @@ func TestOptionalFieldsAreWrittenWhereTheyAreSetOnly(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			raw, err := yaml.Marshal(accepted(t, DecodeReporter, with(tt.fields)))
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.Succeed(t, err)
 			set := strings.Contains(string(raw), "requested") || strings.Contains(string(raw), "unchangedEvery")
 			if set != (tt.printed != "") || !strings.Contains(string(raw), tt.printed) {
 				t.Errorf("got\n%s\nwant %q", raw, tt.printed)
@@ -408,9 +407,7 @@ func FuzzDecodeReporter(f *testing.F) {
 			return
 		}
 		document, err := yaml.YAMLToJSON(data)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		if bytes.Contains(document, []byte(`"kind":"ConfigMap"`)) {
 			return
 		}
@@ -418,9 +415,7 @@ func FuzzDecodeReporter(f *testing.F) {
 			t.Fatalf("accepted, with %v, %v", unknown, err)
 		}
 		printed, err := yaml.Marshal(c)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		if diff := cmp.Diff(c, accepted(t, DecodeReporter, string(printed))); diff != "" {
 			t.Fatal(diff)
 		}

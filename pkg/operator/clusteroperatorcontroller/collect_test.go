@@ -19,6 +19,7 @@ import (
 	"github.com/kms-health/kms-health/pkg/operator/informers"
 	"github.com/kms-health/kms-health/pkg/operator/objects"
 	"github.com/kms-health/kms-health/test/harness/disk"
+	"github.com/kms-health/kms-health/test/harness/must"
 )
 
 // Before the operator has run, the manifest's ClusterOperator already lists the related objects of the shipped API
@@ -28,13 +29,9 @@ func TestTheManifestsRelatedObjectsAreThoseOfTheOperator(t *testing.T) {
 	var shipped struct {
 		Status struct{ RelatedObjects []any }
 	}
-	if err := yaml.Unmarshal(text, &shipped); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, yaml.Unmarshal(text, &shipped))
 	c, err := v1alpha1.DecodeOperator(v1alpha1.OperatorOpenShift)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	var targets []Target
 	for _, server := range c.APIServers {
 		targets = append(targets, Target{Target: delivery.Target{APIServer: server}})
@@ -51,16 +48,12 @@ func TestTheRelatedPoliciesAreThoseOfTheManifests(t *testing.T) {
 	var shipped []string
 	for _, folder := range []string{"common", "openshift"} {
 		paths, err := filepath.Glob("../../../manifests/" + folder + "/*policy.yaml")
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		for _, path := range paths {
 			text := disk.Read(t, path)
 			for document := range strings.SplitSeq(string(text), "\n---\n") {
 				var o metav1.PartialObjectMetadata
-				if err := yaml.Unmarshal([]byte(document), &o); err != nil {
-					t.Fatal(err)
-				}
+				must.Succeed(t, yaml.Unmarshal([]byte(document), &o))
 				shipped = append(shipped, o.Kind+" "+o.Name)
 			}
 		}

@@ -24,6 +24,7 @@ import (
 	"github.com/kms-health/kms-health/pkg/operator/informers"
 	"github.com/kms-health/kms-health/pkg/operator/syncqueue"
 	"github.com/kms-health/kms-health/pkg/operatorstatus"
+	"github.com/kms-health/kms-health/test/harness/must"
 )
 
 // operatorFixture is a fake API with the ClusterOperator, and a controller. It records the writes. The clock is
@@ -49,9 +50,7 @@ func withOperatorFixture(t *testing.T, test func(s *operatorFixture)) {
 		s.client = dynamicfake.NewSimpleDynamicClientWithCustomListKinds(runtime.NewScheme(),
 			map[schema.GroupVersionResource]string{informers.ClusterOperators: "ClusterOperatorList"})
 		s.client.PrependReactor("patch", "*", s.write)
-		if err := s.client.Tracker().Create(informers.ClusterOperators, s.versioned(clusterOperator(nil)), ""); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, s.client.Tracker().Create(informers.ClusterOperators, s.versioned(clusterOperator(nil)), ""))
 		s.Controller = New(Options{Client: s.client, Now: time.Now, Version: "1.2.3",
 			Inertia: inertia, Queue: syncqueue.New("write"), Config: s, Reporters: s, Health: s})
 		var running sync.WaitGroup
@@ -196,15 +195,11 @@ func TestDegradedIsWrittenWhenTheInertiaIsOver(t *testing.T) {
 
 func TestNothingIsWrittenWhereThereIsNoClusterOperator(t *testing.T) {
 	withOperatorFixture(t, func(s *operatorFixture) {
-		if err := s.client.Tracker().Delete(informers.ClusterOperators, "", object.Name); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, s.client.Tracker().Delete(informers.ClusterOperators, "", object.Name))
 		s.begin()
 		s.until(time.Hour)
 		s.wantWrites(0, "without it")
-		if err := s.client.Tracker().Create(informers.ClusterOperators, s.versioned(clusterOperator(nil)), ""); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, s.client.Tracker().Create(informers.ClusterOperators, s.versioned(clusterOperator(nil)), ""))
 		s.until(time.Hour + time.Second)
 		s.wantWrites(1, "when it is made")
 	})

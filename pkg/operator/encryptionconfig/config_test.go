@@ -12,6 +12,7 @@ import (
 
 	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
 	"github.com/kms-health/kms-health/pkg/contract"
+	"github.com/kms-health/kms-health/test/harness/must"
 )
 
 const head = "apiVersion: apiserver.config.k8s.io/v1\nkind: EncryptionConfiguration\nresources:\n"
@@ -58,9 +59,7 @@ func configured(t *testing.T, plugins []v1alpha1.Plugin) *v1alpha1.ReporterConfi
 		Probe:    v1alpha1.Probe{Interval: v1alpha1.Duration{Duration: time.Hour}},
 		Plugins:  plugins,
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	c, err := v1alpha1.DecodeReporter(printed)
 	if err != nil {
 		t.Fatalf("the reporter refuses it: %v\n%s", err, printed)
@@ -203,9 +202,7 @@ func TestPluginsOfAFile(t *testing.T) {
 	for _, tt := range fileCases {
 		t.Run(tt.name, func(t *testing.T) {
 			got, err := Parse([]byte(head + tt.entries))
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.Succeed(t, err)
 			if diff := cmp.Diff(Config{Plugins: tt.plugins, Ignored: tt.ignored, Encrypted: got.Encrypted, Mixed: got.Mixed}, got); diff != "" {
 				t.Fatal(diff)
 			}
@@ -214,9 +211,7 @@ func TestPluginsOfAFile(t *testing.T) {
 				t.Errorf("a kms provider: %v", some)
 			}
 			asJSON, err := yaml.YAMLToJSON([]byte(head + tt.entries))
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.Succeed(t, err)
 			again, err := Parse(asJSON)
 			if diff := cmp.Diff(got, again); diff != "" || err != nil {
 				t.Errorf("as JSON: %v %s", err, diff)
@@ -232,9 +227,7 @@ func TestMorePluginsThanAReporterProbesAreIgnoredReadersFirst(t *testing.T) {
 			v2(fmt.Sprintf("r%d", i), fmt.Sprintf("unix:///r%d", i)))
 	}
 	c, err := Parse([]byte(head + entries))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	configured(t, c.Plugins)
 	if len(c.Plugins) != v1alpha1.MaxPlugins ||
 		slices.ContainsFunc(c.Plugins, func(p v1alpha1.Plugin) bool { return p.Role != v1alpha1.RoleWrite }) {

@@ -6,6 +6,8 @@ import (
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"github.com/kms-health/kms-health/test/harness/must"
 )
 
 // within is how much longer than its delay a backoff may wait.
@@ -147,9 +149,7 @@ func TestObjectDeletedBetweenTwoWatchesIsRemoved(t *testing.T) {
 		s, _, _ := f.run()
 		f.until(10 * time.Second)
 		f.answers(errUnreachable)
-		if err := f.client.Tracker().Delete(configMaps, "ns", "a"); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, f.client.Tracker().Delete(configMaps, "ns", "a"))
 		f.create("b", "2")
 		f.until(15 * time.Second)
 		// The API server no longer has the informer's resourceVersion.
@@ -185,9 +185,7 @@ func TestChangeOfTheKeptValueWakes(t *testing.T) {
 		want("a change that only one is for", 1, 0)
 		f.update("3", "4")
 		want("a change that both are for", 1, 1)
-		if err := f.client.Tracker().Delete(configMaps, "ns", "a"); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, f.client.Tracker().Delete(configMaps, "ns", "a"))
 		want("a deletion", 1, 1)
 		if len(s.List()) > 0 {
 			t.Errorf("%q", s.List())

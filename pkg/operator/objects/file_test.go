@@ -13,6 +13,7 @@ import (
 
 	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
 	"github.com/kms-health/kms-health/pkg/contract"
+	"github.com/kms-health/kms-health/test/harness/must"
 )
 
 const (
@@ -48,9 +49,7 @@ func TestFileNamesTheServersAndTheKubeconfig(t *testing.T) {
 				in.Target.Deployment = ""
 			}
 			var file v1alpha1.ReporterConfiguration
-			if err := yaml.UnmarshalStrict(in.File(sidecarPlugins), &file); err != nil {
-				t.Fatal(err)
-			}
+			must.Succeed(t, yaml.UnmarshalStrict(in.File(sidecarPlugins), &file))
 			var servers []string
 			for _, s := range file.Destination.Servers {
 				servers = append(servers, s.URL)
@@ -73,9 +72,7 @@ func TestFileHasNoFieldForADefault(t *testing.T) {
 		Probe   map[string]any
 		Plugins []map[string]any
 	}
-	if err := yaml.Unmarshal(in.File(sidecarPlugins), &file); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, yaml.Unmarshal(in.File(sidecarPlugins), &file))
 	fields := slices.Concat(slices.Sorted(maps.Keys(file.Probe)), slices.Sorted(maps.Keys(file.Plugins[0])))
 	if want := []string{"interval", "endpoint", "keyID", "role", "timeout"}; !slices.Equal(fields, want) {
 		t.Errorf("probe and plugins have %v, want %v", fields, want)
@@ -133,13 +130,9 @@ func TestARequestChangesNothingElseOfTheFile(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			in := sidecarInput()
 			in.Config.Probe = v1alpha1.Probe{}
-			if err := yaml.UnmarshalStrict([]byte(probe), &in.Config.Probe); err != nil {
-				t.Fatal(err)
-			}
+			must.Succeed(t, yaml.UnmarshalStrict([]byte(probe), &in.Config.Probe))
 			decode := func() (c v1alpha1.ReporterConfiguration, requested string) {
-				if err := yaml.UnmarshalStrict(in.File(sidecarPlugins), &c); err != nil {
-					t.Fatal(err)
-				}
+				must.Succeed(t, yaml.UnmarshalStrict(in.File(sidecarPlugins), &c))
 				if c.Probe.Checks == (v1alpha1.Checks{}) {
 					c.Probe.Checks = v1alpha1.DefaultProbe().Checks
 				}
@@ -162,9 +155,7 @@ func TestARequestChangesNothingElseOfTheFile(t *testing.T) {
 func marshal(t *testing.T, v any) string {
 	t.Helper()
 	raw, err := yaml.Marshal(v)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	return string(raw)
 }
 

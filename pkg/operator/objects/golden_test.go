@@ -15,6 +15,7 @@ import (
 	"github.com/kms-health/kms-health/pkg/contract"
 	"github.com/kms-health/kms-health/pkg/operator/tlsprofile"
 	"github.com/kms-health/kms-health/test/harness/disk"
+	"github.com/kms-health/kms-health/test/harness/must"
 )
 
 var update = flag.Bool("update", false, "write the golden files of testdata anew")
@@ -33,9 +34,7 @@ func TestObjectsOfEachMode(t *testing.T) {
 	ofPod := []Folder{{MountPath: "/var/run/kmsplugin", HostPath: "/var/lib/kubelet/pods/u/volumes/x", SubPath: "s", EmptyDir: true}}
 	user := contract.User{UID: 1001, GID: 1002, Groups: []int64{1003, 1002}}
 	settings, err := tlsprofile.Of(nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	type objects = []*unstructured.Unstructured
 	sidecar := func(in *Input) objects {
 		in.Target.Mode, in.Target.Deployment = v1alpha1.ModeSidecar, "apiserver"
@@ -43,9 +42,7 @@ func TestObjectsOfEachMode(t *testing.T) {
 		spec.SecurityContext = &corev1.PodSecurityContext{RunAsUser: new(int64(1001))}
 		spec.Containers[0].Name = in.Target.Container
 		template, err := in.Sidecar(spec, plugins)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		return objects{in.ConfigMap(ConfigMapName(in.Target.Name, plugins), plugins), {Object: template}}
 	}
 	for name, of := range map[string]func(*Input) objects{
@@ -72,9 +69,7 @@ func TestObjectsOfEachMode(t *testing.T) {
 			text = v1alpha1.OperatorKubernetes
 		}
 		config, err := v1alpha1.DecodeOperator(text)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		config.Image = "example.com/reporter@sha256:0123"
 		in := &Input{Config: config, Namespace: "kms-health", Target: &config.APIServers[0], TLS: settings, CA: []byte("CA"),
 			OpenShift: name != "daemonset"}

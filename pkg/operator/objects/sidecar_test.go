@@ -8,6 +8,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 
 	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
+	"github.com/kms-health/kms-health/test/harness/must"
 )
 
 var sidecarPlugins = []v1alpha1.Plugin{{KeyID: "2", Endpoint: "unix:///var/run/kmsplugin/kms-2.sock"}}
@@ -47,9 +48,7 @@ func apiServerPod() *corev1.PodSpec {
 func TestPodWithTheReporterGetsTheSameSidecar(t *testing.T) {
 	spec := apiServerPod()
 	got, err := added(sidecarInput(), spec, sidecarPlugins)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	spec.Containers, spec.Volumes = append(spec.Containers, got.Containers...), append(spec.Volumes, got.Volumes...)
 	again, err := added(sidecarInput(), spec, sidecarPlugins)
 	if d := cmp.Diff(got, again); d != "" || err != nil || !Injected(spec) {

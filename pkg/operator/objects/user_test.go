@@ -8,6 +8,7 @@ import (
 
 	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
 	"github.com/kms-health/kms-health/pkg/contract"
+	"github.com/kms-health/kms-health/test/harness/must"
 )
 
 // podWith returns an API server's pod with these securityContexts.
@@ -175,9 +176,7 @@ func TestSidecarHasTheUserOfTheAPIServerOrIsRootInAStaticPod(t *testing.T) {
 			in := sidecarInput()
 			in.HostFolder = c.host
 			spec, err := added(in, &podWith(c.container, nil).Spec, sidecarPlugins)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.Succeed(t, err)
 			is, env, s := "", "", spec.Containers[0].SecurityContext
 			if s.RunAsUser != nil && *s.RunAsNonRoot == (*s.RunAsUser != 0) {
 				is = contract.User{UID: *s.RunAsUser, GID: *s.RunAsGroup, DACOverride: len(s.Capabilities.Add) == 1}.String()

@@ -13,6 +13,7 @@ import (
 	"github.com/kms-health/kms-health/pkg/contract"
 	"github.com/kms-health/kms-health/pkg/operator/objects"
 	"github.com/kms-health/kms-health/test/harness/disk"
+	"github.com/kms-health/kms-health/test/harness/must"
 )
 
 func testdata(t *testing.T, name string) []byte {
@@ -23,9 +24,7 @@ func testdata(t *testing.T, name string) []byte {
 func input(t *testing.T, target string) Input {
 	t.Helper()
 	config, err := v1alpha1.DecodeOperator(testdata(t, "operator.yaml"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	return Input{APIServer: target, EncryptionConfig: testdata(t, "encryption-config.yaml"), Input: objects.Input{
 		Config: config, Namespace: "kms-health", CA: testdata(t, "ca.crt"), HostFolder: "/etc/kubernetes/kms-health",
 	}}
@@ -127,9 +126,7 @@ func TestStaticPodIsRightAfterAnInstallersReplacement(t *testing.T) {
 		}
 	}
 	config, err := v1alpha1.DecodeReporter(install("host/config/config.yaml"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	if hash := pod.Annotations[contract.ConfigHashAnnotation]; hash != v1alpha1.PluginSetHash(config.Plugins) {
 		t.Errorf("the pod is made for %s", hash)
 	}

@@ -12,14 +12,13 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/kms-health/kms-health/pkg/contract"
+	"github.com/kms-health/kms-health/test/harness/must"
 )
 
 func render(t *testing.T, in Input) []File {
 	t.Helper()
 	files, _, err := Render(in)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	return files
 }
 
@@ -41,13 +40,9 @@ func made(t *testing.T, in Input, file string) string {
 	}
 	whole, err := strategicpatch.StrategicMergeMapPatch(decoded[map[string]any](t, string(in.Pod)),
 		decoded[map[string]any](t, text), appsv1.Deployment{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	raw, err := yaml.Marshal(whole)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	return string(raw)
 }
 

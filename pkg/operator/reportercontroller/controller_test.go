@@ -37,6 +37,7 @@ import (
 	"github.com/kms-health/kms-health/pkg/operator/objects"
 	"github.com/kms-health/kms-health/pkg/operator/syncqueue"
 	"github.com/kms-health/kms-health/pkg/rollup"
+	"github.com/kms-health/kms-health/test/harness/must"
 )
 
 // TestMain removes the bound on how often errors are logged: it keeps the time of the
@@ -171,9 +172,7 @@ func (r *requests) run(t *testing.T, configurations ...string) (events []string)
 		for i, configuration := range configurations {
 			decoded, err := v1alpha1.DecodeOperator([]byte("apiVersion: kmshealth.openshift.io/v1alpha1\n" +
 				"kind: OperatorConfiguration\nimage: reporter:1\n" + configuration))
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.Succeed(t, err)
 			config.Store(decoded)
 			queue.Enqueue(syncqueue.All)
 			if i == 0 {
@@ -274,9 +273,7 @@ func TestMissingPolicyIsReported(t *testing.T) {
 func TestMissingOperatorResourceIsReported(t *testing.T) {
 	r := newRequests(nil)
 	kubes := contract.ResourceOf(contract.KubeAPIServers).GVR()
-	if err := r.Tracker().Delete(kubes, "", contract.OperatorObject); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, r.Tracker().Delete(kubes, "", contract.OperatorObject))
 	events := r.run(t, withPlugin)
 	if !r.with("status ", "kubeapiservers.operator.openshift.io/cluster does not exist") ||
 		!slices.Contains(events, contract.ResourceMissing) {

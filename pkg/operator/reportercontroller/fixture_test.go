@@ -29,6 +29,7 @@ import (
 	"github.com/kms-health/kms-health/pkg/operator/objects"
 	"github.com/kms-health/kms-health/pkg/operator/ssa"
 	"github.com/kms-health/kms-health/pkg/operatorstatus"
+	"github.com/kms-health/kms-health/test/harness/must"
 )
 
 // fixture returns a snapshot of a target with all sources known and no objects.
@@ -43,9 +44,7 @@ apiServers:
   podSelector: {app: api}
   container: api
   mode: ` + string(mode)))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	s := &Snapshot{
 		KubeletRoot: objects.KubeletRoot,
 		Pods:        []*corev1.Pod{}, Live: set(1),

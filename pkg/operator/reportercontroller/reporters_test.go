@@ -19,6 +19,7 @@ import (
 	"github.com/kms-health/kms-health/pkg/operator/objects"
 	"github.com/kms-health/kms-health/pkg/operatorstatus"
 	"github.com/kms-health/kms-health/pkg/rollup"
+	"github.com/kms-health/kms-health/test/harness/must"
 )
 
 // setPhase sets the phase of the reporters' pods, and how long they have been seen.
@@ -111,9 +112,7 @@ func TestCompanionThatReachesNoPluginOfAPodThatWasMadeAgainIsReplaced(t *testing
 		setPhase(s, corev1.PodRunning, time.Hour)
 		companion := s.own("Pod")[0]
 		status, err := runtime.DefaultUnstructuredConverter.ToUnstructured(&corev1.PodStatus{ContainerStatuses: running(c.companion...)})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		companion.Object["status"] = status
 		s.Seen["containerd://1"] = c.runs
 		entries := s.Resource.Reports[1].Entries

@@ -10,6 +10,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
+	"github.com/kms-health/kms-health/test/harness/must"
 )
 
 // accepted checks that the reporter's decoder accepts the settings.
@@ -24,9 +25,7 @@ func accepted(t *testing.T, s v1alpha1.ServingTLS) {
 		}},
 	}
 	printed, err := yaml.Marshal(c)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	got, err := v1alpha1.DecodeReporter(printed)
 	if err != nil {
 		t.Fatalf("the reporter rejects it: %v\n%s", err, printed)
@@ -109,9 +108,7 @@ func TestProfileDecidesSettings(t *testing.T) {
 	for name, tt := range profileCases {
 		t.Run(name, func(t *testing.T) {
 			got, err := Of(tt.profile)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.Succeed(t, err)
 			if diff := cmp.Diff(tt.want, got); diff != "" {
 				t.Error(diff)
 			}

@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"testing"
 
+	"github.com/kms-health/kms-health/test/harness/must"
 	"github.com/kms-health/kms-health/test/harness/program"
 )
 
@@ -23,31 +24,19 @@ func (e *Etcd) PID() int { return e.child.PID() }
 func StartEtcdForTest(t testing.TB, client *tls.Config, flags ...string) *Etcd {
 	t.Helper()
 	port, err := freePort()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	path, err := binary("etcd")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	url, dir := "http://"+loopback(port), t.TempDir()
 	if client != nil {
 		url = "https://" + loopback(port)
 	}
 	args := append(etcdArgs(url, filepath.Join(dir, "data")), "--unsafe-no-fsync")
 	child, err := StartChild("etcd", path, program.OthersEnv(), append(args, flags...), filepath.Join(dir, "etcd.log"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := child.Kill(); err != nil {
-			t.Error(err)
-		}
-	})
+	must.Succeed(t, err)
+	t.Cleanup(func() { must.Succeed(t, child.Kill()) })
 	err = child.await(t.Context(), func(ctx context.Context) error { return get(ctx, client, url+"/health", "") })
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	return &Etcd{URL: url, child: child}
 }
 

@@ -7,6 +7,7 @@ import (
 	"regexp"
 	"testing"
 
+	"github.com/kms-health/kms-health/test/harness/must"
 	"github.com/kms-health/kms-health/test/harness/program"
 )
 
@@ -38,9 +39,7 @@ func StartForTest(t testing.TB, options Options) *ControlPlane {
 func (c *ControlPlane) AdminKubeconfig(t testing.TB) string {
 	t.Helper()
 	path, err := c.WriteKubeconfig(t.TempDir(), Kubeconfig{Credential: Credential{Token: c.adminToken}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	return path
 }
 

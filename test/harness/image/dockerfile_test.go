@@ -12,28 +12,23 @@ import (
 	"testing"
 
 	"github.com/kms-health/kms-health/test/harness/disk"
+	"github.com/kms-health/kms-health/test/harness/must"
 	"github.com/kms-health/kms-health/test/harness/program"
 )
 
 // An image has copies of the programs' modules. Their licences require that their text is distributed too.
 func TestImagesHaveTheLicencesOfTheirPrograms(t *testing.T) {
 	root, err := program.Root()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	for _, name := range Programs {
 		t.Run(name, func(t *testing.T) {
 			i, err := FromDockerfile(t.Context(), root, name, t.TempDir(), map[string]string{
 				"TARGETOS": "linux", "TARGETARCH": runtime.GOARCH,
 			})
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.Succeed(t, err)
 			modes, content := map[string]int64{}, map[string]string{}
 			layer, err := i.layer()
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.Succeed(t, err)
 			for in := tar.NewReader(layer); ; {
 				header, err := in.Next()
 				if errors.Is(err, io.EOF) {
@@ -42,9 +37,7 @@ func TestImagesHaveTheLicencesOfTheirPrograms(t *testing.T) {
 					t.Fatal(err)
 				}
 				text, err := io.ReadAll(in)
-				if err != nil {
-					t.Fatal(err)
-				}
+				must.Succeed(t, err)
 				modes[header.Name], content[header.Name] = header.Mode, string(text)
 			}
 			const folder = "licenses/"
@@ -56,9 +49,7 @@ func TestImagesHaveTheLicencesOfTheirPrograms(t *testing.T) {
 				t.Error("/licenses/LICENSE is not LICENSE")
 			}
 			info, err := buildinfo.ReadFile(i.Files["/kms-health-"+name])
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.Succeed(t, err)
 			licences := []string{"std " + info.GoVersion}
 			for _, module := range info.Deps {
 				licences = append(licences, module.Path+" "+module.Version)

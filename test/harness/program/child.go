@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/kms-health/kms-health/test/harness/must"
 )
 
 // Child is a program that a test runs. Its ProcessState is set once it has ended.
@@ -32,9 +34,7 @@ func Start(t *testing.T, cmd *exec.Cmd) *Child {
 	// Without the race detector's sleep at the end, tests can measure how long the program takes to end.
 	races := filepath.Join(t.TempDir(), "race")
 	p.Env = append(p.Env, "GORACE=atexit_sleep_ms=0 log_path="+races)
-	if err := p.Start(); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, p.Start())
 	go func() {
 		defer close(p.Ended)
 		_ = p.Wait()
@@ -103,9 +103,7 @@ func (o *Output) Await(t *testing.T, limit time.Duration, want string) {
 func (o *Output) Pipe(t *testing.T) *os.File {
 	t.Helper()
 	r, w, err := os.Pipe()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
@@ -124,9 +122,7 @@ func (o *Output) Pipe(t *testing.T) *os.File {
 func SocketDir(t *testing.T) string {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "kmsh")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
 	return dir
 }
@@ -135,13 +131,9 @@ func SocketDir(t *testing.T) string {
 func FullPipe(t *testing.T) *os.File {
 	t.Helper()
 	r, w, err := os.Pipe()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	t.Cleanup(func() { _, _ = r.Close(), w.Close() })
-	if err := w.SetWriteDeadline(time.Now().Add(100 * time.Millisecond)); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, w.SetWriteDeadline(time.Now().Add(100*time.Millisecond)))
 	for err == nil {
 		_, err = w.Write(make([]byte, 4096))
 	}

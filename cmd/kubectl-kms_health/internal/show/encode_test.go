@@ -8,6 +8,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"sigs.k8s.io/yaml"
+
+	"github.com/kms-health/kms-health/test/harness/must"
 )
 
 func TestJSONAndYAMLArePrintableAndHaveTheSameValues(t *testing.T) {
@@ -16,13 +18,9 @@ func TestJSONAndYAMLArePrintableAndHaveTheSameValues(t *testing.T) {
 		want[s] = s
 	}
 	raw, err := As("json", want, "")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	text, err := As("yaml", want, "")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	var fromJSON, fromYAML map[string]string
 	if err := json.Unmarshal(raw, &fromJSON); err != nil {
 		t.Error(err)

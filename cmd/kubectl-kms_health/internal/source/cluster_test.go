@@ -13,6 +13,7 @@ import (
 	"k8s.io/utils/clock"
 
 	"github.com/kms-health/kms-health/cmd/kubectl-kms_health/internal/view"
+	"github.com/kms-health/kms-health/test/harness/must"
 )
 
 // cluster takes a snapshot from a server with this handler.
@@ -21,9 +22,7 @@ func cluster(t *testing.T, timeout time.Duration, answer http.HandlerFunc) (*vie
 	server := httptest.NewServer(answer)
 	t.Cleanup(server.Close)
 	c, err := NewCluster(&rest.Config{Host: server.URL, Timeout: timeout}, "ns", clock.RealClock{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	return c.Read(t.Context())
 }
 
@@ -88,9 +87,7 @@ func TestALoginIsNoPartOfTheWaitForAnAnswer(t *testing.T) {
 		TLSClientConfig: rest.TLSClientConfig{CAData: pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw})},
 		ExecProvider: &api.ExecConfig{APIVersion: "client.authentication.k8s.io/v1", Command: "/bin/sh", Args: []string{"-c", login},
 			InteractiveMode: api.NeverExecInteractiveMode}}, "ns", clock.RealClock{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	if s, err := c.Read(t.Context()); err != nil || len(s.Objects) != 1 {
 		t.Errorf("%+v, %v", s, err)
 	}

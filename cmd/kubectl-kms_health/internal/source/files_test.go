@@ -16,6 +16,7 @@ import (
 	"github.com/kms-health/kms-health/pkg/operatorstatus"
 	"github.com/kms-health/kms-health/pkg/rollup"
 	"github.com/kms-health/kms-health/test/harness/disk"
+	"github.com/kms-health/kms-health/test/harness/must"
 )
 
 const (
@@ -35,9 +36,7 @@ func in(t *testing.T, files map[string]string) string {
 	dir := t.TempDir()
 	for name, text := range files {
 		path := filepath.Join(dir, name)
-		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, os.MkdirAll(filepath.Dir(path), 0o755))
 		disk.Write(t, path, []byte(text))
 	}
 	return dir
@@ -77,9 +76,7 @@ func TestWhatAFileMayBe(t *testing.T) {
 				}
 				return
 			}
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.Succeed(t, err)
 			if diff := gocmp.Diff(tt.want, names(taken)); diff != "" {
 				t.Error(diff)
 			}
@@ -146,9 +143,7 @@ func TestAFolderIsSearched(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Chdir(in(t, tt.files))
 			taken, err := read(".")
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.Succeed(t, err)
 			if diff := gocmp.Diff(tt.want, names(taken)); diff != "" {
 				t.Error(diff)
 			}
@@ -204,9 +199,7 @@ func TestResourcesOfAMustGatherAreGatheredMinutesApart(t *testing.T) {
 		"":                                       rollup.Stale, // all files count as read at the same time
 	} {
 		taken, err := read(in(t, map[string]string{"timestamp": began, "auth.yaml": auth, "cluster.yaml": newer}))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		status, err := view.Evaluate(taken, "oauth-apiserver")
 		if err != nil || status.APIServers[0].Plugins[0].State != want {
 			t.Errorf("began %q: %+v, %v, want %s", began, status, err, want)
@@ -218,9 +211,7 @@ func TestLinksAreNotFollowedButForTheFolderItself(t *testing.T) {
 	secret := filepath.Join(in(t, map[string]string{"newer.json": newer}), "newer.json")
 	dir := in(t, map[string]string{"cluster.yaml": apiServer})
 	link := filepath.Join(t.TempDir(), "link")
-	if err := errors.Join(os.Symlink(secret, filepath.Join(dir, "link.yaml")), os.Symlink(dir, link)); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, errors.Join(os.Symlink(secret, filepath.Join(dir, "link.yaml")), os.Symlink(dir, link)))
 	taken, err := read(link)
 	if err != nil || taken.Now.Minute() == 44 || len(taken.Problems) != 1 || !strings.Contains(taken.Problems[0].Error(), "link.yaml: is a link") {
 		t.Errorf("%v, %q", err, taken.Problems)

@@ -15,6 +15,7 @@ import (
 
 	"github.com/kms-health/kms-health/pkg/contract"
 	"github.com/kms-health/kms-health/test/harness/controlplane"
+	"github.com/kms-health/kms-health/test/harness/must"
 )
 
 // etcd is a client of a real etcd. It records each page that is read, and calls before ahead of each page.
@@ -35,9 +36,7 @@ type page struct {
 func connect(t *testing.T, endpoint string) *clientv3.Client {
 	t.Helper()
 	client, err := Etcd{Endpoints: []string{endpoint}}.connect(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	t.Cleanup(func() { _ = client.Close() })
 	return client
 }
@@ -128,9 +127,7 @@ func TestAnAnswerThatIsTooLargeIsReadInSmallPages(t *testing.T) {
 	}
 	values["/registry/secrets/ns/000099"] = "k8s:enc:aescbc:v1:key1:" + strings.Repeat("x", 9<<20)
 	client, err := clientv3.New(clientv3.Config{Endpoints: e.Endpoints(), MaxCallSendMsgSize: 20 << 20})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	defer client.Close()
 	for key, value := range values {
 		if _, err := client.Put(t.Context(), key, value); err != nil {
@@ -238,9 +235,7 @@ func TestEveryValueIsARowOrIsNamed(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			got, _, err := e.read(t, tt.request)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.Succeed(t, err)
 			if tt.kekID != "" {
 				got.Select(tt.kekID)
 			}

@@ -11,6 +11,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/kms-health/kms-health/pkg/contract"
+	"github.com/kms-health/kms-health/test/harness/must"
 )
 
 var now = time.Date(2026, 5, 8, 12, 34, 56, 0, time.UTC)
@@ -75,9 +76,7 @@ func message(t *testing.T, state string) string {
 		entry.Status, entry.LastChecked = contract.Healthy, now.Add(-time.Hour)
 	}
 	message, err := contract.EncodeMessage([]contract.Entry{entry})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	return message
 }
 
@@ -103,9 +102,7 @@ func annotated(pods int, file string) string {
 func evaluate(t *testing.T, selected string, parts ...string) *Status {
 	t.Helper()
 	status, err := Evaluate(snapshot(t, parts...), selected)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	return status
 }
 
