@@ -67,6 +67,16 @@ func TestMissingReportsAreExcusedAfterAnyRequestWithoutAResponse(t *testing.T) {
 		s.unanswered()
 		s.wantExcused(back)
 	})
+	withFixture(t, func(s *fixture) {
+		s.until(s.begin() + 5*time.Second)
+		s.wantVerdict(1, "Unknown ReporterStale", "when they are silent")
+		s.showWritten()
+		s.pass(time.Minute)
+		s.unanswered()
+		s.Queue.Enqueue("api")
+		s.pass(10 * time.Second)
+		s.wantWrites(1, "after an outage that began later")
+	})
 }
 
 // unanswered makes now the time of a request without a response.

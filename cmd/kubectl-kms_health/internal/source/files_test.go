@@ -110,7 +110,8 @@ func names(taken *view.Snapshot) (all []string) {
 }
 
 func TestAFolderIsSearched(t *testing.T) {
-	const at = "cluster-scoped-resources/operator.openshift.io/"
+	const inside = "operator.openshift.io/"
+	const at = "cluster-scoped-resources/" + inside
 	const kube, openShift = at + "kubeapiservers/cluster.json", at + "openshiftapiservers/cluster.yaml"
 	for name, tt := range map[string]struct {
 		files    map[string]string
@@ -125,8 +126,9 @@ func TestAFolderIsSearched(t *testing.T) {
 		}, []string{"authentications a", "kubeapiservers a"}, []string{"/a/b/broken.yaml: error parsing"}, "12:34:55"},
 		"of a resource found twice the newer counts": {map[string]string{"1.json": apiServer, "2.json": newer, "3.json": apiServer}, []string{"kubeapiservers a"}, nil, "12:44:50"},
 		// A broken file with the path of a resource is not ignored, whatever it contains.
-		"a broken resource":              {map[string]string{kube: apiServer, openShift: "\"unterminated"}, []string{"kubeapiservers a"}, []string{openShift}, ""},
-		"a cut resource":                 {map[string]string{kube: apiServer, openShift: block[:len(block)/3] + "\n\t: ["}, []string{"kubeapiservers a"}, []string{openShift}, ""},
+		"a broken resource": {map[string]string{kube: apiServer, openShift: "\"unterminated"}, []string{"kubeapiservers a"}, []string{openShift}, ""},
+		"a cut resource, from inside of its folder": {map[string]string{inside + "kubeapiservers/cluster.json": apiServer,
+			inside + "openshiftapiservers/cluster.yaml": block[:len(block)/3] + "\n\t: ["}, []string{"kubeapiservers a"}, []string{inside + "openshiftapiservers"}, ""},
 		"a large resource without kind":  {map[string]string{kube: apiServer, openShift: `{"a": "` + strings.Repeat("b", 1<<20) + `"}`}, []string{"kubeapiservers a"}, []string{openShift}, ""},
 		"a broken file of another group": {map[string]string{kube: apiServer, "config.openshift.io/authentications/cluster.yaml": "x: y"}, []string{"kubeapiservers a"}, nil, ""},
 		// OpenShift's must-gather has Prometheus's rules and scrape targets, which name this project.

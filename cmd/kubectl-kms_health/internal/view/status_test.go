@@ -130,7 +130,7 @@ func TestVerdicts(t *testing.T) {
 		"without operator":  {[]string{"a healthy"}, Healthy, "Healthy: 1 KMS plugin healthy, on 1 node.", nil},
 		"error comes first": {[]string{"a stale", "b unhealthy", "c error"}, Unhealthy, "Unhealthy: 2 of 3 KMS plugins unhealthy, on 2 of 3 nodes; 1 not known.", []string{"c error", "b unhealthy", "a stale: the reporter has stopped reporting"}},
 		"unreadable":        {[]string{"a unreadable"}, NotKnown, "Not known: the state of 1 of 1 KMS plugin is not known.", []string{"a unreadable"}},
-		"nothing":           {[]string{"unread"}, NotKnown, "Not known: no KMS plugin is reported.", []string{nothingReported}},
+		"nothing":           {[]string{"unread", "runs a"}, NotKnown, "Not known: no KMS plugin is reported.", []string{nothingReported}},
 		"KMS is off":        {[]string{"unread", "KMSPluginsDegraded False NoPlugins", "KMSHealthReporting True NoPlugins", "KMSWriteKeyAgreed Unknown NoWriteKey"}, NotKnown, "Not known: no KMS plugin is reported.", []string{nothingReported}},
 		"first enablement": {[]string{"unread", "KMSPluginsDegraded False Progressing", "KMSHealthReporting False Progressing"}, NotKnown,
 			"Not known: kube-apiserver: KMSHealthReporting=False (Progressing); no KMS plugin is reported.", []string{"KMSHealthReporting=False (Progressing)"}},
