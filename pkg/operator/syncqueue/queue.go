@@ -56,7 +56,7 @@ func (q *Queue) Enqueue(name string) { q.AddAfter(name, CoalescePeriod) }
 func (q *Queue) Left(name string) time.Duration {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	return max(0, q.failures[name].until.Sub(time.Now()))
+	return max(0, time.Until(q.failures[name].until))
 }
 
 // Observe takes the outcome of a sync. After an error it syncs the name again after the backoff. It logs an error if

@@ -137,7 +137,8 @@ func (m *metric) write(b *bytes.Buffer, labels []string, i int, value float64) {
 	switch {
 	case m.Type != "histogram":
 	case i < len(buckets):
-		suffix, names, labels = "_bucket", append(slices.Clone(names), "le"), append(slices.Clone(labels), fmt.Sprint(buckets[i]))
+		suffix, names = "_bucket", append(slices.Clone(names), "le")
+		labels = append(slices.Clone(labels), fmt.Sprint(buckets[i]))
 	default:
 		suffix = []string{"_sum", "_count"}[i-len(buckets)]
 	}
