@@ -62,15 +62,18 @@ func TestPluginThatEndsAtEachEncryptIsInError(t *testing.T) {
 	h, p := reportsOn(t)
 	h.set(p, kmsplugin.FaultEndsAt, "encrypt", "2500ms")
 	h.rotate(p)
-	for detail, reason := range map[string]contract.Reason{
-		"; before, the connection broke during a round trip, so the plugin may end at this call: Encrypt: ": contract.ConnectFailed,
-		"the connection broke during each of the last 2 round trips, so the plugin may end at this call: ":  contract.Unavailable,
+	for _, then := range []struct {
+		reason contract.Reason
+		detail string
+	}{
+		{contract.ConnectFailed, "; before, the connection broke during a round trip, so the plugin may end at this call: Encrypt: "},
+		{contract.Unavailable, "the connection broke during each of the last 2 round trips, so the plugin may end at this call: "},
 	} {
-		h.await(string(reason), func(entries []contract.Entry) bool {
+		h.await(string(then.reason), func(entries []contract.Entry) bool {
 			if len(entries) == 1 && entries[0].Status == contract.Healthy && entries[0].KEKID == p.KeyID() {
 				t.Errorf("healthy under the new key: %+v", entries)
 			}
-			return finds(contract.Error, reason, detail)(entries)
+			return finds(contract.Error, then.reason, then.detail)(entries)
 		})
 	}
 	entries, unobserved := once(t.Context(), h.reporter.config) // the plugin may not listen at that moment
@@ -102,7 +105,10 @@ func (h *fixture) relay(plugin *kmsplugin.Plugin) (cut func()) {
 				return
 			}
 			server, err := net.Dial("unix", strings.TrimPrefix(plugin.Endpoint(), "unix://"))
-			must.Succeed(h.t, err)
+			if err != nil {
+				_ = client.Close()
+				continue
+			}
 			mu.Lock()
 			open = append(open, client, server)
 			mu.Unlock()

@@ -24,7 +24,7 @@ const (
 
 // trips is the schedule and the verdict of one plugin's round trips. Its transitions are observe, due, begin and end.
 type trips struct {
-	last probe.Trip // the last one that was made, if it began after the plugin's last error
+	last probe.Trip // the last one that was made, if no error since makes it void: see observe
 	busy bool
 	void bool // the plugin was in error after the current one began, which therefore does not become last
 
@@ -44,11 +44,13 @@ type trips struct {
 	samples samples
 }
 
-// observe records a probe's result. After an error, only round trips that could not be made, its cause, still count.
+// observe records a probe's result. After an error without an answer, and after a restart, only round trips that could
+// not be made still count. After an error that Status answered, failed ones count, too: they show its cause.
 func (t *trips) observe(now time.Time, interval time.Duration, r probe.Result) {
 	if lost := !r.Answered || r.Restarted; lost || r.Status == contract.Error {
-		t.void, t.keys, t.unhealthy = true, keyIDs{}, t.unhealthy && !lost
-		if lost || t.last.Status == contract.Healthy { // a failed one shows the cause of an error that is an answer
+		failed := t.last.Made && t.last.Status != contract.Healthy
+		t.void, t.keys, t.unhealthy = true, keyIDs{}, !lost && (t.unhealthy || failed)
+		if lost || !failed {
 			t.last, t.failures = probe.Trip{}, 0
 		}
 		t.samples.recheck = true
@@ -78,8 +80,8 @@ func (t *trips) due(now time.Time, every time.Duration, r probe.Result) bool {
 	}
 	bad, failed := r.Status != contract.Healthy, t.last.Made && t.last.Status != contract.Healthy
 	turned := bad != t.unhealthy && bad != failed // a change of Status that the last round trip does not explain
-	// A failed round trip tries no sample, so the time of the next try stays.
-	retry := turned || failed && t.failures < mostRetries || !failed && t.samples.retry(now)
+	// Both have one bound: a failed round trip tries no sample, so the time of its next try stays.
+	retry := turned || t.failures < mostRetries && (failed || t.samples.retry(now))
 	return since >= t.gap() && (t.keys.changed.After(t.at) || retry)
 }
 
@@ -91,7 +93,7 @@ func (t *trips) gap() time.Duration {
 	return tripRetry
 }
 
-// seen reports whether a round trip was made under the key_id of a result, since the last error.
+// seen reports whether last was made under the key_id of a result.
 func (t *trips) seen(r probe.Result) bool {
 	return t.last.Made && (r.KEKID == "" || r.KEKID == t.last.KEKID)
 }

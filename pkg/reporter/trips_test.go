@@ -54,6 +54,8 @@ func TestRoundTripsAreDue(t *testing.T) {
 	unhealthyInError := after(madeOK)
 	unhealthyInError.unhealthy = true
 	unhealthyInError.observe(noon, time.Minute, probe.Result{Status: contract.Error})
+	healedForLong := after(slices.Repeat([]probe.Trip{madeFailed}, mostRetries)...)
+	healedForLong.observe(noon, time.Minute, failing)
 	unnamed := after()
 	unnamed.after(0, answeredAs(contract.Unhealthy, ""), probe.Trip{Made: true, Status: contract.Healthy})
 	requested := func(history *trips) *trips { history.request = "new"; return history }
@@ -125,6 +127,7 @@ func TestRoundTripsAreDue(t *testing.T) {
 		"an error of the process":       {after(madeOK), tripRetry, every, failing, true},
 		"so, and at the last":           {whileUnhealthy, time.Minute, every, failing, false},
 		"so, failed for long":           {forLong, time.Minute, every, failing, false},
+		"so, and healthy again":         {healedForLong, tripRetry, every, healthy, true},
 		"so, failed, by the interval":   {forLong, every, every, failing, true},
 		"unhealthy as before an error":  {unhealthyInError, tripRetry, every, unhealthy, true},
 		"failed":                        {after(madeFailed), tripRetry, every, healthy, true},

@@ -68,7 +68,10 @@ func TestKeptSampleIsDecrypted(t *testing.T) {
 					!strings.HasPrefix(got.Detail, tt.detail) || (got.Detail == "") != (tt.detail == "") {
 					t.Errorf("%+v", made)
 				}
-				for ended && ask(t, plugin, writer(generous)).Status != contract.Healthy {
+				for range 5000 { // until the process has returned
+					if !ended || ask(t, plugin, writer(generous)).Status == contract.Healthy {
+						break
+					}
 					time.Sleep(time.Millisecond)
 				}
 			}
