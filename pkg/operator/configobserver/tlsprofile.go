@@ -52,8 +52,8 @@ func (p *TLSProfile) Current() (active v1alpha1.ServingTLS, problem string, know
 	if p.informer != nil {
 		spec, _ = p.informer.Get("", informers.ClusterName)
 		err, read := p.informer.Err(), p.informer.HasSynced()
-		refused := informers.Answered(err) && p.informer.FailedFor() > informers.AuthorizerWarmup
-		if known = read || refused; !read && refused {
+		late := p.informer.FailedFor() > informers.AuthorizerWarmup
+		if known = read || late && informers.Answered(err); !read && late && err != nil {
 			problem = "the TLS profile cannot be read: " + err.Error()
 		}
 	}
