@@ -34,7 +34,7 @@ const maxFile = 64 << 20 // bounds what is read of one file, in bytes: a must-ga
 
 type reading struct {
 	view.Snapshot
-	at     map[string]int // the index of an object, by its kind and name
+	at     map[string]int // the index of an object, by its kind, namespace and name
 	failed []string       // the parts of a must-gather that failed, or are not complete
 }
 

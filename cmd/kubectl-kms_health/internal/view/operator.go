@@ -38,7 +38,7 @@ func (o *Operator) ConditionsHold() bool {
 }
 
 func readOperator(s *Snapshot) (o Operator) {
-	deployment, lease, holder := s.find("Deployment", contract.OperatorName), s.find("Lease", contract.OperatorName), ""
+	deployment, lease, holder := s.find("Deployment", "", contract.OperatorName), s.find("Lease", "", contract.OperatorName), ""
 	if deployment != nil {
 		o.Namespace = deployment.GetNamespace()
 		o.Replicas, _, _ = unstructured.NestedInt64(deployment.Object, "spec", "replicas")
@@ -76,7 +76,7 @@ func (s *Snapshot) isReady(namespace, name string) bool {
 // judgeOperator adds the problems of the operator itself. Reports count without an operator, too,
 // if reporters were set up by hand.
 func (e *evaluation) judgeOperator() {
-	o, deployment := &e.Operator, e.snapshot.find("Deployment", contract.OperatorName)
+	o, deployment := &e.Operator, e.snapshot.find("Deployment", "", contract.OperatorName)
 	p := Problem{Verdict: NotKnown, Reason: string(o.State), Cause: "KMSHealthOperatorAbsent"}
 	p.Next = e.command("describe deployments,pods -n %s -l %s", o.Namespace, operatorLabel)
 	switch {
@@ -136,14 +136,15 @@ func (e *evaluation) judgeConfiguration(all bool) {
 // configuration returns the operator's configuration, and the object that has it; nil if none has. With the component
 // start-during-plugin-outage that is its Deployment: then nothing reads a ConfigMap, which may be left from before.
 func (s *Snapshot) configuration() (of *unstructured.Unstructured, c *v1alpha1.OperatorConfiguration, err error) {
-	in := []string{"spec", "template", "metadata", "annotations", contract.ConfigAnnotation}
-	if of = s.find("Deployment", contract.OperatorName); of != nil {
+	in, namespace := []string{"spec", "template", "metadata", "annotations", contract.ConfigAnnotation}, ""
+	if of = s.find("Deployment", "", contract.OperatorName); of != nil {
+		namespace = of.GetNamespace()
 		if _, has, _ := unstructured.NestedString(of.Object, in...); !has {
 			of = nil
 		}
 	}
 	if of == nil {
-		in, of = []string{"data", contract.ConfigFile}, s.find("ConfigMap", contract.OperatorConfigMap)
+		in, of = []string{"data", contract.ConfigFile}, s.find("ConfigMap", namespace, contract.OperatorConfigMap)
 	}
 	if of != nil {
 		text, _, _ := unstructured.NestedString(of.Object, in...)

@@ -71,10 +71,10 @@ func (s *Snapshot) asOf(o *unstructured.Unstructured) time.Time {
 	return rollup.Latest(s.Began, Newest(o))
 }
 
-// find returns the first object of a kind with a name; nil if there is none.
-func (s *Snapshot) find(kind, name string) *unstructured.Unstructured {
+// find returns the first object of a kind with a name, in a namespace (empty: in any); nil if there is none.
+func (s *Snapshot) find(kind, namespace, name string) *unstructured.Unstructured {
 	at := slices.IndexFunc(s.Objects, func(o *unstructured.Unstructured) bool {
-		return o.GetKind() == kind && o.GetName() == name
+		return o.GetKind() == kind && o.GetName() == name && (namespace == "" || o.GetNamespace() == namespace)
 	})
 	if at < 0 {
 		return nil
