@@ -95,8 +95,11 @@ func (t *roundTrips) update(ctx context.Context, s *view.Status) {
 		}
 		if err != nil && !slices.Contains(t.warned, a.Name) {
 			t.warned = append(t.warned, a.Name)
-			fmt.Fprintf(t.stderr, "warning: no round trip is requested: %s\n"+
-				"Waiting for regular ones (%d), at most %s (--timeout)\n", show.Lines(err.Error()), view.Regular, t.timeout)
+			then := "Trying again"
+			if apierrors.IsForbidden(err) {
+				then = fmt.Sprintf("Waiting for regular ones (%d), at most %s (--timeout)", view.Regular, t.timeout)
+			}
+			fmt.Fprintf(t.stderr, "warning: no round trip is requested: %s\n%s\n", show.Lines(err.Error()), then)
 		}
 	}
 	for _, trip := range t.Made {

@@ -154,7 +154,7 @@ func TestPreflight(t *testing.T) {
 		"one does not answer the request": {fleet{change: onB(func(e *contract.Entry) { e.Requested, e.RoundTrip = "", time.Unix(1, 0) })}, 2, 3 * time.Minute,
 			[]string{"UNKNOWN Round trip: 1 of 2 nodes made one; still awaited: a new round trip of key 2 on b Fix: wait longer"}},
 		"round trips are off": {fleet{change: func(_ string, e *contract.Entry) { e.Requested, e.RoundTrip = "", time.Time{} }}, 2, 3 * time.Minute,
-			[]string{"UNKNOWN Round trip: 0 of 2 nodes made one; still awaited: a new round trip of key 2 on a, b", "With `roundTrip.interval: 0s` none is made"}},
+			[]string{"UNKNOWN Round trip: 0 of 2 nodes made one; still awaited: a new round trip of key 2 on a, b", "`roundTrip.interval: 0s` there are none"}},
 		"another API server's KMSHealth does not exist": {fleet{file: "apiVersion: kmshealth.openshift.io/v1alpha1\nkind: OperatorConfiguration\napiServers: [{name: api, resource: kmshealths, " +
 			"namespace: x, podSelector: {a: b}, plugins: [{endpoint: 'unix:///run/kmsplugin/kms-1.sock', role: Write}]}]"}, 2, 16 * time.Second,
 			[]string{"Not known: 6 of 7 checks hold.", "UNKNOWN No problem: status has some, see below", "api: the resource for its reports does not exist"}},
@@ -196,7 +196,7 @@ func TestPreflight(t *testing.T) {
 		"no right": {fleet{denied: true}, 0, 2 * time.Minute,
 			[]string{"Ready: 7 of 7 checks hold.", "warning: no round trip is requested: ", "holds   Former keys: no loss is known"}},
 		"the API server restarts": {fleet{restarts: true}, 0, 8 * time.Second,
-			[]string{"Ready: 7 of 7 checks hold.", "warning: no round trip is requested: away", "holds   Former keys: each kept sample decrypts"}},
+			[]string{"Ready: 7 of 7 checks hold.", "warning: no round trip is requested: away\nTrying again\n", "holds   Former keys: each kept sample decrypts"}},
 		"a round trip of before is reported late": {fleet{denied: true, change: func(_ string, e *contract.Entry) {
 			began := time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC) // when synctest begins
 			if now := e.LastChecked.Sub(began); now < time.Minute {

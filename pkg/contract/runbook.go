@@ -34,8 +34,8 @@ const RoundTripAwaited = "RoundTripAwaited"
 var waitReasons = []Row{
 	{Name: RoundTripAwaited,
 		Means: "everything is healthy, but by reports that may be older than your change",
-		Fix: "wait longer (`--timeout`): without a request the second regular round trip counts, by default made every " +
-			"5 minutes. A request needs an operator, and the right to patch. With `roundTrip.interval: 0s` none is made"},
+		Fix: "wait longer (`--timeout`): without a request, for two regular round trips; by default one is made every " +
+			"5 minutes. A request needs an operator, and the right to patch. With `roundTrip.interval: 0s` there are none"},
 }
 
 // alerts are those that no reason covers.
