@@ -148,8 +148,8 @@ func TestOtherConditionsStayWhereNoNodeCanBeEvaluated(t *testing.T) {
 	}
 }
 
-// Every reason has one row, and a row's statuses fit its kind. Of KMSHealthReporting's, those that need action are the
-// most severe: the ClusterOperator, and the next process, find them by the condition's reason.
+// Every reason has one row, and a row's statuses fit its kind. Reasons of KMSHealthReporting that need
+// action come before its others: the ClusterOperator, and the next process, find them by the condition's reason.
 func TestEachReasonHasOneRow(t *testing.T) {
 	noAction := ""
 	for i, r := range contract.RollupReasons {

@@ -44,7 +44,7 @@ func (s *Seen) Silences(now time.Time) (silent map[string]Silence, next time.Tim
 			continue
 		}
 		var stale time.Duration
-		var since time.Time // it was last seen to change
+		var since time.Time // when the report last changed
 		for i := range r.Entries {
 			stale, since = max(stale, r.Entries[i].Validity()+standingPeriod), Latest(since, r.Entries[i].Changed)
 		}

@@ -101,7 +101,7 @@ func (l *look) faults(b *beside) (all []rollup.Finding) {
 			}
 			key := podUID(pod) + " " + s.Name
 			was, had := l.was.containers[key]
-			if !had && l.first && s.RestartCount > 1 { // the current condition may be about it
+			if !had && l.first && s.RestartCount > 1 { // the condition of an earlier process may be about it
 				was.loops = l.degraded.Reason == reason || l.reporting.Reason == reason
 			}
 			why, next := cannotStart(&s, was, l.now)

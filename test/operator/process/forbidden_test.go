@@ -117,7 +117,7 @@ func TestUnusableTLSProfileStopsNothing(t *testing.T) {
 	before := strings.Count(op.Logged(), denied)
 	op.Run(op.Credentials())
 	op.AwaitLogged("the profile is denied", denied, before+1)
-	time.Sleep(informers.AuthorizerWarmup / 2) // an operator that does not wait has written its files by then
+	time.Sleep(informers.AuthorizerWarmup / 4) // an operator that does not wait has written its files by then
 	must.Succeed(t, seen.None("KMSHealthReporting False TLSProfileInvalid"))
 	fixture.AwaitDescribed(t, fixture.TLSProfile("Modern"), 4)
 	allow(true)

@@ -19,7 +19,7 @@ type Trip struct {
 type Trips struct {
 	Request string               // what is requested
 	Made    []Trip               // of each node, in the last status
-	changed []string             // API servers of plugins whose state is not, or not again, the one first seen
+	changed []string             // API servers with a plugin whose since differs from the one first seen
 	plugins map[string]*followed // by API server, node and key
 }
 
@@ -27,8 +27,7 @@ type Trips struct {
 // been under way before, or have been reported late (unchangedEvery).
 const Regular = 2
 
-// followed is when a plugin was checked as first seen, and since when its state was as it was; its last round trip, and
-// how often that has changed.
+// followed has times of a plugin as first seen (checked, since), its last round trip, and how often that has changed.
 type followed struct {
 	checked, since, roundTrip metav1.Time
 	changes                   int
