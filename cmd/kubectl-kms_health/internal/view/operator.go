@@ -38,7 +38,8 @@ func (o *Operator) ConditionsHold() bool {
 }
 
 func readOperator(s *Snapshot) (o Operator) {
-	deployment, lease, holder := s.find("Deployment", "", contract.OperatorName), s.find("Lease", "", contract.OperatorName), ""
+	deployment, holder := s.find("Deployment", "", contract.OperatorName), ""
+	lease := s.find("Lease", "", contract.OperatorName)
 	if deployment != nil {
 		o.Namespace = deployment.GetNamespace()
 		o.Replicas, _, _ = unstructured.NestedInt64(deployment.Object, "spec", "replicas")
