@@ -119,7 +119,7 @@ func (p *plugin) judge(now time.Time, c v1alpha1.Probe) {
 // cause: Encrypt's error often has the cause where healthz does not.
 func verdict(r probe.Result, t probe.Trip) (contract.Status, contract.Reason, string) {
 	switch {
-	case !t.Made || t.Status == contract.Healthy || !r.Answered:
+	case !t.Failed() || !r.Answered:
 		return r.Status, r.Reason, r.Detail
 	case r.Status == contract.Healthy:
 		return t.Status, t.Reason, t.Detail

@@ -48,9 +48,8 @@ type trips struct {
 // not be made still count. After an error that Status answered, failed ones count, too: they show its cause.
 func (t *trips) observe(now time.Time, interval time.Duration, r probe.Result) {
 	if lost := !r.Answered || r.Restarted; lost || r.Status == contract.Error {
-		failed := t.last.Made && t.last.Status != contract.Healthy
-		t.void, t.keys, t.unhealthy = true, keyIDs{}, !lost && (t.unhealthy || failed)
-		if lost || !failed {
+		t.void, t.keys, t.unhealthy = true, keyIDs{}, !lost && (t.unhealthy || t.last.Failed())
+		if lost || !t.last.Failed() {
 			t.last, t.failures = probe.Trip{}, 0
 		}
 		t.samples.recheck = true
@@ -78,7 +77,7 @@ func (t *trips) due(now time.Time, every time.Duration, r probe.Result) bool {
 	case since >= every || t.notMade > 0 || r.Status == contract.Healthy && !t.seen(r) && !t.keys.alternates:
 		return true
 	}
-	bad, failed := r.Status != contract.Healthy, t.last.Made && t.last.Status != contract.Healthy
+	bad, failed := r.Status != contract.Healthy, t.last.Failed()
 	turned := bad != t.unhealthy && bad != failed // a change of Status that the last round trip does not explain
 	// Both have one bound: a failed round trip tries no sample, so the time of its next try stays.
 	retry := turned || t.failures < mostRetries && (failed || t.samples.retry(now))

@@ -57,6 +57,9 @@ type Opened struct {
 	Detail string // why it was not decrypted; empty if it was
 }
 
+// Failed reports whether the plugin failed it.
+func (t *Trip) Failed() bool { return t.Made && t.Status != contract.Healthy }
+
 // Ended reports whether the connection broke at a kept sample.
 func (t *Trip) Ended() bool {
 	return slices.ContainsFunc(t.Kept, func(o Opened) bool { return o.Ended })
