@@ -83,9 +83,9 @@ func (c *Controller) observe(ctx context.Context, s *Snapshot, e *serverState) {
 	c.reads(s, "Nodes", c.cluster.Nodes)
 	tls, why, tlsKnown := c.TLS()
 	if s.Undecided = !known || !tlsKnown; s.Undecided {
-		c.Queue.AddAfter(name, informers.AuthorizerWarmup+time.Second) // a TLS profile that is denied is not awaited longer
 		if !tlsKnown {
-			s.add(contract.SourceUnreadable, why) // empty: not for long
+			c.Queue.AddAfter(name, informers.AuthorizerWarmup+time.Second) // one that is denied is not awaited longer
+			s.add(contract.SourceUnreadable, why)                          // empty: not for long
 		}
 		return
 	}
