@@ -12,8 +12,6 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/klog/v2"
 
@@ -381,7 +379,7 @@ func (s *healthSync) finish(err error) {
 		return
 	}
 	s.metrics.errors.WithLabelValues(s.target.Name).Inc()
-	if apierrors.ReasonForError(err) == metav1.StatusReasonUnknown { // no response in time
+	if !informers.Answered(err) {
 		s.excuseFrom(s.now)
 	}
 }
