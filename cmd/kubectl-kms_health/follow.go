@@ -90,13 +90,14 @@ func (t *roundTrips) update(ctx context.Context, s *view.Status) {
 			continue
 		}
 		err := t.request(ctx, a.Target, t.Request)
-		if err == nil || apierrors.IsForbidden(err) {
+		denied := apierrors.IsForbidden(err)
+		if err == nil || denied {
 			t.requested = append(t.requested, a.Name)
 		}
 		if err != nil && !slices.Contains(t.warned, a.Name) {
 			t.warned = append(t.warned, a.Name)
 			then := "Trying again"
-			if apierrors.IsForbidden(err) {
+			if denied {
 				then = fmt.Sprintf("Waiting for regular ones (%d), at most %s (--timeout)", view.Regular, t.timeout)
 			}
 			fmt.Fprintf(t.stderr, "warning: no round trip is requested: %s\n%s\n", show.Lines(err.Error()), then)

@@ -2,12 +2,14 @@ package probe
 
 import (
 	"context"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/kms-health/kms-health/pkg/contract"
 	"github.com/kms-health/kms-health/test/harness/must"
+	"github.com/kms-health/kms-health/test/harness/wait"
 	"github.com/kms-health/kms-health/test/kmsplugin"
 )
 
@@ -68,11 +70,13 @@ func TestKeptSampleIsDecrypted(t *testing.T) {
 					!strings.HasPrefix(got.Detail, tt.detail) || (got.Detail == "") != (tt.detail == "") {
 					t.Errorf("%+v", made)
 				}
-				for range 5000 { // until the process has returned
-					if !ended || ask(t, plugin, writer(generous)).Status == contract.Healthy {
-						break
-					}
-					time.Sleep(time.Millisecond)
+				if ended {
+					wait.Eventually(t, generous, "the process returns", func() error {
+						if got := ask(t, plugin, writer(generous)); got.Status != contract.Healthy {
+							return fmt.Errorf("%+v", got)
+						}
+						return nil
+					})
 				}
 			}
 		})
