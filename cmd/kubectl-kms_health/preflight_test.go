@@ -160,7 +160,7 @@ func TestPreflight(t *testing.T) {
 			[]string{"Not known: 6 of 7 checks hold.", "UNKNOWN No problem: status has some, see below", "api: the resource for its reports does not exist"}},
 		"nothing is reported": {fleet{change: func(_ string, e *contract.Entry) { e.KeyID = "" }, condition: map[string]string{contract.HealthReporting: "True NoPlugins m"}}, 2, 0,
 			[]string{"Not known: ", "UNKNOWN Round trip: no KMS plugin is reported"}},
-		"one stops reporting": {fleet{change: onB(func(e *contract.Entry) {
+		"one stops reporting": {fleet{absent: true, change: onB(func(e *contract.Entry) {
 			e.Requested, e.RoundTrip, e.LastChecked = "", time.Unix(1, 0), time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC) // when synctest begins
 		})}, 2, 3 * time.Minute, []string{"UNKNOWN Round trip: 1 of 2 nodes made one; still awaited: a new report, since the last one is stale on b"}},
 		"keys differ": {fleet{change: onB(func(e *contract.Entry) { e.KEKID = "k-6" })}, 1, 16 * time.Second,
@@ -179,7 +179,7 @@ func TestPreflight(t *testing.T) {
 				e.Status, e.Reason, e.Detail = contract.Error, "ConnectFailed", "connect: refused"
 			}
 		})}, 2, 16 * time.Second, []string{"holds   Round trip: 2 of 2 nodes made one", "UNKNOWN Former keys: a plugin's state has changed meanwhile: run preflight again"}},
-		"one stopped before a rotation": {fleet{change: func(node string, e *contract.Entry) {
+		"one stopped before a rotation": {fleet{absent: true, change: func(node string, e *contract.Entry) {
 			if node == "b" { // when synctest begins
 				e.Requested, e.KeyID, e.KEKID, e.LastChecked = "", "1", "k-6", time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC).Add(-time.Hour)
 			}

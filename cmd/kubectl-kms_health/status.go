@@ -23,14 +23,15 @@ then each problem with the command to run next, a line for each API server, node
 key, and the operator's conditions that are not as expected. "(write)" is the key that
 a node encrypts with. Of one node it shows everything, and the last changes of conditions.
 
-AGE is that of the last check, SINCE of the state, TRIP of the last good round trip, the
-last two by the node's clock. LOST are former keys that no longer decrypt.
+AGE is that of the last check, SINCE of the state, TRIP of the last good round trip, all
+by the node's clock. LOST are former keys that no longer decrypt.
 
 It evaluates the reports on the operator resources itself, so that it works while the
 operator is down. It writes nothing, except with --wait: the request, as preflight.
 
 A plugin is healthy; unhealthy; in error, if it does not answer; stale, if its last
-report is too old; unreadable, if its report is; or not reported yet.
+report is over 4 intervals old by the node's clock, unless the operator works and
+KMSHealthReporting is True; unreadable, if its report is; or not reported yet.
 
 Exit codes:
   0  every plugin is healthy by a fresh report

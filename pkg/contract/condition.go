@@ -155,7 +155,7 @@ var RollupReasons = []Row{
 	{Name: "ReportUnreadable", Alerts: []string{"KMSReportUnusable"},
 		Degraded: isUnknown, Reporting: isFalse, Agreed: isUnknown, Alerted: true,
 		Means: "a report does not follow the contract",
-		Check: "`kubectl kms-health status NODE` shows who wrote it",
+		Check: "who wrote it: `kubectl get RESOURCE cluster -o yaml --show-managed-fields`",
 		Fix:   "stop the other writer; use one version of operator and reporters"},
 	{Name: "ReporterStale", Alerts: []string{"KMSReporterSilent"},
 		Degraded: isUnknown, Reporting: isFalse, Agreed: isUnknown, Alerted: true,

@@ -63,11 +63,6 @@ func WritesFor(manager, node string) bool {
 		strings.HasPrefix(fieldManagerPrefix+node, manager[:cutFieldManager])
 }
 
-// NativeManager is the field manager of OpenShift's own reporter on a node.
-func NativeManager(node string) string {
-	return fmt.Sprintf("%s%x", fieldManagerPrefix, sha256.Sum256([]byte(node)))
-}
-
 // FileHash identifies a file by its bytes, as 64 hex digits.
 func FileHash(data []byte) string { return fmt.Sprintf("%x", sha256.Sum256(data)) }
 

@@ -36,13 +36,6 @@ type Report struct {
 	// cannot be read; Err is the reason.
 	Entries []contract.Entry
 	Err     error
-
-	// What follows is set by Sign. Writer is the field manager of the node's own reporter (Own), even if others own a
-	// part of the report, too; else the last writer's. Written is when it last wrote, by the clock of the API server that
-	// stored it.
-	Writer  string
-	Own     bool
-	Written time.Time
 }
 
 // Status is what belongs to this project in the status of an operator resource.
@@ -107,11 +100,11 @@ func (r *Status) addTyped(e element) {
 	if node == "" {
 		return
 	}
-	report := r.reportOf(FormTyped, node)
-	if report == nil {
-		r.Reports = append(r.Reports, Report{Node: node, Form: FormTyped})
-		report = &r.Reports[len(r.Reports)-1]
+	at := slices.IndexFunc(r.Reports, func(of Report) bool { return of.Form == FormTyped && of.Node == node })
+	if at < 0 {
+		at, r.Reports = len(r.Reports), append(r.Reports, Report{Node: node, Form: FormTyped})
 	}
+	report := &r.Reports[at]
 	entry, err := e.entry()
 	if err != nil {
 		report.Err, report.Entries = err, nil
@@ -143,16 +136,6 @@ func (e element) entry() (contract.Entry, error) {
 		Detail: e.text("detail")}, nil
 }
 
-// reportOf returns the report of a node; nil: there is none.
-func (r *Status) reportOf(form Form, node string) *Report {
-	for i := range r.Reports {
-		if r.Reports[i].Form == form && r.Reports[i].Node == node {
-			return &r.Reports[i]
-		}
-	}
-	return nil
-}
-
 func (r *Status) readNodes(o *unstructured.Unstructured) {
 	for _, e := range elements(o, "status", "nodeStatuses") {
 		name := e.text("nodeName")
@@ -169,63 +152,15 @@ func (r *Status) readNodes(o *unstructured.Unstructured) {
 	}
 }
 
-// Sign sets the writers of the reports from the object's managedFields, for people: no verdict depends on them.
-func (r *Status) Sign(o *unstructured.Unstructured) *Status {
-	for _, e := range elements(o, "metadata", "managedFields") {
-		for _, conditionType := range e.owned("type", "status", "conditions") {
-			if node, is := contract.NodeOf(conditionType); is {
-				r.note(FormCondition, node, e, contract.ConditionManager(node))
-			}
-		}
-		for _, path := range encryptionStatuses {
-			for _, node := range e.owned("nodeName", append(slices.Clone(path), contract.HealthReports)...) {
-				r.note(FormTyped, node, e, contract.NativeManager(node))
-			}
-		}
-	}
-	return r
-}
-
-// note sets the writer of a report. own is the manager of a reporter that writes for this node alone.
-func (r *Status) note(form Form, node string, fields element, own string) {
-	report, manager := r.reportOf(form, node), fields.text("manager")
-	if report == nil {
-		return
-	}
-	at, _ := time.Parse(time.RFC3339, fields.text("time"))
-	isOwn := manager == own
-	if isOwn && !report.Own || isOwn == report.Own && (report.Writer == "" || at.After(report.Written)) {
-		report.Writer, report.Written, report.Own = manager, at, isOwn
-	}
-}
-
 // Managers returns the field managers that own a part of a condition.
 func Managers(o *unstructured.Unstructured, conditionType string) (all []string) {
+	key := `k:{"type":"` + conditionType + `"}` // as FieldsV1 spells it
 	for _, e := range elements(o, "metadata", "managedFields") {
-		if slices.Contains(e.owned("type", "status", "conditions"), conditionType) {
+		if _, owns, _ := unstructured.NestedFieldNoCopy(e, "fieldsV1", "f:status", "f:conditions", key); owns {
 			all = append(all, e.text("manager"))
 		}
 	}
 	return all
-}
-
-// owned returns a field of the keys of a list's elements that an element of managedFields owns a part of. FieldsV1
-// spells a key k:{"type":"…"}.
-func (e element) owned(field string, list ...string) (values []string) {
-	fields, _ := e["fieldsV1"].(map[string]any)
-	for _, name := range list {
-		fields, _ = fields["f:"+name].(map[string]any)
-	}
-	for key := range fields {
-		// No node has a name with an escape, so a quote ends it.
-		_, value, found := strings.Cut(key, `"`+field+`":"`)
-		if !found || !strings.HasPrefix(key, "k:") || strings.Contains(key, `\`) {
-			continue
-		}
-		value, _, _ = strings.Cut(value, `"`)
-		values = append(values, value)
-	}
-	return values
 }
 
 // Reporter is the UID of the pod that wrote the report; empty: it does not name one.

@@ -33,18 +33,7 @@ metadata:
   name: cluster
   resourceVersion: "42"
   annotations: {kmshealth.openshift.io/probe-requested: two words}
-  managedFields:
-  - {manager: kms-health-reporter-a, operation: Apply, subresource: status, time: "2026-05-08T11:59:56Z",
-     fieldsType: FieldsV1, fieldsV1: {"f:status": {"f:conditions":
-       {'k:{"type":"KMSHealthReporter_a"}': {".": {}, f:message: {}, f:status: {}}}}}}
-  - {manager: third-party-a, time: "2026-05-08T11:59:57Z", fieldsV1: {"f:status": {"f:encryptionStatus":
-      {"f:healthReports": {'k:{"keyID":"2","nodeName":"a"}': {".": {}, f:detail: {}},
-        'k:{"keyID":"1","nodeName":"a"}': {".": {}}}}}}}
-  - {manager: third-party, time: "2026-05-08T11:58:00Z", fieldsV1: {"f:status": {
-      "f:conditions": {'k:{"type":"KMSHealthReporter_b"}': {}, 'k:{"type":"NodeInstallerDegraded"}': {}},
-      "f:encryptionStatus": {"f:healthReports": {'k:{"keyID":"1","nodeName":"b"}': {".": {}}}}}}}
-  - {manager: kms-health-reporter-b, time: "2026-05-08T11:57:00Z",
-     fieldsV1: {"f:status": {"f:conditions": {'k:{"type":"KMSHealthReporter_b"}': {f:message: {}}}}}}
+  managedFields: [{manager: kms-health-reporter-a}]
 status:
   conditions:
   - {type: NodeInstallerDegraded, status: "False", reason: AsExpected, message: fine,
@@ -81,8 +70,7 @@ status:
 `
 
 func TestReadDecodesAResource(t *testing.T) {
-	o := object(t, kubeAPIServer)
-	got := Read(o).Sign(o)
+	got := Read(object(t, kubeAPIServer))
 	clock := func(h, m, s int) time.Time { return time.Date(2026, 5, 8, h, m, s, 0, time.UTC) }
 	if diff := cmp.Diff(map[string]Condition{
 		"KMSPluginsDegraded": {"KMSPluginsDegraded", "True", "PluginError", "x", time.Time{}},
@@ -96,11 +84,10 @@ func TestReadDecodesAResource(t *testing.T) {
 	every10.Socket, every10.Requested, every10.Lost = "@kms", "r-1", []string{"k-6", "k-5"}
 	every10.Since, every10.RoundTrip = clock(10, 0, 0), clock(11, 55, 0) // by the node's clock
 	want := []Report{
-		{Node: "a", Form: FormCondition, Entries: []contract.Entry{every10, k1}, Written: clock(11, 59, 56), Own: true,
-			Writer: "kms-health-reporter-a"},
-		{Node: "a", Form: FormTyped, Entries: []contract.Entry{k2, k1}, Written: clock(11, 59, 57), Writer: "third-party-a"},
-		{Node: "b", Form: FormCondition, Written: clock(11, 57, 0), Own: true, Writer: "kms-health-reporter-b"},
-		{Node: "b", Form: FormTyped, Written: clock(11, 58, 0), Writer: "third-party", Entries: []contract.Entry{
+		{Node: "a", Form: FormCondition, Entries: []contract.Entry{every10, k1}},
+		{Node: "a", Form: FormTyped, Entries: []contract.Entry{k2, k1}},
+		{Node: "b", Form: FormCondition},
+		{Node: "b", Form: FormTyped, Entries: []contract.Entry{
 			{KeyID: "1", KEKID: "k-6", Status: contract.Unhealthy, LastChecked: clock(11, 57, 0), Detail: "sealed"}}},
 		{Node: "c", Form: FormCondition, Entries: []contract.Entry{}},
 		{Node: "c", Form: FormTyped},
@@ -129,22 +116,15 @@ func TestReadDecodesAResource(t *testing.T) {
 func TestReadSupportsAllKinds(t *testing.T) {
 	const reports = `{healthReports: [{nodeName: a, keyID: "2", status: Healthy, lastCheckedTime: ` +
 		`"2026-05-08T11:59:55Z", remoteKeyID: k-7}]}`
-	const owned = `{"f:encryptionStatus": {"f:healthReports": {'k:{"keyID":"2","nodeName":"a"}': {}}}}`
 	for kind, where := range map[string]string{
-		"KubeAPIServer": "%s", "OpenShiftAPIServer": "%s", "Authentication": `{%soauthAPIServer: %s}`,
+		"KubeAPIServer": "%s", "OpenShiftAPIServer": "%s", "Authentication": `{oauthAPIServer: %s}`,
 	} {
-		status, fields := `{encryptionStatus: `+reports+`}`, owned
-		if kind == "Authentication" {
-			status, fields = fmt.Sprintf(where, "", status), fmt.Sprintf(`{"f:%s": %s}`, "oauthAPIServer", owned)
-		}
-		o := object(t, "kind: "+kind+"\nmetadata:\n  managedFields:\n  - {manager: third-party-a, "+
-			"time: '2026-05-08T11:59:56Z', fieldsV1: {f:status: "+fields+"}}\nstatus: "+status)
-		got := Read(o).Sign(o)
+		status := fmt.Sprintf(where, `{encryptionStatus: `+reports+`}`)
+		got := Read(object(t, "kind: "+kind+"\nstatus: "+status))
 		if len(got.Reports) != 1 {
 			t.Fatalf("%s: %+v", kind, got.Reports)
 		}
-		if r := got.Reports[0]; r.Node != "a" || r.Form != FormTyped ||
-			r.Written != time.Date(2026, 5, 8, 11, 59, 56, 0, time.UTC) || len(r.Entries) != 1 ||
+		if r := got.Reports[0]; r.Node != "a" || r.Form != FormTyped || len(r.Entries) != 1 ||
 			r.Entries[0].LastChecked != time.Date(2026, 5, 8, 11, 59, 55, 0, time.UTC) {
 			t.Errorf("%s: %+v", kind, r)
 		}
@@ -153,16 +133,12 @@ func TestReadSupportsAllKinds(t *testing.T) {
 
 var longNode = strings.Repeat("n", 200)
 
-func managedBy(manager, at, fields string) string {
-	return fmt.Sprintf("  - {manager: %q, time: %q, fieldsV1: {'f:status': %s}}\n", manager, at, fields)
+func managedBy(manager, fields string) string {
+	return fmt.Sprintf("  - {manager: %q, fieldsV1: {'f:status': %s}}\n", manager, fields)
 }
 func ofNode(node string) string {
 	return fmt.Sprintf(`{'f:conditions': {'k:{"type":"KMSHealthReporter_%s"}': {}}}`, node)
 }
-
-const early, late = "2026-05-08T11:00:00Z", "2026-05-08T11:30:00Z"
-
-func timeOf(text string) time.Time { v, _ := time.Parse(time.RFC3339, text); return v }
 
 const oursA = "kms-health-reporter-a"
 
@@ -172,43 +148,28 @@ var oursOfLong, malformedFields = contract.ConditionManager(longNode), `{'f:cond
 var writerCases = []struct {
 	name, node, fields string
 	ours               bool
-	writer, written    string
 }{
-	{"no writer", "a", "", false, "", ""},
-	{"ours", "a", managedBy(oursA, early, ofNode("a")), true, oursA, early},
-	{"a long name", longNode, managedBy(oursOfLong, early, ofNode(longNode)), true, oursOfLong, early},
+	{"no writer", "a", "", false},
+	{"ours", "a", managedBy(oursA, ofNode("a")), true},
+	{"a long name", longNode, managedBy(oursOfLong, ofNode(longNode)), true},
 	// The admission policy sees only the beginning of a long name.
-	{"a long name, with a hash of another", longNode + "x", managedBy(oursOfLong, early, ofNode(longNode+"x")), true,
-		oursOfLong, early},
-	{"a name that need not be cut", longNode[:100], managedBy(oursOfLong, early, ofNode(longNode[:100])), true, oursOfLong,
-		early},
-	{"a long name, of another node", "b" + longNode, managedBy(oursOfLong, early, ofNode("b"+longNode)), false, oursOfLong,
-		early},
-	{"ours of another node", "b", managedBy(oursA, early, ofNode("b")), false, oursA, early},
-	{"ours, in two versions of the API", "a",
-		managedBy(oursA, late, ofNode("a")) + managedBy(oursA, early, ofNode("a")), true, oursA, late},
-	{"ours, and then a human's", "a",
-		managedBy(oursA, early, ofNode("a")) + managedBy("kubectl-edit", late, ofNode("a")), true, oursA, early},
-	{"a human's, and then ours", "a",
-		managedBy("kubectl-edit", early, ofNode("a")) + managedBy(oursA, late, ofNode("a")), true, oursA, late},
-	{"the spec alone is no report", "a", "  - {manager: x, time: '" + late + "', fieldsV1: {'f:spec': {}}}\n", false, "",
-		""},
-	{"without a time", "a", managedBy(oursA, "", ofNode("a")), true, oursA, ""},
-	{"a list that is owned as a whole", "a", managedBy("third-party", late, `{'f:conditions': {}}`), false, "", ""},
-	{"what is malformed", "a", "  - 7\n  - {manager: 7, time: 7, fieldsV1: 7}\n" + managedBy("x", late, malformedFields) +
-		managedBy(oursA, early, ofNode("a")), true, oursA, early},
+	{"a long name, with a hash of another", longNode + "x", managedBy(oursOfLong, ofNode(longNode+"x")), true},
+	{"a name that need not be cut", longNode[:100], managedBy(oursOfLong, ofNode(longNode[:100])), true},
+	{"a long name, of another node", "b" + longNode, managedBy(oursOfLong, ofNode("b"+longNode)), false},
+	{"ours of another node", "b", managedBy(oursA, ofNode("b")), false},
+	{"ours, and then a human's", "a", managedBy(oursA, ofNode("a")) + managedBy("kubectl-edit", ofNode("a")), true},
+	{"the spec alone is no report", "a", "  - {manager: " + oursA + ", fieldsV1: {'f:spec': {}}}\n", false},
+	{"a list that is owned as a whole", "a", managedBy(oursA, `{'f:conditions': {}}`), false},
+	{"what is malformed", "a", "  - 7\n  - {manager: 7, fieldsV1: 7}\n" + managedBy(oursA, malformedFields), false},
+	{"ours, after what is malformed", "a", "  - 7\n  - {manager: 7, fieldsV1: 7}\n" + managedBy("x", malformedFields) +
+		managedBy(oursA, ofNode("a")), true},
 }
 
-// The writer of a report is found by field manager, time, and form.
-func TestReportsHaveTheirWriter(t *testing.T) {
+// The operator removes only what its own reporters wrote.
+func TestAReportsManagersAreFound(t *testing.T) {
 	for _, tt := range writerCases {
 		t.Run(tt.name, func(t *testing.T) {
-			o := object(t, "metadata:\n  managedFields:\n"+tt.fields+
-				"status:\n  conditions:\n  - {type: KMSHealthReporter_"+tt.node+", message: '[]'}")
-			got := Read(o).Sign(o).Reports[0]
-			if got.Writer != tt.writer || !got.Written.Equal(timeOf(tt.written)) {
-				t.Errorf("by %q at %s", got.Writer, got.Written)
-			}
+			o := object(t, "metadata:\n  managedFields:\n"+tt.fields)
 			writes := func(manager string) bool { return contract.WritesFor(manager, tt.node) }
 			if managers := Managers(o, contract.ConditionType(tt.node)); slices.ContainsFunc(managers, writes) != tt.ours {
 				t.Errorf("managers %q", managers)

@@ -145,26 +145,3 @@ func (r *Report) next(entry contract.Entry, now time.Time) Entry {
 	}
 	return e
 }
-
-// Dated returns signed reports for a reader that reads once, and so cannot see a change. In a report of a node's own
-// reporter the newest entry gets the time of the write, by the API server's clock, and others are shifted as much.
-// Entries of other reports keep their times.
-func Dated(reports []operatorstatus.Report) (all []Report) {
-	for i := range reports {
-		r := &reports[i]
-		report := Report{Node: r.Node, Form: r.Form, Err: r.Err, Changed: r.Written, Reporter: r.Reporter()}
-		var newest time.Time
-		for _, e := range r.Entries {
-			newest = Latest(newest, e.LastChecked)
-		}
-		for _, e := range r.Entries {
-			at := e.LastChecked
-			if r.Own && !r.Written.IsZero() {
-				at = at.Add(r.Written.Sub(newest))
-			}
-			report.Entries = append(report.Entries, Entry{Entry: e, Changed: at})
-		}
-		all = append(all, report)
-	}
-	return all
-}

@@ -70,19 +70,6 @@ func TestConditionsOfAnEarlierProcessStayUntilReportsChange(t *testing.T) {
 	}
 }
 
-// For a reader that reads once, the newest entry of a node's own reporter is as old as the write.
-func TestDatedReports(t *testing.T) {
-	r := wrote("a", checked(-100, healthy("2", 0)), checked(-130, healthy("1", 0)))
-	r.Written = in(0)
-	for own, want := range map[bool][]time.Time{true: {in(0), in(-30)}, false: {in(-100), in(-130)}} {
-		r.Own = own
-		got := Dated([]operatorstatus.Report{r})[0].Entries
-		if len(got) != 2 || !got[0].Changed.Equal(want[0]) || !got[1].Changed.Equal(want[1]) {
-			t.Errorf("own: %v: %+v, want %v", own, got, want)
-		}
-	}
-}
-
 // Two API server pods on one node, each with a sidecar, overwrite each other's condition. The last report of the pod
 // that counts decides the verdict.
 func TestReportsThatOverwriteEachOtherDoNotAlternateTheVerdict(t *testing.T) {

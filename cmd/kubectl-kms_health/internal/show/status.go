@@ -2,7 +2,6 @@
 package show
 
 import (
-	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -22,13 +21,8 @@ const maxProblems = 10 // how many are shown, unless everything is
 func Status(s *view.Status, wide bool) string {
 	full := wide || s.Node != ""
 	parts := append([]string{line("", s.Summary)}, problems(s, full, 0)...)
-	reports, conditions := "", ""
+	conditions := ""
 	for _, a := range s.APIServers {
-		for _, r := range a.Reports {
-			if s.Node != "" {
-				reports += report(a.Name, &r)
-			}
-		}
 		for _, c := range a.Conditions {
 			if !full && s.Shown(a.Name, c.Reason) {
 				c.Message = "" // it repeats the problems
@@ -48,7 +42,7 @@ func Status(s *view.Status, wide bool) string {
 	if conditions != "" && !s.Operator.ConditionsHold() {
 		conditions = "As last written by the operator, which does not run:\n" + conditions
 	}
-	for _, part := range []string{table(s, wide), reports, conditions, history(s)} {
+	for _, part := range []string{table(s, wide), conditions, history(s)} {
 		if part != "" {
 			parts = append(parts, part)
 		}
@@ -155,13 +149,4 @@ func history(s *view.Status) (text string) {
 		text += line("", fmt.Sprintf("%s %s: %s (%s)", c.Time.UTC().Format(time.RFC3339), c.APIServer, first, c.Reason))
 	}
 	return text
-}
-
-func report(apiServer string, r *view.Report) string {
-	written := "at an unknown time"
-	if !r.Written.IsZero() {
-		written = "at " + r.Written.UTC().Format(time.RFC3339)
-	}
-	writer := cmp.Or(strings.TrimSpace(r.Writer), "an unknown writer")
-	return line("", fmt.Sprintf("%s: report (%s) written by %s, %s", apiServer, r.Form, writer, written))
 }

@@ -99,7 +99,6 @@ func TestTextOfOthersIsCleaned(t *testing.T) {
 	s.Summary, s.Node = hostile, hostile
 	s.Problems = []view.Problem{{APIServer: hostile, Node: hostile, KeyID: hostile, Summary: hostile, Detail: hostile, Next: &view.Command{Command: hostile}}}
 	s.APIServers[0].Conditions = []metav1.Condition{{Type: contract.PluginsDegraded, Status: metav1.ConditionStatus(hostile), Reason: hostile, Message: hostile}}
-	s.APIServers[0].Reports = []view.Report{{Node: hostile, Writer: hostile}}
 	for _, wide := range []bool{true, false} {
 		if text := Status(s, wide); strings.ContainsAny(text, "\x1b\u009b\u202e\u2028") || !utf8.ValidString(text) {
 			t.Errorf("%q", text)

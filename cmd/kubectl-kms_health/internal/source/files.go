@@ -39,8 +39,8 @@ type reading struct {
 }
 
 // ReadFiles reads a file or a folder; - is stdin. A folder is the output of a must-gather, or of
-// oc adm inspect; files in it are recognized by their content. The snapshot's time is when the
-// newest report was written, or when a must-gather began, if that is later; now if neither is known.
+// oc adm inspect; files in it are recognized by their content. The snapshot's time is that of
+// the newest report, or when a must-gather began, if that is later; now if neither is known.
 func ReadFiles(name string, stdin io.Reader, now time.Time) (*view.Snapshot, error) {
 	r := &reading{at: map[string]int{}}
 	var err error

@@ -147,7 +147,7 @@ func (e *evaluation) judgePlugins(a *APIServer) {
 		case p.State.Unhealthy():
 			problem.Verdict = Unhealthy
 		case p.State == rollup.Stale:
-			problem.Summary += ": the reporter has stopped reporting"
+			problem.Summary += " by the node's clock: the reporter has stopped, or that clock is wrong"
 		case p.State == rollup.Missing && a.has(contract.Progressing):
 			problem.Reason = contract.Progressing
 		}

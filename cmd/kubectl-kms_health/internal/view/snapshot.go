@@ -43,21 +43,14 @@ func ResourceOf(o *unstructured.Unstructured) (contract.Resource, bool) {
 	return contract.Resource{}, false
 }
 
-// Newest is when the newest report on an object was written: by the API server's clock if that is
-// known, since a node's may be ahead. Zero: it has none.
+// Newest is the time of the newest report on an object, by its node's clock. Zero: it has none.
 func Newest(o *unstructured.Unstructured) (newest time.Time) {
 	if _, is := ResourceOf(o); !is {
 		return newest
 	}
-	for _, r := range operatorstatus.Read(o).Sign(o).Reports {
-		at := r.Written
+	for _, r := range operatorstatus.Read(o).Reports {
 		for _, e := range r.Entries {
-			if r.Written.IsZero() && e.LastChecked.After(at) {
-				at = e.LastChecked
-			}
-		}
-		if at.After(newest) {
-			newest = at
+			newest = rollup.Latest(newest, e.LastChecked)
 		}
 	}
 	return newest

@@ -46,7 +46,7 @@ type APIServer struct {
 	// Conditions are the operator's, and OpenShift's on key rotation, as last written.
 	Conditions []metav1.Condition `json:"conditions"`
 	Plugins    []Plugin           `json:"plugins"` // by node, the one that encrypts first
-	Reports    []Report           `json:"reports"`
+	messages   sets.Set[string]   // the nodes that a reporter of this project reports on
 }
 
 // Plugin is one plugin on one node.
@@ -69,15 +69,6 @@ type Plugin struct {
 	RoundTrip metav1.Time `json:"roundTrip,omitzero"`
 	Requested string      `json:"requested,omitempty"`
 	Lost      []string    `json:"lost,omitempty"`
-}
-
-// Report is where a node's report is.
-type Report struct {
-	Node string              `json:"node"`
-	Form operatorstatus.Form `json:"form"`
-	// Writer is a field manager, and Written when; not set if not known.
-	Writer  string      `json:"writer,omitempty"`
-	Written metav1.Time `json:"written,omitzero"`
 }
 
 // shown are the conditions to show, each with its status if all is as expected. The last six are
@@ -116,7 +107,8 @@ func Evaluate(s *Snapshot, selected string) (*Status, error) {
 	for _, kind := range Resources {
 		for _, o := range s.Objects {
 			if r, is := ResourceOf(o); is && r.Plural == kind.Plural {
-				status.APIServers = append(status.APIServers, read(r, o, s.asOf(o)))
+				works := status.Operator.State == OperatorWorks
+				status.APIServers = append(status.APIServers, read(r, o, s.asOf(o), works))
 			}
 		}
 	}
@@ -160,7 +152,6 @@ func (s *Status) narrow(selected string, unread []error) error {
 			known.Insert(p.Node)
 		}
 		a.Plugins = slices.DeleteFunc(a.Plugins, func(p Plugin) bool { return p.Node != selected })
-		a.Reports = slices.DeleteFunc(a.Reports, func(r Report) bool { return r.Node != selected })
 	}
 	s.Node = selected
 	s.APIServers = slices.DeleteFunc(s.APIServers, func(a APIServer) bool { return len(a.Plugins) == 0 })
@@ -175,11 +166,13 @@ func (s *Status) narrow(selected string, unread []error) error {
 	return err
 }
 
-// read decodes a resource, and evaluates its reports.
-func read(r contract.Resource, o *unstructured.Unstructured, now time.Time) APIServer {
-	resource := operatorstatus.Read(o).Sign(o)
-	a := APIServer{Name: cmp.Or(r.APIServer.Name, r.Name), Resource: r.TargetName(), Target: r, AsOf: now}
-	a.Conditions, a.Plugins, a.Reports = []metav1.Condition{}, []Plugin{}, []Report{}
+// read decodes a resource, and evaluates its reports by their nodes' clocks. Where the operator works, and has seen
+// each node's report change, none is stale, however wrong a clock is. But if all are stale, nothing can be written, and
+// the conditions are out of date, too.
+func read(r contract.Resource, o *unstructured.Unstructured, now time.Time, works bool) APIServer {
+	resource := operatorstatus.Read(o)
+	a := APIServer{Name: cmp.Or(r.APIServer.Name, r.Name), Resource: r.TargetName(), Target: r, AsOf: now,
+		Conditions: []metav1.Condition{}, Plugins: []Plugin{}, messages: sets.New[string]()}
 	all := operatorstatus.ReadConditions(o)
 	for _, s := range shown {
 		if c, is := all[s.Type]; is {
@@ -188,30 +181,52 @@ func read(r contract.Resource, o *unstructured.Unstructured, now time.Time) APIS
 		}
 	}
 	for _, r := range resource.Reports {
-		a.Reports = append(a.Reports, Report{r.Node, r.Form, r.Writer, metav1.NewTime(r.Written)})
+		if r.Form == operatorstatus.FormCondition {
+			a.messages.Insert(r.Node)
+		}
 	}
-	rows := rollup.Evaluate(&rollup.Input{Now: now, Wall: now, Reports: rollup.Dated(resource.Reports)}).Rows
+	rows := rollup.Evaluate(&rollup.Input{Now: now, Wall: now, Reports: dated(resource.Reports)}).Rows
 	for _, node := range expected(resource) {
 		if !slices.ContainsFunc(rows, func(r rollup.Row) bool { return r.Node == node }) {
 			rows = append(rows, rollup.Row{Node: node, State: rollup.Missing})
 		}
 	}
 	slices.SortStableFunc(rows, func(a, b rollup.Row) int { return cmp.Compare(a.Node, b.Node) })
+	allReport := works && all[contract.HealthReporting].Reason == contract.AsExpected &&
+		slices.ContainsFunc(rows, func(r rollup.Row) bool { return isFresh(r.State) })
 	marked := ""
 	for _, row := range rows {
+		if allReport && row.State == rollup.Stale && a.messages.Has(row.Node) {
+			row.State = rollup.State(row.Status)
+		}
 		p := Plugin{
 			Node: row.Node, KeyID: row.KeyID, KEKID: row.KEKID, State: row.State, Reason: row.Reason, Detail: row.Detail,
-			LastChecked: metav1.NewTime(row.Changed), IntervalSeconds: int64(row.Interval / time.Second),
+			LastChecked: metav1.NewTime(row.LastChecked), IntervalSeconds: int64(row.Interval / time.Second),
 			Reporter: row.Reporter, Since: metav1.NewTime(row.Since), RoundTrip: metav1.NewTime(row.RoundTrip),
 			Requested: row.Requested, Lost: row.Lost,
 		}
 		// The contract's order: a message has the write key first, if there is one. Typed reports have another.
-		if !p.LastChecked.IsZero() && p.Node != marked && a.hasMessage(p.Node) {
+		if !p.LastChecked.IsZero() && p.Node != marked && a.messages.Has(p.Node) {
 			p.Write, marked = all[contract.WriteKeyAgreed].Reason != contract.NoWriteKey, p.Node
 		}
 		a.Plugins = append(a.Plugins, p)
 	}
 	return a
+}
+
+// isFresh reports whether a state is that of a valid report.
+func isFresh(s rollup.State) bool { return s == rollup.Healthy || s.Unhealthy() }
+
+// dated returns reports that changed when they were checked, by their nodes' clocks: one read shows no change.
+func dated(reports []operatorstatus.Report) (all []rollup.Report) {
+	for _, r := range reports {
+		report := rollup.Report{Node: r.Node, Form: r.Form, Err: r.Err}
+		for _, e := range r.Entries {
+			report.Entries = append(report.Entries, rollup.Entry{Entry: e, Changed: e.LastChecked})
+		}
+		all = append(all, report)
+	}
+	return all
 }
 
 // dropUnexpected drops plugins that the operator does not expect. If KMSHealthReporting is True, those without a report
@@ -224,14 +239,7 @@ func (a *APIServer) dropUnexpected() {
 	}
 	a.Plugins = slices.DeleteFunc(a.Plugins, func(p Plugin) bool {
 		return p.State == rollup.Missing && c.Status == operatorstatus.True ||
-			p.State == rollup.Stale && !a.hasMessage(p.Node)
-	})
-}
-
-// hasMessage reports whether a reporter of this project reports on a node.
-func (a *APIServer) hasMessage(node string) bool {
-	return slices.ContainsFunc(a.Reports, func(r Report) bool {
-		return r.Node == node && r.Form == operatorstatus.FormCondition
+			p.State == rollup.Stale && !a.messages.Has(p.Node)
 	})
 }
 

@@ -120,6 +120,7 @@ func TestVerdicts(t *testing.T) {
 			"status: {conditions: [{type: KMSHealthReporting, status: 'False', reason: NoPods}]}}"
 	}
 	const rolledUp, stopped = "KMSPluginsDegraded False AsExpected", "the operator is not running: 0 of 2 replicas are available"
+	const stale = "stale by the node's clock: the reporter has stopped, or that clock is wrong"
 	for name, tt := range map[string]struct {
 		parts    []string
 		want     Verdict
@@ -128,7 +129,7 @@ func TestVerdicts(t *testing.T) {
 	}{
 		"healthy":           {[]string{"unread", "a healthy", "b healthy", rolledUp, "KMSHealthReporting True AsExpected", "KMSWriteKeyAgreed True AsExpected"}, Healthy, "Healthy: 2 KMS plugins healthy, on 2 nodes.", nil},
 		"without operator":  {[]string{"a healthy"}, Healthy, "Healthy: 1 KMS plugin healthy, on 1 node.", nil},
-		"error comes first": {[]string{"a stale", "b unhealthy", "c error"}, Unhealthy, "Unhealthy: 2 of 3 KMS plugins unhealthy, on 2 of 3 nodes; 1 not known.", []string{"c error", "b unhealthy", "a stale: the reporter has stopped reporting"}},
+		"error comes first": {[]string{"a stale", "b unhealthy", "c error"}, Unhealthy, "Unhealthy: 2 of 3 KMS plugins unhealthy, on 2 of 3 nodes; 1 not known.", []string{"c error", "b unhealthy", "a " + stale}},
 		"unreadable":        {[]string{"a unreadable"}, NotKnown, "Not known: the state of 1 of 1 KMS plugin is not known.", []string{"a unreadable"}},
 		"nothing":           {[]string{"unread", "runs a"}, NotKnown, "Not known: no KMS plugin is reported.", []string{nothingReported}},
 		"KMS is off":        {[]string{"unread", "KMSPluginsDegraded False NoPlugins", "KMSHealthReporting True NoPlugins", "KMSWriteKeyAgreed Unknown NoWriteKey"}, NotKnown, "Not known: no KMS plugin is reported.", []string{nothingReported}},
@@ -147,13 +148,16 @@ func TestVerdicts(t *testing.T) {
 		// lists nodes whose API server has no plugin yet.
 		"KMS is turned on node by node": {[]string{lease, available(2), rolledUp, "runs a", "runs b", "a healthy", "KMSHealthReporting True AsExpected"}, Healthy, "", nil},
 		"a node was replaced by b": {[]string{lease, available(2), rolledUp, "runs a", "runs b", "typed gone 2", "a healthy", "b healthy",
-			"KMSHealthReporting True AsExpected"}, Healthy, "", nil},
+			"KMSHealthReporting True AsExpected"}, Healthy, "Healthy: 2 KMS plugins healthy, on 2 nodes.", nil},
 		"its API server was removed": {[]string{lease, available(2), rolledUp, "typed a 2", "typed b 2", "KMSHealthReporting False NoPods"}, NotKnown, "", []string{nothingReported}},
 		"its pods are not found": {[]string{lease, available(2), rolledUp, "runs a", "KMSHealthReporting False NoPods"}, NotKnown, "",
 			[]string{"a not reported yet", "KMSHealthReporting=False (NoPods)"}},
-		"the operator expects it": {[]string{lease, available(2), rolledUp, "runs a", "runs b", "a healthy", "KMSHealthReporting False ReportsMissing"}, NotKnown, "", []string{"b not reported yet"}},
-		"its own reporter has stopped": {[]string{lease, available(2), rolledUp, "typed b 2", "a healthy", "b stale", "KMSHealthReporting True AsExpected"}, NotKnown, "",
-			[]string{"b stale: the reporter has stopped reporting"}},
+		"the operator expects it":         {[]string{lease, available(2), rolledUp, "runs a", "runs b", "a healthy", "KMSHealthReporting False ReportsMissing"}, NotKnown, "", []string{"b not reported yet"}},
+		"its own reporter has stopped":    {[]string{lease, available(2), rolledUp, "typed b 2", "a healthy", "b stale", "KMSHealthReporting False ReporterStale"}, NotKnown, "", []string{"b " + stale}},
+		"its clock is wrong":              {[]string{lease, available(2), rolledUp, "typed b 2", "a healthy", "b stale", "KMSHealthReporting True AsExpected"}, Healthy, "", nil},
+		"nothing can be written any more": {[]string{lease, available(2), rolledUp, "a stale", "b stale", "KMSHealthReporting True AsExpected"}, NotKnown, "", []string{"a " + stale, "b " + stale}},
+		"its clock is wrong, and it is not known whether an operator works": {[]string{"unread", lease, rolledUp, "a healthy", "b stale", "KMSHealthReporting True AsExpected"}, NotKnown, "", []string{"b " + stale}},
+		"its clock is wrong, and another node does not report":              {[]string{lease, available(2), rolledUp, "a healthy", "b stale", "KMSHealthReporting Unknown Progressing"}, NotKnown, "", []string{"b " + stale, "KMSHealthReporting=Unknown (Progressing)"}},
 		"the operator expected nothing before it stopped": {[]string{lease, available(0), rolledUp, "runs a", "runs b", "a healthy", "KMSHealthReporting True AsExpected"}, NotKnown, "",
 			[]string{stopped, "b not reported yet"}},
 	} {
