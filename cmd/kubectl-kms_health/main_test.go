@@ -63,7 +63,7 @@ func TestErrorsInTheCommandLineAreExplained(t *testing.T) {
 		"no kubeconfig":      {[]string{"status", "--kubeconfig=/nonexistent/file"}, "/nonexistent/file"},
 		"not reachable":      {[]string{"status", "--kubeconfig=testdata/kubeconfig"}, "dial tcp 127.0.0.1:1: connect: connection refused\nCheck that the API server runs"},
 		"no resource":        {[]string{"status", "--from-file=testdata/wait.txt"}, "--from-file: testdata/wait.txt: is no resource in YAML or JSON"},
-		"no endpoints":       {[]string{"stored-keys", "--endpoints="}, "--endpoints: is empty, must be etcd's addresses"},
+		"no endpoints":       {[]string{"stored-keys", "--endpoints="}, `--endpoints: is "", must be one address`},
 		"no such file":       {[]string{"status", "--from-file=/nonexistent/file"}, "/nonexistent/file: no such file"},
 		"unknown name":       {[]string{"status", "master-9", file}, `no API server and no node "master-9"; known are kube-apiserver, master-0, master-1, master-2`},
 		"terminal's control": {[]string{"status", "\x1b[2J", file}, "[2J"},

@@ -64,8 +64,8 @@ func newStoredKeys(e environment) *cobra.Command {
 		RunE:              func(cmd *cobra.Command, _ []string) error { return s.run(cmd.Context()) },
 	}
 	f := cmd.Flags()
-	endpoints := strings.Split(cmp.Or(os.Getenv("ETCDCTL_ENDPOINTS"), "127.0.0.1:2379"), ",")
-	f.StringSliceVar(&s.request.Endpoints, "endpoints", endpoints, "etcd's `addresses`")
+	f.StringVar(&s.request.Endpoint, "endpoints", cmp.Or(os.Getenv("ETCDCTL_ENDPOINTS"), "127.0.0.1:2379"),
+		"the `address` of one member of etcd")
 	f.StringVar(&s.request.Cacert, "cacert", os.Getenv("ETCDCTL_CACERT"), "the CA of etcd's certificate, a PEM `file`")
 	f.StringVar(&s.request.Cert, "cert", os.Getenv("ETCDCTL_CERT"), "the client certificate, a PEM `file`")
 	f.StringVar(&s.request.Key, "key", os.Getenv("ETCDCTL_KEY"), "the client certificate's key, a PEM `file`")

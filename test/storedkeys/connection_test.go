@@ -73,7 +73,7 @@ func TestErrorsOfAConnectionSayWhereAndWhatToCheck(t *testing.T) {
 		want string
 	}{
 		"an address alone":              {[]string{"--endpoints=" + address, ca, cert, key}, "", 0, "Encrypted: 1 of 1 objects"},
-		"one of two addresses":          {[]string{"--endpoints=https://127.0.0.1:1," + server.URL, ca, cert, key}, "", 0, "Encrypted: 1 of 1 objects"},
+		"two addresses":                 {[]string{"--endpoints=https://127.0.0.1:1," + server.URL, ca, cert, key}, "", 3, "must be one address: each member of a cluster has all objects"},
 		"etcdctl's environment":         {[]string{cert, key}, "ETCDCTL_CACERT=etcd/ca.crt ETCDCTL_ENDPOINTS=" + server.URL, 0, "Encrypted: 1 of 1 objects"},
 		"a flag over it":                {at(ca, cert, key), "ETCDCTL_ENDPOINTS=127.0.0.1:1", 0, "Encrypted: 1 of 1 objects"},
 		"without certificates":          {at(), "", 3, check},
@@ -120,7 +120,7 @@ func TestEtcdWithAuthentication(t *testing.T) {
 	args := []string{"--endpoints=" + server.URL, "--cacert=" + p.dir + "/etcd/ca.crt",
 		"--cert=" + p.dir + "/apiserver-etcd-client.crt", "--key=" + p.dir + "/apiserver-etcd-client.key"}
 	code, stdout, stderr := output(t, command(t, args...))
-	if code != 3 || !strings.Contains(stderr, "etcd at "+server.URL+": etcdserver: permission denied\nIts authentication is on: ") {
+	if code != 3 || !strings.Contains(stderr, "etcd at "+server.URL+": etcdserver: permission denied\nCheck ") {
 		t.Errorf("%d, %s%s", code, stdout, stderr)
 	}
 	// Let kube-apiserver's user read only its prefix.

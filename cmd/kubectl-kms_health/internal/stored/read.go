@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	mvccpb "go.etcd.io/etcd/api/v3/mvccpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
@@ -33,11 +34,13 @@ const (
 	maxAnswer = 8 << 20
 )
 
-// Request is what to read.
+// Request is what to read, and who reads it, as etcdctl's flags have it.
 type Request struct {
-	Etcd
-	Prefixes  []string // none: those of DefaultPrefixes that exist
-	Resources []string // with or without their group; none: all
+	Endpoint string // of one member of etcd
+	clientv3.SecureConfig
+	Timeout   time.Duration // for each answer
+	Prefixes  []string      // none: those of DefaultPrefixes that exist
+	Resources []string      // with or without their group; none: all
 	Progress  func(resource string, objects int)
 	Warn      func(warning string)
 }
@@ -49,11 +52,7 @@ func Read(ctx context.Context, request Request) (*Inventory, error) {
 		return nil, err
 	}
 	defer func() { _ = client.Close() }()
-	inventory, err := read(ctx, client, request)
-	if err != nil {
-		return nil, request.explain(err)
-	}
-	return inventory, nil
+	return read(ctx, client, request)
 }
 
 func read(ctx context.Context, etcd getter, request Request) (*Inventory, error) {
@@ -159,16 +158,19 @@ func (r *reader) get(ctx context.Context, from, end string, more ...clientv3.OpO
 		options := append([]clientv3.OpOption{clientv3.WithRange(end), clientv3.WithRev(r.revision)}, more...)
 		answer, err := r.etcd.Get(bounded, from, options...)
 		cancel()
-		if err == nil && r.revision == 0 {
+		switch {
+		case r.revision != 0 && errors.Is(err, rpctypes.ErrCompacted):
+			r.Warn(fmt.Sprintf("etcd has compacted revision %d meanwhile: reading on at its newest one, from %s",
+				r.revision, from))
+			r.revision = 0
+			continue
+		case err != nil:
+			return nil, fmt.Errorf("etcd at %s: %w\n%s", r.Endpoint, err, check)
+		case r.revision == 0:
 			r.revision = answer.Header.Revision
 			r.result.Revisions = append(r.result.Revisions, r.revision)
 		}
-		if r.revision == 0 || !errors.Is(err, rpctypes.ErrCompacted) {
-			return answer, err
-		}
-		r.Warn(fmt.Sprintf("etcd has compacted revision %d meanwhile: reading on at its newest one, from %s",
-			r.revision, from))
-		r.revision = 0
+		return answer, nil
 	}
 }
 

@@ -35,7 +35,7 @@ type page struct {
 
 func connect(t *testing.T, endpoint string) *clientv3.Client {
 	t.Helper()
-	client, err := Etcd{Endpoints: []string{endpoint}}.connect(t.Context())
+	client, err := Request{Endpoint: endpoint}.connect(t.Context())
 	must.Succeed(t, err)
 	t.Cleanup(func() { _ = client.Close() })
 	return client
@@ -166,33 +166,6 @@ func TestCompactionMeanwhileIsReportedAndNothingIsCountedTwice(t *testing.T) {
 	}
 	if len(warnings) != 1 || !strings.Contains(warnings[0], "has compacted revision") || !strings.Contains(warnings[0], "/registry/configmaps/ns/0000") {
 		t.Errorf("%q", warnings)
-	}
-}
-
-// The client asks the clusters in turn, or only one of them, and neither holds all objects.
-func TestEndpointsOfTwoClustersAreAnError(t *testing.T) {
-	one, other := start(t).Endpoints()[0], start(t, "--initial-cluster-token=events").Endpoints()[0]
-	const nobody = "127.0.0.1:1"
-	for _, tt := range []struct {
-		endpoints, used []string
-		want            string
-	}{
-		{[]string{one, other}, nil, errOther.Error()},
-		{[]string{nobody, other, one}, nil, errOther.Error()},
-		{[]string{one, one, nobody}, []string{one, one}, ""}, // nobody may be of another cluster
-		{[]string{nobody, nobody}, nil, "connection refused"},
-	} {
-		client, err := Etcd{Endpoints: tt.endpoints, Timeout: 5 * time.Second}.connect(t.Context())
-		if tt.want != "" {
-			if err == nil || !strings.Contains(err.Error(), tt.want) {
-				t.Errorf("%q: %v, want %s", tt.endpoints, err, tt.want)
-			}
-			continue
-		}
-		if err != nil || !slices.Equal(client.Endpoints(), tt.used) {
-			t.Fatalf("%q: %v, %v", tt.endpoints, client.Endpoints(), err)
-		}
-		_ = client.Close()
 	}
 }
 
