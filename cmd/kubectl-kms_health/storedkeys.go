@@ -98,7 +98,16 @@ func (s *storedKeys) validate(cmd *cobra.Command, _ []string) error {
 }
 
 func (s *storedKeys) run(ctx context.Context) error {
-	inventory, err := s.read(ctx)
+	const clearLine = "\r\x1b[K"
+	if s.terminal {
+		s.request.Progress = func(resource string, objects int) {
+			fmt.Fprintf(s.stderr, clearLine+"Read %d objects, now %s", objects, show.Lines(resource))
+		}
+	}
+	inventory, err := stored.Read(ctx, s.request)
+	if s.terminal {
+		fmt.Fprint(s.stderr, clearLine)
+	}
 	if err != nil {
 		return err
 	}
@@ -106,21 +115,4 @@ func (s *storedKeys) run(ctx context.Context) error {
 		inventory.Select(s.kekID)
 	}
 	return s.print(s.output, inventory, show.Stored(inventory), inventory.ExitCode())
-}
-
-// read reads etcd, and shows on a terminal how far it is.
-func (s *storedKeys) read(ctx context.Context) (*stored.Inventory, error) {
-	clearLine := ""
-	if s.terminal {
-		clearLine = "\r\x1b[K"
-	}
-	request := s.request
-	request.Warn = func(text string) { fmt.Fprintf(s.stderr, "%swarning: %s\n", clearLine, show.Lines(text)) }
-	request.Progress = func(resource string, objects int) {
-		if s.terminal {
-			fmt.Fprintf(s.stderr, "%sRead %d objects, now %s", clearLine, objects, show.Lines(resource))
-		}
-	}
-	defer fmt.Fprint(s.stderr, clearLine)
-	return stored.Read(ctx, request)
 }

@@ -14,7 +14,11 @@ func Stored(i *stored.Inventory) string {
 	for _, revision := range i.Revisions {
 		revisions = append(revisions, strconv.FormatInt(revision, 10))
 	}
-	text := line("", i.Summary+" (etcd's revision "+strings.Join(revisions, ", ")+").")
+	text := i.Summary + " (etcd's revision " + strings.Join(revisions, ", ") + ")."
+	if len(revisions) > 1 {
+		text += " It was compacted meanwhile: objects may have changed in between."
+	}
+	text = line("", text)
 	if i.Next != "" {
 		text += line("  Next: ", i.Next)
 	}

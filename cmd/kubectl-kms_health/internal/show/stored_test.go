@@ -19,7 +19,7 @@ func TestTextOfEtcdIsCleanedAndKeysAreBounded(t *testing.T) {
 	if strings.ContainsAny(text, "\x1b\u009b\u202e\u2028") || !utf8.ValidString(text) || strings.Count(text, "\n") != 9 {
 		t.Errorf("%q", text)
 	}
-	for _, want := range []string{"(etcd's revision 1, 2).\n", "  and 6 more\n", "(3 others)", "aescbc:v1:k  -"} {
+	for _, want := range []string{"(etcd's revision 1, 2). It was compacted meanwhile: objects may have changed in between.\n", "  and 6 more\n", "(3 others)", "aescbc:v1:k  -"} {
 		if !strings.Contains(text, want) {
 			t.Errorf("no %q in\n%s", want, text)
 		}

@@ -38,11 +38,10 @@ const (
 type Request struct {
 	Endpoint string // of one member of etcd
 	clientv3.SecureConfig
-	Timeout   time.Duration // for each answer
-	Prefixes  []string      // none: those of DefaultPrefixes that exist
-	Resources []string      // with or without their group; none: all
-	Progress  func(resource string, objects int)
-	Warn      func(warning string)
+	Timeout   time.Duration                      // for each answer
+	Prefixes  []string                           // none: those of DefaultPrefixes that exist
+	Resources []string                           // with or without their group; none: all
+	Progress  func(resource string, objects int) // is called after each page; nil: nothing is
 }
 
 // Read connects to etcd, and reads what the request selects.
@@ -143,7 +142,9 @@ func (r *reader) readResource(ctx context.Context, resource, from, end string) e
 			largest, from = max(largest, len(kv.Value)), string(kv.Key)+"\x00"
 		}
 		r.objects += len(page.Kvs)
-		r.Progress(resource, r.objects)
+		if r.Progress != nil {
+			r.Progress(resource, r.objects)
+		}
 		if !page.More {
 			return nil
 		}
@@ -160,9 +161,7 @@ func (r *reader) get(ctx context.Context, from, end string, more ...clientv3.OpO
 		cancel()
 		switch {
 		case r.revision != 0 && errors.Is(err, rpctypes.ErrCompacted):
-			r.Warn(fmt.Sprintf("etcd has compacted revision %d meanwhile: reading on at its newest one, from %s",
-				r.revision, from))
-			r.revision = 0
+			r.revision = 0 // the newest one; Revisions shows it
 			continue
 		case err != nil:
 			return nil, fmt.Errorf("etcd at %s: %w\n%s", r.Endpoint, err, check)
