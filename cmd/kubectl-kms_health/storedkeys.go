@@ -75,12 +75,6 @@ func newStoredKeys(e environment) *cobra.Command {
 	f.StringVar(&s.kekID, "kek-id", "", "show what needs this KEK `id` alone; the exit code is 1 if anything does")
 	addOutput(cmd, &s.output, "table", "json", "yaml")
 	f.DurationVar(&s.request.Timeout, "timeout", 10*time.Second, "how long to wait for each answer of etcd")
-	for flag, values := range map[string][]string{
-		"etcd-prefix": stored.DefaultPrefixes, "resource": {"secrets", "configmaps"},
-		"kek-id": nil, "endpoints": nil, "timeout": nil,
-	} {
-		_ = cmd.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp))
-	}
 	return cmd
 }
 

@@ -9,7 +9,7 @@ import (
 var DefaultPrefixes = []string{"/registry", "/kubernetes.io", "/openshift.io"}
 
 // storedAs are the paths of resources that are not stored by their name (SpecialDefaultResourcePrefixes of
-// kube-apiserver, and OpenShift's).
+// kube-apiserver, and OpenShift's that share a folder).
 var storedAs = map[string]string{
 	"controllers":                "replicationcontrollers",
 	"ingress":                    "ingresses",
@@ -20,7 +20,6 @@ var storedAs = map[string]string{
 	"oauth/clients":              "oauthclients",
 	"services/endpoints":         "endpoints",
 	"services/specs":             "services",
-	"useridentities":             "identities",
 }
 
 // resourceOf returns the resource of a key below a prefix, as kubectl names it, and the range of its keys; end is not

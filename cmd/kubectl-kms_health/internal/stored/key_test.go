@@ -18,7 +18,6 @@ func TestResourceOfAKey(t *testing.T) {
 		"example.com/foos/default/a.b":                             {"foos.example.com", "example.com/foos0"},
 		"wardle.example.com/wardle.example.com/flunders/default/a": {"flunders.wardle.example.com", "wardle.example.com/wardle.example.com/flunders0"},
 		"oauth/accesstokens/sha256~a":                              {"oauthaccesstokens", "oauth/accesstokens0"},
-		"useridentities/a:b":                                       {"identities", "useridentities0"},
 		"health":                                                   {"health", "health\x00"},
 		"/":                                                        {"", "0"},
 	} {
