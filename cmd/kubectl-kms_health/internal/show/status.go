@@ -30,13 +30,6 @@ func Status(s *view.Status, wide bool) string {
 			if s.Node != "" || !view.AsExpected(&c) {
 				conditions += condition(a.Name, &c, s.Time.Time)
 			}
-			if block, known := contract.RunbookOf(c.Type); !view.AsExpected(&c) && known { // OpenShift's own
-				conditions += line("  Fix: ", block.Fix) + line("  Do not: ", block.DoNot)
-			}
-			if c.Type == contract.WriteKeyAgreed && c.Status == metav1.ConditionFalse { // no problem of health
-				block, _ := contract.RunbookOf(c.Reason)
-				conditions += line("  If it stays: ", block.Fix)
-			}
 		}
 	}
 	if conditions != "" && !s.Operator.ConditionsHold() {
