@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
 
@@ -22,18 +23,14 @@ also of several conditions, as KMSPlugins_PluginError::KmsHealthReports_Error.`,
 		Example: `  kubectl kms-health explain PluginUnhealthy
   kubectl kms-health explain KMSWriteKeysDiffer        # an alert
   kubectl kms-health explain KMSPluginsDegraded        # a condition`,
-		Args: cobra.MaximumNArgs(1),
-		ValidArgsFunction: func(_ *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
-			if len(args) > 0 {
-				return nil, cobra.ShellCompDirectiveNoFileComp
-			}
-			return show.Names(), cobra.ShellCompDirectiveNoFileComp
-		},
+		Args:      cobra.MaximumNArgs(1),
+		ValidArgs: show.Names(), // for completion
 		RunE: func(_ *cobra.Command, args []string) error {
 			text := show.Explanations()
 			if len(args) > 0 {
 				if text = explain(args[0]); text == "" {
-					return fmt.Errorf("%q is no reason, alert or condition of this version; %s", args[0], similar(args[0]))
+					return fmt.Errorf("%q is no reason, alert or condition of this version; "+
+						"kubectl kms-health explain lists all", args[0])
 				}
 			}
 			_, err := fmt.Fprint(e.stdout, text)
@@ -46,24 +43,7 @@ also of several conditions, as KMSPlugins_PluginError::KmsHealthReports_Error.`,
 // those of several conditions by "::", and some may be OpenShift's. The text is empty if none is known.
 func explain(name string) (text string) {
 	for part := range strings.SplitSeq(name, "::") {
-		for _, name := range []string{part, part[strings.LastIndex(part, "_")+1:]} {
-			if one, found := show.Explain(name); found {
-				text += one
-				break
-			}
-		}
+		text += cmp.Or(show.Explain(part), show.Explain(part[strings.LastIndex(part, "_")+1:]))
 	}
 	return text
-}
-
-// similar suggests names, as for a misspelt command.
-func similar(name string) string {
-	names := &cobra.Command{SuggestionsMinimumDistance: 3}
-	for _, n := range show.Names() {
-		names.AddCommand(&cobra.Command{Use: n, Run: func(*cobra.Command, []string) {}})
-	}
-	if all := names.SuggestionsFor(name); len(all) > 0 {
-		return "similar are " + strings.Join(all, ", ")
-	}
-	return "kubectl kms-health explain lists all"
 }

@@ -23,6 +23,7 @@ func TestExplanationOf(t *testing.T) {
 		"a reason of a ClusterOperator": {"KMSPlugins_PluginError", "\n  Sets      KMSPluginsDegraded=True\n"},
 		"reasons that are joined":       {"KMSPlugins_PluginError::KmsHealthReports_Error", "\n  Sets      KMSPluginsDegraded=True\n"},
 		"a reason with an underscore":   {"Configuration_Invalid", "Configuration_Invalid\n"},
+		"a condition":                   {"KMSWriteKeyAgreed", "\n  Unknown   a node is missing, silent or unhealthy"},
 		"one node's condition":          {"KMSHealthReporter_master-0", "KMSHealthReporter_<node>\n"},
 		"an alert of a reason":          {"KMSWriteKeysDiffer", "\n  Alert     KMSWriteKeysDiffer\n"},
 		"a reason of a condition":       {"PluginUnhealthy", "\n  Do not    restart, drain, reboot or upgrade an API server"},

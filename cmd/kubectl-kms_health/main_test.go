@@ -31,7 +31,7 @@ func TestHelpAndCompletion(t *testing.T) {
 	for args, all := range map[string][]string{
 		"":                     {"status ", "completion ", "kubectl kms-health [command]"},
 		"status --help":        {"Exit codes:", "Rights:", "not reported yet", "--context", "--kubeconfig", "--namespace", "not set, or 0: 10s\n"},
-		"__complete explain P": {"KMSPluginsDegraded\n", "KMSOldKeyStillRead\n", "SocketMissing\n"},
+		"__complete explain K": {"KMSPluginsDegraded\n", "KMSOldKeyStillRead\n", "KeysDiffer\n"},
 	} {
 		code, stdout, stderr := kubectl(t, environment{}, strings.Fields(args)...)
 		for _, want := range all {
@@ -53,7 +53,6 @@ func TestErrorsInTheCommandLineAreExplained(t *testing.T) {
 		"two names":          {[]string{"status", "a", "b"}, "accepts at most 1 arg(s), received 2"},
 		"unknown format":     {[]string{"status", "-o=table"}, `invalid argument "table" for "-o, --output" flag: must be one of wide, json, yaml`},
 		"unknown reason":     {[]string{"explain", "Healthy"}, `"Healthy" is no reason, alert or condition of this version; kubectl kms-health explain lists all`},
-		"misspelt reason":    {[]string{"explain", "PluginUnhealty"}, "similar are PluginUnhealthy"},
 		"a wait for a file":  {[]string{"status", "--wait", file}, "--from-file: files do not change"},
 		"a time to wait":     {[]string{"status", "--wait=5m"}, "--wait: takes no value; for how long is --timeout"},
 		"negative timeout":   {[]string{"preflight", "--timeout=-5m"}, "--timeout: is -5m0s, must be more than 0s"},

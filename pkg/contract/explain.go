@@ -1,15 +1,8 @@
 package contract
 
-// ConditionInfo explains a condition on an operator resource. The texts are as in a Row.
-// docs/reference/conditions.md is generated from them.
-type ConditionInfo struct {
-	Name, Means string
-	// True, False and Unknown are what these statuses mean; empty: the condition never has that status.
-	True, False, Unknown string
-}
-
-// Conditions are all that this project writes to an operator resource.
-var Conditions = []ConditionInfo{
+// Conditions are all that this project writes to an operator resource. docs/reference/conditions.md is generated from
+// them.
+var Conditions = []Row{
 	{Name: ConditionTypePrefix + "<node>",
 		Means: "the report of this node, in the message",
 		True:  "always: tools that combine conditions would take a False of one node for the cluster"},

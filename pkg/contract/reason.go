@@ -2,7 +2,7 @@ package contract
 
 import "slices"
 
-// Row is a reason, or an alert that no reason covers, with its effects and what an administrator needs to know. The
+// Row is a reason, an alert that no reason covers, or a condition type, with what an administrator needs to know. The
 // texts are plain, with commands and names in backquotes, and end without a full stop, so that programs can print
 // them; docs/operate/runbooks.md is generated from them. Means, Check and Fix have at most 60 words. make generate
 // writes a constant for each reason: zz_generated_reasons.go.
@@ -23,6 +23,10 @@ type Row struct {
 	// it is in one alert, and it makes the ClusterOperator Degraded.
 	NeedsAction bool
 	UnderWay    bool // it ends without intervention, or becomes ProgressDeadlineExceeded
+
+	// True, False and Unknown are what these statuses of a condition type mean; empty: it never has that status. Only
+	// the rows of condition types have them, and of the other fields only Name and Means.
+	True, False, Unknown string
 }
 
 // Reason is why a plugin is not healthy, in one word for alerts and scripts. Detail is

@@ -2,11 +2,14 @@ package contract
 
 import "slices"
 
-// RunbookGroups are the sections of the page of runbooks: every reason, and every alert.
-var RunbookGroups = []struct {
+// RunbookGroup is a section of the page of runbooks.
+type RunbookGroup struct {
 	Title string
 	Rows  []Row
-}{
+}
+
+// RunbookGroups are all sections: every reason, and every alert.
+var RunbookGroups = []RunbookGroup{
 	{"Conditions", RollupReasons},
 	{"Reports of a plugin", PluginReasons},
 	{"The operator", ClusterOperatorReasons},

@@ -169,7 +169,7 @@ var data = struct {
 	PluginReasons  []contract.Row
 	Reasons        []string
 	Statuses       []status
-	Conditions     []contract.ConditionInfo
+	Conditions     []contract.Row
 	Runbooks       any
 	Events         []contract.Event
 	Metrics        map[string][]contract.Metric

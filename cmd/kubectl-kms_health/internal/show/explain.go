@@ -10,34 +10,6 @@ import (
 	"github.com/kms-health/kms-health/pkg/operatorstatus"
 )
 
-// explanation is a block of the runbooks, or a condition.
-type explanation struct {
-	group  string
-	names  []string // the first is its own, others are its alerts'
-	fields [][2]string
-}
-
-// explanations are all, in the order of the runbooks: the most severe reason first.
-func explanations() (all []explanation) {
-	for _, c := range contract.Conditions {
-		all = append(all, explanation{"Condition types", []string{c.Name}, [][2]string{
-			{"Means", c.Means}, {"True", c.True}, {"False", c.False}, {"Unknown", c.Unknown},
-		}})
-	}
-	for _, g := range contract.RunbookGroups {
-		for _, r := range g.Rows {
-			if r.Degraded == operatorstatus.True || contract.Reason(r.Name).Known() { // as for a problem of status
-				r.DoNot = cmp.Or(r.DoNot, contract.UnhealthyDoNot)
-			}
-			all = append(all, explanation{g.Title, append([]string{r.Name}, r.Alerts...), [][2]string{
-				{"Means", r.Means}, {"Alert", strings.Join(r.Alerts, ", ")}, {"Sets", sets(&r)},
-				{"Check", r.Check}, {"Fix", r.Fix}, {"Do not", r.DoNot},
-			}})
-		}
-	}
-	return all
-}
-
 // sets are the conditions that a reason gives a status.
 func sets(r *contract.Row) string {
 	var all []string
@@ -51,44 +23,62 @@ func sets(r *contract.Row) string {
 	return strings.Join(all, ", ")
 }
 
-// Explain returns the explanation of a name, without regard to case; false if it has none.
-func Explain(name string) (text string, found bool) {
+// groups are condition types, and the sections of the runbooks: the most severe reason first.
+var groups = append([]contract.RunbookGroup{{Title: "Condition types", Rows: contract.Conditions}},
+	contract.RunbookGroups...)
+
+// Explain returns the block of a name, without regard to case; empty if it has none.
+func Explain(name string) string {
 	if _, is := contract.NodeOf(name); is { // each node has a condition of its own
 		name = contract.Conditions[0].Name
 	}
-	all := explanations()
-	at := slices.IndexFunc(all, func(x explanation) bool {
-		return slices.ContainsFunc(x.names, func(n string) bool { return strings.EqualFold(n, name) })
-	})
-	if at < 0 {
-		return "", false
+	for _, g := range groups {
+		for _, r := range g.Rows {
+			is := func(other string) bool { return strings.EqualFold(other, name) }
+			if is(r.Name) || slices.ContainsFunc(r.Alerts, is) {
+				return explained(&r)
+			}
+		}
 	}
-	text = all[at].names[0] + "\n"
-	for _, f := range all[at].fields {
+	return ""
+}
+
+func explained(r *contract.Row) string {
+	doNot := r.DoNot
+	if r.Degraded == operatorstatus.True || contract.Reason(r.Name).Known() { // as for a problem of status
+		doNot = cmp.Or(doNot, contract.UnhealthyDoNot)
+	}
+	text := r.Name + "\n"
+	for _, f := range [][2]string{
+		{"Means", r.Means}, {"True", r.True}, {"False", r.False}, {"Unknown", r.Unknown},
+		{"Alert", strings.Join(r.Alerts, ", ")}, {"Sets", sets(r)},
+		{"Check", r.Check}, {"Fix", r.Fix}, {"Do not", doNot},
+	} {
 		if f[1] != "" {
 			text += wrapped(fmt.Sprintf("  %-9s ", f[0]), f[1], terminal)
 		}
 	}
-	return text, true
+	return text
 }
 
 // Names are those of all conditions, reasons and alerts.
 func Names() (names []string) {
-	for _, x := range explanations() {
-		names = append(names, x.names...)
+	for _, g := range groups {
+		for _, r := range g.Rows {
+			names = append(append(names, r.Name), r.Alerts...)
+		}
 	}
 	return names
 }
 
 // Explanations are all names, each with what it means, by group.
 func Explanations() (text string) {
-	group := ""
-	for _, x := range explanations() {
-		if x.group != group {
-			group = x.group
-			text += group + "\n"
+	for _, g := range groups {
+		text += g.Title + "\n"
+		for _, r := range g.Rows {
+			names := append([]string{r.Name}, r.Alerts...)
+			text += "  " + strings.Join(names, ", ") + "\n" + wrapped("      ", r.Means, terminal)
 		}
-		text += "  " + strings.Join(x.names, ", ") + "\n" + wrapped("      ", x.fields[0][1], terminal)
 	}
 	return text + "\nkubectl kms-health explain NAME shows what to check, and how to fix it.\n"
 }
