@@ -8,6 +8,7 @@ import (
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/duration"
 
 	"github.com/kms-health/kms-health/cmd/kubectl-kms_health/internal/view"
 	"github.com/kms-health/kms-health/pkg/contract"
@@ -129,7 +130,8 @@ func problem(p *group, width int) string {
 func condition(apiServer string, c *metav1.Condition, now time.Time) string {
 	head := apiServer + ": " + view.ConditionText(c)
 	if at := c.LastTransitionTime; !at.IsZero() {
-		head += fmt.Sprintf(" since %s, %s ago", at.UTC().Format(time.RFC3339), age(now.Sub(at.Time)))
+		ago := duration.HumanDuration(now.Sub(at.Time))
+		head += fmt.Sprintf(" since %s, %s ago", at.UTC().Format(time.RFC3339), ago)
 	}
 	return line("", head) + block(c.Message, 0)
 }

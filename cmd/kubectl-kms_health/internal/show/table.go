@@ -29,9 +29,6 @@ const maxKey, maxKEK = 20, 16 // bounds of identifiers in a table, in runes, unl
 // table has a row for each plugin.
 func table(s *view.Status, wide bool) string {
 	all := [][]string{{"API SERVER", "NODE", "KEY", "STATE", "KEK ID", "AGE", "SINCE", "TRIP", "LOST"}}
-	if wide {
-		all[0] = append(all[0], "CHECKED", "INTERVAL", "REPORTER")
-	}
 	for _, a := range s.APIServers {
 		for _, p := range a.Plugins {
 			all = append(all, cells(&a, &p, wide))
@@ -69,19 +66,8 @@ func cells(a *view.APIServer, p *view.Plugin, wide bool) []string {
 	if p.Write {
 		key += " (write)"
 	}
-	checked, interval := "-", "-"
-	if !p.LastChecked.IsZero() {
-		checked = p.LastChecked.UTC().Format(time.RFC3339)
-	}
-	if p.IntervalSeconds > 0 {
-		interval = fmt.Sprintf("%ds", p.IntervalSeconds)
-	}
-	all := []string{orDash(a.Name), orDash(p.Node), key, contract.Clean(view.StateWords(p.State)), kek,
+	return []string{orDash(a.Name), orDash(p.Node), key, contract.Clean(view.StateWords(p.State)), kek,
 		since(p.LastChecked, a.AsOf), since(p.Since, a.AsOf), since(p.RoundTrip, a.AsOf), orDash(strings.Join(p.Lost, ", "))}
-	if wide {
-		all = append(all, checked, interval, orDash(p.Reporter))
-	}
-	return all
 }
 
 // orDash is the text of a cell, a dash if it is empty.
@@ -98,18 +84,10 @@ func middle(s string, runes int) string {
 	return string(r[:(runes-1)/2]) + "…" + string(r[len(r)-runes/2:])
 }
 
-// since is how long ago a time is, a dash if it is not known.
+// since is how long ago a time is, a dash if it is not known, and <invalid> if it is to come, as by kubectl get.
 func since(t metav1.Time, now time.Time) string {
 	if t.IsZero() {
 		return "-"
 	}
-	return age(now.Sub(t.Time))
-}
-
-// age returns a duration as text. Reports have whole seconds, so less than a second ahead counts as zero.
-func age(d time.Duration) string {
-	if d <= -time.Second {
-		return "-" + duration.HumanDuration(-d)
-	}
-	return duration.HumanDuration(max(d, 0))
+	return duration.HumanDuration(now.Sub(t.Time))
 }
