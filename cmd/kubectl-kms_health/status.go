@@ -31,7 +31,7 @@ operator is down. It writes nothing, except with --wait: the request, as preflig
 
 A plugin is healthy; unhealthy; in error, if it does not answer; stale, if its last
 report is over 4 intervals old by the node's clock, unless the operator works and
-KMSHealthReporting is True; unreadable, if its report is; or not reported yet.
+KMSHealthReporting is True; unreadable, if its report is; or missing, if it has none yet.
 
 Exit codes:
   0  every plugin is healthy by a fresh report

@@ -66,7 +66,7 @@ func cells(a *view.APIServer, p *view.Plugin, wide bool) []string {
 	if p.Write {
 		key += " (write)"
 	}
-	return []string{orDash(a.Name), orDash(p.Node), key, contract.Clean(view.StateWords(p.State)), kek,
+	return []string{orDash(a.Name), orDash(p.Node), key, contract.Clean(string(p.State)), kek,
 		since(p.LastChecked, a.AsOf), since(p.Since, a.AsOf), since(p.RoundTrip, a.AsOf), orDash(strings.Join(p.Lost, ", "))}
 }
 

@@ -61,14 +61,6 @@ var reasons = map[rollup.State]string{
 	rollup.Unreadable: contract.ReportUnreadable, rollup.Missing: contract.ReportsMissing,
 }
 
-// StateWords is the text of a state for people.
-func StateWords(s rollup.State) string {
-	if s == rollup.Missing {
-		return "not reported yet"
-	}
-	return string(s)
-}
-
 // evaluation turns a snapshot into the problems of a status.
 type evaluation struct {
 	*Status
@@ -141,15 +133,18 @@ func (e *evaluation) judgePlugins(a *APIServer) {
 		}
 		problem := Problem{
 			Verdict: NotKnown, Reason: reasons[p.State], APIServer: a.Name, Node: p.Node, KeyID: p.KeyID,
-			Summary: StateWords(p.State), Detail: p.Detail, Next: e.ofPlugin(a, p),
+			Summary: string(p.State), Detail: p.Detail, Next: e.ofPlugin(a, p),
 		}
 		switch {
 		case p.State.Unhealthy():
 			problem.Verdict = Unhealthy
 		case p.State == rollup.Stale:
 			problem.Summary += " by the node's clock: the reporter has stopped, or that clock is wrong"
-		case p.State == rollup.Missing && a.has(contract.Progressing):
-			problem.Reason = contract.Progressing
+		case p.State == rollup.Missing:
+			problem.Summary += ": no report yet"
+			if a.has(contract.Progressing) {
+				problem.Reason = contract.Progressing
+			}
 		}
 		if p.Reason != "" {
 			problem.Cause = string(p.Reason)

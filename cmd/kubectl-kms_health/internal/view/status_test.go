@@ -151,15 +151,15 @@ func TestVerdicts(t *testing.T) {
 			"KMSHealthReporting True AsExpected"}, Healthy, "Healthy: 2 KMS plugins healthy, on 2 nodes.", nil},
 		"its API server was removed": {[]string{lease, available(2), rolledUp, "typed a 2", "typed b 2", "KMSHealthReporting False NoPods"}, NotKnown, "", []string{nothingReported}},
 		"its pods are not found": {[]string{lease, available(2), rolledUp, "runs a", "KMSHealthReporting False NoPods"}, NotKnown, "",
-			[]string{"a not reported yet", "KMSHealthReporting=False (NoPods)"}},
-		"the operator expects it":         {[]string{lease, available(2), rolledUp, "runs a", "runs b", "a healthy", "KMSHealthReporting False ReportsMissing"}, NotKnown, "", []string{"b not reported yet"}},
+			[]string{"a missing: no report yet", "KMSHealthReporting=False (NoPods)"}},
+		"the operator expects it":         {[]string{lease, available(2), rolledUp, "runs a", "runs b", "a healthy", "KMSHealthReporting False ReportsMissing"}, NotKnown, "", []string{"b missing: no report yet"}},
 		"its own reporter has stopped":    {[]string{lease, available(2), rolledUp, "typed b 2", "a healthy", "b stale", "KMSHealthReporting False ReporterStale"}, NotKnown, "", []string{"b " + stale}},
 		"its clock is wrong":              {[]string{lease, available(2), rolledUp, "typed b 2", "a healthy", "b stale", "KMSHealthReporting True AsExpected"}, Healthy, "", nil},
 		"nothing can be written any more": {[]string{lease, available(2), rolledUp, "a stale", "b stale", "KMSHealthReporting True AsExpected"}, NotKnown, "", []string{"a " + stale, "b " + stale}},
 		"its clock is wrong, and it is not known whether an operator works": {[]string{"unread", lease, rolledUp, "a healthy", "b stale", "KMSHealthReporting True AsExpected"}, NotKnown, "", []string{"b " + stale}},
 		"its clock is wrong, and another node does not report":              {[]string{lease, available(2), rolledUp, "a healthy", "b stale", "KMSHealthReporting Unknown Progressing"}, NotKnown, "", []string{"b " + stale, "KMSHealthReporting=Unknown (Progressing)"}},
 		"the operator expected nothing before it stopped": {[]string{lease, available(0), rolledUp, "runs a", "runs b", "a healthy", "KMSHealthReporting True AsExpected"}, NotKnown, "",
-			[]string{stopped, "b not reported yet"}},
+			[]string{stopped, "b missing: no report yet"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := evaluate(t, "", tt.parts...)
