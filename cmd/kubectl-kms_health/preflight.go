@@ -23,8 +23,8 @@ every node has made it, and prints which of these hold:
   No problem              status shows none
   One KEK ID of key …     its plugins on all nodes name one key of the KMS
   Same providers          every node has the same plugins, in the same order
-  Former keys             the sample that reporters keep of each still decrypts. A new
-                          reporter has none; stored-keys shows whether a key is needed
+  Former keys             no reporter has a sample that no longer decrypts. A new one
+                          has none; stored-keys shows whether a key is needed
   Writes with it          every API server writes with that KEK ID (KMSWriteKeyAgreed)
   Reporters               they are delivered as configured, and what they need during an
                           outage is not encrypted (KMSHealthReporting)

@@ -46,7 +46,7 @@ func (t *Trips) Preflight(s *Status) *Preflight {
 	}
 	p.Kind = "Preflight"
 	for i := range p.APIServers {
-		p.check(&p.APIServers[i], t)
+		p.check(&p.APIServers[i])
 	}
 	holds := 0
 	for _, c := range p.Checks {
@@ -72,7 +72,7 @@ func (p *Preflight) add(a *APIServer, name string, verdict Verdict, reason, summ
 }
 
 // check adds the checks of one API server.
-func (p *Preflight) check(a *APIServer, t *Trips) {
+func (p *Preflight) check(a *APIServer) {
 	tried := p.checkTrips(a)
 	problems, text := Healthy, "status has none"
 	about := func(problem Problem) bool { // this one, or none that is checked
@@ -110,12 +110,8 @@ func (p *Preflight) check(a *APIServer, t *Trips) {
 		p.add(a, "Former keys", Unhealthy, "KMSFormerKeyLost", "no longer decrypted: "+text)
 	case !tried || slices.ContainsFunc(a.Plugins, func(p Plugin) bool { return p.State != rollup.Healthy }):
 		p.add(a, "Former keys", NotKnown, "", "not every plugin has made a good round trip")
-	case slices.ContainsFunc(a.Plugins, func(plugin Plugin) bool { return plugin.Requested != p.Request }):
-		p.add(a, "Former keys", Healthy, "", "no loss is known; without a request each round trip tries one kept sample")
-	case slices.Contains(t.changed, a.Name): // it may have been unhealthy when it fulfilled the request, without a trip
-		p.add(a, "Former keys", NotKnown, "", "a plugin's state has changed meanwhile: run preflight again")
 	default:
-		p.add(a, "Former keys", Healthy, "", "each kept sample decrypts; a new reporter has none of them: see stored-keys")
+		p.add(a, "Former keys", Healthy, "", "no loss is known; a new reporter has no samples: see stored-keys")
 	}
 	p.checkCondition(a, "Writes with it", contract.WriteKeyAgreed, named)
 	p.checkCondition(a, "Reporters", contract.HealthReporting, nil)

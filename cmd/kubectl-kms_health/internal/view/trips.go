@@ -19,7 +19,6 @@ type Trip struct {
 type Trips struct {
 	Request string               // what is requested
 	Made    []Trip               // of each node, in the last status
-	changed []string             // API servers with a plugin whose since differs from the one first seen
 	plugins map[string]*followed // by API server, node and key
 }
 
@@ -27,10 +26,10 @@ type Trips struct {
 // been under way before, or have been reported late (unchangedEvery).
 const Regular = 2
 
-// followed has times of a plugin as first seen (checked, since), its last round trip, and how often that has changed.
+// followed has when a plugin was checked as first seen, its last round trip, and how often that has changed.
 type followed struct {
-	checked, since, roundTrip metav1.Time
-	changes                   int
+	checked, roundTrip metav1.Time
+	changes            int
 }
 
 // Follow sets each node's trip by a new status. It is done if all plugins on the node have made theirs.
@@ -38,7 +37,7 @@ func (t *Trips) Follow(s *Status) {
 	if t.plugins == nil {
 		t.plugins = map[string]*followed{}
 	}
-	t.Made, t.changed = []Trip{}, nil
+	t.Made = []Trip{}
 	for _, a := range s.APIServers {
 		for i, p := range a.Plugins {
 			if i == 0 || a.Plugins[i-1].Node != p.Node {
@@ -66,11 +65,8 @@ func (t *Trips) waits(apiServer string, p *Plugin) string {
 	key := apiServer + "/" + p.Node + "/" + p.KeyID
 	f := t.plugins[key]
 	if f == nil {
-		f = &followed{checked: p.LastChecked, since: p.Since, roundTrip: p.RoundTrip}
+		f = &followed{checked: p.LastChecked, roundTrip: p.RoundTrip}
 		t.plugins[key] = f
-	}
-	if !p.Since.Equal(&f.since) {
-		t.changed = append(t.changed, apiServer)
 	}
 	if !p.RoundTrip.Equal(&f.roundTrip) {
 		f.roundTrip, f.changes = p.RoundTrip, f.changes+1
