@@ -150,7 +150,7 @@ func TestPreflight(t *testing.T) {
 		"good": {fleet{}, 0, 6 * time.Second, []string{"Ready: 7 of 7 checks hold.", "holds   Round trip: 2 of 2 nodes made one", "holds   Former keys: no loss is known; a new reporter has no samples: see stored-keys",
 			"holds   Writes with it: KMSWriteKeyAgreed=True (AsExpected)", "kube-apiserver on b: waiting for a new round trip of key 2", "kube-apiserver on b: done"}},
 		"one does not report": {fleet{change: onB(func(e *contract.Entry) { e.KeyID = "" }), condition: map[string]string{contract.HealthReporting: "False ReportsMissing m"}}, 1, 3 * time.Minute,
-			[]string{"Not ready: 3 of 7 checks hold.", "UNKNOWN Former keys: not every plugin", "UNKNOWN Round trip: 1 of 2 nodes made one; still awaited: a first report on b", "kube-apiserver on b: missing: no report yet"}},
+			[]string{"Not ready: 3 of 7 checks hold.", "UNKNOWN Former keys: not every plugin", "UNKNOWN Round trip: 1 of 2 nodes made one; still awaited: a valid report on b", "kube-apiserver on b: missing: no report yet"}},
 		"one does not answer the request": {fleet{change: onB(func(e *contract.Entry) { e.Requested, e.RoundTrip = "", time.Unix(1, 0) })}, 2, 3 * time.Minute,
 			[]string{"UNKNOWN Round trip: 1 of 2 nodes made one; still awaited: a new round trip of key 2 on b Fix: wait longer"}},
 		"round trips are off": {fleet{change: func(_ string, e *contract.Entry) { e.Requested, e.RoundTrip = "", time.Time{} }}, 2, 3 * time.Minute,
@@ -162,7 +162,7 @@ func TestPreflight(t *testing.T) {
 			[]string{"Not known: ", "UNKNOWN Round trip: no KMS plugin is reported"}},
 		"one stops reporting": {fleet{absent: true, change: onB(func(e *contract.Entry) {
 			e.Requested, e.RoundTrip, e.LastChecked = "", time.Unix(1, 0), time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC) // when synctest begins
-		})}, 2, 3 * time.Minute, []string{"UNKNOWN Round trip: 1 of 2 nodes made one; still awaited: a new report, since the last one is stale on b"}},
+		})}, 2, 3 * time.Minute, []string{"UNKNOWN Round trip: 1 of 2 nodes made one; still awaited: a valid report on b"}},
 		"keys differ": {fleet{change: onB(func(e *contract.Entry) { e.KEKID = "k-6" })}, 1, 16 * time.Second,
 			[]string{"FAILS   One KEK ID of key 2: k-7 on a; k-6 on b", "Do not: delete or disable a version of the key"}},
 		"one is down": {fleet{change: onB(func(e *contract.Entry) {

@@ -4,7 +4,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/kms-health/kms-health/pkg/contract"
-	"github.com/kms-health/kms-health/pkg/rollup"
 )
 
 // Trip is whether the plugins of a node made a round trip since the command began.
@@ -54,13 +53,8 @@ func (t *Trips) Follow(s *Status) {
 // waits is what a plugin waits for; empty: it is done. A healthy one has the request, or enough later round trips. An
 // unhealthy one was checked again: it may make none.
 func (t *Trips) waits(apiServer string, p *Plugin) string {
-	switch p.State {
-	case rollup.Missing:
-		return "a first report"
-	case rollup.Unreadable:
-		return "a report that can be read"
-	case rollup.Stale:
-		return "a new report, since the last one is stale"
+	if !isFresh(p.State) {
+		return "a valid report"
 	}
 	key := apiServer + "/" + p.Node + "/" + p.KeyID
 	f := t.plugins[key]
