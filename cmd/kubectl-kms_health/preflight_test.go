@@ -167,13 +167,15 @@ func TestPreflight(t *testing.T) {
 			[]string{"FAILS   One KEK ID of key 2: k-7 on a; k-6 on b", "Do not: delete or disable a version of the key"}},
 		"one is down": {fleet{change: onB(func(e *contract.Entry) {
 			e.Status, e.Reason, e.Detail, e.KEKID, e.RoundTrip = contract.Error, "Timeout", "Status: no answer", "", time.Time{}
-		})}, 1, 16 * time.Second, []string{"UNKNOWN One KEK ID of key 2: k-7 on a; not known on b", "holds   Round trip: 2 of 2 nodes made one or tried in vain",
-			"UNKNOWN Writes with it: KMSWriteKeyAgreed=True (AsExpected) is about a KEK ID that not every node names:", "kube-apiserver on b, key 2: error (Timeout)"}},
+		})}, 1, 16 * time.Second, []string{"FAILS   No problem: status has some", "holds   One KEK ID of key 2: k-7 on a", "holds   Round trip: 2 of 2 nodes made one or tried in vain",
+			"UNKNOWN Former keys: not every plugin", "kube-apiserver on b, key 2: error (Timeout)"}},
+		"one names no KEK ID": {fleet{absent: true, change: onB(func(e *contract.Entry) { e.KEKID = "" })}, 2, 2*time.Minute + 10*time.Second,
+			[]string{"UNKNOWN Former keys: not every plugin has made a good round trip, and named its KEK ID"}},
 		"one stopped before a rotation": {fleet{absent: true, change: func(node string, e *contract.Entry) {
 			if node == "b" { // when synctest begins
 				e.Requested, e.KeyID, e.KEKID, e.LastChecked = "", "1", "k-6", time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC).Add(-time.Hour)
 			}
-		}}, 2, 3 * time.Minute, []string{"UNKNOWN One KEK ID of key 1: not known on b", "UNKNOWN Same providers: 2 on a; not known on b"}},
+		}}, 2, 3 * time.Minute, []string{"UNKNOWN No problem: status has some", "holds   One KEK ID of key 2: k-7 on a", "holds   Same providers: 2 on a"}},
 		"a former key is lost": {fleet{change: onB(func(e *contract.Entry) { e.Lost = []string{"k-6"} })}, 1, 16 * time.Second,
 			[]string{"Not ready: 6 of 7 checks hold.", "FAILS   Former keys: no longer decrypted: k-6 on b"}},
 		"Decrypt is refused": {fleet{change: onB(func(e *contract.Entry) {

@@ -1,7 +1,6 @@
 package view
 
 import (
-	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -85,31 +84,32 @@ func (p *Preflight) check(a *APIServer) {
 	p.add(a, "No problem", problems, "", text)
 	kekIDs, providers, lost := map[string]byNode{}, byNode{}, byNode{}
 	for _, plugin := range a.Plugins {
-		kekID, keyID := cmp.Or(plugin.KEKID, notNamed), plugin.KeyID
-		if plugin.State == rollup.Stale { // both may have changed
-			kekID, keyID = notNamed, notNamed
-		}
-		if !plugin.LastChecked.IsZero() {
-			if kekIDs[plugin.KeyID] == nil {
-				kekIDs[plugin.KeyID] = byNode{}
-			}
-			kekIDs[plugin.KeyID].add(plugin.Node, kekID)
-			providers.add(plugin.Node, keyID)
-		}
 		for _, id := range plugin.Lost {
 			lost.add(plugin.Node, id)
 		}
+		if !isFresh(plugin.State) { // a problem: what it had may have changed
+			continue
+		}
+		providers.add(plugin.Node, plugin.KeyID)
+		if plugin.KEKID == "" {
+			continue
+		}
+		if kekIDs[plugin.KeyID] == nil {
+			kekIDs[plugin.KeyID] = byNode{}
+		}
+		kekIDs[plugin.KeyID].add(plugin.Node, plugin.KEKID)
 	}
 	named := map[string]string{} // KEK IDs by key, also of a key that is to write next
 	for _, key := range slices.Sorted(maps.Keys(kekIDs)) {
 		named[key] = p.checkSame(a, "One KEK ID of key "+key, kekIDs[key], contract.KeysDiffer)
 	}
 	p.checkSame(a, "Same providers", providers, contract.WriteKeyNotDeployed)
+	unproven := func(plugin Plugin) bool { return plugin.State != rollup.Healthy || plugin.KEKID == "" }
 	switch _, text := lost.groups(); {
 	case text != "":
 		p.add(a, "Former keys", Unhealthy, "KMSFormerKeyLost", "no longer decrypted: "+text)
-	case !tried || slices.ContainsFunc(a.Plugins, func(p Plugin) bool { return p.State != rollup.Healthy }):
-		p.add(a, "Former keys", NotKnown, "", "not every plugin has made a good round trip")
+	case !tried || slices.ContainsFunc(a.Plugins, unproven):
+		p.add(a, "Former keys", NotKnown, "", "not every plugin has made a good round trip, and named its KEK ID")
 	default:
 		p.add(a, "Former keys", Healthy, "", "no loss is known; a new reporter has no samples: see stored-keys")
 	}
@@ -119,8 +119,6 @@ func (p *Preflight) check(a *APIServer) {
 		p.add(a, "OpenShift's own preflight", Unhealthy, c.Type, explained(c))
 	}
 }
-
-const notNamed = "not known" // stands for what a node does not report now
 
 // checkTrips adds whether every node has made a round trip, and returns it.
 func (p *Preflight) checkTrips(a *APIServer) bool {
@@ -139,17 +137,14 @@ func (p *Preflight) checkTrips(a *APIServer) bool {
 	return verdict == Healthy
 }
 
-// checkSame adds a check that all nodes report the same, and returns it; empty: it does not hold.
+// checkSame adds a check that all nodes that report something report the same, and returns it; empty: it does not hold.
 func (p *Preflight) checkSame(a *APIServer, name string, of byNode, reason string) (same string) {
 	values, text := of.groups()
-	named := slices.DeleteFunc(slices.Clone(values), func(v string) bool { return strings.Contains(v, notNamed) })
 	switch {
-	case len(named) > 1:
+	case len(values) > 1:
 		p.add(a, name, Unhealthy, reason, text)
-	case len(named) < len(values):
-		p.add(a, name, NotKnown, "", text)
-	case len(named) == 1:
-		same = named[0]
+	case len(values) == 1:
+		same = values[0]
 		p.add(a, name, Healthy, "", text)
 	}
 	return same
