@@ -7,7 +7,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"net/http"
 	"net/url"
 	"slices"
@@ -184,26 +183,26 @@ func (c *Cluster) serverPods(ctx context.Context, s *view.Snapshot, read []strin
 	return objects(all)
 }
 
-// problemsOf returns the errors of requests, each kind once. A cluster need not have both OpenShift's
-// resources and KMSHealths. If it has one, a missing right to read the other is no problem.
-func problemsOf(reports []*request) (problems []error) {
+// problemsOf returns what could not be read, as one error with the first cause. A cluster need not have both
+// OpenShift's resources and KMSHealths. If it has one, a missing right to read the other is no problem.
+func problemsOf(reports []*request) []error {
 	found := map[bool]bool{}
 	isOwn := func(r *request) bool { return r.Resource == contract.KMSHealths.Plural }
 	for _, r := range reports {
 		found[isOwn(r)] = found[isOwn(r)] || len(r.objects) > 0
 	}
-	names, errs := map[metav1.StatusReason][]string{}, map[metav1.StatusReason]error{}
+	var names []string
+	var first error
 	for _, r := range reports {
 		if r.err != nil && !(apierrors.IsForbidden(r.err) && found[!isOwn(r)]) {
-			reason := apierrors.ReasonForError(r.err)
-			names[reason], errs[reason] = append(names[reason], r.GroupResource().String()), r.err
+			names, first = append(names, r.GroupResource().String()), cmp.Or(first, r.err)
 		}
 	}
-	for _, reason := range slices.Sorted(maps.Keys(names)) {
-		problems = append(problems, fmt.Errorf("%s cannot be read: %w\n%s", strings.Join(names[reason], ", "), errs[reason],
-			cmp.Or(hints[reason], unreachable)))
+	if first == nil {
+		return nil
 	}
-	return problems
+	hint := cmp.Or(hints[apierrors.ReasonForError(first)], unreachable)
+	return []error{fmt.Errorf("%s cannot be read: %w\n%s", strings.Join(names, ", "), first, hint)}
 }
 
 const unreachable = "Check that the API server runs, and that it is the right one (--context). If it does not run, " +

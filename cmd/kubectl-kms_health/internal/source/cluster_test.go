@@ -34,8 +34,8 @@ func status(code int, reason string) http.HandlerFunc {
 	}
 }
 
-// The usual answers are tested with a real API server. Only an unhealthy one, or another server, gives these. A problem
-// is reported once per kind, and a problem of one resource hides no other.
+// The usual answers are tested with a real API server. Only an unhealthy one, or another server, gives these. The problem
+// is reported once, and names each resource.
 func TestProblemsOfACluster(t *testing.T) {
 	const kmsHealths = `{"kind":"KMSHealthList","apiVersion":"kmshealth.openshift.io/v1alpha1","items":[{"kind":"KMSHealth","apiVersion":"kmshealth.openshift.io/v1alpha1","metadata":{"name":"a"}}]}`
 	const kube = "kubeapiservers/cluster"
