@@ -48,6 +48,7 @@ that right or an operator it waits for two regular round trips: set --timeout=11
 func newPreflight(e environment) *cobra.Command {
 	o, cmd := newOptions(e, (*options).preflight)
 	cmd.Use = "preflight [API-SERVER]"
+	addOutput(cmd, &o.output, "json", "yaml")
 	cmd.Short = "Show whether a change of keys, plugins or API servers is safe now, by new round trips"
 	cmd.Long = aboutPreflight
 	cmd.Example = `  kubectl kms-health preflight
@@ -83,5 +84,5 @@ func (o *options) preflight(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	return o.print(o.output, last, show.Preflight(last, o.output == "wide"), last.Verdict.ExitCode())
+	return o.print(o.output, last, show.Preflight(last), last.Verdict.ExitCode())
 }

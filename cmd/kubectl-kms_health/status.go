@@ -74,6 +74,7 @@ func newStatus(e environment) *cobra.Command {
 
   # Which plugins are not healthy?
   kubectl kms-health status -o json | jq -r '.problems[] | [.apiServer, .node, .keyID, .summary] | @tsv'`
+	addOutput(cmd, &o.output, "wide", "json", "yaml")
 	f := cmd.Flags()
 	f.BoolVar(&o.wait, "wait", false, "wait until everything is healthy by new round trips")
 	f.DurationVar(&o.timeout, "timeout", 5*time.Minute, "with --wait: for how long; then the exit code is the verdict's")
@@ -98,7 +99,6 @@ func newOptions(e environment, run func(*options, context.Context) error) (*opti
 		PreRunE:           o.validate,
 		RunE:              func(cmd *cobra.Command, _ []string) error { return run(o, cmd.Context()) },
 	}
-	addOutput(cmd, &o.output, "wide", "json", "yaml")
 	f := cmd.Flags()
 	o.config.AddFlags(f)
 	f.Lookup("namespace").Usage = "The operator's namespace; not set: " + strings.Join(source.Namespaces, ", or ")

@@ -12,7 +12,7 @@ var results = map[view.Verdict]string{
 }
 
 // Preflight is the output for people: whether all is ready, each check, and the problems of the status.
-func Preflight(p *view.Preflight, wide bool) string {
+func Preflight(p *view.Preflight) string {
 	text := wrapped("", p.Summary, terminal)
 	server := ""
 	for i := range p.Checks {
@@ -28,7 +28,7 @@ func Preflight(p *view.Preflight, wide bool) string {
 			}
 		}
 	}
-	for _, problem := range problems(&p.Status, wide, terminal) {
+	for _, problem := range problems(&p.Status, terminal) {
 		text += "\n" + problem
 	}
 	return text

@@ -14,14 +14,12 @@ import (
 	"github.com/kms-health/kms-health/pkg/contract"
 )
 
-const maxProblems = 10 // how many are shown, unless everything is
-
 // Status is the output for people: the verdict; the problems, each with the next command; the
 // table; and the conditions that are not as expected. Of one node it has everything. If it is wide,
-// all problems are shown, and nothing is shortened.
+// nothing is shortened.
 func Status(s *view.Status, wide bool) string {
 	full := wide || s.Node != ""
-	parts := append([]string{line("", s.Summary)}, problems(s, full, 0)...)
+	parts := append([]string{line("", s.Summary)}, problems(s, 0)...)
 	conditions := ""
 	for _, a := range s.APIServers {
 		for _, c := range a.Conditions {
@@ -44,14 +42,11 @@ func Status(s *view.Status, wide bool) string {
 	return strings.Join(parts, "\n")
 }
 
-// problems returns the problems of a status, each with its fix. Equal ones of several nodes are one. Unless all are
-// wanted, it returns at most maxProblems. If width is not 0, lines but for commands are at most as long.
-func problems(s *view.Status, all bool, width int) (parts []string) {
-	groups, shown := grouped(s.Problems), map[string]bool{"": true}
-	for i, p := range groups {
-		if i == maxProblems && !all {
-			return append(parts, fmt.Sprintf("and %d more problems; -o wide shows all\n", len(groups)-maxProblems))
-		}
+// problems returns the problems of a status, each with its fix. Equal ones of several nodes are one. If width is not 0,
+// lines but for commands are at most as long.
+func problems(s *view.Status, width int) (parts []string) {
+	shown := map[string]bool{"": true}
+	for _, p := range grouped(s.Problems) {
 		text := problem(&p, width)
 		absent := slices.Contains([]string{"", string(contract.ConnectFailed), string(contract.SocketMissing)}, p.Cause)
 		answers := p.Reason == contract.PluginUnhealthy || p.Reason == contract.PluginError && !absent
