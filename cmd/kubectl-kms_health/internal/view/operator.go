@@ -17,29 +17,27 @@ type Operator struct {
 	Namespace string        `json:"namespace,omitempty"`
 	Replicas  int64         `json:"replicas,omitempty"`
 	Available int64         `json:"available,omitempty"`
-	Leader    string        `json:"leader,omitempty"` // the pod that works, by the Lease
+	Leader    string        `json:"leader,omitempty"` // the pod that the Lease names
 }
 
 // OperatorState is whether the operator works.
 type OperatorState string
 
-// The states of the operator. On standby, replicas run and none of them works.
+// The states of the operator.
 const (
 	OperatorWorks        OperatorState = "Works"
 	OperatorNotInstalled OperatorState = "NotInstalled"
 	OperatorNotRunning   OperatorState = "NotRunning"
-	OperatorStandby      OperatorState = "StandbyOnly"
 	OperatorNotKnown     OperatorState = "NotKnown"
 )
 
 // ConditionsHold reports whether conditions are up to date, as far as is known.
-func (o *Operator) ConditionsHold() bool {
-	return o.State != OperatorNotRunning && o.State != OperatorStandby
-}
+func (o *Operator) ConditionsHold() bool { return o.State != OperatorNotRunning }
 
+// readOperator finds the operator's state: it works if its Deployment is available, or if the pod that its Lease names
+// exists and is Ready.
 func readOperator(s *Snapshot) (o Operator) {
-	deployment, holder := s.find("Deployment", "", contract.OperatorName), ""
-	lease := s.find("Lease", "", contract.OperatorName)
+	deployment, lease := s.find("Deployment", "", contract.OperatorName), s.find("Lease", "", contract.OperatorName)
 	if deployment != nil {
 		o.Namespace = deployment.GetNamespace()
 		o.Replicas, _, _ = unstructured.NestedInt64(deployment.Object, "spec", "replicas")
@@ -47,19 +45,15 @@ func readOperator(s *Snapshot) (o Operator) {
 	}
 	if lease != nil {
 		o.Namespace = lease.GetNamespace()
-		holder, _, _ = unstructured.NestedString(lease.Object, "spec", "holderIdentity")
+		o.Leader, _, _ = unstructured.NestedString(lease.Object, "spec", "holderIdentity")
 	}
 	switch {
-	case holder != "" && (o.Available > 0 || s.isReady(o.Namespace, holder)):
-		o.State, o.Leader = OperatorWorks, holder
-	case deployment != nil && o.Available == 0: // whoever holds the Lease
-		o.State = OperatorNotRunning
-	case s.OperatorUnread && (lease == nil || deployment == nil):
+	case o.Available > 0 || s.isReady(o.Namespace, o.Leader):
+		o.State = OperatorWorks
+	case deployment == nil && s.OperatorUnread:
 		o.State = OperatorNotKnown
-	case lease == nil && deployment == nil:
+	case deployment == nil && lease == nil:
 		o.State = OperatorNotInstalled
-	case o.Available > 0:
-		o.State = OperatorStandby
 	default:
 		o.State = OperatorNotRunning
 	}
@@ -77,7 +71,7 @@ func (s *Snapshot) isReady(namespace, name string) bool {
 // judgeOperator adds the problems of the operator itself. Reports count without an operator, too,
 // if reporters were set up by hand.
 func (e *evaluation) judgeOperator() {
-	o, deployment := &e.Operator, e.snapshot.find("Deployment", "", contract.OperatorName)
+	o := &e.Operator
 	p := Problem{Verdict: NotKnown, Reason: string(o.State), Cause: "KMSHealthOperatorAbsent"}
 	p.Next = e.command("describe deployments,pods -n %s -l %s", o.Namespace, operatorLabel)
 	switch {
@@ -88,16 +82,8 @@ func (e *evaluation) judgeOperator() {
 			p.Summary += " in namespace " + e.snapshot.Namespace
 			p.Fix = "name the operator's namespace by -n, or omit -n"
 		}
-	case o.State == OperatorNotRunning && o.Replicas == 0 && deployment != nil:
-		p.Summary = "the operator is not running: its Deployment is scaled to 0"
-		p.Fix = "scale it up: 1 on a single node, else 2"
-	case o.State == OperatorNotRunning && deployment == nil:
-		p.Summary = "the operator is not running: it has no Deployment, and the pod that its Lease names is not Ready"
 	case o.State == OperatorNotRunning:
 		p.Summary = fmt.Sprintf("the operator is not running: %d of %d replicas are available", o.Available, o.Replicas)
-	case o.State == OperatorStandby:
-		p.Summary = "the operator is on standby only: of " + plural(int(o.Available), "replica") + ", none holds the Lease"
-		p.Next = e.operatorLog()
 	}
 	if p.Summary != "" {
 		e.add(p)
