@@ -205,11 +205,11 @@ func conditionVerdict(c *metav1.Condition) Verdict {
 // count is how many plugins there are, and on which nodes.
 type count struct {
 	all, healthy, unhealthy int
-	nodes, badNodes         sets.Set[string]
+	nodes                   sets.Set[string]
 }
 
 func (s *Status) count() count {
-	c := count{nodes: sets.New[string](), badNodes: sets.New[string]()}
+	c := count{nodes: sets.New[string]()}
 	for _, a := range s.APIServers {
 		for _, p := range a.Plugins {
 			c.all++
@@ -219,7 +219,6 @@ func (s *Status) count() count {
 				c.healthy++
 			case p.State.Unhealthy():
 				c.unhealthy++
-				c.badNodes.Insert(p.Node)
 			}
 		}
 	}
@@ -242,10 +241,10 @@ func (e *evaluation) summary() string {
 		head += " as of " + duration.HumanDuration(e.snapshot.FilesAge) + " ago"
 	}
 	c := e.count()
-	plugins, nodes, unknown := plural(c.all, "KMS plugin"), plural(c.nodes.Len(), "node"), c.all-c.healthy-c.unhealthy
+	plugins, unknown := plural(c.all, "KMS plugin"), c.all-c.healthy-c.unhealthy
 	switch {
 	case c.unhealthy > 0:
-		plugins = fmt.Sprintf("%d of %s unhealthy, on %d of %s", c.unhealthy, plugins, c.badNodes.Len(), nodes)
+		plugins = fmt.Sprintf("%d of %s unhealthy", c.unhealthy, plugins)
 		if unknown > 0 {
 			plugins += fmt.Sprintf("; %d not known", unknown)
 		}
@@ -254,7 +253,7 @@ func (e *evaluation) summary() string {
 	case c.all == 0:
 		plugins = nothingReported
 	default:
-		plugins += " healthy, on " + nodes
+		plugins += " healthy, on " + plural(c.nodes.Len(), "node")
 	}
 	// A problem that is not about a node explains the verdict better than plugins.
 	if len(e.Problems) > 0 && e.Problems[0].Node == "" && e.Problems[0].Summary != nothingReported {

@@ -129,7 +129,7 @@ func TestVerdicts(t *testing.T) {
 	}{
 		"healthy":           {[]string{"unread", "a healthy", "b healthy", rolledUp, "KMSHealthReporting True AsExpected", "KMSWriteKeyAgreed True AsExpected"}, Healthy, "Healthy: 2 KMS plugins healthy, on 2 nodes.", nil},
 		"without operator":  {[]string{"a healthy"}, Healthy, "Healthy: 1 KMS plugin healthy, on 1 node.", nil},
-		"error comes first": {[]string{"a stale", "b unhealthy", "c error"}, Unhealthy, "Unhealthy: 2 of 3 KMS plugins unhealthy, on 2 of 3 nodes; 1 not known.", []string{"c error", "b unhealthy", "a " + stale}},
+		"error comes first": {[]string{"a stale", "b unhealthy", "c error"}, Unhealthy, "Unhealthy: 2 of 3 KMS plugins unhealthy; 1 not known.", []string{"c error", "b unhealthy", "a " + stale}},
 		"unreadable":        {[]string{"a unreadable"}, NotKnown, "Not known: the state of 1 of 1 KMS plugin is not known.", []string{"a unreadable"}},
 		"nothing":           {[]string{"unread", "runs a"}, NotKnown, "Not known: no KMS plugin is reported.", []string{nothingReported}},
 		"KMS is off":        {[]string{"unread", "KMSPluginsDegraded False NoPlugins", "KMSHealthReporting True NoPlugins", "KMSWriteKeyAgreed Unknown NoWriteKey"}, NotKnown, "Not known: no KMS plugin is reported.", []string{nothingReported}},
