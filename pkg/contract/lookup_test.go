@@ -39,11 +39,6 @@ func TestRowsAreFoundByName(t *testing.T) {
 	if s := ResourceOf(KubeAPIServers).APIServer; s.Container != "kube-apiserver" || s.PodSelector["apiserver"] != "true" {
 		t.Errorf("the pods of kube-apiserver: %+v", s)
 	}
-	for _, r := range []Resource{ResourceFor(KubeAPIServers, "api"), ResourceFor(KMSHealthsPlural, "api")} {
-		if want := map[bool]string{false: "kubeapiservers", true: "kmshealths/api"}[r.PerAPIServer()]; r.TargetName() != want {
-			t.Errorf("%s: the target is %s", want, r.TargetName())
-		}
-	}
 	if (Resource{Group: KMSHealths.Group, Plural: "others"}).PerAPIServer() {
 		t.Error("another resource of the group has an object for each API server")
 	}

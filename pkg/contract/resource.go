@@ -100,14 +100,6 @@ func ResourceFor(plural, target string) Resource {
 	return r
 }
 
-// TargetName is a short String, without the group: a plural name, and for KMSHealths also the object's name.
-func (r Resource) TargetName() string {
-	if r.PerAPIServer() {
-		return r.Plural + "/" + r.Name
-	}
-	return r.Plural
-}
-
 // PerAPIServer reports whether the resource has an object for each API server. The operator creates and deletes those.
 func (r Resource) PerAPIServer() bool {
 	return r.Group == KMSHealths.Group && r.Plural == KMSHealths.Plural

@@ -97,7 +97,7 @@ func read(path string) (*view.Snapshot, error) { return ReadFiles(path, nil, now
 func names(taken *view.Snapshot) (all []string) {
 	for _, o := range taken.Objects {
 		r, is := view.ResourceOf(o)
-		name := r.TargetName()
+		name := r.Plural
 		for _, report := range operatorstatus.Read(o).Reports {
 			name += " " + report.Node
 		}

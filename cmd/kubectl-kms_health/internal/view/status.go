@@ -40,7 +40,7 @@ type Status struct {
 // APIServer is the state of one API server's plugins.
 type APIServer struct {
 	Name     string            `json:"name"`     // in the operator's configuration
-	Resource string            `json:"resource"` // with the reports, as in kubeapiservers or kmshealths/NAME
+	Resource string            `json:"resource"` // with the reports, as kubectl get accepts it
 	Target   contract.Resource `json:"-"`        // the same
 	AsOf     time.Time         `json:"-"`        // when its reports are evaluated: of a must-gather its own time
 	// Conditions are the operator's, and OpenShift's on key rotation, as last written.
@@ -135,7 +135,8 @@ func (s *Status) narrow(selected string, unread []error) error {
 		return nil
 	}
 	others := func(a APIServer) bool {
-		return !slices.Contains([]string{a.Name, a.Resource, a.Target.Plural + "/" + a.Target.Name}, selected)
+		kind := a.Target.Plural
+		return !slices.Contains([]string{a.Name, a.Resource, kind, kind + "/" + a.Target.Name}, selected)
 	}
 	if all := slices.DeleteFunc(slices.Clone(s.APIServers), others); len(all) > 0 {
 		s.APIServers = all
@@ -171,7 +172,7 @@ func (s *Status) narrow(selected string, unread []error) error {
 // the conditions are out of date, too.
 func read(r contract.Resource, o *unstructured.Unstructured, now time.Time, works bool) APIServer {
 	resource := operatorstatus.Read(o)
-	a := APIServer{Name: cmp.Or(r.APIServer.Name, r.Name), Resource: r.TargetName(), Target: r, AsOf: now,
+	a := APIServer{Name: cmp.Or(r.APIServer.Name, r.Name), Resource: r.String(), Target: r, AsOf: now,
 		Conditions: []metav1.Condition{}, Plugins: []Plugin{}, messages: sets.New[string]()}
 	all := operatorstatus.ReadConditions(o)
 	for _, s := range shown {

@@ -299,7 +299,8 @@ func TestOnlyAMigrationUnderWayIsNotAsExpected(t *testing.T) {
 func TestOneAPIServerOrNodeIsSelected(t *testing.T) {
 	parts := []string{kmsHealth, "a healthy", "b unhealthy", "KMSPluginsDegraded True PluginNotRunning"}
 	for selected, want := range map[string]string{"": "kube-apiserver 2,api 0 Unhealthy", "a": "kube-apiserver 1 Healthy", "b": "kube-apiserver 1 Unhealthy", "kube-apiserver": "kube-apiserver 2 Unhealthy", "api": "api 0 NotKnown",
-		"node/a": "kube-apiserver 1 Healthy", "kubeapiservers": "kube-apiserver 2 Unhealthy", "kubeapiservers/cluster": "kube-apiserver 2 Unhealthy", "kmshealths/api": "api 0 NotKnown"} {
+		"node/a": "kube-apiserver 1 Healthy", "kubeapiservers": "kube-apiserver 2 Unhealthy", "kubeapiservers/cluster": "kube-apiserver 2 Unhealthy", "kmshealths/api": "api 0 NotKnown",
+		"kubeapiservers.operator.openshift.io/cluster": "kube-apiserver 2 Unhealthy"} {
 		got := evaluate(t, selected, parts...)
 		var all []string
 		for _, a := range got.APIServers {
