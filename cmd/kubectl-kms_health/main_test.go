@@ -58,7 +58,6 @@ func TestErrorsInTheCommandLineAreExplained(t *testing.T) {
 		"negative timeout":   {[]string{"preflight", "--timeout=-5m"}, "--timeout: is -5m0s, must be more than 0s"},
 		"files, a namespace": {[]string{"status", "--from-file=x", "-n=a"}, "--from-file: the operator is found in any namespace of the files, so -n is not possible"},
 		"timeout alone":      {[]string{"status", "--timeout=1s"}, "--timeout: valid only with --wait"},
-		"no cluster":         {[]string{"status"}, "no kubeconfig: set KUBECONFIG or --kubeconfig"},
 		"no kubeconfig":      {[]string{"status", "--kubeconfig=/nonexistent/file"}, "/nonexistent/file"},
 		"not reachable":      {[]string{"status", "--kubeconfig=testdata/kubeconfig"}, "dial tcp 127.0.0.1:1: connect: connection refused\nCheck that the API server runs"},
 		"no resource":        {[]string{"status", "--from-file=testdata/wait.txt"}, "--from-file: testdata/wait.txt: is no resource in YAML or JSON"},

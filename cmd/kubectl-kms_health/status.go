@@ -174,12 +174,6 @@ func (o *options) open() error {
 	if err != nil {
 		return err
 	}
-	const fallback = "http://localhost:8080" // client-go's, if nothing names an API server
-	raw, err := o.config.ToRawKubeConfigLoader().RawConfig()
-	if err == nil && len(raw.Clusters) == 0 && *o.config.APIServer == "" && config.Host == fallback {
-		return errors.New("no kubeconfig: set KUBECONFIG or --kubeconfig; on a node of kubeadm it is " +
-			"/etc/kubernetes/admin.conf")
-	}
 	config.UserAgent = "kubectl-kms-health/" + version.Version
 	cluster, err := source.NewCluster(config, *o.config.Namespace, o.clock)
 	if err == nil {

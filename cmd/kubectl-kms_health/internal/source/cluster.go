@@ -205,8 +205,8 @@ func problemsOf(reports []*request) []error {
 	return []error{fmt.Errorf("%s cannot be read: %w\n%s", strings.Join(names, ", "), first, hint)}
 }
 
-const unreachable = "Check that the API server runs, and that it is the right one (--context). If it does not run, " +
-	"on its node: crictl ps -a --name kms; crictl logs --tail=20 CONTAINER"
+const unreachable = "Check that the API server runs, and that it is the right one (--kubeconfig, --context). If it " +
+	"does not run, on its node: crictl ps -a --name kms; crictl logs --tail=20 CONTAINER"
 
 // hints are what to do after an error.
 var hints = map[metav1.StatusReason]string{
