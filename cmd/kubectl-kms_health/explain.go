@@ -17,9 +17,9 @@ func newExplain(e environment) *cobra.Command {
 		Long: `Explains a reason, an alert or a condition of this project: what it means, what to
 check, how to fix it, and what makes it worse. Without a name it lists all of them.
 
-It needs no cluster. The texts are those of the runbooks. Upper and lower case are the
-same, and a reason of a ClusterOperator may be as it is there, as KMSPlugins_PluginError,
-also of several conditions, as KMSPlugins_PluginError::KmsHealthReports_Error.`,
+It needs no cluster, and prints the texts of the runbooks. Upper and lower case are the
+same. A reason of a ClusterOperator may be as it is there, also of several conditions:
+KMSPlugins_PluginError::KmsHealthReports_Error.`,
 		Example: `  kubectl kms-health explain PluginUnhealthy
   kubectl kms-health explain KMSWriteKeysDiffer        # an alert
   kubectl kms-health explain KMSPluginsDegraded        # a condition`,

@@ -19,31 +19,22 @@ running API server still has.
 It requests a round trip (Encrypt and Decrypt) of each plugin on each node, waits until
 every node has made it, and prints which of these hold:
 
-  Round trip              every node made it after this command began
-  No problem              status shows none
-  One KEK ID of key …     its plugins on all nodes name one key of the KMS
-  Same providers          every node has the same plugins, in the same order
-  Former keys             no reporter has a sample that no longer decrypts. A new one
-                          has none; stored-keys shows whether a key is needed
-  Writes with it          every API server writes with that KEK ID (KMSWriteKeyAgreed)
-  Reporters               they are delivered as configured, and what they need during an
-                          outage is not encrypted (KMSHealthReporting)
-  OpenShift's own preflight, where it fails for a new configuration
+  Round trip           every node made it after this command began
+  No problem           status shows none
+  One KEK ID of key …  its plugins on all nodes name one key of the KMS
+  Same providers       every node has the same plugins, in the same order
+  Former keys          no reporter has a sample that no longer decrypts: see stored-keys
+  Writes with it       every API server writes with that KEK ID (KMSWriteKeyAgreed)
+  Reporters            they are delivered, and need nothing encrypted (KMSHealthReporting)
 
-Without an operator, "Writes with it" and "Reporters" are not checked.
+The last two need an operator. OpenShift's own preflight is shown where it fails.
 
-The request is the annotation ` + contract.ProbeRequestedAnnotation + `. It restarts nothing.
-It arrives in seconds, or in about a minute where reporters mount a ConfigMap. Where it
-does not arrive, the second regular round trip counts; they are made every 5 minutes by default.
+The request is the annotation ` + contract.ProbeRequestedAnnotation + `. It restarts nothing,
+and arrives in seconds, or in about a minute by a ConfigMap. Where it does not arrive, without
+an operator or the right, two regular round trips count: set --timeout=11m.
 
-Exit codes:
-  0  ready: each check holds
-  1  not ready: a check fails, or a plugin is unhealthy
-  2  not known: a node made no round trip in time, or a check could not be made
-  3  nothing could be read, the output could not be written, or the command line is wrong
-
-Rights: those of status, and patch of the operator resource, or of the kmshealths. Without
-that right or an operator it waits for two regular round trips: set --timeout=11m.`
+Exit codes are those of status: 0 ready, 1 not ready, 2 not known.
+Rights: those of status, and patch of the operator resource, or of the kmshealths.`
 
 func newPreflight(e environment) *cobra.Command {
 	o, cmd := newOptions(e, (*options).preflight)
@@ -51,13 +42,7 @@ func newPreflight(e environment) *cobra.Command {
 	addOutput(cmd, &o.output, "json", "yaml")
 	cmd.Short = "Show whether a change of keys, plugins or API servers is safe now, by new round trips"
 	cmd.Long = aboutPreflight
-	cmd.Example = `  kubectl kms-health preflight
-
-  # Before a node is drained.
-  kubectl kms-health preflight kube-apiserver && kubectl drain master-0
-
-  # What does not hold?
-  kubectl kms-health preflight -o json | jq -r '.checks[] | select(.verdict != "Healthy") | [.name, .summary] | @tsv'`
+	cmd.Example = `  kubectl kms-health preflight kube-apiserver && kubectl drain master-0`
 	cmd.Flags().DurationVar(&o.timeout, "timeout", 3*time.Minute, "how long to wait for the round trips")
 	return cmd
 }

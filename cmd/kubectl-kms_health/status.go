@@ -18,20 +18,18 @@ import (
 	"github.com/kms-health/kms-health/pkg/version"
 )
 
-var about = `Shows the state of every KMS plugin of a cluster's API servers: first the verdict,
-then each problem with the command to run next, a line for each API server, node and
-key, and the operator's conditions that are not as expected. "(write)" is the key that
-a node encrypts with. Of one node it shows everything, and the last changes of conditions.
+var about = `Shows each KMS plugin of a cluster's API servers: the verdict, each problem with the
+command to run next, the plugins by node and key, and conditions that are not as expected.
+Of one node it shows everything, and the last changes of conditions.
 
-AGE is that of the last check, SINCE of the state, TRIP of the last good round trip, all
-by the node's clock. LOST are former keys that no longer decrypt.
+It evaluates the reports itself, so that it works while the operator is down. It writes
+nothing, except with --wait: the request, as preflight.
 
-It evaluates the reports on the operator resources itself, so that it works while the
-operator is down. It writes nothing, except with --wait: the request, as preflight.
-
-A plugin is healthy; unhealthy; in error, if it does not answer; stale, if its last
-report is over 4 intervals old by the node's clock, unless the operator works and
-KMSHealthReporting is True; unreadable, if its report is; or missing, if it has none yet.
+"(write)" is the key that a node encrypts with. AGE is that of the last check, SINCE of the
+state, TRIP of the last good round trip, all by the node's clock. LOST are former keys that
+no longer decrypt. A plugin is healthy; unhealthy; in error, if it does not answer; stale, if
+its report is over 4 intervals old by that clock, unless another one is fresh, the operator
+works, and KMSHealthReporting is True; unreadable, if its report is; or missing, if it has none.
 
 Exit codes:
   0  every plugin is healthy by a fresh report
@@ -42,9 +40,8 @@ Exit codes:
 
 Rights: get ` + strings.Join(contract.ResourceNames(), ", ") + `
 (` + contract.OperatorGroup + `) named ` + contract.OperatorObject + `, or list kmshealths
-(` + contract.KMSHealths.Group + `).
-Optional: get the operator's Deployment, Lease and ConfigMap; list Events in its namespace,
-and pods there and in those of the API servers, for the commands.`
+(` + contract.KMSHealths.Group + `). Optional: get the operator's Deployment, Lease and
+ConfigMap; list Events in its namespace, and pods there and in those of the API servers.`
 
 // options are the flags.
 type options struct {
@@ -63,17 +60,9 @@ func newStatus(e environment) *cobra.Command {
 	cmd.Use = "status [API-SERVER | NODE]"
 	cmd.Short, cmd.Long = "Show the state of every plugin, problems first, each with the next command", about
 	cmd.Example = `  kubectl kms-health status
-  kubectl kms-health status kube-apiserver
-  kubectl kms-health status master-0          # everything about a node
-
-  # In a pipeline, after a change: wait until every plugin is healthy.
-  kubectl kms-health status --wait --timeout=5m
-
-  # Of a must-gather, without a cluster.
-  kubectl kms-health status --from-file must-gather.local.123
-
-  # Which plugins are not healthy?
-  kubectl kms-health status -o json | jq -r '.problems[] | [.apiServer, .node, .keyID, .summary] | @tsv'`
+  kubectl kms-health status master-0                          # everything about a node
+  kubectl kms-health status --wait --timeout=5m               # in a pipeline, after a change
+  kubectl kms-health status --from-file must-gather.local.123`
 	addOutput(cmd, &o.output, "wide", "json", "yaml")
 	f := cmd.Flags()
 	f.BoolVar(&o.wait, "wait", false, "wait until everything is healthy by new round trips")

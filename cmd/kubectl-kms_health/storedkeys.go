@@ -20,23 +20,19 @@ is encrypted, by provider and, of KMS v2, by KEK ID. It decrypts nothing, needs 
 and no API server, and only reads. With --etcd-servers-overrides, run it for each etcd.
 
 A key may be deleted when no object of any cluster needs it, and no backup of etcd that you
-may restore.
-An API server may write with the former key for up to 3 minutes after a rotation: run this
-when KMSWriteKeyAgreed is True with the new key, or without an operator 3 minutes after
-preflight was ready. Objects are encrypted again when they are written. Rewrite each
-resource of the encryption config, not Secrets alone:
+may restore. Wait until KMSWriteKeyAgreed is True with the new key, or without an operator
+3 minutes after preflight was ready: until then API servers may write with the former key.
+Then rewrite each resource of the encryption config, not Secrets alone, and count again:
 
   kubectl get secrets,configmaps -A -o json | kubectl patch --type=merge -p '{}' -f -
+  kubectl kms-health stored-keys --kek-id FORMER
 
-Exit codes:
-  0  everything was read; with --kek-id: no object needs it (also if it is misspelled)
-  1  with --kek-id: an object still needs it
-  2  not known: a value is not readable; with --kek-id also: KMS v1 is used, which stores no
-     KEK ID, or the ID is only a part of one in use, such as a key without its version
-  3  etcd could not be read, the output could not be written, or the command line is wrong
+Exit codes are those of status. With --kek-id: 0 if no object needs it (also if it is
+misspelled), 1 if one does, 2 if it is not known: a value is not readable, KMS v1 is used, which
+stores no KEK ID, or the ID is only a part of one in use, such as a key without its version.
 
-Flags are etcdctl's, and so are ETCDCTL_ENDPOINTS, ETCDCTL_CACERT, ETCDCTL_CERT and ETCDCTL_KEY.
-Rights: a client certificate of etcd, which may read everything.`
+Flags and their ETCDCTL_ variables are etcdctl's. Rights: a client certificate of etcd, which
+may read everything.`
 
 // storedKeys are the flags of stored-keys.
 type storedKeys struct {
@@ -54,10 +50,7 @@ func newStoredKeys(e environment) *cobra.Command {
 		Long:  aboutStored,
 		Example: `  # On a control plane node of kubeadm.
   cd /etc/kubernetes/pki
-  kubectl kms-health stored-keys --cacert etcd/ca.crt --cert apiserver-etcd-client.crt --key apiserver-etcd-client.key
-
-  # May the former key be deleted? (With ETCDCTL_CACERT, ETCDCTL_CERT and ETCDCTL_KEY set.)
-  kubectl kms-health stored-keys --kek-id key-1 && echo yes`,
+  kubectl kms-health stored-keys --cacert etcd/ca.crt --cert apiserver-etcd-client.crt --key apiserver-etcd-client.key`,
 		Args:              cobra.NoArgs,
 		ValidArgsFunction: cobra.NoFileCompletions,
 		PreRunE:           s.validate,
