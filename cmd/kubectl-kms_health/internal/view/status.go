@@ -142,9 +142,7 @@ func (s *Status) narrow(selected string, unread []error) error {
 		s.APIServers = all
 		return nil
 	}
-	if kind, name, typed := strings.Cut(selected, "/"); typed && slices.Contains([]string{"node", "nodes", "no"}, kind) {
-		selected = name
-	}
+	selected = strings.TrimPrefix(selected, "node/")
 	known := sets.New[string]()
 	for i := range s.APIServers {
 		a := &s.APIServers[i]
