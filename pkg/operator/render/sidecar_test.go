@@ -38,8 +38,10 @@ func made(t *testing.T, in Input, file string) string {
 	if file != "sidecar/patch.yaml" {
 		return text
 	}
-	whole, err := strategicpatch.StrategicMergeMapPatch(decoded[map[string]any](t, string(in.Pod)),
-		decoded[map[string]any](t, text), appsv1.Deployment{})
+	of, patch := decoded[map[string]any](t, string(in.Pod)), decoded[map[string]any](t, text)
+	namespace := func(o map[string]any) any { return o["metadata"].(map[string]any)["namespace"] }
+	must.Equal(t, "the namespace in the patch", namespace(patch), namespace(of))
+	whole, err := strategicpatch.StrategicMergeMapPatch(of, patch, appsv1.Deployment{})
 	must.Succeed(t, err)
 	raw, err := yaml.Marshal(whole)
 	must.Succeed(t, err)
