@@ -145,6 +145,8 @@ func TestRemovalDeletesWhatNothingNeeds(t *testing.T) {
 		"nothing":                         {[]change{deleting}, contract.Removed, "", true},
 		"the ClusterRole of an idle one":  {[]change{own("ClusterRole"), off}, contract.Off, "", true},
 		"a pod of an idle one":            {[]change{own("Pod", "ClusterRoleBinding", "ClusterRole"), off}, removing, "Pod", false},
+		"the same, as a ServiceAccount": {[]change{ownIn("kms-health", []string{"Pod", "ServiceAccount"}), off},
+			removing, "Pod", false},
 	} {
 		plan := ComputePlan(fixture(t, v1alpha1.ModeCompanionPod, c.change...))
 		got := regexp.MustCompile("/[^ ]*").ReplaceAllString(names(plan.Delete), "")

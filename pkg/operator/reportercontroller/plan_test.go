@@ -235,32 +235,6 @@ func TestEarlierReportersStayUntilTheNewOnesReport(t *testing.T) {
 	}
 }
 
-func TestRemovalDeletesWhatReportersNeedAfterThem(t *testing.T) {
-	s := after(t, v1alpha1.ModeDaemonSet, pods(apiPod("a", "1", onHost)))
-	s.Pods, s.Live, s.ReportsLeft = nil, set(), true
-	step := func(reason delivery.Reason, clean bool, want string) {
-		t.Helper()
-		plan := deletes(t, s, "next", want, reason)
-		if plan.Clean != clean || !plan.Off {
-			t.Errorf("while %s is deleted: clean %t, off %t", want, plan.Clean, plan.Off)
-		}
-		s.Own = slices.DeleteFunc(s.Own, func(o *unstructured.Unstructured) bool { return slices.Contains(plan.Delete, o) })
-		s.State = plan.State
-	}
-	step(contract.Removing, false, "ConfigMap/"+configMapOf(1)+" DaemonSet/kms-health-reporter-api")
-	step(contract.Removing, false,
-		"ClusterRoleBinding/kms-health-reporter-api ServiceAccount/kms-health-reporter-api")
-	step(contract.Removing, true, "")
-	s.ReportsLeft = false
-	step(contract.Off, true, "")
-	if names(s.Own) != "ClusterRole/kms-health-reporter-api Role/kms-health-operator-api" {
-		t.Errorf("%s stays", names(s.Own))
-	}
-	s.Deleting = true
-	step(contract.Removing, true, "Role/kms-health-operator-api")
-	step(contract.Removing, true, "ClusterRole/kms-health-reporter-api")
-}
-
 // The record must name the Role before it exists, so that a removal always finds it.
 func TestRoleIsRecordedBeforeItIsApplied(t *testing.T) {
 	s := fixture(t, v1alpha1.ModeCompanionPod, func(s *Snapshot) { s.Live = nil })
