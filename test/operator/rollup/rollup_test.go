@@ -5,8 +5,6 @@ package rollup
 import (
 	"context"
 	"fmt"
-	"net/http"
-	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -139,40 +137,6 @@ func TestWriteKeyIsNotAgreedOnWhileADeletedPodStillWritesWithAnother(t *testing.
 	fixture.AwaitRollUp(t, apiservers.Kube, contract.PluginsDegraded, operatorstatus.False, contract.AsExpected)
 	end()
 	fixture.AwaitHealthy(t)
-}
-
-// The report of a removed Node must be removed once its reporter no longer writes.
-func TestReportOfARemovedNodeIsRemoved(t *testing.T) {
-	op := fixture.NewOperator(t)
-	reporters := fixture.StartReporting(t, op, nil, "1s")
-	was := len(fixture.OperatorWrites(t))
-	must.Succeed(t, fixture.Workers.RemoveNode(t.Context(), "master-2"))
-	addAgain := sync.OnceFunc(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), fixture.Timeout)
-		defer cancel()
-		if err := fixture.Workers.AddNode(ctx, "master-2"); err != nil {
-			t.Errorf("add the node again: %v", err)
-		}
-	})
-	t.Cleanup(addAgain)
-	removals := func() []fixture.Written { // without those that a write of the reporter made conflict
-		return slices.DeleteFunc(fixture.OperatorWrites(t)[was:], func(w fixture.Written) bool {
-			return !strings.Contains(w.What, "kms-health-operator-cleanup") || w.Code == http.StatusConflict
-		})
-	}
-	reporters[2].Kill(t)
-	want := []string{"master-0", "master-1"}
-	reported := func() []string { return fixture.NodesOf(fixture.Resource(t, apiservers.Kube)) }
-	fixture.AwaitEqual(t, "the node's report is removed", want, reported)
-	fixture.AwaitNoWrites(t)
-	fixture.StaysEqual(t, time.Second, want, reported)
-	if writes := removals(); len(writes) != 1 {
-		t.Errorf("%d removals, must be 1:\n%s", len(writes), fixture.Texts(writes))
-	}
-	fixture.AwaitHealthy(t)
-	// Without the node, only Kubernetes' garbage collection would remove a companion that is being deleted there. That
-	// takes more than a minute.
-	addAgain()
 }
 
 // The connection to the API server dies silently, as when the node of one of several API servers loses power. The
