@@ -188,11 +188,14 @@ func TestPodIsAsOldAsThisProcessHasSeenIt(t *testing.T) {
 			t.Errorf("the set that is first read is seen for %s, and not from the first look on", live)
 		}
 		s.Pods = []*corev1.Pod{apiPod("a", "1", servedBy("c"))}
+		companion := ownObject("Pod", s.Namespace)
+		companion.SetUID("own")
+		s.Own = objectList{companion}
 		for _, age := range []time.Duration{0, time.Minute} {
 			c.observeAges(s, e)
 			time.Sleep(time.Minute) // a read takes a while
-			if live := e.seenLive("1"); s.Seen["c"] != age || live != age {
-				t.Errorf("the container is seen for %s, the live set for %s, want %s", s.Seen["c"], live, age)
+			if live := e.seenLive("1"); s.Seen["c"] != age || s.Seen["own"] != age || live != age {
+				t.Errorf("seen are %v, the live set for %s, want %s", s.Seen, live, age)
 			}
 		}
 	})

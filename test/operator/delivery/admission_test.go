@@ -15,7 +15,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/kms-health/kms-health/pkg/contract"
 	"github.com/kms-health/kms-health/test/harness/apiservers"
@@ -163,21 +162,6 @@ func create[T metav1.Object](t *testing.T, api client[T], o T) (end func()) {
 
 // withoutCPU removes a container's CPU request, as OpenShift's workload partitioning does.
 var withoutCPU = jsonPatch("[JSONPatch{op: 'remove', path: '/spec/containers/0/resources/requests/cpu'}]")
-
-// partitionedPods matches the creation of pods while the operator's namespace has the label of partition.
-func partitionedPods() *admissionv1.MatchResources {
-	match := rule(fixture.Namespace, "", "pods", admissionv1.Create)
-	match.NamespaceSelector.MatchLabels["partitioned"] = "true"
-	return match
-}
-
-// partition sets whether CPU requests are removed from the pods of the operator's namespace.
-func partition(t *testing.T, on bool) {
-	t.Helper()
-	patch := fmt.Sprintf(`{"metadata":{"labels":{"partitioned":"%t"}}}`, on)
-	_, err := fixture.Kube.CoreV1().Namespaces().Patch(context.WithoutCancel(t.Context()), fixture.Namespace, types.MergePatchType, []byte(patch), metav1.PatchOptions{})
-	must.Succeed(t, err)
-}
 
 // awaitAdmission waits until a policy is active: it creates a pod as a dry run until is returns true.
 func awaitAdmission(t *testing.T, what string, is func(pod *corev1.Pod, err error) bool) {

@@ -3,9 +3,15 @@
 package delivery
 
 import (
+	"context"
 	"fmt"
+	"strings"
 	"testing"
 	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/kms-health/kms-health/pkg/contract"
 	"github.com/kms-health/kms-health/pkg/operatorstatus"
@@ -14,6 +20,7 @@ import (
 	"github.com/kms-health/kms-health/test/harness/controlplane"
 	"github.com/kms-health/kms-health/test/harness/must"
 	"github.com/kms-health/kms-health/test/harness/wait"
+	"github.com/kms-health/kms-health/test/manifests/install"
 	"github.com/kms-health/kms-health/test/operator/fixture"
 )
 
@@ -162,4 +169,76 @@ func (m *model) restoreAs(t *testing.T, p *faultyProxy, backup *operatorstatus.S
 		}
 	}
 	p.versions.Add(-10_000)
+}
+
+// grantMoved gives the operator the same rights for openshift-apiserver in oauth-apiserver's namespace as in the
+// API server's namespace. docs/reference/manifests.md requires this of an administrator who moves an API server. The
+// policy on the reporters' rights allows one name in each namespace of OpenShift.
+func grantMoved(t *testing.T) {
+	t.Helper()
+	objects, err := install.Render(t.Context(), install.OpenShift, fixture.Components...)
+	must.Succeed(t, err)
+	from, to := apiservers.OpenShift.Namespace, apiservers.OAuth.Namespace
+	var more []*unstructured.Unstructured
+	for _, o := range objects {
+		switch {
+		case (o.GetKind() == "Role" || o.GetKind() == "RoleBinding") && o.GetNamespace() == from:
+			o.SetNamespace(to)
+			if name := o.GetName(); !strings.Contains(name, from) {
+				o.SetName("moved-" + name)
+				if o.GetKind() == "RoleBinding" {
+					_ = unstructured.SetNestedField(o.Object, "moved-"+name, "roleRef", "name")
+				}
+			}
+			more = append(more, o)
+		case o.GetKind() == "ValidatingAdmissionPolicy" && o.GetName() == "kms-health-reporter-rights":
+			more = append(more, allowing(t, o, from, to))
+		case o.GetKind() == "ClusterRole" && strings.HasPrefix(o.GetName(), "kms-health-"):
+			rules, _, _ := unstructured.NestedSlice(o.Object, "rules")
+			changed := false
+			for _, r := range rules {
+				rule := r.(map[string]any)
+				names, _, _ := unstructured.NestedStringSlice(rule, "resourceNames")
+				for _, n := range names {
+					if moved, ok := strings.CutSuffix(n, "."+from); ok {
+						names, changed = append(names, moved+"."+to), true
+					}
+				}
+				if len(names) > 0 {
+					_ = unstructured.SetNestedStringSlice(rule, names, "resourceNames")
+				}
+			}
+			_ = unstructured.SetNestedSlice(o.Object, rules, "rules")
+			if changed {
+				more = append(more, o)
+			}
+		}
+	}
+	must.Succeed(t, install.Objects(t.Context(), fixture.Cluster.RESTConfig(), more...))
+}
+
+// allowing returns the policy with the reporter of one namespace also allowed in another.
+func allowing(t *testing.T, policy *unstructured.Unstructured, from, to string) *unstructured.Unstructured {
+	t.Helper()
+	raw, err := policy.MarshalJSON()
+	must.Succeed(t, err)
+	name := "/" + contract.ReporterName(apiservers.OpenShift.Name) + "'"
+	text := strings.Replace(string(raw), "'"+from+name, "'"+from+name+", '"+to+name, 1)
+	if err := policy.UnmarshalJSON([]byte(text)); err != nil || text == string(raw) {
+		t.Fatal("the policy does not have the reporter: ", err)
+	}
+	return policy
+}
+
+// failPod writes the status that a kubelet writes when it ends a pod: at a shutdown of the node, at an eviction, or if
+// it does not admit the pod.
+func failPod(ctx context.Context, pod *corev1.Pod) error {
+	failed := pod.DeepCopy()
+	failed.Status.Phase, failed.Status.Reason = corev1.PodFailed, "Terminated"
+	failed.Status.Message = "Pod was terminated in response to imminent node shutdown."
+	for i := range failed.Status.ContainerStatuses {
+		failed.Status.ContainerStatuses[i].State = corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{ExitCode: 137, Reason: "Error", FinishedAt: metav1.Now()}}
+	}
+	_, err := fixture.Kube.CoreV1().Pods(pod.Namespace).UpdateStatus(ctx, failed, metav1.UpdateOptions{})
+	return err
 }

@@ -65,17 +65,16 @@ type model struct {
 	profile  string
 	source   v1alpha1.ConfigSource // of kube-apiserver's companions
 
-	partitioned bool                     // admission removes the CPU requests of new pods
-	behind      map[string]time.Duration // how far each node's clock is behind; negative: ahead
-	broken      map[string]string        // the later content of each revision's Secret that cannot be read or decoded
-	stopNative  func()                   // ends OpenShift's own reporters; nil: there is none
-	unmanaged   bool
-	silent      map[string]bool       // the nodes whose reporters of kube-apiserver write nothing
-	servers     map[string]corev1.Pod // kube-apiserver's pods at the last reports, by UID
-	reported    map[string]bool       // the UIDs of pods, with their plugins, whose companion has reported
-	turn        bool                  // flips at each call of report
-	made        int                   // how many static pods were created
-	restored    bool                  // etcd was restored
+	behind     map[string]time.Duration // how far each node's clock is behind; negative: ahead
+	broken     map[string]string        // the later content of each revision's Secret that cannot be read or decoded
+	stopNative func()                   // ends OpenShift's own reporters; nil: there is none
+	unmanaged  bool
+	silent     map[string]bool       // the nodes whose reporters of kube-apiserver write nothing
+	servers    map[string]corev1.Pod // kube-apiserver's pods at the last reports, by UID
+	reported   map[string]bool       // the UIDs of pods, with their plugins, whose companion has reported
+	turn       bool                  // flips at each call of report
+	made       int                   // how many static pods were created
+	restored   bool                  // etcd was restored
 }
 
 var providerSets = [][]string{
@@ -590,11 +589,6 @@ func (m *model) actions(t *testing.T, op *fixture.Operator, p *faultyProxy) []fu
 		},
 		func() string { return m.deletePod(t) },
 		func() string {
-			m.partitioned = !m.partitioned
-			partition(t, m.partitioned)
-			return fmt.Sprintf("admission removes CPU requests: %t", m.partitioned)
-		},
-		func() string {
 			m.at = []apiservers.Server{apiservers.OpenShift, apiservers.OAuth}[m.random.IntN(2)]
 			if m.at.Resource == apiservers.OpenShift.Resource {
 				m.at.Namespace = append(namespacesOfMoves, absent)[m.random.IntN(3)]
@@ -752,8 +746,6 @@ func awaitStill(t *testing.T, op *fixture.Operator) (once string) {
 func playSequence(t *testing.T, seed uint64) {
 	grantMoved(t)
 	grantAbsent(t)
-	mutate(t, "partition", isReporter, partitionedPods(), withoutCPU)
-	partition(t, false)
 	m, p := newModel(seed), newFaultyProxy(t, seed)
 	op := fixture.NewOperator(t)
 	op.Server = p.URL
