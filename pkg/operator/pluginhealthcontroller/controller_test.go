@@ -91,6 +91,18 @@ func TestWatchThatShowsNothingIsNoSilence(t *testing.T) {
 	})
 }
 
+// The delivery finds such a provider in an encryption config.
+func TestAProviderThatIsNotProbedIsReported(t *testing.T) {
+	withFixture(t, func(s *fixture) {
+		s.begin()
+		s.sets(withKeys("2").but(func(p *delivery.Snapshot) { p.State.NotProbed = "provider old is not probed" }))
+		w := s.wantVerdict(1, "Unknown ProviderNotProbed", "beside healthy plugins")
+		if !strings.Contains(w.body, "provider old") {
+			s.Errorf("written: %s", w.body)
+		}
+	})
+}
+
 // While the resource cannot be read from etcd, no reporter counts as silent. That is first seen when reports are due:
 // etcd hangs, and the watch stays open.
 func TestReportsAreNotSilentWhileTheResourceCannotBeRead(t *testing.T) {

@@ -4,11 +4,13 @@ package process
 
 import (
 	"fmt"
+	"net/http"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -22,45 +24,25 @@ import (
 	"github.com/kms-health/kms-health/test/operator/fixture"
 )
 
-// awaitDegraded waits until the ClusterOperator is Degraded for one of these reasons of the delivery.
-func awaitDegraded(t *testing.T, reasons ...string) {
+// forbidden returns an operator whose requests for these resources are forbidden until allow(true).
+func forbidden(t *testing.T, resources ...string) (op *fixture.Operator, allow func(bool)) {
 	t.Helper()
-	fixture.Eventually(t, fmt.Sprintf("the ClusterOperator is degraded: one of %v", reasons), func() error {
-		c := fixture.ClusterOperator(t)["Degraded"]
-		if c.Status == "True" && slices.ContainsFunc(strings.Split(c.Reason, "::"), func(have string) bool {
-			return slices.ContainsFunc(reasons, func(want string) bool { return have == "Delivery_"+want })
-		}) {
-			return nil
-		}
-		return fmt.Errorf("%+v", c)
-	})
-}
-
-// If the operator lacks a right for an API server, it reports that in the API server's condition and the
-// ClusterOperator. It continues once it has the right.
-func TestWhatIsForbiddenIsReported(t *testing.T) {
-	target := apiservers.OpenShift
-	for name, c := range map[string]struct {
-		verbs    []string
-		resource string
-		reason   string // empty if the operator cannot read the operator resource
-	}{
-		"to see the pods":              {[]string{"list"}, "pods", contract.SourceUnreadable},
-		"to see the operator resource": {[]string{"list"}, target.Resource, ""},
-		"to write a ServiceAccount":    {[]string{"create", "patch"}, "serviceaccounts", contract.Forbidden},
-		"to patch the Deployment":      {[]string{"patch"}, "deployments", contract.Forbidden},
-	} {
-		t.Run(name, func(t *testing.T) {
-			op, allow := forbidden(t, c.verbs, c.resource)
-			fixture.Deploy(t, "1", "1", "identity")
-			op.Start(fixture.Targets(fixture.OpenShiftAPIServer()))
-			if c.reason != "" {
-				fixture.AwaitRollUp(t, target, contract.HealthReporting, "False", c.reason)
+	var allowed atomic.Bool
+	server := fixture.StartProxy(t, nil, func(forward http.Handler) http.HandlerFunc {
+		return func(w http.ResponseWriter, r *http.Request) {
+			about := func(part string) bool { return slices.Contains(resources, part) }
+			if !allowed.Load() && slices.ContainsFunc(strings.Split(r.URL.Path, "/"), about) {
+				http.Error(w, "forbidden by the test", http.StatusForbidden)
+				return
 			}
-			awaitDegraded(t, "Forbidden", "SourceUnreadable")
-			allow(true)
-			fixture.AwaitDelivered(t, target)
-		})
+			forward.ServeHTTP(w, r)
+		}
+	})
+	op = fixture.NewOperator(t, "--degraded-inertia=1s")
+	op.Server = server.URL
+	return op, func(now bool) {
+		allowed.Store(now)
+		server.CloseClientConnections() // otherwise a running watch continues without the right
 	}
 }
 
@@ -84,13 +66,19 @@ func startWithoutCA(t *testing.T, op *fixture.Operator) {
 // An invalid TLS profile is reported, and the operator uses the default profile instead. One that an API server denies
 // just after its start is awaited.
 func TestUnusableTLSProfileStopsNothing(t *testing.T) {
-	op, allow := forbidden(t, nil, "apiservers")
+	op, allow := forbidden(t, "apiservers")
 	allow(true)
 	fixture.SetTLSProfile(t, "Custom")
 	fixture.RollOut(t, fixture.InPod, "1", "1", "identity")
 	op.Start(fixture.KubeAPIServer(fixture.Serving))
 	fixture.AwaitRollUp(t, apiservers.Kube, contract.HealthReporting, "False", "TLSProfileInvalid")
-	awaitDegraded(t, "TLSProfileInvalid")
+	fixture.Eventually(t, "the ClusterOperator is degraded", func() error {
+		c := fixture.ClusterOperator(t)["Degraded"]
+		if c.Status != "True" || !slices.Contains(strings.Split(c.Reason, "::"), "Delivery_TLSProfileInvalid") {
+			return fmt.Errorf("%+v", c)
+		}
+		return nil
+	})
 	fixture.Report(t, apiservers.Kube, fixture.NodeNames[0], time.Now(), contract.Entry{KeyID: "9", KEKID: "k",
 		Status: contract.Healthy, LastChecked: time.Now()})
 	fixture.Eventually(t, "a report about other plugins does not hide that", func() error {
@@ -126,7 +114,7 @@ func TestUnusableTLSProfileStopsNothing(t *testing.T) {
 
 // The roll-up needs only the operator resource.
 func TestRollUpNeedsNoOtherSource(t *testing.T) {
-	op, allow := forbidden(t, nil, "secrets", "roles", "configmaps", "apiservers", "deployments")
+	op, allow := forbidden(t, "secrets", "roles", "configmaps", "apiservers", "deployments")
 	fixture.RollOut(t, fixture.InPod, "1", "1", "identity")
 	for i, node := range fixture.NodeNames {
 		fixture.ReportStatus(t, apiservers.Kube, node, []contract.Status{contract.Healthy, contract.Unhealthy, contract.Healthy}[i])
@@ -137,26 +125,4 @@ func TestRollUpNeedsNoOtherSource(t *testing.T) {
 	allow(true)
 	fixture.AwaitRollUp(t, apiservers.Kube, contract.HealthReporting, "False", "CAUnreadable")
 	disk.Write(t, filepath.Join(op.Dir, "credentials", controlplane.KubeconfigCAFile), fixture.Cluster.ServingCA().PEM())
-}
-
-// A pod that mounts the live Secret has loaded its content. Without the right to read the Secret, the operator does not
-// know the current content.
-func TestWriteKeyIsNotKnownByASecretThatMayNoLongerBeRead(t *testing.T) {
-	op, allow := forbidden(t, []string{"list"}, "secrets")
-	allow(true)
-	fixture.SetEncryption(t, apiservers.Kube, apiservers.Encryption("1", "identity"))
-	fixture.RollStatic(t, "", false)
-	op.Start(fixture.KubeAPIServer())
-	fixture.AwaitDelivered(t, apiservers.Kube)
-	fixture.StartReporters(t, apiservers.Kube, fixture.Namespace, "1s", nil, nil)
-	agreed := func(reason string) {
-		t.Helper()
-		fixture.AwaitRollUp(t, apiservers.Kube, contract.WriteKeyAgreed, "Unknown", reason)
-	}
-	agreed(contract.Settling)
-	allow(false)
-	agreed(contract.WriteKeyUnknown)
-	fixture.AwaitRollUp(t, apiservers.Kube, contract.HealthReporting, "False", contract.SourceUnreadable)
-	allow(true)
-	agreed(contract.Settling)
 }

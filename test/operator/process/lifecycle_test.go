@@ -81,20 +81,6 @@ func TestStartsWithoutFileAndAPIServer(t *testing.T) {
 	fixture.AwaitDescribed(t, "2W every 30s", 4) // three pods and the ConfigMap
 }
 
-func TestProvidersThatAreNotProbedAreReported(t *testing.T) {
-	op := fixture.NewOperator(t)
-	fixture.SetEncryption(t, apiservers.Kube, strings.ReplaceAll(apiservers.Encryption("1", "identity"), "apiVersion: v2", "apiVersion: v1"), "1")
-	fixture.RollStatic(t, "1", false)
-	op.Start(fixture.KubeAPIServer("mode: Auto"))
-	for _, kind := range []string{contract.HealthReporting, contract.PluginsDegraded} {
-		status := map[string]string{contract.HealthReporting: "False", contract.PluginsDegraded: "Unknown"}[kind]
-		c := fixture.AwaitRollUp(t, apiservers.Kube, kind, status, contract.ProviderNotProbed)
-		if !strings.Contains(c.Message, "1_secrets") {
-			t.Errorf("%+v", c)
-		}
-	}
-}
-
 // For a moment, a new process knows less than the old one. No condition may change because of that.
 func TestRestartOfTheOperatorChangesNoCondition(t *testing.T) {
 	op := fixture.NewOperator(t)
