@@ -4,7 +4,6 @@ package encrypted
 
 import (
 	"fmt"
-	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -70,29 +69,5 @@ func TestUnhealthyPluginIsReportedAfterEverythingRestarts(t *testing.T) {
 	fixture.AwaitRollUp(t, apiservers.Kube, contract.WriteKeyAgreed, operatorstatus.Unknown, contract.PluginUnhealthy)
 
 	must.Succeed(t, plugin.Return())
-	fixture.AwaitHealthy(t)
-}
-
-// While the API server is down, no reporter can write. The operator must not report them as stale, neither during the
-// outage nor after it.
-func TestOutageOfTheAPIServerIsNotReportedAsSilence(t *testing.T) {
-	op := fixture.NewOperator(t)
-	fixture.StartReporting(t, op, nil, fixture.Steady.String())
-	before := len(fixture.AwaitNoWrites(t))
-	must.Succeed(t, fixture.Cluster.StopAPIServer(t.Context()))
-	time.Sleep((contract.StaleIntervals + 1) * fixture.Steady) // until all reports are stale
-	must.Succeed(t, fixture.Cluster.StartAPIServer(t.Context()))
-	fixture.Eventually(t, "all report again", func() error {
-		for _, node := range fixture.NodeNames {
-			if e := fixture.LastChecked(t, apiservers.Kube, node); e.Stale(time.Now()) {
-				return fmt.Errorf("%s has not", node)
-			}
-		}
-		return nil
-	})
-	rollups := slices.DeleteFunc(fixture.AwaitNoWrites(t)[before:], func(w fixture.Written) bool { return !strings.Contains(w.What, "/kubeapiservers/") })
-	if len(rollups) > 0 {
-		t.Errorf("the roll-up was written:\n%s", fixture.Texts(rollups))
-	}
 	fixture.AwaitHealthy(t)
 }
