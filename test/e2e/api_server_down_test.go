@@ -95,14 +95,3 @@ func (h *scenario) awaitWrites(n *cluster.Node) (at time.Time) {
 	})
 	return at
 }
-
-// The node's network is cut; its loopback stays.
-func testReporterCutOff(h *scenario) {
-	n := h.node()
-	before, start := h.allPIDs(n), time.Now()
-	h.must(n.CutNetwork(h.ctx))
-	time.Sleep(time.Minute)
-	h.must(n.RestoreNetwork(h.ctx))
-	h.steady(start, fixture.State.Healthy, apiservers.All...)
-	h.untouched(n, before)
-}

@@ -150,15 +150,3 @@ func TestFileSystemOfTheConfigurationHangs(t *testing.T) {
 	time.Sleep(2 * time.Second) // the reporter waits for the file meanwhile
 	f.end()
 }
-
-// If a folder of the host is deleted and created again, mounts still show the former one.
-func TestDeletedFolderOfTheHostIsReported(t *testing.T) {
-	f := newFolders(t)
-	host, sockets := f.mkdir("host"), f.mkdir("sockets")
-	f.mount(host, sockets, "", unix.MS_BIND, "")
-	f.report()
-	f.awaitLog("no such file or directory")
-	f.must(os.Remove(host))
-	f.mkdir("host")
-	f.awaitLog("what is mounted was deleted on the host, and mounts of pods still show the deleted one")
-}

@@ -136,7 +136,6 @@ func TestSingleNode(t *testing.T) {
 		part{name: "key migration", run: on(testKeyMigration)},
 		part{name: "API server down", run: on(testAPIServerDown)},
 		part{name: "manifest moved away and back", run: on(testManifestMovedAwayAndBack)},
-		part{name: "reporter cut off", run: on(testReporterCutOff), long: true},
 		part{name: "reporter does no harm", run: on(testReporterDoesNoHarm)},
 		part{name: "credential rotation", run: on(testCredentialRotation)},
 		part{name: "operator killed in each step", run: on(testOperatorKilledInEachStep), long: true},
