@@ -43,7 +43,6 @@ func TestIdentitiesMayChangeTheirConditionsOfKMSHealthAndNothingElse(t *testing.
 		{"another writer's condition co-owned, as it is", under(manager, s.baselineCondition(ofNodeA), s.baselineCondition(theirs)), all(byPolicy)},
 		{"the status removed", merge(manager, s.status(), fields{"status": nil}), all(byPolicy)},
 		{"a label", merge(manager, s.path(), label), all(byRBAC)},
-		{"another API server's object", merge(manager, strings.Replace(s.status(), "/"+target+"/", "/other/", 1), fields{}), all(byRBAC)},
 		{"GET of the object", request{method: http.MethodGet, path: s.path()}, all(byRBAC)},
 		{"DELETE of the object", request{method: http.MethodDelete, path: s.path()}, all(byRBAC)},
 		{"CREATE of an object", request{method: http.MethodPost, path: collection(s), body: s.object(t, nil)}, all(byRBAC)},
@@ -62,7 +61,5 @@ func TestIdentitiesMayChangeTheirConditionsOfKMSHealthAndNothingElse(t *testing.
 		{"a reporter's condition removed", removal(cleanupManager, ofNodeA), all(ok)},
 		{"a reporter's condition changed", under(operatorManager, condition(contract.ConditionType("node-a"), "forged")), all(byPolicy)},
 		{"another writer's condition removed", removal(cleanupManager, theirs), all(byPolicy)},
-		{"a label", merge(operatorManager, s.path(), label), all(byPolicy)},
-		{"managedFields cleared", merge(operatorManager, s.path(), cleared), all(byPolicy)},
 	})
 }
