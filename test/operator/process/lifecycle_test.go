@@ -20,34 +20,6 @@ import (
 	"github.com/kms-health/kms-health/test/operator/fixture"
 )
 
-func TestUnmanagedChangesNothing(t *testing.T) {
-	op := fixture.NewOperator(t)
-	fixture.RollOut(t, fixture.InPod, "1", "1", "identity")
-	op.Start(fixture.KubeAPIServer("mode: Auto"))
-	fixture.AwaitDelivered(t, apiservers.Kube)
-	before, err := fixture.Describe(t.Context())
-	must.Succeed(t, err)
-	op.Configure("managementState: Unmanaged\n" + fixture.KubeAPIServer("mode: Auto"))
-	op.AwaitLogged("it is configured", `managementState="Unmanaged"`, 1)
-	// During this rollout, the API server's pods of the companions end.
-	fixture.RollOut(t, fixture.InPod, "2", "1", "identity")
-	for _, pod := range fixture.AwaitPods(t, fixture.Namespace, fixture.Companions, 3) {
-		fixture.ReportBy(t, apiservers.Kube, pod.Spec.NodeName, string(pod.UID), contract.Error, time.Now())
-	}
-	fixture.AwaitRollUp(t, apiservers.Kube, contract.HealthReporting, "Unknown", contract.Unmanaged)
-	must.Equal(t, contract.PluginsDegraded, fixture.Resource(t, apiservers.Kube).Conditions[contract.PluginsDegraded].Status, "False")
-	for name := range fixture.PodUIDs(t, fixture.Companions) {
-		must.Succeed(t, fixture.Kube.CoreV1().Pods(fixture.Namespace).Delete(t.Context(), name, metav1.DeleteOptions{}))
-		break
-	}
-	fixture.AwaitPods(t, fixture.Namespace, fixture.Companions, 2)
-	after, err := fixture.Describe(t.Context())
-	must.Succeed(t, err)
-	if len(after) != len(before)-1 {
-		t.Errorf("there were\n%s\nthere are\n%s", strings.Join(before, "\n"), strings.Join(after, "\n"))
-	}
-}
-
 // The operator starts without a valid file, while the API server does not answer. It must report that no configuration
 // is active, and the version of its OpenShift release.
 func TestStartsWithoutFileAndAPIServer(t *testing.T) {

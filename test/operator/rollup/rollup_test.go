@@ -3,7 +3,6 @@
 package rollup
 
 import (
-	"context"
 	"fmt"
 	"strings"
 	"sync"
@@ -12,7 +11,6 @@ import (
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/kms-health/kms-health/pkg/contract"
 	"github.com/kms-health/kms-health/pkg/operator/delivery"
@@ -108,35 +106,6 @@ func TestSilenceIsReportedWhenItIsCertain(t *testing.T) {
 		}
 		return err
 	})
-}
-
-// A pod that is being deleted serves until it has ended. Here it is a pod of the earlier revision, which writes without
-// KMS. It needs no report.
-func TestWriteKeyIsNotAgreedOnWhileADeletedPodStillWritesWithAnother(t *testing.T) {
-	op := fixture.NewOperator(t)
-	fixture.StartReporting(t, op, nil, "1s")
-	before := fixture.StaticPod("0", false)
-	before.Name, before.Spec.NodeName, before.Finalizers = "kube-apiserver-before", "master-1", []string{"kms-health.test/still-runs"}
-	pods := fixture.Kube.CoreV1().Pods(before.Namespace)
-	_, err := pods.Create(t.Context(), before, metav1.CreateOptions{})
-	must.Succeed(t, err)
-	must.Succeed(t, pods.Delete(t.Context(), before.Name, metav1.DeleteOptions{}))
-	end := sync.OnceFunc(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), fixture.Timeout)
-		defer cancel()
-		if _, err := pods.Patch(ctx, before.Name, types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`), metav1.PatchOptions{}); err != nil {
-			t.Error(err)
-		}
-	})
-	t.Cleanup(end)
-	c := fixture.AwaitRollUp(t, apiservers.Kube, contract.WriteKeyAgreed, operatorstatus.False, contract.WriteKeyNotDeployed)
-	if !strings.Contains(c.Message, "node master-1: not in use yet: the API server writes without KMS") {
-		t.Errorf("%q", c.Message)
-	}
-	fixture.AwaitRollUp(t, apiservers.Kube, contract.HealthReporting, operatorstatus.True, contract.AsExpected)
-	fixture.AwaitRollUp(t, apiservers.Kube, contract.PluginsDegraded, operatorstatus.False, contract.AsExpected)
-	end()
-	fixture.AwaitHealthy(t)
 }
 
 // The connection to the API server dies silently, as when the node of one of several API servers loses power. The
