@@ -170,7 +170,7 @@ func TestOperatorKeepsTheCAInItsDeploymentCurrent(t *testing.T) {
 		setClusterCA(t, last...)
 	}
 	rejected("empty", "", serving)
-	lifetime := 75 * time.Second // the operator, which checks every 10 s, must follow two changes within it
+	lifetime := time.Minute // the operator, which checks every 10 s, must follow two changes within it
 	ends := time.Now().Add(lifetime)
 	before, after := certificateOf(t, "before", lifetime), certificateOf(t, "after", time.Hour)
 	setClusterCA(t, serving, before)

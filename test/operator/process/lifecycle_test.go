@@ -58,7 +58,7 @@ func TestRestartOfTheOperatorChangesNoCondition(t *testing.T) {
 	op := fixture.NewOperator(t)
 	fixture.StartReporting(t, op, nil, fixture.Steady.String())
 	seen := fixture.RecordConditions(t, apiservers.Kube)
-	for _, signal := range []syscall.Signal{syscall.SIGTERM, syscall.SIGKILL, syscall.SIGTERM} {
+	for _, signal := range []syscall.Signal{syscall.SIGTERM, syscall.SIGKILL} {
 		op.Restart(signal)
 		fixture.Never(t, 5*time.Second, func() error {
 			// The reason Settling also occurs without a restart.

@@ -22,78 +22,59 @@ import (
 	"github.com/kms-health/kms-health/test/operator/fixture"
 )
 
-// expectOneWriteEach makes a plugin unhealthy and healthy again, twice. The operator must write once for each change.
-func expectOneWriteEach(t *testing.T, reporters []*fixture.Reporter) {
+// expectOneWriteEach makes a plugin unhealthy and healthy again. The operator must write once for each change.
+func expectOneWriteEach(t *testing.T, plugin *kmsplugin.Plugin) {
 	t.Helper()
 	was := len(fixture.OperatorWrites(t))
-	expect := func(status, reason string) (c operatorstatus.Condition) {
+	expect := func(status, reason, message string) {
 		t.Helper()
-		var err error
-		if status == operatorstatus.True {
-			err = reporters[1].Plugin.SetFault(kmsplugin.Fault{Name: kmsplugin.FaultUnhealthy, Args: []string{"vault is sealed"}})
-		} else {
-			err = reporters[1].Plugin.ClearFaults()
+		c := fixture.AwaitRollUp(t, apiservers.Kube, contract.PluginsDegraded, status, reason)
+		if !strings.Contains(c.Message, message) {
+			t.Errorf("%+v", c)
 		}
-		must.Succeed(t, err)
-		c = fixture.AwaitRollUp(t, apiservers.Kube, contract.PluginsDegraded, status, reason)
 		writes := fixture.AwaitNoWrites(t)
 		if len(writes) != was+1 {
 			t.Errorf("%s: %d writes, want 1:\n%s", status, len(writes)-was, fixture.Texts(writes[was:]))
 		}
 		was = len(writes)
-		return c
 	}
-	for range 2 {
-		c := expect(operatorstatus.True, contract.PluginUnhealthy)
-		if !strings.Contains(c.Message, "key 1 on node master-1: unhealthy") || !strings.Contains(c.Message, "vault is sealed") {
-			t.Errorf("%+v", c)
-		}
-		expect(operatorstatus.False, contract.AsExpected)
-	}
+	must.Succeed(t, plugin.SetFault(kmsplugin.Fault{Name: kmsplugin.FaultUnhealthy, Args: []string{"vault is sealed"}}))
+	expect(operatorstatus.True, contract.PluginUnhealthy, `node master-1: unhealthy: healthz is "vault is sealed"`)
+	must.Succeed(t, plugin.ClearFaults())
+	expect(operatorstatus.False, contract.AsExpected, "")
 }
 
-// A reporter that was killed or hangs must be reported when its last report becomes stale, and not earlier.
+// The silence of a reporter that hangs must be reported when its last report becomes stale, and not earlier.
 func TestSilenceIsReportedWhenItIsCertain(t *testing.T) {
 	op := fixture.NewOperator(t)
-	reporters := fixture.StartReporting(t, op, nil, fixture.Steady.String())
+	hung := fixture.StartReporting(t, op, nil, fixture.Steady.String())[0]
 	var mu sync.Mutex
-	last := map[string]time.Time{} // when the last entry becomes stale, by node
+	var stale time.Time // when its entry becomes stale
 	var early []string
-	silent := ""
 	fixture.WatchResource(t, apiservers.Kube, func(at time.Time, r *operatorstatus.Status) {
 		mu.Lock()
 		defer mu.Unlock()
 		for i := range r.Reports {
 			for _, e := range r.Reports[i].Entries {
-				last[r.Reports[i].Node] = e.StaleAt()
+				if r.Reports[i].Node == hung.Node {
+					stale = e.StaleAt()
+				}
 			}
 		}
-		if c := r.Conditions[contract.PluginsDegraded]; c.Status == operatorstatus.Unknown && silent != "" && !at.After(last[silent]) {
-			early = append(early, fmt.Sprintf("at %s, stale at %s: %+v", at, last[silent], c))
+		if c := r.Conditions[contract.PluginsDegraded]; c.Status == operatorstatus.Unknown && !at.After(stale) {
+			early = append(early, fmt.Sprintf("at %s, stale at %s: %+v", at, stale, c))
 		}
 	})
-	check := func(how string, r *fixture.Reporter) {
-		t.Helper()
-		mu.Lock()
-		silent = r.Node
-		mu.Unlock()
-		c := fixture.AwaitRollUp(t, apiservers.Kube, contract.PluginsDegraded, operatorstatus.Unknown, contract.ReporterStale)
-		if !strings.Contains(c.Message, "node "+r.Node) || strings.Contains(c.Message, "key") {
-			t.Errorf("%s: %q", how, c.Message)
-		}
-		mu.Lock()
-		defer mu.Unlock()
-		if len(early) > 0 {
-			t.Errorf("%s: reported before it was certain: %v", how, early)
-		}
-		silent = ""
+	hung.Signal(t, syscall.SIGSTOP)
+	c := fixture.AwaitRollUp(t, apiservers.Kube, contract.PluginsDegraded, "Unknown", contract.ReporterStale)
+	if !strings.Contains(c.Message, "node "+hung.Node) || strings.Contains(c.Message, "key") {
+		t.Errorf("%q", c.Message)
 	}
-	reporters[0].Signal(t, syscall.SIGSTOP)
-	check("SIGSTOP", reporters[0])
-	reporters[0].Signal(t, syscall.SIGCONT)
-	fixture.AwaitHealthy(t)
-	reporters[2].Kill(t)
-	check("SIGKILL", reporters[2])
+	mu.Lock()
+	if len(early) > 0 {
+		t.Errorf("reported before it was certain: %v", early)
+	}
+	mu.Unlock()
 	fixture.Eventually(t, "the silence is recorded for the next process", func() error {
 		name := contract.ReporterName(apiservers.Kube.Name)
 		role, err := fixture.Client.Resource(fixture.Kinds["ClusterRole"]).Get(t.Context(), name, metav1.GetOptions{})
@@ -101,11 +82,13 @@ func TestSilenceIsReportedWhenItIsCertain(t *testing.T) {
 			return err
 		}
 		state, err := delivery.ParseState(role.GetAnnotations()[contract.StateAnnotation])
-		if err == nil && (len(state.Silent) != 1 || state.Silent[reporters[2].Node].For == 0) {
+		if err == nil && (len(state.Silent) != 1 || state.Silent[hung.Node].For == 0) {
 			err = fmt.Errorf("silent are %v", state.Silent)
 		}
 		return err
 	})
+	hung.Signal(t, syscall.SIGCONT)
+	fixture.AwaitHealthy(t)
 }
 
 // The connection to the API server dies silently, as when the node of one of several API servers loses power. The
