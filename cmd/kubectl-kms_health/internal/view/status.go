@@ -104,10 +104,10 @@ var ErrUnknownName = errors.New("no API server and no node")
 func Evaluate(s *Snapshot, selected string) (*Status, error) {
 	status := &Status{APIVersion: APIVersion, Kind: "Status", Time: metav1.NewTime(s.Now.UTC()), Problems: []Problem{},
 		APIServers: []APIServer{}, Operator: readOperator(s)}
+	works := status.Operator.State == OperatorWorks
 	for _, kind := range Resources {
 		for _, o := range s.Objects {
 			if r, is := ResourceOf(o); is && r.Plural == kind.Plural {
-				works := status.Operator.State == OperatorWorks
 				status.APIServers = append(status.APIServers, read(r, o, s.asOf(o), works))
 			}
 		}
