@@ -216,11 +216,6 @@ var ClusterOperatorReasons = []Row{
 		Check: "the operator's log has every error. Check a file: `kms-health-operator validate --config FILE`",
 		Fix:   "correct the file: its ConfigMap (active within two minutes), or your kustomization",
 		DoNot: "restart the operator before the file is valid"},
-	{Name: "CANotCurrent", Alerts: []string{"KMSHealthOperatorCAExpires"},
-		Means: "the CA in the operator's Deployment (`start-during-plugin-outage`) expires soon, or cannot be kept current",
-		Check: "the message; the ConfigMap `kube-root-ca.crt` in the operator's namespace",
-		Fix:   "rotate the API server's CA. If the operator cannot connect, set the CA again as in the installation",
-		DoNot: "remove the annotation"},
 }
 
 // RollupReasonOf returns the row of a reason; for an unknown reason, a row that needs action.

@@ -74,8 +74,6 @@ var (
 		"api_server", "mode", "reason")
 	MetricConfigurationValid = ofOperator("configuration_valid", gauge,
 		"1 if the configuration file, as it is now, is active, else 0.")
-	MetricCAExpiry = ofOperator("ca_expiry_timestamp_seconds", gauge,
-		"With --keep-ca: when the CA in the operator's Deployment that verifies the API server expires; 0: none does.")
 	MetricLeader           = ofOperator("leader", gauge, "1 on the replica that runs the controllers, 0 on others.")
 	MetricCredentialExpiry = ofOperator("credential_expiry_timestamp_seconds", gauge,
 		"When a reporter's credential in a Secret expires.", "api_server", "secret")

@@ -114,7 +114,8 @@ var alerts = []Row{
 	{Name: "KMSHealthOperatorAbsent",
 		Means: "no operator is elected, or none is scraped. Reporters continue; conditions may be out of date",
 		Check: "pods, log and Lease `kms-health-operator`. If a pod holds the Lease, Prometheus cannot scrape it",
-		Fix:   "correct what events or log name. If a ConfigMap or Secret cannot be read: repair the plugin first",
+		Fix: "correct what events or log name. If a ConfigMap or Secret cannot be read: repair the plugin first. " +
+			"`x509` on a single node: set the CA again",
 		DoNot: "delete an operator's pod during a plugin outage"},
 	{Name: "KMSRollupNotWritten",
 		Means: "the operator cannot write conditions. Its metrics and alerts are current",

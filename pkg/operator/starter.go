@@ -66,13 +66,12 @@ func RunOperator(ctx context.Context, o Options) error {
 	healthQueue := syncqueue.New("write the roll-up")
 	clusterOperatorQueue := syncqueue.New("write the ClusterOperator")
 	allReporters := informers.Key{Queue: reporterQueue, Name: syncqueue.All}
-	clusterOperatorKey := informers.Key{Queue: clusterOperatorQueue, Name: contract.ClusterOperator}
 
 	// What configures the operator.
 	file := &configobserver.File{
 		Path: o.ConfigFile, Image: o.Image,
 		Valid:   metric.GaugeVec(registry, contract.MetricConfigurationValid).WithLabelValues(),
-		Enqueue: []informers.Key{allReporters, clusterOperatorKey},
+		Enqueue: []informers.Key{allReporters, {Queue: clusterOperatorQueue, Name: contract.ClusterOperator}},
 	}
 	profile := configobserver.NewTLSProfile(dynamicClient, o.OpenShift, allReporters)
 
@@ -88,20 +87,18 @@ func RunOperator(ctx context.Context, o Options) error {
 		Event: recorder, Registry: registry, Now: now.Now, Config: file, Health: health,
 		Queue: reporterQueue, HealthQueue: healthQueue, ClusterOperator: clusterOperatorQueue,
 	})
-	clusterOperator := clusteroperatorcontroller.Options{
+	clusterOperator := clusteroperatorcontroller.New(clusteroperatorcontroller.Options{
 		Client: dynamicClient, Now: now.Now, Version: o.Version, Inertia: o.DegradedInertia,
 		Namespace: o.Namespace, Queue: clusterOperatorQueue, Event: event,
 		Config: file, Reporters: reporters, Health: health,
-	}
-	controllers := []controller{health, reporters}
+	})
+	controllers := []controller{health, reporters, clusterOperator}
 	if o.KeepCA {
-		ca := cabundlecontroller.New(cabundlecontroller.Options{
+		controllers = append(controllers, &cabundlecontroller.Controller{
 			ConfigMaps: client.core.ConfigMaps(o.Namespace), Deployments: client.apps.Deployments(o.Namespace),
-			Namespace: o.Namespace, Server: config.Host, Now: now.Now, Registry: registry, Enqueue: clusterOperatorKey,
+			Namespace: o.Namespace, Queue: syncqueue.New("keep the CA current"),
 		})
-		clusterOperator.CA, controllers = ca, append(controllers, ca)
 	}
-	controllers = append(controllers, clusteroperatorcontroller.New(clusterOperator))
 
 	// Servers and observers on every replica, and the controllers on the one that leads.
 	all, ctx := errgroup.WithContext(ctx)

@@ -1,60 +1,33 @@
 package cabundlecontroller
 
 import (
-	"context"
 	"crypto/x509"
-	"errors"
-	"io"
-	"net"
-	"net/http"
-	"net/http/httptest"
-	"syscall"
 	"testing"
 	"time"
-
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-func TestCAsEndIsThatOfTheOneThatVerifiesTheAPIServer(t *testing.T) {
-	server := httptest.NewTLSServer(http.NotFoundHandler())
-	t.Cleanup(server.Close)
-	serving := server.Certificate()
-	c := &Controller{Options: Options{Server: server.URL, Now: time.Now}}
-	if end, err := c.end(t.Context(), []*x509.Certificate{serving}); err != nil || !end.Equal(serving.NotAfter) {
-		t.Errorf("%s, %v, want %s", end, err, serving.NotAfter)
+func TestAnOldCAStaysUntilItExpires(t *testing.T) {
+	now := time.Now()
+	ca := func(name string, left time.Duration) *x509.Certificate {
+		return &x509.Certificate{Raw: []byte(name), NotAfter: now.Add(left)}
 	}
-	if end, err := c.end(t.Context(), nil); err != nil || !end.IsZero() {
-		t.Errorf("without a CA that verifies it: %s, %v", end, err)
-	}
-	c.Now = func() time.Time { return serving.NotAfter.Add(time.Hour) }
-	if end, err := c.end(t.Context(), []*x509.Certificate{serving}); err != nil || !end.IsZero() {
-		t.Errorf("after it has ended: %s, %v", end, err)
-	}
-	c.Server = "https://127.0.0.1:1"
-	if _, err := c.end(t.Context(), nil); err == nil {
-		t.Error("nobody answers, which is not known to be a wrong CA")
-	}
-}
-
-func TestAnAPIServerThatEndsIsNoProblemOfTheCA(t *testing.T) {
-	refused := &net.OpError{Op: "dial", Err: syscall.ECONNREFUSED}
-	none := schema.GroupResource{Resource: "configmaps"}
+	old, expired, next := ca("old", 1), ca("expired", 0), ca("next", time.Hour)
 	for name, c := range map[string]struct {
-		err  error
-		want bool
+		current, before []*x509.Certificate
+		want            string
 	}{
-		"refused": {refused, true}, "cut": {io.EOF, true}, "slow": {context.DeadlineExceeded, true},
-		"starting":    {apierrors.NewServiceUnavailable("starting"), true},
-		"encrypted":   {apierrors.NewInternalError(errors.New("kms")), true},
-		"busy":        {apierrors.NewTooManyRequests("later", 1), true},
-		"no right":    {apierrors.NewForbidden(none, rootCA, nil), false},
-		"no object":   {apierrors.NewNotFound(none, rootCA), false},
-		"another CA":  {errors.New("its CA does not verify the API server"), false},
-		"all is well": {nil, false},
+		"the first":           {[]*x509.Certificate{old}, nil, "old"},
+		"unchanged":           {[]*x509.Certificate{old}, []*x509.Certificate{old}, "old"},
+		"a rotation":          {[]*x509.Certificate{next}, []*x509.Certificate{old, expired}, "next old"},
+		"during a rotation":   {[]*x509.Certificate{next, old}, []*x509.Certificate{old, next}, "next old"},
+		"expired and current": {[]*x509.Certificate{expired}, []*x509.Certificate{expired}, "expired"},
 	} {
-		if got := unanswered(c.err); got != c.want {
-			t.Errorf("%s: %t", name, got)
+		got := ""
+		for _, ca := range merge(now, c.current, c.before) {
+			got += " " + string(ca.Raw)
+		}
+		if got != " "+c.want {
+			t.Errorf("%s: got%s, want %s", name, got, c.want)
 		}
 	}
 }

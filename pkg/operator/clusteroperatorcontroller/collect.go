@@ -34,9 +34,6 @@ func (c *Controller) collect(running time.Duration) (in Input, ready bool) {
 	if p := c.Config.Problem(); p != "" {
 		in.Configuration = "configuration: " + p
 	}
-	if c.CA != nil {
-		in.CA = c.CA.Problem()
-	}
 	known := in.Configuration != "" || in.Configured && (len(in.Targets) > 0 || len(config.APIServers) == 0)
 	return in, known && c.Reporters.IsOpenShift() && (!unknown || running > firstLook)
 }

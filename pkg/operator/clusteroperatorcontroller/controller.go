@@ -47,7 +47,6 @@ type Options struct {
 		Problem() string
 		Standing() string
 	}
-	CA        interface{ Problem() string } // nil: the operator keeps none
 	Reporters interface {
 		Targets() []delivery.Target
 		IsOpenShift() bool

@@ -26,7 +26,6 @@ type Input struct {
 	Inertia       time.Duration // how long a problem must last before it counts
 	Configuration string        // why the configuration file is rejected, empty where it is active
 	Configured    bool          // a configuration is active: the file, or its last valid version
-	CA            string        // why the operator's CA is not current, or that it ends soon; empty: neither
 	Targets       []Target
 	Previous      map[string]operatorstatus.Condition // the current conditions, by type
 	Since         map[string]time.Time                // when each problem was first observed, as Evaluate returned it
@@ -76,9 +75,6 @@ func Evaluate(in *Input) (conditions map[string]operatorstatus.Condition, again 
 				unhealthy = append(unhealthy, t.Name)
 			}
 		}
-	}
-	if in.CA != "" {
-		add("ca", operatorstatus.True, contract.CANotCurrent, in.CA)
 	}
 	degraded, again := in.degraded(problems)
 	conditions = map[string]operatorstatus.Condition{}
