@@ -90,8 +90,6 @@ var Events = []Event{
 	{"Deleted", "Normal", "an object was deleted"},
 	{"Injected", "Normal", "the reporter was added to a Deployment, or changed in it"},
 	{"Ejected", "Normal", "the reporter was removed from a Deployment"},
-	{"ConfigurationInvalid", "Warning",
-		"the operator's file was rejected, and the last valid one stays active. Its message begins with `configuration`"},
 	{"ReportRemoved", "Normal", "a report that no reporter writes any more was removed"},
 	{"RequestInvalid", "Warning",
 		"the annotation `kmshealth.openshift.io/probe-requested` has a text that is no request, and is ignored"},

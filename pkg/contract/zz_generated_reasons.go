@@ -72,11 +72,10 @@ const (
 
 // Reasons of Events.
 const (
-	EventApplied              = "Applied"
-	EventDeleted              = "Deleted"
-	EventInjected             = "Injected"
-	EventEjected              = "Ejected"
-	EventConfigurationInvalid = "ConfigurationInvalid"
-	EventReportRemoved        = "ReportRemoved"
-	EventRequestInvalid       = "RequestInvalid"
+	EventApplied        = "Applied"
+	EventDeleted        = "Deleted"
+	EventInjected       = "Injected"
+	EventEjected        = "Ejected"
+	EventReportRemoved  = "ReportRemoved"
+	EventRequestInvalid = "RequestInvalid"
 )

@@ -89,8 +89,7 @@ func RunOperator(ctx context.Context, o Options) error {
 	})
 	clusterOperator := clusteroperatorcontroller.New(clusteroperatorcontroller.Options{
 		Client: dynamicClient, Now: now.Now, Version: o.Version, Inertia: o.DegradedInertia,
-		Namespace: o.Namespace, Queue: clusterOperatorQueue, Event: event,
-		Config: file, Reporters: reporters, Health: health,
+		Namespace: o.Namespace, Queue: clusterOperatorQueue, Config: file, Reporters: reporters, Health: health,
 	})
 	controllers := []controller{health, reporters, clusterOperator}
 	if o.KeepCA {

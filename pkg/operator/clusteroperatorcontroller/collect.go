@@ -4,7 +4,6 @@ import (
 	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
-	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/kms-health/kms-health/pkg/contract"
@@ -36,16 +35,6 @@ func (c *Controller) collect(running time.Duration) (in Input, ready bool) {
 	}
 	known := in.Configuration != "" || in.Configured && (len(in.Targets) > 0 || len(config.APIServers) == 0)
 	return in, known && c.Reporters.IsOpenShift() && (!unknown || running > firstLook)
-}
-
-// recordRejected records an Event when a configuration is rejected. On plain Kubernetes nothing else shows it.
-func (c *Controller) recordRejected() {
-	problem := c.Config.Problem()
-	if problem != "" && problem != c.rejected {
-		c.Event("configuration", corev1.EventTypeWarning, contract.EventConfigurationInvalid,
-			"rejected, "+c.Config.Standing()+": "+problem)
-	}
-	c.rejected = problem
 }
 
 // related returns the objects that show what the operator does, for `oc adm inspect`. That command also gathers all

@@ -94,7 +94,6 @@ func (p *parts) Verdict(name string) delivery.Verdict {
 func (p *parts) IsOpenShift() bool                        { return true }
 func (p *parts) Current() *v1alpha1.OperatorConfiguration { return p.config }
 func (p *parts) Problem() string                          { return p.problem }
-func (p *parts) Standing() string                         { return "none is active" }
 
 // The controller waits for the first verdicts, unless a delivery needs an administrator.
 func TestADeliveryThatNeedsActionIsReportedBeforeTheFirstVerdicts(t *testing.T) {
@@ -112,21 +111,10 @@ func TestADeliveryThatNeedsActionIsReportedBeforeTheFirstVerdicts(t *testing.T) 
 	}
 }
 
-// On a cluster without ClusterOperators only the Event shows the error.
-func TestRejectedFileIsAnEventForEachReason(t *testing.T) {
-	var events []string
-	p := &parts{}
-	c := &Controller{Options: Options{Config: p, Event: func(about, eventType, reason, message string) {
-		events = append(events, strings.Join([]string{about, eventType, reason, message}, " "))
-	}}}
-	for _, p.problem = range []string{"", "a", "a", "b", "", "b"} {
-		c.recordRejected()
-	}
-	var want []string
-	for _, problem := range []string{"a", "b", "b"} {
-		want = append(want, "configuration Warning ConfigurationInvalid rejected, none is active: "+problem)
-	}
-	if diff := cmp.Diff(want, events); diff != "" {
-		t.Error(diff)
+func TestRejectedFileIsReportedAtOnce(t *testing.T) {
+	p := &parts{problem: "x"}
+	c := &Controller{Options: Options{Config: p, Reporters: p, Health: p}}
+	if in, ready := c.collect(0); in.Configuration != "configuration: x" || !ready {
+		t.Errorf("the input is %+v, ready: %t", in, ready)
 	}
 }

@@ -1,5 +1,5 @@
 // Package clusteroperatorcontroller reports the operator's own state as `oc get clusteroperators` shows it: its
-// configuration, the deliveries, and the roll-ups. A rejected configuration is also an Event.
+// configuration, the deliveries, and the roll-ups.
 package clusteroperatorcontroller
 
 import (
@@ -40,12 +40,10 @@ type Options struct {
 	Inertia   time.Duration    // how long a problem must last before Degraded reports it
 	Namespace string           // the operator's own
 	Queue     *syncqueue.Queue // of one item: contract.ClusterOperator
-	Event     func(about, eventType, reason, message string)
 	// What is reported.
 	Config interface { // configobserver.File
 		Current() *v1alpha1.OperatorConfiguration
 		Problem() string
-		Standing() string
 	}
 	Reporters interface {
 		Targets() []delivery.Target
@@ -60,10 +58,9 @@ type Options struct {
 type Controller struct {
 	Options
 	// source is followed once there is something to report: outside of OpenShift there is no right to read it.
-	source   *informers.Informer[*unstructured.Unstructured]
-	follow   sync.Once
-	since    map[string]time.Time
-	rejected string // why the configuration was rejected at the last sync
+	source *informers.Informer[*unstructured.Unstructured]
+	follow sync.Once
+	since  map[string]time.Time
 }
 
 // New returns a Controller.
@@ -81,7 +78,6 @@ func (c *Controller) Run(ctx context.Context) {
 	began := time.Now()
 	c.Queue.Enqueue(object.Name)
 	c.Queue.Work(ctx, 1, func(ctx context.Context, name string) time.Duration {
-		c.recordRejected()
 		in, ready := c.collect(time.Since(began))
 		if !ready {
 			klog.V(2).InfoS("ClusterOperator is not written: nothing is known yet, or this is no OpenShift")

@@ -205,18 +205,6 @@ func TestNothingIsWrittenWhereThereIsNoClusterOperator(t *testing.T) {
 	})
 }
 
-func TestARunningControllerRecordsARejectedFile(t *testing.T) {
-	withOperatorFixture(t, func(s *operatorFixture) {
-		events := 0
-		s.problem, s.Event = "x", func(_, _, _, _ string) { events++ }
-		s.begin()
-		s.until(time.Minute)
-		if in, ready := s.collect(0); events != 1 || in.Configuration != "configuration: x" || !ready {
-			t.Errorf("got %d Events, want one; the input is %+v, ready: %t", events, in, ready)
-		}
-	})
-}
-
 // TestMain removes the bound on how often errors are logged: it keeps the time of the
 // last one, and synctest's clock starts long before the real one.
 func TestMain(m *testing.M) {

@@ -48,7 +48,7 @@ func (f *File) observe(content filewatch.Content) {
 		if was := f.problem.Swap(&why); was != nil && *was == why {
 			return
 		}
-		klog.ErrorS(err, "Rejected the configuration, "+f.Standing(), "file", f.Path)
+		klog.ErrorS(err, "Rejected the configuration; the last valid one, if any, stays active", "file", f.Path)
 	} else {
 		f.Valid.Set(1)
 		f.problem.Store(nil)
@@ -72,12 +72,4 @@ func (f *File) decode(content filewatch.Content) (c *v1alpha1.OperatorConfigurat
 		return nil, fmt.Errorf("%s: %w", f.Path, err)
 	}
 	return c, nil
-}
-
-// Standing describes the configuration that is used after one was rejected.
-func (f *File) Standing() string {
-	if f.Current() == nil {
-		return "none is active"
-	}
-	return "the last valid one stays active"
 }
