@@ -87,10 +87,10 @@ func RunOperator(ctx context.Context, o Options) error {
 		Event: recorder, Registry: registry, Now: now.Now, Config: file, Health: health,
 		Queue: reporterQueue, HealthQueue: healthQueue, ClusterOperator: clusterOperatorQueue,
 	})
-	clusterOperator := clusteroperatorcontroller.New(clusteroperatorcontroller.Options{
+	clusterOperator := &clusteroperatorcontroller.Controller{
 		Client: dynamicClient, Now: now.Now, Version: o.Version, Inertia: o.DegradedInertia,
 		Namespace: o.Namespace, Queue: clusterOperatorQueue, Config: file, Reporters: reporters, Health: health,
-	})
+	}
 	controllers := []controller{health, reporters, clusterOperator}
 	if o.KeepCA {
 		controllers = append(controllers, &cabundlecontroller.Controller{

@@ -72,10 +72,10 @@ var rights = []struct {
 	// Nodes, which the roll-up reads, and the ClusterOperator.
 	{question{"patch update delete create", "nodes", "", "master-0"}, false},
 	{question{"patch", "nodes/status", "", "master-0"}, false},
-	{question{"list watch", "clusteroperators.config.openshift.io", "", "kms-health"}, true},
+	{question{"get", "clusteroperators.config.openshift.io", "", "kms-health"}, true},
 	{question{"patch", "clusteroperators.config.openshift.io/status", "", "kms-health"}, true},
 	{question{"patch update", "clusteroperators.config.openshift.io/status", "", "kube-apiserver"}, false},
-	{question{"patch create update delete", "clusteroperators.config.openshift.io", "", "kms-health"}, false},
+	{question{"list watch patch create update delete", "clusteroperators.config.openshift.io", "", "kms-health"}, false},
 
 	// The namespaces of API servers.
 	{question{"list watch", "pods", kas, ""}, true},

@@ -9,8 +9,6 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
-	dynamicfake "k8s.io/client-go/dynamic/fake"
 	"sigs.k8s.io/yaml"
 
 	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
@@ -101,7 +99,7 @@ func TestADeliveryThatNeedsActionIsReportedBeforeTheFirstVerdicts(t *testing.T) 
 		server := delivers("a", reason, "")
 		server.Judged = false
 		p := &parts{targets: []Target{server}, config: &v1alpha1.OperatorConfiguration{}}
-		c := New(Options{Client: dynamicfake.NewSimpleDynamicClient(runtime.NewScheme()), Config: p, Reporters: p, Health: p})
+		c := &Controller{Config: p, Reporters: p, Health: p}
 		if _, ready := c.collect(0); ready != want {
 			t.Errorf("%q: reported at once: %t, want %t", reason, ready, want)
 		}
@@ -113,7 +111,7 @@ func TestADeliveryThatNeedsActionIsReportedBeforeTheFirstVerdicts(t *testing.T) 
 
 func TestRejectedFileIsReportedAtOnce(t *testing.T) {
 	p := &parts{problem: "x"}
-	c := &Controller{Options: Options{Config: p, Reporters: p, Health: p}}
+	c := &Controller{Config: p, Reporters: p, Health: p}
 	if in, ready := c.collect(0); in.Configuration != "configuration: x" || !ready {
 		t.Errorf("the input is %+v, ready: %t", in, ready)
 	}

@@ -4,10 +4,12 @@ package clusteroperatorcontroller
 
 import (
 	"context"
+	"fmt"
 	"reflect"
-	"sync"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/klog/v2"
@@ -32,8 +34,8 @@ const (
 	readyCheck = 5 * time.Second // between two checks whether there is something to report
 )
 
-// Options of a Controller.
-type Options struct {
+// Controller keeps ClusterOperator/kms-health. Inertia keeps a short problem from causing an alert.
+type Controller struct {
 	Client    dynamic.Interface
 	Now       func() time.Time // by the API server's clock
 	Version   string
@@ -52,29 +54,12 @@ type Options struct {
 	Health interface {
 		Verdict(target string) delivery.Verdict
 	}
-}
 
-// Controller keeps ClusterOperator/kms-health. Inertia keeps a short problem from causing an alert.
-type Controller struct {
-	Options
-	// source is followed once there is something to report: outside of OpenShift there is no right to read it.
-	source *informers.Informer[*unstructured.Unstructured]
-	follow sync.Once
-	since  map[string]time.Time
-}
-
-// New returns a Controller.
-func New(o Options) *Controller {
-	whole := func(o *unstructured.Unstructured) *unstructured.Unstructured { return o }
-	return &Controller{Options: o, source: informers.New(o.Client,
-		informers.Selection{Resource: object.GVR(), Name: object.Name}, whole,
-		informers.Key{Queue: o.Queue, Name: object.Name})}
+	since map[string]time.Time
 }
 
 // Run syncs the ClusterOperator until ctx ends. One replica at a time may run.
 func (c *Controller) Run(ctx context.Context) {
-	var running sync.WaitGroup
-	defer running.Wait()
 	began := time.Now()
 	c.Queue.Enqueue(object.Name)
 	c.Queue.Work(ctx, 1, func(ctx context.Context, name string) time.Duration {
@@ -83,7 +68,6 @@ func (c *Controller) Run(ctx context.Context) {
 			klog.V(2).InfoS("ClusterOperator is not written: nothing is known yet, or this is no OpenShift")
 			return readyCheck
 		}
-		c.follow.Do(func() { running.Go(func() { c.source.Run(ctx) }) })
 		if left := c.Queue.Left(name); left > 0 {
 			return left
 		}
@@ -95,9 +79,15 @@ func (c *Controller) Run(ctx context.Context) {
 
 // sync updates the ClusterOperator's status. It returns after how long to sync again.
 func (c *Controller) sync(ctx context.Context, in Input) (again time.Duration, err error) {
-	current, exists := c.source.Get("", object.Name)
-	if !exists {
+	limited, cancel := context.WithTimeout(ctx, ssa.RequestTimeout)
+	defer cancel()
+	cached := metav1.GetOptions{ResourceVersion: "0"} // the API server's cache
+	current, err := c.Client.Resource(object.GVR()).Get(limited, object.Name, cached)
+	if apierrors.IsNotFound(err) {
 		return resync, nil
+	}
+	if err != nil {
+		return resync, fmt.Errorf("read %s: %w", object, err)
 	}
 	shownVersions, _, _ := unstructured.NestedSlice(current.Object, "status", "versions")
 	shownRelated, _, _ := unstructured.NestedSlice(current.Object, "status", "relatedObjects")
