@@ -109,29 +109,6 @@ func TestRestConfigOfAKubeconfig(t *testing.T) {
 	}
 }
 
-// An API server with --disable-http2-serving answers no HTTP/2 pings. TCP must detect a dead connection as soon.
-func TestConnectionWithoutHTTP2IsTriedAsSoon(t *testing.T) {
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	must.Succeed(t, err)
-	defer func() { _ = listener.Close() }()
-	config, err := restConfig(kubeconfigOf(t, "https://a.test"), "v1")
-	must.Succeed(t, err)
-	conn, err := config.Dial(t.Context(), "tcp", listener.Addr().String())
-	must.Succeed(t, err)
-	defer func() { _ = conn.Close() }()
-	raw, err := conn.(*net.TCPConn).SyscallConn()
-	must.Succeed(t, err)
-	option := func(name int) (value int) {
-		problem := raw.Control(func(fd uintptr) { value, err = syscall.GetsockoptInt(int(fd), syscall.IPPROTO_TCP, name) })
-		must.Succeed(t, errors.Join(problem, err))
-		return value
-	}
-	idle, every, probes := option(syscall.TCP_KEEPIDLE), option(syscall.TCP_KEEPINTVL), option(syscall.TCP_KEEPCNT)
-	if seconds := idle + every*probes; seconds > 20 {
-		t.Errorf("given up after %d s: %d, and %d times %d", seconds, idle, probes, every)
-	}
-}
-
 // A starting node drops packets. client-go then retries for half a minute, and returns a watch without events, and no
 // error.
 func TestWatchOfAServerThatDropsPacketsIsUnanswered(t *testing.T) {

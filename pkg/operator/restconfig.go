@@ -47,9 +47,8 @@ func restConfig(kubeconfig, version string) (*rest.Config, error) {
 	// Writes are few; a lower limit would slow down a start with many targets.
 	config.QPS, config.Burst = 20, 40
 	// While a node starts, packets to the Service of the API server are dropped. A lost SYN is sent again after 1 s, 2 s
-	// and 4 s, so a new connection is faster. The keep-alive probes are for API servers without HTTP/2.
-	probes := net.KeepAliveConfig{Enable: true, Idle: 10 * time.Second, Interval: 5 * time.Second, Count: 2}
-	config.Dial = (&net.Dialer{Timeout: 2 * time.Second, KeepAliveConfig: probes}).DialContext
+	// and 4 s, so a new connection is faster.
+	config.Dial = (&net.Dialer{Timeout: 2 * time.Second}).DialContext
 	config.Wrap(func(next http.RoundTripper) http.RoundTripper { return unretried{next} })
 	return config, nil
 }
