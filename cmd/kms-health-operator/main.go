@@ -47,8 +47,6 @@ func run(args []string, out, stderr io.Writer) int {
 		err = fmt.Errorf("standard output: %w", stdout.Err)
 	case err == nil:
 		return exitOK
-	case errors.Is(err, errLogged):
-		return exitFailed
 	case !started:
 		_, _ = fmt.Fprintf(stderr, "error: %v\nSee kms-health-operator --help.\n", err)
 		return exitUsage
@@ -61,9 +59,6 @@ func run(args []string, out, stderr io.Writer) int {
 	}
 	return exitFailed
 }
-
-// errLogged is returned for a failure that is in the log already.
-var errLogged = errors.New("the reason is in the log")
 
 // usageError is the error of a wrong command line, or of a file that cannot be read.
 type usageError struct{ error }

@@ -67,8 +67,7 @@ Environment: POD_NAMESPACE, REPORTER_IMAGE and KUBECONFIG are the defaults of fl
 			log := logging.Start(os.Stderr)
 			defer log.Flush(250 * time.Millisecond) // of its last lines
 			if err := operator.RunOperator(cmd.Context(), o); err != nil {
-				klog.ErrorS(err, "Ended by an error")
-				return errLogged
+				return err
 			}
 			klog.InfoS("Ended")
 			return nil
