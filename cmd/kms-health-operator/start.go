@@ -46,10 +46,7 @@ Environment: POD_NAMESPACE, REPORTER_IMAGE and KUBECONFIG are the defaults of fl
                   infrastructures.config.openshift.io/cluster exists
   OPERATOR_IMAGE_VERSION
                   the version of ClusterOperator/kms-health: that of an OpenShift release.
-                  Without it, this program's
-  HTTP2_READ_IDLE_TIMEOUT_SECONDS, HTTP2_PING_TIMEOUT_SECONDS
-                  a connection to the API server is tried after so many seconds of
-                  silence, and replaced so many later: 10 and 5, unless they are set`,
+                  Without it, this program's`,
 		Example: `  # From a workstation, as the user of a kubeconfig.
   kms-health-operator start --kubeconfig ~/.kube/config --config operator.yaml \
     --namespace kms-health --image REGISTRY/kms-health-reporter@sha256:… \
@@ -99,5 +96,5 @@ func addStartFlags(f *pflag.FlagSet, o *operator.Options) {
 	f.StringVar(&o.HealthAddress, "health-bind-address", ":8081",
 		"the `address` of /healthz and /readyz over HTTP; 0: none")
 	f.DurationVar(&o.DegradedInertia, "degraded-inertia", 2*time.Minute,
-		"how long a problem must last before ClusterOperator/kms-health is Degraded, at least 0")
+		"how long a problem must last before ClusterOperator/kms-health is Degraded")
 }

@@ -32,9 +32,8 @@ type Options struct {
 	MetricsCertDir string // empty: a self-signed certificate
 	HealthAddress  string // "0": none
 
-	// DegradedInertia is how long a problem must last before the ClusterOperator is Degraded; at least 0.
-	DegradedInertia time.Duration
-	Version         string // what the ClusterOperator reports
+	DegradedInertia time.Duration // how long a problem must last before the ClusterOperator is Degraded
+	Version         string        // what the ClusterOperator reports
 }
 
 // none is the address of a server that is not started.
@@ -60,9 +59,6 @@ func (o *Options) Validate() error {
 		if _, err := clientcmd.LoadFromFile(o.Kubeconfig); err != nil {
 			wrong("kubeconfig", "%w", err)
 		}
-	}
-	if o.DegradedInertia < 0 {
-		wrong("degraded-inertia", "%s must not be negative", o.DegradedInertia)
 	}
 	return errors.Join(all...)
 }

@@ -30,10 +30,8 @@ func TestEachMistakeIsReportedWithItsFlag(t *testing.T) {
 	}{
 		"defaults":         {func(*Options) {}, ""},
 		"standard input":   {func(o *Options) { o.ConfigFile = "-" }, `--config: "-"`},
-		"no config":        {func(o *Options) { o.ConfigFile = "" }, `--config: ""`},
+		"no configuration": {func(o *Options) { o.ConfigFile = "" }, `--config: ""`},
 		"relative root":    {func(o *Options) { o.KubeletRoot = "a" }, `--kubelet-root: "a" must be an absolute path`},
-		"negative inertia": {func(o *Options) { o.DegradedInertia = -time.Second }, "--degraded-inertia: -1s"},
-		"no inertia":       {func(o *Options) { o.DegradedInertia = 0 }, ""},
 		"namespace":        {func(o *Options) { o.Namespace = "a b" }, `--namespace: "a b"`},
 	} {
 		t.Run(name, func(t *testing.T) {
