@@ -23,8 +23,8 @@ import (
 )
 
 // defaultTimeout is kube-apiserver's for a provider without a timeout: defaults.go of
-// k8s.io/apiserver/pkg/apis/apiserver/v1.
-const defaultTimeout = "3s"
+// k8s.io/apiserver/pkg/apis/apiserver/v1. It counts also for one that is invalid, which kube-apiserver rejects.
+const defaultTimeout = 3 * time.Second
 
 // Config is what an EncryptionConfiguration contains about KMS plugins.
 type Config struct {
@@ -64,9 +64,7 @@ var ConfigMaps = schema.GroupResource{Resource: "configmaps"}
 
 // Why a provider is ignored.
 const (
-	reasonV1       = "its apiVersion is v1, which is the default: only a KMS v2 plugin has a Status call"
-	reasonVersion  = "its apiVersion is neither v1 nor v2"
-	reasonTimeout  = "its timeout is not a duration above zero, like 3s"
+	reasonVersion  = "its apiVersion is not v2 (v1 is the default): only a KMS v2 plugin has a Status call"
 	reasonEndpoint = "its endpoint " // followed by v1alpha1.SocketAddress's error
 )
 
@@ -178,16 +176,15 @@ func collect(entries []entry) (sockets []*socket, ignored []string) {
 // check returns the socket's address and the timeout of a provider, or why it cannot be probed.
 func (k *kms) check() (address string, timeout time.Duration, why string) {
 	address, err := v1alpha1.SocketAddress(k.Endpoint)
-	timeout, wrong := time.ParseDuration(cmp.Or(k.Timeout, defaultTimeout))
 	switch {
-	case k.APIVersion == "v1", k.APIVersion == "":
-		why = reasonV1
 	case k.APIVersion != "v2":
 		why = reasonVersion
 	case err != nil:
 		why = reasonEndpoint + err.Error()
-	case wrong != nil, timeout <= 0:
-		why = reasonTimeout
+	}
+	timeout, err = time.ParseDuration(k.Timeout)
+	if err != nil || timeout <= 0 {
+		timeout = defaultTimeout
 	}
 	return address, min(max(timeout, v1alpha1.MinTimeout), contract.MaxInterval), why
 }
