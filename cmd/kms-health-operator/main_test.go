@@ -145,8 +145,8 @@ func TestRenderWarnsOfProvidersThatAreNotProbed(t *testing.T) {
 		"KMS v1 beside v2": {
 			"apiVersion: apiserver.config.k8s.io/v1\nkind: EncryptionConfiguration\n",
 			`{name: old, endpoint: "unix:///var/run/kmsplugin/a.sock", cachesize: 1000}`,
-			"warning: --encryption-config: provider old of secrets is not probed: its apiVersion is not v2 (v1 is the default): " +
-				"only a KMS v2 plugin has a Status call\n",
+			"warning: --encryption-config: provider old of secrets is not probed: its apiVersion is not v2 " +
+				"(v1 is the default): only a KMS v2 plugin has a Status call\n",
 		},
 		"all are probed, of the legacy kind": {"apiVersion: v1\nkind: EncryptionConfig\n",
 			`{apiVersion: v2, name: old, endpoint: "unix:/var/run/kmsplugin/a.sock"}`, ""},

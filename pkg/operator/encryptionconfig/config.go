@@ -147,11 +147,11 @@ func shown(name string) string {
 func collect(entries []entry) (sockets []*socket, ignored []string) {
 	for _, e := range entries {
 		for i, p := range e.Providers {
-			if p.KMS == nil {
+			if p.kms() == nil {
 				continue
 			}
-			u := use{e.Resources, p.KMS.Name}
-			address, timeout, why := p.KMS.check()
+			u := use{e.Resources, p.kms().Name}
+			address, timeout, why := p.kms().check()
 			if why != "" {
 				ignored = append(ignored, ignore(u, why))
 				continue

@@ -298,7 +298,7 @@ func TestResourcesThatAnotherProviderEncryptsAreMixed(t *testing.T) {
 	for name, c := range map[string]struct{ entries, want string }{
 		"one key":                     {entryOf("secrets", two, identity) + entryOf("configmaps", two, identity), ""},
 		"aescbc first":                {entryOf("secrets", aescbc, two) + entryOf("configmaps", two), "secrets by aescbc" + second},
-		"identity first":              {entryOf("secrets", identity, two) + entryOf("configmaps", two), "secrets by identity, so unencrypted" + second},
+		"identity first":              {entryOf("secrets", identity, two) + entryOf("configmaps", two), "secrets by identity" + second},
 		"KMS v1 first":                {entryOf("secrets", v1, two) + entryOf("configmaps", two), "secrets by a KMS v1 plugin" + second},
 		"another key":                 {entryOf("secrets", one, two) + entryOf("configmaps", two), "secrets by the plugin at /var/run/kmsplugin/kms-1.sock" + second},
 		"an unknown provider":         {entryOf("secrets", "{quantum: {}}", two) + entryOf("configmaps", two), "secrets by an unknown provider" + second},

@@ -36,43 +36,28 @@ type entry struct {
 	Providers []provider `json:"providers"`
 }
 
-type provider struct {
-	KMS       *kms  `json:"kms"`
-	AESCBC    given `json:"aescbc"`
-	AESGCM    given `json:"aesgcm"`
-	Secretbox given `json:"secretbox"`
-	Identity  given `json:"identity"`
-}
+// provider has one key, its kind. Of another kind than kms no field is read: it may have local keys.
+type provider map[string]*kms
 
-// given is true if a field is set. Its content, which may have keys, is not read.
-type given bool
+func (p provider) kms() *kms { return p["kms"] }
 
-// UnmarshalJSON implements json.Unmarshaler.
-func (g *given) UnmarshalJSON(raw []byte) error {
-	*g = string(raw) != "null"
-	return nil
-}
-
-func (p provider) isV2() bool { return p.KMS != nil && p.KMS.APIVersion == "v2" }
+func (p provider) isV2() bool { return p.kms() != nil && p.kms().APIVersion == "v2" }
 
 // writer describes how a provider encrypts as the first of its entry.
 func (p provider) writer() string {
 	switch {
 	case p.isV2():
-		if address, err := v1alpha1.SocketAddress(p.KMS.Endpoint); err == nil {
+		if address, err := v1alpha1.SocketAddress(p.kms().Endpoint); err == nil {
 			return "the plugin at " + v1alpha1.CleanSocket(address)
 		}
 		return "a KMS v2 plugin that cannot be probed"
-	case p.KMS != nil:
+	case p.kms() != nil:
 		return "a KMS v1 plugin"
-	case bool(p.AESCBC):
-		return "aescbc"
-	case bool(p.AESGCM):
-		return "aesgcm"
-	case bool(p.Secretbox):
-		return "secretbox"
-	case bool(p.Identity):
-		return "identity, so unencrypted"
+	}
+	for _, kind := range []string{"aescbc", "aesgcm", "secretbox", "identity"} {
+		if p[kind] != nil {
+			return kind
+		}
 	}
 	return "an unknown provider"
 }
@@ -170,7 +155,7 @@ func (f *file) usesKMS(resource schema.GroupResource) bool {
 		})
 		if len(named) > 0 {
 			return slices.ContainsFunc(named, func(e entry) bool {
-				return slices.ContainsFunc(e.Providers, func(p provider) bool { return p.KMS != nil })
+				return slices.ContainsFunc(e.Providers, func(p provider) bool { return p.kms() != nil })
 			})
 		}
 	}

@@ -38,11 +38,11 @@ func TestGarbageIsRejectedWithTheReason(t *testing.T) {
 		"empty resources":   {head + "  []\n", "has no resources"},
 		"resources no list": {head + "  secrets: 1\n", "has a value of the wrong type in resources"},
 		"name a number": {head + entryOf("secrets", "{kms: {name: 12345}}"),
-			"has a value of the wrong type in resources.providers.kms.name"},
+			"has a value of the wrong type in resources.providers.name"},
 		"version a number": {strings.Replace(head, "apiserver.config.k8s.io/v1", "1", 1) + resources,
 			"has a value of the wrong type in apiVersion"},
 		"timeout a number": {head + entryOf("secrets", "{kms: {timeout: 12345}}"),
-			"has a value of the wrong type in resources.providers.kms.timeout"},
+			"has a value of the wrong type in resources.providers.timeout"},
 		"aliases that grow": {bomb(), "is neither YAML nor JSON"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -89,7 +89,7 @@ var allowed = regexp.MustCompile(`^the EncryptionConfiguration (` +
 	`is not a mapping|has no resources|is neither YAML nor JSON` +
 	`|has another apiVersion and kind than apiserver\.config\.k8s\.io/v1, EncryptionConfiguration` +
 	`|has a value of the wrong type in ` +
-	`(apiVersion|kind|resources(\.(resources|providers(\.kms(\.(apiVersion|name|endpoint|timeout))?)?))?)` +
+	`(apiVersion|kind|resources(\.(resources|providers(\.(apiVersion|name|endpoint|timeout))?))?)` +
 	`)$`)
 
 // key is key material. No part of it occurs elsewhere in the test data.
