@@ -30,7 +30,8 @@ func newRender() *cobra.Command {
 server: for bootstrap, for control planes without the operator, for GitOps, or to
 see what it would apply. The files are numbered in the order to apply them in.
 
-What is written depends on the API server's mode and on --pod: see docs/operate/by-hand.md.
+What is written depends on the API server's mode, DaemonSet or Sidecar, and on --pod: see
+docs/operate/by-hand.md.
 
 Environment:
   IS_OPENSHIFT    true or false. Without it, this is OpenShift unless each API server's

@@ -21,11 +21,8 @@ type pods struct {
 	manifest   map[string]any     // the whole object with every field, known or not
 }
 
-// running reports whether it is a Pod, and not the template of a Deployment.
-func (p pods) running() bool { return p.pod != nil && p.deployment == nil }
-
 // static reports whether it is a Pod that no API server has seen.
-func (p pods) static() bool { return p.running() && p.pod.Spec.NodeName == "" }
+func (p pods) static() bool { return p.pod != nil && p.deployment == nil && p.pod.Spec.NodeName == "" }
 
 // readPods reads --pod.
 func readPods(data []byte) (p pods, err error) {

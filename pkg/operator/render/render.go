@@ -77,7 +77,7 @@ func Render(in Input, problems ...error) (files []File, warnings []string, err e
 	if err := r.readEncryption(in.EncryptionConfig); err != nil {
 		return nil, nil, err
 	}
-	reporters := r.ownPods
+	reporters := r.agents
 	if t.Mode.InOwnersPods() {
 		reporters = r.sidecar
 	}
@@ -109,8 +109,8 @@ func (in *Input) check(t *v1alpha1.APIServer, p pods) error {
 	var all []error
 	add := func(format string, values ...any) { all = append(all, fmt.Errorf(format, values...)) }
 	switch {
-	case t.Mode == v1alpha1.ModeCompanionPod && !p.running():
-		add("--pod: mode CompanionPod of %s needs a running pod: `kubectl get pod NAME -n NAMESPACE -o yaml`", t.Name)
+	case !t.Mode.ServesNode() && !t.Mode.InOwnersPods() && !p.static():
+		add("API server %s: mode %s needs an operator: set DaemonSet or Sidecar in the configuration", t.Name, t.Mode)
 	case t.Mode.InOwnersPods() && p.deployment == nil && !p.static():
 		add("--pod: mode %s of %s needs the API server's Deployment, or a static pod's manifest, a file of its node",
 			t.Mode, t.Name)
@@ -205,31 +205,18 @@ func (r *rendering) configMap(name string) {
 	r.apply("30-configmap-"+name+".yaml", "apply it", r.ConfigMap(name, r.plugins))
 }
 
-// ownPods adds the reporters that have their own pods.
-func (r *rendering) ownPods() error {
-	t, server := r.Target, objects.APIServerPod{Folders: objects.AsNamed(r.plugins), User: contract.Root}
-	if r.running() {
-		var err1, err2 error
-		server.Node = r.pod.Spec.NodeName
-		server.User, _ = objects.UserOf(r.pod, t.Container)
-		server.UID, err1 = objects.PodUID(r.pod)
-		server.Folders, err2 = objects.FindFolders(r.pod, t.Container, objects.KubeletRoot, r.plugins...)
-		if err := errors.Join(err1, err2); err != nil {
+// agents adds the DaemonSet of the reporters.
+func (r *rendering) agents() (err error) {
+	t, folders, user := r.Target, objects.AsNamed(r.plugins), contract.Root
+	if r.pod != nil {
+		user, _ = objects.UserOf(r.pod, t.Container)
+		folders, err = objects.FindFolders(r.pod, t.Container, objects.KubeletRoot, r.plugins...)
+		if err == nil && !objects.OnHost(folders) {
+			err = errors.New("the sockets are in a volume of the pod, where no DaemonSet reaches them: use Sidecar")
+		}
+		if err != nil {
 			return fmt.Errorf("--pod: %w", err)
 		}
-	}
-	onHost := objects.OnHost(server.Folders)
-	switch auto := t.Mode == v1alpha1.ModeAuto; {
-	case auto && !r.running():
-		return fmt.Errorf("API server %s: mode %s is decided by a pod, which shows where the sockets are: give it by --pod, "+
-			"or set mode in the configuration", t.Name, t.Mode)
-	case auto && onHost:
-		t.Mode = v1alpha1.ModeDaemonSet
-	case auto:
-		t.Mode = v1alpha1.ModeCompanionPod
-	case t.Mode.ServesNode() && !onHost:
-		return errors.New("--pod: the sockets are in a volume of the pod, where no DaemonSet reaches them: " +
-			"use mode CompanionPod")
 	}
 	mounts := t.ConfigSource == v1alpha1.ConfigSourceConfigMap && t.Resource == v1alpha1.ResourceKubeAPIServers
 	if mounts && slices.Contains(r.encrypted.Encrypted, encryptionconfig.ConfigMaps) {
@@ -240,16 +227,11 @@ func (r *rendering) ownPods() error {
 			return errors.New(why)
 		}
 	}
-	kind, configMap := "pod", objects.CompanionConfigMapName(t.Name, r.plugins)
-	reporters := r.CompanionPod(server, r.plugins)
-	if t.Mode.ServesNode() {
-		kind, configMap = "daemonset", objects.ConfigMapName(t.Name, r.plugins)
-		reporters = r.DaemonSet(server.Folders, server.User, r.plugins)
-	}
-	r.configMap(configMap)
-	name := "40-" + kind + "-" + reporters.GetName() + ".yaml"
+	r.configMap(objects.ConfigMapName(t.Name, r.plugins))
+	reporters := r.DaemonSet(folders, user, r.plugins)
+	name := "40-daemonset-" + reporters.GetName() + ".yaml"
 	r.apply(name, "apply it", reporters)
-	if why := objects.NotAllowed(server.Folders); why != "" {
+	if why := objects.NotAllowed(folders); why != "" {
 		r.warnings = append(r.warnings, name+": "+why)
 	}
 	return nil

@@ -60,22 +60,20 @@ func wantIn(t *testing.T, files []File, name string, texts ...string) {
 	}
 }
 
-const companionPod = `{"apiVersion": "v1", "kind": "Pod", "metadata": {"uid": "u-1"}, "spec": {"nodeName": "n", ` +
+// runningPod has the sockets in a volume of its own.
+const runningPod = `{"apiVersion": "v1", "kind": "Pod", "metadata": {"uid": "u-1"}, "spec": {"nodeName": "n", ` +
 	`"containers": [{"name": "kube-apiserver", "volumeMounts": [{"name": "s", "mountPath": "/var/run/kmsplugin"}]}], ` +
 	`"volumes": [{"name": "s", "emptyDir": {}}]}}`
 
 // inputs returns one input for each mode.
 func inputs(t *testing.T) map[string]Input {
 	t.Helper()
-	companion := input(t, "kube-apiserver")
-	companion.Config.APIServers[0].Mode = v1alpha1.ModeCompanionPod
-	companion.Pod = []byte(companionPod)
 	deployment := input(t, "openshift-apiserver")
 	deployment.Pod = testdata(t, "deployment.yaml")
 	static := input(t, "kube-apiserver")
 	static.Pod = testdata(t, "static-pod.yaml")
 	return map[string]Input{
-		"DaemonSet": input(t, "kube-apiserver"), "Companion": companion, "Deployment": deployment,
+		"DaemonSet": input(t, "kube-apiserver"), "Deployment": deployment,
 		"owner's": ownersOf(t, string(testdata(t, "deployment.yaml"))), "static pod": static,
 	}
 }
@@ -85,9 +83,6 @@ func TestFilesAreThoseOfTheDelivery(t *testing.T) {
 	for name, want := range map[string]string{
 		"DaemonSet": "10-policy.yaml 20-identity.yaml 30-configmap-kms-health-reporter-kube-apiserver-3940a7a9b1.yaml " +
 			"40-daemonset-kms-health-reporter-kube-apiserver.yaml",
-		"Companion": "10-policy.yaml 20-identity.yaml " +
-			"30-configmap-kms-health-reporter-kube-apiserver-d5ef5f962e-3940a7a9b1.yaml " +
-			"40-pod-kms-health-kube-apiserver-",
 		"Deployment": "10-policy.yaml 20-identity.yaml " +
 			"30-configmap-kms-health-reporter-openshift-apiserver-3940a7a9b1.yaml " +
 			"sidecar/patch.yaml",
@@ -96,7 +91,7 @@ func TestFilesAreThoseOfTheDelivery(t *testing.T) {
 		"static pod": "10-policy.yaml 20-identity.yaml host/config/config.yaml host/config/kubeconfig host/static-pod.json",
 	} {
 		files := render(t, all[name])
-		if got := names(files); !strings.HasPrefix(got, want) {
+		if got := names(files); got != want {
 			t.Errorf("%s: %s", name, got)
 		}
 		if d := cmp.Diff(files, render(t, all[name])); d != "" {
@@ -212,7 +207,7 @@ var wrongInputs = map[string]struct {
 	"no plugins":     {func(in *Input) { in.EncryptionConfig = nil }, "--encryption-config: kube-apiserver has no `plugins`"},
 	"plugins twice": {func(in *Input) { in.Config.APIServers[0].Plugins = []v1alpha1.Plugin{} },
 		"--encryption-config: kube-apiserver has its plugins in `plugins`"},
-	"a DaemonSet for a volume of the pod": {func(in *Input) { in.Pod = []byte(companionPod) }, "where no DaemonSet reaches them"},
+	"a DaemonSet for a volume of the pod": {func(in *Input) { in.Pod = []byte(runningPod) }, "where no DaemonSet reaches them"},
 	"another Deployment": {func(in *Input) {
 		in.APIServer, in.Pod = "openshift-apiserver", []byte("apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: x}\n")
 	}, `--pod: is Deployment "x", must be "apiserver"`},
@@ -240,9 +235,10 @@ var wrongInputs = map[string]struct {
 	}, `--host-folder: "/a/../b" must be`},
 	"Sidecar, no pod": {func(in *Input) { in.APIServer = "openshift-apiserver" },
 		"--pod: mode Sidecar of openshift-apiserver needs the API server's Deployment, or a static pod's manifest"},
-	"Companion, no pod": {func(in *Input) { in.Config.APIServers[0].Mode = v1alpha1.ModeCompanionPod }, "--pod"},
-	"Auto, no pod": {func(in *Input) { in.Config.APIServers[0].Mode = v1alpha1.ModeAuto },
-		"give it by --pod, or set mode"},
+	"CompanionPod": {func(in *Input) {
+		in.Config.APIServers[0].Mode, in.Pod = v1alpha1.ModeCompanionPod, []byte(runningPod)
+	}, "API server kube-apiserver: mode CompanionPod needs an operator"},
+	"Auto": {func(in *Input) { in.Config.APIServers[0].Mode = v1alpha1.ModeAuto }, "mode Auto needs an operator"},
 }
 
 func TestWhatIsMissingOrWrongIsNamed(t *testing.T) {
@@ -257,25 +253,19 @@ func TestWhatIsMissingOrWrongIsNamed(t *testing.T) {
 }
 
 func TestReportersHaveTheUserOfTheGivenPod(t *testing.T) {
+	onHost := strings.ReplaceAll(runningPod, `"emptyDir": {}`, `"hostPath": {"path": "/var/run/kmsplugin"}`)
 	const status = `, "status": {"containerStatuses": [{"name": "kube-apiserver", "user": {"linux": {"uid": 7, "gid": 8}}}]}}`
 	for name, c := range map[string]struct {
-		mode v1alpha1.Mode
 		pod  bool
 		want string
 	}{
-		"a companion":           {v1alpha1.ModeCompanionPod, true, "7:8 groups 8"},
-		"agents, with a pod":    {v1alpha1.ModeDaemonSet, true, "7:8 groups 8"},
-		"agents, without a pod": {v1alpha1.ModeDaemonSet, false, "0:0 groups 0 DAC_OVERRIDE"},
+		"with a pod":    {true, "7:8 groups 8"},
+		"without a pod": {false, "0:0 groups 0 DAC_OVERRIDE"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			in := inputs(t)["Companion"]
-			in.Config.APIServers[0].Mode = c.mode
-			in.Pod = append(bytes.TrimSuffix(in.Pod, []byte("}")), status...)
-			if c.mode == v1alpha1.ModeDaemonSet {
-				in.Pod = bytes.ReplaceAll(in.Pod, []byte(`"emptyDir": {}`), []byte(`"hostPath": {"path": "/var/run/kmsplugin"}`))
-			}
-			if !c.pod {
-				in.Pod = nil
+			in := inputs(t)["DaemonSet"]
+			if c.pod {
+				in.Pod = []byte(strings.TrimSuffix(onHost, "}") + status)
 			}
 			for _, f := range render(t, in) {
 				if strings.HasPrefix(f.Name, "40-") && (!strings.Contains(string(f.Data), contract.APIServerUserVariable+"\n") ||

@@ -9,7 +9,7 @@ import (
 	"strings"
 	"testing"
 
-	corev1 "k8s.io/api/core/v1"
+	appsv1 "k8s.io/api/apps/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/yaml"
 
@@ -64,12 +64,17 @@ func TestRenderedFilesAreAccepted(t *testing.T) {
 
 func TestRenderAndTheControllerGiveTheSameBytes(t *testing.T) {
 	op := fixture.NewOperator(t)
-	config := "image: reporter:1\n" + fixture.KubeAPIServer(`connection: {fallbacks: [{url: "https://api-int.example.com:6443"}]}`)
+	config := "image: reporter:1\n" + fixture.KubeAPIServer("mode: DaemonSet", `connection: {fallbacks: [{url: "https://api-int.example.com:6443"}]}`)
 	text := apiservers.Encryption("2", "1", "identity")
 	fixture.SetEncryption(t, apiservers.Kube, text, "1")
-	fixture.RunStatic(t, fixture.NodeNames[0], fixture.StaticPod("1", false))
+	fixture.RunStatic(t, fixture.NodeNames[0], fixture.StaticPod("1", true))
 	op.Start(config)
-	fixture.AwaitDelivered(t, apiservers.Kube)
+	var live *appsv1.DaemonSet
+	fixture.Eventually(t, "the DaemonSet is created", func() (err error) {
+		live, err = fixture.Kube.AppsV1().DaemonSets(fixture.Namespace).Get(t.Context(), contract.ReporterName(apiservers.Kube.Name),
+			metav1.GetOptions{})
+		return err
+	})
 
 	pod, err := fixture.Kube.CoreV1().Pods("openshift-kube-apiserver").Get(t.Context(), "kube-apiserver-"+fixture.NodeNames[0], metav1.GetOptions{})
 	must.Succeed(t, err)
@@ -84,18 +89,12 @@ func TestRenderAndTheControllerGiveTheSameBytes(t *testing.T) {
 		disk.Write(t, file, content)
 		args = append(args, flag, file)
 	}
-	files, err := filepath.Glob(filepath.Join(renderInto(t, args...), "40-pod-*.yaml"))
+	files, err := filepath.Glob(filepath.Join(renderInto(t, args...), "40-daemonset-*.yaml"))
 	if err != nil || len(files) != 1 {
 		t.Fatalf("%v %v", files, err)
 	}
 	raw := disk.Read(t, files[0])
-	var rendered corev1.Pod
+	var rendered appsv1.DaemonSet
 	must.Succeed(t, yaml.Unmarshal(raw, &rendered))
-	live, err := fixture.Kube.CoreV1().Pods(fixture.Namespace).Get(t.Context(), rendered.Name, metav1.GetOptions{})
-	if err != nil {
-		t.Fatalf("the controller's pod has another name: %v", err)
-	}
-	for _, key := range []string{contract.ConfigAnnotation, contract.KubeconfigAnnotation, contract.ConfigHashAnnotation, contract.PodHashAnnotation} {
-		must.Equal(t, "rendered "+key, rendered.Annotations[key], live.Annotations[key])
-	}
+	must.Equal(t, "the annotations", rendered.Spec.Template.Annotations, live.Spec.Template.Annotations)
 }
