@@ -31,7 +31,8 @@ func leaseTimings(o Options) configv1.LeaderElection {
 	return libraryelection.LeaderElectionDefaulting(configv1.LeaderElection{}, o.Namespace, contract.OperatorName)
 }
 
-// lead runs work on one replica at a time, the holder of a Lease.
+// lead runs work on one replica at a time, the holder of a Lease, until ctx ends, which is no error. The lease is
+// released after the work has ended. An error means that the lease was lost: the process must end.
 func lead(ctx context.Context, o Options, client typedcoordinationv1.LeasesGetter, work func(context.Context)) error {
 	if !o.LeaderElect {
 		work(ctx)
@@ -43,14 +44,7 @@ func lead(ctx context.Context, o Options, client typedcoordinationv1.LeasesGette
 		LeaseMeta: metav1.ObjectMeta{Namespace: o.Namespace, Name: contract.OperatorName}, Client: client,
 		LockConfig: resourcelock.ResourceLockConfig{Identity: cmp.Or(o.Pod, string(uuid.NewUUID()))},
 	}
-	return elect(ctx, lock, leaseTimings(o), work)
-}
-
-// elect waits for the lease and runs work until ctx ends, which is no error. The lease is released after the work has
-// ended. An error means that the lease was lost: the process must end.
-func elect(
-	ctx context.Context, lock resourcelock.Interface, t configv1.LeaderElection, work func(context.Context),
-) error {
+	t := leaseTimings(o)
 	election, end := context.WithCancel(context.WithoutCancel(ctx))
 	defer end()
 	var working atomic.Bool
