@@ -248,7 +248,7 @@ func newClient(objects ...runtime.Object) *dynamicfake.FakeDynamicClient {
 // anyServer is the target of tests that carry out a plan of their own.
 func anyServer() *Snapshot {
 	s := &Snapshot{}
-	s.Target = &v1alpha1.APIServer{Name: "api", Namespace: "ns", PodSelector: map[string]string{"app": "api"}}
+	s.Target = &v1alpha1.APIServer{Name: "api", Namespace: "ns"}
 	return s
 }
 

@@ -14,7 +14,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/apimachinery/pkg/util/uuid"
 
@@ -258,18 +257,13 @@ func (x *reconciliation) inject(ctx context.Context) error {
 	return nil
 }
 
-// remove deletes the objects in the plan's Delete, except those that a pod still mounts. ConfigMaps come last: if
-// they are encrypted, deleting each may take as long as an unhealthy plugin does.
+// remove deletes the objects in the plan's Delete. ConfigMaps come last: if they are encrypted, deleting each may take
+// as long as an unhealthy plugin does.
 func (x *reconciliation) remove(ctx context.Context) {
 	all, rank := slices.Clone(x.plan.Delete), map[string]int{"ConfigMap": 1}
 	slices.SortStableFunc(all, func(a, b *unstructured.Unstructured) int { return rank[a.GetKind()] - rank[b.GetKind()] })
 	for _, o := range all {
 		x.try(ctx, func(ctx context.Context) error {
-			if o.GetKind() == "ConfigMap" {
-				if used, err := x.inUse(ctx, o.GetNamespace(), o.GetName()); used || err != nil {
-					return err
-				}
-			}
 			deleted, err := x.applier.Delete(ctx, o)
 			if deleted {
 				x.event(contract.EventDeleted, ssa.Describe(o))
@@ -284,9 +278,6 @@ func (x *reconciliation) remove(ctx context.Context) {
 
 func (x *reconciliation) deleteToken(ctx context.Context) error {
 	namespace, name := x.state.Namespace, objects.TokenName(x.snapshot.Target.Name)
-	if used, err := x.inUse(ctx, namespace, name); used || err != nil {
-		return err
-	}
 	err := x.Core.Secrets(namespace).Delete(ctx, name, metav1.DeleteOptions{})
 	// The Secret's existence is only assumed. Without the right to delete it, the operator did not create it.
 	assumed := x.snapshot.State.Namespace == "" && apierrors.IsForbidden(err)
@@ -298,22 +289,4 @@ func (x *reconciliation) deleteToken(ctx context.Context) error {
 	}
 	x.state.Token = false
 	return nil
-}
-
-// inUse reports whether a pod of the target mounts a ConfigMap or Secret. The owner may create pods at any time, and
-// a pod whose ConfigMap was deleted never starts. So this lists from the API server, to see pods that the informer
-// has not seen yet.
-func (x *reconciliation) inUse(ctx context.Context, namespace, name string) (bool, error) {
-	t := x.snapshot.Target
-	if namespace != t.Namespace || x.snapshot.Deleting || x.snapshot.NamespaceMissing {
-		return false, nil
-	}
-	list, err := x.Client.Resource(informers.Pods).Namespace(namespace).List(ctx,
-		metav1.ListOptions{LabelSelector: labels.SelectorFromSet(t.PodSelector).String()})
-	if err != nil {
-		return true, fmt.Errorf("list the pods of namespace %s: %w", namespace, err)
-	}
-	return slices.ContainsFunc(list.Items, func(o unstructured.Unstructured) bool {
-		return mounts(&informers.As[corev1.Pod](&o).Spec, name)
-	}), nil
 }

@@ -26,33 +26,6 @@ import (
 
 type objectList = []*unstructured.Unstructured
 
-// A pod may mount a ConfigMap before the watch shows the pod. The ConfigMap stays, unless the whole target is removed.
-func TestConfigMapMountedByAPodThatTheWatchHasNotDeliveredStays(t *testing.T) {
-	for name, c := range map[string]struct {
-		app, mounted string
-		deleting     bool
-		stays        bool
-	}{
-		"mounted":                 {"api", "set", false, true},
-		"another is mounted":      {"api", "other", false, false},
-		"not a pod of the target": {"web", "set", false, false},
-		"the target is removed":   {"api", "set", true, false},
-	} {
-		configMap, pod := object("v1", "ConfigMap", "ns", "set"), object("v1", "Pod", "ns", "pod")
-		pod.SetLabels(map[string]string{"app": c.app})
-		pod.Object["spec"] = map[string]any{"volumes": []any{
-			map[string]any{"name": "token", "secret": map[string]any{"secretName": "token"}},
-			map[string]any{"name": "config", "configMap": map[string]any{"name": c.mounted}},
-		}}
-		client, s := newClient(configMap, pod), anyServer()
-		s.Deleting = c.deleting
-		outcome := executor(client).reconcile(t.Context(), s, &Plan{Delete: objectList{configMap}})
-		if outcome.Err != nil || exists(t, client, configMap) != c.stays {
-			t.Errorf("%s: stays %t, %v", name, !c.stays, outcome.Err)
-		}
-	}
-}
-
 // A failing object must not stop the work on the others, wherever it is in the plan. Encrypted ConfigMaps cannot be
 // written or deleted while the plugin is unhealthy. Only without an API server, each would fail as late as the first.
 func TestObjectThatFailsStopsNoOther(t *testing.T) {
