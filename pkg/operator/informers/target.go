@@ -2,11 +2,9 @@ package informers
 
 import (
 	"context"
-	"fmt"
 	"maps"
 	"reflect"
 	"slices"
-	"strings"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -29,7 +27,7 @@ type Target struct {
 	Pods                       *Informer[*corev1.Pod]
 	SecretRole                 managedInformer // the operator reads the encryption configs by it
 	ConfigMaps, ServiceAccount managedInformer // in the target's namespace
-	Deployment                 *Informer[Deployment]
+	Deployment                 *Informer[*appsv1.Deployment]
 	Secret                     *Informer[encryptionconfig.Set] // the live encryption config's
 
 	target    v1alpha1.APIServer
@@ -45,13 +43,6 @@ type Needs struct {
 	Secret     bool // once the Role exists: before, each read is denied
 	OwnObjects bool // ConfigMaps and ServiceAccounts in the target's namespace
 	Deployment string
-}
-
-// Deployment is an API server's Deployment. Injected means that the operator owns any field of it, HasContainer that
-// it owns the reporter's container, whoever owns the fields of that container.
-type Deployment struct {
-	*appsv1.Deployment
-	Injected, HasContainer bool
 }
 
 // NewTarget starts the informers of a target. Their changes are enqueued in the cluster's queues.
@@ -98,7 +89,7 @@ func (s *Target) Follow(n Needs) {
 		return encryptionconfig.Read(As[corev1.Secret](o), config)
 	}
 	keep(s, &s.Secret, n.Secret, selection(Secrets, config.Secret), readSet)
-	keep(s, &s.Deployment, n.Deployment != "", selection(Deployments, n.Deployment), readDeployment)
+	keep(s, &s.Deployment, n.Deployment != "", selection(Deployments, n.Deployment), typed[appsv1.Deployment])
 }
 
 // keep starts an informer that is needed and does not exist, and ends one that is not needed or has another
@@ -125,16 +116,4 @@ func concernsDelivery(before, after *operatorstatus.Status) bool {
 	return !slices.EqualFunc(before.Reports, after.Reports, func(a, b operatorstatus.Report) bool {
 		return a.Node == b.Node && a.Form == b.Form && a.Reporter() == b.Reporter()
 	})
-}
-
-func readDeployment(o *unstructured.Unstructured) (d Deployment) {
-	container := fmt.Sprintf("%q:", fmt.Sprintf(`k:{"name":%q}`, contract.ReporterContainer))
-	for _, m := range o.GetManagedFields() {
-		if m.Manager == contract.OperatorName {
-			d.Injected = true
-			d.HasContainer = d.HasContainer || m.FieldsV1 != nil && strings.Contains(m.FieldsV1.String(), container)
-		}
-	}
-	d.Deployment = typed[appsv1.Deployment](o) // which drops the managed fields
-	return d
 }

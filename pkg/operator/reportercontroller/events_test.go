@@ -74,7 +74,7 @@ func TestEventIsEmittedOnceForEachChange(t *testing.T) {
 			live := configMap.DeepCopy()
 			live.SetResourceVersion("1")
 			s := anyServer()
-			s.Own, s.Deployment, s.Injected = objectList{live}, deployment(1), true
+			s.Own, s.Deployment = objectList{live}, deployment(1)
 			s.Deployment.ResourceVersion, c.plan.State.Namespace = "1", "ns"
 			for range 3 {
 				if o := e.reconcile(t.Context(), s, &c.plan); o.Err != nil {

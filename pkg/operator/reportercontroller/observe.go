@@ -186,8 +186,7 @@ func (c *Controller) observeObjects(s *Snapshot, t *informers.Target) {
 		s.Pods = t.Pods.List()
 		slices.SortFunc(s.Pods, func(a, b *corev1.Pod) int { return strings.Compare(a.Name, b.Name) })
 		if t.Deployment != nil {
-			read, _ := t.Deployment.Get(s.Target.Namespace, s.deploymentName())
-			s.Deployment, s.Injected, s.HasContainer = read.Deployment, read.Injected, read.HasContainer
+			s.Deployment, _ = t.Deployment.Get(s.Target.Namespace, s.deploymentName())
 		}
 	}
 	for _, from := range own {

@@ -99,11 +99,16 @@ func noConfigMaps(reason delivery.Reason, why string) func(*Snapshot) {
 	return func(s *Snapshot) { s.Unlisted = &delivery.Status{Reason: reason, Message: why} }
 }
 
-// injectedBefore means that the cache still shows the Deployment before the injection.
-func injectedBefore(uid string) func(*Snapshot) {
-	return func(s *Snapshot) {
-		s.Deployment, s.State.Injected = deployment(1), &delivery.Injected{Deployment: "apiserver", UID: uid, Generation: 2}
-	}
+// injected means that the reporter is in the Deployment. The cache still shows the Deployment before the injection.
+func injected(s *Snapshot) {
+	s.Deployment, s.State.Injected = deployment(1), &delivery.Injected{Deployment: "apiserver"}
+}
+
+// unrecorded means that the reporter is in the Deployment, and that the record was deleted.
+func unrecorded(s *Snapshot) {
+	inDeployment(s)
+	s.Target.Mode, s.Deployment = v1alpha1.ModeSidecar, deployment(1)
+	s.Deployment.Spec.Template.Spec = apiPod("", "", withReporter).Spec
 }
 
 // Objects that nothing needs are deleted at once, even if others cannot be deleted or listed.
@@ -119,10 +124,9 @@ func TestRemovalDeletesWhatNothingNeeds(t *testing.T) {
 	}{
 		"everything": {[]change{own("Pod", "DaemonSet", "ConfigMap", "ServiceAccount", "ClusterRoleBinding", "ClusterRole",
 			"Role"), deleting}, removing, "ConfigMap DaemonSet Pod Role ServiceAccount", false},
-		"an injected Deployment": {[]change{func(s *Snapshot) { s.Deployment, s.Injected = deployment(1), true },
+		"an injected Deployment": {[]change{injected,
 			ownInTarget("ConfigMap", "ServiceAccount", "ClusterRoleBinding"), deleting}, removing, "", false},
-		"a Deployment as it was before its injection":   {[]change{injectedBefore("d"), deleting}, removing, "", false},
-		"a Deployment of the same name that is another": {[]change{injectedBefore("other"), deleting}, contract.Removed, "", true},
+		"an injected Deployment whose record was deleted": {[]change{unrecorded, deleting}, removing, "", false},
 		"a DaemonSet, by which its pods go": {[]change{own("DaemonSet", "Pod", "ClusterRoleBinding"), func(s *Snapshot) {
 			s.own("Pod")[0].SetLabels(map[string]string{contract.ModeLabel: "DaemonSet"})
 		}, deleting}, removing, "DaemonSet", false},

@@ -167,6 +167,9 @@ func (p *planner) record() {
 	p.state.NotLoaded = p.notLoaded()
 	if was.Namespace == "" && p.Deleting && t.Mode.InOwnersPods() && !t.OwnerInjects() {
 		p.state.Token = true // there may be one: its record was removed
+		if d := p.Deployment; d != nil && objects.Injected(&d.Spec.Template.Spec) {
+			p.state.Injected = &delivery.Injected{Deployment: d.Name}
+		}
 	}
 	if t.Plugins != nil {
 		p.state.Role = was.Role && len(p.own("Role")) > 0

@@ -12,6 +12,7 @@ import (
 	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
 	"github.com/kms-health/kms-health/pkg/contract"
 	"github.com/kms-health/kms-health/pkg/operator/delivery"
+	"github.com/kms-health/kms-health/pkg/operator/objects"
 )
 
 // inject plans the reporter's container in a Deployment. It returns the plugins that the reporter can reach in the
@@ -38,10 +39,10 @@ func (p *planner) inject() (plugins []v1alpha1.Plugin) {
 	case len(plugins) == 0:
 		return nil // the Deployment stays unchanged; the problems say why
 	}
-	// Reverted: another client has removed the container, so that the operator's field manager does not own it.
-	was := p.Snapshot.State.Injected
+	// Reverted: another client has removed the container. A cached Deployment may be older than the injection.
+	was, has := p.Snapshot.State.Injected, objects.Injected(&template.Spec)
 	seen := was != nil && was.Deployment == d.Name && was.UID == string(d.UID) // it is the injected one
-	p.state.Reverted = p.state.Reverted || seen && d.Generation > was.Generation && !p.HasContainer
+	p.state.Reverted = p.state.Reverted || seen && d.Generation > was.Generation && !has
 	if p.state.Reverted {
 		p.problem(contract.InjectionReverted, "the owner of %s removed the reporter, so it is not added again; use mode "+
 			"CompanionPod, or leave `deployment` out and add the container to the owner's manifest, or, if the owner now "+
@@ -59,7 +60,7 @@ func (p *planner) inject() (plugins []v1alpha1.Plugin) {
 		return plugins
 	}
 	switch {
-	case !p.HasContainer || template.Annotations[contract.PodHashAnnotation] != hash:
+	case !has || template.Annotations[contract.PodHashAnnotation] != hash:
 		p.Inject = injection
 		if p.state.Injected == nil {
 			p.state.Injected = &delivery.Injected{Deployment: d.Name}
@@ -93,12 +94,10 @@ func bareDeployment(d *appsv1.Deployment) *unstructured.Unstructured {
 	}}
 }
 
-// eject plans to remove the reporter from the Deployment if it may still be there: the Deployment has fields of the
-// operator, or it is a cached view from before the injection.
+// eject plans to remove the reporter from the Deployment if it may be there: an injection is recorded before it is
+// made.
 func (p *planner) eject() {
-	d, was := p.Deployment, p.Snapshot.State.Injected
-	unseen := d != nil && was != nil && string(d.UID) == was.UID && d.Generation < was.Generation
-	if p.Eject = d != nil && (p.Injected || unseen); !p.Eject {
+	if p.Eject = p.Deployment != nil && p.state.Injected != nil; !p.Eject {
 		p.state.NotInjected()
 	}
 }

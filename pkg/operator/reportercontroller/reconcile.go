@@ -233,7 +233,9 @@ func (x *reconciliation) inject(ctx context.Context) error {
 	case x.plan.Eject:
 		bare := bareDeployment(d)
 		changed, result, err := x.applier.Apply(ctx, bare, nil)
-		if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
+		// The injection is only recorded. Without the right to patch the Deployment, the operator did not make it.
+		assumed := apierrors.IsForbidden(err) && !objects.Injected(&d.Spec.Template.Spec)
+		if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) && !assumed {
 			return err
 		}
 		if changed && result.GetResourceVersion() != d.ResourceVersion {

@@ -100,6 +100,22 @@ func TestObjectsMadeBesideForbiddenOnesAreRecorded(t *testing.T) {
 	}
 }
 
+// An injection is recorded before it is made. Its removal must end although it was never allowed.
+func TestInjectionThatWasNotAllowedNeedsNoRemoval(t *testing.T) {
+	for _, made := range []bool{true, false} {
+		client, s := newClient(), anyServer()
+		fail(client, "patch", "deployments", noRight("deployments"))
+		if s.Deployment = deployment(1); made {
+			s.Deployment.Spec.Template.Spec = apiPod("", "", withReporter).Spec
+		}
+		outcome := executor(client).reconcile(t.Context(), s, &Plan{Eject: true,
+			State: delivery.State{Injected: &delivery.Injected{Deployment: "apiserver"}}})
+		if left := outcome.Recorded.State.Injected != nil; left != made || (outcome.Err != nil) != made {
+			t.Errorf("made %t: recorded %t, %v", made, left, outcome.Err)
+		}
+	}
+}
+
 // A pod is created again only after the pod of the same name is gone.
 func TestPodThatIsDeletedIsNotWrittenBeforeItIsGone(t *testing.T) {
 	pod := object("v1", "Pod", "own", "companion")

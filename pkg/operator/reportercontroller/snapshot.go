@@ -50,10 +50,8 @@ type Snapshot struct {
 	// Seen is how long this process has seen each of Pods and each managed pod, by UID, and each API server's container,
 	// by ID.
 	Seen       map[types.UID]time.Duration
-	Deployment *appsv1.Deployment // the one that was patched, else the one to patch; nil: there is none
-	// Injected means that fields of it are the operator's, HasContainer that the reporter's container is.
-	Injected, HasContainer bool
-	Resource               *operatorstatus.Status // nil: there is none
+	Deployment *appsv1.Deployment     // the one that was patched, else the one to patch; nil: there is none
+	Resource   *operatorstatus.Status // nil: there is none
 
 	Own []*unstructured.Unstructured // the operator's existing objects for this target
 	// Failures has why pods of Own do not start, and why DaemonSets have no pods, from Events, by UID.
