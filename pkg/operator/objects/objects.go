@@ -9,7 +9,6 @@ import (
 	"cmp"
 	"fmt"
 	"maps"
-	"slices"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -180,7 +179,7 @@ func (in *Input) container(apiServer, runAs *contract.User, mounts []corev1.Volu
 
 // CompanionPod returns the reporter's pod for one API server pod.
 func (in *Input) CompanionPod(server APIServerPod, plugins []v1alpha1.Plugin) *unstructured.Unstructured {
-	v := in.ownPod(server, plugins, CompanionConfigMapName(in.Target.Name, plugins))
+	v := in.ownPod(server, plugins, ConfigMapName(in.Target.Name, plugins))
 	v["NAMESPACE"], v["MODE"] = in.Namespace, v1alpha1.ModeCompanionPod
 	v["API_SERVER_POD"], v["NODE"] = server.UID, server.Node
 	// The hash is of all content but the files, which reach a running pod. If it changes, the pod is replaced.
@@ -208,21 +207,11 @@ func (in *Input) DaemonSet(folders []Folder, user contract.User, plugins []v1alp
 }
 
 // ConfigMapName is the name of an API server's file for one plugin set. It changes with the set, since a pod's file
-// must name no socket that the pod does not have.
+// must name no socket that the pod does not have. Roles and timeouts are no part of the name: a reporter follows them,
+// and roles only order its report.
 func ConfigMapName(apiServer string, plugins []v1alpha1.Plugin) string {
 	const digits = 10
 	return contract.ReporterName(apiServer) + "-" + v1alpha1.PluginSetHash(plugins)[:digits]
-}
-
-// CompanionConfigMapName is the name of the companions' file for one plugin set. It also changes with the roles:
-// while the write key changes, two API servers use the same sockets with different roles.
-func CompanionConfigMapName(target string, plugins []v1alpha1.Plugin) string {
-	roles := make([]string, len(plugins))
-	for i, p := range plugins {
-		roles[i] = p.KeyID + "\x00" + string(p.Role)
-	}
-	slices.Sort(roles)
-	return ConfigMapName(target+"-"+shortHash(roles...), plugins)
 }
 
 // TokenName is the name of the Secret with the token of a target's reporters.

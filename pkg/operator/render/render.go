@@ -201,7 +201,8 @@ func (r *rendering) identity() {
 }
 
 // configMap adds the ConfigMap with the reporters' file.
-func (r *rendering) configMap(name string) {
+func (r *rendering) configMap() {
+	name := objects.ConfigMapName(r.Target.Name, r.plugins)
 	r.apply("30-configmap-"+name+".yaml", "apply it", r.ConfigMap(name, r.plugins))
 }
 
@@ -227,7 +228,7 @@ func (r *rendering) agents() (err error) {
 			return errors.New(why)
 		}
 	}
-	r.configMap(objects.ConfigMapName(t.Name, r.plugins))
+	r.configMap()
 	reporters := r.DaemonSet(folders, user, r.plugins)
 	name := "40-daemonset-" + reporters.GetName() + ".yaml"
 	r.apply(name, "apply it", reporters)

@@ -40,7 +40,7 @@ func (r *rendering) sidecar() error {
 			"user system:kms-health-reporter; in the folder of the three files: kubectl create secret generic %s -n %s "+
 			"--from-file=kubeconfig --from-file=tls.crt --from-file=tls.key", r.Secret(), r.Target.Namespace))
 	}
-	r.configMap(objects.ConfigMapName(r.Target.Name, r.plugins))
+	r.configMap()
 	name, namespace := r.deployment.Name, cmp.Or(r.deployment.Namespace, r.Target.Namespace)
 	patch := &unstructured.Unstructured{Object: map[string]any{"spec": map[string]any{"template": template}}}
 	patch.SetGroupVersionKind(appsv1.SchemeGroupVersion.WithKind("Deployment"))

@@ -67,10 +67,7 @@ func TestReportsThatNeedThePluginAreReportedBeforehand(t *testing.T) {
 }
 
 func TestEveryPluginSetHasItsConfigMap(t *testing.T) {
-	if companionConfigMapOf(1, 2) == companionConfigMapOf(2, 1) {
-		t.Error("companions with other roles share a ConfigMap") // while the write key changes
-	}
-	both := []string{"ConfigMap/" + companionConfigMapOf(1), "ConfigMap/" + companionConfigMapOf(2, 1)}
+	both := []string{"ConfigMap/" + configMapOf(1), "ConfigMap/" + configMapOf(2, 1)}
 	slices.Sort(both)
 	for _, source := range []v1alpha1.ConfigSource{v1alpha1.ConfigSourceConfigMap, v1alpha1.ConfigSourceAnnotation} {
 		s := fixture(t, v1alpha1.ModeCompanionPod, pods(apiPod("a", "1"), apiPod("b", "2", revision("7"))), configSource(source))
@@ -95,11 +92,24 @@ func TestEveryPluginSetHasItsConfigMap(t *testing.T) {
 	}
 }
 
+// While the write key changes, pods of two revisions have the same sockets with other roles.
+func TestAnotherWriteKeyReplacesNoCompanion(t *testing.T) {
+	for _, source := range []v1alpha1.ConfigSource{v1alpha1.ConfigSourceConfigMap, v1alpha1.ConfigSourceAnnotation} {
+		s := after(t, v1alpha1.ModeCompanionPod, pods(apiPod("a", "1", revision("4")), apiPod("b", "2", revision("4"))),
+			configSource(source), func(s *Snapshot) { s.Sets = map[string]encryptionconfig.Set{"4": *set(1, 2)} })
+		before := names(s.own("Pod"))
+		s.Pods[1].Labels["revision"], s.Sets["5"], s.Live = "5", *set(2, 1), set(2, 1)
+		plan := deletes(t, s, string(source), "", contract.AsExpected)
+		if got := names(workloads(plan)); got != before || len(ofKind(plan.Apply, "ConfigMap")) > 1 {
+			t.Errorf("%s: %s, were %s; %s", source, got, before, names(plan.Apply))
+		}
+	}
+}
+
 // Agents that wait for their replacement get a changed interval and CA, and so do companions that agents replace.
 func TestEarlierReportersGetChangesLive(t *testing.T) {
-	for was, mounts := range map[v1alpha1.Mode]string{
-		v1alpha1.ModeDaemonSet: configMapOf(1), v1alpha1.ModeCompanionPod: companionConfigMapOf(1),
-	} {
+	mounts := configMapOf(1)
+	for _, was := range []v1alpha1.Mode{v1alpha1.ModeDaemonSet, v1alpha1.ModeCompanionPod} {
 		s := after(t, was, pods(apiPod("a", "1", onHost)), configSource(v1alpha1.ConfigSourceConfigMap))
 		if was == v1alpha1.ModeDaemonSet {
 			pod := agent(nil)

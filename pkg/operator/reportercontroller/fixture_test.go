@@ -147,11 +147,6 @@ func after(t testing.TB, mode v1alpha1.Mode, more ...func(*Snapshot)) *Snapshot 
 // configMapOf is the name of the ConfigMap of a plugin set.
 func configMapOf(ids ...int) string { return objects.ConfigMapName("api", set(ids...).Config.Plugins) }
 
-// companionConfigMapOf is the name of the ConfigMap of companions with a plugin set.
-func companionConfigMapOf(ids ...int) string {
-	return objects.CompanionConfigMapName("api", set(ids...).Config.Plugins)
-}
-
 // workloads are the pods and DaemonSets of a plan.
 func workloads(plan *Plan) []*unstructured.Unstructured {
 	return slices.Concat(ofKind(plan.Apply, "DaemonSet"), ofKind(plan.Apply, "Pod"))

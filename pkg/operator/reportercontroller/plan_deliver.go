@@ -142,11 +142,11 @@ func (p *planner) companions() {
 	if len(p.pods) == 0 && !p.pending {
 		p.problem(contract.NoPods, "no running pod of the API server has a KMS plugin yet")
 	}
-	files := map[string][]v1alpha1.Plugin{}
+	files := map[string][]v1alpha1.Plugin{} // of sets with the same sockets, the last one counts
 	p.Served = map[string]string{}
 	for _, a := range p.served() {
 		p.Served[a.Node] = a.UID
-		files[objects.CompanionConfigMapName(p.Target.Name, a.plugins)] = a.plugins
+		files[objects.ConfigMapName(p.Target.Name, a.plugins)] = a.plugins
 		if a.started {
 			p.apply(p.CompanionPod(a.APIServerPod, a.plugins))
 		}

@@ -8,7 +8,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
@@ -28,7 +27,7 @@ func base(server apiservers.Server, namespace string, secrets string, more ...st
 	for _, line := range more {
 		_, file, is := strings.Cut(strings.Replace(line, fromConfigMap, fromAnnotation, 1), fromAnnotation)
 		if is {
-			files = append(files, configMap(server, namespace, file, strings.HasPrefix(line, "companion ")))
+			files = append(files, configMap(server, namespace, file))
 		}
 	}
 	slices.Sort(files)
@@ -45,22 +44,13 @@ func base(server apiservers.Server, namespace string, secrets string, more ...st
 const fromAnnotation, fromConfigMap = ", Annotation: ", ", ConfigMap: "
 
 // configMap returns the line of the ConfigMap with a file, such as 1W+2R every 30s.
-func configMap(server apiservers.Server, namespace, file string, companion bool) string {
-	nameOf := objects.ConfigMapName
-	if companion {
-		nameOf = objects.CompanionConfigMapName
-	}
+func configMap(server apiservers.Server, namespace, file string) string {
 	set, _, _ := strings.Cut(file, " ")
-	var plugins []v1alpha1.Plugin
+	var ids []string
 	for plugin := range strings.SplitSeq(set, "+") {
-		p := pluginOf(plugin[:len(plugin)-1])
-		p.Timeout.Duration = 10 * time.Second // as in apiservers.Encryption
-		if p.Role = v1alpha1.RoleRead; strings.HasSuffix(plugin, "W") {
-			p.Role = v1alpha1.RoleWrite
-		}
-		plugins = append(plugins, p)
+		ids = append(ids, plugin[:len(plugin)-1]) // without the role
 	}
-	return "ConfigMap " + namespace + "/" + nameOf(server.Name, plugins) + ": " + file
+	return "ConfigMap " + namespace + "/" + setName(server, ids...) + ": " + file
 }
 
 func role(server apiservers.Server, secrets string) string {

@@ -141,10 +141,18 @@ func (m *model) want() []string {
 	}
 	on := false
 	revisions := map[string]bool{}
+	files := map[string]string{} // by ConfigMap: of sets with the same sockets, the last one counts
+	for _, node := range fixture.NodeNames {
+		text, ids := keys(m.setOf(m.revs[node]))
+		files[setName(apiservers.Kube, ids...)] = text
+	}
 	for _, node := range fixture.NodeNames {
 		revisions[m.revs[node]] = true
 		if text, ids := keys(m.setOf(m.revs[node])); len(ids) > 0 {
 			on = true
+			if m.source == v1alpha1.ConfigSourceConfigMap {
+				text = files[setName(apiservers.Kube, ids...)]
+			}
 			pods = append(pods, fmt.Sprintf("companion on %s, reporter:1%s%s every %s to kubeapiservers, %s", node, source, text, m.interval, tls))
 		}
 	}
