@@ -83,15 +83,15 @@ func TestFileHasNoFieldForADefault(t *testing.T) {
 func TestARequestIsInTheFilesOfRunningPodsAlone(t *testing.T) {
 	const annotation, mounted = v1alpha1.ConfigSourceAnnotation, v1alpha1.ConfigSourceConfigMap
 	for name, tt := range map[string]struct {
-		mode                 v1alpha1.Mode
-		source               v1alpha1.ConfigSource
-		companion, configMap bool
+		mode      v1alpha1.Mode
+		source    v1alpha1.ConfigSource
+		annotated bool
 	}{
-		"companions with annotations":                          {v1alpha1.ModeCompanionPod, annotation, true, false},
-		"companions that mount a ConfigMap":                    {v1alpha1.ModeCompanionPod, mounted, false, true},
-		"agents with annotations: the controller patches them": {v1alpha1.ModeDaemonSet, annotation, true, false},
-		"agents that mount a ConfigMap":                        {v1alpha1.ModeDaemonSet, mounted, false, true},
-		"sidecars":                                             {v1alpha1.ModeSidecar, annotation, true, true},
+		"companions with annotations":                          {v1alpha1.ModeCompanionPod, annotation, true},
+		"companions that mount a ConfigMap":                    {v1alpha1.ModeCompanionPod, mounted, false},
+		"agents with annotations: the controller patches them": {v1alpha1.ModeDaemonSet, annotation, true},
+		"agents that mount a ConfigMap":                        {v1alpha1.ModeDaemonSet, mounted, false},
+		"sidecars":                                             {v1alpha1.ModeSidecar, annotation, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			in := sidecarInput()
@@ -101,14 +101,14 @@ func TestARequestIsInTheFilesOfRunningPodsAlone(t *testing.T) {
 			has := func(o *unstructured.Unstructured) bool { return strings.Contains(marshal(t, o.Object), in.Requested) }
 			server := APIServerPod{Node: "a", UID: "1"}
 			was, is := before.CompanionPod(server, sidecarPlugins), in.CompanionPod(server, sidecarPlugins)
-			if has(is) != tt.companion || is.GetName() != was.GetName() {
+			if has(is) != tt.annotated || is.GetName() != was.GetName() {
 				t.Errorf("the companion %s, before %s, has the request: %v", is.GetName(), was.GetName(), has(is))
 			}
 			if has(in.DaemonSet(nil, contract.User{}, sidecarPlugins)) {
 				t.Error("the DaemonSet's template has the request")
 			}
-			if has(in.ConfigMap("x", sidecarPlugins)) != tt.configMap {
-				t.Errorf("the ConfigMap has the request: %v", !tt.configMap)
+			if in.MountsConfigMap() == tt.annotated || !has(in.ConfigMap("x", sidecarPlugins)) {
+				t.Errorf("it mounts a ConfigMap: %v, which has no request", !tt.annotated)
 			}
 			sidecar, err := in.Sidecar(apiServerPod(), sidecarPlugins)
 			if err != nil || strings.Contains(marshal(t, sidecar), in.Requested) {

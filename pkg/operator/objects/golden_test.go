@@ -50,7 +50,6 @@ func TestObjectsOfEachMode(t *testing.T) {
 			in.Target.Serving = &v1alpha1.APIServerServing{Address: "0.0.0.0:9180", Secret: "serving"}
 			in.ClusterServer, in.Owner = ofAll, &Owner{Name: "owner", UID: "uid"}
 			return objects{in.SecretRole([]string{"3", "4"}),
-				in.ConfigMap(ConfigMapName(in.Target.Name, plugins), plugins),
 				in.CompanionPod(APIServerPod{Node: "master-0", UID: "u", Folders: ofPod, User: user}, plugins)}
 		},
 		"daemonset": func(in *Input) objects {

@@ -108,27 +108,22 @@ func (in *Input) SecretRole(revisions []string) *unstructured.Unstructured {
 	})
 }
 
-// ConfigMap has the target's file for one plugin set. If pods have the file in annotations, the ConfigMap has no
-// request: it could not be written while KMS encrypts it and the plugin is unhealthy.
+// MountsConfigMap reports whether reporters mount their files. Else their pods have them in annotations.
+func (in *Input) MountsConfigMap() bool {
+	return in.Target.Mode.InOwnersPods() || in.Target.ConfigSource == v1alpha1.ConfigSourceConfigMap
+}
+
+// ConfigMap has the target's file for one plugin set.
 func (in *Input) ConfigMap(name string, plugins []v1alpha1.Plugin) *unstructured.Unstructured {
-	if in.Target.ConfigSource == v1alpha1.ConfigSourceAnnotation && !in.Target.Mode.InOwnersPods() {
-		in = in.withoutRequest()
-	}
 	return object("configmap.yaml", values{
 		"NAME": name, "NAMESPACE": in.ReportersNamespace(), "API_SERVER": in.Target.Name, "CONFIG": string(in.File(plugins)),
 		"KUBECONFIG": when(!in.Target.OwnerInjects(), string(in.Kubeconfig())),
 	})
 }
 
-func (in *Input) withoutRequest() *Input {
-	without := *in
-	without.Requested = ""
-	return &without
-}
-
 // ownPod returns the values of a reporter in its own pod, with the folders of a server's sockets. Those of only one
 // mode, companions or agents, are not set.
-func (in *Input) ownPod(server APIServerPod, plugins []v1alpha1.Plugin, configMap string) values {
+func (in *Input) ownPod(server APIServerPod, plugins []v1alpha1.Plugin) values {
 	mounts := []corev1.VolumeMount{
 		{Name: "config", MountPath: ConfigFolder}, {Name: "credentials", MountPath: CredentialsFolder},
 	}
@@ -143,12 +138,13 @@ func (in *Input) ownPod(server APIServerPod, plugins []v1alpha1.Plugin, configMa
 		sockets = append(sockets, corev1.Volume{Name: name, VolumeSource: corev1.VolumeSource{
 			HostPath: &corev1.HostPathVolumeSource{Path: f.HostPath, Type: new(corev1.HostPathDirectory)}}})
 	}
-	groups, annotated := server.User.Supplementary(), in.Target.ConfigSource != v1alpha1.ConfigSourceConfigMap
+	groups, mounted := server.User.Supplementary(), in.MountsConfigMap()
 	return values{
 		"API_SERVER": in.Target.Name, "SERVICE_ACCOUNT": contract.ReporterName(in.Target.Name),
-		"CONFIG": when(annotated, string(in.File(plugins))), "KUBECONFIG": when(annotated, string(in.Kubeconfig())),
-		"CONFIG_MAP": when(!annotated, configMap), "CONFIG_HASH": v1alpha1.PluginSetHash(plugins),
-		"LOCAL": when(in.Local(), true), "GROUPS": when(len(groups) > 0, groups), "SCC": when(in.OpenShift, PolicyName),
+		"CONFIG": when(!mounted, string(in.File(plugins))), "KUBECONFIG": when(!mounted, string(in.Kubeconfig())),
+		"CONFIG_MAP":  when(mounted, ConfigMapName(in.Target.Name, plugins)),
+		"CONFIG_HASH": v1alpha1.PluginSetHash(plugins),
+		"LOCAL":       when(in.Local(), true), "GROUPS": when(len(groups) > 0, groups), "SCC": when(in.OpenShift, PolicyName),
 		"CONTAINER":      in.container(&server.User, &server.User, mounts),
 		"SERVING_SECRET": when(secret != "", secret), "SOCKETS": sockets,
 	}
@@ -179,7 +175,7 @@ func (in *Input) container(apiServer, runAs *contract.User, mounts []corev1.Volu
 
 // CompanionPod returns the reporter's pod for one API server pod.
 func (in *Input) CompanionPod(server APIServerPod, plugins []v1alpha1.Plugin) *unstructured.Unstructured {
-	v := in.ownPod(server, plugins, ConfigMapName(in.Target.Name, plugins))
+	v := in.ownPod(server, plugins)
 	v["NAMESPACE"], v["MODE"] = in.Namespace, v1alpha1.ModeCompanionPod
 	v["API_SERVER_POD"], v["NODE"] = server.UID, server.Node
 	// The hash is of all content but the files, which reach a running pod. If it changes, the pod is replaced.
@@ -195,8 +191,9 @@ func (in *Input) CompanionPod(server APIServerPod, plugins []v1alpha1.Plugin) *u
 
 // DaemonSet returns the agents, on each node whose host folders hold the sockets. Its template has no request.
 func (in *Input) DaemonSet(folders []Folder, user contract.User, plugins []v1alpha1.Plugin) *unstructured.Unstructured {
-	server, configMap := APIServerPod{Folders: folders, User: user}, ConfigMapName(in.Target.Name, plugins)
-	v, selector := in.withoutRequest().ownPod(server, plugins, configMap), in.Target.NodeSelector
+	fixed, selector := *in, in.Target.NodeSelector
+	fixed.Requested = ""
+	v := fixed.ownPod(APIServerPod{Folders: folders, User: user}, plugins)
 	v["MODE"] = v1alpha1.ModeDaemonSet
 	v["NODE_SELECTOR"], v["ON_CONTROL_PLANE"] = when(selector != nil, selector), when(selector == nil, true)
 	pod := object("pod.yaml", v).Object

@@ -219,7 +219,7 @@ func (r *rendering) agents() (err error) {
 			return fmt.Errorf("--pod: %w", err)
 		}
 	}
-	mounts := t.ConfigSource == v1alpha1.ConfigSourceConfigMap && t.Resource == v1alpha1.ResourceKubeAPIServers
+	mounts := r.MountsConfigMap() && t.Resource == v1alpha1.ResourceKubeAPIServers
 	if mounts && slices.Contains(r.encrypted.Encrypted, encryptionconfig.ConfigMaps) {
 		return errors.New("--encryption-config: " + objects.ConfigMapsEncrypted)
 	}
@@ -228,7 +228,9 @@ func (r *rendering) agents() (err error) {
 			return errors.New(why)
 		}
 	}
-	r.configMap()
+	if r.MountsConfigMap() {
+		r.configMap()
+	}
 	reporters := r.DaemonSet(folders, user, r.plugins)
 	name := "40-daemonset-" + reporters.GetName() + ".yaml"
 	r.apply(name, "apply it", reporters)

@@ -81,8 +81,7 @@ func inputs(t *testing.T) map[string]Input {
 func TestFilesAreThoseOfTheDelivery(t *testing.T) {
 	all := inputs(t)
 	for name, want := range map[string]string{
-		"DaemonSet": "10-policy.yaml 20-identity.yaml 30-configmap-kms-health-reporter-kube-apiserver-3940a7a9b1.yaml " +
-			"40-daemonset-kms-health-reporter-kube-apiserver.yaml",
+		"DaemonSet": "10-policy.yaml 20-identity.yaml 40-daemonset-kms-health-reporter-kube-apiserver.yaml",
 		"Deployment": "10-policy.yaml 20-identity.yaml " +
 			"30-configmap-kms-health-reporter-openshift-apiserver-3940a7a9b1.yaml " +
 			"sidecar/patch.yaml",
@@ -183,6 +182,7 @@ func TestKMSHealthIsRenderedWithItsCRD(t *testing.T) {
 	for name, pod := range map[string][]byte{"DaemonSet": nil, "static pod": testdata(t, "static-pod.yaml")} {
 		in := input(t, "kube-apiserver")
 		in.Config.APIServers[0].Resource, in.Pod = v1alpha1.ResourceKMSHealths, pod
+		in.Config.APIServers[0].ConfigSource = v1alpha1.ConfigSourceConfigMap
 		files := render(t, in)
 		if got := names(files); !strings.HasPrefix(got, "00-crd.yaml ") ||
 			!strings.Contains(got, " 15-kmshealth-kube-apiserver.yaml ") {

@@ -66,27 +66,24 @@ func TestReportsThatNeedThePluginAreReportedBeforehand(t *testing.T) {
 	}
 }
 
-func TestEveryPluginSetHasItsConfigMap(t *testing.T) {
+func TestEveryPluginSetThatPodsMountHasItsConfigMap(t *testing.T) {
 	both := []string{"ConfigMap/" + configMapOf(1), "ConfigMap/" + configMapOf(2, 1)}
 	slices.Sort(both)
-	for _, source := range []v1alpha1.ConfigSource{v1alpha1.ConfigSourceConfigMap, v1alpha1.ConfigSourceAnnotation} {
+	for source, want := range map[v1alpha1.ConfigSource]string{v1alpha1.ConfigSourceConfigMap: strings.Join(both, " "),
+		v1alpha1.ConfigSourceAnnotation: ""} {
 		s := fixture(t, v1alpha1.ModeCompanionPod, pods(apiPod("a", "1"), apiPod("b", "2", revision("7"))), configSource(source))
 		s.Sets = map[string]encryptionconfig.Set{"7": *set(2, 1)}
-		plan, copied := ComputePlan(s), source == v1alpha1.ConfigSourceAnnotation
+		plan := ComputePlan(s)
 		firstPod := slices.IndexFunc(plan.Apply, func(o *unstructured.Unstructured) bool { return o.GetKind() == "Pod" })
-		files := ofKind(plan.Apply, "ConfigMap")
-		beforePods := len(ofKind(plan.Apply[:firstPod], "ConfigMap"))
-		if names(files) != strings.Join(both, " ") || beforePods != map[bool]int{false: 2, true: 0}[copied] {
-			t.Errorf("%s: %q, %d of them before the pods", source, names(files), beforePods)
+		all, first := names(ofKind(plan.Apply, "ConfigMap")), names(ofKind(plan.Apply[:firstPod], "ConfigMap"))
+		if all != want || first != want {
+			t.Errorf("%s: %q, before the pods %q, want %q", source, all, first, want)
 		}
 		for _, pod := range workloads(plan) {
 			is := pod.GetAnnotations()
-			same := slices.ContainsFunc(files, func(cm *unstructured.Unstructured) bool {
-				data, _, _ := unstructured.NestedStringMap(cm.Object, "data")
-				return is[contract.ConfigAnnotation] == data["config.yaml"] && is[contract.KubeconfigAnnotation] == data["kubeconfig"]
-			})
-			if same != copied || is[contract.ConfigHashAnnotation] == "" {
-				t.Errorf("%s: %s has the files of a ConfigMap in annotations: %t; %v", source, pod.GetName(), same, is)
+			copied := is[contract.ConfigAnnotation] != "" && is[contract.KubeconfigAnnotation] != ""
+			if copied != (want == "") || is[contract.ConfigHashAnnotation] == "" {
+				t.Errorf("%s: %s has its files in annotations: %t; %v", source, pod.GetName(), copied, is)
 			}
 		}
 	}
@@ -106,10 +103,13 @@ func TestAnotherWriteKeyReplacesNoCompanion(t *testing.T) {
 	}
 }
 
-// Agents that wait for their replacement get a changed interval and CA, and so do companions that agents replace.
+// Agents that wait for their replacement get a changed interval and CA, and so do companions that agents replace, also
+// if these have their files in annotations.
 func TestEarlierReportersGetChangesLive(t *testing.T) {
 	mounts := configMapOf(1)
-	for _, was := range []v1alpha1.Mode{v1alpha1.ModeDaemonSet, v1alpha1.ModeCompanionPod} {
+	for was, source := range map[v1alpha1.Mode]v1alpha1.ConfigSource{
+		v1alpha1.ModeDaemonSet: v1alpha1.ConfigSourceConfigMap, v1alpha1.ModeCompanionPod: v1alpha1.ConfigSourceAnnotation,
+	} {
 		s := after(t, was, pods(apiPod("a", "1", onHost)), configSource(v1alpha1.ConfigSourceConfigMap))
 		if was == v1alpha1.ModeDaemonSet {
 			pod := agent(nil)
@@ -117,14 +117,16 @@ func TestEarlierReportersGetChangesLive(t *testing.T) {
 				map[string]any{"name": "config", "configMap": map[string]any{"name": mounts}}}}
 			s.Own = append(s.Own, pod)
 		}
-		s.Target.Mode, s.Live, s.CA = v1alpha1.ModeDaemonSet, set(2, 1), []byte("after")
+		s.Target.Mode, s.Target.ConfigSource = v1alpha1.ModeDaemonSet, source
+		s.Live, s.CA = set(2, 1), []byte("after")
 		s.Config.Probe.Interval.Duration = 17 * time.Second
 		plan := ComputePlan(s)
 		files := appliedFiles(plan)
 		if file := files[mounts]; !strings.Contains(file, "17s") || strings.Contains(file, "kms-2.sock") {
 			t.Errorf("%s: ConfigMap %s: %q", was, mounts, file)
 		}
-		if file := files[configMapOf(2, 1)]; !strings.Contains(file, "kms-2.sock") {
+		file := files[configMapOf(2, 1)]
+		if mounted := source == v1alpha1.ConfigSourceConfigMap; strings.Contains(file, "kms-2.sock") != mounted {
 			t.Errorf("%s: the new file: %q", was, file)
 		}
 		for _, cm := range ofKind(plan.Apply, "ConfigMap") {

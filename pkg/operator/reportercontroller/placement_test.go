@@ -86,9 +86,8 @@ func TestAbstractSocketsHaveAModeOrAFix(t *testing.T) {
 		if plan.State.Mode != c.mode || plan.Status.Reason != c.reason || !strings.Contains(plan.Status.Message, c.part) {
 			t.Errorf("%s: mode %s, %+v", name, plan.State.Mode, plan.Status)
 		}
-		files := ofKind(plan.Apply, "ConfigMap")
-		if c.reason == contract.AsExpected && (len(files) != 1 || keyIDs(t, files[0]) != "1") {
-			t.Errorf("%s: the agents' file is not of the plugin: %s", name, names(files))
+		if c.reason == contract.AsExpected && keyIDs(t, agent(templateAnnotations(plan))) != "1" {
+			t.Errorf("%s: the agents' file is not of the plugin: %v", name, templateAnnotations(plan))
 		}
 	}
 }

@@ -324,14 +324,10 @@ func (p *planner) place(what string, pod *corev1.Pod, plugins []v1alpha1.Plugin)
 	return reachable, folders
 }
 
-// sortByUse puts objects before those that use them. ConfigMaps come last if pods have their content in annotations:
-// no pod mounts them, and writing each may take as long as an unhealthy plugin does.
+// sortByUse puts objects before those that use them.
 func (p *planner) sortByUse() {
 	rank := map[string]int{contract.KMSHealths.Kind: -1, "Role": 0, "ServiceAccount": 1, "ClusterRoleBinding": 2,
 		"ConfigMap": 3, "DaemonSet": 4, "Pod": 4}
-	if p.Target.ConfigSource == v1alpha1.ConfigSourceAnnotation {
-		rank["ConfigMap"] = 5
-	}
 	slices.SortStableFunc(p.Apply, func(a, b *unstructured.Unstructured) int {
 		return rank[a.GetKind()] - rank[b.GetKind()]
 	})

@@ -124,8 +124,7 @@ func (p *planner) checkEncrypted() {
 	if p.Target.Mode.InOwnersPods() {
 		return
 	}
-	if slices.Contains(p.Encrypted, encryptionconfig.ConfigMaps) &&
-		p.Target.ConfigSource == v1alpha1.ConfigSourceConfigMap {
+	if p.MountsConfigMap() && slices.Contains(p.Encrypted, encryptionconfig.ConfigMaps) {
 		p.problem(contract.ConfigMapsEncrypted, objects.ConfigMapsEncrypted)
 	}
 	for _, a := range p.pods {
@@ -319,9 +318,12 @@ func (p *planner) inOwnersPods() {
 	p.inAPIServerPods()
 }
 
-// configMaps plans the ConfigMaps of files, by name, and of files that older pods still mount: these keep their
-// plugins, and get every other change.
+// configMaps plans the ConfigMaps of files, by name, if pods mount them, and of files that older pods still mount:
+// these keep their plugins, and get every other change.
 func (p *planner) configMaps(files map[string][]v1alpha1.Plugin) {
+	if !p.MountsConfigMap() {
+		clear(files)
+	}
 	namespace := p.ReportersNamespace()
 	for _, cm := range p.own("ConfigMap") {
 		if _, known := files[cm.GetName()]; cm.GetNamespace() == namespace && !known && p.inUse(cm) {

@@ -104,8 +104,8 @@ func TestCompanionIsReplacedWithItsPodOrForAChangeOfItsContainer(t *testing.T) {
 
 func TestDaemonSetMountsTheFoldersOfTheNodes(t *testing.T) {
 	plan := ComputePlan(fixture(t, v1alpha1.ModeDaemonSet, pods(apiPod("a", "1", onHost), apiPod("b", "2", onHost))))
-	if got, want := names(plan.Apply), "ClusterRoleBinding/kms-health-reporter-api ConfigMap/"+configMapOf(1)+
-		" DaemonSet/kms-health-reporter-api Role/kms-health-operator-api "+
+	if got, want := names(plan.Apply), "ClusterRoleBinding/kms-health-reporter-api "+
+		"DaemonSet/kms-health-reporter-api Role/kms-health-operator-api "+
 		"ServiceAccount/kms-health-reporter-api"; got != want {
 		t.Errorf("%s, want %s", got, want)
 	}
@@ -511,12 +511,9 @@ func TestAgentsProbeThePluginsOfAllRunningPods(t *testing.T) {
 	} {
 		s := fixture(t, v1alpha1.ModeDaemonSet, pods(apiPod("a", "1", onHost, revision("8")), apiPod("b", "2", onHost, revision("7"))))
 		s.Live, s.Sets = c.live, map[string]encryptionconfig.Set{"8": *c.first, "7": *c.second}
-		files := ofKind(ComputePlan(s).Apply, "ConfigMap")
-		if len(files) != 1 {
-			t.Fatalf("%s: %s", name, names(files))
-		}
-		got := keyIDs(t, files[0])
-		if file, _, _ := unstructured.NestedString(files[0].Object, "data", "config.yaml"); strings.Contains(file, "moved.sock") {
+		files := templateAnnotations(ComputePlan(s))
+		got := keyIDs(t, agent(files))
+		if strings.Contains(files[contract.ConfigAnnotation], "moved.sock") {
 			got += " moved.sock"
 		}
 		if got != c.want {

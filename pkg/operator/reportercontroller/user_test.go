@@ -61,7 +61,8 @@ func TestCompanionIsMadeOnceTheUserIsKnown(t *testing.T) {
 		"another of its containers is up": {apiPod("a", "1", func(p *corev1.Pod) { p.Status.ContainerStatuses[0].Name = "kms" }), 0, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
-			plan := ComputePlan(fixture(t, v1alpha1.ModeCompanionPod, pods(c.pod), seen(map[types.UID]time.Duration{"1": c.seen})))
+			plan := ComputePlan(fixture(t, v1alpha1.ModeCompanionPod, pods(c.pod), seen(map[types.UID]time.Duration{"1": c.seen}),
+				configSource(v1alpha1.ConfigSourceConfigMap)))
 			got := ""
 			for _, o := range workloads(plan) {
 				got += userOf(t, o)

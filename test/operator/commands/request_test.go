@@ -96,17 +96,9 @@ func TestARequestReachesRunningReportersInSeconds(t *testing.T) {
 	}
 	for _, source := range []string{"Annotation", "ConfigMap"} {
 		requested := func(text string) map[string]string {
-			is, none := text, ""
-			all := map[string]string{"ConfigMap kube-apiserver": none, "ConfigMap oauth-apiserver": none,
-				"ConfigMap openshift-apiserver": is}
-			for _, server := range []string{"kube-apiserver", "oauth-apiserver"} {
-				if source == "Annotation" {
-					all["Pod "+server] = is
-				} else {
-					all["ConfigMap "+server] = is
-				}
-			}
-			return all
+			kind := map[string]string{"Annotation": "Pod ", "ConfigMap": "ConfigMap "}[source]
+			return map[string]string{kind + "kube-apiserver": text, kind + "oauth-apiserver": text,
+				"ConfigMap openshift-apiserver": text}
 		}
 		everywhere := func(text string) {
 			for _, server := range servers {

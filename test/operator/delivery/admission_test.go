@@ -217,7 +217,7 @@ func TestPodsThatAdmissionChangedAtCreationAreKept(t *testing.T) {
 
 	op.Restart(syscall.SIGKILL)
 	op.Configure(fixture.Every("11s", apiservers.Kube.Target()))
-	fixture.AwaitDescribed(t, "every 11s", 4) // three pods and the ConfigMap
+	fixture.AwaitDescribed(t, "every 11s", len(fixture.NodeNames))
 	must.Equal(t, "the pods", fixture.PodUIDs(t, fixture.Companions), before)
 	must.Succeed(t, seen.None("Refused"))
 }

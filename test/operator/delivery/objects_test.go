@@ -19,14 +19,13 @@ import (
 	"github.com/kms-health/kms-health/test/operator/fixture"
 )
 
-// base returns the lines of the objects for an API server with reporters, in any mode, and of the ConfigMaps with the
-// files in more.
+// base returns the lines of the objects for an API server with reporters, in any mode, and of the ConfigMaps that pods
+// in more mount.
 func base(server apiservers.Server, namespace string, secrets string, more ...string) []string {
 	name := "kms-health-reporter-" + server.Name
 	var files []string
 	for _, line := range more {
-		_, file, is := strings.Cut(strings.Replace(line, fromConfigMap, fromAnnotation, 1), fromAnnotation)
-		if is {
+		if _, file, mounted := strings.Cut(line, fromConfigMap); mounted {
 			files = append(files, configMap(server, namespace, file))
 		}
 	}

@@ -23,7 +23,7 @@ func TestRevisionThatIsUsedAgainIsReadAgain(t *testing.T) {
 	op := fixture.NewOperator(t)
 	fixture.SetEncryption(t, target, apiservers.Encryption("4", "identity"), "1")
 	fixture.RollOut(t, fixture.OnHost, "2", "1", "identity")
-	op.Start(fixture.Targets(target.Target("mode: CompanionPod")))
+	op.Start(fixture.Targets(target.Target("mode: CompanionPod", "configSource: ConfigMap")))
 	awaitPluginSet := func(keyID string) {
 		t.Helper()
 		fixture.Eventually(t, "the reporters' files have key "+keyID, func() error {

@@ -101,7 +101,7 @@ func TestDaemonSetThatAdmissionChangedIsNotTriedAgain(t *testing.T) {
 	awaitDenial(t, "no room for one more")
 	seen := fixture.RecordConditions(t, apiservers.Kube)
 	op.Configure(fixture.Every("11s", apiservers.Kube.Target()))
-	fixture.AwaitDescribed(t, "every 11s", 4) // three pods and the ConfigMap
+	fixture.AwaitDescribed(t, "every 11s", len(fixture.NodeNames))
 	must.Succeed(t, seen.None(contract.Forbidden))
 	end()
 }

@@ -57,9 +57,8 @@ func TestUnhealthyPluginIsReportedAfterEverythingRestarts(t *testing.T) {
 		message := fixture.Resource(t, apiservers.Kube).Conditions[contract.PluginsDegraded].Message
 		return strings.Contains(message, "key 1 on nodes master-0, master-1, master-2: error: ")
 	})
-	// The operator knows the plugins of each pod from its recorded state, though it can read no Secret and apply no
-	// ConfigMap.
-	fixture.Eventually(t, "KMSHealthReporting is about what cannot be read or applied alone", func() error {
+	// The operator knows the plugins of each pod from its recorded state, though it can read no Secret.
+	fixture.Eventually(t, "KMSHealthReporting is about what cannot be read alone", func() error {
 		c := fixture.Resource(t, apiservers.Kube).Conditions[contract.HealthReporting]
 		if c.Status != operatorstatus.False || c.Reason != contract.RequestFailed && c.Reason != contract.SourceUnreadable {
 			return fmt.Errorf("%+v", c)

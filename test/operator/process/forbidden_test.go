@@ -95,9 +95,9 @@ func TestUnusableTLSProfileStopsNothing(t *testing.T) {
 		return nil
 	})
 	fixture.AwaitPods(t, fixture.Namespace, fixture.Companions, 3)
-	fixture.AwaitDescribed(t, fixture.TLSProfile(""), 4) // three pods and the ConfigMap
+	fixture.AwaitDescribed(t, fixture.TLSProfile(""), 3)
 	fixture.SetTLSProfile(t, "Modern")
-	fixture.AwaitDescribed(t, fixture.TLSProfile("Modern"), 4)
+	fixture.AwaitDescribed(t, fixture.TLSProfile("Modern"), 3)
 	fixture.AwaitDelivered(t, apiservers.Kube)
 	op.Kill(syscall.SIGTERM)
 	allow(false)
@@ -107,7 +107,7 @@ func TestUnusableTLSProfileStopsNothing(t *testing.T) {
 	op.AwaitLogged("the profile is denied", denied, before+1)
 	time.Sleep(informers.AuthorizerWarmup / 4) // an operator that does not wait has written its files by then
 	must.Succeed(t, seen.None("KMSHealthReporting False TLSProfileInvalid"))
-	fixture.AwaitDescribed(t, fixture.TLSProfile("Modern"), 4)
+	fixture.AwaitDescribed(t, fixture.TLSProfile("Modern"), 3)
 	allow(true)
 	fixture.AwaitDelivered(t, apiservers.Kube)
 }

@@ -50,7 +50,7 @@ func TestStartsWithoutFileAndAPIServer(t *testing.T) {
 	op.ConfigureRaw("garbage")
 	op.AwaitLogged("the bad file is reported", `"Rejected the configuration`, 2)
 	fixture.RollOut(t, fixture.InPod, "2", "2", "identity")
-	fixture.AwaitDescribed(t, "2W every 30s", 4) // three pods and the ConfigMap
+	fixture.AwaitDescribed(t, "2W every 30s", len(fixture.NodeNames))
 }
 
 // For a moment, a new process knows less than the old one. No condition may change because of that.
