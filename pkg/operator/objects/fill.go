@@ -44,42 +44,33 @@ var templates = sync.OnceValue(func() map[string][]*unstructured.Unstructured {
 	return all
 })
 
-// fillAll fills a template. It panics if the template does not have all names of v: both are part of the program.
-// Package text/template is not used: it calls methods by name, so that the linker keeps all methods of all types.
+// fillAll fills a template. Package text/template is not used: it calls methods by name, so that the linker keeps all
+// methods of all types.
 func fillAll(template []*unstructured.Unstructured, v values) (all []*unstructured.Unstructured) {
-	used := map[string]bool{}
 	for _, from := range template {
 		// JSON turns values of any type into those of an unstructured object, and copies them.
-		content, err := json.Marshal(fill(from.Object, v, used))
+		content, err := json.Marshal(fill(from.Object, v))
 		o := &unstructured.Unstructured{}
 		if err = cmp.Or(err, json.Unmarshal(content, &o.Object)); err != nil {
 			panic(err)
 		}
 		all = append(all, o)
 	}
-	for name := range v {
-		if !used[name] {
-			panic("no placeholder is $" + name)
-		}
-	}
 	return all
 }
 
 // fill replaces each scalar $NAME of a tree by its value. A list in the place of an item becomes several items. A map
 // whose key $if has no value is dropped, and so is a map or list that has become empty.
-func fill(node any, v values, used map[string]bool) any {
+func fill(node any, v values) any {
 	switch node := node.(type) {
 	case string:
-		name, is := strings.CutPrefix(node, "$")
-		if !is {
-			return node
+		if name, is := strings.CutPrefix(node, "$"); is {
+			return v[name]
 		}
-		used[name] = true
-		return v[name]
 	case map[string]any:
 		filled := map[string]any{}
 		for key, child := range node {
-			filled[key] = fill(child, v, used)
+			filled[key] = fill(child, v)
 		}
 		condition, conditional := filled["$if"]
 		delete(filled, "$if")
@@ -88,7 +79,7 @@ func fill(node any, v values, used map[string]bool) any {
 	case []any:
 		var filled []any
 		for _, child := range node {
-			switch child := fill(child, v, used).(type) {
+			switch child := fill(child, v).(type) {
 			case []any:
 				filled = append(filled, child...)
 			default:
