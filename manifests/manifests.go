@@ -1,5 +1,5 @@
-// Package manifests embeds the installation manifests that the operator compares: it prints them (render), compares
-// folders with them, and checks that the cluster has the policy. It never applies them.
+// Package manifests embeds installation manifests: render prints them, and the operator checks that the cluster has the
+// policy. It never applies them.
 package manifests
 
 import _ "embed"
@@ -11,11 +11,6 @@ import _ "embed"
 //
 //go:embed common/0000_50_kms-health-operator_03_reporter-status-policy.yaml
 var ReporterPolicy []byte
-
-// PodsPolicy is the ValidatingAdmissionPolicy that bounds the reporters' pods, and its binding, as YAML.
-//
-//go:embed common/0000_50_kms-health-operator_03_pods-policy.yaml
-var PodsPolicy []byte
 
 // KMSHealthCRD is the CRD of the objects that have the reports on clusters without
 // OpenShift's operator resources, as YAML.

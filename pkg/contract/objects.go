@@ -19,6 +19,9 @@ const (
 	ReporterContainer = "kms-health"
 )
 
+// SocketFolders are the folders of the nodes that the policies of the manifests allow reporters to mount.
+var SocketFolders = []string{"/var/run/kmsplugin", "/run/kmsplugin"}
+
 // Labels and annotations of the objects that the operator creates for an API server.
 const (
 	ManagedByLabel = "app.kubernetes.io/managed-by" // its value is OperatorName

@@ -8,10 +8,7 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"sigs.k8s.io/yaml"
 
-	install "github.com/kms-health/kms-health/manifests"
 	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
 	"github.com/kms-health/kms-health/pkg/contract"
 )
@@ -82,19 +79,11 @@ func AsNamed(plugins []v1alpha1.Plugin) []Folder {
 // NotAllowed returns why the policy of the reporters' pods in the manifests denies them a folder of the nodes; empty:
 // it allows all.
 func NotAllowed(folders []Folder) string {
-	const name = "socketFolders"
-	var allowed []string
-	policy := decode(install.PodsPolicy)[0]
-	variables, _, _ := unstructured.NestedSlice(policy.Object, "spec", "variables")
-	for _, v := range variables {
-		if v := v.(map[string]any); v["name"] == name {
-			_ = yaml.Unmarshal([]byte(v["expression"].(string)), &allowed) // a list in CEL is one in YAML
-		}
-	}
+	allowed := contract.SocketFolders
 	for _, f := range folders {
 		if !f.EmptyDir && !slices.ContainsFunc(allowed, func(a string) bool { return within(f.HostPath, a) }) {
-			return fmt.Sprintf("ValidatingAdmissionPolicy %s of the manifests does not allow the folder %s: add it to the "+
-				"variable %s there, or use one of %s", policy.GetName(), f.HostPath, name, strings.Join(allowed, ", "))
+			return fmt.Sprintf("ValidatingAdmissionPolicy kms-health-pods of the manifests does not allow the folder %s: add "+
+				"it to the variable socketFolders there, or use one of %s", f.HostPath, strings.Join(allowed, ", "))
 		}
 	}
 	return ""

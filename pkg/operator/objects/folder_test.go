@@ -11,6 +11,7 @@ import (
 
 	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
 	"github.com/kms-health/kms-health/pkg/contract"
+	"github.com/kms-health/kms-health/test/harness/disk"
 )
 
 func wantError(t *testing.T, err error, want string) {
@@ -243,5 +244,12 @@ func TestFoldersThatTheManifestsAllow(t *testing.T) {
 	}
 	if why := NotAllowed([]Folder{{HostPath: ofPod + "s", EmptyDir: true}}); why != "" {
 		t.Errorf("a volume of a pod: %s", why)
+	}
+	for _, policy := range []string{"common/0000_50_kms-health-operator_03_pods-policy.yaml",
+		"components/deployment/policies/deployments.yaml"} {
+		want := "- name: socketFolders\n    expression: \"['" + strings.Join(contract.SocketFolders, "', '") + "']\"\n"
+		if text := disk.Read(t, "../../../manifests/"+policy); !strings.Contains(string(text), want) {
+			t.Errorf("%s has no %s", policy, want)
+		}
 	}
 }
