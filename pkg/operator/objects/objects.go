@@ -214,10 +214,6 @@ func ConfigMapName(apiServer string, plugins []v1alpha1.Plugin) string {
 // TokenName is the name of the Secret with the token of a target's reporters.
 func TokenName(target string) string { return contract.ReporterName(target) + "-token" }
 
-// CredentialsName is the name of the Secret that the pods' owner provides: a kubeconfig, and the files that it names.
-// The operator neither reads nor writes it.
-func CredentialsName(target string) string { return contract.ReporterName(target) + "-credentials" }
-
 // SecretRoleName is the name of the Role by which the operator reads a target's encryption configs.
 func SecretRoleName(target string) string { return "kms-health-operator-" + target }
 

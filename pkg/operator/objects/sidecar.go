@@ -80,10 +80,11 @@ func (in *Input) Sidecar(spec *corev1.PodSpec, plugins []v1alpha1.Plugin) (map[s
 	}).Object, nil
 }
 
-// Secret is the name of the Secret with a sidecar's credentials.
+// Secret is the name of the Secret with a sidecar's credentials: a token, or a kubeconfig and the files that it names.
+// The operator neither reads nor writes those, which the pods' owner provides.
 func (in *Input) Secret() string {
 	if in.Target.OwnerInjects() {
-		return CredentialsName(in.Target.Name)
+		return contract.ReporterName(in.Target.Name) + "-credentials"
 	}
 	return TokenName(in.Target.Name)
 }

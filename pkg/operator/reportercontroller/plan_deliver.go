@@ -72,11 +72,6 @@ func (p *planner) delivered(done delivery.Status) delivery.Status {
 		return transient
 	case len(p.waits) > 0:
 		return delivery.Status{Reason: contract.Progressing, Message: delivery.Join(p.waits)}
-	case p.Target.OwnerInjects():
-		done.Message += "; its owner brings the credentials in Secret " + p.Target.Namespace + "/" +
-			objects.CredentialsName(p.Target.Name)
-	case p.Token:
-		done.Message += "; credentials in Secret " + p.Target.Namespace + "/" + objects.TokenName(p.Target.Name)
 	}
 	return done
 }

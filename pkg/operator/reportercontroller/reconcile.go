@@ -117,9 +117,7 @@ func problemOf(err error) delivery.Status {
 	case apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause):
 		problem.Reason = contract.NamespaceMissing
 	case denied(err):
-		if problem.Reason = contract.Forbidden; byRBAC(err) { // else the text has the cause
-			problem.Message += "; apply the manifests with the components that the mode needs, see docs/operate/install.md"
-		}
+		problem.Reason = contract.Forbidden
 	case errors.As(err, new(renewalError)):
 		problem.Reason = contract.RenewalFailed
 	case apierrors.IsInvalid(err): // for example by a LimitRange's defaults
@@ -135,17 +133,6 @@ func denied(err error) bool {
 	answer := apierrors.APIStatus(nil)
 	return apierrors.IsForbidden(err) || errors.As(err, &answer) &&
 		answer.Status().Code == http.StatusBadRequest && answer.Status().Reason == metav1.StatusReasonUnknown
-}
-
-// byRBAC reports whether a denial may be RBAC's. Unlike a webhook's, it has details; unlike an admission policy's, it
-// has no causes. The operator has the right to create pods, so RBAC does not deny them.
-func byRBAC(err error) bool {
-	answer := apierrors.APIStatus(nil)
-	if !errors.As(err, &answer) || answer.Status().Details == nil {
-		return false
-	}
-	details := answer.Status().Details
-	return details.Kind != "pods" && len(details.Causes) == 0
 }
 
 func (x *reconciliation) event(reason, message string) {
@@ -182,9 +169,6 @@ func (x *reconciliation) apply(ctx context.Context) {
 			switch {
 			case o.GetUID() != "" && (apierrors.IsNotFound(err) || apierrors.IsConflict(err)):
 				return nil // the pod was deleted meanwhile
-			case apierrors.IsNotFound(err) && o.GetKind() == contract.KMSHealths.Kind:
-				return fmt.Errorf("%w: the CRD %s.%s is not installed; it is in manifests/kubernetes",
-					err, contract.KMSHealths.Plural, contract.KMSHealths.Group)
 			case err != nil:
 				return err
 			}
