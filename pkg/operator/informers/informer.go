@@ -30,9 +30,6 @@ import (
 // notice the recovery of an API server or a plugin too late.
 var backoff = wait.Backoff{Duration: 250 * time.Millisecond, Cap: 4 * time.Second, Factor: 2, Jitter: 0.2, Steps: 10}
 
-// unserved is an additional wait before a kind is listed again that is not served: its CRD may be created later.
-const unserved = 30 * time.Second
-
 // pageSize is how many objects are listed at a time: a list takes nine times the memory of its JSON until it is stored.
 const pageSize = 250
 
@@ -175,12 +172,6 @@ func (s *Informer[T]) list(ctx context.Context, o metav1.ListOptions) (runtime.O
 		s.mu.Lock()
 		s.fromEtcd, s.listed = time.Time{}, fromEtcd
 		s.mu.Unlock()
-	}
-	if apierrors.IsNotFound(err) {
-		select {
-		case <-ctx.Done():
-		case <-time.After(unserved):
-		}
 	}
 	return list, err
 }
