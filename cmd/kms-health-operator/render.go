@@ -11,7 +11,6 @@ import (
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
-	"k8s.io/utils/ptr"
 
 	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
 	"github.com/kms-health/kms-health/pkg/contract"
@@ -45,8 +44,7 @@ Environment:
 			if in.Config, err = readConfig(config, cmd.InOrStdin()); err != nil {
 				return err
 			}
-			openShift, err := operator.IsOpenShift()
-			in.OpenShift = ptr.Deref(openShift, slices.ContainsFunc(in.Config.APIServers, func(t v1alpha1.APIServer) bool {
+			in.OpenShift, err = operator.IsOpenShift(slices.ContainsFunc(in.Config.APIServers, func(t v1alpha1.APIServer) bool {
 				return !t.ReportsTo().PerAPIServer()
 			}))
 			problems := []error{err, in.Config.UseImage(image)}

@@ -42,8 +42,7 @@ loses the lease ends with exit code 1.
 Environment: POD_NAMESPACE, REPORTER_IMAGE and KUBECONFIG are the defaults of flags, and
   POD_NAME        the holder's name in the lease. Without it each start has a new name,
                   and waits until the lease of a process that was killed expires
-  IS_OPENSHIFT    true or false. Without it, this is OpenShift if
-                  infrastructures.config.openshift.io/cluster exists
+  IS_OPENSHIFT    false on another Kubernetes, by default true
   OPERATOR_IMAGE_VERSION
                   the version of ClusterOperator/kms-health: that of an OpenShift release.
                   Without it, this program's`,
@@ -53,7 +52,7 @@ Environment: POD_NAMESPACE, REPORTER_IMAGE and KUBECONFIG are the defaults of fl
     --metrics-bind-address 0 --leader-elect=false`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) (err error) {
-			if o.OpenShift, err = operator.IsOpenShift(); err != nil {
+			if o.OpenShift, err = operator.IsOpenShift(true); err != nil {
 				return usageError{err}
 			}
 			if err := o.Validate(); err != nil {

@@ -1,6 +1,7 @@
 package operator
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"os"
@@ -22,7 +23,7 @@ type Options struct {
 	Pod         string // the pod's name, the holder's identity in the lease; may be empty
 	Image       string // the reporter's, used if the configuration has none; may be empty
 	KubeletRoot string // the kubelets' directory on the nodes
-	OpenShift   *bool  // nil: detected by its Infrastructure
+	OpenShift   bool
 
 	LeaderElect   bool
 	SingleReplica bool
@@ -63,15 +64,12 @@ func (o *Options) Validate() error {
 	return errors.Join(all...)
 }
 
-// IsOpenShift returns the value of the environment variable IS_OPENSHIFT; nil if it is not set.
-func IsOpenShift() (*bool, error) {
-	value := os.Getenv("IS_OPENSHIFT")
-	if value == "" {
-		return nil, nil
-	}
+// IsOpenShift returns the value of the environment variable IS_OPENSHIFT, or otherwise if it is not set.
+func IsOpenShift(otherwise bool) (bool, error) {
+	value := cmp.Or(os.Getenv("IS_OPENSHIFT"), strconv.FormatBool(otherwise))
 	is, err := strconv.ParseBool(value)
 	if err != nil {
-		return nil, fmt.Errorf("IS_OPENSHIFT: %q must be true or false", value)
+		return false, fmt.Errorf("IS_OPENSHIFT: %q must be true or false", value)
 	}
-	return &is, nil
+	return is, nil
 }

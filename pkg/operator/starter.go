@@ -89,7 +89,8 @@ func RunOperator(ctx context.Context, o Options) error {
 	})
 	clusterOperator := &clusteroperatorcontroller.Controller{
 		Client: dynamicClient, Now: now.Now, Version: o.Version, Inertia: o.DegradedInertia,
-		Namespace: o.Namespace, Queue: clusterOperatorQueue, Config: file, Reporters: reporters, Health: health,
+		Namespace: o.Namespace, OpenShift: o.OpenShift, Queue: clusterOperatorQueue,
+		Config: file, Reporters: reporters, Health: health,
 	}
 	controllers := []controller{health, reporters, clusterOperator}
 	if o.KeepCA {

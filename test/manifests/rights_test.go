@@ -190,7 +190,6 @@ func TestOperatorOfAPlainControlPlaneReadsNoSecretAndKeepsNoRole(t *testing.T) {
 		{"list watch", "roles.rbac.authorization.k8s.io", "kube-system", "kms-health-operator-kube-apiserver"},
 		{"list watch create patch delete", "pods", home, "any"},
 		{"create patch delete", "daemonsets.apps", home, reporter},
-		{"list watch", "apiservers.config.openshift.io", "", "cluster"},
 		{"patch", "kmshealths.kmshealth.openshift.io/status", "", "kube-apiserver"},
 		{"list watch create patch delete", "kmshealths.kmshealth.openshift.io", "", "kube-apiserver"},
 	} {
@@ -202,6 +201,8 @@ func TestOperatorOfAPlainControlPlaneReadsNoSecretAndKeepsNoRole(t *testing.T) {
 		{"get list watch create patch", "secrets", home, ""},
 		{"create patch", "configmaps", "kube-system", reporter},
 		{"use", "securitycontextconstraints.security.openshift.io", "", "kms-health-reporter"},
+		{"list watch", "apiservers.config.openshift.io", "", "cluster"},
+		{"list watch", "infrastructures.config.openshift.io", "", "cluster"},
 		{"list watch", "kubeapiservers.operator.openshift.io", "", "cluster"},
 		{"patch", "kubeapiservers.operator.openshift.io/status", "", "cluster"},
 		{"list patch delete", "kmshealths.kmshealth.openshift.io", "", "other"},

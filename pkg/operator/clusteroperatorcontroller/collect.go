@@ -34,7 +34,7 @@ func (c *Controller) collect(running time.Duration) (in Input, ready bool) {
 		in.Configuration = "configuration: " + p
 	}
 	known := in.Configuration != "" || in.Configured && (len(in.Targets) > 0 || len(config.APIServers) == 0)
-	return in, known && c.Reporters.IsOpenShift() && (!unknown || running > firstLook)
+	return in, known && c.OpenShift && (!unknown || running > firstLook)
 }
 
 // related returns the objects that show what the operator does, for `oc adm inspect`. That command also gathers all

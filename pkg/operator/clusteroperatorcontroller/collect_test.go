@@ -89,7 +89,6 @@ func (p *parts) Verdict(name string) delivery.Verdict {
 	defer p.mu.Unlock()
 	return p.targets[slices.IndexFunc(p.targets, func(t Target) bool { return t.Name == name })].Verdict
 }
-func (p *parts) IsOpenShift() bool                        { return true }
 func (p *parts) Current() *v1alpha1.OperatorConfiguration { return p.config }
 func (p *parts) Problem() string                          { return p.problem }
 
@@ -99,7 +98,7 @@ func TestADeliveryThatNeedsActionIsReportedBeforeTheFirstVerdicts(t *testing.T) 
 		server := delivers("a", reason, "")
 		server.Judged = false
 		p := &parts{targets: []Target{server}, config: &v1alpha1.OperatorConfiguration{}}
-		c := &Controller{Config: p, Reporters: p, Health: p}
+		c := &Controller{OpenShift: true, Config: p, Reporters: p, Health: p}
 		if _, ready := c.collect(0); ready != want {
 			t.Errorf("%q: reported at once: %t, want %t", reason, ready, want)
 		}
@@ -111,7 +110,7 @@ func TestADeliveryThatNeedsActionIsReportedBeforeTheFirstVerdicts(t *testing.T) 
 
 func TestRejectedFileIsReportedAtOnce(t *testing.T) {
 	p := &parts{problem: "x"}
-	c := &Controller{Config: p, Reporters: p, Health: p}
+	c := &Controller{OpenShift: true, Config: p, Reporters: p, Health: p}
 	if in, ready := c.collect(0); in.Configuration != "configuration: x" || !ready {
 		t.Errorf("the input is %+v, ready: %t", in, ready)
 	}

@@ -41,17 +41,15 @@ type Controller struct {
 	Version   string
 	Inertia   time.Duration    // how long a problem must last before Degraded reports it
 	Namespace string           // the operator's own
+	OpenShift bool             // else nothing is written
 	Queue     *syncqueue.Queue // of one item: contract.ClusterOperator
 	// What is reported.
 	Config interface { // configobserver.File
 		Current() *v1alpha1.OperatorConfiguration
 		Problem() string
 	}
-	Reporters interface {
-		Targets() []delivery.Target
-		IsOpenShift() bool
-	}
-	Health interface {
+	Reporters interface{ Targets() []delivery.Target }
+	Health    interface {
 		Verdict(target string) delivery.Verdict
 	}
 

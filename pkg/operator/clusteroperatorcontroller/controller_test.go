@@ -47,7 +47,7 @@ func withOperatorFixture(t *testing.T, test func(s *operatorFixture)) {
 			map[schema.GroupVersionResource]string{informers.ClusterOperators: "ClusterOperatorList"})
 		s.client.PrependReactor("patch", "*", s.write)
 		must.Succeed(t, s.client.Tracker().Create(informers.ClusterOperators, clusterOperator(nil), ""))
-		s.Controller = &Controller{Client: s.client, Now: time.Now, Version: "1.2.3",
+		s.Controller = &Controller{Client: s.client, Now: time.Now, Version: "1.2.3", OpenShift: true,
 			Inertia: inertia, Queue: syncqueue.New("write"), Config: s, Reporters: s, Health: s}
 		var running sync.WaitGroup
 		defer running.Wait()

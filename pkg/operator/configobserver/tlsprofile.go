@@ -25,9 +25,9 @@ type TLSProfile struct {
 	last atomic.Pointer[v1alpha1.ServingTLS]
 }
 
-// NewTLSProfile returns a TLSProfile. It follows nothing if this is known not to be OpenShift.
-func NewTLSProfile(client dynamic.Interface, openShift *bool, enqueue ...informers.Key) *TLSProfile {
-	if openShift != nil && !*openShift {
+// NewTLSProfile returns a TLSProfile. It follows nothing if this is not OpenShift.
+func NewTLSProfile(client dynamic.Interface, openShift bool, enqueue ...informers.Key) *TLSProfile {
+	if !openShift {
 		return &TLSProfile{}
 	}
 	selection := informers.Selection{Resource: informers.APIServers, Name: informers.ClusterName}

@@ -7,7 +7,7 @@ import (
 
 // Current caches the settings for all workers. The race detector checks the concurrent calls.
 func TestTLSSettingsAreReadByAllWorkersAtOnce(t *testing.T) {
-	p := NewTLSProfile(nil, new(false))
+	p := NewTLSProfile(nil, false)
 	var workers sync.WaitGroup
 	for range 4 {
 		workers.Go(func() {

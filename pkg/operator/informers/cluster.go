@@ -40,8 +40,7 @@ type Cluster struct {
 	Policy, PolicyBinding *Informer[string]
 	// Objects for API servers in the operator's own namespace.
 	OwnPods, DaemonSets, ConfigMaps, ServiceAccount managedInformer
-	// Infrastructure exists on OpenShift, and has the URL of the API servers' internal load
-	// balancer. Nil: this is known not to be OpenShift.
+	// Infrastructure has the URL of the API servers' internal load balancer. Nil: this is not OpenShift.
 	Infrastructure *Informer[string]
 	Nodes          *Informer[Node] // all: pods of API servers may be on any
 	// Failures is why pods in the operator's own namespace do not start. Without the right to read Events, messages do
@@ -58,7 +57,7 @@ type ClusterOptions struct {
 	Namespace string            // the operator's own
 	// CheckPolicy returns why the reporters' policy, or its binding, is not as expected. It is called once per version.
 	CheckPolicy func(*unstructured.Unstructured) string
-	OpenShift   bool // this is OpenShift, or may be
+	OpenShift   bool
 	// Reporters and Health are the queues of the controllers of reporters and of the roll-up.
 	Reporters, Health Queue
 }

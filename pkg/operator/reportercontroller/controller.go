@@ -47,7 +47,7 @@ type Options struct {
 	TLS func() (settings v1alpha1.ServingTLS, problem string, known bool)
 	// Namespace is the operator's own. Reporters that are pods of their own run there, too.
 	Namespace   string
-	OpenShift   *bool  // whether this is OpenShift; nil: detected by the existence of its Infrastructure
+	OpenShift   bool
 	Server      string // the URL by which the operator reaches the API server
 	KubeletRoot string // the kubelets' folder on the nodes
 	// Event records an Event of a target.
@@ -89,7 +89,7 @@ func New(o Options) *Controller {
 func (c *Controller) Run(ctx context.Context) {
 	cluster := informers.NewCluster(ctx, informers.ClusterOptions{
 		Client: c.Client, Resources: c.Resources, Namespace: c.Namespace,
-		CheckPolicy: checkPolicy, OpenShift: c.OpenShift == nil || *c.OpenShift,
+		CheckPolicy: checkPolicy, OpenShift: c.OpenShift,
 		Reporters: c.Queue, Health: c.HealthQueue,
 	})
 	c.mu.Lock()

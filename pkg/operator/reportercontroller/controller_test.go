@@ -160,7 +160,7 @@ func (r *requests) run(t *testing.T, configurations ...string) (events []string)
 			Client: r, Resources: r, Core: r.secrets.CoreV1(),
 			CA:        func() ([]byte, error) { return []byte("CA"), nil },
 			TLS:       func() (v1alpha1.ServingTLS, string, bool) { return v1alpha1.ServingTLS{}, "", true },
-			Namespace: "kms-health", Registry: prometheus.NewRegistry(),
+			Namespace: "kms-health", OpenShift: true, Registry: prometheus.NewRegistry(),
 			Now: time.Now, Health: nodeRollup{requests: r}, Event: func(_, _, reason, _ string) {
 				mu.Lock()
 				defer mu.Unlock()

@@ -74,7 +74,7 @@ func (c *Controller) observe(ctx context.Context, s *Snapshot, e *serverState) {
 	}
 	s.Unrecorded = known && !exists && !s.Deleting
 	known = c.needs(s, e.sources)
-	s.Resource, s.OpenShift, s.ClusterServer = e.sources.Destination(), c.IsOpenShift(), c.clusterServer(s.Target)
+	s.Resource, s.OpenShift, s.ClusterServer = e.sources.Destination(), c.OpenShift, c.clusterServer(s.Target)
 	c.readRequest(s, e)
 	if to := s.Target.ReportsTo(); s.ResourceMissing && !to.PerAPIServer() {
 		s.add(contract.ResourceMissing, fmt.Sprintf("%s does not exist, so nothing can be reported: create it, or "+
@@ -214,7 +214,7 @@ func (c *Controller) observeObjects(s *Snapshot, t *informers.Target) {
 // reporters that otherwise use their node's own API server, it is the internal load balancer. Else it is the
 // operator's own server, by default the address of a Service, which needs no DNS while CoreDNS does not run.
 func (c *Controller) clusterServer(of *v1alpha1.APIServer) string {
-	if c.IsOpenShift() && objects.IsLocal(of.Connection.Server) {
+	if c.OpenShift && objects.IsLocal(of.Connection.Server) {
 		if server, _ := c.cluster.Infrastructure.Get("", informers.ClusterName); v1alpha1.ValidServer(server) {
 			return server
 		}
@@ -236,19 +236,4 @@ func (c *Controller) encrypted() []schema.GroupResource {
 		return e.encrypted
 	}
 	return nil
-}
-
-// IsOpenShift reports whether this is OpenShift, false while that is not known.
-func (c *Controller) IsOpenShift() bool {
-	if c.OpenShift != nil {
-		return *c.OpenShift
-	}
-	c.mu.Lock()
-	cluster := c.cluster
-	c.mu.Unlock()
-	if cluster == nil || !cluster.Infrastructure.HasSynced() {
-		return false
-	}
-	_, is := cluster.Infrastructure.Get("", informers.ClusterName)
-	return is
 }

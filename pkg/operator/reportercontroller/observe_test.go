@@ -38,7 +38,7 @@ func TestClusterServerIsOneThatTheReportersNetworkResolves(t *testing.T) {
 			defer cancel()
 			go informer.Run(ctx)
 			synctest.Wait()
-			c := &Controller{Options: Options{OpenShift: &tt.openShift, Server: tt.ofOperator},
+			c := &Controller{Options: Options{OpenShift: tt.openShift, Server: tt.ofOperator},
 				cluster: &informers.Cluster{Infrastructure: informer}}
 			got := c.clusterServer(&v1alpha1.APIServer{Connection: v1alpha1.Connection{Server: tt.server}})
 			if got != tt.want {

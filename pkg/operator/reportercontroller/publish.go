@@ -59,7 +59,7 @@ func (c *Controller) publish(s *Snapshot, e *serverState, plan *Plan) {
 		}
 	}
 	p.OtherInstallation, p.Unmanaged, p.Tool = s.OtherInstallation != "", s.Unmanaged, "oc"
-	if decided && !s.OpenShift || c.OpenShift != nil && !*c.OpenShift {
+	if !c.OpenShift {
 		p.Tool = "kubectl"
 	}
 	c.Health.Set(*p)

@@ -29,10 +29,10 @@ type publishing struct {
 func (r *publishing) Set(p delivery.Snapshot) { r.got = append(r.got, p) }
 
 // publisher returns a Controller of a process of an age.
-func publisher(openShift *bool, age time.Duration) (*Controller, *publishing) {
+func publisher(age time.Duration) (*Controller, *publishing) {
 	rollup := &publishing{}
 	c := New(Options{Health: rollup, Queue: syncqueue.New("deliver"), ClusterOperator: noQueue{},
-		Registry: prometheus.NewRegistry(), OpenShift: openShift, Event: func(_, _, _, _ string) {}})
+		Registry: prometheus.NewRegistry(), Event: func(_, _, _, _ string) {}})
 	c.began = time.Now().Add(-age)
 	return c, rollup
 }
@@ -67,7 +67,7 @@ func TestNothingIsPublishedBeforeItIsRead(t *testing.T) {
 		"before that, and removed earlier": {[]change{unrecorded}, after, contract.Removed, false},
 		"it cannot be recorded":            {[]change{unrecorded}, after, contract.Forbidden, true},
 	} {
-		controller, rollup := publisher(nil, c.age)
+		controller, rollup := publisher(c.age)
 		s := fixture(t, v1alpha1.ModeCompanionPod, c.change...)
 		controller.publish(s, &serverState{status: delivery.Status{Reason: c.status}}, ComputePlan(s))
 		if published := len(rollup.got) == 1; published != c.published {
@@ -77,7 +77,7 @@ func TestNothingIsPublishedBeforeItIsRead(t *testing.T) {
 }
 
 func TestTheLastDecisionIsPublishedWhileThereIsNone(t *testing.T) {
-	controller, rollup := publisher(nil, 0)
+	controller, rollup := publisher(0)
 	s, e := fixture(t, v1alpha1.ModeCompanionPod, pods(apiPod("a", "1"))), &serverState{}
 	controller.publish(s, e, ComputePlan(s))
 	s.Undecided, s.Unmanaged, s.OtherInstallation = true, true, "another"
@@ -90,7 +90,7 @@ func TestTheLastDecisionIsPublishedWhileThereIsNone(t *testing.T) {
 	if first.Unmanaged || first.OtherInstallation || !second.Unmanaged || !second.OtherInstallation {
 		t.Error("whose it is, and whether it is managed, is that of now")
 	}
-	controller, rollup = publisher(nil, informers.AuthorizerWarmup)
+	controller, rollup = publisher(informers.AuthorizerWarmup)
 	s.State = delivery.State{Live: set(1).Config.Plugins}
 	controller.publish(s, &serverState{}, &Plan{})
 	if got := rollup.got[0]; !got.SetsKnown || len(got.State.Live) != 1 || got.LiveKnown || got.Off {
@@ -101,7 +101,7 @@ func TestTheLastDecisionIsPublishedWhileThereIsNone(t *testing.T) {
 // Even if nothing else can be decided, the operator knows whether a target is being removed. Unmanaged reporters stay.
 func TestUndecidedTargetIsOffWhileItIsRemoved(t *testing.T) {
 	for _, unmanaged := range []bool{false, true} {
-		controller, rollup := publisher(nil, informers.AuthorizerWarmup)
+		controller, rollup := publisher(informers.AuthorizerWarmup)
 		s, e := fixture(t, v1alpha1.ModeCompanionPod, undecided), &serverState{}
 		s.Unmanaged = unmanaged
 		for i, deleting := range []bool{true, false, true} {
@@ -115,24 +115,13 @@ func TestUndecidedTargetIsOffWhileItIsRemoved(t *testing.T) {
 }
 
 func TestCommandsAreForTheToolOfTheCluster(t *testing.T) {
-	for name, c := range map[string]struct {
-		given             *bool
-		detected, decided bool
-		want              string
-	}{
-		"OpenShift":                 {nil, true, true, "oc"},
-		"Kubernetes":                {nil, false, true, "kubectl"},
-		"not known yet":             {nil, false, false, "oc"},
-		"given: Kubernetes":         {new(false), false, false, "kubectl"},
-		"given: OpenShift":          {new(true), true, true, "oc"},
-		"given: OpenShift, unknown": {new(true), false, false, "oc"},
-	} {
-		controller, rollup := publisher(c.given, informers.AuthorizerWarmup)
+	for openShift, want := range map[bool]string{true: "oc", false: "kubectl"} {
+		controller, rollup := publisher(informers.AuthorizerWarmup)
+		controller.OpenShift = openShift
 		s := fixture(t, v1alpha1.ModeCompanionPod)
-		s.OpenShift, s.Undecided = c.detected, !c.decided
 		controller.publish(s, &serverState{}, ComputePlan(s))
-		if got := rollup.got[0].Tool; got != c.want {
-			t.Errorf("%s: %s", name, got)
+		if got := rollup.got[0].Tool; got != want {
+			t.Errorf("OpenShift: %t: %s", openShift, got)
 		}
 	}
 }
@@ -155,7 +144,7 @@ func TestOnlyAnAPIServerThatDoesNotAnswerIsNotReported(t *testing.T) {
 		"no success, and something answered":       {errors.Join(answered, refused), true},
 		"an error that is no outcome of a request": {errors.New("cannot be read"), true},
 	} {
-		controller, rollup := publisher(nil, 0)
+		controller, rollup := publisher(0)
 		s, e := fixture(t, v1alpha1.ModeCompanionPod), &serverState{target: v1alpha1.APIServer{Name: "api"}}
 		s.Resource = &operatorstatus.Status{}
 		controller.finish(e, s, &Plan{}, &Result{Status: problemOf(c.err), Err: c.err})
