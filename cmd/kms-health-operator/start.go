@@ -14,7 +14,6 @@ import (
 	"github.com/kms-health/kms-health/pkg/contract"
 	"github.com/kms-health/kms-health/pkg/logging"
 	"github.com/kms-health/kms-health/pkg/operator"
-	"github.com/kms-health/kms-health/pkg/operator/objects"
 	"github.com/kms-health/kms-health/pkg/version"
 )
 
@@ -82,7 +81,6 @@ func addStartFlags(f *pflag.FlagSet, o *operator.Options) {
 		"the `namespace` of the operator, and of the reporters that are pods of their own")
 	f.StringVar(&o.Image, "image", os.Getenv(imageVariable),
 		"the reporter's `image`, if the configuration file has none")
-	f.StringVar(&o.KubeletRoot, "kubelet-root", objects.KubeletRoot, "the kubelets' `directory` on the nodes")
 	f.BoolVar(&o.LeaderElect, "leader-elect", true, "elect one replica to work, by a Lease")
 	f.BoolVar(&o.SingleReplica, "single-replica", false,
 		"there is one replica: the lease lasts 270s, which outlasts a restart of the only API server, instead of 137s")

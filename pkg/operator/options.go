@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"path"
 	"strconv"
 	"time"
 
@@ -17,13 +16,12 @@ import (
 
 // Options of the process. A field is required unless its comment says what an empty value means.
 type Options struct {
-	ConfigFile  string
-	Kubeconfig  string // empty: the pod's own ServiceAccount
-	Namespace   string // the operator's own
-	Pod         string // the pod's name, the holder's identity in the lease; may be empty
-	Image       string // the reporter's, used if the configuration has none; may be empty
-	KubeletRoot string // the kubelets' directory on the nodes
-	OpenShift   bool
+	ConfigFile string
+	Kubeconfig string // empty: the pod's own ServiceAccount
+	Namespace  string // the operator's own
+	Pod        string // the pod's name, the holder's identity in the lease; may be empty
+	Image      string // the reporter's, used if the configuration has none; may be empty
+	OpenShift  bool
 
 	LeaderElect   bool
 	SingleReplica bool
@@ -52,9 +50,6 @@ func (o *Options) Validate() error {
 	}
 	for _, why := range validation.IsDNS1123Label(o.Namespace) {
 		wrong("namespace", "%q: %s", o.Namespace, why)
-	}
-	if !path.IsAbs(o.KubeletRoot) {
-		wrong("kubelet-root", "%q must be an absolute path", o.KubeletRoot)
 	}
 	if o.Kubeconfig != "" {
 		if _, err := clientcmd.LoadFromFile(o.Kubeconfig); err != nil {

@@ -31,11 +31,10 @@ func TestEachMistakeIsReportedWithItsFlag(t *testing.T) {
 		"defaults":         {func(*Options) {}, ""},
 		"standard input":   {func(o *Options) { o.ConfigFile = "-" }, `--config: "-"`},
 		"no configuration": {func(o *Options) { o.ConfigFile = "" }, `--config: ""`},
-		"relative root":    {func(o *Options) { o.KubeletRoot = "a" }, `--kubelet-root: "a" must be an absolute path`},
 		"namespace":        {func(o *Options) { o.Namespace = "a b" }, `--namespace: "a b"`},
 	} {
 		t.Run(name, func(t *testing.T) {
-			o := Options{ConfigFile: "/config.yaml", Namespace: "kms-health", KubeletRoot: "/var/lib/kubelet"}
+			o := Options{ConfigFile: "/config.yaml", Namespace: "kms-health"}
 			c.change(&o)
 			got := ""
 			if err := o.Validate(); err != nil {

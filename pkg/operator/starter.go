@@ -83,7 +83,7 @@ func RunOperator(ctx context.Context, o Options) error {
 	reporters := reportercontroller.New(reportercontroller.Options{
 		Client: dynamicClient, Resources: resources, Core: client.core, CA: func() ([]byte, error) { return caOf(config) },
 		TLS:       profile.Current,
-		Namespace: o.Namespace, OpenShift: o.OpenShift, Server: config.Host, KubeletRoot: o.KubeletRoot,
+		Namespace: o.Namespace, OpenShift: o.OpenShift, Server: config.Host,
 		Event: recorder, Registry: registry, Now: now.Now, Config: file, Health: health,
 		Queue: reporterQueue, HealthQueue: healthQueue, ClusterOperator: clusterOperatorQueue,
 	})

@@ -87,7 +87,7 @@ func (a *attempts) folders() {
 			Containers: []corev1.Container{{Name: "api", VolumeMounts: []corev1.VolumeMount{mount}}},
 			Volumes:    []corev1.Volume{{Name: mount.Name, VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}}},
 		}}
-		found, err := objects.FindFolders(server, "api", "", plugins[0])
+		found, err := objects.FindFolders(server, "api", plugins[0])
 		must.Succeed(a.t, err)
 		a.add(fmt.Sprintf("folders %+v", found), with(a.companion(found...), "another", "metadata", "name"), allowed)
 	}

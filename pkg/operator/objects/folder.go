@@ -13,8 +13,8 @@ import (
 	"github.com/kms-health/kms-health/pkg/contract"
 )
 
-// KubeletRoot is the default of the kubelet's --root-dir.
-const KubeletRoot = "/var/lib/kubelet"
+// kubeletRoot is the default of the kubelet's --root-dir.
+const kubeletRoot = "/var/lib/kubelet"
 
 // Folder is a folder that holds sockets of a pod. Another pod on the node that mounts HostPath at MountPath, with
 // SubPath, sees the sockets at the same paths as the API server. So the plugins' endpoints are valid in both.
@@ -35,7 +35,7 @@ type Folder struct {
 //
 // It is an error if a socket is in no such volume, if its folder also holds other things, and if it is abstract and
 // the pod has its own network.
-func FindFolders(pod *corev1.Pod, container, kubeletRoot string, plugins ...v1alpha1.Plugin) ([]Folder, error) {
+func FindFolders(pod *corev1.Pod, container string, plugins ...v1alpha1.Plugin) ([]Folder, error) {
 	var folders []Folder
 	for _, p := range plugins {
 		folder := v1alpha1.SocketFolder(p.Endpoint)
@@ -50,7 +50,7 @@ func FindFolders(pod *corev1.Pod, container, kubeletRoot string, plugins ...v1al
 		if err != nil {
 			return nil, err
 		}
-		f, err := onNode(pod, mounts[0], folder, cmp.Or(kubeletRoot, KubeletRoot))
+		f, err := onNode(pod, mounts[0], folder)
 		err = cmp.Or(err, v1alpha1.CheckSocketFolder(folder), v1alpha1.CheckSocketFolder(f.HostPath),
 			checkOwn(mounts[0].Name, f.MountPath, ownFolder, contract.StateFolder))
 		if err != nil {
@@ -96,7 +96,7 @@ func OnHost(folders []Folder) bool {
 }
 
 // onNode returns the folder of the node that a container sees at folder, through a mount.
-func onNode(pod *corev1.Pod, mount corev1.VolumeMount, folder, kubeletRoot string) (Folder, error) {
+func onNode(pod *corev1.Pod, mount corev1.VolumeMount, folder string) (Folder, error) {
 	var source corev1.VolumeSource
 	for _, v := range pod.Spec.Volumes {
 		if v.Name == mount.Name {

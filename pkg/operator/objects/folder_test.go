@@ -104,13 +104,13 @@ func TestFind(t *testing.T) {
 			pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{UID: "u-1"}}
 			pod.Spec.Volumes = []corev1.Volume{{Name: "s", VolumeSource: tt.source}}
 			pod.Spec.Containers = []corev1.Container{{Name: "api", VolumeMounts: mountsOf(tt.mount)}}
-			got, err := FindFolders(pod, "api", "", pluginsAt(tt.endpoints)...)
+			got, err := FindFolders(pod, "api", pluginsAt(tt.endpoints)...)
 			wantError(t, err, tt.err)
 			if d := cmp.Diff(tt.want, got); d != "" {
 				t.Errorf("folders (-want +got):\n%s", d)
 			}
 			pod.Spec.HostNetwork = true
-			if got, err := FindFolders(pod, "api", "", pluginsAt("/@kms")...); got != nil || err != nil {
+			if got, err := FindFolders(pod, "api", pluginsAt("/@kms")...); got != nil || err != nil {
 				t.Errorf("an abstract socket on the host's network: %v, %v", got, err)
 			}
 		})
@@ -143,10 +143,10 @@ func TestUID(t *testing.T) {
 	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{UID: "u-1", Annotations: mirror("h-0")}}
 	pod.Spec.Volumes = []corev1.Volume{{Name: "s", VolumeSource: emptyDir}}
 	pod.Spec.Containers = []corev1.Container{{Name: "api", VolumeMounts: mountsOf("s:/run/kms")}}
-	want := []Folder{{"/run/kms", "/data/kubelet/pods/h-0/volumes/kubernetes.io~empty-dir/s", "", true}}
-	got, err := FindFolders(pod, "", "/data/kubelet/", pluginsAt("/run/kms/a.sock")...)
+	want := []Folder{{"/run/kms", "/var/lib/kubelet/pods/h-0/volumes/kubernetes.io~empty-dir/s", "", true}}
+	got, err := FindFolders(pod, "", pluginsAt("/run/kms/a.sock")...)
 	if d := cmp.Diff(want, got); d != "" || err != nil {
-		t.Errorf("of a static pod, with another kubelet root: %v, %s", err, d)
+		t.Errorf("of a static pod: %v, %s", err, d)
 	}
 }
 

@@ -234,7 +234,7 @@ func notMounted(t *delivery.Snapshot, pod *corev1.Pod, plugins []v1alpha1.Plugin
 		return f.EmptyDir || len(t.State.Folders) > 0 && !slices.Contains(t.State.Folders, f)
 	}
 	for _, p := range plugins {
-		folders, err := objects.FindFolders(pod, t.Container, "", p)
+		folders, err := objects.FindFolders(pod, t.Container, p)
 		if err != nil || slices.ContainsFunc(folders, other) {
 			keys = append(keys, p.KeyID)
 		}

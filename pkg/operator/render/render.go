@@ -211,7 +211,7 @@ func (r *rendering) agents() (err error) {
 	t, folders, user := r.Target, objects.AsNamed(r.plugins), contract.Root
 	if r.pod != nil {
 		user, _ = objects.UserOf(r.pod, t.Container)
-		folders, err = objects.FindFolders(r.pod, t.Container, objects.KubeletRoot, r.plugins...)
+		folders, err = objects.FindFolders(r.pod, t.Container, r.plugins...)
 		if err == nil && !objects.OnHost(folders) {
 			err = errors.New("the sockets are in a volume of the pod, where no DaemonSet reaches them: use Sidecar")
 		}

@@ -46,10 +46,9 @@ type Options struct {
 	// TLS returns the cluster's TLS settings, and why its profile is not active; false while they are not known.
 	TLS func() (settings v1alpha1.ServingTLS, problem string, known bool)
 	// Namespace is the operator's own. Reporters that are pods of their own run there, too.
-	Namespace   string
-	OpenShift   bool
-	Server      string // the URL by which the operator reaches the API server
-	KubeletRoot string // the kubelets' folder on the nodes
+	Namespace string
+	OpenShift bool
+	Server    string // the URL by which the operator reaches the API server
 	// Event records an Event of a target.
 	Event    func(target, eventType, reason, message string)
 	Registry prometheus.Registerer

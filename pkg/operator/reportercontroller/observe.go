@@ -55,7 +55,6 @@ func (c *Controller) observe(ctx context.Context, s *Snapshot, e *serverState) {
 		OwnObjects: t.Mode.InOwnersPods() || state.Mode.InOwnersPods() || state.InTarget,
 		Deployment: s.deploymentName(),
 	})
-	s.KubeletRoot = c.KubeletRoot
 	s.Unmanaged = s.Config.ManagementState == v1alpha1.Unmanaged
 	s.ReportsLeft = !c.Health.IsDone(name)
 	if silent := c.Health.Silent(name); silent != nil {

@@ -306,7 +306,7 @@ func (p *planner) place(what string, pod *corev1.Pod, plugins []v1alpha1.Plugin)
 		var found []objects.Folder
 		_, err := objects.SocketMounts(&pod.Spec, p.Target.Container, plugin)
 		if !p.Target.Mode.InOwnersPods() {
-			found, err = objects.FindFolders(pod, p.Target.Container, p.KubeletRoot, plugin)
+			found, err = objects.FindFolders(pod, p.Target.Container, plugin)
 		}
 		if err != nil {
 			p.problem(contract.SocketVolumeMissing, "%s: %v", what, err)

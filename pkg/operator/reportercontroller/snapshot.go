@@ -38,7 +38,6 @@ type Snapshot struct {
 	// SourceProblems has why sources of the target, or of its roll-up, are missing, invalid or cannot be read. What was
 	// active before stays active.
 	SourceProblems []delivery.Status
-	KubeletRoot    string                 // the kubelets' folder on the nodes
 	Encrypted      []schema.GroupResource // for which kube-apiserver is known to need a KMS plugin
 
 	// Live is the content of the live encryption config's Secret, nil while it cannot be read. Sets has the same of the
