@@ -5,7 +5,6 @@ package contract
 // Reasons of the conditions of operator resources, and of ClusterOperator/kms-health.
 const (
 	AsExpected                 = "AsExpected"
-	CAUnreadable               = "CAUnreadable"
 	ConfigMapsEncrypted        = "ConfigMapsEncrypted"
 	ConfigurationInvalid       = "Configuration_Invalid"
 	DeploymentMissing          = "DeploymentMissing"

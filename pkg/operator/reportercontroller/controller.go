@@ -75,7 +75,6 @@ type Controller struct {
 
 	mu      sync.Mutex
 	targets map[string]*serverState
-	ca      []byte // the last one that could be read
 }
 
 // New returns a Controller.

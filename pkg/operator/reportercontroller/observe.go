@@ -81,7 +81,8 @@ func (c *Controller) observe(ctx context.Context, s *Snapshot, e *serverState) {
 	}
 	c.reads(s, "Nodes", c.cluster.Nodes)
 	tls, why, tlsKnown := c.TLS()
-	if s.Undecided = !known || !tlsKnown; s.Undecided {
+	caKnown := c.readCA(s, e)
+	if s.Undecided = !known || !tlsKnown || !caKnown; s.Undecided {
 		if !tlsKnown {
 			c.Queue.AddAfter(name, informers.AuthorizerWarmup+time.Second) // one that is denied is not awaited longer
 			s.add(contract.SourceUnreadable, why)                          // empty: not for long
@@ -90,7 +91,6 @@ func (c *Controller) observe(ctx context.Context, s *Snapshot, e *serverState) {
 	}
 	s.TLS = tls
 	s.add(contract.TLSProfileInvalid, why)
-	c.readCA(s)
 	s.add(contract.PolicyMissing, cmp.Or(policyProblem("ValidatingAdmissionPolicy", c.cluster.Policy),
 		policyProblem("ValidatingAdmissionPolicyBinding", c.cluster.PolicyBinding)))
 	c.observeObjects(s, e.sources)
@@ -162,17 +162,16 @@ func (s *Snapshot) deploymentName() string {
 	return s.Target.Deployment
 }
 
-// readCA adds the CA. If it cannot be read, it adds that problem, and the last CA that could be read.
-func (c *Controller) readCA(s *Snapshot) {
-	read, err := c.CA()
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if err != nil {
-		s.add(contract.CAUnreadable, fmt.Sprintf("the CA of the API server cannot be read: %v", err))
+// readCA adds the API server's CA, as it was last read, and reports whether it ever was.
+func (c *Controller) readCA(s *Snapshot, e *serverState) (known bool) {
+	ca, err := c.CA()
+	if err == nil {
+		e.ca = ca
 	} else {
-		c.ca = read
+		s.add(contract.SourceUnreadable, fmt.Sprintf("the CA of the API server cannot be read: %v", err))
 	}
-	s.CA = c.ca
+	s.CA = e.ca
+	return err == nil || len(e.ca) > 0
 }
 
 // observeObjects adds the API server's pods and Deployment, and the operator's existing objects. In a namespace that

@@ -2,6 +2,7 @@ package reportercontroller
 
 import (
 	"context"
+	"errors"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -45,6 +46,35 @@ func TestClusterServerIsOneThatTheReportersNetworkResolves(t *testing.T) {
 				t.Errorf("%s: %q, want %q", name, got, tt.want)
 			}
 		})
+	}
+}
+
+// A reporter without the CA could not write. A rotated CA is read at each sync.
+func TestTheLastCAThatCouldBeReadIsUsed(t *testing.T) {
+	failed := errors.New("no such file")
+	for name, tt := range map[string]struct {
+		reads []any // of one sync each: a CA, or an error
+		want  string
+		known bool
+	}{
+		"never read":          {[]any{failed}, "", false},
+		"not read any more":   {[]any{"a", failed}, "a", true},
+		"rotated":             {[]any{"a", "b"}, "b", true},
+		"none is needed":      {[]any{""}, "", true},
+		"read after a moment": {[]any{failed, "a"}, "a", true},
+	} {
+		e, s, known := &serverState{}, &Snapshot{}, false
+		for _, read := range tt.reads {
+			ca, _ := read.(string)
+			err, _ := read.(error)
+			c := &Controller{Options: Options{CA: func() ([]byte, error) { return []byte(ca), err }}}
+			s = &Snapshot{}
+			known = c.readCA(s, e)
+		}
+		problem := tt.reads[len(tt.reads)-1] == any(failed)
+		if string(s.CA) != tt.want || known != tt.known || s.has(contract.SourceUnreadable) != problem {
+			t.Errorf("%s: %q, known %t, %+v", name, s.CA, known, s.SourceProblems)
+		}
 	}
 }
 

@@ -50,9 +50,7 @@ func TestPlanFollowsFromWhatIsObserved(t *testing.T) {
 	type change = func(*Snapshot)
 	onePod := pods(apiPod("a", "1"))
 	noPolicy := func(s *Snapshot) { s.add(contract.PolicyMissing, "none") }
-	noCA := func(s *Snapshot) { s.add(contract.CAUnreadable, "no such file") }
 	auto := func(s *Snapshot) { s.Target.Mode = v1alpha1.ModeAuto }
-	withCA := func(s *Snapshot) { s.CA = []byte("ca") }
 	for name, c := range map[string]struct {
 		change   []change
 		delivers bool
@@ -67,7 +65,6 @@ func TestPlanFollowsFromWhatIsObserved(t *testing.T) {
 		"KMS is off":                             {[]change{onePod, off}, false, contract.Off, true},
 		"KMS is off, and no policy is installed": {[]change{onePod, off, noPolicy}, false, contract.Off, true},
 		"no policy":                              {[]change{onePod, noPolicy}, false, contract.PolicyMissing, false},
-		"the CA was never read":                  {[]change{onePod, noCA}, false, contract.CAUnreadable, false},
 		"no pod shows where the sockets are":     {[]change{auto}, false, contract.NoPods, false},
 		"no pod runs, and the mode is given":     {nil, false, contract.NoPods, false},
 		"the plugins of all pods are being read": {[]change{pods(apiPod("a", "1", revision("5"))), auto}, false,
@@ -75,7 +72,6 @@ func TestPlanFollowsFromWhatIsObserved(t *testing.T) {
 		// A problem that appears later does not stop an active delivery.
 		"the policy was removed later": {[]change{onePod, own("ClusterRoleBinding"), noPolicy}, true,
 			contract.PolicyMissing, false},
-		"the CA cannot be read any more": {[]change{onePod, withCA, noCA}, true, contract.CAUnreadable, false},
 		"the TLS profile is invalid": {[]change{onePod, func(s *Snapshot) { s.add(contract.TLSProfileInvalid, "no such cipher") }},
 			true, contract.TLSProfileInvalid, false},
 		"the Secret was never valid": {[]change{onePod, func(s *Snapshot) {

@@ -112,8 +112,7 @@ func (p *planner) decide() {
 	case len(p.state.Live) == 0 && p.state.NotProbed == "" && !p.pending && !p.plugins:
 		p.Off = true
 		p.remove(delivery.Status{Reason: contract.Off, Message: "no KMS plugin is configured, so nothing is delivered"})
-	case p.has(contract.PolicyMissing) && len(p.own("ClusterRoleBinding")) == 0, // unbounded by the policy
-		p.has(contract.CAUnreadable) && len(p.CA) == 0:
+	case p.has(contract.PolicyMissing) && len(p.own("ClusterRoleBinding")) == 0: // unbounded by the policy
 	case len(p.state.Live) == 0 && len(p.pods) == 0 && !p.pending && p.state.NotProbed != "":
 		p.remove(delivery.Worst(p.problems))
 	default:

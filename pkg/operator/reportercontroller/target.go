@@ -32,6 +32,7 @@ type serverState struct {
 	seen      map[types.UID]time.Time // when each pod, and API server's container, was first seen
 	writer    *string                 // of the live set, once it was read; liveSeen: since when it was seen
 	liveSeen  time.Time
+	ca        []byte // the last one that could be read
 
 	// Under mu.
 	status    delivery.Status

@@ -123,6 +123,12 @@ func TestRollUpNeedsNoOtherSource(t *testing.T) {
 	startWithoutCA(t, op)
 	fixture.AwaitRollUp(t, apiservers.Kube, contract.PluginsDegraded, "True", contract.PluginUnhealthy)
 	allow(true)
-	fixture.AwaitRollUp(t, apiservers.Kube, contract.HealthReporting, "False", "CAUnreadable")
+	fixture.Eventually(t, "the CA alone cannot be read", func() error {
+		c := fixture.Resource(t, apiservers.Kube).Conditions[contract.HealthReporting]
+		if c.Reason != contract.SourceUnreadable || !strings.HasPrefix(c.Message, "the CA of the API server cannot be read: ") {
+			return fmt.Errorf("%+v", c)
+		}
+		return nil
+	})
 	disk.Write(t, filepath.Join(op.Dir, "credentials", controlplane.KubeconfigCAFile), fixture.Cluster.ServingCA().PEM())
 }
