@@ -197,14 +197,14 @@ func keyIDs(t *testing.T, o *unstructured.Unstructured) string {
 func deployment(generation int64) *appsv1.Deployment {
 	d := &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Name: "apiserver", Namespace: "ns", UID: "d",
 		Generation: generation}}
-	d.Spec.Strategy.RollingUpdate = rolling("25%", "25%")
+	d.Spec.Strategy.RollingUpdate = rolling("25%")
 	d.Spec.Template.Spec = apiPod("", "").Spec
 	d.Spec.Template.Labels = map[string]string{"app": "api"}
 	return d
 }
 
-func rolling(surge, unavailable string) *appsv1.RollingUpdateDeployment {
-	return &appsv1.RollingUpdateDeployment{MaxSurge: new(intstr.Parse(surge)), MaxUnavailable: new(intstr.Parse(unavailable))}
+func rolling(unavailable string) *appsv1.RollingUpdateDeployment {
+	return &appsv1.RollingUpdateDeployment{MaxUnavailable: new(intstr.Parse(unavailable))}
 }
 
 // reportOf returns a node's report. by is the reporter's UID; empty: the report names none.

@@ -50,8 +50,10 @@ func (p *planner) inject() (plugins []v1alpha1.Plugin) {
 			what, contract.ReporterName(p.Target.Name), contract.StateAnnotation)
 		return plugins
 	}
-	if why := strategyProblem(d); why != "" {
-		p.problem(contract.DeploymentStrategy, "%s: %s", what, why)
+	if mayEndAll(d) {
+		p.problem(contract.DeploymentStrategy, "a rollout of %s may end all its pods before a new one is ready: set "+
+			"strategy.type to RollingUpdate and strategy.rollingUpdate.maxUnavailable below spec.replicas, or use mode "+
+			"CompanionPod", what)
 		return plugins
 	}
 	injection, hash, err := p.injection(d, plugins)
@@ -102,24 +104,14 @@ func (p *planner) eject() {
 	}
 }
 
-// strategyProblem returns why a rollout of a Deployment could end all its pods before a new one is ready. With an
-// image that cannot be pulled, the API server would then be gone. A rolling update that keeps a pod stops at the
-// first new pod that does not become ready. The Deployment controller rounds a percentage of maxUnavailable down, and
-// of maxSurge up; if both are 0, maxUnavailable is 1. The API server sets the defaults.
-func strategyProblem(d *appsv1.Deployment) string {
+// mayEndAll reports whether a rollout of a Deployment may end all its pods before a new one is ready. With an image
+// that cannot be pulled, the API server would then be gone. Any other rollout stops at the first new pod that does not
+// become ready. The API server sets the defaults.
+func mayEndAll(d *appsv1.Deployment) bool {
 	replicas, rolling := int(ptr.Deref(d.Spec.Replicas, 1)), d.Spec.Strategy.RollingUpdate
-	unavailable := replicas
-	if rolling != nil { // else the type is Recreate
-		surge, _ := intstr.GetScaledValueFromIntOrPercent(rolling.MaxSurge, replicas, true)
-		unavailable, _ = intstr.GetScaledValueFromIntOrPercent(rolling.MaxUnavailable, replicas, false)
-		if surge == 0 && unavailable == 0 {
-			unavailable = 1
-		}
+	if rolling == nil { // the type is Recreate
+		return true
 	}
-	if unavailable < replicas || replicas == 0 {
-		return ""
-	}
-	return fmt.Sprintf("its strategy lets a rollout end %d of %d replicas before a new one is ready: set strategy.type "+
-		"to RollingUpdate and strategy.rollingUpdate.maxUnavailable below spec.replicas, or use mode CompanionPod",
-		unavailable, replicas)
+	unavailable, _ := intstr.GetScaledValueFromIntOrPercent(rolling.MaxUnavailable, replicas, false)
+	return replicas > 0 && unavailable >= replicas
 }
