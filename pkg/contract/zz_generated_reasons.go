@@ -8,7 +8,6 @@ const (
 	ConfigMapsEncrypted        = "ConfigMapsEncrypted"
 	ConfigurationInvalid       = "Configuration_Invalid"
 	DeploymentMissing          = "DeploymentMissing"
-	DeploymentPaused           = "DeploymentPaused"
 	DeploymentStrategy         = "DeploymentStrategy"
 	EncryptionConfigUnreadable = "EncryptionConfigUnreadable"
 	EncryptionNotConfigured    = "EncryptionNotConfigured"

@@ -156,9 +156,6 @@ func (p *planner) inAPIServerPods() {
 	d, ownerInjects, namespace := p.Deployment, p.Target.OwnerInjects(), p.Target.Namespace
 	switch {
 	case !ownerInjects && d == nil: // DeploymentMissing
-	case !ownerInjects && d.Spec.Paused && withReporter < max(1, alive):
-		p.problem(contract.DeploymentPaused, "Deployment %s/%s is paused, and %d of its %d pods have the reporter: "+
-			"`kubectl rollout resume -n %s deployment %s`", namespace, d.Name, withReporter, alive, namespace, d.Name)
 	case alive == 0:
 		p.problem(contract.NoReporters, "no pod of the API server runs in namespace %s", namespace)
 	case withReporter < alive && (withReporter > 0 || !ownerInjects):

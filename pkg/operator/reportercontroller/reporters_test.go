@@ -170,10 +170,9 @@ func failed(kind types.UID, why string) func(*Snapshot) {
 }
 
 // rollout sets the status of the Deployment that gets the reporter's container.
-func rollout(paused bool, updated, all int32) func(*Snapshot) {
+func rollout(updated, all int32) func(*Snapshot) {
 	return func(s *Snapshot) {
 		s.Target.Deployment, s.Deployment = "apiserver", deployment(1)
-		s.Deployment.Spec.Paused = paused
 		s.Deployment.Status = appsv1.DeploymentStatus{ObservedGeneration: 1, UpdatedReplicas: updated, Replicas: all}
 	}
 }
@@ -208,25 +207,19 @@ func TestWhatIsMissingOfADeliveryIsReported(t *testing.T) {
 			"Pod kms-health/companion on node a does not start: hostPath type check failed: /run/kms"},
 		"a companion that mounted it since": {companions, []change{one, companion(corev1.PodRunning),
 			failed("Pod", "not a directory")}, ok, ""},
-		"a DaemonSet that is rolled out": {agents, []change{onHosts, daemonSet(2, 3, 3, 2)}, waits, "2 of 3 pods are updated"},
-		"a DaemonSet with all pods":      {agents, []change{onHosts, daemonSet(2, 3, 3, 3)}, ok, ""},
-		"a DaemonSet with its only pod":  {agents, []change{onHosts, daemonSet(2, 1, 1, 1)}, ok, ""},
-		"no pod with the container":      {sidecars, []change{one}, none, contract.ReporterContainer},
-		"a pod with the container":       {sidecars, []change{with}, ok, ""},
-		"the container in 1 of 2 pods":   {sidecars, []change{half}, waits, "1 of 2 pods in namespace ns have"},
-		"no pod at all":                  {sidecars, nil, none, "no pod of the API server runs in namespace ns"},
-		"a paused Deployment without it": {sidecars, []change{one, rollout(true, 0, 1)},
-			contract.DeploymentPaused, "0 of its 1 pods"},
-		"a paused Deployment with it in some pods": {sidecars, []change{half, rollout(true, 1, 2)},
-			contract.DeploymentPaused, "1 of its 2 pods"},
-		"a paused Deployment with it in all pods": {sidecars, []change{with, rollout(true, 1, 1)}, ok, ""},
-		"a Deployment that is scaled to zero":     {sidecars, []change{rollout(false, 0, 0)}, none, "namespace ns"},
-		"a Deployment before its rollout": {sidecars, []change{one, rollout(false, 0, 1)}, waits,
-			"0 of 1 pods in namespace ns"},
-		"a Deployment whose rollout is stuck": {sidecars, []change{both, rollout(false, 1, 3)}, waits,
-			"1 of 3 pods are updated"},
-		"a Deployment that is rolled out": {sidecars, []change{both, rollout(false, 2, 2)}, ok, ""},
-		"a Deployment whose change was not observed yet": {sidecars, []change{both, rollout(false, 2, 2),
+		"a DaemonSet that is rolled out":      {agents, []change{onHosts, daemonSet(2, 3, 3, 2)}, waits, "2 of 3 pods are updated"},
+		"a DaemonSet with all pods":           {agents, []change{onHosts, daemonSet(2, 3, 3, 3)}, ok, ""},
+		"a DaemonSet with its only pod":       {agents, []change{onHosts, daemonSet(2, 1, 1, 1)}, ok, ""},
+		"no pod with the container":           {sidecars, []change{one}, none, contract.ReporterContainer},
+		"a pod with the container":            {sidecars, []change{with}, ok, ""},
+		"the container in 1 of 2 pods":        {sidecars, []change{half}, waits, "1 of 2 pods in namespace ns have"},
+		"no pod at all":                       {sidecars, nil, none, "no pod of the API server runs in namespace ns"},
+		"a Deployment that is scaled to zero": {sidecars, []change{rollout(0, 0)}, none, "namespace ns"},
+		"a Deployment before its rollout":     {sidecars, []change{one, rollout(0, 1)}, waits, "0 of 1 pods in namespace ns"},
+		"a Deployment with it in some pods":   {sidecars, []change{half, rollout(1, 2)}, waits, "1 of 2 pods in namespace ns"},
+		"a Deployment whose rollout is stuck": {sidecars, []change{both, rollout(1, 3)}, waits, "1 of 3 pods are updated"},
+		"a Deployment that is rolled out":     {sidecars, []change{both, rollout(2, 2)}, ok, ""},
+		"a Deployment whose change was not observed yet": {sidecars, []change{both, rollout(2, 2),
 			func(s *Snapshot) { s.Deployment.Generation = 2 }}, waits, "kube-controller-manager"},
 	} {
 		t.Run(name, func(t *testing.T) {
