@@ -34,7 +34,6 @@ const (
 	Refused                    = "Refused"
 	Removed                    = "Removed"
 	Removing                   = "Removing"
-	RenewalFailed              = "RenewalFailed"
 	ReportUnreadable           = "ReportUnreadable"
 	ReporterNotRunning         = "ReporterNotRunning"
 	ReporterStale              = "ReporterStale"

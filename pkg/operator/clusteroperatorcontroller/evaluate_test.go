@@ -203,8 +203,8 @@ var stories = []struct {
 	}},
 	{"another reason of the same delivery continues the inertia", []moment{
 		{0, "", failing, notDegraded, inertia + 1},
-		{time.Minute, "", []Target{delivers("a", contract.RenewalFailed, "x")}, notDegraded, inertia + 1},
-		{inertia + 1, "", []Target{delivers("a", contract.RenewalFailed, "x")}, "True Delivery_RenewalFailed", 0},
+		{time.Minute, "", []Target{delivers("a", contract.RequestFailed, "x")}, notDegraded, inertia + 1},
+		{inertia + 1, "", []Target{delivers("a", contract.RequestFailed, "x")}, "True Delivery_RequestFailed", 0},
 	}},
 	{"another message is the same problem", []moment{
 		{0, "", failing, notDegraded, inertia + 1},

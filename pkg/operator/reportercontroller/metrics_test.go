@@ -27,7 +27,7 @@ func TestMetricsHaveTheTokenInUse(t *testing.T) {
 	}{
 		{"delivered", contract.AsExpected, true, series},
 		{"a sync that ended before the token", contract.SourceUnreadable, false, series},
-		{"a renewal that fails", contract.RenewalFailed, true, series},
+		{"a renewal that fails", contract.RequestFailed, true, series},
 		{"unmanaged, and nothing to renew now", contract.Unmanaged, false, series},
 		{"bound tokens", contract.AsExpected, false, ""},
 	} {

@@ -63,10 +63,8 @@ func (c *Controller) reconcile(ctx context.Context, s *Snapshot, plan *Plan) *Re
 	}
 	if plan.Token && (recorded || s.State.Token) {
 		x.try(ctx, func(ctx context.Context) (err error) {
-			if x.Token, err = x.ensureToken(ctx, x.state.Namespace, s.Target.Name); err != nil {
-				return renewalError{err}
-			}
-			return nil
+			x.Token, err = x.ensureToken(ctx, x.state.Namespace, s.Target.Name)
+			return err
 		})
 	}
 	if recorded {
@@ -118,8 +116,6 @@ func problemOf(err error) delivery.Status {
 		problem.Reason = contract.NamespaceMissing
 	case denied(err):
 		problem.Reason = contract.Forbidden
-	case errors.As(err, new(renewalError)):
-		problem.Reason = contract.RenewalFailed
 	case apierrors.IsInvalid(err): // for example by a LimitRange's defaults
 		problem.Reason = contract.Refused
 	}

@@ -75,11 +75,6 @@ func (c *Controller) ensureToken(ctx context.Context, namespace, target string) 
 		current.notAfter.UTC().Format(time.RFC3339), err)
 }
 
-// renewalError is an error of a token. It is a problem even while the current token still works.
-type renewalError struct{ error }
-
-func (e renewalError) Unwrap() error { return e.error }
-
 // halved returns the validity of a token that is renewed after half its life.
 func halved(notBefore, notAfter time.Time) validity {
 	return validity{notAfter, notBefore.Add(notAfter.Sub(notBefore) / 2)}

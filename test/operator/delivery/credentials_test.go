@@ -66,11 +66,11 @@ func TestUnmanagedRenewsTheTokenAndReportsAFailureInTime(t *testing.T) {
 	refuseTokens(t)
 	old = age(t, expires)
 	op.Configure(fixture.Every("25s", fixture.OpenShiftAPIServer()))
-	message := fixture.AwaitRollUp(t, apiservers.OpenShift, contract.HealthReporting, "False", "RenewalFailed").Message
+	message := fixture.AwaitRollUp(t, apiservers.OpenShift, contract.HealthReporting, "False", "Refused").Message
 	if text := expires.UTC().Format(time.RFC3339); !strings.Contains(message, refusal) || !strings.Contains(message, text) {
 		t.Errorf("without %q or the expiry: %s", refusal, message)
 	}
-	fixture.AwaitWarning(t, "RenewalFailed", began, refusal)
+	fixture.AwaitWarning(t, "Refused", began, refusal)
 	must.Equal(t, "the token that still works", tokenSecret(t).Data, old.Data)
 	must.Equal(t, "the generation after a renewed token", fixture.DeploymentNow(t).Generation, generation)
 }
