@@ -23,7 +23,6 @@ const (
 	Off                        = "Off"
 	OtherInstallation          = "OtherInstallation"
 	OtherOwner                 = "OtherOwner"
-	OtherPlugins               = "OtherPlugins"
 	PluginError                = "PluginError"
 	PluginNotRunning           = "PluginNotRunning"
 	PluginUnhealthy            = "PluginUnhealthy"

@@ -146,9 +146,6 @@ func longDown(n *Node)    { n.Ready = false }
 // attended sets the reporters of a node's API server pod.
 func attended(reporters ...string) func(*Node) { return func(n *Node) { n.Writers = reporters } }
 
-// probing sets the plugins that a node's reporter probes, which may include plugins of other pods.
-func probing(keys ...string) func(*Node) { return func(n *Node) { n.Probed = keys } }
-
 // shared gives a node two pods of the API server, which becomes a problem after some seconds.
 func shared(within int) func(*Node) {
 	return func(n *Node) { n.Pods, n.PodsDue = []string{"ns/api-1", "ns/api-2"}, in(within) }

@@ -112,16 +112,9 @@ func (e *evaluation) before(at time.Time) bool {
 // node adds the findings of a node that should report.
 func (e *evaluation) node(n *Node, rows []Row) {
 	reports := slices.ContainsFunc(rows, func(r Row) bool { return !r.Silent() })
-	var others []string
 	excused := false
 	for i := range rows {
 		row := &rows[i]
-		if row.Unexpected {
-			if row.Unasked {
-				others = append(others, keyName(row.KeyID))
-			}
-			continue
-		}
 		plugin, report := e.onPlugin(n, row), e.onReport(n, row, reports)
 		if row.Standing && row.State.known() && (plugin.Reason == "" || plugin.Excused) {
 			e.standing = append(e.standing, Finding{Reason: contract.Progressing, Node: n.Name, Text: notConfirmed})
@@ -141,10 +134,6 @@ func (e *evaluation) node(n *Node, rows []Row) {
 	}
 	if excused {
 		e.excused++
-	}
-	if len(others) > 0 {
-		e.onNodes = append(e.onNodes, Finding{Reason: contract.OtherPlugins, Node: n.Name,
-			Text: "reports on keys that its pod does not have: " + contract.Cut(strings.Join(others, ", "), maxDetail)})
 	}
 	if len(n.Pods) > 1 && !e.before(n.PodsDue) {
 		e.onNodes = append(e.onNodes, n.severalPods())

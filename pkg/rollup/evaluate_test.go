@@ -23,7 +23,6 @@ const (
 	missing         = "Unknown Progressing" // a first report may still come
 	notRunning      = "False ReporterNotRunning"
 	unmanaged       = "Unknown Unmanaged"
-	others          = "False OtherPlugins"
 	agreed          = "True AsExpected" // KMSWriteKeyAgreed
 	notYet          = "False WriteKeyNotDeployed"
 	noReport        = "Unknown ReportsMissing"
@@ -80,7 +79,7 @@ var verdicts = []struct {
 	{"a reporter stopped, its Node is not Ready, last report unhealthy", bIs(down), b(unhealthy("2", 999, "sealed")),
 		want{pluginUnhealthy, stale, stale}},
 	{"one is missing", two, ok[:2], isAwaited},
-	{"one reports on another key", two, b(healthy("1", 5)), want{awaiting, others, noReport}},
+	{"one reports on another key", two, b(healthy("1", 5)), isAwaited},
 	{"one does not report on a key that it should", abc("2", "1"), but(each(fresh, healthy("1", 5)), from("b", fresh)),
 		want{awaiting, missing, agreed}},
 	{"the write key's ids differ", two, b(naming("k-8", fresh)), want{fine, observed, differ}},
@@ -152,7 +151,6 @@ var verdicts = []struct {
 	{"about a folder that its API server does not mount", aIs(unmounted), list{by("u", from("a", fresh))}, isAwaited},
 	{"about a socket, where its plugin's is not known", []Node{on("a", "1")}, a(at("/x", healthy("1", 5))),
 		want{fine, observed, "Unknown Settling"}},
-	{"also about a plugin of other pods", aIs(probing("1")), a(fresh, inError("1", 5, "x")), allFine},
 
 	// Several pods of the API server on a node.
 	{"two pods for a moment", aIs(shared(1)), ok[:1], want{fine, observed, "Unknown SeveralPods"}},
@@ -224,9 +222,8 @@ var verdicts = []struct {
 		unreadable("f"), from("g", healthy("2", 999))), allFine},
 	{"only a node without a pod reports", nil, ok[:1], want{"False NoPods", "False NoPods", noKey}},
 	{"an old file: a key that its pod does not have is in error", two, b(fresh, inError("1", 5, "no such socket")),
-		want{fine, others, agreed}},
-	{"an old file: nothing that its pod has, and in error", two, b(inError("1", 5, "no such socket")),
-		want{awaiting, others, noReport}},
+		allFine},
+	{"an old file: nothing that its pod has, and in error", two, b(inError("1", 5, "no such socket")), isAwaited},
 	{"keys not known: every entry counts", []Node{on("a")}, a(fresh, inError("1", 5, "refused")),
 		want{failed, observed, noKey}},
 	{"keys not known, nothing reported", []Node{on("a")}, nil, want{awaiting, missing, noKey}},
@@ -249,7 +246,7 @@ var verdicts = []struct {
 
 	// The write key, if it is not known from the configuration.
 	{"the pods' own plugin sets outweigh the order of a report", two[:2],
-		list{from("a", fresh, healthy("1", 5)), from("b", healthy("1", 5), fresh)}, want{fine, others, agreed}},
+		list{from("a", fresh, healthy("1", 5)), from("b", healthy("1", 5), fresh)}, allFine},
 	{"no key id", one, a(naming("", fresh)), want{fine, observed, keyUnhealthy}},
 	{"first enablement: 1 of 3 has a plugin", []Node{on("a", "2"), noKMS("b"), noKMS("c")}, ok[:1], isRolledOut},
 	{"first enablement: no node has a plugin", []Node{noKMS("a"), noKMS("b")}, nil,
@@ -356,16 +353,19 @@ func TestAgreementIsJSONInTheMessage(t *testing.T) {
 
 // Whoever writes a report chooses its node and its keys.
 func TestRowsOfOtherNodesAndPluginsAreKnownAsSuch(t *testing.T) {
-	got := Evaluate(&Input{Now: now, Wall: now, Nodes: aIs(probing("1")),
+	got := Evaluate(&Input{Now: now, Wall: now, Nodes: aIs(),
 		Others: []Node{on("deleted", "2")}, Reports: list{from("deleted", healthy("2", 5), healthy("4", 5)),
-			from("a", healthy("2", 5), healthy("1", 5), healthy("3", 5)), from("other", healthy("2", 5)), unreadable("unknown")}})
+			from("a", healthy("2", 5), healthy("1", 5)), from("other", healthy("2", 5)), unreadable("unknown")}})
 	var unasked []string
 	for _, r := range got.Rows {
+		if r.Node == "a" && r.KeyID != "2" {
+			t.Errorf("a plugin that the node's pod does not have: %+v", r)
+		}
 		if r.Unasked {
 			unasked = append(unasked, r.Node+" "+r.KeyID)
 		}
 	}
-	if want := []string{"a 3", "deleted 4", "other 2", "unknown "}; !slices.Equal(unasked, want) {
+	if want := []string{"deleted 4", "other 2", "unknown "}; !slices.Equal(unasked, want) {
 		t.Errorf("%v, want %v", unasked, want)
 	}
 }

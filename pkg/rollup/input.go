@@ -88,8 +88,6 @@ type Node struct {
 	// KMS; nil while they are not known. Sockets has where each one listens.
 	Keys    []string
 	Sockets map[string]string
-	// Probed are keyIDs of other plugins that its reporter may report on: plugins of other pods.
-	Probed []string
 	// NotMounted are keyIDs of plugins whose sockets' folders its pod does not mount from the node, as its agent does.
 	NotMounted []string
 	// WriteKey is the key that the API server encrypts with; empty: it writes without KMS.
@@ -112,10 +110,14 @@ func (n *Node) lacks(key string) bool { return n.Keys != nil && !slices.Contains
 // Expected reports whether the node should report.
 func (n *Node) Expected() bool { return n.Keys == nil || len(n.Keys) > 0 }
 
-// counts reports whether an entry is about the node's API server pod and its plugin's socket; true for a nil node.
+// counts reports whether an entry is about a plugin of the node's API server pod, at its socket; true for a nil node.
+// An agent also reports on the plugins of other pods.
 func (n *Node) counts(e *Entry) bool {
 	if n == nil {
 		return true
+	}
+	if n.lacks(e.KeyID) {
+		return false
 	}
 	if socket := n.Sockets[e.KeyID]; e.Socket != "" && socket != "" && e.Socket != socket {
 		return false

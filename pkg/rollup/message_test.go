@@ -104,9 +104,6 @@ var messages = []struct {
 		"node a: the report cannot be read: message is not a JSON array"},
 	{"fewer plugins", isReporting, []Node{with(on("a", "2", "1"), overdue)}, a(fresh),
 		"key 1 on node a: not reported yet"},
-	{"many other plugins", isReporting, one,
-		a(fresh, healthy("11", 5), healthy("12", 5), healthy("13", 5), healthy("14", 5), healthy("15", 5), healthy("16", 5)),
-		"node a: reports on keys that its pod does not have: 11, 12, 13, 14, 15, 16"},
 
 	{"they differ", isAgreed, two, b(naming("k-8", fresh)),
 		lines("key 2 on nodes a, c: KEK ID k-7", "key 2 on node b: KEK ID k-8")},

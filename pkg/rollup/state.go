@@ -31,11 +31,10 @@ func (s State) known() bool { return s == Healthy || s.Unhealthy() }
 
 // Row is one plugin on one node.
 type Row struct {
-	Node       string
-	State      State
-	Entry           // the last one; if Missing only with a KeyID, if known; if Unreadable only with a Detail
-	Unexpected bool // the node's pod has no such plugin
-	Unasked    bool // the node need not report, or none of its pods that a reporter may report on has such a plugin
+	Node    string
+	State   State
+	Entry        // the last one; if Missing only with a KeyID, if known; if Unreadable only with a Detail
+	Unasked bool // the node need not report, or its pod has no such plugin
 	// TypedHealthy means that a fresh typed report says healthy. It outweighs a stale report that does not.
 	TypedHealthy bool
 }
@@ -95,10 +94,9 @@ func (e *evaluation) reportRows(r *Report, node *Node) (rows []Row) {
 			continue
 		}
 		row := Row{Node: r.Node, Entry: *entry, State: Stale}
-		row.Unexpected = node != nil && node.lacks(entry.KeyID)
-		row.Unasked = of == nil || of.lacks(entry.KeyID) && !slices.Contains(of.Probed, entry.KeyID)
+		row.Unasked = of == nil || of.lacks(entry.KeyID)
 		until := entry.FreshUntil()
-		if e.before(until) || node != nil && !row.Unexpected && e.unconfirmed(until) {
+		if e.before(until) || node != nil && e.unconfirmed(until) {
 			row.State = State(entry.Status)
 		}
 		rows = append(rows, row)

@@ -312,7 +312,7 @@ func (s *healthSync) recordSilence() {
 // relist reads the resource again before reports count as stale, and at most once a minute while they do. The watch
 // may miss changes, if its API server disappeared without closing it, or may show what etcd lost in a restore.
 func (s *healthSync) relist(result *rollup.Result) {
-	stale := func(r rollup.Row) bool { return r.State == rollup.Stale && !r.Unexpected }
+	stale := func(r rollup.Row) bool { return r.State == rollup.Stale }
 	resource := s.target.Sources.Resource
 	longAgo := s.now.Sub(s.watching.at(resource.Relisted())) > time.Minute
 	if result.Unconfirmed || slices.ContainsFunc(result.Rows, stale) && longAgo {

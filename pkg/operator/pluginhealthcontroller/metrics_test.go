@@ -69,7 +69,6 @@ var everything = &rollup.Result{
 		row("d", rollup.Error, contract.Entry{KeyID: "2", Reason: "OfALaterVersion"}, time.Time{}),
 		row("e", rollup.Error, contract.Entry{KeyID: "2"}, time.Time{}), // the entry of an earlier version's reporter
 		{Node: "g", State: rollup.Unreadable},
-		{Node: "h", State: rollup.Error, Unexpected: true, Entry: entryOf(contract.Entry{KeyID: "3"}, time.Time{})},
 		{Node: "h", State: rollup.Healthy, Unasked: true,
 			Entry: entryOf(contract.Entry{KeyID: "any text", KEKID: "k"}, checked)},
 		row("f", rollup.Healthy, contract.Entry{KeyID: "2", Reason: contract.Timeout}, time.Time{}),
@@ -123,7 +122,7 @@ func everyMetric(t *testing.T) {
 		head(contract.MetricPluginStatus) + status("a", "0", "stale") + status("a", "1", "stale") + status("a", "2",
 		"healthy") + status("b", "2", "missing") +
 		status("c", "2", "unhealthy") + status("d", "2", "error") + status("e", "2", "error") + status("f", "2", "healthy") +
-		status("g", "", "unreadable") + status("h", "3", "error") +
+		status("g", "", "unreadable") +
 		head(contract.MetricWriteKey) +
 		fmt.Sprintf("kms_health_write_key_info{api_server=\"api\",kek_id=\"k-7\",key_id=\"2\",key_id_hash=%q} 1\n", hash7)
 	// From the first result on: increase() does not see a counter's first value.

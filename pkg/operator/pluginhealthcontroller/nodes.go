@@ -105,9 +105,6 @@ func (s *healthSync) expect(in *rollup.Input, pods, ours map[string][]*corev1.Po
 			n.Pods = names(append(second, pod))
 			n.PodsDue = look.until("several pods", look.reporting.Reason == contract.SeveralPods, rollup.FirstReport)
 		}
-		if slices.ContainsFunc(ours[name], isAgent) {
-			n.Probed = probed(&s.target.State)
-		}
 		served := b.reporter != nil && isAgent(b.reporter) || b.reporter == nil && s.target.State.Mode.ServesNode()
 		if served && !in.Alone {
 			n.NotMounted = notMounted(s.target, pod, plugins)
@@ -216,16 +213,6 @@ func uses(t *delivery.Snapshot, pod *corev1.Pod) (n rollup.Node, plugins []v1alp
 	n.WriteKey, n.WriteKeyOfSome = delivery.WriteKey(plugins), t.State.Mixed[revision]
 	n.WriteKeyNotKnown = !current || !loaded(t, pod, revision) || n.WriteKey == "" && t.State.NotProbed != ""
 	return n, plugins
-}
-
-// probed returns the keyIDs of all known plugin sets, which agents probe.
-func probed(state *delivery.State) (keys []string) {
-	for _, set := range append(slices.Collect(maps.Values(state.Revisions)), state.Live) {
-		for _, p := range set {
-			keys = append(keys, p.KeyID)
-		}
-	}
-	return keys
 }
 
 // notMounted returns the keyIDs of plugins whose sockets' folders a pod does not mount from its node as its agent does.
