@@ -116,7 +116,7 @@ func (e *evaluation) node(n *Node, rows []Row) {
 	for i := range rows {
 		row := &rows[i]
 		plugin, report := e.onPlugin(n, row), e.onReport(n, row, reports)
-		if row.Standing && row.State.known() && (plugin.Reason == "" || plugin.Excused) {
+		if row.Standing && !row.Silent() && (plugin.Reason == "" || plugin.Excused) {
 			e.standing = append(e.standing, Finding{Reason: contract.Progressing, Node: n.Name, Text: notConfirmed})
 		}
 		if report.Reason != "" {
@@ -175,7 +175,7 @@ func (e *evaluation) excuse(n *Node, row *Row) string {
 // onPlugin returns the finding about a plugin that is unhealthy, or was so in a node's last report; else one without a
 // Reason. It is Excused while the plugin may stop before its API server, or start after it.
 func (e *evaluation) onPlugin(n *Node, row *Row) (f Finding) {
-	last := row.State == Stale && !n.Unattended && !row.TypedHealthy && State(row.Status).Unhealthy()
+	last := row.State == Stale && !n.Unattended && State(row.Status).Unhealthy()
 	if !last && !row.State.Unhealthy() {
 		return f
 	}

@@ -179,7 +179,7 @@ var verdicts = []struct {
 	{"a condition on some nodes, typed on others", two, list{from("a", fresh), thirdParty("b", fresh), from("c", fresh)},
 		allFine},
 
-	// With a condition for the same pod they do not count, unless the condition is stale or unreadable.
+	// With a condition for the same pod they do not count.
 	{"unhealthy, while a newer typed one is healthy", one,
 		list{from("a", inError("2", 20, "refused")), thirdParty("a", fresh)}, isFailed},
 	{"healthy, while a newer typed one is in error", one,
@@ -189,21 +189,11 @@ var verdicts = []struct {
 	{"stale, while the typed one is healthy", one, list{from("a", healthy("2", valid+1)), thirdParty("a", fresh)},
 		isSilent},
 	{"stale and in error, while the typed one is healthy", one,
-		list{from("a", inError("2", 999, "refused")), thirdParty("a", fresh)}, isSilent},
-	{"stale and in error, and typed as stale", one,
-		list{from("a", inError("2", 999, "refused")), thirdParty("a", healthy("2", 999))}, want{failed, late, stale}},
+		list{from("a", inError("2", 999, "refused")), thirdParty("a", fresh)}, want{failed, late, stale}},
 	{"stale, while the typed one is unhealthy", one,
-		list{from("a", healthy("2", valid+1)), thirdParty("a", unhealthy("2", 5, "sealed"))}, isUnhealthy},
-	{"stale, as is the typed one, which is unhealthy", one,
-		list{from("a", healthy("2", valid+10)), thirdParty("a", unhealthy("2", valid+5, "sealed"))}, isSilent},
+		list{from("a", healthy("2", valid+1)), thirdParty("a", unhealthy("2", 5, "sealed"))}, isSilent},
 	{"unreadable, while the typed one is healthy", one, list{unreadable("a"), thirdParty("a", fresh)},
 		want{garbage, "False ReportUnreadable", garbage}},
-	{"unreadable, while the typed one is unhealthy", one,
-		list{unreadable("a"), thirdParty("a", unhealthy("2", 5, "sealed"))},
-		want{pluginUnhealthy, "False ReportUnreadable", garbage}},
-	{"one key of two is stale, and typed as unhealthy", abc("2", "1")[:1],
-		list{from("a", fresh, healthy("1", valid+1)), thirdParty("a", inError("1", 5, "refused"))},
-		want{failed, observed, agreed}},
 	{"of the pod before, beside a typed one of this", aIs(since(60), attended("u1")),
 		list{by("u0", from("a", inError("2", 5, "refused"))), thirdParty("a", fresh)}, allFine},
 

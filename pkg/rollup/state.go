@@ -26,40 +26,26 @@ var States = []State{Healthy, Unhealthy, Error, Stale, Unreadable, Missing}
 // Unhealthy reports whether a plugin is known to be unhealthy.
 func (s State) Unhealthy() bool { return s == Unhealthy || s == Error }
 
-// known reports whether a fresh entry has the state.
-func (s State) known() bool { return s == Healthy || s.Unhealthy() }
-
 // Row is one plugin on one node.
 type Row struct {
 	Node    string
 	State   State
 	Entry        // the last one; if Missing only with a KeyID, if known; if Unreadable only with a Detail
 	Unasked bool // the node need not report, or its pod has no such plugin
-	// TypedHealthy means that a fresh typed report says healthy. It outweighs a stale report that does not.
-	TypedHealthy bool
 }
 
 // Silent reports whether there is no valid report.
 func (r *Row) Silent() bool { return r.State == Missing || r.State == Stale }
 
 // rows returns the plugins of one node. Typed reports do not count beside a condition that was written for the API
-// server's pod, so that two reporters never change a verdict in turns. But where that condition is stale or unreadable,
-// a fresh typed report of an unhealthy plugin counts: nothing contradicts it.
+// server's pod, so that two reporters never change a verdict in turns.
 func (e *evaluation) rows(reports []*Report, node *Node) (rows []Row) {
-	var typed []Row
-	for _, r := range reports {
-		of := &rows
-		if r.Form == operatorstatus.FormTyped {
-			of = &typed
+	for _, form := range []operatorstatus.Form{operatorstatus.FormCondition, operatorstatus.FormTyped} {
+		for _, r := range reports {
+			if len(rows) == 0 && r.Form == form {
+				rows = e.reportRows(r, node)
+			}
 		}
-		if *of == nil {
-			*of = e.reportRows(r, node)
-		}
-	}
-	if len(rows) == 0 {
-		rows = typed
-	} else {
-		rows = withTyped(rows, typed)
 	}
 	if node == nil {
 		return rows
@@ -112,22 +98,4 @@ func (e *evaluation) unconfirmed(until time.Time) bool {
 	is := !e.Shown.IsZero() && e.Shown.Before(until)
 	e.result.Unconfirmed = e.result.Unconfirmed || is
 	return is
-}
-
-// withTyped replaces rows whose plugin's state is not known by fresh ones of typed
-// reports, where those are unhealthy, and notes where they are healthy.
-func withTyped(rows, typed []Row) []Row {
-	for _, t := range typed {
-		at := slices.IndexFunc(rows, func(r Row) bool { return r.KeyID == t.KeyID })
-		switch {
-		case at >= 0 && t.State == Healthy:
-			rows[at].TypedHealthy = true
-		case !t.State.Unhealthy():
-		case at >= 0 && !rows[at].State.known():
-			rows[at] = t
-		case at < 0 && !slices.ContainsFunc(rows, func(r Row) bool { return r.State.known() }):
-			rows = append(rows, t)
-		}
-	}
-	return rows
 }
