@@ -11,10 +11,10 @@ import (
 
 // Bounds on a condition's message; kubectl kms-health shows everything.
 const (
-	maxLines  = 8   // findings
-	maxDetail = 256 // bytes of a plugin's own text, of the names of nodes, and of keyIDs
-	maxKEKID  = 64  // bytes of a remote key's id, where several are shown
-	maxKeyID  = 64  // bytes of a keyID, which the writer of a report chooses
+	maxLines  = 8    // findings
+	maxDetail = 256  // bytes of a plugin's own text, of the names of nodes, and of keyIDs
+	maxKEKID  = 1024 // bytes of a KEK ID, kube-apiserver's bound
+	maxKeyID  = 64   // bytes of a keyID, which the writer of a report chooses
 )
 
 // Finding is one observation about a node, or a key on it.
@@ -110,10 +110,5 @@ func (e *evaluation) describe(c *operatorstatus.Condition, findings []Finding) c
 // keyName is a keyID, cleaned and shortened for display.
 func keyName(id string) string { return contract.Cut(contract.CleanDetail(id), maxKeyID) }
 
-// kekName is a remote key's id, cleaned, and cut in the middle for display: ids usually differ at their ends.
-func kekName(id string) string {
-	if id = contract.CleanDetail(id); len(id) > maxKEKID {
-		id = contract.Cut(id, maxKEKID/2) + strings.ToValidUTF8(id[len(id)-maxKEKID/2:], "")
-	}
-	return id
-}
+// kekName is a KEK ID, cleaned for display, but whole: they usually differ at their ends.
+func kekName(id string) string { return contract.Cut(contract.CleanDetail(id), maxKEKID) }
