@@ -43,9 +43,11 @@ func (r *Result) Same(current map[string]operatorstatus.Condition) bool {
 type evaluation struct {
 	*Input
 	result *Result
-	// Of the nodes that should report: how many there are and are excused, and the findings on plugins and on reports.
-	expected, excused  int
+	// Of the nodes that should report: how many there are, and the findings on plugins and on reports.
+	expected           int
 	onPlugins, onNodes []Finding
+	// excused means that a silence, or a missing socket, is excused.
+	excused bool
 	// standing has a finding for each row that shows no fault and has not changed since this process began.
 	standing []Finding
 	// awaited means that there is no report yet on a plugin that an earlier process may have known.
@@ -112,7 +114,6 @@ func (e *evaluation) before(at time.Time) bool {
 // node adds the findings of a node that should report.
 func (e *evaluation) node(n *Node, rows []Row) {
 	reports := slices.ContainsFunc(rows, func(r Row) bool { return !r.Silent() })
-	excused := false
 	for i := range rows {
 		row := &rows[i]
 		plugin, report := e.onPlugin(n, row), e.onReport(n, row, reports)
@@ -125,15 +126,12 @@ func (e *evaluation) node(n *Node, rows []Row) {
 		e.awaited = e.awaited || report.Reason == contract.Progressing && n.PodSeen.IsZero()
 		switch {
 		case plugin.Excused, plugin.Reason == "" && report.Excused:
-			excused = true
+			e.excused = true
 		case plugin.Reason != "":
 			e.onPlugins = append(e.onPlugins, plugin)
 		case report.Reason != "":
 			e.onPlugins = append(e.onPlugins, report)
 		}
-	}
-	if excused {
-		e.excused++
 	}
 	if len(n.Pods) > 1 && !e.before(n.PodsDue) {
 		e.onNodes = append(e.onNodes, n.severalPods())
@@ -237,9 +235,9 @@ func (e *evaluation) degraded() operatorstatus.Condition {
 		found = e.standing
 	}
 	if len(found) == 0 {
-		healthy := fmt.Sprintf("every plugin is healthy on %d of %d nodes", e.expected-e.excused, e.expected)
-		if e.excused > 0 {
-			healthy += "; the others are being replaced, are not Ready, had no API server to write to, or have no reporter"
+		healthy := fmt.Sprintf("every plugin is healthy on %d nodes", e.expected)
+		if e.excused {
+			healthy += ", except where a node is being replaced, is not Ready, or cannot report"
 		}
 		found = e.asExpected(healthy)
 	}
@@ -273,7 +271,7 @@ func (e *evaluation) reporting() (c operatorstatus.Condition, stands bool) {
 		found, stands = e.standing, !contract.RollupReasonOf(e.Previous[c.Type].Reason).NeedsAction
 	}
 	if len(found) == 0 {
-		found = e.asExpected(fmt.Sprintf("%d of %d nodes report", e.expected, e.expected))
+		found = e.asExpected(fmt.Sprintf("%d nodes report", e.expected))
 	}
 	c.Status = e.describe(&c, found).Reporting
 	if c.Status == operatorstatus.False && !slices.ContainsFunc(found, Finding.prevents) {

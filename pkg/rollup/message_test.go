@@ -28,7 +28,7 @@ func fleet(n int) (nodes []Node, reports []Report, message string) {
 }
 
 const isDegraded, isReporting, isAgreed = contract.PluginsDegraded, contract.HealthReporting, contract.WriteKeyAgreed
-const excused = "; the others are being replaced, are not Ready, had no API server to write to, or have no reporter"
+const excused = ", except where a node is being replaced, is not Ready, or cannot report"
 
 var eight, eightReports, eightLines = fleet(8)
 var twelve, twelveReports, _ = fleet(12)
@@ -40,17 +40,17 @@ var messages = []struct {
 	reports []Report
 	want    string
 }{
-	{"healthy", isDegraded, two, ok, "every plugin is healthy on 3 of 3 nodes"},
+	{"healthy", isDegraded, two, ok, "every plugin is healthy on 3 nodes"},
 	{"healthy, one is stale and excused", isDegraded, bIs(down)[:2], b(healthy("2", 999))[:2],
-		"every plugin is healthy on 1 of 2 nodes" + excused},
+		"every plugin is healthy on 2 nodes" + excused},
 	{"healthy, one was healthy before it was replaced", isDegraded, bIs(renewed(30))[:2], b(healthy("2", 31))[:2],
 		"node b: not reported yet"},
 	{"healthy, one has no socket and is replaced", isDegraded, bIs(renewed(5))[:2], b(socketless(1))[:2],
-		"every plugin is healthy on 1 of 2 nodes" + excused},
+		"every plugin is healthy on 2 nodes" + excused},
 	{"all are stale and excused", isDegraded,
 		[]Node{with(on("a", "2"), down), with(on("b", "2"), replacing(60)), with(on("c", "2"), renewed(30), attended("u"))},
 		list{from("a", healthy("2", 300)), from("b", healthy("2", 300)), by("u", from("c", healthy("2", 300)))},
-		"every plugin is healthy on 0 of 3 nodes" + excused},
+		"every plugin is healthy on 3 nodes" + excused},
 	{"a key that is missing beside another is named", isDegraded, abc("2", "1"),
 		but(each(fresh, healthy("1", 5)), from("b", fresh)), "key 1 on node b: not reported yet"},
 	{"a node that is missing has no key named", isDegraded, abc("2", "1"), each(fresh, healthy("1", 5))[:2],
@@ -93,7 +93,7 @@ var messages = []struct {
 		a(unhealthy("2\n\x1b[2J"+strings.Repeat("9", 5000), 5, "x")), "key 2  [2J" + strings.Repeat("9", 55) +
 			"… on node a: unhealthy: x"},
 
-	{"all report", isReporting, two, ok, "3 of 3 nodes report"},
+	{"all report", isReporting, two, ok, "3 nodes report"},
 	{"nothing yet", isReporting, two, nil, "nodes a, b, c: not reported yet"},
 	{"no pods", isReporting, nil, nil, "no pod of the API server runs on a node"},
 	{"stale, and why", isReporting, []Node{on("a", "2"), with(on("b", "2"), down),

@@ -37,7 +37,7 @@ var reportings = []struct {
 	message  string
 	again    int // the latest deadline, in seconds; 0: not checked
 }{
-	{"all report, and how", two, ok, mode, nil, long, observed, "3 of 3 nodes report\nCompanionPod: in pods", 0},
+	{"all report, and how", two, ok, mode, nil, long, observed, "3 nodes report\nCompanionPod: in pods", 0},
 	{"one has not reported yet", two, ok[:2], mode, nil, long, "Unknown Progressing",
 		"node c: not reported yet\nCompanionPod: in pods", 300},
 	{"the delivery has a problem, and all report", two, ok, delivered(contract.ConfigMapsEncrypted, "a problem", long),
@@ -66,12 +66,12 @@ var reportings = []struct {
 	{"not longer", two, ok, progressing(10), deadline, 300, "Unknown Progressing", starting, 290},
 	{"nothing is known of the delivery, and an earlier process had found a problem", two, ok, Delivery{}, forbidden, 5,
 		"False Forbidden", "x", 0},
-	{"nothing is known of the delivery", two, ok, Delivery{}, nil, 5, observed, "3 of 3 nodes report", 0},
-	{"the problem is over", two, ok, mode, forbidden, long, observed, "3 of 3 nodes report\nCompanionPod: in pods", 0},
+	{"nothing is known of the delivery", two, ok, Delivery{}, nil, 5, observed, "3 nodes report", 0},
+	{"the problem is over", two, ok, mode, forbidden, long, observed, "3 nodes report\nCompanionPod: in pods", 0},
 	{"no reporter while Unmanaged", bIs(unattended)[:2], ok[:1], delivered(contract.Unmanaged, "paused", 0), nil, long,
 		"Unknown Unmanaged", lines("node b: has no reporter, and managementState is Unmanaged", "paused"), 0},
 	{"Unmanaged, and all report", two, ok, delivered(contract.Unmanaged, "paused", 0), nil, long, observed,
-		"3 of 3 nodes report\npaused", 0},
+		"3 nodes report\npaused", 0},
 	{"no pod runs", nil, nil, delivered(contract.NoPods, "none shows a socket", 0), nil, long, "False NoPods",
 		"no pod of the API server runs on a node\nnone shows a socket", 0},
 	{"no namespace", nil, nil, delivered(contract.NamespaceMissing, "namespace ns does not exist", 0), nil, long,

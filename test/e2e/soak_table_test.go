@@ -57,7 +57,7 @@ func TestJudgement(t *testing.T) {
 		for next := len(*states); next < until; next++ {
 			*states = append(*states, fixture.State{At: at(next), Conditions: map[string]operatorstatus.Condition{
 				contract.PluginsDegraded: {Status: degraded, Message: message},
-				contract.HealthReporting: {Status: "True", Message: "3 of 3 nodes report"},
+				contract.HealthReporting: {Status: "True", Message: "3 nodes report"},
 				contract.WriteKeyAgreed:  {Status: "True", Message: `{"keyID":"1","kekID":"new"}`},
 			}})
 		}
