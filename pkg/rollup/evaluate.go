@@ -257,9 +257,10 @@ func (e *evaluation) asExpected(text string) []Finding {
 }
 
 // reporting is KMSHealthReporting: Unknown if nothing prevents reports, but they are under way or excused. stands means
-// that the previous condition stays, since nothing new is known.
+// that the previous condition stays: nothing new is known, or whether its problem of the delivery is over is not.
 func (e *evaluation) reporting() (c operatorstatus.Condition, stands bool) {
 	c.Type = contract.HealthReporting
+	was := contract.RollupReasonOf(e.Previous[c.Type].Reason)
 	found, mode := e.deliveryFindings()
 	found = append(found, e.onNodes...)
 	if e.Owner != "" {
@@ -268,7 +269,7 @@ func (e *evaluation) reporting() (c operatorstatus.Condition, stands bool) {
 			Text: "field manager " + owner + " owns " + contract.PluginsDegraded})
 	}
 	if len(found) == 0 && len(e.standing) > 0 {
-		found, stands = e.standing, !contract.RollupReasonOf(e.Previous[c.Type].Reason).NeedsAction
+		found, stands = e.standing, !was.NeedsAction
 	}
 	if len(found) == 0 {
 		found = e.asExpected(fmt.Sprintf("%d nodes report", e.expected))
@@ -278,7 +279,7 @@ func (e *evaluation) reporting() (c operatorstatus.Condition, stands bool) {
 		c.Status = operatorstatus.Unknown
 	}
 	c.Message += mode
-	return c, stands
+	return c, stands || e.Delivery.Reason == "" && was.NeedsAction
 }
 
 // ofDelivery sets the conditions if no node is evaluated: KMSHealthReporting to what prevents or delays
@@ -289,7 +290,7 @@ func (e *evaluation) ofDelivery() {
 			e.result.Conditions[kind] = c
 		}
 	}
-	if found, _ := e.deliveryFindings(); e.Delivery.Reason != "" && len(found) > 0 {
+	if found, _ := e.deliveryFindings(); len(found) > 0 {
 		c := operatorstatus.Condition{Type: contract.HealthReporting}
 		c.Status = e.describe(&c, found).Reporting
 		e.set(c, false)
@@ -297,25 +298,18 @@ func (e *evaluation) ofDelivery() {
 }
 
 // deliveryFindings returns problems and progress of the delivery; without any, one line on the mode. Progress without a
-// change for a FirstReport is a problem. After a restart the previous finding stays until the state is known.
+// change for a FirstReport is a problem.
 func (e *evaluation) deliveryFindings() (found []Finding, mode string) {
-	f, was := Finding{Reason: e.Delivery.Reason, Text: e.Delivery.Message}, e.Previous[contract.HealthReporting]
+	f := Finding{Reason: e.Delivery.Reason, Text: e.Delivery.Message}
 	switch f.Reason {
-	case "":
-		// Problems of containers and pods are seen again at once. Others are the delivery's, in one line.
-		seen := slices.Contains([]string{contract.ReporterNotRunning, contract.SeveralPods, contract.OtherOwner}, was.Reason)
-		if was.Reason == "" || seen || !contract.RollupReasonOf(was.Reason).NeedsAction {
-			return nil, ""
-		}
-		f.Reason = was.Reason
-		f.Text, _, _ = strings.Cut(was.Message, "\n")
-	case contract.Off, contract.Removed:
+	case "", contract.Off, contract.Removed:
 		return nil, ""
 	case contract.AsExpected, contract.Unmanaged, contract.NoPods:
 		return nil, "\n" + f.Text
 	}
 	if contract.RollupReasonOf(f.Reason).UnderWay {
-		exceeded, due := was.Reason == contract.ProgressDeadlineExceeded, e.Delivery.Since.Add(FirstReport)
+		was, due := e.Previous[contract.HealthReporting].Reason, e.Delivery.Since.Add(FirstReport)
+		exceeded := was == contract.ProgressDeadlineExceeded
 		for i := 0; i < len(e.Nodes) && !exceeded; i++ { // on one that is not Ready no kubelet starts or ends a pod
 			due = Latest(due, e.Nodes[i].QuietUntil, e.Nodes[i].DownUntil)
 		}
