@@ -78,7 +78,7 @@ func Evaluate(in *Input) *Result {
 			e.node(n, rows)
 		}
 	}
-	e.set(e.degraded(), len(e.standing) > 0 || e.awaited && in.Stood && in.Now.Before(in.Began.Add(FirstReport)))
+	e.set(e.degraded(), len(e.standing) > 0 || e.awaited && in.Stood)
 	e.set(e.reporting())
 	e.set(e.writeKeyAgreed(), false)
 	result.Agreement.Evaluated = true
@@ -308,12 +308,11 @@ func (e *evaluation) deliveryFindings() (found []Finding, mode string) {
 		return nil, "\n" + f.Text
 	}
 	if contract.RollupReasonOf(f.Reason).UnderWay {
-		was, due := e.Previous[contract.HealthReporting].Reason, e.Delivery.Since.Add(FirstReport)
-		exceeded := was == contract.ProgressDeadlineExceeded
-		for i := 0; i < len(e.Nodes) && !exceeded; i++ { // on one that is not Ready no kubelet starts or ends a pod
+		due := e.Delivery.Since.Add(FirstReport)
+		for i := range e.Nodes { // on one that is not Ready no kubelet starts or ends a pod
 			due = Latest(due, e.Nodes[i].QuietUntil, e.Nodes[i].DownUntil)
 		}
-		if exceeded && e.Now.Before(e.Began.Add(FirstReport)) || !e.before(due) {
+		if !e.before(due) {
 			f.Reason = contract.ProgressDeadlineExceeded
 		}
 	}

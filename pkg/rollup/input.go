@@ -27,8 +27,7 @@ type Input struct {
 	// stale only when Shown is past its validity. Zero: Now.
 	Shown   time.Time
 	Reports []Report
-	Began   time.Time // when the evaluating process first saw the API server
-	Stood   bool      // KMSPluginsDegraded was True then
+	Stood   bool // KMSPluginsDegraded was True when the evaluating process began, at most a FirstReport ago
 	// Off means that no node should report. Unobserved means that it is not known which nodes should; the other
 	// conditions then stay. With either, only Delivery is evaluated.
 	Off, Unobserved bool

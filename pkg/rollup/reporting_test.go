@@ -24,7 +24,7 @@ func found(reason string) map[string]operatorstatus.Condition {
 		Status: operatorstatus.False, Reason: reason, Message: "x", LastTransitionTime: ago(long)}}
 }
 
-var deadline, forbidden = found(contract.ProgressDeadlineExceeded), found(contract.Forbidden)
+var forbidden = found(contract.Forbidden)
 
 var reportings = []struct {
 	name     string
@@ -32,59 +32,52 @@ var reportings = []struct {
 	reports  []Report
 	delivery Delivery
 	previous map[string]operatorstatus.Condition
-	began    int // seconds ago
 	want     string
 	message  string
 	again    int // the latest deadline, in seconds; 0: not checked
 }{
-	{"all report, and how", two, ok, mode, nil, long, observed, "3 nodes report\nCompanionPod: in pods", 0},
-	{"one has not reported yet", two, ok[:2], mode, nil, long, "Unknown Progressing",
+	{"all report, and how", two, ok, mode, nil, observed, "3 nodes report\nCompanionPod: in pods", 0},
+	{"one has not reported yet", two, ok[:2], mode, nil, "Unknown Progressing",
 		"node c: not reported yet\nCompanionPod: in pods", 300},
 	{"the delivery has a problem, and all report", two, ok, delivered(contract.ConfigMapsEncrypted, "a problem", long),
-		nil, long, "False ConfigMapsEncrypted", "a problem", 0},
-	{"a problem is the cause", aIs(overdue), nil, delivered(contract.Forbidden, "a right", 0), nil, long,
+		nil, "False ConfigMapsEncrypted", "a problem", 0},
+	{"a problem is the cause", aIs(overdue), nil, delivered(contract.Forbidden, "a right", 0), nil,
 		"False Forbidden", lines("a right", "node a: not reported yet"), 0},
 	{"a report is missing, and reports may end", aIs(overdue), nil, delivered(contract.RequestFailed, "a token", 0), nil,
-		long, "False RequestFailed", lines("a token", "node a: not reported yet"), 0},
-	{"a rollout does not end, and a report is of another key", two, b(healthy("1", 5)), progressing(300), nil, long,
+		"False RequestFailed", lines("a token", "node a: not reported yet"), 0},
+	{"a rollout does not end, and a report is of another key", two, b(healthy("1", 5)), progressing(300), nil,
 		"False ProgressDeadlineExceeded", lines(starting, "node b: not reported yet"), 0},
-	{"its Node is not Ready, and it never reported", aIs(overdue, down), nil, mode, nil, long, "Unknown ReportsMissing",
+	{"its Node is not Ready, and it never reported", aIs(overdue, down), nil, mode, nil, "Unknown ReportsMissing",
 		"node a: not reported yet; the Node is not Ready\nCompanionPod: in pods", 0},
-	{"it is under way", two, ok, progressing(299), nil, long, "Unknown Progressing", starting, 1},
-	{"it is under way, without a change for 5 minutes", two, ok, progressing(300), nil, long,
+	{"it is under way", two, ok, progressing(299), nil, "Unknown Progressing", starting, 1},
+	{"it is under way, without a change for 5 minutes", two, ok, progressing(300), nil,
 		"False ProgressDeadlineExceeded", starting, 0},
 	{"it is under way for longer, and a Node is not Ready: no kubelet there starts a pod", bIs(down), ok, progressing(600),
-		nil, long, "Unknown Progressing", starting, 1800},
+		nil, "Unknown Progressing", starting, 1800},
 	{"it is under way for longer, and an API server has just been started again, as after a boot", bIs(replacing(60)), ok,
-		progressing(600), nil, long, "Unknown Progressing", starting, 60},
+		progressing(600), nil, "Unknown Progressing", starting, 60},
 	{"it is under way for longer, and a Node has not been Ready for longer than is excused", bIs(longDown), ok,
-		progressing(600), nil, long, "False ProgressDeadlineExceeded", starting, 0},
-	{"that was a problem before the Node", bIs(down), ok, progressing(600), deadline, long,
-		"False ProgressDeadlineExceeded", starting, 0},
-	{"what an earlier process found stays until this one could", two, ok, progressing(10), deadline, 20,
-		"False ProgressDeadlineExceeded", starting, 280},
-	{"not longer", two, ok, progressing(10), deadline, 300, "Unknown Progressing", starting, 290},
-	{"nothing is known of the delivery, and an earlier process had found a problem", two, ok, Delivery{}, forbidden, 5,
+		progressing(600), nil, "False ProgressDeadlineExceeded", starting, 0},
+	{"nothing is known of the delivery, and an earlier process had found a problem", two, ok, Delivery{}, forbidden,
 		"False Forbidden", "x", 0},
-	{"nothing is known of the delivery", two, ok, Delivery{}, nil, 5, observed, "3 nodes report", 0},
-	{"the problem is over", two, ok, mode, forbidden, long, observed, "3 nodes report\nCompanionPod: in pods", 0},
-	{"no reporter while Unmanaged", bIs(unattended)[:2], ok[:1], delivered(contract.Unmanaged, "paused", 0), nil, long,
+	{"nothing is known of the delivery", two, ok, Delivery{}, nil, observed, "3 nodes report", 0},
+	{"the problem is over", two, ok, mode, forbidden, observed, "3 nodes report\nCompanionPod: in pods", 0},
+	{"no reporter while Unmanaged", bIs(unattended)[:2], ok[:1], delivered(contract.Unmanaged, "paused", 0), nil,
 		"Unknown Unmanaged", lines("node b: has no reporter, and managementState is Unmanaged", "paused"), 0},
-	{"Unmanaged, and all report", two, ok, delivered(contract.Unmanaged, "paused", 0), nil, long, observed,
+	{"Unmanaged, and all report", two, ok, delivered(contract.Unmanaged, "paused", 0), nil, observed,
 		"3 nodes report\npaused", 0},
-	{"no pod runs", nil, nil, delivered(contract.NoPods, "none shows a socket", 0), nil, long, "False NoPods",
+	{"no pod runs", nil, nil, delivered(contract.NoPods, "none shows a socket", 0), nil, "False NoPods",
 		"no pod of the API server runs on a node\nnone shows a socket", 0},
-	{"no namespace", nil, nil, delivered(contract.NamespaceMissing, "namespace ns does not exist", 0), nil, long,
+	{"no namespace", nil, nil, delivered(contract.NamespaceMissing, "namespace ns does not exist", 0), nil,
 		"False NamespaceMissing", "namespace ns does not exist", 0},
-	{"no pod has a plugin yet", []Node{noKMS("a")}, nil, delivered(contract.NoPods, "none shows a socket", 0), nil, long,
+	{"no pod has a plugin yet", []Node{noKMS("a")}, nil, delivered(contract.NoPods, "none shows a socket", 0), nil,
 		"True NoPlugins", "no pod of the API server has a KMS plugin\nnone shows a socket", 0},
 }
 
 func TestReportingHasTheMostSevereReasonOfReportsAndDelivery(t *testing.T) {
 	for _, tt := range reportings {
 		t.Run(tt.name, func(t *testing.T) {
-			in := Input{Now: now, Began: ago(tt.began), Nodes: tt.nodes, Reports: tt.reports, Delivery: tt.delivery,
-				Previous: tt.previous}
+			in := Input{Now: now, Nodes: tt.nodes, Reports: tt.reports, Delivery: tt.delivery, Previous: tt.previous}
 			got := Evaluate(&in)
 			message := got.Conditions[contract.HealthReporting].Message
 			if have := got.is(contract.HealthReporting); have != tt.want || message != tt.message {

@@ -71,8 +71,7 @@ type healthState struct {
 	outage     rollup.Outage
 	seen       rollup.Seen
 	agreement  rollup.Agreement
-	began      time.Time              // when the target was first seen
-	stood      bool                   // KMSPluginsDegraded was True at the first look
+	stood      time.Time              // until when KMSPluginsDegraded may stand, which was True at the first look
 	attendance map[string]nodeHistory // by node; nil before the first look
 
 	watching watchClock        // under mu
@@ -116,7 +115,7 @@ func (c *Controller) Set(t delivery.Snapshot) {
 	e := c.targets[t.Name]
 	now := time.Now()
 	if e == nil {
-		e = &healthState{began: now, showing: now, seen: rollup.Seen{Resumed: t.State.Silent}}
+		e = &healthState{showing: now, seen: rollup.Seen{Resumed: t.State.Silent}}
 		c.targets[t.Name] = e
 	}
 	if e.target.Status != t.Status {
@@ -195,7 +194,7 @@ func (c *Controller) sync(ctx context.Context, name string) time.Duration {
 	t, before := e.target, e.verdict
 	err := t.Sources.Resource.Err()
 	now := e.watching.look(time.Now(), err != nil)
-	in := rollup.Input{Began: e.began, Now: now, Wall: c.Now(),
+	in := rollup.Input{Now: now, Wall: c.Now(),
 		Delivery: rollup.Delivery{Reason: string(t.Status.Reason), Message: t.Status.Message, Since: e.stands}}
 	c.mu.Unlock()
 	s := &healthSync{Controller: c, healthState: e, target: &t, now: now, again: now.Add(resync)}

@@ -32,10 +32,11 @@ func (s *healthSync) observe(in *rollup.Input) (known bool) {
 	}
 	pods, ours := s.readers(pods), byNode(reporterPods(t.Name, t.Sources.Cluster.OwnPods.List()))
 	denied := len(in.NotObserved) > 0
-	if s.attendance == nil {
-		s.stood = in.Previous[contract.PluginsDegraded].Status == operatorstatus.True
+	if s.attendance == nil && in.Previous[contract.PluginsDegraded].Status == operatorstatus.True {
+		s.stood = s.now.Add(rollup.FirstReport)
 	}
-	in.Stood, s.before, s.attendance = s.stood, s.attendance, map[string]nodeHistory{}
+	in.Stood = s.now.Before(s.stood)
+	s.before, s.attendance = s.attendance, map[string]nodeHistory{}
 	with := agents(ours)
 	if in.Alone = len(pods) == 0 && (t.State.Mode.ServesNode() || len(with) > 0); in.Alone {
 		pods = s.hosts(with)
