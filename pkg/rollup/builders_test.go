@@ -63,12 +63,13 @@ func naming(kekID string, e Entry) Entry {
 
 // from returns the report in a condition of this project's reporter.
 func from(node string, entries ...Entry) Report {
-	return Report{Node: node, Form: operatorstatus.FormCondition, Entries: entries}
+	return Report{Report: operatorstatus.Report{Node: node, Form: operatorstatus.FormCondition}, Entries: entries}
 }
 
 // thirdParty returns the report of another reporter, in the typed form, which has no interval.
 func thirdParty(node string, entries ...Entry) Report {
-	r := Report{Node: node, Form: operatorstatus.FormTyped, Entries: slices.Clone(entries)}
+	r := from(node, slices.Clone(entries)...)
+	r.Form = operatorstatus.FormTyped
 	for i := range r.Entries {
 		r.Entries[i].Interval = 0
 	}
@@ -76,8 +77,9 @@ func thirdParty(node string, entries ...Entry) Report {
 }
 
 func unreadable(node string) Report {
-	return Report{Node: node, Form: operatorstatus.FormCondition, Err: errors.New("message is not a JSON array"),
-		Changed: ago(5)}
+	r := from(node)
+	r.Err, r.Changed = errors.New("message is not a JSON array"), ago(5)
+	return r
 }
 
 // standing marks an entry that existed when the process began.

@@ -134,13 +134,9 @@ func (n *Node) has(reason string) bool {
 
 // Report is the report of one node in one form, with what the process saw of it.
 type Report struct {
-	Node    string
-	Form    operatorstatus.Form
-	Entries []Entry
-	Err     error     // why it cannot be read; then it has no entries
+	operatorstatus.Report
+	Entries []Entry   // those of the Report, as seen
 	Changed time.Time // if it cannot be read: when it was first seen as it is
-	// Reporter is who wrote it; empty: that is not known.
-	Reporter string
 	// Overwritten are the last reports of the node's other reporters, the newest first: two pods with one each overwrite
 	// it.
 	Overwritten []Report

@@ -58,19 +58,12 @@ func (s *Seen) Silences(now time.Time) (silent map[string]Silence, next time.Tim
 			next = due
 		}
 		if kept > 0 {
-			silent[at.node] = Silence{hashOf(&r), int64(kept / time.Second)}
+			silent[at.node] = Silence{HashOf(r.Report.Entries), int64(kept / time.Second)}
 		}
 	}
 	return silent, next
 }
 
-func hashOf(r *Report) string {
-	entries := make([]contract.Entry, len(r.Entries))
-	for i := range r.Entries {
-		entries[i] = r.Entries[i].Entry
-	}
-	return HashOf(entries)
-}
 
 // HashOf identifies the content of a report, as Silence does.
 func HashOf(entries []contract.Entry) string {
@@ -82,11 +75,10 @@ func HashOf(entries []contract.Entry) string {
 func (s *Seen) Observe(now time.Time, reports []operatorstatus.Report) (all []Report) {
 	before, first := s.last, s.last == nil
 	s.last = map[place]Report{}
-	for i := range reports {
-		r, at := &reports[i], place{reports[i].Node, reports[i].Form}
+	for _, r := range reports {
+		at := place{r.Node, r.Form}
 		was := before[at]
-		report := Report{Node: r.Node, Form: r.Form, Err: r.Err, Reporter: r.Reporter()}
-		report.Overwritten = was.before(report.Reporter)
+		report := Report{Report: r, Overwritten: was.before(r.Reporter())}
 		if r.Err != nil {
 			report.Changed = now
 			if was.Err != nil && was.Err.Error() == r.Err.Error() {
@@ -110,7 +102,7 @@ func (s *Seen) Observe(now time.Time, reports []operatorstatus.Report) (all []Re
 // resume continues the Silence that an earlier process saw, if the report is still the same.
 func (s *Seen) resume(r *Report, now time.Time) {
 	was, silent := s.Resumed[r.Node]
-	if !silent || len(r.Entries) == 0 || was.Report != hashOf(r) {
+	if !silent || len(r.Entries) == 0 || was.Report != HashOf(r.Report.Entries) {
 		return
 	}
 	for i := range r.Entries {
@@ -122,7 +114,7 @@ func (s *Seen) resume(r *Report, now time.Time) {
 // without entries are omitted, since their reporter is not known.
 func (r *Report) before(reporter string) (others []Report) {
 	for _, other := range append([]Report{*r}, r.Overwritten...) {
-		if reporter != "" && other.Reporter != "" && other.Reporter != reporter && len(others) < maxReporters-1 {
+		if reporter != "" && other.Reporter() != "" && other.Reporter() != reporter && len(others) < maxReporters-1 {
 			other.Overwritten = nil
 			others = append(others, other)
 		}

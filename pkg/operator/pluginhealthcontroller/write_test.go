@@ -157,7 +157,8 @@ func TestLeftovers(t *testing.T) {
 		r.Entries[0].Changed = now.Add(-age)
 		return r
 	}
-	unreadable := rollup.Report{Node: "z", Form: operatorstatus.FormCondition, Err: errors.New("x"), Changed: now.Add(-valid)}
+	unreadable := report("z")
+	unreadable.Err, unreadable.Changed = errors.New("x"), now.Add(-valid)
 	typed := aged("z", time.Hour)
 	typed.Form = operatorstatus.FormTyped
 	for _, tt := range []struct {

@@ -16,7 +16,7 @@ import (
 
 // report returns a report that was just seen to change.
 func report(node string, keys ...string) rollup.Report {
-	r := rollup.Report{Node: node, Form: operatorstatus.FormCondition}
+	r := rollup.Report{Report: operatorstatus.Report{Node: node, Form: operatorstatus.FormCondition}}
 	for _, key := range keys {
 		e := contract.Entry{KeyID: key, KEKID: "kek-" + key, Status: contract.Healthy, LastChecked: now, Interval: 30 * time.Second}
 		r.Entries = append(r.Entries, entryOf(e, now))

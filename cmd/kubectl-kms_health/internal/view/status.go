@@ -219,7 +219,7 @@ func isFresh(s rollup.State) bool { return s == rollup.Healthy || s.Unhealthy() 
 // dated returns reports that changed when they were checked, by their nodes' clocks: one read shows no change.
 func dated(reports []operatorstatus.Report) (all []rollup.Report) {
 	for _, r := range reports {
-		report := rollup.Report{Node: r.Node, Form: r.Form, Err: r.Err}
+		report := rollup.Report{Report: r}
 		for _, e := range r.Entries {
 			report.Entries = append(report.Entries, rollup.Entry{Entry: e, Changed: e.LastChecked})
 		}
