@@ -78,7 +78,7 @@ func thirdParty(node string, entries ...Entry) Report {
 
 func unreadable(node string) Report {
 	r := from(node)
-	r.Err, r.Changed = errors.New("message is not a JSON array"), ago(5)
+	r.Err = errors.New("message is not a JSON array")
 	return r
 }
 

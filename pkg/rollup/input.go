@@ -135,8 +135,7 @@ func (n *Node) has(reason string) bool {
 // Report is the report of one node in one form, with what the process saw of it.
 type Report struct {
 	operatorstatus.Report
-	Entries []Entry   // those of the Report, as seen
-	Changed time.Time // if it cannot be read: when it was first seen as it is
+	Entries []Entry // those of the Report, as seen; of one that cannot be read, one with the error as its detail
 	// Overwritten are the last reports of the node's other reporters, the newest first: two pods with one each overwrite
 	// it.
 	Overwritten []Report
@@ -144,9 +143,6 @@ type Report struct {
 
 // StaleFrom is when no entry is valid any more.
 func (r *Report) StaleFrom() (at time.Time) {
-	if r.Err != nil {
-		return r.Changed.Add(contract.Entry{}.Validity())
-	}
 	for i := range r.Entries {
 		at = Latest(at, r.Entries[i].FreshUntil())
 	}

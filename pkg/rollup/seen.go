@@ -40,7 +40,7 @@ const (
 func (s *Seen) Silences(now time.Time) (silent map[string]Silence, next time.Time) {
 	silent = map[string]Silence{}
 	for at, r := range s.last {
-		if at.form != operatorstatus.FormCondition || len(r.Entries) == 0 {
+		if at.form != operatorstatus.FormCondition || len(r.Report.Entries) == 0 {
 			continue
 		}
 		var stale time.Duration
@@ -64,7 +64,6 @@ func (s *Seen) Silences(now time.Time) (silent map[string]Silence, next time.Tim
 	return silent, next
 }
 
-
 // HashOf identifies the content of a report, as Silence does.
 func HashOf(entries []contract.Entry) string {
 	message, _ := contract.EncodeMessage(entries) // it was decoded
@@ -79,13 +78,11 @@ func (s *Seen) Observe(now time.Time, reports []operatorstatus.Report) (all []Re
 		at := place{r.Node, r.Form}
 		was := before[at]
 		report := Report{Report: r, Overwritten: was.before(r.Reporter())}
+		entries := r.Entries
 		if r.Err != nil {
-			report.Changed = now
-			if was.Err != nil && was.Err.Error() == r.Err.Error() {
-				report.Changed = was.Changed
-			}
+			entries = []contract.Entry{{Detail: contract.CleanDetail(r.Err.Error())}}
 		}
-		for _, entry := range r.Entries {
+		for _, entry := range entries {
 			e := was.next(entry, now)
 			e.Standing = first || e.Standing
 			report.Entries = append(report.Entries, e)
@@ -102,7 +99,7 @@ func (s *Seen) Observe(now time.Time, reports []operatorstatus.Report) (all []Re
 // resume continues the Silence that an earlier process saw, if the report is still the same.
 func (s *Seen) resume(r *Report, now time.Time) {
 	was, silent := s.Resumed[r.Node]
-	if !silent || len(r.Entries) == 0 || was.Report != HashOf(r.Report.Entries) {
+	if !silent || was.Report != HashOf(r.Report.Entries) {
 		return
 	}
 	for i := range r.Entries {

@@ -53,11 +53,15 @@ func TestAgeOfAReportThatCannotBeReadIsSinceItsError(t *testing.T) {
 		at      int
 		err     string
 		changed int
-	}{{0, "x", 0}, {30, "x", 0}, {60, "y", 60}} {
+	}{{0, "x", 0}, {30, "x", 0}, {60, "y", 60}, {90, "x", 90}} {
 		r := operatorstatus.Report{Node: "a", Form: operatorstatus.FormCondition, Err: errors.New(step.err)}
 		got := seen.Observe(in(step.at), []operatorstatus.Report{r})[0]
-		if !got.Changed.Equal(in(step.changed)) || !got.StaleFrom().Equal(in(step.changed+120)) {
-			t.Errorf("at %d s: changed at %s, stale from %s", step.at, got.Changed, got.StaleFrom())
+		stale := in(step.changed + 120)
+		if step.changed == 0 { // how old it was at the start is not known
+			stale = stale.Add(standingPeriod)
+		}
+		if !got.Entries[0].Changed.Equal(in(step.changed)) || !got.StaleFrom().Equal(stale) {
+			t.Errorf("at %d s: changed at %s, stale from %s", step.at, got.Entries[0].Changed, got.StaleFrom())
 		}
 	}
 }

@@ -158,7 +158,7 @@ func TestLeftovers(t *testing.T) {
 		return r
 	}
 	unreadable := report("z")
-	unreadable.Err, unreadable.Changed = errors.New("x"), now.Add(-valid)
+	unreadable.Err, unreadable.Entries = errors.New("x"), []rollup.Entry{{Changed: now.Add(-valid)}}
 	typed := aged("z", time.Hour)
 	typed.Form = operatorstatus.FormTyped
 	for _, tt := range []struct {
