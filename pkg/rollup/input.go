@@ -136,9 +136,8 @@ func (n *Node) has(reason string) bool {
 type Report struct {
 	operatorstatus.Report
 	Entries []Entry // those of the Report, as seen; of one that cannot be read, one with the error as its detail
-	// Overwritten are the last reports of the node's other reporters, the newest first: two pods with one each overwrite
-	// it.
-	Overwritten []Report
+	// Overwritten is the last report of another reporter of the node (nil: none): two pods with one each overwrite it.
+	Overwritten *Report
 }
 
 // StaleFrom is when no entry is valid any more.

@@ -30,10 +30,7 @@ type Silence struct {
 	For    int64  `json:"for"`
 }
 
-const (
-	silenceStep  = 10 * time.Minute // how often the Silence of a stale report is saved again
-	maxReporters = 4                // how many reporters of one node are remembered
-)
+const silenceStep = 10 * time.Minute // how often the Silence of a stale report is saved again
 
 // Silences returns a Silence for each node whose report has been unchanged for a third of the time until it is stale,
 // or more. For grows in steps: thirds of that time, then silenceStep. next is when that may change by time alone.
@@ -107,16 +104,18 @@ func (s *Seen) resume(r *Report, now time.Time) {
 	}
 }
 
-// before returns the last reports, this one and those before it, that other reporters wrote at the same place. Reports
-// without entries are omitted, since their reporter is not known.
-func (r *Report) before(reporter string) (others []Report) {
-	for _, other := range append([]Report{*r}, r.Overwritten...) {
-		if reporter != "" && other.Reporter() != "" && other.Reporter() != reporter && len(others) < maxReporters-1 {
-			other.Overwritten = nil
-			others = append(others, other)
-		}
+// before returns the last report of another reporter at the same place: this one, or what it overwrote. Of a report
+// without entries the reporter is not known.
+func (r *Report) before(reporter string) *Report {
+	switch {
+	case reporter == "":
+		return nil
+	case r.Reporter() == "", r.Reporter() == reporter:
+		return r.Overwritten
 	}
-	return others
+	other := *r
+	other.Overwritten = nil
+	return &other
 }
 
 // next returns an entry with what was seen of it. One with another socket is about another plugin.

@@ -61,8 +61,7 @@ func (e *evaluation) rows(reports []*Report, node *Node) (rows []Row) {
 	return rows
 }
 
-// reportRows returns the rows of the entries of a report that count. If none does, it returns those of the newest
-// overwritten report with entries that count.
+// reportRows returns the rows of the entries of a report that count; if none does, of the report that it overwrote.
 func (e *evaluation) reportRows(r *Report, node *Node) (rows []Row) {
 	of := node // or whose pod is being deleted
 	at := slices.IndexFunc(e.Others, func(n Node) bool { return n.Name == r.Node })
@@ -87,8 +86,8 @@ func (e *evaluation) reportRows(r *Report, node *Node) (rows []Row) {
 		}
 		rows = append(rows, row)
 	}
-	for i := 0; len(rows) == 0 && i < len(r.Overwritten); i++ {
-		rows = e.reportRows(&r.Overwritten[i], node)
+	if len(rows) == 0 && r.Overwritten != nil {
+		return e.reportRows(r.Overwritten, node)
 	}
 	return rows
 }
