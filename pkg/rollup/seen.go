@@ -30,10 +30,9 @@ type Silence struct {
 	For    int64  `json:"for"`
 }
 
-const silenceStep = 10 * time.Minute // how often the Silence of a stale report is saved again
-
 // Silences returns a Silence for each node whose report has been unchanged for a third of the time until it is stale,
-// or more. For grows in steps: thirds of that time, then silenceStep. next is when that may change by time alone.
+// or more. For grows in these steps until MaxExcuse after that: then nothing depends on it. next is when that may
+// change by time alone.
 func (s *Seen) Silences(now time.Time) (silent map[string]Silence, next time.Time) {
 	silent = map[string]Silence{}
 	for at, r := range s.last {
@@ -45,13 +44,9 @@ func (s *Seen) Silences(now time.Time) (silent map[string]Silence, next time.Tim
 		for i := range r.Entries {
 			stale, since = max(stale, r.Entries[i].Validity()+standingPeriod), Latest(since, r.Entries[i].Changed)
 		}
-		step, unchanged := stale/3, now.Sub(since)
-		kept := unchanged.Truncate(step)
-		if unchanged >= stale {
-			step = silenceStep
-			kept = stale + (unchanged - stale).Truncate(step)
-		}
-		if due := since.Add(kept + step); next.IsZero() || due.Before(next) {
+		step := stale / 3
+		kept := min(now.Sub(since), stale+MaxExcuse).Truncate(step)
+		if due := since.Add(kept + step); due.After(now) && (next.IsZero() || due.Before(next)) {
 			next = due
 		}
 		if kept > 0 {
