@@ -36,12 +36,11 @@ func DecodeAgreedKey(message string) (agreed AgreedKey, err error) {
 // reported plugins have named one KEK ID for it for SettlePeriod.
 func (e *evaluation) writeKeyAgreed() operatorstatus.Condition {
 	c := operatorstatus.Condition{Type: contract.WriteKeyAgreed, Status: operatorstatus.Unknown}
-	key := e.agreedKey()
-	found, kekIDs := e.disagreements(key)
+	found, kekIDs := e.disagreements()
 	switch {
 	case e.Alone:
 		c.Reason, c.Message = contract.WriteKeyUnknown, "no pod of the API server shows which key it writes with"
-	case key == "" && !e.NoWriteKey:
+	case e.WriteKey == "" && !e.NoWriteKey:
 		c.Reason, c.Message = contract.WriteKeyUnknown, "the key that encrypts new data is not known"
 	case len(found) > 0:
 		c.Status = e.describe(&c, found).Agreed
@@ -50,15 +49,15 @@ func (e *evaluation) writeKeyAgreed() operatorstatus.Condition {
 	case len(e.Nodes) == 0:
 		c.Reason, c.Message = contract.ReportsMissing, "no report yet"
 	default:
-		e.settle(&c, key, kekIDs.UnsortedList()[0])
+		e.settle(&c, kekIDs.UnsortedList()[0])
 	}
 	return c
 }
 
 // settle sets the condition where all reporters name one KEK ID. The period begins when this process has seen all
 // their reports change. An agreement that an earlier process has found stays.
-func (e *evaluation) settle(c *operatorstatus.Condition, key, kekID string) {
-	next, was := e.Agreement, e.Previous[c.Type]
+func (e *evaluation) settle(c *operatorstatus.Condition, kekID string) {
+	key, next, was := e.WriteKey, e.Agreement, e.Previous[c.Type]
 	if next.KeyID != key || !contract.SameKEK(next.KEKID, kekID) {
 		next = Agreement{AgreedKey: AgreedKey{key, kekID, e.Wall.UTC().Format(time.RFC3339)}, Seen: e.Now}
 		stands := !e.Agreement.Evaluated && was.Status == operatorstatus.True
@@ -80,26 +79,10 @@ func (e *evaluation) settle(c *operatorstatus.Condition, key, kekID string) {
 	c.Status, c.Reason, c.Message = operatorstatus.True, contract.AsExpected, contract.Marshal(next.AgreedKey)
 }
 
-// agreedKey is the key to agree on: the configuration's, else the one that every API server writes with.
-// Empty: they should write without KMS, they write with several keys, or no key is known.
-func (e *evaluation) agreedKey() string {
-	if e.WriteKey != "" || e.NoWriteKey {
-		return e.WriteKey
-	}
-	keys := sets.New[string]()
-	for _, n := range e.Nodes {
-		if n.WriteKey != "" && !n.WriteKeyNotKnown {
-			keys.Insert(n.WriteKey)
-		}
-	}
-	if keys.Len() != 1 {
-		return ""
-	}
-	return keys.UnsortedList()[0]
-}
-
-// disagreements returns why API servers do not agree on a key, or on none, and the KEK IDs that are reported for it.
-func (e *evaluation) disagreements(key string) (found []Finding, kekIDs sets.Set[string]) {
+// disagreements returns why API servers do not agree on the write key, or on none, and the KEK IDs that are reported
+// for it.
+func (e *evaluation) disagreements() (found []Finding, kekIDs sets.Set[string]) {
+	key := e.WriteKey
 	add := func(node, reason, text string) {
 		found = append(found, Finding{Reason: reason, Node: node, Key: key, Text: text})
 	}

@@ -57,7 +57,7 @@ func TestReportsThatNobodyConfirmsAgreeOnNothing(t *testing.T) {
 // failed.
 func TestAgreementThatEndedSettlesAnewThoughThatCouldNotBeWritten(t *testing.T) {
 	first := func(at int) contract.Entry { return checked(at, healthy("2", 0)) }
-	written := Evaluate(&Input{Now: now, Agreement: agreement2, Nodes: abc("2"), Reports: ok}).Conditions
+	written := Evaluate(&Input{Now: now, WriteKey: "2", Agreement: agreement2, Nodes: abc("2"), Reports: ok}).Conditions
 	s := &process{previous: written}
 	if got := s.agrees(0, first(0), first(0)); got != agreed {
 		t.Fatalf("an earlier process's: %s", got)

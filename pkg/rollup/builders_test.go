@@ -232,7 +232,7 @@ type process struct {
 
 // at evaluates at a time in seconds.
 func (p *process) at(seconds int, nodes []Node, reports ...operatorstatus.Report) *Result {
-	r := Evaluate(&Input{Now: in(seconds), Wall: in(seconds).Add(p.ahead), Nodes: nodes,
+	r := Evaluate(&Input{Now: in(seconds), Wall: in(seconds).Add(p.ahead), WriteKey: "2", Nodes: nodes,
 		Reports: p.seen.Observe(in(seconds), reports), Previous: p.previous, Agreement: p.agreement})
 	p.previous, p.agreement = r.Conditions, r.Agreement
 	return r

@@ -73,7 +73,7 @@ var verdicts = []struct {
 	{"a container cannot start: crash loop, others healthy", bIs(broken("kms-2", "CrashLoopBackOff: exit code 1")), ok,
 		want{stopped, observed, agreed}},
 	{"nothing observed yet", two, nil, isAwaited},
-	{"no node, no report", nil, nil, want{"False NoPods", "False NoPods", noKey}},
+	{"no node, no report", nil, nil, want{"False NoPods", "False NoPods", noReport}},
 	{"a reporter stopped, its Node is Ready", two, b(healthy("2", valid+1)), isSilent},
 	{"a reporter stopped, its Node is not Ready, last report healthy", bIs(down), b(healthy("2", 999)), isExcused},
 	{"a reporter stopped, its Node is not Ready, last report unhealthy", bIs(down), b(unhealthy("2", 999, "sealed")),
@@ -86,7 +86,7 @@ var verdicts = []struct {
 	{"another key's ids may differ", abc("2", "1"),
 		but(each(fresh, healthy("1", 5)), from("b", fresh, naming("k-9", healthy("1", 5)))), allFine},
 	{"a node has no plugin", []Node{{Name: "a", Ready: true, Keys: []string{}}}, nil,
-		want{"False NoPlugins", "True NoPlugins", noKey}},
+		want{"False NoPlugins", "True NoPlugins", notYet}},
 
 	// Freshness.
 	{"just not stale", two, each(healthy("2", valid)), allFine},
@@ -150,7 +150,7 @@ var verdicts = []struct {
 	{"about a socket of before", one, a(at("/old/kms-2.sock", fresh)), isAwaited},
 	{"about a folder that its API server does not mount", aIs(unmounted), list{by("u", from("a", fresh))}, isAwaited},
 	{"about a socket, where its plugin's is not known", []Node{on("a", "1")}, a(at("/x", healthy("1", 5))),
-		want{fine, observed, "Unknown Settling"}},
+		isRolledOut},
 
 	// Several pods of the API server on a node.
 	{"two pods for a moment", aIs(shared(1)), ok[:1], want{fine, observed, "Unknown SeveralPods"}},
@@ -210,7 +210,7 @@ var verdicts = []struct {
 		want{garbage, "False ReportUnreadable", noKey}},
 	{"nodes without a pod", two, but(ok, from("d", inError("2", 5, "refused")), from("e", naming("k-8", fresh)),
 		unreadable("f"), from("g", healthy("2", 999))), allFine},
-	{"only a node without a pod reports", nil, ok[:1], want{"False NoPods", "False NoPods", noKey}},
+	{"only a node without a pod reports", nil, ok[:1], want{"False NoPods", "False NoPods", noReport}},
 	{"an old file: a key that its pod does not have is in error", two, b(fresh, inError("1", 5, "no such socket")),
 		allFine},
 	{"an old file: nothing that its pod has, and in error", two, b(inError("1", 5, "no such socket")), isAwaited},
@@ -234,13 +234,13 @@ var verdicts = []struct {
 		list{from("a", fresh), from("b", naming("k-8", unhealthy("2", 5, "x"))), from("c", naming("k-9", healthy("2", 999)))},
 		want{pluginUnhealthy, late, keyUnhealthy}},
 
-	// The write key, if it is not known from the configuration.
+	// The write key.
 	{"the pods' own plugin sets outweigh the order of a report", two[:2],
 		list{from("a", fresh, healthy("1", 5)), from("b", healthy("1", 5), fresh)}, allFine},
 	{"no key id", one, a(naming("", fresh)), want{fine, observed, keyUnhealthy}},
 	{"first enablement: 1 of 3 has a plugin", []Node{on("a", "2"), noKMS("b"), noKMS("c")}, ok[:1], isRolledOut},
 	{"first enablement: no node has a plugin", []Node{noKMS("a"), noKMS("b")}, nil,
-		want{"False NoPlugins", "True NoPlugins", noKey}},
+		want{"False NoPlugins", "True NoPlugins", notYet}},
 	{"first enablement, and the plugin is unhealthy", []Node{on("a", "2"), noKMS("b")}, a(unhealthy("2", 5, "x")),
 		want{pluginUnhealthy, observed, notYet}},
 	{"a node without a plugin may report what it had", []Node{on("a", "2"), noKMS("b")},
@@ -249,13 +249,14 @@ var verdicts = []struct {
 		[]Node{on("a", "2"), with(noKMS("b"), reporterBroken)}, ok[:1], isRolledOut},
 	{"a node whose plugin only reads", bIs(reading)[:2], ok[:2], isRolledOut},
 	{"a migration: old pods and new", []Node{on("a", "2", "1"), on("b", "1"), on("c", "1")},
-		but(old, from("a", fresh, healthy("1", 5))), want{fine, observed, noKey}},
+		but(old, from("a", fresh, healthy("1", 5))), isRolledOut},
 }
 
 func TestVerdicts(t *testing.T) {
 	for _, tt := range verdicts {
 		t.Run(tt.name, func(t *testing.T) {
-			got := Evaluate(&Input{Now: now, Wall: now, Agreement: agreement2, Nodes: tt.nodes, Reports: tt.reports})
+			got := Evaluate(&Input{Now: now, Wall: now, WriteKey: "2", Agreement: agreement2, Nodes: tt.nodes,
+				Reports: tt.reports})
 			for i, kind := range Types {
 				message := got.Conditions[kind].Message
 				if got.is(kind) != tt.want[i] || message == "" || strings.TrimSpace(message) != message {
@@ -334,7 +335,7 @@ func TestWithoutAWriteKeyNothingIsAgreed(t *testing.T) {
 func TestAgreementIsJSONInTheMessage(t *testing.T) {
 	since := agreement2
 	since.KEKID = `k"7`
-	got := Evaluate(&Input{Now: now, Agreement: since, Nodes: two, Reports: each(naming(`k"7`, fresh))})
+	got := Evaluate(&Input{Now: now, WriteKey: "2", Agreement: since, Nodes: two, Reports: each(naming(`k"7`, fresh))})
 	const want = `{"keyID":"2","kekID":"k\"7","since":"2026-05-08T11:43:20Z"}`
 	if c := got.Conditions[contract.WriteKeyAgreed]; c.Message != want {
 		t.Errorf("got %s, want %s", c.Message, want)

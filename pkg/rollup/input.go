@@ -40,9 +40,8 @@ type Input struct {
 	// reporter.
 	Alone bool
 	// Outage is when the API server did not answer. A report that became stale since is excused.
-	Outage Outage
-	// WriteKey is the keyID that the configuration encrypts with; empty: not known, so the key of all nodes is used.
-	WriteKey    string
+	Outage      Outage
+	WriteKey    string                              // the keyID that the configuration, as last read, encrypts with
 	NoWriteKey  bool                                // there is none: KMS is being turned on or off
 	Agreement   Agreement                           // of the previous Result
 	NotObserved []Finding                           // without a Node, about what no report shows: its health is not known

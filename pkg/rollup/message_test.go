@@ -113,14 +113,15 @@ var messages = []struct {
 	{"unhealthy and missing", isAgreed, two, b(inError("2", 5, "x"))[:2],
 		lines("key 2 on node b: the plugin is not healthy, or reports no KEK ID", "key 2 on node c: not reported yet")},
 	{"not in use yet", isAgreed, []Node{on("a", "2"), on("b", "1"), noKMS("c")}, b(healthy("1", 5))[:2],
-		"the key that encrypts new data is not known"},
-	{"not known", isAgreed, nil, nil, "the key that encrypts new data is not known"},
+		lines("key 2 on node b: not in use yet: the API server writes with key 1",
+			"key 2 on node c: not in use yet: the API server writes without KMS")},
+	{"no pods", isAgreed, nil, nil, "no report yet"},
 }
 
 func TestMessages(t *testing.T) {
 	for _, tt := range messages {
 		t.Run(tt.name, func(t *testing.T) {
-			in := Input{Now: now, Nodes: tt.nodes, Reports: tt.reports}
+			in := Input{Now: now, WriteKey: "2", Nodes: tt.nodes, Reports: tt.reports}
 			if diff := cmp.Diff(tt.want, Evaluate(&in).Conditions[tt.kind].Message); diff != "" {
 				t.Error(diff)
 			}
@@ -133,7 +134,7 @@ func TestLongKeyIDsThatDifferAreDistinguishable(t *testing.T) {
 	version := func(n int) string {
 		return fmt.Sprintf("projects/my-project/locations/global/keyRings/openshift/cryptoKeys/etcd/cryptoKeyVersions/%d", n)
 	}
-	got := Evaluate(&Input{Now: now, Nodes: two, Reports: but(each(naming(version(7), fresh)),
+	got := Evaluate(&Input{Now: now, WriteKey: "2", Nodes: two, Reports: but(each(naming(version(7), fresh)),
 		from("b", naming(version(8), fresh)))}).Conditions[contract.WriteKeyAgreed]
 	lines := strings.Split(got.Message, "\n")
 	if got.Reason != contract.KeysDiffer || len(lines) != 2 {

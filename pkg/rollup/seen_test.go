@@ -67,7 +67,8 @@ func TestAgeOfAReportThatCannotBeReadIsSinceItsError(t *testing.T) {
 }
 
 func TestConditionsOfAnEarlierProcessStayUntilReportsChange(t *testing.T) {
-	earlier := Evaluate(&Input{Now: now, Wall: now, Agreement: agreement2, Nodes: two, Reports: ok}).Conditions
+	earlier := Evaluate(&Input{Now: now, Wall: now, WriteKey: "2", Agreement: agreement2, Nodes: two,
+		Reports: ok}).Conditions
 	p, e := &process{previous: earlier}, checked(0, healthy("2", 0))
 	if got := p.at(0, two, wrote("a", e), wrote("b", e), wrote("c", e)); !got.Same(earlier) {
 		t.Errorf("got %+v, want %+v", got.Conditions, earlier)

@@ -39,7 +39,7 @@ func (c *cluster) second(at time.Time, nodes []Node, stopped func(node string) b
 		reports = append(reports, from(name, e))
 	}
 	at = at.Add(500 * time.Millisecond)
-	result := Evaluate(&Input{Now: at, Wall: at, Nodes: nodes, Reports: reports, Previous: c.conditions,
+	result := Evaluate(&Input{Now: at, Wall: at, WriteKey: "2", Nodes: nodes, Reports: reports, Previous: c.conditions,
 		Agreement: c.agreement})
 	c.agreement = result.Agreement
 	if !result.Same(c.conditions) {

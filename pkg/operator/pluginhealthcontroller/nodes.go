@@ -230,13 +230,10 @@ func notMounted(t *delivery.Snapshot, pod *corev1.Pod, plugins []v1alpha1.Plugin
 	return keys
 }
 
-// configuredKey returns the write key of the current configuration, and whether it is known to have none.
+// configuredKey returns the write key of the configuration as last read, and whether it is known to have none.
 func configuredKey(t *delivery.Snapshot) (key string, none bool) {
-	if !t.LiveKnown {
-		return "", false
-	}
 	key = delivery.WriteKey(t.State.Live)
-	return key, key == "" && t.State.NotProbed == ""
+	return key, t.LiveKnown && key == "" && t.State.NotProbed == ""
 }
 
 // loaded reports whether the API server of a pod is known to have loaded the plugin set that the pod uses. The Secret
